@@ -169,7 +169,7 @@ func (s namespaceState) listAllChains(rs rules.Ruleset) bool {
 func (s namespaceState) join(rs rules.Ruleset, origin Origin) Live {
 	for i := range rs.Tables {
 		if t := &rs.Tables[i]; isIPTablesNFT(t) {
-			t.Comment, t.XTables = "iptables-nft", true
+			t.Comment = "iptables-nft"
 		}
 	}
 	rs.Tables = slices.DeleteFunc(rs.Tables, func(t rules.Table) bool {

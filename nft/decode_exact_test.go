@@ -129,6 +129,12 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 			e.cmp(false, hostKey(1))
 			accept(e)
 		}, "| anything(sluice) [reads(register 0x01000000)?] accept"},
+		{"an nftables expression and an xtables extension in one rule", func(e *encoder) {
+			e.ct(unix.NFT_CT_MARK)
+			e.cmp(false, hostKey(1))
+			e.expression("match", func() {})
+			accept(e)
+		}, "| anything(expressions with an extension of xtables)?"},
 		{"a random number", func(e *encoder) {
 			numbers(e, "numgen", unix.NFTA_NG_DREG, register, unix.NFTA_NG_MODULUS, 2,
 				unix.NFTA_NG_TYPE, 1)

@@ -151,6 +151,10 @@ func (d *ruleDecoder) expression(name string, a attributes) {
 		return
 	}
 	d.inputs |= d.inputsOf(name, a)
+	switch name {
+	case "ct", "notrack", "socket", "fib":
+		d.isNative = true
+	}
 	kind, _ := expressionNamed(name)
 	err := errUnsupported
 	if kind.decode != nil {

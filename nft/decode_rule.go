@@ -55,6 +55,9 @@ type ruleDecoder struct {
 	interval interval
 	rule     rules.Rule
 	hasActed bool // the rule has an action other than Count
+	// isNative reports that the rule has an expression that differs from an equal extension of
+	// xtables; see [rules.Rule.XTables].
+	isNative bool
 	// needsConnection reports that the last action ends the rule for packets without a connection.
 	needsConnection bool
 	// undo is the state before the last expression, if the decoding of that expression is correct
@@ -261,6 +264,15 @@ func (d *ruleDecoder) identity() string {
 
 // finish converts the rule to the canonical form of [rules.Compile].
 func (d *ruleDecoder) finish() {
+	if d.isNative && d.rule.XTables {
+		// The model distinguishes only rules. No program writes such a rule.
+		d.split, d.branches, d.undo = false, nil, nil
+		d.rule.Matches = nil
+		d.rule.Actions = []rules.Action{rules.Unknown{
+			Text: "expressions with an extension of xtables", Data: rules.NoData,
+		}}
+		return
+	}
 	matches := d.rule.Matches
 	// An address match implies the family.
 	d.rule.Matches = slices.DeleteFunc(slices.Clone(matches), func(m rules.Match) bool {

@@ -14,6 +14,7 @@ var ipv4Protocol = payload{unix.NFT_PAYLOAD_NETWORK_HEADER, 9, 1}
 // extension adds an xtables match or target. iptables-nft uses them if nf_tables has no equivalent
 // expression.
 func (d *ruleDecoder) extension(target bool, a attributes) error {
+	d.rule.XTables = true
 	if target {
 		action := xt.DecodeTarget(d.family, xt.Extension{
 			Name: a.Text(unix.NFTA_TARGET_NAME), Revision: a.Number(unix.NFTA_TARGET_REV),

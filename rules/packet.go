@@ -18,7 +18,10 @@ type Packet struct {
 	Source, Destination netip.AddrPort
 	// Owner is the owner of the sending socket; nil at Prerouting, and for packets that the kernel
 	// itself sends.
-	Owner         *Owner
+	Owner *Owner
+	// KernelSocket reports that the packet has a socket of the kernel, as an echo reply and a TCP
+	// reset do, which has no owner.
+	KernelSocket  bool
 	Mark          uint32
 	ConntrackMark uint32
 	State         State
@@ -45,6 +48,9 @@ type Packet struct {
 	NoReversePath bool
 	// TransparentSocket reports that the host has a transparent socket for the packet.
 	TransparentSocket bool
+	// Copy reports that the packet is the copy of a multicast or broadcast packet that this host has
+	// sent and receives itself.
+	Copy bool
 	// Bound reports that the sending socket is bound to OutInterface (SO_BINDTODEVICE), so that
 	// rerouting does not change the interface.
 	Bound bool
@@ -191,6 +197,8 @@ func (p Packet) String() string {
 	switch {
 	case p.Owner != nil:
 		fmt.Fprintf(b, " uid %d gid %d", p.Owner.UID, p.Owner.GID)
+	case p.KernelSocket:
+		b.WriteString(" kernel-socket")
 	case p.Hook == Output:
 		b.WriteString(" no-socket")
 	}
@@ -238,6 +246,9 @@ func (p Packet) String() string {
 	}
 	if p.TransparentSocket {
 		b.WriteString(" transparent-socket")
+	}
+	if p.Copy {
+		b.WriteString(" copy")
 	}
 	if p.Bound {
 		b.WriteString(" bound")

@@ -10,9 +10,9 @@ import (
 )
 
 // PacketSyntax is the syntax of [ParsePacket] for help texts.
-const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev NAME] [uid N] [gid N] [no-socket]` +
+const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev NAME] [uid N] [gid N] [no-socket] [kernel-socket]` +
 	` [mark N] [ctmark N] [state new|established|related|invalid|untracked] [reply] [status LIST] [flags LIST|none] [icmp TYPE[/CODE]]` +
-	` [no-listener] [in-address ADDRESS|none] [src-type TYPE] [dst-type TYPE] [no-reverse-path] [transparent-socket] [bound]`
+	` [no-listener] [in-address ADDRESS|none] [src-type TYPE] [dst-type TYPE] [no-reverse-path] [transparent-socket] [copy] [bound]`
 
 // ParsePacket parses a packet from text such as
 //
@@ -132,12 +132,16 @@ func (p *Packet) parseOptions(words []string) error {
 			}
 		case "no-socket":
 			socketless = true
+		case "kernel-socket":
+			socketless, p.KernelSocket = true, true
 		case "no-listener":
 			p.NoListener = true
 		case "no-reverse-path":
 			p.NoReversePath = true
 		case "transparent-socket":
 			p.TransparentSocket = true
+		case "copy":
+			p.Copy = true
 		case "bound":
 			p.Bound = true
 		case "reply":
@@ -164,7 +168,7 @@ func (p *Packet) parseOptions(words []string) error {
 	}
 	if p.Hook == Prerouting && (uid != nil || gid != nil || socketless) {
 		faults = append(faults,
-			errors.New("uid, gid and no-socket are of outgoing packets: no socket has sent one that comes in"))
+			errors.New("uid, gid, no-socket and kernel-socket are of outgoing packets: no socket has sent one that comes in"))
 	}
 	if p.Hook == Output && !socketless {
 		p.Owner = &Owner{}
@@ -182,6 +186,9 @@ func (p *Packet) parseOptions(words []string) error {
 	if p.Reply && p.State != Established && p.State != Related {
 		faults = append(faults,
 			errors.New("reply is of packets of a connection: state established or related"))
+	}
+	if p.Copy && p.Hook == Output {
+		faults = append(faults, errors.New("copy is of packets that come in"))
 	}
 	if p.Bound && (p.Hook != Output || p.Owner == nil) {
 		faults = append(faults, errors.New("bound is of outgoing packets of a socket"))

@@ -97,6 +97,14 @@ func TestParsePacketReadsAllOptions(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+	for _, text := range []string{
+		"out tcp 10.244.1.5:81 > 10.1.1.1:1 dev eth0 kernel-socket state established reply flags rst",
+		"in udp 10.244.1.5:1 > 224.0.0.251:5353 dev eth0 dst-type multicast copy",
+	} {
+		if got := packet(text).String(); got != text {
+			t.Errorf("got %s, want %s", got, text)
+		}
+	}
 	got = packet("out sctp [fd00::5]:7 > [fd00::9]:9 no-socket")
 	want = rules.Packet{
 		Hook: rules.Output, OutInterface: "eth0", Protocol: rules.SCTP,
@@ -145,6 +153,7 @@ func TestParsePacketRejects(t *testing.T) {
 		{"an impossible device", good + " dev a/b", `dev "a/b" is not the name of an interface`},
 		{"an owner of an incoming packet", good + " uid 0", "are of outgoing packets"},
 		{"a socket of an incoming packet", good + " no-socket", "are of outgoing packets"},
+		{"an outgoing copy", "out udp 10.1.1.1:1 > 224.0.0.1:80 copy", "of packets that come in"},
 		{"an unknown state", good + " state NEW", `state "NEW" is not one of new, established`},
 		{"an unknown flag", good + " flags syn,xyz", `flag "xyz" is not one of fin, syn`},
 		{"flags of UDP", "in udp 10.1.1.1:1 > 10.244.1.5:80 flags syn", "flags are of tcp only"},

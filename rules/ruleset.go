@@ -51,8 +51,8 @@ type Table struct {
 	// Comment is a comment for readers of at most 128 bytes. It has no effect and is not compared.
 	Comment string
 	Chains  []Chain
-	// XTables reports that the rules are rules of iptables, for which some matches and targets
-	// treat packets without a connection differently from nftables. It is not compared.
+	// XTables reports that all rules are rules of iptables-legacy; see [Rule.XTables]. It is not
+	// compared.
 	XTables bool
 	// UnusedSets are the names of sets that no rule of the table uses.
 	UnusedSets []string
@@ -175,6 +175,11 @@ type Rule struct {
 	// Role is the outcome of the connections that the rule decides about; NoRole for rules that
 	// were read.
 	Role Role
+
+	// XTables reports that a rule read from nf_tables consists of matches and targets of xtables,
+	// as iptables-nft writes it. Some of them treat packets without a connection differently from
+	// the expressions of nftables. It is not compared.
+	XTables bool
 
 	// Handle is the handle of a rule read from nf_tables, otherwise 0.
 	Handle Handle

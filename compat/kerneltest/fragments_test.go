@@ -102,7 +102,7 @@ func TestFragments(t *testing.T) {
 				t.Errorf("rules may meet fragments: %t, want %t", got, tc.meets)
 			}
 			if diff.MeetsFragments(&live.Ruleset, rules.IPv6) {
-				t.Error("rules of IPv4 may meet fragments of IPv6")
+				t.Error("IPv4 rules may match IPv6 fragments")
 			}
 		})
 	}

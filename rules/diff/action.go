@@ -211,6 +211,9 @@ func (v *visit) translate(packets []flow, to target, action rules.Action) {
 			v.add(&v.summary.accepted, f)
 			continue
 		}
+		resets, f := v.split(f, v.resets) // ResetHasConnection
+		resets.mapped = true
+		v.add(&v.summary.accepted, resets)
 		if to.hasPort() {
 			// For other protocols the port is something that the model does not contain, such as
 			// the id of ICMP.
@@ -238,6 +241,8 @@ func (v *visit) translateSource(packets []flow, by string, to netip.Addr) {
 		v.undecided(by, packets...)
 		return
 	}
+	resets, packets := v.divide(packets, v.resets)
+	v.add(&v.summary.accepted, resets...) // ResetHasConnection
 	v.accept(packets, func(f *flow) { f.source, f.snat = by, to })
 }
 

@@ -78,6 +78,8 @@ func (s *space) copyFields(b box, p *rules.Packet) {
 			p.TransparentSocket = l.is
 		case key == boundKey:
 			p.Bound = l.is
+		case key == copyKey:
+			p.Copy = l.is
 		case key == toItselfKey && l.is:
 			p.InAddress = p.Destination.Addr()
 		case key == toItselfKey && p.InAddress == p.Destination.Addr():

@@ -17,8 +17,10 @@ func (c *Class) Contains(p rules.Packet) bool {
 	if to := p.Destination.Addr(); c.redirects && c.space.leavesOutScopes() && hasFormerScope(to) {
 		return false
 	}
-	if !c.space.untracked && c.space.contains(c.space.untrackedBefore(), &values) {
-		return false // these packets were not compared where others differ
+	// These packets were not compared where others differ.
+	if !c.space.untracked && c.space.contains(c.space.untrackedBefore(), &values) ||
+		!c.space.ofKernel && c.space.contains(c.space.or(c.space.resets, c.space.kernelOwned), &values) {
+		return false
 	}
 	for f, condition := range c.box.fields {
 		if !c.space.hasCondition(condition, field(f), values[f]) {

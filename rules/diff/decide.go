@@ -55,7 +55,9 @@ func Decide(left, right Side, o Options) Result {
 func (d *decision) decide() {
 	translations := seesTranslations(d.sides.Left) || seesTranslations(d.sides.Right)
 	binds := routesAgain(d.sides.Left) || routesAgain(d.sides.Right)
-	all := d.decideScope(packetScope{translations: translations, bound: binds}, rules.Output, rules.Prerouting)
+	all := d.decideScope(packetScope{
+		translations: translations, bound: binds, ofKernel: true,
+	}, rules.Output, rules.Prerouting)
 	if all.differs() {
 		all = d.decideUsual(translations, binds)
 	}
@@ -82,6 +84,11 @@ func (d *decision) decideUsual(translations, binds bool) found {
 	if !usual.differs() && binds {
 		usual = d.decideScope(packetScope{translations: translations, bound: true}, rules.Output,
 			rules.Prerouting)
+	}
+	if !usual.differs() {
+		usual = d.decideScope(packetScope{
+			translations: translations, bound: binds, ofKernel: true,
+		}, rules.Output, rules.Prerouting)
 	}
 	return usual
 }
@@ -178,9 +185,13 @@ func (d *decision) path(f rules.Family, h rules.Hook, w packetScope) {
 	s := newSpace(f, h, d.devices, shared)
 	s.withoutAddress, s.translations, s.untracked, s.history = constant(w.withoutAddress),
 		w.translations, w.untracked, d.history
-	s.cgroups = d.cgroups
+	s.cgroups, s.ofKernel, s.given = d.cgroups, w.ofKernel, map[string]bool{}
+	s.mixesDraws = mixesDraws(d.sides.Left, d.sides.Right)
 	if !w.bound {
-		s.given = map[string]bool{boundKey: false}
+		s.given[boundKey] = false
+	}
+	if !w.ofKernel {
+		s.given[copyKey] = false
 	}
 	left, right := walkAll(s, d.sides.Left, "left "), walkAll(s, d.sides.Right, "right ")
 	left.reach(d.reached.Left)

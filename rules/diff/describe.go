@@ -151,6 +151,8 @@ func (s *space) spanText(f field, v span) []string {
 		return texts
 	case user:
 		switch {
+		case first == ofKernel && last < withSocket:
+			return []string{"kernel socket"}
 		case last < withSocket:
 			return []string{"no socket"}
 		case first < withSocket:

@@ -163,7 +163,9 @@ func TestEquivalentRulesets(t *testing.T) {
 		{
 			"the conntrack state before conntrack",
 			ruleset(base(rules.Filter, rules.Prerouting, -300,
-				when(drop,
+				when(drop, to("10.244.1.5/32"), rules.MatchAddrType{
+					Side: rules.Destination, Types: rules.AddrTypes(rules.Local),
+				},
 					rules.MatchInterface{Not: true, Names: []rules.InterfaceName{{Name: "lo"}}},
 					rules.MatchState{States: rules.States(rules.New)}))),
 			ruleset(),
@@ -178,8 +180,13 @@ func TestEquivalentRulesets(t *testing.T) {
 					when(drop, tcp, rules.MatchState{States: rules.States(rules.New,
 						rules.Related)},
 						// NAT does not translate later packets
+						rules.MatchStatus{Not: true, Status: rules.StatusConfirmed},
+						// NAT does not translate resets
+						rules.MatchTCPFlags{Mask: rules.RST}),
+					when(drop, tcp, rules.MatchState{States: rules.States(rules.New)},
 						rules.MatchStatus{Not: true, Status: rules.StatusConfirmed}),
-					when(drop, tcp, rules.MatchState{States: rules.States(rules.Related)}),
+					when(drop, tcp, rules.MatchState{States: rules.States(rules.Related)},
+						rules.MatchTCPFlags{Mask: rules.RST}),
 					when(drop, tcp, toPort(9), to("127.0.0.1/32")))),
 		},
 		{

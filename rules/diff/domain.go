@@ -116,7 +116,7 @@ func (s *space) possible() set {
 		}
 		impossible := all
 		for _, m := range c.impossible {
-			impossible = s.and(impossible, s.matching(m, &view{}))
+			impossible = s.and(impossible, s.matching(m, &view{xtables: true}))
 		}
 		conditions = append(conditions, s.not(impossible))
 	}
@@ -188,12 +188,13 @@ func (s *space) formed() []set {
 		s.or(s.withPorts, isZero(sourcePort, destinationPort)),
 		s.or(s.tcp, isZero(flags)),
 		s.or(s.isICMP, isZero(icmp)),
-		s.or(s.owned, isZero(user, group)),
+		s.or(s.owned, s.and(isZero(group), s.within(user, []span{{last: number[uint8](ofKernel)}}))),
 		// Conntrack has marks, status bits and a direction only for known connections.
 		s.or(s.connected, isZero(connectionMark, status, reply)),
 		// Conntrack itself ignores only neighbor discovery. Notrack rules are part of the
 		// evaluation. Few packets enter untracked: packets of tc, and copies.
 		s.or(constant(s.untracked), s.not(s.untrackedBefore())),
+		s.or(constant(s.ofKernel), s.not(s.or(s.resets, s.kernelOwned))),
 		// A new connection has no reply.
 		s.or(s.not(first), s.and(isZero(reply), s.maskedEquals(status, 0, uint32(noneOfFirst)))),
 		s.or(s.not(later),

@@ -55,7 +55,7 @@ func (x *explanation) enters(i int) rules.Packet {
 		p.OutInterface = loopback
 		return p
 	}
-	p.InInterface, p.OutInterface, p.Owner = loopback, "", nil
+	p.InInterface, p.OutInterface, p.Owner, p.KernelSocket = loopback, "", nil, false
 	return p
 }
 

@@ -29,6 +29,8 @@ const (
 	RedirectWithoutAddressDrops
 
 	NoConnectionBeforeConntrack
+	ResetHasConnection
+	CopyHasConnection
 	EntersUntracked
 	MarkNeedsConnection
 	StatusNeedsConnection
@@ -52,6 +54,7 @@ const (
 	NoListenerEndsRule
 	OwnerNeedsSocket
 	XTablesOwnerWithoutSocket
+	KernelSocketHasNoOwner
 	SocketMatchRestoresMark
 
 	MarkChangeReroutes
@@ -176,6 +179,16 @@ var factTexts = [...]factText{
 		"before conntrack's priority a packet has no connection, and its state is invalid",
 		"ipv4_conntrack_ops in net/netfilter/nf_conntrack_proto.c, nft_ct_get_eval in net/netfilter/nft_ct.c",
 	},
+	ResetHasConnection: {
+		"ResetHasConnection",
+		"the TCP reset that answers a packet for a reject rule has the connection of that packet, in state related, also before conntrack; it traverses NAT chains if NAT was not decided for the connection, but they do not translate it",
+		"nf_send_reset in net/ipv4/netfilter/nf_reject_ipv4.c, nf_conntrack_attach in net/netfilter/nf_conntrack_core.c",
+	},
+	CopyHasConnection: {
+		"CopyHasConnection",
+		"the copy of a sent multicast or broadcast packet that the host itself receives arrives with the connection of the packet, also before conntrack",
+		"ip_mc_output in net/ipv4/ip_output.c, ip6_finish_output2 in net/ipv6/ip6_output.c",
+	},
 	EntersUntracked: {
 		"EntersUntracked",
 		"a packet that enters the hook already marked as untracked has the state untracked before conntrack too",
@@ -279,6 +292,11 @@ var factTexts = [...]factText{
 		"XTablesOwnerWithoutSocket",
 		"a packet without a socket matches the owner match of xtables only if all its conditions are negated",
 		"owner_mt in net/netfilter/xt_owner.c",
+	},
+	KernelSocketHasNoOwner: {
+		"KernelSocketHasNoOwner",
+		"a packet of a socket of the kernel, such as an echo reply, never matches nft's skuid and skgid; it matches the owner match of xtables if all compared ids are negated, and if the match requires a socket only",
+		"owner_mt in net/netfilter/xt_owner.c, nft_meta_get_eval_skugid in net/netfilter/nft_meta.c",
 	},
 	SocketMatchRestoresMark: {
 		"SocketMatchRestoresMark",

@@ -35,8 +35,8 @@ const (
 	icmp // 256 times the type and the code
 	flags
 	device    // the interface by which the packet comes or leaves, as the number of its class
-	user      // 0 without a socket, else withSocket and the id
-	group     // 0 without a socket
+	user      // 0 without a socket, ofKernel, or withSocket and the id
+	group     // 0 without a user
 	listener  // 1 if a transparent socket is missing
 	inAddress // the interface's address, for redirections at prerouting
 	state
@@ -112,8 +112,12 @@ func layoutOf(f rules.Family) *layout {
 	return l.layout
 }
 
-// withSocket is set in the user of a packet with a socket.
-const withSocket = 1 << 32
+// withSocket is set in the user of a packet with a socket of a user. The user of a packet with a
+// socket of the kernel is ofKernel.
+const (
+	withSocket = 1 << 32
+	ofKernel   = 1
+)
 
 // A value of a field is a number of up to 128 bits.
 type value struct{ high, low uint64 }

@@ -89,7 +89,7 @@ func relevant(match rules.Match, v view) view {
 			leavesLoopback: v.leavesLoopback, target: v.target,
 		}
 	case rules.MatchOwner, rules.MatchCgroup:
-		return view{second: v.second, tproxy: v.tproxy}
+		return view{second: v.second, tproxy: v.tproxy, xtables: v.xtables}
 	}
 	return v
 }

@@ -2,12 +2,13 @@ package diff
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
 // ownerMatches returns the packets that meet a match on a user or group (SocketsAfterPrerouting,
-// OwnerNeedsSocket, XTablesOwnerWithoutSocket).
+// OwnerNeedsSocket, XTablesOwnerWithoutSocket, KernelSocketHasNoOwner).
 func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
 	s.meter.charge(len(m.IDs))
 	if v.tproxy.taken {
@@ -27,7 +28,17 @@ func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
 	if m.Group {
 		ids = s.within(group, spansOf(m.IDs, 0))
 	}
-	return s.or(s.and(s.owned, s.negateIf(m.Not, ids)), s.minus(socketless, s.owned))
+	packets := s.or(s.and(s.owned, s.negateIf(m.Not, ids)),
+		s.minus(s.minus(socketless, s.owned), s.kernelOwned))
+	if v.xtables && m.Not != anySocket(m) {
+		packets = s.or(packets, s.kernelOwned)
+	}
+	return packets
+}
+
+// anySocket reports whether the match compares only whether there is a socket.
+func anySocket(m rules.MatchOwner) bool {
+	return !m.Group && len(m.IDs) == 1 && m.IDs[0] == rules.IDRange{Last: math.MaxUint32}
 }
 
 // cgroupMatches returns the packets whose socket is in a cgroup. Packets do not have it as a field:
@@ -53,7 +64,7 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	if s.one != nil {
 		in.kind = draw // both outcomes are listed
 	}
-	return s.and(s.owned, s.variable(in))
+	return s.and(s.or(s.owned, s.kernelOwned), s.variable(in))
 }
 
 // addCgroups adds the cgroups whose number and path a rule has.

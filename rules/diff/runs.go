@@ -93,7 +93,8 @@ func hasSideEffects(r *rules.Rule) bool {
 // canMerge reports whether a rule can be merged into a run that begins with first.
 func (w *walk) canMerge(t *rules.Table, first, r *rules.Rule) bool {
 	action := singleAction(first)
-	return action != nil && sameAction(action, singleAction(r)) && w.hasStaticMatches(first) &&
+	return action != nil && first.XTables == r.XTables &&
+		sameAction(action, singleAction(r)) && w.hasStaticMatches(first) &&
 		w.hasStaticMatches(r) && w.isMergeable(t, action)
 }
 

@@ -20,6 +20,8 @@ type space struct {
 	one *onePacket
 	// devices are the classes of interfaces; nil in the space of one packet.
 	devices *devices
+	// mixesDraws is as mixesDraws.
+	mixesDraws bool
 	// history contains the effects of the rules on states that conditions depend on.
 	history sharedState
 	// cgroups contains the paths of cgroups by their numbers, as far as rules have both.
@@ -35,11 +37,18 @@ type space struct {
 	translations bool
 	// untracked reports that the space has packets that enter untracked (EntersUntracked).
 	untracked bool
+	// ofKernel reports that the space has resets, and packets with a socket of the kernel.
+	ofKernel bool
 	// withoutAddress contains the packets whose interface has no address of the family.
 	withoutAddress set
 	// Frequent sets: packets sent over lo, TCP, TCP or UDP, packets with ports, with ports that NAT
-	// changes, ICMP, with a conntrack entry, with a socket.
-	overLoopback, tcp, tcpOrUDP, withPorts, withNATPorts, isICMP, connected, owned set
+	// changes, ICMP, with a conntrack entry, with a socket of a user, with a socket of the kernel.
+	overLoopback, tcp, tcpOrUDP, withPorts, withNATPorts, isICMP, connected, owned, kernelOwned set
+	// resets are the TCP resets in state related; see translatable.
+	resets set
+	// carried contains the packets that enter with their connection, if it was needed; see
+	// carriesConnection.
+	carried *set
 	// domain contains the packets that can exist; see possible.
 	domain set
 }
@@ -68,7 +77,7 @@ func newSpaceOf(p rules.Packet, m *meter) *space {
 	}
 	s.usual()
 	s.withoutAddress = s.redirectedNowhere(p)
-	s.domain, s.translations, s.untracked = all, true, true
+	s.domain, s.translations, s.ofKernel, s.untracked = all, true, true, true
 	return s
 }
 
@@ -82,7 +91,10 @@ func (s *space) usual() {
 	s.withPorts = s.or(s.withNATPorts, s.is(protocol, number(rules.DCCP)))
 	s.isICMP = s.is(protocol, number(icmpOf(s.family)))
 	s.connected = s.states(func(state rules.State) bool { return state.HasConnection() })
+	s.resets = s.and(s.and(s.tcp, s.maskedEquals(flags, uint32(rules.RST), uint32(rules.RST))),
+		s.stateIs(rules.Related))
 	s.owned = s.within(user, []span{{number[uint64](withSocket), number[uint64](2*withSocket - 1)}})
+	s.kernelOwned = s.is(user, number[uint8](ofKernel))
 	s.overLoopback = s.deviceNamed([]rules.InterfaceName{{Name: loopback}})
 }
 
@@ -163,6 +175,9 @@ func valuesOf(p rules.Packet) [fieldCount]value {
 	}
 	if p.Reply {
 		v[reply] = number[uint8](1)
+	}
+	if p.KernelSocket {
+		v[user] = number[uint8](ofKernel)
 	}
 	if p.Owner != nil {
 		v[user], v[group] = number(withSocket+uint64(p.Owner.UID)), number(p.Owner.GID)

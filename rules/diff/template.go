@@ -15,9 +15,13 @@ func savesEarly(rs *rules.Ruleset) bool {
 				c.Base.Position() <= rules.ConntrackPriority
 		})
 	}
+	// Rules of nftables do not write to a template.
 	saves := func(t *rules.Table) bool {
 		for _, c := range t.Chains {
 			for _, r := range c.Rules {
+				if !t.XTables && !r.XTables {
+					continue
+				}
 				for _, a := range r.Actions {
 					switch a := a.(type) {
 					case rules.SaveMark:
@@ -33,8 +37,7 @@ func savesEarly(rs *rules.Ruleset) bool {
 		return false
 	}
 	for i := range rs.Tables {
-		// Rules of nftables do not write to a template.
-		if t := &rs.Tables[i]; t.XTables && early(t) && saves(t) {
+		if t := &rs.Tables[i]; early(t) && saves(t) {
 			return true
 		}
 	}

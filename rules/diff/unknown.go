@@ -45,7 +45,7 @@ func (v *visit) unknownVariable(u rules.Unknown, f flow, part rulePart) variable
 		text: u.Text, step: v.step(), kind: unknownBit,
 	}
 	switch {
-	case u.Effect == rules.ReadsVarying && (v.one != nil || !apart),
+	case u.Effect == rules.ReadsVarying && (v.one != nil || !apart && !v.mixesDraws),
 		u.Effect == rules.ReadsHistory && v.one != nil: // both results are possible for one packet
 		found.kind = draw
 	}

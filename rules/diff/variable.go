@@ -85,6 +85,7 @@ const (
 	socketKey          = "transparent socket "
 	toItselfKey        = "redirected to itself"
 	boundKey           = "bound socket"
+	copyKey            = "copy of a sent packet"
 	routeByLoopbackKey = "route by lo"
 )
 
@@ -100,6 +101,8 @@ func (p *onePacket) fact(key string) (is, ok bool) {
 		return p.TransparentSocket, true
 	case key == boundKey:
 		return p.Bound, true
+	case key == copyKey:
+		return p.Copy, true
 	case key == routeByLoopbackKey:
 		return false, p.DestinationType == rules.Unicast
 	case key == toItselfKey:

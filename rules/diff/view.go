@@ -20,7 +20,7 @@ type view struct {
 	// translated reports that the kernel has translated packets of connections that were translated
 	// before.
 	translated bool
-	// xtables reports that the rules are rules of iptables.
+	// xtables reports that the rules are rules of iptables (legacy or nft).
 	xtables  bool
 	tracking tracking
 	target   target
@@ -35,10 +35,13 @@ func (v *visit) view(p *progress) view {
 		translated: v.place.translated, before: v.place.beforeConntrack, second: v.place.loopbackArrival,
 		leaving: v.place.atPostrouting, departing: v.place.leavesHost,
 		leavesLoopback: p.leavesLoopback,
-		xtables:        v.place.chain.Table.XTables, tracking: p.tracking, target: p.target,
+		xtables:        v.isXTables(), tracking: p.tracking, target: p.target,
 		tproxy: p.tproxy, source: p.source, snat: p.snat,
 	}
 }
+
+// isXTables reports whether extensions of xtables evaluate the current rule.
+func (v *visit) isXTables() bool { return v.chain.Table.XTables || v.rule().XTables }
 
 // hasTemplate reports whether the packets have a template of a connection.
 func (v *view) hasTemplate() bool { return v.before && v.tracking.isTemplate() }
@@ -50,10 +53,37 @@ func (s *space) connection(v *view) set {
 	case v.hasTemplate():
 		// Rules of nftables read only the state of a template.
 		return constant(v.xtables)
-	case v.before && !v.second, v.tracking == untracked:
+	case v.tracking == untracked:
 		return none
+	case v.before && !v.second:
+		return s.carriesConnection()
 	}
 	return s.connected
+}
+
+// carriesConnection returns the packets that enter their hook with a conntrack entry
+// (ResetHasConnection, CopyHasConnection).
+func (s *space) carriesConnection() set {
+	if s.carried != nil {
+		return *s.carried
+	}
+	var packets set
+	if s.hook == rules.Output {
+		answers := variable{
+			key: "answer of reject", kind: unknownBit,
+			text: "whether the TCP reset is the answer of a rule",
+		}
+		packets = s.and(s.resets, s.or(s.bit(reply, 0), s.variable(answers)))
+	} else {
+		toSeveral := s.or(s.is(destinationType, number(rules.Multicast)),
+			s.is(destinationType, number(rules.Broadcast)))
+		packets = s.and(s.minus(s.connected, s.is(state, number(rules.New))),
+			s.and(toSeveral, s.variable(variable{
+				key: copyKey, text: "the packet is a copy of one that this host has sent",
+			})))
+	}
+	s.carried = &packets
+	return packets
 }
 
 // stateAs returns the packets for which the rules read one of the states (TemplateIsNew,
@@ -67,8 +97,9 @@ func (s *space) stateAs(v *view, in func(rules.State) bool) set {
 	case v.before && !v.second:
 		// Before conntrack runs, packets to be ignored are not marked as such, unless they entered
 		// untracked.
-		return s.ifElse(s.untrackedBefore(), constant(in(rules.Untracked)),
-			constant(in(rules.Invalid)))
+		return s.ifElse(s.carriesConnection(), s.states(in),
+			s.ifElse(s.untrackedBefore(), constant(in(rules.Untracked)),
+				constant(in(rules.Invalid))))
 	}
 	return s.states(in)
 }

@@ -245,6 +245,12 @@ func (w *walk) base(p *chainPosition, in []flow) []flow {
 func (w *walk) pastNAT(in []flow, out *flows, passing *passedBase) []flow {
 	// Related ICMP errors are translated like the connection that they report.
 	first := w.or(w.is(state, number(rules.New)), w.minus(w.stateIs(rules.Related), w.isICMP))
+	if of := w.and(w.resets, first); of != none {
+		first = w.minus(first, w.and(of, w.variable(variable{
+			key: "NAT before the reset", kind: unknownBit,
+			text: "whether NAT was decided for the connection before the reset",
+		})))
+	}
 	skip := func(f flow, fact Fact) {
 		w.add(out, f)
 		if w.one != nil && f.packets != none {

@@ -208,6 +208,7 @@ func (s *space) packet(v [fieldCount]value) rules.Packet {
 	} else {
 		p.InInterface = name
 	}
+	p.KernelSocket = v[user].low == ofKernel
 	if v[user].low >= withSocket {
 		p.Owner = &rules.Owner{UID: uint32(v[user].low), GID: uint32(v[group].low)}
 	}

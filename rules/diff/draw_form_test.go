@@ -1,0 +1,34 @@
+package diff_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestDrawsOfDifferentForms verifies that a limit of nftables may be a limit of xtables with another
+// text, and that other limits with different texts differ.
+func TestDrawsOfDifferentForms(t *testing.T) {
+	limit := func(text string) rules.Ruleset {
+		return ruleset(mangleIn(when(rules.Drop,
+			rules.Unknown{Text: text, Effect: rules.ReadsVarying, Data: text})))
+	}
+	for _, tc := range []struct {
+		left, right string
+		want        diff.Verdict
+	}{
+		{"limit rate 1/second", "-m limit --limit 1/sec", diff.Undecidable},
+		{"limit rate 1/second", "match limit revision 0", diff.Undecidable},
+		{"limit rate 1/second", "limit rate 2/second", diff.Different},
+		{"-m limit --limit 1/sec", "-m limit --limit 2/sec", diff.Different},
+		{"-m limit --limit 1/sec", "-m limit --limit 1/sec", diff.Equivalent},
+	} {
+		if r := decide(limit(tc.left), limit(tc.right)); r.Verdict(true) != tc.want {
+			t.Errorf("%s and %s: %s, want %s", tc.left, tc.right, r.Verdict(true), tc.want)
+		}
+	}
+	if r := decide(limit("-m limit --limit 1/sec"), ruleset()); r.Verdict(true) != diff.Different {
+		t.Errorf("a limit and no rule: %s", r.Verdict(true))
+	}
+}
