@@ -30,7 +30,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// How many pods the node has, and how long its agent is watched.
+// Number of pods of the node, and duration of the measurement.
 const (
 	agentPods   = 250
 	agentWindow = time.Minute
@@ -52,18 +52,18 @@ func agentRows(b *testing.B, tools bench.Tools) []bench.Row {
 			"watches the pods for failures that indicate missing redirection, and does not read rules. Both run with default " +
 			"settings, without ambient mode. Memory is the maximum resident size (VmHWM) since the start.",
 		Candidates: []bench.Candidate{
-			agentContestant(b, ours, report.Ours, func(a *nodeAgent) error {
+			agentCandidate(b, ours, report.Ours, func(a *nodeAgent) error {
 				return a.startSluice(tools)
 			}),
-			agentContestant(b, "install-cni", report.Peer, func(a *nodeAgent) error {
+			agentCandidate(b, "install-cni", report.Peer, func(a *nodeAgent) error {
 				return a.startInstaller(tools)
 			}),
 		},
 	}}
 }
 
-// agentContestant is an agent that is started with pods in its API server.
-func agentContestant(
+// agentCandidate returns a node agent, which start starts after the pods exist in its API server.
+func agentCandidate(
 	b *testing.B, name string, kind report.Kind, start func(*nodeAgent) error,
 ) bench.Candidate {
 	var a *nodeAgent
@@ -92,13 +92,13 @@ type nodeAgent struct {
 	process    *exec.Cmd
 	log        bytes.Buffer
 	api        *apiservertest.Server
-	pod        *decide.Pod // what all pods are but for their names
-	text       string      // of that
+	pod        *decide.Pod // template of all pods, which differ only in name and UID
+	text       string      // manifest of pod
 	namespaces []*netns.NS
 	dir        string
 }
 
-// newNodeAgent has an API server with pods. No agent is started yet.
+// newNodeAgent starts an API server with the pods. It does not start the agent.
 func newNodeAgent(b *testing.B) (*nodeAgent, error) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata",
 		"sidecar.yaml"))
@@ -123,18 +123,18 @@ func newNodeAgent(b *testing.B) (*nodeAgent, error) {
 	return a, nil
 }
 
-// podName is the name of a pod, and its UID.
+// podName returns the name and the UID of a pod.
 func podName(i int) (name, uid string) {
 	return fmt.Sprintf("orders-%d", i), fmt.Sprintf("7d1e6c2a-%d", i)
 }
 
 func lastLines(text string) string { return text[max(len(text)-1000, 0):] }
 
-// primary is the configuration of a cluster's network.
+// primary is the CNI configuration of the cluster network.
 const primary = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge"}]}`
 
-// inPod mounts what the kubelet and the runtime would: the service account, and the namespaces of
-// the pods.
+// inPod mounts the service account, as the kubelet does, and the pods' network namespaces, as the
+// runtime does. Then it executes the agent.
 const inPod = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
@@ -149,7 +149,7 @@ for space in $NAMESPACES; do
 done
 exec "$PROGRAM" run`
 
-// startSluice starts ours, and returns when it has audited all pods.
+// startSluice starts sluice-node, and returns when it has checked all pods.
 func (a *nodeAgent) startSluice(tools bench.Tools) error {
 	program, err := tools.Find(bench.SluiceNode)
 	if err != nil {
@@ -206,7 +206,7 @@ func (a *nodeAgent) make(names ...string) error {
 	return nil
 }
 
-// run starts a script in a mount namespace, which executes the agent in the end.
+// run starts a script in a new mount namespace. The script finally executes the agent.
 func (a *nodeAgent) run(script string, env ...string) error {
 	host, port, err := net.SplitHostPort(a.api.Address())
 	if err != nil {
@@ -222,7 +222,7 @@ func (a *nodeAgent) run(script string, env ...string) error {
 	return a.process.Start()
 }
 
-// populate makes the pods ones whose ADD was done: their namespaces with rules, and their records.
+// populate creates the pods' namespaces with rules, and their records, as after ADD.
 func (a *nodeAgent) populate() error {
 	r, _, err := decide.Parameters(a.pod, []netip.Addr{netip.MustParseAddr("10.244.7.9")},
 		&decide.Settings{})
@@ -257,7 +257,7 @@ func (a *nodeAgent) populate() error {
 	return nil
 }
 
-// freePorts are some that nobody has.
+// freePorts returns unused TCP ports.
 func freePorts(n int) (ports []string, err error) {
 	for range n {
 		l, err := net.Listen("tcp", ":0")
@@ -274,27 +274,27 @@ func freePorts(n int) (ports []string, err error) {
 	return ports, nil
 }
 
-// await asks until the answer is a good one and has the line.
+// await polls the URL until the status is 200 and the response contains line.
 func await(url, line string) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
-	answer := ""
+	body := ""
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-ticker.C {
 		response, err := http.Get(url)
 		if err != nil {
-			continue // it has only been started
+			continue // the agent does not listen yet
 		}
 		text, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
-		if answer = string(text); response.StatusCode == http.StatusOK &&
-			strings.Contains(answer, line) {
+		if body = string(text); response.StatusCode == http.StatusOK &&
+			strings.Contains(body, line) {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s does not say %q, but %q", url, line, lastLines(answer))
+	return fmt.Errorf("%s: no line %q in the response %q", url, line, lastLines(body))
 }
 
-// idle watches the agent for a while.
+// idle measures the agent for agentWindow.
 func (a *nodeAgent) idle() (bench.Sample, error) {
 	before, err := a.cpu()
 	if err != nil {
@@ -311,7 +311,7 @@ func (a *nodeAgent) idle() (bench.Sample, error) {
 	return bench.Sample{report.Share: share, report.Memory: float64(memory)}, err
 }
 
-// cpu is the time that the agent's threads have run, by the clock that the kernel has for it
+// cpu returns the CPU time of the agent's process, from its CPU-time clock
 // (clock_getcpuclockid(3)).
 func (a *nodeAgent) cpu() (time.Duration, error) {
 	const perProcess = 2 // CPUCLOCK_SCHED
@@ -320,7 +320,7 @@ func (a *nodeAgent) cpu() (time.Duration, error) {
 	return time.Duration(now.Nano()), err
 }
 
-// end stops the agent, and takes everything away.
+// end stops the agent and removes its namespaces and directory.
 func (a *nodeAgent) end() {
 	if a.process != nil && a.process.Process != nil {
 		_ = a.process.Process.Signal(unix.SIGTERM)

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// A shell that executes two programs, the second one in its own place.
+// The script starts one program and then replaces itself with another, so two programs are
+// executed.
 func TestMeasureCountsProgramsAndMemory(t *testing.T) {
 	small := shell("small", "/bin/true; exec /bin/true")
 	large := shell("large", "dd if=/dev/zero of=/dev/null bs=50000000 count=1")
@@ -28,10 +29,10 @@ func TestMeasureCountsProgramsAndMemory(t *testing.T) {
 		t.Errorf("programs executed: %v, want 2", got)
 	}
 	if got := row.Entry("small").Values[report.Memory].Median; got < 100_000 || got > 10_000_000 {
-		t.Errorf("memory of a shell: %v bytes", got)
+		t.Errorf("memory of a shell: %v bytes, want 0.1 MB to 10 MB", got)
 	}
 	if got := row.Entry("large").Values[report.Memory].Median; got < 50_000_000 {
-		t.Errorf("memory of a shell whose child takes 50 MB: %v bytes", got)
+		t.Errorf("memory of a shell whose child uses 50 MB: %v bytes, want at least 50 MB", got)
 	}
 	for _, e := range row.Entries {
 		for _, q := range []report.Quantity{report.Wall, report.CPU} {
@@ -43,25 +44,25 @@ func TestMeasureCountsProgramsAndMemory(t *testing.T) {
 	}
 }
 
-func TestFailingContestantIsOmittedWithTheReason(t *testing.T) {
-	ended, undone := 0, 0
-	contestant := func(name, script string, check error) bench.Candidate {
+func TestFailingCandidateIsOmittedWithTheReason(t *testing.T) {
+	ended, reverted := 0, 0
+	candidate := func(name, script string, check error) bench.Candidate {
 		c := shell(name, script)
 		c.Open = func() (func(), error) { return func() { ended++ }, nil }
 		prepare := c.Prepare
 		c.Prepare = func() (bench.Task, error) {
 			task, err := prepare()
-			task.Check, task.Undo = func() error { return check }, func() { undone++ }
+			task.Check, task.Undo = func() error { return check }, func() { reverted++ }
 			return task, err
 		}
 		return c
 	}
 	row := bench.Measure(bench.Row{Candidates: []bench.Candidate{
-		contestant("failing", "echo no such module >&2; exit 3", nil),
-		contestant("good", "true", nil),
-		contestant("idle", "true", errors.New("nothing is done")),
+		candidate("failing", "echo no such module >&2; exit 3", nil),
+		candidate("good", "true", nil),
+		candidate("idle", "true", errors.New("no change")),
 		{Name: "unprepared", Prepare: func() (bench.Task, error) {
-			return bench.Task{}, errors.New("no root")
+			return bench.Task{}, errors.New("not root")
 		}},
 		{Name: "closed", Open: func() (func(), error) {
 			return nil, errors.New("no kernel feature")
@@ -75,39 +76,39 @@ func TestFailingContestantIsOmittedWithTheReason(t *testing.T) {
 		got[why.Name] = strings.TrimPrefix(why.Why, "/bin/sh: ")
 	}
 	want := map[string]string{
-		"failing": "exit status 3: no such module\n", "idle": "nothing is done",
-		"unprepared": "no root", "closed": "no kernel feature",
+		"failing": "exit status 3: no such module\n", "idle": "no change",
+		"unprepared": "not root", "closed": "no kernel feature",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	// The first time does not count: one each for those that fail, two more for the good one.
-	if ended != 3 || undone != 5 {
-		t.Errorf("ended %d times, want 3; undone %d times, want 5", ended, undone)
+	// Each of the three opened candidates runs once unmeasured, and the good one runs twice more.
+	if ended != 3 || reverted != 5 {
+		t.Errorf("closed %d times, want 3; reverted %d times, want 5", ended, reverted)
 	}
 }
 
-// shell is a candidate that runs a script.
+// shell returns a candidate that runs a shell script.
 func shell(name, text string) bench.Candidate {
 	return bench.Candidate{Name: name, Prepare: func() (bench.Task, error) {
 		return (&bench.Command{Path: "/bin/sh", Env: os.Environ(), Stdin: []byte(text)}).Task(), nil
 	}}
 }
 
-// Linux's bound for one argument is 128 KiB (MAX_ARG_STRLEN), with a zero at its end.
-func TestSidecarsFitIntoAnArgument(t *testing.T) {
+// Linux limits an argument to 128 KiB (MAX_ARG_STRLEN), including the terminating zero byte.
+func TestSidecarFlagsFitIntoAnArgument(t *testing.T) {
 	for _, s := range []bench.Sidecar{{IPv4: 10_000}, {IPv4: 1000, IPv6: 1000}} {
 		for _, flag := range s.Flags() {
 			if len(flag) >= 128<<10 {
-				t.Errorf("%+v: an argument of %d bytes", s, len(flag))
+				t.Errorf("%+v: argument of %d bytes, want less than 128 KiB", s, len(flag))
 			}
 		}
 	}
 }
 
-// No prefixes touch, so that the kernel's set has as many intervals, and the change of one is the
-// change of one element.
-func TestSidecarsHaveAllTheirPrefixes(t *testing.T) {
+// The prefixes are not adjacent. Therefore the kernel's set has one interval per prefix, and
+// changing a prefix changes one element.
+func TestCompiledSidecarHasOneRangePerPrefix(t *testing.T) {
 	for _, s := range []bench.Sidecar{
 		{}, {IPv4: 1000, IPv6: 1000}, {IPv4: 10_000, IPv6: 10_000}, {IPv4: 1000, Other: true},
 	} {
@@ -120,7 +121,7 @@ func TestSidecarsHaveAllTheirPrefixes(t *testing.T) {
 			got += len(m.Ranges)
 		}
 		if got != s.IPv4+s.IPv6 {
-			t.Errorf("%+v: %d ranges", s, got)
+			t.Errorf("%+v: %d ranges, want %d", s, got, s.IPv4+s.IPv6)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // changeRows measure the change of one prefix among many on a pod under traffic. Tasks that take
-// seconds have separate rows with few rounds.
+// seconds are in a separate row with fewer rounds.
 func changeRows(t Tools) []Row {
 	before := Sidecar{IPv4: 1000}
 	after := before
@@ -67,8 +67,8 @@ func (t Tools) changing(first, again programmer, before, after Sidecar) Candidat
 	}}
 }
 
-// changeInProcess returns a candidate with a ready ruleset, like a long-running process; with
-// reads it has also read the pod's rules before.
+// changeInProcess returns a candidate that has compiled the ruleset, like a long-running process.
+// If reads is true, it has also read the pod's rules.
 func changeInProcess(name string, reads bool, before, after Sidecar) Candidate {
 	var old, want rules.Ruleset
 	return Candidate{

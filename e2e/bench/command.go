@@ -18,7 +18,7 @@ import (
 type Command struct {
 	Path  string
 	Args  []string // without the program's name
-	Env   []string // all of it
+	Env   []string // complete environment
 	Stdin []byte
 	// In is the network namespace of the process; nil for the current one.
 	In *netns.NS
@@ -40,7 +40,7 @@ func (c *Command) exec() (cmd *exec.Cmd, out *os.File, err error) {
 	return cmd, out, nil
 }
 
-// unnamed returns a file in memory with the content, positioned at its begin.
+// unnamed returns a memory file (memfd) with the content, positioned at its start.
 func unnamed(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("bench", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -54,7 +54,7 @@ func unnamed(content []byte) (*os.File, error) {
 	return file, err
 }
 
-// do runs execute with the command, in its namespace. An error contains the output.
+// do calls execute in the command's namespace. An error contains the output of the command.
 func (c *Command) do(execute func(*exec.Cmd) error) error {
 	cmd, out, err := c.exec()
 	if err != nil {
@@ -63,8 +63,8 @@ func (c *Command) do(execute func(*exec.Cmd) error) error {
 	defer func() { _, _ = cmd.Stdin.(*os.File).Close(), out.Close() }()
 	if err := c.In.Do(func() error { return execute(cmd) }); err != nil {
 		_, _ = out.Seek(0, io.SeekStart)
-		said, _ := io.ReadAll(out)
-		return fmt.Errorf("%s: %w: %s", c.Path, err, said)
+		output, _ := io.ReadAll(out)
+		return fmt.Errorf("%s: %w: %s", c.Path, err, output)
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (c *Command) Run() error {
 
 // Output executes the command without measuring it, and returns its output.
 func (c *Command) Output() ([]byte, error) {
-	var said []byte
+	var output []byte
 	err := c.do(func(cmd *exec.Cmd) error {
 		if err := cmd.Run(); err != nil {
 			return err
@@ -104,11 +104,11 @@ func (c *Command) Output() ([]byte, error) {
 		out := cmd.Stdout.(*os.File)
 		_, err := out.Seek(0, io.SeekStart)
 		if err == nil {
-			said, err = io.ReadAll(out)
+			output, err = io.ReadAll(out)
 		}
 		return err
 	})
-	return said, err
+	return output, err
 }
 
 // inTurn returns the task of executing commands in sequence.

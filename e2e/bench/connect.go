@@ -26,37 +26,38 @@ func connectRows(t Tools) []Row {
 		Candidates: []Candidate{t.connecting("no rules", report.Floor, nil, Sidecar{}, nil)},
 	}
 	sizes := []int{0, 1000, 10_000}
-	of := func(p programmer, n int) string { return fmt.Sprintf("%s, %d prefixes", p.name, n) }
+	entryName := func(p programmer, n int) string { return fmt.Sprintf("%s, %d prefixes", p.name, n) }
 	ours := rulesApply
 	ours.name = "Sluice"
 	for _, p := range []programmer{ours, istioLegacy, istioNative} {
 		for _, n := range sizes {
 			row.Candidates = append(row.Candidates,
-				t.connecting(of(p, n), p.kind, &p, Sidecar{IPv4: n}, nil))
+				t.connecting(entryName(p, n), p.kind, &p, Sidecar{IPv4: n}, nil))
 		}
 	}
 	// Two medians of equal quantities differ by one or two percent.
 	const equal = 0.97
 	for i, n := range sizes {
 		row.Goals = append(row.Goals, report.Goal{
-			Of: of(ours, n), Quantity: report.Rate, Than: []string{of(istioLegacy, n)},
+			Of: entryName(ours, n), Quantity: report.Rate, Than: []string{entryName(istioLegacy, n)},
 			Factor: equal,
 		})
 		if i > 0 {
 			row.Goals = append(row.Goals, report.Goal{
-				Of: of(ours, n), Quantity: report.Rate, Than: []string{of(ours, 0)}, Factor: equal,
+				Of: entryName(ours, n), Quantity: report.Rate, Than: []string{entryName(ours, 0)}, Factor: equal,
 			})
 		}
 	}
 	return []Row{row}
 }
 
-// connecting opens connections in one pod in all rounds; without a programmer the pod has no rules.
+// connecting returns a candidate that opens connections in the same pod in all rounds. If p is nil,
+// the pod has no rules.
 func (t Tools) connecting(
 	name string, kind report.Kind, p *programmer, s Sidecar, d during,
 ) Candidate {
 	const connections = 500
-	var l *listening
+	var l *proxyListener
 	to := &unix.SockaddrInet4{Addr: [4]byte{10, 9, 9, 9}, Port: 80}
 	if p == nil {
 		to = &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: rules.DefaultProxyPort}
@@ -99,19 +100,19 @@ func (t Tools) connecting(
 	}
 }
 
-// listening is a pod with a listener on the proxy's port.
-type listening struct {
+// A proxyListener is a pod with a listener on the proxy's port.
+type proxyListener struct {
 	ns       *netns.NS
 	listener int
 	done     chan struct{}
 }
 
-func listenInPod() (*listening, error) {
+func listenInPod() (*proxyListener, error) {
 	ns, err := istio.DualPod.NewNamespace()
 	if err != nil {
 		return nil, err
 	}
-	l := &listening{ns: ns, done: make(chan struct{})}
+	l := &proxyListener{ns: ns, done: make(chan struct{})}
 	if err := ns.Do(l.listen); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen in a pod: %w", err), ns.Close())
 	}
@@ -119,9 +120,9 @@ func listenInPod() (*listening, error) {
 	return l, nil
 }
 
-// listen also adds a default route, because the kernel looks up a route before it evaluates the
-// rules.
-func (l *listening) listen() (err error) {
+// listen opens the listener. It also adds a default route, because the kernel looks up a route
+// before it evaluates the rules.
+func (l *proxyListener) listen() (err error) {
 	eth, err := netlink.LinkByName("eth0")
 	if err != nil {
 		return err
@@ -142,7 +143,7 @@ func (l *listening) listen() (err error) {
 	return unix.Listen(l.listener, 1024)
 }
 
-func (l *listening) accept() {
+func (l *proxyListener) accept() {
 	defer close(l.done)
 	for {
 		fd, _, err := unix.Accept(l.listener)
@@ -153,7 +154,7 @@ func (l *listening) accept() {
 	}
 }
 
-func (l *listening) close() error {
+func (l *proxyListener) close() error {
 	err := unix.Shutdown(l.listener, unix.SHUT_RDWR)
 	<-l.done
 	return errors.Join(err, unix.Close(l.listener), l.ns.Close())

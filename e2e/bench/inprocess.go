@@ -25,7 +25,7 @@ func inProcessRows() []Row {
 		id       string
 		prefixes int
 		share    float64
-		cached   float64 // what is aimed at
+		cached   float64 // maximum ratio to the floor
 	}{{"fresh", 0, 30, 1.15}, {"fresh-1000", 1000, 5, 1.2}, {"fresh-10000", 10_000, 1, 1.2}} {
 		s := Sidecar{IPv4: c.prefixes, IPv6: c.prefixes}
 		goals := []report.Goal{{
@@ -39,7 +39,7 @@ func inProcessRows() []Row {
 		rows = append(rows, Row{
 			ID: c.id, Topic: topic, Name: excluded(c.prefixes), Share: c.share, Goals: goals,
 			Plotted:    report.Wall,
-			Candidates: []Candidate{rawContestant(s), coldContestant(s), cachedContestant(s)},
+			Candidates: []Candidate{rawCandidate(s), coldCandidate(s), cachedCandidate(s)},
 		})
 	}
 	rows[0].Note = "The parameters are those of an injected dual-stack pod with DNS capture. \"In process\" is the time from parameters to " +
@@ -55,7 +55,7 @@ func excluded(n int) string {
 	return fmt.Sprintf("%d excluded prefixes per family", n)
 }
 
-// inPod returns a task in this process, in a pod that prepare prepared; nil for a new one.
+// inPod returns a task that runs do in a new pod, after prepare unless it is nil.
 func inPod(prepare, do func(*netns.NS) error) (Task, error) {
 	ns, err := NewPod()
 	if err == nil && prepare != nil {
@@ -73,7 +73,7 @@ func inPod(prepare, do func(*netns.NS) error) (Task, error) {
 	}, nil
 }
 
-func rawContestant(s Sidecar) Candidate {
+func rawCandidate(s Sidecar) Candidate {
 	var f rawNetlink
 	return Candidate{
 		Name: rawName, Kind: report.Floor,
@@ -88,7 +88,7 @@ func rawContestant(s Sidecar) Candidate {
 	}
 }
 
-func coldContestant(s Sidecar) Candidate {
+func coldCandidate(s Sidecar) Candidate {
 	var r rules.Redirect
 	return Candidate{
 		Name: coldName, Kind: report.Ours,
@@ -104,7 +104,7 @@ func coldContestant(s Sidecar) Candidate {
 	}
 }
 
-func cachedContestant(s Sidecar) Candidate {
+func cachedCandidate(s Sidecar) Candidate {
 	var p *nft.Prepared
 	return Candidate{
 		Name: cachedName, Kind: report.Ours,

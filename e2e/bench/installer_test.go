@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// asInstaller makes a directory what the installer's image and its pod's mounts are: its paths are
-// fixed.
+// asInstaller executes install-cni with the directory as root, because the paths of its image and
+// mounts are fixed.
 const asInstaller = `set -e
 mount --make-rprivate /
 cd "$DIR"
@@ -17,8 +17,8 @@ touch install-cni
 mount --bind "$PROGRAM" install-cni
 exec chroot . /install-cni --ctrlz_port 0`
 
-// startInstaller starts Istio's, with the environment that its chart gives it by default, and
-// returns when it is ready. Its port of probes is fixed.
+// startInstaller starts Istio's install-cni with the environment that Istio's chart sets by
+// default, and returns when it is ready. The port of its readiness probe is fixed.
 func (a *nodeAgent) startInstaller(tools bench.Tools) error {
 	program, err := tools.Find(bench.InstallCNI)
 	if err != nil {

@@ -23,8 +23,7 @@ func newTestPod(t *testing.T) *netns.NS {
 	return ns
 }
 
-// What is sent ready-made is all that Apply would have made, routing included: else it would be no
-// floor.
+// The floor sends the same messages as Apply, including routing.
 func TestFloorSendsAllMessages(t *testing.T) {
 	ns := newTestPod(t)
 	rs, err := Sidecar{IPv4: 10, IPv6: 10}.Compile()
@@ -47,7 +46,7 @@ func TestFloorSendsAllMessages(t *testing.T) {
 		t.Errorf("%v, %v", found, err)
 	}
 	if err := f.apply(ns); err == nil {
-		t.Error("no error where all is there already")
+		t.Error("no error when the rules already exist")
 	}
 }
 
@@ -60,21 +59,21 @@ func TestTrafficCountsLostDatagrams(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case <-traffic.begun:
+		case <-traffic.started:
 		default:
-			t.Error("what is measured under traffic may be over before the first datagram")
+			t.Error("startTraffic returned before the first datagram was answered")
 		}
 		lost, gap, err := traffic.stop()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if (lost == traffic.sent) != (gap >= patience) {
-			t.Errorf("%d of %d lost, and the longest gap is %v", lost, traffic.sent, gap)
+			t.Errorf("%d of %d lost, but the longest gap is %v", lost, traffic.sent, gap)
 		}
 		return lost, traffic.sent
 	}
 	if lost, sent := lost(); lost != 0 || sent == 0 {
-		t.Errorf("%d of %d lost without rules", lost, sent)
+		t.Errorf("%d of %d datagrams lost without rules, want 0", lost, sent)
 	}
 	drop := Command{Path: nft, Args: []string{"-f", "-"}, Env: os.Environ(), In: ns, Stdin: []byte(
 		"add table inet t\nadd chain inet t in { type filter hook input priority 0; }\nadd rule inet t in udp dport > 0 drop\n")}
@@ -82,21 +81,21 @@ func TestTrafficCountsLostDatagrams(t *testing.T) {
 		t.Fatal(err)
 	}
 	if lost, sent := lost(); lost != sent || sent == 0 {
-		t.Errorf("%d of %d lost where all are dropped", lost, sent)
+		t.Errorf("%d of %d datagrams lost with a rule that drops all, want all", lost, sent)
 	}
 }
 
-// What our rules are compared with finds the connection of each packet, as they do: an empty NAT
-// chain alone would not.
-func TestPacketsAreComparedWithConntrackOn(t *testing.T) {
+// The baseline tracks connections, as Sluice's rules do. An empty NAT chain alone does not enable
+// conntrack.
+func TestPacketBaselineEnablesConntrack(t *testing.T) {
 	netnstest.RequireBinary(t, "nft")
 	for _, row := range []struct {
 		name    string
 		p       programmer
 		entries string
 	}{
-		{"alone", emptyNATChain("", ""), "0"},
-		{"with a chain that needs conntrack", emptyNATChain("", trackingChain), "1"},
+		{"empty NAT chain", emptyNATChain("", ""), "0"},
+		{"empty NAT chain and a rule that needs conntrack", emptyNATChain("", trackingChain), "1"},
 	} {
 		ns := newTestPod(t)
 		if err := row.p.run(Tools{}, ns, Sidecar{}); err != nil {
@@ -123,9 +122,9 @@ func TestPacketsAreComparedWithConntrackOn(t *testing.T) {
 	}
 }
 
-// Two commands are one task: their times and programs add up, and the largest of their processes
-// counts.
-func TestCommandsInTurnAreOneTask(t *testing.T) {
+// The times and executed programs of all commands are added. Memory is the maximum over their
+// processes.
+func TestCostOfCommandsInSequence(t *testing.T) {
 	shell := func(text string) *Command {
 		return &Command{Path: "/bin/sh", Env: os.Environ(), Stdin: []byte(text)}
 	}
@@ -136,13 +135,13 @@ func TestCommandsInTurnAreOneTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	if counted[report.Executed] != 3 || counted[report.Memory] < 20e6 {
-		t.Errorf("%v: want three programs beside the first shell, and the memory of dd", counted)
+		t.Errorf("%v: want three executed programs besides the first shell, and the memory of dd", counted)
 	}
 	took, err := inTurn([]*Command{shell("true"), shell("true")}).Do()
 	if err != nil || took[report.Wall] <= 0 || took[report.CPU] <= 0 {
 		t.Errorf("%v, %v", took, err)
 	}
 	if _, err := inTurn([]*Command{shell("true"), shell("exit 3")}).Do(); err == nil {
-		t.Error("no error of the second command")
+		t.Error("no error when the second command fails")
 	}
 }

@@ -55,7 +55,7 @@ func traceRows(t Tools) []Row {
 	return []Row{connect, packets}
 }
 
-// during starts something that runs in the namespace while a row is measured, and returns a
+// during starts a background program in the namespace while a row is measured, and returns a
 // function that ends it.
 type during func(ns *netns.NS) (end func(), err error)
 
@@ -81,7 +81,7 @@ func (t Tools) rulesTrace(flags ...string) during {
 					return nil
 				}
 			}
-			return errors.New("rules trace: ended before it traced")
+			return errors.New("rules trace exited before tracing started")
 		})
 	}
 }
@@ -106,7 +106,7 @@ func (t Tools) nftMonitor(ns *netns.NS) (func(), error) {
 	return c.background(listensToNetlink)
 }
 
-// listensToNetlink waits until the process is a member of a group of netfilter's netlink.
+// listensToNetlink waits until the process has joined a multicast group of NETLINK_NETFILTER.
 func listensToNetlink(pid int, _ io.Reader) error {
 	const netfilter, patience = "12", 10 * time.Second
 	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(time.Millisecond) {
@@ -121,11 +121,11 @@ func listensToNetlink(pid int, _ io.Reader) error {
 			}
 		}
 	}
-	return errors.New("nft monitor trace has joined no group of netlink")
+	return errors.New("nft monitor trace has not joined a netlink group")
 }
 
 // background starts the command, with its output discarded, and returns a function that ends it.
-// ready waits until it has begun.
+// ready waits until the command works.
 func (c *Command) background(
 	ready func(pid int, stderr io.Reader) error,
 ) (end func(), err error) {

@@ -43,7 +43,7 @@ func (t Tools) Programs() []report.Program {
 	var programs []report.Program
 	for _, p := range []struct {
 		name    string
-		version []string // the arguments to which it answers with its version
+		version []string // arguments that print its version
 	}{
 		{Rules, []string{"version"}},
 		{SluiceCNI, nil},
@@ -61,7 +61,7 @@ func (t Tools) Programs() []report.Program {
 			continue
 		}
 		described := report.Program{Name: filepath.Base(p.name), Version: moduleVersion(path)}
-		// where built ones are copied to
+		// where install copies built programs
 		if info, err := os.Stat(path); err == nil && filepath.Dir(path) == t.Dir {
 			described.Size = info.Size()
 		}

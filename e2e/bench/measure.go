@@ -6,10 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// Measure runs the task of a row with its candidates in turn, in so many rounds, each of which
-// begins with another candidate. The first run of each is not measured: it warms caches, and
-// memory and executed programs are counted in it. A candidate that fails is omitted from the
-// result, with the reason.
+// Measure runs the task of a row with its candidates in turn. Each round starts with a different
+// candidate. The first run of each candidate is not timed: it warms caches, and counts memory and
+// executed programs. A candidate that fails is omitted from the result, with the reason.
 func Measure(row Row, rounds int) report.Row {
 	result := report.Row{
 		ID: row.ID, Topic: row.Topic, Name: row.Name, Note: row.Note, Plotted: row.Plotted,
@@ -45,7 +44,7 @@ type run struct {
 	counted Sample
 	samples map[report.Quantity][]float64
 	end     func()
-	// err is the reason why it is omitted.
+	// err is the reason for omitting the candidate.
 	err error
 }
 

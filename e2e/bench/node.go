@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// An Attachment is a pod's network namespace after the previous plugin of the chain, with its name
-// for the runtime.
+// An Attachment is the network namespace of a pod that the previous plugin of the chain has
+// configured.
 type Attachment struct {
 	NS          *netns.NS
 	ContainerID string

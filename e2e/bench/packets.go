@@ -63,8 +63,8 @@ func packetRows(t Tools) []Row {
 	return []Row{row}
 }
 
-// sending sends datagrams in one pod in all rounds, with other sockets in each round, because their
-// memory addresses affect the result.
+// sending returns a candidate that sends datagrams in the same pod in all rounds. Each round uses
+// new sockets, because their memory addresses affect the result.
 func (t Tools) sending(
 	name string, kind report.Kind, p *programmer, s Sidecar, d during,
 ) Candidate {
@@ -142,7 +142,8 @@ func (t *traffic) establish() error {
 	return answer.pass()
 }
 
-// pass sends a datagram and receives it from the other socket, which has it when sending returns.
+// pass sends a datagram and receives it from the other socket. The kernel delivers it before send
+// returns.
 func (t *traffic) pass() error {
 	var buf [64]byte
 	if _, err := unix.Write(t.client, buf[:]); err != nil {

@@ -14,16 +14,16 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// BenchmarkPeers measures all rows, prints them, and writes results.json and what is rendered from
-// it. "make bench-peers" builds the programs and runs it once. With SLUICE_ROWS, a regular
-// expression for the ids of rows, only these are measured, and nothing is written.
+// BenchmarkPeers measures all rows, prints them, and writes results.json and the files rendered
+// from it. "make bench-peers" builds the programs and runs it once. SLUICE_ROWS is a regular
+// expression that selects rows by id; if it is set, no files are written.
 func BenchmarkPeers(b *testing.B) {
 	netnstest.RequireRoot(b)
 	rounds := 30
 	if text := os.Getenv("SLUICE_ROUNDS"); text != "" {
 		var err error
 		if rounds, err = strconv.Atoi(text); err != nil || rounds < 1 {
-			b.Fatalf("SLUICE_ROUNDS=%q: want a number from 1 on", text)
+			b.Fatalf("SLUICE_ROUNDS=%q: want an integer, 1 or more", text)
 		}
 	}
 	selected, err := regexp.Compile(os.Getenv("SLUICE_ROWS"))
@@ -35,12 +35,12 @@ func BenchmarkPeers(b *testing.B) {
 		b.Fatal(err)
 	}
 	tools := bench.Tools{Dir: b.TempDir(), Bin: bin}
-	w := newWorld(b, tools)
+	env := newPluginEnv(b, tools)
 	for b.Loop() {
 		results := report.Results{
-			Machine: bench.Machine(), Programs: tools.Programs(), Rounds: rounds, Pod: w.size,
+			Machine: bench.Machine(), Programs: tools.Programs(), Rounds: rounds, Pod: env.size,
 		}
-		for _, row := range slices.Concat(bench.Rows(tools), w.rows(), agentRows(b, tools)) {
+		for _, row := range slices.Concat(bench.Rows(tools), env.rows(), agentRows(b, tools)) {
 			if !selected.MatchString(row.ID) {
 				continue
 			}
@@ -52,7 +52,7 @@ func BenchmarkPeers(b *testing.B) {
 			continue
 		}
 		if old, err := report.Read("."); err == nil {
-			results.Soak, results.Scale = old.Soak, old.Scale // other runs'
+			results.Soak, results.Scale = old.Soak, old.Scale // measured by other commands
 		}
 		if err := report.Write(".", results); err != nil {
 			b.Fatal(err)
@@ -63,7 +63,7 @@ func BenchmarkPeers(b *testing.B) {
 	}
 }
 
-// plots are the files of plots that are there.
+// plots returns the names of the committed plots.
 func plots(tb testing.TB) []string {
 	names, err := filepath.Glob("*.svg")
 	if err != nil {
@@ -72,11 +72,11 @@ func plots(tb testing.TB) []string {
 	return names
 }
 
-// frontPage is the page with the figures.
+// frontPage is the README that contains the figures.
 const frontPage = "../../README.md"
 
-// The committed page, its plots and the figures of the front page are those of the results.
-func TestResultsAreRendered(t *testing.T) {
+// The committed page, its plots and the figures of the README match results.json.
+func TestRenderedFilesMatchResults(t *testing.T) {
 	results, err := report.Read(".")
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestResultsAreRendered(t *testing.T) {
 	}
 	for _, name := range plots(t) {
 		if files[name] == nil {
-			t.Errorf("%s is of no topic any more", name)
+			t.Errorf("%s belongs to no topic: delete it", name)
 		}
 	}
 	for name, want := range files {
@@ -107,7 +107,7 @@ func TestResultsAreRendered(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(got) != string(want) {
-			t.Errorf("%s is not what %s says: \"make bench-peers\" measures and writes both, SLUICE_RENDER=1 go test renders anew", name, report.ResultsFile)
+			t.Errorf("%s does not match %s: run \"make bench-peers\" to measure and write both, or SLUICE_RENDER=1 go test to render it again", name, report.ResultsFile)
 		}
 	}
 }

@@ -24,50 +24,50 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// A world is what all plugins find: a node, its API server, and the pods that this one knows.
-type world struct {
+// A pluginEnv is the environment shared by all plugins: a node, an API server and its pods.
+type pluginEnv struct {
 	tools       bench.Tools
 	node        *netns.NS
 	api         *apiservertest.Server
-	texts       []string // of its pods
+	texts       []string // the manifests of the API server's pods
 	mesh, plain bench.Pod
 	size        report.Pod // of the mesh pod
 	plugins     []*bench.Plugin
 }
 
-func newWorld(b *testing.B, tools bench.Tools) *world {
-	w := &world{tools: tools, node: netnstest.New(b)}
-	if err := w.node.Do(func() error {
-		w.api = apiservertest.Start(b)
+func newPluginEnv(b *testing.B, tools bench.Tools) *pluginEnv {
+	env := &pluginEnv{tools: tools, node: netnstest.New(b)}
+	if err := env.node.Do(func() error {
+		env.api = apiservertest.Start(b)
 		return nil
 	}); err != nil {
 		b.Fatal(err)
 	}
-	w.mesh, w.size = w.pod(b, "sidecar")
-	w.plain, _ = w.pod(b, "not-injected")
+	env.mesh, env.size = env.pod(b, "sidecar")
+	env.plain, _ = env.pod(b, "not-injected")
 	legacy := map[string]any{"backend": "legacy"}
 	native := map[string]any{"native_nftables": true}
-	w.startAgent(b,
-		w.add(b, report.WithAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil))
-	w.add(b, report.WithoutAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil)
-	w.add(b, "sluice-cni, no agent, iptables-legacy", report.Ours, bench.SluiceCNI,
+	env.startAgent(b,
+		env.add(b, report.WithAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil))
+	env.add(b, report.WithoutAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil)
+	env.add(b, "sluice-cni, no agent, iptables-legacy", report.Ours, bench.SluiceCNI,
 		"sluice-cni-kubeconfig", legacy)
-	w.add(b, "istio-cni, detected iptables", report.Peer, bench.IstioCNI,
+	env.add(b, "istio-cni, detected iptables", report.Peer, bench.IstioCNI,
 		"istio-cni-kubeconfig", nil)
-	w.add(b, "istio-cni, native nftables", report.Peer, bench.IstioCNI, "istio-cni-kubeconfig",
+	env.add(b, "istio-cni, native nftables", report.Peer, bench.IstioCNI, "istio-cni-kubeconfig",
 		native)
-	w.add(b, "istio-cni, iptables-legacy", report.Peer, bench.IstioCNI, "istio-cni-kubeconfig", nil)
+	env.add(b, "istio-cni, iptables-legacy", report.Peer, bench.IstioCNI, "istio-cni-kubeconfig", nil)
 	if path, err := legacyOnly(b); err == nil {
-		w.plugins[len(w.plugins)-1].Env = []string{"PATH=" + path}
+		env.plugins[len(env.plugins)-1].Env = []string{"PATH=" + path}
 	}
-	return w
+	return env
 }
 
-// startAgent starts what of the node agent answers the plugin of the run directory: the socket, and
-// the mirror of the node's pods after it.
-func (w *world) startAgent(b *testing.B, runDir string) {
-	api := apiservertest.Start(b) // the plugin's is in the node's namespace
-	api.Put(w.texts...)
+// startAgent starts the parts of the node agent that serve pods to the plugin: the pod cache and
+// the socket in runDir.
+func (env *pluginEnv) startAgent(b *testing.B, runDir string) {
+	api := apiservertest.Start(b) // the server of the plugins is in the node's namespace
+	api.Put(env.texts...)
 	fetch := source.NewAPIServer(source.Options{Kubeconfig: api.Kubeconfig()})
 	b.Cleanup(fetch.Close)
 	client, err := apiclient.New(apiclient.Options{
@@ -98,9 +98,9 @@ func (w *world) startAgent(b *testing.B, runDir string) {
 	}
 }
 
-// add adds a plugin with a run directory of its own and credentials in it, which it returns. It is
-// in memory, as /var/run of a node is.
-func (w *world) add(
+// add adds a plugin and returns its run directory, which contains the plugin's credentials. The
+// directory is on a tmpfs, like /var/run of a node.
+func (env *pluginEnv) add(
 	b *testing.B, name string, kind report.Kind, program, kubeconfig string, config map[string]any,
 ) (runDir string) {
 	dir, err := os.MkdirTemp("/dev/shm", "bench-peers-")
@@ -108,30 +108,30 @@ func (w *world) add(
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = os.RemoveAll(dir) })
-	w.api.WriteKubeconfig(filepath.Join(dir, kubeconfig), func(_, _ map[string]any) {})
+	env.api.WriteKubeconfig(filepath.Join(dir, kubeconfig), func(_, _ map[string]any) {})
 	p := &bench.Plugin{
-		Name: name, Kind: kind, Node: w.node, Config: map[string]any{"cni_agent_run_dir": dir},
+		Name: name, Kind: kind, Node: env.node, Config: map[string]any{"cni_agent_run_dir": dir},
 	}
 	for field, value := range config {
 		p.Config[field] = value
 	}
-	// One that is not there fails when it is executed, and is left out with that reason.
-	if p.Path, err = w.tools.Find(program); err != nil {
-		p.Path = filepath.Join(w.tools.Bin, program)
+	// A missing program fails when it is executed, and is then omitted with that reason.
+	if p.Path, err = env.tools.Find(program); err != nil {
+		p.Path = filepath.Join(env.tools.Bin, program)
 	}
-	w.plugins = append(w.plugins, p)
+	env.plugins = append(env.plugins, p)
 	return dir
 }
 
-// pod gives the API server a pod out of the plugin's examples.
-func (w *world) pod(b *testing.B, name string) (bench.Pod, report.Pod) {
+// pod adds an example pod of the plugin's tests to the API server.
+func (env *pluginEnv) pod(b *testing.B, name string) (bench.Pod, report.Pod) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata", name+
 		".yaml"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	w.api.Put(string(text))
-	w.texts = append(w.texts, string(text))
+	env.api.Put(string(text))
+	env.texts = append(env.texts, string(text))
 	var object struct {
 		Metadata struct {
 			Namespace, Name, UID string
@@ -150,20 +150,20 @@ func (w *world) pod(b *testing.B, name string) (bench.Pod, report.Pod) {
 	}, report.Pod{Bytes: len(text)}
 }
 
-// rows are the tasks of plugins. Istio's does not ask the runtime for annotations, so that passing
-// them to it changes nothing.
-func (w *world) rows() []bench.Row {
+// rows returns the tasks of CNI plugins. istio-cni does not request annotations from the runtime,
+// so passing them has no effect on it.
+func (env *pluginEnv) rows() []bench.Row {
 	const topic = "CNI plugin"
-	contest := func(enter func(*bench.Plugin) bench.Candidate) []bench.Candidate {
-		var contestants []bench.Candidate
-		for _, p := range w.plugins {
-			contestants = append(contestants, enter(p))
+	forEachPlugin := func(newCandidate func(*bench.Plugin) bench.Candidate) []bench.Candidate {
+		var candidates []bench.Candidate
+		for _, p := range env.plugins {
+			candidates = append(candidates, newCandidate(p))
 		}
-		return contestants
+		return candidates
 	}
-	unannounced := w.plain
-	unannounced.Annotations = nil
-	atMost := func(q report.Quantity, factor float64) []report.Goal {
+	withoutAnnotations := env.plain
+	withoutAnnotations.Annotations = nil
+	goals := func(q report.Quantity, factor float64) []report.Goal {
 		return []report.Goal{
 			{Of: report.WithAgent, Quantity: q, Factor: factor},
 			{Of: report.WithoutAgent, Quantity: q, Factor: factor},
@@ -172,40 +172,40 @@ func (w *world) rows() []bench.Row {
 	return []bench.Row{
 		{
 			ID: report.AddRow, Topic: topic, Name: "ADD of a mesh pod", Plotted: report.Wall,
-			Goals: slices.Concat(atMost(report.Wall, 1.0/8), atMost(report.Memory, 1.0/4)),
+			Goals: slices.Concat(goals(report.Wall, 1.0/8), goals(report.Memory, 1.0/4)),
 			Note: "With the node agent, as deployed, the plugin gets the pod from the agent; without an agent it gets the pod from the API " +
 				"server, as istio-cni does. The cost in the agent and in the API server is not included.",
-			Candidates: contest(func(p *bench.Plugin) bench.Candidate {
-				return p.Add(w.mesh, true)
+			Candidates: forEachPlugin(func(p *bench.Plugin) bench.Candidate {
+				return p.Add(env.mesh, true)
 			}),
 		},
 		{
 			ID: "skip", Topic: topic,
 			Name:    "ADD of a pod that is not redirected; the runtime passes annotations",
 			Plotted: report.Wall,
-			Goals:   atMost(report.Wall, 1.0/6),
-			Candidates: contest(func(p *bench.Plugin) bench.Candidate {
-				return p.Add(w.plain, false)
+			Goals:   goals(report.Wall, 1.0/6),
+			Candidates: forEachPlugin(func(p *bench.Plugin) bench.Candidate {
+				return p.Add(env.plain, false)
 			}),
 		},
 		{
 			ID: "skip-asking", Topic: topic,
 			Name:    "ADD of a pod that is not redirected; the agent or the API server provides the pod",
 			Plotted: report.Wall,
-			Goals:   atMost(report.Wall, 1.0/6),
-			Candidates: contest(func(p *bench.Plugin) bench.Candidate {
-				return p.Add(unannounced, false)
+			Goals:   goals(report.Wall, 1.0/6),
+			Candidates: forEachPlugin(func(p *bench.Plugin) bench.Candidate {
+				return p.Add(withoutAnnotations, false)
 			}),
 		},
 		{
 			ID: report.DelRow, Topic: topic, Name: "DEL of a mesh pod", Plotted: report.Wall,
-			Goals:      atMost(report.Wall, 1.0/6),
-			Candidates: contest(func(p *bench.Plugin) bench.Candidate { return p.Del(w.mesh) }),
+			Goals:      goals(report.Wall, 1.0/6),
+			Candidates: forEachPlugin(func(p *bench.Plugin) bench.Candidate { return p.Del(env.mesh) }),
 		},
 	}
 }
 
-// legacyOnly returns a folder for PATH as on a node that has iptables-legacy and no other iptables.
+// legacyOnly returns a directory for PATH that contains iptables-legacy and no other iptables.
 func legacyOnly(b *testing.B) (string, error) {
 	multi, err := netnstest.LookBinary("xtables-legacy-multi")
 	if err != nil {

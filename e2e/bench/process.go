@@ -82,8 +82,8 @@ func (t Tools) fresh(p programmer, s Sidecar) Candidate {
 	}}
 }
 
-// commandsInPod returns the task of executing a programmer's commands for the sidecar, in a pod
-// that first, unless nil, programmed for the sidecar before.
+// commandsInPod returns the task of executing p's commands for sidecar s in a new pod. If first is
+// not nil, it programs the pod for the sidecar before.
 func (t Tools) commandsInPod(p programmer, before, s Sidecar, first *programmer) (Task, error) {
 	ns, err := NewPod()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A rawNetlink sends prepared bytes, the minimum work of any program.
+// A rawNetlink sends encoded messages, which is the minimum work of any program.
 type rawNetlink struct{ rules, address []byte }
 
 // newRawNetlink returns the bytes of a ruleset whose only routing is ::6 on lo.

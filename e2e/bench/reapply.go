@@ -33,7 +33,7 @@ func againRows(t Tools) []Row {
 	rows := []Row{row}
 	for _, n := range []int{1000, 10_000} {
 		s := Sidecar{IPv4: n, IPv6: n}
-		first := coldContestant(s)
+		first := coldCandidate(s)
 		first.Name = "Sluice in process, first application"
 		rows = append(rows, Row{
 			ID: fmt.Sprint("again-", n), Topic: topic, Name: excluded(n), Share: 1,

@@ -17,7 +17,7 @@ const restartPods = 250
 // restartRows measure programming all pods of a node in one process.
 func restartRows() []Row {
 	s := Sidecar{}
-	raw := rawContestant(s)
+	raw := rawCandidate(s)
 	cold := nodeOf(coldName, report.Ours, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
 		return func(ns *netns.NS) error { return created(nft.Apply(ns, rules.MustCompile(r))) }, nil
 	})
@@ -112,7 +112,7 @@ func programAll(pods []*netns.NS, apply func(*netns.NS) error) (Sample, error) {
 // heap returns the size of the heap in use.
 func heap() float64 {
 	runtime.GC()
-	runtime.GC() // what sync.Pool keeps goes only now
+	runtime.GC() // the second collection frees the contents of sync.Pool
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc)

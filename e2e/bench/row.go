@@ -8,32 +8,32 @@ import (
 
 // A Row is one task.
 type Row struct {
-	// ID, Topic, Name, Note and Plotted are copied to the result.
+	// ID, Topic, Name, Note and Plotted have the meaning of the fields of report.Row.
 	ID, Topic, Name, Note string
 	Plotted               report.Quantity
-	// Share is the fraction of the run's rounds, for tasks that are fast or slow; 0 means all.
+	// Share multiplies the number of rounds, for fast or slow tasks; 0 means 1.
 	Share      float64
 	Candidates []Candidate
 	Goals      []report.Goal
 }
 
-// A Candidate is a program that performs the task in some way.
+// A Candidate is one way to perform the task.
 type Candidate struct {
 	Name string
 	Kind report.Kind
-	// Open creates what is needed in all rounds, and returns a function that removes it; it may be
+	// Open creates resources for all rounds, and returns a function that removes them; it may be
 	// nil.
 	Open func() (end func(), err error)
 	// Prepare prepares a single run of the task, such as a new network namespace.
 	Prepare func() (Task, error)
 }
 
-// A Task is a single run of a task. Only Do is measured.
+// A Task is a single run of a Row. Only Do is measured.
 type Task struct {
 	// Do performs the task, and returns its cost.
 	Do func() (Sample, error)
-	// Count performs the task instead of Do, once, and returns quantities whose measurement slows
-	// it down; it may be nil.
+	// Count performs the task once instead of Do, and returns quantities whose measurement slows
+	// the task; it may be nil.
 	Count func() (Sample, error)
 	// Check checks afterwards that the task was performed; nil if the error of Do suffices.
 	Check func() error

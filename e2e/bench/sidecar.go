@@ -9,15 +9,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Sidecar describes the parameters of an injected dual-stack pod, with so many excluded prefixes
-// of each family, which are not adjacent.
+// A Sidecar describes the parameters of an injected dual-stack pod. IPv4 and IPv6 are the numbers
+// of excluded prefixes, which are not adjacent.
 type Sidecar struct {
 	IPv4, IPv6 int
 	// Plain omits DNS capture, and therefore all rules other than NAT.
 	Plain bool
 	// Single makes the pod IPv4-only.
 	Single bool
-	// Other replaces the last prefix by another one.
+	// Other changes the last prefix.
 	Other bool
 }
 
@@ -53,7 +53,7 @@ func (s Sidecar) prefixes() []string {
 	return list
 }
 
-// Redirect returns the parameters that the flags represent.
+// Redirect returns the parameters in the flags.
 func (s Sidecar) Redirect() (rules.Redirect, error) {
 	return istio.Configuration{Args: s.Flags(), Pod: istio.DualPod}.Redirect()
 }

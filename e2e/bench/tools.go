@@ -17,15 +17,15 @@ type Tools struct {
 	Dir, Bin string
 }
 
-// The names of built programs.
+// Names of built programs, relative to Tools.Bin.
 const (
 	Rules         = "rules"
 	SluiceCNI     = "sluice-cni"
 	SluiceNode    = "sluice-node"
 	IstioIptables = "istio-iptables"
-	PilotAgent    = "e2e/istio/pilot-agent" // where the tests with injected pods have it as well
+	PilotAgent    = "e2e/istio/pilot-agent" // shared with e2e/injection
 	IstioCNI      = "istio-cni"
-	InstallCNI    = "e2e/install-cni" // where the tests on a cluster have it as well
+	InstallCNI    = "e2e/install-cni" // shared with e2e/suite
 )
 
 // Find returns the path of a program. The error describes how to get it.
@@ -40,13 +40,13 @@ func (t Tools) Find(name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf(
-		"no %s: \"make bench-peers\" builds it, or the packages nftables and iptables have it",
+		"no %s: run \"make bench-peers\", or install the packages nftables and iptables",
 		name)
 }
 
-// install copies a built program once, as an installer does. A file written by the linker starts
-// slower than its copy, by a tenth of the CPU time of a plugin, because the page cache contains it
-// in smaller pieces.
+// install copies a built program once, as an installer does. A copy starts faster than the file
+// that the linker wrote, by a tenth of the plugin's CPU time, because the page cache holds it in
+// larger folios.
 func (t Tools) install(built string) (string, error) {
 	if t.Dir == "" {
 		return built, nil
@@ -121,7 +121,8 @@ type programmer struct {
 	commands func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error)
 }
 
-// byFlags returns a programmer that passes the sidecar's flags between its own.
+// byFlags returns a programmer that runs the program with the arguments before, the sidecar's flags
+// and the arguments after.
 func byFlags(name string, kind report.Kind, program string, before, after []string) programmer {
 	return programmer{name, kind, func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error) {
 		c, err := t.Command(ns, program, nil, slices.Concat(before, s.Flags(), after)...)
@@ -129,9 +130,9 @@ func byFlags(name string, kind report.Kind, program string, before, after []stri
 	}}
 }
 
-// The programmers. The name of one of Istio's describes which program finally writes the rules, or
-// how it is chosen. Istio provides this code as a command of pilot-agent, which the init container
-// istio-init executes; the others contain only that code.
+// The programmers. The names of Istio's programmers contain the program that finally writes the
+// rules, or how it is chosen. The init container istio-init executes pilot-agent, which includes
+// istio-iptables; the other programs contain istio-iptables only.
 var (
 	rulesApply  = byFlags("rules apply", report.Ours, Rules, []string{"apply"}, nil)
 	rulesLegacy = byFlags("rules apply, iptables-legacy", report.Ours, Rules, []string{"apply"},

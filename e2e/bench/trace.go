@@ -16,27 +16,27 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// footprint is the cost of a command and all its descendants other than time.
+// A footprint is the memory and the executed programs of a command and its descendants.
 type footprint struct {
 	memory   int64 // of the largest process, in bytes
 	executed int   // programs, without the command itself
 }
 
 // traced executes the command under ptrace, which makes it slow, so that its time is not measured.
-// The memory that wait4 reports is not usable, because it includes the process before exec, which
-// is this one.
+// The memory that wait4 reports includes that of this process before exec, and is not usable.
 func (c *Command) traced() (Sample, error) {
 	var f footprint
-	// All ptrace requests must come from the thread that started the process, on which do remains.
+	// All ptrace requests must come from the thread that started the process. do does not change
+	// threads.
 	err := c.do(func(cmd *exec.Cmd) error {
-		runtime.LockOSThread() // also where there is no namespace to enter
+		runtime.LockOSThread() // also without a namespace to enter
 		defer runtime.UnlockOSThread()
 		cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Pdeathsig: unix.SIGKILL}
 		if err := cmd.Start(); err != nil {
 			return err
 		}
 		status, err := f.follow(cmd.Process.Pid)
-		// The process was already waited for, which cmd does not know.
+		// follow has already waited for the process.
 		_ = cmd.Process.Release()
 		if err == nil && status != 0 {
 			err = fmt.Errorf("exit status %d", status)
@@ -88,7 +88,7 @@ func (f *footprint) stopped(pid int, ws unix.WaitStatus, known map[int]bool) (si
 		_ = unix.PtraceSetOptions(pid, traceOptions)
 		return 0
 	case first && ws.StopSignal() == unix.SIGSTOP:
-		return 0 // how a new thread or process begins
+		return 0 // initial stop of a new thread or process
 	case ws.StopSignal() != unix.SIGTRAP:
 		return int(ws.StopSignal())
 	}
@@ -96,7 +96,7 @@ func (f *footprint) stopped(pid int, ws unix.WaitStatus, known map[int]bool) (si
 	case unix.PTRACE_EVENT_EXEC:
 		f.executed++
 	case unix.PTRACE_EVENT_EXIT:
-		// It is not always available for a process that is ending.
+		// The memory of an exiting process is not always available.
 		memory, _ := LargestMemory(pid)
 		f.memory = max(f.memory, memory)
 	}
@@ -118,5 +118,5 @@ func LargestMemory(pid int) (int64, error) {
 			return kilobytes << 10, err
 		}
 	}
-	return 0, fmt.Errorf("process %d: its memory is not known", pid)
+	return 0, fmt.Errorf("process %d: no VmHWM in its status", pid)
 }

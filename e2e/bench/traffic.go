@@ -16,11 +16,11 @@ import (
 // replies to each.
 type traffic struct {
 	client, server int
-	begun          chan struct{} // an answer is there, or late
+	started        chan struct{} // closed after the first reply or the time limit
 	quit           chan struct{}
 	done           chan struct{}
 	sent, answered int
-	gap            time.Duration // the longest between two answers
+	gap            time.Duration // longest time between two replies
 	err            error
 }
 
@@ -37,9 +37,9 @@ func startTraffic(ns *netns.NS) (*traffic, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.begun, t.quit, t.done = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	t.started, t.quit, t.done = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go t.run(t.quit)
-	<-t.begun
+	<-t.started
 	return t, nil
 }
 
@@ -53,7 +53,7 @@ func newTraffic(ns *netns.NS) (*traffic, error) {
 		if t.client, err = loopbackSocket(); err != nil {
 			return errors.Join(err, unix.Close(t.server))
 		}
-		return errors.Join(join(t.client, t.server), join(t.server, t.client))
+		return errors.Join(connectTo(t.client, t.server), connectTo(t.server, t.client))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("traffic: %w", err)
@@ -70,8 +70,8 @@ func loopbackSocket() (int, error) {
 	return fd, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
 }
 
-// join connects one socket to the other.
-func join(from, to int) error {
+// connectTo connects one socket to the other.
+func connectTo(from, to int) error {
 	address, err := unix.Getsockname(to)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func join(from, to int) error {
 // is in a long system call.
 func (t *traffic) run(quit <-chan struct{}) {
 	defer close(t.done)
-	begin := sync.OnceFunc(func() { close(t.begun) })
+	begin := sync.OnceFunc(func() { close(t.started) })
 	defer begin()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

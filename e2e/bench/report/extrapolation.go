@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// The ids of the rows that the extrapolation needs, and in these the names of the plugin with and
+// Ids of the rows that the extrapolation uses, and names of their entries for the plugin with and
 // without an agent.
 const (
 	AddRow       = "add"
@@ -58,39 +58,39 @@ Without the agent, the plugin of Sluice sends the same requests as istio-cni. Th
 	return b.String()
 }
 
-// patterns returns the patterns of istio-cni with its better mode, and of Sluice; nil unless all of
-// them were measured.
+// patterns returns the patterns of istio-cni, in its fastest mode, and of Sluice, or nil unless all
+// were measured.
 func patterns(r Results) []pattern {
 	add, del := r.Row(AddRow), r.Row(DelRow)
 	if add == nil || del == nil || r.Pod.Bytes == 0 {
 		return nil
 	}
-	of := func(name string, gets int) (pattern, bool) {
+	newPattern := func(name string, gets int) (pattern, bool) {
 		a, d := add.Entry(name), del.Entry(name)
 		if a == nil || d == nil {
 			return pattern{}, false
 		}
 		return pattern{name, gets, gets, a.Values[CPU].Median, d.Values[CPU].Median}, true
 	}
-	ours, beside := of(WithAgent, 0)
-	alone, without := of(WithoutAgent, 1)
-	var theirs pattern
+	withAgent, ok1 := newPattern(WithAgent, 0)
+	withoutAgent, ok2 := newPattern(WithoutAgent, 1)
+	var istio pattern
 	for _, e := range add.Entries {
-		p, ok := of(e.Name, 1)
-		if ok && e.Kind == Peer && (theirs.name == "" || p.addCPU < theirs.addCPU) {
-			theirs = p
+		p, ok := newPattern(e.Name, 1)
+		if ok && e.Kind == Peer && (istio.name == "" || p.addCPU < istio.addCPU) {
+			istio = p
 		}
 	}
-	if !beside || !without || theirs.name == "" {
+	if !ok1 || !ok2 || istio.name == "" {
 		return nil
 	}
-	return []pattern{theirs, ours, alone}
+	return []pattern{istio, withAgent, withoutAgent}
 }
 
 // scale returns the table for a number of pods.
-func scale(of string, pods, podBytes int, columns []pattern) string {
+func scale(scope string, pods, podBytes int, columns []pattern) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| restart of %s, %s pods | arithmetic |", of, thousands(pods))
+	fmt.Fprintf(&b, "| restart of %s, %s pods | arithmetic |", scope, thousands(pods))
 	for _, p := range columns {
 		fmt.Fprintf(&b, " %s |", p.name)
 	}

@@ -7,19 +7,20 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/readme"
 )
 
-// figuresBlock is the block of the front page with figures.
+// figuresBlock is the block of the README that contains the figures.
 var figuresBlock = readme.Block{Name: "figures", Command: "make bench"}
 
-// A figure is a line of the front page.
+// A figure is a row of the table in the README.
 type figure struct {
 	what string
 	row  string
-	// of is the entry of Sluice, and beside the entry of the peer, described by peer.
-	of, beside, peer string
-	quantities       []Quantity
+	// sluice is the entry of Sluice, and other the entry to compare with, which is described by
+	// peer.
+	sluice, other, peer string
+	quantities          []Quantity
 }
 
-// figures are the figures of the front page.
+// figures are the figures of the README.
 var figures = []figure{
 	{
 		"rules of a new pod, in process", "fresh", "Sluice in process",
@@ -43,7 +44,7 @@ var figures = []figure{
 	{"`rules diff`, default parameters", "diff", "rules diff", "", "none", []Quantity{Wall}},
 }
 
-// WriteFigures writes the figures of the front page into the file.
+// WriteFigures writes the figures into the README at path.
 func WriteFigures(path string, r Results) error {
 	table, err := r.figures()
 	if err != nil {
@@ -52,7 +53,7 @@ func WriteFigures(path string, r Results) error {
 	return figuresBlock.Write(path, table)
 }
 
-// CheckFigures returns an error if the figures of the front page are not those of the results.
+// CheckFigures returns an error if the figures in the README at path do not match the results.
 func CheckFigures(path string, r Results) error {
 	table, err := r.figures()
 	if err != nil {
@@ -61,7 +62,7 @@ func CheckFigures(path string, r Results) error {
 	return figuresBlock.Check(path, table)
 }
 
-// figures renders the figures. It returns an error if one was not measured.
+// figures renders the table. It returns an error if a figure was not measured.
 func (r *Results) figures() (string, error) {
 	version, _, _ := strings.Cut(r.Machine.Kernel, "-")
 	if parts := strings.Split(version, "."); len(parts) > 2 {
@@ -76,13 +77,13 @@ func (r *Results) figures() (string, error) {
 		if row == nil {
 			return "", fmt.Errorf("the row %q was not measured", f.row)
 		}
-		own, err := f.value(row, f.of)
+		own, err := f.value(row, f.sluice)
 		if err != nil {
 			return "", err
 		}
 		peer := f.peer
-		if f.beside != "" {
-			value, err := f.value(row, f.beside)
+		if f.other != "" {
+			value, err := f.value(row, f.other)
 			if err != nil {
 				return "", err
 			}

@@ -9,9 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// The figures of the front page are written from the results, and one that was not measured is an
-// error.
-func TestFiguresOfTheFrontPage(t *testing.T) {
+// WriteFigures renders the results, and returns an error if a figure was not measured.
+func TestFiguresAreWrittenToTheReadme(t *testing.T) {
 	entry := func(name string, values map[report.Quantity]float64) report.Entry {
 		e := report.Entry{Name: name, Values: map[report.Quantity]report.Summary{}}
 		for q, v := range values {
@@ -50,7 +49,7 @@ func TestFiguresOfTheFrontPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := report.CheckFigures(path, results); err == nil {
-		t.Error("no difference of a page without figures")
+		t.Error("no error for a page without figures")
 	}
 	if err := report.WriteFigures(path, results); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// ResultsFile is the name of the file with the results, from which the other files are rendered.
+// ResultsFile is the name of the file with the results. All other files are rendered from it.
 const ResultsFile = "results.json"
 
 // Read returns the results in a directory.

@@ -11,10 +11,10 @@ type Goal struct {
 	// Of is the name of the entry.
 	Of       string   `json:"of"`
 	Quantity Quantity `json:"quantity"`
-	// Than are the entries to compare with, each of which counts; nil for all peers. Omitted
-	// entries are ignored.
+	// Than lists the entries to compare with; nil means all peers. The goal must be met against
+	// each of them. Entries that were omitted from the row are ignored.
 	Than []string `json:"than,omitempty"`
-	// Factor is the maximum ratio to the other entry, or the minimum with Rate.
+	// Factor is the maximum ratio to the other entry; for Rate, the minimum.
 	Factor float64 `json:"factor,omitempty"`
 	// Limit is the maximum value; 0 for no limit. Zero requires the value 0.
 	Limit float64 `json:"limit,omitempty"`
@@ -23,11 +23,11 @@ type Goal struct {
 
 // A verdict is the result for a goal.
 type verdict struct {
-	// wanted describes the goal, and got the value of the entry.
+	// wanted describes the goal; got is the entry's formatted value.
 	wanted, got string
 	met         bool
-	// value is the value of the entry, against the value of the other entry with the worst ratio,
-	// if it is compared.
+	// value is the entry's value. If the goal compares entries, against is the entry with the worst
+	// ratio.
 	value   Summary
 	against *Entry
 	ratio   float64
@@ -81,8 +81,8 @@ func (g Goal) compares(other *Entry) bool {
 	return false
 }
 
-// isWorse reports whether a ratio is worse than another: more of a cost, less of a rate. Ratios
-// that round to the same value are not.
+// isWorse reports whether ratio a is worse than b: larger for a cost, smaller for a rate. Ratios
+// that are formatted alike are equal.
 func (g Goal) isWorse(a, b float64) bool {
 	if math.Round(a*1000) == math.Round(b*1000) {
 		return false

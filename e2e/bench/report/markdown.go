@@ -7,8 +7,8 @@ import (
 
 const introduction = `# Sluice compared with other programs
 
-This page is generated from results.json by ` + "`make bench-peers`" + `, or by ` + "`make bench`" + ` with fewer rounds. In each round, all contestants of a row do the same task in turn,
-each in a new network namespace, and the benchmark checks that the task was done. Each round starts with a different contestant. Values
+This page is generated from results.json by ` + "`make bench-peers`" + `, or by ` + "`make bench`" + ` with fewer rounds. In each round, all candidates of a row perform the same task in turn,
+each in a new network namespace, and the benchmark checks that the task was done. Each round starts with a different candidate. Values
 are medians, with the quartiles in parentheses. Memory and executed programs are counted in separate runs under ptrace. Bold names are
 variants of Sluice. Italic names are lower bounds, the minimum cost of the task.
 

@@ -11,14 +11,14 @@ type Quantity string
 // The quantities, and their units.
 const (
 	Wall Quantity = "wall" // time from start to end, in seconds
-	CPU  Quantity = "cpu"  // time of the processes and those that they started, in seconds
-	// resident memory of the largest process at its largest, in bytes
+	CPU  Quantity = "cpu"  // of the processes and their children, in seconds
+	// maximum resident memory of the largest process, in bytes
 	Memory   Quantity = "memory"
 	Executed Quantity = "executed" // programs executed besides the candidate's own
 	Lost     Quantity = "lost"     // packets
 	Gap      Quantity = "gap"      // longest time without an answer, in seconds
-	Rate     Quantity = "rate"     // per second; the more the better
-	// memory in use when the task is done beyond that before, in bytes
+	Rate     Quantity = "rate"     // per second; larger is better
+	// growth of the heap in use during the task, in bytes
 	Kept    Quantity = "kept"
 	Share   Quantity = "share"   // of one core
 	Classes Quantity = "classes" // of packets that differ
@@ -29,7 +29,7 @@ var quantities = []struct {
 	Quantity
 	title  string
 	format func(float64) string
-	// ratio reports whether ratios of it are meaningful.
+	// ratio is true if ratios of the quantity are meaningful.
 	ratio bool
 }{
 	{Wall, "wall time", duration, true},

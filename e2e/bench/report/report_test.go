@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
-// example has every part that a page can have.
+// example returns results that produce every section of the page.
 func example() report.Results {
 	around := func(median float64) report.Summary {
 		return report.Summary{
@@ -108,8 +108,7 @@ func example() report.Results {
 	}
 }
 
-// The page and the plots are what the files in testdata are; "go test -update" writes them anew, to
-// be looked at.
+// The page and the plots match the golden files in testdata. "go test -update" updates them.
 func TestPageAndPlots(t *testing.T) {
 	files := map[string][]byte{"RESULTS.md": report.Markdown(example())}
 	for _, p := range report.Plots(example()) {
@@ -135,8 +134,8 @@ func TestPageAndPlots(t *testing.T) {
 	}
 }
 
-// What was kept renders as what was measured.
-func TestResultsOutliveTheirFile(t *testing.T) {
+// Decode returns the results that were encoded.
+func TestDecodeReturnsEncodedResults(t *testing.T) {
 	want := example()
 	text, err := want.Encode()
 	if err != nil {
@@ -150,16 +149,16 @@ func TestResultsOutliveTheirFile(t *testing.T) {
 		t.Error(diff)
 	}
 	if _, err := report.Decode([]byte("{")); err == nil {
-		t.Error("half a file is taken for results")
+		t.Error("no error for a truncated file")
 	}
 }
 
-// An image viewer takes no SVG that is not well-formed, and a page shows no plot that is not there.
-func TestPlotsAreWellFormedAndShown(t *testing.T) {
+// Image viewers reject SVG files that are not well-formed XML.
+func TestPlotsAreWellFormedAndReferenced(t *testing.T) {
 	page := report.Markdown(example())
 	for _, p := range report.Plots(example()) {
 		if !bytes.Contains(page, []byte("]("+p.Name+")")) {
-			t.Errorf("the page does not show %s", p.Name)
+			t.Errorf("the page does not refer to %s", p.Name)
 		}
 		decoder := xml.NewDecoder(bytes.NewReader(p.SVG))
 		for {
@@ -180,10 +179,10 @@ func TestSummarise(t *testing.T) {
 		want   report.Summary
 	}{
 		{"nothing", nil, report.Summary{}},
-		{"one value is all of them", []float64{3}, report.Summary{3, 3, 3, 3, 1}},
+		{"one value is every quantile", []float64{3}, report.Summary{3, 3, 3, 3, 1}},
 		{"in any order", []float64{5, 1, 4, 2, 3}, report.Summary{3, 2, 4, 1, 5}},
 		{
-			"one that is far off changes little",
+			"an outlier does not change the median",
 			[]float64{1, 2, 3, 4, 1000},
 			report.Summary{3, 2, 4, 1, 5},
 		},
@@ -194,8 +193,8 @@ func TestSummarise(t *testing.T) {
 	}
 }
 
-// Nothing measured makes a page without tables of results, not a crash.
-func TestAnEmptyRun(t *testing.T) {
+// The page of an empty run has no tables of results.
+func TestEmptyResultsAreRendered(t *testing.T) {
 	page := string(report.Markdown(report.Results{}))
 	if strings.Contains(page, "Beyond this machine") || len(report.Plots(report.Results{})) > 0 {
 		t.Error(page)

@@ -18,9 +18,9 @@ type Results struct {
 	Rows   []Row `json:"rows"`
 	// Pod describes the pod of the extrapolations.
 	Pod Pod `json:"pod"`
-	// Soak is the result of the last soak test, which is a separate run; nil for none.
+	// Soak is the result of the last soak test, which runs separately; nil if there is none.
 	Soak *Soak `json:"soak,omitempty"`
-	// Scale is the result of the last simulation of a large cluster; nil for none.
+	// Scale is the result of the last simulation of a large cluster; nil if there is none.
 	Scale *Scale `json:"scale,omitempty"`
 }
 
@@ -54,13 +54,13 @@ type Row struct {
 	// Topic groups rows, and Name describes the task in few words.
 	Topic string `json:"topic"`
 	Name  string `json:"name"`
-	// Note contains information that is needed to interpret the figures.
+	// Note explains how to interpret the figures.
 	Note string `json:"note,omitempty"`
 	// Rounds is the number of rounds of this row.
 	Rounds  int     `json:"rounds,omitempty"`
 	Entries []Entry `json:"entries,omitempty"`
 	Goals   []Goal  `json:"goals,omitempty"`
-	// LeftOut lists what could not be measured, with the reasons.
+	// LeftOut lists the omitted candidates, with the reasons.
 	LeftOut []Reason `json:"leftOut,omitempty"`
 	// Plotted is the quantity in the topic's plot; empty for none.
 	Plotted Quantity `json:"plotted,omitempty"`
@@ -87,7 +87,7 @@ type Kind string
 const (
 	Peer  Kind = ""
 	Ours  Kind = "ours"
-	Floor Kind = "floor" // what nobody can do better
+	Floor Kind = "floor" // lower bound
 )
 
 // A Summary is the distribution of a quantity over the rounds.

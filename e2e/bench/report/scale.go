@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Scale is what the node agents of a simulated cluster cost the API server.
+// Scale is the load of the node agents of a simulated cluster on the API server.
 type Scale struct {
 	Machine Machine `json:"machine"`
 	Nodes   int     `json:"nodes"`
@@ -19,16 +19,17 @@ type Scale struct {
 // A Phase is a part of the simulation.
 type Phase struct {
 	Name string `json:"name"`
-	// What says what happens in it.
+	// What describes the phase.
 	What    string  `json:"what"`
 	Seconds float64 `json:"seconds"`
-	// Requests are the numbers of requests by verb and resource, PerSecond those in each second.
+	// Requests counts requests by verb and resource; PerSecond counts all requests in each second.
 	Requests  map[string]int `json:"requests"`
 	PerSecond []int          `json:"perSecond"`
-	// Connections is the number of attempts to connect, PeakConnections the most in a second.
+	// Connections is the number of attempts to connect; PeakConnections is the maximum in one
+	// second.
 	Connections     int `json:"connections"`
 	PeakConnections int `json:"peakConnections"`
-	// Received and Sent are bytes of the API server, TLS included.
+	// Received and Sent are the bytes that the API server received and sent, including TLS.
 	Received int64 `json:"received"`
 	Sent     int64 `json:"sent"`
 }
@@ -47,7 +48,7 @@ func (p *Phase) Peak() int { return slices.Max(p.PerSecond) }
 
 const scalePlot = "scale.svg"
 
-// atScale renders the section of the page.
+// atScale renders the section about the API server's load.
 func atScale(s *Scale) string {
 	if s == nil {
 		return ""

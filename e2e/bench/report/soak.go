@@ -11,7 +11,7 @@ import (
 type Soak struct {
 	Machine  Machine       `json:"machine"`
 	Duration time.Duration `json:"duration"`
-	// Sandboxes is their total number, and Live the number at a time.
+	// Sandboxes is the number of created sandboxes; Live is the number that exist at the same time.
 	Sandboxes int `json:"sandboxes"`
 	Live      int `json:"live"`
 	// Connections is the number of connections in live sandboxes, all of which were captured.
@@ -35,14 +35,14 @@ type Series struct {
 	Values  []float64 `json:"values"`
 }
 
-// Quarters returns the medians of the second and the last quarter of the samples. Caches fill in
-// the first one.
+// Quarters returns the medians of the second and the last quarter of the samples. The first quarter
+// is ignored, because caches fill then.
 func (s Series) Quarters() (second, last float64) {
 	n := len(s.Values)
 	return Summarise(s.Values[n/4 : n/2]).Median, Summarise(s.Values[n-n/4:]).Median
 }
 
-// Flat reports whether the quantity has grown at most by Growth.
+// Flat reports whether the median has grown by at most Growth.
 func (s Series) Flat() bool {
 	second, last := s.Quarters()
 	return last-second <= s.Growth
@@ -50,7 +50,7 @@ func (s Series) Flat() bool {
 
 const soakPlot = "soak.svg"
 
-// soak renders the section of the page.
+// soak renders the section about the soak test.
 func soak(s *Soak) string {
 	if s == nil {
 		return ""
