@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Addresses of a cluster. All clusters have the same, because each has its own network namespace.
-// The ranges of the pods are larger than the maximum number of pods of a kubelet.
+// Addresses of a cluster. All clusters use the same addresses, each in its own network namespace.
+// The pod ranges have more addresses than a kubelet can run pods.
 const (
 	nodeIPv4, nodeIPv6             = "10.89.0.2", "fd00:89::2"
 	gatewayIPv4, gatewayIPv6       = "10.89.0.1", "fd00:89::1"
@@ -17,7 +17,7 @@ const (
 	DNSAddress = "10.96.0.10"
 )
 
-// both returns the values of the cluster's families.
+// both returns ipv4, and also ipv6 if the cluster is dual-stack.
 func (o Options) both(ipv4, ipv6 string) []string {
 	if o.DualStack {
 		return []string{ipv4, ipv6}
@@ -25,7 +25,7 @@ func (o Options) both(ipv4, ipv6 string) []string {
 	return []string{ipv4}
 }
 
-// joined returns the values of both separated by commas, as in Kubernetes' flags.
+// joined returns the values of both separated by commas, as in flags of Kubernetes.
 func (o Options) joined(ipv4, ipv6 string) string { return strings.Join(o.both(ipv4, ipv6), ",") }
 
 // serverAddresses returns the addresses of the API server.

@@ -16,15 +16,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// An authority signs what the cluster's programs show each other. It is valid for a day, as what it
-// signs is.
+// An authority is the cluster's certificate authority. Its certificate and those that it issues are
+// valid for a day.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 	pem         []byte
 }
 
-// A pair is a certificate with its key, in PEM.
+// A pair is a certificate and its key in PEM.
 type pair struct{ certificate, key []byte }
 
 func newAuthority() (*authority, error) {
@@ -37,11 +37,11 @@ func newAuthority() (*authority, error) {
 		x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("make the authority: %w", err)
+		return nil, fmt.Errorf("create the certificate authority: %w", err)
 	}
 	own, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fmt.Errorf("make the authority: %w", err)
+		return nil, fmt.Errorf("create the certificate authority: %w", err)
 	}
 	return &authority{certificate: own, key: key, pem: encodePEM("CERTIFICATE", der)}, nil
 }
@@ -49,12 +49,13 @@ func newAuthority() (*authority, error) {
 func newKey() (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make a key: %w", err)
+		return nil, fmt.Errorf("create a key: %w", err)
 	}
 	return key, nil
 }
 
-// certificate is a template. The clock of who reads it is this machine's, and it is used at once.
+// certificate returns a template. NotBefore is only a minute ago, because all programs use this
+// machine's clock.
 func certificate(name string, groups ...string) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
@@ -64,14 +65,14 @@ func certificate(name string, groups ...string) *x509.Certificate {
 	}
 }
 
-// client issues a certificate for a user of the API, with its groups.
+// client issues a client certificate for a user with groups.
 func (a *authority) client(name string, groups ...string) (pair, error) {
 	template := certificate(name, groups...)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	return a.issue(template)
 }
 
-// server issues a certificate for a server with some names and addresses.
+// server issues a server certificate for DNS names and addresses.
 func (a *authority) server(name string, names []string, addresses []net.IP) (pair, error) {
 	template := certificate(name)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -93,7 +94,7 @@ func (a *authority) issue(template *x509.Certificate) (pair, error) {
 	return pair{encodePEM("CERTIFICATE", der), encoded}, err
 }
 
-// kubeconfig is what a client that has the certificate reaches the API server with.
+// kubeconfig returns a kubeconfig with the client certificate for the API server at a URL.
 func (a *authority) kubeconfig(server string, client pair) ([]byte, error) {
 	const name = "e2e"
 	c := api.NewConfig()

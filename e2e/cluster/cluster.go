@@ -11,18 +11,18 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ConflistPath is the CNI configuration of a node, which has no other when it starts.
+// ConflistPath is the path of the only CNI configuration of a new node.
 const ConflistPath = "/etc/cni/net.d/10-e2e.conflist"
 
-// A Cluster is a running Kubernetes. Its methods are safe for concurrent use.
+// A Cluster is a running Kubernetes cluster. Its methods are safe for concurrent use.
 type Cluster struct {
 	kubeconfig string
 	config     *rest.Config
 	clients    kubernetes.Interface
 	nodes      []Node
-	steps      *steps
-	// logs copies the logs of the nodes' services into a folder; end takes the nodes away. They are
-	// the provider's.
+	progress   *progress
+	// logs copies the logs of the nodes' services into a directory; end removes the nodes. The
+	// provider sets both.
 	logs func(dir string) error
 	end  func() error
 
@@ -30,18 +30,18 @@ type Cluster struct {
 	stopped error
 }
 
-// Kubeconfig is the path of a file with which this machine's kubectl is the cluster's
-// administrator.
+// Kubeconfig returns the path of a kubeconfig of the cluster's administrator, for use on this
+// machine.
 func (c *Cluster) Kubeconfig() string { return c.kubeconfig }
 
-// REST returns a copy of the same for client-go, without a limit on the number of requests.
+// REST returns a copy of the administrator's configuration for client-go, without rate limiting.
 func (c *Cluster) REST() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Nodes are the machines, the one with the control plane first.
+// Nodes returns the nodes. The first one runs the control plane.
 func (c *Cluster) Nodes() []Node { return append([]Node(nil), c.nodes...) }
 
-// LoadImage makes the images of an archive (as e2e/image writes it, or docker save) known to all
-// nodes. Pods name them with imagePullPolicy Never or IfNotPresent.
+// LoadImage imports the images of an archive, written by e2e/image or docker save, on all nodes.
+// Pods use them with imagePullPolicy Never or IfNotPresent.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	for _, n := range c.nodes {
 		if err := loadImage(ctx, n, archive); err != nil {
@@ -65,7 +65,7 @@ func loadImage(ctx context.Context, n Node, archive string) error {
 	return outputText(load.CombinedOutput())
 }
 
-// outputText is the error of a command, with its output.
+// outputText adds the output of a command to its error.
 func outputText(output []byte, err error) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, output)
@@ -73,9 +73,9 @@ func outputText(output []byte, err error) error {
 	return nil
 }
 
-// Stop ends the cluster, and leaves nothing of it: no process, mount, cgroup, namespace or file.
-// With E2E_KEEP=1 in the environment it says first how to reach the cluster, and waits for an
-// interrupt. The second time it does nothing.
+// Stop stops the cluster, and removes all its processes, mounts, cgroups, namespaces and files. If
+// E2E_KEEP=1 is set, it first prints how to access the cluster and waits for an interrupt. Further
+// calls do nothing.
 func (c *Cluster) Stop() error {
 	c.stop.Do(func() {
 		if os.Getenv("E2E_KEEP") == "1" {

@@ -20,13 +20,13 @@ import (
 func TestCluster(t *testing.T) {
 	archive, before := pack(t), footprint(t)
 	parent := t.TempDir()
-	s := up(t, cluster.Start, cluster.Options{
+	s := startCluster(t, cluster.Start, cluster.Options{
 		Dir: parent, DualStack: true, DNS: true, Images: []string{archive},
 	})
 	node := s.Nodes()[0]
 	pod, service := s.run(t, "answer", nil), s.serve(t)
 
-	t.Run("a pod has an address of each family, and so has a service", func(t *testing.T) {
+	t.Run("pods and services have an address of each family", func(t *testing.T) {
 		for _, addresses := range [][]string{
 			{pod.Status.PodIPs[0].IP, pod.Status.PodIPs[1].IP}, service.Spec.ClusterIPs,
 		} {
@@ -36,23 +36,23 @@ func TestCluster(t *testing.T) {
 			}
 		}
 	})
-	t.Run("it is reached by names, by its own address, and by those of the service and the node", func(t *testing.T) {
+	t.Run("the pod is reachable by name and by the addresses of pod, service and node", func(t *testing.T) {
 		for _, host := range []string{
 			"hello.default.svc.cluster.local", "hello", service.Spec.ClusterIPs[0],
 			"[" + service.Spec.ClusterIPs[1] + "]",
 			"[" + pod.Status.PodIPs[1].IP + "]:8080", pod.Status.HostIP + ":18080",
 		} {
-			s.mustAnswer(t, "answer", "http://"+host)
+			s.mustReach(t, "answer", "http://"+host)
 		}
 	})
-	t.Run("it is reached from outside, through the API server", func(t *testing.T) {
+	t.Run("the pod is reachable through the API server's proxy", func(t *testing.T) {
 		got, err := s.clients.CoreV1().Pods("default").ProxyGet("http", "answer", "8080", "/",
 			nil).DoRaw(t.Context())
 		if err != nil || !strings.HasPrefix(string(got), "hello ") {
 			t.Errorf("%q, %v", got, err)
 		}
 	})
-	t.Run("a pod may write to the node's folders for CNI, and this machine sees it", func(t *testing.T) {
+	t.Run("a pod can write to the node's CNI directories", func(t *testing.T) {
 		for _, folder := range []string{"/etc/cni/net.d", "/opt/cni/bin"} {
 			if _, err := s.exec(t.Context(), "answer", "write", "/node"+folder+"/x"); err != nil {
 				t.Error(err)
@@ -65,7 +65,7 @@ func TestCluster(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a pod sees the network namespaces of later ones", func(t *testing.T) {
+	t.Run("a pod sees the network namespaces of pods that start later", func(t *testing.T) {
 		before, err := s.exec(t.Context(), "answer", "mounts", "/node/run/netns")
 		if err != nil {
 			t.Fatal(err)
@@ -76,38 +76,38 @@ func TestCluster(t *testing.T) {
 			t.Errorf("%s namespaces before, %s after: %v", before, after, err)
 		}
 	})
-	t.Run("a second cluster runs beside the first", func(t *testing.T) { beside(t, s, parent) })
-	t.Run("what is known of it can be saved", func(t *testing.T) { collected(t, s) })
-	t.Run("without an API server, pods run on", func(t *testing.T) { withoutServer(t, s) })
-	t.Run("a killed kubelet and containerd come back, and pods run on", func(t *testing.T) {
-		crashed(t, s)
+	t.Run("a second cluster can run", func(t *testing.T) { testSecondCluster(t, s, parent) })
+	t.Run("Collect saves logs, objects and rulesets", func(t *testing.T) { testCollect(t, s) })
+	t.Run("pods survive an outage of the API server", func(t *testing.T) { testAPIServerOutage(t, s) })
+	t.Run("kubelet and containerd are restarted after a crash, and pods survive", func(t *testing.T) {
+		testServiceCrash(t, s)
 	})
-	t.Run("a reboot starts the pods anew", func(t *testing.T) { rebooted(t, s) })
+	t.Run("a reboot restarts the pods", func(t *testing.T) { testReboot(t, s) })
 
 	config := s.Kubeconfig()
 	cgroups, err := filepath.Glob(filepath.Join("/sys/fs/cgroup/*",
 		filepath.Base(filepath.Dir(config))))
 	if err != nil || len(cgroups) == 0 {
-		t.Errorf("cgroups while it runs: %v, %v", cgroups, err)
+		t.Errorf("cgroups of the running cluster: %v, %v", cgroups, err)
 	}
 	s.mustLeaveNothing(t, parent, before)
 	if _, err := os.Stat(config); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the kubeconfig is left: %v", err)
+		t.Errorf("the kubeconfig was not removed: %v", err)
 	}
 	for _, cgroup := range cgroups {
 		if _, err := os.Stat(cgroup); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("a cgroup is left: %v", err)
+			t.Errorf("a cgroup was not removed: %v", err)
 		}
 	}
 }
 
-// beside runs another cluster, with the same addresses and another conflist.
-func beside(t *testing.T, first *subject, parent string) {
-	second := up(t, cluster.Start, cluster.Options{
+// testSecondCluster runs another cluster with the same addresses and a different conflist.
+func testSecondCluster(t *testing.T, first *testCluster, parent string) {
+	second := startCluster(t, cluster.Start, cluster.Options{
 		Name: "other", Dir: parent, CNIVersion: "1.1.0",
 		FeatureGates: map[string]bool{"WatchList": true},
 	})
-	for s, name := range map[*subject]string{first: "node", second: "other"} {
+	for s, name := range map[*testCluster]string{first: "node", second: "other"} {
 		nodes, err := s.clients.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(nodes.Items) != 1 || nodes.Items[0].Name != name ||
 			s.Nodes()[0].Name() != name {
@@ -121,18 +121,18 @@ func beside(t *testing.T, first *subject, parent string) {
 	}
 	if _, err := second.clients.CoreV1().Pods("default").Get(t.Context(), "answer",
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the other has the first one's pods: %v", err)
+		t.Errorf("the second cluster has a pod of the first: %v", err)
 	}
 	if err := second.Stop(); err != nil {
 		t.Error(err)
 	}
 	if _, err := first.clients.Discovery().ServerVersion(); err != nil {
-		t.Errorf("the first is gone with the second: %v", err)
+		t.Errorf("the first cluster is not available after the second was stopped: %v", err)
 	}
 }
 
-func collected(t *testing.T, s *subject) {
-	s.mustHaveSaved(t, map[string]string{
+func testCollect(t *testing.T, s *testCluster) {
+	s.mustCollect(t, map[string]string{
 		"services/kubelet.log":          "kubelet",
 		"services/kube-apiserver.log":   "server",
 		"services/init.log":             "",
@@ -151,28 +151,28 @@ func collected(t *testing.T, s *subject) {
 	})
 }
 
-func withoutServer(t *testing.T, s *subject) {
+func testAPIServerOutage(t *testing.T, s *testCluster) {
 	node := s.Nodes()[0]
 	if err := node.StopService(t.Context(), cluster.APIServer); err != nil {
 		t.Fatal(err)
 	}
 	if version, err := s.clients.Discovery().ServerVersion(); err == nil {
-		t.Errorf("a server answers: %v", version)
+		t.Errorf("the stopped API server responds: %v", version)
 	}
 	if err := s.Collect(filepath.Join(t.TempDir(), "saved")); err == nil {
-		t.Error("what the server knows was saved without it")
+		t.Error("no error of Collect without the API server")
 	}
 	if err := node.StartService(t.Context(), cluster.APIServer); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the server answers", func(context.Context) error {
+	eventually(t, "the API server responds", func(context.Context) error {
 		_, err := s.clients.Discovery().ServerVersion()
 		return err
 	})
-	s.whenReady(t, "answer", 0)
+	s.waitForPod(t, "answer", 0)
 }
 
-func crashed(t *testing.T, s *subject) {
+func testServiceCrash(t *testing.T, s *testCluster) {
 	node := s.Nodes()[0]
 	for _, service := range []string{cluster.Kubelet, cluster.Containerd} {
 		if err := node.KillService(t.Context(), service); err != nil {
@@ -180,14 +180,14 @@ func crashed(t *testing.T, s *subject) {
 		}
 	}
 	s.run(t, "after-crash", func(p *corev1.Pod) { p.Spec.Containers[0].Ports = nil })
-	for _, c := range s.whenReady(t, "answer", 0).Status.ContainerStatuses {
+	for _, c := range s.waitForPod(t, "answer", 0).Status.ContainerStatuses {
 		if c.RestartCount != 0 {
-			t.Errorf("the container was started %d times again", c.RestartCount)
+			t.Errorf("the container was restarted %d times", c.RestartCount)
 		}
 	}
 }
 
-func rebooted(t *testing.T, s *subject) {
+func testReboot(t *testing.T, s *testCluster) {
 	node := s.Nodes()[0]
 	namespace := func() string {
 		entries, err := os.ReadDir(node.Path("/run/netns"))
@@ -200,9 +200,9 @@ func rebooted(t *testing.T, s *subject) {
 	if err := node.Reboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.whenReady(t, "answer", 1)
+	s.waitForPod(t, "answer", 1)
 	if now := namespace(); now == before {
-		t.Errorf("namespace %s is still there", now)
+		t.Errorf("network namespace %s exists after the reboot", now)
 	}
-	s.mustAnswer(t, "answer", "http://hello")
+	s.mustReach(t, "answer", "http://hello")
 }

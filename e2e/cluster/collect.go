@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 )
 
-// Collect saves all information about the cluster in a directory, which it creates: logs of
-// services, pods and their containers, objects and events, the rulesets of every node and pod, and
-// the nodes' conflists. It saves as much as possible, and returns the errors.
+// Collect creates a directory and saves information about the cluster in it: logs of services and
+// containers, objects, events, the rulesets of every node and pod, and the nodes' conflists. It
+// continues after errors, and returns them all.
 func (c *Cluster) Collect(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.steps.limit/2)
+	ctx, cancel := context.WithTimeout(context.Background(), c.progress.limit/2)
 	defer cancel()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -90,9 +90,9 @@ func (c *Cluster) collectFailed(dir, otherwise string) error {
 			return err
 		}
 		var err error
-		if dir, err = os.MkdirTemp(otherwise, c.steps.name+"-"); err != nil {
+		if dir, err = os.MkdirTemp(otherwise, c.progress.name+"-"); err != nil {
 			return err
 		}
 	}
-	return errors.Join(fmt.Errorf("its logs are in %s", dir), c.Collect(dir))
+	return errors.Join(fmt.Errorf("logs are in %s", dir), c.Collect(dir))
 }

@@ -9,7 +9,7 @@ import (
 //go:embed containerd.toml
 var containerdConfiguration []byte
 
-// An object is an object in JSON.
+// An object is a JSON object.
 type object = map[string]any
 
 // kubelet returns the configuration of the node's kubelet.
@@ -25,16 +25,15 @@ func (o Options) kubelet() object {
 		"clusterDomain": "cluster.local", "clusterDNS": []string{DNSAddress},
 		"resolvConf":   resolvConf,
 		"featureGates": o.FeatureGates,
-		// This machine may have version 1 of control groups, swap, and no permission to lower a
-		// process's score for the out-of-memory killer.
+		// This machine may have cgroup v1 and swap, and may not permit lowering oom_score_adj.
 		"failCgroupV1": false, "cgroupDriver": "cgroupfs", "failSwapOn": false, "oomScoreAdj": 0,
-		// The disk is shared with this machine, so the node must not try to free space.
+		// The node shares the file system of this machine, and must not evict pods to free space.
 		"evictionHard": object{
 			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
 			"imagefs.available": "0%",
 		},
 		"imageGCHighThresholdPercent": 100,
-		// Tests wait for changes and start a hundred pods.
+		// Tests wait for changes, and start a hundred pods.
 		"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "1s",
 		"syncFrequency": "10s", "maxPods": 250,
 		"kubeAPIQPS": 500, "kubeAPIBurst": 1000,
@@ -42,8 +41,8 @@ func (o Options) kubelet() object {
 	}
 }
 
-// proxy returns the configuration of the node's kube-proxy. It must not change the size of the
-// kernel's connection table.
+// proxy returns the configuration of the node's kube-proxy, which must not change the kernel-wide
+// conntrack sysctls.
 func (o Options) proxy() object {
 	return object{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
@@ -58,7 +57,8 @@ func (o Options) proxy() object {
 	}
 }
 
-// conflist returns the CNI configuration of a node with the pods' subnets, one of each family.
+// conflist returns the CNI configuration of a node. subnets are the pods' subnets, one for each
+// family.
 func (o Options) conflist(subnets ...string) ([]byte, error) {
 	if o.Conflist != nil {
 		return o.Conflist, nil
@@ -88,7 +88,7 @@ func (o Options) conflist(subnets ...string) ([]byte, error) {
 	})
 }
 
-// encoded returns the content of a file with an object.
+// encoded encodes an object as indented JSON.
 func encoded(o object) ([]byte, error) {
 	out, err := json.MarshalIndent(o, "", "  ")
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	"errors"
 )
 
-// credentials writes who is who: the certificates of servers and clients, which find the API server
-// at an address.
+// credentials writes the certificates, keys and kubeconfigs of the cluster. server is the host of
+// the API server in kubeconfigs.
 func (d *disk) credentials(o Options, ca *authority, server string) error {
-	users := map[string][]string{ // and their groups
+	groupsOf := map[string][]string{ // the groups of users
 		Scheduler: nil, ControllerManager: nil, Proxy: nil, Kubelet: {"system:nodes"},
 		"admin": {"system:masters"},
 	}
-	for program, groups := range users {
+	for program, groups := range groupsOf {
 		name := "system:" + program
 		switch program {
 		case Kubelet:
@@ -32,7 +32,7 @@ func (d *disk) credentials(o Options, ca *authority, server string) error {
 		"kubernetes.default.svc.cluster.local",
 	}, serverAddresses())
 	d.err = errors.Join(d.err, err)
-	// The API server may do everything with a kubelet.
+	// The API server has all rights on kubelets.
 	toKubelet, err := ca.client("kube-apiserver-kubelet-client", "system:masters")
 	d.err = errors.Join(d.err, err)
 	accounts, err := newKey()

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/build"
 )
 
-// A disk is the root directory of a node that has not booted yet. The first error is kept and ends
-// the writing.
+// A disk is the root directory of a node before its first boot. After the first error, err is set
+// and nothing more is written.
 type disk struct {
 	root string
 	err  error
@@ -35,14 +35,14 @@ func (d *disk) encode(path string, o object) {
 	d.write(path, content, 0o644)
 }
 
-// link creates a relative symbolic link, which works from outside too.
+// link creates a relative symbolic link, which is also valid outside the node.
 func (d *disk) link(target, path string) {
 	if d.err == nil {
 		d.err = os.Symlink(target, filepath.Join(d.root, path))
 	}
 }
 
-// programs copies the programs in a directory.
+// programs copies the files of a directory.
 func (d *disk) programs(from, to string) {
 	entries, err := os.ReadDir(from)
 	d.err = errors.Join(d.err, err)
@@ -53,7 +53,7 @@ func (d *disk) programs(from, to string) {
 	}
 }
 
-// system writes the files that every machine has.
+// system writes the files of every node.
 func (d *disk) system(o Options) {
 	for _, folder := range []string{
 		"/var", "/var/tmp", "/var/log", "/var/lib", "/root", "/home", "/mnt", "/srv",

@@ -13,14 +13,14 @@ import (
 //go:embed dns.yaml
 var dnsManifest []byte
 
-// runDNS returns when the Service has an endpoint.
+// runDNS starts CoreDNS, and returns when its Service has an endpoint.
 func (c *Cluster) runDNS(ctx context.Context) error {
 	apply := c.nodes[0].Command(ctx, "kubectl", "apply", "--filename=-")
 	apply.Stdin = bytes.NewReader(dnsManifest)
 	if err := outputText(apply.CombinedOutput()); err != nil {
 		return fmt.Errorf("apply DNS: %w", err)
 	}
-	return c.steps.reach(ctx, "DNS is ready", func(ctx context.Context) error {
+	return c.progress.waitUntil(ctx, "DNS is ready", func(ctx context.Context) error {
 		d, err := c.clients.AppsV1().Deployments(metav1.NamespaceSystem).Get(ctx, "coredns",
 			metav1.GetOptions{})
 		if err == nil && d.Status.ReadyReplicas == 0 {

@@ -10,11 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The network namespaces that runtimes make are named like this. Those of others come and go while
-// a test runs.
+// runtimeNetns begins the paths of network namespaces that container runtimes create.
 const runtimeNetns = "/run/netns/cni-"
 
-// withoutForeignNetns leaves out the mounts of the latter.
+// withoutForeignNetns removes the mounts of other network namespaces, which may change during a
+// test.
 func withoutForeignNetns(mounts string) string {
 	var left strings.Builder
 	for line := range strings.Lines(mounts) {
@@ -26,7 +26,7 @@ func withoutForeignNetns(mounts string) string {
 	return left.String()
 }
 
-// footprint is what this machine has that a cluster could have left or changed.
+// footprint returns the state of this machine that a cluster could change.
 func footprint(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -56,7 +56,7 @@ func footprint(t *testing.T) map[string]string {
 			t.Fatal(err)
 		}
 		for _, file := range files {
-			// A value that cannot be read, as a secret, is the same before and after.
+			// A value that cannot be read, such as a secret, counts as unchanged.
 			content, _ := os.ReadFile(file)
 			found[file] = withoutForeignNetns(string(content))
 		}
@@ -69,8 +69,8 @@ func footprint(t *testing.T) map[string]string {
 	return found
 }
 
-// same fails the test when the footprint is another than before.
-func same(t *testing.T, before map[string]string) {
+// mustEqualFootprint fails the test unless the footprint is the same as before.
+func mustEqualFootprint(t *testing.T, before map[string]string) {
 	t.Helper()
 	if diff := cmp.Diff(before, footprint(t)); diff != "" {
 		t.Errorf("this machine changed:\n%s", diff)

@@ -8,9 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A forwarder forwards a port on this machine's loopback interface to a port on a node. A thread of
-// this process makes the connections inside the node's network namespace, to which no interface
-// leads.
+// A forwarder forwards a port on this machine's loopback interface to a port on a node. It connects
+// from inside the node's network namespace, because no interface leads to the node.
 type forwarder struct {
 	listener net.Listener
 	ns       func() string // the file of the namespace
@@ -41,8 +40,8 @@ func (f *forwarder) serve() {
 	}
 }
 
-// pass copies between two connections until both directions have ended. If the target does not
-// accept, the client's connection is closed.
+// pass connects to the target, and copies in both directions until both have ended. If the target
+// does not accept, it closes the client's connection.
 func (f *forwarder) pass(from net.Conn) {
 	defer func() { _ = from.Close() }()
 	to, err := f.dial()
@@ -59,7 +58,7 @@ func (f *forwarder) pass(from net.Conn) {
 	<-done
 }
 
-// copyHalf copies one direction, and then closes it.
+// copyHalf copies one direction, and then closes it for writing.
 func copyHalf(to, from net.Conn) {
 	_, _ = io.Copy(to, from)
 	_ = to.(*net.TCPConn).CloseWrite()

@@ -15,31 +15,32 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
 )
 
-// BuildNodeImage is the Options.NodeImage that StartKind builds, where no registry is reachable.
+// BuildNodeImage is the value of Options.NodeImage with which StartKind builds a node image instead
+// of pulling one.
 const BuildNodeImage = "build"
 
-// A kindCluster is a cluster of kind, whose nodes are containers of an engine.
+// A kindCluster is a cluster of kind. Its nodes are containers of an engine.
 type kindCluster struct {
 	*Cluster
 	options  Options
 	software *build.Software
-	name     string // kind's for it
+	name     string // kind's name of the cluster
 	engine   docker.Engine
-	// containers are the nodes.
+	// containers contains the nodes.
 	containers []*kindNode
 }
 
-// StartKind makes a cluster of two nodes by kind, and returns when it is ready to run pods. It
-// needs root. Where this machine runs no docker, one of its own is unpacked from the distribution's
-// packages, and it runs in its own namespaces. The first time the software is built, which takes
-// minutes. Stop it; when this process ends in another way the cluster ends with it.
+// StartKind creates a cluster of two nodes with kind, and returns when it is ready to run pods. It
+// requires root. If no docker runs on this machine, it unpacks the distribution's packages and runs
+// docker in an emulated machine. The first call builds the software, which takes minutes. Call Stop
+// to remove the cluster. The end of this process removes it too.
 func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New(
-			"a cluster of kind needs root: its tests look into the nodes' namespaces")
+			"starting a cluster of kind requires root, to enter the nodes' namespaces")
 	}
 	o.setDefaults()
-	s := newSteps(o.Name, o.Log)
+	s := newProgress(o.Name, o.Log)
 	host := docker.Runs(ctx)
 	software, err := build.ForKind(ctx, s, !host, o.NodeImage == BuildNodeImage)
 	if err != nil {
@@ -54,10 +55,10 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 		k.engine, err = docker.StartNamespaced(ctx, software, o.Dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("start a docker: %w", err)
+		return nil, fmt.Errorf("start docker: %w", err)
 	}
 	k.Cluster = &Cluster{
-		steps: s, kubeconfig: filepath.Join(k.engine.Dir(), "kubeconfig"), logs: k.collectLogs,
+		progress: s, kubeconfig: filepath.Join(k.engine.Dir(), "kubeconfig"), logs: k.collectLogs,
 		end: k.engine.Close,
 	}
 	if err := k.create(ctx); err != nil {
@@ -67,9 +68,9 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 	return k.Cluster, nil
 }
 
-// create creates the nodes of the cluster, and the parts that kind does not.
+// create creates the nodes, and installs what kind does not: the pods' network, images and DNS.
 func (k *kindCluster) create(ctx context.Context) error {
-	err := k.steps.reach(ctx, "docker answers", func(ctx context.Context) error {
+	err := k.progress.waitUntil(ctx, "docker responds", func(ctx context.Context) error {
 		return outputText(k.engine.Command(ctx, "docker", "version").CombinedOutput())
 	})
 	if err != nil {
@@ -85,7 +86,7 @@ func (k *kindCluster) create(ctx context.Context) error {
 	if err := k.findNodes(ctx); err != nil {
 		return err
 	}
-	if err := k.reach(); err != nil {
+	if err := k.createClients(); err != nil {
 		return err
 	}
 	if err := k.connect(ctx); err != nil {
@@ -106,16 +107,16 @@ func (k *kindCluster) createNodes(ctx context.Context, image string) error {
 	}
 	create := k.engine.Command(ctx, argv...)
 	progress := &lines{log: func(line string) {
-		// Of each step it says that it begins, with a picture, and that it is done. The rest is for
-		// who has not run it for a test.
+		// kind prints a line with a bullet and an emoji when a step begins, and another line when
+		// it is done. Only the former is logged, without the emoji.
 		if step, is := strings.CutPrefix(line, "• "); is {
 			words := strings.FieldsFunc(step, func(r rune) bool { return r > unicode.MaxASCII })
-			k.steps.done("kind: %s", strings.TrimSpace(words[0]))
+			k.progress.logf("kind: %s", strings.TrimSpace(words[0]))
 		}
 	}}
 	create.Stdin, create.Stdout, create.Stderr = bytes.NewReader(config), progress, progress
 	if err := create.Run(); err != nil {
-		_ = k.findNodes(ctx) // whose logs say more
+		_ = k.findNodes(ctx) // for their logs
 		err = fmt.Errorf("kind create cluster: %w: %s", err, progress.kept())
 		if strings.Contains(progress.kept(), "failed to pull image") {
 			err = withoutRegistry(err)
@@ -140,7 +141,7 @@ func (k *kindCluster) findNodes(ctx context.Context) error {
 		k.nodes = append(k.nodes, n)
 	}
 	if len(k.containers) == 0 {
-		return errors.New("kind get nodes: there are none")
+		return errors.New("kind get nodes: no nodes")
 	}
 	return nil
 }

@@ -2,15 +2,15 @@ package cluster
 
 import "strings"
 
-// Networks of a cluster of kind. kubeadm gives every node a part of the pods' ranges: 256 addresses
-// of IPv4.
+// Networks of a cluster of kind. kubeadm assigns each node a subnet of the pods' ranges, for IPv4 a
+// /24.
 const (
 	kindPodRanges, kindPodRange         = "10.244.0.0/16,fd00:244::/56", "10.244.0.0/16"
 	kindServiceRanges, kindServiceRange = serviceRangeIPv4 + "," + serviceRange, serviceRangeIPv4
 )
 
-// kind is the configuration of kind: it makes the nodes and the control plane, and leaves the pods'
-// network to the cluster, which has the same as the local one.
+// kind returns the configuration of kind, without a CNI plugin, because connect installs the pods'
+// network.
 func (o Options) kind() object {
 	networking := object{
 		"disableDefaultCNI": true, "kubeProxyMode": "nftables", "ipFamily": "ipv4",
@@ -28,21 +28,21 @@ func (o Options) kind() object {
 	}
 }
 
-// kindKubelet returns the changes of a kubelet's configuration.
+// kindKubelet returns the patch of the kubelet's configuration.
 func (o Options) kindKubelet() object {
 	return object{
 		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"failCgroupV1": false,
-		// Tests wait for changes and start a hundred pods.
+		// Tests wait for changes, and start a hundred pods.
 		"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "1s",
 		"syncFrequency": "10s", "maxPods": 250,
 		"kubeAPIQPS": 500, "kubeAPIBurst": 1000,
 	}
 }
 
-// kindControlPlane returns the changes of the control plane: without leader election the components
-// continue when the API server is available again, instead of restarting. With the default of 20
-// requests per second a new namespace waits for its service account.
+// kindControlPlane returns the patch of the control plane. Without leader election, the components
+// do not exit when the API server is unavailable. With the default of 20 requests per second, the
+// service account of a new namespace is created late.
 func (o Options) kindControlPlane() object {
 	var args []object
 	for _, flag := range o.gated("--leader-elect=false", "--kube-api-qps=1000",
@@ -56,7 +56,7 @@ func (o Options) kindControlPlane() object {
 	}
 }
 
-// patch returns an object as text. Encoding of strings, numbers and containers of them cannot fail.
+// patch encodes an object as YAML. Encoding strings, numbers, lists and maps cannot fail.
 func patch(o object) string {
 	text, err := encoded(o)
 	if err != nil {

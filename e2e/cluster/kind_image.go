@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
 )
 
-// image returns the name of the nodes' image in the engine; if it is empty, kind's own image is
-// fetched.
+// image returns the name of the node image in the engine, after loading it if necessary. An empty
+// name makes kind pull its default image.
 func (k *kindCluster) image(ctx context.Context) (string, error) {
 	switch {
 	case k.options.NodeImage == BuildNodeImage:
@@ -33,11 +33,11 @@ func (k *kindCluster) importImage(ctx context.Context) (string, error) {
 	name := docker.ImageOf(k.name)
 	load := k.engine.Command(ctx, "docker", "import", "--change=ENV container=docker",
 		`--change=ENTRYPOINT ["`+build.NodeInit+`"]`, "-", name)
-	// The files are hard links, which the engine does not know.
+	// docker import does not support hard links.
 	archive := exec.CommandContext(ctx, "tar", "--create", "--numeric-owner", "--hard-dereference",
 		"--directory="+k.software.NodeRoot, ".")
-	var complaints, out bytes.Buffer
-	archive.Stderr, load.Stdout, load.Stderr = &complaints, &out, &out
+	var stderr, out bytes.Buffer
+	archive.Stderr, load.Stdout, load.Stderr = &stderr, &out, &out
 	var err error
 	if load.Stdin, err = archive.StdoutPipe(); err != nil {
 		return "", err
@@ -46,13 +46,14 @@ func (k *kindCluster) importImage(ctx context.Context) (string, error) {
 		err = errors.Join(archive.Run(), load.Wait())
 	}
 	if err != nil {
-		return "", fmt.Errorf("import the node image: %w: %s%s", err, &complaints, &out)
+		return "", fmt.Errorf("import the node image: %w: %s%s", err, &stderr, &out)
 	}
-	k.steps.done("the node image is imported")
+	k.progress.logf("imported the node image")
 	return name, nil
 }
 
-// fetchImage loads an image, fetched by this machine, into an engine without access to a registry.
+// fetchImage pulls an image on this machine, and loads it into an engine without access to a
+// registry.
 func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	name := k.options.NodeImage
 	if name == "" {
@@ -62,12 +63,12 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 		}
 		name = string(stock)
 	}
-	k.steps.done("fetches %s", name)
+	k.progress.logf("pulls %s", name)
 	archive := filepath.Join(k.engine.Dir(), "node-image.tar")
 	fetch := exec.CommandContext(ctx, k.software.Crane, "pull", "--platform=linux/"+runtime.GOARCH,
 		name, archive)
 	if err := outputText(fetch.CombinedOutput()); err != nil {
-		return "", withoutRegistry(fmt.Errorf("fetch the node image %s: %w", name, err))
+		return "", withoutRegistry(fmt.Errorf("pull the node image %s: %w", name, err))
 	}
 	file, err := os.Open(archive)
 	if err != nil {
@@ -80,17 +81,17 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("load the node image %s: %w", name, outputText(out, err))
 	}
-	// An image without a tag gets another name.
+	// Docker gives an image without a tag another name.
 	_, loaded, found := strings.Cut(string(out), "Loaded image: ")
 	if !found {
 		return "", fmt.Errorf("load the node image %s: %s", name, out)
 	}
-	k.steps.done("the node image is loaded")
+	k.progress.logf("loaded the node image")
 	return strings.TrimSpace(loaded), nil
 }
 
-// withoutRegistry adds the remedy to an error of a registry.
+// withoutRegistry adds a hint to an error of pulling an image.
 func withoutRegistry(err error) error {
-	return fmt.Errorf("%w\nE2E_NODE_IMAGE=%s assembles a node image without a registry", err,
+	return fmt.Errorf("%w\nset E2E_NODE_IMAGE=%s to build a node image without a registry", err,
 		BuildNodeImage)
 }

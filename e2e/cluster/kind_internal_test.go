@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestKindIsConfiguredForTheFamilies(t *testing.T) {
+func TestKindConfigurationOfAddressFamilies(t *testing.T) {
 	for name, c := range map[string]struct {
 		options Options
 		want    object
@@ -34,7 +34,7 @@ func TestKindIsConfiguredForTheFamilies(t *testing.T) {
 	}
 }
 
-func TestKindsPatchesKeepTheFeatureGates(t *testing.T) {
+func TestKindConfigurationContainsFeatureGates(t *testing.T) {
 	patches := Options{FeatureGates: map[string]bool{
 		"B": false, "A": true,
 	}}.kind()["kubeadmConfigPatches"].([]string)
@@ -58,7 +58,7 @@ func TestKindsPatchesKeepTheFeatureGates(t *testing.T) {
 	}
 }
 
-func TestANodeIsReachedByAnAddressOfTheFamily(t *testing.T) {
+func TestAddressLikeReturnsAnAddressOfTheFamily(t *testing.T) {
 	n := corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 		{Type: corev1.NodeHostName, Address: "worker"},
 		{Type: corev1.NodeInternalIP, Address: "172.18.0.2"},
@@ -73,11 +73,11 @@ func TestANodeIsReachedByAnAddressOfTheFamily(t *testing.T) {
 	}
 	n.Status.Addresses = n.Status.Addresses[:2]
 	if got, err := addressLike(n, netip.MustParseAddr("fd00:244::")); err == nil {
-		t.Errorf("a node without IPv6 is reached by %s", got)
+		t.Errorf("IPv6 address of an IPv4-only node: %s", got)
 	}
 }
 
-func TestOtherTaintsStay(t *testing.T) {
+func TestWithoutTaintKeepsOtherTaints(t *testing.T) {
 	got := withoutTaint([]corev1.Taint{{Key: "a"}, {Key: "b"}}, "a")
 	if diff := cmp.Diff([]corev1.Taint{{Key: "b"}}, got); diff != "" {
 		t.Error(diff)
@@ -85,23 +85,23 @@ func TestOtherTaintsStay(t *testing.T) {
 }
 
 func TestCompleteLinesAreForwarded(t *testing.T) {
-	var told []string
-	l := &lines{log: func(line string) { told = append(told, line) }}
+	var forwarded []string
+	l := &lines{log: func(line string) { forwarded = append(forwarded, line) }}
 	for _, text := range []string{"on", "e\n\n two\nthr"} {
 		if n, err := l.Write([]byte(text)); n != len(text) || err != nil {
 			t.Errorf("%q: %d, %v", text, n, err)
 		}
 	}
-	if diff := cmp.Diff([]string{"one", "two"}, told); diff != "" {
+	if diff := cmp.Diff([]string{"one", "two"}, forwarded); diff != "" {
 		t.Error(diff)
 	}
 	if got := l.kept(); got != "one\ntwo\nthr" {
-		t.Errorf("it keeps %q", got)
+		t.Errorf("kept %q", got)
 	}
 	for i := range 1000 {
 		fmt.Fprintln(l, i)
 	}
 	if got := l.kept(); strings.Contains(got, "two") || !strings.HasSuffix(got, "999\n") {
-		t.Errorf("after a thousand lines it keeps %q", got)
+		t.Errorf("after a thousand lines, kept %q", got)
 	}
 }

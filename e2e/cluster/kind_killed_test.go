@@ -12,43 +12,43 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
 
-// The variable makes the test binary a process that makes a cluster in the folder.
-const kindVictim = "SLUICE_TEST_KIND_VICTIM"
+// If this environment variable is set, the test binary starts a cluster in the directory.
+const kindChildEnv = "SLUICE_TEST_KIND_VICTIM"
 
 func TestKindLeavesNothingWhenTheProcessIsKilled(t *testing.T) {
-	if parent := os.Getenv(kindVictim); parent != "" {
+	if parent := os.Getenv(kindChildEnv); parent != "" {
 		c, err := cluster.StartKind(t.Context(), cluster.Options{
 			Dir: parent, Log: os.Stdout, NodeImage: os.Getenv("E2E_NODE_IMAGE"),
 		})
-		t.Fatalf("nobody has killed it: %v, %v", c, err)
+		t.Fatalf("the process was not killed: %v, %v", c, err)
 	}
-	mustBeForKind(t)
+	requireKind(t)
 	before, parent := footprint(t), t.TempDir()
-	victim := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
-	victim.Env = append(os.Environ(), kindVictim+"="+parent)
-	out, err := victim.StdoutPipe()
+	child := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), kindChildEnv+"="+parent)
+	out, err := child.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := victim.Start(); err != nil {
+	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// kubeadm is at work in a node then.
+	// At this line, kubeadm runs in a node.
 	reached := false
 	for s := bufio.NewScanner(out); !reached && s.Scan(); {
 		t.Log(s.Text())
 		reached = strings.Contains(s.Text(), "Starting control-plane")
 	}
-	_, _ = victim.Process.Kill(), victim.Wait()
+	_, _ = child.Process.Kill(), child.Wait()
 	if !reached {
-		t.Fatal("it came to an end by itself")
+		t.Fatal("the process exited before it was killed")
 	}
-	eventually(t, "its folder is gone", func(context.Context) error {
+	eventually(t, "its directory is removed", func(context.Context) error {
 		left, err := os.ReadDir(parent)
 		if err == nil && len(left) > 0 {
 			err = fmt.Errorf("%v", left)
 		}
 		return err
 	})
-	same(t, before)
+	mustEqualFootprint(t, before)
 }

@@ -32,7 +32,7 @@ func (k *kindCluster) collectLogs(dir string) error {
 	return errors.Join(errs...)
 }
 
-// lines forwards complete lines of a program's output, and keeps the last ones.
+// lines forwards complete lines of a program's output to log, and keeps the last lines.
 type lines struct {
 	log func(line string)
 

@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// reach creates the administrator's clients, which use a port of this machine for the API server.
-// Every node has an administrator's credentials too.
-func (k *kindCluster) reach() error {
+// createClients creates the administrator's clients, which connect to the API server through a port
+// of this machine. It also copies the administrator's kubeconfig to every node.
+func (k *kindCluster) createClients() error {
 	first := k.containers[0]
 	credentials, err := os.ReadFile(first.Path(adminConfig))
 	if err != nil {
@@ -44,22 +44,21 @@ func (k *kindCluster) reach() error {
 	if err != nil {
 		return err
 	}
-	return k.reachable(outside)
+	return k.setClients(outside)
 }
 
-// connect installs the pods' network on the nodes, and allows pods on all of them.
+// connect installs the pods' network on the nodes, and removes the taint of the control plane.
 func (k *kindCluster) connect(ctx context.Context) error {
 	for _, n := range k.containers {
 		var cidrs []string
-		err := k.steps.reach(ctx, n.name+" has addresses for pods", func(ctx context.Context) error {
+		err := k.progress.waitUntil(ctx, n.name+" has addresses for pods", func(ctx context.Context) error {
 			object, err := k.clients.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
 			if cidrs = object.Spec.PodCIDRs; len(cidrs) != len(k.options.both("", "")) {
-				return fmt.Errorf("they are %q", cidrs)
+				return fmt.Errorf("pod CIDRs %q, want one for each family", cidrs)
 			}
-			// Only the taint of the control plane exists.
 			object.Spec.Taints = withoutTaint(object.Spec.Taints,
 				"node-role.kubernetes.io/control-plane")
 			_, err = k.clients.CoreV1().Nodes().Update(ctx, object, metav1.UpdateOptions{})
@@ -95,7 +94,7 @@ func withoutTaint(taints []corev1.Taint, key string) []corev1.Taint {
 	return left
 }
 
-// route adds routes to the pods of the other nodes on every node.
+// route adds routes on each node to the pods of the other nodes.
 func (k *kindCluster) route(ctx context.Context) error {
 	list, err := k.clients.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -121,7 +120,7 @@ func (k *kindCluster) route(ctx context.Context) error {
 	return nil
 }
 
-// addressLike returns a node's address with the family of another address.
+// addressLike returns a node's address of the same family as other.
 func addressLike(n corev1.Node, other netip.Addr) (string, error) {
 	for _, a := range n.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); a.Type == corev1.NodeInternalIP && err == nil &&
@@ -129,5 +128,5 @@ func addressLike(n corev1.Node, other netip.Addr) (string, error) {
 			return a.Address, nil
 		}
 	}
-	return "", fmt.Errorf("node %s has no address for %s", n.Name, other)
+	return "", fmt.Errorf("node %s has no address of the family of %s", n.Name, other)
 }

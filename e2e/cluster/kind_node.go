@@ -22,12 +22,12 @@ type kindNode struct {
 	name    string
 
 	mu  sync.Mutex
-	pid int // of systemd, as the engine numbers processes
+	pid int // process ID of systemd in the engine's PID namespace
 }
 
 func (n *kindNode) Name() string { return n.name }
 
-// find gets the process id of the node's first process from the engine.
+// find stores the process ID of the node's init, which the engine reports.
 func (n *kindNode) find(ctx context.Context) error {
 	out, err := n.cluster.engine.Command(ctx, "docker", "inspect", "--format={{.State.Pid}}",
 		n.name).Output()
@@ -36,10 +36,10 @@ func (n *kindNode) find(ctx context.Context) error {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
 	if err != nil || pid == 0 {
-		return fmt.Errorf("find node %s: its process is %q: %w", n.name, out, err)
+		return fmt.Errorf("find node %s: process ID %q: %w", n.name, out, err)
 	}
 	if _, err := os.Stat(docker.Process(n.cluster.engine, pid)); err != nil {
-		return fmt.Errorf("find node %s: docker runs on another machine than this process: %w",
+		return fmt.Errorf("find node %s: docker runs on a different machine than this process: %w",
 			n.name, err)
 	}
 	n.mu.Lock()
@@ -48,7 +48,7 @@ func (n *kindNode) find(ctx context.Context) error {
 	return nil
 }
 
-// process returns the /proc directory of the node's first process.
+// process returns the /proc directory of the node's init.
 func (n *kindNode) process() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -62,7 +62,8 @@ func (n *kindNode) Listen(address string) (net.Listener, error) {
 	return listen(filepath.Join(n.process(), "ns/net"), address)
 }
 
-// Command implements Node. The engine cannot end a process that it runs in a container.
+// Command implements Node. It does not use docker exec, because the engine cannot kill such a
+// process.
 func (n *kindNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	var args []string
 	for flag, ns := range map[string]string{
@@ -82,12 +83,12 @@ func (n *kindNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 
 // run runs a command on the node, and returns its output.
 func (n *kindNode) run(ctx context.Context, argv ...string) (string, error) {
-	var complaints bytes.Buffer
+	var stderr bytes.Buffer
 	cmd := n.Command(ctx, argv...)
-	cmd.Stderr = &complaints
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s: %s: %w: %s", n.name, argv[0], err, &complaints)
+		return "", fmt.Errorf("%s: %s: %w: %s", n.name, argv[0], err, &stderr)
 	}
 	return strings.TrimSpace(string(out)), nil
 }
@@ -102,7 +103,7 @@ func (n *kindNode) Reboot(ctx context.Context) error {
 	if err := n.find(ctx); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
-	n.cluster.steps.done("node %s boots again", n.name)
+	n.cluster.progress.logf("node %s reboots", n.name)
 	if err := n.cluster.nodeReady(ctx, n.name, down); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}

@@ -10,41 +10,41 @@ import (
 	"strings"
 )
 
-// Directories of a node with the manifests of static pods, and with those of stopped ones.
+// Directories of a node with the manifests of running and of stopped static pods.
 const (
 	manifests        = kubernetesDir + "/manifests"
 	stoppedManifests = kubernetesDir + "/stopped"
 )
 
-// isUnit reports whether a service is a unit of systemd, and not a pod.
+// isUnit reports whether a service is a systemd unit. Other services are pods.
 func isUnit(service string) bool { return service == Kubelet || service == Containerd }
 
 // StopService implements Node. The services of the control plane are static pods, which the kubelet
-// ends when their manifest is removed. kube-proxy is a DaemonSet on every node.
+// stops when their manifest is removed. kube-proxy is a DaemonSet, and cannot be stopped.
 func (n *kindNode) StopService(ctx context.Context, service string) error {
 	if isUnit(service) {
 		_, err := n.run(ctx, "systemctl", "stop", service)
 		return err
 	}
 	if service == Proxy {
-		return fmt.Errorf("stop %s on %s: it is a pod of a DaemonSet", service, n.name)
+		return fmt.Errorf("stop %s on %s: pods of a DaemonSet cannot be stopped", service, n.name)
 	}
 	if err := n.move(service, manifests, stoppedManifests); err != nil {
 		return fmt.Errorf("stop %s on %s: %w", service, n.name, err)
 	}
-	return n.cluster.steps.reach(ctx, service+" is stopped", func(ctx context.Context) error {
+	return n.cluster.progress.waitUntil(ctx, service+" is stopped", func(ctx context.Context) error {
 		id, err := n.run(ctx, "crictl", "pods", "--quiet", "--state=ready",
 			"--namespace=kube-system", "--name=^"+service+"-")
 		if err != nil || id == "" {
 			return err
 		}
-		// The kubelet would allow it half a minute to end, and does not end it at all before it has
-		// reached the API server.
+		// The kubelet waits up to 30 seconds for the end of the pod, and does not stop it at all
+		// while the API server is unavailable.
 		if ids := n.containers(ctx, service); len(ids) > 0 {
 			_, err = n.run(ctx, append([]string{"crictl", "stop", "--timeout=2"}, ids...)...)
 		}
 		_, stopped := n.run(ctx, append([]string{"crictl", "stopp"}, strings.Fields(id)...)...)
-		return errors.Join(errors.New("its pod was there"), err, stopped)
+		return errors.Join(errors.New("the pod existed"), err, stopped)
 	})
 }
 
@@ -63,7 +63,7 @@ func (n *kindNode) StartService(ctx context.Context, service string) error {
 	return nil
 }
 
-// move moves a service's manifest, unless it is already moved.
+// move moves a service's manifest. It returns nil if the manifest was moved before.
 func (n *kindNode) move(service, from, to string) error {
 	name := service + ".yaml"
 	if err := os.MkdirAll(n.Path(to), 0o700); err != nil {
@@ -86,8 +86,8 @@ func (n *kindNode) containers(ctx context.Context, service string) []string {
 	return strings.Fields(out)
 }
 
-// KillService implements Node. The kubelet restarts a container, with a delay of ten seconds if
-// that happens often.
+// KillService implements Node. The kubelet restarts the container; after repeated kills, with a
+// delay of ten seconds.
 func (n *kindNode) KillService(ctx context.Context, service string) error {
 	pid, err := n.servicePID(ctx, service)
 	if err != nil {
@@ -96,9 +96,9 @@ func (n *kindNode) KillService(ctx context.Context, service string) error {
 	if _, err := n.run(ctx, "kill", "-KILL", pid); err != nil {
 		return fmt.Errorf("kill %s: %w", service, err)
 	}
-	return n.cluster.steps.reach(ctx, service+" is killed", func(context.Context) error {
+	return n.cluster.progress.waitUntil(ctx, service+" is killed", func(context.Context) error {
 		if _, err := os.Stat(filepath.Join(n.Path("/proc"), pid, "exe")); err == nil {
-			return errors.New("its process is there")
+			return errors.New("the process exists")
 		}
 		return nil
 	})
@@ -109,13 +109,13 @@ func (n *kindNode) servicePID(ctx context.Context, service string) (string, erro
 	if isUnit(service) {
 		pid, err := n.run(ctx, "systemctl", "show", "--property=MainPID", "--value", service)
 		if err == nil && pid == "0" {
-			err = errors.New("it does not run")
+			err = errors.New("the service is not running")
 		}
 		return pid, err
 	}
 	ids := n.containers(ctx, service)
 	if len(ids) != 1 {
-		return "", fmt.Errorf("%d containers of it run", len(ids))
+		return "", fmt.Errorf("%d running containers, want 1", len(ids))
 	}
 	return n.run(ctx, "crictl", "inspect", "--output=go-template", "--template={{.info.pid}}",
 		ids[0])

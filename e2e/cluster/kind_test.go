@@ -11,25 +11,24 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
 
-// mustBeForKind skips the test, which takes minutes, when kind is not what this run of the tests is
-// for.
-func mustBeForKind(t *testing.T) {
+// requireKind skips the test unless E2E_PROVIDER is kind.
+func requireKind(t *testing.T) {
 	t.Helper()
 	if os.Getenv("E2E_PROVIDER") != "kind" {
 		t.Skip("E2E_PROVIDER is not kind: \"make e2e-kind\" runs this")
 	}
 }
 
-// on puts a pod on a node.
-func on(n cluster.Node) func(*corev1.Pod) {
+// onNode assigns a pod to a node.
+func onNode(n cluster.Node) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.NodeName = n.Name() }
 }
 
 func TestKind(t *testing.T) {
-	mustBeForKind(t)
+	requireKind(t)
 	archive, before := pack(t), footprint(t)
 	parent := t.TempDir()
-	s := up(t, cluster.StartKind, cluster.Options{
+	s := startCluster(t, cluster.StartKind, cluster.Options{
 		Dir: parent, DualStack: true, DNS: true, CNIVersion: "1.1.0",
 		NodeImage: os.Getenv("E2E_NODE_IMAGE"), Images: []string{archive},
 	})
@@ -38,47 +37,47 @@ func TestKind(t *testing.T) {
 		!strings.HasSuffix(nodes[1].Name(), "-worker") {
 		t.Fatalf("the nodes are %v", nodes)
 	}
-	s.run(t, "answer", on(nodes[0]))
-	s.run(t, "other", on(nodes[1]))
-	t.Run("pods on different nodes reach each other, by both families", s.reachEachOther)
-	t.Run("a service leads to them by its name", func(t *testing.T) {
+	s.run(t, "answer", onNode(nodes[0]))
+	s.run(t, "other", onNode(nodes[1]))
+	t.Run("pods on different nodes reach each other with both families", s.mustReachEachOther)
+	t.Run("pods are reachable by the name of a service", func(t *testing.T) {
 		s.serve(t)
-		s.mustAnswer(t, "answer", "http://hello")
-		s.mustAnswer(t, "other", "http://hello")
+		s.mustReach(t, "answer", "http://hello")
+		s.mustReach(t, "other", "http://hello")
 	})
-	t.Run("this machine sees the nodes' files, and runs commands there", s.seen)
-	t.Run("what is known of it can be saved", s.collectedKind)
-	t.Run("a killed kubelet and containerd come back, and pods run on", func(t *testing.T) {
-		crashed(t, s)
+	t.Run("the nodes' files are readable, and commands run on the nodes", s.testNodeAccess)
+	t.Run("Collect saves logs, objects and rulesets", s.testCollect)
+	t.Run("kubelet and containerd are restarted after a crash, and pods survive", func(t *testing.T) {
+		testServiceCrash(t, s)
 	})
-	t.Run("without an API server, pods run on", func(t *testing.T) { withoutServer(t, s) })
-	t.Run("a killed scheduler comes back", s.schedulerKilled)
-	t.Run("a reboot of the first node starts its pods anew", func(t *testing.T) { rebooted(t, s) })
-	t.Run("after a reboot of the second, too, pods reach each other", func(t *testing.T) {
+	t.Run("pods survive an outage of the API server", func(t *testing.T) { testAPIServerOutage(t, s) })
+	t.Run("the scheduler is restarted after a crash", s.testSchedulerCrash)
+	t.Run("a reboot of the first node restarts its pods", func(t *testing.T) { testReboot(t, s) })
+	t.Run("pods reach each other after a reboot of the second node", func(t *testing.T) {
 		if err := nodes[1].Reboot(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.whenReady(t, "other", 1)
-		s.reachEachOther(t)
+		s.waitForPod(t, "other", 1)
+		s.mustReachEachOther(t)
 	})
 
 	s.mustLeaveNothing(t, parent, before)
 }
 
-func (s *subject) reachEachOther(t *testing.T) {
+func (s *testCluster) mustReachEachOther(t *testing.T) {
 	t.Helper()
 	for from, to := range map[string]string{"answer": "other", "other": "answer"} {
 		pod, err := s.clients.CoreV1().Pods("default").Get(t.Context(), to, metav1.GetOptions{})
 		if err != nil || len(pod.Status.PodIPs) != 2 {
 			t.Fatalf("addresses %v, %v", pod.Status.PodIPs, err)
 		}
-		s.mustAnswer(t, from, "http://"+pod.Status.PodIPs[0].IP+":8080")
-		s.mustAnswer(t, from, "http://["+pod.Status.PodIPs[1].IP+"]:8080")
-		s.mustAnswer(t, from, "http://"+pod.Status.HostIP+":18080")
+		s.mustReach(t, from, "http://"+pod.Status.PodIPs[0].IP+":8080")
+		s.mustReach(t, from, "http://["+pod.Status.PodIPs[1].IP+"]:8080")
+		s.mustReach(t, from, "http://"+pod.Status.HostIP+":18080")
 	}
 }
 
-func (s *subject) seen(t *testing.T) {
+func (s *testCluster) testNodeAccess(t *testing.T) {
 	for _, n := range s.Nodes() {
 		conflist, err := os.ReadFile(n.Path(cluster.ConflistPath))
 		if err != nil || !strings.Contains(string(conflist), `"cniVersion": "1.1.0"`) {
@@ -96,21 +95,21 @@ func (s *subject) seen(t *testing.T) {
 		}
 		if name, err := n.Command(t.Context(), "hostname").Output(); err != nil ||
 			strings.TrimSpace(string(name)) != n.Name() {
-			t.Errorf("a command is on %s, not on %s: %v", name, n.Name(), err)
+			t.Errorf("the command ran on %s, not on %s: %v", name, n.Name(), err)
 		}
 	}
 }
 
-// schedulerKilled makes a pod that only a scheduler puts on a node.
-func (s *subject) schedulerKilled(t *testing.T) {
+// testSchedulerCrash creates a pod that needs the scheduler.
+func (s *testCluster) testSchedulerCrash(t *testing.T) {
 	if err := s.Nodes()[0].KillService(t.Context(), cluster.Scheduler); err != nil {
 		t.Fatal(err)
 	}
 	s.run(t, "scheduled", func(p *corev1.Pod) { p.Spec.Containers[0].Ports = nil })
 }
 
-func (s *subject) collectedKind(t *testing.T) {
-	s.mustHaveSaved(t, map[string]string{
+func (s *testCluster) testCollect(t *testing.T) {
+	s.mustCollect(t, map[string]string{
 		"services/*-control-plane.log": "", "services/*-worker-kubelet.log": "kubelet",
 		"services/*-worker-containerd.log":                      "containerd",
 		"*-control-plane/pods/kube-system_kube-apiserver-*/*/*": "",

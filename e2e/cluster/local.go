@@ -16,15 +16,15 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// Start makes a cluster of one node, and returns when it is ready to run pods. It needs root. The
-// first time it builds the software, which takes minutes. Stop it; when this process ends in
-// another way the cluster ends with it.
+// Start creates a cluster of one node, and returns when it is ready to run pods. It requires root.
+// The first call builds the software, which takes minutes. Call Stop to remove the cluster. The end
+// of this process removes it too.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("a cluster of namespaces needs root")
+		return nil, errors.New("starting a cluster requires root")
 	}
 	o.setDefaults()
-	s := newSteps(o.Name, o.Log)
+	s := newProgress(o.Name, o.Log)
 	software, err := build.Build(ctx, s)
 	if err != nil {
 		return nil, err
@@ -40,8 +40,8 @@ func (o *Options) setDefaults() {
 // start boots a cluster, and returns when it is ready. After a failure it ends the cluster, and
 // collects its logs.
 func (o Options) start(
-	ctx context.Context, s *steps, software *build.Software,
-	boot func(context.Context, Options, *steps, *build.Software) (*Cluster, error),
+	ctx context.Context, s *progress, software *build.Software,
+	boot func(context.Context, Options, *progress, *build.Software) (*Cluster, error),
 ) (*Cluster, error) {
 	c, err := boot(ctx, o, s, software)
 	if err != nil {
@@ -56,7 +56,7 @@ func (o Options) start(
 
 // boot starts the machine and its services.
 func boot(
-	ctx context.Context, o Options, s *steps, software *build.Software,
+	ctx context.Context, o Options, s *progress, software *build.Software,
 ) (c *Cluster, err error) {
 	dir, err := machine.NewDir(o.Dir)
 	if err != nil {
@@ -70,11 +70,11 @@ func boot(
 	if err := errors.Join(d.install(o, software), d.credentials(o, ca, "127.0.0.1")); err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
-	m, err := machine.Start(ctx, software.Keeper, dir, o.machine(software))
+	m, err := machine.Start(ctx, software.Node, dir, o.machine(software))
 	if err != nil {
 		return nil, err
 	}
-	s.done("the machine is up: process %d, folder %s", m.PID(), m.Dir())
+	s.logf("the machine is booted: process %d, directory %s", m.PID(), m.Dir())
 	c, err = newCluster(s, m, ca)
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -83,8 +83,8 @@ func boot(
 	return c, nil
 }
 
-// newCluster returns the cluster of a machine with the control plane, without nodes.
-func newCluster(s *steps, m *machine.Machine, ca *authority) (*Cluster, error) {
+// newCluster returns a cluster without nodes whose control plane runs on m.
+func newCluster(s *progress, m *machine.Machine, ca *authority) (*Cluster, error) {
 	f, err := forward(func() string {
 		return fmt.Sprintf("/proc/%d/ns/net", m.PID())
 	}, "127.0.0.1:"+apiPort)
@@ -92,7 +92,7 @@ func newCluster(s *steps, m *machine.Machine, ca *authority) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{
-		kubeconfig: filepath.Join(m.Dir(), "kubeconfig"), steps: s,
+		kubeconfig: filepath.Join(m.Dir(), "kubeconfig"), progress: s,
 		logs: func(to string) error {
 			return os.CopyFS(to, os.DirFS(filepath.Join(m.Dir(), machine.LogDir)))
 		},
@@ -100,7 +100,7 @@ func newCluster(s *steps, m *machine.Machine, ca *authority) (*Cluster, error) {
 	}
 	kubeconfig, err := ca.administrator(f.address())
 	if err == nil {
-		err = c.reachable(kubeconfig)
+		err = c.setClients(kubeconfig)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.listener.Close())
@@ -108,8 +108,7 @@ func newCluster(s *steps, m *machine.Machine, ca *authority) (*Cluster, error) {
 	return c, nil
 }
 
-// machine is what the node is made of: this machine's programs and libraries, and the cluster's
-// own.
+// machine returns the description of the node's machine.
 func (o Options) machine(software *build.Software) machine.Spec {
 	spec := machine.Spec{
 		Hostname: o.Name, Services: o.services(nodeIPv4),
@@ -125,7 +124,7 @@ func (o Options) machine(software *build.Software) machine.Spec {
 			"CONTAINER_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
 		},
 	}
-	// Where the loader finds libraries, and which of two implementations a name in /usr/sbin is.
+	// The library cache of the dynamic loader, and the links for alternatives in /usr/sbin.
 	for _, file := range []string{"/etc/ld.so.cache", "/etc/alternatives"} {
 		if _, err := os.Stat(file); err == nil {
 			spec.Binds[file] = file
@@ -134,7 +133,7 @@ func (o Options) machine(software *build.Software) machine.Spec {
 	return spec
 }
 
-// administrator is the kubeconfig of one, for a server at an address.
+// administrator returns a kubeconfig of a new administrator for the API server at an address.
 func (a *authority) administrator(address string) ([]byte, error) {
 	client, err := a.client("kubernetes-admin", "system:masters")
 	if err != nil {
@@ -143,8 +142,8 @@ func (a *authority) administrator(address string) ([]byte, error) {
 	return a.kubeconfig("https://"+address, client)
 }
 
-// reachable makes the clients of an administrator outside of the nodes.
-func (c *Cluster) reachable(kubeconfig []byte) error {
+// setClients writes the kubeconfig, and creates the clients of this process.
+func (c *Cluster) setClients(kubeconfig []byte) error {
 	err := os.WriteFile(c.kubeconfig, kubeconfig, 0o600)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// A localNode is a machine of namespaces.
+// A localNode is a machine of package machine.
 type localNode struct {
 	*machine.Machine
 	cluster *Cluster
@@ -29,7 +29,7 @@ func (n *localNode) Reboot(ctx context.Context) error {
 	if err := n.Machine.Reboot(ctx); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
-	n.cluster.steps.done("node %s boots again", n.name)
+	n.cluster.progress.logf("node %s reboots", n.name)
 	if err := n.cluster.nodeReady(ctx, n.name, down); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}

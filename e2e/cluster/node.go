@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// The services of a node, in the order in which they start. The ones of the control plane run on
-// the first node only.
+// The services of a node, in starting order. The services of the control plane run on the first
+// node only.
 const (
 	Containerd        = "containerd"
 	CRIO              = "crio"
@@ -22,45 +22,42 @@ const (
 	Proxy             = "kube-proxy"
 )
 
-// A Node is a machine of the cluster as its administrator sees it. Its methods are safe for
-// concurrent use.
+// A Node is a node of the cluster. Its methods are safe for concurrent use.
 type Node interface {
-	// Name is that of the Kubernetes object, and the host name.
+	// Name returns the name of the Node object, which is also the host name.
 	Name() string
 
-	// Path returns where a file of the node is for this process: Path("/etc/cni/net.d"). It follows
-	// no symbolic link of the node's that is absolute. It is valid until the node reboots or stops.
-	// It is empty if the node is a virtual machine.
+	// Path returns the path of a node's file for this process, such as Path("/etc/cni/net.d").
+	// Absolute symbolic links of the node do not resolve in it. The path is valid until the node
+	// reboots or stops. It is empty if the node is a virtual machine.
 	Path(file string) string
 
-	// Command returns a command that runs inside all the namespaces of the node, as root, with the
-	// PATH of the node's services: kubectl (as cluster administrator), ctr -n k8s.io, crictl, nft,
-	// ip, and what else the machine has in /usr. It is killed when ctx is done; on a virtual machine
-	// only its connection is.
+	// Command returns a command that runs in all namespaces of the node, as root, with the PATH of
+	// the node's services. This includes kubectl (as cluster administrator), ctr -n k8s.io, crictl,
+	// nft, ip, and the programs in /usr. The command is killed when ctx is done; on a virtual
+	// machine, only its connection is closed.
 	Command(ctx context.Context, argv ...string) *exec.Cmd
 
-	// Listen listens on a TCP address of the node, such as 127.0.0.1:5000, for which this process
-	// accepts the connections. The listener ends with the node's network: when the node reboots or
-	// stops, nobody reaches it any more. A virtual machine, whose kernel is another, does not
-	// support it ([errors.ErrUnsupported]).
+	// Listen listens in this process on a TCP address of the node, such as 127.0.0.1:5000. The
+	// listener is unreachable after the node reboots or stops. A virtual machine does not support
+	// Listen, and returns [errors.ErrUnsupported].
 	Listen(address string) (net.Listener, error)
 
-	// StopService ends a service by SIGTERM, and soon after by SIGKILL, and returns when it is
-	// gone. It stays away until StartService. Containers outlive containerd and kubelet. No error
-	// if it is stopped already.
+	// StopService stops a service with SIGTERM, and after a short time with SIGKILL, and returns
+	// when it has ended. It is not restarted until StartService. Containers survive the stop of
+	// containerd and kubelet. Stopping a stopped service is no error.
 	StopService(ctx context.Context, service string) error
 
-	// StartService starts a service that was stopped, and returns before it is ready. No error if
-	// it runs.
+	// StartService starts a stopped service, and returns before it is ready. Starting a running
+	// service is no error.
 	StartService(ctx context.Context, service string) error
 
-	// KillService ends a service by SIGKILL, as a crash would. The node's init starts it again
-	// within a second, unless it was stopped.
+	// KillService kills a service with SIGKILL. The node's init restarts it within a second.
 	KillService(ctx context.Context, service string) error
 
-	// Reboot ends every process of the node at once, those of pods too, and with them every
-	// namespace, mount and what is in /run; then it boots the node again from its disk. It returns
-	// when the kubelet says that it is ready, which says nothing about pods.
+	// Reboot kills all processes of the node, including those of pods, and removes all its
+	// namespaces and mounts and the content of /run. Then it boots the node from its disk. It
+	// returns when the node is ready, without waiting for pods.
 	Reboot(ctx context.Context) error
 }
 

@@ -2,42 +2,41 @@ package cluster
 
 import "io"
 
-// Options describe a cluster. The zero value is one with IPv4 alone, without DNS, in a new folder
-// of the system's temporary one.
+// Options describes a cluster. The zero value is an IPv4 cluster without DNS in a new temporary
+// directory.
 type Options struct {
-	// Name is that of the node, and begins the cluster's log lines; "node" when empty. Clusters may
-	// have the same.
+	// Name is the name of the node and the prefix of log lines. It need not be unique. The default
+	// is "node".
 	Name string
-	// Dir is the folder in which the cluster makes a folder of its own, which goes with it;
-	// os.TempDir() when empty. It is on a file system that overlayfs can write to, so neither an
-	// overlay nor NFS.
+	// Dir is the directory in which the cluster creates a directory, and removes it when it stops.
+	// It must be on a file system that overlayfs can use as upper directory, so neither overlayfs
+	// nor NFS. The default is os.TempDir().
 	Dir string
-	// Logs is the folder to which Start collects what there is to know of a cluster that does not
-	// come up. When empty it is a new one in bin/e2e/logs of the checkout.
+	// Logs is the directory for the output of Collect if the cluster fails to start. The default is
+	// a new directory in bin/e2e/logs of the checkout.
 	Logs string
-	// Log gets a line for each step, and every few seconds of a long one. It is written to by one
-	// goroutine at a time. Nil: nobody is told.
+	// Log receives a line for each step, and every few seconds during a long step. Writes are
+	// serialized. Nil discards the log.
 	Log io.Writer
 
-	// DualStack gives pods, services and the node IPv6 addresses too.
+	// DualStack adds IPv6 addresses to pods, services and the node.
 	DualStack bool
-	// DNS runs CoreDNS, as the Service kube-system/kube-dns. It knows no names outside of the
-	// cluster.
+	// DNS runs CoreDNS as the Service kube-system/kube-dns. It resolves names of the cluster only.
 	DNS bool
-	// FeatureGates are those of all of Kubernetes' programs.
+	// FeatureGates are the feature gates of all Kubernetes programs.
 	FeatureGates map[string]bool
 
-	// CNIVersion is the version in the default conflist, which is the file ConflistPath; "1.0.0"
-	// when empty. From "1.1.0" on containerd asks plugins for their status.
+	// CNIVersion is the version of the default conflist; the default is "1.0.0". From "1.1.0" on,
+	// containerd calls STATUS.
 	CNIVersion string
-	// Conflist replaces that file's content.
+	// Conflist replaces the content of the file ConflistPath.
 	Conflist []byte
-	// Runtime is the runtime of StartVM's node: Containerd, which is the default, or CRIO.
+	// Runtime is the container runtime of StartVM's node: Containerd, the default, or CRIO.
 	Runtime string
-	// NodeImage is that of the nodes of StartKind: BuildNodeImage, or a name that a registry knows.
-	// When empty it is kind's own.
+	// NodeImage is the node image of StartKind: BuildNodeImage, or the name of an image in a
+	// registry. The default is kind's default image.
 	NodeImage string
 
-	// Images are archives, as of Cluster.LoadImage, that the node has when Start returns.
+	// Images are archives for Cluster.LoadImage, which Start loads before it returns.
 	Images []string
 }

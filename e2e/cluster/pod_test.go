@@ -20,7 +20,7 @@ import (
 
 const answerImage = "e2e.sluice.test/answer:1"
 
-// pack makes an archive with an image of testdata/answer.
+// pack writes an archive with an image of testdata/answer, and returns its path.
 func pack(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -86,8 +86,8 @@ func decode[T any](t *testing.T, manifest string) *T {
 	return object
 }
 
-// run makes a pod, and returns when it is ready.
-func (s *subject) run(t *testing.T, name string, change func(*corev1.Pod)) *corev1.Pod {
+// run creates a pod, and returns when it is ready.
+func (s *testCluster) run(t *testing.T, name string, change func(*corev1.Pod)) *corev1.Pod {
 	t.Helper()
 	pod := decode[corev1.Pod](t, podManifest)
 	pod.Name = name
@@ -98,11 +98,12 @@ func (s *subject) run(t *testing.T, name string, change func(*corev1.Pod)) *core
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return s.whenReady(t, name, 0)
+	return s.waitForPod(t, name, 0)
 }
 
-// whenReady returns a pod that was started again a number of times.
-func (s *subject) whenReady(t *testing.T, name string, restarts int32) (pod *corev1.Pod) {
+// waitForPod waits until a container of the pod is ready and has been restarted at least restarts
+// times.
+func (s *testCluster) waitForPod(t *testing.T, name string, restarts int32) (pod *corev1.Pod) {
 	t.Helper()
 	eventually(t, "pod "+name+" is ready", func(ctx context.Context) error {
 		var err error
@@ -120,8 +121,8 @@ func (s *subject) whenReady(t *testing.T, name string, restarts int32) (pod *cor
 	return pod
 }
 
-// serve makes a Service for all pods of this package.
-func (s *subject) serve(t *testing.T) *corev1.Service {
+// serve creates a Service for all pods of this package.
+func (s *testCluster) serve(t *testing.T) *corev1.Service {
 	t.Helper()
 	service, err := s.clients.CoreV1().Services("default").Create(t.Context(),
 		decode[corev1.Service](t, serviceManifest), metav1.CreateOptions{})
@@ -131,8 +132,8 @@ func (s *subject) serve(t *testing.T) *corev1.Service {
 	return service
 }
 
-// exec runs the pods' program in a pod, as a user of kubectl does on this machine.
-func (s *subject) exec(ctx context.Context, pod string, args ...string) (string, error) {
+// exec runs the program answer in a pod with kubectl exec.
+func (s *testCluster) exec(ctx context.Context, pod string, args ...string) (string, error) {
 	argv := append([]string{"kubectl", "exec", pod, "--", "/answer"}, args...)
 	out, err := s.Nodes()[0].Command(ctx, argv...).CombinedOutput()
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/build"
 )
 
-// ready returns when the cluster runs pods.
+// ready loads images, starts DNS, and returns when the cluster can run pods.
 func (c *Cluster) ready(ctx context.Context, o Options, software *build.Software) error {
 	for _, node := range c.nodes {
-		err := c.steps.reach(ctx, "the runtime of "+node.Name()+" answers", func(ctx context.Context) error {
+		err := c.progress.waitUntil(ctx, "the container runtime of "+node.Name()+" answers", func(ctx context.Context) error {
 			return outputText(node.Command(ctx, "crictl", "version").CombinedOutput())
 		})
 		if err != nil {
@@ -31,14 +31,14 @@ func (c *Cluster) ready(ctx context.Context, o Options, software *build.Software
 			return err
 		}
 	}
-	c.steps.done("%d images are loaded", len(images))
+	c.progress.logf("loaded %d images", len(images))
 	for _, node := range c.nodes {
 		if err := c.nodeReady(ctx, node.Name(), time.Time{}); err != nil {
 			return err
 		}
 	}
-	// A pod is refused before its service account exists.
-	err := c.steps.reach(ctx, "service accounts are made", func(ctx context.Context) error {
+	// Pods are rejected until their service account exists.
+	err := c.progress.waitUntil(ctx, "the default service account exists", func(ctx context.Context) error {
 		_, err := c.clients.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default",
 			metav1.GetOptions{})
 		return err
@@ -49,16 +49,15 @@ func (c *Cluster) ready(ctx context.Context, o Options, software *build.Software
 	return c.runDNS(ctx)
 }
 
-// nodeReady returns when the API server has it from the kubelet, after a time, that the node is
-// ready.
+// nodeReady waits until the kubelet has reported, later than after, that the node is ready.
 func (c *Cluster) nodeReady(ctx context.Context, name string, after time.Time) error {
-	err := c.steps.reach(ctx, "the API server is ready", func(ctx context.Context) error {
+	err := c.progress.waitUntil(ctx, "the API server is ready", func(ctx context.Context) error {
 		return c.clients.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 	if err != nil {
 		return err
 	}
-	return c.steps.reach(ctx, "node "+name+" is ready", func(ctx context.Context) error {
+	return c.progress.waitUntil(ctx, "node "+name+" is ready", func(ctx context.Context) error {
 		n, err := c.clients.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -67,16 +66,16 @@ func (c *Cluster) nodeReady(ctx context.Context, name string, after time.Time) e
 			if condition.Type != corev1.NodeReady {
 				continue
 			}
-			// The API has whole seconds.
+			// Timestamps in the API have a resolution of one second.
 			if condition.LastHeartbeatTime.Time.Before(
 				after.Truncate(time.Second).Add(time.Second)) && !after.IsZero() {
-				return errors.New("the kubelet has said nothing since")
+				return errors.New("no heartbeat of the kubelet since then")
 			}
 			if condition.Status == corev1.ConditionTrue {
 				return nil
 			}
 			return fmt.Errorf("%s: %s", condition.Reason, condition.Message)
 		}
-		return errors.New("no condition")
+		return errors.New("no Ready condition")
 	})
 }

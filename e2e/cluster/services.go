@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// Folders and files of a node.
+// Directories and files of a node.
 const (
 	kubernetesDir  = "/etc/kubernetes"
 	pki            = kubernetesDir + "/pki/"
@@ -19,23 +19,23 @@ const (
 	containerdConf = "/etc/containerd/config.toml"
 	containerdSock = "unix:/run/containerd/containerd.sock"
 	resolvConf     = "/etc/resolv-pods.conf"
-	// volumePlugins keeps two programs from making /usr/libexec/kubernetes.
+	// volumePlugins replaces the default directory /usr/libexec/kubernetes, which two programs
+	// would create in the read-only /usr.
 	volumePlugins = "/var/lib/kubelet/volumeplugins"
 	etcdURL       = "http://127.0.0.1:2379"
 	etcdPeerURL   = "http://127.0.0.1:2380"
 	apiPort       = "6443"
 )
 
-// credentials is the file with which a program reaches the API server.
+// credentials returns the path of a program's kubeconfig.
 func credentials(program string) string { return kubernetesDir + "/" + program + ".conf" }
 
-// services are the node's programs, in the order in which they can start. The API server is reached
-// at an address.
+// services returns the node's services in starting order. address is the address of the API server.
 func (o Options) services(address string) []machine.Service {
 	afterAPI := "tcp:127.0.0.1:" + apiPort
 	return []machine.Service{
 		{Name: Containerd, Argv: []string{"containerd", "--config", containerdConf}},
-		// No disk need have what the next boot of the same kernel reads.
+		// Nothing is read after a reboot of this machine, so writes need not reach the disk.
 		{Name: Etcd, Argv: []string{
 			"etcd", "--name=" + o.Name, "--data-dir=/var/lib/etcd", "--unsafe-no-fsync",
 			"--log-level=warn",
@@ -63,7 +63,8 @@ func (o Options) services(address string) []machine.Service {
 			"--service-account-key-file="+pki+"accounts.pub",
 			"--service-account-signing-key-file="+pki+"accounts.key",
 		)},
-		// At its usual 20 requests a second a new namespace waits for its service account.
+		// With the default of 20 requests per second, the service account of a new namespace is
+		// created late.
 		{
 			Name: ControllerManager, After: afterAPI,
 			Argv: o.gated(append(authorized(ControllerManager),
@@ -94,7 +95,7 @@ func (o Options) services(address string) []machine.Service {
 	}
 }
 
-// authorized is the command line of a client of the API that serves metrics to who may see them.
+// authorized returns the command line of an API client whose metrics require authorization.
 func authorized(program string) []string {
 	file := credentials(program)
 	return []string{
@@ -104,7 +105,7 @@ func authorized(program string) []string {
 	}
 }
 
-// gated adds the feature gates to a command line.
+// gated appends the feature gates to a command line.
 func (o Options) gated(argv ...string) []string {
 	if len(o.FeatureGates) == 0 {
 		return argv

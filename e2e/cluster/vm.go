@@ -15,12 +15,11 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// vmStepLimit bounds a step of a cluster with a virtual machine, whose emulated processor is 10 to
+// vmStepLimit is the time limit of a step with a virtual machine. Its emulated processor is 10 to
 // 20 times slower than this machine's.
 const vmStepLimit = 10 * time.Minute
 
-// VMPrograms contains the programs of this machine that StartVM needs in addition to Start, with
-// Debian's packages of them.
+// VMPrograms maps the additional programs that StartVM requires to their Debian packages.
 var VMPrograms = map[string]string{
 	"qemu-system-x86_64": "qemu-system-x86", "ssh": "openssh-client",
 	"ssh-keygen": "openssh-client", "mke2fs": "e2fsprogs", "ip": "iproute2",
@@ -32,21 +31,22 @@ const (
 	connectionService = "ssh"
 )
 
-// StartVM makes a cluster whose only node is a virtual machine: Debian with its kernel, systemd and
-// its packages of containerd and of the CNI plugins. qemu emulates the processor. The control plane
-// runs in namespaces of this machine, as of Start, and is the only host that the node reaches. It
-// needs root, qemu and an ssh client. Options.DualStack and Conflist have no effect.
+// StartVM creates a cluster whose only node is a virtual machine with Debian, its kernel, systemd,
+// and its packages of containerd and the CNI plugins. qemu emulates the processor. The control
+// plane runs in namespaces of this machine, as with Start, and is the only host that the node can
+// reach. StartVM requires root, qemu and an ssh client. Options.DualStack and Conflist have no
+// effect.
 func StartVM(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("a cluster with a virtual machine needs root")
+		return nil, errors.New("starting a cluster with a virtual machine requires root")
 	}
 	if runtime.GOARCH != "amd64" {
-		return nil, fmt.Errorf("a virtual machine with an architecture other than amd64: %s",
+		return nil, fmt.Errorf("architecture %s: a cluster with a virtual machine supports only amd64",
 			runtime.GOARCH)
 	}
 	o.setDefaults()
 	o.Runtime = cmp.Or(o.Runtime, Containerd)
-	s := newSteps(o.Name, o.Log)
+	s := newProgress(o.Name, o.Log)
 	s.limit = vmStepLimit
 	software, err := build.ForVM(ctx, s, o.Runtime == CRIO)
 	if err != nil {
@@ -55,9 +55,9 @@ func StartVM(ctx context.Context, o Options) (*Cluster, error) {
 	return o.start(ctx, s, software, bootVM)
 }
 
-// bootVM starts the machine with the control plane, and in it the virtual machine.
+// bootVM starts the machine of the control plane, which also runs qemu.
 func bootVM(
-	ctx context.Context, o Options, s *steps, software *build.Software,
+	ctx context.Context, o Options, s *progress, software *build.Software,
 ) (c *Cluster, err error) {
 	dir, err := machine.NewDir(o.Dir)
 	if err != nil {
@@ -77,11 +77,11 @@ func bootVM(
 		return onNode(s.Name)
 	})
 	spec.Services = append(spec.Services, vmServices()...)
-	m, err := machine.Start(ctx, software.Keeper, dir, spec)
+	m, err := machine.Start(ctx, software.Node, dir, spec)
 	if err != nil {
 		return nil, err
 	}
-	s.done("the control plane's machine is up: process %d, folder %s", m.PID(), m.Dir())
+	s.logf("the control plane's machine is booted: process %d, directory %s", m.PID(), m.Dir())
 	if c, err = newCluster(s, m, ca); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
@@ -89,7 +89,7 @@ func bootVM(
 	c.nodes = []Node{n}
 	copyLogs := c.logs
 	c.logs = func(to string) error { return errors.Join(copyLogs(to), n.copyJournal(to)) }
-	err = s.reach(ctx, "systemd of "+o.Name+" answers", func(ctx context.Context) error {
+	err = s.waitUntil(ctx, "systemd of "+o.Name+" answers", func(ctx context.Context) error {
 		_, err := n.bootID(ctx)
 		return err
 	})
@@ -99,7 +99,7 @@ func bootVM(
 	return c, nil
 }
 
-// onNode reports whether a service runs on the node, and not in the control plane.
+// onNode reports whether a service runs on the node instead of the control plane's machine.
 func onNode(service string) bool {
 	return slices.Contains([]string{Containerd, CRIO, Kubelet, Proxy}, service)
 }
@@ -113,12 +113,12 @@ const (
 	sshSocket    = "/run/ssh"
 )
 
-// vmServices returns qemu and the connection over which commands run.
+// vmServices returns the services for qemu and for the ssh connection that commands use.
 func vmServices() []machine.Service {
 	return []machine.Service{
 		{Name: vmService, Argv: []string{
-			// 16-byte compare-and-swap stops all emulated processors; the others are slower than
-			// what programs use without them.
+			// Emulating cx16 stops all processors for each instruction. Without the other features,
+			// programs use faster instructions.
 			"qemu-system-x86_64", "-cpu", "max,-cx16,-avx,-avx2,-erms",
 			"-accel", "tcg,thread=multi,tb-size=512", "-smp", "2", "-m", "3072",
 			"-nodefaults", "-display", "none", "-serial", "stdio",

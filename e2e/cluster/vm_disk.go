@@ -16,7 +16,7 @@ import (
 	vm "github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
-// Configurations of the runtimes.
+// Configurations of the container runtimes.
 var (
 	//go:embed containerd-debian.toml
 	containerdOfDebian []byte
@@ -24,17 +24,17 @@ var (
 	crioConfiguration []byte
 )
 
-// VMPluginDir is the directory of the CNI plugins of a virtual machine, which is Debian's.
+// VMPluginDir is the directory of the CNI plugins in a virtual machine, where Debian installs them.
 const VMPluginDir = "/usr/lib/cni"
 
 const (
-	// nodeInterface is the control plane's end of the network to the virtual machine.
+	// nodeInterface is the tap interface of the control plane's machine to the virtual machine.
 	nodeInterface = "tap0"
 	sshHost       = "node"
 )
 
-// installVM writes the files of the control plane's machine, with the disk and the initramfs of the
-// virtual machine.
+// installVM writes the files of the control plane's machine, including the disk and the initramfs
+// of the virtual machine.
 func (o Options) installVM(
 	ctx context.Context, dir *machine.Dir, s *build.Software, ca *authority,
 ) error {
@@ -59,7 +59,7 @@ func (o Options) installVM(
 	key := filepath.Join(dir.Root(), sshDirectory, "id_ed25519")
 	generate := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
 	if err := outputText(generate.CombinedOutput()); err != nil {
-		return fmt.Errorf("make a key for ssh: %w", err)
+		return fmt.Errorf("create the ssh key: %w", err)
 	}
 	public, err := os.ReadFile(key + ".pub")
 	if err != nil {
@@ -69,14 +69,14 @@ func (o Options) installVM(
 	if err := o.nodeFiles(files, ca, public); err != nil {
 		return err
 	}
-	// The copy has holes where the original has.
+	// The copy is sparse like the original.
 	cp := exec.CommandContext(ctx, "cp", "--sparse=always", filepath.Join(s.VM, build.VMDisk),
 		filepath.Join(dir.Root(), vmDisk))
 	return errors.Join(writeInitramfs(filepath.Join(dir.Root(), vmInitramfs), s.VM, files),
 		outputText(cp.CombinedOutput()))
 }
 
-// nodeFiles writes the files that the virtual machine copies to its disk when it boots first.
+// nodeFiles writes the files that the virtual machine copies to its disk at the first boot.
 func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
 	d := &disk{root: dir}
 	d.write("/etc/hostname", []byte(o.Name+"\n"), 0o644)
@@ -88,7 +88,7 @@ func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
 	d.write("/etc/systemd/network/eth0.network", fmt.Appendf(nil,
 		"[Match]\nName=eth0\n[Network]\nAddress=%s/24\nGateway=%s\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
 		nodeIPv4, gatewayIPv4), 0o644)
-	// Otherwise udev replaces the address of a pod's interface, and CHECK of the plugin bridge
+	// Otherwise udev changes the MAC address of a pod's interface, and CHECK of the plugin bridge
 	// fails.
 	d.write("/etc/systemd/network/50-veth.link",
 		[]byte("[Match]\nOriginalName=veth*\n[Link]\nMACAddressPolicy=none\n"), 0o644)
@@ -123,10 +123,11 @@ func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
 	return nil
 }
 
-// units is the directory of a system's own units.
+// units is the directory of locally installed systemd units.
 const units = "/etc/systemd/system/"
 
-// runtime configures and enables the runtime. The package of containerd enables it.
+// runtime configures the container runtime, and enables CRI-O. The package of containerd enables
+// containerd.
 func (d *disk) runtime(name string) {
 	if name != CRIO {
 		d.write(containerdConf, containerdOfDebian, 0o644)
@@ -137,7 +138,7 @@ func (d *disk) runtime(name string) {
 	d.link("/dev/null", units+Containerd+".service")
 }
 
-// endpoint returns the address of a runtime.
+// endpoint returns the CRI endpoint of a runtime.
 func endpoint(runtime string) string {
 	return fmt.Sprintf("unix:///run/%[1]s/%[1]s.sock", runtime)
 }
@@ -150,7 +151,7 @@ func (d *disk) unit(s machine.Service, runtime string) {
 	d.enable(s.Name)
 }
 
-// enable lets systemd start a service.
+// enable enables a service at boot.
 func (d *disk) enable(service string) {
 	const wants = units + "multi-user.target.wants"
 	if d.err == nil {
@@ -159,7 +160,7 @@ func (d *disk) enable(service string) {
 	d.link("../"+service+".service", wants+"/"+service+".service")
 }
 
-// writeInitramfs writes the archive from which the virtual machine boots.
+// writeInitramfs writes the initramfs of the virtual machine.
 func writeInitramfs(file, software, files string) (err error) {
 	out, err := os.Create(file)
 	if err != nil {

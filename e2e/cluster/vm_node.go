@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-// A vmNode is a virtual machine. Its control plane's machine runs it.
+// A vmNode is a virtual machine. Machine is the control plane's machine, which runs qemu.
 type vmNode struct {
 	*machine.Machine
 	cluster *Cluster
@@ -33,7 +33,7 @@ func (n *vmNode) Listen(address string) (net.Listener, error) {
 // Path implements Node.
 func (n *vmNode) Path(string) string { return "" }
 
-// Command implements Node. kubectl runs beside the API server, where it is faster.
+// Command implements Node. kubectl runs on the control plane's machine, where it is faster.
 func (n *vmNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	if argv[0] == "kubectl" {
 		return n.Machine.Command(ctx, argv...)
@@ -45,25 +45,26 @@ func (n *vmNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	for _, word := range argv {
 		words = append(words, "'"+strings.ReplaceAll(word, "'", `'\''`)+"'")
 	}
-	// Without the connection that exists it would make one of its own, which takes seconds.
+	// ProxyCommand=false prevents ssh from opening a new connection, which takes seconds, if the
+	// shared connection is missing.
 	return n.Machine.Command(ctx, "ssh", "-o", "ProxyCommand=false", sshHost,
 		strings.Join(words, " "))
 }
 
 // run runs a command on the node, and returns its output.
 func (n *vmNode) run(ctx context.Context, argv ...string) (string, error) {
-	var complaints strings.Builder
+	var stderr strings.Builder
 	cmd := n.Command(ctx, argv...)
-	cmd.Stderr = &complaints
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("%s: %s: %w: %s", n.name, argv[0], err,
-			strings.TrimSpace(complaints.String()))
+			strings.TrimSpace(stderr.String()))
 	}
 	return strings.TrimSpace(string(out)), nil
 }
 
-// loadImage makes the image of an archive known to CRI-O, which has the store of skopeo.
+// loadImage imports the image of an archive into the storage of skopeo, which CRI-O uses too.
 func (n *vmNode) loadImage(ctx context.Context, archive string) error {
 	ref, err := image.Name(archive)
 	if err != nil {
@@ -112,7 +113,7 @@ func (n *vmNode) KillService(ctx context.Context, service string) error {
 	return err
 }
 
-// Reboot implements Node, but in order: systemd stops the services, then the machine restarts.
+// Reboot implements Node. systemd stops the services before the machine restarts.
 func (n *vmNode) Reboot(ctx context.Context) error {
 	before, err := n.bootID(ctx)
 	if err != nil {
@@ -121,12 +122,12 @@ func (n *vmNode) Reboot(ctx context.Context) error {
 	down := time.Now()
 	// The connection may end before the command does.
 	if _, err := n.run(ctx, "systemctl", "reboot", "--no-block"); err != nil {
-		n.cluster.steps.done("systemctl reboot: %v", err)
+		n.cluster.progress.logf("systemctl reboot: %v", err)
 	}
-	err = n.cluster.steps.reach(ctx, n.name+" has booted again", func(ctx context.Context) error {
+	err = n.cluster.progress.waitUntil(ctx, n.name+" has booted again", func(ctx context.Context) error {
 		now, err := n.bootID(ctx)
 		if err == nil && now == before {
-			err = errors.New("it has not rebooted")
+			err = errors.New("the boot ID has not changed")
 		}
 		return err
 	})
@@ -139,7 +140,7 @@ func (n *vmNode) Reboot(ctx context.Context) error {
 	return nil
 }
 
-// copyJournal saves the journal of all boots. The console is a log of the machine.
+// copyJournal saves the journal of all boots.
 func (n *vmNode) copyJournal(dir string) error {
 	const limit = 2 * time.Minute
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// workshop is a builder whose source folder has a small program, one that does not compile, and a
-// text.
-func workshop(t *testing.T) (*builder, *bytes.Buffer) {
+// newTestBuilder returns a builder whose source directory contains a small program, one that does
+// not compile, and a text file.
+func newTestBuilder(t *testing.T) (*builder, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
 	b := &builder{source: t.TempDir(), out: t.TempDir(), log: &log}
@@ -36,21 +36,21 @@ func workshop(t *testing.T) (*builder, *bytes.Buffer) {
 	return b, &log
 }
 
-// counted is a part that counts how often it is built.
-func counted(times *int, from ...string) part {
-	return part{name: "x", from: from, make: func(_ context.Context, _ *builder, out string) error {
+// countingComponent returns a component that counts its builds.
+func countingComponent(times *int, from ...string) component {
+	return component{name: "x", from: from, make: func(_ context.Context, _ *builder, out string) error {
 		*times++
 		return os.WriteFile(filepath.Join(out, "made"), nil, 0o644)
 	}}
 }
 
 func TestProgramIsRebuiltWhenItsInputChanges(t *testing.T) {
-	b, _ := workshop(t)
+	b, _ := newTestBuilder(t)
 	times := 0
-	p := counted(&times, "text", "good")
+	p := countingComponent(&times, "text", "good")
 	build := func(want int, why string) string {
 		t.Helper()
-		dir, err := b.part(t.Context(), p)
+		dir, err := b.build(t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,8 +59,8 @@ func TestProgramIsRebuiltWhenItsInputChanges(t *testing.T) {
 		}
 		return dir
 	}
-	first := build(1, "the first time")
-	build(1, "it is there")
+	first := build(1, "first build")
+	build(1, "nothing has changed")
 	write := func(file, content string) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(b.source, file), []byte(content), 0o644); err != nil {
@@ -68,42 +68,42 @@ func TestProgramIsRebuiltWhenItsInputChanges(t *testing.T) {
 		}
 	}
 	write("text", "2")
-	if second := build(2, "a file is another"); second == first {
-		t.Errorf("both are in %s", first)
+	if second := build(2, "a file has changed"); second == first {
+		t.Errorf("same directory %s for different inputs", first)
 	}
 	write("good/new.go", "package main\n")
-	build(3, "a folder has a new file")
+	build(3, "a directory has a new file")
 	write("bad/new.go", "package main\n")
-	build(3, "a file of another part is new")
+	build(3, "another component has a new file")
 	write("text", "1")
 	if err := os.Remove(filepath.Join(b.source, "good/new.go")); err != nil {
 		t.Fatal(err)
 	}
-	if again := build(3, "all is as at first"); again != first {
+	if again := build(3, "the inputs are the initial ones again"); again != first {
 		t.Errorf("in %s, want %s", again, first)
 	}
 }
 
 func TestFailedBuildLeavesNoProgram(t *testing.T) {
-	b, _ := workshop(t)
+	b, _ := newTestBuilder(t)
 	wrong := errors.New("wrong")
-	p := part{name: "x", from: []string{"text"}, make: func(
+	p := component{name: "x", from: []string{"text"}, make: func(
 		_ context.Context, _ *builder, out string,
 	) error {
 		return errors.Join(wrong, os.WriteFile(filepath.Join(out, "half"), nil, 0o644))
 	}}
-	if _, err := b.part(t.Context(), p); !errors.Is(err, wrong) {
+	if _, err := b.build(t.Context(), p); !errors.Is(err, wrong) {
 		t.Errorf("error %v", err)
 	}
 	if left, err := os.ReadDir(b.out); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	// As after a crash in the middle.
+	// Simulate a crash during the build.
 	if err := os.MkdirAll(filepath.Join(b.out, "x.unfinished", "half"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	times := 0
-	dir, err := b.part(t.Context(), counted(&times, "text"))
+	dir, err := b.build(t.Context(), countingComponent(&times, "text"))
 	if _, half := os.Stat(filepath.Join(dir, "half")); err != nil || times != 1 ||
 		!errors.Is(half, fs.ErrNotExist) {
 		t.Errorf("built %d times: %v, %v", times, err, half)
@@ -111,7 +111,7 @@ func TestFailedBuildLeavesNoProgram(t *testing.T) {
 }
 
 func TestCompile(t *testing.T) {
-	b, log := workshop(t)
+	b, log := newTestBuilder(t)
 	c := compilation{module: "good", packages: []string{"."}, out: filepath.Join(b.out, "program")}
 	if err := b.compile(t.Context(), c); err != nil {
 		t.Fatal(err)
@@ -127,12 +127,12 @@ func TestCompile(t *testing.T) {
 	}
 	c.module = "none"
 	if err := b.compile(t.Context(), c); err == nil {
-		t.Error("there is no such module")
+		t.Error("no error for a missing module")
 	}
 }
 
-func TestAnImageOfAProgram(t *testing.T) {
-	b, _ := workshop(t)
+func TestImageContainsItsName(t *testing.T) {
+	b, _ := newTestBuilder(t)
 	c := compilation{module: "good", packages: []string{"."}}
 	if err := b.image(t.Context(), c, b.out, "program", "e2e.test/program:1"); err != nil {
 		t.Fatal(err)
@@ -143,13 +143,13 @@ func TestAnImageOfAProgram(t *testing.T) {
 	}
 }
 
-func TestOneBuildsAtATime(t *testing.T) {
-	b, _ := workshop(t)
+func TestLockIsExclusive(t *testing.T) {
+	b, _ := newTestBuilder(t)
 	unlock, err := b.lock()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Another log, which a test can wait for.
+	// Unlike the other builder's log, this one can be waited for.
 	log := make(lines, 9)
 	other := &builder{out: b.out, log: log}
 	locked := make(chan error)
@@ -160,12 +160,12 @@ func TestOneBuildsAtATime(t *testing.T) {
 		}
 		locked <- err
 	}()
-	if line := <-log; !strings.Contains(line, "waits for another process") {
+	if line := <-log; !strings.Contains(line, "waiting for another process") {
 		t.Errorf("log %q", line)
 	}
 	select {
 	case err := <-locked:
-		t.Errorf("two at a time: %v", err)
+		t.Errorf("locked twice: %v", err)
 	default:
 	}
 	unlock()
@@ -174,7 +174,7 @@ func TestOneBuildsAtATime(t *testing.T) {
 	}
 }
 
-// lines is a log.
+// lines is a log that sends each line to the channel.
 type lines chan string
 
 func (l lines) Write(p []byte) (int, error) {
@@ -182,13 +182,13 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestSeccompComesFromTheDistribution(t *testing.T) {
-	b, _ := workshop(t)
+func TestSeccompUnpacksMissingHeaders(t *testing.T) {
+	b, _ := newTestBuilder(t)
 	env, err := b.seccomp(t.Context(), filepath.Join(b.out, "seccomp"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// With the headers installed there is nothing to unpack.
+	// If the headers are installed, nothing is unpacked.
 	for _, variable := range env {
 		if dir, is := strings.CutPrefix(variable, "PKG_CONFIG_PATH="); is {
 			if _, err := os.Stat(filepath.Join(dir, "libseccomp.pc")); err != nil {
@@ -201,7 +201,7 @@ func TestSeccompComesFromTheDistribution(t *testing.T) {
 	}
 }
 
-func TestTheSourceOfAModuleIsDownloadedWhereTheCacheHasNone(t *testing.T) {
+func TestModuleFolderDownloadsMissingModule(t *testing.T) {
 	proxy, cache := t.TempDir(), t.TempDir()
 	t.Setenv("GOPROXY", "file://"+proxy)
 	t.Setenv("GOMODCACHE", cache)
@@ -237,6 +237,6 @@ func TestTheSourceOfAModuleIsDownloadedWhereTheCacheHasNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := read(t, filepath.Join(dir, "m.go")); got != "package m\n" {
-		t.Errorf("%s holds %q", dir, got)
+		t.Errorf("m.go in %s contains %q", dir, got)
 	}
 }

@@ -15,15 +15,15 @@ import (
 
 // A compilation is a call of go build.
 type compilation struct {
-	module   string   // folder of the module, relative to this package's
-	packages []string // to build
-	out      string   // a folder, or a program's name
+	module   string   // directory of the module, relative to this package
+	packages []string // packages to build
+	out      string   // directory, or path of a program
 	flags    []string
-	env      []string // besides the process's
+	env      []string // in addition to this process's
 }
 
-// often is the interval of progress messages.
-const often = 3 * time.Second
+// progressInterval is the interval of progress messages.
+const progressInterval = 3 * time.Second
 
 // compile runs a compilation and reports its progress.
 func (b *builder) compile(ctx context.Context, c compilation) error {
@@ -35,7 +35,7 @@ func (b *builder) compile(ctx context.Context, c compilation) error {
 		return err
 	}
 	build := b.command(ctx, c, append([]string{"build", "-v", "-o", c.out}, flags...)...)
-	said, err := build.StderrPipe()
+	output, err := build.StderrPipe()
 	if err != nil {
 		return err
 	}
@@ -45,19 +45,19 @@ func (b *builder) compile(ctx context.Context, c compilation) error {
 	lines := make(chan string)
 	go func() {
 		defer close(lines)
-		for s := bufio.NewScanner(said); s.Scan(); {
+		for s := bufio.NewScanner(output); s.Scan(); {
 			lines <- s.Text()
 		}
 	}()
 	var other []string
 	total, done := len(strings.Fields(stale)), 0
-	tick := time.NewTicker(often)
+	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
 	for open := true; open; {
 		select {
 		case line, more := <-lines:
 			open = more
-			// -v prints the names of packages, one on a line.
+			// With -v, go build prints each package on a line. Other lines contain spaces.
 			if done++; strings.ContainsAny(line, " \t") {
 				other = append(other, line)
 			}
@@ -91,7 +91,7 @@ func (b *builder) command(ctx context.Context, c compilation, args ...string) *e
 	return cmd
 }
 
-// explained adds the output of a command to its error.
+// explained adds the standard error of a command to its error.
 func explained(err error) error {
 	if exit := new(exec.ExitError); errors.As(err, &exit) && len(exit.Stderr) > 0 {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))

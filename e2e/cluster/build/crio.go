@@ -10,11 +10,11 @@ import (
 // crioUnit is the unit in Software.CRIO.
 const crioUnit = "crio.service"
 
-// crioTags are build tags with which CRI-O needs a C compiler, and of libraries only libseccomp.
+// crioTags are build tags with which the only library that CRI-O needs is libseccomp.
 const crioTags = "containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs " +
 	"exclude_graphdriver_devicemapper btrfs_noversion netgo osusergo apparmor seccomp"
 
-var crio = part{
+var crio = component{
 	name: "crio", from: []string{"crio.go", "seccomp.go", "crio"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		c := compilation{
@@ -43,5 +43,5 @@ var crio = part{
 				pinns...)...),
 			b.compile(ctx, c))
 	},
-	found: func(s *Software, dir string) { s.CRIO = dir },
+	set: func(s *Software, dir string) { s.CRIO = dir },
 }

@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The system of a node that a container is: what the Dockerfile of kind's own installs, but for
-// storage. Later releases have a systemd that does not run with cgroups of version 1.
+// The system of a node image: the packages that kind's Dockerfile installs, except for storage.
+// systemd of later releases does not support cgroup v1.
 const (
 	debianRelease  = "bookworm"
 	debianMirror   = "http://deb.debian.org/debian"
 	debianPackages = "systemd,conntrack,iptables,nftables,iproute2,ethtool,kmod,libseccomp2,pigz,jq,procps"
 )
 
-var debian = part{
+var debian = component{
 	name: "debian", from: []string{"debian.go"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		return b.bootstrap(ctx, out, debianRelease, debianPackages)
 	},
 }
 
-// bootstrap installs a release of Debian with packages into the folder root of another.
+// bootstrap installs a release of Debian with packages into out/root.
 func (b *builder) bootstrap(ctx context.Context, out, release, packages string) error {
 	program, env, err := debootstrap(ctx, out)
 	if err != nil {
@@ -36,7 +36,8 @@ func (b *builder) bootstrap(ctx context.Context, out, release, packages string) 
 	install := exec.CommandContext(ctx, program, "--variant=minbase", "--include="+packages,
 		release, root, debianMirror)
 	install.Env = append(append(os.Environ(), "DEBIAN_FRONTEND=noninteractive"), env...)
-	// What it mounts, and what a package's script starts, ends with it.
+	// In its own namespaces, the mounts of debootstrap and the processes of package scripts end
+	// with it.
 	install.SysProcAttr = &unix.SysProcAttr{
 		Cloneflags:   unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 		Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL,
@@ -52,8 +53,8 @@ func (b *builder) bootstrap(ctx context.Context, out, release, packages string) 
 	), os.RemoveAll(filepath.Join(out, "unpacked")))
 }
 
-// debootstrap returns the program that installs Debian into a folder, and what it needs in its
-// environment. Where it is not installed, the distribution's package is unpacked into a folder.
+// debootstrap returns the path and environment of the program debootstrap. If it is not installed,
+// the distribution's package is unpacked into dir.
 func debootstrap(ctx context.Context, dir string) (program string, env []string, err error) {
 	if program, err = exec.LookPath("debootstrap"); err == nil {
 		return program, nil, nil
@@ -61,7 +62,7 @@ func debootstrap(ctx context.Context, dir string) (program string, env []string,
 	root := filepath.Join(dir, "unpacked")
 	if err := unpack(ctx, root, "debootstrap"); err != nil {
 		return "", nil, fmt.Errorf(
-			"the node's system needs debootstrap: install it, or have apt-get: %w", err)
+			"building the node's system requires debootstrap: install it or apt-get: %w", err)
 	}
 	return filepath.Join(root, "usr/sbin/debootstrap"), []string{"DEBOOTSTRAP_DIR=" +
 		filepath.Join(root, "usr/share/debootstrap")}, nil

@@ -1,13 +1,12 @@
-// Package build makes the software of a Kubernetes node from Go modules, each at the version that a
-// module of its own in a folder next to this file says, so that what one program requires never
-// decides what another is built with:
+// Package build builds the software of a Kubernetes node from Go modules. Modules in subdirectories
+// pin the versions, so that the requirements of one program do not change the versions of another:
 //
 //	kubernetes  the control plane, kubelet, kube-proxy, kubectl, kubeadm and etcd, as one program; CoreDNS, which shares most of it
 //	crio        CRI-O
 //	runtime     containerd, its shim and ctr, runc, crictl, and the CNI plugins
 //
-// The file system of a virtual machine is made of Debian's packages, by debootstrap.
+// The file system of a virtual machine is installed from Debian's packages by debootstrap.
 //
-// It needs the module proxy, and for runc a C compiler and libseccomp, which it unpacks from the
-// distribution's packages, without installing them, where it is not there.
+// It requires the module proxy, and for runc a C compiler and libseccomp. If libseccomp is not
+// installed, its package is downloaded and unpacked without installing it.
 package build

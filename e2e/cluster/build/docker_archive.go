@@ -14,8 +14,8 @@ import (
 	"runtime"
 )
 
-// A dockerArchive is an image in the format of docker save with one uncompressed layer and several
-// names. In contrast to package image it supports links and dynamic programs.
+// A dockerArchive is an image in the format of docker save, with one uncompressed layer and several
+// names. Unlike package image, it supports links and dynamic programs.
 type dockerArchive struct {
 	refs, env []string
 	root      string

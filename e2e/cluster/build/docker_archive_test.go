@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestADockerArchiveHasAllNamesAndOneLayer(t *testing.T) {
+func TestDockerArchiveHasAllNamesAndOneLayer(t *testing.T) {
 	root, file := t.TempDir(), filepath.Join(t.TempDir(), "images", "x.tar")
 	put(t, root, map[string]string{"bin/a": "program"})
 	if err := tree(root).link("a", "bin/b"); err != nil {
@@ -26,7 +26,7 @@ func TestADockerArchiveHasAllNamesAndOneLayer(t *testing.T) {
 	}).write(file); err != nil {
 		t.Fatal(err)
 	}
-	files := entries(t, strings.NewReader(read(t, file)))
+	files := archiveEntries(t, strings.NewReader(read(t, file)))
 	var manifest []struct {
 		Config           string
 		RepoTags, Layers []string
@@ -45,16 +45,17 @@ func TestADockerArchiveHasAllNamesAndOneLayer(t *testing.T) {
 		t.Errorf("the configuration is %s", config)
 	}
 	want := map[string]string{"bin": "", "bin/a": "program", "bin/b": "-> a"}
-	if diff := cmp.Diff(want, entries(t, strings.NewReader(layer))); diff != "" {
+	if diff := cmp.Diff(want, archiveEntries(t, strings.NewReader(layer))); diff != "" {
 		t.Error(diff)
 	}
 	if left, err := os.ReadDir(filepath.Dir(file)); err != nil || len(left) != 1 {
-		t.Errorf("beside it are %v, %v", left, err)
+		t.Errorf("other files were left: %v, %v", left, err)
 	}
 }
 
-// entries are the contents of an archive by name, and the targets of its links.
-func entries(t *testing.T, archive io.Reader) map[string]string {
+// archiveEntries returns the contents of the files in an archive, and "-> " and the target for
+// links.
+func archiveEntries(t *testing.T, archive io.Reader) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	for r := tar.NewReader(archive); ; {

@@ -14,7 +14,7 @@ import (
 // last lines.
 func (b *builder) follow(name string, cmd *exec.Cmd) error {
 	begin := time.Now()
-	said, err := cmd.StdoutPipe()
+	output, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
@@ -25,9 +25,9 @@ func (b *builder) follow(name string, cmd *exec.Cmd) error {
 	const kept = 20
 	var last []string
 	told := begin
-	for s := bufio.NewScanner(said); s.Scan(); {
+	for s := bufio.NewScanner(output); s.Scan(); {
 		last = append(last[max(0, len(last)-kept+1):], s.Text())
-		if time.Since(told) > often {
+		if time.Since(told) > progressInterval {
 			told = time.Now()
 			fmt.Fprintf(b.log, "%s: %.0f s, %s\n", name, time.Since(begin).Seconds(), s.Text())
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestErrorContainsTheLastOutputOfACommand(t *testing.T) {
+func TestErrorContainsTheLastLinesOfACommand(t *testing.T) {
 	var log bytes.Buffer
 	b := &builder{log: &log}
 	if err := b.follow("x", exec.Command("sh", "-c", "echo one; echo two >&2")); err != nil ||

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-var dns = part{
+var dns = component{
 	name: "dns", from: []string{"images.go", "kubernetes"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		c := compilation{
@@ -19,10 +19,10 @@ var dns = part{
 		}
 		return b.image(ctx, c, out, "coredns", DNSImage)
 	},
-	found: func(s *Software, dir string) { s.DNS = filepath.Join(dir, "coredns.tar") },
+	set: func(s *Software, dir string) { s.DNS = filepath.Join(dir, "coredns.tar") },
 }
 
-var pause = part{
+var pause = component{
 	name: "pause", from: []string{"images.go", "../cmd/pause"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		c := compilation{
@@ -30,10 +30,10 @@ var pause = part{
 		}
 		return b.image(ctx, c, out, "pause", PauseImage)
 	},
-	found: func(s *Software, dir string) { s.Pause = filepath.Join(dir, "pause.tar") },
+	set: func(s *Software, dir string) { s.Pause = filepath.Join(dir, "pause.tar") },
 }
 
-var keeper = part{
+var nodeProgram = component{
 	name: "node",
 	from: []string{"images.go", "../cmd/node", "../machine", "../../go.mod", "../../go.sum"},
 	make: func(ctx context.Context, b *builder, out string) error {
@@ -43,7 +43,7 @@ var keeper = part{
 		}
 		return b.compile(ctx, c)
 	},
-	found: func(s *Software, dir string) { s.Keeper = filepath.Join(dir, "node") },
+	set: func(s *Software, dir string) { s.Node = filepath.Join(dir, "node") },
 }
 
 // image compiles a program to out/root/name, and packs it as an image in out/name.tar.

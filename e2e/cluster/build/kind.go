@@ -15,9 +15,10 @@ const NodeInit = "/kind/bin/boot"
 // DockerPath are the directories with programs in Software.Docker, in search order.
 var DockerPath = []string{"bin", "unpacked/usr/bin", "unpacked/usr/sbin"}
 
-// ForKind is Build for a cluster of kind: it also returns kind, a docker if engine is true, and the
-// file system of a node if node is true. The last two are built from packages of the distribution,
-// whose mirrors must be reachable. For a docker without such a node it returns crane.
+// ForKind returns the software of a cluster of kind: the software of Build and kind, docker if
+// engine is true, and the file system of a node if node is true. docker and the file system are
+// built from the distribution's packages, whose mirrors must be reachable. If engine is true and
+// node is false, it also returns crane.
 func ForKind(ctx context.Context, log io.Writer, engine, node bool) (*Software, error) {
 	b, unlock, err := open(ctx, log)
 	if err != nil {
@@ -25,21 +26,21 @@ func ForKind(ctx context.Context, log io.Writer, engine, node bool) (*Software, 
 	}
 	defer unlock()
 	s := &Software{Logs: filepath.Join(b.out, "logs")}
-	parts := []part{kind, keeper, pause}
+	components := []component{kind, nodeProgram, pause}
 	if engine {
-		parts = append(parts, docker)
+		components = append(components, docker)
 	}
 	if engine && !node {
-		parts = append(parts, crane)
+		components = append(components, crane)
 	}
-	parts = append(parts, containers, kubernetes, dns)
+	components = append(components, containers, kubernetes, dns)
 	if node {
-		parts = append(parts, nodeImage)
+		components = append(components, nodeImage)
 	}
-	return s, b.parts(ctx, s, parts...)
+	return s, b.buildAll(ctx, s, components...)
 }
 
-var kind = part{
+var kind = component{
 	name: "kind", from: []string{"kind.go", "kind"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		module, err := b.moduleFolder(ctx, compilation{module: "kind"}, "sigs.k8s.io/kind")
@@ -55,12 +56,12 @@ var kind = part{
 			flags: []string{"-ldflags", "-s -w"}, out: filepath.Join(out, "kind"),
 		})
 	},
-	found: func(s *Software, dir string) { s.Kind = dir },
+	set: func(s *Software, dir string) { s.Kind = dir },
 }
 
 var imageConstant = regexp.MustCompile(`const Image = "(.+)"`)
 
-// stockImage writes the name of the node image in kind's source to a file.
+// stockImage writes the name of the default node image in kind's source to a file.
 func stockImage(source, file string) error {
 	content, err := os.ReadFile(source)
 	if err != nil {
@@ -68,13 +69,13 @@ func stockImage(source, file string) error {
 	}
 	found := imageConstant.FindSubmatch(content)
 	if found == nil {
-		return fmt.Errorf("kind's %s has another form than it had", source)
+		return fmt.Errorf("kind's %s: no constant Image", source)
 	}
 	return os.WriteFile(file, found[1], 0o644)
 }
 
 // crane fetches an image for an engine without access to a registry.
-var crane = part{
+var crane = component{
 	name: "crane", from: []string{"../../deploy/go.mod", "../../deploy/go.sum"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		return b.compile(ctx, compilation{
@@ -83,21 +84,21 @@ var crane = part{
 			flags:    []string{"-ldflags", "-s -w"}, out: filepath.Join(out, "crane"),
 		})
 	},
-	found: func(s *Software, dir string) { s.Crane = filepath.Join(dir, "crane") },
+	set: func(s *Software, dir string) { s.Crane = filepath.Join(dir, "crane") },
 }
 
-var docker = part{
+var docker = component{
 	name: "docker", from: []string{"kind.go", "unpack.go", "../cmd/runc"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		if err := unpack(ctx, filepath.Join(out, "unpacked"), "docker.io", "containerd",
 			"runc"); err != nil {
 			return fmt.Errorf(
-				"no docker runs here: start one, or have apt-get, which gets the distribution's: %w", err)
+				"docker is not running: start it, or install apt-get to download it: %w", err)
 		}
 		return b.compile(ctx, compilation{
 			module: "../cmd/runc", packages: []string{"."}, flags: []string{"-ldflags", "-s -w"},
 			out: filepath.Join(out, "bin", "runc"),
 		})
 	},
-	found: func(s *Software, dir string) { s.Docker = dir },
+	set: func(s *Software, dir string) { s.Docker = dir },
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTheStockImageIsTheOneThatKindNames(t *testing.T) {
+func TestStockImageIsKindsDefaultImage(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, map[string]string{
 		"known.go":   "package defaults\n\n// Image is x.\nconst Image = \"kindest/node:v1@sha256:01\"\n",
@@ -16,7 +16,7 @@ func TestTheStockImageIsTheOneThatKindNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := read(t, file); got != "kindest/node:v1@sha256:01" {
-		t.Errorf("it is %q", got)
+		t.Errorf("image %q", got)
 	}
 	for _, source := range []string{"unknown.go", "none.go"} {
 		if err := stockImage(filepath.Join(dir, source), file); err == nil {

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-var kubernetes = part{
+var kubernetes = component{
 	name: "kubernetes", from: []string{"kubernetes.go", "kubernetes"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		c := compilation{module: "kubernetes", out: filepath.Join(out, "kubernetes")}
@@ -14,7 +14,7 @@ var kubernetes = part{
 		if err != nil {
 			return err
 		}
-		// A kubelet says its version to the API server, which would not know 0.0.0.
+		// The API server rejects the kubelet's default version 0.0.0.
 		c.packages, c.flags = []string{
 			".",
 		}, []string{"-ldflags", "-s -w -X k8s.io/component-base/version.gitVersion=" + version}
@@ -28,10 +28,10 @@ var kubernetes = part{
 		}
 		return nil
 	},
-	found: func(s *Software, dir string) { s.Kubernetes = dir },
+	set: func(s *Software, dir string) { s.Kubernetes = dir },
 }
 
-// programs are what the one program of the module is called by.
+// programs are the names of the links to the program kubernetes.
 var programs = []string{
 	"etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubeadm",
 	"kubectl", "kubelet",

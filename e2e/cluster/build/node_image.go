@@ -12,25 +12,24 @@ import (
 	"strings"
 )
 
-// nodeImage is the file system of a node that is a container, like kind's own node image: Debian
-// with kind's files and the software of a node, and the images of the control plane, which the node
-// imports when it first boots.
-var nodeImage = part{
+// nodeImage is the file system of a node image like kind's: Debian, kind's files, the software of a
+// node, and the images of the control plane, which the node imports at its first boot.
+var nodeImage = component{
 	name: "node-image",
 	from: slices.Concat([]string{"node_image.go", "tree.go", "docker_archive.go", "node", "kind"},
 		debian.from, kubernetes.from, containers.from, pause.from),
 	make: func(ctx context.Context, b *builder, out string) error {
-		system, err := b.part(ctx, debian)
+		system, err := b.build(ctx, debian)
 		if err != nil {
 			return err
 		}
 		s := &Software{}
-		if err := b.parts(ctx, s, pause, containers, kubernetes); err != nil {
+		if err := b.buildAll(ctx, s, pause, containers, kubernetes); err != nil {
 			return err
 		}
 		root := tree(filepath.Join(out, "root"))
-		// What is in several folders is on the disk once. A file of these is replaced, and never
-		// written to.
+		// Files are hard links to other components, and must be replaced instead of being written
+		// to.
 		if err := in(ctx, out, "cp", "-al", filepath.Join(system, "root"),
 			string(root)); err != nil {
 			return err
@@ -44,11 +43,11 @@ var nodeImage = part{
 			root.containerd(ctx, s),
 			root.write("kind/version", []byte(version), 0o644), root.images(ctx, s, version))
 	},
-	found: func(s *Software, dir string) { s.NodeRoot = filepath.Join(dir, "root") },
+	set: func(s *Software, dir string) { s.NodeRoot = filepath.Join(dir, "root") },
 }
 
-// kindFiles copies what kind's own image has, at the release of kind that is used, and then what is
-// different here.
+// kindFiles copies the files of kind's node image from kind's module, and then the files that
+// differ here.
 func (t tree) kindFiles(ctx context.Context, b *builder) error {
 	module, err := b.moduleFolder(ctx, compilation{module: "kind"}, "sigs.k8s.io/kind")
 	if err != nil {
@@ -58,8 +57,8 @@ func (t tree) kindFiles(ctx context.Context, b *builder) error {
 		t.copy(filepath.Join(b.source, "node")))
 }
 
-// services enables and disables what kind's Dockerfile does, and keeps systemd from changing
-// settings of the whole kernel.
+// services enables and disables the same services as kind's Dockerfile, and also disables services
+// that change kernel-wide settings.
 func (t tree) services() error {
 	const units = "etc/systemd/system/"
 	errs := []error{
@@ -93,7 +92,7 @@ func (t tree) services() error {
 	return errors.Join(append(errs, os.MkdirAll(t.path("etc/kubernetes/manifests"), 0o755))...)
 }
 
-// programs puts the programs of a node where kind has them.
+// programs installs the programs of a node in the directories that kind uses.
 func (t tree) programs(ctx context.Context, s *Software) error {
 	errs := []error{os.MkdirAll(t.path("etc/cni/net.d"), 0o755)}
 	for to, from := range map[string]string{
@@ -105,8 +104,8 @@ func (t tree) programs(ctx context.Context, s *Software) error {
 	return errors.Join(errs...)
 }
 
-// containerd writes its configuration, which is kind's with what root may do here, and the
-// specification that all containers begin with.
+// containerd writes containerd's configuration and base specification. They are kind's, without
+// settings that root may not apply on this machine.
 func (t tree) containerd(ctx context.Context, s *Software) error {
 	const file = "etc/containerd/config.toml"
 	content, err := os.ReadFile(t.path(file))
@@ -117,10 +116,10 @@ func (t tree) containerd(ctx context.Context, s *Software) error {
 		"restrict_oom_score_adj = true", 1)
 	_, rest, found := strings.Cut(changed, "sandbox_image = ")
 	if changed == string(content) || !found {
-		return fmt.Errorf("kind's %s has another form than it had", file)
+		return fmt.Errorf("kind's %s: restrict_oom_score_adj or sandbox_image not found", file)
 	}
-	theirs, _, _ := strings.Cut(rest, "\n")
-	changed = strings.Replace(changed, theirs, `"`+PauseImage+`"`, 1)
+	current, _, _ := strings.Cut(rest, "\n")
+	changed = strings.Replace(changed, current, `"`+PauseImage+`"`, 1)
 
 	out, err := exec.CommandContext(ctx, filepath.Join(s.Runtime, "ctr"), "oci", "spec").Output()
 	if err != nil {
@@ -144,8 +143,8 @@ func (t tree) containerd(ctx context.Context, s *Software) error {
 		t.write("etc/containerd/cri-base.json", base, 0o644))
 }
 
-// images writes the archives that the node imports: the sandbox's, and one image that has all the
-// names that kubeadm wants.
+// images writes the archives that the node imports: the sandbox image, and one image with all names
+// that kubeadm requires.
 func (t tree) images(ctx context.Context, s *Software, version string) error {
 	sandbox, err := os.ReadFile(s.Pause)
 	if err != nil {
@@ -165,7 +164,7 @@ func (t tree) images(ctx context.Context, s *Software, version string) error {
 		t.write("kind/images/pause.tar", sandbox, 0o644),
 		os.MkdirAll(layer.path("usr/local/bin"), 0o755),
 		in(ctx, s.Kubernetes, "cp", "-al", ".", layer.path("usr/local/bin")),
-		layer.program(ctx, t, "/usr/sbin/nft"), // kube-proxy's
+		layer.program(ctx, t, "/usr/sbin/nft"), // for kube-proxy
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

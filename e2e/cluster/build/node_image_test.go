@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// put makes files in a folder.
+// put writes files to a directory.
 func put(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
@@ -28,7 +28,7 @@ func read(t *testing.T, file string) string {
 	return string(content)
 }
 
-func TestAFileThatIsSharedWithAnotherTreeIsReplaced(t *testing.T) {
+func TestWriteReplacesHardLinkedFiles(t *testing.T) {
 	system, node := t.TempDir(), tree(filepath.Join(t.TempDir(), "root"))
 	put(t, system, map[string]string{"etc/a": "system", "etc/b": "system", "usr/c": "system"})
 	if err := in(t.Context(), t.TempDir(), "cp", "-al", system, string(node)); err != nil {
@@ -40,19 +40,19 @@ func TestAFileThatIsSharedWithAnotherTreeIsReplaced(t *testing.T) {
 	}
 	for _, name := range []string{"etc/a", "etc/b", "usr/c"} {
 		if got := read(t, filepath.Join(system, name)); got != "system" {
-			t.Errorf("%s of the other tree is %q", name, got)
+			t.Errorf("%s of the other tree contains %q", name, got)
 		}
 	}
 	if a, c := read(t, node.path("etc/a")), read(t, node.path("usr/c")); a != "node" ||
 		c != "system" {
-		t.Errorf("the node has %q and %q", a, c)
+		t.Errorf("the node's files contain %q and %q", a, c)
 	}
 	if target, err := os.Readlink(node.path("etc/b")); target != "/dev/null" || err != nil {
 		t.Errorf("the link leads to %q, %v", target, err)
 	}
 }
 
-func TestFilesAreCopiedToTheirPlacesWithModes(t *testing.T) {
+func TestCopySetsModes(t *testing.T) {
 	from, to := t.TempDir(), tree(t.TempDir())
 	put(t, from, map[string]string{"kind/bin/x": "program", "etc/y": "text"})
 	if err := to.copy(from); err != nil {
@@ -73,14 +73,14 @@ func TestFilesAreCopiedToTheirPlacesWithModes(t *testing.T) {
 	}
 }
 
-func TestContainerdsConfigurationIsKindsForARootWithoutAllRights(t *testing.T) {
+func TestContainerdConfigurationForRestrictedRoot(t *testing.T) {
 	runtime, node := t.TempDir(), tree(t.TempDir())
 	ctr := "#!/bin/sh\necho '{\"process\":{\"args\":[\"sh\"],\"rlimits\":[1]}}'\n"
 	if err := os.WriteFile(filepath.Join(runtime, "ctr"), []byte(ctr), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	theirs := "sandbox_image = \"theirs\"\nrestrict_oom_score_adj = false\nx = 1\n"
-	put(t, string(node), map[string]string{"etc/containerd/config.toml": theirs})
+	current := "sandbox_image = \"theirs\"\nrestrict_oom_score_adj = false\nx = 1\n"
+	put(t, string(node), map[string]string{"etc/containerd/config.toml": current})
 	if err := node.containerd(t.Context(), &Software{Runtime: runtime}); err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +102,6 @@ func TestContainerdsConfigurationIsKindsForARootWithoutAllRights(t *testing.T) {
 	}
 	put(t, string(node), map[string]string{"etc/containerd/config.toml": "version = 9\n"})
 	if err := node.containerd(t.Context(), &Software{Runtime: runtime}); err == nil {
-		t.Error("no error for a configuration that it does not know")
+		t.Error("no error for an unknown configuration")
 	}
 }

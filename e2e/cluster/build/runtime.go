@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-var containers = part{
+var containers = component{
 	name: "runtime", from: []string{"runtime.go", "seccomp.go", "runtime"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		tools, err := b.run(ctx, compilation{module: "runtime"}, "list", "tool")
@@ -16,7 +16,7 @@ var containers = part{
 			return err
 		}
 		bin := compilation{module: "runtime", out: filepath.Join(out, "bin"), flags: []string{
-			// File systems that no node here has.
+			// Nodes do not use these snapshotters.
 			"-tags", "no_btrfs no_zfs no_devmapper", "-ldflags", "-s -w",
 		}}
 		plugins := compilation{
@@ -42,7 +42,7 @@ var containers = part{
 		if runc.env, err = b.seccomp(ctx, filepath.Join(out, "seccomp")); err != nil {
 			return err
 		}
-		// go build takes a folder for one only when it is there.
+		// go build treats -o as a directory only if it exists.
 		if err := errors.Join(os.Mkdir(bin.out, 0o755), os.Mkdir(plugins.out, 0o755)); err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ var containers = part{
 		}
 		return nil
 	},
-	found: func(s *Software, dir string) {
+	set: func(s *Software, dir string) {
 		s.Runtime, s.Plugins = filepath.Join(dir, "bin"), filepath.Join(dir, "plugins")
 	},
 }

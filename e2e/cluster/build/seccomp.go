@@ -9,31 +9,31 @@ import (
 	"path/filepath"
 )
 
-// seccomp returns the environment in which runc is built with libseccomp. Where its headers are not
-// installed, the distribution's package is unpacked into a folder.
+// seccomp returns the environment for building runc with libseccomp. If the headers are not
+// installed, it unpacks the distribution's package into dir.
 func (b *builder) seccomp(ctx context.Context, dir string) (env []string, err error) {
 	env = []string{"CGO_ENABLED=1"}
 	if exec.CommandContext(ctx, "pkg-config", "--exists", "libseccomp").Run() == nil {
 		return env, nil
 	}
-	fmt.Fprintln(b.log, "runc: gets libseccomp-dev from the distribution")
+	fmt.Fprintln(b.log, "runc: downloading libseccomp-dev")
 	if err := unpack(ctx, dir, "libseccomp-dev"); err != nil {
 		return nil, fmt.Errorf(
-			"runc needs the headers of libseccomp: install them, or have apt-get: %w", err)
+			"building runc requires the headers of libseccomp: install them or apt-get: %w", err)
 	}
 	configuration, err := filepath.Glob(filepath.Join(dir, "usr/lib/*/pkgconfig"))
 	if err != nil || len(configuration) != 1 {
 		return nil, errors.Join(fmt.Errorf("libseccomp-dev in %s has no pkg-config file", dir), err)
 	}
-	// What pkg-config says is no part of the key under which go build keeps a package, and the next
-	// folder is another: the flags are.
+	// The cache key of go build includes these flags, but not the output of pkg-config, which
+	// contains the directory.
 	libraries := filepath.Dir(configuration[0])
 	return append(env, "PKG_CONFIG_PATH="+configuration[0], "PKG_CONFIG_SYSROOT_DIR="+dir,
 		"CGO_CFLAGS=-I"+filepath.Join(dir, "usr/include"), "CGO_LDFLAGS=-L"+libraries), nil
 }
 
-// download puts a package of the distribution into a folder. Where the machine does not know what
-// the distribution has, it asks in that folder, so that nothing else changes.
+// download downloads a package of the distribution into a directory. If the package is unknown, it
+// updates the package lists in that directory, without changing the system's lists.
 func download(ctx context.Context, dir, name string) error {
 	first := in(ctx, dir, "apt-get", "-qq", "download", name)
 	if first == nil {
@@ -56,7 +56,7 @@ func download(ctx context.Context, dir, name string) error {
 	return nil
 }
 
-// in runs a command in a folder; an error has what it said.
+// in runs a command in a directory. An error contains its output.
 func in(ctx context.Context, dir, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

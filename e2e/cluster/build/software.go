@@ -14,24 +14,24 @@ import (
 
 // Software contains the paths of a node's programs on this machine.
 type Software struct {
-	// Kubernetes has kubelet, kubectl, kubeadm, etcd and what else runs on a node of the control
-	// plane; Runtime has containerd and its shim, runc, ctr and crictl; Plugins has the CNI
-	// plugins. They are folders of programs that need no library.
+	// Directories of static programs. Kubernetes contains kubelet, kubectl, kubeadm, etcd and the
+	// control plane; Runtime contains containerd, its shim, runc, ctr and crictl; Plugins contains
+	// the CNI plugins.
 	Kubernetes, Runtime, Plugins string
-	// Keeper is the program of cmd/node.
-	Keeper string
+	// Node is the program cmd/node.
+	Node string
 	// Logs is the directory for logs after a failure, which may not exist.
 	Logs string
-	// Pause and DNS are archives of images: of a pod's sandbox, PauseImage, and of CoreDNS,
-	// DNSImage.
+	// Pause and DNS are the archives of the images PauseImage, for pods' sandboxes, and DNSImage,
+	// with CoreDNS.
 	Pause, DNS string
-	// Kind is a folder that has kind, and the name of its node image in the file image. Crane is
-	// that program. Docker is a folder with a docker, whose programs are in the folders DockerPath
-	// of it. NodeRoot is the file system of a node of kind, root's, to be read. Only ForKind tells
-	// them.
+	// Only ForKind sets these. Kind is a directory with the program kind, and the name of its
+	// default node image in the file image. Crane is the program crane. Docker is a directory with
+	// docker; its programs are in the subdirectories DockerPath. NodeRoot is the file system of a
+	// node of kind; it must not be changed.
 	Kind, Crane, Docker, NodeRoot string
-	// VM is a folder with what a virtual machine boots from, and CRIO one with CRI-O, if the machine
-	// has it. Only ForVM tells them.
+	// Only ForVM sets these. VM is a directory with the boot files of a virtual machine. CRIO is a
+	// directory with CRI-O, if the machine uses it.
 	VM, CRIO string
 }
 
@@ -41,9 +41,9 @@ const (
 	DNSImage   = "e2e.sluice.test/coredns:1"
 )
 
-// Build returns the software of a node, and builds first what is not there. What was built is kept
-// in bin/e2e of the checkout, in a folder for each part and the hash of what it is built from;
-// several processes may build at a time. log gets the progress.
+// Build returns the software of a node, after building missing components. Components are cached in
+// bin/e2e of the checkout, in directories named by component and hash of its inputs. Build is safe
+// for concurrent use by several processes. It writes its progress to log.
 func Build(ctx context.Context, log io.Writer) (*Software, error) {
 	b, unlock, err := open(ctx, log)
 	if err != nil {
@@ -51,13 +51,13 @@ func Build(ctx context.Context, log io.Writer) (*Software, error) {
 	}
 	defer unlock()
 	s := &Software{Logs: filepath.Join(b.out, "logs")}
-	// Parts that fail soonest are first.
-	return s, b.parts(ctx, s, keeper, pause, containers, kubernetes, dns)
+	// Components that fail soonest are first.
+	return s, b.buildAll(ctx, s, nodeProgram, pause, containers, kubernetes, dns)
 }
 
 // open returns a builder, and excludes other processes until unlock is called.
 func open(ctx context.Context, log io.Writer) (b *builder, unlock func(), err error) {
-	source, err := folder(ctx)
+	source, err := sourceDir(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -69,26 +69,26 @@ func open(ctx context.Context, log io.Writer) (b *builder, unlock func(), err er
 	return b, unlock, err
 }
 
-// parts builds missing parts, and stores their paths.
-func (b *builder) parts(ctx context.Context, s *Software, parts ...part) error {
-	for _, p := range parts {
-		dir, err := b.part(ctx, p)
+// buildAll builds missing components, and stores their directories in s.
+func (b *builder) buildAll(ctx context.Context, s *Software, components ...component) error {
+	for _, c := range components {
+		dir, err := b.build(ctx, c)
 		if err != nil {
-			return fmt.Errorf("build %s: %w", p.name, err)
+			return fmt.Errorf("build %s: %w", c.name, err)
 		}
-		p.found(s, dir)
+		c.set(s, dir)
 	}
 	return nil
 }
 
-// folder returns the directory of this package, which contains the modules to build. The process
-// may be anywhere in the module e2e.
-func folder(ctx context.Context) (string, error) {
+// sourceDir returns the directory of this package, which contains the modules to build. The working
+// directory must be in the module e2e.
+func sourceDir(ctx context.Context) (string, error) {
 	list := exec.CommandContext(ctx, "go", "list", "-find", "-f", "{{.Dir}}",
 		"github.com/sluice-mesh/sluice/e2e/cluster/build")
 	out, err := list.Output()
 	if err != nil {
-		return "", fmt.Errorf("find the sources, in %s: %w", list.Dir, explained(err))
+		return "", fmt.Errorf("find package build from %s: %w", list.Dir, explained(err))
 	}
 	return strings.TrimSpace(string(out)), nil
 }
@@ -100,7 +100,7 @@ func (b *builder) lock() (unlock func(), err error) {
 		return nil, err
 	}
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		fmt.Fprintln(b.log, "software: waits for another process that builds it")
+		fmt.Fprintln(b.log, "software: waiting for another process that builds it")
 		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
 			return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
 		}

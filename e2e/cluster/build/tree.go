@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// A tree is the file system of a node while it is assembled.
+// A tree is the file system of a node that is being assembled.
 type tree string
 
 func (t tree) path(file string) string { return filepath.Join(string(t), file) }
 
-// write makes a file, or puts another in its place.
+// write creates or replaces a file.
 func (t tree) write(file string, content []byte, mode fs.FileMode) error {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(t.path(file)), 0o755),
 		os.RemoveAll(t.path(file))); err != nil {
@@ -25,14 +25,14 @@ func (t tree) write(file string, content []byte, mode fs.FileMode) error {
 	return os.WriteFile(t.path(file), content, mode)
 }
 
-// link puts a symbolic link into the place of a file.
+// link creates a symbolic link, and replaces an existing file.
 func (t tree) link(target, file string) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(t.path(file)), 0o755), os.RemoveAll(t.path(file)),
 		os.Symlink(target, t.path(file)))
 }
 
-// copy copies the files of a folder to the same places. Those in folders of programs are programs:
-// a module has no modes.
+// copy copies the files of a directory to the same paths. Files in bin directories become
+// executable, because Go modules have no file modes.
 func (t tree) copy(from string) error {
 	return filepath.WalkDir(from, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -50,7 +50,7 @@ func (t tree) copy(from string) error {
 	})
 }
 
-// program takes a program with its libraries from another tree.
+// program copies a program and its libraries from another tree.
 func (t tree) program(ctx context.Context, from tree, file string) error {
 	ldd := exec.CommandContext(ctx, "/usr/sbin/chroot", string(from), "/usr/bin/ldd", file)
 	out, err := ldd.Output()

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// unpack unpacks packages of the distribution into a folder, which it makes, without installing
-// them.
+// unpack downloads packages of the distribution and unpacks them into a new directory, without
+// installing them.
 func unpack(ctx context.Context, dir string, names ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -31,13 +31,13 @@ func unpack(ctx context.Context, dir string, names ...string) error {
 	return nil
 }
 
-// empty removes what is in folders.
+// empty removes the content of directories.
 func empty(folders ...string) error {
 	var errs []error
 	for _, folder := range folders {
-		entries, err := os.ReadDir(folder)
+		archiveEntries, err := os.ReadDir(folder)
 		errs = append(errs, err)
-		for _, entry := range entries {
+		for _, entry := range archiveEntries {
 			errs = append(errs, os.RemoveAll(filepath.Join(folder, entry.Name())))
 		}
 	}

@@ -26,10 +26,10 @@ const (
 	VMInit    = "diskinit"
 )
 
-// vmDiskSize is the size of a disk, of which only written parts take space.
+// vmDiskSize is the size of the sparse disk image.
 const vmDiskSize = "8G"
 
-// ForVM is Build for a node that is a virtual machine, which also has CRI-O if withCRIO is true.
+// ForVM returns the software of a virtual machine as a node, including CRI-O if withCRIO is true.
 func ForVM(ctx context.Context, log io.Writer, withCRIO bool) (*Software, error) {
 	b, unlock, err := open(ctx, log)
 	if err != nil {
@@ -37,40 +37,40 @@ func ForVM(ctx context.Context, log io.Writer, withCRIO bool) (*Software, error)
 	}
 	defer unlock()
 	s := &Software{Logs: filepath.Join(b.out, "logs")}
-	parts := []part{keeper, pause, containers, kubernetes}
+	components := []component{nodeProgram, pause, containers, kubernetes}
 	if withCRIO {
-		parts = append(parts, crio, vmWithCRIO)
+		components = append(components, crio, vmWithCRIO)
 	} else {
-		parts = append(parts, vm)
+		components = append(components, vm)
 	}
-	return s, b.parts(ctx, s, parts...)
+	return s, b.buildAll(ctx, s, components...)
 }
 
 var (
-	vm         = vmPart("vm")
-	vmWithCRIO = vmPart("vm-crio", crio)
+	vm         = vmComponent("vm")
+	vmWithCRIO = vmComponent("vm-crio", crio)
 )
 
-// vmPart is what a virtual machine boots from, with more software than all have.
-func vmPart(name string, more ...part) part {
+// vmComponent returns the boot files of a virtual machine with additional software.
+func vmComponent(name string, more ...component) component {
 	from := slices.Concat([]string{"vm.go", "../../kernels/cmd/diskinit", "../../kernels/guest"},
 		vmSystem.from, kubernetes.from, containers.from)
 	for _, p := range more {
 		from = append(from, p.from...)
 	}
-	return part{
+	return component{
 		name: name, from: from,
 		make: func(ctx context.Context, b *builder, out string) error {
-			system, err := b.part(ctx, vmSystem)
+			system, err := b.build(ctx, vmSystem)
 			if err != nil {
 				return err
 			}
 			s := &Software{}
-			if err := b.parts(ctx, s, append(more, containers, kubernetes)...); err != nil {
+			if err := b.buildAll(ctx, s, append(more, containers, kubernetes)...); err != nil {
 				return err
 			}
 			root := tree(filepath.Join(out, "root"))
-			// What is in several folders is on the disk once, and is not written to.
+			// Files are hard links to other components, and must not be written to.
 			if err := in(ctx, out, "cp", "-al", filepath.Join(system, "root"),
 				string(root)); err != nil {
 				return err
@@ -79,17 +79,17 @@ func vmPart(name string, more ...part) part {
 				module: "../../kernels/cmd/diskinit", packages: []string{"."},
 				flags: []string{"-ldflags", "-s -w"}, out: filepath.Join(out, VMInit),
 			}
-			return errors.Join(root.vmPrograms(ctx, s), root.takeKernel(out),
+			return errors.Join(root.vmPrograms(ctx, s), root.copyKernel(out),
 				b.compile(ctx, init),
 				in(ctx, out, "mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0",
 					"-d", string(root), VMDisk, vmDiskSize),
 				os.RemoveAll(string(root)))
 		},
-		found: func(s *Software, dir string) { s.VM = dir },
+		set: func(s *Software, dir string) { s.VM = dir },
 	}
 }
 
-// vmPrograms adds the programs that are no packages.
+// vmPrograms adds the programs that do not come from packages.
 func (t tree) vmPrograms(ctx context.Context, s *Software) error {
 	programs := []string{
 		filepath.Join(s.Runtime, "crictl"), filepath.Join(s.Kubernetes, "kubernetes"),
@@ -108,9 +108,8 @@ func (t tree) vmPrograms(ctx context.Context, s *Software) error {
 	return errors.Join(errs...)
 }
 
-// takeKernel copies the kernel and the driver of the disk, uncompressed, and writes the index of
-// modules.
-func (t tree) takeKernel(out string) error {
+// copyKernel copies the kernel and the uncompressed disk driver, and writes the index of modules.
+func (t tree) copyKernel(out string) error {
 	kernel, err := t.only("boot/vmlinuz-*")
 	if err != nil {
 		return err
@@ -141,7 +140,7 @@ func (t tree) takeKernel(out string) error {
 		return err
 	}
 	if len(described.Needs) > 0 {
-		return fmt.Errorf("module %s needs %s", described.Name, strings.Join(described.Needs, ", "))
+		return fmt.Errorf("module %s needs other modules: %s", described.Name, strings.Join(described.Needs, ", "))
 	}
 	described.Path = "/" + VMModule
 	index, err := json.Marshal(kmod.Index{described})
@@ -153,11 +152,11 @@ func (t tree) takeKernel(out string) error {
 		os.WriteFile(filepath.Join(out, VMModules), index, 0o644))
 }
 
-// only returns the only file that matches a pattern.
+// only returns the file that matches a pattern, and an error unless there is exactly one.
 func (t tree) only(pattern string) (string, error) {
 	files, err := filepath.Glob(t.path(pattern))
 	if err != nil || len(files) != 1 {
-		return "", errors.Join(fmt.Errorf("%d files %s, want one", len(files), pattern), err)
+		return "", errors.Join(fmt.Errorf("%d files match %s, want one", len(files), pattern), err)
 	}
 	return files[0], nil
 }

@@ -7,8 +7,7 @@ import (
 	"path/filepath"
 )
 
-// The system of a virtual machine: the release, and its packages with both runtimes and what they
-// need.
+// The system of a virtual machine: release and packages, for both container runtimes.
 const (
 	vmRelease  = "trixie"
 	vmPackages = "systemd-sysv,dbus,udev,kmod,linux-image-cloud-amd64,apparmor," +
@@ -16,7 +15,7 @@ const (
 		"openssh-server,iproute2,nftables,iptables,conntrack,ethtool,procps,mount"
 )
 
-var vmSystem = part{
+var vmSystem = component{
 	name: "vm-system", from: []string{"vm_system.go", "debian.go"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		if err := b.bootstrap(ctx, out, vmRelease, vmPackages); err != nil {
@@ -27,8 +26,8 @@ var vmSystem = part{
 	},
 }
 
-// onlyOwnProfiles removes the AppArmor profiles of programs that the system does not have. An
-// emulated processor needs a second to load each of a hundred.
+// onlyOwnProfiles removes the AppArmor profiles of programs that are not installed. Loading one of
+// the hundred profiles takes a second on an emulated processor.
 func (t tree) onlyOwnProfiles() error {
 	profiles, err := filepath.Glob(t.path("etc/apparmor.d/*"))
 	errs := []error{err}
@@ -49,14 +48,14 @@ func (t tree) has(file string) bool {
 	return err == nil
 }
 
-// vmServices enables the network, and disables updates and consoles, which are not used.
+// vmServices enables the network, and disables updates and consoles.
 func (t tree) vmServices() error {
 	const units, packaged = "etc/systemd/system/", "/usr/lib/systemd/system/"
 	errs := []error{
 		t.link(packaged+"multi-user.target", units+"default.target"),
 		t.link(packaged+"systemd-networkd.service",
 			units+"multi-user.target.wants/systemd-networkd.service"),
-		// Files of packages are as new as this: services that process them have nothing to do.
+		// With this time stamp, services that run after an update of /usr have nothing to do.
 		t.write("etc/.updated", nil, 0o644), t.write("var/.updated", nil, 0o644),
 	}
 	for _, unit := range []string{

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestOnlyProfilesOfInstalledProgramsAreKept(t *testing.T) {
+func TestProfilesOfMissingProgramsAreRemoved(t *testing.T) {
 	root := tree(t.TempDir())
 	for _, file := range []string{
 		"etc/apparmor.d/runc", "etc/apparmor.d/firefox", "etc/apparmor.d/abstractions/base",
@@ -21,7 +21,7 @@ func TestOnlyProfilesOfInstalledProgramsAreKept(t *testing.T) {
 	}
 	for file, want := range map[string]bool{"runc": true, "firefox": false, "abstractions/base": true} {
 		if _, err := os.Stat(filepath.Join(string(root), "etc/apparmor.d", file)); (err == nil) != want {
-			t.Errorf("%s is there: %v, want %v", file, err == nil, want)
+			t.Errorf("%s exists: %v, want %v", file, err == nil, want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package docker finds a container engine for a cluster of containers: the one that runs on this
-// machine, or else one of its own, in a machine of namespaces with which everything that it made
-// goes.
+// Package docker provides a container engine for a cluster of kind: the engine of this machine
+// ([UseHost]), or one that runs in an emulated machine of package machine ([StartNamespaced]) and is
+// removed with it.
 package docker

@@ -16,17 +16,18 @@ import (
 // A host is the engine of this machine. A child process waits for the end of this process and
 // removes the cluster.
 type host struct {
-	env   []string
-	dir   string
-	undo  *exec.Cmd
-	input io.Closer
+	env     []string
+	dir     string
+	remover *exec.Cmd
+	input   io.Closer
 
 	close  sync.Once
 	closed error
 }
 
-// takeAway waits for the end of its input. Objects that were not created are ignored.
-const takeAway = `
+// removeScript waits for the end of its input, and then removes the cluster, network, node image
+// and directory. It ignores objects that do not exist.
+const removeScript = `
 	cat >/dev/null
 	kind delete cluster --quiet --name "$1"
 	docker network rm "$1" >/dev/null 2>&1
@@ -44,7 +45,7 @@ func UseHost(kind, parent, cluster string) (Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	// After the end of this process nothing reads the output of the child.
+	// The child writes to a file, because no process reads its output after this one has ended.
 	log, err := os.Create(dir + ".log")
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -54,15 +55,15 @@ func UseHost(kind, parent, cluster string) (Engine, error) {
 		"PATH="+kind+string(filepath.ListSeparator)+os.Getenv("PATH"),
 		"KIND_EXPERIMENTAL_DOCKER_NETWORK="+cluster,
 		"KUBECONFIG="+filepath.Join(dir, "kind-kubeconfig"))}
-	h.undo = exec.Command("/bin/sh", "-c", takeAway, "sh", cluster, ImageOf(cluster), dir)
-	h.undo.Env, h.undo.Stdout, h.undo.Stderr = h.env, log, log
-	// Signals of the terminal must not reach it.
-	h.undo.SysProcAttr = &unix.SysProcAttr{Setsid: true}
-	if h.input, err = h.undo.StdinPipe(); err == nil {
-		err = h.undo.Start()
+	h.remover = exec.Command("/bin/sh", "-c", removeScript, "sh", cluster, ImageOf(cluster), dir)
+	h.remover.Env, h.remover.Stdout, h.remover.Stderr = h.env, log, log
+	// It must not receive signals from the terminal.
+	h.remover.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	if h.input, err = h.remover.StdinPipe(); err == nil {
+		err = h.remover.Start()
 	}
 	if err != nil {
-		err = fmt.Errorf("start the process that takes the cluster away: %w", err)
+		err = fmt.Errorf("start the process that removes the cluster: %w", err)
 		return nil, errors.Join(err, os.RemoveAll(dir), os.Remove(log.Name()))
 	}
 	return h, nil
@@ -81,9 +82,9 @@ func (h *host) Logs(string) error { return nil }
 
 func (h *host) Close() error {
 	h.close.Do(func() {
-		if err := errors.Join(h.input.Close(), h.undo.Wait()); err != nil {
-			said, _ := os.ReadFile(h.dir + ".log")
-			h.closed = fmt.Errorf("take the cluster away: %w: %s", err, said)
+		if err := errors.Join(h.input.Close(), h.remover.Wait()); err != nil {
+			output, _ := os.ReadFile(h.dir + ".log")
+			h.closed = fmt.Errorf("remove the cluster: %w: %s", err, output)
 		}
 	})
 	return h.closed

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
 )
 
-// fakes makes the programs docker and kind in a folder, which write down what they are asked to do.
-// What docker ps says is in the file left.
-func fakes(t *testing.T) (dir string) {
+// fakePrograms returns a directory with fake programs docker and kind. They append their command
+// lines to the file calls. docker ps prints the file left.
+func fakePrograms(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	script := "#!/bin/sh\necho \"${0##*/} $*\" >>" + dir + "/calls\n[ \"$1\" != ps ] || cat " +
@@ -41,8 +41,8 @@ func calls(t *testing.T, dir string) string {
 	return string(content)
 }
 
-// mustBeTakenAway fails the test unless the cluster x was taken away once.
-func mustBeTakenAway(t *testing.T, programs, parent string) {
+// mustBeRemovedOnce fails the test unless the cluster x was removed exactly once.
+func mustBeRemovedOnce(t *testing.T, programs, parent string) {
 	t.Helper()
 	for _, want := range []string{
 		"kind delete cluster --quiet --name x\n", "docker network rm x\n",
@@ -57,8 +57,8 @@ func mustBeTakenAway(t *testing.T, programs, parent string) {
 	}
 }
 
-func TestTheClusterOfThisMachinesEngineGoesWhenItIsClosed(t *testing.T) {
-	programs, parent := fakes(t), t.TempDir()
+func TestCloseRemovesTheClusterFromTheHostEngine(t *testing.T) {
+	programs, parent := fakePrograms(t), t.TempDir()
 	e, err := docker.UseHost(programs, parent, "x")
 	if err != nil {
 		t.Fatal(err)
@@ -68,19 +68,19 @@ func TestTheClusterOfThisMachinesEngineGoesWhenItIsClosed(t *testing.T) {
 		t.Errorf("%s, %v; calls %q", out, err, calls(t, programs))
 	}
 	if info, err := os.Stat(e.Dir()); err != nil || !info.IsDir() {
-		t.Errorf("the folder: %v", err)
+		t.Errorf("the directory: %v", err)
 	}
 	if got := docker.Process(e, os.Getpid()); got != fmt.Sprintf("/proc/%d", os.Getpid()) {
-		t.Errorf("this process is %s", got)
+		t.Errorf("the directory of this process is %s", got)
 	}
 	if err := errors.Join(e.Close(), e.Close()); err != nil {
 		t.Error(err)
 	}
-	mustBeTakenAway(t, programs, parent)
+	mustBeRemovedOnce(t, programs, parent)
 }
 
 func TestLeftoversInTheEngineAreReported(t *testing.T) {
-	programs := fakes(t)
+	programs := fakePrograms(t)
 	if err := os.WriteFile(filepath.Join(programs, "left"), []byte("0123abc\n"),
 		0o644); err != nil {
 		t.Fatal(err)
@@ -94,21 +94,21 @@ func TestLeftoversInTheEngineAreReported(t *testing.T) {
 	}
 }
 
-// The variable makes the test binary a process that uses the engine until it is killed.
-const victim = "SLUICE_TEST_VICTIM"
+// If this environment variable is set, the test binary uses the engine until it is killed.
+const childEnv = "SLUICE_TEST_VICTIM"
 
-func TestTheClusterOfThisMachinesEngineGoesWithTheProcess(t *testing.T) {
-	if folders := os.Getenv(victim); folders != "" {
+func TestEndOfTheProcessRemovesTheClusterFromTheHostEngine(t *testing.T) {
+	if folders := os.Getenv(childEnv); folders != "" {
 		programs, parent, _ := strings.Cut(folders, ":")
 		if _, err := docker.UseHost(programs, parent, "x"); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Println("it is used")
+		fmt.Println("engine in use")
 		select {}
 	}
-	programs, parent := fakes(t), t.TempDir()
+	programs, parent := fakePrograms(t), t.TempDir()
 	process := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
-	process.Env = append(os.Environ(), victim+"="+programs+":"+parent)
+	process.Env = append(os.Environ(), childEnv+"="+programs+":"+parent)
 	out, err := process.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -126,9 +126,9 @@ func TestTheClusterOfThisMachinesEngineGoesWithTheProcess(t *testing.T) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("it is not taken away:\n%s", calls(t, programs))
+			t.Fatalf("the cluster was not removed:\n%s", calls(t, programs))
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	mustBeTakenAway(t, programs, parent)
+	mustBeRemovedOnce(t, programs, parent)
 }

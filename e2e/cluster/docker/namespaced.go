@@ -13,20 +13,21 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// A namespaced engine is in a machine of namespaces, which nothing leaves: it reaches no registry.
+// A namespaced engine runs in an emulated machine without an outside network. It cannot pull from a
+// registry.
 type namespaced struct{ *machine.Machine }
 
-// StartNamespaced starts an engine of the software, which has Docker and Kind, in a folder that it
-// makes in parent. It returns before the engine answers.
+// StartNamespaced starts the engine in software.Docker in an emulated machine, whose directory it
+// creates in parent. It does not wait until the engine responds.
 func StartNamespaced(ctx context.Context, software *build.Software, parent string) (Engine, error) {
 	dir, err := machine.NewDir(parent)
 	if err != nil {
 		return nil, err
 	}
 	if err := install(dir.Root()); err != nil {
-		return nil, errors.Join(fmt.Errorf("write the disk of the docker: %w", err), dir.Remove())
+		return nil, errors.Join(fmt.Errorf("write the disk of the engine: %w", err), dir.Remove())
 	}
-	m, err := machine.Start(ctx, software.Keeper, dir, spec(software))
+	m, err := machine.Start(ctx, software.Node, dir, spec(software))
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +54,7 @@ func spec(software *build.Software) machine.Spec {
 			"HOME=/root", "KUBECONFIG=/tmp/kubeconfig",
 		},
 	}
-	// Where the loader finds libraries, and which of two implementations a name in /usr/sbin is.
+	// The library cache of the dynamic loader, and the links for alternatives in /usr/sbin.
 	for _, file := range []string{"/etc/ld.so.cache", "/etc/alternatives"} {
 		if _, err := os.Stat(file); err == nil {
 			s.Binds[file] = file
@@ -64,7 +65,7 @@ func spec(software *build.Software) machine.Spec {
 
 const service = "dockerd"
 
-// install writes what the machine has before it boots.
+// install writes the machine's files before it boots.
 func install(root string) error {
 	var errs []error
 	for _, folder := range []string{"var/lib/docker", "var/log", "var/tmp", "root", "etc"} {
@@ -86,8 +87,8 @@ func install(root string) error {
 	return errors.Join(append(errs, libraries(root))...)
 }
 
-// libraries links what this machine has in folders of libraries. The one of /lib/modules, which
-// kind gives to every node, is there even on a machine whose kernel has none.
+// libraries creates the library directories with links to the host's. It always creates
+// /lib/modules, which kind mounts into every node.
 func libraries(root string) error {
 	var errs []error
 	for _, name := range []string{"lib32", "lib64", "libx32"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
 )
 
-// archive is the file system of an image with a program alone, which prints its command line.
+// archive returns a tar archive with a static program that prints its arguments.
 func archive(t *testing.T) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +48,7 @@ func archive(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-func TestPrivateEngineRunsAPrivilegedContainerAndLeavesNothing(t *testing.T) {
+func TestNamespacedEngineRunsPrivilegedContainerAndIsRemoved(t *testing.T) {
 	if os.Getenv("E2E_PROVIDER") != "kind" {
 		t.Skip("E2E_PROVIDER is not kind: \"make e2e-kind\" runs this")
 	}
@@ -66,7 +66,7 @@ func TestPrivateEngineRunsAPrivilegedContainerAndLeavesNothing(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	answers(t, e)
+	waitForEngine(t, e)
 	load := e.Command(t.Context(), "docker", "import", "-", "say")
 	load.Stdin = bytes.NewReader(image)
 	if out, err := load.CombinedOutput(); err != nil {
@@ -97,7 +97,7 @@ func TestPrivateEngineRunsAPrivilegedContainerAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func answers(t *testing.T, e docker.Engine) {
+func waitForEngine(t *testing.T, e docker.Engine) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A guest is the first message of the keeper to init.
-type guest struct {
+// A bootMessage is the first message of the monitor to init.
+type bootMessage struct {
 	Dir         string
 	Spec        json.RawMessage
 	Hierarchies []hierarchy
@@ -23,13 +23,13 @@ type guest struct {
 func Boot(in io.Reader, out io.Writer) error {
 	unix.CloseOnExec(lockFD)
 	requests, replies := json.NewDecoder(in), json.NewEncoder(out)
-	var g guest
+	var g bootMessage
 	if err := requests.Decode(&g); err != nil {
-		return fmt.Errorf("read what to be: %w", err)
+		return fmt.Errorf("read the machine's description: %w", err)
 	}
 	var spec Spec
 	if err := json.Unmarshal(g.Spec, &spec); err != nil {
-		return fmt.Errorf("read what to be: %w", err)
+		return fmt.Errorf("read the machine's description: %w", err)
 	}
 	var s *supervisor
 	for {
@@ -45,14 +45,14 @@ func Boot(in io.Reader, out io.Writer) error {
 		} else {
 			err = s.do(r)
 		}
-		if err := replies.Encode(answer(err)); err != nil {
+		if err := replies.Encode(replyFor(err)); err != nil {
 			return err
 		}
 	}
 }
 
 // bootNode sets up the machine in the namespaces of this process, and starts its services.
-func bootNode(g guest, spec Spec) (*supervisor, error) {
+func bootNode(g bootMessage, spec Spec) (*supervisor, error) {
 	logs, err := openLogs(g.Dir, spec)
 	if err != nil {
 		return nil, err

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A hierarchy is a cgroup hierarchy as the host has mounted it: the only one of version 2, or one
-// of several.
+// A hierarchy is a mounted cgroup hierarchy of the host. Cgroup v2 has one hierarchy, cgroup v1 has
+// several.
 type hierarchy struct {
 	Mount   string // mount point
 	Type    string // cgroup or cgroup2
 	Options string // options that select the hierarchy in a mount: cpu,cpuacct
-	// own is the directory of this process.
+	// own is the cgroup of this process, relative to Mount.
 	own string
 }
 
@@ -93,7 +93,7 @@ func within(all []hierarchy, name string, fn func() error) (err error) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("cgroup: %w", err)
 		}
-		// A new cpuset of version 1 has no processors, and accepts no process before it has.
+		// A new cpuset of cgroup v1 has no processors, and accepts no process until it has some.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if h.Type != "cgroup" || !strings.Contains(h.Options, "cpuset") {
 				break
@@ -118,8 +118,8 @@ func join(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 }
 
-// removeCgroups removes the cgroups with the name and those below them. Their processes have ended
-// or are about to.
+// removeCgroups removes the cgroups with the name and their descendants. Their processes have ended
+// or are ending.
 func removeCgroups(all []hierarchy, name string) error {
 	var errs []error
 	for _, h := range all {

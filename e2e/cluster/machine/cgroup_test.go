@@ -14,7 +14,7 @@ func TestHierarchies(t *testing.T) {
 		want                   []hierarchy
 	}{
 		{
-			"version 2 alone, as on a machine of today",
+			"cgroup v2 only",
 			"35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot",
 			"0::/user.slice/session-1.scope",
 			[]hierarchy{{
@@ -23,7 +23,7 @@ func TestHierarchies(t *testing.T) {
 			}},
 		},
 		{
-			"version 1, with two controllers in one hierarchy, a named one, and version 2 beside them",
+			"cgroup v1 with two controllers in one hierarchy, a named hierarchy, and cgroup v2",
 			"30 24 0:26 / /sys/fs/cgroup/cpu,cpuacct rw shared:11 - cgroup cgroup rw,cpu,cpuacct\n" +
 				"31 24 0:27 / /sys/fs/cgroup/systemd rw - cgroup systemd rw,xattr,release_agent=/lib/x,name=systemd\n" +
 				"32 24 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
@@ -41,12 +41,12 @@ func TestHierarchies(t *testing.T) {
 			},
 		},
 		{
-			"a part of the hierarchy, as a container has it",
+			"a subtree of the hierarchy, as in a container",
 			"35 24 0:30 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup rw", "0::/docker/1/sub",
 			[]hierarchy{{Mount: "/sys/fs/cgroup", Type: "cgroup2", own: "/sys/fs/cgroup/sub"}},
 		},
 		{
-			"one in whose mounted part this process is not, to which it could not come back",
+			"a mounted subtree that does not contain this process",
 			"35 24 0:30 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup rw", "0::/elsewhere", nil,
 		},
 		{"other file systems", "35 24 0:30 / /proc rw - proc proc rw\nshort\n", "0::/", nil},

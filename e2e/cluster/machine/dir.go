@@ -10,14 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Dir is the folder of a machine that has not been started.
+// A Dir is the directory of a machine that has not been started.
 type Dir struct {
 	path string
 	lock *os.File
 }
 
-// NewDir creates a folder for a machine in parent, and removes the remains of machines whose
-// keepers were killed.
+// NewDir creates a directory for a machine in parent, after calling [RemoveAbandoned].
 func NewDir(parent string) (*Dir, error) {
 	if err := RemoveAbandoned(parent); err != nil {
 		return nil, err
@@ -27,8 +26,8 @@ func NewDir(parent string) (*Dir, error) {
 		return nil, err
 	}
 	d := &Dir{path: path}
-	// The folder has another name until it is locked, because Sweep removes folders with a lock
-	// that no process holds.
+	// The lock file has its final name only after it is locked, because RemoveAbandoned removes
+	// directories whose lock file is not locked.
 	early := filepath.Join(path, lockFile+".new")
 	if d.lock, err = os.Create(early); err == nil {
 		err = unix.Flock(int(d.lock.Fd()), unix.LOCK_EX)
@@ -47,16 +46,17 @@ func NewDir(parent string) (*Dir, error) {
 	return d, nil
 }
 
-// Path returns the path of the folder.
+// Path returns the path of the directory.
 func (d *Dir) Path() string { return d.path }
 
-// Root returns the folder in it that becomes the machine's root directory.
+// Root returns the path of the machine's root directory.
 func (d *Dir) Root() string { return filepath.Join(d.path, rootDir) }
 
-// Remove removes the folder of a machine that will not be started.
+// Remove removes the directory of a machine that will not be started.
 func (d *Dir) Remove() error { return errors.Join(d.lock.Close(), os.RemoveAll(d.path)) }
 
-// RemoveAbandoned removes the folders and cgroups of machines in parent whose keeper was killed.
+// RemoveAbandoned removes the directories and cgroups of machines in parent whose monitor was
+// killed.
 func RemoveAbandoned(parent string) error {
 	locks, err := filepath.Glob(filepath.Join(parent, prefix+"*", lockFile))
 	if err != nil {
@@ -68,7 +68,7 @@ func RemoveAbandoned(parent string) error {
 	}
 	for _, path := range locks {
 		if err := removeAbandoned(path, all); err != nil {
-			return fmt.Errorf("remove what is left of an earlier machine: %w", err)
+			return fmt.Errorf("remove the remains of an earlier machine: %w", err)
 		}
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// namespaces returns the namespaces of a process that this process is not in. It keeps them until
-// the test ends, so that the kernel does not reuse their numbers.
+// namespaces returns the namespaces of a process that differ from this process's. It keeps them
+// open until the test ends, so that the kernel does not reuse their inode numbers.
 func namespaces(t *testing.T, pid int) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -65,7 +65,7 @@ func parentOf(t *testing.T, pid int) int {
 	return parent
 }
 
-// footprint returns everything on the host that a machine could have left.
+// footprint returns the state of the host that a machine could change.
 func footprint(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -92,10 +92,10 @@ func footprint(t *testing.T) map[string]string {
 	return found
 }
 
-// same fails the test unless the footprint is the same as before.
-func same(t *testing.T, before map[string]string) {
+// mustEqualFootprint fails the test unless the footprint is the same as before.
+func mustEqualFootprint(t *testing.T, before map[string]string) {
 	t.Helper()
 	if diff := cmp.Diff(before, footprint(t)); diff != "" {
-		t.Errorf("this machine changed:\n%s", diff)
+		t.Errorf("the host has changed:\n%s", diff)
 	}
 }

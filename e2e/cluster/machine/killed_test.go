@@ -21,10 +21,11 @@ import (
 // program is the path of cmd/node, which is built once.
 var program string
 
-// TestMain can also run as another process, which starts a machine for a test that kills it.
+// TestMain runs the tests, or, with MACHINE_FOR, a process that starts a machine and that a test
+// kills.
 func TestMain(m *testing.M) {
 	if spec := os.Getenv("MACHINE_FOR"); spec != "" {
-		victim(spec)
+		runKilledCaller(spec)
 		return
 	}
 	os.Exit(run(m))
@@ -45,8 +46,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// victim starts a machine, prints its properties, and waits until it ends.
-func victim(spec string) {
+// runKilledCaller starts a machine, prints its init process and directory, and waits to be killed.
+func runKilledCaller(spec string) {
 	var s machine.Spec
 	if err := json.Unmarshal([]byte(spec), &s); err != nil {
 		panic(err)
@@ -68,14 +69,14 @@ func victim(spec string) {
 	select {}
 }
 
-// started is a machine of another process.
-type started struct {
+// startedMachine is a machine that another process has started.
+type startedMachine struct {
 	caller *exec.Cmd
 	init   int
 	dir    string
 }
 
-func startElsewhere(t *testing.T, parent string) started {
+func startInOtherProcess(t *testing.T, parent string) startedMachine {
 	t.Helper()
 	unused, spec := small(t)
 	if err := unused.Remove(); err != nil {
@@ -88,7 +89,8 @@ func startElsewhere(t *testing.T, parent string) started {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "MACHINE_FOR="+string(encoded), "MACHINE_IN="+parent,
 		"MACHINE_BY="+program)
-	// Like a job of a shell it has its own process group, to which the terminal sends an interrupt.
+	// The process has its own process group, like a shell job. A terminal sends an interrupt to the
+	// group.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -108,33 +110,33 @@ func startElsewhere(t *testing.T, parent string) started {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return started{cmd, init, dir}
+	return startedMachine{cmd, init, dir}
 }
 
 func TestNothingOutlivesTheCaller(t *testing.T) {
 	for _, c := range []struct {
 		how    string
 		signal syscall.Signal
-		group  int // -1: its process group
+		group  int // 1: the process; -1: its process group
 	}{
-		{"killed, as after a timeout", unix.SIGKILL, 1},
-		{"interrupted from the terminal, as all of its group", unix.SIGINT, -1},
+		{"SIGKILL to the process", unix.SIGKILL, 1},
+		{"SIGINT to the process group", unix.SIGINT, -1},
 	} {
 		t.Run(c.how, func(t *testing.T) {
 			parent := t.TempDir()
 			before := footprint(t)
-			m := startElsewhere(t, parent)
+			m := startInOtherProcess(t, parent)
 			inside := namespaces(t, m.init)
 			if err := unix.Kill(c.group*m.caller.Process.Pid, c.signal); err != nil {
 				t.Fatal(err)
 			}
 			_ = m.caller.Wait()
-			rulestest.Eventually(t, "its processes are gone", func() bool {
+			rulestest.Eventually(t, "its processes have ended", func() bool {
 				return len(processesIn(t, inside)) == 0
 			})
-			rulestest.Eventually(t, "its folder is gone", func() bool { return empty(t, parent) })
-			gone(t, m.dir)
-			same(t, before)
+			rulestest.Eventually(t, "its directory is removed", func() bool { return empty(t, parent) })
+			mustBeRemoved(t, m.dir)
+			mustEqualFootprint(t, before)
 		})
 	}
 }
@@ -142,30 +144,30 @@ func TestNothingOutlivesTheCaller(t *testing.T) {
 func TestNextMachineRemovesLeftoversOfAKilledOne(t *testing.T) {
 	parent := t.TempDir()
 	before := footprint(t)
-	other := startElsewhere(t, parent) // must not be affected
-	m := startElsewhere(t, parent)
+	other := startInOtherProcess(t, parent) // running, must not be affected
+	m := startInOtherProcess(t, parent)
 	inside := namespaces(t, m.init)
 	if err := unix.Kill(parentOf(t, m.init), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "its processes are gone", func() bool { return len(processesIn(t, inside)) == 0 })
+	rulestest.Eventually(t, "its processes have ended", func() bool { return len(processesIn(t, inside)) == 0 })
 	if _, err := os.Stat(m.dir); err != nil {
-		t.Fatalf("the folder is gone already: %v", err)
+		t.Fatalf("the directory was removed too early: %v", err)
 	}
 	next, err := machine.NewDir(parent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone(t, m.dir)
+	mustBeRemoved(t, m.dir)
 	if _, err := os.Stat(other.dir); err != nil {
-		t.Errorf("a machine that runs lost its folder: %v", err)
+		t.Errorf("the directory of a running machine was removed: %v", err)
 	}
 	if err := next.Remove(); err != nil {
 		t.Error(err)
 	}
 	_ = other.caller.Process.Kill()
-	rulestest.Eventually(t, "the other is gone", func() bool { return empty(t, parent) })
-	same(t, before)
+	rulestest.Eventually(t, "the other machine is removed", func() bool { return empty(t, parent) })
+	mustEqualFootprint(t, before)
 }
 
 func empty(t *testing.T, dir string) bool {
@@ -177,6 +179,6 @@ func empty(t *testing.T, dir string) bool {
 	return len(entries) == 0
 }
 
-func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
+func newContext(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
 }

@@ -15,28 +15,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Machine runs until it is closed or this process ends. Its methods are safe for concurrent use;
-// the machine executes their requests one after the other.
+// A Machine is an emulated machine that runs until it is closed or this process ends. Its methods
+// are safe for concurrent use; requests are executed one at a time.
 type Machine struct {
-	dir    string
-	spec   Spec
-	keeper *exec.Cmd
-	input  interface{ Close() error }
+	dir     string
+	spec    Spec
+	monitor *exec.Cmd
+	input   interface{ Close() error }
 
-	asking sync.Mutex
-	line   line
+	calls sync.Mutex
+	conn  conn
 
 	mu     sync.Mutex
 	pid    int // init, as seen by this process; 0 while the machine is down
 	closed bool
 }
 
-// Start boots a machine in a folder of NewDir, and returns when its services are about to start.
-// program is the path of cmd/node. If Start fails, it removes the folder.
+// Start boots a machine in dir, and returns when it has been set up, without waiting for services.
+// program is the path of cmd/node. If Start fails, it removes the directory.
 func Start(ctx context.Context, program string, dir *Dir, spec Spec) (*Machine, error) {
 	m := &Machine{dir: dir.path, spec: spec}
-	if err := m.keep(program, dir); err != nil {
-		return nil, errors.Join(fmt.Errorf("start the keeper: %w", err), os.RemoveAll(dir.path))
+	if err := m.startMonitor(program, dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the monitor: %w", err), os.RemoveAll(dir.path))
 	}
 	if err := m.Reboot(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("machine %s: %w", spec.Hostname, err), m.Close())
@@ -44,14 +44,14 @@ func Start(ctx context.Context, program string, dir *Dir, spec Spec) (*Machine, 
 	return m, nil
 }
 
-// keep starts the keeper. It inherits only its own pipes, so that a process that waits for the end
-// of our output does not wait for the keeper.
-func (m *Machine) keep(program string, dir *Dir) error {
+// startMonitor starts the monitor. The monitor inherits only its own pipes, so that a process that
+// waits for the end of this process's output does not wait for the monitor.
+func (m *Machine) startMonitor(program string, dir *Dir) error {
 	encoded, err := json.Marshal(m.spec)
 	if err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(dir.path, LogDir, "keeper.log"))
+	log, err := os.Create(filepath.Join(dir.path, LogDir, "monitor.log"))
 	if err != nil {
 		return err
 	}
@@ -59,34 +59,34 @@ func (m *Machine) keep(program string, dir *Dir) error {
 	if err := os.WriteFile(filepath.Join(dir.path, "spec.json"), encoded, 0o600); err != nil {
 		return err
 	}
-	keeper := exec.Command(program, "keep", dir.path)
-	keeper.Stderr, keeper.Dir, keeper.Env = log, "/", []string{}
-	keeper.ExtraFiles = []*os.File{dir.lock}
-	keeper.SysProcAttr = &unix.SysProcAttr{Setsid: true}
-	input, err := keeper.StdinPipe()
+	monitor := exec.Command(program, "monitor", dir.path)
+	monitor.Stderr, monitor.Dir, monitor.Env = log, "/", []string{}
+	monitor.ExtraFiles = []*os.File{dir.lock}
+	monitor.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	input, err := monitor.StdinPipe()
 	if err != nil {
 		return err
 	}
-	output, err := keeper.StdoutPipe()
+	output, err := monitor.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	m.keeper, m.input, m.line = keeper, input, newLine(input, output)
-	return keeper.Start()
+	m.monitor, m.input, m.conn = monitor, input, newConn(input, output)
+	return monitor.Start()
 }
 
-// ask sends a request to the keeper, one at a time. It stops waiting for the answer when ctx is
+// call sends a request to the monitor, one at a time. It stops waiting for the reply when ctx is
 // done.
-func (m *Machine) ask(ctx context.Context, r request) (reply, error) {
+func (m *Machine) call(ctx context.Context, r request) (reply, error) {
 	type result struct {
 		reply
 		err error
 	}
 	done := make(chan result, 1)
 	go func() {
-		m.asking.Lock()
-		defer m.asking.Unlock()
-		got, err := m.line.ask(r)
+		m.calls.Lock()
+		defer m.calls.Unlock()
+		got, err := m.conn.call(r)
 		done <- result{got, err}
 	}()
 	select {
@@ -100,7 +100,7 @@ func (m *Machine) ask(ctx context.Context, r request) (reply, error) {
 // Reboot kills all processes of the machine at once, which also removes its mounts and network. It
 // then boots the machine from the same root, with all services enabled.
 func (m *Machine) Reboot(ctx context.Context) error {
-	got, err := m.ask(ctx, request{Do: boot})
+	got, err := m.call(ctx, request{Do: boot})
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pid = got.PID
@@ -110,19 +110,19 @@ func (m *Machine) Reboot(ctx context.Context) error {
 // StopService sends SIGTERM to a service, SIGKILL after 2 seconds, and returns when it has ended.
 // Init does not restart it.
 func (m *Machine) StopService(ctx context.Context, name string) error {
-	_, err := m.ask(ctx, request{Do: stopService, Service: name})
+	_, err := m.call(ctx, request{Do: stopService, Service: name})
 	return err
 }
 
 // StartService enables a service again, and returns before it runs.
 func (m *Machine) StartService(ctx context.Context, name string) error {
-	_, err := m.ask(ctx, request{Do: startService, Service: name})
+	_, err := m.call(ctx, request{Do: startService, Service: name})
 	return err
 }
 
 // KillService sends SIGKILL to a service and returns when it has ended. Init restarts it.
 func (m *Machine) KillService(ctx context.Context, name string) error {
-	_, err := m.ask(ctx, request{Do: killService, Service: name})
+	_, err := m.call(ctx, request{Do: killService, Service: name})
 	return err
 }
 
@@ -133,7 +133,7 @@ func (m *Machine) PID() int {
 	return m.pid
 }
 
-// Dir returns the machine's folder, which contains LogDir.
+// Dir returns the machine's directory, which contains LogDir.
 func (m *Machine) Dir() string { return m.dir }
 
 // Path returns the path of a file of the machine on the host. It is valid until the machine
@@ -155,7 +155,8 @@ func (m *Machine) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// Close stops the machine, and returns when nothing of it is left. Further calls do nothing.
+// Close stops the machine, and returns when its processes, mounts, cgroups and directory no longer
+// exist. Further calls do nothing.
 func (m *Machine) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,13 +164,13 @@ func (m *Machine) Close() error {
 		return nil
 	}
 	m.closed, m.pid = true, 0
-	log := filepath.Join(m.dir, LogDir, "keeper.log")
-	// The keeper stops at the end of its pipe.
+	log := filepath.Join(m.dir, LogDir, "monitor.log")
+	// The monitor stops when its pipe is closed.
 	err := m.input.Close()
-	if waited := m.keeper.Wait(); waited != nil {
-		said, _ := os.ReadFile(log)
+	if waited := m.monitor.Wait(); waited != nil {
+		output, _ := os.ReadFile(log)
 		err = errors.Join(err,
-			fmt.Errorf("keeper: %w: %s", waited, strings.TrimSpace(string(said))))
+			fmt.Errorf("monitor: %w: %s", waited, strings.TrimSpace(string(output))))
 	}
 	return err
 }

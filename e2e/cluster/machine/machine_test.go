@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// small returns a machine with a shell, a service that runs forever, one that exits at once, and
-// one that waits for a socket that does not exist.
+// small returns a machine with a shell, a service that runs forever, one that exits at once, one
+// that ignores SIGTERM, and one that waits for a socket that does not exist.
 func small(t *testing.T) (*machine.Dir, machine.Spec) {
 	t.Helper()
 	dir, err := machine.NewDir(t.TempDir())
@@ -72,60 +72,60 @@ func shell(t *testing.T, m *machine.Machine, script string) string {
 func TestMachineHasItsOwnNamespaces(t *testing.T) {
 	m := start(t)
 	for _, c := range []struct{ why, script, want string }{
-		{"it has a name", "hostname", "small"},
-		{"its first process is init", "tr '\\0' ' ' </proc/1/cmdline | cut -d ' ' -f 2", "init"},
+		{"host name", "hostname", "small"},
+		{"process 1 is init", "tr '\\0' ' ' </proc/1/cmdline | cut -d ' ' -f 2", "init"},
 		{
-			"it sees no process of this machine", "ps -A -o comm= | grep -c machine.test || true",
+			"no process of the host is visible", "ps -A -o comm= | grep -c machine.test || true",
 			"0",
 		},
 		{
-			"it has its addresses at once",
+			"eth0 has its addresses",
 			"ip -br address show eth0 | grep -o '10.89.0.2/24 fd00:89::2/64'",
 			"10.89.0.2/24 fd00:89::2/64",
 		},
-		{"it routes IPv4", "cat /proc/sys/net/ipv4/ip_forward", "1"},
-		{"it routes IPv6", "cat /proc/sys/net/ipv6/conf/all/forwarding", "1"},
+		{"IPv4 forwarding is enabled", "cat /proc/sys/net/ipv4/ip_forward", "1"},
+		{"IPv6 forwarding is enabled", "cat /proc/sys/net/ipv6/conf/all/forwarding", "1"},
 		{
-			"services have a way", "ip route get 10.96.0.1 | grep -o 'dev eth0 src 10.89.0.2'",
+			"IPv4 services are routed to eth0", "ip route get 10.96.0.1 | grep -o 'dev eth0 src 10.89.0.2'",
 			"dev eth0 src 10.89.0.2",
 		},
 		{
-			"services of IPv6 have",
+			"IPv6 services are routed to eth0",
 			"ip route get fd00:96::1 | grep -o 'dev eth0.* src fd00:89::2' | wc -l", "1",
 		},
 		{
-			"who sends elsewhere knows at once",
+			"other addresses are unreachable",
 			"ip route get 192.0.2.1 2>&1 | grep -c unreachable", "1",
 		},
 		{
-			"its root holds nothing of this machine's", "ls /work /home /etc 2>/dev/null | wc -l",
+			"the root has no files of the host", "ls /work /home /etc 2>/dev/null | wc -l",
 			"0",
 		},
 		{
-			"it can't write to what is this machine's", "touch /usr/x 2>&1 | grep -c 'Read-only'",
+			"binds are read-only", "touch /usr/x 2>&1 | grep -c 'Read-only'",
 			"1",
 		},
-		{"a mount of a service is seen by others", "findmnt -no PROPAGATION /", "shared"},
+		{"mounts of services are shared", "findmnt -no PROPAGATION /", "shared"},
 		{
-			"a value of the whole kernel is its own",
+			"kernel-wide sysctls are masked",
 			"echo 7 >/proc/sys/kernel/panic; cat /proc/sys/kernel/panic", "7",
 		},
 		{
-			"its cgroups are the root",
+			"its cgroup is the root of the hierarchy",
 			"mkdir /sys/fs/cgroup/pids/x 2>/dev/null || mkdir /sys/fs/cgroup/x; echo made", "made",
 		},
 		{
-			"it has devices, and terminals of its own",
+			"it has devices and its own pseudo-terminals",
 			"ls /dev/pts/ptmx && echo x >/dev/null && echo fine", "/dev/pts/ptmx\nfine",
 		},
 	} {
 		if got := shell(t, m, c.script); got != c.want {
-			t.Errorf("%s: %s says %q, want %q", c.why, c.script, got, c.want)
+			t.Errorf("%s: %s prints %q, want %q", c.why, c.script, got, c.want)
 		}
 	}
 }
 
-func TestPathIsWhereTheMachineHasAFile(t *testing.T) {
+func TestPathReturnsTheMachinesFile(t *testing.T) {
 	m := start(t)
 	shell(t, m, "mkdir -p /var/lib/x; echo disk >/var/lib/x/y; echo memory >/run/z")
 	for path, want := range map[string]string{"/var/lib/x/y": "disk\n", "/run/z": "memory\n"} {
@@ -135,7 +135,7 @@ func TestPathIsWhereTheMachineHasAFile(t *testing.T) {
 	}
 }
 
-func TestARebootKeepsTheDiskAndNothingElse(t *testing.T) {
+func TestRebootKeepsOnlyTheDisk(t *testing.T) {
 	m := start(t)
 	rulestest.Eventually(t, "the services run", func() bool {
 		return strings.Count(logOf(t, m, "forever"), "started") == 1
@@ -157,7 +157,7 @@ func TestARebootKeepsTheDiskAndNothingElse(t *testing.T) {
 		t.Errorf("boot id %s, before %s", now, id)
 	}
 	if left := processesIn(t, before); len(left) > 0 {
-		t.Errorf("processes of the time before: %q", left)
+		t.Errorf("processes from before the reboot: %q", left)
 	}
 	rulestest.Eventually(t, "the services run again", func() bool {
 		return strings.Count(logOf(t, m, "forever"), "started") == 2
@@ -172,44 +172,44 @@ func TestServices(t *testing.T) {
 		`ls /proc/$(ps -C sleep -o pid= | head -1 | tr -d ' ')/fd | xargs`); got != "0 1 2" {
 		t.Errorf("a service has the descriptors %s", got)
 	}
-	rulestest.Eventually(t, "one that ends is started again", func() bool { return starts("short") > 2 })
+	rulestest.Eventually(t, "an exited service is restarted", func() bool { return starts("short") > 2 })
 	if err := m.KillService(t.Context(), "forever"); err != nil {
 		t.Error(err)
 	}
-	rulestest.Eventually(t, "one that is killed is started again", func() bool {
+	rulestest.Eventually(t, "a killed service is restarted", func() bool {
 		return starts("forever") == 2
 	})
 	if log := logOf(t, m, "forever"); !strings.Contains(log, "signal 9") {
-		t.Errorf("the log does not tell: %s", log)
+		t.Errorf("the log does not contain the signal: %s", log)
 	}
 
 	if err := errors.Join(m.StopService(t.Context(), "forever"),
 		m.StopService(t.Context(), "forever")); err != nil {
 		t.Error(err)
 	}
-	rulestest.Eventually(t, "one that takes no notice runs", func() bool { return starts("deaf") == 1 })
+	rulestest.Eventually(t, "the service that ignores SIGTERM runs", func() bool { return starts("deaf") == 1 })
 	if err := m.StopService(t.Context(), "deaf"); err != nil ||
 		!strings.Contains(logOf(t, m, "deaf"), "signal 9") {
-		t.Errorf("one that takes no notice of SIGTERM is not killed: %v", err)
+		t.Errorf("a service that ignores SIGTERM is not killed: %v", err)
 	}
 	begin := starts("short")
-	rulestest.Eventually(t, "others go on", func() bool { return starts("short") > begin+2 })
+	rulestest.Eventually(t, "other services are still restarted", func() bool { return starts("short") > begin+2 })
 	if starts("forever") != 2 {
-		t.Error("one that is stopped was started")
+		t.Error("a stopped service was started")
 	}
 	if err := m.KillService(t.Context(), "forever"); err == nil {
-		t.Error("one that is stopped could be killed")
+		t.Error("no error when a stopped service is killed")
 	}
 	if err := m.StartService(t.Context(), "forever"); err != nil {
 		t.Error(err)
 	}
-	rulestest.Eventually(t, "it is started when it is wanted again", func() bool {
+	rulestest.Eventually(t, "an enabled service is started again", func() bool {
 		return starts("forever") == 3
 	})
 
 	const waiting = "ps -A -o args= | grep -c '^sleep 1000' || true"
 	if got := shell(t, m, waiting); got != "1" {
-		t.Errorf("%s processes: the one without its socket runs, or the other does not", got)
+		t.Errorf("%s processes: want only the service that waits for no socket", got)
 	}
 	listener := m.Command(t.Context(), "perl", "-MIO::Socket::UNIX", "-e",
 		`$s = IO::Socket::UNIX->new(Local => "/run/there.sock", Listen => 9) or die; <STDIN>`)
@@ -221,7 +221,7 @@ func TestServices(t *testing.T) {
 	if err := listener.Start(); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "one is started when its socket is there", func() bool {
+	rulestest.Eventually(t, "a service is started when its socket accepts connections", func() bool {
 		return shell(t, m, waiting) == "2"
 	})
 	if err := m.StopService(t.Context(), "none"); err == nil ||
@@ -230,17 +230,17 @@ func TestServices(t *testing.T) {
 	}
 }
 
-func TestOrphansAreWaitedFor(t *testing.T) {
+func TestOrphansAreReaped(t *testing.T) {
 	m := start(t)
 	shell(t, m, "(sh -c 'sleep 0 &' & ) >/dev/null 2>&1")
-	rulestest.Eventually(t, "no process is dead and there", func() bool {
+	rulestest.Eventually(t, "there is no zombie process", func() bool {
 		return shell(t, m, "ps -A -o stat= | grep -c ^Z || true") == "0"
 	})
 }
 
-func TestACommandDiesWithItsContext(t *testing.T) {
+func TestCommandIsKilledWhenItsContextIsDone(t *testing.T) {
 	m := start(t)
-	ctx, cancel := contextOf(t)
+	ctx, cancel := newContext(t)
 	cmd := m.Command(ctx, "sleep", "2000")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -248,10 +248,10 @@ func TestACommandDiesWithItsContext(t *testing.T) {
 	running := func() bool {
 		return shell(t, m, "ps -A -o args= | grep -c '^sleep 2000' || true") == "1"
 	}
-	rulestest.Eventually(t, "it runs", running)
+	rulestest.Eventually(t, "the command runs", running)
 	cancel()
 	_ = cmd.Wait()
-	rulestest.Eventually(t, "it is gone", func() bool { return !running() })
+	rulestest.Eventually(t, "the command has ended", func() bool { return !running() })
 }
 
 func TestFailedMachineLeavesNothing(t *testing.T) {
@@ -262,11 +262,11 @@ func TestFailedMachineLeavesNothing(t *testing.T) {
 		!strings.Contains(err.Error(), "/no/such/folder") {
 		t.Errorf("%v, %v", m, err)
 	}
-	gone(t, dir.Path())
-	same(t, before)
+	mustBeRemoved(t, dir.Path())
+	mustEqualFootprint(t, before)
 }
 
-func TestClosedTwice(t *testing.T) {
+func TestCloseTwice(t *testing.T) {
 	before := footprint(t)
 	dir, spec := small(t)
 	m, err := machine.Start(t.Context(), program, dir, spec)
@@ -275,7 +275,7 @@ func TestClosedTwice(t *testing.T) {
 	}
 	inside := namespaces(t, m.PID())
 	if len(cgroups(t, dir.Path())) == 0 {
-		t.Error("it has no cgroup")
+		t.Error("the machine has no cgroup")
 	}
 	if err := errors.Join(m.Close(), m.Close()); err != nil {
 		t.Error(err)
@@ -283,8 +283,8 @@ func TestClosedTwice(t *testing.T) {
 	if left := processesIn(t, inside); len(left) > 0 {
 		t.Errorf("processes are left: %q", left)
 	}
-	gone(t, dir.Path())
-	same(t, before)
+	mustBeRemoved(t, dir.Path())
+	mustEqualFootprint(t, before)
 }
 
 func logOf(t *testing.T, m *machine.Machine, service string) string {
@@ -296,18 +296,18 @@ func logOf(t *testing.T, m *machine.Machine, service string) string {
 	return string(bytes.TrimSpace(content))
 }
 
-// gone fails the test if a machine's folder or one of its cgroups exists.
-func gone(t *testing.T, dir string) {
+// mustBeRemoved fails the test if a machine's directory or one of its cgroups exists.
+func mustBeRemoved(t *testing.T, dir string) {
 	t.Helper()
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s is there: %v", dir, err)
+		t.Errorf("%s exists: %v", dir, err)
 	}
 	if left := cgroups(t, dir); len(left) > 0 {
 		t.Errorf("cgroups are left: %q", left)
 	}
 }
 
-// cgroups returns the cgroups of the machine with the folder.
+// cgroups returns the cgroups of the machine in dir.
 func cgroups(t *testing.T, dir string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", filepath.Base(dir)))

@@ -29,8 +29,8 @@ func mountAll(root string, binds map[string]string, hierarchies []hierarchy) err
 		{"proc", "proc", ""},
 		{"sysfs", "sys", ""},
 		{"tmpfs", "run", "mode=755"},
-		// In its own user namespace, a pod may mount proc only if there is a proc mount that
-		// nothing covers. shield covers the first one.
+		// In a user namespace, a pod may mount proc only if an uncovered proc mount exists.
+		// maskPaths covers files of the first one.
 		{"proc", "run/proc", ""},
 		{"tmpfs", "tmp", "mode=1777"},
 		{"tmpfs", "dev", "mode=755"},
@@ -46,7 +46,7 @@ func mountAll(root string, binds map[string]string, hierarchies []hierarchy) err
 		pivot(root)); err != nil {
 		return err
 	}
-	// Mounts of services and pods propagate to shared mounts of the others.
+	// With shared propagation, services and pods see each other's mounts.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("make the mounts shared: %w", err)
 	}
@@ -91,7 +91,7 @@ func bind(source, target string, readOnly bool) error {
 	return nil
 }
 
-// devices creates the device files that programs use, without those of the host's hardware.
+// devices creates the standard device files, but none for hardware of the host.
 func devices(root string) error {
 	for _, name := range []string{
 		"null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun",
@@ -149,7 +149,7 @@ func mountCgroups(root string, hierarchies []hierarchy) error {
 	return nil
 }
 
-// delegate enables all controllers for the cgroups below a cgroup of version 2. The cgroup itself
+// delegate enables all controllers for the children of a cgroup v2 directory. The cgroup itself
 // must not contain processes.
 func delegate(cgroup string) error {
 	services := filepath.Join(cgroup, "init")
@@ -212,7 +212,7 @@ func pivot(root string) error {
 		return fmt.Errorf("make %s the root: %w", root, err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("let go of the old root: %w", err)
+		return fmt.Errorf("unmount the old root: %w", err)
 	}
 	return unix.Chdir("/")
 }

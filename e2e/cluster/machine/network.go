@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connect configures the interface of the machine's network namespace, and enables forwarding. The
-// network has no outside: packets to it are rejected at once instead of being lost.
+// connect configures the interface of the machine's network namespace, and enables forwarding.
+// Packets to addresses outside are rejected immediately instead of being dropped.
 func connect(addresses, routes []string) error {
 	for _, name := range []string{
 		"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv6/conf/default/forwarding",

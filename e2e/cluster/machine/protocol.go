@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// A request is sent by the caller to the keeper, which forwards requests about services to init.
+// A request is sent by the caller to the monitor, which forwards requests about services to init.
 type request struct {
 	Do      verb   `json:"do"`
 	Service string `json:"service,omitempty"`
@@ -24,39 +24,39 @@ const (
 
 // A reply is sent for each request.
 type reply struct {
-	// PID is init's process ID, for the keeper.
+	// PID is the process ID of init as seen by the monitor.
 	PID   int    `json:"pid,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// A line is the connection to the next process, for requests and replies.
-type line struct {
+// A conn is the connection to the next process, for requests and replies.
+type conn struct {
 	to   *json.Encoder
 	from *json.Decoder
 }
 
-func newLine(to io.Writer, from io.Reader) line {
-	return line{to: json.NewEncoder(to), from: json.NewDecoder(from)}
+func newConn(to io.Writer, from io.Reader) conn {
+	return conn{to: json.NewEncoder(to), from: json.NewDecoder(from)}
 }
 
-// ask sends a request and returns its reply. The error is from the other side, or reports that it
-// has ended.
-func (l line) ask(r request) (reply, error) {
-	var answer reply
-	if err := l.to.Encode(r); err != nil {
-		return answer, fmt.Errorf("%s: the process is gone: %w", r.Do, err)
+// call sends a request and returns its reply. The error is the other process's, or reports that the
+// other process has ended.
+func (c conn) call(r request) (reply, error) {
+	var got reply
+	if err := c.to.Encode(r); err != nil {
+		return got, fmt.Errorf("%s: the process has ended: %w", r.Do, err)
 	}
-	if err := l.from.Decode(&answer); err != nil {
-		return answer, fmt.Errorf("%s: the process is gone: %w", r.Do, err)
+	if err := c.from.Decode(&got); err != nil {
+		return got, fmt.Errorf("%s: the process has ended: %w", r.Do, err)
 	}
-	if answer.Error != "" {
-		return answer, errors.New(answer.Error)
+	if got.Error != "" {
+		return got, errors.New(got.Error)
 	}
-	return answer, nil
+	return got, nil
 }
 
-// answer returns the reply for an error, which may be nil.
-func answer(err error) reply {
+// replyFor returns the reply for an error, which may be nil.
+func replyFor(err error) reply {
 	if err != nil {
 		return reply{Error: err.Error()}
 	}

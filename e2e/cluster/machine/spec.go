@@ -2,7 +2,7 @@ package machine
 
 // A Spec describes a machine.
 type Spec struct {
-	// Hostname is its host name.
+	// Hostname is the machine's host name.
 	Hostname string
 	// Binds contains files and directories of the host that are mounted read-only, by their path in
 	// the machine.
@@ -10,8 +10,8 @@ type Spec struct {
 	// Addresses contains the addresses of eth0, each with its prefix length, such as 10.89.0.2/24.
 	// The other end of the link is not connected.
 	Addresses []string
-	// Routes contains the networks that are routed to eth0, such as 10.96.0.0/16. Without a route,
-	// packets to an address that is translated could not be sent.
+	// Routes contains the networks that are routed to eth0, such as 10.96.0.0/16. An address that
+	// is subject to DNAT also needs a route.
 	Routes []string
 	// Services contains the services that init runs, from the first boot.
 	Services []Service
@@ -28,15 +28,15 @@ type Service struct {
 	After string
 }
 
-// Names in a machine's folder.
+// Names in a machine's directory.
 const (
-	// LogDir contains a file name.log for each service, and one each for the keeper and init.
+	// LogDir contains a file name.log for each service, monitor.log and init.log.
 	LogDir  = "log"
 	rootDir = "root"
-	// lockFile is locked while the keeper or init runs; both have it as descriptor lockFD.
+	// lockFile is locked while the monitor or init runs; both have it as descriptor lockFD.
 	lockFile = "lock"
 	lockFD   = 3
 )
 
-// prefix is the prefix of the names of the folders and cgroups of machines.
+// prefix begins the names of the directories and cgroups of machines.
 const prefix = "sluice-e2e-"

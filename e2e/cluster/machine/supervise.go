@@ -25,8 +25,8 @@ type supervisor struct {
 	env      []string
 	logs     map[string]*os.File
 	mu       sync.Mutex
-	changed  *sync.Cond // the fields below have changed; with mu
-	wanted   map[string]bool
+	changed  *sync.Cond // signals changes of the fields below; uses mu
+	enabled  map[string]bool
 	services map[int]string // running services by process ID
 	running  map[string]int
 }
@@ -48,12 +48,12 @@ func openLogs(dir string, spec Spec) (map[string]*os.File, error) {
 // supervise starts the services and returns at once.
 func supervise(spec Spec, logs map[string]*os.File) *supervisor {
 	s := &supervisor{
-		env: spec.Env, logs: logs, wanted: map[string]bool{}, services: map[int]string{},
+		env: spec.Env, logs: logs, enabled: map[string]bool{}, services: map[int]string{},
 		running: map[string]int{},
 	}
 	s.changed = sync.NewCond(&s.mu)
 	for _, service := range spec.Services {
-		s.wanted[service.Name] = true
+		s.enabled[service.Name] = true
 		go s.run(service)
 	}
 	go s.reap()
@@ -64,7 +64,7 @@ func supervise(spec Spec, logs map[string]*os.File) *supervisor {
 func (s *supervisor) run(service Service) {
 	for {
 		s.mu.Lock()
-		for !s.wanted[service.Name] || s.running[service.Name] != 0 {
+		for !s.enabled[service.Name] || s.running[service.Name] != 0 {
 			s.changed.Wait()
 		}
 		s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *supervisor) run(service Service) {
 func (s *supervisor) start(service Service) error {
 	s.mu.Lock() // until the process ID is stored, for reap
 	defer s.mu.Unlock()
-	if !s.wanted[service.Name] {
+	if !s.enabled[service.Name] {
 		return nil
 	}
 	null, err := os.Open(os.DevNull)
@@ -123,7 +123,7 @@ func lookUp(name string, env []string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("no program %s in the PATH", name)
+	return "", fmt.Errorf("no program %s in PATH", name)
 }
 
 // reap waits for all children, including orphaned processes.
@@ -160,8 +160,8 @@ func listens(address string) bool {
 	return true
 }
 
-// do executes a request. It waits until a process that it stops has ended, but not until a service
-// has started, because that may wait for another service that a later request starts.
+// do executes a request. It waits until a stopped process has ended. It does not wait until a
+// service has started, because the service may depend on another one that a later request starts.
 func (s *supervisor) do(r request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,15 +171,15 @@ func (s *supervisor) do(r request) error {
 	pid := s.running[r.Service]
 	switch r.Do {
 	case startService:
-		s.wanted[r.Service] = true
+		s.enabled[r.Service] = true
 		s.changed.Broadcast()
 		return nil
 	case stopService:
-		s.wanted[r.Service] = false
+		s.enabled[r.Service] = false
 		return s.end(r.Service, pid, unix.SIGTERM)
 	case killService:
 		if pid == 0 {
-			return fmt.Errorf("%s: does not run", r.Service)
+			return fmt.Errorf("%s: not running", r.Service)
 		}
 		return s.end(r.Service, pid, unix.SIGKILL)
 	default:
@@ -195,8 +195,8 @@ func (s *supervisor) end(service string, pid int, signal unix.Signal) error {
 	if err := unix.Kill(pid, signal); err != nil {
 		return fmt.Errorf("%s: %s: %w", service, signal, err)
 	}
-	impatient := time.AfterFunc(killTimeout, func() { _ = unix.Kill(pid, unix.SIGKILL) })
-	defer impatient.Stop()
+	timer := time.AfterFunc(killTimeout, func() { _ = unix.Kill(pid, unix.SIGKILL) })
+	defer timer.Stop()
 	for s.running[service] == pid {
 		s.changed.Wait()
 	}

@@ -1,9 +1,8 @@
-// Command node is the keeper of a machine and its init, as package machine describes them. It is a
-// program of its own, and not the caller's, because init runs alone in its namespaces, where a test
-// binary has no business.
+// Command node is the monitor and the init of a machine, which package machine describes. It is a
+// separate program, because a test binary must not run as init in the machine's namespaces.
 //
-//	node keep DIR    is the keeper of the machine in the folder
-//	node init DIR    is its first process, started by the keeper
+//	node monitor DIR    runs the monitor of the machine in DIR
+//	node init DIR       runs its init; the monitor starts it
 package main
 
 import (
@@ -22,11 +21,11 @@ func main() {
 
 func run(args []string) error {
 	switch {
-	case len(args) == 2 && args[0] == "keep":
-		return machine.RunKeeper(args[1], os.Stdin, os.Stdout)
+	case len(args) == 2 && args[0] == "monitor":
+		return machine.RunMonitor(args[1], os.Stdin, os.Stdout)
 	case len(args) == 2 && args[0] == "init":
 		return machine.Boot(os.Stdin, os.Stdout)
 	default:
-		return fmt.Errorf("arguments %q: want keep or init, and a folder", args)
+		return fmt.Errorf("arguments %q: want monitor or init, and a directory", args)
 	}
 }

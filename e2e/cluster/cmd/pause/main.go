@@ -1,5 +1,5 @@
-// Command pause is the first process of a pod's sandbox, and holds its namespaces. With a shared
-// process namespace it is also the one that orphans go to.
+// Command pause is the first process of a pod's sandbox, and keeps its namespaces alive. In a
+// shared PID namespace it also reaps orphaned processes.
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Command runc is what a container engine calls as runc where root has not all capabilities: runc
-// refuses to give a container one that it has not itself, and a privileged container asks for all.
-// The program takes what root has not out of the container's specification, and becomes the next
-// runc in the PATH.
+// Command runc is a wrapper of runc for machines where root lacks some capabilities. runc refuses
+// to grant a container a capability that it lacks itself, and a privileged container requests all.
+// The wrapper removes the missing capabilities from the container's specification, and executes the
+// next runc in PATH.
 package main
 
 import (
@@ -20,7 +20,7 @@ func main() {
 	}
 }
 
-// run does not return when it succeeds.
+// run executes runc, and returns only on failure.
 func run(argv []string) error {
 	bounding, err := boundingSet()
 	if err != nil {
@@ -28,7 +28,7 @@ func run(argv []string) error {
 	}
 	for _, file := range specifications(argv) {
 		if err := restrict(file, bounding); err != nil {
-			return fmt.Errorf("take capabilities out of %s: %w", file, err)
+			return fmt.Errorf("remove capabilities from %s: %w", file, err)
 		}
 	}
 	program, err := next()
@@ -38,7 +38,7 @@ func run(argv []string) error {
 	return unix.Exec(program, argv, os.Environ())
 }
 
-// specifications are the files with capabilities that a command line of runc names.
+// specifications returns the files with capabilities in a command line of runc.
 func specifications(argv []string) []string {
 	var files []string
 	for i := 1; i < len(argv); i++ {
@@ -52,7 +52,7 @@ func specifications(argv []string) []string {
 	return files
 }
 
-// next finds the runc after this one in the PATH.
+// next returns the path of the next runc in PATH after this program.
 func next() (string, error) {
 	self, err := os.Stat("/proc/self/exe")
 	if err != nil {
@@ -64,5 +64,5 @@ func next() (string, error) {
 			return file, nil
 		}
 	}
-	return "", errors.New("there is no other runc in the PATH")
+	return "", errors.New("no other runc in PATH")
 }

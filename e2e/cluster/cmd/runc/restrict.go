@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names are the capabilities by their numbers, without CAP_.
+// names contains the names of capabilities by number, without CAP_.
 var names = strings.Fields(`
 	CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST NET_ADMIN
 	NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME
 	SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ
 	PERFMON BPF CHECKPOINT_RESTORE`)
 
-// boundingSet returns the capabilities that this process may have.
+// boundingSet returns the capability bounding set of this process.
 func boundingSet() (map[string]bool, error) {
 	set := map[string]bool{}
 	for number, name := range names {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(number), 0, 0, 0)
-		if errors.Is(err, unix.EINVAL) { // an older kernel, which does not know it
+		if errors.Is(err, unix.EINVAL) { // unknown to an older kernel
 			continue
 		} else if err != nil {
 			return nil, err
@@ -34,26 +34,26 @@ func boundingSet() (map[string]bool, error) {
 	return set, nil
 }
 
-// restrict rewrites a file that specifies a container or a process, where there is one, without the
-// capabilities that are not in a set.
+// restrict removes the capabilities that are not in set from a file with the specification of a
+// container or a process. A missing file is not an error.
 func restrict(file string, set map[string]bool) error {
 	content, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) { // runc says it better
+	if errors.Is(err, fs.ErrNotExist) { // runc reports it
 		return nil
 	} else if err != nil {
 		return err
 	}
-	restricted, err := without(content, set)
+	restricted, err := restricted(content, set)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(file, restricted, 0o600)
 }
 
-// without returns a specification without the capabilities that are not in a set.
-func without(specification []byte, set map[string]bool) ([]byte, error) {
+// restricted returns a specification without the capabilities that are not in set.
+func restricted(specification []byte, set map[string]bool) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(specification))
-	d.UseNumber() // a float would round them
+	d.UseNumber() // a float64 would round large numbers
 	var whole map[string]any
 	if err := d.Decode(&whole); err != nil {
 		return nil, err

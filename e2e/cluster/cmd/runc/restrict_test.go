@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestSpecificationKeepsRootCapabilities(t *testing.T) {
+func TestSpecificationKeepsOnlyCapabilitiesOfRoot(t *testing.T) {
 	set := map[string]bool{"CAP_CHOWN": true, "CAP_SYS_RESOURCE": false}
 	for name, c := range map[string]struct{ before, after string }{
 		"of a container": {
@@ -20,7 +20,7 @@ func TestSpecificationKeepsRootCapabilities(t *testing.T) {
 			`{"capabilities":{"bounding":["CAP_SYS_RESOURCE","CAP_CHOWN"]}}`,
 			`{"capabilities":{"bounding":["CAP_CHOWN"]}}`,
 		},
-		"with a capability that nobody knows": {
+		"with an unknown capability": {
 			`{"capabilities":{"bounding":["CAP_NEW"]}}`, `{"capabilities":{"bounding":[]}}`,
 		},
 		"of a container without any capability": {
@@ -28,18 +28,18 @@ func TestSpecificationKeepsRootCapabilities(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := without([]byte(c.before), set)
+			got, err := restricted([]byte(c.before), set)
 			if err != nil || string(got) != c.after {
 				t.Errorf("%s, %v; want %s", got, err, c.after)
 			}
 		})
 	}
-	if got, err := without([]byte("x"), set); err == nil {
-		t.Errorf("no error for what is no specification, but %s", got)
+	if got, err := restricted([]byte("x"), set); err == nil {
+		t.Errorf("no error for an invalid specification, but %s", got)
 	}
 }
 
-func TestTheCommandLineNamesTheSpecifications(t *testing.T) {
+func TestSpecificationsInTheCommandLine(t *testing.T) {
 	for _, c := range []struct{ argv, files []string }{
 		{
 			[]string{"runc", "--log", "x", "create", "--bundle", "/b", "id"},
@@ -55,7 +55,7 @@ func TestTheCommandLineNamesTheSpecifications(t *testing.T) {
 	}
 }
 
-func TestTheNextRuncIsFound(t *testing.T) {
+func TestNextFindsTheNextRuncInPath(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	self, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -66,7 +66,7 @@ func TestTheNextRuncIsFound(t *testing.T) {
 	}
 	t.Setenv("PATH", first+":"+second)
 	if got, err := next(); err == nil {
-		t.Errorf("it finds %s", got)
+		t.Errorf("next returns %s", got)
 	}
 	want := filepath.Join(second, "runc")
 	if err := os.WriteFile(want, nil, 0o755); err != nil {
@@ -77,10 +77,10 @@ func TestTheNextRuncIsFound(t *testing.T) {
 	}
 }
 
-func TestAFileIsRewritten(t *testing.T) {
+func TestRestrictRewritesTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.json")
 	if err := restrict(file, nil); err != nil {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("missing file: %v", err)
 	}
 	if err := os.WriteFile(file,
 		[]byte(`{"process":{"capabilities":{"bounding":["CAP_CHOWN","CAP_NEW"]}}}`),

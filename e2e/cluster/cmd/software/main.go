@@ -1,7 +1,7 @@
-// Command software builds what a node needs, as the tests would, so that they find it: a user
-// builds, and root runs the tests. With E2E_PROVIDER=kind in the environment it builds what a
-// cluster of kind needs too, and with E2E_PROVIDER=vm what a virtual machine needs; only root can
-// make the file systems of their nodes.
+// Command software builds the software of a node before the tests, so that an unprivileged user can
+// build and root can run the tests. With E2E_PROVIDER=kind or vm it also builds the software of a
+// cluster of kind or of a virtual machine; this requires root, because it creates the nodes' file
+// systems.
 package main
 
 import (

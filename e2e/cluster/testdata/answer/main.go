@@ -1,8 +1,8 @@
-// Command answer is what the test's pods run.
+// Command answer is the program of the test's pods.
 //
 //	answer serve       answers HTTP on port 8080 with the client's address
-//	answer get URL     prints what a server answers
-//	answer mounts DIR  counts the network namespaces that are mounted in a folder
+//	answer get URL     prints the response of a server
+//	answer mounts DIR  counts the network namespaces that are mounted in a directory
 //	answer write FILE  writes a file
 package main
 
@@ -41,7 +41,7 @@ func run(verb, argument string) error {
 	case "write":
 		return os.WriteFile(argument, []byte("from a pod\n"), 0o644)
 	default:
-		return fmt.Errorf("verb %q", verb)
+		return fmt.Errorf("unknown verb %q", verb)
 	}
 }
 

@@ -12,25 +12,25 @@ import (
 	"runtime"
 )
 
-// A part is built as a whole into its own directory.
-type part struct {
+// A component is a unit of software that is built into its own directory.
+type component struct {
 	name string
-	// from are the inputs: files and directories relative to this package.
+	// from lists the inputs: files and directories relative to this package.
 	from []string
-	// make builds the part in a directory.
+	// make builds the component in the directory out.
 	make func(ctx context.Context, b *builder, out string) error
-	// found stores the directory.
-	found func(s *Software, dir string)
+	// set stores the component's directory.
+	set func(s *Software, dir string)
 }
 
-// A builder builds the parts.
+// A builder builds components.
 type builder struct {
-	source, out string // the folder of this package, and the one for what is built
+	source, out string // directory of this package, and directory of the components
 	log         io.Writer
 }
 
-// part returns the directory of a part, and builds it if it does not exist.
-func (b *builder) part(ctx context.Context, p part) (string, error) {
+// build returns the directory of a component, and builds it if it does not exist.
+func (b *builder) build(ctx context.Context, p component) (string, error) {
 	key, err := b.key(p)
 	if err != nil {
 		return "", err
@@ -39,22 +39,22 @@ func (b *builder) part(ctx context.Context, p part) (string, error) {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return dir, err
 	}
-	// Build under another name, so that an existing directory is always complete, even after a
-	// crash.
+	// Build in a temporary directory and rename it, so that an existing directory is complete even
+	// after a crash.
 	unfinished := filepath.Join(b.out, p.name+".unfinished")
 	if err := errors.Join(os.RemoveAll(unfinished), os.Mkdir(unfinished, 0o755)); err != nil {
 		return "", err
 	}
-	fmt.Fprintf(b.log, "%s: builds into %s\n", p.name, dir)
+	fmt.Fprintf(b.log, "%s: building into %s\n", p.name, dir)
 	if err := p.make(ctx, b, unfinished); err != nil {
 		return "", errors.Join(err, os.RemoveAll(unfinished))
 	}
 	return dir, os.Rename(unfinished, dir)
 }
 
-// key identifies the inputs of a part: the names and contents of its files, the release of Go and
-// the architecture.
-func (b *builder) key(p part) (string, error) {
+// key returns a hash of the inputs of a component: the names and contents of its files, the version
+// of Go and the architecture.
+func (b *builder) key(p component) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintln(sum, runtime.Version(), runtime.GOARCH)
 	for _, from := range p.from {

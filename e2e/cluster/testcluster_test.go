@@ -14,18 +14,19 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
 
-// A subject is a cluster in a test.
-type subject struct {
+// A testCluster is a cluster with a client, for tests.
+type testCluster struct {
 	*cluster.Cluster
 	clients kubernetes.Interface
 }
 
-// up starts a cluster, by cluster.Start or cluster.StartKind, which is stopped when the test ends.
-func up(
+// startCluster starts a cluster with start, which is cluster.Start or cluster.StartKind, and stops
+// it when the test ends.
+func startCluster(
 	t *testing.T, start func(
 		context.Context, cluster.Options,
 	) (*cluster.Cluster, error), o cluster.Options,
-) *subject {
+) *testCluster {
 	t.Helper()
 	o.Log = t.Output()
 	c, err := start(t.Context(), o)
@@ -41,11 +42,11 @@ func up(
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &subject{c, clients}
+	return &testCluster{c, clients}
 }
 
-// mustAnswer waits until a URL is answered to a pod.
-func (s *subject) mustAnswer(t *testing.T, pod, url string) {
+// mustReach waits until the pod can get the URL from an answer server.
+func (s *testCluster) mustReach(t *testing.T, pod, url string) {
 	t.Helper()
 	eventually(t, pod+" reaches "+url, func(ctx context.Context) error {
 		got, err := s.exec(ctx, pod, "get", url)
@@ -56,9 +57,9 @@ func (s *subject) mustAnswer(t *testing.T, pod, url string) {
 	})
 }
 
-// mustHaveSaved fails the test unless what is known of the cluster can be saved, and has texts in
-// files by their patterns.
-func (s *subject) mustHaveSaved(t *testing.T, texts map[string]string) {
+// mustCollect fails the test unless Collect succeeds and saves, for each pattern of a file name, a
+// file with the text.
+func (s *testCluster) mustCollect(t *testing.T, texts map[string]string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "saved")
 	if err := s.Collect(dir); err != nil {
@@ -72,14 +73,14 @@ func (s *subject) mustHaveSaved(t *testing.T, texts map[string]string) {
 		}
 		if content, err := os.ReadFile(files[0]); err != nil ||
 			!strings.Contains(string(content), want) {
-			t.Errorf("%s does not have %q: %v", pattern, want, err)
+			t.Errorf("%s does not contain %q: %v", pattern, want, err)
 		}
 	}
 }
 
-// mustLeaveNothing fails the test unless the cluster can be stopped, twice, and nothing is left of
-// it in its folder nor on this machine.
-func (s *subject) mustLeaveNothing(t *testing.T, parent string, before map[string]string) {
+// mustLeaveNothing fails the test unless the cluster can be stopped twice, parent is empty
+// afterwards, and the footprint is the same as before.
+func (s *testCluster) mustLeaveNothing(t *testing.T, parent string, before map[string]string) {
 	t.Helper()
 	if err := errors.Join(s.Stop(), s.Stop()); err != nil {
 		t.Error(err)
@@ -87,10 +88,10 @@ func (s *subject) mustLeaveNothing(t *testing.T, parent string, before map[strin
 	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
 		t.Errorf("files are left: %v, %v", left, err)
 	}
-	same(t, before)
+	mustEqualFootprint(t, before)
 }
 
-// eventually waits for a check to pass, for longer than that should take.
+// eventually waits until check returns nil, with a generous timeout.
 func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

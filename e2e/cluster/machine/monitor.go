@@ -1,0 +1,155 @@
+package machine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// RunMonitor executes the requests from in and writes the replies to out. At the end of in it stops
+// the machine, removes its directory dir, and returns.
+func RunMonitor(dir string, in io.Reader, out io.Writer) error {
+	all, err := mountedHierarchies()
+	if err != nil {
+		return err
+	}
+	// The caller may have passed inherited descriptors. The machine must not have them.
+	if err := unix.CloseRange(lockFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("set close-on-exec: %w", err)
+	}
+	m := &monitor{dir: dir, hierarchies: all, lock: os.NewFile(lockFD, lockFile)}
+	requests, replies := make(chan request), json.NewEncoder(out)
+	go func() {
+		defer close(requests)
+		for d := json.NewDecoder(in); ; {
+			var r request
+			if d.Decode(&r) != nil {
+				m.killInit()
+				return
+			}
+			requests <- r
+		}
+	}()
+	for r := range requests {
+		// If the caller has ended, Encode fails and Decode returns the end of in next.
+		_ = replies.Encode(m.do(r))
+	}
+	return errors.Join(m.stop(), os.RemoveAll(dir))
+}
+
+type monitor struct {
+	dir         string
+	hierarchies []hierarchy
+	lock        *os.File
+	init        *exec.Cmd // nil if the machine is not booted
+	conn        conn      // to init
+
+	mu          sync.Mutex
+	process     *os.Process // init
+	callerEnded bool        // the caller has ended
+}
+
+// killInit kills init immediately, because the current request may wait for it forever.
+func (m *monitor) killInit() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.callerEnded = true
+	if m.process != nil {
+		_ = m.process.Kill()
+	}
+}
+
+func (m *monitor) do(r request) reply {
+	if r.Do == boot {
+		if err := errors.Join(m.stop(), m.up()); err != nil {
+			return replyFor(err)
+		}
+		return reply{PID: m.init.Process.Pid}
+	}
+	if m.init == nil {
+		return replyFor(errors.New("the machine is not booted"))
+	}
+	got, err := m.conn.call(r)
+	if err != nil {
+		return replyFor(err)
+	}
+	return got
+}
+
+// up boots the machine, and returns when init has set it up.
+func (m *monitor) up() error {
+	spec, err := os.ReadFile(filepath.Join(m.dir, "spec.json"))
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(filepath.Join(m.dir, LogDir, "init.log"),
+		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command("/proc/self/exe", "init", m.dir)
+	cmd.Stderr, cmd.Dir, cmd.Env, cmd.ExtraFiles = log, "/", []string{}, []*os.File{m.lock}
+	// In its own session, init does not receive signals from the caller's terminal.
+	cmd.SysProcAttr = &unix.SysProcAttr{
+		Setsid: true,
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
+			unix.CLONE_NEWUTS |
+			unix.CLONE_NEWCGROUP,
+	}
+	to, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	from, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	// The root of a new cgroup namespace is the cgroup of the process that creates it.
+	if err := within(m.hierarchies, filepath.Base(m.dir), func() error {
+		return m.start(cmd)
+	}); err != nil {
+		return fmt.Errorf("start init: %w", err)
+	}
+	m.conn = newConn(to, from)
+	if err := m.conn.to.Encode(bootMessage{
+		Dir: m.dir, Spec: spec, Hierarchies: m.hierarchies,
+	}); err != nil {
+		return fmt.Errorf("send the description to init: %w", err)
+	}
+	if _, err := m.conn.call(request{Do: boot}); err != nil {
+		return fmt.Errorf("boot: %w", err)
+	}
+	return nil
+}
+
+func (m *monitor) start(cmd *exec.Cmd) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.callerEnded {
+		return errors.New("the caller has ended")
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	m.init, m.process = cmd, cmd.Process
+	return nil
+}
+
+// stop kills all processes of the machine, and returns when they and their cgroups no longer exist.
+func (m *monitor) stop() error {
+	if m.init != nil {
+		// Init may have ended already, and the status of a killed process is irrelevant.
+		_, _ = m.init.Process.Kill(), m.init.Wait()
+		m.init = nil
+	}
+	return removeCgroups(m.hierarchies, filepath.Base(m.dir))
+}
