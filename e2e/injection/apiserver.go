@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// An apiServer is a stand-in for an API server: objects can be created, read and listed, and never
-// change. It has no schema, users or versions. The zero value is empty. It is safe for concurrent
+// An apiServer is a fake API server. It supports create, get and list, without schema,
+// authentication or resource versions. The zero value has no objects. It is safe for concurrent
 // use.
 type apiServer struct {
 	mu      sync.Mutex
@@ -21,12 +21,12 @@ type apiServer struct {
 
 // A key identifies an object, or a collection if the name is empty.
 type key struct {
-	resource  string // with its version, as "api/v1/pods"
+	resource  string // with group and version, such as "api/v1/pods"
 	namespace string
 	name      string
 }
 
-// keyOf parses the path of a request. It returns false if the path is not that of an object or a
+// keyOf parses the path of a request. It returns false unless the path identifies an object or a
 // collection.
 func keyOf(request string) (key, bool) {
 	words := strings.Split(strings.Trim(request, "/"), "/")
@@ -65,7 +65,7 @@ func (s *apiServer) get(k key) json.RawMessage {
 	return s.objects[k]
 }
 
-// list returns the objects of a collection: of all namespaces if the key has none.
+// list returns the objects of a collection, from all namespaces if the key has none.
 func (s *apiServer) list(k key) []json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,28 +86,28 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k, isObject := keyOf(r.URL.Path)
 	switch {
 	case r.URL.Path == "/version":
-		answer(w, http.StatusOK, map[string]any{
+		respond(w, http.StatusOK, map[string]any{
 			"major": "1", "minor": "36", "gitVersion": kubernetesVersion,
 		})
 	case !isObject:
-		answer(w, http.StatusOK, map[string]any{
+		respond(w, http.StatusOK, map[string]any{
 			"kind": "APIGroupList", "apiVersion": "v1", "groups": []any{}, "resources": []any{},
 		})
 	case r.Method == http.MethodPost || r.Method == http.MethodPut:
 		s.store(w, r, k)
 	case r.Method != http.MethodGet:
-		refuse(w, http.StatusNotFound, "NotFound")
+		reject(w, http.StatusNotFound, "NotFound")
 	case k.name != "":
 		if object := s.get(k); object != nil {
-			answer(w, http.StatusOK, object)
+			respond(w, http.StatusOK, object)
 		} else {
-			refuse(w, http.StatusNotFound, "NotFound")
+			reject(w, http.StatusNotFound, "NotFound")
 		}
 	case r.URL.Query().Get("watch") != "":
 		watch(w, r)
 	default:
 		k.name = strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
-		answer(w, http.StatusOK, listOf(r, s.list(k)))
+		respond(w, http.StatusOK, listOf(r, s.list(k)))
 	}
 }
 
@@ -120,19 +120,19 @@ func (s *apiServer) store(w http.ResponseWriter, r *http.Request, k key) {
 		err = json.Unmarshal(object, &named)
 	}
 	if err != nil {
-		refuse(w, http.StatusUnsupportedMediaType, "UnsupportedMediaType")
+		reject(w, http.StatusUnsupportedMediaType, "UnsupportedMediaType")
 		return
 	}
 	k.name = named.Metadata.Name
 	s.put(k, object)
-	answer(w, http.StatusCreated, object)
+	respond(w, http.StatusCreated, object)
 }
 
 // watch sends no event until the client disconnects. It rejects a client that requests the initial
 // list as watch events, so that the client uses a list request.
 func watch(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("sendInitialEvents") != "" {
-		refuse(w, http.StatusUnprocessableEntity, "Invalid")
+		reject(w, http.StatusUnprocessableEntity, "Invalid")
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -141,8 +141,8 @@ func watch(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// listOf returns a list without a kind. Clients decode it as the kind that they requested, except
-// those that request metadata, which get one with a kind.
+// listOf returns a list. Clients decode it as the kind that they requested, so that only a list of
+// metadata needs a kind.
 func listOf(r *http.Request, items []json.RawMessage) map[string]any {
 	list := map[string]any{"metadata": map[string]string{"resourceVersion": "1"}, "items": items}
 	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") {
@@ -151,14 +151,14 @@ func listOf(r *http.Request, items []json.RawMessage) map[string]any {
 	return list
 }
 
-func refuse(w http.ResponseWriter, code int, reason string) {
-	answer(w, code, map[string]any{
+func reject(w http.ResponseWriter, code int, reason string) {
+	respond(w, code, map[string]any{
 		"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
-		"message": fmt.Sprintf("the double of an API server: %s", reason),
+		"message": fmt.Sprintf("fake API server: %s", reason),
 	})
 }
 
-func answer(w http.ResponseWriter, code int, body any) {
+func respond(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(body)

@@ -19,16 +19,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// compare compares the plugin's rules for its pod with those of istio-init in the other one. No
-// packet may be treated differently except by the named differences, and each named difference must
-// occur.
-func compare(t *testing.T, tools injection.Tools, s subject, pod, initialised *corev1.Pod) {
+// compare compares the plugin's rules for pod with istio-init's rules for initialised. The only
+// differences allowed are s.others, and each of them must occur.
+func compare(t *testing.T, tools injection.Tools, s podCase, pod, initialised *corev1.Pod) {
 	t.Helper()
 	ours := parameters(t, s, pod)
 	theirs := runInit(t, tools, s, initialised)
 	others := s.others
 	if others == nil {
-		others = usual
+		others = usualDifferences
 	}
 	r := decideWithout(ours, theirs, others)
 	if r.Verdict(false) != diff.Equivalent {
@@ -41,14 +40,14 @@ func compare(t *testing.T, tools injection.Tools, s subject, pod, initialised *c
 	for i, o := range others {
 		if r := decideWithout(ours, theirs,
 			slices.Delete(slices.Clone(others), i, i+1)); r.Verdict(false) != diff.Different {
-			t.Errorf("there is no such difference: %s", o.name)
+			t.Errorf("difference does not occur: %s", o.name)
 		}
 	}
 }
 
-// parameters returns the parameters that the plugin derives from its pod. The command must derive
-// the same.
-func parameters(t *testing.T, s subject, injected *corev1.Pod) rules.Redirect {
+// parameters returns the parameters that the plugin derives from the pod, and checks that rules
+// explain derives the same.
+func parameters(t *testing.T, s podCase, injected *corev1.Pod) rules.Redirect {
 	t.Helper()
 	pod := readAsPlugin(t, injected)
 	if d := decisionOn(pod); d.Outcome != decide.Redirect {
@@ -65,23 +64,23 @@ func parameters(t *testing.T, s subject, injected *corev1.Pod) rules.Redirect {
 	}
 	if want := rules.Singles(cmp.Or(s.user, rules.DefaultProxyID)); !slices.Equal(ours.ProxyUIDs,
 		want) {
-		t.Errorf("the proxy's user is %v, want %v", ours.ProxyUIDs, want)
+		t.Errorf("UID of the proxy %v, want %v", ours.ProxyUIDs, want)
 	}
 	cmd := exec.Command(filepath.Join(bin, "rules"), "explain", "--pod", "-")
 	cmd.Stdin = strings.NewReader(text(t, injected))
 	out, err := cmd.CombinedOutput()
-	if said := string(out); err != nil || !strings.Contains(said, "redirect (mesh-pod)") ||
-		!strings.Contains(said, rules.MustCompile(ours).String()) {
-		t.Errorf("rules explain --pod: %v: %s\nwant the ruleset\n%s", err, said,
+	if output := string(out); err != nil || !strings.Contains(output, "redirect (mesh-pod)") ||
+		!strings.Contains(output, rules.MustCompile(ours).String()) {
+		t.Errorf("rules explain --pod: %v: %s\nwant the ruleset\n%s", err, output,
 			rules.MustCompile(ours))
 	}
 	return ours
 }
 
-// decideWithout compares our rules, with some differences undone, with their rules.
-func decideWithout(ours rules.Redirect, theirs rules.Ruleset, undone []difference) diff.Result {
-	for _, d := range undone {
-		d.undo(&ours)
+// decideWithout compares the rulesets after removing some known differences from ours.
+func decideWithout(ours rules.Redirect, theirs rules.Ruleset, removed []difference) diff.Result {
+	for _, d := range removed {
+		d.remove(&ours)
 	}
 	return diff.Decide(diff.Side{
 		Ruleset: rules.MustCompile(ours), RoutingKnown: true, Redirect: &ours,
@@ -89,8 +88,8 @@ func decideWithout(ours rules.Redirect, theirs rules.Ruleset, undone []differenc
 		diff.Side{Ruleset: theirs, RoutingKnown: true}, diff.Options{})
 }
 
-// runInit runs the pod's istio-init in a pod's network namespace and returns the resulting rules.
-func runInit(t *testing.T, tools injection.Tools, s subject, pod *corev1.Pod) rules.Ruleset {
+// runInit runs the pod's istio-init in a new network namespace, and returns the resulting rules.
+func runInit(t *testing.T, tools injection.Tools, s podCase, pod *corev1.Pod) rules.Ruleset {
 	t.Helper()
 	i := slices.IndexFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
 		return c.Name == "istio-init"
@@ -126,7 +125,7 @@ func runInit(t *testing.T, tools injection.Tools, s subject, pod *corev1.Pod) ru
 	return live.Ruleset
 }
 
-// deviationsOf returns the deviations that a comparison names.
+// deviationsOf returns the ids of the deviations in a comparison.
 func deviationsOf(r diff.Result) []rules.DeviationID {
 	var ids []rules.DeviationID
 	for _, c := range r.Classes {
@@ -136,7 +135,7 @@ func deviationsOf(r diff.Result) []rules.DeviationID {
 	return slices.Compact(ids)
 }
 
-// describe formats a comparison for people.
+// describe formats a comparison.
 func describe(r diff.Result) string {
 	var b strings.Builder
 	for _, c := range r.Classes {
@@ -144,7 +143,7 @@ func describe(r diff.Result) string {
 			c.Deviations, c.Packets, c.Witness, c.Outcome.Left.Outcome, c.Outcome.Right.Outcome)
 	}
 	for _, u := range r.Undecided {
-		fmt.Fprintf(&b, "cannot decide: %q in %s, met by %s\n", u.Text, u.Step, u.Witness)
+		fmt.Fprintf(&b, "undecided: %q in %s, reached by %s\n", u.Text, u.Step, u.Witness)
 	}
 	for _, d := range r.Routing {
 		fmt.Fprintf(&b, "routing: %s\n", d)

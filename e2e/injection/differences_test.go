@@ -7,14 +7,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A difference is a deviation of the plugin from istio-init that istio-cni has too.
+// A difference is a deviation of both the plugin and istio-cni from istio-init.
 type difference struct {
 	name string
-	// undo changes the plugin's parameters to what istio-init would use, and nothing else.
-	undo func(r *rules.Redirect)
+	// remove changes the plugin's parameters to istio-init's, for this difference only.
+	remove func(r *rules.Redirect)
 }
 
-// The agent's status port, and the pod's DNS server.
+// Status port of the proxy's agent, and DNS server of the pod.
 const agentStatusPort = 15020
 
 var (
@@ -24,7 +24,7 @@ var (
 
 var (
 	statusPortUncaptured = difference{
-		"without an annotation on outbound ports, connections to the status port of any pod are not captured",
+		"without an annotation about outbound ports, connections to the status port of any pod are not captured",
 		func(r *rules.Redirect) {
 			if slices.Equal(r.OutboundExcludePorts, rules.Singles[uint16](agentStatusPort)) {
 				r.OutboundExcludePorts = nil
@@ -32,7 +32,7 @@ var (
 		},
 	}
 	usualStatusPortExcluded = difference{
-		"the usual status port is never captured, also where the pod has another one",
+		"the default status port is not captured, even if the pod has another one",
 		func(r *rules.Redirect) {
 			r.InboundExcludePorts = slices.DeleteFunc(slices.Clone(r.InboundExcludePorts), func(p rules.PortRange) bool {
 				return p == rules.Single[uint16](agentStatusPort)
@@ -45,18 +45,18 @@ var (
 		},
 	}
 	allDNSCaptured = difference{
-		"the queries to all servers are captured, since the pod's own are not known when its rules are made",
+		"DNS queries to all servers are captured, because the pod's DNS servers are unknown to the plugin",
 		func(r *rules.Redirect) { r.DNS.All, r.DNS.Servers = false, []netip.Addr{podServer} },
 	}
 	groupOfTheProxy = difference{
-		"the proxy's group is what its container says; istio-init is told only the user, and takes it for the group too",
+		"the GID of the proxy is its container's; istio-init only gets the UID and uses it as GID",
 		func(r *rules.Redirect) { r.ProxyGIDs = r.ProxyUIDs },
 	}
 )
 
-// usual contains the differences in a pod without annotations about them; none is for pods with
-// them.
+// usualDifferences occur in pods without an annotation about outbound ports. noDifferences is for
+// pods with one.
 var (
-	usual = []difference{statusPortUncaptured}
-	none  = []difference{}
+	usualDifferences = []difference{statusPortUncaptured}
+	noDifferences    = []difference{}
 )

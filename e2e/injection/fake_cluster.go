@@ -18,7 +18,7 @@ import (
 const apiAddress = "127.0.0.1:6443"
 
 // createObjects creates the objects that istiod reads.
-func (i *Istiod) createObjects(p plane, namespaces []corev1.Namespace) error {
+func (i *Istiod) createObjects(p controlPlane, namespaces []corev1.Namespace) error {
 	for name, config := range p.configs {
 		i.api.put(key{"api/v1/configmaps", SystemNamespace, name}, config)
 	}
@@ -36,7 +36,7 @@ func (i *Istiod) createObjects(p plane, namespaces []corev1.Namespace) error {
 	return errors.Join(errs...)
 }
 
-// listen creates the namespace and listens in it.
+// listen creates istiod's network namespace, and starts the fake API server in it.
 func (i *Istiod) listen() error {
 	var err error
 	if i.ns, err = netns.New(); err != nil {
@@ -55,17 +55,17 @@ func (i *Istiod) listen() error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("the double of an API server: %w", err)
+		return fmt.Errorf("fake API server: %w", err)
 	}
 	i.server = &http.Server{Handler: i.api}
 	go func() { _ = i.server.Serve(l) }()
 	return nil
 }
 
-// kubeconfig connects to the API server.
+// kubeconfig is istiod's kubeconfig for the fake API server.
 const kubeconfig = `apiVersion: v1
 kind: Config
-clusters: [{name: double, cluster: {server: "http://` + apiAddress + `"}}]
-contexts: [{name: double, context: {cluster: double, user: ""}}]
-current-context: double
+clusters: [{name: fake, cluster: {server: "http://` + apiAddress + `"}}]
+contexts: [{name: fake, context: {cluster: fake, user: ""}}]
+current-context: fake
 `

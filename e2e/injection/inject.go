@@ -17,8 +17,8 @@ import (
 )
 
 // Inject sends the pod to istiod's webhook, as an API server does when a pod is created, and
-// returns the pod that would be created: an equal one if nothing is injected. The error contains
-// istiod's reason for rejecting the pod.
+// returns the resulting pod, which is equal to pod if istiod injects nothing. If istiod rejects the
+// pod, the error contains its reason.
 func (i *Istiod) Inject(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	p := *pod
 	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
@@ -38,7 +38,7 @@ func (i *Istiod) Inject(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, erro
 			Object:    runtime.RawExtension{Raw: original},
 		},
 	}
-	if err := i.ask(ctx, &review); err != nil {
+	if err := i.callWebhook(ctx, &review); err != nil {
 		return nil, fmt.Errorf("inject pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	injected := original
@@ -55,8 +55,8 @@ func (i *Istiod) Inject(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, erro
 	return &result, json.Unmarshal(injected, &result)
 }
 
-// ask sends a review to the webhook, and stores the response in it.
-func (i *Istiod) ask(ctx context.Context, review *admissionv1.AdmissionReview) error {
+// callWebhook sends a review to the webhook, and stores the response in it.
+func (i *Istiod) callWebhook(ctx context.Context, review *admissionv1.AdmissionReview) error {
 	body, err := json.Marshal(review)
 	if err != nil {
 		return err
@@ -73,16 +73,16 @@ func (i *Istiod) ask(ctx context.Context, review *admissionv1.AdmissionReview) e
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the webhook answers %s", response.Status)
+		return fmt.Errorf("webhook: status %s", response.Status)
 	}
 	if err := json.NewDecoder(response.Body).Decode(review); err != nil {
-		return fmt.Errorf("the webhook's answer: %w", err)
+		return fmt.Errorf("webhook: invalid response: %w", err)
 	}
 	switch {
 	case review.Response == nil:
-		return errors.New("the webhook's answer has no response")
+		return errors.New("webhook: no response in the review")
 	case !review.Response.Allowed:
-		return fmt.Errorf("istiod refuses it: %s", review.Response.Result.Message)
+		return fmt.Errorf("rejected by istiod: %s", review.Response.Result.Message)
 	}
 	return nil
 }

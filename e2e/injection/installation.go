@@ -16,19 +16,19 @@ import (
 // SystemNamespace is the namespace of Istio's control plane.
 const SystemNamespace = "istio-system"
 
-// kubernetesVersion is the version of the cluster.
+// kubernetesVersion is the version of the fake cluster.
 const kubernetesVersion = "v1.36.3"
 
-// Tools are the programs and files that "make e2e-istio" prepares.
+// Tools contains the paths of the programs and files that "make e2e-istio" builds.
 type Tools struct {
-	// Discovery is the path of pilot-discovery, Agent that of pilot-agent.
+	// Discovery and Agent are the paths of pilot-discovery and pilot-agent.
 	Discovery, Agent string
-	// Helm is the path of Helm's command, Charts the folder of Istio's charts.
+	// Helm is the path of the command helm. Charts is the directory of Istio's charts.
 	Helm, Charts string
 }
 
-// ToolsOf returns the tools in the folder bin of the checkout. The error names missing ones.
-func ToolsOf(bin string) (Tools, error) {
+// FindTools returns the tools in the directory bin of the checkout. The error names a missing tool.
+func FindTools(bin string) (Tools, error) {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return Tools{}, err
@@ -40,13 +40,13 @@ func ToolsOf(bin string) (Tools, error) {
 	}
 	for _, file := range []string{t.Discovery, t.Agent, t.Helm, t.Charts} {
 		if _, err := os.Stat(file); err != nil {
-			return Tools{}, fmt.Errorf("%w: \"make e2e-istio\" makes it", err)
+			return Tools{}, fmt.Errorf("%w: run \"make e2e-istio\"", err)
 		}
 	}
 	return t, nil
 }
 
-// Chart returns the folder of istiod's chart.
+// Chart returns the directory of istiod's chart.
 func (t Tools) Chart() string { return filepath.Join(t.Charts, "istio-control", "istio-discovery") }
 
 // An Installation is the configuration of Istio's control plane, as installed with Helm. The zero
@@ -107,15 +107,15 @@ func (t Tools) render(in Installation) ([]json.RawMessage, error) {
 	return objects, nil
 }
 
-// A plane contains the parts of the rendered chart that istiod reads.
-type plane struct {
+// A controlPlane contains the parts of the rendered chart that istiod uses.
+type controlPlane struct {
 	configs   map[string]json.RawMessage // ConfigMaps by name
 	discovery corev1.Container
 }
 
-// planeOf returns the parts from the objects.
-func planeOf(objects []json.RawMessage) (plane, error) {
-	p := plane{configs: map[string]json.RawMessage{}}
+// newControlPlane returns the control plane in the chart's objects.
+func newControlPlane(objects []json.RawMessage) (controlPlane, error) {
+	p := controlPlane{configs: map[string]json.RawMessage{}}
 	for _, object := range objects {
 		var named struct {
 			Kind     string
@@ -136,7 +136,7 @@ func planeOf(objects []json.RawMessage) (plane, error) {
 		}
 	}
 	if p.discovery.Name == "" {
-		return p, fmt.Errorf("the chart makes no deployment, of %d objects", len(objects))
+		return p, fmt.Errorf("no Deployment among the chart's %d objects", len(objects))
 	}
 	return p, nil
 }

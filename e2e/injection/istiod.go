@@ -26,29 +26,29 @@ const (
 	webhookURL = "https://127.0.0.1:15017/inject"
 )
 
-// startTime bounds the time until istiod is ready, usually a second or two.
-const startTime = time.Minute
+// startTimeout is the time limit for istiod's start, which usually takes one or two seconds.
+const startTimeout = time.Minute
 
 // Istiod is a running istiod. Its methods are safe for concurrent use.
 type Istiod struct {
-	dir    string // has kubeconfig and log
+	dir    string // contains kubeconfig and log
 	log    string
 	ns     *netns.NS
 	api    *apiServer
 	server *http.Server
 	cmd    *exec.Cmd
-	ended  chan struct{} // closed when the process has ended
+	exited chan struct{} // closed when the process has ended
 	client *http.Client
 	host   string // the host name in the webhook's certificate
 }
 
 // Start runs istiod with the chart's configuration in its own network namespace, and returns when
-// it is ready to inject. It knows the given namespaces, and one node. It needs root. The caller
-// closes it.
+// it is ready to inject. Its API server has the given namespaces and one node. Start requires root.
+// The caller must call Close.
 func Start(
 	ctx context.Context, tools Tools, in Installation, namespaces ...corev1.Namespace,
 ) (*Istiod, error) {
-	i := &Istiod{api: &apiServer{}, ended: make(chan struct{}), host: "istiod" + in.suffix() + "." +
+	i := &Istiod{api: &apiServer{}, exited: make(chan struct{}), host: "istiod" + in.suffix() + "." +
 		SystemNamespace + ".svc"}
 	err := i.start(ctx, tools, in, namespaces)
 	if err != nil {
@@ -64,7 +64,7 @@ func (i *Istiod) start(
 	if err != nil {
 		return err
 	}
-	p, err := planeOf(objects)
+	p, err := newControlPlane(objects)
 	if err != nil {
 		return err
 	}
@@ -121,14 +121,14 @@ func (i *Istiod) run(program string, container corev1.Container) error {
 			}
 			return i.cmd.Wait()
 		})
-		close(i.ended)
+		close(i.exited)
 	}()
 	return <-started
 }
 
 // awaitReady returns when istiod reports that it is ready.
 func (i *Istiod) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	i.client = &http.Client{Transport: &http.Transport{DialContext: i.dial}}
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -145,8 +145,8 @@ func (i *Istiod) awaitReady(ctx context.Context) error {
 			}
 		}
 		select {
-		case <-i.ended:
-			return fmt.Errorf("istiod ended (%s):\n%s", i.cmd.ProcessState, i.logTail())
+		case <-i.exited:
+			return fmt.Errorf("istiod exited (%s):\n%s", i.cmd.ProcessState, i.logTail())
 		case <-ctx.Done():
 			return fmt.Errorf("istiod is not ready: %w:\n%s", ctx.Err(), i.logTail())
 		case <-tick.C:
@@ -162,17 +162,17 @@ func (i *Istiod) dial(_ context.Context, network, address string) (conn net.Conn
 	return conn, err
 }
 
-// trust adds istiod's self-signed authority to the client's trusted ones, as the webhook's
-// configuration does in a cluster.
+// trust makes the client trust istiod's self-signed CA, as the webhook configuration does in a
+// cluster.
 func (i *Istiod) trust() error {
 	var secret corev1.Secret
 	if err := json.Unmarshal(i.api.get(key{"api/v1/secrets", SystemNamespace, "istio-ca-secret"}),
 		&secret); err != nil {
-		return fmt.Errorf("the authority that istiod has made: %w", err)
+		return fmt.Errorf("CA certificate of istiod: %w", err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(secret.Data["ca-cert.pem"]) {
-		return errors.New("the authority that istiod has made: no certificate")
+		return errors.New("CA certificate of istiod: invalid PEM")
 	}
 	transport := i.client.Transport.(*http.Transport)
 	transport.TLSClientConfig = &tls.Config{RootCAs: roots, ServerName: i.host}
@@ -193,7 +193,7 @@ func (i *Istiod) Close() error {
 	var errs []error
 	if i.cmd != nil && i.cmd.Process != nil {
 		errs = append(errs, ignoreDone(i.cmd.Process.Kill()))
-		<-i.ended
+		<-i.exited
 	}
 	if i.server != nil {
 		errs = append(errs, i.server.Close())

@@ -18,26 +18,25 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
 )
 
-// bin is the folder in which the Makefile builds programs.
+// bin is the directory of the Makefile's programs.
 const bin = "../../bin"
 
-// TestInjectedPods compares the plugin's decision and rules for pods that istiod injects for a CNI
-// plugin, with the rules of the real istio-init in the same pods that istiod injects for
-// istio-init.
+// TestInjectedPods injects each pod for a CNI plugin and for istio-init, and compares the plugin's
+// decision and rules with istio-init's.
 func TestInjectedPods(t *testing.T) {
 	netnstest.RequireRoot(t)
-	tools, err := injection.ToolsOf(bin)
+	tools, err := injection.FindTools(bin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range controls {
+	for _, c := range controlPlanes {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.CNI = true
 			forPlugin := start(t, tools, c)
 			c.CNI = false
 			forInit := start(t, tools, c)
-			for _, s := range c.subjects {
+			for _, s := range c.pods {
 				t.Run(s.name, func(t *testing.T) {
 					t.Parallel()
 					pod := inject(t, forPlugin, s)
@@ -55,7 +54,7 @@ func TestInjectedPods(t *testing.T) {
 	}
 }
 
-func start(t *testing.T, tools injection.Tools, c control) *injection.Istiod {
+func start(t *testing.T, tools injection.Tools, c controlPlane) *injection.Istiod {
 	t.Helper()
 	i, err := injection.Start(t.Context(), tools, c.Installation, c.namespace)
 	if err != nil {
@@ -69,8 +68,8 @@ func start(t *testing.T, tools injection.Tools, c control) *injection.Istiod {
 	return i
 }
 
-// inject returns the injected pod with the addresses that its status would have.
-func inject(t *testing.T, i *injection.Istiod, s subject) *corev1.Pod {
+// inject returns the injected pod, with addresses in its status.
+func inject(t *testing.T, i *injection.Istiod, s podCase) *corev1.Pod {
 	t.Helper()
 	pod, err := i.Inject(t.Context(), s.manifest())
 	if err != nil {
@@ -83,18 +82,17 @@ func inject(t *testing.T, i *injection.Istiod, s subject) *corev1.Pod {
 	return pod
 }
 
-// mustBeInjected checks that control plane and pod have the properties of the test, because
-// otherwise the test would test the default.
-func mustBeInjected(t *testing.T, c control, s subject, pod *corev1.Pod) {
+// mustBeInjected checks that the settings of control plane and pod have taken effect.
+func mustBeInjected(t *testing.T, c controlPlane, s podCase, pod *corev1.Pod) {
 	t.Helper()
 	if revision := cmp.Or(c.Revision, "default"); pod.Annotations["istio.io/rev"] != revision {
 		t.Errorf("revision %q, want %s", pod.Annotations["istio.io/rev"], revision)
 	}
-	beside := slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+	asContainer := slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
 		return c.Name == "istio-proxy"
 	})
-	if native := s.annotations[nativeAnnotation] != "false"; native == beside {
-		t.Errorf("native sidecar %t, container among others %t", native, beside)
+	if native := s.annotations[nativeAnnotation] != "false"; native == asContainer {
+		t.Errorf("native sidecar wanted %t, regular container %t", native, asContainer)
 	}
 }
 
@@ -115,7 +113,7 @@ func readAsPlugin(t *testing.T, pod *corev1.Pod) *decide.Pod {
 	return read
 }
 
-// text formats a pod like kubectl.
+// text formats a pod as YAML.
 func text(t *testing.T, pod *corev1.Pod) string {
 	t.Helper()
 	p := *pod

@@ -22,26 +22,25 @@ const (
 	rerouteInterfaces   = "istio.io/reroute-virtual-interfaces"
 )
 
-// A subject is a pod that is injected.
-type subject struct {
+// A podCase is a pod to inject, with the expected result.
+type podCase struct {
 	name        string
 	annotations map[string]string
 	labels      map[string]string
 	change      func(p *corev1.Pod)
 	pod         istio.Pod // the pod's addresses
-	// skipped is the reason for which the plugin does not redirect it, empty if it does.
+	// skipped is the plugin's reason for not redirecting the pod, empty if it redirects it.
 	skipped decide.Reason
-	// user is the user of the proxy; 0 means 1337.
+	// user is the UID of the proxy; 0 means 1337.
 	user uint32
-	// deviations contains the deviations that occur for some packet when our rules are compared
-	// with those of istio-init. others contains the differences that istio-cni has too; nil means
-	// usual.
+	// deviations lists the deviations from istio-init's rules. others lists the differences that
+	// istio-cni has too; nil means usualDifferences.
 	deviations []rules.DeviationID
 	others     []difference
 }
 
-// manifest returns the pod as a user writes it.
-func (s subject) manifest() *corev1.Pod {
+// manifest returns the pod before injection.
+func (s podCase) manifest() *corev1.Pod {
 	p := mesh.Pod(injectedNamespace, "web")
 	maps.Copy(p.Annotations, s.annotations)
 	maps.Copy(p.Labels, s.labels)
@@ -64,17 +63,17 @@ func proxyConfig(pairs string) map[string]string {
 	return annotated(configAnnotation, "proxyMetadata: {"+pairs+"}")
 }
 
-// ordinary contains pods for any installation.
-var ordinary = []subject{
+// ordinary contains pods that need no special installation.
+var ordinary = []podCase{
 	{name: "a native sidecar"},
-	{name: "a container among others", annotations: annotated(nativeAnnotation, "false")},
+	{name: "regular container", annotations: annotated(nativeAnnotation, "false")},
 	{name: "TPROXY", annotations: annotated(mesh.ModeAnnotation, "TPROXY"), deviations: tproxy},
 	{
-		name: "TPROXY with a container among others", deviations: tproxy,
+		name: "TPROXY with regular container", deviations: tproxy,
 		annotations: annotated(mesh.ModeAnnotation, "TPROXY", nativeAnnotation, "false"),
 	},
-	{name: "IPv6 alone", pod: istio.IPv6Pod},
-	{name: "addresses of both families, of which the first counts", pod: istio.DualPod},
+	{name: "IPv6 only", pod: istio.IPv6Pod},
+	{name: "addresses of both families without dual stack", pod: istio.DualPod},
 	{name: "dual stack", pod: istio.DualPod, annotations: proxyConfig(`ISTIO_DUAL_STACK: "true"`)},
 	{
 		name: "dual stack with TPROXY", pod: istio.DualPod, deviations: tproxy,
@@ -115,11 +114,11 @@ var ordinary = []subject{
 	{name: "no inbound ports", annotations: annotated(mesh.IncludeInboundPorts, "")},
 	{
 		name:        "excluded outbound ports",
-		annotations: annotated(mesh.ExcludeOutboundPorts, "5432,6379"), others: none,
+		annotations: annotated(mesh.ExcludeOutboundPorts, "5432,6379"), others: noDifferences,
 	},
 	{
-		name:        "no excluded outbound ports, said so",
-		annotations: annotated(mesh.ExcludeOutboundPorts, ""), others: none,
+		name:        "empty list of excluded outbound ports",
+		annotations: annotated(mesh.ExcludeOutboundPorts, ""), others: noDifferences,
 	},
 	{
 		name: "included outbound ports and prefixes",
@@ -148,7 +147,7 @@ var ordinary = []subject{
 		deviations:  []rules.DeviationID{rules.RerouteTProxy, rules.TunnelPortTProxy},
 	},
 	{
-		name: "a proxy as whom the user says", user: 4001,
+		name: "proxy with another user", user: 4001,
 		others: []difference{statusPortUncaptured, groupOfTheProxy},
 		change: func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
@@ -164,7 +163,7 @@ var ordinary = []subject{
 		skipped: decide.InterceptionNone,
 	},
 	{
-		name: "no interception with a container among others", skipped: decide.InterceptionNone,
+		name: "no interception with regular container", skipped: decide.InterceptionNone,
 		annotations: annotated(mesh.ModeAnnotation, "NONE", nativeAnnotation, "false"),
 	},
 	{
@@ -176,12 +175,12 @@ var ordinary = []subject{
 		skipped: decide.ProxyDisabled,
 	},
 	{
-		name: "the label that opts out", labels: annotated(mesh.InjectKey, "false"),
+		name: "label that disables injection", labels: annotated(mesh.InjectKey, "false"),
 		skipped: decide.NoProxyContainer,
 	},
 }
 
-// tproxy contains the deviations of each pod that captures all inbound ports in TPROXY mode.
+// tproxy lists the deviations of a pod that captures all inbound ports in TPROXY mode.
 var tproxy = []rules.DeviationID{rules.TunnelPortTProxy}
 
 // injectedNamespace is the namespace of the pods.

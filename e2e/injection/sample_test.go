@@ -11,42 +11,41 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestSampleInjection compares the injection of package mesh, which works without istiod, with
-// istiod's.
+// TestSampleInjection compares package mesh's injection, which needs no istiod, with istiod's.
 func TestSampleInjection(t *testing.T) {
 	netnstest.RequireRoot(t)
-	tools, err := injection.ToolsOf(bin)
+	tools, err := injection.FindTools(bin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	istiod := start(t, tools, control{
+	istiod := start(t, tools, controlPlane{
 		namespace: plainNamespace, Installation: injection.Installation{CNI: true},
 	})
 	dns := map[string]string{"ISTIO_META_DNS_CAPTURE": "true"}
 	for _, test := range []struct {
 		name   string
 		sample mesh.Sidecar
-		real   subject
+		real   podCase
 	}{
-		{"a native sidecar", mesh.Sidecar{Native: true}, subject{}},
+		{"a native sidecar", mesh.Sidecar{Native: true}, podCase{}},
 		{
-			"a container among others",
+			"regular container",
 			mesh.Sidecar{},
-			subject{annotations: annotated(nativeAnnotation, "false")},
+			podCase{annotations: annotated(nativeAnnotation, "false")},
 		},
 		{
 			"TPROXY",
 			mesh.Sidecar{Native: true, TProxy: true},
-			subject{annotations: annotated(mesh.ModeAnnotation, "TPROXY")},
+			podCase{annotations: annotated(mesh.ModeAnnotation, "TPROXY")},
 		},
 		{
 			"an environment",
 			mesh.Sidecar{Native: true, Env: dns},
-			subject{annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true"`)},
+			podCase{annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true"`)},
 		},
 		{"annotations", mesh.Sidecar{
 			Native: true,
-		}, subject{annotations: annotated(mesh.ExcludeInboundPorts, "9090",
+		}, podCase{annotations: annotated(mesh.ExcludeInboundPorts, "9090",
 			mesh.ExcludeOutboundPorts, "5432", mesh.IncludeRanges, "10.0.0.0/8", mesh.ExcludeRanges,
 			"10.1.0.0/16",
 			mesh.IncludeInboundPorts, "8080")}},
@@ -59,7 +58,7 @@ func TestSampleInjection(t *testing.T) {
 			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool {
 				return a == b
 			})); diff != "" {
-				t.Errorf("parameters by istiod and by the sample:\n%s", diff)
+				t.Errorf("parameters after injection by istiod (-) and by package mesh (+):\n%s", diff)
 			}
 		})
 	}

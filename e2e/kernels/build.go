@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
-// binaries contains the programs to compile for each architecture, by their path in a machine: the
-// module's folder, and go's arguments.
+// binaries maps the path of a program in a machine to the module and the go arguments that compile
+// it.
 var binaries = map[string]struct {
 	module string
 	args   []string
@@ -29,8 +29,7 @@ var binaries = map[string]struct {
 	testPath("compat"):    {".", []string{"test", "./compat", "-c"}},
 }
 
-// build compiles the programs, statically linked, into the folder, at the same paths as in a
-// machine.
+// build compiles static programs into dir, at the same paths as in a machine.
 func build(ctx context.Context, root, arch, dir string) error {
 	for target, b := range binaries {
 		output, err := filepath.Abs(filepath.Join(dir, target))
@@ -50,17 +49,17 @@ func build(ctx context.Context, root, arch, dir string) error {
 	return nil
 }
 
-// inputs contains the folders from which an initramfs is built.
+// inputs contains the directories from which an initramfs is built.
 type inputs struct {
-	root             string // the project's folder
-	kernel           string // unpacked
-	binaries         string
-	programs         string
-	guestSteps       []guest.Step
-	modulesLeftAside []string
+	root            string // root of the checkout
+	kernel          string // unpacked
+	binaries        string
+	programs        string
+	guestSteps      []guest.Step
+	excludedModules []string
 }
 
-// writeInitramfs writes the archive from which a machine boots.
+// writeInitramfs writes the initramfs of a machine.
 func (in inputs) writeInitramfs(file string) (err error) {
 	text, err := os.ReadFile(filepath.Join(in.kernel, modulesFile))
 	if err != nil {
@@ -70,7 +69,7 @@ func (in inputs) writeInitramfs(file string) (err error) {
 	if err := json.Unmarshal(text, &modules); err != nil {
 		return fmt.Errorf("%s: %w", modulesFile, err)
 	}
-	modules = modules.Without(in.modulesLeftAside...)
+	modules = modules.Without(in.excludedModules...)
 	out, err := os.Create(file)
 	if err != nil {
 		return err

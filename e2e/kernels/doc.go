@@ -1,7 +1,7 @@
-// Package kernels runs our tests on kernels other than the host's: on older ones, on ones without
-// the modules of one backend, and on another architecture. Each is a Debian kernel that boots in an
-// emulated machine. Its initramfs contains the kernel's modules, our commands and tests, and the
-// programs that the tests compare with. Nothing is installed, and only qemu is used of the host.
+// Package kernels runs Sluice's tests on kernels other than the host's: older kernels, kernels
+// without the modules of one backend, and another architecture. Each Debian kernel boots in an
+// emulated machine. The initramfs contains the kernel's modules, Sluice's commands and tests, and
+// the programs that the tests compare with. Only qemu must be installed on the host.
 //
-// The results are a table in e2e/README.md. It is an error if they differ from it.
+// The results are compared with the table in e2e/README.md.
 package kernels

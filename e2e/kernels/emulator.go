@@ -12,13 +12,14 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
-// emulatorPackages contains Debian's packages with the emulators, by architecture.
+// emulatorPackages maps architectures to the Debian packages of their emulators.
 var emulatorPackages = map[string]string{"amd64": "qemu-system-x86", "arm64": "qemu-system-arm"}
 
-// Required reports whether missing programs or packages are an error: SLUICE_REQUIRE=1 or CI=true.
+// Required reports whether missing programs or packages are an error, because SLUICE_REQUIRE=1 or
+// CI=true.
 func Required() bool { return os.Getenv("SLUICE_REQUIRE") == "1" || os.Getenv("CI") == "true" }
 
-// Emulators ensures that the emulators of the tasks' architectures are installed, as Install does.
+// Emulators calls Install for the emulators of the tasks' architectures.
 func Emulators(ctx context.Context, root string, tasks []Task) error {
 	packages := map[string]string{}
 	for _, t := range tasks {
@@ -27,8 +28,8 @@ func Emulators(ctx context.Context, root string, tasks []Task) error {
 	return Install(ctx, root, packages)
 }
 
-// Install ensures that programs are installed; packages contains Debian's package of each. As root
-// or in CI, it installs the missing packages. Otherwise the error names them.
+// Install ensures that programs are installed. packages maps each program to its Debian package. As
+// root or in CI, it installs missing packages; otherwise it returns an error that names them.
 func Install(ctx context.Context, root string, packages map[string]string) error {
 	missing := missingPackages(packages)
 	if len(missing) == 0 {

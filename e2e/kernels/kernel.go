@@ -8,13 +8,13 @@ import (
 
 // A Kernel is a kernel to boot.
 type Kernel struct {
-	// Version is the version without the part that the distribution's updates change: "5.10".
+	// Version is the major and minor version, such as "5.10".
 	Version string
-	// Arch is the architecture, by the name that Debian and Go share.
+	// Arch is the architecture: "amd64" or "arm64".
 	Arch string
-	// Release is the distribution's release that contains the kernel.
+	// Release is the distribution's release, such as "Debian 11".
 	Release string
-	// suites contains the archives and suites with its package.
+	// suites contains pairs of archive and suite that contain the kernel's package.
 	suites [2][2]string
 }
 

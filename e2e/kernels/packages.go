@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/debian"
 )
 
-// PackagesFile lists the packages to use, relative to e2e/kernels.
+// PackagesFile is the name of the file in e2e/kernels that lists the packages to use.
 const PackagesFile = "packages.txt"
 
 //go:embed packages.txt
@@ -29,7 +29,7 @@ var programs = []string{
 // programsSuite is the release of these packages.
 const programsSuite = "bookworm"
 
-// Pin finds the newest packages and writes the list to PackagesFile in the folder.
+// Pin finds the newest packages, and writes their list to PackagesFile in dir.
 func Pin(ctx context.Context, m debian.Mirror, dir string) error {
 	var list []debian.Package
 	arches := map[string]bool{}
@@ -63,18 +63,19 @@ func programSources(arch string) []debian.Source {
 	return []debian.Source{{Archive: "debian", Suite: programsSuite, Arch: arch}}
 }
 
-// A fetcher fetches the listed packages, or newer versions of those that the mirror no longer has.
+// A fetcher downloads the listed packages. If the mirror no longer has one, it downloads a newer
+// version.
 type fetcher struct {
 	mirror debian.Mirror
 	list   []debian.Package
 	say    func(format string, args ...any)
 }
 
-// An UnavailableError reports that a package cannot be fetched.
+// An UnavailableError reports that a package cannot be downloaded.
 type UnavailableError struct{ Err error }
 
 // Error implements error.
-func (e *UnavailableError) Error() string { return "a package cannot be had: " + e.Err.Error() }
+func (e *UnavailableError) Error() string { return "package not available: " + e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Err }
@@ -102,7 +103,7 @@ func (f *fetcher) fetch(
 	if findErr != nil {
 		return "", p, &UnavailableError{errors.Join(err, findErr)}
 	}
-	f.say("%s is no more to be had: %s in its place", p, newest)
+	f.say("%s is no longer available: using %s", p, newest)
 	if file, err = f.mirror.Fetch(ctx, newest); err != nil {
 		return "", newest, &UnavailableError{err}
 	}

@@ -13,30 +13,30 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// A Result contains the results of a machine.
+// A Result is the result of a machine.
 type Result struct {
 	Kernel Kernel
 	Shape  Shape
 	// Release is the kernel's release (uname -r).
 	Release string
-	// Auto is the backend that was selected automatically.
+	// Auto is the backend that --backend auto selected.
 	Auto compat.BackendName
-	// Refused contains the error of each backend that was selected by name and is not supported.
+	// Refused maps each unsupported backend to the error of selecting it by name.
 	Refused map[compat.BackendName]string
 	// Facts are the features of the kernel.
 	Facts Facts
-	// Tests is the number of tests, Passed the number of those that passed.
+	// Tests is the number of tests; Passed is the number of passed tests.
 	Tests, Passed int
 }
 
-// Facts are features of a kernel and its modules that are not required.
+// Facts describes the optional features of a kernel and its modules.
 type Facts struct {
 	// Hooks reports whether the kernel lists registered hooks (CONFIG_NETFILTER_NETLINK_HOOK).
 	Hooks bool
 	// Destroy reports whether nf_tables can delete an object without an error if it does not exist
 	// (Linux 6.3).
 	Destroy bool
-	// MissingNFT and MissingLegacy contain the features that rules can need and the kernel lacks.
+	// MissingNFT and MissingLegacy list missing features that rules can use.
 	MissingNFT, MissingLegacy []string `json:",omitempty"`
 }
 
@@ -64,22 +64,22 @@ func (r *record) add(e guest.Event) {
 
 func (r *record) output(step string) string { return strings.Join(r.lines[step], "\n") }
 
-// check returns the result of a record. The error contains everything that is not as expected.
+// check returns the result of a machine. The error contains all unexpected results.
 func (r *record) check(k Kernel, s Shape) (Result, error) {
 	result := Result{
 		Kernel: k, Shape: s, Release: r.release, Refused: map[compat.BackendName]string{},
 	}
-	var wrong []error
-	for _, e := range engines {
-		wrong = append(wrong, r.judgeEngine(&result, e))
+	var errs []error
+	for _, e := range backends {
+		errs = append(errs, r.checkBackend(&result, e))
 	}
-	if err := r.done(stepDoctor); err != nil {
-		wrong = append(wrong, fmt.Errorf("rules doctor finds that capture does not work: %w", err))
+	if err := r.succeeded(stepDoctor); err != nil {
+		errs = append(errs, fmt.Errorf("rules doctor reports that capture does not work: %w", err))
 	}
-	if err := errors.Join(r.done(stepFacts), r.decode(stepFacts, &result.Facts)); err != nil {
-		wrong = append(wrong, err)
+	if err := errors.Join(r.succeeded(stepFacts), r.decode(stepFacts, &result.Facts)); err != nil {
+		errs = append(errs, err)
 	}
-	wrong = append(wrong, lacking("nf_tables", s.NFT, result.Facts.MissingNFT),
+	errs = append(errs, lacking("nf_tables", s.NFT, result.Facts.MissingNFT),
 		lacking("iptables-legacy", s.Legacy, result.Facts.MissingLegacy))
 	for _, pkg := range testPackages {
 		tests := testsOf(pkg, s)
@@ -87,16 +87,16 @@ func (r *record) check(k Kernel, s Shape) (Result, error) {
 		result.Tests += len(tests)
 		result.Passed += len(tests) - len(failed)
 		for _, test := range failed {
-			wrong = append(wrong, fmt.Errorf("%s: %s has not passed", pkg, test))
+			errs = append(errs, fmt.Errorf("%s: %s did not pass", pkg, test))
 		}
 	}
-	return result, errors.Join(wrong...)
+	return result, errors.Join(errs...)
 }
 
-// judgeEngine adds the result of selecting the backend, which must agree with the shape.
-func (r *record) judgeEngine(result *Result, e compat.BackendName) error {
+// checkBackend adds the result of selecting the backend, which must match the shape.
+func (r *record) checkBackend(result *Result, e compat.BackendName) error {
 	step := stepApply + string(e)
-	backend, refusal, err := r.answer(step)
+	backend, refusal, err := r.applied(step)
 	if err != nil {
 		return err
 	}
@@ -104,9 +104,9 @@ func (r *record) judgeEngine(result *Result, e compat.BackendName) error {
 		result.Refused[e] = refusal
 		switch {
 		case refusal == "":
-			return fmt.Errorf("%s: done by %s, want that it is refused", step, backend)
+			return fmt.Errorf("%s: applied by %s, want an error", step, backend)
 		case !strings.Contains(refusal, "CONFIG_") || !strings.Contains(refusal, "module "):
-			return fmt.Errorf("%s: %s: this does not say what the kernel lacks", step, refusal)
+			return fmt.Errorf("%s: %s: no kernel option and module in the error", step, refusal)
 		}
 		return nil
 	}
@@ -115,14 +115,14 @@ func (r *record) judgeEngine(result *Result, e compat.BackendName) error {
 		want, result.Auto = result.Shape.auto(), backend
 	}
 	if backend != want {
-		return fmt.Errorf("%s: done by %s, want %s: %s", step, cmp.Or(backend.String(), "none"),
+		return fmt.Errorf("%s: applied by %s, want %s: %s", step, cmp.Or(backend.String(), "none"),
 			want, r.output(step))
 	}
-	return errors.Join(r.done(step), r.done(stepCheck+string(e)), r.done(stepClean+string(e)))
+	return errors.Join(r.succeeded(step), r.succeeded(stepCheck+string(e)), r.succeeded(stepClean+string(e)))
 }
 
-// answer returns the backend that rules apply used, or its error.
-func (r *record) answer(step string) (backend compat.BackendName, refusal string, err error) {
+// applied returns the backend that rules apply used, or its error.
+func (r *record) applied(step string) (backend compat.BackendName, refusal string, err error) {
 	var refusals []string
 	for d := json.NewDecoder(strings.NewReader(r.output(step))); ; {
 		var object struct {
@@ -142,8 +142,8 @@ func (r *record) answer(step string) (backend compat.BackendName, refusal string
 	}
 }
 
-// done returns an error if the step failed.
-func (r *record) done(step string) error {
+// succeeded returns an error unless the step succeeded.
+func (r *record) succeeded(step string) error {
 	exit, ok := r.exits[step]
 	switch {
 	case !ok:
@@ -161,12 +161,12 @@ func (r *record) decode(step string, into any) error {
 	return nil
 }
 
-// lacking returns an error if a backend whose modules exist lacks a feature.
-func lacking(engine string, there bool, missing []string) error {
-	if !there || len(missing) == 0 {
+// lacking returns an error if a feature of an available backend is missing.
+func lacking(backend string, available bool, missing []string) error {
+	if !available || len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the kernel lacks of %s: %s", engine, strings.Join(missing, ", "))
+	return fmt.Errorf("the kernel lacks features of %s: %s", backend, strings.Join(missing, ", "))
 }
 
 // failed returns the tests that did not pass, including those that did not run.
@@ -181,7 +181,7 @@ func (r *record) failed(pkg string, tests []string) []string {
 	failed := slices.DeleteFunc(slices.Clone(tests), func(test string) bool { return passed[test] })
 	if exit := r.exits[stepTests+pkg]; len(failed) == 0 && len(tests) > 0 && (exit.Code != 0 ||
 		exit.Error != "") {
-		failed = append(failed, fmt.Sprintf("the whole: exit code %d %s", exit.Code, exit.Error))
+		failed = append(failed, fmt.Sprintf("go test: exit code %d %s", exit.Code, exit.Error))
 	}
 	return failed
 }

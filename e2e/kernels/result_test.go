@@ -15,31 +15,31 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// recorded returns the record of a machine of the shape on which everything passed.
+// recorded returns the record of a machine with the shape on which everything passed.
 func recorded(s Shape) *record {
 	r := newRecord()
 	r.add(guest.Event{Kernel: "5.10.0"})
-	say := func(step, text string) { r.add(guest.Event{Step: step, Line: &text}) }
+	addLine := func(step, text string) { r.add(guest.Event{Step: step, Line: &text}) }
 	for _, step := range steps(s) {
 		code := 0
 		switch verb, name, _ := strings.Cut(step.Name, " "); {
 		case verb+" " == stepApply && !s.has(compat.BackendName(name)):
-			say(step.Name, `{"error":"the kernel has no such thing"}`)
-			say(step.Name, `{"error":"this kernel does not support it (CONFIG_IT, module it)"}`)
+			addLine(step.Name, `{"error":"the kernel has no such thing"}`)
+			addLine(step.Name, `{"error":"this kernel does not support it (CONFIG_IT, module it)"}`)
 			code = 3
 		case verb+" " == stepApply:
 			backend := compat.BackendName(name)
 			if backend == compat.BackendAuto {
 				backend = s.auto()
 			}
-			say(step.Name,
+			addLine(step.Name,
 				fmt.Sprintf("{\n  \"outcome\": \"created\",\n  \"backend\": %q\n}",
 					string(backend)))
 		case step.Name == stepFacts:
-			say(step.Name, `{"Hooks":true,"Destroy":false}`)
+			addLine(step.Name, `{"Hooks":true,"Destroy":false}`)
 		case strings.HasPrefix(step.Name, stepTests):
 			for _, test := range testsOf(strings.TrimPrefix(step.Name, stepTests), s) {
-				say(step.Name, "--- PASS: "+test+" (0.01s)")
+				addLine(step.Name, "--- PASS: "+test+" (0.01s)")
 			}
 		}
 		r.add(guest.Event{Step: step.Name, Exit: &guest.Exit{Code: code}})
@@ -47,7 +47,7 @@ func recorded(s Shape) *record {
 	return r
 }
 
-func TestHealthyMachine(t *testing.T) {
+func TestCheckAcceptsExpectedResults(t *testing.T) {
 	for _, s := range Shapes {
 		result, err := recorded(s).check(Kernels[0], s)
 		if err != nil {
@@ -58,15 +58,15 @@ func TestHealthyMachine(t *testing.T) {
 			t.Errorf("%s: %+v", s.Name, result)
 		}
 		const words = "the kernel has no such thing; this kernel does not support it (CONFIG_IT, module it)"
-		for _, e := range engines {
+		for _, e := range backends {
 			if got := result.Refused[e]; (got == words) == s.has(e) {
-				t.Errorf("%s: %s refused with %q", s.Name, e, got)
+				t.Errorf("%s: %s rejected with %q", s.Name, e, got)
 			}
 		}
 	}
 }
 
-func TestDifferencesAreNamed(t *testing.T) {
+func TestCheckReportsUnexpectedResults(t *testing.T) {
 	all, noNFT, noLegacy := Shapes[0], Shapes[1], Shapes[2]
 	for _, row := range []struct {
 		name   string
@@ -74,43 +74,43 @@ func TestDifferencesAreNamed(t *testing.T) {
 		change func(r *record)
 		want   string
 	}{
-		{"auto chooses what it should not", all, func(r *record) {
+		{"auto selects the wrong backend", all, func(r *record) {
 			r.lines[stepApply+"auto"] = []string{`{"backend":"legacy"}`}
-		}, "apply auto: done by iptables-legacy, want nft"},
-		{"auto works nowhere", noNFT, func(r *record) {
+		}, "apply auto: applied by iptables-legacy, want nft"},
+		{"auto selects no backend", noNFT, func(r *record) {
 			r.lines[stepApply+"auto"] = []string{`{"error":"no"}`}
-		}, "apply auto: done by none, want iptables-legacy"},
-		{"an engine that is not there says that it works", noLegacy, func(r *record) {
+		}, "apply auto: applied by none, want iptables-legacy"},
+		{"a missing backend succeeds", noLegacy, func(r *record) {
 			r.lines[stepApply+"legacy"] = []string{`{"backend":"legacy"}`}
-		}, "want that it is refused"},
-		{"a refusal does not say what is missing", noNFT, func(r *record) {
+		}, "want an error"},
+		{"an error does not name what is missing", noNFT, func(r *record) {
 			r.lines[stepApply+"nft"] = []string{`{"error":"invalid argument (CONFIG_IT)"}`}
-		}, "does not say what the kernel lacks"},
+		}, "no kernel option and module in the error"},
 		{"the command crashes", all, func(r *record) {
 			r.lines[stepApply+"nft"] = []string{"panic: no"}
 		}, "apply nft: "},
 		{"a check finds a difference", all, func(r *record) {
 			r.exits[stepCheck+"legacy"] = guest.Exit{Code: 1}
 		}, "check legacy: exit code 1"},
-		{"the doctor finds that nothing works", all, func(r *record) {
+		{"rules doctor reports a failure", all, func(r *record) {
 			r.exits[stepDoctor] = guest.Exit{Code: 3}
-		}, "rules doctor finds"},
+		}, "rules doctor reports"},
 		{"the facts are missing", all, func(r *record) {
 			delete(r.exits, stepFacts)
 		}, "facts: not run"},
-		{"the kernel lacks something of an engine that is there", all, func(r *record) {
+		{"the kernel lacks a feature of an available backend", all, func(r *record) {
 			r.lines[stepFacts] = []string{`{"MissingNFT":["TPROXY"]}`}
-		}, "lacks of nf_tables: TPROXY"},
+		}, "lacks features of nf_tables: TPROXY"},
 		{"a test fails", all, func(r *record) {
 			lines := r.lines[stepTests+"compat"]
 			lines[0] = strings.Replace(lines[0], "PASS", "FAIL", 1)
-		}, "compat: TestThisKernelSupportsIPTablesLegacy has not passed"},
-		{"a test is not there", all, func(r *record) {
+		}, "compat: TestThisKernelSupportsIPTablesLegacy did not pass"},
+		{"a test did not run", all, func(r *record) {
 			r.lines[stepTests+"nft"] = r.lines[stepTests+"nft"][1:]
-		}, "nft: TestThisKernelSupportsEverything has not passed"},
-		{"all tests pass, but something is left behind", all, func(r *record) {
+		}, "nft: TestThisKernelSupportsEverything did not pass"},
+		{"all tests pass, but go test fails", all, func(r *record) {
 			r.exits[stepTests+"nft"] = guest.Exit{Code: 1}
-		}, "nft: the whole: exit code 1"},
+		}, "nft: go test: exit code 1"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := recorded(row.shape)
@@ -123,8 +123,8 @@ func TestDifferencesAreNamed(t *testing.T) {
 	}
 }
 
-// Without this test, a renamed test would be noticed only in a machine.
-func TestTheTestsExist(t *testing.T) {
+// Otherwise a renamed test would fail only when a machine runs.
+func TestSelectedTestsExist(t *testing.T) {
 	for _, set := range testSets {
 		files, err := filepath.Glob(filepath.Join("..", "..", set.pkg, "*_test.go"))
 		if err != nil {
@@ -146,7 +146,7 @@ func TestTheTestsExist(t *testing.T) {
 	}
 }
 
-func TestTrafficOfBothEnginesIsTested(t *testing.T) {
+func TestTestsOfAvailableBackendsAreSelected(t *testing.T) {
 	for _, s := range Shapes {
 		if tests := testsOf("nft", s); s.NFT != slices.Contains(tests, "TestTrafficVerdicts") {
 			t.Errorf("%s: %v", s.Name, tests)
@@ -157,13 +157,13 @@ func TestTrafficOfBothEnginesIsTested(t *testing.T) {
 	}
 }
 
-func TestThePatternSelectsTheseTestsOnly(t *testing.T) {
+func TestPatternSelectsOnlyTheTests(t *testing.T) {
 	p := regexp.MustCompile(pattern([]string{"TestA", "TestB"}))
 	for name, want := range map[string]bool{
 		"TestA": true, "TestB": true, "TestAB": false, "XTestA": false,
 	} {
 		if p.MatchString(name) != want {
-			t.Errorf("%s: want %v", name, want)
+			t.Errorf("%s: want match %v", name, want)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestEveryPackageIsPinned(t *testing.T) {
 	}
 }
 
-func TestDirectoryIsUnpackedOnceAndCompletely(t *testing.T) {
+func TestUnpackOnceLeavesNoIncompleteDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "unpacked")
 	broken := errors.New("broken")
 	fills := 0
@@ -201,7 +201,7 @@ func TestDirectoryIsUnpackedOnceAndCompletely(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if left, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, error %v", left, err)
+		t.Errorf("files left: %v, error %v", left, err)
 	}
 	for range 2 {
 		if err := fill(nil); err != nil {

@@ -18,19 +18,20 @@ import (
 
 // A Run boots kernels and collects results.
 type Run struct {
-	// Root is the project's folder. Dir is for downloads, unpacked files and logs.
+	// Root is the root of the checkout. Dir is the directory for downloads, unpacked files and
+	// logs.
 	Root, Dir string
 	// Mirror is the source of packages.
 	Mirror debian.Mirror
-	// Parallel is the number of machines at a time.
+	// Parallel is the number of machines that run at the same time.
 	Parallel int
-	// Limit bounds the duration of a machine.
+	// Limit is the time limit of a machine.
 	Limit time.Duration
 	// Progress receives a line for each completed task.
 	Progress io.Writer
 
-	begin   time.Time
-	writing sync.Mutex
+	begin time.Time
+	mu    sync.Mutex
 }
 
 // A Task is a kernel with a shape.
@@ -42,8 +43,8 @@ type Task struct {
 // String returns the name of the task: "5.10 amd64, no nf_tables".
 func (t Task) String() string { return t.Kernel.String() + ", " + t.Shape.Name }
 
-// Do runs the tasks and returns their results in the same order. The error joins everything that
-// was not as expected. A task without results has no Release. After an UnavailableError it stops.
+// Do runs the tasks and returns their results in the same order. The error joins all unexpected
+// results. The result of a failed task has no Release. Do stops after an UnavailableError.
 func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	r.begin = time.Now()
 	list, err := debian.ParseList(pinned)
@@ -56,7 +57,7 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	var wg sync.WaitGroup
 	ready := map[string]bool{}
 	for i, t := range tasks {
-		// Machines of earlier kernels run meanwhile.
+		// Machines of previous kernels run during this.
 		in, err := r.prepare(ctx, f, t.Kernel, ready)
 		if err != nil {
 			errs[i] = err
@@ -74,7 +75,7 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	return results, errors.Join(errs...)
 }
 
-// prepare fetches, unpacks and compiles what a kernel's machines need, unless it is ready.
+// prepare downloads, unpacks and compiles the missing inputs of a kernel's machines.
 func (r *Run) prepare(
 	ctx context.Context, f *fetcher, k Kernel, ready map[string]bool,
 ) (inputs, error) {
@@ -101,7 +102,7 @@ func (r *Run) prepare(
 			build(ctx, r.Root, k.Arch, in.binaries)); err != nil {
 			return inputs{}, err
 		}
-		r.logf("commands and tests for %s are built", k.Arch)
+		r.logf("built commands and tests for %s", k.Arch)
 	}
 	ready[k.String()], ready[k.Arch] = true, true
 	return in, nil
@@ -125,7 +126,7 @@ func (r *Run) programs(ctx context.Context, f *fetcher, arch, dir string) error 
 
 // do boots a machine and checks its results.
 func (r *Run) do(ctx context.Context, t Task, in inputs) (Result, error) {
-	in.guestSteps, in.modulesLeftAside = steps(t.Shape), t.Shape.Without
+	in.guestSteps, in.excludedModules = steps(t.Shape), t.Shape.Without
 	name := strings.NewReplacer(" ", "-", ",", "").Replace(t.String())
 	initramfs := filepath.Join(r.Dir, name+".cpio")
 	defer func() { _ = os.Remove(initramfs) }()
@@ -143,7 +144,7 @@ func (r *Run) do(ctx context.Context, t Task, in inputs) (Result, error) {
 		Arch: t.Kernel.Arch, Kernel: filepath.Join(in.kernel, imageFile), Initramfs: initramfs,
 		Limit: r.Limit, Log: log,
 	}
-	r.logf("Linux %s: boots", t)
+	r.logf("Linux %s: booting", t)
 	used, err := m.Run(ctx, func(e guest.Event) {
 		record.add(e)
 		r.report(t, e)
@@ -153,18 +154,18 @@ func (r *Run) do(ctx context.Context, t Task, in inputs) (Result, error) {
 	}
 	result, err := record.check(t.Kernel, t.Shape)
 	if err != nil {
-		return result, fmt.Errorf("%w\nall that the machine has shown is in %s", err, log.Name())
+		return result, fmt.Errorf("%w\nthe console's output is in %s", err, log.Name())
 	}
 	r.logf("Linux %s: %d of %d tests passed, %.0f s of processor time", t, result.Passed,
 		result.Tests, used.Seconds())
 	return result, nil
 }
 
-// report prints what takes time, and failed tests.
+// report logs booted kernels, durations of steps, and failed tests.
 func (r *Run) report(t Task, e guest.Event) {
 	switch {
 	case e.Kernel != "":
-		r.logf("Linux %s: %s is up", t, e.Kernel)
+		r.logf("Linux %s: booted %s", t, e.Kernel)
 	case e.Exit != nil && strings.HasPrefix(e.Step, stepTests):
 		r.logf("Linux %s: %s took %.1f s of its time", t, e.Step, e.Exit.Took.Seconds())
 	case e.Line != nil && strings.Contains(*e.Line, "--- FAIL: "):
@@ -174,8 +175,8 @@ func (r *Run) report(t Task, e guest.Event) {
 
 // logf prints a line with the elapsed time.
 func (r *Run) logf(format string, args ...any) {
-	r.writing.Lock()
-	defer r.writing.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	_, _ = fmt.Fprintf(r.Progress, "%4.0fs  "+format+"\n",
 		append([]any{time.Since(r.begin).Seconds()}, args...)...)
 }

@@ -6,20 +6,20 @@ import "github.com/sluice-mesh/sluice/compat"
 type Shape struct {
 	// Name is the display name.
 	Name string
-	// Without contains the modules that are removed, with those that depend on them.
+	// Without lists modules that are removed, together with the modules that depend on them.
 	Without []string
 	// NFT and Legacy report which backends the machine supports.
 	NFT, Legacy bool
 }
 
-// Shapes contains selections as on real nodes.
+// Shapes contains module sets that exist on real nodes.
 var Shapes = []Shape{
 	{Name: "all modules", NFT: true, Legacy: true},
 	{Name: "no nf_tables", Without: []string{"nf_tables"}, Legacy: true},
 	{Name: "no iptables-legacy", Without: []string{"ip_tables", "ip6_tables"}, NFT: true},
 }
 
-// auto returns the backend that must be selected.
+// auto returns the backend that --backend auto must select.
 func (s Shape) auto() compat.BackendName {
 	if s.NFT {
 		return compat.BackendNFT

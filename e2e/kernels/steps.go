@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// Paths of our files in a machine.
+// Paths of Sluice's files in a machine.
 const (
 	rulesPath = "/sluice/rules"
 	factsPath = "/sluice/facts"
@@ -17,10 +17,10 @@ const (
 
 func testPath(pkg string) string { return "/sluice/" + pkg + "/" + path.Base(pkg) + ".test" }
 
-// engines contains the backends to select, automatic selection first.
-var engines = []compat.BackendName{compat.BackendAuto, compat.BackendNFT, compat.BackendLegacy}
+// backends contains the values of --backend, auto first.
+var backends = []compat.BackendName{compat.BackendAuto, compat.BackendNFT, compat.BackendLegacy}
 
-// Names of steps. Those of apply, check and cleanup end with the name of the backend.
+// Names of steps. The name of the backend follows apply, check and cleanup.
 const (
 	stepFacts  = "facts"
 	stepDoctor = "doctor"
@@ -30,24 +30,23 @@ const (
 	stepTests  = "tests of "
 )
 
-// parameters are the arguments of rules apply: a usual pod's. The pod's address is given, because
-// the machine has no network.
+// parameters are the arguments of rules apply for an ordinary pod. They include the pod's address,
+// because the machine has no network.
 var parameters = []string{"-i", "*", "-b", "*", "--pod-ip", "10.244.1.5"}
 
-// testLimit bounds a test that hangs. By the machine's clock, which stops while the host is busy,
-// all tests take less than a minute.
+// testLimit is the time limit of the tests of a package. All tests take less than a minute by the
+// machine's clock, which does not advance while the host is busy.
 const testLimit = 3 * time.Minute
 
-// testsAtOnce is the number of parallel tests. Before Linux 6.12 a test with traffic takes a
-// second, most of which the machine's single processor is idle.
+// testsAtOnce is the number of parallel tests. Before Linux 6.12, a test with traffic takes a
+// second, during which the machine's single processor is mostly idle.
 const testsAtOnce = "4"
 
 // steps returns the steps of a machine.
 func steps(s Shape) []guest.Step {
-	// This is the first step, so that no other step has loaded a module that influences the
-	// selection.
+	// The automatic selection comes first, before another step loads modules.
 	var list []guest.Step
-	for _, e := range engines {
+	for _, e := range backends {
 		name := string(e)
 		list = append(list, rulesStep(stepApply+name, "apply", "--backend", name))
 		if s.has(e) {

@@ -8,12 +8,11 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 )
 
-// introduction is the text before the table.
+// introduction is the text before the table in e2e/README.md.
 const introduction = "`make e2e-kernels` boots Debian's cloud kernels under qemu: each kernel with all of its modules, and without the modules of " +
 	"one backend. It runs\nthe tests of the backends whose results depend on the kernel, including those with real connections:\n\n"
 
-// Table returns the results in Markdown, without times and without what the distribution's updates
-// change.
+// Table returns the results in Markdown, without times and patch versions.
 func Table(results []Result) string {
 	var text strings.Builder
 	text.WriteString(introduction)
@@ -43,7 +42,7 @@ func Table(results []Result) string {
 	return text.String()
 }
 
-// escape escapes stars, which Markdown would treat as emphasis.
+// escape escapes asterisks, which Markdown treats as emphasis.
 func escape(text string) string { return strings.ReplaceAll(text, "*", `\*`) }
 
 // optional lists the features that are not required.

@@ -5,20 +5,20 @@ import (
 	"strings"
 )
 
-// testPackages contains the packages whose tests run, relative to the project's folder.
+// testPackages contains the directories of the packages whose tests run.
 var testPackages = []string{"nft", "nft/trace", "compat"}
 
 // A testSet is a set of tests of a package.
 type testSet struct {
 	pkg string
-	// nft and legacy report which backends the tests need.
+	// nft and legacy are true if the tests need the backend.
 	nft, legacy bool
 	tests       []string
 }
 
-// testSets contains the tests whose result depends on the kernel: with traffic, and about what it
-// accepts, rejects and reports. Tests that only compute, those with a thousand repetitions, and
-// comparisons with programs whose version matters are excluded.
+// testSets contains the tests whose result depends on the kernel: tests with traffic, and tests of
+// what the kernel accepts, rejects and reports. Tests without the kernel, tests with a thousand
+// repetitions, and comparisons with specific versions of programs are excluded.
 var testSets = []testSet{
 	{pkg: "nft", nft: true, tests: []string{
 		"TestThisKernelSupportsEverything",

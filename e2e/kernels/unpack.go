@@ -24,8 +24,8 @@ const (
 	modulesFile = "modules.json"
 )
 
-// unpackOnce lets fill create a folder, unless it exists. An incomplete folder never exists under
-// its name.
+// unpackOnce calls fill to create a directory unless it exists. The directory gets its name only
+// when it is complete.
 func unpackOnce(dir string, fill func(dir string) error) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -86,11 +86,11 @@ func unpackKernel(deb, dir string) error {
 	return os.WriteFile(filepath.Join(dir, modulesFile), text, 0o644)
 }
 
-// possible matches the modules that may be needed, because decompressing all of them takes long.
+// possible matches the modules to decompress. Decompressing all modules takes long.
 var possible = regexp.MustCompile(
 	`/kernel/(net|lib|crypto|arch/[^/]*/(lib|crypto)|drivers/net/(veth|dummy))[./].*ko(\.xz)?$`)
 
-// wanted matches the modules that a machine gets, besides their dependencies.
+// wanted matches the modules of a machine, without their dependencies.
 var wanted = regexp.MustCompile(`/kernel/(net/(netfilter|ipv4|ipv6)/|drivers/net/(veth|dummy)\.ko)`)
 
 func plainModule(f debian.File) ([]byte, error) {
@@ -121,7 +121,7 @@ func unpackProgram(deb, dir string) error {
 	})
 }
 
-// useful matches the files of packages that a machine gets.
+// useful matches the files of packages that a machine uses.
 var useful = regexp.MustCompile(`^/(bin/|lib|etc/protocols$|usr/sbin/(nft|ip6?tables-(legacy|nft)(-save|-restore)?|xtables-(legacy|nft)-multi)$|usr/lib/[^/]*/(lib[^/]*\.so|xtables/))`)
 
 func write(file string, content io.Reader) error {

@@ -27,9 +27,9 @@ type File struct {
 	Content io.Reader
 }
 
-// Files calls each for each file of a package (deb(5)), in order. If each returns an error, Files
-// stops and returns it.
-func Files(deb string, each func(File) error) error {
+// Files calls fn for each file of a package (deb(5)), in order. It stops at the first error of fn
+// and returns it.
+func Files(deb string, fn func(File) error) error {
 	file, err := os.Open(deb)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func Files(deb string, each func(File) error) error {
 		default:
 			continue
 		}
-		if err := each(f); err != nil {
+		if err := fn(f); err != nil {
 			return fmt.Errorf("package %s: %s: %w", deb, f.Name, err)
 		}
 	}
@@ -77,23 +77,23 @@ func member(r io.Reader, name string) (io.Reader, error) {
 	const magic, headerSize, sizeBegin, sizeEnd = "!<arch>\n", 60, 48, 58
 	begin := make([]byte, len(magic))
 	if _, err := io.ReadFull(r, begin); err != nil || string(begin) != magic {
-		return nil, errors.New("this is no archive")
+		return nil, errors.New("not an ar archive")
 	}
 	for {
 		header := make([]byte, headerSize)
 		if _, err := io.ReadFull(r, header); err != nil {
-			return nil, fmt.Errorf("no %s in the archive: %w", name, err)
+			return nil, fmt.Errorf("no member %s in the archive: %w", name, err)
 		}
 		size, err := strconv.ParseInt(strings.TrimSpace(string(header[sizeBegin:sizeEnd])), 10, 64)
 		if err != nil || size < 0 {
-			return nil, fmt.Errorf("a member of the archive has the size %q",
+			return nil, fmt.Errorf("archive member has an invalid size %q",
 				header[sizeBegin:sizeEnd])
 		}
 		if strings.TrimRight(string(header[:16]), " /") == name {
 			return io.LimitReader(r, size), nil
 		}
 		if _, err := io.CopyN(io.Discard, r, size+size%2); err != nil {
-			return nil, fmt.Errorf("no %s in the archive: %w", name, err)
+			return nil, fmt.Errorf("no member %s in the archive: %w", name, err)
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 var source = debian.Source{Archive: "debian", Suite: "bookworm", Arch: "amd64"}
 
-func TestVersionsAreOrderedAsDpkgDoes(t *testing.T) {
+func TestVersionsAreOrderedLikeDpkg(t *testing.T) {
 	for _, row := range []struct {
 		a, b string
 		want int
@@ -46,12 +46,12 @@ func TestVersionsAreOrderedAsDpkgDoes(t *testing.T) {
 	}
 }
 
-func TestAListIsReadBack(t *testing.T) {
+func TestParseListReturnsTheFormattedList(t *testing.T) {
 	list := []debian.Package{
 		{Source: source, Name: "iptables", Version: "1.8.9-2", Path: "pool/i.deb", SHA256: "ab"},
 		{Source: source, Name: "netbase", Version: "6.4", Path: "pool/n.deb", SHA256: "cd"},
 	}
-	got, err := debian.ParseList(debian.FormatList("what this is", list))
+	got, err := debian.ParseList(debian.FormatList("a comment", list))
 	if err != nil || !cmp.Equal(list, got) {
 		t.Errorf("%s, error %v", cmp.Diff(list, got), err)
 	}
@@ -61,7 +61,7 @@ func TestAListIsReadBack(t *testing.T) {
 	}
 }
 
-// mirror serves files, and returns the number of requests.
+// mirror serves files, and counts the requests.
 func mirror(t *testing.T, files map[string]string) (debian.Mirror, *int) {
 	t.Helper()
 	asked := 0
@@ -83,7 +83,7 @@ func sum(content string) string {
 	return hex.EncodeToString(s[:])
 }
 
-func TestAPackageIsFetchedOnceAndChecked(t *testing.T) {
+func TestFetchDownloadsOnceAndVerifiesTheChecksum(t *testing.T) {
 	m, asked := mirror(t, map[string]string{"/debian/pool/a.deb": "content"})
 	p := debian.Package{Source: source, Name: "a", Path: "pool/a.deb", SHA256: sum("content")}
 	for range 2 {
@@ -96,19 +96,19 @@ func TestAPackageIsFetchedOnceAndChecked(t *testing.T) {
 		}
 	}
 	if *asked != 1 {
-		t.Errorf("the mirror was asked %d times", *asked)
+		t.Errorf("%d requests to the mirror, want 1", *asked)
 	}
 
 	p.SHA256 = sum("other")
 	if file, err := m.Fetch(t.Context(), p); err == nil || errors.Is(err, debian.ErrNotFound) {
-		t.Errorf("%s, error %v, want that the checksum is wrong", file, err)
+		t.Errorf("%s, error %v, want a checksum error", file, err)
 	}
 	if left, err := filepath.Glob(filepath.Join(m.Dir, ".part-*")); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, error %v", left, err)
+		t.Errorf("files left: %v, error %v", left, err)
 	}
 	p.Path = "pool/gone.deb"
 	if _, err := m.Fetch(t.Context(), p); !errors.Is(err, debian.ErrNotFound) {
-		t.Errorf("error %v, want that it is gone", err)
+		t.Errorf("error %v, want ErrNotFound", err)
 	}
 }
 
@@ -126,7 +126,7 @@ func compressed(t *testing.T, content []byte) []byte {
 	return out.Bytes()
 }
 
-func TestTheNewestOfSeveralSuitesIsFound(t *testing.T) {
+func TestNewestSearchesAllSources(t *testing.T) {
 	index := func(versions ...string) string {
 		var text strings.Builder
 		for _, v := range versions {
@@ -158,7 +158,7 @@ func TestTheNewestOfSeveralSuitesIsFound(t *testing.T) {
 	}
 }
 
-// deb returns a package with these files.
+// deb writes a package with the files, and returns its path.
 func deb(t *testing.T, headers []tar.Header, contents map[string]string) string {
 	t.Helper()
 	var data bytes.Buffer
@@ -197,7 +197,7 @@ func deb(t *testing.T, headers []tar.Header, contents map[string]string) string 
 	return file
 }
 
-func TestThePackagesFilesAreRead(t *testing.T) {
+func TestFilesOfAPackage(t *testing.T) {
 	file := deb(t, []tar.Header{
 		{Name: "./usr/", Typeflag: tar.TypeDir, Mode: 0o755},
 		{Name: "./usr/sbin/nft", Typeflag: tar.TypeReg, Mode: 0o755},
@@ -215,10 +215,10 @@ func TestThePackagesFilesAreRead(t *testing.T) {
 	}
 }
 
-func TestNonPackageIsAnError(t *testing.T) {
+func TestFilesRejectsInvalidPackages(t *testing.T) {
 	none := func(debian.File) error { return nil }
 	for name, content := range map[string]string{
-		"empty": "", "text": "hello, world", "cut off": "!<arch>\ndebian-binary",
+		"empty": "", "text": "hello, world", "truncated": "!<arch>\ndebian-binary",
 	} {
 		file := filepath.Join(t.TempDir(), "a.deb")
 		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
@@ -230,6 +230,6 @@ func TestNonPackageIsAnError(t *testing.T) {
 	}
 	hard := deb(t, []tar.Header{{Name: "./b", Typeflag: tar.TypeLink, Linkname: "./a"}}, nil)
 	if err := debian.Files(hard, none); err == nil || !strings.Contains(err.Error(), "hard link") {
-		t.Errorf("error %v, want that hard links are not supported", err)
+		t.Errorf("error %v, want an error about hard links", err)
 	}
 }

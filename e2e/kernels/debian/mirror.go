@@ -21,7 +21,7 @@ import (
 // DefaultMirror is Debian's mirror.
 const DefaultMirror = "https://deb.debian.org"
 
-// A Mirror is a source of packages, with a folder that caches them.
+// A Mirror is a mirror of Debian with a cache directory for packages.
 type Mirror struct {
 	// URL is the URL of the mirror. A mirror without https is trusted for lists of packages, but
 	// not for packages, whose checksums must match.
@@ -33,8 +33,8 @@ type Mirror struct {
 // ErrNotFound reports that the mirror does not have a file, or no longer has it.
 var ErrNotFound = errors.New("not found on the mirror")
 
-// Fetch returns the path of the package's file, after verifying its checksum. It does not fetch
-// again what is in the cache. The error wraps ErrNotFound if the mirror does not have the file.
+// Fetch downloads a package unless it is cached, verifies its checksum, and returns its path. The
+// error wraps ErrNotFound if the mirror does not have the file.
 func (m Mirror) Fetch(ctx context.Context, p Package) (string, error) {
 	file := filepath.Join(m.Dir, path.Base(p.Path))
 	if sum, err := checksum(file); err == nil && sum == p.SHA256 {
@@ -67,7 +67,7 @@ func keep(file, want string, content io.Reader) error {
 		return err
 	}
 	if got := hex.EncodeToString(hash.Sum(nil)); got != want {
-		return fmt.Errorf("the mirror's file has the checksum %s, want %s", got, want)
+		return fmt.Errorf("checksum of the mirror's file is %s, want %s", got, want)
 	}
 	return os.Rename(part.Name(), file)
 }

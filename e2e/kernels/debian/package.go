@@ -9,9 +9,10 @@ import (
 
 // A Package is a version of a package for an architecture.
 type Package struct {
-	// Source is the mirror's list with the package.
+	// Source is the package list that contains the package.
 	Source
-	// Name and Version are those of the package: "linux-image-6.1.0-56-cloud-amd64", "6.1.192-2".
+	// Name and Version identify the package, such as "linux-image-6.1.0-56-cloud-amd64" and
+	// "6.1.192-2".
 	Name, Version string
 	// Path is the path of the file in the archive.
 	Path string
@@ -21,7 +22,7 @@ type Package struct {
 
 // A Source is a list of packages on a mirror.
 type Source struct {
-	// Archive is a folder of the mirror: "debian" or "debian-security".
+	// Archive is a directory of the mirror: "debian" or "debian-security".
 	Archive string
 	// Suite is a release: "bookworm", "bookworm-security".
 	Suite string
@@ -40,7 +41,7 @@ func (p Package) Match(pattern string) bool {
 	return ok && err == nil
 }
 
-// line formats the package as a line of a list: fields separated by blanks.
+// line formats the package as a line of a list, with fields separated by spaces.
 func (p Package) line() string {
 	return strings.Join([]string{p.Archive, p.Suite, p.Arch, p.Name, p.Version, p.SHA256, p.Path},
 		" ")

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAnEventIsReadBackFromTheConsole(t *testing.T) {
+func TestParseEventReturnsTheWrittenEvent(t *testing.T) {
 	line := `a "quoted" line`
 	for _, e := range []Event{
 		{Kernel: "5.10.0-46-cloud-amd64"},
@@ -17,7 +17,7 @@ func TestAnEventIsReadBackFromTheConsole(t *testing.T) {
 		{Failed: "no plan"},
 		{Done: true},
 	} {
-		// The kernel may print the beginning of a line, and the console changes line ends.
+		// A kernel message may precede the event on its line, and the console changes line endings.
 		got, ok, err := ParseEvent("[    1.0] " + strings.TrimSuffix(e.line(), "\n") + "\r\n")
 		if err != nil || !ok || !cmp.Equal(e, got) {
 			t.Errorf("%s: ok %v, error %v, %s", e.line(), ok, err, cmp.Diff(e, got))
@@ -30,7 +30,7 @@ func TestKernelOutputIsNotAnEvent(t *testing.T) {
 		t.Errorf("%v, ok %v, error %v", e, ok, err)
 	}
 	if _, ok, err := ParseEvent(mark + `{"Step":"te[  3.0] oops` + "\n"); !ok || err == nil {
-		t.Errorf("ok %v, error %v, want an event that is destroyed", ok, err)
+		t.Errorf("ok %v, error %v, want an error for a damaged event", ok, err)
 	}
 }
 
@@ -42,19 +42,19 @@ func TestStepIsReportedLineByLine(t *testing.T) {
 		code  int
 		err   string
 	}{
-		{"both outputs, its environment and folder", Step{
+		{"both outputs, environment and directory", Step{
 			Command: []string{"sh", "-c", "echo $X; pwd >&2; printf end"}, Env: []string{"X=1"},
 			Dir: "/",
 		}, []string{"1", "/", "end"}, 0, ""},
 		{"an exit code", Step{Command: []string{"sh", "-c", "exit 3"}}, nil, 3, ""},
 		{
-			"a program that is not there",
+			"a missing program",
 			Step{Command: []string{"/nowhere/program"}},
 			nil, -1,
 			"no such file",
 		},
 		{
-			"a program that is killed",
+			"a killed program",
 			Step{Command: []string{"sh", "-c", "kill -9 $$"}},
 			nil, -1,
 			"killed",

@@ -17,18 +17,18 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
 )
 
-// Init is the first process. It prepares the machine, runs the steps of PlanFile, writes events to
-// the console, and powers the machine off.
+// Init runs as the first process of the machine. It prepares the machine, runs the steps in
+// PlanFile, writes events to the console, and powers off the machine.
 func Init(console io.Writer) {
-	tell := func(e Event) { _, _ = io.WriteString(console, e.line()) }
-	if err := work(tell); err != nil {
-		tell(Event{Failed: err.Error()})
+	report := func(e Event) { _, _ = io.WriteString(console, e.line()) }
+	if err := runPlan(report); err != nil {
+		report(Event{Failed: err.Error()})
 	}
 	unix.Sync()
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
-func work(tell func(Event)) error {
+func runPlan(report func(Event)) error {
 	if err := prepare(); err != nil {
 		return err
 	}
@@ -36,21 +36,21 @@ func work(tell func(Event)) error {
 	if err := unix.Uname(&name); err != nil {
 		return fmt.Errorf("uname: %w", err)
 	}
-	tell(Event{Kernel: unix.ByteSliceToString(name.Release[:])})
+	report(Event{Kernel: unix.ByteSliceToString(name.Release[:])})
 	var steps []Step
 	if err := read(PlanFile, &steps); err != nil {
 		return err
 	}
 	for _, s := range steps {
-		exit := run(s, func(line string) { tell(Event{Step: s.Name, Line: &line}) })
-		tell(Event{Step: s.Name, Exit: &exit})
+		exit := run(s, func(line string) { report(Event{Step: s.Name, Line: &line}) })
+		report(Event{Step: s.Name, Exit: &exit})
 	}
-	tell(Event{Done: true})
+	report(Event{Done: true})
 	return nil
 }
 
 // run runs a step.
-func run(s Step, tell func(line string)) Exit {
+func run(s Step, report func(line string)) Exit {
 	ctx := context.Background()
 	if s.Limit > 0 {
 		var cancel func()
@@ -70,25 +70,25 @@ func run(s Step, tell func(line string)) Exit {
 	if err := cmd.Start(); err != nil {
 		return Exit{Code: -1, Error: err.Error()}
 	}
-	eachLine(out, tell)
+	eachLine(out, report)
 	err = cmd.Wait()
 	exit := Exit{Code: cmd.ProcessState.ExitCode(), Took: time.Since(begin)}
-	var ended *exec.ExitError
+	var exitErr *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
 		exit.Error = fmt.Sprintf("not finished after %s", s.Limit)
-	case err != nil && (!errors.As(err, &ended) || !ended.Exited()):
+	case err != nil && (!errors.As(err, &exitErr) || !exitErr.Exited()):
 		exit.Error = err.Error()
 	}
 	return exit
 }
 
-func eachLine(r io.Reader, tell func(line string)) {
+func eachLine(r io.Reader, report func(line string)) {
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadString('\n')
 		if line != "" {
-			tell(strings.TrimRight(line, "\n"))
+			report(strings.TrimRight(line, "\n"))
 		}
 		if err != nil {
 			return

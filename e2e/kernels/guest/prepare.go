@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ModprobePath is the program that the kernel runs to load a module: the guest itself.
+// ModprobePath is the path by which the kernel calls the guest program to load a module.
 const ModprobePath = "/sbin/modprobe"
 
 // searchPath is the PATH of programs.

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Files of the initramfs that the guest reads. FilesDir contains files to copy to the disk of a
-// machine that has one.
+// Files of the initramfs. FilesDir contains the files that diskinit copies to a disk.
 const (
 	PlanFile    = "/plan.json"
 	ModulesFile = "/modules.json"
@@ -27,7 +26,7 @@ type Step struct {
 	Env []string `json:",omitempty"`
 	// Dir is the working directory; empty for /.
 	Dir string `json:",omitempty"`
-	// Limit bounds the duration by the guest's clock; 0 means unlimited.
+	// Limit is the time limit by the guest's clock; 0 means none.
 	Limit time.Duration `json:",omitempty"`
 }
 
@@ -41,7 +40,7 @@ type Event struct {
 	Line *string `json:",omitempty"`
 	// Exit reports that the step has ended.
 	Exit *Exit `json:",omitempty"`
-	// Failed is the reason for which the guest could not continue.
+	// Failed is the error that stopped the guest.
 	Failed string `json:",omitempty"`
 	// Done reports that all steps have ended. It is in the last event.
 	Done bool `json:",omitempty"`
@@ -53,18 +52,18 @@ type Exit struct {
 	Code int
 	// Took is the duration of the step by the guest's clock.
 	Took time.Duration
-	// Error is the reason for a missing exit code.
+	// Error explains a missing exit code.
 	Error string `json:",omitempty"`
 }
 
-// mark is the prefix of the console's lines that are events.
+// mark begins each event in the console's output.
 const mark = "\x1esluice "
 
 // line formats the event as a line of the console.
 func (e Event) line() string {
 	text, err := json.Marshal(e)
 	if err != nil {
-		panic(err) // no field can fail
+		panic(err) // every field can be encoded
 	}
 	return mark + string(text) + "\n"
 }

@@ -30,8 +30,7 @@ func (ix Index) Only(keep func(Module) bool) Index {
 	return ix.filter(func(m Module) bool { return kept[m.Name] })
 }
 
-// Without returns the index without the modules with these names and without those that depend on
-// them.
+// Without returns the index without the named modules and the modules that depend on them.
 func (ix Index) Without(names ...string) Index {
 	gone := map[string]bool{}
 	for _, name := range names {
@@ -48,8 +47,8 @@ func (ix Index) Without(names ...string) Index {
 	return ix.filter(func(m Module) bool { return !gone[m.Name] })
 }
 
-// Order returns the modules to load for a module's name or alias, dependencies first. It returns
-// none if no module has the name. It is an error if a dependency is missing.
+// Order returns the modules to load for the name or alias of a module, dependencies first. It
+// returns none for an unknown name, and an error for a missing dependency.
 func (ix Index) Order(request string) ([]Module, error) {
 	request = plain(request)
 	var order []Module
@@ -61,7 +60,7 @@ func (ix Index) Order(request string) ([]Module, error) {
 		for _, name := range m.Needs {
 			need, ok := ix.named(name)
 			if !ok {
-				return fmt.Errorf("module %s needs %s, which is not here", m.Name, name)
+				return fmt.Errorf("module %s needs module %s, which is missing", m.Name, name)
 			}
 			if err := add(need); err != nil {
 				return err

@@ -30,7 +30,7 @@ func names(ix kmod.Index) []string {
 	return list
 }
 
-func TestDependentsOfAMissingModuleAreMissing(t *testing.T) {
+func TestWithoutRemovesDependents(t *testing.T) {
 	want := []string{"nfnetlink", "nf_nat", "nf_conntrack", "x_tables", "stray"}
 	if diff := cmp.Diff(want, names(all.Without("nf_tables"))); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -40,7 +40,7 @@ func TestDependentsOfAMissingModuleAreMissing(t *testing.T) {
 	}
 }
 
-func TestAModuleIsKeptWithWhatItNeeds(t *testing.T) {
+func TestOnlyKeepsDependencies(t *testing.T) {
 	got := all.Only(func(m kmod.Module) bool { return m.Name == "nft_redir" })
 	if diff := cmp.Diff([]string{"nfnetlink", "nf_tables", "nf_nat", "nf_conntrack", "nft_redir"},
 		names(got)); diff != "" {
@@ -48,17 +48,17 @@ func TestAModuleIsKeptWithWhatItNeeds(t *testing.T) {
 	}
 }
 
-func TestDependenciesAreLoadedFirst(t *testing.T) {
+func TestOrderReturnsDependenciesFirst(t *testing.T) {
 	for _, row := range []struct {
 		name, request string
 		want          []string
 	}{
-		{"by its name", "nf_tables", []string{"nfnetlink", "nf_tables"}},
+		{"by name", "nf_tables", []string{"nfnetlink", "nf_tables"}},
 		{
-			"by an alias, with the dashes of the kernel's request", "nft-expr-redir",
+			"by an alias with dashes, as the kernel requests it", "nft-expr-redir",
 			[]string{"nfnetlink", "nf_tables", "nf_conntrack", "nf_nat", "nft_redir"},
 		},
-		{"nothing has the name", "netdev-ip_tables", nil},
+		{"unknown name", "netdev-ip_tables", nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got, err := all.Order(row.request)
@@ -71,7 +71,7 @@ func TestDependenciesAreLoadedFirst(t *testing.T) {
 		})
 	}
 	if _, err := all.Order("stray"); err == nil {
-		t.Error("no error, but a needed module is not here")
+		t.Error("no error for a missing dependency")
 	}
 }
 
@@ -80,6 +80,6 @@ func TestLoadingAMissingModuleIsAnError(t *testing.T) {
 		t.Error("no error")
 	}
 	if err := (kmod.Index{{Name: "m", Path: "/nowhere/m.ko"}}).Load("m"); err == nil {
-		t.Error("no error, but the file is not there")
+		t.Error("no error for a missing file")
 	}
 }

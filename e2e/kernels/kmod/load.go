@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Load loads a module by name or alias, with its dependencies. It is an error if no module has the
-// name. Modules that are already loaded are not an error.
+// Load loads a module by name or alias, with its dependencies. It returns an error for an unknown
+// name. A module that is already loaded is no error.
 func (ix Index) Load(request string) error {
 	order, err := ix.Order(request)
 	if err != nil {

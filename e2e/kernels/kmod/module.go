@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// A Module is one of a kernel's modules.
+// A Module is a kernel module.
 type Module struct {
 	// Name is the name, with underscores: "nf_tables".
 	Name string
@@ -18,7 +18,7 @@ type Module struct {
 	// Aliases contains the names by which the kernel requests the module, with underscores:
 	// "nft_expr_redir".
 	Aliases []string
-	// Needs contains the names of the modules that must be loaded before it.
+	// Needs contains the names of the modules that it depends on.
 	Needs []string
 }
 
@@ -58,5 +58,5 @@ func Describe(file io.ReaderAt) (Module, error) {
 	return m, nil
 }
 
-// plain returns the name in the form used for comparisons, because the kernel treats - and _ alike.
+// plain replaces - by _, because the kernel treats both alike.
 func plain(name string) string { return strings.ReplaceAll(name, "-", "_") }

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
 )
 
-// object returns an ELF file with one section, and that of the section names.
+// object returns an ELF file with one section besides the section of the section names.
 func object(t *testing.T, section, content string) []byte {
 	t.Helper()
 	const headerSize, sectionSize = 64, 64
@@ -54,9 +54,9 @@ func TestModuleNameAndDependencies(t *testing.T) {
 	}
 }
 
-func TestNonModuleIsAnError(t *testing.T) {
+func TestDescribeRejectsInvalidModules(t *testing.T) {
 	for name, file := range map[string][]byte{
-		"no ELF file": []byte("#!/bin/sh"), "no information": object(t, ".text", ""),
+		"not an ELF file": []byte("#!/bin/sh"), "no .modinfo": object(t, ".text", ""),
 		"no name": object(t, ".modinfo", "depends=\x00"),
 	} {
 		if m, err := kmod.Describe(bytes.NewReader(file)); err == nil {

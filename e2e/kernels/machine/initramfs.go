@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// An Initramfs writes a cpio archive from which a kernel unpacks its first file system. It is not
-// compressed, because an emulated processor decompresses slowly. Parent directories are created
-// automatically. Close returns the first error.
+// An Initramfs writes a cpio archive with a kernel's initial file system. It is not compressed,
+// because an emulated processor decompresses slowly. Parent directories are added automatically.
+// Close returns the first error.
 type Initramfs struct {
 	out   *bufio.Writer
 	seen  map[string]bool
@@ -62,7 +62,7 @@ func (a *Initramfs) Copy(name string, perm fs.FileMode, source string) {
 	a.file(name, perm, info.Size(), file)
 }
 
-// Tree adds copies of the files below a folder of the host.
+// Tree adds copies of the files below a directory of the host.
 func (a *Initramfs) Tree(name, source string) error {
 	return filepath.WalkDir(source, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -107,10 +107,10 @@ func (a *Initramfs) file(name string, perm fs.FileMode, size int64, content io.R
 	a.write(content)
 }
 
-// first reports whether a name is new. If so, it adds its parents.
+// first reports whether a name is new. If it is, first adds its parents.
 func (a *Initramfs) first(name string) bool {
 	if a.seen[name] {
-		a.fail(fmt.Errorf("%s is there twice", name))
+		a.fail(fmt.Errorf("%s was added twice", name))
 		return false
 	}
 	a.seen[name] = true

@@ -19,7 +19,7 @@ type Machine struct {
 	Arch string
 	// Kernel and Initramfs are paths of files.
 	Kernel, Initramfs string
-	// Limit bounds the duration by the host's clock.
+	// Limit is the time limit by the host's clock.
 	Limit time.Duration
 	// Log receives all output of the console.
 	Log io.Writer
@@ -32,8 +32,7 @@ type emulator struct {
 	console string
 }
 
-// cx16 is excluded from amd64's newest processor, because qemu emulates it by stopping all other
-// processors.
+// amd64 excludes cx16, because qemu stops all other processors to emulate it.
 var emulators = map[string]emulator{
 	"amd64": {"qemu-system-x86_64", []string{"-cpu", "max,-cx16"}, "ttyS0"},
 	"arm64": {"qemu-system-aarch64", []string{"-machine", "virt", "-cpu", "cortex-a72"}, "ttyAMA0"},
@@ -43,16 +42,16 @@ var emulators = map[string]emulator{
 // qemu-system-x86 or qemu-system-arm.
 func Emulator(arch string) string { return emulators[arch].program }
 
-// memory is the machine's memory in MiB: five times what tests used in addition to the initramfs.
+// memory is the machine's memory in MiB: the initramfs and five times the memory that tests used.
 const memory = "1024"
 
-// Run boots the machine and calls tell for each event, in order, until the guest powers it off. It
-// returns the processor time used. If the machine stops for another reason, the error contains the
-// end of the console's output.
+// Run boots the machine and calls report for each event, in order, until the guest powers it off.
+// It returns the processor time used. If the machine stops for another reason, the error contains
+// the end of the console's output.
 //
 // The machine's clock counts instructions (icount), and skips idle time. A busy host therefore
 // makes the machine slower, but does not make its timeouts shorter.
-func (m Machine) Run(ctx context.Context, tell func(guest.Event)) (time.Duration, error) {
+func (m Machine) Run(ctx context.Context, report func(guest.Event)) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.Limit,
 		fmt.Errorf("not finished after %s", m.Limit))
 	defer cancel()
@@ -76,7 +75,7 @@ func (m Machine) Run(ctx context.Context, tell func(guest.Event)) (time.Duration
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	done, tail, readErr := listen(io.TeeReader(console, m.Log), tell)
+	done, tail, readErr := listen(io.TeeReader(console, m.Log), report)
 	if readErr != nil {
 		_ = cmd.Process.Kill()
 	}
@@ -88,14 +87,14 @@ func (m Machine) Run(ctx context.Context, tell func(guest.Event)) (time.Duration
 	case done && err == nil:
 		return used, nil
 	case err == nil:
-		err = errors.New("the machine has stopped before the end")
+		err = errors.New("the machine stopped before the guest was done")
 	}
 	return used, fmt.Errorf("%s: %w\n%s%s", e.program, err, stderr.String(), tail)
 }
 
-// listen reads the console to its end. It reports whether the guest has run all steps, and returns
-// the end of the output.
-func listen(console io.Reader, tell func(guest.Event)) (done bool, tail string, err error) {
+// listen reads the console until its end. It reports whether the guest has run all steps, and
+// returns the last lines of the output.
+func listen(console io.Reader, report func(guest.Event)) (done bool, tail string, err error) {
 	lines := bufio.NewReader(console)
 	var last []string
 	for {
@@ -112,7 +111,7 @@ func listen(console io.Reader, tell func(guest.Event)) (done bool, tail string, 
 				return false, strings.Join(last, ""), fmt.Errorf("guest: %s", e.Failed)
 			case ok:
 				done = done || e.Done
-				tell(e)
+				report(e)
 			}
 		}
 		if err != nil {

@@ -13,9 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// The archive has cpio's format newc, as in the kernel's
-// Documentation/driver-api/early-userspace/buffer-format.rst.
-func TestAnInitramfsHasItsFilesWithTheirParents(t *testing.T) {
+// The format is newc; see Documentation/driver-api/early-userspace/buffer-format.rst of the kernel.
+func TestInitramfsContainsFilesAndParents(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "program")
 	if err := os.WriteFile(source, []byte("program"), 0o600); err != nil {
 		t.Fatal(err)
@@ -38,7 +37,7 @@ func TestAnInitramfsHasItsFilesWithTheirParents(t *testing.T) {
 	}
 }
 
-func TestInitramfsHasTheFilesOfAFolder(t *testing.T) {
+func TestTreeAddsTheFilesOfADirectory(t *testing.T) {
 	source := t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(source, "etc"), 0o755),
 		os.WriteFile(filepath.Join(source, "etc/file"), []byte("text"), 0o600),
@@ -102,7 +101,7 @@ func TestInitramfsReportsErrors(t *testing.T) {
 	absent := NewInitramfs(&bytes.Buffer{})
 	absent.Copy("/a", 0o644, "/nowhere/a")
 	for name, a := range map[string]*Initramfs{
-		"a name twice": twice, "a file that is not there": absent,
+		"duplicate name": twice, "missing file": absent,
 	} {
 		if err := a.Close(); err == nil {
 			t.Errorf("%s: no error", name)
@@ -110,7 +109,7 @@ func TestInitramfsReportsErrors(t *testing.T) {
 	}
 }
 
-func TestTheConsoleIsReadToItsEnd(t *testing.T) {
+func TestListenReadsTheConsoleToTheEnd(t *testing.T) {
 	const mark = "\x1esluice "
 	for _, row := range []struct {
 		name, console string
@@ -129,7 +128,7 @@ func TestTheConsoleIsReadToItsEnd(t *testing.T) {
 			false, 1, "",
 		},
 		{"the guest fails", mark + `{"Failed":"no plan"}` + "\n", false, 0, "no plan"},
-		{"an event is destroyed", mark + `{"Step":` + "\n", false, 0, "event"},
+		{"a damaged event", mark + `{"Step":` + "\n", false, 0, "event"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			steps := 0
@@ -149,7 +148,7 @@ func TestTheConsoleIsReadToItsEnd(t *testing.T) {
 	}
 }
 
-func TestEveryEmulatorIsOfAnArchitecture(t *testing.T) {
+func TestEmulatorPerArchitecture(t *testing.T) {
 	for arch, want := range map[string]string{
 		"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64", "s390x": "",
 	} {
@@ -158,6 +157,6 @@ func TestEveryEmulatorIsOfAnArchitecture(t *testing.T) {
 		}
 	}
 	if _, err := (Machine{Arch: "s390x"}).Run(t.Context(), nil); err == nil {
-		t.Error("no error, but there is no emulator")
+		t.Error("no error for an unknown architecture")
 	}
 }

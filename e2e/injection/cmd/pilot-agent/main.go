@@ -1,6 +1,6 @@
-// Command pilot-agent takes the place of Istio's in an image; the real one is in the same
-// directory. For "proxy", which would start Envoy, it runs the sample application's proxy. For all
-// other commands of injected containers (istio-iptables, wait, request) it runs the real one.
+// Command pilot-agent replaces Istio's pilot-agent in an image. For the command "proxy", which
+// would start Envoy, it runs the sample application's proxy. For all other commands, such as
+// istio-iptables, wait and request, it runs Istio's pilot-agent.
 package main
 
 import (

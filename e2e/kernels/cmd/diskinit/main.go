@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// diskModule is the driver of the disk, which the kernel does not contain.
+	// diskModule is the disk driver, a module.
 	diskModule = "virtio_blk"
 	disk       = "/dev/vda"
 	root       = "/root"
@@ -32,7 +32,7 @@ func main() {
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
-// run becomes the system's first process, or returns why it cannot.
+// run executes the system's init. It returns only on failure.
 func run() error {
 	for _, m := range []struct{ kind, target string }{{"proc", "/proc"}, {"devtmpfs", "/dev"}} {
 		if err := os.MkdirAll(m.target, 0o755); err != nil {
@@ -74,9 +74,9 @@ func mountDisk() error {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return err
 	}
-	const patience, interval = 30 * time.Second, 10 * time.Millisecond
+	const timeout, interval = 30 * time.Second, 10 * time.Millisecond
 	var err error
-	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(interval) {
+	for begin := time.Now(); time.Since(begin) < timeout; time.Sleep(interval) {
 		if err = unix.Mount(disk, root, "ext4", unix.MS_NOATIME, ""); err == nil {
 			return nil
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestFilesReplaceThoseOfTheDisk(t *testing.T) {
+func TestCopyFilesReplacesExistingFiles(t *testing.T) {
 	files, disk := t.TempDir(), t.TempDir()
 	target := filepath.Join(disk, "etc/kept")
 	if err := errors.Join(
@@ -15,7 +15,7 @@ func TestFilesReplaceThoseOfTheDisk(t *testing.T) {
 		os.WriteFile(filepath.Join(files, "etc/name"), []byte("new"), 0o600),
 		os.Symlink("../name", filepath.Join(files, "etc/units/link")),
 		os.WriteFile(target, []byte("kept"), 0o644),
-		// What a link of the disk leads to is not overwritten.
+		// The target of an existing symbolic link is not overwritten.
 		os.Symlink(target, filepath.Join(disk, "etc/name")),
 	); err != nil {
 		t.Fatal(err)

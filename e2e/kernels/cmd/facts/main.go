@@ -73,8 +73,8 @@ func everything() rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// destroys deletes a nonexistent table with the request that is no error on kernels that support
-// it.
+// destroys deletes a nonexistent table with NFT_MSG_DESTROYTABLE, which succeeds on kernels that
+// support it.
 func destroys() (err error) {
 	c, err := nftables.New()
 	if err != nil {

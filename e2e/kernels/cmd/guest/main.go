@@ -1,5 +1,5 @@
-// Command guest is the only program of the project that an initramfs needs: as /init, and by
-// another name as the kernel's modprobe.
+// Command guest is the init of a virtual machine. Under another name, it is the modprobe that the
+// kernel calls.
 package main
 
 import (
@@ -15,7 +15,7 @@ func main() {
 		guest.Init(os.Stdout)
 		return
 	}
-	// The kernel runs: modprobe -q -- NAME.
+	// The kernel runs modprobe -q -- NAME.
 	if err := guest.Modprobe(os.Args[len(os.Args)-1]); err != nil {
 		fmt.Fprintf(os.Stderr, "modprobe: %v\n", err)
 		os.Exit(1)

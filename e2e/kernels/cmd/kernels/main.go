@@ -1,5 +1,5 @@
-// Command kernels boots real kernels, runs our tests on each, and compares the results with the
-// table of e2e/README.md: see package kernels.
+// Command kernels boots kernels in virtual machines, runs Sluice's tests on each, and compares the
+// results with the table in e2e/README.md; see package kernels.
 //
 // The exit code is 0 if all selected results are as expected, otherwise 1. If a required program or
 // package is missing, it prints a message and exits with 0, or with 1 if SLUICE_REQUIRE=1 or
@@ -34,21 +34,21 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	root := flag.String("root", "..", "the project's `folder`")
+	root := flag.String("root", "..", "root `directory` of the checkout")
 	dir := flag.String("dir", "",
-		"the `folder` of packages and logs (default bin/kernels in the project's)")
+		"`directory` for packages and logs (default bin/kernels in the checkout)")
 	mirror := flag.String("mirror", debian.DefaultMirror,
 		"`URL` of the mirror of Debian's packages")
-	kernel := flag.String("kernel", "", "only kernels whose name has this in it: 5.10, arm64")
+	kernel := flag.String("kernel", "", "run only kernels whose name contains this `text`, such as 5.10 or arm64")
 	shape := flag.String("shape", "",
-		"only shapes whose name has this in it: all, nf_tables, legacy")
+		"run only module sets whose name contains this `text`: all, nf_tables or legacy")
 	update := flag.Bool("update", false, "write the table into e2e/README.md instead of comparing")
 	pin := flag.Bool("pin", false,
-		"look up the newest packages, write them down, and do nothing else")
-	timeout := flag.Duration("timeout", 10*time.Minute, "how long all may take")
+		"write the newest packages to packages.txt, and run no machines")
+	timeout := flag.Duration("timeout", 10*time.Minute, "time limit for all machines")
 	limit := flag.Duration("limit", 0,
-		"how long a machine may run (default two fifths of -timeout)")
-	parallel := flag.Int("parallel", min(runtime.NumCPU(), 4), "how many machines at a time")
+		"time limit for one machine (default two fifths of -timeout)")
+	parallel := flag.Int("parallel", min(runtime.NumCPU(), 4), "`number` of machines that run at the same time")
 	flag.Parse()
 	if *limit == 0 {
 		*limit = *timeout * 2 / 5
@@ -66,7 +66,7 @@ func run(ctx context.Context) error {
 
 	tasks := choose(*kernel, *shape)
 	if len(tasks) == 0 {
-		return fmt.Errorf("no kernel %q in a shape %q", *kernel, *shape)
+		return fmt.Errorf("no kernel whose name contains %q with a module set whose name contains %q", *kernel, *shape)
 	}
 	if err := kernels.Emulators(ctx, *root, tasks); err != nil {
 		return unavailable(err)
@@ -91,10 +91,10 @@ func run(ctx context.Context) error {
 	return tableBlock.Check(manual, table)
 }
 
-// tableBlock is the block of e2e/README.md with the table of the kernels.
+// tableBlock is the block of e2e/README.md that contains the table.
 var tableBlock = readme.Block{Name: "kernels", Command: "make e2e-kernels UPDATE=1"}
 
-// choose returns the selected tasks.
+// choose returns the tasks whose names contain kernel and shape.
 func choose(kernel, shape string) []kernels.Task {
 	var tasks []kernels.Task
 	for _, k := range kernels.Kernels {
@@ -107,11 +107,11 @@ func choose(kernel, shape string) []kernels.Task {
 	return tasks
 }
 
-// unavailable reports what is missing. This is an error if nothing may be skipped.
+// unavailable prints the error and returns nil, or returns the error if [kernels.Required].
 func unavailable(err error) error {
 	if kernels.Required() {
 		return err
 	}
-	fmt.Printf("left out, nothing was measured: %v\n", err)
+	fmt.Printf("skipped, no kernel was tested: %v\n", err)
 	return nil
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// TestRefusals checks that the plugin rejects what istiod rejects, because a pod can be injected by
-// other means, and what istiod accepts but istio-init fails on.
-func TestRefusals(t *testing.T) {
+// TestInvalidAnnotations checks that the plugin rejects values that istiod rejects, because istiod
+// is not the only injector, and values that only istio-init rejects.
+func TestInvalidAnnotations(t *testing.T) {
 	netnstest.RequireRoot(t)
-	tools, err := injection.ToolsOf(bin)
+	tools, err := injection.FindTools(bin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	istiod := start(t, tools, control{
+	istiod := start(t, tools, controlPlane{
 		namespace: plainNamespace, Installation: injection.Installation{CNI: true},
 	})
 	for _, test := range []struct {
@@ -39,20 +39,20 @@ func TestRefusals(t *testing.T) {
 		{annotation: includeOutbound, value: "*", passes: true},
 	} {
 		t.Run(test.annotation+": "+test.value, func(t *testing.T) {
-			s := subject{annotations: annotated(test.annotation, test.value)}
+			s := podCase{annotations: annotated(test.annotation, test.value)}
 			_, err := istiod.Inject(t.Context(), s.manifest())
 			if !test.passes && (err == nil || !strings.Contains(err.Error(), test.annotation)) {
-				t.Errorf("istiod says %v, want a refusal that names the annotation", err)
+				t.Errorf("istiod: error %v, want one that names the annotation", err)
 			}
 			if test.passes && err != nil {
 				t.Error(err)
 			}
-			pod := inject(t, istiod, subject{})
+			pod := inject(t, istiod, podCase{})
 			pod.Annotations[test.annotation] = test.value
 			_, _, err = decide.Parameters(readAsPlugin(t, pod), addresses(s.pod),
 				&decide.Settings{})
 			if err == nil || !strings.Contains(err.Error(), test.annotation) {
-				t.Errorf("the plugin says %v, want a refusal that names the annotation", err)
+				t.Errorf("plugin: error %v, want one that names the annotation", err)
 			}
 		})
 	}

@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// openShiftNamespace returns a namespace with the ranges of users and groups that OpenShift
-// assigns.
+// openShiftNamespace returns a namespace with UID and GID ranges as OpenShift assigns them.
 func openShiftNamespace() corev1.Namespace {
 	return corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: injectedNamespace,
@@ -21,25 +20,25 @@ func openShiftNamespace() corev1.Namespace {
 	}}
 }
 
-// openShiftUser is the last user of the namespace's range, which istiod assigns to proxies.
+// openShiftUser is the last UID of the namespace's range. istiod assigns it to proxies.
 const openShiftUser = 1000659999
 
-// A control is a control plane, and the pods that it injects.
-type control struct {
+// A controlPlane is an installation of istiod with the pods that it injects.
+type controlPlane struct {
 	name string
 	injection.Installation
 	namespace corev1.Namespace
-	subjects  []subject
+	pods      []podCase
 }
 
 var plainNamespace = corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: injectedNamespace}}
 
-var controls = []control{
-	{name: "as installed by default", namespace: plainNamespace, subjects: ordinary},
+var controlPlanes = []controlPlane{
+	{name: "default installation", namespace: plainNamespace, pods: ordinary},
 	{
 		name: "a revision", namespace: plainNamespace,
 		Installation: injection.Installation{Revision: "canary"},
-		subjects: []subject{
+		pods: []podCase{
 			{name: "a sidecar"},
 			{
 				name: "TPROXY", annotations: annotated(mesh.ModeAnnotation, "TPROXY"),
@@ -52,13 +51,14 @@ var controls = []control{
 		Installation: injection.Installation{
 			Values: map[string]any{"global": map[string]any{"platform": "openshift"}},
 		},
-		subjects: []subject{
+		pods: []podCase{
 			{name: "a sidecar", user: openShiftUser},
 			{
-				name: "a container among others", user: openShiftUser,
+				name: "regular container", user: openShiftUser,
 				annotations: annotated(nativeAnnotation, "false"),
 			},
-			// For TPROXY the injector runs the proxy as root, regardless of the namespace's users.
+			// In TPROXY mode, the injector runs the proxy as root, regardless of the namespace's
+			// UID range.
 			{
 				name: "TPROXY", annotations: annotated(mesh.ModeAnnotation, "TPROXY"),
 				deviations: tproxy,
@@ -66,7 +66,7 @@ var controls = []control{
 		},
 	},
 	{
-		name: "settings of the mesh", namespace: plainNamespace,
+		name: "mesh-wide settings", namespace: plainNamespace,
 		Installation: injection.Installation{Values: map[string]any{
 			"meshConfig": map[string]any{
 				"proxyListenPort": 16001, "proxyInboundListenPort": 16006,
@@ -84,14 +84,14 @@ var controls = []control{
 				"includeOutboundPorts": "443", "excludeOutboundPorts": "5432", "statusPort": 15920,
 			}},
 		}},
-		subjects: []subject{
+		pods: []podCase{
 			{name: "a sidecar", pod: istio.DualPod, deviations: tproxy, others: usualExcluded},
 			{
 				name: "REDIRECT", pod: istio.DualPod,
 				annotations: annotated(mesh.ModeAnnotation, "REDIRECT"), others: usualExcluded,
 			},
 			{
-				name: "annotations that outrank the mesh's", deviations: tproxy, others: none,
+				name: "annotations that override mesh-wide settings", deviations: tproxy, others: noDifferences,
 				annotations: annotated(mesh.IncludeRanges, "*", mesh.ExcludeOutboundPorts, "",
 					statusPort, "15020"),
 			},
@@ -99,6 +99,5 @@ var controls = []control{
 	},
 }
 
-// usualExcluded: the plugin excludes the usual status port in addition to the mesh's configured
-// one.
+// usualExcluded: the plugin excludes the default status port in addition to the configured one.
 var usualExcluded = []difference{usualStatusPortExcluded}
