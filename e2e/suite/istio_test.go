@@ -83,7 +83,7 @@ const (
 // redirects.
 func (w *world) mustInstallIstiod(t *testing.T) {
 	t.Helper()
-	tools, err := injection.ToolsOf(bin)
+	tools, err := injection.FindTools(bin)
 	if err != nil {
 		t.Fatal(err)
 	}
