@@ -13,18 +13,18 @@ import (
 
 // An AmbientConfiguration is a configuration of istio-cni for a pod in ambient mode.
 type AmbientConfiguration struct {
-	IPv6, DNS     bool   // of the node
-	PodDNS        string // of the pod: "true", "false", or empty for the node's
+	IPv6, DNS     bool   // settings of the node
+	PodDNS        string // annotation of the pod: "true", "false", or empty to use the node's setting
 	BypassInbound bool
 	Interfaces    []string
-	IPv4Source    netip.Addr // of probes
+	IPv4Source    netip.Addr // source address of probes
 	IPv6Source    netip.Addr
 }
 
 // String returns the configuration in a line.
 func (c AmbientConfiguration) String() string { return strings.Join(c.environment(), " ") }
 
-// environment returns the variables of the program istio-ambient.
+// environment returns the environment variables for the program istio-ambient.
 func (c AmbientConfiguration) environment() []string {
 	return []string{
 		fmt.Sprintf("AMBIENT_IPV6=%t", c.IPv6), fmt.Sprintf("AMBIENT_DNS_CAPTURE=%t", c.DNS),
@@ -34,13 +34,13 @@ func (c AmbientConfiguration) environment() []string {
 	}
 }
 
-// HasPrefix reports whether an interface is a prefix of names, which istio-cni's nftables backend
-// cannot load.
+// HasPrefix reports whether an interface is a name prefix such as tap+. istio-cni's nftables
+// backend rejects these.
 func (c AmbientConfiguration) HasPrefix() bool {
 	return strings.Contains(strings.Join(c.Interfaces, ","), "+")
 }
 
-// Ambient returns our parameters.
+// Ambient returns Sluice's parameters.
 func (c AmbientConfiguration) Ambient() (rules.Ambient, error) {
 	a := rules.DefaultAmbient()
 	a.IPv6, a.DNS, a.BypassInboundCapture = c.IPv6, c.DNS, c.BypassInbound
@@ -61,23 +61,24 @@ func (p Program) RunAmbient(ns *netns.NS, c AmbientConfiguration, nftables bool)
 	return run(ns, cmd)
 }
 
-// RandomAmbient returns n different configurations. Equal seeds give equal configurations.
+// RandomAmbient returns n different random configurations. The same seed returns the same
+// configurations.
 func RandomAmbient(seed uint64, n int) []AmbientConfiguration {
 	r := rand.New(rand.NewPCG(seed, 0))
-	one := func(list ...string) string { return list[r.IntN(len(list))] }
+	pick := func(list ...string) string { return list[r.IntN(len(list))] }
 	seen := map[string]bool{}
 	var list []AmbientConfiguration
 	for len(list) < n {
 		c := AmbientConfiguration{
-			IPv6: r.IntN(3) > 0, DNS: r.IntN(2) > 0, PodDNS: one("", "", "true", "false"),
+			IPv6: r.IntN(3) > 0, DNS: r.IntN(2) > 0, PodDNS: pick("", "", "true", "false"),
 			BypassInbound: r.IntN(3) == 0,
-			IPv4Source:    netip.MustParseAddr(one("169.254.7.127", "169.254.9.9", "10.0.0.1", "127.0.0.2")),
-			IPv6Source: netip.MustParseAddr(one("fd16:9254:7127:1337:ffff:ffff:ffff:ffff", "fd99::9",
+			IPv4Source:    netip.MustParseAddr(pick("169.254.7.127", "169.254.9.9", "10.0.0.1", "127.0.0.2")),
+			IPv6Source: netip.MustParseAddr(pick("fd16:9254:7127:1337:ffff:ffff:ffff:ffff", "fd99::9",
 				"2001:db8::1", "fe80::1")),
 		}
 		for range r.IntN(4) {
 			c.Interfaces = append(c.Interfaces,
-				one("virt0", "virt1", "eth0.100", "br-1a2b", "net_1", "tap-0123456789a", "virt+"))
+				pick("virt0", "virt1", "eth0.100", "br-1a2b", "net_1", "tap-0123456789a", "virt+"))
 		}
 		if !seen[c.String()] {
 			seen[c.String()] = true

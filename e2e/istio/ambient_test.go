@@ -17,12 +17,11 @@ import (
 
 const istioAmbient istio.Program = "istio-ambient"
 
-// The numbers of generated configurations of ambient mode.
+// Numbers of generated configurations, in the short and the long form.
 const fewAmbient, manyAmbient = 60, 500
 
-// For generated configurations, our rules treat every packet as those that istio-cni's own code
-// programs in a pod, with its iptables backend, and with its nftables backend but for the deviation
-// ambient-ipv6.
+// Sluice's ambient rules treat every packet like the rules that istio-cni's code programs in a pod.
+// The only difference is the deviation ambient-ipv6, from istio-cni's nftables backend.
 func TestAmbientRulesOfIstio(t *testing.T) {
 	p := program(t, istioAmbient)
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10, 64)
@@ -33,7 +32,7 @@ func TestAmbientRulesOfIstio(t *testing.T) {
 	if isLong() {
 		n = manyAmbient
 	}
-	var equal, deviating, refused atomic.Int64
+	var equal, deviating, rejected atomic.Int64
 	t.Run("configurations", func(t *testing.T) {
 		for _, c := range istio.RandomAmbient(seed, n) {
 			t.Run(c.String(), func(t *testing.T) {
@@ -49,7 +48,7 @@ func TestAmbientRulesOfIstio(t *testing.T) {
 					case err != nil:
 						t.Fatal(err)
 					case nftables && c.HasPrefix() && result.Status != 0:
-						refused.Add(1)
+						rejected.Add(1)
 						continue
 					case result.Status != 0 || nftables && c.HasPrefix():
 						t.Fatalf("nftables %t: status %d: %s", nftables, result.Status,
@@ -65,12 +64,12 @@ func TestAmbientRulesOfIstio(t *testing.T) {
 		}
 	})
 	fmt.Printf("istio-cni in ambient mode, %d configurations of both backends (SLUICE_SEED=%d): "+
-		"%d rulesets equal, %d but for ambient-ipv6, %d refused by its nftables backend because of a +\n",
-		n, seed, equal.Load(), deviating.Load(), refused.Load())
+		"%d rulesets equal, %d equal except for ambient-ipv6, %d with a + rejected by its nftables backend\n",
+		n, seed, equal.Load(), deviating.Load(), rejected.Load())
 }
 
-// compareAmbient reports whether our rules and those in the namespace treat every packet alike. They
-// must, but for the deviation of the nftables backend without IPv6.
+// compareAmbient reports whether Sluice's rules and the namespace's rules are equivalent. It fails
+// the test for a difference other than the deviation ambient-ipv6.
 func compareAmbient(t *testing.T, ns *netns.NS, a rules.Ambient, nftables bool) bool {
 	t.Helper()
 	ours, err := rules.CompileAmbient(a)

@@ -8,15 +8,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// isLong reports whether the test runs in its long form.
+// isLong reports whether SLUICE_LONG selects the long form of the tests.
 func isLong() bool { return os.Getenv("SLUICE_LONG") != "" }
 
-// appliedGroups contains the groups whose rules are applied to the kernel in the short form too.
+// appliedGroups contains the groups whose rules are applied to the kernel also in the short form.
 var appliedGroups = []string{"usual", "everything", "random"}
 
-// checkApplied applies the rules of the same arguments with our command, with either backend, and
-// compares the kernel's rules with those of istio-iptables.
-func (s subject) checkApplied(t *testing.T, istios diff.Side) {
+// checkApplied runs rules apply with the same arguments and each backend, and compares the kernel's
+// rules with istio-iptables' rules.
+func (s testCase) checkApplied(t *testing.T, istios diff.Side) {
 	t.Helper()
 	if !isLong() && !slices.Contains(appliedGroups, s.Group) {
 		return
@@ -30,14 +30,14 @@ func (s subject) checkApplied(t *testing.T, istios diff.Side) {
 			t.Fatal(err)
 		}
 		if result.Status != 0 {
-			t.Errorf("%s\nour command with backend %s: exit status %d: %s", s, backend,
+			t.Errorf("%s\nrules apply with backend %s: exit status %d: %s", s, backend,
 				result.Status, result.Errors)
 			continue
 		}
 		r := diff.Decide(diff.Side{Ruleset: readLive(t, ns), RoutingKnown: true}, istios,
 			diff.Options{})
 		if r.Verdict(true) != diff.Equivalent {
-			t.Errorf("%s\nwhat our command leaves with backend %s, and istio-iptables: %s\n%s", s,
+			t.Errorf("%s\nrules apply with backend %s and istio-iptables: %s\n%s", s,
 				backend, r.Verdict(true),
 				describe(r, backend, "istio-iptables"))
 		}

@@ -13,21 +13,21 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-// The exit codes of rules diff.
+// Exit codes of rules diff.
 const (
 	equivalent = 0
 	different  = 1
 )
 
-// TestDiffCommand compares the answers of "rules diff" with what the real istio-iptables left, for
-// each way to specify that side.
+// TestDiffCommand checks the output of "rules diff" for rules that istio-iptables has programmed,
+// with each way to specify them.
 func TestDiffCommand(t *testing.T) {
 	program(t, ourCommand)
 	for _, row := range []struct {
-		engine, configuration string
-		flags                 []string
-		want                  int
-		says                  string // part of the answer
+		variant, configuration string
+		flags                  []string
+		want                   int
+		wantOutput             string // part of the output
 	}{
 		{byLegacy, "usual/injected/v4/REDIRECT", nil, equivalent, ""},
 		{byLegacy, "usual/injected/dual/REDIRECT", []string{"--strict"}, equivalent, ""},
@@ -52,19 +52,19 @@ func TestDiffCommand(t *testing.T) {
 		{byNative, "usual/injected/unflagged/REDIRECT", nil, different, "15006"},
 		{byNative, "drop-invalid/set/v4/REDIRECT", nil, different, "invalid"},
 	} {
-		t.Run(fmt.Sprint(row.engine, "/", row.configuration, row.flags), func(t *testing.T) {
+		t.Run(fmt.Sprint(row.variant, "/", row.configuration, row.flags), func(t *testing.T) {
 			t.Parallel()
 			c := configurationNamed(t, row.configuration)
-			ns, run := start(t, c, row.engine)
-			for _, side := range sidesOf(t, c, row.engine, ns, run) {
+			ns, run := start(t, c, row.variant)
+			for _, side := range sideFlags(t, c, row.variant, ns, run) {
 				args := slices.Concat([]string{"diff"}, c.Args, row.flags, side)
 				r, err := program(t, ourCommand).Run(ns, c, args...)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if r.Status != row.want || !strings.Contains(r.Output, row.says) {
+				if r.Status != row.want || !strings.Contains(r.Output, row.wantOutput) {
 					t.Errorf("rules %s\nexit status %d, want %d and %q in\n%s%s",
-						strings.Join(args, " "), r.Status, row.want, row.says,
+						strings.Join(args, " "), r.Status, row.want, row.wantOutput,
 						r.Output, r.Errors)
 				}
 			}
@@ -72,14 +72,14 @@ func TestDiffCommand(t *testing.T) {
 	}
 }
 
-// sidesOf returns the flags that specify what the run left: the namespace, and for iptables also
-// its log and the output of iptables-save.
-func sidesOf(
-	t *testing.T, c istio.Configuration, engine string, ns *netns.NS, run istio.Result,
+// sideFlags returns the flags that specify the rules of a run: the namespace, and for iptables also
+// the log and the output of iptables-save.
+func sideFlags(
+	t *testing.T, c istio.Configuration, variant string, ns *netns.NS, run istio.Result,
 ) [][]string {
 	t.Helper()
 	sides := [][]string{{"--netns=/proc/self/ns/net"}}
-	if engine != byLegacy {
+	if variant != byLegacy {
 		return sides
 	}
 	var pod []string

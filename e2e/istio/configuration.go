@@ -8,8 +8,7 @@ import (
 // A Configuration contains the arguments and environment of istio-iptables, and the pod in which it
 // runs.
 type Configuration struct {
-	// Name is unique among the configurations of a matrix. Group is what several of them have in
-	// common: the parameter that is varied.
+	// Name is unique in a matrix. Group is the parameter that is varied.
 	Name, Group string
 	// Args contains the arguments. Env contains the environment variables that istio-iptables
 	// reads, each as "NAME=value".
@@ -17,13 +16,13 @@ type Configuration struct {
 	Pod       Pod
 	// ResolvConf is the content of /etc/resolv.conf.
 	ResolvConf string
-	// Idle reports that the run must not leave any rules.
+	// Idle is true if the run must not leave any rules.
 	Idle bool
-	// Refused is not nil if one of the two programs rejects the configuration.
+	// Refused is not nil if istio-iptables or Sluice rejects the configuration.
 	Refused *Refusal
 }
 
-// A Refusal describes which program rejects a configuration, and why they may differ.
+// A Refusal states which programs reject a configuration, and why.
 type Refusal struct {
 	ByIstio, ByUs bool
 	Reason        string
@@ -68,7 +67,7 @@ func quote(word string) string {
 	return word
 }
 
-// nameservers returns the servers of resolv.conf, as written.
+// nameservers returns the nameservers in ResolvConf.
 func (c Configuration) nameservers() []string {
 	var servers []string
 	for line := range strings.Lines(c.ResolvConf) {

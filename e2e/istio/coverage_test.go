@@ -9,16 +9,16 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/istio/matrix"
 )
 
-// elsewhere contains the flags that the matrix need not vary, with the reason.
-var elsewhere = map[string]string{
-	"--help":            "does nothing",
-	"--native-nftables": "every configuration is run with and without",
-	"--run-validation":  "opens connections, and makes no rule",
+// excludedFlags maps the flags that the matrix does not vary to the reason.
+var excludedFlags = map[string]string{
+	"--help":            "prints help",
+	"--native-nftables": "used with every configuration",
+	"--run-validation":  "opens connections, and changes no rules",
 }
 
-// TestMatrixVariesEveryFlag asks the real program for its flags.
+// TestMatrixVariesEveryFlag compares the matrix with the flags in istio-iptables' help.
 func TestMatrixVariesEveryFlag(t *testing.T) {
-	all := matrix.Alone()
+	all := matrix.Single()
 	help, err := program(t, istioIptables).Run(newPod(t, all[0].Pod), all[0], "--help")
 	if err != nil {
 		t.Fatal(err)
@@ -40,8 +40,8 @@ func TestMatrixVariesEveryFlag(t *testing.T) {
 			}
 			values[c.Args[i]] = true
 		}
-		if _, ok := elsewhere[flag]; ok == (len(values) > 1) {
-			t.Errorf("%s: the matrix has %d values, and a reason to leave it out: %t", flag,
+		if _, ok := excludedFlags[flag]; ok == (len(values) > 1) {
+			t.Errorf("%s: %d values in the matrix, excluded: %t", flag,
 				len(values), ok)
 		}
 	}

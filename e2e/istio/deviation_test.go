@@ -7,9 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// deviationsExpected returns the deviations that occur for some packet if the rules of the
-// parameters are compared with istio-iptables' rules. It derives them from the parameters alone,
-// independently of the implementation.
+// deviationsExpected returns the deviations from istio-iptables' rules that some packet is subject
+// to. It derives them from the parameters, independently of the implementation.
 func deviationsExpected(r rules.Redirect) map[rules.DeviationID]bool {
 	expected := map[rules.DeviationID]bool{}
 	if r.Mode == rules.ModeTProxy {
@@ -25,11 +24,11 @@ func deviationsExpected(r rules.Redirect) map[rules.DeviationID]bool {
 	isMapped := func(p netip.Prefix) bool { return p.Addr().Is4In6() }
 	rerouted := len(r.RerouteInterfaces) > 0 &&
 		slices.ContainsFunc(r.OutboundCIDRs.Prefixes, isMapped)
-	matters := func(included []netip.Prefix) bool {
+	captures := func(included []netip.Prefix) bool {
 		return !capturedAddresses(r, included,
 			asGiven).Equal(capturedAddresses(r, included, unmapped))
 	}
-	if rerouted || slices.ContainsFunc(inclusions(r), matters) {
+	if rerouted || slices.ContainsFunc(inclusions(r), captures) {
 		expected[rules.MappedCIDR] = true
 	}
 	return expected

@@ -1,3 +1,3 @@
-// Package istio runs Istio's own programs in network namespaces like a pod's, and compares Sluice
-// with them. Their rules are the specification.
+// Package istio runs Istio's programs in network namespaces that look like pods, and compares their
+// rules with Sluice's. Istio's rules are the specification.
 package istio

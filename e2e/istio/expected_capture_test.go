@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The following functions derive the effect of parameters on connections, independently of the
-// rules.
+// The following functions derive from parameters which connections are captured, independently of
+// the rules.
 
 // hasInbound reports whether inbound connections to some port are captured.
 func hasInbound(r rules.Redirect) bool {
@@ -56,8 +56,8 @@ func inclusions(r rules.Redirect) [][]netip.Prefix {
 	return all
 }
 
-// capturedAddresses returns the included addresses without the excluded ones, with a given
-// interpretation of prefixes.
+// capturedAddresses returns the included addresses without the excluded ones, after applying
+// convert to each prefix.
 func capturedAddresses(
 	r rules.Redirect, included []netip.Prefix, read func(netip.Prefix) netip.Prefix,
 ) *netipx.IPSet {
@@ -74,7 +74,7 @@ func capturedAddresses(
 	}
 	set, err := b.IPSet()
 	if err != nil {
-		panic(err) // a prefix that Redirect.Validate rejects
+		panic(err) // Redirect.Validate rejects such a prefix
 	}
 	return set
 }
@@ -89,8 +89,8 @@ func unmapped(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 }
 
-// includedPorts returns the ports whose connections are captured to any address, without the DNS
-// port if DNS is captured anyway.
+// includedPorts returns the ports whose connections are captured to any address. It omits the DNS
+// port if DNS is captured.
 func includedPorts(r rules.Redirect) []uint16 {
 	var ports []uint16
 	excluded := rules.Normalise(r.OutboundExcludePorts)

@@ -8,22 +8,22 @@ import (
 
 // A finding is a difference between istio-nftables and istio-iptables.
 type finding struct {
-	id, sentence string
-	// repair changes istio-nftables' rules so that the difference disappears. With all findings
-	// repaired, nothing differs. With all but one repaired, the packets that differ are those of
-	// the remaining finding.
-	repair func(s subject, rs *rules.Ruleset)
-	// expected reports, from the parameters alone, whether such packets exist.
+	id, description string
+	// repair changes istio-nftables' rules to remove the difference. If all findings are repaired,
+	// the rules are equivalent to istio-iptables'. If all but one are repaired, exactly the packets
+	// of the remaining finding differ.
+	repair func(s testCase, rs *rules.Ruleset)
+	// expected reports whether such packets exist, derived from the parameters.
 	expected func(r rules.Redirect) bool
 }
 
 // findings contains all known findings.
 var findings = []finding{
 	{
-		"ipv6-captured", "IPv6 is captured in a pod that is treated as one of IPv4 only",
-		func(s subject, rs *rules.Ruleset) {
+		"ipv6-captured", "IPv6 is captured in a pod that is configured as IPv4-only",
+		func(s testCase, rs *rules.Ruleset) {
 			if !s.redirect.IPv6 {
-				eachRule(rs, func(c *rules.Chain, r *rules.Rule) {
+				changeRules(rs, func(c *rules.Chain, r *rules.Rule) {
 					if c.Base != nil {
 						r.Matches = append(r.Matches, rules.MatchFamily{Family: rules.IPv4})
 					}
@@ -31,15 +31,15 @@ var findings = []finding{
 			}
 		},
 		func(r rules.Redirect) bool {
-			// Rules with addresses are for one family; all others are for both.
+			// A rule that matches addresses applies to one family, any other rule to both.
 			return !r.IPv6 && (hasInbound(r) || r.Mode == rules.ModeTProxy || r.DropInvalid ||
 				r.DNS.Capture || capturesAnywhere(r))
 		},
 	},
 	{
-		"drop-invalid-tcp", "of the invalid packets only those of TCP are dropped",
-		func(_ subject, rs *rules.Ruleset) {
-			eachRule(rs, func(_ *rules.Chain, r *rules.Rule) {
+		"drop-invalid-tcp", "only invalid TCP packets are dropped, no other invalid packets",
+		func(_ testCase, rs *rules.Ruleset) {
+			changeRules(rs, func(_ *rules.Chain, r *rules.Rule) {
 				isInvalid := func(m rules.Match) bool {
 					return m == rules.MatchState{States: rules.States(rules.Invalid)}
 				}
@@ -52,9 +52,9 @@ var findings = []finding{
 	},
 	{
 		"no-listener",
-		"while no proxy listens, inbound connections in TPROXY mode reach the application instead of nobody",
-		func(_ subject, rs *rules.Ruleset) {
-			eachChain(rs, func(c *rules.Chain) {
+		"if no proxy listens, inbound connections in TPROXY mode reach the application instead of being refused",
+		func(_ testCase, rs *rules.Ruleset) {
+			changeChains(rs, func(c *rules.Chain) {
 				var all []rules.Rule
 				for _, r := range c.Rules {
 					all = append(all, r)
@@ -71,9 +71,9 @@ var findings = []finding{
 	},
 	{
 		"socketless",
-		"a packet over lo that has no socket any more is captured, and one of no group counts as of a captured group",
-		func(_ subject, rs *rules.Ruleset) {
-			eachRule(rs, func(_ *rules.Chain, r *rules.Rule) {
+		"a packet over lo without a socket is captured, and matches captured owner groups",
+		func(_ testCase, rs *rules.Ruleset) {
+			changeRules(rs, func(_ *rules.Chain, r *rules.Rule) {
 				for i, m := range r.Matches {
 					if owner, ok := m.(rules.MatchOwner); ok {
 						owner.Socketless = owner.Not
@@ -98,8 +98,8 @@ func isProtocol(m rules.Match) bool { _, ok := m.(rules.MatchProtocol); return o
 
 func isTProxy(a rules.Action) bool { _, ok := a.(rules.TProxy); return ok }
 
-// eachChain calls change for each chain.
-func eachChain(rs *rules.Ruleset, change func(*rules.Chain)) {
+// changeChains calls change for each chain.
+func changeChains(rs *rules.Ruleset, change func(*rules.Chain)) {
 	for i := range rs.Tables {
 		for j := range rs.Tables[i].Chains {
 			change(&rs.Tables[i].Chains[j])
@@ -107,20 +107,20 @@ func eachChain(rs *rules.Ruleset, change func(*rules.Chain)) {
 	}
 }
 
-// eachRule calls change for each rule.
-func eachRule(rs *rules.Ruleset, change func(*rules.Chain, *rules.Rule)) {
-	eachChain(rs, func(c *rules.Chain) {
+// changeRules calls change for each rule.
+func changeRules(rs *rules.Ruleset, change func(*rules.Chain, *rules.Rule)) {
+	changeChains(rs, func(c *rules.Chain) {
 		for i := range c.Rules {
 			change(c, &c.Rules[i])
 		}
 	})
 }
 
-// repaired returns a copy of istio-nftables' rules in which all findings except one are repaired.
-func (s subject) repaired(native rules.Ruleset, but string) rules.Ruleset {
+// repaired returns a copy of istio-nftables' rules in which all findings but except are repaired.
+func (s testCase) repaired(native rules.Ruleset, except string) rules.Ruleset {
 	rs := clone(native)
 	for _, f := range findings {
-		if f.id != but {
+		if f.id != except {
 			f.repair(s, &rs)
 		}
 	}

@@ -16,19 +16,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// leftovers contains the recorded runs that did not remove the rules of an earlier run, so that the
-// result does not follow from their parameters.
+// leftovers contains the recorded runs that did not remove rules of an earlier run. Their result
+// does not follow from their parameters.
 var leftovers = map[string]string{
-	"126-reconcile-from-tproxy":        "the rules of TPROXY and of DNS stay when the new run has none",
-	"12a-rerun-dns-to-nodns-reconcile": "the conntrack zones of DNS stay when the new run captures none",
+	"126-reconcile-from-tproxy":        "rules for TPROXY and DNS are not removed",
+	"12a-rerun-dns-to-nodns-reconcile": "conntrack zones for DNS are not removed",
 }
 
 // otherModes contains the recorded runs with a mode that Sluice rejects, and that Istio treats as
 // REDIRECT.
 var otherModes = []string{"099-mode-lowercase", "09a-mode-none"}
 
-// TestRecordedRuns compares our rules with those of recorded runs of istio-iptables, in the folder
-// $SLUICE_GOLDEN or else next to the repository. Without the folder it is skipped.
+// TestRecordedRuns compares Sluice's rules with the rules of recorded runs of istio-iptables. The
+// recordings are in $SLUICE_GOLDEN, or else in ../shared/golden beside the repository. Without
+// recordings, the test is skipped.
 func TestRecordedRuns(t *testing.T) {
 	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN"), filepath.Join("..", "..", "..", "shared", "golden"))
 	cases, err := filepath.Glob(filepath.Join(dir, "[0-9]*-*"))
@@ -36,7 +37,7 @@ func TestRecordedRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(cases) == 0 {
-		t.Skipf("no recorded runs of istio-iptables: set SLUICE_GOLDEN to the folder that holds them, which is not %s", dir)
+		t.Skipf("no recorded runs of istio-iptables in %s: set SLUICE_GOLDEN to their directory", dir)
 	}
 	for _, dir := range cases {
 		name := filepath.Base(dir)
@@ -58,7 +59,7 @@ func TestRecordedRuns(t *testing.T) {
 				want = diff.Different
 			}
 			if got := r.Verdict(true); got != want {
-				t.Errorf("%s\nour strict rules and those recorded: %s, want %s (%s)\n%s", s, got,
+				t.Errorf("%s\nstrict rules and recorded rules: %s, want %s (%s)\n%s", s, got,
 					want, leftovers[name],
 					describe(r, "ours", "recorded"))
 			}
@@ -66,8 +67,8 @@ func TestRecordedRuns(t *testing.T) {
 	}
 }
 
-// recorded reads the parameters of a run, and whether the run only removed rules.
-func recorded(t *testing.T, dir string) (s subject, cleaned bool) {
+// recorded returns the parameters of a recorded run, and whether the run only removed rules.
+func recorded(t *testing.T, dir string) (s testCase, cleaned bool) {
 	t.Helper()
 	var args map[string]any
 	readJSON(t, filepath.Join(dir, "args.json"), &args)
@@ -87,11 +88,11 @@ func recorded(t *testing.T, dir string) (s subject, cleaned bool) {
 			c.Args = append(c.Args, "--"+text)
 		}
 	}
-	return newSubject(t, c), args["cleanup-only"] == true
+	return newTestCase(t, c), args["cleanup-only"] == true
 }
 
-// recordedRules returns the rules of iptables-legacy after the run, without routes, because a run
-// that only removes rules adds some.
+// recordedRules returns the rules of iptables-legacy after the run, without routes, because even a
+// run that only removes rules adds routes.
 func recordedRules(t *testing.T, dir string) rules.Ruleset {
 	t.Helper()
 	return parseSaved(t, [2]string{

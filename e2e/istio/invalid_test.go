@@ -14,47 +14,48 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// patience bounds the wait for events that normally occur at once.
-const patience = 10 * time.Second
+// timeout is the time limit for events that normally occur immediately.
+const timeout = 10 * time.Second
 
-// confirmByTruncation sends the witness as a datagram with a wrong length, which conntrack
-// considers invalid (udp_error, net/netfilter/nf_conntrack_proto_udp.c), and then a valid one.
-func confirmByTruncation(t *testing.T, w witnessed) diff.Pair[string] {
+// confirmByTruncation sends the witness as a datagram with a wrong length, and then a valid
+// datagram. conntrack considers the former invalid (udp_error,
+// net/netfilter/nf_conntrack_proto_udp.c).
+func confirmByTruncation(t *testing.T, w witnessPods) diff.Pair[string] {
 	p := w.class.Witness
 	if p.Protocol != rules.UDP || p.State != rules.Invalid || !p.Destination.Addr().Is4() {
-		t.Fatalf("the witness is no invalid datagram: %s", p)
+		t.Fatalf("the witness is not an invalid datagram: %s", p)
 	}
 	if !arrives(t, w.native, p) {
-		t.Errorf("among istio-nftables' rules it does not arrive: %s", p)
+		t.Errorf("with istio-nftables' rules it does not arrive: %s", p)
 	}
 	if arrives(t, w.legacy, p) {
-		t.Errorf("among istio-iptables' rules it arrives: %s", p)
+		t.Errorf("with istio-iptables' rules it arrives: %s", p)
 	}
 	return diff.Pair[string]{Left: "it arrives", Right: "it does not arrive"}
 }
 
-// The length tells the two datagrams apart.
+// The lengths distinguish the two datagrams.
 const (
 	truncatedLen = 12
-	soundLen     = 16
+	validLen     = 16
 )
 
 // arrives sends the invalid datagram and then the valid one from the neighbour, and reports whether
-// the first one arrived. They are not reordered.
-func arrives(t *testing.T, l loaded, p rules.Packet) bool {
+// the invalid one arrived. Datagrams are not reordered.
+func arrives(t *testing.T, l loadedPod, p rules.Packet) bool {
 	t.Helper()
 	in, out := rawSocket(t, l.Pod, p.Destination.Addr()), rawSocket(t, l.Neighbour, p.Source.Addr())
-	for _, length := range []int{truncatedLen, soundLen} {
+	for _, length := range []int{truncatedLen, validLen} {
 		datagram := make([]byte, length)
 		binary.BigEndian.PutUint16(datagram, p.Source.Port())
 		binary.BigEndian.PutUint16(datagram[2:], p.Destination.Port())
-		binary.BigEndian.PutUint16(datagram[4:], soundLen)
+		binary.BigEndian.PutUint16(datagram[4:], validLen)
 		if err := unix.Sendto(int(out.Fd()), datagram, 0,
 			&unix.SockaddrInet4{Addr: p.Destination.Addr().As4()}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := in.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := in.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		t.Fatal(err)
 	}
 	buffer := make([]byte, 256)

@@ -14,13 +14,13 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// The programs to compare. "make test-peers" builds them.
+// The programs to compare with. "make test-peers" builds them.
 const (
 	istioIptables istio.Program = "istio-iptables"
 	ourCommand    istio.Program = "rules"
 )
 
-// program returns the path of a built program. Without root it skips the test.
+// program returns the path of a built program. It skips the test unless run as root.
 func program(t testing.TB, p istio.Program) istio.Program {
 	t.Helper()
 	netnstest.RequireRoot(t)
@@ -29,7 +29,7 @@ func program(t testing.TB, p istio.Program) istio.Program {
 		_, err = os.Stat(path)
 	}
 	if err != nil {
-		t.Fatalf("%v: \"make test-peers\" builds it", err)
+		t.Fatalf("%v: run \"make test-peers\"", err)
 	}
 	return istio.Program(path)
 }
@@ -40,8 +40,8 @@ const (
 	defaultSeed           = 20261120
 )
 
-// configurations returns configurations with one varied parameter, and random combinations.
-// SLUICE_LONG increases the number of combinations, SLUICE_SEED sets the seed.
+// configurations returns the configurations of the matrix, with one varied parameter each, and
+// random combinations. SLUICE_LONG increases the number of combinations; SLUICE_SEED sets the seed.
 func configurations(t testing.TB) []istio.Configuration {
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10,
 		64)
@@ -52,7 +52,7 @@ func configurations(t testing.TB) []istio.Configuration {
 	if isLong() {
 		n = manyRandom
 	}
-	alone := matrix.Alone()
+	alone := matrix.Single()
 	fmt.Printf(
 		"istio-iptables: %d configurations of one parameter, %d random ones (SLUICE_SEED=%d)\n",
 		len(alone), n, seed)

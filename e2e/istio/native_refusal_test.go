@@ -6,24 +6,25 @@ import (
 	"strings"
 )
 
-// A nativeRefusal is a configuration that istio-nftables rejects and istio-iptables accepts.
+// A nativeRefusal is a kind of configuration that istio-nftables rejects and istio-iptables
+// accepts.
 type nativeRefusal struct {
-	id, sentence string
-	// says contains parts of nft's error.
-	says []string
+	id, description string
+	// messages contains parts of nft's error.
+	messages []string
 	// expected reports whether the configuration is of this kind.
-	expected func(s subject) bool
-	// instead rewrites an argument so that nft interprets it as iptables interprets the original.
-	// It is nil if that is impossible.
-	instead func(name, value string) string
+	expected func(s testCase) bool
+	// rewrite rewrites an argument for nft with the meaning that the original has for iptables. It
+	// is nil if this is impossible.
+	rewrite func(name, value string) string
 }
 
 // nativeRefusals contains all known kinds. Errors of nft's parser come first.
 var nativeRefusals = []nativeRefusal{
 	{
-		"port-range", "a range of ports is written a-b for nft and a:b for iptables",
+		"port-range", "a port range is a-b for nft and a:b for iptables",
 		[]string{"dport"},
-		func(s subject) bool {
+		func(s testCase) bool {
 			return s.hasArg(func(name, value string) bool {
 				ignored := name == "--istio-local-exclude-ports" && !s.redirect.InboundPorts.All
 				return strings.Contains(name, "ports") && strings.Contains(value, ":") && !ignored
@@ -37,9 +38,9 @@ var nativeRefusals = []nativeRefusal{
 		},
 	},
 	{
-		"interface-prefix", "the beginning of names is written tap* for nft and tap+ for iptables",
+		"interface-prefix", "an interface prefix is tap* for nft and tap+ for iptables",
 		[]string{"unexpected +"},
-		func(s subject) bool {
+		func(s testCase) bool {
 			return s.hasArg(func(name, value string) bool {
 				return strings.HasSuffix(name, "interfaces") && strings.Contains(value, "+")
 			})
@@ -52,18 +53,18 @@ var nativeRefusals = []nativeRefusal{
 		},
 	},
 	{
-		"scoped-server", "a nameserver with a zone (fe80::1%eth0) is not in nft's language",
+		"scoped-server", "nft has no syntax for an address with a zone (fe80::1%eth0)",
 		[]string{"%eth0", "syntax error"},
-		func(s subject) bool {
+		func(s testCase) bool {
 			return s.redirect.DNS.Capture && !s.redirect.DNS.All && s.redirect.IPv6 &&
 				strings.Contains(s.ResolvConf, "%")
 		}, nil,
 	},
 	{
 		"no-dns-chain",
-		"with only IPv6 nameservers in a pod of IPv4 it jumps to a chain that it does not make",
+		"with only IPv6 nameservers in an IPv4-only pod, the rules jump to a chain that is not created",
 		[]string{"jump istio-output-dns", "No such file or directory"},
-		func(s subject) bool {
+		func(s testCase) bool {
 			return s.redirect.DNS.Capture && !s.redirect.DNS.All && !s.redirect.IPv6 &&
 				!slices.ContainsFunc(s.redirect.DNS.Servers, netip.Addr.Is4)
 		}, nil,
@@ -72,25 +73,25 @@ var nativeRefusals = []nativeRefusal{
 
 // isIn reports whether the output contains the error.
 func (r nativeRefusal) isIn(output string) bool {
-	return !slices.ContainsFunc(r.says, func(part string) bool {
+	return !slices.ContainsFunc(r.messages, func(part string) bool {
 		return !strings.Contains(output, part)
 	})
 }
 
-// hasArg reports whether like returns true for some argument.
-func (s subject) hasArg(like func(name, value string) bool) bool {
+// hasArg reports whether match returns true for some argument.
+func (s testCase) hasArg(match func(name, value string) bool) bool {
 	return slices.ContainsFunc(s.Args, func(arg string) bool {
 		name, value, _ := strings.Cut(arg, "=")
-		return like(name, value)
+		return match(name, value)
 	})
 }
 
-// rewrite applies the function to the values of all arguments.
-func rewrite(args []string, instead func(name, value string) string) []string {
+// rewriteArgs applies rewrite to the values of all arguments.
+func rewriteArgs(args []string, rewrite func(name, value string) string) []string {
 	all := slices.Clone(args)
 	for i, arg := range all {
 		if name, value, ok := strings.Cut(arg, "="); ok {
-			all[i] = name + "=" + instead(name, value)
+			all[i] = name + "=" + rewrite(name, value)
 		}
 	}
 	return all

@@ -10,33 +10,35 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A tally counts the configurations in which each finding occurs.
-type tally struct {
+// A differenceCounter counts the configurations in which each finding occurs.
+type differenceCounter struct {
 	mu       sync.Mutex
 	compared int
-	seen     map[string]*sighting // by the id of the finding
+	seen     map[string]*occurrence // by id of the finding
 }
 
-// A sighting is the first occurrence of a finding.
-type sighting struct {
+// An occurrence counts the configurations with a finding, and contains the first one.
+type occurrence struct {
 	configurations int
-	first          string     // the name of a configuration
-	class          diff.Class // of that configuration
+	first          string     // name of the first configuration
+	class          diff.Class // packets that differ in the first configuration
 }
 
-func newTally() *tally { return &tally{seen: map[string]*sighting{}} }
+func newDifferenceCounter() *differenceCounter {
+	return &differenceCounter{seen: map[string]*occurrence{}}
+}
 
-func (n *tally) count() {
+func (n *differenceCounter) count() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.compared++
 }
 
-func (n *tally) add(id, name string, c diff.Class) {
+func (n *differenceCounter) add(id, name string, c diff.Class) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.seen[id] == nil {
-		n.seen[id] = &sighting{}
+		n.seen[id] = &occurrence{}
 	}
 	s := n.seen[id]
 	if s.configurations++; s.first == "" || name < s.first {
@@ -45,39 +47,39 @@ func (n *tally) add(id, name string, c diff.Class) {
 }
 
 // print prints the findings, each with a witness.
-func (n *tally) print() {
-	fmt.Printf("istio-nftables against istio-iptables, in %d configurations:\n", n.compared)
+func (n *differenceCounter) print() {
+	fmt.Printf("istio-nftables compared with istio-iptables, in %d configurations:\n", n.compared)
 	for _, r := range nativeRefusals {
 		if s := n.seen[r.id]; s != nil {
-			fmt.Printf("%s: %s: %d configurations, such as %s\n", r.id, r.sentence,
+			fmt.Printf("%s: %s: %d configurations, such as %s\n", r.id, r.description,
 				s.configurations, s.first)
 		}
 	}
 	for _, f := range append(slices.Clone(findings), dryRun) {
 		if s := n.seen[f.id]; s != nil {
-			fmt.Printf("%s: %s: %d configurations, such as %s\n%s", f.id, f.sentence,
+			fmt.Printf("%s: %s: %d configurations, such as %s\n%s", f.id, f.description,
 				s.configurations, s.first,
 				describeClass(s.class, "istio-nftables", "istio-iptables"))
 		}
 	}
 }
 
-// checkNative compares the rules of istio-iptables with --native-nftables with those of legacy
-// iptables. The differences must be exactly the expected findings.
-func (n *tally) checkNative(t *testing.T, s subject, legacy rules.Ruleset) {
+// checkNative compares istio-iptables' rules with --native-nftables and with legacy iptables. The
+// differences must be exactly the expected findings.
+func (n *differenceCounter) checkNative(t *testing.T, s testCase, legacy rules.Ruleset) {
 	t.Helper()
 	native, ok := n.startNative(t, s)
 	if !ok {
 		return
 	}
 	n.count()
-	compare := func(but string) diff.Result {
-		left := diff.Side{Ruleset: s.repaired(native, but), RoutingKnown: true}
+	compare := func(except string) diff.Result {
+		left := diff.Side{Ruleset: s.repaired(native, except), RoutingKnown: true}
 		return diff.Decide(left, diff.Side{Ruleset: legacy, RoutingKnown: true},
 			diff.Options{MaxClasses: 3})
 	}
 	if r := compare(""); r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nno finding explains how istio-nftables and istio-iptables differ:\n%s", s,
+		t.Errorf("%s\nistio-nftables and istio-iptables differ without a known finding:\n%s", s,
 			describe(r, "istio-nftables", "istio-iptables"))
 		return
 	}
@@ -89,7 +91,7 @@ func (n *tally) checkNative(t *testing.T, s subject, legacy rules.Ruleset) {
 		}
 		found := r.Verdict(true) == diff.Different
 		if want := f.expected(s.redirect); found != want {
-			t.Errorf("%s\nfinding %s: %t, want %t (%s)\n%s", s, f.id, found, want, f.sentence,
+			t.Errorf("%s\nfinding %s: %t, want %t (%s)\n%s", s, f.id, found, want, f.description,
 				describe(r, "istio-nftables", "istio-iptables"))
 		}
 		if found {
@@ -100,7 +102,7 @@ func (n *tally) checkNative(t *testing.T, s subject, legacy rules.Ruleset) {
 
 // startNative runs istio-nftables and reads its rules. It returns false if istio-nftables rejects
 // the configuration.
-func (n *tally) startNative(t *testing.T, s subject) (rules.Ruleset, bool) {
+func (n *differenceCounter) startNative(t *testing.T, s testCase) (rules.Ruleset, bool) {
 	t.Helper()
 	c := s.Configuration
 	expected := slices.DeleteFunc(slices.Clone(nativeRefusals), func(r nativeRefusal) bool {
@@ -108,20 +110,20 @@ func (n *tally) startNative(t *testing.T, s subject) (rules.Ruleset, bool) {
 	})
 	for i, r := range expected {
 		_, result := start(t, c, byNative)
-		// nft stops after a few errors.
+		// nft reports only the first errors.
 		isOne := slices.ContainsFunc(expected[i:], func(r nativeRefusal) bool {
 			return r.isIn(result.Output)
 		})
 		if result.Status == 0 || !isOne {
-			t.Errorf("%s\nistio-nftables: exit status %d, but it should refuse that: %s\n%s", s,
-				result.Status, r.sentence,
+			t.Errorf("%s\nistio-nftables: exit status %d, want a rejection: %s\n%s", s,
+				result.Status, r.description,
 				lastLines(result.Output, 8))
 		}
 		n.add(r.id, s.Name, diff.Class{})
-		if r.instead == nil {
+		if r.rewrite == nil {
 			return rules.Ruleset{}, false
 		}
-		c.Args = rewrite(c.Args, r.instead)
+		c.Args = rewriteArgs(c.Args, r.rewrite)
 	}
 	ns, result := start(t, c, byNative)
 	if result.Status != 0 {

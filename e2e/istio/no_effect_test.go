@@ -10,22 +10,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// dryRun is the finding that istio-nftables changes rules in a dry run.
-var dryRun = finding{id: "dry-run", sentence: "a dry run puts the rules into the kernel"}
+// dryRun is the finding that istio-nftables programs rules in a dry run.
+var dryRun = finding{id: "dry-run", description: "a dry run programs the rules"}
 
-// checkIdle runs the programs and checks that none leaves rules, except istio-nftables in a dry
-// run.
-func (n *tally) checkIdle(t *testing.T, c istio.Configuration) {
+// checkIdle runs the programs, and checks that only istio-nftables leaves rules, in a dry run.
+func (n *differenceCounter) checkIdle(t *testing.T, c istio.Configuration) {
 	t.Helper()
-	for _, engine := range []string{byLegacy, byNative} {
-		ns, result := start(t, c, engine)
+	for _, variant := range []string{byLegacy, byNative} {
+		ns, result := start(t, c, variant)
 		want := diff.Equivalent
-		if engine == byNative && isDryRun(c) {
+		if variant == byNative && isDryRun(c) {
 			want = diff.Different
 		}
-		r := leftRules(t, ns)
+		r := compareWithEmpty(t, ns)
 		if got := r.Verdict(true); result.Status != 0 || got != want {
-			t.Errorf("%s %s\nexit status %d, and its rules and none are %s, want %s\n%s", engine, c,
+			t.Errorf("%s %s\nexit status %d, compared with no rules: %s, want %s\n%s", variant, c,
 				result.Status, got, want,
 				describe(r, "istio", "no rules"))
 		}
@@ -38,14 +37,14 @@ func (n *tally) checkIdle(t *testing.T, c istio.Configuration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := leftRules(t, ns); result.Status != 0 || r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nour command: exit status %d, and there are rules:\n%s", c, result.Status,
+	if r := compareWithEmpty(t, ns); result.Status != 0 || r.Verdict(true) != diff.Equivalent {
+		t.Errorf("%s\nrules apply: exit status %d, rules in the namespace:\n%s", c, result.Status,
 			describe(r, "rules", "no rules"))
 	}
 }
 
-// leftRules compares the namespace with an empty ruleset.
-func leftRules(t *testing.T, ns *netns.NS) diff.Result {
+// compareWithEmpty compares the namespace's rules with an empty ruleset.
+func compareWithEmpty(t *testing.T, ns *netns.NS) diff.Result {
 	t.Helper()
 	left := rules.Ruleset{Tables: readLive(t, ns).Tables}
 	return diff.Decide(diff.Side{Ruleset: left}, diff.Side{}, diff.Options{})

@@ -21,29 +21,29 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// confirmByOrphan lets a process of the pod send more data to another one than that reads, and
-// close the connection. The connection then exists without a socket, and the kernel probes the
-// receiver's window every few hundred milliseconds. After the conntrack entry is deleted, the next
-// probe is the first packet of a new conntrack entry, over lo and without an owner: the witness. If
-// it is not captured, the remaining data arrives.
-func confirmByOrphan(t *testing.T, w witnessed) diff.Pair[string] {
+// confirmByOrphan creates an orphaned TCP connection inside the pod: the sender sends more data
+// than the receiver reads, and closes its socket. The kernel then probes the receiver's window
+// every few hundred milliseconds. After the conntrack entry is deleted, the next probe is the
+// witness: the first packet of a new conntrack entry, over lo and without an owner. If it is not
+// captured, the remaining data arrives.
+func confirmByOrphan(t *testing.T, w witnessPods) diff.Pair[string] {
 	p := w.class.Witness
 	if p.Owner != nil || p.Protocol != rules.TCP || p.Destination.Addr() != testbed.PodIP4 {
-		t.Fatalf("the witness is no packet without socket to the pod itself: %s", p)
+		t.Fatalf("the witness is not a packet over lo without a socket: %s", p)
 	}
 	broken := deliver(t, w.native, p.Destination)
 	if broken == nil {
-		t.Fatal("among istio-nftables' rules the connection survives")
+		t.Fatal("with istio-nftables' rules the connection survives")
 	}
 	if err := deliver(t, w.legacy, p.Destination); err != nil {
-		t.Errorf("among istio-iptables' rules the connection does not survive: %v", err)
+		t.Errorf("with istio-iptables' rules the connection does not survive: %v", err)
 	}
-	return diff.Pair[string]{Left: broken.Error(), Right: "all arrives"}
+	return diff.Pair[string]{Left: broken.Error(), Right: "all data arrives"}
 }
 
 // deliver deletes the conntrack entry of the connection. It returns nil if the receiver then
 // receives the data, otherwise the reason.
-func deliver(t *testing.T, l loaded, to netip.AddrPort) error {
+func deliver(t *testing.T, l loadedPod, to netip.AddrPort) error {
 	t.Helper()
 	var client, server *net.TCPConn
 	err := l.Pod.Do(func() error {
@@ -67,8 +67,8 @@ func deliver(t *testing.T, l loaded, to netip.AddrPort) error {
 	if err := client.Close(); err != nil {
 		t.Fatal(err)
 	}
-	forget(t, l, from)
-	if err := server.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	flushConntrack(t, l, from)
+	if err := server.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		t.Fatal(err)
 	}
 	received, err := io.Copy(io.Discard, server)
@@ -110,16 +110,16 @@ func fill(t *testing.T, c *net.TCPConn) (sent int64) {
 	}
 }
 
-// forget flushes the pod's conntrack table, and waits until the connection from the port has an
-// entry again or has ended.
-func forget(t *testing.T, l loaded, port uint16) {
+// flushConntrack flushes the pod's conntrack table, and waits until the connection from the port
+// has a new entry or has ended.
+func flushConntrack(t *testing.T, l loadedPod, port uint16) {
 	t.Helper()
 	err := l.Pod.Do(func() error {
 		if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
 			return err
 		}
-		for end := time.Now().Add(patience); time.Now().Before(end); <-time.After(10 * time.Millisecond) {
-			known, err := isKnown(port)
+		for end := time.Now().Add(timeout); time.Now().Before(end); <-time.After(10 * time.Millisecond) {
+			known, err := isTracked(port)
 			if err != nil || known {
 				return err
 			}
@@ -127,15 +127,15 @@ func forget(t *testing.T, l loaded, port uint16) {
 				return err
 			}
 		}
-		return errors.New("nothing is sent any more")
+		return errors.New("no new conntrack entry")
 	})
 	if err != nil {
 		t.Fatalf("flush conntrack: %v", err)
 	}
 }
 
-// isKnown reports whether conntrack has an entry for a connection from the port.
-func isKnown(port uint16) (bool, error) {
+// isTracked reports whether conntrack has an entry for a connection from the port.
+func isTracked(port uint16) (bool, error) {
 	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
 	return slices.ContainsFunc(flows, func(f *netlink.ConntrackFlow) bool {
 		return f.Forward.SrcPort == port

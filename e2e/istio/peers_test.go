@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestPeers compares our rules with those of the real istio-iptables, for each configuration of the
+// TestPeers compares Sluice's rules with istio-iptables' rules, for each configuration of the
 // matrix.
 func TestPeers(t *testing.T) {
 	program(t, istioIptables)
 	all := configurations(t)
-	native := newTally()
+	native := newDifferenceCounter()
 	progress := counter{total: len(all)}
 	for _, c := range all {
 		t.Run(c.Name, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestPeers(t *testing.T) {
 				native.checkIdle(t, c)
 				return
 			}
-			s := newSubject(t, c)
+			s := newTestCase(t, c)
 			s.checkCommand(t)
 			legacy := s.checkIptables(t)
 			s.checkTranslation(t)
@@ -40,14 +40,14 @@ func TestPeers(t *testing.T) {
 	t.Cleanup(native.print)
 }
 
-// checkRefusal runs both programs and checks which of them rejects the configuration.
+// checkRefusal checks which programs reject the configuration.
 func checkRefusal(t *testing.T, c istio.Configuration) {
 	t.Helper()
 	_, theirs := start(t, c, byLegacy)
 	ours := showOurs(t, c)
 	check := func(who string, r istio.Result, refuses bool) {
 		if (r.Status != 0) != refuses {
-			t.Errorf("%s\n%s: exit status %d, but should it refuse: %t (%s)\n%s", c, who, r.Status,
+			t.Errorf("%s\n%s: exit status %d, want a rejection: %t (%s)\n%s", c, who, r.Status,
 				refuses, c.Refused.Reason,
 				lastLines(r.Output+r.Errors, 8))
 		}
@@ -56,9 +56,9 @@ func checkRefusal(t *testing.T, c istio.Configuration) {
 	check("rules", ours, c.Refused.ByUs)
 }
 
-// checkCommand compares the ruleset of our command, run with the same arguments in the same kind of
-// pod, with the ruleset under test.
-func (s subject) checkCommand(t *testing.T) {
+// checkCommand compares the ruleset of the command rules, run with the same arguments in the same
+// kind of pod, with the compiled ruleset.
+func (s testCase) checkCommand(t *testing.T) {
 	t.Helper()
 	for _, side := range []struct {
 		flags []string
@@ -66,18 +66,18 @@ func (s subject) checkCommand(t *testing.T) {
 	}{{nil, s.ours}, {[]string{"--strict-istio"}, s.strict}} {
 		r := showOurs(t, s.Configuration, side.flags...)
 		if r.Status != 0 {
-			t.Errorf("%s\nour command refuses that: %s", s, r.Errors)
+			t.Errorf("%s\nthe command rules rejects this: %s", s, r.Errors)
 			return
 		}
 		if want := side.want.String(); r.Output != want {
-			t.Errorf("%s\nour command %v makes of it\n%s\nbut its arguments mean\n%s", s,
+			t.Errorf("%s\nthe command rules %v prints\n%s\nwant\n%s", s,
 				side.flags, r.Output, want)
 		}
 	}
 }
 
-// checkLive compares the rules that we read from the kernel with the output of iptables-save.
-func (s subject) checkLive(t *testing.T, ns *netns.NS, saved rules.Ruleset) {
+// checkLive compares the rules read from the kernel with the output of iptables-save.
+func (s testCase) checkLive(t *testing.T, ns *netns.NS, saved rules.Ruleset) {
 	t.Helper()
 	live := readLive(t, ns)
 	for _, d := range rules.Compare(rules.Ruleset{Tables: saved.Tables},
@@ -102,9 +102,9 @@ func showOurs(t *testing.T, c istio.Configuration, more ...string) istio.Result 
 	return r
 }
 
-// checkIptables runs istio-iptables with legacy iptables, compares its rules with ours, and returns
-// them.
-func (s subject) checkIptables(t *testing.T) rules.Ruleset {
+// checkIptables runs istio-iptables with legacy iptables, compares its rules with Sluice's, and
+// returns them.
+func (s testCase) checkIptables(t *testing.T) rules.Ruleset {
 	t.Helper()
 	ns, result := start(t, s.Configuration, byLegacy)
 	if result.Status != 0 {
@@ -117,12 +117,12 @@ func (s subject) checkIptables(t *testing.T) rules.Ruleset {
 
 	if r := diff.Decide(s.strictSide(), istios,
 		diff.Options{}); r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nour strict rules and istio-iptables: %s\n%s", s, r.Verdict(true),
+		t.Errorf("%s\nstrict rules and istio-iptables: %s\n%s", s, r.Verdict(true),
 			describe(r, "ours", "istio-iptables"))
 	}
 	r := diff.Decide(s.ourSide(), istios, diff.Options{})
 	if r.Verdict(false) != diff.Equivalent {
-		t.Errorf("%s\nour rules and istio-iptables: %s\n%s", s, r.Verdict(false),
+		t.Errorf("%s\ndefault rules and istio-iptables: %s\n%s", s, r.Verdict(false),
 			describe(r, "ours", "istio-iptables"))
 	}
 	if want, got := deviationsExpected(s.redirect), deviationsOf(r); !maps.Equal(want, got) {

@@ -13,21 +13,22 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-// The pod's interface and its peer, which is in the same namespace and receives no traffic.
+// Names of the pod's veth interface and its peer. The peer is in the same namespace and receives no
+// traffic.
 const (
 	ethName = "eth0"
 	endName = "eth0-end"
 )
 
-// NewNamespace returns a network namespace with the interfaces and addresses of the pod. The caller
-// closes it.
+// NewNamespace creates a network namespace with the interfaces and addresses of the pod. The caller
+// must close it.
 func (p Pod) NewNamespace() (*netns.NS, error) {
 	n, err := netns.New()
 	if err != nil {
 		return nil, err
 	}
 	if err := n.Do(p.setUp); err != nil {
-		return nil, errors.Join(fmt.Errorf("make a pod with %s: %w", p, err), n.Close())
+		return nil, errors.Join(fmt.Errorf("create a pod with %s: %w", p, err), n.Close())
 	}
 	return n, nil
 }

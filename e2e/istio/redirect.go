@@ -15,16 +15,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An input is a parameter of istio-iptables that affects its rules: a flag, environment variables
-// of which the last one set counts, or both, in which case the flag takes precedence.
+// An input is a parameter of istio-iptables that affects its rules. It can be set by a flag, or by
+// environment variables, of which the last one takes precedence. The flag takes precedence over
+// variables.
 type input struct {
 	flag, short string
 	variables   []string
-	truth       bool
+	isBool      bool
 	set         func(r *rules.Redirect, text string) error
 }
 
-// set returns a function that parses a text and sets a field of a Redirect.
+// set returns a function that parses a text into a field of a Redirect.
 func set[T any](
 	parse func(string) (T, error), of func(*rules.Redirect) *T,
 ) func(*rules.Redirect, string) error {
@@ -35,8 +36,8 @@ func set[T any](
 	}
 }
 
-// inputs returns the parameters in istio.io/istio tools/istio-iptables/pkg/cmd/root.go. They are
-// listed again here, so that the table of our own command is tested against an independent one.
+// inputs returns the parameters in istio.io/istio tools/istio-iptables/pkg/cmd/root.go. This list
+// is independent of the one in Sluice's command, which is tested against it.
 func inputs() []input {
 	type r = *rules.Redirect
 	ports := func(field func(r) *[]rules.PortRange) func(r, string) error {
@@ -45,7 +46,7 @@ func inputs() []input {
 	names := func(field func(r) *[]rules.InterfaceName) func(r, string) error {
 		return set(rules.ParseInterfaces, field)
 	}
-	truth := func(field func(r) *bool) func(r, string) error { return set(rules.ParseBool, field) }
+	isBool := func(field func(r) *bool) func(r, string) error { return set(rules.ParseBool, field) }
 	return []input{
 		{flag: "envoy-port", short: "p", set: set(rules.ParsePort, func(r r) *uint16 {
 			return &r.ProxyPort
@@ -111,17 +112,17 @@ func inputs() []input {
 			return &r.RerouteInterfaces
 		})},
 		{
-			flag: "redirect-dns", variables: []string{"ISTIO_META_DNS_CAPTURE"}, truth: true,
-			set: truth(func(r r) *bool { return &r.DNS.Capture }),
+			flag: "redirect-dns", variables: []string{"ISTIO_META_DNS_CAPTURE"}, isBool: true,
+			set: isBool(func(r r) *bool { return &r.DNS.Capture }),
 		},
-		{flag: "capture-all-dns", truth: true, set: truth(func(r r) *bool { return &r.DNS.All })},
+		{flag: "capture-all-dns", isBool: true, set: isBool(func(r r) *bool { return &r.DNS.All })},
 		{
-			flag: "drop-invalid", variables: []string{"INVALID_DROP"}, truth: true,
-			set: truth(func(r r) *bool { return &r.DropInvalid }),
+			flag: "drop-invalid", variables: []string{"INVALID_DROP"}, isBool: true,
+			set: isBool(func(r r) *bool { return &r.DropInvalid }),
 		},
 		{
-			flag: "dual-stack", variables: []string{"ISTIO_DUAL_STACK"}, truth: true,
-			set: truth(func(r r) *bool { return &r.IPv6 }),
+			flag: "dual-stack", variables: []string{"ISTIO_DUAL_STACK"}, isBool: true,
+			set: isBool(func(r r) *bool { return &r.IPv6 }),
 		},
 		{
 			variables: []string{"ISTIO_OUTBOUND_OWNER_GROUPS"},
@@ -144,8 +145,8 @@ func inputs() []input {
 	}
 }
 
-// Redirect returns the redirect parameters of the configuration, with all deviations. The error
-// names what is not accepted.
+// Redirect returns the parameters of the configuration, with all deviations enabled. The error
+// lists all invalid values.
 func (c Configuration) Redirect() (rules.Redirect, error) {
 	r := rules.DefaultRedirect()
 	r.ProxyUIDs, r.ProxyGIDs = nil, nil
@@ -175,7 +176,7 @@ func parseFlags(all []input, args []string) (*pflag.FlagSet, error) {
 	for _, in := range all {
 		switch {
 		case in.flag == "":
-		case in.truth:
+		case in.isBool:
 			flags.BoolP(in.flag, in.short, false, "")
 		default:
 			flags.StringP(in.flag, in.short, "", "")
@@ -190,7 +191,7 @@ func (c Configuration) text(in input, flags *pflag.FlagSet) (string, bool) {
 		return flags.Lookup(in.flag).Value.String(), true
 	}
 	variables := in.variables
-	// The flag for the outbound port is the only one that Istio binds to no variable.
+	// Istio binds every flag except envoy-port to an environment variable.
 	if in.flag != "" && in.flag != "envoy-port" {
 		variables = append([]string{strings.ToUpper(strings.ReplaceAll(in.flag, "-", "_"))},
 			variables...)
@@ -199,7 +200,7 @@ func (c Configuration) text(in input, flags *pflag.FlagSet) (string, bool) {
 	var found bool
 	for _, v := range variables {
 		text, ok := c.variable(v)
-		if _, err := strconv.ParseBool(text); ok && (!in.truth || err == nil) {
+		if _, err := strconv.ParseBool(text); ok && (!in.isBool || err == nil) {
 			last, found = text, true
 		}
 	}

@@ -8,18 +8,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// describe formats a comparison for people: the classes of packets, each with a witness, both
-// outcomes and the rules that decided.
+// describe formats a comparison: the classes of packets with a witness, both outcomes, and the
+// deciding rules.
 func describe(r diff.Result, left, right string) string {
 	var b strings.Builder
 	for _, c := range r.Classes {
 		b.WriteString(describeClass(c, left, right))
 	}
 	if r.More {
-		b.WriteString("and more classes\n")
+		b.WriteString("more classes follow\n")
 	}
 	for _, u := range r.Undecided {
-		fmt.Fprintf(&b, "cannot decide: %q in %s, met by %s\n", u.Text, u.Step, u.Witness)
+		fmt.Fprintf(&b, "undecided: %q in %s, reached by %s\n", u.Text, u.Step, u.Witness)
 	}
 	for _, d := range r.Routing {
 		fmt.Fprintf(&b, "routing: %s\n", d)
@@ -60,7 +60,7 @@ func positionOf(r *rules.Rule) string {
 	return ""
 }
 
-// deviationsOf returns the deviations that a comparison names.
+// deviationsOf returns the deviations in a comparison.
 func deviationsOf(r diff.Result) map[rules.DeviationID]bool {
 	named := map[rules.DeviationID]bool{}
 	for _, c := range r.Classes {

@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ReadRouting returns the part of the namespace's routing that redirection needs, whoever created
-// it: policy rules for a mark that select a table with a local default route, and ::6 on lo. Of
-// several rules of one family with the same mark and table it returns one. The kernel has chosen
-// the priority of Istio's rules; ReadRouting always returns [rules.PolicyPriority].
+// ReadRouting returns the namespace's routing for redirection: policy rules that match a mark and
+// select a table with a local default route, and the address ::6 on lo. It returns equal rules of a
+// family once. It replaces priorities, which the kernel chooses for Istio's rules, by
+// [rules.PolicyPriority].
 func ReadRouting(ns *netns.NS) (rules.Routing, error) {
 	var found rules.Routing
 	err := ns.Do(func() error {

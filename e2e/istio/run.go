@@ -16,16 +16,16 @@ import (
 type Result struct {
 	// Status is the exit status, 0 on success.
 	Status int
-	// Output is the standard output, Errors the standard error.
+	// Output and Errors are the standard output and standard error.
 	Output, Errors string
 }
 
 // A Program is an executable.
 type Program string
 
-// Run starts the program with the arguments in the namespace and waits until it exits. The program
-// sees only the resolv.conf and environment of the configuration, and has its own iptables lock.
-// The error reports that it could not be started, not that it failed.
+// Run runs the program with the arguments in the namespace. The program sees the resolv.conf and
+// the environment of the configuration, and its own iptables lock. An exit status other than 0 is
+// not an error.
 func (p Program) Run(ns *netns.NS, c Configuration, args ...string) (Result, error) {
 	dir, err := os.MkdirTemp("", "istio-iptables-")
 	if err != nil {
@@ -36,7 +36,7 @@ func (p Program) Run(ns *netns.NS, c Configuration, args ...string) (Result, err
 	if err := os.WriteFile(resolvConf, []byte(c.ResolvConf), 0o644); err != nil {
 		return Result{}, err
 	}
-	// Only the program and its children see the mount, and it disappears with them.
+	// The mount is visible only to the program and its children.
 	const bind = `mount --bind "$0" /etc/resolv.conf && exec "$@"`
 	cmd := exec.Command("unshare",
 		append([]string{"--mount", "sh", "-c", bind, resolvConf, string(p)}, args...)...)
@@ -44,8 +44,7 @@ func (p Program) Run(ns *netns.NS, c Configuration, args ...string) (Result, err
 	return run(ns, cmd)
 }
 
-// Save returns the output of iptables-save of a variant (a name such as "iptables-legacy-save") in
-// the namespace.
+// Save returns the output of a program such as iptables-legacy-save in the namespace.
 func Save(ns *netns.NS, program string) (string, error) {
 	cmd := exec.Command(program)
 	cmd.Env = environment("")
@@ -56,8 +55,8 @@ func Save(ns *netns.NS, program string) (string, error) {
 	return r.Output, err
 }
 
-// environment returns an environment with the administrators' commands in PATH, and with the
-// iptables lock in dir.
+// environment returns an environment with the sbin directories in PATH and the iptables lock in
+// dir.
 func environment(dir string) []string {
 	env := []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"}
 	if dir != "" {

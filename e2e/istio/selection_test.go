@@ -14,17 +14,17 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// randomPods is the number of pods that are compared, each with selectors of its own.
+// randomPods is the number of compared pods, each with its own selectors.
 const randomPods = 20000
 
-// TestAmbientPodsAreThoseOfIstio compares the pods that are in ambient mode with those of istio-cni's
-// own selectors, for random selectors, pods and namespaces.
-func TestAmbientPodsAreThoseOfIstio(t *testing.T) {
+// TestAmbientSelectorsMatchIstios compares whether a pod is in ambient mode according to Sluice and
+// to istio-cni, for random selectors, pods and namespaces.
+func TestAmbientSelectorsMatchIstios(t *testing.T) {
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10, 64)
 	if err != nil {
 		t.Fatalf("SLUICE_SEED: %v", err)
 	}
-	s := selection{rand.New(rand.NewPCG(seed, 1))}
+	s := selectionGenerator{rand.New(rand.NewPCG(seed, 1))}
 	standard, err := json.Marshal(decide.DefaultAmbientSettings().Selectors)
 	if err != nil {
 		t.Fatal(err)
@@ -36,8 +36,8 @@ func TestAmbientPodsAreThoseOfIstio(t *testing.T) {
 			list = s.selectors(t)
 		}
 		pod, namespace := s.pod(t), s.labels()
-		want := ofIstio(t, list, pod, namespace)
-		got := ofSluice(t, list, pod, namespace)
+		want := inAmbientIstio(t, list, pod, namespace)
+		got := inAmbientSluice(t, list, pod, namespace)
 		if want != got {
 			t.Fatalf("selectors %s\npod %s\nnamespace %v\nin ambient mode: Istio %v, Sluice %v", list, pod,
 				namespace, want, got)
@@ -47,11 +47,11 @@ func TestAmbientPodsAreThoseOfIstio(t *testing.T) {
 		}
 	}
 	if enrolled < randomPods/10 || enrolled > randomPods*9/10 {
-		t.Errorf("%d of %d pods are in ambient mode, which tests little", enrolled, randomPods)
+		t.Errorf("only %d of %d pods are in ambient mode", enrolled, randomPods)
 	}
 }
 
-func ofIstio(t *testing.T, selectors, object []byte, namespace map[string]string) bool {
+func inAmbientIstio(t *testing.T, selectors, object []byte, namespace map[string]string) bool {
 	t.Helper()
 	var list []util.EnablementSelector
 	var pod corev1.Pod
@@ -64,7 +64,7 @@ func ofIstio(t *testing.T, selectors, object []byte, namespace map[string]string
 	return compiled.Matches(&pod, namespace)
 }
 
-func ofSluice(t *testing.T, selectors, object []byte, namespace map[string]string) bool {
+func inAmbientSluice(t *testing.T, selectors, object []byte, namespace map[string]string) bool {
 	t.Helper()
 	ambient := decide.DefaultAmbientSettings()
 	ambient.Selectors = nil
@@ -90,16 +90,16 @@ func decode(t *testing.T, data []byte, into any) {
 	}
 }
 
-// selection draws selectors and pods from few words, so that they often match.
-type selection struct{ *rand.Rand }
+// A selectionGenerator generates selectors and pods from few words, so that they often match.
+type selectionGenerator struct{ *rand.Rand }
 
-func (s selection) one(words ...string) string { return words[s.IntN(len(words))] }
+func (s selectionGenerator) one(words ...string) string { return words[s.IntN(len(words))] }
 
-func (s selection) key() string { return s.one("istio.io/dataplane-mode", "app", "tier") }
+func (s selectionGenerator) key() string { return s.one("istio.io/dataplane-mode", "app", "tier") }
 
-func (s selection) value() string { return s.one("ambient", "none", "web", "") }
+func (s selectionGenerator) value() string { return s.one("ambient", "none", "web", "") }
 
-func (s selection) labels() map[string]string {
+func (s selectionGenerator) labels() map[string]string {
 	labels := map[string]string{}
 	for range s.IntN(3) {
 		labels[s.key()] = s.value()
@@ -107,7 +107,7 @@ func (s selection) labels() map[string]string {
 	return labels
 }
 
-func (s selection) pod(t *testing.T) []byte {
+func (s selectionGenerator) pod(t *testing.T) []byte {
 	metadata := map[string]any{"namespace": "shop", "name": "web", "labels": s.labels()}
 	if s.IntN(8) == 0 {
 		metadata["annotations"] = map[string]string{"sidecar.istio.io/status": s.one("", "{}")}
@@ -117,13 +117,13 @@ func (s selection) pod(t *testing.T) []byte {
 	})
 }
 
-func (s selection) selectors(t *testing.T) []byte {
+func (s selectionGenerator) selectors(t *testing.T) []byte {
 	list := []map[string]any{}
 	for range s.IntN(4) {
 		selector := map[string]any{}
-		for _, which := range []string{"podSelector", "namespaceSelector"} {
+		for _, field := range []string{"podSelector", "namespaceSelector"} {
 			if s.IntN(3) > 0 {
-				selector[which] = s.selector()
+				selector[field] = s.selector()
 			}
 		}
 		list = append(list, selector)
@@ -131,7 +131,7 @@ func (s selection) selectors(t *testing.T) []byte {
 	return encode(t, list)
 }
 
-func (s selection) selector() map[string]any {
+func (s selectionGenerator) selector() map[string]any {
 	selector := map[string]any{}
 	if s.IntN(2) == 0 {
 		selector["matchLabels"] = s.labels()

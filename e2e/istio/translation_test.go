@@ -8,12 +8,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// checkTranslation compares our rules for iptables-legacy with those for nf_tables.
-func (s subject) checkTranslation(t *testing.T) {
+// checkTranslation compares Sluice's rules for iptables-legacy and for nf_tables.
+func (s testCase) checkTranslation(t *testing.T) {
 	t.Helper()
 	legacy, err := compat.Translate(s.ours)
 	if err != nil {
-		t.Errorf("%s\nsaid for iptables-legacy: %v", s, err)
+		t.Errorf("%s\nrules for iptables-legacy: %v", s, err)
 		return
 	}
 	translated := diff.Side{
@@ -21,7 +21,7 @@ func (s subject) checkTranslation(t *testing.T) {
 	}
 	if r := diff.Decide(s.ourSide(), translated,
 		diff.Options{}); r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nour rules for nf_tables and for iptables-legacy: %s\n%s", s, r.Verdict(true),
+		t.Errorf("%s\nrules for nf_tables and for iptables-legacy: %s\n%s", s, r.Verdict(true),
 			describe(r, "nf_tables", "iptables-legacy"))
 	}
 }

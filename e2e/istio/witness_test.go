@@ -18,17 +18,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestWitnessesAreReal sends the witness of each finding through the rules of the real
-// istio-nftables and of istio-iptables, and checks that both outcomes are those of the decision.
-func TestWitnessesAreReal(t *testing.T) {
+// TestWitnessesMatchTheKernel sends the witness of each finding through istio-nftables' and
+// istio-iptables' rules, and checks that the kernel's outcomes are the predicted ones.
+func TestWitnessesMatchTheKernel(t *testing.T) {
 	program(t, istioIptables)
 	for _, row := range []struct {
 		finding, configuration string
-		which                  string
-		class                  func(diff.Class) bool // selects among the finding's classes
+		detail                 string
+		class                  func(diff.Class) bool // selects a class of the finding
 		proxy                  bool
-		// returns the outcome with each ruleset
-		confirm func(t *testing.T, w witnessed) diff.Pair[string]
+		// confirm returns the outcome with each ruleset.
+		confirm func(t *testing.T, w witnessPods) diff.Pair[string]
 	}{
 		{
 			"ipv6-captured", "usual/injected/unflagged/REDIRECT", "inbound",
@@ -39,7 +39,7 @@ func TestWitnessesAreReal(t *testing.T) {
 			true, confirmByCall,
 		},
 		{
-			"ipv6-captured", "capture-all-dns/set/unflagged/REDIRECT", "dns", queries, true,
+			"ipv6-captured", "capture-all-dns/set/unflagged/REDIRECT", "dns", capturedByOne, true,
 			confirmByCall,
 		},
 		{
@@ -59,10 +59,10 @@ func TestWitnessesAreReal(t *testing.T) {
 			confirmByOrphan,
 		},
 	} {
-		t.Run(row.finding+"/"+row.configuration+"/"+row.which, func(t *testing.T) {
+		t.Run(row.finding+"/"+row.configuration+"/"+row.detail, func(t *testing.T) {
 			t.Parallel()
-			s := newSubject(t, configurationNamed(t, row.configuration))
-			w := witnessed{
+			s := newTestCase(t, configurationNamed(t, row.configuration))
+			w := witnessPods{
 				native: load(t, s, byNative, row.proxy),
 				legacy: load(t, s, byLegacy, row.proxy),
 			}
@@ -71,14 +71,14 @@ func TestWitnessesAreReal(t *testing.T) {
 				diff.Options{MaxClasses: 100})
 			i := slices.IndexFunc(r.Classes, func(c diff.Class) bool { return row.class(c) })
 			if i < 0 {
-				t.Fatalf("%s\nno such witness of %s among\n%s", s, row.finding,
+				t.Fatalf("%s\nno matching witness of %s in\n%s", s, row.finding,
 					describe(r, "istio-nftables", "istio-iptables"))
 			}
 			w.class = r.Classes[i]
-			became := row.confirm(t, w)
-			t.Logf("%s\n%sin truth, with istio-nftables: %s\nin truth, with istio-iptables: %s", s,
-				describeClass(w.class, "istio-nftables", "istio-iptables"), became.Left,
-				became.Right)
+			outcome := row.confirm(t, w)
+			t.Logf("%s\n%skernel, with istio-nftables: %s\nkernel, with istio-iptables: %s", s,
+				describeClass(w.class, "istio-nftables", "istio-iptables"), outcome.Left,
+				outcome.Right)
 		})
 	}
 }
@@ -99,28 +99,28 @@ func ofFamily(f rules.Family) func(diff.Class) bool {
 	}
 }
 
-// queries selects datagrams that only one side captures.
-func queries(c diff.Class) bool {
+// capturedByOne selects datagrams that only istio-nftables captures.
+func capturedByOne(c diff.Class) bool {
 	p := c.Witness
 	onlyLeft := c.Outcome.Left.Outcome.Captured() && !c.Outcome.Right.Outcome.Captured()
 	return p.Protocol == rules.UDP && p.Owner != nil && p.State == rules.New && onlyLeft
 }
 
-// witnessed is a witness, and the two pods in which it is sent.
-type witnessed struct {
-	native, legacy loaded
+// witnessPods is a witness with the two pods in which it is sent.
+type witnessPods struct {
+	native, legacy loadedPod
 	class          diff.Class
 }
 
-// loaded is a pod with the rules of istio-iptables.
-type loaded struct {
+// loadedPod is a pod with rules of istio-iptables.
+type loadedPod struct {
 	*testbed.Network
 	rules rules.Ruleset
 }
 
 func configurationNamed(t *testing.T, name string) istio.Configuration {
 	t.Helper()
-	all := matrix.Alone()
+	all := matrix.Single()
 	i := slices.IndexFunc(all, func(c istio.Configuration) bool { return c.Name == name })
 	if i < 0 {
 		t.Fatalf("the matrix has no configuration %s", name)
@@ -129,7 +129,7 @@ func configurationNamed(t *testing.T, name string) istio.Configuration {
 }
 
 // load creates a pod with a neighbour and runs istio-iptables in it.
-func load(t *testing.T, s subject, engine string, proxy bool) loaded {
+func load(t *testing.T, s testCase, variant string, proxy bool) loadedPod {
 	t.Helper()
 	netnstest.RequireIDs(t, 1337, 1337)
 	b, err := testbed.New(testbed.Options{})
@@ -142,12 +142,12 @@ func load(t *testing.T, s subject, engine string, proxy bool) loaded {
 		}
 	})
 	result, err := program(t,
-		istioIptables).Run(b.Pod, s.Configuration, slices.Concat([]string{engine}, s.Args)...)
+		istioIptables).Run(b.Pod, s.Configuration, slices.Concat([]string{variant}, s.Args)...)
 	if err == nil && result.Status != 0 {
 		err = errors.New(lastLines(result.Output+result.Errors, 8))
 	}
 	if err != nil {
-		t.Fatalf("%s %s: %v", engine, s, err)
+		t.Fatalf("%s %s: %v", variant, s, err)
 	}
 	options := testbed.ProxyOptions{Owner: testbed.ProxyOwner}
 	if s.redirect.Mode == rules.ModeTProxy {
@@ -159,8 +159,8 @@ func load(t *testing.T, s subject, engine string, proxy bool) loaded {
 	if err := errors.Join(err, b.StartApplication(testbed.ApplicationOwner)); err != nil {
 		t.Fatal(err)
 	}
-	l := loaded{Network: b}
-	if engine == byNative {
+	l := loadedPod{Network: b}
+	if variant == byNative {
 		l.rules = readLive(t, b.Pod)
 	} else {
 		l.rules = readSaved(t, b.Pod)
@@ -168,11 +168,11 @@ func load(t *testing.T, s subject, engine string, proxy bool) loaded {
 	return l
 }
 
-// confirmByCall makes a call whose first packet is the witness.
-func confirmByCall(t *testing.T, w witnessed) diff.Pair[string] {
+// confirmByCall makes a connection or sends a datagram whose first packet is the witness.
+func confirmByCall(t *testing.T, w witnessPods) diff.Pair[string] {
 	call := callOf(w.class.Witness)
 	var answers []testbed.Answer
-	for _, l := range []loaded{w.native, w.legacy} {
+	for _, l := range []loadedPod{w.native, w.legacy} {
 		answer, err := l.Dial(call)
 		if err != nil {
 			t.Fatal(err)
@@ -185,7 +185,7 @@ func confirmByCall(t *testing.T, w witnessed) diff.Pair[string] {
 		packet.NoListener = packet.NoListener && depends
 		if d := cmp.Diff(w.class.Witness, packet,
 			cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); d != "" {
-			t.Errorf("the call's packet is not the witness (-witness +packet):\n%s", d)
+			t.Errorf("the packet is not the witness (-witness +packet):\n%s", d)
 		}
 		if predicted, trace := l.Predict(&l.rules, call, answer.Source); !answer.Agrees(predicted) {
 			t.Errorf("%s: %s, predicted: %s\n%s", call, answer, predicted, trace.Outcome)
@@ -193,20 +193,20 @@ func confirmByCall(t *testing.T, w witnessed) diff.Pair[string] {
 		answers = append(answers, answer)
 	}
 	if answers[0].Agrees(answers[1]) {
-		t.Errorf("%s: the same with both: %s", call, answers[0])
+		t.Errorf("%s: same outcome with both: %s", call, answers[0])
 	}
 	return diff.Pair[string]{Left: answers[0].String(), Right: answers[1].String()}
 }
 
-// silence bounds the duration of a call. On a busy host an answer takes longer than testbed's
-// default.
-const silence = 2 * time.Second
+// callTimeout is the time limit of a call. On a busy host, a response can take longer than
+// testbed's default.
+const callTimeout = 2 * time.Second
 
-// callOf returns the call whose first packet is the packet.
+// callOf returns the call whose first packet is p.
 func callOf(p rules.Packet) testbed.Call {
 	c := testbed.Call{
 		From: testbed.FromNeighbour, Network: p.Protocol.String(), To: p.Destination,
-		Local: p.Source, Mark: p.Mark, Timeout: silence,
+		Local: p.Source, Mark: p.Mark, Timeout: callTimeout,
 	}
 	if p.Hook == rules.Output {
 		c.From, c.Owner = testbed.FromPod, *p.Owner

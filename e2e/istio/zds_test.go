@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 )
 
-// Our messages of ZDS have the same bytes as Istio's, in both directions.
-func TestZDSMessagesAreIstios(t *testing.T) {
+// Sluice's ZDS messages are encoded to the same bytes as Istio's, in both directions.
+func TestZDSMessagesMatchIstios(t *testing.T) {
 	r := rand.New(rand.NewPCG(defaultSeed, 0))
 	word := func() string {
 		if r.IntN(5) == 0 {
@@ -29,7 +29,7 @@ func TestZDSMessagesAreIstios(t *testing.T) {
 		for _, pair := range messages(r, word) {
 			ours, theirs := marshal(t, pair.ours), marshal(t, pair.theirs)
 			if !bytes.Equal(ours, theirs) {
-				t.Fatalf("%v: our bytes\n%s, Istio's\n%s", pair.ours, hex.EncodeToString(ours),
+				t.Fatalf("%v: encoded as\n%s, by Istio as\n%s", pair.ours, hex.EncodeToString(ours),
 					hex.EncodeToString(theirs))
 			}
 			for _, m := range []proto.Message{pair.ours, pair.theirs} {

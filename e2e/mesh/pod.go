@@ -6,27 +6,26 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Image is the name of the sample application's image. It must be on the node.
+// Image is the name of the sample application's image, which must be loaded on the node.
 const Image = "mesh.test/mesh:e2e"
 
 // AppContainer is the name of the container with the application.
 const AppContainer = "app"
 
-// The application's ports: two for HTTP and one for UDP.
+// Ports of the application: two for HTTP and one for UDP.
 const (
 	Port      = 8080
 	OtherPort = 9090
 	UDPPort   = 7000
 )
 
-// NameLabel is a label of all pods of this package. Its value is the name of the pod.
+// NameLabel is the label whose value is the name of the pod.
 const NameLabel = "mesh.test/name"
 
-// appUser is the application's user and group.
+// appUser is the UID and GID of the application.
 const appUser = 1000
 
-// Pod returns a pod that contains only the application, which listens on its ports and is ready
-// when it answers kubelet.
+// Pod returns a pod with the application, without a sidecar. It has a readiness probe.
 func Pod(namespace, name string) *corev1.Pod {
 	app := Container(AppContainer, "serve", "-tcp", "8080,9090", "-udp", "7000")
 	app.ReadinessProbe = probe("/ready", Port)

@@ -9,13 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The names of the containers that Istio adds.
+// Names of the containers that Istio adds.
 const (
 	ProxyContainer      = "istio-proxy"
 	ValidationContainer = "istio-validation"
 )
 
-// Istio's annotations about what is captured.
+// Istio's annotations for redirection.
 const (
 	StatusAnnotation     = "sidecar.istio.io/status"
 	InjectKey            = "sidecar.istio.io/inject" // also a label
@@ -28,34 +28,33 @@ const (
 	ExcludeOutboundPorts = traffic + "excludeOutboundPorts"
 )
 
-// ProxyID is the proxy's user and group.
+// ProxyID is the UID and GID of the proxy.
 const ProxyID = 1337
 
-// The endpoint that reports whether the proxy is ready.
+// Path and port of the proxy's readiness probe.
 const (
 	proxyReadyPath = "/healthz/ready"
 	proxyReadyPort = 15021
 )
 
-// A Sidecar configures the injection of a proxy. The zero value is an ordinary container with
-// REDIRECT.
+// A Sidecar configures the injection of a proxy. The zero value is a regular container in REDIRECT
+// mode.
 type Sidecar struct {
-	// Native makes the proxy an init container with restartPolicy Always, which runs before those
-	// that follow.
+	// Native makes the proxy a native sidecar: an init container with restartPolicy Always.
 	Native bool
 	// TProxy selects the mode TPROXY.
 	TProxy bool
-	// Env is added to the environment of the proxy and the validation, for instance
+	// Env is added to the environment of the proxy and of istio-validation, such as
 	// ISTIO_META_DNS_CAPTURE.
 	Env map[string]string
 }
 
-// Inject adds to a pod what Istio's injector adds when a CNI plugin redirects: an init container
-// that checks the redirection, the proxy, and the annotation that marks the pod as injected. The
-// arguments of the validation repeat the pod's annotations, as Istio's do.
+// Inject changes a pod like Istio's injector with a CNI plugin: it adds the init container
+// istio-validation, the proxy, and the annotation of an injected pod. As in Istio, the arguments of
+// istio-validation repeat the pod's annotations.
 func Inject(pod *corev1.Pod, s Sidecar) *corev1.Pod {
 	pod.Annotations[StatusAnnotation] = `{"containers":["istio-proxy"],"initContainers":["istio-validation"],"revision":"default"}`
-	// The plugin, like istio-cni, does not redirect pods whose proxy has another type.
+	// Like istio-cni, the plugin redirects only pods whose proxy has this type.
 	args := []string{"proxy", "sidecar"}
 	security := unprivileged(ProxyID)
 	if s.TProxy {
@@ -83,7 +82,7 @@ func Inject(pod *corev1.Pod, s Sidecar) *corev1.Pod {
 	return pod
 }
 
-// transparent returns the security context of the proxy for TPROXY, as in Istio.
+// transparent returns Istio's security context of the proxy for TPROXY.
 func transparent() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		RunAsUser: new(int64(0)), RunAsGroup: new(int64(ProxyID)), RunAsNonRoot: new(bool),
@@ -94,9 +93,9 @@ func transparent() *corev1.SecurityContext {
 	}
 }
 
-// validation returns the init container istio-validation, with our command for the check.
+// validation returns the init container istio-validation, which runs Sluice's command.
 func validation(pod *corev1.Pod) corev1.Container {
-	annotation := func(key, without string) string { return cmp.Or(pod.Annotations[key], without) }
+	annotation := func(key, fallback string) string { return cmp.Or(pod.Annotations[key], fallback) }
 	excluded := strings.TrimSuffix("15090,15021,"+annotation(ExcludeInboundPorts, ""), ",") +
 		",15020"
 	c := Container(ValidationContainer,

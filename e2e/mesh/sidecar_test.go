@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// seen returns a pod as the plugin parses it.
-func seen(t *testing.T, pod *corev1.Pod) *decide.Pod {
+// parsePod returns a pod as parsed by the plugin.
+func parsePod(t *testing.T, pod *corev1.Pod) *decide.Pod {
 	t.Helper()
 	text, err := json.Marshal(pod)
 	if err != nil {
@@ -36,12 +36,12 @@ func TestPluginRecognisesInjectedPods(t *testing.T) {
 		sidecar mesh.Sidecar
 		change  func(r *rules.Redirect)
 	}{
-		{"by default", mesh.Sidecar{}, func(*rules.Redirect) {}},
-		{"as a native sidecar", mesh.Sidecar{Native: true}, func(*rules.Redirect) {}},
-		{"with TPROXY", mesh.Sidecar{TProxy: true}, func(r *rules.Redirect) {
+		{"regular container", mesh.Sidecar{}, func(*rules.Redirect) {}},
+		{"native sidecar", mesh.Sidecar{Native: true}, func(*rules.Redirect) {}},
+		{"TPROXY", mesh.Sidecar{TProxy: true}, func(r *rules.Redirect) {
 			r.Mode = rules.ModeTProxy
 		}},
-		{"with the proxy's environment", mesh.Sidecar{Env: map[string]string{
+		{"environment of the proxy", mesh.Sidecar{Env: map[string]string{
 			"ISTIO_META_DNS_CAPTURE": "true", "ISTIO_DUAL_STACK": "true",
 		}}, func(r *rules.Redirect) {
 			r.DNS, r.IPv6 = rules.DNS{Capture: true, All: true}, true
@@ -49,7 +49,7 @@ func TestPluginRecognisesInjectedPods(t *testing.T) {
 	} {
 		pod := mesh.Pod("shop", "web")
 		pod.Annotations[mesh.ExcludeInboundPorts] = "9090"
-		p := seen(t, mesh.Inject(pod, c.sidecar))
+		p := parsePod(t, mesh.Inject(pod, c.sidecar))
 		in := decide.Input{Attachment: decide.Attachment{Namespace: "shop", Name: "web"}, Pod: p}
 		if d := decide.Decide(in, settings); d.Reason != decide.MeshPod {
 			t.Errorf("%s: %s", c.name, d)
@@ -64,7 +64,7 @@ func TestPluginRecognisesInjectedPods(t *testing.T) {
 		want := rules.DefaultRedirect()
 		want.InboundPorts.All, want.OutboundCIDRs.All = true, true
 		want.InboundExcludePorts = rules.Singles[uint16](9090, 15020, 15021, 15090)
-		// The default of istio-cni without an annotation.
+		// istio-cni's default without an annotation.
 		want.OutboundExcludePorts = rules.Singles[uint16](15020)
 		c.change(&want)
 		if diff := cmp.Diff(rules.MustCompile(want).String(),
@@ -77,7 +77,7 @@ func TestPluginRecognisesInjectedPods(t *testing.T) {
 func TestPodWithoutSidecarIsNotRedirected(t *testing.T) {
 	in := decide.Input{
 		Attachment: decide.Attachment{Namespace: "shop", Name: "web"},
-		Pod:        seen(t, mesh.Pod("shop", "web")),
+		Pod:        parsePod(t, mesh.Pod("shop", "web")),
 	}
 	if d := decide.Decide(in,
 		&decide.Settings{ProxyContainer: mesh.ProxyContainer}); d.Outcome != decide.Skip {

@@ -97,7 +97,7 @@ func (w *world) mustPassBy(t *testing.T, from, to *corev1.Pod) {
 	four, _ := addresses(to)
 	r := w.mustGo(t, from, url(four.String(), mesh.Port), path.Expected{Server: to.Name, Inbound: true})
 	if err := r.Check(path.Captured(to.Name)); err == nil ||
-		!strings.Contains(err.Error(), "the caller's proxy was passed by") {
+		!strings.Contains(err.Error(), "the caller's proxy was bypassed") {
 		t.Errorf("a request past the proxy counts as captured: %v", err)
 	}
 }

@@ -35,7 +35,7 @@ type pod struct {
 
 func (p pod) uid() string { return "00000000-0000-4000-8000-" + fmt.Sprintf("%012x", p.name) }
 
-// An agent is a node agent.
+// An agent is a ZDS server with its node agent.
 type agent interface {
 	socket() string
 	// add is a CNI ADD; remove is the deletion of the pod.
@@ -43,15 +43,15 @@ type agent interface {
 	remove(p pod) error
 }
 
-// ours is our server, without an agent: it is told of the pods.
-type ours struct {
+// sluice is Sluice's ZDS server without an agent. The test calls its methods.
+type sluice struct {
 	path   string
 	server *agentserver.Server
 }
 
-// startOurs starts it with a pod whose network namespace is unknown.
-func startOurs(t *testing.T, kept pod) agent {
-	o := ours{filepath.Join(t.TempDir(), "run", "ztunnel.sock"), nil}
+// startSluice starts the server with a pod whose network namespace is unknown.
+func startSluice(t *testing.T, orphan pod) agent {
+	o := sluice{filepath.Join(t.TempDir(), "run", "ztunnel.sock"), nil}
 	o.server = agentserver.New(zaptest.NewLogger(t), agentserver.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -63,9 +63,9 @@ func startOurs(t *testing.T, kept pod) agent {
 		}
 	})
 	o.server.Restore([]agentserver.Pod{{
-		UID: kept.uid(), Name: kept.name, Namespace: "app", ServiceAccount: "sa-" + kept.name,
+		UID: orphan.uid(), Name: orphan.name, Namespace: "app", ServiceAccount: "sa-" + orphan.name,
 	}})
-	rulestest.EventuallySucceeds(t, "it listens", func() error {
+	rulestest.EventuallySucceeds(t, "the server listens", func() error {
 		if !o.server.State().Listening {
 			return errors.New("not yet")
 		}
@@ -74,35 +74,35 @@ func startOurs(t *testing.T, kept pod) agent {
 	return o
 }
 
-func (o ours) socket() string { return o.path }
+func (o sluice) socket() string { return o.path }
 
-func (o ours) add(p pod) error {
+func (o sluice) add(p pod) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return o.addUntil(ctx, p)
 }
 
-func (o ours) addUntil(ctx context.Context, p pod) error {
+func (o sluice) addUntil(ctx context.Context, p pod) error {
 	return o.server.Add(ctx, agentserver.Pod{
 		UID: p.uid(), Name: p.name, Namespace: "app", ServiceAccount: "sa-" + p.name, Netns: p.ns,
 	})
 }
 
-func (o ours) remove(p pod) error {
+func (o sluice) remove(p pod) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return o.server.Remove(ctx, p.uid())
 }
 
-// istio is the real istio-cni.
+// istio is istio-cni.
 type istio struct {
 	dir    string
 	api    *apiservertest.Server
 	client http.Client // inside the namespace of the node
 }
 
-// asInstaller makes a directory what the installer's image and its pod's mounts are. The agent finds
-// the kubelet by its name.
+// asInstaller executes install-cni with the directory as root, because the paths of its image and
+// mounts are fixed. It also runs a process named kubelet, which istio-cni looks up.
 const asInstaller = `set -e
 mount --make-rprivate /
 cd "$DIR"
@@ -121,9 +121,9 @@ cp /bin/sleep kubelet
 ./kubelet 1000000 &
 exec chroot . /install-cni --ctrlz_port 0`
 
-// startIstio starts it in namespaces of its own, with pods of which one is annotated as enrolled and
-// has no network namespace that can be found.
-func startIstio(t *testing.T, program string, kept pod, pods []pod) agent {
+// startIstio starts istio-cni in its own namespaces. The pod orphan is annotated as enrolled, and
+// its network namespace is unknown.
+func startIstio(t *testing.T, program string, orphan pod, pods []pod) agent {
 	dir, err := os.MkdirTemp("", "zds") // paths of sockets must be short
 	if err != nil {
 		t.Fatal(err)
@@ -131,21 +131,21 @@ func startIstio(t *testing.T, program string, kept pod, pods []pod) agent {
 	node := netnstest.New(t)
 	i := istio{
 		dir, apiservertest.StartForAgent(t), http.Client{Transport: &http.Transport{
-			DialContext: inside(node), DisableKeepAlives: true,
+			DialContext: dialIn(node), DisableKeepAlives: true,
 		}},
 	}
 	i.api.Put(`{kind: Namespace, metadata: {name: app, labels: {istio.io/dataplane-mode: ambient}}}`)
 	spaces := ""
-	for n, p := range append([]pod{kept}, pods...) {
+	for n, p := range append([]pod{orphan}, pods...) {
 		annotations := ""
-		if p == kept {
+		if p == orphan {
 			annotations = "ambient.istio.io/redirection: enabled"
 		}
 		i.api.Put(fmt.Sprintf(`{metadata: {name: %s, namespace: app, uid: %q, annotations: {%s}},
 			spec: {nodeName: %s, serviceAccountName: sa-%[1]s},
 			status: {phase: Running, podIP: 10.244.1.%[5]d, podIPs: [{ip: 10.244.1.%[5]d}]}}`,
 			p.name, p.uid(), annotations, apiservertest.Node, 10+n))
-		if p != kept {
+		if p != orphan {
 			spaces += fmt.Sprintf(" %s=/proc/%d/fd/%d", p.name, os.Getpid(), p.ns.FD())
 		}
 	}
@@ -219,7 +219,7 @@ func (i istio) get(url string) (string, error) {
 	return string(text), err
 }
 
-// connected returns the metric ztunnel_connected, which counts connections without a hello too.
+// connected returns the metric ztunnel_connected, which also counts connections without a hello.
 func (i istio) connected() (line string, err error) {
 	text, err := i.get("http://127.0.0.1:15014/metrics")
 	for line := range strings.Lines(text) {
@@ -232,7 +232,7 @@ func (i istio) connected() (line string, err error) {
 
 func (i istio) socket() string { return filepath.Join(i.dir, "var/run/ztunnel/ztunnel.sock") }
 
-// add sends the request of istio-cni's plugin.
+// add sends the request that istio-cni's plugin sends.
 func (i istio) add(p pod) error {
 	body, err := json.Marshal(map[string]any{
 		"Netns": "/run/netns/" + p.name, "PodName": p.name, "PodNamespace": "app",
@@ -266,8 +266,8 @@ func (i istio) remove(p pod) error {
 	return nil
 }
 
-// inside dials inside a network namespace.
-func inside(ns *netns.NS) func(context.Context, string, string) (net.Conn, error) {
+// dialIn returns a function that dials in a network namespace.
+func dialIn(ns *netns.NS) func(context.Context, string, string) (net.Conn, error) {
 	return func(_ context.Context, network, address string) (conn net.Conn, err error) {
 		err = ns.Do(func() error {
 			conn, err = net.DialTimeout(network, address, 10*time.Second)
@@ -277,7 +277,7 @@ func inside(ns *netns.NS) func(context.Context, string, string) (net.Conn, error
 	}
 }
 
-// forward listens inside a network namespace, and forwards connections to an address outside.
+// forward listens in a network namespace, and forwards connections to an address outside.
 func forward(t *testing.T, ns *netns.NS, to string) string {
 	var l net.Listener
 	if err := ns.Do(func() (err error) {

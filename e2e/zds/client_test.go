@@ -15,20 +15,20 @@ import (
 	"istio.io/istio/pkg/zdsapi"
 )
 
-// A ztunnel is a client with Istio's messages, which records what it receives.
+// A ztunnel is a ZDS client with Istio's message types that records received messages.
 type ztunnel struct {
 	name   string
 	conn   *net.UnixConn
-	refuse string            // UID of the pod that it refuses
-	inodes map[uint64]string // of network namespaces, with the names of their pods
-	// hold is closed when messages may be acknowledged again; nil for now.
+	refuse string            // UID of the pod to reject
+	inodes map[uint64]string // pod names by inode of the network namespace
+	// hold delays acknowledgements until it is closed; nil means no delay.
 	hold   atomic.Pointer[chan struct{}]
 	record func(line string) // called for each message
 	synced chan struct{}     // closed after the snapshot
 	done   chan struct{}
 }
 
-// connect connects a ztunnel and waits until it has the snapshot.
+// connect connects a ztunnel and waits until it has received the snapshot.
 func connect(t *testing.T, z *ztunnel, socket string) {
 	t.Helper()
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
@@ -73,7 +73,7 @@ func (z *ztunnel) send(m proto.Message) error {
 	return err
 }
 
-// next receives and acknowledges a message, and reports whether it is the end of the snapshot.
+// next receives and acknowledges a message. snapshot reports whether it ends the snapshot.
 func (z *ztunnel) next() (snapshot bool, err error) {
 	data, rights := make([]byte, 4096), make([]byte, 256)
 	n, m, _, _, err := z.conn.ReadMsgUnix(data, rights)
@@ -107,7 +107,7 @@ func (z *ztunnel) next() (snapshot bool, err error) {
 	if space != "" && request.GetAdd() == nil {
 		line += ", with a descriptor"
 	}
-	// The library encodes equal messages in equal bytes.
+	// The encoding is deterministic.
 	if again, err := proto.Marshal(&request); err != nil || !slices.Equal(again, data[:n]) {
 		line += fmt.Sprintf(", as %x", data[:n])
 	}

@@ -1,4 +1,4 @@
-// Package zds compares the server of ztunnel (package install/ztunnel) with the real istio-cni: the
-// same ztunnels connect to both, and both are told of the same pods. The messages that the ztunnels
-// receive are compared, with the network namespaces in them. The package contains only tests.
+// Package zds compares Sluice's ZDS server (package install/ztunnel) with istio-cni. The same ztunnels
+// connect to both, the same pods are added to both, and the messages that the ztunnels receive are
+// compared, including the network namespaces. The package contains only tests.
 package zds

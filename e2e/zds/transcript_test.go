@@ -15,23 +15,23 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// A step is what happens to an agent, and what follows. ours is what our server does if it differs
-// by design, and why is the reason.
-type step struct {
-	do    func(w *world) error
-	name  string
-	istio []string
-	ours  []string
-	why   string
+// A testStep is an action and the messages that follow. istio contains the messages of istio-cni.
+// If Sluice's messages differ by design, sluice contains them, and reason explains why.
+type testStep struct {
+	do     func(env *testEnv) error
+	name   string
+	istio  []string
+	sluice []string
+	reason string
 }
 
 const (
-	addsToAll = "our server tells each ztunnel of a new pod, istio-cni the newest one"
-	addsOnce  = "our server sends a pod again only if it has changed or was not acknowledged"
+	addsToAll = "Sluice sends a new pod to each ztunnel, istio-cni only to the newest one"
+	addsOnce  = "Sluice sends a pod again only if it has changed or was not acknowledged"
 )
 
-// A world is an agent with its ztunnels.
-type world struct {
+// A testEnv is an agent with its ztunnels.
+type testEnv struct {
 	t     *testing.T
 	agent agent
 	pods  map[string]pod
@@ -41,27 +41,27 @@ type world struct {
 	lines []string
 }
 
-func (w *world) record(line string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.lines = append(w.lines, line)
+func (env *testEnv) record(line string) {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	env.lines = append(env.lines, line)
 }
 
-// take returns the lines since the last call, once there are at least n. The lines of one ztunnel
-// are in order; so are the pods of a snapshot, whose order istio-cni does not define.
-func (w *world) take(n int) []string {
-	rulestest.EventuallySucceeds(w.t, "the messages", func() error {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if len(w.lines) < n {
-			return fmt.Errorf("%d of %d: %q", len(w.lines), n, w.lines)
+// take waits for at least n lines, and returns the lines since the last call. It sorts them by
+// ztunnel, and sorts the pods of a snapshot, whose order istio-cni does not define.
+func (env *testEnv) take(n int) []string {
+	rulestest.EventuallySucceeds(env.t, "the messages", func() error {
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		if len(env.lines) < n {
+			return fmt.Errorf("%d of %d: %q", len(env.lines), n, env.lines)
 		}
 		return nil
 	})
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	lines := w.lines
-	w.lines = nil
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	lines := env.lines
+	env.lines = nil
 	slices.SortStableFunc(lines, func(a, b string) int { return strings.Compare(a[:1], b[:1]) })
 	if end := slices.IndexFunc(lines, func(l string) bool { return strings.HasSuffix(l, "snapshot sent") }); end > 0 {
 		slices.Sort(lines[:end])
@@ -69,19 +69,19 @@ func (w *world) take(n int) []string {
 	return lines
 }
 
-func (w *world) add(name string) error { return w.agent.add(w.pods[name]) }
+func (env *testEnv) add(name string) error { return env.agent.add(env.pods[name]) }
 
-// ztunnel connects a ztunnel that refuses the pod with the UID.
-func (w *world) ztunnel(name, refuse string) *ztunnel {
+// ztunnel connects a ztunnel that rejects the pod with the UID refuse.
+func (env *testEnv) ztunnel(name, refuse string) *ztunnel {
 	z := &ztunnel{
-		name: name, refuse: refuse, record: w.record, inodes: map[uint64]string{},
+		name: name, refuse: refuse, record: env.record, inodes: map[uint64]string{},
 	}
-	for name, p := range w.pods {
+	for name, p := range env.pods {
 		if p.ns != nil {
 			z.inodes[p.ns.ID().Ino] = name
 		}
 	}
-	connect(w.t, z, w.agent.socket())
+	connect(env.t, z, env.agent.socket())
 	return z
 }
 
@@ -90,8 +90,8 @@ func added(ztunnel string, p pod) string {
 		p.name)
 }
 
-// installer returns the path of the real istio-cni.
-func installer(t *testing.T) string {
+// installCNI returns the path of Istio's install-cni.
+func installCNI(t *testing.T) string {
 	t.Helper()
 	netnstest.RequireRoot(t)
 	netnstest.RequireBinary(t, "nft")
@@ -100,78 +100,78 @@ func installer(t *testing.T) string {
 		_, err = os.Stat(program)
 	}
 	if err != nil {
-		t.Fatalf("%v: \"make test-peers\" builds it", err)
+		t.Fatalf("%v: run \"make test-peers\"", err)
 	}
 	return program
 }
 
-// The real istio-cni and our server send the same messages in the same order, with the same fields
-// and the network namespaces of the pods, but for the named differences.
+// istio-cni and Sluice send the same messages in the same order, with the same fields and network
+// namespaces, except for the differences in the steps.
 func TestTranscripts(t *testing.T) {
-	program := installer(t)
-	kept := pod{name: "kept"}
+	program := installCNI(t)
+	orphan := pod{name: "kept"}
 	var pods []pod
-	byName := map[string]pod{"kept": kept}
+	byName := map[string]pod{"kept": orphan}
 	for _, name := range []string{"p1", "p2", "p3", "p4"} {
 		p := pod{name, netnstest.New(t)}
 		pods = append(pods, p)
 		byName[name] = p
 	}
 	p1, p2, p3, p4 := pods[0], pods[1], pods[2], pods[3]
-	steps := []step{
+	steps := []testStep{
 		{
 			name: "ADD without a ztunnel",
-			do: func(w *world) error {
-				err := w.add("p1")
+			do: func(env *testEnv) error {
+				err := env.add("p1")
 				if err == nil {
-					return fmt.Errorf("p1 was added")
+					return fmt.Errorf("no error without a ztunnel")
 				}
 				return nil
 			},
 		},
 		{
 			name: "a ztunnel connects",
-			do:   func(w *world) error { w.a = w.ztunnel("A", ""); return nil },
+			do:   func(env *testEnv) error { env.a = env.ztunnel("A", ""); return nil },
 			istio: []string{
-				added("A", p1), "A keep " + kept.uid(), "A snapshot sent",
+				added("A", p1), "A keep " + orphan.uid(), "A snapshot sent",
 			},
 		},
 		{
-			name: "ADD", do: func(w *world) error { return w.add("p2") },
+			name: "ADD", do: func(env *testEnv) error { return env.add("p2") },
 			istio: []string{added("A", p2)},
 		},
 		{
-			name: "ADD of the same pod", do: func(w *world) error { return w.add("p2") },
-			istio: []string{added("A", p2)}, ours: []string{}, why: addsOnce,
+			name: "ADD of the same pod", do: func(env *testEnv) error { return env.add("p2") },
+			istio: []string{added("A", p2)}, sluice: []string{}, reason: addsOnce,
 		},
 		{
 			name: "a second ztunnel connects",
-			do:   func(w *world) error { w.ztunnel("B", p4.uid()); return nil },
+			do:   func(env *testEnv) error { env.ztunnel("B", p4.uid()); return nil },
 			istio: []string{
-				added("B", p1), added("B", p2), "B keep " + kept.uid(), "B snapshot sent",
+				added("B", p1), added("B", p2), "B keep " + orphan.uid(), "B snapshot sent",
 			},
 		},
 		{
-			name: "ADD with two ztunnels", do: func(w *world) error { return w.add("p3") },
-			istio: []string{added("B", p3)}, ours: []string{added("A", p3), added("B", p3)},
-			why: addsToAll,
+			name: "ADD with two ztunnels", do: func(env *testEnv) error { return env.add("p3") },
+			istio: []string{added("B", p3)}, sluice: []string{added("A", p3), added("B", p3)},
+			reason: addsToAll,
 		},
 		{
 			name:  "a pod is deleted",
-			do:    func(w *world) error { return w.agent.remove(p1) },
+			do:    func(env *testEnv) error { return env.agent.remove(p1) },
 			istio: []string{"A del " + p1.uid(), "B del " + p1.uid()},
 		},
 		{
 			name:  "a pod whose network namespace is unknown is deleted",
-			do:    func(w *world) error { return w.agent.remove(kept) },
-			istio: []string{"A del " + kept.uid(), "B del " + kept.uid()},
+			do:    func(env *testEnv) error { return env.agent.remove(orphan) },
+			istio: []string{"A del " + orphan.uid(), "B del " + orphan.uid()},
 		},
 		{
-			name: "the older ztunnel ends, and the other refuses a pod",
-			do: func(w *world) error {
-				w.a.close()
-				if err := w.add("p4"); err == nil || !strings.Contains(err.Error(), "cannot listen") {
-					w.t.Errorf("the refusal is reported as %v", err)
+			name: "the first ztunnel disconnects, and the second rejects a pod",
+			do: func(env *testEnv) error {
+				env.a.close()
+				if err := env.add("p4"); err == nil || !strings.Contains(err.Error(), "cannot listen") {
+					env.t.Errorf("ADD of a rejected pod: %v", err)
 				}
 				return nil
 			},
@@ -179,31 +179,31 @@ func TestTranscripts(t *testing.T) {
 		},
 	}
 	for name, start := range map[string]func(t *testing.T) agent{
-		"istio-cni": func(t *testing.T) agent { return startIstio(t, program, kept, pods) },
-		"ours":      func(t *testing.T) agent { return startOurs(t, kept) },
+		"istio-cni": func(t *testing.T) agent { return startIstio(t, program, orphan, pods) },
+		"sluice":    func(t *testing.T) agent { return startSluice(t, orphan) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &world{t: t, pods: byName, agent: start(t)}
+			env := &testEnv{t: t, pods: byName, agent: start(t)}
 			for _, s := range steps {
 				want := s.istio
-				if name == "ours" && s.why != "" {
-					want = s.ours
+				if name == "sluice" && s.reason != "" {
+					want = s.sluice
 				}
-				if err := s.do(w); err != nil {
+				if err := s.do(env); err != nil {
 					t.Fatalf("%s: %v", s.name, err)
 				}
-				if got := w.take(len(want)); !slices.Equal(got, want) {
+				if got := env.take(len(want)); !slices.Equal(got, want) {
 					t.Errorf("%s:\n%s", s.name, cmp.Diff(want, got))
 				}
 			}
-			if rest := w.take(0); len(rest) > 0 {
+			if rest := env.take(0); len(rest) > 0 {
 				t.Errorf("more messages: %q", rest)
 			}
 		})
 	}
 	for _, s := range steps {
-		if (s.why == "") != (s.ours == nil) {
-			t.Errorf("%s: a difference has a reason", s.name)
+		if (s.reason == "") != (s.sluice == nil) {
+			t.Errorf("%s: sluice and reason must be set together", s.name)
 		}
 	}
 }

@@ -2,7 +2,7 @@ package matrix
 
 import "github.com/sluice-mesh/sluice/e2e/istio"
 
-// environment returns the ways to set a parameter other than its long flag.
+// environment returns parameters that are set by environment variables.
 func environment() []parameter {
 	return []parameter{
 		{group: "environment", alone: true, values: []value{
@@ -15,26 +15,26 @@ func environment() []parameter {
 			together("proxy", "~proxy-uid", "~inbound-capture-port", "PROXY_UID=7", "PROXY_GID=8",
 				"INBOUND_CAPTURE_PORT=9998",
 				"INBOUND_TUNNEL_PORT=9997"),
-			together("no variable of the outbound port", "~envoy-port", "ENVOY_PORT=9999"),
+			together("outbound port has no variable", "~envoy-port", "ENVOY_PORT=9999"),
 			together("tproxy", "~istio-inbound-interception-mode",
 				"ISTIO_INBOUND_INTERCEPTION_MODE=TPROXY",
 				"ISTIO_INBOUND_TPROXY_MARK=7", "ISTIO_INBOUND_TPROXY_ROUTE_TABLE=8"),
 			together("interfaces", "ISTIO_EXCLUDE_INTERFACES=net1", "KUBE_VIRT_INTERFACES=eth1"),
 			together("dns", "REDIRECT_DNS=true", "CAPTURE_ALL_DNS=true"),
-			together("dns of the agent", "ISTIO_META_DNS_CAPTURE=true"),
-			together("dns against", "REDIRECT_DNS=true", "ISTIO_META_DNS_CAPTURE=false"),
-			together("dns for", "REDIRECT_DNS=false", "ISTIO_META_DNS_CAPTURE=1"),
+			together("dns by the agent's variable", "ISTIO_META_DNS_CAPTURE=true"),
+			together("agent's variable disables dns", "REDIRECT_DNS=true", "ISTIO_META_DNS_CAPTURE=false"),
+			together("agent's variable enables dns", "REDIRECT_DNS=false", "ISTIO_META_DNS_CAPTURE=1"),
 			together("drop-invalid", "DROP_INVALID=true"),
-			together("drop-invalid of old", "INVALID_DROP=true"),
-			together("the flag counts", "istio-inbound-ports=80", "ISTIO_INBOUND_PORTS=*",
+			together("old variable of drop-invalid", "INVALID_DROP=true"),
+			together("flag overrides variable", "istio-inbound-ports=80", "ISTIO_INBOUND_PORTS=*",
 				"redirect-dns=false", "REDIRECT_DNS=true"),
 			together("empty lists", "~istio-inbound-ports", "~istio-service-cidr",
 				"ISTIO_INBOUND_PORTS=", "ISTIO_SERVICE_CIDR="),
 		}},
 		{group: "dual stack by environment", alone: true, pods: []pod{unflagged}, values: []value{
-			together("its own", "DUAL_STACK=true"), together("Istio's", "ISTIO_DUAL_STACK=true"),
-			together("Istio's counts", "DUAL_STACK=true", "ISTIO_DUAL_STACK=false"),
-			together("the flag counts", "dual-stack", "DUAL_STACK=false"),
+			together("DUAL_STACK", "DUAL_STACK=true"), together("ISTIO_DUAL_STACK", "ISTIO_DUAL_STACK=true"),
+			together("ISTIO_DUAL_STACK overrides", "DUAL_STACK=true", "ISTIO_DUAL_STACK=false"),
+			together("flag overrides variable", "dual-stack", "DUAL_STACK=false"),
 		}},
 	}
 }
@@ -52,7 +52,7 @@ func actions() []parameter {
 		{
 			group: "idle", alone: true, idle: true, pods: []pod{dual}, modes: bothModes,
 			values: []value{
-				together("dry run", "dry-run"), together("left out", "skip-rule-apply"),
+				together("dry run", "dry-run"), together("skipped apply", "skip-rule-apply"),
 				together("removal", "cleanup-only"),
 				together("dry run by environment", "DRY_RUN=true"),
 				together("removal by environment", "CLEANUP_ONLY=true"),
@@ -61,9 +61,9 @@ func actions() []parameter {
 	}
 }
 
-// refused returns configurations that istio-iptables or our own command rejects.
+// refused returns configurations that istio-iptables or Sluice rejects.
 func refused() []parameter {
-	both := &istio.Refusal{ByIstio: true, ByUs: true, Reason: "wrong to everybody"}
+	both := &istio.Refusal{ByIstio: true, ByUs: true, Reason: "invalid for both"}
 	istioOnly := func(reason string) *istio.Refusal {
 		return &istio.Refusal{ByIstio: true, Reason: reason}
 	}
@@ -89,41 +89,41 @@ func refused() []parameter {
 			together("unknown user", "proxy-uid=nosuchuser"),
 			together("unknown group", "ISTIO_OUTBOUND_OWNER_GROUPS=nosuchgroup"),
 			together("long interface", "istio-exclude-interfaces=interface-name-too-long"),
-			together("flag gone", "iptables-trace-logging"),
+			together("removed flag", "iptables-trace-logging"),
 			together("65 groups", setting("ISTIO_OUTBOUND_OWNER_GROUPS="+many(65, group))),
-			together("word for a truth", "redirect-dns=maybe"),
+			together("word for a boolean", "redirect-dns=maybe"),
 		)},
 		{
 			group: "refused by Istio", alone: true,
-			values: because(istioOnly("iptables writes a range of ports with a colon only"),
+			values: because(istioOnly("iptables accepts only a colon in port ranges"),
 				together("range with a dash", "istio-local-exclude-ports=8000-9000,15020")),
 		},
 		{
-			group: "refused by Istio for its mark", alone: true, modes: []string{tproxy},
+			group: "refused by Istio for the mark", alone: true, modes: []string{tproxy},
 			values: because(
-				istioOnly("the rules take a hexadecimal mark, its code for routes does not"),
+				istioOnly("iptables accepts a hexadecimal mark, but Istio's code for routes does not"),
 				together("hexadecimal", "istio-inbound-tproxy-mark=0x539")),
 		},
-		{group: "refused by Istio for its number", alone: true, values: because(
-			istioOnly("iptables has room for 49 groups in a rule, although Istio allows 64"),
+		{group: "refused by Istio for the number", alone: true, values: because(
+			istioOnly("iptables allows 49 groups in a rule, Istio 64"),
 			together("64 groups", setting("ISTIO_OUTBOUND_OWNER_GROUPS="+many(64, group))))},
 		{group: "refused by us for the mode", alone: true, values: because(
-			usOnly("Istio takes every word but TPROXY for REDIRECT, a typing error too"),
+			usOnly("Istio treats every value other than TPROXY as REDIRECT"),
 			together("lower case", "istio-inbound-interception-mode=tproxy"),
 			together("none", "istio-inbound-interception-mode=NONE"))},
 		{group: "refused by us for the port", alone: true, values: because(
-			usOnly("iptables looks up the names of services"),
+			usOnly("iptables accepts service names"),
 			together("http", "envoy-port=http"))},
-		{group: "refused by us for a truth", alone: true, values: because(
-			usOnly("Istio takes a variable that it cannot read for unset"),
+		{group: "refused by us for a boolean", alone: true, values: because(
+			usOnly("Istio treats an invalid variable as unset"),
 			together("word", "DUAL_STACK=banana"))},
 		{group: "refused by us for the mark", alone: true, modes: []string{tproxy}, values: because(
-			usOnly("the mark of the proxy's calls to its own pod cannot mark captured packets too"),
+			usOnly("this mark identifies the proxy's connections to its own pod, and cannot mark captured packets"),
 			together("1338", "istio-inbound-tproxy-mark=1338"))},
 		{
 			group: "refused by us for the table", alone: true, modes: []string{tproxy},
 			values: because(
-				usOnly("a local default route in the kernel's own table would make every address the pod's"),
+				usOnly("a local default route in the main table would make all addresses local"),
 				together("main", "istio-inbound-tproxy-route-table=254")),
 		},
 	}

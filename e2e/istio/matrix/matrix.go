@@ -1,5 +1,6 @@
-// Package matrix lists the configurations for which Sluice is compared with istio-iptables: with
-// each parameter varied alone, at the values at which its effect changes, and random combinations.
+// Package matrix generates the configurations for comparing Sluice with istio-iptables. In some, a
+// single parameter is varied, with the values at which its effect changes. Others are random
+// combinations.
 package matrix
 
 import (
@@ -18,26 +19,26 @@ type setting string
 // A parameter is a row of the matrix: the parameter that is varied, and its values.
 type parameter struct {
 	group string
-	// values contains the settings, which are tested one after the other.
+	// values contains the values, which are tested separately.
 	values []value
-	// pods and modes are tested with each value. If they are empty, the usual pod and mode are
+	// pods and modes are tested with each value. If they are empty, an IPv4 pod and REDIRECT are
 	// used.
 	pods  []pod
 	modes []string
-	// alone reports that the values have no effect in combination with others, or are rejected.
-	// idle reports that no rule is created.
+	// alone is true if the values are not used in combinations, because they have no effect or are
+	// rejected. idle is true if no rules are created.
 	alone, idle bool
 }
 
-// A value consists of settings that belong together.
+// A value consists of one or more settings.
 type value struct {
 	name       string // unique in the row
 	settings   []setting
-	resolvConf string // instead of the usual one
+	resolvConf string // replaces usualResolvConf if not empty
 	refused    *istio.Refusal
 }
 
-// A pod is the addresses of a pod, and the settings about them.
+// A pod describes the addresses of a pod and the corresponding settings.
 type pod struct {
 	name      string
 	addresses istio.Pod
@@ -69,8 +70,8 @@ var base = []setting{
 	"istio-local-exclude-ports=15090,15021,15020",
 }
 
-// Alone returns configurations in each of which one parameter is varied.
-func Alone() []istio.Configuration {
+// Single returns configurations with one varied parameter each.
+func Single() []istio.Configuration {
 	var all []istio.Configuration
 	for _, p := range parameters() {
 		for _, v := range p.values {
@@ -94,7 +95,7 @@ func modeSetting(mode string) []setting {
 	return []setting{setting("istio-inbound-interception-mode=" + mode)}
 }
 
-// orOne returns the list, or the value if the list is empty.
+// orOne returns the list, or a list of the value if it is empty.
 func orOne[T any](list []T, usual T) []T {
 	if len(list) == 0 {
 		return []T{usual}
@@ -135,10 +136,10 @@ func configure(p pod, resolvConf string, settings ...[]setting) istio.Configurat
 	return c
 }
 
-// plain returns a name without the characters that go test interprets.
+// plain replaces the characters of a name that go test interprets.
 func plain(name string) string { return strings.NewReplacer("/", "_", " ", "_").Replace(name) }
 
-// each returns a value for each text of the parameter.
+// each returns a value for each text of a parameter.
 func each(name string, texts ...string) []value {
 	values := make([]value, len(texts))
 	for i, t := range texts {
@@ -155,7 +156,7 @@ func together(name string, settings ...setting) value {
 	return value{name: name, settings: settings}
 }
 
-// many returns a list of n elements.
+// many returns a comma-separated list of n elements.
 func many(n int, element func(i int) string) string {
 	texts := make([]string, n)
 	for i := range texts {
@@ -167,5 +168,5 @@ func many(n int, element func(i int) string) string {
 func prefix4(i int) string { return fmt.Sprintf("10.%d.%d.0/24", i/256, i%256) }
 func prefix6(i int) string { return fmt.Sprintf("fd00:%x::/32", i) }
 
-// group returns a group id. No two are adjacent, so that no range contains two.
+// group returns a group id. The ids are not adjacent, so that they do not form ranges.
 func group(i int) string { return strconv.Itoa(2000 + 2*i) }

@@ -8,15 +8,15 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/istio/matrix"
 )
 
-func TestThereAreAtLeast300(t *testing.T) {
-	if n := len(matrix.Alone()); n < 300 {
-		t.Errorf("%d configurations of one parameter", n)
+func TestSingleReturnsAtLeast300Configurations(t *testing.T) {
+	if n := len(matrix.Single()); n < 300 {
+		t.Errorf("%d configurations, want at least 300", n)
 	}
 }
 
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
-	for _, c := range append(matrix.Alone(), matrix.Random(1, 400)...) {
+	for _, c := range append(matrix.Single(), matrix.Random(1, 400)...) {
 		if seen[c.Name] {
 			t.Errorf("two configurations have the name %s", c.Name)
 		}
@@ -24,11 +24,11 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-func TestASeedYieldsTheSameEachTime(t *testing.T) {
+func TestRandomIsDeterministic(t *testing.T) {
 	if d := cmp.Diff(matrix.Random(3, 20), matrix.Random(3, 40)[:20]); d != "" {
-		t.Errorf("the first twenty of twenty and of forty (-20 +40):\n%s", d)
+		t.Errorf("first twenty configurations of Random(n=20) and Random(n=40):\n%s", d)
 	}
 	if cmp.Equal(matrix.Random(3, 5), matrix.Random(4, 5)) {
-		t.Error("another seed yields the same")
+		t.Error("another seed returns the same configurations")
 	}
 }

@@ -5,13 +5,13 @@ import (
 	"strconv"
 )
 
-// parameters returns the rows, in the order of the groups of istio-iptables' flags.
+// parameters returns all parameters, grouped like istio-iptables' flags.
 func parameters() []parameter {
 	return slices.Concat(whole(), proxy(), inbound(), outbound(), owners(), interfaces(), dns(),
 		environment(), actions(), refused())
 }
 
-// whole returns complete configurations from practice.
+// whole returns complete realistic configurations.
 func whole() []parameter {
 	return []parameter{
 		{group: "usual", values: []value{together("injected")}, pods: everyPod, modes: bothModes},
@@ -69,7 +69,7 @@ func proxy() []parameter {
 			modes:  bothModes,
 		},
 		{group: "proxy ids", values: []value{
-			together("root of group 1337", "proxy-uid=0", "proxy-gid=1337"),
+			together("root with group 1337", "proxy-uid=0", "proxy-gid=1337"),
 			together("two of each with dns", "proxy-uid=3,4", "proxy-gid=1,2", "redirect-dns"),
 			together("loopback included", "proxy-uid=3,4", "proxy-gid=1,2",
 				"istio-service-cidr=127.0.0.0/8,10.0.0.0/8"),

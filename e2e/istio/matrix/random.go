@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/istio"
 )
 
-// Random returns n combinations of parameters. The same seed yields the same combinations, and a
-// greater n appends further ones.
+// Random returns n random combinations of parameters. The same seed returns the same combinations;
+// a larger n appends more.
 func Random(seed uint64, n int) []istio.Configuration {
 	all := make([]istio.Configuration, n)
 	for i := range all {
@@ -22,8 +22,7 @@ func Random(seed uint64, n int) []istio.Configuration {
 	return all
 }
 
-// combination selects a pod, a mode, and values for some parameters: one of the listed values, or a
-// random list.
+// combination selects a pod, a mode, and listed or random values for some parameters.
 func combination(r *rand.Rand) istio.Configuration {
 	var settings []setting
 	var resolvConf string
@@ -56,7 +55,7 @@ func combination(r *rand.Rand) istio.Configuration {
 	return configure(everyPod[r.IntN(len(everyPod))], resolvConf, settings, modeSetting(mode))
 }
 
-// port returns a port or a range of ports, often one with a special meaning.
+// port returns a port or a port range, often a port with a special meaning.
 func port(r *rand.Rand) string {
 	known := []string{
 		"53", "80", "443", "15001", "15006", "15008", "15020", "15053", "0", "1", "65535",

@@ -1,4 +1,4 @@
-// Package client sends requests to servers of a mesh, and reports the answers and the caller's own
+// Package client sends requests to servers of a mesh, and reports their answers and its own
 // addresses.
 package client
 
@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// tryTimeout bounds one attempt.
+	// tryTimeout is the time limit of an attempt.
 	tryTimeout = 3 * time.Second
-	// pause is the interval between two attempts.
+	// pause is the delay between two attempts.
 	pause = 50 * time.Millisecond
 )
 
-// Get requests a URL over a new connection. Until a server answers with status 200, it repeats the
-// request while the context lasts, at least once. It keeps the connection until hold returns.
+// Get requests a URL over a new connection, at least once, and repeats the request until a server
+// responds with status 200 or ctx is done. It keeps the connection open until hold returns.
 func Get(ctx context.Context, caller, url string, hold func()) path.Report {
 	return retry(ctx, func() path.Report {
 		r := path.Report{Caller: caller}
@@ -46,7 +46,7 @@ func Datagram(ctx context.Context, caller, to string) path.Report {
 	})
 }
 
-// retry repeats an attempt until it is answered.
+// retry repeats an attempt until a response arrives.
 func retry(ctx context.Context, try func() path.Report) path.Report {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
@@ -89,7 +89,8 @@ func get(url string, r *path.Report, hold func()) error {
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("GET %s: %s", url, response.Status)
 	}
-	// The transport closes its descriptor after the answer, but not the connection.
+	// The transport closes its descriptor after the response. The duplicate keeps the connection
+	// open.
 	kept, err := conn.(*net.TCPConn).File()
 	if err != nil {
 		return err

@@ -10,15 +10,15 @@ import (
 
 // A Lookup is a DNS query for an address.
 type Lookup struct {
-	// Name ends in a dot. Six requests an IPv6 address.
+	// Name must end with a dot. Six requests the IPv6 address.
 	Name string
 	Six  bool
-	// Resolver is the server with port, Network is "udp" or "tcp".
+	// Resolver is the address and port of the DNS server. Network is "udp" or "tcp".
 	Resolver, Network string
 }
 
-// Ask sends the query, and repeats it until there is an answer or the context ends.
-func (l Lookup) Ask(ctx context.Context) name.Resolution {
+// Do sends the query, and repeats it until a response arrives or ctx is done.
+func (l Lookup) Do(ctx context.Context) name.Resolution {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {

@@ -6,10 +6,10 @@ import (
 	"net"
 )
 
-// maxDatagram is larger than any answer of this package.
+// maxDatagram is larger than any response of this package.
 const maxDatagram = 4096
 
-// Exchange sends a query over a connection of network "udp" or "tcp", and returns the answer.
+// Exchange sends a query over a connection, and returns the response. network is "udp" or "tcp".
 func Exchange(conn net.Conn, network string, query []byte) ([]byte, error) {
 	if network == "tcp" {
 		if err := WriteFrame(conn, query); err != nil {

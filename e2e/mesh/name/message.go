@@ -1,5 +1,5 @@
-// Package name sends and answers DNS queries so that the caller knows who handled them: the server
-// and the proxy each add a record to the answer.
+// Package name contains a minimal DNS client and server. The server and each proxy add a record to
+// the response, so that the client knows which of them handled the query.
 package name
 
 import (
@@ -11,40 +11,41 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// The owner names of the added records.
+// Owner names of the added records.
 const (
 	Proxy  = "proxy.mesh."
 	Server = "server.mesh."
 )
 
-// Answered4 and Answered6 are the addresses of every name at this package's server.
+// Answered4 and Answered6 are the addresses that this package's server returns for every name.
 var (
 	Answered4 = netip.MustParseAddr("192.0.2.53")
 	Answered6 = netip.MustParseAddr("2001:db8::53")
 )
 
-// A Resolution is the content of an answer.
+// A Resolution is the content of a DNS response.
 type Resolution struct {
 	// Proxy is the pod of the proxy that forwarded the query, empty if none did.
 	Proxy string `json:"proxy,omitempty"`
-	// Server is the pod of the server, and Peer the address from which it received the query. They
-	// are empty and invalid if the server is not of this package.
+	// Server is the pod of the server, and Peer is the source address of the query. Both are zero
+	// if another DNS server responded.
 	Server string         `json:"server,omitempty"`
 	Peer   netip.AddrPort `json:"peer,omitzero"`
-	// Addresses contains the answers. Code is the response code, such as "RCodeSuccess".
+	// Addresses contains the addresses in the answer section. Code is the response code, such as
+	// "RCodeSuccess".
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	Code      string       `json:"code,omitempty"`
-	// Error is the reason for a missing answer.
+	// Error is the reason for a missing response.
 	Error string `json:"error,omitempty"`
 }
 
-// signature is the content of the server's record.
+// signature is the content of the record that the server adds.
 type signature struct {
 	Server string         `json:"server"`
 	Peer   netip.AddrPort `json:"peer"`
 }
 
-// Query returns a query for the address of a name, the IPv6 address if six is set.
+// Query returns a query for the IPv4 address of a name, or the IPv6 address if six is true.
 func Query(host string, six bool) ([]byte, error) {
 	owner, err := dnsmessage.NewName(host)
 	if err != nil {
@@ -61,11 +62,11 @@ func Query(host string, six bool) ([]byte, error) {
 	return m.Pack()
 }
 
-// Sign adds a text record to an answer.
+// Sign adds a TXT record to a response.
 func Sign(answer []byte, owner, text string) ([]byte, error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(answer); err != nil {
-		return nil, fmt.Errorf("read the answer: %w", err)
+		return nil, fmt.Errorf("parse the response: %w", err)
 	}
 	m.Additionals = append(m.Additionals, dnsmessage.Resource{
 		Header: dnsmessage.ResourceHeader{
@@ -76,11 +77,11 @@ func Sign(answer []byte, owner, text string) ([]byte, error) {
 	return m.Pack()
 }
 
-// Read parses an answer. It is an error if two proxies have signed it.
+// Read parses a response. It returns an error if two proxies have signed it.
 func Read(answer []byte) (Resolution, error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(answer); err != nil {
-		return Resolution{}, fmt.Errorf("read the answer: %w", err)
+		return Resolution{}, fmt.Errorf("parse the response: %w", err)
 	}
 	r := Resolution{Code: m.RCode.String()}
 	for _, a := range m.Answers {
@@ -96,13 +97,13 @@ func Read(answer []byte) (Resolution, error) {
 		switch {
 		case !ok || len(text.TXT) != 1:
 		case a.Header.Name.String() == Proxy && r.Proxy != "":
-			return Resolution{}, errors.New("two proxies carried the query")
+			return Resolution{}, errors.New("two proxies forwarded the query")
 		case a.Header.Name.String() == Proxy:
 			r.Proxy = text.TXT[0]
 		case a.Header.Name.String() == Server:
 			var s signature
 			if err := json.Unmarshal([]byte(text.TXT[0]), &s); err != nil {
-				return Resolution{}, fmt.Errorf("read the server's record: %w", err)
+				return Resolution{}, fmt.Errorf("parse the server's record: %w", err)
 			}
 			r.Server, r.Peer = s.Server, s.Peer
 		}
@@ -110,11 +111,12 @@ func Read(answer []byte) (Resolution, error) {
 	return r, nil
 }
 
-// Answer answers a query from a peer: each name has the address [Answered4] or [Answered6].
+// Answer returns the response to a query from peer. Each name has the address [Answered4] or
+// [Answered6].
 func Answer(query []byte, pod string, peer netip.AddrPort) ([]byte, error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(query); err != nil {
-		return nil, fmt.Errorf("read the query: %w", err)
+		return nil, fmt.Errorf("parse the query: %w", err)
 	}
 	m.Response, m.Authoritative = true, true
 	m.Additionals = nil
@@ -134,7 +136,7 @@ func Answer(query []byte, pod string, peer netip.AddrPort) ([]byte, error) {
 	}
 	packed, err := m.Pack()
 	if err != nil {
-		return nil, fmt.Errorf("write the answer: %w", err)
+		return nil, fmt.Errorf("encode the response: %w", err)
 	}
 	text, err := json.Marshal(signature{pod, peer})
 	if err != nil {

@@ -36,7 +36,7 @@ func TestResponseNamesServerAndProxy(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r, err := name.Read(answer); err == nil {
-			t.Errorf("two proxies carried it: %+v", r)
+			t.Errorf("no error for two proxies: %+v", r)
 		}
 	}
 }

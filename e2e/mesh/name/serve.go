@@ -7,10 +7,10 @@ import (
 	"net/netip"
 )
 
-// A Responder answers a DNS query from a peer.
+// A Responder returns the response to a DNS query from a peer.
 type Responder func(network string, query []byte, peer netip.AddrPort) ([]byte, error)
 
-// A Listener answers DNS queries by UDP and TCP. Use [Listen].
+// A Listener receives DNS queries over UDP and TCP. [Listen] creates it.
 type Listener struct {
 	udp net.PacketConn
 	tcp net.Listener
@@ -30,8 +30,8 @@ func Listen(ctx context.Context, config net.ListenConfig, addr string) (*Listene
 	return &Listener{udp: udp, tcp: tcp}, nil
 }
 
-// Serve answers queries until ctx is canceled, when it returns nil, or until a socket fails. Then it
-// closes the sockets. A query for which respond returns an error gets no reply.
+// Serve responds to queries until ctx is canceled or a socket fails, and then closes the sockets.
+// It returns nil if ctx was canceled. If respond returns an error, the query gets no response.
 func (l *Listener) Serve(ctx context.Context, respond Responder) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -45,7 +45,7 @@ func (l *Listener) Serve(ctx context.Context, respond Responder) error {
 	return nil
 }
 
-// Serve listens at an address with port, and serves as [Listener.Serve] does.
+// Serve calls [Listen] and [Listener.Serve].
 func Serve(ctx context.Context, addr string, respond Responder) error {
 	s, err := Listen(ctx, net.ListenConfig{}, addr)
 	if err != nil {
@@ -70,7 +70,7 @@ func serveUDP(l net.PacketConn, respond Responder) error {
 	}
 }
 
-// serveTCP answers the first query of each connection.
+// serveTCP responds to the first query of each connection.
 func serveTCP(l net.Listener, respond Responder) error {
 	for {
 		conn, err := l.Accept()

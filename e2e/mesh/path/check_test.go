@@ -10,8 +10,8 @@ import (
 
 func end(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// whole returns the report of a request that both proxies forwarded, modified by change.
-func whole(change func(r *path.Report)) path.Report {
+// capturedReport returns the report of a request that both proxies forwarded, modified by change.
+func capturedReport(change func(r *path.Report)) path.Report {
 	r := path.Report{
 		Caller: "a", Local: end("10.0.0.1:1001"), Remote: end("10.96.0.1:80"),
 		Answer: &path.Answer{
@@ -32,7 +32,7 @@ func whole(change func(r *path.Report)) path.Report {
 	return r
 }
 
-func TestRequestIsCheckedByItsProxies(t *testing.T) {
+func TestCheck(t *testing.T) {
 	captured := path.Captured("b")
 	for _, c := range []struct {
 		name   string
@@ -40,45 +40,45 @@ func TestRequestIsCheckedByItsProxies(t *testing.T) {
 		change func(r *path.Report)
 		want   string // part of the error; empty for none
 	}{
-		{"both proxies carried it", captured, func(*path.Report) {}, ""},
-		{"neither did", captured, func(r *path.Report) {
+		{"both proxies forwarded it", captured, func(*path.Report) {}, ""},
+		{"no proxy forwarded it", captured, func(r *path.Report) {
 			r.Answer.Via, r.Answer.Peer = nil, r.Local
-		}, "the caller's proxy was passed by"},
-		{"only the server's did", captured, func(r *path.Report) {
+		}, "the caller's proxy was bypassed"},
+		{"only the server's proxy forwarded it", captured, func(r *path.Report) {
 			r.Answer.Via = r.Answer.Via[1:]
 			r.Answer.Via[0].Peer = r.Local
-		}, "the caller's proxy was passed by"},
-		{"only the caller's did", captured, func(r *path.Report) {
+		}, "the caller's proxy was bypassed"},
+		{"only the caller's proxy forwarded it", captured, func(r *path.Report) {
 			r.Answer.Via, r.Answer.Peer = r.Answer.Via[:1], r.Answer.Via[0].Upstream
-		}, "the server's proxy was passed by"},
-		{"another connection has the same proxies", captured, func(r *path.Report) {
+		}, "the server's proxy was bypassed"},
+		{"another connection through the same proxies", captured, func(r *path.Report) {
 			r.Local = end("10.0.0.1:999")
-		}, "the outbound proxy carried another connection"},
-		{"another pod's proxy carried it", captured, func(r *path.Report) {
+		}, "the outbound proxy forwarded another connection"},
+		{"the proxy of another pod forwarded it", captured, func(r *path.Report) {
 			r.Answer.Via[0].Proxy = "c"
-		}, "the outbound proxy carried another connection"},
-		{"the proxy asked somebody else", captured, func(r *path.Report) {
+		}, "the outbound proxy forwarded another connection"},
+		{"the proxy connected to another destination", captured, func(r *path.Report) {
 			r.Answer.Via[0].Original = end("10.96.0.2:80")
-		}, "the outbound proxy carried another connection"},
-		{"the chain is broken between the pods", captured, func(r *path.Report) {
+		}, "the outbound proxy forwarded another connection"},
+		{"address translation between the pods", captured, func(r *path.Report) {
 			r.Answer.Via[1].Peer = end("10.89.0.2:1002")
-		}, "the inbound proxy carried another connection"},
+		}, "the inbound proxy forwarded another connection"},
 		{
-			"the chain is broken, and should be",
+			"expected address translation between the pods",
 			path.Expected{Server: "b", Outbound: true, Inbound: true, Masqueraded: true},
 			func(r *path.Report) {
 				r.Answer.Via[1].Peer = end("10.89.0.2:1002")
 			}, "",
 		},
-		{"the application is asked by somebody else", captured, func(r *path.Report) {
+		{"another host connected to the application", captured, func(r *path.Report) {
 			r.Answer.Peer = end("127.0.0.6:999")
-		}, "the server was asked by 127.0.0.6:999"},
-		{"the inbound proxy has the pod's address", captured, func(r *path.Report) {
+		}, "the server's peer is 127.0.0.6:999"},
+		{"the inbound proxy uses the pod's address", captured, func(r *path.Report) {
 			r.Answer.Via[1].Upstream, r.Answer.Peer = end("10.0.0.2:1003"), end("10.0.0.2:1003")
-		}, "went on as 10.0.0.2, not as 127.0.0.6"},
-		{"the inbound proxy is transparent, and should not be", captured, func(r *path.Report) {
+		}, "connected from 10.0.0.2, not 127.0.0.6"},
+		{"the inbound proxy is unexpectedly transparent", captured, func(r *path.Report) {
 			r.Answer.Via[1].Upstream, r.Answer.Peer = end("10.0.0.1:1003"), end("10.0.0.1:1003")
-		}, "went on as 10.0.0.1, not as 127.0.0.6"},
+		}, "connected from 10.0.0.1, not 127.0.0.6"},
 		{
 			"the inbound proxy is transparent",
 			path.Expected{Server: "b", Outbound: true, Inbound: true, Transparent: true},
@@ -86,42 +86,42 @@ func TestRequestIsCheckedByItsProxies(t *testing.T) {
 				r.Answer.Via[1].Upstream, r.Answer.Peer = end("10.0.0.1:1003"), end("10.0.0.1:1003")
 			}, "",
 		},
-		{"another pod answered", captured, func(r *path.Report) {
+		{"another pod responded", captured, func(r *path.Report) {
 			r.Answer.Server = "c"
-		}, "app of c answered, not app of b"},
-		{"the proxy answered itself", captured, func(r *path.Report) {
+		}, "app of c responded, not app of b"},
+		{"the proxy itself responded", captured, func(r *path.Report) {
 			r.Answer.At = "proxy 15006"
-		}, "proxy 15006 of b answered"},
-		{"nobody answered", captured, func(r *path.Report) {
+		}, "proxy 15006 of b responded"},
+		{"no response", captured, func(r *path.Report) {
 			r.Answer, r.Error = nil, "refused"
-		}, "not answered: refused"},
+		}, "no response: refused"},
 		{
-			"a proxy carried it that should not have",
+			"a proxy unexpectedly forwarded it",
 			path.Expected{Server: "b", Outbound: true},
-			func(*path.Report) {}, "carried it that should not have",
+			func(*path.Report) {}, "unexpected proxy",
 		},
-		{"no proxy carried it, and none should", path.Expected{Server: "b"}, func(r *path.Report) {
+		{"no proxy forwarded it, as expected", path.Expected{Server: "b"}, func(r *path.Report) {
 			r.Answer.Via, r.Answer.Peer = nil, r.Local
 		}, ""},
-		{"who asked is not the caller", path.Expected{Server: "b"}, func(r *path.Report) {
+		{"the server's peer is not the caller", path.Expected{Server: "b"}, func(r *path.Report) {
 			r.Answer.Via = nil
-		}, "the server was asked by 127.0.0.6:1003"},
+		}, "the server's peer is 127.0.0.6:1003"},
 		{
-			"the caller is translated",
+			"expected translation of the caller's address",
 			path.Expected{Server: "b", Masqueraded: true},
 			func(r *path.Report) {
 				r.Answer.Via, r.Answer.Peer = nil, end("10.89.0.2:7")
 			}, "",
 		},
 	} {
-		err := whole(c.change).Check(c.way)
+		err := capturedReport(c.change).Check(c.way)
 		if got := errorText(err); c.want == "" && err != nil || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }
 
-func TestInIPv6TheInboundProxyIsColonColonSix(t *testing.T) {
+func TestInboundProxyAddressForIPv6(t *testing.T) {
 	r := path.Report{
 		Caller: "a", Local: end("[fd00::1]:1001"), Remote: end("[fd00::2]:80"),
 		Answer: &path.Answer{

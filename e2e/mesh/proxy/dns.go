@@ -11,11 +11,11 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/name"
 )
 
-// answerTimeout bounds the wait for the resolver.
-const answerTimeout = 3 * time.Second
+// responseTimeout is the time limit for the resolver's response.
+const responseTimeout = 3 * time.Second
 
-// resolve starts the DNS forwarder. It listens on loopback, because answers must have the address
-// to which the redirect sends the queries.
+// resolve starts the DNS forwarder. It listens on the loopback addresses to which queries are
+// redirected, so that responses have these source addresses.
 func (o Options) resolve(ctx context.Context, serve func(func() error)) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		serve(func() error {
@@ -29,7 +29,7 @@ func (o Options) resolve(ctx context.Context, serve func(func() error)) {
 	}
 }
 
-// forward sends a query to the pod's resolver, and adds a hop to the answer.
+// forward sends a query to the pod's resolver, and adds a hop to the response.
 func (o Options) forward(network string, query []byte, peer netip.AddrPort) ([]byte, error) {
 	answer, err := o.ask(network, query)
 	if err != nil {
@@ -39,12 +39,12 @@ func (o Options) forward(network string, query []byte, peer netip.AddrPort) ([]b
 }
 
 func (o Options) ask(network string, query []byte) ([]byte, error) {
-	conn, err := net.DialTimeout(network, o.Resolver, answerTimeout)
+	conn, err := net.DialTimeout(network, o.Resolver, responseTimeout)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(responseTimeout)); err != nil {
 		return nil, err
 	}
 	answer, err := name.Exchange(conn, network, query)

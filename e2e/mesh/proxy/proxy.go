@@ -1,12 +1,12 @@
-// Package proxy is a transparent proxy with the ports of Envoy and pilot-agent, and with the source
-// addresses that they use towards the application, but without their routing. It forwards each
-// connection to its original destination. It adds a header to each HTTP request (see package path),
-// so that the receiver knows whether the request went through the proxy.
+// Package proxy is a minimal replacement for Envoy and pilot-agent. It listens on their ports, and
+// connects to the application from the same source addresses. It forwards each connection to its
+// original destination, and adds a header to each HTTP request, so that the receiver can check the
+// path (see package path).
 //
 //	15001  outbound connections
 //	15006  inbound connections, to the application as 127.0.0.6 or ::6, or with the caller's address if Transparent
-//	15053  DNS queries, by UDP and TCP, on loopback
-//	15008, 15020, 15021, 15090  the tunnel, status, readiness and metrics: answer any request for themselves
+//	15053  DNS queries over UDP and TCP, on loopback
+//	15008, 15020, 15021, 15090  the tunnel, status, readiness and metrics: the proxy itself responds
 package proxy
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/server"
 )
 
-// The ports that forward, and those that answer themselves.
+// Ports that forward connections, and ports on which the proxy itself responds.
 const (
 	outboundPort = 15001
 	inboundPort  = 15006
@@ -30,21 +30,21 @@ const (
 
 var ownPorts = []uint16{15008, 15020, 15021, 15090}
 
-// mark is the mark of connections to the application with the client's address. The redirect routes
-// their answers to the proxy.
+// mark is the mark of connections to the application with the client's address. The redirection
+// routes their replies to the proxy.
 const mark = 1337
 
-// Options configure the proxy.
+// Options configures a proxy.
 type Options struct {
 	// Name is the name of the pod.
 	Name string
-	// Transparent makes the inbound listener transparent, for TPROXY. It needs NET_ADMIN.
+	// Transparent makes the inbound listener transparent, for TPROXY. It requires CAP_NET_ADMIN.
 	Transparent bool
-	// Resolver is the DNS server to forward to, with port.
+	// Resolver is the address and port of the DNS server to forward to.
 	Resolver string
 }
 
-// Run serves until the context ends, which is not an error.
+// Run serves until ctx is done, and then returns nil.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -74,7 +74,7 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// carry starts the servers that proxy connections.
+// forward starts the servers that forward connections.
 func (o Options) carry(ctx context.Context, serve func(func() error)) error {
 	for port, c := range map[uint16]tcpProxy{
 		outboundPort: {proxy: o.Name, direction: path.Outbound},
@@ -91,7 +91,7 @@ func (o Options) carry(ctx context.Context, serve func(func() error)) error {
 	return nil
 }
 
-// listen listens on a port of all addresses, with one socket for each supported family, because
+// listen listens on a port of all addresses. It uses one socket for each family, because
 // SO_ORIGINAL_DST depends on the socket's family.
 func listen(ctx context.Context, port uint16, transparent bool) ([]net.Listener, error) {
 	var listeners []net.Listener

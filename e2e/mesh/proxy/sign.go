@@ -11,14 +11,14 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/server"
 )
 
-// methods are the methods of the requests that get a header.
+// methods contains the methods of requests to which a header is added.
 var methods = [][]byte{
 	[]byte(http.MethodGet + " "), []byte(http.MethodHead + " "), []byte(http.MethodPost + " "),
 }
 
-// SendSigned copies one direction of a connection. If it begins with an HTTP request, SendSigned
-// adds the hop as its first header. Everything else, including later requests of the connection, is
-// unchanged. It never waits for more data than the caller has sent.
+// SendSigned copies one direction of a connection. If the data begins with an HTTP request, it adds
+// the hop as the first header. It does not change later requests or other protocols. It never waits
+// for more data than the caller has sent.
 func SendSigned(to io.Writer, from io.Reader, hop path.Hop) error {
 	first := make([]byte, 4096)
 	n, err := from.Read(first)
@@ -39,7 +39,7 @@ func SendSigned(to io.Writer, from io.Reader, hop path.Hop) error {
 	return err
 }
 
-// sign adds a hop to the beginning of a request.
+// sign adds a hop as the first header of a request.
 func sign(text []byte, hop path.Hop) ([]byte, error) {
 	line := bytes.Index(text, []byte("\r\n"))
 	if line < 0 {

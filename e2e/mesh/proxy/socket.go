@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsNoIPv6 reports that a socket could not be created or bound because the host has no IPv6.
+// IsNoIPv6 reports whether err means that the host has no IPv6.
 func IsNoIPv6(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)
 }
 
-// Transparent lets a socket of the net package use addresses that are not the host's.
+// Transparent sets IP_TRANSPARENT, so that a socket can use foreign addresses.
 func Transparent(network, _ string, c syscall.RawConn) error {
 	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
 	if strings.HasSuffix(network, "6") {
@@ -26,7 +26,8 @@ func Transparent(network, _ string, c syscall.RawConn) error {
 	return control(c, func(fd int) error { return unix.SetsockoptInt(fd, level, option, 1) })
 }
 
-// Marked is like Transparent for connections whose answers must return to this host.
+// Marked is like Transparent, and also marks the connection, so that replies are routed to this
+// host.
 func Marked(network, address string, c syscall.RawConn) error {
 	return errors.Join(Transparent(network, address, c), control(c, func(fd int) error {
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark)
@@ -41,8 +42,8 @@ func control(c syscall.RawConn, do func(fd int) error) error {
 	return failed
 }
 
-// Original returns the destination to which the caller of an accepted connection connected: from
-// conntrack, or the local address of a connection without NAT.
+// Original returns the original destination of an accepted connection. Without NAT, this is the
+// local address.
 func Original(c *net.TCPConn) (netip.AddrPort, error) {
 	local := AddrPort(c.LocalAddr())
 	raw, err := c.SyscallConn()
@@ -50,7 +51,8 @@ func Original(c *net.TCPConn) (netip.AddrPort, error) {
 		return netip.AddrPort{}, err
 	}
 	var found netip.AddrPort
-	// The structures of these calls only provide space for the address that the kernel writes.
+	// The types of these calls are used only because of their size, for the address that the kernel
+	// writes.
 	err = control(raw, func(fd int) error {
 		if local.Addr().Is4() {
 			sa, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)

@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// connectTimeout bounds the connect to an original destination.
+// connectTimeout is the time limit for connecting to an original destination.
 const connectTimeout = 5 * time.Second
 
-// A tcpProxy proxies the connections of one direction.
+// A tcpProxy forwards the connections of one direction.
 type tcpProxy struct {
 	proxy       string
 	direction   path.Direction
@@ -36,9 +36,8 @@ func (c tcpProxy) serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// proxyConn connects the caller with its original destination, until both have closed. If the
-// destination cannot be reached it resets the caller's connection, as a direct connect would have
-// been.
+// proxyConn forwards a connection to its original destination. If the destination is unreachable,
+// it resets the connection, so that the caller gets an error.
 func (c tcpProxy) proxyConn(ctx context.Context, down *net.TCPConn) error {
 	defer func() { _ = down.Close() }()
 	hop := path.Hop{Proxy: c.proxy, Direction: c.direction, Peer: AddrPort(down.RemoteAddr())}
@@ -53,7 +52,7 @@ func (c tcpProxy) proxyConn(ctx context.Context, down *net.TCPConn) error {
 	return err
 }
 
-// exchange copies the data of both directions.
+// exchange copies in both directions until both have ended.
 func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop) error {
 	up, err := c.dial(ctx, hop.Peer.Addr(), hop.Original)
 	if err != nil {
@@ -61,17 +60,17 @@ func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop
 	}
 	defer func() { _ = up.Close() }()
 	hop.Upstream = AddrPort(up.LocalAddr())
-	said := make(chan error, 1)
+	received := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(down, up)
 		_ = down.CloseWrite()
-		said <- err
+		received <- err
 	}()
 	if err := SendSigned(up, down, *hop); err != nil {
 		return err
 	}
 	_ = up.CloseWrite()
-	return <-said
+	return <-received
 }
 
 // dial connects to the original destination as Envoy does.
@@ -79,7 +78,7 @@ func (c tcpProxy) dial(
 	ctx context.Context, peer netip.Addr, to netip.AddrPort,
 ) (*net.TCPConn, error) {
 	if port := to.Port(); port == outboundPort || port == inboundPort {
-		return nil, &net.AddrError{Err: "asked for the proxy itself", Addr: to.String()}
+		return nil, &net.AddrError{Err: "destination is the proxy itself", Addr: to.String()}
 	}
 	dialer := net.Dialer{Timeout: connectTimeout}
 	switch {

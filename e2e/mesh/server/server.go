@@ -1,5 +1,5 @@
-// Package server contains the application: HTTP and UDP servers that answer with the caller's
-// properties.
+// Package server is the sample application: HTTP and UDP servers that respond with the properties
+// of the caller.
 package server
 
 import (
@@ -15,14 +15,15 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// HopHeader is the header that proxies add to requests: a [path.Hop] in JSON, the last proxy first.
+// HopHeader is the header with a [path.Hop] as JSON that each proxy adds to a request. The header
+// of the last proxy comes first.
 const HopHeader = "X-Mesh-Hop"
 
-// lastPrefix is the prefix of the URL path that requests an earlier answer.
+// lastPrefix is the URL path below which the server repeats earlier answers.
 const lastPrefix = "/last"
 
-// Handler answers each request with a [path.Answer] of a place in a pod. Below /last it returns the
-// answer to the last request for the rest of the URL's path, or 404 if there was none.
+// Handler responds to each request with a [path.Answer] whose Server is pod and whose At is at. For
+// a URL path /last/P it returns the answer to the last request for /P, or 404 if there was none.
 func Handler(pod, at string) http.Handler {
 	h := &handler{pod: pod, at: at, last: map[string]path.Answer{}}
 	return http.HandlerFunc(h.serve)
@@ -38,7 +39,7 @@ type handler struct {
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	answer, found := h.answer(r)
 	if !found {
-		http.Error(w, "nobody has asked", http.StatusNotFound)
+		http.Error(w, "no earlier request", http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -76,7 +77,7 @@ func addrPort(text string) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
 
-// Echo answers each datagram with a [path.Answer] until the context ends.
+// Echo responds to each datagram with a [path.Answer] until ctx is done.
 func Echo(ctx context.Context, at, pod string) error {
 	var config net.ListenConfig
 	conn, err := config.ListenPacket(ctx, "udp", at)

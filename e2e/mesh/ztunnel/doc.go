@@ -1,17 +1,16 @@
-// Package ztunnel is a stand-in for Istio's ztunnel. It receives pods by ZDS, and carries their
-// traffic from inside their network namespaces, on ztunnel's ports and with its mark:
+// Package ztunnel is a minimal replacement for Istio's ztunnel. It receives pods over ZDS, and
+// forwards their traffic inside their network namespaces, with ztunnel's ports and mark:
 //
-//	15001  outbound connections: by HBONE to the port 15008 of a pod of the mesh, otherwise directly
+//	15001  outbound connections: over HBONE to port 15008 of a mesh pod, otherwise directly
 //	15006  inbound connections without HBONE, to the application with the address of the client
 //	15008  HBONE: an HTTP/2 CONNECT without TLS, to the application with the address of the client
-//	15053  DNS queries by UDP and TCP, on loopback, forwarded to a resolver
+//	15053  DNS queries over UDP and TCP, on loopback, forwarded to a resolver
 //
-// It has no mTLS, no policy and no knowledge of services. ZDS contains no addresses: the pods of the
-// mesh are those with an address in one of the namespaces, and the addresses of Options.Mesh. Like
-// the stub of Envoy (package proxy) it adds a header to HTTP requests, with which the receiver
-// checks the path.
+// It has no mTLS, policy or service discovery. ZDS contains no addresses. An address belongs to a
+// mesh pod if it is in one of the pods' namespaces or in Options.Mesh. Like package proxy, it adds
+// a header to HTTP requests, so that the receiver can check the path.
 //
-// Istio's package hbone is used in the tests only, as a client of the stand-in. Its client opens
-// connections without a way to enter a network namespace or to set the mark, and its server
-// connects to the application with its own address.
+// Only the tests use Istio's package hbone, as a client. The package is not used here, because its
+// client can neither enter a network namespace nor set the mark, and its server connects to the
+// application from its own address.
 package ztunnel

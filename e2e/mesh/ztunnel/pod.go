@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A pod is a pod that is served.
+// A pod is a pod that the ztunnel serves.
 type pod struct {
 	z         *ztunnel
 	name      string
@@ -37,7 +37,7 @@ type pod struct {
 	mu          sync.Mutex
 	connections map[net.Conn]struct{}
 	done        bool
-	carriers    sync.WaitGroup
+	forwarders  sync.WaitGroup
 }
 
 // serve opens the listeners in the namespace of a pod.
@@ -46,7 +46,7 @@ func (z *ztunnel) serve(ctx context.Context, podName string, ns *netns.NS) (*pod
 	if err != nil {
 		return nil, err
 	}
-	// The end of Run drains the pod, so that connections do not end with the context.
+	// The listeners do not use ctx, because Run drains the pod after the end of ctx.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p := &pod{
 		z: z, name: podName, ns: ns, stop: stop, connections: map[net.Conn]struct{}{},
@@ -72,7 +72,7 @@ func (p *pod) listen(ctx context.Context) error {
 			p.addresses = append(p.addresses, prefix.Addr())
 		}
 	}
-	config := net.ListenConfig{Control: listening}
+	config := net.ListenConfig{Control: setListenOptions}
 	for network, any := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "::"} {
 		for port, serve := range map[uint16]func(net.Listener){
 			rules.DefaultProxyPort:          func(l net.Listener) { p.accept(ctx, l, p.outbound) },
@@ -103,15 +103,15 @@ func (p *pod) listen(ctx context.Context) error {
 	return nil
 }
 
-// listening sets the options that ztunnel sets for its listeners.
-func listening(network, address string, c syscall.RawConn) error {
+// setListenOptions sets ztunnel's socket options for listeners.
+func setListenOptions(network, address string, c syscall.RawConn) error {
 	err := proxy.Marked(network, address, c)
 	return errors.Join(err, c.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 	}))
 }
 
-// accept carries connections until the listener is closed.
+// accept forwards connections until the listener is closed.
 func (p *pod) accept(
 	ctx context.Context, l net.Listener, carry func(context.Context, *net.TCPConn) error,
 ) {
@@ -129,10 +129,10 @@ func (p *pod) accept(
 			return
 		}
 		go func() {
-			defer p.carriers.Done()
+			defer p.forwarders.Done()
 			defer p.untrack(conn)
 			if err := carry(ctx, conn.(*net.TCPConn)); err != nil {
-				_ = conn.(*net.TCPConn).SetLinger(0) // refused or reset, as directly
+				_ = conn.(*net.TCPConn).SetLinger(0) // reset, as without ztunnel
 				log.Printf("pod %s: connection of %s: %v", p.name, conn.RemoteAddr(), err)
 			}
 			_ = conn.Close()
@@ -147,7 +147,7 @@ func (p *pod) track(conn net.Conn) bool {
 		return false
 	}
 	p.connections[conn] = struct{}{}
-	p.carriers.Add(1)
+	p.forwarders.Add(1)
 	return true
 }
 
@@ -157,7 +157,7 @@ func (p *pod) untrack(conn net.Conn) {
 	delete(p.connections, conn)
 }
 
-// close accepts no more connections.
+// close closes the listeners.
 func (p *pod) close() {
 	for _, l := range p.listeners {
 		_ = l.Close()
@@ -167,13 +167,14 @@ func (p *pod) close() {
 	p.done = true
 }
 
-// drain waits a while until the present connections have ended, closes them, and ends the pod.
+// drain waits for the end of open connections, up to the time limit, and then closes them and the
+// servers.
 func (p *pod) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), p.z.Drain)
 	defer cancel()
 	ended := make(chan struct{})
 	go func() {
-		p.carriers.Wait()
+		p.forwarders.Wait()
 		close(ended)
 	}()
 	select {

@@ -15,20 +15,21 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// reconnectTime is the time before the next attempt to connect.
-const reconnectTime = 20 * time.Millisecond
+// reconnectDelay is the delay before the next attempt to connect.
+const reconnectDelay = 20 * time.Millisecond
 
-// Options configure the stand-in.
+// Options configures a ztunnel.
 type Options struct {
 	// Socket is the path of the agent's socket.
 	Socket string
-	// Resolver is the DNS server to forward to, with port; it must be reachable from the pods.
+	// Resolver is the address and port of the DNS server to forward to. It must be reachable from
+	// the pods.
 	Resolver string
-	// Mesh contains addresses of pods that other ztunnels serve.
+	// Mesh contains the addresses of mesh pods on other nodes.
 	Mesh []netip.Prefix
 	// Synced is called when all pods of the agent are served for the first time; nil is not called.
 	Synced func()
-	// Drain is the time that connections of a removed pod may continue; 0 means 2 s.
+	// Drain is the time limit for open connections of a removed pod; 0 means 2 s.
 	Drain time.Duration
 }
 
@@ -41,8 +42,8 @@ type ztunnel struct {
 	drains sync.WaitGroup
 }
 
-// Run connects to the agent, again and again, and serves the pods until the context ends. Pods stay
-// served while there is no connection.
+// Run connects to the agent and serves its pods until ctx is done. If the connection ends, Run
+// reconnects; meanwhile pods are still served.
 func Run(ctx context.Context, o Options) error {
 	o.Drain = cmp.Or(o.Drain, 2*time.Second)
 	z := &ztunnel{Options: o, pods: map[string]*pod{}}
@@ -58,7 +59,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(reconnectTime):
+		case <-time.After(reconnectDelay):
 		}
 	}
 	return nil
@@ -105,7 +106,7 @@ func (z *ztunnel) follow(ctx context.Context, client *ztunneltest.Client) error 
 // add serves a pod. A pod with the same namespace is unchanged.
 func (z *ztunnel) add(ctx context.Context, add *zds.AddWorkload, ns *netns.NS) error {
 	if ns == nil {
-		return fmt.Errorf("pod %s without a network namespace", add.GetUid())
+		return fmt.Errorf("pod %s: no network namespace", add.GetUid())
 	}
 	z.mu.Lock()
 	current := z.pods[add.GetUid()]
@@ -138,19 +139,19 @@ func (z *ztunnel) remove(uid string) {
 // retain removes all pods without the UIDs.
 func (z *ztunnel) retain(uids map[string]bool) {
 	z.mu.Lock()
-	var gone []string
+	var removed []string
 	for uid := range z.pods {
 		if !uids[uid] {
-			gone = append(gone, uid)
+			removed = append(removed, uid)
 		}
 	}
 	z.mu.Unlock()
-	for _, uid := range gone {
+	for _, uid := range removed {
 		z.remove(uid)
 	}
 }
 
-// inMesh reports whether a pod of the mesh has the address.
+// inMesh reports whether the address belongs to a mesh pod.
 func (z *ztunnel) inMesh(a netip.Addr) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()

@@ -36,11 +36,11 @@ import (
 
 const port = 8080
 
-// anySource is the source address that the kernel selects.
+// anySource lets the kernel select the source address.
 var anySource netip.Addr
 
-// asClient is the environment variable that makes the test's executable a client of HBONE: it
-// contains the address of the application.
+// asClient is an environment variable with the address of an application. If it is set, the test
+// binary runs an HBONE client for that address.
 const asClient = "HBONE_TEST_TO"
 
 func TestMain(m *testing.M) {
@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hboneClient sends a request through Istio's client of HBONE, and prints the answer.
+// hboneClient sends a request with Istio's HBONE client, and prints the answer.
 func hboneClient(to netip.AddrPort) error {
 	dialer := hbone.NewDialer(hbone.Config{
 		ProxyAddress: netip.AddrPortFrom(to.Addr(), rules.DefaultTunnelPort).String(),
@@ -64,29 +64,30 @@ func hboneClient(to netip.AddrPort) error {
 		return err
 	}
 	defer conn.Close()
-	report, err := ask(conn, to)
+	report, err := sendRequest(conn, to)
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(report.Answer)
 }
 
-// A world is an agent's server, a stand-in, and two namespaces with applications.
-type world struct {
+// A testEnv contains the agent's server, a ztunnel of this package, and two namespaces with
+// applications.
+type testEnv struct {
 	netnstest.Pair
 	t      *testing.T
 	server *agent.Server
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{Pair: netnstest.NewPair(t), t: t}
+func newTestEnv(t *testing.T) *testEnv {
+	env := &testEnv{Pair: netnstest.NewPair(t), t: t}
 	socket := filepath.Join(t.TempDir(), "run", "ztunnel.sock")
-	w.server = agent.New(zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), agent.Options{})
+	env.server = agent.New(zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), agent.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
-	go func() { done <- w.server.Serve(ctx, socket) }()
+	go func() { done <- env.server.Serve(ctx, socket) }()
 	o := ztunnel.Options{
-		Socket: socket, Resolver: w.NeighbourIP4.String() + ":53", Drain: time.Minute,
+		Socket: socket, Resolver: env.NeighbourIP4.String() + ":53", Drain: time.Minute,
 	}
 	go func() { done <- ztunnel.Run(ctx, o) }()
 	t.Cleanup(func() {
@@ -97,38 +98,38 @@ func newWorld(t *testing.T) *world {
 			}
 		}
 	})
-	w.server.Restore(nil)
-	w.application(w.Pod, "pod")
-	w.application(w.Neighbour, "neighbour")
-	for start := time.Now(); len(w.server.State().Connections) == 0; time.Sleep(time.Millisecond) {
+	env.server.Restore(nil)
+	env.application(env.Pod, "pod")
+	env.application(env.Neighbour, "neighbour")
+	for start := time.Now(); len(env.server.State().Connections) == 0; time.Sleep(time.Millisecond) {
 		if time.Since(start) > 30*time.Second {
-			t.Fatal("the stand-in does not connect")
+			t.Fatal("ztunnel does not connect to the server")
 		}
 	}
-	return w
+	return env
 }
 
-// second returns another pod, which is connected with the first one. The neighbour is not used as
-// one, because it is a router that accepts packets to all addresses.
-func (w *world) second() (ns *netns.NS, four, six netip.Addr) {
-	w.t.Helper()
-	ns = netnstest.New(w.t)
+// secondPod returns another pod, which is connected to the first one. The neighbour cannot be a
+// pod, because it accepts packets to all addresses.
+func (env *testEnv) secondPod() (ns *netns.NS, four, six netip.Addr) {
+	env.t.Helper()
+	ns = netnstest.New(env.t)
 	four, six = netip.MustParseAddr("10.99.0.2"), netip.MustParseAddr("fd00:99::2")
 	handle := func(ns *netns.NS) *netlink.Handle {
 		h, err := netlink.NewHandleAt(ns.Handle())
 		if err != nil {
-			w.t.Fatal(err)
+			env.t.Fatal(err)
 		}
-		w.t.Cleanup(h.Close)
+		env.t.Cleanup(h.Close)
 		return h
 	}
-	pod := handle(w.Pod)
+	pod := handle(env.Pod)
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = "second"
 	if err := pod.LinkAdd(&netlink.Veth{
 		LinkAttrs: attributes, PeerName: "eth0", PeerNamespace: netlink.NsFd(ns.FD()),
 	}); err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 	for _, end := range []struct {
 		*netlink.Handle
@@ -140,7 +141,7 @@ func (w *world) second() (ns *netns.NS, four, six netip.Addr) {
 	} {
 		link, err := end.LinkByName(end.name)
 		if err != nil {
-			w.t.Fatal(err)
+			env.t.Fatal(err)
 		}
 		for _, text := range end.addresses {
 			address, err := netlink.ParseAddr(text)
@@ -149,20 +150,20 @@ func (w *world) second() (ns *netns.NS, four, six netip.Addr) {
 				err = end.AddrAdd(link, address)
 			}
 			if err != nil {
-				w.t.Fatal(err)
+				env.t.Fatal(err)
 			}
 		}
 		if err := end.LinkSetUp(link); err != nil {
-			w.t.Fatal(err)
+			env.t.Fatal(err)
 		}
 	}
-	w.PodIP4, w.PodIP6 = netip.MustParseAddr("10.99.0.1"), netip.MustParseAddr("fd00:99::1")
+	env.PodIP4, env.PodIP6 = netip.MustParseAddr("10.99.0.1"), netip.MustParseAddr("fd00:99::1")
 	return ns, four, six
 }
 
 // application starts the application of a pod.
-func (w *world) application(ns *netns.NS, pod string) {
-	w.t.Helper()
+func (env *testEnv) application(ns *netns.NS, pod string) {
+	env.t.Helper()
 	for network, address := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "[::]"} {
 		var l net.Listener
 		err := ns.Do(func() (err error) {
@@ -170,42 +171,42 @@ func (w *world) application(ns *netns.NS, pod string) {
 			return err
 		})
 		if err != nil {
-			w.t.Fatal(err)
+			env.t.Fatal(err)
 		}
 		s := &http.Server{Handler: server.Handler(pod, "app")}
 		go func() { _ = s.Serve(l) }()
-		w.t.Cleanup(func() { _ = s.Close() })
+		env.t.Cleanup(func() { _ = s.Close() })
 	}
 }
 
-// add puts a pod into ambient mode.
-func (w *world) add(backend compat.Backend, ns *netns.NS, pod string) {
-	w.t.Helper()
+// add adds a pod to ambient mode.
+func (env *testEnv) add(backend compat.Backend, ns *netns.NS, pod string) {
+	env.t.Helper()
 	rs, err := rules.CompileAmbient(rules.DefaultAmbient())
 	if err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 	if _, err := backend.Apply(ns, rs, compat.EmptySnapshot()); err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
-	if err := w.server.Add(w.t.Context(), agent.Pod{
+	if err := env.server.Add(env.t.Context(), agent.Pod{
 		UID: "uid-" + pod, Name: pod, Namespace: "default", Netns: ns,
 	}); err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 }
 
-// get requests the application at an address from a namespace, and checks the path. If from is
-// valid, it is the source address.
-func (w *world) get(ns *netns.NS, caller string, from, to netip.Addr, way path.Expected) {
-	w.t.Helper()
+// get sends a request from a namespace to the application at an address, and checks its path. If
+// from is valid, it is the source address.
+func (env *testEnv) get(ns *netns.NS, caller string, from, to netip.Addr, want path.Expected) {
+	env.t.Helper()
 	report, err := request(ns, from, netip.AddrPortFrom(to, port))
 	report.Caller = caller
 	if err == nil {
-		err = report.Check(way)
+		err = report.Check(want)
 	}
 	if err != nil {
-		w.t.Errorf("%s to %s: %v", caller, to, err)
+		env.t.Errorf("%s to %s: %v", caller, to, err)
 	}
 }
 
@@ -215,7 +216,7 @@ func request(ns *netns.NS, from netip.Addr, to netip.AddrPort) (path.Report, err
 		return path.Report{}, err
 	}
 	defer conn.Close()
-	return ask(conn, to)
+	return sendRequest(conn, to)
 }
 
 func dial(ns *netns.NS, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
@@ -230,8 +231,8 @@ func dial(ns *netns.NS, from netip.Addr, to netip.AddrPort) (conn net.Conn, err 
 	return conn, err
 }
 
-// ask sends a request over a connection.
-func ask(conn net.Conn, to netip.AddrPort) (path.Report, error) {
+// sendRequest sends a request over a connection.
+func sendRequest(conn net.Conn, to netip.AddrPort) (path.Report, error) {
 	report := path.Report{Local: proxy.AddrPort(conn.LocalAddr()), Remote: to}
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", to); err != nil {
@@ -245,7 +246,7 @@ func ask(conn net.Conn, to netip.AddrPort) (path.Report, error) {
 	return report, json.NewDecoder(response.Body).Decode(&report.Answer)
 }
 
-func each(t *testing.T, test func(*testing.T, compat.Backend)) {
+func forEachBackend(t *testing.T, test func(*testing.T, compat.Backend)) {
 	for _, b := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(b), func(t *testing.T) {
 			backend, err := compat.Choose(b)
@@ -257,42 +258,42 @@ func each(t *testing.T, test func(*testing.T, compat.Backend)) {
 	}
 }
 
-// Traffic between two pods passes ztunnel in both, in both directions and families.
-func TestPodsTalkThroughBothZtunnels(t *testing.T) {
-	each(t, func(t *testing.T, backend compat.Backend) {
-		w := newWorld(t)
-		w.Neighbour, w.NeighbourIP4, w.NeighbourIP6 = w.second()
-		w.application(w.Neighbour, "neighbour")
-		w.add(backend, w.Pod, "pod")
-		w.add(backend, w.Neighbour, "neighbour")
+// Traffic between two pods passes through both ztunnels, in both directions and families.
+func TestTrafficBetweenTwoMeshPods(t *testing.T) {
+	forEachBackend(t, func(t *testing.T, backend compat.Backend) {
+		env := newTestEnv(t)
+		env.Neighbour, env.NeighbourIP4, env.NeighbourIP6 = env.secondPod()
+		env.application(env.Neighbour, "neighbour")
+		env.add(backend, env.Pod, "pod")
+		env.add(backend, env.Neighbour, "neighbour")
 		captured := path.Expected{Outbound: true, Inbound: true, Transparent: true}
 		for range 2 { // the second tunnel uses the connection of the first
-			w.get(w.Pod, "pod", anySource, w.NeighbourIP4, captured)
-			w.get(w.Pod, "pod", anySource, w.NeighbourIP6, captured)
-			w.get(w.Neighbour, "neighbour", anySource, w.PodIP4, captured)
-			w.get(w.Neighbour, "neighbour", anySource, w.PodIP6, captured)
+			env.get(env.Pod, "pod", anySource, env.NeighbourIP4, captured)
+			env.get(env.Pod, "pod", anySource, env.NeighbourIP6, captured)
+			env.get(env.Neighbour, "neighbour", anySource, env.PodIP4, captured)
+			env.get(env.Neighbour, "neighbour", anySource, env.PodIP6, captured)
 		}
-		// To its own address a pod talks directly.
-		w.get(w.Pod, "pod", anySource, w.PodIP4, path.Expected{})
+		// A connection to the pod's own address is direct.
+		env.get(env.Pod, "pod", anySource, env.PodIP4, path.Expected{})
 	})
 }
 
-// The HBONE of the stand-in is Istio's.
-func TestIstiosClientOfHBONE(t *testing.T) {
-	w := newWorld(t)
-	w.add(compat.Backends()[0], w.Pod, "pod")
-	for _, to := range []netip.Addr{w.PodIP4, w.PodIP6} {
+// Istio's HBONE client can use this ztunnel.
+func TestIstioHBONEClient(t *testing.T) {
+	env := newTestEnv(t)
+	env.add(compat.Backends()[0], env.Pod, "pod")
+	for _, to := range []netip.Addr{env.PodIP4, env.PodIP6} {
 		command := exec.Command("/proc/self/exe")
 		command.Env = append(os.Environ(), asClient+"="+netip.AddrPortFrom(to, port).String())
 		var output []byte
-		if err := w.Neighbour.Do(func() (err error) {
+		if err := env.Neighbour.Do(func() (err error) {
 			output, err = command.Output()
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
 		var answer path.Answer
-		for line := range bytes.Lines(output) { // the log of the library has other lines
+		for line := range bytes.Lines(output) { // other lines are logs of the library
 			if bytes.HasPrefix(line, []byte("{")) {
 				if err := json.Unmarshal(line, &answer); err != nil {
 					t.Fatal(err)
@@ -306,58 +307,58 @@ func TestIstiosClientOfHBONE(t *testing.T) {
 	}
 }
 
-// The other side is not in the mesh.
-func TestOnePodInTheMesh(t *testing.T) {
-	each(t, func(t *testing.T, backend compat.Backend) {
-		w := newWorld(t)
-		w.get(w.Neighbour, "neighbour", anySource, w.PodIP4, path.Expected{})
-		w.add(backend, w.Pod, "pod")
-		for _, to := range []netip.Addr{w.NeighbourIP4, w.NeighbourIP6} {
-			w.get(w.Pod, "pod", anySource, to, path.Expected{Outbound: true})
+// Only one pod is in the mesh.
+func TestTrafficBetweenMeshPodAndOtherHost(t *testing.T) {
+	forEachBackend(t, func(t *testing.T, backend compat.Backend) {
+		env := newTestEnv(t)
+		env.get(env.Neighbour, "neighbour", anySource, env.PodIP4, path.Expected{})
+		env.add(backend, env.Pod, "pod")
+		for _, to := range []netip.Addr{env.NeighbourIP4, env.NeighbourIP6} {
+			env.get(env.Pod, "pod", anySource, to, path.Expected{Outbound: true})
 		}
-		for _, to := range []netip.Addr{w.PodIP4, w.PodIP6} {
-			w.get(w.Neighbour, "neighbour", anySource, to, path.Expected{Inbound: true, Transparent: true})
+		for _, to := range []netip.Addr{env.PodIP4, env.PodIP6} {
+			env.get(env.Neighbour, "neighbour", anySource, to, path.Expected{Inbound: true, Transparent: true})
 		}
-		// A probe of the kubelet is not captured.
-		w.get(w.Neighbour, "node", rules.DefaultProbeSourceIPv4(), w.PodIP4, path.Expected{})
-		w.get(w.Neighbour, "node", rules.DefaultProbeSourceIPv6(), w.PodIP6, path.Expected{})
-		w.resolve()
+		// Probes of the kubelet are not captured.
+		env.get(env.Neighbour, "node", rules.DefaultProbeSourceIPv4(), env.PodIP4, path.Expected{})
+		env.get(env.Neighbour, "node", rules.DefaultProbeSourceIPv6(), env.PodIP6, path.Expected{})
+		env.resolve()
 
-		to := netip.AddrPortFrom(w.NeighbourIP4, port)
-		open, err := dial(w.Pod, anySource, to)
+		to := netip.AddrPortFrom(env.NeighbourIP4, port)
+		open, err := dial(env.Pod, anySource, to)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer open.Close()
-		if _, err := ask(open, to); err != nil { // it is carried
+		if _, err := sendRequest(open, to); err != nil { // forwarded by ztunnel
 			t.Fatal(err)
 		}
-		if err := w.server.Remove(t.Context(), "uid-pod"); err != nil {
+		if err := env.server.Remove(t.Context(), "uid-pod"); err != nil {
 			t.Fatal(err)
 		}
-		// An open connection is drained.
-		if _, err := ask(open, to); err != nil {
-			t.Errorf("a connection that was open: %v", err)
+		// An open connection continues during the drain time.
+		if _, err := sendRequest(open, to); err != nil {
+			t.Errorf("open connection after the removal: %v", err)
 		}
-		// The rules remain: the listeners that are gone refuse the connection.
-		_, err = request(w.Pod, anySource, to)
+		// The rules remain. New connections are refused, because the listeners are closed.
+		_, err = request(env.Pod, anySource, to)
 		if err == nil {
-			t.Error("a connection was carried after the removal")
+			t.Error("no error for a new connection after the removal")
 		}
 	})
 }
 
-// resolve sends DNS queries from the pod, which ztunnel forwards.
-func (w *world) resolve() {
-	w.t.Helper()
-	ctx, cancel := context.WithCancel(w.t.Context())
+// resolve sends DNS queries from the pod, and checks that ztunnel forwards them.
+func (env *testEnv) resolve() {
+	env.t.Helper()
+	ctx, cancel := context.WithCancel(env.t.Context())
 	defer cancel()
 	var l *name.Listener
-	if err := w.Neighbour.Do(func() (err error) {
-		l, err = name.Listen(ctx, net.ListenConfig{}, w.NeighbourIP4.String()+":53")
+	if err := env.Neighbour.Do(func() (err error) {
+		l, err = name.Listen(ctx, net.ListenConfig{}, env.NeighbourIP4.String()+":53")
 		return err
 	}); err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 	done := make(chan error)
 	go func() {
@@ -367,21 +368,21 @@ func (w *world) resolve() {
 	}()
 	for _, network := range []string{"udp", "tcp"} {
 		lookup := client.Lookup{
-			Name: "example.test.", Network: network, Resolver: "198.51.100.7:53", // another one
+			Name: "example.test.", Network: network, Resolver: "198.51.100.7:53", // not the resolver of ztunnel
 		}
 		var report name.Resolution
-		err := w.Pod.Do(func() error {
+		err := env.Pod.Do(func() error {
 			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 			defer cancel()
-			report = lookup.Ask(ctx)
+			report = lookup.Do(ctx)
 			return nil
 		})
 		if err != nil || report.Proxy != "pod" || report.Server != "neighbour" {
-			w.t.Errorf("lookup by %s: %+v, %v", network, report, err)
+			env.t.Errorf("lookup by %s: %+v, %v", network, report, err)
 		}
 	}
 	cancel()
 	if err := <-done; err != nil {
-		w.t.Error(err)
+		env.t.Error(err)
 	}
 }

@@ -1,6 +1,6 @@
-// Command istio-ambient programs the current network namespace as the node agent of Istio, istio-cni,
-// does in a pod in ambient mode. It calls the packages of Istio that the agent calls, with the
-// parameters in its environment, under the names of the variables of the agent and of the annotations.
+// Command istio-ambient programs the current network namespace like istio-cni programs a pod in
+// ambient mode. It calls the same packages of Istio. The parameters are environment variables with
+// the names of istio-cni's variables and annotations.
 package main
 
 import (

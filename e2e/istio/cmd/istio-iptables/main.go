@@ -1,5 +1,5 @@
-// Command istio-iptables is Istio's, as pilot-agent embeds it: the program with which Sluice's
-// rules are compared.
+// Command istio-iptables is Istio's command, as embedded in pilot-agent. Sluice's rules are
+// compared with its rules.
 package main
 
 import (

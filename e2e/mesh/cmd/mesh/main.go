@@ -20,7 +20,7 @@ import (
 	"syscall"
 )
 
-// commands contains the commands by name.
+// commands maps names to commands.
 var commands = map[string]func(ctx context.Context, pod string, args []string) error{
 	"proxy": runProxy, "serve": runServe, "dns": runDNS, "get": runGet, "udp": runUDP,
 	"lookup": runLookup, "ztunnel": runZtunnel,
@@ -45,7 +45,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 || commands[args[0]] == nil {
-		return fmt.Errorf("%q: want proxy, ztunnel, serve, dns, get, udp or lookup", args)
+		return fmt.Errorf("arguments %q: want proxy, ztunnel, serve, dns, get, udp or lookup", args)
 	}
 	host, err := os.Hostname()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// asMesh is the environment variable that makes the test's executable run the command.
+// asMesh is the environment variable with which the test binary runs the command.
 const asMesh = "MESH_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -30,87 +30,86 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A world is a pod with an application and a proxy, and a server outside of it for all other
-// addresses.
-type world struct {
+// A testEnv is a pod with application and proxy, and a server outside for all other addresses.
+type testEnv struct {
 	netnstest.Pair
 	t *testing.T
 }
 
-func newWorld(t *testing.T, transparent bool) world {
-	w := world{netnstest.NewPair(t), t}
+func newTestEnv(t *testing.T, transparent bool) testEnv {
+	env := testEnv{netnstest.NewPair(t), t}
 	owner, args := syscall.Credential{
 		Uid: 1337, Gid: 1337,
-	}, []string{"proxy", "sidecar", "-resolver", w.NeighbourIP4.String() + ":53"}
+	}, []string{"proxy", "sidecar", "-resolver", env.NeighbourIP4.String() + ":53"}
 	if transparent {
 		owner.Uid, args = 0, append(args, "-transparent")
 	}
-	w.start(w.Pod, "pod", &owner, args...)
-	w.start(w.Pod, "pod", &syscall.Credential{Uid: 1000, Gid: 1000}, "serve", "-tcp", "8080,8443",
+	env.start(env.Pod, "pod", &owner, args...)
+	env.start(env.Pod, "pod", &syscall.Credential{Uid: 1000, Gid: 1000}, "serve", "-tcp", "8080,8443",
 		"-udp", "7000")
-	w.start(w.Neighbour, "outside", nil, "serve", "-udp", "7000")
-	w.start(w.Neighbour, "outside", nil, "dns")
-	return w
+	env.start(env.Neighbour, "outside", nil, "serve", "-udp", "7000")
+	env.start(env.Neighbour, "outside", nil, "dns")
+	return env
 }
 
-// command returns a command that runs the program in a namespace with the given credentials.
-func (w world) command(pod string, owner *syscall.Credential, args ...string) *exec.Cmd {
-	c := exec.CommandContext(w.t.Context(), "/proc/self/exe", args...)
+// command returns a command that runs mesh with the credentials.
+func (env testEnv) command(pod string, owner *syscall.Credential, args ...string) *exec.Cmd {
+	c := exec.CommandContext(env.t.Context(), "/proc/self/exe", args...)
 	c.Env = append(os.Environ(), asMesh+"=1", "POD_NAME="+pod)
-	c.Stderr = w.t.Output()
+	c.Stderr = env.t.Output()
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: owner, Pdeathsig: syscall.SIGKILL}
 	return c
 }
 
 // start runs a server until the test ends.
-func (w world) start(ns *netns.NS, pod string, owner *syscall.Credential, args ...string) {
-	w.t.Helper()
-	c := w.command(pod, owner, args...)
-	// The death signal depends on the starting thread, which may end before the test.
+func (env testEnv) start(ns *netns.NS, pod string, owner *syscall.Credential, args ...string) {
+	env.t.Helper()
+	c := env.command(pod, owner, args...)
+	// Pdeathsig is sent when the starting thread ends, which may be before the end of the test.
 	c.SysProcAttr.Pdeathsig = 0
 	if err := ns.Do(c.Start); err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
-	w.t.Cleanup(func() {
+	env.t.Cleanup(func() {
 		_ = c.Process.Kill()
 		_ = c.Wait()
 	})
 }
 
-// ask runs a client as the application's user and decodes its output.
-func (w world) ask(ns *netns.NS, answer any, args ...string) {
-	w.t.Helper()
+// runClient runs a client as the application's user, and decodes its output.
+func (env testEnv) runClient(ns *netns.NS, answer any, args ...string) {
+	env.t.Helper()
 	pod := "pod"
-	if ns == w.Neighbour {
+	if ns == env.Neighbour {
 		pod = "outside"
 	}
-	c := w.command(pod, &syscall.Credential{Uid: 1000, Gid: 1000}, args...)
+	c := env.command(pod, &syscall.Credential{Uid: 1000, Gid: 1000}, args...)
 	var out bytes.Buffer
 	c.Stdout = &out
 	if err := ns.Do(c.Run); err != nil {
-		w.t.Fatalf("%v: %v", args, err)
+		env.t.Fatalf("%v: %v", args, err)
 	}
 	if err := json.Unmarshal(out.Bytes(), answer); err != nil {
-		w.t.Fatalf("%v: %q: %v", args, out.Bytes(), err)
+		env.t.Fatalf("%v: %q: %v", args, out.Bytes(), err)
 	}
 }
 
-func (w world) get(ns *netns.NS, to netip.AddrPort) path.Report {
-	w.t.Helper()
+func (env testEnv) get(ns *netns.NS, to netip.AddrPort) path.Report {
+	env.t.Helper()
 	var r path.Report
-	w.ask(ns, &r, "get", "-wait", "5s", fmt.Sprintf("http://%s/", to))
+	env.runClient(ns, &r, "get", "-wait", "5s", fmt.Sprintf("http://%s/", to))
 	return r
 }
 
-func (w world) redirect(change func(r *rules.Redirect)) {
-	w.t.Helper()
+func (env testEnv) redirect(change func(r *rules.Redirect)) {
+	env.t.Helper()
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6 = true, true, true
 	r.InboundExcludePorts = rules.Singles[uint16](15020, 15021, 15090)
 	r.DNS = rules.DNS{Capture: true, All: true}
 	change(&r)
-	if _, err := nft.Apply(w.Pod, rules.MustCompile(r)); err != nil {
-		w.t.Fatal(err)
+	if _, err := nft.Apply(env.Pod, rules.MustCompile(r)); err != nil {
+		env.t.Fatal(err)
 	}
 }
 
@@ -119,105 +118,105 @@ func both(four, six netip.Addr, port uint16) []netip.AddrPort {
 	return []netip.AddrPort{netip.AddrPortFrom(four, port), netip.AddrPortFrom(six, port)}
 }
 
-func TestEachProxyThatCarriesARequestIsSeen(t *testing.T) {
+func TestReportContainsForwardingProxies(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		transparent bool
 		redirect    func(r *rules.Redirect)
-		// The expected paths of requests from the pod, and to it.
+		// Expected paths of requests from and to the pod.
 		out, in path.Expected
 	}{
 		{
-			name: "by REDIRECT", redirect: func(*rules.Redirect) {},
+			name: "REDIRECT", redirect: func(*rules.Redirect) {},
 			out: path.Expected{Server: "outside", Outbound: true},
 			in:  path.Expected{Server: "pod", Inbound: true},
 		},
 		{
-			name: "by TPROXY", transparent: true, redirect: func(r *rules.Redirect) {
+			name: "TPROXY", transparent: true, redirect: func(r *rules.Redirect) {
 				r.Mode = rules.ModeTProxy
 			},
 			out: path.Expected{Server: "outside", Outbound: true},
 			in:  path.Expected{Server: "pod", Inbound: true, Transparent: true},
 		},
 		{
-			name: "without rules none is",
+			name: "no rules",
 			out:  path.Expected{Server: "outside"}, in: path.Expected{Server: "pod"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, c.transparent)
+			env := newTestEnv(t, c.transparent)
 			if c.redirect != nil {
-				w.redirect(c.redirect)
+				env.redirect(c.redirect)
 			}
-			for _, to := range both(w.NeighbourIP4, w.NeighbourIP6, 8080) {
-				check(t, w.get(w.Pod, to), c.out)
+			for _, to := range both(env.NeighbourIP4, env.NeighbourIP6, 8080) {
+				check(t, env.get(env.Pod, to), c.out)
 			}
-			for _, to := range both(w.PodIP4, w.PodIP6, 8080) {
-				check(t, w.get(w.Neighbour, to), c.in)
+			for _, to := range both(env.PodIP4, env.PodIP6, 8080) {
+				check(t, env.get(env.Neighbour, to), c.in)
 			}
-			for _, to := range both(w.PodIP4, w.PodIP6, 15021) {
-				check(t, w.get(w.Neighbour, to), path.Expected{Server: "pod", At: "proxy 15021"})
+			for _, to := range both(env.PodIP4, env.PodIP6, 15021) {
+				check(t, env.get(env.Neighbour, to), path.Expected{Server: "pod", At: "proxy 15021"})
 			}
 		})
 	}
 }
 
-func check(t *testing.T, r path.Report, w path.Expected) {
+func check(t *testing.T, r path.Report, env path.Expected) {
 	t.Helper()
-	if err := r.Check(w); err != nil {
+	if err := r.Check(env); err != nil {
 		t.Error(err)
 	}
-	if !w.Inbound && !w.Outbound && r.Check(path.Captured(w.Server)) == nil {
-		t.Errorf("a request that no proxy carried counts as captured: %+v", r)
+	if !env.Inbound && !env.Outbound && r.Check(path.Captured(env.Server)) == nil {
+		t.Errorf("a request that no proxy forwarded counts as captured: %+v", r)
 	}
 }
 
-func TestDNSQueriesNameTheirProxy(t *testing.T) {
-	w := newWorld(t, false)
+func TestLookupReportsTheProxy(t *testing.T) {
+	env := newTestEnv(t, false)
 	for _, proxy := range []string{"", "pod"} {
 		for _, args := range [][]string{{}, {"-tcp"}, {"-6"}} {
 			var r name.Resolution
-			w.ask(w.Pod, &r,
+			env.runClient(env.Pod, &r,
 				append(append([]string{
-					"lookup", "-wait", "5s", "-server", w.NeighbourIP4.String() + ":53",
+					"lookup", "-wait", "5s", "-server", env.NeighbourIP4.String() + ":53",
 				}, args...), "a.example.")...)
 			if r.Proxy != proxy || r.Server != "outside" || len(r.Addresses) != 1 ||
-				r.Peer.Addr() != w.PodIP4 {
-				t.Errorf("lookup %v: %+v, want it carried by %q", args, r, proxy)
+				r.Peer.Addr() != env.PodIP4 {
+				t.Errorf("lookup %v: %+v, want proxy %q", args, r, proxy)
 			}
 		}
-		w.redirect(func(*rules.Redirect) {})
+		env.redirect(func(*rules.Redirect) {})
 	}
 }
 
 func TestDatagramsAreEchoed(t *testing.T) {
-	w := newWorld(t, false)
-	w.redirect(func(*rules.Redirect) {})
+	env := newTestEnv(t, false)
+	env.redirect(func(*rules.Redirect) {})
 	var r path.Report
-	w.ask(w.Pod, &r, "udp", "-wait", "5s", w.NeighbourIP4.String()+":7000")
+	env.runClient(env.Pod, &r, "udp", "-wait", "5s", env.NeighbourIP4.String()+":7000")
 	if r.Answer == nil || r.Answer.Server != "outside" || r.Answer.Peer != r.Local {
 		t.Errorf("%+v", r)
 	}
 }
 
-func TestAServerRemembersWhoAskedLast(t *testing.T) {
-	w := newWorld(t, false)
-	w.redirect(func(*rules.Redirect) {})
-	asked := w.get(w.Neighbour, netip.AddrPortFrom(w.PodIP4, 8080))
-	var told path.Report
-	w.ask(w.Neighbour, &told, "get", fmt.Sprintf("http://%s:8080/last/", w.PodIP4))
-	if told.Answer == nil || asked.Answer == nil || told.Answer.Peer != asked.Answer.Peer ||
-		len(told.Answer.Via) != 1 {
-		t.Errorf("%+v, after %+v", told.Answer, asked.Answer)
+func TestServerRepeatsTheLastAnswer(t *testing.T) {
+	env := newTestEnv(t, false)
+	env.redirect(func(*rules.Redirect) {})
+	first := env.get(env.Neighbour, netip.AddrPortFrom(env.PodIP4, 8080))
+	var last path.Report
+	env.runClient(env.Neighbour, &last, "get", fmt.Sprintf("http://%s:8080/last/", env.PodIP4))
+	if last.Answer == nil || first.Answer == nil || last.Answer.Peer != first.Answer.Peer ||
+		len(last.Answer.Via) != 1 {
+		t.Errorf("%+v, after %+v", last.Answer, first.Answer)
 	}
 }
 
-func TestUncapturedTrafficIsAFailure(t *testing.T) {
-	w := newWorld(t, false)
-	w.get(w.Pod, netip.AddrPortFrom(w.NeighbourIP4, 8080))
-	c := w.command("pod", nil, "get", "-captured", fmt.Sprintf("http://%s:8080/", w.NeighbourIP4))
+func TestGetCapturedFailsForUncapturedTraffic(t *testing.T) {
+	env := newTestEnv(t, false)
+	env.get(env.Pod, netip.AddrPortFrom(env.NeighbourIP4, 8080))
+	c := env.command("pod", nil, "get", "-captured", fmt.Sprintf("http://%s:8080/", env.NeighbourIP4))
 	c.WaitDelay = time.Second
-	if err := w.Pod.Do(c.Run); c.ProcessState.ExitCode() != 1 {
+	if err := env.Pod.Do(c.Run); c.ProcessState.ExitCode() != 1 {
 		t.Errorf("%v", err)
 	}
 }

@@ -19,10 +19,10 @@ import (
 func runProxy(ctx context.Context, pod string, args []string) error {
 	flags := flag.NewFlagSet("proxy", flag.ContinueOnError)
 	transparent := flags.Bool("transparent", false,
-		"take inbound connections as TPROXY hands them over")
-	resolver := flags.String("resolver", "", "DNS server with port; the pod's if empty")
+		"accept inbound connections redirected by TPROXY")
+	resolver := flags.String("resolver", "", "`address:port` of the DNS server (default from /etc/resolv.conf)")
 	if len(args) == 0 || args[0] != "sidecar" {
-		return fmt.Errorf("proxy %q: want the type, which is sidecar", args)
+		return fmt.Errorf("proxy %q: want the proxy type sidecar", args)
 	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -35,8 +35,8 @@ func runProxy(ctx context.Context, pod string, args []string) error {
 
 func runServe(ctx context.Context, pod string, args []string) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
-	tcp := flags.String("tcp", "8080", "ports with commas between them")
-	udp := flags.String("udp", "", "a port")
+	tcp := flags.String("tcp", "8080", "`ports` separated by commas")
+	udp := flags.String("udp", "", "`port`")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -50,12 +50,12 @@ func runServe(ctx context.Context, pod string, args []string) error {
 		go func() { fail(server.Echo(ctx, ":"+*udp, pod)) }()
 	}
 	<-ctx.Done()
-	return ended(ctx)
+	return cause(ctx)
 }
 
 func runDNS(ctx context.Context, pod string, args []string) error {
 	flags := flag.NewFlagSet("dns", flag.ContinueOnError)
-	at := flags.String("at", ":53", "address with port")
+	at := flags.String("at", ":53", "`address:port` to listen on")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -64,15 +64,15 @@ func runDNS(ctx context.Context, pod string, args []string) error {
 	})
 }
 
-// ended returns nil if the process ended because of a signal.
-func ended(ctx context.Context) error {
+// cause returns nil if ctx was canceled by a signal, and otherwise the cause.
+func cause(ctx context.Context) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
 }
 
-// podResolver returns the first DNS server of the pod, with port.
+// podResolver returns the address and port of the pod's first DNS server.
 func podResolver() string {
 	text, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {

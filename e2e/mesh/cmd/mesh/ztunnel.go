@@ -14,9 +14,9 @@ import (
 
 func runZtunnel(ctx context.Context, _ string, args []string) error {
 	flags := flag.NewFlagSet("ztunnel", flag.ContinueOnError)
-	socket := flags.String("socket", agent.DefaultSocket, "socket of the agent")
-	resolver := flags.String("resolver", "", "DNS server with port; the pod's if empty")
-	mesh := flags.String("mesh", "", "prefixes of pods that other ztunnels serve, separated by commas")
+	socket := flags.String("socket", agent.DefaultSocket, "`path` of the agent's socket")
+	resolver := flags.String("resolver", "", "`address:port` of the DNS server (default from /etc/resolv.conf)")
+	mesh := flags.String("mesh", "", "`prefixes` of mesh pods on other nodes, separated by commas")
 	ready := flags.String("ready", "", "address with port of an HTTP server that starts when all pods are served")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -47,5 +47,5 @@ func runZtunnel(ctx context.Context, _ string, args []string) error {
 	if err := ztunnel.Run(ctx, o); err != nil {
 		return err
 	}
-	return ended(ctx)
+	return cause(ctx)
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// asking returns the flags that all client commands have.
-func asking(name string) (flags *flag.FlagSet, wait *time.Duration) {
+// clientFlags returns the flags of all client commands.
+func clientFlags(name string) (flags *flag.FlagSet, wait *time.Duration) {
 	flags = flag.NewFlagSet(name, flag.ContinueOnError)
-	return flags, flags.Duration("wait", 0, "try again for so long while nobody answers")
+	return flags, flags.Duration("wait", 0, "retry for this `duration` until a response arrives")
 }
 
 // argument parses the flags and returns the single argument.
@@ -31,9 +31,9 @@ func argument(flags *flag.FlagSet, args []string) (string, error) {
 }
 
 func runGet(ctx context.Context, pod string, args []string) error {
-	flags, wait := asking("get")
-	captured := flags.Bool("captured", false, "both proxies are to carry the request")
-	held := flags.Bool("hold", false, "keep the connection until the standard input ends")
+	flags, wait := clientFlags("get")
+	captured := flags.Bool("captured", false, "fail unless both proxies forward the request")
+	keepOpen := flags.Bool("hold", false, "keep the connection open until the end of standard input")
 	url, err := argument(flags, args)
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func runGet(ctx context.Context, pod string, args []string) error {
 	ctx, cancel := context.WithTimeout(ctx, *wait)
 	defer cancel()
 	hold := func() {}
-	if *held {
+	if *keepOpen {
 		hold = func() { _, _ = io.Copy(io.Discard, os.Stdin) }
 	}
 	report := client.Get(ctx, pod, url, hold)
@@ -52,7 +52,7 @@ func runGet(ctx context.Context, pod string, args []string) error {
 }
 
 func runUDP(ctx context.Context, pod string, args []string) error {
-	flags, wait := asking("udp")
+	flags, wait := clientFlags("udp")
 	to, err := argument(flags, args)
 	if err != nil {
 		return err
@@ -63,10 +63,10 @@ func runUDP(ctx context.Context, pod string, args []string) error {
 }
 
 func runLookup(ctx context.Context, _ string, args []string) error {
-	flags, wait := asking("lookup")
-	tcp := flags.Bool("tcp", false, "ask by TCP")
-	six := flags.Bool("6", false, "ask for the IPv6 address")
-	resolver := flags.String("server", "", "DNS server with port; the pod's if empty")
+	flags, wait := clientFlags("lookup")
+	tcp := flags.Bool("tcp", false, "send the query over TCP")
+	six := flags.Bool("6", false, "query the IPv6 address")
+	resolver := flags.String("server", "", "`address:port` of the DNS server (default from /etc/resolv.conf)")
 	host, err := argument(flags, args)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func runLookup(ctx context.Context, _ string, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, *wait)
 	defer cancel()
-	return show(l.Ask(ctx))
+	return show(l.Do(ctx))
 }
 
 func show(value any) error { return json.NewEncoder(os.Stdout).Encode(value) }

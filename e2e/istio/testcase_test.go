@@ -13,55 +13,55 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A subject is a configuration and our rulesets for it.
-type subject struct {
+// A testCase is a configuration with Sluice's rulesets for it.
+type testCase struct {
 	istio.Configuration
 	redirect rules.Redirect
 	ours     rules.Ruleset // with the default deviations
 	strict   rules.Ruleset // without deviations
 }
 
-// newSubject compiles our rules.
-func newSubject(t *testing.T, c istio.Configuration) subject {
+// newTestCase compiles the rulesets.
+func newTestCase(t *testing.T, c istio.Configuration) testCase {
 	t.Helper()
-	s := subject{Configuration: c}
+	s := testCase{Configuration: c}
 	var err error
 	if s.redirect, err = c.Redirect(); err != nil {
-		t.Fatalf("%s\nis not what our parsers accept: %v", c, err)
+		t.Fatalf("%s\nrejected by Sluice's parsers: %v", c, err)
 	}
 	s.ours = rules.MustCompile(s.redirect)
 	s.strict = rules.MustCompile(s.strictRedirect())
 	return s
 }
 
-func (s subject) strictRedirect() rules.Redirect {
+func (s testCase) strictRedirect() rules.Redirect {
 	r := s.redirect
 	r.StrictIstio()
 	return r
 }
 
-// ourSide returns our rules as a side of a comparison.
-func (s subject) ourSide() diff.Side {
+// ourSide returns Sluice's rules as a side of a comparison.
+func (s testCase) ourSide() diff.Side {
 	return diff.Side{Ruleset: s.ours, RoutingKnown: true, Redirect: &s.redirect}
 }
 
-func (s subject) strictSide() diff.Side {
+func (s testCase) strictSide() diff.Side {
 	r := s.strictRedirect()
 	return diff.Side{Ruleset: s.strict, RoutingKnown: true, Redirect: &r}
 }
 
-// The arguments that select an engine of istio-iptables. They precede the others, so that those of
-// a configuration take precedence.
+// Arguments that select a variant of istio-iptables. They come first, so that arguments of a
+// configuration override them.
 const (
 	byLegacy = "--force-iptables-binary=legacy"
 	byNative = "--native-nftables"
 )
 
-// start runs istio-iptables in a new pod, which exists until the test ends.
-func start(t *testing.T, c istio.Configuration, engine string) (*netns.NS, istio.Result) {
+// start runs istio-iptables in a new pod, which is removed when the test ends.
+func start(t *testing.T, c istio.Configuration, variant string) (*netns.NS, istio.Result) {
 	t.Helper()
 	ns := newPod(t, c.Pod)
-	result, err := program(t, istioIptables).Run(ns, c, slices.Concat([]string{engine}, c.Args)...)
+	result, err := program(t, istioIptables).Run(ns, c, slices.Concat([]string{variant}, c.Args)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func readSaved(t *testing.T, ns *netns.NS) rules.Ruleset {
 	return rs
 }
 
-// parseSaved parses the texts with these names, the first of IPv4 and the second of IPv6.
+// parseSaved parses two outputs of iptables-save, the first for IPv4 and the second for IPv6.
 func parseSaved(
 	t *testing.T, names [2]string, text func(name string) (string, error),
 ) rules.Ruleset {
@@ -114,7 +114,7 @@ func parseSaved(
 	return rs
 }
 
-// readLive reads everything in the namespace that decides about packets, as rules diff does.
+// readLive reads all rules and routes of the namespace, like rules diff.
 func readLive(t *testing.T, ns *netns.NS) rules.Ruleset {
 	t.Helper()
 	live, err := compat.ReadLive(ns, compat.OriginAll)

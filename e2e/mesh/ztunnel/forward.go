@@ -22,13 +22,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// dialTime limits a connect, and a query of the resolver.
-const dialTime = 5 * time.Second
+// dialTimeout is the time limit of a connect and of a query to the resolver.
+const dialTimeout = 5 * time.Second
 
 // dial connects from the namespace of the pod with ztunnel's mark. If from is valid, it is the
 // source address.
 func (p *pod) dial(network string, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
-	dialer := net.Dialer{Timeout: dialTime, Control: proxy.Marked}
+	dialer := net.Dialer{Timeout: dialTimeout, Control: proxy.Marked}
 	if from.IsValid() {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
 	}
@@ -39,14 +39,14 @@ func (p *pod) dial(network string, from netip.Addr, to netip.AddrPort) (conn net
 	return conn, err
 }
 
-// outbound carries a captured connection of the pod.
+// outbound forwards a captured connection from the pod.
 func (p *pod) outbound(ctx context.Context, down *net.TCPConn) error {
 	to, err := proxy.Original(down)
 	if err != nil {
 		return err
 	}
 	if to.Port() == rules.DefaultProxyPort {
-		return errors.New("a connection to ztunnel itself")
+		return errors.New("connection to ztunnel itself")
 	}
 	hop := path.Hop{
 		Proxy: p.name, Direction: path.Outbound, Peer: proxy.AddrPort(down.RemoteAddr()),
@@ -62,14 +62,14 @@ func (p *pod) outbound(ctx context.Context, down *net.TCPConn) error {
 	return exchange(down, down.CloseWrite, up, &hop)
 }
 
-// inbound carries a captured connection to the pod.
+// inbound forwards a captured connection to the pod.
 func (p *pod) inbound(_ context.Context, down *net.TCPConn) error {
 	to, err := proxy.Original(down)
 	if err != nil {
 		return err
 	}
 	if to.Port() == rules.DefaultInboundCapturePort {
-		return errors.New("a connection to ztunnel itself")
+		return errors.New("connection to ztunnel itself")
 	}
 	hop := path.Hop{
 		Proxy: p.name, Direction: path.Inbound, Peer: proxy.AddrPort(down.RemoteAddr()),
@@ -82,7 +82,7 @@ func (p *pod) inbound(_ context.Context, down *net.TCPConn) error {
 	return exchange(down, down.CloseWrite, up, &hop)
 }
 
-// exchange copies both directions until both have ended, and closes up.
+// exchange copies in both directions until both have ended, and then closes up.
 func exchange(
 	down io.ReadWriter, closeWrite func() error, up net.Conn, hop *path.Hop,
 ) error {
@@ -101,7 +101,7 @@ func exchange(
 	return <-received
 }
 
-// newTransport returns the client of HBONE, which uses one connection for all tunnels to a pod.
+// newTransport returns the HBONE client. It uses one connection for all tunnels to a pod.
 func (p *pod) newTransport() *http2.Transport {
 	return &http2.Transport{
 		AllowHTTP: true,
@@ -115,7 +115,7 @@ func (p *pod) newTransport() *http2.Transport {
 	}
 }
 
-// tunnel carries a connection by HBONE.
+// tunnel forwards a connection over HBONE.
 func (p *pod) tunnel(ctx context.Context, down *net.TCPConn, hop path.Hop) error {
 	body, sent := io.Pipe()
 	defer func() { _ = body.Close() }()
@@ -148,12 +148,12 @@ func (p *pod) tunnel(ctx context.Context, down *net.TCPConn, hop path.Hop) error
 	return errors.Join(err, <-received)
 }
 
-// newServer returns the server of HBONE.
+// newServer returns the HBONE server.
 func (p *pod) newServer() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Protocols: protocols, ReadHeaderTimeout: dialTime,
+		Protocols: protocols, ReadHeaderTimeout: dialTimeout,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if status := p.connect(w, r); status != 0 {
 				w.WriteHeader(status)
@@ -162,7 +162,7 @@ func (p *pod) newServer() *http.Server {
 	}
 }
 
-// connect serves a CONNECT, or returns the status of its refusal.
+// connect handles a CONNECT request, or returns the HTTP status for rejecting it.
 func (p *pod) connect(w http.ResponseWriter, r *http.Request) (status int) {
 	to, err := netip.ParseAddrPort(r.Host)
 	peer, peerErr := netip.ParseAddrPort(r.RemoteAddr)
@@ -185,7 +185,7 @@ func (p *pod) connect(w http.ResponseWriter, r *http.Request) (status int) {
 	return 0
 }
 
-// A stream is a tunnel on the server's side.
+// A stream is the server side of a tunnel.
 type stream struct {
 	io.Reader
 	w          http.ResponseWriter
@@ -200,7 +200,7 @@ func (s stream) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// resolve forwards a DNS query, and adds a hop to the answer.
+// resolve forwards a DNS query, and adds a hop to the response.
 func (p *pod) resolve(network string, query []byte, _ netip.AddrPort) ([]byte, error) {
 	to, err := netip.ParseAddrPort(p.z.Resolver)
 	if err != nil {
@@ -211,7 +211,7 @@ func (p *pod) resolve(network string, query []byte, _ netip.AddrPort) ([]byte, e
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(dialTime)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
 		return nil, err
 	}
 	answer, err := name.Exchange(conn, network, query)
