@@ -36,7 +36,7 @@ func alert(t *testing.T, name string) string {
 	return ""
 }
 
-// Each row is the samples of an hour, one each minute.
+// Each row contains the samples of an hour, one per minute.
 func TestPodMostlyUncaptured(t *testing.T) {
 	const metric = `sluice_rule_packets_total{pod_namespace="shop",pod_name="web",`
 	for _, tc := range []struct {
@@ -49,48 +49,48 @@ func TestPodMostlyUncaptured(t *testing.T) {
 			`{pod_name="web", pod_namespace="shop"} 0.75`,
 		},
 		{
-			"several exclusions together are most connections",
+			"several exclusions add up to most connections",
 			metric + `direction="outbound",outcome="captured"} 0+40x60
 			` + metric + `direction="outbound",outcome="excluded_cidr"} 0+30x60
 			` + metric + `direction="outbound",outcome="excluded_owner"} 0+30x60`,
 			`{pod_name="web", pod_namespace="shop"} 0.60`,
 		},
 		{
-			"all are excluded, and the pod has no rule that captures",
+			"all connections are excluded, and no rule captures",
 			metric + `direction="outbound",outcome="excluded_owner"} 0+30x60`,
 			`{pod_name="web", pod_namespace="shop"} 1.00`,
 		},
 		{
-			"most are captured",
+			"most connections are captured",
 			metric + `direction="outbound",outcome="captured"} 0+30x60
 			` + metric + `direction="outbound",outcome="excluded_port"} 0+10x60`, "",
 		},
 		{
-			"queries of DNS are captured",
+			"DNS queries are captured",
 			metric + `direction="outbound",outcome="captured_dns"} 0+30x60
 			` + metric + `direction="outbound",outcome="excluded_port"} 0+10x60`, "",
 		},
 		{
-			"the proxy's own connections are not uncaptured",
+			"the proxy's connections do not count as uncaptured",
 			metric + `direction="outbound",outcome="captured"} 0+30x60
 			` + metric + `direction="outbound",outcome="proxy"} 0+90x60`, "",
 		},
 		{
-			"inbound connections do not matter",
+			"inbound connections do not count",
 			metric + `direction="outbound",outcome="captured"} 0+30x60
 			` + metric + `direction="inbound",outcome="excluded_port"} 0+90x60`, "",
 		},
 		{
-			"few connections do not matter",
+			"few connections cause no alert",
 			metric + `direction="outbound",outcome="captured"} 0+1x60
 			` + metric + `direction="outbound",outcome="excluded_port"} 0+2x60`, "",
 		},
 		{
-			"totals of a namespace are not a pod's",
+			"totals of a namespace do not count as a pod",
 			`sluice_rule_packets_total{pod_namespace="shop",direction="outbound",outcome="excluded_port"} 0+30x60`,
 			"",
 		},
-		{"a pod without counters is unknown", metric + `direction="outbound",outcome="captured"} _x60`, ""},
+		{"a pod without counters causes no alert", metric + `direction="outbound",outcome="captured"} _x60`, ""},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
 			got := evaluate(t, alert(t, "SluicePodMostlyUncaptured"), tc.samples)
@@ -101,7 +101,7 @@ func TestPodMostlyUncaptured(t *testing.T) {
 	}
 }
 
-// evaluate returns what an expression is after an hour of samples.
+// evaluate returns the value of an expression after an hour of samples.
 func evaluate(t *testing.T, expr, samples string) string {
 	t.Helper()
 	storage := promqltest.LoadedStorage(t, "load 1m\n\t"+samples+"\n")

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// As in Istio's charts, the profile sets a default, and the value itself takes precedence.
+// As in Istio's charts, the profile sets a default that the value overrides.
 func TestProfileEnablesAmbientMode(t *testing.T) {
 	for values, want := range map[string]string{
 		"{}":                              "false",
@@ -37,7 +37,7 @@ func TestProfileEnablesAmbientMode(t *testing.T) {
 	}
 }
 
-// istio-cni's chart contains the selectors; the agent has the same ones by default.
+// The selectors in istio-cni's chart are the agent's default.
 func TestSelectorsOfAmbientMode(t *testing.T) {
 	const istio = `[{podSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}},
 		{podSelector: {matchExpressions: [{key: istio.io/dataplane-mode, operator: NotIn, values: [none]}]},
@@ -60,18 +60,19 @@ func TestSelectorsOfAmbientMode(t *testing.T) {
 	} {
 		deployed, _ := render(t, values, deploy.Options{})
 		if got := deployed.environment(t)["AMBIENT_ENABLEMENT_SELECTOR"]; got != want {
-			t.Errorf("%s: the selectors are %q, want %q", values, got, want)
+			t.Errorf("%s: selectors %q, want %q", values, got, want)
 		}
 	}
 }
 
-// What else istio-cni's chart has for ambient mode: by default, and where it asks for what is so anyway.
+// The chart accepts other values of istio-cni's chart for ambient mode if they are the default or
+// have no effect.
 func TestValuesOfAmbientModeAreAccepted(t *testing.T) {
 	for _, values := range []string{
 		`{profile: ambient, ambient: {configDir: "", reconcileIptablesOnStartup: true,
 			shareHostNetworkNamespace: false, enableAmbientDetectionRetry: false}}`,
 		"{profile: ambient, ambient: {enableAmbientDetectionRetry: true}}",
-		// Without ambient mode they mean nothing, in Istio too.
+		// Without ambient mode, these have no effect, as in Istio.
 		"{unreadablePods: skip, ambient: {enableAmbientDetectionRetry: true, shareHostNetworkNamespace: true}}",
 		"{profile: ambient, backend: legacy}",
 		"{profile: ambient, global: {nativeNftables: true, variant: distroless}}",
@@ -84,8 +85,8 @@ func TestValuesOfAmbientModeAreAccepted(t *testing.T) {
 	}
 }
 
-// ztunnel has the directory of the socket at the same path. The agent replaces the socket there.
-func TestZtunnelReachesTheAgent(t *testing.T) {
+// ztunnel mounts the socket's directory at the same path. The agent replaces the socket in it.
+func TestAgentMountsTheSocketDirectoryOfZtunnel(t *testing.T) {
 	deployed, _ := render(t, "profile: ambient", deploy.Options{})
 	pod := deployed.agent(t).Spec.Template.Spec
 	dir, _, _ := strings.Cut(settings.ZtunnelSocket, "/ztunnel.sock")
@@ -101,11 +102,11 @@ func TestZtunnelReachesTheAgent(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Errorf("the agent does not have %s: %+v", dir, pod.Containers[0].VolumeMounts)
+		t.Errorf("the agent does not mount %s: %+v", dir, pod.Containers[0].VolumeMounts)
 	}
 }
 
-// A user of HOST_PROBE_SNAT_IP sets it as with istio-cni's chart.
+// HOST_PROBE_SNAT_IP is set as in istio-cni's chart.
 func TestAddressesOfProbesAreConfigurable(t *testing.T) {
 	deployed, _ := render(t,
 		"{profile: ambient, env: {HOST_PROBE_SNAT_IP: 169.254.9.9, HOST_PROBE_SNAT_IPV6: 'fd99::9'}}",
@@ -130,7 +131,7 @@ func TestNotesOfAmbientMode(t *testing.T) {
 	}
 }
 
-// A configMap is the only object of a cluster: the settings of the release that is upgraded.
+// A configMap is the only object of a fake cluster: the settings of the release that is upgraded.
 type configMap map[string]any
 
 // GetClientFor implements Helm's ClientProvider.
@@ -144,7 +145,7 @@ func (c configMap) GetClientFor(
 	return only(o, apiVersion, kind), true, nil
 }
 
-// Without an agent in ambient mode nothing would make enrolled pods leave.
+// Without an agent in ambient mode, enrolled pods would stay redirected.
 func TestAmbientModeIsNotDisabledWhilePodsAreEnrolled(t *testing.T) {
 	on, off := configMap{"AMBIENT_ENABLED": "true"}, configMap{"AMBIENT_ENABLED": "false"}
 	for _, c := range []struct {
@@ -152,20 +153,20 @@ func TestAmbientModeIsNotDisabledWhilePodsAreEnrolled(t *testing.T) {
 		now         configMap
 		refused     bool
 	}{
-		{"pods are selected", "{}", on, true},
+		{"selectors are not empty", "{}", on, true},
 		{"another profile", "profile: default", on, true},
 		{
-			"some pods are selected", "{}",
+			"some selectors are not empty", "{}",
 			configMap{"AMBIENT_ENABLED": "true", "AMBIENT_ENABLEMENT_SELECTOR": `[{"podSelector":{}}]`}, true,
 		},
 		{
-			"no pod is selected any more", "{}",
+			"selectors are empty", "{}",
 			configMap{"AMBIENT_ENABLED": "true", "AMBIENT_ENABLEMENT_SELECTOR": "[]"}, false,
 		},
-		{"it stays enabled", "profile: ambient", on, false},
-		{"pods are made to leave", "{profile: ambient, ambient: {enablementSelectors: []}}", on, false},
-		{"it was disabled", "{}", off, false},
-		{"it is enabled now", "profile: ambient", off, false},
+		{"ambient mode stays enabled", "profile: ambient", on, false},
+		{"selectors become empty", "{profile: ambient, ambient: {enablementSelectors: []}}", on, false},
+		{"ambient mode was disabled", "{}", off, false},
+		{"ambient mode becomes enabled", "profile: ambient", off, false},
 		{"a release without ambient mode", "{}", configMap{}, false},
 	} {
 		_, err := deploy.Render(parse(t, c.values),
@@ -175,7 +176,7 @@ func TestAmbientModeIsNotDisabledWhilePodsAreEnrolled(t *testing.T) {
 		}
 		const want = "\n  helm upgrade sluice CHART -n istio-system --wait -f VALUES --set-json ambient.enablementSelectors=[]\n"
 		if c.refused && err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %q is not in: %v", c.why, want, err)
+			t.Errorf("%s: want %q in: %v", c.why, want, err)
 		}
 	}
 }

@@ -17,17 +17,17 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/deploy"
 )
 
-// strict refuses fields that are not known, and those that are given twice.
+// strict rejects unknown and duplicate fields.
 var strict = serializer.NewCodecFactory(scheme.Scheme,
 	serializer.EnableStrict).UniversalDeserializer()
 
-// foreign are the kinds that the API has only where somebody has added them.
+// foreign contains kinds of custom resources.
 var foreign = map[string]bool{
 	"SecurityContextConstraints": true, "NetworkAttachmentDefinition": true, "PodMonitor": true,
 	"PrometheusRule": true,
 }
 
-// decode reads an object as an API server would.
+// decode decodes an object like an API server.
 func decode(t *testing.T, text string) runtime.Object {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -44,10 +44,10 @@ func decode(t *testing.T, text string) runtime.Object {
 	return o
 }
 
-// objects are those of a rendering by kind/name.
+// objects contains the objects of a rendering by kind/name.
 type objects map[string]runtime.Object
 
-// render renders the chart with values in YAML, and decodes all there is.
+// render renders the chart with values in YAML, and decodes all objects.
 func render(t *testing.T, values string, o deploy.Options) (deployed, hooks objects) {
 	t.Helper()
 	r, err := deploy.Render(parse(t, values), o)
@@ -77,7 +77,7 @@ func decodeAll(t *testing.T, texts []string) objects {
 		}
 		key := o.GetObjectKind().GroupVersionKind().Kind + "/" + m.GetName()
 		if all[key] != nil {
-			t.Errorf("%s is there twice", key)
+			t.Errorf("duplicate object %s", key)
 		}
 		all[key] = o
 	}
@@ -93,7 +93,7 @@ func (o objects) agent(t *testing.T) *apps.DaemonSet {
 	return ds
 }
 
-// environment is what the agent finds, the node's facts left out.
+// environment returns the agent's environment. Values from the downward API are "from the pod".
 func (o objects) environment(t *testing.T) map[string]string {
 	t.Helper()
 	environment := map[string]string{}
@@ -116,7 +116,8 @@ func (o objects) environment(t *testing.T) map[string]string {
 	return environment
 }
 
-// rights are the rules of the agent's roles, one line for each resource: "pods: get list".
+// rights returns the rules of the agent's roles, a line for each resource, such as "pods: get
+// list".
 func (o objects) rights() []string {
 	var lines []string
 	for _, key := range []string{"ClusterRole/sluice-node", "Role/sluice-node"} {

@@ -21,7 +21,7 @@ func readme(t *testing.T, path string) string {
 	return string(text)
 }
 
-// The other order, or one release for both, leaves mesh pods without redirection for a while.
+// In the other order, or with one release for both, mesh pods have no redirection for some time.
 func TestMigrationIsDocumentedWithoutAGap(t *testing.T) {
 	for _, path := range []string{"../../README.md", "../../install/chart/README.md"} {
 		text := readme(t, path)
@@ -30,36 +30,36 @@ func TestMigrationIsDocumentedWithoutAGap(t *testing.T) {
 				"  -f your-istio-cni-values.yaml")
 		theirs := strings.Index(text, "helm uninstall istio-cni -n istio-system")
 		if ours < 0 || theirs < ours || strings.Contains(text, "helm upgrade istio-cni") {
-			t.Errorf("%s: our installation at %d, istio-cni's uninstallation at %d", path, ours,
+			t.Errorf("%s: installation of Sluice at %d, uninstallation of istio-cni at %d", path, ours,
 				theirs)
 		}
 	}
 }
 
-// kubectl debug mounts the node's root at /host. There the settings that are given must find what
-// the agent left, and so must the defaults of those that are not.
-func TestUninstallationByHandFindsTheNode(t *testing.T) {
+// kubectl debug mounts the node's root at /host. The directories in the command and the defaults of
+// the others must be the agent's directories on the node.
+func TestManualUninstallationUsesTheNodesDirectories(t *testing.T) {
 	text := readme(t, "../../install/chart/README.md")
 	_, command, found := strings.Cut(text, "\necho '")
 	command, _, _ = strings.Cut(command, "\n```")
 	container, command, _ := strings.Cut(command, "' | kubectl debug node/NODE ")
 	if !found || !strings.HasSuffix(command, "-- sluice-node uninstall") {
-		t.Fatalf("no command: %s", command)
+		t.Fatalf("no command in the README: %s", command)
 	}
 	var custom core.Container
 	if err := yaml.UnmarshalStrict([]byte(container), &custom); err != nil {
 		t.Fatal(err)
 	}
-	// The image's own user may not change the node's directories.
+	// The image's default user cannot change the node's directories.
 	if user := custom.SecurityContext.RunAsUser; user == nil || *user != 0 {
-		t.Errorf("not root: %s", container)
+		t.Errorf("container does not run as root: %s", container)
 	}
 	given := map[string]string{}
 	for _, env := range regexp.MustCompile(`--env=(\w+)=(\S+)`).FindAllStringSubmatch(command, -1) {
 		given[env[1]] = env[2]
 	}
 	for env, directory := range map[string]string{
-		// On nodes /var/run is a link, and absolute.
+		// On nodes, /var/run is an absolute symbolic link.
 		"CNI_AGENT_RUN_DIR":      strings.TrimPrefix(settings.RunDir, "/var"),
 		"SLUICE_STATE_DIR":       settings.StateDir,
 		"SLUICE_MOUNTED_BIN_DIR": "/opt/cni/bin", "MOUNTED_CNI_NET_DIR": "/etc/cni/net.d",
@@ -71,7 +71,7 @@ func TestUninstallationByHandFindsTheNode(t *testing.T) {
 			got = s.Default
 		}
 		if got != "/host"+directory {
-			t.Errorf("%s is %s, and the node has %s", env, got, directory)
+			t.Errorf("%s is %s, want %s", env, got, directory)
 		}
 	}
 	if len(given) > 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/deploy"
 )
 
-// A daemonSet is the only object of a cluster, for templates that look something up.
+// A daemonSet is the only object of a fake cluster, for the lookup function of templates.
 type daemonSet struct{ namespace, name, release string }
 
 // GetClientFor implements Helm's ClientProvider.
@@ -32,7 +32,7 @@ func (d daemonSet) GetClientFor(
 	return only(o, apiVersion, kind), true, nil
 }
 
-// only returns the client for a kind of object, of which the cluster has one.
+// only returns the client of a cluster with a single object.
 func only(
 	o *unstructured.Unstructured, apiVersion, kind string,
 ) dynamic.NamespaceableResourceInterface {
@@ -41,41 +41,41 @@ func only(
 	return fake.NewSimpleDynamicClient(runtime.NewScheme(), o).Resource(asked)
 }
 
-// Helm deletes what a new chart does not have, and istio-cni leaves the nodes as soon as its pods
-// are told to stop.
+// Helm deletes objects that a new chart does not contain, and istio-cni uninstalls itself when its
+// pods terminate.
 func TestIstioCNIIsNotUpgradedInPlace(t *testing.T) {
-	theirs := daemonSet{deploy.Namespace, "istio-cni-node", "istio-cni"}
+	istioCNI := daemonSet{deploy.Namespace, "istio-cni-node", "istio-cni"}
 	for _, c := range []struct {
 		why     string
 		cluster daemonSet
-		release string // that is upgraded
+		release string // the release to upgrade
 		refused bool
 	}{
-		{"istio-cni's own release", theirs, "istio-cni", true},
+		{"istio-cni's own release", istioCNI, "istio-cni", true},
 		{
-			"istio-cni's own release by another name",
+			"istio-cni's release with another name",
 			daemonSet{deploy.Namespace, "istio-cni-node", "mesh-cni"},
 			"mesh-cni", true,
 		},
-		{"an upgrade of ours beside istio-cni", theirs, "sluice", false},
-		{"an installation beside istio-cni", theirs, "", false},
+		{"upgrade of Sluice while istio-cni is installed", istioCNI, "sluice", false},
+		{"installation while istio-cni is installed", istioCNI, "", false},
 		{
-			"a release of the same name in another namespace",
+			"release of the same name in another namespace",
 			daemonSet{"other", "istio-cni-node", "istio-cni"},
 			"istio-cni", false,
 		},
 		{
-			"an installation beside an istio-cni whose release is lost",
+			"installation while an istio-cni without release is installed",
 			daemonSet{deploy.Namespace, "istio-cni-node", "sluice"},
 			"", false,
 		},
 		{
-			"istio-cni that istioctl has installed",
+			"istio-cni installed by istioctl",
 			daemonSet{deploy.Namespace, "istio-cni-node", ""},
 			"sluice", false,
 		},
 		{
-			"an upgrade of ours by istio-cni's name",
+			"upgrade of Sluice with istio-cni's release name",
 			daemonSet{deploy.Namespace, "sluice-node", "istio-cni"},
 			"istio-cni", false,
 		},
@@ -91,14 +91,14 @@ func TestIstioCNIIsNotUpgradedInPlace(t *testing.T) {
 				"\n  helm install sluice CHART -n istio-system --wait -f VALUES\n  helm uninstall " + c.release + " -n istio-system",
 			} {
 				if c.refused && err != nil && !strings.Contains(err.Error(), want) {
-					t.Errorf("%s: %q is not in: %v", c.why, want, err)
+					t.Errorf("%s: want %q in: %v", c.why, want, err)
 				}
 			}
 		}
 	}
 }
 
-// Without a cluster the chart is rendered all the same.
+// The chart can be rendered without a cluster.
 func TestUpgradeWithoutACluster(t *testing.T) {
 	if _, err := deploy.Render(nil, deploy.Options{Upgraded: "istio-cni"}); err != nil {
 		t.Error(err)

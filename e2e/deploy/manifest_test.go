@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/deploy"
 )
 
-var update = flag.Bool("update", false, "write install/manifests")
+var update = flag.Bool("update", false, "update install/manifests")
 
 const manifestDir = "../../install/manifests"
 
-// likeDefault are the platforms for which default.yaml serves.
+// likeDefault contains the platforms that use default.yaml.
 var likeDefault = map[string]bool{"eks": true, "aks": true, "iks": true, "talos": true}
 
 func manifest(t *testing.T, values map[string]any) string {
@@ -34,7 +34,7 @@ func manifest(t *testing.T, values map[string]any) string {
 	return text.String()
 }
 
-func TestManifestsAreTheChart(t *testing.T) {
+func TestManifestsAreUpToDate(t *testing.T) {
 	standard := manifest(t, nil)
 	files := map[string]string{
 		"default.yaml": standard, "ambient.yaml": manifest(t, map[string]any{"profile": "ambient"}),
@@ -42,7 +42,7 @@ func TestManifestsAreTheChart(t *testing.T) {
 	for _, platform := range platforms {
 		m := manifest(t, map[string]any{"platform": platform})
 		if same := m == standard; same != likeDefault[platform] {
-			t.Errorf("platform %s is like the default: %v", platform, same)
+			t.Errorf("platform %s: equal to the default: %v", platform, same)
 		}
 		if !likeDefault[platform] {
 			files[platform+".yaml"] = m
@@ -54,7 +54,7 @@ func TestManifestsAreTheChart(t *testing.T) {
 	}
 	for _, path := range present {
 		if _, wanted := files[filepath.Base(path)]; !wanted {
-			t.Errorf("%s: no platform renders it", path)
+			t.Errorf("%s: belongs to no platform", path)
 		}
 	}
 	for name, want := range files {
@@ -69,7 +69,7 @@ func TestManifestsAreTheChart(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, string(got)); diff != "" {
-			t.Errorf("%s is not what the chart renders; make manifests writes it:\n%s", name, diff)
+			t.Errorf("%s is out of date, run make manifests:\n%s", name, diff)
 		}
 	}
 }

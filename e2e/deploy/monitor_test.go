@@ -54,14 +54,13 @@ func TestMetricsPassPrometheusLint(t *testing.T) {
 	}
 }
 
-// external are labels that whoever scrapes adds.
+// external contains labels that Prometheus adds.
 var external = []string{"instance", "node", "le", model.MetricNameLabel}
 
-// checkQuery checks that a query asks for what there is: metrics of the table, with labels and
-// values that they can have.
-func checkQuery(t *testing.T, where, query string) (asked []string) {
+// checkQuery checks that a query uses existing metrics, with labels and values that they can have.
+func checkQuery(t *testing.T, where, query string) (used []string) {
 	t.Helper()
-	// What Grafana fills in.
+	// Replace Grafana's variables.
 	query = strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*").Replace(query)
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
 	if err != nil {
@@ -80,7 +79,7 @@ func checkQuery(t *testing.T, where, query string) (asked []string) {
 			if !found || (m.Type == metrics.Histogram) != (name != n.Name) {
 				t.Errorf("%s: no metric %s", where, n.Name)
 			}
-			asked, known = append(asked, name), append(known, m.LabelNames()...)
+			used, known = append(used, name), append(known, m.LabelNames()...)
 			for _, matcher := range n.LabelMatchers {
 				checkMatcher(t, where, m, matcher)
 			}
@@ -89,10 +88,10 @@ func checkQuery(t *testing.T, where, query string) (asked []string) {
 	})
 	for _, g := range grouped {
 		if !slices.Contains(known, g) {
-			t.Errorf("%s: grouped by %s, which no metric of it has", where, g)
+			t.Errorf("%s: grouped by %s, which is a label of none of its metrics", where, g)
 		}
 	}
-	return asked
+	return used
 }
 
 func checkMatcher(t *testing.T, where string, m metrics.Metric, matcher *labels.Matcher) {
@@ -105,7 +104,7 @@ func checkMatcher(t *testing.T, where string, m metrics.Metric, matcher *labels.
 		t.Errorf("%s: %s has no label %s", where, m.Name, matcher.Name)
 	} else if values := m.Labels[at].Values; len(values) > 0 &&
 		!slices.ContainsFunc(values, matcher.Matches) {
-		t.Errorf("%s: %s of %s is never %s", where, matcher.Name, m.Name, matcher.Value)
+		t.Errorf("%s: label %s of %s cannot be %s", where, matcher.Name, m.Name, matcher.Value)
 	}
 }
 
@@ -154,7 +153,7 @@ func TestDashboardUsesExistingMetrics(t *testing.T) {
 	shown, ids, cells := map[string]bool{}, map[int]bool{}, map[[2]int]string{}
 	for _, p := range d.Panels {
 		if ids[p.ID] {
-			t.Errorf("%s: another panel has its id", p.Title)
+			t.Errorf("%s: duplicate panel id", p.Title)
 		}
 		ids[p.ID] = true
 		for _, target := range p.Targets {
@@ -165,14 +164,14 @@ func TestDashboardUsesExistingMetrics(t *testing.T) {
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if other := cells[[2]int{x, y}]; other != "" || x >= 24 {
-					t.Fatalf("%s: lies over %q or the edge", p.Title, other)
+					t.Fatalf("%s: overlaps with %q or the edge", p.Title, other)
 				}
 				cells[[2]int{x, y}] = p.Title
 			}
 		}
 	}
 	for _, m := range metrics.All() {
-		// Those for alerts alone, and those under the names that istio-cni has.
+		// Exclude metrics that only alerts use, and metrics with istio-cni's names.
 		if !shown[m.Name] && !strings.HasPrefix(m.Name, "istio_cni_") && m.Name != "ztunnel_connected" &&
 			m.Name != "sluice_audit_last_completed_timestamp_seconds" {
 			t.Errorf("no panel shows %s", m.Name)

@@ -17,12 +17,12 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// everything turns all optional objects on.
+// everything enables all optional objects.
 const everything = `{platform: openshift, resourceQuotas: {enabled: true}, global: {networkPolicy: {enabled: true}, imagePullSecrets: [a]},
 	podMonitor: {enabled: true, labels: {release: prom}}, prometheusRule: {enabled: true}, dashboard: {enabled: true},
 	startupTaint: a/b, affinity: {nodeAffinity: {}}, podAnnotations: {a: b}, podLabels: {a: b}, daemonSetLabels: {a: b}, env: {A: b}}`
 
-func TestScopesAddUpToTheWhole(t *testing.T) {
+func TestScopesContainAllObjects(t *testing.T) {
 	all, _ := render(t, everything, deploy.Options{})
 	cluster, _ := render(t,
 		strings.Replace(everything, "global: {", "global: {resourceScope: cluster, ", 1),
@@ -35,7 +35,7 @@ func TestScopesAddUpToTheWhole(t *testing.T) {
 		sum[key] = true
 		if kind, _, _ := strings.Cut(key, "/"); kind != "ClusterRole" &&
 			kind != "ClusterRoleBinding" && kind != "SecurityContextConstraints" {
-			t.Errorf("%s is not of the cluster", key)
+			t.Errorf("%s is not cluster-scoped", key)
 		}
 	}
 	for key := range namespaced {
@@ -50,11 +50,11 @@ func TestScopesAddUpToTheWhole(t *testing.T) {
 		}
 	}
 	if len(sum) != len(all) {
-		t.Errorf("%d objects, in scopes %d", len(all), len(sum))
+		t.Errorf("%d objects, %d in the scopes", len(all), len(sum))
 	}
 }
 
-func TestObjectsAreWhereTheyBelong(t *testing.T) {
+func TestNamespacesLabelsAndSubjects(t *testing.T) {
 	all, hooks := render(t, everything, deploy.Options{})
 	for key, o := range all {
 		m, err := meta.Accessor(o)
@@ -108,7 +108,7 @@ func TestLabelsAndAnnotationsOfUsers(t *testing.T) {
 	ds := deployed.agent(t)
 	for k, v := range ds.Spec.Selector.MatchLabels {
 		if ds.Spec.Template.Labels[k] != v || ds.Labels[k] != v {
-			t.Errorf("the selector's %s=%s is not on the pods", k, v)
+			t.Errorf("the pods do not have the selector's label %s=%s", k, v)
 		}
 	}
 	got := []string{
@@ -120,8 +120,8 @@ func TestLabelsAndAnnotationsOfUsers(t *testing.T) {
 	}
 }
 
-// Neither an injector nor ambient mode may take hold of our own pods.
-func TestSluicesPodsStayOutOfTheMesh(t *testing.T) {
+// Neither injection nor ambient mode applies to Sluice's pods.
+func TestSluicePodsAreNotInTheMesh(t *testing.T) {
 	deployed, hooks := render(t, "{}", deploy.Options{})
 	for _, labels := range []map[string]string{
 		deployed.agent(t).Spec.Template.Labels, job(t, hooks).Spec.Template.Labels,
@@ -133,9 +133,9 @@ func TestSluicesPodsStayOutOfTheMesh(t *testing.T) {
 	}
 }
 
-// The plugin lets pods of ours pass by a DaemonSet's name before a suffix without a dash, or by the
-// annotation.
-func TestPluginRecognisesSluicesPods(t *testing.T) {
+// The plugin recognises Sluice's pods by the DaemonSet's name before a suffix without a dash, or by
+// the annotation.
+func TestPluginRecognisesSluicePods(t *testing.T) {
 	deployed, hooks := render(t, "podAnnotations: {"+decide.AgentAnnotation+": 'false'}",
 		deploy.Options{})
 	agent, hook := deployed.agent(t), job(t, hooks)
@@ -145,13 +145,13 @@ func TestPluginRecognisesSluicesPods(t *testing.T) {
 		}
 	}
 	if agent.Name != settings.DaemonSet || hook.Name != settings.DaemonSet {
-		t.Errorf("DaemonSet %s, job %s, and the plugin knows %s", agent.Name, hook.Name,
+		t.Errorf("DaemonSet %s, job %s, the plugin recognises %s", agent.Name, hook.Name,
 			settings.DaemonSet)
 	}
 }
 
-// The pod of helm test is one that the plugin redirects, with the user of the proxy and with
-// another user.
+// The plugin redirects the pod of helm test. Its containers run as the proxy's user and as another
+// user.
 func TestPodOfHelmTest(t *testing.T) {
 	const name = "Pod/sluice-test"
 	_, hooks := render(t, "{platform: openshift, strictIstio: true, deviationsOff: [nat-first]}",
@@ -196,7 +196,7 @@ func TestPodOfHelmTest(t *testing.T) {
 		"enablementSelectors: [{podSelector: {}}]", "global: {resourceScope: cluster}",
 	} {
 		if _, hooks := render(t, values, deploy.Options{}); hooks[name] != nil {
-			t.Errorf("%s: there is a test, and the plugin would not redirect its pod", values)
+			t.Errorf("%s: helm test has a pod that the plugin does not redirect", values)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func TestPodsOfTheAgent(t *testing.T) {
 		mounts[m.Name] = m.MountPath
 		if m.Name == "netns" && (m.MountPropagation == nil ||
 			*m.MountPropagation != core.MountPropagationHostToContainer) {
-			t.Error("namespaces of later pods are not seen: no propagation")
+			t.Error("no mount propagation: the agent cannot see namespaces of later pods")
 		}
 	}
 	if diff := cmp.Diff(map[string]string{
@@ -226,11 +226,11 @@ func TestPodsOfTheAgent(t *testing.T) {
 	if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/healthz" {
 		t.Errorf("%v %v", c.ReadinessProbe, c.LivenessProbe)
 	}
-	// These have the same path on the node, where the plugin and the files that it writes refer to
-	// it.
+	// These directories must have the same path in the container and on the node, where the plugin
+	// uses them.
 	for _, v := range pod.Volumes {
 		if (v.Name == "run" || v.Name == "state") && v.HostPath.Path != mounts[v.Name] {
-			t.Errorf("%s is %s on the node, and %s in the container", v.Name, v.HostPath.Path,
+			t.Errorf("%s is %s on the node, but %s in the container", v.Name, v.HostPath.Path,
 				mounts[v.Name])
 		}
 	}
@@ -241,14 +241,14 @@ func TestPodsOfTheAgent(t *testing.T) {
 	}
 }
 
-func TestScrapingIsAnnouncedOnce(t *testing.T) {
+func TestEitherAnnotationOrMonitorAnnouncesMetrics(t *testing.T) {
 	scrape := func(values string) (annotated, monitored bool) {
 		deployed, _ := render(t, values, deploy.Options{})
 		_, annotated = deployed.agent(t).Spec.Template.Annotations["prometheus.io/scrape"]
 		return annotated, deployed["PodMonitor/sluice-node"] != nil
 	}
 	if a, m := scrape("{}"); !a || m {
-		t.Errorf("by default: annotation %v, monitor %v", a, m)
+		t.Errorf("default: annotation %v, monitor %v", a, m)
 	}
 	if a, m := scrape("podMonitor: {enabled: true}"); a || !m {
 		t.Errorf("with a monitor: annotation %v, monitor %v", a, m)
@@ -258,7 +258,7 @@ func TestScrapingIsAnnouncedOnce(t *testing.T) {
 	}
 }
 
-func TestObjectsOfTheOperator(t *testing.T) {
+func TestPrometheusOperatorObjects(t *testing.T) {
 	deployed, _ := render(t, everything, deploy.Options{})
 	rule := deployed["PrometheusRule/sluice-node"].(*unstructured.Unstructured)
 	groups, found, err := unstructured.NestedSlice(rule.Object, "spec", "groups")
@@ -275,8 +275,9 @@ func TestObjectsOfTheOperator(t *testing.T) {
 	}
 }
 
-// Helm removes rights right after the DaemonSet; the job needs its own, before.
-func TestUninstallingComesBeforeRemoving(t *testing.T) {
+// Helm deletes the agent's roles right after the DaemonSet. The job needs its own roles, which must
+// exist before.
+func TestUninstallHookRunsBeforeDeletion(t *testing.T) {
 	deployed, hooks := render(t, "{}", deploy.Options{})
 	weights := map[string]string{}
 	for key, o := range hooks {
@@ -302,13 +303,13 @@ func TestUninstallingComesBeforeRemoving(t *testing.T) {
 	if c := job(t, hooks).Spec.Template.Spec.Containers[0]; !cmp.Equal(c.Args, []string{
 		"uninstall", "--cluster",
 	}) {
-		t.Errorf("the job runs %v", c.Args)
+		t.Errorf("job command %v", c.Args)
 	}
 	if deployed["Job/sluice-node"] != nil {
 		t.Error("the job runs at installation")
 	}
 	if _, hooks := render(t, "uninstallHook: {enabled: false}",
 		deploy.Options{}); hooks["Job/sluice-node"] != nil || len(hooks) > 1 {
-		t.Errorf("the hook is disabled: %v", hooks)
+		t.Errorf("hooks although disabled: %v", hooks)
 	}
 }

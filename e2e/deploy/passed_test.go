@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/deploy"
 )
 
-func TestValuesThatPassThrough(t *testing.T) {
+func TestValuesAreCopiedToObjects(t *testing.T) {
 	deployed, hooks := render(t, `{pullPolicy: Always, global: {imagePullSecrets: [one, two]}, priorityClassName: high,
 		affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {
 			nodeSelectorTerms: [{matchFields: [{key: a, operator: Exists}]}]}}},
@@ -52,20 +52,19 @@ func TestValuesThatPassThrough(t *testing.T) {
 	}
 }
 
-// As by istio-cni's chart, those of all of Istio's charts count where the agent has none, and
-// amounts of nothing are left out.
+// As in istio-cni's chart, global resources are the default, and null amounts are omitted.
 func TestResources(t *testing.T) {
 	const global = "global: {defaultResources: {requests: {cpu: 7m, memory: null}, limits: {memory: null}}}"
 	for _, c := range []struct{ why, values, want string }{
-		{"the agent's own", "{}", "{requests: {cpu: 20m, memory: 50Mi}, limits: {memory: 256Mi}}"},
+		{"own resources", "{}", "{requests: {cpu: 20m, memory: 50Mi}, limits: {memory: 256Mi}}"},
 		{
-			"the agent's own go before the global ones", "{" + global + "}",
+			"own resources override global ones", "{" + global + "}",
 			"{requests: {cpu: 20m, memory: 50Mi}, limits: {memory: 256Mi}}",
 		},
-		{"the global ones", "{resources: null, " + global + "}", "requests: {cpu: 7m}"},
+		{"global resources", "{resources: null, " + global + "}", "requests: {cpu: 7m}"},
 		{"none", "resources: null", "{}"},
 		{
-			"an amount of nothing",
+			"null amount",
 			"resources: {requests: {cpu: null}, limits: {cpu: null, memory: 180Mi}}",
 			"{requests: {memory: 50Mi}, limits: {memory: 180Mi}}",
 		},
@@ -82,7 +81,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// The job deletes one DaemonSet and waits for its pods, and can do no more.
+// The job can only delete the DaemonSet and watch its pods.
 func TestRightsOfTheHook(t *testing.T) {
 	_, hooks := render(t, "{}", deploy.Options{})
 	want := []rbac.PolicyRule{
@@ -109,12 +108,12 @@ func TestMonitorSelectsTheAgents(t *testing.T) {
 	labels := deployed.agent(t).Spec.Template.Labels
 	for k, v := range selector {
 		if labels[k] != v {
-			t.Errorf("%s=%s is selected, and the pods have %q", k, v, labels[k])
+			t.Errorf("the monitor selects %s=%s, the pods have %q", k, v, labels[k])
 		}
 	}
 }
 
-func TestGrafanaFindsTheDashboard(t *testing.T) {
+func TestDashboardConfigMap(t *testing.T) {
 	deployed, _ := render(t, "dashboard: {enabled: true}", deploy.Options{})
 	config := deployed["ConfigMap/sluice-dashboard"].(*core.ConfigMap)
 	file, err := os.ReadFile(filepath.Join(deploy.ChartDir, "files/dashboard.json"))
@@ -131,23 +130,23 @@ func TestNotes(t *testing.T) {
 		why, values, text string
 		want              bool
 	}{
-		{"how to look", "{}", "rules check --pod NAMESPACE/NAME", true},
-		{"a test", "{}", "helm test", true},
+		{"commands to inspect", "{}", "rules check --pod NAMESPACE/NAME", true},
+		{"helm test", "{}", "helm test", true},
 		{
-			"a pod that is not redirected", "excludeNamespaces: [istio-system]",
+			"excluded namespace of the test pod", "excludeNamespaces: [istio-system]",
 			"helm test tests nothing: excludeNamespaces contains istio-system.", true,
 		},
 		{
-			"a pod that may not be redirected",
+			"selectors",
 			"enablementSelectors: [{podSelector: {matchLabels: {a: b}}}]",
 			"helm test tests nothing: enablementSelectors may not select its pod.", true,
 		},
-		{"nobody to ask", "serve: {enabled: false}", "rules check", false},
+		{"no server", "serve: {enabled: false}", "rules check", false},
 		{
-			"two callers of the plugin", "{provider: multus, chained: true}",
+			"Multus and chained", "{provider: multus, chained: true}",
 			"For Multus only, set chained=false", true,
 		},
-		{"one caller", "platform: openshift", "For Multus only", false},
+		{"Multus only", "platform: openshift", "For Multus only", false},
 		{"pod security", "platform: talos", "pod-security.kubernetes.io/enforce=privileged", true},
 		{"no pod security", "{}", "pod-security", false},
 	} {
@@ -169,6 +168,6 @@ func TestChartNamesItsImage(t *testing.T) {
 	deployed, _ := render(t, "{}", deploy.Options{})
 	if image := deployed.agent(t).Spec.Template.Spec.Containers[0].Image; !strings.Contains(images,
 		"image: "+image+"\n") {
-		t.Errorf("the chart installs %s and its annotation has %s", image, images)
+		t.Errorf("the chart installs %s, but its annotation contains %s", image, images)
 	}
 }

@@ -29,21 +29,21 @@ func TestHelmLintFindsNothing(t *testing.T) {
 	}
 }
 
-// place is what a platform decides.
-type place struct {
+// platformSettings contains the settings that depend on the platform.
+type platformSettings struct {
 	Bin, Conf, Netns, File, Chained, SELinux string
-	Kinds                                    []string // beyond those that every platform has
+	Kinds                                    []string // additional kinds of objects
 }
 
-func TestPlatformsDecidePlaces(t *testing.T) {
-	usual := place{
+func TestSettingsOfPlatforms(t *testing.T) {
+	common := platformSettings{
 		Bin: "/opt/cni/bin", Conf: "/etc/cni/net.d", Netns: "/var/run/netns", Chained: "true",
 	}
-	with := func(change func(*place)) place { p := usual; change(&p); return p }
+	with := func(change func(*platformSettings)) platformSettings { p := common; change(&p); return p }
 	rancher := "/var/lib/rancher/k3s/"
-	for platform, want := range map[string]place{
-		"": usual, "eks": usual, "aks": usual, "iks": usual, "talos": usual,
-		"gke": with(func(p *place) {
+	for platform, want := range map[string]platformSettings{
+		"": common, "eks": common, "aks": common, "iks": common, "talos": common,
+		"gke": with(func(p *platformSettings) {
 			p.Bin, p.Kinds = "/home/kubernetes/bin", []string{"ResourceQuota"}
 		}),
 		"openshift": {
@@ -52,34 +52,34 @@ func TestPlatformsDecidePlaces(t *testing.T) {
 			Chained: "false", SELinux: "spc_t",
 			Kinds: []string{"NetworkAttachmentDefinition", "SecurityContextConstraints"},
 		},
-		"k3s": with(func(p *place) {
+		"k3s": with(func(p *platformSettings) {
 			p.Bin, p.Conf = rancher+"data/cni", rancher+"agent/etc/cni/net.d"
 		}),
-		"k3d": with(func(p *place) { p.Bin, p.Conf = "/bin", rancher+"agent/etc/cni/net.d" }),
-		"microk8s": with(func(p *place) {
+		"k3d": with(func(p *platformSettings) { p.Bin, p.Conf = "/bin", rancher+"agent/etc/cni/net.d" }),
+		"microk8s": with(func(p *platformSettings) {
 			p.Bin, p.Conf = "/var/snap/microk8s/current/opt/cni/bin",
 				"/var/snap/microk8s/current/args/cni-network"
 		}),
-		"minikube":     with(func(p *place) { p.Netns = "/var/run/docker/netns" }),
-		"bottlerocket": with(func(p *place) { p.SELinux = "control_t" }),
+		"minikube":     with(func(p *platformSettings) { p.Netns = "/var/run/docker/netns" }),
+		"bottlerocket": with(func(p *platformSettings) { p.SELinux = "control_t" }),
 	} {
 		for _, form := range []string{
 			"platform: %q", "global: {platform: %q}", "cni: {platform: %q}",
 		} {
 			values := fmt.Sprintf(form, platform)
 			deployed, _ := render(t, values, deploy.Options{})
-			if diff := cmp.Diff(want, placeOf(t, deployed)); diff != "" {
+			if diff := cmp.Diff(want, settingsOf(t, deployed)); diff != "" {
 				t.Errorf("%s:\n%s", values, diff)
 			}
 		}
 	}
 }
 
-func placeOf(t *testing.T, deployed objects) place {
+func settingsOf(t *testing.T, deployed objects) platformSettings {
 	t.Helper()
 	spec := deployed.agent(t).Spec.Template.Spec
 	environment := deployed.environment(t)
-	p := place{File: environment["CNI_CONF_NAME"], Chained: environment["CHAINED_CNI_PLUGIN"]}
+	p := platformSettings{File: environment["CNI_CONF_NAME"], Chained: environment["CHAINED_CNI_PLUGIN"]}
 	for _, v := range spec.Volumes {
 		switch v.Name {
 		case "cni-bin":
@@ -95,7 +95,7 @@ func placeOf(t *testing.T, deployed objects) place {
 		environment["SLUICE_HOST_NETNS_DIR"],
 	}
 	if diff := cmp.Diff([]string{p.Bin, p.Conf, p.Netns}, told); diff != "" {
-		t.Errorf("what is mounted, and what the agent is told:\n%s", diff)
+		t.Errorf("mounted directories and the agent's settings:\n%s", diff)
 	}
 	if se := spec.Containers[0].SecurityContext.SELinuxOptions; se != nil {
 		p.SELinux = se.Type
@@ -116,32 +116,32 @@ func placeOf(t *testing.T, deployed objects) place {
 func TestExplicitValuesOverrideThePlatform(t *testing.T) {
 	deployed, _ := render(t, `{platform: openshift, cniBinDir: /b, cniConfDir: /c, cniNetnsDir: /n, cniConfFileName: f.conflist, chained: true,
 		provider: default, seLinuxOptions: {level: s0}, resourceQuotas: {enabled: true}}`, deploy.Options{})
-	want := place{
+	want := platformSettings{
 		Bin: "/b", Conf: "/c", Netns: "/n", File: "f.conflist", Chained: "true", SELinux: "spc_t",
 		Kinds: []string{"ResourceQuota", "SecurityContextConstraints"},
 	}
-	if diff := cmp.Diff(want, placeOf(t, deployed)); diff != "" {
+	if diff := cmp.Diff(want, settingsOf(t, deployed)); diff != "" {
 		t.Error(diff)
 	}
 	deployed, _ = render(t, "{platform: gke, resourceQuotas: {enabled: false}}", deploy.Options{})
 	if deployed["ResourceQuota/sluice"] != nil {
-		t.Error("a quota, though it is turned off")
+		t.Error("a ResourceQuota although it is disabled")
 	}
 }
 
-// Istio's chart recognises this one platform by the API server's version.
+// Like Istio's chart, the chart recognises GKE by the API server's version.
 func TestGKEIsRecognised(t *testing.T) {
 	deployed, _ := render(t, "{}", deploy.Options{Kubernetes: "v1.33.4-gke.1245000"})
-	if got := placeOf(t, deployed).Bin; got != "/home/kubernetes/bin" {
-		t.Errorf("plugins go to %s", got)
+	if got := settingsOf(t, deployed).Bin; got != "/home/kubernetes/bin" {
+		t.Errorf("plugin directory %s", got)
 	}
 	deployed, _ = render(t, "{platform: k3s}", deploy.Options{Kubernetes: "v1.33.4-gke.1245000"})
-	if got := placeOf(t, deployed).Bin; got != "/var/lib/rancher/k3s/data/cni" {
-		t.Errorf("plugins go to %s, though the platform is given", got)
+	if got := settingsOf(t, deployed).Bin; got != "/var/lib/rancher/k3s/data/cni" {
+		t.Errorf("plugin directory %s, although the platform is set", got)
 	}
 }
 
-// Multus finds a network without a configuration by its name, and the injector names this one.
+// Multus finds a network without a configuration by its name, and the injector uses this name.
 func TestMultusFindsTheNetwork(t *testing.T) {
 	deployed, _ := render(t, "platform: openshift", deploy.Options{})
 	nad, ok := deployed["NetworkAttachmentDefinition/istio-cni"].(*unstructured.Unstructured)
@@ -150,7 +150,7 @@ func TestMultusFindsTheNetwork(t *testing.T) {
 	}
 }
 
-func TestOpenShiftAllowsWhatTheAgentNeedsAndNoMore(t *testing.T) {
+func TestOpenShiftConstraintsMatchTheAgent(t *testing.T) {
 	for _, values := range []string{"{}", "{dacOverride: false, searchProc: false, backend: nft}"} {
 		deployed, _ := render(t, "{platform: openshift, cni: "+values+"}", deploy.Options{})
 		scc, ok := deployed["SecurityContextConstraints/sluice-node"].(*unstructured.Unstructured)
@@ -162,7 +162,7 @@ func TestOpenShiftAllowsWhatTheAgentNeedsAndNoMore(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(capabilities(t, deployed), allowed); diff != "" {
-			t.Errorf("%s: the agent's capabilities and those allowed:\n%s", values, diff)
+			t.Errorf("%s: capabilities of the agent and of the constraints:\n%s", values, diff)
 		}
 		if !slices.Contains(deployed.rights(), "securitycontextconstraints/sluice-node: use") {
 			t.Errorf("%s: the agent may not use its constraints", values)

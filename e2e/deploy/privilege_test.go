@@ -26,62 +26,62 @@ func job(t *testing.T, hooks objects) *batch.Job {
 	t.Helper()
 	j, ok := hooks["Job/sluice-node"].(*batch.Job)
 	if !ok {
-		t.Fatal("no job that uninstalls")
+		t.Fatal("no uninstall job")
 	}
 	return j
 }
 
 func TestFeaturesRequestOnlyNeededPrivileges(t *testing.T) {
-	const places = "identity cni-bin cni-conf run state cni-cache"
+	const directories = "identity cni-bin cni-conf run state cni-cache"
 	for _, c := range []struct{ why, values, capabilities, volumes string }{
 		{
-			"all that is on by default", "{}",
+			"defaults", "{}",
 			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE",
-			places + " netns proc",
+			directories + " netns proc",
 		},
 		{
-			"installing alone enters no pod", "{audit: {enabled: false}, repair: {enabled: false}}",
-			"DAC_OVERRIDE", places,
+			"installation only: no access to pods", "{audit: {enabled: false}, repair: {enabled: false}}",
+			"DAC_OVERRIDE", directories,
 		},
 		{
-			"deleting enters no pod either",
+			"deletion: no access to pods",
 			"{audit: {enabled: false}, repair: {repairPods: false, deletePods: true}}",
-			"DAC_OVERRIDE", places,
+			"DAC_OVERRIDE", directories,
 		},
 		{
-			"repair without audit listens to nothing", "audit: {enabled: false}",
-			"DAC_OVERRIDE NET_ADMIN NET_RAW SYS_ADMIN SYS_PTRACE", places + " netns proc",
+			"repair without audit: no notifications", "audit: {enabled: false}",
+			"DAC_OVERRIDE NET_ADMIN NET_RAW SYS_ADMIN SYS_PTRACE", directories + " netns proc",
 		},
 		{
-			"nftables need no raw socket", "backend: nft",
-			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST SYS_ADMIN SYS_PTRACE", places + " netns proc",
+			"nftables only: no raw socket", "backend: nft",
+			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST SYS_ADMIN SYS_PTRACE", directories + " netns proc",
 		},
 		{
-			"records are enough", "searchProc: false",
-			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN", places + " netns",
+			"no search of /proc", "searchProc: false",
+			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN", directories + " netns",
 		},
 		{
-			"mounts are not shared", "mountNetns: false",
-			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", places + " proc",
+			"no mount of network namespaces", "mountNetns: false",
+			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", directories + " proc",
 		},
 		{
-			"directories belong to root", "dacOverride: false",
-			"NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", places + " netns proc",
+			"directories owned by root", "dacOverride: false",
+			"NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", directories + " netns proc",
 		},
 		{
-			"ambient mode alone enters pods and the node, is notified, and shares a directory with ztunnel",
+			"ambient mode only: access to pods and node, notifications, directory of ztunnel",
 			"{profile: ambient, audit: {enabled: false}, repair: {enabled: false}}",
 			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE",
-			places + " netns proc ztunnel",
+			directories + " netns proc ztunnel",
 		},
 		{
-			"ambient mode finds the node's namespace in /proc, whatever searches there",
+			"ambient mode uses /proc even without searchProc",
 			"{profile: ambient, searchProc: false, backend: nft, dacOverride: false}",
-			"NET_ADMIN NET_BROADCAST SYS_ADMIN SYS_PTRACE", places + " netns proc ztunnel",
+			"NET_ADMIN NET_BROADCAST SYS_ADMIN SYS_PTRACE", directories + " netns proc ztunnel",
 		},
 		{
-			"the least", "{audit: {enabled: false}, repair: {enabled: false}, dacOverride: false}",
-			"", places,
+			"minimum", "{audit: {enabled: false}, repair: {enabled: false}, dacOverride: false}",
+			"", directories,
 		},
 	} {
 		deployed, _ := render(t, c.values, deploy.Options{})
@@ -103,71 +103,71 @@ func TestFeaturesRequestOnlyNeededPrivileges(t *testing.T) {
 }
 
 func TestRightsFollowFeatures(t *testing.T) {
-	usual := []string{
+	common := []string{
 		"pods: get list watch", "nodes: get", "events: create patch",
 		"daemonsets/sluice-node: get list watch",
 		"serviceaccounts/token/sluice: create",
 	}
-	with := func(lines ...string) []string { return append(slices.Clone(usual), lines...) }
+	with := func(lines ...string) []string { return append(slices.Clone(common), lines...) }
 	without := func(line string) []string {
-		return slices.DeleteFunc(slices.Clone(usual), func(l string) bool { return l == line })
+		return slices.DeleteFunc(slices.Clone(common), func(l string) bool { return l == line })
 	}
 	for _, c := range []struct {
 		why, values string
 		want        []string
 	}{
-		{"repair in place needs none", "{}", usual},
+		{"repair of rules needs no other permissions", "{}", common},
 		{"deleting", "repair: {repairPods: false, deletePods: true}", with("pods: delete")},
 		{"labelling", "repair: {repairPods: false, labelPods: true}", with("pods/status: patch")},
 		{
-			"deleting is for pods that repair does not help",
+			"deletion of pods that cannot be repaired",
 			"repair: {deletePods: true, labelPods: true}", with("pods: delete"),
 		},
 		{
-			"deleting goes before labelling",
+			"deletion takes precedence over labelling",
 			"repair: {repairPods: false, deletePods: true, labelPods: true}", with("pods: delete"),
 		},
 		{
-			"without repair nothing is deleted",
-			"repair: {enabled: false, repairPods: false, deletePods: true}", usual,
+			"no repair, no deletion",
+			"repair: {enabled: false, repairPods: false, deletePods: true}", common,
 		},
 		{
-			"selectors ask for labels of namespaces",
+			"namespace selectors read namespaces",
 			"enablementSelectors: [{podSelector: {}}, {namespaceSelector: {}}]",
 			with("namespaces: get list watch"),
 		},
-		{"or of pods alone", "enablementSelectors: [{podSelector: {matchLabels: {a: b}}}]", usual},
+		{"pod selectors need no other permissions", "enablementSelectors: [{podSelector: {matchLabels: {a: b}}}]", common},
 		{
-			"ambient mode annotates pods, and asks for labels of namespaces",
+			"ambient mode annotates pods and reads namespaces",
 			"{profile: ambient, audit: {enabled: false}, repair: {enabled: false}}",
 			with("pods/status: patch", "namespaces: get list watch"),
 		},
 		{
-			"its selectors may be of pods alone",
+			"ambient mode with pod selectors only",
 			"ambient: {enabled: true, enablementSelectors: [{podSelector: {matchLabels: {a: b}}}]}",
 			with("pods/status: patch"),
 		},
 		{
-			"annotating and labelling need the same permission",
+			"annotating and labelling use the same permission",
 			"{profile: ambient, repair: {repairPods: false, labelPods: true}}",
 			with("pods/status: patch", "namespaces: get list watch"),
 		},
 		{
-			"selectors without ambient mode ask for nothing",
-			"ambient: {enabled: false, enablementSelectors: [{namespaceSelector: {}}]}", usual,
+			"ambient selectors without ambient mode need no permission",
+			"ambient: {enabled: false, enablementSelectors: [{namespaceSelector: {}}]}", common,
 		},
 		{
 			"the start-up taint", "startupTaint: cni.istio.io/not-ready",
 			append(without("nodes: get"), "nodes: get patch"),
 		},
 		{
-			"the plugin alone asks for one pod at a time, and for its namespace",
+			"plugin only: get pods and namespaces",
 			"{serve: {enabled: false}, audit: {enabled: false}, repair: {enabled: false}, enablementSelectors: [{namespaceSelector: {}}]}",
 			append(without("pods: get list watch"), "pods: get", "namespaces: get"),
 		},
-		{"serving needs all pods", "{audit: {enabled: false}, repair: {enabled: false}}", usual},
-		{"audit needs all pods", "{serve: {enabled: false}, repair: {enabled: false}}", usual},
-		{"repair needs all pods", "{serve: {enabled: false}, audit: {enabled: false}}", usual},
+		{"serving watches pods", "{audit: {enabled: false}, repair: {enabled: false}}", common},
+		{"audit watches pods", "{serve: {enabled: false}, repair: {enabled: false}}", common},
+		{"repair watches pods", "{serve: {enabled: false}, audit: {enabled: false}}", common},
 	} {
 		deployed, _ := render(t, c.values, deploy.Options{})
 		got := deployed.rights()
@@ -200,7 +200,7 @@ func TestContainersAreConfined(t *testing.T) {
 	for _, m := range pods["agent"].Containers[0].VolumeMounts {
 		if looks := slices.Contains([]string{"proc", "netns", "cni-cache", "identity"},
 			m.Name); looks != m.ReadOnly {
-			t.Errorf("mount %s: read-only is %v", m.Name, m.ReadOnly)
+			t.Errorf("mount %s: readOnly is %v", m.Name, m.ReadOnly)
 		}
 	}
 	if hook := pods["hook"]; !*hook.Containers[0].SecurityContext.RunAsNonRoot ||
@@ -222,7 +222,7 @@ func TestConfinementIsConfigurable(t *testing.T) {
 	}
 }
 
-// AppArmor's default profile forbids only what searching /proc and ambient mode need.
+// AppArmor's default profile only prevents searching /proc and ambient mode.
 func TestAppArmorIsDisabledOnlyToReadProc(t *testing.T) {
 	const annotation = "container.apparmor.security.beta.kubernetes.io/sluice-node"
 	for _, c := range []struct {
@@ -271,7 +271,7 @@ func TestNetworkPolicyAdmitsProbesAndTheAPIServer(t *testing.T) {
 	pods := deployed.agent(t).Spec.Template.Labels
 	for k, v := range p.Spec.PodSelector.MatchLabels {
 		if pods[k] != v {
-			t.Errorf("the policy selects %s=%s, and the pods have %q", k, v, pods[k])
+			t.Errorf("the policy selects %s=%s, the pods have %q", k, v, pods[k])
 		}
 	}
 }

@@ -1,6 +1,5 @@
-// Package deploy tests what puts Sluice on a cluster: the chart, the manifests rendered from it,
-// the alert rules and the dashboard, and the image. It is a module of its own because of what it
-// tests with: Helm, Prometheus and a registry, all as libraries.
+// Package deploy tests the Helm chart, the manifests rendered from it, the alert rules and the
+// dashboard. It is a separate module because it uses the libraries of Helm and Prometheus.
 package deploy
 
 import (
@@ -18,35 +17,38 @@ import (
 	release "helm.sh/helm/v4/pkg/release/v1/util"
 )
 
-// ChartDir is the chart's directory, as seen from this package.
+// ChartDir is the directory of the chart, relative to this package.
 const ChartDir = "../../install/chart"
 
-// Namespace is that of all renderings.
+// Namespace is the namespace of all renderings.
 const Namespace = "istio-system"
 
-// Options say for whom a chart is rendered. The zero value is helm install.
+// Options describes the cluster and the Helm action. The zero value is helm install without access
+// to a cluster.
 type Options struct {
-	// Kubernetes is the cluster's version; a current one if empty.
+	// Kubernetes is the version of the cluster. The default is a recent version.
 	Kubernetes string
-	// Service is who manages the objects; Helm if empty.
+	// Service is the value of .Release.Service. The default is Helm.
 	Service string
-	// Upgraded is the release that helm upgrade finds. If empty, sluice is installed.
+	// Upgraded is the name of the release to upgrade. If it is empty, the release sluice is
+	// installed.
 	Upgraded string
-	// Cluster answers what the chart looks up. If nil, nothing is found, as by helm template.
+	// Cluster serves lookups of the chart. If it is nil, lookups find nothing, as with helm
+	// template.
 	Cluster engine.ClientProvider
 }
 
-// A Rendering is a chart with values, as Helm sends it.
+// A Rendering is a rendered chart.
 type Rendering struct {
-	// Objects are in the order in which they are installed, each in YAML.
+	// Objects contains the objects as YAML, in installation order.
 	Objects []string
-	// Hooks are apart, as in Helm.
+	// Hooks contains the hooks as YAML.
 	Hooks []string
-	// Notes are what a user reads.
+	// Notes is the text that Helm prints.
 	Notes string
 }
 
-// Render renders the chart with a user's values. The error is what a user of Helm would read.
+// Render renders the chart with the values. Its error is the error that Helm prints.
 func Render(values map[string]any, o Options) (Rendering, error) {
 	chart, err := loader.LoadDir(ChartDir)
 	if err != nil {
@@ -56,7 +58,7 @@ func Render(values map[string]any, o Options) (Rendering, error) {
 	if o.Kubernetes != "" {
 		version, err := common.ParseKubeVersion(o.Kubernetes)
 		if err != nil {
-			return Rendering{}, fmt.Errorf("version %q of Kubernetes: %w", o.Kubernetes, err)
+			return Rendering{}, fmt.Errorf("Kubernetes version %q: %w", o.Kubernetes, err)
 		}
 		capabilities.KubeVersion = *version
 	}
@@ -65,7 +67,7 @@ func Render(values map[string]any, o Options) (Rendering, error) {
 		IsUpgrade: o.Upgraded != "",
 	}, capabilities)
 	if err != nil {
-		return Rendering{}, fmt.Errorf("take the values: %w", err)
+		return Rendering{}, fmt.Errorf("merge the values: %w", err)
 	}
 	if o.Service != "" {
 		top["Release"].(map[string]any)["Service"] = o.Service

@@ -14,10 +14,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// ofGo are variables of Go's runtime.
-var ofGo = []string{"GOMEMLIMIT", "GOMAXPROCS"}
+// goVariables are environment variables of Go's runtime.
+var goVariables = []string{"GOMEMLIMIT", "GOMAXPROCS"}
 
-func TestAgentCanReadWhatTheChartSets(t *testing.T) {
+func TestAgentAcceptsTheChartsSettings(t *testing.T) {
 	for _, values := range []string{"{}", "platform: openshift", "profile: ambient", `{
 		ambient: {enabled: true, enablementSelectors: [{podSelector: {matchLabels: {a: b}}}], dnsCapture: false, ipv6: false},
 		cniConfFileName: 10-calico.conflist, istioOwnedCNIConfig: true, istioOwnedCNIConfigFileName: 01-a.conflist, excludeNamespaces: [a, b],
@@ -31,18 +31,18 @@ func TestAgentCanReadWhatTheChartSets(t *testing.T) {
 		}); err != nil {
 			t.Errorf("%s: %v", values, err)
 		}
-		for _, name := range append(ofGo, "HTTPS_PROXY") {
+		for _, name := range append(goVariables, "HTTPS_PROXY") {
 			delete(environment, name)
 		}
 		for name := range environment {
 			if _, known := settings.Find(name); !known {
-				t.Errorf("%s: the chart sets %s, which is not in the table", values, name)
+				t.Errorf("%s: the chart sets the unknown variable %s", values, name)
 			}
 		}
 	}
 }
 
-func TestDefaultsOfChartAndAgentAreTheSame(t *testing.T) {
+func TestChartAndAgentHaveTheSameDefaults(t *testing.T) {
 	deployed, _ := render(t, "{}", deploy.Options{})
 	environment := deployed.environment(t)
 	for _, s := range settings.All() {
@@ -58,13 +58,13 @@ func TestDefaultsOfChartAndAgentAreTheSame(t *testing.T) {
 		case s.Required, !set && s.Chart == "" && (s.Helm == "" || s.Default == ""):
 		case !set && s.Env == "ISTIO_OWNED_CNI_CONFIG_FILENAME": // the key is empty by default in Istio's chart, too
 		case got != want:
-			t.Errorf("%s is %q by the chart's values; want %q", s.Env, got, want)
+			t.Errorf("%s is %q in the chart, want %q", s.Env, got, want)
 		}
 	}
 }
 
 func TestEveryKeySetsItsVariable(t *testing.T) {
-	// Keys without which another is refused.
+	// Keys that other keys require.
 	together := map[string]string{
 		"istioOwnedCNIConfigFileName": "istioOwnedCNIConfig=true",
 		"uninstallTimeout":            "terminationGracePeriodSeconds=60",
@@ -96,7 +96,7 @@ func TestEveryKeySetsItsVariable(t *testing.T) {
 	}
 }
 
-// setKey sets a key as a user does on Helm's command line.
+// setKey sets a key like Helm's flag --set.
 func setKey(key string, s settings.Setting, values map[string]any) error {
 	switch s.Kind.Want {
 	case settings.Names.Want, parameter.Deviation.Allowed():
@@ -109,26 +109,26 @@ func setKey(key string, s settings.Setting, values map[string]any) error {
 	return strvals.ParseInto(key+"="+s.Example, values)
 }
 
-func TestOtherSpellings(t *testing.T) {
+func TestAlternativeKeys(t *testing.T) {
 	for _, c := range []struct{ why, values, variable, want string }{
-		{"Istio's switch for nftables", "global: {nativeNftables: true}", "SLUICE_BACKEND", "nft"},
-		{"the global level", "global: {logging: {level: warn}}", "SLUICE_LOG_LEVEL", "warn"},
+		{"Istio's value for nftables", "global: {nativeNftables: true}", "SLUICE_BACKEND", "nft"},
+		{"global log level", "global: {logging: {level: warn}}", "SLUICE_LOG_LEVEL", "warn"},
 		{
-			"the own level goes before the global one",
+			"own level overrides the global level",
 			"{logging: {level: debug}, global: {logging: {level: warn}}}", "SLUICE_LOG_LEVEL",
 			"debug",
 		},
 		{
-			"of Istio's scopes the most verbose counts",
+			"the most verbose of Istio's scopes",
 			"logging: {level: 'default:warn,cni-agent:debug,all:error'}", "SLUICE_LOG_LEVEL",
 			"debug",
 		},
-		{"no namespace is excluded", "excludeNamespaces: []", "EXCLUDE_NAMESPACES", ""},
+		{"no excluded namespaces", "excludeNamespaces: []", "EXCLUDE_NAMESPACES", ""},
 		{
-			"false below cni goes before true above it", "{chained: true, cni: {chained: false}}",
+			"cni.chained overrides chained", "{chained: true, cni: {chained: false}}",
 			"CHAINED_CNI_PLUGIN", "false",
 		},
-		{"no metrics", "monitoringPort: 0", "MONITORING_PORT", "0"},
+		{"metrics disabled", "monitoringPort: 0", "MONITORING_PORT", "0"},
 	} {
 		deployed, _ := render(t, c.values, deploy.Options{})
 		if got := deployed.environment(t)[c.variable]; got != c.want {
@@ -143,41 +143,41 @@ func TestPodsAreReplacedWhenSettingsChange(t *testing.T) {
 		return deployed.agent(t).Spec.Template.Annotations["checksum/config"]
 	}
 	if sum("{}") != sum("{ownerName: x}") {
-		t.Error("a label replaces the pods")
+		t.Error("a label changes the pod template")
 	}
 	if sum("{}") == sum("{backend: nft}") {
-		t.Error("another backend leaves the pods as they are")
+		t.Error("another backend does not change the pod template")
 	}
 }
 
 func TestImageNames(t *testing.T) {
 	digest := strings.Repeat("0f", 32)
 	for _, c := range []struct{ why, values, want string }{
-		{"the chart's own", "{}", "ghcr.io/sluice-mesh/sluice:0.1.0"},
+		{"chart's default", "{}", "ghcr.io/sluice-mesh/sluice:0.1.0"},
 		{
-			"a mirror for all charts", "global: {hub: registry.corp/mesh, tag: v2}",
+			"global mirror", "global: {hub: registry.corp/mesh, tag: v2}",
 			"registry.corp/mesh/sluice:v2",
 		},
 		{
-			"the own goes before the global one",
+			"own hub overrides the global hub",
 			"{hub: a.b/c, tag: 1.5, global: {hub: registry.corp/mesh, tag: v2}}",
 			"a.b/c/sluice:1.5",
 		},
-		{"an image with a slash is complete", "image: a.b/c/d@sha256:00", "a.b/c/d@sha256:00"},
+		{"image with a slash is a full name", "image: a.b/c/d@sha256:00", "a.b/c/d@sha256:00"},
 		{
-			"a release has the digest", "digest: sha256:" + digest,
+			"digest", "digest: sha256:" + digest,
 			"ghcr.io/sluice-mesh/sluice:0.1.0@sha256:" + digest,
 		},
 		{
-			"a mirror has the same image", "{hub: a.b/c, digest: sha256:" + digest + "}",
+			"mirror with digest", "{hub: a.b/c, digest: sha256:" + digest + "}",
 			"a.b/c/sluice:0.1.0@sha256:" + digest,
 		},
 		{
-			"another tag is another image", "{tag: v2, digest: sha256:" + digest + "}",
+			"tag overrides the digest", "{tag: v2, digest: sha256:" + digest + "}",
 			"ghcr.io/sluice-mesh/sluice:v2",
 		},
 		{
-			"istio-cni's variant without a shell", "global: {variant: distroless}",
+			"distroless variant", "global: {variant: distroless}",
 			"ghcr.io/sluice-mesh/sluice:0.1.0",
 		},
 	} {
@@ -186,7 +186,7 @@ func TestImageNames(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.why, got, c.want)
 		}
 		if got := job(t, hooks).Spec.Template.Spec.Containers[0].Image; got != c.want {
-			t.Errorf("%s: in the hook %s, want %s", c.why, got, c.want)
+			t.Errorf("%s: hook has %s, want %s", c.why, got, c.want)
 		}
 	}
 }
@@ -352,7 +352,7 @@ func TestRejectedValues(t *testing.T) {
 			"{backend: legacy, repair: {tag: a}, global: {nativeNftables: true}}",
 			"\n  values.backend legacy: contradicts",
 		},
-		// By the schema.
+		// Rejected by the schema.
 		{"excludedNamespaces: [a]", "excludedNamespaces"},
 		{"cni: {repair: {enable: true}}", "enable"},
 		{"chained: 'false'", "chained"},
@@ -379,14 +379,14 @@ func TestRejectedValues(t *testing.T) {
 	}
 }
 
-// What the agent would refuse at its start is refused before.
-func TestDurationsAreRejectedAsByTheAgent(t *testing.T) {
-	asked := 0
+// The chart rejects durations that the agent would reject at its start.
+func TestChartRejectsInvalidDurations(t *testing.T) {
+	rejected := 0
 	for _, s := range settings.All() {
 		if s.Helm == "" || !strings.HasPrefix(s.Kind.Want, "a duration ") {
 			continue
 		}
-		asked++
+		rejected++
 		for _, value := range []string{
 			"99ms", "100ms", "0.1s", "2m", "1m60001ms", "24h", "24h1ms", "1439m60s", "1440.1m",
 			"0s",
@@ -407,13 +407,13 @@ func TestDurationsAreRejectedAsByTheAgent(t *testing.T) {
 			}
 		}
 	}
-	if asked < 5 {
-		t.Errorf("%d durations", asked)
+	if rejected < 5 {
+		t.Errorf("%d durations", rejected)
 	}
 }
 
-// An error about a key that is null names it, and not only the line of a template.
-func TestErrorsNameTheValue(t *testing.T) {
+// An error about a null value contains the key, not only the line of a template.
+func TestErrorsContainTheKey(t *testing.T) {
 	data, err := os.ReadFile(deploy.ChartDir + "/values.schema.json")
 	if err != nil {
 		t.Fatal(err)
@@ -446,7 +446,7 @@ func TestErrorsNameTheValue(t *testing.T) {
 	}
 }
 
-// What is next to a value that is refused.
+// Values that are similar to rejected values.
 func TestAcceptedValues(t *testing.T) {
 	for _, values := range []string{
 		"cniConfFileName: 10-mesh.conflist",
@@ -465,7 +465,7 @@ func TestAcceptedValues(t *testing.T) {
 	}
 }
 
-func TestAllRejectedValuesAreNamed(t *testing.T) {
+func TestAllErrorsAreReported(t *testing.T) {
 	_, err := deploy.Render(parse(t,
 		"{profile: embedded, variant: debug, env: {NATIVE_NFTABLES: true}}"), deploy.Options{})
 	for _, want := range []string{`profile "embedded":`, `variant "debug":`, "env.NATIVE_NFTABLES:"} {
@@ -475,19 +475,19 @@ func TestAllRejectedValuesAreNamed(t *testing.T) {
 	}
 }
 
-// One values file often serves all charts of Istio.
+// One values file is often used for all charts of Istio.
 func TestKeysOfOtherChartsAreAccepted(t *testing.T) {
 	_, _ = render(t, `{pilot: {cni: {enabled: true}}, meshConfig: {accessLogFile: /dev/stdout}, ztunnel: {}, gateways: {}, profile: demo,
 		compatibilityVersion: "1.28", revision: canary, ownerName: istio, global: {istioNamespace: istio-system, proxy: {privileged: false}}}`,
 		deploy.Options{})
 }
 
-// The values that istio-cni's chart has by default, but for those of its image.
-func TestDefaultsOfIstioCNIAreTaken(t *testing.T) {
+// Defaults of istio-cni's chart, except for the image.
+func TestIstioCNIDefaultsAreAccepted(t *testing.T) {
 	istio, _ := render(t, istioDefaults, deploy.Options{})
 	ours, _ := render(t, "resources: {requests: {cpu: 100m, memory: 100Mi}}", deploy.Options{})
 	if diff := cmp.Diff(ours, istio); diff != "" {
-		t.Errorf("something is other than without values:\n%s", diff)
+		t.Errorf("objects differ from the default:\n%s", diff)
 	}
 }
 

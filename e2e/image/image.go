@@ -1,7 +1,7 @@
-// Package image builds container images that hold static programs and nothing else, for several
-// platforms and without a container engine. [Write] writes an archive in the layout of the Open
-// Container Initiative (OCI). Equal files give equal bytes, independent of their times, owners and
-// order on disk, as long as the same release of Go compresses them.
+// Package image builds multi-platform container images that contain only static programs, without a
+// container engine. [Write] writes an archive with an OCI image layout. The output is reproducible:
+// it depends on the names and contents of the files and on the version of Go, but not on times,
+// owners or order.
 package image
 
 import (
@@ -22,18 +22,19 @@ import (
 
 // A Spec describes an image.
 type Spec struct {
-	// Ref is its full name with a tag, such as ghcr.io/sluice-mesh/sluice:v1.
+	// Ref is the full name of the image with a tag, such as ghcr.io/sluice-mesh/sluice:v1.
 	Ref string
-	// Platforms are its variants, at least one.
+	// Platforms contains the platforms, at least one.
 	Platforms []Platform
-	// Entrypoint and Cmd are executed by User, a numeric user, with the environment Env.
+	// Entrypoint, Cmd and Env have the same meaning as in the OCI image configuration. User is a
+	// numeric UID.
 	Entrypoint, Cmd, Env []string
 	User                 string
-	// Labels are in the configuration, and annotations of the index.
+	// Labels are the labels of the configuration and the annotations of the index.
 	Labels map[string]string
 }
 
-// Sluice returns the specification of the image of the node agent, without platforms.
+// Sluice returns the specification of the node agent's image, without platforms.
 func Sluice(ref string) Spec {
 	_, tag := splitRef(ref)
 	return Spec{
@@ -49,32 +50,32 @@ func Sluice(ref string) Spec {
 	}
 }
 
-// A Platform is one variant of an image.
+// A Platform is the file system of an image for one architecture.
 type Platform struct {
-	// Architecture is Go's name: amd64 or arm64. The operating system is Linux.
+	// Architecture is a GOARCH, amd64 or arm64. The operating system is Linux.
 	Architecture string
-	// Root is its file system: regular files and their directories. All files are static programs
-	// for the architecture.
+	// Root contains regular files and directories. All files must be static programs for the
+	// architecture.
 	Root fs.FS
 }
 
-// A Report describes what was written.
+// A Report describes a written image.
 type Report struct {
-	// Digest identifies the image for all platforms in a registry.
+	// Digest is the digest of the multi-platform image in a registry.
 	Digest string
-	// Variants are in the order of the platforms.
+	// Variants contains the variants in the order of Spec.Platforms.
 	Variants []Variant
 }
 
-// A Variant is what a node of one platform pulls.
+// A Variant is the image for one platform.
 type Variant struct {
 	Architecture, Digest string
 	// Compressed and Unpacked are sizes in bytes.
 	Compressed, Unpacked int64
 }
 
-// Write writes an image as an archive that `ctr images import`, `docker load`, `kind load
-// image-archive`, skopeo and crane read.
+// Write writes an image as an archive for `ctr images import`, `docker load`, `kind load
+// image-archive`, skopeo and crane.
 func Write(w io.Writer, spec Spec) (Report, error) {
 	if err := spec.validate(); err != nil {
 		return Report{}, err
@@ -107,7 +108,7 @@ func Write(w io.Writer, spec Spec) (Report, error) {
 	})
 }
 
-// NameAnnotation is the annotation of an image in an archive with its full name.
+// NameAnnotation is the annotation with the full name of an image in an archive.
 const NameAnnotation = "io.containerd.image.name"
 
 // WriteLayout writes a single image as an archive, as [Write] does.
@@ -147,15 +148,15 @@ func writeLayout(w io.Writer, ref string, appendTo func(layout.Path, layout.Opti
 func (s Spec) validate() error {
 	name, tag := splitRef(s.Ref)
 	if name == "" || tag == "" || strings.ContainsAny(s.Ref, " @") {
-		return fmt.Errorf("name %q of the image: want registry/name:tag", s.Ref)
+		return fmt.Errorf("image name %q: want registry/name:tag", s.Ref)
 	}
 	if len(s.Platforms) == 0 {
-		return fmt.Errorf("image %s: for no platform", s.Ref)
+		return fmt.Errorf("image %s: no platforms", s.Ref)
 	}
 	return nil
 }
 
-// splitRef divides a name. The tag is empty if there is none. A registry may have a port.
+// splitRef splits a reference into name and tag. The tag may be empty. The name may contain a port.
 func splitRef(ref string) (name, tag string) {
 	base := path.Base(ref)
 	_, tag, found := strings.Cut(base, ":")
@@ -165,8 +166,8 @@ func splitRef(ref string) (name, tag string) {
 	return strings.TrimSuffix(ref, ":"+tag), tag
 }
 
-// newVariant returns the image of one platform. It has no time of creation, which would make equal
-// images differ.
+// newVariant returns the image for one platform. It sets no creation time, so that the image is
+// reproducible.
 func newVariant(spec Spec, p Platform) (v1.Image, Variant, error) {
 	files, unpacked, err := newLayer(p)
 	if err != nil {

@@ -23,8 +23,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-// program is the smallest that passes for a program: a header, and what a dynamic one asks a loader
-// for.
+// program returns a minimal ELF program: a header, and PT_INTERP if dynamic is true.
 func program(t *testing.T, machine elf.Machine, dynamic bool) []byte {
 	t.Helper()
 	header := elf.Header64{
@@ -67,7 +66,7 @@ func root(content []byte) fstest.MapFS {
 	return fstest.MapFS{"usr/local/bin/p": {Data: content}, "opt/cni/bin/q": {Data: content}}
 }
 
-// unpack reads the archive, and checks that each blob is what its name says.
+// unpack returns the files of an archive, and checks the digest of each blob.
 func unpack(t *testing.T, archive []byte) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -114,7 +113,7 @@ type reference struct {
 	Platform    struct{ Architecture, OS string }
 }
 
-// follow reads what a reference refers to.
+// follow returns the content that a reference refers to.
 func follow(t *testing.T, files map[string][]byte, r reference) []byte {
 	t.Helper()
 	content, found := files["blobs/sha256/"+strings.TrimPrefix(r.Digest, "sha256:")]
@@ -133,7 +132,7 @@ func read(t *testing.T, content []byte) document {
 	return d
 }
 
-func TestArchiveIsAnImageForBothPlatforms(t *testing.T) {
+func TestArchiveContainsAnImageForEachPlatform(t *testing.T) {
 	programs := map[string][]byte{"amd64": static(t), "arm64": program(t, elf.EM_AARCH64, false)}
 	var out bytes.Buffer
 	report, err := image.Write(&out, spec(
@@ -203,7 +202,7 @@ func checkLayer(t *testing.T, compressed []byte, diffIDs []string, program []byt
 	}
 }
 
-// On disk, the same files have other times, modes and places.
+// The same files have different times, modes and directories.
 func TestSameFilesGiveTheSameBytes(t *testing.T) {
 	content := static(t)
 	write := func(at time.Time, mode os.FileMode) (string, []byte) {
@@ -243,18 +242,18 @@ func TestUnrunnableProgramsAreRejected(t *testing.T) {
 		root                   fstest.MapFS
 		want                   string
 	}{
-		{"a program that needs a loader", "a/b:c", "amd64", root(dynamic), "not static"},
-		{"a program for another machine", "a/b:c", "arm64", root(static), "not for arm64"},
-		{"a script", "a/b:c", "amd64", root([]byte("#!/bin/sh\n")), "not a program"},
-		{"no files", "a/b:c", "amd64", fstest.MapFS{}, "there are none"},
+		{"dynamic program", "a/b:c", "amd64", root(dynamic), "not static"},
+		{"other architecture", "a/b:c", "arm64", root(static), "not for arm64"},
+		{"script", "a/b:c", "amd64", root([]byte("#!/bin/sh\n")), "not a program"},
+		{"no files", "a/b:c", "amd64", fstest.MapFS{}, "no files"},
 		{
-			"a link", "a/b:c", "amd64",
+			"symbolic link", "a/b:c", "amd64",
 			fstest.MapFS{"p": {Mode: os.ModeSymlink, Data: []byte("q")}},
 			"not a regular file",
 		},
-		{"an unknown machine", "a/b:c", "riscv64", root(static), "want amd64 or arm64"},
+		{"unknown architecture", "a/b:c", "riscv64", root(static), "want amd64 or arm64"},
 		{
-			"a name without a tag", "registry:5000/b", "amd64", root(static),
+			"name without a tag", "registry:5000/b", "amd64", root(static),
 			"want registry/name:tag",
 		},
 	} {
@@ -267,7 +266,7 @@ func TestUnrunnableProgramsAreRejected(t *testing.T) {
 		}
 	}
 	if _, err := image.Write(io.Discard, image.Spec{Ref: "a/b:c"}); err == nil {
-		t.Error("an image for no platform")
+		t.Error("no error for an image without platforms")
 	}
 }
 
@@ -275,7 +274,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
-func TestAFullDiskIsReported(t *testing.T) {
+func TestWriteReturnsErrors(t *testing.T) {
 	s := image.Spec{
 		Ref: "a/b:c", Platforms: []image.Platform{{Architecture: "amd64", Root: root(static(t))}},
 	}

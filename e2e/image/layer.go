@@ -31,7 +31,8 @@ func newLayer(p Platform) (v1.Layer, int64, error) {
 	return files, size, err
 }
 
-// checkPrograms refuses files that would not run in the image, and returns the size of all files.
+// checkPrograms returns an error if a file cannot run in the image, and returns the size of all
+// files.
 func checkPrograms(p Platform) (size int64, err error) {
 	err = fs.WalkDir(p.Root, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
@@ -48,7 +49,7 @@ func checkPrograms(p Platform) (size int64, err error) {
 		return nil
 	})
 	if err == nil && size == 0 {
-		return 0, errors.New("there are none")
+		return 0, errors.New("no files")
 	}
 	return size, err
 }

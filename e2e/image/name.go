@@ -32,7 +32,7 @@ func Name(archive string) (string, error) {
 			Manifests []struct{ Annotations map[string]string }
 		}
 		if err := json.NewDecoder(r).Decode(&index); err != nil || len(index.Manifests) != 1 {
-			return "", fmt.Errorf("%s: index.json names %d images: %w", archive,
+			return "", fmt.Errorf("%s: index.json contains %d images: %w", archive,
 				len(index.Manifests), err)
 		}
 		return index.Manifests[0].Annotations[NameAnnotation], nil

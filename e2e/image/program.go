@@ -7,11 +7,10 @@ import (
 	"fmt"
 )
 
-// machines are the architectures by Go's names.
+// machines maps GOARCH to ELF machines.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// checkProgram refuses what would not run in an empty image on the architecture: there is neither a
-// loader nor a library.
+// checkProgram returns an error unless content is a static program for the architecture.
 func checkProgram(content []byte, architecture string) error {
 	machine, known := machines[architecture]
 	if !known {
@@ -22,11 +21,11 @@ func checkProgram(content []byte, architecture string) error {
 		return fmt.Errorf("not a program: %w", err)
 	}
 	if f.Machine != machine {
-		return fmt.Errorf("a program for %s, not for %s", f.Machine, architecture)
+		return fmt.Errorf("program for %s, not for %s", f.Machine, architecture)
 	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			return errors.New("not static: it needs a loader, which the image has not")
+			return errors.New("not static: it requires a dynamic loader, which the image does not contain")
 		}
 	}
 	return nil

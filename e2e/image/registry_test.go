@@ -22,7 +22,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-// built builds a program of ours for a platform, in a directory as the image has them.
+// built builds one of Sluice's programs for a platform.
 func built(t *testing.T, architecture string) image.Platform {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,8 +36,7 @@ func built(t *testing.T, architecture string) image.Platform {
 	return image.Platform{Architecture: architecture, Root: os.DirFS(dir)}
 }
 
-// What others read of the image is what was meant, and what a registry has of it has the digest
-// that was printed.
+// Other tools read the image as specified, and its digest in a registry is the reported one.
 func TestOtherToolsReadTheImage(t *testing.T) {
 	var archive bytes.Buffer
 	spec := image.Spec{
@@ -107,7 +106,7 @@ func TestOtherToolsReadTheImage(t *testing.T) {
 			}
 		}
 		if digest.String() != want {
-			t.Errorf("platform %q has the digest %s in the registry, want %s", architecture, digest,
+			t.Errorf("platform %q: digest %s in the registry, want %s", architecture, digest,
 				want)
 		}
 	}

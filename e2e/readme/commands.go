@@ -2,9 +2,9 @@ package readme
 
 import "strings"
 
-// Commands returns the commands in the code blocks of a section of a Markdown text, in their order.
-// A section begins with a heading of the second level. A command is a line with those that it
-// continues by a backslash; empty lines and lines that are only a comment are left out.
+// Commands returns the commands in the code blocks of a section of a Markdown text, in order.
+// section is the heading of second level. A backslash continues a command on the next line. Empty
+// lines and comment lines are omitted.
 func Commands(text, section string) []string {
 	var commands []string
 	var command string

@@ -1,5 +1,5 @@
-// Package readme reads the commands that a README shows, and writes its generated blocks, which lie
-// between two comments.
+// Package readme extracts commands from READMEs, and updates generated blocks between two marker
+// comments.
 package readme
 
 import (
@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// A Block is a generated block of a text.
+// A Block is a generated block of a file.
 type Block struct {
-	// Name is the name of the block, and Command the command that writes it.
+	// Name is the name of the block; Command is the command that writes it.
 	Name, Command string
 }
 
-// begin returns the line before the block.
+// begin returns the marker before the block.
 func (b Block) begin() string {
 	return fmt.Sprintf("<!-- %s: written by %s -->\n", b.Name, b.Command)
 }
 
-// end returns the line after the block.
+// end returns the marker after the block.
 func (b Block) end() string { return fmt.Sprintf("<!-- %s: end -->\n", b.Name) }
 
 // Write replaces the content of the block in a file.
@@ -36,10 +36,11 @@ func (b Block) Write(path, content string) error {
 	return os.WriteFile(path, []byte(before+b.begin()+content+b.end()+after), 0o644)
 }
 
-// ErrDifferent reports that a block differs from what it should contain.
+// ErrDifferent reports that a block is out of date.
 var ErrDifferent = errors.New("a generated block is out of date")
 
-// Check returns ErrDifferent, with the lines, if the block in a file has other content.
+// Check returns an error that wraps ErrDifferent and contains the differing lines, if the block in
+// a file has other content.
 func (b Block) Check(path, content string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -59,7 +60,7 @@ func (b Block) Check(path, content string) error {
 			}
 		}
 	}
-	return fmt.Errorf("%s: %s: %w, %s writes it:\n%s", path, b.Name, ErrDifferent, b.Command,
+	return fmt.Errorf("%s: %s: %w, run %s:\n%s", path, b.Name, ErrDifferent, b.Command,
 		lines.String())
 }
 
@@ -68,7 +69,7 @@ func (b Block) split(path, text string) (before, content, after string, err erro
 	before, rest, ok := strings.Cut(text, b.begin())
 	content, after, ended := strings.Cut(rest, b.end())
 	if !ok || !ended {
-		return "", "", "", fmt.Errorf("%s: no place for the block %s: want the lines %q and %q", path,
+		return "", "", "", fmt.Errorf("%s: no markers of the block %s: want the lines %q and %q", path,
 			b.Name, strings.TrimSpace(b.begin()), strings.TrimSpace(b.end()))
 	}
 	return before, content, after, nil

@@ -24,14 +24,14 @@ func file(t *testing.T, text string) string {
 
 const text = "before\n<!-- figures: written by make bench -->\n| a |\n| b |\n<!-- figures: end -->\nafter\n"
 
-func TestABlockIsComparedAndReplaced(t *testing.T) {
+func TestCheckAndWrite(t *testing.T) {
 	path := file(t, text)
 	if err := block.Check(path, "| a |\n| b |\n"); err != nil {
 		t.Error(err)
 	}
 	err := block.Check(path, "| a |\n| c |\n")
 	if !errors.Is(err, readme.ErrDifferent) ||
-		!strings.HasSuffix(err.Error(), "make bench writes it:\n-| b |\n+| c |\n") {
+		!strings.HasSuffix(err.Error(), "run make bench:\n-| b |\n+| c |\n") {
 		t.Error(err)
 	}
 	if err := block.Write(path, "| c |\n"); err != nil {
@@ -49,7 +49,7 @@ func TestBlockWithoutMarkers(t *testing.T) {
 	} {
 		path := file(t, text)
 		for _, err := range []error{block.Check(path, "| a |\n"), block.Write(path, "| a |\n")} {
-			if err == nil || !strings.Contains(err.Error(), "no place for the block figures") ||
+			if err == nil || !strings.Contains(err.Error(), "no markers of the block figures") ||
 				errors.Is(err, readme.ErrDifferent) {
 				t.Errorf("%q: %v", text, err)
 			}

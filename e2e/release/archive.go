@@ -15,7 +15,8 @@ type file struct {
 	content []byte
 }
 
-// tarGzip returns a compressed archive of the files. They belong to root and have one time.
+// tarGzip returns a compressed archive of the files, which belong to root and have the modification
+// time t.
 func tarGzip(files []file, t time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	compressed, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
@@ -41,7 +42,8 @@ func tarGzip(files []file, t time.Time) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// gzipBytes compresses without a name and a time, as Debian requires for man pages.
+// gzipBytes compresses content without name and time in the header, as Debian requires for man
+// pages.
 func gzipBytes(content []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)

@@ -20,12 +20,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// TestReleaseOfTheCommit builds the release of the current commit in two clones at different paths.
-// Both have the same bytes. Then it installs from one of them as a user would: the image and the
-// chart come from a registry, with their signatures.
+// TestReleaseOfTheCommit builds the release of the current commit in two clones at different paths,
+// and checks that the files are equal. It then pushes one of them to a registry, and checks
+// programs, packages, image, chart and signatures.
 func TestReleaseOfTheCommit(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("it takes minutes: make release-test")
+		t.Skip("takes minutes: run make release-test")
 	}
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
@@ -54,7 +54,7 @@ func TestReleaseOfTheCommit(t *testing.T) {
 	r := releases[0]
 	names := fileNames(t, r.Out)
 	if other := fileNames(t, releases[1].Out); !slices.Equal(names, other) {
-		t.Fatalf("the first release has %s, the second %s", names, other)
+		t.Fatalf("files of the first release: %s, of the second: %s", names, other)
 	}
 	for _, name := range names {
 		if !bytes.Equal(r.read(t, name), releases[1].read(t, name)) {
@@ -92,7 +92,7 @@ func fileNames(t *testing.T, dir string) []string {
 	return names
 }
 
-// checkSums checks the list of checksums as a user does, and its signature.
+// checkSums checks the checksums with sha256sum, and their signature.
 func checkSums(t *testing.T, r *Release, names []string) {
 	t.Helper()
 	command(t, r.Out, "sha256sum", "--check", "--strict", "SHA256SUMS")
@@ -142,7 +142,8 @@ func checkRegistry(t *testing.T, r *Release) string {
 	return checkSigned(t, r, r.ref())
 }
 
-// checkSigned verifies the signature of what ref names in its registry, and returns its digest.
+// checkSigned verifies the signature of an artifact in its registry, and returns the artifact's
+// digest.
 func checkSigned(t *testing.T, r *Release, ref string) string {
 	t.Helper()
 	tag, err := name.NewTag(ref)
@@ -164,7 +165,8 @@ func checkSigned(t *testing.T, r *Release, ref string) string {
 	return digest
 }
 
-// checkChart renders the chart from the registry with Helm: its image is the one that was pushed.
+// checkChart renders the chart from the registry with Helm, and checks that it uses the pushed
+// image.
 func checkChart(t *testing.T, r *Release, digest string) {
 	t.Helper()
 	helm, err := filepath.Abs(cmp.Or(os.Getenv("HELM"), "../../bin/e2e/helm"))

@@ -26,13 +26,13 @@ func (r *Release) changes() (string, error) {
 	}
 	list := changesOf(string(log), r.Version)
 	if len(list) == 0 {
-		list = []change{{"changed", "The change log of the repository has no section about " + r.Version}}
+		list = []change{{"changed", "No section in the repository's change log about " + r.Version}}
 	}
 	text, err := yaml.Marshal(list)
 	return string(text), err
 }
 
-// changesOf returns the entries of the section of a version that Artifact Hub has a kind for.
+// changesOf returns the entries of a version's section whose kind Artifact Hub supports.
 func changesOf(log, version string) []change {
 	kinds := map[string]string{
 		"Added": "added", "Changed": "changed", "Deprecated": "deprecated", "Removed": "removed",

@@ -13,8 +13,8 @@ import (
 // chartDir is the directory of the chart in the checkout.
 const chartDir = "install/chart"
 
-// chart writes the packaged chart. It has the version of the release and the digest of the image,
-// so that nodes pull exactly the image of the release, and the changes of the change log.
+// chart writes the packaged chart. It sets the version, the digest of the image, so that nodes pull
+// exactly this image, and the changes from the change log.
 func (r *Release) chart(digest string) error {
 	dir := os.DirFS(filepath.Join(r.Source, chartDir))
 	var all []file

@@ -22,8 +22,8 @@ const (
 	chartLayerType  = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 )
 
-// A chartArtifact is the artifact that `helm push` makes of a chart, without the time of the push:
-// equal charts have equal digests, so that the signature can be made before.
+// A chartArtifact is an OCI artifact like `helm push` creates, but without the time of the push.
+// Equal charts have equal digests, so that the signature can be created before the push.
 type chartArtifact struct {
 	config, manifest []byte
 	layer            v1.Layer
@@ -68,7 +68,7 @@ func (c *chartArtifact) MediaType() (types.MediaType, error) { return types.OCIM
 func (c *chartArtifact) RawManifest() ([]byte, error) { return c.manifest, nil }
 
 func (c *chartArtifact) LayerByDigest(v1.Hash) (partial.CompressedLayer, error) {
-	return c.layer, nil // there is only this one
+	return c.layer, nil // the only layer
 }
 
 // chartMetadata returns the Chart.yaml of a packaged chart.

@@ -1,12 +1,12 @@
-// Package release builds everything that a release of Sluice consists of: archives of static
-// programs, packages for Debian and RPM, the image as an OCI layout, the Helm chart with the digest
-// of the image, the manifest for krew, shell completions, man pages, SPDX documents, SLSA
-// provenance, checksums and signatures.
+// Package release builds the files of a release of Sluice: archives of static programs, packages
+// for Debian and RPM, the image as an OCI layout, the Helm chart with the digest of the image, the
+// manifest for krew, shell completions, man pages, SPDX documents, SLSA provenance, checksums and
+// signatures.
 //
 //	r := release.Release{Source: "../..", Out: "dist", Version: "v0.2.0", Commit: commit, Time: t}
 //	err := r.Build(ctx)
 //	err = r.Push(ctx)
 //
-// Equal commits give equal bytes: times are the time of the commit, owners and modes are fixed, and
+// Releases are reproducible: all times are the time of the commit, owners and modes are fixed, and
 // signatures are deterministic (RFC 6979).
 package release

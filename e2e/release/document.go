@@ -11,7 +11,7 @@ import (
 	"github.com/cpuguy83/go-md2man/v2/md2man"
 )
 
-// documents are the man pages and completion scripts by their names.
+// documents contains the man pages and completion scripts.
 type documents struct {
 	man, completions []file
 }
@@ -74,10 +74,11 @@ func manPage(program, section string, r *Release, markdown string) []byte {
 	return md2man.Render([]byte(title + body.String()))
 }
 
-// link is a link in Markdown.
+// link matches a Markdown link.
 var link = regexp.MustCompile(`\[([^\]]+)\]\(([^)]+)\)`)
 
-// withoutTarget returns the text of a link to a file of the checkout, which a man page cannot open.
+// withoutTarget removes the target of a link to a file of the checkout, which a man page cannot
+// open.
 func withoutTarget(text string) string {
 	m := link.FindStringSubmatch(text)
 	if strings.HasPrefix(m[2], "https:") {
@@ -86,7 +87,7 @@ func withoutTarget(text string) string {
 	return m[1]
 }
 
-// files returns the documents with their directories in an archive.
+// files returns the documents with their paths in an archive.
 func (d documents) files() []file {
 	var all []file
 	for _, f := range d.completions {

@@ -11,18 +11,17 @@ import (
 	"testing"
 )
 
-// An index is krew's default index in a local repository, and a server of the archives that its
-// manifest names.
+// An index is a local replacement for krew's default index, with a server for the archives in its
+// manifest.
 type index struct {
 	t    *testing.T
 	r    *Release
-	krew string // the program
-	dir  string // the repository
-	home string // of the manifest's archives
+	krew string // path of the program krew
+	dir  string // directory of the repository
+	home string // URL of the archives in the manifest
 }
 
-// newIndex builds krew and publishes the manifest of the release. The manifest is unchanged except
-// for the server.
+// newIndex builds krew and publishes the manifest of the release, with the URL of the local server.
 func newIndex(t *testing.T, r *Release) *index {
 	t.Helper()
 	server := httptest.NewServer(http.StripPrefix("/releases/download/"+r.Version,
@@ -62,7 +61,7 @@ func (x *index) publish(manifest string) {
 	command(x.t, x.dir, "git", "commit", "--quiet", "--message=sluice")
 }
 
-// wantInstallable installs, lists, runs and uninstalls the plugin as a user does.
+// wantInstallable installs, lists, runs and uninstalls the plugin with krew.
 func (x *index) wantInstallable() {
 	x.t.Helper()
 	command(x.t, ".", x.krew, "update")
@@ -74,14 +73,14 @@ func (x *index) wantInstallable() {
 	if list := command(x.t, ".", x.krew, "list"); !strings.Contains(list, "sluice") {
 		x.t.Errorf("krew list: %s", list)
 	}
-	// kubectl finds a plugin by this name in PATH.
+	// kubectl finds a plugin in PATH by this name.
 	if text := command(x.t, ".", "kubectl-sluice", "--version"); !strings.Contains(text,
 		x.r.Version) {
 		x.t.Errorf("kubectl sluice --version: %s", text)
 	}
 	command(x.t, ".", x.krew, "uninstall", "sluice")
 	if path, err := exec.LookPath("kubectl-sluice"); err == nil {
-		x.t.Errorf("%s is left", path)
+		x.t.Errorf("%s was not removed", path)
 	}
 }
 
@@ -119,6 +118,6 @@ func TestKrewInstallsThePlugin(t *testing.T) {
 	command(t, ".", x.krew, "update")
 	out, err := exec.CommandContext(t.Context(), x.krew, "install", "sluice").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "checksum does not match") {
-		t.Errorf("an archive with another checksum is installed: %v\n%s", err, out)
+		t.Errorf("no error for an archive with a wrong checksum: %v\n%s", err, out)
 	}
 }

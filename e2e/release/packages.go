@@ -14,7 +14,7 @@ import (
 	"github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// A packaged file is installed at a path.
+// A packaged file is a file with its installation path.
 type packaged struct {
 	to string
 	file

@@ -42,8 +42,8 @@ type runDetails struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// addProvenance writes how the artifacts and the image were built. The times are the time of the
-// commit, so that the file can be reproduced too.
+// addProvenance writes the SLSA provenance of the artifacts and the image. All times are the time
+// of the commit, so that the file is reproducible.
 func (r *Release) addProvenance(digest string) error {
 	s := statement{
 		Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1",

@@ -17,20 +17,20 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-// Push pushes the image and the chart that Build wrote, and their signatures if it wrote some, to
-// Hub. It uses the credentials of "docker login".
+// Push pushes the image, the chart and their signatures, if any, from Out to Hub. It uses the
+// credentials of "docker login".
 func (r *Release) Push(ctx context.Context) error {
 	names := []string{r.imageName()}
 	if r.Key != nil {
 		names = append(names, r.imageSignatureName(), r.chartSignatureName())
 	}
 	for _, name := range names {
-		r.step("push of " + name)
+		r.step("pushing " + name)
 		if err := pushLayout(ctx, filepath.Join(r.Out, name)); err != nil {
 			return fmt.Errorf("push %s: %w", name, err)
 		}
 	}
-	r.step("push of " + r.chartName())
+	r.step("pushing " + r.chartName())
 	if err := r.pushChart(ctx); err != nil {
 		return fmt.Errorf("push %s: %w", r.chartName(), err)
 	}
@@ -59,8 +59,7 @@ func remoteOptions(ctx context.Context) []remote.Option {
 	}
 }
 
-// pushLayout pushes the images in an archive with an OCI layout, with their names in the layout's
-// index.
+// pushLayout pushes the images of an archive with an OCI layout to the names in its index.
 func pushLayout(ctx context.Context, archive string) (err error) {
 	dir, err := os.MkdirTemp("", "layout")
 	if err != nil {
@@ -91,7 +90,7 @@ func pushLayout(ctx context.Context, archive string) (err error) {
 	return nil
 }
 
-// push pushes an image, or the index of one for several platforms.
+// push pushes an image or an image index.
 func push(ctx context.Context, tag name.Tag, index v1.ImageIndex, m v1.Descriptor) error {
 	options := remoteOptions(ctx)
 	if m.MediaType.IsIndex() {

@@ -19,10 +19,10 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-// Home is the address of the project.
+// Home is the URL of the project.
 const Home = "https://github.com/sluice-mesh/sluice"
 
-// Architectures are the values of GOARCH for which programs are built.
+// Architectures contains the values of GOARCH to build for.
 var Architectures = []string{"amd64", "arm64"}
 
 // The programs of a release. The image contains the first three.
@@ -42,8 +42,8 @@ var packages = map[string]string{
 
 // A Release describes what is built, and from which commit.
 type Release struct {
-	// Source is the directory of a clean checkout of Commit, and Out the directory to write to. It
-	// is created, and must not contain files.
+	// Source is the directory of a clean checkout of Commit. Out is the output directory, which is
+	// created; if it exists, it must be empty.
 	Source, Out string
 	// Version is a semantic version with the prefix v.
 	Version string
@@ -66,17 +66,17 @@ type artifact struct {
 	sha256 string
 }
 
-// version is a semantic version without build metadata, which OCI tags do not allow.
+// version matches a semantic version without build metadata, which OCI tags do not allow.
 var version = regexp.MustCompile(
 	`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z][0-9A-Za-z.-]*)?$`)
 
-// number is the version without the prefix v.
+// number returns the version without the prefix v.
 func (r *Release) number() string { return strings.TrimPrefix(r.Version, "v") }
 
-// ref is the full name of the image.
+// ref returns the full name of the image.
 func (r *Release) ref() string { return r.Hub + "/sluice:" + r.number() }
 
-// chartRef is the full name of the chart.
+// chartRef returns the full name of the chart.
 func (r *Release) chartRef() string { return r.Hub + "/charts/sluice:" + r.number() }
 
 func (r *Release) chartName() string { return "sluice-" + r.number() + ".tgz" }
@@ -97,7 +97,7 @@ func (r *Release) validate() error {
 	return errors.Join(errs...)
 }
 
-// Build builds the release. It returns an error before it builds anything if a field is invalid.
+// Build builds the release. It validates all fields before building anything.
 func (r *Release) Build(ctx context.Context) error {
 	if err := r.validate(); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (r *Release) archives(arch string, programs map[string][]byte, docs documen
 	if err := r.addArchive(r.archiveName("sluice", arch), all); err != nil {
 		return err
 	}
-	// krew's tooling expects one archive for each plugin.
+	// krew requires a separate archive for the plugin.
 	if err := r.addArchive(r.archiveName(Client,
 		arch), []file{{"LICENSE", 0o644, license}, {Client, 0o755, programs[Client]}}); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (r *Release) image(programs map[string]map[string][]byte) (string, error) {
 
 func (r *Release) imageName() string { return fmt.Sprintf("sluice_%s_image.tar", r.number()) }
 
-// finish writes the files that depend on others.
+// finish writes the files that depend on other artifacts.
 func (r *Release) finish(digest string) error {
 	if err := r.addKrew(); err != nil {
 		return err

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// newRelease returns a release that builds nothing by itself.
+// newRelease returns a release with an empty output directory.
 func newRelease(t *testing.T) *Release {
 	t.Helper()
 	return &Release{
@@ -55,7 +55,7 @@ func (r *Release) read(t *testing.T, name string) []byte {
 	return content
 }
 
-// unpack returns the files of an archive, and checks that nothing depends on the machine.
+// unpack returns the files of an archive, and checks that times, owners and modes are fixed.
 func unpack(t *testing.T, archive []byte, want time.Time) map[string]string {
 	t.Helper()
 	plain, err := gzip.NewReader(bytes.NewReader(archive))
@@ -148,11 +148,11 @@ func TestChangesOfAVersion(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if got := changesOf(log, "v0.2"); len(got) > 0 {
-		t.Errorf("got %+v for a version that is not in the log", got)
+		t.Errorf("got %+v for a version without a section", got)
 	}
 }
 
-func TestKrewManifestNamesTheArchives(t *testing.T) {
+func TestKrewManifestContainsTheArchives(t *testing.T) {
 	r := newRelease(t)
 	for _, arch := range Architectures {
 		if err := r.addArchive(r.archiveName(Client,
@@ -186,8 +186,7 @@ func TestKrewManifestNamesTheArchives(t *testing.T) {
 	}
 }
 
-// Checksums and image are signed as cosign verifies them: sigstore's own verifier accepts them, and
-// nothing that differs in one byte.
+// sigstore's verifier accepts the signatures of checksums and image, and rejects changed content.
 func TestSignatures(t *testing.T) {
 	key := newKey(t)
 	digest := "sha256:" + strings.Repeat("1", 64)
@@ -209,7 +208,7 @@ func TestSignatures(t *testing.T) {
 		t.Error(err)
 	}
 	if again, err := sign(key, sums); err != nil || again != text {
-		t.Errorf("%v: a second signature differs", err)
+		t.Errorf("%v: the signature is not deterministic", err)
 	}
 	verifier, err := signature.LoadVerifier(&key.PublicKey, crypto.SHA256)
 	if err != nil {
@@ -226,7 +225,7 @@ func TestSignatures(t *testing.T) {
 		Verify(&key.PublicKey, sums, "!"),
 	} {
 		if err == nil {
-			t.Error("a wrong signature is valid")
+			t.Error("no error for a wrong signature")
 		}
 	}
 	image, err := newImageSignature(key, r.ref(), digest)
@@ -237,10 +236,10 @@ func TestSignatures(t *testing.T) {
 		t.Error(err)
 	}
 	if err := VerifyImage(&key.PublicKey, image, "sha256:"+strings.Repeat("2", 64)); err == nil {
-		t.Error("the signature is valid for another image")
+		t.Error("no error for another image")
 	}
 	if err := VerifyImage(&newKey(t).PublicKey, image, digest); err == nil {
-		t.Error("the signature is valid for another key")
+		t.Error("no error for another key")
 	}
 	if got := SignatureTag(digest); got != "sha256-"+strings.Repeat("1", 64)+".sig" {
 		t.Errorf("tag %s", got)
@@ -260,7 +259,7 @@ func TestKeys(t *testing.T) {
 	}
 	if want, err := cryptoutils.UnmarshalPEMToPublicKey(public); err != nil ||
 		!key.PublicKey.Equal(want) {
-		t.Errorf("%v: another key", err)
+		t.Errorf("%v: wrong key", err)
 	}
 	rsa, _, err := cryptoutils.GeneratePEMEncodedRSAKeyPair(2048, nil)
 	if err != nil {
@@ -268,7 +267,7 @@ func TestKeys(t *testing.T) {
 	}
 	for why, got := range map[string]error{
 		"wrong password": second(ParseKey(private, []byte("wrong"))),
-		"no key":         second(ParseKey([]byte("x"), nil)), "RSA": second(ParseKey(rsa, nil)),
+		"no PEM":         second(ParseKey([]byte("x"), nil)), "RSA": second(ParseKey(rsa, nil)),
 	} {
 		if got == nil || !strings.HasPrefix(got.Error(), "private key: ") {
 			t.Errorf("%s: %v", why, got)
@@ -287,7 +286,7 @@ func decoded(t *testing.T, text string) string {
 
 func second[T any](_ T, err error) error { return err }
 
-func TestProvenanceNamesEachArtifact(t *testing.T) {
+func TestProvenanceContainsEachArtifact(t *testing.T) {
 	r := newRelease(t)
 	if err := errors.Join(r.add("a", []byte("a")), r.add("b", []byte("b")),
 		r.addProvenance("sha256:"+strings.Repeat("3", 64))); err != nil {
@@ -359,8 +358,7 @@ func TestManPage(t *testing.T) {
 	}
 }
 
-// The packages contain the program, its man page and the completions, and equal input gives equal
-// bytes.
+// The packages contain the program, its man page and the completions, and are reproducible.
 func TestPackages(t *testing.T) {
 	var all [2][]byte
 	for i := range all {
@@ -382,6 +380,6 @@ func TestPackages(t *testing.T) {
 			r.read(t, "sluice-rules_0.2.0_arm64.rpm")...)
 	}
 	if !bytes.Equal(all[0], all[1]) {
-		t.Error("two packages of the same files differ")
+		t.Error("packages of the same files differ")
 	}
 }

@@ -14,7 +14,8 @@ import (
 	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
 )
 
-// addSBOM writes the SPDX document of a program: the modules that the Go toolchain recorded in it.
+// addSBOM writes the SPDX document of a program. It lists the modules in the program's build
+// information.
 func (r *Release) addSBOM(name, arch string, program []byte) error {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-// ParseKey parses a private key in PEM: a key of `cosign generate-key-pair`, which the password
-// decrypts, or an unencrypted ECDSA key.
+// ParseKey parses a PEM private key: a key of `cosign generate-key-pair`, encrypted with password,
+// or an unencrypted ECDSA key.
 func ParseKey(pem, password []byte) (*ecdsa.PrivateKey, error) {
 	key, err := cryptoutils.UnmarshalPEMToPrivateKey(pem, cryptoutils.StaticPasswordFunc(password))
 	if err != nil {
@@ -34,13 +34,13 @@ func ParseKey(pem, password []byte) (*ecdsa.PrivateKey, error) {
 	}
 	k, ok := key.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("private key: has the type %T; must be an ECDSA key", key)
+		return nil, fmt.Errorf("private key: type %T; must be an ECDSA key", key)
 	}
 	return k, nil
 }
 
-// sign returns the signature of a text as `cosign sign-blob` writes it. Without a source of random
-// numbers the signature is deterministic (RFC 6979).
+// sign returns the signature of a text in the format of `cosign sign-blob`. The signature is
+// deterministic (RFC 6979).
 func sign(key *ecdsa.PrivateKey, text []byte) (string, error) {
 	digest := sha256.Sum256(text)
 	signature, err := key.Sign(nil, digest[:], crypto.SHA256)
@@ -94,7 +94,7 @@ func newImageSignature(key *ecdsa.PrivateKey, ref, digest string) (v1.Image, err
 	})
 }
 
-// VerifyImage returns an error unless the signature image signs the digest.
+// VerifyImage returns an error unless signature is a valid signature of the digest.
 func VerifyImage(key *ecdsa.PublicKey, signature v1.Image, digest string) error {
 	manifest, err := signature.Manifest()
 	if err != nil {
@@ -148,7 +148,7 @@ func (r *Release) addSignatures(digest string) error {
 	)
 }
 
-// addSignature writes the signature of what ref names, which has the digest.
+// addSignature writes the signature of the artifact with the name ref and the digest.
 func (r *Release) addSignature(file, ref, digest string) error {
 	tag, err := name.NewTag(ref)
 	if err != nil {

@@ -26,8 +26,8 @@ type agent struct {
 	pods      *podcache.Cache
 }
 
-// newAgent returns the agent of a node, as the program's package agent makes it. Its kubeconfig is
-// in dir.
+// newAgent returns the agent of a node, configured like package agent of the program. Its
+// kubeconfig is in dir.
 func newAgent(server *apiservertest.Server, m *meter, node, dir string) (*agent, error) {
 	a := &agent{}
 	options := apiclient.Options{
@@ -35,7 +35,8 @@ func newAgent(server *apiservertest.Server, m *meter, node, dir string) (*agent,
 		UserAgent: "sluice-node/v0.0.0", Dial: m.dial,
 	}
 	kubeconfig := filepath.Join(dir, node)
-	// Thousands of inotify instances are more than a user may have. A poll reads the same files.
+	// Polling is used instead of inotify, because the number of inotify instances per user is
+	// limited.
 	a.publisher = token.New(token.Options{Options: options, Kubeconfig: kubeconfig, Poll: true})
 	a.identity = credential.New(credential.Options{
 		TokenFile: options.TokenFile, CAFile: options.CAFile,
@@ -58,7 +59,8 @@ func newAgent(server *apiservertest.Server, m *meter, node, dir string) (*agent,
 	return a, err
 }
 
-// run runs the agent until ctx is done. Then it decides about the plugin, which must stay.
+// run runs the agent until ctx is done, and then checks that it decides to keep the plugin
+// installed.
 func (a *agent) run(ctx context.Context) error {
 	defer a.cluster.Close()
 	defer a.fetch.Close()
@@ -74,7 +76,7 @@ func (a *agent) run(ctx context.Context) error {
 	err := <-failed
 	if err == nil {
 		if v := a.decider.Decide(context.WithoutCancel(ctx)); v.Remove {
-			err = fmt.Errorf("the agent takes the plugin off its node: %s", v.Reason)
+			err = fmt.Errorf("the agent uninstalls the plugin: %s", v.Reason)
 		}
 	}
 	stop()

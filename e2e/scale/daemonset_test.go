@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// daemonSet returns the DaemonSet of the chart as an API server keeps it: with the fields that its
-// client and its controller own, and with a status that counts the updated pods.
+// daemonSet returns the chart's DaemonSet as stored by an API server: with managedFields of client
+// and controller, and with the number of updated pods in its status.
 func daemonSet(t *testing.T, nodes, updated int) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "install", "manifests", "default.yaml"))
@@ -50,7 +50,7 @@ func manager(name, subresource string, object map[string]any) map[string]any {
 	}
 }
 
-// owned returns the fields of a value in the form of FieldsV1.
+// owned returns the fields of a value in the format FieldsV1.
 func owned(value any) map[string]any {
 	fields := map[string]any{}
 	switch v := value.(type) {

@@ -16,10 +16,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// podsPerNode is the number of pods of each node, all of them injected.
+// podsPerNode is the number of injected pods of each node.
 const podsPerNode = 10
 
-// A fleet is a cluster: an API server, and the agents of its nodes.
+// A fleet is a simulated cluster: an API server and the agents of its nodes.
 type fleet struct {
 	t       *testing.T
 	server  *apiservertest.Server
@@ -29,7 +29,7 @@ type fleet struct {
 	failed  chan error
 }
 
-// running is the agent of a node.
+// running is the running agent of a node.
 type running struct {
 	stop context.CancelFunc
 	done chan struct{}
@@ -39,10 +39,10 @@ func newFleet(t *testing.T, nodes int) *fleet {
 	t.Helper()
 	f := &fleet{
 		t: t, server: apiservertest.StartInMemory(t), running: make([]running, nodes),
-		failed: make(chan error, 2*nodes), // each node has two agents
+		failed: make(chan error, 2*nodes), // each node runs two agents in total
 	}
 	f.meter = &meter{server: f.server}
-	// In memory, or thousands of small files would be synchronized to a disk one by one.
+	// The directory is on a tmpfs, because syncing thousands of small files to a disk is slow.
 	var err error
 	f.dir, err = os.MkdirTemp("/dev/shm", "scale")
 	check(t, err)
@@ -84,7 +84,7 @@ func (f *fleet) pod() map[string]any {
 	return pod
 }
 
-// putPod puts a copy of a pod on a node, or changes the one that is there.
+// putPod creates or updates a copy of a pod on a node.
 func (f *fleet) putPod(pod map[string]any, node, number int) {
 	pod = maps.Clone(pod)
 	metadata := maps.Clone(pod["metadata"].(map[string]any))
@@ -137,12 +137,12 @@ func (f *fleet) stopAll() {
 	}
 }
 
-// statusEvery is the interval at which the DaemonSet's controller writes its status while an update
-// runs.
-const statusEvery = time.Second
+// statusInterval is the interval at which the controller updates the DaemonSet's status during a
+// rollout.
+const statusInterval = time.Second
 
-// upgrade replaces all agents, a tenth of them at a time. A node is without agent for 5 to 15
-// seconds. Meanwhile the controller counts the new ones in the DaemonSet's status.
+// upgrade replaces all agents, a tenth at a time. Each node has no agent for 5 to 15 seconds. The
+// controller updates the number of new agents in the DaemonSet's status.
 func (f *fleet) upgrade() {
 	nodes := make(chan int)
 	updated := make(chan struct{}, len(f.running))
@@ -164,7 +164,7 @@ func (f *fleet) upgrade() {
 		close(nodes)
 	}()
 	for done := 0; done < len(f.running); {
-		time.Sleep(statusEvery)
+		time.Sleep(statusInterval)
 		n := len(updated)
 		for range n {
 			<-updated

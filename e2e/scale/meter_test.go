@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// A meter counts connections and their bytes, TLS included.
+// A meter counts connections and their bytes, including TLS.
 type meter struct {
 	server   *apiservertest.Server
 	received atomic.Int64 // by the API server
@@ -20,7 +20,7 @@ type meter struct {
 	dials []time.Time
 }
 
-// dial connects to the server. Refused connections count too.
+// dial connects to the server. Refused connections are counted too.
 func (m *meter) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	m.mu.Lock()
 	m.dials = append(m.dials, time.Now())
@@ -29,24 +29,24 @@ func (m *meter) dial(ctx context.Context, network, address string) (net.Conn, er
 	if err != nil {
 		return nil, err
 	}
-	return counted{c, m}, nil
+	return countedConn{c, m}, nil
 }
 
-// counted is the client's end of a connection.
-type counted struct {
+// countedConn is the client's end of a connection.
+type countedConn struct {
 	net.Conn
 	meter *meter
 }
 
 // Read implements [net.Conn].
-func (c counted) Read(p []byte) (int, error) {
+func (c countedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.meter.sent.Add(int64(n))
 	return n, err
 }
 
 // Write implements [net.Conn].
-func (c counted) Write(p []byte) (int, error) {
+func (c countedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.meter.received.Add(int64(n))
 	return n, err

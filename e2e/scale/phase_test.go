@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// A phase is a part of the run, with what had been counted before it.
+// A phase is a part of the run, with the counters at its start.
 type phase struct {
 	report.Phase
 	fleet           *fleet
@@ -27,7 +27,7 @@ func (f *fleet) begin(name, what string) *phase {
 	}
 }
 
-// end returns the figures of the phase until now.
+// end returns the counts since the start of the phase.
 func (p *phase) end() report.Phase {
 	synctest.Wait()
 	f := p.fleet

@@ -28,7 +28,7 @@ func nodes(t *testing.T) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		t.Fatalf("SLUICE_SCALE=%q: want a number of nodes from 1 on", text)
+		t.Fatalf("SLUICE_SCALE=%q: want a number of nodes, 1 or more", text)
 	}
 	return n
 }
@@ -49,16 +49,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// spread checks that a second is not too busy.
-func spread(t *testing.T, got, most int, what string) {
+// checkPeak fails the test if the busiest second has too many requests.
+func checkPeak(t *testing.T, got, most int, what string) {
 	t.Helper()
 	if got > most {
 		t.Errorf("%s: %d in the busiest second, want at most %d", what, got, most)
 	}
 }
 
-// checkRequests checks that the agents send the requests of the program, which the test of the
-// program's package lists.
+// checkRequests checks that the agents send the same requests as the program. A test of the
+// program's package contains the same list.
 func checkRequests(t *testing.T, start report.Phase) {
 	t.Helper()
 	got := slices.Sorted(maps.Keys(start.Requests))
@@ -70,7 +70,8 @@ func checkRequests(t *testing.T, start report.Phase) {
 	}
 }
 
-// TestScale measures the requests of all agents in each phase, and checks that they are spread.
+// TestScale measures the requests of all agents in each phase, and checks that they are spread over
+// time.
 func TestScale(t *testing.T) {
 	n := nodes(t)
 	result := report.Scale{Machine: bench.Machine(), Nodes: n, Pods: podsPerNode}
@@ -90,22 +91,22 @@ func TestScale(t *testing.T) {
 			f.startAll()
 			time.Sleep(time.Minute)
 		})
-		resting := measure("rest", "nothing happens for 20 minutes", func() { time.Sleep(rest) })
-		measure("upgrade", "all agents are replaced, a tenth of them at a time", f.upgrade)
+		idle := measure("rest", "20 minutes without changes", func() { time.Sleep(rest) })
+		measure("upgrade", "all agents are replaced, a tenth at a time", f.upgrade)
 		time.Sleep(time.Minute)
-		away := measure("outage", "connections to the API server are closed for two minutes", func() {
+		outage := measure("outage", "connections to the API server are closed for two minutes", func() {
 			f.server.Fault(apiservertest.Reset())
 			time.Sleep(outage)
 		})
-		back := measure("recovery", "it is back", func() {
+		recovery := measure("recovery", "the API server is available again", func() {
 			f.server.Recover()
 			time.Sleep(recovery)
 		})
 		f.stopAll()
 		f.server.Stop()
-		spread(t, resting.Peak(), n/20+10, "requests of agents that started together")
-		spread(t, away.PeakConnections, 5*n/2, "attempts to connect in an outage")
-		spread(t, back.Peak(), 3*n/5+10, "requests after an outage")
+		checkPeak(t, idle.Peak(), n/20+10, "requests of agents that started together")
+		checkPeak(t, outage.PeakConnections, 5*n/2, "attempts to connect in an outage")
+		checkPeak(t, recovery.Peak(), 3*n/5+10, "requests after an outage")
 		checkRequests(t, start)
 	})
 	if os.Getenv("SLUICE_SCALE_WRITE") == "1" && !t.Failed() {

@@ -11,12 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// insideEnv reports that the process already has its own mount namespace.
+// insideEnv is set in the process that has its own mount namespace.
 const insideEnv = "SLUICE_SOAK_INSIDE"
 
-// TestMain runs the tests in their own mount namespace, with their own /run. Later mounts propagate
-// to mount namespaces that are copies of it, as those of a node propagate to a container that
-// mounts its directories.
+// TestMain runs the tests in a separate mount namespace with its own /run. Mounts in it propagate
+// to the agent's mount namespace, like mounts of a node to a container.
 func TestMain(m *testing.M) {
 	if os.Getenv(insideEnv) == "" && os.Geteuid() == 0 {
 		os.Exit(inside())
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// inside runs the test binary again and returns the exit code.
+// inside runs the test binary in a new mount namespace, and returns the exit code.
 func inside() int {
 	self, err := os.Executable()
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// before names the file with the commit of the release before this one.
-const before = "../../.ci/release-before"
+// previousRelease is the file with the commit of the previous release.
+const previousRelease = "../../.ci/release-before"
 
-// TestMixedVersions mixes agents and plugins of this version and of the release before. A pod that
-// one pair has started stays captured, and can be checked and removed, with any other pair.
+// TestMixedVersions combines agents and plugins of this version and of the previous release. A pod
+// that one pair has started stays captured, and the other pair can check and remove it.
 func TestMixedVersions(t *testing.T) {
 	netnstest.RequireRoot(t)
-	commit, err := os.ReadFile(before)
+	commit, err := os.ReadFile(previousRelease)
 	check(t, err)
 	earlier := programsOf(t, strings.TrimSpace(string(commit)))
 	name := map[string]string{ours: "this", earlier: "before"}
@@ -44,7 +44,7 @@ func TestMixedVersions(t *testing.T) {
 			old, err := n.newSandbox(2*number, pod)
 			check(t, err)
 			if n.answered() == asked {
-				t.Error("the agent did not answer the plugin of the first pair")
+				t.Error("the agent did not respond to the first pair's plugin")
 			}
 			isCaptured(t, old)
 
@@ -53,13 +53,13 @@ func TestMixedVersions(t *testing.T) {
 			isCaptured(t, old)
 			check(t, n.plugins(old, n.checkList))
 			if _, done, err := old.drift(); err != nil || !done {
-				t.Errorf("the second agent does not repair a pod of the first plugin: %v", err)
+				t.Errorf("the second agent did not repair a pod of the first plugin: %v", err)
 			}
 			asked = n.answered()
 			next, err := n.newSandbox(2*number+1, pod)
 			check(t, err)
 			if n.answered() == asked {
-				t.Error("the agent did not answer the plugin of the second pair")
+				t.Error("the agent did not respond to the second pair's plugin")
 			}
 			isCaptured(t, next)
 			check(t, errors.Join(n.remove(old), n.remove(next)))
@@ -78,7 +78,7 @@ func (n *node) checkList(
 	return n.plugin.CheckNetworkList(ctx, list, rt)
 }
 
-// answered returns how many requests of the plugin the agent has answered.
+// answered returns the metrics of the agent that count requests of the plugin.
 func (n *node) answered() string {
 	n.t.Helper()
 	r, err := n.client.Get(n.metrics)
@@ -103,8 +103,9 @@ func isCaptured(t *testing.T, s *sandbox) {
 	}
 }
 
-// programsOf builds agent and plugin of a commit, once, and returns their directory. The test is left
-// out, or fails where nothing may be, if the clone does not have the commit.
+// programsOf builds agent and plugin of a commit, unless they exist, and returns their directory.
+// If the clone does not contain the commit, it skips the test, or fails it with SLUICE_REQUIRE or
+// CI.
 func programsOf(t *testing.T, commit string) string {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
@@ -117,8 +118,8 @@ func programsOf(t *testing.T, commit string) string {
 		return exec.Command("git", append([]string{"-C", root, "-c", "safe.directory=*"}, args...)...)
 	}
 	if err := git("cat-file", "-e", commit+"^{commit}").Run(); err != nil {
-		text := "the clone does not have the commit " + commit +
-			" of the release before: git fetch --unshallow gets it"
+		text := "the clone does not contain the commit " + commit +
+			" of the previous release: run git fetch --unshallow"
 		if netnstest.MustNotSkip() {
 			t.Fatal(text)
 		}

@@ -32,8 +32,8 @@ const (
 	conflist   = "conf/10-net.conflist"
 )
 
-// primary is the configuration of the cluster's network plugin, which returns an ordinary result.
-// The test creates the network itself.
+// primary is the configuration of the cluster's network plugin. The plugin is a script that returns
+// a result, because the test creates the network itself.
 const (
 	primary       = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "address"}]}`
 	primaryPlugin = `#!/bin/sh
@@ -42,7 +42,7 @@ printf '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "%s"}
 `
 )
 
-// ours is the directory of our programs.
+// ours is the directory of this version's programs.
 var ours = filepath.Join("..", "..", "bin")
 
 // A node is an agent, an API server, and a container runtime that only runs CNI plugins.
@@ -58,8 +58,8 @@ type node struct {
 	client  http.Client
 }
 
-// newNode starts an agent of a directory, which installs the plugin of another, and returns when it
-// is ready.
+// newNode starts the agent in a directory, which installs the plugin in another directory, and
+// returns when it is ready.
 func newNode(t testing.TB, agent, plugin string) *node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "soak") // the paths of sockets must be short
@@ -87,8 +87,8 @@ func newNode(t testing.TB, agent, plugin string) *node {
 
 func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 
-// start runs the agent of a directory, with the plugin of another in its image, in a mount namespace
-// that receives later mounts of the node.
+// start runs the agent in a directory with the plugin in another directory. The agent's mount
+// namespace receives later mounts of the node.
 func (n *node) start(agent, plugin string) {
 	n.t.Helper()
 	program, err := filepath.Abs(filepath.Join(agent, "sluice-node"))
@@ -118,7 +118,7 @@ func (n *node) start(agent, plugin string) {
 	n.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // when the starting thread ends, the kernel kills the agent
+		runtime.LockOSThread() // the kernel kills the agent when the starting thread ends
 		started <- n.agent.Start()
 		<-ended
 		runtime.UnlockOSThread()
@@ -150,8 +150,8 @@ func lastLines(text string) string {
 	return text[strings.IndexByte(text, '\n')+1:]
 }
 
-// patience bounds calls and connections on a busy machine.
-const patience = 30 * time.Second
+// timeout is the time limit of calls and connections, for a busy machine.
+const timeout = 30 * time.Second
 
 func check(t testing.TB, err error) {
 	t.Helper()

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// quantities returns what is sampled of the agent, and how much more the last quarter of a run may
-// have than the second one. With a leak of one descriptor, thread or goroutine for each sandbox it
-// would be thousands.
+// quantities returns the sampled quantities of the agent, with the allowed growth from the second
+// to the last quarter of a run. A leak of one descriptor, thread or goroutine per sandbox would add
+// up to thousands.
 func (n *node) quantities() []quantity {
 	return []quantity{
 		{report.Series{Name: "resident memory", Unit: "MB", Growth: 4}, n.memory},
@@ -52,7 +52,7 @@ func (n *node) memory() (float64, error) {
 
 func (n *node) threads() (float64, error) { return n.status("Threads") }
 
-// status reads a number from /proc/PID/status.
+// status returns a number from /proc/PID/status.
 func (n *node) status(field string) (float64, error) {
 	text, err := os.ReadFile(n.proc("status"))
 	if err != nil {
@@ -63,7 +63,7 @@ func (n *node) status(field string) (float64, error) {
 			return strconv.ParseFloat(strings.Fields(value)[0], 64)
 		}
 	}
-	return 0, fmt.Errorf("%s does not say %s", n.proc("status"), field)
+	return 0, fmt.Errorf("%s: no field %s", n.proc("status"), field)
 }
 
 func (n *node) proc(name string) string {
@@ -79,7 +79,7 @@ func (n *node) namespaces() (float64, error) {
 	links, err := filepath.Glob(n.proc("fd/*"))
 	count := 0
 	for _, link := range links {
-		// The descriptor may have been closed meanwhile.
+		// The descriptor may have been closed.
 		if to, err := os.Readlink(link); err == nil && (strings.HasPrefix(to, "net:[") ||
 			strings.HasPrefix(to, netnsDir)) {
 			count++
@@ -88,7 +88,7 @@ func (n *node) namespaces() (float64, error) {
 	return float64(count), err
 }
 
-// goroutines reads the metric of that name.
+// goroutines returns the metric go_goroutines.
 func (n *node) goroutines() (float64, error) {
 	r, err := n.client.Get(n.metrics)
 	if err != nil {
@@ -115,7 +115,7 @@ func (n *node) written() (names []string, err error) {
 			path string, entry fs.DirEntry, err error,
 		) error {
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // removed meanwhile
+				return nil // removed during the walk
 			}
 			if err == nil && !entry.IsDir() {
 				names = append(names, path)

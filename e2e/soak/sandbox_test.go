@@ -23,25 +23,24 @@ import (
 
 const (
 	podAddress = "10.244.7.9"
-	// elsewhere is an address that no sandbox has. A connection to it succeeds only if it is
-	// captured.
-	elsewhere = "10.96.0.1:80"
-	proxy     = "127.0.0.1:15001"
+	// externalAddress is an unused address. A connection to it succeeds only if it is captured.
+	externalAddress = "10.96.0.1:80"
+	proxy           = "127.0.0.1:15001"
 )
 
-// A sandbox is a mesh pod: its network namespace, with a listener in place of the proxy.
+// A sandbox is the network namespace of a mesh pod, with a listener instead of a proxy.
 type sandbox struct {
 	id       string
 	ns       *netns.NS
 	listener net.Listener
 	accepted atomic.Int64
-	// busy is held for writing while rules are changed, and for reading while they must not change.
-	busy sync.RWMutex
-	gone bool
+	// busy is write-locked while rules are changed, and read-locked while they must not change.
+	busy    sync.RWMutex
+	removed bool
 }
 
-// newSandbox creates a namespace with an address and a route, mounts it as a runtime does, and runs
-// the plugins.
+// newSandbox creates a namespace with an address and a route, mounts it like a container runtime,
+// and runs the plugins.
 func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 	s := &sandbox{id: fmt.Sprintf("%064x", number)}
 	var err error
@@ -49,7 +48,7 @@ func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 		return nil, err
 	}
 	if err := s.ns.Do(s.connect); err != nil {
-		return nil, errors.Join(fmt.Errorf("make the network: %w", err), s.ns.Close())
+		return nil, errors.Join(fmt.Errorf("create the network: %w", err), s.ns.Close())
 	}
 	go s.accept()
 	err = os.WriteFile(s.path(), nil, 0o600)
@@ -71,8 +70,8 @@ func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 	return s, nil
 }
 
-// connect creates an interface with the address and the default route, and listens. The other end
-// of the interface has no peer: packets that are not captured are lost.
+// connect creates an interface with the address and the default route, and a listener. Nothing
+// receives packets from the other end of the interface, so uncaptured packets are lost.
 func (s *sandbox) connect() error {
 	if err := netlink.LinkAdd(&netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer",
@@ -128,7 +127,7 @@ func (n *node) plugins(
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return do(ctx, list, &libcni.RuntimeConf{
 		ContainerID: s.id, NetNS: s.path(), IfName: "eth0",
@@ -142,11 +141,11 @@ func (n *node) plugins(
 	})
 }
 
-// remove removes a sandbox as a runtime does.
+// remove removes a sandbox like a container runtime.
 func (n *node) remove(s *sandbox) error {
 	s.busy.Lock()
 	defer s.busy.Unlock()
-	s.gone = true
+	s.removed = true
 	err := n.plugins(s, func(
 		ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf,
 	) error {
@@ -160,26 +159,26 @@ func (n *node) remove(s *sandbox) error {
 		os.Remove(s.path()), s.ns.Close())
 }
 
-// captured opens a connection to elsewhere, which must reach the proxy. It returns false if the
-// sandbox no longer exists.
+// captured opens a connection to externalAddress, which must reach the listener. It returns false
+// if the sandbox no longer exists.
 func (s *sandbox) captured() (bool, error) {
 	s.busy.RLock()
 	defer s.busy.RUnlock()
-	if s.gone {
+	if s.removed {
 		return false, nil
 	}
 	before := s.accepted.Load()
 	err := s.ns.Do(func() error {
-		c, err := net.DialTimeout("tcp4", elsewhere, patience/4)
+		c, err := net.DialTimeout("tcp4", externalAddress, timeout/4)
 		if err != nil {
 			return err
 		}
-		// Before the proxy closes the connection, it may not have accepted it.
+		// Wait until the listener closes the connection, because it may not have accepted it yet.
 		_, _ = c.Read(make([]byte, 1))
 		return c.Close()
 	})
 	if err != nil || s.accepted.Load() == before {
-		return true, fmt.Errorf("%s: a connection to %s was not captured: %w", s.name(), elsewhere,
+		return true, fmt.Errorf("%s: a connection to %s was not captured: %w", s.name(), externalAddress,
 			err)
 	}
 	return true, nil
@@ -189,7 +188,7 @@ func (s *sandbox) captured() (bool, error) {
 func (s *sandbox) drift() (took time.Duration, done bool, err error) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
-	if s.gone {
+	if s.removed {
 		return 0, false, nil
 	}
 	want, err := nft.Read(s.ns)
@@ -200,13 +199,13 @@ func (s *sandbox) drift() (took time.Duration, done bool, err error) {
 		return 0, false, err
 	}
 	begin := time.Now()
-	for time.Since(begin) < patience {
+	for time.Since(begin) < timeout {
 		got, err := nft.Read(s.ns)
 		if err == nil && len(got.Tables) > 0 && len(rules.Compare(want, got)) == 0 {
 			return time.Since(begin), true, nil
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return 0, false, fmt.Errorf("%s: rules that were removed are not back after %s", s.name(),
-		patience)
+	return 0, false, fmt.Errorf("%s: deleted rules were not restored within %s", s.name(),
+		timeout)
 }

@@ -20,8 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// samples is the number of samples and drifts the number of deleted rulesets, in a run of any
-// length.
+// samples is the number of samples, and drifts the number of deleted rulesets, of a run.
 const samples, drifts = 120, 200
 
 // A plan contains the parameters of a run.
@@ -31,14 +30,14 @@ type plan struct {
 	write           bool
 }
 
-// planned reads the plan from the environment.
-func planned(t *testing.T) plan {
+// newPlan returns the plan in the environment variables.
+func newPlan(t *testing.T) plan {
 	t.Helper()
 	p := plan{duration: 20 * time.Second, live: 40, write: os.Getenv("SLUICE_SOAK_WRITE") == "1"}
 	if text := os.Getenv("SLUICE_SOAK"); text != "" {
 		var err error
 		if p.duration, err = time.ParseDuration(text); err != nil || p.duration < 10*time.Second {
-			t.Fatalf("SLUICE_SOAK=%q: want a duration from 10s on", text)
+			t.Fatalf("SLUICE_SOAK=%q: want a duration of at least 10s", text)
 		}
 	}
 	if p.duration >= time.Minute {
@@ -51,7 +50,7 @@ func planned(t *testing.T) plan {
 		if text := os.Getenv(name); text != "" {
 			var err error
 			if *to, err = strconv.Atoi(text); err != nil || *to < 1 {
-				t.Fatalf("%s=%q: want a number from 1 on", name, text)
+				t.Fatalf("%s=%q: want an integer, 1 or more", name, text)
 			}
 		}
 	}
@@ -64,23 +63,23 @@ type run struct {
 	plan
 	pod string // a pod, with NAME and UID as placeholders
 
-	mu          sync.Mutex
-	there       []*sandbox
-	connections int
-	repairs     []float64 // in seconds
+	mu            sync.Mutex
+	liveSandboxes []*sandbox
+	connections   int
+	repairs       []float64 // in seconds
 }
 
-// TestSoak creates and removes sandboxes. It checks that each connection of a live sandbox is
-// captured, that deleted rules are restored, that the agent's use of resources does not grow, and
-// that nothing of the sandboxes is left.
+// TestSoak creates and removes sandboxes. It checks that all connections of live sandboxes are
+// captured, that deleted rules are restored, that the agent's resource usage does not grow, and
+// that no files or descriptors of sandboxes are left.
 func TestSoak(t *testing.T) {
 	netnstest.RequireRoot(t)
-	r := &run{plan: planned(t), pod: meshPod(t)}
+	r := &run{plan: newPlan(t), pod: meshPod(t)}
 	r.node = newNode(t, ours, ours)
 	before, err := r.written()
 	check(t, err)
 	for i := range min(r.live, r.sandboxes) {
-		check(t, r.come(i))
+		check(t, r.create(i))
 	}
 	t.Logf("%s: %d sandboxes, %d at a time", r.duration, r.sandboxes, r.live)
 
@@ -103,7 +102,7 @@ func TestSoak(t *testing.T) {
 	each(samples, "samples", func(i int) error {
 		if i%(samples/6) == 0 {
 			t.Logf("%5.0f s: %d connections, %d repairs", time.Since(begin).Seconds(), r.count(),
-				len(r.repaired()))
+				len(r.repairTimes()))
 		}
 		for j := range quantities {
 			if err := quantities[j].sample(begin); err != nil {
@@ -120,7 +119,7 @@ func TestSoak(t *testing.T) {
 	result := report.Soak{
 		Machine: bench.Machine(), Duration: r.duration, Sandboxes: r.sandboxes, Live: r.live,
 		Connections: r.count(),
-		Repairs:     report.Summarise(r.repaired()), LongestRepair: slices.Max(r.repaired()),
+		Repairs:     report.Summarise(r.repairTimes()), LongestRepair: slices.Max(r.repairTimes()),
 	}
 	for _, q := range quantities {
 		second, last := q.Quarters()
@@ -134,18 +133,18 @@ func TestSoak(t *testing.T) {
 	t.Logf("%d connections, all captured; %d repairs, %.0f ms in the median, %.0f ms at most",
 		result.Connections, result.Repairs.Samples, 1e3*result.Repairs.Median,
 		1e3*result.LongestRepair)
-	for len(r.there) > 0 {
+	for len(r.liveSandboxes) > 0 {
 		check(t, r.remove(r.take()))
 	}
-	rulestest.EventuallySucceeds(t, "no file is left of a sandbox, and no namespace is open", func() error {
+	rulestest.EventuallySucceeds(t, "all files and descriptors of sandboxes are removed", func() error {
 		files, err := r.written()
 		if err != nil {
 			return err
 		}
 		open, err := r.namespaces()
-		// The plugin's log is a new file.
+		// The only new file is the plugin's log.
 		if err == nil && (len(files) > len(before)+1 || open > 1) {
-			err = fmt.Errorf("%d namespaces, and the files %v; before the sandboxes %v", int(open),
+			err = fmt.Errorf("%d open namespaces, files %v, want %v", int(open),
 				files, before)
 		}
 		return err
@@ -167,7 +166,7 @@ func meshPod(t *testing.T) string {
 	).Replace(string(text))
 }
 
-// writeSoak adds the result to those of the benchmarks.
+// writeSoak writes the result to the benchmark results.
 func writeSoak(t *testing.T, s report.Soak) {
 	dir := filepath.Join("..", "bench")
 	all, err := report.Read(dir)
@@ -176,7 +175,7 @@ func writeSoak(t *testing.T, s report.Soak) {
 	check(t, report.Write(dir, all))
 }
 
-// paced calls a function the given number of times, evenly over a duration, until the context ends.
+// paced calls do the given number of times, evenly distributed over a duration, until ctx is done.
 func paced(ctx context.Context, times int, over time.Duration, do func(i int) error) error {
 	begin := time.Now()
 	for i := range times {
@@ -193,7 +192,7 @@ func paced(ctx context.Context, times int, over time.Duration, do func(i int) er
 	return nil
 }
 
-func (r *run) come(number int) error {
+func (r *run) create(number int) error {
 	s, err := r.newSandbox(number, r.pod)
 	if err != nil {
 		return err
@@ -203,7 +202,7 @@ func (r *run) come(number int) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.there = append(r.there, s)
+	r.liveSandboxes = append(r.liveSandboxes, s)
 	return nil
 }
 
@@ -212,27 +211,27 @@ func (r *run) replace(number int) error {
 	if err := r.remove(r.take()); err != nil {
 		return err
 	}
-	return r.come(number)
+	return r.create(number)
 }
 
-// take removes a sandbox from the existing ones and returns it.
+// take removes a random sandbox from the live ones, and returns it.
 func (r *run) take() *sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := rand.IntN(len(r.there))
-	s := r.there[i]
-	r.there = slices.Delete(r.there, i, i+1)
+	i := rand.IntN(len(r.liveSandboxes))
+	s := r.liveSandboxes[i]
+	r.liveSandboxes = slices.Delete(r.liveSandboxes, i, i+1)
 	return s
 }
 
-func (r *run) one() *sandbox {
+func (r *run) random() *sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.there[rand.IntN(len(r.there))]
+	return r.liveSandboxes[rand.IntN(len(r.liveSandboxes))]
 }
 
 func (r *run) traffic() error {
-	done, err := r.one().captured()
+	done, err := r.random().captured()
 	if done {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -242,7 +241,7 @@ func (r *run) traffic() error {
 }
 
 func (r *run) drift() error {
-	took, done, err := r.one().drift()
+	took, done, err := r.random().drift()
 	if done {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -257,7 +256,7 @@ func (r *run) count() int {
 	return r.connections
 }
 
-func (r *run) repaired() []float64 {
+func (r *run) repairTimes() []float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.repairs)

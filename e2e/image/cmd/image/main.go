@@ -15,8 +15,8 @@ import (
 )
 
 func main() {
-	ref := flag.String("ref", "", "name of the image, with a tag")
-	out := flag.String("o", "image.tar", "file to write")
+	ref := flag.String("ref", "", "`name` of the image, with a tag")
+	out := flag.String("o", "image.tar", "`file` to write")
 	flag.Parse()
 	if err := run(*ref, *out, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
@@ -47,7 +47,7 @@ func run(ref, out string, args []string) error {
 	return nil
 }
 
-// write leaves no half archive behind.
+// write removes an incomplete archive after an error.
 func write(out string, spec image.Spec) (image.Report, error) {
 	f, err := os.Create(out)
 	if err != nil {

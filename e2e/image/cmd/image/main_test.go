@@ -26,7 +26,7 @@ func TestFailedPackingLeavesNoArchive(t *testing.T) {
 			t.Errorf("%s: %v, want …%s…", c.why, err, c.want)
 		}
 		if _, err := os.Stat(out); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: an archive is left: %v", c.why, err)
+			t.Errorf("%s: archive exists after an error: %v", c.why, err)
 		}
 	}
 }

@@ -2,9 +2,9 @@
 //
 //	release -version v0.2.0 -source ../.. -o dist
 //
-// With -push it also pushes the image to the registry of -hub, with the credentials of docker login.
-// With a private key in PEM in $COSIGN_PRIVATE_KEY, or in the file that $COSIGN_KEY names, and with
-// its password in $COSIGN_PASSWORD, it signs the checksums and the image.
+// With -push, it also pushes the image and the chart to the registry of -hub, with the credentials
+// of docker login. It signs the checksums, the image and the chart if $COSIGN_PRIVATE_KEY contains
+// a PEM private key, or $COSIGN_KEY the path of one. $COSIGN_PASSWORD is the key's password.
 package main
 
 import (
@@ -68,7 +68,8 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// head returns the commit of a checkout and its time. A checkout with changes is an error.
+// head returns the commit of a checkout and its time. It returns an error if the checkout is not
+// clean.
 func head(ctx context.Context, dir string) (string, time.Time, error) {
 	changes, err := git(ctx, dir, "status", "--porcelain")
 	if err != nil {
@@ -76,7 +77,7 @@ func head(ctx context.Context, dir string) (string, time.Time, error) {
 	}
 	if changes != "" {
 		return "", time.Time{}, fmt.Errorf(
-			"the checkout %s has changes; a release needs a clean checkout:\n%s", dir, changes)
+			"the checkout %s is not clean:\n%s", dir, changes)
 	}
 	text, err := git(ctx, dir, "show", "--no-patch", "--format=%H %ct", "HEAD")
 	if err != nil {
@@ -101,7 +102,7 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// key returns the private key of the environment, nil if there is none.
+// key returns the private key in the environment, or nil if there is none.
 func key() (*ecdsa.PrivateKey, error) {
 	pem, path := []byte(os.Getenv("COSIGN_PRIVATE_KEY")), os.Getenv("COSIGN_KEY")
 	switch {
