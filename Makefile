@@ -23,7 +23,7 @@ ARCHITECTURES ?= amd64 arm64
 # What the tests on a cluster need, and which of them istiod is for; where its programs are built.
 SUITE = image $(RELEASE_SUITE)
 RELEASE_SUITE = build bin/istio-cni bin/$(notdir $(PEER)) $(addprefix bin/e2e/,helm install-cni mesh)
-ISTIO_TESTS = ^Test(Istio|InjectedPods|Refusals|SampleInjection|Command)$$
+ISTIO_TESTS = ^Test(Istio|InjectedPods|InvalidAnnotations|SampleInjection|Command)$$
 ISTIO = e2e/injection/build
 # More flags for go test.
 TESTFLAGS =
@@ -141,7 +141,7 @@ e2e: ## Test on a real Kubernetes in namespaces (root or sudo), which is built f
 
 # What e2e-kind proves: all, or with SHORT=1 that the chart is installed, a pod talks to another through both proxies, flushed rules
 # come back, and nothing is left after helm uninstall.
-KIND_TESTS = $(if $(SHORT),^TestSluice$$/^(installation|faults|leaving)$$/^(the_DaemonSet|one_pod|rules_that|after_helm),^Test(PrivateEngine|Kind|Sluice))
+KIND_TESTS = $(if $(SHORT),^TestSluice$$/^(installation|faults|leaving)$$/^(the_DaemonSet|one_pod|rules_that|after_helm),^Test(NamespacedEngine|Kind|Sluice))
 # As e2e. Without a registry, root also makes the nodes' file system, of the distribution's packages.
 e2e-kind: export SLUICE_REQUIRE = 1
 e2e-kind: export E2E_PROVIDER = kind
