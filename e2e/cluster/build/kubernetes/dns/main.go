@@ -1,5 +1,5 @@
-// Command dns is CoreDNS with the plugins in a cluster's Corefile. The main package of CoreDNS also
-// links clients of three clouds.
+// Command dns is CoreDNS with the plugins that a cluster's Corefile names. Its own main links the
+// clients of three clouds too.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	// In the order in which they handle a query.
+	// In the order in which a query passes them.
 	dnsserver.Directives = []string{
 		"health", "ready", "errors", "log", "loadbalance", "cache", "template", "hosts",
 		"kubernetes",
