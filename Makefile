@@ -5,44 +5,44 @@ SHELL := /bin/bash
 VERSION = $(shell git describe --always --dirty 2>/dev/null || echo devel)
 COMMANDS = ./rules/cmd/rules ./plugin/cmd/sluice-cni ./install/cmd/kubectl-sluice
 DEMO = ./rules/cmd/demo
-# Programs of others, in the module e2e, with which tests compare ours.
+# Istio's programs, built from the module e2e, with which tests compare Sluice.
 PEER = istio/cmd/istio-iptables
 AMBIENT_PEER = istio/cmd/istio-ambient
-# Packages with concurrency, whose tests `make test-race` runs. Not in `make test`: the race detector builds every package a
-# second time, and the tests under it take several times the processor's time.
+# Packages with concurrency, whose tests `make test-race` runs. `make test` does not use the race detector, which builds every
+# package a second time and makes tests several times slower.
 RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./compat/validation ./rules/cmd/...
-# Tests wait more than they compute, for the kernel, for clocks and for other processes: hence more packages and tests at a time than
-# there are cores, and the packages that take longest first, or a core would wait for them at the end.
+# Tests mostly wait for the kernel, clocks and other processes. Therefore more packages and tests run in parallel than there are
+# cores. The slowest packages start first.
 AT_A_TIME = -p $$((2 * $$(nproc))) -parallel $$((4 * $$(nproc)))
 LONGEST = ./install/agent ./nft ./compat ./rules/cmd/rules ./plugin/chaintest ./rules ./install/node
-# What the image holds besides the plugin, its name, and for which architectures it is.
+# The programs in the image besides the plugin, the image's registry and tag, and its architectures.
 IMAGE_COMMANDS = ./install/cmd/sluice-node ./rules/cmd/rules
 HUB ?= ghcr.io/sluice-mesh
 TAG ?= $(VERSION)
 ARCHITECTURES ?= amd64 arm64
-# What the tests on a cluster need, and which of them istiod is for; where its programs are built.
+# Prerequisites of the tests on a cluster and of release-test; the tests that use istiod; the module with Istio's programs.
 SUITE = image $(RELEASE_SUITE)
 RELEASE_SUITE = build bin/istio-cni bin/$(notdir $(PEER)) $(addprefix bin/e2e/,helm install-cni mesh)
 ISTIO_TESTS = ^Test(Istio|InjectedPods|InvalidAnnotations|SampleInjection|Command)$$
 ISTIO = e2e/injection/build
-# More flags for go test.
+# Additional flags for go test.
 TESTFLAGS =
-# How long e2e-kernels may take; in ci, whose machine may have to fetch and build everything first, twice as long.
+# Time limit of e2e-kernels. ci doubles it, because it may have to download and build everything first.
 LIMIT ?= 10m
-# How long soak takes, and test-long's form of it.
+# Duration of soak, and of soak in test-long.
 SOAK ?= 1h
 SOAK_LONG ?= 5m
-# How many nodes scale simulates.
+# Number of nodes that scale simulates.
 NODES ?= 5000
 FUZZTIME ?= 30s
-# The same for targets that hold input to its budget: one run takes up to seconds.
+# FUZZTIME of targets named *WithinBudget, whose runs take up to seconds.
 BUDGETTIME ?= $(FUZZTIME)
-# How many generated pairs of a ruleset and a packet test-kernel tries, and with which seed; none for one of the day.
+# Number of generated pairs of ruleset and packet in test-kernel, and their seed (default: depends on the date).
 PAIRS ?= 20000
 SEED ?=
 BENCH ?= .
 COUNT ?= 6
-# The targets of test-fresh.
+# Targets that test-fresh runs.
 TARGETS ?= help build demo test test-race test-long test-kernel test-peers soak scale fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio \
 	e2e-node e2e-kernels manifests chart-test image release release-test lint ci clean
 BENCHTIME ?= 300ms
@@ -54,15 +54,15 @@ build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' Makefile
 
-build: ## Build the commands, static, into bin/.
+build: ## Build static commands into bin/.
 	$(build-static) $(COMMANDS)
 
-demo: ## Show the rules at work in a network namespace (root or sudo).
+demo: ## Demonstrate the rules in a network namespace (root or sudo).
 	$(build-static) $(DEMO)
 	@.ci/as-root bin/$(notdir $(DEMO))
 
 test: bin/cni/bridge
-test: ## Run the tests (as root or with sudo: all of them), in their short form and without the race detector.
+test: ## Run the short tests, without the race detector (some tests run only with root or sudo).
 	@.ci/test $(AT_A_TIME) -timeout 10m $(TESTFLAGS) $(LONGEST) ./...
 
 test-race: export SLUICE_CHECKS ?= 100
@@ -71,23 +71,23 @@ test-race: ## Run the tests of packages with concurrency under the race detector
 	@.ci/test -race -p $$((2 * $$(nproc))) -timeout 20m $(TESTFLAGS) $(RACE)
 
 test-long: bin/cni/bridge
-test-long: ## Run the tests with the long ones, all under the race detector.
+test-long: ## Run short and long tests under the race detector, soak for SOAK_LONG (5m), and test-kernel with a million packets.
 	@SLUICE_LONG=1 .ci/test -race -timeout 40m $(TESTFLAGS) ./...
 	@$(MAKE) --no-print-directory soak SOAK=$(SOAK_LONG) SANDBOXES=5000 SLUICE_SOAK_WRITE=
 	@$(MAKE) --no-print-directory test-kernel PAIRS=1000000
 
 test-kernel: export SLUICE_PAIRS = $(PAIRS)
 test-kernel: export SLUICE_SEED = $(SEED)
-test-kernel: ## Send PAIRS (20000) packets through generated rulesets, and compare with the model (root or sudo); SEED=7 by other chance.
+test-kernel: ## Send PAIRS (20000) packets through generated rulesets in the kernel, and compare with the model (root or sudo); SEED=7 sets the seed.
 	@.ci/packages
 	@go test -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 3h $(TESTFLAGS) \
 		-run '^Test(ModelPredictsKernel|DecisionsHoldInKernel|TracedPathsAreThoseOfTheModel)$$' ./compat/kerneltest
 
-# One package at a time and -v, or go test would print nothing before the end.
+# With one package at a time and -v, go test prints results immediately.
 test-peers: export SLUICE_LONG ?= 1
 test-peers: export MODULE = e2e
 test-peers: export EXCEPT = /e2e/(cluster|suite|injection)
-test-peers: ## Compare with Istio's own programs (root or sudo); SLUICE_LONG= in part, SLUICE_SEED=7 by other chance.
+test-peers: ## Compare with Istio's programs (root or sudo); SLUICE_LONG= runs fewer configurations, SLUICE_SEED=7 sets the seed.
 test-peers: build bin/e2e/install-cni bin/$(notdir $(PEER)) bin/$(notdir $(AMBIENT_PEER))
 	@$(build-static) ./install/cmd/sluice-node
 	@.ci/test -p 1 -v -timeout 30m $(TESTFLAGS) ./... | grep --line-buffered -vE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)'
@@ -96,19 +96,19 @@ soak: export SLUICE_SOAK = $(SOAK)
 soak: export SLUICE_SOAK_SANDBOXES = $(SANDBOXES)
 soak: export SLUICE_SOAK_WRITE ?= 1
 soak: build
-soak: ## Let SANDBOXES (5000 an hour) come and go on a node for SOAK (1h): the agent keeps nothing of them (root or sudo); writes e2e/bench/RESULTS.md.
+soak: ## Create and remove SANDBOXES (5000 per hour) on a node for SOAK (1h), and check that the agent leaks nothing (root or sudo); writes e2e/bench/RESULTS.md.
 	@$(build-static) ./install/cmd/sluice-node
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 5h $(TESTFLAGS) -run '^TestSoak$$' ./soak
 
 scale: export SLUICE_SCALE = $(NODES)
 scale: export SLUICE_SCALE_WRITE ?= 1
-scale: ## Simulate the agents of NODES (5000) nodes, in virtual time: what they cost the API server; writes e2e/bench/RESULTS.md.
+scale: ## Simulate the load of the agents of NODES (5000) nodes on the API server, in virtual time; writes e2e/bench/RESULTS.md.
 	@go test -C e2e -count=1 -v -timeout 3h $(TESTFLAGS) -run '^TestScale$$' ./scale
 
-test-fresh: ## Run TARGETS (all) each on a clean clone with empty module and build caches; some take an hour.
+test-fresh: ## Run each of TARGETS (all) in a clean clone with empty module and build caches; some take an hour.
 	@.ci/fresh $(TARGETS)
 
-fuzz: ## Fuzz every target for FUZZTIME (30s, or a number of runs: 50000x).
+fuzz: ## Run every fuzz target for FUZZTIME (30s; 50000x sets a number of runs).
 	@while IFS=: read -r file target; do \
 		echo "$$file: $${target#func }"; \
 		case "$$target" in *WithinBudget) time=$(BUDGETTIME);; *) time=$(FUZZTIME);; esac; \
@@ -116,77 +116,77 @@ fuzz: ## Fuzz every target for FUZZTIME (30s, or a number of runs: 50000x).
 	done < <(grep -roE --include='*_test.go' --exclude-dir=e2e '^func Fuzz\w+' .)
 
 bench: export SLUICE_ROUNDS ?= 10
-bench: ## Compare with all peers in SLUICE_ROUNDS (10) rounds, in under 5 minutes once they are built (root or sudo): writes e2e/bench/RESULTS.md and the figures of README.md.
+bench: ## Benchmark against Istio's programs in SLUICE_ROUNDS (10) rounds, under 5 minutes without building (root or sudo); writes e2e/bench/RESULTS.md and the figures in README.md.
 bench-peers: export SLUICE_ROUNDS ?= 30
-bench-peers: ## As bench, in SLUICE_ROUNDS (30) rounds.
+bench-peers: ## Like bench, in SLUICE_ROUNDS (30) rounds.
 bench bench-peers: build bin/istio-cni bin/e2e/install-cni bin/e2e/istio/pilot-agent bin/$(notdir $(PEER))
 	@$(build-static) ./install/cmd/sluice-node
 	@.ci/packages || true
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -run '^$$' -bench Peers -benchtime 1x -timeout 60m ./bench
 
 bench-packages: bin/tools/golangci-lint
-bench-packages: ## Run the packages' own benchmarks COUNT (6) times; BASE=file compares with an earlier bin/bench.out.
+bench-packages: ## Run the Go benchmarks of all packages COUNT (6) times; BASE=file compares with an earlier bin/bench.out.
 	@.ci/test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(TESTFLAGS) ./... | tee bin/bench.out
 	@bin/tools/benchstat $(BASE) bin/bench.out
 
-# One package at a time and -v, as above. What a cluster is made of is built by the user, and is there when root runs the tests.
+# See test-peers for -p 1 and -v. The user builds the cluster's software, and root runs the tests.
 e2e: export SLUICE_REQUIRE = 1
 e2e: export E2E_PROVIDER ?= local
 e2e: $(SUITE)
-e2e: ## Test on a real Kubernetes in namespaces (root or sudo), which is built first; E2E_KEEP=1 lets a cluster run until Ctrl-C.
+e2e: ## Build Kubernetes, and run the tests on a cluster in namespaces (root or sudo); E2E_KEEP=1 keeps the cluster until Ctrl-C.
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 30m -skip '^Test(Istio|Release)$$' $(TESTFLAGS) ./cluster/... ./suite/... | \
 		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
-# What e2e-kind proves: all, or with SHORT=1 that the chart is installed, a pod talks to another through both proxies, flushed rules
-# come back, and nothing is left after helm uninstall.
+# Tests of e2e-kind: all, or with SHORT=1 installation of the chart, traffic through both proxies, repair of flushed rules, and
+# uninstallation.
 KIND_TESTS = $(if $(SHORT),^TestSluice$$/^(installation|faults|leaving)$$/^(the_DaemonSet|one_pod|rules_that|after_helm),^Test(NamespacedEngine|Kind|Sluice))
-# As e2e. Without a registry, root also makes the nodes' file system, of the distribution's packages.
+# Like e2e. Without a registry, root also builds the node image from the distribution's packages.
 e2e-kind: export SLUICE_REQUIRE = 1
 e2e-kind: export E2E_PROVIDER = kind
 e2e-kind: $(SUITE)
-e2e-kind: ## Test on two nodes of kind (root or sudo), with SHORT=1 in part; E2E_NODE_IMAGE=build assembles the image where no registry is reached.
+e2e-kind: ## Run the tests of e2e on a kind cluster with two nodes (root or sudo); SHORT=1 runs a subset, E2E_NODE_IMAGE=build builds the node image without a registry.
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 40m -run '$(KIND_TESTS)' $(TESTFLAGS) \
 		./cluster/docker ./cluster ./suite | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
-# As e2e. bin/e2e/istio/pilot-discovery stands for all of Istio's programs and charts.
+# Like e2e. The rule of bin/e2e/istio/pilot-discovery builds all of Istio's programs and charts.
 e2e-istio: export SLUICE_REQUIRE = 1
 e2e-istio: export E2E_PROVIDER ?= local
 e2e-istio: $(SUITE) bin/e2e/istio/pilot-discovery bin/e2e/pilot-agent
-e2e-istio: ## Test with pods that the real istiod injects and the real istio-validation checks (root or sudo).
+e2e-istio: ## Run tests with pods that istiod injects and istio-validation checks (root or sudo).
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 15m -run '$(ISTIO_TESTS)' $(TESTFLAGS) ./injection/... ./suite | \
 		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
-# As e2e. Root also makes the file system of the virtual machine, of Debian's packages.
+# Like e2e. Root also builds the file system of the virtual machine from Debian's packages.
 e2e-node: export SLUICE_REQUIRE = 1
 e2e-node: export E2E_PROVIDER = vm
 e2e-node: export RUNTIME ?= containerd
 e2e-node: ARCHITECTURES = $(shell go env GOARCH)
 e2e-node: build image $(addprefix bin/e2e/,helm mesh)
-e2e-node: ## Test on a node that is a virtual machine with Debian's kernel, systemd and containerd (root or sudo); RUNTIME=crio takes CRI-O.
+e2e-node: ## Run tests on a virtual machine with Debian's kernel, systemd and containerd (root or sudo); RUNTIME=crio uses CRI-O.
 	@cd e2e; go run ./cluster/cmd/software
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 60m -run '^TestNode$$' $(TESTFLAGS) ./suite | \
 		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
-e2e-kernels: ## Boot older kernels under qemu and run our tests there; UPDATE=1 writes the table of e2e/README.md, KERNEL=5.10 runs only that.
+e2e-kernels: ## Run tests on older kernels under qemu; UPDATE=1 writes the table in e2e/README.md, KERNEL=5.10 selects a kernel.
 	@go run -C e2e ./kernels/cmd/kernels $(if $(UPDATE),-update) -timeout $(LIMIT) -kernel '$(KERNEL)' -shape '$(SHAPE)'
 
 manifests: ## Render install/manifests from the chart.
 	go test -C e2e/deploy -count=1 -run TestManifests . -update
 
-chart-test: ## Test chart, manifests and alerts with Helm and Prometheus, which need not be installed.
+chart-test: ## Test chart, manifests and alerts with the libraries of Helm and Prometheus.
 chart-test: bin/tools/golangci-lint
 	go mod tidy -C e2e/deploy -diff
 	go vet -C e2e/deploy ./...
 	cd e2e/deploy && ../../bin/tools/golangci-lint run
 	go test -C e2e/deploy $(TESTFLAGS) ./...
 
-image: ## Build the image HUB/sluice:TAG for ARCHITECTURES into bin/image.tar; with PUSH=1 push it.
+image: ## Build the image HUB/sluice:TAG for ARCHITECTURES into bin/image.tar; PUSH=1 also pushes it.
 	@rm -rf bin/image
 	@for architecture in $(ARCHITECTURES); do \
 		root=bin/image/$$architecture; export GOOS=linux GOARCH=$$architecture; mkdir -p $$root/usr/local/bin $$root/opt/cni/bin; \
@@ -203,11 +203,11 @@ release: ## Build release VERSION (v0.2.0) from a clean checkout into bin/releas
 	@rm -rf bin/release
 	@go run -C e2e/release ./cmd/release -version '$(VERSION)' -hub '$(HUB)' -source ../.. -o ../../bin/release $(if $(filter 1,$(PUSH)),-push)
 
-# Two parts: the files of a release, and README's commands on a cluster, as e2e.
+# Two parts: the files of a release, and the commands in README.md on a cluster.
 release-test: export SLUICE_REQUIRE = 1
 release-test: export E2E_PROVIDER = local
 release-test: $(RELEASE_SUITE) bin/tools/golangci-lint
-release-test: ## Build a release twice and compare, verify its signatures, and run README's commands on a cluster that pulls from a local registry (root or sudo).
+release-test: ## Build a release twice and compare, verify signatures, and run the commands in README.md on a cluster with a local registry (root or sudo).
 	go mod tidy -C e2e/release -diff
 	go mod tidy -C e2e/release/krew -diff
 	go vet -C e2e/release ./...
@@ -218,7 +218,7 @@ release-test: ## Build a release twice and compare, verify its signatures, and r
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 30m -run '^TestRelease$$' $(TESTFLAGS) ./suite | \
 		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
-lint: ## Check format, vet and linters.
+lint: ## Check formatting, and run go vet and linters.
 lint: bin/tools/golangci-lint
 	@unformatted=$$(bin/tools/gofumpt -l .); \
 	if [ -n "$$unformatted" ]; then printf 'run bin/tools/gofumpt -w on:\n%s\n' "$$unformatted"; exit 1; fi
@@ -229,10 +229,10 @@ lint: bin/tools/golangci-lint
 	go vet -C e2e ./...
 	cd e2e && ../bin/tools/golangci-lint run
 
-# A number of runs for the fuzz: go test fails now and then, with "context deadline exceeded", when a time limit ends.
-# The inputs that `make test` leaves out are tried with the race detector, or for packages without concurrency below.
+# Fuzzing uses a number of runs, because go test sometimes fails with "context deadline exceeded" at the end of a time limit.
+# Checks that `make test` omits run with the race detector, or, for packages without concurrency, in the step checks.
 ci: export SLUICE_REQUIRE = 1
-ci: ## Run what a change must pass: lint, test, test-race, test-kernel, part of test-peers, a short fuzz, older kernels, a real Kubernetes, Istio and a release.
+ci: ## Run all checks of a change: lint, test, test-race, test-kernel, a short test-peers and fuzz, chart-test, e2e-kernels, e2e, release-test and e2e-istio.
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: race'; $(MAKE) --no-print-directory test-race TESTFLAGS='-count=1 $(TESTFLAGS)'
@@ -246,7 +246,7 @@ ci: ## Run what a change must pass: lint, test, test-race, test-kernel, part of 
 	@echo 'ci: release'; $(MAKE) --no-print-directory release-test
 	@echo 'ci: Istio'; $(MAKE) --no-print-directory e2e-istio TESTFLAGS='-count=1 $(TESTFLAGS)'
 
-clean: ## Remove what make built.
+clean: ## Remove bin/.
 	rm -rf bin
 
 bin/$(notdir $(PEER)): e2e/go.mod e2e/go.sum $(wildcard e2e/$(PEER)/*.go)
@@ -295,13 +295,13 @@ bin/e2e/install-cni: e2e/bench/istio/go.mod e2e/bench/istio/go.sum
 		istio.io/istio/cni/cmd/install-cni
 	@touch $@
 
-# The plugins with which tests run ours in a chain; bridge stands for all of them.
+# The CNI plugins that tests chain with Sluice's; the rule of bridge builds all of them.
 bin/cni/bridge: .ci/tools/go.mod .ci/tools/go.sum
 	CGO_ENABLED=0 go build -C .ci/tools -trimpath -buildvcs=false -ldflags '-s -w' -o ../../bin/cni/ \
 		$$(go list -C .ci/tools tool | grep containernetworking)
 	@touch $@
 
-# golangci-lint stands for all the tools: one command builds them.
+# The rule of golangci-lint builds all tools.
 bin/tools/golangci-lint: .ci/tools/go.mod .ci/tools/go.sum
 	CGO_ENABLED=0 go build -C .ci/tools -o ../../bin/tools/ $$(go list -C .ci/tools tool | grep -v containernetworking)
 	@touch $@
