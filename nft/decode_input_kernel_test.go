@@ -91,7 +91,8 @@ func TestRulesChangeOnlyTheInputs(t *testing.T) {
 		{
 			"DNAT at prerouting", prerouting,
 			"type nat hook prerouting priority -100; udp dport 9 dnat to 10.244.1.99:10",
-			translated, []string{"@nh,152,8", "@th,24,8", "ct reply ip saddr"},
+			translated,
+			[]string{"@nh,152,8", "@th,24,8", "ct reply ip saddr"},
 		},
 		{
 			"a mark and another route", output,
@@ -108,7 +109,8 @@ func TestRulesChangeOnlyTheInputs(t *testing.T) {
 		{
 			"tproxy", prerouting,
 			"type filter hook prerouting priority 0; udp dport 9 tproxy to 127.0.0.1:5000",
-			rules.HeaderInput, []string{"meta skuid", "socket transparent"},
+			rules.HeaderInput,
+			[]string{"meta skuid", "socket transparent"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -649,19 +649,52 @@ func TestTraceOverLoopback(t *testing.T) {
 	}
 }
 
+// TestDelivery checks what is known about the route of a packet with a transparent listener.
+func TestDelivery(t *testing.T) {
+	compiled := compile(t, typical(tproxyMode, ipv6))
+	others := compiled
+	others.Routing.Policies = []rules.PolicyRoute{
+		{Family: rules.IPv4, Mark: 0x39, Mask: 0xff, Table: 7},
+		{Family: rules.IPv6, Mark: 0x500, Table: 8},
+	}
+	unrouted := compiled
+	unrouted.Routing = rules.Routing{}
+	const from4, from6 = "in tcp 10.9.9.9:1 > 10.244.1.5:8080", "in tcp [fd00::9]:1 > [fd00::5]:8080"
+	for _, tc := range []struct {
+		name   string
+		rs     rules.Ruleset
+		packet string
+		want   rules.Delivery
+	}{
+		{"a policy route selects the mark", compiled, from4, rules.Delivered},
+		{"a policy route for IPv6", compiled, from6, rules.Delivered},
+		{"a masked mark", others, from4, rules.Delivered},
+		{"a policy route of another mark", others, from6, rules.DeliveryUnknown},
+		{"no policy route", unrouted, from4, rules.DeliveryUnknown},
+		{"no policy route, to a local address", unrouted, from4 + " dst-type local", rules.Delivered},
+		{"no policy route, to another address", unrouted, from4 + " dst-type unicast", rules.DeliveryUnknown},
+		{"no listener", compiled, from4 + " no-listener", rules.DeliveryUnknown},
+	} {
+		trace := diff.Explain(&tc.rs, packet(tc.packet))
+		if trace.Delivery != tc.want {
+			t.Errorf("%s: delivery %d, want %d: %s", tc.name, trace.Delivery, tc.want, trace.Outcome)
+		}
+	}
+}
+
 func TestOutcomeText(t *testing.T) {
 	for want, f := range map[string]rules.Outcome{
 		"goes to its destination, not captured": uncaptured,
 		"dropped":                               droppedHere,
-		"redirected to port 15053 of this host, conntrack zone 2":     toAgentInZone,
-		"taken by the transparent listener on port 15006, mark 0x539": toTransparent,
+		"redirected to port 15053 of this host, conntrack zone 2":        toAgentInZone,
+		"assigned to the transparent listener on port 15006, mark 0x539": toTransparent,
 		"goes to its destination, not captured, mark 0x539, connection mark 0x539": {
 			Mark: 0x539, ConntrackMark: 0x539,
 		},
 		"undecided: xt string is not known to this model": {
 			Undecided: "xt string", Mark: 1,
 		},
-		"taken by the transparent listener on port 15006, mark 0x53a": {
+		"assigned to the transparent listener on port 15006, mark 0x53a": {
 			Redirect: 15001, TProxy: 15006, Mark: 0x53a,
 		},
 		"redirected to port 15001 of this host, mark 0x539": {Redirect: 15001, Mark: 0x539},
@@ -676,7 +709,7 @@ func TestOutcomeText(t *testing.T) {
 			t.Errorf("%s: a dropped packet is captured", dropped)
 		}
 		if captured := strings.HasPrefix(want, "redirected") ||
-			strings.HasPrefix(want, "taken"); f.Captured() != captured {
+			strings.HasPrefix(want, "assigned"); f.Captured() != captured {
 			t.Errorf("%s: captured is %t", f, f.Captured())
 		}
 	}

@@ -28,7 +28,7 @@ type Outcome struct {
 	SNATAddr netip.Addr
 	// SNAT names the translation if the kernel selects the source address.
 	SNAT string
-	// TProxy is the port of the transparent listener that receives the packet; 0 for none.
+	// TProxy is the port of the transparent listener to which the packet is assigned; 0 for none.
 	// TProxyAddr is its address, if the rule specifies one.
 	TProxy     uint16
 	TProxyAddr netip.Addr
@@ -108,7 +108,7 @@ func (o Outcome) disposition() string {
 		text = "dropped"
 	case o.TProxy != 0:
 		// A redirection has no effect on a packet that is already assigned to a socket.
-		text = fmt.Sprintf("taken by the transparent listener on port %d", o.TProxy)
+		text = fmt.Sprintf("assigned to the transparent listener on port %d", o.TProxy)
 		if o.TProxyAddr.IsValid() {
 			text += " of " + o.TProxyAddr.String()
 		}

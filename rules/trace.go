@@ -31,7 +31,21 @@ type Trace struct {
 	// Uncertain names the random or unknown conditions that decide whether some rules match, even
 	// if the outcome does not depend on them. Steps assume that none of the conditions holds.
 	Uncertain []string
+	// Delivery is what routing does to a packet that tproxy assigned to a listener (Outcome.TProxy).
+	Delivery Delivery
 }
+
+// A Delivery is what routing does to a packet that tproxy assigned to a listener. The listener
+// receives the packet only if routing delivers it to this host: its destination is a local address,
+// or a policy route selects its mark. The kernel drops it otherwise.
+type Delivery uint8
+
+// The deliveries.
+const (
+	DeliveryUnknown Delivery = iota // the routes are not known
+	Delivered
+	NotDelivered
+)
 
 // A Pass is the traversal of a hook.
 type Pass struct {

@@ -370,7 +370,7 @@ func TestDiagnose(t *testing.T) {
 		},
 		"marks of istio-iptables on a tested packet": {
 			tproxy, v4, tables(istioMangle), Problem,
-			"it is taken by the transparent listener on port 15006, connection mark 0x539 by ip mangle PREROUTING #1", Degraded,
+			"it is assigned to the transparent listener on port 15006, connection mark 0x539 by ip mangle PREROUTING #1", Degraded,
 		},
 		"marks of istio-iptables with REDIRECT": {
 			redirect, v4, tables(istioMangle), Warning, "two programs capture here", Works,

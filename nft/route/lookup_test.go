@@ -54,11 +54,13 @@ func TestDelivers(t *testing.T) {
 		{"a policy route and forwarding", []string{rule, local}, true, "192.0.2.1", true},
 		{
 			"a policy route of another mark",
-			[]string{strings.Replace(rule, "7", "8", 1), local}, true, "192.0.2.1", false,
+			[]string{strings.Replace(rule, "7", "8", 1), local},
+			true, "192.0.2.1", false,
 		},
 		{
 			"a rule of the interface and a masked mark",
-			[]string{"-4 rule add iif eth0 fwmark 1/1 lookup 100", local}, false, "192.0.2.1", true,
+			[]string{"-4 rule add iif eth0 fwmark 1/1 lookup 100", local},
+			false, "192.0.2.1", true,
 		},
 		{"a prohibited destination", []string{"-4 route add prohibit 192.0.2.1"}, false, "192.0.2.1", false},
 	} {

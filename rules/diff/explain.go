@@ -61,7 +61,23 @@ func explain(rs *rules.Ruleset, p rules.Packet, c context) rules.Trace {
 		t.Passes = append(t.Passes, x.pass(i))
 	}
 	t.Uncertain = x.uncertain
+	t.Delivery = x.delivery(t.Outcome)
 	return t
+}
+
+// delivery returns what routing does to the packet if it has a transparent listener
+// (TProxyNeedsLocalRoute). The routes of others are not known.
+func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
+	local := func(m rules.MatchMark) bool { return o.Mark&m.Mask == m.Value&m.Mask }
+	switch {
+	case o.TProxy == 0 || o.Dropped || o.Undecided != "":
+		return rules.DeliveryUnknown
+	case o.UnknownMarks == "" && slices.ContainsFunc(localMarks(x.rs.Routing, x.family), local),
+		o.Redirect != 0 || o.RedirectLast != 0 || o.ToHost, // an address of the interface
+		!o.DNATAddr.IsValid() && x.one.DestinationType == rules.Local:
+		return rules.Delivered
+	}
+	return rules.DeliveryUnknown
 }
 
 // An explanation describes the evaluation of one packet. If it depends on random matches or unknown

@@ -50,6 +50,7 @@ const (
 	TProxyNeedsTCPOrUDP
 	TProxyPortZeroIsDestinationPort
 	SocketChangesReversePath
+	TProxyNeedsLocalRoute
 	NoListenerDrops
 	NoListenerEndsRule
 	OwnerNeedsSocket
@@ -273,6 +274,11 @@ var factTexts = [...]factText{
 		"SocketChangesReversePath",
 		"the fib expression of nft skips the reverse-path lookup for a packet on lo, unless the packet has a socket",
 		"nft_fib_can_skip in include/net/netfilter/nft_fib.h",
+	},
+	TProxyNeedsLocalRoute: {
+		"TProxyNeedsLocalRoute",
+		"a packet that tproxy assigned to a socket is dropped unless routing delivers it to this host, even by a host that forwards",
+		"ip_forward in net/ipv4/ip_forward.c, ip6_forward in net/ipv6/ip6_output.c",
 	},
 	NoListenerDrops: {
 		"NoListenerDrops", "TPROXY of xtables drops a packet for which there is no listener",

@@ -27,22 +27,53 @@ func TestValuesDependOnStates(t *testing.T) {
 	labelled := rules.Unknown{
 		Text: "ct label", Effect: rules.Reads, Data: "4", State: "ct label", Ignores: rules.AllInputs,
 	}
-	drops := []rules.Action{rules.Require{Match: labelled}, rules.Drop}
 	type list []rules.Action
+	labelledAfter := func(actions ...rules.Action) []rules.Action {
+		return append(actions, rules.Require{Match: labelled}, rules.Drop)
+	}
 	for _, tc := range []struct {
 		says        string
 		left, right []rules.Action
 		want        Verdict
 	}{
 		{"a mark of a state", list{priority, mark}, list{priority, mark}, Equivalent},
-		{"a mark of a state that is written later", list{priority, mark}, list{mark, priority}, Undecidable},
-		{"a mark of a state that one side writes", list{priority, mark}, list{mark}, Undecidable},
-		{"a mark of no state", list{priority, independent}, list{independent, priority}, Equivalent},
-		{"a state of another state", append(list{priority, label}, drops...), append(list{priority, label}, drops...), Equivalent},
-		{"a state of another state that is written later", append(list{priority, label}, drops...), append(list{label, priority}, drops...), Undecidable},
-		{"a state of another state that one side writes", append(list{priority, label}, drops...), append(list{label}, drops...), Undecidable},
+		{
+			"a mark of a state that is written later",
+			list{priority, mark},
+			list{mark, priority},
+			Undecidable,
+		},
+		{
+			"a mark of a state that one side writes",
+			list{priority, mark},
+			list{mark},
+			Undecidable,
+		},
+		{
+			"a mark of no state",
+			list{priority, independent},
+			list{independent, priority},
+			Equivalent,
+		},
+		{
+			"a state of another state", labelledAfter(priority, label),
+			labelledAfter(priority, label), Equivalent,
+		},
+		{
+			"a state of another state that is written later", labelledAfter(priority, label),
+			labelledAfter(label, priority), Undecidable,
+		},
+		{
+			"a state of another state that one side writes", labelledAfter(priority, label),
+			labelledAfter(label), Undecidable,
+		},
 		{"a value that was not read", list{unread, mark}, list{unread, mark}, Undecidable},
-		{"a value that was not read and does not matter", list{unread, independent}, list{unread, independent}, Equivalent},
+		{
+			"a value that was not read and does not matter",
+			list{unread, independent},
+			list{unread, independent},
+			Equivalent,
+		},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
 			side := func(actions []rules.Action) Side {

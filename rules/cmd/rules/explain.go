@@ -158,6 +158,10 @@ func explain(s *system, p *parameters, packets []rules.Packet) error {
 	if err != nil {
 		return err
 	}
-	text, traces := s.traces(ruleset, packets, budget)
+	var deliver func(*rules.Trace)
+	if p.live {
+		deliver = func(trace *rules.Trace) { s.askRoutes(p, trace) }
+	}
+	text, traces := s.traces(ruleset, packets, budget, deliver)
 	return s.print(text, explanation{traces})
 }

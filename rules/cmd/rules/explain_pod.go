@@ -127,7 +127,7 @@ func (s *system) printLeftAlone(head string, result explainedPod, packets []rule
 		Kind:    noteNoRules,
 		Message: "the plugin writes no rules for the pod; foreign rules are not considered",
 	})
-	traces, traced := s.traces(rules.Ruleset{}, packets, diff.DefaultBudget.From(time.Now()))
+	traces, traced := s.traces(rules.Ruleset{}, packets, diff.DefaultBudget.From(time.Now()), nil)
 	result.Packets = traced
 	return s.print(head+"\n"+traces, result)
 }
@@ -165,7 +165,7 @@ func (s *system) printRedirected(
 	}
 	form := toJSON(ruleset)
 	result.Ruleset = &form
-	traces, traced := s.traces(ruleset, packets, diff.DefaultBudget.From(time.Now()))
+	traces, traced := s.traces(ruleset, packets, diff.DefaultBudget.From(time.Now()), nil)
 	result.Packets = traced
 	return s.print(strings.TrimRight(head+"\n"+ruleset.String()+"\n"+traces, "\n")+"\n", result)
 }
@@ -205,12 +205,15 @@ func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) 
 
 // traces returns explanations of the packets, as text and as objects.
 func (s *system) traces(
-	ruleset rules.Ruleset, packets []rules.Packet, budget diff.Budget,
+	ruleset rules.Ruleset, packets []rules.Packet, budget diff.Budget, deliver func(*rules.Trace),
 ) (string, []explained) {
 	var texts []string
 	traces := []explained{}
 	for _, packet := range packets {
 		trace := diff.ExplainWithin(&ruleset, packet, budget)
+		if deliver != nil {
+			deliver(&trace)
+		}
 		texts = append(texts, s.traceText(packet, trace))
 		traces = append(traces, toExplained(packet, trace))
 	}

@@ -120,7 +120,7 @@ apply       (Apply) outcome (created, unchanged, updated, replaced, skipped), na
 check       (Check) namespace, backend, equal, differences[]: kind (missing, extra, changed, reordered), where, want, got; where a set is
             named, want and got are the elements that are missing or extra; foreign: what rules of other owners do
 explain     (Explanation, with --pod PodExplanation) packets[]: packet, fate, alternatives[] (other fates that it may have), dependsOn[] (what decides between
-            these), passes[]
+            these), delivery (of a packet that is assigned to a transparent listener: delivered, dropped or unknown), passes[]
             with --pod also: pod, outcome (skip, redirect), reason, sentence, notes[]: kind, sentence; ruleset (a RULESET)
             fate:     text, captured, dropped, rejected (by what its sender is answered), redirect and redirectLast (a port
                       or the first and the last of several), toHost (redirected, of a protocol without ports), dnat and

@@ -23,6 +23,9 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 		return b.String()
 	}
 	fmt.Fprintln(b, "  "+s.colour.Paint(colour.Bold, outcomeSentence(trace.Outcome)))
+	if text := deliveryText(trace); text != "" {
+		fmt.Fprintln(b, "  "+text)
+	}
 	for _, f := range trace.Alternatives {
 		fmt.Fprintln(b, "  By chance: "+outcomeSentence(f))
 	}
@@ -124,6 +127,7 @@ type (
 		Outcome      jsonOutcome   `json:"fate"`
 		Alternatives []jsonOutcome `json:"alternatives,omitempty"`
 		DependsOn    []string      `json:"dependsOn,omitempty"`
+		Delivery     string        `json:"delivery,omitempty"`
 		Passes       []jsonPassed  `json:"passes"`
 	}
 	jsonOutcome struct {
@@ -179,6 +183,7 @@ func toExplained(packet rules.Packet, trace rules.Trace) explained {
 			return jsonOutcomeOf(*f)
 		}),
 		DependsOn: trace.DependsOn,
+		Delivery:  deliveryName(trace),
 		Passes: list(trace.Passes, func(pass *rules.Pass) jsonPassed {
 			return jsonPassed{
 				pass.Packet.Hook.String(), pass.Packet.String(), list(pass.Steps, jsonStepOf),

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// askRoutes sets the delivery of a packet that has a transparent listener by the routes of the
+// namespace from which the rules were read.
+func (s *system) askRoutes(p *parameters, trace *rules.Trace) {
+	o := trace.Outcome
+	if !hasListener(*trace) || o.UnknownMarks != "" || o.DNATAddrLast.IsValid() ||
+		o.Redirect != 0 || o.ToHost { // a redirected packet has an address of the interface
+		return
+	}
+	arrives := trace.Passes[len(trace.Passes)-1].Packet
+	packet := route.Received{
+		Interface: arrives.InInterface, Source: arrives.Source.Addr(),
+		Destination: arrives.Destination.Addr(), Mark: o.Mark,
+	}
+	if o.DNATAddr.IsValid() {
+		packet.Destination = o.DNATAddr
+	}
+	err := p.inNamespace(func(ns *netns.NS) error {
+		delivers, err := route.Delivers(ns, packet)
+		switch {
+		case err != nil:
+			return err
+		case delivers:
+			trace.Delivery = rules.Delivered
+		default:
+			trace.Delivery = rules.NotDelivered
+		}
+		return nil
+	})
+	// The namespace may lack the interface.
+	if err != nil && trace.Delivery == rules.DeliveryUnknown {
+		s.warn("%s: %v", arrives, err)
+	}
+}
+
+// hasListener reports whether the packet is assigned to a transparent listener.
+func hasListener(trace rules.Trace) bool {
+	return trace.Outcome.TProxy != 0 && !trace.Outcome.Dropped && trace.Outcome.Undecided == ""
+}
+
+// deliveryText returns a sentence that says whether the transparent listener of a packet receives
+// it, or an empty string for a packet without one.
+func deliveryText(trace rules.Trace) string {
+	switch {
+	case !hasListener(trace):
+		return ""
+	case trace.Delivery == rules.Delivered:
+		return "Routing delivers it to this host, so that the listener receives it."
+	case trace.Delivery == rules.NotDelivered:
+		return "Routing does not deliver it to this host, so that the kernel drops it."
+	}
+	return "The listener receives it only if routing delivers it to this host: there is no policy " +
+		"route for its mark, and whether its destination is a local address is not known."
+}
+
+// deliveryName returns the delivery for the JSON form.
+func deliveryName(trace rules.Trace) string {
+	if !hasListener(trace) {
+		return ""
+	}
+	return [...]string{
+		rules.DeliveryUnknown: "unknown", rules.Delivered: "delivered",
+		rules.NotDelivered: "dropped",
+	}[trace.Delivery]
+}
