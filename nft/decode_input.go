@@ -90,7 +90,9 @@ func metaInputs(key uint32) rules.Inputs {
 // net/netfilter/nft_ct.c.
 func ctInputs(key uint32) rules.Inputs {
 	switch key {
-	case unix.NFT_CT_STATE, unix.NFT_CT_DIRECTION, unix.NFT_CT_STATUS, unix.NFT_CT_L3PROTOCOL,
+	case unix.NFT_CT_STATUS:
+		return rules.ConnectionInput | rules.NATInput
+	case unix.NFT_CT_STATE, unix.NFT_CT_DIRECTION, unix.NFT_CT_L3PROTOCOL,
 		unix.NFT_CT_PROTOCOL, unix.NFT_CT_SRC, unix.NFT_CT_DST, unix.NFT_CT_PROTO_SRC,
 		unix.NFT_CT_PROTO_DST, unix.NFT_CT_SRC_IP, unix.NFT_CT_DST_IP, unix.NFT_CT_SRC_IP6,
 		unix.NFT_CT_DST_IP6, unix.NFT_CT_ZONE, unix.NFT_CT_HELPER, unix.NFT_CT_ID,

@@ -95,6 +95,10 @@ func TestRulesChangeOnlyTheInputs(t *testing.T) {
 			[]string{"@nh,152,8", "@th,24,8", "ct reply ip saddr"},
 		},
 		{
+			"a NAT chain without a rule", output, "type nat hook output priority -100",
+			rules.NATInput, []string{"ct status"},
+		},
+		{
 			"a mark and another route", output,
 			"type route hook output priority 0; udp dport 9 meta mark set 7 meta priority set 1:2",
 			rules.MarkInput | rules.InterfaceInput | rules.StateInput,

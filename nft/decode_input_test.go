@@ -52,7 +52,7 @@ func TestEveryKeyIsClassified(t *testing.T) {
 		}},
 		"ct": {unix.NFTA_CT_KEY, map[uint32]rules.Inputs{
 			unix.NFT_CT_STATE: connection, unix.NFT_CT_DIRECTION: connection,
-			unix.NFT_CT_STATUS: connection, unix.NFT_CT_L3PROTOCOL: connection,
+			unix.NFT_CT_STATUS: connection | rules.NATInput, unix.NFT_CT_L3PROTOCOL: connection,
 			unix.NFT_CT_SRC: connection, unix.NFT_CT_DST: connection,
 			unix.NFT_CT_PROTOCOL: connection, unix.NFT_CT_PROTO_SRC: connection,
 			unix.NFT_CT_PROTO_DST: connection, unix.NFT_CT_SRC_IP: connection,

@@ -53,6 +53,9 @@ const (
 	ContentsInput
 	// StateInput is the states that rules write (see [Unknown.State]), except the condition's own.
 	StateInput
+	// NATInput is whether the ruleset has NAT chains, with which the kernel sets status bits of all
+	// connections.
+	NATInput
 	AllInputs Inputs = 1<<iota - 1
 )
 

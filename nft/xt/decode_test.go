@@ -417,7 +417,7 @@ func TestDecodeMatch(t *testing.T) {
 			packed(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32), []byte{5, 0, 0, 0}), nil,
 		},
 
-		{"another match", nil, "limit", 0, zeros(40), nil},
+		{"another match", nil, "length", 0, zeros(5), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var r rules.Rule

@@ -51,8 +51,8 @@ func matchInputs(name string) rules.Inputs {
 		return rules.ConnectionInput | rules.ConntrackMarkInput
 	case "connbytes", "connlabel", "helper", "state":
 		return rules.ConnectionInput
-	case "conntrack": // also compares when the connection expires, which a timeout policy determines
-		return rules.ConnectionInput | rules.StateInput
+	case "conntrack": // also status bits, and the time to live, which a timeout policy determines
+		return rules.ConnectionInput | rules.StateInput | rules.NATInput
 	}
 	return rules.AllInputs
 }

@@ -34,7 +34,7 @@ var matchInputs = map[string]rules.Inputs{
 	"mark": rules.MarkInput, "connmark": rules.ConnectionInput | rules.ConntrackMarkInput,
 	"connbytes": rules.ConnectionInput, "connlabel": rules.ConnectionInput,
 	"helper": rules.ConnectionInput, "state": rules.ConnectionInput,
-	"conntrack": rules.ConnectionInput | rules.StateInput,
+	"conntrack": rules.ConnectionInput | rules.StateInput | rules.NATInput,
 }
 
 // matchEffects contains the effects of the matches that do not possibly have every effect, except

@@ -73,11 +73,11 @@ func TestMatchEffect(t *testing.T) {
 		{"quota", 0, numbers(0, 0, 0, 0), rules.ReadsHistory},
 		{"recent", 1, zeros(228), rules.ReadsHistory},
 		// Mode 0 is a probability in units of 2^-31, mode 1 an interval minus one.
-		{"statistic", 0, numbers(0, 1<<30), rules.ReadsVarying},
-		{"statistic", 0, numbers(0, 0), rules.Reads},
-		{"statistic", 0, numbers(0, 1<<31), rules.Reads},
-		{"statistic", 0, numbers(1, 1), rules.ReadsVarying},
-		{"statistic", 0, numbers(1, 0), rules.Reads},
+		{"statistic", 0, numbers(0, 1<<30, 0, 0), rules.ReadsVarying},
+		{"statistic", 0, numbers(0, 0, 0, 0), rules.Reads},
+		{"statistic", 0, numbers(0, 1<<31, 0, 0), rules.Reads},
+		{"statistic", 0, numbers(1, 1, 0, 0), rules.ReadsVarying},
+		{"statistic", 0, numbers(1, 0, 0, 0), rules.Reads},
 		{"statistic", 0, numbers(2, 1), rules.Reads}, // a mode that the kernel rejects
 		{"statistic", 0, numbers(0), rules.Reads},
 		{"bpf", 1, numbers(1), rules.Reads},

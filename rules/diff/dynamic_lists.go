@@ -33,7 +33,7 @@ func (v *visit) listed(m rules.MatchListed, f flow, asked set, part rulePart) se
 
 // listIgnores contains the inputs on which a lookup in a list does not depend.
 const listIgnores = rules.ConnectionInput | rules.ConntrackMarkInput | rules.ContentsInput |
-	rules.StateInput
+	rules.StateInput | rules.NATInput
 
 // inList returns the packets whose fields are in the list. After a translation another destination
 // is looked up.

@@ -33,6 +33,7 @@ const (
 	CopyHasConnection
 	EntersUntracked
 	MarkNeedsConnection
+	NATSetsStatus
 	StatusNeedsConnection
 	TemplateIsNew
 	NFTReadsTemplateStateOnly
@@ -199,6 +200,11 @@ var factTexts = [...]factText{
 		"MarkNeedsConnection",
 		"a packet without a conntrack entry never matches on the connection's mark, not even negated, and an nft expression that reads the mark ends the rule",
 		"connmark_mt in net/netfilter/xt_connmark.c, nft_ct_get_eval and nft_ct_set_eval in net/netfilter/nft_ct.c",
+	},
+	NATSetsStatus: {
+		"NATSetsStatus",
+		"if there is a NAT chain of the family, all new connections have a status bit for each direction of NAT, translated or not",
+		"nf_nat_inet_fn and nf_nat_alloc_null_binding in net/netfilter/nf_nat_core.c",
 	},
 	StatusNeedsConnection: {
 		"StatusNeedsConnection",

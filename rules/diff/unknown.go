@@ -79,6 +79,9 @@ func (v *visit) inputs(u rules.Unknown, f flow) string {
 		(translated || f.tracking != tracked || f.helper != "") {
 		parts = append(parts, "contents", f.target, f.source, f.snat, f.tracking, f.helper)
 	}
+	if reads(rules.NATInput) && v.setsUpNAT {
+		parts = append(parts, "NAT")
+	}
 	if reads(rules.InterfaceInput) && (f.toLoopback || f.leavesLoopback) {
 		parts = append(parts, "interface", f.toLoopback)
 	}

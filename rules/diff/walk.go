@@ -2,6 +2,7 @@ package diff
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -30,6 +31,8 @@ type walk struct {
 	leavesHost bool
 	// savesEarly reports that a rule may save a mark in a conntrack template.
 	savesEarly bool
+	// setsUpNAT reports that the ruleset has NAT chains for the family (NATSetsStatus).
+	setsUpNAT bool
 
 	// updates are the writes of the rules to states.
 	updates updates
@@ -75,6 +78,7 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	w := &walk{
 		space: s, rs: rs, side: side, matches: matcher{space: s}, marks: newMarks(s),
 		runs: map[*rules.Chain][]run{}, summaries: map[call]*summary{}, savesEarly: savesEarly(rs),
+		setsUpNAT: setsUpNAT(rs, s.family),
 	}
 	connection := w.marks.connection
 	if s.history.apart[connectionMarks] {
@@ -96,6 +100,16 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	}
 	w.add(&w.ended, out...)
 	return w
+}
+
+// setsUpNAT reports whether the ruleset has a NAT chain for the family.
+func setsUpNAT(rs *rules.Ruleset, f rules.Family) bool {
+	return slices.ContainsFunc(rs.Tables, func(t rules.Table) bool {
+		return (t.Family == rules.Inet || t.Family == f) &&
+			slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
+				return c.Base != nil && c.Base.Type == rules.NAT
+			})
+	})
 }
 
 // lazySet sets an element of a map, and creates the map if it is nil. To explain one packet, most
