@@ -16,29 +16,29 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-func provesAmbientRepair(t *testing.T, w *world) {
+func checkAmbientRepair(t *testing.T, w *testCluster) {
 	w.mustBeAmbient(t)
 	w.mustRunZtunnel(t)
 	ns := w.newAmbientNamespace(t)
 	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
 	four, _ := addresses(pods[1])
 	w.annotated(t, "enabled", pods...)
-	// Other tables of the node belong to kube-proxy and to the plugins.
+	// Other tables of the node belong to kube-proxy and CNI plugins.
 	if _, err := w.onNode(t.Context(), "nft", "delete", "table", "inet", "sluice"); err != nil {
 		t.Fatal(err)
 	}
-	took := eventually(t, 5*time.Second, "the node's rules are back", w.hostRules)
-	t.Logf("the node's rules are back after at most %s", took.Round(time.Millisecond))
+	took := eventually(t, 5*time.Second, "the node's rules are restored", w.hostRules)
+	t.Logf("node's rules restored after at most %s", took.Round(time.Millisecond))
 	sandbox := w.mustSandbox(t, pods[0])
 	if _, err := w.inNetns(t.Context(), sandbox, "nft", "flush", "ruleset"); err != nil {
 		t.Fatal(err)
 	}
-	took = eventually(t, 2*time.Minute, "the pod's rules are back", func(ctx context.Context) error {
+	took = eventually(t, 2*time.Minute, "the pod's rules are restored", func(ctx context.Context) error {
 		_, err := w.inNetns(ctx, sandbox, "nft", "list", "table", "inet", "sluice")
 		return err
 	})
-	t.Logf("the pod's rules are back after at most %s", took.Round(time.Millisecond))
-	w.mustGo(t, pods[0], url(four.String(), mesh.Port), throughZtunnel("b"))
+	t.Logf("pod's rules restored after at most %s", took.Round(time.Millisecond))
+	w.mustReach(t, pods[0], url(four.String(), mesh.Port), throughZtunnel("b"))
 	for _, p := range pods {
 		if err := w.probed(t.Context(), p, time.Now()); err != nil {
 			t.Error(err)
@@ -46,23 +46,23 @@ func provesAmbientRepair(t *testing.T, w *world) {
 	}
 }
 
-func provesAmbientReplacement(t *testing.T, w *world) {
+func checkAmbientReplacement(t *testing.T, w *testCluster) {
 	w.mustBeAmbient(t)
 	w.mustRunZtunnel(t)
 	ns := w.newAmbientNamespace(t)
 	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
 	w.annotated(t, "enabled", pods...)
 	begin := time.Now()
-	calls := w.startCalls(t, pods[0], pods[1], throughZtunnel("b"))
+	requests := w.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
 	step := func(what string) {
-		calls.more(t, 3)
+		requests.more(t, 3)
 		t.Logf("%s: %s", what, time.Since(begin).Round(time.Millisecond))
 	}
 	step("before")
 
 	w.agentSignals(t)("KILL")
-	calls.more(t, 3)
-	eventually(t, readyTime, "the agent is back", func(ctx context.Context) error {
+	requests.more(t, 3)
+	eventually(t, readyTimeout, "the agent is ready again", func(ctx context.Context) error {
 		return w.agentsReady(ctx, agent)
 	})
 	step("the agent was killed")
@@ -85,7 +85,7 @@ func provesAmbientReplacement(t *testing.T, w *world) {
 		types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, readyTime, "another ztunnel is ready", func(ctx context.Context) error {
+	eventually(t, readyTimeout, "another ztunnel is ready", func(ctx context.Context) error {
 		return w.agentsReady(ctx, mesh.ZtunnelName)
 	})
 	step("ztunnel was replaced")
@@ -93,9 +93,9 @@ func provesAmbientReplacement(t *testing.T, w *world) {
 	w.mustUpgrade(t, "--set", "profile=ambient", "--set", "podAnnotations.round=next")
 	step("the agent was replaced")
 	c := w.run(t, mesh.Pod(ns, "c"))[0]
-	calls.end(t)
+	requests.end(t)
 	four, _ := addresses(c)
-	w.mustGo(t, pods[0], url(four.String(), mesh.Port), throughZtunnel("c"))
+	w.mustReach(t, pods[0], url(four.String(), mesh.Port), throughZtunnel("c"))
 	for _, p := range pods {
 		if err := w.probed(t.Context(), p, begin); err != nil {
 			t.Error(err)
@@ -103,8 +103,8 @@ func provesAmbientReplacement(t *testing.T, w *world) {
 	}
 }
 
-// calls are requests one after the other, each of which must take a path.
-type calls struct {
+// A requestLoop sends requests one after the other, and checks the path of each.
+type requestLoop struct {
 	stop func()
 	done chan struct{} // closed when the last request has ended
 
@@ -113,17 +113,17 @@ type calls struct {
 	errs     []error
 }
 
-// startCalls sends requests from a pod to another until the end of the calls.
-func (w *world) startCalls(t *testing.T, from, to *corev1.Pod, way path.Expected) *calls {
+// startRequests sends requests from a pod to another until end is called.
+func (w *testCluster) startRequests(t *testing.T, from, to *corev1.Pod, want path.Expected) *requestLoop {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	c := &calls{stop: stop, done: make(chan struct{})}
+	c := &requestLoop{stop: stop, done: make(chan struct{})}
 	four, _ := addresses(to)
 	go func() {
 		defer close(c.done)
 		for ctx.Err() == nil {
-			// A request that has begun is not interrupted.
-			c.note(w.call(context.WithoutCancel(ctx), from, url(four.String(), mesh.Port), way))
+			// A started request is not interrupted.
+			c.note(w.request(context.WithoutCancel(ctx), from, url(four.String(), mesh.Port), want))
 		}
 	}()
 	t.Cleanup(func() {
@@ -133,8 +133,8 @@ func (w *world) startCalls(t *testing.T, from, to *corev1.Pod, way path.Expected
 	return c
 }
 
-// call sends a request, and again while nobody answers.
-func (w *world) call(ctx context.Context, from *corev1.Pod, url string, way path.Expected) error {
+// request sends a request, and retries until there is a response.
+func (w *testCluster) request(ctx context.Context, from *corev1.Pod, url string, want path.Expected) error {
 	text, err := w.exec(ctx, from, mesh.AppContainer, "mesh", "get", "-wait", wait, url)
 	if err != nil {
 		return err
@@ -143,10 +143,10 @@ func (w *world) call(ctx context.Context, from *corev1.Pod, url string, way path
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return fmt.Errorf("%q: %w", text, err)
 	}
-	return r.Check(way)
+	return r.Check(want)
 }
 
-func (c *calls) note(err error) {
+func (c *requestLoop) note(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answered++
@@ -155,24 +155,24 @@ func (c *calls) note(err error) {
 	}
 }
 
-// more waits for so many requests that begin after the call.
-func (c *calls) more(t *testing.T, number int) {
+// more waits until number requests that started after the call have ended.
+func (c *requestLoop) more(t *testing.T, number int) {
 	t.Helper()
 	c.mu.Lock()
 	before := c.answered
 	c.mu.Unlock()
-	eventually(t, readyTime, "more requests", func(context.Context) error {
+	eventually(t, readyTimeout, "more requests", func(context.Context) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.answered <= before+number { // one may have begun before
+		if c.answered <= before+number { // one may have started before
 			return fmt.Errorf("%d of %d", c.answered-before, number+1)
 		}
 		return nil
 	})
 }
 
-// end ends the requests, and fails the test if one took another path or was not answered.
-func (c *calls) end(t *testing.T) {
+// end stops the requests, and fails the test if one took another path or had no response.
+func (c *requestLoop) end(t *testing.T) {
 	t.Helper()
 	c.stop()
 	<-c.done

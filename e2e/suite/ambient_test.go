@@ -18,24 +18,24 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// The proofs of ambient mode use the stand-in for ztunnel. Every proof enables ambient mode by an
-// upgrade where it is not enabled.
-var ambient = part{name: "ambient", proofs: []proof{
+// The tests of ambient mode use package mesh's replacement for ztunnel. Each test upgrades to
+// ambient mode if necessary.
+var ambient = testGroup{name: "ambient", tests: []groupTest{
 	{
-		"an upgrade enables ambient mode, in which a pod waits for ztunnel, says so, and starts with it",
-		provesWaitForZtunnel,
+		"after an upgrade to ambient mode, a pod waits for ztunnel, reports this in an event, and then starts",
+		checkWaitForZtunnel,
 	},
-	{"pods talk by HBONE, and to sidecars and others in both directions", provesAmbientTraffic},
-	{"the kubelet's probes pass ztunnel by, and DNS queries do not", provesAmbientProbes},
-	{"running pods enter and leave with the label of their namespace", provesAmbientLabel},
-	{"rules that somebody removes from the node or from a pod come back", provesAmbientRepair},
+	{"pods use HBONE between each other, and reach sidecars and other pods in both directions", checkAmbientTraffic},
+	{"the kubelet's probes bypass ztunnel, and DNS queries do not", checkAmbientProbes},
+	{"running pods are enrolled and removed with the label of their namespace", checkAmbientLabel},
+	{"deleted rules of the node and of a pod are restored", checkAmbientRepair},
 	{
-		"no connection passes ztunnel by while agent and ztunnel are killed and replaced",
-		provesAmbientReplacement,
+		"no connection bypasses ztunnel while agent and ztunnel are killed and replaced",
+		checkAmbientReplacement,
 	},
 	{
-		"after helm uninstall neither pods nor node have rules, and the pods talk directly",
-		provesAmbientUninstall,
+		"after helm uninstall, neither pods nor node have rules, and connections are direct",
+		checkAmbientUninstall,
 	},
 }}
 
@@ -44,8 +44,8 @@ func throughZtunnel(server string) path.Expected {
 	return path.Expected{Server: server, Outbound: true, Inbound: true, Transparent: true}
 }
 
-// mustBeAmbient enables ambient mode by an upgrade, if it is not enabled.
-func (w *world) mustBeAmbient(t *testing.T) {
+// mustBeAmbient upgrades to ambient mode if it is not enabled.
+func (w *testCluster) mustBeAmbient(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,7 +56,7 @@ func (w *world) mustBeAmbient(t *testing.T) {
 	w.ambient = true
 }
 
-func (w *world) mustUpgrade(t *testing.T, more ...string) {
+func (w *testCluster) mustUpgrade(t *testing.T, more ...string) {
 	t.Helper()
 	begin := time.Now()
 	args := append([]string{"upgrade"}, w.chartArgs(more...)...)
@@ -66,29 +66,28 @@ func (w *world) mustUpgrade(t *testing.T, more ...string) {
 	t.Logf("helm upgrade: %s", time.Since(begin).Round(time.Millisecond))
 }
 
-// mustRunZtunnel starts the stand-in for ztunnel, if it does not run, and waits until it serves the
-// pods.
-func (w *world) mustRunZtunnel(t *testing.T) {
+// mustRunZtunnel starts ztunnel if it does not run, and waits until it is ready.
+func (w *testCluster) mustRunZtunnel(t *testing.T) {
 	t.Helper()
 	_, err := w.client.AppsV1().DaemonSets(agentNamespace).Create(t.Context(),
 		mesh.Ztunnel(agentNamespace), metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	eventually(t, readyTime, "ztunnel is ready", func(ctx context.Context) error {
+	eventually(t, readyTimeout, "ztunnel is ready", func(ctx context.Context) error {
 		return w.agentsReady(ctx, mesh.ZtunnelName)
 	})
 }
 
-// mustStopZtunnel deletes the stand-in, and waits until it has ended.
-func (w *world) mustStopZtunnel(t *testing.T) {
+// mustStopZtunnel deletes ztunnel, and waits until it has ended.
+func (w *testCluster) mustStopZtunnel(t *testing.T) {
 	t.Helper()
 	err := w.client.AppsV1().DaemonSets(agentNamespace).Delete(t.Context(), mesh.ZtunnelName,
 		metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
-	eventually(t, readyTime, "ztunnel has ended", func(ctx context.Context) error {
+	eventually(t, readyTimeout, "ztunnel has ended", func(ctx context.Context) error {
 		pods, err := w.ztunnels(ctx)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("%d pods", len(pods))
@@ -97,8 +96,8 @@ func (w *world) mustStopZtunnel(t *testing.T) {
 	})
 }
 
-// ztunnels are the pods of the stand-in.
-func (w *world) ztunnels(ctx context.Context) ([]corev1.Pod, error) {
+// ztunnels returns the pods of ztunnel.
+func (w *testCluster) ztunnels(ctx context.Context) ([]corev1.Pod, error) {
 	pods, err := w.client.CoreV1().Pods(agentNamespace).List(ctx, metav1.ListOptions{
 		LabelSelector: "app=" + mesh.ZtunnelName,
 	})
@@ -108,14 +107,14 @@ func (w *world) ztunnels(ctx context.Context) ([]corev1.Pod, error) {
 	return pods.Items, nil
 }
 
-// newAmbientNamespace makes a namespace of the test's own, whose pods are in ambient mode.
-func (w *world) newAmbientNamespace(t *testing.T) string {
+// newAmbientNamespace creates a namespace for the test, whose pods are in ambient mode.
+func (w *testCluster) newAmbientNamespace(t *testing.T) string {
 	t.Helper()
 	return w.newLabelledNamespace(t, map[string]string{mesh.DataplaneLabel: "ambient"})
 }
 
 // labelNamespace sets the label of ambient mode; an empty value removes it.
-func (w *world) labelNamespace(t *testing.T, ns, value string) {
+func (w *testCluster) labelNamespace(t *testing.T, ns, value string) {
 	t.Helper()
 	text := "null"
 	if value != "" {
@@ -128,15 +127,16 @@ func (w *world) labelNamespace(t *testing.T, ns, value string) {
 	}
 }
 
-// annotated waits until pods have a value of the annotation of redirection; none if it is empty.
-func (w *world) annotated(t *testing.T, value string, pods ...*corev1.Pod) {
+// annotated waits until the redirection annotation of the pods has the value; an empty value means
+// no annotation.
+func (w *testCluster) annotated(t *testing.T, value string, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, p := range pods {
-		eventually(t, readyTime, fmt.Sprintf("the annotation of %s is %q", p.Name, value),
+		eventually(t, readyTimeout, fmt.Sprintf("the annotation of %s is %q", p.Name, value),
 			func(ctx context.Context) error {
 				found, err := w.get(ctx, p)
 				if err == nil && found.UID != p.UID {
-					t.Errorf("%s is another pod", p.Name)
+					t.Errorf("%s was replaced", p.Name)
 				}
 				if err == nil && found.Annotations[mesh.RedirectionAnnotation] != value {
 					err = fmt.Errorf("%q", found.Annotations[mesh.RedirectionAnnotation])
@@ -146,14 +146,14 @@ func (w *world) annotated(t *testing.T, value string, pods ...*corev1.Pod) {
 	}
 }
 
-func provesWaitForZtunnel(t *testing.T, w *world) {
+func checkWaitForZtunnel(t *testing.T, w *testCluster) {
 	ns := w.newAmbientNamespace(t)
-	before := w.run(t, mesh.Pod(ns, "before"), inMesh(ns, "sidecar"))
+	before := w.run(t, mesh.Pod(ns, "before"), meshPod(ns, "sidecar"))
 	w.mustBeAmbient(t)
 	w.mustStopZtunnel(t)
 	a := mesh.Pod(ns, "a")
 	w.create(t, a)
-	eventually(t, readyTime, "an event says that the pod waits for ztunnel", func(ctx context.Context) error {
+	eventually(t, readyTimeout, "an event reports that no ztunnel is connected", func(ctx context.Context) error {
 		lines := w.warnings(ctx, a)
 		if !slices.ContainsFunc(lines, func(line string) bool {
 			return strings.Contains(line, "no ztunnel is connected")
@@ -169,12 +169,12 @@ func provesWaitForZtunnel(t *testing.T, w *world) {
 	a = w.ready(t, a)
 	w.annotated(t, "enabled", a, before[0])
 	four, _ := addresses(before[0])
-	w.mustGo(t, a, url(four.String(), mesh.Port), throughZtunnel("before"))
+	w.mustReach(t, a, url(four.String(), mesh.Port), throughZtunnel("before"))
 	four, _ = addresses(before[1])
-	w.mustGo(t, a, url(four.String(), mesh.Port), path.Captured("sidecar"))
+	w.mustReach(t, a, url(four.String(), mesh.Port), path.Captured("sidecar"))
 }
 
-func provesAmbientUninstall(t *testing.T, w *world) {
+func checkAmbientUninstall(t *testing.T, w *testCluster) {
 	w.mustBeAmbient(t)
 	w.mustRunZtunnel(t)
 	ns := w.newAmbientNamespace(t)
@@ -185,20 +185,20 @@ func provesAmbientUninstall(t *testing.T, w *world) {
 	for _, p := range pods {
 		if out, err := w.inNetns(t.Context(), w.mustSandbox(t, p), "nft", "list", "ruleset"); err != nil ||
 			strings.Contains(out, "sluice") {
-			t.Errorf("%s has rules: %v\n%s", p.Name, err, out)
+			t.Errorf("rules in %s: %v\n%s", p.Name, err, out)
 		}
 	}
 	if err := w.hostRules(t.Context()); err == nil {
 		t.Error("the node has rules for probes")
 	}
 	four, _ := addresses(pods[1])
-	w.mustGo(t, pods[0], url(four.String(), mesh.Port), path.Expected{Server: "b"})
+	w.mustReach(t, pods[0], url(four.String(), mesh.Port), path.Expected{Server: "b"})
 	w.mustBeAsBefore(t)
 	w.mustStopZtunnel(t)
 }
 
 // hostRules returns an error unless the node has the rules for probes.
-func (w *world) hostRules(ctx context.Context) error {
+func (w *testCluster) hostRules(ctx context.Context) error {
 	out, err := w.onNode(ctx, "nft", "list", "tables")
 	if err == nil && !strings.Contains(out, "table inet sluice") {
 		err = errors.New("the node's tables: " + out)

@@ -17,29 +17,29 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func provesAmbientTraffic(t *testing.T, w *world) {
+func checkAmbientTraffic(t *testing.T, w *testCluster) {
 	w.mustBeAmbient(t)
 	w.mustRunZtunnel(t)
 	ns := w.newAmbientNamespace(t)
-	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"), inMesh(ns, "sidecar"),
+	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"), meshPod(ns, "sidecar"),
 		mesh.Pod(w.newNamespace(t), "outside"))
 	a, b, sidecar, outside := pods[0], pods[1], pods[2], pods[3]
 	four, six := addresses(b)
-	first := w.mustGo(t, a, url(four.String(), mesh.Port), throughZtunnel("b"))
-	again := w.mustGo(t, a, url(four.String(), mesh.OtherPort), throughZtunnel("b"))
+	first := w.mustReach(t, a, url(four.String(), mesh.Port), throughZtunnel("b"))
+	again := w.mustReach(t, a, url(four.String(), mesh.OtherPort), throughZtunnel("b"))
 	if !t.Failed() && first.Answer.Via[0].Upstream != again.Answer.Via[0].Upstream {
-		t.Errorf("two requests have connections of their own, %s and %s: they do not share one of HBONE",
+		t.Errorf("two requests use different HBONE connections, %s and %s",
 			first.Answer.Via[0].Upstream, again.Answer.Via[0].Upstream)
 	}
-	w.mustGo(t, a, url(six.String(), mesh.Port), throughZtunnel("b"))
+	w.mustReach(t, a, url(six.String(), mesh.Port), throughZtunnel("b"))
 	s := w.newService(t, service(b, corev1.ServicePort{
 		Port: 80, TargetPort: intstr.FromInt(mesh.Port),
 	}))
-	w.mustGo(t, a, url(s.Spec.ClusterIP, 80), throughZtunnel("b"))
+	w.mustReach(t, a, url(s.Spec.ClusterIP, 80), throughZtunnel("b"))
 
 	for _, c := range []struct {
 		from, to *corev1.Pod
-		way      path.Expected
+		want     path.Expected
 	}{
 		{b, a, throughZtunnel("a")},
 		{a, sidecar, path.Captured("sidecar")},
@@ -48,11 +48,11 @@ func provesAmbientTraffic(t *testing.T, w *world) {
 		{outside, a, path.Expected{Server: "a", Inbound: true, Transparent: true}},
 	} {
 		four, _ := addresses(c.to)
-		w.mustGo(t, c.from, url(four.String(), mesh.Port), c.way)
+		w.mustReach(t, c.from, url(four.String(), mesh.Port), c.want)
 	}
 }
 
-func provesAmbientProbes(t *testing.T, w *world) {
+func checkAmbientProbes(t *testing.T, w *testCluster) {
 	w.mustBeAmbient(t)
 	w.mustRunZtunnel(t)
 	ns := w.newAmbientNamespace(t)
@@ -61,42 +61,42 @@ func provesAmbientProbes(t *testing.T, w *world) {
 	r := w.report(t, a, fmt.Sprintf("http://%s/last/ready",
 		net.JoinHostPort(four.String(), fmt.Sprint(mesh.Port))))
 	if r.Answer == nil || len(r.Answer.Via) > 0 || r.Answer.Peer.Addr() != rules.DefaultProbeSourceIPv4() {
-		t.Errorf("the application was probed like this: %+v, %s", r.Answer, r.Error)
+		t.Errorf("probe of the application: %+v, %s", r.Answer, r.Error)
 	}
 	for _, more := range [][]string{nil, {"-tcp"}, {"-server", "192.0.2.1:53"}} {
 		var r name.Resolution
 		w.ask(t, a, &r, append(append([]string{"mesh", "lookup", "-wait", wait}, more...),
 			"kubernetes.default.svc.cluster.local.")...)
 		if r.Proxy != "a" || len(r.Addresses) == 0 {
-			t.Errorf("lookup %v: %+v, want it carried by a", more, r)
+			t.Errorf("lookup %v: %+v, want proxy a", more, r)
 		}
 	}
 }
 
-func provesAmbientLabel(t *testing.T, w *world) {
+func checkAmbientLabel(t *testing.T, w *testCluster) {
 	w.mustBeAmbient(t)
 	w.mustRunZtunnel(t)
 	ns := w.newNamespace(t)
-	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"), inMesh(ns, "sidecar"))
+	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"), meshPod(ns, "sidecar"))
 	a, b, sidecar := pods[0], pods[1], pods[2]
 	four, _ := addresses(b)
 	to := url(four.String(), mesh.Port)
-	w.mustGo(t, a, to, path.Expected{Server: "b"})
+	w.mustReach(t, a, to, path.Expected{Server: "b"})
 	w.labelNamespace(t, ns, "ambient")
 	w.annotated(t, "enabled", a, b)
-	w.mustGo(t, a, to, throughZtunnel("b"))
-	w.mustGo(t, sidecar, to, throughZtunnel("b"))
+	w.mustReach(t, a, to, throughZtunnel("b"))
+	w.mustReach(t, sidecar, to, throughZtunnel("b"))
 	w.annotated(t, "", sidecar)
 	w.labelNamespace(t, ns, "")
 	w.annotated(t, "", a, b)
-	w.mustGo(t, a, to, path.Expected{Server: "b"})
+	w.mustReach(t, a, to, path.Expected{Server: "b"})
 	if err := w.probed(t.Context(), b, time.Now()); err != nil {
 		t.Error(err)
 	}
 }
 
-// probed returns an error unless a pod is ready, and has been since a time.
-func (w *world) probed(ctx context.Context, pod *corev1.Pod, since time.Time) error {
+// probed returns an error unless a pod has been ready since a time.
+func (w *testCluster) probed(ctx context.Context, pod *corev1.Pod, since time.Time) error {
 	found, err := w.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {
 		return err

@@ -14,23 +14,23 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// bare is proved before anything is installed.
-var bare = part{name: "before the installation", bare: true, proofs: []proof{
-	{"a sidecar carries nothing, and that counts as a failure", provesThatABypassIsSeen},
-	{"a hundred pods start at once without the plugin, for comparison", provesPlainCrowd},
+// bare contains the tests before the installation.
+var bare = testGroup{name: "before the installation", bare: true, tests: []groupTest{
+	{"without the plugin, requests bypass the sidecar, and the check fails", checkBypassIsDetected},
+	{"a hundred pods start at the same time without the plugin, for comparison", checkPlainBurst},
 	{
-		"the validation of a pod fails with 126, and once the chart is installed the pod is repaired in place",
-		provesRepair,
+		"validation of a pod fails with exit code 126, and after the installation the pod is repaired in place",
+		checkRepair,
 	},
 }}
 
-func provesThatABypassIsSeen(t *testing.T, w *world) {
+func checkBypassIsDetected(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	pods := w.run(t, leftAlone(ns, "a"), leftAlone(ns, "b"))
+	pods := w.run(t, uncapturedPod(ns, "a"), uncapturedPod(ns, "b"))
 	four, _ := addresses(pods[1])
-	r := w.mustGo(t, pods[0], url(four.String(), mesh.Port), path.Expected{Server: "b"})
+	r := w.mustReach(t, pods[0], url(four.String(), mesh.Port), path.Expected{Server: "b"})
 	if err := r.Check(path.Captured("b")); err == nil {
-		t.Errorf("a request that no proxy carried counts as captured: %+v", r)
+		t.Errorf("a request that no proxy forwarded counts as captured: %+v", r)
 	}
 	if _, err := w.exec(t.Context(), pods[0], mesh.AppContainer, "mesh", "get", "-captured",
 		url(four.String(), mesh.Port)); err == nil {
@@ -38,12 +38,12 @@ func provesThatABypassIsSeen(t *testing.T, w *world) {
 	}
 }
 
-func provesRepair(t *testing.T, w *world) {
+func checkRepair(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	a, b := inMesh(ns, "a"), inMesh(ns, "b")
+	a, b := meshPod(ns, "a"), meshPod(ns, "b")
 	w.create(t, a, b)
 	for _, p := range []*corev1.Pod{a, b} {
-		eventually(t, readyTime, "the validation of "+p.Name+" fails with 126", func(ctx context.Context) error {
+		eventually(t, readyTimeout, "the validation of "+p.Name+" fails with 126", func(ctx context.Context) error {
 			found, err := w.get(ctx, p)
 			if err != nil {
 				return err
@@ -55,15 +55,15 @@ func provesRepair(t *testing.T, w *world) {
 	w.mustInstall(t)
 	begin := time.Now()
 	pods := []*corev1.Pod{w.ready(t, a), w.ready(t, b)}
-	t.Logf("repaired and ready %s after the installation",
+	t.Logf("ready %s after the installation",
 		time.Since(begin).Round(time.Millisecond))
 	w.mustCapture(t, pods[0], pods[1])
 	if w.mustSandbox(t, a) != sandbox {
-		t.Error("the pod has another sandbox: it was not repaired in place")
+		t.Error("the pod has a new sandbox: it was not repaired in place")
 	}
 }
 
-// failed is nil if a container of a pod has ended with a code, now or the last time.
+// failed returns nil if a container of the pod has exited with the code, now or before its restart.
 func failed(pod *corev1.Pod, container string, code int32) error {
 	for _, c := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
 		if c.Name != container {
@@ -74,10 +74,10 @@ func failed(pod *corev1.Pod, container string, code int32) error {
 				return nil
 			}
 			if s.Terminated != nil {
-				return fmt.Errorf("%s ended with %d: %s", container, s.Terminated.ExitCode,
+				return fmt.Errorf("%s exited with code %d: %s", container, s.Terminated.ExitCode,
 					strings.TrimSpace(s.Terminated.Message))
 			}
 		}
 	}
-	return errors.New(container + " has not ended")
+	return errors.New(container + " has not exited")
 }

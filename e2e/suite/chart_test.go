@@ -18,20 +18,20 @@ import (
 
 const (
 	chartDir = "../../install/chart"
-	// release is the chart's name in the cluster, agentNamespace where it is installed, and agent
-	// its DaemonSet.
+	// release is the name of the Helm release, agentNamespace its namespace, and agent its
+	// DaemonSet.
 	release        = "sluice"
 	agentNamespace = "istio-system"
 	agent          = "sluice-node"
-	// agentSelector finds the agents' pods.
+	// agentSelector selects the agents' pods.
 	agentSelector = "k8s-app=" + agent
 )
 
-// installTime bounds an installation, and whatever else Helm waits for.
-var installTime = slowness * time.Minute
+// installTimeout is the time limit of Helm's actions.
+var installTimeout = timeFactor * time.Minute
 
-// helm runs Helm against the cluster, and returns what it prints.
-func (w *world) helm(ctx context.Context, args ...string) (string, error) {
+// helm runs Helm, and returns its output.
+func (w *testCluster) helm(ctx context.Context, args ...string) (string, error) {
 	program, err := filepath.Abs(filepath.Join(bin, "e2e", "helm"))
 	if err != nil {
 		return "", err
@@ -48,18 +48,18 @@ func (w *world) helm(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// chartArgs are a user's, who has the image on his nodes.
-func (w *world) chartArgs(more ...string) []string {
+// chartArgs returns the arguments for the chart with an image that is loaded on the nodes.
+func (w *testCluster) chartArgs(more ...string) []string {
 	hub, tag, _ := strings.Cut(w.image, "/sluice:")
 	return append([]string{
-		release, chartDir, "--create-namespace", "--wait", "--timeout", installTime.String(),
+		release, chartDir, "--create-namespace", "--wait", "--timeout", installTimeout.String(),
 		"--set", "hub=" + hub, "--set", "tag=" + tag, "--set", "pullPolicy=Never",
 		"--set", "cniBinDir=" + pluginDir(),
 	}, more...)
 }
 
-// mustInstall installs the chart if it is not installed. Helm returns when the DaemonSet is ready.
-func (w *world) mustInstall(t *testing.T) {
+// mustInstall installs the chart if it is not installed, and waits until the DaemonSet is ready.
+func (w *testCluster) mustInstall(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,8 +74,8 @@ func (w *world) mustInstall(t *testing.T) {
 	t.Logf("helm install: %s", time.Since(begin).Round(time.Millisecond))
 }
 
-// mustUninstall is the other way round.
-func (w *world) mustUninstall(t *testing.T) {
+// mustUninstall uninstalls the chart if it is installed.
+func (w *testCluster) mustUninstall(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,16 +84,15 @@ func (w *world) mustUninstall(t *testing.T) {
 	}
 	begin := time.Now()
 	if _, err := w.helm(t.Context(), "uninstall", release, "--wait", "--timeout",
-		installTime.String()); err != nil {
+		installTimeout.String()); err != nil {
 		t.Fatal(err)
 	}
 	w.installed, w.ambient = false, false
 	t.Logf("helm uninstall: %s", time.Since(begin).Round(time.Millisecond))
 }
 
-// agentsReady tells by an error if not all agents are ready, in the version that the DaemonSet has
-// now.
-func (w *world) agentsReady(ctx context.Context, name string) error {
+// agentsReady returns an error unless all agents are ready with the DaemonSet's current template.
+func (w *testCluster) agentsReady(ctx context.Context, name string) error {
 	d, err := w.client.AppsV1().DaemonSets(agentNamespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -107,18 +106,18 @@ func (w *world) agentsReady(ctx context.Context, name string) error {
 	return nil
 }
 
-// agentPod is the agent's pod on the first node.
-func (w *world) agentPod(t *testing.T) *corev1.Pod { return w.agentOn(t, w.node()) }
+// agentPod returns the agent's pod on the first node.
+func (w *testCluster) agentPod(t *testing.T) *corev1.Pod { return w.agentOn(t, w.node()) }
 
-// agentOn is the agent's pod on a node.
-func (w *world) agentOn(t *testing.T, n cluster.Node) *corev1.Pod {
+// agentOn returns the agent's pod on a node.
+func (w *testCluster) agentOn(t *testing.T, n cluster.Node) *corev1.Pod {
 	t.Helper()
 	pods, err := w.client.CoreV1().Pods(agentNamespace).List(t.Context(), metav1.ListOptions{
 		LabelSelector: agentSelector,
 		FieldSelector: "status.phase=Running,spec.nodeName=" + n.Name(),
 	})
 	if err != nil || len(pods.Items) != 1 {
-		t.Fatalf("the agent's pod on %s: found %d: %v", n.Name(), len(pods.Items), err)
+		t.Fatalf("agent pods on %s: %d, want 1: %v", n.Name(), len(pods.Items), err)
 	}
 	return &pods.Items[0]
 }

@@ -16,32 +16,32 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// A churn is pods that come and go, each of which proves by its first request that it is captured.
-type churn struct {
-	w      *world
+// A podChurn continuously starts pods. Each sends a request, checks that it is captured, and ends.
+type podChurn struct {
+	w      *testCluster
 	ns     string
-	target string        // what they ask
-	done   chan struct{} // closed when the last pod is gone
+	target string        // URL that the pods request
+	done   chan struct{} // closed when the last pod has ended
 
 	mu             sync.Mutex
 	errs           []error
 	started, ended int
-	stopped        bool // no more pods are started
+	stopped        bool // whether no more pods are to be started
 }
 
-// churnTime bounds the life of one pod.
-var churnTime = slowness * 2 * time.Minute
+// churnTimeout is the time limit for a pod.
+var churnTimeout = timeFactor * 2 * time.Minute
 
-// startChurn lets pods start and stop, so many at once, until its end, and returns at once.
-func (w *world) startChurn(t *testing.T, ns string, to *corev1.Pod, atOnce int) *churn {
+// startChurn starts pods, atOnce of them in parallel, until end is called. It does not wait.
+func (w *testCluster) startChurn(t *testing.T, ns string, to *corev1.Pod, atOnce int) *podChurn {
 	t.Helper()
 	four, _ := addresses(to)
-	c := &churn{w: w, ns: ns, target: url(four.String(), mesh.Port), done: make(chan struct{})}
+	c := &podChurn{w: w, ns: ns, target: url(four.String(), mesh.Port), done: make(chan struct{})}
 	var workers sync.WaitGroup
 	for range atOnce {
 		workers.Go(func() {
 			for name := c.next(); name != "" && t.Context().Err() == nil; name = c.next() {
-				c.note(c.live(t.Context(), name))
+				c.note(c.runPod(t.Context(), name))
 			}
 		})
 	}
@@ -52,8 +52,8 @@ func (w *world) startChurn(t *testing.T, ns string, to *corev1.Pod, atOnce int) 
 	return c
 }
 
-// next returns the name of the next pod; none if no more are to be started.
-func (c *churn) next() string {
+// next returns the name of the next pod, or an empty string if no more are to be started.
+func (c *podChurn) next() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped {
@@ -64,7 +64,7 @@ func (c *churn) next() string {
 }
 
 // note records the end of a pod.
-func (c *churn) note(err error) {
+func (c *podChurn) note(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended++
@@ -73,18 +73,18 @@ func (c *churn) note(err error) {
 	}
 }
 
-// count returns how many pods have been started, and how many have ended.
-func (c *churn) count() (started, ended int) {
+// count returns the numbers of started and ended pods.
+func (c *podChurn) count() (started, ended int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.started, c.ended
 }
 
-// more waits until a number of pods have started and ended that start after the call.
-func (c *churn) more(t *testing.T, number int) {
+// more waits until number pods that started after the call have ended.
+func (c *podChurn) more(t *testing.T, number int) {
 	t.Helper()
 	before, _ := c.count()
-	eventually(t, churnTime, "more pods start and end", func(context.Context) error {
+	eventually(t, churnTimeout, "more pods start and end", func(context.Context) error {
 		if _, ended := c.count(); ended < before+number {
 			return fmt.Errorf("%d of %d", ended, before+number)
 		}
@@ -92,9 +92,9 @@ func (c *churn) more(t *testing.T, number int) {
 	})
 }
 
-// end waits for the last pod, and fails the test if one failed, had to be tried again or was not
-// captured.
-func (c *churn) end(t *testing.T) {
+// end stops starting pods, waits for the last one, and fails the test if a pod failed, was retried
+// or was not captured.
+func (c *podChurn) end(t *testing.T) {
 	t.Helper()
 	c.mu.Lock()
 	c.stopped = true
@@ -105,15 +105,15 @@ func (c *churn) end(t *testing.T) {
 	}
 }
 
-// live makes a pod and waits for its end, which is that of its one request.
-func (c *churn) live(ctx context.Context, name string) error {
+// runPod creates a pod, and waits until its request and the pod have ended.
+func (c *podChurn) runPod(ctx context.Context, name string) error {
 	pod := mesh.Inject(mesh.Pod(c.ns, name), mesh.Sidecar{Native: true})
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	pod.Spec.NodeName = c.w.node().Name()
 	app := &pod.Spec.Containers[0]
 	app.Args, app.ReadinessProbe = []string{"get", "-captured", "-wait", wait, c.target}, nil
 	pods := c.w.client.CoreV1().Pods(c.ns)
-	ctx, cancel := context.WithTimeout(ctx, churnTime)
+	ctx, cancel := context.WithTimeout(ctx, churnTimeout)
 	defer cancel()
 	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return err
@@ -122,9 +122,9 @@ func (c *churn) live(ctx context.Context, name string) error {
 		return fmt.Errorf("pod %s: %w", name, err)
 	}
 	for _, line := range c.w.warnings(ctx, pod) {
-		// That the proxy is not ready at once is how all pods begin.
+		// Warnings about the proxy's readiness are normal.
 		if !strings.HasPrefix(line, "Unhealthy:") && !isFailureOfIstioCNI(line) {
-			return fmt.Errorf("pod %s has succeeded, but not at once: %s", name, line)
+			return fmt.Errorf("pod %s succeeded after a warning: %s", name, line)
 		}
 	}
 	if err := pods.Delete(ctx, name, deleteNow); err != nil && !apierrors.IsNotFound(err) {
@@ -133,11 +133,11 @@ func (c *churn) live(ctx context.Context, name string) error {
 	return nil
 }
 
-// succeeded waits until a pod has.
-func (c *churn) succeeded(ctx context.Context, pod *corev1.Pod) error {
+// succeeded waits until a pod has succeeded.
+func (c *podChurn) succeeded(ctx context.Context, pod *corev1.Pod) error {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	last := errors.New("it has not begun")
+	last := errors.New("the pod has not started")
 	for {
 		found, err := c.w.get(ctx, pod)
 		switch {

@@ -7,21 +7,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// provesClock sets the clock of the node forward, and back to the right time. It is never set to a
-// time before the certificates of the cluster, which the kubelet would reject.
-func provesClock(t *testing.T, w *world) {
+// checkClock sets the node's clock forward, and back to the correct time. It never sets the clock
+// to a time before the certificates are valid, because the kubelet would reject them.
+func checkClock(t *testing.T, w *testCluster) {
 	before := w.agentPod(t)
 	for _, step := range []string{"+2 hours", "-1 hours", "-1 hours"} {
 		t.Logf("%s: %s", step, mustPrint(t, w.node(), "date", "--set="+step))
-		provesFlush(t, w)
-		eventually(t, readyTime, "the agent is ready", func(ctx context.Context) error {
+		checkFlush(t, w)
+		eventually(t, readyTimeout, "the agent is ready", func(ctx context.Context) error {
 			return w.agentsReady(ctx, agent)
 		})
 	}
 	after := w.agentPod(t)
 	if after.UID != before.UID ||
 		after.Status.ContainerStatuses[0].RestartCount != before.Status.ContainerStatuses[0].RestartCount {
-		t.Errorf("the agent is another one: %s, %+v", after.Name, after.Status.ContainerStatuses)
+		t.Errorf("the agent was restarted: %s, %+v", after.Name, after.Status.ContainerStatuses)
 	}
 	events, err := w.client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(),
 		metav1.ListOptions{FieldSelector: "reason=PluginBypassed"})

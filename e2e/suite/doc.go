@@ -1,12 +1,10 @@
-// Package suite proves on a real Kubernetes that a user who installs the chart gets what the README
-// promises: the chart is installed by Helm, the pods are those of package mesh, and what counts is
-// what connections did.
+// Package suite tests Sluice on a Kubernetes cluster. Helm installs the chart, package mesh defines
+// the pods, and the tests check the paths of the pods' connections.
 //
-// "make e2e", "make e2e-kind" and "make e2e-node" build what it needs and run it. The cluster is
-// chosen by E2E_PROVIDER: local is that of cluster.Start, kind that of cluster.StartKind, whose node
-// image E2E_NODE_IMAGE says, and vm that of cluster.StartVM, on which only TestNode runs. All other
-// tests run on local and kind but for those of the part nodes, which are there
-// where the cluster has two; the others use one node, and do not mind more. A part is chosen by
-// -run, as in
-// -run 'TestSluice/traffic/.*IPv6'; every part installs the chart for itself where it is not.
+// "make e2e", "make e2e-kind" and "make e2e-node" build the required programs and run the tests.
+// E2E_PROVIDER selects the cluster: local (cluster.Start), kind (cluster.StartKind, with the node
+// image E2E_NODE_IMAGE), or vm (cluster.StartVM), on which only TestNode runs. The group nodes
+// requires a cluster with two nodes; all other tests use one node. The flag -run selects groups and
+// tests, such as -run 'TestSluice/traffic/.*IPv6'. Each test installs or uninstalls the chart if
+// necessary.
 package suite

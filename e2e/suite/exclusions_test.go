@@ -14,25 +14,25 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-var exceptions = part{name: "exceptions", together: true, proofs: []proof{
-	{"excluded ports go past the proxies, and others do not", provesExcludedPorts},
-	{"excluded prefixes go past the proxy, and others do not", provesExcludedPrefixes},
-	{"with prefixes to include only these are captured", provesIncludedPrefixes},
-	{"UDP other than DNS goes past the proxy", provesUDP},
-	{"a pod that opts out by its label is left alone", provesOptOut},
-	{"a pod in an excluded namespace is left alone", provesExcludedNamespaces},
-	{"a pod in the node's network is left alone, and so is the node", provesHostNetwork},
+var exceptions = testGroup{name: "exceptions", together: true, tests: []groupTest{
+	{"connections to excluded ports bypass the proxies, others do not", checkExcludedPorts},
+	{"connections to excluded prefixes bypass the proxy, others do not", checkExcludedPrefixes},
+	{"only connections to included prefixes are captured", checkIncludedPrefixes},
+	{"UDP other than DNS bypasses the proxy", checkUDP},
+	{"a pod that opts out with its label is not redirected", checkOptOut},
+	{"a pod in an excluded namespace is not redirected", checkExcludedNamespaces},
+	{"a pod in the host network and the node are not redirected", checkHostNetwork},
 	{
-		"an init container before the proxy is refused, unless it runs as the proxy's user",
-		provesInitContainers,
+		"connections of an init container before the proxy are refused, unless it runs as the proxy's user",
+		checkInitContainers,
 	},
 	{
-		"a wrong annotation keeps the pod from starting, and its event says what is wrong",
-		provesWrongAnnotations,
+		"a pod with an invalid annotation does not start, and an event reports the error",
+		checkWrongAnnotations,
 	},
 }}
 
-func provesExcludedPorts(t *testing.T, w *world) {
+func checkExcludedPorts(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
 	a, b, c := mesh.Pod(ns, "a"), mesh.Pod(ns, "b"), mesh.Pod(ns, "c")
 	a.Annotations[mesh.ExcludeOutboundPorts] = "9090"
@@ -41,40 +41,40 @@ func provesExcludedPorts(t *testing.T, w *world) {
 		mesh.Inject(c, mesh.Sidecar{}))
 	toB, _ := addresses(pods[1])
 	toC, _ := addresses(pods[2])
-	w.mustGo(t, pods[0], url(toC.String(), mesh.OtherPort), path.Expected{Server: "c", Inbound: true})
-	w.mustGo(t, pods[2], url(toB.String(), mesh.OtherPort), path.Expected{Server: "b", Outbound: true})
-	w.mustGo(t, pods[0], url(toB.String(), mesh.OtherPort), path.Expected{Server: "b"})
+	w.mustReach(t, pods[0], url(toC.String(), mesh.OtherPort), path.Expected{Server: "c", Inbound: true})
+	w.mustReach(t, pods[2], url(toB.String(), mesh.OtherPort), path.Expected{Server: "b", Outbound: true})
+	w.mustReach(t, pods[0], url(toB.String(), mesh.OtherPort), path.Expected{Server: "b"})
 	w.mustCapture(t, pods[0], pods[1])
 }
 
-func provesExcludedPrefixes(t *testing.T, w *world) {
+func checkExcludedPrefixes(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	servers := w.run(t, inMesh(ns, "b"), inMesh(ns, "c"))
+	servers := w.run(t, meshPod(ns, "b"), meshPod(ns, "c"))
 	toB, _ := addresses(servers[0])
 	a := mesh.Pod(ns, "a")
 	a.Annotations[mesh.ExcludeRanges] = toB.String() + "/32,192.0.2.0/24"
 	a = w.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
-	w.mustGo(t, a, url(toB.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
+	w.mustReach(t, a, url(toB.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 	w.mustCapture(t, a, servers[1])
 }
 
-func provesIncludedPrefixes(t *testing.T, w *world) {
+func checkIncludedPrefixes(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	b := w.run(t, inMesh(ns, "b"))[0]
+	b := w.run(t, meshPod(ns, "b"))[0]
 	s := w.newService(t, service(b, corev1.ServicePort{
 		Port: 80, TargetPort: intstr.FromInt(mesh.Port),
 	}))
 	a := mesh.Pod(ns, "a")
 	a.Annotations[mesh.IncludeRanges] = s.Spec.ClusterIP + "/32"
 	a = w.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
-	w.mustGo(t, a, url(s.Spec.ClusterIP, 80), path.Captured("b"))
+	w.mustReach(t, a, url(s.Spec.ClusterIP, 80), path.Captured("b"))
 	toB, _ := addresses(b)
-	w.mustGo(t, a, url(toB.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
+	w.mustReach(t, a, url(toB.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 }
 
-func provesUDP(t *testing.T, w *world) {
+func checkUDP(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
+	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
 	four, _ := addresses(pods[1])
 	var r path.Report
 	w.ask(t, pods[0], &r, "mesh", "udp", "-wait", wait, four.String()+":7000")
@@ -83,60 +83,60 @@ func provesUDP(t *testing.T, w *world) {
 	}
 }
 
-// leftAlone is a pod with a proxy that gets no traffic: without the validation, which would fail.
-func leftAlone(ns, name string) *corev1.Pod {
-	p := inMesh(ns, name)
+// uncapturedPod returns a pod with a proxy but without istio-validation, which would fail.
+func uncapturedPod(ns, name string) *corev1.Pod {
+	p := meshPod(ns, name)
 	p.Spec.InitContainers = nil
 	return p
 }
 
-// mustPassBy fails the test unless a request from a pod with a proxy goes past it, and is found to
-// have.
-func (w *world) mustPassBy(t *testing.T, from, to *corev1.Pod) {
+// mustBypass fails the test unless a request bypasses the pod's proxy, and the path check detects
+// this.
+func (w *testCluster) mustBypass(t *testing.T, from, to *corev1.Pod) {
 	t.Helper()
 	four, _ := addresses(to)
-	r := w.mustGo(t, from, url(four.String(), mesh.Port), path.Expected{Server: to.Name, Inbound: true})
+	r := w.mustReach(t, from, url(four.String(), mesh.Port), path.Expected{Server: to.Name, Inbound: true})
 	if err := r.Check(path.Captured(to.Name)); err == nil ||
 		!strings.Contains(err.Error(), "the caller's proxy was bypassed") {
-		t.Errorf("a request past the proxy counts as captured: %v", err)
+		t.Errorf("a request that bypassed the proxy counts as captured: %v", err)
 	}
 }
 
-func provesOptOut(t *testing.T, w *world) {
+func checkOptOut(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	a := leftAlone(ns, "a")
+	a := uncapturedPod(ns, "a")
 	a.Labels[mesh.InjectKey] = "false"
-	pods := w.run(t, a, inMesh(ns, "b"))
-	w.mustPassBy(t, pods[0], pods[1])
+	pods := w.run(t, a, meshPod(ns, "b"))
+	w.mustBypass(t, pods[0], pods[1])
 }
 
-func provesExcludedNamespaces(t *testing.T, w *world) {
+func checkExcludedNamespaces(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	a := leftAlone("kube-system", "sluice-e2e")
+	a := uncapturedPod("kube-system", "sluice-e2e")
 	t.Cleanup(func() {
 		_ = w.client.CoreV1().Pods(a.Namespace).Delete(context.Background(), a.Name, deleteNow)
 	})
-	pods := w.run(t, a, inMesh(ns, "b"))
-	w.mustPassBy(t, pods[0], pods[1])
+	pods := w.run(t, a, meshPod(ns, "b"))
+	w.mustBypass(t, pods[0], pods[1])
 }
 
-func provesHostNetwork(t *testing.T, w *world) {
+func checkHostNetwork(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
 	host := w.onHost(ns)
-	// The runtime does not ask plugins about it, whatever it looks like.
+	// The runtime does not call CNI plugins for such a pod.
 	host.Annotations[mesh.StatusAnnotation] = "{}"
-	pods := w.run(t, host, inMesh(ns, "b"))
+	pods := w.run(t, host, meshPod(ns, "b"))
 	four, _ := addresses(pods[1])
-	w.mustGo(t, pods[0], url(four.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
+	w.mustReach(t, pods[0], url(four.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 	tables, err := w.onNode(t.Context(), "nft", "list", "tables")
 	if err != nil || strings.Contains(tables, "sluice") {
-		t.Errorf("the node has tables %s: %v", tables, err)
+		t.Errorf("tables of the node: %s: %v", tables, err)
 	}
 }
 
-func provesInitContainers(t *testing.T, w *world) {
+func checkInitContainers(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	b := w.run(t, inMesh(ns, "b"))[0]
+	b := w.run(t, meshPod(ns, "b"))[0]
 	four, _ := addresses(b)
 	a := mesh.Pod(ns, "a")
 	user, proxy := mesh.Container("as-a-user", "get", url(four.String(), mesh.Port)),
@@ -146,17 +146,17 @@ func provesInitContainers(t *testing.T, w *world) {
 	a.Spec.InitContainers = []corev1.Container{user, proxy}
 	a = w.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
 
-	if r := w.said(t, a, user.Name); r.Answer != nil || !strings.Contains(r.Error, "refused") {
-		t.Errorf("before the proxy: %+v", r)
+	if r := w.containerReport(t, a, user.Name); r.Answer != nil || !strings.Contains(r.Error, "refused") {
+		t.Errorf("request before the proxy's start: %+v", r)
 	}
-	if err := w.said(t, a, proxy.Name).Check(path.Expected{Server: "b", Inbound: true}); err != nil {
+	if err := w.containerReport(t, a, proxy.Name).Check(path.Expected{Server: "b", Inbound: true}); err != nil {
 		t.Error(err)
 	}
 	w.mustCapture(t, a, b)
 }
 
-// said is the report that a container has printed.
-func (w *world) said(t *testing.T, pod *corev1.Pod, container string) (r path.Report) {
+// containerReport returns the report that a container has printed.
+func (w *testCluster) containerReport(t *testing.T, pod *corev1.Pod, container string) (r path.Report) {
 	t.Helper()
 	text, err := w.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name,
 		&corev1.PodLogOptions{Container: container}).DoRaw(t.Context())
@@ -169,12 +169,12 @@ func (w *world) said(t *testing.T, pod *corev1.Pod, container string) (r path.Re
 	return r
 }
 
-func provesWrongAnnotations(t *testing.T, w *world) {
+func checkWrongAnnotations(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
 	a := mesh.Pod(ns, "a")
 	a.Annotations[mesh.ExcludeOutboundPorts] = "80a"
 	w.create(t, mesh.Inject(a, mesh.Sidecar{}))
-	eventually(t, readyTime, "an event names the annotation", func(ctx context.Context) error {
+	eventually(t, readyTimeout, "an event contains the annotation", func(ctx context.Context) error {
 		text := strings.Join(w.warnings(ctx, a), "\n")
 		for _, part := range []string{
 			"FailedCreatePodSandBox", mesh.ExcludeOutboundPorts, `"80a"`,

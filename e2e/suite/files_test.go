@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
 
-// pluginDir is the directory of a node's CNI plugins.
+// pluginDir returns the directory of a node's CNI plugins.
 func pluginDir() string {
 	if onVM() {
 		return cluster.VMPluginDir
@@ -22,15 +22,14 @@ func pluginDir() string {
 	return "/opt/cni/bin"
 }
 
-// files are the files of the nodes' directories, by node and name: modes and digests.
+// files maps node and name of a file to its mode and digest.
 type files map[string]string
 
-// fileOf is the key of a node's file.
+// fileOf returns the key of a node's file.
 func fileOf(n cluster.Node, name string) string { return n.Name() + ":" + name }
 
-// nodeFiles reads what is in the directories of all nodes of which the runtime reads what the chart
-// writes.
-func (w *world) nodeFiles(t *testing.T) files {
+// nodeFiles returns the files in the CNI directories of all nodes.
+func (w *testCluster) nodeFiles(t *testing.T) files {
 	t.Helper()
 	const list = `find "$@" ! -type d -printf '%M  %p\n'; find "$@" -type f -exec sha256sum {} +`
 	found := files{}
@@ -44,7 +43,7 @@ func (w *world) nodeFiles(t *testing.T) files {
 	return found
 }
 
-// mustPrint runs a command on a node, and returns what it prints.
+// mustPrint runs a command on a node, and returns its output.
 func mustPrint(t *testing.T, n cluster.Node, argv ...string) string {
 	t.Helper()
 	var stderr strings.Builder
@@ -57,13 +56,13 @@ func mustPrint(t *testing.T, n cluster.Node, argv ...string) string {
 	return string(out)
 }
 
-// conflist reads a node's configuration.
+// conflist returns a node's CNI configuration.
 func conflist(t *testing.T, n cluster.Node) []byte {
 	t.Helper()
 	return []byte(mustPrint(t, n, "cat", cluster.ConflistPath))
 }
 
-// elements are the plugins of a configuration, as they are written there.
+// elements returns the raw plugin objects of a CNI configuration.
 func elements(t *testing.T, conflist []byte) []json.RawMessage {
 	t.Helper()
 	var list struct{ Plugins []json.RawMessage }
@@ -73,7 +72,7 @@ func elements(t *testing.T, conflist []byte) []json.RawMessage {
 	return list.Plugins
 }
 
-// typeOf is the executable that an element names.
+// typeOf returns the type of a plugin object.
 func typeOf(t *testing.T, element json.RawMessage) string {
 	t.Helper()
 	var e struct{ Type string }
@@ -83,16 +82,16 @@ func typeOf(t *testing.T, element json.RawMessage) string {
 	return e.Type
 }
 
-// hasElement reports whether a configuration has an element of a type as its last.
+// hasElement reports whether the last plugin of a configuration has the type.
 func hasElement(t *testing.T, conflist []byte, kind string) bool {
 	t.Helper()
 	list := elements(t, conflist)
 	return len(list) > 0 && typeOf(t, list[len(list)-1]) == kind
 }
 
-// overwriteChain replaces the node's configuration, as other CNI plugins' agents write theirs, and
-// returns how long it took until our element was the last again.
-func (w *world) overwriteChain(t *testing.T, content []byte) time.Duration {
+// overwriteChain replaces the node's CNI configuration, and returns the time until Sluice's plugin
+// is the last one again.
+func (w *testCluster) overwriteChain(t *testing.T, content []byte) time.Duration {
 	t.Helper()
 	file := w.node().Path(cluster.ConflistPath)
 	writer := filepath.Join(filepath.Dir(file), ".other")
@@ -104,9 +103,9 @@ func (w *world) overwriteChain(t *testing.T, content []byte) time.Duration {
 	if err := os.Rename(writer, file); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, readyTime, "our element is back", func(context.Context) error {
+	eventually(t, readyTimeout, "Sluice's plugin is the last one again", func(context.Context) error {
 		if now := conflist(t, w.node()); !hasElement(t, now, "sluice-cni") {
-			return fmt.Errorf("the chain is %s", now)
+			return fmt.Errorf("chain %s", now)
 		}
 		return nil
 	})

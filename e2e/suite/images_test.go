@@ -15,62 +15,61 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// bin is where the Makefile puts what it builds.
+// bin is the directory of the Makefile's programs.
 const bin = "../../bin"
 
-// istioCNIImage is that of the real istio-cni.
+// istioCNIImage is the name of istio-cni's image.
 const istioCNIImage = "mesh.test/install-cni:e2e"
 
-// sluiceArchive is Sluice's image, as "make image" writes it.
+// sluiceArchive is the archive of Sluice's image, which "make image" writes.
 var sluiceArchive = filepath.Join(bin, "image.tar")
 
-// packed are the images that are packed here: programs of bin by their places.
-var packed = map[string]map[string]string{
+// images maps the names of images to their programs: programs of bin by path in the image.
+var images = map[string]map[string]string{
 	mesh.Image: {"usr/local/bin/mesh": "e2e/mesh", "usr/local/bin/rules": "rules"},
 	istioCNIImage: {
 		"usr/local/bin/install-cni": "e2e/install-cni", "opt/cni/bin/istio-cni": "istio-cni",
 	},
 }
 
-// packImages packs the images that are not packed yet, or of which a program was built since, and
-// returns the archives of all. What is not built is an error that says so. The tests on a virtual
-// machine do not need istio-cni.
+// packImages writes the archives of images that are missing or older than their programs, and
+// returns all archives. Tests on a virtual machine do not need istio-cni.
 func packImages() ([]string, error) {
 	var archives []string
 	dir := filepath.Join(bin, "e2e", "images")
 	errs := []error{os.MkdirAll(dir, 0o755)}
-	for ref, programs := range packed {
+	for ref, programs := range images {
 		if onVM() && ref == istioCNIImage {
 			continue
 		}
 		name, _, _ := strings.Cut(path.Base(ref), ":")
 		archive := filepath.Join(dir, name+".tar")
-		if err := pack(archive, ref, programs); err != nil {
+		if err := packImage(archive, ref, programs); err != nil {
 			errs = append(errs, fmt.Errorf("image %s: %w", ref, err))
 		}
 		archives = append(archives, archive)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("%w\n\"make e2e\" builds all of it", err)
+		return nil, fmt.Errorf("%w\nrun \"make e2e\"", err)
 	}
 	return archives, nil
 }
 
-// pack writes the archive of an image with programs of bin by their places, unless it is newer than
-// all of them.
-func pack(archive, ref string, programs map[string]string, entrypoint ...string) error {
-	root, packed := fstest.MapFS{}, builtAt(archive)
-	fresh := !packed.IsZero()
+// packImage writes the archive of an image with programs of bin, unless it is newer than all of
+// them.
+func packImage(archive, ref string, programs map[string]string, entrypoint ...string) error {
+	root, written := fstest.MapFS{}, modTime(archive)
+	upToDate := !written.IsZero()
 	for place, program := range programs {
 		file := filepath.Join(bin, program)
-		fresh = fresh && builtAt(file).Before(packed)
+		upToDate = upToDate && modTime(file).Before(written)
 		content, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
 		root[place] = &fstest.MapFile{Data: content, Mode: 0o755}
 	}
-	if fresh {
+	if upToDate {
 		return nil
 	}
 	f, err := os.CreateTemp(filepath.Dir(archive), ".")
@@ -87,8 +86,8 @@ func pack(archive, ref string, programs map[string]string, entrypoint ...string)
 	return os.Rename(f.Name(), archive)
 }
 
-// builtAt is when a file was written; zero if there is none.
-func builtAt(file string) time.Time {
+// modTime returns the modification time of a file, or zero if it does not exist.
+func modTime(file string) time.Time {
 	info, err := os.Stat(file)
 	if err != nil {
 		return time.Time{}

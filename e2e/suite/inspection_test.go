@@ -16,39 +16,39 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/schematest"
 )
 
-var inspection = part{name: "inspection", together: true, proofs: []proof{
-	{"rules check in the agent finds nothing wrong with a live pod", provesCheck},
+var inspection = testGroup{name: "inspection", together: true, tests: []groupTest{
+	{"rules check in the agent reports no differences for a running pod", checkRulesCheck},
 	{
-		"kubectl sluice checks, explains, traces and completes pods, and prints the state of the nodes",
-		provesPlugin,
+		"kubectl sluice checks, explains, traces and completes pods, and prints the status of nodes",
+		checkKubectlPlugin,
 	},
-	{"every packet is treated as by istio-init with the same parameters", provesNoDifference},
+	{"rules are equivalent to istio-init's with the same parameters", checkNoDifference},
 	{
-		"with TPROXY only packets of the known deviation are treated differently from istio-init",
-		provesKnownDeviations,
+		"with TPROXY, the only difference from istio-init is the known deviation",
+		checkKnownDeviations,
 	},
 }}
 
-// strict is proved with a chart that is to do as istio-init does.
-var strict = part{name: "strictIstio", proofs: []proof{
-	{"with TPROXY, too, every packet is treated as by istio-init", provesNoDeviation},
+// strict contains the tests with strictIstio.
+var strict = testGroup{name: "strictIstio", tests: []groupTest{
+	{"with TPROXY, rules are equivalent to istio-init's", checkNoDeviation},
 }}
 
-func provesCheck(t *testing.T, w *world) {
+func checkRulesCheck(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	a := w.run(t, inMesh(ns, "a"))[0]
+	a := w.run(t, meshPod(ns, "a"))[0]
 	if out, err := w.exec(t.Context(), w.agentPod(t), agent, "rules", "check", "--pod", a.Namespace+
 		"/"+a.Name); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-func provesPlugin(t *testing.T, w *world) {
+func checkKubectlPlugin(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
+	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
 	a, b := pods[0], pods[1]
 	kubectl := func(args ...string) *exec.Cmd {
-		search := "PATH=" + oracles +
+		search := "PATH=" + peerDir +
 			":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 		return w.node().Command(t.Context(),
 			append([]string{"env", search, "kubectl", "sluice"}, args...)...)
@@ -75,7 +75,7 @@ func provesPlugin(t *testing.T, w *world) {
 	}
 	if out, err := kubectl("check", ns+"/nobody").CombinedOutput(); err == nil ||
 		!strings.Contains(string(out), "not found") {
-		t.Errorf("a pod that does not exist: %v: %s", err, out)
+		t.Errorf("nonexistent pod: %v: %s", err, out)
 	}
 	schema, err := os.ReadFile("../../install/cmd/kubectl-sluice/schema.json")
 	if err != nil {
@@ -88,21 +88,21 @@ func provesPlugin(t *testing.T, w *world) {
 	if err := schematest.Validate(string(schema), bytes.NewReader(status)); err != nil {
 		t.Errorf("status: %v", err)
 	}
-	w.provesTrace(t, a, b, kubectl)
+	w.checkTrace(t, a, b, kubectl)
 }
 
-// provesTrace traces a connection from a to b. The client keeps it until the trace has ended: of a
-// process that has ended the container is unknown.
-func (w *world) provesTrace(
+// checkTrace traces a connection from a to b. The client keeps the connection open until the trace
+// ends, because the container of an exited process is unknown.
+func (w *testCluster) checkTrace(
 	t *testing.T, a, b *corev1.Pod, kubectl func(args ...string) *exec.Cmd,
 ) {
-	// The kubelet's probes cause connections of the proxy to its own pod.
+	// The kubelet's probes cause connections from the proxy to its own pod.
 	four, _ := addresses(b)
 	trace := kubectl("trace", a.Namespace+"/"+a.Name, "-v", "--out", "--to",
 		netip.AddrPortFrom(four, mesh.Port).String(), "--count", "1", "--for", wait)
-	var said strings.Builder
+	var output strings.Builder
 	started, errs := make(chan struct{}), new(strings.Builder)
-	trace.Stdout, trace.Stderr = &said, &firstWrite{errs, started}
+	trace.Stdout, trace.Stderr = &output, &firstWrite{errs, started}
 	if err := trace.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -122,19 +122,19 @@ func (w *world) provesTrace(
 	err = trace.Wait()
 	_ = hold.Close()
 	if err := request.Wait(); err != nil {
-		t.Errorf("the request: %v: %s", err, report)
+		t.Errorf("request: %v: %s", err, report)
 	}
 	for _, want := range []string{
 		": captured: outbound to the proxy", "    listener ", "    container ",
 		": connected by 127.0.0.1:15001",
 	} {
-		if err != nil || !strings.Contains(said.String(), want) {
-			t.Errorf("trace: %v, want %q: %s%s", err, want, &said, errs)
+		if err != nil || !strings.Contains(output.String(), want) {
+			t.Errorf("trace: %v, want %q: %s%s", err, want, &output, errs)
 		}
 	}
 }
 
-// A firstWrite closes a channel when something is written.
+// A firstWrite closes a channel at the first write.
 type firstWrite struct {
 	to      io.Writer
 	written chan struct{}
@@ -148,7 +148,7 @@ func (w *firstWrite) Write(p []byte) (int, error) {
 	return w.to.Write(p)
 }
 
-func provesNoDifference(t *testing.T, w *world) {
+func checkNoDifference(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
 	ours := mesh.Pod(ns, "ours")
 	ours.Annotations[mesh.ExcludeOutboundPorts] = "5432,6379"
@@ -160,9 +160,9 @@ func provesNoDifference(t *testing.T, w *world) {
 	w.mustBeEquivalent(t, ours, log)
 }
 
-// provesKnownDeviations compares, in the agent, what it says that the pod should have: first with
-// the kernel, then with the log.
-func provesKnownDeviations(t *testing.T, w *world) {
+// checkKnownDeviations compares, in the agent, the pod's desired rules with the kernel's rules and
+// with istio-iptables' log.
+func checkKnownDeviations(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
 	ours := w.run(t, tproxyPod(ns))[0]
 	log := w.istioLog(t, ns, tproxyArgs...)
@@ -176,7 +176,7 @@ func provesKnownDeviations(t *testing.T, w *world) {
 		return string(out), err
 	}
 	if out, err := diff(); err != nil || !strings.Contains(out, "equivalent") {
-		t.Errorf("the live pod: %v: %s", err, out)
+		t.Errorf("running pod: %v: %s", err, out)
 	}
 	out, err := diff("--istio-log", "-")
 	if err != nil || !strings.Contains(out, "equivalent") ||
@@ -185,11 +185,11 @@ func provesKnownDeviations(t *testing.T, w *world) {
 	}
 	if out, err := diff("--istio-log", "-", "--strict"); err == nil ||
 		!strings.Contains(out, "different") {
-		t.Errorf("the deviation does not count with --strict: %v: %s", err, out)
+		t.Errorf("--strict does not report the deviation: %v: %s", err, out)
 	}
 }
 
-func provesNoDeviation(t *testing.T, w *world) {
+func checkNoDeviation(t *testing.T, w *testCluster) {
 	upgrade := func(more ...string) {
 		if _, err := w.helm(t.Context(),
 			append([]string{"upgrade"}, w.chartArgs(more...)...)...); err != nil {
@@ -203,11 +203,11 @@ func provesNoDeviation(t *testing.T, w *world) {
 	w.mustBeEquivalent(t, ours, w.istioLog(t, ns, tproxyArgs...), "--strict")
 }
 
-// tproxyPod is a pod of both families with TPROXY.
+// tproxyPod returns a dual-stack pod with TPROXY.
 func tproxyPod(ns string) *corev1.Pod {
 	return mesh.Inject(mesh.Pod(ns, "ours"), mesh.Sidecar{TProxy: true, Env: dualStack})
 }
 
-// tproxyArgs are the parameters that it has: with istio-cni's 15020 where no annotation says which
-// outbound ports are excluded.
+// tproxyArgs are the corresponding arguments of istio-iptables. They exclude outbound port 15020,
+// like istio-cni without an annotation.
 var tproxyArgs = []string{"-m", "TPROXY", "-o", "15020"}

@@ -11,36 +11,36 @@ import (
 	"testing"
 )
 
-var installation = part{name: "installation", proofs: []proof{
+var installation = testGroup{name: "installation", tests: []groupTest{
 	{
-		"the DaemonSet is ready, our element is the last of each chain, and the others are byte for byte what they were",
-		provesTheChain,
+		"the DaemonSet is ready, Sluice's plugin is the last one of each chain, and the others are byte-identical",
+		checkChain,
 	},
-	{"the API server accepts the manifests of every platform", provesTheManifests},
-	{"helm test passes", provesHelmTest},
-	{"one pod of the mesh talks to another through both proxies", provesTheMesh},
+	{"the API server accepts the manifests of every platform", checkManifests},
+	{"helm test passes", checkHelmTest},
+	{"one pod of the mesh reaches another through both proxies", checkMesh},
 }}
 
-func provesTheChain(t *testing.T, w *world) {
-	eventually(t, readyTime, "the agents are ready", func(ctx context.Context) error {
+func checkChain(t *testing.T, w *testCluster) {
+	eventually(t, readyTimeout, "the agents are ready", func(ctx context.Context) error {
 		return w.agentsReady(ctx, agent)
 	})
 	for _, n := range w.Nodes() {
 		before, now := elements(t, w.chains[n.Name()]), elements(t, conflist(t, n))
 		if len(now) != len(before)+1 || typeOf(t, now[len(now)-1]) != "sluice-cni" {
-			t.Fatalf("the chain of %s: %s", n.Name(), conflist(t, n))
+			t.Fatalf("chain of %s: %s", n.Name(), conflist(t, n))
 		}
 		for i := range before {
 			if !bytes.Equal(before[i], now[i]) {
-				t.Errorf("element %d of %s was %s, and is %s", i, n.Name(), before[i], now[i])
+				t.Errorf("plugin %d of %s was %s, now %s", i, n.Name(), before[i], now[i])
 			}
 		}
 	}
 }
 
-// provesTheManifests asks by a dry run on the server. Kinds of OpenShift and Multus, of which this
-// cluster knows nothing, are left out.
-func provesTheManifests(t *testing.T, w *world) {
+// checkManifests uses a server-side dry run, without the custom resources of OpenShift and
+// Multus.
+func checkManifests(t *testing.T, w *testCluster) {
 	files, err := filepath.Glob("../../install/manifests/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no manifests: %v", err)
@@ -63,16 +63,16 @@ func provesTheManifests(t *testing.T, w *world) {
 	}
 }
 
-func provesHelmTest(t *testing.T, w *world) {
-	out, err := w.helm(t.Context(), "test", release, "--timeout", readyTime.String())
+func checkHelmTest(t *testing.T, w *testCluster) {
+	out, err := w.helm(t.Context(), "test", release, "--timeout", readyTimeout.String())
 	if err != nil || !strings.Contains(out, "Succeeded") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-func provesTheMesh(t *testing.T, w *world) {
+func checkMesh(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
+	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
 	w.mustCapture(t, pods[0], pods[1])
 	w.mustCapture(t, pods[1], pods[0])
 }

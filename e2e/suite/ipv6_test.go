@@ -16,36 +16,36 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// ipv6 is proved with pods whose network has no IPv4, as on nodes of IPv6 alone.
-var ipv6 = part{name: "IPv6 alone", proofs: []proof{
+// ipv6 contains the tests with IPv6-only pods.
+var ipv6 = testGroup{name: "IPv6 only", tests: []groupTest{
 	{
 		"pods with only an IPv6 address reach each other and Services through both proxies",
-		withIPv6Alone(provesIPv6),
+		withIPv6Alone(checkIPv6),
 	},
 	{
-		"TPROXY carries requests between pods with only an IPv6 address, and keeps the caller's",
-		withIPv6Alone(provesIPv6TProxy),
+		"TPROXY works between pods with only an IPv6 address, and keeps the client's address",
+		withIPv6Alone(checkIPv6TProxy),
 	},
 	{
-		"DNS queries of pods with only an IPv6 address go to the agent beside the proxy",
-		withIPv6Alone(provesIPv6DNS),
+		"DNS queries of pods with only an IPv6 address are captured",
+		withIPv6Alone(checkIPv6DNS),
 	},
 }}
 
-// withIPv6Alone proves while the node's configuration gives pods only an address of IPv6.
-func withIPv6Alone(prove func(t *testing.T, w *world)) func(t *testing.T, w *world) {
-	return func(t *testing.T, w *world) {
+// withIPv6Alone runs a test while the node's CNI configuration assigns only IPv6 addresses.
+func withIPv6Alone(test func(t *testing.T, w *testCluster)) func(t *testing.T, w *testCluster) {
+	return func(t *testing.T, w *testCluster) {
 		w.overwriteChain(t, withoutIPv4(t, w.chain()))
-		w.mustHaveRead(t, func(list string) bool { return !strings.Contains(list, "0.0.0.0/0") })
+		w.waitForConfiguration(t, func(list string) bool { return !strings.Contains(list, "0.0.0.0/0") })
 		defer func() {
 			w.overwriteChain(t, w.chain())
-			w.mustHaveRead(t, func(list string) bool { return strings.Contains(list, "0.0.0.0/0") })
+			w.waitForConfiguration(t, func(list string) bool { return strings.Contains(list, "0.0.0.0/0") })
 		}()
-		prove(t, w)
+		test(t, w)
 	}
 }
 
-// withoutIPv4 is a configuration of which the pods get no address of IPv4, nor a route.
+// withoutIPv4 returns a CNI configuration without IPv4 addresses and routes.
 func withoutIPv4(t *testing.T, chain []byte) []byte {
 	t.Helper()
 	var list map[string]any
@@ -67,11 +67,11 @@ func withoutIPv4(t *testing.T, chain []byte) []byte {
 	return text
 }
 
-// mustHaveRead waits until the runtime has read a configuration with our element that is as it
-// should be.
-func (w *world) mustHaveRead(t *testing.T, is func(list string) bool) {
+// waitForConfiguration waits until the runtime has loaded a matching configuration with Sluice's
+// plugin.
+func (w *testCluster) waitForConfiguration(t *testing.T, is func(list string) bool) {
 	t.Helper()
-	eventually(t, readyTime, "the runtime has read the configuration", func(ctx context.Context) error {
+	eventually(t, readyTimeout, "the runtime has read the configuration", func(ctx context.Context) error {
 		text, err := w.crictl(ctx, "info")
 		if err != nil {
 			return err
@@ -93,7 +93,7 @@ func (w *world) mustHaveRead(t *testing.T, is func(list string) bool) {
 	})
 }
 
-// mustHaveIPv6Alone returns the pod's one address.
+// mustHaveIPv6Alone returns the pod's only address.
 func mustHaveIPv6Alone(t *testing.T, pod *corev1.Pod) netip.Addr {
 	t.Helper()
 	four, six := addresses(pod)
@@ -103,28 +103,28 @@ func mustHaveIPv6Alone(t *testing.T, pod *corev1.Pod) netip.Addr {
 	return six
 }
 
-func provesIPv6(t *testing.T, w *world) {
+func checkIPv6(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
+	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
 	a, b := mustHaveIPv6Alone(t, pods[0]), mustHaveIPv6Alone(t, pods[1])
-	w.mustGo(t, pods[0], url(b.String(), mesh.Port), path.Captured("b"))
-	w.mustGo(t, pods[1], url(a.String(), mesh.Port), path.Captured("a"))
+	w.mustReach(t, pods[0], url(b.String(), mesh.Port), path.Captured("b"))
+	w.mustReach(t, pods[1], url(a.String(), mesh.Port), path.Captured("a"))
 	s := w.newService(t, inIPv6(service(pods[1], corev1.ServicePort{
 		Port: 80, TargetPort: intstr.FromInt(mesh.Port),
 	})))
-	w.mustGo(t, pods[0], url(s.Spec.ClusterIP, 80), path.Captured("b"))
+	w.mustReach(t, pods[0], url(s.Spec.ClusterIP, 80), path.Captured("b"))
 }
 
-func provesIPv6TProxy(t *testing.T, w *world) {
+func checkIPv6TProxy(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
 	tproxy := mesh.Sidecar{TProxy: true}
 	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), tproxy), mesh.Inject(mesh.Pod(ns, "b"), tproxy))
-	way := path.Captured("b")
-	way.Transparent = true
-	w.mustGo(t, pods[0], url(mustHaveIPv6Alone(t, pods[1]).String(), mesh.Port), way)
+	want := path.Captured("b")
+	want.Transparent = true
+	w.mustReach(t, pods[0], url(mustHaveIPv6Alone(t, pods[1]).String(), mesh.Port), want)
 }
 
-func provesIPv6DNS(t *testing.T, w *world) {
+func checkIPv6DNS(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
 	dns := dnsServer(ns)
 	s := w.newService(t, inIPv6(dnsService(dns)))
@@ -135,7 +135,7 @@ func provesIPv6DNS(t *testing.T, w *world) {
 	}
 }
 
-// inIPv6 gives a Service an address of IPv6 alone.
+// inIPv6 makes a Service IPv6-only.
 func inIPv6(s *corev1.Service) *corev1.Service {
 	s.Spec.IPFamilyPolicy, s.Spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack),
 		[]corev1.IPFamily{corev1.IPv6Protocol}

@@ -11,13 +11,13 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// oracles is where the node has programs of bin that compare what the kernel holds for pods.
-const oracles = "/opt/sluice-e2e/"
+// peerDir is the node's directory with the programs for the comparison.
+const peerDir = "/opt/sluice-e2e/"
 
-// copyOracles makes them known to the node.
-func (w *world) copyOracles(t *testing.T) {
+// copyPeerPrograms copies the programs to the node.
+func (w *testCluster) copyPeerPrograms(t *testing.T) {
 	t.Helper()
-	dir := w.node().Path(oracles)
+	dir := w.node().Path(peerDir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -32,13 +32,13 @@ func (w *world) copyOracles(t *testing.T) {
 	}
 }
 
-// istioLog is the log of the real istio-iptables, which redirects a pod of its own. More are
-// arguments besides those that it always has from the injector.
-func (w *world) istioLog(t *testing.T, ns string, more ...string) string {
+// istioLog runs istio-iptables for a new pod, and returns its log. more contains arguments in
+// addition to the injector's default ones.
+func (w *testCluster) istioLog(t *testing.T, ns string, more ...string) string {
 	t.Helper()
 	theirs := w.run(t, mesh.Pod(ns, "theirs"))[0]
 	argv := []string{
-		"env", "ISTIO_DUAL_STACK=true", oracles + "istio-iptables",
+		"env", "ISTIO_DUAL_STACK=true", peerDir + "istio-iptables",
 		"-p", "15001", "-z", "15006", "-u", "1337", "-g", "1337", "-i", "*", "-b", "*", "-d",
 		"15020,15021,15090",
 	}
@@ -49,12 +49,12 @@ func (w *world) istioLog(t *testing.T, ns string, more ...string) string {
 	return log
 }
 
-// mustBeEquivalent fails the test unless what the kernel holds for a pod of ours treats every
-// packet as the rules in the log do.
-func (w *world) mustBeEquivalent(t *testing.T, ours *corev1.Pod, log string, more ...string) {
+// mustBeEquivalent fails the test unless the kernel's rules of a pod are equivalent to the rules in
+// the log.
+func (w *testCluster) mustBeEquivalent(t *testing.T, ours *corev1.Pod, log string, more ...string) {
 	t.Helper()
 	diff := w.node().Command(t.Context(), append([]string{
-		oracles + "rules", "diff", "--left", "netns:" + w.mustSandbox(t, ours).netns, "--right",
+		peerDir + "rules", "diff", "--left", "netns:" + w.mustSandbox(t, ours).netns, "--right",
 		"log:-",
 	}, more...)...)
 	diff.Stdin = strings.NewReader(log)

@@ -15,8 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// The images of Istio, with its own programs but for Envoy, in whose place is the sample
-// application's proxy.
+// Images with Istio's programs. The sample application's proxy replaces Envoy.
 const (
 	istiodImage     = "mesh.test/pilot:e2e"
 	istioProxyImage = "mesh.test/proxyv2:e2e"
@@ -40,36 +39,36 @@ var istioImages = []struct {
 	},
 }
 
-// TestIstio proves on a cluster of its own what concerns pods that the real istiod injects, and
-// that the real istio-validation checks.
+// TestIstio runs the tests with pods that istiod injects and istio-validation checks, on a separate
+// cluster.
 func TestIstio(t *testing.T) {
 	netnstest.RequireRoot(t)
-	w := newWorld(t)
+	w := newTestCluster(t)
 	w.mustInstallIstiod(t)
-	w.prove(t, injected, removed)
+	w.runGroups(t, injected, removed)
 }
 
-var injected = part{name: "injected by istiod", together: true, proofs: []proof{
-	{"a native sidecar, which istiod injects by default", provesInjection(nil)},
-	{"a container among others", provesInjection(map[string]string{nativeSidecar: "false"})},
-	{"an application that is held until the proxy runs", provesInjection(map[string]string{
+var injected = testGroup{name: "injected by istiod", together: true, tests: []groupTest{
+	{"native sidecar, istiod's default", checkInjection(nil)},
+	{"regular container", checkInjection(map[string]string{nativeSidecar: "false"})},
+	{"application that waits for the proxy", checkInjection(map[string]string{
 		nativeSidecar: "false", proxyConfig: "holdApplicationUntilProxyStarts: true",
 	})},
-	{"TPROXY", provesInjection(map[string]string{mesh.ModeAnnotation: "TPROXY"})},
+	{"TPROXY", checkInjection(map[string]string{mesh.ModeAnnotation: "TPROXY"})},
 	{
-		"TPROXY with a container among others",
-		provesInjection(map[string]string{mesh.ModeAnnotation: "TPROXY", nativeSidecar: "false"}),
+		"TPROXY with regular container",
+		checkInjection(map[string]string{mesh.ModeAnnotation: "TPROXY", nativeSidecar: "false"}),
 	},
-	{"dual stack", provesInjectedDualStack},
-	{"DNS capture", provesInjectedDNS},
-	{"an excluded outbound port", provesInjectedExclusion},
+	{"dual stack", checkInjectedDualStack},
+	{"DNS capture", checkInjectedDNS},
+	{"excluded outbound port", checkInjectedExclusion},
 }}
 
-// removed is proved without the plugin, which then comes back.
-var removed = part{name: "injected by istiod without the plugin", bare: true, proofs: []proof{
+// removed contains the tests without the plugin, which is then installed.
+var removed = testGroup{name: "injected by istiod without the plugin", bare: true, tests: []groupTest{
 	{
-		"istio-validation fails with 126, and once the chart is installed the pod is repaired in place",
-		provesInjectedRepair,
+		"istio-validation fails with exit code 126, and after the installation the pod is repaired in place",
+		checkInjectedRepair,
 	},
 }}
 
@@ -79,9 +78,8 @@ const (
 	proxyConfig   = "proxy.istio.io/config"
 )
 
-// mustInstallIstiod installs Istio's control plane as its users do, for pods that a CNI plugin
-// redirects.
-func (w *world) mustInstallIstiod(t *testing.T) {
+// mustInstallIstiod installs Istio's control plane with Helm, with CNI enabled.
+func (w *testCluster) mustInstallIstiod(t *testing.T) {
 	t.Helper()
 	tools, err := injection.FindTools(bin)
 	if err != nil {
@@ -89,7 +87,7 @@ func (w *world) mustInstallIstiod(t *testing.T) {
 	}
 	for _, i := range istioImages {
 		archive := filepath.Join(bin, "e2e", "images", i.name+".tar")
-		if err := pack(archive, i.ref, i.programs, i.entrypoint); err != nil {
+		if err := packImage(archive, i.ref, i.programs, i.entrypoint); err != nil {
 			t.Fatalf("image %s: %v", i.ref, err)
 		}
 		if err := w.LoadImage(t.Context(), archive); err != nil {
@@ -100,7 +98,7 @@ func (w *world) mustInstallIstiod(t *testing.T) {
 	for _, args := range [][]string{
 		{"install", "istio-base", filepath.Join(tools.Charts, "base"), "--create-namespace"},
 		{
-			"install", "istiod", tools.Chart(), "--wait", "--timeout", installTime.String(),
+			"install", "istiod", tools.Chart(), "--wait", "--timeout", installTimeout.String(),
 			"--set", "pilot.cni.enabled=true", "--set", "pilot.image=" + istiodImage, "--set",
 			"autoscaleEnabled=false",
 			"--set", "global.proxy.image=" + istioProxyImage, "--set",
@@ -115,16 +113,16 @@ func (w *world) mustInstallIstiod(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("istiod runs after %s", time.Since(begin).Round(time.Millisecond))
+	t.Logf("istiod ready after %s", time.Since(begin).Round(time.Millisecond))
 }
 
-// newInjectedNamespace makes a namespace of the test's own, into the pods of which istiod injects.
-func (w *world) newInjectedNamespace(t *testing.T) string {
+// newInjectedNamespace creates a namespace for the test with injection enabled.
+func (w *testCluster) newInjectedNamespace(t *testing.T) string {
 	t.Helper()
 	return w.newLabelledNamespace(t, map[string]string{"istio-injection": "enabled"})
 }
 
-// annotatedPod is a pod as a user writes it, with annotations.
+// annotatedPod returns a pod with annotations, before injection.
 func annotatedPod(ns, name string, annotations map[string]string) *corev1.Pod {
 	p := mesh.Pod(ns, name)
 	for key, value := range annotations {
@@ -133,9 +131,9 @@ func annotatedPod(ns, name string, annotations map[string]string) *corev1.Pod {
 	return p
 }
 
-// runInjected makes the pods "a" and "b" with the same annotations, and returns them when they are
-// ready, which means that istio-validation has not failed.
-func (w *world) runInjected(t *testing.T, annotations map[string]string) (a, b *corev1.Pod) {
+// runInjected creates the pods "a" and "b" with the same annotations, and returns them when they
+// are ready, that is, after istio-validation.
+func (w *testCluster) runInjected(t *testing.T, annotations map[string]string) (a, b *corev1.Pod) {
 	t.Helper()
 	ns := w.newInjectedNamespace(t)
 	pods := w.run(t, annotatedPod(ns, "a", annotations), annotatedPod(ns, "b", annotations))
@@ -152,27 +150,27 @@ func (w *world) runInjected(t *testing.T, annotations map[string]string) (a, b *
 	return pods[0], pods[1]
 }
 
-// provesInjection makes the proof that two pods with the annotations reach each other through their
+// checkInjection returns a test that two pods with the annotations reach each other through their
 // proxies.
-func provesInjection(annotations map[string]string) func(t *testing.T, w *world) {
-	return func(t *testing.T, w *world) {
+func checkInjection(annotations map[string]string) func(t *testing.T, w *testCluster) {
+	return func(t *testing.T, w *testCluster) {
 		a, b := w.runInjected(t, annotations)
-		way := path.Captured("b")
-		way.Transparent = annotations[mesh.ModeAnnotation] == "TPROXY"
+		want := path.Captured("b")
+		want.Transparent = annotations[mesh.ModeAnnotation] == "TPROXY"
 		four, _ := addresses(b)
-		w.mustGo(t, a, url(four.String(), mesh.Port), way)
+		w.mustReach(t, a, url(four.String(), mesh.Port), want)
 	}
 }
 
-func provesInjectedDualStack(t *testing.T, w *world) {
+func checkInjectedDualStack(t *testing.T, w *testCluster) {
 	a, b := w.runInjected(t,
 		map[string]string{proxyConfig: `proxyMetadata: {ISTIO_DUAL_STACK: "true"}`})
 	four, six := addresses(b)
-	w.mustGo(t, a, url(four.String(), mesh.Port), path.Captured("b"))
-	w.mustGo(t, a, url(six.String(), mesh.Port), path.Captured("b"))
+	w.mustReach(t, a, url(four.String(), mesh.Port), path.Captured("b"))
+	w.mustReach(t, a, url(six.String(), mesh.Port), path.Captured("b"))
 }
 
-func provesInjectedDNS(t *testing.T, w *world) {
+func checkInjectedDNS(t *testing.T, w *testCluster) {
 	a, _ := w.runInjected(t,
 		map[string]string{proxyConfig: `proxyMetadata: {ISTIO_META_DNS_CAPTURE: "true"}`})
 	for _, more := range [][]string{nil, {"-tcp"}} {
@@ -181,26 +179,26 @@ func provesInjectedDNS(t *testing.T, w *world) {
 			append(append([]string{"mesh", "lookup", "-wait", wait}, more...),
 				"kubernetes.default.svc.cluster.local.")...)
 		if r.Proxy != "a" || len(r.Addresses) == 0 {
-			t.Errorf("lookup %v: %+v, want it carried by a", more, r)
+			t.Errorf("lookup %v: %+v, want proxy a", more, r)
 		}
 	}
 }
 
-func provesInjectedExclusion(t *testing.T, w *world) {
+func checkInjectedExclusion(t *testing.T, w *testCluster) {
 	a, b := w.runInjected(t, map[string]string{mesh.ExcludeOutboundPorts: "8080"})
 	four, _ := addresses(b)
-	w.mustGo(t, a, url(four.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
-	w.mustGo(t, a, url(four.String(), mesh.OtherPort), path.Captured("b"))
+	w.mustReach(t, a, url(four.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
+	w.mustReach(t, a, url(four.String(), mesh.OtherPort), path.Captured("b"))
 }
 
-func provesInjectedRepair(t *testing.T, w *world) {
+func checkInjectedRepair(t *testing.T, w *testCluster) {
 	ns := w.newInjectedNamespace(t)
 	a, b := mesh.Pod(ns, "a"), mesh.Pod(ns, "b")
 	b.Annotations[nativeSidecar] = "false"
 	w.create(t, a, b)
 	broken := map[string]*corev1.Pod{}
 	for _, p := range []*corev1.Pod{a, b} {
-		eventually(t, readyTime, "istio-validation of "+p.Name+" fails with 126", func(ctx context.Context) error {
+		eventually(t, readyTimeout, "istio-validation of "+p.Name+" fails with 126", func(ctx context.Context) error {
 			found, err := w.get(ctx, p)
 			if err != nil {
 				return err
@@ -214,13 +212,13 @@ func provesInjectedRepair(t *testing.T, w *world) {
 	begin := time.Now()
 	for _, p := range []*corev1.Pod{w.ready(t, a), w.ready(t, b)} {
 		if p.UID != broken[p.Name].UID {
-			t.Errorf("%s is another pod: it was not repaired in place", p.Name)
+			t.Errorf("%s was replaced: it was not repaired in place", p.Name)
 		}
 	}
-	t.Logf("repaired and ready %s after the installation",
+	t.Logf("ready %s after the installation",
 		time.Since(begin).Round(time.Millisecond))
 	if w.mustSandbox(t, a) != before {
-		t.Error("the pod has another sandbox: it was not repaired in place")
+		t.Error("the pod has a new sandbox: it was not repaired in place")
 	}
 	w.mustCapture(t, w.ready(t, a), w.ready(t, b))
 	w.mustCapture(t, w.ready(t, b), w.ready(t, a))

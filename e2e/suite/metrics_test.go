@@ -9,16 +9,16 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
 
-// monitoringPort is where the agent has its metrics.
+// monitoringPort is the port of the agent's metrics.
 const monitoringPort = "15014"
 
-// sample is a line of a metric with the decision to redirect.
+// sample matches a line of a metric with the decision to redirect.
 var sample = regexp.MustCompile(
 	`(?m)^sluice_add_duration_seconds_(sum|count)\{[^}]*decision="redirect"[^}]*\} (\S+)$`)
 
-// addTime is for how many pods of a node the plugin has made rules, and how long that took
-// altogether, as the node's agent tells Prometheus.
-func (w *world) addTime(t *testing.T, n cluster.Node) (adds int, altogether time.Duration) {
+// addDuration returns the number of redirected ADDs on a node and their total duration, from the
+// agent's metrics.
+func (w *testCluster) addDuration(t *testing.T, n cluster.Node) (adds int, altogether time.Duration) {
 	t.Helper()
 	text, err := w.client.CoreV1().Pods(agentNamespace).
 		ProxyGet("http", w.agentOn(t, n).Name, monitoringPort, "metrics", nil).DoRaw(t.Context())

@@ -13,49 +13,49 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// An outage is a time without an API server, in which a pod is started: the runtime ends its
-// sandbox, and the kubelet, which knows the pod, makes it another.
+// An outage tests the start of a pod while the API server is unavailable. The test stops the pod's
+// sandbox, and the kubelet creates a new one.
 type outage struct {
-	*world
-	// a is the pod, and b another that it can ask.
+	*testCluster
+	// a is the pod, and b is another pod that it can reach.
 	a, b   *corev1.Pod
-	before sandbox // a's
+	before sandbox // sandbox of a before the outage
 	begin  time.Time
 }
 
-// newOutage makes the pods.
-func (w *world) newOutage(t *testing.T) *outage {
+// newOutage creates the pods.
+func (w *testCluster) newOutage(t *testing.T) *outage {
 	t.Helper()
 	ns := w.newNamespace(t)
-	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
-	o := &outage{world: w, a: pods[0], b: pods[1]}
+	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
+	o := &outage{testCluster: w, a: pods[0], b: pods[1]}
 	o.mustBeKnown(t)
 	return o
 }
 
-// mustBeKnown waits until the agent knows the pod. After an earlier outage it looks for the API
-// server within five seconds, and fetches pods one by one until then: from an API server that is
-// away again it cannot.
+// mustBeKnown waits until the agent's cache contains the pod. After an earlier outage, the agent
+// reconnects within five seconds. Until then it fetches single pods, which fails during the next
+// outage.
 func (o *outage) mustBeKnown(t *testing.T) {
 	t.Helper()
-	eventually(t, readyTime, "the agent knows the pod", func(ctx context.Context) error {
+	eventually(t, readyTimeout, "the agent knows the pod", func(ctx context.Context) error {
 		_, err := o.exec(ctx, o.agentPod(t), agent, "rules", "check", "--pod", o.a.Namespace+"/"+
 			o.a.Name)
 		return err
 	})
 }
 
-// start stops the API server, and has the pod be started.
+// start stops the API server and the pod's sandbox.
 func (o *outage) start(t *testing.T) {
 	t.Helper()
 	o.stopAPIServer(t)
 	o.startPod(t)
 }
 
-// stopAPIServer is the first half of start.
+// stopAPIServer stops the API server.
 func (o *outage) stopAPIServer(t *testing.T) {
 	t.Helper()
-	// Whatever becomes of this test, others need the API server.
+	// Other tests need the API server, even if this one fails.
 	t.Cleanup(func() {
 		if err := o.node().StartService(context.Background(), cluster.APIServer); err != nil {
 			t.Error(err)
@@ -66,7 +66,7 @@ func (o *outage) stopAPIServer(t *testing.T) {
 	}
 }
 
-// startPod is the second.
+// startPod stops the pod's sandbox, so that the kubelet creates a new one.
 func (o *outage) startPod(t *testing.T) {
 	t.Helper()
 	o.before, o.begin = o.mustSandbox(t, o.a), time.Now()
@@ -75,14 +75,14 @@ func (o *outage) startPod(t *testing.T) {
 	}
 }
 
-// mustRun waits until the pod's application runs in a new sandbox, and fails the test unless that
-// has rules.
+// mustRun waits until the pod's application runs in a new sandbox, and fails the test unless the
+// sandbox has rules.
 func (o *outage) mustRun(t *testing.T) {
 	t.Helper()
 	var now sandbox
-	// Where the API server is back, kube-proxy may look for it half a minute later, and know no way
-	// to it until then.
-	took := eventually(t, 2*readyTime, "the pod's application runs in a new sandbox", func(ctx context.Context) (err error) {
+	// After the outage, kube-proxy may reconnect only after 30 seconds, and the API server's
+	// Service is unavailable until then.
+	took := eventually(t, 2*readyTimeout, "the pod's application runs in a new sandbox", func(ctx context.Context) (err error) {
 		if now, err = o.sandbox(ctx, o.a); err == nil && now.id == o.before.id {
 			err = errors.New("the old sandbox is ready")
 		}
@@ -96,32 +96,31 @@ func (o *outage) mustRun(t *testing.T) {
 		}
 		return err
 	})
-	t.Logf("the pod runs again after %s", took.Round(time.Millisecond))
+	t.Logf("pod running after %s", took.Round(time.Millisecond))
 	if _, err := o.inNetns(t.Context(), now, "nft", "list", "table", "inet", "sluice"); err != nil {
 		t.Error(err)
 	}
 }
 
-// end starts the API server, and returns when it answers.
+// end starts the API server, and waits until it responds.
 func (o *outage) end(t *testing.T) {
 	t.Helper()
 	if err := o.node().StartService(t.Context(), cluster.APIServer); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, readyTime, "the API server is back", func(ctx context.Context) error {
+	eventually(t, readyTimeout, "the API server responds", func(ctx context.Context) error {
 		_, err := o.client.CoreV1().Nodes().Get(ctx, o.node().Name(), metav1.GetOptions{})
 		return err
 	})
 }
 
-// mustCaptureAgain fails the test unless the pod, once the API server knows that it was started
-// anew, is captured.
+// mustCaptureAgain fails the test unless the restarted pod is captured.
 func (o *outage) mustCaptureAgain(t *testing.T) {
 	t.Helper()
 	o.mustCapture(t, o.restarted(t, o.a, o.begin), o.b)
 }
 
-func provesAPIServerAway(t *testing.T, w *world) {
+func checkAPIServerAway(t *testing.T, w *testCluster) {
 	o := w.newOutage(t)
 	o.start(t)
 	o.mustRun(t)

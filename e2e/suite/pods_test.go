@@ -21,23 +21,23 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// readyTime bounds the start of a pod on a busy machine.
-var readyTime = slowness * 2 * time.Minute
+// readyTimeout is the time limit for the start of a pod, for a busy machine.
+var readyTimeout = timeFactor * 2 * time.Minute
 
-// deleteNow ends a pod without grace.
+// deleteNow deletes a pod without a grace period.
 var deleteNow = metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// newNamespace makes a namespace of the test's own, which goes with it.
-func (w *world) newNamespace(t *testing.T) string {
+// newNamespace creates a namespace, and deletes it when the test ends.
+func (w *testCluster) newNamespace(t *testing.T) string {
 	t.Helper()
 	return w.newLabelledNamespace(t, nil)
 }
 
-// newLabelledNamespace makes a namespace that has labels from the beginning: the API server may
-// know labels that come later only after the next pod, to which it then applies no webhook.
-func (w *world) newLabelledNamespace(t *testing.T, labels map[string]string) string {
+// newLabelledNamespace creates a namespace with labels. Labels that are added later may not apply
+// to the next pod, because the API server caches them for webhooks.
+func (w *testCluster) newLabelledNamespace(t *testing.T, labels map[string]string) string {
 	t.Helper()
 	last := t.Name()[strings.LastIndex(t.Name(), "/")+1:]
 	prefix := notInNames.ReplaceAllString(strings.ToLower(last), "-")
@@ -50,16 +50,16 @@ func (w *world) newLabelledNamespace(t *testing.T, labels map[string]string) str
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// The test's context is done. Pods end on their own time: no other test waits for them.
+		// The test's context is done. Other tests do not wait for the deletion.
 		err := w.client.CoreV1().Namespaces().Delete(context.Background(), ns.Name,
 			metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Error(err)
 		}
 	})
-	// Without it the API server refuses pods. After the API server was away, who makes it may look
-	// for it half a minute later.
-	eventually(t, readyTime, "namespace "+ns.Name+" has its service account", func(ctx context.Context) error {
+	// The API server rejects pods before the service account exists. After an outage, its
+	// controller may reconnect only after 30 seconds.
+	eventually(t, readyTimeout, "namespace "+ns.Name+" has its service account", func(ctx context.Context) error {
 		_, err := w.client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default",
 			metav1.GetOptions{})
 		return err
@@ -67,14 +67,14 @@ func (w *world) newLabelledNamespace(t *testing.T, labels map[string]string) str
 	return ns.Name
 }
 
-// inMesh is a pod with a proxy, as most are.
-func inMesh(ns, name string) *corev1.Pod { return mesh.Inject(mesh.Pod(ns, name), mesh.Sidecar{}) }
+// meshPod returns a pod with a regular sidecar.
+func meshPod(ns, name string) *corev1.Pod { return mesh.Inject(mesh.Pod(ns, name), mesh.Sidecar{}) }
 
-// dualStack is the environment of proxies whose pods are captured in both families.
+// dualStack is the proxy environment that enables capture of both families.
 var dualStack = map[string]string{"ISTIO_DUAL_STACK": "true"}
 
-// create makes pods on their nodes, the first if they have none, and does not wait for them.
-func (w *world) create(t *testing.T, pods ...*corev1.Pod) {
+// create creates pods on their nodes, by default the first node, without waiting.
+func (w *testCluster) create(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, p := range pods {
 		p.Spec.NodeName = cmp.Or(p.Spec.NodeName, w.node().Name())
@@ -85,8 +85,8 @@ func (w *world) create(t *testing.T, pods ...*corev1.Pod) {
 	}
 }
 
-// run makes pods, and returns them as they are when all of them are ready.
-func (w *world) run(t *testing.T, pods ...*corev1.Pod) []*corev1.Pod {
+// run creates pods, waits until all are ready, and returns their current objects.
+func (w *testCluster) run(t *testing.T, pods ...*corev1.Pod) []*corev1.Pod {
 	t.Helper()
 	w.create(t, pods...)
 	ready := make([]*corev1.Pod, len(pods))
@@ -97,10 +97,10 @@ func (w *world) run(t *testing.T, pods ...*corev1.Pod) []*corev1.Pod {
 }
 
 // ready waits until a pod is ready.
-func (w *world) ready(t *testing.T, pod *corev1.Pod) *corev1.Pod {
+func (w *testCluster) ready(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
-	eventually(t, readyTime, "pod "+pod.Name+" is ready", func(ctx context.Context) (err error) {
+	eventually(t, readyTimeout, "pod "+pod.Name+" is ready", func(ctx context.Context) (err error) {
 		if found, err = w.get(ctx, pod); err != nil {
 			return err
 		}
@@ -114,13 +114,13 @@ func (w *world) ready(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	return found
 }
 
-// get reads a pod anew.
-func (w *world) get(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+// get returns the current object of a pod.
+func (w *testCluster) get(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	return w.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 }
 
-// remove deletes pods at once, and waits until they are gone.
-func (w *world) remove(t *testing.T, pods ...*corev1.Pod) {
+// remove deletes pods without a grace period, and waits until they no longer exist.
+func (w *testCluster) remove(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, p := range pods {
 		err := w.client.CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, deleteNow)
@@ -129,38 +129,38 @@ func (w *world) remove(t *testing.T, pods ...*corev1.Pod) {
 		}
 	}
 	for _, p := range pods {
-		eventually(t, readyTime, "pod "+p.Name+" is gone", func(ctx context.Context) error {
+		eventually(t, readyTimeout, "pod "+p.Name+" is deleted", func(ctx context.Context) error {
 			if found, err := w.get(ctx, p); !apierrors.IsNotFound(err) {
-				return errors.Join(fmt.Errorf("it is %v", found.Status.Phase), err)
+				return errors.Join(fmt.Errorf("phase %v", found.Status.Phase), err)
 			}
 			return nil
 		})
 	}
 }
 
-// state says in a few lines what keeps a pod from being ready.
-func (w *world) state(ctx context.Context, pod *corev1.Pod) string {
+// state describes why a pod is not ready.
+func (w *testCluster) state(ctx context.Context, pod *corev1.Pod) string {
 	lines := []string{string(pod.Status.Phase)}
 	for _, c := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
 		switch s := c.State; {
 		case s.Waiting != nil:
 			lines = append(lines,
-				fmt.Sprintf("%s waits: %s %s", c.Name, s.Waiting.Reason, s.Waiting.Message))
+				fmt.Sprintf("%s is waiting: %s %s", c.Name, s.Waiting.Reason, s.Waiting.Message))
 		case s.Terminated != nil && s.Terminated.ExitCode != 0:
 			lines = append(lines,
-				fmt.Sprintf("%s ended with %d: %s", c.Name, s.Terminated.ExitCode,
+				fmt.Sprintf("%s exited with code %d: %s", c.Name, s.Terminated.ExitCode,
 					s.Terminated.Message))
 		}
 		if l := c.LastTerminationState.Terminated; l != nil && l.ExitCode != 0 {
 			lines = append(lines,
-				fmt.Sprintf("%s had ended with %d: %s", c.Name, l.ExitCode, l.Message))
+				fmt.Sprintf("%s had exited with code %d: %s", c.Name, l.ExitCode, l.Message))
 		}
 	}
 	return strings.Join(append(lines, w.warnings(ctx, pod)...), "; ")
 }
 
-// warnings are what the events of a pod warn of.
-func (w *world) warnings(ctx context.Context, pod *corev1.Pod) []string {
+// warnings returns the warning events of a pod.
+func (w *testCluster) warnings(ctx context.Context, pod *corev1.Pod) []string {
 	events, err := w.client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: "type=Warning,involvedObject.name=" + pod.Name,
 	})
@@ -174,9 +174,9 @@ func (w *world) warnings(ctx context.Context, pod *corev1.Pod) []string {
 	return lines
 }
 
-// exec runs a command in a container, and returns what it prints; a command that fails is an error
-// with what it prints there.
-func (w *world) exec(
+// exec runs a command in a container, and returns its standard output. The error contains its
+// standard error.
+func (w *testCluster) exec(
 	ctx context.Context, pod *corev1.Pod, container string, argv ...string,
 ) (string, error) {
 	request := w.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
@@ -197,8 +197,8 @@ func (w *world) exec(
 	return stdout.String(), nil
 }
 
-// ask runs a command in the application's container, and decodes what it prints.
-func (w *world) ask(t *testing.T, from *corev1.Pod, answer any, argv ...string) {
+// ask runs a command in the application container, and decodes its JSON output.
+func (w *testCluster) ask(t *testing.T, from *corev1.Pod, answer any, argv ...string) {
 	t.Helper()
 	text, err := w.exec(t.Context(), from, mesh.AppContainer, argv...)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
 
-// A provider is a cluster of its own for these tests, with nodes that may be broken. Its methods
-// are those of [cluster.Cluster].
+// A provider is a cluster whose nodes the tests may disrupt. Its methods are those of
+// [cluster.Cluster].
 type provider interface {
 	Kubeconfig() string
 	REST() *rest.Config
@@ -25,22 +25,22 @@ type provider interface {
 
 var _ provider = (*cluster.Cluster)(nil)
 
-// providerVariable names the provider. Without it nothing is run: a cluster is more than who says
-// "go test" expects.
+// providerVariable is the environment variable that selects the provider. If it is not set, tests
+// are skipped.
 const providerVariable = "E2E_PROVIDER"
 
 // onVM reports whether the node is a virtual machine.
 func onVM() bool { return os.Getenv(providerVariable) == "vm" }
 
-// slowness multiplies time limits, because qemu emulates the processor of a virtual machine.
-var slowness = func() time.Duration {
+// timeFactor multiplies time limits, because an emulated processor is slow.
+var timeFactor = func() time.Duration {
 	if onVM() {
 		return 5
 	}
 	return 1
 }()
 
-// startProvider starts the cluster that the environment asks for, with images from archives.
+// startProvider starts the cluster that the environment selects, with images from archives.
 func startProvider(ctx context.Context, log io.Writer, images []string) (provider, error) {
 	switch name := os.Getenv(providerVariable); name {
 	case "local":

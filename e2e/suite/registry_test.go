@@ -13,11 +13,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// startRegistry starts an empty registry at an address of the loopback interface: that of this
-// machine, where it speaks TLS, and those of the nodes, where it speaks HTTP, which containerd uses
-// for a registry at such an address. It returns the address, and a directory with the certificate
-// that a client must trust.
-func (w *world) startRegistry(t *testing.T) (address, certificates string) {
+// startRegistry starts an empty registry on loopback addresses: on this machine with TLS, and on
+// the nodes with HTTP, which containerd uses for loopback registries. It returns the address, and a
+// directory with the CA certificate for clients.
+func (w *testCluster) startRegistry(t *testing.T) (address, certificates string) {
 	t.Helper()
 	quiet := log.New(io.Discard, "", 0)
 	server := httptest.NewUnstartedServer(registry.New(registry.Logger(quiet)))

@@ -8,37 +8,37 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/readme"
 )
 
-// The front page, and its section with the commands of a user.
+// The README, and its section with the commands.
 const (
-	frontPage      = "../../README.md"
+	readmePath     = "../../README.md"
 	installSection = "Install on a cluster"
 )
 
-// A step is a command of the front page, by its first words, and what holds after it.
+// A step is the beginning of a command in the README, and a check to run after it.
 type step struct {
 	command string
-	check   func(u *user, t *testing.T)
+	check   func(u *releaseTest, t *testing.T)
 }
 
-// The first release is the one before this, and the second is this.
+// The first release is the previous release, the second is this version.
 var steps = []step{
-	{"make release ", (*user).takeThisVersion},
-	{"helm install sluice ", (*user).mustHaveInstalled},
-	{"helm uninstall istio-cni ", (*user).mustHaveMigrated},
-	{"helm test sluice ", (*user).mustHaveTested},
+	{"make release ", (*releaseTest).checkOutThisVersion},
+	{"helm install sluice ", (*releaseTest).checkInstallation},
+	{"helm uninstall istio-cni ", (*releaseTest).checkMigrated},
+	{"helm test sluice ", (*releaseTest).checkHelmTestOutput},
 	{"make release ", nil},
-	{"helm upgrade sluice ", (*user).mustHaveUpgraded},
-	{"helm rollback sluice ", (*user).mustHaveRolledBack},
-	{"helm uninstall sluice ", (*user).mustHaveUninstalled},
+	{"helm upgrade sluice ", (*releaseTest).checkUpgrade},
+	{"helm rollback sluice ", (*releaseTest).checkRollback},
+	{"helm uninstall sluice ", (*releaseTest).checkUninstalled},
 }
 
-// TestRelease runs the commands that the front page shows to install, migrate from istio-cni,
-// upgrade, roll back and uninstall, exactly as they are there but for the registry and the values
-// file. The upgrade is from the release before this one. The cluster has the real istio-cni and pods of its mesh when they begin, and its nodes pull
-// from the registry. Pods start all the time, and each must start at once and captured.
+// TestRelease runs the README's commands to install, migrate from istio-cni, upgrade from the
+// previous release, roll back and uninstall. It only replaces the registry and the values file.
+// Initially the cluster has istio-cni and mesh pods. Its nodes pull from the registry. Pods are
+// started continuously; each must start at the first attempt and be captured.
 func TestRelease(t *testing.T) {
 	commands := commandsOfSteps(t)
-	u := newUser(t, startWorld(t))
+	u := newReleaseTest(t, startTestCluster(t))
 	u.w.saveOnFailure(t)
 	u.begin(t)
 	for i, s := range steps {
@@ -55,54 +55,55 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// commandsOfSteps reads the commands of the front page, which must be the commands of the steps.
+// commandsOfSteps returns the commands in the README, and fails the test unless they match the
+// steps.
 func commandsOfSteps(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile(frontPage)
+	text, err := os.ReadFile(readmePath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	commands := readme.Commands(string(text), installSection)
 	if len(commands) != len(steps) {
-		t.Fatalf("%s has %d commands in %q, want %d:\n%s", frontPage, len(commands),
+		t.Fatalf("%s has %d commands in %q, want %d:\n%s", readmePath, len(commands),
 			installSection, len(steps), strings.Join(commands, "\n"))
 	}
 	for i, s := range steps {
 		if !strings.HasPrefix(commands[i], s.command) {
-			t.Fatalf("command %d of %s is %q, want one that begins with %q", i+1, frontPage,
+			t.Fatalf("command %d of %s is %q, want prefix %q", i+1, readmePath,
 				commands[i], s.command)
 		}
 	}
 	return commands
 }
 
-func (u *user) mustHaveInstalled(t *testing.T) {
+func (u *releaseTest) checkInstallation(t *testing.T) {
 	u.first = u.mustRunRelease(t)
 	u.startPods(t)
 }
 
-func (u *user) mustHaveMigrated(t *testing.T) {
-	u.w.whenAloneInChain(t)
+func (u *releaseTest) checkMigrated(t *testing.T) {
+	u.w.waitUntilAloneInChain(t)
 	u.startPods(t)
 }
 
-// Helm succeeds also if a chart has no test for its values.
-func (u *user) mustHaveTested(t *testing.T) {
+// helm test also succeeds if the chart renders no test.
+func (u *releaseTest) checkHelmTestOutput(t *testing.T) {
 	if !strings.Contains(u.output, "Succeeded") {
-		t.Errorf("no test has succeeded: %s", u.output)
+		t.Errorf("no successful test: %s", u.output)
 	}
 }
 
-func (u *user) mustHaveUpgraded(t *testing.T) {
+func (u *releaseTest) checkUpgrade(t *testing.T) {
 	if image := u.mustRunRelease(t); image == u.first {
-		t.Errorf("the image is still %s", image)
+		t.Errorf("the upgrade did not change the image %s", image)
 	}
 	u.startPods(t)
 }
 
-func (u *user) mustHaveRolledBack(t *testing.T) {
+func (u *releaseTest) checkRollback(t *testing.T) {
 	if image := u.mustRunRelease(t); image != u.first {
-		t.Errorf("the image is %s, want %s", image, u.first)
+		t.Errorf("image %s, want %s", image, u.first)
 	}
 	u.startPods(t)
 	u.churn.end(t)
@@ -110,7 +111,7 @@ func (u *user) mustHaveRolledBack(t *testing.T) {
 	t.Logf("%d pods have started and ended", number)
 }
 
-func (u *user) mustHaveUninstalled(t *testing.T) {
+func (u *releaseTest) checkUninstalled(t *testing.T) {
 	u.w.mustBeAsBefore(t)
 	for i := 1; i < len(u.pods); i++ {
 		u.w.mustCapture(t, u.pods[i-1], u.pods[i])

@@ -11,21 +11,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A sandbox is what the runtime of the node has of a pod.
+// A sandbox is a pod's sandbox in the container runtime.
 type sandbox struct {
-	// id is the runtime's, netns the path of the network namespace on the node, and pid that of the
-	// process that holds it.
+	// id is the runtime's id, netns the path of the network namespace on the node, and pid the
+	// process ID of the sandbox container.
 	id, netns string
 	pid       int
 }
 
-// crictl asks the node's runtime, with patience for a busy machine.
-func (w *world) crictl(ctx context.Context, args ...string) (string, error) {
+// crictl runs crictl on the node with a long timeout.
+func (w *testCluster) crictl(ctx context.Context, args ...string) (string, error) {
 	return w.onNode(ctx, append([]string{"crictl", "--timeout", "1m"}, args...)...)
 }
 
-// sandbox asks the node's runtime for the pod's newest sandbox.
-func (w *world) sandbox(ctx context.Context, pod *corev1.Pod) (sandbox, error) {
+// sandbox returns the newest sandbox of a pod.
+func (w *testCluster) sandbox(ctx context.Context, pod *corev1.Pod) (sandbox, error) {
 	ids, err := w.crictl(ctx, "pods", "--quiet", "--no-trunc", "--latest", "--state", "ready",
 		"--name", "^"+pod.Name+"$", "--namespace", "^"+pod.Namespace+"$")
 	if err != nil {
@@ -60,8 +60,8 @@ func (w *world) sandbox(ctx context.Context, pod *corev1.Pod) (sandbox, error) {
 	return sandbox{}, fmt.Errorf("sandbox %s has no network namespace: %s", id, text)
 }
 
-// mustSandbox is sandbox for pods that have one.
-func (w *world) mustSandbox(t *testing.T, pod *corev1.Pod) sandbox {
+// mustSandbox is like sandbox, and fails the test on errors.
+func (w *testCluster) mustSandbox(t *testing.T, pod *corev1.Pod) sandbox {
 	t.Helper()
 	s, err := w.sandbox(t.Context(), pod)
 	if err != nil {
@@ -71,12 +71,12 @@ func (w *world) mustSandbox(t *testing.T, pod *corev1.Pod) sandbox {
 }
 
 // inNetns runs a command of the node in the pod's network namespace.
-func (w *world) inNetns(ctx context.Context, s sandbox, argv ...string) (string, error) {
+func (w *testCluster) inNetns(ctx context.Context, s sandbox, argv ...string) (string, error) {
 	return w.onNode(ctx, append([]string{"nsenter", "--net=" + s.netns}, argv...)...)
 }
 
-// containerPID is the process of a container, on the node.
-func (w *world) containerPID(
+// containerPID returns the process ID of a container on the node.
+func (w *testCluster) containerPID(
 	ctx context.Context, pod *corev1.Pod, container string,
 ) (string, error) {
 	s, err := w.sandbox(ctx, pod)
@@ -90,7 +90,7 @@ func (w *world) containerPID(
 	}
 	id := strings.TrimSpace(ids)
 	if id == "" {
-		return "", fmt.Errorf("container %s of %s does not run", container, pod.Name)
+		return "", fmt.Errorf("container %s of %s is not running", container, pod.Name)
 	}
 	pid, err := w.crictl(ctx, "inspect", "--output", "go-template", "--template", "{{.info.pid}}",
 		id)

@@ -13,124 +13,122 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// crowd is how many pods start at once. A node has 110 at most, a few of which are the cluster's
-// own.
-const crowd = 100
+// burstSize is the number of pods that start at the same time. A node has at most 110 pods,
+// including system pods.
+const burstSize = 100
 
-var scale = part{name: "scale", proofs: []proof{
+var scale = testGroup{name: "scale", tests: []groupTest{
 	{
-		"a hundred pods that start at once are redirected, in time and memory that are reported",
-		provesCrowd,
+		"a hundred pods that start at the same time are redirected",
+		checkBurst,
 	},
 }}
 
-// provesCrowd starts pods with rules. What the same takes without the plugin is known if that was
-// proved too.
-func provesCrowd(t *testing.T, w *world) {
+// checkBurst starts pods with the plugin, and logs the duration, with and without the plugin if
+// both were measured.
+func checkBurst(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	w.mustBeEmpty(t) // a pod that cannot start is tried again, and each time counts
-	countBefore, timeBefore := w.addTime(t, w.node())
-	took := w.startCrowd(t, ns, func(p *corev1.Pod) { p.Annotations[mesh.StatusAnnotation] = "{}" })
-	count, altogether := w.addTime(t, w.node())
-	// The plugin has a tenth of a second for telling the agent, which a busy machine may not allow
-	// each time.
-	if count -= countBefore; count < 1 || count > crowd {
-		t.Fatalf("the agent was told of %d ADDs", count)
+	w.mustBeEmpty(t) // retries of ADD would be counted
+	countBefore, timeBefore := w.addDuration(t, w.node())
+	took := w.startBurst(t, ns, func(p *corev1.Pod) { p.Annotations[mesh.StatusAnnotation] = "{}" })
+	count, altogether := w.addDuration(t, w.node())
+	// The plugin reports ADD to the agent within a tenth of a second. On a busy machine, some
+	// reports may be lost.
+	if count -= countBefore; count < 1 || count > burstSize {
+		t.Fatalf("the agent counts %d ADDs", count)
 	}
-	t.Logf("%d pods run after %s; ADD took %s for each of the %d that the agent was told of", crowd,
+	t.Logf("%d pods running after %s; mean duration of ADD %s, of %d counted by the agent", burstSize,
 		took.Round(time.Millisecond),
 		((altogether - timeBefore) / time.Duration(count)).Round(time.Microsecond), count)
-	if w.plainCrowd > 0 {
-		t.Logf("without the plugin after %s: added are %s for each",
-			w.plainCrowd.Round(time.Millisecond),
-			((took - w.plainCrowd) / crowd).Round(time.Microsecond))
+	if w.plainBurst > 0 {
+		t.Logf("without the plugin after %s: %s more per pod with it",
+			w.plainBurst.Round(time.Millisecond),
+			((took - w.plainBurst) / burstSize).Round(time.Microsecond))
 	}
-	t.Logf("the agent's memory: %s", w.agentMemory(t))
+	t.Logf("memory of the agent: %s", w.agentMemory(t))
 	w.mustAllHaveRules(t)
-	w.endCrowd(t, ns)
+	w.endBurst(t, ns)
 }
 
-// provesPlainCrowd starts the same pods without the plugin.
-func provesPlainCrowd(t *testing.T, w *world) {
+// checkPlainBurst starts the same pods without the plugin.
+func checkPlainBurst(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	w.plainCrowd = w.startCrowd(t, ns, func(*corev1.Pod) {})
-	w.endCrowd(t, ns)
-	t.Logf("%d pods run after %s", crowd, w.plainCrowd.Round(time.Millisecond))
+	w.plainBurst = w.startBurst(t, ns, func(*corev1.Pod) {})
+	w.endBurst(t, ns)
+	t.Logf("%d pods running after %s", burstSize, w.plainBurst.Round(time.Millisecond))
 }
 
-// mustAllHaveRules fails the test unless there are as many network namespaces with our table as
-// there are pods, once those of earlier pods are gone: the API server forgets these at once, and a
-// busy node may not have removed them yet.
-func (w *world) mustAllHaveRules(t *testing.T) {
+// mustAllHaveRules fails the test unless the number of network namespaces with Sluice's table
+// equals the number of pods. It waits for the removal of namespaces of deleted pods.
+func (w *testCluster) mustAllHaveRules(t *testing.T) {
 	t.Helper()
-	eventually(t, readyTime, "only the pods have rules", func(ctx context.Context) error {
+	eventually(t, readyTimeout, "only the pods have rules", func(ctx context.Context) error {
 		out, err := w.onNode(ctx, "sh", "-c",
 			`for n in /run/netns/*; do nsenter --net=$n nft list table inet sluice >/dev/null 2>&1 && echo $n; done; true`)
 		have := strings.Count(out, "\n")
-		if err == nil && have < crowd {
-			t.Fatalf("%d pods have rules", have) // later the agent would have repaired the others
+		if err == nil && have < burstSize {
+			t.Fatalf("%d pods have rules", have) // do not wait, because the agent would repair the others
 		}
-		if err == nil && have > crowd {
+		if err == nil && have > burstSize {
 			err = fmt.Errorf("%d network namespaces have rules", have)
 		}
 		return err
 	})
 }
 
-// mustBeEmpty waits until the pods of earlier tests are gone.
-func (w *world) mustBeEmpty(t *testing.T) {
+// mustBeEmpty waits until the pods of earlier tests no longer exist.
+func (w *testCluster) mustBeEmpty(t *testing.T) {
 	t.Helper()
-	eventually(t, 2*time.Minute, "the pods of earlier tests are gone", func(ctx context.Context) error {
+	eventually(t, 2*time.Minute, "the pods of earlier tests are deleted", func(ctx context.Context) error {
 		list, err := w.client.CoreV1().Pods("").List(ctx,
 			metav1.ListOptions{LabelSelector: mesh.NameLabel})
 		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("%d are left, as %s/%s", len(list.Items), list.Items[0].Namespace,
+			err = fmt.Errorf("%d pods left, such as %s/%s", len(list.Items), list.Items[0].Namespace,
 				list.Items[0].Name)
 		}
 		return err
 	})
 }
 
-// startCrowd makes pods of one container, and returns after what time all run.
-func (w *world) startCrowd(t *testing.T, ns string, change func(p *corev1.Pod)) time.Duration {
+// startBurst creates pods with one container, and returns the time until all are running.
+func (w *testCluster) startBurst(t *testing.T, ns string, change func(p *corev1.Pod)) time.Duration {
 	t.Helper()
 	w.mustBeEmpty(t)
 	begin := time.Now()
-	for i := range crowd {
+	for i := range burstSize {
 		p := mesh.Pod(ns, fmt.Sprintf("crowd-%d", i))
 		p.Spec.Containers[0].Name, p.Spec.Containers[0].ReadinessProbe = mesh.ProxyContainer, nil
 		change(p)
 		w.create(t, p)
 	}
-	eventually(t, 5*time.Minute, "all pods run", func(ctx context.Context) error {
+	eventually(t, 5*time.Minute, "all pods are running", func(ctx context.Context) error {
 		pods, err := w.client.CoreV1().Pods(ns).List(ctx,
 			metav1.ListOptions{FieldSelector: "status.phase=Running"})
-		if err == nil && len(pods.Items) < crowd {
-			err = fmt.Errorf("%d run", len(pods.Items))
+		if err == nil && len(pods.Items) < burstSize {
+			err = fmt.Errorf("%d are running", len(pods.Items))
 		}
 		return err
 	})
 	return time.Since(begin)
 }
 
-func (w *world) endCrowd(t *testing.T, ns string) {
+func (w *testCluster) endBurst(t *testing.T, ns string) {
 	t.Helper()
 	pods := w.client.CoreV1().Pods(ns)
 	if err := pods.DeleteCollection(t.Context(), deleteNow, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Minute, "all pods are gone", func(ctx context.Context) error {
+	eventually(t, 5*time.Minute, "all pods are deleted", func(ctx context.Context) error {
 		list, err := pods.List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("%d are left", len(list.Items))
+			err = fmt.Errorf("%d pods left", len(list.Items))
 		}
 		return err
 	})
 }
 
-// agentMemory is what the kernel says of the agent's process: what is resident, and the most that
-// was.
-func (w *world) agentMemory(t *testing.T) string {
+// agentMemory returns the current and the maximum resident memory of the agent.
+func (w *testCluster) agentMemory(t *testing.T) string {
 	t.Helper()
 	pid, err := w.containerPID(t.Context(), w.agentPod(t), agent)
 	if err != nil {

@@ -6,53 +6,51 @@ import (
 	"testing"
 )
 
-// atOnce is how many tests that share the cluster run at the same time: they wait for containers
-// most of the time.
-const atOnce = "6"
+// parallelTests is the number of tests that run in parallel on the cluster. They mostly wait for
+// containers.
+const parallelTests = "6"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", atOnce); err != nil {
+	if err := flag.Set("test.parallel", parallelTests); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// A proof is a test with a sentence for a name.
-type proof struct {
-	sentence string
-	prove    func(t *testing.T, w *world)
-}
-
-// A part has proofs that are alike.
-type part struct {
+// A groupTest is a test whose name is a sentence.
+type groupTest struct {
 	name string
-	// Together: the proofs change nothing that concerns others, so that they may run at the same
-	// time.
-	together bool
-	// Bare: the chart is not installed.
-	bare bool
-	// Nodes is how many nodes the proofs need; on a cluster with fewer they are no part of the
-	// test.
-	nodes  int
-	proofs []proof
+	run  func(t *testing.T, w *testCluster)
 }
 
-// TestSluice proves everything on one cluster, in this order.
+// A testGroup is a group of tests with the same requirements.
+type testGroup struct {
+	name string
+	// together is true if the tests can run in parallel.
+	together bool
+	// bare is true if the chart must not be installed.
+	bare bool
+	// nodes is the number of nodes that the tests require. On a smaller cluster, they are omitted.
+	nodes int
+	tests []groupTest
+}
+
+// TestSluice runs all groups on one cluster, in this order.
 func TestSluice(t *testing.T) {
-	newWorld(t).prove(t, bare, installation, traffic, ipv6, exceptions, nodes, inspection, strict,
+	newTestCluster(t).runGroups(t, bare, installation, traffic, ipv6, exceptions, nodes, inspection, strict,
 		faults, scale, ambient, leaving)
 }
 
-// prove runs the proofs of parts, one part after the other.
-func (w *world) prove(t *testing.T, parts ...part) {
-	for _, p := range parts {
+// runGroups runs the groups one after the other.
+func (w *testCluster) runGroups(t *testing.T, groups ...testGroup) {
+	for _, p := range groups {
 		if p.nodes > len(w.Nodes()) {
 			continue
 		}
 		t.Run(p.name, func(t *testing.T) {
-			for _, proof := range p.proofs {
-				t.Run(proof.sentence, func(t *testing.T) {
+			for _, test := range p.tests {
+				t.Run(test.name, func(t *testing.T) {
 					if p.together {
 						t.Parallel()
 					}
@@ -62,7 +60,7 @@ func (w *world) prove(t *testing.T, parts ...part) {
 					} else {
 						w.mustInstall(t)
 					}
-					proof.prove(t, w)
+					test.run(t, w)
 				})
 			}
 		})

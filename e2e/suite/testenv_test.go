@@ -17,36 +17,35 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// A world is the cluster that all tests share.
-type world struct {
+// A testCluster is the cluster that the tests share.
+type testCluster struct {
 	provider
 	client kubernetes.Interface
-	// image is Sluice's, by name, if the nodes have it.
+	// image is the name of Sluice's image, if it is loaded on the nodes.
 	image string
-	// fresh are the files of the nodes before anything was installed, and chains their
-	// configurations by the nodes' names.
-	fresh  files
-	chains map[string][]byte
+	// initialFiles are the nodes' files before the installation. chains contains their CNI
+	// configurations by node name.
+	initialFiles files
+	chains       map[string][]byte
 
-	// plainCrowd is how long pods take that start at once without the plugin; 0 if that is not
-	// known.
-	plainCrowd time.Duration
+	// plainBurst is the duration of a burst of pods without the plugin; 0 if it was not measured.
+	plainBurst time.Duration
 
 	mu        sync.Mutex
-	installed bool // the chart is
-	ambient   bool // with ambient mode
-	collected int  // how often the state was saved below logs
+	installed bool // whether the chart is installed
+	ambient   bool // whether ambient mode is enabled
+	collected int  // number of times the state was saved below logs
 	logs      string
 }
 
-// maxCollected is for how many failures the cluster's state is saved: each takes seconds, and the
-// first tell most.
+// maxCollected is the maximum number of failures for which the cluster's state is saved, which
+// takes seconds.
 const maxCollected = 3
 
-// newWorld starts a cluster whose nodes have Sluice's image.
-func newWorld(t *testing.T) *world {
+// newTestCluster starts a cluster with Sluice's image.
+func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
-	w := startWorld(t, sluiceArchive)
+	w := startTestCluster(t, sluiceArchive)
 	var err error
 	if w.image, err = image.Name(sluiceArchive); err != nil {
 		t.Fatal(err)
@@ -54,25 +53,25 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// startWorld starts a cluster whose nodes have the images that are packed here and those of
-// archives. It is stopped when the test ends, whatever ends it.
-func startWorld(t *testing.T, archives ...string) *world {
+// startTestCluster starts a cluster with the images of packImages and of archives. The cluster is
+// stopped when the test ends.
+func startTestCluster(t *testing.T, archives ...string) *testCluster {
 	t.Helper()
 	netnstest.RequireRoot(t)
 	if os.Getenv(providerVariable) == "" {
-		t.Skipf("%s is not set: \"make e2e\" runs this on a cluster of its own", providerVariable)
+		t.Skipf("%s is not set: run \"make e2e\"", providerVariable)
 	}
 	for _, archive := range archives {
 		if _, err := os.Stat(archive); err != nil {
-			t.Fatalf("%v\n\"make e2e\" builds it", err)
+			t.Fatalf("%v\nrun \"make e2e\"", err)
 		}
 	}
-	packed, err := packImages()
+	images, err := packImages()
 	if err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()
-	p, err := startProvider(t.Context(), t.Output(), append(packed, archives...))
+	p, err := startProvider(t.Context(), t.Output(), append(images, archives...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,32 +80,32 @@ func startWorld(t *testing.T, archives ...string) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{
+	w := &testCluster{
 		provider: p,
 		logs:     filepath.Join(bin, "e2e", "logs", time.Now().Format("2006-01-02T15-04-05")),
 	}
 	if w.client, err = kubernetes.NewForConfig(p.REST()); err != nil {
 		t.Fatal(err)
 	}
-	w.fresh, w.chains = w.nodeFiles(t), map[string][]byte{}
+	w.initialFiles, w.chains = w.nodeFiles(t), map[string][]byte{}
 	for _, n := range w.Nodes() {
 		w.chains[n.Name()] = conflist(t, n)
 	}
 	if !onVM() {
-		w.copyOracles(t)
+		w.copyPeerPrograms(t)
 	}
-	t.Logf("the cluster runs after %s", time.Since(begin).Round(time.Millisecond))
+	t.Logf("cluster started in %s", time.Since(begin).Round(time.Millisecond))
 	return w
 }
 
-// node is the node with the control plane, on which pods run unless a test puts them on another.
-func (w *world) node() cluster.Node { return w.Nodes()[0] }
+// node returns the node with the control plane, which is the default node of pods.
+func (w *testCluster) node() cluster.Node { return w.Nodes()[0] }
 
-// chain is the configuration of that node before anything was installed.
-func (w *world) chain() []byte { return w.chains[w.node().Name()] }
+// chain returns the CNI configuration of that node before the installation.
+func (w *testCluster) chain() []byte { return w.chains[w.node().Name()] }
 
-// onNode runs a command on that node, and returns what it prints.
-func (w *world) onNode(ctx context.Context, argv ...string) (string, error) {
+// onNode runs a command on that node, and returns its output.
+func (w *testCluster) onNode(ctx context.Context, argv ...string) (string, error) {
 	var stderr strings.Builder
 	c := w.node().Command(ctx, argv...)
 	c.Stderr = &stderr
@@ -118,7 +117,7 @@ func (w *world) onNode(ctx context.Context, argv ...string) (string, error) {
 }
 
 // saveOnFailure saves the state of the cluster when the test has failed.
-func (w *world) saveOnFailure(t *testing.T) {
+func (w *testCluster) saveOnFailure(t *testing.T) {
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
@@ -136,18 +135,18 @@ func (w *world) saveOnFailure(t *testing.T) {
 			t.Log(err)
 		}
 		if absolute, err := filepath.Abs(dir); err == nil {
-			t.Logf("the state of the cluster after this failure: %s", absolute)
+			t.Logf("state of the cluster: %s", absolute)
 		}
 	})
 }
 
-// eventually waits until a condition holds, which it asks for every tenth of a second, and fails
-// the test after the time given with the last reason why it did not. It returns how long it took.
+// eventually polls condition until it returns nil, and returns the elapsed time. After the time
+// limit, it fails the test with the last error of condition.
 func eventually(
 	t *testing.T, within time.Duration, what string, condition func(ctx context.Context) error,
 ) time.Duration {
 	t.Helper()
-	// In a cleanup the test's context is done.
+	// In a cleanup function, the test's context is done.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), within)
 	defer cancel()
 	begin := time.Now()
@@ -159,13 +158,13 @@ func eventually(
 		if err == nil {
 			return time.Since(begin)
 		}
-		// What ended together with the time says nothing about the reason.
+		// An error at the end of ctx hides the reason.
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: not within %s: %v", what, within, last)
+			t.Fatalf("%s: timeout after %s: %v", what, within, last)
 		case <-tick.C:
 		}
 	}

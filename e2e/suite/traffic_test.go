@@ -14,33 +14,33 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-var traffic = part{name: "traffic", together: true, proofs: []proof{
-	{"a Service leads through both proxies", provesServices},
+var traffic = testGroup{name: "traffic", together: true, tests: []groupTest{
+	{"requests to a Service pass through both proxies", checkServices},
 	{
-		"DNS queries go to the agent beside the proxy, by UDP and TCP, whatever server they are sent to",
-		provesDNS,
+		"DNS queries to any server are captured, over UDP and TCP",
+		checkDNS,
 	},
-	{"IPv6 is captured in pods of both families", provesDualStack},
-	{"a native sidecar carries what the init containers after it send", provesNativeSidecar},
-	{"TPROXY carries requests and keeps the caller's address", provesTProxy},
-	{"a pod in a user namespace of its own is captured", provesUserNamespaces},
-	{"a hostPort leads to the proxy", provesHostPorts},
+	{"IPv6 is captured in dual-stack pods", checkDualStack},
+	{"a native sidecar forwards requests of later init containers", checkNativeSidecar},
+	{"TPROXY works and keeps the client's address", checkTProxy},
+	{"a pod with its own user namespace is captured", checkUserNamespaces},
+	{"requests to a hostPort pass through the proxy", checkHostPorts},
 	{
-		"the kubelet's probes reach the application through the proxy, and the proxy's own past it",
-		provesProbes,
+		"the kubelet's probes of the application pass through the proxy, and probes of the proxy do not",
+		checkProbes,
 	},
 }}
 
-func provesServices(t *testing.T, w *world) {
+func checkServices(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
+	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
 	s := w.newService(t, service(pods[1], corev1.ServicePort{
 		Port: 80, TargetPort: intstr.FromInt(mesh.Port),
 	}))
-	w.mustGo(t, pods[0], url(s.Spec.ClusterIP, 80), path.Captured("b"))
+	w.mustReach(t, pods[0], url(s.Spec.ClusterIP, 80), path.Captured("b"))
 }
 
-func (w *world) newService(t *testing.T, s *corev1.Service) *corev1.Service {
+func (w *testCluster) newService(t *testing.T, s *corev1.Service) *corev1.Service {
 	t.Helper()
 	made, err := w.client.CoreV1().Services(s.Namespace).Create(t.Context(), s,
 		metav1.CreateOptions{})
@@ -50,22 +50,22 @@ func (w *world) newService(t *testing.T, s *corev1.Service) *corev1.Service {
 	return made
 }
 
-func provesDualStack(t *testing.T, w *world) {
+func checkDualStack(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
 	dual := mesh.Sidecar{Env: dualStack}
 	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual),
-		inMesh(ns, "four"))
+		meshPod(ns, "four"))
 	four, six := addresses(pods[1])
 	if !four.IsValid() || !six.IsValid() {
-		t.Fatalf("the pod's addresses are %s and %s: this cluster has not both families", four, six)
+		t.Fatalf("addresses %s and %s, want both families", four, six)
 	}
-	w.mustGo(t, pods[0], url(four.String(), mesh.Port), path.Captured("b"))
-	w.mustGo(t, pods[0], url(six.String(), mesh.Port), path.Captured("b"))
-	// As Istio's: without the variable, the family of the first address counts.
-	w.mustGo(t, pods[2], url(six.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
+	w.mustReach(t, pods[0], url(four.String(), mesh.Port), path.Captured("b"))
+	w.mustReach(t, pods[0], url(six.String(), mesh.Port), path.Captured("b"))
+	// As in Istio, without the variable only the family of the first address is captured.
+	w.mustReach(t, pods[2], url(six.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 }
 
-func provesNativeSidecar(t *testing.T, w *world) {
+func checkNativeSidecar(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
 	b := w.run(t, mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{Native: true}))[0]
 	four, _ := addresses(b)
@@ -76,20 +76,20 @@ func provesNativeSidecar(t *testing.T, w *world) {
 	w.mustCapture(t, w.run(t, mesh.Inject(a, mesh.Sidecar{Native: true}))[0], b)
 }
 
-func provesTProxy(t *testing.T, w *world) {
+func checkTProxy(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
 	dual := mesh.Sidecar{TProxy: true, Env: dualStack}
 	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual))
-	way := path.Captured("b")
-	way.Transparent = true
+	want := path.Captured("b")
+	want.Transparent = true
 	four, six := addresses(pods[1])
-	w.mustGo(t, pods[0], url(four.String(), mesh.Port), way)
-	w.mustGo(t, pods[0], url(six.String(), mesh.Port), way)
+	w.mustReach(t, pods[0], url(four.String(), mesh.Port), want)
+	w.mustReach(t, pods[0], url(six.String(), mesh.Port), want)
 }
 
-func provesUserNamespaces(t *testing.T, w *world) {
+func checkUserNamespaces(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	a, b := inMesh(ns, "a"), inMesh(ns, "b")
+	a, b := meshPod(ns, "a"), meshPod(ns, "b")
 	a.Spec.HostUsers, b.Spec.HostUsers = new(bool), new(bool)
 	pods := w.run(t, a, b)
 	pid, err := w.containerPID(t.Context(), pods[0], mesh.AppContainer)
@@ -98,30 +98,30 @@ func provesUserNamespaces(t *testing.T, w *world) {
 	}
 	if ids, err := w.onNode(t.Context(), "cat", "/proc/"+pid+"/uid_map"); err != nil ||
 		strings.Fields(ids)[1] == "0" {
-		t.Errorf("the pod has the node's users: %s: %v", ids, err)
+		t.Errorf("the pod is in the node's user namespace: %s: %v", ids, err)
 	}
 	w.mustCapture(t, pods[0], pods[1])
 }
 
-func provesHostPorts(t *testing.T, w *world) {
+func checkHostPorts(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
 	const hostPort = 18080
-	b := inMesh(ns, "b")
+	b := meshPod(ns, "b")
 	for i := range b.Spec.Containers {
 		if c := &b.Spec.Containers[i]; c.Name == mesh.AppContainer {
 			c.Ports = []corev1.ContainerPort{{ContainerPort: mesh.Port, HostPort: hostPort}}
 		}
 	}
-	pods := w.run(t, inMesh(ns, "a"), b, w.onHost(ns))
+	pods := w.run(t, meshPod(ns, "a"), b, w.onHost(ns))
 	node := pods[0].Status.HostIP
-	// The plugin portmap masquerades what comes from pods of the same node.
-	w.mustGo(t, pods[0], url(node,
+	// The plugin portmap masquerades connections from pods of the same node.
+	w.mustReach(t, pods[0], url(node,
 		hostPort), path.Expected{Server: "b", Outbound: true, Inbound: true, Masqueraded: true})
-	w.mustGo(t, pods[2], url(node, hostPort), path.Expected{Server: "b", Inbound: true})
+	w.mustReach(t, pods[2], url(node, hostPort), path.Expected{Server: "b", Inbound: true})
 }
 
-// onHost is a pod in the node's network.
-func (w *world) onHost(ns string) *corev1.Pod {
+// onHost returns a pod in the host network.
+func (w *testCluster) onHost(ns string) *corev1.Pod {
 	p := mesh.Pod(ns, "host")
 	p.Spec.HostNetwork = true
 	app := &p.Spec.Containers[0]
@@ -129,9 +129,9 @@ func (w *world) onHost(ns string) *corev1.Pod {
 	return p
 }
 
-func provesProbes(t *testing.T, w *world) {
+func checkProbes(t *testing.T, w *testCluster) {
 	ns := w.newNamespace(t)
-	pods := w.run(t, mesh.Pod(ns, "outside"), inMesh(ns, "b"))
+	pods := w.run(t, mesh.Pod(ns, "outside"), meshPod(ns, "b"))
 	outside, b := pods[0], pods[1]
 	four, _ := addresses(b)
 	caller, _ := addresses(outside)
@@ -139,7 +139,7 @@ func provesProbes(t *testing.T, w *world) {
 		r := w.report(t, outside,
 			fmt.Sprintf("http://%s/last%s", net.JoinHostPort(four.String(), fmt.Sprint(port)), of))
 		if r.Answer == nil {
-			t.Fatalf("%s was not probed: %s", of, r.Error)
+			t.Fatalf("no probe of %s: %s", of, r.Error)
 		}
 		return r.Answer
 	}
@@ -147,9 +147,9 @@ func provesProbes(t *testing.T, w *world) {
 	if len(app.Via) != 1 || app.Via[0].Proxy != "b" || app.Via[0].Direction != path.Inbound ||
 		app.Peer != app.Via[0].Upstream ||
 		app.Via[0].Peer.Addr() == caller {
-		t.Errorf("the application was probed like this: %+v", app)
+		t.Errorf("probe of the application: %+v", app)
 	}
 	if proxy := last(15021, "/healthz/ready"); len(proxy.Via) != 0 || proxy.Peer.Addr() == caller {
-		t.Errorf("the proxy was probed like this: %+v", proxy)
+		t.Errorf("probe of the proxy: %+v", proxy)
 	}
 }

@@ -15,48 +15,47 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pluginLog is what the plugin has logged on a node.
+// pluginLog is the path of the plugin's log on a node.
 const pluginLog = "/run/sluice-cni/sluice-cni.log"
 
-// unknown is how the message begins of a pod that nobody tells the plugin about.
-func unknown(pod *corev1.Pod) string {
+// unreadableMessage returns the beginning of the error for a pod that the plugin cannot read.
+func unreadableMessage(pod *corev1.Pod) string {
 	return fmt.Sprintf("pod %s/%s cannot be read, so it is not known whether it is in the mesh",
 		pod.Namespace, pod.Name)
 }
 
-// provesAgentBackFirst has an agent that hangs, and goes on while there is no API server.
-func provesAgentBackFirst(t *testing.T, w *world) {
+// checkAgentBackFirst pauses the agent, and resumes it while the API server is unavailable.
+func checkAgentBackFirst(t *testing.T, w *testCluster) {
 	o := w.newOutage(t)
 	signal := w.agentSignals(t)
 	o.stopAPIServer(t)
-	// Where this ends early, the kubelet sees after a minute that the agent does not live, and
-	// starts another.
+	// If the test fails, the kubelet restarts the agent after a minute because of its liveness
+	// probe.
 	signal("STOP")
 	o.startPod(t)
 	o.mustNotStart(t, "node agent: no answer within")
 	signal("CONT")
 	o.mustRun(t)
 	o.end(t)
-	o.mustSayWhy(t)
+	o.mustReportReason(t)
 	o.mustCaptureAgain(t)
 }
 
-// provesAPIServerBackFirst has an update of the agent to an image that no node has, so that there
-// is no agent.
-func provesAPIServerBackFirst(t *testing.T, w *world) {
+// checkAPIServerBackFirst updates the agent to a missing image, so that no agent runs.
+func checkAPIServerBackFirst(t *testing.T, w *testCluster) {
 	o := w.newOutage(t)
-	w.takeAgentAway(t)
+	w.removeAgent(t)
 	o.start(t)
 	o.mustNotStart(t, "node agent: ")
 	o.end(t)
 	o.mustRun(t)
-	o.mustSayWhy(t)
+	o.mustReportReason(t)
 	o.mustCaptureAgain(t)
 }
 
-// takeAgentAway leaves the node without an agent until the test ends, as an update does that goes
-// wrong. The chain keeps our element.
-func (w *world) takeAgentAway(t *testing.T) {
+// removeAgent leaves the node without an agent until the test ends, like a failed update. The chain
+// keeps Sluice's plugin.
+func (w *testCluster) removeAgent(t *testing.T) {
 	t.Helper()
 	agents := w.client.AppsV1().DaemonSets(agentNamespace)
 	d, err := agents.Get(t.Context(), agent, metav1.GetOptions{})
@@ -71,9 +70,8 @@ func (w *world) takeAgentAway(t *testing.T) {
 		return err
 	}
 	t.Cleanup(func() {
-		// Where the API server was away, controllers and kubelet may each look for it half a minute
-		// later.
-		eventually(t, 2*readyTime, "the agent is back", func(ctx context.Context) error {
+		// After the outage, controllers and kubelet may each reconnect only after 30 seconds.
+		eventually(t, 2*readyTimeout, "the agent is ready again", func(ctx context.Context) error {
 			if err := setImage(ctx, d.Spec.Template.Spec.Containers[0].Image); err != nil {
 				return err
 			}
@@ -84,36 +82,36 @@ func (w *world) takeAgentAway(t *testing.T) {
 	if err := setImage(t.Context(), "mesh.test/nowhere:e2e"); err != nil {
 		t.Fatal(err)
 	}
-	// Of several nodes the update may begin with another, and does not go on.
+	// With several nodes, the update may begin on another node and stop there.
 	w.remove(t, last)
 	if chain := conflist(t, w.node()); !hasElement(t, chain, "sluice-cni") {
-		t.Errorf("with the agent our element has left the chain: %s", chain)
+		t.Errorf("the plugin was removed from the chain: %s", chain)
 	}
 }
 
-// mustNotStart waits until an ADD for the pod fails, and fails the test unless the plugin has
-// logged why, and nothing of the pod runs.
+// mustNotStart waits until an ADD of the pod fails, and fails the test unless the plugin's log
+// contains the reason and no sandbox of the pod is ready.
 func (o *outage) mustNotStart(t *testing.T, why string) {
 	t.Helper()
-	eventually(t, readyTime, "an ADD fails", func(context.Context) error {
-		said := o.failedADDs(t)
-		if len(said) == 0 {
-			return errors.New("none has failed")
+	eventually(t, readyTimeout, "an ADD fails", func(context.Context) error {
+		output := o.failedADDs(t)
+		if len(output) == 0 {
+			return errors.New("no failed ADD")
 		}
-		for _, part := range []string{unknown(o.a), why, "API server"} {
-			if !strings.Contains(said[0], part) {
-				t.Errorf("the message does not say %q: %s", part, said[0])
+		for _, part := range []string{unreadableMessage(o.a), why, "API server"} {
+			if !strings.Contains(output[0], part) {
+				t.Errorf("no %q in the message: %s", part, output[0])
 			}
 		}
 		return nil
 	})
 	if now, err := o.sandbox(t.Context(), o.a); err == nil {
-		t.Errorf("the pod has a sandbox that is ready: %+v", now)
+		t.Errorf("the pod has a ready sandbox: %+v", now)
 	}
 }
 
-// failedADDs are the messages, with details, of all ADDs for the pod that have failed on the node.
-func (o *outage) failedADDs(t *testing.T) (said []string) {
+// failedADDs returns the messages and details of the pod's failed ADDs in the plugin's log.
+func (o *outage) failedADDs(t *testing.T) (output []string) {
 	t.Helper()
 	log, err := os.ReadFile(o.node().Path(pluginLog))
 	if err != nil {
@@ -126,22 +124,21 @@ func (o *outage) failedADDs(t *testing.T) (said []string) {
 			continue
 		}
 		if entry.Msg == "ADD" && entry.Namespace == o.a.Namespace && entry.Pod == o.a.Name {
-			said = append(said, entry.Error+"; "+entry.Details)
+			output = append(output, entry.Error+"; "+entry.Details)
 		}
 	}
-	return said
+	return output
 }
 
-// mustSayWhy fails the test unless kubectl describe tells, of a pod that did not start at first,
-// why.
-func (o *outage) mustSayWhy(t *testing.T) {
+// mustReportReason fails the test unless kubectl describe shows why the pod did not start.
+func (o *outage) mustReportReason(t *testing.T) {
 	t.Helper()
-	// The kubelet tries every ten seconds to write its events.
-	eventually(t, readyTime, "kubectl describe pod tells why", func(ctx context.Context) error {
+	// The kubelet retries writing events every ten seconds.
+	eventually(t, readyTimeout, "kubectl describe pod shows the reason", func(ctx context.Context) error {
 		out, err := o.onNode(ctx, "kubectl", "describe", "pod", "--namespace", o.a.Namespace,
 			o.a.Name)
 		if err == nil && (!strings.Contains(out, "FailedCreatePodSandBox") ||
-			!strings.Contains(out, unknown(o.a))) {
+			!strings.Contains(out, unreadableMessage(o.a))) {
 			err = errors.New(out)
 		}
 		return err

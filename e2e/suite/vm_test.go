@@ -14,40 +14,40 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// TestNode proves a short form of TestSluice on a node that is a virtual machine: Debian with its
-// own kernel, systemd, runtime and CNI plugins.
+// TestNode runs a subset of TestSluice on a virtual machine: Debian with its own kernel, systemd,
+// container runtime and CNI plugins.
 func TestNode(t *testing.T) {
 	if !onVM() {
-		t.Skipf("%s is not vm: \"make e2e-node\" runs this in a virtual machine", providerVariable)
+		t.Skipf("%s is not vm: run \"make e2e-node\"", providerVariable)
 	}
-	newWorld(t).prove(t, onRealNode)
+	newTestCluster(t).runGroups(t, onRealNode)
 }
 
-var onRealNode = part{name: "node", proofs: []proof{
-	{"systemd runs the runtime of the distribution, and AppArmor confines pods", provesTheSystem},
+var onRealNode = testGroup{name: "node", tests: []groupTest{
+	{"systemd runs the distribution's container runtime, and AppArmor confines pods", checkSystem},
 	{
-		"the DaemonSet is ready, our element is the last of each chain, and the others are byte for byte what they were",
-		provesTheChain,
+		"the DaemonSet is ready, Sluice's plugin is the last one of each chain, and the others are byte-identical",
+		checkChain,
 	},
-	{"one pod of the mesh talks to another through both proxies", provesTheMesh},
-	{"rules that somebody flushes in a live pod come back", provesFlush},
+	{"one pod of the mesh reaches another through both proxies", checkMesh},
+	{"rules that are flushed in a running pod are restored", checkFlush},
 	{
-		"while the clock of the node is set forward and back, pods start captured and the agent stays ready",
-		provesClock,
+		"while the node's clock is set forward and back, pods start captured and the agent stays ready",
+		checkClock,
 	},
 	{
-		"while the agent is upgraded to another image pods start and stop, and each is captured",
-		provesNewImage,
+		"pods that start while the agent is upgraded to another image are captured",
+		checkNewImage,
 	},
-	{"after a reboot of the node all pods come back captured", provesReboot},
+	{"after a reboot of the node, all pods start captured", checkReboot},
 	{
-		"after helm uninstall the nodes are as before, and running pods keep their redirect",
-		provesUninstall,
+		"after helm uninstall, the nodes' files are as before, and running pods stay redirected",
+		checkUninstall,
 	},
-	{"AppArmor has denied nothing since the boot, except signals of Go's scheduler under CRI-O", provesNoDenials},
+	{"AppArmor has denied nothing since the boot, except SIGURG of Go's scheduler under CRI-O", checkNoDenials},
 }}
 
-// runtimeOnVM is the service of the node's runtime.
+// runtimeOnVM returns the service of the node's container runtime.
 func runtimeOnVM() string {
 	if os.Getenv("RUNTIME") == cluster.CRIO {
 		return cluster.CRIO
@@ -55,8 +55,8 @@ func runtimeOnVM() string {
 	return cluster.Containerd
 }
 
-func provesTheSystem(t *testing.T, w *world) {
-	pod := w.run(t, inMesh(w.newNamespace(t), "a"))[0]
+func checkSystem(t *testing.T, w *testCluster) {
+	pod := w.run(t, meshPod(w.newNamespace(t), "a"))[0]
 	pid, err := w.containerPID(t.Context(), pod, mesh.AppContainer)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func provesTheSystem(t *testing.T, w *world) {
 	}
 }
 
-func provesNoDenials(t *testing.T, w *world) {
+func checkNoDenials(t *testing.T, w *testCluster) {
 	// Go's scheduler interrupts threads by SIGURG. CRI-O's profile permits signals to itself, but
 	// Debian's profile of crun is stacked on it.
 	const list = `journalctl --quiet --no-pager --boot --dmesg --grep='apparmor="DENIED"' | grep -v signal=urg || true`
@@ -97,8 +97,8 @@ func provesNoDenials(t *testing.T, w *world) {
 	}
 }
 
-// provesNewImage upgrades the agent to an image with another tag while pods come and go.
-func provesNewImage(t *testing.T, w *world) {
+// checkNewImage upgrades the agent to an image with another tag while pods start and stop.
+func checkNewImage(t *testing.T, w *testCluster) {
 	ref := w.image + "-next"
 	archive := filepath.Join(t.TempDir(), "next.tar")
 	file, err := os.Create(archive)
@@ -117,7 +117,7 @@ func provesNewImage(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	ns := w.newNamespace(t)
-	b := w.run(t, inMesh(ns, "b"))[0]
+	b := w.run(t, meshPod(ns, "b"))[0]
 	begin := time.Now()
 	c := w.startChurn(t, ns, b, 2)
 	w.image = ref
@@ -129,10 +129,10 @@ func provesNewImage(t *testing.T, w *world) {
 	c.end(t)
 	pods, _ := c.count()
 	t.Logf("%d pods after %s", pods, time.Since(begin).Round(time.Second))
-	eventually(t, readyTime, "the agent is ready", func(ctx context.Context) error {
+	eventually(t, readyTimeout, "the agent is ready", func(ctx context.Context) error {
 		return w.agentsReady(ctx, agent)
 	})
 	if got := w.agentPod(t).Spec.Containers[0].Image; got != ref {
-		t.Errorf("the agent's image is %s, want %s", got, ref)
+		t.Errorf("agent image %s, want %s", got, ref)
 	}
 }

@@ -12,13 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The words of the front page that stand for what a user has.
+// Placeholders in the README's commands.
 const (
 	exampleHub    = "registry.example/mesh"
 	exampleValues = "your-istio-cni-values.yaml"
 )
 
-// userValues are values of a user of istio-cni. The annotation shows that a chart has them.
+// userValues is a values file of istio-cni. The annotation shows that a release uses it.
 const (
 	userAnnotation = "release.test/values"
 	userValues     = "podAnnotations: {" + userAnnotation + `: "mine"}
@@ -27,36 +27,37 @@ logging: {level: info}
 `
 )
 
-// A user follows the front page on a cluster.
-type user struct {
-	w *world
-	// hub and values replace the words of the examples.
+// A releaseTest runs the README's commands on a cluster.
+type releaseTest struct {
+	w *testCluster
+	// hub and values replace the placeholders.
 	hub, values string
-	// checkout is where the commands run, helmHome is Helm's, and certificates is a directory with
-	// those of authorities that programs trust.
+	// checkout is the working directory of the commands, helmHome is Helm's directory, and
+	// certificates is the directory of trusted CA certificates.
 	checkout, helmHome, certificates string
-	// this is the commit of this version.
-	this string
+	// commit is the commit of this version.
+	commit string
 
-	// output is what the last command printed, and first the image that was installed first.
+	// output is the output of the last command. first is the image of the first release.
 	output, first string
-	// ns has the pods of the user's mesh: pods are started one after the other and stay, and those
-	// of churn come and go.
+	// ns is the namespace of the mesh pods. pods keep running; churn continuously starts and stops
+	// others.
 	ns    string
 	pods  []*corev1.Pod
-	churn *churn
+	churn *podChurn
 }
 
-// newUser returns a user who has a registry, a values file, and a checkout of the release before.
-func newUser(t *testing.T, w *world) *user {
+// newReleaseTest starts a registry, and creates a values file and a checkout of the previous
+// release.
+func newReleaseTest(t *testing.T, w *testCluster) *releaseTest {
 	t.Helper()
-	u := &user{w: w, checkout: newCheckout(t), helmHome: t.TempDir()}
-	before, err := os.ReadFile("../../.ci/release-before")
+	u := &releaseTest{w: w, checkout: newCheckout(t), helmHome: t.TempDir()}
+	previous, err := os.ReadFile("../../.ci/release-before")
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.this = u.git(t, "rev-parse", "HEAD")
-	u.git(t, "checkout", "--quiet", "--detach", strings.TrimSpace(string(before)))
+	u.commit = u.git(t, "rev-parse", "HEAD")
+	u.git(t, "checkout", "--quiet", "--detach", strings.TrimSpace(string(previous)))
 	u.values = filepath.Join(t.TempDir(), exampleValues)
 	if err := os.WriteFile(u.values, []byte(userValues), 0o644); err != nil {
 		t.Fatal(err)
@@ -66,7 +67,7 @@ func newUser(t *testing.T, w *world) *user {
 	return u
 }
 
-// newCheckout clones the commit of this checkout. It has the Helm that its Makefile would build.
+// newCheckout clones the commit of this checkout, and copies the program helm into the clone's bin.
 func newCheckout(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "sluice")
@@ -88,8 +89,8 @@ func newCheckout(t *testing.T) string {
 	return dir
 }
 
-// git runs git in the checkout, and returns what it prints.
-func (u *user) git(t *testing.T, args ...string) string {
+// git runs git in the checkout, and returns its output.
+func (u *releaseTest) git(t *testing.T, args ...string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "git", append([]string{"-C", u.checkout}, args...)...)
 	out, err := c.CombinedOutput()
@@ -99,14 +100,14 @@ func (u *user) git(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// takeThisVersion checks out this version, after the release before has been built.
-func (u *user) takeThisVersion(t *testing.T) {
+// checkOutThisVersion checks out this version, after the previous release has been built.
+func (u *releaseTest) checkOutThisVersion(t *testing.T) {
 	t.Helper()
-	u.git(t, "checkout", "--quiet", "--detach", u.this)
+	u.git(t, "checkout", "--quiet", "--detach", u.commit)
 }
 
-// run runs a command of the front page in the checkout, in a shell.
-func (u *user) run(t *testing.T, command string) {
+// run runs a command of the README with a shell in the checkout.
+func (u *releaseTest) run(t *testing.T, command string) {
 	t.Helper()
 	command = strings.NewReplacer(exampleHub, u.hub, exampleValues, u.values).Replace(command)
 	programs := filepath.Join(u.checkout, "bin", "e2e")
@@ -115,7 +116,7 @@ func (u *user) run(t *testing.T, command string) {
 	c.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"),
 		"KUBECONFIG="+u.w.Kubeconfig(), "SSL_CERT_DIR="+u.certificates, "HELM_CACHE_HOME="+u.helmHome,
 		"HELM_CONFIG_HOME="+u.helmHome, "HELM_DATA_HOME="+u.helmHome,
-		// Those of the make that runs this test.
+		// Reset the variables of the make that runs this test.
 		"MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=")
 	out, err := c.CombinedOutput()
 	u.output = string(out)
@@ -125,8 +126,8 @@ func (u *user) run(t *testing.T, command string) {
 	t.Log(command)
 }
 
-// begin installs istio-cni and starts the mesh.
-func (u *user) begin(t *testing.T) {
+// begin installs istio-cni and starts mesh pods.
+func (u *releaseTest) begin(t *testing.T) {
 	t.Helper()
 	u.w.installIstioCNI(t, "--create-namespace", "-f", u.values)
 	u.ns = u.w.newNamespace(t)
@@ -135,26 +136,26 @@ func (u *user) begin(t *testing.T) {
 	u.startPods(t)
 }
 
-// startPods returns when a pod that stays and some of those that come and go have been started.
-func (u *user) startPods(t *testing.T) {
+// startPods starts a permanent pod, and waits until some pods of churn have started and ended.
+func (u *releaseTest) startPods(t *testing.T) {
 	t.Helper()
 	u.startPod(t)
 	u.churn.more(t, 5)
 }
 
-// startPod starts a pod that stays. It reaches the one before.
-func (u *user) startPod(t *testing.T) {
+// startPod starts a permanent pod, and checks that it reaches the previous one.
+func (u *releaseTest) startPod(t *testing.T) {
 	t.Helper()
-	pod := u.w.run(t, inMesh(u.ns, fmt.Sprintf("pod-%d", len(u.pods))))[0]
+	pod := u.w.run(t, meshPod(u.ns, fmt.Sprintf("pod-%d", len(u.pods))))[0]
 	if len(u.pods) > 0 {
 		u.w.mustCapture(t, pod, u.pods[len(u.pods)-1])
 	}
 	u.pods = append(u.pods, pod)
 }
 
-// mustRunRelease fails the test unless the agents run, from an image of the user's registry and
-// with the user's values. It returns the image.
-func (u *user) mustRunRelease(t *testing.T) string {
+// mustRunRelease fails the test unless the agents are ready, with an image of the registry and the
+// values file. It returns the image.
+func (u *releaseTest) mustRunRelease(t *testing.T) string {
 	t.Helper()
 	if err := u.w.agentsReady(t.Context(), agent); err != nil {
 		t.Error(err)
@@ -167,17 +168,17 @@ func (u *user) mustRunRelease(t *testing.T) string {
 	pod := d.Spec.Template
 	image := pod.Spec.Containers[0].Image
 	if !strings.HasPrefix(image, u.hub+"/sluice:") || !strings.Contains(image, "@sha256:") {
-		t.Errorf("the image is %s, want one of %s with a digest", image, u.hub)
+		t.Errorf("image %s, want an image of %s with a digest", image, u.hub)
 	}
 	if got := pod.Annotations[userAnnotation]; got != "mine" {
-		t.Errorf("the chart has not the user's values: annotation %s=%q", userAnnotation, got)
+		t.Errorf("the release does not use the values file: annotation %s=%q", userAnnotation, got)
 	}
 	return image
 }
 
-// mustHaveNoFailedSandbox fails the test if the sandbox of any pod had to be created again, other
-// than because of istio-cni.
-func (u *user) mustHaveNoFailedSandbox(t *testing.T) {
+// mustHaveNoFailedSandbox fails the test if the creation of a pod's sandbox failed for a reason
+// other than istio-cni.
+func (u *releaseTest) mustHaveNoFailedSandbox(t *testing.T) {
 	t.Helper()
 	events, err := u.w.client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(),
 		metav1.ListOptions{FieldSelector: "reason=FailedCreatePodSandBox"})
