@@ -45,8 +45,8 @@ func TestReaderNeverReturnsAMixtureOfSets(t *testing.T) {
 			found, err := c.readSluiceTable(&foundTable{Table: rules.Table{Name: rules.TableName}},
 				newExpectation(nil))
 			if errors.Is(err, errBusy) {
-				// A fast kernel may interrupt a thousand reads in a row. No inconsistent result was
-				// returned.
+				// Fast updates may interrupt a thousand reads in a row. The error means that no mixture
+				// was returned.
 				continue
 			}
 			if err != nil {
