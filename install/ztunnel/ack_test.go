@@ -17,15 +17,15 @@ import (
 )
 
 func TestLateAcknowledgementIsValid(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
-	c := w.dial(t)
+	env := start(t, socket(t))
+	env.Restore(nil)
+	c := env.dial(t)
 	expect(t, c, "snapshot")
-	w.connected(t, 1, 1)
+	env.connected(t, 1, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	results := make(chan error)
 	p := pod(t, "a")
-	go func() { results <- w.Add(ctx, p) }()
+	go func() { results <- env.Add(ctx, p) }()
 	expectUnacknowledged(t, c, "add uid-a")
 	cancel()
 	err := <-results
@@ -33,15 +33,15 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 		!strings.Contains(err.Error(), `has not acknowledged "add default/a" for `) {
 		t.Errorf("error %v", err)
 	}
-	if got := w.State().Connections[0]; got.AcksOwed != 1 || got.Owed != "add default/a" ||
+	if got := env.State().Connections[0]; got.AcksOwed != 1 || got.Owed != "add default/a" ||
 		got.OwedSince.IsZero() {
 		t.Errorf("connection %+v", got)
 	}
 	// A second call waits for the same message, and other messages wait behind it.
-	go func() { results <- w.Add(t.Context(), p) }()
+	go func() { results <- env.Add(t.Context(), p) }()
 	ctx, cancel = context.WithCancel(t.Context())
-	go func() { results <- w.Add(ctx, pod(t, "b")) }()
-	rulestest.Eventually(t, "b waits", func() bool { return w.State().Connections[0].Queued == 1 })
+	go func() { results <- env.Add(ctx, pod(t, "b")) }()
+	rulestest.Eventually(t, "b waits", func() bool { return env.State().Connections[0].Queued == 1 })
 	cancel()
 	if err := <-results; !errors.Is(err, context.Canceled) ||
 		!strings.Contains(err.Error(), "and 1 messages wait") {
@@ -54,8 +54,8 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 		t.Error(err)
 	}
 	expect(t, c, "add uid-b")
-	rulestest.Eventually(t, "b is acknowledged", func() bool { return w.State().Pods[1].AckedBy == 1 })
-	if w.logs.FilterMessage("connection to ztunnel closed").Len() > 0 {
+	rulestest.Eventually(t, "b is acknowledged", func() bool { return env.State().Pods[1].AckedBy == 1 })
+	if env.logs.FilterMessage("connection to ztunnel closed").Len() > 0 {
 		t.Error("the connection was closed")
 	}
 }
@@ -64,11 +64,11 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 func TestSilentZtunnelDoesNotBlockAdds(t *testing.T) {
 	for _, name := range []string{"newest", "oldest"} {
 		t.Run(name, func(t *testing.T) {
-			w := start(t, socket(t))
-			w.Restore([]ztunnel.Pod{pod(t, "first")})
+			env := start(t, socket(t))
+			env.Restore([]ztunnel.Pod{pod(t, "first")})
 			connect := []func(){
-				func() { ztunneltest.Start(t, w.path, nil).Wait(t, "snapshot") },
-				func() { w.dial(t) }, // receives the snapshot, and does not acknowledge it
+				func() { ztunneltest.Start(t, env.path, nil).Wait(t, "snapshot") },
+				func() { env.dial(t) }, // receives the snapshot, and does not acknowledge it
 			}
 			if name == "oldest" {
 				slices.Reverse(connect)
@@ -76,20 +76,20 @@ func TestSilentZtunnelDoesNotBlockAdds(t *testing.T) {
 			for i, f := range connect {
 				f()
 				rulestest.Eventually(t, "the ztunnel is connected", func() bool {
-					return len(w.State().Connections) == i+1
+					return len(env.State().Connections) == i+1
 				})
 			}
-			w.connected(t, 2, 1)
+			env.connected(t, 2, 1)
 			p := pod(t, "a")
-			if err := w.Add(t.Context(), p); err != nil {
+			if err := env.Add(t.Context(), p); err != nil {
 				t.Fatal(err)
 			}
-			if got := w.State().Pods[0]; got.AckedBy != 1 || !got.AckedByReady {
+			if got := env.State().Pods[0]; got.AckedBy != 1 || !got.AckedByReady {
 				t.Errorf("state %+v", got) // the silent one is not ready
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
-			if err := w.Remove(ctx, p.UID); !errors.Is(err, context.DeadlineExceeded) ||
+			if err := env.Remove(ctx, p.UID); !errors.Is(err, context.DeadlineExceeded) ||
 				!strings.Contains(err.Error(), `has not acknowledged "add default/first"`) {
 				t.Errorf("Remove: %v", err)
 			}
@@ -98,27 +98,27 @@ func TestSilentZtunnelDoesNotBlockAdds(t *testing.T) {
 }
 
 func TestEachZtunnelReceivesAddsAndDeletes(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
+	env := start(t, socket(t))
+	env.Restore(nil)
 	var all []*ztunneltest.Ztunnel
 	for range 3 {
-		z := ztunneltest.Start(t, w.path, nil)
+		z := ztunneltest.Start(t, env.path, nil)
 		z.Wait(t, "snapshot")
 		all = append(all, z)
 	}
-	w.connected(t, 3, 3)
+	env.connected(t, 3, 3)
 	p := pod(t, "a")
-	if err := w.Add(t.Context(), p); err != nil {
+	if err := env.Add(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	for _, z := range all {
 		z.Wait(t, "add uid-a")
 	}
 	rulestest.Eventually(t, "all ztunnels have the pod", func() bool {
-		got := w.State().Pods[0]
+		got := env.State().Pods[0]
 		return got.AckedBy == 3 && got.AckedByReady
 	})
-	if err := w.Remove(t.Context(), p.UID); err != nil {
+	if err := env.Remove(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
 	for _, z := range all {
@@ -128,26 +128,26 @@ func TestEachZtunnelReceivesAddsAndDeletes(t *testing.T) {
 	}
 	// The other ztunnels have the pods after one has ended.
 	all[2].Stop()
-	w.connected(t, 2, 2)
-	if err := w.Add(t.Context(), pod(t, "b")); err != nil {
+	env.connected(t, 2, 2)
+	if err := env.Add(t.Context(), pod(t, "b")); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestZtunnelEndsWhileAddWaits(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
-	c, other := w.dial(t), w.dial(t)
+	env := start(t, socket(t))
+	env.Restore(nil)
+	c, other := env.dial(t), env.dial(t)
 	expect(t, c, "snapshot")
 	expect(t, other, "snapshot")
-	w.connected(t, 2, 2)
+	env.connected(t, 2, 2)
 	results := make(chan error)
 	p := pod(t, "a")
-	go func() { results <- w.Add(t.Context(), p) }()
+	go func() { results <- env.Add(t.Context(), p) }()
 	expectUnacknowledged(t, c, "add uid-a")
 	expectUnacknowledged(t, other, "add uid-a")
 	c.Close()
-	w.connected(t, 1, 1)
+	env.connected(t, 1, 1)
 	select {
 	case err := <-results:
 		t.Fatalf("Add returned %v while another ztunnel is connected", err)
@@ -157,28 +157,28 @@ func TestZtunnelEndsWhileAddWaits(t *testing.T) {
 	if err := <-results; !errors.Is(err, ztunnel.ErrNotConnected) {
 		t.Errorf("error %v", err)
 	}
-	if entry := w.wantLog(t, "ztunnel disconnected"); entry.ContextMap()["not_acknowledged"] !=
+	if entry := env.wantLog(t, "ztunnel disconnected"); entry.ContextMap()["not_acknowledged"] !=
 		"add default/a" {
 		t.Errorf("log %v", entry.ContextMap())
 	}
 	// The ztunnel connects again, and receives the pod in its snapshot.
-	again := w.dial(t)
+	again := env.dial(t)
 	expect(t, again, "add uid-a")
 	expect(t, again, "snapshot")
-	w.connected(t, 1, 1)
-	if err := w.Add(t.Context(), p); err != nil { // nothing more is sent
+	env.connected(t, 1, 1)
+	if err := env.Add(t.Context(), p); err != nil { // nothing more is sent
 		t.Error(err)
 	}
 }
 
 func TestRemoveDoesNotWaitForZtunnelThatEnds(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore([]ztunnel.Pod{pod(t, "a")})
-	c := w.dial(t)
+	env := start(t, socket(t))
+	env.Restore([]ztunnel.Pod{pod(t, "a")})
+	c := env.dial(t)
 	expectUnacknowledged(t, c, "add uid-a")
 	results := make(chan error)
-	go func() { results <- w.Remove(t.Context(), "uid-a") }()
-	rulestest.Eventually(t, "the pod is removed", func() bool { return len(w.State().Pods) == 0 })
+	go func() { results <- env.Remove(t.Context(), "uid-a") }()
+	rulestest.Eventually(t, "the pod is removed", func() bool { return len(env.State().Pods) == 0 })
 	// The delete follows the snapshot.
 	if err := c.Ack(""); err != nil {
 		t.Fatal(err)
@@ -192,13 +192,13 @@ func TestRemoveDoesNotWaitForZtunnelThatEnds(t *testing.T) {
 }
 
 func TestAddDuringSnapshot(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore([]ztunnel.Pod{pod(t, "a"), pod(t, "b")})
-	c := w.dial(t)
+	env := start(t, socket(t))
+	env.Restore([]ztunnel.Pod{pod(t, "a"), pod(t, "b")})
+	c := env.dial(t)
 	expectUnacknowledged(t, c, "add uid-a")
 	results := make(chan error)
-	go func() { results <- w.Add(t.Context(), pod(t, "c")) }()
-	rulestest.Eventually(t, "the message is queued", func() bool { return w.State().Connections[0].Queued == 2 })
+	go func() { results <- env.Add(t.Context(), pod(t, "c")) }()
+	rulestest.Eventually(t, "the message is queued", func() bool { return env.State().Connections[0].Queued == 2 })
 	if err := c.Ack("not now"); err != nil { // this does not end the snapshot
 		t.Fatal(err)
 	}
@@ -208,23 +208,23 @@ func TestAddDuringSnapshot(t *testing.T) {
 	if err := <-results; err != nil {
 		t.Error(err)
 	}
-	if got := w.State().Pods[0]; got.Refused != "not now" {
+	if got := env.State().Pods[0]; got.Refused != "not now" {
 		t.Errorf("state %+v", got)
 	}
 }
 
 func TestOtherVersions(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
+	env := start(t, socket(t))
+	env.Restore(nil)
 	for i, version := range []zds.Version{zds.Version_V1, 7} {
-		c, err := ztunneltest.Dial(w.path, version)
+		c, err := ztunneltest.Dial(env.path, version)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		expect(t, c, "snapshot")
-		w.connected(t, i+1, i+1)
-		if got, want := w.State().Connections[i].Version, []string{"V1", "7"}[i]; got != want {
+		env.connected(t, i+1, i+1)
+		if got, want := env.State().Connections[i].Version, []string{"V1", "7"}[i]; got != want {
 			t.Errorf("version %q, want %q", got, want)
 		}
 	}
@@ -243,18 +243,18 @@ func TestInvalidMessages(t *testing.T) {
 		"message of ztunnel: proto":                {0xff},
 		"a message of more than 65536 bytes":       make([]byte, 65537),
 	} {
-		w := start(t, socket(t))
-		w.Restore(nil)
-		c := w.dial(t)
+		env := start(t, socket(t))
+		env.Restore(nil)
+		c := env.dial(t)
 		expect(t, c, "snapshot")
-		w.connected(t, 1, 1)
+		env.connected(t, 1, 1)
 		if err := c.Write(packet); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := c.Next(); err == nil {
 			t.Error("the connection is open")
 		}
-		entry := w.wantLog(t, "connection to ztunnel closed")
+		entry := env.wantLog(t, "connection to ztunnel closed")
 		// Package proto varies the white space of its messages.
 		if text, _ := entry.ContextMap()["error"].(string); !strings.Contains(text, want) {
 			t.Errorf("error %q, want %q", text, want)
@@ -263,9 +263,9 @@ func TestInvalidMessages(t *testing.T) {
 }
 
 func TestInvalidHello(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
-	c, err := ztunneltest.Connect(w.path)
+	env := start(t, socket(t))
+	env.Restore(nil)
+	c, err := ztunneltest.Connect(env.path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,16 +276,16 @@ func TestInvalidHello(t *testing.T) {
 	if _, _, err := c.Next(); err == nil {
 		t.Error("the connection is open")
 	}
-	entry := w.wantLog(t, "the socket of ztunnel")
+	entry := env.wantLog(t, "the socket of ztunnel")
 	if text, _ := entry.ContextMap()["error"].(string); !strings.Contains(text, ": hello: ") {
 		t.Errorf("error %q", text)
 	}
 }
 
 func TestHelloIsLimitedInTime(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
-	c, err := ztunneltest.Connect(w.path)
+	env := start(t, socket(t))
+	env.Restore(nil)
+	c, err := ztunneltest.Connect(env.path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,24 +293,24 @@ func TestHelloIsLimitedInTime(t *testing.T) {
 	if _, _, err := c.Next(); err == nil { // blocks until the server closes
 		t.Error("the connection is open")
 	}
-	w.wantLog(t, "the socket of ztunnel")
+	env.wantLog(t, "the socket of ztunnel")
 }
 
 func TestConnectionsAreLimited(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
+	env := start(t, socket(t))
+	env.Restore(nil)
 	const limit = 16
 	var first *ztunneltest.Client
 	for i := range limit {
-		c := w.dial(t)
+		c := env.dial(t)
 		expect(t, c, "snapshot")
 		if i == 0 {
 			first = c
 		}
 	}
-	w.connected(t, limit, limit)
-	waiting := w.dial(t)
+	env.connected(t, limit, limit)
+	waiting := env.dial(t)
 	first.Close()
 	expect(t, waiting, "snapshot")
-	w.connected(t, limit, limit)
+	env.connected(t, limit, limit)
 }

@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a listening server.
-type world struct {
+// testEnv is a listening server.
+type testEnv struct {
 	*ztunnel.Server
 	path string
 	logs *observer.ObservedLogs
@@ -31,18 +31,18 @@ type world struct {
 
 func socket(t testing.TB) string { return filepath.Join(t.TempDir(), "run", "ztunnel.sock") }
 
-func start(t testing.TB, path string) *world {
+func start(t testing.TB, path string) *testEnv {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
-	w := &world{path: path, logs: logs}
-	w.Server = ztunnel.New(zap.New(core), ztunnel.Options{
-		Connected: func(n int) { w.count.Store(int64(n)) },
+	env := &testEnv{path: path, logs: logs}
+	env.Server = ztunnel.New(zap.New(core), ztunnel.Options{
+		Connected: func(n int) { env.count.Store(int64(n)) },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- w.Serve(ctx, path) }()
+	go func() { done <- env.Serve(ctx, path) }()
 	stopped := false
-	w.stop = func() {
+	env.stop = func() {
 		if stopped {
 			return
 		}
@@ -52,15 +52,15 @@ func start(t testing.TB, path string) *world {
 			t.Error(err)
 		}
 	}
-	t.Cleanup(w.stop)
-	rulestest.Eventually(t, "it listens", func() bool { return w.State().Listening })
-	return w
+	t.Cleanup(env.stop)
+	rulestest.Eventually(t, "it listens", func() bool { return env.State().Listening })
+	return env
 }
 
 // dial connects a client that the test controls.
-func (w *world) dial(t testing.TB) *ztunneltest.Client {
+func (env *testEnv) dial(t testing.TB) *ztunneltest.Client {
 	t.Helper()
-	c, err := ztunneltest.Dial(w.path, zds.Version_V1)
+	c, err := ztunneltest.Dial(env.path, zds.Version_V1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,10 +69,10 @@ func (w *world) dial(t testing.TB) *ztunneltest.Client {
 }
 
 // connected waits until n ztunnels have sent a hello, and ready of them have received a snapshot.
-func (w *world) connected(t testing.TB, n, ready int) {
+func (env *testEnv) connected(t testing.TB, n, ready int) {
 	t.Helper()
 	rulestest.Eventually(t, "the ztunnels are connected", func() bool {
-		connections := w.State().Connections
+		connections := env.State().Connections
 		got := 0
 		for _, c := range connections {
 			if c.Ready {
@@ -84,12 +84,12 @@ func (w *world) connected(t testing.TB, n, ready int) {
 }
 
 // wantLog waits for a message in the log.
-func (w *world) wantLog(t testing.TB, message string) observer.LoggedEntry {
+func (env *testEnv) wantLog(t testing.TB, message string) observer.LoggedEntry {
 	t.Helper()
 	rulestest.Eventually(t, "the log has "+message, func() bool {
-		return w.logs.FilterMessage(message).Len() > 0
+		return env.logs.FilterMessage(message).Len() > 0
 	})
-	return w.logs.FilterMessage(message).All()[0]
+	return env.logs.FilterMessage(message).All()[0]
 }
 
 // pod returns a pod with its own network namespace.

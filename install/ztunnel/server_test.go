@@ -20,11 +20,11 @@ import (
 )
 
 func TestSnapshotThenAddAndDelete(t *testing.T) {
-	w := start(t, socket(t))
+	env := start(t, socket(t))
 	a, b := pod(t, "a"), pod(t, "b")
 	unknown := ztunnel.Pod{UID: "uid-c", Name: "c", Namespace: "default"}
-	w.Restore([]ztunnel.Pod{unknown, a})
-	c := w.dial(t)
+	env.Restore([]ztunnel.Pod{unknown, a})
+	c := env.dial(t)
 
 	r, ns, err := c.Next()
 	if err != nil {
@@ -51,10 +51,10 @@ func TestSnapshotThenAddAndDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, c, "snapshot")
-	w.connected(t, 1, 1)
+	env.connected(t, 1, 1)
 
 	results := make(chan error)
-	go func() { results <- w.Add(t.Context(), b) }()
+	go func() { results <- env.Add(t.Context(), b) }()
 	expectUnacknowledged(t, c, "add uid-b")
 	select {
 	case err := <-results:
@@ -67,13 +67,13 @@ func TestSnapshotThenAddAndDelete(t *testing.T) {
 	if err := <-results; err != nil {
 		t.Fatal(err)
 	}
-	go func() { results <- w.Remove(t.Context(), "uid-a") }()
+	go func() { results <- env.Remove(t.Context(), "uid-a") }()
 	expect(t, c, "del uid-a")
 	if err := <-results; err != nil {
 		t.Fatal(err)
 	}
 
-	state := w.State()
+	state := env.State()
 	since := state.Connections[0].Since
 	if want := (ztunnel.State{
 		Listening: true, Restored: true,
@@ -96,22 +96,22 @@ func TestSnapshotThenAddAndDelete(t *testing.T) {
 }
 
 func TestNoZtunnelIsAcceptedBeforeRestore(t *testing.T) {
-	w := start(t, socket(t))
+	env := start(t, socket(t))
 	early, removed := pod(t, "early"), pod(t, "removed")
-	err := w.Add(t.Context(), early)
+	err := env.Add(t.Context(), early)
 	if !errors.Is(err, ztunnel.ErrNotConnected) ||
 		!strings.Contains(err.Error(), "pods of the node are not known yet") {
 		t.Errorf("Add before Restore: %v", err)
 	}
-	if err := w.Remove(t.Context(), removed.UID); err != nil {
+	if err := env.Remove(t.Context(), removed.UID); err != nil {
 		t.Error(err)
 	}
-	z := ztunneltest.Start(t, w.path, nil)
-	if got := w.State(); got.Restored || len(got.Connections) > 0 {
+	z := ztunneltest.Start(t, env.path, nil)
+	if got := env.State(); got.Restored || len(got.Connections) > 0 {
 		t.Errorf("state %+v", got)
 	}
 	// The added pod keeps its namespace; the removed one is missing.
-	w.Restore([]ztunnel.Pod{{UID: early.UID}, removed, pod(t, "x")})
+	env.Restore([]ztunnel.Pod{{UID: early.UID}, removed, pod(t, "x")})
 	z.Wait(t, "snapshot")
 	if got, want := z.Messages(), []string{"add uid-early", "add uid-x", "snapshot"}; !slices.Equal(
 		got, want) {
@@ -120,28 +120,28 @@ func TestNoZtunnelIsAcceptedBeforeRestore(t *testing.T) {
 }
 
 func TestAddWithoutZtunnel(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
-	if err := w.Add(t.Context(), pod(t, "a")); !errors.Is(err, ztunnel.ErrNotConnected) {
+	env := start(t, socket(t))
+	env.Restore(nil)
+	if err := env.Add(t.Context(), pod(t, "a")); !errors.Is(err, ztunnel.ErrNotConnected) {
 		t.Errorf("error %v, want %v", err, ztunnel.ErrNotConnected)
 	}
 	// A connection without a hello is not a ztunnel.
-	silent, err := ztunneltest.Connect(w.path)
+	silent, err := ztunneltest.Connect(env.path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	rulestest.Eventually(t, "the connection is counted", func() bool { return w.count.Load() == 1 })
-	if err := w.Add(t.Context(), pod(t, "b")); !errors.Is(err, ztunnel.ErrNotConnected) {
+	rulestest.Eventually(t, "the connection is counted", func() bool { return env.count.Load() == 1 })
+	if err := env.Add(t.Context(), pod(t, "b")); !errors.Is(err, ztunnel.ErrNotConnected) {
 		t.Errorf("error %v, want %v", err, ztunnel.ErrNotConnected)
 	}
-	if err := w.Remove(t.Context(), "uid-b"); err != nil {
+	if err := env.Remove(t.Context(), "uid-b"); err != nil {
 		t.Errorf("Remove without ztunnel: %v", err)
 	}
 	silent.Close()
-	rulestest.Eventually(t, "the connection is no longer counted", func() bool { return w.count.Load() == 0 })
+	rulestest.Eventually(t, "the connection is no longer counted", func() bool { return env.count.Load() == 0 })
 	// The pod is sent to a later ztunnel.
-	z := ztunneltest.Start(t, w.path, nil)
+	z := ztunneltest.Start(t, env.path, nil)
 	z.Wait(t, "snapshot")
 	if got := slices.Sorted(maps.Keys(z.Pods())); !slices.Equal(got, []string{"uid-a"}) {
 		t.Errorf("pods %q", got)
@@ -149,38 +149,38 @@ func TestAddWithoutZtunnel(t *testing.T) {
 }
 
 func TestInvalidPods(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore([]ztunnel.Pod{{Name: "a"}})
-	w.wantLog(t, "pod not restored")
+	env := start(t, socket(t))
+	env.Restore([]ztunnel.Pod{{Name: "a"}})
+	env.wantLog(t, "pod not restored")
 	for want, p := range map[string]ztunnel.Pod{
 		"pod without a uid":                {Name: "a", Netns: pod(t, "a").Netns},
 		"the network namespace is unknown": {UID: "1", Name: "a"},
 	} {
-		if err := w.Add(t.Context(), p); err == nil || !strings.Contains(err.Error(), want) {
+		if err := env.Add(t.Context(), p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
 	closed := pod(t, "closed")
 	_ = closed.Netns.Close()
-	if err := w.Add(t.Context(), closed); err == nil {
+	if err := env.Add(t.Context(), closed); err == nil {
 		t.Error("a closed namespace was accepted")
 	}
-	if err := w.Remove(t.Context(), ""); err == nil {
+	if err := env.Remove(t.Context(), ""); err == nil {
 		t.Error("Remove accepted no uid")
 	}
-	if got := w.State().Pods; len(got) > 0 {
+	if got := env.State().Pods; len(got) > 0 {
 		t.Errorf("state %+v", got)
 	}
-	if err := w.Serve(t.Context(), w.path); err == nil {
+	if err := env.Serve(t.Context(), env.path); err == nil {
 		t.Error("Serve was accepted twice")
 	}
 }
 
 func TestRefusedPod(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
+	env := start(t, socket(t))
+	env.Restore(nil)
 	long := strings.Repeat("x", 3000)
-	z := ztunneltest.Start(t, w.path, func(r *zds.Request) string {
+	z := ztunneltest.Start(t, env.path, func(r *zds.Request) string {
 		if r.GetAdd() != nil {
 			return "cannot listen\n" + long
 		}
@@ -189,7 +189,7 @@ func TestRefusedPod(t *testing.T) {
 	z.Wait(t, "snapshot")
 	p := pod(t, "a")
 	for range 2 { // each call sends the pod again
-		err := w.Add(t.Context(), p)
+		err := env.Add(t.Context(), p)
 		if !errors.Is(err, ztunnel.ErrRefused) ||
 			!strings.Contains(err.Error(), "pod default/a: ztunnel refused: cannot listen xxx") {
 			t.Fatalf("error %v", err)
@@ -198,27 +198,27 @@ func TestRefusedPod(t *testing.T) {
 			t.Errorf("an error of %d bytes", len(err.Error()))
 		}
 	}
-	if got := w.State(); got.Pods[0].AckedBy != 0 || got.Pods[0].Refused == "" ||
+	if got := env.State(); got.Pods[0].AckedBy != 0 || got.Pods[0].Refused == "" ||
 		!strings.HasPrefix(got.Connections[0].LastError, "add default/a: cannot listen") {
 		t.Errorf("state %+v", got)
 	}
 	// Another ztunnel that accepts the pod is sufficient.
-	other := ztunneltest.Start(t, w.path, nil)
+	other := ztunneltest.Start(t, env.path, nil)
 	other.Wait(t, "snapshot")
-	w.connected(t, 2, 2)
-	if err := w.Add(t.Context(), p); err != nil {
+	env.connected(t, 2, 2)
+	if err := env.Add(t.Context(), p); err != nil {
 		t.Error(err)
 	}
-	if got := w.State().Pods[0]; got.AckedBy != 1 || got.AckedByReady {
+	if got := env.State().Pods[0]; got.AckedBy != 1 || got.AckedByReady {
 		t.Errorf("state %+v", got)
 	}
 }
 
 func TestRefusedDelete(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore([]ztunnel.Pod{pod(t, "a")})
+	env := start(t, socket(t))
+	env.Restore([]ztunnel.Pod{pod(t, "a")})
 	refuse := true
-	z := ztunneltest.Start(t, w.path, func(r *zds.Request) string {
+	z := ztunneltest.Start(t, env.path, func(r *zds.Request) string {
 		if r.GetDel() != nil && refuse {
 			refuse = false
 			return "busy"
@@ -226,12 +226,12 @@ func TestRefusedDelete(t *testing.T) {
 		return ""
 	})
 	z.Wait(t, "snapshot")
-	w.connected(t, 1, 1)
-	if err := w.Remove(t.Context(), "uid-a"); !errors.Is(err, ztunnel.ErrRefused) ||
+	env.connected(t, 1, 1)
+	if err := env.Remove(t.Context(), "uid-a"); !errors.Is(err, ztunnel.ErrRefused) ||
 		!strings.Contains(err.Error(), "pod default/a: ztunnel refused: busy") {
 		t.Errorf("error %v", err)
 	}
-	if err := w.Remove(t.Context(), "uid-a"); err != nil {
+	if err := env.Remove(t.Context(), "uid-a"); err != nil {
 		t.Error(err)
 	}
 	if len(z.Pods()) > 0 {
@@ -241,30 +241,30 @@ func TestRefusedDelete(t *testing.T) {
 
 // TestDeleteOfUnknownPodIsSent covers a pod that the server does not know: ztunnel may know it.
 func TestDeleteOfUnknownPodIsSent(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
-	z := ztunneltest.Start(t, w.path, nil)
+	env := start(t, socket(t))
+	env.Restore(nil)
+	z := ztunneltest.Start(t, env.path, nil)
 	z.Wait(t, "snapshot")
-	w.connected(t, 1, 1)
-	if err := w.Remove(t.Context(), "uid-z"); err != nil {
+	env.connected(t, 1, 1)
+	if err := env.Remove(t.Context(), "uid-z"); err != nil {
 		t.Fatal(err)
 	}
 	z.Wait(t, "del uid-z")
 }
 
 func TestAddAgain(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
-	z := ztunneltest.Start(t, w.path, nil)
+	env := start(t, socket(t))
+	env.Restore(nil)
+	z := ztunneltest.Start(t, env.path, nil)
 	z.Wait(t, "snapshot")
-	w.connected(t, 1, 1)
+	env.connected(t, 1, 1)
 	p := pod(t, "a")
 	replaced := p
 	replaced.Netns = pod(t, "other").Netns
 	renamed := replaced
 	renamed.ServiceAccount = "other"
 	for _, p := range []ztunnel.Pod{p, p, replaced, replaced, renamed} {
-		if err := w.Add(t.Context(), p); err != nil {
+		if err := env.Add(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -281,18 +281,18 @@ func TestAddAgain(t *testing.T) {
 
 // TestAddOfKeptPod covers a restored pod whose namespace is found later.
 func TestAddOfKeptPod(t *testing.T) {
-	w := start(t, socket(t))
+	env := start(t, socket(t))
 	p := pod(t, "a")
 	unknown := p
 	unknown.Netns = nil
-	w.Restore([]ztunnel.Pod{unknown})
-	z := ztunneltest.Start(t, w.path, nil)
+	env.Restore([]ztunnel.Pod{unknown})
+	z := ztunneltest.Start(t, env.path, nil)
 	z.Wait(t, "snapshot")
-	w.connected(t, 1, 1)
-	if err := w.Add(t.Context(), p); err != nil {
+	env.connected(t, 1, 1)
+	if err := env.Add(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	w.Restore([]ztunnel.Pod{unknown, pod(t, "b")}) // keeps the namespace
+	env.Restore([]ztunnel.Pod{unknown, pod(t, "b")}) // keeps the namespace
 	z.Wait(t, "add uid-b")
 	if got, want := z.Messages(), []string{
 		"keep uid-a", "snapshot", "add uid-a", "add uid-b",
@@ -302,15 +302,15 @@ func TestAddOfKeptPod(t *testing.T) {
 }
 
 func TestAddReplacedMeanwhile(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
-	c := w.dial(t)
+	env := start(t, socket(t))
+	env.Restore(nil)
+	c := env.dial(t)
 	expect(t, c, "snapshot")
 	p := pod(t, "a")
 	results := make(chan error)
-	go func() { results <- w.Add(t.Context(), p) }()
+	go func() { results <- env.Add(t.Context(), p) }()
 	expectUnacknowledged(t, c, "add uid-a")
-	go func() { results <- w.Remove(context.Background(), p.UID) }()
+	go func() { results <- env.Remove(context.Background(), p.UID) }()
 	if err := <-results; err == nil || !strings.Contains(err.Error(), "removed or replaced") {
 		t.Errorf("Add: %v", err)
 	}

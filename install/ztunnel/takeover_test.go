@@ -93,7 +93,7 @@ func (z *reconnecting) has(p ztunnel.Pod) bool {
 // Each pod for which Add has succeeded, at either agent, remains at ztunnel.
 func TestTakeoverLosesNoPod(t *testing.T) {
 	path := socket(t)
-	var current atomic.Pointer[world]
+	var current atomic.Pointer[testEnv]
 	current.Store(start(t, path))
 	current.Load().Restore(nil)
 	z := &reconnecting{pods: map[string]netns.ID{}, stop: make(chan struct{})}
@@ -110,8 +110,8 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 				p := ztunnel.Pod{UID: fmt.Sprintf("%d-%d", i, n), Netns: ns[n%2]}
 				for {
 					mu.Lock()
-					w := current.Load()
-					err := w.Add(context.Background(), p)
+					env := current.Load()
+					err := env.Add(context.Background(), p)
 					if err == nil {
 						added = append(added, p)
 					}
@@ -162,17 +162,17 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 	before := descriptors(t)
 	func() {
-		w := start(t, socket(t))
-		w.Restore(nil)
+		env := start(t, socket(t))
+		env.Restore(nil)
 		ns := []*netns.NS{pod(t, "0").Netns, pod(t, "1").Netns, pod(t, "2").Netns}
-		steady := ztunneltest.Start(t, w.path, nil)
+		steady := ztunneltest.Start(t, env.path, nil)
 		steady.Wait(t, "snapshot")
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		for range 2 {
 			group.Go(func() {
 				for ctx.Err() == nil {
-					c, err := ztunneltest.Dial(w.path, zds.Version_V1)
+					c, err := ztunneltest.Dial(env.path, zds.Version_V1)
 					if err != nil {
 						t.Error(err)
 						return
@@ -194,11 +194,11 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 			adders.Go(func() {
 				for n := range 100 {
 					p := ztunnel.Pod{UID: fmt.Sprintf("%d-%d", i, n%5), Netns: ns[n%3]}
-					if err := w.Add(context.Background(), p); err != nil {
+					if err := env.Add(context.Background(), p); err != nil {
 						t.Error(err)
 					}
 					if n%4 == 0 {
-						if err := w.Remove(context.Background(), p.UID); err != nil {
+						if err := env.Remove(context.Background(), p.UID); err != nil {
 							t.Error(err)
 						}
 					}
@@ -208,22 +208,22 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 		adders.Wait()
 		cancel()
 		group.Wait()
-		w.connected(t, 1, 1)
-		last := ztunneltest.Start(t, w.path, nil)
+		env.connected(t, 1, 1)
+		last := ztunneltest.Start(t, env.path, nil)
 		last.Wait(t, "snapshot")
 		for _, z := range []*ztunneltest.Ztunnel{steady, last} {
 			rulestest.Eventually(t, "the ztunnel has the pods of the state", func() bool {
 				pods := z.Pods()
-				for _, p := range w.State().Pods {
+				for _, p := range env.State().Pods {
 					if pods[p.UID] != p.Netns {
 						return false
 					}
 				}
-				return len(pods) == len(w.State().Pods)
+				return len(pods) == len(env.State().Pods)
 			})
 		}
-		for _, p := range w.State().Pods {
-			if err := w.Remove(t.Context(), p.UID); err != nil {
+		for _, p := range env.State().Pods {
+			if err := env.Remove(t.Context(), p.UID); err != nil {
 				t.Error(err)
 			}
 		}
@@ -232,7 +232,7 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 		}
 		steady.Stop()
 		last.Stop()
-		w.stop()
+		env.stop()
 		for _, n := range ns {
 			_ = n.Close()
 		}
@@ -245,28 +245,28 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 // TestRemoveReleasesTheNamespace checks that the namespace of a removed pod is destroyed, although
 // the server had a descriptor and sent it.
 func TestRemoveReleasesTheNamespace(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
-	z := ztunneltest.Start(t, w.path, nil)
+	env := start(t, socket(t))
+	env.Restore(nil)
+	z := ztunneltest.Start(t, env.path, nil)
 	z.Wait(t, "snapshot")
 	p, other := pod(t, "a"), pod(t, "b")
 	before := descriptors(t)
 	for _, ns := range []*netns.NS{p.Netns, other.Netns} {
 		p.Netns = ns
-		if err := w.Add(t.Context(), p); err != nil {
+		if err := env.Add(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 		rulestest.Eventually(t, "one descriptor is open", func() bool { return descriptors(t) == before+1 })
 	}
-	if err := w.Remove(t.Context(), p.UID); err != nil {
+	if err := env.Remove(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
 	rulestest.Eventually(t, "the descriptor is closed", func() bool { return descriptors(t) == before })
 }
 
 func TestOnlyRootMayConnect(t *testing.T) {
-	w := start(t, socket(t))
-	w.Restore(nil)
+	env := start(t, socket(t))
+	env.Restore(nil)
 	result := make(chan *ztunneltest.Client)
 	go func() {
 		runtime.LockOSThread() // the thread ends with its goroutine
@@ -279,7 +279,7 @@ func TestOnlyRootMayConnect(t *testing.T) {
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETFSUID, 0, 0, 0); errno != 0 {
 			t.Errorf("setfsuid: %v", errno)
 		}
-		c, err := ztunneltest.Dial(w.path, zds.Version_V1)
+		c, err := ztunneltest.Dial(env.path, zds.Version_V1)
 		// The server may close the connection before the first message is written.
 		if err != nil && !errors.Is(err, syscall.EPIPE) {
 			t.Error(err)
@@ -292,8 +292,8 @@ func TestOnlyRootMayConnect(t *testing.T) {
 			t.Error("a message was sent")
 		}
 	}
-	entry := w.wantLog(t, "the socket of ztunnel")
-	if text := fmt.Sprint(entry.ContextMap()["error"]); text != "socket "+w.path+
+	entry := env.wantLog(t, "the socket of ztunnel")
+	if text := fmt.Sprint(entry.ContextMap()["error"]); text != "socket "+env.path+
 		": connection from uid 65534 rejected: only root may connect" {
 		t.Errorf("error %q", text)
 	}
@@ -301,36 +301,36 @@ func TestOnlyRootMayConnect(t *testing.T) {
 
 // TestServeEndsWithItsContext checks that the end of the server ends connections in each state.
 func TestServeEndsWithItsContext(t *testing.T) {
-	w := start(t, socket(t))
-	unready, err := ztunneltest.Connect(w.path) // before Restore
+	env := start(t, socket(t))
+	unready, err := ztunneltest.Connect(env.path) // before Restore
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unready.Close()
-	w.stop()
-	w = start(t, w.path)
-	w.Restore([]ztunnel.Pod{pod(t, "a")})
-	silent, err := ztunneltest.Connect(w.path)
+	env.stop()
+	env = start(t, env.path)
+	env.Restore([]ztunnel.Pod{pod(t, "a")})
+	silent, err := ztunneltest.Connect(env.path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	owing := w.dial(t)
+	owing := env.dial(t)
 	expectUnacknowledged(t, owing, "add uid-a")
 	results := make(chan error)
-	go func() { results <- w.Add(context.Background(), pod(t, "b")) }()
-	rulestest.Eventually(t, "it waits", func() bool { return w.State().Connections[0].Queued > 0 })
-	w.stop()
+	go func() { results <- env.Add(context.Background(), pod(t, "b")) }()
+	rulestest.Eventually(t, "it waits", func() bool { return env.State().Connections[0].Queued > 0 })
+	env.stop()
 	if err := <-results; !errors.Is(err, ztunnel.ErrNotConnected) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := os.Lstat(w.path); err != nil {
+	if _, err := os.Lstat(env.path); err != nil {
 		t.Errorf("the socket for the next agent: %v", err)
 	}
-	if _, err := net.Dial("unixpacket", w.path); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := net.Dial("unixpacket", env.path); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("error %v", err)
 	}
-	if w.State().Listening {
+	if env.State().Listening {
 		t.Error("the server is listening")
 	}
 }
