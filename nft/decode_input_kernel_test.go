@@ -96,7 +96,8 @@ func TestRulesChangeOnlyTheInputs(t *testing.T) {
 		},
 		{
 			"a NAT chain without a rule", output, "type nat hook output priority -100",
-			rules.NATInput, []string{"ct status"},
+			rules.NATInput,
+			[]string{"ct status"},
 		},
 		{
 			"a mark and another route", output,

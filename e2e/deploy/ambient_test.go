@@ -157,11 +157,13 @@ func TestAmbientModeIsNotDisabledWhilePodsAreEnrolled(t *testing.T) {
 		{"another profile", "profile: default", on, true},
 		{
 			"some selectors are not empty", "{}",
-			configMap{"AMBIENT_ENABLED": "true", "AMBIENT_ENABLEMENT_SELECTOR": `[{"podSelector":{}}]`}, true,
+			configMap{"AMBIENT_ENABLED": "true", "AMBIENT_ENABLEMENT_SELECTOR": `[{"podSelector":{}}]`},
+			true,
 		},
 		{
 			"selectors are empty", "{}",
-			configMap{"AMBIENT_ENABLED": "true", "AMBIENT_ENABLEMENT_SELECTOR": "[]"}, false,
+			configMap{"AMBIENT_ENABLED": "true", "AMBIENT_ENABLEMENT_SELECTOR": "[]"},
+			false,
 		},
 		{"ambient mode stays enabled", "profile: ambient", on, false},
 		{"selectors become empty", "{profile: ambient, ambient: {enablementSelectors: []}}", on, false},
