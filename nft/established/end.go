@@ -65,6 +65,12 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 		if err != nil {
 			return err
 		}
+		marks := representativeMarks(&rs)
+		if len(marks) > 1 {
+			if t.marks, err = readMarks(); err != nil {
+				return err
+			}
+		}
 		if o.Time == 0 {
 			o.Time = DefaultTime
 		}
@@ -76,6 +82,7 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 			sourcePorts: matchesSourcePorts(&rs),
 			uids:        representativeIDs(&rs, false),
 			gids:        representativeIDs(&rs, true),
+			markValues:  marks,
 			outcomes:    map[query]rules.Outcome{}, devices: map[netip.Addr]string{},
 		}
 		return e.run()
@@ -122,7 +129,7 @@ func (e *ender) run() error {
 func (e *ender) process(first tuple, target netip.AddrPort, c *entry) {
 	ends := []*netlink.Socket{e.sockets[first.pair], e.sockets[first.reversed()]}
 	alive := ends[0] != nil || ends[1] != nil || first.protocol == rules.UDP
-	switch e.decide(first, target) {
+	switch e.decide(first, target, c) {
 	case undecided:
 		if alive {
 			e.report.Undecided++
@@ -214,9 +221,7 @@ func destroySocket(s *netlink.Socket) error {
 
 // diagRequest encodes a struct inet_diag_req_v2 of linux/inet_diag.h that identifies the socket.
 func diagRequest(s *netlink.Socket) []byte {
-	b := make([]byte, 0, 56)
-	b = append(b, s.Family, unix.IPPROTO_TCP, 0, 0)
-	b = binary.NativeEndian.AppendUint32(b, ^uint32(0)) // in any state
+	b := inAnyState(s.Family)
 	b = binary.BigEndian.AppendUint16(b, s.ID.SourcePort)
 	b = binary.BigEndian.AppendUint16(b, s.ID.DestinationPort)
 	for _, ip := range []net.IP{s.ID.Source, s.ID.Destination} {

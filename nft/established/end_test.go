@@ -127,7 +127,8 @@ func TestConnectionsOpenedDuringDriftAreEnded(t *testing.T) {
 			} {
 				t.Run(fmt.Sprintf("%s, tracked %t, IPv%d", mode, tracked,
 					family), func(t *testing.T) {
-					testGap(t, mode, tracked, list, established.Options{ProcDir: "/proc"})
+					testGap(t, newNetwork(t, mode), desired(mode), tracked, list,
+						established.Options{ProcDir: "/proc"})
 				})
 			}
 		}
@@ -135,9 +136,10 @@ func TestConnectionsOpenedDuringDriftAreEnded(t *testing.T) {
 }
 
 func testGap(
-	t *testing.T, mode rules.Mode, tracked bool, list []connection, o established.Options,
+	t *testing.T, network *testbed.Network, rs rules.Ruleset, tracked bool, list []connection,
+	o established.Options,
 ) {
-	network, rs := newNetwork(t, mode), desired(mode)
+	t.Helper()
 	apply(t, network, rs)
 	open := make([]*testbed.Conn, len(list))
 	begin := func(gap bool) {
@@ -193,7 +195,8 @@ func testGap(
 // TestKeptConnections checks the number of kept connections. In this gap conntrack remains enabled;
 // otherwise their packets would be evaluated like those of new connections.
 func TestKeptConnections(t *testing.T) {
-	testGap(t, rules.ModeRedirect, true, connections("10.9.9.9", testbed.PodIP4.String()),
+	testGap(t, newNetwork(t, rules.ModeRedirect), desired(rules.ModeRedirect), true,
+		connections("10.9.9.9", testbed.PodIP4.String()),
 		established.Options{ProcDir: "/proc", CountOnly: true})
 }
 

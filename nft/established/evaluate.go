@@ -21,10 +21,11 @@ type evaluator struct {
 	deadline time.Time
 	// sourcePorts reports that rules match the source port.
 	sourcePorts bool
-	// uids and gids are the representative ids of the ruleset; see representativeIDs.
-	uids, gids []uint32
-	outcomes   map[query]rules.Outcome
-	devices    map[netip.Addr]string
+	// uids and gids are the representative ids of the ruleset, and markValues its representative
+	// marks; see representativeIDs and representativeMarks.
+	uids, gids, markValues []uint32
+	outcomes               map[query]rules.Outcome
+	devices                map[netip.Addr]string
 }
 
 // A query is the part of the first packet that its outcome depends on.
@@ -33,8 +34,14 @@ type query struct {
 	device   string
 	protocol rules.Protocol
 	pair
-	owner    rules.Owner
+	sender
 	hasOwner bool
+}
+
+// A sender contains what rules can match of the socket that sends a packet.
+type sender struct {
+	owner rules.Owner
+	mark  uint32 // SO_MARK
 }
 
 // A decision is the result of the evaluation of a connection.
@@ -47,8 +54,8 @@ const (
 )
 
 // decide evaluates a connection whose first packet has the tuple. The target is the address that
-// the connection leads to, invalid if unknown.
-func (e *evaluator) decide(first tuple, target netip.AddrPort) decision {
+// the connection leads to, invalid if unknown. The conntrack entry may be nil.
+func (e *evaluator) decide(first tuple, target netip.AddrPort, c *entry) decision {
 	initiator := e.sockets[first.pair]
 	q := query{protocol: first.protocol, pair: first.pair}
 	if initiator != nil || e.isLocal(first.from.Addr()) {
@@ -62,16 +69,24 @@ func (e *evaluator) decide(first tuple, target netip.AddrPort) decision {
 	if q.device == "" {
 		return undecided
 	}
-	var result decision
-	for i, owner := range e.owners(q.hook, initiator) {
-		q.owner, q.hasOwner = owner, q.hook == rules.Output
-		d := e.decideByOutcome(q, e.outcome(q), target)
-		if i > 0 && d != result {
-			return undecided
+	var decisions, inZone []decision
+	for _, s := range e.senders(q.hook, initiator) {
+		q.sender, q.hasOwner = s, q.hook == rules.Output
+		f := e.outcome(q)
+		d := e.decideByOutcome(q, f, target)
+		decisions = append(decisions, d)
+		// Only a rule assigns a zone other than 0: with another sender it would be another zone.
+		if c != nil && c.zone != 0 && f.Undecided == "" && f.Zone == c.zone {
+			inZone = append(inZone, d)
 		}
-		result = d
 	}
-	return result
+	if len(inZone) > 0 {
+		decisions = inZone
+	}
+	if decisions = slices.Compact(decisions); len(decisions) > 1 {
+		return undecided
+	}
+	return decisions[0]
 }
 
 // decideByOutcome decides by the outcome of the first packet.
@@ -104,23 +119,30 @@ func (e *evaluator) decideByListener(q query, port uint16) decision {
 	return bypass
 }
 
-// owners returns the possible owners of the first packet. If the user or the group is unknown, it
-// returns one owner for each case that the rules distinguish.
-func (e *evaluator) owners(h rules.Hook, s *netlink.Socket) []rules.Owner {
+// senders returns the possible senders of the first packet. If the user, the group or the mark is
+// unknown, it returns one sender for each case that the rules distinguish.
+func (e *evaluator) senders(h rules.Hook, s *netlink.Socket) []sender {
 	if h != rules.Output {
-		return []rules.Owner{{}}
+		return []sender{{}}
 	}
-	uids, gids := e.uids, e.gids
+	uids, gids, marks := e.uids, e.gids, e.markValues
 	if s != nil && s.INode != 0 {
 		uids = []uint32{s.UID}
 		if gid, ok := e.groups.gid(s.INode); ok {
 			gids = []uint32{gid}
 		}
 	}
-	var list []rules.Owner
+	if s != nil {
+		if mark, ok := e.marks[s.ID.Cookie]; ok {
+			marks = []uint32{mark}
+		}
+	}
+	var list []sender
 	for _, uid := range uids {
 		for _, gid := range gids {
-			list = append(list, rules.Owner{UID: uid, GID: gid})
+			for _, mark := range marks {
+				list = append(list, sender{rules.Owner{UID: uid, GID: gid}, mark})
+			}
 		}
 	}
 	return list
@@ -139,7 +161,7 @@ func (e *evaluator) outcome(q query) rules.Outcome {
 		return rules.Outcome{Undecided: "time for all connections"}
 	}
 	p := rules.Packet{
-		Hook: q.hook, Protocol: q.protocol, Source: q.from, Destination: q.to,
+		Hook: q.hook, Protocol: q.protocol, Source: q.from, Destination: q.to, Mark: q.mark,
 	}
 	if q.protocol == rules.TCP {
 		p.Flags = rules.SYN
@@ -194,6 +216,20 @@ func representativeIDs(rs *rules.Ruleset, group bool) []uint32 {
 		}
 	}
 	return append(ids, outside)
+}
+
+// representativeMarks returns 0 and the values that rules compare the marks of packets with. Rules treat
+// a mark without these values like 0.
+func representativeMarks(rs *rules.Ruleset) []uint32 {
+	marks := []uint32{0}
+	visitMatches(rs, func(m rules.Match) bool {
+		mark, ok := m.(rules.MatchMark)
+		if ok && !mark.Conntrack && !slices.Contains(marks, mark.Value) {
+			marks = append(marks, mark.Value)
+		}
+		return true
+	})
+	return marks
 }
 
 // ownerRanges yields the ranges of users, or of groups, in the matches of the ruleset.

@@ -55,6 +55,8 @@ type table struct {
 	// listeners maps ports to listening TCP sockets.
 	listeners map[uint16][]*netlink.Socket
 	addresses map[netip.Addr]bool // local addresses
+	// marks maps the cookies of TCP sockets to their marks.
+	marks map[[2]uint32]uint32
 }
 
 // attempts bounds the attempts to dump a list without a concurrent change. The result of the last

@@ -1,0 +1,88 @@
+package established_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/established"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// ambientConnections returns test connections of a pod in ambient mode. The sockets of ztunnel have
+// its mark, and no user of their own.
+func ambientConnections(outside, pod, client, probes string) []connection {
+	out := func(mark uint32) testbed.Call {
+		return testbed.Call{
+			Network: "tcp", Owner: testbed.ApplicationOwner, Mark: mark, To: to(outside, 8080),
+			Timeout: 2 * time.Second,
+		}
+	}
+	in := func(port int) testbed.Call {
+		return testbed.Call{
+			Network: "tcp", From: testbed.FromNeighbour, To: to(pod, port),
+			Timeout: 2 * time.Second,
+		}
+	}
+	probe := in(8080)
+	probe.Local = netip.AddrPortFrom(netip.MustParseAddr(probes), 0)
+	toApplication := testbed.Call{
+		Network: "tcp", Mark: rules.ZtunnelMark, Transparent: true, To: to(pod, 8080),
+		Local:   netip.AddrPortFrom(netip.MustParseAddr(client), 0),
+		Timeout: 2 * time.Second,
+	}
+	return []connection{
+		{name: "captured, outbound", call: out(0), by: testbed.Outbound},
+		{name: "captured, inbound", call: in(8080), by: testbed.Inbound},
+		{name: "ztunnel's own", call: out(rules.ZtunnelMark), by: testbed.Outside},
+		{
+			name: "of ztunnel to the application with the client's address", call: toApplication,
+			by: testbed.Application,
+		},
+		{name: "HBONE", call: in(rules.DefaultTunnelPort), by: testbed.Tunnel},
+		{name: "a probe", call: probe, by: testbed.Application},
+		{
+			name: "outbound in the gap", gap: true, call: out(0), by: testbed.Outside, ends: true,
+		},
+		{
+			name: "inbound in the gap", gap: true, call: in(8080), by: testbed.Application,
+			ends: true,
+		},
+		{
+			name: "ztunnel's own in the gap", gap: true, call: out(rules.ZtunnelMark),
+			by: testbed.Outside,
+		},
+		{
+			name: "HBONE in the gap", gap: true, call: in(rules.DefaultTunnelPort),
+			by: testbed.Tunnel,
+		},
+		{name: "a probe in the gap", gap: true, call: probe, by: testbed.Application},
+	}
+}
+
+// TestConnectionsPastZtunnelAreEnded has the same gap in a pod in ambient mode.
+func TestConnectionsPastZtunnelAreEnded(t *testing.T) {
+	rs, err := rules.CompileAmbient(rules.DefaultAmbient())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const probes4, probes6 = "169.254.7.127", "fd16:9254:7127:1337:ffff:ffff:ffff:ffff"
+	for _, tracked := range []bool{false, true} {
+		for family, list := range map[rules.Family][]connection{
+			rules.IPv4: ambientConnections("10.9.9.9", testbed.PodIP4.String(), "10.8.8.8", probes4),
+			rules.IPv6: ambientConnections("2001:db8:9::9", testbed.PodIP6.String(), "2001:db8:8::8",
+				probes6),
+		} {
+			t.Run(fmt.Sprintf("tracked %t, IPv%d", tracked, family), func(t *testing.T) {
+				network := newNetwork(t, rules.ModeTProxy)
+				for _, a := range []string{probes4 + "/32", probes6 + "/128"} {
+					istiotest.Run(t, network.Neighbour, "", "ip", "address", "add", a, "dev", "lo", "nodad")
+				}
+				testGap(t, network, rs, tracked, list, established.Options{ProcDir: "/proc"})
+			})
+		}
+	}
+}
