@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/ambient"
+	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/hostrules"
 	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/sandbox"
@@ -50,8 +51,9 @@ func (a *Agent) prepareAmbient() error {
 	m.pods = ambient.New(ambient.Options{
 		NodeName: v.Text("NODE_NAME"), Decide: &a.config.Decide, Backend: backend,
 		Pods: a.podCache, Cluster: a.cluster, Ztunnel: m.ztunnels, Host: m.guard,
-		Find:   sandbox.New(sandboxOptions(v)).Find,
-		IsHost: func(id netns.ID) bool { return isHost(machine, id) },
+		Find:         sandbox.New(sandboxOptions(v)).Find,
+		IsHost:       func(id netns.ID) bool { return isHost(machine, id) },
+		RulesChanged: a.auditor.RulesChanged,
 		Enrolled: func(err error) {
 			a.metrics.Count(metrics.AmbientEnrolments(resultOf(err == nil)), 1)
 		},
@@ -124,6 +126,18 @@ func (a *Agent) hostReport(r hostrules.Report) {
 func (m *ambientMode) serveZtunnels(ctx context.Context, socket string, log *zap.Logger) {
 	if err := m.ztunnels.Serve(ctx, socket); err != nil {
 		log.Error("ztunnel is not served", zap.Error(err))
+	}
+}
+
+// ambientPod returns a pod in ambient mode for the audit; see [audit.Options].
+func (a *Agent) ambientPod(uid string) *audit.AmbientPod {
+	r := a.ambient.pods.Rules(uid)
+	if r == nil {
+		return nil
+	}
+	return &audit.AmbientPod{
+		Namespace: audit.In(r.NS), NetNS: r.NS.ID(), Parameters: r.Ambient, Backend: r.Backend,
+		Repaired: r.Repaired, Release: r.Release,
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -110,18 +111,28 @@ status: {phase: Running, podIP: 10.1.0.7}`
 		t.Errorf("location %+v", l)
 	}
 
-	if err := host.Do(func() error { return exec.Command("nft", "flush", "ruleset").Run() }); err != nil {
-		t.Fatal(err)
-	}
-	r.until("the node's rules are restored", func() bool { return holders(t, host) == 1 })
-	r.until("an event about the node's rules", func() bool {
-		for _, e := range b.Events() {
-			if e.Reason == "HostRulesChanged" && strings.Contains(e.Message, "are restored") {
-				return true
-			}
+	for _, tc := range []struct {
+		what           string
+		ns             *netns.NS
+		reason, metric string
+	}{
+		{"the node's rules", host, "HostRulesChanged", "sluice_host_rules_events_total{event=\"repaired\"} 1"},
+		{"the pod's rules", pod, "RedirectRepaired", "sluice_drifts_total{kind=\"absent\"} 1"},
+	} {
+		if err := tc.ns.Do(func() error { return exec.Command("nft", "flush", "ruleset").Run() }); err != nil {
+			t.Fatal(err)
 		}
-		return false
-	})
+		r.until(tc.what+" are back", func() bool { return holders(t, tc.ns) == 1 })
+		r.until("an event about "+tc.what, func() bool {
+			return slices.ContainsFunc(b.Events(), func(e apiservertest.Event) bool {
+				return e.Reason == tc.reason && strings.Contains(e.Message, "restored")
+			})
+		})
+		_, text := r.get("MONITORING_PORT", "/metrics")
+		if !strings.Contains(text, "\n"+tc.metric+"\n") {
+			t.Errorf("no metric %s", tc.metric)
+		}
+	}
 
 	b.SetDaemonSet("")
 	r.end()

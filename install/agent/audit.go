@@ -29,7 +29,7 @@ func (a *Agent) prepareAudit(api *apiclient.Client) error {
 	if err != nil {
 		return err
 	}
-	a.auditor = audit.New(audit.Options{
+	o := audit.Options{
 		NodeName: v.Text("NODE_NAME"),
 		Compare:  v.Bool("SLUICE_AUDIT"), Repair: v.Bool("SLUICE_AUDIT_REPAIR"),
 		Interval: v.Duration("SLUICE_AUDIT_INTERVAL"),
@@ -50,7 +50,11 @@ func (a *Agent) prepareAudit(api *apiclient.Client) error {
 			return w, nil
 		},
 		Metrics: a.metrics, Log: a.options.Log.Logger,
-	})
+	}
+	if a.config.Decide.Ambient != nil {
+		o.Ambient = a.ambientPod
+	}
+	a.auditor = audit.New(o)
 	return nil
 }
 

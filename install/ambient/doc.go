@@ -41,6 +41,8 @@
 // (package sandbox), also after the agent was restarted: neither the annotation nor the agent's memory
 // counts as a proof, only the rules in the kernel and ztunnel's acknowledgement.
 //
+// Between these looks the audit compares and repairs the installed rules ([Node.Rules]; package audit).
+//
 // When the agent starts, ztunnels are accepted after all pods of the node were listed and searched
 // for. A pod whose network namespace is not found yet is one that ztunnel keeps.
 //

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	vishnetns "github.com/vishvananda/netns"
@@ -154,7 +153,7 @@ func (n *Node) add(
 	} else {
 		_ = own.Close()
 	}
-	applied, err := n.enrol(ctx, p, w, addresses, true)
+	applied, err := n.enrol(ctx, p, w, addresses, true, false)
 	if err != nil {
 		n.release(p)
 		return agent.Enrolment{}, err
@@ -184,9 +183,10 @@ func (n *Node) release(p *pod) {
 }
 
 // enrol performs the first three steps for a pod with a known network namespace, whose lock the caller
-// holds. If waits is set, it waits until a ztunnel connects.
+// holds. An ADD waits until a ztunnel connects. Otherwise expected reports that the pod should have the
+// rules already.
 func (n *Node) enrol(
-	ctx context.Context, p *pod, w wanted, addresses []netip.Addr, waits bool,
+	ctx context.Context, p *pod, w wanted, addresses []netip.Addr, isADD, expected bool,
 ) (applied compat.Result, err error) {
 	p.enrolled, p.annotates = false, true
 	p.annotation = annotationPending
@@ -195,7 +195,7 @@ func (n *Node) enrol(
 			p.enrolled, p.annotation = true, annotationEnabled
 		}
 	}()
-	if applied, err = n.install(p, w.ambient); err != nil {
+	if applied, err = n.install(p, w.ambient, expected); err != nil {
 		p.annotates = false // a pod without rules is not pending, as in Istio
 		return applied, &stepError{agent.KindRules, err}
 	}
@@ -206,7 +206,7 @@ func (n *Node) enrol(
 	if applied.Outcome != nft.Unchanged {
 		p.fresh = true
 	}
-	if err = n.tell(ctx, told, waits); err != nil {
+	if err = n.tell(ctx, told, isADD); err != nil {
 		// Rules that were there already prove that the pod was enrolled since it started: the
 		// agent was restarted, and ztunnel has not connected again yet.
 		p.annotates = p.fresh || !errors.Is(err, ztunnel.ErrNotConnected)
@@ -226,42 +226,6 @@ func (n *Node) enrol(
 	}
 	p.addresses = addresses
 	return applied, nil
-}
-
-// install installs the rules in the pod and reads them back. New rules that are not complete are
-// removed.
-func (n *Node) install(p *pod, a rules.Ambient) (compat.Result, error) {
-	rs, err := rules.CompileAmbient(a)
-	if err != nil {
-		return compat.Result{}, err
-	}
-	applied, err := n.Backend.Apply(p.ns, rs, compat.Snapshot{})
-	if err == nil {
-		err = n.verify(p, rs, applied)
-	}
-	if err != nil {
-		if applied.Outcome == nft.Created {
-			if _, removeErr := n.Backend.Remove(p.ns); removeErr != nil {
-				err = errors.Join(err, fmt.Errorf("the rules cannot be removed: %w", removeErr))
-			}
-		}
-		return applied, err
-	}
-	p.ambient, p.backend = a, applied.Backend
-	return applied, nil
-}
-
-func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
-	found, err := n.Backend.Check(p.ns, rs, applied.Snapshot())
-	if err != nil || len(found.Differences) == 0 {
-		return err
-	}
-	lines := make([]string, len(found.Differences))
-	for i, d := range found.Differences {
-		lines[i] = d.String()
-	}
-	return fmt.Errorf("the rules in the kernel differ from the rules that were sent: %s",
-		strings.Join(lines, "; "))
 }
 
 // connectInterval is the time between two attempts while no ztunnel is connected.

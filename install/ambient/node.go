@@ -34,6 +34,8 @@ type Options struct {
 	Find func(context.Context, []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing)
 	// IsHost reports whether a network namespace is the node's, in which no pod's rules may be.
 	IsHost func(netns.ID) bool
+	// RulesChanged receives the UID of a pod whose rules were installed or removed. It must not block.
+	RulesChanged func(uid string)
 	// Enrolled receives the result of each attempt to enrol a pod, nil for a success. It must not
 	// block.
 	Enrolled func(error)

@@ -3,6 +3,7 @@ package ambient
 import (
 	"context"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -28,17 +29,25 @@ const (
 // States returns all states.
 func States() []State { return []State{Enrolled, Pending} }
 
-// A pod is a pod that is, or may be, in ambient mode. Its lock protects all fields but ref.
+// A pod is a pod that is, or may be, in ambient mode. Its lock protects all fields but ref. It is held
+// for as long as ztunnel does not answer.
 type pod struct {
 	ref  source.Ref
 	lock lock
 
+	// rules is held while the rules in the network namespace are read or written. The three fields
+	// below change only with both locks, and can be read with one of them.
+	rules sync.Mutex
 	// ns is the network namespace; nil if it is unknown.
 	ns *netns.NS
 	// The rules in it, and the backend that contains them. The backend is empty before the first
 	// success.
-	ambient   rules.Ambient
-	backend   compat.BackendName
+	ambient rules.Ambient
+	backend compat.BackendName
+	// repaired are differences that were repaired, until the audit has reported them; nil for none.
+	// The audit sets it to nil with the lock of the rules alone.
+	repaired *compat.Comparison
+
 	addresses []netip.Addr
 	enrolled  bool
 	// fresh reports that the rules were installed, and ztunnel has not acknowledged the pod since.
@@ -117,39 +126,15 @@ func (n *Node) others(name podName, uid string) []*pod {
 
 // setNS replaces the network namespace. A pod in another one is not enrolled there.
 func (p *pod) setNS(ns *netns.NS) {
+	p.rules.Lock()
+	defer p.rules.Unlock()
 	if p.ns == ns {
 		return
 	}
 	if p.ns != nil {
 		_ = p.ns.Close()
 	}
-	p.ns, p.enrolled, p.fresh, p.backend = ns, false, false, ""
-}
-
-// An Enrolment is the state of a pod, for the audit and for people.
-type Enrolment struct {
-	State State
-	// Ambient are the parameters of the rules in the pod, and Backend contains them. The backend is
-	// empty if there are no rules yet.
-	Ambient rules.Ambient
-	Backend compat.BackendName
-	// Err is the reason why the pod is not enrolled; nil if it is not known.
-	Err error
-}
-
-// Pod returns the state of a pod. ok is false for a pod that is not in ambient mode, and for one that
-// is worked on.
-func (n *Node) Pod(uid string) (e Enrolment, ok bool) {
-	p := n.pod(source.Ref{UID: uid}, false)
-	if p == nil || !p.lock.try() {
-		return e, false
-	}
-	defer p.lock.release()
-	e = Enrolment{State: Pending, Ambient: p.ambient, Backend: p.backend, Err: p.err}
-	if p.enrolled {
-		e.State = Enrolled
-	}
-	return e, true
+	p.ns, p.enrolled, p.fresh, p.backend, p.repaired = ns, false, false, "", nil
 }
 
 // Count returns the number of pods by state. A pod that is worked on is pending.

@@ -95,7 +95,8 @@ func (n *Node) enrolRunning(
 		return 0, nil
 	}
 	was := p.enrolled
-	_, err = n.enrol(ctx, p, w, addresses, false)
+	expected := p.backend == "" && w.object.Metadata.Annotations[annotationName] == annotationEnabled
+	_, err = n.enrol(ctx, p, w, addresses, false, expected)
 	if !was {
 		n.Enrolled(err)
 	}
@@ -174,11 +175,10 @@ func (n *Node) unwanted(
 // leave undoes the first three steps, and forgets the pod if that has succeeded. A pod that has ended
 // has no rules.
 func (n *Node) leave(ctx context.Context, p *pod, ended bool) error {
-	if !ended && p.ns != nil && !n.IsHost(p.ns.ID()) {
-		if _, err := n.Backend.Remove(p.ns); err != nil {
+	if !ended {
+		if err := n.uninstall(p); err != nil {
 			return err
 		}
-		p.backend, p.enrolled = "", false
 	}
 	if !ended {
 		if err := n.removeIstio(p); err != nil {

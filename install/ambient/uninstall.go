@@ -23,7 +23,7 @@ func (n *Node) Uninstall(ctx context.Context) error {
 	var errs []error
 	for _, p := range all {
 		// The rules of all pods first: they matter most, and need nothing but the kernel.
-		if err := n.removeRules(p); err != nil {
+		if err := n.uninstallRules(p); err != nil {
 			errs = append(errs, fmt.Errorf("pod %s: %w", p.ref, err))
 		}
 	}
@@ -35,16 +35,12 @@ func (n *Node) Uninstall(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (n *Node) removeRules(p *pod) error {
+func (n *Node) uninstallRules(p *pod) error {
 	if !p.lock.try() {
 		return errors.New("an ADD of the pod is running")
 	}
 	defer p.lock.release()
-	if p.ns == nil || n.IsHost(p.ns.ID()) {
-		return nil
-	}
-	_, err := n.Backend.Remove(p.ns)
-	return err
+	return n.uninstall(p)
 }
 
 func (n *Node) uninstallPod(ctx context.Context, p *pod) error {

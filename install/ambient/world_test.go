@@ -83,7 +83,7 @@ func newWorld(t testing.TB) *world {
 		NodeName: "node-1",
 		Decide:   &decide.Settings{Ambient: &settings, ExcludeNamespaces: []string{"kube-system"}},
 		Backend:  backend, Pods: pods{w}, Cluster: w, Ztunnel: w.ztunnels, Host: probes{w}, Find: w.find,
-		IsHost: func(id netns.ID) bool { return id == w.host }, Enrolled: func(error) {},
+		IsHost: func(id netns.ID) bool { return id == w.host }, Enrolled: func(error) {}, RulesChanged: func(string) {},
 		Log: zap.NewNop(), AddTime: 20 * time.Second, Interval: time.Hour,
 	}
 	return w

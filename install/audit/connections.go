@@ -7,14 +7,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/install/metrics"
-	"github.com/sluice-mesh/sluice/rules"
 )
 
 // endConnections ends the connections of a repaired pod that bypass the proxy because they were
 // opened before the repair. It returns a text for the event, or an empty string if there are no
 // such connections.
 func (v *reconciliation) endConnections(ns Namespace) string {
-	r, err := ns.EndConnections(rules.MustCompile(*v.desired.redirect), v.Connections)
+	r, err := ns.EndConnections(v.desired.mustCompile(), v.Connections)
 	var parts []string
 	count := func(n int, result metrics.ConnectionResult, text string) {
 		if n > 0 {

@@ -42,20 +42,20 @@ type podCounters struct {
 	total packets
 	// last are the counters of the rules at the last visit, in the namespace and with the
 	// parameters. It is nil before the first one, and for a pod without counters.
-	last     []rules.RolePackets
-	netns    netns.ID
-	redirect *rules.Redirect
+	last        []rules.RolePackets
+	netns       netns.ID
+	redirection redirection
 }
 
 // update adds the packets since the last visit, and returns their number.
 func (c *podCounters) update(
-	now []rules.RolePackets, ns netns.ID, redirect *rules.Redirect,
+	now []rules.RolePackets, ns netns.ID, r redirection,
 ) (more packets) {
 	last := c.last
 	switch {
 	case ns != c.netns: // of a new sandbox
 		last = nil
-	case redirect != c.redirect && !reflect.DeepEqual(redirect, c.redirect),
+	case r != c.redirection && !reflect.DeepEqual(r, c.redirection),
 		len(last) != len(now): // moved to the other backend
 		// Rules that stayed have kept their counts, and it is unknown which.
 		last = now
@@ -67,14 +67,14 @@ func (c *podCounters) update(
 		}
 		more[n.Role] += n.Packets - before
 	}
-	c.last, c.netns, c.redirect = now, ns, redirect
+	c.last, c.netns, c.redirection = now, ns, r
 	c.total.add(more)
 	return more
 }
 
 // countsPackets reports whether the counters of the pod's rules are read.
 func (v *reconciliation) countsPackets() bool {
-	return v.Counters != NoCounters && v.desired.redirect.Counters
+	return v.Counters != NoCounters && v.desired.counts()
 }
 
 // readCounters updates the counters of a pod that has its desired rules.
@@ -90,7 +90,7 @@ func (v *reconciliation) readCounters(now []rules.RolePackets) {
 		return
 	}
 	isFirst := c.last == nil
-	more := c.update(now, v.sandbox.ID, v.desired.redirect)
+	more := c.update(now, v.sandbox.ID, v.desired.redirection)
 	total := v.byNamespace[v.item.Namespace]
 	if total == nil {
 		total = &packets{}

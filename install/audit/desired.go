@@ -20,25 +20,56 @@ import (
 type origin uint8
 
 const (
-	fromPod    origin = iota // from the pod, because there is no record of an ADD
-	fromADD                  // from the record of its ADD
-	fromRepair               // from the store of repairs
+	fromPod     origin = iota // from the pod, because there is no record of an ADD
+	fromADD                   // from the record of its ADD
+	fromRepair                // from the store of repairs
+	fromAmbient               // from the agent, which has enrolled the pod in ambient mode
 )
 
 // desired is the state that a pod should have.
 type desired struct {
 	decision decide.Decision
 	origin   origin
-	// redirect is nil if the pod is not redirected, or if its addresses are still unknown.
-	redirect *rules.Redirect
-	// ambient are the parameters of a pod in ambient mode that ADD has recorded.
-	ambient    *rules.Ambient
+	// redirection is empty if the pod is not redirected, or if its addresses are still unknown.
+	redirection
 	backend    compat.BackendName
 	repairedAt time.Time // time of the repair; zero without one
 	// sandboxUID is the UID of the pod in the kubelet. hasSandbox reports that its status contains
 	// an address, and that it therefore has a sandbox.
 	sandboxUID string
 	hasSandbox bool
+}
+
+// A redirection contains the parameters of the rules in a pod: to its sidecar or, in ambient mode, to
+// ztunnel. At most one is not nil. The pointers identify the redirection.
+type redirection struct {
+	redirect *rules.Redirect
+	ambient  *rules.Ambient
+}
+
+// compile returns the ruleset of a redirection that is not empty.
+func (r redirection) compile() (rules.Ruleset, error) {
+	if r.ambient != nil {
+		return rules.CompileAmbient(*r.ambient)
+	}
+	return rules.Compile(*r.redirect)
+}
+
+// mustCompile returns the ruleset of a redirection that was compiled before.
+func (r redirection) mustCompile() rules.Ruleset {
+	rs, err := r.compile()
+	if err != nil {
+		panic(err)
+	}
+	return rs
+}
+
+// counts reports whether the rules have counters.
+func (r redirection) counts() bool {
+	if r.ambient != nil {
+		return r.ambient.Counters
+	}
+	return r.redirect.Counters
 }
 
 // getPod returns the pod from the API server.
@@ -99,6 +130,9 @@ func (a *Auditor) desiredOf(
 			d.decision.Outcome, d.decision.Message = decide.Ambient, "ADD redirected the pod to ztunnel"
 			d.ambient, d.backend = r.Ambient, r.Backend
 		}
+		if r.Redirect == nil && a.Decide.Ambient != nil {
+			return a.withMode(ctx, pod, d)
+		}
 		return d, nil
 	}
 	if e, ok := a.repairs.of(pod.Metadata.UID); ok {
@@ -114,6 +148,24 @@ func (a *Auditor) desiredOf(
 	return d, err
 }
 
+// withMode decides again whether a pod without a redirection to a sidecar is in ambient mode, because
+// pods enter and leave this mode while they run.
+func (a *Auditor) withMode(ctx context.Context, pod *decide.Pod, d desired) (desired, error) {
+	now, err := a.decide(ctx, pod)
+	switch {
+	case err != nil:
+		return d, err
+	case now.Outcome == decide.Ambient:
+		d.decision = now
+	case d.ambient != nil:
+		d.decision = decide.Decision{
+			Outcome: decide.Skip, Reason: now.Reason, Message: "the pod has left ambient mode: " + now.Message,
+		}
+		d.redirection = redirection{}
+	}
+	return d, nil
+}
+
 // newestADD returns the record with the desired state of the pod, or nil. Redirected attachments of
 // a pod have the same rules. Within one sandbox, a record with a redirection takes precedence;
 // otherwise the newest record does.
@@ -126,8 +178,8 @@ func newestADD(records []*record.Record) *record.Record {
 		switch {
 		case best == nil:
 			best = r
-		case best.ContainerID == r.ContainerID && (best.Redirect != nil) != (r.Redirect != nil):
-			if r.Redirect != nil {
+		case best.ContainerID == r.ContainerID && best.HasRules() != r.HasRules():
+			if r.HasRules() {
 				best = r
 			}
 		case r.Time.After(best.Time):
@@ -192,7 +244,7 @@ func (a *Auditor) updateDesired(ctx context.Context, p *pod, item podcache.Item)
 func (a *Auditor) ensureParameters(
 	ctx context.Context, p *pod, item podcache.Item, ns Namespace,
 ) error {
-	if p.desired.redirect != nil {
+	if p.desired.redirection != (redirection{}) {
 		return nil
 	}
 	object, err := a.getPod(ctx, item)

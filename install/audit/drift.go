@@ -87,7 +87,7 @@ func (v *reconciliation) repair(ns Namespace, found compat.Comparison, what stri
 	v.Metrics.Observe(metrics.RepairDuration(metrics.CauseDrift),
 		time.Since(v.unrepaired.since).Seconds())
 	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("why", what),
-		zap.Duration("after", time.Since(v.unrepaired.since)))
+		zap.Duration("after", time.Since(v.unrepaired.since)), v.mode())
 	v.recordEvent(redirectRepaired, what+"; the redirection is restored"+v.endConnections(ns))
 	v.unrepaired.reset()
 	v.inspect(ns)
@@ -103,7 +103,7 @@ func (v *reconciliation) repairFailed() {
 func (v *reconciliation) apply(
 	ns Namespace, e compat.BackendName, found compat.Comparison,
 ) ([]rules.Difference, error) {
-	rs, err := rules.Compile(*v.desired.redirect)
+	rs, err := v.desired.compile()
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func (v *reconciliation) recordEvent(reason, message string) {
 	}
 	message = text.Printable(message) // table names are untrusted
 	if reason != redirectRepaired {
-		v.Log.Warn(message, zap.Stringer("pod", v.item.Ref), zap.String("reason", reason))
+		v.Log.Warn(message, zap.Stringer("pod", v.item.Ref), zap.String("reason", reason), v.mode())
 	}
 	v.eventQueue.add(cluster.Event{
 		About: cluster.Object{

@@ -5,7 +5,6 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/netns"
-	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
@@ -14,9 +13,9 @@ type foreignEffect struct {
 	reading foreign.Snapshot
 	// The reading is valid for this namespace, redirection and generation of nftables only. The
 	// generation is 0 if it is unknown.
-	netns      netns.ID
-	redirect   *rules.Redirect
-	generation uint32
+	netns       netns.ID
+	redirection redirection
+	generation  uint32
 	// exhausted reports that the last decision exceeded its budget.
 	exhausted bool
 }
@@ -32,7 +31,7 @@ func (v *reconciliation) inspect(ns Namespace) {
 	v.state = Redirected
 	generation := v.equal.found.Snapshot.Generation
 	var last *foreign.Snapshot
-	same := v.foreignEffect.netns == v.sandbox.ID && v.foreignEffect.redirect == v.desired.redirect &&
+	same := v.foreignEffect.netns == v.sandbox.ID && v.foreignEffect.redirection == v.desired.redirection &&
 		v.foreignEffect.generation == generation
 	if same && !v.pending.rules && (v.subscribed || generation != 0) {
 		last = &v.foreignEffect.reading
@@ -42,8 +41,8 @@ func (v *reconciliation) inspect(ns Namespace) {
 		budget.Time *= retryFactor
 	}
 	v.foreignEffect = foreignEffect{
-		reading: ns.Foreign(rules.MustCompile(*v.desired.redirect), last, budget), netns: v.sandbox.ID,
-		redirect: v.desired.redirect, generation: generation,
+		reading: ns.Foreign(v.desired.mustCompile(), last, budget), netns: v.sandbox.ID,
+		redirection: v.desired.redirection, generation: generation,
 	}
 	found := &v.foreignEffect.reading
 	switch v.effect = found.Verdict(); v.effect {

@@ -33,6 +33,11 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	if err != nil {
 		return agent.Location{}, err
 	}
+	if p := a.ambientPod(item.UID); p != nil {
+		d.decision.Outcome, d.decision.Message = decide.Ambient, "the agent has enrolled the pod in ambient mode"
+		d.redirection, d.backend = redirection{ambient: &p.Parameters}, p.Backend
+		p.Release()
+	}
 	l := agent.Location{
 		Namespace: namespace, Name: name, UID: item.UID,
 		Decision: d.decision.Outcome.String(), Reason: string(d.decision.Reason),

@@ -26,8 +26,11 @@ func Open(s sandbox.Sandbox) (Namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	return namespace{ns}, nil
+	return In(ns), nil
 }
+
+// In returns an open network namespace of this machine. Its Close closes ns.
+func In(ns *netns.NS) Namespace { return namespace{ns} }
 
 // Used returns the processor time of this process.
 func Used() time.Duration {

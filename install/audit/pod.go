@@ -12,7 +12,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/record"
-	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A State is the state of a pod's redirection, as in the metric. It is empty for pods without
@@ -121,7 +120,7 @@ func (t *unrepaired) reset() {
 // equal identifies the last comparison without differences. Its namespace is zero if the last
 // comparison found differences.
 type equal struct {
-	netns    netns.ID
-	redirect *rules.Redirect
-	found    compat.Comparison
+	netns       netns.ID
+	redirection redirection
+	found       compat.Comparison
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
-	"github.com/sluice-mesh/sluice/rules"
 )
 
 // errorBackoff is the time before the next visit of a pod after an error.
@@ -90,6 +89,11 @@ func (a *Auditor) end(v *reconciliation) (gone bool) {
 
 func (v *reconciliation) run(ctx context.Context) {
 	if v.item.PodStatus.Deleted || v.item.PodStatus.Over() {
+		return
+	}
+	if p := v.ambientPod(v.uid); p != nil {
+		defer p.Release()
+		v.auditAmbient(ctx, p)
 		return
 	}
 	before := v.pod.records
@@ -248,11 +252,11 @@ func (v *reconciliation) audit(ctx context.Context, ns Namespace) {
 func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err error) {
 	last := v.equal
 	v.equal = equal{}
-	rs, err := rules.Compile(*v.desired.redirect)
+	rs, err := v.desired.compile()
 	if err != nil {
 		return found, err
 	}
-	if last.netns == v.sandbox.ID && last.redirect == v.desired.redirect {
+	if last.netns == v.sandbox.ID && last.redirection == v.desired.redirection {
 		if v.countsPackets() {
 			last.found.Snapshot.Generation = 0
 		}
@@ -261,7 +265,7 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 		found, err = ns.Check(v.desired.backend, rs)
 	}
 	if err == nil && len(found.Differences) == 0 {
-		v.equal = equal{v.sandbox.ID, v.desired.redirect, found}
+		v.equal = equal{v.sandbox.ID, v.desired.redirection, found}
 		v.readCounters(found.Packets)
 	}
 	return found, err

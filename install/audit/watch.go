@@ -88,7 +88,7 @@ func (a *Auditor) onEvent(e watch.Event) {
 	a.plan(uid, p.eventLimit.next(now))
 }
 
-// visitAll plans visits of all pods with a sandbox, with a minimum time since the last ones.
+// visitAll plans visits of all pods with a network namespace, with a minimum time since the last ones.
 func (a *Auditor) visitAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,7 +101,7 @@ func (a *Auditor) visitAll() {
 	}
 	a.fullPassAt = at
 	for uid, p := range a.pods {
-		if p.sandbox != nil {
+		if p.sandbox != nil || a.byNetNS[p.watched] == uid {
 			p.pending.rules = true // they may have changed
 			a.plan(uid, at)
 		}

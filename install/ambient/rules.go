@@ -1,0 +1,135 @@
+package ambient
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	vishnetns "github.com/vishvananda/netns"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Rules are the installed rules of a pod, for the audit. The node does not change them until Release
+// is called.
+type Rules struct {
+	// NS is the pod's network namespace. Release closes it.
+	NS *netns.NS
+	// Ambient are the parameters of the rules, and Backend contains them.
+	Ambient rules.Ambient
+	Backend compat.BackendName
+	// Repaired are the differences that were found and repaired when the node enrolled a pod that
+	// should have had these rules already. Each is returned once; nil for none.
+	Repaired *compat.Comparison
+	Release  func()
+}
+
+// Rules returns the rules of a pod, or nil if the node has installed none. The caller must call
+// Release.
+func (n *Node) Rules(uid string) *Rules {
+	p := n.pod(source.Ref{UID: uid}, false)
+	if p == nil {
+		return nil
+	}
+	p.rules.Lock()
+	if p.backend == "" {
+		p.rules.Unlock()
+		return nil
+	}
+	ns, err := netns.FromHandle(vishnetns.NsHandle(p.ns.FD()))
+	if err != nil {
+		p.rules.Unlock()
+		n.Log.Warn("a pod in ambient mode cannot be audited", pointer(p.ref), reason(err))
+		return nil
+	}
+	r := &Rules{NS: ns, Ambient: p.ambient, Backend: p.backend, Repaired: p.repaired}
+	p.repaired = nil
+	r.Release = func() {
+		_ = ns.Close()
+		p.rules.Unlock()
+	}
+	return r
+}
+
+// install installs the rules in the pod and reads them back. New rules that are not complete are
+// removed. If the pod should have rules already, differences are kept for the audit.
+func (n *Node) install(p *pod, a rules.Ambient, expected bool) (applied compat.Result, err error) {
+	rs, err := rules.CompileAmbient(a)
+	if err != nil {
+		return applied, err
+	}
+	defer func() { n.RulesChanged(p.ref.UID) }()
+	p.rules.Lock()
+	defer p.rules.Unlock()
+	var found compat.Comparison
+	if expected || p.backend != "" && sameAmbient(p.ambient, a) {
+		if found, err = n.Backend.Check(p.ns, rs, compat.Snapshot{}); err != nil {
+			return applied, err
+		}
+		if len(found.Differences) == 0 {
+			p.ambient, p.backend = a, found.Backend
+			applied.Outcome, applied.Backend = nft.Unchanged, found.Backend
+			return applied, nil
+		}
+	}
+	applied, err = n.Backend.Apply(p.ns, rs, found.Snapshot)
+	if err == nil {
+		err = n.verify(p, rs, applied)
+	}
+	if err != nil {
+		if applied.Outcome == nft.Created {
+			if removeErr := removeRules(p.ns); removeErr != nil {
+				err = errors.Join(err, fmt.Errorf("the rules cannot be removed: %w", removeErr))
+			}
+		}
+		return applied, err
+	}
+	p.ambient, p.backend = a, applied.Backend
+	if len(found.Differences) > 0 && !applied.Moved {
+		p.repaired = &found
+	}
+	return applied, nil
+}
+
+func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
+	found, err := n.Backend.Check(p.ns, rs, applied.Snapshot())
+	if err != nil || len(found.Differences) == 0 {
+		return err
+	}
+	lines := make([]string, len(found.Differences))
+	for i, d := range found.Differences {
+		lines[i] = d.String()
+	}
+	return fmt.Errorf("the rules in the kernel differ from the rules that were sent: %s",
+		strings.Join(lines, "; "))
+}
+
+// uninstall removes the rules of a pod, whose lock the caller holds.
+func (n *Node) uninstall(p *pod) error {
+	if p.ns == nil || n.IsHost(p.ns.ID()) {
+		return nil
+	}
+	defer func() { n.RulesChanged(p.ref.UID) }()
+	p.rules.Lock()
+	defer p.rules.Unlock()
+	if err := removeRules(p.ns); err != nil {
+		return err
+	}
+	p.backend, p.enrolled = "", false
+	return nil
+}
+
+// removeRules removes the rules and the routes from a namespace, in all backends: an earlier agent may
+// have used another one.
+func removeRules(ns *netns.NS) error {
+	var errs []error
+	for _, b := range compat.Backends() {
+		_, err := b.Remove(ns)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

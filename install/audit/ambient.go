@@ -1,0 +1,97 @@
+package audit
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/metrics"
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An AmbientPod is a pod that the agent has enrolled in ambient mode, or is enrolling. Its rules are
+// installed, and the agent does not change them until Release is called.
+type AmbientPod struct {
+	// Namespace is open until Release, and NetNS is its identity.
+	Namespace Namespace
+	NetNS     netns.ID
+	// Parameters are the parameters of the rules, and Backend contains them.
+	Parameters rules.Ambient
+	Backend    compat.BackendName
+	// Repaired are the differences that the agent has repaired because it found them when it enrolled
+	// a pod that should have had the rules already. Each is returned once.
+	Repaired *compat.Comparison
+	Release  func()
+}
+
+// RulesChanged reports that the agent has installed or removed the rules of a pod in ambient mode. It
+// does not block.
+func (a *Auditor) RulesChanged(uid string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.queue != nil && a.pods[uid] != nil {
+		a.plan(uid, time.Now())
+	}
+}
+
+// ambientPod returns the pod if the agent has installed rules of ambient mode in it, or nil.
+func (a *Auditor) ambientPod(uid string) *AmbientPod {
+	if a.Ambient == nil {
+		return nil
+	}
+	return a.Ambient(uid)
+}
+
+// auditAmbient compares a pod in ambient mode. Its desired state is what the agent has installed, and
+// not the record of its ADD: the annotations that decide may have changed since.
+func (v *reconciliation) auditAmbient(ctx context.Context, p *AmbientPod) {
+	last := v.desired.redirection
+	v.desired = desired{
+		decision: decide.Decision{
+			Outcome: decide.Ambient, Message: "the agent has enrolled the pod in ambient mode",
+		},
+		origin: fromAmbient, redirection: redirection{ambient: &p.Parameters}, backend: p.Backend,
+	}
+	if reflect.DeepEqual(last, v.desired.redirection) {
+		v.desired.redirection = last
+	}
+	v.version, v.pod.records = "", nil // the desired state is determined again when the pod leaves
+	if !v.Compare {
+		return
+	}
+	v.sandbox = &sandbox.Sandbox{ID: p.NetNS}
+	v.watchNamespace(p.Namespace)
+	if p.Repaired != nil {
+		v.onRepaired(p.Namespace, p.Repaired)
+	}
+	v.audit(ctx, p.Namespace)
+}
+
+// onRepaired reports differences that the agent has repaired when it enrolled the pod. A pod with
+// Istio's rules had no rules of Sluice yet.
+func (v *reconciliation) onRepaired(ns Namespace, found *compat.Comparison) {
+	if !found.HasRules {
+		if istioRules, err := ns.Istio(); err != nil || len(istioRules) > 0 {
+			return
+		}
+	}
+	v.count(found.Differences, !found.HasRules)
+	v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
+	what := v.describe(found.Differences, !found.HasRules)
+	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("why", what), v.mode())
+	v.recordEvent(redirectRepaired, what+"; the redirection is restored"+v.endConnections(ns))
+}
+
+// mode is the log field with the mode of the pod.
+func (v *reconciliation) mode() zap.Field {
+	if v.desired.ambient != nil {
+		return zap.String("mode", "ambient")
+	}
+	return zap.String("mode", "sidecar")
+}
