@@ -25,11 +25,11 @@ const maxPathLen = 107
 // A listener is a listening socket.
 type listener struct {
 	*net.UnixListener
-	network, path string
-	made          os.FileInfo
-	once          sync.Once
-	left          chan struct{}
-	last          time.Time // accept no connection after it; set before left is closed
+	path string
+	made os.FileInfo
+	once sync.Once
+	left chan struct{}
+	last time.Time // accept no connection after it; set before left is closed
 }
 
 // open creates a socket, and replaces the one at the path. A client that connects meanwhile reaches
@@ -47,7 +47,7 @@ func tryOpen(network, path string) (*listener, error) {
 	if err := secure(dir); err != nil {
 		return nil, err
 	}
-	removeTemporary(network, dir)
+	removeTemporary(dir)
 	// Agents in containers have equal process ids.
 	draft := filepath.Join(dir, tempPrefix+rand.Text()[:8])
 	if length := max(len(draft), len(path)); length > maxPathLen {
@@ -60,7 +60,7 @@ func tryOpen(network, path string) (*listener, error) {
 	}
 	l.SetUnlinkOnClose(false)
 	d := &listener{
-		UnixListener: l, network: network, path: path, left: make(chan struct{}),
+		UnixListener: l, path: path, left: make(chan struct{}),
 	}
 	if err = os.Chmod(draft, 0o600); err == nil {
 		d.made, err = os.Lstat(draft)
@@ -98,28 +98,30 @@ func secure(dir string) error {
 }
 
 // removeTemporary removes the sockets of processes that ended before they renamed their socket.
-func removeTemporary(network, dir string) {
+func removeTemporary(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
 		draft := filepath.Join(dir, e.Name())
-		if strings.HasPrefix(e.Name(), tempPrefix) && !answers(network, draft) {
+		if strings.HasPrefix(e.Name(), tempPrefix) && !answers(draft) {
 			_ = os.Remove(draft)
 		}
 	}
 }
 
-// answers reports whether a process listens on a socket.
-func answers(network, path string) bool {
-	conn, err := net.DialTimeout(network, path, probeTime)
+// answers reports whether a running process has the socket at a path. It makes no connection, which a
+// server could mistake for a client: connecting a datagram socket to a socket of another type fails, and
+// with another error if there is no process (unix_find_bsd in net/unix/af_unix.c).
+func answers(path string) bool {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		// A full queue belongs to a running process.
-		return errors.Is(err, unix.EAGAIN)
+		return true // not known: another attempt follows
 	}
-	_ = conn.Close()
-	return true
+	defer func() { _ = unix.Close(fd) }()
+	err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+	return err == nil || errors.Is(err, unix.EPROTOTYPE)
 }
 
 // owned reports whether the path is this listener's socket.
@@ -134,7 +136,7 @@ func (d *listener) leave() {
 		return
 	}
 	d.once.Do(func() {
-		d.last = time.Now().Add(probeTime)
+		d.last = time.Now().Add(lastTime)
 		close(d.left)
 		_ = d.SetDeadline(time.Now().Add(drainTime))
 	})

@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	// probeTime limits the test whether a process listens on a socket, and is the time after
-	// leave in which connections are accepted.
-	probeTime = time.Second
+	// lastTime is the time after leave in which connections are accepted.
+	lastTime = time.Second
 	// drainTime is the time for clients that connected before the socket was replaced.
 	drainTime = 50 * time.Millisecond
 )
@@ -102,7 +101,7 @@ func (s *Server) Run(ctx context.Context) {
 // guard returns the listener at the path: the given one while its socket is in place, or a new one.
 func (s *Server) guard(current *listener) (*listener, error) {
 	network, path := s.options.Network, s.options.Path
-	if current != nil && (current.owned() || answers(network, path)) {
+	if current != nil && (current.owned() || answers(path)) {
 		return current, nil
 	}
 	next, err := open(network, path)

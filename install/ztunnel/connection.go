@@ -80,7 +80,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, pid int32) error
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	version, err := readHello(conn)
 	if errors.Is(err, io.EOF) || ctx.Err() != nil {
-		return nil // a probe of another agent, or a ztunnel that ended
+		return nil // a probe of an earlier version of the agent, or a ztunnel that ended
 	}
 	if err != nil {
 		return fmt.Errorf("ztunnel pid %d: hello: %w", pid, err)

@@ -1,0 +1,78 @@
+package listen
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Whether a process has the socket is found out without a connection, which istio-cni would count as a
+// connected ztunnel.
+func TestAnswers(t *testing.T) {
+	for _, network := range []string{"unix", "unixpacket"} {
+		t.Run(network, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			if answers(path) {
+				t.Error("without a file")
+			}
+			l, err := net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.SetUnlinkOnClose(false)
+			if !answers(path) {
+				t.Error("not while a process listens")
+			}
+			_ = l.SetDeadline(time.Unix(1, 0))
+			if conn, err := l.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("connection %v, %v", conn, err)
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if answers(path) {
+				t.Error("after the process has ended")
+			}
+			if err := os.Remove(path); err == nil {
+				err = os.WriteFile(path, nil, 0o600)
+			}
+			if err != nil || answers(path) {
+				t.Errorf("a regular file: %v", err)
+			}
+		})
+	}
+}
+
+// A server does not take its socket back while the process that has taken it runs, and makes no
+// connection to it.
+func TestGuardLeavesTheSocketOfAnotherProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dir", "s")
+	s := New(Options{Network: "unixpacket", Path: path, MaxConnections: 1, Failed: func(error) {}})
+	first, err := s.guard(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.close()
+	other, err := open("unixpacket", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = other.SetDeadline(time.Unix(1, 0))
+	for range 3 {
+		if current, err := s.guard(first); current != first || err != nil {
+			t.Fatalf("the socket is taken back: %v", err)
+		}
+	}
+	if conn, err := other.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("connection %v, %v", conn, err)
+	}
+	other.close()
+	again, err := s.guard(first)
+	if err != nil || again == first {
+		t.Fatalf("not taken back after its end: %v", err)
+	}
+	again.close()
+}
