@@ -2,6 +2,7 @@ package rules
 
 import (
 	"net/netip"
+	"slices"
 )
 
 // Istio's constants of ambient mode: a contract with ztunnel, which marks the packets of its own
@@ -98,6 +99,23 @@ func CompileAmbient(a Ambient) (Ruleset, error) {
 		c.rawPrerouting(), c.rawOutput(), c.manglePrerouting(), c.mangleOutput(),
 		c.natPrerouting(), c.natOutput(),
 	}, c.routing()), nil
+}
+
+// RedirectsToZtunnel reports whether the ruleset contains rules of [CompileAmbient]. The rules of a
+// [Redirect] never set [AmbientMark].
+func (rs *Ruleset) RedirectsToZtunnel() bool {
+	marks := func(a Action) bool {
+		m, ok := a.(MixMark)
+		return ok && m.Conntrack && m.Xor == AmbientMark
+	}
+	for _, t := range rs.Tables {
+		for _, c := range t.Chains {
+			if slices.ContainsFunc(c.Rules, func(r Rule) bool { return slices.ContainsFunc(r.Actions, marks) }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // ambientCompiler contains the parameters, and what the compilation of a [Redirect] shares.

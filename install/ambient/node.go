@@ -110,6 +110,9 @@ type Node struct {
 
 	mu   sync.Mutex
 	pods map[string]*pod // by UID
+	// unsearched are the UIDs of pods outside ambient mode that existed when the agent started, and
+	// whose network namespaces were not searched for rules of an earlier agent yet.
+	unsearched map[podName]string
 }
 
 // podName identifies a pod in the API server.
@@ -128,6 +131,7 @@ func New(o Options) *Node {
 	}
 	return &Node{
 		Options: o, restored: make(chan struct{}), pods: map[string]*pod{},
+		unsearched: map[podName]string{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[podName](minRetry, maxRetry)),
 	}

@@ -3,6 +3,7 @@ package ambient
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -26,6 +27,9 @@ const (
 // even without a change. After an error it is called again with a backoff.
 func (n *Node) reconcile(ctx context.Context, name podName) (again time.Duration, err error) {
 	item, exists := n.Pods.Item(name.namespace, name.name)
+	if !exists {
+		n.searched(name)
+	}
 	for _, p := range n.others(name, item.UID) { // all if there is no such pod
 		if !p.lock.try() {
 			return busyDelay, nil
@@ -108,23 +112,43 @@ func (n *Node) enrolRunning(
 
 // sandboxOf returns the sandbox of a pod, or nil and the reason.
 func (n *Node) sandboxOf(ctx context.Context, object *decide.Pod) (*sandbox.Sandbox, error) {
-	p := sandboxPod(object)
-	found, missing := n.Find(ctx, []sandbox.Pod{p})
-	if sb, ok := found[p.UID]; ok {
+	found, err := n.sandboxes(ctx, []*decide.Pod{object})
+	if sb, ok := found[object.Metadata.UID]; ok {
 		return &sb, nil
-	}
-	var err error
-	for _, m := range missing {
-		err = errors.Join(err, m.Err)
 	}
 	return nil, err
 }
 
-// sandboxPod identifies a pod. A static pod has another UID in the kubelet, which is not searched
-// for, because the annotation that contains it can be set by any user.
-func sandboxPod(object *decide.Pod) sandbox.Pod {
-	m := object.Metadata
-	return sandbox.Pod{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
+// sandboxes returns the sandboxes of pods by their UIDs in the API server, and the reasons why others
+// are not found. A static pod has another UID in the kubelet; see [sandbox.Pod].
+func (n *Node) sandboxes(
+	ctx context.Context, objects []*decide.Pod,
+) (map[string]sandbox.Sandbox, error) {
+	static := map[string]sandbox.Sandbox{}
+	var search []sandbox.Pod
+	for _, o := range objects {
+		p := sandbox.Pod{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name, UID: o.ConfigHash()}
+		if p.UID != "" {
+			p.Unproven = true
+			found, _ := n.Find(ctx, []sandbox.Pod{p})
+			if sb, ok := found[p.UID]; ok {
+				static[o.Metadata.UID] = sb
+				continue
+			}
+		}
+		p.UID, p.Unproven = o.Metadata.UID, false
+		search = append(search, p)
+	}
+	if len(search) == 0 {
+		return static, nil
+	}
+	found, missing := n.Find(ctx, search)
+	maps.Copy(found, static)
+	var err error
+	for _, m := range missing {
+		err = errors.Join(err, m.Err)
+	}
+	return found, err
 }
 
 // sameAddresses reports whether two lists contain the same addresses.
@@ -139,6 +163,9 @@ func (n *Node) unwanted(
 	ctx context.Context, item podcache.Item, object *decide.Pod, over bool,
 ) (again time.Duration, err error) {
 	_, annotated := object.Metadata.Annotations[annotationName]
+	if !annotated && !over && n.isUnsearched(item.Ref) {
+		n.findLeftovers(ctx, []*decide.Pod{object})
+	}
 	p := n.pod(item.Ref, annotated)
 	if p == nil {
 		return 0, nil

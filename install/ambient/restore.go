@@ -6,13 +6,13 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/ztunnel"
 	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// restore tells ztunnel and the node's rules about the pods that exist when the agent starts, and
-// reports whether that is complete.
+// restore tells ztunnel and the node's rules about the pods that exist when the agent starts, and then
+// searches the other pods for rules of an earlier agent. It reports whether that is complete.
 func (n *Node) restore(ctx context.Context) bool {
 	ticker := time.NewTicker(connectInterval)
 	defer ticker.Stop()
@@ -23,12 +23,12 @@ func (n *Node) restore(ctx context.Context) bool {
 		case <-ticker.C:
 		}
 	}
-	all := n.running(ctx)
-	search := make([]sandbox.Pod, len(all))
+	all, others := n.running(ctx)
+	search := make([]*decide.Pod, len(all))
 	for i, w := range all {
-		search[i] = sandboxPod(w.object)
+		search[i] = w.object
 	}
-	found, _ := n.Find(ctx, search) // pods that are not found are searched for again
+	found, _ := n.sandboxes(ctx, search) // pods that are not found are searched for again
 	list := make([]ztunnel.Pod, len(all))
 	addresses := make(map[string][]netip.Addr, len(all))
 	for i, w := range all {
@@ -59,21 +59,26 @@ func (n *Node) restore(ctx context.Context) bool {
 	}
 	n.Ztunnel.Restore(list)
 	close(n.restored)
+	n.findLeftovers(ctx, others)
 	return true
 }
 
-// running returns the pods of the node that should be in ambient mode and have not ended. It includes
-// those with wrong annotations, which may be enrolled.
-func (n *Node) running(ctx context.Context) []wanted {
-	var all []wanted
+// running returns the pods of the node that should be in ambient mode and have not ended, and the
+// others with a network namespace of their own. The former include those with wrong annotations, which
+// may be enrolled.
+func (n *Node) running(ctx context.Context) (all []wanted, others []*decide.Pod) {
 	for _, item := range n.Pods.Pods() {
 		if item.PodStatus.Over() {
 			continue
 		}
 		w, err := n.wanted(ctx, item.Ref)
-		if w.object != nil && !errors.Is(err, errNotAmbient) {
+		switch {
+		case w.object == nil:
+		case !errors.Is(err, errNotAmbient):
 			all = append(all, w)
+		case !w.object.Spec.HostNetwork:
+			others = append(others, w.object)
 		}
 	}
-	return all
+	return all, others
 }

@@ -295,7 +295,7 @@ func (w *world) find(
 	found := map[string]sandbox.Sandbox{}
 	var missing []sandbox.Missing
 	for _, p := range list {
-		if sb, ok := w.sandboxes[p.UID]; ok {
+		if sb, ok := w.sandboxes[p.UID]; ok && sb.Pod == p {
 			found[p.UID] = sb
 		} else {
 			missing = append(missing, sandbox.Missing{Pod: p, Err: errors.New("no process")})

@@ -85,17 +85,13 @@ func (a *Auditor) getPod(ctx context.Context, item podcache.Item) (*decide.Pod, 
 	return pod, nil
 }
 
-// configHash is the annotation that contains, in the API server's copy of a static pod, its UID in
-// the kubelet.
-const configHash = "kubernetes.io/config.hash"
-
-// recordsOf returns the records of ADD for a pod. Users can set the annotation configHash, so it is
-// used only if the records belong to the same pod.
+// recordsOf returns the records of ADD for a pod. Users can set the UID of a static pod, so it is used
+// only if the records belong to the same pod.
 func (a *Auditor) recordsOf(pod *decide.Pod) []*record.Record {
 	if list := a.records.Of(pod.Metadata.UID); len(list) > 0 {
 		return list
 	}
-	hash := pod.Metadata.Annotations[configHash]
+	hash := pod.ConfigHash()
 	if hash == "" {
 		return nil
 	}

@@ -436,3 +436,33 @@ func TestSandboxCreationTime(t *testing.T) {
 		}
 	}
 }
+
+// A UID that is not proven to be the pod's is searched only where the pod's name is, too: in the records
+// and in the runtime's cache, and not among the processes of the node.
+func TestUnprovenUIDNeedsTheName(t *testing.T) {
+	for _, source := range []sandbox.Source{sandbox.Record, sandbox.Runtime, sandbox.Proc} {
+		t.Run(string(source), func(t *testing.T) {
+			n, p, ns := newNode(t), newPod(), netnstest.New(t)
+			switch source {
+			case sandbox.Record:
+				n.record(t, p, "c1", n.link(t, ns, "cni-1"))
+			case sandbox.Runtime:
+				n.result(t, p, "c1", n.link(t, ns, "cni-1"))
+			default:
+				n.start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
+			}
+			f := n.finder()
+			wantFound(t, f, p, ns, source)
+			claimed := p
+			claimed.Unproven = true
+			if source == sandbox.Proc {
+				wantMissing(t, f, claimed)
+			} else {
+				wantFound(t, f, claimed, ns, source)
+			}
+			claimed.Name = "another"
+			wantMissing(t, f, claimed)
+			wantFound(t, f, p, ns, source)
+		})
+	}
+}

@@ -46,7 +46,7 @@ func (r *records) refresh() error {
 				continue
 			}
 			c = candidate{
-				Pod{got.Pod.Namespace, got.Pod.Name, got.Pod.UID},
+				Pod{Namespace: got.Pod.Namespace, Name: got.Pod.Name, UID: got.Pod.UID},
 				got.ContainerID,
 				canonicalPath(got.Netns), got.Time,
 			}

@@ -153,7 +153,9 @@ func parseResult(text []byte) (candidate, error) {
 	if path == "" || args["K8S_POD_UID"] == "" {
 		return candidate{}, nil
 	}
-	pod := Pod{args["K8S_POD_NAMESPACE"], args["K8S_POD_NAME"], args["K8S_POD_UID"]}
+	pod := Pod{
+		Namespace: args["K8S_POD_NAMESPACE"], Name: args["K8S_POD_NAME"], UID: args["K8S_POD_UID"],
+	}
 	return candidate{pod: pod, containerID: c.ContainerID, path: canonicalPath(path)}, nil
 }
 

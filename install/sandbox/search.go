@@ -76,7 +76,9 @@ func (s *search) find(f Sandbox) {
 
 // verify returns the sandbox of a candidate if it exists.
 func (s *search) verify(p Pod, a candidate, all *candidates) (Sandbox, error) {
-	if owner := all.byPath[a.path].pod; owner != p {
+	named := p
+	named.Unproven = false
+	if owner := all.byPath[a.path].pod; owner != named {
 		return Sandbox{}, fmt.Errorf("%s belongs to pod %s with UID %s", a.path, owner, owner.UID)
 	}
 	path, err := s.localPath(a)

@@ -51,7 +51,7 @@ func (s *search) searchProc() {
 			return
 		}
 		uid := s.proc.podOf(pid)
-		if s.wanted[uid] == nil {
+		if m := s.wanted[uid]; m == nil || m.Pod.Unproven {
 			continue
 		}
 		c, err := s.netnsOf(pid, uid, mounts)
