@@ -23,6 +23,7 @@ import (
 
 // ambientMode contains the parts of ambient mode.
 type ambientMode struct {
+	machine  *hostrules.Node
 	guard    *hostrules.Guard
 	ztunnels *ztunnel.Server
 	pods     *ambient.Node
@@ -41,9 +42,9 @@ func (a *Agent) prepareAmbient() error {
 	if err != nil {
 		return err
 	}
-	machine := hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
+	machine := &hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
 	m := &ambientMode{
-		guard: newGuard(machine, a.config, backend, a.hostReport),
+		machine: machine, guard: newGuard(machine, a.config, backend, a.hostReport),
 		ztunnels: ztunnel.New(log.Named("ztunnel"), ztunnel.Options{
 			Connected: func(n int) { a.metrics.Set(metrics.ZtunnelConnected(), float64(n)) },
 		}),
@@ -52,7 +53,7 @@ func (a *Agent) prepareAmbient() error {
 		NodeName: v.Text("NODE_NAME"), Decide: &a.config.Decide, Backend: backend,
 		Pods: a.podCache, Cluster: a.cluster, Ztunnel: m.ztunnels, Host: m.guard,
 		Find:         sandbox.New(sandboxOptions(v)).Find,
-		IsHost:       func(id netns.ID) bool { return isHost(machine, id) },
+		IsHost:       machine.IsHost,
 		RulesChanged: a.auditor.RulesChanged,
 		Enrolled: func(err error) {
 			a.metrics.Count(metrics.AmbientEnrolments(resultOf(err == nil)), 1)
@@ -70,29 +71,16 @@ func resultOf(success bool) metrics.Result {
 	return metrics.Failure
 }
 
-// isHost reports whether a network namespace is the node's or the agent's.
-func isHost(machine hostrules.Node, id netns.ID) bool {
-	if id == (*netns.NS)(nil).ID() {
-		return true
-	}
-	host, err := machine.Open()
-	if err != nil {
-		return false // the plugin and the search for sandboxes exclude it too
-	}
-	defer func() { _ = host.Close() }()
-	return host.ID() == id
-}
-
 // newGuard returns the guard of the node's rules for probes.
 func newGuard(
-	machine hostrules.Node, c *config.Config, backend compat.Backend, report func(hostrules.Report),
+	machine *hostrules.Node, c *config.Config, backend compat.Backend, report func(hostrules.Report),
 ) *hostrules.Guard {
 	p := rules.DefaultAmbientHost()
 	s := c.Decide.Ambient
 	p.ProbeSourceIPv4, p.ProbeSourceIPv6, p.IPv6 = s.ProbeSourceIPv4, s.ProbeSourceIPv6, s.IPv6
 	p.Counters, p.Without = c.Decide.Counters, c.Decide.Without
 	return hostrules.New(hostrules.Options{
-		Parameters: p, Backend: backend, Open: machine.Open, Do: machine.Do,
+		Parameters: p, Backend: backend, Open: machine.Open, Do: machine.Do, Lock: machine.Lock,
 		Find: func() (hostrules.Kubelet, error) {
 			return hostrules.FindKubelet(machine.ProcDir, (*netns.NS)(nil).ID())
 		},
@@ -160,7 +148,8 @@ func (a *Agent) measureAmbient() {
 // removeHostRules removes the node's rules for probes without a guard, and reports whether there were
 // any. Without ambient mode the container may lack the node's /proc, and then nothing is removed.
 func removeHostRules(v settings.Values, c *config.Config) (removed bool, err error) {
-	machine := hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
+	machine := &hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
+	defer machine.Close()
 	if c.Decide.Ambient == nil {
 		ns, err := machine.Open()
 		if err != nil {
@@ -168,19 +157,8 @@ func removeHostRules(v settings.Values, c *config.Config) (removed bool, err err
 		}
 		_ = ns.Close()
 	}
-	backend, err := compat.Choose(c.Backend)
-	if err != nil {
-		return false, err
-	}
-	err = machine.Do(func() error {
-		installed, err := compat.InstalledBackends(nil)
-		if err == nil && len(installed) > 0 {
-			removed, err = backend.Remove(nil)
-		}
-		return err
-	})
-	if err != nil {
-		return false, fmt.Errorf("the node's rules for probes: %w", err)
+	if removed, err = machine.Remove(); err != nil {
+		return removed, fmt.Errorf("the node's rules for probes: %w", err)
 	}
 	return removed, nil
 }

@@ -64,6 +64,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	servers.Go(func() { a.decider.Run(serverCtx) })
 	if m := a.ambient; m != nil {
+		defer m.machine.Close()
 		defer m.pods.Close()
 		socket := a.options.Settings.Text("ZTUNNEL_UDS_ADDRESS")
 		servers.Go(func() { m.serveZtunnels(serverCtx, socket, a.options.Log.Logger) })

@@ -27,9 +27,11 @@
 // The kernel resolves the path of a cgroup, and counts its level, in the cgroup namespace of the
 // writer. The agent's container has its own one, therefore [Node.Do] enters the node's.
 //
-// # Limits
+// # iptables-legacy
 //
 // With the legacy backend the rules are in the node's tables of iptables-legacy. The kernel replaces
-// such a table as a whole, and the lock file of the iptables programs is not shared with the agent's
-// container: a rule that iptables writes at the same moment may be lost.
+// such a table as a whole, therefore the guard holds the lock of the node's iptables programs
+// (/run/xtables.lock) while it writes. It reaches the file through the root directory of the node's
+// first process. A program that does not take the lock may lose a rule, or make the guard lose one, which
+// the next comparison finds.
 package hostrules

@@ -25,6 +25,9 @@ type Options struct {
 	// Open opens the node's network namespace, and Do runs a function in it; see [Node].
 	Open func() (*netns.NS, error)
 	Do   func(func() error) error
+	// Lock takes the lock of the node's iptables programs before tables of iptables-legacy are
+	// written; see [Node.Lock].
+	Lock func() (unlock func(), err error)
 	// Find returns the kubelet. It is called in Do.
 	Find func() (Kubelet, error)
 	// Current reports whether the kubelet is still the same process in the same cgroup.
@@ -221,7 +224,7 @@ func (g *Guard) inNode(event *watch.Event) error {
 		return err
 	}
 	if len(found.Differences) > 0 {
-		applied, err := g.options.Backend.Apply(nil, rs, found.Snapshot)
+		applied, err := g.apply(rs, found.Snapshot)
 		if compat.IsNotSupported(err) && !g.byUser && g.kubelet.Cgroup != (rules.MatchCgroup{}) {
 			g.byUser = true
 			g.options.Report(Report{Kind: ByUser, Kubelet: g.kubelet, Err: err})
@@ -241,6 +244,34 @@ func (g *Guard) inNode(event *watch.Event) error {
 	g.last, g.lastRS, g.backend, g.written = found.Snapshot, rs, found.Backend, seq
 	return nil
 }
+
+// apply writes the rules.
+func (g *Guard) apply(rs rules.Ruleset, since compat.Snapshot) (compat.Result, error) {
+	unlock, err := g.lock()
+	if err != nil {
+		return compat.Result{}, err
+	}
+	defer unlock()
+	return g.options.Backend.Apply(nil, rs, since)
+}
+
+// lock takes the lock of the iptables programs, unless only nf_tables will be written. An earlier agent
+// may have written rules to iptables-legacy, which are removed by the first write.
+func (g *Guard) lock() (unlock func(), err error) {
+	unlocked := func() {}
+	if g.backend == compat.BackendNFT {
+		return unlocked, nil
+	}
+	if g.options.Backend.Name() == compat.BackendNFT {
+		installed, err := compat.InstalledBackends(nil)
+		if err != nil || !slices.ContainsFunc(installed, isLegacy) {
+			return unlocked, err
+		}
+	}
+	return g.options.Lock()
+}
+
+func isLegacy(b compat.Backend) bool { return b.Name() == compat.BackendLegacy }
 
 // reportWrite reports a write that was not caused by a change of pods.
 func (g *Guard) reportWrite(applied compat.Result, same, restarted bool, event *watch.Event) {
@@ -376,13 +407,42 @@ func (g *Guard) follow(ctx context.Context, to chan<- watch.Event) error {
 	}
 }
 
-// Uninstall removes the rules. The guard writes none afterwards.
+// Uninstall removes the rules, in all backends. The guard writes none afterwards.
 func (g *Guard) Uninstall() error {
 	g.writing.Lock()
 	defer g.writing.Unlock()
 	g.removed = true
 	return g.options.Do(func() error {
-		_, err := g.options.Backend.Remove(nil)
+		_, err := remove(g.options.Lock)
 		return err
 	})
+}
+
+// Remove removes the rules, in all backends, without a guard. It reports whether there were any.
+func (n *Node) Remove() (removed bool, err error) {
+	err = n.Do(func() (err error) {
+		removed, err = remove(n.Lock)
+		return err
+	})
+	return removed, err
+}
+
+// remove removes the rules in the network namespace of the thread.
+func remove(lock func() (unlock func(), err error)) (removed bool, err error) {
+	installed, err := compat.InstalledBackends(nil)
+	if err != nil || len(installed) == 0 {
+		return false, err
+	}
+	if slices.ContainsFunc(installed, isLegacy) {
+		unlock, err := lock()
+		if err != nil {
+			return false, err
+		}
+		defer unlock()
+	}
+	for _, b := range installed {
+		has, removeErr := b.Remove(nil)
+		removed, err = removed || has, errors.Join(err, removeErr)
+	}
+	return removed, err
 }

@@ -33,6 +33,26 @@ type world struct {
 	kubelet hostrules.Kubelet
 	missing error
 	reports []hostrules.Report
+	locks   int
+	locked  bool
+	busy    error // what the lock gets
+}
+
+func (w *world) lock() (func(), error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy != nil {
+		return nil, w.busy
+	}
+	if w.locks++; w.locked {
+		w.t.Error("locked twice")
+	}
+	w.locked = true
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.locked = false
+	}, nil
 }
 
 func newWorld(t testing.TB, backend compat.BackendName) *world {
@@ -48,7 +68,7 @@ func newWorld(t testing.TB, backend compat.BackendName) *world {
 	w.options = hostrules.Options{
 		Parameters: rules.DefaultAmbientHost(), Backend: w.backend,
 		Open: func() (*netns.NS, error) { return netns.FromHandle(w.host.Handle()) },
-		Do:   w.host.Do, Find: w.find,
+		Do:   w.host.Do, Lock: w.lock, Find: w.find,
 		Current: func(k hostrules.Kubelet) bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -288,6 +308,39 @@ func TestManyPodsAtOnce(t *testing.T) {
 	}
 	if n := w.reported(hostrules.Repaired); n > 0 {
 		t.Errorf("%d repairs of its own writes", n)
+	}
+}
+
+// Tables of iptables-legacy are written with the lock of the iptables programs only, also if they are
+// left from an agent with the other backend.
+func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
+	pods := map[string][]netip.Addr{"a": addresses("10.0.0.1")}
+	w := newWorld(t, compat.BackendLegacy)
+	w.busy = errors.New("another program has it")
+	if err := w.Replace(pods); !errors.Is(err, w.busy) || w.has("10.0.0.1") {
+		t.Errorf("written without the lock: %v", err)
+	}
+	w.busy = nil
+	if err := w.Set("a", addresses("10.0.0.1")); err != nil || w.locks != 1 || !w.has("10.0.0.1") {
+		t.Fatalf("%v, locked %d times", err, w.locks)
+	}
+	var err error
+	if w.backend, err = compat.Choose(compat.BackendNFT); err != nil {
+		t.Fatal(err)
+	}
+	w.options.Backend = w.backend
+	w.Guard = hostrules.New(w.options)
+	if err := w.Replace(pods); err != nil || w.locks != 2 || !w.has("10.0.0.1") {
+		t.Errorf("with nftables: %v, locked %d times", err, w.locks)
+	}
+	if err := w.Set("b", addresses("10.0.0.2")); err != nil || w.locks != 2 {
+		t.Errorf("nftables need no lock: %v, locked %d times", err, w.locks)
+	}
+	if err := w.Uninstall(); err != nil {
+		t.Error(err)
+	}
+	if installed, err := compat.InstalledBackends(w.host); err != nil || len(installed) > 0 {
+		t.Errorf("after uninstallation: %v, %v", installed, err)
 	}
 }
 

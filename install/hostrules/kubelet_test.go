@@ -152,7 +152,7 @@ func TestNode(t *testing.T) {
 	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid), filepath.Join(proc, "1")); err != nil {
 		t.Fatal(err)
 	}
-	node := hostrules.Node{ProcDir: proc}
+	node := &hostrules.Node{ProcDir: proc}
 	ns, err := node.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +175,13 @@ func TestNode(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(outside), "0::/"+name+"\n") {
 		t.Errorf("afterwards: %v, %q", err, outside)
 	}
-	if err := (hostrules.Node{ProcDir: t.TempDir()}).Do(func() error { t.Error("called"); return nil }); err == nil {
+	if !node.IsHost(host.ID()) || !node.IsHost((*netns.NS)(nil).ID()) || node.IsHost(netnstest.New(t).ID()) {
+		t.Error("it does not know its network namespace")
+	}
+	node.Close()
+	none := &hostrules.Node{ProcDir: t.TempDir()}
+	if err := none.Do(func() error { t.Error("called"); return nil }); err == nil || none.IsHost(host.ID()) {
 		t.Error("no error without the node's /proc")
 	}
+	none.Close()
 }

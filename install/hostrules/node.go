@@ -4,65 +4,107 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A Node is the machine that the agent's container runs on.
+// A Node is the machine that the agent's container runs on. It opens the machine's namespaces once. It
+// is safe for concurrent use.
 type Node struct {
 	// ProcDir is the node's /proc in the agent's mount namespace.
 	ProcDir string
+
+	mu     sync.Mutex
+	net    *netns.NS // nil before the first success
+	cgroup int       // descriptor, if net is not nil
 }
 
 // process returns the path of a file of the node's first process.
-func (n Node) process(file string) string { return filepath.Join(n.ProcDir, "1", file) }
+func (n *Node) process(file string) string { return filepath.Join(n.ProcDir, "1", file) }
 
 // Open opens the node's network namespace. This needs CAP_SYS_PTRACE.
-func (n Node) Open() (*netns.NS, error) { return netns.Open(n.process("ns/net")) }
+func (n *Node) Open() (*netns.NS, error) {
+	net, _, err := n.namespaces()
+	if err != nil {
+		return nil, err
+	}
+	return netns.FromHandle(net.Handle())
+}
+
+// namespaces returns the node's network namespace and the descriptor of its cgroup namespace.
+func (n *Node) namespaces() (net *netns.NS, cgroup int, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.net != nil {
+		return n.net, n.cgroup, nil
+	}
+	if net, err = netns.Open(n.process("ns/net")); err != nil {
+		return nil, -1, fmt.Errorf("open the network namespace of the node: %w", err)
+	}
+	cgroup, err = unix.Open(n.process("ns/cgroup"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		_ = net.Close()
+		return nil, -1, fmt.Errorf("open the cgroup namespace of the node: %s: %w",
+			n.process("ns/cgroup"), err)
+	}
+	n.net, n.cgroup = net, cgroup
+	return net, cgroup, nil
+}
+
+// Close closes the namespaces. No other method may be running, or be called afterwards.
+func (n *Node) Close() {
+	if n.net != nil {
+		_ = n.net.Close()
+		_ = unix.Close(n.cgroup)
+	}
+}
+
+// IsHost reports whether a network namespace is the node's or the calling thread's. If the node's cannot
+// be opened, it is not known.
+func (n *Node) IsHost(id netns.ID) bool {
+	if id == (*netns.NS)(nil).ID() {
+		return true
+	}
+	net, _, err := n.namespaces()
+	return err == nil && net.ID() == id
+}
 
 // Do runs fn on a thread in the node's network namespace and its cgroup namespace, and returns its
 // error. This needs CAP_SYS_ADMIN and CAP_SYS_PTRACE. Goroutines that fn starts are not in these
 // namespaces.
-func (n Node) Do(fn func() error) error {
+func (n *Node) Do(fn func() error) error {
+	net, cgroup, err := n.namespaces()
+	if err != nil {
+		return err
+	}
 	done := make(chan error, 1)
-	go n.run(fn, done, nil)
+	go run(func() error {
+		if err := unix.Setns(cgroup, unix.CLONE_NEWCGROUP); err != nil {
+			return fmt.Errorf("enter the cgroup namespace of the node: %w", err)
+		}
+		if err := unix.Setns(net.FD(), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter the network namespace of the node: %w", err)
+		}
+		return fn()
+	}, done, nil)
 	return <-done
 }
 
 // run runs fn on the thread of this goroutine. The thread ends with the goroutine. The main thread
 // cannot end; there, a second goroutine is started, which closes started when it has another thread.
-func (n Node) run(fn func() error, done chan<- error, started chan<- struct{}) {
+func run(fn func() error, done chan<- error, started chan<- struct{}) {
 	runtime.LockOSThread()
 	if started != nil {
 		close(started)
 	} else if unix.Gettid() == unix.Getpid() {
 		started := make(chan struct{})
-		go n.run(fn, done, started)
+		go run(fn, done, started)
 		<-started
 		runtime.UnlockOSThread()
 		return
 	}
-	err := n.enter("ns/cgroup", unix.CLONE_NEWCGROUP)
-	if err == nil {
-		err = n.enter("ns/net", unix.CLONE_NEWNET)
-	}
-	if err == nil {
-		err = fn()
-	}
-	done <- err
-}
-
-func (n Node) enter(file string, kind int) error {
-	path := n.process(file)
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("namespace %s of the node: open: %w", path, err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if err := unix.Setns(fd, kind); err != nil {
-		return fmt.Errorf("namespace %s of the node: enter: %w", path, err)
-	}
-	return nil
+	done <- fn()
 }

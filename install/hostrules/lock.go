@@ -1,0 +1,42 @@
+package hostrules
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFile is the lock file of the iptables programs (XT_LOCK_NAME in iptables/xshared.h), below the
+// root directory of the node's first process.
+const lockFile = "root/run/xtables.lock"
+
+const (
+	// lockTime is the time to wait for the lock. kube-proxy holds it while iptables-restore runs.
+	lockTime = 5 * time.Second
+	// lockInterval is the time between two attempts: flock has no time limit.
+	lockInterval = 10 * time.Millisecond
+)
+
+// Lock takes the lock of the iptables programs of the node, which they hold while they replace a table
+// of iptables-legacy. It returns a function that releases it. This needs CAP_SYS_PTRACE.
+func (n *Node) Lock() (unlock func(), err error) {
+	path := n.process(lockFile)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock file of the iptables programs: %s: %w", path, err)
+	}
+	for deadline := time.Now().Add(lockTime); ; time.Sleep(lockInterval) {
+		switch err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			return func() { _ = unix.Close(fd) }, nil
+		case errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(deadline), errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			err = fmt.Errorf("another program has held it for %v", lockTime)
+		}
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+}
