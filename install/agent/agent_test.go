@@ -132,8 +132,17 @@ func TestNodeLifecycle(t *testing.T) {
 	}
 }
 
-// add calls the plugin's ADD for the pod web with the configuration that the agent has written.
+// add calls ADD of the plugin for the pod web, which must succeed.
 func (b *testNode) add(pod *netns.NS) {
+	b.t.Helper()
+	if out, err := b.startADD("web", "1", pod)(); err != nil {
+		b.t.Fatalf("ADD: %v\n%s", err, out)
+	}
+}
+
+// startADD starts an ADD of the plugin with the configuration that the agent has written, and returns a
+// function that waits for it.
+func (b *testNode) startADD(name, uid string, pod *netns.NS) (wait func() (string, error)) {
 	b.t.Helper()
 	data, err := os.ReadFile(b.path("conf/10-net.conflist"))
 	if err != nil {
@@ -162,13 +171,19 @@ func (b *testNode) add(pod *netns.NS) {
 	add := exec.CommandContext(b.t.Context(), self)
 	add.Stdin = bytes.NewReader(stdin)
 	add.Env = []string{
-		"CNI_COMMAND=ADD", "CNI_PATH=" + b.path("bin"), "CNI_CONTAINERID=a", "CNI_IFNAME=eth0",
+		"CNI_COMMAND=ADD", "CNI_PATH=" + b.path("bin"), "CNI_CONTAINERID=c-" + uid, "CNI_IFNAME=eth0",
 		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), pod.FD()),
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=1",
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + name + ";K8S_POD_UID=" + uid,
 		"GORACE=atexit_sleep_ms=0",
 	}
-	if out, err := add.CombinedOutput(); err != nil {
-		b.t.Fatalf("ADD: %v\n%s", err, out)
+	var out bytes.Buffer
+	add.Stdout, add.Stderr = &out, &out
+	if err := add.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	return func() (string, error) {
+		err := add.Wait()
+		return out.String(), err
 	}
 }
 

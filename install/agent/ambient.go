@@ -138,13 +138,6 @@ func (m *ambientMode) uninstall(ctx context.Context) error {
 	return nil
 }
 
-// measure sets the metrics of ambient mode.
-func (a *Agent) measureAmbient() {
-	for state, n := range a.ambient.pods.Count() {
-		a.metrics.Set(metrics.AmbientPods(string(state)), float64(n))
-	}
-}
-
 // removeHostRules removes the node's rules for probes without a guard, and reports whether there were
 // any. Without ambient mode the container may lack the node's /proc, and then nothing is removed.
 func removeHostRules(v settings.Values, c *config.Config) (removed bool, err error) {

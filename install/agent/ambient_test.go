@@ -105,8 +105,23 @@ status: {phase: Running, podIP: 10.1.0.7}`
 		_, text := r.get("MONITORING_PORT", "/metrics")
 		return strings.Contains(text, "\nztunnel_connected 1\n") &&
 			strings.Contains(text, "\nsluice_ambient_pods{state=\"enrolled\"} 1\n") &&
+			strings.Contains(text, "\nsluice_pods{state=\"redirected\"} 1\n") &&
 			strings.Contains(text, "\nsluice_adds_total{backend=\"nft\",decision=\"ambient\",result=\"success\"} 1\n")
 	})
+	if _, text := r.get("MONITORING_PORT", "/metrics"); !strings.Contains(text, "\nsluice_host_rules_in_place 1\n") ||
+		!strings.Contains(text, "\nsluice_ztunnel_pods_unacknowledged 0\n") {
+		t.Errorf("metrics:\n%s", text)
+	}
+	s := r.status()
+	for name, want := range map[string]string{
+		"ambient": "ok: 1 enrolled | ", "ztunnel": "ok: 1 connected; 1 of 1 pods acknowledged | ",
+		"host": "ok: the node's rules for probes are in place (nft, 1 pods), compared ",
+		"pods": "ok: 1 redirected | ",
+	} {
+		if got := topic(s, name); !strings.HasPrefix(got, want) {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
 	if l := b.locate(); l.Decision != "ambient" || l.Ambient == nil || l.Backend != "nft" {
 		t.Errorf("location %+v", l)
 	}

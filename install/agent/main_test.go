@@ -27,10 +27,14 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// TestMain runs the plugin if a runtime's environment variables are set.
+// TestMain runs the plugin if a runtime's environment variables are set, and an agent if those of
+// [testNode.startChild] are.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		os.Exit(plugin.Main("test"))
+	}
+	if os.Getenv(childEnv) != "" {
+		os.Exit(runChild())
 	}
 	goleak.VerifyTestMain(m)
 }

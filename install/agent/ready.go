@@ -23,6 +23,9 @@ func (a *Agent) Readiness() observe.Readiness {
 	if a.server != nil {
 		parts = append(parts, a.socketPart())
 	}
+	if a.ambient != nil {
+		parts = append(parts, a.ambientPart())
+	}
 	return observe.Combine(parts...)
 }
 

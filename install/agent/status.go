@@ -26,6 +26,10 @@ func (a *Agent) status() agent.Status {
 		s.Pods = observe.Values(a.metrics, metrics.Pods)
 	}
 	for _, p := range r.Parts {
+		if p.Name == observe.Ambient {
+			s.Topics = append(s.Topics, a.ambientTopics(p, r.Ready)...)
+			continue
+		}
 		s.Topics = append(s.Topics, topicOf(p, r.Ready))
 	}
 	s.Topics = append(s.Topics, a.podsTopic(s.Pods), a.driftTopic(s.Drifts),
@@ -66,7 +70,7 @@ func advice(part string) string {
 		return "restore the roles of the ServiceAccount (helm upgrade does); the kubelet replaces a rejected token within ten minutes"
 	case observe.Kubeconfig:
 		return "check that this node can reach the API server, and that it accepts the ServiceAccount's tokens"
-	case observe.Socket:
+	case observe.Socket, observe.Ambient:
 		return "see the errors below: the agent cannot list the node's pods, or cannot create its socket"
 	}
 	return ""

@@ -3,6 +3,8 @@ package ambient
 import (
 	"context"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -135,6 +137,41 @@ func (p *pod) setNS(ns *netns.NS) {
 		_ = p.ns.Close()
 	}
 	p.ns, p.enrolled, p.fresh, p.backend, p.repaired = ns, false, false, "", nil
+}
+
+// A PendingPod is a pod that is not enrolled. Err is the reason, or nil while it is worked on.
+type PendingPod struct {
+	Ref source.Ref
+	Err error
+}
+
+// Pending returns the pods that are not enrolled, by their names.
+func (n *Node) Pending() []PendingPod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var pending []PendingPod
+	for _, p := range n.pods {
+		if !p.lock.try() {
+			pending = append(pending, PendingPod{Ref: p.ref})
+			continue
+		}
+		if !p.enrolled {
+			pending = append(pending, PendingPod{p.ref, p.err})
+		}
+		p.lock.release()
+	}
+	slices.SortFunc(pending, func(a, b PendingPod) int { return strings.Compare(a.Ref.String(), b.Ref.String()) })
+	return pending
+}
+
+// Restored reports whether the pods of the node are known, so that pods can be enrolled.
+func (n *Node) Restored() bool {
+	select {
+	case <-n.restored:
+		return true
+	default:
+		return false
+	}
 }
 
 // Count returns the number of pods by state. A pod that is worked on is pending.

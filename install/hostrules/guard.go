@@ -78,6 +78,7 @@ type Guard struct {
 	last     compat.Snapshot
 	lastRS   rules.Ruleset
 	backend  compat.BackendName
+	compared time.Time // when the rules were as desired
 	removed  bool
 }
 
@@ -97,9 +98,15 @@ type State struct {
 	Missing error
 	// Backend contains the rules; empty if they were not written yet.
 	Backend compat.BackendName
+	// Compared is the time of the last comparison that found the rules as desired, possibly after a
+	// write; zero before.
+	Compared time.Time
 	// Err is the reason why the rules are not as desired, or nil.
 	Err error
 }
+
+// InPlace reports whether the last comparison found the rules as desired.
+func (s State) InPlace() bool { return s.Err == nil && !s.Compared.IsZero() }
 
 // State returns the current state.
 func (g *Guard) State() State {
@@ -109,7 +116,7 @@ func (g *Guard) State() State {
 	defer g.mu.Unlock()
 	return State{
 		Loaded: g.loaded, Pods: len(g.pods), Kubelet: g.kubelet, Missing: g.missing,
-		Backend: g.backend, Err: g.err,
+		Backend: g.backend, Compared: g.compared, Err: g.err,
 	}
 }
 
@@ -242,6 +249,7 @@ func (g *Guard) inNode(event *watch.Event) error {
 		g.reportWrite(applied, same, restarted, event)
 	}
 	g.last, g.lastRS, g.backend, g.written = found.Snapshot, rs, found.Backend, seq
+	g.compared = time.Now()
 	return nil
 }
 

@@ -12,6 +12,14 @@ var ambientMetrics = []Metric{
 		Help: "Attempts to enrol a pod in ambient mode, in ADD and of running pods",
 	},
 	{
+		Name: "sluice_host_rules_in_place", Type: Gauge,
+		Help: "Whether the last comparison found the node's rules for probes of pods in ambient mode as desired: 1 or 0",
+	},
+	{
+		Name: "sluice_ztunnel_pods_unacknowledged", Type: Gauge,
+		Help: "Pods in ambient mode that no connected ztunnel has acknowledged",
+	},
+	{
 		Name: "sluice_host_rules_events_total", Type: Counter,
 		Labels: []Label{{"event", []string{
 			"repaired", "failed", "kubelet-changed", "kubelet-missing", "by-user", "unwatched",
@@ -19,6 +27,12 @@ var ambientMetrics = []Metric{
 		Help: "Events of the node's rules for probes of pods in ambient mode; repaired means that another program had changed them",
 	},
 }
+
+// HostRulesInPlace returns the series of sluice_host_rules_in_place.
+func HostRulesInPlace() GaugeSeries { return gauge("sluice_host_rules_in_place") }
+
+// ZtunnelPodsUnacknowledged returns the series of sluice_ztunnel_pods_unacknowledged.
+func ZtunnelPodsUnacknowledged() GaugeSeries { return gauge("sluice_ztunnel_pods_unacknowledged") }
 
 // AmbientPods returns the series of sluice_ambient_pods.
 func AmbientPods(state string) GaugeSeries { return gauge("sluice_ambient_pods", state) }

@@ -9,7 +9,7 @@ var (
 	// readyPart adds other requirements of ADD to the written parts.
 	readyPart = Label{
 		"part",
-		[]string{"kernel", "binary", "configuration", "rights", "runtime", "kubeconfig", "socket"},
+		[]string{"kernel", "binary", "configuration", "rights", "runtime", "kubeconfig", "socket", "ambient"},
 	}
 	// decision is the decision of ADD about a pod: redirected, skipped, unreadable, or undecided
 	// because the call failed before.

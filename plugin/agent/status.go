@@ -29,7 +29,8 @@ type Status struct {
 
 // A Topic is one part of a node's status.
 type Topic struct {
-	// Name is a word: kernel, chain, plugin, rights, api, socket, pods, drift or conflicts.
+	// Name is a word: kernel, chain, plugin, rights, api, socket, pods, drift or conflicts, and in
+	// ambient mode also ambient, ztunnel or host.
 	Name string `json:"name"`
 	// State is one of the states of topics.
 	State TopicState `json:"state"`

@@ -211,6 +211,7 @@ func TestMetrics(t *testing.T) {
 		metrics.Pods("drifted"),
 		metrics.PodsForeignRules("bypass"), metrics.AuditLastCompleted(),
 		metrics.BuildInfo("v2", "x"), metrics.ZtunnelConnected(), metrics.AmbientPods("pending"),
+		metrics.HostRulesInPlace(), metrics.ZtunnelPodsUnacknowledged(),
 	} {
 		m.Set(s, 1)
 	}

@@ -8,7 +8,7 @@ import (
 
 // A Part is a requirement of ADD.
 type Part struct {
-	// Name is kernel, binary, configuration, rights, runtime, kubeconfig or socket.
+	// Name is kernel, binary, configuration, rights, runtime, kubeconfig, socket or ambient.
 	Name string `json:"name"`
 	// Ready reports that the requirement is met.
 	Ready bool `json:"ready"`
@@ -51,6 +51,7 @@ const (
 	Runtime       = "runtime"
 	Kubeconfig    = "kubeconfig"
 	Socket        = "socket"
+	Ambient       = "ambient"
 )
 
 // String returns a line for each part in the format of Kubernetes' servers: a plus if it is ready,

@@ -14,7 +14,8 @@ import (
 )
 
 const statusHelp = `Say how this node is, on one page: the kernel, the plugin's executable, its place in the CNI chain, rights, API server, socket, the
-mesh pods by the state of their redirection, drift, conflicting writers, the latest errors of the agent, and what to do about each. The node
+mesh pods by the state of their redirection, drift, conflicting writers, the latest errors of the agent, and what to do about each; in
+ambient mode also the enrolled and pending pods, the connected ztunnels and the node's rules for probes. The node
 agent is asked over its socket, so the command works in the agent's container and, as root, on the node. Nothing is changed.
 
 A topic is "ok", a "problem", "unknown" (it cannot be found out now, or the node is ready without it) or "off" (the chart's values

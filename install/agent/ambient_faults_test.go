@@ -1,0 +1,190 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
+)
+
+// An ambientNode is a node with pods in ambient mode, whose agent is a process of its own.
+type ambientNode struct {
+	*testNode
+	*child
+	host *netns.NS
+	z    *ztunneltest.Ztunnel
+}
+
+func newAmbientNode(t *testing.T) *ambientNode {
+	t.Helper()
+	n := &ambientNode{testNode: newTestNode(t), host: netnstest.New(t)}
+	n.env["AMBIENT_ENABLED"], n.env["ZTUNNEL_UDS_ADDRESS"] = "true", n.path("z/z.sock")
+	n.env["SLUICE_MOUNTED_PROC_DIR"] = n.machine(n.host)
+	n.env["SLUICE_MOUNTED_NETNS_DIR"] = n.path("netns")
+	return n
+}
+
+// startAgent starts an agent and a ztunnel that connects to it.
+func (n *ambientNode) startAgent() {
+	n.t().Helper()
+	n.child = n.startChild()
+	n.z = ztunneltest.Start(n.t(), n.path("z/z.sock"), nil)
+	n.z.Wait(n.t(), "snapshot")
+}
+
+func (n *ambientNode) t() *testing.T { return n.testNode.t }
+
+func (n *ambientNode) path(name string) string { return n.testNode.path(name) }
+
+// pod makes the API server have a pod, which runs if it has an address.
+func (n *ambientNode) pod(name, uid, address string) {
+	n.t().Helper()
+	annotation, status := "", ""
+	if address != "" {
+		annotation, status = "ambient.istio.io/redirection: enabled", "status: {phase: Running, podIP: "+address+"}"
+	}
+	n.testNode.Put(fmt.Sprintf(`
+metadata: {name: %s, uid: %q, labels: {istio.io/dataplane-mode: ambient}, annotations: {%s}}
+spec: {nodeName: node-1, serviceAccountName: shop, containers: [{name: app}]}
+%s`, name, uid, annotation, status))
+}
+
+// sandbox makes the runtime's cache contain the sandbox of a pod.
+func (n *ambientNode) sandbox(name, uid string, ns *netns.NS) {
+	n.t().Helper()
+	result, err := json.Marshal(map[string]any{
+		"kind": "cniCacheV1", "containerId": "c-" + uid, "ifName": "eth0", "netns": "/var/run/netns/" + uid,
+		"cniArgs": [][2]string{
+			{"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", uid},
+		},
+	})
+	if err != nil {
+		n.t().Fatal(err)
+	}
+	n.put("cache/results/cluster-c-"+uid+"-eth0", string(result))
+	if err = os.MkdirAll(n.path("netns"), 0o755); err == nil {
+		err = os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), filepath.Join(n.path("netns"), uid))
+	}
+	if err != nil {
+		n.t().Fatal(err)
+	}
+}
+
+// started starts the pod web in a namespace.
+func (n *ambientNode) started() *netns.NS {
+	n.t().Helper()
+	ns := netnstest.New(n.t())
+	n.pod("web", "1", "")
+	n.add(ns)
+	n.sandbox("web", "1", ns)
+	n.until("the annotation", func() bool {
+		return slices.ContainsFunc(n.testNode.PodChanges(), func(change string) bool {
+			return strings.Contains(change, `{"ambient.istio.io/redirection":"enabled"}`)
+		})
+	})
+	n.pod("web", "1", "10.1.0.7")
+	return ns
+}
+
+func (n *ambientNode) flush(ns *netns.NS) {
+	n.t().Helper()
+	if err := ns.Do(func() error { return exec.Command("nft", "flush", "ruleset").Run() }); err != nil {
+		n.t().Fatal(err)
+	}
+}
+
+func (n *ambientNode) hasEvent(reason, text string) bool {
+	return slices.ContainsFunc(n.testNode.Events(), func(e apiservertest.Event) bool {
+		return e.Reason == reason && strings.Contains(e.Message, text)
+	})
+}
+
+// refuses starts a pod that must not start, because the agent does not answer.
+func (n *ambientNode) refuses(wait func() (string, error), ns *netns.NS) {
+	n.t().Helper()
+	out, err := wait()
+	if err == nil || !strings.Contains(out, "is in ambient mode and cannot be enrolled") {
+		n.t().Errorf("ADD: %v, %s", err, out)
+	}
+	if holders(n.t(), ns) != 0 {
+		n.t().Error("the pod has rules although it does not start")
+	}
+}
+
+// Pods that run keep their rules while no agent runs, and no pod starts past ztunnel. The next agent
+// finds the pods again without a state directory, by the API server, the runtime and the kernel, repairs
+// what was changed meanwhile, and tells so.
+func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
+	n := newAmbientNode(t)
+	n.startAgent()
+	web := n.started()
+	n.kill()
+	if holders(t, web) != 1 || holders(t, n.host) != 1 {
+		t.Error("rules have ended with the agent")
+	}
+	late := netnstest.New(t)
+	n.pod("late", "2", "")
+	n.refuses(n.startADD("late", "2", late), late)
+	n.flush(web)
+	for _, dir := range []string{"run", "state"} {
+		if err := os.RemoveAll(n.path(dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.startAgent()
+	n.until("the rules are back", func() bool { return holders(t, web) == 1 })
+	n.z.Wait(t, "add 1")
+	if n.z.Pods()["1"] != web.ID() {
+		t.Error("ztunnel has another network namespace")
+	}
+	n.until("an event", func() bool { return n.hasEvent("RedirectRepaired", "no rule is left; the redirection is restored") })
+	if out, err := n.startADD("late", "2", late)(); err != nil || holders(t, late) != 1 {
+		t.Errorf("ADD: %v, %s", err, out)
+	}
+	n.kill()
+}
+
+// While the agent is stopped, no pod starts: ADD waits, and fails if the agent ends. What is changed is
+// repaired when it continues.
+func TestAmbientModeSurvivesAStoppedAgent(t *testing.T) {
+	n := newAmbientNode(t)
+	n.startAgent()
+	web := n.started()
+	n.signal(syscall.SIGSTOP)
+	n.flush(web)
+	n.flush(n.host)
+	n.signal(syscall.SIGCONT)
+	n.until("the rules are back", func() bool { return holders(t, web) == 1 && holders(t, n.host) == 1 })
+	n.until("events", func() bool {
+		return n.hasEvent("RedirectRepaired", "restored") && n.hasEvent("HostRulesChanged", "restored")
+	})
+
+	n.signal(syscall.SIGSTOP)
+	late := netnstest.New(t)
+	n.pod("late", "2", "")
+	wait := n.startADD("late", "2", late)
+	socket := n.path("run/agent/") // by the name that it had before it was renamed
+	n.until("ADD waits for the agent", func() bool {
+		data, err := os.ReadFile("/proc/net/unix")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The listener, the request for the pod, and the request to enrol it.
+		return strings.Count(string(data), socket) >= 3
+	})
+	if holders(t, late) != 0 {
+		t.Error("the pod has rules before the agent answers")
+	}
+	n.kill()
+	n.refuses(wait, late)
+}

@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/ambient"
+	"github.com/sluice-mesh/sluice/install/hostrules"
+	"github.com/sluice-mesh/sluice/install/ztunnel"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// Each topic names the state, the facts, and what to do about a problem.
+func TestAmbientTopics(t *testing.T) {
+	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	pods := func(count map[ambient.State]int, pending ...ambient.PendingPod) agent.Topic {
+		return ambientPodsTopic(agent.Topic{Name: "ambient", State: agent.TopicOK}, count, pending)
+	}
+	pending := func(name string, err error) ambient.PendingPod {
+		return ambient.PendingPod{Ref: source.Ref{Namespace: "shop", Name: name, UID: name}, Err: err}
+	}
+	failed := errors.New("no ztunnel is connected")
+	many := make([]ambient.PendingPod, 7)
+	for i := range many {
+		many[i] = pending("web", failed)
+	}
+	connected := ztunnel.Connection{PID: 42, Ready: true}
+	slow, refused := connected, connected
+	slow.AcksOwed, slow.Owed, slow.OwedSince, slow.Queued = 1, "add shop/web", now.Add(-12*time.Second), 3
+	refused.LastError, refused.PID, refused.ID = "add shop/web: too many open files", 0, 7
+	served := []ztunnel.PodState{{UID: "a", AckedBy: 1}, {UID: "b"}}
+	for _, tc := range []struct {
+		topic agent.Topic
+		want  string
+	}{
+		{pods(map[ambient.State]int{ambient.Enrolled: 3, ambient.Pending: 1}, pending("web", nil)), "ok: 3 enrolled; 1 pending | "},
+		{
+			pods(map[ambient.State]int{ambient.Pending: 1}, pending("web", failed)),
+			"problem: 1 pending; shop/web is not enrolled: no ztunnel is connected | see the topics ztunnel and host",
+		},
+		{pods(nil, many...), "and 2 more pods are not enrolled"},
+		{ztunnelTopic(ztunnel.State{}, "/z.sock", now), "problem: ztunnel cannot connect: the agent does not listen on /z.sock | "},
+		{
+			ztunnelTopic(ztunnel.State{Listening: true}, "/z.sock", now),
+			"problem: no ztunnel is connected to /z.sock: pods in ambient mode do not start | check that a pod of the DaemonSet ztunnel",
+		},
+		{
+			ztunnelTopic(ztunnel.State{Listening: true, Connections: []ztunnel.Connection{connected}, Pods: served}, "", now),
+			"ok: 1 connected; 1 of 2 pods acknowledged | ",
+		},
+		{
+			ztunnelTopic(ztunnel.State{Listening: true, Connections: []ztunnel.Connection{slow}}, "", now),
+			`problem: 1 connected; 0 of 0 pods acknowledged; pid 42 has not acknowledged "add shop/web" for 12s, and 3 messages wait | see`,
+		},
+		{
+			ztunnelTopic(ztunnel.State{Listening: true, Connections: []ztunnel.Connection{refused}}, "", now),
+			"connection 7 refused: add shop/web: too many open files | ",
+		},
+		{hostRulesTopic(hostrules.State{}, now), "unknown: the node's rules for probes were not compared yet | "},
+		{
+			hostRulesTopic(hostrules.State{Err: errors.New("no permission"), Compared: now}, now),
+			"problem: the node's rules for probes are broken: no permission | probes of pods in ambient mode may fail",
+		},
+		{
+			hostRulesTopic(hostrules.State{Compared: now.Add(-4 * time.Second), Backend: compat.BackendNFT, Pods: 5}, now),
+			"ok: the node's rules for probes are in place (nft, 5 pods), compared 4s ago; the kubelet is process 0",
+		},
+		{
+			hostRulesTopic(hostrules.State{Compared: now, Missing: errors.New("no process")}, now),
+			"compared 0s ago; the kubelet is not found: no process | if the kubelet has another name",
+		},
+	} {
+		got := string(tc.topic.State) + ": " + strings.Join(tc.topic.Facts, "; ") + " | " + tc.topic.Next
+		if !strings.Contains(got, tc.want) {
+			t.Errorf("got  %s\nwant %s", got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/sluice-mesh/sluice/install/agent"
+	"github.com/sluice-mesh/sluice/install/agent/logs"
+	"github.com/sluice-mesh/sluice/install/apiclient"
+	"github.com/sluice-mesh/sluice/install/settings"
+)
+
+// The environment of an agent in a process of its own: the address of the API server, which makes the
+// test's program an agent, and the files of the credentials.
+const (
+	childEnv      = "SLUICE_TEST_AGENT"
+	childTokenEnv = "SLUICE_TEST_TOKEN"
+	childCAEnv    = "SLUICE_TEST_CA"
+	childNoopEnv  = "SLUICE_TEST_NOOP"
+)
+
+// runChild is the agent.
+func runChild() int {
+	v, err := settings.Read(os.LookupEnv)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	log, err := logs.New("debug", true, os.Stderr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	a, err := agent.New(agent.Options{
+		Settings: v, Version: "test", Noop: os.Getenv(childNoopEnv), Log: log,
+		API: apiclient.Options{
+			Server: os.Getenv(childEnv), TokenFile: os.Getenv(childTokenEnv), CAFile: os.Getenv(childCAEnv),
+		},
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1) // the test has ended
+	}()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := a.Run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// A child is an agent in a process of its own.
+type child struct {
+	*running
+	process *exec.Cmd
+}
+
+// startChild starts an agent in a process of its own, and waits until it is ready.
+func (b *testNode) startChild() *child {
+	b.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	c := &child{
+		&running{b, func() {}, make(chan error, 1)}, exec.CommandContext(b.t.Context(), self),
+	}
+	c.process.Env = []string{
+		childEnv + "=" + b.URL(), childTokenEnv + "=" + b.TokenFile(), childCAEnv + "=" + b.CAFile(),
+		childNoopEnv + "=" + b.path("image/noop"), "GORACE=atexit_sleep_ms=0",
+	}
+	for name, value := range b.env {
+		c.process.Env = append(c.process.Env, name+"="+value)
+	}
+	c.process.Stderr = b.t.Output()
+	// No Pdeathsig: the thread that starts a process may end before the test does.
+	if _, err := c.process.StdinPipe(); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := c.process.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	go func() { c.done <- c.process.Wait() }()
+	c.ready()
+	return c
+}
+
+// signal sends a signal to the agent.
+func (c *child) signal(s syscall.Signal) {
+	c.t.Helper()
+	if err := c.process.Process.Signal(s); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// kill kills the agent, and waits for its end.
+func (c *child) kill() {
+	c.t.Helper()
+	c.signal(syscall.SIGKILL)
+	<-c.done
+}

@@ -1,0 +1,186 @@
+package ambient_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/ambient"
+	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// use makes the next agent use a backend.
+func (w *world) use(e compat.BackendName) {
+	w.t.Helper()
+	var err error
+	if w.options.Backend, err = compat.Choose(e); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// With iptables-legacy pods are enrolled and leave as with nftables.
+func TestLegacyBackend(t *testing.T) {
+	w := newWorld(t)
+	w.use(compat.BackendLegacy)
+	started, ran := netnstest.New(t), netnstest.New(t)
+	w.put("started")
+	w.put("ran", running("10.0.0.8"))
+	w.home("ran", ran)
+	w.start()
+	z := ztunneltest.Start(t, w.socket, nil)
+	e, err := w.add("started", started)
+	if err != nil || e.Backend != "legacy" || e.Outcome != "created" || e.Rules == 0 || e.Validate() != nil {
+		t.Fatalf("%+v, %v, %v", e, err, e.Validate())
+	}
+	w.home("started", started)
+	w.put("started", running("10.0.0.7"))
+	for name, ns := range map[string]*netns.NS{"started": started, "ran": ran} {
+		await(t, "annotation of "+name, func() bool { return w.annotation(name) == "enabled" })
+		if !w.has(ns) || z.Pods()["uid-"+name] != ns.ID() {
+			t.Errorf("%s: enrolled without rules", name)
+		}
+	}
+	w.put("ran", annotated("ambient.istio.io/dns-capture", "false"))
+	await(t, "an annotation changes the rules", func() bool {
+		return w.has(ran, func(a *rules.Ambient) { a.DNS = false })
+	})
+	for name, ns := range map[string]*netns.NS{"started": started, "ran": ran} {
+		w.put(name, labelled(modeLabel, "none"))
+		await(t, name+" leaves", func() bool { return w.annotation(name) == "" })
+		if !bare(t, ns) {
+			t.Errorf("%s: rules stay", name)
+		}
+	}
+}
+
+// An agent with another backend moves the rules of running pods, which needs no reboot and is no drift.
+// A pod that should leave has the rules of the earlier backend removed.
+func TestBackendChanges(t *testing.T) {
+	w := newWorld(t)
+	stays, leaves := netnstest.New(t), netnstest.New(t)
+	w.put("stays", running("10.0.0.7"))
+	w.put("leaves", running("10.0.0.8"))
+	w.home("stays", stays)
+	w.home("leaves", leaves)
+	w.start()
+	z := ztunneltest.Start(t, w.socket, nil)
+	enabled := func(name string) func() bool {
+		return func() bool { return w.annotation(name) == "enabled" && w.Count()[ambient.Pending] == 0 }
+	}
+	await(t, "both are enrolled", func() bool { return enabled("stays")() && enabled("leaves")() })
+	for i, e := range []compat.BackendName{compat.BackendLegacy, compat.BackendNFT} {
+		w.stop()
+		z.Stop()
+		if i == 0 {
+			w.put("leaves", labelled(modeLabel, "none"))
+		}
+		w.use(e)
+		w.socket = newServer(t, w)
+		w.start()
+		z = ztunneltest.Start(t, w.socket, nil)
+		await(t, "the rules are moved", func() bool {
+			installed, err := compat.InstalledBackends(stays)
+			return err == nil && len(installed) == 1 && installed[0].Name() == e
+		})
+		await(t, "it is enrolled", enabled("stays"))
+		if r := w.Rules("uid-stays"); r == nil || r.Backend != e || r.Repaired != nil {
+			t.Errorf("rules %+v, want those of %s and no drift", r, e)
+		} else {
+			r.Release()
+		}
+		await(t, "the other one leaves", func() bool { return w.annotation("leaves") == "" })
+		if !w.has(stays) || !bare(t, leaves) {
+			t.Errorf("%s: wrong rules", e)
+		}
+	}
+}
+
+// A ztunnel that starts receives all pods with their network namespaces. Nothing else changes, and a
+// pod that starts between two ztunnels waits for the second.
+func TestZtunnelRestarts(t *testing.T) {
+	w, ns, z := enrolled(t, nil)
+	z.Stop()
+	fresh := netnstest.New(t)
+	w.put("fresh")
+	added := make(chan error, 1)
+	go func() {
+		_, err := w.add("fresh", fresh)
+		added <- err
+	}()
+	await(t, "the rules of the pod that starts", func() bool { return w.has(fresh) })
+	select {
+	case err := <-added:
+		t.Fatalf("the pod starts without ztunnel: %v", err)
+	default:
+	}
+	again := ztunneltest.Start(t, w.socket, nil)
+	if err := <-added; err != nil {
+		t.Fatal(err)
+	}
+	again.Wait(t, "snapshot")
+	if p := again.Pods(); p["uid-web"] != ns.ID() || p["uid-fresh"] != fresh.ID() {
+		t.Errorf("pods %v", p)
+	}
+	if got := w.patched(); strings.Contains(got, "web=") || !w.has(ns) {
+		t.Errorf("the enrolled pod changes: %s", got)
+	}
+	// During an upgrade two ztunnels have the pods.
+	next := ztunneltest.Start(t, w.socket, nil)
+	next.Wait(t, "snapshot")
+	w.put("web", labelled(modeLabel, "none"))
+	again.Wait(t, "del uid-web")
+	next.Wait(t, "del uid-web")
+	if !slices.Contains(next.Messages(), "add uid-web") {
+		t.Errorf("the new one was told %v", next.Messages())
+	}
+}
+
+// A repair when the pod is enrolled again is kept for the audit, once. A pod that starts, and one that
+// enters ambient mode, have nothing to repair.
+func TestRepairsAreKeptForTheAudit(t *testing.T) {
+	w, ns, z := enrolled(t, nil)
+	taken := func(uid string) (has bool) {
+		r := w.Rules(uid)
+		if r == nil {
+			t.Fatalf("no rules of %s", uid)
+		}
+		defer r.Release()
+		return r.Repaired != nil
+	}
+	if taken("uid-web") {
+		t.Error("a pod that enters ambient mode is repaired")
+	}
+	w.stop()
+	z.Stop()
+	if err := removeAll(ns); err != nil {
+		t.Fatal(err)
+	}
+	w.socket = newServer(t, w)
+	w.start()
+	ztunneltest.Start(t, w.socket, nil)
+	await(t, "it is enrolled again", func() bool { return w.Count()[ambient.Enrolled] == 1 })
+	if !taken("uid-web") || taken("uid-web") {
+		t.Error("the repair is not reported once")
+	}
+	fresh := netnstest.New(t)
+	w.put("fresh", annotated(redirection, "enabled")) // of the last boot
+	if _, err := w.add("fresh", fresh); err != nil || taken("uid-fresh") {
+		t.Errorf("a pod that starts is repaired: %v", err)
+	}
+	if w.Rules("uid-unknown") != nil {
+		t.Error("rules of an unknown pod")
+	}
+}
+
+func removeAll(ns *netns.NS) error {
+	for _, b := range compat.Backends() {
+		if _, err := b.Remove(ns); err != nil {
+			return err
+		}
+	}
+	return nil
+}
