@@ -96,14 +96,13 @@ func (d *diagnosis) legacyKernel() {
 	}
 }
 
-// actualPriorities returns the parameters with the actual priorities of the rules: in
-// iptables-legacy the rules always have the priorities of Istio's rules.
-func (d *diagnosis) actualPriorities() rules.Redirect {
-	r := d.redirect
+// actualPriorities returns the deviations that do not exist because of the actual priorities of the
+// rules: in iptables-legacy the rules always have the priorities of Istio's rules.
+func (d *diagnosis) actualPriorities() []rules.DeviationID {
 	if d.sluiceTable() == nil && (len(d.inLegacy()) > 0 || d.usesLegacy()) {
-		r.Without = append(slices.Clone(r.Without), rules.NATFirst)
+		return []rules.DeviationID{rules.NATFirst}
 	}
-	return r
+	return nil
 }
 
 // installed reports the backend that holds Sluice's rules.

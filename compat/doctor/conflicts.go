@@ -29,6 +29,11 @@ func (d *diagnosis) samples() []sample {
 			continue
 		}
 		pod := d.podIP(f)
+		if d.ambient != nil {
+			list = append(list, d.ambientSamples(netip.AddrPortFrom(pod, 8080),
+				netip.AddrPortFrom(documentationAddr(f), 40000))...)
+			continue
+		}
 		end := func(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
 		out := func(protocol rules.Protocol, owner rules.Owner, to netip.AddrPort) rules.Packet {
 			return rules.Packet{

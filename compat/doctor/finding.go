@@ -75,8 +75,13 @@ func Sum(findings []Finding) Verdict {
 // Diagnose returns the findings for a redirection, the most severe first. It panics if the
 // parameters are invalid (see [rules.Redirect.Validate]).
 func Diagnose(f Facts, r rules.Redirect) []Finding {
-	d := &diagnosis{Facts: f, redirect: r, compiled: rules.MustCompile(r)}
-	d.compiled = rules.MustCompile(d.actualPriorities())
+	d := &diagnosis{Facts: f, redirect: r}
+	return d.run()
+}
+
+func (d *diagnosis) run() []Finding {
+	d.compiled = d.compile(nil)
+	d.compiled = d.compile(d.actualPriorities())
 	d.kernel()
 	d.legacyKernel()
 	d.permission()
@@ -106,8 +111,25 @@ func Diagnose(f Facts, r rules.Redirect) []Finding {
 type diagnosis struct {
 	Facts
 	redirect rules.Redirect
+	ambient  *rules.Ambient // nil unless the pod is in ambient mode
 	compiled rules.Ruleset
 	findings []Finding
+}
+
+// compile returns the ruleset with additional disabled deviations.
+func (d *diagnosis) compile(without []rules.DeviationID) rules.Ruleset {
+	if d.ambient == nil {
+		r := d.redirect
+		r.Without = slices.Concat(r.Without, without)
+		return rules.MustCompile(r)
+	}
+	a := *d.ambient
+	a.Without = slices.Concat(a.Without, without)
+	rs, err := rules.CompileAmbient(a)
+	if err != nil {
+		panic(err)
+	}
+	return rs
 }
 
 func (d *diagnosis) add(topic string, severity Severity, verdict, next string) {

@@ -48,8 +48,10 @@ func (d *diagnosis) kernel() {
 func (d *diagnosis) needs(f nft.Feature) bool {
 	r := &d.redirect
 	switch f {
-	case nft.FeatureTProxy, nft.FeatureRoute:
+	case nft.FeatureTProxy:
 		return d.tproxy()
+	case nft.FeatureRoute:
+		return d.markedRoute().used
 	case nft.FeatureZone:
 		return d.tproxy() || r.DropInvalid || r.DNS.Capture
 	case nft.FeatureInterval:

@@ -10,17 +10,17 @@ import (
 // localTable is the routing table of local addresses (RT_TABLE_LOCAL).
 const localTable = 255
 
-// markRules checks the policy rules that match packets with TPROXY's mark.
+// markRules checks the policy rules that match packets with the mark of the redirection.
 func (d *diagnosis) markRules() {
-	mark := d.redirect.TProxyMark
+	route := d.markedRoute()
+	mark := route.mark
 	type key struct {
 		family rules.Family
 		table  uint32
 	}
 	count := map[key]int{}
 	for _, r := range d.Routing.Rules {
-		ours := r.Mark == mark && r.Mask == ^uint32(0) && !r.Selected &&
-			r.Table == d.redirect.TProxyRouteTable
+		ours := r.Mark == mark && r.Mask == route.mask && !r.Selected && r.Table == route.table
 		if ours {
 			count[key{r.Family, r.Table}]++
 			continue
@@ -28,22 +28,21 @@ func (d *diagnosis) markRules() {
 		switch {
 		case r.Table == localTable && r.Mask == 0:
 		case r.Priority > rules.PolicyPriority || r.Mask != 0 && mark&r.Mask != r.Mark ||
-			!d.tproxy():
+			!route.used:
 		default:
 			d.add("routing", Problem,
-				fmt.Sprintf("packets with TPROXY's mark %#x match another rule first: %s", mark,
+				fmt.Sprintf("packets with %s mark %#x match another rule first: %s", route.owner, mark,
 					r.Text),
-				"give that rule a higher number than "+fmt.Sprint(rules.PolicyPriority)+
-					", or choose another mark")
+				"give that rule a higher number than "+fmt.Sprint(rules.PolicyPriority)+route.remedy)
 		}
-		if r.Priority == rules.PolicyPriority && !d.tproxy() {
+		if r.Priority == rules.PolicyPriority && !route.used {
 			d.add("routing", Note,
 				fmt.Sprintf("a foreign policy rule has the priority of Sluice's policy rules, %d: %s",
 					r.Priority, r.Text), "")
 		}
 	}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		if n := count[key{f, d.redirect.TProxyRouteTable}]; n > 1 {
+		if n := count[key{f, route.table}]; n > 1 {
 			d.add("routing", Note,
 				fmt.Sprintf("IPv%d has %d rules for the mark %#x, which do the same: each run of istio-iptables adds one",
 					f, n, mark), "rules cleanup --istio removes them, rules apply adds one")
@@ -51,13 +50,18 @@ func (d *diagnosis) markRules() {
 	}
 }
 
-// markRoutes checks the routing table that delivers packets with TPROXY's mark locally.
+// markRoutes checks the routing table that delivers packets with the mark of the redirection locally.
 func (d *diagnosis) markRoutes() {
-	if !d.tproxy() {
+	route := d.markedRoute()
+	if !route.used {
 		return
 	}
+	next := "choose another table with --istio-inbound-tproxy-route-table"
+	if d.ambient != nil {
+		next = "remove that route: the number of the table is fixed in ambient mode"
+	}
 	for _, r := range d.Routing.Routes {
-		if r.Table == d.redirect.TProxyRouteTable && !r.Local {
+		if r.Table == route.table && !r.Local {
 			severity := Warning
 			if r.Default {
 				severity = Problem
@@ -65,14 +69,14 @@ func (d *diagnosis) markRoutes() {
 			d.add("routing", severity,
 				fmt.Sprintf(
 					"table %d, which must deliver marked packets locally, has a foreign route: %s", r.Table, r.Text),
-				"choose another table with --istio-inbound-tproxy-route-table")
+				next)
 		}
 	}
 }
 
 // passthrough checks ::6, the proxy's source address for connections to the application.
 func (d *diagnosis) passthrough() {
-	if d.InterfacesErr != nil || d.TablesErr != nil {
+	if d.InterfacesErr != nil || d.TablesErr != nil || d.ambient != nil {
 		return
 	}
 	var on string

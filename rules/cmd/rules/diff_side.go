@@ -83,21 +83,21 @@ func (s *system) load(p *parameters, from, beside spec, other *diffSide) (*diffS
 // loadFlags compiles parameters. Missing facts about the pod are taken from the namespace of place,
 // otherwise from the log of the other side, otherwise from the defaults of rules show.
 func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, error) {
+	name := cmp.Or(p.text, "command-line flags")
 	if p.located != nil {
-		return compiledSide(fmt.Sprintf("what pod %s should have", p.pod), p.Redirect)
+		name = fmt.Sprintf("what pod %s should have", p.pod)
+	}
+	switch {
+	case p.AmbientMode:
+		return ambientSide(name, p.AmbientRedirect())
+	case p.located != nil:
+		return compiledSide(name, p.Redirect)
 	}
 	if other != nil && other.logged != nil {
 		p.setFromLog(*other.logged)
 	}
 	if !place.namesNamespace() {
 		p.assume()
-	}
-	name := cmp.Or(p.text, "command-line flags")
-	if p.AmbientMode {
-		a := p.AmbientRedirect()
-		rs, err := rules.CompileAmbient(a)
-		side := diff.Side{Ruleset: rs, RoutingKnown: true, Ambient: &a}
-		return &diffSide{name: name, Side: side}, err
 	}
 	var redirect rules.Redirect
 	err := place.inNamespace(func(ns *netns.NS) (err error) {
@@ -108,6 +108,13 @@ func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, er
 		return nil, err
 	}
 	return compiledSide(name, redirect)
+}
+
+// ambientSide returns the side with the rules of a pod in ambient mode.
+func ambientSide(name string, a rules.Ambient) (*diffSide, error) {
+	rs, err := rules.CompileAmbient(a)
+	side := diff.Side{Ruleset: rs, RoutingKnown: true, Ambient: &a}
+	return &diffSide{name: name, Side: side}, err
 }
 
 // compiledSide returns the side with the rules of the parameters.

@@ -24,11 +24,12 @@ if there is a problem, and 3 if the kernel or a missing permission prevents redi
 
 const doctorExamples = `  rules doctor --pid 4711
   kubectl exec -n istio-system ds/sluice-node -- rules doctor --pod default/web
+  rules doctor --ambient --netns /run/netns/pod
   rules doctor --netns /run/netns/pod -m TPROXY -b '*' -i '*' --redirect-dns --capture-all-dns -o json`
 
 func newDoctorCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofSidecar(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
 			sectionOutput),
 		tolerated: actionSections,
 	}
@@ -57,18 +58,10 @@ type examined struct {
 func (examined) kind() string { return "Doctor" }
 
 func examine(s *system, ns *netns.NS, p *parameters) error {
-	if p.located == nil {
-		if err := s.completeForDoctor(p, ns); err != nil {
-			return err
-		}
-	}
-	rs, err := rules.Compile(p.Redirect)
+	facts, findings, err := s.diagnose(ns, p)
 	if err != nil {
 		return err
 	}
-	facts := doctor.Gather(ns, rs)
-	facts.Backend = compat.BackendName(p.Backend)
-	findings := doctor.Diagnose(facts, p.Redirect)
 	e := examined{
 		Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings),
 		Findings: findings,
@@ -83,6 +76,25 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 		return failure{code: exitRefused}
 	}
 	return nil
+}
+
+// diagnose returns the facts about the namespace, and the findings for the parameters.
+func (s *system) diagnose(ns *netns.NS, p *parameters) (doctor.Facts, []doctor.Finding, error) {
+	if p.located == nil && !p.AmbientMode {
+		if err := s.completeForDoctor(p, ns); err != nil {
+			return doctor.Facts{}, nil, err
+		}
+	}
+	rs, err := p.ruleset()
+	if err != nil {
+		return doctor.Facts{}, nil, err
+	}
+	facts := doctor.Gather(ns, rs)
+	facts.Backend = compat.BackendName(p.Backend)
+	if p.AmbientMode {
+		return facts, doctor.DiagnoseAmbient(facts, p.AmbientRedirect()), nil
+	}
+	return facts, doctor.Diagnose(facts, p.Redirect), nil
 }
 
 // completeForDoctor completes the parameters with the properties of the pod that are available.

@@ -20,14 +20,18 @@ func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
 		Message: l.Message, Notes: []jsonNote{},
 	}
 	head := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decisionText(l))
-	if l.Redirect == nil {
+	if l.Redirect == nil && l.Ambient == nil {
 		return s.print(head, result)
+	}
+	ruleset, err := p.ruleset()
+	if err != nil {
+		return err
 	}
 	if n, found := s.noteOfLocated(p); found {
 		head += fmt.Sprintf("  note: %s\n", n.Message)
 		result.Notes = append(result.Notes, n)
 	}
-	return s.printRedirected(head, result, *l.Redirect, packets)
+	return s.printRedirected(head, result, ruleset, packets)
 }
 
 // noteOfLocated returns a note with the IPv6 address of a running pod whose IPv6 is not captured,
@@ -35,8 +39,11 @@ func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
 func (s *system) noteOfLocated(p *parameters) (note jsonNote, found bool) {
 	_ = p.inNamespace(func(ns *netns.NS) error {
 		addresses, err := s.podAddresses(ns)
-		if i := slices.IndexFunc(addresses, netip.Addr.Is6); err == nil && i >= 0 &&
-			!p.Redirect.IPv6 {
+		captured := p.Redirect.IPv6
+		if p.AmbientMode {
+			captured = p.Ambient.IPv6
+		}
+		if i := slices.IndexFunc(addresses, netip.Addr.Is6); err == nil && i >= 0 && !captured {
 			sentence := fmt.Sprintf("the pod's IPv6 is not captured: it has %s", addresses[i])
 			note, found = jsonNote{decide.IPv6Uncaptured, sentence}, true
 		}

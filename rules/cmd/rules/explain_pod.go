@@ -78,6 +78,9 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 		head += "  the namespace may be in the file too: kubectl get pod/NAME namespace/NAMESPACE -n NAMESPACE -o yaml\n"
 	}
 	head += result.note(notesOfFile(workload, decision)...)
+	if decision.Outcome == decide.Ambient {
+		return s.printAmbient(head, result, pod, settings, packets)
+	}
 	if decision.Outcome != decide.Redirect {
 		head += result.note(decidedEarlier(attachment, settings, decision)...)
 		return s.printLeftAlone(head, result, packets)
@@ -88,7 +91,26 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 		return params.InEachLine(result.Pod, err)
 	}
 	head += result.note(append(assumed, notes...)...)
-	return s.printRedirected(head, result, redirect, packets)
+	ruleset, err := rules.Compile(redirect)
+	if err != nil {
+		return err
+	}
+	return s.printRedirected(head, result, ruleset, packets)
+}
+
+// printAmbient prints a pod in ambient mode.
+func (s *system) printAmbient(
+	head string, result explainedPod, pod *decide.Pod, settings *decide.Settings, packets []rules.Packet,
+) error {
+	a, notes, err := decide.AmbientParameters(pod, settings)
+	if err != nil {
+		return params.InEachLine(result.Pod, err)
+	}
+	ruleset, err := rules.CompileAmbient(a)
+	if err != nil {
+		return err
+	}
+	return s.printRedirected(head+result.note(notes...), result, ruleset, packets)
 }
 
 // decidedEarlier adds the decision that the plugin makes from the runtime's annotations without
@@ -157,12 +179,8 @@ func (p *parameters) settings() (*decide.Settings, error) {
 
 // printRedirected prints a pod that is redirected.
 func (s *system) printRedirected(
-	head string, result explainedPod, r rules.Redirect, packets []rules.Packet,
+	head string, result explainedPod, ruleset rules.Ruleset, packets []rules.Packet,
 ) error {
-	ruleset, err := rules.Compile(r)
-	if err != nil {
-		return err
-	}
 	form := toJSON(ruleset)
 	result.Ruleset = &form
 	traces, traced := s.traces(ruleset, packets, diff.DefaultBudget.From(time.Now()), nil)

@@ -57,6 +57,14 @@ func (in *inputs) modeFaults() []error {
 	return []error{fmt.Errorf("%s: for ambient mode only; want --ambient with it", list)}
 }
 
+// ruleset returns the ruleset of complete parameters.
+func (p *parameters) ruleset() (rules.Ruleset, error) {
+	if p.AmbientMode {
+		return rules.CompileAmbient(p.AmbientRedirect())
+	}
+	return rules.Compile(p.Redirect)
+}
+
 // desired returns the ruleset of the parameters for the pod in the namespace, and the redirection
 // to the sidecar, which is nil in ambient mode.
 func (s *system) desired(p *parameters, ns *netns.NS) (rules.Ruleset, *rules.Redirect, error) {

@@ -344,6 +344,53 @@ func TestDiffOfAnInitContainerLogAndTheKernel(t *testing.T) {
 	diff(0)
 }
 
+// Of a pod in ambient mode the agent says so, and the commands are about its redirection to ztunnel.
+func TestCommandsAboutAPodInAmbientMode(t *testing.T) {
+	ns := netnstest.New(t)
+	a := rules.DefaultAmbient()
+	a.DNS = false
+	rs, err := rules.CompileAmbient(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend, err := compat.Choose(compat.BackendNFT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backend.Apply(ns, rs, compat.Snapshot{}); err != nil {
+		t.Fatal(err)
+	}
+	web := agent.Location{
+		UID: "1", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), Decision: "ambient",
+		Reason: "ambient-pod", Backend: "nft", Ambient: &a,
+	}
+	drifted := web
+	other := a
+	other.DNS = true
+	drifted.Ambient = &other
+	dir := node(t, map[string]agent.Location{"web": web, "drifted": drifted})
+	for _, row := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"show", "--pod", "default/web"}, 0, "redirect to :15006"},
+		{[]string{"check", "--pod", "default/web"}, 0, "holds exactly this ruleset, by nft"},
+		{[]string{"check", "--pod", "default/drifted"}, 1, "missing    oifname"},
+		{[]string{"doctor", "--pod", "default/web"}, 0, "capture can work in this namespace"},
+		{
+			[]string{"explain", "--pod", "default/web", "out tcp 10.244.1.5:40000 > 10.96.0.1:80 uid 1000"}, 0,
+			"redirected to port 15001",
+		},
+		{[]string{"diff", "--pod", "default/web"}, 0, "equivalent: every packet is treated alike"},
+	} {
+		code, stdout, stderr := command(t, dir, "", row.args...)
+		if code != row.code || !strings.Contains(stdout, row.want) || strings.Contains(stdout, "foreign policy rule") {
+			t.Errorf("%v: exit code %d, want %d with %q: %s%s", row.args, code, row.code, row.want, stdout, stderr)
+		}
+	}
+}
+
 // One command compares the log of an init container with the rules that Sluice makes for a pod.
 func TestDiffOfAnInitContainerLogAndADesiredRuleset(t *testing.T) {
 	log := istioLog(t)

@@ -107,7 +107,7 @@ func (s *system) compile(p *parameters) (rules.Ruleset, error) {
 		if err := p.notRedirected(); err != nil {
 			return rules.Ruleset{}, err
 		}
-		return rules.Compile(p.Redirect)
+		return p.ruleset()
 	}
 	if p.netnsPath == "" && p.networkNamespace == "" && p.pid == 0 {
 		p.assume()

@@ -1,0 +1,66 @@
+package doctor
+
+import (
+	"net/netip"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// DiagnoseAmbient returns the findings for a pod in ambient mode, the most severe first. It panics if
+// the parameters are invalid (see [rules.Ambient.Validate]).
+func DiagnoseAmbient(f Facts, a rules.Ambient) []Finding {
+	// What the checks of a redirection read, with the values that ambient mode has.
+	r := rules.DefaultRedirect()
+	r.OutboundCIDRs.All, r.InboundPorts.All = true, !a.BypassInboundCapture
+	r.IPv6, r.Without = a.IPv6, a.Without
+	r.DNS.Capture, r.DNS.All = a.DNS, a.DNS
+	d := &diagnosis{Facts: f, redirect: r, ambient: &a}
+	return d.run()
+}
+
+// A markedRoute is the policy route of the redirection.
+type markedRoute struct {
+	mark, mask, table uint32
+	owner             string // of the mark, in the genitive
+	used              bool
+	remedy            string // other than the order of the rules; empty if there is none
+}
+
+// markedRoute returns the policy route. A redirection without TPROXY does not use it.
+func (d *diagnosis) markedRoute() markedRoute {
+	if d.ambient != nil {
+		return markedRoute{
+			mark: rules.AmbientMark, mask: rules.AmbientMarkMask, table: rules.AmbientRouteTable,
+			owner: "ambient mode's", used: true,
+		}
+	}
+	return markedRoute{
+		mark: d.redirect.TProxyMark, mask: ^uint32(0), table: d.redirect.TProxyRouteTable,
+		owner: "TPROXY's", used: d.tproxy(), remedy: ", or choose another mark",
+	}
+}
+
+// ambientSamples returns typical packets of a pod in ambient mode, in one family.
+func (d *diagnosis) ambientSamples(pod, other netip.AddrPort) []sample {
+	out := func(protocol rules.Protocol, mark uint32, port uint16) rules.Packet {
+		return rules.Packet{
+			Hook: rules.Output, OutInterface: "eth0", Protocol: protocol, Mark: mark,
+			Owner: &rules.Owner{UID: 65533, GID: 65533}, Source: netip.AddrPortFrom(pod.Addr(), 40000),
+			Destination: netip.AddrPortFrom(other.Addr(), port),
+			Flags:       map[rules.Protocol]rules.TCPFlags{rules.TCP: rules.SYN}[protocol],
+		}
+	}
+	in := rules.Packet{
+		Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN, Source: other,
+		Destination: pod,
+	}
+	hbone := in
+	hbone.Destination = netip.AddrPortFrom(pod.Addr(), rules.DefaultTunnelPort)
+	return []sample{
+		{"the application's outbound connections", out(rules.TCP, 0, 80)},
+		{"the application's DNS queries", out(rules.UDP, 0, 53)},
+		{"ztunnel's outbound connections", out(rules.TCP, rules.ZtunnelMark, 80)},
+		{"inbound connections", in},
+		{"inbound HBONE connections", hbone},
+	}
+}

@@ -1,0 +1,80 @@
+package doctor
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// The findings about a pod in ambient mode are about its own mark, routing table and packets.
+func TestDiagnoseAmbient(t *testing.T) {
+	ours := PolicyRule{
+		Family: rules.IPv4, Priority: rules.PolicyPriority, Mark: rules.AmbientMark,
+		Mask: rules.AmbientMarkMask, Table: rules.AmbientRouteTable, Text: "ours",
+	}
+	other := ours
+	other.Priority, other.Table, other.Text = 100, 77, "other"
+	accepts := web
+	accepts.Actions = []rules.Action{rules.RedirectTo{Port: 4000}}
+	for _, tc := range []struct {
+		name     string
+		change   func(*Facts)
+		severity Severity
+		want     string // empty for no problem and no warning
+	}{
+		{"a healthy pod", func(f *Facts) { f.Routing.Rules = append(f.Routing.Rules, ours) }, "", ""},
+		{
+			"another rule for the mark is first", func(f *Facts) { f.Routing.Rules = append(f.Routing.Rules, other) },
+			Problem, "packets with ambient mode's mark 0x111 match another rule first: other",
+		},
+		{
+			"a foreign route in the table", func(f *Facts) {
+				f.Routing.Routes = []Route{{Table: rules.AmbientRouteTable, Default: true, Text: "default via 10.0.0.1"}}
+			}, Problem, "table 100, which must deliver marked packets locally, has a foreign route: default via 10.0.0.1",
+		},
+		{
+			"the kernel lacks chains of type route", func(f *Facts) {
+				f.Features = append(f.Features, nft.Support{Feature: nft.FeatureRoute, Err: errors.New("not supported")})
+			}, Problem, "which these parameters need",
+		},
+		{
+			"foreign NAT runs first", func(f *Facts) { f.Tables = []rules.Table{natTable("x", -200, accepts)} },
+			Problem, "the application's outbound connections",
+		},
+		{
+			"an ephemeral port is ztunnel's", func(f *Facts) {
+				f.Settings["net.ipv4.ip_local_port_range"] = "15000 60999"
+			}, Warning, "contains the proxy's ports 15001,15006,15008,15053",
+		},
+		{
+			"the rules are in iptables-legacy", func(f *Facts) { f.Backend = compat.BackendLegacy }, "", "",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := healthy()
+			tc.change(&f)
+			findings := DiagnoseAmbient(f, rules.DefaultAmbient())
+			grave := func(x Finding) bool { return x.Severity == Problem || x.Severity == Warning }
+			switch {
+			case tc.want == "":
+				if i := slices.IndexFunc(findings, grave); i >= 0 {
+					t.Errorf("%+v", findings[i])
+				}
+			case !slices.ContainsFunc(findings, func(x Finding) bool {
+				return x.Severity == tc.severity && strings.Contains(x.Verdict, tc.want)
+			}):
+				t.Errorf("no %s with %q in %+v", tc.severity, tc.want, findings)
+			}
+			for _, x := range findings {
+				if x.Topic != "kernel" && strings.Contains(x.Verdict, "TPROXY") || strings.Contains(x.Verdict, "::6") {
+					t.Errorf("about a sidecar: %+v", x)
+				}
+			}
+		})
+	}
+}
