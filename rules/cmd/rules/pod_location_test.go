@@ -379,7 +379,8 @@ func TestCommandsAboutAPodInAmbientMode(t *testing.T) {
 		{[]string{"check", "--pod", "default/drifted"}, 1, "missing    oifname"},
 		{[]string{"doctor", "--pod", "default/web"}, 0, "capture can work in this namespace"},
 		{
-			[]string{"explain", "--pod", "default/web", "out tcp 10.244.1.5:40000 > 10.96.0.1:80 uid 1000"}, 0,
+			[]string{"explain", "--pod", "default/web", "out tcp 10.244.1.5:40000 > 10.96.0.1:80 uid 1000"},
+			0,
 			"redirected to port 15001",
 		},
 		{[]string{"diff", "--pod", "default/web"}, 0, "equivalent: every packet is treated alike"},
