@@ -53,7 +53,7 @@ func (n *ambientNode) pod(name, uid, address string) {
 	if address != "" {
 		annotation, status = "ambient.istio.io/redirection: enabled", "status: {phase: Running, podIP: "+address+"}"
 	}
-	n.testNode.Put(fmt.Sprintf(`
+	n.Put(fmt.Sprintf(`
 metadata: {name: %s, uid: %q, labels: {istio.io/dataplane-mode: ambient}, annotations: {%s}}
 spec: {nodeName: node-1, serviceAccountName: shop, containers: [{name: app}]}
 %s`, name, uid, annotation, status))
@@ -88,7 +88,7 @@ func (n *ambientNode) started() *netns.NS {
 	n.add(ns)
 	n.sandbox("web", "1", ns)
 	n.until("the annotation", func() bool {
-		return slices.ContainsFunc(n.testNode.PodChanges(), func(change string) bool {
+		return slices.ContainsFunc(n.PodChanges(), func(change string) bool {
 			return strings.Contains(change, `{"ambient.istio.io/redirection":"enabled"}`)
 		})
 	})
@@ -104,7 +104,7 @@ func (n *ambientNode) flush(ns *netns.NS) {
 }
 
 func (n *ambientNode) hasEvent(reason, text string) bool {
-	return slices.ContainsFunc(n.testNode.Events(), func(e apiservertest.Event) bool {
+	return slices.ContainsFunc(n.Events(), func(e apiservertest.Event) bool {
 		return e.Reason == reason && strings.Contains(e.Message, text)
 	})
 }

@@ -107,5 +107,5 @@ func (c *child) signal(s syscall.Signal) {
 func (c *child) kill() {
 	c.t.Helper()
 	c.signal(syscall.SIGKILL)
-	<-c.done
+	_ = <-c.done // killed
 }

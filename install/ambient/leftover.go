@@ -32,12 +32,11 @@ func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 			continue
 		}
 		ref := source.Ref{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
-		switch err := n.findLeftover(ref, sb); {
-		case err == nil:
-			n.searched(nameOf(o))
-		default:
+		if err := n.findLeftover(ref, sb); err != nil {
 			n.Log.Debug("a pod is searched for rules of an earlier agent again", pointer(ref), reason(err))
+			continue
 		}
+		n.searched(nameOf(o))
 	}
 }
 

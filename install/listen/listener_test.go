@@ -36,10 +36,7 @@ func TestAnswers(t *testing.T) {
 			if answers(path) {
 				t.Error("after the process has ended")
 			}
-			if err := os.Remove(path); err == nil {
-				err = os.WriteFile(path, nil, 0o600)
-			}
-			if err != nil || answers(path) {
+			if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)); err != nil || answers(path) {
 				t.Errorf("a regular file: %v", err)
 			}
 		})
