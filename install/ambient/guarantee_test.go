@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // use makes the next agent use a backend.
@@ -39,18 +40,18 @@ func TestLegacyBackend(t *testing.T) {
 	w.home("started", started)
 	w.put("started", running("10.0.0.7"))
 	for name, ns := range map[string]*netns.NS{"started": started, "ran": ran} {
-		await(t, "annotation of "+name, func() bool { return w.annotation(name) == "enabled" })
+		rulestest.Eventually(t, "annotation of "+name, func() bool { return w.annotation(name) == "enabled" })
 		if !w.has(ns) || z.Pods()["uid-"+name] != ns.ID() {
 			t.Errorf("%s: enrolled without rules", name)
 		}
 	}
 	w.put("ran", annotated("ambient.istio.io/dns-capture", "false"))
-	await(t, "an annotation changes the rules", func() bool {
+	rulestest.Eventually(t, "an annotation changes the rules", func() bool {
 		return w.has(ran, func(a *rules.Ambient) { a.DNS = false })
 	})
 	for name, ns := range map[string]*netns.NS{"started": started, "ran": ran} {
 		w.put(name, labelled(modeLabel, "none"))
-		await(t, name+" leaves", func() bool { return w.annotation(name) == "" })
+		rulestest.Eventually(t, name+" leaves", func() bool { return w.annotation(name) == "" })
 		if !bare(t, ns) {
 			t.Errorf("%s: rules stay", name)
 		}
@@ -71,7 +72,7 @@ func TestBackendChanges(t *testing.T) {
 	enabled := func(name string) func() bool {
 		return func() bool { return w.annotation(name) == "enabled" && w.Count()[ambient.Pending] == 0 }
 	}
-	await(t, "both are enrolled", func() bool { return enabled("stays")() && enabled("leaves")() })
+	rulestest.Eventually(t, "both are enrolled", func() bool { return enabled("stays")() && enabled("leaves")() })
 	for i, e := range []compat.BackendName{compat.BackendLegacy, compat.BackendNFT} {
 		w.stop()
 		z.Stop()
@@ -82,17 +83,17 @@ func TestBackendChanges(t *testing.T) {
 		w.socket = newServer(t, w)
 		w.start()
 		z = ztunneltest.Start(t, w.socket, nil)
-		await(t, "the rules are moved", func() bool {
+		rulestest.Eventually(t, "the rules are moved", func() bool {
 			installed, err := compat.InstalledBackends(stays)
 			return err == nil && len(installed) == 1 && installed[0].Name() == e
 		})
-		await(t, "it is enrolled", enabled("stays"))
+		rulestest.Eventually(t, "it is enrolled", enabled("stays"))
 		if r := w.Rules("uid-stays"); r == nil || r.Backend != e || r.Repaired != nil {
 			t.Errorf("rules %+v, want those of %s and no drift", r, e)
 		} else {
 			r.Release()
 		}
-		await(t, "the other one leaves", func() bool { return w.annotation("leaves") == "" })
+		rulestest.Eventually(t, "the other one leaves", func() bool { return w.annotation("leaves") == "" })
 		if !w.has(stays) || !bare(t, leaves) {
 			t.Errorf("%s: wrong rules", e)
 		}
@@ -111,7 +112,7 @@ func TestZtunnelRestarts(t *testing.T) {
 		_, err := w.add("fresh", fresh)
 		added <- err
 	}()
-	await(t, "the rules of the pod that starts", func() bool { return w.has(fresh) })
+	rulestest.Eventually(t, "the rules of the pod that starts", func() bool { return w.has(fresh) })
 	select {
 	case err := <-added:
 		t.Fatalf("the pod starts without ztunnel: %v", err)
@@ -162,7 +163,7 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	w.socket = newServer(t, w)
 	w.start()
 	ztunneltest.Start(t, w.socket, nil)
-	await(t, "it is enrolled again", func() bool { return w.Count()[ambient.Enrolled] == 1 })
+	rulestest.Eventually(t, "it is enrolled again", func() bool { return w.Count()[ambient.Enrolled] == 1 })
 	if !taken("uid-web") || taken("uid-web") {
 		t.Error("the repair is not reported once")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func apply(t testing.TB, e compat.BackendName, ns *netns.NS, rs rules.Ruleset) {
@@ -50,13 +51,13 @@ func TestRulesOfAKilledAgentAreRemoved(t *testing.T) {
 			w.home("sidecar", sidecar)
 			w.put("later", running("10.0.0.9"), plain) // its network namespace is not found yet
 			w.start()
-			await(t, "the rules are removed", func() bool { return bare(t, left) })
+			rulestest.Eventually(t, "the rules are removed", func() bool { return bare(t, left) })
 			if bare(t, sidecar) {
 				t.Error("the rules to the sidecar are removed")
 			}
 			w.home("later", later)
 			w.Changed("shop", "later")
-			await(t, "the rules of the pod that is found later are removed", func() bool { return bare(t, later) })
+			rulestest.Eventually(t, "the rules of the pod that is found later are removed", func() bool { return bare(t, later) })
 			if got := w.patched(); got != "" {
 				t.Errorf("patches: %s", got)
 			}
@@ -83,5 +84,5 @@ func TestStaticPodAfterARestart(t *testing.T) {
 	if z.Pods()["uid-static"] != ns.ID() {
 		t.Error("ztunnel gets another network namespace")
 	}
-	await(t, "it is enrolled", func() bool { return w.has(ns) })
+	rulestest.Eventually(t, "it is enrolled", func() bool { return w.has(ns) })
 }
