@@ -20,8 +20,9 @@ func (d *ruleDecoder) payload(a attributes) error {
 	op := operand{field: fieldUnknown, length: int(p.length), effect: rules.Reads}
 	known := func(f field, text string) { op.field, op.text = f, text }
 	ports := d.limitedToPorts()
-	icmp := d.limitedTo(rules.ICMP)
-	op.ipv6 = d.limitedTo(rules.ICMPv6)
+	// A packet of one family may have the control protocol of the other one.
+	icmp := d.limitedTo(rules.ICMP) && d.family == rules.IPv4
+	op.ipv6 = d.limitedTo(rules.ICMPv6) && d.family == rules.IPv6
 	switch {
 	case icmp || op.ipv6:
 		switch p {

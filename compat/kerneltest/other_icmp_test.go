@@ -1,0 +1,55 @@
+package kerneltest_test
+
+import (
+	"net"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestICMPOfTheOtherFamily verifies that a rule of a table ip6 matches the types of ICMP, and a rule
+// of a table ip those of ICMPv6, and that package diff does not assume the opposite.
+func TestICMPOfTheOtherFamily(t *testing.T) {
+	const hook = "type filter hook output priority 0;\n"
+	for _, tc := range []struct {
+		name, rules     string
+		network, server string
+		echoRequest     byte
+	}{
+		{
+			"ICMP in IPv6", "table ip6 a {\nchain c {\n" + hook + "icmp type echo-request counter drop\n}\n}\n",
+			"ip6:1", "::1", 8,
+		},
+		{
+			"ICMPv6 in IPv4", "table ip a {\nchain c {\n" + hook + "icmpv6 type echo-request counter drop\n}\n}\n",
+			"ip4:58", "127.0.0.1", 128,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ns := netnstest.New(t)
+			istiotest.Run(t, ns, tc.rules, "nft", "-f", "-")
+			err := ns.Do(func() error {
+				c, err := net.Dial(tc.network, tc.server)
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				_, _ = c.Write([]byte{tc.echoRequest, 0, 0, 0, 0, 0, 0, 0}) // EPERM if it is dropped
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			live := readLive(t, ns)
+			if hits := live.Tables[0].Chains[0].Rules[0].Hits.Packets; hits != 1 {
+				t.Errorf("the kernel: the rule matches %d packets, want 1", hits)
+			}
+			r := diff.Decide(diff.Side{Ruleset: *live}, diff.Side{}, diff.Options{})
+			if r.Verdict(true) == diff.Equivalent {
+				t.Error("the rule and none are said to be equivalent")
+			}
+		})
+	}
+}
