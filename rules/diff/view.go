@@ -170,5 +170,16 @@ func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 	if v.target != (target{}) || v.tproxy.taken || v.source != "" {
 		found.key, found.kind = fmt.Sprint("socket ", m.Kind, *v), unknownBit
 	}
-	return s.variable(found)
+	// For replies to a translated source, the kernel looks up the socket by the address before the
+	// translation, which it knows from the connection (nf_sk_lookup_slow_v4 in
+	// net/ipv4/netfilter/nf_socket_ipv4.c).
+	translated := s.and(s.connection(v), s.and(s.bit(reply, 0),
+		s.maskedEquals(status, uint32(rules.StatusSNAT), uint32(rules.StatusSNAT))))
+	if translated == none {
+		return s.variable(found)
+	}
+	original := found
+	original.key, original.kind = "original "+found.key, unknownBit
+	original.text = "whether the host has a transparent socket for the packet's address before translation"
+	return s.ifElse(translated, s.variable(original), s.variable(found))
 }
