@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -232,6 +233,32 @@ func TestSameFilesGiveTheSameBytes(t *testing.T) {
 	if digest != otherDigest || !bytes.Equal(archive, otherArchive) {
 		t.Errorf("%s and %s, archives equal: %v", digest, otherDigest,
 			bytes.Equal(archive, otherArchive))
+	}
+}
+
+func TestProgramsWithTheirLoaderAreAccepted(t *testing.T) {
+	loader := "/lib/loader"
+	dynamic := program(t, elf.EM_X86_64, true)
+	header := len(dynamic) - binary.Size(elf.Prog64{})
+	var segment bytes.Buffer
+	if err := binary.Write(&segment, binary.LittleEndian, elf.Prog64{
+		Type: uint32(elf.PT_INTERP), Off: uint64(len(dynamic)), Filesz: uint64(len(loader) + 1),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	dynamic = slices.Concat(dynamic[:header], segment.Bytes(), []byte(loader+"\x00"))
+	for name, want := range map[string]bool{"lib/loader": true, "lib/other": false} {
+		files := fstest.MapFS{
+			"usr/local/bin/p": {Data: dynamic, Mode: 0o755}, name: {Data: static(t), Mode: 0o755},
+		}
+		_, err := image.Write(io.Discard, spec(image.Platform{
+			Architecture: "amd64", Root: files,
+		}, image.Platform{
+			Architecture: "arm64", Root: root(program(t, elf.EM_AARCH64, false)),
+		}))
+		if (err == nil) != want {
+			t.Errorf("with %s: %v", name, err)
+		}
 	}
 }
 

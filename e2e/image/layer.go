@@ -43,7 +43,7 @@ func checkPrograms(p Platform) (size int64, err error) {
 			return err
 		}
 		size += int64(len(content))
-		if err := checkProgram(content, p.Architecture); err != nil {
+		if err := checkProgram(content, p); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		return nil

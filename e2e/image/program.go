@@ -5,26 +5,38 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"strings"
 )
 
 // machines maps GOARCH to ELF machines.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// checkProgram returns an error unless content is a static program for the architecture.
-func checkProgram(content []byte, architecture string) error {
-	machine, known := machines[architecture]
+// checkProgram returns an error unless content is a program or library for the platform's architecture,
+// static or with a dynamic loader that the image contains.
+func checkProgram(content []byte, p Platform) error {
+	machine, known := machines[p.Architecture]
 	if !known {
-		return fmt.Errorf("architecture %q: want amd64 or arm64", architecture)
+		return fmt.Errorf("architecture %q: want amd64 or arm64", p.Architecture)
 	}
 	f, err := elf.NewFile(bytes.NewReader(content))
 	if err != nil {
 		return fmt.Errorf("not a program: %w", err)
 	}
 	if f.Machine != machine {
-		return fmt.Errorf("program for %s, not for %s", f.Machine, architecture)
+		return fmt.Errorf("program for %s, not for %s", f.Machine, p.Architecture)
 	}
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
+	for _, segment := range f.Progs {
+		if segment.Type != elf.PT_INTERP {
+			continue
+		}
+		path, err := io.ReadAll(segment.Open())
+		if err != nil {
+			return err
+		}
+		loader := strings.Trim(string(path), "/\x00")
+		if _, err := fs.Stat(p.Root, loader); err != nil {
 			return errors.New("not static: it requires a dynamic loader, which the image does not contain")
 		}
 	}

@@ -28,7 +28,7 @@ var ambient = testGroup{name: "ambient", tests: []groupTest{
 	{"pods use HBONE between each other, and reach sidecars and other pods in both directions", checkAmbientTraffic},
 	{"the kubelet's probes bypass ztunnel, and DNS queries do not", checkAmbientProbes},
 	{"running pods are enrolled and removed with the label of their namespace", checkAmbientLabel},
-	{"deleted rules of the node and of a pod are restored", checkAmbientRepair},
+	{"deleted rules of the node are restored", checkAmbientRepair},
 	{
 		"no connection bypasses ztunnel while agent and ztunnel are killed and replaced",
 		checkAmbientReplacement,
@@ -36,6 +36,14 @@ var ambient = testGroup{name: "ambient", tests: []groupTest{
 	{
 		"after helm uninstall, neither pods nor node have rules, and connections are direct",
 		checkAmbientUninstall,
+	},
+}}
+
+// ambientMigration is the migration of pods in ambient mode. The chart is not installed before.
+var ambientMigration = testGroup{name: "ambient migration", bare: true, tests: []groupTest{
+	{
+		"between istio-cni and Sluice, requests of pods in ambient mode are answered, and none bypasses ztunnel",
+		checkAmbientMigration,
 	},
 }}
 
@@ -52,9 +60,12 @@ func (w *testCluster) mustBeAmbient(t *testing.T) {
 	if w.ambient {
 		return
 	}
-	w.mustUpgrade(t, "--set", "profile=ambient")
+	w.mustUpgrade(t, ambientArgs()...)
 	w.ambient = true
 }
+
+// ambientArgs enable ambient mode. Uninstallation does not wait long for the removal of pods.
+func ambientArgs() []string { return []string{"--set", "profile=ambient,uninstallTimeout=2s"} }
 
 func (w *testCluster) mustUpgrade(t *testing.T, more ...string) {
 	t.Helper()

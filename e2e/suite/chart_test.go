@@ -61,16 +61,28 @@ func (w *testCluster) chartArgs(more ...string) []string {
 // mustInstall installs the chart if it is not installed, and waits until the DaemonSet is ready.
 func (w *testCluster) mustInstall(t *testing.T) {
 	t.Helper()
+	w.install(t, false)
+}
+
+// mustInstallAmbient installs the chart with ambient mode, if it is not installed.
+func (w *testCluster) mustInstallAmbient(t *testing.T) {
+	t.Helper()
+	w.install(t, true, ambientArgs()...)
+}
+
+func (w *testCluster) install(t *testing.T, ambient bool, more ...string) {
+	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.installed {
 		return
 	}
 	begin := time.Now()
-	if _, err := w.helm(t.Context(), append([]string{"install"}, w.chartArgs()...)...); err != nil {
+	args := append([]string{"install"}, w.chartArgs(more...)...)
+	if _, err := w.helm(t.Context(), args...); err != nil {
 		t.Fatal(err)
 	}
-	w.installed = true
+	w.installed, w.ambient = true, ambient
 	t.Logf("helm install: %s", time.Since(begin).Round(time.Millisecond))
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"runtime"
@@ -18,8 +19,8 @@ import (
 // bin is the directory of the Makefile's programs.
 const bin = "../../bin"
 
-// istioCNIImage is the name of istio-cni's image.
-const istioCNIImage = "mesh.test/install-cni:e2e"
+// istioCNIImage is the name of istio-cni's image, which also contains the host's nft for ambient mode.
+const istioCNIImage = "mesh.test/istio-cni:e2e"
 
 // sluiceArchive is the archive of Sluice's image, which "make image" writes.
 var sluiceArchive = filepath.Join(bin, "image.tar")
@@ -44,6 +45,12 @@ func packImages() ([]string, error) {
 		}
 		name, _, _ := strings.Cut(path.Base(ref), ":")
 		archive := filepath.Join(dir, name+".tar")
+		if ref == istioCNIImage {
+			if err := addNFT(programs); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
 		if err := packImage(archive, ref, programs); err != nil {
 			errs = append(errs, fmt.Errorf("image %s: %w", ref, err))
 		}
@@ -55,13 +62,35 @@ func packImages() ([]string, error) {
 	return archives, nil
 }
 
-// packImage writes the archive of an image with programs of bin, unless it is newer than all of
-// them.
+// addNFT adds the host's program nft and its libraries to the programs of an image.
+func addNFT(programs map[string]string) error {
+	file, err := exec.LookPath("nft")
+	if err != nil {
+		return err
+	}
+	programs["usr/local/bin/nft"] = file
+	list, err := exec.Command("ldd", file).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ldd %s: %w: %s", file, err, list)
+	}
+	for word := range strings.FieldsSeq(string(list)) {
+		if filepath.IsAbs(word) {
+			programs[strings.TrimPrefix(word, "/")] = word
+		}
+	}
+	return nil
+}
+
+// packImage writes the archive of an image with programs of bin or with absolute paths of the host,
+// unless it is newer than all of them.
 func packImage(archive, ref string, programs map[string]string, entrypoint ...string) error {
 	root, written := fstest.MapFS{}, modTime(archive)
 	upToDate := !written.IsZero()
 	for place, program := range programs {
-		file := filepath.Join(bin, program)
+		file := program
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(bin, program)
+		}
 		upToDate = upToDate && modTime(file).Before(written)
 		content, err := os.ReadFile(file)
 		if err != nil {

@@ -94,7 +94,7 @@ func checkMigration(t *testing.T, w *testCluster) {
 func (w *testCluster) installIstioCNI(t *testing.T, more ...string) {
 	t.Helper()
 	w.helmIstio(t, "install", append([]string{
-		istioCNIChart(t), "--wait", "--timeout", installTimeout.String(), "--set",
+		istioCNIChart(t), "--create-namespace", "--wait", "--timeout", installTimeout.String(), "--set",
 		"image=" + istioCNIImage, "--set", "pullPolicy=Never", "--set", "global.tag=e2e",
 	}, more...)...)
 }
