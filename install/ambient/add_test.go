@@ -22,9 +22,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// The rules come before ztunnel, ztunnel before the node's rules, and the annotation last.
+// TestAddEnrolsInOrder checks the order: the rules, ztunnel, the node's rules, and the annotation
+// last.
 func TestAddEnrolsInOrder(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	ns := netnstest.New(t)
 	w.put("web")
 	w.start()
@@ -33,7 +34,7 @@ func TestAddEnrolsInOrder(t *testing.T) {
 			return ""
 		}
 		if !w.has(ns) {
-			t.Error("ztunnel is told before the rules are in the pod")
+			t.Error("ztunnel receives the pod before its rules are installed")
 		}
 		if w.probed("web") != nil || w.annotation("web") != "" {
 			t.Error("the node's rules or the annotation precede ztunnel's acknowledgement")
@@ -45,7 +46,7 @@ func TestAddEnrolsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if z.Pods()["uid-web"] != ns.ID() || !w.has(ns) {
-		t.Error("the pod is not enrolled when ADD ends")
+		t.Error("the pod is not enrolled at the end of ADD")
 	}
 	if got := w.probed("web"); !slices.Equal(got, addresses("10.0.0.7")) {
 		t.Errorf("probes of %v", got)
@@ -70,7 +71,7 @@ func TestAddEnrolsInOrder(t *testing.T) {
 }
 
 func TestAddWaitsForZtunnel(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.options.ReportWait = 20 * time.Millisecond
 	ns := netnstest.New(t)
 	w.put("web")
@@ -81,7 +82,7 @@ func TestAddWaitsForZtunnel(t *testing.T) {
 		done <- err
 	}()
 	rulestest.Eventually(t, "the rules precede ztunnel", func() bool { return w.has(ns) })
-	rulestest.Eventually(t, "an event says what the pod waits for", func() bool {
+	rulestest.Eventually(t, "an event names what the pod waits for", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return len(w.events) == 1 && strings.Contains(w.events[0].Message, "waits for ztunnel: no ztunnel is connected")
@@ -93,15 +94,16 @@ func TestAddWaitsForZtunnel(t *testing.T) {
 	rulestest.Eventually(t, "the annotation", func() bool { return w.annotation("web") == "enabled" })
 }
 
-// ADD fails closed, says why, and keeps nothing: the runtime removes the sandbox.
+// TestAddFailsWithoutZtunnel checks that ADD fails closed with the reason, and keeps nothing: the
+// runtime removes the sandbox.
 func TestAddFailsWithoutZtunnel(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.options.AddTime = 200 * time.Millisecond
 	w.put("web")
 	w.start()
 	descriptors := 0
 	for i := range 4 {
-		if i == 1 { // the first one opens what is needed once
+		if i == 1 { // the first iteration opens descriptors that are kept
 			descriptors = count(t)
 		}
 		ns := netnstest.New(t)
@@ -114,9 +116,9 @@ func TestAddFailsWithoutZtunnel(t *testing.T) {
 	}
 	rulestest.Eventually(t, "the annotation", func() bool { return w.annotation("web") == "pending" })
 	if w.probed("web") != nil || len(w.ztunnels.State().Pods) > 0 {
-		t.Error("a pod that did not start is still known to ztunnel or the node's rules")
+		t.Error("ztunnel or the node's rules still contain a pod that did not start")
 	}
-	rulestest.Eventually(t, "no descriptor is kept", func() bool { return count(t) <= descriptors })
+	rulestest.Eventually(t, "no descriptor remains open", func() bool { return count(t) <= descriptors })
 	ns := netnstest.New(t)
 	z := ztunneltest.Start(t, w.socket, nil)
 	z.Wait(t, "snapshot")
@@ -136,7 +138,7 @@ func count(t testing.TB) int {
 }
 
 func TestAddFailsIfZtunnelRefuses(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	ns := netnstest.New(t)
 	w.put("web")
 	w.start()
@@ -153,7 +155,7 @@ func TestAddFailsIfZtunnelRefuses(t *testing.T) {
 }
 
 func TestAddFailsIfTheNodesRulesCannotBeWritten(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	ns := netnstest.New(t)
 	w.put("web")
 	w.unwritable = errors.New("no space")
@@ -169,28 +171,28 @@ func TestAddFailsIfTheNodesRulesCannotBeWritten(t *testing.T) {
 func TestAddRefuses(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		change func(*world, *decide.Pod)
+		change func(*testEnv, *decide.Pod)
 		kind   source.Kind
 		text   string
 	}{
 		{
-			"a pod that is not in ambient mode", func(_ *world, p *decide.Pod) {
+			"a pod that is not in ambient mode", func(_ *testEnv, p *decide.Pod) {
 				p.Metadata.Labels = nil
 			}, source.Unavailable, "not in ambient mode",
 		},
 		{
-			"a wrong annotation", func(_ *world, p *decide.Pod) {
+			"a wrong annotation", func(_ *testEnv, p *decide.Pod) {
 				p.Metadata.Annotations["istio.io/reroute-virtual-interfaces"] = "a/b"
 			}, agent.KindParameters, `istio.io/reroute-virtual-interfaces: "a/b"`,
 		},
 		{
-			"another pod of the name", func(_ *world, p *decide.Pod) { p.Metadata.UID = "other" },
+			"another pod with the name", func(_ *testEnv, p *decide.Pod) { p.Metadata.UID = "other" },
 			source.Replaced, "another pod",
 		},
-		{"no such pod", func(*world, *decide.Pod) {}, source.NotFound, "no such pod"},
+		{"unknown pod", func(*testEnv, *decide.Pod) {}, source.NotFound, "no such pod"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			ns := netnstest.New(t)
 			w.put("web", func(p *decide.Pod) { test.change(w, p) })
 			w.start()
@@ -210,9 +212,10 @@ func TestAddRefuses(t *testing.T) {
 	}
 }
 
-// Rules of a pod in the network namespace of the node would capture the node's traffic.
+// TestTheNodeIsNoPod covers a pod in the network namespace of the node, whose rules would capture
+// the node's traffic.
 func TestTheNodeIsNoPod(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	ns := netnstest.New(t)
 	w.host = ns.ID()
 	w.put("web", running("10.0.0.7"))
@@ -228,14 +231,14 @@ func TestTheNodeIsNoPod(t *testing.T) {
 		return len(w.events) > 0
 	})
 	if !bare(t, ns) {
-		t.Error("rules in the node's network namespace")
+		t.Error("rules were installed in the node's network namespace")
 	}
 }
 
-// As many pods as a large node has start at once.
+// TestManyAdds starts as many pods at once as a large node has.
 func TestManyAdds(t *testing.T) {
-	w := newWorld(t)
-	w.options.AddTime = time.Minute // with the race detector
+	w := newTestEnv(t)
+	w.options.AddTime = time.Minute // for the race detector
 	const pods = 330
 	namespaces := make([]*netns.NS, pods)
 	for i := range pods {
@@ -271,9 +274,10 @@ func TestManyAdds(t *testing.T) {
 	})
 }
 
-// The node's settings and the pod's annotations give the rules.
+// TestAddUsesAnnotations checks that the node's settings and the pod's annotations determine the
+// rules.
 func TestAddUsesAnnotations(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	ns := netnstest.New(t)
 	w.put("web", annotated("ambient.istio.io/dns-capture", "false"),
 		annotated("ambient.istio.io/bypass-inbound-capture", "maybe"))

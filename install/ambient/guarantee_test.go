@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// use makes the next agent use a backend.
-func (w *world) use(e compat.BackendName) {
+// use sets the backend of the next agent.
+func (w *testEnv) use(e compat.BackendName) {
 	w.t.Helper()
 	var err error
 	if w.options.Backend, err = compat.Choose(e); err != nil {
@@ -23,9 +23,9 @@ func (w *world) use(e compat.BackendName) {
 	}
 }
 
-// With iptables-legacy pods are enrolled and leave as with nftables.
+// TestLegacyBackend checks that pods are enrolled and leave with iptables-legacy as with nftables.
 func TestLegacyBackend(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.use(compat.BackendLegacy)
 	started, ran := netnstest.New(t), netnstest.New(t)
 	w.put("started")
@@ -58,10 +58,11 @@ func TestLegacyBackend(t *testing.T) {
 	}
 }
 
-// An agent with another backend moves the rules of running pods, which needs no reboot and is no drift.
-// A pod that should leave has the rules of the earlier backend removed.
+// TestBackendChanges checks that an agent with another backend moves the rules of running pods,
+// which needs no reboot and is not drift. The rules of the earlier backend are removed from a pod
+// that should leave.
 func TestBackendChanges(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	stays, leaves := netnstest.New(t), netnstest.New(t)
 	w.put("stays", running("10.0.0.7"))
 	w.put("leaves", running("10.0.0.8"))
@@ -72,7 +73,7 @@ func TestBackendChanges(t *testing.T) {
 	enabled := func(name string) func() bool {
 		return func() bool { return w.annotation(name) == "enabled" && w.Count()[ambient.Pending] == 0 }
 	}
-	rulestest.Eventually(t, "both are enrolled", func() bool { return enabled("stays")() && enabled("leaves")() })
+	rulestest.Eventually(t, "both pods are enrolled", func() bool { return enabled("stays")() && enabled("leaves")() })
 	for i, e := range []compat.BackendName{compat.BackendLegacy, compat.BackendNFT} {
 		w.stop()
 		z.Stop()
@@ -87,21 +88,22 @@ func TestBackendChanges(t *testing.T) {
 			installed, err := compat.InstalledBackends(stays)
 			return err == nil && len(installed) == 1 && installed[0].Name() == e
 		})
-		rulestest.Eventually(t, "it is enrolled", enabled("stays"))
+		rulestest.Eventually(t, "the pod is enrolled", enabled("stays"))
 		if r := w.Rules("uid-stays"); r == nil || r.Backend != e || r.Repaired != nil {
 			t.Errorf("rules %+v, want those of %s and no drift", r, e)
 		} else {
 			r.Release()
 		}
-		rulestest.Eventually(t, "the other one leaves", func() bool { return w.annotation("leaves") == "" })
+		rulestest.Eventually(t, "the other pod leaves", func() bool { return w.annotation("leaves") == "" })
 		if !w.has(stays) || !bare(t, leaves) {
 			t.Errorf("%s: wrong rules", e)
 		}
 	}
 }
 
-// A ztunnel that starts receives all pods with their network namespaces. Nothing else changes, and a
-// pod that starts between two ztunnels waits for the second.
+// TestZtunnelRestarts checks that a ztunnel that starts receives all pods with their network
+// namespaces. Nothing else changes, and a pod that starts between two ztunnels waits for the
+// second.
 func TestZtunnelRestarts(t *testing.T) {
 	w, ns, z := enrolled(t, nil)
 	z.Stop()
@@ -136,12 +138,12 @@ func TestZtunnelRestarts(t *testing.T) {
 	again.Wait(t, "del uid-web")
 	next.Wait(t, "del uid-web")
 	if !slices.Contains(next.Messages(), "add uid-web") {
-		t.Errorf("the new one was told %v", next.Messages())
+		t.Errorf("the new ztunnel received %v", next.Messages())
 	}
 }
 
-// A repair when the pod is enrolled again is kept for the audit, once. A pod that starts, and one that
-// enters ambient mode, have nothing to repair.
+// TestRepairsAreKeptForTheAudit checks that a repair during the enrolment of a pod is kept for the
+// audit, once. A pod that starts, and one that enters ambient mode, have nothing to repair.
 func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	w, ns, z := enrolled(t, nil)
 	taken := func(uid string) (has bool) {
@@ -163,12 +165,12 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	w.socket = newServer(t, w)
 	w.start()
 	ztunneltest.Start(t, w.socket, nil)
-	rulestest.Eventually(t, "it is enrolled again", func() bool { return w.Count()[ambient.Enrolled] == 1 })
+	rulestest.Eventually(t, "the pod is enrolled again", func() bool { return w.Count()[ambient.Enrolled] == 1 })
 	if !taken("uid-web") || taken("uid-web") {
 		t.Error("the repair is not reported once")
 	}
 	fresh := netnstest.New(t)
-	w.put("fresh", annotated(redirection, "enabled")) // of the last boot
+	w.put("fresh", annotated(redirection, "enabled")) // from before the last boot
 	if _, err := w.add("fresh", fresh); err != nil || taken("uid-fresh") {
 		t.Errorf("a pod that starts is repaired: %v", err)
 	}

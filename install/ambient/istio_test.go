@@ -137,7 +137,7 @@ func TestIstioCNIDoesNotTakeOtherPodsOver(t *testing.T) {
 }
 
 // listenAsIstio replaces the agent's socket, like istio-cni when it starts.
-func listenAsIstio(t *testing.T, w *world) {
+func listenAsIstio(t *testing.T, w *testEnv) {
 	t.Helper()
 	l, err := net.Listen("unixpacket", w.socket+".istio")
 	if err == nil {

@@ -35,12 +35,13 @@ func ambientRules(t testing.TB) rules.Ruleset {
 
 func plain(p *decide.Pod) { p.Metadata.Labels = map[string]string{} }
 
-// An agent was killed after it had installed the rules and before the annotation, and the label is
-// gone when the next agent starts. Rules to a sidecar stay.
+// TestRulesOfAKilledAgentAreRemoved covers an agent that was killed after installing the rules and
+// before the annotation, and a label that is removed before the next agent starts. Rules of a
+// sidecar are kept.
 func TestRulesOfAKilledAgentAreRemoved(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			left, sidecar, later := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 			apply(t, e, left, ambientRules(t))
 			apply(t, e, later, ambientRules(t))
@@ -65,9 +66,10 @@ func TestRulesOfAKilledAgentAreRemoved(t *testing.T) {
 	}
 }
 
-// A static pod has another UID in the kubelet, by which the agent finds it again.
+// TestStaticPodAfterARestart covers a static pod, which has another UID in the kubelet, by which
+// the agent finds it again.
 func TestStaticPodAfterARestart(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	ns := netnstest.New(t)
 	w.put("static", running("10.0.0.7"), annotated("kubernetes.io/config.hash", "hash"),
 		annotated(redirection, "enabled"))
@@ -84,5 +86,5 @@ func TestStaticPodAfterARestart(t *testing.T) {
 	if z.Pods()["uid-static"] != ns.ID() {
 		t.Error("ztunnel gets another network namespace")
 	}
-	rulestest.Eventually(t, "it is enrolled", func() bool { return w.has(ns) })
+	rulestest.Eventually(t, "the pod is enrolled", func() bool { return w.has(ns) })
 }

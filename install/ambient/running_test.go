@@ -19,9 +19,9 @@ import (
 )
 
 // enrolled starts a node with an enrolled running pod.
-func enrolled(t *testing.T, reply func(*zds.Request) string) (*world, *netns.NS, *ztunneltest.Ztunnel) {
+func enrolled(t *testing.T, reply func(*zds.Request) string) (*testEnv, *netns.NS, *ztunneltest.Ztunnel) {
 	t.Helper()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	ns := netnstest.New(t)
 	w.put("web", running("10.0.0.7"))
 	w.home("web", ns)
@@ -46,7 +46,7 @@ func TestRunningPodIsEnrolled(t *testing.T) {
 }
 
 func TestLabelOfTheNamespace(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	ns := netnstest.New(t)
 	w.put("web", running("10.0.0.7"), func(p *decide.Pod) { p.Metadata.Labels = map[string]string{} })
 	w.home("web", ns)
@@ -230,7 +230,7 @@ func TestAgentRestarts(t *testing.T) {
 // TestPodsAreNotListedYet checks that no ztunnel is accepted and no ADD succeeds before the pods
 // are listed.
 func TestPodsAreNotListedYet(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.options.AddTime = 50 * time.Millisecond
 	w.synced = false
 	w.put("web")
@@ -250,7 +250,7 @@ func TestPodsAreNotListedYet(t *testing.T) {
 // TestAnnotationOfTheLastBoot checks that an annotation from before a reboot does not mean that the
 // pod is enrolled: without ztunnel it is pending.
 func TestAnnotationOfTheLastBoot(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	ns := w.home("web", netnstest.New(t))
 	w.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
 	w.start()
@@ -278,7 +278,7 @@ func TestSandboxIsReplaced(t *testing.T) {
 }
 
 func TestAnnotationIsRepeated(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.home("web", netnstest.New(t))
 	w.refuse = errors.New("the API server is unavailable")
 	w.put("web", running("10.0.0.7"))

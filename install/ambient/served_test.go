@@ -14,7 +14,7 @@ import (
 // TestZtunnelOfAnotherAgentServesThePod covers a ztunnel that is still connected to istio-cni. It
 // receives the pod when it connects.
 func TestZtunnelOfAnotherAgentServesThePod(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	ns := netnstest.New(t)
 	w.put("web", running("10.0.0.7"))
 	w.home("web", ns)
@@ -33,7 +33,7 @@ func TestZtunnelOfAnotherAgentServesThePod(t *testing.T) {
 // TestRunningPodOfAnotherAgentStaysEnabled checks that a pod that istio-cni has enrolled stays
 // enrolled while ztunnel changes to the new agent.
 func TestRunningPodOfAnotherAgentStaysEnabled(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	ns := netnstest.New(t)
 	serve(t, ns)
 	w.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))

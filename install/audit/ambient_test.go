@@ -17,17 +17,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ambientWorld is a world with one pod, which the agent has enrolled in ambient mode unless parameters
-// is nil.
-type ambientWorld struct {
-	*world
+// ambientTestEnv is a testEnv with one pod, which the agent has enrolled in ambient mode unless
+// parameters is nil.
+type ambientTestEnv struct {
+	*testEnv
 	pod        *space
 	parameters *rules.Ambient
 	repaired   *compat.Comparison
 	held       int
 }
 
-func (w *ambientWorld) ambient(uid string) *audit.AmbientPod {
+func (w *ambientTestEnv) ambient(uid string) *audit.AmbientPod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if uid != "uid-web" || w.parameters == nil {
@@ -52,9 +52,9 @@ func compileAmbient(t testing.TB, a rules.Ambient) rules.Ruleset {
 	return rs
 }
 
-func newAmbientWorld(t *testing.T, prepare ...func(*ambientWorld)) *ambientWorld {
+func newAmbientTestEnv(t *testing.T, prepare ...func(*ambientTestEnv)) *ambientTestEnv {
 	t.Helper()
-	w := &ambientWorld{world: newWorld(t, nil)}
+	w := &ambientTestEnv{testEnv: newTestEnv(t, nil)}
 	settings := decide.DefaultAmbientSettings()
 	w.options.Decide = &decide.Settings{Ambient: &settings}
 	w.options.Ambient = w.ambient
@@ -77,7 +77,7 @@ func newAmbientWorld(t *testing.T, prepare ...func(*ambientWorld)) *ambientWorld
 func TestAmbientPodIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, lines := observer.New(zap.InfoLevel)
-		w := newAmbientWorld(t, func(w *ambientWorld) {
+		w := newAmbientTestEnv(t, func(w *ambientTestEnv) {
 			w.options.Log = zap.New(log)
 			w.pod.bypassing = established.Report{Ended: 2, Example: "tcp 10.0.0.7:40000 > 10.9.9.9:80"}
 		})
@@ -114,10 +114,11 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 	})
 }
 
-// Without an event, the audit at the interval finds the difference.
+// TestAmbientPodIsAuditedAtTheInterval checks that the audit at the interval finds a difference
+// without an event.
 func TestAmbientPodIsAuditedAtTheInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newAmbientWorld(t)
+		w := newAmbientTestEnv(t)
 		w.set(func() { w.pod.has = rules.Ruleset{} })
 		pass(w.options.Interval)
 		if w.pod.applied != 1 || w.told() != "RedirectRepaired" {
@@ -126,10 +127,11 @@ func TestAmbientPodIsAuditedAtTheInterval(t *testing.T) {
 	})
 }
 
-// The desired rules are those that the agent has installed, from the moment it reports a change.
+// TestAmbientPodChangesAndLeaves checks that the desired rules are those that the agent has
+// installed, from the time of its report on.
 func TestAmbientPodChangesAndLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newAmbientWorld(t)
+		w := newAmbientTestEnv(t)
 		a := rules.DefaultAmbient()
 		a.DNS = false
 		w.set(func() { w.parameters, w.pod.has = &a, compileAmbient(t, a) })
@@ -145,19 +147,19 @@ func TestAmbientPodChangesAndLeaves(t *testing.T) {
 			t.Errorf("after it left: %q, %d repairs", got, w.pod.applied)
 		}
 		w.RulesChanged("uid-unknown")
-		w.flush(w.pod) // the event of a pod that has left
+		w.flush(w.pod) // an event of a pod that has left
 		if w.pod.applied != 0 {
 			t.Error("a pod that left is redirected")
 		}
 	})
 }
 
-// What the agent has repaired when it enrolled the pod again is reported once. A pod with Istio's rules
-// comes from istio-cni.
+// TestRepairsAtEnrolmentAreReported checks that repairs during another enrolment of a pod are
+// reported once. A pod with Istio's rules comes from istio-cni.
 func TestRepairsAtEnrolmentAreReported(t *testing.T) {
 	for name, istio := range map[string][]string{"RedirectRepaired": nil, "": {"table inet istio-ambient"}} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newAmbientWorld(t, func(w *ambientWorld) {
+			w := newAmbientTestEnv(t, func(w *ambientTestEnv) {
 				w.pod.istio = istio
 				w.repaired = &compat.Comparison{
 					Differences: rules.Compare(w.pod.has, rules.Ruleset{}), Backend: compat.BackendNFT,
@@ -175,10 +177,11 @@ func TestRepairsAtEnrolmentAreReported(t *testing.T) {
 	}
 }
 
-// The location contains the installed rules, whatever the pod's annotations say now.
+// TestLocationOfAmbientPod checks that the location contains the installed rules, whatever the
+// pod's current annotations are.
 func TestLocationOfAmbientPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newAmbientWorld(t, func(w *ambientWorld) { w.parameters.DNS = false })
+		w := newAmbientTestEnv(t, func(w *ambientTestEnv) { w.parameters.DNS = false })
 		l, err := w.Locate(context.Background(), "shop", "web")
 		if err != nil || l.Decision != "ambient" || l.Ambient == nil || l.Ambient.DNS ||
 			l.Backend != "nft" || l.NetNS == "" || w.held != 0 {

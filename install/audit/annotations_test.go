@@ -28,7 +28,7 @@ func TestHostileAnnotations(t *testing.T) {
 				bad, good := meshPod("bad"), meshPod("good")
 				bad.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = value
 				var badSpace, goodSpace *space
-				w := node(t, nil, func(w *world) {
+				w := node(t, nil, func(w *testEnv) {
 					w.options.Log = zap.New(core)
 					badSpace, goodSpace = w.home(bad), w.home(good)
 					w.put(bad, running)

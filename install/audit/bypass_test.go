@@ -33,7 +33,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				ready := time.Now()
 				web := meshPod("web")
 				var s *space
-				w := node(t, nil, func(w *world) {
+				w := node(t, nil, func(w *testEnv) {
 					w.options.Bypass.Note(ready, true, true, "")
 					w.options.Bypass.Note(ready.Add(10*time.Minute), true, false, "")
 					w.created = ready.Add(row.created)

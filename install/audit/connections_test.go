@@ -17,7 +17,7 @@ import (
 func TestConnectionsOfAGapAreEnded(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		network := newNetwork(t)
-		r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
+		r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 		r.options.Connections = established.Options{ProcDir: "/proc", CountOnly: keep}
 		r.options.Used = func() time.Duration { return 0 }
 		_, b := r.add("web", network.Pod, compat.BackendNFT)
@@ -59,7 +59,7 @@ func TestConnectionsOfAGapAreEnded(t *testing.T) {
 func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s = w.redirected(meshPod("web"))
 			s.bypassing = established.Report{
 				Ended: 3, Broken: 1, Failed: 2, Undecided: 4,

@@ -52,7 +52,7 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 	if err := network.StartApplication(testbed.ApplicationOwner); err != nil {
 		t.Fatal(err)
 	}
-	r := newKernelWorld(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
+	r := newKernelTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
 	r.options.Interval = 100 * time.Millisecond
 	r.options.Used = func() time.Duration { return 0 }
 	rs, b := r.add("web", network.Pod, e, withExclusions, func(r *rules.Redirect) { r.Mode = mode })

@@ -36,7 +36,7 @@ func (s *space) counts(role rules.Role, packets uint64) {
 }
 
 // wantCounters checks the series of the counters that are not 0.
-func (w *world) wantCounters(when string, want ...string) {
+func (w *testEnv) wantCounters(when string, want ...string) {
 	w.t.Helper()
 	pass(time.Minute)
 	w.Measure()
@@ -55,7 +55,7 @@ func (w *world) wantCounters(when string, want ...string) {
 }
 
 // series returns the number of series.
-func (w *world) series() (n int) {
+func (w *testEnv) series() (n int) {
 	w.Measure()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +195,7 @@ func TestCountersAfterARestartOfTheAgent(t *testing.T) {
 			"pod":       {"{shop,web,outbound,captured} 10", "{shop,web,outbound,captured} 12"},
 			"namespace": {"", "{shop,,outbound,captured} 2"}, // the namespace's counters of ended pods are lost
 		} {
-			w := newWorld(t, map[string]string{"SLUICE_COUNTER_METRICS": per})
+			w := newTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": per})
 			s := w.redirected(countedPod("shop", "web"))
 			s.counts(rules.OutboundCaptured, 10)
 			w.start()

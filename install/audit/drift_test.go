@@ -43,7 +43,7 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				web := meshPod("web")
 				var s *space
-				w := node(t, nil, func(w *world) { s = w.redirected(web) })
+				w := node(t, nil, func(w *testEnv) { s = w.redirected(web) })
 				if got := w.states(); got != "1 redirected" || s.applied > 0 {
 					t.Fatalf("before: %s, applied %d times", got, s.applied)
 				}
@@ -94,7 +94,7 @@ func first(s *space) *rules.Chain {
 func TestMissedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a, b *space
-		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1m"}, func(w *world) {
+		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1m"}, func(w *testEnv) {
 			a, b = w.redirected(meshPod("a")), w.redirected(meshPod("b"))
 		})
 		pass(time.Second) // after the first pass, the next one is allowed
@@ -122,7 +122,7 @@ func TestLossesWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 100
 		var list []*space
-		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(w *world) {
+		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(w *testEnv) {
 			for i := range pods {
 				list = append(list, w.redirected(meshPod(strings.Repeat("x", i+1))))
 			}
@@ -147,7 +147,7 @@ func TestLossesWithoutEnd(t *testing.T) {
 func TestAHostilePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s, other *space
-		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(w *world) {
+		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(w *testEnv) {
 			s, other = w.redirected(meshPod("hostile")), w.redirected(meshPod("other"))
 		})
 		for range 10 * 60 * 20 { // the maximum rate of the watcher for one namespace, for ten minutes
@@ -186,7 +186,7 @@ func TestRepairWithinASecond(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var s *space
-				w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(w *world) {
+				w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(w *testEnv) {
 					s = w.redirected(meshPod("web"))
 					s.stranger = stranger
 				})
@@ -225,7 +225,7 @@ func TestRepairWithinASecond(t *testing.T) {
 func TestDriftThatCannotBeRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s = w.redirected(meshPod("web"))
 			s.stranger = "ip -4 rule priority 133 from all lookup 7"
 		})
@@ -259,7 +259,7 @@ func TestDriftThatCannotBeRepaired(t *testing.T) {
 func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
-		w := node(t, nil, func(w *world) { s = w.redirected(meshPod("web")) })
+		w := node(t, nil, func(w *testEnv) { s = w.redirected(meshPod("web")) })
 		pass(10 * time.Minute)
 		if s.inspected > 2 {
 			t.Errorf("decided %d times although nothing has changed", s.inspected)
@@ -291,7 +291,7 @@ func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s = w.redirected(meshPod("web"))
 			s.foreign = foreign.Effect{
 				Unknown: []string{"the decision took more than 50ms of work"}, Exhausted: true,
@@ -315,7 +315,7 @@ func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 func TestRepairThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s = w.redirected(meshPod("web"))
 			s.refuse = errors.New("no memory")
 		})
@@ -341,7 +341,7 @@ func TestRepairThatFails(t *testing.T) {
 func TestReportOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
-		w := node(t, map[string]string{"SLUICE_AUDIT_REPAIR": "false"}, func(w *world) {
+		w := node(t, map[string]string{"SLUICE_AUDIT_REPAIR": "false"}, func(w *testEnv) {
 			s = w.redirected(meshPod("web"))
 		})
 		w.flush(s)
@@ -360,7 +360,7 @@ func TestReportOnly(t *testing.T) {
 func TestWithoutAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
-		w := node(t, map[string]string{"SLUICE_AUDIT": "false"}, func(w *world) {
+		w := node(t, map[string]string{"SLUICE_AUDIT": "false"}, func(w *testEnv) {
 			s = w.redirected(meshPod("web"))
 		})
 		w.set(func() { s.has = rules.Ruleset{} })
@@ -376,7 +376,7 @@ func TestWithoutAudit(t *testing.T) {
 func TestEqualRulesAreCheckedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
-		w := node(t, nil, func(w *world) { s = w.redirected(meshPod("web")) })
+		w := node(t, nil, func(w *testEnv) { s = w.redirected(meshPod("web")) })
 		pass(10 * time.Minute)
 		if s.checked < 9 || s.rechecked != s.checked-1 {
 			t.Errorf("compared %d times, of which %d by checking for changes", s.checked, s.rechecked)
@@ -395,7 +395,7 @@ func TestEqualRulesAreCheckedAgain(t *testing.T) {
 func TestReconciliationsAreCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var spaces []*space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			for i := range 100 {
 				spaces = append(spaces, w.redirected(meshPod(fmt.Sprintf("web-%d", i))))
 			}

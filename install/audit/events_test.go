@@ -18,7 +18,7 @@ import (
 
 // flaky is an API server that accepts events only while it is available.
 type flaky struct {
-	*world
+	*testEnv
 	err error
 	of  string // the pod whose events are rejected; all pods if empty
 }
@@ -30,15 +30,15 @@ func (f *flaky) SendEvent(ctx context.Context, e cluster.Event) error {
 	if err != nil && (f.of == "" || f.of == e.About.Name) {
 		return err
 	}
-	return f.world.SendEvent(ctx, e)
+	return f.testEnv.SendEvent(ctx, e)
 }
 
 // TestEventsWait checks that events wait for an unavailable API server, and are dropped if it
 // rejects them.
 func TestEventsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil)
-		f := &flaky{world: w, err: errors.New("away")}
+		w := newTestEnv(t, nil)
+		f := &flaky{testEnv: w, err: errors.New("away")}
 		w.options.Cluster = f
 		a, b := w.redirected(meshPod("a")), w.redirected(meshPod("b"))
 		w.start()
@@ -65,8 +65,8 @@ func TestEventsWait(t *testing.T) {
 // events of others.
 func TestEventThatIsAlwaysRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil)
-		w.options.Cluster = &flaky{world: w, err: &cluster.StatusError{Code: 500}, of: "a"}
+		w := newTestEnv(t, nil)
+		w.options.Cluster = &flaky{testEnv: w, err: &cluster.StatusError{Code: 500}, of: "a"}
 		a, b := w.redirected(meshPod("a")), w.redirected(meshPod("b"))
 		w.start()
 		settle()
@@ -84,7 +84,7 @@ func TestEventThatIsAlwaysRejected(t *testing.T) {
 func TestHostileNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, lines := observer.New(zap.DebugLevel)
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			w.options.Log = zap.New(core)
 			w.redirected(meshPod("web")).foreign = foreign.Effect{
 				Unknown: []string{"table inet x\n2026-11-20 INFO all is well\x1b[2J has a rule"},
@@ -105,7 +105,7 @@ func TestHostileNames(t *testing.T) {
 // number of repetitions.
 func TestRepetitionsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil)
+		w := newTestEnv(t, nil)
 		s := w.redirected(meshPod("web"))
 		w.start()
 		settle()

@@ -18,7 +18,7 @@ import (
 func TestANamespaceThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s = w.redirected(meshPod("web"))
 			s.unreadable = errors.New("operation not permitted")
 		})
@@ -42,7 +42,7 @@ func TestAddressesThatComeLater(t *testing.T) {
 		web := meshPod("web")
 		web.Status = decide.PodStatus{}
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s = w.home(web)
 			s.addresses = nil
 			w.put(web, podcache.PodStatus{Phase: "Pending"})
@@ -63,7 +63,7 @@ func TestAddressesThatComeLater(t *testing.T) {
 func TestASandboxThatIsTakenDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			w.home(web).addresses = nil
 			w.put(web, podcache.PodStatus{Phase: "Running"})
 		})
@@ -79,7 +79,7 @@ func TestASandboxThatIsTakenDown(t *testing.T) {
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			w.options.Records = record.In(dir)
 			w.redirected(meshPod("web"))
 			bare := meshPod("bare")

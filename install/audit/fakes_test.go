@@ -31,22 +31,22 @@ import (
 // errNowhere is the reason why a sandbox is not found.
 var errNowhere = errors.New("nowhere")
 
-func (w *world) Synced() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.synced }
+func (w *testEnv) Synced() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.synced }
 
-func (w *world) Pods() []podcache.Item {
+func (w *testEnv) Pods() []podcache.Item {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Collect(maps.Values(w.items))
 }
 
-func (w *world) Item(namespace, name string) (podcache.Item, bool) {
+func (w *testEnv) Item(namespace, name string) (podcache.Item, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	item, ok := w.items[namespace+"/"+name]
 	return item, ok
 }
 
-func (w *world) Pod(_ context.Context, ref source.Ref) (text []byte, fetched bool, err error) {
+func (w *testEnv) Pod(_ context.Context, ref source.Ref) (text []byte, fetched bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if text := w.objects[ref.Namespace+"/"+ref.Name]; text != nil {
@@ -55,11 +55,11 @@ func (w *world) Pod(_ context.Context, ref source.Ref) (text []byte, fetched boo
 	return nil, false, source.WithKind(source.NotFound, errors.New("not found"))
 }
 
-func (w *world) Namespace(context.Context, string) (text []byte, fetched bool, err error) {
+func (w *testEnv) Namespace(context.Context, string) (text []byte, fetched bool, err error) {
 	return []byte(`{"metadata":{"name":"shop","labels":{"mesh":"yes"}}}`), false, nil
 }
 
-func (w *world) find(
+func (w *testEnv) find(
 	_ context.Context, pods []sandbox.Pod,
 ) (map[string]sandbox.Sandbox, []sandbox.Missing) {
 	w.mu.Lock()
@@ -79,7 +79,7 @@ func (w *world) find(
 	return found, missing
 }
 
-func (w *world) open(s sandbox.Sandbox) (audit.Namespace, error) {
+func (w *testEnv) open(s sandbox.Sandbox) (audit.Namespace, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found := w.spaces[s.Path]
@@ -176,7 +176,7 @@ func (s *space) Repair(
 }
 
 // ears receive the events that the test sends.
-type ears struct{ w *world }
+type ears struct{ w *testEnv }
 
 func (e ears) Add(*netns.NS) error { e.w.mu.Lock(); defer e.w.mu.Unlock(); e.w.added++; return nil }
 func (e ears) Close() error        { return nil }
@@ -190,22 +190,22 @@ func (e ears) Next(ctx context.Context) (watch.Event, error) {
 	}
 }
 
-func (w *world) DeletePod(_ context.Context, pod cluster.Name, uid, version string) error {
+func (w *testEnv) DeletePod(_ context.Context, pod cluster.Name, uid, version string) error {
 	return w.act(fmt.Sprintf("delete %s %s@%s", pod, uid, version))
 }
 
-func (w *world) LabelPod(_ context.Context, pod cluster.Name, uid, key, value string) error {
+func (w *testEnv) LabelPod(_ context.Context, pod cluster.Name, uid, key, value string) error {
 	return w.act(fmt.Sprintf("label %s %s %s=%s", pod, uid, key, value))
 }
 
-func (w *world) act(what string) error {
+func (w *testEnv) act(what string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.acts = append(w.acts, what)
 	return w.refuse
 }
 
-func (w *world) SendEvent(_ context.Context, e cluster.Event) error {
+func (w *testEnv) SendEvent(_ context.Context, e cluster.Event) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, e)
@@ -213,7 +213,7 @@ func (w *world) SendEvent(_ context.Context, e cluster.Event) error {
 }
 
 // known fails the test for a value of a label that the table does not have.
-func (w *world) known(name string, labels []string) {
+func (w *testEnv) known(name string, labels []string) {
 	m, _ := metricstest.Find(name)
 	for i, l := range m.Labels {
 		if len(l.Values) > 0 && !slices.Contains(l.Values, labels[i]) {
@@ -222,30 +222,30 @@ func (w *world) known(name string, labels []string) {
 	}
 }
 
-func (w *world) Count(s metrics.CounterSeries, n float64) {
+func (w *testEnv) Count(s metrics.CounterSeries, n float64) {
 	w.known(s.Name(), s.Labels())
 	w.add(s.String(), n)
 }
 
-func (w *world) add(series string, n float64) {
+func (w *testEnv) add(series string, n float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.counted[series] += n
 }
 
-func (w *world) Set(s metrics.GaugeSeries, value float64) {
+func (w *testEnv) Set(s metrics.GaugeSeries, value float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.known(s.Name(), s.Labels())
 	w.counted[s.String()] = value
 }
 
-func (w *world) Observe(s metrics.HistogramSeries, _ float64) {
+func (w *testEnv) Observe(s metrics.HistogramSeries, _ float64) {
 	w.known(s.Name(), s.Labels())
 	w.add(s.Name()+"_count{"+strings.Join(s.Labels(), ",")+"}", 1)
 }
 
-func (w *world) Replace(name string, values []metrics.CounterValue) {
+func (w *testEnv) Replace(name string, values []metrics.CounterValue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	maps.DeleteFunc(w.counted, func(series string, _ float64) bool {

@@ -18,7 +18,7 @@ func TestPodThatKeepsChanging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *space
-		w := node(t, nil, func(w *world) { s = w.redirected(web) })
+		w := node(t, nil, func(w *testEnv) { s = w.redirected(web) })
 		for range 3000 {
 			w.put(web, running)
 			pass(10 * time.Millisecond)
@@ -46,7 +46,7 @@ func TestPodThatKeepsChanging(t *testing.T) {
 func TestPodThatSlowsReconciliation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s, other *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s, other = w.redirected(meshPod("web")), w.redirected(meshPod("other"))
 			s.slow = 3 * time.Second
 		})

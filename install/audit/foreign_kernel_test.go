@@ -18,7 +18,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
 			network := newNetwork(t)
-			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
+			r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 			// The processor time of the test's polling must not count as that of the audit.
 			r.options.Used = func() time.Duration { return 0 }
 			rs, b := r.add("web", network.Pod, e)
@@ -61,7 +61,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 // as unknown.
 func TestUnknownForeignRulesAreReported(t *testing.T) {
 	network := newNetwork(t)
-	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
+	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 	// The processor time of the test's polling must not count as that of the audit.
 	r.options.Used = func() time.Duration { return 0 }
 	r.add("web", network.Pod, compat.BackendNFT)
@@ -80,7 +80,7 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 // TestFirewallOfAPodIsNotDrift covers rules that do not affect captured traffic, or drop it.
 func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 	network := newNetwork(t)
-	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
+	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 	// The processor time of the test's polling must not count as that of the audit.
 	r.options.Used = func() time.Duration { return 0 }
 	r.add("web", network.Pod, compat.BackendNFT)

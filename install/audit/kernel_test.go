@@ -25,16 +25,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// kernelWorld is a world with namespaces of the kernel.
-type kernelWorld struct {
-	*world
+// kernelTestEnv is a testEnv with namespaces of the kernel.
+type kernelTestEnv struct {
+	*testEnv
 	places map[string]sandbox.Sandbox // by UID
 }
 
-func newKernelWorld(t testing.TB, env map[string]string) *kernelWorld {
+func newKernelTestEnv(t testing.TB, env map[string]string) *kernelTestEnv {
 	t.Helper()
 	netnstest.RequireRoot(t)
-	r := &kernelWorld{newWorld(t, env), map[string]sandbox.Sandbox{}}
+	r := &kernelTestEnv{newTestEnv(t, env), map[string]sandbox.Sandbox{}}
 	r.options.Open, r.options.Used = audit.Open, audit.Used
 	r.options.Find = func(
 		context.Context, []sandbox.Pod,
@@ -47,7 +47,7 @@ func newKernelWorld(t testing.TB, env map[string]string) *kernelWorld {
 
 // add adds a running pod in a namespace to the node. ADD has redirected it with the backend; empty
 // means that ADD was not called.
-func (r *kernelWorld) add(
+func (r *kernelTestEnv) add(
 	name string, ns *netns.NS, e compat.BackendName, change ...func(*rules.Redirect),
 ) (rules.Ruleset, compat.Backend) {
 	r.t.Helper()
@@ -125,7 +125,7 @@ func TestRunningPodIsRepaired(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
 			network := newNetwork(t)
-			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
+			r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 			if e == compat.BackendNFT {
 				r.options.Interval = time.Hour // only events trigger audits
 			}
@@ -159,7 +159,7 @@ func TestRunningPodIsRepaired(t *testing.T) {
 // addresses of its namespace, and stays redirected.
 func TestUnprotectedPodInTheKernel(t *testing.T) {
 	network := newNetwork(t)
-	r := newKernelWorld(t, nil)
+	r := newKernelTestEnv(t, nil)
 	r.add("web", network.Pod, "")
 	if captured(t, network) {
 		t.Fatal("captured before")
@@ -177,7 +177,7 @@ func TestUnprotectedPodInTheKernel(t *testing.T) {
 
 // TestRoutesAreRepaired checks that missing routes are restored like rules.
 func TestRoutesAreRepaired(t *testing.T) {
-	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
+	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
 	ns := netnstest.New(t)
 	rs, b := r.add("web", ns, compat.BackendNFT)
 	r.start()
@@ -191,7 +191,7 @@ func TestRoutesAreRepaired(t *testing.T) {
 // noticed and reported, and not removed.
 func TestATableBeforeOurs(t *testing.T) {
 	nft := netnstest.RequireBinary(t, "nft")
-	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
+	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
 	ns := netnstest.New(t)
 	rs, b := r.add("web", ns, compat.BackendNFT)
 	r.start()
@@ -227,7 +227,7 @@ func BenchmarkRound(b *testing.B) {
 	} {
 		b.Run(row.name, func(b *testing.B) {
 			const pods = 250
-			r := newKernelWorld(b, map[string]string{"SLUICE_AUDIT_INTERVAL": "24h"})
+			r := newKernelTestEnv(b, map[string]string{"SLUICE_AUDIT_INTERVAL": "24h"})
 			for i := range pods {
 				r.add(fmt.Sprintf("pod-%d", i), netnstest.New(b), row.backend,
 					func(r *rules.Redirect) { r.Counters = row.counters })

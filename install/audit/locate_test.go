@@ -23,12 +23,12 @@ func TestLocate(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		env      string
-		prepare  func(w *world, p *decide.Pod)
+		prepare  func(w *testEnv, p *decide.Pod)
 		want     agent.Location // without names
 		redirect bool
 	}{
 		{
-			"a pod that ADD has redirected", "", func(w *world, p *decide.Pod) { w.redirected(p) },
+			"a pod that ADD has redirected", "", func(w *testEnv, p *decide.Pod) { w.redirected(p) },
 			agent.Location{
 				Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found",
 			},
@@ -36,7 +36,7 @@ func TestLocate(t *testing.T) {
 		},
 		{
 			"a pod that ADD has redirected, without an audit", "SLUICE_AUDIT=false REPAIR_ENABLED=false", func(
-				w *world, p *decide.Pod,
+				w *testEnv, p *decide.Pod,
 			) {
 				w.redirected(p)
 			},
@@ -46,7 +46,7 @@ func TestLocate(t *testing.T) {
 			true,
 		},
 		{
-			"a pod that was repaired", "", func(w *world, p *decide.Pod) {
+			"a pod that was repaired", "", func(w *testEnv, p *decide.Pod) {
 				w.home(p)
 				w.put(p, running)
 			},
@@ -58,19 +58,19 @@ func TestLocate(t *testing.T) {
 		{
 			"a pod that started before the plugin and is not repaired",
 			"SLUICE_AUDIT=false REPAIR_ENABLED=false",
-			func(w *world, p *decide.Pod) { w.home(p); w.put(p, running) },
+			func(w *testEnv, p *decide.Pod) { w.home(p); w.put(p, running) },
 			agent.Location{Decision: "redirect", Reason: "mesh-pod", NetNS: "found"},
 			true,
 		},
 		{
-			"a pod without a sandbox", "", func(w *world, p *decide.Pod) {
+			"a pod without a sandbox", "", func(w *testEnv, p *decide.Pod) {
 				w.put(p, podcache.PodStatus{Phase: "Pending"})
 			},
 			agent.Location{Decision: "redirect", Reason: "mesh-pod"},
 			true,
 		},
 		{
-			"a pod that is not redirected", "", func(w *world, p *decide.Pod) {
+			"a pod that is not redirected", "", func(w *testEnv, p *decide.Pod) {
 				opted(p)
 				w.home(p)
 				w.put(p, running)
@@ -79,7 +79,7 @@ func TestLocate(t *testing.T) {
 			false,
 		},
 		{
-			"a pod that ADD has not redirected", "", func(w *world, p *decide.Pod) {
+			"a pod that ADD has not redirected", "", func(w *testEnv, p *decide.Pod) {
 				w.home(p)
 				w.record(p, nil)
 				w.put(p, running)
@@ -91,7 +91,7 @@ func TestLocate(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				web := meshPod("web")
-				w := node(t, env(row.env), func(w *world) { row.prepare(w, web) })
+				w := node(t, env(row.env), func(w *testEnv) { row.prepare(w, web) })
 				got, err := w.Locate(t.Context(), "shop", "web")
 				if err != nil {
 					t.Fatal(err)
@@ -123,7 +123,7 @@ func TestLocateFails(t *testing.T) {
 		web, wrong := meshPod("web"), meshPod("wrong")
 		web.Status = decide.PodStatus{}
 		wrong.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "80a"
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			w.put(web, podcache.PodStatus{Phase: "Pending"})
 			w.put(wrong, running)
 		})
@@ -147,7 +147,7 @@ func TestAPodThatClaimsAnothersUID(t *testing.T) {
 		thief.Metadata.Annotations["kubernetes.io/config.hash"] = "uid-victim"
 		thief.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "443"
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s = w.redirected(victim)
 			w.put(thief, running)
 		})
@@ -169,7 +169,7 @@ func TestAStaticPod(t *testing.T) {
 		copied := meshPod("web")
 		copied.Metadata.Annotations["kubernetes.io/config.hash"] = "hash"
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s = w.redirected(static)
 			w.put(copied, running)
 		})

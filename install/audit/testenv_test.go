@@ -31,8 +31,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// world is a node in memory. It must be used in a bubble of synctest.
-type world struct {
+// testEnv is a node in memory. It must be used in a bubble of synctest.
+type testEnv struct {
 	t       testing.TB
 	options audit.Options
 	*audit.Auditor
@@ -61,7 +61,7 @@ type world struct {
 
 // space is a network namespace.
 type space struct {
-	w         *world
+	w         *testEnv
 	id        netns.ID
 	addresses []netip.Addr
 	// has contains the rules, stranger a route that cannot be removed, and istio Istio's rules.
@@ -84,10 +84,10 @@ type space struct {
 	open       int
 }
 
-// node starts an auditor of a prepared world.
-func node(t *testing.T, env map[string]string, prepare ...func(*world)) *world {
+// node starts an auditor of a prepared environment.
+func node(t *testing.T, env map[string]string, prepare ...func(*testEnv)) *testEnv {
 	t.Helper()
-	w := newWorld(t, env)
+	w := newTestEnv(t, env)
 	for _, f := range prepare {
 		f(w)
 	}
@@ -96,8 +96,8 @@ func node(t *testing.T, env map[string]string, prepare ...func(*world)) *world {
 	return w
 }
 
-// newWorld returns an empty world, whose auditor is not started.
-func newWorld(t testing.TB, env map[string]string) *world {
+// newTestEnv returns an empty environment, whose auditor is not started.
+func newTestEnv(t testing.TB, env map[string]string) *testEnv {
 	t.Helper()
 	values, err := settings.Read(func(name string) (string, bool) {
 		if value, ok := env[name]; ok {
@@ -115,7 +115,7 @@ func newWorld(t testing.TB, env map[string]string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{
+	w := &testEnv{
 		t: t, synced: true, items: map[string]podcache.Item{}, objects: map[string][]byte{},
 		spaces:  map[string]*space{},
 		byNetNS: map[string]string{}, heard: make(chan watch.Event), counted: map[string]float64{},
@@ -140,7 +140,7 @@ func newWorld(t testing.TB, env map[string]string) *world {
 	return w
 }
 
-func (w *world) start() {
+func (w *testEnv) start() {
 	w.Auditor = audit.New(w.options)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
@@ -156,7 +156,7 @@ func (w *world) start() {
 }
 
 // again stops the auditor, and starts another one on the same node.
-func (w *world) again() {
+func (w *testEnv) again() {
 	w.stop()
 	w.start()
 	settle()
@@ -187,7 +187,7 @@ func broken(began time.Time) podcache.PodStatus {
 }
 
 // put adds a pod to the API server.
-func (w *world) put(p *decide.Pod, l podcache.PodStatus) {
+func (w *testEnv) put(p *decide.Pod, l podcache.PodStatus) {
 	w.t.Helper()
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -208,7 +208,7 @@ func (w *world) put(p *decide.Pod, l podcache.PodStatus) {
 	}
 }
 
-func (w *world) delete(p *decide.Pod) {
+func (w *testEnv) delete(p *decide.Pod) {
 	w.mu.Lock()
 	delete(w.items, p.Metadata.Namespace+"/"+p.Metadata.Name)
 	w.mu.Unlock()
@@ -216,7 +216,7 @@ func (w *world) delete(p *decide.Pod) {
 }
 
 // home creates the namespace of a pod.
-func (w *world) home(p *decide.Pod) *space {
+func (w *testEnv) home(p *decide.Pod) *space {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.inode++
@@ -230,7 +230,7 @@ func (w *world) home(p *decide.Pod) *space {
 }
 
 // redirect returns the redirection of ADD for a pod with an IPv4 address.
-func (w *world) redirect(p *decide.Pod) rules.Redirect {
+func (w *testEnv) redirect(p *decide.Pod) rules.Redirect {
 	r, _, err := decide.Parameters(p, []netip.Addr{netip.MustParseAddr("10.0.0.7")},
 		w.options.Decide)
 	if err != nil {
@@ -240,7 +240,7 @@ func (w *world) redirect(p *decide.Pod) rules.Redirect {
 }
 
 // redirected adds a running pod that ADD has redirected.
-func (w *world) redirected(p *decide.Pod) *space {
+func (w *testEnv) redirected(p *decide.Pod) *space {
 	s := w.home(p)
 	r := w.redirect(p)
 	w.set(func() { s.has = rules.MustCompile(r) })
@@ -249,7 +249,7 @@ func (w *world) redirected(p *decide.Pod) *space {
 	return s
 }
 
-func (w *world) record(p *decide.Pod, r *rules.Redirect) {
+func (w *testEnv) record(p *decide.Pod, r *rules.Redirect) {
 	m := p.Metadata
 	kept := record.Record{
 		Key: record.Key{ContainerID: "c-" + m.UID, IfName: "eth0"}, Netns: w.byNetNS[m.UID],
@@ -266,25 +266,25 @@ func (w *world) record(p *decide.Pod, r *rules.Redirect) {
 }
 
 // flush removes all rules, and reports it like the kernel.
-func (w *world) flush(s *space) {
+func (w *testEnv) flush(s *space) {
 	w.change(s, func() { s.has = rules.Ruleset{} })
 }
 
 // set changes state that the auditor may read concurrently.
-func (w *world) set(do func()) {
+func (w *testEnv) set(do func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	do()
 }
 
-func (w *world) change(s *space, do func()) {
+func (w *testEnv) change(s *space, do func()) {
 	w.set(do)
 	w.heard <- watch.Event{NS: s.id, Rules: true, Count: 1, PID: 4711, Process: "nft"}
 	synctest.Wait()
 }
 
 // metric returns the current value of a metric.
-func (w *world) metric(name string) float64 {
+func (w *testEnv) metric(name string) float64 {
 	w.Measure()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -292,7 +292,7 @@ func (w *world) metric(name string) float64 {
 }
 
 // states returns the number of pods in each state.
-func (w *world) states() string {
+func (w *testEnv) states() string {
 	w.Measure()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -306,7 +306,7 @@ func (w *world) states() string {
 }
 
 // told returns the reasons of the events since the last call.
-func (w *world) told() string {
+func (w *testEnv) told() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var list []string
@@ -318,7 +318,7 @@ func (w *world) told() string {
 }
 
 // done returns the requests that changed pods since the last call.
-func (w *world) done() string {
+func (w *testEnv) done() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	text := strings.Join(w.acts, "; ")

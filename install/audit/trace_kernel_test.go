@@ -18,7 +18,7 @@ func TestTraceIsNoDrift(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
 			network := newNetwork(t)
-			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
+			r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 			r.options.Used = func() time.Duration { return 0 }
 			rs, b := r.add("web", network.Pod, e)
 			r.start()

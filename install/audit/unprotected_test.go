@@ -28,7 +28,7 @@ func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s = w.home(web)
 			w.put(web, podcache.PodStatus{Phase: "Pending"})
 		})
@@ -73,7 +73,7 @@ func TestAPodThatHasNoSandboxYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		web.Status = decide.PodStatus{}
-		w := node(t, nil, func(w *world) { w.put(web, podcache.PodStatus{Phase: "Pending"}) })
+		w := node(t, nil, func(w *testEnv) { w.put(web, podcache.PodStatus{Phase: "Pending"}) })
 		pass(10 * time.Minute)
 		if w.states() != "" || w.searches > 25 {
 			t.Errorf("%s, %d searches", w.states(), w.searches)
@@ -93,7 +93,7 @@ func TestSandboxThatIsNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		core, lines := observer.New(zap.InfoLevel)
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			w.options.Log = zap.New(core)
 			w.put(web, running)
 		})
@@ -112,7 +112,7 @@ func TestANewSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var old *space
-		w := node(t, nil, func(w *world) { old = w.redirected(web) })
+		w := node(t, nil, func(w *testEnv) { old = w.redirected(web) })
 		w.mu.Lock()
 		delete(w.spaces, "/run/netns/"+old.id.String())
 		w.mu.Unlock()
@@ -131,33 +131,33 @@ func TestANewSandbox(t *testing.T) {
 
 // TestPodsThatAreNotRedirected checks that such pods are not audited.
 func TestPodsThatAreNotRedirected(t *testing.T) {
-	for name, prepare := range map[string]func(*world, *decide.Pod) podcache.PodStatus{
-		"a pod that is being deleted": func(*world, *decide.Pod) podcache.PodStatus {
+	for name, prepare := range map[string]func(*testEnv, *decide.Pod) podcache.PodStatus{
+		"a pod that is being deleted": func(*testEnv, *decide.Pod) podcache.PodStatus {
 			return podcache.PodStatus{Phase: "Running", Deleted: true}
 		},
-		"a pod that has succeeded": func(*world, *decide.Pod) podcache.PodStatus {
+		"a pod that has succeeded": func(*testEnv, *decide.Pod) podcache.PodStatus {
 			return podcache.PodStatus{Phase: "Succeeded"}
 		},
-		"a pod that has failed": func(*world, *decide.Pod) podcache.PodStatus {
+		"a pod that has failed": func(*testEnv, *decide.Pod) podcache.PodStatus {
 			return podcache.PodStatus{Phase: "Failed"}
 		},
-		"a pod of the host's network": func(_ *world, p *decide.Pod) podcache.PodStatus {
+		"a pod of the host's network": func(_ *testEnv, p *decide.Pod) podcache.PodStatus {
 			p.Spec.HostNetwork = true
 			return running
 		},
-		"a pod without a proxy": func(_ *world, p *decide.Pod) podcache.PodStatus {
+		"a pod without a proxy": func(_ *testEnv, p *decide.Pod) podcache.PodStatus {
 			p.Spec.Containers = nil
 			return running
 		},
-		"a pod with istio-init": func(_ *world, p *decide.Pod) podcache.PodStatus {
+		"a pod with istio-init": func(_ *testEnv, p *decide.Pod) podcache.PodStatus {
 			p.Spec.InitContainers = []decide.Container{{Name: "istio-init"}}
 			return running
 		},
-		"a pod that has opted out": func(_ *world, p *decide.Pod) podcache.PodStatus {
+		"a pod that has opted out": func(_ *testEnv, p *decide.Pod) podcache.PodStatus {
 			p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"}
 			return running
 		},
-		"a pod that ADD has not redirected": func(w *world, p *decide.Pod) podcache.PodStatus {
+		"a pod that ADD has not redirected": func(w *testEnv, p *decide.Pod) podcache.PodStatus {
 			w.record(p, nil)
 			return running
 		},
@@ -166,7 +166,7 @@ func TestPodsThatAreNotRedirected(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				web := meshPod("web")
 				var s *space
-				w := node(t, nil, func(w *world) {
+				w := node(t, nil, func(w *testEnv) {
 					s = w.home(web)
 					w.put(web, prepare(w, web))
 				})
@@ -185,7 +185,7 @@ func TestAPodOfIstioCNI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s = w.home(web)
 			s.istio = []string{"chain ip nat ISTIO_OUTPUT"}
 			w.put(web, broken(time.Now()))
@@ -204,7 +204,7 @@ func TestParametersThatMakeNoSense(t *testing.T) {
 		web := meshPod("web")
 		web.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "80a"
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s = w.home(web)
 			w.put(web, running)
 		})
@@ -259,7 +259,7 @@ func TestPolicies(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					web := meshPod("web")
 					var s *space
-					w := node(t, row.env, func(w *world) {
+					w := node(t, row.env, func(w *testEnv) {
 						s = w.home(web)
 						life := running
 						if fails {
@@ -300,7 +300,7 @@ func TestRepairWithoutEffect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				web := meshPod("web")
-				w := node(t, env(name), func(w *world) {
+				w := node(t, env(name), func(w *testEnv) {
 					w.home(web)
 					w.put(web, broken(time.Now()))
 				})
@@ -329,7 +329,7 @@ func TestRepairWithoutEffect(t *testing.T) {
 func TestRepairThatIsNotPossible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost, refused := meshPod("lost"), meshPod("refused")
-		w := node(t, env("REPAIR_DELETE_PODS=true"), func(w *world) {
+		w := node(t, env("REPAIR_DELETE_PODS=true"), func(w *testEnv) {
 			w.home(refused).refuse = errors.New("no memory")
 			w.put(refused, broken(time.Now()))
 			w.put(lost, broken(time.Now()))
@@ -352,7 +352,7 @@ func TestActionsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		w := node(t, env(
-			"REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true SLUICE_AUDIT=false"), func(w *world) {
+			"REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true SLUICE_AUDIT=false"), func(w *testEnv) {
 			w.refuse = errors.New("away")
 			w.put(web, broken(time.Now()))
 		})
@@ -384,7 +384,7 @@ func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 		web := meshPod("web")
 		web.Status = decide.PodStatus{}
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			w.source = sandbox.Proc
 			s = w.home(web)
 			w.put(web, podcache.PodStatus{Phase: "Pending"})
@@ -413,7 +413,7 @@ func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 func TestPodThatEndsWhileItIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			w.home(web).during = func() {
 				w.delete(web)
 				time.Sleep(time.Millisecond)
@@ -428,7 +428,7 @@ func TestPodThatEndsWhileItIsRepaired(t *testing.T) {
 }
 
 // silent is an API server that accepts connections and never answers.
-type silent struct{ *world }
+type silent struct{ *testEnv }
 
 func (s silent) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ string) error {
 	_ = s.act("label " + pod.String())
@@ -442,7 +442,7 @@ func TestActionsThatHang(t *testing.T) {
 		var s *space
 		w := node(t, map[string]string{
 			"REPAIR_REPAIR_PODS": "false", "REPAIR_LABEL_PODS": "true",
-		}, func(w *world) {
+		}, func(w *testEnv) {
 			w.options.Cluster = silent{w}
 			s = w.redirected(meshPod("web"))
 			for i := range 60 {
@@ -469,7 +469,7 @@ func TestAPodThatADDCouldNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s = w.home(web)
 			if err := w.options.Records.Put(record.Record{
 				Key:     record.Key{ContainerID: "c", IfName: "eth0"},

@@ -16,7 +16,7 @@ import (
 // opening is retried, and that audited pods are added to it then.
 func TestListeningThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil)
+		w := newTestEnv(t, nil)
 		tries := 0
 		w.options.Listen = func() (audit.Events, error) {
 			if tries++; tries < 4 {
@@ -47,7 +47,7 @@ func TestListeningThatFails(t *testing.T) {
 func TestLostEventsBeforeAnotherPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
-		w := node(t, nil, func(w *world) {
+		w := node(t, nil, func(w *testEnv) {
 			s = w.redirected(meshPod("web"))
 			for i := range 30 { // so that passes are 3 s apart
 				w.redirected(meshPod(fmt.Sprintf("other-%d", i)))
@@ -75,7 +75,7 @@ func TestANumberOfANamespaceThatIsUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := meshPod("a"), meshPod("b")
 		var old *space
-		w := node(t, nil, func(w *world) { old = w.redirected(a) })
+		w := node(t, nil, func(w *testEnv) { old = w.redirected(a) })
 		s, r := w.home(b), w.redirect(b)
 		w.set(func() {
 			delete(w.spaces, w.byNetNS["uid-a"])

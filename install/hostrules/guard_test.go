@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// A world is a node with a guard. Its kubelet is what the test says.
-type world struct {
+// A testEnv is a node with a guard, whose kubelet the test controls.
+type testEnv struct {
 	t       testing.TB
 	host    *netns.NS
 	backend compat.Backend
@@ -35,10 +35,10 @@ type world struct {
 	reports []hostrules.Report
 	locks   int
 	locked  bool
-	busy    error // what the lock gets
+	busy    error // the error of the lock
 }
 
-func (w *world) lock() (func(), error) {
+func (w *testEnv) lock() (func(), error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.busy != nil {
@@ -55,10 +55,10 @@ func (w *world) lock() (func(), error) {
 	}, nil
 }
 
-func newWorld(t testing.TB, backend compat.BackendName) *world {
+func newTestEnv(t testing.TB, backend compat.BackendName) *testEnv {
 	t.Helper()
 	netnstest.RequireRoot(t)
-	w := &world{t: t, host: netnstest.New(t)}
+	w := &testEnv{t: t, host: netnstest.New(t)}
 	_, id := newCgroup(t, fmt.Sprintf("sluice-test-%d-guard", os.Getpid()))
 	w.kubelet = kubeletIn(fmt.Sprintf("sluice-test-%d-guard", os.Getpid()), id)
 	var err error
@@ -91,22 +91,22 @@ func kubeletIn(path string, id uint64) hostrules.Kubelet {
 	return k
 }
 
-func (w *world) find() (hostrules.Kubelet, error) {
+func (w *testEnv) find() (hostrules.Kubelet, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.kubelet, w.missing
 }
 
-// run guards until the test ends.
-func (w *world) run() {
+// run runs the guard until the test ends.
+func (w *testEnv) run() {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); w.Run(ctx) }()
 	w.t.Cleanup(func() { cancel(); <-done })
 }
 
-// has reports whether the node has the rules for the pods, exactly.
-func (w *world) has(pods ...string) bool {
+// has reports whether the node has exactly the rules for the pods.
+func (w *testEnv) has(pods ...string) bool {
 	w.t.Helper()
 	p := rules.DefaultAmbientHost()
 	w.mu.Lock()
@@ -125,7 +125,7 @@ func (w *world) has(pods ...string) bool {
 }
 
 // reported returns the number of reports of a kind.
-func (w *world) reported(kind hostrules.Kind) int {
+func (w *testEnv) reported(kind hostrules.Kind) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := 0
@@ -157,25 +157,25 @@ var backends = []compat.BackendName{compat.BackendNFT, compat.BackendLegacy}
 func TestPodsComeAndGo(t *testing.T) {
 	for _, b := range backends {
 		t.Run(string(b), func(t *testing.T) {
-			w := newWorld(t, b)
+			w := newTestEnv(t, b)
 			if err := w.Set("early", addresses("10.0.0.9")); err == nil {
-				t.Error("a pod is accepted before the others are known")
+				t.Error("a pod is accepted before the other pods are known")
 			}
 			must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1", "fd00::1")}))
 			must(t, w.Set("b", addresses("10.0.0.2", "127.0.0.1", "fe80::1", "::ffff:10.0.0.3")))
 			if !w.has("10.0.0.1", "fd00::1", "10.0.0.2", "10.0.0.3") {
-				t.Error("not the addresses of both pods")
+				t.Error("the rules do not contain the addresses of both pods")
 			}
-			// An address is given to another pod before its last one is removed.
+			// An address is assigned to another pod before its previous one is removed.
 			must(t, w.Set("c", addresses("10.0.0.1")))
 			must(t, w.Remove("a"))
 			if !w.has("10.0.0.1", "10.0.0.2", "10.0.0.3") {
-				t.Error("not the address of the pod that still has it")
+				t.Error("the rules do not contain the address of the pod that still has it")
 			}
 			must(t, w.Remove("unknown"))
 			must(t, w.Replace(map[string][]netip.Addr{"d": addresses("10.0.0.4")}))
 			if !w.has("10.0.0.4") {
-				t.Error("not the replaced pods")
+				t.Error("the rules do not contain the replaced pods")
 			}
 			if s := w.State(); s.Pods != 1 || s.Backend != b || s.Err != nil || !s.Loaded {
 				t.Errorf("state %+v", s)
@@ -186,15 +186,16 @@ func TestPodsComeAndGo(t *testing.T) {
 			}
 			must(t, w.Set("late", addresses("10.0.0.5")))
 			if installed, err := compat.InstalledBackends(w.host); err != nil || len(installed) > 0 {
-				t.Errorf("written after uninstallation: %v, %v", installed, err)
+				t.Errorf("rules were written after uninstallation: %v, %v", installed, err)
 			}
 		})
 	}
 }
 
-// The rules of an earlier agent stay until the pods are known.
+// TestNothingIsWrittenBeforeThePodsAreKnown checks that the rules of an earlier agent are kept
+// until the pods are known.
 func TestNothingIsWrittenBeforeThePodsAreKnown(t *testing.T) {
-	w := newWorld(t, compat.BackendNFT)
+	w := newTestEnv(t, compat.BackendNFT)
 	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
 	later := hostrules.New(w.options)
 	w.Guard = later
@@ -212,8 +213,8 @@ func TestNothingIsWrittenBeforeThePodsAreKnown(t *testing.T) {
 }
 
 func TestRulesThatAreFlushedComeBack(t *testing.T) {
-	w := newWorld(t, compat.BackendNFT)
-	w.options.Interval = time.Hour // the event wakes
+	w := newTestEnv(t, compat.BackendNFT)
+	w.options.Interval = time.Hour // only events trigger repairs
 	w.Guard = hostrules.New(w.options)
 	w.run()
 	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
@@ -223,7 +224,7 @@ func TestRulesThatAreFlushedComeBack(t *testing.T) {
 			out, err = exec.Command("nft", "flush", "ruleset").CombinedOutput()
 			return err
 		}))
-		rulestest.Eventually(t, "the rules are back "+string(out), func() bool { return w.has("10.0.0.1") })
+		rulestest.Eventually(t, "the rules are restored "+string(out), func() bool { return w.has("10.0.0.1") })
 		rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.Repaired) == i+1 })
 	}
 	w.mu.Lock()
@@ -234,9 +235,10 @@ func TestRulesThatAreFlushedComeBack(t *testing.T) {
 	}
 }
 
-// iptables-legacy reports no changes.
+// TestLegacyRulesComeBack checks that rules of iptables-legacy, whose changes are not reported, are
+// restored too.
 func TestLegacyRulesComeBack(t *testing.T) {
-	w := newWorld(t, compat.BackendLegacy)
+	w := newTestEnv(t, compat.BackendLegacy)
 	w.options.Interval = 10 * time.Millisecond
 	w.Guard = hostrules.New(w.options)
 	w.run()
@@ -244,13 +246,14 @@ func TestLegacyRulesComeBack(t *testing.T) {
 	if _, err := w.backend.Remove(w.host); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "the rules are back", func() bool { return w.has("10.0.0.1") })
+	rulestest.Eventually(t, "the rules are restored", func() bool { return w.has("10.0.0.1") })
 	rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.Repaired) == 1 })
 }
 
-// systemd creates the kubelet's cgroup again, and the kubelet may be away for a while.
+// TestKubeletRestarts covers a kubelet that is absent for a while, and whose cgroup systemd creates
+// again.
 func TestKubeletRestarts(t *testing.T) {
-	w := newWorld(t, compat.BackendNFT)
+	w := newTestEnv(t, compat.BackendNFT)
 	w.run()
 	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
 	if !w.has("10.0.0.1") {
@@ -260,16 +263,16 @@ func TestKubeletRestarts(t *testing.T) {
 	before := w.kubelet
 	w.missing = errors.New("no kubelet")
 	w.mu.Unlock()
-	rulestest.Eventually(t, "its absence is reported", func() bool { return w.reported(hostrules.KubeletMissing) == 1 })
+	rulestest.Eventually(t, "the missing kubelet is reported", func() bool { return w.reported(hostrules.KubeletMissing) == 1 })
 	if !w.has("10.0.0.1") {
-		t.Error("the rules do not stay while there is no kubelet")
+		t.Error("the rules are removed without a kubelet")
 	}
 	path := fmt.Sprintf("sluice-test-%d-again", os.Getpid())
 	_, id := newCgroup(t, path)
 	w.mu.Lock()
 	w.kubelet, w.missing = kubeletIn(path, id), nil
 	w.mu.Unlock()
-	rulestest.Eventually(t, "the rules have its new cgroup", func() bool { return w.has("10.0.0.1") })
+	rulestest.Eventually(t, "the rules have the kubelet's new cgroup", func() bool { return w.has("10.0.0.1") })
 	rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.KubeletChanged) == 1 })
 	if before.Cgroup.ID == id || w.reported(hostrules.Repaired) > 0 {
 		t.Errorf("reports %v", w.reports)
@@ -277,7 +280,7 @@ func TestKubeletRestarts(t *testing.T) {
 }
 
 func TestWithoutAKubelet(t *testing.T) {
-	w := newWorld(t, compat.BackendNFT)
+	w := newTestEnv(t, compat.BackendNFT)
 	w.missing = errors.New("no kubelet")
 	w.kubelet = hostrules.Kubelet{}
 	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
@@ -286,9 +289,9 @@ func TestWithoutAKubelet(t *testing.T) {
 	}
 }
 
-// Many ADDs share few writes.
+// TestManyPodsAtOnce checks that many ADDs share few writes.
 func TestManyPodsAtOnce(t *testing.T) {
-	w := newWorld(t, compat.BackendNFT)
+	w := newTestEnv(t, compat.BackendNFT)
 	w.run()
 	must(t, w.Replace(nil))
 	var group sync.WaitGroup
@@ -304,18 +307,18 @@ func TestManyPodsAtOnce(t *testing.T) {
 	}
 	group.Wait()
 	if !w.has(all...) {
-		t.Error("not all pods are in the rules")
+		t.Error("the rules do not contain all pods")
 	}
 	if n := w.reported(hostrules.Repaired); n > 0 {
-		t.Errorf("%d repairs of its own writes", n)
+		t.Errorf("%d repairs of the guard's own writes", n)
 	}
 }
 
-// Tables of iptables-legacy are written with the lock of the iptables programs only, also if they are
-// left from an agent with the other backend.
+// TestLegacyTablesAreWrittenWithTheLock checks that tables of iptables-legacy are written only with
+// the lock of the iptables programs, also if an agent with the other backend has left them.
 func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 	pods := map[string][]netip.Addr{"a": addresses("10.0.0.1")}
-	w := newWorld(t, compat.BackendLegacy)
+	w := newTestEnv(t, compat.BackendLegacy)
 	w.busy = errors.New("another program has it")
 	if err := w.Replace(pods); !errors.Is(err, w.busy) || w.has("10.0.0.1") {
 		t.Errorf("written without the lock: %v", err)
@@ -344,10 +347,10 @@ func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 	}
 }
 
-// An error is reported once, and ends by itself.
+// TestRulesThatCannotBeWritten checks that an error is reported once, and that writing is retried.
 func TestRulesThatCannotBeWritten(t *testing.T) {
-	w := newWorld(t, compat.BackendNFT)
-	broken := errors.New("the kernel refuses")
+	w := newTestEnv(t, compat.BackendNFT)
+	broken := errors.New("the kernel rejects the rules")
 	var mu sync.Mutex
 	failing := true
 	w.options.Do = func(fn func() error) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// hierarchy returns the mount point of the cgroups of version 2, with their root.
+// hierarchy returns the mount point of cgroup version 2, with its root.
 func hierarchy(t testing.TB) string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -29,16 +29,16 @@ func hierarchy(t testing.TB) string {
 			return fields[4]
 		}
 	}
-	t.Skip("no hierarchy of cgroups of version 2 is mounted")
+	t.Skip("cgroup version 2 is not mounted")
 	return ""
 }
 
-// newCgroup makes a cgroup and returns its directory and its number.
+// newCgroup creates a cgroup and returns its directory and its id.
 func newCgroup(t testing.TB, name string) (dir string, id uint64) {
 	t.Helper()
 	dir = filepath.Join(hierarchy(t), name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Skipf("no cgroup can be made: %v", err)
+		t.Skipf("cannot create a cgroup: %v", err)
 	}
 	t.Cleanup(func() { _ = os.Remove(dir) })
 	var s unix.Stat_t
@@ -48,8 +48,8 @@ func newCgroup(t testing.TB, name string) (dir string, id uint64) {
 	return dir, s.Ino
 }
 
-// start starts a process with a name, in a namespace and unless dir is empty in a cgroup. stop ends
-// it.
+// start starts a process with a name, in a namespace and, unless dir is empty, in a cgroup. stop
+// ends it.
 func start(t testing.TB, name string, ns *netns.NS, dir string, flags uintptr) (pid int, stop func()) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -100,12 +100,12 @@ func TestFindKubelet(t *testing.T) {
 	start(t, "kubelet", other, "", 0)
 	start(t, "kubelet-proxy", host, "", 0)
 	if k, err := hostrules.FindKubelet("/proc", host.ID()); err == nil {
-		t.Errorf("a kubelet elsewhere and another name: %v", k)
+		t.Errorf("a kubelet in another namespace, and another program: %v", k)
 	}
 	name := fmt.Sprintf("sluice-test-%d-kubelet", os.Getpid())
 	dir, id := newCgroup(t, name)
 	pid, stop := start(t, "kubelet", host, dir, 0)
-	start(t, "kubelet", host, "", 0) // younger
+	start(t, "kubelet", host, "", 0) // a younger kubelet
 	k, err := hostrules.FindKubelet("/proc", host.ID())
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestFindKubelet(t *testing.T) {
 	}
 	stop()
 	if k.Current("/proc") {
-		t.Error("a kubelet that has ended is current")
+		t.Error("a kubelet that has ended counts as running")
 	}
 	// systemd creates the cgroup again.
 	if err := os.Remove(dir); err != nil {
@@ -126,11 +126,11 @@ func TestFindKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if k, err = hostrules.FindKubelet("/proc", host.ID()); err != nil || k.PID == pid {
-		t.Errorf("after its end: %v, %v", k, err)
+		t.Errorf("after the end of the kubelet: %v, %v", k, err)
 	}
 }
 
-// A pod in the node's network may have a process named kubelet.
+// TestKubeletInAPodIsNone covers a pod in the node's network with a process named kubelet.
 func TestKubeletInAPodIsNone(t *testing.T) {
 	netnstest.RequireRoot(t)
 	host := netnstest.New(t)
@@ -141,7 +141,8 @@ func TestKubeletInAPodIsNone(t *testing.T) {
 	}
 }
 
-// The agent's thread sees cgroups as the node does, and is in the node's network.
+// TestNode checks that the agent's thread has the node's view of cgroups, and is in the node's
+// network.
 func TestNode(t *testing.T) {
 	netnstest.RequireRoot(t)
 	host := netnstest.New(t)
@@ -176,7 +177,7 @@ func TestNode(t *testing.T) {
 		t.Errorf("afterwards: %v, %q", err, outside)
 	}
 	if !node.IsHost(host.ID()) || !node.IsHost((*netns.NS)(nil).ID()) || node.IsHost(netnstest.New(t).ID()) {
-		t.Error("it does not know its network namespace")
+		t.Error("the network namespace is unknown")
 	}
 	node.Close()
 	none := &hostrules.Node{ProcDir: t.TempDir()}

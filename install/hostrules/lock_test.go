@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/hostrules"
 )
 
-// The lock is that of the iptables programs, and is waited for.
+// TestLock checks that the lock is that of the iptables programs, and that Lock waits for it.
 func TestLock(t *testing.T) {
 	proc := t.TempDir()
 	run := filepath.Join(proc, "1", "root", "run")
@@ -35,7 +35,7 @@ func TestLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flock(unix.LOCK_EX)
 		if _, err := node.Lock(); err == nil || !strings.Contains(err.Error(), "run/xtables.lock: another program") {
-			t.Errorf("error %v while another program has it", err)
+			t.Errorf("error %v while another program holds the lock", err)
 		}
 		time.AfterFunc(time.Second, func() { flock(unix.LOCK_UN) })
 		unlock, err := node.Lock()
@@ -43,7 +43,7 @@ func TestLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := unix.Flock(int(program.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
-			t.Error("another program gets it too")
+			t.Error("another program gets the lock too")
 		}
 		unlock()
 		flock(unix.LOCK_EX)

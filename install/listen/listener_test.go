@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Whether a process has the socket is found out without a connection, which istio-cni would count as a
-// connected ztunnel.
+// TestAnswers checks that the state of a socket is determined without a connection, which istio-cni
+// would count as a connected ztunnel.
 func TestAnswers(t *testing.T) {
 	for _, network := range []string{"unix", "unixpacket"} {
 		t.Run(network, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestAnswers(t *testing.T) {
 			}
 			l.SetUnlinkOnClose(false)
 			if !answers(path) {
-				t.Error("not while a process listens")
+				t.Error("answers is false while a process listens")
 			}
 			_ = l.SetDeadline(time.Unix(1, 0))
 			if conn, err := l.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -34,7 +34,7 @@ func TestAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if answers(path) {
-				t.Error("after the process has ended")
+				t.Error("answers is true after the end of the process")
 			}
 			if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)); err != nil || answers(path) {
 				t.Errorf("a regular file: %v", err)
@@ -43,8 +43,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A server does not take its socket back while the process that has taken it runs, and makes no
-// connection to it.
+// TestGuardLeavesTheSocketOfAnotherProcess checks that a server does not replace the socket of a
+// running process, and makes no connection to it.
 func TestGuardLeavesTheSocketOfAnotherProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dir", "s")
 	s := New(Options{Network: "unixpacket", Path: path, MaxConnections: 1, Failed: func(error) {}})
@@ -60,7 +60,7 @@ func TestGuardLeavesTheSocketOfAnotherProcess(t *testing.T) {
 	_ = other.SetDeadline(time.Unix(1, 0))
 	for range 3 {
 		if current, err := s.guard(first); current != first || err != nil {
-			t.Fatalf("the socket is taken back: %v", err)
+			t.Fatalf("the socket was replaced: %v", err)
 		}
 	}
 	if conn, err := other.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -69,7 +69,7 @@ func TestGuardLeavesTheSocketOfAnotherProcess(t *testing.T) {
 	other.close()
 	again, err := s.guard(first)
 	if err != nil || again == first {
-		t.Fatalf("not taken back after its end: %v", err)
+		t.Fatalf("the socket was not replaced after the end of the process: %v", err)
 	}
 	again.close()
 }

@@ -38,9 +38,9 @@ const (
 	redirection = "ambient.istio.io/redirection"
 )
 
-// A world is a node. Namespaces, rules and ztunnel's socket are real; the API server and the node's
-// rules for probes are in memory.
-type world struct {
+// A testEnv is a node. Namespaces, rules and ztunnel's socket are real; the API server and the
+// node's rules for probes are in memory.
+type testEnv struct {
 	t       testing.TB
 	options ambient.Options
 	*ambient.Node
@@ -55,20 +55,20 @@ type world struct {
 	version    int
 	objects    map[string]*decide.Pod // by namespace/name
 	items      map[string]podcache.Item
-	namespaces map[string]string          // their label
+	namespaces map[string]string          // the namespaces' labels
 	sandboxes  map[string]sandbox.Sandbox // by UID
 	probes     map[string][]netip.Addr    // by UID
-	replaced   map[string][]netip.Addr    // what the node's rules got at the start
+	replaced   map[string][]netip.Addr    // passed to the node's rules at the start
 	patches    []string                   // name=value
 	events     []event
-	refuse     error // what patches get
-	unwritable error // what the node's rules get
+	refuse     error // the error of patches
+	unwritable error // the error of the node's rules
 }
 
-func newWorld(t testing.TB) *world {
+func newTestEnv(t testing.TB) *testEnv {
 	t.Helper()
 	netnstest.RequireRoot(t)
-	w := &world{
+	w := &testEnv{
 		t: t, synced: true, objects: map[string]*decide.Pod{}, items: map[string]podcache.Item{},
 		namespaces: map[string]string{}, sandboxes: map[string]sandbox.Sandbox{},
 		probes: map[string][]netip.Addr{},
@@ -91,8 +91,8 @@ func newWorld(t testing.TB) *world {
 
 type event = cluster.Event
 
-// newServer replaces the server for ztunnel, as another agent does, and returns its socket.
-func newServer(t testing.TB, w *world) string {
+// newServer replaces the server for ztunnel, like another agent, and returns its socket.
+func newServer(t testing.TB, w *testEnv) string {
 	t.Helper()
 	w.ztunnels = ztunnel.New(zap.NewNop(), ztunnel.Options{})
 	w.options.Ztunnel = w.ztunnels
@@ -105,7 +105,7 @@ func newServer(t testing.TB, w *world) string {
 }
 
 // start starts the node's agent.
-func (w *world) start() {
+func (w *testEnv) start() {
 	w.Node = ambient.New(w.options)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -119,8 +119,8 @@ func (w *world) start() {
 	w.t.Cleanup(w.stop)
 }
 
-// put makes the API server have a pod, after changes, and returns it.
-func (w *world) put(name string, changes ...func(*decide.Pod)) *decide.Pod {
+// put adds a changed pod to the API server, and returns it.
+func (w *testEnv) put(name string, changes ...func(*decide.Pod)) *decide.Pod {
 	w.mu.Lock()
 	key := "shop/" + name
 	p := &decide.Pod{Metadata: decide.Metadata{
@@ -172,7 +172,7 @@ func labelled(key, value string) func(*decide.Pod) {
 	return func(p *decide.Pod) { p.Metadata.Labels[key] = value }
 }
 
-func (w *world) delete(name string) {
+func (w *testEnv) delete(name string) {
 	w.mu.Lock()
 	delete(w.objects, "shop/"+name)
 	delete(w.items, "shop/"+name)
@@ -180,8 +180,8 @@ func (w *world) delete(name string) {
 	w.Changed("shop", name)
 }
 
-// home makes the pod have a sandbox, which the agent can find.
-func (w *world) home(name string, ns *netns.NS) *netns.NS {
+// home adds a sandbox of the pod that the agent can find.
+func (w *testEnv) home(name string, ns *netns.NS) *netns.NS {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sandboxes["uid-"+name] = sandbox.Sandbox{
@@ -191,7 +191,7 @@ func (w *world) home(name string, ns *netns.NS) *netns.NS {
 	return ns
 }
 
-func (w *world) add(name string, ns *netns.NS) (agent.Enrolment, error) {
+func (w *testEnv) add(name string, ns *netns.NS) (agent.Enrolment, error) {
 	return w.Add(context.Background(), source.Ref{
 		Namespace: "shop", Name: name, UID: "uid-" + name,
 	}, ns, addresses("10.0.0.7"))
@@ -205,24 +205,24 @@ func addresses(texts ...string) []netip.Addr {
 	return list
 }
 
-// Pods.
+// Methods of the source of pods.
 
-func (w *world) Synced() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.synced }
+func (w *testEnv) Synced() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.synced }
 
-func (w *world) Pods() []podcache.Item {
+func (w *testEnv) Pods() []podcache.Item {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Collect(maps.Values(w.items))
 }
 
-func (w *world) Item(namespace, name string) (podcache.Item, bool) {
+func (w *testEnv) Item(namespace, name string) (podcache.Item, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	item, ok := w.items[namespace+"/"+name]
 	return item, ok
 }
 
-func (w *world) Namespace(_ context.Context, name string) ([]byte, bool, error) {
+func (w *testEnv) Namespace(_ context.Context, name string) ([]byte, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	data, err := json.Marshal(decide.Namespace{Metadata: decide.Metadata{
@@ -231,8 +231,8 @@ func (w *world) Namespace(_ context.Context, name string) ([]byte, bool, error) 
 	return data, false, err
 }
 
-// Pod is ambiguous with a method of the node, so that pods has its own type.
-type pods struct{ *world }
+// pods is a separate type, because Pod is also a method of the node.
+type pods struct{ *testEnv }
 
 func (w pods) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
 	w.mu.Lock()
@@ -248,10 +248,10 @@ func (w pods) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
 	return data, false, err
 }
 
-// Cluster.
+// Methods of the API server.
 
-// AnnotatePod changes the pod, as the API server does.
-func (w *world) AnnotatePod(
+// AnnotatePod changes the pod like the API server.
+func (w *testEnv) AnnotatePod(
 	_ context.Context, name cluster.Name, uid, key string, value *string,
 ) error {
 	w.mu.Lock()
@@ -279,15 +279,15 @@ func (w *world) AnnotatePod(
 	return nil
 }
 
-func (w *world) SendEvent(_ context.Context, e cluster.Event) error {
+func (w *testEnv) SendEvent(_ context.Context, e cluster.Event) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, e)
 	return nil
 }
 
-// find is the search for sandboxes.
-func (w *world) find(
+// find searches for sandboxes.
+func (w *testEnv) find(
 	_ context.Context, list []sandbox.Pod,
 ) (map[string]sandbox.Sandbox, []sandbox.Missing) {
 	w.mu.Lock()
@@ -304,8 +304,8 @@ func (w *world) find(
 	return found, missing
 }
 
-// probes are the node's rules.
-type probes struct{ w *world }
+// probes represents the node's rules for probes.
+type probes struct{ w *testEnv }
 
 func (h probes) Replace(pods map[string][]netip.Addr) error {
 	h.w.mu.Lock()
@@ -329,15 +329,15 @@ func (h probes) Set(uid string, addresses []netip.Addr) error {
 
 func (h probes) Remove(uid string) error { return h.Set(uid, nil) }
 
-// What the tests ask.
+// Conditions of the tests.
 
-func (w *world) probed(name string) []netip.Addr {
+func (w *testEnv) probed(name string) []netip.Addr {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.probes["uid-"+name]
 }
 
-func (w *world) annotation(name string) string {
+func (w *testEnv) annotation(name string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p := w.objects["shop/"+name]; p != nil {
@@ -346,14 +346,14 @@ func (w *world) annotation(name string) string {
 	return "no pod"
 }
 
-func (w *world) patched() string {
+func (w *testEnv) patched() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return strings.Join(w.patches, " ")
 }
 
-// has reports whether a namespace has the rules of ambient mode, exactly.
-func (w *world) has(ns *netns.NS, change ...func(*rules.Ambient)) bool {
+// has reports whether a namespace has exactly the rules of ambient mode.
+func (w *testEnv) has(ns *netns.NS, change ...func(*rules.Ambient)) bool {
 	w.t.Helper()
 	a := rules.DefaultAmbient()
 	for _, f := range change {
@@ -370,7 +370,7 @@ func (w *world) has(ns *netns.NS, change ...func(*rules.Ambient)) bool {
 	return len(found.Differences) == 0
 }
 
-// bare reports whether a namespace has no rules of ours.
+// bare reports whether a namespace has no rules of Sluice.
 func bare(t testing.TB, ns *netns.NS) bool {
 	t.Helper()
 	installed, err := compat.InstalledBackends(ns)
