@@ -8,17 +8,17 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-const longHelp = `Run the command rules about pods in the node agents of their nodes, with your own rights.
+const longHelp = `Run the command rules for pods, in the node agents of their nodes, with your own permissions.
 
-POD is NAMESPACE/NAME, NAME, or KIND/NAME with a kind that has pods: deployment, statefulset, daemonset, replicaset, job or
-cronjob, which stand for all their running pods. A name without a namespace is in the namespace of --namespace or of the current
-context. With --selector there is no POD. Flags after POD are those of rules VERB; "kubectl sluice VERB POD --help" describes them.
+POD is NAMESPACE/NAME, NAME, or KIND/NAME, where KIND is deployment, statefulset, daemonset, replicaset, job or cronjob and
+selects all running pods of the object. The default namespace is --namespace, or the namespace of the current context. With
+--selector, POD is omitted. Flags after POD are flags of rules VERB; "kubectl sluice VERB POD --help" describes them.
 
-Required rights: get and list pods (and get the kinds above) in the namespaces of the pods; list pods and create pods/exec in the
-namespace of the node agents; for status also list nodes.
+Required permissions: get and list pods (and get the kinds above) in the namespaces of the pods; list pods and create
+pods/exec in the namespace of the node agents; for status also list nodes.
 
-The exit code is that of rules VERB; of several pods the highest. 2: the command line is wrong, or there is no such pod. 3: the
-API server or a node agent is not reached, or refuses.`
+The exit code is the exit code of rules VERB, the highest one of several pods. It is 2 for an invalid command line or a
+missing pod, and 3 if the API server or a node agent is unreachable or denies access.`
 
 const examples = `  kubectl sluice trace shop/web --out --for 1m
   kubectl sluice explain deployment/web -n shop "out tcp 10.0.0.7 > 10.96.0.1:443"
@@ -60,15 +60,15 @@ func newCommand(
 	flags := root.PersistentFlags()
 	o.config.AddFlags(flags)
 	flags.StringVar(&o.agentNamespace, "agent-namespace", "",
-		"namespace of the node agents [default: search all namespaces, or istio-system without the right to]")
+		"namespace of the node agents [default: search all namespaces, or istio-system without permission to do so]")
 	flags.StringVar(&o.agentSelector, "agent-selector", "k8s-app=sluice-node",
-		"label selector of the pods of the node agents")
+		"label selector of the node agents' pods")
 	flags.StringVarP(&o.selector, "selector", "l", "", "label selector of the pods, instead of POD")
 	for _, v := range []struct{ name, short string }{
-		{"trace", "print connections of pods as they happen, with the rule that decided"},
+		{"trace", "print connections of pods as they happen, with the deciding rule"},
 		{"explain", "follow a packet through the rules of pods"},
-		{"check", "report whether pods hold exactly the rules that they should have"},
-		{"diff", "decide for every packet whether a ruleset is the same as a pod's"},
+		{"check", "report whether pods have exactly the desired rules"},
+		{"diff", "decide whether a ruleset and a pod's rules treat every packet alike"},
 		{"show", "print the ruleset of pods"},
 		{"doctor", "diagnose pods: kernel, permissions, settings, foreign rules"},
 	} {

@@ -17,12 +17,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const applyHelp = `Program the redirection of a network namespace: routes, and one nftables transaction. If the rules are in place already,
-nothing is written. Other rules of Sluice are replaced without a gap.
+const applyHelp = `Program the redirection of a network namespace: routes, and rules in one nftables transaction. If the namespace already has
+these rules, nothing is written. Different rules of Sluice are replaced atomically.
 
 If the kernel lacks a feature of nf_tables that the rules need, or with --backend legacy, the rules are written to the tables
-of iptables-legacy and ip6tables-legacy, table by table, beside the rules of others. Our rules in the other backend are
-removed once the new rules are in place.
+of iptables-legacy and ip6tables-legacy, table by table, in addition to rules of other owners. Sluice's rules in the other
+backend are removed after the new rules are written.
 
 Flags and variables are those of istio-iptables, so the arguments of an istio-init or istio-validation container work
 unchanged ("rules istio-iptables ..." is the same as "rules apply ..."). A flag overrides its variables, and a later variable

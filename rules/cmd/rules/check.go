@@ -16,12 +16,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-const checkHelp = `Report whether a network namespace holds exactly the ruleset and the routes of the parameters. The complete state is read
-from the kernel, decoded and compared, including the order of rules. Rules of other owners do not count. In the tables of
-iptables-legacy, our chains and the jumps to them are compared. Rules of ours in the other backend are a difference.
+const checkHelp = `Report whether a network namespace holds exactly the ruleset and the routes of the parameters. The complete state is read from
+the kernel, decoded and compared, including the order of rules. Rules of other owners are ignored. In iptables-legacy tables,
+Sluice's chains and the jumps to them are compared. Sluice's rules in the other backend count as a difference.
 
-If nothing differs, the rules of other owners, of every backend and table, are judged by what they do: whether packets that the
-ruleset captures bypass the proxy because of them, or whether that cannot be decided. Rules that drop packets are no bypass.
+If there is no difference, the effect of the rules of other owners, in every backend and table, is checked: whether packets
+that the ruleset captures bypass the proxy because of them, or whether this cannot be decided. Dropped packets do not count as
+bypassing the proxy.
 
 With --pod the node agent provides the network namespace and the desired ruleset.
 

@@ -15,14 +15,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const cleanupHelp = `Remove everything of ours from a network namespace: first the rules, from nf_tables and from the tables of iptables-legacy, then
-the routes. With --backend nft or legacy only that backend is cleaned, and the routes stay if the other backend has rules of
-ours. With --istio also remove what Istio's programs left: the tables of istio-nftables, the chains and rules of istio-iptables
-(from iptables-nft or iptables-legacy), the policy rules and routes of the mark and the table below, and ::6 on lo; with --ambient
-the policy rules and routes are those of istio-cni in ambient mode. The rules of a killed rules trace go too, rules of others stay. The exit code is 0 even if there was nothing to remove.
+const cleanupHelp = `Remove Sluice's rules and routes from a network namespace: first the rules in nf_tables and iptables-legacy, then the routes.
+With --backend nft or legacy, only the rules in that backend are removed, and the routes are kept if the other backend
+contains rules of Sluice. With --istio, also remove the rules and routes of Istio's programs: the tables of istio-nftables,
+the chains and rules of istio-iptables (in iptables-nft or iptables-legacy), the policy rules and routes of the mark and the
+table below, and ::6 on lo; with --ambient, the policy rules and routes of istio-cni in ambient mode. Rules of a killed "rules
+trace" are also removed. Rules of other owners are kept. The exit code is 0 even if there was nothing to remove.
 
-If something cannot be removed, everything else is removed and listed, and the exit code is 3. Istio's routes stay if rules of
-Istio may remain that need them. With --dry-run the same is listed and nothing is changed.
+If something cannot be removed, everything else is removed and listed, and the exit code is 3. Istio's routes are kept if
+rules of Istio that need them may remain. With --dry-run, the same list is printed and nothing is changed.
 
 "rules apply --cleanup-only" removes our rules, too.`
 

@@ -11,10 +11,10 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-const diffHelp = `Decide whether two rulesets treat every packet alike. The answer is a decision about all packets that can exist at the hooks
-prerouting and output, where redirection is decided, and at postrouting if this host sends them; it is neither a sample nor a
-comparison of text. The outcomes compared are: acceptance, the port of a redirection, the translated addresses, the transparent
-listener and what happens if there is none, packet mark, conntrack mark and conntrack zone.
+const diffHelp = `Decide whether two rulesets are equivalent, that is, treat every packet alike. The result covers all packets that can exist at
+the hooks prerouting and output, where redirection is decided, and at postrouting for packets that this host sends. It is
+neither a sample nor a comparison of text. The compared outcomes are: acceptance, port of the redirection, translated
+addresses, transparent listener and the outcome without one, packet mark, conntrack mark and conntrack zone.
 
 The left side is the ruleset of the parameters. The right side is one of
 
@@ -81,19 +81,19 @@ func diffTable() []parameter {
 		}
 	}
 	return []parameter{
-		file("iptables-save", "the right side: what iptables-save printed",
+		file("iptables-save", "right side: output of iptables-save",
 			func(p *parameters) *string { return &p.diff.save }),
 		file("ip6tables-save", "the same for IPv6", func(p *parameters) *string {
 			return &p.diff.save6
 		}),
-		file("nft", "the right side: what nft list ruleset printed, or nft -j",
+		file("nft", "right side: output of nft list ruleset or nft -j list ruleset",
 			func(p *parameters) *string { return &p.diff.nft }),
-		file("istio-log", "the right side: the log of an istio-init container",
+		file("istio-log", "right side: log of an istio-init container",
 			func(p *parameters) *string { return &p.diff.log }),
 		spec("left", func(p *parameters) *string { return &p.diff.left }),
 		spec("right", func(p *parameters) *string { return &p.diff.right }),
 		{
-			flag: "strict", section: sectionDiff, help: "known deviations count as differences",
+			flag: "strict", section: sectionDiff, help: "count known deviations as differences",
 			set: truth(func(p *parameters) *bool { return &p.diff.strict }),
 		},
 	}
@@ -117,7 +117,7 @@ func newDiffCommand(s *system) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:     "diff [FLAG]...",
-		Short:   "decide for every packet whether two rulesets are the same",
+		Short:   "decide whether two rulesets treat every packet alike",
 		Long:    diffHelp,
 		Example: diffExamples,
 	}

@@ -13,11 +13,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-const doctorHelp = `Look for anything that could keep redirection from working in a namespace: kernel features of nf_tables and iptables-legacy,
-permissions, sysctls, interfaces and addresses, policy rules and routes, rules of other owners with their order relative to
-ours, captured traffic that bypasses the proxy because of them, and what decides outside netfilter: eBPF programs at the cgroups of
-the processes in the namespace, at the namespace and at its interfaces, and packet and raw sockets. Each finding says what it means for these parameters, and what to do. Nothing is changed, and no iptables-legacy table is
-created by looking.
+const doctorHelp = `Check a namespace for everything that can prevent redirection: kernel features of nf_tables and iptables-legacy, permissions,
+sysctls, interfaces and addresses, policy rules and routes, rules of other owners and their order relative to Sluice's,
+captured traffic that bypasses the proxy because of them, and packet processing outside netfilter: eBPF programs attached to
+the cgroups of the namespace's processes, to the namespace and to its interfaces, and packet and raw sockets. Each finding
+explains its effect with these parameters, and the remedy. Nothing is changed, and no iptables-legacy table is created by the
+check.
 
 A finding is "ok", a "note" (harmless), a "warning" (may interfere) or a "problem". The exit code is 0 if redirection can work, 1
 if there is a problem, and 3 if the kernel or a missing permission prevents redirection.`

@@ -14,13 +14,13 @@ import (
 
 const explainHelp = `Follow packets through a ruleset: print the rules that match, hook by hook and chain by chain, and the outcome in one sentence.
 
-The ruleset is compiled from the parameters, for the same pod as in rules show. With --live it is everything that nf_tables and
-the tables of iptables-legacy hold in the namespace, of all owners. --netns or --pid without a parameter of the ruleset implies
---live.
+The ruleset is compiled from the parameters, for the same pod as in rules show. With --live, the kernel's rules in the
+namespace are used, of all owners, in nf_tables and iptables-legacy. --netns or --pid without a parameter of the ruleset
+implies --live.
 
-With --pod FILE the file has a pod, or a workload with a template of one, as kubectl get -o yaml writes it. Of several objects the
-first is explained, which a note says. The decision of the CNI plugin about the pod, its reason and the ruleset are printed;
-packets are optional. A note names annotations that look misspelt.
+With --pod FILE, the file contains a pod or a workload, as printed by kubectl get -o yaml. If it contains several objects, the
+first one is used, and a note reports this. The CNI plugin's decision about the pod, its reason and the ruleset are printed;
+packets are optional. A note lists annotations that may be misspelt.
 
 Where the runtime passes annotations to the plugin, the plugin may decide earlier and for another reason; a note then says so. A
 pod without an address is assumed to have one IPv4 address, unless --pod-ip gives its addresses. With --pod NAMESPACE/NAME the

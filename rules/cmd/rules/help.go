@@ -10,8 +10,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootHelp = `Program, check, explain and compare the traffic redirection of mesh pods, as istio-iptables does it. The rules are written in
-one nftables transaction, or as iptables-legacy rules where the kernel has no nf_tables. No other program is executed.`
+const rootHelp = `Program, check, explain and compare the traffic redirection of mesh pods, compatible with istio-iptables. The rules are
+written in one nftables transaction, or as iptables-legacy rules if the kernel does not support nf_tables. No other program is
+executed.`
 
 // sectionTitles are the headings of help.
 var sectionTitles = [...]string{
@@ -56,7 +57,7 @@ func printHelp(cmd *cobra.Command, _ []string) {
 		printCommands(out, "Commands (rules COMMAND --help describes one)", cmd, true)
 		printCommands(out, "Topics (rules help TOPIC)", cmd, false)
 		fmt.Fprint(out,
-			"\n--help-all describes every flag of a command, and without a command everything.\n")
+			"\n--help-all describes every flag of a command. Without a command, it describes all commands.\n")
 		fmt.Fprint(out,
 			"\nExit codes: 0 done or equal, 1 different, 2 bad input, 3 kernel or permission, 126 validation failed.\n")
 	}
@@ -136,7 +137,7 @@ func (in *inputs) printShortHelp(cmd *cobra.Command) {
 		}
 	}
 	fmt.Fprintf(out, "  %-*s%s\n", shortColumn-2, "--help-all",
-		"describe the command in full, with every flag and variable")
+		"print the full description, with every flag and variable")
 }
 
 func printCommands(out io.Writer, title string, parent *cobra.Command, runnable bool) {

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const liveTraceHelp = `Print the first packet of each new connection in a network namespace as it happens, what became of it, and the rule that decided.
-The rules of all owners are traced: those of nf_tables, native ones and those of iptables-nft, and those of iptables-legacy.
+const liveTraceHelp = `Print the first packet of each new connection in a network namespace as it happens, its outcome, and the deciding rule. The
+rules of all owners are traced, in nf_tables (including iptables-nft) and iptables-legacy.
 
 With --verbose, or as JSON, also its path: each rule that it met in order, with the conntrack state and the mark where they change, and
 whether a socket listens on the port to which it is delivered; and the answer, when conntrack reports it: connected, refused, reset,
@@ -46,7 +46,7 @@ const liveTraceExamples = `  rules trace --pid 4711
 func newLiveTraceCommand(s *system) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "trace [FLAG]...",
-		Short:   "print connections as they happen, with the rule that decided",
+		Short:   "print connections as they happen, with the deciding rule",
 		Long:    liveTraceHelp,
 		Example: liveTraceExamples,
 	}

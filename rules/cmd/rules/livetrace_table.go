@@ -33,7 +33,7 @@ func liveTraceTable() []parameter {
 		row("out", "", "only packets that local processes send", truth(func(p *parameters) *bool {
 			return &p.trace.filter.Out
 		})),
-		row("to", "ADDRESS[:PORT]", "only packets to this address, as the sender wrote it", func(
+		row("to", "ADDRESS[:PORT]", "only packets to this address, before translation", func(
 			p *parameters, text string,
 		) error {
 			return assign(&p.trace.filter.To)(parseEnd(text))
@@ -54,7 +54,7 @@ func liveTraceTable() []parameter {
 			*p.trace.filter.UID = uint32(uid)
 			return nil
 		}),
-		row("port", "PORT", "only packets to this port, as the sender wrote it", func(
+		row("port", "PORT", "only packets to this port, before translation", func(
 			p *parameters, text string,
 		) error {
 			return assign(&p.trace.filter.Port)(rules.ParsePort(text))
@@ -69,7 +69,7 @@ func liveTraceTable() []parameter {
 			p.trace.duration = d
 			return nil
 		}),
-		row("count", "NUMBER", "end after so many packets", func(p *parameters, text string) error {
+		row("count", "NUMBER", "end after this number of packets", func(p *parameters, text string) error {
 			n, err := strconv.Atoi(text)
 			if err != nil || n <= 0 {
 				return fmt.Errorf("%q is not a number of packets (1 or more)", text)

@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const showHelp = `Print the ruleset that apply would put into a namespace. This needs no privilege: unless --pod-ip, --netns or --pid says
-what addresses the pod has, it is taken to have one of IPv4, and with --dual-stack one of IPv6 besides.
+const showHelp = `Print the ruleset that apply would program. This requires no privileges. Without --pod-ip, --netns or --pid, the pod is
+assumed to have an IPv4 address, and with --dual-stack also an IPv6 address.
 
-With --live print the rules that the kernel holds in the namespace, of all owners, of nf_tables and of iptables-legacy, each with
-its counter of packets and bytes as iptables -vnL does. - stands for a rule without a counter: rules of Sluice in nf_tables have
-counters with --counters only. A rule that is not known is shown as unknown(...). --format nft prints no counters, and the
+With --live, print the kernel's rules in the namespace, of all owners, in nf_tables and iptables-legacy, each with its
+counters of packets and bytes, like iptables -vnL. "-" means that the rule has no counter: Sluice's rules in nf_tables have
+counters only with --counters. An unsupported rule is printed as unknown(...). --format nft prints no counters, but the
 elements of sets.`
 
 const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --check -f -
@@ -55,7 +55,7 @@ func newShowCommand(s *system) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:     "show [FLAG]...",
-		Short:   "print the ruleset that apply would put there",
+		Short:   "print the ruleset that apply would program",
 		Long:    showHelp,
 		Example: showExamples,
 	}

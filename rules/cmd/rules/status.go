@@ -13,14 +13,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-const statusHelp = `Say how this node is, on one page: the kernel, the plugin's executable, its place in the CNI chain, rights, API server, socket, the
-mesh pods by the state of their redirection, drift, conflicting writers, the latest errors of the agent, and what to do about each; in
-ambient mode also the enrolled and pending pods, the connected ztunnels and the node's rules for probes. The node
-agent is asked over its socket, so the command works in the agent's container and, as root, on the node. Nothing is changed.
+const statusHelp = `Print the status of this node on one page: the kernel, the plugin's executable, its position in the CNI chain, permissions,
+API server, socket, mesh pods by the state of their redirection, drift, conflicting writers, the agent's latest errors, and a
+remedy for each problem; in ambient mode also the enrolled and pending pods, the connected ztunnels and the node's rules for
+probes. The status comes from the node agent's socket. Therefore the command works in the agent's container and, as root, on
+the node. Nothing is changed.
 
-A topic is "ok", a "problem", "unknown" (it cannot be found out now, or the node is ready without it) or "off" (the chart's values
-turn it off). The exit code is 0 if the node is ready and nothing is a problem, 1 if it is not, 2 for a flag that is wrong, and 3 if
-no agent answers.`
+The state of a topic is "ok", "problem", "unknown" (it cannot be determined now, or the node is ready without it) or "off"
+(disabled by the chart's values). The exit code is 0 if the node is ready and has no problem, 1 otherwise, 2 for invalid
+flags, and 3 if no agent responds.`
 
 const statusExamples = `  kubectl exec -n istio-system ds/sluice-node -- rules status
   rules status --cni-agent-run-dir /run/sluice-cni -o json`
@@ -31,7 +32,7 @@ const statusTime = 5 * time.Second
 func newStatusCommand(s *system) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "status [FLAG]...",
-		Short:   "say how this node is, and what to do",
+		Short:   "print the status of this node, and remedies",
 		Long:    statusHelp,
 		Example: statusExamples,
 	}

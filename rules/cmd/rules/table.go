@@ -34,12 +34,12 @@ func otherTable() []parameter {
 		},
 		{
 			flag: "dry-run", short: "n", variables: []string{"DRY_RUN"}, section: sectionDryRun,
-			help: "print what would be done, and change nothing",
+			help: "print the changes without making them",
 			set:  truth(func(p *parameters) *bool { return &p.dryRun }),
 		},
 		{
 			flag: "cleanup-only", variables: []string{"CLEANUP_ONLY"}, section: sectionAction,
-			help: "do what rules cleanup does",
+			help: "run rules cleanup",
 			set:  truth(func(p *parameters) *bool { return &p.cleanupOnly }),
 		},
 		{
@@ -50,7 +50,7 @@ func otherTable() []parameter {
 		{
 			flag: "run-validation", variables: []string{"RUN_VALIDATION"}, section: sectionAction,
 			mode: modeSidecar,
-			help: "afterwards do what rules validate does; ignored with --dry-run",
+			help: "then run rules validate; ignored with --dry-run",
 			set:  truth(func(p *parameters) *bool { return &p.runValidation }),
 		},
 		{
@@ -99,14 +99,14 @@ func otherTable() []parameter {
 		},
 		{
 			flag: "live", section: sectionLive,
-			help: "use the rules that the kernel holds in the namespace, of every owner, instead of the parameters; for rules explain " +
+			help: "use the kernel's rules in the namespace, of all owners, instead of the parameters; in rules explain " +
 				"implied by --netns or --pid without a parameter",
 			set: truth(func(p *parameters) *bool { return &p.live }),
 		},
 		{
 			flag: "pod", value: "NAMESPACE/NAME", section: sectionAgent,
-			help: "pod of this node: the node agent, in whose container this works, provides its network namespace and parameters; " +
-				"it cannot be combined with other parameters of the redirection. For rules explain also a YAML or JSON file with a pod or " +
+			help: "pod of this node; the node agent provides its network namespace and parameters. Works only in the agent's container, and " +
+				"cannot be combined with parameters of the redirection. In rules explain also a YAML or JSON file with a pod or " +
 				"a workload, which needs no agent; - is standard input",
 			set: (*parameters).setPod,
 		},
@@ -114,7 +114,7 @@ func otherTable() []parameter {
 			flag: "config", value: "FILE", section: sectionExplain,
 			help: "with --pod FILE: configuration of the CNI plugin, for its exclusions, selectors and container names; a network " +
 				"configuration list (.conflist), or the object of the plugin in one. If a selector needs the labels of the " +
-				"namespace of the pod, the file of the pod may contain the namespace too",
+				"namespace of the pod, the file can also contain the namespace",
 			set: word(func(p *parameters) *string { return &p.config }),
 		},
 		{
@@ -126,7 +126,7 @@ func otherTable() []parameter {
 		},
 		{
 			flag: "istio", section: sectionCleanup,
-			help: "also remove what istio-iptables (by iptables-nft or iptables-legacy) and istio-nftables left",
+			help: "also remove the rules and routes of istio-iptables (iptables-nft and iptables-legacy) and istio-nftables",
 			set:  truth(func(p *parameters) *bool { return &p.istio }),
 		},
 		ignored("force-apply", "FORCE_APPLY", "",

@@ -23,7 +23,7 @@ func ownTable() []parameter {
 	for i := range table {
 		switch table[i].flag {
 		case "backend":
-			table[i].help += "; to read and to remove rules, auto is the backend that holds rules of Sluice"
+			table[i].help += "; to read and to remove rules, auto is the backend that contains rules of Sluice"
 		case "strict-istio":
 			table[i].help += " (see rules help deviations)"
 		}

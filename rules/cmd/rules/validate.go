@@ -15,11 +15,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-const validateHelp = `Test by real connections whether a namespace captures what the parameters say, then read the rules back. The connections are:
-calls of the proxy to its own pod (to 127.0.0.6 and ::6, as in Istio's validation, and to the addresses of the pod), an inbound
-connection from this host (with --netns or --pid), an outbound connection of another user to an address that no host has, DNS
-over UDP and TCP, and in TPROXY mode marked packets; each in both families, as far as they are captured. The expected outcome of
-a connection is the outcome that "rules explain" reports.
+const validateHelp = `Test with real connections whether a namespace captures traffic according to the parameters, and then check the rules. The
+connections are: connections of the proxy to its own pod (to 127.0.0.6 and ::6, as in Istio's validation, and to the pod's
+addresses), an inbound connection from this host (with --netns or --pid), an outbound connection of another user to an unused
+address, DNS over UDP and TCP, and in TPROXY mode marked packets. Each is tested in every captured family. The expected
+outcome of a connection is the outcome that "rules explain" reports.
 
 If no proxy runs yet, listeners take its place for some milliseconds. If a proxy runs, it gets the connections; each is found
 among the kernel's sockets and closed before a byte is sent. A failed check is repeated until --probe-timeout, because the rules
@@ -44,7 +44,7 @@ func newValidateCommand(s *system) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:     "validate [FLAG]...",
-		Short:   "test by connections whether redirection works",
+		Short:   "test redirection with real connections",
 		Long:    validateHelp,
 		Example: validateExamples,
 	}

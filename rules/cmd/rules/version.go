@@ -13,7 +13,7 @@ func newVersionCommand(s *system) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version [FLAG]...",
 		Short: "print the version",
-		Long:  "Print the version of this program, the commit it was built from, and what it was built by and for.",
+		Long:  "Print the version and commit of this program, the Go version, and the platform.",
 	}
 	return s.command(cmd, &inputs{sections: []section{sectionOutput}}, func(
 		*parameters, []string,
