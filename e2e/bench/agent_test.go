@@ -87,7 +87,7 @@ func agentCandidate(
 	}
 }
 
-// A nodeAgent runs in a mount namespace of its own, as in its pod.
+// A nodeAgent is an agent in its own mount namespace, like in its pod.
 type nodeAgent struct {
 	process    *exec.Cmd
 	log        bytes.Buffer

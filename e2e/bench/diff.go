@@ -33,7 +33,7 @@ func diffRows(t Tools) []Row {
 	return rows
 }
 
-// deciding compares the sidecar's rules with those of istio-iptables.
+// deciding returns a candidate that compares the sidecar's rules with istio-iptables' rules.
 func (t Tools) deciding(id, name string, s Sidecar) Candidate {
 	var args []string
 	return Candidate{

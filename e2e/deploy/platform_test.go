@@ -90,11 +90,11 @@ func settingsOf(t *testing.T, deployed objects) platformSettings {
 			p.Netns = v.HostPath.Path
 		}
 	}
-	told := []string{
+	configured := []string{
 		environment["SLUICE_HOST_BIN_DIR"], environment["SLUICE_HOST_NET_DIR"],
 		environment["SLUICE_HOST_NETNS_DIR"],
 	}
-	if diff := cmp.Diff([]string{p.Bin, p.Conf, p.Netns}, told); diff != "" {
+	if diff := cmp.Diff([]string{p.Bin, p.Conf, p.Netns}, configured); diff != "" {
 		t.Errorf("mounted directories and the agent's settings:\n%s", diff)
 	}
 	if se := spec.Containers[0].SecurityContext.SELinuxOptions; se != nil {

@@ -17,8 +17,8 @@ const (
 // ZtunnelName is the name of ztunnel's DaemonSet and of its label app.
 const ZtunnelName = "ztunnel"
 
-// Ztunnel returns the DaemonSet of the stand-in for ztunnel, with the privileges, the directory of
-// sockets and the update strategy of Istio's.
+// Ztunnel returns a DaemonSet of this module's ztunnel, with the privileges, socket directory and
+// update strategy of Istio's DaemonSet.
 func Ztunnel(namespace string) *appsv1.DaemonSet {
 	labels := map[string]string{
 		"app": ZtunnelName, InjectKey: "false", DataplaneLabel: "none",

@@ -66,9 +66,9 @@ func (a *agent) run(ctx context.Context) error {
 	defer a.fetch.Close()
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	var servants, workers sync.WaitGroup
-	servants.Go(func() { a.pods.Run(serving) })
-	servants.Go(func() { a.decider.Run(serving) })
+	var background, workers sync.WaitGroup
+	background.Go(func() { a.pods.Run(serving) })
+	background.Go(func() { a.decider.Run(serving) })
 	workers.Go(func() { a.publisher.Run(ctx) })
 	failed := make(chan error, 1)
 	workers.Go(func() { failed <- a.identity.Run(ctx) })
@@ -80,6 +80,6 @@ func (a *agent) run(ctx context.Context) error {
 		}
 	}
 	stop()
-	servants.Wait()
+	background.Wait()
 	return err
 }

@@ -24,11 +24,11 @@ func (b *builder) follow(name string, cmd *exec.Cmd) error {
 	}
 	const kept = 20
 	var last []string
-	told := begin
+	reported := begin
 	for s := bufio.NewScanner(output); s.Scan(); {
 		last = append(last[max(0, len(last)-kept+1):], s.Text())
-		if time.Since(told) > progressInterval {
-			told = time.Now()
+		if time.Since(reported) > progressInterval {
+			reported = time.Now()
 			fmt.Fprintf(b.log, "%s: %.0f s, %s\n", name, time.Since(begin).Seconds(), s.Text())
 		}
 	}

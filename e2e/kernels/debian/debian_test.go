@@ -40,7 +40,7 @@ func TestVersionsAreOrderedLikeDpkg(t *testing.T) {
 	} {
 		if got, back := debian.CompareVersions(row.a, row.b),
 			debian.CompareVersions(row.b, row.a); got != row.want || back != -row.want {
-			t.Errorf("%s and %s: %d, and %d the other way, want %d", row.a, row.b, got, back,
+			t.Errorf("%s and %s: %d, in reverse order %d, want %d", row.a, row.b, got, back,
 				row.want)
 		}
 	}

@@ -32,19 +32,19 @@ func (ix Index) Only(keep func(Module) bool) Index {
 
 // Without returns the index without the named modules and the modules that depend on them.
 func (ix Index) Without(names ...string) Index {
-	gone := map[string]bool{}
+	removed := map[string]bool{}
 	for _, name := range names {
-		gone[name] = true
+		removed[name] = true
 	}
-	for before := -1; len(gone) != before; {
-		before = len(gone)
+	for before := -1; len(removed) != before; {
+		before = len(removed)
 		for _, m := range ix {
-			if slices.ContainsFunc(m.Needs, func(need string) bool { return gone[need] }) {
-				gone[m.Name] = true
+			if slices.ContainsFunc(m.Needs, func(need string) bool { return removed[need] }) {
+				removed[m.Name] = true
 			}
 		}
 	}
-	return ix.filter(func(m Module) bool { return !gone[m.Name] })
+	return ix.filter(func(m Module) bool { return !removed[m.Name] })
 }
 
 // Order returns the modules to load for the name or alias of a module, dependencies first. It

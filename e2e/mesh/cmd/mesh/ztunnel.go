@@ -17,7 +17,7 @@ func runZtunnel(ctx context.Context, _ string, args []string) error {
 	socket := flags.String("socket", agent.DefaultSocket, "`path` of the agent's socket")
 	resolver := flags.String("resolver", "", "`address:port` of the DNS server (default from /etc/resolv.conf)")
 	mesh := flags.String("mesh", "", "`prefixes` of mesh pods on other nodes, separated by commas")
-	ready := flags.String("ready", "", "address with port of an HTTP server that starts when all pods are served")
+	ready := flags.String("ready", "", "`address:port` of an HTTP server that starts when all pods are served")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
