@@ -29,6 +29,15 @@ func checkAmbientRepair(t *testing.T, w *testCluster) {
 	}
 	took := eventually(t, 5*time.Second, "the node's rules are restored", w.hostRules)
 	t.Logf("node's rules restored after at most %s", took.Round(time.Millisecond))
+	sandbox := w.mustSandbox(t, pods[0])
+	if _, err := w.inNetns(t.Context(), sandbox, "nft", "flush", "ruleset"); err != nil {
+		t.Fatal(err)
+	}
+	took = eventually(t, 20*time.Second, "the pod's rules are restored", func(ctx context.Context) error {
+		_, err := w.inNetns(ctx, sandbox, "nft", "list", "table", "inet", "sluice")
+		return err
+	})
+	t.Logf("pod's rules restored after at most %s", took.Round(time.Millisecond))
 	w.mustReach(t, pods[0], url(four.String(), mesh.Port), throughZtunnel("b"))
 	for _, p := range pods {
 		if err := w.probed(t.Context(), p, time.Now()); err != nil {

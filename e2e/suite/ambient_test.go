@@ -28,7 +28,7 @@ var ambient = testGroup{name: "ambient", tests: []groupTest{
 	{"pods use HBONE between each other, and reach sidecars and other pods in both directions", checkAmbientTraffic},
 	{"the kubelet's probes bypass ztunnel, and DNS queries do not", checkAmbientProbes},
 	{"running pods are enrolled and removed with the label of their namespace", checkAmbientLabel},
-	{"deleted rules of the node are restored", checkAmbientRepair},
+	{"deleted rules of the node and of a pod are restored", checkAmbientRepair},
 	{
 		"no connection bypasses ztunnel while agent and ztunnel are killed and replaced",
 		checkAmbientReplacement,
