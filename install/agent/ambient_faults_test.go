@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// An ambientNode is a node with pods in ambient mode, whose agent is a process of its own.
+// An ambientNode is a node with pods in ambient mode, whose agent runs in its own process.
 type ambientNode struct {
 	*testNode
 	*child
@@ -46,7 +46,7 @@ func (n *ambientNode) t() *testing.T { return n.testNode.t }
 
 func (n *ambientNode) path(name string) string { return n.testNode.path(name) }
 
-// pod makes the API server have a pod, which runs if it has an address.
+// pod adds a pod to the API server. It is running if it has an address.
 func (n *ambientNode) pod(name, uid, address string) {
 	n.t().Helper()
 	annotation, status := "", ""
@@ -59,7 +59,7 @@ spec: {nodeName: node-1, serviceAccountName: shop, containers: [{name: app}]}
 %s`, name, uid, annotation, status))
 }
 
-// sandbox makes the runtime's cache contain the sandbox of a pod.
+// sandbox adds the sandbox of a pod to the runtime's cache.
 func (n *ambientNode) sandbox(name, uid string, ns *netns.NS) {
 	n.t().Helper()
 	result, err := json.Marshal(map[string]any{
@@ -109,7 +109,7 @@ func (n *ambientNode) hasEvent(reason, text string) bool {
 	})
 }
 
-// refuses starts a pod that must not start, because the agent does not answer.
+// refuses checks that a pod does not start, because the agent does not answer.
 func (n *ambientNode) refuses(wait func() (string, error), ns *netns.NS) {
 	n.t().Helper()
 	out, err := wait()
@@ -117,20 +117,20 @@ func (n *ambientNode) refuses(wait func() (string, error), ns *netns.NS) {
 		n.t().Errorf("ADD: %v, %s", err, out)
 	}
 	if holders(n.t(), ns) != 0 {
-		n.t().Error("the pod has rules although it does not start")
+		n.t().Error("the pod has rules although it did not start")
 	}
 }
 
-// Pods that run keep their rules while no agent runs, and no pod starts past ztunnel. The next agent
-// finds the pods again without a state directory, by the API server, the runtime and the kernel, repairs
-// what was changed meanwhile, and tells so.
+// TestAmbientModeSurvivesAKilledAgent checks that running pods keep their rules while no agent
+// runs, and that no pod starts without ztunnel. The next agent finds the pods again without a state
+// directory, from the API server, the runtime and the kernel, repairs changes, and reports it.
 func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
 	n := newAmbientNode(t)
 	n.startAgent()
 	web := n.started()
 	n.kill()
 	if holders(t, web) != 1 || holders(t, n.host) != 1 {
-		t.Error("rules have ended with the agent")
+		t.Error("the rules were removed with the agent")
 	}
 	late := netnstest.New(t)
 	n.pod("late", "2", "")
@@ -142,7 +142,7 @@ func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
 		}
 	}
 	n.startAgent()
-	n.until("the rules are back", func() bool { return holders(t, web) == 1 })
+	n.until("the rules are restored", func() bool { return holders(t, web) == 1 })
 	n.z.Wait(t, "add 1")
 	if n.z.Pods()["1"] != web.ID() {
 		t.Error("ztunnel has another network namespace")
@@ -154,8 +154,8 @@ func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
 	n.kill()
 }
 
-// While the agent is stopped, no pod starts: ADD waits, and fails if the agent ends. What is changed is
-// repaired when it continues.
+// TestAmbientModeSurvivesAStoppedAgent checks that no pod starts while the agent is stopped: ADD
+// waits, and fails if the agent ends. Changes are repaired when the agent continues.
 func TestAmbientModeSurvivesAStoppedAgent(t *testing.T) {
 	n := newAmbientNode(t)
 	n.startAgent()
@@ -164,7 +164,7 @@ func TestAmbientModeSurvivesAStoppedAgent(t *testing.T) {
 	n.flush(web)
 	n.flush(n.host)
 	n.signal(syscall.SIGCONT)
-	n.until("the rules are back", func() bool { return holders(t, web) == 1 && holders(t, n.host) == 1 })
+	n.until("the rules are restored", func() bool { return holders(t, web) == 1 && holders(t, n.host) == 1 })
 	n.until("events", func() bool {
 		return n.hasEvent("RedirectRepaired", "restored") && n.hasEvent("HostRulesChanged", "restored")
 	})
@@ -173,13 +173,13 @@ func TestAmbientModeSurvivesAStoppedAgent(t *testing.T) {
 	late := netnstest.New(t)
 	n.pod("late", "2", "")
 	wait := n.startADD("late", "2", late)
-	socket := n.path("run/agent/") // by the name that it had before it was renamed
+	socket := n.path("run/agent/") // the name of the socket before it was renamed
 	n.until("ADD waits for the agent", func() bool {
 		data, err := os.ReadFile("/proc/net/unix")
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The listener, the request for the pod, and the request to enrol it.
+		// These are the listener, the request for the pod, and the request to enrol it.
 		return strings.Count(string(data), socket) >= 3
 	})
 	if holders(t, late) != 0 {

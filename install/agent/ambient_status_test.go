@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Each topic names the state, the facts, and what to do about a problem.
+// TestAmbientTopics checks that each topic contains the state, the facts, and the remedy for a
+// problem.
 func TestAmbientTopics(t *testing.T) {
 	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 	pods := func(count map[ambient.State]int, pending ...ambient.PendingPod) agent.Topic {

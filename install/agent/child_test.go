@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
-// The environment of an agent in a process of its own: the address of the API server, which makes the
-// test's program an agent, and the files of the credentials.
+// Environment variables of an agent in its own process: the address of the API server, which makes
+// the test binary an agent, and the files of the credentials.
 const (
 	childEnv      = "SLUICE_TEST_AGENT"
 	childTokenEnv = "SLUICE_TEST_TOKEN"
@@ -24,7 +24,7 @@ const (
 	childNoopEnv  = "SLUICE_TEST_NOOP"
 )
 
-// runChild is the agent.
+// runChild runs the agent.
 func runChild() int {
 	v, err := settings.Read(os.LookupEnv)
 	if err != nil {
@@ -59,13 +59,13 @@ func runChild() int {
 	return 0
 }
 
-// A child is an agent in a process of its own.
+// A child is an agent in its own process.
 type child struct {
 	*running
 	process *exec.Cmd
 }
 
-// startChild starts an agent in a process of its own, and waits until it is ready.
+// startChild starts an agent in its own process, and waits until it is ready.
 func (b *testNode) startChild() *child {
 	b.t.Helper()
 	self, err := os.Executable()
@@ -83,7 +83,7 @@ func (b *testNode) startChild() *child {
 		c.process.Env = append(c.process.Env, name+"="+value)
 	}
 	c.process.Stderr = b.t.Output()
-	// No Pdeathsig: the thread that starts a process may end before the test does.
+	// Pdeathsig is not used: the thread that starts a process may end before the test.
 	if _, err := c.process.StdinPipe(); err != nil {
 		b.t.Fatal(err)
 	}
@@ -107,5 +107,5 @@ func (c *child) signal(s syscall.Signal) {
 func (c *child) kill() {
 	c.t.Helper()
 	c.signal(syscall.SIGKILL)
-	_ = <-c.done // killed
+	_ = <-c.done // wait for the end of the killed process
 }
