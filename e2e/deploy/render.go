@@ -58,7 +58,7 @@ func Render(values map[string]any, o Options) (Rendering, error) {
 	if o.Kubernetes != "" {
 		version, err := common.ParseKubeVersion(o.Kubernetes)
 		if err != nil {
-			return Rendering{}, fmt.Errorf("Kubernetes version %q: %w", o.Kubernetes, err)
+			return Rendering{}, fmt.Errorf("version %q of Kubernetes: %w", o.Kubernetes, err)
 		}
 		capabilities.KubeVersion = *version
 	}
