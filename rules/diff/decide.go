@@ -190,6 +190,9 @@ func (d *decision) path(f rules.Family, h rules.Hook, w packetScope) {
 	if !w.bound {
 		s.given[boundKey] = false
 	}
+	if !sendsResets(d.sides.Left) && !sendsResets(d.sides.Right) {
+		s.resets = none
+	}
 	if !w.ofKernel {
 		s.given[copyKey] = false
 	}

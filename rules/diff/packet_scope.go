@@ -94,15 +94,34 @@ func routesAgain(rs *rules.Ruleset) bool {
 	})
 }
 
+// sendsResets reports whether a rule of the ruleset, at any hook, may answer a packet with a TCP
+// reset (ResetHasConnection).
+func sendsResets(rs *rules.Ruleset) bool {
+	return hasAction(rs, func(a rules.Action) bool {
+		switch a := a.(type) {
+		case rules.Reject:
+			return a.With == "tcp reset"
+		case rules.Unknown:
+			return a.Effect == rules.AnyEffect
+		}
+		return false
+	})
+}
+
 // redirects reports whether a rule of the ruleset redirects.
 func redirects(rs *rules.Ruleset) bool {
+	return hasAction(rs, func(a rules.Action) bool {
+		_, ok := a.(rules.RedirectTo)
+		return ok
+	})
+}
+
+func hasAction(rs *rules.Ruleset, is func(rules.Action) bool) bool {
 	for _, t := range rs.Tables {
 		for _, c := range t.Chains {
-			for _, r := range c.Rules {
-				for _, a := range r.Actions {
-					if _, ok := a.(rules.RedirectTo); ok {
-						return true
-					}
+			for i := range c.Rules {
+				if slices.ContainsFunc(c.Rules[i].Actions, is) {
+					return true
 				}
 			}
 		}

@@ -44,7 +44,7 @@ type space struct {
 	// Frequent sets: packets sent over lo, TCP, TCP or UDP, packets with ports, with ports that NAT
 	// changes, ICMP, with a conntrack entry, with a socket of a user, with a socket of the kernel.
 	overLoopback, tcp, tcpOrUDP, withPorts, withNATPorts, isICMP, connected, owned, kernelOwned set
-	// resets are the TCP resets in state related; see translatable.
+	// resets are the TCP resets in state related (ResetHasConnection), none if no rule sends them.
 	resets set
 	// carried contains the packets that enter with their connection, if it was needed; see
 	// carriesConnection.

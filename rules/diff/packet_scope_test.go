@@ -1,0 +1,32 @@
+package diff_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestResetsAreComparedIfARuleSendsThem checks that a rule which matches only TCP resets that
+// answer for a reject rule makes a difference if one of the rulesets may send such resets.
+func TestResetsAreComparedIfARuleSendsThem(t *testing.T) {
+	matchesResets := base(rules.Filter, rules.Output, -300,
+		when(rules.Drop, tcp, rules.MatchState{States: rules.States(rules.Related)}))
+	for _, tc := range []struct {
+		name    string
+		action  rules.Action
+		verdict diff.Verdict
+	}{
+		{"no rule sends resets", rules.Reject{With: "icmpx port-unreachable"}, diff.Equivalent},
+		{"a rule sends resets", rules.Reject{With: "tcp reset"}, diff.Different},
+		{"a rule may do anything", rules.Unknown{Text: "other"}, diff.Different},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			input := base(rules.Filter, rules.Input, 0, when(tc.action, tcp))
+			got := decide(ruleset(matchesResets, input), ruleset(input))
+			if verdict := got.Verdict(true); verdict != tc.verdict {
+				t.Errorf("%s, want %s", verdict, tc.verdict)
+			}
+		})
+	}
+}
