@@ -49,7 +49,7 @@ BENCHTIME ?= 300ms
 
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
-.PHONY: help build demo test test-race test-long test-kernel test-peers test-fresh soak scale fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-node e2e-kernels manifests chart-test image release release-test lint ci clean
+.PHONY: help build demo test test-race test-long test-kernel test-peers test-fresh soak scale fuzz bench bench-peers bench-packages bench-ambient e2e e2e-kind e2e-istio e2e-node e2e-kernels manifests chart-test image release release-test lint ci clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' Makefile
@@ -123,6 +123,12 @@ bench bench-peers: build bin/istio-cni bin/e2e/install-cni bin/e2e/istio/pilot-a
 	@$(build-static) ./install/cmd/sluice-node
 	@.ci/packages || true
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -run '^$$' -bench Peers -benchtime 1x -timeout 60m ./bench
+
+bench-ambient: build bin/e2e/install-cni
+bench-ambient: ## Compare the ADD of a pod in ambient mode with istio-cni (root or sudo).
+	@$(build-static) ./install/cmd/sluice-node
+	@.ci/packages || true
+	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -run '^$$' -bench ADD -benchtime 100x -count 3 ./zds
 
 bench-packages: bin/tools/golangci-lint
 bench-packages: ## Run the Go benchmarks of all packages COUNT (6) times; BASE=file compares with an earlier bin/bench.out.

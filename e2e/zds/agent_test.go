@@ -50,7 +50,7 @@ type sluice struct {
 }
 
 // startSluice starts the server with a pod whose network namespace is unknown.
-func startSluice(t *testing.T, orphan pod) agent {
+func startSluice(t testing.TB, orphan pod) agent {
 	o := sluice{filepath.Join(t.TempDir(), "run", "ztunnel.sock"), nil}
 	o.server = agentserver.New(zaptest.NewLogger(t), agentserver.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -123,7 +123,7 @@ exec chroot . /install-cni --ctrlz_port 0`
 
 // startIstio starts istio-cni in its own namespaces. The pod orphan is annotated as enrolled, and
 // its network namespace is unknown.
-func startIstio(t *testing.T, program string, orphan pod, pods []pod) agent {
+func startIstio(t testing.TB, program string, orphan pod, pods []pod) agent {
 	dir, err := os.MkdirTemp("", "zds") // paths of sockets must be short
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func dialIn(ns *netns.NS) func(context.Context, string, string) (net.Conn, error
 }
 
 // forward listens in a network namespace, and forwards connections to an address outside.
-func forward(t *testing.T, ns *netns.NS, to string) string {
+func forward(t testing.TB, ns *netns.NS, to string) string {
 	var l net.Listener
 	if err := ns.Do(func() (err error) {
 		l, err = net.Listen("tcp", "127.0.0.1:0")

@@ -91,11 +91,17 @@ func added(ztunnel string, p pod) string {
 }
 
 // installCNI returns the path of Istio's install-cni.
-func installCNI(t *testing.T) string {
+func installCNI(t testing.TB) string {
 	t.Helper()
 	netnstest.RequireRoot(t)
 	netnstest.RequireBinary(t, "nft")
-	program, err := filepath.Abs(filepath.Join("..", "..", "bin", "e2e", "install-cni"))
+	return builtProgram(t, "e2e/install-cni")
+}
+
+// builtProgram returns the path of a program in bin.
+func builtProgram(t testing.TB, name string) string {
+	t.Helper()
+	program, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
 	if err == nil {
 		_, err = os.Stat(program)
 	}

@@ -107,5 +107,5 @@ func (c *child) signal(s syscall.Signal) {
 func (c *child) kill() {
 	c.t.Helper()
 	c.signal(syscall.SIGKILL)
-	_ = <-c.done // wait for the end of the killed process
+	<-c.done // wait for the end of the killed process
 }
