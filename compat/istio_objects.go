@@ -23,9 +23,9 @@ func FindIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) 
 	return slices.Concat(tables, legacy, routes), errors.Join(err, legacyErr, routesErr)
 }
 
-// RemoveIstioObjects deletes the rules of Istio's programs in nf_tables and in iptables-legacy, and their
-// routes, in the namespace (nil: the current one). It returns one line for each deleted object, even
-// with an error. The rules come first, because they need the routes.
+// RemoveIstioObjects deletes the rules of Istio's programs in nf_tables and in iptables-legacy, and
+// their routes, in the namespace (nil: the current one). It returns one line for each deleted
+// object, even with an error. The rules come first, because they need the routes.
 func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
 	tables, err := nft.RemoveIstio(ns)
 	if noTables(err) {
@@ -40,8 +40,8 @@ func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error
 	return append(removed, routes...), err
 }
 
-// noTables reports whether the error means that the kernel has no nf_tables, so that there is nothing
-// to delete. For iptables-legacy that is not an error.
+// noTables reports whether the error means that the kernel has no nf_tables, so that there is
+// nothing to delete. For iptables-legacy that is not an error.
 func noTables(err error) bool {
 	var unsupported *nft.UnsupportedError
 	return errors.As(err, &unsupported)

@@ -45,8 +45,8 @@ func TestReaderNeverReturnsAMixtureOfSets(t *testing.T) {
 			found, err := c.readSluiceTable(&foundTable{Table: rules.Table{Name: rules.TableName}},
 				newExpectation(nil))
 			if errors.Is(err, errBusy) {
-				// Fast updates may interrupt a thousand reads in a row. The error means that no mixture
-				// was returned.
+				// Fast updates may interrupt a thousand reads in a row. The error means that no
+				// mixture was returned.
 				continue
 			}
 			if err != nil {

@@ -16,8 +16,8 @@ type expressionKind struct {
 	// The following fields describe the expressions that decode rejects.
 	//
 	// destination is the attribute of the register that the expression loads, 0 if it loads none.
-	// sources contains the attributes of the registers that the loaded value depends on, and written
-	// is the attribute of the register that the expression writes to the packet instead.
+	// sources contains the attributes of the registers that the loaded value depends on, and
+	// written is the attribute of the register that the expression writes to the packet instead.
 	destination uint16
 	sources     [2]uint16
 	written     uint16

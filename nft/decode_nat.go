@@ -220,8 +220,8 @@ var (
 	}
 )
 
-// RejectCode returns the "destination unreachable" code with nft's name. The kind is icmp, icmpv6 or
-// icmpx.
+// RejectCode returns the "destination unreachable" code with nft's name. The kind is icmp, icmpv6
+// or icmpx.
 func RejectCode(kind, name string) (uint8, bool) {
 	names := map[string][]string{
 		"icmp": rejectICMP[:], "icmpv6": rejectICMPv6[:], "icmpx": rejectBoth[:],

@@ -128,8 +128,8 @@ type operand struct {
 	loads []int
 	// text is the field in nft's syntax.
 	text string
-	// effect is Reads, or ReadsVarying if the value is random. noData reports that the value depends on
-	// data that was not read.
+	// effect is Reads, or ReadsVarying if the value is random. noData reports that the value
+	// depends on data that was not read.
 	effect rules.Effect
 	noData bool
 	// data identifies the properties of the value that text does not include.

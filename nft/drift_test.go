@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestForeignObjectsInTheTableOfSluiceAreFound checks that a reading reports foreign objects, and that
-// Apply removes only those in the table of Sluice.
+// TestForeignObjectsInTheTableOfSluiceAreFound checks that a reading reports foreign objects, and
+// that Apply removes only those in the table of Sluice.
 func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
 	const (
 		someSet  = "add set inet sluice spare { type ipv4_addr; }"

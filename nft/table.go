@@ -33,7 +33,8 @@ type Rule struct {
 	// Expressions contains values of type [expr.Any], and of type [rules.Unknown] where the
 	// expressions are not known. An Unknown has no Data.
 	Expressions []any
-	// Incomplete reports that the kernel may evaluate other expressions. It is implied by an Unknown.
+	// Incomplete reports that the kernel may evaluate other expressions. It is implied by an
+	// Unknown.
 	Incomplete bool
 }
 
@@ -46,8 +47,8 @@ type Set struct {
 	// IsMap reports that elements have values: verdicts if DataLength is 0.
 	IsMap                 bool
 	KeyLength, DataLength int // in bytes
-	// Unknown is the reason why the elements are not known, or why they may not match; empty if they
-	// are known.
+	// Unknown is the reason why the elements are not known, or why they may not match; empty if
+	// they are known.
 	Unknown  string
 	Elements []SetElement
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // Add redirects the pod of the sandbox if it belongs to the mesh, and prints the previous plugin's
-// result. A pod in ambient mode is redirected by the node agent. A repeated ADD changes only rules that differ.
+// result. A pod in ambient mode is redirected by the node agent. A repeated ADD changes only rules
+// that differ.
 //
 // If Add fails for a pod that was not redirected, its rules are removed and no record of the
 // attachment is kept. If an earlier ADD redirected the pod, the earlier or the new rules stay in

@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// An Agent receives log lines and reports, and enrols pods in ambient mode. Its methods except Enrol
-// return soon, and their errors may be ignored.
+// An Agent receives log lines and reports, and enrols pods in ambient mode. Its methods except
+// Enrol return soon, and their errors may be ignored.
 type Agent interface {
 	// Write sends a line of the log.
 	io.Writer

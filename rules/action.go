@@ -49,8 +49,8 @@ type DNATTo struct {
 	Port, Last     uint16
 }
 
-// SNATTo changes the source address and keeps the source port if it is free; it ends the evaluation.
-// Only NAT chains at postrouting and input can do that.
+// SNATTo changes the source address and keeps the source port if it is free; it ends the
+// evaluation. Only NAT chains at postrouting and input can do that.
 type SNATTo struct{ Addr netip.Addr }
 
 // TProxy assigns the packet to the transparent socket that listens on the port, and on Addr if it

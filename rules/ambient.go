@@ -224,8 +224,8 @@ func (c *ambientCompiler) probes(side Side, f Family) MatchAddr {
 	return MatchAddr{Side: side, Ranges: oneAddress(a)}
 }
 
-// IstioAmbientPolicy returns the policy route of istio-cni in ambient mode, for which its priority and
-// family are not compared.
+// IstioAmbientPolicy returns the policy route of istio-cni in ambient mode, for which its priority
+// and family are not compared.
 func IstioAmbientPolicy() PolicyRoute {
 	return PolicyRoute{Mark: AmbientMark, Mask: AmbientMarkMask, Table: AmbientRouteTable}
 }

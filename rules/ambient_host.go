@@ -32,8 +32,8 @@ type AmbientHost struct {
 	Without []DeviationID
 }
 
-// DefaultProbeMark is a bit of the mark that neither kube-proxy (0xc000), Calico (the upper 16 bits),
-// Cilium (0xf00, and the upper 16 bits) nor the CNI plugins of AWS (0x80) use.
+// DefaultProbeMark is a bit of the mark that neither kube-proxy (0xc000), Calico (the upper 16
+// bits), Cilium (0xf00, and the upper 16 bits) nor the CNI plugins of AWS (0x80) use.
 const DefaultProbeMark = 0x2000
 
 // DefaultAmbientHost returns the parameters of a node without pods, whose kubelet runs as user 0.
@@ -63,11 +63,11 @@ func (h *AmbientHost) Validate() error {
 	return faults.orNil()
 }
 
-// CompileAmbientHost returns the ruleset of a node. For invalid parameters it returns the [Faults] of
-// [AmbientHost.Validate]. Without pods the ruleset has no rules.
+// CompileAmbientHost returns the ruleset of a node. For invalid parameters it returns the [Faults]
+// of [AmbientHost.Validate]. Without pods the ruleset has no rules.
 //
-// A packet is a probe if its socket is in the cgroup of the kubelet. Where nf_tables can compare that,
-// at output, it cannot translate the source: a bit of the mark passes it on to postrouting.
+// A packet is a probe if its socket is in the cgroup of the kubelet. Where nf_tables can compare
+// that, at output, it cannot translate the source: a bit of the mark passes it on to postrouting.
 func CompileAmbientHost(h AmbientHost) (Ruleset, error) {
 	if err := h.Validate(); err != nil {
 		return Ruleset{}, err
@@ -100,8 +100,8 @@ func (c *ambientHostCompiler) byCgroup() bool {
 	return c.Kubelet != (MatchCgroup{}) && c.deviates(ProbesByUser) && c.deviates(ProbesByHost)
 }
 
-// mangleOutput marks the packets of the kubelet to pods. A chain of type route is what table mangle of
-// iptables is as well; no policy route of ours asks for the mark.
+// mangleOutput marks the packets of the kubelet to pods. A chain of type route is what table mangle
+// of iptables is as well; no policy route of ours asks for the mark.
 func (c *ambientHostCompiler) mangleOutput() Chain {
 	b := c.base("mangle-output", Route, Output, c.priority(ManglePriority, IstioManglePriority))
 	if c.byCgroup() {

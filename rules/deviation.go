@@ -10,9 +10,9 @@ import (
 // rules of istio-cni in ambient mode.
 type DeviationID string
 
-// The deviations. Without them each new connection is handled as with istio-init, or with istio-cni.
-// The backends of istio-cni differ: without [AmbientIPv6] and [ProbesByUser] as with nftables, without
-// [ProbesByHost] as with iptables.
+// The deviations. Without them each new connection is handled as with istio-init, or with
+// istio-cni. The backends of istio-cni differ: without [AmbientIPv6] and [ProbesByUser] as with
+// nftables, without [ProbesByHost] as with iptables.
 const (
 	TunnelPortTProxy DeviationID = "tproxy-tunnel-port"
 	RerouteTProxy    DeviationID = "tproxy-reroute"

@@ -16,8 +16,8 @@ import (
 // A condition on something that the packet lacks (a port, a socket, a connection) is false, even if
 // it is negated, unless the type documents otherwise. A missing interface has an empty name.
 type Match interface {
-	// String returns the condition in nft's syntax, or in a similar notation that nft does not accept
-	// if the type documents it.
+	// String returns the condition in nft's syntax, or in a similar notation that nft does not
+	// accept if the type documents it.
 	String() string
 	// rank determines the order of the matches of a rule: cheap and selective ones first.
 	rank() int

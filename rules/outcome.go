@@ -24,7 +24,8 @@ type Outcome struct {
 	// DNATAddr is the translated destination address; invalid if it is unchanged. If DNATAddrLast
 	// is valid, the kernel selects an address from DNATAddr to DNATAddrLast.
 	DNATAddr, DNATAddrLast netip.Addr
-	// SNATAddr is the translated source address of a packet that leaves; invalid if it is unchanged.
+	// SNATAddr is the translated source address of a packet that leaves; invalid if it is
+	// unchanged.
 	SNATAddr netip.Addr
 	// SNAT names the translation if the kernel selects the source address.
 	SNAT string

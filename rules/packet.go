@@ -48,8 +48,8 @@ type Packet struct {
 	NoReversePath bool
 	// TransparentSocket reports that the host has a transparent socket for the packet.
 	TransparentSocket bool
-	// Copy reports that the packet is the copy of a multicast or broadcast packet that this host has
-	// sent and receives itself.
+	// Copy reports that the packet is the copy of a multicast or broadcast packet that this host
+	// has sent and receives itself.
 	Copy bool
 	// Bound reports that the sending socket is bound to OutInterface (SO_BINDTODEVICE), so that
 	// rerouting does not change the interface.

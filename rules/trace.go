@@ -31,7 +31,8 @@ type Trace struct {
 	// Uncertain names the random or unknown conditions that decide whether some rules match, even
 	// if the outcome does not depend on them. Steps assume that none of the conditions holds.
 	Uncertain []string
-	// Delivery is what routing does to a packet that tproxy assigned to a listener (Outcome.TProxy).
+	// Delivery is what routing does to a packet that tproxy assigned to a listener
+	// (Outcome.TProxy).
 	Delivery Delivery
 }
 

@@ -22,8 +22,8 @@ type Unknown struct {
 	Data string
 	// State names the state that the expression reads, or that it changes if Effect is
 	// ReadsAndWrites or Writes, for example an address list or labels. A condition on a state
-	// depends on all earlier writes to it. If State is empty, ReadsVarying and ReadsHistory
-	// use state private to the rule (for example a limit), and Reads may depend on any state, unless
+	// depends on all earlier writes to it. If State is empty, ReadsVarying and ReadsHistory use
+	// state private to the rule (for example a limit), and Reads may depend on any state, unless
 	// Ignores contains StateInput.
 	State string
 	// Ignores contains the inputs on which the condition, or the value that is written, does not
@@ -37,8 +37,8 @@ type Inputs uint8
 
 // The inputs.
 const (
-	// ConnectionInput is the conntrack entry of the packet: whether there is one, its addresses, its
-	// state, its zone and its helper.
+	// ConnectionInput is the conntrack entry of the packet: whether there is one, its addresses,
+	// its state, its zone and its helper.
 	ConnectionInput Inputs = 1 << iota
 	// MarkInput and ConntrackMarkInput are the marks of the packet and of its connection.
 	MarkInput
@@ -48,8 +48,8 @@ const (
 	HeaderInput
 	// InterfaceInput is the outgoing interface, which NAT and a changed mark can change.
 	InterfaceInput
-	// ContentsInput is what conntrack helpers and SYNPROXY change in packets that the host sends, for
-	// connections that NAT translates: length, payload, sequence numbers and TCP options.
+	// ContentsInput is what conntrack helpers and SYNPROXY change in packets that the host sends,
+	// for connections that NAT translates: length, payload, sequence numbers and TCP options.
 	ContentsInput
 	// StateInput is the states that rules write (see [Unknown.State]), except the condition's own.
 	StateInput
@@ -77,8 +77,9 @@ const (
 	// Reads has no side effect. The condition reads a field or state that the model does not
 	// represent.
 	Reads
-	// ReadsVarying has no side effect: the condition depends on random numbers or on earlier packets
-	// (for example limit), so it matches some packets of any kind, and does not match others.
+	// ReadsVarying has no side effect: the condition depends on random numbers or on earlier
+	// packets (for example limit), so it matches some packets of any kind, and does not match
+	// others.
 	ReadsVarying
 	// ReadsHistory has no side effect: the condition depends on earlier packets, but may match all
 	// packets or none (for example a quota that is used up, or a list that is always empty).

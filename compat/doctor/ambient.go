@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// DiagnoseAmbient returns the findings for a pod in ambient mode, the most severe first. It panics if
-// the parameters are invalid (see [rules.Ambient.Validate]).
+// DiagnoseAmbient returns the findings for a pod in ambient mode, the most severe first. It panics
+// if the parameters are invalid (see [rules.Ambient.Validate]).
 func DiagnoseAmbient(f Facts, a rules.Ambient) []Finding {
 	// What the checks of a redirection read, with the values that ambient mode has.
 	r := rules.DefaultRedirect()

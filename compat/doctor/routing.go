@@ -50,7 +50,8 @@ func (d *diagnosis) markRules() {
 	}
 }
 
-// markRoutes checks the routing table that delivers packets with the mark of the redirection locally.
+// markRoutes checks the routing table that delivers packets with the mark of the redirection
+// locally.
 func (d *diagnosis) markRoutes() {
 	route := d.markedRoute()
 	if !route.used {

@@ -11,7 +11,8 @@ import (
 )
 
 // TestExtensionsOfRules checks that the model distinguishes expressions of nftables and extensions
-// of xtables by the rule, not by the form of the table: only the latter read the mark of a template.
+// of xtables by the rule, not by the form of the table: only the latter read the mark of a
+// template.
 func TestExtensionsOfRules(t *testing.T) {
 	const (
 		raw   = "type filter hook output priority raw; policy accept;\n"

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestICMPOfTheOtherFamily verifies that a rule of a table ip6 matches the types of ICMP, and a rule
-// of a table ip those of ICMPv6, and that package diff does not assume the opposite.
+// TestICMPOfTheOtherFamily verifies that a rule of a table ip6 matches the types of ICMP, and a
+// rule of a table ip those of ICMPv6, and that package diff does not assume the opposite.
 func TestICMPOfTheOtherFamily(t *testing.T) {
 	const hook = "type filter hook output priority 0;\n"
 	for _, tc := range []struct {

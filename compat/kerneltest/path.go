@@ -192,9 +192,9 @@ func (n *Network) tracePaths(
 	return nil
 }
 
-// sharesHeader reports whether another packet has the same header in the log of iptables-legacy: the
-// sent frame of a packet that is a copy of it, or a packet from the same source in a protocol without
-// sequence numbers.
+// sharesHeader reports whether another packet has the same header in the log of iptables-legacy:
+// the sent frame of a packet that is a copy of it, or a packet from the same source in a protocol
+// without sequence numbers.
 func sharesHeader(packets []rules.Packet, i int) bool {
 	p := &packets[i]
 	if p.Hook == rules.Output && p.Owner == nil {

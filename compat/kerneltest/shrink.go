@@ -13,8 +13,8 @@ const maxShrinking = 20 * time.Second
 // earlier packets of the batch, for instance through a connection or a limit.
 var ErrNotRepeated = errors.New("the failure does not repeat for the packet alone")
 
-// shrink repeatedly removes one part of the ruleset and calls fails with the rest. It continues from
-// the rest if fails returns true, and stops if no part can be removed, or after 20 seconds.
+// shrink repeatedly removes one part of the ruleset and calls fails with the rest. It continues
+// from the rest if fails returns true, and stops if no part can be removed, or after 20 seconds.
 func shrink(rs Ruleset, fails func(Ruleset) (bool, error)) error {
 	again, err := fails(rs)
 	if err != nil || !again {

@@ -140,8 +140,8 @@ func (b *testNode) add(pod *netns.NS) {
 	}
 }
 
-// startADD starts an ADD of the plugin with the configuration that the agent has written, and returns a
-// function that waits for it.
+// startADD starts an ADD of the plugin with the configuration that the agent has written, and
+// returns a function that waits for it.
 func (b *testNode) startADD(name, uid string, pod *netns.NS) (wait func() (string, error)) {
 	b.t.Helper()
 	data, err := os.ReadFile(b.path("conf/10-net.conflist"))

@@ -129,8 +129,8 @@ func (a *Agent) ambientPod(uid string) *audit.AmbientPod {
 	}
 }
 
-// uninstall makes all pods leave ambient mode, and removes the node's rules. Without the agent nothing
-// would tell the next ztunnel about the pods, whose captured traffic would be refused.
+// uninstall makes all pods leave ambient mode, and removes the node's rules. Without the agent
+// nothing would tell the next ztunnel about the pods, whose captured traffic would be refused.
 func (m *ambientMode) uninstall(ctx context.Context) error {
 	if err := errors.Join(m.pods.Uninstall(ctx), m.guard.Uninstall()); err != nil {
 		return fmt.Errorf("ambient mode: %w", err)
@@ -138,8 +138,9 @@ func (m *ambientMode) uninstall(ctx context.Context) error {
 	return nil
 }
 
-// removeHostRules removes the node's rules for probes without a guard, and reports whether there were
-// any. Without ambient mode the container may lack the node's /proc, and then nothing is removed.
+// removeHostRules removes the node's rules for probes without a guard, and reports whether there
+// were any. Without ambient mode the container may lack the node's /proc, and then nothing is
+// removed.
 func removeHostRules(v settings.Values, c *config.Config) (removed bool, err error) {
 	machine := &hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
 	defer machine.Close()

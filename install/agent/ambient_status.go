@@ -34,13 +34,13 @@ func (a *Agent) measureAmbient() {
 	}
 	host := a.ambient.guard.State()
 	a.metrics.SetBool(metrics.HostRulesInPlace(), host.InPlace())
-	owed := 0
+	unacknowledged := 0
 	for _, p := range a.ambient.ztunnels.State().Pods {
 		if p.AckedBy == 0 {
-			owed++
+			unacknowledged++
 		}
 	}
-	a.metrics.Set(metrics.ZtunnelPodsUnacknowledged(), float64(owed))
+	a.metrics.Set(metrics.ZtunnelPodsUnacknowledged(), float64(unacknowledged))
 }
 
 // ambientTopics returns the topics of ambient mode.
@@ -114,10 +114,10 @@ func ztunnelTopic(s ztunnel.State, socket string, now time.Time) agent.Topic {
 		if c.PID != 0 {
 			name = fmt.Sprintf("pid %d", c.PID)
 		}
-		if c.AcksOwed > 0 && now.Sub(c.OwedSince) > lateAck {
+		if c.Unacknowledged != "" && now.Sub(c.SentAt) > lateAck {
 			t.State = agent.TopicProblem
-			t.Facts = append(t.Facts, fmt.Sprintf("%s has not acknowledged %q for %s, and %d messages wait", name, c.Owed,
-				now.Sub(c.OwedSince).Round(time.Second), c.Queued))
+			t.Facts = append(t.Facts, fmt.Sprintf("%s has not acknowledged %q for %s, and %d messages wait", name, c.Unacknowledged,
+				now.Sub(c.SentAt).Round(time.Second), c.Queued))
 			t.Next = "see the log of ztunnel, and whether it has reached a limit, for example of open files"
 		}
 		if c.LastError != "" {

@@ -31,7 +31,7 @@ func TestAmbientTopics(t *testing.T) {
 	}
 	connected := ztunnel.Connection{PID: 42, Ready: true}
 	slow, refused := connected, connected
-	slow.AcksOwed, slow.Owed, slow.OwedSince, slow.Queued = 1, "add shop/web", now.Add(-12*time.Second), 3
+	slow.Unacknowledged, slow.SentAt, slow.Queued = "add shop/web", now.Add(-12*time.Second), 3
 	refused.LastError, refused.PID, refused.ID = "add shop/web: too many open files", 0, 7
 	served := []ztunnel.PodState{{UID: "a", AckedBy: 1}, {UID: "b"}}
 	for _, tc := range []struct {

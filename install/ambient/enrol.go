@@ -89,9 +89,9 @@ func (n *Node) wanted(ctx context.Context, ref source.Ref) (wanted, error) {
 	return w, nil
 }
 
-// Add enrols a pod that starts in a network namespace with the addresses, and returns what was done.
-// It waits for ztunnel until the context or AddTime ends. Its errors have a kind of package agent.
-// The caller closes ns.
+// Add enrols a pod that starts in a network namespace with the addresses, and returns what was
+// done. It waits for ztunnel until the context or AddTime ends. Its errors have a kind of package
+// agent. The caller closes ns.
 func (n *Node) Add(
 	ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
 ) (agent.Enrolment, error) {
@@ -168,8 +168,8 @@ func (n *Node) add(
 	return e, nil
 }
 
-// release forgets the network namespace of a pod whose ADD failed: the runtime removes it, and calls
-// ADD again with another one.
+// release forgets the network namespace of a pod whose ADD failed: the runtime removes it, and
+// calls ADD again with another one.
 func (n *Node) release(p *pod) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // ztunnel is told, but not waited for
@@ -182,9 +182,9 @@ func (n *Node) release(p *pod) {
 	p.addresses = nil
 }
 
-// enrol performs the first three steps for a pod with a known network namespace, whose lock the caller
-// holds. An ADD waits until a ztunnel connects. Otherwise expected reports that the pod should have the
-// rules already.
+// enrol performs the first three steps for a pod with a known network namespace, whose lock the
+// caller holds. An ADD waits until a ztunnel connects. Otherwise expected reports that the pod
+// should have the rules already.
 func (n *Node) enrol(
 	ctx context.Context, p *pod, w wanted, addresses []netip.Addr, isADD, expected bool,
 ) (applied compat.Result, err error) {
@@ -231,9 +231,9 @@ func (n *Node) enrol(
 // connectInterval is the time between two attempts while no ztunnel is connected.
 const connectInterval = 50 * time.Millisecond
 
-// tell tells ztunnel about a pod, and returns when it has acknowledged it. A ztunnel that serves the pod
-// and is not connected, because the agent was restarted or because it is still connected to istio-cni,
-// is told when it connects.
+// tell tells ztunnel about a pod, and returns when it has acknowledged it. A ztunnel that serves
+// the pod and is not connected, because the agent was restarted or because it is still connected to
+// istio-cni, is told when it connects.
 func (n *Node) tell(ctx context.Context, p ztunnel.Pod, waits bool) error {
 	start := time.Now()
 	if waits {

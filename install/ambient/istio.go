@@ -7,11 +7,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// istio-cni leaves its rules in the pods of a node when it is uninstalled. They treat packets as the
-// rules of Sluice do, and stay beside them until the pod leaves ambient mode.
+// istio-cni leaves its rules in the pods of a node when it is uninstalled. They treat packets as
+// the rules of Sluice do, and stay beside them until the pod leaves ambient mode.
 
-// removeIstio removes the rules of istio-cni from a pod that leaves ambient mode, whose lock the caller
-// holds. Without ztunnel they would keep the pod from connecting to anything.
+// removeIstio removes the rules of istio-cni from a pod that leaves ambient mode, whose lock the
+// caller holds. Without ztunnel they would keep the pod from connecting to anything.
 func (n *Node) removeIstio(p *pod) error {
 	if p.ns == nil || n.IsHost(p.ns.ID()) {
 		return nil
@@ -26,8 +26,8 @@ func (n *Node) removeIstio(p *pod) error {
 	return nil
 }
 
-// takenOver reports whether istio-cni has replaced this agent and has rules in the pod, whose lock the
-// caller holds.
+// takenOver reports whether istio-cni has replaced this agent and has rules in the pod, whose lock
+// the caller holds.
 func (n *Node) takenOver(p *pod) bool {
 	if !n.Ztunnel.IsReplaced() || p.ns == nil {
 		return false

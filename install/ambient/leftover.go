@@ -11,13 +11,14 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// An agent that ends between the first and the last step of an enrolment leaves rules in a pod without
-// an annotation. If the pod should not be in ambient mode any more when the next agent starts, only the
-// rules in the kernel say that it was. Therefore each agent searches the pods outside ambient mode once.
+// An agent that ends between the first and the last step of an enrolment leaves rules in a pod
+// without an annotation. If the pod should not be in ambient mode any more when the next agent
+// starts, only the rules in the kernel say that it was. Therefore each agent searches the pods
+// outside ambient mode once.
 
-// findLeftovers searches the network namespaces of pods outside ambient mode for rules of ambient mode.
-// Pods with such rules become known, so that they leave. Pods that are not found are searched again by
-// the next reconciliation.
+// findLeftovers searches the network namespaces of pods outside ambient mode for rules of ambient
+// mode. Pods with such rules become known, so that they leave. Pods that are not found are searched
+// again by the next reconciliation.
 func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 	n.mu.Lock()
 	for _, o := range objects {

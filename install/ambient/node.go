@@ -34,7 +34,8 @@ type Options struct {
 	Find func(context.Context, []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing)
 	// IsHost reports whether a network namespace is the node's, in which no pod's rules may be.
 	IsHost func(netns.ID) bool
-	// RulesChanged receives the UID of a pod whose rules were installed or removed. It must not block.
+	// RulesChanged receives the UID of a pod whose rules were installed or removed. It must not
+	// block.
 	RulesChanged func(uid string)
 	// Enrolled receives the result of each attempt to enrol a pod, nil for a success. It must not
 	// block.
@@ -94,7 +95,8 @@ const (
 	workers = 8
 	// busyDelay is the time before the next look at a pod that is worked on.
 	busyDelay = 200 * time.Millisecond
-	// startDelay is the time before the next look at a pod that may be starting, which needs a search.
+	// startDelay is the time before the next look at a pod that may be starting, which needs a
+	// search.
 	startDelay = time.Second
 	// minRetry and maxRetry bound the exponential backoff of a pod that could not be enrolled.
 	minRetry = 250 * time.Millisecond

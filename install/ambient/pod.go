@@ -31,8 +31,8 @@ const (
 // States returns all states.
 func States() []State { return []State{Enrolled, Pending} }
 
-// A pod is a pod that is, or may be, in ambient mode. Its lock protects all fields but ref. It is held
-// for as long as ztunnel does not answer.
+// A pod is a pod that is, or may be, in ambient mode. Its lock protects all fields but ref. It is
+// held for as long as ztunnel does not answer.
 type pod struct {
 	ref  source.Ref
 	lock lock
@@ -230,8 +230,8 @@ func (n *Node) sendEvent(ctx context.Context, ref source.Ref, message string) {
 	}
 }
 
-// reportWait sends an event if the ADD of a pod waits for ztunnel for a while. The caller calls done
-// after the wait.
+// reportWait sends an event if the ADD of a pod waits for ztunnel for a while. The caller calls
+// done after the wait.
 func (n *Node) reportWait(ctx context.Context, p ztunnel.Pod) (done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})

@@ -119,8 +119,8 @@ func (n *Node) sandboxOf(ctx context.Context, object *decide.Pod) (*sandbox.Sand
 	return nil, err
 }
 
-// sandboxes returns the sandboxes of pods by their UIDs in the API server, and the reasons why others
-// are not found. A static pod has another UID in the kubelet; see [sandbox.Pod].
+// sandboxes returns the sandboxes of pods by their UIDs in the API server, and the reasons why
+// others are not found. A static pod has another UID in the kubelet; see [sandbox.Pod].
 func (n *Node) sandboxes(
 	ctx context.Context, objects []*decide.Pod,
 ) (map[string]sandbox.Sandbox, error) {
@@ -199,8 +199,8 @@ func (n *Node) unwanted(
 	return 0, nil
 }
 
-// leave undoes the first three steps, and forgets the pod if that has succeeded. A pod that has ended
-// has no rules.
+// leave undoes the first three steps, and forgets the pod if that has succeeded. A pod that has
+// ended has no rules.
 func (n *Node) leave(ctx context.Context, p *pod, ended bool) error {
 	if !ended {
 		if err := n.uninstall(p); err != nil {

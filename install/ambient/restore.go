@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// restore tells ztunnel and the node's rules about the pods that exist when the agent starts, and then
-// searches the other pods for rules of an earlier agent. It reports whether that is complete.
+// restore tells ztunnel and the node's rules about the pods that exist when the agent starts, and
+// then searches the other pods for rules of an earlier agent. It reports whether that is complete.
 func (n *Node) restore(ctx context.Context) bool {
 	ticker := time.NewTicker(connectInterval)
 	defer ticker.Stop()
@@ -64,8 +64,8 @@ func (n *Node) restore(ctx context.Context) bool {
 }
 
 // running returns the pods of the node that should be in ambient mode and have not ended, and the
-// others with a network namespace of their own. The former include those with wrong annotations, which
-// may be enrolled.
+// others with a network namespace of their own. The former include those with wrong annotations,
+// which may be enrolled.
 func (n *Node) running(ctx context.Context) (all []wanted, others []*decide.Pod) {
 	for _, item := range n.Pods.Pods() {
 		if item.PodStatus.Over() {

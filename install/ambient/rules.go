@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Rules are the installed rules of a pod, for the audit. The node does not change them until Release
-// is called.
+// Rules are the installed rules of a pod, for the audit. The node does not change them until
+// Release is called.
 type Rules struct {
 	// NS is the pod's network namespace. Release closes it.
 	NS *netns.NS
@@ -123,8 +123,8 @@ func (n *Node) uninstall(p *pod) error {
 	return nil
 }
 
-// removeRules removes the rules and the routes from a namespace, in all backends: an earlier agent may
-// have used another one.
+// removeRules removes the rules and the routes from a namespace, in all backends: an earlier agent
+// may have used another one.
 func removeRules(ns *netns.NS) error {
 	var errs []error
 	for _, b := range compat.Backends() {

@@ -11,8 +11,9 @@ import (
 const uninstallTime = 2 * time.Second
 
 // Uninstall makes all pods of the node leave ambient mode, because no agent follows. Run must have
-// ended. A failure does not end it; the error names all pods that are not complete. A pod that istio-cni
-// has taken over only loses the rules of Sluice: it stays in ambient mode, and ztunnel serves it.
+// ended. A failure does not end it; the error names all pods that are not complete. A pod that
+// istio-cni has taken over only loses the rules of Sluice: it stays in ambient mode, and ztunnel
+// serves it.
 func (n *Node) Uninstall(ctx context.Context) error {
 	n.mu.Lock()
 	all := make([]*pod, 0, len(n.pods))

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An AmbientPod is a pod that the agent has enrolled in ambient mode, or is enrolling. Its rules are
-// installed, and the agent does not change them until Release is called.
+// An AmbientPod is a pod that the agent has enrolled in ambient mode, or is enrolling. Its rules
+// are installed, and the agent does not change them until Release is called.
 type AmbientPod struct {
 	// Namespace is open until Release, and NetNS is its identity.
 	Namespace Namespace
@@ -24,14 +24,14 @@ type AmbientPod struct {
 	// Parameters are the parameters of the rules, and Backend contains them.
 	Parameters rules.Ambient
 	Backend    compat.BackendName
-	// Repaired are the differences that the agent has repaired because it found them when it enrolled
-	// a pod that should have had the rules already. Each is returned once.
+	// Repaired are the differences that the agent has repaired because it found them when it
+	// enrolled a pod that should have had the rules already. Each is returned once.
 	Repaired *compat.Comparison
 	Release  func()
 }
 
-// RulesChanged reports that the agent has installed or removed the rules of a pod in ambient mode. It
-// does not block.
+// RulesChanged reports that the agent has installed or removed the rules of a pod in ambient mode.
+// It does not block.
 func (a *Auditor) RulesChanged(uid string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,8 +48,8 @@ func (a *Auditor) ambientPod(uid string) *AmbientPod {
 	return a.Ambient(uid)
 }
 
-// auditAmbient compares a pod in ambient mode. Its desired state is what the agent has installed, and
-// not the record of its ADD: the annotations that decide may have changed since.
+// auditAmbient compares a pod in ambient mode. Its desired state is what the agent has installed,
+// and not the record of its ADD: the annotations that decide may have changed since.
 func (v *reconciliation) auditAmbient(ctx context.Context, p *AmbientPod) {
 	last := v.desired.redirection
 	v.desired = desired{

@@ -40,8 +40,8 @@ type desired struct {
 	hasSandbox bool
 }
 
-// A redirection contains the parameters of the rules in a pod: to its sidecar or, in ambient mode, to
-// ztunnel. At most one is not nil. The pointers identify the redirection.
+// A redirection contains the parameters of the rules in a pod: to its sidecar or, in ambient mode,
+// to ztunnel. At most one is not nil. The pointers identify the redirection.
 type redirection struct {
 	redirect *rules.Redirect
 	ambient  *rules.Ambient
@@ -85,8 +85,8 @@ func (a *Auditor) getPod(ctx context.Context, item podcache.Item) (*decide.Pod, 
 	return pod, nil
 }
 
-// recordsOf returns the records of ADD for a pod. Users can set the UID of a static pod, so it is used
-// only if the records belong to the same pod.
+// recordsOf returns the records of ADD for a pod. Users can set the UID of a static pod, so it is
+// used only if the records belong to the same pod.
 func (a *Auditor) recordsOf(pod *decide.Pod) []*record.Record {
 	if list := a.records.Of(pod.Metadata.UID); len(list) > 0 {
 		return list
@@ -144,8 +144,8 @@ func (a *Auditor) desiredOf(
 	return d, err
 }
 
-// withMode decides again whether a pod without a redirection to a sidecar is in ambient mode, because
-// pods enter and leave this mode while they run.
+// withMode decides again whether a pod without a redirection to a sidecar is in ambient mode,
+// because pods enter and leave this mode while they run.
 func (a *Auditor) withMode(ctx context.Context, pod *decide.Pod, d desired) (desired, error) {
 	now, err := a.decide(ctx, pod)
 	switch {

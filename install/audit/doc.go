@@ -45,11 +45,11 @@
 //
 // # Ambient mode
 //
-// A pod in ambient mode is audited like any other from the moment at which the agent has installed its
-// rules ([Options.Ambient]). Its desired state is what the agent has installed, not the record of its
-// ADD, because pods enter and leave this mode, and their annotations change, while they run. The agent
-// and the audit do not change the rules of a pod at the same time. What the agent has repaired when it
-// enrolled the pod again, for example after its own restart, is reported here too.
+// A pod in ambient mode is audited like any other from the moment at which the agent has installed
+// its rules ([Options.Ambient]). Its desired state is what the agent has installed, not the record
+// of its ADD, because pods enter and leave this mode, and their annotations change, while they run.
+// The agent and the audit do not change the rules of a pod at the same time. What the agent has
+// repaired when it enrolled the pod again, for example after its own restart, is reported here too.
 //
 // # Counters
 //

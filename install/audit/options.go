@@ -58,8 +58,8 @@ type Options struct {
 	Open func(sandbox.Sandbox) (Namespace, error)
 	// Used returns the processor time of the process; [Used].
 	Used func() time.Duration
-	// Ambient returns a pod if the agent has installed rules of ambient mode in it, and otherwise nil.
-	// It is nil if ambient mode is disabled.
+	// Ambient returns a pod if the agent has installed rules of ambient mode in it, and otherwise
+	// nil. It is nil if ambient mode is disabled.
 	Ambient func(uid string) *AmbientPod
 	// Listen subscribes to changes of rules.
 	Listen func() (Events, error)

@@ -88,7 +88,8 @@ func (a *Auditor) onEvent(e watch.Event) {
 	a.plan(uid, p.eventLimit.next(now))
 }
 
-// visitAll plans visits of all pods with a network namespace, with a minimum time since the last ones.
+// visitAll plans visits of all pods with a network namespace, with a minimum time since the last
+// ones.
 func (a *Auditor) visitAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -29,9 +29,9 @@
 //
 // # iptables-legacy
 //
-// With the legacy backend the rules are in the node's tables of iptables-legacy. The kernel replaces
-// such a table as a whole, therefore the guard holds the lock of the node's iptables programs
-// (/run/xtables.lock) while it writes. It reaches the file through the root directory of the node's
-// first process. A program that does not take the lock may lose a rule, or make the guard lose one, which
-// the next comparison finds.
+// With the legacy backend the rules are in the node's tables of iptables-legacy. The kernel
+// replaces such a table as a whole, therefore the guard holds the lock of the node's iptables
+// programs (/run/xtables.lock) while it writes. It reaches the file through the root directory of
+// the node's first process. A program that does not take the lock may lose a rule, or make the
+// guard lose one, which the next comparison finds.
 package hostrules

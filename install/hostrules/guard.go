@@ -136,8 +136,8 @@ func (g *Guard) Set(uid string, addresses []netip.Addr) error {
 	return g.write(seq)
 }
 
-// Remove removes a pod, and returns when the rules no longer contain its addresses, except for those
-// of other pods.
+// Remove removes a pod, and returns when the rules no longer contain its addresses, except for
+// those of other pods.
 func (g *Guard) Remove(uid string) error { return g.Set(uid, nil) }
 
 // Replace sets the addresses of all pods of the node.
@@ -197,8 +197,8 @@ func (g *Guard) desired() (rules.Ruleset, uint64, error) {
 	return rs, seq, err
 }
 
-// reconcile makes the rules as desired. The caller holds writing. event is the event that caused it,
-// or nil.
+// reconcile makes the rules as desired. The caller holds writing. event is the event that caused
+// it, or nil.
 func (g *Guard) reconcile(event *watch.Event) error {
 	g.mu.Lock()
 	loaded := g.loaded
@@ -263,8 +263,8 @@ func (g *Guard) apply(rs rules.Ruleset, since compat.Snapshot) (compat.Result, e
 	return g.options.Backend.Apply(nil, rs, since)
 }
 
-// lock takes the lock of the iptables programs, unless only nf_tables will be written. An earlier agent
-// may have written rules to iptables-legacy, which are removed by the first write.
+// lock takes the lock of the iptables programs, unless only nf_tables will be written. An earlier
+// agent may have written rules to iptables-legacy, which are removed by the first write.
 func (g *Guard) lock() (unlock func(), err error) {
 	unlocked := func() {}
 	if g.backend == compat.BackendNFT {

@@ -18,13 +18,14 @@ import (
 
 // A Kubelet is the process that sends the node's probes.
 type Kubelet struct {
-	// PID is the id of the process in the searched /proc, and Started the time of its start in clock
-	// ticks since boot.
+	// PID is the id of the process in the searched /proc, and Started the time of its start in
+	// clock ticks since boot.
 	PID     int
 	Started uint64
 	// UID is its real user.
 	UID uint32
-	// Cgroup is its cgroup of version 2. It is the zero value if there is none that rules can match.
+	// Cgroup is its cgroup of version 2. It is the zero value if there is none that rules can
+	// match.
 	Cgroup rules.MatchCgroup
 	// dir is the directory of the cgroup.
 	dir string
@@ -46,8 +47,9 @@ func kubeletNames() []string { return []string{"kubelet", "kubelite", "k3s-serve
 var errNoKubelet = errors.New("no process of the node's network namespace is named " +
 	strings.Join(kubeletNames(), ", "))
 
-// FindKubelet returns the kubelet in a mounted /proc: the oldest process with its name in the network
-// namespace with the id, outside of pods. The calling thread must be in the node's cgroup namespace.
+// FindKubelet returns the kubelet in a mounted /proc: the oldest process with its name in the
+// network namespace with the id, outside of pods. The calling thread must be in the node's cgroup
+// namespace.
 func FindKubelet(procDir string, host netns.ID) (Kubelet, error) {
 	entries, err := os.ReadDir(procDir)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile is the lock file of the iptables programs (XT_LOCK_NAME in iptables/xshared.h), below the
-// root directory of the node's first process.
+// lockFile is the lock file of the iptables programs (XT_LOCK_NAME in iptables/xshared.h), below
+// the root directory of the node's first process.
 const lockFile = "root/run/xtables.lock"
 
 const (
@@ -19,8 +19,8 @@ const (
 	lockInterval = 10 * time.Millisecond
 )
 
-// Lock takes the lock of the iptables programs of the node, which they hold while they replace a table
-// of iptables-legacy. It returns a function that releases it. This needs CAP_SYS_PTRACE.
+// Lock takes the lock of the iptables programs of the node, which they hold while they replace a
+// table of iptables-legacy. It returns a function that releases it. This needs CAP_SYS_PTRACE.
 func (n *Node) Lock() (unlock func(), err error) {
 	path := n.process(lockFile)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A Node is the machine that the agent's container runs on. It opens the machine's namespaces once. It
-// is safe for concurrent use.
+// A Node is the machine that the agent's container runs on. It opens the machine's namespaces once.
+// It is safe for concurrent use.
 type Node struct {
 	// ProcDir is the node's /proc in the agent's mount namespace.
 	ProcDir string
@@ -62,8 +62,8 @@ func (n *Node) Close() {
 	}
 }
 
-// IsHost reports whether a network namespace is the node's or the calling thread's. If the node's cannot
-// be opened, it is not known.
+// IsHost reports whether a network namespace is the node's or the calling thread's. If the node's
+// cannot be opened, it is not known.
 func (n *Node) IsHost(id netns.ID) bool {
 	if id == (*netns.NS)(nil).ID() {
 		return true
@@ -94,7 +94,8 @@ func (n *Node) Do(fn func() error) error {
 }
 
 // run runs fn on the thread of this goroutine. The thread ends with the goroutine. The main thread
-// cannot end; there, a second goroutine is started, which closes started when it has another thread.
+// cannot end; there, a second goroutine is started, which closes started when it has another
+// thread.
 func run(fn func() error, done chan<- error, started chan<- struct{}) {
 	runtime.LockOSThread()
 	if started != nil {

@@ -111,9 +111,9 @@ func removeTemporary(dir string) {
 	}
 }
 
-// answers reports whether a running process has the socket at a path. It makes no connection, which a
-// server could mistake for a client: connecting a datagram socket to a socket of another type fails, and
-// with another error if there is no process (unix_find_bsd in net/unix/af_unix.c).
+// answers reports whether a running process has the socket at a path. It makes no connection, which
+// a server could mistake for a client: connecting a datagram socket to a socket of another type
+// fails, and with another error if there is no process (unix_find_bsd in net/unix/af_unix.c).
 func answers(path string) bool {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -124,8 +124,11 @@ func answers(path string) bool {
 	return err == nil || errors.Is(err, unix.EPROTOTYPE)
 }
 
-// owned reports whether the path is this listener's socket.
+// owned reports whether the path is this listener's socket. d may be nil.
 func (d *listener) owned() bool {
+	if d == nil {
+		return false
+	}
 	current, err := os.Lstat(d.path)
 	return err == nil && os.SameFile(current, d.made)
 }

@@ -58,8 +58,8 @@ func New(o Options) *Server {
 // It is false before and after Run.
 func (s *Server) Listening() bool { return s.listening.Load() }
 
-// Replaced reports whether the socket at the path belongs to another running process, which has replaced
-// the socket of this server.
+// Replaced reports whether the socket at the path belongs to another running process, which has
+// replaced the socket of this server.
 func (s *Server) Replaced() bool { return s.replaced.Load() }
 
 // Run serves until the context ends, and returns when the last call of Options.Serve has. The

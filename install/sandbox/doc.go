@@ -22,8 +22,8 @@
 // are older than processes of the pod that enter other namespaces. If the directory is not mounted,
 // a new sandbox may not be found while processes of the old one still exist.
 //
-// A UID that is not proven to be the pod's ([Pod.Unproven]) is searched only in the first two sources,
-// which contain the name of the pod too.
+// A UID that is not proven to be the pod's ([Pod.Unproven]) is searched only in the first two
+// sources, which contain the name of the pod too.
 //
 // A pod is identified only by its UID: names are reused, and a pod may choose the names of cgroups
 // below its cgroup, so only the outermost level that belongs to a pod is used. The network

@@ -437,8 +437,8 @@ func TestSandboxCreationTime(t *testing.T) {
 	}
 }
 
-// A UID that is not proven to be the pod's is searched only where the pod's name is, too: in the records
-// and in the runtime's cache, and not among the processes of the node.
+// A UID that is not proven to be the pod's is searched only where the pod's name is, too: in the
+// records and in the runtime's cache, and not among the processes of the node.
 func TestUnprovenUIDNeedsTheName(t *testing.T) {
 	for _, source := range []sandbox.Source{sandbox.Record, sandbox.Runtime, sandbox.Proc} {
 		t.Run(string(source), func(t *testing.T) {

@@ -40,9 +40,10 @@ type Options struct {
 	// a [source.Kind]: NotFound if the node has no such pod. It may block until the context is
 	// done; nil means that it is not available.
 	Locate func(ctx context.Context, namespace, name string) (agent.Location, error)
-	// Enrol enrols a pod in ambient mode that has the network namespace and the addresses, and returns
-	// when ztunnel has acknowledged it, or when the context ends, because the server ends. Its errors
-	// have a [source.Kind], or a kind of package agent. nil means that it is not available.
+	// Enrol enrols a pod in ambient mode that has the network namespace and the addresses, and
+	// returns when ztunnel has acknowledged it, or when the context ends, because the server ends.
+	// Its errors have a [source.Kind], or a kind of package agent. nil means that it is not
+	// available.
 	Enrol func(
 		ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
 	) (agent.Enrolment, error)

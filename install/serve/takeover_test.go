@@ -99,8 +99,8 @@ func TestRemovedSocketIsCreatedAgain(t *testing.T) {
 	}
 }
 
-// TestTwoAgentsShareTheSocketPath checks that an agent takes the socket back when the one that has taken
-// it ends.
+// TestTwoAgentsShareTheSocketPath checks that an agent takes the socket back when the one that has
+// taken it ends.
 func TestTwoAgentsShareTheSocketPath(t *testing.T) {
 	env := start(t, socket(t), serve.Options{Objects: echo})
 	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: env.path + ".other", Net: "unix"})

@@ -33,8 +33,8 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 		!strings.Contains(err.Error(), `has not acknowledged "add default/a" for `) {
 		t.Errorf("error %v", err)
 	}
-	if got := env.State().Connections[0]; got.AcksOwed != 1 || got.Owed != "add default/a" ||
-		got.OwedSince.IsZero() {
+	if got := env.State().Connections[0]; got.Unacknowledged != "add default/a" ||
+		got.SentAt.IsZero() {
 		t.Errorf("connection %+v", got)
 	}
 	// A second call waits for the same message, and other messages wait behind it.

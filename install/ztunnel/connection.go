@@ -27,13 +27,13 @@ type connection struct {
 	version zds.Version
 	since   time.Time
 	log     *zap.Logger
-	wake    chan struct{} // buffered; the queue has grown, or owed has been acknowledged
+	wake    chan struct{} // buffered; the queue has grown, or the last message has been acknowledged
 
-	synced  bool     // the snapshot is acknowledged
-	queue   []string // UIDs whose state is to be sent
-	owed    *request // the message that is sent and not acknowledged
-	results map[string]result
-	lastErr string
+	synced         bool     // the snapshot is acknowledged
+	queue          []string // UIDs whose state is to be sent
+	unacknowledged *request // the last message, until it is acknowledged
+	results        map[string]result
+	lastErr        string
 }
 
 // A result is the last acknowledgement for a pod.
@@ -133,8 +133,8 @@ func (s *Server) disconnect(c *connection, err error) {
 	delete(s.connections, c)
 	s.notify("")
 	fields := []zap.Field{zap.Duration("after", time.Since(c.since))}
-	if c.owed != nil {
-		fields = append(fields, zap.String("not_acknowledged", c.owed.text))
+	if c.unacknowledged != nil {
+		fields = append(fields, zap.String("not_acknowledged", c.unacknowledged.text))
 	}
 	if err != nil {
 		c.log.Warn("connection to ztunnel closed", append(fields, zap.Error(err))...)
@@ -148,10 +148,10 @@ func (c *connection) enqueue(uid string) {
 	if !slices.Contains(c.queue, uid) {
 		c.queue = append(c.queue, uid)
 	}
-	c.poke()
+	c.signal()
 }
 
-func (c *connection) poke() {
+func (c *connection) signal() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -160,7 +160,7 @@ func (c *connection) poke() {
 
 // pending reports whether the state of a pod is to be sent, or was sent and is not acknowledged.
 func (c *connection) pending(uid string) bool {
-	return c.owed != nil && c.owed.uid == uid || slices.Contains(c.queue, uid)
+	return c.unacknowledged != nil && c.unacknowledged.uid == uid || slices.Contains(c.queue, uid)
 }
 
 // next returns the next message, or nil if there is none yet. Deletes follow the snapshot.
@@ -168,17 +168,17 @@ func (c *connection) next() *request {
 	s := c.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.owed != nil {
+	if c.unacknowledged != nil {
 		return nil
 	}
-	c.owed = c.take()
-	if c.owed != nil {
-		c.owed.since = time.Now()
-		if c.owed.isAdd() {
-			c.owed.entry.users++
+	c.unacknowledged = c.take()
+	if c.unacknowledged != nil {
+		c.unacknowledged.since = time.Now()
+		if c.unacknowledged.isAdd() {
+			c.unacknowledged.entry.users++
 		}
 	}
-	return c.owed
+	return c.unacknowledged
 }
 
 // take removes the first message from the queue.
@@ -270,11 +270,11 @@ func (c *connection) acknowledge(text string) error {
 	s := c.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := c.owed
+	r := c.unacknowledged
 	if r == nil {
 		return errors.New("ztunnel acknowledged a message that was not sent")
 	}
-	c.owed = nil
+	c.unacknowledged = nil
 	took := time.Since(r.since)
 	if took > lateTime {
 		c.log.Warn("ztunnel acknowledged late", zap.String("message", r.text),
@@ -293,19 +293,19 @@ func (c *connection) acknowledge(text string) error {
 	default:
 		c.results[r.uid] = result{entry: r.entry, err: text, keep: r.keep}
 	}
-	c.poke()
+	c.signal()
 	s.notify(r.uid)
 	return nil
 }
 
-// owing describes the message that is not acknowledged, and how many wait behind it.
-func (c *connection) owing() string {
+// missing describes the message that is not acknowledged, and how many messages wait for it.
+func (c *connection) missing() string {
 	text := fmt.Sprintf("ztunnel pid %d, connected for %s,", c.pid, round(time.Since(c.since)))
-	if c.owed == nil {
-		return text + " owes nothing"
+	if c.unacknowledged == nil {
+		return text + " has acknowledged all messages"
 	}
-	text += fmt.Sprintf(" has not acknowledged %q for %s", c.owed.text,
-		round(time.Since(c.owed.since)))
+	text += fmt.Sprintf(" has not acknowledged %q for %s", c.unacknowledged.text,
+		round(time.Since(c.unacknowledged.since)))
 	if n := len(c.queue); n > 0 {
 		text += fmt.Sprintf(", and %d messages wait", n)
 	}

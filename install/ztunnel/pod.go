@@ -51,7 +51,8 @@ func newEntry(p Pod, revision uint64) (*entry, error) {
 	return e, nil
 }
 
-// same reports whether a pod needs no new entry. An unknown network namespace replaces no known one.
+// same reports whether a pod needs no new entry. An unknown network namespace replaces no known
+// one.
 func (e *entry) same(p Pod) bool {
 	if e.Name != p.Name || e.Namespace != p.Namespace || e.ServiceAccount != p.ServiceAccount {
 		return false

@@ -65,10 +65,11 @@ func New(log *zap.Logger, o Options) *Server {
 }
 
 // Serve listens on a socket, usually [DefaultSocket], until the context ends; then it closes all
-// connections and returns nil. It may be called once. A ztunnel that connects before [Server.Restore]
-// waits. Problems with the socket are logged, and the operation is repeated: the directory of the
-// socket must belong to the user of the process, and gets the mode 0700. The socket replaces that of
-// another agent atomically, and remains: ztunnel connects to the next agent.
+// connections and returns nil. It may be called once. A ztunnel that connects before
+// [Server.Restore] waits. Problems with the socket are logged, and the operation is repeated: the
+// directory of the socket must belong to the user of the process, and gets the mode 0700. The
+// socket replaces that of another agent atomically, and remains: ztunnel connects to the next
+// agent.
 func (s *Server) Serve(ctx context.Context, socket string) error {
 	l := listen.New(listen.Options{
 		Network: "unixpacket", Path: socket, MaxConnections: maxConnections,
@@ -119,8 +120,8 @@ func (s *Server) Restore(pods []Pod) {
 //
 // If no ztunnel is connected, the error wraps [ErrNotConnected]; if each has refused the pod,
 // [ErrRefused]. If the context ends, the error wraps the context's, and names the messages that are
-// not acknowledged and since when. After all these errors the pod is in the state: it is sent to the
-// next ztunnel that connects. After other errors it is not.
+// not acknowledged and since when. After all these errors the pod is in the state: it is sent to
+// the next ztunnel that connects. After other errors it is not.
 func (s *Server) Add(ctx context.Context, p Pod) error {
 	if p.UID == "" {
 		return errNoUID
@@ -141,8 +142,8 @@ func (s *Server) Add(ctx context.Context, p Pod) error {
 
 // Remove removes the pod with the UID, which need not be in the state, and returns nil once each
 // connected ztunnel has acknowledged that, or if none is connected. If one refuses, the error wraps
-// [ErrRefused]; if the context ends, the error is as for [Server.Add]. After an error the pod is not
-// in the state, and a snapshot does not contain it; Remove may be repeated.
+// [ErrRefused]; if the context ends, the error is as for [Server.Add]. After an error the pod is
+// not in the state, and a snapshot does not contain it; Remove may be repeated.
 func (s *Server) Remove(ctx context.Context, uid string) error {
 	if uid == "" {
 		return errNoUID
@@ -193,7 +194,7 @@ func (s *Server) drop(e *entry) {
 // send sends a pod to the connections that have not acknowledged it.
 func (s *Server) send(e *entry) {
 	for c := range s.connections {
-		if c.result(e) == acknowledged || c.owed != nil && c.owed.entry == e {
+		if c.result(e) == acknowledged || c.unacknowledged != nil && c.unacknowledged.entry == e {
 			continue
 		}
 		delete(c.results, e.UID)

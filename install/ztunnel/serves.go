@@ -12,11 +12,12 @@ import (
 )
 
 // Serves reports whether a ztunnel serves a network namespace: whether there are listeners at its
-// three ports for captured connections and HBONE. Such a ztunnel need not be connected to the agent,
-// for example because the agent was restarted, or because it is still connected to istio-cni.
+// three ports for captured connections and HBONE. Such a ztunnel need not be connected to the
+// agent, for example because the agent was restarted, or because it is still connected to
+// istio-cni.
 //
-// Before the containers of a pod start, only ztunnel opens listeners there. Later a process of the pod
-// can open them too, and then captures the traffic of its own pod.
+// Before the containers of a pod start, only ztunnel opens listeners there. Later a process of the
+// pod can open them too, and then captures the traffic of its own pod.
 func Serves(ns *netns.NS) (bool, error) {
 	var h *netlink.Handle
 	err := ns.Do(func() (err error) {

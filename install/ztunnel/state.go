@@ -28,11 +28,10 @@ type Connection struct {
 	Since   time.Time // of the hello
 	// Ready reports whether ztunnel has acknowledged the snapshot.
 	Ready bool
-	// AcksOwed is the number of messages that are sent and not acknowledged, 0 or 1, and Owed the
-	// message (add default/web) and OwedSince its time.
-	AcksOwed  int
-	Owed      string
-	OwedSince time.Time
+	// Unacknowledged is the last message (add default/web) until ztunnel acknowledges it, and SentAt
+	// the time when it was sent.
+	Unacknowledged string
+	SentAt         time.Time
 	// Queued is the number of pods whose state is to be sent afterwards.
 	Queued int
 	// LastError is the last error that ztunnel acknowledged a message with, with the message.
@@ -78,8 +77,8 @@ func (s *Server) State() State {
 			ID: c.id, PID: c.pid, Version: c.version.String(), Since: c.since, Ready: c.synced,
 			Queued: len(c.queue), LastError: c.lastErr,
 		}
-		if c.owed != nil {
-			info.AcksOwed, info.Owed, info.OwedSince = 1, c.owed.text, c.owed.since
+		if c.unacknowledged != nil {
+			info.Unacknowledged, info.SentAt = c.unacknowledged.text, c.unacknowledged.since
 		}
 		state.Connections = append(state.Connections, info)
 	}

@@ -51,7 +51,7 @@ func (s *Server) wait(
 		s.mu.Lock()
 		if err != nil {
 			return fmt.Errorf("pod %s: waited %s for ztunnel: %s: %w",
-				pod, round(time.Since(start)), s.owing(uid), err)
+				pod, round(time.Since(start)), s.missing(uid), err)
 		}
 	}
 }
@@ -111,16 +111,16 @@ func (s *Server) deleted(uid string) (bool, error) {
 	return true, nil
 }
 
-// owing describes the connections that have not acknowledged a pod.
-func (s *Server) owing(uid string) string {
+// missing describes the connections that have not acknowledged a pod.
+func (s *Server) missing(uid string) string {
 	var texts []string
 	for _, c := range s.sorted() {
 		if c.pending(uid) {
-			texts = append(texts, c.owing())
+			texts = append(texts, c.missing())
 		}
 	}
 	if len(texts) == 0 {
-		return "nothing is owed"
+		return "all messages are acknowledged"
 	}
 	return strings.Join(texts, "; ")
 }

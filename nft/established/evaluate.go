@@ -218,8 +218,8 @@ func representativeIDs(rs *rules.Ruleset, group bool) []uint32 {
 	return append(ids, outside)
 }
 
-// representativeMarks returns 0 and the values that rules compare the marks of packets with. Rules treat
-// a mark without these values like 0.
+// representativeMarks returns 0 and the values that rules compare the marks of packets with. Rules
+// treat a mark without these values like 0.
 func representativeMarks(rs *rules.Ruleset) []uint32 {
 	marks := []uint32{0}
 	visitMatches(rs, func(m rules.Match) bool {

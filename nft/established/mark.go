@@ -60,8 +60,8 @@ func addMark(marks map[[2]uint32]uint32, message []byte) error {
 	return nil
 }
 
-// inAnyState begins a struct inet_diag_req_v2 for TCP sockets in any state. Its capacity is the size of
-// the structure, whose identifier of a socket follows.
+// inAnyState begins a struct inet_diag_req_v2 for TCP sockets in any state. Its capacity is the
+// size of the structure, whose identifier of a socket follows.
 func inAnyState(family uint8) []byte {
 	b := append(make([]byte, 0, diagRequestSize), family, unix.IPPROTO_TCP, 0, 0)
 	return binary.NativeEndian.AppendUint32(b, ^uint32(0))

@@ -16,10 +16,10 @@
 // # Ownership
 //
 // This package owns the policy rules of priority [rules.PolicyPriority] of the form "fwmark MARK
-// lookup TABLE", with or without a mask and with no other selector, and the route "local default dev lo" in
-// their tables. The owner of the address ::6 is unknown, because Istio adds the same address.
-// Other rules with that priority and other routes in those tables are foreign: Read reports them,
-// and no function removes them.
+// lookup TABLE", with or without a mask and with no other selector, and the route "local default
+// dev lo" in their tables. The owner of the address ::6 is unknown, because Istio adds the same
+// address. Other rules with that priority and other routes in those tables are foreign: Read
+// reports them, and no function removes them.
 //
 // # Order
 //

@@ -38,8 +38,8 @@ func Lock(ns *netns.NS) (release func(), err error) {
 // lockWait exceeds the time for which a removal holds the lock, which is milliseconds.
 const lockWait = 2 * time.Second
 
-// LockSession is [Lock] for a new session: it waits while the rules of a killed session are removed,
-// as the node agent does.
+// LockSession is [Lock] for a new session: it waits while the rules of a killed session are
+// removed, as the node agent does.
 func LockSession(ns *netns.NS) (release func(), err error) {
 	for end := time.Now().Add(lockWait); ; time.Sleep(lockWait / 200) {
 		release, err = Lock(ns)

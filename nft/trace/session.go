@@ -35,7 +35,8 @@ type Options struct {
 	// Rate is the maximum number of packets per second that each rule of the session traces. 0
 	// means DefaultRate.
 	Rate uint32
-	// Buffer is the size of the receive buffer in bytes. 0 means a buffer for about 10,000 messages.
+	// Buffer is the size of the receive buffer in bytes. 0 means a buffer for about 10,000
+	// messages.
 	Buffer int
 }
 

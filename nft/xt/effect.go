@@ -9,9 +9,9 @@ import "github.com/sluice-mesh/sluice/rules"
 //
 // Some options change the effect: --restore-skmark of socket writes the mark of the packet, --set
 // of connlabel writes the labels of its connection, and --set, --update, --remove and --reap of
-// recent write the list. Some options of statistic match all packets or none. The caller must consider the options. A match may drop a malformed packet,
-// or a packet for which it has no memory (par->hotdrop). This is not an effect, because the model
-// has no malformed packets.
+// recent write the list. Some options of statistic match all packets or none. The caller must
+// consider the options. A match may drop a malformed packet, or a packet for which it has no memory
+// (par->hotdrop). This is not an effect, because the model has no malformed packets.
 //
 // cluster is not in the list, because it changes the type of a link-layer multicast packet to host
 // (xt_cluster_mt in net/netfilter/xt_cluster.c). nfacct consumes a quota, and set can compare

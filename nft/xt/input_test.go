@@ -70,8 +70,8 @@ func extensionsOf(t *testing.T, kind string, others ...string) []string {
 	return slices.Compact(list)
 }
 
-// TestEveryMatchIsClassified walks the matches of Linux 6.18 and of the running kernel. A match that
-// is not listed here may depend on everything, and may have every effect.
+// TestEveryMatchIsClassified walks the matches of Linux 6.18 and of the running kernel. A match
+// that is not listed here may depend on everything, and may have every effect.
 func TestEveryMatchIsClassified(t *testing.T) {
 	list := []string{"fancy"}
 	for name := range matchInputs {

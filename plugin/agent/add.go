@@ -14,8 +14,8 @@ import (
 type Add struct {
 	// Result is success or error.
 	Result string `json:"result"`
-	// Decision is redirect, ambient or skip; unreadable if the pod could not be read; undecided if the call
-	// failed before the decision.
+	// Decision is redirect, ambient or skip; unreadable if the pod could not be read; undecided if
+	// the call failed before the decision.
 	Decision string `json:"decision"`
 	// Reason is the reason for the decision, one of [Reasons].
 	Reason string `json:"reason"`

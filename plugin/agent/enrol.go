@@ -26,8 +26,8 @@ const (
 // EnrolKinds returns these kinds.
 func EnrolKinds() []string { return []string{KindParameters, KindRules, KindZtunnel, KindHost} }
 
-// An Enrolment is the answer to [AskEnrol]: what the agent has done for a pod in ambient mode, which
-// ztunnel has acknowledged.
+// An Enrolment is the answer to [AskEnrol]: what the agent has done for a pod in ambient mode,
+// which ztunnel has acknowledged.
 type Enrolment struct {
 	// Ambient has the parameters of the rules in the pod, and Backend is the backend that contains
 	// them: nft or legacy.
@@ -56,9 +56,9 @@ func (e *Enrolment) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Enrol asks the agent to enrol a pod in ambient mode, whose network namespace is the descriptor and
-// has the addresses. The answer follows when ztunnel has acknowledged the pod. The error may be a
-// [Refusal].
+// Enrol asks the agent to enrol a pod in ambient mode, whose network namespace is the descriptor
+// and has the addresses. The answer follows when ztunnel has acknowledged the pod. The error may be
+// a [Refusal].
 func (c Caller) Enrol(
 	ctx context.Context, namespace, name, uid string, addresses []netip.Addr, netns int,
 ) (*Enrolment, error) {

@@ -20,8 +20,8 @@ type Location struct {
 	NetNS string `json:"netns,omitempty"`
 	// Proc is the node's /proc in the agent's mount namespace, or empty if it is not mounted.
 	Proc string `json:"proc,omitempty"`
-	// Decision is redirect, ambient or skip. Reason is its reason, as in package decide. Message explains
-	// the reason in a lower-case sentence without a full stop; it may be empty.
+	// Decision is redirect, ambient or skip. Reason is its reason, as in package decide. Message
+	// explains the reason in a lower-case sentence without a full stop; it may be empty.
 	Decision string `json:"decision"`
 	Reason   string `json:"reason"`
 	Message  string `json:"sentence,omitempty"`

@@ -8,8 +8,8 @@ import (
 )
 
 // Peer returns the credentials of the process at the other end of a connection: the one that
-// connected, or that called listen (unix(7), SO_PEERCRED). The process id is 0 if the process is not
-// visible in the PID namespace of this process.
+// connected, or that called listen (unix(7), SO_PEERCRED). The process id is 0 if the process is
+// not visible in the PID namespace of this process.
 func Peer(c *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

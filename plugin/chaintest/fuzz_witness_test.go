@@ -66,8 +66,8 @@ func wordsOfRules(t testing.TB) map[string]bool {
 	return words
 }
 
-// wantAllowedWords fails the test unless all comments and names in the rules are Sluice's, or harmless
-// interface names.
+// wantAllowedWords fails the test unless all comments and names in the rules are Sluice's, or
+// harmless interface names.
 func wantAllowedWords(t testing.TB, rs rules.Ruleset, allowed map[string]bool) {
 	t.Helper()
 	want := func(what, word string) {

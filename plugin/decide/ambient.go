@@ -40,9 +40,9 @@ type AmbientSettings struct {
 	ProbeSourceIPv4, ProbeSourceIPv6 netip.Addr
 }
 
-// DefaultAmbientSettings returns the settings of Istio's chart: DNS and IPv6 are captured, and a pod
-// is in ambient mode if it has the label istio.io/dataplane-mode=ambient, or if its namespace has
-// it and the pod's own label is not "none".
+// DefaultAmbientSettings returns the settings of Istio's chart: DNS and IPv6 are captured, and a
+// pod is in ambient mode if it has the label istio.io/dataplane-mode=ambient, or if its namespace
+// has it and the pod's own label is not "none".
 func DefaultAmbientSettings() AmbientSettings {
 	ambient := &LabelSelector{MatchLabels: map[string]string{dataplaneLabel: dataplaneAmbient}}
 	notNone := &LabelSelector{MatchExpressions: []LabelRequirement{
@@ -77,11 +77,11 @@ func (s *Settings) ofAmbient(in *Input) Decision {
 	return podUnknown
 }
 
-// AmbientParameters returns the redirection of a pod that [Decide] puts into ambient mode. Without an
-// error it is valid.
+// AmbientParameters returns the redirection of a pod that [Decide] puts into ambient mode. Without
+// an error it is valid.
 //
-// The error is a [rules.Faults] that names the annotation. As in Istio, a truth value that is none is
-// ignored; a [Note] says so.
+// The error is a [rules.Faults] that names the annotation. As in Istio, a truth value that is none
+// is ignored; a [Note] says so.
 func AmbientParameters(pod *Pod, s *Settings) (rules.Ambient, []Note, error) {
 	r := &result{}
 	a := rules.Ambient{

@@ -11,8 +11,8 @@
 //		...
 //	}
 //
-// With [Settings.Ambient] a pod may be in ambient mode instead: [Decide] returns [Ambient] for it, and
-// [AmbientParameters] its [rules.Ambient].
+// With [Settings.Ambient] a pod may be in ambient mode instead: [Decide] returns [Ambient] for it,
+// and [AmbientParameters] its [rules.Ambient].
 //
 // The package is pure: it makes no system call and no request. Its own [Pod] type has the few
 // fields that matter, and encoding/json fills it from the API server's answer. All functions are

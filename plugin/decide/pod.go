@@ -89,8 +89,8 @@ func (p *Pod) HasUID(uid string) bool {
 	return uid != "" && (p.Metadata.UID == uid || p.ConfigHash() == uid)
 }
 
-// ConfigHash returns the kubelet's UID of a static pod, and an empty string for other pods. Users can
-// set it to the UID of another pod.
+// ConfigHash returns the kubelet's UID of a static pod, and an empty string for other pods. Users
+// can set it to the UID of another pod.
 func (p *Pod) ConfigHash() string { return p.Metadata.Annotations[configHashAnnotation] }
 
 // Addresses returns the valid addresses of the pod's status, in their order.

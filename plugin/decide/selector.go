@@ -29,9 +29,9 @@ func within(name string, err error) error {
 	return nil
 }
 
-// A LabelSelector selects objects by their labels, like Kubernetes' metav1.LabelSelector: all of its
-// conditions must hold, and a selector without conditions matches every object. Unlike in Kubernetes,
-// nil also matches every object.
+// A LabelSelector selects objects by their labels, like Kubernetes' metav1.LabelSelector: all of
+// its conditions must hold, and a selector without conditions matches every object. Unlike in
+// Kubernetes, nil also matches every object.
 type LabelSelector struct {
 	MatchLabels      map[string]string  `json:"matchLabels,omitempty"`
 	MatchExpressions []LabelRequirement `json:"matchExpressions,omitempty"`

@@ -17,6 +17,9 @@ func (c *Class) Contains(p rules.Packet) bool {
 	if to := p.Destination.Addr(); c.redirects && c.space.leavesOutScopes() && hasFormerScope(to) {
 		return false
 	}
+	if c.space.contains(c.space.excluded, &values) {
+		return false
+	}
 	// These packets were not compared where others differ.
 	if !c.space.untracked && c.space.contains(c.space.untrackedBefore(), &values) ||
 		!c.space.ofKernel && c.space.contains(c.space.or(c.space.resets, c.space.kernelOwned), &values) {

@@ -191,7 +191,7 @@ func (d *decision) path(f rules.Family, h rules.Hook, w packetScope) {
 		s.given[boundKey] = false
 	}
 	if !sendsResets(d.sides.Left) && !sendsResets(d.sides.Right) {
-		s.resets = none
+		s.resets, s.excluded = none, s.resets
 	}
 	if !w.ofKernel {
 		s.given[copyKey] = false

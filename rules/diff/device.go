@@ -16,8 +16,8 @@ const loopback = "lo"
 type interfaceClass struct {
 	// example is the name of an interface of the class.
 	example string
-	// name is the name or prefix in the rules that defines the class; empty for the interfaces that no
-	// rule names.
+	// name is the name or prefix in the rules that defines the class; empty for the interfaces that
+	// no rule names.
 	name rules.InterfaceName
 }
 

@@ -195,6 +195,7 @@ func (s *space) formed() []set {
 		// evaluation. Few packets enter untracked: packets of tc, and copies.
 		s.or(constant(s.untracked), s.not(s.untrackedBefore())),
 		s.or(constant(s.ofKernel), s.not(s.or(s.resets, s.kernelOwned))),
+		s.not(s.excluded),
 		// A new connection has no reply.
 		s.or(s.not(first), s.and(isZero(reply), s.maskedEquals(status, 0, uint32(noneOfFirst)))),
 		s.or(s.not(later),

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestDrawsOfDifferentForms verifies that a limit of nftables may be a limit of xtables with another
-// text, and that other limits with different texts differ.
+// TestDrawsOfDifferentForms verifies that a limit of nftables may be a limit of xtables with
+// another text, and that other limits with different texts differ.
 func TestDrawsOfDifferentForms(t *testing.T) {
 	limit := func(text string) rules.Ruleset {
 		return ruleset(mangleIn(when(rules.Drop,

@@ -12,9 +12,9 @@ const reassembly = -400
 
 // MeetsFragments reports whether rules of the family that read ports, flags or ICMP types may be
 // evaluated for fragments, which lack them. Decide compares whole packets: with conntrack or a
-// transparent proxy the kernel reassembles fragments before the rules (ConntrackReassembles), except
-// before a chain of the same priority that was registered later, and except untracked fragments that
-// are sent over lo (UntrackedNotReassembled).
+// transparent proxy the kernel reassembles fragments before the rules (ConntrackReassembles),
+// except before a chain of the same priority that was registered later, and except untracked
+// fragments that are sent over lo (UntrackedNotReassembled).
 func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
 	reads, reassembles, early, untracks := false, false, false, false
 	for i := range rs.Tables {
@@ -82,8 +82,8 @@ func usesConntrack(r *rules.Rule) bool {
 	return false
 }
 
-// readsConntrack reports whether a match makes the kernel enable conntrack or reassembly, because it
-// reads the connection or a transparent socket.
+// readsConntrack reports whether a match makes the kernel enable conntrack or reassembly, because
+// it reads the connection or a transparent socket.
 func readsConntrack(m rules.Match) bool {
 	switch m := m.(type) {
 	case rules.MatchState, rules.MatchStatus, rules.MatchDirection:

@@ -14,8 +14,8 @@ type packetScope struct {
 	translations bool
 	// bound: the socket may be bound to an interface.
 	bound bool
-	// ofKernel: the packet may be a reset in state related, a copy of one that the host has sent, or
-	// have a socket of the kernel.
+	// ofKernel: the packet may be a reset in state related, a copy of one that the host has sent,
+	// or have a socket of the kernel.
 	ofKernel bool
 	// untracked: the packet may enter without conntrack.
 	untracked bool

@@ -44,8 +44,9 @@ type space struct {
 	// Frequent sets: packets sent over lo, TCP, TCP or UDP, packets with ports, with ports that NAT
 	// changes, ICMP, with a conntrack entry, with a socket of a user, with a socket of the kernel.
 	overLoopback, tcp, tcpOrUDP, withPorts, withNATPorts, isICMP, connected, owned, kernelOwned set
-	// resets are the TCP resets in state related (ResetHasConnection), none if no rule sends them.
-	resets set
+	// resets are the TCP resets in state related (ResetHasConnection). If no rule sends them, they are
+	// excluded from the domain instead.
+	resets, excluded set
 	// carried contains the packets that enter with their connection, if it was needed; see
 	// carriesConnection.
 	carried *set

@@ -23,8 +23,8 @@ type stateUpdates struct {
 	// evaluation.
 	writes setsBy[string]
 	// conditions contains the packets for which a condition is evaluated, by its key. earlier
-	// contains the packets that make a write before a condition: the keys are of the condition and of
-	// the write.
+	// contains the packets that make a write before a condition: the keys are of the condition and
+	// of the write.
 	conditions setsBy[string]
 	earlier    setsBy[[2]string]
 	// unordered reports that a packet makes the writes in another order than writes, or one of them

@@ -27,8 +27,8 @@ func (c *Client) LabelPod(ctx context.Context, pod Name, uid, key, value string)
 	}, nil)
 }
 
-// AnnotatePod sets an annotation of a pod with the UID, or removes it if value is nil. It patches the
-// status, as istio-cni does.
+// AnnotatePod sets an annotation of a pod with the UID, or removes it if value is nil. It patches
+// the status, as istio-cni does.
 func (c *Client) AnnotatePod(ctx context.Context, pod Name, uid, key string, value *string) error {
 	return c.do(ctx, http.MethodPatch, podPath(pod)+"/status", nil, map[string]any{
 		"metadata": map[string]any{"uid": uid, "annotations": map[string]*string{key: value}},

@@ -13,8 +13,8 @@ import (
 // jsonVersion changes if a reader of the older form would misinterpret the newer one.
 const jsonVersion = 1
 
-// jsonSchema describes every object that kubectl sluice itself prints with --output json. TestSchema
-// generates it.
+// jsonSchema describes every object that kubectl sluice itself prints with --output json.
+// TestSchema generates it.
 //
 //go:embed schema.json
 var jsonSchema string

@@ -27,8 +27,8 @@ type Options struct {
 	// Changed, unless nil, is called with the name of each pod that was added, changed or removed,
 	// or with empty names after a new list, when any pod may have changed. It must not block.
 	Changed func(namespace, name string)
-	// NamespaceChanged, unless nil, is called with the name of each namespace that was added, changed
-	// or removed, or with an empty name after a new list. It must not block.
+	// NamespaceChanged, unless nil, is called with the name of each namespace that was added,
+	// changed or removed, or with an empty name after a new list. It must not block.
 	NamespaceChanged func(name string)
 	// Broken, unless nil, is called with the error if a watch fails, and every half minute while it
 	// does. Events may be lost meanwhile; then the objects are listed again.

@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// EnrolTimeout is the time for an enrolment. The agent waits for ztunnel for 30 s, and answers with an
-// error then; a kubelet waits for a runtime for two minutes.
+// EnrolTimeout is the time for an enrolment. The agent waits for ztunnel for 30 s, and answers with
+// an error then; a kubelet waits for a runtime for two minutes.
 const EnrolTimeout = 35 * time.Second
 
-// Enrol enrols a pod in ambient mode, whose network namespace is the descriptor and has the addresses.
-// It returns when ztunnel has acknowledged the pod. The error has a [source.Kind], or a kind of
-// package agent.
+// Enrol enrols a pod in ambient mode, whose network namespace is the descriptor and has the
+// addresses. It returns when ztunnel has acknowledged the pod. The error has a [source.Kind], or a
+// kind of package agent.
 func (c *Client) Enrol(
 	ctx context.Context, ref source.Ref, addresses []netip.Addr, netns int,
 ) (*agent.Enrolment, error) {

@@ -17,8 +17,8 @@ func main() {
 }
 
 // raiseGCPercent makes garbage collection less frequent if the arguments contain thousands of
-// prefixes, because nearly all memory stays in use until exit. The kernel's limit on the size of the
-// command line bounds the memory used.
+// prefixes, because nearly all memory stays in use until exit. The kernel's limit on the size of
+// the command line bounds the memory used.
 func raiseGCPercent(args []string) {
 	size := 0
 	for _, a := range args {

@@ -344,7 +344,8 @@ func TestDiffOfAnInitContainerLogAndTheKernel(t *testing.T) {
 	diff(0)
 }
 
-// Of a pod in ambient mode the agent says so, and the commands are about its redirection to ztunnel.
+// Of a pod in ambient mode the agent says so, and the commands are about its redirection to
+// ztunnel.
 func TestCommandsAboutAPodInAmbientMode(t *testing.T) {
 	ns := netnstest.New(t)
 	a := rules.DefaultAmbient()
