@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -107,5 +108,8 @@ func (c *child) signal(s syscall.Signal) {
 func (c *child) kill() {
 	c.t.Helper()
 	c.signal(syscall.SIGKILL)
-	<-c.done // wait for the end of the killed process
+	var killed *exec.ExitError
+	if err := <-c.done; !errors.As(err, &killed) {
+		c.t.Errorf("the agent ended with %v", err)
+	}
 }
