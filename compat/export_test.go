@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ApplyLegacy is the legacy backend's Apply without the translation, for tables that the kernel
-// rejects.
+// ApplyLegacy is the legacy backend's Apply for tables that are already translated to xtables, so
+// that tests can pass tables that the kernel rejects.
 var ApplyLegacy = applyLegacy
 
 // ApplyLegacyWithoutRollback is ApplyLegacy with a rollback that fails, because it begins with a
@@ -41,7 +41,8 @@ func ApplyNFT(
 	return result, err
 }
 
-// HasReading reports whether Apply with the snapshot need not read the nf_tables rules again.
+// HasReading reports whether the snapshot contains the rules of nf_tables, so that Apply does not
+// read them again.
 func HasReading(s Snapshot) bool { return len(s.lastRead.Tables) > 0 }
 
 // SetHits sets the counter of the snapshot's first rule for established connections.
@@ -56,20 +57,20 @@ func SetHits(s Snapshot, packets uint64) {
 	}
 }
 
-// LegacyTables is how the nft backend finds Sluice's rules in iptables-legacy.
+// LegacyTables returns Sluice's rules in iptables-legacy, as the nft backend reads them.
 var LegacyTables = legacyTables
 
 // Described returns a feature's description in messages.
 var Described = describe
 
 // Steps lists the tables in the order in which they are written, with "gate" for each table with a
-// gate.
+// gate, and "delete" for each table that is deleted.
 func Steps(want, live []rules.Table) []string {
 	var names []string
 	for _, s := range steps(tablesOf(want), tablesOf(live)) {
 		name := s.id.Family.String() + " " + s.id.Name
 		if s.desired == nil {
-			name += " nothing"
+			name += " delete"
 		} else if s.desired.Chain(gateChain) != nil {
 			name += " gate"
 		}
@@ -78,7 +79,8 @@ func Steps(want, live []rules.Table) []string {
 	return names
 }
 
-// WithGate is an IPv4 mangle table with the gate that a killed process may leave.
+// WithGate returns an IPv4 mangle table with the gate, the chain that drops packets of new
+// connections while rules move, which a killed process may leave.
 func WithGate() rules.Table { return *withGate(rules.IPv4, nil, notEstablished()) }
 
 // BeginApply executes count steps of an Apply, like a process that is then killed, and reports

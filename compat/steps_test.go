@@ -28,14 +28,14 @@ func TestStepsLeaveNoGapBetweenTables(t *testing.T) {
 		},
 		{
 			"capture moves to nat", tables(t, tproxy), tables(t),
-			[]string{"ip mangle gate", "ip nat", "ip mangle nothing"},
+			[]string{"ip mangle gate", "ip nat", "ip mangle delete"},
 		},
 		{"only nat changes", tables(t, tproxy), tables(t, tproxy, excluded), []string{"ip nat"}},
 		{"only mangle changes", tables(t), tables(t, dropInvalid), []string{"ip mangle"}},
 		{"DNS capture is enabled", tables(t), tables(t, allDNS), []string{"ip raw", "ip nat"}},
 		{
 			"DNS capture is disabled", tables(t, allDNS), tables(t),
-			[]string{"ip raw nothing", "ip nat"},
+			[]string{"ip raw delete", "ip nat"},
 		},
 		{
 			"IPv6 is added, where nothing was captured", tables(t, tproxy), tables(t, tproxy, dual),
@@ -43,7 +43,7 @@ func TestStepsLeaveNoGapBetweenTables(t *testing.T) {
 		},
 		{
 			"IPv6 goes", tables(t, tproxy, dual), tables(t, tproxy),
-			[]string{"ip6 mangle gate", "ip6 nat nothing", "ip6 mangle nothing"},
+			[]string{"ip6 mangle gate", "ip6 nat delete", "ip6 mangle delete"},
 		},
 		{"each family separately", tables(t, dual), tables(t, dual, tproxy), []string{
 			"ip mangle gate", "ip nat", "ip mangle", "ip6 mangle gate", "ip6 nat", "ip6 mangle",

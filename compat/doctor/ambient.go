@@ -9,7 +9,7 @@ import (
 // DiagnoseAmbient returns the findings for a pod in ambient mode, the most severe first. It panics
 // if the parameters are invalid (see [rules.Ambient.Validate]).
 func DiagnoseAmbient(f Facts, a rules.Ambient) []Finding {
-	// What the checks of a redirection read, with the values that ambient mode has.
+	// The checks read these fields of a Redirect: set them to the values of ambient mode.
 	r := rules.DefaultRedirect()
 	r.OutboundCIDRs.All, r.InboundPorts.All = true, !a.BypassInboundCapture
 	r.IPv6, r.Without = a.IPv6, a.Without
@@ -21,9 +21,9 @@ func DiagnoseAmbient(f Facts, a rules.Ambient) []Finding {
 // A markedRoute is the policy route of the redirection.
 type markedRoute struct {
 	mark, mask, table uint32
-	owner             string // of the mark, in the genitive
+	owner             string // of the mark, in the possessive form, for messages
 	used              bool
-	remedy            string // other than the order of the rules; empty if there is none
+	remedy            string // appended to the advice to change the rule's priority; may be empty
 }
 
 // markedRoute returns the policy route. A redirection without TPROXY does not use it.

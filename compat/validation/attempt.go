@@ -61,7 +61,7 @@ func (v *validator) listen(l *listeners, probes []probe) {
 		case t.Status != "" || v.running && t.packet.Mark == 0:
 			continue
 		case t.packet.Hook == rules.Prerouting || t.packet.OutInterface == lo:
-			t.awaited = open(endpoint{t.packet.Protocol, t.packet.Destination, t.packet.Mark != 0},
+			t.listenerExpected = open(endpoint{t.packet.Protocol, t.packet.Destination, t.packet.Mark != 0},
 				v.owners.self) == nil
 		}
 		if t.control.IsValid() {

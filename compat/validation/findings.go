@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// result compares what was found with what was expected. Whether the rules were read back, and are
-// those of the parameters, decides what to do about a difference.
+// result compares the observation with the expected outcome. equal reports whether the rules in the
+// kernel match the parameters; the advice depends on it.
 func (t *probe) result(o observation, equal bool) Check {
 	c := t.Check
 	if c.Status != "" {
@@ -23,13 +23,13 @@ func (t *probe) result(o observation, equal bool) Check {
 	switch {
 	case o.outcome == unknown:
 		c.Status, c.Reason = NotChecked, o.err.Error()
-		c.Next = onTheNode
+		c.Next = runOnNode
 	case t.asExpected(o):
 		c.Status = OK
 	case t.outside && o.outcome != arrived && !o.reached:
 		c.Status, c.Reason = NotChecked,
 			"no connection from here reaches the pod, whether it is captured or not"
-		c.Next = "call the pod from another one"
+		c.Next = "connect to the pod from another pod"
 	default:
 		c.Next = t.advice(o, equal)
 	}
@@ -43,7 +43,7 @@ func (t *probe) asExpected(o observation) bool {
 	case outcome.Dropped:
 		return o.outcome == unanswered
 	case !outcome.Captured() && o.outcome == refused:
-		return !t.awaited // there is no listener, and nothing captured the probe
+		return !t.listenerExpected // there is no listener, and nothing captured the probe
 	case o.outcome != arrived && o.outcome != answered, o.arrival.port != t.port():
 		return false
 	case t.agent != nil && o.outcome != answered:
@@ -66,7 +66,7 @@ func (t *probe) finding(o observation) string {
 	case unknown:
 		return "the connection was accepted, but the accepting socket is unknown"
 	case answered:
-		return fmt.Sprintf("redirected to port %d, and answered in the name of %s", o.arrival.port,
+		return fmt.Sprintf("redirected to port %d, and answered with the source address %s", o.arrival.port,
 			to)
 	case arrived:
 		return t.arrivalText(o.arrival)
@@ -95,28 +95,28 @@ func (t *probe) arrivalText(a arrival) string {
 
 // advice returns the remedy for a probe with an unexpected outcome.
 func (t *probe) advice(o observation, equal bool) string {
-	const asTheyShouldBe = "the rules are correct, so the cause is elsewhere: run rules doctor"
+	const rulesCorrect = "the rules are correct, so the cause is elsewhere: run rules doctor"
 	switch {
 	case equal && errors.Is(o.err, unix.EADDRNOTAVAIL):
 	case equal && o.outcome == refused && t.trace.Outcome.Captured():
-		return asTheyShouldBe + "; or the proxy does not listen for " +
+		return rulesCorrect + "; or the proxy does not listen for " +
 			familyName(t.packet.Family())
 	case equal:
-		return asTheyShouldBe
+		return rulesCorrect
 	}
 	switch {
 	case t.hint != "":
 		return t.hint
 	case t.packet.Mark != 0:
-		return "rules apply puts the policy rule and its route back"
+		return "run 'rules apply' to restore the policy rule and its route"
 	case errors.Is(o.err, unix.EADDRNOTAVAIL):
 		return "the namespace does not have the address: pass the pod's own with --pod-ip"
 	case o.outcome == refused && t.trace.Outcome.Captured():
 		return "the rules differ from the parameters, or the proxy does not listen for " +
 			familyName(t.packet.Family()) +
-			": rules check lists differences, rules apply puts the rules right"
+			": run 'rules check' to list the differences, and 'rules apply' to repair them"
 	case t.agent != nil && o.outcome == arrived:
-		return "the conntrack zones of DNS are missing or another's: rules check lists differences, rules apply puts them right"
+		return "the rules for the conntrack zones of DNS are missing, or belong to another program: run 'rules check' to list the differences, and 'rules apply' to repair them"
 	}
-	return "the rules are missing or differ from the parameters: rules check lists differences, rules apply puts them right"
+	return "the rules are missing or differ from the parameters: run 'rules check' to list the differences, and 'rules apply' to repair them"
 }

@@ -20,8 +20,8 @@ func TestProbeResults(t *testing.T) {
 	wide := r
 	wide.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8")
 	uncaptured := planned(t, Options{Redirect: wide}, ordinary(), "the proxy calls 127.0.0.6")
-	awaited := uncaptured
-	awaited.awaited = true
+	listenerExpected := uncaptured
+	listenerExpected.listenerExpected = true
 	at := func(port uint16, original string) observation {
 		o := observation{outcome: arrived, source: own, arrival: arrival{port: port}}
 		if original != "" {
@@ -81,7 +81,7 @@ func TestProbeResults(t *testing.T) {
 			uncaptured, observation{outcome: refused}, OK, "refused",
 		},
 		"an expected listener at the destination": {
-			awaited, observation{outcome: refused}, Failed, "refused",
+			listenerExpected, observation{outcome: refused}, Failed, "refused",
 		},
 		"captured unexpectedly": {
 			uncaptured, at(15006, "127.0.0.6:15002"), Failed, "arrived at port 15006",
@@ -108,7 +108,7 @@ func TestProbeResults(t *testing.T) {
 			dns,
 			observation{outcome: answered, arrival: arrival{port: 15053}},
 			OK,
-			"answered in the name of 198.51.100.1:53",
+			"answered with the source address 198.51.100.1:53",
 		},
 		"a query with a lost answer": {
 			dns, at(15053, ""), Failed, "the answer did not come back",

@@ -30,7 +30,7 @@ func (p *planner) markedPackets(f rules.Family) {
 		Destination: netip.AddrPortFrom(testNets(f)[0], p.options.Port),
 	}}
 	if !p.transparent {
-		t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", onTheNode)
+		t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", runOnNode)
 	}
 	p.add(t)
 }

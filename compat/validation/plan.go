@@ -22,8 +22,8 @@ type probe struct {
 	// to control, which is not captured, shows whether the network path is the cause.
 	outside bool
 	control netip.AddrPort
-	// awaited reports that a listener of this process is at the destination.
-	awaited bool
+	// listenerExpected reports that a listener of this process is at the destination.
+	listenerExpected bool
 	// agent, for a datagram, is the owner whose reply must arrive; nil if it is sufficient that the
 	// datagram arrives.
 	agent *rules.Owner
@@ -96,15 +96,15 @@ func (p *planner) add(t probe) {
 	case t.Status != "":
 	case owner != nil && *owner != p.self && !p.can(*owner):
 		t.skip(fmt.Sprintf("it is made by uid %d gid %d; this process has uid %d gid %d, and to become another takes CAP_SETUID and "+
-			"CAP_SETGID", owner.UID, owner.GID, p.self.UID, p.self.GID), onTheNode)
+			"CAP_SETGID", owner.UID, owner.GID, p.self.UID, p.self.GID), runOnNode)
 	case t.packet.NoListener && p.asksForTransparent(t):
-		t.skip("a transparent listener needs CAP_NET_ADMIN or CAP_NET_RAW", onTheNode)
+		t.skip("a transparent listener needs CAP_NET_ADMIN or CAP_NET_RAW", runOnNode)
 	}
 	p.probes = append(p.probes, t)
 }
 
-// onTheNode is the remedy if not all checks are possible.
-const onTheNode = "run it as root on the pod's node, with --pid"
+// runOnNode is the remedy if not all checks are possible.
+const runOnNode = "run it as root on the pod's node, with --pid"
 
 // skip marks the probe as skipped.
 func (t *probe) skip(reason, next string) {
@@ -128,7 +128,7 @@ func (t *probe) expectation() string {
 			"taken by the proxy's transparent listener on port %d, as a connection to %s",
 			outcome.TProxy, to)
 	case outcome.Redirect != 0 && t.packet.Protocol == rules.UDP && t.agent != nil:
-		return fmt.Sprintf("redirected to port %d, and answered in the name of %s", outcome.Redirect,
+		return fmt.Sprintf("redirected to port %d, and answered with the source address %s", outcome.Redirect,
 			to)
 	case outcome.Redirect != 0 && t.packet.Protocol == rules.UDP:
 		return fmt.Sprintf("redirected to port %d", outcome.Redirect)

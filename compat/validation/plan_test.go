@@ -155,7 +155,7 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 				}
 			}),
 			"10.96.0.10:53", "uid 0 gid 0",
-			"redirected to port 15053, and answered in the name of 10.96.0.10:53", "",
+			"redirected to port 15053, and answered with the source address 10.96.0.10:53", "",
 		},
 		"a nameserver on lo": {
 			"DNS over TCP, IPv4", redirect(func(r *rules.Redirect) {
@@ -248,7 +248,7 @@ func TestPlanGivesReasonsForMissingProbes(t *testing.T) {
 			if got.Status != NotChecked || !strings.Contains(got.Reason, row.reason) {
 				t.Errorf("status %q, reason %q, want %q", got.Status, got.Reason, row.reason)
 			}
-			if s.apart && got.outside && s.transparent && got.Next == onTheNode {
+			if s.apart && got.outside && s.transparent && got.Next == runOnNode {
 				t.Errorf("the next step is already done: %s", got.Next)
 			}
 		})

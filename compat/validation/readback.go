@@ -22,7 +22,7 @@ func (v *validator) readBack() Check {
 	switch {
 	case compat.IsNotPermitted(err):
 		c.Status, c.Reason = NotChecked, "reading rules needs CAP_NET_ADMIN"
-		c.Next = onTheNode
+		c.Next = runOnNode
 		return c
 	case err != nil:
 		c.Status, c.Reason, c.Next = NotChecked, err.Error(), "run rules doctor to find the cause"

@@ -77,9 +77,9 @@ func (p *planner) inbound(f rules.Family) {
 	case from.IsValid():
 	case p.apart:
 		t.skip(fmt.Sprintf(outside+"from here no route leads straight to %s", podIPs[0]),
-			"call the pod from another one, or pass an address with --pod-ip to which this host has a direct route")
+			"connect to the pod from another pod, or pass an address with --pod-ip to which this host has a direct route")
 	default:
-		t.skip(outside+"this process cannot make one", onTheNode)
+		t.skip(outside+"this process cannot make one", runOnNode)
 	}
 	if !from.IsValid() {
 		from = testNets(f)[0]

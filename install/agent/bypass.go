@@ -18,7 +18,7 @@ func (a *Agent) newBypass() *bypass.Detector {
 	d, err := bypass.New(bypass.Options{
 		Optional: !a.options.Settings.Bool("CHAINED_CNI_PLUGIN"),
 		File:     filepath.Join(a.config.RunDir, "bypass.json"),
-		Check:    func() { a.synced(a.node.Reconcile(context.Background())) },
+		Check:    func() { a.reportFiles(a.node.Reconcile(context.Background())) },
 		Changed:  a.bypassChanged,
 	})
 	if err != nil {
@@ -43,7 +43,7 @@ func (a *Agent) noteChain(s node.Status) {
 	var why []string
 	for _, p := range s.Problems {
 		if p.Blocking {
-			why = append(why, a.reporter.onNode.Replace(p.String()))
+			why = append(why, a.reporter.hostPaths.Replace(p.String()))
 		}
 	}
 	a.bypass.Note(s.At, s.Installed(), len(s.Changes) > 0, strings.Join(why, "; "))
@@ -63,5 +63,5 @@ func (a *Agent) runtimePart() observe.Part {
 func (r *reporter) bypassed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.seen.bypassed
+	return r.lastReported.bypassed
 }

@@ -21,8 +21,8 @@ const credentialsReason = "CredentialsRejected"
 func (a *Agent) credentialsChanged(s credential.Status) {
 	a.publisher.Check() // the plugin's token belongs to the same service account
 	a.reporter.mu.Lock()
-	last := a.reporter.seen.credentials
-	a.reporter.seen.credentials = s
+	last := a.reporter.lastReported.credentials
+	a.reporter.lastReported.credentials = s
 	a.reporter.mu.Unlock()
 	switch {
 	case s.Problem != nil:

@@ -35,9 +35,9 @@ func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.
 	}
 }
 
-// onNode returns a replacer that replaces paths of the agent's mounts in messages with the paths on
-// the node, which users need.
-func onNode(v settings.Values) *strings.Replacer {
+// hostPaths returns a replacer that replaces paths of the agent's mounts in messages with the paths
+// on the node, which users need.
+func hostPaths(v settings.Values) *strings.Replacer {
 	return strings.NewReplacer(
 		v.Text("SLUICE_MOUNTED_BIN_DIR"), v.Text("SLUICE_HOST_BIN_DIR"),
 		v.Text("MOUNTED_CNI_NET_DIR"), v.Text("SLUICE_HOST_NET_DIR"),

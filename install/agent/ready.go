@@ -81,7 +81,7 @@ func (a *Agent) configurationPart(s node.Status) observe.Part {
 			"cannot determine whether the runtime reads this directory: "+s.Directories.Why)
 	}
 	for _, p := range s.Problems {
-		part.Reasons = append(part.Reasons, a.reporter.onNode.Replace(p.String()))
+		part.Reasons = append(part.Reasons, a.reporter.hostPaths.Replace(p.String()))
 	}
 	return part
 }

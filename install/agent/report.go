@@ -21,18 +21,18 @@ import (
 
 // A reporter writes log messages and metrics.
 type reporter struct {
-	log     *zap.Logger
-	metrics *observe.Metrics
-	onNode  *strings.Replacer
-	binDir  string
+	log       *zap.Logger
+	metrics   *observe.Metrics
+	hostPaths *strings.Replacer
+	binDir    string
 
-	mu   sync.Mutex
-	seen seen
+	mu           sync.Mutex
+	lastReported lastReported
 }
 
 func newReporter(v settings.Values, log *zap.Logger, m *observe.Metrics) *reporter {
 	return &reporter{
-		log: log, metrics: m, onNode: onNode(v), binDir: v.Text("SLUICE_MOUNTED_BIN_DIR"),
+		log: log, metrics: m, hostPaths: hostPaths(v), binDir: v.Text("SLUICE_MOUNTED_BIN_DIR"),
 	}
 }
 

@@ -21,14 +21,14 @@ import (
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// A desk is a reporter with its reports.
-type desk struct {
+// A reporterTest is a reporter with its reports.
+type reporterTest struct {
 	*reporter
 	t    *testing.T
 	logs *observer.ObservedLogs
 }
 
-func newDesk(t *testing.T) *desk {
+func newReporterTest(t *testing.T) *reporterTest {
 	t.Helper()
 	required := map[string]string{"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "s"}
 	v, err := settings.Read(func(name string) (string, bool) {
@@ -39,11 +39,11 @@ func newDesk(t *testing.T) *desk {
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zap.DebugLevel)
-	return &desk{newReporter(v, zap.New(core), observe.NewMetrics("test")), t, logs}
+	return &reporterTest{newReporter(v, zap.New(core), observe.NewMetrics("test")), t, logs}
 }
 
-// shows fails the test unless the metrics contain all lines.
-func (d *desk) shows(lines ...string) {
+// wantMetrics fails the test unless the metrics contain all lines.
+func (d *reporterTest) wantMetrics(lines ...string) {
 	d.t.Helper()
 	w := httptest.NewRecorder()
 	d.metrics.Handler(func() {}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -54,9 +54,9 @@ func (d *desk) shows(lines ...string) {
 	}
 }
 
-// said fails the test unless exactly these lines, as level and message, were logged since the last
+// wantLogs fails the test unless exactly these lines, as level and message, were logged since the last
 // call.
-func (d *desk) said(want ...string) {
+func (d *reporterTest) wantLogs(want ...string) {
 	d.t.Helper()
 	var got []string
 	for _, e := range d.logs.TakeAll() {
@@ -67,9 +67,9 @@ func (d *desk) said(want ...string) {
 	}
 }
 
-// TestSync checks that the result of a pass is reported when it changes, with the node's own paths.
+// TestSync checks that the result of a sync is reported when it changes, with the node's own paths.
 func TestSync(t *testing.T) {
-	d := newDesk(t)
+	d := newReporterTest(t)
 	full := node.Problem{
 		Reason: node.DiskFull, Message: "write /host/opt/cni/bin/sluice-cni: no space",
 		Blocking: true,
@@ -85,12 +85,12 @@ func TestSync(t *testing.T) {
 	s.Totals.Rewrites, s.Totals.FailedWrites = map[string]uint64{"cilium-agent": 3},
 		map[string]uint64{"binary": 1}
 	d.sync(s)
-	d.said("error DiskFull: write /opt/cni/bin/sluice-cni: no space",
+	d.wantLogs("error DiskFull: write /opt/cni/bin/sluice-cni: no space",
 		"error ConflictingWriter: cilium-agent writes 05-cilium.conflist")
 	s.Totals.FailedWrites = map[string]uint64{"binary": 3} // the write is retried each second
 	d.sync(s)
-	d.said()
-	d.shows(
+	d.wantLogs()
+	d.wantMetrics(
 		`sluice_conflicting_writes_total{writer="cilium-agent"} 3`,
 		`sluice_install_writes_total{part="binary",result="error"} 3`,
 		`istio_cni_installs_total{result="COPY_BINARIES_FAILURE"} 3`,
@@ -105,12 +105,12 @@ func TestSync(t *testing.T) {
 	if d.bypassed() {
 		t.Error("bypassed after all problems were resolved")
 	}
-	d.said(
-		"info written", "info written",
+	d.wantLogs(
+		"info file written", "info file written",
 		"info resolved: DiskFull: write /opt/cni/bin/sluice-cni: no space",
 		"info resolved: ConflictingWriter: cilium-agent writes 05-cilium.conflist",
 	)
-	d.shows(
+	d.wantMetrics(
 		`istio_cni_installs_total{result="SUCCESS"} 1`,
 		`sluice_conflicting_writes_total{writer="cilium-agent"} 3`,
 		`sluice_install_writes_total{part="binary",result="success"} 1`,
@@ -119,17 +119,17 @@ func TestSync(t *testing.T) {
 }
 
 func TestTokenReports(t *testing.T) {
-	d := newDesk(t)
+	d := newReporterTest(t)
 	d.token(token.Status{Failed: 1, Problem: errors.New("not reached")})
 	d.token(token.Status{Failed: 2, Problem: errors.New("not reached")})
 	d.token(token.Status{Failed: 2, Refused: 1, Problem: errors.New("refused")})
 	published := token.Status{Failed: 2, Refused: 1, Published: 1, Origin: token.Projected}
 	d.token(published)
-	d.said(
+	d.wantLogs(
 		"warn the plugin's kubeconfig", "warn the plugin's kubeconfig",
 		"info the plugin's kubeconfig was written", "info resolved: the plugin's kubeconfig",
 	)
-	d.shows(
+	d.wantMetrics(
 		`sluice_token_publications_total{result="error"} 2`,
 		`sluice_token_publications_total{result="refused"} 1`,
 		`sluice_token_publications_total{result="success"} 1`,
@@ -139,30 +139,30 @@ func TestTokenReports(t *testing.T) {
 
 // TestTokenLifecycle checks that repeated attempts report a result only when it changes.
 func TestTokenLifecycle(t *testing.T) {
-	d := newDesk(t)
+	d := newReporterTest(t)
 	s := token.Status{Published: 1, Origin: token.Projected}
 	d.token(s)
-	d.said("info the plugin's kubeconfig was written")
+	d.wantLogs("info the plugin's kubeconfig was written")
 	for range 3 {
 		s.Forbidden = errors.New("403")
 		d.token(s)
 	}
-	d.said("warn the plugin lacks a permission")
+	d.wantLogs("warn the plugin lacks a permission")
 	for took := range 3 {
 		s.Forbidden, s.Unavailable = nil, fmt.Errorf("no answer within %d ms", took)
 		d.token(s)
 	}
-	d.said("info resolved: the plugin lacks a permission",
+	d.wantLogs("info resolved: the plugin lacks a permission",
 		"warn the API server does not reply to requests with the plugin's kubeconfig")
 	s.Unavailable = nil
 	d.token(s)
-	d.said("info resolved: the API server does not reply to requests with the plugin's kubeconfig")
+	d.wantLogs("info resolved: the API server does not reply to requests with the plugin's kubeconfig")
 }
 
 // TestAdded checks that every outcome of an ADD is counted by its result, its reason and the
 // families that are not captured.
 func TestAdded(t *testing.T) {
-	d := newDesk(t)
+	d := newReporterTest(t)
 	d.added(protocol.Add{
 		Result: "success", Decision: "skip", Reason: "istio-init", Backend: "none",
 	})
@@ -170,7 +170,7 @@ func TestAdded(t *testing.T) {
 		Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
 		Uncaptured: []string{"ipv6"}, Bytes: 2048,
 	})
-	d.shows(
+	d.wantMetrics(
 		`sluice_adds_total{backend="none",decision="skip",result="success"} 1`,
 		`sluice_add_reasons_total{reason="istio-init"} 1`,
 		`sluice_adds_total{backend="nft",decision="redirect",result="success"} 1`,
@@ -183,14 +183,14 @@ func TestAdded(t *testing.T) {
 
 // TestPluginLine checks that log lines of the plugin keep their level, but cannot end the agent.
 func TestPluginLine(t *testing.T) {
-	d := newDesk(t)
+	d := newReporterTest(t)
 	for _, line := range []string{
 		`{"level":"warn","msg":"ADD"}`, `{"level":"fatal","msg":"DEL"}`, `{"level":"?"}`, `no JSON`,
 		`{"msg":"a\nb"}`,
 	} {
 		d.pluginLine([]byte(line))
 	}
-	d.said("warn plugin: ADD", "error plugin: DEL", "info plugin: ", "info plugin: ",
+	d.wantLogs("warn plugin: ADD", "error plugin: DEL", "info plugin: ", "info plugin: ",
 		"info plugin: a b")
 }
 

@@ -21,10 +21,10 @@ import (
 func (a *Agent) retire(ctx context.Context) (done bool, err error) {
 	decision := a.decider.Decide(ctx)
 	if !decision.Remove {
-		a.options.Log.Info("the plugin stays installed", zap.String("why", decision.Reason))
+		a.options.Log.Info("the plugin stays installed", zap.String("reason", decision.Reason))
 		return false, nil
 	}
-	a.options.Log.Info("removing the plugin from the node", zap.String("why", decision.Reason))
+	a.options.Log.Info("removing the plugin from the node", zap.String("reason", decision.Reason))
 	err = uninstallNode(ctx, a.node, a.options.Settings, a.options.Log.Logger)
 	return err == nil, err
 }
@@ -51,7 +51,7 @@ func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Log
 // uninstallNode uninstalls the plugin.
 func uninstallNode(ctx context.Context, n *node.Node, v settings.Values, log *zap.Logger) error {
 	report, err := n.Uninstall(ctx, v.Duration("SLUICE_UNINSTALL_TIMEOUT"))
-	paths := onNode(v)
+	paths := hostPaths(v)
 	for _, path := range report.Changed {
 		log.Info("restored or removed", zap.String("file", paths.Replace(path)))
 	}

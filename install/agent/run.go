@@ -119,11 +119,11 @@ func (a *Agent) work(ctx context.Context, group *sync.WaitGroup) {
 		group.Go(func() { a.caller.run(ctx) })
 	}
 	group.Go(func() {
-		if !a.kernel.await(ctx, a.kernelAnswered) {
+		if !a.kernel.await(ctx, a.reportKernel) {
 			return
 		}
 		group.Go(func() { a.wakeWhenInsertable(ctx) })
-		if err := a.node.Run(ctx, a.synced); ctx.Err() == nil {
+		if err := a.node.Run(ctx, a.reportFiles); ctx.Err() == nil {
 			a.options.Log.Error("the agent no longer maintains the plugin on the node", zap.Error(err))
 		}
 	})

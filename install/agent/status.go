@@ -132,7 +132,7 @@ func (a *Agent) conflictsTopic(rewrites map[string]int) agent.Topic {
 	}
 	for _, r := range a.node.Status().ConflictingWriters {
 		t.State, t.Next = agent.TopicProblem, r.Advice
-		t.Facts = append(t.Facts, a.reporter.onNode.Replace(r.String()))
+		t.Facts = append(t.Facts, a.reporter.hostPaths.Replace(r.String()))
 	}
 	return t
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
-// seen contains what was already reported, so that only changes are reported.
-type seen struct {
+// lastReported contains the state that was reported last, so that only changes are reported.
+type lastReported struct {
 	problems     []node.Problem
 	rewrites     map[string]uint64
 	failedWrites map[string]uint64
 	directories  node.Directories
 	bypassed     bool // according to its files, the runtime uses a configuration without the plugin
 	token        token.Status
-	// credentials are the credentials of the agent.
+	// credentials is the state of the agent's own credentials; token is that of the plugin's token.
 	credentials credential.Status
 }
 
@@ -35,21 +35,21 @@ const (
 	bypassReason      = "PluginBypassed"
 )
 
-// kernelAnswered reports the result of testing the kernel.
-func (a *Agent) kernelAnswered(p observe.Part) {
+// reportKernel reports the result of testing the kernel.
+func (a *Agent) reportKernel(p observe.Part) {
 	if p.Ready {
 		a.options.Log.Info("the kernel supports the rules: " + p.Reasons[0])
 		return
 	}
 	a.options.Log.Error("nothing is installed, because the kernel does not support the rules",
-		zap.Strings("why", p.Reasons))
+		zap.Strings("reasons", p.Reasons))
 	a.events.set([]problemEvent{{
 		reason: kernelReason, message: "nothing is installed on this node: " + p.Reasons[0],
 	}})
 }
 
-// synced reports the state of the node's files.
-func (a *Agent) synced(s node.Status) {
+// reportFiles reports the state of the node's files.
+func (a *Agent) reportFiles(s node.Status) {
 	a.reporter.sync(s)
 	a.noteChain(s)
 	a.updateEvents()
@@ -62,21 +62,21 @@ func (a *Agent) updateEvents() {
 	if s.At.IsZero() {
 		return
 	}
-	// A pass that waited for the API server is outdated once it has replied; the next one inserts
-	// the plugin. Otherwise each start of an agent might send an event.
+	// After a reply of the API server the next sync inserts the plugin: do not report until then
+	// that the plugin is not inserted, because each start of an agent would send an event.
 	problems := slices.DeleteFunc(slices.Clone(s.Problems), func(p node.Problem) bool {
 		return p.Reason == node.NotReadyToInsert && a.insertable() == nil
 	})
 	for i := range problems {
-		problems[i].Message = a.reporter.onNode.Replace(problems[i].Message)
+		problems[i].Message = a.reporter.hostPaths.Replace(problems[i].Message)
 	}
-	list := conditions(problems, a.publisher.Status(), a.missingRights(), a.serves(), time.Now())
+	list := problemEvents(problems, a.publisher.Status(), a.missingRights(), a.serves(), time.Now())
 	for i := range list {
 		if list[i].reason == string(node.ConflictingWrites) {
 			list[i].count = rewrites(s.ConflictingWriters)
 		}
 	}
-	if b, stands := a.bypass.Current(); stands {
+	if b, ok := a.bypass.Current(); ok {
 		list = append(list, problemEvent{bypassReason, b.String(), b.Pods})
 	}
 	a.events.set(list)
@@ -91,10 +91,10 @@ func rewrites(writers []node.ConflictingWriter) int {
 	return count
 }
 
-// conditions returns the events for problems with the node's files, the plugin's kubeconfig and
+// problemEvents returns the events for problems with the node's files, the plugin's kubeconfig and
 // missing permissions.
-func conditions(
-	problems []node.Problem, t token.Status, missing []string, serves bool, now time.Time,
+func problemEvents(
+	problems []node.Problem, t token.Status, missing []string, socketReady bool, now time.Time,
 ) []problemEvent {
 	var list []problemEvent
 	// Before the first reply of the API server, waiting for it is normal.
@@ -114,7 +114,7 @@ func conditions(
 		list = append(list, problemEvent{reason: tokenReason, message: "the plugin's kubeconfig: " +
 			t.Problem.Error()})
 	}
-	if t.Unavailable != nil && !t.Usable(now) && !serves {
+	if t.Unavailable != nil && !t.Usable(now) && !socketReady {
 		list = append(list, problemEvent{
 			reason: unavailableReason,
 			message: "the API server does not reply to requests with the plugin's kubeconfig: " +
@@ -129,32 +129,32 @@ func (r *reporter) sync(s node.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, path := range s.Changes {
-		r.log.Info("written", zap.String("file", r.onNode.Replace(path)))
+		r.log.Info("file written", zap.String("file", r.hostPaths.Replace(path)))
 		r.metrics.Count(metrics.InstallWrites(r.partOf(path), metrics.Success), 1)
 	}
 	if len(s.Changes) > 0 && s.Installed() {
 		r.metrics.Count(metrics.IstioInstalls(metrics.InstallationSuccess), 1)
 	}
 	for _, p := range s.Problems {
-		if !slices.Contains(r.seen.problems, p) {
+		if !slices.Contains(r.lastReported.problems, p) {
 			r.problemFound(p)
 		}
 	}
-	for _, p := range r.seen.problems {
+	for _, p := range r.lastReported.problems {
 		if !slices.Contains(s.Problems, p) {
-			r.log.Info("resolved: " + r.onNode.Replace(p.String()))
+			r.log.Info("resolved: " + r.hostPaths.Replace(p.String()))
 		}
 	}
 	for writer, n := range s.Totals.Rewrites {
-		if added := n - r.seen.rewrites[writer]; added > 0 {
+		if added := n - r.lastReported.rewrites[writer]; added > 0 {
 			r.metrics.Count(metrics.ConflictingWrites(writer), float64(added))
 		}
 	}
-	r.seen.problems, r.seen.rewrites = s.Problems, s.Totals.Rewrites
+	r.lastReported.problems, r.lastReported.rewrites = s.Problems, s.Totals.Rewrites
 	r.failedWrites(s.Totals.FailedWrites)
-	elsewhere := s.Directories.Configuration == node.Replaced ||
+	replaced := s.Directories.Configuration == node.Replaced ||
 		s.Directories.Configuration == node.Missing
-	r.seen.bypassed = elsewhere ||
+	r.lastReported.bypassed = replaced ||
 		!s.Installed() && s.Primary != "" && !slices.Contains(s.Plugins, pluginType)
 	r.directories(s.Directories)
 }
@@ -168,30 +168,30 @@ func (r *reporter) directories(d node.Directories) {
 			r.metrics.SetBool(metrics.NodeDirectory(part, string(state)), current == state)
 		}
 	}
-	if last := r.seen.directories; !d.Known() && (last.Known() || last.Why != d.Why) {
+	if last := r.lastReported.directories; !d.Known() && (last.Known() || last.Why != d.Why) {
 		r.log.Warn("cannot determine whether the runtime reads the directories that the agent manages",
-			zap.String("why", d.Why))
+			zap.String("reason", d.Why))
 	}
-	r.seen.directories = d
+	r.lastReported.directories = d
 }
 
 // problemFound reports a new problem.
 func (r *reporter) problemFound(p node.Problem) {
-	text := r.onNode.Replace(p.String())
+	text := r.hostPaths.Replace(p.String())
 	if p.Reason == node.Polling {
 		r.metrics.Count(metrics.EventsLost(metrics.SourceFiles), 1)
 	}
-	if !p.Blocking || p.Reason == node.NotReadyToInsert { // the cause is reported
+	if !p.Blocking || p.Reason == node.NotReadyToInsert { // its cause is reported too
 		r.log.Warn(text)
 		return
 	}
 	r.log.Error(text)
 }
 
-// failedWrites counts failed writes since the last pass, under both names of the metric.
+// failedWrites counts the failed writes since the last sync, in Sluice's metric and in istio-cni's.
 func (r *reporter) failedWrites(total map[string]uint64) {
 	for part, n := range total {
-		added := float64(n - r.seen.failedWrites[part])
+		added := float64(n - r.lastReported.failedWrites[part])
 		if added == 0 {
 			continue
 		}
@@ -202,7 +202,7 @@ func (r *reporter) failedWrites(total map[string]uint64) {
 		r.metrics.Count(metrics.InstallWrites(part, metrics.Failure), added)
 		r.metrics.Count(metrics.IstioInstalls(istio), added)
 	}
-	r.seen.failedWrites = total
+	r.lastReported.failedWrites = total
 }
 
 // published reports a change of the token's status.
@@ -217,8 +217,8 @@ func (a *Agent) published(s token.Status) {
 func (r *reporter) token(s token.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last := r.seen.token
-	r.seen.token = s
+	last := r.lastReported.token
+	r.lastReported.token = s
 	for _, c := range []struct {
 		result    metrics.TokenResult
 		now, then uint64

@@ -51,7 +51,7 @@ func TestConditions(t *testing.T) {
 		{"an outage while the node's pods are served", away(time.Minute), nil, true, "NotReadyToInsert"},
 	} {
 		var got []string
-		for _, n := range conditions(heldBack, row.token, row.missing, row.serves, now) {
+		for _, n := range problemEvents(heldBack, row.token, row.missing, row.serves, now) {
 			got = append(got, n.reason)
 		}
 		if diff := cmp.Diff(row.want, strings.Join(got, " ")); diff != "" {

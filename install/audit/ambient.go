@@ -84,7 +84,7 @@ func (v *reconciliation) onRepaired(ns Namespace, found *compat.Comparison) {
 	v.count(found.Differences, !found.HasRules)
 	v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
 	what := v.describe(found.Differences, !found.HasRules)
-	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("why", what), v.mode())
+	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("reason", what), v.mode())
 	v.recordEvent(redirectRepaired, what+"; the redirection is restored"+v.endConnections(ns))
 }
 

@@ -86,7 +86,7 @@ func (v *reconciliation) repair(ns Namespace, found compat.Comparison, what stri
 	v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
 	v.Metrics.Observe(metrics.RepairDuration(metrics.CauseDrift),
 		time.Since(v.unrepaired.since).Seconds())
-	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("why", what),
+	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("reason", what),
 		zap.Duration("after", time.Since(v.unrepaired.since)), v.mode())
 	v.recordEvent(redirectRepaired, what+"; the redirection is restored"+v.endConnections(ns))
 	v.unrepaired.reset()

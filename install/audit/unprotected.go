@@ -98,7 +98,7 @@ func (v *reconciliation) repairInPlace(ctx context.Context, ns Namespace) {
 	v.Metrics.Observe(metrics.RepairDuration(v.repairCause()), time.Since(v.now).Seconds())
 	v.recordEvent(redirectRepaired, v.cause()+"; it is redirected now"+v.endConnections(ns))
 	v.Log.Info("a pod that started without the plugin is redirected",
-		zap.Stringer("pod", v.item.Ref), zap.String("why", v.cause()))
+		zap.Stringer("pod", v.item.Ref), zap.String("reason", v.cause()))
 	entry := repair.Entry{
 		UID: v.uid, Namespace: v.item.Namespace, Name: v.item.Name,
 		Redirect: *v.desired.redirect, Backend: v.desired.backend, Time: time.Now(),

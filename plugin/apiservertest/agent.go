@@ -151,7 +151,7 @@ func (s *Server) Taints() string {
 func (s *Server) patchNode(w http.ResponseWriter, r *http.Request) {
 	var patch struct{ Spec map[string]any }
 	if json.NewDecoder(r.Body).Decode(&patch) != nil {
-		refuse(w, http.StatusBadRequest, "no patch")
+		refuse(w, http.StatusBadRequest, "invalid patch")
 		return
 	}
 	s.mu.Lock()

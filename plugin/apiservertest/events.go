@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// events is the state of requests about events. The server's mutex guards it.
+// events is the state of the Event API. The server's mutex guards it.
 type events struct {
 	list    []Event
 	updates int // number of successful patches
-	code    int // the status code that patches get; 0 for none
+	code    int // status code with which patches are rejected; 0 accepts them
 }
 
 // An Event is an event that a client created, with all later patches applied.
@@ -32,15 +32,15 @@ func (s *Server) Events() []Event {
 	return append([]Event(nil), s.events.list...)
 }
 
-// EventUpdates returns the number of changes of events.
+// EventUpdates returns the number of successful patches of events.
 func (s *Server) EventUpdates() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.events.updates
 }
 
-// RefuseEventUpdates makes the server answer patches of events with a status code. A code of 0 ends
-// this.
+// RefuseEventUpdates makes the server reject patches of events with a status code. A code of 0
+// restores normal handling.
 func (s *Server) RefuseEventUpdates(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *Server) createEvent(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusCreated, []byte("{}"))
 }
 
-// patchEvent changes the fields of an event that a patch has, and moves the event to the end.
+// patchEvent applies a patch to an event, and moves the event to the end of the list.
 func (s *Server) patchEvent(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,11 +68,11 @@ func (s *Server) patchEvent(w http.ResponseWriter, r *http.Request) {
 	i := slices.IndexFunc(list, func(e Event) bool { return e.Metadata.Name == name })
 	switch {
 	case s.events.code != 0:
-		refuse(w, s.events.code, "the event is not changed")
+		refuse(w, s.events.code, "patches of events are rejected")
 	case i < 0:
 		refuse(w, http.StatusNotFound, "not found")
 	case json.NewDecoder(r.Body).Decode(&list[i]) != nil:
-		refuse(w, http.StatusBadRequest, "no patch")
+		refuse(w, http.StatusBadRequest, "invalid patch")
 	default:
 		s.events.updates++
 		e := list[i]

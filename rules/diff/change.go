@@ -45,7 +45,7 @@ func (v *visit) change(action rules.Action, packets []flow, at int, part rulePar
 			f = v.setZone(a, f, seen, &on)
 		case rules.Notrack:
 			if seen.hasTemplate() {
-				break // the packet keeps it (FirstTemplateStays)
+				break // the packet keeps its template (FirstTemplateStays)
 			}
 			var without flow // NotrackNeedsNoConnection
 			f, without = v.split(f, v.connection(&seen))
@@ -57,8 +57,8 @@ func (v *visit) change(action rules.Action, packets []flow, at int, part rulePar
 	return on.list
 }
 
-// saved returns the mark of a flow's connections after a mark was written to them. The mark of a
-// template is not kept.
+// saved returns the conntrack mark of a flow's connections after written was stored in it. A
+// template does not store a mark.
 func (v *visit) saved(f flow, seen view, written *markBits) *markBits {
 	if seen.hasTemplate() {
 		return f.connection
@@ -86,8 +86,8 @@ func (v *visit) mix(a rules.MixMark, f flow, seen view) flow {
 }
 
 // setZone attaches a template with the zone to packets that conntrack has not seen, unless they
-// have one. It returns the packets for which the rule continues, and adds packets of another zone
-// to on.
+// have one. The rule continues for all packets: setZone returns those that are unchanged, and adds
+// those that get the zone to on.
 func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 	if seen.hasTemplate() {
 		return f
@@ -99,34 +99,34 @@ func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 		if seen.xtables {
 			f.tracking = template
 		}
-		begins, others := v.split(f, v.or(v.is(state, number(rules.New)), v.stateIs(rules.Related)))
-		begins.helper = a.Helper
-		v.add(on, begins, others)
+		newConnections, others := v.split(f, v.or(v.is(state, number(rules.New)), v.stateIs(rules.Related)))
+		newConnections.helper = a.Helper
+		v.add(on, newConnections, others)
 	}
 	switch {
 	case others.packets == none:
 		return connected
 	case seen.before && f.tracking == untracked && seen.xtables:
-		v.add(on, others) // xtables leaves alone what is not to be tracked (NFTZoneOfUntracked)
+		v.add(on, others) // xtables does not change untracked packets (NFTZoneOfUntracked)
 		return connected
 	case seen.before && !f.tracking.isTemplate() && (!seen.second || f.tracking != untracked):
 		// It is unknown how conntrack treats a packet that entered untracked. Packets of neighbor
 		// discovery on lo are an exception: xtables does not change them, and conntrack ignores
 		// them whatever zone nftables assigns.
-		leftAlone := v.untrackedBefore()
+		notTracked := v.untrackedBefore()
 		if seen.second && seen.xtables {
-			leftAlone = v.stateIs(rules.Untracked)
+			notTracked = v.stateIs(rules.Untracked)
 		}
-		already, unseen := v.split(others, leftAlone)
+		untrackedBefore, unseen := v.split(others, notTracked)
 		attach(unseen)
-		if others = already; seen.xtables {
+		if others = untrackedBefore; seen.xtables {
 			v.add(on, others)
 			return connected
 		}
 	}
 	if others.packets != none {
-		// A packet that was sent untracked over lo begins another connection when it arrives, with
-		// its own translations.
+		// A packet that was sent untracked over lo starts a new connection when it arrives, with
+		// its own NAT.
 		v.undecided(a.String()+" for a packet that conntrack does not track", others)
 	}
 	return connected
