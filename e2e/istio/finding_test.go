@@ -71,13 +71,13 @@ var findings = []finding{
 	},
 	{
 		"socketless",
-		"a packet over lo without a socket is captured, and matches captured owner groups",
+		"a packet over lo without a socket of a user is captured, and matches captured owner groups",
 		func(_ testCase, rs *rules.Ruleset) {
 			changeRules(rs, func(_ *rules.Chain, r *rules.Rule) {
 				for i, m := range r.Matches {
 					if owner, ok := m.(rules.MatchOwner); ok {
 						owner.Socketless = owner.Not
-						r.Matches[i] = owner
+						r.Matches[i], r.XTables = owner, true
 					}
 				}
 			})
