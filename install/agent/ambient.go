@@ -96,7 +96,7 @@ func newGuard(
 	})
 }
 
-// Reasons of events on the node about its rules for probes.
+// hostRulesReason is the reason of events on the node about its rules for probes.
 const hostRulesReason = "HostRulesChanged"
 
 // hostReport reports what happened to the node's rules.

@@ -34,13 +34,8 @@ func (a *Agent) measureAmbient() {
 	}
 	host := a.ambient.guard.State()
 	a.metrics.SetBool(metrics.HostRulesInPlace(), host.InPlace())
-	unacknowledged := 0
-	for _, p := range a.ambient.ztunnels.State().Pods {
-		if p.AckedBy == 0 {
-			unacknowledged++
-		}
-	}
-	a.metrics.Set(metrics.ZtunnelPodsUnacknowledged(), float64(unacknowledged))
+	s := a.ambient.ztunnels.State()
+	a.metrics.Set(metrics.ZtunnelPodsUnacknowledged(), float64(len(s.Pods)-s.Acknowledged()))
 }
 
 // ambientTopics returns the topics of ambient mode.
@@ -101,14 +96,8 @@ func ztunnelTopic(s ztunnel.State, socket string, now time.Time) agent.Topic {
 		t.Next = "check that a pod of the DaemonSet ztunnel runs on this node and mounts the directory of the socket"
 		return t
 	}
-	acknowledged := 0
-	for _, p := range s.Pods {
-		if p.AckedBy > 0 {
-			acknowledged++
-		}
-	}
 	t.Facts = append(t.Facts, fmt.Sprintf("%d connected; %d of %d pods acknowledged", len(s.Connections),
-		acknowledged, len(s.Pods)))
+		s.Acknowledged(), len(s.Pods)))
 	for _, c := range s.Connections {
 		name := fmt.Sprintf("connection %d", c.ID)
 		if c.PID != 0 {

@@ -65,6 +65,17 @@ func (s *Server) IsReplaced() bool {
 	return l != nil && l.Replaced()
 }
 
+// Acknowledged returns the number of pods that a ztunnel has acknowledged.
+func (s State) Acknowledged() int {
+	count := 0
+	for _, p := range s.Pods {
+		if p.AckedBy > 0 {
+			count++
+		}
+	}
+	return count
+}
+
 // State returns the current state.
 func (s *Server) State() State {
 	l := s.listener.Load()

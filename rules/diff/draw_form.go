@@ -35,20 +35,16 @@ func drawForms(rs *rules.Ruleset) drawForm {
 			forms |= drawFormOf(u)
 		}
 	}
-	for i := range rs.Tables {
-		for j := range rs.Tables[i].Chains {
-			for _, r := range rs.Tables[i].Chains[j].Rules {
-				for _, m := range r.Matches {
-					read(m)
-				}
-				for _, a := range r.Actions {
-					switch a := a.(type) {
-					case rules.Unknown:
-						read(a)
-					case rules.Require:
-						read(a.Match)
-					}
-				}
+	for r := range allRules(rs) {
+		for _, m := range r.Matches {
+			read(m)
+		}
+		for _, a := range r.Actions {
+			switch a := a.(type) {
+			case rules.Unknown:
+				read(a)
+			case rules.Require:
+				read(a.Match)
 			}
 		}
 	}

@@ -69,14 +69,10 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 
 // addCgroups adds the cgroups whose number and path a rule has.
 func addCgroups(to map[uint64]string, rs *rules.Ruleset) {
-	for i := range rs.Tables {
-		for j := range rs.Tables[i].Chains {
-			for _, r := range rs.Tables[i].Chains[j].Rules {
-				for _, m := range r.Matches {
-					if c, ok := m.(rules.MatchCgroup); ok && c.ID != 0 && c.Path != "" {
-						to[c.ID] = c.Path
-					}
-				}
+	for r := range allRules(rs) {
+		for _, m := range r.Matches {
+			if c, ok := m.(rules.MatchCgroup); ok && c.ID != 0 && c.Path != "" {
+				to[c.ID] = c.Path
 			}
 		}
 	}

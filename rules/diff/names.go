@@ -9,13 +9,9 @@ import (
 // interfaceNames returns the names of interfaces in the rulesets.
 func interfaceNames(rulesets ...rules.Ruleset) []rules.InterfaceName {
 	var n names
-	for _, rs := range rulesets {
-		for _, t := range rs.Tables {
-			for _, c := range t.Chains {
-				for _, r := range c.Rules {
-					n.addRule(r)
-				}
-			}
+	for i := range rulesets {
+		for r := range allRules(&rulesets[i]) {
+			n.addRule(r)
 		}
 	}
 	return n.list
@@ -38,7 +34,7 @@ func nameListOf(list []rules.InterfaceName) nameList {
 	return nameList{unsafe.SliceData(list), len(list)}
 }
 
-func (n *names) addRule(r rules.Rule) {
+func (n *names) addRule(r *rules.Rule) {
 	for _, m := range r.Matches {
 		n.addMatch(m)
 	}

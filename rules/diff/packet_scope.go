@@ -36,19 +36,9 @@ func seesTranslations(rs *rules.Ruleset) bool {
 				(b.Hook == rules.Prerouting || b.Position() > translation) {
 				return true
 			}
-			for _, r := range c.Rules {
-				if slices.ContainsFunc(r.Matches, asks) {
-					return true
-				}
-				for _, a := range r.Actions {
-					if q, ok := a.(rules.Require); ok && asks(q.Match) {
-						return true
-					}
-				}
-			}
 		}
 	}
-	return false
+	return hasMatch(rs, asks)
 }
 
 // readsUntracked reports whether a rule distinguishes packets that enter untracked from packets
@@ -66,25 +56,13 @@ func readsUntracked(rs *rules.Ruleset) bool {
 			})
 	}
 	changes := func(a rules.Action) bool {
-		switch a := a.(type) {
+		switch a.(type) {
 		case rules.SetZone, rules.Notrack:
 			return true
-		case rules.Require:
-			return matches(a.Match)
 		}
 		return false
 	}
-	for _, t := range rs.Tables {
-		for _, c := range t.Chains {
-			for i := range c.Rules {
-				if slices.ContainsFunc(c.Rules[i].Matches, matches) ||
-					slices.ContainsFunc(c.Rules[i].Actions, changes) {
-					return true
-				}
-			}
-		}
-	}
-	return false
+	return hasMatch(rs, matches) || hasAction(rs, changes)
 }
 
 // routesAgain reports whether a rule at output may change the route of a packet.
@@ -97,7 +75,7 @@ func routesAgain(rs *rules.Ruleset) bool {
 // sendsResets reports whether a rule of the ruleset, at any hook, may answer a packet with a TCP
 // reset (ResetHasConnection).
 func sendsResets(rs *rules.Ruleset) bool {
-	return hasAction(rs, func(a rules.Action) bool {
+	resets := func(a rules.Action) bool {
 		switch a := a.(type) {
 		case rules.Reject:
 			return a.With == "tcp reset"
@@ -105,7 +83,12 @@ func sendsResets(rs *rules.Ruleset) bool {
 			return a.Effect == rules.AnyEffect
 		}
 		return false
-	})
+	}
+	mayReset := func(m rules.Match) bool {
+		u, ok := m.(rules.Unknown)
+		return ok && u.Effect == rules.AnyEffect
+	}
+	return hasAction(rs, resets) || hasMatch(rs, mayReset)
 }
 
 // redirects reports whether a rule of the ruleset redirects.
@@ -114,17 +97,4 @@ func redirects(rs *rules.Ruleset) bool {
 		_, ok := a.(rules.RedirectTo)
 		return ok
 	})
-}
-
-func hasAction(rs *rules.Ruleset, is func(rules.Action) bool) bool {
-	for _, t := range rs.Tables {
-		for _, c := range t.Chains {
-			for i := range c.Rules {
-				if slices.ContainsFunc(c.Rules[i].Actions, is) {
-					return true
-				}
-			}
-		}
-	}
-	return false
 }

@@ -1,0 +1,48 @@
+package hostrules
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/compat"
+)
+
+// Uninstall removes the rules, in all backends. The guard writes none afterwards.
+func (g *Guard) Uninstall() error {
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	g.removed = true
+	return g.options.Do(func() error {
+		_, err := remove(g.options.Lock)
+		return err
+	})
+}
+
+// Remove removes the rules, in all backends, without a guard. It reports whether there were any.
+func (n *Node) Remove() (removed bool, err error) {
+	err = n.Do(func() (err error) {
+		removed, err = remove(n.Lock)
+		return err
+	})
+	return removed, err
+}
+
+// remove removes the rules in the network namespace of the thread.
+func remove(lock func() (unlock func(), err error)) (removed bool, err error) {
+	installed, err := compat.InstalledBackends(nil)
+	if err != nil || len(installed) == 0 {
+		return false, err
+	}
+	if slices.ContainsFunc(installed, isLegacy) {
+		unlock, err := lock()
+		if err != nil {
+			return false, err
+		}
+		defer unlock()
+	}
+	for _, b := range installed {
+		has, removeErr := b.Remove(nil)
+		removed, err = removed || has, errors.Join(err, removeErr)
+	}
+	return removed, err
+}
