@@ -7,7 +7,6 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns"
-	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
 // TestHelpersAffectNAT verifies diff.ExpectationFollowsMaster: if a conntrack helper expects a
@@ -35,15 +34,7 @@ func TestHelpersAffectNAT(t *testing.T) {
 		{"no helper", translates + redirects, "10.244.1.1:6969", 41000},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			network, err := testbed.New(testbed.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := network.Close(); err != nil {
-					t.Error(err)
-				}
-			}()
+			network := newTestbed(t)
 			istiotest.Run(t, network.Pod, tc.rules, "nft", "-f", "-")
 			client, other := listenUDP(t, network.Pod, "10.244.1.5:40000"),
 				listenUDP(t, network.Pod, "10.244.1.5:41000")

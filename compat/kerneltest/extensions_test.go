@@ -1,7 +1,6 @@
 package kerneltest_test
 
 import (
-	"net"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
@@ -20,7 +19,7 @@ func TestExtensionsOfRules(t *testing.T) {
 		reads = "ct mark 0 counter meta mark set meta mark or 1\n"
 	)
 	for _, tc := range []struct {
-		says   string
+		name   string
 		load   func(run func(input, name string, args ...string))
 		native bool
 	}{
@@ -40,21 +39,10 @@ func TestExtensionsOfRules(t *testing.T) {
 			}, false,
 		},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
 			tc.load(func(input, name string, args ...string) { istiotest.Run(t, ns, input, name, args...) })
-			err := ns.Do(func() error {
-				c, err := net.Dial("udp4", "127.0.0.1:9")
-				if err != nil {
-					return err
-				}
-				defer c.Close()
-				_, err = c.Write([]byte("x"))
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			sendUDP(t, ns)
 			want := map[bool]uint32{false: 1}[tc.native]
 			live := readLive(t, ns)
 			if kernel := matchedMarks(live); kernel != want {

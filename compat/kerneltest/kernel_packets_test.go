@@ -12,7 +12,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
-	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -22,15 +21,7 @@ import (
 // TestResets checks that the answer of a reject rule enters the output hook with the connection of
 // the rejected packet, and that NAT does not translate it.
 func TestResets(t *testing.T) {
-	network, err := testbed.New(testbed.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := network.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	network := newTestbed(t)
 	istiotest.Run(t, network.Pod, `table ip a {
 		chain early { type filter hook output priority -300; ct state related counter meta mark set 7
 		}
@@ -39,7 +30,7 @@ func TestResets(t *testing.T) {
 		chain answers { type filter hook prerouting priority -150; tcp dport 81 reject with tcp reset
 		}
 	}`, "nft", "-f", "-")
-	err = network.Neighbour.Do(func() error {
+	err := network.Neighbour.Do(func() error {
 		c, err := net.Dial("tcp4", "10.244.1.5:81")
 		if err == nil {
 			return c.Close()
@@ -66,15 +57,7 @@ func TestResets(t *testing.T) {
 // TestCopies checks that the copy of a multicast packet that the host itself receives has a
 // connection before conntrack, and that no decision relies on the opposite.
 func TestCopies(t *testing.T) {
-	network, err := testbed.New(testbed.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := network.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	network := newTestbed(t)
 	istiotest.Run(t, network.Pod, `table ip a {
 		chain early { type filter hook prerouting priority -300; iifname "eth0" ct state new counter
 		}
@@ -82,7 +65,7 @@ func TestCopies(t *testing.T) {
 		}
 	}`, "nft", "-f", "-")
 	group := &net.UDPAddr{IP: net.IPv4(224, 1, 1, 1), Port: 5000}
-	err = network.Pod.Do(func() error {
+	err := network.Pod.Do(func() error {
 		device, err := net.InterfaceByName("eth0")
 		if err != nil {
 			return err

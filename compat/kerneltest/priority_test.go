@@ -1,7 +1,6 @@
 package kerneltest_test
 
 import (
-	"net"
 	"slices"
 	"testing"
 
@@ -34,18 +33,7 @@ func TestChainsAtConntracksPriority(t *testing.T) {
 			for _, text := range tc.loads {
 				istiotest.Run(t, ns, text, "nft", "-f", "-")
 			}
-			err := ns.Do(func() error {
-				c, err := net.Dial("udp4", "127.0.0.1:9")
-				if err != nil {
-					return err
-				}
-				defer c.Close()
-				_, err = c.Write([]byte("x"))
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			sendUDP(t, ns)
 			live, err := compat.ReadLive(ns, compat.OriginNFT)
 			if err != nil {
 				t.Fatal(err)
