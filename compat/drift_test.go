@@ -283,7 +283,7 @@ func TestApplyUsesTheSnapshotOfCheck(t *testing.T) {
 }
 
 // TestCheckAfterApplyDoesNotReadLegacyAgain verifies that Check does not read iptables-legacy if
-// the nf_tables rules are those of the last Apply, which removes rules from iptables-legacy.
+// the last Apply has written the nf_tables rules, and removes rules from iptables-legacy.
 // Otherwise Check reads it.
 func TestCheckAfterApplyDoesNotReadLegacyAgain(t *testing.T) {
 	nftables := netnstest.RequireBinary(t, "nft")

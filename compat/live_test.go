@@ -222,8 +222,8 @@ func wantKnown(t testing.TB, rs rules.Ruleset) {
 	}
 }
 
-// TestTablesOfIstioNFTablesAreKnown loads the nft commands of istio-nftables, and those of recorded
-// runs if there are any.
+// TestTablesOfIstioNFTablesAreKnown loads the nft commands of istio-nftables, and the commands of
+// recorded runs if there are any.
 func TestTablesOfIstioNFTablesAreKnown(t *testing.T) {
 	golden := os.Getenv("SLUICE_GOLDEN")
 	if golden == "" {

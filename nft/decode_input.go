@@ -9,7 +9,7 @@ import (
 
 // This file says on which inputs the value of an expression may depend, other than its registers.
 // Everything that is not listed may depend on all inputs. The functions and files in the comments
-// are those of Linux 6.18.
+// are of Linux 6.18.
 
 // inputsOf returns the inputs on which an expression may depend, other than its registers.
 func (d *ruleDecoder) inputsOf(name string, a attributes) rules.Inputs {
@@ -125,8 +125,8 @@ func fibInputs(flags uint32) rules.Inputs {
 }
 
 // socketInputs returns the inputs on which a socket expression with the key depends: the socket
-// that tproxy assigned, or the one found for the addresses, which are those of the connection for
-// replies (nf_sk_lookup_slow_v4 in net/ipv4/netfilter/nf_socket_ipv4.c).
+// that tproxy assigned, or the one found for the addresses, which are the connection's addresses
+// for replies (nf_sk_lookup_slow_v4 in net/ipv4/netfilter/nf_socket_ipv4.c).
 func socketInputs(key uint32) rules.Inputs {
 	switch key {
 	case nftSocketTransparent, nftSocketMark, nftSocketWildcard, nftSocketCgroup:

@@ -141,7 +141,7 @@ func TestEveryExpressionOfTheKernelMayHaveAnyEffect(t *testing.T) {
 		}
 		var got string
 		switch {
-		case name == "tproxy": // without a port tproxy uses that of the packet
+		case name == "tproxy": // without a port tproxy uses the packet's port
 			continue
 		case len(r.Matches) == 1 && len(r.Actions) == 0:
 			got = shapeOf(r.Matches[0])

@@ -75,7 +75,8 @@ func setLoopbackUp(t *testing.T, ns *netns.NS) {
 // held contains the numbers of resources that a process uses.
 type held struct{ descriptors, threads, namespaces int }
 
-// holdings counts the resources. Namespaces are those of the process's descriptors and threads.
+// holdings counts the resources. Namespaces are the namespaces of the process's descriptors and
+// threads.
 func holdings(t *testing.T) held {
 	t.Helper()
 	count := func(pattern string) int {

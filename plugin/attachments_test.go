@@ -114,7 +114,7 @@ func TestSecondAttachmentThatIsNotRedirected(t *testing.T) {
 }
 
 // TestAttachmentIsNotAnotherAttachmentOfItsPod checks that an earlier record of the same attachment
-// has no effect: its addresses are those of this ADD.
+// has no effect: its addresses are the addresses in this ADD.
 func TestAttachmentIsNotAnotherAttachmentOfItsPod(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)

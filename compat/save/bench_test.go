@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// manyRules returns a text with n rules, like those of a mesh with n excluded prefixes.
+// manyRules returns a text with n rules, as in a mesh with n excluded prefixes.
 func manyRules(n int) string {
 	var b strings.Builder
 	b.WriteString("*nat\n:ISTIO_OUTPUT - [0:0]\n")

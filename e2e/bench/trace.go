@@ -23,7 +23,7 @@ type footprint struct {
 }
 
 // traced executes the command under ptrace, which makes it slow, so that its time is not measured.
-// The memory that wait4 reports includes that of this process before exec, and is not usable.
+// The memory that wait4 reports includes the memory of this process before exec, and is not usable.
 func (c *Command) traced() (Sample, error) {
 	var f footprint
 	// All ptrace requests must come from the thread that started the process. do does not change

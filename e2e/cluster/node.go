@@ -55,7 +55,7 @@ type Node interface {
 	// KillService kills a service with SIGKILL. The node's init restarts it within a second.
 	KillService(ctx context.Context, service string) error
 
-	// Reboot kills all processes of the node, including those of pods, and removes all its
+	// Reboot kills all processes of the node, including the pods' processes, and removes all its
 	// namespaces and mounts and the content of /run. Then it boots the node from its disk. It
 	// returns when the node is ready, without waiting for pods.
 	Reboot(ctx context.Context) error

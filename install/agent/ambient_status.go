@@ -134,7 +134,7 @@ func hostRulesTopic(s hostrules.State, now time.Time) agent.Topic {
 	if s.Missing != nil {
 		t.State = agent.TopicUnknown
 		t.Facts = append(t.Facts, "the kubelet is not found: "+s.Missing.Error())
-		t.Next = "if the kubelet has another name here, its probes are those of user 0"
+		t.Next = "if the kubelet has another name here, connections of user 0 count as its probes"
 		return t
 	}
 	t.Facts = append(t.Facts, "the kubelet is "+s.Kubelet.String())

@@ -22,7 +22,8 @@ type lastReported struct {
 	directories  node.Directories
 	bypassed     bool // according to its files, the runtime uses a configuration without the plugin
 	token        token.Status
-	// credentials is the state of the agent's own credentials; token is that of the plugin's token.
+	// credentials is the state of the agent's own credentials, token the state of the plugin's
+	// token.
 	credentials credential.Status
 }
 

@@ -89,7 +89,7 @@ func first(s *space) *rules.Chain {
 	return nil
 }
 
-// TestMissedEvents checks that changes without events, like those of iptables-legacy, are found
+// TestMissedEvents checks that changes without events, as in iptables-legacy, are found
 // within the interval, and that after lost events all pods are audited immediately.
 func TestMissedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 		t.Run(string(e), func(t *testing.T) {
 			network := newNetwork(t)
 			r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
-			// The processor time of the test's polling must not count as that of the audit.
+			// The processor time of the test's polling must not count as the audit's.
 			r.options.Used = func() time.Duration { return 0 }
 			rs, b := r.add("web", network.Pod, e)
 			r.start()
@@ -62,7 +62,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 func TestUnknownForeignRulesAreReported(t *testing.T) {
 	network := newNetwork(t)
 	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
-	// The processor time of the test's polling must not count as that of the audit.
+	// The processor time of the test's polling must not count as the audit's.
 	r.options.Used = func() time.Duration { return 0 }
 	r.add("web", network.Pod, compat.BackendNFT)
 	r.start()
@@ -81,7 +81,7 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 	network := newNetwork(t)
 	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
-	// The processor time of the test's polling must not count as that of the audit.
+	// The processor time of the test's polling must not count as the audit's.
 	r.options.Used = func() time.Duration { return 0 }
 	r.add("web", network.Pod, compat.BackendNFT)
 	r.start()

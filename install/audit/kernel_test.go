@@ -129,7 +129,7 @@ func TestRunningPodIsRepaired(t *testing.T) {
 			if e == compat.BackendNFT {
 				r.options.Interval = time.Hour // only events trigger audits
 			}
-			// The processor time of the test's polling must not count as that of the audit.
+			// The processor time of the test's polling must not count as the audit's.
 			r.options.Used = func() time.Duration { return 0 }
 			rs, b := r.add("web", network.Pod, e)
 			r.start()

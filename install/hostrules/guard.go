@@ -127,7 +127,7 @@ func (g *Guard) Set(uid string, addresses []netip.Addr) error {
 }
 
 // Remove removes a pod, and returns when the rules no longer contain its addresses, except for
-// those of other pods.
+// addresses of other pods.
 func (g *Guard) Remove(uid string) error { return g.Set(uid, nil) }
 
 // Replace sets the addresses of all pods of the node.

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/hostrules"
 )
 
-// TestLock checks that the lock is that of the iptables programs, and that Lock waits for it.
+// TestLock checks that it is the lock of the iptables programs, and that Lock waits for it.
 func TestLock(t *testing.T) {
 	proc := t.TempDir()
 	run := filepath.Join(proc, "1", "root", "run")

@@ -157,8 +157,8 @@ func TestInvalidSelectors(t *testing.T) {
 	}
 }
 
-// TestActions checks the actions: the defaults are those of istio-cni's chart, and deletion takes
-// precedence over labelling, which is done once.
+// TestActions checks the actions: the defaults equal the defaults of istio-cni's chart, and
+// deletion takes precedence over labelling, which is done once.
 func TestActions(t *testing.T) {
 	pod, labelled := broken(), broken()
 	labelled.Metadata.Labels = map[string]string{"cni.istio.io/uninitialized": "whatever"}

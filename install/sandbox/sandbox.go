@@ -15,7 +15,7 @@ type Pod struct {
 	// UID is the UID of the pod in the kubelet. For a static pod it is in the annotation
 	// kubernetes.io/config.hash.
 	UID string
-	// Unproven reports that the UID may be that of another pod, as in an annotation, which every
+	// Unproven reports that the UID may belong to another pod, as in an annotation, which every
 	// user can set. Then only the sources that contain the name of the pod are searched, not /proc.
 	// Search for such a pod alone: the result of Find contains one sandbox for each UID.
 	Unproven bool

@@ -30,7 +30,7 @@ func TestOnlyRootIsAnswered(t *testing.T) {
 	c := make(chan net.Conn)
 	go func() {
 		runtime.LockOSThread() // the thread ends with its goroutine
-		// The uid of the file system remains root's, like that of a process that ignores modes.
+		// The uid of the file system remains root's, as for a process that ignores modes.
 		const nobody = 65534
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), nobody,
 			^uintptr(0)); errno != 0 {

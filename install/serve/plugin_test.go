@@ -54,7 +54,7 @@ func node(t testing.TB, put ...string) (api source.Source, env *testEnv) {
 	return api, start(t, socket(t), serve.Options{Objects: m})
 }
 
-// TestAgentAndAPIServerAgree checks that the agent's answers equal those of the API server in all
+// TestAgentAndAPIServerAgree checks that the agent's answers equal the API server's in all
 // fields that decisions use.
 func TestAgentAndAPIServerAgree(t *testing.T) {
 	files, err := filepath.Glob("../../plugin/decide/testdata/*.yaml")

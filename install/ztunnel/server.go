@@ -68,7 +68,7 @@ func New(log *zap.Logger, o Options) *Server {
 // connections and returns nil. It may be called once. A ztunnel that connects before
 // [Server.Restore] waits. Problems with the socket are logged, and the operation is repeated: the
 // directory of the socket must belong to the user of the process, and gets the mode 0700. The
-// socket replaces that of another agent atomically, and remains: ztunnel connects to the next
+// socket replaces another agent's socket atomically, and remains: ztunnel connects to the next
 // agent.
 func (s *Server) Serve(ctx context.Context, socket string) error {
 	l := listen.New(listen.Options{

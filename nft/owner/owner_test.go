@@ -124,7 +124,7 @@ func TestRulesMatchTheOwner(t *testing.T) {
 	}
 }
 
-// TestAsWithinAs checks that As compares the ids with those of the thread, not of the process.
+// TestAsWithinAs checks that As compares the ids with the thread's ids, not with the process's.
 func TestAsWithinAs(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1338)
 	err := owner.As(1337, 1338, func() error {

@@ -4,7 +4,7 @@ import "github.com/sluice-mesh/sluice/rules"
 
 // MatchIgnores returns the inputs on which a match does not depend, by its name. A match that is
 // not listed may depend on all of them: bpf, cluster, connlimit, ipvs, nfacct, policy and realm of
-// Linux 6.18, and those of others.
+// Linux 6.18, and matches of other modules.
 func MatchIgnores(name string) rules.Inputs {
 	return rules.AllInputs &^ matchInputs(name)
 }

@@ -21,7 +21,7 @@ func TestCheckNamesTheDrift(t *testing.T) {
 		drift   string // in the error of CHECK
 	}{
 		{
-			"a rule before those of Sluice", compat.BackendNFT, "sidecar",
+			"a rule before Sluice's rules", compat.BackendNFT, "sidecar",
 			"nft insert rule inet sluice nat-output accept",
 			"extra in chain inet sluice nat-output: accept",
 		},

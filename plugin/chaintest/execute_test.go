@@ -17,7 +17,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// An execution is one execution of sluice-cni alone, like that of a runtime.
+// An execution is one execution of sluice-cni alone, as by a runtime.
 type execution struct {
 	command string
 	// environment contains the variables of CNI, stdin the configuration.

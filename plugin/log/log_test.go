@@ -151,7 +151,7 @@ func TestRotation(t *testing.T) {
 }
 
 // TestRotationKeepsOtherFiles checks that foreign files of any age are kept, even with names that
-// begin and end like those of rotated files.
+// begin and end as in rotated files.
 func TestRotationKeepsOtherFiles(t *testing.T) {
 	for name, others := range map[string][]string{
 		"sluice-cni": {

@@ -84,7 +84,7 @@ func TestRecordsAreKept(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].Key != want.Key || list[1].IfName != "net1" {
 		t.Errorf("%+v, %v", list, err)
 	}
-	// A file whose name is not that of a record has no key.
+	// A file whose name is not the name of a record has no key.
 	for _, name := range []string{".a:eth0.json.1", "a:eth0", "a.json", "a:.json", ":eth0.json"} {
 		if err := os.WriteFile(filepath.Join(dir, "attachments", name), nil, 0o600); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// jwt returns a token with an expiry, like those of service accounts.
+// jwt returns a token with an expiry, like the token of a service account.
 func jwt(expiry time.Time) string {
 	claims := fmt.Sprintf(`{"exp":%d,"sub":"system:serviceaccount:sluice-system:sluice-cni"}`,
 		expiry.Unix())

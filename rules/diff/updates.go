@@ -38,7 +38,7 @@ type setsBy[K comparable] struct {
 	sets map[K]set
 }
 
-// addSet adds packets to those of a key.
+// addSet adds packets to the set of a key.
 func addSet[K comparable](s *space, to *setsBy[K], key K, packets set) {
 	if packets == none {
 		return

@@ -9,7 +9,7 @@ import (
 
 // ambientParameters have the names of istio-cni: the environment variables of its node agent (of
 // which the chart's values ambient.dnsCapture and ambient.ipv6 set two) and the annotations of a
-// pod. The defaults are those of its chart.
+// pod. The defaults equal the defaults of its chart.
 func ambientParameters() []Parameter {
 	return []Parameter{
 		{

@@ -27,8 +27,8 @@ func SetChecks(getenv func(string) string) {
 }
 
 // Trials returns the number of trials of a test with random inputs that does not use rapid.Check:
-// longTrials in the long form, else a number proportional to that of SetChecks, and at least 1. It
-// panics if SLUICE_CHECKS is not a number.
+// longTrials in the long form, else a number proportional to the number of SetChecks, and at least
+// 1. It panics if SLUICE_CHECKS is not a number.
 func Trials(longTrials int, getenv func(string) string) int {
 	if getenv("SLUICE_LONG") == "1" {
 		return longTrials

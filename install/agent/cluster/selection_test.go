@@ -23,7 +23,7 @@ func TestSelects(t *testing.T) {
 		{"the node has the label with another value", `{"nodeSelector":{"role":"edge"}}`, false},
 		{"the node lacks the label", `{"nodeSelector":{"gpu":"yes"}}`, false},
 		{
-			"one of the values is that of the node",
+			"the node has one of the values",
 			affinity(`{"matchExpressions":[{"key":"role","operator":"In","values":["edge","worker"]}]}`),
 			true,
 		},

@@ -182,7 +182,7 @@ func TestLogLevel(t *testing.T) {
 }
 
 // TestMetrics checks that every metric in the table can be reported with its labels, and has its
-// help and type. The only other metrics are those of the process and of the Go runtime.
+// help and type. The only other metrics are the metrics of the process and of the Go runtime.
 func TestMetrics(t *testing.T) {
 	m := observe.NewMetrics("v1")
 	for _, s := range []metrics.CounterSeries{

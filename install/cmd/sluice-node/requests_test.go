@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// TestRequestsOfAnAgent compares the requests with those of the simulation of a large cluster,
-// e2e/scale. New requests must be added there too.
+// TestRequestsOfAnAgent compares the requests with the requests in the simulation of a large
+// cluster, e2e/scale. New requests must be added there too.
 func TestRequestsOfAnAgent(t *testing.T) {
 	b := newTestNode(t)
 	b.Issue(func(seconds int64) (string, time.Time) {
