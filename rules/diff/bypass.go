@@ -25,7 +25,7 @@ func Bypass(desired, live rules.Ruleset, o Options) Result {
 	d.options, d.meter, d.differ = o, newMeter(o.Budget), (*space).bypassing
 	d.result.Exhausted = within(func() { d.decideScope(packetScope{}, rules.Output, rules.Prerouting) })
 	if d.result.Exhausted == "" {
-		limit := within(func() { d.classes(o.MaxClasses) })
+		limit := within(func() { d.addClasses(o.MaxClasses) })
 		d.result.More = d.result.More || limit != ""
 		if len(d.result.Classes) == 0 {
 			d.result.Exhausted = limit

@@ -10,11 +10,11 @@ import (
 // A chainPosition is the position of a base chain in the evaluation.
 type chainPosition struct {
 	chain rules.ChainRef
-	// beforeConntrack reports that conntrack has not run yet, second that the packets were sent
-	// over lo and arrive.
+	// beforeConntrack reports that conntrack has not run yet, loopbackArrival that the packets were
+	// sent over lo and arrive.
 	beforeConntrack, loopbackArrival bool
-	// atPostrouting reports that the packets are at postrouting, departing that they leave the
-	// host, and are not sent over lo.
+	// atPostrouting reports that the packets are at postrouting, leavesHost that they leave the
+	// host and are not sent over lo.
 	atPostrouting, leavesHost bool
 	// translated reports that the chain runs after NAT.
 	translated bool
@@ -23,7 +23,7 @@ type chainPosition struct {
 	equalPriority bool
 }
 
-// key identifies the place. It is equal for the same chain of both sides.
+// key identifies the position. It is equal for the same chain of both sides.
 func (p *chainPosition) key() string {
 	return fmt.Sprint(p.chain.Chain.Base.Hook, p.loopbackArrival, p.equalPriority, chainName(p.chain))
 }
@@ -32,13 +32,13 @@ func (p *chainPosition) key() string {
 // equal results. A call is therefore evaluated once, for all possible packets, independent of the
 // number of jumps.
 type call struct {
-	chain *rules.Chain
-	place *chainPosition
+	chain    *rules.Chain
+	position *chainPosition
 	progress
 	mark, connection *markBits
-	// visit counts the calls by one packet, if the chain has random matches: their results are
+	// number counts the calls by one packet, if the chain has random matches: their results are
 	// independent.
-	visit int
+	number int
 }
 
 // A summary is the result of a call of a chain.
@@ -62,7 +62,8 @@ type summary struct {
 // eventSize is the size of an event in a growing list in bytes.
 const eventSize = 80
 
-// An event is a rule that a packet matched, in the space of one packet, or a call of another chain.
+// An event is a matched rule, recorded only in the space of a single packet, or a call of another
+// chain.
 type event struct {
 	packets set
 	index   int // of the rule
@@ -70,36 +71,36 @@ type event struct {
 	call    *summary
 }
 
-// follow returns the summary of a call, which is running if there is a cycle of jumps.
-func (w *walk) follow(k call, c rules.ChainRef) *summary {
-	if known, ok := w.summaries[k]; ok {
+// summarize returns the summary of a call, which is running if there is a cycle of jumps.
+func (w *walk) summarize(key call, c rules.ChainRef) *summary {
+	if known, ok := w.summaries[key]; ok {
 		return known
 	}
 	w.meter.alloc(summarySize + stackSize)
 	s := &summary{chain: c, running: true}
-	w.summaries[k] = s
-	var present flows
-	w.add(&present, flow{all, k.progress, k.mark, k.connection})
+	w.summaries[key] = s
+	var current flows
+	w.add(&current, flow{all, key.progress, key.mark, key.connection})
 	for _, r := range w.runsOf(c) {
-		if len(present.list) == 0 {
+		if len(current.list) == 0 {
 			break
 		}
 		w.meter.step()
 		var next flows
-		v := visit{
-			walk: w, summary: s, chain: c, place: k.place, run: r, number: k.visit,
-			source: k.source, next: &next,
+		v := evaluator{
+			walk: w, summary: s, chain: c, position: key.position, run: r, callNumber: key.number,
+			source: key.source, next: &next,
 		}
-		for _, f := range present.list {
-			v.flow(f)
+		for _, f := range current.list {
+			v.evaluateFlow(f)
 		}
-		w.meter.release(int64(len(present.list)) * flowSize)
-		present = next
+		w.meter.release(int64(len(current.list)) * flowSize)
+		current = next
 	}
-	w.add(&s.returned, present.list...)
+	w.add(&s.returned, current.list...)
 	s.running = false
 	w.meter.release(stackSize)
-	w.order = append(w.order, s)
+	w.completed = append(w.completed, s)
 	return s
 }
 
@@ -109,66 +110,66 @@ const (
 	stackSize   = 4 << 10
 )
 
-// maxVisits is the maximum number of calls of a chain with random matches by one packet from one
+// maxCalls is the maximum number of calls of a chain with random matches by one packet from one
 // chainPosition.
-const maxVisits = 8
+const maxCalls = 8
 
-// call evaluates another chain, and returns the packets that reach its end. The text names the
+// evaluateCall evaluates another chain, and returns the packets that reach its end. The text names the
 // chain if the result is unknown.
-func (v *visit) call(c rules.ChainRef, f flow, text string) []flow {
-	k := call{c.Chain, v.place, f.progress, f.mark, f.connection, v.number}
-	called := v.follow(k, c)
-	for !called.running && v.drewBefore(called, f.packets) {
-		if k.visit++; k.visit > v.number+maxVisits {
-			v.undecided(text+": more than "+strconv.Itoa(maxVisits)+" visits of a chain in which chance decides", f)
+func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
+	key := call{c.Chain, e.position, f.progress, f.mark, f.connection, e.callNumber}
+	called := e.summarize(key, c)
+	for !called.running && e.drewBefore(called, f.packets) {
+		if key.number++; key.number > e.callNumber+maxCalls {
+			e.endUndecided(text+": more than "+strconv.Itoa(maxCalls)+" visits of a chain in which chance decides", f)
 			return nil
 		}
-		called = v.follow(k, c)
+		called = e.summarize(key, c)
 	}
 	if called.running {
 		// The kernel rejects cycles of jumps, but a text may contain one.
-		v.undecided(text, f)
+		e.endUndecided(text, f)
 		return nil
 	}
 	for key, packets := range called.drawn {
-		v.meter.step()
-		v.draw(key, v.or(v.summary.drawn[key], v.and(packets, f.packets)))
+		e.meter.step()
+		e.recordDraw(key, e.or(e.summary.drawn[key], e.and(packets, f.packets)))
 	}
-	v.addUpdates(&v.summary.updates, &called.updates, f.packets)
-	v.note(event{packets: f.packets, index: v.run.first, call: called})
-	v.add(&v.summary.accepted, v.part(&called.accepted, f.packets)...)
-	v.add(&v.summary.ended, v.part(&called.ended, f.packets)...)
-	return v.part(&called.returned, f.packets)
+	e.addUpdates(&e.summary.updates, &called.updates, f.packets)
+	e.addEvent(event{packets: f.packets, index: e.run.first, call: called})
+	e.add(&e.summary.accepted, e.restrict(&called.accepted, f.packets)...)
+	e.add(&e.summary.ended, e.restrict(&called.ended, f.packets)...)
+	return e.restrict(&called.returned, f.packets)
 }
 
 // drewBefore reports whether some of the packets already evaluated a random match of the called
 // chain.
-func (v *visit) drewBefore(called *summary, packets set) bool {
-	for key, asked := range called.drawn {
-		v.meter.step()
-		if v.and(v.and(asked, packets), v.summary.drawn[key]) != none {
+func (e *evaluator) drewBefore(called *summary, packets set) bool {
+	for key, drew := range called.drawn {
+		e.meter.step()
+		if e.and(e.and(drew, packets), e.summary.drawn[key]) != none {
 			return true
 		}
 	}
 	return false
 }
 
-// draw records the packets that evaluated a variable.
-func (v *visit) draw(key string, packets set) {
-	s := v.summary
+// recordDraw records the packets that evaluated a variable.
+func (e *evaluator) recordDraw(key string, packets set) {
+	s := e.summary
 	if s.drawn == nil {
 		s.drawn = map[string]set{}
 	}
 	if _, known := s.drawn[key]; !known {
-		v.meter.alloc(64)
+		e.meter.alloc(64)
 	}
 	s.drawn[key] = packets
 }
 
-// part returns the flows of a summary restricted to some packets.
-func (w *walk) part(of *flows, packets set) []flow {
+// restrict returns the flows of a summary restricted to some packets.
+func (w *walk) restrict(from *flows, packets set) []flow {
 	var found []flow
-	for _, f := range of.list {
+	for _, f := range from.list {
 		w.meter.step()
 		if f.packets = w.and(f.packets, packets); f.packets != none {
 			found = append(found, f)

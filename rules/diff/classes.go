@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// classes describes at most so many classes of the differences. It takes them from the differences
+// addClasses describes at most so many classes of the differences. It takes them from the differences
 // in turn, so that a difference with many classes does not hide another one.
-func (d *decision) classes(most int) {
+func (d *decision) addClasses(limit int) {
 	for _, named := range []bool{false, true} {
 		for open := true; open; {
 			open = false
@@ -21,7 +21,7 @@ func (d *decision) classes(most int) {
 					if (len(differs.deviations) > 0) != named || !p.exist(differs.packets) {
 						continue
 					}
-					if len(d.result.Classes) == most {
+					if len(d.result.Classes) == limit {
 						d.result.More = true
 						return
 					}
@@ -277,6 +277,6 @@ func (d *decision) outcomes(s *space, b box, p rules.Packet) Pair[SideOutcome] {
 }
 
 // context returns the facts about a side that follow from the values of some variables.
-func (d *decision) context(side string, given map[string]bool) context {
-	return context{side, given, d.history, d.meter}
+func (d *decision) context(side string, given map[string]bool) assumptions {
+	return assumptions{side, given, d.shared, d.meter}
 }

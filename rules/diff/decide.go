@@ -22,16 +22,16 @@ func Decide(left, right Side, o Options) Result {
 	d := newDecision(left, right)
 	d.options, d.meter = o, newMeter(o.Budget)
 	d.result.Exhausted = within(func() {
-		d.history.compareElsewhere(d.sides.Left, d.sides.Right)
-		// Each pass assumes equal conntrack states on both sides. Differences are valid under this
+		d.shared.compareOtherHooks(d.sides.Left, d.sides.Right)
+		// Each round assumes equal shared states on both sides. Differences are valid under this
 		// assumption. If there are none, check that the states remain equal, and otherwise compare
 		// again.
-		for again := true; again; again = len(d.paths) == 0 && d.history.part() {
-			d.decide()
+		for again := true; again; again = len(d.paths) == 0 && d.shared.addFound() {
+			d.compareScopes()
 		}
 	})
 	if d.result.Exhausted == "" {
-		limit := within(func() { d.classes(o.MaxClasses) })
+		limit := within(func() { d.addClasses(o.MaxClasses) })
 		d.result.More = d.result.More || limit != ""
 		if len(d.result.Classes) == 0 {
 			d.result.Exhausted = limit
@@ -51,15 +51,15 @@ func Decide(left, right Side, o Options) Result {
 	return d.result
 }
 
-// decide compares the packets of all families and hooks.
-func (d *decision) decide() {
+// compareScopes compares the packets of all families and hooks.
+func (d *decision) compareScopes() {
 	translations := seesTranslations(d.sides.Left) || seesTranslations(d.sides.Right)
 	binds := routesAgain(d.sides.Left) || routesAgain(d.sides.Right)
 	all := d.decideScope(packetScope{
 		translations: translations, bound: binds, ofKernel: true,
 	}, rules.Output, rules.Prerouting)
 	if all.differs() {
-		all = d.decideUsual(translations, binds)
+		all = d.decideSmallestScope(translations, binds)
 	}
 	if !all.differs() && (redirects(d.sides.Left) || redirects(d.sides.Right)) {
 		all = d.decideScope(packetScope{withoutAddress: true}, rules.Prerouting)
@@ -67,50 +67,50 @@ func (d *decision) decide() {
 	if !all.differs() && (readsUntracked(d.sides.Left) || readsUntracked(d.sides.Right)) {
 		untracked := d.decideScope(packetScope{untracked: true}, rules.Output, rules.Prerouting)
 		if d.result.UntrackedOpen = len(untracked.undecided) > 0; len(untracked.paths) > 0 {
-			untracked.undecided, untracked.more = nil, false
+			untracked.undecided, untracked.moreUndecided = nil, false
 			all = untracked
 		}
 	}
-	d.paths, d.result.Undecided, d.result.MoreUndecided = all.paths, all.undecided, all.more
+	d.paths, d.result.Undecided, d.result.MoreUndecided = all.paths, all.undecided, all.moreUndecided
 }
 
-// decideUsual compares packets at the hooks with differences, in the smallest scope that has some.
+// decideSmallestScope compares packets at the hooks with differences, in the smallest scope that has some.
 // Differences of rare packets are reported only if there are no others.
-func (d *decision) decideUsual(translations, binds bool) found {
-	usual := d.decideScope(packetScope{}, rules.Output, rules.Prerouting)
-	if !usual.differs() && translations {
-		usual = d.decideScope(packetScope{translations: true}, rules.Output, rules.Prerouting)
+func (d *decision) decideSmallestScope(translations, binds bool) scopeResult {
+	result := d.decideScope(packetScope{}, rules.Output, rules.Prerouting)
+	if !result.differs() && translations {
+		result = d.decideScope(packetScope{translations: true}, rules.Output, rules.Prerouting)
 	}
-	if !usual.differs() && binds {
-		usual = d.decideScope(packetScope{translations: translations, bound: true}, rules.Output,
+	if !result.differs() && binds {
+		result = d.decideScope(packetScope{translations: translations, bound: true}, rules.Output,
 			rules.Prerouting)
 	}
-	if !usual.differs() {
-		usual = d.decideScope(packetScope{
+	if !result.differs() {
+		result = d.decideScope(packetScope{
 			translations: translations, bound: binds, ofKernel: true,
 		}, rules.Output, rules.Prerouting)
 	}
-	return usual
+	return result
 }
 
-// A found is the result for a scope.
-type found struct {
-	paths     []path
-	undecided []Undecided
-	more      bool // undecided
+// A scopeResult is the result of comparing a scope.
+type scopeResult struct {
+	paths         []path
+	undecided     []Undecided
+	moreUndecided bool // undecided
 }
 
-func (f found) differs() bool { return len(f.paths) > 0 || len(f.undecided) > 0 }
+func (f scopeResult) differs() bool { return len(f.paths) > 0 || len(f.undecided) > 0 }
 
 // decideScope compares the packets of a scope at some hooks.
-func (d *decision) decideScope(w packetScope, hooks ...rules.Hook) found {
+func (d *decision) decideScope(w packetScope, hooks ...rules.Hook) scopeResult {
 	d.paths, d.result.Undecided, d.result.MoreUndecided = nil, nil, false
 	for _, f := range d.options.Families {
 		for _, h := range hooks {
-			d.path(f, h, w)
+			d.comparePath(f, h, w)
 		}
 	}
-	return found{d.paths, d.result.Undecided, d.result.MoreUndecided}
+	return scopeResult{d.paths, d.result.Undecided, d.result.MoreUndecided}
 }
 
 // A decision is the state of one call of Decide.
@@ -126,8 +126,8 @@ type decision struct {
 	maxShared int
 	// devices are the classes of interface names, nil until they are needed.
 	devices *devices
-	// history contains the effects of the rules on conntrack states.
-	history sharedState
+	// shared contains the effects of the rules on conntrack states.
+	shared sharedState
 	// cgroups is passed to each space.
 	cgroups map[uint64]string
 	// known contains the rulesets without some deviations; nil until there is a difference.
@@ -170,21 +170,21 @@ func newDecision(left, right Side) *decision {
 	return &decision{
 		cgroups: cgroups,
 		left:    left, right: right, sides: Pair[*rules.Ruleset]{&l, &r}, names: names,
-		history: newSharedState(&l, &r), differ: (*space).compare, maxShared: maxShared,
+		shared: newSharedState(&l, &r), differ: (*space).compare, maxShared: maxShared,
 		reached: Pair[map[*rules.Chain]bool]{map[*rules.Chain]bool{}, map[*rules.Chain]bool{}},
 	}
 }
 
-// path compares the packets of a family that enter at a hook.
-func (d *decision) path(f rules.Family, h rules.Hook, w packetScope) {
+// comparePath compares the packets of a family that enter at a hook.
+func (d *decision) comparePath(f rules.Family, h rules.Hook, w packetScope) {
 	if d.devices == nil {
 		d.devices = interfaceClasses(d.names, d.meter)
 	}
 	shared := d.diagramsOf(f)
 	memory := d.meter.memory - shared.memory()
 	s := newSpace(f, h, d.devices, shared)
-	s.withoutAddress, s.translations, s.untracked, s.history = constant(w.withoutAddress),
-		w.translations, w.untracked, d.history
+	s.withoutAddress, s.translations, s.untracked, s.shared = constant(w.withoutAddress),
+		w.translations, w.untracked, d.shared
 	s.cgroups, s.ofKernel, s.given = d.cgroups, w.ofKernel, map[string]bool{}
 	s.mixesDraws = mixesDraws(d.sides.Left, d.sides.Right)
 	if !w.bound {
@@ -197,11 +197,11 @@ func (d *decision) path(f rules.Family, h rules.Hook, w packetScope) {
 		s.given[copyKey] = false
 	}
 	left, right := walkAll(s, d.sides.Left, "left "), walkAll(s, d.sides.Right, "right ")
-	left.reach(d.reached.Left)
-	right.reach(d.reached.Right)
-	d.history.compareUpdates(s, &left.updates, &right.updates)
+	left.addReached(d.reached.Left)
+	right.addReached(d.reached.Right)
+	d.shared.compareUpdates(s, &left.updates, &right.updates)
 	found := d.differ(s, left, right)
-	d.undecided(s, found, left, right)
+	d.addUndecided(s, found, left, right)
 	if len(found.differences) > 0 {
 		d.paths = append(d.paths, path{s, d.explained(s, found.differences)})
 		return
@@ -230,10 +230,10 @@ func (d *decision) diagramsOf(f rules.Family) *diagrams {
 	return shared
 }
 
-// reach adds the chains that packets reach.
-func (w *walk) reach(reached map[*rules.Chain]bool) {
-	for i := len(w.order) - 1; i >= 0; i-- { // who calls was completed after whom it calls
-		s := w.order[i]
+// addReached adds the chains that packets reach.
+func (w *walk) addReached(reached map[*rules.Chain]bool) {
+	for i := len(w.completed) - 1; i >= 0; i-- { // callers were completed after the chains that they call
+		s := w.completed[i]
 		w.meter.charge(1 + len(s.events))
 		if s.entered == none {
 			continue
@@ -249,12 +249,12 @@ func (w *walk) reach(reached map[*rules.Chain]bool) {
 	}
 }
 
-// undecided adds the causes of undecided packets, each once for a rule.
-func (d *decision) undecided(s *space, c comparison, sides ...*walk) {
+// addUndecided adds the causes of undecided packets, each once for a rule.
+func (d *decision) addUndecided(s *space, c comparison, sides ...*walk) {
 	if !s.exist(c.undecided) {
 		return
 	}
-	report := func(u Undecided, packets set) {
+	add := func(u Undecided, packets set) {
 		if slices.ContainsFunc(d.result.Undecided, u.sameRule) {
 			return
 		}
@@ -269,10 +269,10 @@ func (d *decision) undecided(s *space, c comparison, sides ...*walk) {
 		d.result.Undecided = append(d.result.Undecided, u)
 	}
 	for i, w := range sides {
-		met := make([]set, len(w.unknown))
+		reached := make([]set, len(w.unknown))
 		for _, f := range w.ended.list {
 			if f.undecided != 0 {
-				met[f.undecided-1] = w.or(met[f.undecided-1],
+				reached[f.undecided-1] = w.or(reached[f.undecided-1],
 					s.and(s.possibly(f.packets), c.undecided))
 			}
 		}
@@ -280,8 +280,8 @@ func (d *decision) undecided(s *space, c comparison, sides ...*walk) {
 			if d.meter.charge(MostUndecided); d.result.MoreUndecided {
 				return
 			}
-			if s.exist(met[j]) {
-				report(Undecided{Right: i == 1, Text: u.text, Step: u.step}, met[j])
+			if s.exist(reached[j]) {
+				add(Undecided{Right: i == 1, Text: u.text, Step: u.step}, reached[j])
 			}
 		}
 	}
@@ -292,14 +292,14 @@ func (d *decision) undecided(s *space, c comparison, sides ...*walk) {
 		u := Undecided{Text: v.text}
 		if v.step != nil {
 			u.Step = *v.step
-			u.Right = !isOf(d.sides.Left, v.step.Chain)
+			u.Right = !hasChain(d.sides.Left, v.step.Chain)
 		}
-		report(u, none)
+		add(u, none)
 	}
 }
 
-// isOf reports whether a chain belongs to the ruleset.
-func isOf(rs *rules.Ruleset, c *rules.Chain) bool {
+// hasChain reports whether a chain belongs to the ruleset.
+func hasChain(rs *rules.Ruleset, c *rules.Chain) bool {
 	for i := range rs.Tables {
 		for j := range rs.Tables[i].Chains {
 			if &rs.Tables[i].Chains[j] == c {

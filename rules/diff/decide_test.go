@@ -18,7 +18,7 @@ func TestMemoryOfAPathIsReleased(t *testing.T) {
 		d.meter, d.maxShared = newMeter(DefaultBudget), most
 		d.devices = interfaceClasses(d.names, d.meter)
 		before := d.meter.memory
-		d.decide()
+		d.compareScopes()
 		want := before
 		for _, shared := range d.diagrams {
 			want += shared.memory()

@@ -15,8 +15,8 @@ type part struct {
 	sets func(rules.Action) bool
 	// byFirst reports whether the first such rule determines the part, instead of the last.
 	byFirst bool
-	// at reports whether rules reached from the base chain can set the part.
-	at func(*rules.Base) bool
+	// atBase reports whether rules reached from the base chain can set the part.
+	atBase func(*rules.Base) bool
 	// isDestination reports whether the part is a destination of the packet.
 	isDestination bool
 }
@@ -31,17 +31,17 @@ var parts = []part{
 			return a.Dropped != b.Dropped || a.Rejected != b.Rejected
 		},
 		sets: func(a rules.Action) bool {
-			return a == rules.Action(rules.Drop) || does[rules.TProxyDrop](a) ||
-				does[rules.Reject](a)
+			return a == rules.Action(rules.Drop) || isAction[rules.TProxyDrop](a) ||
+				isAction[rules.Reject](a)
 		},
-		at: notNAT,
+		atBase: notNAT,
 	},
 	{
 		name:    "tracks it",
 		differs: func(a, b rules.Outcome) bool { return a.Untracked != b.Untracked },
-		sets:    does[rules.Notrack],
+		sets:    isAction[rules.Notrack],
 		byFirst: true,
-		at:      isRaw,
+		atBase:  isRaw,
 	},
 	{
 		name:          "redirects it",
@@ -50,8 +50,8 @@ var parts = []part{
 			return a.Redirect != b.Redirect || a.RedirectLast != b.RedirectLast ||
 				a.ToHost != b.ToHost
 		},
-		sets: translates,
-		at:   isNAT,
+		sets:   translates,
+		atBase: isNAT,
 	},
 	{
 		name:          "hands it to a transparent listener",
@@ -60,9 +60,9 @@ var parts = []part{
 			return a.TProxy != b.TProxy || a.TProxyAddr != b.TProxyAddr
 		},
 		sets: func(a rules.Action) bool {
-			return does[rules.TProxy](a) || does[rules.TProxyDrop](a)
+			return isAction[rules.TProxy](a) || isAction[rules.TProxyDrop](a)
 		},
-		at: notNAT,
+		atBase: notNAT,
 	},
 	{
 		name:          "translates its destination",
@@ -71,79 +71,79 @@ var parts = []part{
 			return a.DNATPort != b.DNATPort || a.DNATPortLast != b.DNATPortLast ||
 				a.DNATAddr != b.DNATAddr || a.DNATAddrLast != b.DNATAddrLast
 		},
-		sets: translates,
-		at:   isNAT,
+		sets:   translates,
+		atBase: isNAT,
 	},
 	{
 		name: "translates its source",
 		differs: func(a, b rules.Outcome) bool {
 			return a.SNATAddr != b.SNATAddr || a.SNAT != b.SNAT
 		},
-		sets: translatesSource,
-		at:   func(b *rules.Base) bool { return isNAT(b) && b.Hook == rules.Postrouting },
+		sets:   translatesSource,
+		atBase: func(b *rules.Base) bool { return isNAT(b) && b.Hook == rules.Postrouting },
 	},
 	{
 		name:          "leads it back to this host",
 		isDestination: true,
 		differs:       func(a, b rules.Outcome) bool { return a.Rerouted != b.Rerouted },
 		sets:          setsMark,
-		at:            notNAT,
+		atBase:        notNAT,
 	},
 	{
 		name:    "chooses a zone",
 		differs: func(a, b rules.Outcome) bool { return a.Zone != b.Zone },
-		sets:    does[rules.SetZone],
+		sets:    isAction[rules.SetZone],
 		byFirst: true,
-		at:      isRaw,
+		atBase:  isRaw,
 	},
 	{
 		name:    "assigns a helper of conntrack",
 		differs: func(a, b rules.Outcome) bool { return a.Helper != b.Helper },
-		sets:    does[rules.SetZone],
+		sets:    isAction[rules.SetZone],
 		byFirst: true,
-		at:      isRaw,
+		atBase:  isRaw,
 	},
 	{
 		name:    "marks its connection",
 		differs: func(a, b rules.Outcome) bool { return a.ConntrackMark != b.ConntrackMark },
 		sets: func(a rules.Action) bool {
 			mix, ok := a.(rules.MixMark)
-			return does[rules.SaveMark](a) || ok && mix.Conntrack
+			return isAction[rules.SaveMark](a) || ok && mix.Conntrack
 		},
-		at: anywhere,
+		atBase: atAnyHook,
 	},
 	{
 		name:    "marks it",
 		differs: func(a, b rules.Outcome) bool { return a.Mark != b.Mark },
 		sets:    setsMark,
-		at:      anywhere,
+		atBase:  atAnyHook,
 	},
 }
 
 func translates(a rules.Action) bool {
-	return does[rules.RedirectTo](a) || does[rules.DNATPort](a) || does[rules.DNATTo](a)
+	return isAction[rules.RedirectTo](a) || isAction[rules.DNATPort](a) || isAction[rules.DNATTo](a)
 }
 
 func translatesSource(a rules.Action) bool {
 	u, ok := a.(rules.Unknown)
-	return does[rules.SNATTo](a) || ok && u.Effect == rules.TranslatesSource
+	return isAction[rules.SNATTo](a) || ok && u.Effect == rules.TranslatesSource
 }
 
 func setsMark(a rules.Action) bool {
 	mix, ok := a.(rules.MixMark)
-	return does[rules.SetMark](a) || does[rules.RestoreMark](a) || does[rules.TProxyDrop](a) ||
+	return isAction[rules.SetMark](a) || isAction[rules.RestoreMark](a) || isAction[rules.TProxyDrop](a) ||
 		ok && !mix.Conntrack
 }
 
-func does[A rules.Action](a rules.Action) bool {
+func isAction[A rules.Action](a rules.Action) bool {
 	_, ok := a.(A)
 	return ok
 }
 
-func isNAT(b *rules.Base) bool    { return b.Type == rules.NAT }
-func notNAT(b *rules.Base) bool   { return b.Type != rules.NAT }
-func isRaw(b *rules.Base) bool    { return b.Position() <= rules.ConntrackPriority }
-func anywhere(b *rules.Base) bool { return b != nil }
+func isNAT(b *rules.Base) bool     { return b.Type == rules.NAT }
+func notNAT(b *rules.Base) bool    { return b.Type != rules.NAT }
+func isRaw(b *rules.Base) bool     { return b.Position() <= rules.ConntrackPriority }
+func atAnyHook(b *rules.Base) bool { return b != nil }
 
 // differingPart returns the first part in which two outcomes differ.
 func differingPart(a, b rules.Outcome) part {
@@ -170,7 +170,7 @@ func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) SideOutcome {
 			if slices.ContainsFunc(actions, p.sets) && (o.Decided == nil || !p.byFirst) {
 				o.Decided = &step
 			}
-			if p.at(step.Base) && slices.ContainsFunc(actions, endsChain) {
+			if p.atBase(step.Base) && slices.ContainsFunc(actions, endsChain) {
 				ending = &step
 			}
 		}
@@ -201,7 +201,7 @@ func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) SideOutcome {
 }
 
 func endsChain(a rules.Action) bool {
-	return does[rules.Verdict](a) || translates(a) || translatesSource(a) || does[rules.Reject](a)
+	return isAction[rules.Verdict](a) || translates(a) || translatesSource(a) || isAction[rules.Reject](a)
 }
 
 // reason names the cause if no rule determined the part, otherwise it is empty.
@@ -209,7 +209,7 @@ func reason(t rules.Trace, p part) string {
 	text := ""
 	for _, pass := range t.Passes {
 		for _, n := range pass.Notes {
-			if p.at(n.Chain.Chain.Base) {
+			if p.atBase(n.Chain.Chain.Base) {
 				text = n.String()
 			}
 		}
@@ -233,7 +233,7 @@ func policies(rs *rules.Ruleset, t rules.Trace, p part) string {
 	for _, pass := range t.Passes {
 		for _, c := range rs.BaseChains(pass.Packet.Hook) {
 			concerned := c.Table.Family == rules.Inet || c.Table.Family == pass.Packet.Family()
-			if concerned && p.at(c.Chain.Base) && !idle(c.Chain) && !known[c.Chain] {
+			if concerned && p.atBase(c.Chain.Base) && !idle(c.Chain) && !known[c.Chain] {
 				known[c.Chain] = true
 				passed = append(passed, chainName(c))
 			}
@@ -245,4 +245,4 @@ func policies(rs *rules.Ruleset, t rules.Trace, p part) string {
 	return fmt.Sprintf("no rule %s; the policy is accept in %s", p.name, list(passed))
 }
 
-func isTProxy(a rules.Action) bool { return does[rules.TProxy](a) || does[rules.TProxyDrop](a) }
+func isTProxy(a rules.Action) bool { return isAction[rules.TProxy](a) || isAction[rules.TProxyDrop](a) }

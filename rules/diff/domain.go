@@ -160,7 +160,7 @@ func hasFormerScope(a netip.Addr) bool {
 
 // leavesOutScopes reports whether packets to addresses of some scopes are excluded.
 func (s *space) leavesOutScopes() bool {
-	return s.one == nil && s.family == rules.IPv6 && s.hook == rules.Prerouting &&
+	return s.single == nil && s.family == rules.IPv6 && s.hook == rules.Prerouting &&
 		s.withoutAddress == none
 }
 
@@ -207,14 +207,14 @@ func (s *space) formed() []set {
 		s.or(constant(s.translations),
 			s.maskedEquals(status, 0, uint32(rules.StatusSNAT|rules.StatusDNAT))),
 	}
-	if s.one == nil {
+	if s.single == nil {
 		conditions = append(conditions,
 			s.within(device, []span{{last: number(uint32(len(s.devices.classes) - 1))}}))
 	}
 	switch {
 	case s.hook == rules.Output:
 		conditions = append(conditions, isZero(inAddress))
-	case s.one == nil && s.withoutAddress == none:
+	case s.single == nil && s.withoutAddress == none:
 		conditions = append(conditions, s.not(isZero(inAddress))) // which says that there is none
 	}
 	return append(conditions, s.addrTypes()...)

@@ -10,25 +10,25 @@ import (
 //
 // If no rule of either side writes to the list, the result is a fact about the host, equal for all
 // rules of both sides that look up the same fields of the packet.
-func (v *visit) listed(m rules.MatchListed, f flow, asked set, part rulePart) set {
+func (e *evaluator) listed(m rules.MatchListed, f flow, packets set, part rulePart) set {
 	text := m
 	text.Not = false
-	seen := v.view(&f.progress)
+	view := e.view(&f.progress)
 	switch {
-	case v.history.written[m.State]:
-		return v.negateIf(m.Not,
-			v.evaluateUnknown(rules.Unknown{
+	case e.shared.written[m.State]:
+		return e.negateIf(m.Not,
+			e.evaluateUnknown(rules.Unknown{
 				Text: text.String(), Data: m.Contents, Effect: rules.ReadsHistory, State: m.State,
 				Ignores: listIgnores,
-			}, f, v.and(f.packets, asked), part))
-	case m.More && (seen.second || f.mark != v.marks.packet):
+			}, f, e.and(f.packets, packets), part))
+	case m.More && (view.loopbackArrival || f.mark != e.marks.packet):
 		// The packet has another mark or interface now than in other lookups.
-		return v.negateIf(m.Not,
-			v.evaluateUnknown(rules.Unknown{
+		return e.negateIf(m.Not,
+			e.evaluateUnknown(rules.Unknown{
 				Text: text.String(), Effect: rules.Reads, State: m.State, Ignores: listIgnores,
-			}, f, v.and(f.packets, asked), part))
+			}, f, e.and(f.packets, packets), part))
 	}
-	return v.negateIf(m.Not, v.inList(text, &seen))
+	return e.negateIf(m.Not, e.inList(text, &view))
 }
 
 // listIgnores contains the inputs on which a lookup in a list does not depend.
@@ -40,7 +40,7 @@ const listIgnores = rules.ConnectionInput | rules.ConntrackMarkInput | rules.Con
 func (s *space) inList(m rules.MatchListed, v *view) set {
 	is := func(key, text string) set {
 		found := variable{key: key, text: text}
-		if s.one != nil {
+		if s.single != nil {
 			found.kind = draw // of one packet both is possible
 		}
 		return s.variable(found)

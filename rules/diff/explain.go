@@ -28,7 +28,7 @@ func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {
 // ExplainWithin is [Explain] with another budget. If it is exhausted, the outcome is undecided.
 func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) {
 	if limit := within(func() {
-		t = explain(rs, p, context{history: newSharedState(rs), meter: newMeter(b)})
+		t = explain(rs, p, assumptions{shared: newSharedState(rs), meter: newMeter(b)})
 	}); limit != "" {
 		return rules.Trace{
 			Passes:    []rules.Pass{{Packet: p}},
@@ -39,25 +39,25 @@ func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) 
 	return t
 }
 
-// A context contains known facts other than the packet: the values of some variables by key. Some
-// keys include the side.
-type context struct {
-	side    string
-	given   map[string]bool
-	history sharedState
-	meter   *meter
+// assumptions contain facts that are known in addition to the packet: the values of some variables
+// by key. Some keys include the side.
+type assumptions struct {
+	side   string
+	given  map[string]bool
+	shared sharedState
+	meter  *meter
 }
 
 // explain evaluates a ruleset for a packet.
-func explain(rs *rules.Ruleset, p rules.Packet, c context) rules.Trace {
+func explain(rs *rules.Ruleset, p rules.Packet, c assumptions) rules.Trace {
 	s := newSpaceOf(p, c.meter)
-	s.given, s.history = c.given, c.history
+	s.given, s.shared = c.given, c.shared
 	x := &explanation{walk: walkAll(s, rs, c.side)}
 	t := rules.Trace{Outcome: x.outcome()}
 	if t.Alternatives = x.alternatives(t.Outcome); len(t.Alternatives) > 0 {
-		t.DependsOn = x.chances()
+		t.DependsOn = x.randomMatches()
 	}
-	for i := range x.passes {
+	for i := range x.traversals {
 		t.Passes = append(t.Passes, x.pass(i))
 	}
 	t.Uncertain = x.uncertain
@@ -74,7 +74,7 @@ func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 		return rules.DeliveryUnknown
 	case o.UnknownMarks == "" && slices.ContainsFunc(localMarks(x.rs.Routing, x.family), local),
 		o.Redirect != 0 || o.RedirectLast != 0 || o.ToHost, // an address of the interface
-		!o.DNATAddr.IsValid() && x.one.DestinationType == rules.Local:
+		!o.DNATAddr.IsValid() && x.single.DestinationType == rules.Local:
 		return rules.Delivered
 	}
 	return rules.DeliveryUnknown
@@ -84,7 +84,7 @@ func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 // conditions, these are assumed not to match.
 type explanation struct {
 	*walk
-	told int // steps of the present pass
+	stepCount int // steps of the current pass
 	// uncertain are the texts of Trace.Uncertain.
 	uncertain []string
 }
@@ -119,8 +119,8 @@ func (x *explanation) addUncertain(ways set) {
 	})
 }
 
-// taken returns the flow of the explained case.
-func (x *explanation) taken(list []flow) (flow, bool) {
+// explainedFlow returns the flow of the explained case.
+func (x *explanation) explainedFlow(list []flow) (flow, bool) {
 	i := slices.IndexFunc(list, func(f flow) bool { return x.holds(f.packets) })
 	if i < 0 {
 		return flow{}, false
@@ -130,8 +130,8 @@ func (x *explanation) taken(list []flow) (flow, bool) {
 
 // outcome returns the outcome of the packet. It is undecided if it depends on something unknown.
 func (x *explanation) outcome() rules.Outcome {
-	told, _ := x.taken(x.ended.list)
-	outcome := x.outcomeOf(told)
+	explained, _ := x.explainedFlow(x.ended.list)
+	outcome := x.outcomeOf(explained)
 	var causes []string
 	cause := func(text string) {
 		x.meter.charge(len(causes))
@@ -171,8 +171,8 @@ func (x *explanation) outcome() rules.Outcome {
 		for i := range f.mark {
 			for _, b := range [...]set{f.mark[i], f.connection[i]} {
 				// The mark of a dropped packet has no effect.
-				if seen := b != f.mark[i] ||
-					!f.dropped; seen && b > all &&
+				if counts := b != f.mark[i] ||
+					!f.dropped; counts && b > all &&
 					x.and(x.possibly(x.and(f.packets, b)),
 						x.possibly(x.minus(f.packets, b))) != none {
 					unknown(b)
@@ -195,8 +195,8 @@ func causesText(causes []string) string {
 }
 
 // alternatives returns the other outcomes that random matches may produce.
-func (x *explanation) alternatives(told rules.Outcome) []rules.Outcome {
-	if told.Undecided != "" || !slices.ContainsFunc(x.list, func(v variable) bool {
+func (x *explanation) alternatives(actual rules.Outcome) []rules.Outcome {
+	if actual.Undecided != "" || !slices.ContainsFunc(x.list, func(v variable) bool {
 		return v.kind == draw
 	}) {
 		return nil
@@ -206,8 +206,8 @@ func (x *explanation) alternatives(told rules.Outcome) []rules.Outcome {
 		for _, part := range x.byMarks(f) {
 			x.meter.charge(1 + len(found))
 			outcome := x.outcomeOf(part)
-			outcome.UnknownMarks = told.UnknownMarks
-			if outcome != told && !slices.Contains(found, outcome) {
+			outcome.UnknownMarks = actual.UnknownMarks
+			if outcome != actual && !slices.Contains(found, outcome) {
 				found = append(found, outcome)
 			}
 		}
@@ -215,8 +215,8 @@ func (x *explanation) alternatives(told rules.Outcome) []rules.Outcome {
 	return found
 }
 
-// chances names the random matches on which the outcome depends.
-func (x explanation) chances() []string {
+// randomMatches names the random matches on which the outcome depends.
+func (x explanation) randomMatches() []string {
 	var found []string
 	add := func(bit uint32) {
 		i, ok := x.variableOf(bit)
@@ -271,7 +271,7 @@ func (x *explanation) outcomeOf(f flow) rules.Outcome {
 		Untracked: f.tracking == untracked, Rerouted: f.rerouted,
 		Mark: x.markOf(f, f.mark), ConntrackMark: x.markOf(f, f.connection),
 	}
-	own := x.one.Destination.Port()
+	own := x.single.Destination.Port()
 	switch t := f.target; t.kind {
 	case redirectTarget:
 		outcome.Redirect, outcome.RedirectLast = cmp.Or(t.port, own), t.last

@@ -8,31 +8,31 @@ import (
 
 // pass returns the traversal of a hook.
 func (x *explanation) pass(i int) rules.Pass {
-	traversed := x.passes[i]
-	x.told = 0
-	p := rules.Pass{Packet: x.enters(i)}
+	traversed := x.traversals[i]
+	x.stepCount = 0
+	p := rules.Pass{Packet: x.entering(i)}
 	for _, b := range traversed.bases {
-		x.baseOf(&p, b)
+		x.addBase(&p, b)
 	}
-	if f, ok := x.taken(traversed.ended); ok {
+	if f, ok := x.explainedFlow(traversed.ended); ok {
 		p.Outcome = x.outcomeOf(f)
-	} else if f, ok := x.taken(traversed.leaving); ok {
+	} else if f, ok := x.explainedFlow(traversed.remaining); ok {
 		p.Outcome = x.outcomeOf(f)
 	}
 	return p
 }
 
-// enters returns the packet at the begin of a pass.
-func (x *explanation) enters(i int) rules.Packet {
-	p := x.one.Packet
+// entering returns the packet at the begin of a pass.
+func (x *explanation) entering(i int) rules.Packet {
+	p := x.single.Packet
 	if i == 0 {
 		return p
 	}
 	before := i - 1
-	if x.passes[i].departing {
+	if x.traversals[i].leavesHost {
 		before = 0 // output, even if the packet may also be sent over lo
 	}
-	if f, ok := x.taken(x.passes[before].leaving); ok {
+	if f, ok := x.explainedFlow(x.traversals[before].remaining); ok {
 		outcome := x.outcomeOf(f)
 		port := p.Destination.Port()
 		if f.target.hasPort() {
@@ -48,8 +48,8 @@ func (x *explanation) enters(i int) rules.Packet {
 			p.State, p.ConntrackMark = rules.Untracked, 0
 		}
 	}
-	switch p.Hook = x.passes[i].hook; {
-	case x.passes[i].departing:
+	switch p.Hook = x.traversals[i].hook; {
+	case x.traversals[i].leavesHost:
 		return p
 	case p.Hook == rules.Postrouting:
 		p.OutInterface = loopback
@@ -59,16 +59,16 @@ func (x *explanation) enters(i int) rules.Packet {
 	return p
 }
 
-// baseOf adds the traversal of a base chain.
-func (x *explanation) baseOf(p *rules.Pass, b passedBase) {
-	note := func(text string) {
+// addBase adds the traversal of a base chain.
+func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
+	addNote := func(text string) {
 		p.Notes = append(p.Notes, rules.Note{
-			Chain: b.place.chain, Before: len(p.Steps), Text: text,
+			Chain: b.position.chain, Before: len(p.Steps), Text: text,
 		})
 	}
 	for _, fact := range skipsNAT {
-		if ways, ok := b.skipped[fact]; ok && x.holds(ways) && !idle(b.place.chain.Chain) {
-			note("is not run: " + fact.String())
+		if ways, ok := b.skipped[fact]; ok && x.holds(ways) && !idle(b.position.chain.Chain) {
+			addNote("is not run: " + fact.String())
 		}
 	}
 	for _, c := range b.calls {
@@ -76,11 +76,11 @@ func (x *explanation) baseOf(p *rules.Pass, b passedBase) {
 			x.addUncertain(c.packets)
 		}
 		if x.holds(c.packets) {
-			x.steps(p, c.call, b.place.chain.Chain.Base)
+			x.addSteps(p, c.call, b.position.chain.Chain.Base)
 		}
 	}
 	if x.holds(b.policy) {
-		note("drops by its policy")
+		addNote("drops by its policy")
 	}
 }
 
@@ -112,20 +112,20 @@ func stepsOf(r *rules.Rule) int {
 	return 1 + values/listPart
 }
 
-// steps adds the matching rules of a chain.
-func (x *explanation) steps(p *rules.Pass, s *summary, base *rules.Base) {
+// addSteps adds the matching rules of a chain.
+func (x *explanation) addSteps(p *rules.Pass, s *summary, base *rules.Base) {
 	for _, e := range s.events {
 		x.meter.step()
 		x.addUncertain(e.packets)
 		switch {
 		case !x.holds(e.packets):
-		case x.told >= MostSteps:
+		case x.stepCount >= MostSteps:
 			p.MoreSteps = true
 			return
 		case e.call != nil:
-			x.steps(p, e.call, base)
+			x.addSteps(p, e.call, base)
 		default:
-			x.told += stepsOf(&s.chain.Chain.Rules[e.index])
+			x.stepCount += stepsOf(&s.chain.Chain.Rules[e.index])
 			p.Steps = append(p.Steps, rules.Step{
 				Table: s.chain.Table, Chain: s.chain.Chain, Index: e.index, Base: base,
 				Stopped: e.stopped,

@@ -209,8 +209,8 @@ func union(spans []span) []span {
 
 // within returns the packets whose field is in one of the spans, which are sorted and disjoint.
 func (s *space) within(f field, spans []span) set {
-	if s.one != nil && s.one.known[f] {
-		v := s.one.values[f]
+	if s.single != nil && s.single.known[f] {
+		v := s.single.values[f]
 		i := sort.Search(len(spans), func(i int) bool { return !spans[i].last.less(v) })
 		return constant(i < len(spans) && !v.less(spans[i].first))
 	}
@@ -222,8 +222,8 @@ func (s *space) is(f field, v value) set { return s.within(f, []span{{v, v}}) }
 
 // addressIn returns the packets whose field, an address, is in one of the ranges.
 func (s *space) addressIn(f field, ranges []netipx.IPRange) set {
-	if s.one != nil && s.one.known[f] {
-		return constant(isIn(s.one.values[f].address(len(s.bits[f])), ranges))
+	if s.single != nil && s.single.known[f] {
+		return constant(isIn(s.single.values[f].address(len(s.bits[f])), ranges))
 	}
 	key := rangesOf{f, unsafe.SliceData(ranges), len(ranges)}
 	packets, ok := s.ranges[key]
@@ -263,8 +263,8 @@ func (s *space) addressSpans(ranges []netipx.IPRange) []span {
 
 // bit returns the packets in which a bit of the field, counted from the least significant, is 1.
 func (s *space) bit(f field, i int) set {
-	if s.one != nil && s.one.known[f] {
-		return constant(s.one.values[f].has(i))
+	if s.single != nil && s.single.known[f] {
+		return constant(s.single.values[f].has(i))
 	}
 	return s.node(s.bits[f][len(s.bits[f])-1-i], none, all)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A seen identifies a match by its position in a rule, under a view.
-type seen struct {
+// A matchKey identifies a match by its position in a rule, under a view.
+type matchKey struct {
 	match *rules.Match
 	view  view
 }
@@ -17,7 +17,7 @@ type seen struct {
 // A matcher converts the matches of rules to sets and caches them.
 type matcher struct {
 	*space
-	known  map[seen]set
+	known  map[matchKey]set
 	tuples map[seenTuple]set
 	// staticTuples caches which lists of alternatives are static.
 	staticTuples map[alternatives]bool
@@ -28,10 +28,10 @@ func (m *matcher) static(match *rules.Match, v *view) set {
 	if tuple, ok := (*match).(rules.MatchTuple); ok {
 		return m.sharedTuple(tuple, v)
 	}
-	if m.one != nil {
+	if m.single != nil {
 		return m.matching(*match, v)
 	}
-	key := seen{match, relevant(*match, *v)}
+	key := matchKey{match, relevant(*match, *v)}
 	packets, ok := m.known[key]
 	if !ok {
 		packets = m.matching(*match, v)
@@ -85,11 +85,11 @@ func relevant(match rules.Match, v view) view {
 		}
 	case rules.MatchInterface:
 		return view{
-			second: v.second, leaving: v.leaving, departing: v.departing,
+			loopbackArrival: v.loopbackArrival, atPostrouting: v.atPostrouting, leavesHost: v.leavesHost,
 			leavesLoopback: v.leavesLoopback, target: v.target,
 		}
 	case rules.MatchOwner, rules.MatchCgroup:
-		return view{second: v.second, tproxy: v.tproxy, xtables: v.xtables}
+		return view{loopbackArrival: v.loopbackArrival, tproxy: v.tproxy, xtables: v.xtables}
 	}
 	return v
 }
@@ -191,7 +191,7 @@ func (s *space) matching(match rules.Match, v *view) set {
 		case v.tproxy.taken && !v.xtables:
 			// Older kernels differ (SocketChangesReversePath).
 			path.key, path.kind = fmt.Sprint("path of socket ", m.Kind, *v), unknownBit
-		case v.second:
+		case v.loopbackArrival:
 			return constant(!m.Not) // lo reaches all that came by it
 		}
 		return s.negateIf(m.Not, s.variable(path))

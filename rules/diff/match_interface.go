@@ -10,17 +10,17 @@ import (
 // InputInterfaceAtPostrouting).
 func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	switch {
-	case v.departing && m.Out:
+	case v.leavesHost && m.Out:
 		return s.negateIf(m.Not, s.leavesBy(m.Names, v))
-	case v.leaving && m.Out, v.second && !m.Out:
+	case v.atPostrouting && m.Out, v.loopbackArrival && !m.Out:
 		return constant(s.isNamed(m.Names, loopback) != m.Not)
-	case v.leaving && s.hook == rules.Output:
+	case v.atPostrouting && s.hook == rules.Output:
 		return s.ifElse(s.owned, constant(s.isNamed(m.Names, "") != m.Not),
 			s.negateIf(m.Not, s.variable(variable{
 				key: fmt.Sprint("input interface at postrouting ", m.Names), kind: unknownBit,
 				text: "by which interface the packet came in, which has no socket and leaves",
 			})))
-	case v.leaving, v.second, m.Out != (s.hook == rules.Output):
+	case v.atPostrouting, v.loopbackArrival, m.Out != (s.hook == rules.Output):
 		return constant(s.isNamed(m.Names, "") != m.Not)
 	}
 	return s.negateIf(m.Not, s.deviceNamed(m.Names))
@@ -44,7 +44,7 @@ func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
 		key: fmt.Sprint("output interface at postrouting ", v.target, names), kind: unknownBit,
 		text: "by which interface the packet leaves after its destination or its mark has changed",
 	}
-	if s.one != nil {
+	if s.single != nil {
 		by.kind = draw // both outcomes are listed
 	}
 	return s.ifElse(moved, s.variable(by), s.deviceNamed(names))

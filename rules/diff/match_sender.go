@@ -21,7 +21,7 @@ func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
 		})
 	}
 	socketless := constant(m.Not && m.Socketless)
-	if v.second {
+	if v.loopbackArrival {
 		return socketless
 	}
 	ids := s.within(user, spansOf(m.IDs, withSocket))
@@ -44,7 +44,7 @@ func anySocket(m rules.MatchOwner) bool {
 // cgroupMatches returns the packets whose socket is in a cgroup. Packets do not have it as a field:
 // it is a fact about the sender, equal on both sides.
 func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
-	if v.second {
+	if v.loopbackArrival {
 		return none
 	}
 	if m.Path == "" {
@@ -61,7 +61,7 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 		in.kind = unknownBit
 		return s.variable(in)
 	}
-	if s.one != nil {
+	if s.single != nil {
 		in.kind = draw // both outcomes are listed
 	}
 	return s.and(s.or(s.owned, s.kernelOwned), s.variable(in))

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// place names a rule by its chain and number. It returns an empty string for nil.
-func place(s *rules.Step) string {
+// position names a rule by its chain and number. It returns an empty string for nil.
+func position(s *rules.Step) string {
 	if s == nil {
 		return ""
 	}
@@ -111,8 +111,8 @@ func TestDecidingRule(t *testing.T) {
 				continue
 			}
 			found = true
-			if left, right := place(c.Outcome.Left.Decided),
-				place(c.Outcome.Right.Decided); left != tc.left || right != tc.right {
+			if left, right := position(c.Outcome.Left.Decided),
+				position(c.Outcome.Right.Decided); left != tc.left || right != tc.right {
 				t.Errorf("%s: decided by %q and %q, want %q and %q", tc.name, left, right, tc.left,
 					tc.right)
 			}
@@ -139,7 +139,7 @@ func TestUndecidedPackets(t *testing.T) {
 	r := decide(ruleset(), rs)
 	var got []string
 	for _, u := range r.Undecided {
-		got = append(got, fmt.Sprintf("%t %s %s %s", u.Right, u.Text, place(&u.Step), u.Witness))
+		got = append(got, fmt.Sprintf("%t %s %s %s", u.Right, u.Text, position(&u.Step), u.Witness))
 	}
 	want := []string{
 		"true jump nowhere filter-prerouting #3 out tcp 10.244.1.5:40000 > 10.244.1.5:81 dev lo uid 1000 gid 1000",

@@ -20,7 +20,7 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 		// The lookup is restricted to the interface and may fail. Two rulesets that change the mark
 		// of the same packets lose the same packets, so this matters only for the outcome of a
 		// single packet.
-		if w.one != nil {
+		if w.single != nil {
 			link, lost = w.split(link, w.variable(variable{
 				key: "route on the link", kind: unknownBit,
 				text: "whether the host has a route to the destination by the interface",
@@ -225,7 +225,7 @@ func (w *walk) isLocal(t target) set {
 		text: fmt.Sprintf("whether %s, to which the packet is sent, is an address of this host",
 			t.addr),
 	}
-	if w.one != nil {
+	if w.single != nil {
 		local.kind = draw // both outcomes are listed
 	}
 	return w.variable(local)

@@ -15,16 +15,16 @@ const mainTablePriority = 32766
 // priority of a policy rule before the main table is not compared, because Istio lets the kernel
 // choose it. Duplicates of a rule are ignored.
 func compareRouting(left, right rules.Routing) []rules.Difference {
-	type place struct {
+	type position struct {
 		rules.PolicyRoute      // without a priority
 		beforeMain        bool // the main table
 	}
-	placeOf := func(p rules.PolicyRoute) place {
+	placeOf := func(p rules.PolicyRoute) position {
 		before := p.Priority < mainTablePriority
 		p.Priority = 0
-		return place{p, before}
+		return position{p, before}
 	}
-	priorities := map[place]int{}
+	priorities := map[position]int{}
 	for _, p := range left.Policies {
 		priorities[placeOf(p)] = p.Priority
 	}

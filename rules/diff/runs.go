@@ -44,12 +44,12 @@ func (w *walk) runsOf(c rules.ChainRef) []run {
 	}
 	list := c.Chain.Rules
 	runs := []run{}
-	if w.one != nil {
+	if w.single != nil {
 		runs = make([]run, 0, len(list))
 	}
 	for i := range list {
 		w.meter.step()
-		if w.one == nil {
+		if w.single == nil {
 			if n := len(runs); n > 0 && runs[n-1].end == i &&
 				w.canMerge(c.Table, &list[runs[n-1].first], &list[i]) {
 				runs[n-1].end = i + 1

@@ -41,7 +41,7 @@ type diagrams struct {
 type result struct {
 	op      operation
 	a, b, c set // c is none for an operation on two sets
-	is      set
+	value   set
 }
 
 type operation uint8
@@ -58,8 +58,8 @@ const (
 
 // The initial lengths of the tables, for all packets and for a single packet.
 const (
-	firstSize      = 1 << 14
-	firstSizeOfOne = 1 << 4
+	firstSize         = 1 << 14
+	firstSizeOfSingle = 1 << 4
 )
 
 // maxResults is the maximum length of the table of results, which grows with the unique table.
@@ -67,10 +67,10 @@ const maxResults = 1 << 18
 
 // Sizes of the elements of the tables in bytes.
 const (
-	nodeSize      = 12
-	numberSize    = 4
-	resultSize    = 20
-	forgottenSize = 8
+	nodeSize       = 12
+	numberSize     = 4
+	resultSize     = 20
+	projectionSize = 8
 )
 
 func newDiagrams(size int, m *meter) *diagrams {
@@ -96,7 +96,7 @@ func newTable[T any](size int) []T {
 
 // memory returns the size of the tables in bytes.
 func (d *diagrams) memory() int64 {
-	return int64(len(d.numbers))*(nodeSize/2+numberSize) + int64(len(d.results))*resultSize + int64(len(d.projected))*forgottenSize
+	return int64(len(d.numbers))*(nodeSize/2+numberSize) + int64(len(d.results))*resultSize + int64(len(d.projected))*projectionSize
 }
 
 func hash(a, b, c uint32) uint32 {
@@ -179,16 +179,16 @@ func (d *diagrams) ifElse(condition, yes, no set) set {
 	i := hash(uint32(condition), uint32(yes), uint32(no)*8+uint32(opIfElse))
 	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == opIfElse && r.a == condition &&
 		r.b == yes && r.c == no {
-		return r.is
+		return r.value
 	}
 	bit := min(d.nodes[condition].bit, d.nodes[yes].bit, d.nodes[no].bit)
 	conditionNo, conditionYes := d.at(condition, bit)
 	yesNo, yesYes := d.at(yes, bit)
 	noNo, noYes := d.at(no, bit)
 	lower := d.ifElse(conditionNo, yesNo, noNo)
-	is := d.node(bit, lower, d.ifElse(conditionYes, yesYes, noYes))
-	d.results[i&uint32(len(d.results)-1)] = result{opIfElse, condition, yes, no, is}
-	return is
+	combined := d.node(bit, lower, d.ifElse(conditionYes, yesYes, noYes))
+	d.results[i&uint32(len(d.results)-1)] = result{opIfElse, condition, yes, no, combined}
+	return combined
 }
 
 // at returns the successors of a set for a bit. The bit must not be after the bit of its node.
@@ -248,8 +248,8 @@ func (d *diagrams) unite(sets []set) set {
 
 // apply computes an operation recursively from the root nodes.
 func (d *diagrams) apply(op operation, a, b set) set {
-	if is, known := simple(op, a, b); known {
-		return is
+	if combined, known := simple(op, a, b); known {
+		return combined
 	}
 	if op != opMinus && a > b {
 		a, b = b, a
@@ -257,7 +257,7 @@ func (d *diagrams) apply(op operation, a, b set) set {
 	d.meter.step()
 	i := hash(uint32(a), uint32(b), uint32(op))
 	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == op && r.a == a && r.b == b {
-		return r.is
+		return r.value
 	}
 	x, y := d.nodes[a], d.nodes[b]
 	bit := min(x.bit, y.bit)
@@ -268,14 +268,14 @@ func (d *diagrams) apply(op operation, a, b set) set {
 		y.no, y.yes = b, b
 	}
 	no := d.apply(op, x.no, y.no)
-	is := d.node(bit, no, d.apply(op, x.yes, y.yes))
+	combined := d.node(bit, no, d.apply(op, x.yes, y.yes))
 	// The recursion may have replaced the tables.
-	d.results[i&uint32(len(d.results)-1)] = result{op, a, b, none, is}
-	return is
+	d.results[i&uint32(len(d.results)-1)] = result{op, a, b, none, combined}
+	return combined
 }
 
 // simple returns the results that follow from terminal or equal operands.
-func simple(op operation, a, b set) (is set, known bool) {
+func simple(op operation, a, b set) (value set, known bool) {
 	switch op {
 	case opAnd:
 		switch {
@@ -328,37 +328,37 @@ func (d *diagrams) project(s set, kept func(bit uint32) bool) set {
 			return s
 		}
 		if known := d.projected[s]; known.round == d.round {
-			return known.is
+			return known.value
 		}
 		d.meter.step()
 		n := d.nodes[s]
 		no := visit(n.no)
-		var is set
+		var united set
 		switch {
 		case kept(n.bit):
-			is = d.node(n.bit, no, visit(n.yes))
+			united = d.node(n.bit, no, visit(n.yes))
 		case no == all:
-			is = all
+			united = all
 		default:
-			is = d.or(no, visit(n.yes))
+			united = d.or(no, visit(n.yes))
 		}
-		d.projected[s] = projection{d.round, is}
-		return is
+		d.projected[s] = projection{d.round, united}
+		return united
 	}
 	return visit(s)
 }
 
-// A projected is the result of forget for a node, valid in one round.
+// A projection is the result of project for a node, valid in one round.
 type projection struct {
 	round uint32
-	is    set
+	value set
 }
 
 // newRound invalidates the cached results of project.
 func (d *diagrams) newRound() {
 	if len(d.projected) < len(d.nodes) {
-		d.meter.alloc(int64(cap(d.nodes)) * forgottenSize)
-		d.meter.release(int64(len(d.projected)) * forgottenSize)
+		d.meter.alloc(int64(cap(d.nodes)) * projectionSize)
+		d.meter.release(int64(len(d.projected)) * projectionSize)
 		d.projected = make([]projection, cap(d.nodes))
 	}
 	d.round++

@@ -14,21 +14,21 @@ import (
 //
 // Two rulesets with equal initial states keep them equal if each writes to a state in the same
 // rules, in the same order, for the same packets. A condition on such a state then has the same
-// result in the same rule of both sides. Otherwise the state is apart, and the result of each
+// result in the same rule of both sides. Otherwise the state is differing, and the result of each
 // condition on it is unknown.
 type sharedState struct {
 	// written contains the states that a rule of either side writes.
 	written map[string]bool
-	// apart contains the states that the sides write differently; found those that the last pass
-	// found.
-	apart, found map[string]bool
-	// helps reports that a rule of either side assigns a conntrack helper.
-	helps bool
+	// differing contains the states that the sides write differently; found contains the states
+	// that the current round has found to differ.
+	differing, found map[string]bool
+	// hasHelper reports that a rule of either side assigns a conntrack helper.
+	hasHelper bool
 }
 
 // newSharedState returns the states that rules write.
 func newSharedState(sides ...*rules.Ruleset) sharedState {
-	h := sharedState{written: map[string]bool{}, apart: map[string]bool{}, found: map[string]bool{}}
+	h := sharedState{written: map[string]bool{}, differing: map[string]bool{}, found: map[string]bool{}}
 	for _, rs := range sides {
 		for i := range rs.Tables {
 			for j := range rs.Tables[i].Chains {
@@ -36,7 +36,7 @@ func newSharedState(sides ...*rules.Ruleset) sharedState {
 				for state := range writtenIn(c) {
 					h.written[state] = true
 				}
-				h.helps = h.helps || slices.ContainsFunc(c.Rules, givesHelper)
+				h.hasHelper = h.hasHelper || slices.ContainsFunc(c.Rules, givesHelper)
 			}
 		}
 	}
@@ -64,9 +64,9 @@ func writtenIn(c *rules.Chain) map[string]bool {
 	return written
 }
 
-// isApart reports whether a state on which a condition depends differs between the sides.
-func (h sharedState) isApart(u rules.Unknown) bool {
-	return h.apart[u.State] || u.Ignores&rules.StateInput == 0 && len(h.apart) > 0
+// differs reports whether a state on which a condition depends differs between the sides.
+func (h sharedState) differs(u rules.Unknown) bool {
+	return h.differing[u.State] || u.Ignores&rules.StateInput == 0 && len(h.differing) > 0
 }
 
 // statesOf returns the states on which a condition depends and that rules write.
@@ -80,21 +80,21 @@ func (h sharedState) statesOf(u rules.Unknown) []string {
 	return nil
 }
 
-// part marks the found states as apart, and reports whether there are any.
-func (h sharedState) part() bool {
+// addFound adds the found states to differing, and reports whether there are any.
+func (h sharedState) addFound() bool {
 	for state := range h.found {
-		h.apart[state] = true
+		h.differing[state] = true
 	}
 	found := len(h.found) > 0
 	clear(h.found)
 	return found
 }
 
-// compareElsewhere finds the states that are written at hooks that are not compared, unless both
+// compareOtherHooks finds the states that are written at hooks that are not compared, unless both
 // sides have the same chains there.
-func (h sharedState) compareElsewhere(left, right *rules.Ruleset) {
-	l, statesLeft := elsewhereText(left)
-	r, statesRight := elsewhereText(right)
+func (h sharedState) compareOtherHooks(left, right *rules.Ruleset) {
+	l, statesLeft := otherHooksText(left)
+	r, statesRight := otherHooksText(right)
 	if l == r {
 		return
 	}
@@ -164,9 +164,9 @@ func writesConnectionMark(a rules.Action) bool {
 	return false
 }
 
-// elsewhereText returns the text of the chains at hooks other than prerouting and output, and the
+// otherHooksText returns the text of the chains at hooks other than prerouting and output, and the
 // states that they write.
-func elsewhereText(rs *rules.Ruleset) (string, map[string]bool) {
+func otherHooksText(rs *rules.Ruleset) (string, map[string]bool) {
 	text := new(strings.Builder)
 	states := map[string]bool{}
 	others := func(h rules.Hook) bool { return h != rules.Prerouting && h != rules.Output }

@@ -16,14 +16,14 @@ type space struct {
 	*layout
 	family rules.Family
 	hook   rules.Hook
-	// one is the packet of the space; nil if the space contains all packets.
-	one *onePacket
+	// single is the packet of the space; nil if the space contains all packets.
+	single *onePacket
 	// devices are the classes of interfaces; nil in the space of one packet.
 	devices *devices
 	// mixesDraws is as mixesDraws.
 	mixesDraws bool
-	// history contains the effects of the rules on states that conditions depend on.
-	history sharedState
+	// shared contains the effects of the rules on states that conditions depend on.
+	shared sharedState
 	// cgroups contains the paths of cgroups by their numbers, as far as rules have both.
 	cgroups map[uint64]string
 	// variables are the inputs of sets other than the packet.
@@ -62,27 +62,27 @@ type onePacket struct {
 }
 
 // newSpace returns the space of all packets with the classes of interfaces.
-func newSpace(f rules.Family, h rules.Hook, apart *devices, d *diagrams) *space {
+func newSpace(f rules.Family, h rules.Hook, devices *devices, d *diagrams) *space {
 	s := &space{
-		diagrams: d, layout: layoutOf(f), family: f, hook: h, devices: apart,
+		diagrams: d, layout: layoutOf(f), family: f, hook: h, devices: devices,
 	}
-	s.usual()
+	s.initFrequentSets()
 	return s
 }
 
 // newSpaceOf returns the space of one packet.
 func newSpaceOf(p rules.Packet, m *meter) *space {
 	s := &space{
-		diagrams: newDiagrams(firstSizeOfOne, m), layout: layoutOf(p.Family()), family: p.Family(),
-		hook: p.Hook, one: newOnePacket(p),
+		diagrams: newDiagrams(firstSizeOfSingle, m), layout: layoutOf(p.Family()), family: p.Family(),
+		hook: p.Hook, single: newOnePacket(p),
 	}
-	s.usual()
+	s.initFrequentSets()
 	s.withoutAddress = s.redirectedNowhere(p)
 	s.domain, s.translations, s.ofKernel, s.untracked = all, true, true, true
 	return s
 }
 
-func (s *space) usual() {
+func (s *space) initFrequentSets() {
 	s.tcp = s.is(protocol, number(rules.TCP))
 	s.tcpOrUDP = s.or(s.tcp, s.is(protocol, number(rules.UDP)))
 	// l4proto_manip_pkt in net/netfilter/nf_nat_proto.c. Since Linux 6.17 conntrack does not
@@ -156,11 +156,11 @@ func valuesOf(p rules.Packet) [fieldCount]value {
 		destinationType: number(p.DestinationType), sourceType: number(p.SourceType),
 		mark: number(p.Mark), connectionMark: number(p.ConntrackMark),
 	}
-	if is := addrTypeOf(p.Destination.Addr()); is != rules.AddrTypeUnknown {
-		v[destinationType] = number(is)
+	if addrType := addrTypeOf(p.Destination.Addr()); addrType != rules.AddrTypeUnknown {
+		v[destinationType] = number(addrType)
 	}
-	if is := addrTypeOf(p.Source.Addr()); is != rules.AddrTypeUnknown {
-		v[sourceType] = number(is)
+	if addrType := addrTypeOf(p.Source.Addr()); addrType != rules.AddrTypeUnknown {
+		v[sourceType] = number(addrType)
 	}
 	if p.InAddress.IsValid() && p.Hook == rules.Prerouting {
 		v[inAddress] = address(p.InAddress)
@@ -211,18 +211,18 @@ func (s *space) stateIs(st rules.State) set {
 // deviceNamed returns the packets whose interface has one of the names.
 func (s *space) deviceNamed(names []rules.InterfaceName) set {
 	switch {
-	case s.one != nil && s.hook == rules.Output:
-		return constant(s.isNamed(names, s.one.OutInterface))
-	case s.one != nil:
-		return constant(s.isNamed(names, s.one.InInterface))
+	case s.single != nil && s.hook == rules.Output:
+		return constant(s.isNamed(names, s.single.OutInterface))
+	case s.single != nil:
+		return constant(s.isNamed(names, s.single.InInterface))
 	}
-	of := nameListOf(names)
-	packets, ok := s.byNames[of]
+	list := nameListOf(names)
+	packets, ok := s.byNames[list]
 	if !ok {
 		s.meter.charge(16 * len(names))
 		packets = s.within(device, s.devices.matching(names))
 		s.meter.alloc(64)
-		lazySet(&s.byNames, of, packets)
+		lazySet(&s.byNames, list, packets)
 	}
 	return packets
 }

@@ -23,30 +23,30 @@ func unknownIn(r *rules.Rule) string {
 
 // evaluateUnknown returns the packets that meet an unknown condition, and records the packets for
 // which it is evaluated.
-func (v *visit) evaluateUnknown(u rules.Unknown, f flow, packets set, part rulePart) set {
-	asked := v.unknownVariable(u, f, part)
-	v.draw(asked.key, v.or(v.summary.drawn[asked.key], packets))
-	v.recordCondition(u, asked.key, packets)
-	return v.variable(asked)
+func (e *evaluator) evaluateUnknown(u rules.Unknown, f flow, packets set, part rulePart) set {
+	condition := e.unknownVariable(u, f, part)
+	e.recordDraw(condition.key, e.or(e.summary.drawn[condition.key], packets))
+	e.recordCondition(u, condition.key, packets)
+	return e.variable(condition)
 }
 
 // unknownVariable returns the variable of an unsupported condition of the current rule. The same
 // rule of the other side has the same variable for packets with the same inputs.
-func (v *visit) unknownVariable(u rules.Unknown, f flow, part rulePart) variable {
-	of, apart := "", u.Data == rules.NoData || v.history.isApart(u)
+func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) variable {
+	side, apart := "", u.Data == rules.NoData || e.shared.differs(u)
 	if apart {
-		of = v.side
+		side = e.side
 	}
 	found := variable{
 		key: strings.Join([]string{
-			v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, of,
-			strconv.Itoa(v.number), v.source, v.inputs(u, f),
+			e.position.key(), e.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, side,
+			strconv.Itoa(e.callNumber), e.source, e.inputs(u, f),
 		}, "\x01"),
-		text: u.Text, step: v.step(), kind: unknownBit,
+		text: u.Text, step: e.step(), kind: unknownBit,
 	}
 	switch {
-	case u.Effect == rules.ReadsVarying && (v.one != nil || !apart && !v.mixesDraws),
-		u.Effect == rules.ReadsHistory && v.one != nil: // both results are possible for one packet
+	case u.Effect == rules.ReadsVarying && (e.single != nil || !apart && !e.mixesDraws),
+		u.Effect == rules.ReadsHistory && e.single != nil: // both results are possible for one packet
 		found.kind = draw
 	}
 	return found
@@ -54,20 +54,20 @@ func (v *visit) unknownVariable(u rules.Unknown, f flow, part rulePart) variable
 
 // inputs returns a key of the inputs of an unsupported condition, which differs for packets with
 // different inputs. It is empty for packets that have not changed since they entered.
-func (v *visit) inputs(u rules.Unknown, f flow) string {
+func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 	if u.Effect == rules.ReadsVarying {
 		return "" // a random number, or a state of its own
 	}
 	reads := func(inputs rules.Inputs) bool { return u.Ignores&inputs != inputs }
-	seen := v.view(&f.progress)
+	view := e.view(&f.progress)
 	var parts []any
-	if reads(rules.ConnectionInput) && (seen.before || f.tracking != tracked || f.zone != 0 ||
+	if reads(rules.ConnectionInput) && (view.beforeConntrack || f.tracking != tracked || f.zone != 0 ||
 		f.helper != "") {
-		parts = append(parts, "connection", seen.before, f.tracking, f.zone, f.helper)
+		parts = append(parts, "connection", view.beforeConntrack, f.tracking, f.zone, f.helper)
 	}
 	translated := f.target != (target{}) || f.source != "" || f.tproxy.taken
 	if reads(rules.ConnectionInput | rules.HeaderInput | rules.InterfaceInput) {
-		if seen.translated != (v.hookHere() == rules.Postrouting || seen.second) {
+		if view.translated != (e.hookHere() == rules.Postrouting || view.loopbackArrival) {
 			parts = append(parts, "translated")
 		}
 		if translated {
@@ -75,139 +75,139 @@ func (v *visit) inputs(u rules.Unknown, f flow) string {
 		}
 	}
 	// Conntrack helpers run at the end of postrouting, before packets arrive on lo.
-	if reads(rules.ContentsInput) && (seen.second || seen.leaving) &&
+	if reads(rules.ContentsInput) && (view.loopbackArrival || view.atPostrouting) &&
 		(translated || f.tracking != tracked || f.helper != "") {
 		parts = append(parts, "contents", f.target, f.source, f.snat, f.tracking, f.helper)
 	}
-	if reads(rules.NATInput) && v.setsUpNAT {
+	if reads(rules.NATInput) && e.setsUpNAT {
 		parts = append(parts, "NAT")
 	}
 	if reads(rules.InterfaceInput) && (f.toLoopback || f.leavesLoopback) {
 		parts = append(parts, "interface", f.toLoopback)
 	}
-	if reads(rules.MarkInput) && f.mark != v.marks.packet {
+	if reads(rules.MarkInput) && f.mark != e.marks.packet {
 		parts = append(parts, "mark", *f.mark)
 	}
-	if reads(rules.ConntrackMarkInput) && f.connection != v.marks.connection {
+	if reads(rules.ConntrackMarkInput) && f.connection != e.marks.connection {
 		parts = append(parts, "connection mark", *f.connection)
 	}
 	if parts == nil {
 		return ""
 	}
-	v.meter.charge(textSteps)
+	e.meter.charge(textSteps)
 	return fmt.Sprint(parts...)
 }
 
 // ruleKey identifies the current rule. It is equal for the same rule of the other side: it consists
 // of the chain, the text, and a number for rules with equal text.
-func (v *visit) ruleKey() string {
-	keys, ok := v.ruleKeys[v.chain.Chain]
+func (e *evaluator) ruleKey() string {
+	keys, ok := e.ruleKeys[e.chain.Chain]
 	if !ok {
-		keys = make([]string, len(v.chain.Chain.Rules))
+		keys = make([]string, len(e.chain.Chain.Rules))
 		count := map[string]int{}
 		for i := range keys {
-			r := &v.chain.Chain.Rules[i]
-			v.meter.step()
+			r := &e.chain.Chain.Rules[i]
+			e.meter.step()
 			if r.UsesUnknown() {
-				keys[i] = v.textKey(r, count)
+				keys[i] = e.textKey(r, count)
 			}
 		}
-		lazySet(&v.ruleKeys, v.chain.Chain, keys)
+		lazySet(&e.ruleKeys, e.chain.Chain, keys)
 	}
-	return keys[v.run.first]
+	return keys[e.run.first]
 }
 
 // textKey returns a key that differs from the keys of rules of other chains or with other text.
-func (v *visit) textKey(r *rules.Rule, count map[string]int) string {
+func (e *evaluator) textKey(r *rules.Rule, count map[string]int) string {
 	text := r.String() // which may hold a list of any length
-	v.meter.charge(len(text))
+	e.meter.charge(len(text))
 	if len(text) > sha256.Size {
 		sum := sha256.Sum256([]byte(text))
 		text = string(sum[:])
 	}
-	key := fmt.Sprint(v.chain.Table.Family, " ", v.chain.Table.Name, " ", v.chain.Chain.Name, " ",
+	key := fmt.Sprint(e.chain.Table.Family, " ", e.chain.Table.Name, " ", e.chain.Chain.Name, " ",
 		text, " ", count[text])
 	count[text]++
-	v.meter.alloc(int64(len(key)+len(text)) + 64)
+	e.meter.alloc(int64(len(key)+len(text)) + 64)
 	return key
 }
 
-// undecided ends the evaluation of packets as undecided.
-func (v *visit) undecided(text string, packets ...flow) {
-	u := unknown{text, *v.step()}
-	i, ok := v.unknownIndex[u]
+// endUndecided ends the evaluation of packets as undecided.
+func (e *evaluator) endUndecided(text string, packets ...flow) {
+	u := unknown{text, *e.step()}
+	i, ok := e.unknownIndex[u]
 	if !ok {
-		v.meter.alloc(256)
-		v.unknown = append(v.unknown, u)
-		i = len(v.unknown)
-		lazySet(&v.unknownIndex, u, i)
+		e.meter.alloc(256)
+		e.unknown = append(e.unknown, u)
+		i = len(e.unknown)
+		lazySet(&e.unknownIndex, u, i)
 	}
-	if v.one != nil && len(packets) > 0 {
-		last := len(v.summary.events) - 1
-		if last < 0 || v.summary.events[last].index != v.run.first ||
-			v.summary.events[last].call != nil {
+	if e.single != nil && len(packets) > 0 {
+		last := len(e.summary.events) - 1
+		if last < 0 || e.summary.events[last].index != e.run.first ||
+			e.summary.events[last].call != nil {
 			for _, f := range packets {
-				v.note(event{packets: f.packets, index: v.run.first})
+				e.addEvent(event{packets: f.packets, index: e.run.first})
 			}
 		}
 	}
 	for _, f := range packets {
 		f.progress = progress{undecided: i}
-		v.add(&v.summary.ended, f)
+		e.add(&e.summary.ended, f)
 	}
 }
 
 // translationBy returns the name of a translation of sources, which is equal on both sides only if
 // the new source is the same. The name begins with the text and translationEnd.
-func (v *visit) translationBy(a rules.Unknown) string {
+func (e *evaluator) translationBy(a rules.Unknown) string {
 	if a.Data == rules.NoData {
-		return a.Text + translationEnd + v.side
+		return a.Text + translationEnd + e.side
 	}
 	return a.Text + translationEnd + a.Data
 }
 
 const translationEnd = "\x01"
 
-// unknownAction evaluates an unsupported action; at is as of act. It returns the packets for which
+// evaluateUnknownAction evaluates an unsupported action; at is as of act. It returns the packets for which
 // the rule continues, or nil if they are undecided.
-func (v *visit) unknownAction(a rules.Unknown, packets []flow, at int, part rulePart) []flow {
+func (e *evaluator) evaluateUnknownAction(a rules.Unknown, packets []flow, eventIndex int, part rulePart) []flow {
 	meeting := func(u rules.Unknown) []flow {
-		on, others := v.require(u, packets, part)
-		v.stopped(at, others, a)
-		return on
+		continuing, others := e.require(u, packets, part)
+		e.recordStop(eventIndex, others, a)
+		return continuing
 	}
 	switch a.Effect {
 	case rules.Reads, rules.ReadsVarying, rules.ReadsHistory:
 		return meeting(a)
 	case rules.ReadsAndWrites:
-		v.record(a, packets, part)
+		e.recordWrite(a, packets, part)
 		u := a
 		u.Effect = rules.ReadsHistory
 		return meeting(u)
 	case rules.Writes:
-		v.record(a, packets, part)
+		e.recordWrite(a, packets, part)
 		return packets
 	case rules.WritesMark, rules.WritesConntrackMark:
 		// The action may also have ended the rule.
-		on := meeting(rules.Unknown{
+		continuing := meeting(rules.Unknown{
 			Text: a.Text, Data: a.Data, Effect: rules.Reads, Ignores: a.Ignores,
 		})
-		for i := range on {
-			value := v.unknownVariable(a, on[i], writtenPart(part))
-			v.recordCondition(a, value.key, on[i].packets)
-			written := v.marks.unknown(value)
-			seen := v.view(&on[i].progress)
+		for i := range continuing {
+			value := e.unknownVariable(a, continuing[i], writtenPart(part))
+			e.recordCondition(a, value.key, continuing[i].packets)
+			written := e.marks.unknown(value)
+			view := e.view(&continuing[i].progress)
 			if a.Effect == rules.WritesMark {
-				on[i].mark = written
+				continuing[i].mark = written
 			} else {
-				on[i].connection = v.written(on[i], &seen, written, on[i].connection)
+				continuing[i].connection = e.mergeByConnection(continuing[i], &view, written, continuing[i].connection)
 			}
 		}
-		return on
+		return continuing
 	case rules.TranslatesSource:
-		v.translateSource(packets, v.translationBy(a), netip.Addr{})
+		e.translateSource(packets, e.translationBy(a), netip.Addr{})
 		return nil
 	}
-	v.undecided(a.Text, packets...)
+	e.endUndecided(a.Text, packets...)
 	return nil
 }

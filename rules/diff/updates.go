@@ -105,29 +105,29 @@ func (s *space) addUpdates(to, from *updates, packets set) {
 	}
 }
 
-// record adds a write by the current rule.
-func (v *visit) record(u rules.Unknown, packets []flow, part rulePart) {
-	of := ""
-	if u.Data == rules.NoData || v.history.isApart(u) {
-		of = v.side // each side may write something else
+// recordWrite adds a write by the current rule.
+func (e *evaluator) recordWrite(u rules.Unknown, packets []flow, part rulePart) {
+	side := ""
+	if u.Data == rules.NoData || e.shared.differs(u) {
+		side = e.side // each side may write something else
 	}
 	rule := strings.Join([]string{
-		v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, of,
+		e.position.key(), e.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, side,
 	}, "\x01")
 	for _, f := range packets {
-		key := rule + "\x01" + v.inputs(u, f)
-		v.recordCondition(u, key, f.packets)
-		v.addWrite(v.summary.updates.ofState(v.space, u.State), key, f.packets)
+		key := rule + "\x01" + e.inputs(u, f)
+		e.recordCondition(u, key, f.packets)
+		e.addWrite(e.summary.updates.ofState(e.space, u.State), key, f.packets)
 	}
 }
 
 // recordCondition adds the evaluation of a condition, or of a value, that may depend on states.
-func (v *visit) recordCondition(u rules.Unknown, key string, packets set) {
-	if len(v.history.written) == 0 || packets == none {
+func (e *evaluator) recordCondition(u rules.Unknown, key string, packets set) {
+	if len(e.shared.written) == 0 || packets == none {
 		return
 	}
-	for _, state := range v.history.statesOf(u) {
-		v.addCondition(v.summary.updates.ofState(v.space, state), key, packets)
+	for _, state := range e.shared.statesOf(u) {
+		e.addCondition(e.summary.updates.ofState(e.space, state), key, packets)
 	}
 }
 
@@ -136,7 +136,7 @@ func (v *visit) recordCondition(u rules.Unknown, key string, packets set) {
 func (h sharedState) compareUpdates(s *space, left, right *updates) {
 	for state := range h.written {
 		l, r := left.ofState(s, state), right.ofState(s, state)
-		if !h.apart[state] && !s.sameUpdates(l, r) {
+		if !h.differing[state] && !s.sameUpdates(l, r) {
 			h.found[state] = true
 		}
 	}

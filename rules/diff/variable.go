@@ -48,8 +48,8 @@ func (s *space) variable(v variable) set {
 	if is, ok := s.given[v.key]; ok {
 		return constant(is)
 	}
-	if s.one != nil && v.kind == hostFact {
-		if is, ok := s.one.fact(v.key); ok {
+	if s.single != nil && v.kind == hostFact {
+		if is, ok := s.single.fact(v.key); ok {
 			return constant(is)
 		}
 		v.kind = unknownBit
@@ -120,12 +120,12 @@ func (s *space) isUnknown(bit uint32) bool {
 		return true
 	}
 	// In the space of one packet the remaining fields are unknown.
-	return s.one != nil
+	return s.single != nil
 }
 
 // possibly returns the packets that are in the set for some value of the unknowns.
 func (s *space) possibly(packets set) set {
-	if !s.unknowns && s.one == nil {
+	if !s.unknowns && s.single == nil {
 		return packets
 	}
 	return s.project(packets, func(bit uint32) bool { return !s.isUnknown(bit) })

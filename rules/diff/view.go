@@ -10,13 +10,13 @@ import (
 
 // A view describes how the rules of a chain read packets, relative to the packets that entered.
 type view struct {
-	// before reports that conntrack has not run yet.
-	before bool
-	// second reports that the packets were sent over lo and arrive.
-	second bool
-	// leaving reports that the packets are at postrouting, departing that they leave the host, and
-	// are not sent over lo. leavesLoopback is as in progress.
-	leaving, departing, leavesLoopback bool
+	// beforeConntrack reports that conntrack has not run yet.
+	beforeConntrack bool
+	// loopbackArrival reports that the packets were sent over lo and arrive.
+	loopbackArrival bool
+	// atPostrouting reports that the packets are at postrouting, leavesHost that they leave the
+	// host and are not sent over lo. leavesLoopback is as in progress.
+	atPostrouting, leavesHost, leavesLoopback bool
 	// translated reports that the kernel has translated packets of connections that were translated
 	// before.
 	translated bool
@@ -30,21 +30,21 @@ type view struct {
 }
 
 // view returns the view of the packets of a flow.
-func (v *visit) view(p *progress) view {
+func (e *evaluator) view(p *progress) view {
 	return view{
-		translated: v.place.translated, before: v.place.beforeConntrack, second: v.place.loopbackArrival,
-		leaving: v.place.atPostrouting, departing: v.place.leavesHost,
+		translated: e.position.translated, beforeConntrack: e.position.beforeConntrack, loopbackArrival: e.position.loopbackArrival,
+		atPostrouting: e.position.atPostrouting, leavesHost: e.position.leavesHost,
 		leavesLoopback: p.leavesLoopback,
-		xtables:        v.isXTables(), tracking: p.tracking, target: p.target,
+		xtables:        e.isXTables(), tracking: p.tracking, target: p.target,
 		tproxy: p.tproxy, source: p.source, snat: p.snat,
 	}
 }
 
 // isXTables reports whether extensions of xtables evaluate the current rule.
-func (v *visit) isXTables() bool { return v.chain.Table.XTables || v.rule().XTables }
+func (e *evaluator) isXTables() bool { return e.chain.Table.XTables || e.rule().XTables }
 
 // hasTemplate reports whether the packets have a template of a connection.
-func (v *view) hasTemplate() bool { return v.before && v.tracking.isTemplate() }
+func (v *view) hasTemplate() bool { return v.beforeConntrack && v.tracking.isTemplate() }
 
 // connection returns the packets with a conntrack entry, which may be a template
 // (NoConnectionBeforeConntrack, NFTReadsTemplateStateOnly).
@@ -55,7 +55,7 @@ func (s *space) connection(v *view) set {
 		return constant(v.xtables)
 	case v.tracking == untracked:
 		return none
-	case v.before && !v.second:
+	case v.beforeConntrack && !v.loopbackArrival:
 		return s.carriesConnection()
 	}
 	return s.connected
@@ -94,7 +94,7 @@ func (s *space) stateAs(v *view, in func(rules.State) bool) set {
 		return constant(in(rules.Untracked))
 	case v.hasTemplate():
 		return constant(in(rules.New))
-	case v.before && !v.second:
+	case v.beforeConntrack && !v.loopbackArrival:
 		// Before conntrack runs, packets to be ignored are not marked as such, unless they entered
 		// untracked.
 		return s.ifElse(s.carriesConnection(), s.states(in),
@@ -110,7 +110,7 @@ func (s *space) statusAs(v *view, bits rules.Status) set {
 	if v.hasTemplate() {
 		return constant(v.xtables && bits&rules.StatusConfirmed != 0)
 	}
-	packets := constant(v.second && bits&rules.StatusConfirmed != 0)
+	packets := constant(v.loopbackArrival && bits&rules.StatusConfirmed != 0)
 	for i := range fieldWidth[status] {
 		if bits>>i&1 == 1 {
 			packets = s.or(packets, s.bit(status, i))

@@ -23,10 +23,10 @@ type walk struct {
 	guards     map[guardKey]set
 	chains     map[*rules.Table]map[string]*rules.Chain
 	ruleKeys   map[*rules.Chain][]string
-	// summaries contains the results of the calls of chains, order the same in the order of
-	// completion.
+	// summaries contains the results of the calls of chains, completed the same results in the
+	// order of completion.
 	summaries map[call]*summary
-	order     []*summary
+	completed []*summary
 	// leavesHost reports that packets at postrouting leave the host.
 	leavesHost bool
 	// savesEarly reports that a rule may save a mark in a conntrack template.
@@ -41,8 +41,8 @@ type walk struct {
 	// unknown lists the expressions that undecided packets reached.
 	unknown      []unknown
 	unknownIndex map[unknown]int
-	// passes are the traversed hooks, in the space of one packet.
-	passes []passed
+	// traversals are the traversed hooks, in the space of one packet.
+	traversals []hookTraversal
 }
 
 // An unknown is an expression of a rule that the model does not support.
@@ -51,20 +51,20 @@ type unknown struct {
 	step rules.Step
 }
 
-// A passed is the traversal of a hook.
-type passed struct {
+// A hookTraversal is the traversal of a hook.
+type hookTraversal struct {
 	hook rules.Hook
-	// leavesHost reports that it is postrouting of packets that leave the host.
-	departing bool
-	bases     []passedBase
-	// leaving contains the packets after the hook, ended all packets whose evaluation has ended by
-	// then.
-	leaving, ended []flow
+	// leavesHost reports that the hook is postrouting and the packets leave the host.
+	leavesHost bool
+	bases      []baseTraversal
+	// remaining contains the packets after the hook, and ended all packets whose evaluation ended
+	// at this hook or an earlier one.
+	remaining, ended []flow
 }
 
-// A passedBase is the traversal of a base chain.
-type passedBase struct {
-	place chainPosition
+// A baseTraversal is the traversal of a base chain.
+type baseTraversal struct {
+	position chainPosition
 	// skipped contains the packets that do not traverse the chain because of NAT, by the fact that
 	// is the reason.
 	skipped map[Fact]set
@@ -81,22 +81,22 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 		setsUpNAT: setsUpNAT(rs, s.family),
 	}
 	connection := w.marks.connection
-	if s.history.apart[connectionMarks] {
+	if s.shared.differing[connectionMarks] {
 		connection = w.marks.unknown(variable{
 			key: "connection mark " + side, kind: unknownBit,
 			text: "the mark that chains at other hooks give the connection",
 		})
 	}
-	out := w.hook(s.hook, false, []flow{{
+	out := w.evaluateHook(s.hook, false, []flow{{
 		packets: all, mark: w.marks.packet, connection: connection,
 	}})
 	if s.hook == rules.Output {
-		arriving, away := w.route(out)
-		var gone []flow
-		if arriving = w.leave(arriving); len(arriving) > 0 {
-			gone = w.hook(rules.Prerouting, true, arriving)
+		arriving, leaving := w.route(out)
+		var received []flow
+		if arriving = w.sendOverLoopback(arriving); len(arriving) > 0 {
+			received = w.evaluateHook(rules.Prerouting, true, arriving)
 		}
-		out = append(gone, w.depart(away)...)
+		out = append(received, w.sendFromHost(leaving)...)
 	}
 	w.add(&w.ended, out...)
 	return w
@@ -121,31 +121,31 @@ func lazySet[K comparable, V any](to *map[K]V, key K, value V) {
 	(*to)[key] = value
 }
 
-// leave evaluates postrouting for packets that are sent over lo (LoopbackPassesPostrouting), and
+// sendOverLoopback evaluates postrouting for packets that are sent over lo (LoopbackPassesPostrouting), and
 // returns the packets that are not dropped.
-func (w *walk) leave(in []flow) []flow { return w.postrouting(in, false) }
+func (w *walk) sendOverLoopback(in []flow) []flow { return w.evaluatePostrouting(in, false) }
 
-// depart evaluates postrouting for packets that leave the host, and returns the packets that are
+// sendFromHost evaluates postrouting for packets that leave the host, and returns the packets that are
 // not dropped.
-func (w *walk) depart(in []flow) []flow { return w.postrouting(in, true) }
+func (w *walk) sendFromHost(in []flow) []flow { return w.evaluatePostrouting(in, true) }
 
-func (w *walk) postrouting(in []flow, departing bool) []flow {
+func (w *walk) evaluatePostrouting(in []flow, leavesHost bool) []flow {
 	for _, c := range w.rs.BaseChains(rules.Postrouting) {
 		w.meter.step()
 		if (c.Table.Family == rules.Inet ||
 			c.Table.Family == w.family) && !idle(c.Chain) && len(in) > 0 {
-			w.leavesHost = departing
-			return w.hook(rules.Postrouting, false, in)
+			w.leavesHost = leavesHost
+			return w.evaluateHook(rules.Postrouting, false, in)
 		}
 	}
 	return in
 }
 
-// hook evaluates all base chains of a hook (HooksRunByPriority), and returns the packets that are
+// evaluateHook evaluates all base chains of a hook (HooksRunByPriority), and returns the packets that are
 // not dropped.
-func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
-	if w.one != nil {
-		w.passes = append(w.passes, passed{hook: h, departing: h == rules.Postrouting && w.leavesHost})
+func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flow {
+	if w.single != nil {
+		w.traversals = append(w.traversals, hookTraversal{hook: h, leavesHost: h == rules.Postrouting && w.leavesHost})
 	}
 	routed := h != rules.Output
 	for _, c := range w.rs.BaseChains(h) {
@@ -153,16 +153,16 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 		if c.Table.Family != rules.Inet && c.Table.Family != w.family {
 			continue
 		}
-		p := chainPosition{chain: c, loopbackArrival: second}
+		p := chainPosition{chain: c, loopbackArrival: loopbackArrival}
 		position := c.Chain.Base.Position()
 		if position > translation && !routed {
 			in, routed = w.routeTranslated(in), true
 		}
 		p.beforeConntrack = position < rules.ConntrackPriority
-		p.translated = second || position > translation
+		p.translated = loopbackArrival || position > translation
 		if h == rules.Postrouting {
 			p.atPostrouting, p.beforeConntrack, p.translated, p.leavesHost = true, false, true, w.leavesHost
-			in = w.base(&p, in)
+			in = w.evaluateBase(&p, in)
 			continue
 		}
 		if position == rules.ConntrackPriority && c.Chain.Base.Type != rules.NAT &&
@@ -171,7 +171,7 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 		}
 		if position != rules.ConntrackPriority || c.Chain.Base.Type == rules.NAT ||
 			c.Chain.Base.Order != 0 || idle(c.Chain) {
-			in = w.base(&p, in)
+			in = w.evaluateBase(&p, in)
 			continue
 		}
 		// It is unknown which of the two was registered last and therefore runs first
@@ -181,20 +181,20 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 			text: fmt.Sprintf("whether chain %s runs before conntrack, which has the same priority",
 				chainName(c)),
 		})
-		ahead, behind := w.divide(in, first)
+		before, after := w.divide(in, first)
 		early := p
 		early.beforeConntrack, early.equalPriority = true, true
 		var out flows
-		w.add(&out, w.base(&early, ahead)...)
-		w.add(&out, w.base(&p, behind)...)
+		w.add(&out, w.evaluateBase(&early, before)...)
+		w.add(&out, w.evaluateBase(&p, after)...)
 		in = out.list
 	}
 	if !routed {
 		in = w.routeTranslated(in)
 	}
-	if w.one != nil {
-		pass := &w.passes[len(w.passes)-1]
-		pass.leaving, pass.ended = in, append([]flow(nil), w.ended.list...)
+	if w.single != nil {
+		traversal := &w.traversals[len(w.traversals)-1]
+		traversal.remaining, traversal.ended = in, append([]flow(nil), w.ended.list...)
 	}
 	return in
 }
@@ -210,28 +210,28 @@ func chainName(c rules.ChainRef) string {
 	return fmt.Sprintf("%s %s %s", c.Table.Family, c.Table.Name, c.Chain.Name)
 }
 
-// base evaluates a base chain, and returns the packets that continue with the next one.
-func (w *walk) base(p *chainPosition, in []flow) []flow {
-	base := p.chain.Chain.Base
-	passing := passedBase{place: *p}
+// evaluateBase evaluates a base chain, and returns the packets that continue with the next one.
+func (w *walk) evaluateBase(p *chainPosition, in []flow) []flow {
+	evaluateBase := p.chain.Chain.Base
+	traversal := baseTraversal{position: *p}
 	var out flows
-	if base.Type == rules.NAT {
-		in = w.pastNAT(in, &out, &passing)
+	if evaluateBase.Type == rules.NAT {
+		in = w.enterNAT(in, &out, &traversal)
 	}
 	for _, f := range in {
 		w.meter.step()
 		if f.packets == none {
 			continue
 		}
-		s := w.follow(call{p.chain.Chain, p, f.progress, f.mark, f.connection, 0}, p.chain)
+		s := w.summarize(call{p.chain.Chain, p, f.progress, f.mark, f.connection, 0}, p.chain)
 		s.entered = w.or(s.entered, f.packets)
 		w.addUpdates(&w.updates, &s.updates, f.packets)
-		passing.calls = append(passing.calls, event{packets: f.packets, call: s})
-		w.add(&w.ended, w.part(&s.ended, f.packets)...)
-		accepted := w.part(&s.accepted, f.packets)
-		for _, r := range w.part(&s.returned, f.packets) {
-			if base.Drop {
-				passing.policy = w.or(passing.policy, r.packets)
+		traversal.calls = append(traversal.calls, event{packets: f.packets, call: s})
+		w.add(&w.ended, w.restrict(&s.ended, f.packets)...)
+		accepted := w.restrict(&s.accepted, f.packets)
+		for _, r := range w.restrict(&s.returned, f.packets) {
+			if evaluateBase.Drop {
+				traversal.policy = w.or(traversal.policy, r.packets)
 				r.dropped = true
 				w.add(&w.ended, r)
 				continue
@@ -239,39 +239,39 @@ func (w *walk) base(p *chainPosition, in []flow) []flow {
 			accepted = append(accepted, r)
 		}
 		for _, a := range accepted {
-			if base.Type == rules.Route {
+			if evaluateBase.Type == rules.Route {
 				w.reroute(a, f.mark, &out)
 			} else {
 				w.add(&out, a)
 			}
 		}
 	}
-	if w.one != nil {
+	if w.single != nil {
 		w.meter.alloc(summarySize)
-		pass := &w.passes[len(w.passes)-1]
-		pass.bases = append(pass.bases, passing)
+		hook := &w.traversals[len(w.traversals)-1]
+		hook.bases = append(hook.bases, traversal)
 	}
 	return out.list
 }
 
-// pastNAT moves the packets that do not traverse a NAT chain to out (FirstNATMapping, and see
-// skipsNAT). It returns the others.
-func (w *walk) pastNAT(in []flow, out *flows, passing *passedBase) []flow {
+// enterNAT returns the packets that traverse a NAT chain, and adds the others to out
+// (FirstNATMapping, skipsNAT).
+func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow {
 	// Related ICMP errors are translated like the connection that they report.
-	first := w.or(w.is(state, number(rules.New)), w.minus(w.stateIs(rules.Related), w.isICMP))
-	if of := w.and(w.resets, first); of != none {
-		first = w.minus(first, w.and(of, w.variable(variable{
+	undecided := w.or(w.is(state, number(rules.New)), w.minus(w.stateIs(rules.Related), w.isICMP))
+	if resets := w.and(w.resets, undecided); resets != none {
+		undecided = w.minus(undecided, w.and(resets, w.variable(variable{
 			key: "NAT before the reset", kind: unknownBit,
 			text: "whether NAT was decided for the connection before the reset",
 		})))
 	}
 	skip := func(f flow, fact Fact) {
 		w.add(out, f)
-		if w.one != nil && f.packets != none {
-			if passing.skipped == nil {
-				passing.skipped = map[Fact]set{}
+		if w.single != nil && f.packets != none {
+			if traversal.skipped == nil {
+				traversal.skipped = map[Fact]set{}
 			}
-			passing.skipped[fact] = w.or(passing.skipped[fact], f.packets)
+			traversal.skipped[fact] = w.or(traversal.skipped[fact], f.packets)
 		}
 	}
 	var entering []flow
@@ -281,16 +281,16 @@ func (w *walk) pastNAT(in []flow, out *flows, passing *passedBase) []flow {
 		case f.tracking == untracked:
 			skip(f, UntrackedSkipsNAT)
 			continue
-		case f.mapped && !passing.place.atPostrouting, f.source != "":
+		case f.mapped && !traversal.position.atPostrouting, f.source != "":
 			skip(f, NATDecidesOnce)
 			continue
 		}
-		if w.history.helps {
+		if w.shared.hasHelper {
 			var following flow
 			following, f = w.split(f, w.followsMaster())
 			skip(following, ExpectationFollowsMaster)
 		}
-		enters, passes := w.split(f, first)
+		enters, passes := w.split(f, undecided)
 		tracked, others := w.split(passes, w.connected)
 		errors, answers := w.split(tracked, w.isICMP)
 		related, established := w.split(errors, w.stateIs(rules.Related))

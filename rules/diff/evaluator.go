@@ -1,0 +1,219 @@
+package diff
+
+import (
+	"fmt"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An evaluator evaluates a run of rules for packets.
+type evaluator struct {
+	*walk
+	summary    *summary
+	chain      rules.ChainRef
+	position   *chainPosition
+	run        run
+	callNumber int // see call.number
+	// source names the action that changed the source of the packets, see progress.source.
+	source string
+	// next contains the packets after the run.
+	next *flows
+}
+
+// rule is the first rule of the run. The others differ only in their addresses.
+func (e *evaluator) rule() *rules.Rule { return &e.chain.Chain.Rules[e.run.first] }
+
+// evaluateFlow evaluates the rules of the run for a flow.
+func (e *evaluator) evaluateFlow(f flow) {
+	e.meter.step()
+	if e.run.hasSideEffects {
+		// An expression that may have a side effect has it even if the rest of the rule does not
+		// match (EffectsBeforeFailedMatch, SocketMatchRestoresMark).
+		e.endUndecided(unknownIn(e.rule()), f)
+		return
+	}
+	matched, others := e.split(f, e.guard(f))
+	e.add(e.next, others)
+	if matched.packets == none {
+		return
+	}
+	eventIndex := -1
+	if e.single != nil {
+		eventIndex = len(e.summary.events)
+		e.addEvent(event{packets: matched.packets, index: e.run.first})
+	}
+	e.evaluateActions(e.rule().Actions, []flow{matched}, eventIndex)
+}
+
+// guard returns the packets of a flow that match a rule of the run.
+func (e *evaluator) guard(f flow) set {
+	view := e.view(&f.progress)
+	packets := e.staticGuard(&view)
+	if e.run.isStatic {
+		return packets
+	}
+	// A run with other matches is a single rule. Their results depend on the progress of the
+	// packets.
+	for i, m := range e.rule().Matches {
+		if packets != none && !e.matches.isStatic(m) {
+			packets = e.and(packets, e.evaluateMatch(m, f, packets, matchPart(i)))
+		}
+	}
+	return packets
+}
+
+// staticGuard returns the packets that meet all static matches of a rule of the run.
+func (e *evaluator) staticGuard(view *view) set {
+	if e.single != nil {
+		return e.static(e.rule(), view)
+	}
+	key := guardKey{e.chain.Chain, e.run.first, *view}
+	packets, known := e.guards[key]
+	if known {
+		return packets
+	}
+	packets = e.unite(e.runGuards(view))
+	e.meter.alloc(guardSize)
+	lazySet(&e.guards, key, packets)
+	return packets
+}
+
+// runGuards returns sets whose union is the packets that match the run. Rules that match only
+// addresses, as iptables creates for a list of prefixes, are combined to one list, because
+// converting a list is faster than uniting many sets.
+func (e *evaluator) runGuards(view *view) []set {
+	sets := make([]set, 0, e.run.end-e.run.first)
+	var lists [rules.Destination + 1]netipx.IPSetBuilder
+	for i := e.run.first; i < e.run.end; i++ {
+		e.meter.step()
+		r := &e.chain.Chain.Rules[i]
+		if m, ok := e.addressesOnly(r); ok && e.run.end-e.run.first > 1 {
+			e.meter.charge(textSteps * len(m.Ranges))
+			for _, r := range m.Ranges {
+				lists[m.Side].AddRange(r)
+			}
+			continue
+		}
+		sets = append(sets, e.static(r, view))
+	}
+	for side := range lists {
+		// The builder rejects only invalid ranges, and addressesOnly excludes them.
+		if list, err := lists[side].IPSet(); err == nil && len(list.Ranges()) > 0 {
+			sets = append(sets,
+				e.matching(rules.MatchAddr{Side: rules.Side(side), Ranges: list.Ranges()}, view))
+		}
+	}
+	return sets
+}
+
+// addressesOnly returns the only match of a rule if it is a list of addresses of the family.
+func (e *evaluator) addressesOnly(r *rules.Rule) (m rules.MatchAddr, ok bool) {
+	if len(r.Matches) != 1 {
+		return m, false
+	}
+	m, ok = r.Matches[0].(rules.MatchAddr)
+	return m, ok && !m.Not && m.Family() == e.family &&
+		!slices.ContainsFunc(m.Ranges, func(r netipx.IPRange) bool { return !r.IsValid() })
+}
+
+// guardSize is the size of a cached guard in bytes.
+const guardSize = 256
+
+// addEvent adds an event.
+func (e *evaluator) addEvent(ev event) {
+	e.meter.alloc(eventSize)
+	e.summary.events = append(e.summary.events, ev)
+}
+
+// A rulePart identifies a match or an action of a rule by its position.
+type rulePart int
+
+func matchPart(i int) rulePart { return rulePart(i) }
+
+// actionPart identifies an action, and writtenPart the value that an action writes.
+func actionPart(i int) rulePart       { return rulePart(-2*i - 1) }
+func writtenPart(p rulePart) rulePart { return p - 1 }
+
+// static returns the packets that meet all static matches of the rule.
+func (e *evaluator) static(r *rules.Rule, view *view) set {
+	packets := all
+	for i := range r.Matches {
+		if e.matches.isStatic(r.Matches[i]) {
+			packets = e.and(packets, e.matches.static(&r.Matches[i], view))
+		}
+	}
+	return packets
+}
+
+// evaluateMatch returns the packets of a flow that meet a match. Random matches are evaluated for
+// the given packets; part distinguishes the match from other matches of the rule.
+func (e *evaluator) evaluateMatch(match rules.Match, f flow, packets set, part rulePart) set {
+	view := e.view(&f.progress)
+	switch m := match.(type) {
+	case rules.MatchMark:
+		if m.Conntrack {
+			return e.and(e.connection(&view), e.marks.equals(e.connectionMark(f), m))
+		}
+		return e.marks.equals(f.mark, m)
+	case rules.MatchMarkRange:
+		if m.Conntrack {
+			return e.and(e.connection(&view),
+				e.negateIf(m.Not, e.marks.within(e.connectionMark(f), m.Values)))
+		}
+		return e.negateIf(m.Not, e.marks.within(f.mark, m.Values))
+	case rules.MatchListed:
+		return e.listed(m, f, packets, part)
+	case rules.Unknown:
+		return e.evaluateUnknown(m, f, e.and(f.packets, packets), part)
+	case rules.MatchReversePath:
+		if f.mark != e.marks.packet && (view.xtables || !view.tproxy.taken) {
+			// The route depends on the mark, which has changed.
+			return e.negateIf(m.Not, e.variable(variable{
+				key: fmt.Sprint("path with mark ", m.Kind, *f.mark), step: e.step(),
+				text: "whether the source is reached by the interface that the packet came in by, with the mark that it has by then",
+			}))
+		}
+	case rules.MatchTuple:
+		if m.UsesUnknown() {
+			return e.evaluateUnknown(rules.Unknown{Text: m.String(), Effect: rules.Reads, Data: rules.NoData},
+				f, e.and(f.packets, packets), part)
+		}
+		return e.tuple(m, func(alternative rules.Match) set { return e.evaluateMatch(alternative, f, packets, part) })
+	}
+	return e.matching(match, &view)
+}
+
+// connectionMark returns the mark of the packets' connections as rules read it: before conntrack,
+// the mark of the template. A match on the mark fails without a connection (MarkNeedsConnection).
+func (e *evaluator) connectionMark(f flow) *markBits {
+	view := e.view(&f.progress)
+	switch {
+	case !view.hasTemplate():
+		return f.connection
+	case e.savesEarly, view.tracking == cpuTemplate:
+		// A mark that was saved in a template remains there (TemplateIsShared).
+		side := ""
+		if e.savesEarly {
+			side = e.side
+		}
+		return e.marks.unknown(variable{
+			key: "mark of template " + side + e.position.key(), kind: unknownBit,
+			text: "the mark of a conntrack template, which is shared by many packets",
+			step: e.step(),
+		})
+	}
+	return e.marks.zero
+}
+
+// step returns the current rule as a step of the evaluation.
+func (e *evaluator) step() *rules.Step {
+	return &rules.Step{
+		Table: e.chain.Table, Chain: e.chain.Chain, Index: e.run.first,
+		Base: e.position.chain.Chain.Base,
+	}
+}
+
+func (e *evaluator) hookHere() rules.Hook { return e.position.chain.Chain.Base.Hook }
