@@ -78,6 +78,16 @@ func (a *Ambient) Validate() error {
 	return faults.orNil()
 }
 
+// AsRedirect returns the parameters of a sidecar on the same ports with which the application's
+// connections and queries are captured alike. The rules of both differ: see [CompileAmbient].
+func (a *Ambient) AsRedirect() Redirect {
+	r := DefaultRedirect()
+	r.OutboundCIDRs.All, r.InboundPorts.All = true, !a.BypassInboundCapture
+	r.DNS.Capture, r.DNS.All = a.DNS, a.DNS
+	r.IPv6, r.Without = a.IPv6, a.Without
+	return r
+}
+
 // CompileAmbient returns the ruleset of a pod in ambient mode. For invalid parameters it returns
 // the [Faults] of [Ambient.Validate]. Equal parameters give equal rulesets.
 //

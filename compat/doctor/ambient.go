@@ -9,12 +9,7 @@ import (
 // DiagnoseAmbient returns the findings for a pod in ambient mode, the most severe first. It panics
 // if the parameters are invalid (see [rules.Ambient.Validate]).
 func DiagnoseAmbient(f Facts, a rules.Ambient) []Finding {
-	// The checks read these fields of a Redirect: set them to the values of ambient mode.
-	r := rules.DefaultRedirect()
-	r.OutboundCIDRs.All, r.InboundPorts.All = true, !a.BypassInboundCapture
-	r.IPv6, r.Without = a.IPv6, a.Without
-	r.DNS.Capture, r.DNS.All = a.DNS, a.DNS
-	d := &diagnosis{Facts: f, redirect: r, ambient: &a}
+	d := &diagnosis{Facts: f, redirect: a.AsRedirect(), ambient: &a}
 	return d.run()
 }
 

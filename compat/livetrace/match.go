@@ -64,6 +64,10 @@ func Match(
 		o.Packet.Status = rules.StatusConfirmed
 	}
 	o.decide()
+	if o.Outcome == NotCaptured && o.Message == noRule && packet.Mark&rules.AmbientMarkMask == rules.ZtunnelMark &&
+		rs.RedirectsToZtunnel() {
+		o.Message = "not captured: sent by ztunnel"
+	}
 	o.compare(rs, ownerKnown)
 	if len(o.Differences) > 0 && !o.Repeated && !p.HasState() {
 		// Whether the connection existed before is unknown.
@@ -155,9 +159,12 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 	return steps
 }
 
+// noRule is the message of a packet without a rule that decides.
+const noRule = "not captured: no rule captures it"
+
 // decide sets the outcome of the packet.
 func (o *Observation) decide() {
-	o.Outcome, o.Message = NotCaptured, "not captured: no rule captures it"
+	o.Outcome, o.Message = NotCaptured, noRule
 	if o.Packet.Hook == rules.Prerouting || o.Packet.Destination.Addr().IsLoopback() {
 		o.LocalPort = o.Packet.Destination.Port()
 	}

@@ -137,6 +137,9 @@ func (v *validator) send(
 	if t.packet.Mark != 0 {
 		options = append(options, socket.Mark(t.packet.Mark))
 	}
+	if t.transparent {
+		options = append(options, socket.Transparent(t.packet.Family()))
+	}
 	o.err = from.Do(func() error {
 		return v.owners.as(owner, func() error {
 			fd, err := socket.New(t.packet.Family(), t.packet.Protocol, options...)
@@ -177,7 +180,7 @@ func (o *sent) connection(v *validator, t *probe, s socket.Socket, deadline time
 		o.outcome, o.err = unanswered, err
 		return
 	}
-	if !v.running && o.waitArrival(deadline) {
+	if (!v.running || t.packet.Mark != 0) && o.waitArrival(deadline) {
 		return
 	}
 	// The connection did not arrive at a listener of this process.

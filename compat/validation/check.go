@@ -35,6 +35,7 @@ type Kind string
 // The kinds.
 const (
 	SelfCalls    Kind = "the proxy's calls"
+	ZtunnelCalls Kind = "ztunnel's calls"
 	Inbound      Kind = "inbound"
 	Outbound     Kind = "outbound"
 	DNS          Kind = "DNS"

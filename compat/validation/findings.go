@@ -80,6 +80,8 @@ func (t *probe) finding(o observation) string {
 func (t *probe) arrivalText(a arrival) string {
 	to := t.packet.Destination
 	switch {
+	case t.Kind == ZtunnelCalls && a.port == to.Port():
+		return fmt.Sprintf("arrived at %s itself, and the replies came back", to)
 	case t.packet.Mark != 0 && a.port == to.Port():
 		return "stayed in the pod"
 	case t.agent != nil:
@@ -108,7 +110,7 @@ func (t *probe) advice(o observation, equal bool) string {
 	case t.hint != "":
 		return t.hint
 	case t.packet.Mark != 0:
-		return "run 'rules apply' to restore the policy rule and its route"
+		return "run 'rules apply' to restore the rules for marked packets, the policy rule and its route"
 	case errors.Is(o.err, unix.EADDRNOTAVAIL):
 		return "the namespace does not have the address: pass the pod's own with --pod-ip"
 	case o.outcome == refused && t.trace.Outcome.Captured():

@@ -22,8 +22,10 @@ type probe struct {
 	// to control, which is not captured, shows whether the network path is the cause.
 	outside bool
 	control netip.AddrPort
-	// listenerExpected reports that a listener of this process is at the destination.
+	// listenerExpected reports that a listener is at the destination.
 	listenerExpected bool
+	// transparent binds the socket to a source address that the pod does not have.
+	transparent bool
 	// agent, for a datagram, is the owner whose reply must arrive; nil if it is sufficient that the
 	// datagram arrives.
 	agent *rules.Owner
@@ -62,18 +64,32 @@ type planner struct {
 // whether the parameters capture traffic of the application.
 func plan(o Options, wanted rules.Ruleset, s planInputs) (probes []probe, captures bool) {
 	p := &planner{planInputs: s, options: o, rules: wanted}
-	families := []rules.Family{rules.IPv4}
-	if o.Redirect.IPv6 {
-		families = append(families, rules.IPv6)
-	}
-	for _, f := range families {
-		p.selfCalls(f)
+	for _, f := range p.families() {
+		if o.Ambient == nil {
+			p.selfCalls(f)
+		} else {
+			p.ztunnelCalls(f)
+		}
 		p.inbound(f)
 		p.outbound(f)
 		p.dns(f)
 		p.markedPackets(f)
 	}
 	return p.probes, p.captures
+}
+
+// families returns the captured families. In ambient mode both may be captured in a pod that has
+// addresses of one, whose connections are tested.
+func (p *planner) families() (list []rules.Family) {
+	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		switch {
+		case f == rules.IPv6 && !p.options.Redirect.IPv6:
+		case p.options.Ambient != nil && len(p.options.PodIPs) > 0 && len(p.podIPs(f)) == 0:
+		default:
+			list = append(list, f)
+		}
+	}
+	return list
 }
 
 // add explains the packet and adds the probe, with a status if its owner or the routing prevents
@@ -152,9 +168,11 @@ func (t *probe) port() uint16 {
 
 // proxy returns an owner of the proxy: the one of this process if possible. Istio treats only
 // connections of the first user to its own pod as inbound.
+//
+// In ambient mode owners have no effect.
 func (p *planner) proxy() rules.Owner {
 	r := &p.options.Redirect
-	if r.ProxyUIDs[0].Contains(p.self.UID) {
+	if p.options.Ambient != nil || r.ProxyUIDs[0].Contains(p.self.UID) {
 		return p.self
 	}
 	return rules.Owner{UID: r.ProxyUIDs[0].First, GID: r.ProxyGIDs[0].First}
@@ -174,6 +192,9 @@ func (p *planner) tproxyProxy() rules.Owner {
 // applications returns owners other than the proxy's, the one of this process first if possible.
 func (p *planner) applications() []rules.Owner {
 	r := &p.options.Redirect
+	if p.options.Ambient != nil {
+		return []rules.Owner{p.self}
+	}
 	gids := r.ProxyGIDs
 	if r.OwnerGroups.All {
 		gids = slices.Concat(gids, r.OwnerGroupsExclude)

@@ -93,6 +93,9 @@ func (p *planner) inbound(f rules.Family) {
 	}
 	t.control = netip.AddrPortFrom(podIPs[0], p.options.Redirect.TunnelPort)
 	p.add(t)
+	if p.options.Ambient != nil && captured {
+		p.hbone(t)
+	}
 }
 
 func (p *planner) inboundPorts() []uint16 {

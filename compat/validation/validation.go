@@ -21,8 +21,11 @@ const (
 
 // Options are the options of a validation.
 type Options struct {
-	// Redirect contains the parameters, which must be valid.
+	// Redirect contains the parameters, which must be valid. It is ignored if Ambient is set.
 	Redirect rules.Redirect
+	// Ambient contains the parameters of a pod in ambient mode, which must be valid; nil for a pod
+	// with a sidecar.
+	Ambient *rules.Ambient
 	// PodIPs are the pod's addresses; by default, those of the namespace's interfaces.
 	PodIPs []netip.Addr
 	// Port is the destination port of probes unless the parameters require another; 0 means
@@ -52,7 +55,7 @@ const (
 // the parameters, until no check fails or the timeout expires. The caller's namespace is outside.
 // The error means that no check was possible; failed checks are in the result.
 func Run(ns *netns.NS, o Options) (Result, error) {
-	wanted, err := rules.Compile(o.Redirect)
+	wanted, err := o.compile()
 	if err != nil {
 		return Result{}, fmt.Errorf("validate: %w", err)
 	}
@@ -86,6 +89,16 @@ func Run(ns *netns.NS, o Options) (Result, error) {
 		time.Sleep(time.Until(next))
 	}
 	return v.explained(r), nil
+}
+
+// compile returns the ruleset of the parameters. In ambient mode it sets Redirect, from which the
+// plan reads what is captured.
+func (o *Options) compile() (rules.Ruleset, error) {
+	if o.Ambient == nil {
+		return rules.Compile(o.Redirect)
+	}
+	o.Redirect = o.Ambient.AsRedirect()
+	return rules.CompileAmbient(*o.Ambient)
 }
 
 // validator is the state of a call of Run.

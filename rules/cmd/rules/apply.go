@@ -90,23 +90,38 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	if s.validate == nil {
 		return refused(errors.New("--run-validation: this program was built without validation"))
 	}
-	return s.validate(s, validation{
-		namespace: ns, redirect: *redirect, podIPs: p.PodIPs, port: p.probePort,
-		timeout: p.probeTimeout,
-		backend: compat.BackendName(p.Backend), applied: done,
-	})
+	v := p.validation(ns, redirect)
+	v.applied = done
+	return s.validate(s, v)
 }
 
 // validation contains the parameters of --run-validation.
 type validation struct {
 	namespace *netns.NS
 	redirect  rules.Redirect
+	ambient   *rules.Ambient // nil for a sidecar
 	podIPs    []netip.Addr
 	port      uint16 // of the probe
 	timeout   time.Duration
 	backend   compat.BackendName
 	// applied is the result of apply, if both are printed as one object.
 	applied *applied
+}
+
+// validation returns the parameters of a validation, for the redirection to a sidecar that
+// [system.desired] returned, nil in ambient mode.
+func (p *parameters) validation(ns *netns.NS, redirect *rules.Redirect) validation {
+	v := validation{
+		namespace: ns, podIPs: p.PodIPs, port: p.probePort, timeout: p.probeTimeout,
+		backend: compat.BackendName(p.Backend),
+	}
+	if redirect == nil {
+		a := p.AmbientRedirect()
+		v.ambient = &a
+	} else {
+		v.redirect = *redirect
+	}
+	return v
 }
 
 // applied is the result of apply.

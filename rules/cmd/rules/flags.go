@@ -36,13 +36,6 @@ var actionSections = []section{sectionDryRun, sectionAction, sectionProbe, secti
 // ofCapture returns captureSections and others.
 func ofCapture(others ...section) []section { return slices.Concat(captureSections, others) }
 
-// ofSidecar returns captureSections and others, without the sections of ambient mode.
-func ofSidecar(others ...section) []section {
-	return slices.DeleteFunc(ofCapture(others...), func(s section) bool {
-		return s == sectionMode || s == sectionAmbient
-	})
-}
-
 // load copies the parameters from the table. Only a command that runs does so, because it takes
 // time.
 func (in *inputs) load() {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // within runs a program in the namespace.
@@ -173,6 +175,115 @@ func TestTraceOfRealConnections(t *testing.T) {
 			t.Error("the table remains")
 		}
 	}
+}
+
+// A trace of a pod in ambient mode reports which connections go to ztunnel, and whether it listens.
+func TestTraceOfAPodInAmbientMode(t *testing.T) {
+	for _, backend := range []string{"nft", "legacy"} {
+		t.Run(backend, func(t *testing.T) {
+			pair := netnstest.NewPair(t)
+			s := thisSystem()
+			s.stdout, s.stderr = io.Discard, os.Stderr
+			if code := run(s, []string{
+				"apply", "--ambient", "--netns", fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD()), "--backend", backend,
+			}); code != 0 {
+				t.Fatalf("rules apply: exit code %d", code)
+			}
+			listenAt(t, pair.Pod, ":15001")
+			listenAt(t, pair.Pod, ":8080")
+
+			lines, end := startTrace(t, pair.Pod, "-v")
+			for _, tc := range []struct {
+				packet string // prefix after the time
+				from   *netns.NS
+				source string // address; empty for any
+				to     string
+				mark   int
+				wants  []string
+			}{
+				{
+					packet: "out tcp 10.244.1.5:", from: pair.Pod, to: "198.51.100.1:443",
+					wants: []string{": captured: outbound to ztunnel (15001)", "listener 0.0.0.0:15001"},
+				},
+				{
+					packet: "out tcp 10.244.1.5:", from: pair.Pod, to: "198.51.100.2:443", mark: rules.ZtunnelMark,
+					wants: []string{": not captured: sent by ztunnel"},
+				},
+				{
+					packet: "in tcp 10.244.1.1:", from: pair.Neighbour, to: "10.244.1.5:8080",
+					wants: []string{": captured: inbound to ztunnel (15006)", "no listener on port 15006"},
+				},
+				{
+					packet: "in tcp 169.254.7.127:", from: pair.Neighbour, source: "169.254.7.127", to: "10.244.1.5:8080",
+					wants: []string{": not captured: probes of the kubelet", "listener 0.0.0.0:8080"},
+				},
+				{
+					packet: "out tcp 10.244.1.5:", from: pair.Pod, to: "198.51.100.3:53",
+					wants: []string{": captured: DNS to ztunnel (15053)", "no listener on port 15053"},
+				},
+			} {
+				ctx, cancel := context.WithCancel(t.Context())
+				dialled := make(chan struct{})
+				go func() {
+					defer close(dialled)
+					dialMarked(ctx, tc.from, tc.source, tc.to, tc.mark)
+				}()
+				block := blockOf(lines, tc.packet, "> "+tc.to)
+				cancel()
+				<-dialled
+				for _, want := range tc.wants {
+					if !strings.Contains(block, want) {
+						t.Errorf("%s: got %s\nwant %q", tc.to, block, want)
+					}
+				}
+				if strings.Contains(block, "please report") {
+					t.Errorf("%s: kernel and model differ: %s", tc.to, block)
+				}
+			}
+			if code := end(); code != 0 {
+				t.Errorf("exit code %d after an interrupt", code)
+			}
+		})
+	}
+}
+
+// blockOf reads the lines of a packet, up to the answer.
+func blockOf(lines *bufio.Scanner, packet, to string) string {
+	block := ""
+	for lines.Scan() {
+		_, line, _ := strings.Cut(lines.Text(), " ")
+		switch {
+		case strings.HasPrefix(line, packet) && strings.Contains(line, to):
+			block = lines.Text()
+		case block != "" && strings.HasPrefix(line, "answer "):
+			return block
+		case block != "":
+			block += "\n" + lines.Text()
+		}
+	}
+	return block
+}
+
+// dialMarked connects from the namespace, with the mark and the source address, and keeps the
+// connection until ctx is done.
+func dialMarked(ctx context.Context, ns *netns.NS, source, to string, mark int) {
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark)
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_TRANSPARENT, 1)
+		})
+	}}
+	if source != "" {
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(source)}
+	}
+	_ = ns.Do(func() error {
+		c, err := dialer.DialContext(ctx, "tcp4", to)
+		if err == nil {
+			<-ctx.Done()
+			_ = c.Close()
+		}
+		return err
+	})
 }
 
 // TestTraceOfLegacyRules traces a pod with rules of Sluice and foreign rules in iptables-legacy.

@@ -347,7 +347,7 @@ func TestDiffOfAnInitContainerLogAndTheKernel(t *testing.T) {
 // Of a pod in ambient mode the agent says so, and the commands are about its redirection to
 // ztunnel.
 func TestCommandsAboutAPodInAmbientMode(t *testing.T) {
-	ns := netnstest.New(t)
+	ns := netnstest.NewPair(t).Pod
 	a := rules.DefaultAmbient()
 	a.DNS = false
 	rs, err := rules.CompileAmbient(a)
@@ -385,6 +385,10 @@ func TestCommandsAboutAPodInAmbientMode(t *testing.T) {
 			"redirected to port 15001",
 		},
 		{[]string{"diff", "--pod", "default/web"}, 0, "equivalent: every packet is treated alike"},
+		{
+			[]string{"validate", "--pod", "default/web", "--probe-timeout", "60s"}, 0,
+			"ok           ztunnel calls the application as a client, 10.244.1.5",
+		},
 	} {
 		code, stdout, stderr := command(t, dir, "", row.args...)
 		if code != row.code || !strings.Contains(stdout, row.want) || strings.Contains(stdout, "foreign policy rule") {

@@ -49,12 +49,10 @@ func otherTable() []parameter {
 		},
 		{
 			flag: "run-validation", variables: []string{"RUN_VALIDATION"}, section: sectionAction,
-			mode: modeSidecar,
 			help: "then run rules validate; ignored with --dry-run",
 			set:  truth(func(p *parameters) *bool { return &p.runValidation }),
 		},
 		{
-			mode: modeSidecar,
 			flag: "iptables-probe-port", variables: []string{"IPTABLES_PROBE_PORT"}, value: "PORT",
 			fallback: "15002",
 			section:  sectionProbe,
@@ -64,7 +62,6 @@ func otherTable() []parameter {
 			},
 		},
 		{
-			mode: modeSidecar,
 			flag: "probe-timeout", variables: []string{"PROBE_TIMEOUT"}, value: "DURATION",
 			fallback: "5s",
 			section:  sectionProbe,

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-mesh/sluice/compat"
 	prove "github.com/sluice-mesh/sluice/compat/validation"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
@@ -26,6 +25,10 @@ among the kernel's sockets and closed before a byte is sent. A failed check is r
 may still be on their way; which checks have failed is written to stderr meanwhile. If the namespace has rules of Istio's own,
 as in the pod of an istio-init container, and none of Sluice, connections alone decide, and reading the rules back is not a check.
 
+With --ambient, or --pod for a pod in ambient mode, ztunnel takes the place of the proxy, and connections of ztunnel to the
+application are tested: they have a client's address, and the replies must stay in the pod. Inbound HBONE must not be captured.
+With --pod the node agent provides the network namespace and the parameters.
+
 No privilege is needed, but fewer checks are possible without; skipped checks are listed with the reason. Run as the user of the
 proxy, as in the istio-validation container, the calls of the proxy are checked. "rules apply --run-validation
 --skip-rule-apply" does the same.
@@ -35,11 +38,14 @@ not possible; the first line then names it. The exit code of both is 0. It is 12
 shown. Parameters that capture nothing are not called valid: a warning says so, and the exit code is 0.`
 
 const validateExamples = `  rules validate --pid 4711 -b '*' -i '*' -d 15090,15021,15020
+  rules validate --ambient --netns /run/netns/pod
+  kubectl exec -n istio-system ds/sluice-node -- rules validate --pod default/web
   rules istio-iptables -b '*' -i '*' --run-validation --skip-rule-apply`
 
 func newValidateCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections:  ofSidecar(sectionNamespace, sectionBackend, sectionProbe, sectionOutput),
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionProbe,
+			sectionOutput),
 		tolerated: []section{sectionDryRun, sectionAction, sectionIgnored},
 	}
 	cmd := &cobra.Command{
@@ -49,15 +55,15 @@ func newValidateCommand(s *system) *cobra.Command {
 		Example: validateExamples,
 	}
 	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		if err := p.notRedirected(); err != nil {
+			return err
+		}
 		return p.inNamespace(func(ns *netns.NS) error {
-			redirect, err := s.complete(p, ns)
+			_, redirect, err := s.desired(p, ns)
 			if err != nil {
 				return err
 			}
-			return validate(s, validation{
-				namespace: ns, redirect: redirect, podIPs: p.PodIPs, port: p.probePort,
-				timeout: p.probeTimeout, backend: compat.BackendName(p.Backend),
-			})
+			return validate(s, p.validation(ns, redirect))
 		})
 	})
 }
@@ -78,7 +84,7 @@ func (validated) kind() string { return "Validation" }
 // validate also implements --run-validation.
 func validate(s *system, v validation) error {
 	r, err := prove.Run(v.namespace, prove.Options{
-		Redirect: v.redirect, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout,
+		Redirect: v.redirect, Ambient: v.ambient, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout,
 		Backend:  v.backend,
 		Progress: s.progressOf(v),
 	})

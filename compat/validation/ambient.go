@@ -1,0 +1,45 @@
+package validation
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// ztunnelCalls adds connections of ztunnel to the application, with the address of a client as
+// source. The replies to that address must stay in the pod: the rules mark the connection, and the
+// policy route leads the replies back.
+func (p *planner) ztunnelCalls(f rules.Family) {
+	for _, a := range p.podIPs(f) {
+		t := newTCP(ZtunnelCalls, fmt.Sprintf("ztunnel calls the application as a client, %s", a))
+		t.transparent = true
+		t.Expected = fmt.Sprintf("arrives at %s itself, and the replies come back to ztunnel",
+			netip.AddrPortFrom(a, p.options.Port))
+		t.packet.Hook, t.packet.OutInterface, t.packet.Owner = rules.Output, lo, &p.self
+		t.packet.Mark = rules.ZtunnelMark
+		t.packet.Source = netip.AddrPortFrom(testNets(f)[0], 0)
+		t.packet.Destination = netip.AddrPortFrom(a, p.options.Port)
+		_, _, err := p.route(t.packet.Source.Addr())
+		switch {
+		case !p.planInputs.transparent:
+			t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", runOnNode)
+		case err != nil: // the kernel looks up a route for a reply before it is marked
+			t.skip(fmt.Sprintf("the namespace has no route to %s: %v", t.packet.Source.Addr(), err),
+				"run it when the pod's network is set up")
+		}
+		p.add(t)
+	}
+}
+
+// hbone adds a connection from another host to the tunnel port, along with the captured one. It
+// must not be captured.
+func (p *planner) hbone(inbound probe) {
+	t := inbound
+	t.Name = "inbound HBONE, " + familyName(inbound.packet.Family())
+	t.Expected = ""
+	t.listenerExpected = p.running
+	t.packet.Destination = inbound.control
+	t.control = netip.AddrPortFrom(inbound.control.Addr(), p.options.Redirect.InboundCapturePort)
+	p.add(t)
+}
