@@ -57,6 +57,17 @@ func (v Verdict) Message() string {
 	return "capture can work in this namespace"
 }
 
+// NodeMessage is [Verdict.Message] for the findings of [DiagnoseNode].
+func (v Verdict) NodeMessage() string {
+	switch v {
+	case Degraded:
+		return "a problem on this node prevents probes of pods in ambient mode from getting their source address"
+	case Prevented:
+		return "the kernel or a missing permission prevents this process from writing the node's rules for probes"
+	}
+	return "the node's rules for probes can work"
+}
+
 // Sum returns the summary of the findings.
 func Sum(findings []Finding) Verdict {
 	sum := Works
@@ -100,6 +111,11 @@ func (d *diagnosis) run() []Finding {
 	d.foreignEffect()
 	d.programs()
 	d.packetSockets()
+	return d.sorted()
+}
+
+// sorted returns the findings, the most severe first.
+func (d *diagnosis) sorted() []Finding {
 	slices.SortStableFunc(d.findings, func(a, b Finding) int {
 		return cmp.Compare(slices.Index(severities, a.Severity),
 			slices.Index(severities, b.Severity))

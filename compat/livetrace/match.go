@@ -194,6 +194,10 @@ func (o *Observation) decide() {
 				}
 			case rules.DNATTo, rules.DNATPort:
 				o.LocalPort = 0
+			case rules.SNATTo:
+				if s.Owner == foreign.OwnerSluice {
+					o.Message = fmt.Sprintf("not captured: %s (%s)", reason, a.Addr)
+				}
 			case rules.Verdict:
 				if s.Owner == foreign.OwnerSluice && s.Base != nil && s.Base.Type == rules.NAT {
 					o.Message = "not captured: " + reason + o.portText(s.Rule())

@@ -154,7 +154,7 @@ func (a *Agent) prepareServing(element []byte) {
 		Failed: a.reporter.serveFailed,
 	}
 	if a.ambient != nil {
-		o.Enrol = a.ambient.pods.Add
+		o.Enrol, o.Host = a.ambient.pods.Add, a.ambient.hostRules
 	}
 	a.server = serve.New(o)
 	a.caller = newCaller(agent.SocketIn(a.config.RunDir), a.server.Listening)

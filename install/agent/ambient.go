@@ -17,7 +17,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/config"
+	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -94,6 +96,18 @@ func newGuard(
 		},
 		Report: report,
 	})
+}
+
+// hostRules returns the rules that the node should have, for the command rules.
+func (m *ambientMode) hostRules() (agent.HostRules, error) {
+	p, backend, ok := m.guard.Parameters()
+	if !ok {
+		return agent.HostRules{}, source.WithKind(source.Unavailable,
+			errors.New("the agent does not know the node's pods yet"))
+	}
+	return agent.HostRules{
+		NetNS: m.machine.NetNS(), Proc: m.machine.ProcDir, Backend: string(backend), Parameters: p,
+	}, nil
 }
 
 // hostRulesReason is the reason of events on the node about its rules for probes.

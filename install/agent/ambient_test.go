@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -62,6 +63,29 @@ func holders(t testing.TB, ns *netns.NS) int {
 		t.Fatal(err)
 	}
 	return len(list)
+}
+
+// checkHostRules checks that the namespace has the node's rules, as the agent describes them.
+func (b *testNode) checkHostRules(host *netns.NS, backend compat.Backend) {
+	b.t.Helper()
+	h, err := protocol.Caller{Socket: protocol.SocketIn(b.path("run"))}.Host(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ns, err := netns.Open(h.NetNS)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer ns.Close()
+	rs, err := rules.CompileAmbientHost(h.Parameters)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	found, err := backend.Check(host, rs, compat.Snapshot{})
+	if err != nil || len(found.Differences) > 0 || ns.ID() != host.ID() || h.Backend != string(backend.Name()) ||
+		len(h.Parameters.Pods) != 1 {
+		b.t.Errorf("the agent describes the node's rules by %+v: differences %v, %v", h, found.Differences, err)
+	}
 }
 
 // TestAmbientMode covers the plugin's ADD of a pod in ambient mode, the node's rules, and the
@@ -112,6 +136,7 @@ status: {phase: Running, podIP: 10.1.0.7}`
 		!strings.Contains(text, "\nsluice_ztunnel_pods_unacknowledged 0\n") {
 		t.Errorf("metrics:\n%s", text)
 	}
+	b.checkHostRules(host, backend)
 	s := r.status()
 	for name, want := range map[string]string{
 		"ambient": "ok: 1 enrolled | ", "ztunnel": "ok: 1 connected; 1 of 1 pods acknowledged | ",

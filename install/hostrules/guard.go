@@ -168,8 +168,27 @@ func (g *Guard) write(seq uint64) error {
 	return g.reconcile(nil)
 }
 
+// Parameters returns the parameters of the desired rules, and the backend that has the rules, empty
+// if they were not written yet. It returns false if the pods of the node are not known yet.
+func (g *Guard) Parameters() (p rules.AmbientHost, backend compat.BackendName, ok bool) {
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	p, _ = g.parameters()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return p, g.backend, g.loaded
+}
+
 // desired returns the desired rules, and the number of changes that they contain.
 func (g *Guard) desired() (rules.Ruleset, uint64, error) {
+	p, seq := g.parameters()
+	rs, err := rules.CompileAmbientHost(p)
+	return rs, seq, err
+}
+
+// parameters returns the parameters of the desired rules, and the number of changes that they
+// contain. The caller holds writing.
+func (g *Guard) parameters() (rules.AmbientHost, uint64) {
 	p := g.options.Parameters
 	p.Kubelet, p.KubeletUID = g.kubelet.Cgroup, g.kubelet.UID
 	if g.byUser {
@@ -183,8 +202,7 @@ func (g *Guard) desired() (rules.Ruleset, uint64, error) {
 	g.mu.Unlock()
 	slices.SortFunc(p.Pods, netip.Addr.Compare)
 	p.Pods = slices.Compact(p.Pods)
-	rs, err := rules.CompileAmbientHost(p)
-	return rs, seq, err
+	return p, seq
 }
 
 // reconcile makes the rules as desired. The caller holds writing. event is the event that caused

@@ -25,6 +25,9 @@ type Node struct {
 // process returns the path of a file of the node's first process.
 func (n *Node) process(file string) string { return filepath.Join(n.ProcDir, "1", file) }
 
+// NetNS returns the path of the node's network namespace in the agent's mount namespace.
+func (n *Node) NetNS() string { return n.process("ns/net") }
+
 // Open opens the node's network namespace. This needs CAP_SYS_PTRACE.
 func (n *Node) Open() (*netns.NS, error) {
 	net, _, err := n.namespaces()
@@ -41,7 +44,7 @@ func (n *Node) namespaces() (net *netns.NS, cgroup int, err error) {
 	if n.net != nil {
 		return n.net, n.cgroup, nil
 	}
-	if net, err = netns.Open(n.process("ns/net")); err != nil {
+	if net, err = netns.Open(n.NetNS()); err != nil {
 		return nil, -1, fmt.Errorf("open the network namespace of the node: %w", err)
 	}
 	cgroup, err = unix.Open(n.process("ns/cgroup"), unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -110,6 +110,8 @@ func (s *Server) answer(r *agent.Request) ([]byte, Result, error) {
 		body, err = json.Marshal(s.options.Status())
 	case agent.AskLocate:
 		body, err = s.locate(ctx, r)
+	case agent.GetHost:
+		body, err = s.host()
 	default:
 		err = s.options.Objects.Ready(ctx)
 	}
@@ -125,6 +127,15 @@ func (s *Server) locate(ctx context.Context, r *agent.Request) ([]byte, error) {
 	if err == nil {
 		err = found.Validate()
 	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(found)
+}
+
+// host returns the rules of the node.
+func (s *Server) host() ([]byte, error) {
+	found, err := s.options.Host()
 	if err != nil {
 		return nil, err
 	}

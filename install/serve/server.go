@@ -40,6 +40,9 @@ type Options struct {
 	// a [source.Kind]: NotFound if the node has no such pod. It may block until the context is
 	// done; nil means that it is not available.
 	Locate func(ctx context.Context, namespace, name string) (agent.Location, error)
+	// Host returns the rules that the node should have for pods in ambient mode. Its errors have a
+	// [source.Kind]; nil means that ambient mode is disabled.
+	Host func() (agent.HostRules, error)
 	// Enrol enrols a pod in ambient mode that has the network namespace and the addresses, and
 	// returns when ztunnel has acknowledged it, or when the context ends, because the server ends.
 	// Its errors have a [source.Kind], or a kind of package agent. nil means that it is not
@@ -95,6 +98,12 @@ func New(o Options) *Server {
 		o.Locate = func(context.Context, string, string) (agent.Location, error) {
 			return agent.Location{}, source.WithKind(source.Unavailable,
 				errors.New("this agent does not support locating pods"))
+		}
+	}
+	if o.Host == nil {
+		o.Host = func() (agent.HostRules, error) {
+			return agent.HostRules{}, source.WithKind(source.NotFound,
+				errors.New("ambient mode is disabled in this agent"))
 		}
 	}
 	connections := maxConnections

@@ -60,9 +60,16 @@ func (l *Location) Validate() error {
 			faults = append(faults, fmt.Errorf("ambient: %w", err))
 		}
 	}
-	if l.Backend != "" && l.Backend != "nft" && l.Backend != "legacy" {
-		faults = append(faults,
-			fmt.Errorf("backend: %q is neither nft nor legacy", text.Truncate(l.Backend, maxTextBytes)))
+	if err := checkBackend(l.Backend); err != nil {
+		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
+}
+
+// checkBackend returns an error unless the name is empty or a backend.
+func checkBackend(name string) error {
+	if name != "" && name != "nft" && name != "legacy" {
+		return fmt.Errorf("backend: %q is neither nft nor legacy", text.Truncate(name, maxTextBytes))
+	}
+	return nil
 }

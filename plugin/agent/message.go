@@ -26,6 +26,7 @@ const (
 	GetReady     Verb = "ready"     // whether pods are available now
 	// the Location of the pod Request.Namespace/Name; the UID is not asked for
 	AskLocate Verb = "locate"
+	GetHost   Verb = "host"   // the [HostRules] of the node
 	GetStatus Verb = "status" // the Status of the node
 	// the [Enrolment] of the pod that Namespace, Name and UID name, whose network namespace comes
 	// with the request as a descriptor (SCM_RIGHTS)
@@ -37,7 +38,7 @@ const (
 // IsQuery reports whether a request with the verb is answered.
 func (v Verb) IsQuery() bool {
 	switch v {
-	case GetPod, GetNamespace, GetPolicy, GetReady, AskLocate, GetStatus, AskEnrol:
+	case GetPod, GetNamespace, GetPolicy, GetReady, AskLocate, GetHost, GetStatus, AskEnrol:
 		return true
 	}
 	return false

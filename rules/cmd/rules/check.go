@@ -24,7 +24,7 @@ If there is no difference, the effect of the rules of other owners, in every bac
 that the ruleset captures bypass the proxy because of them, or whether this cannot be decided. Dropped packets do not count as
 bypassing the proxy.
 
-With --pod the node agent provides the network namespace and the desired ruleset.
+With --pod, or --node for the node's own rules in ambient mode, the node agent provides the network namespace and the desired ruleset.
 
 The exit code is 0 if nothing differs and no captured packet bypasses the proxy. Otherwise it is 1, and every rule that is missing,
 extra, changed or reordered is listed, or the packets that bypass the proxy, with the rule that decides, or what is not known.`
@@ -32,11 +32,12 @@ extra, changed or reordered is listed, or the packets that bypass the proxy, wit
 const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,15020
   rules check --netns /run/netns/pod -b '*' -i '*' --output json
   rules check --ambient --netns /run/netns/pod
-  kubectl exec -n istio-system ds/sluice-node -- rules check --pod default/web`
+  kubectl exec -n istio-system ds/sluice-node -- rules check --pod default/web
+  kubectl exec -n istio-system ds/sluice-node -- rules check --node`
 
 func newCheckCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir, sectionBackend,
 			sectionOutput),
 		tolerated: actionSections,
 	}

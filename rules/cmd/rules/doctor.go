@@ -17,7 +17,8 @@ const doctorHelp = `Check a namespace for everything that can prevent redirectio
 sysctls, interfaces and addresses, policy rules and routes, rules of other owners and their order relative to Sluice's,
 captured traffic that bypasses the proxy because of them, and packet processing outside netfilter: eBPF programs attached to
 the cgroups of the namespace's processes, to the namespace and to its interfaces, and packet and raw sockets. Each finding
-explains its effect with these parameters, and the remedy. Nothing is changed, and no iptables-legacy table is created by the
+explains its effect with these parameters, and the remedy. With --node, the kernel and the source address that probes of pods in
+ambient mode get from all rules of the node are examined. Nothing is changed, and no iptables-legacy table is created by the
 check.
 
 A finding is "ok", a "note" (harmless), a "warning" (may interfere) or a "problem". The exit code is 0 if redirection can work, 1
@@ -26,11 +27,12 @@ if there is a problem, and 3 if the kernel or a missing permission prevents redi
 const doctorExamples = `  rules doctor --pid 4711
   kubectl exec -n istio-system ds/sluice-node -- rules doctor --pod default/web
   rules doctor --ambient --netns /run/netns/pod
+  kubectl exec -n istio-system ds/sluice-node -- rules doctor --node
   rules doctor --netns /run/netns/pod -m TPROXY -b '*' -i '*' --redirect-dns --capture-all-dns -o json`
 
 func newDoctorCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir, sectionBackend,
 			sectionOutput),
 		tolerated: actionSections,
 	}
@@ -54,6 +56,7 @@ type examined struct {
 	Kernel    string           `json:"kernel"`
 	Verdict   doctor.Verdict   `json:"verdict"`
 	Findings  []doctor.Finding `json:"findings"`
+	Node      bool             `json:"node,omitempty"`
 }
 
 func (examined) kind() string { return "Doctor" }
@@ -65,7 +68,7 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 	}
 	e := examined{
 		Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings),
-		Findings: findings,
+		Findings: findings, Node: p.host != nil,
 	}
 	if err := s.print(s.examinationText(e), e); err != nil {
 		return err
@@ -81,7 +84,7 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 
 // diagnose returns the facts about the namespace, and the findings for the parameters.
 func (s *system) diagnose(ns *netns.NS, p *parameters) (doctor.Facts, []doctor.Finding, error) {
-	if p.located == nil && !p.AmbientMode {
+	if p.located == nil && p.host == nil && !p.AmbientMode {
 		if err := s.completeForDoctor(p, ns); err != nil {
 			return doctor.Facts{}, nil, err
 		}
@@ -89,6 +92,11 @@ func (s *system) diagnose(ns *netns.NS, p *parameters) (doctor.Facts, []doctor.F
 	rs, err := p.ruleset()
 	if err != nil {
 		return doctor.Facts{}, nil, err
+	}
+	if p.host != nil {
+		facts := doctor.GatherNode(ns, rs)
+		facts.Backend = compat.BackendName(p.Backend)
+		return facts.Facts, doctor.DiagnoseNode(facts, p.host.Parameters), nil
 	}
 	facts := doctor.Gather(ns, rs)
 	facts.Backend = compat.BackendName(p.Backend)
@@ -138,7 +146,11 @@ func (s *system) examinationText(e examined) string {
 			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", f.Next)
 		}
 	}
-	return fmt.Sprintf("%s (%s): %s, %s\n", s.colour.Paint(colour.Bold, e.Verdict.Message()),
+	message := e.Verdict.Message()
+	if e.Node {
+		message = e.Verdict.NodeMessage()
+	}
+	return fmt.Sprintf("%s (%s): %s, %s\n", s.colour.Paint(colour.Bold, message),
 		e.Namespace,
 		count(counts[doctor.Problem], "problem"),
 		count(counts[doctor.Warning], "warning")) + b.String()

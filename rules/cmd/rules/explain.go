@@ -55,7 +55,7 @@ const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000
 
 func newExplainCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir, sectionBackend,
 			sectionLive,
 			sectionExplain, sectionBudget, sectionOutput),
 		tolerated: actionSections,

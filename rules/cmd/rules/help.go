@@ -27,6 +27,7 @@ var sectionTitles = [...]string{
 	sectionSluice:    "Beyond Istio",
 	sectionNamespace: "The network namespace",
 	sectionAgent:     "The node agent",
+	sectionNode:      "The node agent",
 	sectionRunDir:    "The node agent",
 	sectionBackend:   "The backend",
 	sectionDryRun:    "What to do",
@@ -104,7 +105,7 @@ func (p *parameter) isCommon() bool {
 	switch p.section {
 	case sectionNamespace:
 		return len(p.variables) == 0
-	case sectionMode, sectionAgent, sectionBackend, sectionShow, sectionLive, sectionExplain, sectionDiff, sectionTrace,
+	case sectionMode, sectionAgent, sectionNode, sectionBackend, sectionShow, sectionLive, sectionExplain, sectionDiff, sectionTrace,
 		sectionCleanup, sectionDryRun, sectionOutput:
 		return true
 	}

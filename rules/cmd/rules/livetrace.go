@@ -52,7 +52,7 @@ func newLiveTraceCommand(s *system) *cobra.Command {
 	}
 	in := &inputs{
 		sections: []section{
-			sectionTrace, sectionNamespace, sectionAgent, sectionRunDir, sectionOutput,
+			sectionTrace, sectionNamespace, sectionAgent, sectionNode, sectionRunDir, sectionOutput,
 		},
 		check: checkTrace,
 	}
@@ -91,8 +91,11 @@ func keyOf(h *trace.Header) senderKey {
 
 func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	proc := "/proc"
-	if p.located != nil && p.located.Proc != "" {
+	switch {
+	case p.located != nil && p.located.Proc != "":
 		proc = p.located.Proc
+	case p.host != nil && p.host.Proc != "":
+		proc = p.host.Proc
 	}
 	namespace, err := livetrace.OpenNamespace(ns, proc)
 	if err != nil {

@@ -59,17 +59,20 @@ func (in *inputs) modeFaults() []error {
 
 // ruleset returns the ruleset of complete parameters.
 func (p *parameters) ruleset() (rules.Ruleset, error) {
-	if p.AmbientMode {
+	switch {
+	case p.host != nil:
+		return rules.CompileAmbientHost(p.host.Parameters)
+	case p.AmbientMode:
 		return rules.CompileAmbient(p.AmbientRedirect())
 	}
 	return rules.Compile(p.Redirect)
 }
 
 // desired returns the ruleset of the parameters for the pod in the namespace, and the redirection
-// to the sidecar, which is nil in ambient mode.
+// to the sidecar, which is nil in ambient mode and for the node.
 func (s *system) desired(p *parameters, ns *netns.NS) (rules.Ruleset, *rules.Redirect, error) {
-	if p.AmbientMode {
-		rs, err := rules.CompileAmbient(p.AmbientRedirect())
+	if p.AmbientMode || p.host != nil {
+		rs, err := p.ruleset()
 		return rs, nil, err
 	}
 	redirect, err := s.complete(p, ns)

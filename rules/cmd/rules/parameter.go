@@ -45,6 +45,7 @@ const (
 	sectionSluice
 	sectionNamespace
 	sectionAgent
+	sectionNode
 	sectionRunDir
 	sectionBackend
 	sectionShow

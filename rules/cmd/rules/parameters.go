@@ -35,6 +35,9 @@ type parameters struct {
 	runDir  string          // shared by plugin and agent
 	located *agent.Location // the agent's answer
 
+	node bool             // the rules of the node are requested from the node agent
+	host *agent.HostRules // the agent's answer
+
 	istio bool // of cleanup
 	diff  diffParameters
 	trace liveTraceParameters

@@ -79,6 +79,13 @@ func (in *inputs) podFaults(p *parameters) []error {
 		}
 		p.pod, p.podFile = named, "" // here only a name is allowed
 	}
+	if p.node {
+		for _, name := range in.givenIn(slices.Concat(captureSections, []section{sectionNamespace, sectionAgent})) {
+			errs = append(errs,
+				fmt.Errorf("the node agent provides the node's rules: --%s cannot be combined with --node", name))
+		}
+		return errs
+	}
 	if p.pod == (podName{}) {
 		return nil
 	}
@@ -116,6 +123,30 @@ func (s *system) locate(p *parameters) error {
 	default:
 		return nil
 	}
+	if p.Backend == string(compat.BackendAuto) && found.Backend != "" {
+		p.Backend = found.Backend
+	}
+	return nil
+}
+
+// locateNode requests the rules of the node from the node agent, and sets the parameters to its
+// namespace and its rules.
+func (s *system) locateNode(p *parameters) error {
+	ctx, cancel := context.WithTimeout(context.Background(), locateTime)
+	defer cancel()
+	found, err := agent.Caller{Socket: agent.SocketIn(p.runDir)}.Host(ctx)
+	switch {
+	case err == nil:
+	case agent.IsNotFound(err):
+		return fmt.Errorf("this node has no rules for probes: %w", err)
+	case agent.IsNotRunning(err):
+		return refused(fmt.Errorf("there is no node agent here to ask: %w; --node is for the agent's container", err))
+	case agent.IsTimeout(ctx, err):
+		return refused(fmt.Errorf("the node agent does not answer within %v", locateTime))
+	default:
+		return refused(fmt.Errorf("node agent: %w", err))
+	}
+	p.host, p.netnsPath = found, found.NetNS
 	if p.Backend == string(compat.BackendAuto) && found.Backend != "" {
 		p.Backend = found.Backend
 	}

@@ -27,9 +27,7 @@ import (
 // directory.
 func node(t *testing.T, pods map[string]agent.Location) string {
 	t.Helper()
-	dir := t.TempDir()
-	server := serve.New(serve.Options{
-		Socket: agent.SocketIn(dir),
+	return startAgent(t, serve.Options{
 		Locate: func(_ context.Context, namespace, name string) (agent.Location, error) {
 			l, found := pods[name]
 			if !found || namespace != "default" {
@@ -39,6 +37,14 @@ func node(t *testing.T, pods map[string]agent.Location) string {
 			return l, nil
 		},
 	})
+}
+
+// startAgent starts a node agent, and returns its run directory.
+func startAgent(t *testing.T, o serve.Options) string {
+	t.Helper()
+	dir := t.TempDir()
+	o.Socket = agent.SocketIn(dir)
+	server := serve.New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -188,10 +188,14 @@ func (s *system) command(
 		if err != nil {
 			return err
 		}
-		if p.pod != (podName{}) {
-			if err := s.locate(p); err != nil {
-				return err
-			}
+		switch {
+		case p.pod != (podName{}):
+			err = s.locate(p)
+		case p.node:
+			err = s.locateNode(p)
+		}
+		if err != nil {
+			return err
 		}
 		return do(p, args)
 	}

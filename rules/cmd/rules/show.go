@@ -29,7 +29,7 @@ const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --ch
 
 func newShowCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir, sectionBackend,
 			sectionShow, sectionLive, sectionOutput),
 		tolerated: actionSections,
 	}
@@ -103,7 +103,7 @@ func show(s *system, p *parameters) error {
 // compile returns the ruleset of the parameters. It reads addresses only in a namespace that they
 // name.
 func (s *system) compile(p *parameters) (rules.Ruleset, error) {
-	if p.located != nil {
+	if p.located != nil || p.host != nil {
 		if err := p.notRedirected(); err != nil {
 			return rules.Ruleset{}, err
 		}

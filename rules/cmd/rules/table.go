@@ -108,6 +108,12 @@ func otherTable() []parameter {
 			set: (*parameters).setPod,
 		},
 		{
+			flag: "node", section: sectionNode,
+			help: "the network namespace of this node, with the rules for probes of pods in ambient mode; the node agent provides them. " +
+				"Works only in the agent's container, and cannot be combined with parameters of the redirection",
+			set: truth(func(p *parameters) *bool { return &p.node }),
+		},
+		{
 			flag: "config", value: "FILE", section: sectionExplain,
 			help: "with --pod FILE: configuration of the CNI plugin, for its exclusions, selectors and container names; a network " +
 				"configuration list (.conflist), or the object of the plugin in one. If a selector needs the labels of the " +

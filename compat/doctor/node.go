@@ -1,0 +1,134 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// NodeFacts are the facts about the network namespace of a node with pods in ambient mode.
+type NodeFacts struct {
+	Facts
+	// Live are the rules of all owners in all backends.
+	Live    rules.Ruleset
+	LiveErr error
+}
+
+// GatherNode is [Gather] for the network namespace of a node.
+func GatherNode(ns *netns.NS, desired rules.Ruleset) NodeFacts {
+	f := NodeFacts{Facts: Gather(ns, desired)}
+	live, err := compat.ReadLive(ns, compat.OriginAll)
+	f.Live, f.LiveErr = live.Ruleset, err
+	return f
+}
+
+// DiagnoseNode returns the findings for the rules of a node with pods in ambient mode, the most
+// severe first. It panics if the parameters are invalid (see [rules.AmbientHost.Validate]).
+func DiagnoseNode(f NodeFacts, h rules.AmbientHost) []Finding {
+	compiled, err := rules.CompileAmbientHost(h)
+	if err != nil {
+		panic(err)
+	}
+	a := rules.DefaultAmbient()
+	d := &diagnosis{Facts: f.Facts, redirect: a.AsRedirect(), ambient: &a, compiled: compiled}
+	d.kernel()
+	d.legacyKernel()
+	d.permission()
+	d.conntrack()
+	d.kubelet(&h)
+	d.probes(&f, &h)
+	return d.sorted()
+}
+
+// kubelet reports how probes of the kubelet are recognised.
+func (d *diagnosis) kubelet(h *rules.AmbientHost) {
+	if h.Kubelet != (rules.MatchCgroup{}) {
+		d.add("rules", OK, fmt.Sprintf("probes are connections of the cgroup /%s", h.Kubelet.Path), "")
+		return
+	}
+	d.add("rules", Warning, fmt.Sprintf("the kubelet has no cgroup of its own, or it is not known: connections of all processes of uid %d to pods in "+
+		"ambient mode are taken for probes and bypass ztunnel", h.KubeletUID),
+		"rules status has the reason")
+}
+
+// probes reports the source address that probes get from all rules of the node.
+func (d *diagnosis) probes(f *NodeFacts, h *rules.AmbientHost) {
+	if f.LiveErr != nil {
+		d.add("rules", Warning, "cannot read the rules of the node: "+f.LiveErr.Error(), "")
+		return
+	}
+	if len(h.Pods) == 0 {
+		d.add("rules", OK, "this node has no pods in ambient mode", "")
+		return
+	}
+	budget := diff.AgentBudget.From(time.Now()) // of all samples
+	for _, pod := range samplePods(h) {
+		want := h.ProbeSourceIPv4
+		if pod.Is6() {
+			want = h.ProbeSourceIPv6
+		}
+		trace := diff.ExplainWithin(&f.Live, probePacket(h, pod), budget)
+		got := trace.Outcome
+		by := ""
+		if step := lastStep(trace); step != nil {
+			by = " by " + step.String()
+		}
+		const consequence = ": the pod captures the probes, and ztunnel may reject them"
+		switch {
+		case trace.Exhausted != "" || got.Undecided != "":
+			d.add("rules", Warning, fmt.Sprintf("the source of probes to %s cannot be decided: %s%s", pod,
+				trace.Exhausted, got.Undecided), "")
+		case got.Dropped:
+			d.add("rules", Problem, fmt.Sprintf("probes to %s are dropped%s", pod, by), "remove that rule")
+		case got.SNATAddr == want:
+			d.add("rules", OK, fmt.Sprintf("probes to %s get the source %s", pod, want), "")
+		case got.SNATAddr.IsValid() || got.SNAT != "":
+			d.add("rules", Problem, fmt.Sprintf("probes to %s get another source than %s%s%s", pod, want, by,
+				consequence), "remove that rule, or move its chain after Sluice's")
+		case by != "":
+			d.add("rules", Problem, fmt.Sprintf("probes to %s keep their source%s%s", pod, by, consequence),
+				"remove that rule, or see whether rules check --node finds differences")
+		default:
+			d.add("rules", Problem, fmt.Sprintf("no rule gives probes to %s the source %s%s", pod, want, consequence),
+				"the agent writes the rules again; rules status has the reason if it cannot")
+		}
+	}
+}
+
+// samplePods returns one pod of each family.
+func samplePods(h *rules.AmbientHost) (list []netip.Addr) {
+	for _, six := range []bool{false, true} {
+		for _, a := range h.Pods {
+			if a = a.Unmap(); a.Is6() == six && (h.IPv6 || !six) {
+				list = append(list, a)
+				break
+			}
+		}
+	}
+	return list
+}
+
+// probePacket returns the first packet of a probe after output, where the rules have marked it.
+func probePacket(h *rules.AmbientHost, pod netip.Addr) rules.Packet {
+	return rules.Packet{
+		Hook: rules.Postrouting, OutInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN,
+		Mark: h.ProbeMark, Owner: &rules.Owner{UID: h.KubeletUID, GID: h.KubeletUID},
+		Source:      netip.AddrPortFrom(documentationAddr(rules.FamilyOf(pod)), 40000),
+		Destination: netip.AddrPortFrom(pod, 8080),
+	}
+}
+
+// lastStep returns the last matching rule, or nil.
+func lastStep(t rules.Trace) *rules.Step {
+	for i := len(t.Passes) - 1; i >= 0; i-- {
+		if steps := t.Passes[i].Steps; len(steps) > 0 {
+			return &steps[len(steps)-1]
+		}
+	}
+	return nil
+}
