@@ -90,11 +90,19 @@ func checkAmbientReplacement(t *testing.T, w *testCluster) {
 	})
 	step("ztunnel was replaced")
 
+	four, _ := addresses(pods[1])
+	to := url(four.String(), mesh.Port)
+	before := w.mustReach(t, pods[0], to, throughZtunnel("b"))
 	w.mustUpgrade(t, append(ambientArgs(), "--set", "podAnnotations.round=next")...)
 	step("the agent was replaced")
+	after := w.mustReach(t, pods[0], to, throughZtunnel("b"))
+	if !t.Failed() && before.Answer.Via[0].Upstream != after.Answer.Via[0].Upstream {
+		t.Errorf("ztunnel has opened another HBONE connection, %s after %s: it did not keep the pods",
+			after.Answer.Via[0].Upstream, before.Answer.Via[0].Upstream)
+	}
 	c := w.run(t, mesh.Pod(ns, "c"))[0]
 	requests.end(t)
-	four, _ := addresses(c)
+	four, _ = addresses(c)
 	w.mustReach(t, pods[0], url(four.String(), mesh.Port), throughZtunnel("c"))
 	for _, p := range pods {
 		if err := w.probed(t.Context(), p, begin); err != nil {

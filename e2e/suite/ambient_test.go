@@ -34,6 +34,22 @@ var ambient = testGroup{name: "ambient", tests: []groupTest{
 		checkAmbientReplacement,
 	},
 	{
+		"after all rules of the node are flushed, the node's rules for probes are restored, and an event and a metric report it",
+		checkAmbientFlush,
+	},
+	{
+		"after a reboot of the node, pods start captured from their first request on, and probes bypass ztunnel",
+		checkAmbientReboot,
+	},
+	{
+		"no connection bypasses ztunnel while the rules of pods and node move to another backend and back",
+		checkAmbientBackend,
+	},
+	{
+		"after ambient mode is disabled, neither pods nor node have rules, and connections are direct",
+		checkAmbientDisabled,
+	},
+	{
 		"after helm uninstall, neither pods nor node have rules, and connections are direct",
 		checkAmbientUninstall,
 	},
@@ -194,10 +210,7 @@ func checkAmbientUninstall(t *testing.T, w *testCluster) {
 	w.mustUninstall(t)
 	w.annotated(t, "", pods...)
 	for _, p := range pods {
-		if out, err := w.inNetns(t.Context(), w.mustSandbox(t, p), "nft", "list", "ruleset"); err != nil ||
-			strings.Contains(out, "sluice") {
-			t.Errorf("rules in %s: %v\n%s", p.Name, err, out)
-		}
+		w.mustHaveNoRules(t, p)
 	}
 	if err := w.hostRules(t.Context()); err == nil {
 		t.Error("the node has rules for probes")

@@ -51,6 +51,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if pod := os.Getenv(asSidecar); pod != "" {
+		if err := sidecar(pod); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 
