@@ -219,12 +219,8 @@ func TestRulesThatAreFlushedComeBack(t *testing.T) {
 	w.run()
 	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
 	for i := range 3 {
-		var out []byte
-		must(t, w.host.Do(func() (err error) {
-			out, err = exec.Command("nft", "flush", "ruleset").CombinedOutput()
-			return err
-		}))
-		rulestest.Eventually(t, "the rules are restored "+string(out), func() bool { return w.has("10.0.0.1") })
+		w.within("", "nft", "flush", "ruleset")
+		rulestest.Eventually(t, "the rules are restored", func() bool { return w.has("10.0.0.1") })
 		rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.Repaired) == i+1 })
 	}
 	w.mu.Lock()
@@ -232,6 +228,48 @@ func TestRulesThatAreFlushedComeBack(t *testing.T) {
 	if text := w.reports[0].String(); !strings.Contains(text, "are restored") ||
 		!strings.Contains(text, `by process "nft"`) {
 		t.Error(text)
+	}
+}
+
+// A reload of firewalld replaces its own table in transactions, and flushes the tables of iptables, also
+// those of other programs. The node's rules in nf_tables stay.
+func TestFirewalldReloads(t *testing.T) {
+	listing, err := os.ReadFile("../../nft/testdata/programs/firewalld.nft")
+	must(t, err)
+	w := newTestEnv(t, compat.BackendNFT)
+	w.options.Interval = time.Hour
+	w.Guard = hostrules.New(w.options)
+	w.run()
+	w.within(string(listing), "nft", "-f", "-")
+	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
+	for range 3 {
+		begin := time.Now()
+		w.within("delete table inet firewalld\n"+string(listing), "nft", "-f", "-")
+		w.within("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-nft-restore")
+		w.within("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-legacy-restore")
+		rulestest.Eventually(t, "the rules are compared", func() bool { return w.State().Compared.After(begin) })
+		if !w.has("10.0.0.1") {
+			t.Error("the rules have changed")
+		}
+	}
+	if n := w.reported(hostrules.Repaired); n > 0 {
+		t.Errorf("%d repairs", n)
+	}
+}
+
+// within runs a program on the node.
+func (w *testEnv) within(input, program string, args ...string) {
+	w.t.Helper()
+	c := exec.Command(netnstest.RequireBinary(w.t, program), args...)
+	c.Stdin = strings.NewReader(input)
+	if err := w.host.Do(func() error {
+		out, err := c.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", c, err, out)
+		}
+		return nil
+	}); err != nil {
+		w.t.Fatal(err)
 	}
 }
 
@@ -248,6 +286,10 @@ func TestLegacyRulesComeBack(t *testing.T) {
 	}
 	rulestest.Eventually(t, "the rules are restored", func() bool { return w.has("10.0.0.1") })
 	rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.Repaired) == 1 })
+	// firewalld's reload, if iptables is iptables-legacy.
+	w.within("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-legacy-restore")
+	rulestest.Eventually(t, "the rules are restored", func() bool { return w.has("10.0.0.1") })
+	rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.Repaired) == 2 })
 }
 
 // TestKubeletRestarts covers a kubelet that is absent for a while, and whose cgroup systemd creates
