@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,11 @@ func checkAmbientTraffic(t *testing.T, w *testCluster) {
 	} {
 		four, _ := addresses(c.to)
 		w.mustReach(t, c.from, url(four.String(), mesh.Port), c.want)
+	}
+	out, err := w.rules(t.Context(), t, "validate", "--pod", ns+"/a", "--probe-timeout", wait)
+	if err != nil || !strings.Contains(out, "with the proxy that runs") ||
+		!strings.Contains(out, "ok           ztunnel calls the application as a client") {
+		t.Errorf("rules validate: %v\n%s", err, out)
 	}
 }
 

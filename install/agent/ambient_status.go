@@ -121,7 +121,7 @@ func hostRulesTopic(s hostrules.State, now time.Time) agent.Topic {
 	switch {
 	case s.Err != nil:
 		t.State, t.Facts = agent.TopicProblem, []string{"the node's rules for probes are broken: " + s.Err.Error()}
-		t.Next = "probes of pods in ambient mode may fail; rules doctor lists missing features of the kernel"
+		t.Next = "probes of pods in ambient mode may fail; rules doctor --node looks for the cause"
 		return t
 	case !s.InPlace():
 		t.State, t.Facts = agent.TopicUnknown, []string{"the node's rules for probes were not compared yet"}
