@@ -214,7 +214,7 @@ func TestLegacyReplacesThousandsOfPrefixesInLinearTime(t *testing.T) {
 	applied(t, b, ns, compiled(t, prefixes(0)), nft.Created)
 	begin := time.Now()
 	applied(t, b, ns, compiled(t, prefixes(128)), nft.Replaced)
-	if took := time.Since(begin); took > 15*time.Second {
-		t.Errorf("it took %v", took)
+	if elapsed := time.Since(begin); elapsed > 15*time.Second {
+		t.Errorf("it took %v", elapsed)
 	}
 }

@@ -48,9 +48,9 @@ func (b nftBackend) Apply(
 // thread. If iptables-legacy holds no rules, it reads them once.
 type migration struct {
 	ruleset rules.Ruleset
-	// begun reports that nft's Apply has called begin. exclusive reports that it holds the lock of
+	// started reports that nft's Apply has called begin. exclusive reports that it holds the lock of
 	// the namespace.
-	begun, exclusive bool
+	started, exclusive bool
 	// old contains Sluice's tables in iptables-legacy before the change.
 	old []rules.Table
 	// gates inserts the gate (rules that drop new TCP connections) before old rules that would
@@ -61,7 +61,7 @@ type migration struct {
 // begin reads Sluice's rules in iptables-legacy, and inserts the gate before rules that would
 // interfere with the rules in nf_tables.
 func (m *migration) begin(exclusive bool) (err error) {
-	m.begun, m.exclusive = true, exclusive
+	m.started, m.exclusive = true, exclusive
 	if m.old, err = legacyTables(nil); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 		return m.gates.resultAfterFailure(m.old), err
 	}
 	result := Result{Result: applied, Backend: BackendNFT}
-	if m.begun && m.exclusive && len(m.old) == 0 {
+	if m.started && m.exclusive && len(m.old) == 0 {
 		result.legacyEmpty = true
 		return result, err
 	}
@@ -94,8 +94,8 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 		clearErr = withLock(func(bool) error { return result.clearLegacy(m.ruleset) })
 	}
 	if clearErr != nil {
-		const what = "the rules are in nftables, but not all of Sluice's rules in iptables-legacy were removed"
-		clearErr = fmt.Errorf("%s: %w", what, clearErr)
+		const problem = "the rules are in nftables, but not all of Sluice's rules in iptables-legacy were removed"
+		clearErr = fmt.Errorf("%s: %w", problem, clearErr)
 	}
 	return result, errors.Join(err, clearErr)
 }

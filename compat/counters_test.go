@@ -44,14 +44,14 @@ func TestLegacyKeepsTheCounts(t *testing.T) {
 	repaired := hits(t, ns)
 	applied(t, b, ns, compiled(t), nft.Replaced)
 	for rule, h := range hits(t, ns) {
-		if _, there := repaired[rule]; there && h != before[rule] {
+		if _, exists := repaired[rule]; exists && h != before[rule] {
 			t.Errorf("%s: %v after the repair, want %v", rule, h, before[rule])
 		}
 	}
 	applied(t, b, ns, compiled(t, exclusions), nft.Replaced)
 	kept := 0
 	for rule, h := range hits(t, ns) {
-		if _, there := repaired[rule]; there && h == before[rule] {
+		if _, exists := repaired[rule]; exists && h == before[rule] {
 			kept++
 		}
 	}

@@ -287,11 +287,11 @@ func FuzzDecodeHeader(f *testing.F) {
 	f.Add(true, []byte("tap+"), []byte("\xff\xff\xff"), make([]byte, 16), []byte{15: 1},
 		uint16(300), byte(3), byte(0x7f))
 	f.Fuzz(func(
-		t *testing.T, six bool, name, nameMask, addr, addrMask []byte, protocol uint16,
+		t *testing.T, isIPv6 bool, name, nameMask, addr, addrMask []byte, protocol uint16,
 		flags, invert byte,
 	) {
 		family, size := rules.IPv4, 4
-		if six {
+		if isIPv6 {
 			family, size = rules.IPv6, 16
 		}
 		address := func(b []byte) netip.Addr {
@@ -307,14 +307,14 @@ func FuzzDecodeHeader(f *testing.F) {
 		copy(h.In.Mask[:], nameMask)
 		matches := decodeHeader(family, h)
 		text := (&rules.Rule{Matches: matches}).String()
-		if asked := h.In.Mask != (xtables.Interface{}).Mask; asked != strings.Contains(text,
+		if requested := h.In.Mask != (xtables.Interface{}).Mask; requested != strings.Contains(text,
 			"if") && !strings.Contains(text, "interface") {
 			t.Errorf("interface %q %q: %s", h.In.Name, h.In.Mask, text)
 		}
 		// Without a mask the kernel compares an IPv4 address with 0.0.0.0, and does not compare an
 		// IPv6 address.
-		if asked := !h.Source.Mask.IsUnspecified() ||
-			!six && !h.Source.Addr.IsUnspecified(); asked != strings.Contains(text, "addr") {
+		if requested := !h.Source.Mask.IsUnspecified() ||
+			!isIPv6 && !h.Source.Addr.IsUnspecified(); requested != strings.Contains(text, "addr") {
 			t.Errorf("address %s %s: %s", h.Source.Addr, h.Source.Mask, text)
 		}
 		if invert != 0 && !strings.Contains(text, "!=") && !strings.Contains(text, "unknown") {
@@ -338,8 +338,8 @@ func encodeAgain(t *testing.T, family rules.Family, matches []rules.Match) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := decodeRule(family, &r)
-	if got, want := (&rules.Rule{Matches: again.Matches}).String(),
+	second := decodeRule(family, &r)
+	if got, want := (&rules.Rule{Matches: second.Matches}).String(),
 		(&rules.Rule{Matches: matches}).String(); got != want {
 		t.Errorf("%s is encoded to %s", want, got)
 	}

@@ -135,11 +135,11 @@ func checkAgainAfter(t *testing.T, e compat.BackendName, want rules.Ruleset, com
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := b.Check(ns, want, last.Snapshot)
+	second, err := b.Check(ns, want, last.Snapshot)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(checked, again, cmpopts.IgnoreUnexported(compat.Snapshot{})); diff != "" {
+	if diff := cmp.Diff(checked, second, cmpopts.IgnoreUnexported(compat.Snapshot{})); diff != "" {
 		t.Errorf("-check +check with snapshot\n%s", diff)
 	}
 }

@@ -165,15 +165,15 @@ func TestKernelListsEncodedRules(t *testing.T) {
 				t.Errorf("-want +comments:\n%s", diff)
 			}
 
-			again := netnstest.New(t)
+			second := netnstest.New(t)
 			for _, f := range istiotest.Families {
-				istiotest.Restore(t, again, istiotest.Legacy, f,
+				istiotest.Restore(t, second, istiotest.Legacy, f,
 					istiotest.Save(t, ns, istiotest.Legacy, f))
 			}
-			if diff := cmp.Diff(dumpSorted(t, ns), dumpSorted(t, again)); diff != "" {
+			if diff := cmp.Diff(dumpSorted(t, ns), dumpSorted(t, second)); diff != "" {
 				t.Errorf("the output of iptables differs after loading it:\n%s", diff)
 			}
-			reloaded, _ := kernelRules(t, again)
+			reloaded, _ := kernelRules(t, second)
 			if diffs := rules.Compare(found, reloaded); len(diffs) > 0 {
 				t.Errorf("the output of iptables has another meaning after loading it:\n%v", diffs)
 			}

@@ -37,11 +37,11 @@ func FindIstio(ns *netns.NS) ([]string, error) {
 // inEachFamily calls do for each existing table that Istio may have written to, and returns all
 // lines and all errors.
 func inEachFamily(
-	ns *netns.NS, what string, do func(*netns.NS, xtables.ID) ([]string, error),
+	ns *netns.NS, verb string, do func(*netns.NS, xtables.ID) ([]string, error),
 ) ([]string, error) {
 	tables, err := xtables.Tables(ns)
 	if err != nil {
-		return nil, fmt.Errorf("%s Istio's rules: %w", what, err)
+		return nil, fmt.Errorf("%s Istio's rules: %w", verb, err)
 	}
 	var lines []string
 	var errs []error
@@ -52,7 +52,7 @@ func inEachFamily(
 		found, err := do(ns, id)
 		lines = append(lines, found...)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s Istio's rules: %w", what, err))
+			errs = append(errs, fmt.Errorf("%s Istio's rules: %w", verb, err))
 		}
 	}
 	return lines, errors.Join(errs...)

@@ -45,7 +45,7 @@ func TestRemoveIstioKeepsRulesOfOtherPrograms(t *testing.T) {
 			if diff := cmp.Diff(want, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {
 				t.Errorf("-want +left:\n%s\nremoved:\n%s", diff, strings.Join(removed, "\n"))
 			}
-			if left := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_"); left != (len(removed) > 0) {
+			if remains := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_"); remains != (len(removed) > 0) {
 				t.Errorf("removed %q", removed)
 			}
 			wantNothing(t, ns)
@@ -105,9 +105,9 @@ func TestRemoveIstioReportsRemovedRules(t *testing.T) {
 	if diff := cmp.Diff(want, removed); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	left := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv6)
-	if !strings.Contains(left, "[0:0] -A OTHERS -p udp -m udp --dport 53 -j RETURN\nCOMMIT") {
-		t.Errorf("left:\n%s", left)
+	remaining := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv6)
+	if !strings.Contains(remaining, "[0:0] -A OTHERS -p udp -m udp --dport 53 -j RETURN\nCOMMIT") {
+		t.Errorf("left:\n%s", remaining)
 	}
 }
 
@@ -128,10 +128,10 @@ func TestRemoveIstioKeepsForeignRules(t *testing.T) {
 	}
 	wg.Wait()
 	wantNothing(t, ns)
-	left := istiotest.Dump(t, ns, istiotest.Legacy)
-	if n := strings.Count(left, "-A PORTMAP -p tcp -m tcp --dport 82 -j RETURN"); n != 20 ||
-		strings.Contains(left, ":ISTIO_") {
-		t.Errorf("%d of 20 rules, in:\n%s", n, left)
+	remaining := istiotest.Dump(t, ns, istiotest.Legacy)
+	if n := strings.Count(remaining, "-A PORTMAP -p tcp -m tcp --dport 82 -j RETURN"); n != 20 ||
+		strings.Contains(remaining, ":ISTIO_") {
+		t.Errorf("%d of 20 rules, in:\n%s", n, remaining)
 	}
 }
 
@@ -199,9 +199,9 @@ func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {
 			ns := netnstest.NewInUserNS(t)
 			restoreInside(t, ns, "*mangle\n"+others+"COMMIT\n"+tproxy)
 			_, err := compat.RemoveIstio(ns)
-			left := istiotest.Dump(t, ns, istiotest.Legacy)
-			if err != nil || strings.Contains(left, "ISTIO") || !strings.Contains(left, others) {
-				t.Errorf("error %v, left:\n%s", err, left)
+			remaining := istiotest.Dump(t, ns, istiotest.Legacy)
+			if err != nil || strings.Contains(remaining, "ISTIO") || !strings.Contains(remaining, others) {
+				t.Errorf("error %v, left:\n%s", err, remaining)
 			}
 		})
 	}

@@ -148,16 +148,16 @@ func (tr *translator) rules(c *rules.Chain, at continuation) ([]rules.Rule, erro
 	var list []rules.Rule
 	for i := at.rule; i < len(c.Rules); {
 		r, n, err := tr.read(c.Rules[i:])
-		var more []rules.Rule
+		var extra []rules.Rule
 		split := false
 		if err == nil && len(r.alternatives) > 0 {
-			more, split, err = tr.translateRule(r, continuation{c.Name, i + n, at.end})
+			extra, split, err = tr.translateRule(r, continuation{c.Name, i + n, at.end})
 		}
 		if err != nil {
 			return nil, inRule(c, i, err)
 		}
-		list = append(list, more...)
-		if split || len(more) > 0 && alwaysEnds(&more[len(more)-1]) {
+		list = append(list, extra...)
+		if split || len(extra) > 0 && alwaysEnds(&extra[len(extra)-1]) {
 			break
 		}
 		i += n

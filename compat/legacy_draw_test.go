@@ -106,15 +106,15 @@ func anyPacket(r *rand.Rand) rules.Packet {
 			"::ffff:10.1.2.3",
 		}
 	}
-	one := func(n ...uint32) uint32 { return n[r.IntN(len(n))] }
+	draw := func(n ...uint32) uint32 { return n[r.IntN(len(n))] }
 	p := rules.Packet{
-		Hook: rules.Prerouting, Protocol: rules.Protocol(one(6, 6, 17, 1, 132)),
+		Hook: rules.Prerouting, Protocol: rules.Protocol(draw(6, 6, 17, 1, 132)),
 		State: rules.State(r.IntN(5)), NoListener: r.IntN(2) == 0,
-		Mark:          one(0, 1, 2, 3, 1337, 1338, 1339, 1<<32-1),
-		ConntrackMark: one(0, 1, 2, 3, 1337, 1338),
+		Mark:          draw(0, 1, 2, 3, 1337, 1338, 1339, 1<<32-1),
+		ConntrackMark: draw(0, 1, 2, 3, 1337, 1338),
 	}
 	port := func() uint16 {
-		return uint16(one(0, 1, 2, 8, 53, 80, 81, 90, 443, 8081, 15006, 15008, 15053, 40000, 65535))
+		return uint16(draw(0, 1, 2, 8, 53, 80, 81, 90, 443, 8081, 15006, 15008, 15053, 40000, 65535))
 	}
 	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
 		port = func() uint16 { return 0 }
@@ -134,8 +134,8 @@ func anyPacket(r *rand.Rand) rules.Packet {
 		p.Hook, p.OutInterface, p.InInterface = rules.Output, p.InInterface, ""
 		if r.IntN(8) > 0 {
 			p.Owner = &rules.Owner{
-				UID: one(0, 1, 202, 1337, 1338, 1339, 5000, 7000),
-				GID: one(0, 1, 202, 1337, 1338, 5000, 7000),
+				UID: draw(0, 1, 202, 1337, 1338, 1339, 5000, 7000),
+				GID: draw(0, 1, 202, 1337, 1338, 5000, 7000),
 			}
 		}
 	}
@@ -205,8 +205,8 @@ func (d dice) rules(base rules.Base, others []rules.Chain) []rules.Rule {
 				},
 					rules.SetMark{Value: 2, Mask: 3}))
 		}
-		more, final := d.final(base, others)
-		r.Matches, r.Actions = append(r.Matches, more...), append(r.Actions, final...)
+		extra, final := d.final(base, others)
+		r.Matches, r.Actions = append(r.Matches, extra...), append(r.Actions, final...)
 		rules.SortMatches(r.Matches)
 		list = append(list, r)
 		if slices.Contains(r.Actions, rules.Action(rules.TProxy{Port: 15006})) {

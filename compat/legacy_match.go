@@ -180,9 +180,9 @@ func (tr *translator) owners(m rules.MatchOwner) (matchAlternatives, error) {
 	}
 	options, all := matchAlternatives{}, []rules.Match(nil)
 	for _, ids := range m.IDs {
-		one := m
-		one.IDs = []rules.IDRange{ids}
-		options, all = append(options, []rules.Match{one}), append(all, one)
+		single := m
+		single.IDs = []rules.IDRange{ids}
+		options, all = append(options, []rules.Match{single}), append(all, single)
 	}
 	switch {
 	case !m.Not:
@@ -206,8 +206,8 @@ func ports(m rules.MatchPort) matchAlternatives {
 		for xt.Slots(rest[:n]) > xt.MaxSlots {
 			n--
 		}
-		one := rules.MatchPort{Side: m.Side, Not: m.Not, Ports: rest[:n:n]}
-		options, all = append(options, []rules.Match{one}), append(all, one)
+		part := rules.MatchPort{Side: m.Side, Not: m.Not, Ports: rest[:n:n]}
+		options, all = append(options, []rules.Match{part}), append(all, part)
 		rest = rest[n:]
 	}
 	if m.Not {

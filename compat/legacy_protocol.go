@@ -46,12 +46,12 @@ func protocols(matches []rules.Match) (matchAlternatives, []rules.Match, error) 
 	if slices.Contains(candidates, 0) || slices.Contains(excluded, 0) {
 		return nil, nil, errors.New("protocol 0 is not supported, because it means any protocol in xtables")
 	}
-	wanted := candidates
+	selected := candidates
 	if candidates == nil {
-		wanted = excluded
+		selected = excluded
 	}
 	var singles []rules.MatchProtocol
-	for _, p := range wanted {
+	for _, p := range selected {
 		if candidates == nil || fits(p) {
 			singles = append(singles, rules.MatchProtocol{Protocols: []rules.Protocol{p}})
 		}

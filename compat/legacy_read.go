@@ -64,7 +64,7 @@ func ownAndPreceding(t *rules.Table) *rules.Table {
 // ownPart returns a table with Sluice's chains, and with the rules of other chains that keep
 // returns. It returns nil if there are none.
 func ownPart(t *rules.Table, keep func([]rules.Rule) []rules.Rule) *rules.Table {
-	ours := rules.Table{Family: t.Family, Name: t.Name}
+	own := rules.Table{Family: t.Family, Name: t.Name}
 	for _, c := range t.Chains {
 		if !IsSluiceChain(c.Name) {
 			if c.Rules = keep(c.Rules); len(c.Rules) == 0 {
@@ -75,12 +75,12 @@ func ownPart(t *rules.Table, keep func([]rules.Rule) []rules.Rule) *rules.Table 
 			c.Base = new(*c.Base)
 			c.Base.Drop = false
 		}
-		ours.Chains = append(ours.Chains, c)
+		own.Chains = append(own.Chains, c)
 	}
-	if len(ours.Chains) == 0 {
+	if len(own.Chains) == 0 {
 		return nil
 	}
-	return &ours
+	return &own
 }
 
 // IsSluiceChain reports whether a chain of iptables-legacy has a name of Sluice's chains.

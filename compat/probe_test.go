@@ -21,9 +21,9 @@ func TestThisKernelSupportsIPTablesLegacy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := map[string]bool{}
+	tested := map[string]bool{}
 	for _, s := range support {
-		asked[s.Feature.Name] = true
+		tested[s.Feature.Name] = true
 		if s.Err != nil {
 			t.Error(s.Err)
 		}
@@ -34,8 +34,8 @@ func TestThisKernelSupportsIPTablesLegacy(t *testing.T) {
 		"iptables-legacy's target TPROXY of ip, revision 1",
 		"iptables-legacy's target REDIRECT of ip6, revision 0",
 	} {
-		if !asked[want] {
-			t.Errorf("not probed: %s; got %v", want, asked)
+		if !tested[want] {
+			t.Errorf("not probed: %s; got %v", want, tested)
 		}
 	}
 }

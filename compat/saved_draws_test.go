@@ -16,14 +16,14 @@ import (
 // anyDraw returns a match that depends on chance or on earlier packets.
 func anyDraw(r *rand.Rand) string {
 	number := func(most int) int { return 1 + r.IntN(most) }
-	one := func(from ...string) string { return from[r.IntN(len(from))] }
-	not := one("", "! ")
+	draw := func(from ...string) string { return from[r.IntN(len(from))] }
+	not := draw("", "! ")
 	switch r.IntN(4) {
 	case 0:
-		return fmt.Sprintf("-m limit --limit %d/%s", number(10000), one("second", "sec", "s"))
+		return fmt.Sprintf("-m limit --limit %d/%s", number(10000), draw("second", "sec", "s"))
 	case 1:
 		return fmt.Sprintf("-m limit --limit %d/%s --limit-burst %d", number(200),
-			one("second", "minute", "hour", "day"), number(10000))
+			draw("second", "minute", "hour", "day"), number(10000))
 	case 2:
 		return fmt.Sprintf("-m statistic --mode random %s--probability %.*f", not, number(11),
 			r.Float64())

@@ -182,8 +182,8 @@ func TestForeignChangesOfALongTable(t *testing.T) {
 	defer stop()
 	begin := time.Now()
 	_, err := Read(ns)
-	if took := time.Since(begin); took > time.Minute || err != nil && !errors.Is(err, errBusy) {
-		t.Errorf("after %v: %v", took, err)
+	if elapsed := time.Since(begin); elapsed > time.Minute || err != nil && !errors.Is(err, errBusy) {
+		t.Errorf("after %v: %v", elapsed, err)
 	}
 }
 

@@ -26,8 +26,8 @@ func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
 		ip      string
 		found   []string
 		outcome Outcome
-		// left contains the differences after Apply.
-		left []string
+		// remaining contains the differences after Apply.
+		remaining []string
 	}{
 		{"a set", "exclusions-dual", someSet, "", []string{extraSet}, Replaced, nil},
 		{
@@ -107,7 +107,7 @@ func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
 				t.Errorf("-want +found\n%s", diff)
 			}
 			applied(t, ns, want, row.outcome)
-			if diff := cmp.Diff(row.left, differences(t, ns, want)); diff != "" {
+			if diff := cmp.Diff(row.remaining, differences(t, ns, want)); diff != "" {
 				t.Errorf("-want +left\n%s", diff)
 			}
 			applied(t, ns, want, Unchanged)

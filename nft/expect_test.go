@@ -91,7 +91,7 @@ func TestExpectedRulesetDoesNotAffectTheReading(t *testing.T) {
 	ns := netnstest.New(t)
 	redirects := AnyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
-		present, wanted := rules.MustCompile(redirects.Draw(t, "present")),
+		present, desired := rules.MustCompile(redirects.Draw(t, "present")),
 			rules.MustCompile(redirects.Draw(t, "wanted"))
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)
@@ -99,7 +99,7 @@ func TestExpectedRulesetDoesNotAffectTheReading(t *testing.T) {
 		if _, err := Apply(ns, present); err != nil {
 			t.Fatal(err)
 		}
-		for _, rs := range []rules.Ruleset{present, wanted} {
+		for _, rs := range []rules.Ruleset{present, desired} {
 			equal := sameTables(present, rs)
 			_, met, got := expecting(t, ns, rs)
 			if !sameTables(present, got) {

@@ -32,8 +32,8 @@ func TestRemoveIstioKeepsForeignObjects(t *testing.T) {
 			if diff := cmp.Diff(want, istiotest.Dump(t, ns, istiotest.NFT)); diff != "" {
 				t.Errorf("-want +left:\n%s\nremoved:\n%s", diff, strings.Join(removed, "\n"))
 			}
-			if left := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_") ||
-				c.Tables != ""; left != (len(removed) > 0) {
+			if remains := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_") ||
+				c.Tables != ""; remains != (len(removed) > 0) {
 				t.Errorf("removed %q", removed)
 			}
 			wantNoIstio(t, ns)
@@ -124,9 +124,9 @@ COMMIT
 	if diff := cmp.Diff(want, removed, cmp.Transformer("sorted", lineSet)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	left := istiotest.Save(t, ns, istiotest.NFT, rules.IPv6)
-	if !strings.Contains(left, "[0:0] -A OTHERS -p udp -m udp --dport 53 -j RETURN\nCOMMIT") {
-		t.Errorf("left:\n%s", left)
+	remaining := istiotest.Save(t, ns, istiotest.NFT, rules.IPv6)
+	if !strings.Contains(remaining, "[0:0] -A OTHERS -p udp -m udp --dport 53 -j RETURN\nCOMMIT") {
+		t.Errorf("left:\n%s", remaining)
 	}
 }
 
@@ -203,10 +203,10 @@ func TestRemoveIstioKeepsForeignRules(t *testing.T) {
 	if n := removers.Load(); n != 1 {
 		t.Errorf("%d calls report the removal, want 1", n)
 	}
-	left := istiotest.Run(t, ns, "", "nft", "list", "ruleset")
-	if n := strings.Count(left, "tcp dport 82 counter"); n != 20 ||
-		strings.Contains(strings.ToLower(left), "istio_r") {
-		t.Errorf("%d of 20 rules, in:\n%s", n, left)
+	remaining := istiotest.Run(t, ns, "", "nft", "list", "ruleset")
+	if n := strings.Count(remaining, "tcp dport 82 counter"); n != 20 ||
+		strings.Contains(strings.ToLower(remaining), "istio_r") {
+		t.Errorf("%d of 20 rules, in:\n%s", n, remaining)
 	}
 	wantNoIstio(t, ns)
 }

@@ -54,8 +54,8 @@ func TestPreparedEncodesOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, _ := p.creation()
-	if first != again {
+	second, _ := p.creation()
+	if first != second {
 		t.Error("encoded twice")
 	}
 	want, err := Encode(example("sidecar-ipv4"))

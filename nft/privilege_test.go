@@ -56,17 +56,17 @@ func TestWithoutNetAdminEveryOperationFails(t *testing.T) {
 
 // applyUnprivileged applies a ruleset to its namespace, and prints the result.
 func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
-	report := func(what string, err error, result any) {
+	report := func(operation string, err error, result any) {
 		switch {
 		case err == nil:
-			fmt.Printf("%s: %v\n", what, result)
+			fmt.Printf("%s: %v\n", operation, result)
 		case IsNotPermitted(err):
-			fmt.Printf("%s: not permitted\n", what+map[bool]string{true: ": not permitted: " +
-				err.Error()}[what == "apply"])
+			fmt.Printf("%s: not permitted\n", operation+map[bool]string{true: ": not permitted: " +
+				err.Error()}[operation == "apply"])
 		case IsNotSupported(err):
-			fmt.Printf("%s: not supported\n", what)
+			fmt.Printf("%s: not supported\n", operation)
 		default:
-			fmt.Printf("%s: %v\n", what, err)
+			fmt.Printf("%s: %v\n", operation, err)
 		}
 	}
 	for _, rs := range []rules.Ruleset{

@@ -148,7 +148,7 @@ func (c *conn) readSluiceTable(found *foundTable, expected *expectation) (tableS
 		tables, interrupted, err = c.readTables([]foundTable{table}, expected, nil)
 		if errors.Is(err, unix.ENOENT) || err == nil && len(tables[0].Chains) == 0 {
 			// The table was deleted, possibly before this read, or another process has emptied it.
-			if again, findErr := c.findSluiceTable(); again == nil {
+			if second, findErr := c.findSluiceTable(); second == nil {
 				return nil, interrupted, findErr
 			}
 		}

@@ -165,10 +165,10 @@ func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 	if err != nil || len(first.Tables) != 1 || generation == 0 {
 		t.Fatalf("%d tables at generation %d, %v", len(first.Tables), generation, err)
 	}
-	again, err := ReadSince(ns, generation, first.Routing)
-	if err != nil || len(again.Tables) != 0 || again.Generation != generation {
-		t.Errorf("%d tables at generation %d, %v; want none at %d", len(again.Tables),
-			again.Generation, err, generation)
+	second, err := ReadSince(ns, generation, first.Routing)
+	if err != nil || len(second.Tables) != 0 || second.Generation != generation {
+		t.Errorf("%d tables at generation %d, %v; want none at %d", len(second.Tables),
+			second.Generation, err, generation)
 	}
 	load(t, ns, "add rule inet sluice nat-output drop")
 	changed, err := ReadSince(ns, generation, first.Routing)

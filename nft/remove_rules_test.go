@@ -12,8 +12,8 @@ func TestRemoveRulesLeavesTheRoutes(t *testing.T) {
 	ns := netnstest.New(t)
 	want := example("tproxy-dual")
 	applied(t, ns, want, Created)
-	for _, there := range []bool{true, false} {
-		if removed, err := RemoveRules(ns); err != nil || removed != there {
+	for _, exists := range []bool{true, false} {
+		if removed, err := RemoveRules(ns); err != nil || removed != exists {
 			t.Errorf("removed %v, error %v", removed, err)
 		}
 		holds(t, ns, rules.Ruleset{Routing: want.Routing})

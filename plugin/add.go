@@ -45,8 +45,8 @@ func (c *call) add() (_ []byte, err error) {
 	}
 	result, err := resultFor(c.config.PrevResult, c.config.CNIVersion)
 	if err != nil {
-		const what = "the previous plugin's result is invalid"
-		return nil, failure(types.ErrInvalidNetworkConfig, what, err)
+		const problem = "the previous plugin's result is invalid"
+		return nil, failure(types.ErrInvalidNetworkConfig, problem, err)
 	}
 	d, pod, err := c.decide()
 	if err != nil {

@@ -61,8 +61,8 @@ func TestBudgetOfAllRequests(t *testing.T) {
 						!strings.Contains(e.Details, "timeout after 6s") {
 						t.Errorf("%s: %+v", verb, e)
 					}
-					if took := time.Since(start); took != 6*time.Second {
-						t.Errorf("%s takes %v, want 6s", verb, took)
+					if elapsed := time.Since(start); elapsed != 6*time.Second {
+						t.Errorf("%s takes %v, want 6s", verb, elapsed)
 					}
 				}
 			})

@@ -19,8 +19,8 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 		return configFailure(err)
 	}
 	if c.ValidAttachments == nil {
-		const what = "GC without a list of valid attachments (cni.dev/valid-attachments)"
-		return failure(types.ErrInvalidNetworkConfig, what, nil)
+		const problem = "GC without a list of valid attachments (cni.dev/valid-attachments)"
+		return failure(types.ErrInvalidNetworkConfig, problem, nil)
 	}
 	logger, closeLog := p.openLog(c)
 	defer closeLog()

@@ -128,8 +128,8 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 			e := env.call("ADD", c)
 			want := pod
 			row.want(&want)
-			if took := env.agent.adds[0].Duration; took != 7*time.Second {
-				t.Errorf("duration %v", took)
+			if elapsed := env.agent.adds[0].Duration; elapsed != 7*time.Second {
+				t.Errorf("duration %v", elapsed)
 			}
 			got := env.agent.last(t)
 			if (got.Bytes > 0) != (got.Backend != "none") || len(env.agent.adds) != 1 {

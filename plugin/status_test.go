@@ -158,11 +158,11 @@ func TestGC(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var left []string
+			var remaining []string
 			for _, r := range all {
-				left = append(left, r.ContainerID)
+				remaining = append(remaining, r.ContainerID)
 			}
-			if got := strings.Join(left, " "); got != tc.left {
+			if got := strings.Join(remaining, " "); got != tc.left {
 				t.Errorf("left: %s, want %s", got, tc.left)
 			}
 		})

@@ -83,9 +83,9 @@ func TestStatusCachesSuccess(t *testing.T) {
 				len(env.source.requested), e)
 		}
 	}
-	if left, err := filepath.Glob(filepath.Join(c.runDir, ".sluice-cni-status*")); err != nil ||
-		len(left) > 0 {
-		t.Errorf("remaining: %q, %v", left, err)
+	if remaining, err := filepath.Glob(filepath.Join(c.runDir, ".sluice-cni-status*")); err != nil ||
+		len(remaining) > 0 {
+		t.Errorf("remaining: %q, %v", remaining, err)
 	}
 }
 

@@ -121,7 +121,7 @@ func recordedAmbient(t testing.TB, run string) rules.Ambient {
 // the reason.
 type ambientDeviation struct {
 	legacy, nft []rules.Family
-	why         string
+	reason      string
 }
 
 var (
@@ -131,16 +131,16 @@ var (
 
 // ambientDeviations lists the runs outside of the matrix with different packets.
 var ambientDeviations = map[string]ambientDeviation{
-	"037-virt-plus-suffix": {nft: bothFamilies, why: "its nftables backend fails at the +"},
-	"038-virt-star-suffix": {legacy: bothFamilies, why: "its iptables backend treats * as a character of the name"},
+	"037-virt-plus-suffix": {nft: bothFamilies, reason: "its nftables backend fails at the +"},
+	"038-virt-star-suffix": {legacy: bothFamilies, reason: "its iptables backend treats * as a character of the name"},
 	"053-seq-dns-to-nodns-reconcile": {
-		nft: bothFamilies, why: "its nftables backend leaves the DNS zones in place",
+		nft: bothFamilies, reason: "its nftables backend leaves the DNS zones in place",
 	},
 	"054-seq-dns-to-nodns-noreconcile": {
-		legacy: bothFamilies, nft: bothFamilies, why: "its iptables backend fails and leaves the previous rules",
+		legacy: bothFamilies, nft: bothFamilies, reason: "its iptables backend fails and leaves the previous rules",
 	},
 	"060-foreign-rules-present": {
-		legacy: []rules.Family{rules.IPv4}, why: "a foreign rule precedes its jump",
+		legacy: []rules.Family{rules.IPv4}, reason: "a foreign rule precedes its jump",
 	},
 }
 
@@ -165,9 +165,9 @@ func TestAmbientRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 			if !a.IPv6 {
 				deviation.nft = onlyIPv6
 			}
-			ours := compileAmbient(t, a)
-			wantDifferentOnlyIn(t, "iptables", ours, recordedLegacy(t, run), deviation.legacy)
-			wantDifferentOnlyIn(t, "nftables", ours, recordedNFT(t, run), deviation.nft)
+			sluice := compileAmbient(t, a)
+			wantDifferentOnlyIn(t, "iptables", sluice, recordedLegacy(t, run), deviation.legacy)
+			wantDifferentOnlyIn(t, "nftables", sluice, recordedNFT(t, run), deviation.nft)
 		})
 	}
 }
@@ -195,11 +195,11 @@ func TestNFTablesWithoutIPv6IsAKnownDeviation(t *testing.T) {
 }
 
 func wantDifferentOnlyIn(
-	t testing.TB, backend string, ours, istio rules.Ruleset, families []rules.Family,
+	t testing.TB, backend string, sluice, istio rules.Ruleset, families []rules.Family,
 ) {
 	t.Helper()
 	for _, f := range bothFamilies {
-		r := diff.Decide(diff.Side{Ruleset: ours, RoutingKnown: true}, diff.Side{Ruleset: istio},
+		r := diff.Decide(diff.Side{Ruleset: sluice, RoutingKnown: true}, diff.Side{Ruleset: istio},
 			diff.Options{Families: []rules.Family{f}})
 		want := diff.Equivalent
 		if slices.Contains(families, f) {

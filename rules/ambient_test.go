@@ -84,9 +84,9 @@ func ambientSave(a rules.Ambient, f rules.Family) string {
 }
 
 // wantEqualPackets fails unless both rulesets treat every packet alike.
-func wantEqualPackets(t testing.TB, ours, istio rules.Ruleset) {
+func wantEqualPackets(t testing.TB, sluice, istio rules.Ruleset) {
 	t.Helper()
-	r := diff.Decide(diff.Side{Ruleset: ours, RoutingKnown: true},
+	r := diff.Decide(diff.Side{Ruleset: sluice, RoutingKnown: true},
 		diff.Side{Ruleset: istio, RoutingKnown: true}, diff.Options{})
 	if v := r.Verdict(true); v != diff.Equivalent {
 		t.Errorf("%s\n%v\n%v\n%v", v, r.Classes, r.Undecided, r.Routing)

@@ -21,7 +21,7 @@ func compareRules(where string, want, got []Rule) []Difference {
 		}
 	}
 	var diffs []Difference
-	told := map[Difference]bool{}
+	reported := map[Difference]bool{}
 	for i := range want {
 		if kept.want[i] {
 			continue
@@ -33,10 +33,10 @@ func compareRules(where string, want, got []Rule) []Difference {
 			})
 		} else if sets := extra.takeChanged(where, w); len(sets) > 0 {
 			for _, d := range sets {
-				if !told[d] { // several rules may use the set
+				if !reported[d] { // several rules may use the set
 					diffs = append(diffs, d)
 				}
-				told[d] = true
+				reported[d] = true
 			}
 		} else {
 			diffs = append(diffs, Difference{Kind: Missing, Where: where, Want: w.String()})

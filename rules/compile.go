@@ -161,9 +161,9 @@ func (c *compiler) routing() Routing {
 func (c *compiler) inbound() bool { return c.InboundPorts.All || len(c.InboundPorts.Ports) > 0 }
 
 // priority returns Sluice's priority, or Istio's if the deviation is disabled.
-func (c *compiler) priority(ours, istio int) int {
+func (c *compiler) priority(sluice, istio int) int {
 	if c.deviates(NATFirst) {
-		return ours
+		return sluice
 	}
 	return istio
 }

@@ -225,9 +225,9 @@ func TestPrioritiesAreTenLowerThanIstiosUnlessStrict(t *testing.T) {
 		}
 		return strings.Join(priorities, ", ")
 	}
-	const ours = "prerouting filter -310, output filter -310, prerouting filter -160, output route -160, prerouting nat -110, output nat -110"
-	if got := base(false); got != ours {
-		t.Errorf("got %s, want %s", got, ours)
+	const sluicePriorities = "prerouting filter -310, output filter -310, prerouting filter -160, output route -160, prerouting nat -110, output nat -110"
+	if got := base(false); got != sluicePriorities {
+		t.Errorf("got %s, want %s", got, sluicePriorities)
 	}
 	const istios = "prerouting filter -300, output filter -300, prerouting filter -150, output route -150, prerouting nat -100, output nat -100"
 	if got := base(true); got != istios {

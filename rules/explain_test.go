@@ -401,10 +401,10 @@ func TestEvaluationBeforeConntrack(t *testing.T) {
 	checkRows(t, nat, []row{{
 		"NAT runs after conntrack at every priority", in, rules.Outcome{Redirect: 9},
 	}})
-	both := ruleset(rules.Inet,
+	combined := ruleset(rules.Inet,
 		base(rules.Filter, rules.Output, early, zone(1)),
 		base(rules.Filter, rules.Prerouting, early, zone(2), when(mark(1), state(rules.New))))
-	checkRows(t, both, []row{
+	checkRows(t, combined, []row{
 		{
 			"on lo a packet keeps its zone and connection, so that its state is known before conntrack",
 			"out tcp 127.0.0.1:1 > 127.0.0.1:80",

@@ -41,11 +41,11 @@ func checkList[T fmt.Stringer](t *testing.T, parse func(string) ([]T, error), te
 	for i, v := range got {
 		printed[i] = v.String()
 	}
-	again, err := parse(strings.Join(printed, ","))
-	if err != nil || !slices.EqualFunc(again, got, func(a, b T) bool {
+	second, err := parse(strings.Join(printed, ","))
+	if err != nil || !slices.EqualFunc(second, got, func(a, b T) bool {
 		return reflect.DeepEqual(a, b)
 	}) {
-		t.Fatalf("%q: parsed as %v, which is parsed as %v (%v)", text, got, again, err)
+		t.Fatalf("%q: parsed as %v, which is parsed as %v (%v)", text, got, second, err)
 	}
 	return got
 }
@@ -131,8 +131,8 @@ func FuzzParseMark(f *testing.F) {
 			return
 		}
 		for _, format := range []string{"%d", "0x%x", "0X%X"} {
-			if again, err := rules.ParseMark(fmt.Sprintf(format, n)); err != nil || again != n {
-				t.Fatalf("%q: %d in %s is parsed as %d (%v)", text, n, format, again, err)
+			if second, err := rules.ParseMark(fmt.Sprintf(format, n)); err != nil || second != n {
+				t.Fatalf("%q: %d in %s is parsed as %d (%v)", text, n, format, second, err)
 			}
 		}
 	})
@@ -173,9 +173,9 @@ func FuzzParsePacket(f *testing.F) {
 			}
 			return
 		}
-		again, err := rules.ParsePacket(p.String())
-		if err != nil || !reflect.DeepEqual(again, p) {
-			t.Fatalf("%q\n\tis printed as %q\n\tand parsed as %q (%v)", text, p, again, err)
+		second, err := rules.ParsePacket(p.String())
+		if err != nil || !reflect.DeepEqual(second, p) {
+			t.Fatalf("%q\n\tis printed as %q\n\tand parsed as %q (%v)", text, p, second, err)
 		}
 		if outcome := diff.Explain(&compiled, p).Outcome; outcome.Undecided != "" {
 			t.Fatalf("%q: %s", p, outcome)

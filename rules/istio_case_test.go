@@ -132,11 +132,11 @@ func (c istioCase) parameters() rules.Redirect {
 
 // portsAsGiven keeps the order and duplicates, as Istio does.
 func portsAsGiven(text string) []rules.PortRange {
-	var given []rules.PortRange
+	var input []rules.PortRange
 	for element := range strings.SplitSeq(text, ",") {
-		given = append(given, ports(element)...)
+		input = append(input, ports(element)...)
 	}
-	return given
+	return input
 }
 
 // setting returns a flag, the environment variable with the flag's name, or the default.

@@ -23,14 +23,14 @@ func TestStrictRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
 	for _, c := range istioCases(t) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			ours := c.strict(t)
+			sluice := c.strict(t)
 			_, isLeftover := leftovers[c.name]
 			different := false
-			for _, p := range populations(ours, c.ruleset) {
+			for _, p := range populations(sluice, c.ruleset) {
 				p.each(sampleLimit(), func(packet rules.Packet) bool {
-					different = !sameOutcome(packet, &ours, &c.ruleset)
+					different = !sameOutcome(packet, &sluice, &c.ruleset)
 					if different && !isLeftover {
-						reportDifference(t, packet, &ours, &c.ruleset)
+						reportDifference(t, packet, &sluice, &c.ruleset)
 					}
 					return !different
 				})
@@ -54,13 +54,13 @@ func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			ours := c.strict(t)
-			packets := rapid.SliceOfN(anyPacket(newVocabulary([]rules.Ruleset{ours, c.ruleset})),
+			sluice := c.strict(t)
+			packets := rapid.SliceOfN(anyPacket(newVocabulary([]rules.Ruleset{sluice, c.ruleset})),
 				10, 10)
 			rapid.Check(t, func(rt *rapid.T) {
 				for _, p := range packets.Draw(rt, "packets") {
-					if !sameOutcome(p, &ours, &c.ruleset) {
-						reportDifference(rt, p, &ours, &c.ruleset)
+					if !sameOutcome(p, &sluice, &c.ruleset) {
+						reportDifference(rt, p, &sluice, &c.ruleset)
 					}
 				}
 			})
@@ -76,16 +76,16 @@ func TestPacketsDifferFromIstioOnlyByDeviations(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			ours := compile(t, c.redirect)
+			sluice := compile(t, c.redirect)
 			seen := map[rules.DeviationID]bool{}
-			for _, p := range populations(ours, c.ruleset) {
+			for _, p := range populations(sluice, c.ruleset) {
 				p.each(sampleLimit(), func(packet rules.Packet) bool {
-					if sameOutcome(packet, &ours, &c.ruleset) {
+					if sameOutcome(packet, &sluice, &c.ruleset) {
 						return true
 					}
-					id := deviation(c.redirect, packet, &ours, &c.ruleset)
+					id := deviation(c.redirect, packet, &sluice, &c.ruleset)
 					if id == "" {
-						reportDifference(t, packet, &ours, &c.ruleset)
+						reportDifference(t, packet, &sluice, &c.ruleset)
 						return false
 					}
 					seen[id] = true
@@ -123,8 +123,8 @@ func (c istioCase) strict(t testing.TB) rules.Ruleset {
 func (c istioCase) cleaned() bool { return c.enabled("cleanup-only") }
 
 // deviation returns the deviation that explains a packet's different outcome, or an empty string.
-func deviation(r rules.Redirect, p rules.Packet, ours, theirs *rules.Ruleset) rules.DeviationID {
-	got, want := diff.Explain(ours, p), diff.Explain(theirs, p)
+func deviation(r rules.Redirect, p rules.Packet, sluice, istio *rules.Ruleset) rules.DeviationID {
+	got, want := diff.Explain(sluice, p), diff.Explain(istio, p)
 	last := got.Passes[len(got.Passes)-1].Packet
 	if r.Mode != rules.ModeTProxy || last.Hook != rules.Prerouting || last.Protocol != rules.TCP {
 		return ""
@@ -160,17 +160,17 @@ func populations(rulesets ...rules.Ruleset) []*population {
 	return all
 }
 
-func sameOutcome(p rules.Packet, ours, theirs *rules.Ruleset) bool {
+func sameOutcome(p rules.Packet, sluice, istio *rules.Ruleset) bool {
 	if p.State == rules.Untracked && p.Protocol != rules.ICMPv6 {
 		return true // not a possible packet, see diff.Possible
 	}
-	return diff.Explain(ours, p).Outcome.Same(diff.Explain(theirs, p).Outcome)
+	return diff.Explain(sluice, p).Outcome.Same(diff.Explain(istio, p).Outcome)
 }
 
 // reportDifference fails with the packet and the matching rules of both rulesets.
-func reportDifference(t rapid.TB, p rules.Packet, ours, theirs *rules.Ruleset) {
+func reportDifference(t rapid.TB, p rules.Packet, sluice, istio *rules.Ruleset) {
 	t.Helper()
-	got, want := diff.Explain(ours, p), diff.Explain(theirs, p)
+	got, want := diff.Explain(sluice, p), diff.Explain(istio, p)
 	t.Fatalf("%s\n\tistio-iptables, where it is %s:\n%s", mismatch(p.String(), want.Outcome, got),
 		want.Outcome, decisions(want))
 }

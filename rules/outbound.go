@@ -119,7 +119,7 @@ func (c *compiler) captureOutbound(b *chainBuilder) {
 // proxy.
 func (c *compiler) captureIncluded(b *chainBuilder, comment string, matches ...Match) {
 	redirect := []Action{RedirectTo{Port: c.ProxyPort}}
-	and := func(more ...Match) []Match { return append(more, matches...) }
+	and := func(extra ...Match) []Match { return append(extra, matches...) }
 	if c.OutboundCIDRs.All {
 		b.capture(OutboundCaptured, comment, redirect, and(tcp)...)
 	}

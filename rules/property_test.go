@@ -79,11 +79,11 @@ func TestStrictRulesTreatEveryPacketAsTheReferenceDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := redirects.Draw(t, "redirect")
 		r.StrictIstio()
-		ours, theirs := rules.MustCompile(r), istioReference(r)
-		for _, p := range populations(ours, theirs) {
+		sluice, istio := rules.MustCompile(r), istioReference(r)
+		for _, p := range populations(sluice, istio) {
 			p.each(randomSample(), func(packet rules.Packet) bool {
-				if !sameOutcome(packet, &ours, &theirs) {
-					reportDifference(t, packet, &ours, &theirs)
+				if !sameOutcome(packet, &sluice, &istio) {
+					reportDifference(t, packet, &sluice, &istio)
 				}
 				return true
 			})
@@ -95,11 +95,11 @@ func TestDeviationsChangeOnlyTheirPackets(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
 		r := redirects.Draw(t, "redirect")
-		ours, theirs := rules.MustCompile(r), istioReference(r)
-		for _, p := range populations(ours, theirs) {
+		sluice, istio := rules.MustCompile(r), istioReference(r)
+		for _, p := range populations(sluice, istio) {
 			p.each(randomSample(), func(packet rules.Packet) bool {
-				if !sameOutcome(packet, &ours, &theirs) && deviation(r, packet, &ours, &theirs) == "" {
-					reportDifference(t, packet, &ours, &theirs)
+				if !sameOutcome(packet, &sluice, &istio) && deviation(r, packet, &sluice, &istio) == "" {
+					reportDifference(t, packet, &sluice, &istio)
 				}
 				return true
 			})

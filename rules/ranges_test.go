@@ -15,7 +15,7 @@ import (
 func TestNormalise(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		given []rules.PortRange
+		input []rules.PortRange
 		want  string
 	}{
 		{"nothing", nil, "[]"},
@@ -33,11 +33,11 @@ func TestNormalise(t *testing.T) {
 		},
 		{"all", []rules.PortRange{{0, 65535}, {0, 0}, {65535, 65535}}, "[0-65535]"},
 	} {
-		before := fmt.Sprint(tc.given)
-		if got := fmt.Sprint(rules.Normalise(tc.given)); got != tc.want {
+		before := fmt.Sprint(tc.input)
+		if got := fmt.Sprint(rules.Normalise(tc.input)); got != tc.want {
 			t.Errorf("%s: %s becomes %s, want %s", tc.name, before, got, tc.want)
 		}
-		if after := fmt.Sprint(tc.given); after != before {
+		if after := fmt.Sprint(tc.input); after != before {
 			t.Errorf("%s: the argument %s is now %s", tc.name, before, after)
 		}
 	}
@@ -61,8 +61,8 @@ func TestNormaliseKeepsTheNumbers(t *testing.T) {
 		if rules.Contains(got, n) != want {
 			t.Fatalf("%v becomes %v: contains %d is %t, want %t", ranges, got, n, !want, want)
 		}
-		if again := rules.Normalise(got); fmt.Sprint(again) != fmt.Sprint(got) {
-			t.Fatalf("%v becomes %v, and that %v", ranges, got, again)
+		if second := rules.Normalise(got); fmt.Sprint(second) != fmt.Sprint(got) {
+			t.Fatalf("%v becomes %v, and that %v", ranges, got, second)
 		}
 	})
 }

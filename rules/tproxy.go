@@ -33,7 +33,7 @@ func (c *compiler) tproxy(b *chainBuilder) {
 	} else {
 		captured = append(captured, toPort(c.InboundPorts.Ports...))
 	}
-	and := func(more ...Match) []Match { return append(more, captured...) }
+	and := func(extra ...Match) []Match { return append(extra, captured...) }
 
 	b.addAll(NoRole, "established: to its socket", []Action{mark, Accept},
 		and(MatchState{States: States(Established, Related)})...)

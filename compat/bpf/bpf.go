@@ -79,8 +79,8 @@ func List(ns *netns.NS, proc string) Listing {
 	return l
 }
 
-func (l *Listing) unread(what string, err error) {
-	l.Unread = append(l.Unread, fmt.Sprintf("%s: %v", what, err))
+func (l *Listing) unread(subject string, err error) {
+	l.Unread = append(l.Unread, fmt.Sprintf("%s: %v", subject, err))
 }
 
 // An attachment is a hook with the kernel's attach type.

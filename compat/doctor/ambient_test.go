@@ -13,11 +13,11 @@ import (
 
 // The findings about a pod in ambient mode are about its own mark, routing table and packets.
 func TestDiagnoseAmbient(t *testing.T) {
-	ours := PolicyRule{
+	sluiceRule := PolicyRule{
 		Family: rules.IPv4, Priority: rules.PolicyPriority, Mark: rules.AmbientMark,
 		Mask: rules.AmbientMarkMask, Table: rules.AmbientRouteTable, Text: "ours",
 	}
-	other := ours
+	other := sluiceRule
 	other.Priority, other.Table, other.Text = 100, 77, "other"
 	accepts := web
 	accepts.Actions = []rules.Action{rules.RedirectTo{Port: 4000}}
@@ -27,7 +27,7 @@ func TestDiagnoseAmbient(t *testing.T) {
 		severity Severity
 		want     string // empty for no problem and no warning
 	}{
-		{"a healthy pod", func(f *Facts) { f.Routing.Rules = append(f.Routing.Rules, ours) }, "", ""},
+		{"a healthy pod", func(f *Facts) { f.Routing.Rules = append(f.Routing.Rules, sluiceRule) }, "", ""},
 		{
 			"another rule for the mark is first", func(f *Facts) { f.Routing.Rules = append(f.Routing.Rules, other) },
 			Problem, "packets with ambient mode's mark 0x111 match another rule first: other",

@@ -60,18 +60,18 @@ func TestDiagnoseEndsWithinTheBudgetOfAnAgent(t *testing.T) {
 func TestDiagnoseReportsAnExhaustedBudget(t *testing.T) {
 	f := healthy()
 	f.Tables = []rules.Table{costlyTables()["random marks"]}
-	var told []string
+	var reported []string
 	for _, finding := range Diagnose(f, typical(rules.ModeRedirect)) {
 		if strings.Contains(finding.Verdict, "cannot be decided: more than") {
-			told = append(told, finding.Verdict)
+			reported = append(reported, finding.Verdict)
 		}
 	}
 	limits := []string{
 		diff.AgentBudget.Time.String() + " of work",
 		fmt.Sprintf("%d MB of memory", diff.AgentBudget.Memory>>20),
 	}
-	if len(told) != 1 || !strings.HasSuffix(told[0], limits[0]) &&
-		!strings.HasSuffix(told[0], limits[1]) {
-		t.Errorf("got %q", told)
+	if len(reported) != 1 || !strings.HasSuffix(reported[0], limits[0]) &&
+		!strings.HasSuffix(reported[0], limits[1]) {
+		t.Errorf("got %q", reported)
 	}
 }

@@ -113,11 +113,11 @@ func (f *Facts) network() error {
 	}
 	defer h.Close()
 	// An interrupted dump may lack recent changes.
-	complete := func(what string, err error) error {
+	complete := func(subject string, err error) error {
 		if err == nil || errors.Is(err, netlink.ErrDumpInterrupted) {
 			return nil
 		}
-		return fmt.Errorf("list %s: %w", what, err)
+		return fmt.Errorf("list %s: %w", subject, err)
 	}
 	links, err := h.LinkList()
 	addrs, addrErr := h.AddrList(nil, netlink.FAMILY_ALL)

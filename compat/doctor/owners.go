@@ -54,7 +54,7 @@ func (d *diagnosis) natChain(t *rules.Table, c *rules.Chain) {
 // mangleChain reports a foreign chain at the positions of iptables' raw and mangle tables.
 func (d *diagnosis) mangleChain(t *rules.Table, c *rules.Chain) {
 	isRaw := c.Base.Priority < rules.ConntrackPriority
-	ours, ok := d.priority(func(b *rules.Base) bool {
+	sluicePriority, ok := d.priority(func(b *rules.Base) bool {
 		return b.Hook == c.Base.Hook && b.Type != rules.NAT &&
 			(b.Priority < rules.ConntrackPriority) == isRaw
 	})
@@ -62,7 +62,7 @@ func (d *diagnosis) mangleChain(t *rules.Table, c *rules.Chain) {
 		d.add("rules", Note, rulePosition(t, c, "rule")+", where Sluice has no rules", "")
 		return
 	}
-	verdict, first := d.order(t, c, "rule", ours)
+	verdict, first := d.order(t, c, "rule", sluicePriority)
 	if isRaw && first && d.redirect.DNS.Capture && slices.ContainsFunc(c.Rules, setsZone) {
 		d.add("rules", Warning,
 			verdict+" and assign conntrack zones: the first assignment takes effect, and answers to captured DNS queries may be lost",
@@ -81,14 +81,14 @@ func setsZone(r rules.Rule) bool {
 
 // order describes a chain, and whether it runs before Sluice's chain with the priority.
 func (d *diagnosis) order(
-	t *rules.Table, c *rules.Chain, noun string, ours int,
+	t *rules.Table, c *rules.Chain, noun string, sluicePriority int,
 ) (verdict string, first bool) {
-	first = d.runsFirst(t, c, ours)
+	first = d.runsFirst(t, c, sluicePriority)
 	when := "after"
 	if first {
 		when = "before"
 	}
-	return fmt.Sprintf("%s, which run %s Sluice's (%d)", rulePosition(t, c, noun), when, ours), first
+	return fmt.Sprintf("%s, which run %s Sluice's (%d)", rulePosition(t, c, noun), when, sluicePriority), first
 }
 
 // rulePosition describes a chain and its position.
@@ -99,10 +99,10 @@ func rulePosition(t *rules.Table, c *rules.Chain, noun string) string {
 }
 
 // runsFirst reports whether a chain runs before Sluice's chain with the priority at its hook.
-func (d *diagnosis) runsFirst(t *rules.Table, c *rules.Chain, ours int) bool {
+func (d *diagnosis) runsFirst(t *rules.Table, c *rules.Chain, sluicePriority int) bool {
 	switch {
-	case c.Base.Priority != ours:
-		return c.Base.Priority < ours
+	case c.Base.Priority != sluicePriority:
+		return c.Base.Priority < sluicePriority
 	case d.sluiceTable() == nil:
 		return false // Sluice's chain will be registered last
 	}

@@ -20,8 +20,8 @@ func (d *diagnosis) markRules() {
 	}
 	count := map[key]int{}
 	for _, r := range d.Routing.Rules {
-		ours := r.Mark == mark && r.Mask == route.mask && !r.Selected && r.Table == route.table
-		if ours {
+		isSluice := r.Mark == mark && r.Mask == route.mask && !r.Selected && r.Table == route.table
+		if isSluice {
 			count[key{r.Family, r.Table}]++
 			continue
 		}
@@ -86,17 +86,17 @@ func (d *diagnosis) passthrough() {
 			on = i.Name
 		}
 	}
-	ours := d.sluiceTable() != nil
+	isSluice := d.sluiceTable() != nil
 	switch {
 	case on != "" && on != lo:
 		d.add("interfaces", Warning,
 			fmt.Sprintf("%s has the address ::6, which the proxy needs on lo", on),
 			"ip -6 address del ::6 dev "+on)
-	case ours && d.redirect.IPv6 && on == "":
+	case isSluice && d.redirect.IPv6 && on == "":
 		d.add("interfaces", Problem,
 			"Sluice's rules exist, but lo lacks ::6, the source address of the proxy's connections to the application",
 			"rules apply adds it")
-	case on == lo && !ours:
+	case on == lo && !isSluice:
 		d.add("interfaces", Note,
 			"lo has ::6, but there are no rules of Sluice: another program added it, or it remains from earlier rules",
 			"rules cleanup removes it, even if Istio added it")

@@ -13,26 +13,26 @@ import (
 func (g *Generator) BoundaryPackets(
 	n *Network, count int, rulesets ...*rules.Ruleset,
 ) []rules.Packet {
-	var ways []way
+	var variants []way
 	for _, rs := range rulesets {
 		for i := range rs.Tables {
 			for j := range rs.Tables[i].Chains {
 				c := &rs.Tables[i].Chains[j]
 				for k := range c.Rules {
-					ways = append(ways, way{&rs.Tables[i], c, &c.Rules[k]})
+					variants = append(variants, way{&rs.Tables[i], c, &c.Rules[k]})
 				}
 			}
 		}
 	}
-	if len(ways) == 0 {
+	if len(variants) == 0 {
 		return nil
 	}
-	g.random.Shuffle(len(ways), func(i, j int) { ways[i], ways[j] = ways[j], ways[i] })
+	g.random.Shuffle(len(variants), func(i, j int) { variants[i], variants[j] = variants[j], variants[i] })
 	var packets []rules.Packet
 	met := meetings{}
 	for try := 0; len(packets) < count && try < 20*count; try++ {
 		p := g.packet()
-		g.lead(&p, ways[try%len(ways)])
+		g.lead(&p, variants[try%len(variants)])
 		if n.Complete(&p); n.Sendable(&p) == nil && met.add(&p) {
 			packets = append(packets, p)
 		}

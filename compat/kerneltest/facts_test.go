@@ -209,7 +209,7 @@ func TestKernelFacts(t *testing.T) {
 // TestEachFactHasAKernelTest verifies that each fact that decisions rely on is tested with the
 // kernel.
 func TestEachFactHasAKernelTest(t *testing.T) {
-	asked := map[diff.Fact]bool{
+	tested := map[diff.Fact]bool{
 		diff.ConntrackPriorityTies:    true, // TestChainsAtConntracksPriority
 		diff.ExpectationFollowsMaster: true, // TestHelpersAffectNAT
 		diff.ConntrackReassembles:     true, // TestFragments
@@ -221,15 +221,15 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		diff.TProxyNeedsLocalRoute:    true, // TestDelivers of package route
 	}
 	for _, f := range facts() {
-		asked[f.of] = true
+		tested[f.of] = true
 	}
 	for _, a := range arrivals {
 		if !a.arrives && a.of != 0 {
-			asked[a.of] = true
+			tested[a.of] = true
 		}
 	}
 	for _, f := range diff.Facts() {
-		if !asked[f] {
+		if !tested[f] {
 			t.Errorf("no kernel test for %s: %s", f.Name(), f)
 		}
 	}

@@ -167,18 +167,18 @@ func (d *nftDraw) addrFamily() (rules.Family, string) {
 }
 
 // values draws the right side of a comparison.
-func (d *nftDraw) values(one, span func() string) string {
+func (d *nftDraw) values(word, span func() string) string {
 	switch d.below(6) {
 	case 0, 1:
-		return d.not("!= ") + "{ " + one() + ", " + span() + " }"
+		return d.not("!= ") + "{ " + word() + ", " + span() + " }"
 	case 2:
 		return d.not("!= ") + span()
 	}
-	return d.not("!= ") + one()
+	return d.not("!= ") + word()
 }
 
 func (d *nftDraw) addrs(family rules.Family) string {
-	one := func() string { return draw(d.Generator, someAddrs[family]...) }
+	word := func() string { return draw(d.Generator, someAddrs[family]...) }
 	if d.oneIn(8) {
 		return d.not("!= ") + map[rules.Family]string{
 			rules.IPv4: "@addrs4",
@@ -192,10 +192,10 @@ func (d *nftDraw) addrs(family rules.Family) string {
 		return d.not("!= ") + draw(d.Generator, somePrefixes[family]...)
 	}
 	if d.oneIn(3) {
-		return d.not("!= ") + "{ " + one() + ", " + draw(d.Generator,
+		return d.not("!= ") + "{ " + word() + ", " + draw(d.Generator,
 			somePrefixes[family]...) + " }"
 	}
-	return d.not("!= ") + one()
+	return d.not("!= ") + word()
 }
 
 func (d *nftDraw) match() string {

@@ -70,8 +70,8 @@ func NewNetwork() (*Network, error) {
 		raw: map[rawKey]int{},
 	}
 	for _, step := range []struct {
-		what string
-		do   func() error
+		title string
+		do    func() error
 	}{
 		{"make the namespaces", n.makeNamespaces},
 		{"set the sysctls", n.setSysctls},
@@ -85,7 +85,7 @@ func NewNetwork() (*Network, error) {
 		{"wait for the links", n.waitForLinks},
 	} {
 		if err := step.do(); err != nil {
-			return nil, errors.Join(fmt.Errorf("make a network: %s: %w", step.what, err), n.Close())
+			return nil, errors.Join(fmt.Errorf("make a network: %s: %w", step.title, err), n.Close())
 		}
 	}
 	return n, nil

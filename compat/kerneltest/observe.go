@@ -45,9 +45,9 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 		return nil, err
 	}
 	// Packets from one processor are not reordered.
-	var one unix.CPUSet
-	one.Set(someCPU(&all))
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
+	var cpus unix.CPUSet
+	cpus.Set(someCPU(&all))
+	if err := unix.SchedSetaffinity(0, &cpus); err != nil {
 		return nil, err
 	}
 	defer func() { _ = unix.SchedSetaffinity(0, &all) }()
@@ -212,7 +212,7 @@ func aboutConnection(p *rules.Packet, number uint32) (entry, []byte) {
 
 // Sendable returns the reason for which the network cannot send the packet, or nil.
 func (n *Network) Sendable(p *rules.Packet) error {
-	unsendable := func(why string) error { return fmt.Errorf("%w: %s", ErrUnsendable, why) }
+	unsendable := func(reason string) error { return fmt.Errorf("%w: %s", ErrUnsendable, reason) }
 	switch {
 	case p.Hook == rules.Prerouting && (n.devices[p.InInterface] == nil || p.InInterface == "lo"):
 		return unsendable("no interface " + p.InInterface)

@@ -39,8 +39,8 @@ func (t *PairCounts) Add(o PairCounts) {
 	if t.Unsent == nil {
 		t.Unsent = map[string]int{}
 	}
-	for why, count := range o.Unsent {
-		t.Unsent[why] += count
+	for reason, count := range o.Unsent {
+		t.Unsent[reason] += count
 	}
 }
 

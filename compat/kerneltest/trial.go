@@ -193,8 +193,8 @@ func (n *Network) try(
 		if j.err = o.Err; j.err != nil {
 			continue
 		}
-		if why := modelLacksSockets(rs, p, listeners); why != "" {
-			j.err = fmt.Errorf("%w: %s", ErrUnsendable, why)
+		if reason := modelLacksSockets(rs, p, listeners); reason != "" {
+			j.err = fmt.Errorf("%w: %s", ErrUnsendable, reason)
 			continue
 		}
 		effect, err := o.Effect(p)

@@ -71,10 +71,10 @@ func Match(
 	o.compare(rs, ownerKnown)
 	if len(o.Differences) > 0 && !o.Repeated && !p.HasState() {
 		// Whether the connection existed before is unknown.
-		again := o
-		again.Packet.Status, again.Differences = rules.StatusConfirmed, nil
-		if again.compare(rs, ownerKnown); len(again.Differences) == 0 && again.NotCompared == "" {
-			o = again
+		second := o
+		second.Packet.Status, second.Differences = rules.StatusConfirmed, nil
+		if second.compare(rs, ownerKnown); len(second.Differences) == 0 && second.NotCompared == "" {
+			o = second
 			o.Repeated = true
 		}
 	}

@@ -133,16 +133,16 @@ func isScalar(e json.RawMessage) bool {
 // flags encodes one or several flags: one of them, a list, or the operation "|".
 func (t datatype) flags(e json.RawMessage) ([]byte, bool) {
 	sum := make([]byte, t.size)
-	left := maxFlags
-	return sum, t.addFlags(sum, e, &left)
+	remaining := maxFlags
+	return sum, t.addFlags(sum, e, &remaining)
 }
 
 // maxFlags is the maximum number of flags and operations in a value.
 const maxFlags = 64
 
 // addFlags adds flags to a sum. left is how many flags and operations there may still be.
-func (t datatype) addFlags(sum []byte, e json.RawMessage, left *int) bool {
-	if *left--; *left < 0 {
+func (t datatype) addFlags(sum []byte, e json.RawMessage, remaining *int) bool {
+	if *remaining--; *remaining < 0 {
 		return false
 	}
 	if isScalar(e) {
@@ -162,8 +162,8 @@ func (t datatype) addFlags(sum []byte, e json.RawMessage, left *int) bool {
 		}
 		list = or.Operands
 	}
-	for _, one := range list {
-		if !t.addFlags(sum, one, left) {
+	for _, item := range list {
+		if !t.addFlags(sum, item, remaining) {
 			return false
 		}
 	}

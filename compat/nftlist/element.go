@@ -40,20 +40,20 @@ func entryOf(e json.RawMessage, isMap bool) (entry, bool) {
 	if json.Unmarshal(e, &pair) != nil || len(pair) != 2 {
 		return entry{}, false
 	}
-	one, ok := elementOf(pair[0])
-	one.data = pair[1]
-	return one, ok
+	element, ok := elementOf(pair[0])
+	element.data = pair[1]
+	return element, ok
 }
 
 // hasIntervals reports whether an anonymous set has an element that is an interval.
 func hasIntervals(elements []json.RawMessage, isMap bool) bool {
 	return slices.ContainsFunc(elements, func(e json.RawMessage) bool {
-		one, _ := entryOf(e, isMap)
+		element, _ := entryOf(e, isMap)
 		var concat struct {
 			Concat []json.RawMessage `json:"concat"`
 		}
-		if !exactly(one.key, &concat) {
-			concat.Concat = []json.RawMessage{one.key}
+		if !exactly(element.key, &concat) {
+			concat.Concat = []json.RawMessage{element.key}
 		}
 		return slices.ContainsFunc(concat.Concat, func(part json.RawMessage) bool {
 			kind, _ := only(part)
@@ -67,26 +67,26 @@ func hasIntervals(elements []json.RawMessage, isMap bool) bool {
 func fill(s *nft.Set, elements []json.RawMessage, keys, datas []datatype) string {
 	var intervals []spanElement
 	for _, e := range elements {
-		one, ok := entryOf(e, s.IsMap)
+		element, ok := entryOf(e, s.IsMap)
 		if !ok {
 			return "set element with statements"
 		}
-		if s.IsMap != (one.data != nil) {
+		if s.IsMap != (element.data != nil) {
 			return "map element without value"
 		}
-		el := nft.SetElement{Expires: one.expires}
-		if !addData(&el, one.data, datas, s.IsMap) {
-			return "map element with value " + string(one.data)
+		el := nft.SetElement{Expires: element.expires}
+		if !addData(&el, element.data, datas, s.IsMap) {
+			return "map element with value " + string(element.data)
 		}
-		if string(one.key) == `"*"` {
+		if string(element.key) == `"*"` {
 			el.Catchall = true
 			s.Elements = append(s.Elements, el)
 			continue
 		}
-		key, ok := keyOf(one.key, keys, s.Interval)
+		key, ok := keyOf(element.key, keys, s.Interval)
 		if !ok || !s.Interval && !bytes.Equal(key[0], key[1]) ||
 			bytes.Compare(key[0], key[1]) > 0 && !s.Concatenated {
-			return "set element " + string(one.key)
+			return "set element " + string(element.key)
 		}
 		el.Key = key[0]
 		switch {

@@ -178,11 +178,11 @@ func flagsOf(flags json.RawMessage) []string {
 	if len(flags) == 0 || string(flags) == "null" {
 		return nil
 	}
-	var one string
+	var word string
 	var several []string
 	switch {
-	case json.Unmarshal(flags, &one) == nil:
-		return []string{one}
+	case json.Unmarshal(flags, &word) == nil:
+		return []string{word}
 	case json.Unmarshal(flags, &several) == nil:
 		return several
 	}

@@ -13,9 +13,9 @@ type flagNames []string
 
 // UnmarshalJSON decodes a name or a list of names.
 func (f *flagNames) UnmarshalJSON(text []byte) error {
-	var one string
-	if json.Unmarshal(text, &one) == nil {
-		*f = flagNames{one}
+	var word string
+	if json.Unmarshal(text, &word) == nil {
+		*f = flagNames{word}
 		return nil
 	}
 	return json.Unmarshal(text, (*[]string)(f))
@@ -190,13 +190,13 @@ func (c *compiler) formOfData(body json.RawMessage) string {
 	}
 	form := ""
 	for _, e := range anonymous.Set {
-		one, _ := entryOf(e, true)
-		switch kind, _ := only(one.data); {
+		element, _ := entryOf(e, true)
+		switch kind, _ := only(element.data); {
 		case kind == "range" || kind == "prefix":
 			return "range"
 		case kind == "concat":
 			return kind
-		case isScalar(one.data):
+		case isScalar(element.data):
 			form = "scalar"
 		}
 	}

@@ -117,7 +117,7 @@ func unknownSet(object setObject, flags []string) string {
 		// Without state nft does not list when elements expire, so that these cannot be told from
 		// elements that remain.
 		for _, e := range object.Elements {
-			if one, ok := elementOf(e); !ok || !one.expires {
+			if element, ok := elementOf(e); !ok || !element.expires {
 				return "set element without the time of its expiration"
 			}
 		}

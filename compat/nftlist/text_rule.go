@@ -17,7 +17,7 @@ func (t *textReader) rule(at objectID, s textStatement) ruleObject {
 	}
 	previous := rest
 	for len(rest) > 0 {
-		size, one := statementOf(rest)
+		size, parsed := statementOf(rest)
 		if size == 0 {
 			if !isStart(rest[0]) && len(r.Statements) > 0 {
 				rest, r.Statements = previous, r.Statements[:len(r.Statements)-1]
@@ -26,8 +26,8 @@ func (t *textReader) rule(at objectID, s textStatement) ruleObject {
 			t.noteSets(rest)
 			break
 		}
-		one.text = t.textOf(rest[:size])
-		r.Statements = append(r.Statements, one)
+		parsed.text = t.textOf(rest[:size])
+		r.Statements = append(r.Statements, parsed)
 		previous, rest = rest, rest[size:]
 	}
 	return r

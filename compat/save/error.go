@@ -44,8 +44,8 @@ const maxErrors = 20
 // syntaxErrors are the first errors of a text in the order of its lines, and the number of further
 // ones.
 type syntaxErrors struct {
-	list []*SyntaxError
-	more int
+	list    []*SyntaxError
+	omitted int
 }
 
 // err returns the joined errors, or nil.
@@ -54,8 +54,8 @@ func (s *syntaxErrors) err() error {
 	for _, e := range s.list {
 		list = append(list, e)
 	}
-	if s.more > 0 {
-		list = append(list, fmt.Errorf("%s: %d more errors", s.list[0].File, s.more))
+	if s.omitted > 0 {
+		list = append(list, fmt.Errorf("%s: %d more errors", s.list[0].File, s.omitted))
 	}
 	return errors.Join(list...)
 }
@@ -68,7 +68,7 @@ func (s *syntaxErrors) add(e *SyntaxError) {
 	switch {
 	case e == nil:
 	case s.areMany():
-		s.more++
+		s.omitted++
 	default:
 		s.list = append(s.list, e)
 	}
@@ -79,5 +79,5 @@ func (s *syntaxErrors) addAll(other *syntaxErrors) {
 	for _, e := range other.list {
 		s.add(e)
 	}
-	s.more += other.more
+	s.omitted += other.omitted
 }

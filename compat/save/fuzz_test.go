@@ -21,9 +21,9 @@ func FuzzParse(f *testing.F) {
 		f.Add(family == rules.IPv6, text)
 	}
 	f.Add(false, "*nat\n-N A\n-I A 1 -j DROP\n-D A 1\n-F\n-X\n-P OUTPUT DROP\nCOMMIT\n")
-	f.Fuzz(func(t *testing.T, six bool, text string) {
+	f.Fuzz(func(t *testing.T, isIPv6 bool, text string) {
 		family := rules.IPv4
-		if six {
+		if isIPv6 {
 			family = rules.IPv6
 		}
 		tables, err := save.Parse(family, "f", strings.NewReader(text))
@@ -35,11 +35,11 @@ func FuzzParse(f *testing.F) {
 		if save.Print(&printed, tables) != nil {
 			return // unknown matches, or too long
 		}
-		again, err := save.Parse(family, "f", strings.NewReader(printed.String()))
+		second, err := save.Parse(family, "f", strings.NewReader(printed.String()))
 		if err != nil {
 			t.Fatalf("%v\nin:\n%s", err, printed.String())
 		}
-		if diff := cmp.Diff(withoutLines(tables), withoutLines(again), exportAll); diff != "" {
+		if diff := cmp.Diff(withoutLines(tables), withoutLines(second), exportAll); diff != "" {
 			t.Errorf("printed:\n%s\n-first +again:\n%s", printed.String(), diff)
 		}
 	})

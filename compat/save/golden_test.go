@@ -64,10 +64,10 @@ func onlyRules(tables []rules.Table) rules.Ruleset {
 }
 
 // wantSame requires the same rules in the same chains.
-func wantSame(t *testing.T, what string, want, got rules.Ruleset) {
+func wantSame(t *testing.T, description string, want, got rules.Ruleset) {
 	t.Helper()
 	for _, d := range rules.Compare(want, got) {
-		t.Errorf("%s: %s", what, d)
+		t.Errorf("%s: %s", description, d)
 	}
 }
 

@@ -91,14 +91,14 @@ func (r *moduleReader) unknownText() (text string, complete bool) {
 // needs reports an error unless the rule matches a protocol of the list.
 func (r *moduleReader) needs(list ...rules.Protocol) {
 	p, _ := r.header.onlyProtocol()
-	for _, one := range list {
-		if p == one {
+	for _, protocol := range list {
+		if p == protocol {
 			return
 		}
 	}
 	names := make([]string, len(list))
-	for i, one := range list {
-		names[i] = "-p " + one.String()
+	for i, protocol := range list {
+		names[i] = "-p " + protocol.String()
 	}
 	r.fail(r.at, "%s beside it", strings.Join(names, " or "))
 }

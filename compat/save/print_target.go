@@ -133,13 +133,13 @@ func (w *rulePrinter) tproxy(a rules.TProxyDrop) error {
 }
 
 func (w *rulePrinter) reject(a rules.Reject) error {
-	for _, one := range rejections(w.table.Family) {
+	for _, rejection := range rejections(w.table.Family) {
 		switch {
-		case one.with != a.With:
-		case one.name == "tcp-reset" && w.protocol != rules.TCP:
+		case rejection.with != a.With:
+		case rejection.name == "tcp-reset" && w.protocol != rules.TCP:
 			return fmt.Errorf("%s: the rule must match tcp", a)
 		default:
-			return w.target(a, "filter", "REJECT", "--reject-with", one.name)
+			return w.target(a, "filter", "REJECT", "--reject-with", rejection.name)
 		}
 	}
 	return fmt.Errorf("%s: iptables has no such REJECT type in this family", a)

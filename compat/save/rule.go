@@ -145,33 +145,33 @@ func (r *ruleReader) readOption() {
 	if !unknown {
 		r.splitOption()
 	}
-	given := r.words[:1]
-	if given[0].is("!") {
+	words := r.words[:1]
+	if words[0].is("!") {
 		if len(r.words) == 1 {
-			r.fail(given[0], "an option after it")
+			r.fail(words[0], "an option after it")
 			return
 		}
-		given = r.words[:2]
+		words = r.words[:2]
 	}
-	at := given[len(given)-1]
+	at := words[len(words)-1]
 	if !unknown {
 		if m, o := exactOption(r.modules, at); o != nil {
-			r.optionOf(m, o, given)
+			r.optionOf(m, o, words)
 			return
 		}
 	}
 	header := headerOption(at.raw)
 	switch {
 	case header != nil:
-		r.words = r.words[len(given):]
-		header(r, at, len(given) > 1)
+		r.words = r.words[len(words):]
+		header(r, at, len(words) > 1)
 	case unknown || last != nil && last.open && !r.isOfProtocol(at):
-		last.words = append(last.words, given...)
-		r.words = r.words[len(given):]
+		last.words = append(last.words, words...)
+		r.words = r.words[len(words):]
 	case !at.isOption():
 		r.fail(at, "an option")
 	default:
-		r.moduleOption(given)
+		r.moduleOption(words)
 	}
 }
 
@@ -194,10 +194,10 @@ func (r *ruleReader) splitOption() {
 }
 
 // moduleOption parses an option of a module that the rule names, or that its protocol implies.
-func (r *ruleReader) moduleOption(given []word) {
-	at := given[len(given)-1]
+func (r *ruleReader) moduleOption(words []word) {
+	at := words[len(words)-1]
 	if m, o := r.findOption(r.modules, at); o != nil {
-		r.optionOf(m, o, given)
+		r.optionOf(m, o, words)
 		return
 	}
 	m := r.protocolModule()
@@ -212,10 +212,10 @@ func (r *ruleReader) moduleOption(given []word) {
 	switch _, o := r.findOption([]*module{m}, at); {
 	case o != nil:
 		r.modules = append(r.modules, m)
-		r.optionOf(m, o, given)
+		r.optionOf(m, o, words)
 	case m.open:
-		m.words = append(m.words, given...)
-		r.words = r.words[len(given):]
+		m.words = append(m.words, words...)
+		r.words = r.words[len(words):]
 		r.modules = append(r.modules, m)
 	default:
 		r.fail(at, "an option of iptables, or of a match or target that the rule names")
@@ -271,15 +271,15 @@ func (r *ruleReader) findOption(modules []*module, at word) (of *module, found *
 }
 
 // optionOf parses an option of the module with its values.
-func (r *ruleReader) optionOf(m *module, of *optionKind, given []word) {
-	o := option{name: of.name, at: given[len(given)-1], not: len(given) > 1}
+func (r *ruleReader) optionOf(m *module, of *optionKind, words []word) {
+	o := option{name: of.name, at: words[len(words)-1], not: len(words) > 1}
 	same := func(other option) bool { return other.name == o.name }
 	if !m.open && slices.ContainsFunc(m.options, same) {
 		r.fail(o.at, "this option only once")
 		return
 	}
 	before := r.words
-	r.words = r.words[len(given):]
+	r.words = r.words[len(words):]
 	if of.values > 0 {
 		o.values[0] = r.value("a value after it", &o.not)
 	}
@@ -293,8 +293,8 @@ func (r *ruleReader) optionOf(m *module, of *optionKind, given []word) {
 // protocolModule returns the match that the rule's protocol implies, or nil if the rule has none or
 // names it already.
 func (r *ruleReader) protocolModule() *module {
-	protocol, given := r.header.onlyProtocol()
-	if !given || slices.ContainsFunc(r.modules, func(m *module) bool { return m.implied }) {
+	protocol, isSet := r.header.onlyProtocol()
+	if !isSet || slices.ContainsFunc(r.modules, func(m *module) bool { return m.implied }) {
 		return nil
 	}
 	name := protocolMatch(protocol)

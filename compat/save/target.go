@@ -172,14 +172,14 @@ func (r *moduleReader) reject() rules.Action {
 	}
 	w := o.values[0]
 	names := make([]string, len(list))
-	for i, one := range list {
-		if strings.EqualFold(w.text, one.name) || strings.EqualFold(w.text, one.other) {
-			return rules.Reject{With: one.with}
+	for i, rejection := range list {
+		if strings.EqualFold(w.text, rejection.name) || strings.EqualFold(w.text, rejection.other) {
+			return rules.Reject{With: rejection.with}
 		}
 		prefix := strings.ToLower(w.text)
-		begins := strings.HasPrefix(one.name, prefix) || strings.HasPrefix(one.other, prefix)
+		begins := strings.HasPrefix(rejection.name, prefix) || strings.HasPrefix(rejection.other, prefix)
 		r.unknown = r.unknown || prefix != "" && begins
-		names[i] = one.name
+		names[i] = rejection.name
 	}
 	if !r.unknown {
 		r.fail(w, "an answer: %s", strings.Join(names, ", "))

@@ -54,9 +54,9 @@ var (
 )
 
 // validateAs runs the validation in a separate process in the namespace.
-func validateAs(t *testing.T, ns *netns.NS, who identity, o Options) (r Result) {
+func validateAs(t *testing.T, ns *netns.NS, identity identity, o Options) (r Result) {
 	t.Helper()
-	netnstest.RequireIDs(t, int(who.uid), int(who.gid))
+	netnstest.RequireIDs(t, int(identity.uid), int(identity.gid))
 	o.Timeout = cmp.Or(o.Timeout, repeatTime)
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -64,14 +64,14 @@ func validateAs(t *testing.T, ns *netns.NS, who identity, o Options) (r Result) 
 	}
 	exe := copyOfThisBinary(t)
 	cmd := exec.Command(exe)
-	if who.caps != "" {
-		cmd = exec.Command(netnstest.RequireBinary(t, "setpriv"), "--bounding-set="+who.caps,
+	if identity.caps != "" {
+		cmd = exec.Command(netnstest.RequireBinary(t, "setpriv"), "--bounding-set="+identity.caps,
 			"--inh-caps=-all", exe)
 	}
 	// By default a process with the race detector takes a second to exit.
 	cmd.Env = append(os.Environ(), asProcess+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{
-		Uid: who.uid, Gid: who.gid,
+		Uid: identity.uid, Gid: identity.gid,
 	}}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

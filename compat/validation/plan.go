@@ -62,8 +62,8 @@ type planner struct {
 
 // plan returns the probes for the desired rules, which the parameters compile to, and reports
 // whether the parameters capture traffic of the application.
-func plan(o Options, wanted rules.Ruleset, s planInputs) (probes []probe, captures bool) {
-	p := &planner{planInputs: s, options: o, rules: wanted}
+func plan(o Options, desired rules.Ruleset, s planInputs) (probes []probe, captures bool) {
+	p := &planner{planInputs: s, options: o, rules: desired}
 	for _, f := range p.families() {
 		if o.Ambient == nil {
 			p.selfCalls(f)

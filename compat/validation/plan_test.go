@@ -66,9 +66,9 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 		return list
 	}
 	for name, row := range map[string]struct {
-		probe                    string
-		redirect                 rules.Redirect
-		to, owner, expected, why string
+		probe                       string
+		redirect                    rules.Redirect
+		to, owner, expected, reason string
 	}{
 		"all destinations are included: an unused address": {
 			"outbound, IPv4", redirect(func(*rules.Redirect) {}),
@@ -187,11 +187,11 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := planned(t, Options{Redirect: row.redirect}, ordinary(), row.probe)
-			if row.why != "" && got.Status != NotChecked || row.why == "" && got.Status != "" ||
-				!strings.Contains(got.Reason, row.why) {
-				t.Errorf("status %q because %q, want because %q", got.Status, got.Reason, row.why)
+			if row.reason != "" && got.Status != NotChecked || row.reason == "" && got.Status != "" ||
+				!strings.Contains(got.Reason, row.reason) {
+				t.Errorf("status %q because %q, want because %q", got.Status, got.Reason, row.reason)
 			}
-			if row.why == "" && got.packet.Destination.String() != row.to {
+			if row.reason == "" && got.packet.Destination.String() != row.to {
 				t.Errorf("to %s, want %s", got.packet.Destination, row.to)
 			}
 			if !strings.HasPrefix(got.Expected, row.expected) ||

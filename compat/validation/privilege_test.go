@@ -18,9 +18,9 @@ func TestChecksOfEachContainer(t *testing.T) {
 		group4, group6 = "the proxy's group calls its pod, 10.244.1.5", "the proxy's group calls its pod, fd00:10:244:1::5"
 	)
 	for name, row := range map[string]struct {
-		who     identity
-		mode    rules.Mode
-		checked []string
+		identity identity
+		mode     rules.Mode
+		checked  []string
 	}{
 		"istio-validation, REDIRECT": {
 			validationContainer, rules.ModeRedirect, []string{call4, pod4, call6, pod6},
@@ -59,7 +59,7 @@ func TestChecksOfEachContainer(t *testing.T) {
 			pair := netnstest.NewPair(t)
 			o := Options{Redirect: typical(row.mode)}
 			mustApply(t, pair, rules.MustCompile(o.Redirect))
-			r := validateAs(t, pair.Pod, row.who, o)
+			r := validateAs(t, pair.Pod, row.identity, o)
 			if got := named(r, OK); !slices.Equal(got, row.checked) || r.Outcome() != WorksInPart {
 				t.Errorf("successful checks %q,\nwant %q of\n%s", got, row.checked, describe(r))
 			}
@@ -76,7 +76,7 @@ func TestChecksOfEachContainer(t *testing.T) {
 				t.Fatal(err)
 			}
 			o.Timeout = 300 * time.Millisecond
-			r = validateAs(t, pair.Pod, row.who, o)
+			r = validateAs(t, pair.Pod, row.identity, o)
 			want := slices.DeleteFunc(row.checked, func(name string) bool {
 				return name == "source check"
 			})
@@ -91,9 +91,9 @@ func TestChecksOfEachContainer(t *testing.T) {
 // settings do not prove that the rules are correct.
 func TestSettingsProveNothing(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	who := identity{gid: 1337, caps: "-all"}
+	container := identity{gid: 1337, caps: "-all"}
 	o := Options{Redirect: typical(rules.ModeTProxy)}
-	r := validateAs(t, pair.Pod, who, o)
+	r := validateAs(t, pair.Pod, container, o)
 	if got := named(r, OK); !slices.Equal(got, []string{"source check"}) ||
 		r.Outcome() != NotDecided {
 		t.Error(describe(r))

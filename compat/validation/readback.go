@@ -18,7 +18,7 @@ func (v *validator) readBack() Check {
 		Name: "rules and routes", Kind: Rules, Proves: true,
 		Expected: "exactly the ruleset and the routes of the parameters",
 	}
-	found, err := v.backend.Check(v.ns, v.wanted, compat.Snapshot{})
+	found, err := v.backend.Check(v.ns, v.desired, compat.Snapshot{})
 	switch {
 	case compat.IsNotPermitted(err):
 		c.Status, c.Reason = NotChecked, "reading rules needs CAP_NET_ADMIN"
@@ -67,8 +67,8 @@ func judgeRules(c Check, differences []rules.Difference) Check {
 	for i := range texts {
 		texts[i] = differences[i].String()
 	}
-	if more := len(differences) - len(texts); more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", more))
+	if omitted := len(differences) - len(texts); omitted > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", omitted))
 	}
 	c.Status, c.Found = Failed, strings.Join(texts, "; ")
 	c.Next = "rules apply puts the rules right; rules check lists all differences"
@@ -91,7 +91,7 @@ func (v *validator) explained(r Result) Result {
 		}
 		if packet, err := rules.ParsePacket(c.Packet); err == nil {
 			r.Checks[i].Reason = decided(diff.Explain(&live.Ruleset, packet),
-				diff.Explain(&v.wanted, packet).Outcome)
+				diff.Explain(&v.desired, packet).Outcome)
 		}
 	}
 	return r

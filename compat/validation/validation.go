@@ -38,7 +38,7 @@ type Options struct {
 	Backend compat.BackendName
 	// Progress, if not nil, is called between attempts with the result of the last one and the
 	// remaining time.
-	Progress func(r Result, left time.Duration) `json:"-"`
+	Progress func(r Result, remaining time.Duration) `json:"-"`
 }
 
 // The first attempt waits 100 ms for its probes. A captured probe arrives within a millisecond.
@@ -55,7 +55,7 @@ const (
 // the parameters, until no check fails or the timeout expires. The caller's namespace is outside.
 // The error means that no check was possible; failed checks are in the result.
 func Run(ns *netns.NS, o Options) (Result, error) {
-	wanted, err := o.compile()
+	desired, err := o.compile()
 	if err != nil {
 		return Result{}, fmt.Errorf("validate: %w", err)
 	}
@@ -66,7 +66,7 @@ func Run(ns *netns.NS, o Options) (Result, error) {
 		return Result{}, fmt.Errorf("validate: %w", err)
 	}
 	v := &validator{
-		ns: ns, options: o, backend: backend, wanted: wanted, completed: map[string]Check{},
+		ns: ns, options: o, backend: backend, desired: desired, completed: map[string]Check{},
 	}
 	defer v.close()
 	if err := v.open(); err != nil {
@@ -107,7 +107,7 @@ type validator struct {
 	here         *netns.NS // where the caller is
 	options      Options
 	backend      compat.Backend
-	wanted       rules.Ruleset // what the parameters compile to
+	desired      rules.Ruleset // what the parameters compile to
 	owners       *owners
 	pod          *network
 	outerNetwork *network // of here; nil if that is the same namespace
@@ -158,7 +158,7 @@ func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	// If the kernel cannot list sockets, a failure to open a listener shows that the proxy has one.
 	list, _ := sockets(v.ns)
 	v.running, v.transparent = v.proxyListens(list), mayBeTransparent(v.ns)
-	probes, captures := plan(v.options, v.wanted, v.planInputs())
+	probes, captures := plan(v.options, v.desired, v.planInputs())
 
 	for i := range probes {
 		if c, ok := v.completed[probes[i].Name]; ok {

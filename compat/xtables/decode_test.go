@@ -169,9 +169,9 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	}
-	f.Fuzz(func(t *testing.T, six bool, validHooks uint32, where, entries []byte) {
+	f.Fuzz(func(t *testing.T, isIPv6 bool, validHooks uint32, where, entries []byte) {
 		l := &layouts[0]
-		if six {
+		if isIPv6 {
 			l = &layouts[1]
 		}
 		b := &blob{entries: entries, offsets: offsets{validHooks: validHooks}}
@@ -203,11 +203,11 @@ func FuzzDecode(f *testing.F) {
 				r.Hits()
 			}
 		}
-		again, _, err := table.encode()
-		if err != nil || again.offsets != b.offsets || !bytes.Equal(again.entries, b.entries) ||
-			!l.same(again, b) {
-			t.Errorf("error %v:\n%v %x\n%v %x", err, b.offsets, b.entries, again.offsets,
-				again.entries)
+		second, _, err := table.encode()
+		if err != nil || second.offsets != b.offsets || !bytes.Equal(second.entries, b.entries) ||
+			!l.same(second, b) {
+			t.Errorf("error %v:\n%v %x\n%v %x", err, b.offsets, b.entries, second.offsets,
+				second.entries)
 		}
 	})
 }

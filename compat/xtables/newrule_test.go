@@ -27,8 +27,8 @@ func must[T any](v T, err error) T {
 // someRules returns rules of all shapes, and the same rules for iptables.
 func someRules(t testing.TB, f rules.Family) (made []Rule, text string) {
 	t.Helper()
-	addr := func(four, six string) Address {
-		p := netip.MustParsePrefix(map[rules.Family]string{rules.IPv4: four, rules.IPv6: six}[f])
+	addr := func(ipv4, ipv6 string) Address {
+		p := netip.MustParsePrefix(map[rules.Family]string{rules.IPv4: ipv4, rules.IPv6: ipv6}[f])
 		mask, _ := netip.AddrFromSlice(net.CIDRMask(p.Bits(), p.Addr().BitLen()))
 		return Address{p.Addr(), mask}
 	}
@@ -83,27 +83,27 @@ func someRules(t testing.TB, f rules.Family) (made []Rule, text string) {
 func TestNewRulesEqualThoseOfIptables(t *testing.T) {
 	for _, f := range istiotest.Families {
 		t.Run(f.String(), func(t *testing.T) {
-			ours, theirs := netnstest.New(t), netnstest.New(t)
+			sluiceNS, iptablesNS := netnstest.New(t), netnstest.New(t)
 			made, text := someRules(t, f)
-			table := must(Open(ours, f, "mangle"))
+			table := must(Open(sluiceNS, f, "mangle"))
 			for _, name := range []string{"FIRST", "SECOND"} {
 				must(table.AddChain(name))
 			}
 			table.Chain("FIRST").Rules = made
 			out := table.Chain("OUTPUT")
 			out.Rules = append(out.Rules, must(NewRule(f, Header{}, nil, Target{Chain: "FIRST"})))
-			if err := Replace(ours, table); err != nil {
+			if err := Replace(sluiceNS, table); err != nil {
 				t.Fatal(err)
 			}
 			chains := "*mangle\n:FIRST - [0:0]\n:SECOND - [0:0]\n[0:0] -A OUTPUT -j FIRST\n"
-			istiotest.Restore(t, theirs, istiotest.Legacy, f, chains+text+"COMMIT\n")
-			want, got := must(Read(theirs, f, "mangle")), must(Read(ours, f, "mangle"))
+			istiotest.Restore(t, iptablesNS, istiotest.Legacy, f, chains+text+"COMMIT\n")
+			want, got := must(Read(iptablesNS, f, "mangle")), must(Read(sluiceNS, f, "mangle"))
 			if !want.layout.same(want.origin, got.origin) {
 				dump := func(t *Table) string { return hex.Dump(t.layout.cleared(t.origin.entries)) }
 				t.Errorf("-want +got:\n%s", cmp.Diff(dump(want), dump(got)))
 			}
-			if diff := cmp.Diff(istiotest.Dump(t, theirs, istiotest.Legacy),
-				istiotest.Dump(t, ours, istiotest.Legacy)); diff != "" {
+			if diff := cmp.Diff(istiotest.Dump(t, iptablesNS, istiotest.Legacy),
+				istiotest.Dump(t, sluiceNS, istiotest.Legacy)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})

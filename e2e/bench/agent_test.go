@@ -38,21 +38,21 @@ const (
 
 // agentRows measure node agents when nothing happens.
 func agentRows(b *testing.B, tools bench.Tools) []bench.Row {
-	const ours = "sluice-node"
+	const sluice = "sluice-node"
 	return []bench.Row{{
 		ID: "agent", Topic: "Node agent",
 		Name: fmt.Sprintf("one idle minute of a node with %d mesh pods",
 			agentPods),
 		Share: 0.01,
 		Goals: []report.Goal{
-			{Of: ours, Quantity: report.Share, Limit: 0.001},
-			{Of: ours, Quantity: report.Memory, Limit: 30e6},
+			{Of: sluice, Quantity: report.Share, Limit: 0.001},
+			{Of: sluice, Quantity: report.Memory, Limit: 30e6},
 		},
 		Note: "sluice-node compares the rules of each pod with the desired ones once per minute, and listens for changes. install-cni " +
 			"watches the pods for failures that indicate missing redirection, and does not read rules. Both run with default " +
 			"settings, without ambient mode. Memory is the maximum resident size (VmHWM) since the start.",
 		Candidates: []bench.Candidate{
-			agentCandidate(b, ours, report.Ours, func(a *nodeAgent) error {
+			agentCandidate(b, sluice, report.Ours, func(a *nodeAgent) error {
 				return a.startSluice(tools)
 			}),
 			agentCandidate(b, "install-cni", report.Peer, func(a *nodeAgent) error {

@@ -72,8 +72,8 @@ func TestFailingCandidateIsOmittedWithTheReason(t *testing.T) {
 		t.Errorf("%+v", row.Entries)
 	}
 	got := map[string]string{}
-	for _, why := range row.LeftOut {
-		got[why.Name] = strings.TrimPrefix(why.Why, "/bin/sh: ")
+	for _, reason := range row.LeftOut {
+		got[reason.Name] = strings.TrimPrefix(reason.Why, "/bin/sh: ")
 	}
 	want := map[string]string{
 		"failing": "exit status 3: no such module\n", "idle": "no change",

@@ -48,15 +48,15 @@ func changeRows(t Tools) []Row {
 
 // changing returns a candidate that changes the rules with a programmer's commands, in a pod that
 // another programmer prepared.
-func (t Tools) changing(first, again programmer, before, after Sidecar) Candidate {
-	return Candidate{Name: again.name, Kind: again.kind, Prepare: func() (Task, error) {
+func (t Tools) changing(first, second programmer, before, after Sidecar) Candidate {
+	return Candidate{Name: second.name, Kind: second.kind, Prepare: func() (Task, error) {
 		ns, err := NewPod()
 		if err != nil {
 			return Task{}, err
 		}
 		if err = first.run(t, ns, before); err == nil {
 			var commands []*Command
-			if commands, err = again.commands(t, ns, after); err == nil {
+			if commands, err = second.commands(t, ns, after); err == nil {
 				task := underTraffic(ns, inTurn(commands))
 				task.Undo = func() { _ = ns.Close() }
 				return task, nil

@@ -27,9 +27,9 @@ func connectRows(t Tools) []Row {
 	}
 	sizes := []int{0, 1000, 10_000}
 	entryName := func(p programmer, n int) string { return fmt.Sprintf("%s, %d prefixes", p.name, n) }
-	ours := rulesApply
-	ours.name = "Sluice"
-	for _, p := range []programmer{ours, istioLegacy, istioNative} {
+	sluice := rulesApply
+	sluice.name = "Sluice"
+	for _, p := range []programmer{sluice, istioLegacy, istioNative} {
 		for _, n := range sizes {
 			row.Candidates = append(row.Candidates,
 				t.connecting(entryName(p, n), p.kind, &p, Sidecar{IPv4: n}, nil))
@@ -39,12 +39,12 @@ func connectRows(t Tools) []Row {
 	const equal = 0.97
 	for i, n := range sizes {
 		row.Goals = append(row.Goals, report.Goal{
-			Of: entryName(ours, n), Quantity: report.Rate, Than: []string{entryName(istioLegacy, n)},
+			Of: entryName(sluice, n), Quantity: report.Rate, Than: []string{entryName(istioLegacy, n)},
 			Factor: equal,
 		})
 		if i > 0 {
 			row.Goals = append(row.Goals, report.Goal{
-				Of: entryName(ours, n), Quantity: report.Rate, Than: []string{entryName(ours, 0)}, Factor: equal,
+				Of: entryName(sluice, n), Quantity: report.Rate, Than: []string{entryName(sluice, 0)}, Factor: equal,
 			})
 		}
 	}

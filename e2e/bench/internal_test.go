@@ -137,9 +137,9 @@ func TestCostOfCommandsInSequence(t *testing.T) {
 	if counted[report.Executed] != 3 || counted[report.Memory] < 20e6 {
 		t.Errorf("%v: want three executed programs besides the first shell, and the memory of dd", counted)
 	}
-	took, err := inTurn([]*Command{shell("true"), shell("true")}).Do()
-	if err != nil || took[report.Wall] <= 0 || took[report.CPU] <= 0 {
-		t.Errorf("%v, %v", took, err)
+	sample, err := inTurn([]*Command{shell("true"), shell("true")}).Do()
+	if err != nil || sample[report.Wall] <= 0 || sample[report.CPU] <= 0 {
+		t.Errorf("%v, %v", sample, err)
 	}
 	if _, err := inTurn([]*Command{shell("true"), shell("exit 3")}).Do(); err == nil {
 		t.Error("no error when the second command fails")

@@ -18,8 +18,8 @@ import (
 
 // traceRows measure traffic while connections are traced.
 func traceRows(t Tools) []Row {
-	ours := rulesApply
-	ours.name = "Sluice"
+	sluice := rulesApply
+	sluice.name = "Sluice"
 	const name = "no trace"
 	tracers := []struct {
 		name string
@@ -36,21 +36,21 @@ func traceRows(t Tools) []Row {
 		Note: "As new connections above. The traces run in processes that share the cores with the connections, and print to " +
 			"/dev/null. rules trace traces at most 1000 packets per second at each hook; nft monitor trace traces the first packet of " +
 			"every connection.",
-		Candidates: []Candidate{t.connecting(name, report.Floor, &ours, Sidecar{}, nil)},
+		Candidates: []Candidate{t.connecting(name, report.Floor, &sluice, Sidecar{}, nil)},
 	}
 	packets := Row{
 		ID: "trace-packets", Topic: "Live trace", Share: 5, Plotted: report.Rate,
 		Name: "packets of established flows of a pod with our rules while connections are traced",
 		Note: "As packets of established flows above, per second of CPU time of the sender.",
 		Candidates: []Candidate{
-			t.sending(name, report.Floor, &ours, Sidecar{Plain: true}, nil),
+			t.sending(name, report.Floor, &sluice, Sidecar{Plain: true}, nil),
 		},
 	}
 	for _, x := range tracers {
 		connect.Candidates = append(connect.Candidates,
-			t.connecting(x.name, x.kind, &ours, Sidecar{}, x.during))
+			t.connecting(x.name, x.kind, &sluice, Sidecar{}, x.during))
 		packets.Candidates = append(packets.Candidates,
-			t.sending(x.name, x.kind, &ours, Sidecar{Plain: true}, x.during))
+			t.sending(x.name, x.kind, &sluice, Sidecar{Plain: true}, x.during))
 	}
 	return []Row{connect, packets}
 }

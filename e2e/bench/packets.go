@@ -18,11 +18,11 @@ const trackingChain = "add chain inet empty tracking\nadd rule inet empty tracki
 
 // emptyNATChain returns a programmer that creates an empty NAT chain and executes the additional
 // nft commands.
-func emptyNATChain(name, more string) programmer {
+func emptyNATChain(name, extra string) programmer {
 	return programmer{name, report.Floor, func(
 		t Tools, ns *netns.NS, _ Sidecar,
 	) ([]*Command, error) {
-		text := "add table inet empty\nadd chain inet empty output { type nat hook output priority -100; }\n" + more
+		text := "add table inet empty\nadd chain inet empty output { type nat hook output priority -100; }\n" + extra
 		c, err := t.Command(ns, "nft", []byte(text), "-f", "-")
 		return []*Command{c}, err
 	}}
@@ -53,9 +53,9 @@ func packetRows(t Tools) []Row {
 			t.sending(tracked.name, tracked.kind, &tracked, Sidecar{}, nil),
 		},
 	}
-	ours := rulesApply
-	ours.name = plain
-	for _, p := range []programmer{ours, istioLegacy, istioNative} {
+	sluice := rulesApply
+	sluice.name = plain
+	for _, p := range []programmer{sluice, istioLegacy, istioNative} {
 		row.Candidates = append(row.Candidates,
 			t.sending(p.name, p.kind, &p, Sidecar{Plain: true}, nil),
 			t.sending(p.name+", DNS captured", p.kind, &p, Sidecar{}, nil))
@@ -102,7 +102,7 @@ func (t Tools) sending(
 			}
 			return Task{
 				Do: func() (Sample, error) {
-					took, err := threadTime(func() error {
+					elapsed, err := threadTime(func() error {
 						for range datagrams {
 							if err := f.pass(); err != nil {
 								return err
@@ -110,7 +110,7 @@ func (t Tools) sending(
 						}
 						return nil
 					})
-					return Sample{report.Rate: datagrams / took.Seconds()}, err
+					return Sample{report.Rate: datagrams / elapsed.Seconds()}, err
 				},
 				Undo: func() { _ = f.close() },
 			}, nil

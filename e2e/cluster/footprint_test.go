@@ -16,14 +16,14 @@ const runtimeNetns = "/run/netns/cni-"
 // withoutForeignNetns removes the mounts of other network namespaces, which may change during a
 // test.
 func withoutForeignNetns(mounts string) string {
-	var left strings.Builder
+	var remaining strings.Builder
 	for line := range strings.Lines(mounts) {
 		if !strings.HasPrefix(line, "nsfs /run/netns/") ||
 			strings.HasPrefix(line, "nsfs "+runtimeNetns) {
-			left.WriteString(line)
+			remaining.WriteString(line)
 		}
 	}
-	return left.String()
+	return remaining.String()
 }
 
 // footprint returns the state of this machine that a cluster could change.

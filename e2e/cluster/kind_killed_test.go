@@ -44,9 +44,9 @@ func TestKindLeavesNothingWhenTheProcessIsKilled(t *testing.T) {
 		t.Fatal("the process exited before it was killed")
 	}
 	eventually(t, "its directory is removed", func(context.Context) error {
-		left, err := os.ReadDir(parent)
-		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("%v", left)
+		remaining, err := os.ReadDir(parent)
+		if err == nil && len(remaining) > 0 {
+			err = fmt.Errorf("%v", remaining)
 		}
 		return err
 	})

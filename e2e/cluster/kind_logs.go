@@ -47,8 +47,8 @@ func (l *lines) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	l.partial = append(l.partial, p...)
 	for {
-		line, rest, whole := bytes.Cut(l.partial, []byte("\n"))
-		if !whole {
+		line, rest, complete := bytes.Cut(l.partial, []byte("\n"))
+		if !complete {
 			return len(p), nil
 		}
 		l.partial = rest

@@ -85,13 +85,13 @@ func (k *kindCluster) connect(ctx context.Context) error {
 }
 
 func withoutTaint(taints []corev1.Taint, key string) []corev1.Taint {
-	var left []corev1.Taint
+	var remaining []corev1.Taint
 	for _, t := range taints {
 		if t.Key != key {
-			left = append(left, t)
+			remaining = append(remaining, t)
 		}
 	}
-	return left
+	return remaining
 }
 
 // route adds routes on each node to the pods of the other nodes.

@@ -85,14 +85,14 @@ func (s *testCluster) mustLeaveNothing(t *testing.T, parent string, before map[s
 	if err := errors.Join(s.Stop(), s.Stop()); err != nil {
 		t.Error(err)
 	}
-	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
-		t.Errorf("files are left: %v, %v", left, err)
+	if remaining, err := os.ReadDir(parent); err != nil || len(remaining) > 0 {
+		t.Errorf("files are left: %v, %v", remaining, err)
 	}
 	mustEqualFootprint(t, before)
 }
 
 // eventually waits until check returns nil, with a generous timeout.
-func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
+func eventually(t *testing.T, description string, check func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -105,7 +105,7 @@ func eventually(t *testing.T, what string, check func(ctx context.Context) error
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: %v", description, err)
 		case <-tick.C:
 		}
 	}

@@ -149,9 +149,9 @@ func (c configMap) GetClientFor(
 func TestAmbientModeIsNotDisabledWhilePodsAreEnrolled(t *testing.T) {
 	on, off := configMap{"AMBIENT_ENABLED": "true"}, configMap{"AMBIENT_ENABLED": "false"}
 	for _, c := range []struct {
-		why, values string
-		now         configMap
-		refused     bool
+		reason, values string
+		now            configMap
+		refused        bool
 	}{
 		{"selectors are not empty", "{}", on, true},
 		{"another profile", "profile: default", on, true},
@@ -174,11 +174,11 @@ func TestAmbientModeIsNotDisabledWhilePodsAreEnrolled(t *testing.T) {
 		_, err := deploy.Render(parse(t, c.values),
 			deploy.Options{Upgraded: "sluice", Cluster: c.now})
 		if (err != nil) != c.refused {
-			t.Errorf("%s: %v", c.why, err)
+			t.Errorf("%s: %v", c.reason, err)
 		}
 		const want = "\n  helm upgrade sluice CHART -n istio-system --wait -f VALUES --set-json ambient.enablementSelectors=[]\n"
 		if c.refused && err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: want %q in: %v", c.why, want, err)
+			t.Errorf("%s: want %q in: %v", c.reason, want, err)
 		}
 	}
 }

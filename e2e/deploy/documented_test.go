@@ -25,13 +25,13 @@ func readme(t *testing.T, path string) string {
 func TestMigrationIsDocumentedWithoutAGap(t *testing.T) {
 	for _, path := range []string{"../../README.md", "../../install/chart/README.md"} {
 		text := readme(t, path)
-		ours := strings.Index(text,
+		sluiceIndex := strings.Index(text,
 			"helm install sluice oci://registry.example/mesh/charts/sluice --version 0.2.0 -n istio-system --wait \\\n"+
 				"  -f your-istio-cni-values.yaml")
-		theirs := strings.Index(text, "helm uninstall istio-cni -n istio-system")
-		if ours < 0 || theirs < ours || strings.Contains(text, "helm upgrade istio-cni") {
-			t.Errorf("%s: installation of Sluice at %d, uninstallation of istio-cni at %d", path, ours,
-				theirs)
+		istioIndex := strings.Index(text, "helm uninstall istio-cni -n istio-system")
+		if sluiceIndex < 0 || istioIndex < sluiceIndex || strings.Contains(text, "helm upgrade istio-cni") {
+			t.Errorf("%s: installation of Sluice at %d, uninstallation of istio-cni at %d", path, sluiceIndex,
+				istioIndex)
 		}
 	}
 }

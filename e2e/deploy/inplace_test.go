@@ -46,7 +46,7 @@ func only(
 func TestIstioCNIIsNotUpgradedInPlace(t *testing.T) {
 	istioCNI := daemonSet{deploy.Namespace, "istio-cni-node", "istio-cni"}
 	for _, c := range []struct {
-		why     string
+		reason  string
 		cluster daemonSet
 		release string // the release to upgrade
 		refused bool
@@ -84,14 +84,14 @@ func TestIstioCNIIsNotUpgradedInPlace(t *testing.T) {
 			_, err := deploy.Render(parse(t, "global: {resourceScope: "+scope+"}"),
 				deploy.Options{Upgraded: c.release, Cluster: c.cluster})
 			if (err != nil) != c.refused {
-				t.Errorf("%s, scope %s: %v", c.why, scope, err)
+				t.Errorf("%s, scope %s: %v", c.reason, scope, err)
 			}
 			for _, want := range []string{
 				"the DaemonSet istio-system/istio-cni-node", "run without redirection",
 				"\n  helm install sluice CHART -n istio-system --wait -f VALUES\n  helm uninstall " + c.release + " -n istio-system",
 			} {
 				if c.refused && err != nil && !strings.Contains(err.Error(), want) {
-					t.Errorf("%s: want %q in: %v", c.why, want, err)
+					t.Errorf("%s: want %q in: %v", c.reason, want, err)
 				}
 			}
 		}

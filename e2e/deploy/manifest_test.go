@@ -53,7 +53,7 @@ func TestManifestsAreUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range present {
-		if _, wanted := files[filepath.Base(path)]; !wanted {
+		if _, expected := files[filepath.Base(path)]; !expected {
 			t.Errorf("%s: belongs to no platform", path)
 		}
 	}

@@ -55,7 +55,7 @@ func TestValuesAreCopiedToObjects(t *testing.T) {
 // As in istio-cni's chart, global resources are the default, and null amounts are omitted.
 func TestResources(t *testing.T) {
 	const global = "global: {defaultResources: {requests: {cpu: 7m, memory: null}, limits: {memory: null}}}"
-	for _, c := range []struct{ why, values, want string }{
+	for _, c := range []struct{ reason, values, want string }{
 		{"own resources", "{}", "{requests: {cpu: 20m, memory: 50Mi}, limits: {memory: 256Mi}}"},
 		{
 			"own resources override global ones", "{" + global + "}",
@@ -76,7 +76,7 @@ func TestResources(t *testing.T) {
 		}
 		if diff := cmp.Diff(want,
 			deployed.agent(t).Spec.Template.Spec.Containers[0].Resources); diff != "" {
-			t.Errorf("%s:\n%s", c.why, diff)
+			t.Errorf("%s:\n%s", c.reason, diff)
 		}
 	}
 }
@@ -127,8 +127,8 @@ func TestDashboardConfigMap(t *testing.T) {
 
 func TestNotes(t *testing.T) {
 	for _, c := range []struct {
-		why, values, text string
-		want              bool
+		reason, values, text string
+		want                 bool
 	}{
 		{"commands to inspect", "{}", "rules check --pod NAMESPACE/NAME", true},
 		{"helm test", "{}", "helm test", true},
@@ -152,7 +152,7 @@ func TestNotes(t *testing.T) {
 	} {
 		r, err := deploy.Render(parse(t, c.values), deploy.Options{})
 		if err != nil || strings.Contains(r.Notes, c.text) != c.want {
-			t.Errorf("%s: %v: %q in %s: want %v", c.why, err, c.text, r.Notes, c.want)
+			t.Errorf("%s: %v: %q in %s: want %v", c.reason, err, c.text, r.Notes, c.want)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func job(t *testing.T, hooks objects) *batch.Job {
 
 func TestFeaturesRequestOnlyNeededPrivileges(t *testing.T) {
 	const directories = "identity cni-bin cni-conf run state cni-cache"
-	for _, c := range []struct{ why, values, capabilities, volumes string }{
+	for _, c := range []struct{ reason, values, capabilities, volumes string }{
 		{
 			"defaults", "{}",
 			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE",
@@ -86,7 +86,7 @@ func TestFeaturesRequestOnlyNeededPrivileges(t *testing.T) {
 	} {
 		deployed, _ := render(t, c.values, deploy.Options{})
 		if got := strings.Join(capabilities(t, deployed), " "); got != c.capabilities {
-			t.Errorf("%s: capabilities %s, want %s", c.why, got, c.capabilities)
+			t.Errorf("%s: capabilities %s, want %s", c.reason, got, c.capabilities)
 		}
 		spec := deployed.agent(t).Spec.Template.Spec
 		var volumes, mounts []string
@@ -97,7 +97,7 @@ func TestFeaturesRequestOnlyNeededPrivileges(t *testing.T) {
 			mounts = append(mounts, m.Name)
 		}
 		if got := strings.Join(volumes, " "); got != c.volumes || !slices.Equal(volumes, mounts) {
-			t.Errorf("%s: volumes %s, mounts %s, want %s", c.why, got, mounts, c.volumes)
+			t.Errorf("%s: volumes %s, mounts %s, want %s", c.reason, got, mounts, c.volumes)
 		}
 	}
 }
@@ -113,8 +113,8 @@ func TestRightsFollowFeatures(t *testing.T) {
 		return slices.DeleteFunc(slices.Clone(common), func(l string) bool { return l == line })
 	}
 	for _, c := range []struct {
-		why, values string
-		want        []string
+		reason, values string
+		want           []string
 	}{
 		{"repair of rules needs no other permissions", "{}", common},
 		{"deleting", "repair: {repairPods: false, deletePods: true}", with("pods: delete")},
@@ -174,7 +174,7 @@ func TestRightsFollowFeatures(t *testing.T) {
 		slices.Sort(got)
 		slices.Sort(c.want)
 		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s:\n%s", c.why, diff)
+			t.Errorf("%s:\n%s", c.reason, diff)
 		}
 	}
 }

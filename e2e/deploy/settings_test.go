@@ -79,8 +79,8 @@ func TestEveryKeySetsItsVariable(t *testing.T) {
 			if err := setKey(below+s.Helm, s, values); err != nil {
 				t.Fatalf("%s: %v", s.Helm, err)
 			}
-			if more := together[s.Helm]; more != "" {
-				if err := strvals.ParseInto(more, values); err != nil {
+			if extra := together[s.Helm]; extra != "" {
+				if err := strvals.ParseInto(extra, values); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -110,7 +110,7 @@ func setKey(key string, s settings.Setting, values map[string]any) error {
 }
 
 func TestAlternativeKeys(t *testing.T) {
-	for _, c := range []struct{ why, values, variable, want string }{
+	for _, c := range []struct{ reason, values, variable, want string }{
 		{"Istio's value for nftables", "global: {nativeNftables: true}", "SLUICE_BACKEND", "nft"},
 		{"global log level", "global: {logging: {level: warn}}", "SLUICE_LOG_LEVEL", "warn"},
 		{
@@ -132,7 +132,7 @@ func TestAlternativeKeys(t *testing.T) {
 	} {
 		deployed, _ := render(t, c.values, deploy.Options{})
 		if got := deployed.environment(t)[c.variable]; got != c.want {
-			t.Errorf("%s: %s is %q, want %q", c.why, c.variable, got, c.want)
+			t.Errorf("%s: %s is %q, want %q", c.reason, c.variable, got, c.want)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestPodsAreReplacedWhenSettingsChange(t *testing.T) {
 
 func TestImageNames(t *testing.T) {
 	digest := strings.Repeat("0f", 32)
-	for _, c := range []struct{ why, values, want string }{
+	for _, c := range []struct{ reason, values, want string }{
 		{"chart's default", "{}", "ghcr.io/sluice-mesh/sluice:0.1.0"},
 		{
 			"global mirror", "global: {hub: registry.corp/mesh, tag: v2}",
@@ -183,10 +183,10 @@ func TestImageNames(t *testing.T) {
 	} {
 		deployed, hooks := render(t, c.values, deploy.Options{})
 		if got := deployed.agent(t).Spec.Template.Spec.Containers[0].Image; got != c.want {
-			t.Errorf("%s: %s, want %s", c.why, got, c.want)
+			t.Errorf("%s: %s, want %s", c.reason, got, c.want)
 		}
 		if got := job(t, hooks).Spec.Template.Spec.Containers[0].Image; got != c.want {
-			t.Errorf("%s: hook has %s, want %s", c.why, got, c.want)
+			t.Errorf("%s: hook has %s, want %s", c.reason, got, c.want)
 		}
 	}
 }
@@ -485,8 +485,8 @@ func TestKeysOfOtherChartsAreAccepted(t *testing.T) {
 // Defaults of istio-cni's chart, except for the image.
 func TestIstioCNIDefaultsAreAccepted(t *testing.T) {
 	istio, _ := render(t, istioDefaults, deploy.Options{})
-	ours, _ := render(t, "resources: {requests: {cpu: 100m, memory: 100Mi}}", deploy.Options{})
-	if diff := cmp.Diff(ours, istio); diff != "" {
+	sluice, _ := render(t, "resources: {requests: {cpu: 100m, memory: 100Mi}}", deploy.Options{})
+	if diff := cmp.Diff(sluice, istio); diff != "" {
 		t.Errorf("objects differ from the default:\n%s", diff)
 	}
 }

@@ -265,9 +265,9 @@ func TestProgramsWithTheirLoaderAreAccepted(t *testing.T) {
 func TestUnrunnableProgramsAreRejected(t *testing.T) {
 	static, dynamic := static(t), program(t, elf.EM_X86_64, true)
 	for _, c := range []struct {
-		why, ref, architecture string
-		root                   fstest.MapFS
-		want                   string
+		reason, ref, architecture string
+		root                      fstest.MapFS
+		want                      string
 	}{
 		{"dynamic program", "a/b:c", "amd64", root(dynamic), "not static"},
 		{"other architecture", "a/b:c", "arm64", root(static), "not for arm64"},
@@ -289,7 +289,7 @@ func TestUnrunnableProgramsAreRejected(t *testing.T) {
 		}
 		if _, err := image.Write(io.Discard, s); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want …%s…", c.why, err, c.want)
+			t.Errorf("%s: %v, want …%s…", c.reason, err, c.want)
 		}
 	}
 	if _, err := image.Write(io.Discard, image.Spec{Ref: "a/b:c"}); err == nil {

@@ -23,13 +23,13 @@ import (
 // differences allowed are s.others, and each of them must occur.
 func compare(t *testing.T, tools injection.Tools, s podCase, pod, initialised *corev1.Pod) {
 	t.Helper()
-	ours := parameters(t, s, pod)
-	theirs := runInit(t, tools, s, initialised)
+	sluiceRules := parameters(t, s, pod)
+	istioRules := runInit(t, tools, s, initialised)
 	others := s.others
 	if others == nil {
 		others = usualDifferences
 	}
-	r := decideWithout(ours, theirs, others)
+	r := decideWithout(sluiceRules, istioRules, others)
 	if r.Verdict(false) != diff.Equivalent {
 		t.Errorf("%s\n%s", r.Verdict(false), describe(r))
 	}
@@ -38,7 +38,7 @@ func compare(t *testing.T, tools injection.Tools, s podCase, pod, initialised *c
 		t.Errorf("deviations %v, want %v", named, want)
 	}
 	for i, o := range others {
-		if r := decideWithout(ours, theirs,
+		if r := decideWithout(sluiceRules, istioRules,
 			slices.Delete(slices.Clone(others), i, i+1)); r.Verdict(false) != diff.Different {
 			t.Errorf("difference does not occur: %s", o.name)
 		}
@@ -53,39 +53,39 @@ func parameters(t *testing.T, s podCase, injected *corev1.Pod) rules.Redirect {
 	if d := decisionOn(pod); d.Outcome != decide.Redirect {
 		t.Fatal(d)
 	}
-	ours, notes, err := decide.Parameters(pod, pod.Addresses(), &decide.Settings{})
+	sluiceRules, notes, err := decide.Parameters(pod, pod.Addresses(), &decide.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range notes {
-		if n.Kind != decide.IPv6Uncaptured || s.pod != istio.DualPod || ours.IPv6 {
+		if n.Kind != decide.IPv6Uncaptured || s.pod != istio.DualPod || sluiceRules.IPv6 {
 			t.Errorf("unexpected note: %s", n)
 		}
 	}
-	if want := rules.Singles(cmp.Or(s.user, rules.DefaultProxyID)); !slices.Equal(ours.ProxyUIDs,
+	if want := rules.Singles(cmp.Or(s.user, rules.DefaultProxyID)); !slices.Equal(sluiceRules.ProxyUIDs,
 		want) {
-		t.Errorf("UID of the proxy %v, want %v", ours.ProxyUIDs, want)
+		t.Errorf("UID of the proxy %v, want %v", sluiceRules.ProxyUIDs, want)
 	}
 	cmd := exec.Command(filepath.Join(bin, "rules"), "explain", "--pod", "-")
 	cmd.Stdin = strings.NewReader(text(t, injected))
 	out, err := cmd.CombinedOutput()
 	if output := string(out); err != nil || !strings.Contains(output, "redirect (mesh-pod)") ||
-		!strings.Contains(output, rules.MustCompile(ours).String()) {
+		!strings.Contains(output, rules.MustCompile(sluiceRules).String()) {
 		t.Errorf("rules explain --pod: %v: %s\nwant the ruleset\n%s", err, output,
-			rules.MustCompile(ours))
+			rules.MustCompile(sluiceRules))
 	}
-	return ours
+	return sluiceRules
 }
 
 // decideWithout compares the rulesets after removing some known differences from ours.
-func decideWithout(ours rules.Redirect, theirs rules.Ruleset, removed []difference) diff.Result {
+func decideWithout(sluiceRules rules.Redirect, istioRules rules.Ruleset, removed []difference) diff.Result {
 	for _, d := range removed {
-		d.remove(&ours)
+		d.remove(&sluiceRules)
 	}
 	return diff.Decide(diff.Side{
-		Ruleset: rules.MustCompile(ours), RoutingKnown: true, Redirect: &ours,
+		Ruleset: rules.MustCompile(sluiceRules), RoutingKnown: true, Redirect: &sluiceRules,
 	},
-		diff.Side{Ruleset: theirs, RoutingKnown: true}, diff.Options{})
+		diff.Side{Ruleset: istioRules, RoutingKnown: true}, diff.Options{})
 }
 
 // runInit runs the pod's istio-init in a new network namespace, and returns the resulting rules.

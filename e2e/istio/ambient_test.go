@@ -72,14 +72,14 @@ func TestAmbientRulesOfIstio(t *testing.T) {
 // the test for a difference other than the deviation ambient-ipv6.
 func compareAmbient(t *testing.T, ns *netns.NS, a rules.Ambient, nftables bool) bool {
 	t.Helper()
-	ours, err := rules.CompileAmbient(a)
+	sluiceRules, err := rules.CompileAmbient(a)
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := readLive(t, ns)
-	theirs.Routing = readRouting(t, ns)
-	r := diff.Decide(diff.Side{Ruleset: ours, RoutingKnown: true, Ambient: &a},
-		diff.Side{Ruleset: theirs, RoutingKnown: true}, diff.Options{})
+	istioRules := readLive(t, ns)
+	istioRules.Routing = readRouting(t, ns)
+	r := diff.Decide(diff.Side{Ruleset: sluiceRules, RoutingKnown: true, Ambient: &a},
+		diff.Side{Ruleset: istioRules, RoutingKnown: true}, diff.Options{})
 	if r.Verdict(true) == diff.Equivalent && len(r.Routing) == 0 {
 		return true
 	}

@@ -49,11 +49,11 @@ func TestRecordedRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, cleaned := recorded(t, dir)
-			ours := s.strictSide()
+			sluiceSide := s.strictSide()
 			if cleaned {
-				ours = diff.Side{}
+				sluiceSide = diff.Side{}
 			}
-			r := diff.Decide(ours, diff.Side{Ruleset: recordedRules(t, dir)}, diff.Options{})
+			r := diff.Decide(sluiceSide, diff.Side{Ruleset: recordedRules(t, dir)}, diff.Options{})
 			want := diff.Equivalent
 			if leftovers[name] != "" {
 				want = diff.Different

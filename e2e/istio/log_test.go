@@ -37,9 +37,9 @@ func (s testCase) checkLog(t *testing.T, run istio.Result, saved diff.Side) {
 	}
 	fromLog := *log.Redirect
 	fromLog.LoopbackCIDR = s.redirect.LoopbackCIDR // not in the log
-	if got := rules.MustCompile(fromLog); !rules.Equal(got, s.ours) {
+	if got := rules.MustCompile(fromLog); !rules.Equal(got, s.sluiceRules) {
 		t.Errorf("%s\nrules of the parameters in the log:\n%s\nrules of the arguments:\n%s", s, got,
-			s.ours)
+			s.sluiceRules)
 	}
 }
 

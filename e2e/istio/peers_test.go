@@ -43,17 +43,17 @@ func TestPeers(t *testing.T) {
 // checkRefusal checks which programs reject the configuration.
 func checkRefusal(t *testing.T, c istio.Configuration) {
 	t.Helper()
-	_, theirs := start(t, c, byLegacy)
-	ours := showOurs(t, c)
-	check := func(who string, r istio.Result, refuses bool) {
+	_, istioResult := start(t, c, byLegacy)
+	sluiceResult := showOurs(t, c)
+	check := func(program string, r istio.Result, refuses bool) {
 		if (r.Status != 0) != refuses {
-			t.Errorf("%s\n%s: exit status %d, want a rejection: %t (%s)\n%s", c, who, r.Status,
+			t.Errorf("%s\n%s: exit status %d, want a rejection: %t (%s)\n%s", c, program, r.Status,
 				refuses, c.Refused.Reason,
 				lastLines(r.Output+r.Errors, 8))
 		}
 	}
-	check("istio-iptables", theirs, c.Refused.ByIstio)
-	check("rules", ours, c.Refused.ByUs)
+	check("istio-iptables", istioResult, c.Refused.ByIstio)
+	check("rules", sluiceResult, c.Refused.ByUs)
 }
 
 // checkCommand compares the ruleset of the command rules, run with the same arguments in the same
@@ -63,7 +63,7 @@ func (s testCase) checkCommand(t *testing.T) {
 	for _, side := range []struct {
 		flags []string
 		want  rules.Ruleset
-	}{{nil, s.ours}, {[]string{"--strict-istio"}, s.strict}} {
+	}{{nil, s.sluiceRules}, {[]string{"--strict-istio"}, s.strict}} {
 		r := showOurs(t, s.Configuration, side.flags...)
 		if r.Status != 0 {
 			t.Errorf("%s\nthe command rules rejects this: %s", s, r.Errors)
@@ -92,9 +92,9 @@ func (s testCase) checkLive(t *testing.T, ns *netns.NS, saved rules.Ruleset) {
 	}
 }
 
-func showOurs(t *testing.T, c istio.Configuration, more ...string) istio.Result {
+func showOurs(t *testing.T, c istio.Configuration, extra ...string) istio.Result {
 	t.Helper()
-	args := slices.Concat([]string{"show"}, c.Args, []string{"--netns=/proc/self/ns/net"}, more)
+	args := slices.Concat([]string{"show"}, c.Args, []string{"--netns=/proc/self/ns/net"}, extra)
 	r, err := program(t, ourCommand).Run(newPod(t, c.Pod), c, args...)
 	if err != nil {
 		t.Fatal(err)
@@ -111,9 +111,9 @@ func (s testCase) checkIptables(t *testing.T) rules.Ruleset {
 		t.Fatalf("%s\nistio-iptables: exit status %d\n%s", s, result.Status,
 			lastLines(result.Output+result.Errors, 8))
 	}
-	theirs := readSaved(t, ns)
-	s.checkLive(t, ns, theirs)
-	istios := diff.Side{Ruleset: theirs, RoutingKnown: true}
+	istioRules := readSaved(t, ns)
+	s.checkLive(t, ns, istioRules)
+	istios := diff.Side{Ruleset: istioRules, RoutingKnown: true}
 
 	if r := diff.Decide(s.strictSide(), istios,
 		diff.Options{}); r.Verdict(true) != diff.Equivalent {
@@ -132,5 +132,5 @@ func (s testCase) checkIptables(t *testing.T) rules.Ruleset {
 	}
 	s.checkLog(t, result, istios)
 	s.checkApplied(t, istios)
-	return theirs
+	return istioRules
 }

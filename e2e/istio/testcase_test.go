@@ -16,9 +16,9 @@ import (
 // A testCase is a configuration with Sluice's rulesets for it.
 type testCase struct {
 	istio.Configuration
-	redirect rules.Redirect
-	ours     rules.Ruleset // with the default deviations
-	strict   rules.Ruleset // without deviations
+	redirect    rules.Redirect
+	sluiceRules rules.Ruleset // with the default deviations
+	strict      rules.Ruleset // without deviations
 }
 
 // newTestCase compiles the rulesets.
@@ -29,7 +29,7 @@ func newTestCase(t *testing.T, c istio.Configuration) testCase {
 	if s.redirect, err = c.Redirect(); err != nil {
 		t.Fatalf("%s\nrejected by Sluice's parsers: %v", c, err)
 	}
-	s.ours = rules.MustCompile(s.redirect)
+	s.sluiceRules = rules.MustCompile(s.redirect)
 	s.strict = rules.MustCompile(s.strictRedirect())
 	return s
 }
@@ -42,7 +42,7 @@ func (s testCase) strictRedirect() rules.Redirect {
 
 // ourSide returns Sluice's rules as a side of a comparison.
 func (s testCase) ourSide() diff.Side {
-	return diff.Side{Ruleset: s.ours, RoutingKnown: true, Redirect: &s.redirect}
+	return diff.Side{Ruleset: s.sluiceRules, RoutingKnown: true, Redirect: &s.redirect}
 }
 
 func (s testCase) strictSide() diff.Side {

@@ -11,7 +11,7 @@ import (
 // checkTranslation compares Sluice's rules for iptables-legacy and for nf_tables.
 func (s testCase) checkTranslation(t *testing.T) {
 	t.Helper()
-	legacy, err := compat.Translate(s.ours)
+	legacy, err := compat.Translate(s.sluiceRules)
 	if err != nil {
 		t.Errorf("%s\nrules for iptables-legacy: %v", s, err)
 		return

@@ -27,14 +27,14 @@ func TestZDSMessagesMatchIstios(t *testing.T) {
 	}
 	for range 2000 {
 		for _, pair := range messages(r, word) {
-			ours, theirs := marshal(t, pair.ours), marshal(t, pair.theirs)
-			if !bytes.Equal(ours, theirs) {
-				t.Fatalf("%v: encoded as\n%s, by Istio as\n%s", pair.ours, hex.EncodeToString(ours),
-					hex.EncodeToString(theirs))
+			sluiceMessage, istioMessage := marshal(t, pair.sluiceMessage), marshal(t, pair.istioMessage)
+			if !bytes.Equal(sluiceMessage, istioMessage) {
+				t.Fatalf("%v: encoded as\n%s, by Istio as\n%s", pair.sluiceMessage, hex.EncodeToString(sluiceMessage),
+					hex.EncodeToString(istioMessage))
 			}
-			for _, m := range []proto.Message{pair.ours, pair.theirs} {
+			for _, m := range []proto.Message{pair.sluiceMessage, pair.istioMessage} {
 				decoded := m.ProtoReflect().New().Interface()
-				if err := proto.Unmarshal(ours, decoded); err != nil || !proto.Equal(decoded, m) {
+				if err := proto.Unmarshal(sluiceMessage, decoded); err != nil || !proto.Equal(decoded, m) {
 					t.Fatalf("decoded %v, %v; want %v", decoded, err, m)
 				}
 			}
@@ -42,7 +42,7 @@ func TestZDSMessagesMatchIstios(t *testing.T) {
 	}
 }
 
-type pair struct{ ours, theirs proto.Message }
+type pair struct{ sluiceMessage, istioMessage proto.Message }
 
 func messages(r *rand.Rand, word func() string) []pair {
 	uid, name, namespace, account, failure := word(), word(), word(), word(), word()
@@ -74,18 +74,18 @@ func messages(r *rand.Rand, word func() string) []pair {
 			}},
 		},
 	}
-	ours, theirs := &zds.AddWorkload{Uid: uid}, &zdsapi.AddWorkload{Uid: uid}
+	sluiceMessage, istioMessage := &zds.AddWorkload{Uid: uid}, &zdsapi.AddWorkload{Uid: uid}
 	if r.IntN(4) > 0 {
-		ours.WorkloadInfo = &zds.WorkloadInfo{
+		sluiceMessage.WorkloadInfo = &zds.WorkloadInfo{
 			Name: name, Namespace: namespace, ServiceAccount: account,
 		}
-		theirs.WorkloadInfo = &zdsapi.WorkloadInfo{
+		istioMessage.WorkloadInfo = &zdsapi.WorkloadInfo{
 			Name: name, Namespace: namespace, ServiceAccount: account,
 		}
 	}
 	return append(all, pair{
-		&zds.Request{Payload: &zds.Request_Add{Add: ours}},
-		&zdsapi.WorkloadRequest{Payload: &zdsapi.WorkloadRequest_Add{Add: theirs}},
+		&zds.Request{Payload: &zds.Request_Add{Add: sluiceMessage}},
+		&zdsapi.WorkloadRequest{Payload: &zdsapi.WorkloadRequest_Add{Add: istioMessage}},
 	})
 }
 

@@ -200,8 +200,8 @@ func TestUnpackOnceLeavesNoIncompleteDirectory(t *testing.T) {
 	if err := fill(broken); !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
-	if left, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(left) > 0 {
-		t.Errorf("files left: %v, error %v", left, err)
+	if remaining, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(remaining) > 0 {
+		t.Errorf("files left: %v, error %v", remaining, err)
 	}
 	for range 2 {
 		if err := fill(nil); err != nil {

@@ -207,7 +207,7 @@ func TestSignatures(t *testing.T) {
 	if err := Verify(&key.PublicKey, sums, text); err != nil {
 		t.Error(err)
 	}
-	if again, err := sign(key, sums); err != nil || again != text {
+	if second, err := sign(key, sums); err != nil || second != text {
 		t.Errorf("%v: the signature is not deterministic", err)
 	}
 	verifier, err := signature.LoadVerifier(&key.PublicKey, crypto.SHA256)
@@ -265,12 +265,12 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for why, got := range map[string]error{
+	for reason, got := range map[string]error{
 		"wrong password": second(ParseKey(private, []byte("wrong"))),
 		"no PEM":         second(ParseKey([]byte("x"), nil)), "RSA": second(ParseKey(rsa, nil)),
 	} {
 		if got == nil || !strings.HasPrefix(got.Error(), "private key: ") {
-			t.Errorf("%s: %v", why, got)
+			t.Errorf("%s: %v", reason, got)
 		}
 	}
 }

@@ -50,10 +50,10 @@ func newFleet(t *testing.T, nodes int) *fleet {
 	f.server.AllowHTTP2()
 	f.server.SetToken(f.token(time.Hour))
 	f.server.Issue(func(seconds int64) (string, time.Time) {
-		life := time.Duration(seconds) * time.Second
-		text := f.token(life)
+		lifetime := time.Duration(seconds) * time.Second
+		text := f.token(lifetime)
 		f.server.AddToken(text)
-		return text, time.Now().Add(life)
+		return text, time.Now().Add(lifetime)
 	})
 	f.server.ProjectInto(f.dir)
 	f.server.SetDaemonSet(daemonSet(t, nodes, 0))
@@ -70,8 +70,8 @@ func newFleet(t *testing.T, nodes int) *fleet {
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
 // token returns a token of the agent's service account.
-func (f *fleet) token(life time.Duration) string {
-	return apiservertest.JWT(apiservertest.Account, time.Now(), time.Now().Add(life))
+func (f *fleet) token(lifetime time.Duration) string {
+	return apiservertest.JWT(apiservertest.Account, time.Now(), time.Now().Add(lifetime))
 }
 
 // pod returns an injected pod of about 8 kB.

@@ -16,12 +16,12 @@ type phase struct {
 	received, sent  int64
 }
 
-func (f *fleet) begin(name, what string) *phase {
+func (f *fleet) begin(name, description string) *phase {
 	synctest.Wait()
 	f.meter.mu.Lock()
 	defer f.meter.mu.Unlock()
 	return &phase{
-		Phase: report.Phase{Name: name, What: what, Requests: map[string]int{}}, fleet: f,
+		Phase: report.Phase{Name: name, What: description, Requests: map[string]int{}}, fleet: f,
 		begin: time.Now(), requests: len(f.server.Requests()), dials: len(f.meter.dials),
 		received: f.meter.received.Load(), sent: f.meter.sent.Load(),
 	}

@@ -50,10 +50,10 @@ func TestMain(m *testing.M) {
 }
 
 // checkPeak fails the test if the busiest second has too many requests.
-func checkPeak(t *testing.T, got, most int, what string) {
+func checkPeak(t *testing.T, got, most int, description string) {
 	t.Helper()
 	if got > most {
-		t.Errorf("%s: %d in the busiest second, want at most %d", what, got, most)
+		t.Errorf("%s: %d in the busiest second, want at most %d", description, got, most)
 	}
 }
 
@@ -77,8 +77,8 @@ func TestScale(t *testing.T) {
 	result := report.Scale{Machine: bench.Machine(), Nodes: n, Pods: podsPerNode}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, n)
-		measure := func(name, what string, do func()) report.Phase {
-			p := f.begin(name, what)
+		measure := func(name, description string, do func()) report.Phase {
+			p := f.begin(name, description)
 			do()
 			measured := p.end()
 			result.Phases = append(result.Phases, measured)

@@ -26,24 +26,24 @@ func TestMixedVersions(t *testing.T) {
 	commit, err := os.ReadFile(previousRelease)
 	check(t, err)
 	earlier := programsOf(t, strings.TrimSpace(string(commit)))
-	name := map[string]string{ours: "this", earlier: "before"}
+	name := map[string]string{sluiceName: "this", earlier: "before"}
 	type pair struct{ agent, plugin string }
 	for number, tc := range []struct{ from, to pair }{
-		{pair{earlier, earlier}, pair{ours, ours}},    // upgrade
-		{pair{ours, ours}, pair{earlier, earlier}},    // roll back
-		{pair{earlier, ours}, pair{ours, earlier}},    // the plugin first, the agent first
-		{pair{ours, earlier}, pair{earlier, ours}},    // and back
-		{pair{earlier, earlier}, pair{ours, earlier}}, // only the agent
-		{pair{earlier, earlier}, pair{earlier, ours}}, // only the plugin
+		{pair{earlier, earlier}, pair{sluiceName, sluiceName}}, // upgrade
+		{pair{sluiceName, sluiceName}, pair{earlier, earlier}}, // roll back
+		{pair{earlier, sluiceName}, pair{sluiceName, earlier}}, // the plugin first, the agent first
+		{pair{sluiceName, earlier}, pair{earlier, sluiceName}}, // and back
+		{pair{earlier, earlier}, pair{sluiceName, earlier}},    // only the agent
+		{pair{earlier, earlier}, pair{earlier, sluiceName}},    // only the plugin
 	} {
 		t.Run(fmt.Sprintf("agent %s, plugin %s to agent %s, plugin %s", name[tc.from.agent],
 			name[tc.from.plugin], name[tc.to.agent], name[tc.to.plugin]), func(t *testing.T) {
 			pod := meshPod(t)
 			n := newNode(t, tc.from.agent, tc.from.plugin)
-			asked := n.answered()
+			query := n.answered()
 			old, err := n.newSandbox(2*number, pod)
 			check(t, err)
-			if n.answered() == asked {
+			if n.answered() == query {
 				t.Error("the agent did not respond to the first pair's plugin")
 			}
 			isCaptured(t, old)
@@ -55,17 +55,17 @@ func TestMixedVersions(t *testing.T) {
 			if _, done, err := old.drift(); err != nil || !done {
 				t.Errorf("the second agent did not repair a pod of the first plugin: %v", err)
 			}
-			asked = n.answered()
+			query = n.answered()
 			next, err := n.newSandbox(2*number+1, pod)
 			check(t, err)
-			if n.answered() == asked {
+			if n.answered() == query {
 				t.Error("the agent did not respond to the second pair's plugin")
 			}
 			isCaptured(t, next)
 			check(t, errors.Join(n.remove(old), n.remove(next)))
-			left, err := filepath.Glob(n.path("run/attachments/*"))
-			if err != nil || len(left) > 0 {
-				t.Errorf("records are left: %v, %v", left, err)
+			remaining, err := filepath.Glob(n.path("run/attachments/*"))
+			if err != nil || len(remaining) > 0 {
+				t.Errorf("records are left: %v, %v", remaining, err)
 			}
 		})
 	}

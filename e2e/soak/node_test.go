@@ -42,8 +42,8 @@ printf '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "%s"}
 `
 )
 
-// ours is the directory of this version's programs.
-var ours = filepath.Join("..", "..", "bin")
+// sluiceName is the directory of this version's programs.
+var sluiceName = filepath.Join("..", "..", "bin")
 
 // A node is an agent, an API server, and a container runtime that only runs CNI plugins.
 type node struct {

@@ -185,7 +185,7 @@ func (s *sandbox) captured() (bool, error) {
 }
 
 // drift deletes the rules, and returns the time until they are restored.
-func (s *sandbox) drift() (took time.Duration, done bool, err error) {
+func (s *sandbox) drift() (elapsed time.Duration, done bool, err error) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	if s.removed {

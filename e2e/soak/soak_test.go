@@ -75,7 +75,7 @@ type run struct {
 func TestSoak(t *testing.T) {
 	netnstest.RequireRoot(t)
 	r := &run{plan: newPlan(t), pod: meshPod(t)}
-	r.node = newNode(t, ours, ours)
+	r.node = newNode(t, sluiceName, sluiceName)
 	before, err := r.written()
 	check(t, err)
 	for i := range min(r.live, r.sandboxes) {
@@ -88,10 +88,10 @@ func TestSoak(t *testing.T) {
 	defer cancel()
 	begin := time.Now()
 	var group sync.WaitGroup
-	each := func(times int, what string, do func(i int) error) {
+	each := func(times int, description string, do func(i int) error) {
 		group.Go(func() {
 			if err := paced(ctx, times, r.duration, do); err != nil {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: %v", description, err)
 				cancel()
 			}
 		})
@@ -241,11 +241,11 @@ func (r *run) traffic() error {
 }
 
 func (r *run) drift() error {
-	took, done, err := r.random().drift()
+	elapsed, done, err := r.random().drift()
 	if done {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.repairs = append(r.repairs, took.Seconds())
+		r.repairs = append(r.repairs, elapsed.Seconds())
 	}
 	return err
 }

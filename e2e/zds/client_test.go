@@ -108,7 +108,7 @@ func (z *ztunnel) next() (snapshot bool, err error) {
 		line += ", with a descriptor"
 	}
 	// The encoding is deterministic.
-	if again, err := proto.Marshal(&request); err != nil || !slices.Equal(again, data[:n]) {
+	if second, err := proto.Marshal(&request); err != nil || !slices.Equal(second, data[:n]) {
 		line += fmt.Sprintf(", as %x", data[:n])
 	}
 	z.record(z.name + " " + line)

@@ -116,12 +116,12 @@ func TestNodeLifecycle(t *testing.T) {
 	second.ready()
 	b.SetDaemonSet("")
 	second.end()
-	left := b.files("conf", "bin", "run", "state")
+	remaining := b.files("conf", "bin", "run", "state")
 	if data, err := os.ReadFile(b.path("conf/10-net.conflist")); err != nil ||
 		string(data) != primary {
 		t.Errorf("the configuration was not restored: %v\n%s", err, data)
 	}
-	if diff := cmp.Diff([]string{"conf/10-net.conflist"}, left); diff != "" {
+	if diff := cmp.Diff([]string{"conf/10-net.conflist"}, remaining); diff != "" {
 		t.Errorf("remaining files (-want +got):\n%s", diff)
 	}
 	// The test server keeps connections open for a moment.

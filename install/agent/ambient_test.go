@@ -152,7 +152,7 @@ status: {phase: Running, podIP: 10.1.0.7}`
 	}
 
 	for _, tc := range []struct {
-		what           string
+		name           string
 		ns             *netns.NS
 		reason, metric string
 	}{
@@ -162,8 +162,8 @@ status: {phase: Running, podIP: 10.1.0.7}`
 		if err := tc.ns.Do(func() error { return exec.Command("nft", "flush", "ruleset").Run() }); err != nil {
 			t.Fatal(err)
 		}
-		r.until(tc.what+" are back", func() bool { return holders(t, tc.ns) == 1 })
-		r.until("an event about "+tc.what, func() bool {
+		r.until(tc.name+" are back", func() bool { return holders(t, tc.ns) == 1 })
+		r.until("an event about "+tc.name, func() bool {
 			return slices.ContainsFunc(b.Events(), func(e apiservertest.Event) bool {
 				return e.Reason == tc.reason && strings.Contains(e.Message, "restored")
 			})

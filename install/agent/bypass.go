@@ -30,7 +30,7 @@ func (a *Agent) newBypass() *bypass.Detector {
 // bypassChanged logs the start, the repetition or the end of a bypass, and updates the node's
 // events.
 func (a *Agent) bypassChanged() {
-	if b, stands := a.bypass.Current(); stands {
+	if b, bypassed := a.bypass.Current(); bypassed {
 		a.options.Log.Error(bypassReason+": "+b.String(), zap.String("pod", b.Pod))
 	} else {
 		a.options.Log.Info("resolved: " + bypassReason + ": the runtime called the plugin for a pod")
@@ -40,19 +40,19 @@ func (a *Agent) bypassChanged() {
 
 // noteChain records whether the chain contained the plugin at the last pass.
 func (a *Agent) noteChain(s node.Status) {
-	var why []string
+	var reasons []string
 	for _, p := range s.Problems {
 		if p.Blocking {
-			why = append(why, a.reporter.hostPaths.Replace(p.String()))
+			reasons = append(reasons, a.reporter.hostPaths.Replace(p.String()))
 		}
 	}
-	a.bypass.Note(s.At, s.Installed(), len(s.Changes) > 0, strings.Join(why, "; "))
+	a.bypass.Note(s.At, s.Installed(), len(s.Changes) > 0, strings.Join(reasons, "; "))
 }
 
 // runtimePart reports whether the runtime uses the chain, according to the pods that it started.
 func (a *Agent) runtimePart() observe.Part {
-	b, stands := a.bypass.Current()
-	if !stands {
+	b, bypassed := a.bypass.Current()
+	if !bypassed {
 		return observe.Part{Name: observe.Runtime, Ready: true}
 	}
 	return observe.Part{Name: observe.Runtime, Reasons: []string{b.String()}}

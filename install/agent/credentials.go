@@ -39,12 +39,12 @@ func (a *Agent) credentialsChanged(s credential.Status) {
 		})
 		a.events.retry()
 	case !last.Accepted:
-		if n, why := a.identity.Exits(); n > 0 {
+		if n, reason := a.identity.Exits(); n > 0 {
 			a.options.Log.Warn("agents of this node exited because the API server rejected their credentials",
-				zap.Int("exits", n), zap.String("last", why))
+				zap.Int("exits", n), zap.String("last", reason))
 			a.events.notePast(problemEvent{
 				reason:  credentialsReason,
-				message: fmt.Sprintf("the agent exited %d times; the last time: %s", n, why),
+				message: fmt.Sprintf("the agent exited %d times; the last time: %s", n, reason),
 			})
 		}
 	}

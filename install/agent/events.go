@@ -147,9 +147,9 @@ func (ne *nodeEvents) due(at time.Time) []nodeEvent {
 	wrong := map[string]bool{}
 	for _, n := range ne.now {
 		last := ne.reported[n.reason]
-		if more := n.since(last); !wrong[n.reason] && more > 0 {
+		if omitted := n.since(last); !wrong[n.reason] && omitted > 0 {
 			e := event
-			e.Warning, e.Reason, e.Message, e.Count = true, n.reason, n.message, more
+			e.Warning, e.Reason, e.Message, e.Count = true, n.reason, n.message, omitted
 			events = append(events, nodeEvent{e, n.count})
 		}
 		wrong[n.reason] = true

@@ -99,9 +99,9 @@ func TestNodeEvents(t *testing.T) {
 // each pass reports the problem.
 func TestNodeEventsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int32
+		var requests atomic.Int32
 		a := newNodeEvents(func(context.Context, cluster.Event) error {
-			asked.Add(1)
+			requests.Add(1)
 			return errors.New("away")
 		}, "node-1", zap.NewNop())
 		ctx, cancel := context.WithCancel(t.Context())
@@ -111,23 +111,23 @@ func TestNodeEventsWaits(t *testing.T) {
 			a.set([]problemEvent{{reason: "DiskFull", message: "the disk"}})
 			synctest.Wait()
 		}
-		if n := asked.Load(); n != 1 {
+		if n := requests.Load(); n != 1 {
 			t.Errorf("%d requests in the first passes", n)
 		}
 		time.Sleep(eventRetry/2 - time.Second)
 		synctest.Wait()
-		if n := asked.Load(); n != 1 {
+		if n := requests.Load(); n != 1 {
 			t.Errorf("%d requests before the minimum retry interval", n)
 		}
 		time.Sleep(eventRetry + time.Second) // the longest interval, in which three retries fit
 		synctest.Wait()
-		before := asked.Load()
+		before := requests.Load()
 		if before < 2 || before > 4 {
 			t.Errorf("%d requests after one to three retries", before)
 		}
 		a.retry()
 		synctest.Wait()
-		if n := asked.Load(); n != before+1 {
+		if n := requests.Load(); n != before+1 {
 			t.Errorf("%d more requests after the API server accepted another request", n-before)
 		}
 		cancel()

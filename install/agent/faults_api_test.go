@@ -53,9 +53,9 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 			r.until("another request", func() bool {
 				return f.hangs || len(b.Requests()) >= before+4
 			})
-			asked := len(b.Requests()) - before
-			if most := maxRequests(time.Since(begin)); asked > most {
-				t.Errorf("%d requests, more than %d", asked, most)
+			requests := len(b.Requests()) - before
+			if most := maxRequests(time.Since(begin)); requests > most {
+				t.Errorf("%d requests, more than %d", requests, most)
 			}
 			ready := strings.HasPrefix(f.rights, "true ")
 			if r.readiness().Ready != ready {
@@ -93,9 +93,9 @@ func TestAStartDuringAFault(t *testing.T) {
 					strings.HasPrefix(r.reasons(observe.Socket), "false ")
 			})
 			r.until("several requests", func() bool { return f.hangs || len(b.Requests()) >= before+4 })
-			asked := len(b.Requests()) - before
-			if most := maxRequests(time.Since(begin)); asked > most {
-				t.Errorf("%d requests, more than %d", asked, most)
+			requests := len(b.Requests()) - before
+			if most := maxRequests(time.Since(begin)); requests > most {
+				t.Errorf("%d requests, more than %d", requests, most)
 			}
 			if !strings.Contains(strings.Join(b.chain(), " "), "sluice-cni") {
 				t.Errorf("the plugin was removed: %v", b.chain())

@@ -225,7 +225,7 @@ func (r *running) readiness() observe.Readiness {
 const maxWait = 3 * time.Minute
 
 // until waits for a condition.
-func (r *running) until(what string, holds func() bool) {
+func (r *running) until(description string, holds func() bool) {
 	r.t.Helper()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -236,7 +236,7 @@ func (r *running) until(what string, holds func() bool) {
 		case err := <-r.done:
 			r.t.Fatalf("the agent has ended: %v", err)
 		case <-timeout:
-			r.t.Fatalf("not within %s: %s\n%v", maxWait, what, r.readiness())
+			r.t.Fatalf("not within %s: %s\n%v", maxWait, description, r.readiness())
 		}
 	}
 }

@@ -250,11 +250,11 @@ func (r *reporter) token(s token.Status) {
 }
 
 // logChange logs the start, changes and the end of a problem.
-func (r *reporter) logChange(what string, now, last error) {
+func (r *reporter) logChange(description string, now, last error) {
 	switch {
 	case now != nil && (last == nil || now.Error() != last.Error()):
-		r.log.Warn(what, zap.Error(now))
+		r.log.Warn(description, zap.Error(now))
 	case now == nil && last != nil:
-		r.log.Info("resolved: " + what)
+		r.log.Info("resolved: " + description)
 	}
 }

@@ -199,14 +199,14 @@ func (n *Node) enrol(
 		p.annotates = false // a pod without rules is not pending, as in Istio
 		return applied, &stepError{agent.KindRules, err}
 	}
-	told := ztunnel.Pod{
+	reported := ztunnel.Pod{
 		UID: p.ref.UID, Name: p.ref.Name, Namespace: p.ref.Namespace,
 		ServiceAccount: w.object.Spec.ServiceAccountName, Netns: p.ns,
 	}
 	if applied.Outcome != nft.Unchanged {
 		p.fresh = true
 	}
-	if err = n.tell(ctx, told, isADD); err != nil {
+	if err = n.tell(ctx, reported, isADD); err != nil {
 		// Rules that were there already prove that the pod was enrolled since it started: the
 		// agent was restarted, and ztunnel has not connected again yet.
 		p.annotates = p.fresh || !errors.Is(err, ztunnel.ErrNotConnected)

@@ -120,12 +120,12 @@ func TestZtunnelRestarts(t *testing.T) {
 		t.Fatalf("the pod starts without ztunnel: %v", err)
 	default:
 	}
-	again := ztunneltest.Start(t, w.socket, nil)
+	second := ztunneltest.Start(t, w.socket, nil)
 	if err := <-added; err != nil {
 		t.Fatal(err)
 	}
-	again.Wait(t, "snapshot")
-	if p := again.Pods(); p["uid-web"] != ns.ID() || p["uid-fresh"] != fresh.ID() {
+	second.Wait(t, "snapshot")
+	if p := second.Pods(); p["uid-web"] != ns.ID() || p["uid-fresh"] != fresh.ID() {
 		t.Errorf("pods %v", p)
 	}
 	if got := w.patched(); strings.Contains(got, "web=") || !w.has(ns) {
@@ -135,7 +135,7 @@ func TestZtunnelRestarts(t *testing.T) {
 	next := ztunneltest.Start(t, w.socket, nil)
 	next.Wait(t, "snapshot")
 	w.put("web", labelled(modeLabel, "none"))
-	again.Wait(t, "del uid-web")
+	second.Wait(t, "del uid-web")
 	next.Wait(t, "del uid-web")
 	if !slices.Contains(next.Messages(), "add uid-web") {
 		t.Errorf("the new ztunnel received %v", next.Messages())

@@ -71,8 +71,8 @@ func TestRulesOfIstioCNIAreRemovedFromAPodThatLeaves(t *testing.T) {
 			enrolByIstio(t, ns, backend)
 			w.put("web", labelled(modeLabel, "none"))
 			rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return w.annotation("web") == "" })
-			if left := istioObjects(t, ns); len(left) > 0 || !bare(t, ns) {
-				t.Errorf("left: %q", left)
+			if remaining := istioObjects(t, ns); len(remaining) > 0 || !bare(t, ns) {
+				t.Errorf("left: %q", remaining)
 			}
 		})
 	}
@@ -85,8 +85,8 @@ func TestRulesOfIstioCNIAreRemovedAtUninstallation(t *testing.T) {
 	if err := w.Uninstall(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if left := istioObjects(t, ns); len(left) > 0 || !bare(t, ns) || w.annotation("web") != "" {
-		t.Errorf("left: %q", left)
+	if remaining := istioObjects(t, ns); len(remaining) > 0 || !bare(t, ns) || w.annotation("web") != "" {
+		t.Errorf("left: %q", remaining)
 	}
 	stop()
 }

@@ -198,11 +198,11 @@ func (n *Node) work(ctx context.Context) {
 func (n *Node) visit(ctx context.Context, name podName) {
 	deadline, cancel := context.WithTimeout(ctx, workTime)
 	defer cancel()
-	switch again, err := n.reconcile(deadline, name); {
+	switch retryAfter, err := n.reconcile(deadline, name); {
 	case err != nil:
 		n.queue.AddRateLimited(name)
-	case again > 0:
-		n.queue.AddAfter(name, again)
+	case retryAfter > 0:
+		n.queue.AddAfter(name, retryAfter)
 	default:
 		n.queue.Forget(name)
 	}

@@ -244,12 +244,12 @@ func (n *Node) reportWait(ctx context.Context, p ztunnel.Pod) (done func()) {
 		case <-ctx.Done():
 			return
 		}
-		why := "ztunnel has not acknowledged it yet"
+		reason := "ztunnel has not acknowledged it yet"
 		if !n.Ztunnel.IsConnected() {
-			why = ztunnel.ErrNotConnected.Error()
+			reason = ztunnel.ErrNotConnected.Error()
 		}
 		n.sendEvent(ctx, source.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
-			"the pod is in ambient mode and waits for ztunnel: "+why)
+			"the pod is in ambient mode and waits for ztunnel: "+reason)
 	}()
 	return func() {
 		cancel()

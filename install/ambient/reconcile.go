@@ -25,7 +25,7 @@ const (
 
 // reconcile makes a running pod as it should be. again is the time after which it must be looked at
 // even without a change. After an error it is called again with a backoff.
-func (n *Node) reconcile(ctx context.Context, name podName) (again time.Duration, err error) {
+func (n *Node) reconcile(ctx context.Context, name podName) (retryAfter time.Duration, err error) {
 	item, exists := n.Pods.Item(name.namespace, name.name)
 	if !exists {
 		n.searched(name)
@@ -57,18 +57,18 @@ func (n *Node) reconcile(ctx context.Context, name podName) (again time.Duration
 	}
 	defer p.lock.release()
 	if err == nil {
-		again, err = n.enrolRunning(ctx, p, w)
+		retryAfter, err = n.enrolRunning(ctx, p, w)
 	} else {
 		p.err = err // the rules of an enrolled pod stay as they are
 	}
 	n.report(ctx, p, err)
-	return again, errors.Join(err, n.annotate(ctx, p, item, w.object))
+	return retryAfter, errors.Join(err, n.annotate(ctx, p, item, w.object))
 }
 
 // enrolRunning enrols a running pod, unless it is enrolled already.
 func (n *Node) enrolRunning(
 	ctx context.Context, p *pod, w wanted,
-) (again time.Duration, err error) {
+) (retryAfter time.Duration, err error) {
 	addresses := w.object.Addresses()
 	found, missing := n.sandboxOf(ctx, w.object)
 	switch {
@@ -161,7 +161,7 @@ func sorted(addresses []netip.Addr) []netip.Addr {
 // unwanted makes a pod leave that should not be in ambient mode, or that has ended.
 func (n *Node) unwanted(
 	ctx context.Context, item podcache.Item, object *decide.Pod, over bool,
-) (again time.Duration, err error) {
+) (retryAfter time.Duration, err error) {
 	_, annotated := object.Metadata.Annotations[annotationName]
 	if !annotated && !over && n.isUnsearched(item.Ref) {
 		n.findLeftovers(ctx, []*decide.Pod{object})

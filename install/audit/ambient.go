@@ -83,9 +83,9 @@ func (v *reconciliation) onRepaired(ns Namespace, found *compat.Comparison) {
 	}
 	v.count(found.Differences, !found.HasRules)
 	v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
-	what := v.describe(found.Differences, !found.HasRules)
-	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("reason", what), v.mode())
-	v.recordEvent(redirectRepaired, what+"; the redirection is restored"+v.endConnections(ns))
+	description := v.describe(found.Differences, !found.HasRules)
+	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("reason", description), v.mode())
+	v.recordEvent(redirectRepaired, description+"; the redirection is restored"+v.endConnections(ns))
 }
 
 // mode is the log field with the mode of the pod.

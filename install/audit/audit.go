@@ -127,14 +127,14 @@ func (a *Auditor) replacePods() {
 	}
 	a.mu.Lock()
 	a.listed = true
-	var gone []podName
+	var deleted []podName
 	for n := range a.byName {
 		if !exists[n] {
-			gone = append(gone, n)
+			deleted = append(deleted, n)
 		}
 	}
 	a.mu.Unlock()
-	for _, n := range gone {
+	for _, n := range deleted {
 		a.updatePod(n, podcache.Item{}, false)
 	}
 	a.warn("stored repairs cannot be removed", a.repairs.removeExcept(uids))

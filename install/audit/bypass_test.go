@@ -50,9 +50,9 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				if got := w.metric("sluice_repairs_total{" + cause + ",repair,success}"); got != 1 {
 					t.Errorf("counted %v repairs for %s", got, cause)
 				}
-				b, stands := w.options.Bypass.Current()
-				if stands != row.bypass || stands && b.Pod != "shop/web" {
-					t.Fatalf("stands %t: %v", stands, b)
+				b, bypassed := w.options.Bypass.Current()
+				if bypassed != row.bypass || bypassed && b.Pod != "shop/web" {
+					t.Fatalf("stands %t: %v", bypassed, b)
 				}
 				if !row.bypass {
 					return
@@ -61,9 +61,9 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 					t.Errorf("counted %v bypassed pods", got)
 				}
 				pass(time.Hour) // time and audits alone do not end the bypass, and do not count it again
-				if _, stands := w.options.Bypass.Current(); !stands ||
+				if _, bypassed := w.options.Bypass.Current(); !bypassed ||
 					w.metric("sluice_bypassed_pods_total{}") != 1 {
-					t.Errorf("stands %t, counted %v", stands,
+					t.Errorf("stands %t, counted %v", bypassed,
 						w.metric("sluice_bypassed_pods_total{}"))
 				}
 				if err := w.options.Records.Put(record.Record{
@@ -76,7 +76,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				}
 				w.put(meshPod("other"), running)
 				pass(time.Minute)
-				if _, stands := w.options.Bypass.Current(); stands {
+				if _, bypassed := w.options.Bypass.Current(); bypassed {
 					t.Error("the bypass is reported although the plugin was called for a later pod")
 				}
 			})

@@ -23,8 +23,8 @@ const (
 // packets are numbers of packets by role.
 type packets [rules.RoleCount]uint64
 
-func (p *packets) add(more packets) {
-	for role, n := range more {
+func (p *packets) add(increase packets) {
+	for role, n := range increase {
 		p[role] += n
 	}
 }
@@ -50,7 +50,7 @@ type podCounters struct {
 // update adds the packets since the last visit, and returns their number.
 func (c *podCounters) update(
 	now []rules.RolePackets, ns netns.ID, r redirection,
-) (more packets) {
+) (increase packets) {
 	last := c.last
 	switch {
 	case ns != c.netns: // of a new sandbox
@@ -65,11 +65,11 @@ func (c *podCounters) update(
 		if last != nil && last[i].Packets <= n.Packets {
 			before = last[i].Packets
 		}
-		more[n.Role] += n.Packets - before
+		increase[n.Role] += n.Packets - before
 	}
 	c.last, c.netns, c.redirection = now, ns, r
-	c.total.add(more)
-	return more
+	c.total.add(increase)
+	return increase
 }
 
 // countsPackets reports whether the counters of the pod's rules are read.
@@ -90,7 +90,7 @@ func (v *reconciliation) readCounters(now []rules.RolePackets) {
 		return
 	}
 	isFirst := c.last == nil
-	more := c.update(now, v.sandbox.ID, v.desired.redirection)
+	increase := c.update(now, v.sandbox.ID, v.desired.redirection)
 	total := v.byNamespace[v.item.Namespace]
 	if total == nil {
 		total = &packets{}
@@ -99,7 +99,7 @@ func (v *reconciliation) readCounters(now []rules.RolePackets) {
 	// The counts from before the agent's start are in the series of the agent before it. Prometheus
 	// takes the lower value for a restart of the counter, and would add them again.
 	if !isFirst || !v.existed {
-		total.add(more)
+		total.add(increase)
 	}
 }
 

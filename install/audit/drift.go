@@ -43,9 +43,9 @@ func (v *reconciliation) onDifferences(ctx context.Context, ns Namespace, found 
 			v.unrepaired.since = v.pending.at
 		}
 	}
-	what := v.describe(found.Differences, noRules)
+	description := v.describe(found.Differences, noRules)
 	if !v.Compare || !v.Repair {
-		v.recordEvent(drifted, what+"; it is not repaired, because repairs are disabled")
+		v.recordEvent(drifted, description+"; it is not repaired, because repairs are disabled")
 		return
 	}
 	if at := v.unrepaired.next(text, v.now); at.After(v.now) {
@@ -53,15 +53,15 @@ func (v *reconciliation) onDifferences(ctx context.Context, ns Namespace, found 
 		if v.unrepaired.unrepairable != text {
 			v.recordEvent(drifted, fmt.Sprintf(
 				"%s; another program changes the rules repeatedly; the next repair is in %s: find the program that changes them",
-				what, at.Sub(v.now).Round(time.Millisecond)))
+				description, at.Sub(v.now).Round(time.Millisecond)))
 		}
 		return
 	}
-	v.repair(ns, found, what)
+	v.repair(ns, found, description)
 }
 
 // repair repairs a difference and checks the result.
-func (v *reconciliation) repair(ns Namespace, found compat.Comparison, what string) {
+func (v *reconciliation) repair(ns Namespace, found compat.Comparison, description string) {
 	v.unrepaired.repairs.ReserveN(v.now, 1)
 	unrepairable, err := v.apply(ns, v.backendOf(found), found)
 	if text := textOf(unrepairable); err == nil && text != "" {
@@ -80,15 +80,15 @@ func (v *reconciliation) repair(ns Namespace, found compat.Comparison, what stri
 		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure),
 			1)
 		v.repairFailed()
-		v.recordEvent(repairFailed, what+"; the repair failed: "+err.Error())
+		v.recordEvent(repairFailed, description+"; the repair failed: "+err.Error())
 		return
 	}
 	v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
 	v.Metrics.Observe(metrics.RepairDuration(metrics.CauseDrift),
 		time.Since(v.unrepaired.since).Seconds())
-	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("reason", what),
+	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("reason", description),
 		zap.Duration("after", time.Since(v.unrepaired.since)), v.mode())
-	v.recordEvent(redirectRepaired, what+"; the redirection is restored"+v.endConnections(ns))
+	v.recordEvent(redirectRepaired, description+"; the redirection is restored"+v.endConnections(ns))
 	v.unrepaired.reset()
 	v.inspect(ns)
 }
@@ -169,8 +169,8 @@ func joinDifferences(differences []rules.Difference) string {
 	for _, d := range differences[:min(maxShownDifferences, len(differences))] {
 		lines = append(lines, d.String())
 	}
-	if more := len(differences) - maxShownDifferences; more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", more))
+	if omitted := len(differences) - maxShownDifferences; omitted > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", omitted))
 	}
 	return strings.Join(lines, "; ")
 }

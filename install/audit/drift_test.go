@@ -163,10 +163,10 @@ func TestAHostilePod(t *testing.T) {
 		if other.applied > 0 {
 			t.Error("the other pod was repaired")
 		}
-		told := w.told()
-		if !strings.HasPrefix(told, "RedirectRepaired, RedirectDrifted") ||
-			strings.Count(told, ",") > 6 {
-			t.Errorf("told %s", told)
+		reported := w.told()
+		if !strings.HasPrefix(reported, "RedirectRepaired, RedirectDrifted") ||
+			strings.Count(reported, ",") > 6 {
+			t.Errorf("told %s", reported)
 		}
 		// The pod stops flushing.
 		pass(2 * time.Minute)
@@ -208,12 +208,12 @@ func TestRepairWithinASecond(t *testing.T) {
 					for bare() {
 						pass(10 * time.Millisecond)
 					}
-					if took := time.Since(begin); took > 1100*time.Millisecond {
-						t.Fatalf("removal %d is repaired after %v", i+4, took)
+					if elapsed := time.Since(begin); elapsed > 1100*time.Millisecond {
+						t.Fatalf("removal %d is repaired after %v", i+4, elapsed)
 					}
 				}
-				if n, took := s.applied-before, time.Since(start); n > int(took/time.Second)+3 {
-					t.Errorf("repaired %d times in %v", n, took)
+				if n, elapsed := s.applied-before, time.Since(start); n > int(elapsed/time.Second)+3 {
+					t.Errorf("repaired %d times in %v", n, elapsed)
 				}
 			})
 		})
@@ -274,9 +274,9 @@ func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 			!strings.Contains(w.events[0].Message, "rule of nft: ip evil out #1") {
 			t.Errorf("%s, applied %d times, events %+v", w.states(), s.applied, w.events)
 		}
-		if told := w.told(); told != "RedirectBypassed" ||
+		if reported := w.told(); reported != "RedirectBypassed" ||
 			w.metric("sluice_pods_foreign_rules{bypass}") != 1 {
-			t.Errorf("%s, %v", told, w.counted)
+			t.Errorf("%s, %v", reported, w.counted)
 		}
 		w.change(s, func() { s.foreign.Bypasses = nil })
 		pass(2 * time.Minute)
@@ -297,12 +297,12 @@ func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 				Unknown: []string{"the decision took more than 50ms of work"}, Exhausted: true,
 			}
 		})
-		if told := w.told(); w.states() != "1 unknown" || told != "" {
-			t.Errorf("%s, told %s", w.states(), told)
+		if reported := w.told(); w.states() != "1 unknown" || reported != "" {
+			t.Errorf("%s, told %s", w.states(), reported)
 		}
 		pass(20 * time.Second)
-		if told := w.told(); w.states() != "1 unknown" || told != "RedirectUnknown" {
-			t.Errorf("%s, told %s", w.states(), told)
+		if reported := w.told(); w.states() != "1 unknown" || reported != "RedirectUnknown" {
+			t.Errorf("%s, told %s", w.states(), reported)
 		}
 		w.set(func() { s.foreign = foreign.Effect{} })
 		pass(time.Minute)
@@ -326,8 +326,8 @@ func TestRepairThatFails(t *testing.T) {
 			failed != float64(s.applied) {
 			t.Errorf("%s, tried %d times, %v", w.states(), s.applied, w.counted)
 		}
-		if told := w.told(); !strings.HasPrefix(told, "RedirectRepairFailed") {
-			t.Error(told)
+		if reported := w.told(); !strings.HasPrefix(reported, "RedirectRepairFailed") {
+			t.Error(reported)
 		}
 		w.set(func() { s.refuse = nil })
 		pass(2 * time.Minute)

@@ -25,13 +25,13 @@ func TestAnHourOfEvents(t *testing.T) {
 		draw := rand.New(rand.NewPCG(1, 2))
 		there := map[string]*decide.Pod{}
 		known := map[string]bool{} // all UIDs that ever existed
-		one := func() *decide.Pod {
+		newPod := func() *decide.Pod {
 			for _, p := range there {
 				return p
 			}
 			return nil
 		}
-		gone := func(p *decide.Pod) {
+		deleted := func(p *decide.Pod) {
 			known[p.Metadata.UID] = true
 			w.mu.Lock()
 			delete(w.spaces, w.byNetNS[p.Metadata.UID])
@@ -47,7 +47,7 @@ func TestAnHourOfEvents(t *testing.T) {
 		}
 		const steps = 2000
 		for i := range steps {
-			p := one()
+			p := newPod()
 			switch kind := draw.IntN(12); {
 			case p == nil || kind < 3 && len(there) < 60 || len(there) < 20:
 				p = meshPod(fmt.Sprintf("pod-%d", i))
@@ -63,13 +63,13 @@ func TestAnHourOfEvents(t *testing.T) {
 					w.redirected(p)
 				}
 			case kind < 4:
-				gone(p)
+				deleted(p)
 			case kind < 7:
 				w.put(p, running)
 			case kind < 9: // another pod with the same name
 				next := *p
 				next.Metadata.UID = fmt.Sprintf("uid-%d", i)
-				gone(p)
+				deleted(p)
 				there[next.Metadata.UID] = &next
 				w.home(&next)
 				w.put(&next, running)
@@ -95,7 +95,7 @@ func TestAnHourOfEvents(t *testing.T) {
 			t.Errorf("too little has happened: %v", w.counted)
 		}
 		for _, p := range there {
-			gone(p)
+			deleted(p)
 		}
 		pass(time.Second)
 		if held := w.Held(); held != 0 {

@@ -47,16 +47,16 @@ func TestEventsWait(t *testing.T) {
 		pass(10 * time.Minute)
 		w.set(func() { f.err = nil })
 		pass(time.Minute)
-		if told := w.told(); told != "RedirectRepaired" {
-			t.Errorf("told %q", told)
+		if reported := w.told(); reported != "RedirectRepaired" {
+			t.Errorf("told %q", reported)
 		}
 		w.set(func() { f.err = &cluster.StatusError{Code: 403} })
 		w.flush(b)
 		w.set(func() { f.err = nil })
 		w.flush(a)
 		pass(time.Minute)
-		if told := w.told(); told != "RedirectRepaired" {
-			t.Errorf("told %q", told)
+		if reported := w.told(); reported != "RedirectRepaired" {
+			t.Errorf("told %q", reported)
 		}
 	})
 }
@@ -73,8 +73,8 @@ func TestEventThatIsAlwaysRejected(t *testing.T) {
 		w.flush(a)
 		w.flush(b)
 		pass(time.Minute)
-		if told := w.told(); told != "RedirectRepaired" {
-			t.Errorf("told %q", told)
+		if reported := w.told(); reported != "RedirectRepaired" {
+			t.Errorf("told %q", reported)
 		}
 	})
 }

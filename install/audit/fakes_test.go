@@ -198,10 +198,10 @@ func (w *testEnv) LabelPod(_ context.Context, pod cluster.Name, uid, key, value 
 	return w.act(fmt.Sprintf("label %s %s %s=%s", pod, uid, key, value))
 }
 
-func (w *testEnv) act(what string) error {
+func (w *testEnv) act(description string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.acts = append(w.acts, what)
+	w.acts = append(w.acts, description)
 	return w.refuse
 }
 

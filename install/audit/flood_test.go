@@ -58,8 +58,8 @@ func TestPodThatSlowsReconciliation(t *testing.T) {
 			}
 			pass(time.Second)
 		}
-		if took := time.Duration(s.checked) * s.slow; took > 10*time.Minute*6/100 {
-			t.Errorf("audited for %v of 10 minutes", took)
+		if elapsed := time.Duration(s.checked) * s.slow; elapsed > 10*time.Minute*6/100 {
+			t.Errorf("audited for %v of 10 minutes", elapsed)
 		}
 		if w.flush(other); other.applied != 1 {
 			t.Error("the other pod waits")

@@ -291,9 +291,9 @@ func (v *reconciliation) failed(err error) {
 }
 
 // unaudited logs the reason why the state of a pod is unknown.
-func (v *reconciliation) unaudited(why error) {
+func (v *reconciliation) unaudited(cause error) {
 	if _, due := v.isDue(auditFailed); due {
-		v.Log.Warn("a pod cannot be audited", zap.Stringer("pod", v.item.Ref), zap.Error(why))
+		v.Log.Warn("a pod cannot be audited", zap.Stringer("pod", v.item.Ref), zap.Error(cause))
 	}
 }
 

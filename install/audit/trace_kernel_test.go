@@ -52,8 +52,8 @@ func TestTraceIsNoDrift(t *testing.T) {
 				"\n-A "+trace.Chain+" -p tcp -j TRACE\nCOMMIT\n",
 				"iptables-legacy-restore", "--noflush")
 			rulestest.Eventually(t, "the rules of a killed trace are removed", func() bool { return !traced() })
-			if told := r.told(); told != "" {
-				t.Errorf("events: %s", told)
+			if reported := r.told(); reported != "" {
+				t.Errorf("events: %s", reported)
 			}
 			if !stands(t, b, network.Pod, rs) {
 				t.Error("the pod's own rules have changed")

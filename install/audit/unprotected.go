@@ -85,12 +85,12 @@ func (v *reconciliation) repairInPlace(ctx context.Context, ns Namespace) {
 	if err != nil || len(unrepairable) > 0 {
 		v.countUnprotected(repair.InPlace, metrics.Failure)
 		v.repairFailed()
-		why := "the agent cannot repair these differences: " + joinDifferences(unrepairable)
+		reason := "the agent cannot repair these differences: " + joinDifferences(unrepairable)
 		if err != nil {
-			why = err.Error()
+			reason = err.Error()
 		}
 		v.recordEvent(repairFailed, v.cause()+
-			", and its rules cannot be applied; delete it so that it is created again: "+why)
+			", and its rules cannot be applied; delete it so that it is created again: "+reason)
 		v.applyPolicy(ctx, time.Time{})
 		return
 	}

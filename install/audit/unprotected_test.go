@@ -261,11 +261,11 @@ func TestPolicies(t *testing.T) {
 					var s *space
 					w := node(t, row.env, func(w *testEnv) {
 						s = w.home(web)
-						life := running
+						status := running
 						if fails {
-							life = broken(time.Now().Add(-time.Minute))
+							status = broken(time.Now().Add(-time.Minute))
 						}
-						w.put(web, life)
+						w.put(web, status)
 					})
 					got := w.done()
 					if s.applied > 0 {
@@ -316,8 +316,8 @@ func TestRepairWithoutEffect(t *testing.T) {
 				if got := w.done(); got != want {
 					t.Errorf("%q, want %q", got, want)
 				}
-				if told := w.told(); (want == "") != (told == "RedirectRepairFailed") {
-					t.Errorf("told %s", told)
+				if reported := w.told(); (want == "") != (reported == "RedirectRepairFailed") {
+					t.Errorf("told %s", reported)
 				}
 			})
 		})

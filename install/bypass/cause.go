@@ -97,8 +97,8 @@ func (h *chainHistory) gap(before span) string {
 			return text + ", and again at " + stamp(s.from)
 		}
 	}
-	if h.why != "" {
-		text += " (" + h.why + ")"
+	if h.reason != "" {
+		text += " (" + h.reason + ")"
 	}
 	return text
 }

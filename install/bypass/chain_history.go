@@ -11,17 +11,17 @@ type span struct {
 type chainHistory struct {
 	spans []span
 	open  bool
-	// why is the problem at the last check, if the chain was not complete.
-	why string
+	// reason is the problem at the last check, if the chain was not complete.
+	reason string
 }
 
 // keptSpans is the maximum number of spans. A conflicting writer may end one every few seconds.
 const keptSpans = 256
 
 // note records the state at a time. changed means that the chain is complete only since then.
-func (h *chainHistory) note(at time.Time, ok, changed bool, why string) {
+func (h *chainHistory) note(at time.Time, ok, changed bool, reason string) {
 	if !ok {
-		h.open, h.why = false, why
+		h.open, h.reason = false, reason
 		return
 	}
 	if h.open && !changed {

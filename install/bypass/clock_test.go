@@ -61,7 +61,7 @@ func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 	if err := d.Added(at(120 - 7200)); err != nil {
 		t.Fatal(err)
 	}
-	if b, stands := d.Current(); stands {
+	if b, bypassed := d.Current(); bypassed {
 		t.Errorf("%v", b)
 	}
 }
@@ -76,14 +76,14 @@ func TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newDetector(t, bypass.Options{File: file})
-	if _, stands := d.Current(); !stands {
+	if _, bypassed := d.Current(); !bypassed {
 		t.Fatal("the bypass was not read")
 	}
 	d.Note(at(100), true, false, "")
 	if err := d.Added(at(110)); err != nil {
 		t.Fatal(err)
 	}
-	if b, stands := d.Current(); stands {
+	if b, bypassed := d.Current(); bypassed {
 		t.Errorf("%v", b)
 	}
 }

@@ -97,7 +97,7 @@ func New(o Options) (*Detector, error) {
 // Note records the state of the chain at a time. changed means that it is complete only since then;
 // why is the problem. If the node's clock was set since the last call, times before and after are
 // not compared: a new span begins, and a bypass is moved to the new clock, so that an ADD ends it.
-func (d *Detector) Note(at time.Time, ok, changed bool, why string) {
+func (d *Detector) Note(at time.Time, ok, changed bool, reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.clock.at.IsZero() && d.stands != nil && d.stands.Created.After(at) {
@@ -110,7 +110,7 @@ func (d *Detector) Note(at time.Time, ok, changed bool, why string) {
 			d.stands.Created = d.stands.Created.Add(step)
 		}
 	}
-	d.history.note(at, ok, changed, why)
+	d.history.note(at, ok, changed, reason)
 }
 
 // Current returns the current bypass.

@@ -145,31 +145,31 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	passed(d, "a", at(50), false)
 	passed(d, "b", at(60), true)
 	passed(d, "early", at(55), false)
-	if b, stands := d.Current(); !stands || b.Pod != "shop/b" || b.Pods != 2 ||
+	if b, bypassed := d.Current(); !bypassed || b.Pod != "shop/b" || b.Pods != 2 ||
 		!b.Since.Equal(at(0)) {
-		t.Errorf("%t, %+v", stands, b)
+		t.Errorf("%t, %+v", bypassed, b)
 	}
 	d = newDetector(t, o)
-	b, stands := d.Current()
-	if !stands || b.Pods != 2 || !strings.Contains(b.String(), "restart the container runtime") {
-		t.Errorf("the next agent reports: %t, %v", stands, b)
+	b, bypassed := d.Current()
+	if !bypassed || b.Pods != 2 || !strings.Contains(b.String(), "restart the container runtime") {
+		t.Errorf("the next agent reports: %t, %v", bypassed, b)
 	}
 	// these ADDs may have begun with the earlier chain
 	for _, early := range []time.Time{at(10), at(59), at(64)} {
 		if err := d.Added(early); err != nil {
 			t.Error(err)
 		}
-		if _, stands := d.Current(); !stands {
+		if _, bypassed := d.Current(); !bypassed {
 			t.Errorf("resolved by an ADD at %s", early)
 		}
 	}
 	if err := d.Added(at(66)); err != nil {
 		t.Error(err)
 	}
-	if _, stands := d.Current(); stands || changes != 3 {
-		t.Errorf("bypassed: %t after %d changes", stands, changes)
+	if _, bypassed := d.Current(); bypassed || changes != 3 {
+		t.Errorf("bypassed: %t after %d changes", bypassed, changes)
 	}
-	if _, stands := newDetector(t, o).Current(); stands {
+	if _, bypassed := newDetector(t, o).Current(); bypassed {
 		t.Error("the next agent still reports the bypass")
 	}
 }
@@ -180,7 +180,7 @@ func TestUnreadableRecordIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, err := bypass.New(bypass.Options{File: path})
-	if _, stands := d.Current(); err == nil || stands {
-		t.Errorf("%v, %t", err, stands)
+	if _, bypassed := d.Current(); err == nil || bypassed {
+		t.Errorf("%v, %t", err, bypassed)
 	}
 }

@@ -29,19 +29,19 @@ func TestAPlainConfigurationBecomesAList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		theirs, err := libcni.ConfListFromConf(conf) //nolint:staticcheck // runtimes call this function
+		libcniList, err := libcni.ConfListFromConf(conf) //nolint:staticcheck // runtimes call this function
 		if err != nil {
 			t.Fatal(err)
 		}
-		if list.Name != theirs.Name || list.CNIVersion != row.version || len(list.Plugins) != 1 {
-			t.Errorf("%+v, want %+v", list, theirs)
+		if list.Name != libcniList.Name || list.CNIVersion != row.version || len(list.Plugins) != 1 {
+			t.Errorf("%+v, want %+v", list, libcniList)
 		}
 		if got := string(list.Plugins[0].Raw); got != strings.TrimSpace(row.plain) {
 			t.Errorf("the plugin is %q, which differs from the configuration", got)
 		}
-		if !chain.Equal(list.Plugins[0].Raw, theirs.Plugins[0].Bytes) {
+		if !chain.Equal(list.Plugins[0].Raw, libcniList.Plugins[0].Bytes) {
 			t.Errorf("%s differs from libcni's conversion: %s", list.Plugins[0].Raw,
-				theirs.Plugins[0].Bytes)
+				libcniList.Plugins[0].Bytes)
 		}
 		with, err := list.Insert(json.RawMessage(element))
 		if err != nil {

@@ -23,13 +23,13 @@ const (
 // Inspect returns the defect of the plugin in the list, compared with the desired element. JSON
 // values are compared, not their text: formatting is ignored.
 func (l *List) Inspect(plugin string, element json.RawMessage) Defect {
-	ours := l.Elements(plugin)
+	entries := l.Elements(plugin)
 	switch {
-	case len(ours) == 0:
+	case len(entries) == 0:
 		return Absent
-	case slices.ContainsFunc(ours, func(p Plugin) bool { return !Equal(p.Raw, element) }):
+	case slices.ContainsFunc(entries, func(p Plugin) bool { return !Equal(p.Raw, element) }):
 		return Different
-	case len(ours) > 1:
+	case len(entries) > 1:
 		return Repeated
 	case l.Plugins[len(l.Plugins)-1].Type != plugin:
 		return NotLast

@@ -21,7 +21,7 @@ func FuzzInsertRemove(f *testing.F) {
 	f.Add([]byte("{\"name\":\"n\",\"plugins\":[\n{\n}]}"), []byte(" {\n\"Type\":\"x\"} "))
 	f.Fuzz(func(t *testing.T, data, element []byte) {
 		list, err := chain.Parse(data)
-		if theirs, libcniErr := libcni.NetworkConfFromBytes(data); (err == nil) != (libcniErr == nil && len(theirs.Plugins) > 0) {
+		if libcniList, libcniErr := libcni.NetworkConfFromBytes(data); (err == nil) != (libcniErr == nil && len(libcniList.Plugins) > 0) {
 			t.Fatalf("%v; libcni: %v", err, libcniErr)
 		}
 		if err != nil {
@@ -75,14 +75,14 @@ func FuzzDiscover(f *testing.F) {
 		"20-b.conflist", []byte(lists["one line"]), "")
 	f.Add("00-m.conf", []byte(`{"name":"m","type":"multus-shim","clusterNetwork":"/x/20-b.conf"}`),
 		"20-b.conflist", []byte(`{}`), "")
-	f.Fuzz(func(t *testing.T, one string, data []byte, two string, other []byte, named string) {
+	f.Fuzz(func(t *testing.T, word string, data []byte, two string, other []byte, named string) {
 		choice, _, err := chain.Discover([]chain.File{
-			{Name: one, Data: data}, {Name: two, Data: other},
+			{Name: word, Data: data}, {Name: two, Data: other},
 		}, named)
 		if err != nil {
 			return
 		}
-		if choice.Name != one && choice.Name != two || len(choice.List.Plugins) == 0 {
+		if choice.Name != word && choice.Name != two || len(choice.List.Plugins) == 0 {
 			t.Fatalf("%+v", choice)
 		}
 		if _, err := libcni.NetworkConfFromBytes(choice.List.Bytes()); err != nil {

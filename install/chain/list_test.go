@@ -94,8 +94,8 @@ func TestInsertThenRemoveLeavesNoTrace(t *testing.T) {
 			if diff := cmp.Diff(text, string(list.Remove("sluice-cni"))); diff != "" {
 				t.Errorf("not the original bytes (-want +got):\n%s", diff)
 			}
-			if again := insert(t, with, element); again != with {
-				t.Errorf("inserted again:\n%s\nwant\n%s", again, with)
+			if second := insert(t, with, element); second != with {
+				t.Errorf("inserted again:\n%s\nwant\n%s", second, with)
 			}
 			for _, p := range parse(t, text).Plugins {
 				if !strings.Contains(with, string(p.Raw)) {
@@ -144,20 +144,20 @@ func TestTheElementLooksLikeItsNeighbours(t *testing.T) {
 }
 
 func TestInspect(t *testing.T) {
-	const ours, other, changed = element, `{"type":"a"}`, `{"type":"sluice-cni","exclude_namespaces":[]}`
+	const sluiceEntry, other, changed = element, `{"type":"a"}`, `{"type":"sluice-cni","exclude_namespaces":[]}`
 	sorted := `{"exclude_namespaces":["kube-system"],"plugin_log_level":"info","type":"sluice-cni"}`
 	for _, row := range []struct {
 		plugins []string
 		want    chain.Defect
 	}{
 		{[]string{other}, chain.Absent},
-		{[]string{other, ours}, chain.None},
+		{[]string{other, sluiceEntry}, chain.None},
 		{[]string{other, sorted}, chain.None}, // reformatted
 		{[]string{other, changed}, chain.Different},
-		{[]string{other, changed, ours}, chain.Different},
-		{[]string{other, ours, ours}, chain.Repeated},
-		{[]string{ours, other}, chain.NotLast},
-		{[]string{ours, other, ours}, chain.Repeated},
+		{[]string{other, changed, sluiceEntry}, chain.Different},
+		{[]string{other, sluiceEntry, sluiceEntry}, chain.Repeated},
+		{[]string{sluiceEntry, other}, chain.NotLast},
+		{[]string{sluiceEntry, other, sluiceEntry}, chain.Repeated},
 	} {
 		text := `{"name":"n","plugins":[` + strings.Join(row.plugins, ",") + `]}`
 		if got := parse(t, text).Inspect("sluice-cni", json.RawMessage(element)); got != row.want {

@@ -50,12 +50,12 @@ func TestDirectoriesSwapNames(t *testing.T) {
 	}
 }
 
-func swap(t *testing.T, one, other string) {
+func swap(t *testing.T, word, other string) {
 	t.Helper()
-	if one == other {
+	if word == other {
 		return
 	}
-	for _, move := range [][2]string{{one, one + ".old"}, {other, one}, {one + ".old", other}} {
+	for _, move := range [][2]string{{word, word + ".old"}, {other, word}, {word + ".old", other}} {
 		if err := os.Rename(move[0], move[1]); err != nil {
 			t.Fatal(err)
 		}

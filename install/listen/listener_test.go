@@ -67,9 +67,9 @@ func TestGuardLeavesTheSocketOfAnotherProcess(t *testing.T) {
 		t.Errorf("connection %v, %v", conn, err)
 	}
 	other.close()
-	again, err := s.guard(first)
-	if err != nil || again == first {
+	second, err := s.guard(first)
+	if err != nil || second == first {
 		t.Fatalf("the socket was not replaced after the end of the process: %v", err)
 	}
-	again.close()
+	second.close()
 }

@@ -17,10 +17,10 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	b.installed(b.reconcile())
 	b.cacheArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
 	b.cacheArgs("hook", podArgs("istio-system", "sluice-node-7tq9d"), "calico", "sluice-cni")
-	begun := time.Now()
+	start := time.Now()
 	report, err := b.node().Uninstall(t.Context(), time.Minute)
-	if took := time.Since(begun); took > 50*time.Second {
-		t.Errorf("it took %v", took)
+	if elapsed := time.Since(start); elapsed > 50*time.Second {
+		t.Errorf("it took %v", elapsed)
 	}
 	if err != nil || len(report.Left) != 1 ||
 		report.Left[0] != (node.Leftover{

@@ -46,7 +46,7 @@ func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated
 }
 
 // wrongExecutable returns the problem of another program with the plugin's name.
-func (n *Node) wrongExecutable(path, source string, why error) Problem {
+func (n *Node) wrongExecutable(path, source string, cause error) Problem {
 	found, err := n.executables.sum(path)
 	if err != nil {
 		found = "unknown (" + err.Error() + ")"
@@ -58,7 +58,7 @@ func (n *Node) wrongExecutable(path, source string, why error) Problem {
 	return problem(WrongExecutable, true,
 		"%s is not the plugin: its sha256 is %s, the plugin in the agent's image has %s; it cannot be replaced: %v; "+
 			"pods that start now have no redirection: make the file and its directory writable (chattr -i), "+
-			"or unmount what is mounted there (umount)", path, found, addTarget, why)
+			"or unmount what is mounted there (umount)", path, found, addTarget, cause)
 }
 
 // countFailed counts a failed write.

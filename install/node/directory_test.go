@@ -83,7 +83,7 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	for what, row := range map[string]struct {
+	for description, row := range map[string]struct {
 		do      func(m *mounted, dir string)
 		private bool // only the runtime's mounts change
 	}{
@@ -123,13 +123,13 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 				blocking = blocking || p.Blocking && p.Reason == node.DirectoryGone
 			}
 			if !blocking || s.Remount {
-				t.Errorf("%s %s: %v, remount %t", dir, what, s.Problems, s.Remount)
+				t.Errorf("%s %s: %v, remount %t", dir, description, s.Problems, s.Remount)
 			}
 			if s = m.pass(time.Second); s.Remount {
-				t.Errorf("%s %s: the agent ends after a second", dir, what)
+				t.Errorf("%s %s: the agent ends after a second", dir, description)
 			}
 			if s = m.pass(2 * time.Second); !s.Remount {
-				t.Errorf("%s %s: the agent does not end after three seconds: %+v", dir, what, s.Directories)
+				t.Errorf("%s %s: the agent does not end after three seconds: %+v", dir, description, s.Directories)
 			}
 		}
 	}
@@ -227,7 +227,7 @@ func TestADirectoryOfAHiddenNode(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	for why, root := range map[string]func() (string, error){
+	for reason, root := range map[string]func() (string, error){
 		"not compared":  nil,
 		"not permitted": func() (string, error) { return "", unix.EPERM },
 		"no such root":  func() (string, error) { return "/proc/0/root", nil },
@@ -239,13 +239,13 @@ func TestADirectoryOfAHiddenNode(t *testing.T) {
 		m.installed(s)
 		if s.Directories.Known() || s.Directories.Configuration != node.Unknown ||
 			s.Directories.Why == "" {
-			t.Errorf("%s: %+v", why, s.Directories)
+			t.Errorf("%s: %+v", reason, s.Directories)
 		}
 		dir := m.path("node/etc/cni/net.d")
 		m.must(os.Rename(dir, dir+".old"))
 		m.must(os.CopyFS(dir, os.DirFS(dir+".old")))
 		if s = m.pass(0); s.Installed() || s.Directories.Configuration != node.Replaced {
-			t.Errorf("%s: %+v, %v", why, s.Directories, s.Problems)
+			t.Errorf("%s: %+v, %v", reason, s.Directories, s.Problems)
 		}
 	}
 }

@@ -50,11 +50,11 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 				if s.Executable != node.OtherProgram {
 					t.Errorf("the executable is %q", s.Executable)
 				}
-				again := n.Reconcile(t.Context())
-				if len(again.Problems) == 0 || again.Problems[0] != s.Problems[0] {
-					t.Errorf("the message differs between passes, and would be logged in each:\n%v\n%v", s.Problems, again.Problems)
+				second := n.Reconcile(t.Context())
+				if len(second.Problems) == 0 || second.Problems[0] != s.Problems[0] {
+					t.Errorf("the message differs between passes, and would be logged in each:\n%v\n%v", s.Problems, second.Problems)
 				}
-				if got := again.Totals.FailedWrites["binary"]; got != 2 {
+				if got := second.Totals.FailedWrites["binary"]; got != 2 {
 					t.Errorf("%d of 2 failed writes are counted", got)
 				}
 				release()

@@ -282,12 +282,12 @@ func TestInstall(t *testing.T) {
 				t.Errorf("the executable has %d bytes, want %d", len(got), len(pluginV1))
 			}
 			installed := b.everything()
-			again := b.reconcile()
-			if len(again.Changes) != 0 || cmp.Diff(installed, b.everything()) != "" {
-				t.Errorf("a second pass changed %v", again.Changes)
+			second := b.reconcile()
+			if len(second.Changes) != 0 || cmp.Diff(installed, b.everything()) != "" {
+				t.Errorf("a second pass changed %v", second.Changes)
 			}
-			if again.Installed() == row.blocked {
-				t.Errorf("a second pass found: installed %t, %v", again.Installed(), again.Problems)
+			if second.Installed() == row.blocked {
+				t.Errorf("a second pass found: installed %t, %v", second.Installed(), second.Problems)
 			}
 			if report := b.uninstall(); len(report.Left) != 0 {
 				t.Errorf("left: %v", report.Left)
@@ -308,7 +308,7 @@ func multus(network string) string {
 
 func TestSettingsThatCannotBe(t *testing.T) {
 	b := newTestNode(t)
-	for why, spoil := range map[string]func(s *node.Settings){
+	for reason, spoil := range map[string]func(s *node.Settings){
 		"a relative directory": func(s *node.Settings) { s.CNIConfDir = "conf" },
 		"no state directory":   func(s *node.Settings) { s.StateDir = "" },
 		"a path instead of a name": func(s *node.Settings) {
@@ -334,7 +334,7 @@ func TestSettingsThatCannotBe(t *testing.T) {
 		s := b.settings
 		spoil(&s)
 		if _, err := node.New(s, node.Options{}); err == nil {
-			t.Errorf("%s: no error", why)
+			t.Errorf("%s: no error", reason)
 		}
 	}
 }

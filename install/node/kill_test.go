@@ -20,15 +20,15 @@ const victimEnv = "SLUICE_NODE_VICTIM"
 
 // victim does one job in the process that is killed. It prints a line when it begins.
 func victim(job string) {
-	what, dir, _ := strings.Cut(job, " ")
+	description, dir, _ := strings.Cut(job, " ")
 	b := testNodeIn(dead{}, dir)
-	form(what).set(&b.settings)
-	if strings.HasPrefix(what, "upgrade") {
+	form(description).set(&b.settings)
+	if strings.HasPrefix(description, "upgrade") {
 		b.settings = b.upgraded()
 	}
 	n := b.node()
 	fmt.Println("begin")
-	if strings.HasPrefix(what, "uninstall") {
+	if strings.HasPrefix(description, "uninstall") {
 		_, err := n.Uninstall(context.Background(), 0)
 		b.must(err)
 		return
@@ -101,8 +101,8 @@ func TestAKillAtAnyMoment(t *testing.T) {
 			}[s.Binaries["sluice-cni"] == b.path("image", "v1")]; b.read("bin/sluice-cni") != want {
 				t.Error("another run did not install the executable")
 			}
-			if again := b.nodeOf(s, node.Options{}).Reconcile(t.Context()); len(again.Changes) > 0 {
-				t.Errorf("another run did not reach the desired state: %v", again.Changes)
+			if second := b.nodeOf(s, node.Options{}).Reconcile(t.Context()); len(second.Changes) > 0 {
+				t.Errorf("another run did not reach the desired state: %v", second.Changes)
 			}
 			for name := range b.everything() {
 				if strings.HasSuffix(name, ".tmp") {
@@ -180,7 +180,7 @@ func killWhile(t *testing.T, b *testNode, job string, longest map[string]time.Du
 	if line, err := reader.ReadString('\n'); err != nil || line != "begin\n" {
 		t.Fatalf("%s: %q, %v", job, line, err)
 	}
-	begun := time.Now()
+	start := time.Now()
 	limit := longest[job]
 	if limit == 0 {
 		limit = 10 * time.Millisecond
@@ -197,7 +197,7 @@ func killWhile(t *testing.T, b *testNode, job string, longest map[string]time.Du
 		_ = cmd.Process.Kill()
 		<-ended
 	case rest := <-ended:
-		longest[job] = time.Since(begun)
+		longest[job] = time.Since(start)
 		if rest != "" {
 			t.Errorf("%s: %s", job, rest)
 		}
@@ -208,7 +208,7 @@ func killWhile(t *testing.T, b *testNode, job string, longest map[string]time.Du
 		t.Errorf("%s: %v", job, cmd.ProcessState)
 	}
 	if status.Signaled() {
-		longest[job] = max(longest[job], time.Since(begun)+time.Millisecond)
+		longest[job] = max(longest[job], time.Since(start)+time.Millisecond)
 	}
 	return status.Signaled()
 }

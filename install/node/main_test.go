@@ -298,7 +298,7 @@ const conditionTimeout = 30 * time.Second
 
 // await reads statuses until ok returns true for one, and returns it.
 func await(
-	t testing.TB, statuses <-chan node.Status, what string, ok func(node.Status) bool,
+	t testing.TB, statuses <-chan node.Status, description string, ok func(node.Status) bool,
 ) node.Status {
 	t.Helper()
 	timer := time.NewTimer(conditionTimeout)
@@ -311,7 +311,7 @@ func await(
 				return last
 			}
 		case <-timer.C:
-			t.Fatalf("timeout: %s; last status: %+v", what, last)
+			t.Fatalf("timeout: %s; last status: %+v", description, last)
 		}
 	}
 }

@@ -129,7 +129,7 @@ func TestAnyOtherExecutableIsNoticed(t *testing.T) {
 	b.put("conf/10-a.conflist", list("calico"))
 	n := b.node()
 	other := strings.ToUpper(pluginV1) // with the same size
-	for why, do := range map[string]func(){
+	for reason, do := range map[string]func(){
 		"another file": func() { b.executable("sluice-cni", other) },
 		"the same file, rewritten": func() {
 			b.must(os.WriteFile(b.path("bin/sluice-cni"), []byte(other), 0o755))
@@ -141,7 +141,7 @@ func TestAnyOtherExecutableIsNoticed(t *testing.T) {
 		}
 		do()
 		if n.Reconcile(t.Context()); !b.executableIs(pluginV1) {
-			t.Errorf("%s: the executable was not restored", why)
+			t.Errorf("%s: the executable was not restored", reason)
 		}
 	}
 }

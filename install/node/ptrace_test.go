@@ -30,17 +30,17 @@ func killBefore(t *testing.T, b *testNode, job string, nth int) bool {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	trace := tracing{t: t, pid: cmd.Process.Pid, left: nth}
+	trace := tracing{t: t, pid: cmd.Process.Pid, remaining: nth}
 	defer cmd.Process.Release() //nolint:errcheck // the process was already waited for
 	return trace.run()
 }
 
 type tracing struct {
-	t     *testing.T
-	pid   int
-	left  int
-	begun bool
-	seen  map[int]bool // threads that have stopped before
+	t         *testing.T
+	pid       int
+	remaining int
+	started   bool
+	seen      map[int]bool // threads that have stopped before
 }
 
 func (tr *tracing) run() (killed bool) {
@@ -114,11 +114,11 @@ func (tr *tracing) entered(pid int) bool {
 		return false
 	}
 	if info.number == unix.SYS_WRITE && info.args[0] == 1 { // the victim prints its line
-		tr.begun = true
+		tr.started = true
 		return false
 	}
-	if tr.begun {
-		tr.left--
+	if tr.started {
+		tr.remaining--
 	}
-	return tr.begun && tr.left == 0
+	return tr.started && tr.remaining == 0
 }

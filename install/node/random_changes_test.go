@@ -24,13 +24,13 @@ type history struct {
 	t        *rapid.T
 	settings node.Settings
 	found    node.Actual
-	theirs   map[string]string // the foreign files, as they are to be restored
+	foreign  map[string]string // the foreign files, as they are to be restored
 	from     map[string]string // lists that replace a foreign plain configuration, by name
 }
 
 func newHistory(t *rapid.T) *history {
 	return &history{
-		t: t, theirs: map[string]string{}, from: map[string]string{},
+		t: t, foreign: map[string]string{}, from: map[string]string{},
 		found: node.Actual{
 			Files: map[string]node.File{}, Entries: map[string]journal.Entry{},
 			Executables: map[string]bool{},
@@ -48,19 +48,19 @@ func (h *history) write(name string, data []byte) {
 	if plain, ok := h.from[name]; ok {
 		delete(h.from, name)
 		if _, back := h.found.Files[plain]; !back {
-			delete(h.theirs, plain) // the foreign program has replaced the list or removed the network
+			delete(h.foreign, plain) // the foreign program has replaced the list or removed the network
 		}
 	}
-	delete(h.theirs, name)
+	delete(h.foreign, name)
 	delete(h.found.Files, name)
 	if data != nil {
 		h.found.Files[name] = node.File{Data: data, Mode: 0o644}
-		h.theirs[name] = without(string(data))
+		h.foreign[name] = without(string(data))
 		return
 	}
 	for list, plain := range h.from {
 		if plain == name { // it was restored before the next pass
-			h.theirs[name] = string(h.found.Entries[list].Original)
+			h.foreign[name] = string(h.found.Entries[list].Original)
 		}
 	}
 }
@@ -214,11 +214,11 @@ func lives(t *rapid.T) {
 			rapid.IntRange(0, 6).Draw(t, "after"))
 	}
 	h.apply(node.Compare(node.Released(h.settings, h.found)), all)
-	left := map[string]string{}
+	remaining := map[string]string{}
 	for name, f := range h.found.Files {
-		left[name] = string(f.Data)
+		remaining[name] = string(f.Data)
 	}
-	if diff := cmp.Diff(h.theirs, left); diff != "" || len(h.found.Entries) != 0 {
+	if diff := cmp.Diff(h.foreign, remaining); diff != "" || len(h.found.Entries) != 0 {
 		t.Fatalf("%d entries; without us (-want +got):\n%s", len(h.found.Entries), diff)
 	}
 }

@@ -26,15 +26,15 @@ func timeless(t *testing.T) bool {
 
 // awaitWithin is like await in a bubble, where only the time passes for which a node waits.
 func awaitWithin(
-	t testing.TB, limit time.Duration, statuses <-chan node.Status, what string, ok func(
+	t testing.TB, limit time.Duration, statuses <-chan node.Status, description string, ok func(
 		node.Status,
 	) bool,
 ) node.Status {
 	t.Helper()
-	begun := time.Now()
-	s := await(t, statuses, what, ok)
-	if took := time.Since(begun); took > limit {
-		t.Errorf("%s after %v", what, took)
+	start := time.Now()
+	s := await(t, statuses, description, ok)
+	if elapsed := time.Since(start); elapsed > limit {
+		t.Errorf("%s after %v", description, elapsed)
 	}
 	return s
 }

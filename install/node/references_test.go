@@ -44,7 +44,7 @@ func noPod(string, string) bool { return false }
 // that the sandbox itself always counts.
 func TestReferencesOfTheAgent(t *testing.T) {
 	b := newTestNode(t)
-	for what, row := range map[string]struct {
+	for description, row := range map[string]struct {
 		args string
 		own  int
 	}{
@@ -69,7 +69,7 @@ func TestReferencesOfTheAgent(t *testing.T) {
 		use := node.Use{Sandboxes: 1, AgentPods: row.own}
 		if diff := cmp.Diff(map[string]node.Use{"calico": use, "sluice-cni": use},
 			got); diff != "" || err != nil {
-			t.Errorf("%s: %v, -want +got:\n%s", what, err, diff)
+			t.Errorf("%s: %v, -want +got:\n%s", description, err, diff)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func TestReferencesOfTheAgent(t *testing.T) {
 func TestOwnPods(t *testing.T) {
 	s := newTestNode(t).settings
 	for _, row := range []struct {
-		what, namespace, pod string
+		name, namespace, pod string
 		want                 bool
 	}{
 		{"a pod of the DaemonSet or the job", "istio-system", "sluice-node-x2k4n", true},
@@ -95,7 +95,7 @@ func TestOwnPods(t *testing.T) {
 		{"an unknown pod", "", "", false},
 	} {
 		if got := s.OwnPod(row.namespace, row.pod); got != row.want {
-			t.Errorf("%s: %v", row.what, got)
+			t.Errorf("%s: %v", row.name, got)
 		}
 	}
 	if (node.Settings{}).OwnPod("", "-x") ||

@@ -37,21 +37,21 @@ type Leftover struct {
 }
 
 func (l Leftover) String() string {
-	what := "the plugin"
+	description := "the plugin"
 	if l.Noop {
-		what = "a no-op plugin"
+		description = "a no-op plugin"
 	}
-	var why []string
+	var reasons []string
 	if l.References > 0 {
-		why = append(why,
+		reasons = append(reasons,
 			fmt.Sprintf("the removal of %d sandboxes needs it%s", l.References, l.agentPodsText()))
 	}
 	if l.NamedBy != "" {
-		why = append(why,
+		reasons = append(reasons,
 			fmt.Sprintf("%s names it: pods that use that file do not start until it is written again without the plugin", l.NamedBy))
 	}
-	return fmt.Sprintf("%s stays, as %s, because %s", l.Path, what,
-		strings.Join(why, ", and because "))
+	return fmt.Sprintf("%s stays, as %s, because %s", l.Path, description,
+		strings.Join(reasons, ", and because "))
 }
 
 func (l Leftover) agentPodsText() string {

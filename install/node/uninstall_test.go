@@ -101,8 +101,8 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 			if _, err := os.Stat(b.path("bin/sluice-cni")); err == nil {
 				t.Error("the executable was not removed")
 			}
-			if again := b.uninstall(); len(again.Changed) != 0 {
-				t.Errorf("the second uninstallation changed %v", again.Changed)
+			if second := b.uninstall(); len(second.Changed) != 0 {
+				t.Errorf("the second uninstallation changed %v", second.Changed)
 			}
 		})
 	}

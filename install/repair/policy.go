@@ -80,8 +80,8 @@ func (p *Policy) Selects(pod Pod) bool {
 
 // Broken reports whether the pod's validation failed in a run that began at since or later, and has
 // not succeeded since. The zero time means any run.
-func (p *Policy) Broken(life podcache.PodStatus, since time.Time) bool {
-	return slices.ContainsFunc(life.Init, func(c podcache.InitContainer) bool {
+func (p *Policy) Broken(status podcache.PodStatus, since time.Time) bool {
+	return slices.ContainsFunc(status.Init, func(c podcache.InitContainer) bool {
 		return c.Name == p.initContainer && !c.Succeeded && c.Last != nil &&
 			!c.Last.Started.Before(since) &&
 			(p.exitCode == 0 || c.Last.ExitCode == p.exitCode) &&

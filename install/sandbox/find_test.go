@@ -64,9 +64,9 @@ func TestPathsOfTheNode(t *testing.T) {
 
 func TestRuntimeCacheIsRead(t *testing.T) {
 	for _, row := range []struct {
-		name string
-		edit func(map[string]any)
-		why  string
+		name   string
+		edit   func(map[string]any)
+		reason string
 	}{
 		{"as libcni writes it", func(map[string]any) {}, ""},
 		{"as earlier versions of libcni write it, without the path", func(m map[string]any) {
@@ -91,8 +91,8 @@ func TestRuntimeCacheIsRead(t *testing.T) {
 			n, p, ns := newNode(t), newPod(), netnstest.New(t)
 			file := n.result(t, p, "c1", n.link(t, ns, "cni-1"))
 			edit(t, file, row.edit)
-			if row.why != "" {
-				wantMissing(t, n.finder(), p, row.why)
+			if row.reason != "" {
+				wantMissing(t, n.finder(), p, row.reason)
 			} else if s := wantFound(t, n.finder(), p, ns, sandbox.Runtime); s.ContainerID != "c1" {
 				t.Errorf("found %+v", s)
 			}

@@ -85,11 +85,11 @@ func (f *Finder) Find(
 	for _, p := range pods {
 		if m := s.wanted[p.UID]; m != nil {
 			delete(s.wanted, p.UID)
-			why := errors.Join(m.Err, s.err)
-			if why == nil {
-				why = errors.New("neither a record nor the runtime's cache has it")
+			cause := errors.Join(m.Err, s.err)
+			if cause == nil {
+				cause = errors.New("neither a record nor the runtime's cache has it")
 			}
-			missing = append(missing, Missing{p, why})
+			missing = append(missing, Missing{p, cause})
 		}
 	}
 	f.removeEnded()

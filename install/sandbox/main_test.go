@@ -168,7 +168,7 @@ func (n *node) result(t testing.TB, p sandbox.Pod, id, path string) string {
 }
 
 // find searches for one pod.
-func find(t testing.TB, f *sandbox.Finder, p sandbox.Pod) (s sandbox.Sandbox, why string) {
+func find(t testing.TB, f *sandbox.Finder, p sandbox.Pod) (s sandbox.Sandbox, reason string) {
 	t.Helper()
 	found, missing := f.Find(t.Context(), []sandbox.Pod{p})
 	if len(found)+len(missing) != 1 {
@@ -185,9 +185,9 @@ func wantFound(
 	t testing.TB, f *sandbox.Finder, p sandbox.Pod, ns *netns.NS, source sandbox.Source,
 ) sandbox.Sandbox {
 	t.Helper()
-	s, why := find(t, f, p)
+	s, reason := find(t, f, p)
 	if s.ID != ns.ID() || s.Source != source || s.Pod != p {
-		t.Errorf("found %+v %s, want %s of %s by %s", s, why, ns.ID(), p, source)
+		t.Errorf("found %+v %s, want %s of %s by %s", s, reason, ns.ID(), p, source)
 		return s
 	}
 	opened, err := s.Open()
@@ -205,13 +205,13 @@ func wantFound(
 // wantMissing checks that the pod has no sandbox, for a reason that contains each of the texts.
 func wantMissing(t testing.TB, f *sandbox.Finder, p sandbox.Pod, texts ...string) {
 	t.Helper()
-	s, why := find(t, f, p)
-	if why == "" {
+	s, reason := find(t, f, p)
+	if reason == "" {
 		t.Errorf("found %+v", s)
 	}
 	for _, text := range texts {
-		if !strings.Contains(why, text) {
-			t.Errorf("missing because of %q, want %q", why, text)
+		if !strings.Contains(reason, text) {
+			t.Errorf("missing because of %q, want %q", reason, text)
 		}
 	}
 }

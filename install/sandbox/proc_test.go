@@ -155,11 +155,11 @@ func TestAPathOfAProcess(t *testing.T) {
 	}
 	wantMissing(t, f, other, "/proc/7/ns/net belongs to pod "+p.String()+" with UID "+p.UID)
 	// The process id is reused by another pod's process in the same namespace.
-	again, _ := start(t, ns, cgroup(t, anyHierarchy(t), group(other)))
+	second, _ := start(t, ns, cgroup(t, anyHierarchy(t), group(other)))
 	if err := os.Remove(filepath.Join(n.proc, "7")); err != nil {
 		t.Fatal(err)
 	}
-	n.process(t, 7, again)
+	n.process(t, 7, second)
 	wantMissing(t, f, p, "/proc/7/ns/net does not belong to a process of the pod")
 }
 

@@ -89,8 +89,8 @@ func TestRemovedSocketIsCreatedAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			env.wait(t, "was removed, and is created again")
-			if took := time.Since(begin); took > 5*time.Second { // the timer's interval is 10 s
-				t.Errorf("noticed after %v", took)
+			if elapsed := time.Since(begin); elapsed > 5*time.Second { // the timer's interval is 10 s
+				t.Errorf("noticed after %v", elapsed)
 			}
 			if _, err := env.client().Pod(t.Context(), web); err != nil {
 				t.Error(err)

@@ -92,9 +92,9 @@ func TestTimesOfThePlugin(t *testing.T) {
 
 var pod = map[string]string{"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "istio-system"}
 
-func lookup(more map[string]string) func(string) (string, bool) {
+func lookup(extra map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
-		if value, set := more[name]; set {
+		if value, set := extra[name]; set {
 			return value, true
 		}
 		value, set := pod[name]
@@ -177,10 +177,10 @@ func TestParametersOfTheCatalogue(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	for _, c := range []struct {
-		why   string
-		kind  settings.Kind
-		value string
-		want  bool
+		reason string
+		kind   settings.Kind
+		value  string
+		want   bool
 	}{
 		{"a Boolean in Go's syntax", settings.Bool, "1", true},
 		{"not a Boolean", settings.Bool, "yes", false},
@@ -213,7 +213,7 @@ func TestKinds(t *testing.T) {
 		{"an empty text", settings.Text, "", false},
 	} {
 		if got := c.kind.Allows(c.value); got != c.want {
-			t.Errorf("%s: %q allowed: %v", c.why, c.value, got)
+			t.Errorf("%s: %q allowed: %v", c.reason, c.value, got)
 		}
 	}
 }

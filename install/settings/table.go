@@ -7,11 +7,11 @@ import (
 
 // ofCatalogue returns the setting of a parameter of the catalogue, by its field in the plugin's
 // configuration.
-func ofCatalogue(config, example, more string) Setting {
+func ofCatalogue(config, example, extra string) Setting {
 	p := parameter.OfConfig(config)
 	s := Setting{
 		Env: p.AgentVariable, Helm: p.Helm, Kind: ofParameter(p), Default: p.Default,
-		Example: example, Help: p.Help + more,
+		Example: example, Help: p.Help + extra,
 	}
 	if p.Kind == parameter.Bool {
 		s.Default = p.DefaultText()

@@ -32,8 +32,8 @@ type testEnv struct {
 }
 
 // jwt returns a token that is valid from now on for some time.
-func jwt(life time.Duration) string {
-	return apiservertest.JWT(account, time.Now(), time.Now().Add(life))
+func jwt(lifetime time.Duration) string {
+	return apiservertest.JWT(account, time.Now(), time.Now().Add(lifetime))
 }
 
 // start starts a publisher for an agent with a projected token, and waits for its first pass.
@@ -76,11 +76,11 @@ func (env *testEnv) project(text string) {
 }
 
 // issues makes the API server issue tokens with the lifetime, which it accepts.
-func (env *testEnv) issues(life time.Duration) {
+func (env *testEnv) issues(lifetime time.Duration) {
 	env.server.Issue(func(int64) (string, time.Time) {
-		text := jwt(life)
+		text := jwt(lifetime)
 		env.server.AddToken(text)
-		return text, time.Now().Add(life)
+		return text, time.Now().Add(lifetime)
 	})
 }
 

@@ -241,11 +241,11 @@ func (p *Publisher) plan(now time.Time, origin Origin) {
 		return
 	}
 	c := claimsOf(p.token)
-	life := c.expiry().Sub(c.issued())
+	lifetime := c.expiry().Sub(c.issued())
 	if origin == Projected || c.expiry().IsZero() || c.issued().IsZero() {
-		life = 2 * requestInterval
+		lifetime = 2 * requestInterval
 	}
-	p.renewAt = now.Add(early(life/2, 4))
+	p.renewAt = now.Add(early(lifetime/2, 4))
 }
 
 // early returns a time that is shorter by a random part of at most d/part. Agents that have started

@@ -162,9 +162,9 @@ func TestZtunnelEndsWhileAddWaits(t *testing.T) {
 		t.Errorf("log %v", entry.ContextMap())
 	}
 	// The ztunnel connects again, and receives the pod in its snapshot.
-	again := env.dial(t)
-	expect(t, again, "add uid-a")
-	expect(t, again, "snapshot")
+	second := env.dial(t)
+	expect(t, second, "add uid-a")
+	expect(t, second, "snapshot")
 	env.connected(t, 1, 1)
 	if err := env.Add(t.Context(), p); err != nil { // nothing more is sent
 		t.Error(err)

@@ -275,10 +275,10 @@ func (c *connection) acknowledge(text string) error {
 		return errors.New("ztunnel acknowledged a message that was not sent")
 	}
 	c.unacknowledged = nil
-	took := time.Since(r.since)
-	if took > lateTime {
+	elapsed := time.Since(r.since)
+	if elapsed > lateTime {
 		c.log.Warn("ztunnel acknowledged late", zap.String("message", r.text),
-			zap.Duration("took", took))
+			zap.Duration("took", elapsed))
 	}
 	if text != "" {
 		c.lastErr = r.text + ": " + text

@@ -28,10 +28,10 @@ func TestServes(t *testing.T) {
 	for _, network := range []string{"tcp4", "tcp6", "tcp"} {
 		t.Run(network, func(t *testing.T) {
 			ns, other := netnstest.New(t), netnstest.New(t)
-			serves := func(ns *netns.NS, want bool, why string) {
+			serves := func(ns *netns.NS, want bool, reason string) {
 				t.Helper()
 				if got, err := ztunnel.Serves(ns); got != want || err != nil {
-					t.Errorf("%s: %v, %v", why, got, err)
+					t.Errorf("%s: %v, %v", reason, got, err)
 				}
 			}
 			serves(ns, false, "an empty namespace")

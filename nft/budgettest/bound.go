@@ -21,7 +21,7 @@ type Bound struct {
 
 // Check runs a function, and fails the test if it exceeds the bound. Allocations of other
 // goroutines count too.
-func (b Bound) Check(t testing.TB, what string, do func()) {
+func (b Bound) Check(t testing.TB, description string, do func()) {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -29,13 +29,13 @@ func (b Bound) Check(t testing.TB, what string, do func()) {
 	runtime.ReadMemStats(&before)
 	start := processorTime(t)
 	do()
-	took := processorTime(t) - start
+	elapsed := processorTime(t) - start
 	runtime.ReadMemStats(&after)
-	if took > b.Processor {
-		t.Errorf("%s took %s of processor time, more than %s", what, took, b.Processor)
+	if elapsed > b.Processor {
+		t.Errorf("%s took %s of processor time, more than %s", description, elapsed, b.Processor)
 	}
 	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > b.Allocated {
-		t.Errorf("%s allocated %d MB, more than %d MB", what, allocated>>20, b.Allocated>>20)
+		t.Errorf("%s allocated %d MB, more than %d MB", description, allocated>>20, b.Allocated>>20)
 	}
 }
 

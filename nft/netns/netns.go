@@ -52,7 +52,7 @@ func OpenPID(pid int) (*NS, error) {
 	}
 	// A process that ends between the lookup of its directory and of its
 	// namespace yields EACCES (proc_ns_get_link in fs/proc/namespaces.c).
-	if _, gone := os.Lstat("/proc/" + strconv.Itoa(pid)); errors.Is(gone, fs.ErrNotExist) {
+	if _, endedErr := os.Lstat("/proc/" + strconv.Itoa(pid)); errors.Is(endedErr, fs.ErrNotExist) {
 		err = unix.ENOENT
 	}
 	if errors.Is(err, unix.ENOENT) {

@@ -25,15 +25,15 @@ func TestEachWayToOpenReturnsTheSameNamespace(t *testing.T) {
 	want := netnstest.New(t)
 	pid := sleeper(t, want).Process.Pid
 	for _, tc := range []struct {
-		way  string
-		open func() (*netns.NS, error)
-		name string
+		variant string
+		open    func() (*netns.NS, error)
+		name    string
 	}{
 		{"file", open(fmt.Sprintf("/proc/%d/ns/net", pid)), fmt.Sprintf("/proc/%d/ns/net", pid)},
 		{"process", openPID(pid), fmt.Sprintf("pid %d", pid)},
 		{"handle", fromHandle(want.Handle()), want.ID().String()},
 	} {
-		t.Run(tc.way, func(t *testing.T) {
+		t.Run(tc.variant, func(t *testing.T) {
 			n, err := tc.open()
 			if err != nil {
 				t.Fatal(err)
@@ -136,7 +136,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 
 	for _, tc := range []struct {
-		what string
+		name string
 		open func() (*netns.NS, error)
 		is   error // nil: any error
 		text []string
@@ -163,7 +163,7 @@ func TestOpenRefuses(t *testing.T) {
 			[]string{"descriptor 0", "not a namespace file"},
 		},
 	} {
-		t.Run(tc.what, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			before := count(t, "/proc/self/fd")
 			n, err := tc.open()
 			if n != nil {

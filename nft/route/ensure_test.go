@@ -103,7 +103,7 @@ func TestEnsureAddsMissingObjects(t *testing.T) {
 				t.Errorf("added %d, want %d; empty: %v", change.Len(), want, change.Empty())
 			}
 			wantState(t, n, tc.after...)
-			if again := ensure(t, n, tc.want); !again.Empty() {
+			if second := ensure(t, n, tc.want); !second.Empty() {
 				t.Error("a second Ensure added objects")
 			}
 			wantState(t, n, tc.after...)
@@ -197,7 +197,7 @@ func TestNilIsTheCurrentNamespace(t *testing.T) {
 func TestEnsureWithLoopbackDown(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "link set lo down")
-	ensure(t, n, rules.Routing{Policies: onlyIPv4.Policies, LoopbackAddrs: six})
+	ensure(t, n, rules.Routing{Policies: onlyIPv4.Policies, LoopbackAddrs: ipv6})
 	wantState(t, n, join(state4, stateSix)...)
 	if got := ip(t, n, "-brief link show lo"); strings.Contains(got[0], "UP") {
 		t.Errorf("lo is up: %q", got)
@@ -219,13 +219,13 @@ func TestEnsureWithLoopbackRenamed(t *testing.T) {
 
 func TestFailedEnsureChangesNothing(t *testing.T) {
 	for _, tc := range []struct {
-		name   string
-		before []string
-		sysctl string
-		want   rules.Routing
-		is     error
-		text   string
-		left   []string
+		name      string
+		before    []string
+		sysctl    string
+		want      rules.Routing
+		is        error
+		text      string
+		remaining []string
 	}{
 		{
 			"IPv6 is disabled on all interfaces, ::6 is wanted", nil, "ipv6/conf/all/disable_ipv6",
@@ -302,7 +302,7 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 		},
 		{
 			"another address of lo", nil, "",
-			rules.Routing{LoopbackAddrs: append(six[:1:1], rules.PassthroughIPv4())},
+			rules.Routing{LoopbackAddrs: append(ipv6[:1:1], rules.PassthroughIPv4())},
 			nil, "address 127.0.0.6 dev lo: must be ::6", nil,
 		},
 	} {
@@ -317,7 +317,7 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 			if !change.Empty() {
 				t.Error("the change is not empty")
 			}
-			wantState(t, n, tc.left...)
+			wantState(t, n, tc.remaining...)
 		})
 	}
 }

@@ -19,12 +19,12 @@ func TestPrune(t *testing.T) {
 		istio4 = "-4 rule 132 from all fwmark 0x539 lookup 133"
 	)
 	for _, tc := range []struct {
-		name    string
-		have    rules.Routing // added by Ensure
-		before  []string      // added by the ip command after have
-		keep    rules.Routing
-		removed int
-		left    []string
+		name      string
+		have      rules.Routing // added by Ensure
+		before    []string      // added by the ip command after have
+		keep      rules.Routing
+		removed   int
+		remaining []string
 	}{
 		{"an empty namespace", nothing, nil, nothing, 0, nil},
 		{"everything is removed", everything, nil, nothing, 5, nil},
@@ -139,7 +139,7 @@ func TestPrune(t *testing.T) {
 			if err != nil || removed != tc.removed {
 				t.Errorf("removed %d, error %v, want %d", removed, err, tc.removed)
 			}
-			wantState(t, n, tc.left...)
+			wantState(t, n, tc.remaining...)
 			if removed, err := route.Prune(n, tc.keep); err != nil || removed != 0 {
 				t.Errorf("again: removed %d, error %v, want 0", removed, err)
 			}
@@ -155,12 +155,12 @@ func TestPruneIstio(t *testing.T) {
 		addr   = `address "ip -6 address ::6 dev lo"`
 	)
 	for _, tc := range []struct {
-		name    string
-		have    rules.Routing
-		before  []string
-		keep    rules.Routing
-		removed []string
-		left    []string
+		name      string
+		have      rules.Routing
+		before    []string
+		keep      rules.Routing
+		removed   []string
+		remaining []string
 	}{
 		{"an empty namespace", nothing, nil, nothing, nil, nil},
 		{"::6 of redirect mode is removed", nothing, []string{istioSix}, nothing, []string{addr}, nil},
@@ -242,7 +242,7 @@ func TestPruneIstio(t *testing.T) {
 			if diff := cmp.Diff(tc.removed, removed, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("-want +removed:\n%s", diff)
 			}
-			wantState(t, n, tc.left...)
+			wantState(t, n, tc.remaining...)
 		})
 	}
 }

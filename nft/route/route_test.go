@@ -24,12 +24,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var (
 	policy4 = rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133, Priority: 133}
 	policy6 = rules.PolicyRoute{Family: rules.IPv6, Mark: 1337, Table: 133, Priority: 133}
-	six     = []netip.Addr{rules.PassthroughIPv6()}
+	ipv6    = []netip.Addr{rules.PassthroughIPv6()}
 
 	nothing    rules.Routing
 	onlyIPv4   = rules.Routing{Policies: []rules.PolicyRoute{policy4}}
-	onlySix    = rules.Routing{LoopbackAddrs: six}
-	everything = rules.Routing{Policies: []rules.PolicyRoute{policy4, policy6}, LoopbackAddrs: six}
+	onlySix    = rules.Routing{LoopbackAddrs: ipv6}
+	everything = rules.Routing{Policies: []rules.PolicyRoute{policy4, policy6}, LoopbackAddrs: ipv6}
 )
 
 // Commands that add the routing of istio-iptables.

@@ -29,7 +29,7 @@ func TestProxyForwards(t *testing.T) {
 			if err := b.Settle(rs.Routing); err != nil {
 				t.Fatal(err)
 			}
-			for _, way := range []struct {
+			for _, route := range []struct {
 				from testbed.Caller
 				to   []string
 				path []testbed.Name
@@ -45,8 +45,8 @@ func TestProxyForwards(t *testing.T) {
 					[]testbed.Name{testbed.Inbound, testbed.Application},
 				},
 			} {
-				for _, to := range way.to {
-					c := call(way.from, "tcp", to)
+				for _, to := range route.to {
+					c := call(route.from, "tcp", to)
 					c.Owner = testbed.ApplicationOwner
 					conn, err := b.Open(c)
 					if err != nil {
@@ -61,8 +61,8 @@ func TestProxyForwards(t *testing.T) {
 								t.Errorf("%s: %s received a request for %s", c, h.By, h.To)
 							}
 						}
-						if !slices.Equal(path, way.path) {
-							t.Errorf("%s: %s, want %s", c, a, way.path)
+						if !slices.Equal(path, route.path) {
+							t.Errorf("%s: %s, want %s", c, a, route.path)
 						}
 					}
 					conn.Close()

@@ -141,7 +141,7 @@ func TestUnansweredCalls(t *testing.T) {
 	}
 	defer b.Close()
 	for _, tc := range []struct {
-		what, network, to string
+		name, network, to string
 		want              testbed.Outcome
 	}{
 		{"a pod without application", "tcp", "10.244.1.5:80", testbed.Refused},
@@ -160,7 +160,7 @@ func TestUnansweredCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Outcome != tc.want || got.Err == nil {
-			t.Errorf("%s: %s: %v", tc.what, c, got)
+			t.Errorf("%s: %s: %v", tc.name, c, got)
 		}
 	}
 	if _, err := b.Dial(call(testbed.FromMachine, "tcp", "10.9.9.9:80")); err == nil {

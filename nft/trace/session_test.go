@@ -284,7 +284,7 @@ func TestTheNextSessionRemovesTheTableOfAKilledOne(t *testing.T) {
 	}
 	hasOwnerTables := major > 5 || major == 5 && minor >= 12
 	// The process is between two sessions at some moments.
-	for left := false; !left; left = left || hasOwnerTables {
+	for remains := false; !remains; remains = remains || hasOwnerTables {
 		cmd, out := startChild(t, ns)
 		if n, err := out.Read(make([]byte, 5)); n == 0 {
 			t.Fatal(err)
@@ -293,8 +293,8 @@ func TestTheNextSessionRemovesTheTableOfAKilledOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait()
-		left = tableExists(t, ns)
-		if left && hasOwnerTables {
+		remains = tableExists(t, ns)
+		if remains && hasOwnerTables {
 			t.Error("the table remains, although the kernel supports owner tables")
 		}
 		if err := open(t, ns, trace.Filter{}).Close(); err != nil || tableExists(t, ns) {

@@ -177,11 +177,11 @@ func TestAnAddedNamespaceIsNotKeptAlive(t *testing.T) {
 	}
 	watch.WaitNamespaceCount(t, w, 1)
 	// The next namespace gets the id of the destroyed one.
-	again := netnstest.New(t)
-	add(t, w, again)
-	nft(t, again, "add table inet x")
-	if e := next(t, w); e.NS != again.ID() {
-		t.Errorf("got %+v, want a change in %s", e, again)
+	second := netnstest.New(t)
+	add(t, w, second)
+	nft(t, second, "add table inet x")
+	if e := next(t, w); e.NS != second.ID() {
+		t.Errorf("got %+v, want a change in %s", e, second)
 	}
 }
 

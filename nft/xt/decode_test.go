@@ -771,8 +771,8 @@ func FuzzDecode(f *testing.F) {
 	for _, x := range samples() {
 		f.Add(x.Name, x.Revision, x.Data, true)
 	}
-	f.Fuzz(func(t *testing.T, name string, revision uint32, info []byte, six bool) {
-		family := map[bool]rules.Family{false: rules.IPv4, true: rules.IPv6}[six]
+	f.Fuzz(func(t *testing.T, name string, revision uint32, info []byte, isIPv6 bool) {
+		family := map[bool]rules.Family{false: rules.IPv4, true: rules.IPv6}[isIPv6]
 		x := xt.Extension{Name: name, Revision: revision, Data: info}
 		for _, protocol := range []rules.MatchProtocol{tcp, udp} {
 			r := rules.Rule{Matches: []rules.Match{protocol}}
@@ -784,9 +784,9 @@ func FuzzDecode(f *testing.F) {
 			t.Error("no match was decoded")
 		case rules.Unknown, rules.Count:
 		default:
-			again, err := xt.EncodeTarget(family, a)
-			if err != nil || xt.DecodeTarget(family, again) != a {
-				t.Errorf("%s becomes %v, error %v", a, again, err)
+			second, err := xt.EncodeTarget(family, a)
+			if err != nil || xt.DecodeTarget(family, second) != a {
+				t.Errorf("%s becomes %v, error %v", a, second, err)
 			}
 		}
 	})

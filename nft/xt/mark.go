@@ -98,11 +98,11 @@ func decodeConnmark(x Extension) rules.Action {
 		return nil
 	}
 	const all = ^uint32(0)
-	whole := c.conntrackMask == all && c.packetMask == all
+	complete := c.conntrackMask == all && c.packetMask == all
 	switch {
-	case c.mode == connmarkSave && whole:
+	case c.mode == connmarkSave && complete:
 		return rules.SaveMark{}
-	case c.mode == connmarkRestore && whole:
+	case c.mode == connmarkRestore && complete:
 		return rules.RestoreMark{}
 	}
 	switch c.mode {

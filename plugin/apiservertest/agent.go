@@ -70,14 +70,14 @@ func (s *Server) SetAgents(names ...string) {
 		s.change(at, map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
 	}
 	s.mu.Lock()
-	var gone []string
+	var deleted []string
 	for at, object := range s.objects {
 		if path.Dir(at) == podsPath && hasLabel(object, "k8s-app", DaemonSet) && !agents[at] {
-			gone = append(gone, at)
+			deleted = append(deleted, at)
 		}
 	}
 	s.mu.Unlock()
-	for _, at := range gone {
+	for _, at := range deleted {
 		s.change(at, nil)
 	}
 }

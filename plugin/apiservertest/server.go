@@ -31,7 +31,7 @@ type Server struct {
 	onNode    map[string]map[string]bool // paths of pods by node
 	history   history
 	token     string
-	more      []string // other accepted tokens
+	extra     []string // other accepted tokens
 	issue     func(seconds int64) (token string, expiry time.Time)
 	projected string // the directory of the projected token and CA; empty if there is none
 	next      []Behaviour

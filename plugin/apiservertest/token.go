@@ -12,14 +12,14 @@ import (
 func (s *Server) SetToken(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.token, s.more = token, nil
+	s.token, s.extra = token, nil
 }
 
 // AddToken adds an accepted bearer token.
 func (s *Server) AddToken(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.more = append(s.more, token)
+	s.extra = append(s.extra, token)
 }
 
 // Token returns the accepted bearer token.
@@ -32,7 +32,7 @@ func (s *Server) Token() string {
 func (s *Server) accepts(token string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return token == s.token || slices.Contains(s.more, token)
+	return token == s.token || slices.Contains(s.extra, token)
 }
 
 // Issue sets the function that issues tokens of a service account (TokenRequest) for the requested

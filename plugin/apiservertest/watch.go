@@ -46,7 +46,7 @@ func (s *Server) update(at string, edit func(object map[string]any)) {
 }
 
 func (s *Server) replace(at string, object map[string]any) {
-	what := "ADDED"
+	kind := "ADDED"
 	before, known := s.objects[at]
 	if known {
 		delete(s.onNode[nodeOf(before)], at)
@@ -55,17 +55,17 @@ func (s *Server) replace(at string, object map[string]any) {
 	case object == nil && !known:
 		return
 	case object == nil:
-		what, object = "DELETED", before
+		kind, object = "DELETED", before
 		delete(s.objects, at)
 	case known:
-		what = "MODIFIED"
+		kind = "MODIFIED"
 	}
 	s.history.version++
 	object = maps.Clone(object)
 	metadata := maps.Clone(object["metadata"].(map[string]any))
 	metadata["resourceVersion"] = strconv.Itoa(s.history.version)
 	object["metadata"] = metadata
-	if what != "DELETED" {
+	if kind != "DELETED" {
 		s.objects[at] = object
 		if name := nodeOf(object); name != "" {
 			if s.onNode[name] == nil {
@@ -74,7 +74,7 @@ func (s *Server) replace(at string, object map[string]any) {
 			s.onNode[name][at] = true
 		}
 	}
-	s.history.events = append(s.history.events, event{s.history.version, at, what, object})
+	s.history.events = append(s.history.events, event{s.history.version, at, kind, object})
 	s.wake()
 }
 
@@ -225,8 +225,8 @@ func shown(r *http.Request, object map[string]any) map[string]any {
 
 // watch streams events until the client disconnects or its timeout is over.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[string]any, now int) {
-	send := func(what string, object map[string]any) {
-		_, _ = w.Write(append(inJSON(event{Type: what, Object: object}), '\n'))
+	send := func(kind string, object map[string]any) {
+		_, _ = w.Write(append(inJSON(event{Type: kind, Object: object}), '\n'))
 		_ = http.NewResponseController(w).Flush()
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -264,13 +264,13 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 		refused := kindOf(r) == "DaemonSet" && s.daemonSets.code != 0
 		s.mu.Unlock()
 		if since < oldest {
-			gone := map[string]any{}
+			deleted := map[string]any{}
 			if err := json.Unmarshal(statusOf(http.StatusGone, "too old resource version", "", ""),
-				&gone); err != nil {
+				&deleted); err != nil {
 				panic(err)
 			}
-			gone["reason"] = "Expired"
-			send("ERROR", gone)
+			deleted["reason"] = "Expired"
+			send("ERROR", deleted)
 			return
 		}
 		for _, e := range events {

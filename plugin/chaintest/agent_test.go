@@ -94,12 +94,12 @@ func (o *nodeAgent) log(t testing.TB) []string {
 	return slices.Clone(o.logs)
 }
 
-func receive(t testing.TB, from <-chan struct{}, what string) {
+func receive(t testing.TB, from <-chan struct{}, description string) {
 	t.Helper()
 	select {
 	case <-from:
 	case <-time.After(timeout):
-		t.Fatalf("the agent received no %s", what)
+		t.Fatalf("the agent received no %s", description)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestAnAgentThatFails(t *testing.T) {
 			must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 			row.make(t, path)
 			p := n.newPod(t, "sidecar")
-			add := func(p *pod, budget time.Duration) (took time.Duration, err error) {
+			add := func(p *pod, budget time.Duration) (elapsed time.Duration, err error) {
 				fields := map[string]any{
 					"api_budget": budget.String(), "api_try_timeout": budget.String(),
 				}
@@ -196,13 +196,13 @@ func TestAnAgentThatFails(t *testing.T) {
 				err = x.run(n)
 				return time.Since(start), err
 			}
-			took, err := add(p, timeout)
+			elapsed, err := add(p, timeout)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("ADD took %v", took)
-			if took < row.more || took > row.more+timeout { // on a busy machine an ADD itself takes seconds
-				t.Errorf("ADD took %v", took)
+			t.Logf("ADD took %v", elapsed)
+			if elapsed < row.more || elapsed > row.more+timeout { // on a busy machine an ADD itself takes seconds
+				t.Errorf("ADD took %v", elapsed)
 			}
 			if p.rules(t) == "" {
 				t.Error("the pod has no rules")
@@ -211,9 +211,9 @@ func TestAnAgentThatFails(t *testing.T) {
 
 			n.api.Always(apiservertest.NoReply())
 			const budget = time.Second
-			if took, err := add(n.newPod(t, "sidecar"), budget); err == nil ||
-				took < row.more+budget {
-				t.Errorf("with an API server that does not answer, ADD took %v of %v: %v", took,
+			if elapsed, err := add(n.newPod(t, "sidecar"), budget); err == nil ||
+				elapsed < row.more+budget {
+				t.Errorf("with an API server that does not answer, ADD took %v of %v: %v", elapsed,
 					row.more+budget, err)
 			}
 		})

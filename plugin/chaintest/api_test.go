@@ -134,8 +134,8 @@ func TestAnUnreadablePod(t *testing.T) {
 			texts.want(t, c.name,
 				fmt.Sprintf("ADD: %s\nSTATUS: %s\n", n.shown(err), n.shown(n.status(t, failing))))
 
-			if left := fails.rules(t); err == nil || left != "" {
-				t.Errorf("ADD: %v; rules: %q", err, left)
+			if remaining := fails.rules(t); err == nil || remaining != "" {
+				t.Errorf("ADD: %v; rules: %q", err, remaining)
 			}
 			must(t, fails.del(t, failing))
 			if skipErr != nil {

@@ -47,11 +47,11 @@ func TestChain(t *testing.T) {
 			p.wantCheck(t, c.chain, "")
 			p.tamper(t, c.chain)
 			p.wantCheck(t, c.chain, "OUTPUT")
-			again, err := p.execute(t, "ADD", c.chain, result)
+			second, err := p.execute(t, "ADD", c.chain, result)
 			if err != nil {
 				t.Fatalf("ADD again: %v", err)
 			}
-			if diff := cmp.Diff(result, again); diff != "" {
+			if diff := cmp.Diff(result, second); diff != "" {
 				t.Errorf("second ADD, result (-before +after):\n%s", diff)
 			}
 			p.wantCheck(t, c.chain, "")
@@ -86,8 +86,8 @@ func TestADeletedAttachmentIsNoLongerCaptured(t *testing.T) {
 	if err := x.run(p.node); err != nil {
 		t.Fatal(err)
 	}
-	if left := p.rules(t); left != "" {
-		t.Errorf("rules after DEL, which logged %q:\n%s", &x.stderr, left)
+	if remaining := p.rules(t); remaining != "" {
+		t.Errorf("rules after DEL, which logged %q:\n%s", &x.stderr, remaining)
 	}
 	p.wantTraffic(t, false)
 }
@@ -98,8 +98,8 @@ func TestAWrongPod(t *testing.T) {
 	p := newNode(t).newPod(t, "wrong")
 	_, err := p.add(t, chain{version: latest})
 	golden(t, "wrong.txt").want(t, "invalid annotations", p.node.shown(err))
-	if left := p.rules(t); err == nil || left != "" {
-		t.Errorf("ADD: %v; rules: %q", err, left)
+	if remaining := p.rules(t); err == nil || remaining != "" {
+		t.Errorf("ADD: %v; rules: %q", err, remaining)
 	}
 	p.node.wantKept(t)
 }

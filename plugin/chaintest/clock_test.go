@@ -17,8 +17,8 @@ import (
 type clock struct {
 	invoke.Exec
 
-	mu   sync.Mutex
-	took map[string][]time.Duration // by plugin name
+	mu        sync.Mutex
+	durations map[string][]time.Duration // by plugin name
 }
 
 // ExecPlugin implements [invoke.Exec].
@@ -30,7 +30,7 @@ func (c *clock) ExecPlugin(
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	name := filepath.Base(path)
-	c.took[name] = append(c.took[name], time.Since(begin))
+	c.durations[name] = append(c.durations[name], time.Since(begin))
 	return out, err
 }
 
@@ -39,10 +39,10 @@ func (c *clock) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(c.took)) {
-		took := slices.Sorted(slices.Values(c.took[name]))
+	for _, name := range slices.Sorted(maps.Keys(c.durations)) {
+		durations := slices.Sorted(slices.Values(c.durations[name]))
 		parts = append(parts,
-			fmt.Sprintf("%s %v", name, took[len(took)/2].Round(100*time.Microsecond)))
+			fmt.Sprintf("%s %v", name, durations[len(durations)/2].Round(100*time.Microsecond)))
 	}
 	return strings.Join(parts, ", ")
 }

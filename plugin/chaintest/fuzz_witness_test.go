@@ -70,9 +70,9 @@ func wordsOfRules(t testing.TB) map[string]bool {
 // harmless interface names.
 func wantAllowedWords(t testing.TB, rs rules.Ruleset, allowed map[string]bool) {
 	t.Helper()
-	want := func(what, word string) {
+	want := func(description, word string) {
 		if !allowed[word] {
-			t.Errorf("%s %q is not one of Sluice's", what, word)
+			t.Errorf("%s %q is not one of Sluice's", description, word)
 		}
 	}
 	for _, table := range rs.Tables {
@@ -88,7 +88,7 @@ func wantAllowedWords(t testing.TB, rs rules.Ruleset, allowed map[string]bool) {
 	}
 }
 
-func wantAllowedWordsInRule(t testing.TB, rule rules.Rule, want func(what, word string)) {
+func wantAllowedWordsInRule(t testing.TB, rule rules.Rule, want func(description, word string)) {
 	t.Helper()
 	for _, action := range rule.Actions {
 		switch a := action.(type) {

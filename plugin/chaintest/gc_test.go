@@ -11,9 +11,9 @@ func TestGCRemovesStaleRecords(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	c := chain{version: latest}
-	stays, gone, forgotten, skipped := n.newPod(t, "sidecar"), n.newPod(t, "sidecar"),
+	stays, deleted, forgotten, skipped := n.newPod(t, "sidecar"), n.newPod(t, "sidecar"),
 		n.newPod(t, "sidecar"), n.newPod(t, "not-injected")
-	for _, p := range []*pod{stays, gone, forgotten, skipped} {
+	for _, p := range []*pod{stays, deleted, forgotten, skipped} {
 		p.mustAdd(t, c)
 	}
 	cached, err := filepath.Glob(filepath.Join(n.state, "cache", "results", "*"+forgotten.id+"*"))

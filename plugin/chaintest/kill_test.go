@@ -22,22 +22,22 @@ func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 			t.Parallel()
 			c := chain{version: latest, fields: map[string]any{"backend": string(backend)}}
 			n := newNode(t)
-			whole, took := n.undisturbed(t, c)
+			whole, elapsed := n.undisturbed(t, c)
 			seed := uint64(time.Now().UnixNano())
 			random := rand.New(rand.NewPCG(seed, 0))
 			found := map[string]int{}
 			for range times(10, 150) {
 				p := n.newPod(t, "tproxy")
 				result := someResult(p)
-				p.killedADD(t, c, result, time.Duration(random.Int64N(int64(took))))
-				left := p.rules(t)
+				p.killedADD(t, c, result, time.Duration(random.Int64N(int64(elapsed))))
+				remaining := p.rules(t)
 				switch {
-				case left == "":
+				case remaining == "":
 					found["none"]++
-				case left == whole:
+				case remaining == whole:
 					found["whole"]++
 				case backend == compat.BackendNFT:
-					t.Fatalf("seed %d: an incomplete ruleset (-complete +found):\n%s", seed, cmp.Diff(whole, left))
+					t.Fatalf("seed %d: an incomplete ruleset (-complete +found):\n%s", seed, cmp.Diff(whole, remaining))
 				default:
 					found["some of the tables"]++
 				}
@@ -55,13 +55,13 @@ func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 				}
 			}
 			n.wantKept(t)
-			t.Logf("killed within %v of an ADD: %v", took, found)
+			t.Logf("killed within %v of an ADD: %v", elapsed, found)
 		})
 	}
 }
 
 // undisturbed adds a pod, and returns its rules and the duration.
-func (n *node) undisturbed(t testing.TB, c chain) (whole string, took time.Duration) {
+func (n *node) undisturbed(t testing.TB, c chain) (whole string, elapsed time.Duration) {
 	t.Helper()
 	p := n.newPod(t, "tproxy")
 	x := p.execution(t, "ADD", c, someResult(p))
@@ -69,14 +69,14 @@ func (n *node) undisturbed(t testing.TB, c chain) (whole string, took time.Durat
 	if err := x.run(n); err != nil {
 		t.Fatal(err)
 	}
-	took = time.Since(begin)
+	elapsed = time.Since(begin)
 	if whole = p.rules(t); whole == "" {
 		t.Fatal("no rules after ADD")
 	}
 	if _, err := p.execute(t, "DEL", c, nil); err != nil {
 		t.Fatal(err)
 	}
-	return whole, took
+	return whole, elapsed
 }
 
 // killedADD starts ADD, and kills it after the given time unless it has ended.

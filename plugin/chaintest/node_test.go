@@ -46,8 +46,8 @@ func newNode(t testing.TB) *node {
 	n := &node{ns: netnstest.New(t), bin: t.TempDir(), run: t.TempDir(), state: t.TempDir()}
 	linkExecutables(t, n.bin)
 	n.clock = &clock{
-		Exec: &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: t.Output()}},
-		took: map[string][]time.Duration{},
+		Exec:      &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: t.Output()}},
+		durations: map[string][]time.Duration{},
 	}
 	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, filepath.Join(n.state, "cache"),
 		n.clock)
@@ -125,10 +125,10 @@ func linkExecutables(t testing.TB, dir string) {
 
 // absent skips the test because of a missing prerequisite, or fails it if tests must not be
 // skipped.
-func absent(t testing.TB, what string) {
+func absent(t testing.TB, description string) {
 	t.Helper()
 	if netnstest.MustNotSkip() {
-		t.Fatal(what)
+		t.Fatal(description)
 	}
-	t.Skip(what)
+	t.Skip(description)
 }

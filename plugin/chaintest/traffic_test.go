@@ -108,7 +108,7 @@ func (p *pod) wantTraffic(t testing.TB, captured bool) {
 		out, in = outbound, inbound
 	}
 	type connection struct {
-		what    string
+		name    string
 		from    *netns.NS
 		uid     int
 		address string
@@ -131,7 +131,7 @@ func (p *pod) wantTraffic(t testing.TB, captured bool) {
 	}
 	for _, c := range connections {
 		if got, err := dial(c.from, c.uid, c.address); err != nil || got != c.want {
-			t.Errorf("%s at %s: answered by %q, %v; want %q", c.what, c.address, got, err, c.want)
+			t.Errorf("%s at %s: answered by %q, %v; want %q", c.name, c.address, got, err, c.want)
 		}
 	}
 }

@@ -109,17 +109,17 @@ func read(data []byte) (*Config, error) {
 		Decide: decide.Settings{AgentDaemonSet: agentName},
 		Log:    options.Log{MaxMegabytes: 10, Backups: 1, MaxDays: 2},
 	}
-	var given map[string]json.RawMessage
-	if err := json.Unmarshal(data, &given); err != nil {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
 		return c, fmt.Errorf("decode the network configuration: %w", err)
 	}
-	faults := c.set(given)
+	faults := c.set(fields)
 	var f frame
 	if err := json.Unmarshal(data, &f); err != nil {
 		return c, fmt.Errorf("decode the network configuration: %w", err)
 	}
 	c.setFrame(&f)
-	if _, listed := given["cni.dev/valid-attachments"]; listed && f.ValidAttachments == nil {
+	if _, listed := fields["cni.dev/valid-attachments"]; listed && f.ValidAttachments == nil {
 		c.ValidAttachments = []types.GCAttachment{} // libcni writes an empty list as null
 	}
 	if faults = append(c.checkFrame(), faults...); len(faults) > 0 {
@@ -148,15 +148,15 @@ func (c *Config) checkFrame() rules.Faults {
 }
 
 // set sets the given fields, and the fields that depend on others.
-func (c *Config) set(given map[string]json.RawMessage) rules.Faults {
-	faults := setFields(c, given)
-	if string(given[ambientField]) != "true" {
+func (c *Config) set(fields map[string]json.RawMessage) rules.Faults {
+	faults := setFields(c, fields)
+	if string(fields[ambientField]) != "true" {
 		c.Decide.Ambient = nil
 	}
 	if c.Kubeconfig == "" {
 		c.Kubeconfig = filepath.Join(c.RunDir, kubeconfigFile)
 	}
-	if raw, ok := given[logFileField]; !ok || string(raw) == "null" {
+	if raw, ok := fields[logFileField]; !ok || string(raw) == "null" {
 		c.Log.File = filepath.Join(c.RunDir, logFile)
 	}
 	if c.APITryTimeout > c.APIBudget {

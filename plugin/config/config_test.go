@@ -287,7 +287,7 @@ log_file_max_mb: 0 is not allowed: want 1 to 1024
 // TestMisspeltFields checks that a field whose name resembles one of the plugin's is rejected as a
 // misspelling.
 func TestMisspeltFields(t *testing.T) {
-	for unknown, meant := range map[string]string{
+	for unknown, suggestion := range map[string]string{
 		"exclude_namespace": "exclude_namespaces", "excludeNamespaces": "exclude_namespaces",
 		"Exclude-Namespaces": "exclude_namespaces",
 		"bakcend":            "backend", "backends": "backend", "kubeConfig": "kubeconfig",
@@ -299,7 +299,7 @@ func TestMisspeltFields(t *testing.T) {
 	} {
 		_, err := config.Parse(with(fmt.Sprintf("%q:null", unknown)))
 		if want := fmt.Sprintf("%q: this name is not allowed: want %s", unknown,
-			meant); err == nil || err.Error() != want {
+			suggestion); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", unknown, err, want)
 		}
 	}

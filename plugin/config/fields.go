@@ -194,8 +194,8 @@ func FieldNamed(name string) Field {
 func (f Field) Allows(value json.RawMessage) bool { return len(f.set(new(Config), value)) == 0 }
 
 // setFields sets the given fields in the order of the table, and reports misspelt ones.
-func setFields(c *Config, given map[string]json.RawMessage) rules.Faults {
-	flat, faults := flatten(given)
+func setFields(c *Config, values map[string]json.RawMessage) rules.Faults {
+	flat, faults := flatten(values)
 	fields := Fields() // once, because each call builds the table
 	for _, f := range fields {
 		raw, ok := flat[f.Name]
@@ -211,9 +211,9 @@ func setFields(c *Config, given map[string]json.RawMessage) rules.Faults {
 		}
 	}
 	for _, unknown := range slices.Sorted(maps.Keys(flat)) {
-		if meant, found := resembled(fields, unknown); found {
+		if suggestion, found := resembled(fields, unknown); found {
 			faults = append(faults, rules.Fault{
-				Field: strconv.Quote(unknown), Value: "this name", Allowed: meant,
+				Field: strconv.Quote(unknown), Value: "this name", Allowed: suggestion,
 			})
 		}
 	}
@@ -221,8 +221,8 @@ func setFields(c *Config, given map[string]json.RawMessage) rules.Faults {
 }
 
 // flatten moves the fields of the object kubernetes to the top level, with dots in their names.
-func flatten(given map[string]json.RawMessage) (map[string]json.RawMessage, rules.Faults) {
-	flat := maps.Clone(given)
+func flatten(values map[string]json.RawMessage) (map[string]json.RawMessage, rules.Faults) {
+	flat := maps.Clone(values)
 	raw, ok := flat[earlyObject]
 	if !ok {
 		return flat, nil

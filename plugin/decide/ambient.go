@@ -138,8 +138,8 @@ func (r *result) interfaces(pod *Pod) []rules.InterfaceName {
 				"the name of an interface, of at most 15 bytes without blanks; + at its end stands for any rest")
 		}
 	}
-	if more := wrong - maxListed; more > 0 {
-		r.fault(source, "each of "+strconv.Itoa(more)+" more elements", "the name of an interface")
+	if omitted := wrong - maxListed; omitted > 0 {
+		r.fault(source, "each of "+strconv.Itoa(omitted)+" more elements", "the name of an interface")
 	}
 	return list
 }

@@ -281,8 +281,8 @@ func FuzzAmbient(f *testing.F) {
 			},
 		}, s)
 		checkLine(t, d.String())
-		wanted := podMode == "ambient" || namespaceMode == "ambient" && podMode != "none"
-		if (d.Outcome == decide.Ambient) != wanted {
+		expected := podMode == "ambient" || namespaceMode == "ambient" && podMode != "none"
+		if (d.Outcome == decide.Ambient) != expected {
 			t.Errorf("labels %q and %q: %v", podMode, namespaceMode, d)
 		}
 		a, notes, err := decide.AmbientParameters(pod, s)

@@ -45,11 +45,11 @@ func checkPod(t rapid.TB, pod *decide.Pod, addresses []netip.Addr) {
 	if err := r.Validate(); err != nil {
 		t.Fatalf("a redirection that is not valid: %v", err)
 	}
-	again, _, err := decide.Parameters(pod, addresses, &s)
-	if d := diff(r, again); d != "" || err != nil {
+	second, _, err := decide.Parameters(pod, addresses, &s)
+	if d := diff(r, second); d != "" || err != nil {
 		t.Fatalf("not reproducible: %v\n%s", err, d)
 	}
-	if !rules.Equal(rules.MustCompile(r), rules.MustCompile(again)) {
+	if !rules.Equal(rules.MustCompile(r), rules.MustCompile(second)) {
 		t.Fatal("equal parameters give different rulesets")
 	}
 }

@@ -89,8 +89,8 @@ func (r *result) take(found *sources, p *parameter.Parameter) {
 	for _, element := range wrong[:min(len(wrong), maxListed)] {
 		r.fault(value.source, quote(element), p.Kind.Allowed())
 	}
-	if more := len(wrong) - maxListed; more > 0 {
-		r.fault(value.source, fmt.Sprintf("each of %d more elements", more), p.Kind.Allowed())
+	if omitted := len(wrong) - maxListed; omitted > 0 {
+		r.fault(value.source, fmt.Sprintf("each of %d more elements", omitted), p.Kind.Allowed())
 	}
 }
 

@@ -27,7 +27,7 @@ func cniDefaults() rules.Redirect {
 }
 
 func TestParametersOfInjectedPods(t *testing.T) {
-	both := addresses("10.244.1.7", "fd00:10:244:1::7")
+	dualStack := addresses("10.244.1.7", "fd00:10:244:1::7")
 	for _, test := range []struct {
 		name, pod string
 		addresses []netip.Addr
@@ -54,13 +54,13 @@ func TestParametersOfInjectedPods(t *testing.T) {
 			}, nil,
 		},
 		{"a revision has no effect", "revisioned", ipv4, func(*rules.Redirect) {}, nil},
-		{"dual stack: IPv6 in addition to IPv4", "dual-stack", both, func(r *rules.Redirect) {
+		{"dual stack: IPv6 in addition to IPv4", "dual-stack", dualStack, func(r *rules.Redirect) {
 			r.IPv6 = true
 		}, nil},
 		{"dual stack in a pod without IPv6", "dual-stack", ipv4, func(*rules.Redirect) {}, nil},
 		{
 			"two addresses without dual stack: IPv6 is not captured, with a note",
-			"native-sidecar", both, func(*rules.Redirect) {},
+			"native-sidecar", dualStack, func(*rules.Redirect) {},
 			[]decide.NoteKind{decide.IPv6Uncaptured},
 		},
 		{"a label that opts in", "opt-in-label", ipv4, func(*rules.Redirect) {}, nil},

@@ -65,7 +65,7 @@ func TestAReadOnlyDirectory(t *testing.T) {
 	path := put(t, filepath.Join(dir, "file"), "old")
 	source := put(t, filepath.Join(t.TempDir(), "source"), "new")
 	writable := filetest.ReadOnly(t, dir)
-	for what, attempt := range map[string]func() error{
+	for description, attempt := range map[string]func() error{
 		"write":   func() error { return write(path) },
 		"mode":    func() error { _, err := file.Write(path, []byte("old"), 0o755); return err },
 		"copy":    func() error { return copyFrom(source)(path) },
@@ -75,7 +75,7 @@ func TestAReadOnlyDirectory(t *testing.T) {
 		"if":      func() error { return file.RemoveIf(path, []byte("old")) },
 	} {
 		if err := attempt(); !file.IsReadOnly(err) || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", description, err)
 		}
 	}
 	if got := read(t, path); got != "old" {

@@ -26,11 +26,11 @@ func Remove(path string) (existed bool, err error) {
 
 // RemoveIf removes a file that other processes write too, if its content is was. Otherwise the
 // error wraps [ErrChanged] and the file stays. A missing file is not an error.
-func RemoveIf(path string, was []byte) error {
+func RemoveIf(path string, old []byte) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := checkContent(path, was); err != nil {
+	if err := checkContent(path, old); err != nil {
 		return failed("remove", path, err)
 	}
 	// Read it again after the rename, when no process can write it by its name.
@@ -39,7 +39,7 @@ func RemoveIf(path string, was []byte) error {
 		return failed("remove", path, err)
 	}
 	t := &temporary{path: aside}
-	if err := checkContent(aside, was); err != nil {
+	if err := checkContent(aside, old); err != nil {
 		// If another process has created a file at path meanwhile, that file stays.
 		if back := t.create(path); back != nil && !errors.Is(back, ErrChanged) {
 			err = errors.Join(err, back)

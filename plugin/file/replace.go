@@ -15,16 +15,16 @@ import (
 // was written between the comparison and the replacement: Replace exchanges old and new content,
 // compares the old one, and exchanges them again if it differs. On file systems that cannot
 // exchange two files, a change within some microseconds may be lost.
-func Replace(path string, was, content []byte, mode fs.FileMode) error {
+func Replace(path string, old, content []byte, mode fs.FileMode) error {
 	target, info, err := resolve(path)
 	if err != nil {
 		return failed("write", path, err)
 	}
-	if (info == nil) != (was == nil) {
+	if (info == nil) != (old == nil) {
 		return failed("write", path, ErrChanged)
 	}
 	if info != nil {
-		if err := checkContent(target, was); err != nil {
+		if err := checkContent(target, old); err != nil {
 			return failed("write", path, err)
 		}
 	}
@@ -32,10 +32,10 @@ func Replace(path string, was, content []byte, mode fs.FileMode) error {
 	if err != nil {
 		return failed("write", path, err)
 	}
-	if was == nil {
+	if old == nil {
 		err = t.create(target)
 	} else {
-		err = t.exchange(target, was, content)
+		err = t.exchange(target, old, content)
 	}
 	if err != nil {
 		return failed("write", path, err)
@@ -44,9 +44,9 @@ func Replace(path string, was, content []byte, mode fs.FileMode) error {
 }
 
 // checkContent returns ErrChanged unless the file at path has the content was.
-func checkContent(path string, was []byte) error {
+func checkContent(path string, old []byte) error {
 	data, err := os.ReadFile(path)
-	if err == nil && !bytes.Equal(data, was) || errors.Is(err, fs.ErrNotExist) {
+	if err == nil && !bytes.Equal(data, old) || errors.Is(err, fs.ErrNotExist) {
 		return ErrChanged
 	}
 	return err
@@ -71,10 +71,10 @@ func (t *temporary) create(target string) error {
 
 // exchange exchanges the temporary file and the file at target, and undoes this if the old file has
 // another content than was.
-func (t *temporary) exchange(target string, was, content []byte) error {
+func (t *temporary) exchange(target string, old, content []byte) error {
 	switch err := exchangeFiles(t.path, target); {
 	case unsupported(err):
-		if err := checkContent(target, was); err != nil {
+		if err := checkContent(target, old); err != nil {
 			t.drop()
 			return err
 		}
@@ -91,7 +91,7 @@ func (t *temporary) exchange(target string, was, content []byte) error {
 		return err
 	}
 	out, err := os.ReadFile(t.path)
-	if err == nil && bytes.Equal(out, was) {
+	if err == nil && bytes.Equal(out, old) {
 		t.drop()
 		return nil
 	}

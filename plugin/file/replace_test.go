@@ -32,9 +32,9 @@ func TestReplaceWithoutExchange(t *testing.T) {
 func replaceRows(t *testing.T) {
 	t.Helper()
 	for _, row := range []struct {
-		why           string
+		reason        string
 		there         *string
-		was           []byte
+		old           []byte
 		want          string
 		changedByThem bool
 	}{
@@ -46,22 +46,22 @@ func replaceRows(t *testing.T) {
 		{"an empty file is not a missing file", p(""), nil, "", true},
 		{"an empty file is replaced", p(""), []byte{}, "new", false},
 	} {
-		t.Run(row.why, func(t *testing.T) {
-			replaceRow(t, row.there, row.was, row.want, row.changedByThem)
+		t.Run(row.reason, func(t *testing.T) {
+			replaceRow(t, row.there, row.old, row.want, row.changedByThem)
 		})
 	}
 }
 
 func p(s string) *string { return &s }
 
-func replaceRow(t *testing.T, there *string, was []byte, want string, changedByThem bool) {
+func replaceRow(t *testing.T, there *string, old []byte, want string, changedByThem bool) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
 	if there != nil {
 		put(t, path, *there)
 	}
-	err := file.Replace(path, was, []byte("new"), 0o640)
+	err := file.Replace(path, old, []byte("new"), 0o640)
 	if errors.Is(err, file.ErrChanged) != changedByThem || (err != nil) != changedByThem {
 		t.Errorf("%v", err)
 	}
@@ -162,8 +162,8 @@ func TestRemove(t *testing.T) {
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, ".sluice-123.tmp"), "half")
-	for _, theirs := range []string{"10-calico.conflist", ".sluice-notes", ".other-1.tmp"} {
-		put(t, filepath.Join(dir, theirs), "theirs")
+	for _, foreign := range []string{"10-calico.conflist", ".sluice-notes", ".other-1.tmp"} {
+		put(t, filepath.Join(dir, foreign), "theirs")
 	}
 	swept, err := file.Sweep(dir)
 	if err != nil || len(swept) != 1 || swept[0] != ".sluice-123.tmp" {

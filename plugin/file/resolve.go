@@ -16,10 +16,10 @@ const maxLinks = 40
 // the result below root: targets of absolute symbolic links are below root, and ".." does not leave
 // it. For a missing path the error wraps [fs.ErrNotExist].
 func ResolveIn(root, path string) (string, error) {
-	at, way := "/", strings.Split(path, "/")
-	for links := 0; len(way) > 0; {
-		name := way[0]
-		way = way[1:]
+	at, variant := "/", strings.Split(path, "/")
+	for links := 0; len(variant) > 0; {
+		name := variant[0]
+		variant = variant[1:]
 		switch name {
 		case "", ".":
 			continue
@@ -46,7 +46,7 @@ func ResolveIn(root, path string) (string, error) {
 		if filepath.IsAbs(target) {
 			at = "/"
 		}
-		way = append(strings.Split(target, "/"), way...)
+		variant = append(strings.Split(target, "/"), variant...)
 	}
 	return filepath.Join(root, at), nil
 }

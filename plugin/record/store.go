@@ -183,7 +183,7 @@ func (s Store) names() ([]string, error) {
 // GC.
 func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 	names, err := s.names()
-	var gone []Key
+	var deleted []Key
 	for _, name := range names {
 		r, readErr := s.read(name)
 		switch {
@@ -200,8 +200,8 @@ func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 			continue
 		}
 		if readErr == nil {
-			gone = append(gone, r.Key)
+			deleted = append(deleted, r.Key)
 		}
 	}
-	return gone, err
+	return deleted, err
 }

@@ -261,8 +261,8 @@ func TestLeftoversOfAKilledProcess(t *testing.T) {
 		func() error { return s.Remove(key("a", "eth0")) },
 		func() error { _, err := s.Prune("e2e", []record.Key{key("b", "eth0")}); return err },
 	} {
-		left := filepath.Join(dir, "attachments", ".a:eth0.json.123")
-		if err := os.WriteFile(left, []byte(`{"containerID":"a","ifname":"eth0"}`),
+		remaining := filepath.Join(dir, "attachments", ".a:eth0.json.123")
+		if err := os.WriteFile(remaining, []byte(`{"containerID":"a","ifname":"eth0"}`),
 			0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +272,7 @@ func TestLeftoversOfAKilledProcess(t *testing.T) {
 		if err := clean(); err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(remaining); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the file was not removed: %v", err)
 		}
 	}

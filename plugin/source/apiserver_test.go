@@ -226,8 +226,8 @@ func TestReady(t *testing.T) {
 				if err != nil {
 					checkText(t, err, row.text)
 				}
-				if took := time.Since(start); took > 4*time.Second || len(server.Requests()) != 1 {
-					t.Errorf("%d tries in %v", len(server.Requests()), took)
+				if elapsed := time.Since(start); elapsed > 4*time.Second || len(server.Requests()) != 1 {
+					t.Errorf("%d tries in %v", len(server.Requests()), elapsed)
 				}
 			})
 		})

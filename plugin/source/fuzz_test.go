@@ -91,8 +91,8 @@ func FuzzAnswer(f *testing.F) {
 			})
 			got := ask(t.Context(), api, web)
 			switch {
-			case got.took > budget:
-				t.Errorf("took %v", got.took)
+			case got.elapsed > budget:
+				t.Errorf("took %v", got.elapsed)
 			case got.err != nil:
 				checkText(t, got.err, "pod default/web: API server memory.test:443: ")
 			case code != http.StatusOK || !got.pod.HasUID(web.UID) ||

@@ -61,8 +61,8 @@ func (c kubeconfigCase) ask(t *testing.T, server *apiservertest.Server, path str
 	t.Helper()
 	got := ask(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}), web)
 	got.check(t, c.kind, c.text)
-	if got.took > 0 {
-		t.Errorf("took %v", got.took)
+	if got.elapsed > 0 {
+		t.Errorf("took %v", got.elapsed)
 	}
 	if got.err == nil {
 		return

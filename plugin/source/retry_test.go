@@ -58,8 +58,8 @@ func TestConfiguredTimes(t *testing.T) {
 		})
 		got := ask(t.Context(), api, web)
 		got.check(t, source.Unavailable, "(3 attempts in 3s)")
-		if got.took != 3*time.Second {
-			t.Errorf("took %v", got.took)
+		if got.elapsed != 3*time.Second {
+			t.Errorf("took %v", got.elapsed)
 		}
 	})
 }
@@ -85,8 +85,8 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 				time.AfterFunc(time.Second, func() { cancel(cause) })
 				got := ask(ctx, api, web)
 				got.check(t, row.kind, "the runtime has no more time")
-				if got.took != time.Second || !errors.Is(got.err, cause) {
-					t.Errorf("after %v: %v", got.took, got.err)
+				if got.elapsed != time.Second || !errors.Is(got.err, cause) {
+					t.Errorf("after %v: %v", got.elapsed, got.err)
 				}
 			})
 		})

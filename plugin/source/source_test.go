@@ -72,9 +72,9 @@ func newSource(t *testing.T, o source.Options) *source.APIServer {
 
 // outcome is the result of a request.
 type outcome struct {
-	pod  *decide.Pod
-	err  error
-	took time.Duration
+	pod     *decide.Pod
+	err     error
+	elapsed time.Duration
 }
 
 func ask(ctx context.Context, s source.Source, ref source.Ref) outcome {

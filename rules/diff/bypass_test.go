@@ -85,13 +85,13 @@ func TestBypass(t *testing.T) {
 			if (row.want != "") != (len(r.Classes) > 0) || !strings.Contains(by, row.want) {
 				t.Errorf("%d classes, by %q, want %q", len(r.Classes), by, row.want)
 			}
-			what := ""
+			description := ""
 			for _, u := range r.Undecided {
-				what += u.Text
+				description += u.Text
 			}
 			if (row.undecided != "") != (len(r.Undecided) > 0) ||
-				!strings.Contains(what, row.undecided) {
-				t.Errorf("undecided %q, want %q", what, row.undecided)
+				!strings.Contains(description, row.undecided) {
+				t.Errorf("undecided %q, want %q", description, row.undecided)
 			}
 		})
 	}

@@ -31,8 +31,8 @@ func (c *Class) Contains(p rules.Packet) bool {
 		}
 	}
 	one := onePacket{Packet: p}
-	for key, given := range c.space.given {
-		if is, ok := one.fact(key); ok && is != given {
+	for key, isSet := range c.space.given {
+		if is, ok := one.fact(key); ok && is != isSet {
 			return false
 		}
 	}

@@ -217,7 +217,7 @@ func TestChainsAtOtherHooksAreListed(t *testing.T) {
 		mangleIn(when(rules.Jump{Chain: "c"}, tcp)))
 	of6.Tables[0].Family = rules.IPv6
 	of6.Tables[0].Name = "t6"
-	both := rules.Ruleset{Tables: append(slices.Clone(rs.Tables), of6.Tables...)}
+	combined := rules.Ruleset{Tables: append(slices.Clone(rs.Tables), of6.Tables...)}
 	for _, tc := range []struct {
 		families []rules.Family
 		want     []string
@@ -235,7 +235,7 @@ func TestChainsAtOtherHooksAreListed(t *testing.T) {
 			diff.Equivalent,
 		},
 	} {
-		r := diff.Decide(diff.Side{Ruleset: both}, diff.Side{Ruleset: rs},
+		r := diff.Decide(diff.Side{Ruleset: combined}, diff.Side{Ruleset: rs},
 			diff.Options{Families: tc.families})
 		var got []string
 		for _, c := range r.OtherHooks.Left {

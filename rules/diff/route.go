@@ -9,7 +9,7 @@ import (
 // reroute determines, at the end of a chain of type route, which packets with a changed mark are
 // routed to lo (MarkChangeReroutes).
 func (w *walk) reroute(f flow, entry *markBits, out *flows) {
-	changed, same := w.split(f, w.marks.differs(f.mark, entry))
+	changed, unchanged := w.split(f, w.marks.differs(f.mark, entry))
 	lost, changed := w.split(changed, w.lostOnLoopback(changed))
 	lost.dropped = true
 	w.add(&w.ended, lost)
@@ -33,7 +33,7 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	to, away := w.split(changed, w.localMark(changed.mark))
 	to.toLoopback, away.toLoopback = true, false
 	to.leavesLoopback, away.leavesLoopback = false, true
-	w.add(out, to, away, same)
+	w.add(out, to, away, unchanged)
 }
 
 // lostOnLoopback returns the packets of sockets bound to lo for which there is no route: packets to
@@ -88,10 +88,10 @@ func (w *walk) routeTranslated(in []flow) []flow {
 				}))
 			}
 		}
-		changed, same := w.split(f, w.minus(moved, w.bound()))
+		changed, unchanged := w.split(f, w.minus(moved, w.bound()))
 		to, away := w.split(changed, w.localMark(changed.mark))
 		to.toLoopback, away.toLoopback = true, false
-		w.add(&out, to, away, same)
+		w.add(&out, to, away, unchanged)
 	}
 	return out.list
 }
@@ -138,7 +138,7 @@ func (w *walk) staysOnLink() set {
 
 // route divides the packets after the output hook into packets that arrive on lo and packets that
 // leave the host.
-func (w *walk) route(in []flow) (arriving, gone []flow) {
+func (w *walk) route(in []flow) (arriving, deleted []flow) {
 	var back, away flows
 	arrive := func(f flow, rerouted bool) {
 		// On lo the packet keeps its conntrack entry: its mapping does not change

@@ -132,8 +132,8 @@ func (s *space) choose(packets set) [fieldCount]value {
 	}
 	for _, f := range choiceOrder {
 		if f == device {
-			for _, way := range s.ordinaryWays() {
-				if c.narrow(way) {
+			for _, variant := range s.ordinaryWays() {
+				if c.narrow(variant) {
 					break
 				}
 			}

@@ -76,13 +76,13 @@ func ParseArguments(args []string) Arguments {
 
 // long reads what follows two dashes, and returns the arguments that are left.
 func (a *Arguments) long(word string, rest []string) []string {
-	name, value, given := strings.Cut(word, "=")
+	name, value, isSet := strings.Cut(word, "=")
 	f, known := findFlag(func(f flag) bool { return f.long == name && name != "" })
 	if !known {
 		a.Unknown = append(a.Unknown, "--"+name)
 		return rest
 	}
-	return a.set(f, value, given, rest)
+	return a.set(f, value, isSet, rest)
 }
 
 // shorts reads the letters that follow one dash: any number of truth values, and then perhaps a
@@ -96,7 +96,7 @@ func (a *Arguments) shorts(letters string, rest []string) []string {
 			a.Unknown = append(a.Unknown, "-"+letter)
 			return rest
 		}
-		if value, given := strings.CutPrefix(after, "="); given || !f.truth {
+		if value, isSet := strings.CutPrefix(after, "="); isSet || !f.truth {
 			return a.set(f, value, after != "", rest)
 		}
 		// The only letter without value is that of a flag that has no effect here.
@@ -105,9 +105,9 @@ func (a *Arguments) shorts(letters string, rest []string) []string {
 	return rest
 }
 
-func (a *Arguments) set(f flag, value string, given bool, rest []string) []string {
+func (a *Arguments) set(f flag, value string, isSet bool, rest []string) []string {
 	switch {
-	case given:
+	case isSet:
 	case f.truth:
 		value = "true"
 	case len(rest) == 0:

@@ -235,7 +235,7 @@ func quoted(names []string) string {
 }
 
 func TestInvocation(t *testing.T) {
-	both := []netip.Addr{
+	dualStack := []netip.Addr{
 		netip.MustParseAddr("fe80::1"), netip.MustParseAddr("10.0.0.1"),
 		netip.MustParseAddr("fd00::1"),
 	}
@@ -255,11 +255,11 @@ func TestInvocation(t *testing.T) {
 		}, func(r *rules.Redirect) { r.DropInvalid = true }},
 		{
 			"the first address determines IPv6",
-			parameter.Invocation{Addresses: both},
+			parameter.Invocation{Addresses: dualStack},
 			func(*rules.Redirect) {},
 		},
 		{"dual stack captures IPv6 too", parameter.Invocation{
-			Args: []string{"--dual-stack"}, Addresses: both,
+			Args: []string{"--dual-stack"}, Addresses: dualStack,
 		}, func(r *rules.Redirect) { r.IPv6 = true }},
 		{"groups default to the users", parameter.Invocation{Args: []string{
 			"-u", "7",
@@ -342,8 +342,8 @@ func FuzzInvocation(f *testing.F) {
 		if err := r.Validate(); err != nil {
 			t.Fatalf("not valid: %v", err)
 		}
-		if again, err := in.Redirect(); err != nil || !reflect.DeepEqual(r, again) {
-			t.Fatalf("%+v, then %+v, %v", r, again, err)
+		if second, err := in.Redirect(); err != nil || !reflect.DeepEqual(r, second) {
+			t.Fatalf("%+v, then %+v, %v", r, second, err)
 		}
 	})
 }

@@ -16,9 +16,9 @@ const shortChecks, longChecks = 25, 100
 // It panics if SLUICE_CHECKS is not a number.
 func SetChecks(getenv func(string) string) {
 	flag.Parse()
-	given := getenv("SLUICE_LONG") == "1"
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == checksFlag })
-	if given {
+	isSet := getenv("SLUICE_LONG") == "1"
+	flag.Visit(func(f *flag.Flag) { isSet = isSet || f.Name == checksFlag })
+	if isSet {
 		return
 	}
 	if err := flag.Set(checksFlag, strconv.Itoa(checks(getenv))); err != nil {

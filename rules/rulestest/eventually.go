@@ -18,12 +18,12 @@ func Eventually(t testing.TB, condition string, met func() bool) {
 
 // EventuallySucceeds repeats an attempt until it returns nil. It fails the test with the last error
 // after a minute.
-func EventuallySucceeds(t testing.TB, what string, attempt func() error) {
+func EventuallySucceeds(t testing.TB, description string, attempt func() error) {
 	t.Helper()
 	var err error
 	wait(t,
 		func() bool { err = attempt(); return err == nil },
-		func() { t.Fatalf("not successful after %s: %s: %v", eventuallyLimit, what, err) })
+		func() { t.Fatalf("not successful after %s: %s: %v", eventuallyLimit, description, err) })
 }
 
 func wait(t testing.TB, met func() bool, fail func()) {

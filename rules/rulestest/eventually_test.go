@@ -17,8 +17,8 @@ func TestEventuallyReturnsWhenTheConditionIsMet(t *testing.T) {
 		rulestest.Eventually(t, "ten seconds have passed", func() bool {
 			return time.Since(begin) >= 10*time.Second
 		})
-		if took := time.Since(begin); took > 11*time.Second {
-			t.Errorf("returned after %s", took)
+		if elapsed := time.Since(begin); elapsed > 11*time.Second {
+			t.Errorf("returned after %s", elapsed)
 		}
 	})
 }

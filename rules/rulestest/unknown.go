@@ -61,7 +61,7 @@ func chainsOf(tables []rules.Table, begin func(rules.Chain) bool) []*rules.Chain
 }
 
 // list writes the texts of the chains, unless they have no rules.
-func list(w *strings.Builder, what string, chains []*rules.Chain) {
+func list(w *strings.Builder, description string, chains []*rules.Chain) {
 	var texts []string
 	total, with := 0, 0
 	for _, c := range chains {
@@ -76,7 +76,7 @@ func list(w *strings.Builder, what string, chains []*rules.Chain) {
 	if total == 0 {
 		return
 	}
-	fmt.Fprintf(w, "%s: %d of %d rules\n", what, with, total)
+	fmt.Fprintf(w, "%s: %d of %d rules\n", description, with, total)
 	slices.Sort(texts)
 	for _, text := range slices.Compact(texts) {
 		fmt.Fprintf(w, "\t%s\n", text)

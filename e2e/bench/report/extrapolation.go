@@ -95,8 +95,8 @@ func scale(scope string, pods, podBytes int, columns []pattern) string {
 		fmt.Fprintf(&b, " %s |", p.name)
 	}
 	b.WriteString("\n|---|---|" + strings.Repeat("---:|", len(columns)) + "\n")
-	line := func(what, arithmetic string, value func(pattern) string) {
-		fmt.Fprintf(&b, "| %s | %s |", what, arithmetic)
+	line := func(description, arithmetic string, value func(pattern) string) {
+		fmt.Fprintf(&b, "| %s | %s |", description, arithmetic)
 		for _, p := range columns {
 			fmt.Fprintf(&b, " %s |", value(p))
 		}

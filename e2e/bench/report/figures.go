@@ -12,8 +12,8 @@ var figuresBlock = readme.Block{Name: "figures", Command: "make bench"}
 
 // A figure is a row of the table in the README.
 type figure struct {
-	what string
-	row  string
+	title string
+	row   string
 	// sluice is the entry of Sluice, and other the entry to compare with, which is described by
 	// peer.
 	sluice, other, peer string
@@ -89,7 +89,7 @@ func (r *Results) figures() (string, error) {
 			}
 			peer = value + ": " + peer
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.what, own, peer)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.title, own, peer)
 	}
 	return b.String(), nil
 }

@@ -23,9 +23,9 @@ type Goal struct {
 
 // A verdict is the result for a goal.
 type verdict struct {
-	// wanted describes the goal; got is the entry's formatted value.
-	wanted, got string
-	met         bool
+	// expected describes the goal; got is the entry's formatted value.
+	expected, got string
+	met           bool
 	// value is the entry's value. If the goal compares entries, against is the entry with the worst
 	// ratio.
 	value   Summary
@@ -43,10 +43,10 @@ func (g Goal) check(r *Row) (verdict, bool) {
 	own := v.value.Median
 	switch {
 	case g.Zero:
-		v.wanted, v.got, v.met = "none", g.Quantity.format(own), own == 0
+		v.expected, v.got, v.met = "none", g.Quantity.format(own), own == 0
 		return v, true
 	case g.Limit > 0:
-		v.wanted, v.got, v.met = "≤ "+g.Quantity.format(g.Limit), g.Quantity.format(own),
+		v.expected, v.got, v.met = "≤ "+g.Quantity.format(g.Limit), g.Quantity.format(own),
 			own <= g.Limit
 		return v, true
 	}
@@ -63,7 +63,7 @@ func (g Goal) check(r *Row) (verdict, bool) {
 	if v.against == nil {
 		return v, false
 	}
-	v.wanted, v.got = g.sign()+" "+factor(g.Factor), three(v.ratio)
+	v.expected, v.got = g.sign()+" "+factor(g.Factor), three(v.ratio)
 	v.met = !g.isWorse(v.ratio, g.Factor)
 	return v, true
 }

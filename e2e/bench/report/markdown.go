@@ -81,7 +81,7 @@ func goals(rows []Row) string {
 				verdict = "**missed**"
 			}
 			fmt.Fprintf(&b, "| %s: %s: %s | %s | %s | %s | %s | %s |\n",
-				row.Topic, row.Name, g.Quantity.title(), own, beside, ratio, v.wanted, verdict)
+				row.Topic, row.Name, g.Quantity.title(), own, beside, ratio, v.expected, verdict)
 		}
 	}
 	return b.String()
@@ -94,9 +94,9 @@ func Table(row Row) string {
 	if len(row.Entries) > 0 {
 		entries(&b, row)
 	}
-	for _, why := range row.LeftOut {
+	for _, reason := range row.LeftOut {
 		fmt.Fprintf(&b, "\nOmitted: %s.\n",
-			strings.TrimPrefix(why.Name+": "+abridged(oneLine(why.Why)), ": "))
+			strings.TrimPrefix(reason.Name+": "+abridged(oneLine(reason.Why)), ": "))
 	}
 	for _, g := range row.Goals {
 		if v, ok := g.check(&row); ok {
@@ -211,10 +211,10 @@ func (g Goal) sentence(v verdict) string {
 		end = "**missed**."
 	}
 	if v.against == nil {
-		return fmt.Sprintf("Goal: %s of %s %s: %s, %s", g.Quantity.title(), g.Of, v.wanted, v.got,
+		return fmt.Sprintf("Goal: %s of %s %s: %s, %s", g.Quantity.title(), g.Of, v.expected, v.got,
 			end)
 	}
-	return fmt.Sprintf("Goal: %s of %s %s of %s: %s, %s", g.Quantity.title(), g.Of, v.wanted,
+	return fmt.Sprintf("Goal: %s of %s %s of %s: %s, %s", g.Quantity.title(), g.Of, v.expected,
 		v.against.Name, v.got, end)
 }
 

@@ -92,12 +92,12 @@ func atScale(s *Scale) string {
 func plotScale(s *Scale) ([]byte, error) {
 	var lines []timeline
 	for _, p := range s.Phases {
-		one := timeline{title: p.Name + ", requests per second"}
+		plot := timeline{title: p.Name + ", requests per second"}
 		for i, n := range p.PerSecond {
-			one.seconds, one.values = append(one.seconds, float64(i)), append(one.values, float64(n))
+			plot.seconds, plot.values = append(plot.seconds, float64(i)), append(plot.values, float64(n))
 		}
 		if slices.Max(p.PerSecond[1:]) > 0 {
-			lines = append(lines, one)
+			lines = append(lines, plot)
 		}
 	}
 	return plotTimelines(lines)

@@ -66,15 +66,15 @@ func soak(s *Soak) string {
 		s.Connections,
 		s.Repairs.Samples, Wall.format(s.Repairs.Median), Wall.format(s.LongestRepair))
 	b.WriteString("| agent | median of the second quarter | median of the last quarter | maximum | allowed growth | |\n|---|---:|---:|---:|---:|---|\n")
-	for _, one := range s.Series {
-		second, last := one.Quarters()
+	for _, series := range s.Series {
+		second, last := series.Quarters()
 		verdict := "flat"
-		if !one.Flat() {
+		if !series.Flat() {
 			verdict = "**grows**"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", one.Name,
-			one.format(second), one.format(last), one.format(slices.Max(one.Values)),
-			one.format(one.Growth), verdict)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", series.Name,
+			series.format(second), series.format(last), series.format(slices.Max(series.Values)),
+			series.format(series.Growth), verdict)
 	}
 	return b.String()
 }

@@ -30,19 +30,19 @@ func plotTimelines(lines []timeline) ([]byte, error) {
 	tiles := draw.Tiles{
 		Rows: rows, Cols: timelineColumns, PadX: vg.Centimeter, PadY: vg.Millimeter,
 	}
-	for i, one := range lines {
+	for i, row := range lines {
 		p := plot.New()
-		p.Title.Text, p.X.Label.Text = one.title, "minutes"
-		points := make(plotter.XYs, len(one.values))
-		for j, v := range one.values {
-			points[j] = plotter.XY{X: one.seconds[j] / 60, Y: v}
+		p.Title.Text, p.X.Label.Text = row.title, "minutes"
+		points := make(plotter.XYs, len(row.values))
+		for j, v := range row.values {
+			points[j] = plotter.XY{X: row.seconds[j] / 60, Y: v}
 		}
 		line, err := plotter.NewLine(points)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", one.title, err)
+			return nil, fmt.Errorf("%s: %w", row.title, err)
 		}
 		p.Add(plotter.NewGrid(), line)
-		p.Y.Min, p.Y.Max = 0, 1.1*max(slices.Max(one.values), 1)
+		p.Y.Min, p.Y.Max = 0, 1.1*max(slices.Max(row.values), 1)
 		p.Draw(tiles.At(draw.New(canvas), i%timelineColumns, i/timelineColumns))
 	}
 	var b bytes.Buffer

@@ -48,14 +48,14 @@ func TestProgramIsRebuiltWhenItsInputChanges(t *testing.T) {
 	b, _ := newTestBuilder(t)
 	times := 0
 	p := countingComponent(&times, "text", "good")
-	build := func(want int, why string) string {
+	build := func(want int, reason string) string {
 		t.Helper()
 		dir, err := b.build(t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "made")); err != nil || times != want {
-			t.Errorf("%s: built %d times, want %d: %v", why, times, want, err)
+			t.Errorf("%s: built %d times, want %d: %v", reason, times, want, err)
 		}
 		return dir
 	}
@@ -79,8 +79,8 @@ func TestProgramIsRebuiltWhenItsInputChanges(t *testing.T) {
 	if err := os.Remove(filepath.Join(b.source, "good/new.go")); err != nil {
 		t.Fatal(err)
 	}
-	if again := build(3, "the inputs are the initial ones again"); again != first {
-		t.Errorf("in %s, want %s", again, first)
+	if second := build(3, "the inputs are the initial ones again"); second != first {
+		t.Errorf("in %s, want %s", second, first)
 	}
 }
 
@@ -95,8 +95,8 @@ func TestFailedBuildLeavesNoProgram(t *testing.T) {
 	if _, err := b.build(t.Context(), p); !errors.Is(err, wrong) {
 		t.Errorf("error %v", err)
 	}
-	if left, err := os.ReadDir(b.out); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+	if remaining, err := os.ReadDir(b.out); err != nil || len(remaining) > 0 {
+		t.Errorf("left: %v, %v", remaining, err)
 	}
 	// Simulate a crash during the build.
 	if err := os.MkdirAll(filepath.Join(b.out, "x.unfinished", "half"), 0o755); err != nil {

@@ -48,8 +48,8 @@ func TestDockerArchiveHasAllNamesAndOneLayer(t *testing.T) {
 	if diff := cmp.Diff(want, archiveEntries(t, strings.NewReader(layer))); diff != "" {
 		t.Error(diff)
 	}
-	if left, err := os.ReadDir(filepath.Dir(file)); err != nil || len(left) != 1 {
-		t.Errorf("other files were left: %v, %v", left, err)
+	if remaining, err := os.ReadDir(filepath.Dir(file)); err != nil || len(remaining) != 1 {
+		t.Errorf("other files were left: %v, %v", remaining, err)
 	}
 }
 

@@ -52,10 +52,10 @@ var (
 )
 
 // vmComponent returns the boot files of a virtual machine with additional software.
-func vmComponent(name string, more ...component) component {
+func vmComponent(name string, extra ...component) component {
 	from := slices.Concat([]string{"vm.go", "../../kernels/cmd/diskinit", "../../kernels/guest"},
 		vmSystem.from, kubernetes.from, containers.from)
-	for _, p := range more {
+	for _, p := range extra {
 		from = append(from, p.from...)
 	}
 	return component{
@@ -66,7 +66,7 @@ func vmComponent(name string, more ...component) component {
 				return err
 			}
 			s := &Software{}
-			if err := b.buildAll(ctx, s, append(more, containers, kubernetes)...); err != nil {
+			if err := b.buildAll(ctx, s, append(extra, containers, kubernetes)...); err != nil {
 				return err
 			}
 			root := tree(filepath.Join(out, "root"))

@@ -52,8 +52,8 @@ func mustBeRemovedOnce(t *testing.T, programs, parent string) {
 			t.Errorf("%d times %q in\n%s", got, want, calls(t, programs))
 		}
 	}
-	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
-		t.Errorf("files are left: %v, %v", left, err)
+	if remaining, err := os.ReadDir(parent); err != nil || len(remaining) > 0 {
+		t.Errorf("files are left: %v, %v", remaining, err)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestEndOfTheProcessRemovesTheClusterFromTheHostEngine(t *testing.T) {
 	}
 	_, _ = process.Process.Kill(), process.Wait()
 	for deadline := time.After(time.Minute); ; {
-		if left, err := os.ReadDir(parent); err == nil && len(left) == 0 {
+		if remaining, err := os.ReadDir(parent); err == nil && len(remaining) == 0 {
 			break
 		}
 		select {

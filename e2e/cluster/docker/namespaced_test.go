@@ -92,8 +92,8 @@ func TestNamespacedEngineRunsPrivilegedContainerAndIsRemoved(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
-	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
-		t.Errorf("files are left: %v, %v", left, err)
+	if remaining, err := os.ReadDir(parent); err != nil || len(remaining) > 0 {
+		t.Errorf("files are left: %v, %v", remaining, err)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 
 func TestHierarchies(t *testing.T) {
 	for _, c := range []struct {
-		why, mountinfo, cgroup string
-		want                   []hierarchy
+		reason, mountinfo, cgroup string
+		want                      []hierarchy
 	}{
 		{
 			"cgroup v2 only",
@@ -53,10 +53,10 @@ func TestHierarchies(t *testing.T) {
 	} {
 		got, err := hierarchies(strings.NewReader(c.mountinfo), strings.NewReader(c.cgroup))
 		if err != nil {
-			t.Errorf("%s: %v", c.why, err)
+			t.Errorf("%s: %v", c.reason, err)
 		}
 		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(hierarchy{})); diff != "" {
-			t.Errorf("%s:\n%s", c.why, diff)
+			t.Errorf("%s:\n%s", c.reason, diff)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func namespaces(t *testing.T, pid int) map[string]bool {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ours, err := os.Readlink("/proc/self/ns/" + kind); err != nil || ours == its {
+		if own, err := os.Readlink("/proc/self/ns/" + kind); err != nil || own == its {
 			t.Fatalf("process %d has no %s namespace of its own: %v", pid, kind, err)
 		}
 		found[its] = true

@@ -71,7 +71,7 @@ func shell(t *testing.T, m *machine.Machine, script string) string {
 
 func TestMachineHasItsOwnNamespaces(t *testing.T) {
 	m := start(t)
-	for _, c := range []struct{ why, script, want string }{
+	for _, c := range []struct{ reason, script, want string }{
 		{"host name", "hostname", "small"},
 		{"process 1 is init", "tr '\\0' ' ' </proc/1/cmdline | cut -d ' ' -f 2", "init"},
 		{
@@ -120,7 +120,7 @@ func TestMachineHasItsOwnNamespaces(t *testing.T) {
 		},
 	} {
 		if got := shell(t, m, c.script); got != c.want {
-			t.Errorf("%s: %s prints %q, want %q", c.why, c.script, got, c.want)
+			t.Errorf("%s: %s prints %q, want %q", c.reason, c.script, got, c.want)
 		}
 	}
 }
@@ -156,8 +156,8 @@ func TestRebootKeepsOnlyTheDisk(t *testing.T) {
 	if now := shell(t, m, "cat /proc/sys/kernel/random/boot_id"); now == id || len(now) != 36 {
 		t.Errorf("boot id %s, before %s", now, id)
 	}
-	if left := processesIn(t, before); len(left) > 0 {
-		t.Errorf("processes from before the reboot: %q", left)
+	if remaining := processesIn(t, before); len(remaining) > 0 {
+		t.Errorf("processes from before the reboot: %q", remaining)
 	}
 	rulestest.Eventually(t, "the services run again", func() bool {
 		return strings.Count(logOf(t, m, "forever"), "started") == 2
@@ -280,8 +280,8 @@ func TestCloseTwice(t *testing.T) {
 	if err := errors.Join(m.Close(), m.Close()); err != nil {
 		t.Error(err)
 	}
-	if left := processesIn(t, inside); len(left) > 0 {
-		t.Errorf("processes are left: %q", left)
+	if remaining := processesIn(t, inside); len(remaining) > 0 {
+		t.Errorf("processes are left: %q", remaining)
 	}
 	mustBeRemoved(t, dir.Path())
 	mustEqualFootprint(t, before)
@@ -302,8 +302,8 @@ func mustBeRemoved(t *testing.T, dir string) {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s exists: %v", dir, err)
 	}
-	if left := cgroups(t, dir); len(left) > 0 {
-		t.Errorf("cgroups are left: %q", left)
+	if remaining := cgroups(t, dir); len(remaining) > 0 {
+		t.Errorf("cgroups are left: %q", remaining)
 	}
 }
 

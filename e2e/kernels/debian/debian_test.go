@@ -64,9 +64,9 @@ func TestParseListReturnsTheFormattedList(t *testing.T) {
 // mirror serves files, and counts the requests.
 func mirror(t *testing.T, files map[string]string) (debian.Mirror, *int) {
 	t.Helper()
-	asked := 0
+	requests := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked++
+		requests++
 		content, ok := files[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)
@@ -75,7 +75,7 @@ func mirror(t *testing.T, files map[string]string) (debian.Mirror, *int) {
 		_, _ = io.WriteString(w, content)
 	}))
 	t.Cleanup(server.Close)
-	return debian.Mirror{URL: server.URL, Dir: filepath.Join(t.TempDir(), "packages")}, &asked
+	return debian.Mirror{URL: server.URL, Dir: filepath.Join(t.TempDir(), "packages")}, &requests
 }
 
 func sum(content string) string {
@@ -84,7 +84,7 @@ func sum(content string) string {
 }
 
 func TestFetchDownloadsOnceAndVerifiesTheChecksum(t *testing.T) {
-	m, asked := mirror(t, map[string]string{"/debian/pool/a.deb": "content"})
+	m, requests := mirror(t, map[string]string{"/debian/pool/a.deb": "content"})
 	p := debian.Package{Source: source, Name: "a", Path: "pool/a.deb", SHA256: sum("content")}
 	for range 2 {
 		file, err := m.Fetch(t.Context(), p)
@@ -95,16 +95,16 @@ func TestFetchDownloadsOnceAndVerifiesTheChecksum(t *testing.T) {
 			t.Errorf("%s, error %v", text, err)
 		}
 	}
-	if *asked != 1 {
-		t.Errorf("%d requests to the mirror, want 1", *asked)
+	if *requests != 1 {
+		t.Errorf("%d requests to the mirror, want 1", *requests)
 	}
 
 	p.SHA256 = sum("other")
 	if file, err := m.Fetch(t.Context(), p); err == nil || errors.Is(err, debian.ErrNotFound) {
 		t.Errorf("%s, error %v, want a checksum error", file, err)
 	}
-	if left, err := filepath.Glob(filepath.Join(m.Dir, ".part-*")); err != nil || len(left) > 0 {
-		t.Errorf("files left: %v, error %v", left, err)
+	if remaining, err := filepath.Glob(filepath.Join(m.Dir, ".part-*")); err != nil || len(remaining) > 0 {
+		t.Errorf("files left: %v, error %v", remaining, err)
 	}
 	p.Path = "pool/gone.deb"
 	if _, err := m.Fetch(t.Context(), p); !errors.Is(err, debian.ErrNotFound) {

@@ -46,13 +46,13 @@ type signature struct {
 }
 
 // Query returns a query for the IPv4 address of a name, or the IPv6 address if six is true.
-func Query(host string, six bool) ([]byte, error) {
+func Query(host string, isIPv6 bool) ([]byte, error) {
 	owner, err := dnsmessage.NewName(host)
 	if err != nil {
 		return nil, fmt.Errorf("name %q: %w", host, err)
 	}
 	kind := dnsmessage.TypeA
-	if six {
+	if isIPv6 {
 		kind = dnsmessage.TypeAAAA
 	}
 	m := dnsmessage.Message{

@@ -12,10 +12,10 @@ import (
 func TestResponseNamesServerAndProxy(t *testing.T) {
 	peer := netip.MustParseAddrPort("10.0.0.1:5353")
 	for _, c := range []struct {
-		six  bool
-		want netip.Addr
+		isIPv6 bool
+		want   netip.Addr
 	}{{false, name.Answered4}, {true, name.Answered6}} {
-		query, err := name.Query("a.example.", c.six)
+		query, err := name.Query("a.example.", c.isIPv6)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -118,10 +118,10 @@ func newTestEnv(t *testing.T) *testEnv {
 
 // secondPod returns another pod, which is connected to the first one. The neighbour cannot be a
 // pod, because it accepts packets to all addresses.
-func (env *testEnv) secondPod() (ns *netns.NS, four, six netip.Addr) {
+func (env *testEnv) secondPod() (ns *netns.NS, ipv4, ipv6 netip.Addr) {
 	env.t.Helper()
 	ns = netnstest.New(env.t)
-	four, six = netip.MustParseAddr("10.99.0.2"), netip.MustParseAddr("fd00:99::2")
+	ipv4, ipv6 = netip.MustParseAddr("10.99.0.2"), netip.MustParseAddr("fd00:99::2")
 	handle := func(ns *netns.NS) *netlink.Handle {
 		h, err := netlink.NewHandleAt(ns.Handle())
 		if err != nil {
@@ -144,7 +144,7 @@ func (env *testEnv) secondPod() (ns *netns.NS, four, six netip.Addr) {
 		addresses []string
 	}{
 		{pod, "second", []string{"10.99.0.1/24", "fd00:99::1/64"}},
-		{handle(ns), "eth0", []string{four.String() + "/24", six.String() + "/64"}},
+		{handle(ns), "eth0", []string{ipv4.String() + "/24", ipv6.String() + "/64"}},
 	} {
 		link, err := end.LinkByName(end.name)
 		if err != nil {
@@ -165,7 +165,7 @@ func (env *testEnv) secondPod() (ns *netns.NS, four, six netip.Addr) {
 		}
 	}
 	env.PodIP4, env.PodIP6 = netip.MustParseAddr("10.99.0.1"), netip.MustParseAddr("fd00:99::1")
-	return ns, four, six
+	return ns, ipv4, ipv6
 }
 
 // application starts the application of a pod.

@@ -147,7 +147,7 @@ func TestCloseEndsAWrite(t *testing.T) {
 	}
 	begin := time.Now()
 	c.Close()
-	if took := time.Since(begin); took > 5*time.Second { // a write may take ten seconds
-		t.Errorf("Close takes %v", took)
+	if elapsed := time.Since(begin); elapsed > 5*time.Second { // a write may take ten seconds
+		t.Errorf("Close takes %v", elapsed)
 	}
 }

@@ -30,19 +30,19 @@ func (t Taint) MarshalJSON() ([]byte, error) { return t.raw, nil }
 // node has changed since it was read, the API server rejects the request, and the node must be read
 // again.
 func (c *Client) Untaint(ctx context.Context, n *Node, key string) (bool, error) {
-	left := []Taint{}
+	remaining := []Taint{}
 	for _, t := range n.Spec.Taints {
 		if t.Key != key {
-			left = append(left, t)
+			remaining = append(remaining, t)
 		}
 	}
-	if len(left) == len(n.Spec.Taints) {
+	if len(remaining) == len(n.Spec.Taints) {
 		return false, nil
 	}
 	err := c.do(ctx, http.MethodPatch, "/api/v1/nodes/"+url.PathEscape(n.Meta.Name), nil,
 		map[string]any{
 			"metadata": map[string]any{"resourceVersion": n.Meta.ResourceVersion},
-			"spec":     map[string]any{"taints": left},
+			"spec":     map[string]any{"taints": remaining},
 		}, nil)
 	return err == nil, err
 }

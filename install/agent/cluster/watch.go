@@ -124,12 +124,12 @@ func (c *Client) followDaemonSet(
 }
 
 // take reports one event of a watch.
-func take(what string, object json.RawMessage, n Name, seen func(*DaemonSet)) error {
-	switch what {
+func take(eventType string, object json.RawMessage, n Name, seen func(*DaemonSet)) error {
+	switch eventType {
 	case "ADDED", "MODIFIED", "DELETED":
 	default:
 		// an error, in most cases that the version is too old
-		return fmt.Errorf("the watch ends with %s", what)
+		return fmt.Errorf("the watch ends with %s", eventType)
 	}
 	d := new(DaemonSet)
 	if err := json.Unmarshal(object, d); err != nil {
@@ -138,7 +138,7 @@ func take(what string, object json.RawMessage, n Name, seen func(*DaemonSet)) er
 	if d.Meta.Name != n.Name {
 		return nil
 	}
-	if what == "DELETED" {
+	if eventType == "DELETED" {
 		d = nil
 	}
 	seen(d)

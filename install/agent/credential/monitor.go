@@ -76,7 +76,7 @@ func (m *Monitor) Status() Status {
 
 // Exits returns the number of exits of agents of this node because of credentials since they were
 // last accepted, and the reason of the last exit.
-func (m *Monitor) Exits() (count int, why string) {
+func (m *Monitor) Exits() (count int, reason string) {
 	e := loadExits(m.options.Record)
 	return e.Count, e.Why
 }
@@ -203,13 +203,13 @@ func renewal(text string, since time.Time) time.Time {
 	if issued.IsZero() || expiry.IsZero() {
 		return since.Add(unknownLife * 8 / 10)
 	}
-	life := expiry.Sub(issued)
-	if life > 25*time.Hour {
+	lifetime := expiry.Sub(issued)
+	if lifetime > 25*time.Hour {
 		// A token of an hour is valid for a year, but the kubelet receives a lifetime of an hour
 		// (--service-account-extend-token-expiration).
-		life = unknownLife
+		lifetime = unknownLife
 	}
-	return latest(issued.Add(life*8/10), since)
+	return latest(issued.Add(lifetime*8/10), since)
 }
 
 func latest(a, b time.Time) time.Time {

@@ -80,9 +80,9 @@ func exit(
 // token after 80 % of its lifetime, and checks the pod every 60 to 90 s.
 func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 	for _, row := range []struct {
-		name      string
-		age, life time.Duration
-		want      time.Duration
+		name          string
+		age, lifetime time.Duration
+		want          time.Duration
 	}{
 		{"a new token of ten minutes", 0, 10 * time.Minute, 10 * time.Minute},
 		{
@@ -99,16 +99,16 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				issued := time.Now().Add(-row.age)
 				token := apiservertest.JWT("system:serviceaccount:a:b", issued,
-					issued.Add(row.life))
+					issued.Add(row.lifetime))
 				p := newPod(t)
 				p.project("token", token+"\n")
 				m, done := p.start()
-				took, err := exit(m, done, token, 401, 2*time.Hour)
-				if err == nil || took < row.want || took > row.want+pollInterval+time.Second {
-					t.Errorf("after %v: %v, want %v", took, err, row.want)
+				elapsed, err := exit(m, done, token, 401, 2*time.Hour)
+				if err == nil || elapsed < row.want || elapsed > row.want+pollInterval+time.Second {
+					t.Errorf("after %v: %v, want %v", elapsed, err, row.want)
 				}
-				if n, why := m.Exits(); n != 1 || !strings.Contains(why, "401") {
-					t.Errorf("recorded: %d, %s", n, why)
+				if n, reason := m.Exits(); n != 1 || !strings.Contains(reason, "401") {
+					t.Errorf("recorded: %d, %s", n, reason)
 				}
 			})
 		})
@@ -125,14 +125,14 @@ func TestExitsBackOff(t *testing.T) {
 		p.project("token", old)
 		for i, want := range []time.Duration{2, 2, 2, 4, 8, 16, 32, 60, 60} {
 			m, done := p.start()
-			took, err := exit(m, done, old, 401, 2*time.Hour)
-			if want *= time.Minute; err == nil || took < want || took > want+pollInterval+time.Second {
-				t.Errorf("exit %d after %v: %v, want %v", i+1, took, err, want)
+			elapsed, err := exit(m, done, old, 401, 2*time.Hour)
+			if want *= time.Minute; err == nil || elapsed < want || elapsed > want+pollInterval+time.Second {
+				t.Errorf("exit %d after %v: %v, want %v", i+1, elapsed, err, want)
 			}
 		}
 		m, done := p.start()
-		if took, err := exit(m, done, old, 200, 3*time.Hour); took < 3*time.Hour {
-			t.Errorf("the monitor ends after %v although the token is accepted: %v", took, err)
+		if elapsed, err := exit(m, done, old, 200, 3*time.Hour); elapsed < 3*time.Hour {
+			t.Errorf("the monitor ends after %v although the token is accepted: %v", elapsed, err)
 		}
 		if n, _ := m.Exits(); n != 0 {
 			t.Errorf("%d exits are still counted", n)

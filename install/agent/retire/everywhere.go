@@ -26,22 +26,22 @@ func Everywhere(
 	}
 	ticker := time.NewTicker(everywherePoll)
 	defer ticker.Stop()
-	deleted, told := false, ""
+	deleted, reported := false, ""
 	for {
-		left, err := deleteOnce(ctx, c, d, &deleted)
+		remaining, err := deleteOnce(ctx, c, d, &deleted)
 		switch {
-		case err == nil && len(left) == 0:
+		case err == nil && len(remaining) == 0:
 			return nil
 		case cluster.IsRefused(err):
 			return fmt.Errorf("uninstall everywhere: %w", err)
 		}
-		text := fmt.Sprintf("waiting for %d agents: %s", len(left), strings.Join(left, ", "))
+		text := fmt.Sprintf("waiting for %d agents: %s", len(remaining), strings.Join(remaining, ", "))
 		if err != nil {
 			text = err.Error()
 		}
-		if text != told {
+		if text != reported {
 			waiting(text)
-			told = text
+			reported = text
 		}
 		select {
 		case <-ctx.Done():
@@ -63,9 +63,9 @@ func deleteOnce(
 		}
 		*deleted = true
 	}
-	left, err := c.Pods(ctx, d.Namespace, "k8s-app="+d.Name)
+	remaining, err := c.Pods(ctx, d.Namespace, "k8s-app="+d.Name)
 	if err != nil {
 		return nil, fmt.Errorf("pods of DaemonSet %s: %w", d, err)
 	}
-	return left, nil
+	return remaining, nil
 }

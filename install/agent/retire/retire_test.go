@@ -58,11 +58,11 @@ func (b *testNode) newDecider(timeout time.Duration) *retire.Decider {
 // TestDecide checks that the plugin is removed only if the API server confirms the reason.
 func TestDecide(t *testing.T) {
 	for _, tc := range []struct {
-		name  string
-		set   string
-		then  func(*testNode)
-		leave bool
-		why   string
+		name   string
+		set    string
+		then   func(*testNode)
+		leave  bool
+		reason string
 	}{
 		{"a rolling update, or a reboot", `{}`, nil, false, "another agent follows"},
 		{
@@ -97,9 +97,9 @@ func TestDecide(t *testing.T) {
 				tc.then(b)
 			}
 			v := b.decider.Decide(t.Context())
-			if v.Remove != tc.leave || !strings.Contains(v.Reason, tc.why) {
+			if v.Remove != tc.leave || !strings.Contains(v.Reason, tc.reason) {
 				t.Errorf("remove: %v, because %s; want %v, because %q", v.Remove, v.Reason, tc.leave,
-					tc.why)
+					tc.reason)
 			}
 		})
 	}
@@ -151,18 +151,18 @@ func TestEverywhere(t *testing.T) {
 	t.Run("the DaemonSet is deleted in the foreground, after waiting for all agents", func(t *testing.T) {
 		b := newTestNode(t)
 		b.SetAgents("sluice-node-a", "sluice-node-b")
-		var told []string
+		var reported []string
 		err := retire.Everywhere(t.Context(), b.client, name, func(text string) {
-			told = append(told, text)
-			if len(told) == 1 {
+			reported = append(reported, text)
+			if len(reported) == 1 {
 				b.SetAgents("sluice-node-b")
 			} else {
 				b.SetAgents()
 			}
 		})
-		if err != nil || len(told) != 2 ||
-			!strings.Contains(told[0], "sluice-node-a, sluice-node-b") {
-			t.Errorf("%v, told %q", err, told)
+		if err != nil || len(reported) != 2 ||
+			!strings.Contains(reported[0], "sluice-node-a, sluice-node-b") {
+			t.Errorf("%v, told %q", err, reported)
 		}
 		if d := b.Deletes(); len(d) != 1 ||
 			!strings.Contains(d[0], `"propagationPolicy":"Foreground"`) {

@@ -151,7 +151,7 @@ func (c cluster) selectorOf(ctx context.Context, t target) (string, error) {
 
 // selected returns the running pods with the labels.
 func (c cluster) selected(
-	ctx context.Context, namespace, selector, what string,
+	ctx context.Context, namespace, selector, description string,
 ) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	if err := c.list(ctx, "pods", namespace, metav1.ListOptions{LabelSelector: selector},
@@ -160,7 +160,7 @@ func (c cluster) selected(
 	}
 	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return !isRunning(&p) })
 	if len(pods) == 0 {
-		return nil, badInput("%s has no running pod", what)
+		return nil, badInput("%s has no running pod", description)
 	}
 	return pods, nil
 }

@@ -103,14 +103,14 @@ func TestManyConnections(t *testing.T) {
 	p := b.startIn(namespaces, "run")
 	b.ready()
 	ready := time.Since(begin)
-	await := func(what, line string) {
+	await := func(description, line string) {
 		t.Helper()
 		ticker := time.NewTicker(20 * time.Millisecond)
 		defer ticker.Stop()
 		for end := time.Now().Add(time.Minute); !strings.Contains(b.scrape(port),
 			line); <-ticker.C {
 			if time.Now().After(end) {
-				t.Fatalf("not within a minute: %s\n%s", what, p.out.String())
+				t.Fatalf("not within a minute: %s\n%s", description, p.out.String())
 			}
 		}
 	}

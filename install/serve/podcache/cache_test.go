@@ -29,9 +29,9 @@ func TestPodsOfTheNodeAreKept(t *testing.T) {
 		if d := cmp.Diff(want, got); d != "" || fetched {
 			t.Errorf("fetched %v (-want +got)\n%s", fetched, d)
 		}
-		if asked, broken := env.asked(), env.broken(); len(asked) > 0 || !env.Synced() ||
+		if requests, broken := env.asked(), env.broken(); len(requests) > 0 || !env.Synced() ||
 			len(broken) > 0 {
-			t.Errorf("requests %v, synced %v, broken %v", asked, env.Synced(), broken)
+			t.Errorf("requests %v, synced %v, broken %v", requests, env.Synced(), broken)
 		}
 		if err := env.Ready(t.Context()); err != nil {
 			t.Error(err)

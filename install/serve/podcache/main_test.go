@@ -59,8 +59,8 @@ type testEnv struct {
 	server *apiservertest.Server
 	stop   func()
 
-	mu   sync.Mutex
-	told []error
+	mu       sync.Mutex
+	reported []error
 }
 
 // start starts a cache, and returns when it is synced, unless the server misbehaves. It must be
@@ -81,7 +81,7 @@ func start(t *testing.T, prepare ...func(*apiservertest.Server)) *testEnv {
 		Broken: func(err error) {
 			env.mu.Lock()
 			defer env.mu.Unlock()
-			env.told = append(env.told, err)
+			env.reported = append(env.reported, err)
 		},
 	})
 	if err != nil {
@@ -115,9 +115,9 @@ func run(t *testing.T, m *podcache.Cache) (stop func()) {
 func (env *testEnv) broken() []error {
 	env.mu.Lock()
 	defer env.mu.Unlock()
-	told := env.told
-	env.told = nil
-	return told
+	reported := env.reported
+	env.reported = nil
+	return reported
 }
 
 // pod requests a pod, and reports whether it was fetched.

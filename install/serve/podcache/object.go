@@ -45,10 +45,10 @@ func (o *object) DeepCopyObject() runtime.Object {
 
 // trim converts an object to its cached form. An invalid object is reduced to its name, and a
 // request for it returns the reason. An error would make client-go log the whole object.
-func trim(what any) (any, error) {
-	o, ok := what.(*object)
+func trim(obj any) (any, error) {
+	o, ok := obj.(*object)
 	if !ok {
-		return nil, fmt.Errorf("%T is no object of this package", what)
+		return nil, fmt.Errorf("%T is no object of this package", obj)
 	}
 	if o.cached != nil {
 		return o, nil

@@ -103,14 +103,14 @@ func TestLongMessages(t *testing.T) {
 				fmt.Sprintf(`{name: c%d, lastState: {terminated: {exitCode: 1, message: %s}}}`, i,
 					strings.Repeat("x", 4000)))
 		}
-		life := lifeOf(t, start(t), `spec: {nodeName: here}, status: {initContainerStatuses: [`+
+		status := lifeOf(t, start(t), `spec: {nodeName: here}, status: {initContainerStatuses: [`+
 			strings.Join(list, ",")+`]}`)
 		length := 0
-		for _, c := range life.Init {
+		for _, c := range status.Init {
 			length += len(c.Last.Message)
 		}
-		if len(life.Init) != 10 || length != 8000 {
-			t.Errorf("%d containers with %d bytes", len(life.Init), length)
+		if len(status.Init) != 10 || length != 8000 {
+			t.Errorf("%d containers with %d bytes", len(status.Init), length)
 		}
 	})
 }
@@ -122,13 +122,13 @@ func TestChangesAreReported(t *testing.T) {
 		server := apiservertest.StartInMemory(t)
 		server.Put(webPod)
 		var mu sync.Mutex
-		var told []string
+		var reported []string
 		m, err := podcache.New(podcache.Options{
 			Client: client(t, optionsFor(server)), NodeName: "here", Fetch: source.Fallback(),
 			Changed: func(namespace, name string) {
 				mu.Lock()
 				defer mu.Unlock()
-				told = append(told, namespace+"/"+name)
+				reported = append(reported, namespace+"/"+name)
 			},
 		})
 		if err != nil {
@@ -149,10 +149,10 @@ func TestChangesAreReported(t *testing.T) {
 			step.change()
 			synctest.Wait()
 			mu.Lock()
-			if got := strings.Join(told, " "); !strings.HasSuffix(got, step.want) {
+			if got := strings.Join(reported, " "); !strings.HasSuffix(got, step.want) {
 				t.Errorf("told %q, want %q", got, step.want)
 			}
-			told = nil
+			reported = nil
 			mu.Unlock()
 		}
 	})

@@ -118,8 +118,8 @@ func (s *store) note(err error) (report bool) {
 func (s *store) Transformer() cache.TransformFunc { return trim }
 
 // Add implements [cache.ReflectorStore].
-func (s *store) Add(what any) error {
-	trimmed, err := trim(what)
+func (s *store) Add(obj any) error {
+	trimmed, err := trim(obj)
 	if err != nil {
 		return err
 	}
@@ -136,11 +136,11 @@ func (s *store) Add(what any) error {
 }
 
 // Update implements [cache.ReflectorStore].
-func (s *store) Update(what any) error { return s.Add(what) }
+func (s *store) Update(obj any) error { return s.Add(obj) }
 
 // Delete implements [cache.ReflectorStore].
-func (s *store) Delete(what any) error {
-	if o, ok := what.(*object); ok {
+func (s *store) Delete(obj any) error {
+	if o, ok := obj.(*object); ok {
 		s.mu.Lock()
 		n := name{o.Namespace, o.Name}
 		delete(s.objects, n)
@@ -153,8 +153,8 @@ func (s *store) Delete(what any) error {
 // Replace implements [cache.ReflectorStore].
 func (s *store) Replace(list []any, _ string) error {
 	objects := make(map[name]*cachedObject, len(list))
-	for _, what := range list {
-		trimmed, err := trim(what)
+	for _, obj := range list {
+		trimmed, err := trim(obj)
 		if err != nil {
 			return err
 		}

@@ -139,7 +139,7 @@ func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 			if code != http.StatusForbidden {
 				return
 			}
-			if asked := tries > 0; m.Requested() != asked || (m.Refused() != nil) != asked {
+			if requested := tries > 0; m.Requested() != requested || (m.Refused() != nil) != requested {
 				t.Errorf("attempt %d: requested %v, rejected %v", tries+1, m.Requested(), m.Refused())
 			}
 			tries++

@@ -144,20 +144,20 @@ func TestOutcomeReachesTheCaller(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var err error
 			var recovered any
-			returned, left := false, false
+			returned, remains := false, false
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
 				defer func() { recovered = recover() }()
 				err = Run(Work{Enter: tc.enter, Do: tc.do, Leave: func() bool {
-					left = true
+					remains = true
 					return true
 				}})
 				returned = true
 			}()
 			<-done
 			tc.want(t, err, recovered, returned)
-			if !left {
+			if !remains {
 				t.Error("Leave was not called")
 			}
 		})

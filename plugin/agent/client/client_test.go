@@ -216,8 +216,8 @@ func TestUnresponsiveAgent(t *testing.T) {
 	start := time.Now()
 	_, err := c.Pod(t.Context(), web)
 	checkText(t, err, "pod default/web: node agent: no answer within ")
-	if took := time.Since(start); took < timeout || took > 30*time.Second {
-		t.Errorf("took %v", took)
+	if elapsed := time.Since(start); elapsed < timeout || elapsed > 30*time.Second {
+		t.Errorf("took %v", elapsed)
 	}
 	_, err = c.Namespace(t.Context(), "default")
 	checkText(t, err, "namespace default: node agent: it was too slow to answer before")

@@ -92,8 +92,8 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if took := time.Since(start); took > time.Minute {
-		t.Errorf("took %v", took)
+	if elapsed := time.Since(start); elapsed > time.Minute {
+		t.Errorf("took %v", elapsed)
 	}
 	text := string(out)
 	for _, want := range []string{

@@ -53,15 +53,15 @@ func perform(p *printer) (err error) {
 			return err
 		}
 	}
-	left, err := mounts(network.Pod, network.Neighbour)
+	remaining, err := mounts(network.Pod, network.Neighbour)
 	if err = errors.Join(err, closeBed()); err != nil {
 		return err
 	}
 	held, err := waitUntilUnheld()
-	left = append(left, held...)
-	p.verdict(len(left) == 0,
+	remaining = append(remaining, held...)
+	p.verdict(len(remaining) == 0,
 		"the pod and the neighbour are gone: nothing on this host refers to them",
-		fmt.Sprintf("nothing, found %q", left))
+		fmt.Sprintf("nothing, found %q", remaining))
 	return err
 }
 
@@ -70,7 +70,7 @@ func program(p *printer, network *testbed.Network) error {
 	rs := rules.MustCompile(sidecar())
 	start := time.Now()
 	result, err := nft.Apply(network.Pod, rs)
-	took := time.Since(start)
+	elapsed := time.Since(start)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func program(p *printer, network *testbed.Network) error {
 	}
 	p.heading("The redirection of the pod %s, %s: %d rules in one transaction of %d bytes, %s in %.2f ms",
 		testbed.PodIP4, testbed.PodIP6, result.Rules, result.Bytes, result.Outcome,
-		milliseconds(took))
+		milliseconds(elapsed))
 	p.ruleset(found.String())
 	p.verdict(rules.Equal(rs, found), "read back from the kernel: exactly what was sent",
 		fmt.Sprint(rules.Compare(rs, found)))

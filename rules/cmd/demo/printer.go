@@ -38,13 +38,13 @@ func (p *printer) heading(format string, args ...any) {
 }
 
 // verdict prints a result, and what was expected if it differs.
-func (p *printer) verdict(ok bool, what, wanted string) {
+func (p *printer) verdict(ok bool, description, expected string) {
 	if ok {
-		p.line("%s %s", p.colour.Paint(colour.Green, "ok"), what)
+		p.line("%s %s", p.colour.Paint(colour.Green, "ok"), description)
 		return
 	}
 	p.unexpected++
-	p.line("%s %s (expected %s)", p.colour.Paint(colour.Red, "!!"), what, wanted)
+	p.line("%s %s (expected %s)", p.colour.Paint(colour.Red, "!!"), description, expected)
 }
 
 // ruleset prints rules, with dimmed comments.

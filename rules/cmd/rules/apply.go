@@ -162,8 +162,8 @@ func (s *system) besideIstio(ns *netns.NS, redirect *rules.Redirect) error {
 	}
 	const some = 3
 	text := strings.Join(found[:min(some, len(found))], "; ")
-	if more := len(found) - some; more > 0 {
-		text += fmt.Sprintf("; and %d more", more)
+	if omitted := len(found) - some; omitted > 0 {
+		text += fmt.Sprintf("; and %d more", omitted)
 	}
 	if redirect != nil && redirect.Mode == rules.ModeTProxy {
 		return fmt.Errorf("%s holds rules of Istio's own, beside which TPROXY's inbound connections would get no answer (%s): "+
@@ -224,10 +224,10 @@ func (a applied) text() string {
 
 // keptText describes the count of nft.Result.EstablishedPackets.
 func keptText(packets uint64, mode rules.Mode) string {
-	what := "one for each connection that conntrack did not know"
+	description := "one for each connection that conntrack did not know"
 	if mode == rules.ModeTProxy {
-		what = "of connections that conntrack did not know: of each outbound one the first, of an inbound one all until the application answers"
+		description = "of connections that conntrack did not know: of each outbound one the first, of an inbound one all until the application answers"
 	}
 	return fmt.Sprintf("let past the proxy until now, as older than the rules: %s (%s); connections that it knew go on uncounted\n",
-		count(int(packets), "packet"), what)
+		count(int(packets), "packet"), description)
 }

@@ -152,7 +152,7 @@ func (s *system) listing(differences []rules.Difference) string {
 }
 
 func (s *system) differenceText(d rules.Difference) string {
-	line := func(what, text string) string { return fmt.Sprintf("  %-10s %s", what, text) }
+	line := func(description, text string) string { return fmt.Sprintf("  %-10s %s", description, text) }
 	switch d.Kind {
 	case rules.Missing:
 		return s.colour.Paint(colour.Red, line("missing", d.Want))

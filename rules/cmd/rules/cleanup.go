@@ -53,9 +53,9 @@ type cleaned struct {
 func (cleaned) kind() string { return "Cleanup" }
 
 func cleanup(s *system, ns *netns.NS, p *parameters) error {
-	ours, istios := s.removeOurs, compat.RemoveIstioObjects
+	removeSluice, istios := s.removeOurs, compat.RemoveIstioObjects
 	if p.dryRun {
-		ours, istios = s.findOurs, compat.FindIstioObjects
+		removeSluice, istios = s.findOurs, compat.FindIstioObjects
 	} else {
 		s.removeLeftTrace(ns)
 	}
@@ -63,11 +63,11 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	if err != nil {
 		return err
 	}
-	lines, err := ours(ns, backends)
+	lines, err := removeSluice(ns, backends)
 	if p.istio && err == nil {
-		var more []string
-		more, err = istios(ns, p.istioPolicy())
-		lines = append(lines, more...)
+		var extra []string
+		extra, err = istios(ns, p.istioPolicy())
+		lines = append(lines, extra...)
 	}
 	if err != nil && len(lines) == 0 {
 		return refused(err)
@@ -128,11 +128,11 @@ func (s *system) removeOurs(ns *netns.NS, backends []compat.Backend) ([]string, 
 	case unread != nil:
 		return []string{"rules of Sluice"}, err
 	case err != nil:
-		left, unread := s.findOurs(ns, backends)
+		remaining, unread := s.findOurs(ns, backends)
 		if unread != nil {
 			return nil, errors.Join(err, unread)
 		}
-		lines = slices.DeleteFunc(lines, func(l string) bool { return slices.Contains(left, l) })
+		lines = slices.DeleteFunc(lines, func(l string) bool { return slices.Contains(remaining, l) })
 	}
 	return lines, err
 }

@@ -146,8 +146,8 @@ func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 	if d.log != "" {
 		found = append(found, spec{kind: kindLog, paths: [2]string{d.log}})
 	}
-	asked := p.pod != (podName{})
-	if p.namesNamespace() || asked && len(found) == 0 {
+	requested := p.pod != (podName{})
+	if p.namesNamespace() || requested && len(found) == 0 {
 		found = append(found, spec{kind: kindNamespace})
 	}
 	switch {
@@ -161,7 +161,7 @@ func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 			"--left and --right compare any two")}
 	}
 	left := spec{kind: kindFlags, parameters: p}
-	if found[0].kind == kindLog && !shaped && !asked {
+	if found[0].kind == kindLog && !shaped && !requested {
 		left.kind = kindLogged
 	}
 	return diff.Pair[spec]{Left: left, Right: found[0]}, nil

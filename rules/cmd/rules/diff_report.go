@@ -105,8 +105,8 @@ func (r *diffReport) byUnstated(families []rules.Family, budget diff.Budget) {
 			side := diff.Side{
 				Ruleset: rules.MustCompile(other), RoutingKnown: true, Redirect: &other,
 			}
-			again := diff.Decide(side, log.Side, diff.Options{Families: families, Budget: budget})
-			if again.Verdict(r.strict) == diff.Equivalent {
+			second := diff.Decide(side, log.Side, diff.Options{Families: families, Budget: budget})
+			if second.Verdict(r.strict) == diff.Equivalent {
 				r.unstated = fmt.Sprintf(
 					"%s does not state %s: with %s instead of %s there is no difference", log.name,
 					unstatedLoopback, prefix, was)
@@ -344,9 +344,9 @@ func conditionsText(conditions []diff.Condition) string {
 }
 
 // countOf is like count for nouns with an irregular plural.
-func countOf(n int, one, more string) string {
+func countOf(n int, word, plural string) string {
 	if n == 1 {
-		return "1 " + one
+		return "1 " + word
 	}
-	return fmt.Sprintf("%d %s", n, more)
+	return fmt.Sprintf("%d %s", n, plural)
 }

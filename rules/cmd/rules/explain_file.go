@@ -52,10 +52,10 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 	}
 	annotations := w.Pod.Metadata.Annotations
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if meant, wrong := misspelt(key); wrong {
+		if suggestion, wrong := misspelt(key); wrong {
 			sentence := fmt.Sprintf("annotation %s is unknown and has no effect", key)
-			if meant != "" {
-				sentence += ": did you mean " + meant + "?"
+			if suggestion != "" {
+				sentence += ": did you mean " + suggestion + "?"
 			}
 			note(noteAnnotationUnknown, "%s", sentence)
 		}
@@ -68,7 +68,7 @@ const trafficPrefix = "traffic.sidecar.istio.io/"
 
 // misspelt reports whether an annotation of Istio looks like a misspelt annotation that affects
 // redirection, and returns that annotation if it is clear which one is meant.
-func misspelt(key string) (meant string, wrong bool) {
+func misspelt(key string) (suggestion string, wrong bool) {
 	prefix, name, ok := strings.Cut(key, "/")
 	if !ok {
 		prefix, name = "", key
@@ -91,9 +91,9 @@ func misspelt(key string) (meant string, wrong bool) {
 				continue
 			}
 			if distance < least {
-				meant, least = known, distance
+				suggestion, least = known, distance
 			}
 		}
 	}
-	return meant, meant != "" || strings.HasPrefix(key, trafficPrefix)
+	return suggestion, suggestion != "" || strings.HasPrefix(key, trafficPrefix)
 }

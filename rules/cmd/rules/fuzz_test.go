@@ -106,11 +106,11 @@ func FuzzPacketWords(f *testing.F) {
 			return
 		}
 		words := strings.Fields(packets[0].String() + " " + packets[1].String())
-		again, errs := parsePackets(packetTexts(words))
-		if len(errs) > 0 || !slices.EqualFunc(again, packets, func(a, b rules.Packet) bool {
+		second, errs := parsePackets(packetTexts(words))
+		if len(errs) > 0 || !slices.EqualFunc(second, packets, func(a, b rules.Packet) bool {
 			return a.String() == b.String()
 		}) {
-			t.Errorf("%q: %v, %v", words, again, errs)
+			t.Errorf("%q: %v, %v", words, second, errs)
 		}
 	})
 }

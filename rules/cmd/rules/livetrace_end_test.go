@@ -34,15 +34,15 @@ import (
 func TestCheckIgnoresARunningTrace(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	path := fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD())
-	said := new(bytes.Buffer)
+	stderr := new(bytes.Buffer)
 	s := thisSystem()
-	s.stdout, s.stderr = said, said
+	s.stdout, s.stderr = stderr, stderr
 	if code := run(s, []string{"apply", "--netns", path, "-b", "*", "-i", "*"}); code != 0 {
 		t.Fatalf("rules apply: exit code %d", code)
 	}
 	_, end := startTrace(t, pair.Pod)
 	if code := run(s, []string{"check", "--netns", path, "-b", "*", "-i", "*"}); code != 0 {
-		t.Errorf("rules check during a trace: exit code %d: %s", code, said)
+		t.Errorf("rules check during a trace: exit code %d: %s", code, stderr)
 	}
 	if code := end(); code != 0 {
 		t.Errorf("exit code %d after an interrupt", code)
@@ -51,9 +51,9 @@ func TestCheckIgnoresARunningTrace(t *testing.T) {
 
 // TestTraceReportsLostEvents uses a batch from a socket whose buffer overflowed.
 func TestTraceReportsLostEvents(t *testing.T) {
-	said, printed := new(bytes.Buffer), new(bytes.Buffer)
+	stderr, printed := new(bytes.Buffer), new(bytes.Buffer)
 	s := thisSystem()
-	s.stdout, s.stderr = printed, said
+	s.stdout, s.stderr = printed, stderr
 	tracer := &liveTracer{s: s, p: defaultParameters(params.Names{})}
 	for range 2 {
 		if err := tracer.take(time.Now(), trace.Batch{Lost: 7}); err != nil {
@@ -63,9 +63,9 @@ func TestTraceReportsLostEvents(t *testing.T) {
 	if err := tracer.end(); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(said.String(), "7 events are lost: the buffer of the kernel was full") ||
+	if !strings.Contains(stderr.String(), "7 events are lost: the buffer of the kernel was full") ||
 		!strings.Contains(printed.String(), "0 packets, 14 lost events") {
-		t.Errorf("said %q, printed %q", said, printed)
+		t.Errorf("said %q, printed %q", stderr, printed)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestTraceEndsWithItsProcess(t *testing.T) {
 	if err := ns.Do(child.Start); err != nil {
 		t.Fatal(err)
 	}
-	said, errs := io.Pipe()
+	stderr, errs := io.Pipe()
 	s := thisSystem()
 	s.stdout, s.stderr = io.Discard, errs
 	done := make(chan int, 1)
@@ -84,12 +84,12 @@ func TestTraceEndsWithItsProcess(t *testing.T) {
 		_ = errs.Close()
 	}()
 	first := make([]byte, 1)
-	if _, err := io.ReadFull(said, first); err != nil {
+	if _, err := io.ReadFull(stderr, first); err != nil {
 		t.Fatal(err)
 	}
 	_ = child.Process.Kill()
 	_ = child.Wait()
-	text, err := io.ReadAll(said)
+	text, err := io.ReadAll(stderr)
 	if err != nil || !strings.Contains(string(text), "has ended") {
 		t.Errorf("got %q, %v, want a message that the process has ended", text, err)
 	}
@@ -288,21 +288,21 @@ func TestTraceNamesBadFilters(t *testing.T) {
 		{[]string{"--count", "0"}, `"0" is not a number of packets (1 or more)`},
 		{[]string{"10.0.0.1"}, `unexpected argument "10.0.0.1"`},
 	} {
-		said := new(bytes.Buffer)
+		stderr := new(bytes.Buffer)
 		s := thisSystem()
-		s.stdout, s.stderr = said, said
+		s.stdout, s.stderr = stderr, stderr
 		if code := run(s, append([]string{"trace"}, tc.args...)); code != exitBadInput ||
-			!strings.Contains(said.String(), tc.want) {
-			t.Errorf("%q: exit code %d: %s\nwant %q", tc.args, code, said, tc.want)
+			!strings.Contains(stderr.String(), tc.want) {
+			t.Errorf("%q: exit code %d: %s\nwant %q", tc.args, code, stderr, tc.want)
 		}
 	}
 }
 
 func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	said := new(bytes.Buffer)
+	stderr := new(bytes.Buffer)
 	s := thisSystem()
-	s.stdout, s.stderr = said, said
+	s.stdout, s.stderr = stderr, stderr
 	tracer := &liveTracer{
 		s: s, p: defaultParameters(params.Names{}),
 		ruleset: rules.Ruleset{Tables: []rules.Table{{Name: "x"}}},
@@ -319,9 +319,9 @@ func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
 		t.Fatal(err)
 	}
 	files, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "rules-trace-*.nft"))
-	if len(files) != 1 || !strings.Contains(said.String(), "other rule: please report, with "+
+	if len(files) != 1 || !strings.Contains(stderr.String(), "other rule: please report, with "+
 		files[0]) {
-		t.Fatalf("files %q; said %s", files, said)
+		t.Fatalf("files %q; said %s", files, stderr)
 	}
 	text, err := os.ReadFile(files[0])
 	if err != nil || !strings.Contains(string(text), "# rules explain --live '"+packet.String()+

@@ -347,10 +347,10 @@ func TestTraceOfLegacyRules(t *testing.T) {
 			t.Errorf("port %d: kernel and model differ, or were not compared: %s", tc.port, text)
 		}
 	}
-	said := new(bytes.Buffer)
-	s.stdout, s.stderr = said, said
+	stderr := new(bytes.Buffer)
+	s.stdout, s.stderr = stderr, stderr
 	if code := run(s, append([]string{"check"}, parameters...)); code != 0 {
-		t.Errorf("rules check during a trace: exit code %d: %s", code, said)
+		t.Errorf("rules check during a trace: exit code %d: %s", code, stderr)
 	}
 	if code := end(); code != 0 {
 		t.Errorf("exit code %d after an interrupt", code)

@@ -36,9 +36,9 @@ func (in *inputs) modeFaults() []error {
 	var wrong, allowed []string
 	for i := range in.parameters {
 		p := &in.parameters[i]
-		switch given := len(in.given[p.flag]) > 0; {
+		switch isSet := len(in.given[p.flag]) > 0; {
 		case p.flag == "" || p.flag == ambientFlag:
-		case given && p.mode == other:
+		case isSet && p.mode == other:
 			wrong = append(wrong, flagName(p))
 		case p.mode != other && slices.Contains(captureSections, p.section):
 			allowed = append(allowed, flagName(p))

@@ -156,8 +156,8 @@ func otherTable() []parameter {
 
 // ignored returns a parameter of istio-iptables that has no meaning here. A boolean (without
 // placeholder) is validated nevertheless.
-func ignored(flag, variable, value, why string) parameter {
-	p := parameter{flag: flag, value: value, help: why, section: sectionIgnored}
+func ignored(flag, variable, value, reason string) parameter {
+	p := parameter{flag: flag, value: value, help: reason, section: sectionIgnored}
 	if variable != "" {
 		p.variables = []string{variable}
 	}

@@ -118,7 +118,7 @@ func validate(s *system, v validation) error {
 // progressOf returns a function that prints to stderr which checks have failed, when these change.
 func (s *system) progressOf(v validation) func(prove.Result, time.Duration) {
 	last := ""
-	return func(r prove.Result, left time.Duration) {
+	return func(r prove.Result, remaining time.Duration) {
 		var failed []string
 		for _, c := range r.Checks {
 			if c.Status == prove.Failed {
@@ -129,7 +129,7 @@ func (s *system) progressOf(v validation) func(prove.Result, time.Duration) {
 			last = names
 			s.notice("progress",
 				fmt.Sprintf("validating %s: %s of %d failed (%s); trying again for %.1f s",
-					v.namespace, count(len(failed), "check"), len(r.Checks), names, left.Seconds()))
+					v.namespace, count(len(failed), "check"), len(r.Checks), names, remaining.Seconds()))
 		}
 	}
 }
@@ -179,7 +179,7 @@ func (s *system) validationText(v validated, r prove.Result) string {
 			fmt.Fprintf(b, "  %s  %s: %s\n", status, c.Name, c.Reason)
 		case prove.Failed:
 			fmt.Fprintf(b, "  %s  %s\n", status, c.Name)
-			for _, line := range []struct{ what, text string }{
+			for _, line := range []struct{ title, text string }{
 				{"packet", c.Packet},
 				{"expected", c.Expected},
 				{"found", c.Found},
@@ -187,7 +187,7 @@ func (s *system) validationText(v validated, r prove.Result) string {
 				{"next", c.Next},
 			} {
 				if line.text != "" {
-					fmt.Fprintf(b, "  %11s    %-9s %s\n", "", line.what, line.text)
+					fmt.Fprintf(b, "  %11s    %-9s %s\n", "", line.title, line.text)
 				}
 			}
 		}

@@ -14,7 +14,7 @@ func TestFailedPackingLeavesNoArchive(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "script"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ why, ref, argument, want string }{
+	for _, c := range []struct{ reason, ref, argument, want string }{
 		{"no architecture", "a/b:c", dir, "want ARCHITECTURE=DIRECTORY"},
 		{"no tag", "a/b", "amd64=" + dir, "want registry/name:tag"},
 		{"not a program", "a/b:c", "amd64=" + dir, "script: not a program"},
@@ -23,10 +23,10 @@ func TestFailedPackingLeavesNoArchive(t *testing.T) {
 		out := filepath.Join(t.TempDir(), "image.tar")
 		if err := run(c.ref, out, []string{c.argument}); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want …%s…", c.why, err, c.want)
+			t.Errorf("%s: %v, want …%s…", c.reason, err, c.want)
 		}
 		if _, err := os.Stat(out); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: archive exists after an error: %v", c.why, err)
+			t.Errorf("%s: archive exists after an error: %v", c.reason, err)
 		}
 	}
 }

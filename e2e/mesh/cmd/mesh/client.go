@@ -65,13 +65,13 @@ func runUDP(ctx context.Context, pod string, args []string) error {
 func runLookup(ctx context.Context, _ string, args []string) error {
 	flags, wait := clientFlags("lookup")
 	tcp := flags.Bool("tcp", false, "send the query over TCP")
-	six := flags.Bool("6", false, "query the IPv6 address")
+	ipv6 := flags.Bool("6", false, "query the IPv6 address")
 	resolver := flags.String("server", "", "`address:port` of the DNS server (default from /etc/resolv.conf)")
 	host, err := argument(flags, args)
 	if err != nil {
 		return err
 	}
-	l := client.Lookup{Name: host, Six: *six, Network: "udp", Resolver: *resolver}
+	l := client.Lookup{Name: host, Six: *ipv6, Network: "udp", Resolver: *resolver}
 	if *tcp {
 		l.Network = "tcp"
 	}

@@ -114,8 +114,8 @@ func (env testEnv) redirect(change func(r *rules.Redirect)) {
 }
 
 // both returns an address and port for both families.
-func both(four, six netip.Addr, port uint16) []netip.AddrPort {
-	return []netip.AddrPort{netip.AddrPortFrom(four, port), netip.AddrPortFrom(six, port)}
+func both(ipv4, ipv6 netip.Addr, port uint16) []netip.AddrPort {
+	return []netip.AddrPort{netip.AddrPortFrom(ipv4, port), netip.AddrPortFrom(ipv6, port)}
 }
 
 func TestReportContainsForwardingProxies(t *testing.T) {
