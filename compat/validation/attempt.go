@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -114,7 +115,7 @@ func (v *validator) try(l *listeners, t *probe, deadline time.Time) observation 
 		o.datagram(v, t, s, deadline)
 		return o.observation
 	}
-	o.connection(v, t, s, deadline)
+	o.connection(v, l, t, s, deadline)
 	if o.outcome != arrived && t.control.IsValid() {
 		control := probe{packet: t.packet, outside: true}
 		control.packet.Destination = t.control
@@ -162,8 +163,14 @@ func (v *validator) send(
 	return s, o
 }
 
+// acceptTime is the maximum time from an established connection to its acceptance by a listener of
+// this process, which a busy machine delays.
+const acceptTime = 5 * time.Second
+
 // connection waits for the connection and its arrival.
-func (o *sent) connection(v *validator, t *probe, s socket.Socket, deadline time.Time) {
+func (o *sent) connection(
+	v *validator, l *listeners, t *probe, s socket.Socket, deadline time.Time,
+) {
 	err := s.SetDeadline(deadline)
 	if err == nil {
 		err = s.WaitConnected()
@@ -192,6 +199,11 @@ func (o *sent) connection(v *validator, t *probe, s socket.Socket, deadline time
 	local, found := takerOf(list, o.source)
 	if !found {
 		o.outcome = receivedOutside
+		return
+	}
+	// The kernel has the connection for a listener of this process, which has not accepted it yet.
+	if !v.running && slices.Contains(l.tcpPorts, local.Port()) &&
+		o.waitArrival(time.Now().Add(acceptTime)) {
 		return
 	}
 	o.outcome, o.arrival = arrived, arrival{port: local.Port()}

@@ -36,6 +36,7 @@ type listeners struct {
 	mu       sync.Mutex
 	expected map[caller]chan arrival
 	files    []socket.Socket
+	tcpPorts []uint16 // of the listeners that accept connections
 	wg       sync.WaitGroup
 }
 
@@ -94,6 +95,7 @@ func (l *listeners) listen(e endpoint) error {
 	s := socket.FromFD(fd)
 	l.files = append(l.files, s)
 	if e.protocol == rules.TCP {
+		l.tcpPorts = append(l.tcpPorts, e.at.Port())
 		l.wg.Go(func() { l.takeConnections(s, e.at.Port()) })
 	} else {
 		l.wg.Go(func() { l.takeDatagrams(s, e.at.Port()) })
