@@ -121,7 +121,7 @@ func (list rulesetSequence) underLoad(t *testing.T, network *testbed.Network, n 
 	apply(0)
 	load := newLoad(t, network)
 	for i := range max(n, len(list)) {
-		load.wait(len(loadFlows) * 2)
+		load.wait(len(loadFlows))
 		if result := apply(i + 1); result.Outcome != nft.Replaced {
 			t.Errorf("change %d: %s", i+1, result.Outcome)
 		}
@@ -130,8 +130,9 @@ func (list rulesetSequence) underLoad(t *testing.T, network *testbed.Network, n 
 	t.Logf("%d connections", load.opened)
 }
 
-// A load opens connections as fast as possible, one after the other for each flow, and uses one
-// lasting connection for each flow.
+// A load opens connections as fast as possible, one after the other for each flow, and in between
+// uses one lasting connection for each flow. The lasting connections are not used without pause,
+// because they would take the processor from the changes.
 type load struct {
 	t       *testing.T
 	stopped atomic.Bool
@@ -155,16 +156,6 @@ func newLoad(t *testing.T, network *testbed.Network) *load {
 			l.callers.Go(func() {
 				defer lasting.Close()
 				for !l.stopped.Load() {
-					if answer := lasting.Ask(); string(answer.By) != f.redirect {
-						t.Errorf("%s: an established connection is now answered by %s, want %s", c,
-							answer, f.redirect)
-						l.change(func() { l.failed = true })
-						return
-					}
-				}
-			})
-			l.callers.Go(func() {
-				for !l.stopped.Load() {
 					answer, err := network.Dial(c)
 					if err != nil || string(answer.By) != f.redirect {
 						t.Errorf("%s: answered by %s, want %s (%v)", c, answer, f.redirect, err)
@@ -172,6 +163,12 @@ func newLoad(t *testing.T, network *testbed.Network) *load {
 						return
 					}
 					l.change(func() { l.opened++ })
+					if answer := lasting.Ask(); string(answer.By) != f.redirect {
+						t.Errorf("%s: an established connection is now answered by %s, want %s", c,
+							answer, f.redirect)
+						l.change(func() { l.failed = true })
+						return
+					}
 				}
 			})
 		}

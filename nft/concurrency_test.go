@@ -177,7 +177,7 @@ func TestForeignChangesOfALongTable(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	load(t, ns, "table inet sluice { chain c { "+
-		strings.Repeat("ip daddr 10.0.0.1 counter accept; ", 20000)+"}; }")
+		strings.Repeat("ip daddr 10.0.0.1 counter accept; ", 5000)+"}; }")
 	stop := writeWithoutPause(t, ns)
 	defer stop()
 	begin := time.Now()

@@ -74,6 +74,9 @@ func loadedValues() []value {
 func TestRulesChangeOnlyTheInputs(t *testing.T) {
 	const translated = rules.HeaderInput | rules.ConnectionInput | rules.ContentsInput
 	const output, prerouting = "output", "prerouting"
+	values := map[string][]value{
+		output: loadable(t, output), prerouting: loadable(t, prerouting),
+	}
 	for _, tc := range []struct {
 		name, hook, change string
 		inputs             rules.Inputs
@@ -119,7 +122,7 @@ func TestRulesChangeOnlyTheInputs(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			values := loadable(t, tc.hook)
+			values := values[tc.hook]
 			without := loads(t, values, tc.hook, "")
 			with := loads(t, values, tc.hook, tc.change)
 			var differs []string

@@ -95,8 +95,8 @@ func TestOperationsOnSets(t *testing.T) {
 // TestTablesGrow creates more nodes than the initial tables can store.
 func TestTablesGrow(t *testing.T) {
 	s := newSpace(rules.IPv4, rules.Output, interfaceClasses(nil, newMeter(Budget{})),
-		newDiagrams(firstSize, newMeter(Budget{})))
-	sets := make([]set, 5*firstSize)
+		newDiagrams(firstSizeOfSingle, newMeter(Budget{})))
+	sets := make([]set, 1000*firstSizeOfSingle)
 	for i := range sets {
 		sets[i] = s.is(destination, number(uint32(i*7919)))
 	}

@@ -8,9 +8,9 @@ import (
 
 // The default number of random inputs of a test in the short form and in the long form. The latter
 // is the default of package rapid.
-const shortChecks, longChecks = 25, 100
+const shortChecks, longChecks = 15, 100
 
-// SetChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 25. It
+// SetChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 15. It
 // has no effect if the flag -rapid.checks is given, or with SLUICE_LONG=1, which leaves the default
 // of rapid, 100. SetChecks parses the flags. TestMain of packages with expensive inputs calls it.
 // It panics if SLUICE_CHECKS is not a number.

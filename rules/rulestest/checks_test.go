@@ -17,8 +17,8 @@ func TestSetChecks(t *testing.T) {
 	for _, c := range []struct{ name, long, number, want string }{
 		{"the long form", "1", "7", initial},
 		{"a number", "", "7", "7"},
-		{"the short form", "", "", "25"},
-		{"a flag given before", "", "7", "25"}, // SetChecks gave it
+		{"the short form", "", "", "15"},
+		{"a flag given before", "", "7", "15"}, // SetChecks gave it
 	} {
 		if c.name == "a number" || c.name == "the short form" {
 			flag.CommandLine = unset(t)
@@ -38,7 +38,7 @@ func TestTrials(t *testing.T) {
 		trials, want       int
 	}{
 		{"the long form", "1", "7", 200, 200},
-		{"the short form", "", "", 200, 50},
+		{"the short form", "", "", 200, 30},
 		{"at least one trial", "", "", 3, 1},
 		{"all", "", "100", 200, 200},
 		{"more", "", "300", 200, 600},
