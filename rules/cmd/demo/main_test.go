@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -23,11 +22,21 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// asDemo is the environment variable that makes the test binary run the command.
-const asDemo = "SLUICE_RUN_DEMO"
+// Environment variables that make the test binary run the command, and the directory that the
+// command then has at /run/netns.
+const (
+	asDemo   = "SLUICE_RUN_DEMO"
+	netnsDir = "SLUICE_DEMO_NETNS"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asDemo) != "" {
+		if dir := os.Getenv(netnsDir); dir != "" {
+			if err := errors.Join(os.MkdirAll(named, 0o755),
+				unix.Mount(dir, named, "", unix.MS_BIND, "")); err != nil {
+				panic(err)
+			}
+		}
 		main()
 	}
 	os.Exit(m.Run())
@@ -40,13 +49,28 @@ func demo(t *testing.T, path string) *exec.Cmd {
 	return cmd
 }
 
-// host is a network namespace in which the demo runs, so that no other process changes the files
-// and interfaces that the test compares.
-type host struct{ *netns.NS }
+// named is the directory of the named network namespaces.
+const named = "/run/netns"
 
-func newHost(t *testing.T) host { return host{netnstest.New(t)} }
+// host is a network namespace in which the demo runs, with a directory of named namespaces, so that
+// no other process changes the files and interfaces that the test compares.
+type host struct {
+	*netns.NS
+	named string
+}
 
-// traces lists the host's interfaces and the machine's named namespaces.
+func newHost(t *testing.T) host { return host{netnstest.New(t), t.TempDir()} }
+
+// demo returns the command for the host. The command has its own mounts.
+func (h host) demo(t *testing.T) *exec.Cmd {
+	t.Helper()
+	cmd := demo(t, own(t))
+	cmd.Env = append(cmd.Env, netnsDir+"="+h.named)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Unshareflags: unix.CLONE_NEWNS}
+	return cmd
+}
+
+// traces lists the host's interfaces and named namespaces.
 func (h host) traces(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -60,11 +84,11 @@ func (h host) traces(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named, err := os.ReadDir("/run/netns")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	entries, err := os.ReadDir(h.named)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range named {
+	for _, n := range entries {
 		found = append(found, "namespace "+n.Name())
 	}
 	return found
@@ -86,7 +110,7 @@ func TestDemo(t *testing.T) {
 	start := time.Now()
 	var out []byte
 	err := home.Do(func() (err error) {
-		out, err = demo(t, own(t)).CombinedOutput()
+		out, err = home.demo(t).CombinedOutput()
 		return err
 	})
 	if err != nil {
@@ -134,8 +158,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 		{"ok app (uid 1000)   → tcp 192.0.2.7:80", unix.SIGTERM}, // under load
 	} {
 		t.Run(tc.signal.String()+" after "+strconv.Quote(tc.after), func(t *testing.T) {
-			cmd := demo(t, own(t))
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			cmd := home.demo(t)
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			out, err := cmd.StdoutPipe()
