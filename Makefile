@@ -2,6 +2,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+# Tests and programs are built without cgo, like the released programs, so that packages are compiled once. The race detector
+# requires cgo.
+export CGO_ENABLED ?= 0
 VERSION = $(shell git describe --always --dirty 2>/dev/null || echo devel)
 COMMANDS = ./rules/cmd/rules ./plugin/cmd/sluice-cni ./install/cmd/kubectl-sluice
 DEMO = ./rules/cmd/demo
@@ -65,11 +68,13 @@ test: bin/cni/bridge
 test: ## Run the short tests, without the race detector (some tests run only with root or sudo).
 	@.ci/test $(AT_A_TIME) -timeout 10m $(TESTFLAGS) $(LONGEST) ./...
 
+test-race: export CGO_ENABLED = 1
 test-race: export SLUICE_CHECKS ?= 100
 test-race: bin/cni/bridge
 test-race: ## Run the tests of packages with concurrency under the race detector.
 	@.ci/test -race -p $$((2 * $$(nproc))) -timeout 20m $(TESTFLAGS) $(RACE)
 
+test-long: export CGO_ENABLED = 1
 test-long: bin/cni/bridge
 test-long: ## Run short and long tests under the race detector, soak for SOAK_LONG (5m), and test-kernel with a million packets.
 	@SLUICE_LONG=1 .ci/test -race -timeout 40m $(TESTFLAGS) ./...
