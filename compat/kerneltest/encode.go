@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -150,8 +152,20 @@ func encode(p *rules.Packet, token uint32, inner []byte) []byte {
 		}
 		binary.BigEndian.PutUint16(segment[checksumAt:], checksum)
 	}
-	return append(header(from, to, p.Protocol, len(segment), uint16(token)), segment...)
+	protocol := p.Protocol
+	if to.Is6() && token%2 == 1 {
+		segment = append([]byte{byte(protocol), extensionSize - 1: 0}, segment...)
+		protocol = extensions[token/2%uint32(len(extensions))]
+	}
+	return append(header(from, to, protocol, len(segment), uint16(token)), segment...)
 }
+
+// extensions are the headers of some IPv6 packets before the transport header, which the model does
+// not distinguish from others. Zeros after the first byte are valid contents of each: options that
+// are padding, or a routing header without segments left.
+var extensions = []rules.Protocol{unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, unix.IPPROTO_DSTOPTS}
+
+const extensionSize = 8
 
 // header returns the IP header.
 func header(from, to netip.Addr, protocol rules.Protocol, length int, id uint16) []byte {
@@ -217,6 +231,9 @@ func decode(b []byte) decoded {
 		d.protocol = rules.Protocol(b[6])
 		from, to = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
 		b = b[40:]
+		if slices.Contains(extensions, d.protocol) && len(b) >= extensionSize {
+			d.protocol, b = rules.Protocol(b[0]), b[extensionSize:]
+		}
 	default:
 		return d
 	}

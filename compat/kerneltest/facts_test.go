@@ -210,15 +210,16 @@ func TestKernelFacts(t *testing.T) {
 // kernel.
 func TestEachFactHasAKernelTest(t *testing.T) {
 	tested := map[diff.Fact]bool{
-		diff.ConntrackPriorityTies:    true, // TestChainsAtConntracksPriority
-		diff.ExpectationFollowsMaster: true, // TestHelpersAffectNAT
-		diff.ConntrackReassembles:     true, // TestFragments
-		diff.UntrackedNotReassembled:  true, // TestFragments
-		diff.ResetHasConnection:       true, // TestResets
-		diff.CopyHasConnection:        true, // TestCopies
-		diff.KernelSocketHasNoOwner:   true, // TestKernelSockets
-		diff.NATSetsStatus:            true, // TestRulesChangeOnlyTheInputs of package nft
-		diff.TProxyNeedsLocalRoute:    true, // TestDelivers of package route
+		diff.ConntrackPriorityTies:         true, // TestChainsAtConntracksPriority
+		diff.ExpectationFollowsMaster:      true, // TestHelpersAffectNAT
+		diff.AuthenticationHeaderIsSkipped: true, // TestAuthenticationHeaders
+		diff.ConntrackReassembles:          true, // TestFragments
+		diff.UntrackedNotReassembled:       true, // TestFragments
+		diff.ResetHasConnection:            true, // TestResets
+		diff.CopyHasConnection:             true, // TestCopies
+		diff.KernelSocketHasNoOwner:        true, // TestKernelSockets
+		diff.NATSetsStatus:                 true, // TestRulesChangeOnlyTheInputs of package nft
+		diff.TProxyNeedsLocalRoute:         true, // TestDelivers of package route
 	}
 	for _, f := range facts() {
 		tested[f.of] = true

@@ -193,6 +193,10 @@ func (d *decision) comparePath(f rules.Family, h rules.Hook, w packetScope) {
 	if !sendsResets(d.sides.Left) && !sendsResets(d.sides.Right) {
 		s.resets, s.excluded = none, s.resets
 	}
+	if f == rules.IPv6 && (comparesProtocols(d.sides.Left, true) ||
+		comparesProtocols(d.sides.Right, true)) {
+		s.excluded = s.or(s.excluded, s.is(protocol, number(authenticationHeader)))
+	}
 	if !w.ofKernel {
 		s.given[copyKey] = false
 	}

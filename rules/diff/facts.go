@@ -70,6 +70,7 @@ const (
 	EffectsBeforeFailedMatch
 	MapMissEndsRule
 	OtherFamilyFailsMatch
+	AuthenticationHeaderIsSkipped
 	ResetAnswersTCP
 	RejectFromLoopbackNeedsLocalSource
 	ICMPErrorNeedsLocalSource
@@ -363,6 +364,11 @@ var factTexts = [...]factText{
 		"OtherFamilyFailsMatch",
 		"in an inet table, a rule that reads an address of one family does not match packets of the other family, not even negated, and a rule that requires both families matches no packet",
 		"nft_meta_get_eval in net/netfilter/nft_meta.c",
+	},
+	AuthenticationHeaderIsSkipped: {
+		"AuthenticationHeaderIsSkipped",
+		"in IPv6, rules of iptables-legacy compare the protocol after an authentication header, rules of nftables and iptables-nft the protocol of this header",
+		"ip6_packet_match in net/ipv6/netfilter/ip6_tables.c, nft_set_pktinfo_ipv6 in include/net/netfilter/nf_tables_ipv6.h",
 	},
 	ResetAnswersTCP: {
 		"ResetAnswersTCP",

@@ -151,12 +151,7 @@ func (s *space) matching(match rules.Match, v *view) set {
 	case rules.MatchAddr:
 		return s.addressMatches(m, v)
 	case rules.MatchProtocol:
-		packets := none
-		for _, p := range m.Protocols {
-			s.meter.step()
-			packets = s.or(packets, s.is(protocol, number(p)))
-		}
-		return s.negateIf(m.Not, packets)
+		return s.protocolMatches(m, v)
 	case rules.MatchPort:
 		return s.portMatches(m, v)
 	case rules.MatchTCPFlags:

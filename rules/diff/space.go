@@ -45,7 +45,7 @@ type space struct {
 	// changes, ICMP, with a conntrack entry, with a socket of a user, with a socket of the kernel.
 	overLoopback, tcp, tcpOrUDP, withPorts, withNATPorts, isICMP, connected, owned, kernelOwned set
 	// resets are the TCP resets in state related (ResetHasConnection). If no rule sends them, they are
-	// excluded from the domain instead.
+	// in excluded instead, which the domain does not contain.
 	resets, excluded set
 	// carried contains the packets that enter with their connection, if it was needed; see
 	// carriesConnection.

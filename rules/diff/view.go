@@ -21,7 +21,11 @@ type view struct {
 	// before.
 	translated bool
 	// xtables reports that the rules are rules of iptables (legacy or nft).
-	xtables  bool
+	xtables bool
+	// skipsAuthentication reports that the rules compare the protocol after an authentication header
+	// of IPv6 (AuthenticationHeaderIsSkipped).
+	skipsAuthentication bool
+
 	tracking tracking
 	target   target
 	tproxy   tproxyTarget
@@ -34,8 +38,10 @@ func (e *evaluator) view(p *progress) view {
 	return view{
 		translated: e.position.translated, beforeConntrack: e.position.beforeConntrack, loopbackArrival: e.position.loopbackArrival,
 		atPostrouting: e.position.atPostrouting, leavesHost: e.position.leavesHost,
-		leavesLoopback: p.leavesLoopback,
-		xtables:        e.isXTables(), tracking: p.tracking, target: p.target,
+		leavesLoopback:      p.leavesLoopback,
+		xtables:             e.isXTables(),
+		skipsAuthentication: e.family == rules.IPv6 && e.chain.Table.XTables,
+		tracking:            p.tracking, target: p.target,
 		tproxy: p.tproxy, source: p.source, snat: p.snat,
 	}
 }

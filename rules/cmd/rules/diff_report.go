@@ -71,6 +71,11 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 				fmt.Sprintf("what %s does before and after these hooks: %s", side.name, text))
 		}
 	}
+	if left.family != rules.IPv4 && right.family != rules.IPv4 &&
+		diff.ComparesProtocolsTwice(&left.Ruleset, &right.Ruleset) {
+		r.notCompared = append(r.notCompared,
+			"IPv6 packets with an authentication header: iptables-legacy compares the protocol after it, nftables and iptables-nft do not")
+	}
 	return r
 }
 

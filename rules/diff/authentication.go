@@ -1,0 +1,72 @@
+package diff
+
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// authenticationHeader is the protocol of an IP authentication header (RFC 4302).
+const authenticationHeader rules.Protocol = 51
+
+// ComparesProtocolsTwice reports whether the rulesets compare the protocols of IPv6 packets in two
+// ways, which differ for packets with an authentication header (AuthenticationHeaderIsSkipped).
+// Decide compares other packets.
+func ComparesProtocolsTwice(left, right *rules.Ruleset) bool {
+	compares := func(legacy bool) bool {
+		return comparesProtocols(left, legacy) || comparesProtocols(right, legacy)
+	}
+	return compares(true) && compares(false)
+}
+
+// comparesProtocols reports whether a rule of iptables-legacy, or another rule, depends on the
+// protocol of IPv6 packets.
+func comparesProtocols(rs *rules.Ruleset, legacy bool) bool {
+	compares := func(m rules.Match) bool {
+		_, ok := m.(rules.MatchProtocol)
+		return ok || readsTransport(m)
+	}
+	for i := range rs.Tables {
+		t := &rs.Tables[i]
+		if t.Family == rules.IPv4 || t.XTables != legacy {
+			continue
+		}
+		for j := range t.Chains {
+			if slices.ContainsFunc(t.Chains[j].Rules, func(r rules.Rule) bool {
+				return !isOfIPv4(&r) && slices.ContainsFunc(r.Matches, compares)
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isOfIPv4 reports whether the rule matches only IPv4 packets.
+func isOfIPv4(r *rules.Rule) bool {
+	return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
+		switch m := m.(type) {
+		case rules.MatchFamily:
+			return m.Family == rules.IPv4
+		case rules.MatchAddr:
+			return m.Family() == rules.IPv4
+		}
+		return false
+	})
+}
+
+// protocolMatches returns the packets with a protocol.
+func (s *space) protocolMatches(m rules.MatchProtocol, v *view) set {
+	if v.skipsAuthentication && s.single != nil && s.single.Protocol == authenticationHeader {
+		return s.negateIf(m.Not, s.variable(variable{
+			key: "protocol after the authentication header " + m.String(), kind: unknownBit,
+			text: "the protocol after the authentication header",
+		}))
+	}
+	packets := none
+	for _, p := range m.Protocols {
+		s.meter.step()
+		packets = s.or(packets, s.is(protocol, number(p)))
+	}
+	return s.negateIf(m.Not, packets)
+}

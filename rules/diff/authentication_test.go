@@ -1,0 +1,83 @@
+package diff_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// legacyIPv6 returns a ruleset of ip6tables-legacy with rules at prerouting.
+func legacyIPv6(t *testing.T, list string) rules.Ruleset {
+	t.Helper()
+	tables, err := save.Parse(rules.IPv6, "test", strings.NewReader("*mangle\n"+list+"COMMIT\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules.Ruleset{Tables: tables}
+}
+
+// TestProtocolAfterAuthenticationHeader verifies that the outcome of an IPv6 packet with an
+// authentication header is unknown where a rule of iptables-legacy compares the protocol, and that a
+// decision has no class of such packets.
+func TestProtocolAfterAuthenticationHeader(t *testing.T) {
+	native := rules.Ruleset{Tables: []rules.Table{{
+		Family: rules.IPv6, Name: "t", Chains: []rules.Chain{{
+			Name: "c", Base: &rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: -150},
+			Rules: []rules.Rule{{
+				Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
+				Actions: []rules.Action{rules.Drop},
+			}},
+		}},
+	}}}
+	legacy := legacyIPv6(t, "-A PREROUTING -p tcp -j DROP\n")
+	for _, tc := range []struct {
+		name, packet string
+		ruleset      rules.Ruleset
+		undecided    bool
+	}{
+		{"a rule of iptables-legacy", "in 51 fd00::9 > fd00::5", legacy, true},
+		{
+			"negated", "in 51 fd00::9 > fd00::5",
+			legacyIPv6(t, "-A PREROUTING ! -p tcp -j DROP\n"), true,
+		},
+		{"another protocol", "in 50 fd00::9 > fd00::5", legacy, false},
+		{"a rule of nftables", "in 51 fd00::9 > fd00::5", native, false},
+		{"IPv4", "in 51 10.9.9.9 > 10.244.1.5", legacy, false},
+		{
+			"no comparison", "in 51 fd00::9 > fd00::5",
+			legacyIPv6(t, "-A PREROUTING -i eth0 -j DROP\n"), false,
+		},
+	} {
+		p, err := rules.ParsePacket(tc.packet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := diff.Explain(&tc.ruleset, p).Outcome; (got.Undecided != "") != tc.undecided {
+			t.Errorf("%s: %s, want undecided %t", tc.name, got, tc.undecided)
+		}
+	}
+	of := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
+	none := legacyIPv6(t, "")
+	if r := diff.Decide(of(legacyIPv6(t, "-A PREROUTING -p ah -j DROP\n")), of(none),
+		diff.Options{}); r.Verdict(true) != diff.Equivalent {
+		t.Errorf("a comparison that never matches: %s, want %s", r.Verdict(true), diff.Equivalent)
+	}
+	for _, tc := range []struct {
+		name        string
+		left, right rules.Ruleset
+		twice       bool
+	}{
+		{"iptables-legacy and nftables", legacy, native, true},
+		{"nftables and iptables-legacy", native, legacy, true},
+		{"iptables-legacy only", legacy, legacy, false},
+		{"nftables only", native, native, false},
+		{"iptables-legacy without a comparison", none, native, false},
+	} {
+		if got := diff.ComparesProtocolsTwice(&tc.left, &tc.right); got != tc.twice {
+			t.Errorf("%s: %t, want %t", tc.name, got, tc.twice)
+		}
+	}
+}
