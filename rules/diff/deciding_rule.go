@@ -209,7 +209,7 @@ func reason(t rules.Trace, p part) string {
 	text := ""
 	for _, pass := range t.Passes {
 		for _, n := range pass.Notes {
-			if p.atBase(n.Chain.Chain.Base) {
+			if p.atBase(n.Chain.Chain.Base) || n.Text == policyDrops {
 				text = n.String()
 			}
 		}

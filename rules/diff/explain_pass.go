@@ -80,9 +80,12 @@ func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
 		}
 	}
 	if x.holds(b.policy) {
-		addNote("drops by its policy")
+		addNote(policyDrops)
 	}
 }
+
+// policyDrops is the note of a base chain whose policy dropped the packet.
+const policyDrops = "drops by its policy"
 
 // MostSteps is the maximum number of steps of a pass in a trace. A rule with a list counts as an
 // additional step for every listPart of its elements.

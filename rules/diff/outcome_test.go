@@ -440,3 +440,24 @@ func TestMarksOfConnectionsFromOtherHooks(t *testing.T) {
 		}
 	}
 }
+
+// TestPolicyOfNATDrops verifies that a decision names the policy of a NAT chain that drops packets.
+func TestPolicyOfNATDrops(t *testing.T) {
+	drops := natIn(when(redirect(15006), tcp))
+	drops.Base.Drop = true
+	left := ruleset(drops)
+	r := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: ruleset()}, diff.Options{})
+	const want = "chain ip t nat-prerouting drops by its policy"
+	found := false
+	for _, c := range r.Classes {
+		if o := c.Outcome.Left; o.Outcome.Dropped {
+			found = true
+			if o.Reason != want {
+				t.Errorf("%s: %q, want %q", c.Witness, o.Reason, want)
+			}
+		}
+	}
+	if !found {
+		t.Error("no packet is dropped")
+	}
+}
