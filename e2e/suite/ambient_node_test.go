@@ -252,7 +252,9 @@ func (w *testCluster) mustHaveNoRules(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	s := w.mustSandbox(t, pod)
 	for _, command := range [][]string{
-		{"nft", "list", "ruleset"}, {"ip", "-4", "rule"}, {"ip", "-6", "rule"},
+		{"nft", "list", "ruleset"},
+		{"ip", "-4", "rule"},
+		{"ip", "-6", "rule"},
 		{"ip", "route", "show", "table", "all", "type", "local", "default"},
 	} {
 		out, err := w.inNetns(t.Context(), s, command...)

@@ -130,20 +130,24 @@ func TestCommandsAboutTheNodeWithoutRules(t *testing.T) {
 		want      string
 	}{
 		{
-			"ambient mode is disabled", startAgent(t, serve.Options{}), 2, []string{"check", "--node"},
+			"ambient mode is disabled", startAgent(t, serve.Options{}), 2,
+			[]string{"check", "--node"},
 			"rules: this node has no rules for probes: ambient mode is disabled in this agent",
 		},
 		{
-			"no agent", t.TempDir(), 3, []string{"doctor", "--node"},
+			"no agent", t.TempDir(), 3,
+			[]string{"doctor", "--node"},
 			"--node is for the agent's container",
 		},
 		{
-			"parameters of a pod", t.TempDir(), 2, []string{"check", "--node", "-b", "*", "--netns", "x"},
+			"parameters of a pod", t.TempDir(), 2,
+			[]string{"check", "--node", "-b", "*", "--netns", "x"},
 			"rules: the node agent provides the node's rules: --istio-inbound-ports cannot be combined with --node\n" +
 				"rules: the node agent provides the node's rules: --netns cannot be combined with --node\n",
 		},
 		{
-			"a pod", t.TempDir(), 2, []string{"trace", "--node", "--pod", "default/web"},
+			"a pod", t.TempDir(), 2,
+			[]string{"trace", "--node", "--pod", "default/web"},
 			"--pod cannot be combined with --node",
 		},
 	} {

@@ -392,7 +392,8 @@ func TestCommandsAboutAPodInAmbientMode(t *testing.T) {
 		},
 		{[]string{"diff", "--pod", "default/web"}, 0, "equivalent: every packet is treated alike"},
 		{
-			[]string{"validate", "--pod", "default/web", "--probe-timeout", "60s"}, 0,
+			[]string{"validate", "--pod", "default/web", "--probe-timeout", "60s"},
+			0,
 			"ok           ztunnel calls the application as a client, 10.244.1.5",
 		},
 	} {
