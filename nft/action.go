@@ -15,51 +15,51 @@ var verdicts = [...]expr.VerdictKind{
 	rules.Return: expr.VerdictReturn,
 }
 
-// action adds the expressions of an action.
-func (x *expressions) action(a rules.Action) error {
+// addAction adds the expressions of an action.
+func (x *expressions) addAction(a rules.Action) error {
 	switch a := a.(type) {
 	case rules.Verdict:
-		x.verdict(verdicts[a], "")
+		x.addVerdict(verdicts[a], "")
 	case rules.Jump:
 		kind := expr.VerdictJump
 		if a.Goto {
 			kind = expr.VerdictGoto
 		}
-		x.verdict(kind, a.Chain)
+		x.addVerdict(kind, a.Chain)
 	case rules.RedirectTo:
-		x.immediate(portKey(a.Port))
-		x.redirect()
+		x.addImmediate(portKey(a.Port))
+		x.addRedirect()
 	case rules.SNATTo:
-		x.immediate(addrKey(a.Addr))
+		x.addImmediate(addrKey(a.Addr))
 		x.add(&expr.NAT{
 			Type: expr.NATTypeSourceNAT, Family: uint32(nfproto(rules.FamilyOf(a.Addr))),
 			RegAddrMin: register, RegAddrMax: register,
 		})
 	case rules.TProxy:
-		x.immediate(portKey(a.Port))
+		x.addImmediate(portKey(a.Port))
 		x.add(&expr.TProxy{Family: x.tproxyFamily(), RegPort: register})
 	case rules.SetMark:
 		if a.Mask == ^uint32(0) {
-			x.immediate(hostKey(a.Value))
+			x.addImmediate(hostKey(a.Value))
 		} else {
-			x.meta(expr.MetaKeyMARK)
-			x.bitwise(hostKey(^a.Mask), hostKey(a.Value))
+			x.addMeta(expr.MetaKeyMARK)
+			x.addBitwise(hostKey(^a.Mask), hostKey(a.Value))
 		}
-		x.setMeta(expr.MetaKeyMARK)
+		x.addSetMeta(expr.MetaKeyMARK)
 	case rules.SaveMark:
-		x.meta(expr.MetaKeyMARK)
-		x.setCT(expr.CtKeyMARK)
+		x.addMeta(expr.MetaKeyMARK)
+		x.addSetCT(expr.CtKeyMARK)
 	case rules.RestoreMark:
-		x.ct(expr.CtKeyMARK)
-		x.setMeta(expr.MetaKeyMARK)
+		x.addCT(expr.CtKeyMARK)
+		x.addSetMeta(expr.MetaKeyMARK)
 	case rules.MixMark:
-		return x.mixMark(a)
+		return x.addMixMark(a)
 	case rules.SetZone:
 		if a.Helper != "" {
 			return fmt.Errorf("the action %s is not supported in nf_tables", a)
 		}
-		x.immediate(native.AppendUint16(nil, a.Zone))
-		x.setCT(expr.CtKeyZONE)
+		x.addImmediate(native.AppendUint16(nil, a.Zone))
+		x.addSetCT(expr.CtKeyZONE)
 	case rules.Count:
 		x.add(&expr.Counter{Packets: x.hits.Packets, Bytes: x.hits.Bytes})
 		x.hits = rules.Hits{}
@@ -69,25 +69,25 @@ func (x *expressions) action(a rules.Action) error {
 	return nil
 }
 
-// mixMark adds the expressions of a mark that depends on the mark of the connection, or of a
+// addMixMark adds the expressions of a mark that depends on the mark of the connection, or of a
 // connection's mark that depends on at most one mark.
-func (x *expressions) mixMark(a rules.MixMark) error {
+func (x *expressions) addMixMark(a rules.MixMark) error {
 	switch {
 	case a.Mark != 0 && a.ConntrackMark != 0, !a.Conntrack && a.ConntrackMark == 0:
 		return fmt.Errorf("the action %s is not supported in nf_tables", a)
 	case a.Mark != 0:
-		x.meta(expr.MetaKeyMARK)
-		x.bitwise(hostKey(a.Mark), hostKey(a.Xor))
+		x.addMeta(expr.MetaKeyMARK)
+		x.addBitwise(hostKey(a.Mark), hostKey(a.Xor))
 	case a.ConntrackMark != 0:
-		x.ct(expr.CtKeyMARK)
-		x.bitwise(hostKey(a.ConntrackMark), hostKey(a.Xor))
+		x.addCT(expr.CtKeyMARK)
+		x.addBitwise(hostKey(a.ConntrackMark), hostKey(a.Xor))
 	default:
-		x.immediate(hostKey(a.Xor))
+		x.addImmediate(hostKey(a.Xor))
 	}
 	if a.Conntrack {
-		x.setCT(expr.CtKeyMARK)
+		x.addSetCT(expr.CtKeyMARK)
 	} else {
-		x.setMeta(expr.MetaKeyMARK)
+		x.addSetMeta(expr.MetaKeyMARK)
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func addRule(
 		return err
 	}
 	x := expressions{family: family}
-	if err := x.rule(r, sets); err != nil {
+	if err := x.addRule(r, sets); err != nil {
 		return err
 	}
 	rule := &nftables.Rule{Table: chain.Table, Chain: chain, Exprs: x.list}

@@ -272,7 +272,7 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 func (c *conn) findSluiceTable() (*foundTable, error) {
 	var found *foundTable
 	_, err := c.request(unix.NFT_MSG_GETTABLE, 0, tableFamily,
-		func(m *messages) { m.text(unix.NFTA_TABLE_NAME, rules.TableName) },
+		func(m *messages) { m.addText(unix.NFTA_TABLE_NAME, rules.TableName) },
 		func(_ uint8, a attributes) {
 			t := decodeTable(tableFamily, a)
 			found = &t

@@ -88,10 +88,10 @@ func (s *decodedSet) groupByValue() ([]keyGroup[string], error) {
 	})
 }
 
-// verdictMap splits the rule at the lookup in a verdict map. The rule ends if the map does not
-// contain the key. It also ends with the verdict continue, because the lookup is its last
+// decodeVerdictMap splits the rule at the lookup in a verdict map. The rule ends if the map does
+// not contain the key. It also ends with the verdict continue, because the lookup is its last
 // expression.
-func (d *ruleDecoder) verdictMap(ops []operand, s *decodedSet) error {
+func (d *ruleDecoder) decodeVerdictMap(ops []operand, s *decodedSet) error {
 	keys, err := s.keys()
 	if err != nil {
 		return err
@@ -138,13 +138,13 @@ func (d *ruleDecoder) verdictMap(ops []operand, s *decodedSet) error {
 	}
 	b := brancher{d: d, ops: ops}
 	for _, g := range groups {
-		err := b.branch(g.keys, func(branch *ruleDecoder) error { return act(branch, g.value) })
+		err := b.addBranch(g.keys, func(branch *ruleDecoder) error { return act(branch, g.value) })
 		if err != nil {
 			return err
 		}
 	}
 	if catchall != nil && catchall.action != nil {
-		err := b.otherKeys(keys, func(branch *ruleDecoder) error { return act(branch, *catchall) })
+		err := b.addOtherKeys(keys, func(branch *ruleDecoder) error { return act(branch, *catchall) })
 		if err != nil {
 			return err
 		}
@@ -164,9 +164,9 @@ func mayChange(ops []operand, keys [][2][]byte) bool {
 	})
 }
 
-// mapBranches splits the rule at an expression that ends the rule and uses register r, which
+// decodeMapBranches splits the rule at an expression that ends the rule and uses register r, which
 // contains a value of a map. There is one branch for each value of the map.
-func (d *ruleDecoder) mapBranches(r int, do func(*ruleDecoder) error) error {
+func (d *ruleDecoder) decodeMapBranches(r int, do func(*ruleDecoder) error) error {
 	op := d.registers[r]
 	keys, err := op.mapped.keys()
 	if err != nil {
@@ -194,7 +194,7 @@ func (d *ruleDecoder) mapBranches(r int, do func(*ruleDecoder) error) error {
 		return numberBranches(b, groups, func(string) bool { return false }, withValue)
 	}
 	for _, g := range groups {
-		err := b.branch(g.keys, func(branch *ruleDecoder) error {
+		err := b.addBranch(g.keys, func(branch *ruleDecoder) error {
 			return withValue(branch, g.value)
 		})
 		if err != nil {
@@ -212,15 +212,15 @@ type brancher struct {
 	branches []rules.Rule
 }
 
-// branch adds the branch for keys, or several branches if the model cannot represent all of their
-// fields.
-func (b *brancher) branch(keys [][2][]byte, do func(*ruleDecoder) error) error {
+// addBranch adds the branch for keys, or several branches if the model cannot represent all of
+// their fields.
+func (b *brancher) addBranch(keys [][2][]byte, do func(*ruleDecoder) error) error {
 	if len(b.ops) == 1 {
 		matches, err := b.d.matchesOf(b.ops[0], false, values{keys: keys})
 		if err != nil {
 			return err
 		}
-		return b.rule(matches, len(keys), do)
+		return b.addRule(matches, len(keys), do)
 	}
 	var alternatives [][]rules.Match
 	for _, key := range keys {
@@ -233,7 +233,7 @@ func (b *brancher) branch(keys [][2][]byte, do func(*ruleDecoder) error) error {
 		}
 		if supported {
 			alternatives = append(alternatives, matches)
-		} else if err := b.rule(matches, 0, do); err != nil {
+		} else if err := b.addRule(matches, 0, do); err != nil {
 			return err
 		}
 	}
@@ -241,13 +241,13 @@ func (b *brancher) branch(keys [][2][]byte, do func(*ruleDecoder) error) error {
 	case 0:
 		return nil
 	case 1:
-		return b.rule(alternatives[0], 0, do)
+		return b.addRule(alternatives[0], 0, do)
 	}
-	return b.rule([]rules.Match{rules.MatchTuple{Alternatives: alternatives}}, 0, do)
+	return b.addRule([]rules.Match{rules.MatchTuple{Alternatives: alternatives}}, 0, do)
 }
 
-// otherKeys adds the branch for all keys except the given ones.
-func (b *brancher) otherKeys(keys [][2][]byte, do func(*ruleDecoder) error) error {
+// addOtherKeys adds the branch for all keys except the given ones.
+func (b *brancher) addOtherKeys(keys [][2][]byte, do func(*ruleDecoder) error) error {
 	var matches []rules.Match
 	switch {
 	case len(keys) == 0:
@@ -282,7 +282,7 @@ func (b *brancher) otherKeys(keys [][2][]byte, do func(*ruleDecoder) error) erro
 		}
 		matches = []rules.Match{m}
 	}
-	return b.rule(matches, len(keys), do)
+	return b.addRule(matches, len(keys), do)
 }
 
 // errTooMany is the error when maxExpansion is exceeded.
@@ -294,8 +294,8 @@ func (tooMany) Error() string { return "too many keys, " + errUnsupported.Error(
 
 func (tooMany) Unwrap() error { return errUnsupported }
 
-// rule adds a branch with additional matches. room is the number of their values.
-func (b *brancher) rule(matches []rules.Match, room int, do func(*ruleDecoder) error) error {
+// addRule adds a branch with additional matches. room is the number of their values.
+func (b *brancher) addRule(matches []rules.Match, room int, do func(*ruleDecoder) error) error {
 	d := b.d
 	if !d.spend(room + 2 + len(d.rule.Matches) + len(d.rule.Actions) + len(matches)) {
 		return errTooMany

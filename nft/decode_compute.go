@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// numgen decodes the load of an incremented or random number.
-func (d *ruleDecoder) numgen(a attributes) error {
+// decodeNumgen decodes the load of an incremented or random number.
+func (d *ruleDecoder) decodeNumgen(a attributes) error {
 	kind, ok := map[uint32]string{0: "inc", 1: "random"}[a.Number(unix.NFTA_NG_TYPE)]
 	op := operand{
 		field: fieldNumber, length: 4, effect: rules.ReadsVarying,
@@ -27,8 +27,8 @@ func (d *ruleDecoder) numgen(a attributes) error {
 	return d.store(a, unix.NFTA_NG_DREG, op)
 }
 
-// hash decodes the load of a hash of registers or of the packet.
-func (d *ruleDecoder) hash(a attributes) error {
+// decodeHash decodes the load of a hash of registers or of the packet.
+func (d *ruleDecoder) decodeHash(a attributes) error {
 	op := operand{
 		field: fieldNumber, length: 4, effect: rules.Reads,
 		modulus: a.Number(unix.NFTA_HASH_MODULUS), offset: a.Number(unix.NFTA_HASH_OFFSET),
@@ -51,7 +51,7 @@ func (d *ruleDecoder) hash(a attributes) error {
 	return d.store(a, unix.NFTA_HASH_DREG, op)
 }
 
-func (d *ruleDecoder) bitwise(a attributes) error {
+func (d *ruleDecoder) decodeBitwise(a attributes) error {
 	op := d.load(a, unix.NFTA_BITWISE_SREG)
 	if a.Number(nftaBitwiseOp) != bitwiseMaskXor || op.network || op.field <= fieldMapped {
 		return errUnsupported
@@ -71,7 +71,7 @@ func (d *ruleDecoder) bitwise(a attributes) error {
 	return d.store(a, unix.NFTA_BITWISE_DREG, op)
 }
 
-func (d *ruleDecoder) byteorder(a attributes) error {
+func (d *ruleDecoder) decodeByteorder(a attributes) error {
 	op := d.load(a, unix.NFTA_BYTEORDER_SREG)
 	if a.Number(unix.NFTA_BYTEORDER_LEN) < a.Number(unix.NFTA_BYTEORDER_SIZE) &&
 		a.Number(unix.NFTA_BYTEORDER_SREG) == a.Number(unix.NFTA_BYTEORDER_DREG) {

@@ -10,14 +10,14 @@ import (
 
 // This file decodes conditions that depend on earlier packets.
 
-// stateful adds a condition that depends on the packets for which it was evaluated earlier, and
+// addStateful adds a condition that depends on the packets for which it was evaluated earlier, and
 // therefore on the preceding conditions of the rule.
-func (d *ruleDecoder) stateful(text string, effect rules.Effect) error {
-	d.unknown(text, effect, d.precondition(""))
+func (d *ruleDecoder) addStateful(text string, effect rules.Effect) error {
+	d.addUnknown(text, effect, d.precondition(""))
 	return nil
 }
 
-func (d *ruleDecoder) limitRate(a attributes) error {
+func (d *ruleDecoder) decodeLimitRate(a attributes) error {
 	unit, ok := map[uint64]string{
 		1: "second", 60: "minute", 3600: "hour", 86400: "day", 604800: "week",
 	}[a.Number64(unix.NFTA_LIMIT_UNIT)]
@@ -33,36 +33,36 @@ func (d *ruleDecoder) limitRate(a attributes) error {
 		// Every packet may be larger than the limit.
 		rateUnit, burstUnit, effect = " bytes", "bytes", rules.ReadsHistory
 	}
-	return d.stateful(fmt.Sprintf("limit rate %s%d%s/%s burst %d %s",
+	return d.addStateful(fmt.Sprintf("limit rate %s%d%s/%s burst %d %s",
 		over, a.Number64(unix.NFTA_LIMIT_RATE), rateUnit, unit, a.Number(unix.NFTA_LIMIT_BURST),
 		burstUnit), effect)
 }
 
-func (d *ruleDecoder) quota(a attributes) error {
+func (d *ruleDecoder) decodeQuota(a attributes) error {
 	over := ""
 	if a.Number(unix.NFTA_QUOTA_FLAGS)&unix.NFT_QUOTA_F_INV != 0 {
 		over = "over "
 	}
-	return d.stateful(fmt.Sprintf("quota %s%d bytes", over, a.Number64(unix.NFTA_QUOTA_BYTES)),
+	return d.addStateful(fmt.Sprintf("quota %s%d bytes", over, a.Number64(unix.NFTA_QUOTA_BYTES)),
 		rules.ReadsHistory)
 }
 
-// connlimit decodes a limit of connections. The kernel drops a packet whose connection cannot be
-// counted (nft_connlimit_do_eval in net/netfilter/nft_connlimit.c).
-func (d *ruleDecoder) connlimit(a attributes) error {
+// decodeConnlimit decodes a limit of connections. The kernel drops a packet whose connection cannot
+// be counted (nft_connlimit_do_eval in net/netfilter/nft_connlimit.c).
+func (d *ruleDecoder) decodeConnlimit(a attributes) error {
 	over := ""
 	if a.Number(nftaConnlimitFlags)&1 != 0 { // NFT_CONNLIMIT_F_INV
 		over = "over "
 	}
-	d.unknown(fmt.Sprintf("ct count %s%d", over, a.Number(nftaConnlimitCount)), rules.AnyEffect,
+	d.addUnknown(fmt.Sprintf("ct count %s%d", over, a.Number(nftaConnlimitCount)), rules.AnyEffect,
 		d.identity())
 	return nil
 }
 
-// dynset decodes the addition of an element to a set, or its deletion, which does not affect the
-// packet. The expression ends the rule if the set is full, or if a limit of the element is
+// decodeDynset decodes the addition of an element to a set, or its deletion, which does not affect
+// the packet. The expression ends the rule if the set is full, or if a limit of the element is
 // exceeded.
-func (d *ruleDecoder) dynset(a attributes) error {
+func (d *ruleDecoder) decodeDynset(a attributes) error {
 	d.pending = nil // the expression also ends the rule if a loaded field is missing
 	name := a.Text(unix.NFTA_DYNSET_SET_NAME)
 	d.add(rules.Unknown{
@@ -88,9 +88,9 @@ func (d *ruleDecoder) identityWith(a attributes) string {
 	return fmt.Sprintf("%s %x", id, []byte(a))
 }
 
-// objref decodes the use of a named object of the table, such as a counter. The object itself is
-// not read.
-func (d *ruleDecoder) objref(a attributes) error {
+// decodeObjref decodes the use of a named object of the table, such as a counter. The object itself
+// is not read.
+func (d *ruleDecoder) decodeObjref(a attributes) error {
 	name := a.Text(unix.NFTA_OBJREF_IMM_NAME)
 	switch a.Number(unix.NFTA_OBJREF_IMM_TYPE) {
 	case nftObjectCounter:
@@ -106,19 +106,19 @@ func (d *ruleDecoder) objref(a attributes) error {
 			State: "meta secmark",
 		})
 	case nftObjectQuota:
-		d.unknown("quota name "+name, rules.ReadsHistory, rules.NoData)
+		d.addUnknown("quota name "+name, rules.ReadsHistory, rules.NoData)
 	case nftObjectLimit:
-		d.unknown("limit name "+name, rules.ReadsHistory, rules.NoData)
+		d.addUnknown("limit name "+name, rules.ReadsHistory, rules.NoData)
 	case nftObjectConnlimit:
-		d.unknown("ct count name "+name, rules.ReadsHistory, rules.NoData)
+		d.addUnknown("ct count name "+name, rules.ReadsHistory, rules.NoData)
 	default:
 		return errUnsupported
 	}
 	return nil
 }
 
-// extensionMatch decodes an xtables match.
-func (d *ruleDecoder) extensionMatch(a attributes) error { return d.extension(false, a) }
+// decodeExtensionMatch decodes an xtables match.
+func (d *ruleDecoder) decodeExtensionMatch(a attributes) error { return d.decodeExtension(false, a) }
 
-// extensionTarget decodes an xtables target.
-func (d *ruleDecoder) extensionTarget(a attributes) error { return d.extension(true, a) }
+// decodeExtensionTarget decodes an xtables target.
+func (d *ruleDecoder) decodeExtensionTarget(a attributes) error { return d.decodeExtension(true, a) }

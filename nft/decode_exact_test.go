@@ -55,17 +55,17 @@ func tryExpression(name string) error {
 	chain := rules.Chain{Name: "c"}
 	e := newEncoder(0)
 	e.table = &rules.Table{Family: rules.Inet, Name: "t"}
-	e.message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, description{})
-	e.text(unix.NFTA_TABLE_NAME, "t")
+	e.beginMessage(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, description{})
+	e.addText(unix.NFTA_TABLE_NAME, "t")
 	e.end()
 	e.writeChain(&chain)
-	e.message(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, description{chain: &chain})
-	e.text(unix.NFTA_RULE_TABLE, "t")
-	e.text(unix.NFTA_RULE_CHAIN, "c")
-	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
-	e.expression(name, func() {})
+	e.beginMessage(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, description{chain: &chain})
+	e.addText(unix.NFTA_RULE_TABLE, "t")
+	e.addText(unix.NFTA_RULE_CHAIN, "c")
+	list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
+	e.writeExpression(name, func() {})
 	// Add a second, invalid expression, for expressions without attributes.
-	e.expression("cmp", func() {})
+	e.writeExpression("cmp", func() {})
 	e.endNest(list)
 	e.end()
 	return c.commit(e.transaction())
@@ -74,7 +74,7 @@ func tryExpression(name string) error {
 // written encodes a rule of expressions like the kernel's dump.
 func written(write func(*encoder)) attributes {
 	e := &encoder{table: &rules.Table{Family: rules.Inet}}
-	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
 	write(e)
 	e.endNest(list)
 	return e.buf
@@ -82,9 +82,9 @@ func written(write func(*encoder)) attributes {
 
 // numbers encodes an expression with numeric attributes.
 func numbers(e *encoder, name string, attrs ...uint32) {
-	e.expression(name, func() {
+	e.writeExpression(name, func() {
 		for i := 0; i < len(attrs); i += 2 {
-			e.number(uint16(attrs[i]), attrs[i+1])
+			e.addNumber(uint16(attrs[i]), attrs[i+1])
 		}
 	})
 }
@@ -119,7 +119,7 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 		}, "| notrack meta mark set 0x1"},
 		{"a counter has no effect", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
-			e.expression("counter", func() {})
+			e.writeExpression("counter", func() {})
 			e.cmp(false, hostKey(1))
 			accept(e)
 		}, "meta mark 0x1 | counter accept"},
@@ -132,7 +132,7 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 		{"an nftables expression and an xtables extension in one rule", func(e *encoder) {
 			e.ct(unix.NFT_CT_MARK)
 			e.cmp(false, hostKey(1))
-			e.expression("match", func() {})
+			e.writeExpression("match", func() {})
 			accept(e)
 		}, "| anything(expressions with an extension of xtables)?"},
 		{"a random number", func(e *encoder) {
@@ -309,8 +309,8 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 	marks := &decodedSet{keyLength: 4}
 	for i := range uint32(elements) {
 		var m messages
-		m.number(unix.NFTA_VERDICT_CODE, ^uint32(3)) // NFT_GOTO, which is -4
-		m.text(unix.NFTA_VERDICT_CHAIN, fmt.Sprint(i))
+		m.addNumber(unix.NFTA_VERDICT_CODE, ^uint32(3)) // NFT_GOTO, which is -4
+		m.addText(unix.NFTA_VERDICT_CHAIN, fmt.Sprint(i))
 		key := hostKey(i)
 		verdicts.elements = append(verdicts.elements, element{key: key})
 		verdicts.verdicts[string(key)] = m.buf
@@ -323,11 +323,11 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 			e.meta(unix.NFT_META_MARK)
 			numbers(e, "meta", unix.NFTA_META_KEY, unix.NFT_META_MARK, unix.NFTA_META_DREG,
 				unix.NFT_REG32_01)
-			e.expression("lookup", func() {
-				e.text(unix.NFTA_LOOKUP_SET, set)
-				e.number(unix.NFTA_LOOKUP_SREG, register)
+			e.writeExpression("lookup", func() {
+				e.addText(unix.NFTA_LOOKUP_SET, set)
+				e.addNumber(unix.NFTA_LOOKUP_SREG, register)
 				if verdict {
-					e.number(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT)
+					e.addNumber(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT)
 				}
 			})
 			if !verdict {

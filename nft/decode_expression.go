@@ -32,40 +32,40 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 	switch name {
 	// Loads, and expressions that change a loaded value.
 	case "immediate":
-		return expressionKind{decode: (*ruleDecoder).immediate}, true
+		return expressionKind{decode: (*ruleDecoder).decodeImmediate}, true
 	case "meta":
 		return expressionKind{
-			decode: (*ruleDecoder).meta, destination: unix.NFTA_META_DREG,
+			decode: (*ruleDecoder).decodeMeta, destination: unix.NFTA_META_DREG,
 			written: unix.NFTA_META_SREG,
 		}, true
 	case "ct":
 		return expressionKind{
-			decode: (*ruleDecoder).ct, destination: unix.NFTA_CT_DREG, written: unix.NFTA_CT_SREG,
+			decode: (*ruleDecoder).decodeCT, destination: unix.NFTA_CT_DREG, written: unix.NFTA_CT_SREG,
 		}, true
 	case "payload":
 		return expressionKind{
-			decode: (*ruleDecoder).payload, destination: unix.NFTA_PAYLOAD_DREG,
+			decode: (*ruleDecoder).decodePayload, destination: unix.NFTA_PAYLOAD_DREG,
 			written: unix.NFTA_PAYLOAD_SREG,
 		}, true
 	case "fib":
-		return expressionKind{decode: (*ruleDecoder).fib, destination: unix.NFTA_FIB_DREG}, true
+		return expressionKind{decode: (*ruleDecoder).decodeFIB, destination: unix.NFTA_FIB_DREG}, true
 	case "socket":
-		return expressionKind{decode: (*ruleDecoder).socket, destination: nftaSocketDreg}, true
+		return expressionKind{decode: (*ruleDecoder).decodeSocket, destination: nftaSocketDreg}, true
 	case "numgen":
-		return expressionKind{decode: (*ruleDecoder).numgen, destination: unix.NFTA_NG_DREG}, true
+		return expressionKind{decode: (*ruleDecoder).decodeNumgen, destination: unix.NFTA_NG_DREG}, true
 	case "hash":
 		return expressionKind{
-			decode: (*ruleDecoder).hash, destination: unix.NFTA_HASH_DREG,
+			decode: (*ruleDecoder).decodeHash, destination: unix.NFTA_HASH_DREG,
 			sources: [2]uint16{unix.NFTA_HASH_SREG},
 		}, true
 	case "bitwise":
 		return expressionKind{
-			decode: (*ruleDecoder).bitwise, destination: unix.NFTA_BITWISE_DREG,
+			decode: (*ruleDecoder).decodeBitwise, destination: unix.NFTA_BITWISE_DREG,
 			sources: [2]uint16{unix.NFTA_BITWISE_SREG, nftaBitwiseSreg2},
 		}, true
 	case "byteorder":
 		return expressionKind{
-			decode: (*ruleDecoder).byteorder, destination: unix.NFTA_BYTEORDER_DREG,
+			decode: (*ruleDecoder).decodeByteorder, destination: unix.NFTA_BYTEORDER_DREG,
 			sources: [2]uint16{unix.NFTA_BYTEORDER_SREG},
 		}, true
 	case "exthdr": // also sets and removes TCP options
@@ -81,45 +81,45 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 	case "xfrm":
 		return expressionKind{destination: nftaXfrmDreg}, true
 	case "inner": // contains another expression that loads a register
-		return expressionKind{decode: (*ruleDecoder).inner}, true
+		return expressionKind{decode: (*ruleDecoder).decodeInner}, true
 
 	// Conditions.
 	case "cmp":
-		return expressionKind{decode: (*ruleDecoder).compare, effect: rules.Reads}, true
+		return expressionKind{decode: (*ruleDecoder).decodeCompare, effect: rules.Reads}, true
 	case "range":
-		return expressionKind{decode: (*ruleDecoder).compareRange, effect: rules.Reads}, true
+		return expressionKind{decode: (*ruleDecoder).decodeCompareRange, effect: rules.Reads}, true
 	case "lookup": // also loads, and with a verdict map ends the rule
-		return expressionKind{decode: (*ruleDecoder).lookup}, true
+		return expressionKind{decode: (*ruleDecoder).decodeLookup}, true
 	case "limit":
-		return expressionKind{decode: (*ruleDecoder).limitRate, effect: rules.ReadsVarying}, true
+		return expressionKind{decode: (*ruleDecoder).decodeLimitRate, effect: rules.ReadsVarying}, true
 	case "quota":
-		return expressionKind{decode: (*ruleDecoder).quota, effect: rules.ReadsHistory}, true
+		return expressionKind{decode: (*ruleDecoder).decodeQuota, effect: rules.ReadsHistory}, true
 	case "connlimit":
-		return expressionKind{decode: (*ruleDecoder).connlimit}, true
+		return expressionKind{decode: (*ruleDecoder).decodeConnlimit}, true
 	case "dynset": // changes a set, and ends the rule if it is full or a limit is exceeded
-		return expressionKind{decode: (*ruleDecoder).dynset, effect: rules.Reads}, true
+		return expressionKind{decode: (*ruleDecoder).decodeDynset, effect: rules.Reads}, true
 	case "match":
-		return expressionKind{decode: (*ruleDecoder).extensionMatch}, true
+		return expressionKind{decode: (*ruleDecoder).decodeExtensionMatch}, true
 
 	// Actions, and expressions without an effect.
 	case "counter":
-		return expressionKind{decode: (*ruleDecoder).counter}, true
+		return expressionKind{decode: (*ruleDecoder).decodeCounter}, true
 	case "log", "last":
 		return expressionKind{decode: (*ruleDecoder).noEffect}, true
 	case "objref":
-		return expressionKind{decode: (*ruleDecoder).objref}, true
+		return expressionKind{decode: (*ruleDecoder).decodeObjref}, true
 	case "notrack":
-		return expressionKind{decode: (*ruleDecoder).notrack}, true
+		return expressionKind{decode: (*ruleDecoder).decodeNotrack}, true
 	case "nat":
-		return expressionKind{decode: (*ruleDecoder).nat}, true
+		return expressionKind{decode: (*ruleDecoder).decodeNAT}, true
 	case "redir":
-		return expressionKind{decode: (*ruleDecoder).redirect}, true
+		return expressionKind{decode: (*ruleDecoder).decodeRedirect}, true
 	case "tproxy":
-		return expressionKind{decode: (*ruleDecoder).tproxy}, true
+		return expressionKind{decode: (*ruleDecoder).decodeTProxy}, true
 	case "reject":
-		return expressionKind{decode: (*ruleDecoder).reject}, true
+		return expressionKind{decode: (*ruleDecoder).decodeReject}, true
 	case "target":
-		return expressionKind{decode: (*ruleDecoder).extensionTarget}, true
+		return expressionKind{decode: (*ruleDecoder).decodeExtensionTarget}, true
 	case "masq":
 		return expressionKind{effect: rules.TranslatesSource}, true
 	case "dup", "fwd", "queue", "flow_offload", "synproxy":
@@ -132,8 +132,8 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 // not read from the kernel. The kernel has no expression with the name.
 const unknownExpression = "unknown"
 
-// notKnown adds the next of the expressions that are not known.
-func (d *ruleDecoder) notKnown() {
+// addUnknownExpression adds the next of the expressions that are not known.
+func (d *ruleDecoder) addUnknownExpression() {
 	u := d.unknowns[0]
 	d.unknowns = d.unknowns[1:]
 	d.unhashed++
@@ -141,13 +141,13 @@ func (d *ruleDecoder) notKnown() {
 	if u.Effect == rules.AnyEffect {
 		d.registers = [registerCount]*operand{}
 	}
-	d.unknown(u.Text, u.Effect, rules.NoData)
+	d.addUnknown(u.Text, u.Effect, rules.NoData)
 }
 
-// expression decodes an expression.
-func (d *ruleDecoder) expression(name string, a attributes) {
+// decodeExpression decodes an expression.
+func (d *ruleDecoder) decodeExpression(name string, a attributes) {
 	if name == unknownExpression && len(d.unknowns) > 0 {
-		d.notKnown()
+		d.addUnknownExpression()
 		return
 	}
 	d.inputs |= d.inputsOf(name, a)
@@ -178,7 +178,7 @@ func (d *ruleDecoder) expression(name string, a attributes) {
 		// The expression may write to any register.
 		d.registers = [registerCount]*operand{}
 	}
-	d.unknown(unknownText(name, err), effect, d.identity())
+	d.addUnknown(unknownText(name, err), effect, d.identity())
 }
 
 // noEffect decodes an expression that does not affect the packet in the model.
@@ -187,14 +187,15 @@ func (d *ruleDecoder) noEffect(attributes) error {
 	return nil
 }
 
-func (d *ruleDecoder) notrack(attributes) error {
+func (d *ruleDecoder) decodeNotrack(attributes) error {
 	d.act(rules.Notrack{})
 	return nil
 }
 
-// inner decodes a nested expression, which loads a field of a packet in a tunnel to any register.
-func (d *ruleDecoder) inner(attributes) error {
+// decodeInner decodes a nested expression, which loads a field of a packet in a tunnel to any
+// register.
+func (d *ruleDecoder) decodeInner(attributes) error {
 	d.registers = [registerCount]*operand{}
-	d.unknown("inner", rules.Reads, rules.NoData)
+	d.addUnknown("inner", rules.Reads, rules.NoData)
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fib decodes a lookup in the routing tables.
-func (d *ruleDecoder) fib(a attributes) error {
+// decodeFIB decodes a lookup in the routing tables.
+func (d *ruleDecoder) decodeFIB(a attributes) error {
 	result, flags := a.Number(unix.NFTA_FIB_RESULT), a.Number(unix.NFTA_FIB_FLAGS)
 	op := operand{}
 	switch {
@@ -34,9 +34,9 @@ func (d *ruleDecoder) fib(a attributes) error {
 	return d.store(a, unix.NFTA_FIB_DREG, op)
 }
 
-// socket decodes the load of the transparent flag of the packet's socket, or of the number of its
-// cgroup. The expression ends the rule for a packet without a socket.
-func (d *ruleDecoder) socket(a attributes) error {
+// decodeSocket decodes the load of the transparent flag of the packet's socket, or of the number of
+// its cgroup. The expression ends the rule for a packet without a socket.
+func (d *ruleDecoder) decodeSocket(a attributes) error {
 	switch expr.SocketKey(a.Number(nftaSocketKey)) {
 	case expr.SocketKeyTransparent:
 	case expr.SocketKeyCgroupv2:

@@ -238,8 +238,8 @@ func elementsOf(t *testing.T, ns *netns.NS, sets int) []string {
 	within(t, ns, func(c *conn) (err error) {
 		for i := len(found) - 1; i >= 0; i-- { // a packet adds to the first set last
 			_, listed := c.dump(unix.NFT_MSG_GETSETELEM, rules.IPv4, func(m *messages) {
-				m.text(unix.NFTA_SET_ELEM_LIST_TABLE, "t")
-				m.text(unix.NFTA_SET_ELEM_LIST_SET, fmt.Sprintf("s%d", i))
+				m.addText(unix.NFTA_SET_ELEM_LIST_TABLE, "t")
+				m.addText(unix.NFTA_SET_ELEM_LIST_SET, fmt.Sprintf("s%d", i))
 			}, func(_ uint8, a attributes) {
 				attributes(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)).Each(func(_ uint16, el []byte) {
 					found[i] += fmt.Sprintf("%x ", constant(el, unix.NFTA_SET_ELEM_KEY))

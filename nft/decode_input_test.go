@@ -105,7 +105,7 @@ func TestEveryKeyIsClassified(t *testing.T) {
 		if kind, ok := byKey[name]; ok {
 			for key := range uint32(maxKey) {
 				e := &encoder{}
-				e.number(kind.attribute, key)
+				e.addNumber(kind.attribute, key)
 				check(name, key, e.buf, kind.listed)
 			}
 			continue
@@ -133,7 +133,7 @@ func TestEveryExpressionOfTheKernelMayHaveAnyEffect(t *testing.T) {
 	}
 	for _, name := range append(slices.Clone(kernelExpressions), "sluice") {
 		d := ruleDecoder{family: rules.IPv4}
-		d.expression(name, nil)
+		d.decodeExpression(name, nil)
 		r := d.rule
 		want, ok := harmless[name]
 		if !ok {

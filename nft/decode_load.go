@@ -76,7 +76,7 @@ func metaField(key uint32) (op operand, optional bool) {
 	return operand{}, false
 }
 
-func (d *ruleDecoder) meta(a attributes) error {
+func (d *ruleDecoder) decodeMeta(a attributes) error {
 	key := a.Number(unix.NFTA_META_KEY)
 	if a.Get(unix.NFTA_META_SREG) == nil {
 		op, optional := metaField(key)
@@ -116,7 +116,7 @@ func ctField(key uint32) operand {
 	return operand{}
 }
 
-func (d *ruleDecoder) ct(a attributes) error {
+func (d *ruleDecoder) decodeCT(a attributes) error {
 	key := a.Number(unix.NFTA_CT_KEY)
 	if a.Get(unix.NFTA_CT_DIRECTION) != nil {
 		return errUnsupported // a zone for only one direction

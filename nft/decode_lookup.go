@@ -47,8 +47,8 @@ func (d *ruleDecoder) operands(r, length int) ([]operand, bool) {
 	return ops, true
 }
 
-// lookup decodes a lookup in a set, which is a condition, or in a map, which loads a value.
-func (d *ruleDecoder) lookup(a attributes) error {
+// decodeLookup decodes a lookup in a set, which is a condition, or in a map, which loads a value.
+func (d *ruleDecoder) decodeLookup(a attributes) error {
 	name := a.Text(unix.NFTA_LOOKUP_SET)
 	s, r := d.sets[name], registerIndex(a, unix.NFTA_LOOKUP_SREG)
 	var ops []operand
@@ -64,23 +64,23 @@ func (d *ruleDecoder) lookup(a attributes) error {
 	}
 	switch {
 	case a.Get(unix.NFTA_LOOKUP_DREG) == nil:
-		d.matchSet(ops, ok, a.Number(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0, name, s)
+		d.addSetMatch(ops, ok, a.Number(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0, name, s)
 		return nil
 	case a.Number(unix.NFTA_LOOKUP_DREG) == unix.NFT_REG_VERDICT:
 		if !ok || s == nil {
 			return errUnsupported
 		}
-		return d.verdictMap(ops, s)
+		return d.decodeVerdictMap(ops, s)
 	}
 	return d.loadMapped(ops, ok, name, s, a)
 }
 
-// matchSet adds the condition that the operands are, or are not, in a set. The set is nil if it
+// addSetMatch adds the condition that the operands are, or are not, in a set. The set is nil if it
 // does not exist.
-func (d *ruleDecoder) matchSet(ops []operand, ok, negated bool, name string, s *decodedSet) {
+func (d *ruleDecoder) addSetMatch(ops []operand, ok, negated bool, name string, s *decodedSet) {
 	v := values{set: s, name: name}
 	if s == nil {
-		d.condition(append(ops, operand{noData: true}), negated, v)
+		d.addUnknownCondition(append(ops, operand{noData: true}), negated, v)
 		return
 	}
 	if s.anonymous {
@@ -98,7 +98,7 @@ func (d *ruleDecoder) matchSet(ops []operand, ok, negated bool, name string, s *
 		d.addMatch(m)
 		return
 	}
-	d.condition(ops, negated, v)
+	d.addUnknownCondition(ops, negated, v)
 }
 
 // setMatches returns the conditions that the operands are, or are not, in a set.

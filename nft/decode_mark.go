@@ -80,5 +80,5 @@ func (d *ruleDecoder) writeUnknown(text string, op operand, effect rules.Effect)
 		data = d.identity()
 	}
 	d.use(op)
-	d.unknown(text+op.String(), effect, data)
+	d.addUnknown(text+op.String(), effect, data)
 }

@@ -33,9 +33,9 @@ func (v values) String() string {
 	return "{}"
 }
 
-// compare adds a match that compares a register with a constant. It combines the two comparisons of
-// an interval in one match.
-func (d *ruleDecoder) compare(a attributes) error {
+// decodeCompare adds a match that compares a register with a constant. It combines the two
+// comparisons of an interval in one match.
+func (d *ruleDecoder) decodeCompare(a attributes) error {
 	op, value := d.load(a, unix.NFTA_CMP_SREG), constant(a, unix.NFTA_CMP_DATA)
 	if len(value) == 0 {
 		return errUnsupported
@@ -43,7 +43,7 @@ func (d *ruleDecoder) compare(a attributes) error {
 	lowest, highest := make([]byte, len(value)), bytes.Repeat([]byte{0xff}, len(value))
 	switch kind := a.Number(unix.NFTA_CMP_OP); kind {
 	case unix.NFT_CMP_EQ, unix.NFT_CMP_NEQ:
-		d.match(op, kind == unix.NFT_CMP_NEQ, valueOf(value, value))
+		d.addComparison(op, kind == unix.NFT_CMP_NEQ, valueOf(value, value))
 		return nil
 	case unix.NFT_CMP_GTE:
 		operand := op
@@ -55,31 +55,31 @@ func (d *ruleDecoder) compare(a attributes) error {
 			lowest = d.interval.lower
 			d.interval = interval{}
 		}
-		d.match(op, false, valueOf(lowest, value))
+		d.addComparison(op, false, valueOf(lowest, value))
 		return nil
 	case unix.NFT_CMP_GT:
 		lower := slices.Clone(value)
 		if increment(lower); bytes.Compare(lower, value) > 0 {
-			d.match(op, false, valueOf(lower, highest))
+			d.addComparison(op, false, valueOf(lower, highest))
 			return nil
 		}
 	case unix.NFT_CMP_LT:
 		upper := slices.Clone(value)
 		if decrement(upper); bytes.Compare(upper, value) < 0 {
-			d.match(op, false, valueOf(lowest, upper))
+			d.addComparison(op, false, valueOf(lowest, upper))
 			return nil
 		}
 	}
 	return errUnsupported
 }
 
-// compareRange adds a match that compares a register with an interval.
-func (d *ruleDecoder) compareRange(a attributes) error {
+// decodeCompareRange adds a match that compares a register with an interval.
+func (d *ruleDecoder) decodeCompareRange(a attributes) error {
 	first, last := constant(a, unix.NFTA_RANGE_FROM_DATA), constant(a, unix.NFTA_RANGE_TO_DATA)
 	if len(first) == 0 || len(first) != len(last) {
 		return errUnsupported
 	}
-	d.match(d.load(a, unix.NFTA_RANGE_SREG), a.Number(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ,
+	d.addComparison(d.load(a, unix.NFTA_RANGE_SREG), a.Number(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ,
 		valueOf(first, last))
 	return nil
 }
@@ -107,15 +107,15 @@ func (d *ruleDecoder) closeInterval() {
 		return
 	}
 	d.interval = interval{}
-	d.match(*i.op, false, valueOf(i.lower, bytes.Repeat([]byte{0xff}, len(i.lower))))
+	d.addComparison(*i.op, false, valueOf(i.lower, bytes.Repeat([]byte{0xff}, len(i.lower))))
 }
 
-// match adds a match that compares an operand with values, or an unknown condition if the model
-// cannot represent it.
-func (d *ruleDecoder) match(op operand, negated bool, v values) {
+// addComparison adds a match that compares an operand with values, or an unknown condition if the
+// model cannot represent it.
+func (d *ruleDecoder) addComparison(op operand, negated bool, v values) {
 	matches, err := d.matchesOf(op, negated, v)
 	if err != nil {
-		d.condition([]operand{op}, negated, v)
+		d.addUnknownCondition([]operand{op}, negated, v)
 		return
 	}
 	d.use(op)
@@ -137,8 +137,8 @@ func (d *ruleDecoder) addMatch(m rules.Match) {
 	d.add(m)
 }
 
-// condition adds a comparison as an unknown condition.
-func (d *ruleDecoder) condition(ops []operand, negated bool, v values) {
+// addUnknownCondition adds a comparison as an unknown condition.
+func (d *ruleDecoder) addUnknownCondition(ops []operand, negated bool, v values) {
 	u := operand{effect: rules.Reads}
 	text := ""
 	for i, op := range ops {
@@ -166,7 +166,7 @@ func (d *ruleDecoder) condition(ops []operand, negated bool, v values) {
 		}
 	}
 	d.use(ops...)
-	d.unknown(conditionText(text, v.String(), negated), u.effect, data)
+	d.addUnknown(conditionText(text, v.String(), negated), u.effect, data)
 }
 
 // varies reports whether a comparison of a random number is true for some numbers and false for

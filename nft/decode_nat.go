@@ -53,10 +53,10 @@ func (d *ruleDecoder) ports(a attributes, minAttr, maxAttr uint16) (first, last 
 	return first, last, ok
 }
 
-func (d *ruleDecoder) redirect(a attributes) error {
+func (d *ruleDecoder) decodeRedirect(a attributes) error {
 	if r, ok := d.mappedRegister(a, unix.NFTA_REDIR_REG_PROTO_MIN,
 		unix.NFTA_REDIR_REG_PROTO_MAX); ok {
-		return d.mapBranches(r, func(branch *ruleDecoder) error { return branch.redirect(a) })
+		return d.decodeMapBranches(r, func(branch *ruleDecoder) error { return branch.decodeRedirect(a) })
 	}
 	first, last, ok := d.ports(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
 	if !ok || a.Number(unix.NFTA_REDIR_FLAGS)&^(natRangeProtoSpecified|natRangePersistent) != 0 {
@@ -71,8 +71,8 @@ type sourceTranslation struct{}
 
 func (sourceTranslation) Error() string { return "source " + errUnsupported.Error() }
 
-// sourceNAT decodes source NAT to one address that does not choose the port.
-func (d *ruleDecoder) sourceNAT(a attributes) error {
+// decodeSourceNAT decodes source NAT to one address that does not choose the port.
+func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 	family := a.Number(unix.NFTA_NAT_FAMILY)
 	addr, last, ok := d.natAddrs(a, family)
 	if !ok || last.IsValid() || a.Get(unix.NFTA_NAT_REG_PROTO_MIN) != nil ||
@@ -83,15 +83,15 @@ func (d *ruleDecoder) sourceNAT(a attributes) error {
 	return d.translate(family, rules.SNATTo{Addr: addr})
 }
 
-// nat decodes NAT.
-func (d *ruleDecoder) nat(a attributes) error {
+// decodeNAT decodes NAT.
+func (d *ruleDecoder) decodeNAT(a attributes) error {
 	if a.Number(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT {
-		return d.sourceNAT(a)
+		return d.decodeSourceNAT(a)
 	}
 	r, ok := d.mappedRegister(a, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX,
 		unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
 	if ok {
-		return d.mapBranches(r, func(branch *ruleDecoder) error { return branch.nat(a) })
+		return d.decodeMapBranches(r, func(branch *ruleDecoder) error { return branch.decodeNAT(a) })
 	}
 	first, last, ok := d.ports(a, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
 	if !ok || a.Number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_DNAT ||
@@ -154,10 +154,10 @@ func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.A
 	return first, last, !last.IsValid() || first.Less(last)
 }
 
-// tproxy decodes a tproxy expression. The expression ends the rule for packets of protocols other
-// than TCP and UDP, for packets of other families, and for packets without a socket. Port 0 means
-// the destination port of the packet, and the unspecified address means no address.
-func (d *ruleDecoder) tproxy(a attributes) error {
+// decodeTProxy decodes a tproxy expression. The expression ends the rule for packets of protocols
+// other than TCP and UDP, for packets of other families, and for packets without a socket. Port 0
+// means the destination port of the packet, and the unspecified address means no address.
+func (d *ruleDecoder) decodeTProxy(a attributes) error {
 	action := rules.TProxy{}
 	if a.Get(nftaTProxyRegPort) != nil {
 		key, ok := d.constantAt(a, nftaTProxyRegPort, 2)
@@ -230,8 +230,8 @@ func RejectCode(kind, name string) (uint8, bool) {
 	return uint8(i), i >= 0 && name != ""
 }
 
-// reject decodes a reject expression and its reply.
-func (d *ruleDecoder) reject(a attributes) error {
+// decodeReject decodes a reject expression and its reply.
+func (d *ruleDecoder) decodeReject(a attributes) error {
 	code := uint8(0)
 	if value := a.Get(unix.NFTA_REJECT_ICMP_CODE); len(value) == 1 {
 		code = value[0]

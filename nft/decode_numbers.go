@@ -39,7 +39,7 @@ func numberBranches[V comparable](
 				Text: op.String() + " " + texts[i], Effect: op.effect, Data: d.numberData(op),
 			})
 		}
-		err := b.rule(matches, len(texts[i])/16, func(branch *ruleDecoder) error {
+		err := b.addRule(matches, len(texts[i])/16, func(branch *ruleDecoder) error {
 			return do(branch, v)
 		})
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func (d *ruleDecoder) payload(a attributes) error {
+func (d *ruleDecoder) decodePayload(a attributes) error {
 	if a.Get(unix.NFTA_PAYLOAD_SREG) != nil {
 		return errUnsupported
 	}

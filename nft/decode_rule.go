@@ -98,12 +98,12 @@ func (d *ruleDecoder) decode(a attributes) {
 			d.closeInterval()
 		}
 		d.undoLast()
-		d.expression(name, e.Get(unix.NFTA_EXPR_DATA))
+		d.decodeExpression(name, e.Get(unix.NFTA_EXPR_DATA))
 	})
 	d.closeInterval()
 	if !wellFormed {
 		d.undoLast()
-		d.unknown("malformed list of expressions", rules.AnyEffect, rules.NoData)
+		d.addUnknown("malformed list of expressions", rules.AnyEffect, rules.NoData)
 	}
 	d.finish()
 }
@@ -114,12 +114,12 @@ func (d *ruleDecoder) undoLast() {
 	switch {
 	case d.split:
 		d.split, d.branches = false, nil
-		d.unknown("lookup: not the last expression", rules.AnyEffect, d.identity())
+		d.addUnknown("lookup: not the last expression", rules.AnyEffect, d.identity())
 	case d.undo != nil:
 		d.rule.Matches, d.rule.Actions = d.rule.Matches[:d.undo.matches],
 			d.rule.Actions[:d.undo.actions]
 		d.undo = nil
-		d.unknown("nat: not the last expression", rules.AnyEffect, d.identity())
+		d.addUnknown("nat: not the last expression", rules.AnyEffect, d.identity())
 	}
 }
 
@@ -134,8 +134,8 @@ func unknownText(name string, err error) string {
 	return name + ": " + detail
 }
 
-// unknown adds an unknown condition or action.
-func (d *ruleDecoder) unknown(text string, effect rules.Effect, data string) {
+// addUnknown adds an unknown condition or action.
+func (d *ruleDecoder) addUnknown(text string, effect rules.Effect, data string) {
 	if effect == rules.AnyEffect {
 		d.pending = nil // the expression may also end the rule
 	}
@@ -199,7 +199,7 @@ func (d *ruleDecoder) requirePending() {
 		if p.noData {
 			data = rules.NoData
 		}
-		d.unknown(p.text+" exists", rules.Reads, data)
+		d.addUnknown(p.text+" exists", rules.Reads, data)
 	}
 }
 
@@ -282,7 +282,7 @@ func (d *ruleDecoder) finish() {
 	rules.SortMatches(d.rule.Matches)
 }
 
-func (d *ruleDecoder) counter(a attributes) error {
+func (d *ruleDecoder) decodeCounter(a attributes) error {
 	d.rule.Hits = decodePackets(a)
 	d.act(rules.Count{})
 	return nil
@@ -293,7 +293,7 @@ func constant(a attributes, attr uint16) []byte {
 	return attributes(a.Get(attr)).Get(unix.NFTA_DATA_VALUE)
 }
 
-func (d *ruleDecoder) immediate(a attributes) error {
+func (d *ruleDecoder) decodeImmediate(a attributes) error {
 	if a.Number(unix.NFTA_IMMEDIATE_DREG) != unix.NFT_REG_VERDICT {
 		value := constant(a, unix.NFTA_IMMEDIATE_DATA)
 		return d.store(a, unix.NFTA_IMMEDIATE_DREG, operand{
@@ -307,7 +307,7 @@ func (d *ruleDecoder) immediate(a attributes) error {
 	case v.action != nil:
 		d.act(v.action)
 	case v.ends:
-		d.unknown("break", rules.Reads, "")
+		d.addUnknown("break", rules.Reads, "")
 	default:
 		d.count()
 	}

@@ -123,10 +123,10 @@ func dumped(elements []element) *decodedSet {
 // net/netfilter/nf_tables_api.c), with the flags last.
 func dumpElement(list []byte, el element) []byte {
 	m := messages{buf: list, asDumped: true}
-	n := m.nest(unix.NFTA_LIST_ELEM)
-	m.data(unix.NFTA_SET_ELEM_KEY, el.key)
+	n := m.beginNest(unix.NFTA_LIST_ELEM)
+	m.addData(unix.NFTA_SET_ELEM_KEY, el.key)
 	if el.end {
-		m.number(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+		m.addNumber(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 	}
 	m.endNest(n)
 	return m.buf
@@ -156,9 +156,9 @@ func TestElementsThatAreNotAddressesAreNotReadAsAddresses(t *testing.T) {
 		}},
 		{"an unsupported element", []element{start, end}, func(s *decodedSet) {
 			var m messages
-			el := m.nest(unix.NFTA_LIST_ELEM)
-			m.data(unix.NFTA_SET_ELEM_KEY, []byte{9, 0, 0, 0})
-			m.attr(nftaSetElemExpressions, nil)
+			el := m.beginNest(unix.NFTA_LIST_ELEM)
+			m.addData(unix.NFTA_SET_ELEM_KEY, []byte{9, 0, 0, 0})
+			m.addAttr(nftaSetElemExpressions, nil)
 			m.endNest(el)
 			s.addElements(m.buf)
 		}},
@@ -266,14 +266,14 @@ func TestRegistersOverlap(t *testing.T) {
 	var d ruleDecoder
 	store := func(number uint32, op operand) {
 		var m messages
-		m.number(1, number)
+		m.addNumber(1, number)
 		if err := d.store(m.buf, 1, op); err != nil {
 			t.Fatal(err)
 		}
 	}
 	load := func(number uint32) field {
 		var m messages
-		m.number(1, number)
+		m.addNumber(1, number)
 		return d.load(m.buf, 1).field
 	}
 	for _, step := range []struct {
@@ -316,14 +316,14 @@ func TestRegistersOverlap(t *testing.T) {
 func TestFastElementDecoderEqualsTheGeneralOne(t *testing.T) {
 	write := func(key []byte, rest func(*messages)) attributes {
 		m := messages{asDumped: true}
-		m.data(unix.NFTA_SET_ELEM_KEY, key)
+		m.addData(unix.NFTA_SET_ELEM_KEY, key)
 		if rest != nil {
 			rest(&m)
 		}
 		return m.buf
 	}
 	flags := func(n uint32) func(*messages) {
-		return func(m *messages) { m.number(unix.NFTA_SET_ELEM_FLAGS, n) }
+		return func(m *messages) { m.addNumber(unix.NFTA_SET_ELEM_FLAGS, n) }
 	}
 	four, six := []byte{10, 0, 0, 1}, make([]byte, 16)
 	for _, row := range []struct {
@@ -340,14 +340,14 @@ func TestFastElementDecoderEqualsTheGeneralOne(t *testing.T) {
 		},
 		{"a key with another length", write(six, nil), false},
 		{"an expression", write(four, func(m *messages) {
-			m.attr(nftaSetElemExpressions, nil)
+			m.addAttr(nftaSetElemExpressions, nil)
 		}), false},
 		{"a number that is not the flags", write(four, func(m *messages) {
-			m.number(unix.NFTA_SET_ELEM_TIMEOUT, 1)
+			m.addNumber(unix.NFTA_SET_ELEM_TIMEOUT, 1)
 		}), false},
 		{"an attribute after the flags", write(four, func(m *messages) {
 			flags(1)(m)
-			m.attr(nftaSetElemExpressions, nil)
+			m.addAttr(nftaSetElemExpressions, nil)
 		}), false},
 		{"bytes after the key", append(write(four, nil), 0, 0), false},
 		{"cut short", write(four, nil)[:10], false},

@@ -15,9 +15,9 @@ import (
 func FuzzDecodeVerdictMap(f *testing.F) {
 	verdict := func(code int32, chain string) []byte {
 		var m messages
-		m.number(unix.NFTA_VERDICT_CODE, uint32(code))
+		m.addNumber(unix.NFTA_VERDICT_CODE, uint32(code))
 		if chain != "" {
-			m.text(unix.NFTA_VERDICT_CHAIN, chain)
+			m.addText(unix.NFTA_VERDICT_CHAIN, chain)
 		}
 		return m.buf
 	}
@@ -55,15 +55,15 @@ func verdictMapRule() []byte {
 	e := newEncoder(0)
 	e.start = 0
 	e.buf = nil
-	e.attr(unix.NFTA_RULE_HANDLE, []byte{0, 0, 0, 0, 0, 0, 0, 7})
-	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	e.addAttr(unix.NFTA_RULE_HANDLE, []byte{0, 0, 0, 0, 0, 0, 0, 7})
+	list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
 	e.meta(unix.NFT_META_L4PROTO)
 	e.cmp(false, []byte{byte(rules.TCP)})
 	e.payload(destinationPort)
-	e.expression("lookup", func() {
-		e.text(unix.NFTA_LOOKUP_SET, "map")
-		e.number(unix.NFTA_LOOKUP_SREG, register)
-		e.number(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT)
+	e.writeExpression("lookup", func() {
+		e.addText(unix.NFTA_LOOKUP_SET, "map")
+		e.addNumber(unix.NFTA_LOOKUP_SREG, register)
+		e.addNumber(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT)
 	})
 	e.endNest(list)
 	return e.buf
@@ -75,13 +75,13 @@ func TestExpressionsAfterAVerdictMapAreDecoded(t *testing.T) {
 	e := newEncoder(0)
 	e.start = 0
 	e.buf = nil
-	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
 	whole := attributes(verdictMapRule()).Get(unix.NFTA_RULE_EXPRESSIONS)
 	e.buf = append(e.buf, whole...)
 	e.verdict(0, "")
 	e.endNest(list)
 	var accept messages
-	accept.number(unix.NFTA_VERDICT_CODE, 1)
+	accept.addNumber(unix.NFTA_VERDICT_CODE, 1)
 	sets := setDecoder{"map": {
 		elements: []element{{key: []byte{0, 80}}},
 		verdicts: map[string]attributes{"\x00P": accept.buf},
@@ -97,8 +97,8 @@ func TestExpressionsAfterAVerdictMapAreDecoded(t *testing.T) {
 func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 	verdict := func(code int32, chain string) []byte {
 		var m messages
-		m.number(unix.NFTA_VERDICT_CODE, uint32(code))
-		m.text(unix.NFTA_VERDICT_CHAIN, chain)
+		m.addNumber(unix.NFTA_VERDICT_CODE, uint32(code))
+		m.addText(unix.NFTA_VERDICT_CHAIN, chain)
 		return m.buf
 	}
 	one, two := native.AppendUint32(nil, 1), native.AppendUint32(nil, 2)
@@ -138,12 +138,12 @@ func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 		e := newEncoder(0)
 		e.start = 0
 		e.buf = nil
-		list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+		list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
 		e.meta(key)
-		e.expression("lookup", func() {
-			e.text(unix.NFTA_LOOKUP_SET, "map")
-			e.number(unix.NFTA_LOOKUP_SREG, register)
-			e.number(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT)
+		e.writeExpression("lookup", func() {
+			e.addText(unix.NFTA_LOOKUP_SET, "map")
+			e.addNumber(unix.NFTA_LOOKUP_SREG, register)
+			e.addNumber(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT)
 		})
 		e.endNest(list)
 		var got []string

@@ -11,9 +11,9 @@ import (
 // instead of meta l4proto.
 var ipv4Protocol = payload{unix.NFT_PAYLOAD_NETWORK_HEADER, 9, 1}
 
-// extension adds an xtables match or target. iptables-nft uses them if nf_tables has no equivalent
-// expression.
-func (d *ruleDecoder) extension(target bool, a attributes) error {
+// decodeExtension adds an xtables match or target. iptables-nft uses them if nf_tables has no
+// equivalent expression.
+func (d *ruleDecoder) decodeExtension(target bool, a attributes) error {
 	d.rule.XTables = true
 	if target {
 		action := xt.DecodeTarget(d.family, xt.Extension{

@@ -10,40 +10,40 @@ import (
 
 func (e *encoder) deleteTable(t *rules.Table) {
 	e.table, e.deletes = t, true
-	e.message(unix.NFT_MSG_DELTABLE, 0, description{})
-	e.text(unix.NFTA_TABLE_NAME, t.Name)
+	e.beginMessage(unix.NFT_MSG_DELTABLE, 0, description{})
+	e.addText(unix.NFTA_TABLE_NAME, t.Name)
 	e.end()
 }
 
 // deleteChain deletes a chain, which must have no rules.
 func (e *encoder) deleteChain(c *rules.Chain) {
-	e.message(unix.NFT_MSG_DELCHAIN, 0, description{chain: c})
-	e.text(unix.NFTA_CHAIN_TABLE, e.table.Name)
-	e.text(unix.NFTA_CHAIN_NAME, c.Name)
+	e.beginMessage(unix.NFT_MSG_DELCHAIN, 0, description{chain: c})
+	e.addText(unix.NFTA_CHAIN_TABLE, e.table.Name)
+	e.addText(unix.NFTA_CHAIN_NAME, c.Name)
 	e.end()
 }
 
 // deleteRule deletes a rule of the chain, or all rules if r is nil.
 func (e *encoder) deleteRule(c *rules.Chain, r *rules.Rule) {
-	e.message(unix.NFT_MSG_DELRULE, 0, description{chain: c, rule: r})
-	e.text(unix.NFTA_RULE_TABLE, e.table.Name)
-	e.text(unix.NFTA_RULE_CHAIN, c.Name)
+	e.beginMessage(unix.NFT_MSG_DELRULE, 0, description{chain: c, rule: r})
+	e.addText(unix.NFTA_RULE_TABLE, e.table.Name)
+	e.addText(unix.NFTA_RULE_CHAIN, c.Name)
 	if r != nil {
-		e.attr(unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, uint64(r.Handle)))
+		e.addAttr(unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, uint64(r.Handle)))
 	}
 	e.end()
 }
 
 // deleteRules deletes all rules of the table.
 func (e *encoder) deleteRules() {
-	e.message(unix.NFT_MSG_DELRULE, 0, description{})
-	e.text(unix.NFTA_RULE_TABLE, e.table.Name)
+	e.beginMessage(unix.NFT_MSG_DELRULE, 0, description{})
+	e.addText(unix.NFTA_RULE_TABLE, e.table.Name)
 	e.end()
 }
 
 func (e *encoder) deleteSet(name string) {
-	e.message(unix.NFT_MSG_DELSET, 0, description{set: name})
-	e.text(unix.NFTA_SET_TABLE, e.table.Name)
-	e.text(unix.NFTA_SET_NAME, name)
+	e.beginMessage(unix.NFT_MSG_DELSET, 0, description{set: name})
+	e.addText(unix.NFTA_SET_TABLE, e.table.Name)
+	e.addText(unix.NFTA_SET_NAME, name)
 	e.end()
 }

@@ -125,8 +125,8 @@ func newEncoder(generation uint32) *encoder {
 	return e
 }
 
-// message starts a message about an object of the current table.
-func (e *encoder) message(msg int, flags uint16, d description) {
+// beginMessage starts a message about an object of the current table.
+func (e *encoder) beginMessage(msg int, flags uint16, d description) {
 	d.msg, d.table = msg, e.table
 	e.begin(messageType(msg), flags, uint32(len(e.descriptions)), nfproto(e.table.Family), 0)
 	e.descriptions = append(e.descriptions, d)
@@ -135,7 +135,7 @@ func (e *encoder) message(msg int, flags uint16, d description) {
 // transaction ends the batch. Only the last message requests an acknowledgement, which the kernel
 // sends after the commit.
 func (e *encoder) transaction() *Transaction {
-	e.ack()
+	e.requestAck()
 	e.endBatch(uint32(len(e.descriptions)))
 	e.descriptions = append(e.descriptions, description{msg: unix.NFNL_MSG_BATCH_END})
 	return &Transaction{buf: e.buf, descriptions: e.descriptions, deletes: e.deletes}
@@ -166,10 +166,10 @@ func encode(rs rules.Ruleset, old []rules.Table, generation uint32) (*Transactio
 // exists, so that one of two concurrent installations fails.
 func (e *encoder) writeTable(t *rules.Table) error {
 	e.table = t
-	e.message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, description{})
-	e.text(unix.NFTA_TABLE_NAME, t.Name)
+	e.beginMessage(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, description{})
+	e.addText(unix.NFTA_TABLE_NAME, t.Name)
 	if t.Comment != "" {
-		e.commentAttr(nftaTableUserdata, t.Comment)
+		e.addComment(nftaTableUserdata, t.Comment)
 	}
 	e.end()
 	chains := make([]*rules.Chain, len(t.Chains))
@@ -222,20 +222,20 @@ var hookNumbers = [...]uint32{
 }
 
 func (e *encoder) writeChain(c *rules.Chain) {
-	e.message(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, description{chain: c})
-	e.text(unix.NFTA_CHAIN_TABLE, e.table.Name)
-	e.text(unix.NFTA_CHAIN_NAME, c.Name)
+	e.beginMessage(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, description{chain: c})
+	e.addText(unix.NFTA_CHAIN_TABLE, e.table.Name)
+	e.addText(unix.NFTA_CHAIN_NAME, c.Name)
 	if b := c.Base; b != nil {
-		hook := e.nest(unix.NFTA_CHAIN_HOOK)
-		e.number(unix.NFTA_HOOK_HOOKNUM, hookNumbers[b.Hook])
-		e.number(unix.NFTA_HOOK_PRIORITY, uint32(int32(b.Priority)))
+		hook := e.beginNest(unix.NFTA_CHAIN_HOOK)
+		e.addNumber(unix.NFTA_HOOK_HOOKNUM, hookNumbers[b.Hook])
+		e.addNumber(unix.NFTA_HOOK_PRIORITY, uint32(int32(b.Priority)))
 		e.endNest(hook)
 		policy := uint32(1)
 		if b.Drop {
 			policy = 0
 		}
-		e.number(unix.NFTA_CHAIN_POLICY, policy)
-		e.text(unix.NFTA_CHAIN_TYPE, b.Type.String())
+		e.addNumber(unix.NFTA_CHAIN_POLICY, policy)
+		e.addText(unix.NFTA_CHAIN_TYPE, b.Type.String())
 	}
 	e.end()
 }
@@ -255,14 +255,14 @@ func (e *encoder) writeRule(c *rules.Chain, index int, named map[string]setRef) 
 	if err != nil {
 		return err
 	}
-	e.message(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, d)
-	e.text(unix.NFTA_RULE_TABLE, e.table.Name)
-	e.text(unix.NFTA_RULE_CHAIN, c.Name)
-	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
-	err = e.expressions(r, refs)
+	e.beginMessage(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, d)
+	e.addText(unix.NFTA_RULE_TABLE, e.table.Name)
+	e.addText(unix.NFTA_RULE_CHAIN, c.Name)
+	list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
+	err = e.writeExpressions(r, refs)
 	e.endNest(list)
 	if r.Comment != "" {
-		e.commentAttr(unix.NFTA_RULE_USERDATA, r.Comment)
+		e.addComment(unix.NFTA_RULE_USERDATA, r.Comment)
 	}
 	e.end()
 	return err
@@ -293,12 +293,12 @@ func ruleSets(
 	return refs, nil
 }
 
-// expressions encodes the expressions of a rule. refs contains the references to the sets of its
-// matches; it is nil if no match needs a set.
-func (e *encoder) expressions(r *rules.Rule, refs []setRef) error {
+// writeExpressions encodes the expressions of a rule. refs contains the references to the sets of
+// its matches; it is nil if no match needs a set.
+func (e *encoder) writeExpressions(r *rules.Rule, refs []setRef) error {
 	e.exprs.family = e.table.Family
 	e.exprs.reset()
-	if err := e.exprs.rule(r, refs); err != nil {
+	if err := e.exprs.addRule(r, refs); err != nil {
 		return err
 	}
 	for _, x := range e.exprs.list {

@@ -97,7 +97,7 @@ func (x *expectation) equals(r *rules.Rule, sets setDecoder, expressions attribu
 		}
 	}
 	x.encoder.buf = x.encoder.buf[:0]
-	err := x.encoder.expressions(r, refs)
+	err := x.encoder.writeExpressions(r, refs)
 	return err == nil && bytes.Equal(x.encoder.buf, expressions)
 }
 

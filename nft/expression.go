@@ -43,9 +43,9 @@ func (x *expressions) reset() {
 	x.verdicts, x.redirects = x.verdicts[:0], x.redirects[:0]
 }
 
-// rule adds the expressions of a rule. sets contains the references to the sets of its matches; it
-// is nil if no match needs a set.
-func (x *expressions) rule(r *rules.Rule, sets []setRef) error {
+// addRule adds the expressions of a rule. sets contains the references to the sets of its matches;
+// it is nil if no match needs a set.
+func (x *expressions) addRule(r *rules.Rule, sets []setRef) error {
 	var errs []error
 	x.hits = r.Hits
 	matched := rules.Inet // the family that the rule already matches
@@ -53,18 +53,18 @@ func (x *expressions) rule(r *rules.Rule, sets []setRef) error {
 		if addr, ok := m.(rules.MatchAddr); ok && x.family == rules.Inet &&
 			matched != addr.Family() {
 			matched = addr.Family()
-			x.matchFamily(matched)
+			x.addFamily(matched)
 		}
 		var set setRef
 		if sets != nil {
 			set = sets[i]
 		}
-		if err := x.match(m, set); err != nil {
+		if err := x.addMatch(m, set); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	for _, a := range r.Actions {
-		if err := x.action(a); err != nil {
+		if err := x.addAction(a); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -86,39 +86,39 @@ func (x *expressions) key(key []byte) []byte {
 
 func (x *expressions) add(e expr.Any) { x.list = append(x.list, e) }
 
-func (x *expressions) meta(key expr.MetaKey) {
+func (x *expressions) addMeta(key expr.MetaKey) {
 	x.add(appendTo(&x.metas, expr.Meta{Key: key, Register: register}))
 }
 
-func (x *expressions) setMeta(key expr.MetaKey) {
+func (x *expressions) addSetMeta(key expr.MetaKey) {
 	x.add(appendTo(&x.metas, expr.Meta{Key: key, SourceRegister: true, Register: register}))
 }
 
-func (x *expressions) ct(key expr.CtKey) {
+func (x *expressions) addCT(key expr.CtKey) {
 	x.add(appendTo(&x.cts, expr.Ct{Key: key, Register: register}))
 }
 
-func (x *expressions) setCT(key expr.CtKey) {
+func (x *expressions) addSetCT(key expr.CtKey) {
 	x.add(appendTo(&x.cts, expr.Ct{Key: key, SourceRegister: true, Register: register}))
 }
 
-func (x *expressions) payload(p payload) {
+func (x *expressions) addPayload(p payload) {
 	x.add(appendTo(&x.payloads, expr.Payload{
 		DestRegister: register, Base: expr.PayloadBase(p.base), Offset: p.offset, Len: p.length,
 	}))
 }
 
-func (x *expressions) immediate(value []byte) {
+func (x *expressions) addImmediate(value []byte) {
 	x.add(appendTo(&x.immediates, expr.Immediate{Register: register, Data: x.key(value)}))
 }
 
-func (x *expressions) cmp(negated bool, value []byte) {
+func (x *expressions) addCmp(negated bool, value []byte) {
 	x.add(appendTo(&x.cmps, expr.Cmp{
 		Op: equality(negated), Register: register, Data: x.key(value),
 	}))
 }
 
-func (x *expressions) interval(negated bool, first, last []byte) {
+func (x *expressions) addInterval(negated bool, first, last []byte) {
 	x.add(&expr.Range{
 		Op: equality(negated), Register: register, FromData: x.key(first), ToData: x.key(last),
 	})
@@ -132,33 +132,33 @@ func equality(negated bool) expr.CmpOp {
 	return expr.CmpOpEq
 }
 
-// bitwise sets the register to (register & mask) ^ xor.
-func (x *expressions) bitwise(mask, xor []byte) {
+// addBitwise sets the register to (register & mask) ^ xor.
+func (x *expressions) addBitwise(mask, xor []byte) {
 	x.add(&expr.Bitwise{
 		SourceRegister: register, DestRegister: register, Len: uint32(len(mask)),
 		Mask: x.key(mask), Xor: x.key(xor),
 	})
 }
 
-// toNetworkOrder converts a 32-bit number to network byte order, because the kernel compares
+// addByteorder converts a 32-bit number to network byte order, because the kernel compares
 // intervals byte by byte.
-func (x *expressions) toNetworkOrder() {
+func (x *expressions) addByteorder() {
 	x.add(&expr.Byteorder{
 		SourceRegister: register, DestRegister: register, Op: expr.ByteorderHton, Len: 4, Size: 4,
 	})
 }
 
-func (x *expressions) lookup(negated bool, set setRef) {
+func (x *expressions) addLookup(negated bool, set setRef) {
 	x.add(appendTo(&x.lookups, expr.Lookup{
 		SourceRegister: register, SetName: set.name, SetID: set.id, Invert: negated,
 	}))
 }
 
-func (x *expressions) verdict(kind expr.VerdictKind, chain string) {
+func (x *expressions) addVerdict(kind expr.VerdictKind, chain string) {
 	x.add(appendTo(&x.verdicts, expr.Verdict{Kind: kind, Chain: chain}))
 }
 
-func (x *expressions) redirect() {
+func (x *expressions) addRedirect() {
 	x.add(appendTo(&x.redirects, expr.Redir{
 		RegisterProtoMin: register, RegisterProtoMax: register, Flags: natRangeProtoSpecified,
 	}))

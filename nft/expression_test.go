@@ -305,7 +305,7 @@ func TestExpressionsEqualThoseOfAnotherEncoder(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				want.attr(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, b)
+				want.addAttr(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, b)
 			}
 			if diff := cmp.Diff(describe(want.buf), describe(expressionsOf(t, r))); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
@@ -340,7 +340,7 @@ func checkMarshal(t *rapid.T, table *rules.Table, r *rules.Rule) {
 		}
 	}
 	e := encoder{table: table}
-	if err := e.expressions(r, sets); err != nil {
+	if err := e.writeExpressions(r, sets); err != nil {
 		t.Fatal(err)
 	}
 	var want messages
@@ -349,7 +349,7 @@ func checkMarshal(t *rapid.T, table *rules.Table, r *rules.Rule) {
 		if err != nil {
 			t.Fatalf("%s: %v", r, err)
 		}
-		want.attr(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, b)
+		want.addAttr(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, b)
 	}
 	if diff := cmp.Diff(describe(want.buf), describe(e.buf)); diff != "" {
 		t.Fatalf("%s: -library +encoder\n%s", r, diff)

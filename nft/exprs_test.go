@@ -18,30 +18,30 @@ func (e *encoder) one(add func(x *expressions)) {
 	}
 }
 
-func (e *encoder) meta(key expr.MetaKey) { e.one(func(x *expressions) { x.meta(key) }) }
+func (e *encoder) meta(key expr.MetaKey) { e.one(func(x *expressions) { x.addMeta(key) }) }
 
-func (e *encoder) setMeta(key expr.MetaKey) { e.one(func(x *expressions) { x.setMeta(key) }) }
+func (e *encoder) setMeta(key expr.MetaKey) { e.one(func(x *expressions) { x.addSetMeta(key) }) }
 
-func (e *encoder) ct(key expr.CtKey) { e.one(func(x *expressions) { x.ct(key) }) }
+func (e *encoder) ct(key expr.CtKey) { e.one(func(x *expressions) { x.addCT(key) }) }
 
-func (e *encoder) payload(p payload) { e.one(func(x *expressions) { x.payload(p) }) }
+func (e *encoder) payload(p payload) { e.one(func(x *expressions) { x.addPayload(p) }) }
 
-func (e *encoder) immediate(value []byte) { e.one(func(x *expressions) { x.immediate(value) }) }
+func (e *encoder) immediate(value []byte) { e.one(func(x *expressions) { x.addImmediate(value) }) }
 
 func (e *encoder) cmp(negated bool, value []byte) {
-	e.one(func(x *expressions) { x.cmp(negated, value) })
+	e.one(func(x *expressions) { x.addCmp(negated, value) })
 }
 
 func (e *encoder) bitwise(mask, xor []byte) {
-	e.one(func(x *expressions) { x.bitwise(mask, xor) })
+	e.one(func(x *expressions) { x.addBitwise(mask, xor) })
 }
 
-func (e *encoder) family(f rules.Family) { e.one(func(x *expressions) { x.matchFamily(f) }) }
+func (e *encoder) family(f rules.Family) { e.one(func(x *expressions) { x.addFamily(f) }) }
 
 func (e *encoder) lookup(negated bool, set setRef) {
-	e.one(func(x *expressions) { x.lookup(negated, set) })
+	e.one(func(x *expressions) { x.addLookup(negated, set) })
 }
 
 func (e *encoder) verdict(kind expr.VerdictKind, chain string) {
-	e.one(func(x *expressions) { x.verdict(kind, chain) })
+	e.one(func(x *expressions) { x.addVerdict(kind, chain) })
 }

@@ -32,7 +32,7 @@ func TestAcknowledgementsOfOtherProcessesAreIgnored(t *testing.T) {
 		defer other.close()
 		var m messages
 		m.begin(messageType(unix.NFT_MSG_NEWTABLE), 0, firstRequest, unix.NFPROTO_INET, 0)
-		m.text(unix.NFTA_TABLE_NAME, rules.TableName)
+		m.addText(unix.NFTA_TABLE_NAME, rules.TableName)
 		m.end()
 		if err := unix.Sendto(other.fd, m.buf, 0, own); err != nil {
 			return err

@@ -106,7 +106,7 @@ func hasUnknownName(rule attributes) bool {
 // lookupRule returns a rule that looks up the destination address in a set.
 func lookupRule(set string) []byte {
 	e := &encoder{table: &rules.Table{Family: rules.IPv4}}
-	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
 	e.payload(addrField(rules.IPv4, rules.Destination))
 	e.lookup(false, setRef{name: set})
 	e.endNest(list)

@@ -322,8 +322,8 @@ func TestLegacyTablesAreDistinguished(t *testing.T) {
 		{"ipt_do_table", 7, ""},
 	} {
 		var m messages
-		m.text(nfnlaHookFunction, row.function)
-		m.number(nfnlaHookPriority, uint32(row.priority))
+		m.addText(nfnlaHookFunction, row.function)
+		m.addNumber(nfnlaHookPriority, uint32(row.priority))
 		got := decodeHook(rules.IPv4, m.buf)
 		want := HookFunction{
 			Kind: HookLegacy, Priority: row.priority, Name: row.function, Family: rules.IPv4,

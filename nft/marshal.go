@@ -17,43 +17,43 @@ func (e *encoder) write(x expr.Any) error {
 		if x.SourceRegister {
 			register.id = unix.NFTA_META_SREG
 		}
-		e.attributes("meta", []attribute{{unix.NFTA_META_KEY, uint32(x.Key)}, register})
+		e.writeAttributes("meta", []attribute{{unix.NFTA_META_KEY, uint32(x.Key)}, register})
 	case *expr.Ct:
 		register := attribute{unix.NFTA_CT_DREG, x.Register}
 		if x.SourceRegister {
 			register.id = unix.NFTA_CT_SREG
 		}
-		e.expression("ct", func() {
-			e.number(register.id, register.value)
-			e.number(unix.NFTA_CT_KEY, uint32(x.Key))
+		e.writeExpression("ct", func() {
+			e.addNumber(register.id, register.value)
+			e.addNumber(unix.NFTA_CT_KEY, uint32(x.Key))
 			if x.OptDirection {
-				e.attr(unix.NFTA_CT_DIRECTION, []byte{byte(x.Direction)})
+				e.addAttr(unix.NFTA_CT_DIRECTION, []byte{byte(x.Direction)})
 			}
 		})
 	case *expr.Payload:
-		e.attributes("payload", []attribute{
+		e.writeAttributes("payload", []attribute{
 			{unix.NFTA_PAYLOAD_DREG, x.DestRegister},
 			{unix.NFTA_PAYLOAD_BASE, uint32(x.Base)},
 			{unix.NFTA_PAYLOAD_OFFSET, x.Offset},
 			{unix.NFTA_PAYLOAD_LEN, x.Len},
 		})
 	case *expr.Immediate:
-		e.attributes("immediate", []attribute{{unix.NFTA_IMMEDIATE_DREG, x.Register}},
+		e.writeAttributes("immediate", []attribute{{unix.NFTA_IMMEDIATE_DREG, x.Register}},
 			dataAttribute{unix.NFTA_IMMEDIATE_DATA, x.Data})
 	case *expr.Cmp:
-		e.attributes("cmp", []attribute{
+		e.writeAttributes("cmp", []attribute{
 			{unix.NFTA_CMP_SREG, x.Register},
 			{unix.NFTA_CMP_OP, uint32(x.Op)},
 		}, dataAttribute{unix.NFTA_CMP_DATA, x.Data})
 	case *expr.Range:
-		e.attributes("range", []attribute{
+		e.writeAttributes("range", []attribute{
 			{unix.NFTA_RANGE_SREG, x.Register},
 			{unix.NFTA_RANGE_OP, uint32(x.Op)},
 		}, dataAttribute{
 			unix.NFTA_RANGE_FROM_DATA, x.FromData,
 		}, dataAttribute{unix.NFTA_RANGE_TO_DATA, x.ToData})
 	case *expr.Bitwise:
-		e.attributes("bitwise", []attribute{
+		e.writeAttributes("bitwise", []attribute{
 			{unix.NFTA_BITWISE_SREG, x.SourceRegister},
 			{unix.NFTA_BITWISE_DREG, x.DestRegister},
 			{unix.NFTA_BITWISE_LEN, x.Len},
@@ -62,7 +62,7 @@ func (e *encoder) write(x expr.Any) error {
 			unix.NFTA_BITWISE_MASK, x.Mask,
 		}, dataAttribute{unix.NFTA_BITWISE_XOR, x.Xor})
 	case *expr.Byteorder:
-		e.attributes("byteorder", []attribute{
+		e.writeAttributes("byteorder", []attribute{
 			{unix.NFTA_BYTEORDER_SREG, x.SourceRegister},
 			{unix.NFTA_BYTEORDER_DREG, x.DestRegister},
 			{unix.NFTA_BYTEORDER_OP, uint32(x.Op)},
@@ -96,23 +96,24 @@ type dataAttribute struct {
 	value []byte
 }
 
-// attributes encodes an expression that consists of numeric attributes followed by data attributes.
-func (e *encoder) attributes(name string, numbers []attribute, data ...dataAttribute) {
-	e.expression(name, func() {
+// writeAttributes encodes an expression that consists of numeric attributes followed by data
+// attributes.
+func (e *encoder) writeAttributes(name string, numbers []attribute, data ...dataAttribute) {
+	e.writeExpression(name, func() {
 		for _, a := range numbers {
-			e.number(a.id, a.value)
+			e.addNumber(a.id, a.value)
 		}
 		for _, a := range data {
-			e.data(a.id, a.value)
+			e.addData(a.id, a.value)
 		}
 	})
 }
 
-// expression encodes an expression. attrs encodes its attributes.
-func (e *encoder) expression(name string, attrs func()) {
-	n := e.nest(unix.NFTA_LIST_ELEM)
-	e.text(unix.NFTA_EXPR_NAME, name)
-	d := e.nest(unix.NFTA_EXPR_DATA)
+// writeExpression encodes an expression. attrs encodes its attributes.
+func (e *encoder) writeExpression(name string, attrs func()) {
+	n := e.beginNest(unix.NFTA_LIST_ELEM)
+	e.addText(unix.NFTA_EXPR_NAME, name)
+	d := e.beginNest(unix.NFTA_EXPR_DATA)
 	attrs()
 	e.endNest(d)
 	e.endNest(n)
@@ -120,46 +121,46 @@ func (e *encoder) expression(name string, attrs func()) {
 
 // writeCounter encodes a counter. The kernel dumps the values even if they are 0.
 func (e *encoder) writeCounter(x *expr.Counter) {
-	e.expression("counter", func() {
+	e.writeExpression("counter", func() {
 		if e.asDumped || *x != (expr.Counter{}) {
-			e.number64(unix.NFTA_COUNTER_BYTES, x.Bytes)
-			e.number64(unix.NFTA_COUNTER_PACKETS, x.Packets)
+			e.addNumber64(unix.NFTA_COUNTER_BYTES, x.Bytes)
+			e.addNumber64(unix.NFTA_COUNTER_PACKETS, x.Packets)
 		}
 	})
 }
 
 func (e *encoder) writeLookup(x *expr.Lookup) {
-	e.expression("lookup", func() {
-		e.text(unix.NFTA_LOOKUP_SET, x.SetName)
-		e.number(unix.NFTA_LOOKUP_SREG, x.SourceRegister)
+	e.writeExpression("lookup", func() {
+		e.addText(unix.NFTA_LOOKUP_SET, x.SetName)
+		e.addNumber(unix.NFTA_LOOKUP_SREG, x.SourceRegister)
 		if x.IsDestRegSet {
-			e.number(unix.NFTA_LOOKUP_DREG, x.DestRegister)
+			e.addNumber(unix.NFTA_LOOKUP_DREG, x.DestRegister)
 		}
 		if x.SetID != 0 { // 0 for a set that already exists
-			e.number(unix.NFTA_LOOKUP_SET_ID, x.SetID)
+			e.addNumber(unix.NFTA_LOOKUP_SET_ID, x.SetID)
 		}
 		flags := uint32(0)
 		if x.Invert {
 			flags = unix.NFT_LOOKUP_F_INV
 		}
-		e.number(unix.NFTA_LOOKUP_FLAGS, flags)
+		e.addNumber(unix.NFTA_LOOKUP_FLAGS, flags)
 	})
 }
 
 func (e *encoder) writeVerdict(x *expr.Verdict) {
-	e.expression("immediate", func() {
-		e.number(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
-		d := e.nest(unix.NFTA_IMMEDIATE_DATA)
-		e.verdictData(x)
+	e.writeExpression("immediate", func() {
+		e.addNumber(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
+		d := e.beginNest(unix.NFTA_IMMEDIATE_DATA)
+		e.writeVerdictData(x)
 		e.endNest(d)
 	})
 }
 
-func (e *encoder) verdictData(x *expr.Verdict) {
-	v := e.nest(unix.NFTA_DATA_VERDICT)
-	e.number(unix.NFTA_VERDICT_CODE, uint32(x.Kind))
+func (e *encoder) writeVerdictData(x *expr.Verdict) {
+	v := e.beginNest(unix.NFTA_DATA_VERDICT)
+	e.addNumber(unix.NFTA_VERDICT_CODE, uint32(x.Kind))
 	if x.Chain != "" {
-		e.text(unix.NFTA_VERDICT_CHAIN, x.Chain)
+		e.addText(unix.NFTA_VERDICT_CHAIN, x.Chain)
 	}
 	e.endNest(v)
 }

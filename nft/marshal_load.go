@@ -10,7 +10,7 @@ import (
 func (e *encoder) writeLoad(x expr.Any) bool {
 	switch x := x.(type) {
 	case *expr.Fib:
-		e.attributes("fib", []attribute{
+		e.writeAttributes("fib", []attribute{
 			{unix.NFTA_FIB_DREG, x.Register},
 			{unix.NFTA_FIB_RESULT, fibResult(x)},
 			{unix.NFTA_FIB_FLAGS, fibFlags(x)},
@@ -20,9 +20,9 @@ func (e *encoder) writeLoad(x expr.Any) bool {
 		if x.Key == expr.SocketKeyCgroupv2 {
 			list = append(list, attribute{nftaSocketLevel, x.Level})
 		}
-		e.attributes("socket", list)
+		e.writeAttributes("socket", list)
 	case *expr.Numgen:
-		e.attributes("numgen", []attribute{
+		e.writeAttributes("numgen", []attribute{
 			{unix.NFTA_NG_DREG, x.Register},
 			{unix.NFTA_NG_MODULUS, x.Modulus},
 			{unix.NFTA_NG_TYPE, x.Type},
@@ -52,7 +52,7 @@ func (e *encoder) writeHash(x *expr.Hash) {
 	if x.Offset != 0 {
 		list = append(list, attribute{unix.NFTA_HASH_OFFSET, x.Offset})
 	}
-	e.attributes("hash", append(list, attribute{unix.NFTA_HASH_TYPE, uint32(x.Type)}))
+	e.writeAttributes("hash", append(list, attribute{unix.NFTA_HASH_TYPE, uint32(x.Type)}))
 }
 
 func fibResult(x *expr.Fib) uint32 {

@@ -10,34 +10,34 @@ import (
 func (e *encoder) writeStateful(x expr.Any) bool {
 	switch x := x.(type) {
 	case *expr.Limit:
-		e.expression("limit", func() {
-			e.number64(unix.NFTA_LIMIT_RATE, x.Rate)
-			e.number64(unix.NFTA_LIMIT_UNIT, uint64(x.Unit))
-			e.number(unix.NFTA_LIMIT_BURST, x.Burst)
-			e.number(unix.NFTA_LIMIT_TYPE, uint32(x.Type))
-			e.number(unix.NFTA_LIMIT_FLAGS, flagIf(x.Over, unix.NFT_LIMIT_F_INV))
+		e.writeExpression("limit", func() {
+			e.addNumber64(unix.NFTA_LIMIT_RATE, x.Rate)
+			e.addNumber64(unix.NFTA_LIMIT_UNIT, uint64(x.Unit))
+			e.addNumber(unix.NFTA_LIMIT_BURST, x.Burst)
+			e.addNumber(unix.NFTA_LIMIT_TYPE, uint32(x.Type))
+			e.addNumber(unix.NFTA_LIMIT_FLAGS, flagIf(x.Over, unix.NFT_LIMIT_F_INV))
 		})
 	case *expr.Quota:
-		e.expression("quota", func() {
-			e.number64(unix.NFTA_QUOTA_BYTES, x.Bytes)
-			e.number(unix.NFTA_QUOTA_FLAGS, flagIf(x.Over, unix.NFT_QUOTA_F_INV))
+		e.writeExpression("quota", func() {
+			e.addNumber64(unix.NFTA_QUOTA_BYTES, x.Bytes)
+			e.addNumber(unix.NFTA_QUOTA_FLAGS, flagIf(x.Over, unix.NFT_QUOTA_F_INV))
 		})
 	case *expr.Connlimit:
-		e.attributes("connlimit", []attribute{
+		e.writeAttributes("connlimit", []attribute{
 			{nftaConnlimitCount, x.Count}, {nftaConnlimitFlags, x.Flags},
 		})
 	case *expr.Objref:
-		e.expression("objref", func() {
-			e.text(unix.NFTA_OBJREF_IMM_NAME, x.Name)
-			e.number(unix.NFTA_OBJREF_IMM_TYPE, uint32(x.Type))
+		e.writeExpression("objref", func() {
+			e.addText(unix.NFTA_OBJREF_IMM_NAME, x.Name)
+			e.addNumber(unix.NFTA_OBJREF_IMM_TYPE, uint32(x.Type))
 		})
 	case *expr.Dynset:
-		e.expression("dynset", func() {
-			e.number(unix.NFTA_DYNSET_SREG_KEY, x.SrcRegKey)
-			e.number(unix.NFTA_DYNSET_OP, x.Operation)
-			e.text(unix.NFTA_DYNSET_SET_NAME, x.SetName)
-			e.number64(unix.NFTA_DYNSET_TIMEOUT, uint64(x.Timeout.Milliseconds()))
-			e.number(unix.NFTA_DYNSET_FLAGS, 0)
+		e.writeExpression("dynset", func() {
+			e.addNumber(unix.NFTA_DYNSET_SREG_KEY, x.SrcRegKey)
+			e.addNumber(unix.NFTA_DYNSET_OP, x.Operation)
+			e.addText(unix.NFTA_DYNSET_SET_NAME, x.SetName)
+			e.addNumber64(unix.NFTA_DYNSET_TIMEOUT, uint64(x.Timeout.Milliseconds()))
+			e.addNumber(unix.NFTA_DYNSET_FLAGS, 0)
 		})
 	default:
 		return false

@@ -10,7 +10,7 @@ import (
 func (e *encoder) writeTranslation(x expr.Any) bool {
 	switch x := x.(type) {
 	case *expr.Redir:
-		e.translation("redir", nil, portRange(unix.NFTA_REDIR_REG_PROTO_MIN,
+		e.writeNAT("redir", nil, portRange(unix.NFTA_REDIR_REG_PROTO_MIN,
 			unix.NFTA_REDIR_REG_PROTO_MAX, x.RegisterProtoMin, x.RegisterProtoMax),
 			unix.NFTA_REDIR_FLAGS, x.Flags)
 	case *expr.NAT:
@@ -29,7 +29,7 @@ func (e *encoder) writeTranslation(x expr.Any) bool {
 		if x.RegProtoMin != 0 {
 			flags |= natRangeProtoSpecified
 		}
-		e.translation("nat", list, portRange(unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX,
+		e.writeNAT("nat", list, portRange(unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX,
 			x.RegProtoMin, x.RegProtoMax), unix.NFTA_NAT_FLAGS, flags)
 	case *expr.Masq:
 		var list []attribute
@@ -40,7 +40,7 @@ func (e *encoder) writeTranslation(x expr.Any) bool {
 		if flags != 0 {
 			list = append(list, attribute{unix.NFTA_MASQ_FLAGS, flags})
 		}
-		e.translation("masq", list, portRange(unix.NFTA_MASQ_REG_PROTO_MIN,
+		e.writeNAT("masq", list, portRange(unix.NFTA_MASQ_REG_PROTO_MIN,
 			unix.NFTA_MASQ_REG_PROTO_MAX, x.RegProtoMin, x.RegProtoMax), 0, 0)
 	case *expr.TProxy:
 		list := []attribute{{nftaTProxyFamily, uint32(x.Family)}}
@@ -50,33 +50,33 @@ func (e *encoder) writeTranslation(x expr.Any) bool {
 		if x.RegPort != 0 {
 			list = append(list, attribute{nftaTProxyRegPort, x.RegPort})
 		}
-		e.attributes("tproxy", list)
+		e.writeAttributes("tproxy", list)
 	case *expr.Reject:
-		e.expression("reject", func() {
-			e.number(unix.NFTA_REJECT_TYPE, x.Type)
+		e.writeExpression("reject", func() {
+			e.addNumber(unix.NFTA_REJECT_TYPE, x.Type)
 			if x.Type != unix.NFT_REJECT_TCP_RST {
-				e.attr(unix.NFTA_REJECT_ICMP_CODE, []byte{x.Code})
+				e.addAttr(unix.NFTA_REJECT_ICMP_CODE, []byte{x.Code})
 			}
 		})
 	case *expr.Notrack:
-		e.expression("notrack", func() {})
+		e.writeExpression("notrack", func() {})
 	case *expr.Log:
-		e.expression("log", func() {})
+		e.writeExpression("log", func() {})
 	default:
 		return false
 	}
 	return true
 }
 
-// translation encodes an expression with a range of ports and flags. Flags that are 0 are omitted.
-func (e *encoder) translation(
+// writeNAT encodes an expression with a range of ports and flags. Flags that are 0 are omitted.
+func (e *encoder) writeNAT(
 	name string, list, ports []attribute, flagsAttr uint16, flags uint32,
 ) {
 	list = append(list, ports...)
 	if flags != 0 {
 		list = append(list, attribute{flagsAttr, flags})
 	}
-	e.attributes(name, list)
+	e.writeAttributes(name, list)
 }
 
 // portRange returns the attributes of a range of ports, none without ports.

@@ -55,74 +55,74 @@ var stateBits = [...]uint32{
 // StateBit returns the bit of a state in nf_tables.
 func StateBit(s rules.State) uint32 { return stateBits[s] }
 
-// match adds the expressions of a match. set refers to the set of its values, or is zero if the
+// addMatch adds the expressions of a match. set refers to the set of its values, or is zero if the
 // match needs no set.
-func (x *expressions) match(m rules.Match, set setRef) error {
+func (x *expressions) addMatch(m rules.Match, set setRef) error {
 	switch m := m.(type) {
 	case rules.MatchInterface:
 		key := expr.MetaKeyIIFNAME
 		if m.Out {
 			key = expr.MetaKeyOIFNAME
 		}
-		x.meta(key)
+		x.addMeta(key)
 		if set.name != "" {
-			x.lookup(m.Not, set)
+			x.addLookup(m.Not, set)
 		} else {
-			x.cmp(m.Not, interfaceKey(m.Names[0]))
+			x.addCmp(m.Not, interfaceKey(m.Names[0]))
 		}
 	case rules.MatchFamily:
-		x.matchFamily(m.Family)
+		x.addFamily(m.Family)
 	case rules.MatchAddr:
-		x.addr(m, set)
+		x.addAddr(m, set)
 	case rules.MatchProtocol:
-		x.meta(expr.MetaKeyL4PROTO)
+		x.addMeta(expr.MetaKeyL4PROTO)
 		if set.name != "" {
-			x.lookup(m.Not, set)
+			x.addLookup(m.Not, set)
 		} else {
-			x.cmp(m.Not, []byte{byte(m.Protocols[0])})
+			x.addCmp(m.Not, []byte{byte(m.Protocols[0])})
 		}
 	case rules.MatchPort:
 		field := sourcePort
 		if m.Side == rules.Destination {
 			field = destinationPort
 		}
-		x.payload(field)
+		x.addPayload(field)
 		if comparesEach(m) {
 			for _, p := range m.Ports {
-				x.cmp(true, portKey(p.First))
+				x.addCmp(true, portKey(p.First))
 			}
 			return nil
 		}
 		matchRange(x, m.Not, m.Ports, set, portKey, portKey)
 	case rules.MatchTCPFlags:
-		x.payload(tcpFlags)
-		x.bitwise([]byte{byte(m.Mask)}, []byte{0})
-		x.cmp(m.Not, []byte{byte(m.Value)})
+		x.addPayload(tcpFlags)
+		x.addBitwise([]byte{byte(m.Mask)}, []byte{0})
+		x.addCmp(m.Not, []byte{byte(m.Value)})
 	case rules.MatchOwner:
 		key := expr.MetaKeySKUID
 		if m.Group {
 			key = expr.MetaKeySKGID
 		}
-		x.meta(key)
+		x.addMeta(key)
 		if hasInterval(m.IDs) {
-			x.toNetworkOrder()
+			x.addByteorder()
 		}
 		matchRange(x, m.Not, m.IDs, set, hostKey, networkKey)
 	case rules.MatchCgroup:
 		x.add(&expr.Socket{
 			Key: expr.SocketKeyCgroupv2, Level: uint32(m.Level), Register: register,
 		})
-		x.cmp(false, native.AppendUint64(nil, m.ID))
+		x.addCmp(false, native.AppendUint64(nil, m.ID))
 	case rules.MatchMark:
 		if m.Conntrack {
-			x.ct(expr.CtKeyMARK)
+			x.addCT(expr.CtKeyMARK)
 		} else {
-			x.meta(expr.MetaKeyMARK)
+			x.addMeta(expr.MetaKeyMARK)
 		}
 		if m.Mask != ^uint32(0) {
-			x.bitwise(hostKey(m.Mask), hostKey(0))
+			x.addBitwise(hostKey(m.Mask), hostKey(0))
 		}
-		x.cmp(m.Not, hostKey(m.Value))
+		x.addCmp(m.Not, hostKey(m.Value))
 	case rules.MatchState:
 		var bits uint32
 		for state, bit := range stateBits {
@@ -130,26 +130,26 @@ func (x *expressions) match(m rules.Match, set setRef) error {
 				bits |= bit
 			}
 		}
-		x.ct(expr.CtKeySTATE)
-		x.bitwise(hostKey(bits), hostKey(0))
-		x.cmp(!m.Not, hostKey(0))
+		x.addCT(expr.CtKeySTATE)
+		x.addBitwise(hostKey(bits), hostKey(0))
+		x.addCmp(!m.Not, hostKey(0))
 	default:
 		return fmt.Errorf("the match %s is not supported in nf_tables", m)
 	}
 	return nil
 }
 
-// matchFamily adds the expressions that compare the family of the packet.
-func (x *expressions) matchFamily(f rules.Family) {
-	x.meta(expr.MetaKeyNFPROTO)
-	x.cmp(false, []byte{nfproto(f)})
+// addFamily adds the expressions that compare the family of the packet.
+func (x *expressions) addFamily(f rules.Family) {
+	x.addMeta(expr.MetaKeyNFPROTO)
+	x.addCmp(false, []byte{nfproto(f)})
 }
 
-func (x *expressions) addr(m rules.MatchAddr, set setRef) {
+func (x *expressions) addAddr(m rules.MatchAddr, set setRef) {
 	field := addrField(m.Family(), m.Side)
 	if set.name != "" {
-		x.payload(field)
-		x.lookup(m.Not, set)
+		x.addPayload(field)
+		x.addLookup(m.Not, set)
 		return
 	}
 	r := m.Ranges[0]
@@ -157,19 +157,19 @@ func (x *expressions) addr(m rules.MatchAddr, set setRef) {
 	p, isPrefix := r.Prefix()
 	switch {
 	case r.From() == r.To():
-		x.payload(field)
-		x.cmp(m.Not, first)
+		x.addPayload(field)
+		x.addCmp(m.Not, first)
 	case isPrefix && p.Bits() > 0 && p.Bits()%8 == 0:
 		field.length = uint32(p.Bits() / 8)
-		x.payload(field)
-		x.cmp(m.Not, first[:field.length])
+		x.addPayload(field)
+		x.addCmp(m.Not, first[:field.length])
 	case isPrefix && p.Bits() > 0:
-		x.payload(field)
-		x.bitwise(prefixMask(p), make([]byte, len(first)))
-		x.cmp(m.Not, first)
+		x.addPayload(field)
+		x.addBitwise(prefixMask(p), make([]byte, len(first)))
+		x.addCmp(m.Not, first)
 	default:
-		x.payload(field)
-		x.interval(m.Not, first, addrKey(r.To()))
+		x.addPayload(field)
+		x.addInterval(m.Not, first, addrKey(r.To()))
 	}
 }
 
@@ -190,10 +190,10 @@ func matchRange[T uint16 | uint32](
 ) {
 	switch v := values[0]; {
 	case set.name != "":
-		x.lookup(negated, set)
+		x.addLookup(negated, set)
 	case v.IsSingle():
-		x.cmp(negated, single(v.First))
+		x.addCmp(negated, single(v.First))
 	default:
-		x.interval(negated, interval(v.First), interval(v.Last))
+		x.addInterval(negated, interval(v.First), interval(v.Last))
 	}
 }

@@ -296,7 +296,7 @@ func (c *conn) readTables(
 	for i := range tables {
 		t := &tables[i]
 		tableName := func(attr uint16) func(*messages) {
-			return func(m *messages) { m.text(attr, t.Name) }
+			return func(m *messages) { m.addText(attr, t.Name) }
 		}
 		sets := setDecoder{}
 		t.elements = map[string]int{}
@@ -314,8 +314,8 @@ func (c *conn) readTables(
 		})
 		for _, name := range names {
 			list(unix.NFT_MSG_GETSETELEM, t.Family, func(m *messages) {
-				m.text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
-				m.text(unix.NFTA_SET_ELEM_LIST_SET, name)
+				m.addText(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+				m.addText(unix.NFTA_SET_ELEM_LIST_SET, name)
 			}, func(_ uint8, a attributes) {
 				sets[name].addElements(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS))
 			})

@@ -77,7 +77,7 @@ func TestResponseThatIsNotNetlinkIsAnError(t *testing.T) {
 // named encodes the attribute of a table's name.
 func named(table string) []byte {
 	var m messages
-	m.text(unix.NFTA_TABLE_NAME, table)
+	m.addText(unix.NFTA_TABLE_NAME, table)
 	return m.buf
 }
 
@@ -85,7 +85,7 @@ func named(table string) []byte {
 // of which old kernels do not use.
 func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 	var tlv messages
-	tlv.text(unix.NLMSGERR_ATTR_MSG, "the reason")
+	tlv.addText(unix.NLMSGERR_ATTR_MSG, "the reason")
 	tx, err := Encode(example("sidecar-ipv4"))
 	if err != nil {
 		t.Fatal(err)

@@ -188,17 +188,17 @@ func (e *encoder) writeSet(s *set, d description) {
 		flags |= unix.NFT_SET_INTERVAL
 	}
 	d.set = s.ref.name
-	e.message(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, d)
-	e.text(unix.NFTA_SET_TABLE, e.table.Name)
-	e.text(unix.NFTA_SET_NAME, s.ref.name)
-	e.number(unix.NFTA_SET_FLAGS, flags)
-	e.number(unix.NFTA_SET_KEY_TYPE, s.keyType)
-	e.number(unix.NFTA_SET_KEY_LEN, s.keyLength)
-	e.number(unix.NFTA_SET_ID, s.ref.id)
+	e.beginMessage(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, d)
+	e.addText(unix.NFTA_SET_TABLE, e.table.Name)
+	e.addText(unix.NFTA_SET_NAME, s.ref.name)
+	e.addNumber(unix.NFTA_SET_FLAGS, flags)
+	e.addNumber(unix.NFTA_SET_KEY_TYPE, s.keyType)
+	e.addNumber(unix.NFTA_SET_KEY_LEN, s.keyLength)
+	e.addNumber(unix.NFTA_SET_ID, s.ref.id)
 	if s.hostOrder {
 		userdata := append([]byte{udataSetKeyByteOrder, 4},
 			native.AppendUint32(nil, byteOrderHost)...)
-		e.attr(unix.NFTA_SET_USERDATA, userdata)
+		e.addAttr(unix.NFTA_SET_USERDATA, userdata)
 	}
 	e.end()
 	e.writeElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, s.ref, s.elements, d)
@@ -224,13 +224,13 @@ func (e *encoder) writeElements(
 		if d.rule == nil {
 			d.element = formatKey(part[0].key)
 		}
-		e.message(msg, flags, d)
-		e.text(unix.NFTA_SET_ELEM_LIST_TABLE, e.table.Name)
-		e.text(unix.NFTA_SET_ELEM_LIST_SET, ref.name)
+		e.beginMessage(msg, flags, d)
+		e.addText(unix.NFTA_SET_ELEM_LIST_TABLE, e.table.Name)
+		e.addText(unix.NFTA_SET_ELEM_LIST_SET, ref.name)
 		if ref.id != 0 {
-			e.number(unix.NFTA_SET_ELEM_LIST_SET_ID, ref.id)
+			e.addNumber(unix.NFTA_SET_ELEM_LIST_SET_ID, ref.id)
 		}
-		list := e.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		list := e.beginNest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for _, el := range part {
 			e.buf = appendElement(e.buf, el)
 		}

@@ -108,14 +108,14 @@ func (t *Table) decode(room *int, to *rules.Table) error {
 func (r *Rule) encode() (rawRule, error) {
 	raw := rawRule{line: r.Line, incomplete: r.Incomplete}
 	e := encoder{messages: messages{asDumped: true}}
-	e.number64(unix.NFTA_RULE_HANDLE, uint64(r.Handle))
-	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	e.addNumber64(unix.NFTA_RULE_HANDLE, uint64(r.Handle))
+	list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
 	for _, x := range r.Expressions {
 		var err error
 		switch x := x.(type) {
 		case rules.Unknown:
 			raw.unknowns = append(raw.unknowns, x)
-			e.expression(unknownExpression, func() {})
+			e.writeExpression(unknownExpression, func() {})
 		case expr.Any:
 			err = e.write(x)
 		default:
@@ -128,12 +128,12 @@ func (r *Rule) encode() (rawRule, error) {
 	if len(e.buf)-list > maxAttribute {
 		raw.unknowns = []rules.Unknown{{Text: "too many expressions", Data: rules.NoData}}
 		e.buf = e.buf[:list+unix.NLA_HDRLEN]
-		e.expression(unknownExpression, func() {})
+		e.writeExpression(unknownExpression, func() {})
 	}
 	e.endNest(list)
 	raw.incomplete = raw.incomplete || len(raw.unknowns) > 0
 	if r.Comment != "" && len(r.Comment) <= maxComment {
-		e.commentAttr(unix.NFTA_RULE_USERDATA, r.Comment)
+		e.addComment(unix.NFTA_RULE_USERDATA, r.Comment)
 	}
 	raw.attrs = e.buf
 	return raw, nil
@@ -157,28 +157,28 @@ func (s *Set) decoder() *decodedSet {
 	}
 	e := encoder{messages: messages{asDumped: true}}
 	for i := range s.Elements {
-		e.setElement(&s.Elements[i])
+		e.writeSetElement(&s.Elements[i])
 	}
 	d.addElements(e.buf)
 	return d
 }
 
-// setElement encodes an element like the kernel does in a dump.
-func (e *encoder) setElement(el *SetElement) {
-	n := e.nest(unix.NFTA_LIST_ELEM)
+// writeSetElement encodes an element like the kernel does in a dump.
+func (e *encoder) writeSetElement(el *SetElement) {
+	n := e.beginNest(unix.NFTA_LIST_ELEM)
 	if el.Key != nil {
-		e.data(unix.NFTA_SET_ELEM_KEY, el.Key)
+		e.addData(unix.NFTA_SET_ELEM_KEY, el.Key)
 	}
 	if el.Last != nil {
-		e.data(nftaSetElemKeyEnd, el.Last)
+		e.addData(nftaSetElemKeyEnd, el.Last)
 	}
 	switch {
 	case el.Verdict != nil:
-		d := e.nest(unix.NFTA_SET_ELEM_DATA)
-		e.verdictData(el.Verdict)
+		d := e.beginNest(unix.NFTA_SET_ELEM_DATA)
+		e.writeVerdictData(el.Verdict)
 		e.endNest(d)
 	case el.Data != nil:
-		e.data(unix.NFTA_SET_ELEM_DATA, el.Data)
+		e.addData(unix.NFTA_SET_ELEM_DATA, el.Data)
 	}
 	flags := uint32(0)
 	if el.IntervalEnd {
@@ -188,10 +188,10 @@ func (e *encoder) setElement(el *SetElement) {
 		flags |= nftSetElemCatchall
 	}
 	if flags != 0 {
-		e.number(unix.NFTA_SET_ELEM_FLAGS, flags)
+		e.addNumber(unix.NFTA_SET_ELEM_FLAGS, flags)
 	}
 	if el.Expires {
-		e.number64(unix.NFTA_SET_ELEM_EXPIRATION, 1)
+		e.addNumber64(unix.NFTA_SET_ELEM_EXPIRATION, 1)
 	}
 	e.endNest(n)
 }

@@ -118,7 +118,7 @@ func (m *messages) end() { nlmsg.SetLength(m.buf[m.start:]) }
 func (m *messages) beginBatch(generation uint32) {
 	m.begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	if generation != 0 {
-		m.number(unix.NFNL_BATCH_GENID, generation)
+		m.addNumber(unix.NFNL_BATCH_GENID, generation)
 	}
 	m.end()
 }
@@ -129,20 +129,20 @@ func (m *messages) endBatch(seq uint32) {
 	m.end()
 }
 
-// ack requests an acknowledgement of the last message.
-func (m *messages) ack() {
+// requestAck requests an acknowledgement of the last message.
+func (m *messages) requestAck() {
 	flags := m.buf[m.start+6:]
 	native.PutUint16(flags, native.Uint16(flags)|unix.NLM_F_ACK)
 }
 
-// attr appends an attribute.
-func (m *messages) attr(attrType uint16, value []byte) {
-	m.header(attrType, len(value))
+// addAttr appends an attribute.
+func (m *messages) addAttr(attrType uint16, value []byte) {
+	m.addHeader(attrType, len(value))
 	m.buf = append(m.buf, value...)
 	m.pad(len(value))
 }
 
-func (m *messages) header(attrType uint16, length int) {
+func (m *messages) addHeader(attrType uint16, length int) {
 	m.buf = appendHeader(m.buf, attrType, unix.NLA_HDRLEN+length)
 }
 
@@ -157,31 +157,31 @@ func (m *messages) pad(length int) {
 	}
 }
 
-// text appends a string with a terminating zero.
-func (m *messages) text(attrType uint16, s string) {
-	m.header(attrType, len(s)+1)
+// addText appends a string with a terminating zero.
+func (m *messages) addText(attrType uint16, s string) {
+	m.addHeader(attrType, len(s)+1)
 	m.buf = append(append(m.buf, s...), 0)
 	m.pad(len(s) + 1)
 }
 
-// number appends a 32-bit number in network byte order, which nf_tables uses.
-func (m *messages) number(attrType uint16, n uint32) {
-	m.header(attrType, 4)
+// addNumber appends a 32-bit number in network byte order, which nf_tables uses.
+func (m *messages) addNumber(attrType uint16, n uint32) {
+	m.addHeader(attrType, 4)
 	m.buf = binary.BigEndian.AppendUint32(m.buf, n)
 }
 
-// number64 is number for 64 bits.
-func (m *messages) number64(attrType uint16, n uint64) {
-	m.header(attrType, 8)
+// addNumber64 is number for 64 bits.
+func (m *messages) addNumber64(attrType uint16, n uint64) {
+	m.addHeader(attrType, 8)
 	m.buf = binary.BigEndian.AppendUint64(m.buf, n)
 }
 
-// nest starts a nested attribute and returns its position for endNest.
-func (m *messages) nest(attrType uint16) int {
+// beginNest starts a nested attribute and returns its position for endNest.
+func (m *messages) beginNest(attrType uint16) int {
 	if !m.asDumped {
 		attrType |= unix.NLA_F_NESTED
 	}
-	m.header(attrType, 0)
+	m.addHeader(attrType, 0)
 	return len(m.buf) - unix.NLA_HDRLEN
 }
 
@@ -189,10 +189,10 @@ func (m *messages) endNest(start int) {
 	native.PutUint16(m.buf[start:], uint16(len(m.buf)-start))
 }
 
-// data appends a constant in a nested attribute.
-func (m *messages) data(attrType uint16, value []byte) {
-	n := m.nest(attrType)
-	m.attr(unix.NFTA_DATA_VALUE, value)
+// addData appends a constant in a nested attribute.
+func (m *messages) addData(attrType uint16, value []byte) {
+	n := m.beginNest(attrType)
+	m.addAttr(unix.NFTA_DATA_VALUE, value)
 	m.endNest(n)
 }
 
@@ -211,10 +211,10 @@ func comment(userdata []byte) string {
 	return ""
 }
 
-// commentAttr appends userdata with only a comment.
-func (m *messages) commentAttr(attrType uint16, text string) {
+// addComment appends userdata with only a comment.
+func (m *messages) addComment(attrType uint16, text string) {
 	length := len(text) + 1
-	m.header(attrType, 2+length)
+	m.addHeader(attrType, 2+length)
 	m.buf = append(m.buf, udataComment, byte(length))
 	m.buf = append(append(m.buf, text...), 0)
 	m.pad(2 + length)

@@ -20,9 +20,9 @@ func writeWithoutPause(t *testing.T, ns *netns.NS) (stop func()) {
 			_ = e.writeTable(&table)
 			return e.transaction()
 		}
-		e.message(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, description{})
-		e.text(unix.NFTA_CHAIN_TABLE, table.Name)
-		e.text(unix.NFTA_CHAIN_NAME, fmt.Sprint(i%1000))
+		e.beginMessage(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, description{})
+		e.addText(unix.NFTA_CHAIN_TABLE, table.Name)
+		e.addText(unix.NFTA_CHAIN_NAME, fmt.Sprint(i%1000))
 		e.end()
 		return e.transaction()
 	})

@@ -52,7 +52,7 @@ func (c *call) add() (_ []byte, err error) {
 	if err != nil {
 		return nil, c.rollBack(err)
 	}
-	c.entry.decided(d)
+	c.entry.setDecision(d)
 	r := c.newRecord(d)
 	if d.Outcome == decide.Skip {
 		return result, c.skipPod(r)

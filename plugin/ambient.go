@@ -24,10 +24,10 @@ func (c *call) enrol(r *record.Record, result []byte) error {
 	}
 	e, err := c.Agent(c.config).Enrol(context.Background(), c.ref, addresses, c.sandbox.ns.FD())
 	if err != nil {
-		c.entry.fullError(err)
+		c.entry.addFullError(err)
 		return c.notEnrolled(err)
 	}
-	c.entry.enrolled(e)
+	c.entry.setEnrolled(e)
 	r.Ambient, r.Backend = &e.Ambient, compat.BackendName(e.Backend)
 	return nil
 }
@@ -46,7 +46,7 @@ func (c *call) notEnrolled(err error) error {
 	return failure(code, fmt.Sprintf(format, c.ref.Shown(), kind), err)
 }
 
-func (e *entry) enrolled(done *agent.Enrolment) {
+func (e *entry) setEnrolled(done *agent.Enrolment) {
 	e.add.Backend, e.add.Bytes = done.Backend, done.Bytes
 	e.put(zap.String("backend", done.Backend), zap.String("outcome", done.Outcome),
 		zap.Int("rules", done.Rules), zap.Int("routes", done.Routes),

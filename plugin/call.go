@@ -139,7 +139,7 @@ func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 
 // unreadable applies the policy for pods that cannot be read.
 func (c *call) unreadable(err error) (decide.Decision, *decide.Pod, error) {
-	c.entry.unreadable()
+	c.entry.setUnreadable()
 	if c.config.UnreadablePods == config.Fail {
 		return decide.Decision{}, nil, podFailure(c.ref, err)
 	}
@@ -160,9 +160,9 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 	if err == nil {
 		notes = c.keepFamilies(&r, notes)
 	}
-	c.entry.notes(notes)
+	c.entry.addNotes(notes)
 	if err != nil {
-		c.entry.fullError(err)
+		c.entry.addFullError(err)
 		n := 1
 		if faults := rules.Faults(nil); errors.As(err, &faults) {
 			n = len(faults)

@@ -89,7 +89,7 @@ func (c *call) expectation() (expectation, error) {
 	if err != nil {
 		return expectation{}, err
 	}
-	c.entry.decided(d)
+	c.entry.setDecision(d)
 	e := expectation{reason: d.Reason, backend: c.config.Backend}
 	switch d.Outcome {
 	case decide.Redirect:
@@ -147,6 +147,6 @@ func (c *call) differencesError(code uint, message string, differences []rules.D
 		lines[i] = d.String()
 	}
 	err := errors.New(strings.Join(lines, "\n"))
-	c.entry.fullError(err)
+	c.entry.addFullError(err)
 	return failure(code, message, err)
 }

@@ -51,7 +51,7 @@ func newEntry(verb string, ref source.Ref, args *skel.CmdArgs, now time.Time) en
 
 func (e *entry) put(fields ...zap.Field) { e.fields = append(e.fields, fields...) }
 
-func (e *entry) decided(d decide.Decision) {
+func (e *entry) setDecision(d decide.Decision) {
 	e.put(zap.Stringer("decision", d.Outcome), zap.String("reason", string(d.Reason)),
 		zap.String("why", d.Message))
 	e.hasDecision = true
@@ -62,14 +62,14 @@ func (e *entry) decided(d decide.Decision) {
 	e.add.Decision, e.add.Reason = d.Outcome.String(), string(d.Reason)
 }
 
-// unreadable records that the pod cannot be read.
-func (e *entry) unreadable() { e.add.Decision, e.add.Reason = "unreadable", agent.PodUnreadable }
+// setUnreadable records that the pod cannot be read.
+func (e *entry) setUnreadable() { e.add.Decision, e.add.Reason = "unreadable", agent.PodUnreadable }
 
-// notes adds the notes, one field per kind, because most readers of a JSON object keep only one of
-// several equal keys.
-func (e *entry) notes(notes []decide.Note) {
+// addNotes adds the notes, one field per kind, because most readers of a JSON object keep only one
+// of several equal keys.
+func (e *entry) addNotes(addNotes []decide.Note) {
 	messages := map[decide.NoteKind][]string{}
-	for _, n := range notes {
+	for _, n := range addNotes {
 		messages[n.Kind] = append(messages[n.Kind], n.Message)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(messages)) {
@@ -80,7 +80,7 @@ func (e *entry) notes(notes []decide.Note) {
 	}
 }
 
-func (e *entry) applied(r compat.Result) {
+func (e *entry) setApplied(r compat.Result) {
 	e.add.Backend, e.add.Bytes = string(r.Backend), r.Bytes
 	e.put(zap.String("backend", string(r.Backend)), zap.String("outcome", string(r.Outcome)),
 		zap.Int("rules", r.Rules), zap.Int("routes", r.Routes),
@@ -91,8 +91,8 @@ func (e *entry) applied(r compat.Result) {
 // error is quoted as JSON twice, and becomes at most four times as long.
 const maxFullError = agent.MaxRequest / 5
 
-// fullError adds the full text of an error that is truncated for the runtime.
-func (e *entry) fullError(err error) {
+// addFullError adds the full text of an error that is truncated for the runtime.
+func (e *entry) addFullError(err error) {
 	if message := err.Error(); len(message) > maxDetails {
 		e.put(zap.String("error_full", text.Truncate(message, maxFullError)))
 	}

@@ -44,7 +44,7 @@ func (r *redirection) run() error {
 	if err != nil {
 		return err
 	}
-	r.entry.applied(applied)
+	r.entry.setApplied(applied)
 	if err := r.verify(rs, applied); err != nil {
 		return err
 	}

@@ -1,8 +1,8 @@
 package rules
 
-// dnsServers calls do with the match of the captured servers, once for all of them or once for each
-// family with servers.
-func (c *compiler) dnsServers(side Side, do func(servers ...Match)) {
+// eachDNSServers calls do with the match of the captured servers, once for all of them or once for
+// each family with servers.
+func (c *compiler) eachDNSServers(side Side, do func(servers ...Match)) {
 	switch {
 	case !c.DNS.active():
 	case c.DNS.All:
@@ -22,11 +22,11 @@ func (c *compiler) dnsServers(side Side, do func(servers ...Match)) {
 func (c *compiler) captureDNS(b *chainBuilder) {
 	redirect := RedirectTo{Port: DNSPort}
 	query := toPort(Single[uint16](domainPort))
-	c.dnsServers(Destination, func(servers ...Match) {
+	c.eachDNSServers(Destination, func(servers ...Match) {
 		b.capture(OutboundDNS, "DNS to the agent", []Action{redirect},
 			append([]Match{tcp, query}, servers...)...)
 	})
-	c.dnsServers(Destination, func(servers ...Match) {
+	c.eachDNSServers(Destination, func(servers ...Match) {
 		b.addRole(OutboundDNS, "DNS to the agent", redirect, append([]Match{udp, query}, servers...)...)
 	})
 }
@@ -42,7 +42,7 @@ func (c *compiler) rawOutput() Chain {
 		b.add("DNS queries of the proxy", SetZone{Zone: ProxyDNSZone}, udp, query, owner)
 		b.add("DNS answers of the agent", SetZone{Zone: AppDNSZone}, udp, answer, owner)
 	}
-	c.dnsServers(Destination, func(servers ...Match) {
+	c.eachDNSServers(Destination, func(servers ...Match) {
 		b.add("DNS queries of the application", SetZone{Zone: AppDNSZone},
 			append([]Match{udp, query}, servers...)...)
 	})
@@ -52,7 +52,7 @@ func (c *compiler) rawOutput() Chain {
 // rawPrerouting assigns the zone of the proxy's queries to replies of the servers.
 func (c *compiler) rawPrerouting() Chain {
 	b := c.base("raw-prerouting", Filter, Prerouting, c.priority(RawPriority, IstioRawPriority))
-	c.dnsServers(Source, func(servers ...Match) {
+	c.eachDNSServers(Source, func(servers ...Match) {
 		b.add("DNS answers to the proxy", SetZone{Zone: ProxyDNSZone},
 			append([]Match{udp, fromPort(domainPort)}, servers...)...)
 	})

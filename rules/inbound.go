@@ -46,7 +46,7 @@ func (c *compiler) manglePrerouting() Chain {
 		b.addRole(InboundDroppedInvalid, "invalid to conntrack", Drop, MatchState{States: States(Invalid)})
 	}
 	if c.Mode == ModeTProxy {
-		c.tproxy(&b)
+		c.addTProxy(&b)
 	}
 	return b.build()
 }

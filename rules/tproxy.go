@@ -1,8 +1,8 @@
 package rules
 
-// tproxy adds rules that assign inbound connections to the proxy's transparent listener. They must
-// be the last rules of the chain.
-func (c *compiler) tproxy(b *chainBuilder) {
+// addTProxy adds rules that assign inbound connections to the proxy's transparent listener. They
+// must be the last rules of the chain.
+func (c *compiler) addTProxy(b *chainBuilder) {
 	mark := SetMark{Value: c.TProxyMark, Mask: ^uint32(0)}
 	// The proxy marks its connections to the application that keep the client's address. The mark
 	// is saved in the connection, so that mangleOutput can route the replies to the proxy instead

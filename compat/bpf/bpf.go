@@ -64,22 +64,22 @@ type Listing struct {
 // processes in it. proc is a /proc directory that contains these processes.
 func List(ns *netns.NS, proc string) Listing {
 	var l Listing
-	l.cgroups(ns, proc)
+	l.addCgroups(ns, proc)
 	err := ns.Do(func() error {
-		l.namespace()
-		l.interfaces()
+		l.addNamespace()
+		l.addInterfaces()
 		return nil
 	})
 	if err != nil {
-		l.unread("interfaces", err)
+		l.addUnread("interfaces", err)
 	}
-	l.describe(proc)
+	l.readDetails(proc)
 	slices.Sort(l.Unread)
 	l.Unread = slices.Compact(l.Unread)
 	return l
 }
 
-func (l *Listing) unread(subject string, err error) {
+func (l *Listing) addUnread(subject string, err error) {
 	l.Unread = append(l.Unread, fmt.Sprintf("%s: %v", subject, err))
 }
 
@@ -100,7 +100,7 @@ func (l *Listing) query(target int, at string, attachments []attachment) {
 		case errors.Is(err, unix.EPERM):
 			l.Unread = append(l.Unread, "eBPF programs: CAP_NET_ADMIN in the first user namespace is missing")
 		case err != nil:
-			l.unread("programs of "+at, err)
+			l.addUnread("programs of "+at, err)
 		default:
 			for _, id := range ids {
 				l.add(a.hook, at, id)
@@ -113,8 +113,8 @@ func (l *Listing) add(hook Hook, at string, id uint32) {
 	l.Programs = append(l.Programs, Program{Hook: hook, At: at, ID: id})
 }
 
-// describe reads the names and users of the programs, and the processes that have them open.
-func (l *Listing) describe(proc string) {
+// readDetails reads the names and users of the programs, and the processes that have them open.
+func (l *Listing) readDetails(proc string) {
 	if len(l.Programs) == 0 {
 		return
 	}
@@ -123,7 +123,7 @@ func (l *Listing) describe(proc string) {
 		p := &l.Programs[i]
 		p.Processes = holders[p.ID]
 		if err := p.describe(); err != nil {
-			l.unread(fmt.Sprintf("program %d", p.ID), err)
+			l.addUnread(fmt.Sprintf("program %d", p.ID), err)
 		}
 	}
 }

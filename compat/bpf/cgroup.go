@@ -27,9 +27,9 @@ func cgroupAttachments() []attachment {
 	}
 }
 
-// cgroups adds the programs at the cgroups of the processes in the namespace, and at their
+// addCgroups adds the programs at the cgroups of the processes in the namespace, and at their
 // ancestors.
-func (l *Listing) cgroups(ns *netns.NS, proc string) {
+func (l *Listing) addCgroups(ns *netns.NS, proc string) {
 	paths := cgroupsOf(ns.ID(), proc)
 	if len(paths) == 0 {
 		l.Unread = append(l.Unread, "cgroups: no process of the namespace is visible in "+proc)
@@ -37,7 +37,7 @@ func (l *Listing) cgroups(ns *netns.NS, proc string) {
 	}
 	mount, err := cgroupMount()
 	if err != nil {
-		l.unread("cgroups", err)
+		l.addUnread("cgroups", err)
 		return
 	}
 	for _, path := range ancestors(paths) {
@@ -49,7 +49,7 @@ func (l *Listing) cgroups(ns *netns.NS, proc string) {
 		fd, err := unix.Open(filepath.Join(mount, path), unix.O_RDONLY|unix.O_DIRECTORY|
 			unix.O_CLOEXEC, 0)
 		if err != nil {
-			l.unread("cgroup "+path, err)
+			l.addUnread("cgroup "+path, err)
 			continue
 		}
 		l.query(fd, "cgroup "+path, cgroupAttachments())

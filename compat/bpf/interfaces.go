@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace adds the programs at the network namespace of the thread.
-func (l *Listing) namespace() {
+// addNamespace adds the programs at the network namespace of the thread.
+func (l *Listing) addNamespace() {
 	file, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
-		l.unread("programs of the namespace", err)
+		l.addUnread("programs of the namespace", err)
 		return
 	}
 	defer func() { _ = file.Close() }()
@@ -24,17 +24,17 @@ const (
 	attachNetkitPeer    = 55
 )
 
-// interfaces adds the programs at the interfaces of the thread's namespace.
-func (l *Listing) interfaces() {
+// addInterfaces adds the programs at the interfaces of the thread's namespace.
+func (l *Listing) addInterfaces() {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		l.unread("interfaces", err)
+		l.addUnread("interfaces", err)
 		return
 	}
 	defer h.Close()
 	links, err := h.LinkList()
 	if err != nil {
-		l.unread("interfaces", err)
+		l.addUnread("interfaces", err)
 	}
 	for _, i := range links {
 		a := i.Attrs()
@@ -42,7 +42,7 @@ func (l *Listing) interfaces() {
 		if a.Xdp != nil && a.Xdp.Attached {
 			l.add(XDP, at, a.Xdp.ProgId)
 		}
-		l.filters(h, i, at)
+		l.addFilters(h, i, at)
 		attachments := []attachment{
 			{TCXIngress, unix.BPF_TCX_INGRESS}, {TCXEgress, unix.BPF_TCX_EGRESS},
 		}
@@ -54,16 +54,16 @@ func (l *Listing) interfaces() {
 	}
 }
 
-// filters adds the programs of tc.
-func (l *Listing) filters(h *netlink.Handle, i netlink.Link, at string) {
+// addFilters adds the programs of tc.
+func (l *Listing) addFilters(h *netlink.Handle, i netlink.Link, at string) {
 	for hook, parent := range map[Hook]uint32{
 		TCIngress: netlink.HANDLE_MIN_INGRESS, TCEgress: netlink.HANDLE_MIN_EGRESS,
 	} {
-		filters, err := h.FilterList(i, parent)
+		addFilters, err := h.FilterList(i, parent)
 		if err != nil {
 			continue // the interface has no clsact
 		}
-		for _, f := range filters {
+		for _, f := range addFilters {
 			if p, ok := f.(*netlink.BpfFilter); ok {
 				l.add(hook, at, uint32(p.Id))
 			}

@@ -64,9 +64,9 @@ func (d *diagnosis) usesLegacy() bool {
 	return len(d.missingNFT()) > 0 && len(d.LegacyFeatures) > 0 && len(d.missingLegacy()) == 0
 }
 
-// legacyKernel reports whether the kernel supports the iptables-legacy features that the parameters
-// need.
-func (d *diagnosis) legacyKernel() {
+// checkLegacyKernel reports whether the kernel supports the iptables-legacy features that the
+// parameters need.
+func (d *diagnosis) checkLegacyKernel() {
 	lacking := d.missingLegacy()
 	switch {
 	case len(d.LegacyFeatures) == 0 && d.Backend == compat.BackendLegacy:
@@ -77,7 +77,7 @@ func (d *diagnosis) legacyKernel() {
 	case len(lacking) > 0 && (d.Backend == compat.BackendLegacy ||
 		d.Backend != compat.BackendNFT && len(d.missingNFT()) > 0):
 		for _, f := range lacking {
-			d.prevent("kernel",
+			d.addPrevented("kernel",
 				fmt.Sprintf("Linux %s lacks %s, which these parameters need", d.Kernel, f.Name),
 				fmt.Sprintf("a kernel with %s (Linux %s or later)", f.Option, f.Since))
 		}
@@ -105,8 +105,8 @@ func (d *diagnosis) actualPriorities() []rules.DeviationID {
 	return nil
 }
 
-// installed reports the backend that holds Sluice's rules.
-func (d *diagnosis) installed() {
+// checkInstalled reports the backend that holds Sluice's rules.
+func (d *diagnosis) checkInstalled() {
 	legacy := d.inLegacy()
 	const whether = "rules check compares them with the parameters"
 	switch t := d.sluiceTable(); {

@@ -107,8 +107,9 @@ func (d *diagnosis) server(f rules.Family) netip.Addr {
 	return documentationAddr(f)
 }
 
-// conflicts compares the outcomes of samples with Sluice's rules alone and with the foreign rules.
-func (d *diagnosis) conflicts() {
+// checkConflicts compares the outcomes of samples with Sluice's rules alone and with the foreign
+// rules.
+func (d *diagnosis) checkConflicts() {
 	others := d.foreign()
 	if d.TablesErr != nil || len(others) == 0 {
 		return

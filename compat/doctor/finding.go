@@ -93,24 +93,24 @@ func Diagnose(f Facts, r rules.Redirect) []Finding {
 func (d *diagnosis) run() []Finding {
 	d.compiled = d.compile(nil)
 	d.compiled = d.compile(d.actualPriorities())
-	d.kernel()
-	d.legacyKernel()
-	d.permission()
-	d.interfaces()
-	d.ipv6()
-	d.sourceMark()
-	d.conntrack()
-	d.localPorts()
-	d.markRules()
-	d.markRoutes()
-	d.passthrough()
-	d.owners()
-	d.istio()
-	d.legacy()
-	d.conflicts()
-	d.foreignEffect()
-	d.programs()
-	d.packetSockets()
+	d.checkKernel()
+	d.checkLegacyKernel()
+	d.checkPermission()
+	d.checkInterfaces()
+	d.checkIPv6()
+	d.checkSourceMark()
+	d.checkConntrack()
+	d.checkLocalPorts()
+	d.checkMarkRules()
+	d.checkMarkRoutes()
+	d.checkPassthrough()
+	d.checkOwners()
+	d.checkIstio()
+	d.checkLegacy()
+	d.checkConflicts()
+	d.checkForeignEffect()
+	d.checkPrograms()
+	d.checkPacketSockets()
 	return d.sorted()
 }
 
@@ -154,8 +154,8 @@ func (d *diagnosis) add(topic string, severity Severity, verdict, next string) {
 	})
 }
 
-// prevent adds a problem that cannot be corrected in the namespace.
-func (d *diagnosis) prevent(topic, verdict, next string) {
+// addPrevented adds a problem that cannot be corrected in the namespace.
+func (d *diagnosis) addPrevented(topic, verdict, next string) {
 	d.findings = append(d.findings, Finding{
 		Topic: topic, Severity: Problem, Verdict: verdict, Next: next, Prevented: true,
 	})

@@ -1,7 +1,7 @@
 package doctor
 
-// foreignEffect reports the foreign rules that make captured traffic bypass the proxy.
-func (d *diagnosis) foreignEffect() {
+// checkForeignEffect reports the foreign rules that make captured traffic bypass the proxy.
+func (d *diagnosis) checkForeignEffect() {
 	if d.Foreign == nil {
 		return
 	}

@@ -34,7 +34,7 @@ func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
 	f.Tables, f.TablesErr = ruleset.Tables, err
 	err = ns.Do(func() error {
 		f.Settings, f.SettingsErr = settings()
-		f.InterfacesErr = f.network()
+		f.InterfacesErr = f.readNetwork()
 		f.Legacy, f.LegacyErr = legacyTables()
 		f.Sockets, f.SocketsErr = rawSockets()
 		return nil
@@ -105,8 +105,8 @@ func settings() (map[string]string, error) {
 	return found, nil
 }
 
-// network reads interfaces and routing of the thread's namespace.
-func (f *Facts) network() error {
+// readNetwork reads interfaces and routing of the thread's namespace.
+func (f *Facts) readNetwork() error {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("open route netlink socket: %w", err)

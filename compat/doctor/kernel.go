@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernel reports the kernel's features.
-func (d *diagnosis) kernel() {
+// checkKernel reports the kernel's features.
+func (d *diagnosis) checkKernel() {
 	if d.FeaturesErr != nil {
-		d.unprobedKernel()
+		d.checkUnprobedKernel()
 		return
 	}
 	lacking := false
@@ -31,7 +31,7 @@ func (d *diagnosis) kernel() {
 				d.add("kernel", Note, verdict+" of nf_tables", "")
 				continue
 			}
-			d.prevent("kernel", verdict, need)
+			d.addPrevented("kernel", verdict, need)
 		} else {
 			d.add("kernel", Note,
 				fmt.Sprintf("Linux %s lacks %s; these parameters do not need it", d.Kernel,
@@ -65,8 +65,8 @@ func (d *diagnosis) needs(f nft.Feature) bool {
 	return true
 }
 
-// unprobedKernel reports features that follow from other facts if probing was not possible.
-func (d *diagnosis) unprobedKernel() {
+// checkUnprobedKernel reports features that follow from other facts if probing was not possible.
+func (d *diagnosis) checkUnprobedKernel() {
 	needed := nft.FeatureNAT
 	switch {
 	case d.Backend == compat.BackendLegacy:
@@ -102,18 +102,18 @@ func older(release, version string) bool {
 	return have[0] < want[0] || have[0] == want[0] && have[1] < want[1]
 }
 
-// permission reports whether this process may program the namespace.
-func (d *diagnosis) permission() {
+// checkPermission reports whether this process may program the namespace.
+func (d *diagnosis) checkPermission() {
 	switch {
 	case d.TablesErr == nil:
 		d.add("permission", OK, "this process may read and write the namespace's rules", "")
 	case nft.IsNotPermitted(d.TablesErr):
-		d.prevent("permission", "this process may neither read nor write the namespace's rules",
+		d.addPrevented("permission", "this process may neither read nor write the namespace's rules",
 			"run it with CAP_NET_ADMIN, in the user namespace that owns the network namespace")
 	case nft.IsNotSupported(d.TablesErr) && d.usesLegacy():
 		d.add("kernel", Note, "the kernel has no nf_tables: "+d.TablesErr.Error(), "")
 	case nft.IsNotSupported(d.TablesErr):
-		d.prevent("kernel", "the kernel has no nf_tables: "+d.TablesErr.Error(),
+		d.addPrevented("kernel", "the kernel has no nf_tables: "+d.TablesErr.Error(),
 			fmt.Sprintf("a kernel with %s (Linux %s or later)", nft.FeatureTables.Option,
 				nft.FeatureTables.Since))
 	default:
@@ -121,8 +121,8 @@ func (d *diagnosis) permission() {
 	}
 }
 
-// interfaces reports links and addresses.
-func (d *diagnosis) interfaces() {
+// checkInterfaces reports links and addresses.
+func (d *diagnosis) checkInterfaces() {
 	if d.InterfacesErr != nil {
 		d.add("interfaces", Warning,
 			"cannot read the interfaces and routes: "+d.InterfacesErr.Error(), "")
@@ -147,13 +147,13 @@ func (d *diagnosis) interfaces() {
 
 const lo = "lo"
 
-// ipv6 reports whether the state of IPv6 agrees with the parameters.
-func (d *diagnosis) ipv6() {
+// checkIPv6 reports whether the state of IPv6 agrees with the parameters.
+func (d *diagnosis) checkIPv6() {
 	disabled, known := d.setting("net.ipv6.conf.lo.disable_ipv6")
 	switch {
 	case d.SettingsErr != nil:
 	case d.redirect.IPv6 && !known:
-		d.prevent("kernel", "the kernel has no IPv6, which these parameters capture",
+		d.addPrevented("kernel", "the kernel has no IPv6, which these parameters capture",
 			"omit --dual-stack, or specify only the pod's IPv4 address")
 	case d.redirect.IPv6 && disabled != "0":
 		d.add("settings", Problem,

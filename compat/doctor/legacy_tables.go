@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// legacy reports the tables of iptables-legacy.
-func (d *diagnosis) legacy() {
+// checkLegacy reports the tables of iptables-legacy.
+func (d *diagnosis) checkLegacy() {
 	if d.LegacyErr != nil {
 		reason := strings.ReplaceAll(d.LegacyErr.Error(), "\n", "; ")
 		d.add("rules", Note,
@@ -33,7 +33,7 @@ func (d *diagnosis) legacy() {
 		case t.Rules == 0:
 			d.add("rules", Note, name+" is empty; listing rules with iptables-legacy creates the tables", "")
 		case hasIstioChains:
-			d.istioRules(fmt.Sprintf("%s has %s, including rules of istio-iptables", name,
+			d.checkIstioRules(fmt.Sprintf("%s has %s, including rules of istio-iptables", name,
 				countText(t.Rules, "rule")),
 				slices.Contains(t.Chains, istio.ChainPrefix+"TPROXY"))
 		case t.hasSluiceChains():
@@ -41,16 +41,16 @@ func (d *diagnosis) legacy() {
 				fmt.Sprintf("%s has %s; Sluice's rules run first", name,
 					countText(t.Rules, "rule")), "")
 		case t.Name == "nat" && !d.usesLegacy():
-			d.legacyNAT(name, t)
+			d.checkLegacyNAT(name, t)
 		default:
 			d.add("rules", Note, fmt.Sprintf("%s has %s", name, countText(t.Rules, "rule")), "")
 		}
 	}
 }
 
-// legacyNAT reports the nat table of iptables-legacy, which runs at the kernel's dstnat priority
-// (NF_IP_PRI_NAT_DST).
-func (d *diagnosis) legacyNAT(name string, t LegacyTable) {
+// checkLegacyNAT reports the nat table of iptables-legacy, which runs at the kernel's dstnat
+// priority (NF_IP_PRI_NAT_DST).
+func (d *diagnosis) checkLegacyNAT(name string, t LegacyTable) {
 	verdict := fmt.Sprintf("%s has %s at priority %d", name, countText(t.Rules, "NAT rule"),
 		rules.IstioNATPriority)
 	if priority := d.natPriority(); priority < rules.IstioNATPriority {

@@ -36,17 +36,17 @@ func DiagnoseNode(f NodeFacts, h rules.AmbientHost) []Finding {
 	}
 	a := rules.DefaultAmbient()
 	d := &diagnosis{Facts: f.Facts, redirect: a.AsRedirect(), ambient: &a, compiled: compiled}
-	d.kernel()
-	d.legacyKernel()
-	d.permission()
-	d.conntrack()
-	d.kubelet(&h)
-	d.probes(&f, &h)
+	d.checkKernel()
+	d.checkLegacyKernel()
+	d.checkPermission()
+	d.checkConntrack()
+	d.checkKubelet(&h)
+	d.checkProbes(&f, &h)
 	return d.sorted()
 }
 
-// kubelet reports how probes of the kubelet are recognised.
-func (d *diagnosis) kubelet(h *rules.AmbientHost) {
+// checkKubelet reports how probes of the kubelet are recognised.
+func (d *diagnosis) checkKubelet(h *rules.AmbientHost) {
 	if h.Kubelet != (rules.MatchCgroup{}) {
 		d.add("rules", OK, fmt.Sprintf("probes are connections of the cgroup /%s", h.Kubelet.Path), "")
 		return
@@ -56,8 +56,8 @@ func (d *diagnosis) kubelet(h *rules.AmbientHost) {
 		"rules status has the reason")
 }
 
-// probes reports the source address that probes get from all rules of the node.
-func (d *diagnosis) probes(f *NodeFacts, h *rules.AmbientHost) {
+// checkProbes reports the source address that probes get from all rules of the node.
+func (d *diagnosis) checkProbes(f *NodeFacts, h *rules.AmbientHost) {
 	if f.LiveErr != nil {
 		d.add("rules", Warning, "cannot read the rules of the node: "+f.LiveErr.Error(), "")
 		return

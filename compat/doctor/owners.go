@@ -17,10 +17,10 @@ func (d *diagnosis) foreign() []rules.Table {
 	})
 }
 
-// owners reports the foreign rules at the hooks of capture, and their order.
-func (d *diagnosis) owners() {
+// checkOwners reports the foreign rules at the hooks of capture, and their order.
+func (d *diagnosis) checkOwners() {
 	if d.TablesErr == nil || nft.IsNotSupported(d.TablesErr) {
-		d.installed()
+		d.checkInstalled()
 	}
 	for _, t := range d.foreign() {
 		for i := range t.Chains {
@@ -30,16 +30,16 @@ func (d *diagnosis) owners() {
 				continue
 			}
 			if c.Base.Type == rules.NAT {
-				d.natChain(&t, c)
+				d.checkNatChain(&t, c)
 			} else if c.Base.Priority < 0 {
-				d.mangleChain(&t, c)
+				d.checkMangleChain(&t, c)
 			}
 		}
 	}
 }
 
-// natChain reports a foreign NAT chain.
-func (d *diagnosis) natChain(t *rules.Table, c *rules.Chain) {
+// checkNatChain reports a foreign NAT chain.
+func (d *diagnosis) checkNatChain(t *rules.Table, c *rules.Chain) {
 	verdict, first := d.order(t, c, "rule of NAT", d.natPriority())
 	if !first {
 		d.add("rules", Note,
@@ -51,8 +51,8 @@ func (d *diagnosis) natChain(t *rules.Table, c *rules.Chain) {
 		d.orderAdvice())
 }
 
-// mangleChain reports a foreign chain at the positions of iptables' raw and mangle tables.
-func (d *diagnosis) mangleChain(t *rules.Table, c *rules.Chain) {
+// checkMangleChain reports a foreign chain at the positions of iptables' raw and mangle tables.
+func (d *diagnosis) checkMangleChain(t *rules.Table, c *rules.Chain) {
 	isRaw := c.Base.Priority < rules.ConntrackPriority
 	sluicePriority, ok := d.priority(func(b *rules.Base) bool {
 		return b.Hook == c.Base.Hook && b.Type != rules.NAT &&
@@ -147,12 +147,12 @@ func (d *diagnosis) orderAdvice() string {
 	return "give that chain a higher priority, or make sure that it does not translate the mesh's connections"
 }
 
-// istio reports rules of Istio's programs in nf_tables.
-func (d *diagnosis) istio() {
+// checkIstio reports rules of Istio's programs in nf_tables.
+func (d *diagnosis) checkIstio() {
 	for i := range d.Tables {
 		t := &d.Tables[i]
 		if program := istioProgram(t); program != "" {
-			d.istioRules(fmt.Sprintf("table %s %s has rules of %s", t.Family, t.Name, program),
+			d.checkIstioRules(fmt.Sprintf("table %s %s has rules of %s", t.Family, t.Name, program),
 				marks(t))
 		}
 	}
@@ -161,9 +161,9 @@ func (d *diagnosis) istio() {
 // removeIstio is the remedy for rules of Istio's programs.
 const removeIstio = "rules cleanup --istio removes them"
 
-// istioRules reports rules of Istio's programs. marking reports that they save marks to
+// checkIstioRules reports rules of Istio's programs. marking reports that they save marks to
 // connections, which conflicts with TPROXY.
-func (d *diagnosis) istioRules(verdict string, marking bool) {
+func (d *diagnosis) checkIstioRules(verdict string, marking bool) {
 	switch {
 	case !d.tproxy():
 		verdict += ": two programs capture here"

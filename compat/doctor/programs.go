@@ -39,8 +39,8 @@ func meanings() map[bpf.Hook]programMeaning {
 	}
 }
 
-// programs reports the eBPF programs outside netfilter.
-func (d *diagnosis) programs() {
+// checkPrograms reports the eBPF programs outside netfilter.
+func (d *diagnosis) checkPrograms() {
 	known := meanings()
 	for i := range d.Programs.Programs {
 		p := &d.Programs.Programs[i]
@@ -81,8 +81,8 @@ func describeProgram(p *bpf.Program) string {
 	return text + ")"
 }
 
-// packetSockets reports sockets that do not use the transport protocols of the kernel.
-func (d *diagnosis) packetSockets() {
+// checkPacketSockets reports sockets that do not use the transport protocols of the kernel.
+func (d *diagnosis) checkPacketSockets() {
 	if d.SocketsErr != nil {
 		d.add("sockets", Note, fmt.Sprintf("packet and raw sockets are not known: %v", d.SocketsErr),
 			"")

@@ -10,8 +10,8 @@ import (
 // localTable is the routing table of local addresses (RT_TABLE_LOCAL).
 const localTable = 255
 
-// markRules checks the policy rules that match packets with the mark of the redirection.
-func (d *diagnosis) markRules() {
+// checkMarkRules checks the policy rules that match packets with the mark of the redirection.
+func (d *diagnosis) checkMarkRules() {
 	route := d.markedRoute()
 	mark := route.mark
 	type key struct {
@@ -50,9 +50,9 @@ func (d *diagnosis) markRules() {
 	}
 }
 
-// markRoutes checks the routing table that delivers packets with the mark of the redirection
+// checkMarkRoutes checks the routing table that delivers packets with the mark of the redirection
 // locally.
-func (d *diagnosis) markRoutes() {
+func (d *diagnosis) checkMarkRoutes() {
 	route := d.markedRoute()
 	if !route.used {
 		return
@@ -75,8 +75,8 @@ func (d *diagnosis) markRoutes() {
 	}
 }
 
-// passthrough checks ::6, the proxy's source address for connections to the application.
-func (d *diagnosis) passthrough() {
+// checkPassthrough checks ::6, the proxy's source address for connections to the application.
+func (d *diagnosis) checkPassthrough() {
 	if d.InterfacesErr != nil || d.TablesErr != nil || d.ambient != nil {
 		return
 	}

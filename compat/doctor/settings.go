@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// sourceMark checks net.ipv4.conf.*.src_valid_mark. If it is 1, the kernel uses the packet's mark
-// to look up the route to the source of the packet, and TPROXY's mark makes every address local
-// (fib_validate_source in net/ipv4/fib_frontend.c). rp_filter does not have this effect.
-func (d *diagnosis) sourceMark() {
+// checkSourceMark checks net.ipv4.conf.*.src_valid_mark. If it is 1, the kernel uses the packet's
+// mark to look up the route to the source of the packet, and TPROXY's mark makes every address
+// local (fib_validate_source in net/ipv4/fib_frontend.c). rp_filter does not have this effect.
+func (d *diagnosis) checkSourceMark() {
 	if d.SettingsErr != nil {
 		d.add("settings", Warning, "cannot read sysctls: "+d.SettingsErr.Error(),
 			"mount /proc")
@@ -46,8 +46,8 @@ func (d *diagnosis) sourceMark() {
 // nearlyFull is the usage ratio of the conntrack table that causes a warning.
 const nearlyFull = 0.9
 
-// conntrack checks the settings of conntrack.
-func (d *diagnosis) conntrack() {
+// checkConntrack checks the settings of conntrack.
+func (d *diagnosis) checkConntrack() {
 	const dir = "net.netfilter.nf_conntrack_"
 	// If it is 1, a packet without an entry starts a connection, is redirected to the proxy, and is
 	// reset there (tcp_new in net/netfilter/nf_conntrack_proto_tcp.c).
@@ -78,8 +78,8 @@ func (d *diagnosis) number(name string) (int, bool) {
 	return n, ok && err == nil
 }
 
-// localPorts checks that the kernel does not assign the proxy's ports as ephemeral ports.
-func (d *diagnosis) localPorts() {
+// checkLocalPorts checks that the kernel does not assign the proxy's ports as ephemeral ports.
+func (d *diagnosis) checkLocalPorts() {
 	text, ok := d.setting("net.ipv4.ip_local_port_range")
 	var local rules.PortRange
 	if _, err := fmt.Sscan(text, &local.First, &local.Last); !ok || err != nil {

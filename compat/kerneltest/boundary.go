@@ -159,7 +159,7 @@ func (g *Generator) approach(p *rules.Packet, match rules.Match) {
 	case rules.MatchState, rules.MatchStatus, rules.MatchDirection:
 		if p.Owner != nil || p.Hook == rules.Prerouting {
 			p.Flags, p.Status, p.ConntrackMark, p.Reply, p.State = 0, 0, 0, false, rules.New
-			g.state(p)
+			g.drawState(p)
 		}
 	}
 }

@@ -261,7 +261,7 @@ func (g *Generator) packet() rules.Packet {
 	if g.oneIn(3) {
 		p.Mark = draw(g, packetMarks...)
 	}
-	g.state(&p)
+	g.drawState(&p)
 	if p.Hook == rules.Output && from.Is4() && g.oneIn(12) {
 		p.Bound, p.OutInterface = true, draw(g, "eth0", "eth1")
 	}
@@ -285,8 +285,8 @@ var (
 	packetMarks = []uint32{0, 1, 5, 7, 0x100, 0x539, 0x10000, 0xffffffff}
 )
 
-// state selects the state of the packet's connection, and the fields that depend on it.
-func (g *Generator) state(p *rules.Packet) {
+// drawState selects the state of the packet's connection, and the fields that depend on it.
+func (g *Generator) drawState(p *rules.Packet) {
 	ported := p.Protocol == rules.TCP || p.Protocol == rules.UDP
 	switch kind := g.below(10); {
 	case kind == 0 && ported, kind == 1 && ported:
@@ -304,11 +304,11 @@ func (g *Generator) state(p *rules.Packet) {
 		return
 	case kind < 6 && p.Protocol == rules.ICMP:
 		p.ICMPType, p.ICMPCode = draw[uint8](g, 3, 3, 11), draw[uint8](g, 0, 1)
-		g.related(p)
+		g.drawRelated(p)
 		return
 	case kind < 6 && p.Protocol == rules.ICMPv6:
 		p.ICMPType, p.ICMPCode = draw[uint8](g, 1, 3), draw[uint8](g, 0, 1)
-		g.related(p)
+		g.drawRelated(p)
 		return
 	}
 	switch p.Protocol {
@@ -323,7 +323,7 @@ func (g *Generator) state(p *rules.Packet) {
 	p.State = InitialState(p)
 }
 
-func (g *Generator) related(p *rules.Packet) {
+func (g *Generator) drawRelated(p *rules.Packet) {
 	p.State, p.Status, p.Reply = rules.Related, RelatedStatus, g.oneIn(2)
 	p.ConntrackMark = draw(g, packetMarks...)
 }

@@ -225,10 +225,10 @@ func (n *Network) pair(
 	}
 	attempt := pairAttempt{t, &l, &r, result, listeners}
 	for i, p := range slices.Concat(batches...) {
-		attempt.drawn(p, observed[&l][0][i], observed[&r][0][i])
+		attempt.checkDrawn(p, observed[&l][0][i], observed[&r][0][i])
 	}
 	for i, p := range witnesses {
-		attempt.witness(p, result.Classes[i], observed[&l][1][i], observed[&r][1][i])
+		attempt.checkWitness(p, result.Classes[i], observed[&l][1][i], observed[&r][1][i])
 	}
 	return nil
 }
@@ -261,8 +261,8 @@ func effects(p *rules.Packet, left, right *Observation) (l, r Effect, err error)
 	return l, r, err
 }
 
-// drawn checks a random packet, which does not come from the decision.
-func (a *pairAttempt) drawn(p rules.Packet, left, right Observation) {
+// checkDrawn checks a random packet, which does not come from the decision.
+func (a *pairAttempt) checkDrawn(p rules.Packet, left, right Observation) {
 	l, r, err := effects(&p, &left, &right)
 	if err != nil {
 		return
@@ -307,8 +307,8 @@ func destinationDrawn(f rules.Outcome, p rules.Packet) bool {
 		addr.Compare(f.DNATAddrLast) <= 0
 }
 
-// witness checks the witness of a class.
-func (a *pairAttempt) witness(p rules.Packet, c diff.Class, left, right Observation) {
+// checkWitness checks the witness of a class.
+func (a *pairAttempt) checkWitness(p rules.Packet, c diff.Class, left, right Observation) {
 	l, r, err := effects(&p, &left, &right)
 	if err != nil {
 		a.tally.Unsent[cause(err)]++

@@ -48,16 +48,16 @@ func newCompiler(family string, sets *setBuilder) *compiler {
 // add adds an expression of the current statement.
 func (c *compiler) add(e expr.Any) { c.added = append(c.added, e) }
 
-// needs adds a condition before the current statement.
-func (c *compiler) needs(list ...expr.Any) {
+// addNeeded adds a condition before the current statement.
+func (c *compiler) addNeeded(list ...expr.Any) {
 	for _, e := range list {
 		c.needed = append(c.needed, e)
 	}
 }
 
-// statement translates a statement. One that is not supported may have any effect, and a comparison
-// that is not supported is an unknown condition.
-func (c *compiler) statement(s statement) {
+// compileStatement translates a statement. One that is not supported may have any effect, and a
+// comparison that is not supported is an unknown condition.
+func (c *compiler) compileStatement(s statement) {
 	c.needed, c.added, c.used, c.nesting, c.failed = nil, nil, 0, 0, false
 	network, transport := c.network, c.transport
 	if c.translate(s) && !c.failed {
@@ -237,7 +237,7 @@ func (in *reader) compile(c chainObject, sets *setBuilder) []nft.Rule {
 func compileRule(family string, sets *setBuilder, statements []statement) [][]any {
 	c := newCompiler(family, sets)
 	for _, s := range statements {
-		c.statement(s)
+		c.compileStatement(s)
 	}
 	if c.omitted == "" {
 		return [][]any{c.list}
@@ -252,7 +252,7 @@ func compileRule(family string, sets *setBuilder, statements []statement) [][]an
 			limited.list = append(limited.list, omittedFamily())
 		}
 		for _, s := range statements {
-			limited.statement(s)
+			limited.compileStatement(s)
 		}
 		list = append(list, limited.list)
 	}

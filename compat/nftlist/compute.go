@@ -57,12 +57,12 @@ func (c *compiler) bitwiseField(operator string, body json.RawMessage) (field, b
 	}
 	return field{f.datatype, func(c *compiler, at register, length int) {
 		f.load(c, at, length)
-		c.bitwise(at, mask[:length], xor[:length])
+		c.addBitwise(at, mask[:length], xor[:length])
 	}}, true
 }
 
-// bitwise adds register = (register & mask) ^ xor.
-func (c *compiler) bitwise(at register, mask, xor []byte) {
+// addBitwise adds register = (register & mask) ^ xor.
+func (c *compiler) addBitwise(at register, mask, xor []byte) {
 	c.add(&expr.Bitwise{
 		SourceRegister: at.number(), DestRegister: at.number(), Len: uint32(len(mask)),
 		Mask: mask, Xor: xor,

@@ -31,7 +31,7 @@ func (in *reader) readJSON(file string, text []byte) error {
 	}
 	for i, object := range document.Objects {
 		for kind, body := range object {
-			if err := in.object(kind, body); err != nil {
+			if err := in.readObject(kind, body); err != nil {
 				return fmt.Errorf("%s: object %d, %s: %w", file, i+1, kind, mistyped(err))
 			}
 		}
@@ -80,9 +80,9 @@ func mistyped(err error) error {
 // maxValue is the maximum length of a value in an error, in bytes.
 const maxValue = 40
 
-// object stores an object. Other objects, such as named counters, are relevant only for statements
-// that use them, which do not depend on their values.
-func (in *reader) object(kind string, body json.RawMessage) error {
+// readObject stores an object. Other objects, such as named counters, are relevant only for
+// statements that use them, which do not depend on their values.
+func (in *reader) readObject(kind string, body json.RawMessage) error {
 	switch kind {
 	case "metainfo":
 		m, err := decoded[metaObject](body)

@@ -157,12 +157,12 @@ func (in *reader) placeOf(
 	listed[key] = true
 	i, ok := at[objectID{c.Family, c.Table, ""}]
 	if !ok {
-		in.unmodelledChain(l, c)
+		in.addUnmodelledChain(l, c)
 		return -1, nil, nil
 	}
 	base, known, err := baseOf(c)
 	if err == nil && !known {
-		in.unmodelledChain(l, c)
+		in.addUnmodelledChain(l, c)
 		return -1, nil, nil
 	}
 	return i, base, err
@@ -189,8 +189,8 @@ func flagsOf(flags json.RawMessage) []string {
 	return []string{string(flags)}
 }
 
-// unmodelledChain describes a base chain with rules that is not part of the tables.
-func (in *reader) unmodelledChain(l *Listing, c chainObject) {
+// addUnmodelledChain describes a base chain with rules that is not part of the tables.
+func (in *reader) addUnmodelledChain(l *Listing, c chainObject) {
 	dormant := slices.ContainsFunc(in.tables, func(t tableObject) bool {
 		return t.Family == c.Family && t.Name == c.Table &&
 			slices.Contains(flagsOf(t.Flags), "dormant")

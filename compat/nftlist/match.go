@@ -105,7 +105,7 @@ func (c *compiler) anyFlag(f field, none bool, flags json.RawMessage) bool {
 	}
 	at, ok := c.load([]field{f}, false)
 	zero := make([]byte, f.size)
-	c.bitwise(at, mask, zero)
+	c.addBitwise(at, mask, zero)
 	op := expr.CmpOpNeq
 	if none {
 		op = expr.CmpOpEq
@@ -165,7 +165,7 @@ func (c *compiler) equalPrefix(f field, op expr.CmpOp, value []byte, bits int) b
 	}
 	f.load(c, at, length)
 	if length == f.size && bits != 8*f.size {
-		c.bitwise(at, f.mask(bits), make([]byte, f.size))
+		c.addBitwise(at, f.mask(bits), make([]byte, f.size))
 	}
 	c.add(&expr.Cmp{Op: op, Register: at.number(), Data: value[:length]})
 	return true

@@ -18,7 +18,7 @@ func (in *reader) readText(file, text string) error {
 	in.isText = true
 	t := textReader{in: in, file: file, scan: scanner{text: text, line: 1}}
 	for {
-		head, err := t.statement(true)
+		head, err := t.readStatement(true)
 		switch {
 		case err != nil:
 			return err
@@ -27,7 +27,7 @@ func (in *reader) readText(file, text string) error {
 		case len(head.tokens) == 0 && !head.ends.isMark("}"):
 			continue
 		}
-		if err := t.table(head); err != nil {
+		if err := t.readTable(head); err != nil {
 			return err
 		}
 	}
@@ -70,16 +70,16 @@ func (s textStatement) key() string {
 	return ""
 }
 
-// statement reads the next statement. With blocks it ends before a block; otherwise braces belong
-// to the statement, which may have several lines.
-func (t *textReader) statement(blocks bool) (textStatement, error) {
+// readStatement reads the next statement. With blocks it ends before a block; otherwise braces
+// belong to the statement, which may have several lines.
+func (t *textReader) readStatement(blocks bool) (textStatement, error) {
 	var s textStatement
 	depth := 0
 	for {
 		next := t.scan.next()
 		switch {
 		case next.kind == endOfText && depth > 0:
-			return s, t.wrong(next, "} before the end of the text")
+			return s, t.syntaxError(next, "} before the end of the text")
 		case next.kind == comment && depth == 0:
 			if handle, ok := handleOf(next); ok {
 				s.handle = handle
@@ -118,7 +118,7 @@ func (t *textReader) skip() error {
 	for depth := 1; depth > 0; {
 		switch next := t.scan.next(); {
 		case next.kind == endOfText:
-			return t.wrong(next, "} before the end of the text")
+			return t.syntaxError(next, "} before the end of the text")
 		case next.isMark("{"):
 			depth++
 		case next.isMark("}"):
@@ -128,27 +128,27 @@ func (t *textReader) skip() error {
 	return nil
 }
 
-// table reads a table.
-func (t *textReader) table(head textStatement) error {
+// readTable reads a table.
+func (t *textReader) readTable(head textStatement) error {
 	if !head.isHeader("table", "") || !isFamily(head.tokens[1].text) {
-		return t.notTable(head)
+		return t.notTableError(head)
 	}
 	at := objectID{family: head.tokens[1].text, table: head.tokens[2].text}
 	object := tableObject{Family: at.family, Name: at.table}
 	for {
-		s, err := t.statement(true)
+		s, err := t.readStatement(true)
 		if err != nil {
 			return err
 		}
 		switch {
 		case s.ends.isMark("{"):
-			err = t.block(at, s)
+			err = t.readBlock(at, s)
 		case s.key() == "flags":
 			object.Flags = flagList(s.tokens[1:])
 		case s.ends.kind == endOfText:
-			err = t.wrong(s.ends, "} before the end of the text")
+			err = t.syntaxError(s.ends, "} before the end of the text")
 		case len(s.tokens) > 0 && s.key() != "comment":
-			err = t.wrong(s.tokens[0], "a chain, a set or another object of a table")
+			err = t.syntaxError(s.tokens[0], "a chain, a set or another object of a table")
 		}
 		if err != nil {
 			return err
@@ -168,24 +168,24 @@ func isFamily(text string) bool {
 	return false
 }
 
-// block reads an object of a table. Objects other than chains, sets and maps are relevant only for
-// statements that use them, which do not depend on their values.
-func (t *textReader) block(at objectID, head textStatement) error {
+// readBlock reads an object of a table. Objects other than chains, sets and maps are relevant only
+// for statements that use them, which do not depend on their values.
+func (t *textReader) readBlock(at objectID, head textStatement) error {
 	switch {
 	case head.isHeader("chain"):
 		at.name = head.tokens[1].text
-		return t.chain(at)
+		return t.readChain(at)
 	case head.isHeader("set"), head.isHeader("map"):
 		at.name = head.tokens[1].text
-		return t.set(at, head.key() == "map")
+		return t.readSet(at, head.key() == "map")
 	case len(head.tokens) == 0:
-		return t.wrong(head.ends, "a chain, a set or another object of a table")
+		return t.syntaxError(head.ends, "a chain, a set or another object of a table")
 	}
 	return t.skip()
 }
 
-// wrong returns a syntax error.
-func (t *textReader) wrong(at token, want string) error {
+// syntaxError returns a syntax error.
+func (t *textReader) syntaxError(at token, want string) error {
 	column := at.offset - strings.LastIndexByte(t.scan.text[:at.offset], '\n')
 	e := &save.SyntaxError{File: t.file, Line: at.line, Column: column, Want: want}
 	if at.kind != newline {
@@ -194,8 +194,8 @@ func (t *textReader) wrong(at token, want string) error {
 	return e
 }
 
-// notTable returns the error of a statement that begins no table.
-func (t *textReader) notTable(s textStatement) error {
+// notTableError returns the error of a statement that begins no table.
+func (t *textReader) notTableError(s textStatement) error {
 	at := s.ends
 	if len(s.tokens) > 0 {
 		at = s.tokens[0]
@@ -204,7 +204,7 @@ func (t *textReader) notTable(s textStatement) error {
 	if len(t.in.tables) == 0 {
 		want += save.LooksLike(t.scan.text)
 	}
-	return t.wrong(at, want)
+	return t.syntaxError(at, want)
 }
 
 // line returns the line of a statement.

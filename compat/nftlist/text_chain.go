@@ -6,25 +6,25 @@ import (
 	"strings"
 )
 
-// chain reads a chain.
-func (t *textReader) chain(at objectID) error {
+// readChain reads a chain.
+func (t *textReader) readChain(at objectID) error {
 	object := chainObject{Family: at.family, Table: at.table, Name: at.name}
 	for {
-		s, err := t.statement(false)
+		s, err := t.readStatement(false)
 		if err != nil {
 			return err
 		}
 		switch {
 		case len(s.tokens) == 0 && s.ends.kind == endOfText:
-			return t.wrong(s.ends, "} before the end of the text")
+			return t.syntaxError(s.ends, "} before the end of the text")
 		case len(s.tokens) == 0:
 		case len(s.tokens) > 3 && s.key() == "type" && s.tokens[2].is("hook"):
-			err = t.base(&object, s.tokens)
+			err = t.readBase(&object, s.tokens)
 		case len(s.tokens) == 2 && s.key() == "policy":
 			object.Policy = s.tokens[1].text
 		case len(s.tokens) == 2 && (s.key() == "comment" || s.key() == "flags"):
 		default:
-			t.in.addRule(t.rule(at, s))
+			t.in.addRule(t.readRule(at, s))
 		}
 		if err != nil {
 			return err
@@ -36,16 +36,16 @@ func (t *textReader) chain(at objectID) error {
 	}
 }
 
-// base reads the position of a base chain: type T hook H [device D | devices = { D, ... }] priority
-// P.
-func (t *textReader) base(c *chainObject, tokens []token) error {
+// readBase reads the position of a base chain: type T hook H [device D | devices = { D, ... }]
+// priority P.
+func (t *textReader) readBase(c *chainObject, tokens []token) error {
 	c.Type, c.Hook = &tokens[1].text, &tokens[3].text
 	rest := tokens[4:]
 	for len(rest) > 0 && !rest[0].is("priority") {
 		rest = rest[1:]
 	}
 	if len(rest) < 2 {
-		return t.wrong(tokens[0], "type TYPE hook HOOK priority PRIORITY")
+		return t.syntaxError(tokens[0], "type TYPE hook HOOK priority PRIORITY")
 	}
 	var sum strings.Builder
 	for _, of := range rest[1:] {
@@ -53,7 +53,7 @@ func (t *textReader) base(c *chainObject, tokens []token) error {
 	}
 	priority, ok := parsePriority(c.Family, sum.String())
 	if !ok {
-		return t.wrong(rest[1], "a priority, such as -100, mangle or dstnat - 10")
+		return t.syntaxError(rest[1], "a priority, such as -100, mangle or dstnat - 10")
 	}
 	c.Priority = &priority
 	return nil
@@ -94,16 +94,16 @@ func priorities(family string) map[string]int {
 	}
 }
 
-// set reads a set or a map. One with a statement that is unknown is not stored, so that rules that
-// use it are undecided.
-func (t *textReader) set(at objectID, isMap bool) error {
+// readSet reads a set or a map. One with a statement that is unknown is not stored, so that rules
+// that use it are undecided.
+func (t *textReader) readSet(at objectID, isMap bool) error {
 	object := setObject{Family: at.family, Table: at.table, Name: at.name}
 	if isMap {
 		object.Map = encode("map")
 	}
 	known := true
 	for {
-		s, err := t.statement(false)
+		s, err := t.readStatement(false)
 		if err != nil {
 			return err
 		}
@@ -117,14 +117,14 @@ func (t *textReader) set(at objectID, isMap bool) error {
 			object.Statements = []json.RawMessage{encode(map[string]any{"counter": nil})}
 		case "elements":
 			if len(s.tokens) < 3 || !s.tokens[1].is("=") || !s.tokens[2].isMark("{") {
-				return t.wrong(s.tokens[0], "elements = { ELEMENT, ... }")
+				return t.syntaxError(s.tokens[0], "elements = { ELEMENT, ... }")
 			}
 			object.Elements = elementsOf(s.tokens[2:])
 		default:
 			known = known && len(s.tokens) == 0
 		}
 		if s.ends.kind == endOfText {
-			return t.wrong(s.ends, "} before the end of the text")
+			return t.syntaxError(s.ends, "} before the end of the text")
 		}
 		if s.ends.isMark("}") {
 			if known {

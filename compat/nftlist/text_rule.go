@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// rule reads a rule. From the first statement that is not understood, and the one before it, to
+// readRule reads a rule. From the first statement that is not understood, and the one before it, to
 // which its text may belong, the rest of the rule is one unknown statement.
-func (t *textReader) rule(at objectID, s textStatement) ruleObject {
+func (t *textReader) readRule(at objectID, s textStatement) ruleObject {
 	r := ruleObject{
 		Family: at.family, Table: at.table, Chain: at.name, Handle: s.handle, line: s.line(),
 	}

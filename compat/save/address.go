@@ -17,7 +17,7 @@ func (r *ruleReader) readAddress(at word, not bool) {
 	if at.raw == "-d" || strings.HasPrefix(at.raw, "--d") {
 		side, place, bit = rules.Destination, &r.header.destination, givenDestination
 	}
-	r.once(at, bit)
+	r.recordOnce(at, bit)
 	w := r.value(r.wantAddress(), &not)
 	if strings.Contains(w.text, ",") && not {
 		r.fail(w, "a single address after a !")

@@ -105,14 +105,14 @@ func (p *parser) emptyCommand(name string, words []word) *SyntaxError {
 		if name == "-X" {
 			return p.deleteChain(c, words[0])
 		}
-		p.table().empty(c)
+		p.table().flush(c)
 		return nil
 	}
 	if name == "-F" {
-		p.table().emptyAll()
+		p.table().flushAll()
 		return nil
 	}
-	for c := range p.table().all {
+	for c := range p.table().eachChain {
 		if c.base == nil {
 			if err := p.deleteChain(c, p.words[0]); err != nil {
 				return err

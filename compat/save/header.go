@@ -104,16 +104,16 @@ func (h *header) onlyProtocol() (rules.Protocol, bool) {
 	return m.Protocols[0], true
 }
 
-// once records an option, which must not be repeated.
-func (r *ruleReader) once(at word, bit uint) {
+// recordOnce records an option, which must not be repeated.
+func (r *ruleReader) recordOnce(at word, bit uint) {
 	if r.header.given&bit != 0 {
 		r.fail(at, "this option only once")
 	}
 	r.header.given |= bit
 }
 
-// never reports an error for a ! before an option that does not support it.
-func (r *ruleReader) never(at word, not bool) {
+// rejectNegation reports an error for a ! before an option that does not support it.
+func (r *ruleReader) rejectNegation(at word, not bool) {
 	if not {
 		r.fail(at, "no ! before this option")
 	}
@@ -138,7 +138,7 @@ func (r *ruleReader) readInterface(at word, not bool) {
 	if out {
 		place, bit = &r.header.out, givenOut
 	}
-	r.once(at, bit)
+	r.recordOnce(at, bit)
 	const want = "an interface name of 1 to 15 bytes without blanks or slashes; a trailing + matches a prefix"
 	w := r.value(want, &not)
 	name, prefix := strings.CutSuffix(w.text, "+")
@@ -158,7 +158,7 @@ func (r *ruleReader) readInterface(at word, not bool) {
 const maxInterface = 15
 
 func (r *ruleReader) readProtocol(at word, not bool) {
-	r.once(at, givenProtocol)
+	r.recordOnce(at, givenProtocol)
 	const want = "a protocol: a name or a number from 0 to 255"
 	w := r.value(want, &not)
 	p, known := protocolNamed(strings.ToLower(w.text))
@@ -183,7 +183,7 @@ func (r *ruleReader) readProtocol(at word, not bool) {
 
 // readFragment parses an unsupported condition, for which IPv6 has no option.
 func (r *ruleReader) readFragment(at word, not bool) {
-	r.once(at, givenFragment)
+	r.recordOnce(at, givenFragment)
 	if r.family == rules.IPv6 {
 		r.fail(at, "an option of ip6tables")
 	}
@@ -192,8 +192,8 @@ func (r *ruleReader) readFragment(at word, not bool) {
 
 // readCounters parses the counter of a rule.
 func (r *ruleReader) readCounters(at word, not bool) {
-	r.never(at, not)
-	r.once(at, givenCounters)
+	r.rejectNegation(at, not)
+	r.recordOnce(at, givenCounters)
 	for _, to := range []*uint64{&r.hits.Packets, &r.hits.Bytes} {
 		const want = "the number of packets and the number of bytes"
 		w := r.next(want)
@@ -207,7 +207,7 @@ func (r *ruleReader) readCounters(at word, not bool) {
 
 // readFamily parses the option that restricts a rule to a family in a text for both families.
 func (r *ruleReader) readFamily(at word, not bool) {
-	r.never(at, not)
+	r.rejectNegation(at, not)
 	of := rules.IPv4
 	if strings.HasSuffix(at.raw, "6") {
 		of = rules.IPv6

@@ -9,7 +9,7 @@ import (
 
 // readModule parses "-m NAME".
 func (r *ruleReader) readModule(at word, not bool) {
-	r.never(at, not)
+	r.rejectNegation(at, not)
 	name := r.next("the name of a match")
 	if !isName(name.text) {
 		r.fail(name, "the name of a match")
@@ -115,7 +115,7 @@ func (r *moduleReader) required(name string) *option {
 // comments parses the comment of the rule.
 func (r *moduleReader) comments() []rules.Match {
 	if o := r.required("--comment"); o != nil {
-		r.never(o.at, o.not)
+		r.rejectNegation(o.at, o.not)
 		r.comment = append(r.comment, o.values[0].text)
 	}
 	return nil

@@ -83,6 +83,6 @@ func (r *moduleReader) reversePath() []rules.Match {
 // refuseNot rejects a ! before options that cannot be negated.
 func (r *moduleReader) refuseNot() {
 	if i := slices.IndexFunc(r.options, func(o option) bool { return o.not }); i >= 0 {
-		r.never(r.options[i].at, true)
+		r.rejectNegation(r.options[i].at, true)
 	}
 }

@@ -135,13 +135,13 @@ const (
 // rule writes a rule, or nothing if there is an error.
 func (p *tablePrinter) rule(r *rules.Rule) error {
 	w := rulePrinter{table: p.table, chain: p.chain, words: []string{"-A", p.chain.Name}}
-	if err := w.matches(r.Matches); err != nil {
+	if err := w.addMatches(r.Matches); err != nil {
 		return err
 	}
-	if err := w.comment(r.Comment); err != nil {
+	if err := w.addComment(r.Comment); err != nil {
 		return err
 	}
-	if err := w.actions(r.Actions); err != nil {
+	if err := w.addActions(r.Actions); err != nil {
 		return err
 	}
 	line, limit := strings.Join(w.words, " "), maxWords
@@ -167,8 +167,8 @@ type rulePrinter struct {
 
 func (w *rulePrinter) add(words ...string) { w.words = append(w.words, words...) }
 
-// option adds an option, with a ! if it is negated.
-func (w *rulePrinter) option(not bool, words ...string) {
+// addOption adds an option, with a ! if it is negated.
+func (w *rulePrinter) addOption(not bool, words ...string) {
 	if not {
 		w.add("!")
 	}
@@ -178,7 +178,7 @@ func (w *rulePrinter) option(not bool, words ...string) {
 // maxComment is XT_MAX_COMMENT_LEN of linux/netfilter/xt_comment.h without the terminating zero.
 const maxComment = 255
 
-func (w *rulePrinter) comment(text string) error {
+func (w *rulePrinter) addComment(text string) error {
 	if text == "" {
 		return nil
 	}

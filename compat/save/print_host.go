@@ -9,15 +9,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// connection writes a match of the packet's connection.
-func (w *rulePrinter) connection(m rules.Match) error {
+// addConnection writes a match of the packet's connection.
+func (w *rulePrinter) addConnection(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchState:
 		if m.States == 0 {
 			return fmt.Errorf("%s: iptables compares one state or more", m)
 		}
 		w.add("-m", "conntrack")
-		w.option(m.Not, "--ctstate", strings.ToUpper(m.States.String()))
+		w.addOption(m.Not, "--ctstate", strings.ToUpper(m.States.String()))
 	case rules.MatchStatus:
 		var names []string
 		rest := m.Status
@@ -33,7 +33,7 @@ func (w *rulePrinter) connection(m rules.Match) error {
 			names = []string{"NONE"}
 		}
 		w.add("-m", "conntrack")
-		w.option(m.Not, "--ctstatus", strings.Join(names, ","))
+		w.addOption(m.Not, "--ctstatus", strings.Join(names, ","))
 	case rules.MatchDirection:
 		direction := map[bool]string{false: "ORIGINAL", true: "REPLY"}[m.Reply]
 		w.add("-m", "conntrack", "--ctdir", direction)
@@ -41,8 +41,8 @@ func (w *rulePrinter) connection(m rules.Match) error {
 	return nil
 }
 
-// addrType writes types of addresses. Only two of them have the same meaning in ip6tables.
-func (w *rulePrinter) addrType(m rules.MatchAddrType) error {
+// addAddrType writes types of addresses. Only two of them have the same meaning in ip6tables.
+func (w *rulePrinter) addAddrType(m rules.MatchAddrType) error {
 	var names []string
 	for t := range rules.ResolvedType + 1 {
 		if m.Types.Has(t) {
@@ -61,12 +61,12 @@ func (w *rulePrinter) addrType(m rules.MatchAddrType) error {
 	side := map[rules.Side]string{
 		rules.Source: "--src-type", rules.Destination: "--dst-type",
 	}[m.Side]
-	w.option(m.Not, side, strings.Join(names, ","))
+	w.addOption(m.Not, side, strings.Join(names, ","))
 	return nil
 }
 
-// reversePath writes the match rpfilter. Its kind consists of the flags without their dashes.
-func (w *rulePrinter) reversePath(m rules.MatchReversePath) error {
+// addReversePath writes the match rpfilter. Its kind consists of the flags without their dashes.
+func (w *rulePrinter) addReversePath(m rules.MatchReversePath) error {
 	options := []string{"-m", "rpfilter"}
 	kinds := strings.Fields(m.Kind)
 	var known []string
@@ -85,8 +85,8 @@ func (w *rulePrinter) reversePath(m rules.MatchReversePath) error {
 	return nil
 }
 
-// socket writes the match socket, which cannot be negated.
-func (w *rulePrinter) socket(m rules.MatchSocket) error {
+// addSocket writes the match socket, which cannot be negated.
+func (w *rulePrinter) addSocket(m rules.MatchSocket) error {
 	if m.Not || m.Kind != "" && m.Kind != "nowildcard" {
 		return fmt.Errorf("%s: iptables has no such match", m)
 	}
@@ -97,8 +97,8 @@ func (w *rulePrinter) socket(m rules.MatchSocket) error {
 	return nil
 }
 
-// icmp writes a type with all of its codes or with one.
-func (w *rulePrinter) icmp(m rules.MatchICMP) error {
+// addICMP writes a type with all of its codes or with one.
+func (w *rulePrinter) addICMP(m rules.MatchICMP) error {
 	protocol, module, option, family := rules.ICMP, "icmp", "--icmp-type", rules.IPv4
 	if m.V6 {
 		protocol, module, option, family = rules.ICMPv6, "icmp6", "--icmpv6-type", rules.IPv6
@@ -114,7 +114,7 @@ func (w *rulePrinter) icmp(m rules.MatchICMP) error {
 		return fmt.Errorf("%s: iptables compares one type, with all of its codes or with one", m)
 	}
 	w.add("-m", module)
-	w.option(m.Not, option, text)
+	w.addOption(m.Not, option, text)
 	return nil
 }
 

@@ -12,8 +12,8 @@ import (
 // headerOrder is the order in which iptables-save writes the matches of the header.
 var headerOrder = []string{"-s", "-d", "-i", "-o", "-p"}
 
-// matches writes the matches of a rule.
-func (w *rulePrinter) matches(list []rules.Match) error {
+// addMatches writes the matches of a rule.
+func (w *rulePrinter) addMatches(list []rules.Match) error {
 	header := map[string][]string{}
 	var rest []rules.Match
 	for _, m := range list {
@@ -33,7 +33,7 @@ func (w *rulePrinter) matches(list []rules.Match) error {
 		w.add(header[option]...)
 	}
 	for _, m := range rest {
-		if err := w.module(m); err != nil {
+		if err := w.addModule(m); err != nil {
 			return err
 		}
 	}
@@ -124,23 +124,23 @@ func (w *rulePrinter) prefixText(m rules.MatchAddr) (string, error) {
 	return p.String(), nil
 }
 
-// module writes a match that needs a match module.
-func (w *rulePrinter) module(m rules.Match) error {
+// addModule writes a match that needs a match module.
+func (w *rulePrinter) addModule(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchAddr:
 		w.add("-m", "iprange")
-		w.option(m.Not,
+		w.addOption(m.Not,
 			map[rules.Side]string{
 				rules.Source: "--src-range", rules.Destination: "--dst-range",
 			}[m.Side],
 			m.Ranges[0].From().String()+"-"+m.Ranges[0].To().String())
 		return nil
 	case rules.MatchPort:
-		return w.ports(m)
+		return w.addPorts(m)
 	case rules.MatchTCPFlags:
-		return w.tcpFlags(m)
+		return w.addTCPFlags(m)
 	case rules.MatchOwner:
-		return w.owner(m)
+		return w.addOwner(m)
 	case rules.MatchCgroup:
 		if m.Path == "" {
 			return fmt.Errorf("%s: iptables compares the path", m)
@@ -153,27 +153,27 @@ func (w *rulePrinter) module(m rules.Match) error {
 		if m.Mask != allBits {
 			text = fullMark(m.Value, m.Mask)
 		}
-		w.option(m.Not, "--mark", text)
+		w.addOption(m.Not, "--mark", text)
 		return nil
 	case rules.MatchState, rules.MatchStatus, rules.MatchDirection:
-		return w.connection(m)
+		return w.addConnection(m)
 	case rules.MatchAddrType:
-		return w.addrType(m)
+		return w.addAddrType(m)
 	case rules.MatchReversePath:
-		return w.reversePath(m)
+		return w.addReversePath(m)
 	case rules.MatchSocket:
-		return w.socket(m)
+		return w.addSocket(m)
 	case rules.MatchICMP:
-		return w.icmp(m)
+		return w.addICMP(m)
 	case rules.MatchTuple:
-		return w.eitherPort(m)
+		return w.addEitherPort(m)
 	case rules.MatchInterface, rules.MatchProtocol:
 		return fmt.Errorf("%s: iptables compares this once in a rule", m)
 	}
 	return fmt.Errorf("%s: iptables has no such match", m)
 }
 
-func (w *rulePrinter) tcpFlags(m rules.MatchTCPFlags) error {
+func (w *rulePrinter) addTCPFlags(m rules.MatchTCPFlags) error {
 	if w.protocol != rules.TCP {
 		return fmt.Errorf("%s: the rule must match tcp", m)
 	}
@@ -187,13 +187,13 @@ func (w *rulePrinter) tcpFlags(m rules.MatchTCPFlags) error {
 		return strings.ToUpper(strings.ReplaceAll(f.String(), " | ", ","))
 	}
 	w.add("-m", "tcp")
-	w.option(m.Not, "--tcp-flags", text(m.Mask), text(m.Value))
+	w.addOption(m.Not, "--tcp-flags", text(m.Mask), text(m.Value))
 	return nil
 }
 
-// owner writes the ids of a socket. The range of all ids means any socket, which xtables supports
-// only for users.
-func (w *rulePrinter) owner(m rules.MatchOwner) error {
+// addOwner writes the ids of a socket. The range of all ids means any socket, which xtables
+// supports only for users.
+func (w *rulePrinter) addOwner(m rules.MatchOwner) error {
 	if len(m.IDs) != 1 || m.Socketless && !m.Not {
 		return fmt.Errorf("%s: iptables compares one range of ids", m)
 	}
@@ -201,13 +201,13 @@ func (w *rulePrinter) owner(m rules.MatchOwner) error {
 	switch {
 	case slices.Equal(m.IDs, allIDs()) && !m.Group && !needsSocket:
 		w.add("-m", "owner")
-		w.option(m.Not, "--socket-exists")
+		w.addOption(m.Not, "--socket-exists")
 		return nil
 	case ids.Last > maxID || ids.First > ids.Last:
 		return fmt.Errorf("%s: iptables compares ids from 0 to %d", m, uint32(maxID))
 	}
 	w.add("-m", "owner")
-	w.option(m.Not, map[bool]string{false: "--uid-owner", true: "--gid-owner"}[m.Group],
+	w.addOption(m.Not, map[bool]string{false: "--uid-owner", true: "--gid-owner"}[m.Group],
 		ids.String())
 	if needsSocket {
 		w.add("--socket-exists")

@@ -8,24 +8,24 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ports writes ports: one port or range with the protocol's own match, several with multiport.
-func (w *rulePrinter) ports(m rules.MatchPort) error {
+// addPorts writes ports: one port or range with the protocol's own match, several with multiport.
+func (w *rulePrinter) addPorts(m rules.MatchPort) error {
 	texts, err := w.portTexts(m, m.Ports)
 	switch {
 	case err != nil:
 		return err
 	case len(texts) == 1 && w.protocol != rules.UDPLite:
 		w.add("-m", w.protocol.String())
-		w.option(m.Not, "--"+sideLetter(m.Side)+"port", texts[0])
+		w.addOption(m.Not, "--"+sideLetter(m.Side)+"port", texts[0])
 	default:
 		w.add("-m", "multiport")
-		w.option(m.Not, "--"+sideLetter(m.Side)+"ports", strings.Join(texts, ","))
+		w.addOption(m.Not, "--"+sideLetter(m.Side)+"ports", strings.Join(texts, ","))
 	}
 	return nil
 }
 
-// eitherPort writes ports of either side, the only tuple that iptables supports.
-func (w *rulePrinter) eitherPort(m rules.MatchTuple) error {
+// addEitherPort writes ports of either side, the only tuple that iptables supports.
+func (w *rulePrinter) addEitherPort(m rules.MatchTuple) error {
 	if len(m.Alternatives) == 2 && len(m.Alternatives[0]) == 1 && len(m.Alternatives[1]) == 1 {
 		source, okSource := m.Alternatives[0][0].(rules.MatchPort)
 		destination, okDestination := m.Alternatives[1][0].(rules.MatchPort)
@@ -37,7 +37,7 @@ func (w *rulePrinter) eitherPort(m rules.MatchTuple) error {
 				return err
 			}
 			w.add("-m", "multiport")
-			w.option(m.Not, "--ports", strings.Join(texts, ","))
+			w.addOption(m.Not, "--ports", strings.Join(texts, ","))
 			return nil
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// actions writes the target, after an optional counter.
-func (w *rulePrinter) actions(list []rules.Action) error {
+// addActions writes the target, after an optional counter.
+func (w *rulePrinter) addActions(list []rules.Action) error {
 	if len(list) > 0 && list[0] == (rules.Count{}) {
 		list = list[1:]
 	}
@@ -19,11 +19,11 @@ func (w *rulePrinter) actions(list []rules.Action) error {
 	if len(list) > 1 {
 		return fmt.Errorf("%s %s: iptables has one action for each rule", list[0], list[1])
 	}
-	return w.action(list[0])
+	return w.addAction(list[0])
 }
 
-func (w *rulePrinter) action(action rules.Action) error {
-	switch a := action.(type) {
+func (w *rulePrinter) addAction(addAction rules.Action) error {
+	switch a := addAction.(type) {
 	case rules.Verdict:
 		w.add("-j",
 			[...]string{rules.Accept: "ACCEPT", rules.Drop: "DROP", rules.Return: "RETURN"}[a])
@@ -36,46 +36,46 @@ func (w *rulePrinter) action(action rules.Action) error {
 		return nil
 	case rules.RedirectTo:
 		if a == (rules.RedirectTo{}) {
-			return w.target(a, "nat", "REDIRECT")
+			return w.addTarget(a, "nat", "REDIRECT")
 		}
-		return w.toPort(a, a.Port, "nat", "REDIRECT", "--to-ports", portsText(a.Port, a.Last))
+		return w.addToPort(a, a.Port, "nat", "REDIRECT", "--to-ports", portsText(a.Port, a.Last))
 	case rules.DNATPort:
-		return w.toPort(a, a.Port, "nat", "DNAT", "--to-destination", ":"+portsText(a.Port, a.Last))
+		return w.addToPort(a, a.Port, "nat", "DNAT", "--to-destination", ":"+portsText(a.Port, a.Last))
 	case rules.DNATTo:
-		return w.dnat(a)
+		return w.addDNAT(a)
 	case rules.SNATTo:
 		if !w.isOfFamily(a.Addr) {
 			return fmt.Errorf("%s: not of the table's family", a)
 		}
-		return w.target(a, "nat", "SNAT", "--to-source", a.Addr.String())
+		return w.addTarget(a, "nat", "SNAT", "--to-source", a.Addr.String())
 	case rules.TProxyDrop:
-		return w.tproxy(a)
+		return w.addTProxy(a)
 	case rules.Reject:
-		return w.reject(a)
+		return w.addReject(a)
 	case rules.SetMark:
-		return w.target(a, "", "MARK", "--set-xmark", fullMark(a.Value, a.Mask))
+		return w.addTarget(a, "", "MARK", "--set-xmark", fullMark(a.Value, a.Mask))
 	case rules.SaveMark:
-		return w.target(a, "", "CONNMARK", "--save-mark", "--nfmask", "0xffffffff", "--ctmask",
+		return w.addTarget(a, "", "CONNMARK", "--save-mark", "--nfmask", "0xffffffff", "--ctmask",
 			"0xffffffff")
 	case rules.RestoreMark:
-		return w.target(a, "", "CONNMARK", "--restore-mark", "--nfmask", "0xffffffff", "--ctmask",
+		return w.addTarget(a, "", "CONNMARK", "--restore-mark", "--nfmask", "0xffffffff", "--ctmask",
 			"0xffffffff")
 	case rules.MixMark:
-		return w.mixMark(a)
+		return w.addMixMark(a)
 	case rules.SetZone:
 		words := []string{"CT", "--zone", strconv.Itoa(int(a.Zone))}
 		if a.Helper != "" {
 			words = append(words, "--helper", a.Helper)
 		}
-		return w.target(a, "raw", words...)
+		return w.addTarget(a, "raw", words...)
 	case rules.Notrack:
-		return w.target(a, "raw", "CT", "--notrack")
+		return w.addTarget(a, "raw", "CT", "--notrack")
 	}
-	return fmt.Errorf("%s: iptables has no such target", action)
+	return fmt.Errorf("%s: iptables has no such target", addAction)
 }
 
-// target writes a target. If table is not empty, only that table allows the target.
-func (w *rulePrinter) target(a rules.Action, table string, words ...string) error {
+// addTarget writes a target. If table is not empty, only that table allows the target.
+func (w *rulePrinter) addTarget(a rules.Action, table string, words ...string) error {
 	if table != "" && w.table.Name != table {
 		return fmt.Errorf("%s: this target is in table %s only", a, table)
 	}
@@ -84,19 +84,19 @@ func (w *rulePrinter) target(a rules.Action, table string, words ...string) erro
 	return nil
 }
 
-// toPort writes a target with a port, which needs a protocol with ports.
-func (w *rulePrinter) toPort(a rules.Action, port uint16, table string, words ...string) error {
+// addToPort writes a target with a port, which needs a protocol with ports.
+func (w *rulePrinter) addToPort(a rules.Action, port uint16, table string, words ...string) error {
 	if w.protocol != rules.TCP && w.protocol != rules.UDP {
 		return fmt.Errorf("%s: the rule must match tcp or udp", a)
 	}
 	if port == 0 && table == "nat" {
 		return fmt.Errorf("%s: port 0 keeps the port of the connection", a)
 	}
-	return w.target(a, table, words...)
+	return w.addTarget(a, table, words...)
 }
 
-// dnat writes the target DNAT with an address of the table's family.
-func (w *rulePrinter) dnat(a rules.DNATTo) error {
+// addDNAT writes the target DNAT with an address of the table's family.
+func (w *rulePrinter) addDNAT(a rules.DNATTo) error {
 	text := a.Addr.String()
 	if a.LastAddr.IsValid() {
 		text += "-" + a.LastAddr.String()
@@ -105,19 +105,19 @@ func (w *rulePrinter) dnat(a rules.DNATTo) error {
 	case !w.isOfFamily(a.Addr), a.LastAddr.IsValid() && !w.isOfFamily(a.LastAddr):
 		return fmt.Errorf("%s: the address is not of the table's family", a)
 	case a.Port == 0 && a.Last == 0:
-		return w.target(a, "nat", "DNAT", "--to-destination", text)
+		return w.addTarget(a, "nat", "DNAT", "--to-destination", text)
 	case a.Addr.Is6():
 		text = "[" + text + "]"
 	}
 	text += ":" + portsText(a.Port, a.Last)
-	return w.toPort(a, a.Port, "nat", "DNAT", "--to-destination", text)
+	return w.addToPort(a, a.Port, "nat", "DNAT", "--to-destination", text)
 }
 
 func (w *rulePrinter) isOfFamily(a netip.Addr) bool {
 	return a.IsValid() && rules.FamilyOf(a) == w.table.Family && a.Zone() == ""
 }
 
-func (w *rulePrinter) tproxy(a rules.TProxyDrop) error {
+func (w *rulePrinter) addTProxy(a rules.TProxyDrop) error {
 	address := netip.IPv4Unspecified()
 	if w.table.Family == rules.IPv6 {
 		address = netip.IPv6Unspecified()
@@ -128,33 +128,33 @@ func (w *rulePrinter) tproxy(a rules.TProxyDrop) error {
 	if !w.isOfFamily(address) {
 		return fmt.Errorf("%s: the address is not of the table's family", a)
 	}
-	return w.toPort(a, a.Port, "mangle", "TPROXY", "--on-port", portText(a.Port),
+	return w.addToPort(a, a.Port, "mangle", "TPROXY", "--on-port", portText(a.Port),
 		"--on-ip", address.String(), "--tproxy-mark", fullMark(a.Value, a.Mask))
 }
 
-func (w *rulePrinter) reject(a rules.Reject) error {
+func (w *rulePrinter) addReject(a rules.Reject) error {
 	for _, rejection := range rejections(w.table.Family) {
 		switch {
 		case rejection.with != a.With:
 		case rejection.name == "tcp-reset" && w.protocol != rules.TCP:
 			return fmt.Errorf("%s: the rule must match tcp", a)
 		default:
-			return w.target(a, "filter", "REJECT", "--reject-with", rejection.name)
+			return w.addTarget(a, "filter", "REJECT", "--reject-with", rejection.name)
 		}
 	}
 	return fmt.Errorf("%s: iptables has no such REJECT type in this family", a)
 }
 
-// mixMark writes one of the three operations of CONNMARK: it sets the connection's mark, saves the
-// packet's mark, or restores it.
-func (w *rulePrinter) mixMark(a rules.MixMark) error {
+// addMixMark writes one of the three operations of CONNMARK: it sets the connection's mark, saves
+// the packet's mark, or restores it.
+func (w *rulePrinter) addMixMark(a rules.MixMark) error {
 	masked := func(option string, packet, connection uint32) error {
-		return w.target(a, "", "CONNMARK", option, "--nfmask", fmt.Sprintf("0x%x", packet),
+		return w.addTarget(a, "", "CONNMARK", option, "--nfmask", fmt.Sprintf("0x%x", packet),
 			"--ctmask", fmt.Sprintf("0x%x", connection))
 	}
 	switch {
 	case a.Conntrack && a.Mark == 0:
-		return w.target(a, "", "CONNMARK", "--set-xmark", fullMark(a.Xor, ^a.ConntrackMark))
+		return w.addTarget(a, "", "CONNMARK", "--set-xmark", fullMark(a.Xor, ^a.ConntrackMark))
 	case a.Conntrack && a.Xor == 0:
 		return masked("--save-mark", a.Mark, ^a.ConntrackMark)
 	case !a.Conntrack && a.Xor == 0 && a.ConntrackMark != 0:

@@ -156,7 +156,7 @@ func (r *ruleReader) readOption() {
 	at := words[len(words)-1]
 	if !unknown {
 		if m, o := exactOption(r.modules, at); o != nil {
-			r.optionOf(m, o, words)
+			r.readKnownOption(m, o, words)
 			return
 		}
 	}
@@ -171,7 +171,7 @@ func (r *ruleReader) readOption() {
 	case !at.isOption():
 		r.fail(at, "an option")
 	default:
-		r.moduleOption(words)
+		r.readModuleOption(words)
 	}
 }
 
@@ -193,11 +193,11 @@ func (r *ruleReader) splitOption() {
 	r.words = slices.Concat(r.words[:i], parts, r.words[i+1:])
 }
 
-// moduleOption parses an option of a module that the rule names, or that its protocol implies.
-func (r *ruleReader) moduleOption(words []word) {
+// readModuleOption parses an option of a module that the rule names, or that its protocol implies.
+func (r *ruleReader) readModuleOption(words []word) {
 	at := words[len(words)-1]
 	if m, o := r.findOption(r.modules, at); o != nil {
-		r.optionOf(m, o, words)
+		r.readKnownOption(m, o, words)
 		return
 	}
 	m := r.protocolModule()
@@ -212,7 +212,7 @@ func (r *ruleReader) moduleOption(words []word) {
 	switch _, o := r.findOption([]*module{m}, at); {
 	case o != nil:
 		r.modules = append(r.modules, m)
-		r.optionOf(m, o, words)
+		r.readKnownOption(m, o, words)
 	case m.open:
 		m.words = append(m.words, words...)
 		r.words = r.words[len(words):]
@@ -270,9 +270,9 @@ func (r *ruleReader) findOption(modules []*module, at word) (of *module, found *
 	return of, found
 }
 
-// optionOf parses an option of the module with its values.
-func (r *ruleReader) optionOf(m *module, of *optionKind, words []word) {
-	o := option{name: of.name, at: words[len(words)-1], not: len(words) > 1}
+// readKnownOption parses an option of the module with its values.
+func (r *ruleReader) readKnownOption(m *module, kind *optionKind, words []word) {
+	o := option{name: kind.name, at: words[len(words)-1], not: len(words) > 1}
 	same := func(other option) bool { return other.name == o.name }
 	if !m.open && slices.ContainsFunc(m.options, same) {
 		r.fail(o.at, "this option only once")
@@ -280,10 +280,10 @@ func (r *ruleReader) optionOf(m *module, of *optionKind, words []word) {
 	}
 	before := r.words
 	r.words = r.words[len(words):]
-	if of.values > 0 {
+	if kind.values > 0 {
 		o.values[0] = r.value("a value after it", &o.not)
 	}
-	if of.values > 1 {
+	if kind.values > 1 {
 		o.values[1] = r.next("a second value after it")
 	}
 	m.words = append(m.words, before[:len(before)-len(r.words)]...)

@@ -117,7 +117,7 @@ func (l *ruleList) remove(e *ruleEntry, i int) rules.Rule {
 func (l *ruleList) deleteSame(r *rules.Rule) (rules.Rule, bool) {
 	if l.same == nil {
 		l.same = map[string]*ruleQueue{}
-		for e := range l.all {
+		for e := range l.each {
 			l.addSame(e)
 		}
 	}
@@ -165,8 +165,8 @@ func socketlessText(m rules.Match) string {
 	return ""
 }
 
-// all calls do for each entry in order, until it returns false.
-func (l *ruleList) all(do func(*ruleEntry) bool) {
+// each calls do for each entry in order, until it returns false.
+func (l *ruleList) each(do func(*ruleEntry) bool) {
 	for _, b := range l.blocks {
 		for _, e := range b.entries {
 			if !do(e) {
@@ -182,7 +182,7 @@ func (l *ruleList) rules() []rules.Rule {
 		return nil
 	}
 	list := make([]rules.Rule, 0, l.length)
-	for e := range l.all {
+	for e := range l.each {
 		list = append(list, e.rule)
 	}
 	return list

@@ -28,14 +28,14 @@ type chain struct {
 
 // build returns the resulting table.
 func (t *table) build() rules.Table {
-	for c := range t.all {
+	for c := range t.eachChain {
 		t.Chains = append(t.Chains, rules.Chain{Name: c.name, Base: c.base, Rules: c.rules.rules()})
 	}
 	return t.Table
 }
 
-// all calls do for each chain in order, until it returns false. do may remove its chain.
-func (t *table) all(do func(*chain) bool) {
+// eachChain calls do for each chain in order, until it returns false. do may remove its chain.
+func (t *table) eachChain(do func(*chain) bool) {
 	for e := t.chains.Front(); e != nil; {
 		next := e.Next()
 		if !do(e.Value.(*chain)) {
@@ -96,27 +96,27 @@ func jumpOf(r *rules.Rule) string {
 	return jump.Chain
 }
 
-// empty removes all rules of a chain.
-func (t *table) empty(c *chain) {
-	for e := range c.rules.all {
+// flush removes all rules of a chain.
+func (t *table) flush(c *chain) {
+	for e := range c.rules.each {
 		t.count(&e.rule, -1)
 	}
 	c.rules, c.merged = ruleList{}, false
 }
 
-// emptyAll removes the rules of all chains.
-func (t *table) emptyAll() {
+// flushAll removes the rules of all chains.
+func (t *table) flushAll() {
 	for _, c := range t.filled {
 		c.filled = false
-		t.empty(c)
+		t.flush(c)
 	}
 	t.filled = nil
 }
 
 // jumper returns a chain with a rule that jumps to another chain, or nil.
 func (t *table) jumper(to *chain) *chain {
-	for c := range t.all {
-		for e := range c.rules.all {
+	for c := range t.eachChain {
+		for e := range c.rules.each {
 			if jumpOf(&e.rule) == to.name {
 				return c
 			}

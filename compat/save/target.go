@@ -9,8 +9,8 @@ import (
 // readTarget parses "-j TARGET" or "-g CHAIN". As in iptables, a target takes precedence over a
 // chain with the same name.
 func (r *ruleReader) readTarget(at word, not bool) {
-	r.never(at, not)
-	r.once(at, givenTarget)
+	r.rejectNegation(at, not)
+	r.recordOnce(at, givenTarget)
 	isGoto := at.raw == "-g" || at.raw == "--goto"
 	name := r.next("a target or a chain")
 	k := targetNamed(name.text)
@@ -53,7 +53,7 @@ func (r *ruleReader) action() rules.Action {
 	}
 	mr := moduleReader{ruleReader: r, module: r.target}
 	for _, o := range r.target.options {
-		r.never(o.at, o.not)
+		r.rejectNegation(o.at, o.not)
 	}
 	a := r.target.target(&mr)
 	if mr.unknown {

@@ -7,10 +7,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ztunnelCalls adds connections of ztunnel to the application, with the address of a client as
+// planZtunnelCalls adds connections of ztunnel to the application, with the address of a client as
 // source. The replies to that address must stay in the pod: the rules mark the connection, and the
 // policy route leads the replies back.
-func (p *planner) ztunnelCalls(f rules.Family) {
+func (p *planner) planZtunnelCalls(f rules.Family) {
 	for _, a := range p.podIPs(f) {
 		t := newTCP(ZtunnelCalls, fmt.Sprintf("ztunnel calls the application as a client, %s", a))
 		t.transparent = true
@@ -32,9 +32,9 @@ func (p *planner) ztunnelCalls(f rules.Family) {
 	}
 }
 
-// hbone adds a connection from another host to the tunnel port, along with the captured one. It
+// planHBONE adds a connection from another host to the tunnel port, along with the captured one. It
 // must not be captured.
-func (p *planner) hbone(inbound probe) {
+func (p *planner) planHBONE(inbound probe) {
 	t := inbound
 	t.Name = "inbound HBONE, " + familyName(inbound.packet.Family())
 	t.Expected = ""

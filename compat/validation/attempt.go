@@ -112,10 +112,10 @@ func (v *validator) try(l *listeners, t *probe, deadline time.Time) observation 
 	}
 	defer s.Abort()
 	if t.packet.Protocol == rules.UDP {
-		o.datagram(v, t, s, deadline)
+		o.sendQuery(v, t, s, deadline)
 		return o.observation
 	}
-	o.connection(v, l, t, s, deadline)
+	o.connect(v, l, t, s, deadline)
 	if o.outcome != arrived && t.control.IsValid() {
 		control := probe{packet: t.packet, outside: true}
 		control.packet.Destination = t.control
@@ -167,8 +167,8 @@ func (v *validator) send(
 // this process, which a busy machine delays.
 const acceptTime = 5 * time.Second
 
-// connection waits for the connection and its arrival.
-func (o *sent) connection(
+// connect waits for the connection and its arrival.
+func (o *sent) connect(
 	v *validator, l *listeners, t *probe, s socket.Socket, deadline time.Time,
 ) {
 	err := s.SetDeadline(deadline)
@@ -227,10 +227,10 @@ func (o *sent) waitArrival(deadline time.Time) bool {
 	}
 }
 
-// datagram sends the query and waits for its arrival, or for the reply.
-func (o *sent) datagram(v *validator, t *probe, s socket.Socket, deadline time.Time) {
+// sendQuery sends the query and waits for its arrival, or for the reply.
+func (o *sent) sendQuery(v *validator, t *probe, s socket.Socket, deadline time.Time) {
 	if v.running && t.packet.Mark == 0 {
-		o.conntracked(v, t, s)
+		o.sendTracked(v, t, s)
 		return
 	}
 	if o.err = s.SetDeadline(deadline); o.err != nil {
@@ -267,9 +267,9 @@ func (o *sent) datagram(v *validator, t *probe, s socket.Socket, deadline time.T
 	}
 }
 
-// conntracked sends an empty datagram, to which no DNS server replies, and reads its destination
+// sendTracked sends an empty datagram, to which no DNS server replies, and reads its destination
 // from conntrack.
-func (o *sent) conntracked(v *validator, t *probe, s socket.Socket) {
+func (o *sent) sendTracked(v *validator, t *probe, s socket.Socket) {
 	err := s.Control(func(fd int) error { return unix.Send(fd, nil, 0) })
 	if err != nil {
 		o.err = err

@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// markedPackets adds packets to another host with TPROXY's mark. The policy route delivers them
+// planMarkedPackets adds packets to another host with TPROXY's mark. The policy route delivers them
 // locally, as it does with the application's replies to a proxy that uses the client's address. A
 // datagram is sufficient, and no other rule matches it.
-func (p *planner) markedPackets(f rules.Family) {
+func (p *planner) planMarkedPackets(f rules.Family) {
 	routing := p.rules.Routing
 	i := slices.IndexFunc(routing.Policies, func(r rules.PolicyRoute) bool { return r.Family == f })
 	if i < 0 {

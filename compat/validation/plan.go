@@ -66,14 +66,14 @@ func plan(o Options, desired rules.Ruleset, s planInputs) (probes []probe, captu
 	p := &planner{planInputs: s, options: o, rules: desired}
 	for _, f := range p.families() {
 		if o.Ambient == nil {
-			p.selfCalls(f)
+			p.planSelfCalls(f)
 		} else {
-			p.ztunnelCalls(f)
+			p.planZtunnelCalls(f)
 		}
-		p.inbound(f)
-		p.outbound(f)
-		p.dns(f)
-		p.markedPackets(f)
+		p.planInbound(f)
+		p.planOutbound(f)
+		p.planDNS(f)
+		p.planMarkedPackets(f)
 	}
 	return p.probes, p.captures
 }

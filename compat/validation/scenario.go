@@ -28,35 +28,35 @@ func passthroughOf(f rules.Family) netip.Addr {
 	return rules.PassthroughIPv4()
 }
 
-// selfCalls adds connections of the proxy to its own pod, which are inbound: to 127.0.0.6 or ::6,
-// as in Istio's validation, and to the pod's addresses.
-func (p *planner) selfCalls(f rules.Family) {
+// planSelfCalls adds connections of the proxy to its own pod, which are inbound: to 127.0.0.6 or
+// ::6, as in Istio's validation, and to the pod's addresses.
+func (p *planner) planSelfCalls(f rules.Family) {
 	to := passthroughOf(f)
 	passthrough := newTCP(SelfCalls, fmt.Sprintf("the proxy calls %s", to))
 	if _, device, err := p.route(to); err != nil || device != lo {
 		passthrough.hint = fmt.Sprintf("lo has no address %s: rules apply adds it", to)
 	}
-	p.selfCall(passthrough, p.proxy(), loopbackOf(f), to)
+	p.planSelfCall(passthrough, p.proxy(), loopbackOf(f), to)
 	for _, a := range p.podIPs(f) {
-		p.selfCall(newTCP(SelfCalls, fmt.Sprintf("the proxy calls its pod, %s", a)), p.proxy(), a,
+		p.planSelfCall(newTCP(SelfCalls, fmt.Sprintf("the proxy calls its pod, %s", a)), p.proxy(), a,
 			a)
 		if p.options.Redirect.Mode == rules.ModeTProxy {
-			p.selfCall(newTCP(SelfCalls, fmt.Sprintf("the proxy's group calls its pod, %s", a)),
+			p.planSelfCall(newTCP(SelfCalls, fmt.Sprintf("the proxy's group calls its pod, %s", a)),
 				p.tproxyProxy(), a, a)
 		}
 	}
 }
 
-func (p *planner) selfCall(t probe, owner rules.Owner, from, to netip.Addr) {
+func (p *planner) planSelfCall(t probe, owner rules.Owner, from, to netip.Addr) {
 	t.packet.Hook, t.packet.OutInterface, t.packet.Owner = rules.Output, lo, &owner
 	t.packet.Source, t.packet.Destination = netip.AddrPortFrom(from, 0),
 		netip.AddrPortFrom(to, p.options.Port)
 	p.add(t)
 }
 
-// inbound adds a connection from another host. It is not possible from within the namespace,
+// planInbound adds a connection from another host. It is not possible from within the namespace,
 // because packets from the namespace to itself traverse other rules.
-func (p *planner) inbound(f rules.Family) {
+func (p *planner) planInbound(f rules.Family) {
 	podIPs := p.podIPs(f)
 	anywhere := f == rules.IPv4 && len(p.podIPs(rules.IPv4)) == 0 && len(p.podIPs(rules.IPv6)) == 0
 	switch {
@@ -94,7 +94,7 @@ func (p *planner) inbound(f rules.Family) {
 	t.control = netip.AddrPortFrom(podIPs[0], p.options.Redirect.TunnelPort)
 	p.add(t)
 	if p.options.Ambient != nil && captured {
-		p.hbone(t)
+		p.planHBONE(t)
 	}
 }
 
@@ -130,9 +130,9 @@ func privateNets(f rules.Family) []netip.Addr {
 	}
 }
 
-// outbound adds a connection of the application to another host, a nonexistent one if its
+// planOutbound adds a connection of the application to another host, a nonexistent one if its
 // connections are captured.
-func (p *planner) outbound(f rules.Family) {
+func (p *planner) planOutbound(f rules.Family) {
 	r := &p.options.Redirect
 	addrs := slices.Concat(testNets(f),
 		boundaryAddrs(f, r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs), privateNets(f))
@@ -140,7 +140,7 @@ func (p *planner) outbound(f rules.Family) {
 	for _, included := range r.OutboundPorts {
 		ports = append(ports, included.First)
 	}
-	p.fromApplication(newTCP(Outbound, "outbound, "+familyName(f)), addrs, ports)
+	p.planFromApplication(newTCP(Outbound, "outbound, "+familyName(f)), addrs, ports)
 }
 
 // maxCorners is the maximum number of prefixes to search for a captured address.
@@ -174,8 +174,8 @@ func boundaryAddrs(f rules.Family, included, excluded []netip.Prefix) []netip.Ad
 	return found
 }
 
-// dns adds queries of the application, to a nonexistent server if queries to it are captured.
-func (p *planner) dns(f rules.Family) {
+// planDNS adds queries of the application, to a nonexistent server if queries to it are captured.
+func (p *planner) planDNS(f rules.Family) {
 	d := &p.options.Redirect.DNS
 	if !d.Capture || !d.All && len(d.Servers) == 0 {
 		return
@@ -199,16 +199,17 @@ func (p *planner) dns(f rules.Family) {
 		udp.agent = nil
 	}
 	udp.packet.Protocol = rules.UDP
-	p.fromApplication(udp, servers, []uint16{domainPort})
-	p.fromApplication(newTCP(DNS, "DNS over TCP, "+familyName(f)), servers, []uint16{domainPort})
+	p.planFromApplication(udp, servers, []uint16{domainPort})
+	p.planFromApplication(newTCP(DNS, "DNS over TCP, "+familyName(f)), servers, []uint16{domainPort})
 }
 
 func newTCP(kind Kind, name string) probe {
 	return probe{Check: Check{Name: name, Kind: kind}, packet: rules.Packet{Protocol: rules.TCP}}
 }
 
-// fromApplication adds a connection of an application's owner to the first captured destination.
-func (p *planner) fromApplication(t probe, addrs []netip.Addr, ports []uint16) {
+// planFromApplication adds a connection of an application's owner to the first captured
+// destination.
+func (p *planner) planFromApplication(t probe, addrs []netip.Addr, ports []uint16) {
 	var noRoute error
 	for _, owner := range p.applications() {
 		for _, to := range addrs {

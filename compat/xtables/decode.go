@@ -15,10 +15,10 @@ func decode(l *layout, name string, b *blob) (*Table, error) {
 	if err := d.split(); err != nil {
 		return nil, err
 	}
-	if err := d.builtInChains(); err != nil {
+	if err := d.addBuiltInChains(); err != nil {
 		return nil, err
 	}
-	if err := d.userChains(); err != nil {
+	if err := d.addUserChains(); err != nil {
 		return nil, err
 	}
 	return d.table, d.resolve()
@@ -90,8 +90,8 @@ func (d *decoder) addChain(c Chain, foot int) error {
 	return nil
 }
 
-// builtInChains decodes the built-in chains, in the order of the table.
-func (d *decoder) builtInChains() error {
+// addBuiltInChains decodes the built-in chains, in the order of the table.
+func (d *decoder) addBuiltInChains() error {
 	var present []int
 	for h := range hooks {
 		if d.blob.validHooks&(1<<h) != 0 {
@@ -118,8 +118,8 @@ func (d *decoder) builtInChains() error {
 	return nil
 }
 
-// userChains decodes the user-defined chains.
-func (d *decoder) userChains() error {
+// addUserChains decodes the user-defined chains.
+func (d *decoder) addUserChains() error {
 	for d.done < len(d.elements) {
 		head := d.elements[d.done]
 		name, ok := d.chainName(head.entry)

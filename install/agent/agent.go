@@ -90,7 +90,7 @@ func New(o Options) (*Agent, error) {
 		Record:  filepath.Join(v.Text("CNI_AGENT_RUN_DIR"), exitsFile),
 		Changed: a.credentialsChanged, Patience: o.Patience,
 	})
-	o.API.Outcome = a.identity.Outcome
+	o.API.Outcome = a.identity.Record
 	api, err := apiclient.New(o.API)
 	if err != nil {
 		return nil, err
@@ -105,10 +105,10 @@ func New(o Options) (*Agent, error) {
 			Namespace: v.Text("POD_NAMESPACE"), Name: v.Text("SLUICE_DAEMONSET"),
 		},
 		NodeName: v.Text("NODE_NAME"),
-		Broken:   a.reporter.daemonSetUnseen,
+		Broken:   a.reporter.reportDaemonSetUnseen,
 	})
 	o.Log.OnSuppressed(func() { a.metrics.Count(metrics.LogLinesSuppressed(), 1) })
-	a.publisher = token.New(tokenOptions(o, parsed, a.published))
+	a.publisher = token.New(tokenOptions(o, parsed, a.tokenChanged))
 	a.fetch = source.NewAPIServer(source.Options{
 		Kubeconfig: parsed.Kubeconfig, Timeout: fetchTime, RequestTimeout: fetchTime,
 	})
@@ -150,8 +150,8 @@ func (a *Agent) prepareServing(element []byte) {
 		Socket: agent.SocketIn(a.config.RunDir), Objects: a.podCache, Policy: policy(element),
 		Locate: a.auditor.Locate,
 		Status: func() any { return a.status() },
-		Log:    a.reporter.pluginLine, Added: a.reporter.added, Answered: a.reporter.answered,
-		Failed: a.reporter.serveFailed,
+		Log:    a.reporter.logPluginLine, Added: a.reporter.countAdd, Answered: a.reporter.countAnswer,
+		Failed: a.reporter.reportServeError,
 	}
 	if a.ambient != nil {
 		o.Enrol, o.Host = a.ambient.pods.Add, a.ambient.hostRules

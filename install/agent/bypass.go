@@ -38,7 +38,7 @@ func (a *Agent) bypassChanged() {
 	a.updateEvents()
 }
 
-// noteChain records whether the chain contained the plugin at the last pass.
+// noteChain records whether the chain contained the plugin at the last reconciliation.
 func (a *Agent) noteChain(s node.Status) {
 	var reasons []string
 	for _, p := range s.Problems {

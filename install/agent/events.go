@@ -101,7 +101,7 @@ func (ne *nodeEvents) run(ctx context.Context) {
 	for {
 		wake := ne.wake
 		if !ne.deliver(ctx) {
-			wake = nil // an unavailable API server gets no request with each pass
+			wake = nil // an unavailable API server gets no request with each reconciliation
 		}
 		// Random, because all agents retry when the API server is away.
 		retry := time.NewTimer(eventRetry/2 + rand.N(eventRetry))

@@ -95,8 +95,8 @@ func TestNodeEvents(t *testing.T) {
 	})
 }
 
-// TestNodeEventsWaits checks that an unavailable API server is not requested in each pass, although
-// each pass reports the problem.
+// TestNodeEventsWaits checks that an unavailable API server is not requested in each
+// reconciliation, although each reconciliation reports the problem.
 func TestNodeEventsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests atomic.Int32

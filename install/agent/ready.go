@@ -30,7 +30,7 @@ func (a *Agent) Readiness() observe.Readiness {
 }
 
 // binaryPart reports whether the executable is identical to the one in the agent's image, according
-// to the last pass over the node. A change of the file triggers the next pass.
+// to the last reconciliation over the node. A change of the file triggers the next reconciliation.
 func (a *Agent) binaryPart(s node.Status) observe.Part {
 	part := observe.Part{
 		Name: observe.Binary, Ready: s.Executable == node.Verified || s.Executable == node.Outdated,

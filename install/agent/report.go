@@ -44,27 +44,27 @@ func policy(element []byte) func() json.RawMessage {
 // podsUnseen reports that the node's pods cannot be watched, perhaps because of a missing
 // permission.
 func (a *Agent) podsUnseen(err error) {
-	a.reporter.podsUnseen(err)
+	a.reporter.reportPodsUnseen(err)
 	a.updateEvents()
 }
 
-func (r *reporter) podsUnseen(err error) {
+func (r *reporter) reportPodsUnseen(err error) {
 	r.metrics.Count(metrics.EventsLost(metrics.SourcePods), 1)
 	r.log.Warn("cannot watch the node's pods; each is requested when it is needed", zap.Error(err))
 }
 
-func (r *reporter) daemonSetUnseen(err error) {
+func (r *reporter) reportDaemonSetUnseen(err error) {
 	r.log.Warn("cannot watch the agent's DaemonSet; the plugin stays installed unless the API server replies when the agent ends", zap.Error(err))
 }
 
-func (r *reporter) serveFailed(err error) { r.log.Warn("the agent's socket", zap.Error(err)) }
+func (r *reporter) reportServeError(err error) { r.log.Warn("the agent's socket", zap.Error(err)) }
 
-func (r *reporter) answered(result serve.Result, duration time.Duration) {
+func (r *reporter) countAnswer(result serve.Result, duration time.Duration) {
 	r.metrics.Count(metrics.ServeRequests(string(result)), 1)
 	r.metrics.Observe(metrics.ServeDuration(), duration.Seconds())
 }
 
-func (r *reporter) added(add agent.Add) {
+func (r *reporter) countAdd(add agent.Add) {
 	r.metrics.Count(metrics.Adds(add.Result, add.Decision, add.Backend), 1)
 	r.metrics.Count(metrics.AddReasons(add.Reason), 1)
 	for _, family := range add.Uncaptured {
@@ -76,8 +76,8 @@ func (r *reporter) added(add agent.Add) {
 	}
 }
 
-// pluginLine writes a line of the plugin's log to the agent's log, with its level.
-func (r *reporter) pluginLine(line []byte) {
+// logPluginLine writes a line of the plugin's log to the agent's log, with its level.
+func (r *reporter) logPluginLine(line []byte) {
 	var head struct{ Level, Msg string }
 	level := zapcore.InfoLevel
 	if json.Unmarshal(line, &head) == nil {

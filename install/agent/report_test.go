@@ -54,8 +54,8 @@ func (d *reporterTest) wantMetrics(lines ...string) {
 	}
 }
 
-// wantLogs fails the test unless exactly these lines, as level and message, were logged since the last
-// call.
+// wantLogs fails the test unless exactly these lines, as level and message, were logged since the
+// last call.
 func (d *reporterTest) wantLogs(want ...string) {
 	d.t.Helper()
 	var got []string
@@ -84,11 +84,11 @@ func TestSync(t *testing.T) {
 	}
 	s.Totals.Rewrites, s.Totals.FailedWrites = map[string]uint64{"cilium-agent": 3},
 		map[string]uint64{"binary": 1}
-	d.sync(s)
+	d.reportFiles(s)
 	d.wantLogs("error DiskFull: write /opt/cni/bin/sluice-cni: no space",
 		"error ConflictingWriter: cilium-agent writes 05-cilium.conflist")
 	s.Totals.FailedWrites = map[string]uint64{"binary": 3} // the write is retried each second
-	d.sync(s)
+	d.reportFiles(s)
 	d.wantLogs()
 	d.wantMetrics(
 		`sluice_conflicting_writes_total{writer="cilium-agent"} 3`,
@@ -98,7 +98,7 @@ func TestSync(t *testing.T) {
 	if !d.bypassed() {
 		t.Error("the configuration that the runtime uses is not reported")
 	}
-	d.sync(node.Status{
+	d.reportFiles(node.Status{
 		At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"}, Totals: s.Totals,
 		Changes: []string{"/host/opt/cni/bin/sluice-cni", "/host/etc/cni/net.d/05-cilium.conflist"},
 	})
@@ -120,11 +120,11 @@ func TestSync(t *testing.T) {
 
 func TestTokenReports(t *testing.T) {
 	d := newReporterTest(t)
-	d.token(token.Status{Failed: 1, Problem: errors.New("not reached")})
-	d.token(token.Status{Failed: 2, Problem: errors.New("not reached")})
-	d.token(token.Status{Failed: 2, Refused: 1, Problem: errors.New("refused")})
-	published := token.Status{Failed: 2, Refused: 1, Published: 1, Origin: token.Projected}
-	d.token(published)
+	d.reportToken(token.Status{Failed: 1, Problem: errors.New("not reached")})
+	d.reportToken(token.Status{Failed: 2, Problem: errors.New("not reached")})
+	d.reportToken(token.Status{Failed: 2, Refused: 1, Problem: errors.New("refused")})
+	tokenChanged := token.Status{Failed: 2, Refused: 1, Published: 1, Origin: token.Projected}
+	d.reportToken(tokenChanged)
 	d.wantLogs(
 		"warn the plugin's kubeconfig", "warn the plugin's kubeconfig",
 		"info the plugin's kubeconfig was written", "info resolved: the plugin's kubeconfig",
@@ -141,21 +141,21 @@ func TestTokenReports(t *testing.T) {
 func TestTokenLifecycle(t *testing.T) {
 	d := newReporterTest(t)
 	s := token.Status{Published: 1, Origin: token.Projected}
-	d.token(s)
+	d.reportToken(s)
 	d.wantLogs("info the plugin's kubeconfig was written")
 	for range 3 {
 		s.Forbidden = errors.New("403")
-		d.token(s)
+		d.reportToken(s)
 	}
 	d.wantLogs("warn the plugin lacks a permission")
 	for took := range 3 {
 		s.Forbidden, s.Unavailable = nil, fmt.Errorf("no answer within %d ms", took)
-		d.token(s)
+		d.reportToken(s)
 	}
 	d.wantLogs("info resolved: the plugin lacks a permission",
 		"warn the API server does not reply to requests with the plugin's kubeconfig")
 	s.Unavailable = nil
-	d.token(s)
+	d.reportToken(s)
 	d.wantLogs("info resolved: the API server does not reply to requests with the plugin's kubeconfig")
 }
 
@@ -163,10 +163,10 @@ func TestTokenLifecycle(t *testing.T) {
 // families that are not captured.
 func TestAdded(t *testing.T) {
 	d := newReporterTest(t)
-	d.added(protocol.Add{
+	d.countAdd(protocol.Add{
 		Result: "success", Decision: "skip", Reason: "istio-init", Backend: "none",
 	})
-	d.added(protocol.Add{
+	d.countAdd(protocol.Add{
 		Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
 		Uncaptured: []string{"ipv6"}, Bytes: 2048,
 	})
@@ -188,7 +188,7 @@ func TestPluginLine(t *testing.T) {
 		`{"level":"warn","msg":"ADD"}`, `{"level":"fatal","msg":"DEL"}`, `{"level":"?"}`, `no JSON`,
 		`{"msg":"a\nb"}`,
 	} {
-		d.pluginLine([]byte(line))
+		d.logPluginLine([]byte(line))
 	}
 	d.wantLogs("warn plugin: ADD", "error plugin: DEL", "info plugin: ", "info plugin: ",
 		"info plugin: a b")

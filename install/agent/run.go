@@ -137,7 +137,8 @@ func (a *Agent) work(ctx context.Context, group *sync.WaitGroup) {
 	}
 }
 
-// wakeWhenInsertable triggers a pass as soon as the plugin would work, for which there is no event.
+// wakeWhenInsertable triggers a reconciliation as soon as the plugin would work, for which there is
+// no event.
 func (a *Agent) wakeWhenInsertable(ctx context.Context) {
 	ticker := time.NewTicker(insertPoll)
 	defer ticker.Stop()
@@ -195,8 +196,8 @@ func metricsOnly(h http.Handler) http.Handler {
 	return mux
 }
 
-// maxSyncInterval is the maximum time without a pass before the agent counts as stuck: a pass may
-// wait for another process for some seconds, and for the timer.
+// maxSyncInterval is the maximum time without a reconciliation before the agent counts as stuck: a
+// reconciliation may wait for another process for some seconds, and for the timer.
 func (a *Agent) maxSyncInterval() time.Duration {
 	return time.Minute + 3*a.options.Settings.Duration("SLUICE_RESYNC_INTERVAL")
 }

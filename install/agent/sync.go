@@ -51,7 +51,7 @@ func (a *Agent) reportKernel(p observe.Part) {
 
 // reportFiles reports the state of the node's files.
 func (a *Agent) reportFiles(s node.Status) {
-	a.reporter.sync(s)
+	a.reporter.reportFiles(s)
 	a.noteChain(s)
 	a.updateEvents()
 	a.remount(s)
@@ -125,8 +125,8 @@ func problemEvents(
 	return list
 }
 
-// sync reports the changes of a status: new and solved problems, and conflicting writers.
-func (r *reporter) sync(s node.Status) {
+// reportFiles reports the changes of a status: new and solved problems, and conflicting writers.
+func (r *reporter) reportFiles(s node.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, path := range s.Changes {
@@ -138,7 +138,7 @@ func (r *reporter) sync(s node.Status) {
 	}
 	for _, p := range s.Problems {
 		if !slices.Contains(r.lastReported.problems, p) {
-			r.problemFound(p)
+			r.reportProblem(p)
 		}
 	}
 	for _, p := range r.lastReported.problems {
@@ -152,16 +152,17 @@ func (r *reporter) sync(s node.Status) {
 		}
 	}
 	r.lastReported.problems, r.lastReported.rewrites = s.Problems, s.Totals.Rewrites
-	r.failedWrites(s.Totals.FailedWrites)
+	r.countFailedWrites(s.Totals.FailedWrites)
 	replaced := s.Directories.Configuration == node.Replaced ||
 		s.Directories.Configuration == node.Missing
 	r.lastReported.bypassed = replaced ||
 		!s.Installed() && s.Primary != "" && !slices.Contains(s.Plugins, pluginType)
-	r.directories(s.Directories)
+	r.reportDirectories(s.Directories)
 }
 
-// directories reports the state of the directories, and logs when it becomes unknown or known.
-func (r *reporter) directories(d node.Directories) {
+// reportDirectories reports the state of the directories, and logs when it becomes unknown or
+// known.
+func (r *reporter) reportDirectories(d node.Directories) {
 	for part, current := range map[string]node.Directory{
 		observe.Configuration: d.Configuration, observe.Binary: d.Binary,
 	} {
@@ -176,8 +177,8 @@ func (r *reporter) directories(d node.Directories) {
 	r.lastReported.directories = d
 }
 
-// problemFound reports a new problem.
-func (r *reporter) problemFound(p node.Problem) {
+// reportProblem reports a new problem.
+func (r *reporter) reportProblem(p node.Problem) {
 	text := r.hostPaths.Replace(p.String())
 	if p.Reason == node.Polling {
 		r.metrics.Count(metrics.EventsLost(metrics.SourceFiles), 1)
@@ -189,8 +190,9 @@ func (r *reporter) problemFound(p node.Problem) {
 	r.log.Error(text)
 }
 
-// failedWrites counts the failed writes since the last sync, in Sluice's metric and in istio-cni's.
-func (r *reporter) failedWrites(total map[string]uint64) {
+// countFailedWrites counts the failed writes since the last sync, in Sluice's metric and in
+// istio-cni's.
+func (r *reporter) countFailedWrites(total map[string]uint64) {
 	for part, n := range total {
 		added := float64(n - r.lastReported.failedWrites[part])
 		if added == 0 {
@@ -206,16 +208,16 @@ func (r *reporter) failedWrites(total map[string]uint64) {
 	r.lastReported.failedWrites = total
 }
 
-// published reports a change of the token's status.
-func (a *Agent) published(s token.Status) {
+// tokenChanged reports a change of the token's status.
+func (a *Agent) tokenChanged(s token.Status) {
 	if a.stopping.Load() {
 		return
 	}
-	a.reporter.token(s)
+	a.reporter.reportToken(s)
 	a.updateEvents()
 }
 
-func (r *reporter) token(s token.Status) {
+func (r *reporter) reportToken(s token.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last := r.lastReported.token

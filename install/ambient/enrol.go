@@ -44,8 +44,8 @@ func pointer(ref source.Ref) zap.Field { return zap.Stringer("pod", ref) }
 
 func reason(err error) zap.Field { return zap.Error(err) }
 
-// A wanted pod is the desired state of a pod in ambient mode.
-type wanted struct {
+// A desiredPod pod is the desired state of a pod in ambient mode.
+type desiredPod struct {
 	object  *decide.Pod
 	ambient rules.Ambient
 	notes   []decide.Note
@@ -54,16 +54,16 @@ type wanted struct {
 // errNotAmbient is the error for a pod that should not be in ambient mode.
 var errNotAmbient = errors.New("the pod is not in ambient mode")
 
-// wanted returns the desired state of a pod. The error wraps errNotAmbient if it should not be in
+// desired returns the desired state of a pod. The error wraps errNotAmbient if it should not be in
 // ambient mode.
-func (n *Node) wanted(ctx context.Context, ref source.Ref) (wanted, error) {
+func (n *Node) desired(ctx context.Context, ref source.Ref) (desiredPod, error) {
 	data, _, err := n.Pods.Pod(ctx, ref)
 	if err != nil {
-		return wanted{}, err
+		return desiredPod{}, err
 	}
-	w := wanted{object: new(decide.Pod)}
+	w := desiredPod{object: new(decide.Pod)}
 	if err := json.Unmarshal(data, w.object); err != nil {
-		return wanted{}, fmt.Errorf("decode pod %s: %w", ref, err)
+		return desiredPod{}, fmt.Errorf("decode pod %s: %w", ref, err)
 	}
 	in := decide.Input{
 		Attachment: decide.Attachment{Namespace: ref.Namespace, Name: ref.Name}, Pod: w.object,
@@ -131,7 +131,7 @@ func (n *Node) add(
 		return agent.Enrolment{}, source.WithKind(source.Unavailable,
 			errors.New("the agent is starting and has not listed the pods of the node yet"))
 	}
-	w, err := n.wanted(ctx, ref)
+	w, err := n.desired(ctx, ref)
 	if err != nil {
 		return agent.Enrolment{}, err
 	}
@@ -186,7 +186,7 @@ func (n *Node) release(p *pod) {
 // caller holds. An ADD waits until a ztunnel connects. Otherwise expected reports that the pod
 // should have the rules already.
 func (n *Node) enrol(
-	ctx context.Context, p *pod, w wanted, addresses []netip.Addr, isADD, expected bool,
+	ctx context.Context, p *pod, w desiredPod, addresses []netip.Addr, isADD, expected bool,
 ) (applied compat.Result, err error) {
 	p.enrolled, p.annotates = false, true
 	p.annotation = annotationPending
@@ -206,7 +206,7 @@ func (n *Node) enrol(
 	if applied.Outcome != nft.Unchanged {
 		p.fresh = true
 	}
-	if err = n.tell(ctx, reported, isADD); err != nil {
+	if err = n.notifyZtunnel(ctx, reported, isADD); err != nil {
 		// Rules that were there already prove that the pod was enrolled since it started: the
 		// agent was restarted, and ztunnel has not connected again yet.
 		p.annotates = p.fresh || !errors.Is(err, ztunnel.ErrNotConnected)
@@ -231,10 +231,10 @@ func (n *Node) enrol(
 // connectInterval is the time between two attempts while no ztunnel is connected.
 const connectInterval = 50 * time.Millisecond
 
-// tell tells ztunnel about a pod, and returns when it has acknowledged it. A ztunnel that serves
-// the pod and is not connected, because the agent was restarted or because it is still connected to
-// istio-cni, is told when it connects.
-func (n *Node) tell(ctx context.Context, p ztunnel.Pod, waits bool) error {
+// notifyZtunnel tells ztunnel about a pod, and returns when it has acknowledged it. A ztunnel that
+// serves the pod and is not connected, because the agent was restarted or because it is still
+// connected to istio-cni, is told when it connects.
+func (n *Node) notifyZtunnel(ctx context.Context, p ztunnel.Pod, waits bool) error {
 	start := time.Now()
 	if waits {
 		defer n.reportWait(ctx, p)()

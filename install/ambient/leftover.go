@@ -37,7 +37,7 @@ func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 			n.Log.Debug("a pod is searched for rules of an earlier agent again", pointer(ref), reason(err))
 			continue
 		}
-		n.searched(nameOf(o))
+		n.markSearched(nameOf(o))
 	}
 }
 
@@ -82,8 +82,8 @@ func (n *Node) isUnsearched(ref source.Ref) bool {
 	return ok && uid == ref.UID
 }
 
-// searched reports that a pod was searched, or was deleted.
-func (n *Node) searched(name podName) {
+// markSearched reports that a pod was searched, or was deleted.
+func (n *Node) markSearched(name podName) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.unsearched, name)

@@ -113,8 +113,8 @@ func (n *Node) forget(p *pod) {
 	}
 }
 
-// others returns the known pods with the name and another UID, which were deleted.
-func (n *Node) others(name podName, uid string) []*pod {
+// replacedPods returns the known pods with the name and another UID, which were deleted.
+func (n *Node) replacedPods(name podName, uid string) []*pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var list []*pod

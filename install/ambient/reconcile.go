@@ -28,9 +28,9 @@ const (
 func (n *Node) reconcile(ctx context.Context, name podName) (retryAfter time.Duration, err error) {
 	item, exists := n.Pods.Item(name.namespace, name.name)
 	if !exists {
-		n.searched(name)
+		n.markSearched(name)
 	}
-	for _, p := range n.others(name, item.UID) { // all if there is no such pod
+	for _, p := range n.replacedPods(name, item.UID) { // all if there is no such pod
 		if !p.lock.try() {
 			return busyDelay, nil
 		}
@@ -40,13 +40,13 @@ func (n *Node) reconcile(ctx context.Context, name podName) (retryAfter time.Dur
 	if !exists || err != nil {
 		return 0, err
 	}
-	w, err := n.wanted(ctx, item.Ref)
+	w, err := n.desired(ctx, item.Ref)
 	over := item.PodStatus.Over()
 	switch {
 	case source.IsNotFound(err), source.IsReplaced(err):
 		return 0, nil // its event follows
 	case errors.Is(err, errNotAmbient), err == nil && over:
-		return n.unwanted(ctx, item, w.object, over)
+		return n.leaveUnwanted(ctx, item, w.object, over)
 	}
 	if err != nil && kindOf(err) != agent.KindParameters {
 		return 0, err // whether the pod is in ambient mode is not known now
@@ -67,7 +67,7 @@ func (n *Node) reconcile(ctx context.Context, name podName) (retryAfter time.Dur
 
 // enrolRunning enrols a running pod, unless it is enrolled already.
 func (n *Node) enrolRunning(
-	ctx context.Context, p *pod, w wanted,
+	ctx context.Context, p *pod, w desiredPod,
 ) (retryAfter time.Duration, err error) {
 	addresses := w.object.Addresses()
 	found, missing := n.sandboxOf(ctx, w.object)
@@ -158,8 +158,8 @@ func sorted(addresses []netip.Addr) []netip.Addr {
 	return slices.Compact(slices.SortedFunc(slices.Values(decide.Deciding(addresses)), netip.Addr.Compare))
 }
 
-// unwanted makes a pod leave that should not be in ambient mode, or that has ended.
-func (n *Node) unwanted(
+// leaveUnwanted makes a pod leave that should not be in ambient mode, or that has ended.
+func (n *Node) leaveUnwanted(
 	ctx context.Context, item podcache.Item, object *decide.Pod, over bool,
 ) (retryAfter time.Duration, err error) {
 	_, annotated := object.Metadata.Annotations[annotationName]

@@ -66,12 +66,12 @@ func (n *Node) restore(ctx context.Context) bool {
 // running returns the pods of the node that should be in ambient mode and have not ended, and the
 // others with a network namespace of their own. The former include those with wrong annotations,
 // which may be enrolled.
-func (n *Node) running(ctx context.Context) (all []wanted, others []*decide.Pod) {
+func (n *Node) running(ctx context.Context) (all []desiredPod, others []*decide.Pod) {
 	for _, item := range n.Pods.Pods() {
 		if item.PodStatus.Over() {
 			continue
 		}
-		w, err := n.wanted(ctx, item.Ref)
+		w, err := n.desired(ctx, item.Ref)
 		switch {
 		case w.object == nil:
 		case !errors.Is(err, errNotAmbient):

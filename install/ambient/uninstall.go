@@ -60,7 +60,7 @@ func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
 	if !ok || item.UID != p.ref.UID {
 		return err
 	}
-	w, wantedErr := n.wanted(ctx, item.Ref)
+	w, wantedErr := n.desired(ctx, item.Ref)
 	if w.object == nil {
 		return errors.Join(err, wantedErr)
 	}

@@ -211,7 +211,7 @@ func (a *Auditor) updateDesired(ctx context.Context, p *pod, item podcache.Item)
 	if err := a.records.Refresh(); err != nil {
 		return fmt.Errorf("read the records of ADD: %w", err)
 	}
-	a.warn("cannot store that the runtime uses the plugin again", a.Bypass.Added(a.records.Newest()))
+	a.warn("cannot store that the runtime uses the plugin again", a.Bypass.NoteAdd(a.records.Newest()))
 	uid := item.UID
 	if p.version != "" {
 		uid = p.desired.sandboxUID

@@ -20,7 +20,7 @@ func (v *reconciliation) onDifferences(ctx context.Context, ns Namespace, found 
 	if !found.HasRules { // the other backend may have rules
 		var err error
 		if noRules, err = ns.HasNoRules(); err != nil {
-			v.failed(err)
+			v.onUnreadable(err)
 			return
 		}
 	}
@@ -90,7 +90,7 @@ func (v *reconciliation) repair(ns Namespace, found compat.Comparison, descripti
 		zap.Duration("after", time.Since(v.unrepaired.since)), v.mode())
 	v.recordEvent(redirectRepaired, description+"; the redirection is restored"+v.endConnections(ns))
 	v.unrepaired.reset()
-	v.inspect(ns)
+	v.inspectForeign(ns)
 }
 
 // repairFailed plans the next visit for the time when another repair is allowed.

@@ -24,10 +24,10 @@ type foreignEffect struct {
 // cost of pods whose rules cause this repeatedly.
 const retryFactor = 10
 
-// inspect determines the effect of foreign rules on captured traffic of a pod whose Sluice rules
-// are as desired. The agent does not change foreign rules. The decision is repeated when rules have
-// changed.
-func (v *reconciliation) inspect(ns Namespace) {
+// inspectForeign determines the effect of foreign rules on captured traffic of a pod whose Sluice
+// rules are as desired. The agent does not change foreign rules. The decision is repeated when
+// rules have changed.
+func (v *reconciliation) inspectForeign(ns Namespace) {
 	v.state = Redirected
 	generation := v.equal.found.Snapshot.Generation
 	var last *foreign.Snapshot

@@ -132,7 +132,7 @@ func (v *reconciliation) onUnknownDesired(ctx context.Context, err error) {
 		return
 	}
 	if v.version == "" || v.desired.decision.Outcome == decide.Redirect {
-		v.failed(err)
+		v.onUnreadable(err)
 	}
 }
 
@@ -140,7 +140,7 @@ func (v *reconciliation) onUnknownDesired(ctx context.Context, err error) {
 // known sandbox.
 func (v *reconciliation) enter(ctx context.Context) Namespace {
 	if v.sandbox == nil {
-		v.locate(ctx)
+		v.requestSandbox(ctx)
 		return nil
 	}
 	ns, err := v.Open(*v.sandbox)
@@ -150,7 +150,7 @@ func (v *reconciliation) enter(ctx context.Context) Namespace {
 				zap.Error(err))
 		}
 		v.discardSandbox()
-		v.locate(ctx)
+		v.requestSandbox(ctx)
 		return nil
 	}
 	v.watchNamespace(ns)
@@ -168,14 +168,14 @@ func (v *reconciliation) discardSandbox() {
 	v.sandbox = nil
 }
 
-// locate requests a search for the sandbox, and performs actions that do not need it.
-func (v *reconciliation) locate(ctx context.Context) {
+// requestSandbox requests a search for the sandbox, and performs actions that do not need it.
+func (v *reconciliation) requestSandbox(ctx context.Context) {
 	v.mu.Lock()
 	isRetried, lookupErr := v.queue.NumRequeues(v.uid) > 0, v.lookupErr
 	v.mu.Unlock()
 	if isRetried && v.started() {
 		v.state = Unknown
-		v.unaudited(lookupErr)
+		v.logUnknownState(lookupErr)
 		if v.desired.origin == fromPod {
 			v.applyPolicy(ctx, time.Time{})
 		}
@@ -232,13 +232,13 @@ func (v *reconciliation) audit(ctx context.Context, ns Namespace) {
 	v.Metrics.Observe(metrics.AuditDuration(), time.Since(start).Seconds())
 	switch {
 	case err != nil:
-		v.failed(err)
+		v.onUnreadable(err)
 	case len(found.Differences) == 0:
 		v.Metrics.Count(metrics.Audits(metrics.AuditEqual), 1)
 		v.compared = true
 		v.desired.backend = found.Backend
 		v.unrepaired.reset()
-		v.inspect(ns)
+		v.inspectForeign(ns)
 		v.checkAfterRepair(ctx)
 	default:
 		v.Metrics.Count(metrics.Audits(metrics.AuditDrift), 1)
@@ -283,15 +283,15 @@ func (v *reconciliation) started() bool {
 	return v.desired.hasSandbox || v.item.PodStatus.Phase == "Running"
 }
 
-// failed handles a namespace that cannot be read.
-func (v *reconciliation) failed(err error) {
+// onUnreadable handles a namespace that cannot be read.
+func (v *reconciliation) onUnreadable(err error) {
 	v.Metrics.Count(metrics.Audits(metrics.AuditError), 1)
-	v.unaudited(err)
+	v.logUnknownState(err)
 	v.state, v.revisitAt = Unknown, v.now.Add(errorBackoff)
 }
 
-// unaudited logs the reason why the state of a pod is unknown.
-func (v *reconciliation) unaudited(cause error) {
+// logUnknownState logs the reason why the state of a pod is unknown.
+func (v *reconciliation) logUnknownState(cause error) {
 	if _, due := v.isDue(auditFailed); due {
 		v.Log.Warn("a pod cannot be audited", zap.Stringer("pod", v.item.Ref), zap.Error(cause))
 	}

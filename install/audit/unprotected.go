@@ -19,7 +19,7 @@ import (
 func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
 	istioRules, err := ns.Istio()
 	if err != nil {
-		v.failed(err)
+		v.onUnreadable(err)
 		return
 	}
 	if len(istioRules) > 0 {
@@ -53,12 +53,12 @@ func (v *reconciliation) cause() string {
 	if len(v.pod.records) > 0 {
 		return "the plugin could not read the pod when it started"
 	}
-	return v.unrecorded().Message
+	return v.missingRecordCause().Message
 }
 
-// unrecorded returns the reason why the plugin was not called for the pod, according to the
+// missingRecordCause returns the reason why the plugin was not called for the pod, according to the
 // creation time of its sandbox.
-func (v *reconciliation) unrecorded() bypass.Cause {
+func (v *reconciliation) missingRecordCause() bypass.Cause {
 	var created time.Time
 	if v.sandbox != nil {
 		created = v.sandbox.Created
@@ -68,7 +68,7 @@ func (v *reconciliation) unrecorded() bypass.Cause {
 
 // noteBypass reports a pod that started without the plugin although the chain was complete.
 func (v *reconciliation) noteBypass() {
-	if len(v.pod.records) > 0 || v.unrecorded().Kind != bypass.Bypassed {
+	if len(v.pod.records) > 0 || v.missingRecordCause().Kind != bypass.Bypassed {
 		return
 	}
 	isNew, err := v.Bypass.NoteBypass(v.item.Namespace+"/"+v.item.Name, v.uid, v.sandbox.Created)
@@ -105,7 +105,7 @@ func (v *reconciliation) repairInPlace(ctx context.Context, ns Namespace) {
 	}
 	v.warn("the repair cannot be stored", v.repairs.put(entry))
 	v.desired.origin, v.desired.repairedAt = fromRepair, entry.Time
-	v.inspect(ns)
+	v.inspectForeign(ns)
 }
 
 // checkAfterRepair checks whether a pod failed after it was repaired in place. The times of
@@ -192,7 +192,7 @@ func (v *reconciliation) deleteOrLabel(ctx context.Context, action repair.Action
 
 // repairCause returns the cause for the metric of repairs of pods without redirection.
 func (v *reconciliation) repairCause() metrics.Cause {
-	if v.unrecorded().Kind == bypass.Bypassed {
+	if v.missingRecordCause().Kind == bypass.Bypassed {
 		return metrics.CauseBypass
 	}
 	return metrics.CauseRace

@@ -58,7 +58,7 @@ func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 	}
 	run = 110 * time.Second
 	d.Note(at(110-7200), true, false, "")
-	if err := d.Added(at(120 - 7200)); err != nil {
+	if err := d.NoteAdd(at(120 - 7200)); err != nil {
 		t.Fatal(err)
 	}
 	if b, bypassed := d.Current(); bypassed {
@@ -80,7 +80,7 @@ func TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture(t *testing.T) {
 		t.Fatal("the bypass was not read")
 	}
 	d.Note(at(100), true, false, "")
-	if err := d.Added(at(110)); err != nil {
+	if err := d.NoteAdd(at(110)); err != nil {
 		t.Fatal(err)
 	}
 	if b, bypassed := d.Current(); bypassed {

@@ -139,13 +139,13 @@ func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, e
 	d.stands = &next
 	err = d.save()
 	d.mu.Unlock()
-	d.changed()
+	d.notifyChanged()
 	return true, err
 }
 
-// Added records that the plugin completed a call for a pod at that time: if this is long enough
+// NoteAdd records that the plugin completed a call for a pod at that time: if this is long enough
 // after the last bypass, the runtime uses the chain.
-func (d *Detector) Added(at time.Time) error {
+func (d *Detector) NoteAdd(at time.Time) error {
 	d.mu.Lock()
 	if d.stands == nil || at.Before(d.stands.Created.Add(reloadTime)) {
 		d.mu.Unlock()
@@ -154,11 +154,11 @@ func (d *Detector) Added(at time.Time) error {
 	d.stands = nil
 	err := d.save()
 	d.mu.Unlock()
-	d.changed()
+	d.notifyChanged()
 	return err
 }
 
-func (d *Detector) changed() {
+func (d *Detector) notifyChanged() {
 	if d.options.Changed != nil {
 		d.options.Changed()
 	}

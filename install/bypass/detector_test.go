@@ -156,14 +156,14 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	}
 	// these ADDs may have begun with the earlier chain
 	for _, early := range []time.Time{at(10), at(59), at(64)} {
-		if err := d.Added(early); err != nil {
+		if err := d.NoteAdd(early); err != nil {
 			t.Error(err)
 		}
 		if _, bypassed := d.Current(); !bypassed {
 			t.Errorf("resolved by an ADD at %s", early)
 		}
 	}
-	if err := d.Added(at(66)); err != nil {
+	if err := d.NoteAdd(at(66)); err != nil {
 		t.Error(err)
 	}
 	if _, bypassed := d.Current(); bypassed || changes != 3 {

@@ -215,15 +215,15 @@ func (g *Guard) reconcile(event *watch.Event) error {
 		return nil
 	}
 	failed := g.err
-	g.err = g.options.Do(func() error { return g.inNode(event) })
+	g.err = g.options.Do(func() error { return g.reconcileInNode(event) })
 	if g.err != nil && (failed == nil || failed.Error() != g.err.Error()) {
 		g.options.Report(Report{Kind: Failed, Err: g.err})
 	}
 	return g.err
 }
 
-// inNode is reconcile in the node's namespaces.
-func (g *Guard) inNode(event *watch.Event) error {
+// reconcileInNode is reconcile in the node's namespaces.
+func (g *Guard) reconcileInNode(event *watch.Event) error {
 	restarted := g.findKubelet()
 	rs, seq, err := g.desired()
 	if err != nil {
@@ -243,7 +243,7 @@ func (g *Guard) inNode(event *watch.Event) error {
 		if compat.IsNotSupported(err) && !g.byUser && g.kubelet.Cgroup != (rules.MatchCgroup{}) {
 			g.byUser = true
 			g.options.Report(Report{Kind: ByUser, Kubelet: g.kubelet, Err: err})
-			return g.inNode(event)
+			return g.reconcileInNode(event)
 		}
 		if err != nil {
 			return err

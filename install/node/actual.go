@@ -106,7 +106,7 @@ func readFile(path string) File {
 // links returns the symbolic links among the configurations and Sluice's executables.
 func links(s Settings) []string {
 	var paths []string
-	entries, _ := os.ReadDir(s.CNIConfDir) // the pass that follows reports the error
+	entries, _ := os.ReadDir(s.CNIConfDir) // the reconciliation that follows reports the error
 	for _, e := range entries {
 		if e.Type()&fs.ModeSymlink != 0 && chain.IsConfiguration(e.Name()) {
 			paths = append(paths, filepath.Join(s.CNIConfDir, e.Name()))

@@ -119,23 +119,23 @@ func (p *planner) unreadableFirst(files []chain.File) (name string, ok bool) {
 	return skippedFirst[i].Name, true
 }
 
-// bypass updates the primary configuration if runtimes use another file than the one with the
-// plugin.
-func (p *planner) bypass(files []chain.File, chosen chain.Choice) {
+// updatePrimary updates the primary configuration if runtimes use another file than the one with
+// the plugin.
+func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 	if first, _, err := chain.Discover(files, ""); err == nil && first.Name != chosen.Name {
-		p.notInUse(chosen, first)
+		p.reportNotInUse(chosen, first)
 	}
 	if name, ok := p.unreadableFirst(files); ok && !p.found.Files[name].Incomplete {
 		p.Primary, p.Plugins = name, nil // the chain is unknown; reportSkipped reported the file
 	}
 }
 
-// notInUse reports that another configuration sorts before the named one, unless the other one
-// delegates to the named one. If the target of the delegation cannot be determined
+// reportNotInUse reports that another configuration sorts before the named one, unless the other
+// one delegates to the named one. If the target of the delegation cannot be determined
 // ([chain.Unclear]), the problem does not make the node unready, although pods may have no
 // redirection: the target is stored in the API server or in another directory, and a node where the
 // target is the named configuration would never become ready.
-func (p *planner) notInUse(named, first chain.Choice) {
+func (p *planner) reportNotInUse(named, first chain.Choice) {
 	delegation := first.Delegates(named, p.Type)
 	switch {
 	case delegation == chain.Followed:

@@ -25,11 +25,11 @@ func Desired(s Settings, f Actual, c Relaxed) State {
 	p := planner{Settings: s, found: f, relaxed: c}
 	switch {
 	case !s.Chained:
-		p.standalone()
+		p.planStandalone()
 	case s.owned():
-		p.owned()
+		p.planOwned()
 	default:
-		p.chained()
+		p.planChained()
 	}
 	return p.State
 }
@@ -42,10 +42,10 @@ type planner struct {
 	relaxed Relaxed
 }
 
-// chained inserts the plugin into the configuration that the runtime uses. It also updates the
+// planChained inserts the plugin into the configuration that the runtime uses. It also updates the
 // plugin in other configurations that contain it, so that another configuration is ready if the
 // first is removed.
-func (p *planner) chained() {
+func (p *planner) planChained() {
 	own := p.leftovers()
 	files := p.found.configurations(own...)
 	choice, ok := p.choose(files)
@@ -63,7 +63,7 @@ func (p *planner) chained() {
 	}
 	p.releaseLeftovers(ok)
 	if ok {
-		p.bypass(files, choice)
+		p.updatePrimary(files, choice)
 	}
 }
 
@@ -91,23 +91,23 @@ func (p *planner) leftovers() []string {
 	return names
 }
 
-// owned maintains a copy of the primary configuration with the plugin. If the copy's name is in use
-// by another program, or a file that the agent cannot read sorts first, the plugin is inserted into
-// the primary configuration.
-func (p *planner) owned() {
+// planOwned maintains a copy of the primary configuration with the plugin. If the copy's name is in
+// use by another program, or a file that the agent cannot read sorts first, the plugin is inserted
+// into the primary configuration.
+func (p *planner) planOwned() {
 	name := p.IstioOwnedCNIConfigFileName
 	current, exists := p.found.Files[name]
 	if exists && (p.foreign(name) || p.found.Entries[name].Kind == journal.Edited) {
 		p.report(NameTaken, false,
 			"%s belongs to another program; the plugin is inserted into the configuration in use instead", name)
-		p.chained()
+		p.planChained()
 		return
 	}
 	others := p.found.configurations(append(p.leftovers(), name)...)
 	if _, unreadable := p.unreadableFirst(others); unreadable && !exists {
 		// A copy might take precedence over the configuration of the node's network. A runtime that
 		// skips the unreadable file uses the next one.
-		p.chained()
+		p.planChained()
 		return
 	}
 	choice, ok := p.choose(others)
@@ -139,8 +139,8 @@ func (p *planner) owned() {
 	p.releaseOthers(name, p.Primary)
 }
 
-// standalone maintains a configuration with only the plugin.
-func (p *planner) standalone() {
+// planStandalone maintains a configuration with only the plugin.
+func (p *planner) planStandalone() {
 	name := p.CNIConfFileName
 	current, exists := p.found.Files[name]
 	if exists && p.foreign(name) && !slices.Contains(p.ReplacedTypes, chain.TypeOf(current.Data)) {

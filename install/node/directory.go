@@ -17,7 +17,7 @@ import (
 // A Directory reports whether the runtime reads the directory that this process manages.
 type Directory string
 
-// The states of a directory. The empty one is that of a status before the first pass.
+// The states of a directory. The empty one is that of a status before the first reconciliation.
 const (
 	Same     Directory = "same"     // the runtime finds the agent's directory at the path on the node
 	Replaced Directory = "replaced" // the runtime finds another directory there

@@ -61,7 +61,7 @@ func (m *mounted) restart() {
 	m.n = m.nodeOf(m.settings, node.Options{Now: func() time.Time { return m.now }})
 }
 
-// pass makes a pass after some time.
+// pass makes a reconciliation after some time.
 func (m *mounted) pass(after time.Duration) node.Status {
 	m.now = m.now.Add(after)
 	return m.n.Reconcile(m.t.Context())

@@ -1,9 +1,9 @@
 // Package node keeps the plugin in the node's CNI chain.
 //
-// It is level-triggered. A pass reads the actual state ([Actual]), computes the desired state
-// ([Desired], a pure function), and applies the difference. Events only trigger a pass. The result
-// therefore does not depend on the initial state: after a first start, an upgrade, a kill at any
-// time, or writes of other programs.
+// It is level-triggered. A reconciliation reads the actual state ([Actual]), computes the desired
+// state ([Desired], a pure function), and applies the difference. Events only trigger a
+// reconciliation. The result therefore does not depend on the initial state: after a first start,
+// an upgrade, a kill at any time, or writes of other programs.
 //
 // The order of changes keeps pods working. Executables are in place before a configuration names
 // them. A new configuration is in place before an old one is removed. Uninstallation removes the

@@ -200,7 +200,7 @@ func (b *testNode) wantChains(want map[string]string) {
 	}
 }
 
-// reconcile makes one pass of a new node, like a restarted agent.
+// reconcile makes one reconciliation of a new node, like a restarted agent.
 func (b *testNode) reconcile() node.Status {
 	b.t.Helper()
 	return b.node().Reconcile(b.t.Context())

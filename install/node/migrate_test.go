@@ -184,7 +184,7 @@ func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
 }
 
 // TestExecutablesAreReadOnce checks that unchanged executables are recognized by their status, and
-// not read in each pass.
+// not read in each reconciliation.
 func TestExecutablesAreReadOnce(t *testing.T) {
 	b := newTestNode(t)
 	now := time.Unix(1_000_000, 0)

@@ -20,16 +20,16 @@ type Node struct {
 	settings Settings
 	status   Status
 
-	pass         sync.Mutex // held during a pass; guards the fields below
-	executables  *executables
-	conflicts    *conflicts
-	invalidFiles invalidFiles
-	directories  directories
-	healthy      bool // Status.Installed of the last pass
-	totals       Totals
-	tempRemoved  bool
-	references   map[string]Use
-	counted      time.Time // when references were counted
+	reconcileLock sync.Mutex // held during a reconciliation; guards the fields below
+	executables   *executables
+	conflicts     *conflicts
+	invalidFiles  invalidFiles
+	directories   directories
+	healthy       bool // Status.Installed of the last reconciliation
+	totals        Totals
+	tempRemoved   bool
+	references    map[string]Use
+	counted       time.Time // when references were counted
 }
 
 // Options are optional parameters of a node.
@@ -38,7 +38,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// New returns a node. Nothing is read or changed before the first pass.
+// New returns a node. Nothing is read or changed before the first reconciliation.
 func New(s Settings, o Options) (*Node, error) {
 	s = s.WithDefaults()
 	if err := s.Validate(); err != nil {
@@ -54,15 +54,15 @@ func New(s Settings, o Options) (*Node, error) {
 	}, nil
 }
 
-// Wake triggers a pass of [Node.Run].
+// Wake triggers a reconciliation of [Node.Run].
 func (n *Node) Wake() {
 	select {
 	case n.wake <- struct{}{}:
-	default: // a pass is already requested
+	default: // a reconciliation is already requested
 	}
 }
 
-// Status returns the result of the last pass.
+// Status returns the result of the last reconciliation.
 func (n *Node) Status() Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -75,15 +75,14 @@ func (n *Node) current() Settings {
 	return n.settings
 }
 
-// lockTimeout is the maximum time that a pass waits for the lock, which other processes hold for
-// some milliseconds.
+// lockTimeout is the maximum time that a reconciliation waits for the lock, which other processes
+// hold for some milliseconds.
 const lockTimeout = 5 * time.Second
 
-// Reconcile runs a pass: it reads the actual state and applies the desired state. The status
-// contains the problems.
+// Reconcile reads the actual state and applies the desired state. The status contains the problems.
 func (n *Node) Reconcile(ctx context.Context) Status {
-	n.pass.Lock()
-	defer n.pass.Unlock()
+	n.reconcileLock.Lock()
+	defer n.reconcileLock.Unlock()
 	s := n.current()
 	status := Status{At: n.now()}
 	if err := n.withLock(ctx, s, func(j *journal.Journal, damage, readOnly error) error {

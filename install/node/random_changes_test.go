@@ -59,7 +59,7 @@ func (h *history) write(name string, data []byte) {
 		return
 	}
 	for list, plain := range h.from {
-		if plain == name { // it was restored before the next pass
+		if plain == name { // it was restored before the next reconciliation
 			h.foreign[name] = string(h.found.Entries[list].Original)
 		}
 	}
@@ -108,7 +108,7 @@ func (h *history) apply(targets []node.Target, steps int) {
 
 const all = 1 << 20
 
-// pass makes one pass of the node.
+// pass makes one reconciliation of the node.
 func (h *history) pass() {
 	for range 4 {
 		missing := node.Compare(node.Desired(h.settings, h.found, node.Relaxed{}))
@@ -152,7 +152,7 @@ func (h *history) chains() map[string]string {
 	return got
 }
 
-// TestAnyHistory checks that after any foreign changes between passes, in any mode, the
+// TestAnyHistory checks that after any foreign changes between reconciliations, in any mode, the
 // configuration that runtimes use has the plugin, and that uninstallation restores the foreign
 // files.
 func TestAnyHistory(t *testing.T) {
@@ -202,7 +202,7 @@ func lives(t *rapid.T) {
 			h.settings.CNIConfFileName = map[bool]string{
 				false: node.DefaultStandaloneFileName,
 			}[h.settings.Chained]
-		case 8: // a pass that is killed
+		case 8: // a reconciliation that is killed
 			h.apply(node.Compare(node.Desired(h.settings, h.found, node.Relaxed{})),
 				rapid.IntRange(0, 6).Draw(t, "after"))
 		default:

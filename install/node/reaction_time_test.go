@@ -14,7 +14,7 @@ import (
 
 // timeless reports whether this process can run a node in a bubble of synctest: without inotify,
 // whose reader would keep the time of the bubble from advancing. There a test wakes the node like
-// an event. Only the time that a pass waits counts, not the time that it computes.
+// an event. Only the time that a reconciliation waits counts, not the time that it computes.
 func timeless(t *testing.T) bool {
 	t.Helper()
 	if !filetest.Private(t) {

@@ -10,17 +10,19 @@ import (
 )
 
 const (
-	// retryInterval is the maximum time between passes while the node has a blocking problem.
+	// retryInterval is the maximum time between reconciliations while the node has a blocking
+	// problem.
 	retryInterval = time.Second
-	// minInterval is the minimum time between two passes; contestedInterval while there is a
-	// conflicting writer.
+	// minInterval is the minimum time between two reconciliations; contestedInterval while there is
+	// a conflicting writer.
 	minInterval       = 10 * time.Millisecond
 	contestedInterval = 20 * time.Millisecond
 )
 
-// Run runs passes until ctx ends: when the directories or the targets of links in them change,
-// after Wake, and at least every Settings.Resync. If publish is not nil, Run calls it with the
-// status of each pass, before the next pass. When Run ends, the plugin stays installed.
+// Run runs reconciliations until ctx ends: when the directories or the targets of links in them
+// change, after Wake, and at least every Settings.Resync. If publish is not nil, Run calls it with
+// the status of each reconciliation, before the next reconciliation. When Run ends, the plugin
+// stays installed.
 func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	s := n.current()
 	registration, err := journal.RegisterAgent(s.StateDir)
@@ -31,7 +33,8 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	watch := dirwatch.New(n.Wake, s.CNIConfDir, s.CNIBinDir)
 	defer watch.Close()
 	for {
-		// Renew the watch before the pass, or a change between them would not be detected.
+		// Renew the watch before the reconciliation, or a change between them would not be
+		// detected.
 		pollErr := watch.Renew(links(n.current())...)
 		status := n.Reconcile(ctx)
 		if ctx.Err() != nil {
@@ -57,7 +60,7 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	return context.Cause(ctx)
 }
 
-// sleep waits for the next pass. It returns false when ctx ends.
+// sleep waits for the next reconciliation. It returns false when ctx ends.
 func (n *Node) sleep(ctx context.Context, status Status, polling bool) bool {
 	interval := minInterval
 	if len(status.ConflictingWriters) > 0 {

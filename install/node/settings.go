@@ -19,8 +19,9 @@ type Settings struct {
 	CNIBinDir, CNIConfDir string
 	// RuntimeRoot returns the path of the root directory in which the runtime finds the directories
 	// NodeCNIBinDir and NodeCNIConfDir: /proc/PID/root of a process that the runtime started. Each
-	// pass compares CNIBinDir and CNIConfDir with them. An error says why the path is unknown. If
-	// RuntimeRoot is nil, the pass cannot tell whether the directories are the same.
+	// reconciliation compares CNIBinDir and CNIConfDir with them. An error says why the path is
+	// unknown. If RuntimeRoot is nil, the reconciliation cannot tell whether the directories are
+	// the same.
 	RuntimeRoot                   func() (string, error)
 	NodeCNIBinDir, NodeCNIConfDir string
 	// CNIConfFileName is the file to insert the plugin into. If it is empty, the plugin is inserted
@@ -72,9 +73,9 @@ type Settings struct {
 	AgentNamespace, AgentDaemonSet string
 	// ReadyToInsert is called before the plugin is inserted for the first time. An error prevents
 	// the insertion, so that no pod uses a plugin that cannot work. It may be nil. It is called by
-	// the goroutine of the pass.
+	// the goroutine of the reconciliation.
 	ReadyToInsert func() error
-	// Resync is the maximum time between passes (10 s).
+	// Resync is the maximum time between reconciliations (10 s).
 	Resync time.Duration
 }
 

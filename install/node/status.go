@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Status is the result of the last pass. It is a value and may be kept.
+// Status is the result of the last reconciliation. It is a value and may be kept.
 type Status struct {
-	// At is the time when the pass began; zero before the first one.
+	// At is the time when the reconciliation began; zero before the first one.
 	At time.Time
 	// Primary is the file that runtimes use, without its directory, and Plugins the chain in it
-	// before the pass; nil if it cannot be read.
+	// before the reconciliation; nil if it cannot be read.
 	Primary string
 	Plugins []string
 	// Problems are the current problems.
@@ -27,19 +27,19 @@ type Status struct {
 	// Noops are the types of plugins whose executable was replaced with the no-op executable,
 	// because sandboxes still name it.
 	Noops []string
-	// Changes are the paths of the files that the pass changed.
+	// Changes are the paths of the files that the reconciliation changed.
 	Changes []string
 	// Totals are counters since the start of the process.
 	Totals Totals
 
-	incomplete bool // a file may be about to be written: run the next pass soon
+	incomplete bool // a file may be about to be written: run the next reconciliation soon
 }
 
 // Totals are counters for metrics.
 type Totals struct {
 	Passes   uint64
 	Changes  uint64            // files changed
-	Failures uint64            // passes that ended with a blocking problem
+	Failures uint64            // reconciliations that ended with a blocking problem
 	Rewrites map[string]uint64 // writes of other programs to the agent's files, by program
 	// FailedWrites are the failed writes by kind, "binary" and "configuration".
 	FailedWrites map[string]uint64
@@ -58,7 +58,7 @@ const (
 )
 
 // Installed reports whether the plugin is in the node's chain and its executable exists, so that it
-// is called for a new pod. It is false before the first pass.
+// is called for a new pod. It is false before the first reconciliation.
 func (s Status) Installed() bool {
 	return !s.At.IsZero() && !slices.ContainsFunc(s.Problems, func(p Problem) bool {
 		return p.Blocking
@@ -73,7 +73,7 @@ func (s *Status) add(problems ...Problem) {
 	}
 }
 
-// clone returns a copy that the next pass does not change.
+// clone returns a copy that the next reconciliation does not change.
 func (t Totals) clone() Totals {
 	t.Rewrites, t.FailedWrites = maps.Clone(t.Rewrites), maps.Clone(t.FailedWrites)
 	return t

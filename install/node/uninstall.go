@@ -80,8 +80,8 @@ const (
 // is kept until nothing is left. Uninstall may be repeated, even after a kill. It returns
 // [journal.ErrAgentRunning] while an agent runs, because the agent would install the plugin again.
 func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, error) {
-	n.pass.Lock()
-	defer n.pass.Unlock()
+	n.reconcileLock.Lock()
+	defer n.reconcileLock.Unlock()
 	s := n.current()
 	// From here on, writes of other programs are ignored.
 	n.conflicts, n.tempRemoved = newConflicts(), false

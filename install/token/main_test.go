@@ -36,7 +36,8 @@ func jwt(lifetime time.Duration) string {
 	return apiservertest.JWT(account, time.Now(), time.Now().Add(lifetime))
 }
 
-// start starts a publisher for an agent with a projected token, and waits for its first pass.
+// start starts a publisher for an agent with a projected token, and waits for its first
+// reconciliation.
 func start(t *testing.T, prepare func(env *testEnv)) *testEnv {
 	t.Helper()
 	dir := t.TempDir()

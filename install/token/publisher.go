@@ -108,14 +108,14 @@ func (p *Publisher) set(change func(*Status)) {
 	}
 }
 
-// pass compares the published kubeconfig with the desired one, and updates it. It returns the
+// reconcile compares the published kubeconfig with the desired one, and updates it. It returns the
 // problem, if any.
-func (p *Publisher) pass(ctx context.Context) error {
+func (p *Publisher) reconcile(ctx context.Context) error {
 	now := time.Now()
 	if p.content != nil {
 		// Restore a changed file first, independent of the API server.
 		if _, err := file.Write(p.options.Kubeconfig, p.content, p.options.Mode); err != nil {
-			return p.failed(err)
+			return p.setProblem(err)
 		}
 	}
 	if p.content != nil && !now.Before(p.checkAt) {
@@ -123,20 +123,20 @@ func (p *Publisher) pass(ctx context.Context) error {
 	}
 	projected, err := p.options.projected()
 	if err != nil {
-		return p.failed(err)
+		return p.setProblem(err)
 	}
 	token, origin := p.token, p.Status().Origin
 	if p.content == nil || now.After(p.renewAt) || origin == Projected && token != projected {
-		if token, origin, err = p.next(ctx, projected); err != nil {
-			return p.failed(err)
+		if token, origin, err = p.nextToken(ctx, projected); err != nil {
+			return p.setProblem(err)
 		}
 	}
 	content, err := p.options.kubeconfig(token)
 	if err != nil {
-		return p.failed(err)
+		return p.setProblem(err)
 	}
 	if bytes.Equal(content, p.content) {
-		p.plan(now, origin)
+		p.planRenewal(now, origin)
 		p.clearProblem()
 		return nil
 	}
@@ -155,9 +155,9 @@ func (o *Options) projected() (string, error) {
 	return token, nil
 }
 
-// next returns the token to publish: a new one, or the projected one if none can be requested. A
-// valid token is not replaced because of a temporary failure.
-func (p *Publisher) next(ctx context.Context, projected string) (string, Origin, error) {
+// nextToken returns the token to publish: a new one, or the projected one if none can be requested.
+// A valid token is not replaced because of a temporary failure.
+func (p *Publisher) nextToken(ctx context.Context, projected string) (string, Origin, error) {
 	token, err := p.options.issue(ctx, projected)
 	switch {
 	case err == nil:
@@ -168,7 +168,7 @@ func (p *Publisher) next(ctx context.Context, projected string) (string, Origin,
 	return "", "", fmt.Errorf("request a token: %w", err)
 }
 
-// check checks the published token. If the API server rejects it, the pass replaces it.
+// check checks the published token. If the API server rejects it, the reconciliation replaces it.
 func (p *Publisher) check(ctx context.Context, now time.Time) {
 	err := p.options.try(ctx, p.content)
 	if ctx.Err() != nil {
@@ -211,20 +211,20 @@ func (p *Publisher) publish(
 	kind := source.KindOf(err)
 	switch {
 	case kind == source.Unauthorized:
-		return p.failed(fmt.Errorf("token not published: %w", err))
+		return p.setProblem(fmt.Errorf("token not published: %w", err))
 	case err != nil && kind != source.Forbidden:
-		return p.failed(fmt.Errorf("token not published, because it cannot be checked: %w", err))
+		return p.setProblem(fmt.Errorf("token not published, because it cannot be checked: %w", err))
 	}
 	// An accepted token whose owner lacks a permission is still published: the permission may be
 	// granted later, and the old token expires.
 	forbidden := err
 	if _, err := file.Write(p.options.Kubeconfig, content, p.options.Mode); err != nil {
 		p.set(func(s *Status) { s.answered(forbidden) })
-		return p.failed(err)
+		return p.setProblem(err)
 	}
 	p.token, p.content = token, content
 	p.planCheck(forbidden)
-	p.plan(now, origin)
+	p.planRenewal(now, origin)
 	c := claimsOf(token)
 	p.set(func(s *Status) {
 		s.Origin, s.PublishedAt, s.IssuedAt, s.Expiry = origin, now, c.issued(), c.expiry()
@@ -234,9 +234,9 @@ func (p *Publisher) publish(
 	return nil
 }
 
-// plan sets the time of the next token. Only lifetimes are used, because the clocks of the node and
-// the API server may differ.
-func (p *Publisher) plan(now time.Time, origin Origin) {
+// planRenewal sets the time of the next token. Only lifetimes are used, because the clocks of the
+// node and the API server may differ.
+func (p *Publisher) planRenewal(now time.Time, origin Origin) {
 	if !now.After(p.renewAt) {
 		return
 	}
@@ -261,8 +261,8 @@ func (p *Publisher) clearProblem() {
 	}
 }
 
-// failed reports the error of an attempt, and returns it.
-func (p *Publisher) failed(err error) error {
+// setProblem reports the error of an attempt, and returns it.
+func (p *Publisher) setProblem(err error) error {
 	p.set(func(s *Status) {
 		s.Problem = err
 		if source.KindOf(err) == source.Unauthorized {

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// resync is the interval of passes without an event.
+	// resync is the interval of reconciliations without an event.
 	resync = 10 * time.Second
 	// initialBackoff and maxBackoff are the limits of the delay after a failed attempt, which
 	// is shortened by up to half, at random.
 	initialBackoff = time.Second
 	maxBackoff     = 30 * time.Second
-	// eventGap is the minimum time between two passes because of changed files. The plugin's log,
-	// which changes with each ADD, is in the same directory.
+	// eventGap is the minimum time between two reconciliations because of changed files. The
+	// plugin's log, which changes with each ADD, is in the same directory.
 	eventGap = 100 * time.Millisecond
 )
 
@@ -29,12 +29,12 @@ func (p *Publisher) Run(ctx context.Context) {
 	backoff := initialBackoff
 	for {
 		if !p.options.Poll {
-			// Renew before the pass, so that no change is missed. If nothing can be watched, the
-			// timer is sufficient.
+			// Renew before the reconciliation, so that no change is missed. If nothing can be
+			// watched, the timer is sufficient.
 			_ = watch.Renew(p.options.TokenFile, p.options.CAFile)
 		}
 		wait := resync
-		if err := p.pass(ctx); err != nil {
+		if err := p.reconcile(ctx); err != nil {
 			wait, backoff = early(backoff, 2), min(2*backoff, maxBackoff)
 		} else {
 			wait, backoff = min(wait, time.Until(p.checkAt)), initialBackoff

@@ -25,5 +25,5 @@ func ensureFast(want rules.Routing) (added []object, done bool) {
 	if q.added {
 		added = []object{loopbackAddr(want.LoopbackAddrs[0])}
 	}
-	return added, err == nil && q.complete() == nil
+	return added, err == nil && q.checkComplete() == nil
 }

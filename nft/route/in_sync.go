@@ -29,7 +29,7 @@ func InSync(want rules.Routing) bool {
 		return false
 	}
 	defer q.close()
-	return q.query() == nil && q.complete() == nil
+	return q.query() == nil && q.checkComplete() == nil
 }
 
 // errInconclusive is the error of a fast check that cannot confirm the routing.
@@ -95,9 +95,9 @@ func (q *fastCheck) send(request []byte) error {
 	return err
 }
 
-// complete returns an error, after a query, if a wanted object is missing, or if ::6 exists and is
-// not wanted.
-func (q *fastCheck) complete() error {
+// checkComplete returns an error, after a query, if a wanted object is missing, or if ::6 exists
+// and is not wanted.
+func (q *fastCheck) checkComplete() error {
 	if q.passthrough != (len(q.want.LoopbackAddrs) > 0) || slices.Contains(q.found, false) {
 		return errInconclusive
 	}
@@ -124,14 +124,14 @@ func (q *fastCheck) complete() error {
 // list sends a dump request and processes the complete answer. The socket is non-blocking: the
 // first part of the answer is available when the request is sent.
 func (q *fastCheck) list(request []byte) error {
-	interrupted, err := nlmsg.Exchange(q.fd, q.buf[:], request, q.message)
+	interrupted, err := nlmsg.Exchange(q.fd, q.buf[:], request, q.checkMessage)
 	if err == nil && interrupted {
 		return errInconclusive
 	}
 	return err
 }
 
-func (q *fastCheck) message(m nlmsg.Message) error {
+func (q *fastCheck) checkMessage(m nlmsg.Message) error {
 	switch m.Type {
 	case unix.RTM_NEWADDR:
 		q.answered, q.passthrough = true, true
@@ -150,15 +150,16 @@ func (q *fastCheck) message(m nlmsg.Message) error {
 			return errInconclusive
 		}
 	case unix.RTM_NEWRULE:
-		return q.rule(m.Body)
+		return q.checkRule(m.Body)
 	case unix.RTM_NEWROUTE:
-		return q.route(m.Body)
+		return q.countRoute(m.Body)
 	}
 	return nil
 }
 
-// rule returns an error for an unwanted policy rule with our priority, regardless of its owner.
-func (q *fastCheck) rule(body []byte) error {
+// checkRule returns an error for an unwanted policy rule with our priority, regardless of its
+// owner.
+func (q *fastCheck) checkRule(body []byte) error {
 	if len(body) < unix.SizeofRtMsg {
 		return errInconclusive
 	}
@@ -200,8 +201,8 @@ func (q *fastCheck) rule(body []byte) error {
 	return nil
 }
 
-// route counts routes that equal the wanted one.
-func (q *fastCheck) route(body []byte) error {
+// countRoute counts routes that equal the wanted one.
+func (q *fastCheck) countRoute(body []byte) error {
 	if len(body) < unix.SizeofRtMsg {
 		return errInconclusive
 	}

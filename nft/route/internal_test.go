@@ -69,7 +69,7 @@ func FuzzFastCheck(f *testing.F) {
 			want: rules.Routing{Policies: []rules.PolicyRoute{want}}, found: make([]bool, 1),
 			listed: want,
 		}
-		_, _ = nlmsg.Each(data, func(m nlmsg.Message) (bool, error) { return false, q.message(m) })
+		_, _ = nlmsg.Each(data, func(m nlmsg.Message) (bool, error) { return false, q.checkMessage(m) })
 		mark := native.AppendUint32(nil, want.Mark)
 		if q.found[0] && !bytes.Contains(data, mark) {
 			t.Errorf("found a rule without its mark in %x", data)
@@ -111,7 +111,7 @@ func TestMessagesOfOtherProcessesAreIgnored(t *testing.T) {
 		}); err != nil {
 			return err
 		}
-		if q.query() == nil && q.complete() == nil {
+		if q.query() == nil && q.checkComplete() == nil {
 			t.Error("the forged answer was accepted")
 		}
 		return nil

@@ -173,9 +173,9 @@ type portEncoder struct {
 func (e *portEncoder) encode(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchPort:
-		return e.port(m)
+		return e.encodePort(m)
 	case rules.MatchTCPFlags:
-		return e.flags(m)
+		return e.encodeFlags(m)
 	}
 	x, err := encodeMatch(m)
 	e.done = append(e.done, x)
@@ -201,7 +201,7 @@ func (e *portEncoder) negation() *byte {
 	return &e.header[8]
 }
 
-func (e *portEncoder) port(m rules.MatchPort) error {
+func (e *portEncoder) encodePort(m rules.MatchPort) error {
 	if e.protocol != rules.TCP && e.protocol != rules.UDP {
 		return errors.New("a match of ports needs a match of the protocol, TCP or UDP")
 	}
@@ -223,7 +223,7 @@ func (e *portEncoder) port(m rules.MatchPort) error {
 	return nil
 }
 
-func (e *portEncoder) flags(m rules.MatchTCPFlags) error {
+func (e *portEncoder) encodeFlags(m rules.MatchTCPFlags) error {
 	if e.protocol != rules.TCP || (m.Mask|m.Value)&^supportedFlags != 0 ||
 		m == (rules.MatchTCPFlags{}) {
 		return errors.New(

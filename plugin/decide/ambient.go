@@ -134,12 +134,12 @@ func (r *result) interfaces(pod *Pod) []rules.InterfaceName {
 			continue
 		}
 		if wrong++; wrong <= maxListed {
-			r.fault(source, quote(element),
+			r.addFault(source, quote(element),
 				"the name of an interface, of at most 15 bytes without blanks; + at its end stands for any rest")
 		}
 	}
 	if omitted := wrong - maxListed; omitted > 0 {
-		r.fault(source, "each of "+strconv.Itoa(omitted)+" more elements", "the name of an interface")
+		r.addFault(source, "each of "+strconv.Itoa(omitted)+" more elements", "the name of an interface")
 	}
 	return list
 }

@@ -164,7 +164,7 @@ func TestAmbientParameters(t *testing.T) {
 		change      func(*decide.AmbientSettings)
 		want        func(*rules.Ambient)
 		note        string
-		fault       string
+		addFault    string
 	}{
 		{name: "the node's settings"},
 		{
@@ -202,21 +202,21 @@ func TestAmbientParameters(t *testing.T) {
 		},
 		{
 			name: "an asterisk is ambiguous", annotations: map[string]string{reroute: "virt*"},
-			fault: `annotation istio.io/reroute-virtual-interfaces: "virt*" is not allowed`,
+			addFault: `annotation istio.io/reroute-virtual-interfaces: "virt*" is not allowed`,
 		},
 		{
 			name:        "a line feed cannot add rules",
 			annotations: map[string]string{reroute: "virt0,a\n-A X"},
-			fault:       `annotation istio.io/reroute-virtual-interfaces: "a\n-A X" is not allowed`,
+			addFault:    `annotation istio.io/reroute-virtual-interfaces: "a\n-A X" is not allowed`,
 		},
 		{
 			name: "a name of 16 bytes", annotations: map[string]string{reroute: "abcdefghijklmnop"},
-			fault: `"abcdefghijklmnop" is not allowed`,
+			addFault: `"abcdefghijklmnop" is not allowed`,
 		},
 		{
 			name:        "many invalid names",
 			annotations: map[string]string{reroute: strings.Repeat("a/b,", 20)},
-			fault:       "each of 12 more elements is not allowed",
+			addFault:    "each of 12 more elements is not allowed",
 		},
 		{
 			name:        "annotations of sidecars have no effect",
@@ -239,10 +239,10 @@ func TestAmbientParameters(t *testing.T) {
 			}
 			pod := &decide.Pod{Metadata: decide.Metadata{Annotations: test.annotations}}
 			got, notes, err := decide.AmbientParameters(pod, s)
-			if test.fault != "" {
+			if test.addFault != "" {
 				var faults rules.Faults
-				if !errors.As(err, &faults) || !strings.Contains(err.Error(), test.fault) {
-					t.Errorf("error %v, want %s", err, test.fault)
+				if !errors.As(err, &faults) || !strings.Contains(err.Error(), test.addFault) {
+					t.Errorf("error %v, want %s", err, test.addFault)
 				}
 				return
 			}
@@ -294,8 +294,8 @@ func FuzzAmbient(f *testing.F) {
 			if !errors.As(err, &faults) || len(faults) == 0 {
 				t.Fatalf("an error without faults: %v", err)
 			}
-			for _, fault := range faults {
-				checkLine(t, fault.String())
+			for _, addFault := range faults {
+				checkLine(t, addFault.String())
 			}
 			return
 		}

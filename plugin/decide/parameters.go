@@ -49,7 +49,7 @@ func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, 
 		r.take(&found, &parameters[i])
 	}
 	if bare := found.arguments.Bare; bare != "" {
-		r.fault(fmt.Sprintf("argument %s of container %s", bare, found.validation.Name), `""`,
+		r.addFault(fmt.Sprintf("argument %s of container %s", bare, found.validation.Name), `""`,
 			"a value")
 	}
 	r.complete()
@@ -87,14 +87,14 @@ func (r *result) take(found *sources, p *parameter.Parameter) {
 	r.origins[p.Field], r.annotated[p.Field] = value.source, value.annotated
 	wrong := p.SetOfPod(&r.Values, value.text)
 	for _, element := range wrong[:min(len(wrong), maxListed)] {
-		r.fault(value.source, quote(element), p.Kind.Allowed())
+		r.addFault(value.source, quote(element), p.Kind.Allowed())
 	}
 	if omitted := len(wrong) - maxListed; omitted > 0 {
-		r.fault(value.source, fmt.Sprintf("each of %d more elements", omitted), p.Kind.Allowed())
+		r.addFault(value.source, fmt.Sprintf("each of %d more elements", omitted), p.Kind.Allowed())
 	}
 }
 
-func (r *result) fault(source, value, want string) {
+func (r *result) addFault(source, value, want string) {
 	r.faults = append(r.faults, rules.Fault{Field: source, Value: value, Allowed: want})
 }
 
@@ -132,7 +132,7 @@ func (r *result) complete() {
 func (r *result) setFamilies(addresses []netip.Addr) {
 	deciding := Deciding(addresses)
 	if len(deciding) == 0 {
-		r.fault("addresses of the pod", fmt.Sprintf("a list of %d", len(addresses)),
+		r.addFault("addresses of the pod", fmt.Sprintf("a list of %d", len(addresses)),
 			"one that is neither loopback nor link-local")
 		return
 	}
@@ -159,6 +159,6 @@ func (r *result) validate() {
 		return
 	}
 	for _, f := range faults {
-		r.fault(cmp.Or(r.origins[f.Field], f.Field), f.Value, f.Allowed)
+		r.addFault(cmp.Or(r.origins[f.Field], f.Field), f.Value, f.Allowed)
 	}
 }

@@ -81,8 +81,8 @@ func (m *Monitor) Exits() (count int, reason string) {
 	return e.Count, e.Why
 }
 
-// Outcome records the outcome of a request with a token. The code is 0 without a reply.
-func (m *Monitor) Outcome(used string, code int, err error) {
+// Record records the outcome of a request with a token. The code is 0 without a reply.
+func (m *Monitor) Record(used string, code int, err error) {
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &untrusted):

@@ -22,7 +22,7 @@ var istioLog string
 // compareWithIstio decides whether the pod treats every packet as istio-init would, and shows that
 // the comparison detects a changed parameter.
 func compareWithIstio(p *printer, network *testbed.Network) error {
-	p.heading("The pod compared with what istio-init programs (its log), for every possible packet")
+	p.printHeading("The pod compared with what istio-init programs (its log), for every possible packet")
 	log, err := save.ParseIstioLog("istio-init.log", strings.NewReader(istioLog))
 	if err != nil {
 		return err
@@ -35,22 +35,22 @@ func compareWithIstio(p *printer, network *testbed.Network) error {
 	result := diff.Decide(diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, istio,
 		diff.Options{})
 	verdict := result.Verdict(true)
-	p.verdict(verdict == diff.Equivalent, "every packet has the same outcome: "+string(verdict),
+	p.printVerdict(verdict == diff.Equivalent, "every packet has the same outcome: "+string(verdict),
 		string(diff.Equivalent))
 
 	changed := sidecar()
 	changed.OutboundExcludePorts = rules.Singles[uint16](excludedPort + 1)
 	result = diff.Decide(diff.Side{Ruleset: rules.MustCompile(changed)}, istio, diff.Options{})
-	p.verdict(result.Verdict(true) == diff.Different,
+	p.printVerdict(result.Verdict(true) == diff.Different,
 		fmt.Sprintf("with port %d excluded instead of %d: %s; for example", excludedPort+1,
 			excludedPort, result.Verdict(true)), string(diff.Different))
 	for _, c := range result.Classes {
 		if c.Witness.OutInterface == "lo" || c.Witness.Family() != rules.IPv4 {
 			continue
 		}
-		p.line("   %s", c.Witness)
-		p.line("     then       %s", c.Outcome.Left.Outcome)
-		p.line("     istio-init %s", c.Outcome.Right.Outcome)
+		p.printLine("   %s", c.Witness)
+		p.printLine("     then       %s", c.Outcome.Left.Outcome)
+		p.printLine("     istio-init %s", c.Outcome.Right.Outcome)
 	}
 	return nil
 }

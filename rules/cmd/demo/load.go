@@ -40,7 +40,7 @@ func changeUnderLoad(p *printer, network *testbed.Network) error {
 	changed := sidecar()
 	changed.OutboundExcludeCIDRs = []netip.Prefix{excluded}
 	with, without := rules.MustCompile(changed), rules.MustCompile(sidecar())
-	p.heading("One parameter changed under load: %s excluded, and included again", excluded)
+	p.printHeading("One parameter changed under load: %s excluded, and included again", excluded)
 
 	if _, err := nft.Apply(network.Pod, with); err != nil {
 		return err
@@ -59,10 +59,10 @@ func changeUnderLoad(p *printer, network *testbed.Network) error {
 		return err
 	}
 	slices.Sort(times)
-	p.line("   %d replacements, median %.2f ms, slowest %.2f ms", len(times),
+	p.printLine("   %d replacements, median %.2f ms, slowest %.2f ms", len(times),
 		milliseconds(times[len(times)/2]),
 		milliseconds(times[len(times)-1]))
-	p.verdict(t.leaked.Load()+t.failed.Load() == 0,
+	p.printVerdict(t.leaked.Load()+t.failed.Load() == 0,
 		fmt.Sprintf("%d connections opened meanwhile: %d captured, %d past the proxy, %d failed",
 			t.opened.Load(), t.captured.Load(), t.leaked.Load(),
 			t.failed.Load()), "all captured; for instance "+t.worst)

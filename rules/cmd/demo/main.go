@@ -52,8 +52,8 @@ func demonstrate(p *printer) int {
 	err := perform(p)
 	switch {
 	case err == nil && p.unexpected == 0:
-		p.line("")
-		p.line("All was as expected.")
+		p.printLine("")
+		p.printLine("All was as expected.")
 		return exitAsExpected
 	case err == nil:
 		fmt.Fprintf(os.Stderr, "demo: %d of the results above are not as expected\n", p.unexpected)

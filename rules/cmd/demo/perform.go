@@ -59,7 +59,7 @@ func perform(p *printer) (err error) {
 	}
 	held, err := waitUntilUnheld()
 	remaining = append(remaining, held...)
-	p.verdict(len(remaining) == 0,
+	p.printVerdict(len(remaining) == 0,
 		"the pod and the neighbour are gone: nothing on this host refers to them",
 		fmt.Sprintf("nothing, found %q", remaining))
 	return err
@@ -78,18 +78,18 @@ func program(p *printer, network *testbed.Network) error {
 	if err != nil {
 		return err
 	}
-	p.heading("The redirection of the pod %s, %s: %d rules in one transaction of %d bytes, %s in %.2f ms",
+	p.printHeading("The redirection of the pod %s, %s: %d rules in one transaction of %d bytes, %s in %.2f ms",
 		testbed.PodIP4, testbed.PodIP6, result.Rules, result.Bytes, result.Outcome,
 		milliseconds(elapsed))
-	p.ruleset(found.String())
-	p.verdict(rules.Equal(rs, found), "read back from the kernel: exactly what was sent",
+	p.printRuleset(found.String())
+	p.printVerdict(rules.Equal(rs, found), "read back from the kernel: exactly what was sent",
 		fmt.Sprint(rules.Compare(rs, found)))
 	return network.Settle(rs.Routing)
 }
 
 // remove removes the redirection and shows that nothing of it is left.
 func remove(p *printer, network *testbed.Network) error {
-	p.heading("Everything removed")
+	p.printHeading("Everything removed")
 	if _, err := nft.Remove(network.Pod); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func remove(p *printer, network *testbed.Network) error {
 	if err := showAll(p, network, rules.Ruleset{}, rowsAfterChange); err != nil {
 		return err
 	}
-	p.verdict(len(left.Tables) == 0 && left.Routing.IsZero(),
+	p.printVerdict(len(left.Tables) == 0 && left.Routing.IsZero(),
 		"no table, no policy route and no address of Sluice is left in the pod",
 		fmt.Sprintf("nothing, found %s", left))
 	return nil

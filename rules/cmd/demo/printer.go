@@ -23,37 +23,37 @@ func newPrinter(f *os.File) *printer {
 	return &printer{out: f, colour: colour.For(f)}
 }
 
-func (p *printer) line(format string, args ...any) {
+func (p *printer) printLine(format string, args ...any) {
 	fmt.Fprintf(p.out, format+"\n", args...)
 }
 
-// heading starts the next part.
-func (p *printer) heading(format string, args ...any) {
+// printHeading starts the next part.
+func (p *printer) printHeading(format string, args ...any) {
 	p.part++
 	if p.part > 1 {
-		p.line("")
+		p.printLine("")
 	}
-	p.line("%s",
+	p.printLine("%s",
 		p.colour.Paint(colour.Bold, fmt.Sprintf("%d. ", p.part)+fmt.Sprintf(format, args...)))
 }
 
-// verdict prints a result, and what was expected if it differs.
-func (p *printer) verdict(ok bool, description, expected string) {
+// printVerdict prints a result, and what was expected if it differs.
+func (p *printer) printVerdict(ok bool, description, expected string) {
 	if ok {
-		p.line("%s %s", p.colour.Paint(colour.Green, "ok"), description)
+		p.printLine("%s %s", p.colour.Paint(colour.Green, "ok"), description)
 		return
 	}
 	p.unexpected++
-	p.line("%s %s (expected %s)", p.colour.Paint(colour.Red, "!!"), description, expected)
+	p.printLine("%s %s (expected %s)", p.colour.Paint(colour.Red, "!!"), description, expected)
 }
 
-// ruleset prints rules, with dimmed comments.
-func (p *printer) ruleset(text string) {
+// printRuleset prints rules, with dimmed comments.
+func (p *printer) printRuleset(text string) {
 	for line := range strings.Lines(text) {
 		line = strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "  ")
 		if rule, comment, found := strings.Cut(line, ` comment "`); found {
 			line = rule + "  " + p.colour.Paint(colour.Dim, "# "+strings.TrimSuffix(comment, `"`))
 		}
-		p.line("%s", strings.TrimRight("   "+line, " "))
+		p.printLine("%s", strings.TrimRight("   "+line, " "))
 	}
 }

@@ -27,7 +27,7 @@ var traced = []struct {
 // showTraced makes calls while the kernel traces them, and prints the first packet of each
 // connection like rules trace: with the rule that decided.
 func showTraced(p *printer, network *testbed.Network) (err error) {
-	p.heading("As rules trace prints connections: the rule that decided, according to the kernel")
+	p.printHeading("As rules trace prints connections: the rule that decided, according to the kernel")
 	rs, err := nft.ReadAll(network.Pod)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 				break // the other packets of the destination are of the proxy
 			}
 		}
-		p.verdict(ok, line, string(c.outcome)+", by the rules that the model predicts")
+		p.printVerdict(ok, line, string(c.outcome)+", by the rules that the model predicts")
 	}
 	return nil
 }

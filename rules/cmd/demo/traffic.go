@@ -95,7 +95,7 @@ var rowsAfterChange = []row{
 
 // showCaptured shows each family separately, with the destination that the proxy received.
 func showCaptured(p *printer, network *testbed.Network) error {
-	p.heading("Captured: a listener of the proxy (outbound, inbound, dns) accepts the connection and knows its original destination")
+	p.printHeading("Captured: a listener of the proxy (outbound, inbound, dns) accepts the connection and knows its original destination")
 	var rows []row
 	for _, r := range captured {
 		for i := range r.to {
@@ -108,7 +108,7 @@ func showCaptured(p *printer, network *testbed.Network) error {
 }
 
 func showLeftAlone(p *printer, network *testbed.Network) error {
-	p.heading("Not captured: the connection reaches its destination directly")
+	p.printHeading("Not captured: the connection reaches its destination directly")
 	return showAll(p, network, rules.MustCompile(sidecar()), leftAlone)
 }
 
@@ -143,7 +143,7 @@ func (r row) show(p *printer, network *testbed.Network, rs rules.Ruleset) error 
 	if r.note != "" {
 		text += p.colour.Paint(colour.Dim, "  ("+r.note+")")
 	}
-	p.verdict(ok, text, fmt.Sprint(r.path))
+	p.printVerdict(ok, text, fmt.Sprint(r.path))
 	return nil
 }
 

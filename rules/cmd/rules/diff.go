@@ -230,7 +230,7 @@ func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
 	families := commonFamilies(left, right)
 	result := diff.Decide(left.Side, right.Side, diff.Options{Families: families, Budget: budget})
 	report := newDiffReport(left, right, result, p.diff.strict)
-	report.byUnstated(families, budget)
+	report.tryUnstated(families, budget)
 	if err := s.print(s.diffText(report), report.json()); err != nil ||
 		report.verdict() == diff.Equivalent {
 		return err

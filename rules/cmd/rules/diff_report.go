@@ -91,8 +91,8 @@ func divided(chains []rules.ChainRef) (leaving, others []rules.ChainRef) {
 	return leaving, others
 }
 
-// byUnstated determines whether a parameter that a log does not contain explains the differences.
-func (r *diffReport) byUnstated(families []rules.Family, budget diff.Budget) {
+// tryUnstated determines whether a parameter that a log does not contain explains the differences.
+func (r *diffReport) tryUnstated(families []rules.Family, budget diff.Budget) {
 	if r.verdict() != diff.Different {
 		return
 	}
@@ -192,7 +192,7 @@ func (s *system) diffText(r diffReport) string {
 	if len(r.Routing) > 0 {
 		fmt.Fprintf(b, "\n%s", s.listing(r.Routing))
 	}
-	r.remarks(b)
+	r.writeRemarks(b)
 	return b.String()
 }
 
@@ -294,8 +294,8 @@ func (s *system) undecidedText(b *strings.Builder, r diffReport, u diff.Undecide
 	fmt.Fprintf(b, "  %-7s  %s\n  witness  %s\n", name, side.locate(&u.Step), u.Witness)
 }
 
-// remarks writes facts that do not affect the result.
-func (r diffReport) remarks(b *strings.Builder) {
+// writeRemarks writes facts that do not affect the result.
+func (r diffReport) writeRemarks(b *strings.Builder) {
 	var lines []string
 	for _, n := range r.notCompared {
 		lines = append(lines, "not compared: "+n)

@@ -123,7 +123,7 @@ func TestPassWithoutDriftWritesNothing(t *testing.T) {
 }
 
 // TestAnyOtherExecutableIsNoticed checks that changes are noticed although contents are not read in
-// each pass.
+// each reconciliation.
 func TestAnyOtherExecutableIsNoticed(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
