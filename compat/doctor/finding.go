@@ -30,7 +30,7 @@ type Severity string
 const (
 	OK      Severity = "ok"
 	Note    Severity = "note"    // harmless
-	Warning Severity = "warning" // capture works, but may be disturbed
+	Warning Severity = "warning" // capture works, but something may interfere with it
 	Problem Severity = "problem" // capture fails or differs from the parameters
 )
 
@@ -42,7 +42,7 @@ type Verdict string
 // The verdicts.
 const (
 	Works     Verdict = "works"     // nothing prevents capture
-	Degraded  Verdict = "disturbed" // something in the namespace prevents it
+	Degraded  Verdict = "degraded"  // something in the namespace prevents it
 	Prevented Verdict = "prevented" // the kernel or a missing permission prevents it
 )
 

@@ -52,7 +52,7 @@ func agentRows(b *testing.B, tools bench.Tools) []bench.Row {
 			"watches the pods for failures that indicate missing redirection, and does not read rules. Both run with default " +
 			"settings, without ambient mode. Memory is the maximum resident size (VmHWM) since the start.",
 		Candidates: []bench.Candidate{
-			agentCandidate(b, sluice, report.Ours, func(a *nodeAgent) error {
+			agentCandidate(b, sluice, report.Sluice, func(a *nodeAgent) error {
 				return a.startSluice(tools)
 			}),
 			agentCandidate(b, "install-cni", report.Peer, func(a *nodeAgent) error {

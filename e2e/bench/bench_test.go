@@ -36,8 +36,8 @@ func TestMeasureCountsProgramsAndMemory(t *testing.T) {
 	}
 	for _, e := range row.Entries {
 		for _, q := range []report.Quantity{report.Wall, report.CPU} {
-			if s := e.Values[q]; s.Samples != 3 || s.Least <= 0 || s.First < s.Least ||
-				s.Median < s.First || s.Third < s.Median {
+			if s := e.Values[q]; s.Samples != 3 || s.Minimum <= 0 || s.FirstQuartile < s.Minimum ||
+				s.Median < s.FirstQuartile || s.ThirdQuartile < s.Median {
 				t.Errorf("%s: %s: %+v", e.Name, q, s)
 			}
 		}
@@ -73,7 +73,7 @@ func TestFailingCandidateIsOmittedWithTheReason(t *testing.T) {
 	}
 	got := map[string]string{}
 	for _, reason := range row.LeftOut {
-		got[reason.Name] = strings.TrimPrefix(reason.Why, "/bin/sh: ")
+		got[reason.Name] = strings.TrimPrefix(reason.Text, "/bin/sh: ")
 	}
 	want := map[string]string{
 		"failing": "exit status 3: no such module\n", "idle": "no change",

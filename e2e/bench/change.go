@@ -72,7 +72,7 @@ func (t Tools) changing(first, second programmer, before, after Sidecar) Candida
 func changeInProcess(name string, reads bool, before, after Sidecar) Candidate {
 	var old, want rules.Ruleset
 	return Candidate{
-		Name: name, Kind: report.Ours,
+		Name: name, Kind: report.Sluice,
 		Open: func() (end func(), err error) {
 			if old, err = before.Compile(); err == nil {
 				want, err = after.Compile()

@@ -37,7 +37,7 @@ func diffRows(t Tools) []Row {
 func (t Tools) deciding(id, name string, s Sidecar) Candidate {
 	var args []string
 	return Candidate{
-		Name: name, Kind: report.Ours,
+		Name: name, Kind: report.Sluice,
 		Open: func() (func(), error) {
 			args = append([]string{"diff"}, s.Flags()...)
 			return func() {}, t.inExample(istioLegacy, s, func(ns *netns.NS) error {

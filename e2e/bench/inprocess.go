@@ -91,7 +91,7 @@ func rawCandidate(s Sidecar) Candidate {
 func coldCandidate(s Sidecar) Candidate {
 	var r rules.Redirect
 	return Candidate{
-		Name: coldName, Kind: report.Ours,
+		Name: coldName, Kind: report.Sluice,
 		Open: func() (end func(), err error) {
 			r, err = s.Redirect()
 			return func() {}, err
@@ -107,7 +107,7 @@ func coldCandidate(s Sidecar) Candidate {
 func cachedCandidate(s Sidecar) Candidate {
 	var p *nft.Prepared
 	return Candidate{
-		Name: cachedName, Kind: report.Ours,
+		Name: cachedName, Kind: report.Sluice,
 		Open: func() (end func(), err error) {
 			p, err = s.prepare()
 			return func() { p = nil }, err

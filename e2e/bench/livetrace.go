@@ -26,8 +26,8 @@ func traceRows(t Tools) []Row {
 		kind report.Kind
 		during
 	}{
-		{"rules trace, of another port", report.Ours, t.rulesTrace("--port", "1")},
-		{"rules trace", report.Ours, t.rulesTrace()},
+		{"rules trace, of another port", report.Sluice, t.rulesTrace("--port", "1")},
+		{"rules trace", report.Sluice, t.rulesTrace()},
 		{"nft monitor trace", report.Peer, t.nftMonitor},
 	}
 	connect := Row{

@@ -30,7 +30,7 @@ func Measure(row Row, rounds int) report.Row {
 	for _, r := range runs {
 		r.end()
 		if r.err != nil {
-			result.LeftOut = append(result.LeftOut, report.Reason{Name: r.Name, Why: r.err.Error()})
+			result.LeftOut = append(result.LeftOut, report.Reason{Name: r.Name, Text: r.err.Error()})
 			continue
 		}
 		result.Entries = append(result.Entries, r.entry())

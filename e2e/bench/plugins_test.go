@@ -48,9 +48,9 @@ func newPluginEnv(b *testing.B, tools bench.Tools) *pluginEnv {
 	legacy := map[string]any{"backend": "legacy"}
 	native := map[string]any{"native_nftables": true}
 	env.startAgent(b,
-		env.add(b, report.WithAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil))
-	env.add(b, report.WithoutAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil)
-	env.add(b, "sluice-cni, no agent, iptables-legacy", report.Ours, bench.SluiceCNI,
+		env.add(b, report.WithAgent, report.Sluice, bench.SluiceCNI, "sluice-cni-kubeconfig", nil))
+	env.add(b, report.WithoutAgent, report.Sluice, bench.SluiceCNI, "sluice-cni-kubeconfig", nil)
+	env.add(b, "sluice-cni, no agent, iptables-legacy", report.Sluice, bench.SluiceCNI,
 		"sluice-cni-kubeconfig", legacy)
 	env.add(b, "istio-cni, detected iptables", report.Peer, bench.IstioCNI,
 		"istio-cni-kubeconfig", nil)

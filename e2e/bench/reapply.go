@@ -46,7 +46,7 @@ func againRows(t Tools) []Row {
 func againInProcess(s Sidecar) Candidate {
 	var rs rules.Ruleset
 	return Candidate{
-		Name: coldName, Kind: report.Ours,
+		Name: coldName, Kind: report.Sluice,
 		Open: func() (end func(), err error) {
 			rs, err = s.Compile()
 			return func() {}, err

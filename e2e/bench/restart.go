@@ -18,10 +18,10 @@ const restartPods = 250
 func restartRows() []Row {
 	s := Sidecar{}
 	raw := rawCandidate(s)
-	cold := nodeOf(coldName, report.Ours, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
+	cold := nodeOf(coldName, report.Sluice, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
 		return func(ns *netns.NS) error { return created(nft.Apply(ns, rules.MustCompile(r))) }, nil
 	})
-	cached := nodeOf(cachedName, report.Ours, s, func(r rules.Redirect) (func(
+	cached := nodeOf(cachedName, report.Sluice, s, func(r rules.Redirect) (func(
 		*netns.NS,
 	) error, error,
 	) {

@@ -134,8 +134,8 @@ func byFlags(name string, kind report.Kind, program string, before, after []stri
 // rules, or how it is chosen. The init container istio-init executes pilot-agent, which includes
 // istio-iptables; the other programs contain istio-iptables only.
 var (
-	rulesApply  = byFlags("rules apply", report.Ours, Rules, []string{"apply"}, nil)
-	rulesLegacy = byFlags("rules apply, iptables-legacy", report.Ours, Rules, []string{"apply"},
+	rulesApply  = byFlags("rules apply", report.Sluice, Rules, []string{"apply"}, nil)
+	rulesLegacy = byFlags("rules apply, iptables-legacy", report.Sluice, Rules, []string{"apply"},
 		[]string{"--backend", "legacy"})
 	istioLegacy = byFlags("istio-iptables, legacy", report.Peer, IstioIptables, nil,
 		[]string{"--force-iptables-binary", "legacy"})

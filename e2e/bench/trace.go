@@ -35,7 +35,7 @@ func (c *Command) traced() (Sample, error) {
 		if err := cmd.Start(); err != nil {
 			return err
 		}
-		status, err := f.follow(cmd.Process.Pid)
+		status, err := f.traceProcesses(cmd.Process.Pid)
 		// follow has already waited for the process.
 		_ = cmd.Process.Release()
 		if err == nil && status != 0 {
@@ -50,8 +50,8 @@ const traceOptions = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.P
 	unix.PTRACE_O_TRACEEXEC |
 	unix.PTRACE_O_TRACEEXIT | unix.PTRACE_O_EXITKILL
 
-// follow waits for the process and all its descendants, and returns the exit status of the process.
-func (f *footprint) follow(root int) (status int, err error) {
+// traceProcesses waits for the process and all its descendants, and returns the exit status of the process.
+func (f *footprint) traceProcesses(root int) (status int, err error) {
 	known := map[int]bool{}
 	for {
 		var ws unix.WaitStatus

@@ -17,8 +17,8 @@ const (
 	DNSAddress = "10.96.0.10"
 )
 
-// both returns ipv4, and also ipv6 if the cluster is dual-stack.
-func (o Options) both(ipv4, ipv6 string) []string {
+// addressList returns ipv4, and also ipv6 if the cluster is dual-stack.
+func (o Options) addressList(ipv4, ipv6 string) []string {
 	if o.DualStack {
 		return []string{ipv4, ipv6}
 	}
@@ -26,7 +26,9 @@ func (o Options) both(ipv4, ipv6 string) []string {
 }
 
 // joined returns the values of both separated by commas, as in flags of Kubernetes.
-func (o Options) joined(ipv4, ipv6 string) string { return strings.Join(o.both(ipv4, ipv6), ",") }
+func (o Options) joined(ipv4, ipv6 string) string {
+	return strings.Join(o.addressList(ipv4, ipv6), ",")
+}
 
 // serverAddresses returns the addresses of the API server.
 func serverAddresses() []net.IP {

@@ -72,7 +72,7 @@ func (o Options) conflist(subnets ...string) ([]byte, error) {
 		ranges = append(ranges, []object{{"subnet": subnet}})
 	}
 	var routes []object
-	for _, everywhere := range o.both("0.0.0.0/0", "::/0") {
+	for _, everywhere := range o.addressList("0.0.0.0/0", "::/0") {
 		routes = append(routes, object{"dst": everywhere})
 	}
 	return encoded(object{

@@ -81,7 +81,7 @@ func (d *disk) system(o Options) {
 // install writes the files for the node's first boot.
 func (d *disk) install(o Options, s *build.Software) error {
 	d.system(o)
-	conflist, err := o.conflist(o.both(podRangeIPv4, podRangeIPv6)...)
+	conflist, err := o.conflist(o.addressList(podRangeIPv4, podRangeIPv6)...)
 	d.err = errors.Join(d.err, err)
 	d.write(ConflistPath, conflist, 0o644)
 	d.programs(s.Plugins, "/opt/cni/bin")

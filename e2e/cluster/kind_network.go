@@ -56,7 +56,7 @@ func (k *kindCluster) connect(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if cidrs = object.Spec.PodCIDRs; len(cidrs) != len(k.options.both("", "")) {
+			if cidrs = object.Spec.PodCIDRs; len(cidrs) != len(k.options.addressList("", "")) {
 				return fmt.Errorf("pod CIDRs %q, want one for each family", cidrs)
 			}
 			object.Spec.Taints = withoutTaint(object.Spec.Taints,

@@ -116,8 +116,8 @@ func (o Options) machine(software *build.Software) machine.Spec {
 			"/usr": "/usr", "/software/kubernetes": software.Kubernetes,
 			"/software/runtime": software.Runtime,
 		},
-		Addresses: o.both(nodeIPv4+"/24", nodeIPv6+"/64"),
-		Routes:    o.both(serviceRangeIPv4, serviceRange),
+		Addresses: o.addressList(nodeIPv4+"/24", nodeIPv6+"/64"),
+		Routes:    o.addressList(serviceRangeIPv4, serviceRange),
 		Env: []string{
 			"PATH=/software/kubernetes:/software/runtime:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
 			"HOME=/root", "KUBECONFIG=" + adminConfig,

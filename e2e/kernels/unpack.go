@@ -52,7 +52,7 @@ func unpackKernel(deb, dir string) error {
 		if strings.HasPrefix(f.Name, "/boot/vmlinuz-") {
 			return write(filepath.Join(dir, imageFile), f.Content)
 		}
-		if !possible.MatchString(f.Name) {
+		if !candidateModules.MatchString(f.Name) {
 			return nil
 		}
 		content, err := plainModule(f)
@@ -70,7 +70,7 @@ func unpackKernel(deb, dir string) error {
 	if err != nil {
 		return err
 	}
-	kept := all.Only(func(m kmod.Module) bool { return wanted.MatchString(m.Path) })
+	kept := all.Only(func(m kmod.Module) bool { return selectedModules.MatchString(m.Path) })
 	for i := range kept {
 		m := &kept[i]
 		m.Path = "/lib/modules/" + m.Name + ".ko"
@@ -86,12 +86,12 @@ func unpackKernel(deb, dir string) error {
 	return os.WriteFile(filepath.Join(dir, modulesFile), text, 0o644)
 }
 
-// possible matches the modules to decompress. Decompressing all modules takes long.
-var possible = regexp.MustCompile(
+// candidateModules matches the modules to decompress. Decompressing all modules takes long.
+var candidateModules = regexp.MustCompile(
 	`/kernel/(net|lib|crypto|arch/[^/]*/(lib|crypto)|drivers/net/(veth|dummy))[./].*ko(\.xz)?$`)
 
-// wanted matches the modules of a machine, without their dependencies.
-var wanted = regexp.MustCompile(`/kernel/(net/(netfilter|ipv4|ipv6)/|drivers/net/(veth|dummy)\.ko)`)
+// selectedModules matches the modules of a machine, without their dependencies.
+var selectedModules = regexp.MustCompile(`/kernel/(net/(netfilter|ipv4|ipv6)/|drivers/net/(veth|dummy)\.ko)`)
 
 func plainModule(f debian.File) ([]byte, error) {
 	if !strings.HasSuffix(f.Name, ".xz") {

@@ -38,8 +38,8 @@ func (r *Release) chart(digest string) error {
 	}
 	const indent = "\n    "
 	for _, change := range []struct{ name, from, to string }{
-		{"sluice/Chart.yaml", "\nversion: 0.1.0\n", "\nversion: " + r.number() + "\n"},
-		{"sluice/Chart.yaml", "\nappVersion: 0.1.0\n", "\nappVersion: " + r.number() + "\n"},
+		{"sluice/Chart.yaml", "\nversion: 0.1.0\n", "\nversion: " + r.versionNumber() + "\n"},
+		{"sluice/Chart.yaml", "\nappVersion: 0.1.0\n", "\nappVersion: " + r.versionNumber() + "\n"},
 		{"sluice/Chart.yaml", "image: ghcr.io/sluice-mesh/sluice:0.1.0\n", "image: " + r.ref() +
 			"\n"},
 		{

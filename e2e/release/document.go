@@ -53,7 +53,7 @@ func (r *Release) documents(ctx context.Context) (documents, error) {
 func manPage(program, section string, r *Release, markdown string) []byte {
 	title := fmt.Sprintf("%% %s %s %q %q %q\n\n", strings.ToUpper(program), section,
 		r.Time.UTC().Format("January 2006"),
-		"Sluice "+r.number(), "Sluice manual")
+		"Sluice "+r.versionNumber(), "Sluice manual")
 	var body strings.Builder
 	first, code := true, false
 	for line := range strings.Lines(markdown) {

@@ -51,7 +51,7 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 		contents = append(contents, packaged{places[c.name], c})
 	}
 	info := &nfpm.Info{
-		Name: "sluice-rules", Arch: arch, Platform: "linux", Version: r.number(), Release: "1",
+		Name: "sluice-rules", Arch: arch, Platform: "linux", Version: r.versionNumber(), Release: "1",
 		Section: "net", Priority: "optional",
 		Maintainer: "The Sluice authors <maintainers@sluice-mesh.github.io>", Vendor: "Sluice",
 		Homepage: Home, License: "Apache-2.0",
@@ -87,7 +87,7 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 		if err := p.packager.Package(prepared, &out); err != nil {
 			return fmt.Errorf("%s package for %s: %w", p.format, arch, err)
 		}
-		if err := r.add(fmt.Sprintf("sluice-rules_%s_%s.%s", r.number(), arch, p.format),
+		if err := r.add(fmt.Sprintf("sluice-rules_%s_%s.%s", r.versionNumber(), arch, p.format),
 			out.Bytes()); err != nil {
 			return err
 		}

@@ -70,16 +70,16 @@ type artifact struct {
 var version = regexp.MustCompile(
 	`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z][0-9A-Za-z.-]*)?$`)
 
-// number returns the version without the prefix v.
-func (r *Release) number() string { return strings.TrimPrefix(r.Version, "v") }
+// versionNumber returns the version without the prefix v.
+func (r *Release) versionNumber() string { return strings.TrimPrefix(r.Version, "v") }
 
 // ref returns the full name of the image.
-func (r *Release) ref() string { return r.Hub + "/sluice:" + r.number() }
+func (r *Release) ref() string { return r.Hub + "/sluice:" + r.versionNumber() }
 
 // chartRef returns the full name of the chart.
-func (r *Release) chartRef() string { return r.Hub + "/charts/sluice:" + r.number() }
+func (r *Release) chartRef() string { return r.Hub + "/charts/sluice:" + r.versionNumber() }
 
-func (r *Release) chartName() string { return "sluice-" + r.number() + ".tgz" }
+func (r *Release) chartName() string { return "sluice-" + r.versionNumber() + ".tgz" }
 
 func (r *Release) validate() error {
 	var errs []error
@@ -186,7 +186,7 @@ func (r *Release) archives(arch string, programs map[string][]byte, docs documen
 }
 
 func (r *Release) archiveName(name, arch string) string {
-	return fmt.Sprintf("%s_%s_linux_%s.tar.gz", name, r.number(), arch)
+	return fmt.Sprintf("%s_%s_linux_%s.tar.gz", name, r.versionNumber(), arch)
 }
 
 func (r *Release) addArchive(name string, files []file) error {
@@ -221,7 +221,7 @@ func (r *Release) image(programs map[string]map[string][]byte) (string, error) {
 	return report.Digest, r.add(r.imageName(), out.Bytes())
 }
 
-func (r *Release) imageName() string { return fmt.Sprintf("sluice_%s_image.tar", r.number()) }
+func (r *Release) imageName() string { return fmt.Sprintf("sluice_%s_image.tar", r.versionNumber()) }
 
 // finish writes the files that depend on other artifacts.
 func (r *Release) finish(digest string) error {

@@ -22,7 +22,7 @@ func (r *Release) addSBOM(name, arch string, program []byte) error {
 		return fmt.Errorf("modules of %s: %w", name, err)
 	}
 	sum := sha256.Sum256(program)
-	fileName := fmt.Sprintf("%s_%s_linux_%s.spdx.json", name, r.number(), arch)
+	fileName := fmt.Sprintf("%s_%s_linux_%s.spdx.json", name, r.versionNumber(), arch)
 	main := &spdx.Package{
 		PackageName: name, PackageSPDXIdentifier: "Program", PackageVersion: r.Version,
 		PackageDownloadLocation: "git+" + Home + "@" + r.Commit,

@@ -167,9 +167,9 @@ func (r *Release) addSignature(file, ref, digest string) error {
 }
 
 func (r *Release) imageSignatureName() string {
-	return fmt.Sprintf("sluice_%s_image-signature.tar", r.number())
+	return fmt.Sprintf("sluice_%s_image-signature.tar", r.versionNumber())
 }
 
 func (r *Release) chartSignatureName() string {
-	return fmt.Sprintf("sluice_%s_chart-signature.tar", r.number())
+	return fmt.Sprintf("sluice_%s_chart-signature.tar", r.versionNumber())
 }

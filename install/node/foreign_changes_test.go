@@ -8,15 +8,15 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// A disturbance is a foreign change to a maintained node, with the expected result.
-type disturbance struct {
+// A changeCase is a foreign change to a maintained node, with the expected result.
+type changeCase struct {
 	settings func(s *node.Settings)
 	before   func(b *testNode)
 	do       func(b *testNode)
 	want     map[string]string
 }
 
-var disturbances = map[string]disturbance{
+var changeCases = map[string]changeCase{
 	"a configuration that comes before the primary one": {
 		do: func(b *testNode) { b.put("conf/05-new.conflist", list("cilium-cni")) },
 		want: map[string]string{
@@ -162,8 +162,8 @@ func linked(b *testNode) {
 	b.must(os.Symlink("../elsewhere/calico", b.path("conf/05-link.conflist")))
 }
 
-// disturbed runs a node to which the change will be made, and waits until it is installed and idle.
-func (b *testNode) disturbed(d disturbance) (*node.Node, <-chan node.Status) {
+// changed runs a node to which the change will be made, and waits until it is installed and idle.
+func (b *testNode) changed(d changeCase) (*node.Node, <-chan node.Status) {
 	b.t.Helper()
 	b.putAll(map[string]string{
 		"conf/10-a.conflist": list("calico"), "conf/20-b.conflist": list("flannel"),
@@ -182,8 +182,8 @@ func (b *testNode) disturbed(d disturbance) (*node.Node, <-chan node.Status) {
 	return n, statuses
 }
 
-// right reports whether the change was corrected.
-func (d disturbance) right(b *testNode) func(node.Status) bool {
+// isCorrected reports whether the change was corrected.
+func (d changeCase) isCorrected(b *testNode) func(node.Status) bool {
 	return func(s node.Status) bool {
 		return s.Installed() && equal(b.chains(), d.want) && b.elementIs(elementV1) &&
 			b.executableIs(pluginV1)

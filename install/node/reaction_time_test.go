@@ -52,14 +52,14 @@ func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
 			func(*node.Node) {}, time.Second + 100*time.Millisecond,
 		},
 	} {
-		for name, d := range disturbances {
+		for name, d := range changeCases {
 			t.Run(name+", "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					b := newTestNode(t)
-					n, statuses := b.disturbed(d)
+					n, statuses := b.changed(d)
 					d.do(b)
 					event.tell(n)
-					awaitWithin(t, event.within, statuses, "put right", d.right(b))
+					awaitWithin(t, event.within, statuses, "put right", d.isCorrected(b))
 				})
 			})
 		}
@@ -74,7 +74,7 @@ func TestConflictingWriterIsNamedAndOvercomeWithinASecond(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestNode(t)
-		n, statuses := b.disturbed(disturbance{})
+		n, statuses := b.changed(changeCase{})
 		stop := every(100*time.Millisecond, func() {
 			b.put("conf/10-a.conflist", list("calico"))
 			n.Wake()
@@ -99,7 +99,7 @@ func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestNode(t)
-		n, statuses := b.disturbed(disturbance{})
+		n, statuses := b.changed(changeCase{})
 		b.put("conf/05-x.conflist", "{")
 		n.Wake()
 		s := awaitWithin(t, time.Second, statuses, "reported", func(s node.Status) bool {

@@ -20,12 +20,12 @@ import (
 
 // TestForeignChangesAreNoticedAndCorrected checks that events alone are sufficient.
 func TestForeignChangesAreNoticedAndCorrected(t *testing.T) {
-	for name, d := range disturbances {
+	for name, d := range changeCases {
 		t.Run(name, func(t *testing.T) {
 			b := newTestNode(t)
-			_, statuses := b.disturbed(d)
+			_, statuses := b.changed(d)
 			d.do(b)
-			await(t, statuses, "put right", d.right(b))
+			await(t, statuses, "put right", d.isCorrected(b))
 		})
 	}
 }

@@ -132,6 +132,3 @@ func (c *Collector) Take(before time.Time) []Packet {
 	})
 	return done
 }
-
-// Waiting reports whether the collector contains packets.
-func (c *Collector) Waiting() bool { return len(c.packets) > 0 }

@@ -22,7 +22,7 @@ func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 			t.Parallel()
 			c := chain{version: latest, fields: map[string]any{"backend": string(backend)}}
 			n := newNode(t)
-			whole, elapsed := n.undisturbed(t, c)
+			whole, elapsed := n.addAlone(t, c)
 			seed := uint64(time.Now().UnixNano())
 			random := rand.New(rand.NewPCG(seed, 0))
 			found := map[string]int{}
@@ -60,8 +60,8 @@ func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 	}
 }
 
-// undisturbed adds a pod, and returns its rules and the duration.
-func (n *node) undisturbed(t testing.TB, c chain) (whole string, elapsed time.Duration) {
+// addAlone adds a pod, and returns its rules and the duration.
+func (n *node) addAlone(t testing.TB, c chain) (whole string, elapsed time.Duration) {
 	t.Helper()
 	p := n.newPod(t, "tproxy")
 	x := p.execution(t, "ADD", c, someResult(p))

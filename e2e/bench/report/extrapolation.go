@@ -121,7 +121,7 @@ func scale(scope string, pods, podBytes int, columns []pattern) string {
 	if pods > nodePods {
 		line("requests per second", fmt.Sprintf("requests / %d h",
 			rolloutHours), func(p pattern) string {
-			return three(n * float64(p.gets) / (rolloutHours * 3600))
+			return threeDigits(n * float64(p.gets) / (rolloutHours * 3600))
 		})
 	}
 	return b.String()
@@ -132,7 +132,7 @@ func seconds(s float64) string {
 	if s < 2*3600 {
 		return duration(s)
 	}
-	return three(s/3600) + " h"
+	return threeDigits(s/3600) + " h"
 }
 
 // thousands formats a number in groups of three digits.

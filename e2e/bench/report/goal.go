@@ -63,7 +63,7 @@ func (g Goal) check(r *Row) (verdict, bool) {
 	if v.against == nil {
 		return v, false
 	}
-	v.expected, v.got = g.sign()+" "+factor(g.Factor), three(v.ratio)
+	v.expected, v.got = g.sign()+" "+factor(g.Factor), threeDigits(v.ratio)
 	v.met = !g.isWorse(v.ratio, g.Factor)
 	return v, true
 }

@@ -96,7 +96,7 @@ func Table(row Row) string {
 	}
 	for _, reason := range row.LeftOut {
 		fmt.Fprintf(&b, "\nOmitted: %s.\n",
-			strings.TrimPrefix(reason.Name+": "+abridged(oneLine(reason.Why)), ": "))
+			strings.TrimPrefix(reason.Name+": "+abridged(oneLine(reason.Text)), ": "))
 	}
 	for _, g := range row.Goals {
 		if v, ok := g.check(&row); ok {
@@ -156,7 +156,7 @@ func (r *Row) columns() []Quantity {
 // first returns the reference entry: the first one of Sluice.
 func (r *Row) first() *Entry {
 	for i := range r.Entries {
-		if r.Entries[i].Kind == Ours {
+		if r.Entries[i].Kind == Sluice {
 			return &r.Entries[i]
 		}
 	}
@@ -166,7 +166,7 @@ func (r *Row) first() *Entry {
 // label returns the name in the table.
 func (e *Entry) label() string {
 	switch e.Kind {
-	case Ours:
+	case Sluice:
 		return "**" + e.Name + "**"
 	case Floor:
 		return "*" + e.Name + "*"
@@ -190,10 +190,10 @@ func (q Quantity) cell(e *Entry) string {
 	switch {
 	case !ok:
 		return ""
-	case s.First == s.Third:
+	case s.FirstQuartile == s.ThirdQuartile:
 		return q.format(s.Median)
 	}
-	return fmt.Sprintf("%s (%s – %s)", q.format(s.Median), q.format(s.First), q.format(s.Third))
+	return fmt.Sprintf("%s (%s – %s)", q.format(s.Median), q.format(s.FirstQuartile), q.format(s.ThirdQuartile))
 }
 
 // times returns the ratio to the first entry.
@@ -201,7 +201,7 @@ func (q Quantity) times(e, first *Entry) string {
 	if first == nil || first.Values[q].Median == 0 || e.Values[q].Median == 0 {
 		return ""
 	}
-	return three(e.Values[q].Median/first.Values[q].Median) + "×"
+	return threeDigits(e.Values[q].Median/first.Values[q].Median) + "×"
 }
 
 // sentence describes the goal and the result.

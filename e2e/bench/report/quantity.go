@@ -70,37 +70,37 @@ func duration(s float64) string {
 	case s == 0:
 		return "0"
 	case s < 1e-6:
-		return three(s*1e9) + " ns"
+		return threeDigits(s*1e9) + " ns"
 	case s < 1e-3:
-		return three(s*1e6) + " µs"
+		return threeDigits(s*1e6) + " µs"
 	case s < 1:
-		return three(s*1e3) + " ms"
+		return threeDigits(s*1e3) + " ms"
 	}
-	return three(s) + " s"
+	return threeDigits(s) + " s"
 }
 
 // size formats bytes.
 func size(bytes float64) string {
 	switch {
 	case bytes < 1e3:
-		return three(bytes) + " B"
+		return threeDigits(bytes) + " B"
 	case bytes < 1e6:
-		return three(bytes/1e3) + " kB"
+		return threeDigits(bytes/1e3) + " kB"
 	case bytes < 1e9:
-		return three(bytes/1e6) + " MB"
+		return threeDigits(bytes/1e6) + " MB"
 	case bytes < 1e12:
-		return three(bytes/1e9) + " GB"
+		return threeDigits(bytes/1e9) + " GB"
 	}
-	return three(bytes/1e12) + " TB"
+	return threeDigits(bytes/1e12) + " TB"
 }
 
 func count(n float64) string { return strconv.FormatFloat(n, 'f', 0, 64) }
 
-func percent(part float64) string { return three(part*100) + " %" }
+func percent(part float64) string { return threeDigits(part*100) + " %" }
 
-// three formats a number with three significant digits, and no decimals if it has three digits
+// threeDigits formats a number with three significant digits, and no decimals if it has three digits
 // before the point.
-func three(x float64) string {
+func threeDigits(x float64) string {
 	switch {
 	case x == 0:
 		return "0"

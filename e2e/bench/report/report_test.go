@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "update the golden files")
 func example() report.Results {
 	around := func(median float64) report.Summary {
 		return report.Summary{
-			Median: median, First: median * 0.9, Third: median * 1.25, Least: median * 0.8,
+			Median: median, FirstQuartile: median * 0.9, ThirdQuartile: median * 1.25, Minimum: median * 0.8,
 			Samples: 30,
 		}
 	}
@@ -53,8 +53,8 @@ func example() report.Results {
 				Plotted: report.Wall,
 				Entries: []report.Entry{
 					process("empty <Go> program", report.Floor, 1e-3, 1e-3, 1.7e6, 0),
-					process(report.WithAgent, report.Ours, 7e-3, 6e-3, 12e6, 0),
-					process(report.WithoutAgent, report.Ours, 8e-3, 7e-3, 12e6, 0),
+					process(report.WithAgent, report.Sluice, 7e-3, 6e-3, 12e6, 0),
+					process(report.WithoutAgent, report.Sluice, 8e-3, 7e-3, 12e6, 0),
 					process("istio-cni, nft", report.Peer, 50e-3, 40e-3, 64e6, 3),
 					process("istio-cni, iptables", report.Peer, 80e-3, 60e-3, 65e6, 22),
 				},
@@ -84,15 +84,15 @@ func example() report.Results {
 				ID: report.DelRow, Topic: "CNI plugin", Name: "DEL of a mesh pod",
 				Plotted: report.Wall, Rounds: 10,
 				Entries: []report.Entry{
-					process(report.WithAgent, report.Ours, 4e-3, 4e-3, 11e6, 0),
-					process(report.WithoutAgent, report.Ours, 4e-3, 4e-3, 11e6, 0),
+					process(report.WithAgent, report.Sluice, 4e-3, 4e-3, 11e6, 0),
+					process(report.WithoutAgent, report.Sluice, 4e-3, 4e-3, 11e6, 0),
 					process("istio-cni, nft", report.Peer, 30e-3, 28e-3, 64e6, 0),
 				},
 			},
 			{
 				ID: "connect", Topic: "New connections", Name: "redirected", Plotted: report.Rate,
 				Entries: []report.Entry{
-					rate("no rules", report.Floor, 31e3), rate("Sluice", report.Ours, 26.9e3),
+					rate("no rules", report.Floor, 31e3), rate("Sluice", report.Sluice, 26.9e3),
 					rate("legacy", report.Peer, 27e3),
 				},
 				Goals: []report.Goal{

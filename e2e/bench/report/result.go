@@ -69,7 +69,7 @@ type Row struct {
 // A Reason is the reason why a candidate, or with an empty name the whole row, was omitted.
 type Reason struct {
 	Name string `json:"name,omitempty"`
-	Why  string `json:"why"`
+	Text string `json:"why"`
 }
 
 // An Entry is the result of a candidate.
@@ -85,18 +85,18 @@ type Kind string
 
 // The kinds.
 const (
-	Peer  Kind = ""
-	Ours  Kind = "ours"
-	Floor Kind = "floor" // lower bound
+	Peer   Kind = ""
+	Sluice Kind = "ours"
+	Floor  Kind = "floor" // lower bound
 )
 
 // A Summary is the distribution of a quantity over the rounds.
 type Summary struct {
 	Median float64 `json:"median"`
-	// First and Third are the quartiles, Least the minimum.
-	First float64 `json:"first"`
-	Third float64 `json:"third"`
-	Least float64 `json:"least"`
+	// FirstQuartile and Third are the quartiles, Least the minimum.
+	FirstQuartile float64 `json:"first"`
+	ThirdQuartile float64 `json:"third"`
+	Minimum       float64 `json:"least"`
 	// Samples is the number of values.
 	Samples int `json:"samples"`
 }
@@ -109,7 +109,7 @@ func Summarise(values []float64) Summary {
 	sorted := slices.Sorted(slices.Values(values))
 	at := func(q float64) float64 { return sorted[int(q*float64(len(sorted)-1)+0.5)] }
 	return Summary{
-		Median: at(0.5), First: at(0.25), Third: at(0.75), Least: sorted[0], Samples: len(sorted),
+		Median: at(0.5), FirstQuartile: at(0.25), ThirdQuartile: at(0.75), Minimum: sorted[0], Samples: len(sorted),
 	}
 }
 

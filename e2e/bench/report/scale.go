@@ -66,7 +66,7 @@ func atScale(s *Scale) string {
 	for i := range s.Phases {
 		p := &s.Phases[i]
 		fmt.Fprintf(&b, "| %s: %s | %.0f s | %d | %s | %d | %d | %d | %s | %s |\n", p.Name, p.What,
-			p.Seconds, p.Total(), three(float64(p.Total())/p.Seconds), p.Peak(), p.Connections,
+			p.Seconds, p.Total(), threeDigits(float64(p.Total())/p.Seconds), p.Peak(), p.Connections,
 			p.PeakConnections, size(float64(p.Received)), size(float64(p.Sent)))
 	}
 	b.WriteString("\n| requests |")

@@ -42,7 +42,7 @@ func (b *builder) bootstrap(ctx context.Context, out, release, packages string) 
 		Cloneflags:   unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 		Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL,
 	}
-	if err := b.follow("debian", install); err != nil {
+	if err := b.runLogged("debian", install); err != nil {
 		return err
 	}
 	return errors.Join(empty(

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// follow runs a command, and regularly reports the last line of its output. An error contains its
+// runLogged runs a command, and regularly reports the last line of its output. An error contains its
 // last lines.
-func (b *builder) follow(name string, cmd *exec.Cmd) error {
+func (b *builder) runLogged(name string, cmd *exec.Cmd) error {
 	begin := time.Now()
 	output, err := cmd.StdoutPipe()
 	if err != nil {

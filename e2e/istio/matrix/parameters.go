@@ -7,12 +7,12 @@ import (
 
 // parameters returns all parameters, grouped like istio-iptables' flags.
 func parameters() []parameter {
-	return slices.Concat(whole(), proxy(), inbound(), outbound(), owners(), interfaces(), dns(),
+	return slices.Concat(allParameters(), proxy(), inbound(), outbound(), owners(), interfaces(), dns(),
 		environment(), actions(), refused())
 }
 
-// whole returns complete realistic configurations.
-func whole() []parameter {
+// allParameters returns complete realistic configurations.
+func allParameters() []parameter {
 	return []parameter{
 		{group: "usual", values: []value{together("injected")}, pods: everyPod, modes: bothModes},
 		{

@@ -48,11 +48,11 @@ func Run(ctx context.Context, o Options) error {
 	o.Drain = cmp.Or(o.Drain, 2*time.Second)
 	z := &ztunnel{Options: o, pods: map[string]*pod{}}
 	defer z.drains.Wait()
-	defer z.retain(nil)
+	defer z.removeExcept(nil)
 	for ctx.Err() == nil {
 		if client, err := ztunneltest.Dial(o.Socket, zds.Version_V1); err == nil {
 			stop := context.AfterFunc(ctx, client.Close)
-			err = z.follow(ctx, client)
+			err = z.receivePods(ctx, client)
 			stop()
 			client.Close()
 			log.Printf("connection to the agent: %v", err)
@@ -65,8 +65,8 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// follow handles the messages of a connection.
-func (z *ztunnel) follow(ctx context.Context, client *ztunneltest.Client) error {
+// receivePods handles the messages of a connection.
+func (z *ztunnel) receivePods(ctx context.Context, client *ztunneltest.Client) error {
 	synced := false
 	snapshot := map[string]bool{}
 	for {
@@ -85,7 +85,7 @@ func (z *ztunnel) follow(ctx context.Context, client *ztunneltest.Client) error 
 			z.remove(request.GetDel().GetUid())
 		case request.GetSnapshotSent() != nil && !synced:
 			synced = true
-			z.retain(snapshot)
+			z.removeExcept(snapshot)
 			if z.Synced != nil {
 				z.Synced()
 				z.Synced = nil
@@ -136,8 +136,8 @@ func (z *ztunnel) remove(uid string) {
 	}
 }
 
-// retain removes all pods without the UIDs.
-func (z *ztunnel) retain(uids map[string]bool) {
+// removeExcept removes all pods without the UIDs.
+func (z *ztunnel) removeExcept(uids map[string]bool) {
 	z.mu.Lock()
 	var removed []string
 	for uid := range z.pods {

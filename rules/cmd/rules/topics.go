@@ -142,7 +142,7 @@ diff        (Diff) verdict (equivalent, different, cannot decide), left, right: 
 validate    (Validation) namespace, outcome (works, fails, captures nothing, not decided), running (a proxy), attempts, milliseconds,
             checks[]: name, packet (see rules explain), expected, found, status (ok, failed, not checked), reason, next
 cleanup     (Cleanup) namespace, dryRun, removed[] (with dryRun: what would be)
-doctor      (Doctor) namespace, kernel, node (with --node), verdict (works, disturbed, prevented),
+doctor      (Doctor) namespace, kernel, node (with --node), verdict (works, degraded, prevented),
             findings[]: topic, severity (ok, note, warning, problem), verdict (a sentence), next,
                         prevented (by the kernel or a missing permission)
 status      (Status) node, agentVersion, time, ready, topics[]: name, state (ok, problem, unknown, off), facts[], next;
