@@ -16,96 +16,96 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-func checkAmbientRepair(t *testing.T, w *testCluster) {
-	w.mustBeAmbient(t)
-	w.mustRunZtunnel(t)
-	ns := w.newAmbientNamespace(t)
-	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
-	four, _ := addresses(pods[1])
-	w.annotated(t, "enabled", pods...)
+func checkAmbientRepair(t *testing.T, tc *testCluster) {
+	tc.mustBeAmbient(t)
+	tc.mustRunZtunnel(t)
+	ns := tc.newAmbientNamespace(t)
+	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
+	ipv4, _ := addresses(pods[1])
+	tc.annotated(t, "enabled", pods...)
 	// Other tables of the node belong to kube-proxy and CNI plugins.
-	if _, err := w.onNode(t.Context(), "nft", "delete", "table", "inet", "sluice"); err != nil {
+	if _, err := tc.onNode(t.Context(), "nft", "delete", "table", "inet", "sluice"); err != nil {
 		t.Fatal(err)
 	}
-	took := eventually(t, 5*time.Second, "the node's rules are restored", w.hostRules)
-	t.Logf("node's rules restored after at most %s", took.Round(time.Millisecond))
-	sandbox := w.mustSandbox(t, pods[0])
-	if _, err := w.inNetns(t.Context(), sandbox, "nft", "flush", "ruleset"); err != nil {
+	elapsed := eventually(t, 5*time.Second, "the node's rules are restored", tc.hostRules)
+	t.Logf("node's rules restored after at most %s", elapsed.Round(time.Millisecond))
+	sandbox := tc.mustSandbox(t, pods[0])
+	if _, err := tc.inNetns(t.Context(), sandbox, "nft", "flush", "ruleset"); err != nil {
 		t.Fatal(err)
 	}
-	took = eventually(t, 20*time.Second, "the pod's rules are restored", func(ctx context.Context) error {
-		_, err := w.inNetns(ctx, sandbox, "nft", "list", "table", "inet", "sluice")
+	elapsed = eventually(t, 20*time.Second, "the pod's rules are restored", func(ctx context.Context) error {
+		_, err := tc.inNetns(ctx, sandbox, "nft", "list", "table", "inet", "sluice")
 		return err
 	})
-	t.Logf("pod's rules restored after at most %s", took.Round(time.Millisecond))
-	w.mustReach(t, pods[0], url(four.String(), mesh.Port), throughZtunnel("b"))
+	t.Logf("pod's rules restored after at most %s", elapsed.Round(time.Millisecond))
+	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), throughZtunnel("b"))
 	for _, p := range pods {
-		if err := w.probed(t.Context(), p, time.Now()); err != nil {
+		if err := tc.probed(t.Context(), p, time.Now()); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-func checkAmbientReplacement(t *testing.T, w *testCluster) {
-	w.mustBeAmbient(t)
-	w.mustRunZtunnel(t)
-	ns := w.newAmbientNamespace(t)
-	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
-	w.annotated(t, "enabled", pods...)
+func checkAmbientReplacement(t *testing.T, tc *testCluster) {
+	tc.mustBeAmbient(t)
+	tc.mustRunZtunnel(t)
+	ns := tc.newAmbientNamespace(t)
+	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
+	tc.annotated(t, "enabled", pods...)
 	begin := time.Now()
-	requests := w.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
-	step := func(what string) {
+	requests := tc.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
+	step := func(description string) {
 		requests.more(t, 3)
-		t.Logf("%s: %s", what, time.Since(begin).Round(time.Millisecond))
+		t.Logf("%s: %s", description, time.Since(begin).Round(time.Millisecond))
 	}
 	step("before")
 
-	w.agentSignals(t)("KILL")
+	tc.agentSignals(t)("KILL")
 	requests.more(t, 3)
 	eventually(t, readyTimeout, "the agent is ready again", func(ctx context.Context) error {
-		return w.agentsReady(ctx, agent)
+		return tc.agentsReady(ctx, agent)
 	})
 	step("the agent was killed")
 
-	killed, err := w.ztunnels(t.Context())
-	if err != nil || len(killed) != len(w.Nodes()) {
+	killed, err := tc.ztunnels(t.Context())
+	if err != nil || len(killed) != len(tc.Nodes()) {
 		t.Fatalf("%d pods of ztunnel: %v", len(killed), err)
 	}
-	pid, err := w.containerPID(t.Context(), &killed[0], mesh.ProxyContainer)
+	pid, err := tc.containerPID(t.Context(), &killed[0], mesh.ProxyContainer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.onNode(t.Context(), "kill", "-KILL", pid); err != nil {
+	if _, err := tc.onNode(t.Context(), "kill", "-KILL", pid); err != nil {
 		t.Fatal(err)
 	}
 	step("ztunnel was killed")
 
 	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"restarted":%q}}}}}`, begin)
-	if _, err := w.client.AppsV1().DaemonSets(agentNamespace).Patch(t.Context(), mesh.ZtunnelName,
+	if _, err := tc.client.AppsV1().DaemonSets(agentNamespace).Patch(t.Context(), mesh.ZtunnelName,
 		types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, readyTimeout, "another ztunnel is ready", func(ctx context.Context) error {
-		return w.agentsReady(ctx, mesh.ZtunnelName)
+		return tc.agentsReady(ctx, mesh.ZtunnelName)
 	})
 	step("ztunnel was replaced")
 
-	four, _ := addresses(pods[1])
-	to := url(four.String(), mesh.Port)
-	before := w.mustReach(t, pods[0], to, throughZtunnel("b"))
-	w.mustUpgrade(t, append(ambientArgs(), "--set", "podAnnotations.round=next")...)
+	ipv4, _ := addresses(pods[1])
+	to := url(ipv4.String(), mesh.Port)
+	before := tc.mustReach(t, pods[0], to, throughZtunnel("b"))
+	tc.mustUpgrade(t, append(ambientArgs(), "--set", "podAnnotations.round=next")...)
 	step("the agent was replaced")
-	after := w.mustReach(t, pods[0], to, throughZtunnel("b"))
+	after := tc.mustReach(t, pods[0], to, throughZtunnel("b"))
 	if !t.Failed() && before.Answer.Via[0].Upstream != after.Answer.Via[0].Upstream {
 		t.Errorf("ztunnel has opened another HBONE connection, %s after %s: it did not keep the pods",
 			after.Answer.Via[0].Upstream, before.Answer.Via[0].Upstream)
 	}
-	c := w.run(t, mesh.Pod(ns, "c"))[0]
+	c := tc.run(t, mesh.Pod(ns, "c"))[0]
 	requests.end(t)
-	four, _ = addresses(c)
-	w.mustReach(t, pods[0], url(four.String(), mesh.Port), throughZtunnel("c"))
+	ipv4, _ = addresses(c)
+	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), throughZtunnel("c"))
 	for _, p := range pods {
-		if err := w.probed(t.Context(), p, begin); err != nil {
+		if err := tc.probed(t.Context(), p, begin); err != nil {
 			t.Error(err)
 		}
 	}
@@ -122,16 +122,16 @@ type requestLoop struct {
 }
 
 // startRequests sends requests from a pod to another until end is called.
-func (w *testCluster) startRequests(t *testing.T, from, to *corev1.Pod, want path.Expected) *requestLoop {
+func (tc *testCluster) startRequests(t *testing.T, from, to *corev1.Pod, want path.Expected) *requestLoop {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	c := &requestLoop{stop: stop, done: make(chan struct{})}
-	four, _ := addresses(to)
+	ipv4, _ := addresses(to)
 	go func() {
 		defer close(c.done)
 		for ctx.Err() == nil {
 			// A started request is not interrupted.
-			c.note(w.request(context.WithoutCancel(ctx), from, url(four.String(), mesh.Port), want))
+			c.note(tc.request(context.WithoutCancel(ctx), from, url(ipv4.String(), mesh.Port), want))
 		}
 	}()
 	t.Cleanup(func() {
@@ -142,8 +142,8 @@ func (w *testCluster) startRequests(t *testing.T, from, to *corev1.Pod, want pat
 }
 
 // request sends a request, and retries until there is a response.
-func (w *testCluster) request(ctx context.Context, from *corev1.Pod, url string, want path.Expected) error {
-	text, err := w.exec(ctx, from, mesh.AppContainer, "mesh", "get", "-wait", wait, url)
+func (tc *testCluster) request(ctx context.Context, from *corev1.Pod, url string, want path.Expected) error {
+	text, err := tc.exec(ctx, from, mesh.AppContainer, "mesh", "get", "-wait", wait, url)
 	if err != nil {
 		return err
 	}

@@ -11,52 +11,52 @@ import (
 
 // checkAmbientMigration replaces the real istio-cni in ambient mode by Sluice, and comes back. Two pods
 // send requests all the time, and are not restarted.
-func checkAmbientMigration(t *testing.T, w *testCluster) {
+func checkAmbientMigration(t *testing.T, tc *testCluster) {
 	inIstio := []string{"--set", "profile=ambient", "--set", "global.nativeNftables=true"}
-	w.installIstioCNI(t, inIstio...)
-	w.mustRunZtunnel(t)
-	ns := w.newAmbientNamespace(t)
-	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
-	w.annotated(t, "enabled", pods...)
-	requests := w.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
+	tc.installIstioCNI(t, inIstio...)
+	tc.mustRunZtunnel(t)
+	ns := tc.newAmbientNamespace(t)
+	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
+	tc.annotated(t, "enabled", pods...)
+	requests := tc.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
 	requests.more(t, 3)
 
 	// ztunnel is connected to istio-cni until that is uninstalled.
-	w.mustInstallAmbient(t)
-	pods = append(pods, w.run(t, mesh.Pod(ns, "both"))...)
+	tc.mustInstallAmbient(t)
+	pods = append(pods, tc.run(t, mesh.Pod(ns, "both"))...)
 	requests.more(t, 3)
-	w.annotated(t, "enabled", pods...)
-	w.helmIstio(t, "uninstall", "--wait")
-	w.waitUntilAloneInChain(t)
-	pods = append(pods, w.run(t, mesh.Pod(ns, "ours"))...)
+	tc.annotated(t, "enabled", pods...)
+	tc.helmIstio(t, "uninstall", "--wait")
+	tc.waitUntilAloneInChain(t)
+	pods = append(pods, tc.run(t, mesh.Pod(ns, "ours"))...)
 	requests.more(t, 3)
-	w.annotated(t, "enabled", pods...)
-	w.mustTalk(t, pods)
+	tc.annotated(t, "enabled", pods...)
+	tc.mustTalk(t, pods)
 
-	w.installIstioCNI(t, inIstio...)
+	tc.installIstioCNI(t, inIstio...)
 	requests.more(t, 3)
-	w.mustUninstall(t)
+	tc.mustUninstall(t)
 	requests.more(t, 3)
-	pods = append(pods, w.run(t, mesh.Pod(ns, "theirs"))...)
-	w.annotated(t, "enabled", pods...)
+	pods = append(pods, tc.run(t, mesh.Pod(ns, "theirs"))...)
+	tc.annotated(t, "enabled", pods...)
 	requests.end(t)
-	w.mustTalk(t, pods)
+	tc.mustTalk(t, pods)
 	for _, p := range pods {
-		out, err := w.inNetns(t.Context(), w.mustSandbox(t, p), "nft", "list", "tables")
+		out, err := tc.inNetns(t.Context(), tc.mustSandbox(t, p), "nft", "list", "tables")
 		if err != nil || strings.Contains(out, "inet sluice") || !strings.Contains(out, "istio-ambient-nat") {
 			t.Errorf("the tables of %s: %s: %v", p.Name, out, err)
 		}
 	}
-	w.helmIstio(t, "uninstall", "--wait")
-	w.mustStopZtunnel(t)
+	tc.helmIstio(t, "uninstall", "--wait")
+	tc.mustStopZtunnel(t)
 }
 
 // mustTalk fails the test unless each pod reaches the next through ztunnel.
-func (w *testCluster) mustTalk(t *testing.T, pods []*corev1.Pod) {
+func (tc *testCluster) mustTalk(t *testing.T, pods []*corev1.Pod) {
 	t.Helper()
 	for i, from := range pods {
 		to := pods[(i+1)%len(pods)]
-		four, _ := addresses(to)
-		w.mustReach(t, from, url(four.String(), mesh.Port), throughZtunnel(to.Name))
+		ipv4, _ := addresses(to)
+		tc.mustReach(t, from, url(ipv4.String(), mesh.Port), throughZtunnel(to.Name))
 	}
 }

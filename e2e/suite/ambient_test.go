@@ -69,53 +69,53 @@ func throughZtunnel(server string) path.Expected {
 }
 
 // mustBeAmbient upgrades to ambient mode if it is not enabled.
-func (w *testCluster) mustBeAmbient(t *testing.T) {
+func (tc *testCluster) mustBeAmbient(t *testing.T) {
 	t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ambient {
+	tc.mu.Lock()
+	defer tc.mu.Unlock()
+	if tc.ambient {
 		return
 	}
-	w.mustUpgrade(t, ambientArgs()...)
-	w.ambient = true
+	tc.mustUpgrade(t, ambientArgs()...)
+	tc.ambient = true
 }
 
 // ambientArgs enable ambient mode. Uninstallation does not wait long for the removal of pods.
 func ambientArgs() []string { return []string{"--set", "profile=ambient,uninstallTimeout=2s"} }
 
-func (w *testCluster) mustUpgrade(t *testing.T, more ...string) {
+func (tc *testCluster) mustUpgrade(t *testing.T, extra ...string) {
 	t.Helper()
 	begin := time.Now()
-	args := append([]string{"upgrade"}, w.chartArgs(more...)...)
-	if _, err := w.helm(t.Context(), args...); err != nil {
+	args := append([]string{"upgrade"}, tc.chartArgs(extra...)...)
+	if _, err := tc.helm(t.Context(), args...); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("helm upgrade: %s", time.Since(begin).Round(time.Millisecond))
 }
 
 // mustRunZtunnel starts ztunnel if it does not run, and waits until it is ready.
-func (w *testCluster) mustRunZtunnel(t *testing.T) {
+func (tc *testCluster) mustRunZtunnel(t *testing.T) {
 	t.Helper()
-	_, err := w.client.AppsV1().DaemonSets(agentNamespace).Create(t.Context(),
+	_, err := tc.client.AppsV1().DaemonSets(agentNamespace).Create(t.Context(),
 		mesh.Ztunnel(agentNamespace), metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
 	eventually(t, readyTimeout, "ztunnel is ready", func(ctx context.Context) error {
-		return w.agentsReady(ctx, mesh.ZtunnelName)
+		return tc.agentsReady(ctx, mesh.ZtunnelName)
 	})
 }
 
 // mustStopZtunnel deletes ztunnel, and waits until it has ended.
-func (w *testCluster) mustStopZtunnel(t *testing.T) {
+func (tc *testCluster) mustStopZtunnel(t *testing.T) {
 	t.Helper()
-	err := w.client.AppsV1().DaemonSets(agentNamespace).Delete(t.Context(), mesh.ZtunnelName,
+	err := tc.client.AppsV1().DaemonSets(agentNamespace).Delete(t.Context(), mesh.ZtunnelName,
 		metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 	eventually(t, readyTimeout, "ztunnel has ended", func(ctx context.Context) error {
-		pods, err := w.ztunnels(ctx)
+		pods, err := tc.ztunnels(ctx)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("%d pods", len(pods))
 		}
@@ -124,8 +124,8 @@ func (w *testCluster) mustStopZtunnel(t *testing.T) {
 }
 
 // ztunnels returns the pods of ztunnel.
-func (w *testCluster) ztunnels(ctx context.Context) ([]corev1.Pod, error) {
-	pods, err := w.client.CoreV1().Pods(agentNamespace).List(ctx, metav1.ListOptions{
+func (tc *testCluster) ztunnels(ctx context.Context) ([]corev1.Pod, error) {
+	pods, err := tc.client.CoreV1().Pods(agentNamespace).List(ctx, metav1.ListOptions{
 		LabelSelector: "app=" + mesh.ZtunnelName,
 	})
 	if err != nil {
@@ -135,20 +135,20 @@ func (w *testCluster) ztunnels(ctx context.Context) ([]corev1.Pod, error) {
 }
 
 // newAmbientNamespace creates a namespace for the test, whose pods are in ambient mode.
-func (w *testCluster) newAmbientNamespace(t *testing.T) string {
+func (tc *testCluster) newAmbientNamespace(t *testing.T) string {
 	t.Helper()
-	return w.newLabelledNamespace(t, map[string]string{mesh.DataplaneLabel: "ambient"})
+	return tc.newLabelledNamespace(t, map[string]string{mesh.DataplaneLabel: "ambient"})
 }
 
 // labelNamespace sets the label of ambient mode; an empty value removes it.
-func (w *testCluster) labelNamespace(t *testing.T, ns, value string) {
+func (tc *testCluster) labelNamespace(t *testing.T, ns, value string) {
 	t.Helper()
 	text := "null"
 	if value != "" {
 		text = `"` + value + `"`
 	}
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, mesh.DataplaneLabel, text)
-	if _, err := w.client.CoreV1().Namespaces().Patch(t.Context(), ns, types.MergePatchType,
+	if _, err := tc.client.CoreV1().Namespaces().Patch(t.Context(), ns, types.MergePatchType,
 		[]byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -156,12 +156,12 @@ func (w *testCluster) labelNamespace(t *testing.T, ns, value string) {
 
 // annotated waits until the redirection annotation of the pods has the value; an empty value means
 // no annotation.
-func (w *testCluster) annotated(t *testing.T, value string, pods ...*corev1.Pod) {
+func (tc *testCluster) annotated(t *testing.T, value string, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, p := range pods {
 		eventually(t, readyTimeout, fmt.Sprintf("the annotation of %s is %q", p.Name, value),
 			func(ctx context.Context) error {
-				found, err := w.get(ctx, p)
+				found, err := tc.get(ctx, p)
 				if err == nil && found.UID != p.UID {
 					t.Errorf("%s was replaced", p.Name)
 				}
@@ -173,15 +173,15 @@ func (w *testCluster) annotated(t *testing.T, value string, pods ...*corev1.Pod)
 	}
 }
 
-func checkWaitForZtunnel(t *testing.T, w *testCluster) {
-	ns := w.newAmbientNamespace(t)
-	before := w.run(t, mesh.Pod(ns, "before"), meshPod(ns, "sidecar"))
-	w.mustBeAmbient(t)
-	w.mustStopZtunnel(t)
+func checkWaitForZtunnel(t *testing.T, tc *testCluster) {
+	ns := tc.newAmbientNamespace(t)
+	before := tc.run(t, mesh.Pod(ns, "before"), meshPod(ns, "sidecar"))
+	tc.mustBeAmbient(t)
+	tc.mustStopZtunnel(t)
 	a := mesh.Pod(ns, "a")
-	w.create(t, a)
+	tc.create(t, a)
 	eventually(t, readyTimeout, "an event reports that no ztunnel is connected", func(ctx context.Context) error {
-		lines := w.warnings(ctx, a)
+		lines := tc.warnings(ctx, a)
 		if !slices.ContainsFunc(lines, func(line string) bool {
 			return strings.Contains(line, "no ztunnel is connected")
 		}) {
@@ -189,41 +189,41 @@ func checkWaitForZtunnel(t *testing.T, w *testCluster) {
 		}
 		return nil
 	})
-	if found, err := w.get(t.Context(), a); err != nil || found.Status.Phase != corev1.PodPending {
+	if found, err := tc.get(t.Context(), a); err != nil || found.Status.Phase != corev1.PodPending {
 		t.Errorf("without ztunnel the pod is %s: %v", found.Status.Phase, err)
 	}
-	w.mustRunZtunnel(t)
-	a = w.ready(t, a)
-	w.annotated(t, "enabled", a, before[0])
-	four, _ := addresses(before[0])
-	w.mustReach(t, a, url(four.String(), mesh.Port), throughZtunnel("before"))
-	four, _ = addresses(before[1])
-	w.mustReach(t, a, url(four.String(), mesh.Port), path.Captured("sidecar"))
+	tc.mustRunZtunnel(t)
+	a = tc.ready(t, a)
+	tc.annotated(t, "enabled", a, before[0])
+	ipv4, _ := addresses(before[0])
+	tc.mustReach(t, a, url(ipv4.String(), mesh.Port), throughZtunnel("before"))
+	ipv4, _ = addresses(before[1])
+	tc.mustReach(t, a, url(ipv4.String(), mesh.Port), path.Captured("sidecar"))
 }
 
-func checkAmbientUninstall(t *testing.T, w *testCluster) {
-	w.mustBeAmbient(t)
-	w.mustRunZtunnel(t)
-	ns := w.newAmbientNamespace(t)
-	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
-	w.annotated(t, "enabled", pods...)
-	w.mustUninstall(t)
-	w.annotated(t, "", pods...)
+func checkAmbientUninstall(t *testing.T, tc *testCluster) {
+	tc.mustBeAmbient(t)
+	tc.mustRunZtunnel(t)
+	ns := tc.newAmbientNamespace(t)
+	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
+	tc.annotated(t, "enabled", pods...)
+	tc.mustUninstall(t)
+	tc.annotated(t, "", pods...)
 	for _, p := range pods {
-		w.mustHaveNoRules(t, p)
+		tc.mustHaveNoRules(t, p)
 	}
-	if err := w.hostRules(t.Context()); err == nil {
+	if err := tc.hostRules(t.Context()); err == nil {
 		t.Error("the node has rules for probes")
 	}
-	four, _ := addresses(pods[1])
-	w.mustReach(t, pods[0], url(four.String(), mesh.Port), path.Expected{Server: "b"})
-	w.mustBeAsBefore(t)
-	w.mustStopZtunnel(t)
+	ipv4, _ := addresses(pods[1])
+	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), path.Expected{Server: "b"})
+	tc.mustBeAsBefore(t)
+	tc.mustStopZtunnel(t)
 }
 
 // hostRules returns an error unless the node has the rules for probes.
-func (w *testCluster) hostRules(ctx context.Context) error {
-	out, err := w.onNode(ctx, "nft", "list", "tables")
+func (tc *testCluster) hostRules(ctx context.Context) error {
+	out, err := tc.onNode(ctx, "nft", "list", "tables")
 	if err == nil && !strings.Contains(out, "table inet sluice") {
 		err = errors.New("the node's tables: " + out)
 	}

@@ -24,41 +24,41 @@ var bare = testGroup{name: "before the installation", bare: true, tests: []group
 	},
 }}
 
-func checkBypassIsDetected(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	pods := w.run(t, uncapturedPod(ns, "a"), uncapturedPod(ns, "b"))
-	four, _ := addresses(pods[1])
-	r := w.mustReach(t, pods[0], url(four.String(), mesh.Port), path.Expected{Server: "b"})
+func checkBypassIsDetected(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	pods := tc.run(t, uncapturedPod(ns, "a"), uncapturedPod(ns, "b"))
+	ipv4, _ := addresses(pods[1])
+	r := tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), path.Expected{Server: "b"})
 	if err := r.Check(path.Captured("b")); err == nil {
 		t.Errorf("a request that no proxy forwarded counts as captured: %+v", r)
 	}
-	if _, err := w.exec(t.Context(), pods[0], mesh.AppContainer, "mesh", "get", "-captured",
-		url(four.String(), mesh.Port)); err == nil {
+	if _, err := tc.exec(t.Context(), pods[0], mesh.AppContainer, "mesh", "get", "-captured",
+		url(ipv4.String(), mesh.Port)); err == nil {
 		t.Error("mesh get -captured succeeds without the plugin")
 	}
 }
 
-func checkRepair(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
+func checkRepair(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
 	a, b := meshPod(ns, "a"), meshPod(ns, "b")
-	w.create(t, a, b)
+	tc.create(t, a, b)
 	for _, p := range []*corev1.Pod{a, b} {
 		eventually(t, readyTimeout, "the validation of "+p.Name+" fails with 126", func(ctx context.Context) error {
-			found, err := w.get(ctx, p)
+			found, err := tc.get(ctx, p)
 			if err != nil {
 				return err
 			}
 			return failed(found, mesh.ValidationContainer, 126)
 		})
 	}
-	sandbox := w.mustSandbox(t, a)
-	w.mustInstall(t)
+	sandbox := tc.mustSandbox(t, a)
+	tc.mustInstall(t)
 	begin := time.Now()
-	pods := []*corev1.Pod{w.ready(t, a), w.ready(t, b)}
+	pods := []*corev1.Pod{tc.ready(t, a), tc.ready(t, b)}
 	t.Logf("ready %s after the installation",
 		time.Since(begin).Round(time.Millisecond))
-	w.mustCapture(t, pods[0], pods[1])
-	if w.mustSandbox(t, a) != sandbox {
+	tc.mustCapture(t, pods[0], pods[1])
+	if tc.mustSandbox(t, a) != sandbox {
 		t.Error("the pod has a new sandbox: it was not repaired in place")
 	}
 }

@@ -18,15 +18,15 @@ import (
 var wait = (timeFactor * 10 * time.Second).String()
 
 // addresses returns the pod's addresses, invalid for a family without one.
-func addresses(pod *corev1.Pod) (four, six netip.Addr) {
+func addresses(pod *corev1.Pod) (ipv4, ipv6 netip.Addr) {
 	for _, ip := range pod.Status.PodIPs {
 		if a := netip.MustParseAddr(ip.IP); a.Is4() {
-			four = a
+			ipv4 = a
 		} else {
-			six = a
+			ipv6 = a
 		}
 	}
-	return four, six
+	return ipv4, ipv6
 }
 
 // url returns the URL of a port of a host.
@@ -35,18 +35,18 @@ func url(host string, port int) string {
 }
 
 // report requests a URL from a pod's application container.
-func (w *testCluster) report(t *testing.T, from *corev1.Pod, url string) path.Report {
+func (tc *testCluster) report(t *testing.T, from *corev1.Pod, url string) path.Report {
 	t.Helper()
 	var r path.Report
-	w.ask(t, from, &r, "mesh", "get", "-wait", wait, url)
+	tc.ask(t, from, &r, "mesh", "get", "-wait", wait, url)
 	return r
 }
 
 // mustReach requests a URL from a pod's application container, and fails the test unless the
 // request takes the path.
-func (w *testCluster) mustReach(t *testing.T, from *corev1.Pod, url string, want path.Expected) path.Report {
+func (tc *testCluster) mustReach(t *testing.T, from *corev1.Pod, url string, want path.Expected) path.Report {
 	t.Helper()
-	r := w.report(t, from, url)
+	r := tc.report(t, from, url)
 	if err := r.Check(want); err != nil {
 		t.Error(err)
 	}
@@ -54,10 +54,10 @@ func (w *testCluster) mustReach(t *testing.T, from *corev1.Pod, url string, want
 }
 
 // mustCapture fails the test unless both proxies forward a request to the other pod's IPv4 address.
-func (w *testCluster) mustCapture(t *testing.T, from, to *corev1.Pod) {
+func (tc *testCluster) mustCapture(t *testing.T, from, to *corev1.Pod) {
 	t.Helper()
-	four, _ := addresses(to)
-	w.mustReach(t, from, url(four.String(), mesh.Port), path.Captured(to.Name))
+	ipv4, _ := addresses(to)
+	tc.mustReach(t, from, url(ipv4.String(), mesh.Port), path.Captured(to.Name))
 }
 
 // service returns a Service for a pod's application.

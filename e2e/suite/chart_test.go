@@ -31,13 +31,13 @@ const (
 var installTimeout = timeFactor * time.Minute
 
 // helm runs Helm, and returns its output.
-func (w *testCluster) helm(ctx context.Context, args ...string) (string, error) {
+func (tc *testCluster) helm(ctx context.Context, args ...string) (string, error) {
 	program, err := filepath.Abs(filepath.Join(bin, "e2e", "helm"))
 	if err != nil {
 		return "", err
 	}
 	c := exec.CommandContext(ctx, program,
-		append(args, "--kubeconfig", w.Kubeconfig(), "-n", agentNamespace)...)
+		append(args, "--kubeconfig", tc.Kubeconfig(), "-n", agentNamespace)...)
 	home := filepath.Join(os.TempDir(), "sluice-helm")
 	c.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home,
 		"HELM_DATA_HOME="+home)
@@ -49,68 +49,68 @@ func (w *testCluster) helm(ctx context.Context, args ...string) (string, error) 
 }
 
 // chartArgs returns the arguments for the chart with an image that is loaded on the nodes.
-func (w *testCluster) chartArgs(more ...string) []string {
-	hub, tag, _ := strings.Cut(w.image, "/sluice:")
+func (tc *testCluster) chartArgs(extra ...string) []string {
+	hub, tag, _ := strings.Cut(tc.image, "/sluice:")
 	return append([]string{
 		release, chartDir, "--create-namespace", "--wait", "--timeout", installTimeout.String(),
 		"--set", "hub=" + hub, "--set", "tag=" + tag, "--set", "pullPolicy=Never",
 		"--set", "cniBinDir=" + pluginDir(),
-	}, more...)
+	}, extra...)
 }
 
 // mustInstall installs the chart if it is not installed, and waits until the DaemonSet is ready.
-func (w *testCluster) mustInstall(t *testing.T) {
+func (tc *testCluster) mustInstall(t *testing.T) {
 	t.Helper()
-	w.install(t, false)
+	tc.install(t, false)
 }
 
 // mustInstallAmbient installs the chart with ambient mode, if it is not installed.
-func (w *testCluster) mustInstallAmbient(t *testing.T) {
+func (tc *testCluster) mustInstallAmbient(t *testing.T) {
 	t.Helper()
-	w.install(t, true, ambientArgs()...)
+	tc.install(t, true, ambientArgs()...)
 }
 
-func (w *testCluster) install(t *testing.T, ambient bool, more ...string) {
+func (tc *testCluster) install(t *testing.T, ambient bool, extra ...string) {
 	t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.installed {
+	tc.mu.Lock()
+	defer tc.mu.Unlock()
+	if tc.installed {
 		return
 	}
 	begin := time.Now()
-	args := append([]string{"install"}, w.chartArgs(more...)...)
-	if _, err := w.helm(t.Context(), args...); err != nil {
+	args := append([]string{"install"}, tc.chartArgs(extra...)...)
+	if _, err := tc.helm(t.Context(), args...); err != nil {
 		t.Fatal(err)
 	}
-	w.installed, w.ambient = true, ambient
+	tc.installed, tc.ambient = true, ambient
 	t.Logf("helm install: %s", time.Since(begin).Round(time.Millisecond))
 }
 
 // mustUninstall uninstalls the chart if it is installed.
-func (w *testCluster) mustUninstall(t *testing.T) {
+func (tc *testCluster) mustUninstall(t *testing.T) {
 	t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.installed {
+	tc.mu.Lock()
+	defer tc.mu.Unlock()
+	if !tc.installed {
 		return
 	}
 	begin := time.Now()
-	if _, err := w.helm(t.Context(), "uninstall", release, "--wait", "--timeout",
+	if _, err := tc.helm(t.Context(), "uninstall", release, "--wait", "--timeout",
 		installTimeout.String()); err != nil {
 		t.Fatal(err)
 	}
-	w.installed, w.ambient = false, false
+	tc.installed, tc.ambient = false, false
 	t.Logf("helm uninstall: %s", time.Since(begin).Round(time.Millisecond))
 }
 
 // agentsReady returns an error unless all agents are ready with the DaemonSet's current template.
-func (w *testCluster) agentsReady(ctx context.Context, name string) error {
-	d, err := w.client.AppsV1().DaemonSets(agentNamespace).Get(ctx, name, metav1.GetOptions{})
+func (tc *testCluster) agentsReady(ctx context.Context, name string) error {
+	d, err := tc.client.AppsV1().DaemonSets(agentNamespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	s := d.Status
-	if want := int32(len(w.Nodes())); s.ObservedGeneration != d.Generation ||
+	if want := int32(len(tc.Nodes())); s.ObservedGeneration != d.Generation ||
 		s.UpdatedNumberScheduled != want || s.NumberReady != want {
 		return fmt.Errorf("%s: %d of %d nodes ready, %d updated", name, s.NumberReady, want,
 			s.UpdatedNumberScheduled)
@@ -119,12 +119,12 @@ func (w *testCluster) agentsReady(ctx context.Context, name string) error {
 }
 
 // agentPod returns the agent's pod on the first node.
-func (w *testCluster) agentPod(t *testing.T) *corev1.Pod { return w.agentOn(t, w.node()) }
+func (tc *testCluster) agentPod(t *testing.T) *corev1.Pod { return tc.agentOn(t, tc.node()) }
 
 // agentOn returns the agent's pod on a node.
-func (w *testCluster) agentOn(t *testing.T, n cluster.Node) *corev1.Pod {
+func (tc *testCluster) agentOn(t *testing.T, n cluster.Node) *corev1.Pod {
 	t.Helper()
-	pods, err := w.client.CoreV1().Pods(agentNamespace).List(t.Context(), metav1.ListOptions{
+	pods, err := tc.client.CoreV1().Pods(agentNamespace).List(t.Context(), metav1.ListOptions{
 		LabelSelector: agentSelector,
 		FieldSelector: "status.phase=Running,spec.nodeName=" + n.Name(),
 	})

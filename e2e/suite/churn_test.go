@@ -18,7 +18,7 @@ import (
 
 // A podChurn continuously starts pods. Each sends a request, checks that it is captured, and ends.
 type podChurn struct {
-	w      *testCluster
+	tc      *testCluster
 	ns     string
 	target string        // URL that the pods request
 	done   chan struct{} // closed when the last pod has ended
@@ -33,10 +33,10 @@ type podChurn struct {
 var churnTimeout = timeFactor * 2 * time.Minute
 
 // startChurn starts pods, atOnce of them in parallel, until end is called. It does not wait.
-func (w *testCluster) startChurn(t *testing.T, ns string, to *corev1.Pod, atOnce int) *podChurn {
+func (tc *testCluster) startChurn(t *testing.T, ns string, to *corev1.Pod, atOnce int) *podChurn {
 	t.Helper()
-	four, _ := addresses(to)
-	c := &podChurn{w: w, ns: ns, target: url(four.String(), mesh.Port), done: make(chan struct{})}
+	ipv4, _ := addresses(to)
+	c := &podChurn{tc: tc, ns: ns, target: url(ipv4.String(), mesh.Port), done: make(chan struct{})}
 	var workers sync.WaitGroup
 	for range atOnce {
 		workers.Go(func() {
@@ -109,10 +109,10 @@ func (c *podChurn) end(t *testing.T) {
 func (c *podChurn) runPod(ctx context.Context, name string) error {
 	pod := mesh.Inject(mesh.Pod(c.ns, name), mesh.Sidecar{Native: true})
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
-	pod.Spec.NodeName = c.w.node().Name()
+	pod.Spec.NodeName = c.tc.node().Name()
 	app := &pod.Spec.Containers[0]
 	app.Args, app.ReadinessProbe = []string{"get", "-captured", "-wait", wait, c.target}, nil
-	pods := c.w.client.CoreV1().Pods(c.ns)
+	pods := c.tc.client.CoreV1().Pods(c.ns)
 	ctx, cancel := context.WithTimeout(ctx, churnTimeout)
 	defer cancel()
 	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
@@ -121,7 +121,7 @@ func (c *podChurn) runPod(ctx context.Context, name string) error {
 	if err := c.succeeded(ctx, pod); err != nil {
 		return fmt.Errorf("pod %s: %w", name, err)
 	}
-	for _, line := range c.w.warnings(ctx, pod) {
+	for _, line := range c.tc.warnings(ctx, pod) {
 		// Warnings about the proxy's readiness are normal.
 		if !strings.HasPrefix(line, "Unhealthy:") && !isFailureOfIstioCNI(line) {
 			return fmt.Errorf("pod %s succeeded after a warning: %s", name, line)
@@ -139,14 +139,14 @@ func (c *podChurn) succeeded(ctx context.Context, pod *corev1.Pod) error {
 	defer tick.Stop()
 	last := errors.New("the pod has not started")
 	for {
-		found, err := c.w.get(ctx, pod)
+		found, err := c.tc.get(ctx, pod)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			last = err
 		case err == nil && found.Status.Phase == corev1.PodSucceeded:
 			return nil
 		case err == nil:
-			last = errors.New(c.w.state(ctx, found))
+			last = errors.New(c.tc.state(ctx, found))
 			if found.Status.Phase == corev1.PodFailed {
 				return last
 			}

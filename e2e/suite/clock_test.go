@@ -9,21 +9,21 @@ import (
 
 // checkClock sets the node's clock forward, and back to the correct time. It never sets the clock
 // to a time before the certificates are valid, because the kubelet would reject them.
-func checkClock(t *testing.T, w *testCluster) {
-	before := w.agentPod(t)
+func checkClock(t *testing.T, tc *testCluster) {
+	before := tc.agentPod(t)
 	for _, step := range []string{"+2 hours", "-1 hours", "-1 hours"} {
-		t.Logf("%s: %s", step, mustPrint(t, w.node(), "date", "--set="+step))
-		checkFlush(t, w)
+		t.Logf("%s: %s", step, mustPrint(t, tc.node(), "date", "--set="+step))
+		checkFlush(t, tc)
 		eventually(t, readyTimeout, "the agent is ready", func(ctx context.Context) error {
-			return w.agentsReady(ctx, agent)
+			return tc.agentsReady(ctx, agent)
 		})
 	}
-	after := w.agentPod(t)
+	after := tc.agentPod(t)
 	if after.UID != before.UID ||
 		after.Status.ContainerStatuses[0].RestartCount != before.Status.ContainerStatuses[0].RestartCount {
 		t.Errorf("the agent was restarted: %s, %+v", after.Name, after.Status.ContainerStatuses)
 	}
-	events, err := w.client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(),
+	events, err := tc.client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(),
 		metav1.ListOptions{FieldSelector: "reason=PluginBypassed"})
 	if err != nil {
 		t.Fatal(err)

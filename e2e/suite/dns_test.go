@@ -13,18 +13,18 @@ import (
 // captureDNS is the proxy environment that enables DNS capture.
 var captureDNS = map[string]string{"ISTIO_META_DNS_CAPTURE": "true"}
 
-func checkDNS(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
+func checkDNS(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
 	dns := dnsServer(ns)
-	s := w.newService(t, dnsService(dns))
+	s := tc.newService(t, dnsService(dns))
 	captured := withResolver(mesh.Inject(mesh.Pod(ns, "captured"), mesh.Sidecar{Env: captureDNS}),
 		s)
 	plain := withResolver(meshPod(ns, "plain"), s)
-	w.run(t, dns, captured, plain)
-	w.mustResolve(t, captured, "captured")
-	w.mustResolve(t, captured, "captured", "-tcp")
-	w.mustResolve(t, captured, "captured", "-server", "192.0.2.1:53")
-	w.mustResolve(t, plain, "")
+	tc.run(t, dns, captured, plain)
+	tc.mustResolve(t, captured, "captured")
+	tc.mustResolve(t, captured, "captured", "-tcp")
+	tc.mustResolve(t, captured, "captured", "-server", "192.0.2.1:53")
+	tc.mustResolve(t, plain, "")
 }
 
 // dnsServer returns a pod with a DNS server that resolves every name.
@@ -54,13 +54,13 @@ func withResolver(pod *corev1.Pod, s *corev1.Service) *corev1.Pod {
 
 // mustResolve fails the test unless the server responds to a pod's query and the proxy of the pod
 // named proxy, or none if empty, has forwarded it. more contains arguments of mesh lookup.
-func (w *testCluster) mustResolve(t *testing.T, from *corev1.Pod, proxy string, more ...string) {
+func (tc *testCluster) mustResolve(t *testing.T, from *corev1.Pod, proxy string, extra ...string) {
 	t.Helper()
 	var r name.Resolution
-	w.ask(t, from, &r,
-		append(append([]string{"mesh", "lookup", "-wait", wait}, more...), "a.example.")...)
+	tc.ask(t, from, &r,
+		append(append([]string{"mesh", "lookup", "-wait", wait}, extra...), "a.example.")...)
 	if r.Server != "dns" || r.Proxy != proxy || len(r.Addresses) != 1 ||
 		r.Addresses[0] != name.Answered4 {
-		t.Errorf("lookup %v from %s: %+v, want proxy %q", more, from.Name, r, proxy)
+		t.Errorf("lookup %v from %s: %+v, want proxy %q", extra, from.Name, r, proxy)
 	}
 }

@@ -32,52 +32,52 @@ var exceptions = testGroup{name: "exceptions", together: true, tests: []groupTes
 	},
 }}
 
-func checkExcludedPorts(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
+func checkExcludedPorts(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
 	a, b, c := mesh.Pod(ns, "a"), mesh.Pod(ns, "b"), mesh.Pod(ns, "c")
 	a.Annotations[mesh.ExcludeOutboundPorts] = "9090"
 	b.Annotations[mesh.ExcludeInboundPorts] = "9090"
-	pods := w.run(t, mesh.Inject(a, mesh.Sidecar{}), mesh.Inject(b, mesh.Sidecar{}),
+	pods := tc.run(t, mesh.Inject(a, mesh.Sidecar{}), mesh.Inject(b, mesh.Sidecar{}),
 		mesh.Inject(c, mesh.Sidecar{}))
 	toB, _ := addresses(pods[1])
 	toC, _ := addresses(pods[2])
-	w.mustReach(t, pods[0], url(toC.String(), mesh.OtherPort), path.Expected{Server: "c", Inbound: true})
-	w.mustReach(t, pods[2], url(toB.String(), mesh.OtherPort), path.Expected{Server: "b", Outbound: true})
-	w.mustReach(t, pods[0], url(toB.String(), mesh.OtherPort), path.Expected{Server: "b"})
-	w.mustCapture(t, pods[0], pods[1])
+	tc.mustReach(t, pods[0], url(toC.String(), mesh.OtherPort), path.Expected{Server: "c", Inbound: true})
+	tc.mustReach(t, pods[2], url(toB.String(), mesh.OtherPort), path.Expected{Server: "b", Outbound: true})
+	tc.mustReach(t, pods[0], url(toB.String(), mesh.OtherPort), path.Expected{Server: "b"})
+	tc.mustCapture(t, pods[0], pods[1])
 }
 
-func checkExcludedPrefixes(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	servers := w.run(t, meshPod(ns, "b"), meshPod(ns, "c"))
+func checkExcludedPrefixes(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	servers := tc.run(t, meshPod(ns, "b"), meshPod(ns, "c"))
 	toB, _ := addresses(servers[0])
 	a := mesh.Pod(ns, "a")
 	a.Annotations[mesh.ExcludeRanges] = toB.String() + "/32,192.0.2.0/24"
-	a = w.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
-	w.mustReach(t, a, url(toB.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
-	w.mustCapture(t, a, servers[1])
+	a = tc.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
+	tc.mustReach(t, a, url(toB.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
+	tc.mustCapture(t, a, servers[1])
 }
 
-func checkIncludedPrefixes(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	b := w.run(t, meshPod(ns, "b"))[0]
-	s := w.newService(t, service(b, corev1.ServicePort{
+func checkIncludedPrefixes(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	b := tc.run(t, meshPod(ns, "b"))[0]
+	s := tc.newService(t, service(b, corev1.ServicePort{
 		Port: 80, TargetPort: intstr.FromInt(mesh.Port),
 	}))
 	a := mesh.Pod(ns, "a")
 	a.Annotations[mesh.IncludeRanges] = s.Spec.ClusterIP + "/32"
-	a = w.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
-	w.mustReach(t, a, url(s.Spec.ClusterIP, 80), path.Captured("b"))
+	a = tc.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
+	tc.mustReach(t, a, url(s.Spec.ClusterIP, 80), path.Captured("b"))
 	toB, _ := addresses(b)
-	w.mustReach(t, a, url(toB.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
+	tc.mustReach(t, a, url(toB.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 }
 
-func checkUDP(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
-	four, _ := addresses(pods[1])
+func checkUDP(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	pods := tc.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
+	ipv4, _ := addresses(pods[1])
 	var r path.Report
-	w.ask(t, pods[0], &r, "mesh", "udp", "-wait", wait, four.String()+":7000")
+	tc.ask(t, pods[0], &r, "mesh", "udp", "-wait", wait, ipv4.String()+":7000")
 	if err := r.Check(path.Expected{Server: "b"}); err != nil {
 		t.Error(err)
 	}
@@ -92,73 +92,73 @@ func uncapturedPod(ns, name string) *corev1.Pod {
 
 // mustBypass fails the test unless a request bypasses the pod's proxy, and the path check detects
 // this.
-func (w *testCluster) mustBypass(t *testing.T, from, to *corev1.Pod) {
+func (tc *testCluster) mustBypass(t *testing.T, from, to *corev1.Pod) {
 	t.Helper()
-	four, _ := addresses(to)
-	r := w.mustReach(t, from, url(four.String(), mesh.Port), path.Expected{Server: to.Name, Inbound: true})
+	ipv4, _ := addresses(to)
+	r := tc.mustReach(t, from, url(ipv4.String(), mesh.Port), path.Expected{Server: to.Name, Inbound: true})
 	if err := r.Check(path.Captured(to.Name)); err == nil ||
 		!strings.Contains(err.Error(), "the caller's proxy was bypassed") {
 		t.Errorf("a request that bypassed the proxy counts as captured: %v", err)
 	}
 }
 
-func checkOptOut(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
+func checkOptOut(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
 	a := uncapturedPod(ns, "a")
 	a.Labels[mesh.InjectKey] = "false"
-	pods := w.run(t, a, meshPod(ns, "b"))
-	w.mustBypass(t, pods[0], pods[1])
+	pods := tc.run(t, a, meshPod(ns, "b"))
+	tc.mustBypass(t, pods[0], pods[1])
 }
 
-func checkExcludedNamespaces(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
+func checkExcludedNamespaces(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
 	a := uncapturedPod("kube-system", "sluice-e2e")
 	t.Cleanup(func() {
-		_ = w.client.CoreV1().Pods(a.Namespace).Delete(context.Background(), a.Name, deleteNow)
+		_ = tc.client.CoreV1().Pods(a.Namespace).Delete(context.Background(), a.Name, deleteNow)
 	})
-	pods := w.run(t, a, meshPod(ns, "b"))
-	w.mustBypass(t, pods[0], pods[1])
+	pods := tc.run(t, a, meshPod(ns, "b"))
+	tc.mustBypass(t, pods[0], pods[1])
 }
 
-func checkHostNetwork(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	host := w.onHost(ns)
+func checkHostNetwork(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	host := tc.onHost(ns)
 	// The runtime does not call CNI plugins for such a pod.
 	host.Annotations[mesh.StatusAnnotation] = "{}"
-	pods := w.run(t, host, meshPod(ns, "b"))
-	four, _ := addresses(pods[1])
-	w.mustReach(t, pods[0], url(four.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
-	tables, err := w.onNode(t.Context(), "nft", "list", "tables")
+	pods := tc.run(t, host, meshPod(ns, "b"))
+	ipv4, _ := addresses(pods[1])
+	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
+	tables, err := tc.onNode(t.Context(), "nft", "list", "tables")
 	if err != nil || strings.Contains(tables, "sluice") {
 		t.Errorf("tables of the node: %s: %v", tables, err)
 	}
 }
 
-func checkInitContainers(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	b := w.run(t, meshPod(ns, "b"))[0]
-	four, _ := addresses(b)
+func checkInitContainers(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	b := tc.run(t, meshPod(ns, "b"))[0]
+	ipv4, _ := addresses(b)
 	a := mesh.Pod(ns, "a")
-	user, proxy := mesh.Container("as-a-user", "get", url(four.String(), mesh.Port)),
-		mesh.Container("as-the-proxy", "get", url(four.String(), mesh.Port))
+	user, proxy := mesh.Container("as-a-user", "get", url(ipv4.String(), mesh.Port)),
+		mesh.Container("as-the-proxy", "get", url(ipv4.String(), mesh.Port))
 	proxy.SecurityContext.RunAsUser, proxy.SecurityContext.RunAsGroup = new(int64(mesh.ProxyID)),
 		new(int64(mesh.ProxyID))
 	a.Spec.InitContainers = []corev1.Container{user, proxy}
-	a = w.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
+	a = tc.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
 
-	if r := w.containerReport(t, a, user.Name); r.Answer != nil || !strings.Contains(r.Error, "refused") {
+	if r := tc.containerReport(t, a, user.Name); r.Answer != nil || !strings.Contains(r.Error, "refused") {
 		t.Errorf("request before the proxy's start: %+v", r)
 	}
-	if err := w.containerReport(t, a, proxy.Name).Check(path.Expected{Server: "b", Inbound: true}); err != nil {
+	if err := tc.containerReport(t, a, proxy.Name).Check(path.Expected{Server: "b", Inbound: true}); err != nil {
 		t.Error(err)
 	}
-	w.mustCapture(t, a, b)
+	tc.mustCapture(t, a, b)
 }
 
 // containerReport returns the report that a container has printed.
-func (w *testCluster) containerReport(t *testing.T, pod *corev1.Pod, container string) (r path.Report) {
+func (tc *testCluster) containerReport(t *testing.T, pod *corev1.Pod, container string) (r path.Report) {
 	t.Helper()
-	text, err := w.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name,
+	text, err := tc.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name,
 		&corev1.PodLogOptions{Container: container}).DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -169,13 +169,13 @@ func (w *testCluster) containerReport(t *testing.T, pod *corev1.Pod, container s
 	return r
 }
 
-func checkWrongAnnotations(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
+func checkWrongAnnotations(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
 	a := mesh.Pod(ns, "a")
 	a.Annotations[mesh.ExcludeOutboundPorts] = "80a"
-	w.create(t, mesh.Inject(a, mesh.Sidecar{}))
+	tc.create(t, mesh.Inject(a, mesh.Sidecar{}))
 	eventually(t, readyTimeout, "an event contains the annotation", func(ctx context.Context) error {
-		text := strings.Join(w.warnings(ctx, a), "\n")
+		text := strings.Join(tc.warnings(ctx, a), "\n")
 		for _, part := range []string{
 			"FailedCreatePodSandBox", mesh.ExcludeOutboundPorts, `"80a"`,
 		} {

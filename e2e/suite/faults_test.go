@@ -34,80 +34,80 @@ var faults = testGroup{name: "faults", tests: []groupTest{
 }}
 
 // checkAgentKilled pauses the agent, so that ADD waits for its response, and then kills it.
-func checkAgentKilled(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	b := w.run(t, meshPod(ns, "b"))[0]
-	signal := w.agentSignals(t)
+func checkAgentKilled(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	b := tc.run(t, meshPod(ns, "b"))[0]
+	signal := tc.agentSignals(t)
 	signal("STOP")
 	a := meshPod(ns, "a")
-	w.create(t, a)
+	tc.create(t, a)
 	eventually(t, readyTimeout, "the ADD waits", func(ctx context.Context) error {
-		_, err := w.onNode(ctx, "pgrep", "-x", "sluice-cni")
+		_, err := tc.onNode(ctx, "pgrep", "-x", "sluice-cni")
 		return err
 	})
 	signal("KILL")
-	a = w.ready(t, a)
-	w.mustCapture(t, a, b)
-	if lines := w.warnings(t.Context(), a); strings.Contains(strings.Join(lines, " "),
+	a = tc.ready(t, a)
+	tc.mustCapture(t, a, b)
+	if lines := tc.warnings(t.Context(), a); strings.Contains(strings.Join(lines, " "),
 		"FailedCreatePodSandBox") {
 		t.Errorf("the first attempt failed: %s", lines)
 	}
 	eventually(t, readyTimeout, "the agent is ready again", func(ctx context.Context) error {
-		return w.agentsReady(ctx, agent)
+		return tc.agentsReady(ctx, agent)
 	})
 }
 
 // agentSignals returns a function that sends signals to the current agent process.
-func (w *testCluster) agentSignals(t *testing.T) func(name string) {
+func (tc *testCluster) agentSignals(t *testing.T) func(name string) {
 	t.Helper()
-	pid, err := w.containerPID(t.Context(), w.agentPod(t), agent)
+	pid, err := tc.containerPID(t.Context(), tc.agentPod(t), agent)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return func(name string) {
 		t.Helper()
-		if _, err := w.onNode(t.Context(), "kill", "-"+name, pid); err != nil {
+		if _, err := tc.onNode(t.Context(), "kill", "-"+name, pid); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func checkConflictingWriter(t *testing.T, w *testCluster) {
+func checkConflictingWriter(t *testing.T, tc *testCluster) {
 	const times = 5
 	for i := range times {
 		t.Logf("%d: restored after at most %s", i+1,
-			w.overwriteChain(t, w.chain()).Round(time.Millisecond))
+			tc.overwriteChain(t, tc.chain()).Round(time.Millisecond))
 	}
-	checkMesh(t, w)
+	checkMesh(t, tc)
 }
 
-func checkFlush(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
-	w.mustCapture(t, pods[0], pods[1])
-	sandbox := w.mustSandbox(t, pods[0])
-	if _, err := w.inNetns(t.Context(), sandbox, "nft", "flush", "ruleset"); err != nil {
+func checkFlush(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	pods := tc.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
+	tc.mustCapture(t, pods[0], pods[1])
+	sandbox := tc.mustSandbox(t, pods[0])
+	if _, err := tc.inNetns(t.Context(), sandbox, "nft", "flush", "ruleset"); err != nil {
 		t.Fatal(err)
 	}
-	took := eventually(t, 2*time.Minute, "the rules are restored", func(ctx context.Context) error {
-		_, err := w.inNetns(ctx, sandbox, "nft", "list", "table", "inet", "sluice")
+	elapsed := eventually(t, 2*time.Minute, "the rules are restored", func(ctx context.Context) error {
+		_, err := tc.inNetns(ctx, sandbox, "nft", "list", "table", "inet", "sluice")
 		return err
 	})
-	t.Logf("restored after at most %s", took.Round(time.Millisecond))
-	w.mustCapture(t, pods[0], pods[1])
+	t.Logf("restored after at most %s", elapsed.Round(time.Millisecond))
+	tc.mustCapture(t, pods[0], pods[1])
 }
 
 // checkUpdate repeatedly updates the agent while 50 pods start and stop.
-func checkUpdate(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	b := w.run(t, meshPod(ns, "b"))[0]
+func checkUpdate(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	b := tc.run(t, meshPod(ns, "b"))[0]
 	begin := time.Now()
-	c := w.startChurn(t, ns, b, 8)
+	c := tc.startChurn(t, ns, b, 8)
 	updates := 0
 	for ended := 0; ended < 50; updates++ {
 		values := append([]string{"upgrade"},
-			w.chartArgs("--set", fmt.Sprintf("podAnnotations.round=r%d", updates))...)
-		if _, err := w.helm(t.Context(), values...); err != nil {
+			tc.chartArgs("--set", fmt.Sprintf("podAnnotations.round=r%d", updates))...)
+		if _, err := tc.helm(t.Context(), values...); err != nil {
 			t.Error(err)
 			break
 		}
@@ -117,42 +117,42 @@ func checkUpdate(t *testing.T, w *testCluster) {
 	t.Logf("%d updates in %s", updates, time.Since(begin).Round(time.Millisecond))
 }
 
-func checkReboot(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	pods := w.run(t, meshPod(ns, "a"), mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{Native: true}))
+func checkReboot(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	pods := tc.run(t, meshPod(ns, "a"), mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{Native: true}))
 	begin := time.Now()
-	if err := w.node().Reboot(t.Context()); err != nil {
+	if err := tc.node().Reboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("the node is ready after %s", time.Since(begin).Round(time.Millisecond))
 	for i, p := range pods {
-		pods[i] = w.restarted(t, p, begin)
+		pods[i] = tc.restarted(t, p, begin)
 		if err := failed(pods[i], mesh.ValidationContainer, 126); err == nil {
 			t.Errorf("%s started without rules", p.Name)
 		}
 	}
 	t.Logf("the pods are ready after %s", time.Since(begin).Round(time.Millisecond))
-	w.mustCapture(t, pods[0], pods[1])
-	w.mustCapture(t, pods[1], pods[0])
+	tc.mustCapture(t, pods[0], pods[1])
+	tc.mustCapture(t, pods[1], pods[0])
 	eventually(t, readyTimeout, "the agent is ready again", func(ctx context.Context) error {
-		return w.agentsReady(ctx, agent)
+		return tc.agentsReady(ctx, agent)
 	})
 }
 
 // restarted waits until a pod is ready and all its containers have started after since. Before, the
 // API server reports the old status.
-func (w *testCluster) restarted(t *testing.T, pod *corev1.Pod, since time.Time) *corev1.Pod {
+func (tc *testCluster) restarted(t *testing.T, pod *corev1.Pod, since time.Time) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
 	eventually(t, 2*readyTimeout, "pod "+pod.Name+" is restarted", func(ctx context.Context) (err error) {
-		if found, err = w.get(ctx, pod); err != nil {
+		if found, err = tc.get(ctx, pod); err != nil {
 			return err
 		}
 		for _, c := range found.Status.ContainerStatuses {
 			// The kubelet's timestamps have a resolution of one second.
 			if r := c.State.Running; r == nil ||
 				r.StartedAt.Time.Before(since.Truncate(time.Second)) || !c.Ready {
-				return errors.New(w.state(ctx, found))
+				return errors.New(tc.state(ctx, found))
 			}
 		}
 		return nil

@@ -29,15 +29,15 @@ type files map[string]string
 func fileOf(n cluster.Node, name string) string { return n.Name() + ":" + name }
 
 // nodeFiles returns the files in the CNI directories of all nodes.
-func (w *testCluster) nodeFiles(t *testing.T) files {
+func (tc *testCluster) nodeFiles(t *testing.T) files {
 	t.Helper()
 	const list = `find "$@" ! -type d -printf '%M  %p\n'; find "$@" -type f -exec sha256sum {} +`
 	found := files{}
-	for _, n := range w.Nodes() {
+	for _, n := range tc.Nodes() {
 		out := mustPrint(t, n, "sh", "-c", list, "sh", "/etc/cni", pluginDir())
 		for line := range strings.Lines(out) {
-			what, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
-			found[fileOf(n, name)] += what + " "
+			description, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+			found[fileOf(n, name)] += description + " "
 		}
 	}
 	return found
@@ -91,9 +91,9 @@ func hasElement(t *testing.T, conflist []byte, kind string) bool {
 
 // overwriteChain replaces the node's CNI configuration, and returns the time until Sluice's plugin
 // is the last one again.
-func (w *testCluster) overwriteChain(t *testing.T, content []byte) time.Duration {
+func (tc *testCluster) overwriteChain(t *testing.T, content []byte) time.Duration {
 	t.Helper()
-	file := w.node().Path(cluster.ConflistPath)
+	file := tc.node().Path(cluster.ConflistPath)
 	writer := filepath.Join(filepath.Dir(file), ".other")
 	if err := errors.Join(os.WriteFile(writer, content, 0o644),
 		os.Chmod(writer, 0o644)); err != nil {
@@ -104,7 +104,7 @@ func (w *testCluster) overwriteChain(t *testing.T, content []byte) time.Duration
 		t.Fatal(err)
 	}
 	eventually(t, readyTimeout, "Sluice's plugin is the last one again", func(context.Context) error {
-		if now := conflist(t, w.node()); !hasElement(t, now, "sluice-cni") {
+		if now := conflist(t, tc.node()); !hasElement(t, now, "sluice-cni") {
 			return fmt.Errorf("chain %s", now)
 		}
 		return nil

@@ -34,23 +34,23 @@ var strict = testGroup{name: "strictIstio", tests: []groupTest{
 	{"with TPROXY, rules are equivalent to istio-init's", checkNoDeviation},
 }}
 
-func checkRulesCheck(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	a := w.run(t, meshPod(ns, "a"))[0]
-	if out, err := w.exec(t.Context(), w.agentPod(t), agent, "rules", "check", "--pod", a.Namespace+
+func checkRulesCheck(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	a := tc.run(t, meshPod(ns, "a"))[0]
+	if out, err := tc.exec(t.Context(), tc.agentPod(t), agent, "rules", "check", "--pod", a.Namespace+
 		"/"+a.Name); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-func checkKubectlPlugin(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
+func checkKubectlPlugin(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	pods := tc.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
 	a, b := pods[0], pods[1]
 	kubectl := func(args ...string) *exec.Cmd {
 		search := "PATH=" + peerDir +
 			":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-		return w.node().Command(t.Context(),
+		return tc.node().Command(t.Context(),
 			append([]string{"env", search, "kubectl", "sluice"}, args...)...)
 	}
 	for _, c := range []struct {
@@ -88,18 +88,18 @@ func checkKubectlPlugin(t *testing.T, w *testCluster) {
 	if err := schematest.Validate(string(schema), bytes.NewReader(status)); err != nil {
 		t.Errorf("status: %v", err)
 	}
-	w.checkTrace(t, a, b, kubectl)
+	tc.checkTrace(t, a, b, kubectl)
 }
 
 // checkTrace traces a connection from a to b. The client keeps the connection open until the trace
 // ends, because the container of an exited process is unknown.
-func (w *testCluster) checkTrace(
+func (tc *testCluster) checkTrace(
 	t *testing.T, a, b *corev1.Pod, kubectl func(args ...string) *exec.Cmd,
 ) {
 	// The kubelet's probes cause connections from the proxy to its own pod.
-	four, _ := addresses(b)
+	ipv4, _ := addresses(b)
 	trace := kubectl("trace", a.Namespace+"/"+a.Name, "-v", "--out", "--to",
-		netip.AddrPortFrom(four, mesh.Port).String(), "--count", "1", "--for", wait)
+		netip.AddrPortFrom(ipv4, mesh.Port).String(), "--count", "1", "--for", wait)
 	var output strings.Builder
 	started, errs := make(chan struct{}), new(strings.Builder)
 	trace.Stdout, trace.Stderr = &output, &firstWrite{errs, started}
@@ -107,9 +107,9 @@ func (w *testCluster) checkTrace(
 		t.Fatal(err)
 	}
 	<-started
-	request := w.node().Command(t.Context(), "kubectl", "exec", "--stdin", "--namespace",
+	request := tc.node().Command(t.Context(), "kubectl", "exec", "--stdin", "--namespace",
 		a.Namespace, a.Name, "--container", mesh.AppContainer, "--", "mesh", "get", "-captured",
-		"-hold", "-wait", wait, url(four.String(), mesh.Port))
+		"-hold", "-wait", wait, url(ipv4.String(), mesh.Port))
 	hold, err := request.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -140,37 +140,37 @@ type firstWrite struct {
 	written chan struct{}
 }
 
-func (w *firstWrite) Write(p []byte) (int, error) {
-	if w.written != nil {
-		close(w.written)
-		w.written = nil
+func (tc *firstWrite) Write(p []byte) (int, error) {
+	if tc.written != nil {
+		close(tc.written)
+		tc.written = nil
 	}
-	return w.to.Write(p)
+	return tc.to.Write(p)
 }
 
-func checkNoDifference(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	ours := mesh.Pod(ns, "ours")
-	ours.Annotations[mesh.ExcludeOutboundPorts] = "5432,6379"
-	ours.Annotations[mesh.ExcludeRanges] = "10.1.0.0/16"
+func checkNoDifference(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	sluicePod := mesh.Pod(ns, "ours")
+	sluicePod.Annotations[mesh.ExcludeOutboundPorts] = "5432,6379"
+	sluicePod.Annotations[mesh.ExcludeRanges] = "10.1.0.0/16"
 	env := map[string]string{"ISTIO_META_DNS_CAPTURE": "true", "ISTIO_DUAL_STACK": "true"}
-	ours = w.run(t, mesh.Inject(ours, mesh.Sidecar{Env: env}))[0]
-	log := w.istioLog(t, ns, "-m", "REDIRECT", "-x", "10.1.0.0/16", "-o", "5432,6379",
+	sluicePod = tc.run(t, mesh.Inject(sluicePod, mesh.Sidecar{Env: env}))[0]
+	log := tc.istioLog(t, ns, "-m", "REDIRECT", "-x", "10.1.0.0/16", "-o", "5432,6379",
 		"--redirect-dns", "--capture-all-dns")
-	w.mustBeEquivalent(t, ours, log)
+	tc.mustBeEquivalent(t, sluicePod, log)
 }
 
 // checkKnownDeviations compares, in the agent, the pod's desired rules with the kernel's rules and
 // with istio-iptables' log.
-func checkKnownDeviations(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	ours := w.run(t, tproxyPod(ns))[0]
-	log := w.istioLog(t, ns, tproxyArgs...)
-	diff := func(more ...string) (string, error) {
-		kubectl := w.node().Command(t.Context(), append([]string{
-			"kubectl", "exec", "--stdin", "--namespace", agentNamespace, w.agentPod(t).Name, "--",
-			"rules", "diff", "--pod", ns + "/" + ours.Name,
-		}, more...)...)
+func checkKnownDeviations(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	sluicePod := tc.run(t, tproxyPod(ns))[0]
+	log := tc.istioLog(t, ns, tproxyArgs...)
+	diff := func(extra ...string) (string, error) {
+		kubectl := tc.node().Command(t.Context(), append([]string{
+			"kubectl", "exec", "--stdin", "--namespace", agentNamespace, tc.agentPod(t).Name, "--",
+			"rules", "diff", "--pod", ns + "/" + sluicePod.Name,
+		}, extra...)...)
 		kubectl.Stdin = strings.NewReader(log)
 		out, err := kubectl.CombinedOutput()
 		return string(out), err
@@ -189,18 +189,18 @@ func checkKnownDeviations(t *testing.T, w *testCluster) {
 	}
 }
 
-func checkNoDeviation(t *testing.T, w *testCluster) {
-	upgrade := func(more ...string) {
-		if _, err := w.helm(t.Context(),
-			append([]string{"upgrade"}, w.chartArgs(more...)...)...); err != nil {
+func checkNoDeviation(t *testing.T, tc *testCluster) {
+	upgrade := func(extra ...string) {
+		if _, err := tc.helm(t.Context(),
+			append([]string{"upgrade"}, tc.chartArgs(extra...)...)...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	upgrade("--set", "strictIstio=true")
 	defer upgrade()
-	ns := w.newNamespace(t)
-	ours := w.run(t, tproxyPod(ns))[0]
-	w.mustBeEquivalent(t, ours, w.istioLog(t, ns, tproxyArgs...), "--strict")
+	ns := tc.newNamespace(t)
+	sluicePod := tc.run(t, tproxyPod(ns))[0]
+	tc.mustBeEquivalent(t, sluicePod, tc.istioLog(t, ns, tproxyArgs...), "--strict")
 }
 
 // tproxyPod returns a dual-stack pod with TPROXY.

@@ -21,12 +21,12 @@ var installation = testGroup{name: "installation", tests: []groupTest{
 	{"one pod of the mesh reaches another through both proxies", checkMesh},
 }}
 
-func checkChain(t *testing.T, w *testCluster) {
+func checkChain(t *testing.T, tc *testCluster) {
 	eventually(t, readyTimeout, "the agents are ready", func(ctx context.Context) error {
-		return w.agentsReady(ctx, agent)
+		return tc.agentsReady(ctx, agent)
 	})
-	for _, n := range w.Nodes() {
-		before, now := elements(t, w.chains[n.Name()]), elements(t, conflist(t, n))
+	for _, n := range tc.Nodes() {
+		before, now := elements(t, tc.chains[n.Name()]), elements(t, conflist(t, n))
 		if len(now) != len(before)+1 || typeOf(t, now[len(now)-1]) != "sluice-cni" {
 			t.Fatalf("chain of %s: %s", n.Name(), conflist(t, n))
 		}
@@ -40,7 +40,7 @@ func checkChain(t *testing.T, w *testCluster) {
 
 // checkManifests uses a server-side dry run, without the custom resources of OpenShift and
 // Multus.
-func checkManifests(t *testing.T, w *testCluster) {
+func checkManifests(t *testing.T, tc *testCluster) {
 	files, err := filepath.Glob("../../install/manifests/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no manifests: %v", err)
@@ -53,7 +53,7 @@ func checkManifests(t *testing.T, w *testCluster) {
 			t.Fatal(err)
 		}
 		known := slices.DeleteFunc(strings.Split(string(text), "\n---\n"), foreign.MatchString)
-		apply := w.node().Command(t.Context(), "kubectl", "apply", "--dry-run=server",
+		apply := tc.node().Command(t.Context(), "kubectl", "apply", "--dry-run=server",
 			"--filename=-")
 		apply.Stdin = strings.NewReader(strings.Join(known, "\n---\n"))
 		out, err := apply.CombinedOutput()
@@ -63,16 +63,16 @@ func checkManifests(t *testing.T, w *testCluster) {
 	}
 }
 
-func checkHelmTest(t *testing.T, w *testCluster) {
-	out, err := w.helm(t.Context(), "test", release, "--timeout", readyTimeout.String())
+func checkHelmTest(t *testing.T, tc *testCluster) {
+	out, err := tc.helm(t.Context(), "test", release, "--timeout", readyTimeout.String())
 	if err != nil || !strings.Contains(out, "Succeeded") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-func checkMesh(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
-	w.mustCapture(t, pods[0], pods[1])
-	w.mustCapture(t, pods[1], pods[0])
+func checkMesh(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	pods := tc.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
+	tc.mustCapture(t, pods[0], pods[1])
+	tc.mustCapture(t, pods[1], pods[0])
 }

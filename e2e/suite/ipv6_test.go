@@ -33,15 +33,15 @@ var ipv6 = testGroup{name: "IPv6 only", tests: []groupTest{
 }}
 
 // withIPv6Alone runs a test while the node's CNI configuration assigns only IPv6 addresses.
-func withIPv6Alone(test func(t *testing.T, w *testCluster)) func(t *testing.T, w *testCluster) {
-	return func(t *testing.T, w *testCluster) {
-		w.overwriteChain(t, withoutIPv4(t, w.chain()))
-		w.waitForConfiguration(t, func(list string) bool { return !strings.Contains(list, "0.0.0.0/0") })
+func withIPv6Alone(test func(t *testing.T, tc *testCluster)) func(t *testing.T, tc *testCluster) {
+	return func(t *testing.T, tc *testCluster) {
+		tc.overwriteChain(t, withoutIPv4(t, tc.chain()))
+		tc.waitForConfiguration(t, func(list string) bool { return !strings.Contains(list, "0.0.0.0/0") })
 		defer func() {
-			w.overwriteChain(t, w.chain())
-			w.waitForConfiguration(t, func(list string) bool { return strings.Contains(list, "0.0.0.0/0") })
+			tc.overwriteChain(t, tc.chain())
+			tc.waitForConfiguration(t, func(list string) bool { return strings.Contains(list, "0.0.0.0/0") })
 		}()
-		test(t, w)
+		test(t, tc)
 	}
 }
 
@@ -69,10 +69,10 @@ func withoutIPv4(t *testing.T, chain []byte) []byte {
 
 // waitForConfiguration waits until the runtime has loaded a matching configuration with Sluice's
 // plugin.
-func (w *testCluster) waitForConfiguration(t *testing.T, is func(list string) bool) {
+func (tc *testCluster) waitForConfiguration(t *testing.T, is func(list string) bool) {
 	t.Helper()
 	eventually(t, readyTimeout, "the runtime has read the configuration", func(ctx context.Context) error {
-		text, err := w.crictl(ctx, "info")
+		text, err := tc.crictl(ctx, "info")
 		if err != nil {
 			return err
 		}
@@ -96,42 +96,42 @@ func (w *testCluster) waitForConfiguration(t *testing.T, is func(list string) bo
 // mustHaveIPv6Alone returns the pod's only address.
 func mustHaveIPv6Alone(t *testing.T, pod *corev1.Pod) netip.Addr {
 	t.Helper()
-	four, six := addresses(pod)
-	if four.IsValid() || !six.IsValid() || len(pod.Status.PodIPs) != 1 {
+	ipv4, ipv6 := addresses(pod)
+	if ipv4.IsValid() || !ipv6.IsValid() || len(pod.Status.PodIPs) != 1 {
 		t.Fatalf("%s has the addresses %v", pod.Name, pod.Status.PodIPs)
 	}
-	return six
+	return ipv6
 }
 
-func checkIPv6(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
+func checkIPv6(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	pods := tc.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
 	a, b := mustHaveIPv6Alone(t, pods[0]), mustHaveIPv6Alone(t, pods[1])
-	w.mustReach(t, pods[0], url(b.String(), mesh.Port), path.Captured("b"))
-	w.mustReach(t, pods[1], url(a.String(), mesh.Port), path.Captured("a"))
-	s := w.newService(t, inIPv6(service(pods[1], corev1.ServicePort{
+	tc.mustReach(t, pods[0], url(b.String(), mesh.Port), path.Captured("b"))
+	tc.mustReach(t, pods[1], url(a.String(), mesh.Port), path.Captured("a"))
+	s := tc.newService(t, inIPv6(service(pods[1], corev1.ServicePort{
 		Port: 80, TargetPort: intstr.FromInt(mesh.Port),
 	})))
-	w.mustReach(t, pods[0], url(s.Spec.ClusterIP, 80), path.Captured("b"))
+	tc.mustReach(t, pods[0], url(s.Spec.ClusterIP, 80), path.Captured("b"))
 }
 
-func checkIPv6TProxy(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
+func checkIPv6TProxy(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
 	tproxy := mesh.Sidecar{TProxy: true}
-	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), tproxy), mesh.Inject(mesh.Pod(ns, "b"), tproxy))
+	pods := tc.run(t, mesh.Inject(mesh.Pod(ns, "a"), tproxy), mesh.Inject(mesh.Pod(ns, "b"), tproxy))
 	want := path.Captured("b")
 	want.Transparent = true
-	w.mustReach(t, pods[0], url(mustHaveIPv6Alone(t, pods[1]).String(), mesh.Port), want)
+	tc.mustReach(t, pods[0], url(mustHaveIPv6Alone(t, pods[1]).String(), mesh.Port), want)
 }
 
-func checkIPv6DNS(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
+func checkIPv6DNS(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
 	dns := dnsServer(ns)
-	s := w.newService(t, inIPv6(dnsService(dns)))
+	s := tc.newService(t, inIPv6(dnsService(dns)))
 	a := withResolver(mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{Env: captureDNS}), s)
-	mustHaveIPv6Alone(t, w.run(t, dns, a)[1])
-	for _, more := range [][]string{nil, {"-tcp"}, {"-server", "[2001:db8::1]:53"}} {
-		w.mustResolve(t, a, "a", more...)
+	mustHaveIPv6Alone(t, tc.run(t, dns, a)[1])
+	for _, extra := range [][]string{nil, {"-tcp"}, {"-server", "[2001:db8::1]:53"}} {
+		tc.mustResolve(t, a, "a", extra...)
 	}
 }
 

@@ -15,9 +15,9 @@ import (
 const peerDir = "/opt/sluice-e2e/"
 
 // copyPeerPrograms copies the programs to the node.
-func (w *testCluster) copyPeerPrograms(t *testing.T) {
+func (tc *testCluster) copyPeerPrograms(t *testing.T) {
 	t.Helper()
-	dir := w.node().Path(peerDir)
+	dir := tc.node().Path(peerDir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -34,15 +34,15 @@ func (w *testCluster) copyPeerPrograms(t *testing.T) {
 
 // istioLog runs istio-iptables for a new pod, and returns its log. more contains arguments in
 // addition to the injector's default ones.
-func (w *testCluster) istioLog(t *testing.T, ns string, more ...string) string {
+func (tc *testCluster) istioLog(t *testing.T, ns string, extra ...string) string {
 	t.Helper()
-	theirs := w.run(t, mesh.Pod(ns, "theirs"))[0]
+	istioPod := tc.run(t, mesh.Pod(ns, "theirs"))[0]
 	argv := []string{
 		"env", "ISTIO_DUAL_STACK=true", peerDir + "istio-iptables",
 		"-p", "15001", "-z", "15006", "-u", "1337", "-g", "1337", "-i", "*", "-b", "*", "-d",
 		"15020,15021,15090",
 	}
-	log, err := w.inNetns(t.Context(), w.mustSandbox(t, theirs), append(argv, more...)...)
+	log, err := tc.inNetns(t.Context(), tc.mustSandbox(t, istioPod), append(argv, extra...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,12 +51,12 @@ func (w *testCluster) istioLog(t *testing.T, ns string, more ...string) string {
 
 // mustBeEquivalent fails the test unless the kernel's rules of a pod are equivalent to the rules in
 // the log.
-func (w *testCluster) mustBeEquivalent(t *testing.T, ours *corev1.Pod, log string, more ...string) {
+func (tc *testCluster) mustBeEquivalent(t *testing.T, sluicePod *corev1.Pod, log string, extra ...string) {
 	t.Helper()
-	diff := w.node().Command(t.Context(), append([]string{
-		peerDir + "rules", "diff", "--left", "netns:" + w.mustSandbox(t, ours).netns, "--right",
+	diff := tc.node().Command(t.Context(), append([]string{
+		peerDir + "rules", "diff", "--left", "netns:" + tc.mustSandbox(t, sluicePod).netns, "--right",
 		"log:-",
-	}, more...)...)
+	}, extra...)...)
 	diff.Stdin = strings.NewReader(log)
 	if out, err := diff.CombinedOutput(); err != nil ||
 		!strings.Contains(string(out), "equivalent") {

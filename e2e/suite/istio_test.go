@@ -43,9 +43,9 @@ var istioImages = []struct {
 // cluster.
 func TestIstio(t *testing.T) {
 	netnstest.RequireRoot(t)
-	w := newTestCluster(t)
-	w.mustInstallIstiod(t)
-	w.runGroups(t, injected, removed)
+	tc := newTestCluster(t)
+	tc.mustInstallIstiod(t)
+	tc.runGroups(t, injected, removed)
 }
 
 var injected = testGroup{name: "injected by istiod", together: true, tests: []groupTest{
@@ -79,7 +79,7 @@ const (
 )
 
 // mustInstallIstiod installs Istio's control plane with Helm, with CNI enabled.
-func (w *testCluster) mustInstallIstiod(t *testing.T) {
+func (tc *testCluster) mustInstallIstiod(t *testing.T) {
 	t.Helper()
 	tools, err := injection.FindTools(bin)
 	if err != nil {
@@ -90,7 +90,7 @@ func (w *testCluster) mustInstallIstiod(t *testing.T) {
 		if err := packImage(archive, i.ref, i.programs, i.entrypoint); err != nil {
 			t.Fatalf("image %s: %v", i.ref, err)
 		}
-		if err := w.LoadImage(t.Context(), archive); err != nil {
+		if err := tc.LoadImage(t.Context(), archive); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,7 +109,7 @@ func (w *testCluster) mustInstallIstiod(t *testing.T) {
 			"global.proxy.resources.requests.cpu=10m",
 		},
 	} {
-		if _, err := w.helm(t.Context(), args...); err != nil {
+		if _, err := tc.helm(t.Context(), args...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,9 +117,9 @@ func (w *testCluster) mustInstallIstiod(t *testing.T) {
 }
 
 // newInjectedNamespace creates a namespace for the test with injection enabled.
-func (w *testCluster) newInjectedNamespace(t *testing.T) string {
+func (tc *testCluster) newInjectedNamespace(t *testing.T) string {
 	t.Helper()
-	return w.newLabelledNamespace(t, map[string]string{"istio-injection": "enabled"})
+	return tc.newLabelledNamespace(t, map[string]string{"istio-injection": "enabled"})
 }
 
 // annotatedPod returns a pod with annotations, before injection.
@@ -133,10 +133,10 @@ func annotatedPod(ns, name string, annotations map[string]string) *corev1.Pod {
 
 // runInjected creates the pods "a" and "b" with the same annotations, and returns them when they
 // are ready, that is, after istio-validation.
-func (w *testCluster) runInjected(t *testing.T, annotations map[string]string) (a, b *corev1.Pod) {
+func (tc *testCluster) runInjected(t *testing.T, annotations map[string]string) (a, b *corev1.Pod) {
 	t.Helper()
-	ns := w.newInjectedNamespace(t)
-	pods := w.run(t, annotatedPod(ns, "a", annotations), annotatedPod(ns, "b", annotations))
+	ns := tc.newInjectedNamespace(t)
+	pods := tc.run(t, annotatedPod(ns, "a", annotations), annotatedPod(ns, "b", annotations))
 	for _, p := range pods {
 		if p.Annotations[mesh.StatusAnnotation] == "" {
 			t.Fatalf("istiod has not injected into %s: %v", p.Name, p.Annotations)
@@ -152,54 +152,54 @@ func (w *testCluster) runInjected(t *testing.T, annotations map[string]string) (
 
 // checkInjection returns a test that two pods with the annotations reach each other through their
 // proxies.
-func checkInjection(annotations map[string]string) func(t *testing.T, w *testCluster) {
-	return func(t *testing.T, w *testCluster) {
-		a, b := w.runInjected(t, annotations)
+func checkInjection(annotations map[string]string) func(t *testing.T, tc *testCluster) {
+	return func(t *testing.T, tc *testCluster) {
+		a, b := tc.runInjected(t, annotations)
 		want := path.Captured("b")
 		want.Transparent = annotations[mesh.ModeAnnotation] == "TPROXY"
-		four, _ := addresses(b)
-		w.mustReach(t, a, url(four.String(), mesh.Port), want)
+		ipv4, _ := addresses(b)
+		tc.mustReach(t, a, url(ipv4.String(), mesh.Port), want)
 	}
 }
 
-func checkInjectedDualStack(t *testing.T, w *testCluster) {
-	a, b := w.runInjected(t,
+func checkInjectedDualStack(t *testing.T, tc *testCluster) {
+	a, b := tc.runInjected(t,
 		map[string]string{proxyConfig: `proxyMetadata: {ISTIO_DUAL_STACK: "true"}`})
-	four, six := addresses(b)
-	w.mustReach(t, a, url(four.String(), mesh.Port), path.Captured("b"))
-	w.mustReach(t, a, url(six.String(), mesh.Port), path.Captured("b"))
+	ipv4, ipv6 := addresses(b)
+	tc.mustReach(t, a, url(ipv4.String(), mesh.Port), path.Captured("b"))
+	tc.mustReach(t, a, url(ipv6.String(), mesh.Port), path.Captured("b"))
 }
 
-func checkInjectedDNS(t *testing.T, w *testCluster) {
-	a, _ := w.runInjected(t,
+func checkInjectedDNS(t *testing.T, tc *testCluster) {
+	a, _ := tc.runInjected(t,
 		map[string]string{proxyConfig: `proxyMetadata: {ISTIO_META_DNS_CAPTURE: "true"}`})
-	for _, more := range [][]string{nil, {"-tcp"}} {
+	for _, extra := range [][]string{nil, {"-tcp"}} {
 		var r name.Resolution
-		w.ask(t, a, &r,
-			append(append([]string{"mesh", "lookup", "-wait", wait}, more...),
+		tc.ask(t, a, &r,
+			append(append([]string{"mesh", "lookup", "-wait", wait}, extra...),
 				"kubernetes.default.svc.cluster.local.")...)
 		if r.Proxy != "a" || len(r.Addresses) == 0 {
-			t.Errorf("lookup %v: %+v, want proxy a", more, r)
+			t.Errorf("lookup %v: %+v, want proxy a", extra, r)
 		}
 	}
 }
 
-func checkInjectedExclusion(t *testing.T, w *testCluster) {
-	a, b := w.runInjected(t, map[string]string{mesh.ExcludeOutboundPorts: "8080"})
-	four, _ := addresses(b)
-	w.mustReach(t, a, url(four.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
-	w.mustReach(t, a, url(four.String(), mesh.OtherPort), path.Captured("b"))
+func checkInjectedExclusion(t *testing.T, tc *testCluster) {
+	a, b := tc.runInjected(t, map[string]string{mesh.ExcludeOutboundPorts: "8080"})
+	ipv4, _ := addresses(b)
+	tc.mustReach(t, a, url(ipv4.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
+	tc.mustReach(t, a, url(ipv4.String(), mesh.OtherPort), path.Captured("b"))
 }
 
-func checkInjectedRepair(t *testing.T, w *testCluster) {
-	ns := w.newInjectedNamespace(t)
+func checkInjectedRepair(t *testing.T, tc *testCluster) {
+	ns := tc.newInjectedNamespace(t)
 	a, b := mesh.Pod(ns, "a"), mesh.Pod(ns, "b")
 	b.Annotations[nativeSidecar] = "false"
-	w.create(t, a, b)
+	tc.create(t, a, b)
 	broken := map[string]*corev1.Pod{}
 	for _, p := range []*corev1.Pod{a, b} {
 		eventually(t, readyTimeout, "istio-validation of "+p.Name+" fails with 126", func(ctx context.Context) error {
-			found, err := w.get(ctx, p)
+			found, err := tc.get(ctx, p)
 			if err != nil {
 				return err
 			}
@@ -207,19 +207,19 @@ func checkInjectedRepair(t *testing.T, w *testCluster) {
 			return failed(found, mesh.ValidationContainer, 126)
 		})
 	}
-	before := w.mustSandbox(t, a)
-	w.mustInstall(t)
+	before := tc.mustSandbox(t, a)
+	tc.mustInstall(t)
 	begin := time.Now()
-	for _, p := range []*corev1.Pod{w.ready(t, a), w.ready(t, b)} {
+	for _, p := range []*corev1.Pod{tc.ready(t, a), tc.ready(t, b)} {
 		if p.UID != broken[p.Name].UID {
 			t.Errorf("%s was replaced: it was not repaired in place", p.Name)
 		}
 	}
 	t.Logf("ready %s after the installation",
 		time.Since(begin).Round(time.Millisecond))
-	if w.mustSandbox(t, a) != before {
+	if tc.mustSandbox(t, a) != before {
 		t.Error("the pod has a new sandbox: it was not repaired in place")
 	}
-	w.mustCapture(t, w.ready(t, a), w.ready(t, b))
-	w.mustCapture(t, w.ready(t, b), w.ready(t, a))
+	tc.mustCapture(t, tc.ready(t, a), tc.ready(t, b))
+	tc.mustCapture(t, tc.ready(t, b), tc.ready(t, a))
 }

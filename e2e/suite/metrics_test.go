@@ -18,10 +18,10 @@ var sample = regexp.MustCompile(
 
 // addDuration returns the number of redirected ADDs on a node and their total duration, from the
 // agent's metrics.
-func (w *testCluster) addDuration(t *testing.T, n cluster.Node) (adds int, altogether time.Duration) {
+func (tc *testCluster) addDuration(t *testing.T, n cluster.Node) (adds int, altogether time.Duration) {
 	t.Helper()
-	text, err := w.client.CoreV1().Pods(agentNamespace).
-		ProxyGet("http", w.agentOn(t, n).Name, monitoringPort, "metrics", nil).DoRaw(t.Context())
+	text, err := tc.client.CoreV1().Pods(agentNamespace).
+		ProxyGet("http", tc.agentOn(t, n).Name, monitoringPort, "metrics", nil).DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

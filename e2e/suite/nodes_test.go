@@ -27,40 +27,40 @@ func onNode(n cluster.Node, pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-func checkTwoNodes(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
+func checkTwoNodes(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
 	dual := mesh.Sidecar{Env: dualStack}
-	pods := w.run(t, onNode(w.Nodes()[0], mesh.Inject(mesh.Pod(ns, "a"), dual)),
-		onNode(w.Nodes()[1], mesh.Inject(mesh.Pod(ns, "b"), dual)))
+	pods := tc.run(t, onNode(tc.Nodes()[0], mesh.Inject(mesh.Pod(ns, "a"), dual)),
+		onNode(tc.Nodes()[1], mesh.Inject(mesh.Pod(ns, "b"), dual)))
 	if pods[0].Status.HostIP == pods[1].Status.HostIP {
 		t.Fatalf("both pods are on %s", pods[0].Status.HostIP)
 	}
 	for from, to := range map[*corev1.Pod]*corev1.Pod{pods[0]: pods[1], pods[1]: pods[0]} {
-		four, six := addresses(to)
-		w.mustReach(t, from, url(four.String(), mesh.Port), path.Captured(to.Name))
-		w.mustReach(t, from, url(six.String(), mesh.Port), path.Captured(to.Name))
-		s := w.newService(t, service(to, corev1.ServicePort{
+		ipv4, ipv6 := addresses(to)
+		tc.mustReach(t, from, url(ipv4.String(), mesh.Port), path.Captured(to.Name))
+		tc.mustReach(t, from, url(ipv6.String(), mesh.Port), path.Captured(to.Name))
+		s := tc.newService(t, service(to, corev1.ServicePort{
 			Port: 80, TargetPort: intstr.FromInt(mesh.Port),
 		}))
-		w.mustReach(t, from, url(s.Spec.ClusterIP, 80), path.Captured(to.Name))
+		tc.mustReach(t, from, url(s.Spec.ClusterIP, 80), path.Captured(to.Name))
 	}
 }
 
-func checkOwnNode(t *testing.T, w *testCluster) {
+func checkOwnNode(t *testing.T, tc *testCluster) {
 	// Wait until no pods are left, because retries of ADD would be counted.
-	w.mustBeEmpty(t)
-	ns := w.newNamespace(t)
-	for i, own := range w.Nodes() {
+	tc.mustBeEmpty(t)
+	ns := tc.newNamespace(t)
+	for i, own := range tc.Nodes() {
 		before := map[string]int{}
-		for _, n := range w.Nodes() {
-			before[n.Name()], _ = w.addDuration(t, n)
+		for _, n := range tc.Nodes() {
+			before[n.Name()], _ = tc.addDuration(t, n)
 		}
-		pods := w.run(t, onNode(own, meshPod(ns, fmt.Sprintf("a-%d", i))),
+		pods := tc.run(t, onNode(own, meshPod(ns, fmt.Sprintf("a-%d", i))),
 			onNode(own, meshPod(ns, fmt.Sprintf("b-%d", i))))
-		for _, n := range w.Nodes() {
-			adds, _ := w.addDuration(t, n)
+		for _, n := range tc.Nodes() {
+			adds, _ := tc.addDuration(t, n)
 			adds -= before[n.Name()]
-			_, err := w.exec(t.Context(), w.agentOn(t, n), agent, "rules", "check", "--pod", ns+"/"+
+			_, err := tc.exec(t.Context(), tc.agentOn(t, n), agent, "rules", "check", "--pod", ns+"/"+
 				pods[0].Name)
 			// On a busy machine, some reports to the agent may be lost.
 			if serves := n.Name() == own.Name(); serves != (adds > 0) || adds > len(pods) ||

@@ -24,11 +24,11 @@ type outage struct {
 }
 
 // newOutage creates the pods.
-func (w *testCluster) newOutage(t *testing.T) *outage {
+func (tc *testCluster) newOutage(t *testing.T) *outage {
 	t.Helper()
-	ns := w.newNamespace(t)
-	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
-	o := &outage{testCluster: w, a: pods[0], b: pods[1]}
+	ns := tc.newNamespace(t)
+	pods := tc.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
+	o := &outage{testCluster: tc, a: pods[0], b: pods[1]}
 	o.mustBeKnown(t)
 	return o
 }
@@ -82,7 +82,7 @@ func (o *outage) mustRun(t *testing.T) {
 	var now sandbox
 	// After the outage, kube-proxy may reconnect only after 30 seconds, and the API server's
 	// Service is unavailable until then.
-	took := eventually(t, 2*readyTimeout, "the pod's application runs in a new sandbox", func(ctx context.Context) (err error) {
+	elapsed := eventually(t, 2*readyTimeout, "the pod's application runs in a new sandbox", func(ctx context.Context) (err error) {
 		if now, err = o.sandbox(ctx, o.a); err == nil && now.id == o.before.id {
 			err = errors.New("the old sandbox is ready")
 		}
@@ -96,7 +96,7 @@ func (o *outage) mustRun(t *testing.T) {
 		}
 		return err
 	})
-	t.Logf("pod running after %s", took.Round(time.Millisecond))
+	t.Logf("pod running after %s", elapsed.Round(time.Millisecond))
 	if _, err := o.inNetns(t.Context(), now, "nft", "list", "table", "inet", "sluice"); err != nil {
 		t.Error(err)
 	}
@@ -120,8 +120,8 @@ func (o *outage) mustCaptureAgain(t *testing.T) {
 	o.mustCapture(t, o.restarted(t, o.a, o.begin), o.b)
 }
 
-func checkAPIServerAway(t *testing.T, w *testCluster) {
-	o := w.newOutage(t)
+func checkAPIServerAway(t *testing.T, tc *testCluster) {
+	o := tc.newOutage(t)
 	o.start(t)
 	o.mustRun(t)
 	o.end(t)

@@ -30,18 +30,18 @@ var deleteNow = metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
 // newNamespace creates a namespace, and deletes it when the test ends.
-func (w *testCluster) newNamespace(t *testing.T) string {
+func (tc *testCluster) newNamespace(t *testing.T) string {
 	t.Helper()
-	return w.newLabelledNamespace(t, nil)
+	return tc.newLabelledNamespace(t, nil)
 }
 
 // newLabelledNamespace creates a namespace with labels. Labels that are added later may not apply
 // to the next pod, because the API server caches them for webhooks.
-func (w *testCluster) newLabelledNamespace(t *testing.T, labels map[string]string) string {
+func (tc *testCluster) newLabelledNamespace(t *testing.T, labels map[string]string) string {
 	t.Helper()
 	last := t.Name()[strings.LastIndex(t.Name(), "/")+1:]
 	prefix := notInNames.ReplaceAllString(strings.ToLower(last), "-")
-	ns, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+	ns, err := tc.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{
 			GenerateName: strings.Trim(prefix[:min(len(prefix), 30)], "-") + "-", Labels: labels,
 		},
@@ -51,7 +51,7 @@ func (w *testCluster) newLabelledNamespace(t *testing.T, labels map[string]strin
 	}
 	t.Cleanup(func() {
 		// The test's context is done. Other tests do not wait for the deletion.
-		err := w.client.CoreV1().Namespaces().Delete(context.Background(), ns.Name,
+		err := tc.client.CoreV1().Namespaces().Delete(context.Background(), ns.Name,
 			metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Error(err)
@@ -60,7 +60,7 @@ func (w *testCluster) newLabelledNamespace(t *testing.T, labels map[string]strin
 	// The API server rejects pods before the service account exists. After an outage, its
 	// controller may reconnect only after 30 seconds.
 	eventually(t, readyTimeout, "namespace "+ns.Name+" has its service account", func(ctx context.Context) error {
-		_, err := w.client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default",
+		_, err := tc.client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default",
 			metav1.GetOptions{})
 		return err
 	})
@@ -74,11 +74,11 @@ func meshPod(ns, name string) *corev1.Pod { return mesh.Inject(mesh.Pod(ns, name
 var dualStack = map[string]string{"ISTIO_DUAL_STACK": "true"}
 
 // create creates pods on their nodes, by default the first node, without waiting.
-func (w *testCluster) create(t *testing.T, pods ...*corev1.Pod) {
+func (tc *testCluster) create(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, p := range pods {
-		p.Spec.NodeName = cmp.Or(p.Spec.NodeName, w.node().Name())
-		if _, err := w.client.CoreV1().Pods(p.Namespace).Create(t.Context(), p,
+		p.Spec.NodeName = cmp.Or(p.Spec.NodeName, tc.node().Name())
+		if _, err := tc.client.CoreV1().Pods(p.Namespace).Create(t.Context(), p,
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -86,22 +86,22 @@ func (w *testCluster) create(t *testing.T, pods ...*corev1.Pod) {
 }
 
 // run creates pods, waits until all are ready, and returns their current objects.
-func (w *testCluster) run(t *testing.T, pods ...*corev1.Pod) []*corev1.Pod {
+func (tc *testCluster) run(t *testing.T, pods ...*corev1.Pod) []*corev1.Pod {
 	t.Helper()
-	w.create(t, pods...)
+	tc.create(t, pods...)
 	ready := make([]*corev1.Pod, len(pods))
 	for i, p := range pods {
-		ready[i] = w.ready(t, p)
+		ready[i] = tc.ready(t, p)
 	}
 	return ready
 }
 
 // ready waits until a pod is ready.
-func (w *testCluster) ready(t *testing.T, pod *corev1.Pod) *corev1.Pod {
+func (tc *testCluster) ready(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
 	eventually(t, readyTimeout, "pod "+pod.Name+" is ready", func(ctx context.Context) (err error) {
-		if found, err = w.get(ctx, pod); err != nil {
+		if found, err = tc.get(ctx, pod); err != nil {
 			return err
 		}
 		for _, c := range found.Status.Conditions {
@@ -109,28 +109,28 @@ func (w *testCluster) ready(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 				return nil
 			}
 		}
-		return errors.New(w.state(ctx, found))
+		return errors.New(tc.state(ctx, found))
 	})
 	return found
 }
 
 // get returns the current object of a pod.
-func (w *testCluster) get(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
-	return w.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+func (tc *testCluster) get(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	return tc.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 }
 
 // remove deletes pods without a grace period, and waits until they no longer exist.
-func (w *testCluster) remove(t *testing.T, pods ...*corev1.Pod) {
+func (tc *testCluster) remove(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, p := range pods {
-		err := w.client.CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, deleteNow)
+		err := tc.client.CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, deleteNow)
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}
 	}
 	for _, p := range pods {
 		eventually(t, readyTimeout, "pod "+p.Name+" is deleted", func(ctx context.Context) error {
-			if found, err := w.get(ctx, p); !apierrors.IsNotFound(err) {
+			if found, err := tc.get(ctx, p); !apierrors.IsNotFound(err) {
 				return errors.Join(fmt.Errorf("phase %v", found.Status.Phase), err)
 			}
 			return nil
@@ -139,7 +139,7 @@ func (w *testCluster) remove(t *testing.T, pods ...*corev1.Pod) {
 }
 
 // state describes why a pod is not ready.
-func (w *testCluster) state(ctx context.Context, pod *corev1.Pod) string {
+func (tc *testCluster) state(ctx context.Context, pod *corev1.Pod) string {
 	lines := []string{string(pod.Status.Phase)}
 	for _, c := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
 		switch s := c.State; {
@@ -156,12 +156,12 @@ func (w *testCluster) state(ctx context.Context, pod *corev1.Pod) string {
 				fmt.Sprintf("%s had exited with code %d: %s", c.Name, l.ExitCode, l.Message))
 		}
 	}
-	return strings.Join(append(lines, w.warnings(ctx, pod)...), "; ")
+	return strings.Join(append(lines, tc.warnings(ctx, pod)...), "; ")
 }
 
 // warnings returns the warning events of a pod.
-func (w *testCluster) warnings(ctx context.Context, pod *corev1.Pod) []string {
-	events, err := w.client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
+func (tc *testCluster) warnings(ctx context.Context, pod *corev1.Pod) []string {
+	events, err := tc.client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: "type=Warning,involvedObject.name=" + pod.Name,
 	})
 	if err != nil {
@@ -176,14 +176,14 @@ func (w *testCluster) warnings(ctx context.Context, pod *corev1.Pod) []string {
 
 // exec runs a command in a container, and returns its standard output. The error contains its
 // standard error.
-func (w *testCluster) exec(
+func (tc *testCluster) exec(
 	ctx context.Context, pod *corev1.Pod, container string, argv ...string,
 ) (string, error) {
-	request := w.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+	request := tc.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{
 			Container: container, Command: argv, Stdout: true, Stderr: true,
 		}, scheme.ParameterCodec)
-	executor, err := remotecommand.NewWebSocketExecutor(w.REST(), "GET", request.URL().String())
+	executor, err := remotecommand.NewWebSocketExecutor(tc.REST(), "GET", request.URL().String())
 	if err != nil {
 		return "", err
 	}
@@ -198,9 +198,9 @@ func (w *testCluster) exec(
 }
 
 // ask runs a command in the application container, and decodes its JSON output.
-func (w *testCluster) ask(t *testing.T, from *corev1.Pod, answer any, argv ...string) {
+func (tc *testCluster) ask(t *testing.T, from *corev1.Pod, answer any, argv ...string) {
 	t.Helper()
-	text, err := w.exec(t.Context(), from, mesh.AppContainer, argv...)
+	text, err := tc.exec(t.Context(), from, mesh.AppContainer, argv...)
 	if err != nil {
 		t.Fatal(err)
 	}

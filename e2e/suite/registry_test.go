@@ -16,7 +16,7 @@ import (
 // startRegistry starts an empty registry on loopback addresses: on this machine with TLS, and on
 // the nodes with HTTP, which containerd uses for loopback registries. It returns the address, and a
 // directory with the CA certificate for clients.
-func (w *testCluster) startRegistry(t *testing.T) (address, certificates string) {
+func (tc *testCluster) startRegistry(t *testing.T) (address, certificates string) {
 	t.Helper()
 	quiet := log.New(io.Discard, "", 0)
 	server := httptest.NewUnstartedServer(registry.New(registry.Logger(quiet)))
@@ -24,7 +24,7 @@ func (w *testCluster) startRegistry(t *testing.T) (address, certificates string)
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	address, certificates = server.Listener.Addr().String(), t.TempDir()
-	for _, n := range w.Nodes() {
+	for _, n := range tc.Nodes() {
 		listener, err := n.Listen(address)
 		if err != nil {
 			t.Fatal(err)

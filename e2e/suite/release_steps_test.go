@@ -29,7 +29,7 @@ logging: {level: info}
 
 // A releaseTest runs the README's commands on a cluster.
 type releaseTest struct {
-	w *testCluster
+	tc *testCluster
 	// hub and values replace the placeholders.
 	hub, values string
 	// checkout is the working directory of the commands, helmHome is Helm's directory, and
@@ -49,9 +49,9 @@ type releaseTest struct {
 
 // newReleaseTest starts a registry, and creates a values file and a checkout of the previous
 // release.
-func newReleaseTest(t *testing.T, w *testCluster) *releaseTest {
+func newReleaseTest(t *testing.T, tc *testCluster) *releaseTest {
 	t.Helper()
-	u := &releaseTest{w: w, checkout: newCheckout(t), helmHome: t.TempDir()}
+	u := &releaseTest{tc: tc, checkout: newCheckout(t), helmHome: t.TempDir()}
 	previous, err := os.ReadFile("../../.ci/release-before")
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func newReleaseTest(t *testing.T, w *testCluster) *releaseTest {
 	if err := os.WriteFile(u.values, []byte(userValues), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	registry, certificates := w.startRegistry(t)
+	registry, certificates := tc.startRegistry(t)
 	u.hub, u.certificates = registry+"/mesh", certificates
 	return u
 }
@@ -114,7 +114,7 @@ func (u *releaseTest) run(t *testing.T, command string) {
 	c := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", command)
 	c.Dir = u.checkout
 	c.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"),
-		"KUBECONFIG="+u.w.Kubeconfig(), "SSL_CERT_DIR="+u.certificates, "HELM_CACHE_HOME="+u.helmHome,
+		"KUBECONFIG="+u.tc.Kubeconfig(), "SSL_CERT_DIR="+u.certificates, "HELM_CACHE_HOME="+u.helmHome,
 		"HELM_CONFIG_HOME="+u.helmHome, "HELM_DATA_HOME="+u.helmHome,
 		// Reset the variables of the make that runs this test.
 		"MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=")
@@ -129,10 +129,10 @@ func (u *releaseTest) run(t *testing.T, command string) {
 // begin installs istio-cni and starts mesh pods.
 func (u *releaseTest) begin(t *testing.T) {
 	t.Helper()
-	u.w.installIstioCNI(t, "--create-namespace", "-f", u.values)
-	u.ns = u.w.newNamespace(t)
+	u.tc.installIstioCNI(t, "--create-namespace", "-f", u.values)
+	u.ns = u.tc.newNamespace(t)
 	u.startPod(t)
-	u.churn = u.w.startChurn(t, u.ns, u.pods[0], 2)
+	u.churn = u.tc.startChurn(t, u.ns, u.pods[0], 2)
 	u.startPods(t)
 }
 
@@ -146,9 +146,9 @@ func (u *releaseTest) startPods(t *testing.T) {
 // startPod starts a permanent pod, and checks that it reaches the previous one.
 func (u *releaseTest) startPod(t *testing.T) {
 	t.Helper()
-	pod := u.w.run(t, meshPod(u.ns, fmt.Sprintf("pod-%d", len(u.pods))))[0]
+	pod := u.tc.run(t, meshPod(u.ns, fmt.Sprintf("pod-%d", len(u.pods))))[0]
 	if len(u.pods) > 0 {
-		u.w.mustCapture(t, pod, u.pods[len(u.pods)-1])
+		u.tc.mustCapture(t, pod, u.pods[len(u.pods)-1])
 	}
 	u.pods = append(u.pods, pod)
 }
@@ -157,10 +157,10 @@ func (u *releaseTest) startPod(t *testing.T) {
 // values file. It returns the image.
 func (u *releaseTest) mustRunRelease(t *testing.T) string {
 	t.Helper()
-	if err := u.w.agentsReady(t.Context(), agent); err != nil {
+	if err := u.tc.agentsReady(t.Context(), agent); err != nil {
 		t.Error(err)
 	}
-	d, err := u.w.client.AppsV1().DaemonSets(agentNamespace).Get(t.Context(), agent,
+	d, err := u.tc.client.AppsV1().DaemonSets(agentNamespace).Get(t.Context(), agent,
 		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func (u *releaseTest) mustRunRelease(t *testing.T) string {
 // other than istio-cni.
 func (u *releaseTest) mustHaveNoFailedSandbox(t *testing.T) {
 	t.Helper()
-	events, err := u.w.client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(),
+	events, err := u.tc.client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(),
 		metav1.ListOptions{FieldSelector: "reason=FailedCreatePodSandBox"})
 	if err != nil {
 		t.Fatal(err)

@@ -39,11 +39,11 @@ var steps = []step{
 func TestRelease(t *testing.T) {
 	commands := commandsOfSteps(t)
 	u := newReleaseTest(t, startTestCluster(t))
-	u.w.saveOnFailure(t)
+	u.tc.saveOnFailure(t)
 	u.begin(t)
 	for i, s := range steps {
 		ok := t.Run(strings.TrimSpace(s.command), func(t *testing.T) {
-			u.w.saveOnFailure(t)
+			u.tc.saveOnFailure(t)
 			u.run(t, commands[i])
 			if s.check != nil {
 				s.check(u, t)
@@ -83,7 +83,7 @@ func (u *releaseTest) checkInstallation(t *testing.T) {
 }
 
 func (u *releaseTest) checkMigrated(t *testing.T) {
-	u.w.waitUntilAloneInChain(t)
+	u.tc.waitUntilAloneInChain(t)
 	u.startPods(t)
 }
 
@@ -112,9 +112,9 @@ func (u *releaseTest) checkRollback(t *testing.T) {
 }
 
 func (u *releaseTest) checkUninstalled(t *testing.T) {
-	u.w.mustBeAsBefore(t)
+	u.tc.mustBeAsBefore(t)
 	for i := 1; i < len(u.pods); i++ {
-		u.w.mustCapture(t, u.pods[i-1], u.pods[i])
+		u.tc.mustCapture(t, u.pods[i-1], u.pods[i])
 	}
 	u.mustHaveNoFailedSandbox(t)
 }

@@ -20,13 +20,13 @@ type sandbox struct {
 }
 
 // crictl runs crictl on the node with a long timeout.
-func (w *testCluster) crictl(ctx context.Context, args ...string) (string, error) {
-	return w.onNode(ctx, append([]string{"crictl", "--timeout", "1m"}, args...)...)
+func (tc *testCluster) crictl(ctx context.Context, args ...string) (string, error) {
+	return tc.onNode(ctx, append([]string{"crictl", "--timeout", "1m"}, args...)...)
 }
 
 // sandbox returns the newest sandbox of a pod.
-func (w *testCluster) sandbox(ctx context.Context, pod *corev1.Pod) (sandbox, error) {
-	ids, err := w.crictl(ctx, "pods", "--quiet", "--no-trunc", "--latest", "--state", "ready",
+func (tc *testCluster) sandbox(ctx context.Context, pod *corev1.Pod) (sandbox, error) {
+	ids, err := tc.crictl(ctx, "pods", "--quiet", "--no-trunc", "--latest", "--state", "ready",
 		"--name", "^"+pod.Name+"$", "--namespace", "^"+pod.Namespace+"$")
 	if err != nil {
 		return sandbox{}, err
@@ -35,7 +35,7 @@ func (w *testCluster) sandbox(ctx context.Context, pod *corev1.Pod) (sandbox, er
 	if id == "" {
 		return sandbox{}, errors.New("pod " + pod.Name + " has no sandbox")
 	}
-	text, err := w.crictl(ctx, "inspectp", id)
+	text, err := tc.crictl(ctx, "inspectp", id)
 	if err != nil {
 		return sandbox{}, err
 	}
@@ -61,9 +61,9 @@ func (w *testCluster) sandbox(ctx context.Context, pod *corev1.Pod) (sandbox, er
 }
 
 // mustSandbox is like sandbox, and fails the test on errors.
-func (w *testCluster) mustSandbox(t *testing.T, pod *corev1.Pod) sandbox {
+func (tc *testCluster) mustSandbox(t *testing.T, pod *corev1.Pod) sandbox {
 	t.Helper()
-	s, err := w.sandbox(t.Context(), pod)
+	s, err := tc.sandbox(t.Context(), pod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,19 +71,19 @@ func (w *testCluster) mustSandbox(t *testing.T, pod *corev1.Pod) sandbox {
 }
 
 // inNetns runs a command of the node in the pod's network namespace.
-func (w *testCluster) inNetns(ctx context.Context, s sandbox, argv ...string) (string, error) {
-	return w.onNode(ctx, append([]string{"nsenter", "--net=" + s.netns}, argv...)...)
+func (tc *testCluster) inNetns(ctx context.Context, s sandbox, argv ...string) (string, error) {
+	return tc.onNode(ctx, append([]string{"nsenter", "--net=" + s.netns}, argv...)...)
 }
 
 // containerPID returns the process ID of a container on the node.
-func (w *testCluster) containerPID(
+func (tc *testCluster) containerPID(
 	ctx context.Context, pod *corev1.Pod, container string,
 ) (string, error) {
-	s, err := w.sandbox(ctx, pod)
+	s, err := tc.sandbox(ctx, pod)
 	if err != nil {
 		return "", err
 	}
-	ids, err := w.crictl(ctx, "ps", "--quiet", "--no-trunc", "--state", "running", "--pod", s.id,
+	ids, err := tc.crictl(ctx, "ps", "--quiet", "--no-trunc", "--state", "running", "--pod", s.id,
 		"--name", "^"+container+"$")
 	if err != nil {
 		return "", err
@@ -92,7 +92,7 @@ func (w *testCluster) containerPID(
 	if id == "" {
 		return "", fmt.Errorf("container %s of %s is not running", container, pod.Name)
 	}
-	pid, err := w.crictl(ctx, "inspect", "--output", "go-template", "--template", "{{.info.pid}}",
+	pid, err := tc.crictl(ctx, "inspect", "--output", "go-template", "--template", "{{.info.pid}}",
 		id)
 	return strings.TrimSpace(pid), err
 }

@@ -26,44 +26,44 @@ var scale = testGroup{name: "scale", tests: []groupTest{
 
 // checkBurst starts pods with the plugin, and logs the duration, with and without the plugin if
 // both were measured.
-func checkBurst(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	w.mustBeEmpty(t) // retries of ADD would be counted
-	countBefore, timeBefore := w.addDuration(t, w.node())
-	took := w.startBurst(t, ns, func(p *corev1.Pod) { p.Annotations[mesh.StatusAnnotation] = "{}" })
-	count, altogether := w.addDuration(t, w.node())
+func checkBurst(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	tc.mustBeEmpty(t) // retries of ADD would be counted
+	countBefore, timeBefore := tc.addDuration(t, tc.node())
+	elapsed := tc.startBurst(t, ns, func(p *corev1.Pod) { p.Annotations[mesh.StatusAnnotation] = "{}" })
+	count, altogether := tc.addDuration(t, tc.node())
 	// The plugin reports ADD to the agent within a tenth of a second. On a busy machine, some
 	// reports may be lost.
 	if count -= countBefore; count < 1 || count > burstSize {
 		t.Fatalf("the agent counts %d ADDs", count)
 	}
 	t.Logf("%d pods running after %s; mean duration of ADD %s, of %d counted by the agent", burstSize,
-		took.Round(time.Millisecond),
+		elapsed.Round(time.Millisecond),
 		((altogether - timeBefore) / time.Duration(count)).Round(time.Microsecond), count)
-	if w.plainBurst > 0 {
+	if tc.plainBurst > 0 {
 		t.Logf("without the plugin after %s: %s more per pod with it",
-			w.plainBurst.Round(time.Millisecond),
-			((took - w.plainBurst) / burstSize).Round(time.Microsecond))
+			tc.plainBurst.Round(time.Millisecond),
+			((elapsed - tc.plainBurst) / burstSize).Round(time.Microsecond))
 	}
-	t.Logf("memory of the agent: %s", w.agentMemory(t))
-	w.mustAllHaveRules(t)
-	w.endBurst(t, ns)
+	t.Logf("memory of the agent: %s", tc.agentMemory(t))
+	tc.mustAllHaveRules(t)
+	tc.endBurst(t, ns)
 }
 
 // checkPlainBurst starts the same pods without the plugin.
-func checkPlainBurst(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	w.plainBurst = w.startBurst(t, ns, func(*corev1.Pod) {})
-	w.endBurst(t, ns)
-	t.Logf("%d pods running after %s", burstSize, w.plainBurst.Round(time.Millisecond))
+func checkPlainBurst(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	tc.plainBurst = tc.startBurst(t, ns, func(*corev1.Pod) {})
+	tc.endBurst(t, ns)
+	t.Logf("%d pods running after %s", burstSize, tc.plainBurst.Round(time.Millisecond))
 }
 
 // mustAllHaveRules fails the test unless the number of network namespaces with Sluice's table
 // equals the number of pods. It waits for the removal of namespaces of deleted pods.
-func (w *testCluster) mustAllHaveRules(t *testing.T) {
+func (tc *testCluster) mustAllHaveRules(t *testing.T) {
 	t.Helper()
 	eventually(t, readyTimeout, "only the pods have rules", func(ctx context.Context) error {
-		out, err := w.onNode(ctx, "sh", "-c",
+		out, err := tc.onNode(ctx, "sh", "-c",
 			`for n in /run/netns/*; do nsenter --net=$n nft list table inet sluice >/dev/null 2>&1 && echo $n; done; true`)
 		have := strings.Count(out, "\n")
 		if err == nil && have < burstSize {
@@ -77,10 +77,10 @@ func (w *testCluster) mustAllHaveRules(t *testing.T) {
 }
 
 // mustBeEmpty waits until the pods of earlier tests no longer exist.
-func (w *testCluster) mustBeEmpty(t *testing.T) {
+func (tc *testCluster) mustBeEmpty(t *testing.T) {
 	t.Helper()
 	eventually(t, 2*time.Minute, "the pods of earlier tests are deleted", func(ctx context.Context) error {
-		list, err := w.client.CoreV1().Pods("").List(ctx,
+		list, err := tc.client.CoreV1().Pods("").List(ctx,
 			metav1.ListOptions{LabelSelector: mesh.NameLabel})
 		if err == nil && len(list.Items) > 0 {
 			err = fmt.Errorf("%d pods left, such as %s/%s", len(list.Items), list.Items[0].Namespace,
@@ -91,18 +91,18 @@ func (w *testCluster) mustBeEmpty(t *testing.T) {
 }
 
 // startBurst creates pods with one container, and returns the time until all are running.
-func (w *testCluster) startBurst(t *testing.T, ns string, change func(p *corev1.Pod)) time.Duration {
+func (tc *testCluster) startBurst(t *testing.T, ns string, change func(p *corev1.Pod)) time.Duration {
 	t.Helper()
-	w.mustBeEmpty(t)
+	tc.mustBeEmpty(t)
 	begin := time.Now()
 	for i := range burstSize {
 		p := mesh.Pod(ns, fmt.Sprintf("crowd-%d", i))
 		p.Spec.Containers[0].Name, p.Spec.Containers[0].ReadinessProbe = mesh.ProxyContainer, nil
 		change(p)
-		w.create(t, p)
+		tc.create(t, p)
 	}
 	eventually(t, 5*time.Minute, "all pods are running", func(ctx context.Context) error {
-		pods, err := w.client.CoreV1().Pods(ns).List(ctx,
+		pods, err := tc.client.CoreV1().Pods(ns).List(ctx,
 			metav1.ListOptions{FieldSelector: "status.phase=Running"})
 		if err == nil && len(pods.Items) < burstSize {
 			err = fmt.Errorf("%d are running", len(pods.Items))
@@ -112,9 +112,9 @@ func (w *testCluster) startBurst(t *testing.T, ns string, change func(p *corev1.
 	return time.Since(begin)
 }
 
-func (w *testCluster) endBurst(t *testing.T, ns string) {
+func (tc *testCluster) endBurst(t *testing.T, ns string) {
 	t.Helper()
-	pods := w.client.CoreV1().Pods(ns)
+	pods := tc.client.CoreV1().Pods(ns)
 	if err := pods.DeleteCollection(t.Context(), deleteNow, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -128,13 +128,13 @@ func (w *testCluster) endBurst(t *testing.T, ns string) {
 }
 
 // agentMemory returns the current and the maximum resident memory of the agent.
-func (w *testCluster) agentMemory(t *testing.T) string {
+func (tc *testCluster) agentMemory(t *testing.T) string {
 	t.Helper()
-	pid, err := w.containerPID(t.Context(), w.agentPod(t), agent)
+	pid, err := tc.containerPID(t.Context(), tc.agentPod(t), agent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := w.onNode(t.Context(), "grep", "-E", "^Vm(RSS|HWM)", "/proc/"+pid+"/status")
+	text, err := tc.onNode(t.Context(), "grep", "-E", "^Vm(RSS|HWM)", "/proc/"+pid+"/status")
 	if err != nil {
 		t.Fatal(err)
 	}

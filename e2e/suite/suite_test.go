@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 // A groupTest is a test whose name is a sentence.
 type groupTest struct {
 	name string
-	run  func(t *testing.T, w *testCluster)
+	run  func(t *testing.T, tc *testCluster)
 }
 
 // A testGroup is a group of tests with the same requirements.
@@ -43,9 +43,9 @@ func TestSluice(t *testing.T) {
 }
 
 // runGroups runs the groups one after the other.
-func (w *testCluster) runGroups(t *testing.T, groups ...testGroup) {
+func (tc *testCluster) runGroups(t *testing.T, groups ...testGroup) {
 	for _, p := range groups {
-		if p.nodes > len(w.Nodes()) {
+		if p.nodes > len(tc.Nodes()) {
 			continue
 		}
 		t.Run(p.name, func(t *testing.T) {
@@ -54,13 +54,13 @@ func (w *testCluster) runGroups(t *testing.T, groups ...testGroup) {
 					if p.together {
 						t.Parallel()
 					}
-					w.saveOnFailure(t)
+					tc.saveOnFailure(t)
 					if p.bare {
-						w.mustUninstall(t)
+						tc.mustUninstall(t)
 					} else {
-						w.mustInstall(t)
+						tc.mustInstall(t)
 					}
-					test.run(t, w)
+					test.run(t, tc)
 				})
 			}
 		})

@@ -45,12 +45,12 @@ const maxCollected = 3
 // newTestCluster starts a cluster with Sluice's image.
 func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
-	w := startTestCluster(t, sluiceArchive)
+	tc := startTestCluster(t, sluiceArchive)
 	var err error
-	if w.image, err = image.Name(sluiceArchive); err != nil {
+	if tc.image, err = image.Name(sluiceArchive); err != nil {
 		t.Fatal(err)
 	}
-	return w
+	return tc
 }
 
 // startTestCluster starts a cluster with the images of packImages and of archives. The cluster is
@@ -80,34 +80,34 @@ func startTestCluster(t *testing.T, archives ...string) *testCluster {
 			t.Error(err)
 		}
 	})
-	w := &testCluster{
+	tc := &testCluster{
 		provider: p,
 		logs:     filepath.Join(bin, "e2e", "logs", time.Now().Format("2006-01-02T15-04-05")),
 	}
-	if w.client, err = kubernetes.NewForConfig(p.REST()); err != nil {
+	if tc.client, err = kubernetes.NewForConfig(p.REST()); err != nil {
 		t.Fatal(err)
 	}
-	w.initialFiles, w.chains = w.nodeFiles(t), map[string][]byte{}
-	for _, n := range w.Nodes() {
-		w.chains[n.Name()] = conflist(t, n)
+	tc.initialFiles, tc.chains = tc.nodeFiles(t), map[string][]byte{}
+	for _, n := range tc.Nodes() {
+		tc.chains[n.Name()] = conflist(t, n)
 	}
 	if !onVM() {
-		w.copyPeerPrograms(t)
+		tc.copyPeerPrograms(t)
 	}
 	t.Logf("cluster started in %s", time.Since(begin).Round(time.Millisecond))
-	return w
+	return tc
 }
 
 // node returns the node with the control plane, which is the default node of pods.
-func (w *testCluster) node() cluster.Node { return w.Nodes()[0] }
+func (tc *testCluster) node() cluster.Node { return tc.Nodes()[0] }
 
 // chain returns the CNI configuration of that node before the installation.
-func (w *testCluster) chain() []byte { return w.chains[w.node().Name()] }
+func (tc *testCluster) chain() []byte { return tc.chains[tc.node().Name()] }
 
 // onNode runs a command on that node, and returns its output.
-func (w *testCluster) onNode(ctx context.Context, argv ...string) (string, error) {
+func (tc *testCluster) onNode(ctx context.Context, argv ...string) (string, error) {
 	var stderr strings.Builder
-	c := w.node().Command(ctx, argv...)
+	c := tc.node().Command(ctx, argv...)
 	c.Stderr = &stderr
 	out, err := c.Output()
 	if err != nil {
@@ -117,21 +117,21 @@ func (w *testCluster) onNode(ctx context.Context, argv ...string) (string, error
 }
 
 // saveOnFailure saves the state of the cluster when the test has failed.
-func (w *testCluster) saveOnFailure(t *testing.T) {
+func (tc *testCluster) saveOnFailure(t *testing.T) {
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
 		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.collected++; w.collected > maxCollected {
+		tc.mu.Lock()
+		defer tc.mu.Unlock()
+		if tc.collected++; tc.collected > maxCollected {
 			return
 		}
-		dir := filepath.Join(w.logs, fmt.Sprint(w.collected))
-		if err := os.MkdirAll(w.logs, 0o755); err != nil {
+		dir := filepath.Join(tc.logs, fmt.Sprint(tc.collected))
+		if err := os.MkdirAll(tc.logs, 0o755); err != nil {
 			t.Log(err)
 		}
-		if err := w.Collect(dir); err != nil {
+		if err := tc.Collect(dir); err != nil {
 			t.Log(err)
 		}
 		if absolute, err := filepath.Abs(dir); err == nil {
@@ -143,7 +143,7 @@ func (w *testCluster) saveOnFailure(t *testing.T) {
 // eventually polls condition until it returns nil, and returns the elapsed time. After the time
 // limit, it fails the test with the last error of condition.
 func eventually(
-	t *testing.T, within time.Duration, what string, condition func(ctx context.Context) error,
+	t *testing.T, within time.Duration, description string, condition func(ctx context.Context) error,
 ) time.Duration {
 	t.Helper()
 	// In a cleanup function, the test's context is done.
@@ -164,7 +164,7 @@ func eventually(
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: timeout after %s: %v", what, within, last)
+			t.Fatalf("%s: timeout after %s: %v", description, within, last)
 		case <-tick.C:
 		}
 	}

@@ -31,18 +31,18 @@ var traffic = testGroup{name: "traffic", together: true, tests: []groupTest{
 	},
 }}
 
-func checkServices(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
-	s := w.newService(t, service(pods[1], corev1.ServicePort{
+func checkServices(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	pods := tc.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
+	s := tc.newService(t, service(pods[1], corev1.ServicePort{
 		Port: 80, TargetPort: intstr.FromInt(mesh.Port),
 	}))
-	w.mustReach(t, pods[0], url(s.Spec.ClusterIP, 80), path.Captured("b"))
+	tc.mustReach(t, pods[0], url(s.Spec.ClusterIP, 80), path.Captured("b"))
 }
 
-func (w *testCluster) newService(t *testing.T, s *corev1.Service) *corev1.Service {
+func (tc *testCluster) newService(t *testing.T, s *corev1.Service) *corev1.Service {
 	t.Helper()
-	made, err := w.client.CoreV1().Services(s.Namespace).Create(t.Context(), s,
+	made, err := tc.client.CoreV1().Services(s.Namespace).Create(t.Context(), s,
 		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -50,61 +50,61 @@ func (w *testCluster) newService(t *testing.T, s *corev1.Service) *corev1.Servic
 	return made
 }
 
-func checkDualStack(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
+func checkDualStack(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
 	dual := mesh.Sidecar{Env: dualStack}
-	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual),
+	pods := tc.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual),
 		meshPod(ns, "four"))
-	four, six := addresses(pods[1])
-	if !four.IsValid() || !six.IsValid() {
-		t.Fatalf("addresses %s and %s, want both families", four, six)
+	ipv4, ipv6 := addresses(pods[1])
+	if !ipv4.IsValid() || !ipv6.IsValid() {
+		t.Fatalf("addresses %s and %s, want both families", ipv4, ipv6)
 	}
-	w.mustReach(t, pods[0], url(four.String(), mesh.Port), path.Captured("b"))
-	w.mustReach(t, pods[0], url(six.String(), mesh.Port), path.Captured("b"))
+	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), path.Captured("b"))
+	tc.mustReach(t, pods[0], url(ipv6.String(), mesh.Port), path.Captured("b"))
 	// As in Istio, without the variable only the family of the first address is captured.
-	w.mustReach(t, pods[2], url(six.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
+	tc.mustReach(t, pods[2], url(ipv6.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 }
 
-func checkNativeSidecar(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	b := w.run(t, mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{Native: true}))[0]
-	four, _ := addresses(b)
+func checkNativeSidecar(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	b := tc.run(t, mesh.Inject(mesh.Pod(ns, "b"), mesh.Sidecar{Native: true}))[0]
+	ipv4, _ := addresses(b)
 	a := mesh.Pod(ns, "a")
 	a.Spec.InitContainers = []corev1.Container{
-		mesh.Container("init", "get", "-captured", "-wait", wait, url(four.String(), mesh.Port)),
+		mesh.Container("init", "get", "-captured", "-wait", wait, url(ipv4.String(), mesh.Port)),
 	}
-	w.mustCapture(t, w.run(t, mesh.Inject(a, mesh.Sidecar{Native: true}))[0], b)
+	tc.mustCapture(t, tc.run(t, mesh.Inject(a, mesh.Sidecar{Native: true}))[0], b)
 }
 
-func checkTProxy(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
+func checkTProxy(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
 	dual := mesh.Sidecar{TProxy: true, Env: dualStack}
-	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual))
+	pods := tc.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual))
 	want := path.Captured("b")
 	want.Transparent = true
-	four, six := addresses(pods[1])
-	w.mustReach(t, pods[0], url(four.String(), mesh.Port), want)
-	w.mustReach(t, pods[0], url(six.String(), mesh.Port), want)
+	ipv4, ipv6 := addresses(pods[1])
+	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), want)
+	tc.mustReach(t, pods[0], url(ipv6.String(), mesh.Port), want)
 }
 
-func checkUserNamespaces(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
+func checkUserNamespaces(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
 	a, b := meshPod(ns, "a"), meshPod(ns, "b")
 	a.Spec.HostUsers, b.Spec.HostUsers = new(bool), new(bool)
-	pods := w.run(t, a, b)
-	pid, err := w.containerPID(t.Context(), pods[0], mesh.AppContainer)
+	pods := tc.run(t, a, b)
+	pid, err := tc.containerPID(t.Context(), pods[0], mesh.AppContainer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ids, err := w.onNode(t.Context(), "cat", "/proc/"+pid+"/uid_map"); err != nil ||
+	if ids, err := tc.onNode(t.Context(), "cat", "/proc/"+pid+"/uid_map"); err != nil ||
 		strings.Fields(ids)[1] == "0" {
 		t.Errorf("the pod is in the node's user namespace: %s: %v", ids, err)
 	}
-	w.mustCapture(t, pods[0], pods[1])
+	tc.mustCapture(t, pods[0], pods[1])
 }
 
-func checkHostPorts(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
+func checkHostPorts(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
 	const hostPort = 18080
 	b := meshPod(ns, "b")
 	for i := range b.Spec.Containers {
@@ -112,16 +112,16 @@ func checkHostPorts(t *testing.T, w *testCluster) {
 			c.Ports = []corev1.ContainerPort{{ContainerPort: mesh.Port, HostPort: hostPort}}
 		}
 	}
-	pods := w.run(t, meshPod(ns, "a"), b, w.onHost(ns))
+	pods := tc.run(t, meshPod(ns, "a"), b, tc.onHost(ns))
 	node := pods[0].Status.HostIP
 	// The plugin portmap masquerades connections from pods of the same node.
-	w.mustReach(t, pods[0], url(node,
+	tc.mustReach(t, pods[0], url(node,
 		hostPort), path.Expected{Server: "b", Outbound: true, Inbound: true, Masqueraded: true})
-	w.mustReach(t, pods[2], url(node, hostPort), path.Expected{Server: "b", Inbound: true})
+	tc.mustReach(t, pods[2], url(node, hostPort), path.Expected{Server: "b", Inbound: true})
 }
 
 // onHost returns a pod in the host network.
-func (w *testCluster) onHost(ns string) *corev1.Pod {
+func (tc *testCluster) onHost(ns string) *corev1.Pod {
 	p := mesh.Pod(ns, "host")
 	p.Spec.HostNetwork = true
 	app := &p.Spec.Containers[0]
@@ -129,15 +129,15 @@ func (w *testCluster) onHost(ns string) *corev1.Pod {
 	return p
 }
 
-func checkProbes(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	pods := w.run(t, mesh.Pod(ns, "outside"), meshPod(ns, "b"))
+func checkProbes(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	pods := tc.run(t, mesh.Pod(ns, "outside"), meshPod(ns, "b"))
 	outside, b := pods[0], pods[1]
-	four, _ := addresses(b)
+	ipv4, _ := addresses(b)
 	caller, _ := addresses(outside)
 	last := func(port int, of string) *path.Answer {
-		r := w.report(t, outside,
-			fmt.Sprintf("http://%s/last%s", net.JoinHostPort(four.String(), fmt.Sprint(port)), of))
+		r := tc.report(t, outside,
+			fmt.Sprintf("http://%s/last%s", net.JoinHostPort(ipv4.String(), fmt.Sprint(port)), of))
 		if r.Answer == nil {
 			t.Fatalf("no probe of %s: %s", of, r.Error)
 		}

@@ -22,26 +22,26 @@ var leaving = testGroup{name: "leaving", tests: []groupTest{
 	},
 }}
 
-func checkUninstall(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	pods := w.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
-	w.mustUninstall(t)
-	w.mustBeAsBefore(t)
-	w.mustCapture(t, pods[0], pods[1])
-	w.mustCapture(t, pods[1], pods[0])
-	w.remove(t, pods...)
-	w.run(t, mesh.Pod(ns, "c"))
+func checkUninstall(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	pods := tc.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
+	tc.mustUninstall(t)
+	tc.mustBeAsBefore(t)
+	tc.mustCapture(t, pods[0], pods[1])
+	tc.mustCapture(t, pods[1], pods[0])
+	tc.remove(t, pods...)
+	tc.run(t, mesh.Pod(ns, "c"))
 }
 
 // mustBeAsBefore fails the test unless the nodes' CNI configurations and plugins are unchanged.
 // Stubs of the removed plugins, which only accept DEL, are allowed.
-func (w *testCluster) mustBeAsBefore(t *testing.T) {
+func (tc *testCluster) mustBeAsBefore(t *testing.T) {
 	t.Helper()
-	now := w.nodeFiles(t)
-	for _, n := range w.Nodes() {
+	now := tc.nodeFiles(t)
+	for _, n := range tc.Nodes() {
 		for _, plugin := range []string{"sluice-cni", "istio-cni"} {
 			file := filepath.Join(pluginDir(), plugin)
-			if _, left := now[fileOf(n, file)]; !left {
+			if _, remaining := now[fileOf(n, file)]; !remaining {
 				continue
 			}
 			delete(now, fileOf(n, file))
@@ -55,7 +55,7 @@ func (w *testCluster) mustBeAsBefore(t *testing.T) {
 			t.Logf("%s is a stub for DEL", file)
 		}
 	}
-	if diff := cmp.Diff(w.initialFiles, now); diff != "" {
+	if diff := cmp.Diff(tc.initialFiles, now); diff != "" {
 		t.Errorf("CNI configuration and plugins of the nodes differ (-before +now): %s",
 			diff)
 	}
@@ -63,40 +63,40 @@ func (w *testCluster) mustBeAsBefore(t *testing.T) {
 
 // checkMigration installs istio-cni in addition to Sluice, uninstalls Sluice, and migrates back.
 // The pods of each phase keep running.
-func checkMigration(t *testing.T, w *testCluster) {
-	ns := w.newNamespace(t)
-	first := w.run(t, meshPod(ns, "first"))[0]
+func checkMigration(t *testing.T, tc *testCluster) {
+	ns := tc.newNamespace(t)
+	first := tc.run(t, meshPod(ns, "first"))[0]
 
-	w.installIstioCNI(t)
-	both := w.run(t, meshPod(ns, "both"))[0]
-	w.mustUninstall(t)
-	if list := elements(t, conflist(t, w.node())); typeOf(t, list[len(list)-1]) != "istio-cni" ||
-		len(list) != len(elements(t, w.chain()))+1 {
-		t.Errorf("chain after the uninstallation of Sluice: %s", conflist(t, w.node()))
+	tc.installIstioCNI(t)
+	both := tc.run(t, meshPod(ns, "both"))[0]
+	tc.mustUninstall(t)
+	if list := elements(t, conflist(t, tc.node())); typeOf(t, list[len(list)-1]) != "istio-cni" ||
+		len(list) != len(elements(t, tc.chain()))+1 {
+		t.Errorf("chain after the uninstallation of Sluice: %s", conflist(t, tc.node()))
 	}
-	theirs := w.run(t, meshPod(ns, "theirs"))[0]
-	w.mustCapture(t, first, theirs)
-	w.mustRefuseToReplace(t, "istio-cni")
+	istioPod := tc.run(t, meshPod(ns, "theirs"))[0]
+	tc.mustCapture(t, first, istioPod)
+	tc.mustRefuseToReplace(t, "istio-cni")
 
-	w.mustInstall(t)
-	beside := w.run(t, meshPod(ns, "beside"))[0]
-	w.helmIstio(t, "uninstall", "--wait")
-	w.waitUntilAloneInChain(t)
-	last := w.run(t, meshPod(ns, "last"))[0]
-	w.mustCapture(t, first, both)
-	w.mustCapture(t, both, theirs)
-	w.mustCapture(t, theirs, beside)
-	w.mustCapture(t, beside, last)
-	w.mustCapture(t, last, first)
+	tc.mustInstall(t)
+	beside := tc.run(t, meshPod(ns, "beside"))[0]
+	tc.helmIstio(t, "uninstall", "--wait")
+	tc.waitUntilAloneInChain(t)
+	last := tc.run(t, meshPod(ns, "last"))[0]
+	tc.mustCapture(t, first, both)
+	tc.mustCapture(t, both, istioPod)
+	tc.mustCapture(t, istioPod, beside)
+	tc.mustCapture(t, beside, last)
+	tc.mustCapture(t, last, first)
 }
 
 // installIstioCNI installs istio-cni with additional arguments of Helm.
-func (w *testCluster) installIstioCNI(t *testing.T, more ...string) {
+func (tc *testCluster) installIstioCNI(t *testing.T, extra ...string) {
 	t.Helper()
-	w.helmIstio(t, "install", append([]string{
+	tc.helmIstio(t, "install", append([]string{
 		istioCNIChart(t), "--create-namespace", "--wait", "--timeout", installTimeout.String(), "--set",
 		"image=" + istioCNIImage, "--set", "pullPolicy=Never", "--set", "global.tag=e2e",
-	}, more...)...)
+	}, extra...)...)
 }
 
 // isFailureOfIstioCNI reports whether a warning is an error of istio-cni's plugin. The plugin fails
@@ -109,12 +109,12 @@ func isFailureOfIstioCNI(warning string) bool {
 
 // waitUntilAloneInChain waits until istio-cni's plugin is removed from the chain. Helm does not
 // wait for this: istio-cni's pod removes it when it terminates.
-func (w *testCluster) waitUntilAloneInChain(t *testing.T) {
+func (tc *testCluster) waitUntilAloneInChain(t *testing.T) {
 	t.Helper()
 	eventually(t, readyTimeout, "istio-cni's plugin is removed from the chain", func(context.Context) error {
-		chain := conflist(t, w.node())
+		chain := conflist(t, tc.node())
 		if !hasElement(t, chain, "sluice-cni") ||
-			len(elements(t, chain)) != len(elements(t, w.chain()))+1 {
+			len(elements(t, chain)) != len(elements(t, tc.chain()))+1 {
 			return fmt.Errorf("the chain is %s", chain)
 		}
 		return nil
@@ -124,30 +124,30 @@ func (w *testCluster) waitUntilAloneInChain(t *testing.T) {
 // mustRefuseToReplace fails the test unless an upgrade of istio-cni's release to Sluice's chart
 // fails without changes on the nodes. Such an upgrade would leave the nodes without a plugin for
 // some time.
-func (w *testCluster) mustRefuseToReplace(t *testing.T, theirs string) {
+func (tc *testCluster) mustRefuseToReplace(t *testing.T, istioPod string) {
 	t.Helper()
-	before := conflist(t, w.node())
+	before := conflist(t, tc.node())
 	if !hasElement(t, before, "istio-cni") {
 		t.Fatalf("istio-cni is not in the chain: %s", before)
 	}
-	args := append([]string{"upgrade"}, w.chartArgs()...)
-	args[1] = theirs
-	if _, err := w.helm(t.Context(), args...); err == nil ||
+	args := append([]string{"upgrade"}, tc.chartArgs()...)
+	args[1] = istioPod
+	if _, err := tc.helm(t.Context(), args...); err == nil ||
 		!strings.Contains(err.Error(), agentNamespace+"/istio-cni-node") {
 		t.Errorf("upgrade of istio-cni's release to Sluice's chart: %v", err)
 	}
-	if diff := cmp.Diff(string(before), string(conflist(t, w.node()))); diff != "" {
+	if diff := cmp.Diff(string(before), string(conflist(t, tc.node()))); diff != "" {
 		t.Errorf("the rejected upgrade changed the chain:\n%s", diff)
 	}
 	eventually(t, readyTimeout, "istio-cni's agents are ready after the rejected upgrade", func(ctx context.Context) error {
-		return w.agentsReady(ctx, "istio-cni-node")
+		return tc.agentsReady(ctx, "istio-cni-node")
 	})
 }
 
 // helmIstio runs Helm for the release istio-cni.
-func (w *testCluster) helmIstio(t *testing.T, verb string, args ...string) {
+func (tc *testCluster) helmIstio(t *testing.T, verb string, args ...string) {
 	t.Helper()
-	if _, err := w.helm(t.Context(), append([]string{verb, "istio-cni"}, args...)...); err != nil {
+	if _, err := tc.helm(t.Context(), append([]string{verb, "istio-cni"}, args...)...); err != nil {
 		t.Fatal(err)
 	}
 }

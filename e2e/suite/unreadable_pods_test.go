@@ -25,9 +25,9 @@ func unreadableMessage(pod *corev1.Pod) string {
 }
 
 // checkAgentBackFirst pauses the agent, and resumes it while the API server is unavailable.
-func checkAgentBackFirst(t *testing.T, w *testCluster) {
-	o := w.newOutage(t)
-	signal := w.agentSignals(t)
+func checkAgentBackFirst(t *testing.T, tc *testCluster) {
+	o := tc.newOutage(t)
+	signal := tc.agentSignals(t)
 	o.stopAPIServer(t)
 	// If the test fails, the kubelet restarts the agent after a minute because of its liveness
 	// probe.
@@ -42,9 +42,9 @@ func checkAgentBackFirst(t *testing.T, w *testCluster) {
 }
 
 // checkAPIServerBackFirst updates the agent to a missing image, so that no agent runs.
-func checkAPIServerBackFirst(t *testing.T, w *testCluster) {
-	o := w.newOutage(t)
-	w.removeAgent(t)
+func checkAPIServerBackFirst(t *testing.T, tc *testCluster) {
+	o := tc.newOutage(t)
+	tc.removeAgent(t)
 	o.start(t)
 	o.mustNotStart(t, "node agent: ")
 	o.end(t)
@@ -55,9 +55,9 @@ func checkAPIServerBackFirst(t *testing.T, w *testCluster) {
 
 // removeAgent leaves the node without an agent until the test ends, like a failed update. The chain
 // keeps Sluice's plugin.
-func (w *testCluster) removeAgent(t *testing.T) {
+func (tc *testCluster) removeAgent(t *testing.T) {
 	t.Helper()
-	agents := w.client.AppsV1().DaemonSets(agentNamespace)
+	agents := tc.client.AppsV1().DaemonSets(agentNamespace)
 	d, err := agents.Get(t.Context(), agent, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -75,30 +75,30 @@ func (w *testCluster) removeAgent(t *testing.T) {
 			if err := setImage(ctx, d.Spec.Template.Spec.Containers[0].Image); err != nil {
 				return err
 			}
-			return w.agentsReady(ctx, agent)
+			return tc.agentsReady(ctx, agent)
 		})
 	})
-	last := w.agentPod(t)
+	last := tc.agentPod(t)
 	if err := setImage(t.Context(), "mesh.test/nowhere:e2e"); err != nil {
 		t.Fatal(err)
 	}
 	// With several nodes, the update may begin on another node and stop there.
-	w.remove(t, last)
-	if chain := conflist(t, w.node()); !hasElement(t, chain, "sluice-cni") {
+	tc.remove(t, last)
+	if chain := conflist(t, tc.node()); !hasElement(t, chain, "sluice-cni") {
 		t.Errorf("the plugin was removed from the chain: %s", chain)
 	}
 }
 
 // mustNotStart waits until an ADD of the pod fails, and fails the test unless the plugin's log
 // contains the reason and no sandbox of the pod is ready.
-func (o *outage) mustNotStart(t *testing.T, why string) {
+func (o *outage) mustNotStart(t *testing.T, reason string) {
 	t.Helper()
 	eventually(t, readyTimeout, "an ADD fails", func(context.Context) error {
 		output := o.failedADDs(t)
 		if len(output) == 0 {
 			return errors.New("no failed ADD")
 		}
-		for _, part := range []string{unreadableMessage(o.a), why, "API server"} {
+		for _, part := range []string{unreadableMessage(o.a), reason, "API server"} {
 			if !strings.Contains(output[0], part) {
 				t.Errorf("no %q in the message: %s", part, output[0])
 			}

@@ -55,9 +55,9 @@ func runtimeOnVM() string {
 	return cluster.Containerd
 }
 
-func checkSystem(t *testing.T, w *testCluster) {
-	pod := w.run(t, meshPod(w.newNamespace(t), "a"))[0]
-	pid, err := w.containerPID(t.Context(), pod, mesh.AppContainer)
+func checkSystem(t *testing.T, tc *testCluster) {
+	pod := tc.run(t, meshPod(tc.newNamespace(t), "a"))[0]
+	pid, err := tc.containerPID(t.Context(), pod, mesh.AppContainer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func checkSystem(t *testing.T, w *testCluster) {
 		{"0::/kubepods.slice/", []string{"cat", "/proc/" + pid + "/cgroup"}},
 		{"active", []string{"systemctl", "is-active", runtimeOnVM()}},
 	} {
-		got := strings.TrimSpace(mustPrint(t, w.node(), row.argv...))
+		got := strings.TrimSpace(mustPrint(t, tc.node(), row.argv...))
 		t.Logf("%s: %s", strings.Join(row.argv, " "), got)
 		if !strings.HasPrefix(got, row.want) {
 			t.Errorf("%s: %s, want %s", strings.Join(row.argv, " "), got, row.want)
@@ -88,18 +88,18 @@ func checkSystem(t *testing.T, w *testCluster) {
 	}
 }
 
-func checkNoDenials(t *testing.T, w *testCluster) {
+func checkNoDenials(t *testing.T, tc *testCluster) {
 	// Go's scheduler interrupts threads by SIGURG. CRI-O's profile permits signals to itself, but
 	// Debian's profile of crun is stacked on it.
 	const list = `journalctl --quiet --no-pager --boot --dmesg --grep='apparmor="DENIED"' | grep -v signal=urg || true`
-	if denials := mustPrint(t, w.node(), "sh", "-c", list); denials != "" {
+	if denials := mustPrint(t, tc.node(), "sh", "-c", list); denials != "" {
 		t.Error(denials)
 	}
 }
 
 // checkNewImage upgrades the agent to an image with another tag while pods start and stop.
-func checkNewImage(t *testing.T, w *testCluster) {
-	ref := w.image + "-next"
+func checkNewImage(t *testing.T, tc *testCluster) {
+	ref := tc.image + "-next"
 	archive := filepath.Join(t.TempDir(), "next.tar")
 	file, err := os.Create(archive)
 	if err != nil {
@@ -113,16 +113,16 @@ func checkNewImage(t *testing.T, w *testCluster) {
 	if _, err := image.Write(file, spec); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.LoadImage(t.Context(), archive); err != nil {
+	if err := tc.LoadImage(t.Context(), archive); err != nil {
 		t.Fatal(err)
 	}
-	ns := w.newNamespace(t)
-	b := w.run(t, meshPod(ns, "b"))[0]
+	ns := tc.newNamespace(t)
+	b := tc.run(t, meshPod(ns, "b"))[0]
 	begin := time.Now()
-	c := w.startChurn(t, ns, b, 2)
-	w.image = ref
-	if _, err := w.helm(t.Context(), append([]string{"upgrade"},
-		w.chartArgs()...)...); err != nil {
+	c := tc.startChurn(t, ns, b, 2)
+	tc.image = ref
+	if _, err := tc.helm(t.Context(), append([]string{"upgrade"},
+		tc.chartArgs()...)...); err != nil {
 		t.Error(err)
 	}
 	t.Logf("upgraded after %s", time.Since(begin).Round(time.Second))
@@ -130,9 +130,9 @@ func checkNewImage(t *testing.T, w *testCluster) {
 	pods, _ := c.count()
 	t.Logf("%d pods after %s", pods, time.Since(begin).Round(time.Second))
 	eventually(t, readyTimeout, "the agent is ready", func(ctx context.Context) error {
-		return w.agentsReady(ctx, agent)
+		return tc.agentsReady(ctx, agent)
 	})
-	if got := w.agentPod(t).Spec.Containers[0].Image; got != ref {
+	if got := tc.agentPod(t).Spec.Containers[0].Image; got != ref {
 		t.Errorf("agent image %s, want %s", got, ref)
 	}
 }
