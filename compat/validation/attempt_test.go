@@ -54,7 +54,7 @@ func TestConnectionThatIsAcceptedAfterTheDeadline(t *testing.T) {
 	time.AfterFunc(wait+100*time.Millisecond, func() {
 		l.wg.Go(func() { l.takeConnections(listener, to.Port()) })
 	})
-	o.connection(&validator{ns: ns}, l, &probe{packet: rules.Packet{Destination: to}}, client,
+	o.connect(&validator{ns: ns}, l, &probe{packet: rules.Packet{Destination: to}}, client,
 		time.Now().Add(wait))
 	if o.outcome != arrived || o.arrival != (arrival{to.Port(), to}) {
 		t.Errorf("outcome %d, %+v, %v; want %d from the listener", o.outcome, o.arrival, o.err, arrived)

@@ -22,43 +22,43 @@ import (
 
 // checkAmbientReboot reboots the node with running pods. The init container of one sends a request as
 // early as possible.
-func checkAmbientReboot(t *testing.T, w *testCluster) {
-	w.mustBeAmbient(t)
-	w.mustRunZtunnel(t)
-	ns := w.newAmbientNamespace(t)
-	b := w.run(t, mesh.Pod(ns, "b"))[0]
-	s := w.newService(t, service(b, corev1.ServicePort{Port: 80, TargetPort: intstr.FromInt(mesh.Port)}))
+func checkAmbientReboot(t *testing.T, tc *testCluster) {
+	tc.mustBeAmbient(t)
+	tc.mustRunZtunnel(t)
+	ns := tc.newAmbientNamespace(t)
+	b := tc.run(t, mesh.Pod(ns, "b"))[0]
+	s := tc.newService(t, service(b, corev1.ServicePort{Port: 80, TargetPort: intstr.FromInt(mesh.Port)}))
 	a := mesh.Pod(ns, "a")
 	a.Spec.InitContainers = []corev1.Container{
 		mesh.Container("first", "get", "-wait", readyTimeout.String(), url(s.Spec.ClusterIP, 80)),
 	}
-	pods := []*corev1.Pod{w.run(t, a)[0], b}
-	w.annotated(t, "enabled", pods...)
+	pods := []*corev1.Pod{tc.run(t, a)[0], b}
+	tc.annotated(t, "enabled", pods...)
 
 	begin := time.Now()
-	if err := w.node().Reboot(t.Context()); err != nil {
+	if err := tc.node().Reboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i, p := range pods {
-		pods[i] = w.restarted(t, p, begin)
+		pods[i] = tc.restarted(t, p, begin)
 	}
 	t.Logf("the pods are ready after %s", time.Since(begin).Round(time.Millisecond))
-	if err := w.containerReport(t, pods[0], "first").Check(throughZtunnel("b")); err != nil {
+	if err := tc.containerReport(t, pods[0], "first").Check(throughZtunnel("b")); err != nil {
 		t.Errorf("the first request: %v", err)
 	}
 	for _, name := range []string{agent, mesh.ZtunnelName} {
 		eventually(t, readyTimeout, name+" is ready again", func(ctx context.Context) error {
-			return w.agentsReady(ctx, name)
+			return tc.agentsReady(ctx, name)
 		})
 	}
-	w.annotated(t, "enabled", pods...)
-	w.mustBeInPlace(t, pods...)
-	w.mustTalk(t, pods)
-	w.mustProbe(t, pods)
+	tc.annotated(t, "enabled", pods...)
+	tc.mustBeInPlace(t, pods...)
+	tc.mustTalk(t, pods)
+	tc.mustProbe(t, pods)
 }
 
 // mustBeInPlace waits until the rules of the pods and of their node are as the agent wants them.
-func (w *testCluster) mustBeInPlace(t *testing.T, pods ...*corev1.Pod) {
+func (tc *testCluster) mustBeInPlace(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	commands := [][]string{{"check", "--node"}, {"doctor", "--node"}}
 	for _, p := range pods {
@@ -66,16 +66,16 @@ func (w *testCluster) mustBeInPlace(t *testing.T, pods ...*corev1.Pod) {
 	}
 	for _, c := range commands {
 		eventually(t, readyTimeout, fmt.Sprintf("rules %s", strings.Join(c, " ")), func(ctx context.Context) error {
-			_, err := w.rules(ctx, t, c...)
+			_, err := tc.rules(ctx, t, c...)
 			return err
 		})
 	}
 }
 
 // rules runs the command in the agent's container.
-func (w *testCluster) rules(ctx context.Context, t *testing.T, args ...string) (string, error) {
+func (tc *testCluster) rules(ctx context.Context, t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	out, err := w.exec(ctx, w.agentPod(t), agent, append([]string{"rules"}, args...)...)
+	out, err := tc.exec(ctx, tc.agentPod(t), agent, append([]string{"rules"}, args...)...)
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, out)
 	}
@@ -83,12 +83,12 @@ func (w *testCluster) rules(ctx context.Context, t *testing.T, args ...string) (
 }
 
 // mustProbe fails the test unless the kubelet's last probe of each pod bypassed ztunnel.
-func (w *testCluster) mustProbe(t *testing.T, pods []*corev1.Pod) {
+func (tc *testCluster) mustProbe(t *testing.T, pods []*corev1.Pod) {
 	t.Helper()
 	for i, p := range pods {
-		four, _ := addresses(p)
+		ipv4, _ := addresses(p)
 		from := pods[(i+1)%len(pods)]
-		r := w.report(t, from, "http://"+netip.AddrPortFrom(four, mesh.Port).String()+"/last/ready")
+		r := tc.report(t, from, "http://"+netip.AddrPortFrom(ipv4, mesh.Port).String()+"/last/ready")
 		if r.Answer == nil || len(r.Answer.Via) > 0 {
 			t.Errorf("probe of %s: %+v, %s", p.Name, r.Answer, r.Error)
 		}
@@ -101,42 +101,42 @@ const flushAndWait = `nft flush ruleset; begin=$(date +%s%3N)
 until nft list table inet sluice >/dev/null 2>&1; do :; done; echo $(($(date +%s%3N) - begin))`
 
 // checkAmbientFlush flushes all rules of the node, of all programs.
-func checkAmbientFlush(t *testing.T, w *testCluster) {
-	w.mustBeAmbient(t)
-	w.mustRunZtunnel(t)
-	ns := w.newAmbientNamespace(t)
-	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
-	w.annotated(t, "enabled", pods...)
-	requests := w.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
+func checkAmbientFlush(t *testing.T, tc *testCluster) {
+	tc.mustBeAmbient(t)
+	tc.mustRunZtunnel(t)
+	ns := tc.newAmbientNamespace(t)
+	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
+	tc.annotated(t, "enabled", pods...)
+	requests := tc.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
 	requests.more(t, 2)
-	repairs := w.hostRulesRepairs(t)
+	repairs := tc.hostRulesRepairs(t)
 	begin := time.Now()
 
 	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
 	defer cancel()
-	took, err := w.onNode(ctx, "sh", "-c", flushAndWait)
+	took, err := tc.onNode(ctx, "sh", "-c", flushAndWait)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("the node's rules were restored after %s ms", strings.TrimSpace(took))
 	// kube-proxy finds out only after a while.
-	if err := w.node().KillService(t.Context(), cluster.Proxy); err != nil {
+	if err := tc.node().KillService(t.Context(), cluster.Proxy); err != nil {
 		t.Fatal(err)
 	}
 	requests.more(t, 2)
 	requests.end(t)
-	w.mustBeInPlace(t, pods...)
+	tc.mustBeInPlace(t, pods...)
 	for _, p := range pods {
-		if err := w.probed(t.Context(), p, begin); err != nil {
+		if err := tc.probed(t.Context(), p, begin); err != nil {
 			t.Error(err)
 		}
 	}
-	if now := w.hostRulesRepairs(t); now <= repairs {
+	if now := tc.hostRulesRepairs(t); now <= repairs {
 		t.Errorf("the metric counts %d repairs, before %d", now, repairs)
 	}
 	eventually(t, readyTimeout, "an event on the node", func(ctx context.Context) error {
-		events, err := w.client.CoreV1().Events(metav1.NamespaceAll).List(ctx,
-			metav1.ListOptions{FieldSelector: "reason=HostRulesChanged,involvedObject.name=" + w.node().Name()})
+		events, err := tc.client.CoreV1().Events(metav1.NamespaceAll).List(ctx,
+			metav1.ListOptions{FieldSelector: "reason=HostRulesChanged,involvedObject.name=" + tc.node().Name()})
 		if err != nil {
 			return err
 		}
@@ -153,10 +153,10 @@ func checkAmbientFlush(t *testing.T, w *testCluster) {
 var repairsOfHost = regexp.MustCompile(`(?m)^sluice_host_rules_events_total\{event="repaired"\} (\d+)$`)
 
 // hostRulesRepairs returns how often the agent has restored the node's rules.
-func (w *testCluster) hostRulesRepairs(t *testing.T) int {
+func (tc *testCluster) hostRulesRepairs(t *testing.T) int {
 	t.Helper()
-	text, err := w.client.CoreV1().Pods(agentNamespace).
-		ProxyGet("http", w.agentPod(t).Name, monitoringPort, "metrics", nil).DoRaw(t.Context())
+	text, err := tc.client.CoreV1().Pods(agentNamespace).
+		ProxyGet("http", tc.agentPod(t).Name, monitoringPort, "metrics", nil).DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,21 +172,21 @@ func (w *testCluster) hostRulesRepairs(t *testing.T) int {
 }
 
 // checkAmbientBackend changes the backend of running pods and of the node, and back.
-func checkAmbientBackend(t *testing.T, w *testCluster) {
-	w.mustBeAmbient(t)
-	w.mustRunZtunnel(t)
-	ns := w.newAmbientNamespace(t)
-	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
-	w.annotated(t, "enabled", pods...)
+func checkAmbientBackend(t *testing.T, tc *testCluster) {
+	tc.mustBeAmbient(t)
+	tc.mustRunZtunnel(t)
+	ns := tc.newAmbientNamespace(t)
+	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
+	tc.annotated(t, "enabled", pods...)
 	begin := time.Now()
-	requests := w.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
+	requests := tc.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
 	requests.more(t, 2)
 	for _, change := range []struct{ backend, by string }{{"legacy", "iptables-legacy"}, {"auto", "nft"}} {
-		w.mustUpgrade(t, append(ambientArgs(), "--set", "backend="+change.backend)...)
+		tc.mustUpgrade(t, append(ambientArgs(), "--set", "backend="+change.backend)...)
 		for _, of := range append([][]string{{"--node"}}, podFlags(pods)...) {
 			// Rules that remain in the other backend are a difference.
 			eventually(t, readyTimeout, fmt.Sprintf("rules of %v in %s", of, change.by), func(ctx context.Context) error {
-				out, err := w.rules(ctx, t, append([]string{"check"}, of...)...)
+				out, err := tc.rules(ctx, t, append([]string{"check"}, of...)...)
 				if err == nil && !strings.Contains(out, ", by "+change.by) {
 					err = errors.New(out)
 				}
@@ -198,7 +198,7 @@ func checkAmbientBackend(t *testing.T, w *testCluster) {
 	}
 	requests.end(t)
 	for _, p := range pods {
-		if err := w.probed(t.Context(), p, begin); err != nil {
+		if err := tc.probed(t.Context(), p, begin); err != nil {
 			t.Error(err)
 		}
 	}
@@ -214,50 +214,50 @@ func podFlags(pods []*corev1.Pod) (flags [][]string) {
 
 // checkAmbientDisabled disables ambient mode as the manual says: first no pod is selected, then the
 // agent has no ambient mode.
-func checkAmbientDisabled(t *testing.T, w *testCluster) {
-	w.mustBeAmbient(t)
-	w.mustRunZtunnel(t)
-	ns := w.newAmbientNamespace(t)
-	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"), meshPod(ns, "sidecar"))
+func checkAmbientDisabled(t *testing.T, tc *testCluster) {
+	tc.mustBeAmbient(t)
+	tc.mustRunZtunnel(t)
+	ns := tc.newAmbientNamespace(t)
+	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"), meshPod(ns, "sidecar"))
 	a, b, sidecar := pods[0], pods[1], pods[2]
-	w.annotated(t, "enabled", a, b)
-	_, err := w.helm(t.Context(), append([]string{"upgrade"}, w.chartArgs()...)...)
+	tc.annotated(t, "enabled", a, b)
+	_, err := tc.helm(t.Context(), append([]string{"upgrade"}, tc.chartArgs()...)...)
 	if err == nil || !strings.Contains(err.Error(), "enablementSelectors") {
 		t.Errorf("an upgrade that disables ambient mode while pods are selected: %v", err)
 	}
-	w.mustUpgrade(t, append(ambientArgs(), "--set-json", "ambient.enablementSelectors=[]")...)
-	w.annotated(t, "", a, b)
-	w.mu.Lock()
-	w.mustUpgrade(t)
-	w.ambient = false
-	w.mu.Unlock()
+	tc.mustUpgrade(t, append(ambientArgs(), "--set-json", "ambient.enablementSelectors=[]")...)
+	tc.annotated(t, "", a, b)
+	tc.mu.Lock()
+	tc.mustUpgrade(t)
+	tc.ambient = false
+	tc.mu.Unlock()
 	eventually(t, readyTimeout, "the node has no rules", func(ctx context.Context) error {
-		if w.hostRules(ctx) == nil {
+		if tc.hostRules(ctx) == nil {
 			return errors.New("the node has rules for probes")
 		}
 		return nil
 	})
 	for _, p := range []*corev1.Pod{a, b} {
-		w.mustHaveNoRules(t, p)
+		tc.mustHaveNoRules(t, p)
 	}
-	four, _ := addresses(b)
-	w.mustReach(t, a, url(four.String(), mesh.Port), path.Expected{Server: "b"})
-	w.mustReach(t, sidecar, url(four.String(), mesh.Port), path.Expected{Server: "b", Outbound: true})
-	w.run(t, mesh.Pod(ns, "c"))
-	w.mustStopZtunnel(t)
+	ipv4, _ := addresses(b)
+	tc.mustReach(t, a, url(ipv4.String(), mesh.Port), path.Expected{Server: "b"})
+	tc.mustReach(t, sidecar, url(ipv4.String(), mesh.Port), path.Expected{Server: "b", Outbound: true})
+	tc.run(t, mesh.Pod(ns, "c"))
+	tc.mustStopZtunnel(t)
 }
 
 // mustHaveNoRules fails the test if the network namespace of a pod has rules or routes of Sluice.
-func (w *testCluster) mustHaveNoRules(t *testing.T, pod *corev1.Pod) {
+func (tc *testCluster) mustHaveNoRules(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	s := w.mustSandbox(t, pod)
+	s := tc.mustSandbox(t, pod)
 	for _, command := range [][]string{
 		{"nft", "list", "ruleset"},
 		{"ip", "-4", "rule"},
 		{"ip", "-6", "rule"},
 		{"ip", "route", "show", "table", "all", "type", "local", "default"},
 	} {
-		out, err := w.inNetns(t.Context(), s, command...)
+		out, err := tc.inNetns(t.Context(), s, command...)
 		if err != nil || strings.Contains(out, "sluice") || strings.Contains(out, "fwmark") ||
 			strings.Contains(out, "default") && strings.HasPrefix(strings.Join(command, " "), "ip route") {
 			t.Errorf("%s in %s: %v\n%s", strings.Join(command, " "), pod.Name, err, out)

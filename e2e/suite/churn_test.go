@@ -18,7 +18,7 @@ import (
 
 // A podChurn continuously starts pods. Each sends a request, checks that it is captured, and ends.
 type podChurn struct {
-	tc      *testCluster
+	tc     *testCluster
 	ns     string
 	target string        // URL that the pods request
 	done   chan struct{} // closed when the last pod has ended

@@ -140,12 +140,12 @@ type firstWrite struct {
 	written chan struct{}
 }
 
-func (tc *firstWrite) Write(p []byte) (int, error) {
-	if tc.written != nil {
-		close(tc.written)
-		tc.written = nil
+func (w *firstWrite) Write(p []byte) (int, error) {
+	if w.written != nil {
+		close(w.written)
+		w.written = nil
 	}
-	return tc.to.Write(p)
+	return w.to.Write(p)
 }
 
 func checkNoDifference(t *testing.T, tc *testCluster) {
