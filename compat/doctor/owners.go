@@ -30,7 +30,7 @@ func (d *diagnosis) checkOwners() {
 				continue
 			}
 			if c.Base.Type == rules.NAT {
-				d.checkNatChain(&t, c)
+				d.checkNATChain(&t, c)
 			} else if c.Base.Priority < 0 {
 				d.checkMangleChain(&t, c)
 			}
@@ -38,8 +38,8 @@ func (d *diagnosis) checkOwners() {
 	}
 }
 
-// checkNatChain reports a foreign NAT chain.
-func (d *diagnosis) checkNatChain(t *rules.Table, c *rules.Chain) {
+// checkNATChain reports a foreign NAT chain.
+func (d *diagnosis) checkNATChain(t *rules.Table, c *rules.Chain) {
 	verdict, first := d.order(t, c, "rule of NAT", d.natPriority())
 	if !first {
 		d.add("rules", Note,

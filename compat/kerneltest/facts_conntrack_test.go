@@ -8,20 +8,20 @@ import (
 
 // beforeConntrackFacts returns facts about chains that run before conntrack.
 func beforeConntrackFacts() (list factList) {
-	for _, p := range []kerneltest.Program{legacy, variant} {
+	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		name := string(p)
 		list.add(diff.NoConnectionBeforeConntrack, name+": in raw no state",
-			one(xtables(p, "raw",
+			rulesetOf(xtables(p, "raw",
 				"PREROUTING -m conntrack --ctstate INVALID -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
 		)
 		list.add(diff.NoConnectionBeforeConntrack, name+": in raw not untracked",
-			one(xtables(p, "raw",
+			rulesetOf(xtables(p, "raw",
 				"PREROUTING -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.TemplateIsNew, name+": a zone in raw, then state NEW",
-			one(
+			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
 					"PREROUTING -m conntrack --ctstate NEW -j MARK --set-mark 9",
@@ -30,7 +30,7 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
 		list.add(diff.TemplateIsNew, name+": a zone in raw, then the state of an established connection",
-			one(
+			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
 					"PREROUTING -m conntrack --ctstate NEW -j MARK --set-mark 9",
@@ -39,7 +39,7 @@ func beforeConntrackFacts() (list factList) {
 			with(syn, established), "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
 		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then status NONE",
-			one(
+			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
 					"PREROUTING -m conntrack --ctstatus NONE -j MARK --set-mark 9",
@@ -48,7 +48,7 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 		)
 		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then status CONFIRMED",
-			one(
+			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
 					"PREROUTING -m conntrack --ctstatus CONFIRMED -j MARK --set-mark 9",
@@ -58,7 +58,7 @@ func beforeConntrackFacts() (list factList) {
 		)
 		list.add(diff.StatusNeedsConnection,
 			name+": in raw, status CONFIRMED negated without a connection",
-			one(
+			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -m conntrack ! --ctstatus CONFIRMED -j MARK --set-mark 9",
 				),
@@ -66,11 +66,11 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.StatusNeedsConnection, name+": in raw, ctdir without a connection",
-			one(xtables(p, "raw", "PREROUTING -m conntrack --ctdir ORIGINAL -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "raw", "PREROUTING -m conntrack --ctdir ORIGINAL -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then direction ORIGINAL",
-			one(
+			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
 					"PREROUTING -m conntrack --ctdir ORIGINAL -j MARK --set-mark 9",
@@ -79,7 +79,7 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
 		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then connection mark 0",
-			one(
+			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
 					"PREROUTING -m connmark --mark 0 -j MARK --set-mark 9",
@@ -88,15 +88,15 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
 		list.add(diff.MarkNeedsConnection, name+": in raw without a zone, connection mark 0",
-			one(xtables(p, "raw", "PREROUTING -m connmark --mark 0 -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "raw", "PREROUTING -m connmark --mark 0 -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.MarkNeedsConnection, name+": in raw without a zone, not connection mark 7",
-			one(xtables(p, "raw", "PREROUTING -m connmark ! --mark 7 -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "raw", "PREROUTING -m connmark ! --mark 7 -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then restore",
-			one(
+			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j MARK --set-mark 9",
 					"PREROUTING -j CT --zone 5",
@@ -106,7 +106,7 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 		)
 		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then save, then a match",
-			one(
+			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j MARK --set-mark 9",
 					"PREROUTING -j CT --zone 5",
@@ -117,7 +117,7 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x7 connection mark 0x0 zone 5",
 		)
 		list.add(diff.TemplateIsShared, name+": a mark saved on the template for the next packet",
-			one(
+			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
 					"PREROUTING -j CONNMARK --set-mark 7",
@@ -127,7 +127,7 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x7 connection mark 0x0 zone 5",
 		)
 		list.add(diff.TemplateIsNew, name+": CT without options, then state NEW",
-			one(
+			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT",
 					"PREROUTING -m conntrack --ctstate NEW -j MARK --set-mark 9",
@@ -136,27 +136,27 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
 		)
 		list.add(diff.FirstTemplateStays, name+": CT without options, then zone 5",
-			one(xtables(p, "raw", "PREROUTING -j CT", "PREROUTING -j CT --zone 5")),
+			rulesetOf(xtables(p, "raw", "PREROUTING -j CT", "PREROUTING -j CT --zone 5")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.FirstTemplateStays, name+": zone 0, then zone 5",
-			one(xtables(p, "raw", "PREROUTING -j CT --zone 0", "PREROUTING -j CT --zone 5")),
+			rulesetOf(xtables(p, "raw", "PREROUTING -j CT --zone 0", "PREROUTING -j CT --zone 5")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.NFTZoneOfUntracked, name+": notrack, then zone 5",
-			one(xtables(p, "raw", "PREROUTING -j CT --notrack", "PREROUTING -j CT --zone 5")),
+			rulesetOf(xtables(p, "raw", "PREROUTING -j CT --notrack", "PREROUTING -j CT --zone 5")),
 			syn, "to 10.244.1.5:81 mark 0x0 untracked",
 		)
 		list.add(diff.FirstTemplateStays, name+": zone 5, then notrack",
-			one(xtables(p, "raw", "PREROUTING -j CT --zone 5", "PREROUTING -j CT --notrack")),
+			rulesetOf(xtables(p, "raw", "PREROUTING -j CT --zone 5", "PREROUTING -j CT --notrack")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 		)
 		list.add(diff.TemplateIsNew, name+": zone of the original direction only",
-			one(xtables(p, "raw", "PREROUTING -j CT --zone-orig 5")),
+			rulesetOf(xtables(p, "raw", "PREROUTING -j CT --zone-orig 5")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 		)
 		list.add(diff.NotrackNeedsNoConnection, name+": notrack, then state UNTRACKED",
-			one(
+			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --notrack",
 					"PREROUTING -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9",
@@ -165,50 +165,50 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x9 untracked",
 		)
 		list.add(diff.TemplateIsNew, name+": CT does not end the chain",
-			one(xtables(p, "raw", "PREROUTING -j CT --zone 5", "PREROUTING -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "raw", "PREROUTING -j CT --zone 5", "PREROUTING -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
 		list.add(diff.StatusNeedsConnection,
 			name+": SNAT is no status of a packet without connection",
-			one(xtables(p, "raw", "PREROUTING -m conntrack ! --ctstate DNAT -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "raw", "PREROUTING -m conntrack ! --ctstate DNAT -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
 		)
 	}
 	list.add(diff.TemplateIsNew, "nft: a zone in raw, then ct state new",
-		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct state new meta mark set 9"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct state new meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 	)
 	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then ct mark 0",
-		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct mark 0 meta mark set 9"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct mark 0 meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.NoConnectionBeforeConntrack, "nft: in raw, ct state invalid",
-		one(chains(rules.Inet, []string{rawNFT, "ct state invalid meta mark set 9"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct state invalid meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkNeedsConnection, "nft: in raw, ct mark 0",
-		one(chains(rules.Inet, []string{rawNFT, "ct mark 0 meta mark set 9"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct mark 0 meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkNeedsConnection, "nft: in raw, ct mark != 7",
-		one(chains(rules.Inet, []string{rawNFT, "ct mark != 7 meta mark set 9"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct mark != 7 meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then ct mark set",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{rawNFT, "ct zone set 5", "ct mark set 7", "meta mark set ct mark"},
 			),
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	for _, p := range []kerneltest.Program{legacy, variant} {
+	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		table := xtables(p, "raw", "PREROUTING -j CT --zone 5",
 			"PREROUTING -m conntrack --ctstate NEW -j MARK --set-mark 9")
 		table.Family = rules.IPv6
 		list.add(diff.NeighbourDiscoveryUntracked,
 			string(p)+": a zone for neighbour discovery that arrives by lo",
-			one(table),
+			rulesetOf(table),
 			with(out(0, rules.ICMPv6, "[fd00:10:0:2::1]:0",
 				"[fd00:10:244:1::5]:0"), func(p *rules.Packet) {
 				p.ICMPType, p.State = 135, rules.Untracked
@@ -217,12 +217,12 @@ func beforeConntrackFacts() (list factList) {
 		)
 	}
 	list.add(diff.NFTZoneOfUntracked, "nft: notrack, then zone 5",
-		one(chains(rules.Inet, []string{rawNFT, "notrack", "ct zone set 5"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "notrack", "ct zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.NFTZoneOfUntracked,
 		"nft: notrack, then zone 5 on lo begins a connection, which NAT translates",
-		one(chains(rules.Inet,
+		rulesetOf(chains(rules.Inet,
 			[]string{base("filter", "output", "-300"), "notrack"},
 			[]string{rawNFT, "ct zone set 5"},
 			[]string{base("nat", "prerouting", "-100"), "drop"},
@@ -230,30 +230,30 @@ func beforeConntrackFacts() (list factList) {
 		out(0, rules.Protocol(254), "10.244.1.5:0", "10.244.1.5:0"), "dropped",
 	)
 	list.add(diff.FirstTemplateStays, "nft: zone 5, then notrack",
-		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "notrack"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "notrack"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.FirstTemplateStays, "nft: zone 5, then zone 1",
-		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct zone set 1"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct zone set 1"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.FirstTemplateStays, "nft: zone 0, then zone 5",
-		one(chains(rules.Inet, []string{rawNFT, "ct zone set 0", "ct zone set 5"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 0", "ct zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.NFTZoneOfUntracked, "nft: zone and xtables' notrack",
-		one(
+		rulesetOf(
 			xtables(legacy, "raw", "PREROUTING -j CT --notrack"),
 			chains(rules.Inet, []string{base("filter", "prerouting", "-290"), "ct zone set 5"}),
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.TemplateIsNew, "nft: ct original zone",
-		one(chains(rules.Inet, []string{rawNFT, "ct original zone set 5"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct original zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then ct status confirmed",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{rawNFT, "ct zone set 5", "ct status confirmed meta mark set 9"},
 			),
@@ -261,7 +261,7 @@ func beforeConntrackFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then ct direction original",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{rawNFT, "ct zone set 5", "ct direction original meta mark set 9"},
 			),
@@ -269,14 +269,14 @@ func beforeConntrackFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then xtables' connection mark",
-		one(
+		rulesetOf(
 			chains(rules.Inet, []string{base("filter", "prerouting", "-310"), "ct zone set 5"}),
 			xtables(legacy, "raw", "PREROUTING -m connmark --mark 0/0 -j MARK --set-mark 9"),
 		),
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 	)
 	list.add(diff.NFTReadsTemplateStateOnly, "xtables' zone in raw, then nft's ct mark 0",
-		one(
+		rulesetOf(
 			xtables(legacy, "raw", "PREROUTING -j CT --zone 5"),
 			chains(rules.Inet,
 				[]string{base("filter", "prerouting", "-290"), "ct mark 0 meta mark set 9"},
@@ -289,17 +289,17 @@ func beforeConntrackFacts() (list factList) {
 		name: "legacy: an earlier packet saved its mark on the template", listeners: true,
 		want: "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5", before: []rules.Packet{udp},
 		packet: syn,
-		ruleset: one(xtables(legacy, "raw", "PREROUTING -j CT --zone 5",
+		ruleset: rulesetOf(xtables(legacy, "raw", "PREROUTING -j CT --zone 5",
 			"PREROUTING -m connmark --mark 7 -j MARK --set-mark 9",
 			"PREROUTING -p udp -j CONNMARK --set-mark 7")),
 	})
 	list.add(diff.MarkNeedsConnection,
 		"nft: a mark expression with ct mark ends the rule without a connection",
-		one(chains(rules.Inet, []string{rawNFT, "meta mark set ct mark | 0x1 drop"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "meta mark set ct mark | 0x1 drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TemplateIsNew, "nft: a zone after conntrack makes an invalid packet new",
-		one(chains(rules.Inet, []string{
+		rulesetOf(chains(rules.Inet, []string{
 			mangleNFT, "ct zone set 5",
 			"ct state new meta mark set 9",
 		})),
@@ -313,11 +313,11 @@ func beforeConntrackFacts() (list factList) {
 // after it.
 func atConntrackFacts() (list factList) {
 	list.add(diff.ConntrackPriorityTies, "nft: zone at -200",
-		one(chains(rules.Inet, []string{base("filter", "prerouting", "-200"), "ct zone set 5"})),
+		rulesetOf(chains(rules.Inet, []string{base("filter", "prerouting", "-200"), "ct zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.ConntrackPriorityTies, "nft: state at -200",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "prerouting", "-200"), "ct state new meta mark set 9"},
 			),
@@ -325,12 +325,12 @@ func atConntrackFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.ConntrackPriorityTies, "nft: zone at -200, output",
-		one(chains(rules.Inet, []string{base("filter", "output", "-200"), "ct zone set 5"})),
+		rulesetOf(chains(rules.Inet, []string{base("filter", "output", "-200"), "ct zone set 5"})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.HooksRunByPriority, "chains of one priority at postrouting",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "postrouting", "110"), "meta mark != 9 drop"},
 				[]string{base("filter", "postrouting", "110"), "meta mark set 9"},
@@ -340,7 +340,7 @@ func atConntrackFacts() (list factList) {
 		"to 127.0.0.6:80 mark 0x9 connection mark 0x0 zone 0",
 	)
 	list.add(diff.HooksRunByPriority, "nft: state at -199",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "prerouting", "-199"), "ct state new meta mark set 9"},
 			),
@@ -348,12 +348,12 @@ func atConntrackFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
 	)
 	list.add(diff.ConntrackPriorityTies, "nft: notrack at -200",
-		one(chains(rules.Inet, []string{base("filter", "prerouting", "-200"), "notrack"})),
+		rulesetOf(chains(rules.Inet, []string{base("filter", "prerouting", "-200"), "notrack"})),
 		syn, "to 10.244.1.5:81 mark 0x0 untracked",
 	)
 	list.add(diff.ConntrackPriorityTies,
 		"nft: notrack at -200 of an invalid packet on lo that has a template",
-		one(chains(rules.Inet, []string{base("filter", "prerouting", "-300"), "ct zone set 5"},
+		rulesetOf(chains(rules.Inet, []string{base("filter", "prerouting", "-300"), "ct zone set 5"},
 			[]string{base("filter", "prerouting", "-200"), "notrack"})),
 		with(out(0, rules.TCP, "192.0.2.9:1000", "127.0.0.6:80"), func(p *rules.Packet) {
 			p.Flags, p.State = rules.FIN, rules.Invalid
@@ -361,26 +361,26 @@ func atConntrackFacts() (list factList) {
 		"to 127.0.0.6:80 mark 0x0",
 	)
 	list.add(diff.ZoneAfterConntrackHasNoEffect, "nft: zone after conntrack is ignored",
-		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5"})),
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ct zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.NotrackNeedsNoConnection, "nft: notrack after conntrack is ignored",
-		one(chains(rules.Inet, []string{mangleNFT, "notrack"})),
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "notrack"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.ZoneAfterConntrackHasNoEffect, "nft: zone after conntrack for an invalid packet",
-		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5"})),
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ct zone set 5"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0",
 	)
 	list.add(diff.NotrackNeedsNoConnection, "nft: notrack after conntrack for an invalid packet",
-		one(chains(rules.Inet, []string{mangleNFT, "notrack"})),
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "notrack"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0 untracked",
 	)
 	list.add(diff.NFTReadsTemplateStateOnly,
 		"nft: connection mark after zone for an invalid packet",
-		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5", "ct mark 0 meta mark set 9"})),
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ct zone set 5", "ct mark 0 meta mark set 9"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0",
 	)

@@ -8,8 +8,8 @@ import (
 
 // redirectionFacts returns facts about the destinations of redirections.
 func redirectionFacts() (list factList) {
-	redirect := one(xtables(legacy, "nat", "PREROUTING -p tcp -j REDIRECT --to-ports 15006"))
-	redirect6 := one(chains(rules.Inet, []string{
+	redirect := rulesetOf(xtables(legacy, "nat", "PREROUTING -p tcp -j REDIRECT --to-ports 15006"))
+	redirect6 := rulesetOf(chains(rules.Inet, []string{
 		base("nat", "prerouting", "-100"),
 		"meta l4proto tcp redirect to :15006",
 	}))
@@ -46,17 +46,17 @@ func redirectionFacts() (list factList) {
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fec0::1]:80"), "dropped",
 	)
 	list.add(diff.RedirectTakesFirstAddress, "a redirection without a port",
-		one(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
+		rulesetOf(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
 		in("eth0", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"),
 		"to 10.244.1.5:80 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.RedirectTakesFirstAddress, "a redirection of ICMP",
-		one(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
+		rulesetOf(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
 		in("eth0", rules.ICMP, "10.9.9.9:0", "10.1.2.3:0"),
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.RedirectTakesFirstAddress, "a redirection of protocol 253",
-		one(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
+		rulesetOf(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
 		in("eth0", 253, "10.9.9.9:0", "10.1.2.3:0"),
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
@@ -79,7 +79,7 @@ func redirectionFacts() (list factList) {
 		)
 	}
 	list.add(diff.RedirectAtOutputIsLoopback, "a redirection of ICMP at output",
-		one(xtables(legacy, "nat", "OUTPUT -j REDIRECT")),
+		rulesetOf(xtables(legacy, "nat", "OUTPUT -j REDIRECT")),
 		out(0, rules.ICMP, "10.244.1.5:0", "10.9.9.9:0"),
 		"to 127.0.0.1:0 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
@@ -89,34 +89,34 @@ func redirectionFacts() (list factList) {
 // natFacts returns facts about which packets enter chains of NAT, and about the second pass of
 // packets on lo.
 func natFacts() (list factList) {
-	for _, p := range []kerneltest.Program{legacy, variant} {
+	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		list.add(diff.ErrorsSkipNAT, string(p)+": ICMP errors do not enter NAT",
-			one(xtables(p, "nat", "PREROUTING -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "nat", "PREROUTING -j MARK --set-mark 9")),
 			with(in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"), related),
 			"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 		)
 	}
 	list.add(diff.ErrorsSkipNAT, "nft: ICMP errors do not enter NAT",
-		one(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		rulesetOf(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
 		with(in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"), related),
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.ErrorsSkipNAT, "nft: echo requests enter NAT",
-		one(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		rulesetOf(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
 		in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"), "dropped",
 	)
 	list.add(diff.NATDecidesOnce, "nft: a known new connection does not enter NAT",
-		one(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		rulesetOf(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
 		with(udp, func(p *rules.Packet) { p.Status = rules.StatusConfirmed }),
 		"to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.UntrackedSkipsNAT, "nft: invalid packets do not enter NAT",
-		one(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		rulesetOf(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0",
 	)
 	list.add(diff.UntrackedSkipsNAT, "nft: untracked packets do not enter NAT",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{rawNFT, "notrack"},
 				[]string{base("nat", "prerouting", "-100") + " policy drop;"},
@@ -126,7 +126,7 @@ func natFacts() (list factList) {
 	)
 	list.add(diff.NATDecidesOnce,
 		"a packet that was redirected at output does not enter NAT at prerouting",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
 				[]string{base("nat", "prerouting", "-100") + " policy drop;"},
@@ -136,13 +136,13 @@ func natFacts() (list factList) {
 		"to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.NATDecidesOnce, "a packet to lo does not enter NAT at prerouting",
-		one(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		rulesetOf(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.NATDecidesOnce,
 		"a packet to lo does not enter NAT at prerouting, with a chain at output",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "accept"},
 				[]string{base("nat", "prerouting", "-100") + " policy drop;"},
@@ -152,7 +152,7 @@ func natFacts() (list factList) {
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.LoopbackKeepsConnection, "an untracked packet to lo is tracked at prerouting",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "output", "-300"), "notrack"},
 				[]string{base("nat", "prerouting", "-100") + " policy drop;"},
@@ -161,7 +161,7 @@ func natFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"), "to 10.1.2.3:80 mark 0x0 untracked",
 	)
 	list.add(diff.LoopbackKeepsConnection, "an invalid packet to lo, seen again at prerouting",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "prerouting", "-150"), "ct state invalid meta mark set 9"},
 			),
@@ -173,23 +173,23 @@ func natFacts() (list factList) {
 		"to 10.1.2.3:80 mark 0x9",
 	)
 	list.add(diff.LoopbackKeepsConnection, "a zone for a packet on lo whose connection is known",
-		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5"})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.LoopbackKeepsConnection, "in raw on lo the connection exists",
-		one(chains(rules.Inet, []string{rawNFT, "ct state new meta mark set 9"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct state new meta mark set 9"})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x9 connection mark 0x0 zone 0",
 	)
 	list.add(diff.LoopbackKeepsConnection, "notrack on lo for a packet whose connection is known",
-		one(chains(rules.Inet, []string{rawNFT, "notrack"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "notrack"})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.LoopbackKeepsConnection,
 		"in raw on lo, after a zone at output, the connection exists",
-		one(
+		rulesetOf(
 			xtables(legacy, "raw",
 				"OUTPUT -j CT --zone 5",
 				"PREROUTING -m connmark --mark 7 -j MARK --set-mark 9",
@@ -201,7 +201,7 @@ func natFacts() (list factList) {
 	)
 	list.add(diff.LoopbackKeepsConnection,
 		"in raw on lo, after a zone and a redirection at output, the status is set",
-		one(
+		rulesetOf(
 			xtables(legacy, "raw",
 				"OUTPUT -j CT --zone 5",
 				"PREROUTING -m conntrack --ctstate DNAT -j MARK --set-mark 9",
@@ -213,7 +213,7 @@ func natFacts() (list factList) {
 	)
 	list.add(diff.LoopbackConfirms,
 		"on lo the connection of a new packet is confirmed at prerouting",
-		one(
+		rulesetOf(
 			xtables(legacy, "raw",
 				"PREROUTING -m conntrack --ctstatus CONFIRMED -j MARK --set-mark 9"),
 		),
@@ -221,7 +221,7 @@ func natFacts() (list factList) {
 		"to 10.1.2.3:80 mark 0x9 connection mark 0x0 zone 0",
 	)
 	list.add(diff.LoopbackConfirms, "at output the connection of a new packet is not confirmed",
-		one(xtables(legacy, "mangle",
+		rulesetOf(xtables(legacy, "mangle",
 			"OUTPUT -m conntrack --ctstatus CONFIRMED -j MARK --set-mark 9")),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
@@ -232,7 +232,7 @@ func natFacts() (list factList) {
 // natOrderFacts returns facts about several chains of NAT.
 func natOrderFacts() (list factList) {
 	list.add(diff.FirstNATMapping, "the first NAT chain that translates determines the destination",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-90"), "meta l4proto tcp redirect to :15001"},
 				[]string{base("nat", "output", "-110"), "meta l4proto tcp redirect to :15006"},
@@ -242,7 +242,7 @@ func natOrderFacts() (list factList) {
 		"to 127.0.0.1:15006 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.FirstNATMapping, "a NAT chain after one that accepts still runs",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-90"), "meta l4proto tcp redirect to :15001"},
 				[]string{base("nat", "output", "-110"), "accept"},
@@ -252,7 +252,7 @@ func natOrderFacts() (list factList) {
 		"to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.FirstNATMapping, "a NAT chain after one that translates does not run",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-90"), "meta mark set 9"},
 				[]string{base("nat", "output", "-110"), "meta l4proto tcp redirect to :15006"},
@@ -262,7 +262,7 @@ func natOrderFacts() (list factList) {
 		"to 127.0.0.1:15006 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.NATRunsTogether, "a NAT chain at priority 0 runs before a filter at -50",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "0"), "meta l4proto tcp redirect to :15001"},
 				[]string{base("filter", "output", "-50"), "tcp dport 15001 meta mark set 9"},

@@ -10,18 +10,18 @@ import (
 func routesFacts() (list factList) {
 	list.add(diff.LinkLocalKeepsInterface,
 		"a mark does not route an IPv6 packet for a link-local address again",
-		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
+		rulesetOf(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		out(0, rules.TCP, "[fd00:1::2]:1000", "[fe80::9]:80"),
 		"to [fe80::9]:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "a mark routes an IPv6 packet for a global address again",
-		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
+		rulesetOf(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		out(0, rules.TCP, "[fd00:1::2]:1000", "[2001:db8::9]:80"),
 		"to [2001:db8::9]:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.OutputSeesFirstInterface,
 		"a packet that is redirected at output keeps its interface in later chains",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
 				[]string{base("filter", "output", "0"), `oifname "eth0" meta mark set 9`},
@@ -31,7 +31,7 @@ func routesFacts() (list factList) {
 	)
 	list.add(diff.OutputSeesFirstInterface,
 		"a packet that is translated at output to a local address keeps its interface",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp dnat ip to 10.1.2.3:80"},
 				[]string{base("filter", "output", "0"), `oifname "eth0" meta mark set 9`},
@@ -40,7 +40,7 @@ func routesFacts() (list factList) {
 		outward, "to 10.1.2.3:80 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.DNATAtOutputReroutes, "a packet that is translated at output to another host",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp dnat ip to 10.0.2.2:80"},
 				[]string{base("filter", "output", "0"), `oifname "eth1" meta mark set 9`},
@@ -49,32 +49,32 @@ func routesFacts() (list factList) {
 		outward, "to 10.0.2.2:80 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "legacy: a mark in mangle routes again",
-		one(
+		rulesetOf(
 			xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "filter", "OUTPUT -o eth0 -j MARK --set-mark 9"),
 		),
 		outward, "to 10.9.9.9:80 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw does not route again",
-		one(xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539")),
+		rulesetOf(xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539")),
 		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw routes again with a mark in mangle",
-		one(
+		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x538"),
 			xtables(legacy, "mangle", "OUTPUT -j MARK --or-mark 1"),
 		),
 		outward, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.DNATAtOutputReroutes, "legacy: a mark in raw and a redirection",
-		one(
+		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "nat", "OUTPUT -p tcp -j DNAT --to-destination 10.0.2.2"),
 		),
 		outward, "to 10.0.2.2:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.DNATAtOutputReroutes, "legacy: a mark in raw and a new port only",
-		one(
+		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "nat", "OUTPUT -p tcp -j DNAT --to-destination :81"),
 		),
@@ -82,7 +82,7 @@ func routesFacts() (list factList) {
 	)
 	list.add(diff.DNATAtOutputReroutes,
 		"a translation routes by the packet's current mark, not by a later one",
-		one(chains(rules.Inet,
+		rulesetOf(chains(rules.Inet,
 			[]string{base("nat", "output", "-100"), "meta l4proto tcp dnat ip to 10.0.2.2:80"},
 			[]string{base("filter", "output", "0"), "meta mark set 0x539"},
 			[]string{base("filter", "prerouting", "-150"), "drop"},
@@ -90,19 +90,19 @@ func routesFacts() (list factList) {
 		outward, "to 10.0.2.2:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "legacy: a mark in filter does not route again",
-		one(xtables(legacy, "filter", "OUTPUT -j MARK --set-mark 0x539")),
+		rulesetOf(xtables(legacy, "filter", "OUTPUT -j MARK --set-mark 0x539")),
 		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "nft: a mark in a filter chain does not route again",
-		one(chains(rules.Inet, []string{base("filter", "output", "-150"), "meta mark set 0x539"})),
+		rulesetOf(chains(rules.Inet, []string{base("filter", "output", "-150"), "meta mark set 0x539"})),
 		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "nft: a mark in a route chain routes again",
-		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
+		rulesetOf(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		outward, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "nft: a mark set in a route chain and cleared in a filter chain",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 				[]string{base("filter", "output", "0"), "meta mark set 0"},
@@ -111,7 +111,7 @@ func routesFacts() (list factList) {
 		outward, "to 10.9.9.9:80 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "nft: two route chains",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 				[]string{base("route", "output", "0"), "meta mark set 0x1"},
@@ -121,7 +121,7 @@ func routesFacts() (list factList) {
 	)
 	list.add(diff.MarkChangeReroutes,
 		"nft: a mark set before, and a route chain that changes nothing",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "output", "-150"), "meta mark set 0x539"},
 				[]string{base("route", "output", "0"), "accept"},
@@ -130,7 +130,7 @@ func routesFacts() (list factList) {
 		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.RedirectAtOutputIsLoopback, "nft: rerouted, then redirected",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
@@ -139,7 +139,7 @@ func routesFacts() (list factList) {
 		outward, "to 127.0.0.1:15001 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "nft: rerouted, then drop at prerouting",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 				[]string{mangleNFT, "drop"},
@@ -148,7 +148,7 @@ func routesFacts() (list factList) {
 		outward, "dropped",
 	)
 	list.add(diff.NATDecidesOnce, "nft: rerouted, then nat at prerouting",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 				[]string{base("nat", "prerouting", "-100"), "meta l4proto tcp redirect to :15001"},
@@ -159,14 +159,14 @@ func routesFacts() (list factList) {
 	bound := with(outward, func(p *rules.Packet) { p.Bound, p.OutInterface = true, "eth1" })
 	list.add(diff.BoundSocketKeepsInterface,
 		"a packet of a bound socket that is redirected at output leaves by its interface",
-		one(chains(rules.Inet, []string{
+		rulesetOf(chains(rules.Inet, []string{
 			base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001",
 		})),
 		bound, "to 127.0.0.1:15001 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.BoundSocketKeepsInterface,
 		"a packet of a bound socket that is translated to a loopback address leaves by its interface",
-		one(chains(rules.Inet,
+		rulesetOf(chains(rules.Inet,
 			[]string{base("nat", "output", "-100"), "dnat ip to 127.0.0.6"},
 			[]string{base("filter", "prerouting", "-95"), "meta l4proto tcp drop"},
 		)),
@@ -177,7 +177,7 @@ func routesFacts() (list factList) {
 		{"[2001:db8::1]:0", "to [2001:db8::10]:0 mark 0x0 connection mark 0x0 zone 0"},
 	} {
 		list.add(diff.OnlyUnspecifiedIsTypeUnspec, "nft: the type of the source "+c.source,
-			one(chains(rules.Inet, []string{
+			rulesetOf(chains(rules.Inet, []string{
 				base("filter", "output", "0"), "fib saddr type unspec drop",
 			})),
 			out(0, rules.Protocol(254), c.source, "[2001:db8::10]:0"), c.want,
@@ -194,7 +194,7 @@ func routesFacts() (list factList) {
 		}
 		list.add(diff.UnspecifiedAddressIsReplaced,
 			"a packet of a socket bound to lo to "+c.to+", with mark "+c.mark,
-			one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set " +
+			rulesetOf(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set " +
 				c.mark})),
 			with(out(0, rules.UDP, from, c.to), func(p *rules.Packet) {
 				p.Bound, p.OutInterface = true, "lo"
@@ -211,7 +211,7 @@ func routesFacts() (list factList) {
 	} {
 		list.add(diff.UnspecifiedAddressIsReplaced,
 			"a packet of a socket bound to lo to [::] is translated to "+c.to+", with mark "+c.mark,
-			one(chains(rules.Inet, []string{
+			rulesetOf(chains(rules.Inet, []string{
 				base("nat", "output", "-100"), "meta mark set " + c.mark, "dnat ip6 to " + c.to,
 			})),
 			with(out(0, rules.UDP, "[fd00:10:244:1::5]:40000", "[::]:8080"),
@@ -220,21 +220,21 @@ func routesFacts() (list factList) {
 	}
 	list.add(diff.BoundSocketKeepsInterface,
 		"a mark does not route a packet of a bound socket to this host",
-		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
+		rulesetOf(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		bound, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	marked := with(outward, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark })
 	list.add(diff.MarkChangeReroutesLoopback, "a packet on lo because of its mark, with another mark",
-		one(xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 1", "PREROUTING -j DROP")),
+		rulesetOf(xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 1", "PREROUTING -j DROP")),
 		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutesLoopback,
 		"a packet on lo because of its mark, with another mark set in a filter chain",
-		one(chains(rules.Inet, []string{base("filter", "output", "-150"), "meta mark set 1"})),
+		rulesetOf(chains(rules.Inet, []string{base("filter", "output", "-150"), "meta mark set 1"})),
 		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
 	list.add(diff.LoopbackTraversedOutput, "a packet to lo passes output first",
-		one(chains(rules.Inet,
+		rulesetOf(chains(rules.Inet,
 			[]string{base("filter", "output", "-150"), "meta mark set 1"},
 			[]string{mangleNFT, `iifname "lo" meta mark 1 meta mark set 9`},
 		)),
@@ -242,11 +242,11 @@ func routesFacts() (list factList) {
 		"to 10.1.2.3:80 mark 0x9 connection mark 0x0 zone 0",
 	)
 	toItself := out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80")
-	for _, p := range []kerneltest.Program{legacy, variant} {
+	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		name := string(p)
 		list.add(diff.LoopbackPassesPostrouting,
 			name+": a mark set at postrouting is visible at prerouting",
-			one(xtables(p, "mangle",
+			rulesetOf(xtables(p, "mangle",
 				"POSTROUTING -o lo -j MARK --set-mark 1",
 				"POSTROUTING ! -o lo -j DROP",
 				"POSTROUTING -m owner --uid-owner 0 -j CONNMARK --set-mark 2",
@@ -258,7 +258,7 @@ func routesFacts() (list factList) {
 	list = append(list, fact{
 		of:   diff.NATMappingPersists,
 		name: "a packet of a redirected connection that no longer matches the redirection",
-		ruleset: one(chains(rules.Inet, []string{
+		ruleset: rulesetOf(chains(rules.Inet, []string{
 			base("nat", "output", "-100"), "meta mark 1 meta l4proto tcp redirect to :15001",
 		})),
 		before: []rules.Packet{with(outward, func(p *rules.Packet) {

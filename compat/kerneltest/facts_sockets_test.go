@@ -15,11 +15,11 @@ var onLoopback = with(out(1338, rules.UDP, "11.0.0.1:29565", "10.244.1.5:15006")
 // socketsFacts returns facts about transparent listeners, and about owners.
 func socketsFacts() (list factList) {
 	list.add(diff.SocketsAfterPrerouting, "nft: users at prerouting without a socket",
-		one(chains(rules.Inet, []string{mangleNFT, "meta skuid != 0 meta mark set 9"})),
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta skuid != 0 meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyAssignsSocket, "nft: after tproxy a packet has the user of the listener",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{mangleNFT, "meta l4proto tcp tproxy to :15006 accept"},
 				[]string{base("filter", "prerouting", "-140"), "meta skuid 1337 meta mark set 9"},
@@ -28,7 +28,7 @@ func socketsFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyAssignsSocket, "nft: after tproxy in the same chain too",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{
 					mangleNFT, "meta l4proto tcp tproxy to :15006",
@@ -40,7 +40,7 @@ func socketsFacts() (list factList) {
 	)
 	list.add(diff.TProxyAssignsSocket,
 		"legacy: after TPROXY a packet has the user of the listener",
-		one(
+		rulesetOf(
 			xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 15006"),
 			chains(rules.Inet,
 				[]string{base("filter", "prerouting", "-140"), "meta skuid 1337 meta mark set 9"},
@@ -49,7 +49,7 @@ func socketsFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyAssignsSocket, "legacy: tproxy and then REDIRECT",
-		one(
+		rulesetOf(
 			xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 15006"),
 			xtables(legacy, "nat", "PREROUTING -p tcp -j REDIRECT --to-ports 15001"),
 		),
@@ -57,7 +57,7 @@ func socketsFacts() (list factList) {
 		"to 10.244.1.5:15001 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.LastTProxyWins, "nft: tproxy and then tproxy",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{
 					mangleNFT, "meta l4proto tcp tproxy to :15006",
@@ -68,11 +68,11 @@ func socketsFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x0 with the listener of 0:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyAssignsSocket, "nft: tproxy and then drop",
-		one(chains(rules.Inet, []string{mangleNFT, "meta l4proto tcp tproxy to :15006", "drop"})),
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta l4proto tcp tproxy to :15006", "drop"})),
 		syn, "dropped",
 	)
 	list.add(diff.TProxyNeedsTCPOrUDP, "nft: tproxy of ICMP ends the rule",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{mangleNFT, "meta l4proto { tcp, icmp } tproxy to :15006 meta mark set 9"},
 			),
@@ -81,19 +81,19 @@ func socketsFacts() (list factList) {
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyIgnoresState, "legacy: tproxy of an established packet",
-		one(xtables(legacy, "mangle",
+		rulesetOf(xtables(legacy, "mangle",
 			"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")),
 		with(syn, established),
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyIgnoresState, "legacy: tproxy of a reply",
-		one(xtables(legacy, "mangle",
+		rulesetOf(xtables(legacy, "mangle",
 			"PREROUTING -p udp -j TPROXY --on-port 15006 --tproxy-mark 9")),
 		with(with(udp, established), func(p *rules.Packet) { p.Reply = true }),
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyIgnoresState, "nft: tproxy of a reply",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{mangleNFT, "meta l4proto udp tproxy to :15006 meta mark set 9"},
 			),
@@ -102,7 +102,7 @@ func socketsFacts() (list factList) {
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyIgnoresState, "nft: tproxy of an established packet",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{mangleNFT, "meta l4proto tcp tproxy to :15006 meta mark set 9"},
 			),
@@ -111,25 +111,25 @@ func socketsFacts() (list factList) {
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyPortZeroIsDestinationPort, "legacy: TPROXY of port 0 means the packet's port",
-		one(xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 0")),
+		rulesetOf(xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 0")),
 		in("eth0", rules.TCP, "10.9.9.9:1000", "10.244.1.5:15006"),
 		"to 10.244.1.5:15006 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyPortZeroIsDestinationPort, "legacy: TPROXY of port 0 without a listener",
-		one(xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 0")),
+		rulesetOf(xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 0")),
 		syn, "dropped",
 	)
 	list.add(diff.TProxyAssignsSocket, "legacy: TPROXY on another address",
-		one(xtables(legacy, "mangle",
+		rulesetOf(xtables(legacy, "mangle",
 			"PREROUTING -p tcp -j TPROXY --on-port 15006 --on-ip 127.0.0.1")),
 		syn, "to 10.244.1.5:81 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.SocketChangesReversePath, "nft: reverse path of a packet on lo without a socket",
-		one(chains(rules.IPv4, []string{mangleNFT, "fib saddr . iif oif exists drop"})),
+		rulesetOf(chains(rules.IPv4, []string{mangleNFT, "fib saddr . iif oif exists drop"})),
 		onLoopback, "dropped",
 	)
 	list.add(diff.SocketChangesReversePath, "nft: reverse path of a packet on lo that has a socket",
-		one(chains(rules.IPv4, []string{
+		rulesetOf(chains(rules.IPv4, []string{
 			mangleNFT, "meta l4proto { tcp, udp } tproxy to :9090",
 			"fib saddr . iif oif exists drop",
 		})),
@@ -137,22 +137,22 @@ func socketsFacts() (list factList) {
 		"to 10.244.1.5:15006 mark 0x0 with the listener of 1000:0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyIgnoresState, "nft: tproxy in raw for a packet that is invalid there",
-		one(chains(rules.Inet, []string{
+		rulesetOf(chains(rules.Inet, []string{
 			rawNFT,
 			"meta l4proto tcp tproxy to :15006 meta mark set 9",
 		})),
 		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyIgnoresState, "legacy: TPROXY of a packet on lo",
-		one(xtables(legacy, "mangle",
+		rulesetOf(xtables(legacy, "mangle",
 			"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	for _, p := range []kerneltest.Program{legacy, variant} {
+	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		without := fact{
 			of: diff.NoListenerDrops, name: string(p) + ": TPROXY without a listener",
-			ruleset: one(xtables(p,
+			ruleset: rulesetOf(xtables(p,
 				"mangle",
 				"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")), packet: syn, want: "dropped",
 		}
@@ -160,26 +160,26 @@ func socketsFacts() (list factList) {
 	}
 	list = append(list, fact{
 		of: diff.NoListenerEndsRule, name: "nft: tproxy without a listener",
-		ruleset: one(chains(rules.Inet, []string{
+		ruleset: rulesetOf(chains(rules.Inet, []string{
 			mangleNFT,
 			"meta l4proto tcp tproxy to :15006 meta mark set 9 accept", "meta mark set 7",
 		})), packet: syn, want: "to 10.244.1.5:81 mark 0x7 connection mark 0x0 zone 0",
 	})
 	alone := with(out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		func(p *rules.Packet) { p.Owner, p.State = nil, rules.Untracked })
-	for _, p := range []kerneltest.Program{legacy, variant} {
+	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		name := string(p)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": negated user, without a socket",
-			one(xtables(p, "mangle", "OUTPUT -m owner ! --uid-owner 1337 -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "mangle", "OUTPUT -m owner ! --uid-owner 1337 -j MARK --set-mark 9")),
 			alone, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": negated group, without a socket",
-			one(xtables(p, "mangle", "OUTPUT -m owner ! --gid-owner 1337 -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "mangle", "OUTPUT -m owner ! --gid-owner 1337 -j MARK --set-mark 9")),
 			alone, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
 			name+": user and negated group, without a socket",
-			one(
+			rulesetOf(
 				xtables(p, "mangle",
 					"OUTPUT -m owner --uid-owner 1337 ! --gid-owner 1337 -j MARK --set-mark 9",
 				),
@@ -188,7 +188,7 @@ func socketsFacts() (list factList) {
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
 			name+": negated user and negated group, without a socket",
-			one(
+			rulesetOf(
 				xtables(p, "mangle",
 					"OUTPUT -m owner ! --uid-owner 1337 ! --gid-owner 1337 -j MARK --set-mark 9",
 				),
@@ -196,20 +196,20 @@ func socketsFacts() (list factList) {
 			alone, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": --socket-exists without a socket",
-			one(xtables(p, "mangle", "OUTPUT -m owner --socket-exists -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "mangle", "OUTPUT -m owner --socket-exists -j MARK --set-mark 9")),
 			alone, "to 10.9.9.9:80 mark 0x0 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": negated --socket-exists without a socket",
-			one(xtables(p, "mangle", "OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "mangle", "OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
 			alone, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": negated --socket-exists with a socket",
-			one(xtables(p, "mangle", "OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "mangle", "OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
 			outward, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
 			name+": --socket-exists and user, with a socket",
-			one(
+			rulesetOf(
 				xtables(p, "mangle",
 					"OUTPUT -m owner --socket-exists --uid-owner 0 -j MARK --set-mark 9",
 				),
@@ -218,7 +218,7 @@ func socketsFacts() (list factList) {
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
 			name+": negated --socket-exists and negated user, without a socket",
-			one(
+			rulesetOf(
 				xtables(p, "mangle",
 					"OUTPUT -m owner ! --socket-exists ! --uid-owner 0 -j MARK --set-mark 9",
 				),
@@ -230,20 +230,20 @@ func socketsFacts() (list factList) {
 		p.Destination, p.OutInterface = netip.MustParseAddrPort("10.244.1.5:80"), "lo"
 	})
 	list.add(diff.InputInterfaceAtPostrouting, "a copy of a packet that leaves by lo",
-		one(chains(rules.Inet, []string{
+		rulesetOf(chains(rules.Inet, []string{
 			base("filter", "postrouting", "0"), `iifname "lo" meta mark set 9`,
 		})),
 		copied, "to 10.244.1.5:80 mark 0x9 untracked",
 	)
 	list.add(diff.InputInterfaceAtPostrouting, "a packet of a socket that leaves by lo",
-		one(chains(rules.Inet, []string{
+		rulesetOf(chains(rules.Inet, []string{
 			base("filter", "postrouting", "0"), `iifname "lo" meta mark set 9`,
 		})),
 		with(outward, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark }),
 		"to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.OwnerNeedsSocket, "nft: negated user, without a socket",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "output", "-150"), "meta skuid != 1337 meta mark set 9"},
 			),
@@ -252,16 +252,16 @@ func socketsFacts() (list factList) {
 	)
 	list.add(diff.EntersUntracked,
 		"legacy: in raw a packet that enters untracked is not invalid",
-		one(xtables(legacy, "raw", "OUTPUT -m conntrack --ctstate INVALID -j MARK --set-mark 9")),
+		rulesetOf(xtables(legacy, "raw", "OUTPUT -m conntrack --ctstate INVALID -j MARK --set-mark 9")),
 		alone, "to 10.9.9.9:80 mark 0x0 untracked",
 	)
 	list.add(diff.EntersUntracked,
 		"legacy: in raw a packet that enters untracked is untracked",
-		one(xtables(legacy, "raw", "OUTPUT -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9")),
+		rulesetOf(xtables(legacy, "raw", "OUTPUT -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9")),
 		alone, "to 10.9.9.9:80 mark 0x9 untracked",
 	)
 	list.add(diff.EntersUntracked, "nft: in raw a packet that enters untracked is untracked",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "output", "-300"), "ct state untracked meta mark set 9"},
 			),
@@ -269,11 +269,11 @@ func socketsFacts() (list factList) {
 		alone, "to 10.9.9.9:80 mark 0x9 untracked",
 	)
 	list.add(diff.EntersUntracked, "legacy: a zone for a packet that enters untracked",
-		one(xtables(legacy, "raw", "OUTPUT -j CT --zone 5")),
+		rulesetOf(xtables(legacy, "raw", "OUTPUT -j CT --zone 5")),
 		alone, "to 10.9.9.9:80 mark 0x0 untracked",
 	)
 	list.add(diff.EntersUntracked, "nft: a zone for a packet that enters untracked",
-		one(chains(rules.Inet, []string{base("filter", "output", "-300"), "ct zone set 5"})),
+		rulesetOf(chains(rules.Inet, []string{base("filter", "output", "-300"), "ct zone set 5"})),
 		alone, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 5",
 	)
 	return list

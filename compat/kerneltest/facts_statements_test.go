@@ -10,44 +10,44 @@ import (
 // effects of matches.
 func statementsFacts() (list factList) {
 	list.add(diff.EffectsBeforeFailedMatch, "nft: notrack before a match that fails",
-		one(chains(rules.Inet, []string{rawNFT, "notrack tcp dport 80 accept"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "notrack tcp dport 80 accept"})),
 		udp, "to 10.244.1.5:81 mark 0x0 untracked",
 	)
 	list.add(diff.EffectsBeforeFailedMatch, "nft: a mark before a match that fails",
-		one(chains(rules.Inet, []string{mangleNFT, "meta mark set 5 tcp dport 80 accept"})),
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta mark set 5 tcp dport 80 accept"})),
 		syn, "to 10.244.1.5:81 mark 0x5 connection mark 0x0 zone 0",
 	)
 	list.add(diff.EffectsBeforeFailedMatch, "nft: a connection mark before a match that fails",
-		one(chains(rules.Inet, []string{mangleNFT, "ct mark set 5 tcp dport 80 accept"})),
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ct mark set 5 tcp dport 80 accept"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x5 zone 0",
 	)
 	list.add(diff.EffectsBeforeFailedMatch, "nft: a port is set before a match that fails",
-		one(chains(rules.Inet, []string{
+		rulesetOf(chains(rules.Inet, []string{
 			mangleNFT,
 			"tcp dport set 9090 ip saddr 192.0.2.9 accept",
 		})),
 		syn, "to 10.244.1.5:9090 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MapMissEndsRule, "nft: setting a mark from a map without a matching element ends the rule",
-		one(chains(rules.Inet, []string{mangleNFT, "meta mark set tcp dport map { 80 : 7 } drop"})),
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta mark set tcp dport map { 80 : 7 } drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.EffectsBeforeFailedMatch, "nft: a zone before a match that fails",
-		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5 tcp dport 80 accept"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5 tcp dport 80 accept"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.MarkNeedsConnection, "nft: restoring a mark without a connection ends the rule",
-		one(chains(rules.Inet, []string{rawNFT, "meta mark set ct mark drop"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "meta mark set ct mark drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkNeedsConnection,
 		"nft: saving a mark without a connection does not end the rule",
-		one(chains(rules.Inet, []string{rawNFT, "ct mark set 5 drop"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct mark set 5 drop"})),
 		syn, "dropped",
 	)
-	for _, p := range []kerneltest.Program{legacy, variant} {
+	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		list.add(diff.SocketMatchRestoresMark,
-			string(p)+": the socket's mark before a match that fails", one(xtables(p, "mangle",
+			string(p)+": the socket's mark before a match that fails", rulesetOf(xtables(p, "mangle",
 				"PREROUTING -p tcp -m socket --nowildcard --restore-skmark -m mark --mark 0xdead -j DROP")),
 			in("eth0", rules.TCP, "10.9.9.9:1000",
 				"10.244.1.5:15006"), "to 10.244.1.5:15006 mark 0x100 connection mark 0x0 zone 0")
@@ -57,7 +57,7 @@ func statementsFacts() (list factList) {
 		if family[0] == '[' {
 			from = "[fd00:1::2]:1000"
 		}
-		reset := one(chains(rules.Inet, []string{
+		reset := rulesetOf(chains(rules.Inet, []string{
 			base("filter", "output", "0"), "reject with tcp reset",
 		}))
 		list.add(diff.ResetAnswersTCP, "a reset answers a packet of TCP to "+family, reset,
@@ -82,7 +82,7 @@ func statementsFacts() (list factList) {
 			name += " by a bound socket"
 		}
 		list.add(diff.RejectFromLoopbackNeedsLocalSource, name,
-			one(chains(rules.Inet,
+			rulesetOf(chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
 				[]string{base("filter", "output", "0"), "reject with " + c.with},
 			)),
@@ -95,24 +95,24 @@ func statementsFacts() (list factList) {
 	} {
 		list.add(diff.RejectFromLoopbackNeedsLocalSource,
 			"a rejection with "+with+" of a packet that arrives for a loopback address",
-			one(chains(rules.Inet, []string{mangleNFT, "meta l4proto tcp reject with " + with})),
+			rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta l4proto tcp reject with " + with})),
 			in("eth0", rules.TCP, "10.9.9.9:1000", "127.0.0.1:81"), want)
 		list.add(diff.RejectFromLoopbackNeedsLocalSource,
 			"a rejection with "+with+" of a packet that arrives by lo from another source",
-			one(chains(rules.Inet,
+			rulesetOf(chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
 				[]string{mangleNFT, "meta l4proto tcp reject with " + with},
 			)),
 			out(0, rules.TCP, "11.0.0.1:1000", "10.9.9.9:80"), "dropped")
 	}
 	list.add(diff.ICMPErrorNeedsLocalSource, "a rejection of a packet that a mark routes to this host",
-		one(chains(rules.Inet,
+		rulesetOf(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with icmp port-unreachable"},
 		)), outward, "dropped")
 	list.add(diff.ICMPErrorNeedsLocalSource,
 		"a rejection of a packet to the unspecified address from a raw socket that is bound to lo",
-		one(chains(rules.Inet, []string{
+		rulesetOf(chains(rules.Inet, []string{
 			base("filter", "output", "0"), "reject with icmp port-unreachable",
 		})),
 		with(out(0, rules.UDP, "10.244.1.5:40000", "0.0.0.0:8080"), func(p *rules.Packet) {
@@ -120,12 +120,12 @@ func statementsFacts() (list factList) {
 		}),
 		"dropped, answered with icmp 3/3")
 	list.add(diff.ICMPErrorNeedsLocalSource, "a reset for a packet that a mark routes to this host",
-		one(chains(rules.Inet,
+		rulesetOf(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with tcp reset"},
 		)), outward, "dropped, answered with tcp reset")
 	list.add(diff.ICMPErrorNeedsLocalSource, "a rejection on lo of a packet that a mark routed to this host",
-		one(chains(rules.Inet,
+		rulesetOf(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{mangleNFT, "reject with icmp port-unreachable"},
 		)), outward, "dropped")
@@ -145,24 +145,24 @@ func statementsFacts() (list factList) {
 		reject := []string{base("filter", "output", "0"), "meta l4proto tcp reject with " + c.with}
 		redirect := []string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"}
 		marks := []string{base("route", "output", "-150"), "meta mark set 0x539"}
-		list.add(diff.LinkLocalErrorUsesRouteInterface, name, one(chains(rules.Inet, reject)), packet,
+		list.add(diff.LinkLocalErrorUsesRouteInterface, name, rulesetOf(chains(rules.Inet, reject)), packet,
 			c.plain)
 		list.add(diff.LinkLocalErrorUsesRouteInterface, name+" to this host",
-			one(chains(rules.Inet, reject)), toThisHost, c.plain)
+			rulesetOf(chains(rules.Inet, reject)), toThisHost, c.plain)
 		list.add(diff.LinkLocalErrorUsesRouteInterface, name+", redirected",
-			one(chains(rules.Inet, redirect, reject)), packet, c.onLoopback)
+			rulesetOf(chains(rules.Inet, redirect, reject)), packet, c.onLoopback)
 		list.add(diff.LinkLocalErrorUsesRouteInterface, name+", routed to this host by a mark",
-			one(chains(rules.Inet, marks, reject)), packet, c.onLoopback)
+			rulesetOf(chains(rules.Inet, marks, reject)), packet, c.onLoopback)
 	}
 	solicitation := with(in("eth0", rules.ICMPv6, "[fd00:10:244:1::9]:0", "[fd00:10:244:1::5]:0"),
 		func(p *rules.Packet) { p.ICMPType, p.State = 135, rules.Untracked })
 	list.add(diff.NeighbourDiscoveryUntracked,
 		"nft: neighbour discovery is untracked after conntrack",
-		one(chains(rules.Inet, []string{mangleNFT, "ct state untracked meta mark set 9"})),
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ct state untracked meta mark set 9"})),
 		solicitation, "to [fd00:10:244:1::5]:0 mark 0x9 untracked")
 	list.add(diff.NeighbourDiscoveryUntracked,
 		"nft: neighbour discovery is invalid before conntrack",
-		one(chains(rules.Inet, []string{rawNFT, "ct state untracked meta mark set 9"})),
+		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct state untracked meta mark set 9"})),
 		solicitation, "to [fd00:10:244:1::5]:0 mark 0x0 untracked")
 	return list
 }
@@ -170,11 +170,11 @@ func statementsFacts() (list factList) {
 // familiesFacts returns facts about rules of inet tables that match one family.
 func familiesFacts() (list factList) {
 	list.add(diff.OtherFamilyFailsMatch, "nft: contradictory families",
-		one(chains(rules.Inet, []string{mangleNFT, "meta nfproto ipv4 meta nfproto ipv6 drop"})),
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta nfproto ipv4 meta nfproto ipv6 drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.OtherFamilyFailsMatch, "nft: an IPv4 address in a chain for IPv6 only",
-		one(
+		rulesetOf(
 			chains(rules.Inet,
 				[]string{mangleNFT, "meta nfproto ipv6 goto b"},
 				[]string{"", "ip saddr != 192.0.2.9 drop"},
@@ -184,7 +184,7 @@ func familiesFacts() (list factList) {
 		"to [fd00:1::2]:80 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.OtherFamilyFailsMatch, "nft: a negated address of the other family",
-		one(chains(rules.Inet, []string{mangleNFT, "ip6 saddr != ::1 drop"})),
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ip6 saddr != ::1 drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	return list

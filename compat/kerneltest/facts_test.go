@@ -118,9 +118,9 @@ var (
 	outward   = out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80")
 )
 
-const legacy, variant = kerneltest.Legacy, kerneltest.IPTablesNFT
+const legacy, iptablesNFT = kerneltest.Legacy, kerneltest.IPTablesNFT
 
-func one(tables ...kerneltest.Table) kerneltest.Ruleset { return tables }
+func rulesetOf(tables ...kerneltest.Table) kerneltest.Ruleset { return tables }
 
 // A factList is a list of facts.
 type factList []fact

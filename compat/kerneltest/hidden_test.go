@@ -35,7 +35,7 @@ func TestValuesThatOnlyUnknownConditionsRead(t *testing.T) {
 		},
 		{"a label", inNFT("ct label set 1", "ct label 1 drop"), inNFT("ct label 1 drop"), true},
 	}
-	for _, p := range []kerneltest.Program{legacy, variant} {
+	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		const checks = "PREROUTING -m recent --name r --rcheck -j DROP"
 		const labelled = "PREROUTING -m connlabel --label 1 -j DROP"
 		pairs = append(
@@ -55,7 +55,7 @@ func TestValuesThatOnlyUnknownConditionsRead(t *testing.T) {
 	for _, tc := range pairs {
 		t.Run(tc.name, func(t *testing.T) {
 			look := func(table kerneltest.Table) (diff.Side, string) {
-				if err := n.Load(one(table)); err != nil {
+				if err := n.Load(rulesetOf(table)); err != nil {
 					t.Fatal(err)
 				}
 				live, err := n.Read()

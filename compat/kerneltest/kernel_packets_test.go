@@ -125,10 +125,10 @@ func loopBack(c *net.UDPConn) error {
 // TestKernelSockets checks which rules match a reset of the TCP stack, which has a socket without
 // an owner.
 func TestKernelSockets(t *testing.T) {
-	for _, p := range []kerneltest.Program{legacy, variant} {
+	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		t.Run(string(p), func(t *testing.T) {
 			ns := netnstest.New(t)
-			program := map[kerneltest.Program]string{legacy: "iptables-legacy", variant: "iptables-nft"}[p]
+			program := map[kerneltest.Program]string{legacy: "iptables-legacy", iptablesNFT: "iptables-nft"}[p]
 			for _, match := range [][]string{
 				{"--socket-exists", "-j", "MARK", "--or-mark", "1"},
 				{"!", "--socket-exists", "-j", "MARK", "--or-mark", "2"},

@@ -15,7 +15,7 @@ func TestNFTTemplateIsShared(t *testing.T) {
 	writes, reads := network(t), network(t)
 	load := func(n *kerneltest.Network, list ...string) *rules.Ruleset {
 		t.Helper()
-		if err := n.Load(one(zone, xtables(legacy, "raw", list...))); err != nil {
+		if err := n.Load(rulesetOf(zone, xtables(legacy, "raw", list...))); err != nil {
 			t.Fatal(err)
 		}
 		live, err := n.Read()

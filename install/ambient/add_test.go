@@ -25,107 +25,107 @@ import (
 // TestAddEnrolsInOrder checks the order: the rules, ztunnel, the node's rules, and the annotation
 // last.
 func TestAddEnrolsInOrder(t *testing.T) {
-	w := newTestEnv(t)
+	env := newTestEnv(t)
 	ns := netnstest.New(t)
-	w.put("web")
-	w.start()
-	z := ztunneltest.Start(t, w.socket, func(r *zds.Request) string {
+	env.put("web")
+	env.start()
+	z := ztunneltest.Start(t, env.socket, func(r *zds.Request) string {
 		if r.GetAdd() == nil {
 			return ""
 		}
-		if !w.has(ns) {
+		if !env.has(ns) {
 			t.Error("ztunnel receives the pod before its rules are installed")
 		}
-		if w.probed("web") != nil || w.annotation("web") != "" {
+		if env.probed("web") != nil || env.annotation("web") != "" {
 			t.Error("the node's rules or the annotation precede ztunnel's acknowledgement")
 		}
 		return ""
 	})
-	e, err := w.add("web", ns)
+	e, err := env.add("web", ns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if z.Pods()["uid-web"] != ns.ID() || !w.has(ns) {
+	if z.Pods()["uid-web"] != ns.ID() || !env.has(ns) {
 		t.Error("the pod is not enrolled at the end of ADD")
 	}
-	if got := w.probed("web"); !slices.Equal(got, addresses("10.0.0.7")) {
+	if got := env.probed("web"); !slices.Equal(got, addresses("10.0.0.7")) {
 		t.Errorf("probes of %v", got)
 	}
 	if err := e.Validate(); err != nil || e.Outcome != "created" || e.Rules == 0 || e.Backend != "nft" {
 		t.Errorf("%v, %+v", err, e)
 	}
-	rulestest.Eventually(t, "the annotation", func() bool { return w.annotation("web") == "enabled" })
-	if got := w.patched(); got != "web=enabled" {
+	rulestest.Eventually(t, "the annotation", func() bool { return env.annotation("web") == "enabled" })
+	if got := env.patched(); got != "web=enabled" {
 		t.Errorf("patches: %s", got)
 	}
-	if n := w.Count(); n[ambient.Enrolled] != 1 {
+	if n := env.Count(); n[ambient.Enrolled] != 1 {
 		t.Errorf("counts %v", n)
 	}
 	// A repeated ADD changes nothing.
-	if e, err = w.add("web", ns); err != nil || e.Outcome != "unchanged" {
+	if e, err = env.add("web", ns); err != nil || e.Outcome != "unchanged" {
 		t.Errorf("again: %+v, %v", e, err)
 	}
-	if got := w.patched(); got != "web=enabled" {
+	if got := env.patched(); got != "web=enabled" {
 		t.Errorf("patches: %s", got)
 	}
 }
 
 func TestAddWaitsForZtunnel(t *testing.T) {
-	w := newTestEnv(t)
-	w.options.ReportWait = 20 * time.Millisecond
+	env := newTestEnv(t)
+	env.options.ReportWait = 20 * time.Millisecond
 	ns := netnstest.New(t)
-	w.put("web")
-	w.start()
+	env.put("web")
+	env.start()
 	done := make(chan error, 1)
 	go func() {
-		_, err := w.add("web", ns)
+		_, err := env.add("web", ns)
 		done <- err
 	}()
-	rulestest.Eventually(t, "the rules precede ztunnel", func() bool { return w.has(ns) })
+	rulestest.Eventually(t, "the rules precede ztunnel", func() bool { return env.has(ns) })
 	rulestest.Eventually(t, "an event names what the pod waits for", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return len(w.events) == 1 && strings.Contains(w.events[0].Message, "waits for ztunnel: no ztunnel is connected")
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		return len(env.events) == 1 && strings.Contains(env.events[0].Message, "waits for ztunnel: no ztunnel is connected")
 	})
-	ztunneltest.Start(t, w.socket, nil)
+	ztunneltest.Start(t, env.socket, nil)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	rulestest.Eventually(t, "the annotation", func() bool { return w.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the annotation", func() bool { return env.annotation("web") == "enabled" })
 }
 
 // TestAddFailsWithoutZtunnel checks that ADD fails closed with the reason, and keeps nothing: the
 // runtime removes the sandbox.
 func TestAddFailsWithoutZtunnel(t *testing.T) {
-	w := newTestEnv(t)
-	w.options.AddTime = 200 * time.Millisecond
-	w.put("web")
-	w.start()
+	env := newTestEnv(t)
+	env.options.AddTime = 200 * time.Millisecond
+	env.put("web")
+	env.start()
 	descriptors := 0
 	for i := range 4 {
 		if i == 1 { // the first iteration opens descriptors that are kept
 			descriptors = count(t)
 		}
 		ns := netnstest.New(t)
-		_, err := w.add("web", ns)
+		_, err := env.add("web", ns)
 		if source.KindOf(err) != agent.KindZtunnel || !strings.Contains(err.Error(), "no ztunnel is connected") ||
 			!strings.Contains(err.Error(), "waited ") {
 			t.Errorf("%q: %v", source.KindOf(err), err)
 		}
 		_ = ns.Close()
 	}
-	rulestest.Eventually(t, "the annotation", func() bool { return w.annotation("web") == "pending" })
-	if w.probed("web") != nil || len(w.ztunnels.State().Pods) > 0 {
+	rulestest.Eventually(t, "the annotation", func() bool { return env.annotation("web") == "pending" })
+	if env.probed("web") != nil || len(env.ztunnels.State().Pods) > 0 {
 		t.Error("ztunnel or the node's rules still contain a pod that did not start")
 	}
 	rulestest.Eventually(t, "no descriptor remains open", func() bool { return count(t) <= descriptors })
 	ns := netnstest.New(t)
-	z := ztunneltest.Start(t, w.socket, nil)
+	z := ztunneltest.Start(t, env.socket, nil)
 	z.Wait(t, "snapshot")
-	if _, err := w.add("web", ns); err != nil {
+	if _, err := env.add("web", ns); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "the annotation", func() bool { return w.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the annotation", func() bool { return env.annotation("web") == "enabled" })
 }
 
 func count(t testing.TB) int {
@@ -138,30 +138,30 @@ func count(t testing.TB) int {
 }
 
 func TestAddFailsIfZtunnelRefuses(t *testing.T) {
-	w := newTestEnv(t)
+	env := newTestEnv(t)
 	ns := netnstest.New(t)
-	w.put("web")
-	w.start()
-	ztunneltest.Start(t, w.socket, func(r *zds.Request) string {
+	env.put("web")
+	env.start()
+	ztunneltest.Start(t, env.socket, func(r *zds.Request) string {
 		if r.GetAdd() != nil {
 			return "too many open files"
 		}
 		return ""
 	}).Wait(t, "snapshot")
-	_, err := w.add("web", ns)
+	_, err := env.add("web", ns)
 	if source.KindOf(err) != agent.KindZtunnel || !strings.Contains(err.Error(), "too many open files") {
 		t.Errorf("%q: %v", source.KindOf(err), err)
 	}
 }
 
 func TestAddFailsIfTheNodesRulesCannotBeWritten(t *testing.T) {
-	w := newTestEnv(t)
+	env := newTestEnv(t)
 	ns := netnstest.New(t)
-	w.put("web")
-	w.unwritable = errors.New("no space")
-	w.start()
-	z := ztunneltest.Start(t, w.socket, nil)
-	_, err := w.add("web", ns)
+	env.put("web")
+	env.unwritable = errors.New("no space")
+	env.start()
+	z := ztunneltest.Start(t, env.socket, nil)
+	_, err := env.add("web", ns)
 	if source.KindOf(err) != agent.KindHost || !strings.Contains(err.Error(), "no space") {
 		t.Errorf("%q: %v", source.KindOf(err), err)
 	}
@@ -192,20 +192,20 @@ func TestAddRefuses(t *testing.T) {
 		{"unknown pod", func(*testEnv, *decide.Pod) {}, source.NotFound, "no such pod"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newTestEnv(t)
+			env := newTestEnv(t)
 			ns := netnstest.New(t)
-			w.put("web", func(p *decide.Pod) { test.change(w, p) })
-			w.start()
+			env.put("web", func(p *decide.Pod) { test.change(env, p) })
+			env.start()
 			if test.kind == source.NotFound {
-				w.delete("web")
+				env.delete("web")
 			}
-			z := ztunneltest.Start(t, w.socket, nil)
+			z := ztunneltest.Start(t, env.socket, nil)
 			z.Wait(t, "snapshot")
-			_, err := w.add("web", ns)
+			_, err := env.add("web", ns)
 			if source.KindOf(err) != test.kind || !strings.Contains(fmt.Sprint(err), test.text) {
 				t.Errorf("%q: %v, want %q: %s", source.KindOf(err), err, test.kind, test.text)
 			}
-			if !bare(t, ns) || len(z.Pods()) > 0 {
+			if !hasNoRules(t, ns) || len(z.Pods()) > 0 {
 				t.Error("the pod was changed")
 			}
 		})
@@ -215,48 +215,48 @@ func TestAddRefuses(t *testing.T) {
 // TestTheNodeIsNoPod covers a pod in the network namespace of the node, whose rules would capture
 // the node's traffic.
 func TestTheNodeIsNoPod(t *testing.T) {
-	w := newTestEnv(t)
+	env := newTestEnv(t)
 	ns := netnstest.New(t)
-	w.host = ns.ID()
-	w.put("web", running("10.0.0.7"))
-	w.home("web", ns)
-	w.start()
-	ztunneltest.Start(t, w.socket, nil)
-	if _, err := w.add("web", ns); source.KindOf(err) != agent.KindRules {
+	env.host = ns.ID()
+	env.put("web", running("10.0.0.7"))
+	env.addSandbox("web", ns)
+	env.start()
+	ztunneltest.Start(t, env.socket, nil)
+	if _, err := env.add("web", ns); source.KindOf(err) != agent.KindRules {
 		t.Errorf("%q: %v", source.KindOf(err), err)
 	}
 	rulestest.Eventually(t, "an event", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return len(w.events) > 0
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		return len(env.events) > 0
 	})
-	if !bare(t, ns) {
+	if !hasNoRules(t, ns) {
 		t.Error("rules were installed in the node's network namespace")
 	}
 }
 
 // TestManyAdds starts as many pods at once as a large node has.
 func TestManyAdds(t *testing.T) {
-	w := newTestEnv(t)
-	w.options.AddTime = time.Minute // for the race detector
+	env := newTestEnv(t)
+	env.options.AddTime = time.Minute // for the race detector
 	const pods = 330
 	namespaces := make([]*netns.NS, pods)
 	for i := range pods {
-		w.put(fmt.Sprintf("web-%d", i))
+		env.put(fmt.Sprintf("web-%d", i))
 		namespaces[i] = netnstest.New(t)
 	}
-	w.start()
+	env.start()
 	var group sync.WaitGroup
 	failed := make(chan error, pods)
 	start := time.Now()
 	for i, ns := range namespaces {
 		group.Go(func() {
-			if _, err := w.add(fmt.Sprintf("web-%d", i), ns); err != nil {
+			if _, err := env.add(fmt.Sprintf("web-%d", i), ns); err != nil {
 				failed <- err
 			}
 		})
 	}
-	z := ztunneltest.Start(t, w.socket, nil)
+	z := ztunneltest.Start(t, env.socket, nil)
 	group.Wait()
 	t.Logf("%d pods in %v", pods, time.Since(start))
 	close(failed)
@@ -267,24 +267,24 @@ func TestManyAdds(t *testing.T) {
 		t.Errorf("ztunnel has %d pods", n)
 	}
 	rulestest.Eventually(t, "all annotations", func() bool {
-		n := w.Count()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return len(w.patches) >= pods && n[ambient.Enrolled] == pods
+		n := env.Count()
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		return len(env.patches) >= pods && n[ambient.Enrolled] == pods
 	})
 }
 
 // TestAddUsesAnnotations checks that the node's settings and the pod's annotations determine the
 // rules.
 func TestAddUsesAnnotations(t *testing.T) {
-	w := newTestEnv(t)
+	env := newTestEnv(t)
 	ns := netnstest.New(t)
-	w.put("web", annotated("ambient.istio.io/dns-capture", "false"),
+	env.put("web", annotated("ambient.istio.io/dns-capture", "false"),
 		annotated("ambient.istio.io/bypass-inbound-capture", "maybe"))
-	w.start()
-	ztunneltest.Start(t, w.socket, nil)
-	e, err := w.add("web", ns)
-	if err != nil || !w.has(ns, func(a *rules.Ambient) { a.DNS = false }) || e.Ambient.DNS {
+	env.start()
+	ztunneltest.Start(t, env.socket, nil)
+	e, err := env.add("web", ns)
+	if err != nil || !env.has(ns, func(a *rules.Ambient) { a.DNS = false }) || e.Ambient.DNS {
 		t.Errorf("%v, %+v", err, e)
 	}
 	if len(e.Notes) != 1 || !strings.Contains(e.Notes[0], `"maybe" is not true or false`) {

@@ -61,32 +61,32 @@ func (n *Node) desired(ctx context.Context, ref source.Ref) (desiredPod, error) 
 	if err != nil {
 		return desiredPod{}, err
 	}
-	w := desiredPod{object: new(decide.Pod)}
-	if err := json.Unmarshal(data, w.object); err != nil {
+	desired := desiredPod{object: new(decide.Pod)}
+	if err := json.Unmarshal(data, desired.object); err != nil {
 		return desiredPod{}, fmt.Errorf("decode pod %s: %w", ref, err)
 	}
 	in := decide.Input{
-		Attachment: decide.Attachment{Namespace: ref.Namespace, Name: ref.Name}, Pod: w.object,
+		Attachment: decide.Attachment{Namespace: ref.Namespace, Name: ref.Name}, Pod: desired.object,
 	}
 	d := decide.Decide(in, n.Decide)
 	if d.Reason == decide.NamespaceUnknown {
 		data, _, err := n.Pods.Namespace(ctx, ref.Namespace)
 		if err != nil {
-			return w, err
+			return desired, err
 		}
 		in.Namespace = new(decide.Namespace)
 		if err := json.Unmarshal(data, in.Namespace); err != nil {
-			return w, fmt.Errorf("decode namespace %s: %w", ref.Namespace, err)
+			return desired, fmt.Errorf("decode namespace %s: %w", ref.Namespace, err)
 		}
 		d = decide.Decide(in, n.Decide)
 	}
 	if d.Outcome != decide.Ambient {
-		return w, fmt.Errorf("%w: %s", errNotAmbient, d.Message)
+		return desired, fmt.Errorf("%w: %s", errNotAmbient, d.Message)
 	}
-	if w.ambient, w.notes, err = decide.AmbientParameters(w.object, n.Decide); err != nil {
-		return w, &stepError{agent.KindParameters, err}
+	if desired.ambient, desired.notes, err = decide.AmbientParameters(desired.object, n.Decide); err != nil {
+		return desired, &stepError{agent.KindParameters, err}
 	}
-	return w, nil
+	return desired, nil
 }
 
 // Add enrols a pod that starts in a network namespace with the addresses, and returns what was
@@ -131,11 +131,11 @@ func (n *Node) add(
 		return agent.Enrolment{}, source.WithKind(source.Unavailable,
 			errors.New("the agent is starting and has not listed the pods of the node yet"))
 	}
-	w, err := n.desired(ctx, ref)
+	desired, err := n.desired(ctx, ref)
 	if err != nil {
 		return agent.Enrolment{}, err
 	}
-	ref.UID = w.object.Metadata.UID // a static pod has another UID in the kubelet
+	ref.UID = desired.object.Metadata.UID // a static pod has another UID in the kubelet
 	own, err := netns.FromHandle(vishnetns.NsHandle(ns.FD()))
 	if err != nil {
 		return agent.Enrolment{}, &stepError{agent.KindRules, err}
@@ -153,7 +153,7 @@ func (n *Node) add(
 	} else {
 		_ = own.Close()
 	}
-	applied, err := n.enrol(ctx, p, w, addresses, true, false)
+	applied, err := n.enrol(ctx, p, desired, addresses, true, false)
 	if err != nil {
 		n.release(p)
 		return agent.Enrolment{}, err
@@ -162,7 +162,7 @@ func (n *Node) add(
 		Ambient: p.ambient, Backend: string(applied.Backend), Outcome: string(applied.Outcome),
 		Rules: applied.Rules, Routes: applied.Routes, Bytes: applied.Bytes,
 	}
-	for _, note := range w.notes {
+	for _, note := range desired.notes {
 		e.Notes = append(e.Notes, note.String())
 	}
 	return e, nil
@@ -186,7 +186,7 @@ func (n *Node) release(p *pod) {
 // caller holds. An ADD waits until a ztunnel connects. Otherwise expected reports that the pod
 // should have the rules already.
 func (n *Node) enrol(
-	ctx context.Context, p *pod, w desiredPod, addresses []netip.Addr, isADD, expected bool,
+	ctx context.Context, p *pod, desired desiredPod, addresses []netip.Addr, isADD, expected bool,
 ) (applied compat.Result, err error) {
 	p.enrolled, p.annotates = false, true
 	p.annotation = annotationPending
@@ -195,13 +195,13 @@ func (n *Node) enrol(
 			p.enrolled, p.annotation = true, annotationEnabled
 		}
 	}()
-	if applied, err = n.install(p, w.ambient, expected); err != nil {
+	if applied, err = n.install(p, desired.ambient, expected); err != nil {
 		p.annotates = false // a pod without rules is not pending, as in Istio
 		return applied, &stepError{agent.KindRules, err}
 	}
 	reported := ztunnel.Pod{
 		UID: p.ref.UID, Name: p.ref.Name, Namespace: p.ref.Namespace,
-		ServiceAccount: w.object.Spec.ServiceAccountName, Netns: p.ns,
+		ServiceAccount: desired.object.Spec.ServiceAccountName, Netns: p.ns,
 	}
 	if applied.Outcome != nft.Unchanged {
 		p.fresh = true

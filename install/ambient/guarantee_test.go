@@ -15,44 +15,44 @@ import (
 )
 
 // use sets the backend of the next agent.
-func (w *testEnv) use(e compat.BackendName) {
-	w.t.Helper()
+func (env *testEnv) use(e compat.BackendName) {
+	env.t.Helper()
 	var err error
-	if w.options.Backend, err = compat.Choose(e); err != nil {
-		w.t.Fatal(err)
+	if env.options.Backend, err = compat.Choose(e); err != nil {
+		env.t.Fatal(err)
 	}
 }
 
 // TestLegacyBackend checks that pods are enrolled and leave with iptables-legacy as with nftables.
 func TestLegacyBackend(t *testing.T) {
-	w := newTestEnv(t)
-	w.use(compat.BackendLegacy)
+	env := newTestEnv(t)
+	env.use(compat.BackendLegacy)
 	started, ran := netnstest.New(t), netnstest.New(t)
-	w.put("started")
-	w.put("ran", running("10.0.0.8"))
-	w.home("ran", ran)
-	w.start()
-	z := ztunneltest.Start(t, w.socket, nil)
-	e, err := w.add("started", started)
+	env.put("started")
+	env.put("ran", running("10.0.0.8"))
+	env.addSandbox("ran", ran)
+	env.start()
+	z := ztunneltest.Start(t, env.socket, nil)
+	e, err := env.add("started", started)
 	if err != nil || e.Backend != "legacy" || e.Outcome != "created" || e.Rules == 0 || e.Validate() != nil {
 		t.Fatalf("%+v, %v, %v", e, err, e.Validate())
 	}
-	w.home("started", started)
-	w.put("started", running("10.0.0.7"))
+	env.addSandbox("started", started)
+	env.put("started", running("10.0.0.7"))
 	for name, ns := range map[string]*netns.NS{"started": started, "ran": ran} {
-		rulestest.Eventually(t, "annotation of "+name, func() bool { return w.annotation(name) == "enabled" })
-		if !w.has(ns) || z.Pods()["uid-"+name] != ns.ID() {
+		rulestest.Eventually(t, "annotation of "+name, func() bool { return env.annotation(name) == "enabled" })
+		if !env.has(ns) || z.Pods()["uid-"+name] != ns.ID() {
 			t.Errorf("%s: enrolled without rules", name)
 		}
 	}
-	w.put("ran", annotated("ambient.istio.io/dns-capture", "false"))
+	env.put("ran", annotated("ambient.istio.io/dns-capture", "false"))
 	rulestest.Eventually(t, "an annotation changes the rules", func() bool {
-		return w.has(ran, func(a *rules.Ambient) { a.DNS = false })
+		return env.has(ran, func(a *rules.Ambient) { a.DNS = false })
 	})
 	for name, ns := range map[string]*netns.NS{"started": started, "ran": ran} {
-		w.put(name, labelled(modeLabel, "none"))
-		rulestest.Eventually(t, name+" leaves", func() bool { return w.annotation(name) == "" })
-		if !bare(t, ns) {
+		env.put(name, labelled(modeLabel, "none"))
+		rulestest.Eventually(t, name+" leaves", func() bool { return env.annotation(name) == "" })
+		if !hasNoRules(t, ns) {
 			t.Errorf("%s: rules stay", name)
 		}
 	}
@@ -62,40 +62,40 @@ func TestLegacyBackend(t *testing.T) {
 // which needs no reboot and is not drift. The rules of the earlier backend are removed from a pod
 // that should leave.
 func TestBackendChanges(t *testing.T) {
-	w := newTestEnv(t)
+	env := newTestEnv(t)
 	stays, leaves := netnstest.New(t), netnstest.New(t)
-	w.put("stays", running("10.0.0.7"))
-	w.put("leaves", running("10.0.0.8"))
-	w.home("stays", stays)
-	w.home("leaves", leaves)
-	w.start()
-	z := ztunneltest.Start(t, w.socket, nil)
+	env.put("stays", running("10.0.0.7"))
+	env.put("leaves", running("10.0.0.8"))
+	env.addSandbox("stays", stays)
+	env.addSandbox("leaves", leaves)
+	env.start()
+	z := ztunneltest.Start(t, env.socket, nil)
 	enabled := func(name string) func() bool {
-		return func() bool { return w.annotation(name) == "enabled" && w.Count()[ambient.Pending] == 0 }
+		return func() bool { return env.annotation(name) == "enabled" && env.Count()[ambient.Pending] == 0 }
 	}
 	rulestest.Eventually(t, "both pods are enrolled", func() bool { return enabled("stays")() && enabled("leaves")() })
 	for i, e := range []compat.BackendName{compat.BackendLegacy, compat.BackendNFT} {
-		w.stop()
+		env.stop()
 		z.Stop()
 		if i == 0 {
-			w.put("leaves", labelled(modeLabel, "none"))
+			env.put("leaves", labelled(modeLabel, "none"))
 		}
-		w.use(e)
-		w.socket = newServer(t, w)
-		w.start()
-		z = ztunneltest.Start(t, w.socket, nil)
+		env.use(e)
+		env.socket = newServer(t, env)
+		env.start()
+		z = ztunneltest.Start(t, env.socket, nil)
 		rulestest.Eventually(t, "the rules are moved", func() bool {
 			installed, err := compat.InstalledBackends(stays)
 			return err == nil && len(installed) == 1 && installed[0].Name() == e
 		})
 		rulestest.Eventually(t, "the pod is enrolled", enabled("stays"))
-		if r := w.Rules("uid-stays"); r == nil || r.Backend != e || r.Repaired != nil {
+		if r := env.Rules("uid-stays"); r == nil || r.Backend != e || r.Repaired != nil {
 			t.Errorf("rules %+v, want those of %s and no drift", r, e)
 		} else {
 			r.Release()
 		}
-		rulestest.Eventually(t, "the other pod leaves", func() bool { return w.annotation("leaves") == "" })
-		if !w.has(stays) || !bare(t, leaves) {
+		rulestest.Eventually(t, "the other pod leaves", func() bool { return env.annotation("leaves") == "" })
+		if !env.has(stays) || !hasNoRules(t, leaves) {
 			t.Errorf("%s: wrong rules", e)
 		}
 	}
@@ -105,22 +105,22 @@ func TestBackendChanges(t *testing.T) {
 // namespaces. Nothing else changes, and a pod that starts between two ztunnels waits for the
 // second.
 func TestZtunnelRestarts(t *testing.T) {
-	w, ns, z := enrolled(t, nil)
+	env, ns, z := enrolled(t, nil)
 	z.Stop()
 	fresh := netnstest.New(t)
-	w.put("fresh")
+	env.put("fresh")
 	added := make(chan error, 1)
 	go func() {
-		_, err := w.add("fresh", fresh)
+		_, err := env.add("fresh", fresh)
 		added <- err
 	}()
-	rulestest.Eventually(t, "the rules of the pod that starts", func() bool { return w.has(fresh) })
+	rulestest.Eventually(t, "the rules of the pod that starts", func() bool { return env.has(fresh) })
 	select {
 	case err := <-added:
 		t.Fatalf("the pod starts without ztunnel: %v", err)
 	default:
 	}
-	second := ztunneltest.Start(t, w.socket, nil)
+	second := ztunneltest.Start(t, env.socket, nil)
 	if err := <-added; err != nil {
 		t.Fatal(err)
 	}
@@ -128,13 +128,13 @@ func TestZtunnelRestarts(t *testing.T) {
 	if p := second.Pods(); p["uid-web"] != ns.ID() || p["uid-fresh"] != fresh.ID() {
 		t.Errorf("pods %v", p)
 	}
-	if got := w.patched(); strings.Contains(got, "web=") || !w.has(ns) {
+	if got := env.patched(); strings.Contains(got, "web=") || !env.has(ns) {
 		t.Errorf("the enrolled pod changes: %s", got)
 	}
 	// During an upgrade two ztunnels have the pods.
-	next := ztunneltest.Start(t, w.socket, nil)
+	next := ztunneltest.Start(t, env.socket, nil)
 	next.Wait(t, "snapshot")
-	w.put("web", labelled(modeLabel, "none"))
+	env.put("web", labelled(modeLabel, "none"))
 	second.Wait(t, "del uid-web")
 	next.Wait(t, "del uid-web")
 	if !slices.Contains(next.Messages(), "add uid-web") {
@@ -145,9 +145,9 @@ func TestZtunnelRestarts(t *testing.T) {
 // TestRepairsAreKeptForTheAudit checks that a repair during the enrolment of a pod is kept for the
 // audit, once. A pod that starts, and one that enters ambient mode, have nothing to repair.
 func TestRepairsAreKeptForTheAudit(t *testing.T) {
-	w, ns, z := enrolled(t, nil)
+	env, ns, z := enrolled(t, nil)
 	taken := func(uid string) (has bool) {
-		r := w.Rules(uid)
+		r := env.Rules(uid)
 		if r == nil {
 			t.Fatalf("no rules of %s", uid)
 		}
@@ -157,24 +157,24 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	if taken("uid-web") {
 		t.Error("a pod that enters ambient mode is repaired")
 	}
-	w.stop()
+	env.stop()
 	z.Stop()
 	if err := removeAll(ns); err != nil {
 		t.Fatal(err)
 	}
-	w.socket = newServer(t, w)
-	w.start()
-	ztunneltest.Start(t, w.socket, nil)
-	rulestest.Eventually(t, "the pod is enrolled again", func() bool { return w.Count()[ambient.Enrolled] == 1 })
+	env.socket = newServer(t, env)
+	env.start()
+	ztunneltest.Start(t, env.socket, nil)
+	rulestest.Eventually(t, "the pod is enrolled again", func() bool { return env.Count()[ambient.Enrolled] == 1 })
 	if !taken("uid-web") || taken("uid-web") {
 		t.Error("the repair is not reported once")
 	}
 	fresh := netnstest.New(t)
-	w.put("fresh", annotated(redirection, "enabled")) // from before the last boot
-	if _, err := w.add("fresh", fresh); err != nil || taken("uid-fresh") {
+	env.put("fresh", annotated(redirection, "enabled")) // from before the last boot
+	if _, err := env.add("fresh", fresh); err != nil || taken("uid-fresh") {
 		t.Errorf("a pod that starts is repaired: %v", err)
 	}
-	if w.Rules("uid-unknown") != nil {
+	if env.Rules("uid-unknown") != nil {
 		t.Error("rules of an unknown pod")
 	}
 }

@@ -37,11 +37,11 @@ func enrolByIstio(t *testing.T, ns *netns.NS, backend string) {
 		"ip rule add fwmark 0x111/0xfff lookup 100 priority 32764",
 		"ip route replace local default dev lo table 100",
 	}) {
-		inside(t, ns, strings.Fields(line)...)
+		runIn(t, ns, strings.Fields(line)...)
 	}
 }
 
-func inside(t *testing.T, ns *netns.NS, argv ...string) string {
+func runIn(t *testing.T, ns *netns.NS, argv ...string) string {
 	t.Helper()
 	var out []byte
 	if err := ns.Do(func() (err error) {
@@ -67,11 +67,11 @@ func istioObjects(t *testing.T, ns *netns.NS) []string {
 func TestRulesOfIstioCNIAreRemovedFromAPodThatLeaves(t *testing.T) {
 	for backend := range likeIstio {
 		t.Run(backend, func(t *testing.T) {
-			w, ns, _ := enrolled(t, nil)
+			env, ns, _ := enrolled(t, nil)
 			enrolByIstio(t, ns, backend)
-			w.put("web", labelled(modeLabel, "none"))
-			rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return w.annotation("web") == "" })
-			if remaining := istioObjects(t, ns); len(remaining) > 0 || !bare(t, ns) {
+			env.put("web", labelled(modeLabel, "none"))
+			rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return env.annotation("web") == "" })
+			if remaining := istioObjects(t, ns); len(remaining) > 0 || !hasNoRules(t, ns) {
 				t.Errorf("left: %q", remaining)
 			}
 		})
@@ -79,13 +79,13 @@ func TestRulesOfIstioCNIAreRemovedFromAPodThatLeaves(t *testing.T) {
 }
 
 func TestRulesOfIstioCNIAreRemovedAtUninstallation(t *testing.T) {
-	w, ns, _ := enrolled(t, nil)
+	env, ns, _ := enrolled(t, nil)
 	enrolByIstio(t, ns, "nftables")
-	stop := w.halt()
-	if err := w.Uninstall(t.Context()); err != nil {
+	stop := env.halt()
+	if err := env.Uninstall(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if remaining := istioObjects(t, ns); len(remaining) > 0 || !bare(t, ns) || w.annotation("web") != "" {
+	if remaining := istioObjects(t, ns); len(remaining) > 0 || !hasNoRules(t, ns) || env.annotation("web") != "" {
 		t.Errorf("left: %q", remaining)
 	}
 	stop()
@@ -96,24 +96,24 @@ func TestRulesOfIstioCNIAreRemovedAtUninstallation(t *testing.T) {
 func TestIstioCNITakesPodsOver(t *testing.T) {
 	for backend := range likeIstio {
 		t.Run(backend, func(t *testing.T) {
-			w, ns, z := enrolled(t, nil)
+			env, ns, z := enrolled(t, nil)
 			enrolByIstio(t, ns, backend)
-			listenAsIstio(t, w)
+			listenAsIstio(t, env)
 			before := istioObjects(t, ns)
-			stop := w.halt()
-			if err := w.Uninstall(t.Context()); err != nil {
+			stop := env.halt()
+			if err := env.Uninstall(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if !bare(t, ns) {
+			if !hasNoRules(t, ns) {
 				t.Error("the pod has rules of Sluice")
 			}
 			if got := istioObjects(t, ns); !slices.Equal(got, before) {
 				t.Errorf("remaining objects of istio-cni: %q, want %q", got, before)
 			}
-			if routes := inside(t, ns, "ip", "route", "show", "table", "100"); !strings.Contains(routes, "local default") {
+			if routes := runIn(t, ns, "ip", "route", "show", "table", "100"); !strings.Contains(routes, "local default") {
 				t.Errorf("the routes of istio-cni: %s", routes)
 			}
-			if got := w.patched(); got != "" || len(z.Pods()) != 1 {
+			if got := env.patched(); got != "" || len(z.Pods()) != 1 {
 				t.Errorf("patches %s; ztunnel has %v", got, z.Pods())
 			}
 			stop()
@@ -124,28 +124,28 @@ func TestIstioCNITakesPodsOver(t *testing.T) {
 // TestIstioCNIDoesNotTakeOtherPodsOver covers a pod without rules of istio-cni, which leaves
 // ambient mode although istio-cni runs.
 func TestIstioCNIDoesNotTakeOtherPodsOver(t *testing.T) {
-	w, ns, _ := enrolled(t, nil)
-	listenAsIstio(t, w)
-	stop := w.halt()
-	if err := w.Uninstall(t.Context()); err != nil {
+	env, ns, _ := enrolled(t, nil)
+	listenAsIstio(t, env)
+	stop := env.halt()
+	if err := env.Uninstall(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if !bare(t, ns) || w.annotation("web") != "" {
+	if !hasNoRules(t, ns) || env.annotation("web") != "" {
 		t.Error("the pod is still in ambient mode")
 	}
 	stop()
 }
 
 // listenAsIstio replaces the agent's socket, like istio-cni when it starts.
-func listenAsIstio(t *testing.T, w *testEnv) {
+func listenAsIstio(t *testing.T, env *testEnv) {
 	t.Helper()
-	l, err := net.Listen("unixpacket", w.socket+".istio")
+	l, err := net.Listen("unixpacket", env.socket+".istio")
 	if err == nil {
-		err = os.Rename(w.socket+".istio", w.socket)
+		err = os.Rename(env.socket+".istio", env.socket)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	rulestest.Eventually(t, "the agent has lost its socket", w.ztunnels.IsReplaced)
+	rulestest.Eventually(t, "the agent has lost its socket", env.ztunnels.IsReplaced)
 }

@@ -40,13 +40,13 @@ func (n *Node) reconcile(ctx context.Context, name podName) (retryAfter time.Dur
 	if !exists || err != nil {
 		return 0, err
 	}
-	w, err := n.desired(ctx, item.Ref)
+	desired, err := n.desired(ctx, item.Ref)
 	over := item.PodStatus.Over()
 	switch {
 	case source.IsNotFound(err), source.IsReplaced(err):
 		return 0, nil // its event follows
 	case errors.Is(err, errNotAmbient), err == nil && over:
-		return n.leaveUnwanted(ctx, item, w.object, over)
+		return n.leaveUnwanted(ctx, item, desired.object, over)
 	}
 	if err != nil && kindOf(err) != agent.KindParameters {
 		return 0, err // whether the pod is in ambient mode is not known now
@@ -57,20 +57,20 @@ func (n *Node) reconcile(ctx context.Context, name podName) (retryAfter time.Dur
 	}
 	defer p.lock.release()
 	if err == nil {
-		retryAfter, err = n.enrolRunning(ctx, p, w)
+		retryAfter, err = n.enrolRunning(ctx, p, desired)
 	} else {
 		p.err = err // the rules of an enrolled pod stay as they are
 	}
 	n.report(ctx, p, err)
-	return retryAfter, errors.Join(err, n.annotate(ctx, p, item, w.object))
+	return retryAfter, errors.Join(err, n.annotate(ctx, p, item, desired.object))
 }
 
 // enrolRunning enrols a running pod, unless it is enrolled already.
 func (n *Node) enrolRunning(
-	ctx context.Context, p *pod, w desiredPod,
+	ctx context.Context, p *pod, desired desiredPod,
 ) (retryAfter time.Duration, err error) {
-	addresses := w.object.Addresses()
-	found, missing := n.sandboxOf(ctx, w.object)
+	addresses := desired.object.Addresses()
+	found, missing := n.sandboxOf(ctx, desired.object)
 	switch {
 	case found == nil && p.ns == nil:
 		// A pod that is starting has no sandbox yet, and is enrolled by its ADD.
@@ -94,13 +94,13 @@ func (n *Node) enrolRunning(
 		}
 		p.setNS(ns)
 	}
-	if p.enrolled && sameAmbient(p.ambient, w.ambient) &&
+	if p.enrolled && sameAmbient(p.ambient, desired.ambient) &&
 		(len(addresses) == 0 || sameAddresses(addresses, p.addresses)) {
 		return 0, nil
 	}
 	was := p.enrolled
-	expected := p.backend == "" && w.object.Metadata.Annotations[annotationName] == annotationEnabled
-	_, err = n.enrol(ctx, p, w, addresses, false, expected)
+	expected := p.backend == "" && desired.object.Metadata.Annotations[annotationName] == annotationEnabled
+	_, err = n.enrol(ctx, p, desired, addresses, false, expected)
 	if !was {
 		n.Enrolled(err)
 	}

@@ -33,7 +33,7 @@ func ambientRules(t testing.TB) rules.Ruleset {
 	return rs
 }
 
-func plain(p *decide.Pod) { p.Metadata.Labels = map[string]string{} }
+func removeLabels(p *decide.Pod) { p.Metadata.Labels = map[string]string{} }
 
 // TestRulesOfAKilledAgentAreRemoved covers an agent that was killed after installing the rules and
 // before the annotation, and a label that is removed before the next agent starts. Rules of a
@@ -41,25 +41,25 @@ func plain(p *decide.Pod) { p.Metadata.Labels = map[string]string{} }
 func TestRulesOfAKilledAgentAreRemoved(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
-			w := newTestEnv(t)
+			env := newTestEnv(t)
 			left, sidecar, later := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 			apply(t, e, left, ambientRules(t))
 			apply(t, e, later, ambientRules(t))
 			apply(t, e, sidecar, rules.MustCompile(rules.DefaultRedirect()))
-			w.put("left", running("10.0.0.7"), plain)
-			w.home("left", left)
-			w.put("sidecar", running("10.0.0.8"), plain)
-			w.home("sidecar", sidecar)
-			w.put("later", running("10.0.0.9"), plain) // its network namespace is not found yet
-			w.start()
-			rulestest.Eventually(t, "the rules are removed", func() bool { return bare(t, left) })
-			if bare(t, sidecar) {
+			env.put("left", running("10.0.0.7"), removeLabels)
+			env.addSandbox("left", left)
+			env.put("sidecar", running("10.0.0.8"), removeLabels)
+			env.addSandbox("sidecar", sidecar)
+			env.put("later", running("10.0.0.9"), removeLabels) // its network namespace is not found yet
+			env.start()
+			rulestest.Eventually(t, "the rules are removed", func() bool { return hasNoRules(t, left) })
+			if hasNoRules(t, sidecar) {
 				t.Error("the rules to the sidecar are removed")
 			}
-			w.home("later", later)
-			w.Changed("shop", "later")
-			rulestest.Eventually(t, "the rules of the pod that is found later are removed", func() bool { return bare(t, later) })
-			if got := w.patched(); got != "" {
+			env.addSandbox("later", later)
+			env.Changed("shop", "later")
+			rulestest.Eventually(t, "the rules of the pod that is found later are removed", func() bool { return hasNoRules(t, later) })
+			if got := env.patched(); got != "" {
 				t.Errorf("patches: %s", got)
 			}
 		})
@@ -69,22 +69,22 @@ func TestRulesOfAKilledAgentAreRemoved(t *testing.T) {
 // TestStaticPodAfterARestart covers a static pod, which has another UID in the kubelet, by which
 // the agent finds it again.
 func TestStaticPodAfterARestart(t *testing.T) {
-	w := newTestEnv(t)
+	env := newTestEnv(t)
 	ns := netnstest.New(t)
-	w.put("static", running("10.0.0.7"), annotated("kubernetes.io/config.hash", "hash"),
+	env.put("static", running("10.0.0.7"), annotated("kubernetes.io/config.hash", "hash"),
 		annotated(redirection, "enabled"))
-	w.home("static", ns)
-	w.mu.Lock()
-	sb := w.sandboxes["uid-static"]
-	delete(w.sandboxes, "uid-static")
+	env.addSandbox("static", ns)
+	env.mu.Lock()
+	sb := env.sandboxes["uid-static"]
+	delete(env.sandboxes, "uid-static")
 	sb.Pod = sandbox.Pod{Namespace: "shop", Name: "static", UID: "hash", Unproven: true}
-	w.sandboxes["hash"] = sb
-	w.mu.Unlock()
-	w.start()
-	z := ztunneltest.Start(t, w.socket, nil)
+	env.sandboxes["hash"] = sb
+	env.mu.Unlock()
+	env.start()
+	z := ztunneltest.Start(t, env.socket, nil)
 	z.Wait(t, "add uid-static")
 	if z.Pods()["uid-static"] != ns.ID() {
 		t.Error("ztunnel gets another network namespace")
 	}
-	rulestest.Eventually(t, "the pod is enrolled", func() bool { return w.has(ns) })
+	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.has(ns) })
 }

@@ -25,19 +25,19 @@ func (n *Node) restore(ctx context.Context) bool {
 	}
 	all, others := n.running(ctx)
 	search := make([]*decide.Pod, len(all))
-	for i, w := range all {
-		search[i] = w.object
+	for i, desired := range all {
+		search[i] = desired.object
 	}
 	found, _ := n.sandboxes(ctx, search) // pods that are not found are searched for again
 	list := make([]ztunnel.Pod, len(all))
 	addresses := make(map[string][]netip.Addr, len(all))
-	for i, w := range all {
-		m := w.object.Metadata
+	for i, desired := range all {
+		m := desired.object.Metadata
 		list[i] = ztunnel.Pod{
 			UID: m.UID, Name: m.Name, Namespace: m.Namespace,
-			ServiceAccount: w.object.Spec.ServiceAccountName,
+			ServiceAccount: desired.object.Spec.ServiceAccountName,
 		}
-		addresses[m.UID] = w.object.Addresses()
+		addresses[m.UID] = desired.object.Addresses()
 		sb, ok := found[m.UID]
 		if !ok {
 			continue
@@ -71,13 +71,13 @@ func (n *Node) running(ctx context.Context) (all []desiredPod, others []*decide.
 		if item.PodStatus.Over() {
 			continue
 		}
-		w, err := n.desired(ctx, item.Ref)
+		desired, err := n.desired(ctx, item.Ref)
 		switch {
-		case w.object == nil:
+		case desired.object == nil:
 		case !errors.Is(err, errNotAmbient):
-			all = append(all, w)
-		case !w.object.Spec.HostNetwork:
-			others = append(others, w.object)
+			all = append(all, desired)
+		case !desired.object.Spec.HostNetwork:
+			others = append(others, desired.object)
 		}
 	}
 	return all, others

@@ -21,55 +21,55 @@ import (
 // enrolled starts a node with an enrolled running pod.
 func enrolled(t *testing.T, reply func(*zds.Request) string) (*testEnv, *netns.NS, *ztunneltest.Ztunnel) {
 	t.Helper()
-	w := newTestEnv(t)
+	env := newTestEnv(t)
 	ns := netnstest.New(t)
-	w.put("web", running("10.0.0.7"))
-	w.home("web", ns)
-	w.start()
-	z := ztunneltest.Start(t, w.socket, reply)
-	rulestest.Eventually(t, "the pod is enrolled", func() bool { return w.annotation("web") == "enabled" })
-	w.mu.Lock()
-	w.patches = nil // the pod may have been pending for a moment
-	w.mu.Unlock()
-	return w, ns, z
+	env.put("web", running("10.0.0.7"))
+	env.addSandbox("web", ns)
+	env.start()
+	z := ztunneltest.Start(t, env.socket, reply)
+	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.annotation("web") == "enabled" })
+	env.mu.Lock()
+	env.patches = nil // the pod may have been pending for a moment
+	env.mu.Unlock()
+	return env, ns, z
 }
 
 func TestRunningPodIsEnrolled(t *testing.T) {
-	w, ns, z := enrolled(t, nil)
-	if !w.has(ns) || z.Pods()["uid-web"] != ns.ID() ||
-		!slices.Equal(w.probed("web"), addresses("10.0.0.7")) {
+	env, ns, z := enrolled(t, nil)
+	if !env.has(ns) || z.Pods()["uid-web"] != ns.ID() ||
+		!slices.Equal(env.probed("web"), addresses("10.0.0.7")) {
 		t.Error("the pod is annotated and not enrolled")
 	}
-	if n := w.Count(); n[ambient.Enrolled] != 1 || n[ambient.Pending] != 0 {
+	if n := env.Count(); n[ambient.Enrolled] != 1 || n[ambient.Pending] != 0 {
 		t.Errorf("counts %v", n)
 	}
 }
 
 func TestLabelOfTheNamespace(t *testing.T) {
-	w := newTestEnv(t)
+	env := newTestEnv(t)
 	ns := netnstest.New(t)
-	w.put("web", running("10.0.0.7"), func(p *decide.Pod) { p.Metadata.Labels = map[string]string{} })
-	w.home("web", ns)
-	w.start()
-	z := ztunneltest.Start(t, w.socket, nil)
+	env.put("web", running("10.0.0.7"), func(p *decide.Pod) { p.Metadata.Labels = map[string]string{} })
+	env.addSandbox("web", ns)
+	env.start()
+	z := ztunneltest.Start(t, env.socket, nil)
 	z.Wait(t, "snapshot")
 	set := func(mode string) {
-		w.mu.Lock()
-		w.namespaces["shop"] = mode
-		w.mu.Unlock()
-		w.Changed("shop", "")
+		env.mu.Lock()
+		env.namespaces["shop"] = mode
+		env.mu.Unlock()
+		env.Changed("shop", "")
 	}
-	if !bare(t, ns) {
+	if !hasNoRules(t, ns) {
 		t.Error("enrolled without a label")
 	}
 	set("ambient")
-	rulestest.Eventually(t, "the pod is enrolled", func() bool { return w.annotation("web") == "enabled" })
-	if !w.has(ns) {
+	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.annotation("web") == "enabled" })
+	if !env.has(ns) {
 		t.Error("no rules")
 	}
 	set("none")
-	rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return w.annotation("web") == "" })
-	if !bare(t, ns) || len(z.Pods()) > 0 || w.probed("web") != nil {
+	rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return env.annotation("web") == "" })
+	if !hasNoRules(t, ns) || len(z.Pods()) > 0 || env.probed("web") != nil {
 		t.Error("the annotation is removed first")
 	}
 }
@@ -79,11 +79,11 @@ func TestLabelOfTheNamespace(t *testing.T) {
 func TestPodLeavesInOrder(t *testing.T) {
 	var refused atomic.Int32
 	var ns atomic.Pointer[netns.NS]
-	w, podNS, _ := enrolled(t, func(r *zds.Request) string {
+	env, podNS, _ := enrolled(t, func(r *zds.Request) string {
 		if r.GetDel() == nil {
 			return ""
 		}
-		if !bare(t, ns.Load()) {
+		if !hasNoRules(t, ns.Load()) {
 			t.Error("ztunnel removes the pod before its rules are removed")
 		}
 		if refused.Add(1) < 3 {
@@ -92,15 +92,15 @@ func TestPodLeavesInOrder(t *testing.T) {
 		return ""
 	})
 	ns.Store(podNS)
-	w.put("web", labelled(modeLabel, "none"))
-	rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return w.annotation("web") == "" })
-	if refused.Load() < 3 || w.probed("web") != nil {
-		t.Errorf("%d removals, probes of %v", refused.Load(), w.probed("web"))
+	env.put("web", labelled(modeLabel, "none"))
+	rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return env.annotation("web") == "" })
+	if refused.Load() < 3 || env.probed("web") != nil {
+		t.Errorf("%d removals, probes of %v", refused.Load(), env.probed("web"))
 	}
-	if got := w.patched(); got != "web=none" {
+	if got := env.patched(); got != "web=none" {
 		t.Errorf("patches: %s", got)
 	}
-	if n := w.Count(); n[ambient.Enrolled]+n[ambient.Pending] != 0 {
+	if n := env.Count(); n[ambient.Enrolled]+n[ambient.Pending] != 0 {
 		t.Errorf("counts %v", n)
 	}
 }
@@ -110,21 +110,21 @@ func TestPodLeavesInOrder(t *testing.T) {
 func TestDeletedPod(t *testing.T) {
 	for _, name := range []string{"deleted", "replaced by another pod with the name", "ended"} {
 		t.Run(name, func(t *testing.T) {
-			w, _, z := enrolled(t, nil)
+			env, _, z := enrolled(t, nil)
 			switch name {
 			case "deleted":
-				w.delete("web")
+				env.delete("web")
 			case "ended":
-				w.put("web", labelled("phase", "Succeeded"))
+				env.put("web", labelled("phase", "Succeeded"))
 			default:
-				w.put("web", func(p *decide.Pod) {
+				env.put("web", func(p *decide.Pod) {
 					p.Metadata.UID, p.Metadata.Annotations = "uid-new", map[string]string{}
 					p.Status.PodIP = ""
 				})
 			}
 			z.Wait(t, "del uid-web")
-			rulestest.Eventually(t, "the pod's addresses are removed", func() bool { return w.probed("web") == nil })
-			if got := w.patched(); name != "ended" && got != "" {
+			rulestest.Eventually(t, "the pod's addresses are removed", func() bool { return env.probed("web") == nil })
+			if got := env.patched(); name != "ended" && got != "" {
 				t.Errorf("patches: %s", got)
 			}
 		})
@@ -135,55 +135,55 @@ func TestDeletedPod(t *testing.T) {
 // known, or while ztunnel does not answer, is removed.
 func TestPodIsDeletedWhileZtunnelIsStopped(t *testing.T) {
 	answer := make(chan struct{})
-	w, _, z := enrolled(t, func(r *zds.Request) string {
+	env, _, z := enrolled(t, func(r *zds.Request) string {
 		if r.GetDel() != nil {
 			<-answer
 		}
 		return ""
 	})
-	w.delete("web")
+	env.delete("web")
 	rulestest.Eventually(t, "a message to ztunnel is not acknowledged", func() bool {
-		c := w.ztunnels.State().Connections
+		c := env.ztunnels.State().Connections
 		return len(c) == 1 && c[0].Unacknowledged != ""
 	})
-	if n := w.Count(); n[ambient.Enrolled]+n[ambient.Pending] != 1 {
+	if n := env.Count(); n[ambient.Enrolled]+n[ambient.Pending] != 1 {
 		t.Errorf("counts %v", n)
 	}
 	// Other pods are not delayed.
-	other := w.home("db", netnstest.New(t))
-	w.put("db", running("10.0.0.8"))
-	rulestest.Eventually(t, "the rules of another pod", func() bool { return w.has(other) })
+	other := env.addSandbox("db", netnstest.New(t))
+	env.put("db", running("10.0.0.8"))
+	rulestest.Eventually(t, "the rules of another pod", func() bool { return env.has(other) })
 	close(answer)
 	z.Wait(t, "del uid-web")
-	rulestest.Eventually(t, "another pod is enrolled", func() bool { return w.annotation("db") == "enabled" })
-	rulestest.Eventually(t, "the pod's addresses are removed", func() bool { return w.probed("web") == nil })
+	rulestest.Eventually(t, "another pod is enrolled", func() bool { return env.annotation("db") == "enabled" })
+	rulestest.Eventually(t, "the pod's addresses are removed", func() bool { return env.probed("web") == nil })
 }
 
 func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
-	w, ns, z := enrolled(t, nil)
-	w.put("web", annotated("ambient.istio.io/dns-capture", "false"))
+	env, ns, z := enrolled(t, nil)
+	env.put("web", annotated("ambient.istio.io/dns-capture", "false"))
 	withoutDNS := func(a *rules.Ambient) { a.DNS = false }
-	rulestest.Eventually(t, "the rules change", func() bool { return w.has(ns, withoutDNS) })
-	w.put("web", annotated("istio.io/reroute-virtual-interfaces", "a/b"))
+	rulestest.Eventually(t, "the rules change", func() bool { return env.has(ns, withoutDNS) })
+	env.put("web", annotated("istio.io/reroute-virtual-interfaces", "a/b"))
 	rulestest.Eventually(t, "an event names the annotation", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return slices.ContainsFunc(w.events, func(e event) bool {
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		return slices.ContainsFunc(env.events, func(e event) bool {
 			return strings.Contains(e.Message, "istio.io/reroute-virtual-interfaces") && e.Warning
 		})
 	})
-	if !w.has(ns, withoutDNS) || z.Pods()["uid-web"] != ns.ID() || w.annotation("web") != "enabled" {
+	if !env.has(ns, withoutDNS) || z.Pods()["uid-web"] != ns.ID() || env.annotation("web") != "enabled" {
 		t.Error("an invalid annotation has changed an enrolled pod")
 	}
 }
 
 func TestAddressesOfARunningPodChange(t *testing.T) {
-	w, _, _ := enrolled(t, nil)
-	w.put("web", running("10.0.0.9"))
+	env, _, _ := enrolled(t, nil)
+	env.put("web", running("10.0.0.9"))
 	rulestest.Eventually(t, "the node's rules have the new addresses", func() bool {
-		return slices.Equal(w.probed("web"), addresses("10.0.0.9"))
+		return slices.Equal(env.probed("web"), addresses("10.0.0.9"))
 	})
-	if got := w.patched(); got != "" {
+	if got := env.patched(); got != "" {
 		t.Errorf("patches: %s", got)
 	}
 }
@@ -191,15 +191,15 @@ func TestAddressesOfARunningPodChange(t *testing.T) {
 // TestAgentRestarts checks that ztunnel receives all pods again after a restart of the agent, with
 // the network namespaces that were found, and that nothing changes.
 func TestAgentRestarts(t *testing.T) {
-	w, ns, z := enrolled(t, nil)
-	w.stop()
+	env, ns, z := enrolled(t, nil)
+	env.stop()
 	z.Stop()
-	w.put("lost", running("10.0.0.8"), annotated(redirection, "enabled"))
-	w.put("starting")
-	w.put("ended", running("10.0.0.10"), labelled("phase", "Failed"))
-	w.put("plain", func(p *decide.Pod) { p.Metadata.Labels = nil })
-	second := newServer(t, w)
-	w.start()
+	env.put("lost", running("10.0.0.8"), annotated(redirection, "enabled"))
+	env.put("starting")
+	env.put("ended", running("10.0.0.10"), labelled("phase", "Failed"))
+	env.put("plain", func(p *decide.Pod) { p.Metadata.Labels = nil })
+	second := newServer(t, env)
+	env.start()
 	z = ztunneltest.Start(t, second, nil)
 	z.Wait(t, "snapshot")
 	messages := z.Messages()
@@ -208,21 +208,21 @@ func TestAgentRestarts(t *testing.T) {
 	if got := strings.Join(messages[:at], ", "); got != "add uid-web, keep uid-lost, keep uid-starting" {
 		t.Errorf("before the end of the snapshot: %s", got)
 	}
-	if z.Pods()["uid-web"] != ns.ID() || !w.has(ns) {
+	if z.Pods()["uid-web"] != ns.ID() || !env.has(ns) {
 		t.Error("the pod is no longer enrolled")
 	}
-	w.mu.Lock()
-	if len(w.replaced) != 3 || !slices.Equal(w.replaced["uid-web"], addresses("10.0.0.7")) ||
-		!slices.Equal(w.replaced["uid-lost"], addresses("10.0.0.8")) {
-		t.Errorf("addresses %v", w.replaced)
+	env.mu.Lock()
+	if len(env.replaced) != 3 || !slices.Equal(env.replaced["uid-web"], addresses("10.0.0.7")) ||
+		!slices.Equal(env.replaced["uid-lost"], addresses("10.0.0.8")) {
+		t.Errorf("addresses %v", env.replaced)
 	}
-	w.mu.Unlock()
+	env.mu.Unlock()
 	// The lost pod is found later.
-	lost := w.home("lost", netnstest.New(t))
-	w.Changed("shop", "lost")
-	rulestest.Eventually(t, "the lost pod has rules", func() bool { return w.has(lost) })
+	lost := env.addSandbox("lost", netnstest.New(t))
+	env.Changed("shop", "lost")
+	rulestest.Eventually(t, "the lost pod has rules", func() bool { return env.has(lost) })
 	z.Wait(t, "add uid-lost")
-	if got := w.patched(); got != "" {
+	if got := env.patched(); got != "" {
 		t.Errorf("patches: %s", got)
 	}
 }
@@ -230,47 +230,47 @@ func TestAgentRestarts(t *testing.T) {
 // TestPodsAreNotListedYet checks that no ztunnel is accepted and no ADD succeeds before the pods
 // are listed.
 func TestPodsAreNotListedYet(t *testing.T) {
-	w := newTestEnv(t)
-	w.options.AddTime = 50 * time.Millisecond
-	w.synced = false
-	w.put("web")
-	w.start()
-	if _, err := w.add("web", netnstest.New(t)); err == nil || !strings.Contains(err.Error(), "has not listed") {
+	env := newTestEnv(t)
+	env.options.AddTime = 50 * time.Millisecond
+	env.synced = false
+	env.put("web")
+	env.start()
+	if _, err := env.add("web", netnstest.New(t)); err == nil || !strings.Contains(err.Error(), "has not listed") {
 		t.Errorf("error %v", err)
 	}
-	if w.ztunnels.State().Restored {
+	if env.ztunnels.State().Restored {
 		t.Error("a ztunnel was accepted")
 	}
-	w.mu.Lock()
-	w.synced = true
-	w.mu.Unlock()
-	ztunneltest.Start(t, w.socket, nil).Wait(t, "snapshot")
+	env.mu.Lock()
+	env.synced = true
+	env.mu.Unlock()
+	ztunneltest.Start(t, env.socket, nil).Wait(t, "snapshot")
 }
 
 // TestAnnotationOfTheLastBoot checks that an annotation from before a reboot does not mean that the
 // pod is enrolled: without ztunnel it is pending.
 func TestAnnotationOfTheLastBoot(t *testing.T) {
-	w := newTestEnv(t)
-	ns := w.home("web", netnstest.New(t))
-	w.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
-	w.start()
-	rulestest.Eventually(t, "the pod is pending", func() bool { return w.annotation("web") == "pending" })
-	if !w.has(ns) {
+	env := newTestEnv(t)
+	ns := env.addSandbox("web", netnstest.New(t))
+	env.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
+	env.start()
+	rulestest.Eventually(t, "the pod is pending", func() bool { return env.annotation("web") == "pending" })
+	if !env.has(ns) {
 		t.Error("no rules")
 	}
-	ztunneltest.Start(t, w.socket, nil)
-	rulestest.Eventually(t, "the annotation is enabled", func() bool { return w.annotation("web") == "enabled" })
-	if got := w.patched(); got != "web=pending web=enabled" {
+	ztunneltest.Start(t, env.socket, nil)
+	rulestest.Eventually(t, "the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })
+	if got := env.patched(); got != "web=pending web=enabled" {
 		t.Errorf("patches: %s", got)
 	}
 }
 
 // TestSandboxIsReplaced covers a new sandbox of a pod without a request of ADD.
 func TestSandboxIsReplaced(t *testing.T) {
-	w, old, z := enrolled(t, nil)
-	ns := w.home("web", netnstest.New(t))
-	w.Changed("", "")
-	rulestest.Eventually(t, "rules in the new sandbox", func() bool { return w.has(ns) })
+	env, old, z := enrolled(t, nil)
+	ns := env.addSandbox("web", netnstest.New(t))
+	env.Changed("", "")
+	rulestest.Eventually(t, "rules in the new sandbox", func() bool { return env.has(ns) })
 	rulestest.Eventually(t, "ztunnel has it", func() bool { return z.Pods()["uid-web"] == ns.ID() })
 	if old.ID() == ns.ID() {
 		t.Fatal("the sandbox was not replaced")
@@ -278,32 +278,32 @@ func TestSandboxIsReplaced(t *testing.T) {
 }
 
 func TestAnnotationIsRepeated(t *testing.T) {
-	w := newTestEnv(t)
-	w.home("web", netnstest.New(t))
-	w.refuse = errors.New("the API server is unavailable")
-	w.put("web", running("10.0.0.7"))
-	w.start()
-	ztunneltest.Start(t, w.socket, nil)
+	env := newTestEnv(t)
+	env.addSandbox("web", netnstest.New(t))
+	env.refuse = errors.New("the API server is unavailable")
+	env.put("web", running("10.0.0.7"))
+	env.start()
+	ztunneltest.Start(t, env.socket, nil)
 	rulestest.Eventually(t, "several attempts", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return len(w.patches) > 2
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		return len(env.patches) > 2
 	})
-	w.mu.Lock()
-	w.refuse = nil
-	w.mu.Unlock()
-	rulestest.Eventually(t, "the annotation is set", func() bool { return w.annotation("web") == "enabled" })
+	env.mu.Lock()
+	env.refuse = nil
+	env.mu.Unlock()
+	rulestest.Eventually(t, "the annotation is set", func() bool { return env.annotation("web") == "enabled" })
 }
 
 // TestUninstall checks that the rules of pods are removed first: without an agent a captured pod
 // would have no network.
 func TestUninstall(t *testing.T) {
-	w, ns, z := enrolled(t, nil)
-	stop := w.halt()
-	if err := w.Uninstall(t.Context()); err != nil {
+	env, ns, z := enrolled(t, nil)
+	stop := env.halt()
+	if err := env.Uninstall(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if !bare(t, ns) || w.annotation("web") != "" || w.probed("web") != nil || len(z.Pods()) > 0 {
+	if !hasNoRules(t, ns) || env.annotation("web") != "" || env.probed("web") != nil || len(z.Pods()) > 0 {
 		t.Error("the pod is still in ambient mode")
 	}
 	stop()

@@ -14,34 +14,34 @@ import (
 // TestZtunnelOfAnotherAgentServesThePod covers a ztunnel that is still connected to istio-cni. It
 // receives the pod when it connects.
 func TestZtunnelOfAnotherAgentServesThePod(t *testing.T) {
-	w := newTestEnv(t)
+	env := newTestEnv(t)
 	ns := netnstest.New(t)
-	w.put("web", running("10.0.0.7"))
-	w.home("web", ns)
-	w.start()
+	env.put("web", running("10.0.0.7"))
+	env.addSandbox("web", ns)
+	env.start()
 	rulestest.Eventually(t, "without ztunnel the pod is pending", func() bool {
-		return w.annotation("web") == "pending"
+		return env.annotation("web") == "pending"
 	})
 	serve(t, ns)
-	if _, err := w.add("web", ns); err != nil {
+	if _, err := env.add("web", ns); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "the annotation", func() bool { return w.annotation("web") == "enabled" })
-	ztunneltest.Start(t, w.socket, nil).Wait(t, "add uid-web")
+	rulestest.Eventually(t, "the annotation", func() bool { return env.annotation("web") == "enabled" })
+	ztunneltest.Start(t, env.socket, nil).Wait(t, "add uid-web")
 }
 
 // TestRunningPodOfAnotherAgentStaysEnabled checks that a pod that istio-cni has enrolled stays
 // enrolled while ztunnel changes to the new agent.
 func TestRunningPodOfAnotherAgentStaysEnabled(t *testing.T) {
-	w := newTestEnv(t)
+	env := newTestEnv(t)
 	ns := netnstest.New(t)
 	serve(t, ns)
-	w.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
-	w.home("web", ns)
-	w.start()
-	rulestest.Eventually(t, "the pod is enrolled", func() bool { return w.Count()[ambient.Enrolled] == 1 })
-	ztunneltest.Start(t, w.socket, nil).Wait(t, "snapshot")
-	if got := w.patched(); got != "" {
+	env.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
+	env.addSandbox("web", ns)
+	env.start()
+	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.Count()[ambient.Enrolled] == 1 })
+	ztunneltest.Start(t, env.socket, nil).Wait(t, "snapshot")
+	if got := env.patched(); got != "" {
 		t.Errorf("patches: %s", got)
 	}
 }

@@ -68,73 +68,73 @@ type testEnv struct {
 func newTestEnv(t testing.TB) *testEnv {
 	t.Helper()
 	netnstest.RequireRoot(t)
-	w := &testEnv{
+	env := &testEnv{
 		t: t, synced: true, objects: map[string]*decide.Pod{}, items: map[string]podcache.Item{},
 		namespaces: map[string]string{}, sandboxes: map[string]sandbox.Sandbox{},
 		probes: map[string][]netip.Addr{},
 	}
-	w.socket = newServer(t, w)
+	env.socket = newServer(t, env)
 	backend, err := compat.Choose(compat.BackendNFT)
 	if err != nil {
 		t.Fatal(err)
 	}
 	settings := decide.DefaultAmbientSettings()
-	w.options = ambient.Options{
+	env.options = ambient.Options{
 		NodeName: "node-1",
 		Decide:   &decide.Settings{Ambient: &settings, ExcludeNamespaces: []string{"kube-system"}},
-		Backend:  backend, Pods: pods{w}, Cluster: w, Ztunnel: w.ztunnels, Host: probes{w}, Find: w.find,
-		IsHost: func(id netns.ID) bool { return id == w.host }, Enrolled: func(error) {}, RulesChanged: func(string) {},
+		Backend:  backend, Pods: pods{env}, Cluster: env, Ztunnel: env.ztunnels, Host: probes{env}, Find: env.find,
+		IsHost: func(id netns.ID) bool { return id == env.host }, Enrolled: func(error) {}, RulesChanged: func(string) {},
 		Log: zap.NewNop(), AddTime: 20 * time.Second, Interval: time.Hour,
 	}
-	return w
+	return env
 }
 
 type event = cluster.Event
 
 // newServer replaces the server for ztunnel, like another agent, and returns its socket.
-func newServer(t testing.TB, w *testEnv) string {
+func newServer(t testing.TB, env *testEnv) string {
 	t.Helper()
-	w.ztunnels = ztunnel.New(zap.NewNop(), ztunnel.Options{})
-	w.options.Ztunnel = w.ztunnels
+	env.ztunnels = ztunnel.New(zap.NewNop(), ztunnel.Options{})
+	env.options.Ztunnel = env.ztunnels
 	socket := filepath.Join(t.TempDir(), "z", "ztunnel.sock")
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = w.ztunnels.Serve(ctx, socket) }()
+	go func() { defer close(done); _ = env.ztunnels.Serve(ctx, socket) }()
 	t.Cleanup(func() { cancel(); <-done })
 	return socket
 }
 
 // start starts the node's agent.
-func (w *testEnv) start() {
-	w.Node = ambient.New(w.options)
+func (env *testEnv) start() {
+	env.Node = ambient.New(env.options)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); w.Run(ctx) }()
-	w.halt = func() func() {
+	go func() { defer close(done); env.Run(ctx) }()
+	env.halt = func() func() {
 		cancel()
 		<-done
-		return w.Close
+		return env.Close
 	}
-	w.stop = sync.OnceFunc(func() { w.halt()() })
-	w.t.Cleanup(w.stop)
+	env.stop = sync.OnceFunc(func() { env.halt()() })
+	env.t.Cleanup(env.stop)
 }
 
 // put adds a changed pod to the API server, and returns it.
-func (w *testEnv) put(name string, changes ...func(*decide.Pod)) *decide.Pod {
-	w.mu.Lock()
+func (env *testEnv) put(name string, changes ...func(*decide.Pod)) *decide.Pod {
+	env.mu.Lock()
 	key := "shop/" + name
 	p := &decide.Pod{Metadata: decide.Metadata{
 		Namespace: "shop", Name: name, UID: "uid-" + name,
 		Annotations: map[string]string{}, Labels: map[string]string{modeLabel: "ambient"},
 	}, Spec: decide.PodSpec{ServiceAccountName: "sa"}}
-	if old := w.objects[key]; old != nil {
+	if old := env.objects[key]; old != nil {
 		p = clone(old)
 	}
 	for _, change := range changes {
 		change(p)
 	}
-	w.objects[key] = p
-	w.version++
+	env.objects[key] = p
+	env.version++
 	phase := "Pending"
 	if len(p.Addresses()) > 0 {
 		phase = "Running"
@@ -142,13 +142,13 @@ func (w *testEnv) put(name string, changes ...func(*decide.Pod)) *decide.Pod {
 	if p.Metadata.Labels["phase"] != "" {
 		phase = p.Metadata.Labels["phase"]
 	}
-	w.items[key] = podcache.Item{
+	env.items[key] = podcache.Item{
 		Ref:             source.Ref{Namespace: "shop", Name: name, UID: p.Metadata.UID},
-		ResourceVersion: fmt.Sprint(w.version), PodStatus: podcache.PodStatus{Phase: phase},
+		ResourceVersion: fmt.Sprint(env.version), PodStatus: podcache.PodStatus{Phase: phase},
 	}
-	w.mu.Unlock()
-	if w.Node != nil {
-		w.Changed("shop", name)
+	env.mu.Unlock()
+	if env.Node != nil {
+		env.Changed("shop", name)
 	}
 	return p
 }
@@ -172,27 +172,27 @@ func labelled(key, value string) func(*decide.Pod) {
 	return func(p *decide.Pod) { p.Metadata.Labels[key] = value }
 }
 
-func (w *testEnv) delete(name string) {
-	w.mu.Lock()
-	delete(w.objects, "shop/"+name)
-	delete(w.items, "shop/"+name)
-	w.mu.Unlock()
-	w.Changed("shop", name)
+func (env *testEnv) delete(name string) {
+	env.mu.Lock()
+	delete(env.objects, "shop/"+name)
+	delete(env.items, "shop/"+name)
+	env.mu.Unlock()
+	env.Changed("shop", name)
 }
 
-// home adds a sandbox of the pod that the agent can find.
-func (w *testEnv) home(name string, ns *netns.NS) *netns.NS {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.sandboxes["uid-"+name] = sandbox.Sandbox{
+// addSandbox adds a sandbox of the pod that the agent can find.
+func (env *testEnv) addSandbox(name string, ns *netns.NS) *netns.NS {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	env.sandboxes["uid-"+name] = sandbox.Sandbox{
 		Pod:  sandbox.Pod{Namespace: "shop", Name: name, UID: "uid-" + name},
 		Path: fmt.Sprintf("/proc/self/fd/%d", ns.FD()), ID: ns.ID(), Source: sandbox.Runtime,
 	}
 	return ns
 }
 
-func (w *testEnv) add(name string, ns *netns.NS) (agent.Enrolment, error) {
-	return w.Add(context.Background(), source.Ref{
+func (env *testEnv) add(name string, ns *netns.NS) (agent.Enrolment, error) {
+	return env.Add(context.Background(), source.Ref{
 		Namespace: "shop", Name: name, UID: "uid-" + name,
 	}, ns, addresses("10.0.0.7"))
 }
@@ -207,26 +207,26 @@ func addresses(texts ...string) []netip.Addr {
 
 // Methods of the source of pods.
 
-func (w *testEnv) Synced() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.synced }
+func (env *testEnv) Synced() bool { env.mu.Lock(); defer env.mu.Unlock(); return env.synced }
 
-func (w *testEnv) Pods() []podcache.Item {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Collect(maps.Values(w.items))
+func (env *testEnv) Pods() []podcache.Item {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	return slices.Collect(maps.Values(env.items))
 }
 
-func (w *testEnv) Item(namespace, name string) (podcache.Item, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	item, ok := w.items[namespace+"/"+name]
+func (env *testEnv) Item(namespace, name string) (podcache.Item, bool) {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	item, ok := env.items[namespace+"/"+name]
 	return item, ok
 }
 
-func (w *testEnv) Namespace(_ context.Context, name string) ([]byte, bool, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (env *testEnv) Namespace(_ context.Context, name string) ([]byte, bool, error) {
+	env.mu.Lock()
+	defer env.mu.Unlock()
 	data, err := json.Marshal(decide.Namespace{Metadata: decide.Metadata{
-		Name: name, Labels: map[string]string{modeLabel: w.namespaces[name]},
+		Name: name, Labels: map[string]string{modeLabel: env.namespaces[name]},
 	}})
 	return data, false, err
 }
@@ -251,25 +251,25 @@ func (w pods) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
 // Methods of the API server.
 
 // AnnotatePod changes the pod like the API server.
-func (w *testEnv) AnnotatePod(
+func (env *testEnv) AnnotatePod(
 	_ context.Context, name cluster.Name, uid, key string, value *string,
 ) error {
-	w.mu.Lock()
-	p := w.objects[name.Namespace+"/"+name.Name]
+	env.mu.Lock()
+	p := env.objects[name.Namespace+"/"+name.Name]
 	text := "none"
 	if value != nil {
 		text = *value
 	}
-	w.patches = append(w.patches, name.Name+"="+text)
-	err := w.refuse
+	env.patches = append(env.patches, name.Name+"="+text)
+	err := env.refuse
 	if err == nil && (p == nil || p.Metadata.UID != uid || key != redirection) {
 		err = fmt.Errorf("patch: %w", &cluster.StatusError{Code: 404})
 	}
-	w.mu.Unlock()
+	env.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	w.put(name.Name, func(p *decide.Pod) {
+	env.put(name.Name, func(p *decide.Pod) {
 		if value == nil {
 			delete(p.Metadata.Annotations, key)
 		} else {
@@ -279,23 +279,23 @@ func (w *testEnv) AnnotatePod(
 	return nil
 }
 
-func (w *testEnv) SendEvent(_ context.Context, e cluster.Event) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.events = append(w.events, e)
+func (env *testEnv) SendEvent(_ context.Context, e cluster.Event) error {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	env.events = append(env.events, e)
 	return nil
 }
 
 // find searches for sandboxes.
-func (w *testEnv) find(
+func (env *testEnv) find(
 	_ context.Context, list []sandbox.Pod,
 ) (map[string]sandbox.Sandbox, []sandbox.Missing) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	env.mu.Lock()
+	defer env.mu.Unlock()
 	found := map[string]sandbox.Sandbox{}
 	var missing []sandbox.Missing
 	for _, p := range list {
-		if sb, ok := w.sandboxes[p.UID]; ok && sb.Pod == p {
+		if sb, ok := env.sandboxes[p.UID]; ok && sb.Pod == p {
 			found[p.UID] = sb
 		} else {
 			missing = append(missing, sandbox.Missing{Pod: p, Err: errors.New("no process")})
@@ -305,24 +305,24 @@ func (w *testEnv) find(
 }
 
 // probes represents the node's rules for probes.
-type probes struct{ w *testEnv }
+type probes struct{ env *testEnv }
 
 func (h probes) Replace(pods map[string][]netip.Addr) error {
-	h.w.mu.Lock()
-	defer h.w.mu.Unlock()
-	h.w.probes, h.w.replaced = maps.Clone(pods), maps.Clone(pods)
-	return h.w.unwritable
+	h.env.mu.Lock()
+	defer h.env.mu.Unlock()
+	h.env.probes, h.env.replaced = maps.Clone(pods), maps.Clone(pods)
+	return h.env.unwritable
 }
 
 func (h probes) Set(uid string, addresses []netip.Addr) error {
-	h.w.mu.Lock()
-	defer h.w.mu.Unlock()
-	if h.w.unwritable != nil {
-		return h.w.unwritable
+	h.env.mu.Lock()
+	defer h.env.mu.Unlock()
+	if h.env.unwritable != nil {
+		return h.env.unwritable
 	}
-	h.w.probes[uid] = addresses
+	h.env.probes[uid] = addresses
 	if len(addresses) == 0 {
-		delete(h.w.probes, uid)
+		delete(h.env.probes, uid)
 	}
 	return nil
 }
@@ -331,47 +331,47 @@ func (h probes) Remove(uid string) error { return h.Set(uid, nil) }
 
 // Conditions of the tests.
 
-func (w *testEnv) probed(name string) []netip.Addr {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.probes["uid-"+name]
+func (env *testEnv) probed(name string) []netip.Addr {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	return env.probes["uid-"+name]
 }
 
-func (w *testEnv) annotation(name string) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p := w.objects["shop/"+name]; p != nil {
+func (env *testEnv) annotation(name string) string {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	if p := env.objects["shop/"+name]; p != nil {
 		return p.Metadata.Annotations[redirection]
 	}
 	return "no pod"
 }
 
-func (w *testEnv) patched() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return strings.Join(w.patches, " ")
+func (env *testEnv) patched() string {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	return strings.Join(env.patches, " ")
 }
 
 // has reports whether a namespace has exactly the rules of ambient mode.
-func (w *testEnv) has(ns *netns.NS, change ...func(*rules.Ambient)) bool {
-	w.t.Helper()
+func (env *testEnv) has(ns *netns.NS, change ...func(*rules.Ambient)) bool {
+	env.t.Helper()
 	a := rules.DefaultAmbient()
 	for _, f := range change {
 		f(&a)
 	}
 	rs, err := rules.CompileAmbient(a)
 	if err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
-	found, err := w.options.Backend.Check(ns, rs, compat.Snapshot{})
+	found, err := env.options.Backend.Check(ns, rs, compat.Snapshot{})
 	if err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 	return len(found.Differences) == 0
 }
 
-// bare reports whether a namespace has no rules of Sluice.
-func bare(t testing.TB, ns *netns.NS) bool {
+// hasNoRules reports whether a namespace has no rules of Sluice.
+func hasNoRules(t testing.TB, ns *netns.NS) bool {
 	t.Helper()
 	installed, err := compat.InstalledBackends(ns)
 	if err != nil {

@@ -60,10 +60,10 @@ func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
 	if !ok || item.UID != p.ref.UID {
 		return err
 	}
-	w, wantedErr := n.desired(ctx, item.Ref)
-	if w.object == nil {
+	desired, wantedErr := n.desired(ctx, item.Ref)
+	if desired.object == nil {
 		return errors.Join(err, wantedErr)
 	}
 	p.annotates, p.annotation, p.patchedVersion = true, "", ""
-	return errors.Join(err, n.annotate(ctx, p, item, w.object))
+	return errors.Join(err, n.annotate(ctx, p, item, desired.object))
 }

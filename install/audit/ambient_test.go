@@ -21,24 +21,24 @@ import (
 // parameters is nil.
 type ambientTestEnv struct {
 	*testEnv
-	pod        *space
+	pod        *fakeNamespace
 	parameters *rules.Ambient
 	repaired   *compat.Comparison
 	held       int
 }
 
-func (w *ambientTestEnv) ambient(uid string) *audit.AmbientPod {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if uid != "uid-web" || w.parameters == nil {
+func (env *ambientTestEnv) ambient(uid string) *audit.AmbientPod {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	if uid != "uid-web" || env.parameters == nil {
 		return nil
 	}
-	w.held++
+	env.held++
 	p := &audit.AmbientPod{
-		Namespace: w.pod, NetNS: w.pod.id, Parameters: *w.parameters, Backend: compat.BackendNFT,
-		Repaired: w.repaired, Release: func() { w.set(func() { w.held-- }) },
+		Namespace: env.pod, NetNS: env.pod.id, Parameters: *env.parameters, Backend: compat.BackendNFT,
+		Repaired: env.repaired, Release: func() { env.set(func() { env.held-- }) },
 	}
-	w.repaired = nil
+	env.repaired = nil
 	return p
 }
 
@@ -54,39 +54,39 @@ func compileAmbient(t testing.TB, a rules.Ambient) rules.Ruleset {
 
 func newAmbientTestEnv(t *testing.T, prepare ...func(*ambientTestEnv)) *ambientTestEnv {
 	t.Helper()
-	w := &ambientTestEnv{testEnv: newTestEnv(t, nil)}
+	env := &ambientTestEnv{testEnv: newTestEnv(t, nil)}
 	settings := decide.DefaultAmbientSettings()
-	w.options.Decide = &decide.Settings{Ambient: &settings}
-	w.options.Ambient = w.ambient
+	env.options.Decide = &decide.Settings{Ambient: &settings}
+	env.options.Ambient = env.ambient
 	p := &decide.Pod{Metadata: decide.Metadata{
 		Namespace: "shop", Name: "web", UID: "uid-web",
 		Labels: map[string]string{"istio.io/dataplane-mode": "ambient"},
 	}, Status: decide.PodStatus{PodIP: "10.0.0.7"}}
-	w.pod = w.home(p)
+	env.pod = env.addSandbox(p)
 	a := rules.DefaultAmbient()
-	w.parameters, w.pod.has = &a, compileAmbient(t, a)
-	w.put(p, running)
+	env.parameters, env.pod.rules = &a, compileAmbient(t, a)
+	env.put(p, running)
 	for _, f := range prepare {
-		f(w)
+		f(env)
 	}
-	w.start()
+	env.start()
 	settle()
-	return w
+	return env
 }
 
 func TestAmbientPodIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, lines := observer.New(zap.InfoLevel)
-		w := newAmbientTestEnv(t, func(w *ambientTestEnv) {
-			w.options.Log = zap.New(log)
-			w.pod.bypassing = established.Report{Ended: 2, Example: "tcp 10.0.0.7:40000 > 10.9.9.9:80"}
+		env := newAmbientTestEnv(t, func(env *ambientTestEnv) {
+			env.options.Log = zap.New(log)
+			env.pod.bypassing = established.Report{Ended: 2, Example: "tcp 10.0.0.7:40000 > 10.9.9.9:80"}
 		})
-		if got := w.states(); got != "1 redirected" || w.pod.applied != 0 || w.added == 0 {
-			t.Fatalf("%s, %d repairs, %d subscriptions", got, w.pod.applied, w.added)
+		if got := env.states(); got != "1 redirected" || env.pod.applied != 0 || env.added == 0 {
+			t.Fatalf("%s, %d repairs, %d subscriptions", got, env.pod.applied, env.added)
 		}
-		w.flush(w.pod)
-		if len(rules.Compare(compileAmbient(t, *w.parameters), w.pod.has)) > 0 || w.states() != "1 redirected" {
-			t.Errorf("not repaired: %s", w.states())
+		env.flush(env.pod)
+		if len(rules.Compare(compileAmbient(t, *env.parameters), env.pod.rules)) > 0 || env.states() != "1 redirected" {
+			t.Errorf("not repaired: %s", env.states())
 		}
 		for name, n := range map[string]float64{
 			"sluice_drifts_total{absent}":                   1,
@@ -98,18 +98,18 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 			"sluice_repairs_total{drift,repair,failure}":    0,
 			"sluice_bypassing_connections_total{undecided}": 0,
 		} {
-			if got := w.metric(name); got != n {
+			if got := env.metric(name); got != n {
 				t.Errorf("%s: %v, want %v", name, got, n)
 			}
 		}
-		if len(w.events) != 1 || w.events[0].Reason != "RedirectRepaired" ||
-			!strings.Contains(w.events[0].Message, `process "nft", pid 4711`) ||
-			!strings.Contains(w.events[0].Message, "2 were ended") {
-			t.Errorf("events %+v", w.events)
+		if len(env.events) != 1 || env.events[0].Reason != "RedirectRepaired" ||
+			!strings.Contains(env.events[0].Message, `process "nft", pid 4711`) ||
+			!strings.Contains(env.events[0].Message, "2 were ended") {
+			t.Errorf("events %+v", env.events)
 		}
 		repaired := lines.FilterMessage("pod repaired").FilterField(zap.String("mode", "ambient"))
-		if repaired.Len() != 1 || w.held != 0 || w.pod.open != 0 {
-			t.Errorf("%d log lines, %d held, %d open", repaired.Len(), w.held, w.pod.open)
+		if repaired.Len() != 1 || env.held != 0 || env.pod.open != 0 {
+			t.Errorf("%d log lines, %d held, %d open", repaired.Len(), env.held, env.pod.open)
 		}
 	})
 }
@@ -118,11 +118,11 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 // without an event.
 func TestAmbientPodIsAuditedAtTheInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newAmbientTestEnv(t)
-		w.set(func() { w.pod.has = rules.Ruleset{} })
-		pass(w.options.Interval)
-		if w.pod.applied != 1 || w.told() != "RedirectRepaired" {
-			t.Errorf("%d repairs", w.pod.applied)
+		env := newAmbientTestEnv(t)
+		env.set(func() { env.pod.rules = rules.Ruleset{} })
+		advance(env.options.Interval)
+		if env.pod.applied != 1 || env.takeEvents() != "RedirectRepaired" {
+			t.Errorf("%d repairs", env.pod.applied)
 		}
 	})
 }
@@ -131,24 +131,24 @@ func TestAmbientPodIsAuditedAtTheInterval(t *testing.T) {
 // installed, from the time of its report on.
 func TestAmbientPodChangesAndLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newAmbientTestEnv(t)
+		env := newAmbientTestEnv(t)
 		a := rules.DefaultAmbient()
 		a.DNS = false
-		w.set(func() { w.parameters, w.pod.has = &a, compileAmbient(t, a) })
-		w.RulesChanged("uid-web")
+		env.set(func() { env.parameters, env.pod.rules = &a, compileAmbient(t, a) })
+		env.RulesChanged("uid-web")
 		synctest.Wait()
-		if got := w.states(); got != "1 redirected" || w.pod.applied != 0 {
-			t.Errorf("after a change of annotations: %s, %d repairs", got, w.pod.applied)
+		if got := env.states(); got != "1 redirected" || env.pod.applied != 0 {
+			t.Errorf("after a change of annotations: %s, %d repairs", got, env.pod.applied)
 		}
-		w.set(func() { w.parameters, w.pod.has = nil, rules.Ruleset{} })
-		w.RulesChanged("uid-web")
+		env.set(func() { env.parameters, env.pod.rules = nil, rules.Ruleset{} })
+		env.RulesChanged("uid-web")
 		settle()
-		if got := w.states(); got != "" || w.pod.applied != 0 || w.told() != "" {
-			t.Errorf("after it left: %q, %d repairs", got, w.pod.applied)
+		if got := env.states(); got != "" || env.pod.applied != 0 || env.takeEvents() != "" {
+			t.Errorf("after it left: %q, %d repairs", got, env.pod.applied)
 		}
-		w.RulesChanged("uid-unknown")
-		w.flush(w.pod) // an event of a pod that has left
-		if w.pod.applied != 0 {
+		env.RulesChanged("uid-unknown")
+		env.flush(env.pod) // an event of a pod that has left
+		if env.pod.applied != 0 {
 			t.Error("a pod that left is redirected")
 		}
 	})
@@ -159,18 +159,18 @@ func TestAmbientPodChangesAndLeaves(t *testing.T) {
 func TestRepairsAtEnrolmentAreReported(t *testing.T) {
 	for name, istio := range map[string][]string{"RedirectRepaired": nil, "": {"table inet istio-ambient"}} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newAmbientTestEnv(t, func(w *ambientTestEnv) {
-				w.pod.istio = istio
-				w.repaired = &compat.Comparison{
-					Differences: rules.Compare(w.pod.has, rules.Ruleset{}), Backend: compat.BackendNFT,
+			env := newAmbientTestEnv(t, func(env *ambientTestEnv) {
+				env.pod.istio = istio
+				env.repaired = &compat.Comparison{
+					Differences: rules.Compare(env.pod.rules, rules.Ruleset{}), Backend: compat.BackendNFT,
 				}
 			})
-			if got := w.told(); got != name || (w.pod.ended > 0) != (name != "") {
-				t.Errorf("events %q, connections were ended %d times", got, w.pod.ended)
+			if got := env.takeEvents(); got != name || (env.pod.ended > 0) != (name != "") {
+				t.Errorf("events %q, connections were ended %d times", got, env.pod.ended)
 			}
-			w.RulesChanged("uid-web")
+			env.RulesChanged("uid-web")
 			settle()
-			if got := w.told(); got != "" {
+			if got := env.takeEvents(); got != "" {
 				t.Errorf("again: %q", got)
 			}
 		})
@@ -181,19 +181,19 @@ func TestRepairsAtEnrolmentAreReported(t *testing.T) {
 // pod's current annotations are.
 func TestLocationOfAmbientPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newAmbientTestEnv(t, func(w *ambientTestEnv) { w.parameters.DNS = false })
-		l, err := w.Locate(context.Background(), "shop", "web")
+		env := newAmbientTestEnv(t, func(env *ambientTestEnv) { env.parameters.DNS = false })
+		l, err := env.Locate(context.Background(), "shop", "web")
 		if err != nil || l.Decision != "ambient" || l.Ambient == nil || l.Ambient.DNS ||
-			l.Backend != "nft" || l.NetNS == "" || w.held != 0 {
+			l.Backend != "nft" || l.NetNS == "" || env.held != 0 {
 			t.Errorf("%+v, %v", l, err)
 		}
-		w.set(func() { w.parameters = nil })
-		if l, err = w.Locate(context.Background(), "shop", "web"); err != nil || l.Decision != "ambient" ||
+		env.set(func() { env.parameters = nil })
+		if l, err = env.Locate(context.Background(), "shop", "web"); err != nil || l.Decision != "ambient" ||
 			!l.Ambient.DNS || l.Backend != "" {
 			t.Errorf("before it is enrolled: %+v, %v", l, err)
 		}
 		a := rules.DefaultAmbient()
-		if err := w.options.Records.Put(record.Record{
+		if err := env.options.Records.Put(record.Record{
 			Key: record.Key{ContainerID: "c", IfName: "eth0"},
 			Pod: record.Pod{Namespace: "shop", Name: "web", UID: "uid-web"}, Outcome: "ambient",
 			Reason: "ambient-pod", Ambient: &a, Backend: compat.BackendNFT,
@@ -201,8 +201,8 @@ func TestLocationOfAmbientPod(t *testing.T) {
 			t.Fatal(err)
 		}
 		plain := &decide.Pod{Metadata: decide.Metadata{Namespace: "shop", Name: "web", UID: "uid-web"}}
-		w.put(plain, running)
-		if l, err = w.Locate(context.Background(), "shop", "web"); err != nil || l.Decision != "skip" ||
+		env.put(plain, running)
+		if l, err = env.Locate(context.Background(), "shop", "web"); err != nil || l.Decision != "skip" ||
 			!strings.HasPrefix(l.Message, "the pod has left ambient mode: ") {
 			t.Errorf("after its label was removed: %+v, %v", l, err)
 		}

@@ -27,20 +27,20 @@ func TestHostileAnnotations(t *testing.T) {
 				core, lines := observer.New(zap.DebugLevel)
 				bad, good := meshPod("bad"), meshPod("good")
 				bad.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = value
-				var badSpace, goodSpace *space
-				w := node(t, nil, func(w *testEnv) {
-					w.options.Log = zap.New(core)
-					badSpace, goodSpace = w.home(bad), w.home(good)
-					w.put(bad, running)
-					w.put(good, running)
+				var badSpace, goodSpace *fakeNamespace
+				env := startTestEnv(t, nil, func(env *testEnv) {
+					env.options.Log = zap.New(core)
+					badSpace, goodSpace = env.addSandbox(bad), env.addSandbox(good)
+					env.put(bad, running)
+					env.put(good, running)
 				})
 				if badSpace.applied > 0 || goodSpace.applied != 1 {
 					t.Errorf("applied %d and %d times: %s", badSpace.applied, goodSpace.applied,
-						w.states())
+						env.states())
 				}
 				unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
 				reported := 0
-				for _, e := range w.events {
+				for _, e := range env.events {
 					if strings.Contains(e.Message, "excludeOutboundPorts") {
 						reported++
 					}
@@ -55,7 +55,7 @@ func TestHostileAnnotations(t *testing.T) {
 					}
 				}
 				if reported == 0 {
-					t.Errorf("not reported: %+v", w.events)
+					t.Errorf("not reported: %+v", env.events)
 				}
 			})
 		})

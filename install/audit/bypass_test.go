@@ -32,51 +32,51 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ready := time.Now()
 				web := meshPod("web")
-				var s *space
-				w := node(t, nil, func(w *testEnv) {
-					w.options.Bypass.Note(ready, true, true, "")
-					w.options.Bypass.Note(ready.Add(10*time.Minute), true, false, "")
-					w.created = ready.Add(row.created)
-					s = w.home(web)
-					w.put(web, running)
+				var s *fakeNamespace
+				env := startTestEnv(t, nil, func(env *testEnv) {
+					env.options.Bypass.Note(ready, true, true, "")
+					env.options.Bypass.Note(ready.Add(10*time.Minute), true, false, "")
+					env.created = ready.Add(row.created)
+					s = env.addSandbox(web)
+					env.put(web, running)
 				})
-				if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) {
+				if !rules.Equal(rules.MustCompile(env.redirect(web)), s.rules) {
 					t.Error("the pod was not repaired")
 				}
-				if len(w.events) != 1 || !strings.Contains(w.events[0].Message, row.words) {
-					t.Errorf("told %v, want %q", w.events, row.words)
+				if len(env.events) != 1 || !strings.Contains(env.events[0].Message, row.words) {
+					t.Errorf("told %v, want %q", env.events, row.words)
 				}
 				cause := map[bool]string{true: "bypass", false: "race"}[row.bypass]
-				if got := w.metric("sluice_repairs_total{" + cause + ",repair,success}"); got != 1 {
+				if got := env.metric("sluice_repairs_total{" + cause + ",repair,success}"); got != 1 {
 					t.Errorf("counted %v repairs for %s", got, cause)
 				}
-				b, bypassed := w.options.Bypass.Current()
+				b, bypassed := env.options.Bypass.Current()
 				if bypassed != row.bypass || bypassed && b.Pod != "shop/web" {
 					t.Fatalf("stands %t: %v", bypassed, b)
 				}
 				if !row.bypass {
 					return
 				}
-				if got := w.metric("sluice_bypassed_pods_total{}"); got != 1 {
+				if got := env.metric("sluice_bypassed_pods_total{}"); got != 1 {
 					t.Errorf("counted %v bypassed pods", got)
 				}
-				pass(time.Hour) // time and audits alone do not end the bypass, and do not count it again
-				if _, bypassed := w.options.Bypass.Current(); !bypassed ||
-					w.metric("sluice_bypassed_pods_total{}") != 1 {
+				advance(time.Hour) // time and audits alone do not end the bypass, and do not count it again
+				if _, bypassed := env.options.Bypass.Current(); !bypassed ||
+					env.metric("sluice_bypassed_pods_total{}") != 1 {
 					t.Errorf("stands %t, counted %v", bypassed,
-						w.metric("sluice_bypassed_pods_total{}"))
+						env.metric("sluice_bypassed_pods_total{}"))
 				}
-				if err := w.options.Records.Put(record.Record{
+				if err := env.options.Records.Put(record.Record{
 					Key:   record.Key{ContainerID: "c-later", IfName: "eth0"},
 					Netns: "/run/netns/later", Outcome: "skip", Reason: "not-injected",
 					Pod:  record.Pod{Namespace: "shop", Name: "later", UID: "uid-later"},
-					Time: w.created.Add(time.Minute),
+					Time: env.created.Add(time.Minute),
 				}); err != nil {
 					t.Fatal(err)
 				}
-				w.put(meshPod("other"), running)
-				pass(time.Minute)
-				if _, bypassed := w.options.Bypass.Current(); bypassed {
+				env.put(meshPod("other"), running)
+				advance(time.Minute)
+				if _, bypassed := env.options.Bypass.Current(); bypassed {
 					t.Error("the bypass is reported although the plugin was called for a later pod")
 				}
 			})

@@ -58,9 +58,9 @@ func TestConnectionsOfAGapAreEnded(t *testing.T) {
 // TestConnectionsAreReportedAfterARepair covers all possible results for connections.
 func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			s = w.redirected(meshPod("web"))
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
 			s.bypassing = established.Report{
 				Ended: 3, Broken: 1, Failed: 2, Undecided: 4,
 				Example: "tcp 10.0.0.7:40000 > 10.9.9.9:80",
@@ -69,15 +69,15 @@ func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 		if s.ended != 0 {
 			t.Error("connections were ended without a repair")
 		}
-		w.flush(s)
-		pass(time.Second)
+		env.flush(s)
+		advance(time.Second)
 		const want = "; of the connections that were opened before and bypass the proxy, 3 were ended, 2 could not be ended, " +
 			"4 were kept, because the agent cannot determine whether they bypass it (for example tcp 10.0.0.7:40000 > 10.9.9.9:80)"
-		if s.ended != 1 || len(w.events) != 1 || !strings.HasSuffix(w.events[0].Message, want) {
-			t.Errorf("ended connections %d times, events %+v", s.ended, w.events)
+		if s.ended != 1 || len(env.events) != 1 || !strings.HasSuffix(env.events[0].Message, want) {
+			t.Errorf("ended connections %d times, events %+v", s.ended, env.events)
 		}
 		for result, n := range map[string]float64{"ended": 3, "failed": 2, "undecided": 4} {
-			if got := w.metric("sluice_bypassing_connections_total{" + result + "}"); got != n {
+			if got := env.metric("sluice_bypassing_connections_total{" + result + "}"); got != n {
 				t.Errorf("%s: counted %v", result, got)
 			}
 		}

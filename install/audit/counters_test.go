@@ -21,9 +21,9 @@ func countedPod(namespace, name string) *decide.Pod {
 }
 
 // counts sets the packet count of the pod's rules with a role.
-func (s *space) counts(role rules.Role, packets uint64) {
-	s.w.set(func() {
-		for _, c := range s.has.Tables[0].Chains {
+func (s *fakeNamespace) counts(role rules.Role, packets uint64) {
+	s.env.set(func() {
+		for _, c := range s.rules.Tables[0].Chains {
 			for i := range c.Rules {
 				if c.Rules[i].Role == role {
 					c.Rules[i].Hits.Packets = packets
@@ -31,35 +31,35 @@ func (s *space) counts(role rules.Role, packets uint64) {
 				}
 			}
 		}
-		s.w.t.Errorf("no rule has the role %s %s", role.Direction(), role.Outcome())
+		s.env.t.Errorf("no rule has the role %s %s", role.Direction(), role.Outcome())
 	})
 }
 
 // wantCounters checks the series of the counters that are not 0.
-func (w *testEnv) wantCounters(when string, want ...string) {
-	w.t.Helper()
-	pass(time.Minute)
-	w.Measure()
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (env *testEnv) wantCounters(when string, want ...string) {
+	env.t.Helper()
+	advance(time.Minute)
+	env.Measure()
+	env.mu.Lock()
+	defer env.mu.Unlock()
 	var got []string
-	for series, n := range w.counted {
+	for series, n := range env.counted {
 		if labels, is := strings.CutPrefix(series, "sluice_rule_packets_total"); is && n > 0 {
 			got = append(got, fmt.Sprint(labels, " ", n))
 		}
 	}
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		w.t.Errorf("%s: %q, want %q", when, got, want)
+		env.t.Errorf("%s: %q, want %q", when, got, want)
 	}
 }
 
 // series returns the number of series.
-func (w *testEnv) series() (n int) {
-	w.Measure()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for series := range w.counted {
+func (env *testEnv) series() (n int) {
+	env.Measure()
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	for series := range env.counted {
 		if strings.HasPrefix(series, "sluice_rule_packets_total") {
 			n++
 		}
@@ -69,47 +69,47 @@ func (w *testEnv) series() (n int) {
 
 func TestCountersOfThePodsWithTheMostPackets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := node(t, map[string]string{
+		env := startTestEnv(t, map[string]string{
 			"SLUICE_COUNTER_METRICS": "pod", "SLUICE_COUNTER_METRICS_PODS": "2",
 		})
 		a, b, c := countedPod("shop", "a"), countedPod("shop", "b"), countedPod("bank", "c")
-		ofA, ofB, ofC := w.redirected(a), w.redirected(b), w.redirected(c)
+		ofA, ofB, ofC := env.addRedirected(a), env.addRedirected(b), env.addRedirected(c)
 		ofA.counts(rules.OutboundCaptured, 10)
 		ofA.counts(rules.InboundCaptured, 5)
 		ofB.counts(rules.OutboundCaptured, 1)
 		ofC.counts(rules.OutboundProxy, 7)
-		w.wantCounters("at first", "{bank,c,outbound,proxy} 7",
+		env.wantCounters("at first", "{bank,c,outbound,proxy} 7",
 			"{shop,a,inbound,captured} 5", "{shop,a,outbound,captured} 10")
 		ofB.counts(rules.OutboundCaptured, 100)
-		w.wantCounters("with more packets of the third pod",
+		env.wantCounters("with more packets of the third pod",
 			"{shop,a,inbound,captured} 5", "{shop,a,outbound,captured} 10",
 			"{shop,b,outbound,captured} 100")
-		w.delete(b)
-		w.wantCounters("without the first pod", "{bank,c,outbound,proxy} 7",
+		env.delete(b)
+		env.wantCounters("without the first pod", "{bank,c,outbound,proxy} 7",
 			"{shop,a,inbound,captured} 5", "{shop,a,outbound,captured} 10")
-		w.delete(a)
-		w.delete(c)
-		w.wantCounters("without pods")
+		env.delete(a)
+		env.delete(c)
+		env.wantCounters("without pods")
 	})
 }
 
 func TestSeriesOfCountersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for per, limit := range map[string]int{"pod": 3, "namespace": 2, "none": 0} {
-			w := node(t, map[string]string{
+			env := startTestEnv(t, map[string]string{
 				"SLUICE_COUNTER_METRICS": per, "SLUICE_COUNTER_METRICS_PODS": "3",
 			})
 			var roles int
 			for i := range 20 {
-				s := w.redirected(countedPod(fmt.Sprint("ns-", i%2), fmt.Sprint("pod-", i)))
+				s := env.addRedirected(countedPod(fmt.Sprint("ns-", i%2), fmt.Sprint("pod-", i)))
 				s.counts(rules.OutboundCaptured, uint64(i))
-				roles = rolesOf(s.has)
+				roles = rolesOf(s.rules)
 			}
-			pass(time.Minute)
-			if n := w.series(); n != limit*roles {
+			advance(time.Minute)
+			if n := env.series(); n != limit*roles {
 				t.Errorf("%s: %d series, want %d of %d roles", per, n, limit, roles)
 			}
-			w.stop()
+			env.stop()
 		}
 	})
 }
@@ -126,66 +126,66 @@ func rolesOf(rs rules.Ruleset) int {
 func TestPodWithoutCountersHasNoSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, per := range []string{"pod", "namespace"} {
-			w := node(t, map[string]string{"SLUICE_COUNTER_METRICS": per})
-			w.redirected(meshPod("without"))
-			pass(time.Minute)
-			if n := w.series(); n != 0 {
+			env := startTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": per})
+			env.addRedirected(meshPod("without"))
+			advance(time.Minute)
+			if n := env.series(); n != 0 {
 				t.Errorf("%s: %d series", per, n)
 			}
-			w.stop()
+			env.stop()
 		}
 	})
 }
 
 func TestCountersNeverDecrease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := node(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
+		env := startTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
 		p := countedPod("shop", "web")
-		s := w.redirected(p)
+		s := env.addRedirected(p)
 		s.counts(rules.OutboundCaptured, 10)
 		s.counts(rules.InboundCaptured, 20)
-		w.wantCounters("at first", "{shop,web,inbound,captured} 20",
+		env.wantCounters("at first", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 10")
-		w.change(s, func() { // the repair creates all rules again
-			s.has.Tables[0].Chains[0].Rules = nil
+		env.change(s, func() { // the repair creates all rules again
+			s.rules.Tables[0].Chains[0].Rules = nil
 		})
 		s.counts(rules.OutboundCaptured, 12)
-		w.wantCounters("after a repair", "{shop,web,inbound,captured} 20",
+		env.wantCounters("after a repair", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 22")
-		s = w.home(p) // a new sandbox of the same pod, with more packets than the previous one
-		r := w.redirect(p)
-		w.set(func() { s.has = rules.MustCompile(r) })
+		s = env.addSandbox(p) // a new sandbox of the same pod, with more packets than the previous one
+		r := env.redirect(p)
+		env.set(func() { s.rules = rules.MustCompile(r) })
 		s.counts(rules.OutboundCaptured, 30)
-		w.record(p, &r)
-		w.put(p, running)
-		w.wantCounters("after a new sandbox", "{shop,web,inbound,captured} 20",
+		env.record(p, &r)
+		env.put(p, running)
+		env.wantCounters("after a new sandbox", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 52")
 		r.OutboundExcludePorts = rules.Singles[uint16](5432)
-		w.set(func() { s.has = rules.MustCompile(r) })
+		env.set(func() { s.rules = rules.MustCompile(r) })
 		s.counts(rules.OutboundCaptured, 31)
-		w.record(p, &r)
-		w.put(p, running)
-		w.wantCounters("after a change of the parameters", "{shop,web,inbound,captured} 20",
+		env.record(p, &r)
+		env.put(p, running)
+		env.wantCounters("after a change of the parameters", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 52")
 		s.counts(rules.OutboundExcludedPort, 4)
-		w.wantCounters("later", "{shop,web,inbound,captured} 20",
+		env.wantCounters("later", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 52", "{shop,web,outbound,excluded_port} 4")
 	})
 }
 
 func TestCountersOfANamespaceKeepThoseOfPodsThatEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := node(t, nil)
+		env := startTestEnv(t, nil)
 		a, b := countedPod("shop", "a"), countedPod("shop", "b")
-		ofA, ofB := w.redirected(a), w.redirected(b)
+		ofA, ofB := env.addRedirected(a), env.addRedirected(b)
 		ofA.counts(rules.OutboundCaptured, 10)
 		ofB.counts(rules.OutboundCaptured, 1)
-		w.wantCounters("of two pods", "{shop,,outbound,captured} 11")
-		w.delete(a)
+		env.wantCounters("of two pods", "{shop,,outbound,captured} 11")
+		env.delete(a)
 		ofB.counts(rules.OutboundCaptured, 3)
-		w.wantCounters("of the other pod", "{shop,,outbound,captured} 13")
-		w.delete(b)
-		w.wantCounters("without pods")
+		env.wantCounters("of the other pod", "{shop,,outbound,captured} 13")
+		env.delete(b)
+		env.wantCounters("without pods")
 	})
 }
 
@@ -195,18 +195,18 @@ func TestCountersAfterARestartOfTheAgent(t *testing.T) {
 			"pod":       {"{shop,web,outbound,captured} 10", "{shop,web,outbound,captured} 12"},
 			"namespace": {"", "{shop,,outbound,captured} 2"}, // the namespace's counters of ended pods are lost
 		} {
-			w := newTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": per})
-			s := w.redirected(countedPod("shop", "web"))
+			env := newTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": per})
+			s := env.addRedirected(countedPod("shop", "web"))
 			s.counts(rules.OutboundCaptured, 10)
-			w.start()
+			env.start()
 			var first []string
 			if want[0] != "" {
 				first = []string{want[0]}
 			}
-			w.wantCounters(per+" at first", first...)
+			env.wantCounters(per+" at first", first...)
 			s.counts(rules.OutboundCaptured, 12)
-			w.wantCounters(per+" later", want[1])
-			w.stop()
+			env.wantCounters(per+" later", want[1])
+			env.stop()
 		}
 	})
 }

@@ -18,59 +18,59 @@ import (
 func TestDriftIsRepairedImmediately(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		change func(*space)
+		change func(*fakeNamespace)
 		kind   string
 		text   string
 	}{
-		{"all rules are missing", func(s *space) {
-			s.has = rules.Ruleset{}
+		{"all rules are missing", func(s *fakeNamespace) {
+			s.rules = rules.Ruleset{}
 		}, "absent", "no rule is left"},
-		{"a rule is missing", func(s *space) {
+		{"a rule is missing", func(s *fakeNamespace) {
 			first(s).Rules = first(s).Rules[1:]
 		}, "missing", "missing in chain inet sluice"},
-		{"a rule twice", func(s *space) {
+		{"a rule twice", func(s *fakeNamespace) {
 			first(s).Rules = append(first(s).Rules, first(s).Rules[0])
 		}, "extra", "extra in chain inet sluice"},
-		{"rules in another order", func(s *space) {
-			c := &s.has.Tables[0].Chains[1]
+		{"rules in another order", func(s *fakeNamespace) {
+			c := &s.rules.Tables[0].Chains[1]
 			c.Rules[0], c.Rules[1] = c.Rules[1], c.Rules[0]
 		}, "reordered", "reordered in chain inet sluice"},
-		{"an additional route", func(s *space) {
-			s.has.Routing.Policies = []rules.PolicyRoute{{Family: rules.IPv4, Priority: 1}}
+		{"an additional route", func(s *fakeNamespace) {
+			s.rules.Routing.Policies = []rules.PolicyRoute{{Family: rules.IPv4, Priority: 1}}
 		}, "routes", "extra in routing"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				web := meshPod("web")
-				var s *space
-				w := node(t, nil, func(w *testEnv) { s = w.redirected(web) })
-				if got := w.states(); got != "1 redirected" || s.applied > 0 {
+				var s *fakeNamespace
+				env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(web) })
+				if got := env.states(); got != "1 redirected" || s.applied > 0 {
 					t.Fatalf("before: %s, applied %d times", got, s.applied)
 				}
-				w.change(s, func() {
-					s.has = rules.MustCompile(w.redirect(web)) // a deep copy
+				env.change(s, func() {
+					s.rules = rules.MustCompile(env.redirect(web)) // a deep copy
 					row.change(s)
 				})
-				if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) || s.applied != 1 ||
-					w.states() != "1 redirected" {
-					t.Errorf("applied %d times, %s", s.applied, w.states())
+				if !rules.Equal(rules.MustCompile(env.redirect(web)), s.rules) || s.applied != 1 ||
+					env.states() != "1 redirected" {
+					t.Errorf("applied %d times, %s", s.applied, env.states())
 				}
 				// The rules that the audit has found need not be read again: see compat.Backend.
-				if len(s.mended.Differences) == 0 || (s.searched > 0) != (row.kind == "absent") {
-					t.Errorf("repaired with %+v, after %d searches for rules", s.mended, s.searched)
+				if len(s.repairedWith.Differences) == 0 || (s.searched > 0) != (row.kind == "absent") {
+					t.Errorf("repaired with %+v, after %d searches for rules", s.repairedWith, s.searched)
 				}
-				if w.metric("sluice_drifts_total{"+row.kind+"}") < 1 ||
-					w.metric("sluice_repairs_total{drift,repair,success}") != 1 {
-					t.Errorf("counted %v", w.counted)
+				if env.metric("sluice_drifts_total{"+row.kind+"}") < 1 ||
+					env.metric("sluice_repairs_total{drift,repair,success}") != 1 {
+					t.Errorf("counted %v", env.counted)
 				}
-				if len(w.events) != 1 || w.events[0].Reason != "RedirectRepaired" ||
-					w.events[0].About.UID != "uid-web" {
-					t.Fatalf("told %+v", w.events)
+				if len(env.events) != 1 || env.events[0].Reason != "RedirectRepaired" ||
+					env.events[0].About.UID != "uid-web" {
+					t.Fatalf("told %+v", env.events)
 				}
 				for _, want := range []string{
 					row.text, `process "nft", pid 4711`, "the redirection is restored",
 				} {
-					if text := w.events[0].Message; !strings.Contains(text, want) {
+					if text := env.events[0].Message; !strings.Contains(text, want) {
 						t.Errorf("%q is missing: %s", want, text)
 					}
 				}
@@ -80,9 +80,9 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 }
 
 // first returns the first chain with rules.
-func first(s *space) *rules.Chain {
-	for i := range s.has.Tables[0].Chains {
-		if c := &s.has.Tables[0].Chains[i]; len(c.Rules) > 0 {
+func first(s *fakeNamespace) *rules.Chain {
+	for i := range s.rules.Tables[0].Chains {
+		if c := &s.rules.Tables[0].Chains[i]; len(c.Rules) > 0 {
 			return c
 		}
 	}
@@ -93,25 +93,25 @@ func first(s *space) *rules.Chain {
 // within the interval, and that after lost events all pods are audited immediately.
 func TestMissedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var a, b *space
-		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1m"}, func(w *testEnv) {
-			a, b = w.redirected(meshPod("a")), w.redirected(meshPod("b"))
+		var a, b *fakeNamespace
+		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1m"}, func(env *testEnv) {
+			a, b = env.addRedirected(meshPod("a")), env.addRedirected(meshPod("b"))
 		})
-		pass(time.Second) // after the first pass, the next one is allowed
-		w.set(func() { a.has, b.has = rules.Ruleset{}, rules.Ruleset{} })
-		w.heard <- watch.Event{Lost: true}
+		advance(time.Second) // after the first pass, the next one is allowed
+		env.set(func() { a.rules, b.rules = rules.Ruleset{}, rules.Ruleset{} })
+		env.heard <- watch.Event{Lost: true}
 		synctest.Wait()
 		if a.applied != 1 || b.applied != 1 {
 			t.Errorf("after a loss: repaired %d and %d times", a.applied, b.applied)
 		}
-		w.set(func() { a.has = rules.Ruleset{} })
-		pass(time.Minute)
+		env.set(func() { a.rules = rules.Ruleset{} })
+		advance(time.Minute)
 		if a.applied != 2 || b.applied != 1 {
 			t.Errorf("after the interval: repaired %d and %d times", a.applied, b.applied)
 		}
-		if w.metric("sluice_events_lost_total{nftables}") != 1 ||
-			w.metric("sluice_repairs_total{drift,repair,success}") != 3 {
-			t.Errorf("counted %v", w.counted)
+		if env.metric("sluice_events_lost_total{nftables}") != 1 ||
+			env.metric("sluice_repairs_total{drift,repair,success}") != 3 {
+			t.Errorf("counted %v", env.counted)
 		}
 	})
 }
@@ -121,15 +121,15 @@ func TestMissedEvents(t *testing.T) {
 func TestLossesWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 100
-		var list []*space
-		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(w *testEnv) {
+		var list []*fakeNamespace
+		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(env *testEnv) {
 			for i := range pods {
-				list = append(list, w.redirected(meshPod(strings.Repeat("x", i+1))))
+				list = append(list, env.addRedirected(meshPod(strings.Repeat("x", i+1))))
 			}
 		})
 		for range 600 {
-			w.heard <- watch.Event{Lost: true}
-			pass(100 * time.Millisecond)
+			env.heard <- watch.Event{Lost: true}
+			advance(100 * time.Millisecond)
 		}
 		checked := 0
 		for _, s := range list {
@@ -146,13 +146,13 @@ func TestLossesWithoutEnd(t *testing.T) {
 // which costs little, and is reported.
 func TestAHostilePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s, other *space
-		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(w *testEnv) {
-			s, other = w.redirected(meshPod("hostile")), w.redirected(meshPod("other"))
+		var s, other *fakeNamespace
+		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(env *testEnv) {
+			s, other = env.addRedirected(meshPod("hostile")), env.addRedirected(meshPod("other"))
 		})
 		for range 10 * 60 * 20 { // the maximum rate of the watcher for one namespace, for ten minutes
-			w.flush(s)
-			pass(50 * time.Millisecond)
+			env.flush(s)
+			advance(50 * time.Millisecond)
 		}
 		if s.applied > 10*60+5 || s.applied < 10*60-5 {
 			t.Errorf("repaired %d times in ten minutes", s.applied)
@@ -163,15 +163,15 @@ func TestAHostilePod(t *testing.T) {
 		if other.applied > 0 {
 			t.Error("the other pod was repaired")
 		}
-		reported := w.told()
+		reported := env.takeEvents()
 		if !strings.HasPrefix(reported, "RedirectRepaired, RedirectDrifted") ||
 			strings.Count(reported, ",") > 6 {
 			t.Errorf("told %s", reported)
 		}
 		// The pod stops flushing.
-		pass(2 * time.Minute)
-		if w.states() != "2 redirected" {
-			t.Error(w.states())
+		advance(2 * time.Minute)
+		if env.states() != "2 redirected" {
+			t.Error(env.states())
 		}
 	})
 }
@@ -185,28 +185,28 @@ func TestRepairWithinASecond(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var s *space
-				w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(w *testEnv) {
-					s = w.redirected(meshPod("web"))
-					s.stranger = stranger
+				var s *fakeNamespace
+				env := startTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(env *testEnv) {
+					s = env.addRedirected(meshPod("web"))
+					s.foreignRoute = stranger
 				})
-				pass(10 * time.Minute)
+				advance(10 * time.Minute)
 				bare := func() bool {
-					w.mu.Lock()
-					defer w.mu.Unlock()
-					return len(s.has.Tables) == 0
+					env.mu.Lock()
+					defer env.mu.Unlock()
+					return len(s.rules.Tables) == 0
 				}
 				start, before := time.Now(), s.applied
 				for i := range 3 {
-					if w.flush(s); bare() {
+					if env.flush(s); bare() {
 						t.Errorf("after a pause, removal %d is not repaired immediately", i+1)
 					}
 				}
 				for i := range 60 {
-					w.flush(s)
+					env.flush(s)
 					begin := time.Now()
 					for bare() {
-						pass(10 * time.Millisecond)
+						advance(10 * time.Millisecond)
 					}
 					if elapsed := time.Since(begin); elapsed > 1100*time.Millisecond {
 						t.Fatalf("removal %d is repaired after %v", i+4, elapsed)
@@ -224,31 +224,31 @@ func TestRepairWithinASecond(t *testing.T) {
 // shown as a state, and retried rarely.
 func TestDriftThatCannotBeRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			s = w.redirected(meshPod("web"))
-			s.stranger = "ip -4 rule priority 133 from all lookup 7"
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
+			s.foreignRoute = "ip -4 rule priority 133 from all lookup 7"
 		})
-		pass(time.Hour)
-		if w.states() != "1 drifted" || s.applied < 3 || s.applied > 75 {
-			t.Errorf("%s, applied %d times in an hour", w.states(), s.applied)
+		advance(time.Hour)
+		if env.states() != "1 drifted" || s.applied < 3 || s.applied > 75 {
+			t.Errorf("%s, applied %d times in an hour", env.states(), s.applied)
 		}
-		if len(w.events) != 1 ||
-			!strings.Contains(w.events[0].Message, "the agent cannot repair these differences") ||
-			!strings.Contains(w.events[0].Message, "lookup 7") {
-			t.Errorf("told %+v", w.events)
+		if len(env.events) != 1 ||
+			!strings.Contains(env.events[0].Message, "the agent cannot repair these differences") ||
+			!strings.Contains(env.events[0].Message, "lookup 7") {
+			t.Errorf("told %+v", env.events)
 		}
 		// Other rules are repaired nevertheless.
 		applied := s.applied
-		w.flush(s)
-		pass(time.Minute)
-		if s.applied == applied || len(s.has.Tables) == 0 {
+		env.flush(s)
+		advance(time.Minute)
+		if s.applied == applied || len(s.rules.Tables) == 0 {
 			t.Error("the rules are not repaired")
 		}
-		w.set(func() { s.stranger = "" })
-		pass(2 * time.Minute)
-		if w.states() != "1 redirected" {
-			t.Error(w.states())
+		env.set(func() { s.foreignRoute = "" })
+		advance(2 * time.Minute)
+		if env.states() != "1 redirected" {
+			t.Error(env.states())
 		}
 	})
 }
@@ -258,30 +258,30 @@ func TestDriftThatCannotBeRepaired(t *testing.T) {
 // when rules may have changed.
 func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s *space
-		w := node(t, nil, func(w *testEnv) { s = w.redirected(meshPod("web")) })
-		pass(10 * time.Minute)
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })
+		advance(10 * time.Minute)
 		if s.inspected > 2 {
 			t.Errorf("decided %d times although nothing has changed", s.inspected)
 		}
-		w.change(s, func() {
+		env.change(s, func() {
 			s.foreign.Bypasses = []foreign.Bypass{{
 				Rule: "ip evil out #1: notrack", Owner: foreign.OwnerNFT,
 			}}
 		})
-		pass(3 * time.Minute)
-		if w.states() != "1 drifted" || s.applied > 0 || len(w.events) != 1 ||
-			!strings.Contains(w.events[0].Message, "rule of nft: ip evil out #1") {
-			t.Errorf("%s, applied %d times, events %+v", w.states(), s.applied, w.events)
+		advance(3 * time.Minute)
+		if env.states() != "1 drifted" || s.applied > 0 || len(env.events) != 1 ||
+			!strings.Contains(env.events[0].Message, "rule of nft: ip evil out #1") {
+			t.Errorf("%s, applied %d times, events %+v", env.states(), s.applied, env.events)
 		}
-		if reported := w.told(); reported != "RedirectBypassed" ||
-			w.metric("sluice_pods_foreign_rules{bypass}") != 1 {
-			t.Errorf("%s, %v", reported, w.counted)
+		if reported := env.takeEvents(); reported != "RedirectBypassed" ||
+			env.metric("sluice_pods_foreign_rules{bypass}") != 1 {
+			t.Errorf("%s, %v", reported, env.counted)
 		}
-		w.change(s, func() { s.foreign.Bypasses = nil })
-		pass(2 * time.Minute)
-		if w.states() != "1 redirected" || w.metric("sluice_pods_foreign_rules{bypass}") != 0 {
-			t.Errorf("%s, %v", w.states(), w.counted)
+		env.change(s, func() { s.foreign.Bypasses = nil })
+		advance(2 * time.Minute)
+		if env.states() != "1 redirected" || env.metric("sluice_pods_foreign_rules{bypass}") != 0 {
+			t.Errorf("%s, %v", env.states(), env.counted)
 		}
 	})
 }
@@ -290,49 +290,49 @@ func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 // soon. Only if that fails too, an event reports it.
 func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			s = w.redirected(meshPod("web"))
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
 			s.foreign = foreign.Effect{
 				Unknown: []string{"the decision took more than 50ms of work"}, Exhausted: true,
 			}
 		})
-		if reported := w.told(); w.states() != "1 unknown" || reported != "" {
-			t.Errorf("%s, told %s", w.states(), reported)
+		if reported := env.takeEvents(); env.states() != "1 unknown" || reported != "" {
+			t.Errorf("%s, told %s", env.states(), reported)
 		}
-		pass(20 * time.Second)
-		if reported := w.told(); w.states() != "1 unknown" || reported != "RedirectUnknown" {
-			t.Errorf("%s, told %s", w.states(), reported)
+		advance(20 * time.Second)
+		if reported := env.takeEvents(); env.states() != "1 unknown" || reported != "RedirectUnknown" {
+			t.Errorf("%s, told %s", env.states(), reported)
 		}
-		w.set(func() { s.foreign = foreign.Effect{} })
-		pass(time.Minute)
-		if w.states() != "1 redirected" {
-			t.Error(w.states())
+		env.set(func() { s.foreign = foreign.Effect{} })
+		advance(time.Minute)
+		if env.states() != "1 redirected" {
+			t.Error(env.states())
 		}
 	})
 }
 
 func TestRepairThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			s = w.redirected(meshPod("web"))
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
 			s.refuse = errors.New("no memory")
 		})
-		w.flush(s)
-		pass(10 * time.Minute)
-		failed := w.metric("sluice_repairs_total{drift,repair,error}")
-		if w.states() != "1 unprotected" || s.applied < 5 || s.applied > 25 ||
+		env.flush(s)
+		advance(10 * time.Minute)
+		failed := env.metric("sluice_repairs_total{drift,repair,error}")
+		if env.states() != "1 unprotected" || s.applied < 5 || s.applied > 25 ||
 			failed != float64(s.applied) {
-			t.Errorf("%s, tried %d times, %v", w.states(), s.applied, w.counted)
+			t.Errorf("%s, tried %d times, %v", env.states(), s.applied, env.counted)
 		}
-		if reported := w.told(); !strings.HasPrefix(reported, "RedirectRepairFailed") {
+		if reported := env.takeEvents(); !strings.HasPrefix(reported, "RedirectRepairFailed") {
 			t.Error(reported)
 		}
-		w.set(func() { s.refuse = nil })
-		pass(2 * time.Minute)
-		if w.states() != "1 redirected" {
-			t.Error(w.states())
+		env.set(func() { s.refuse = nil })
+		advance(2 * time.Minute)
+		if env.states() != "1 redirected" {
+			t.Error(env.states())
 		}
 	})
 }
@@ -340,17 +340,17 @@ func TestRepairThatFails(t *testing.T) {
 // TestReportOnly checks that drift is only reported without SLUICE_AUDIT_REPAIR.
 func TestReportOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s *space
-		w := node(t, map[string]string{"SLUICE_AUDIT_REPAIR": "false"}, func(w *testEnv) {
-			s = w.redirected(meshPod("web"))
+		var s *fakeNamespace
+		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT_REPAIR": "false"}, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
 		})
-		w.flush(s)
-		pass(4 * time.Minute)
-		if s.applied > 0 || w.states() != "1 unprotected" || w.told() != "RedirectDrifted" {
-			t.Errorf("applied %d times, %s", s.applied, w.states())
+		env.flush(s)
+		advance(4 * time.Minute)
+		if s.applied > 0 || env.states() != "1 unprotected" || env.takeEvents() != "RedirectDrifted" {
+			t.Errorf("applied %d times, %s", s.applied, env.states())
 		}
-		if w.metric("sluice_drifts_total{absent}") != 1 {
-			t.Errorf("counted %v", w.counted)
+		if env.metric("sluice_drifts_total{absent}") != 1 {
+			t.Errorf("counted %v", env.counted)
 		}
 	})
 }
@@ -359,14 +359,14 @@ func TestReportOnly(t *testing.T) {
 // received.
 func TestWithoutAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s *space
-		w := node(t, map[string]string{"SLUICE_AUDIT": "false"}, func(w *testEnv) {
-			s = w.redirected(meshPod("web"))
+		var s *fakeNamespace
+		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT": "false"}, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
 		})
-		w.set(func() { s.has = rules.Ruleset{} })
-		pass(time.Hour)
-		if s.checked+s.applied+w.added > 0 || w.states() != "" {
-			t.Errorf("compared %d times, %s", s.checked, w.states())
+		env.set(func() { s.rules = rules.Ruleset{} })
+		advance(time.Hour)
+		if s.checked+s.applied+env.added > 0 || env.states() != "" {
+			t.Errorf("compared %d times, %s", s.checked, env.states())
 		}
 	})
 }
@@ -375,17 +375,17 @@ func TestWithoutAudit(t *testing.T) {
 // after a difference, or with another sandbox, they are read again.
 func TestEqualRulesAreCheckedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s *space
-		w := node(t, nil, func(w *testEnv) { s = w.redirected(meshPod("web")) })
-		pass(10 * time.Minute)
-		if s.checked < 9 || s.rechecked != s.checked-1 {
-			t.Errorf("compared %d times, of which %d by checking for changes", s.checked, s.rechecked)
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })
+		advance(10 * time.Minute)
+		if s.checked < 9 || s.checkedSince != s.checked-1 {
+			t.Errorf("compared %d times, of which %d by checking for changes", s.checked, s.checkedSince)
 		}
-		w.set(func() { s.has = rules.Ruleset{}; s.checked, s.rechecked = 0, 0 })
-		pass(2 * time.Minute)
-		if s.applied != 1 || s.checked-s.rechecked != 2 {
+		env.set(func() { s.rules = rules.Ruleset{}; s.checked, s.checkedSince = 0, 0 })
+		advance(2 * time.Minute)
+		if s.applied != 1 || s.checked-s.checkedSince != 2 {
 			t.Errorf("repaired %d times, compared %d times, of which %d by checking for changes; want a reading after the repair, and one after that",
-				s.applied, s.checked, s.rechecked)
+				s.applied, s.checked, s.checkedSince)
 		}
 	})
 }
@@ -394,24 +394,24 @@ func TestEqualRulesAreCheckedAgain(t *testing.T) {
 // interval: each pod's at one of them, in each interval.
 func TestReconciliationsAreCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var spaces []*space
-		w := node(t, nil, func(w *testEnv) {
+		var spaces []*fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
 			for i := range 100 {
-				spaces = append(spaces, w.redirected(meshPod(fmt.Sprintf("web-%d", i))))
+				spaces = append(spaces, env.addRedirected(meshPod(fmt.Sprintf("web-%d", i))))
 			}
 		})
 		count := func() (n int) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
+			env.mu.Lock()
+			defer env.mu.Unlock()
 			for _, s := range spaces {
 				n += s.checked
 			}
 			return n
 		}
-		pass(time.Minute)
+		advance(time.Minute)
 		begin, moments, most := count(), 0, 0
 		for last, minute := begin, 0; minute < 60; minute++ {
-			pass(time.Second)
+			advance(time.Second)
 			if now := count(); now > last {
 				moments, most, last = moments+1, max(most, now-last), now
 			}

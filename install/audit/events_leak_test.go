@@ -22,7 +22,7 @@ import (
 func TestAnHourOfEvents(t *testing.T) {
 	before := descriptors(t)
 	synctest.Test(t, func(t *testing.T) {
-		w := node(t, nil)
+		env := startTestEnv(t, nil)
 		draw := rand.New(rand.NewPCG(1, 2))
 		there := map[string]*decide.Pod{}
 		known := map[string]bool{} // all UIDs that ever existed
@@ -34,16 +34,16 @@ func TestAnHourOfEvents(t *testing.T) {
 		}
 		deleted := func(p *decide.Pod) {
 			known[p.Metadata.UID] = true
-			w.mu.Lock()
-			delete(w.spaces, w.byNetNS[p.Metadata.UID])
-			delete(w.byNetNS, p.Metadata.UID)
-			w.mu.Unlock()
-			if err := w.options.Records.Remove(record.Key{
+			env.mu.Lock()
+			delete(env.spaces, env.byNetNS[p.Metadata.UID])
+			delete(env.byNetNS, p.Metadata.UID)
+			env.mu.Unlock()
+			if err := env.options.Records.Remove(record.Key{
 				ContainerID: "c-" + p.Metadata.UID, IfName: "eth0",
 			}); err != nil {
 				t.Fatal(err)
 			}
-			w.delete(p)
+			env.delete(p)
 			delete(there, p.Metadata.UID)
 		}
 		steps := rulestest.Trials(2000, os.Getenv)
@@ -55,64 +55,64 @@ func TestAnHourOfEvents(t *testing.T) {
 				there[p.Metadata.UID] = p
 				switch kind {
 				case 0:
-					w.home(p)
-					w.put(p, podcache.PodStatus{Phase: "Pending"}) // created before the plugin was installed
+					env.addSandbox(p)
+					env.put(p, podcache.PodStatus{Phase: "Pending"}) // created before the plugin was installed
 				case 1:
-					w.put(p, podcache.PodStatus{Phase: "Pending"})
-					w.redirected(p)
+					env.put(p, podcache.PodStatus{Phase: "Pending"})
+					env.addRedirected(p)
 				default:
-					w.redirected(p)
+					env.addRedirected(p)
 				}
 			case kind < 4:
 				deleted(p)
 			case kind < 7:
-				w.put(p, running)
+				env.put(p, running)
 			case kind < 9: // another pod with the same name
 				next := *p
 				next.Metadata.UID = fmt.Sprintf("uid-%d", i)
 				deleted(p)
 				there[next.Metadata.UID] = &next
-				w.home(&next)
-				w.put(&next, running)
+				env.addSandbox(&next)
+				env.put(&next, running)
 			case kind < 11:
-				w.mu.Lock()
-				s := w.spaces[w.byNetNS[p.Metadata.UID]]
-				s.has = rules.Ruleset{}
-				w.mu.Unlock()
+				env.mu.Lock()
+				s := env.spaces[env.byNetNS[p.Metadata.UID]]
+				s.rules = rules.Ruleset{}
+				env.mu.Unlock()
 				if kind == 10 {
-					w.heard <- watch.Event{NS: s.id, Rules: true, PID: 1, Process: "nft"}
+					env.heard <- watch.Event{NS: s.id, Rules: true, PID: 1, Process: "nft"}
 				}
 			default:
-				w.heard <- watch.Event{Lost: true}
+				env.heard <- watch.Event{Lost: true}
 			}
 			time.Sleep(time.Hour / time.Duration(steps))
 		}
-		pass(3 * time.Minute)
-		if got, want := w.states(), fmt.Sprintf("%d redirected", len(there)); got != want {
+		advance(3 * time.Minute)
+		if got, want := env.states(), fmt.Sprintf("%d redirected", len(there)); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-		if w.metric("sluice_repairs_total{drift,repair,success}") < float64(steps/20) ||
-			w.metric("sluice_repairs_total{race,repair,success}") < float64(steps/20) {
-			t.Errorf("too little has happened: %v", w.counted)
+		if env.metric("sluice_repairs_total{drift,repair,success}") < float64(steps/20) ||
+			env.metric("sluice_repairs_total{race,repair,success}") < float64(steps/20) {
+			t.Errorf("too little has happened: %v", env.counted)
 		}
 		for _, p := range there {
 			deleted(p)
 		}
-		pass(time.Second)
-		if held := w.Held(); held != 0 {
+		advance(time.Second)
+		if held := env.Held(); held != 0 {
 			t.Errorf("%d entries of deleted pods are kept", held)
 		}
 		for uid := range known {
-			if n := w.Retries(uid); n > 0 {
+			if n := env.Retries(uid); n > 0 {
 				t.Errorf("%d attempts of the deleted pod %s are kept", n, uid)
 			}
 		}
-		for path, s := range w.spaces {
+		for path, s := range env.spaces {
 			if s.open != 0 {
 				t.Errorf("%s is open %d times", path, s.open)
 			}
 		}
-		if kept, err := w.options.Repairs.List(); len(kept) > 0 || err != nil {
+		if kept, err := env.options.Repairs.List(); len(kept) > 0 || err != nil {
 			t.Errorf("kept on disk: %v, %v", kept, err)
 		}
 	})

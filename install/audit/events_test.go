@@ -37,25 +37,25 @@ func (f *flaky) SendEvent(ctx context.Context, e cluster.Event) error {
 // rejects them.
 func TestEventsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newTestEnv(t, nil)
-		f := &flaky{testEnv: w, err: errors.New("away")}
-		w.options.Cluster = f
-		a, b := w.redirected(meshPod("a")), w.redirected(meshPod("b"))
-		w.start()
+		env := newTestEnv(t, nil)
+		f := &flaky{testEnv: env, err: errors.New("away")}
+		env.options.Cluster = f
+		a, b := env.addRedirected(meshPod("a")), env.addRedirected(meshPod("b"))
+		env.start()
 		settle()
-		w.flush(a)
-		pass(10 * time.Minute)
-		w.set(func() { f.err = nil })
-		pass(time.Minute)
-		if reported := w.told(); reported != "RedirectRepaired" {
+		env.flush(a)
+		advance(10 * time.Minute)
+		env.set(func() { f.err = nil })
+		advance(time.Minute)
+		if reported := env.takeEvents(); reported != "RedirectRepaired" {
 			t.Errorf("told %q", reported)
 		}
-		w.set(func() { f.err = &cluster.StatusError{Code: 403} })
-		w.flush(b)
-		w.set(func() { f.err = nil })
-		w.flush(a)
-		pass(time.Minute)
-		if reported := w.told(); reported != "RedirectRepaired" {
+		env.set(func() { f.err = &cluster.StatusError{Code: 403} })
+		env.flush(b)
+		env.set(func() { f.err = nil })
+		env.flush(a)
+		advance(time.Minute)
+		if reported := env.takeEvents(); reported != "RedirectRepaired" {
 			t.Errorf("told %q", reported)
 		}
 	})
@@ -65,15 +65,15 @@ func TestEventsWait(t *testing.T) {
 // events of others.
 func TestEventThatIsAlwaysRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newTestEnv(t, nil)
-		w.options.Cluster = &flaky{testEnv: w, err: &cluster.StatusError{Code: 500}, of: "a"}
-		a, b := w.redirected(meshPod("a")), w.redirected(meshPod("b"))
-		w.start()
+		env := newTestEnv(t, nil)
+		env.options.Cluster = &flaky{testEnv: env, err: &cluster.StatusError{Code: 500}, of: "a"}
+		a, b := env.addRedirected(meshPod("a")), env.addRedirected(meshPod("b"))
+		env.start()
 		settle()
-		w.flush(a)
-		w.flush(b)
-		pass(time.Minute)
-		if reported := w.told(); reported != "RedirectRepaired" {
+		env.flush(a)
+		env.flush(b)
+		advance(time.Minute)
+		if reported := env.takeEvents(); reported != "RedirectRepaired" {
 			t.Errorf("told %q", reported)
 		}
 	})
@@ -84,17 +84,17 @@ func TestEventThatIsAlwaysRejected(t *testing.T) {
 func TestHostileNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, lines := observer.New(zap.DebugLevel)
-		w := node(t, nil, func(w *testEnv) {
-			w.options.Log = zap.New(core)
-			w.redirected(meshPod("web")).foreign = foreign.Effect{
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			env.options.Log = zap.New(core)
+			env.addRedirected(meshPod("web")).foreign = foreign.Effect{
 				Unknown: []string{"table inet x\n2026-11-20 INFO all is well\x1b[2J has a rule"},
 			}
 		})
-		text := w.events[0].Message
+		text := env.events[0].Message
 		for _, line := range lines.All() {
 			text += line.Message
 		}
-		if w.told() != "RedirectUnknown" || !strings.Contains(text, "all is well") ||
+		if env.takeEvents() != "RedirectUnknown" || !strings.Contains(text, "all is well") ||
 			strings.ContainsFunc(text, unicode.IsControl) {
 			t.Errorf("%q", text)
 		}
@@ -105,19 +105,19 @@ func TestHostileNames(t *testing.T) {
 // number of repetitions.
 func TestRepetitionsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newTestEnv(t, nil)
-		s := w.redirected(meshPod("web"))
-		w.start()
+		env := newTestEnv(t, nil)
+		s := env.addRedirected(meshPod("web"))
+		env.start()
 		settle()
 		for range 3 {
-			w.flush(s)
-			pass(time.Second)
+			env.flush(s)
+			advance(time.Second)
 		}
-		pass(5 * time.Minute)
-		w.flush(s)
-		pass(time.Second)
-		if len(w.events) != 2 || w.events[0].Count != 1 || w.events[1].Count != 3 {
-			t.Errorf("told %+v", w.events)
+		advance(5 * time.Minute)
+		env.flush(s)
+		advance(time.Second)
+		if len(env.events) != 2 || env.events[0].Count != 1 || env.events[1].Count != 3 {
+			t.Errorf("told %+v", env.events)
 		}
 	})
 }

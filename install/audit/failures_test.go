@@ -17,20 +17,20 @@ import (
 // TestANamespaceThatCannotBeRead checks that the failure is counted, and that retries are rare.
 func TestANamespaceThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			s = w.redirected(meshPod("web"))
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
 			s.unreadable = errors.New("operation not permitted")
 		})
-		pass(10 * time.Minute)
-		if w.states() != "1 unknown" || s.checked > 60 || s.applied > 0 ||
-			w.metric("sluice_audits_total{error}") != float64(s.checked) {
-			t.Errorf("%s, compared %d times, counted %v", w.states(), s.checked, w.counted)
+		advance(10 * time.Minute)
+		if env.states() != "1 unknown" || s.checked > 60 || s.applied > 0 ||
+			env.metric("sluice_audits_total{error}") != float64(s.checked) {
+			t.Errorf("%s, compared %d times, counted %v", env.states(), s.checked, env.counted)
 		}
-		w.set(func() { s.unreadable = nil })
-		pass(time.Minute)
-		if w.states() != "1 redirected" {
-			t.Error(w.states())
+		env.set(func() { s.unreadable = nil })
+		advance(time.Minute)
+		if env.states() != "1 redirected" {
+			t.Error(env.states())
 		}
 	})
 }
@@ -41,19 +41,19 @@ func TestAddressesThatComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		web.Status = decide.PodStatus{}
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			s = w.home(web)
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addSandbox(web)
 			s.addresses = nil
-			w.put(web, podcache.PodStatus{Phase: "Pending"})
+			env.put(web, podcache.PodStatus{Phase: "Pending"})
 		})
-		if w.told() != "" {
+		if env.takeEvents() != "" {
 			t.Error("reported too early")
 		}
-		w.set(func() { s.addresses = []netip.Addr{netip.MustParseAddr("10.0.0.7")} })
-		pass(time.Minute)
-		if w.states() != "1 redirected" || s.applied != 1 {
-			t.Errorf("%s, applied %d times", w.states(), s.applied)
+		env.set(func() { s.addresses = []netip.Addr{netip.MustParseAddr("10.0.0.7")} })
+		advance(time.Minute)
+		if env.states() != "1 redirected" || s.applied != 1 {
+			t.Errorf("%s, applied %d times", env.states(), s.applied)
 		}
 	})
 }
@@ -63,13 +63,13 @@ func TestAddressesThatComeLater(t *testing.T) {
 func TestASandboxThatIsTakenDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
-		w := node(t, nil, func(w *testEnv) {
-			w.home(web).addresses = nil
-			w.put(web, podcache.PodStatus{Phase: "Running"})
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			env.addSandbox(web).addresses = nil
+			env.put(web, podcache.PodStatus{Phase: "Running"})
 		})
-		pass(10 * time.Minute)
-		if w.told() != "" || w.states() != "1 unknown" {
-			t.Errorf("%s, told %s", w.states(), w.told())
+		advance(10 * time.Minute)
+		if env.takeEvents() != "" || env.states() != "1 unknown" {
+			t.Errorf("%s, told %s", env.states(), env.takeEvents())
 		}
 	})
 }
@@ -79,23 +79,23 @@ func TestASandboxThatIsTakenDown(t *testing.T) {
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		w := node(t, nil, func(w *testEnv) {
-			w.options.Records = record.In(dir)
-			w.redirected(meshPod("web"))
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			env.options.Records = record.In(dir)
+			env.addRedirected(meshPod("web"))
 			bare := meshPod("bare")
 			bare.Metadata.Annotations = nil
-			w.put(bare, running)
+			env.put(bare, running)
 		})
-		if w.states() != "1 redirected" {
-			t.Fatal(w.states())
+		if env.states() != "1 redirected" {
+			t.Fatal(env.states())
 		}
 		kept := filepath.Join(dir, "attachments")
 		if err := errors.Join(os.RemoveAll(kept), os.WriteFile(kept, nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		pass(10 * time.Minute)
-		if w.states() != "1 unknown" || w.metric("sluice_audits_total{error}") == 0 {
-			t.Errorf("%s, counted %v", w.states(), w.counted)
+		advance(10 * time.Minute)
+		if env.states() != "1 unknown" || env.metric("sluice_audits_total{error}") == 0 {
+			t.Errorf("%s, counted %v", env.states(), env.counted)
 		}
 	})
 }

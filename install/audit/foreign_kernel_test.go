@@ -71,7 +71,7 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 		"table ip own { chain out { type filter hook output priority -300; ip dscp 5 notrack; }; }",
 		"nft", "-f", "-")
 	rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
-	rulestest.Eventually(t, "the rule is reported", func() bool { return strings.Contains(r.told(), "RedirectUnknown") })
+	rulestest.Eventually(t, "the rule is reported", func() bool { return strings.Contains(r.takeEvents(), "RedirectUnknown") })
 	if n := r.metric("sluice_pods_foreign_rules{unknown}"); n != 1 {
 		t.Errorf("%v pods with unknown rules", n)
 	}
@@ -94,7 +94,7 @@ func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 	rulestest.Eventually(t, "the pod is audited again", func() bool {
 		return r.metric("sluice_audits_total{equal}") >= before+3
 	})
-	if r.states() != "1 redirected" || r.told() != "" {
+	if r.states() != "1 redirected" || r.takeEvents() != "" {
 		t.Errorf("%s, events %v", r.states(), r.events)
 	}
 }

@@ -205,7 +205,7 @@ func TestATableBeforeOurs(t *testing.T) {
 	}
 	write(`table ip evil { chain c { type nat hook output priority -150; tcp dport 80 dnat to 10.9.9.8; }; }`)
 	rulestest.Eventually(t, "the table is noticed", func() bool { return r.states() == "1 drifted" })
-	rulestest.Eventually(t, "the table is reported", func() bool { return strings.Contains(r.told(), "RedirectBypassed") })
+	rulestest.Eventually(t, "the table is reported", func() bool { return strings.Contains(r.takeEvents(), "RedirectBypassed") })
 	if !stands(t, b, ns, rs) {
 		t.Error("the pod's own rules have changed")
 	}

@@ -23,12 +23,12 @@ func TestLocate(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		env      string
-		prepare  func(w *testEnv, p *decide.Pod)
+		prepare  func(env *testEnv, p *decide.Pod)
 		want     agent.Location // without names
 		redirect bool
 	}{
 		{
-			"a pod that ADD has redirected", "", func(w *testEnv, p *decide.Pod) { w.redirected(p) },
+			"a pod that ADD has redirected", "", func(env *testEnv, p *decide.Pod) { env.addRedirected(p) },
 			agent.Location{
 				Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found",
 			},
@@ -36,9 +36,9 @@ func TestLocate(t *testing.T) {
 		},
 		{
 			"a pod that ADD has redirected, without an audit", "SLUICE_AUDIT=false REPAIR_ENABLED=false", func(
-				w *testEnv, p *decide.Pod,
+				env *testEnv, p *decide.Pod,
 			) {
-				w.redirected(p)
+				env.addRedirected(p)
 			},
 			agent.Location{
 				Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found",
@@ -46,9 +46,9 @@ func TestLocate(t *testing.T) {
 			true,
 		},
 		{
-			"a pod that was repaired", "", func(w *testEnv, p *decide.Pod) {
-				w.home(p)
-				w.put(p, running)
+			"a pod that was repaired", "", func(env *testEnv, p *decide.Pod) {
+				env.addSandbox(p)
+				env.put(p, running)
 			},
 			agent.Location{
 				Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found",
@@ -58,31 +58,31 @@ func TestLocate(t *testing.T) {
 		{
 			"a pod that started before the plugin and is not repaired",
 			"SLUICE_AUDIT=false REPAIR_ENABLED=false",
-			func(w *testEnv, p *decide.Pod) { w.home(p); w.put(p, running) },
+			func(env *testEnv, p *decide.Pod) { env.addSandbox(p); env.put(p, running) },
 			agent.Location{Decision: "redirect", Reason: "mesh-pod", NetNS: "found"},
 			true,
 		},
 		{
-			"a pod without a sandbox", "", func(w *testEnv, p *decide.Pod) {
-				w.put(p, podcache.PodStatus{Phase: "Pending"})
+			"a pod without a sandbox", "", func(env *testEnv, p *decide.Pod) {
+				env.put(p, podcache.PodStatus{Phase: "Pending"})
 			},
 			agent.Location{Decision: "redirect", Reason: "mesh-pod"},
 			true,
 		},
 		{
-			"a pod that is not redirected", "", func(w *testEnv, p *decide.Pod) {
+			"a pod that is not redirected", "", func(env *testEnv, p *decide.Pod) {
 				opted(p)
-				w.home(p)
-				w.put(p, running)
+				env.addSandbox(p)
+				env.put(p, running)
 			},
 			agent.Location{Decision: "skip", Reason: "opt-out-label", NetNS: "found"},
 			false,
 		},
 		{
-			"a pod that ADD has not redirected", "", func(w *testEnv, p *decide.Pod) {
-				w.home(p)
-				w.record(p, nil)
-				w.put(p, running)
+			"a pod that ADD has not redirected", "", func(env *testEnv, p *decide.Pod) {
+				env.addSandbox(p)
+				env.record(p, nil)
+				env.put(p, running)
 			},
 			agent.Location{Decision: "skip", Reason: "not-injected", NetNS: "found"},
 			false,
@@ -91,15 +91,15 @@ func TestLocate(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				web := meshPod("web")
-				w := node(t, env(row.env), func(w *testEnv) { row.prepare(w, web) })
-				got, err := w.Locate(t.Context(), "shop", "web")
+				env := startTestEnv(t, environment(row.env), func(env *testEnv) { row.prepare(env, web) })
+				got, err := env.Locate(t.Context(), "shop", "web")
 				if err != nil {
 					t.Fatal(err)
 				}
 				if err := got.Validate(); err != nil {
 					t.Error(err)
 				}
-				if got.NetNS != "" && got.NetNS == w.byNetNS[web.Metadata.UID] {
+				if got.NetNS != "" && got.NetNS == env.byNetNS[web.Metadata.UID] {
 					got.NetNS = "found"
 				}
 				row.want.Namespace, row.want.Name, row.want.UID = "shop", "web", "uid-web"
@@ -109,7 +109,7 @@ func TestLocate(t *testing.T) {
 				}
 				delete(web.Metadata.Labels, "sidecar.istio.io/inject")
 				if row.redirect &&
-					!rules.Equal(rules.MustCompile(w.redirect(web)),
+					!rules.Equal(rules.MustCompile(env.redirect(web)),
 						rules.MustCompile(*got.Redirect)) {
 					t.Error("other parameters")
 				}
@@ -123,17 +123,17 @@ func TestLocateFails(t *testing.T) {
 		web, wrong := meshPod("web"), meshPod("wrong")
 		web.Status = decide.PodStatus{}
 		wrong.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "80a"
-		w := node(t, nil, func(w *testEnv) {
-			w.put(web, podcache.PodStatus{Phase: "Pending"})
-			w.put(wrong, running)
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			env.put(web, podcache.PodStatus{Phase: "Pending"})
+			env.put(wrong, running)
 		})
-		if _, err := w.Locate(t.Context(), "shop", "gone"); !source.IsNotFound(err) {
+		if _, err := env.Locate(t.Context(), "shop", "gone"); !source.IsNotFound(err) {
 			t.Errorf("a missing pod: %v", err)
 		}
-		if _, err := w.Locate(t.Context(), "shop", "web"); !source.IsUnavailable(err) {
+		if _, err := env.Locate(t.Context(), "shop", "web"); !source.IsUnavailable(err) {
 			t.Errorf("a pod without addresses: %v", err)
 		}
-		if _, err := w.Locate(t.Context(), "shop", "wrong"); !source.IsUnavailable(err) {
+		if _, err := env.Locate(t.Context(), "shop", "wrong"); !source.IsUnavailable(err) {
 			t.Errorf("a pod with invalid parameters: %v", err)
 		}
 	})
@@ -146,16 +146,16 @@ func TestAPodThatClaimsAnothersUID(t *testing.T) {
 		victim, thief := meshPod("victim"), meshPod("thief")
 		thief.Metadata.Annotations["kubernetes.io/config.hash"] = "uid-victim"
 		thief.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "443"
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			s = w.redirected(victim)
-			w.put(thief, running)
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addRedirected(victim)
+			env.put(thief, running)
 		})
 		settle()
-		if s.applied > 0 || !rules.Equal(rules.MustCompile(w.redirect(victim)), s.has) {
+		if s.applied > 0 || !rules.Equal(rules.MustCompile(env.redirect(victim)), s.rules) {
 			t.Error("the rules of the other pod have changed")
 		}
-		if l, err := w.Locate(t.Context(), "shop", "thief"); err != nil || l.NetNS != "" {
+		if l, err := env.Locate(t.Context(), "shop", "thief"); err != nil || l.NetNS != "" {
 			t.Errorf("%+v, %v", l, err)
 		}
 	})
@@ -168,14 +168,14 @@ func TestAStaticPod(t *testing.T) {
 		static.Metadata.UID = "hash"
 		copied := meshPod("web")
 		copied.Metadata.Annotations["kubernetes.io/config.hash"] = "hash"
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			s = w.redirected(static)
-			w.put(copied, running)
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addRedirected(static)
+			env.put(copied, running)
 		})
-		w.flush(s)
-		if s.applied != 1 || w.states() != "1 redirected" {
-			t.Errorf("applied %d times, %s", s.applied, w.states())
+		env.flush(s)
+		if s.applied != 1 || env.states() != "1 redirected" {
+			t.Errorf("applied %d times, %s", s.applied, env.states())
 		}
 	})
 }

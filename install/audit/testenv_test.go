@@ -42,8 +42,8 @@ type testEnv struct {
 	synced   bool
 	items    map[string]podcache.Item
 	objects  map[string][]byte
-	spaces   map[string]*space // by path
-	byNetNS  map[string]string // the path of a pod's namespace by UID
+	spaces   map[string]*fakeNamespace // by path
+	byNetNS  map[string]string         // the path of a pod's namespace by UID
 	version  int
 	searches int
 	inode    uint64 // of the latest namespace
@@ -59,48 +59,48 @@ type testEnv struct {
 	counted map[string]float64
 }
 
-// space is a network namespace.
-type space struct {
-	w         *testEnv
+// fakeNamespace is a network namespace.
+type fakeNamespace struct {
+	env       *testEnv
 	id        netns.ID
 	addresses []netip.Addr
-	// has contains the rules, stranger a route that cannot be removed, and istio Istio's rules.
-	has        rules.Ruleset
-	stranger   string
-	istio      []string
-	foreign    foreign.Effect // the effect of foreign rules
-	refuse     error          // the error of Mend
-	during     func()         // called during a method, if not nil
-	slow       time.Duration  // processor time of Check
-	applied    int
-	mended     compat.Comparison // the argument of the last Mend
-	searched   int               // calls of Bare
-	checked    int
-	rechecked  int   // subset of checked
-	unreadable error // the error of Check
-	inspected  int
-	bypassing  established.Report // the result of EndConnections
-	ended      int                // calls of EndConnections
-	open       int
+	// rules contains the rules, stranger a route that cannot be removed, and istio Istio's rules.
+	rules        rules.Ruleset
+	foreignRoute string
+	istio        []string
+	foreign      foreign.Effect // the effect of foreign rules
+	refuse       error          // the error of Repair
+	duringCall   func()         // called during a method, if not nil
+	slow         time.Duration  // processor time of Check
+	applied      int
+	repairedWith compat.Comparison // the argument of the last Repair
+	searched     int               // calls of Bare
+	checked      int
+	checkedSince int   // subset of checked
+	unreadable   error // the error of Check
+	inspected    int
+	bypassing    established.Report // the result of EndConnections
+	ended        int                // calls of EndConnections
+	open         int
 }
 
-// node starts an auditor of a prepared environment.
-func node(t *testing.T, env map[string]string, prepare ...func(*testEnv)) *testEnv {
+// startTestEnv starts an auditor of a prepared environment.
+func startTestEnv(t *testing.T, environ map[string]string, prepare ...func(*testEnv)) *testEnv {
 	t.Helper()
-	w := newTestEnv(t, env)
+	env := newTestEnv(t, environ)
 	for _, f := range prepare {
-		f(w)
+		f(env)
 	}
-	w.start()
+	env.start()
 	settle()
-	return w
+	return env
 }
 
 // newTestEnv returns an empty environment, whose auditor is not started.
-func newTestEnv(t testing.TB, env map[string]string) *testEnv {
+func newTestEnv(t testing.TB, environ map[string]string) *testEnv {
 	t.Helper()
 	values, err := settings.Read(func(name string) (string, bool) {
-		if value, ok := env[name]; ok {
+		if value, ok := environ[name]; ok {
 			return value, true
 		}
 		value, ok := map[string]string{
@@ -115,9 +115,9 @@ func newTestEnv(t testing.TB, env map[string]string) *testEnv {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &testEnv{
+	env := &testEnv{
 		t: t, synced: true, items: map[string]podcache.Item{}, objects: map[string][]byte{},
-		spaces:  map[string]*space{},
+		spaces:  map[string]*fakeNamespace{},
 		byNetNS: map[string]string{}, heard: make(chan watch.Event), counted: map[string]float64{},
 	}
 	dir := t.TempDir()
@@ -125,40 +125,40 @@ func newTestEnv(t testing.TB, env map[string]string) *testEnv {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.options = audit.Options{
+	env.options = audit.Options{
 		NodeName: "node-1", Compare: values.Bool("SLUICE_AUDIT"),
 		Repair:   values.Bool("SLUICE_AUDIT_REPAIR"),
 		Interval: values.Duration("SLUICE_AUDIT_INTERVAL"), Policy: policy,
 		Counters: audit.CounterMetrics(values.Text("SLUICE_COUNTER_METRICS")),
 		TopPods:  values.Int("SLUICE_COUNTER_METRICS_PODS"),
 		Decide:   &decide.Settings{}, Backend: compat.BackendAuto,
-		Records: record.In(dir), Repairs: repair.In(dir), Bypass: detector, Pods: w, Cluster: w,
-		Find: w.find, Open: w.open,
-		Used:   func() time.Duration { w.mu.Lock(); defer w.mu.Unlock(); return w.used },
-		Listen: func() (audit.Events, error) { return ears{w}, nil }, Metrics: w, Log: zap.NewNop(),
+		Records: record.In(dir), Repairs: repair.In(dir), Bypass: detector, Pods: env, Cluster: env,
+		Find: env.find, Open: env.open,
+		Used:   func() time.Duration { env.mu.Lock(); defer env.mu.Unlock(); return env.used },
+		Listen: func() (audit.Events, error) { return ears{env}, nil }, Metrics: env, Log: zap.NewNop(),
 	}
-	return w
+	return env
 }
 
-func (w *testEnv) start() {
-	w.Auditor = audit.New(w.options)
-	ctx, cancel := context.WithCancel(w.t.Context())
+func (env *testEnv) start() {
+	env.Auditor = audit.New(env.options)
+	ctx, cancel := context.WithCancel(env.t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.Run(ctx)
+		env.Run(ctx)
 	}()
-	w.stop = func() {
+	env.stop = func() {
 		cancel()
 		<-done
 	}
-	w.t.Cleanup(w.stop)
+	env.t.Cleanup(env.stop)
 }
 
-// again stops the auditor, and starts another one on the same node.
-func (w *testEnv) again() {
-	w.stop()
-	w.start()
+// restart stops the auditor, and starts another one on the same node.
+func (env *testEnv) restart() {
+	env.stop()
+	env.start()
 	settle()
 }
 
@@ -187,72 +187,72 @@ func broken(began time.Time) podcache.PodStatus {
 }
 
 // put adds a pod to the API server.
-func (w *testEnv) put(p *decide.Pod, l podcache.PodStatus) {
-	w.t.Helper()
+func (env *testEnv) put(p *decide.Pod, l podcache.PodStatus) {
+	env.t.Helper()
 	text, err := json.Marshal(p)
 	if err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
-	w.mu.Lock()
-	w.version++
+	env.mu.Lock()
+	env.version++
 	m := p.Metadata
 	key := m.Namespace + "/" + m.Name
-	w.items[key] = podcache.Item{
+	env.items[key] = podcache.Item{
 		Ref:             source.Ref{Namespace: m.Namespace, Name: m.Name, UID: m.UID},
-		ResourceVersion: fmt.Sprint(w.version), PodStatus: l,
+		ResourceVersion: fmt.Sprint(env.version), PodStatus: l,
 	}
-	w.objects[key] = text
-	w.mu.Unlock()
-	if w.Auditor != nil {
-		w.Changed(m.Namespace, m.Name)
+	env.objects[key] = text
+	env.mu.Unlock()
+	if env.Auditor != nil {
+		env.Changed(m.Namespace, m.Name)
 	}
 }
 
-func (w *testEnv) delete(p *decide.Pod) {
-	w.mu.Lock()
-	delete(w.items, p.Metadata.Namespace+"/"+p.Metadata.Name)
-	w.mu.Unlock()
-	w.Changed(p.Metadata.Namespace, p.Metadata.Name)
+func (env *testEnv) delete(p *decide.Pod) {
+	env.mu.Lock()
+	delete(env.items, p.Metadata.Namespace+"/"+p.Metadata.Name)
+	env.mu.Unlock()
+	env.Changed(p.Metadata.Namespace, p.Metadata.Name)
 }
 
-// home creates the namespace of a pod.
-func (w *testEnv) home(p *decide.Pod) *space {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.inode++
-	s := &space{
-		w: w, id: netns.ID{Dev: 4, Ino: w.inode},
+// addSandbox creates the namespace of a pod.
+func (env *testEnv) addSandbox(p *decide.Pod) *fakeNamespace {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	env.inode++
+	s := &fakeNamespace{
+		env: env, id: netns.ID{Dev: 4, Ino: env.inode},
 		addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")},
 	}
 	path := "/run/netns/" + s.id.String()
-	w.spaces[path], w.byNetNS[p.Metadata.UID] = s, path
+	env.spaces[path], env.byNetNS[p.Metadata.UID] = s, path
 	return s
 }
 
 // redirect returns the redirection of ADD for a pod with an IPv4 address.
-func (w *testEnv) redirect(p *decide.Pod) rules.Redirect {
+func (env *testEnv) redirect(p *decide.Pod) rules.Redirect {
 	r, _, err := decide.Parameters(p, []netip.Addr{netip.MustParseAddr("10.0.0.7")},
-		w.options.Decide)
+		env.options.Decide)
 	if err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 	return r
 }
 
-// redirected adds a running pod that ADD has redirected.
-func (w *testEnv) redirected(p *decide.Pod) *space {
-	s := w.home(p)
-	r := w.redirect(p)
-	w.set(func() { s.has = rules.MustCompile(r) })
-	w.record(p, &r)
-	w.put(p, running)
+// addRedirected adds a running pod that ADD has redirected.
+func (env *testEnv) addRedirected(p *decide.Pod) *fakeNamespace {
+	s := env.addSandbox(p)
+	r := env.redirect(p)
+	env.set(func() { s.rules = rules.MustCompile(r) })
+	env.record(p, &r)
+	env.put(p, running)
 	return s
 }
 
-func (w *testEnv) record(p *decide.Pod, r *rules.Redirect) {
+func (env *testEnv) record(p *decide.Pod, r *rules.Redirect) {
 	m := p.Metadata
 	kept := record.Record{
-		Key: record.Key{ContainerID: "c-" + m.UID, IfName: "eth0"}, Netns: w.byNetNS[m.UID],
+		Key: record.Key{ContainerID: "c-" + m.UID, IfName: "eth0"}, Netns: env.byNetNS[m.UID],
 		Pod: record.Pod{Namespace: m.Namespace, Name: m.Name, UID: m.UID}, Outcome: "skip",
 		Reason: "not-injected",
 	}
@@ -260,78 +260,78 @@ func (w *testEnv) record(p *decide.Pod, r *rules.Redirect) {
 		kept.Outcome, kept.Reason, kept.Redirect, kept.Backend = "redirect", "mesh-pod", r,
 			compat.BackendNFT
 	}
-	if err := w.options.Records.Put(kept); err != nil {
-		w.t.Fatal(err)
+	if err := env.options.Records.Put(kept); err != nil {
+		env.t.Fatal(err)
 	}
 }
 
 // flush removes all rules, and reports it like the kernel.
-func (w *testEnv) flush(s *space) {
-	w.change(s, func() { s.has = rules.Ruleset{} })
+func (env *testEnv) flush(s *fakeNamespace) {
+	env.change(s, func() { s.rules = rules.Ruleset{} })
 }
 
 // set changes state that the auditor may read concurrently.
-func (w *testEnv) set(do func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (env *testEnv) set(do func()) {
+	env.mu.Lock()
+	defer env.mu.Unlock()
 	do()
 }
 
-func (w *testEnv) change(s *space, do func()) {
-	w.set(do)
-	w.heard <- watch.Event{NS: s.id, Rules: true, Count: 1, PID: 4711, Process: "nft"}
+func (env *testEnv) change(s *fakeNamespace, do func()) {
+	env.set(do)
+	env.heard <- watch.Event{NS: s.id, Rules: true, Count: 1, PID: 4711, Process: "nft"}
 	synctest.Wait()
 }
 
 // metric returns the current value of a metric.
-func (w *testEnv) metric(name string) float64 {
-	w.Measure()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.counted[name]
+func (env *testEnv) metric(name string) float64 {
+	env.Measure()
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	return env.counted[name]
 }
 
 // states returns the number of pods in each state.
-func (w *testEnv) states() string {
-	w.Measure()
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (env *testEnv) states() string {
+	env.Measure()
+	env.mu.Lock()
+	defer env.mu.Unlock()
 	var list []string
 	for _, s := range audit.States() {
-		if n := w.counted["sluice_pods{"+string(s)+"}"]; n > 0 {
+		if n := env.counted["sluice_pods{"+string(s)+"}"]; n > 0 {
 			list = append(list, fmt.Sprintf("%g %s", n, s))
 		}
 	}
 	return strings.Join(list, ", ")
 }
 
-// told returns the reasons of the events since the last call.
-func (w *testEnv) told() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// takeEvents returns the reasons of the events since the last call.
+func (env *testEnv) takeEvents() string {
+	env.mu.Lock()
+	defer env.mu.Unlock()
 	var list []string
-	for _, e := range w.events {
+	for _, e := range env.events {
 		list = append(list, e.Reason)
 	}
-	w.events = nil
+	env.events = nil
 	return strings.Join(list, ", ")
 }
 
-// done returns the requests that changed pods since the last call.
-func (w *testEnv) done() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	text := strings.Join(w.acts, "; ")
-	w.acts = nil
+// takeRequests returns the requests that changed pods since the last call.
+func (env *testEnv) takeRequests() string {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	text := strings.Join(env.acts, "; ")
+	env.acts = nil
 	return text
 }
 
 // settle waits for the auditor to finish its current work. A search for sandboxes waits for further
 // ones for a moment.
-func settle() { pass(10 * time.Millisecond) }
+func settle() { advance(10 * time.Millisecond) }
 
-// pass advances the time.
-func pass(d time.Duration) {
+// advance advances the time.
+func advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }

@@ -52,7 +52,7 @@ func TestTraceIsNoDrift(t *testing.T) {
 				"\n-A "+trace.Chain+" -p tcp -j TRACE\nCOMMIT\n",
 				"iptables-legacy-restore", "--noflush")
 			rulestest.Eventually(t, "the rules of a killed trace are removed", func() bool { return !traced() })
-			if reported := r.told(); reported != "" {
+			if reported := r.takeEvents(); reported != "" {
 				t.Errorf("events: %s", reported)
 			}
 			if !stands(t, b, network.Pod, rs) {

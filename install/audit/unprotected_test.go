@@ -27,41 +27,41 @@ import (
 func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			s = w.home(web)
-			w.put(web, podcache.PodStatus{Phase: "Pending"})
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addSandbox(web)
+			env.put(web, podcache.PodStatus{Phase: "Pending"})
 		})
-		if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) ||
-			w.states() != "1 redirected" || w.told() != "RedirectRepaired" {
-			t.Errorf("applied %d times, %s", s.applied, w.states())
+		if !rules.Equal(rules.MustCompile(env.redirect(web)), s.rules) ||
+			env.states() != "1 redirected" || env.takeEvents() != "RedirectRepaired" {
+			t.Errorf("applied %d times, %s", s.applied, env.states())
 		}
-		if w.metric("sluice_repairs_total{race,repair,success}") != 1 ||
-			w.metric("istio_cni_repair_pods_repaired_total{repair,success}") != 1 ||
-			w.metric("sluice_repair_duration_seconds_count{race}") != 1 {
-			t.Errorf("counted %v", w.counted)
+		if env.metric("sluice_repairs_total{race,repair,success}") != 1 ||
+			env.metric("istio_cni_repair_pods_repaired_total{repair,success}") != 1 ||
+			env.metric("sluice_repair_duration_seconds_count{race}") != 1 {
+			t.Errorf("counted %v", env.counted)
 		}
 		// Later repairs use the parameters that were applied first, also by the next agent,
 		// whatever the annotations are.
 		web.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "81"
-		for _, life := range []func(){w.again, func() {}} {
-			life()
-			w.put(web, running)
+		for _, restart := range []func(){env.restart, func() {}} {
+			restart()
+			env.put(web, running)
 			settle()
 			applied := s.applied
-			w.flush(s)
+			env.flush(s)
 			if s.applied != applied+1 ||
-				w.metric("sluice_repairs_total{drift,repair,success}") == 0 {
-				t.Errorf("applied %d times, counted %v", s.applied, w.counted)
+				env.metric("sluice_repairs_total{drift,repair,success}") == 0 {
+				t.Errorf("applied %d times, counted %v", s.applied, env.counted)
 			}
 			delete(web.Metadata.Annotations, "traffic.sidecar.istio.io/excludeOutboundPorts")
-			if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) {
+			if !rules.Equal(rules.MustCompile(env.redirect(web)), s.rules) {
 				t.Error("the rules have changed")
 			}
 		}
-		w.delete(web)
+		env.delete(web)
 		settle()
-		if kept, err := w.options.Repairs.List(); len(kept) > 0 || err != nil {
+		if kept, err := env.options.Repairs.List(); len(kept) > 0 || err != nil {
 			t.Errorf("entries of a deleted pod: %v, %v", kept, err)
 		}
 	})
@@ -73,17 +73,17 @@ func TestAPodThatHasNoSandboxYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		web.Status = decide.PodStatus{}
-		w := node(t, nil, func(w *testEnv) { w.put(web, podcache.PodStatus{Phase: "Pending"}) })
-		pass(10 * time.Minute)
-		if w.states() != "" || w.searches > 25 {
-			t.Errorf("%s, %d searches", w.states(), w.searches)
+		env := startTestEnv(t, nil, func(env *testEnv) { env.put(web, podcache.PodStatus{Phase: "Pending"}) })
+		advance(10 * time.Minute)
+		if env.states() != "" || env.searches > 25 {
+			t.Errorf("%s, %d searches", env.states(), env.searches)
 		}
-		s := w.home(web)
+		s := env.addSandbox(web)
 		web.Status.PodIP = "10.0.0.7"
-		w.put(web, podcache.PodStatus{Phase: "Pending"})
+		env.put(web, podcache.PodStatus{Phase: "Pending"})
 		settle()
-		if s.applied != 1 || w.states() != "1 redirected" {
-			t.Errorf("applied %d times, %s", s.applied, w.states())
+		if s.applied != 1 || env.states() != "1 redirected" {
+			t.Errorf("applied %d times, %s", s.applied, env.states())
 		}
 	})
 }
@@ -93,16 +93,16 @@ func TestSandboxThatIsNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		core, lines := observer.New(zap.InfoLevel)
-		w := node(t, nil, func(w *testEnv) {
-			w.options.Log = zap.New(core)
-			w.put(web, running)
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			env.options.Log = zap.New(core)
+			env.put(web, running)
 		})
-		pass(time.Hour)
-		if n := lines.FilterField(zap.Error(errNowhere)).Len(); n < 1 || n > 12 {
+		advance(time.Hour)
+		if n := lines.FilterField(zap.Error(errNoSandbox)).Len(); n < 1 || n > 12 {
 			t.Errorf("the reason is logged %d times in an hour", n)
 		}
-		if w.states() != "1 unknown" || w.searches > 80 || w.told() != "" {
-			t.Errorf("%s, %d searches", w.states(), w.searches)
+		if env.states() != "1 unknown" || env.searches > 80 || env.takeEvents() != "" {
+			t.Errorf("%s, %d searches", env.states(), env.searches)
 		}
 	})
 }
@@ -111,18 +111,18 @@ func TestSandboxThatIsNotFound(t *testing.T) {
 func TestANewSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
-		var old *space
-		w := node(t, nil, func(w *testEnv) { old = w.redirected(web) })
-		w.mu.Lock()
-		delete(w.spaces, "/run/netns/"+old.id.String())
-		w.mu.Unlock()
-		s := w.redirected(web)
-		w.set(func() { s.has = rules.Ruleset{} })
-		pass(time.Second)
-		if s.applied != 1 || w.states() != "1 redirected" {
-			t.Errorf("applied %d times, %s", s.applied, w.states())
+		var old *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) { old = env.addRedirected(web) })
+		env.mu.Lock()
+		delete(env.spaces, "/run/netns/"+old.id.String())
+		env.mu.Unlock()
+		s := env.addRedirected(web)
+		env.set(func() { s.rules = rules.Ruleset{} })
+		advance(time.Second)
+		if s.applied != 1 || env.states() != "1 redirected" {
+			t.Errorf("applied %d times, %s", s.applied, env.states())
 		}
-		w.flush(s)
+		env.flush(s)
 		if s.applied != 2 {
 			t.Error("events of the new sandbox are not received")
 		}
@@ -157,23 +157,23 @@ func TestPodsThatAreNotRedirected(t *testing.T) {
 			p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"}
 			return running
 		},
-		"a pod that ADD has not redirected": func(w *testEnv, p *decide.Pod) podcache.PodStatus {
-			w.record(p, nil)
+		"a pod that ADD has not redirected": func(env *testEnv, p *decide.Pod) podcache.PodStatus {
+			env.record(p, nil)
 			return running
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				web := meshPod("web")
-				var s *space
-				w := node(t, nil, func(w *testEnv) {
-					s = w.home(web)
-					w.put(web, prepare(w, web))
+				var s *fakeNamespace
+				env := startTestEnv(t, nil, func(env *testEnv) {
+					s = env.addSandbox(web)
+					env.put(web, prepare(env, web))
 				})
-				pass(10 * time.Minute)
-				if s.checked+s.applied > 0 || w.states() != "" || w.told() != "" {
+				advance(10 * time.Minute)
+				if s.checked+s.applied > 0 || env.states() != "" || env.takeEvents() != "" {
 					t.Errorf("compared %d times, applied %d times, %s", s.checked, s.applied,
-						w.states())
+						env.states())
 				}
 			})
 		})
@@ -184,15 +184,15 @@ func TestPodsThatAreNotRedirected(t *testing.T) {
 func TestAPodOfIstioCNI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			s = w.home(web)
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addSandbox(web)
 			s.istio = []string{"chain ip nat ISTIO_OUTPUT"}
-			w.put(web, broken(time.Now()))
+			env.put(web, broken(time.Now()))
 		})
-		pass(10 * time.Minute)
-		if s.applied > 0 || w.states() != "1 redirected" || w.told()+w.done() != "" {
-			t.Errorf("applied %d times, %s", s.applied, w.states())
+		advance(10 * time.Minute)
+		if s.applied > 0 || env.states() != "1 redirected" || env.takeEvents()+env.takeRequests() != "" {
+			t.Errorf("applied %d times, %s", s.applied, env.states())
 		}
 	})
 }
@@ -203,14 +203,14 @@ func TestParametersThatMakeNoSense(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		web.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "80a"
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			s = w.home(web)
-			w.put(web, running)
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addSandbox(web)
+			env.put(web, running)
 		})
-		if s.applied > 0 || w.states() != "1 unprotected" || len(w.events) != 1 ||
-			!strings.Contains(w.events[0].Message, `"80a"`) {
-			t.Errorf("%s, told %+v", w.states(), w.events)
+		if s.applied > 0 || env.states() != "1 unprotected" || len(env.events) != 1 ||
+			!strings.Contains(env.events[0].Message, `"80a"`) {
+			t.Errorf("%s, told %+v", env.states(), env.events)
 		}
 	})
 }
@@ -221,33 +221,33 @@ func TestPolicies(t *testing.T) {
 	const inPlace, deleting, labelling, nothing = "repaired", "delete shop/web uid-web@1",
 		"label shop/web uid-web cni.istio.io/uninitialized=true", ""
 	for _, row := range []struct {
-		name   string
-		env    map[string]string
-		broken string // the action for a pod that has failed
-		waits  string // the action for a pod that has not failed
+		name        string
+		environment map[string]string
+		broken      string // the action for a pod that has failed
+		waits       string // the action for a pod that has not failed
 	}{
 		{"the chart's defaults", nil, inPlace, inPlace},
 		{
-			"repair takes precedence", env("REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"),
+			"repair takes precedence", environment("REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"),
 			inPlace, inPlace,
 		},
 		{
 			"deletion takes precedence over labelling",
-			env("REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"),
+			environment("REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"),
 			deleting, nothing,
 		},
-		{"label", env("REPAIR_REPAIR_PODS=false REPAIR_LABEL_PODS=true"), labelling, nothing},
-		{"none", env("REPAIR_REPAIR_PODS=false"), nothing, nothing},
-		{"not enabled", env("REPAIR_ENABLED=false REPAIR_DELETE_PODS=true"), nothing, nothing},
+		{"label", environment("REPAIR_REPAIR_PODS=false REPAIR_LABEL_PODS=true"), labelling, nothing},
+		{"none", environment("REPAIR_REPAIR_PODS=false"), nothing, nothing},
+		{"not enabled", environment("REPAIR_ENABLED=false REPAIR_DELETE_PODS=true"), nothing, nothing},
 		{
 			"deletion without entering namespaces",
-			env("SLUICE_AUDIT=false REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true"),
+			environment("SLUICE_AUDIT=false REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true"),
 			deleting, nothing,
 		},
-		{"repair without audit", env("SLUICE_AUDIT=false"), inPlace, inPlace},
+		{"repair without audit", environment("SLUICE_AUDIT=false"), inPlace, inPlace},
 		{
 			"only another pod is selected",
-			env("REPAIR_LABEL_SELECTORS=tier=web REPAIR_DELETE_PODS=true"), nothing, nothing,
+			environment("REPAIR_LABEL_SELECTORS=tier=web REPAIR_DELETE_PODS=true"), nothing, nothing,
 		},
 	} {
 		for _, fails := range []bool{true, false} {
@@ -258,16 +258,16 @@ func TestPolicies(t *testing.T) {
 			t.Run(row.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					web := meshPod("web")
-					var s *space
-					w := node(t, row.env, func(w *testEnv) {
-						s = w.home(web)
+					var s *fakeNamespace
+					env := startTestEnv(t, row.environment, func(env *testEnv) {
+						s = env.addSandbox(web)
 						status := running
 						if fails {
 							status = broken(time.Now().Add(-time.Minute))
 						}
-						w.put(web, status)
+						env.put(web, status)
 					})
-					got := w.done()
+					got := env.takeRequests()
 					if s.applied > 0 {
 						got = inPlace + got
 					}
@@ -280,7 +280,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-func env(text string) map[string]string {
+func environment(text string) map[string]string {
 	m := map[string]string{}
 	for _, pair := range strings.Fields(text) {
 		key, value, _ := strings.Cut(pair, "=")
@@ -300,23 +300,23 @@ func TestRepairWithoutEffect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				web := meshPod("web")
-				w := node(t, env(name), func(w *testEnv) {
-					w.home(web)
-					w.put(web, broken(time.Now()))
+				env := startTestEnv(t, environment(name), func(env *testEnv) {
+					env.addSandbox(web)
+					env.put(web, broken(time.Now()))
 				})
-				w.told()
-				pass(10 * time.Second)
-				w.put(web, broken(time.Now().Add(-20*time.Second))) // the earlier failed run
+				env.takeEvents()
+				advance(10 * time.Second)
+				env.put(web, broken(time.Now().Add(-20*time.Second))) // the earlier failed run
 				settle()
-				if done := w.done(); done != "" {
+				if done := env.takeRequests(); done != "" {
 					t.Fatalf("too early: %s", done)
 				}
-				w.put(web, broken(time.Now()))
+				env.put(web, broken(time.Now()))
 				settle()
-				if got := w.done(); got != want {
+				if got := env.takeRequests(); got != want {
 					t.Errorf("%q, want %q", got, want)
 				}
-				if reported := w.told(); (want == "") != (reported == "RedirectRepairFailed") {
+				if reported := env.takeEvents(); (want == "") != (reported == "RedirectRepairFailed") {
 					t.Errorf("told %s", reported)
 				}
 			})
@@ -329,19 +329,19 @@ func TestRepairWithoutEffect(t *testing.T) {
 func TestRepairThatIsNotPossible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost, refused := meshPod("lost"), meshPod("refused")
-		w := node(t, env("REPAIR_DELETE_PODS=true"), func(w *testEnv) {
-			w.home(refused).refuse = errors.New("no memory")
-			w.put(refused, broken(time.Now()))
-			w.put(lost, broken(time.Now()))
+		env := startTestEnv(t, environment("REPAIR_DELETE_PODS=true"), func(env *testEnv) {
+			env.addSandbox(refused).refuse = errors.New("no memory")
+			env.put(refused, broken(time.Now()))
+			env.put(lost, broken(time.Now()))
 		})
-		pass(time.Second)
-		if got := w.done(); !strings.Contains(got, "delete shop/lost") ||
+		advance(time.Second)
+		if got := env.takeRequests(); !strings.Contains(got, "delete shop/lost") ||
 			!strings.Contains(got, "delete shop/refused") {
 			t.Error(got)
 		}
-		if w.metric("sluice_repairs_total{race,delete,success}") < 2 ||
-			w.metric("istio_cni_repair_pods_repaired_total{repair,fail}") < 1 {
-			t.Errorf("counted %v", w.counted)
+		if env.metric("sluice_repairs_total{race,delete,success}") < 2 ||
+			env.metric("istio_cni_repair_pods_repaired_total{repair,fail}") < 1 {
+			t.Errorf("counted %v", env.counted)
 		}
 	})
 }
@@ -351,27 +351,27 @@ func TestRepairThatIsNotPossible(t *testing.T) {
 func TestActionsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
-		w := node(t, env(
-			"REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true SLUICE_AUDIT=false"), func(w *testEnv) {
-			w.refuse = errors.New("away")
-			w.put(web, broken(time.Now()))
+		env := startTestEnv(t, environment(
+			"REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true SLUICE_AUDIT=false"), func(env *testEnv) {
+			env.refuse = errors.New("away")
+			env.put(web, broken(time.Now()))
 		})
-		pass(5 * time.Minute)
-		if n := strings.Count(w.done(), "delete"); n < 5 || n > 15 {
+		advance(5 * time.Minute)
+		if n := strings.Count(env.takeRequests(), "delete"); n < 5 || n > 15 {
 			t.Errorf("tried %d times", n)
 		}
-		w.set(func() { w.refuse = &cluster.StatusError{Code: 409} })
-		pass(5 * time.Minute)
-		w.done()
-		pass(5 * time.Minute)
-		if done := w.done(); done != "" {
+		env.set(func() { env.refuse = &cluster.StatusError{Code: 409} })
+		advance(5 * time.Minute)
+		env.takeRequests()
+		advance(5 * time.Minute)
+		if done := env.takeRequests(); done != "" {
 			t.Errorf("without a change of the pod: %s", done)
 		}
-		w.set(func() { w.refuse = nil })
-		w.put(web, broken(time.Now()))
+		env.set(func() { env.refuse = nil })
+		env.put(web, broken(time.Now()))
 		settle()
-		if w.done() == "" || w.metric("istio_cni_repair_pods_repaired_total{delete,skip}") == 0 {
-			t.Errorf("counted %v", w.counted)
+		if env.takeRequests() == "" || env.metric("istio_cni_repair_pods_repaired_total{delete,skip}") == 0 {
+			t.Errorf("counted %v", env.counted)
 		}
 	})
 }
@@ -383,27 +383,27 @@ func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		web.Status = decide.PodStatus{}
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			w.source = sandbox.Proc
-			s = w.home(web)
-			w.put(web, podcache.PodStatus{Phase: "Pending"})
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			env.source = sandbox.Proc
+			s = env.addSandbox(web)
+			env.put(web, podcache.PodStatus{Phase: "Pending"})
 		})
-		pass(10 * time.Second)
-		if s.applied > 0 || w.states() != "" || w.told() != "" {
-			t.Errorf("applied %d times, %s", s.applied, w.states())
+		advance(10 * time.Second)
+		if s.applied > 0 || env.states() != "" || env.takeEvents() != "" {
+			t.Errorf("applied %d times, %s", s.applied, env.states())
 		}
-		w.set(func() { s.addresses = append(s.addresses, netip.MustParseAddr("fd00::7")) })
+		env.set(func() { s.addresses = append(s.addresses, netip.MustParseAddr("fd00::7")) })
 		web.Status.PodIP = "10.0.0.7"
-		w.put(web, podcache.PodStatus{Phase: "Pending"})
+		env.put(web, podcache.PodStatus{Phase: "Pending"})
 		settle()
-		r, _, err := decide.Parameters(web, s.addresses, w.options.Decide)
+		r, _, err := decide.Parameters(web, s.addresses, env.options.Decide)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.applied != 1 || !rules.Equal(rules.MustCompile(r), s.has) ||
-			w.states() != "1 redirected" {
-			t.Errorf("applied %d times, %s", s.applied, w.states())
+		if s.applied != 1 || !rules.Equal(rules.MustCompile(r), s.rules) ||
+			env.states() != "1 redirected" {
+			t.Errorf("applied %d times, %s", s.applied, env.states())
 		}
 	})
 }
@@ -413,16 +413,16 @@ func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 func TestPodThatEndsWhileItIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
-		w := node(t, nil, func(w *testEnv) {
-			w.home(web).during = func() {
-				w.delete(web)
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			env.addSandbox(web).duringCall = func() {
+				env.delete(web)
 				time.Sleep(time.Millisecond)
 			}
-			w.put(web, podcache.PodStatus{Phase: "Pending"})
+			env.put(web, podcache.PodStatus{Phase: "Pending"})
 		})
-		pass(time.Second)
-		if kept, err := w.options.Repairs.List(); len(kept) > 0 || err != nil || w.Held() > 0 {
-			t.Errorf("kept %v, %v, and %d entries", kept, err, w.Held())
+		advance(time.Second)
+		if kept, err := env.options.Repairs.List(); len(kept) > 0 || err != nil || env.Held() > 0 {
+			t.Errorf("kept %v, %v, and %d entries", kept, err, env.Held())
 		}
 	})
 }
@@ -431,7 +431,7 @@ func TestPodThatEndsWhileItIsRepaired(t *testing.T) {
 type silent struct{ *testEnv }
 
 func (s silent) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ string) error {
-	_ = s.act("label " + pod.String())
+	_ = s.recordRequest("label " + pod.String())
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -439,25 +439,25 @@ func (s silent) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ string) 
 // TestActionsThatHang checks that an API server that does not answer does not delay repairs.
 func TestActionsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s *space
-		w := node(t, map[string]string{
+		var s *fakeNamespace
+		env := startTestEnv(t, map[string]string{
 			"REPAIR_REPAIR_PODS": "false", "REPAIR_LABEL_PODS": "true",
-		}, func(w *testEnv) {
-			w.options.Cluster = silent{w}
-			s = w.redirected(meshPod("web"))
+		}, func(env *testEnv) {
+			env.options.Cluster = silent{env}
+			s = env.addRedirected(meshPod("web"))
 			for i := range 60 {
 				p := meshPod(fmt.Sprintf("late-%d", i))
-				w.home(p)
-				w.put(p, broken(time.Now()))
+				env.addSandbox(p)
+				env.put(p, broken(time.Now()))
 			}
 		})
-		pass(time.Minute)
-		w.flush(s)
-		pass(10 * time.Second)
+		advance(time.Minute)
+		env.flush(s)
+		advance(10 * time.Second)
 		if s.applied != 1 {
 			t.Errorf("applied %d times", s.applied)
 		}
-		if acts := strings.Count(w.done(), "label"); acts < 2 || acts > 20 {
+		if acts := strings.Count(env.takeRequests(), "label"); acts < 2 || acts > 20 {
 			t.Errorf("%d pods were requested", acts)
 		}
 	})
@@ -468,22 +468,22 @@ func TestActionsThatHang(t *testing.T) {
 func TestAPodThatADDCouldNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			s = w.home(web)
-			if err := w.options.Records.Put(record.Record{
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addSandbox(web)
+			if err := env.options.Records.Put(record.Record{
 				Key:     record.Key{ContainerID: "c", IfName: "eth0"},
 				Pod:     record.Pod{Namespace: "shop", Name: "web", UID: "uid-web"},
 				Outcome: "skip", Reason: agent.PodUnreadable,
 			}); err != nil {
 				t.Fatal(err)
 			}
-			w.put(web, running)
+			env.put(web, running)
 		})
-		if s.applied != 1 || len(w.events) != 1 ||
-			!strings.HasPrefix(w.events[0].Message,
+		if s.applied != 1 || len(env.events) != 1 ||
+			!strings.HasPrefix(env.events[0].Message,
 				"the plugin could not read the pod when it started; ") {
-			t.Errorf("applied %d times, events %+v", s.applied, w.events)
+			t.Errorf("applied %d times, events %+v", s.applied, env.events)
 		}
 	})
 }

@@ -16,28 +16,28 @@ import (
 // opening is retried, and that audited pods are added to it then.
 func TestListeningThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newTestEnv(t, nil)
+		env := newTestEnv(t, nil)
 		tries := 0
-		w.options.Listen = func() (audit.Events, error) {
+		env.options.Listen = func() (audit.Events, error) {
 			if tries++; tries < 4 {
 				return nil, errors.New("no capability")
 			}
-			return ears{w}, nil
+			return ears{env}, nil
 		}
-		s := w.redirected(meshPod("web"))
-		w.start()
+		s := env.addRedirected(meshPod("web"))
+		env.start()
 		settle()
-		if w.added > 0 || w.states() != "1 redirected" {
-			t.Errorf("added %d, %s", w.added, w.states())
+		if env.added > 0 || env.states() != "1 redirected" {
+			t.Errorf("added %d, %s", env.added, env.states())
 		}
-		w.set(func() { s.has = rules.Ruleset{} })
-		pass(2 * time.Minute)
-		if s.applied != 1 || tries != 4 || w.added == 0 {
-			t.Errorf("applied %d times, %d attempts, added %d", s.applied, tries, w.added)
+		env.set(func() { s.rules = rules.Ruleset{} })
+		advance(2 * time.Minute)
+		if s.applied != 1 || tries != 4 || env.added == 0 {
+			t.Errorf("applied %d times, %d attempts, added %d", s.applied, tries, env.added)
 		}
-		w.flush(s)
-		if s.applied != 2 || w.metric("sluice_events_lost_total{nftables}") != 3 {
-			t.Errorf("applied %d times, counted %v", s.applied, w.counted)
+		env.flush(s)
+		if s.applied != 2 || env.metric("sluice_events_lost_total{nftables}") != 3 {
+			t.Errorf("applied %d times, counted %v", s.applied, env.counted)
 		}
 	})
 }
@@ -46,23 +46,23 @@ func TestListeningThatFails(t *testing.T) {
 // again.
 func TestLostEventsBeforeAnotherPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s *space
-		w := node(t, nil, func(w *testEnv) {
-			s = w.redirected(meshPod("web"))
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
 			for i := range 30 { // so that passes are 3 s apart
-				w.redirected(meshPod(fmt.Sprintf("other-%d", i)))
+				env.addRedirected(meshPod(fmt.Sprintf("other-%d", i)))
 			}
 		})
-		pass(10 * time.Second)
-		w.heard <- watch.Event{Lost: true}
-		pass(time.Second)
-		w.heard <- watch.Event{Lost: true} // the pass follows in two seconds
-		pass(time.Second)
-		w.put(meshPod("web"), running)
+		advance(10 * time.Second)
+		env.heard <- watch.Event{Lost: true}
+		advance(time.Second)
+		env.heard <- watch.Event{Lost: true} // the pass follows in two seconds
+		advance(time.Second)
+		env.put(meshPod("web"), running)
 		settle()
-		w.set(func() { s.has = rules.Ruleset{} })
-		w.heard <- watch.Event{Lost: true}
-		pass(2 * time.Second)
+		env.set(func() { s.rules = rules.Ruleset{} })
+		env.heard <- watch.Event{Lost: true}
+		advance(2 * time.Second)
 		if s.applied != 1 {
 			t.Errorf("applied %d times", s.applied)
 		}
@@ -74,21 +74,21 @@ func TestLostEventsBeforeAnotherPass(t *testing.T) {
 func TestANumberOfANamespaceThatIsUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := meshPod("a"), meshPod("b")
-		var old *space
-		w := node(t, nil, func(w *testEnv) { old = w.redirected(a) })
-		s, r := w.home(b), w.redirect(b)
-		w.set(func() {
-			delete(w.spaces, w.byNetNS["uid-a"])
-			delete(w.spaces, w.byNetNS["uid-b"])
-			s.id, s.has, w.byNetNS["uid-b"] = old.id, rules.MustCompile(r), "/run/netns/b"
-			w.spaces["/run/netns/b"] = s
+		var old *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) { old = env.addRedirected(a) })
+		s, r := env.addSandbox(b), env.redirect(b)
+		env.set(func() {
+			delete(env.spaces, env.byNetNS["uid-a"])
+			delete(env.spaces, env.byNetNS["uid-b"])
+			s.id, s.rules, env.byNetNS["uid-b"] = old.id, rules.MustCompile(r), "/run/netns/b"
+			env.spaces["/run/netns/b"] = s
 		})
-		w.record(b, &r)
-		w.put(b, running)
+		env.record(b, &r)
+		env.put(b, running)
 		settle()
-		w.redirected(a)
+		env.addRedirected(a)
 		settle()
-		if w.flush(s); s.applied != 1 {
+		if env.flush(s); s.applied != 1 {
 			t.Error("events of the other pod's namespace are no longer received")
 		}
 	})

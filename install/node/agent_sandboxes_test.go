@@ -11,20 +11,20 @@ import (
 // TestUninstallDoesNotWaitForTheAgentsOwnSandboxes covers the sandboxes of the agent and of the
 // uninstall job, which end after the agent.
 func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
-	before := b.everything()
-	b.installed(b.reconcile())
-	b.cacheArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
-	b.cacheArgs("hook", podArgs("istio-system", "sluice-node-7tq9d"), "calico", "sluice-cni")
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	before := tn.everything()
+	tn.installed(tn.reconcile())
+	tn.cacheArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
+	tn.cacheArgs("hook", podArgs("istio-system", "sluice-node-7tq9d"), "calico", "sluice-cni")
 	start := time.Now()
-	report, err := b.node().Uninstall(t.Context(), time.Minute)
+	report, err := tn.node().Uninstall(t.Context(), time.Minute)
 	if elapsed := time.Since(start); elapsed > 50*time.Second {
 		t.Errorf("it took %v", elapsed)
 	}
 	if err != nil || len(report.Left) != 1 ||
 		report.Left[0] != (node.Leftover{
-			Path: b.path("bin/sluice-cni"), References: 2, AgentPods: 2, Noop: true,
+			Path: tn.path("bin/sluice-cni"), References: 2, AgentPods: 2, Noop: true,
 		}) {
 		t.Fatalf("%+v, %v", report, err)
 	}
@@ -32,30 +32,30 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 		!contains(message, "2 sandboxes") || !contains(message, "the agent's own pods") {
 		t.Errorf("reported: %s", message)
 	}
-	if b.read("bin/sluice-cni") != noop {
+	if tn.read("bin/sluice-cni") != noop {
 		t.Error("the removal of the agent's pods finds no no-op executable")
 	}
-	b.remove("results/net-agent-eth0")
-	b.remove("results/net-hook-eth0")
-	b.uninstall()
-	b.restored(before)
+	tn.remove("results/net-agent-eth0")
+	tn.remove("results/net-hook-eth0")
+	tn.uninstall()
+	tn.restored(before)
 }
 
 // TestUninstallWaitsForOtherSandboxes checks that foreign sandboxes are awaited, whatever the names
 // of their pods.
 func TestUninstallWaitsForOtherSandboxes(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
-	b.installed(b.reconcile())
-	b.cacheArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
-	b.cacheArgs("hostile", podArgs("shop", "sluice-node-x2k4n"), "calico", "sluice-cni")
-	b.uninstall() // from now on no sandbox is created with the old configuration
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.installed(tn.reconcile())
+	tn.cacheArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
+	tn.cacheArgs("hostile", podArgs("shop", "sluice-node-x2k4n"), "calico", "sluice-cni")
+	tn.uninstall() // from now on no sandbox is created with the old configuration
 	var runtime sync.WaitGroup
 	runtime.Go(func() {
 		<-time.After(300 * time.Millisecond)
-		b.remove("results/net-hostile-eth0")
+		tn.remove("results/net-hostile-eth0")
 	})
-	report, err := b.node().Uninstall(t.Context(), time.Minute)
+	report, err := tn.node().Uninstall(t.Context(), time.Minute)
 	runtime.Wait()
 	if err != nil || len(report.Left) != 1 || report.Left[0].References != 1 ||
 		report.Left[0].AgentPods != 1 {

@@ -10,14 +10,14 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// says fails the test unless a status has exactly this problem, which keeps the node from being
+// wantProblem fails the test unless a status has exactly this problem, which keeps the node from being
 // ready, with all these texts.
-func (b *testNode) says(s node.Status, reason node.Reason, words ...string) {
-	b.t.Helper()
-	b.blocked(s, reason, "")
+func (tn *testNode) wantProblem(s node.Status, reason node.Reason, words ...string) {
+	tn.t.Helper()
+	tn.blocked(s, reason, "")
 	for _, w := range words {
 		if len(s.Problems) == 1 && !strings.Contains(s.Problems[0].Message, w) {
-			b.t.Errorf("%v\nlacks %q", s.Problems[0], w)
+			tn.t.Errorf("%v\nlacks %q", s.Problems[0], w)
 		}
 	}
 }
@@ -25,30 +25,30 @@ func (b *testNode) says(s node.Status, reason node.Reason, words ...string) {
 // TestEarlierConfigurationIsNamed covers a configured file with another network before it: no pod
 // gets the plugin, and this is always reported.
 func TestEarlierConfigurationIsNamed(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
-	b.settings.CNIConfFileName = "10-a.conflist"
-	n := b.node()
-	b.installed(n.Reconcile(t.Context()))
-	b.put("conf/05-new.conflist", list("cilium-cni", "portmap"))
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.settings.CNIConfFileName = "10-a.conflist"
+	n := tn.node()
+	tn.installed(n.Reconcile(t.Context()))
+	tn.put("conf/05-new.conflist", list("cilium-cni", "portmap"))
 	s := n.Reconcile(t.Context())
-	b.says(s, node.NotInUse, "cniConfFileName is 10-a.conflist", "in order of names, 05-new.conflist",
+	tn.wantProblem(s, node.NotInUse, "cniConfFileName is 10-a.conflist", "in order of names, 05-new.conflist",
 		"Cilium's agent (cilium-cni, portmap)", "set cniConfFileName to 05-new.conflist",
 		"in order of names", "cni_default_network")
 	if s.Primary != "05-new.conflist" || strings.Join(s.Plugins, " ") != "cilium-cni portmap" {
 		t.Errorf("the status reports that the runtime uses %s with %v", s.Primary, s.Plugins)
 	}
 	// Changes to that file must not be attributed to the other network.
-	b.put("conf/10-a.conflist", list("calico", "tuning"))
+	tn.put("conf/10-a.conflist", list("calico", "tuning"))
 	if s := n.Reconcile(t.Context()); s.Totals.Rewrites["Calico's install-cni"] != 1 {
 		t.Errorf("rewritten by %v", s.Totals.Rewrites)
 	}
-	b.wantChains(map[string]string{
+	tn.wantChains(map[string]string{
 		"05-new.conflist": "cilium-cni portmap", "10-a.conflist": "calico tuning sluice-cni",
 	})
-	b.remove("conf/05-new.conflist")
+	tn.remove("conf/05-new.conflist")
 	s = n.Reconcile(t.Context())
-	b.installed(s)
+	tn.installed(s)
 	if s.Primary != "10-a.conflist" || len(s.Problems) != 0 {
 		t.Errorf("%s, %v", s.Primary, s.Problems)
 	}
@@ -57,18 +57,18 @@ func TestEarlierConfigurationIsNamed(t *testing.T) {
 // TestEarlierConfigurationIsNotReported checks that the writer of the earlier file is not reported
 // for restoring the configured one.
 func TestEarlierConfigurationIsNotReported(t *testing.T) {
-	b := newTestNode(t)
-	b.putAll(map[string]string{
+	tn := newTestNode(t)
+	tn.putAll(map[string]string{
 		"conf/05-new.conflist": list("cilium-cni"), "conf/10-a.conf": plainBridge,
 	})
-	b.settings.CNIConfFileName = "10-a.conf"
-	n := b.node()
+	tn.settings.CNIConfFileName = "10-a.conf"
+	n := tn.node()
 	n.Reconcile(t.Context())
-	b.put("conf/10-a.conf", plainBridge)
+	tn.put("conf/10-a.conf", plainBridge)
 	if s := n.Reconcile(t.Context()); s.Totals.Rewrites["the installer of bridge"] != 1 {
 		t.Errorf("rewritten by %v", s.Totals.Rewrites)
 	}
-	b.wantChains(map[string]string{
+	tn.wantChains(map[string]string{
 		"05-new.conflist": "cilium-cni", "10-a.conflist": "bridge sluice-cni",
 	})
 }
@@ -76,18 +76,18 @@ func TestEarlierConfigurationIsNotReported(t *testing.T) {
 // TestEarlierConfigurationMayContainThePlugin covers a file that got the plugin before another one
 // was configured.
 func TestEarlierConfigurationMayContainThePlugin(t *testing.T) {
-	b := newTestNode(t)
-	b.putAll(map[string]string{
+	tn := newTestNode(t)
+	tn.putAll(map[string]string{
 		"conf/05-a.conflist": list("cilium-cni"), "conf/10-a.conflist": list("calico"),
 	})
-	b.installed(b.reconcile())
-	b.settings.CNIConfFileName = "10-a.conflist"
-	s := b.reconcile()
-	b.installed(s)
+	tn.installed(tn.reconcile())
+	tn.settings.CNIConfFileName = "10-a.conflist"
+	s := tn.reconcile()
+	tn.installed(s)
 	if got := reasons(s); !slices.Equal(got, []node.Reason{node.NotInUse}) {
 		t.Errorf("%v", got)
 	}
-	b.wantChains(map[string]string{
+	tn.wantChains(map[string]string{
 		"05-a.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni",
 	})
 }
@@ -95,23 +95,23 @@ func TestEarlierConfigurationMayContainThePlugin(t *testing.T) {
 // TestALinkThatIsSeenOnTheNodeOnly covers a link that is dangling in the agent's container, and
 // that the runtime follows.
 func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
-	b.must(os.Symlink("/seen/only/on/the/node.conflist", b.path("conf/05-link.conflist")))
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.must(os.Symlink("/seen/only/on/the/node.conflist", tn.path("conf/05-link.conflist")))
 	for range 2 {
-		s := b.reconcile()
-		b.says(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist",
+		s := tn.reconcile()
+		tn.wantProblem(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist",
 			"new pods have no redirection",
 			"CRI-O skips it")
 		if s.Primary != "05-link.conflist" || len(s.Plugins) != 0 {
 			t.Errorf("the status reports that the runtime uses %s with %v", s.Primary, s.Plugins)
 		}
 	}
-	if got := b.read("conf/10-a.conflist"); !strings.Contains(got, "sluice-cni") {
+	if got := tn.read("conf/10-a.conflist"); !strings.Contains(got, "sluice-cni") {
 		t.Errorf("the next configuration is not prepared: %s", got)
 	}
-	b.remove("conf/05-link.conflist")
-	b.installed(b.reconcile())
+	tn.remove("conf/05-link.conflist")
+	tn.installed(tn.reconcile())
 }
 
 // TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly checks that no copy of the second network is
@@ -119,80 +119,80 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 // A runtime that cannot read the first one either may use the second, which therefore gets the
 // plugin.
 func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
-	before := b.everything()
-	owned(&b.settings)
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	before := tn.everything()
+	owned(&tn.settings)
 	link := func() {
-		b.must(os.Symlink("/seen/only/on/the/node.conflist", b.path("conf/05-link.conflist")))
+		tn.must(os.Symlink("/seen/only/on/the/node.conflist", tn.path("conf/05-link.conflist")))
 	}
 	link()
 	for range 2 {
-		s := b.reconcile()
-		b.says(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist")
+		s := tn.reconcile()
+		tn.wantProblem(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist")
 		if s.Primary != "05-link.conflist" {
 			t.Errorf("the status reports that the runtime uses %s", s.Primary)
 		}
 	}
-	if _, err := os.Lstat(b.path("conf/02-istio-cni.conflist")); err == nil {
+	if _, err := os.Lstat(tn.path("conf/02-istio-cni.conflist")); err == nil {
 		t.Error("another network comes first")
 	}
-	if got := b.read("conf/10-a.conflist"); !strings.Contains(got, "sluice-cni") {
+	if got := tn.read("conf/10-a.conflist"); !strings.Contains(got, "sluice-cni") {
 		t.Errorf("a runtime that skips the link finds no plugin: %s", got)
 	}
-	b.remove("conf/05-link.conflist")
-	b.installed(b.reconcile())
-	b.wantChains(map[string]string{
+	tn.remove("conf/05-link.conflist")
+	tn.installed(tn.reconcile())
+	tn.wantChains(map[string]string{
 		"02-istio-cni.conflist": "calico sluice-cni", "10-a.conflist": "calico",
 	})
 	link() // after the copy was installed
-	b.put("conf/10-a.conflist", list("calico", "tuning"))
-	b.installed(b.reconcile())
-	if got := b.read("conf/02-istio-cni.conflist"); !strings.Contains(got, "tuning") {
+	tn.put("conf/10-a.conflist", list("calico", "tuning"))
+	tn.installed(tn.reconcile())
+	if got := tn.read("conf/02-istio-cni.conflist"); !strings.Contains(got, "tuning") {
 		t.Errorf("the copy was not updated: %s", got)
 	}
-	b.remove("conf/05-link.conflist")
-	b.put("conf/10-a.conflist", list("calico"))
-	b.uninstall()
-	b.restored(before)
+	tn.remove("conf/05-link.conflist")
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.uninstall()
+	tn.restored(before)
 }
 
 // TestAFileThatIsBeingWritten covers a file that is invalid while its owner writes it. The node is
 // not ready only if the file stays invalid.
 func TestAFileThatIsBeingWritten(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
-	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
 	pass := func(after time.Duration) node.Status {
 		now = now.Add(after)
 		return n.Reconcile(t.Context())
 	}
-	b.put("conf/05-b.conflist", "{")
-	b.says(pass(0), node.Unreadable, "05-b.conflist") // the initial state
-	b.put("conf/05-b.conflist", list("cilium-cni"))
-	b.installed(pass(0))
+	tn.put("conf/05-b.conflist", "{")
+	tn.wantProblem(pass(0), node.Unreadable, "05-b.conflist") // the initial state
+	tn.put("conf/05-b.conflist", list("cilium-cni"))
+	tn.installed(pass(0))
 	for range 3 {
-		b.put("conf/05-b.conflist", "{")
+		tn.put("conf/05-b.conflist", "{")
 		for range 4 {
 			s := pass(100 * time.Millisecond)
-			b.installed(s)
+			tn.installed(s)
 			if len(s.Problems) > 0 {
 				t.Errorf("reported: %v", s.Problems)
 			}
 		}
-		b.put("conf/05-b.conflist", list("cilium-cni"))
-		b.installed(pass(11 * time.Minute)) // occasional writes are not a conflict
+		tn.put("conf/05-b.conflist", list("cilium-cni"))
+		tn.installed(pass(11 * time.Minute)) // occasional writes are not a conflict
 	}
-	b.put("conf/05-b.conflist", "{")
-	b.installed(pass(0))
+	tn.put("conf/05-b.conflist", "{")
+	tn.installed(pass(0))
 	for range 3 {
-		b.says(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist", "containerd",
+		tn.wantProblem(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist", "containerd",
 			"no pod starts", "CRI-O skips it")
 	}
-	b.remove("conf/05-b.conflist")
-	b.installed(pass(0))
-	b.put("conf/05-b.conflist", "") // another file with that name
-	b.installed(pass(time.Second))
-	b.says(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist")
+	tn.remove("conf/05-b.conflist")
+	tn.installed(pass(0))
+	tn.put("conf/05-b.conflist", "") // another file with that name
+	tn.installed(pass(time.Second))
+	tn.wantProblem(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist")
 }

@@ -23,27 +23,27 @@ type ConflictingWriter struct {
 }
 
 // period returns the average time between the last rewrites; 0 for a single one.
-func (w ConflictingWriter) period() time.Duration {
-	n := min(w.Rewrites, minRewrites)
+func (writer ConflictingWriter) period() time.Duration {
+	n := min(writer.Rewrites, minRewrites)
 	if n < 2 {
 		return 0
 	}
-	return w.Last.Sub(w.recent[(w.Rewrites-n)%minRewrites]) / time.Duration(n-1)
+	return writer.Last.Sub(writer.recent[(writer.Rewrites-n)%minRewrites]) / time.Duration(n-1)
 }
 
 // fast reports whether the plugin is missing for so much of the time that pods probably start
 // without it.
-func (w ConflictingWriter) fast() bool { return w.period() <= maxFastPeriod }
+func (writer ConflictingWriter) fast() bool { return writer.period() <= maxFastPeriod }
 
 // String returns a description without the number, which Rewrites contains.
-func (w ConflictingWriter) String() string {
-	since := w.Since.UTC().Format(time.RFC3339)
-	if w.Plugin == "" {
+func (writer ConflictingWriter) String() string {
+	since := writer.Since.UTC().Format(time.RFC3339)
+	if writer.Plugin == "" {
 		return fmt.Sprintf("%s has repeatedly removed or replaced %s since %s; pods that start in between fail: %s",
-			w.Writer, w.File, since, w.Advice)
+			writer.Writer, writer.File, since, writer.Advice)
 	}
 	return fmt.Sprintf("%s (plugin %s) has repeatedly rewritten %s since %s; pods that start in between have no redirection: %s",
-		w.Writer, w.Plugin, w.File, since, w.Advice)
+		writer.Writer, writer.Plugin, writer.File, since, writer.Advice)
 }
 
 const (

@@ -40,51 +40,51 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 	for name, row := range map[string]struct {
 		settings func(s *node.Settings)
 		plugin   string
-		do       func(b *testNode)
+		do       func(tn *testNode)
 		file     string
 		writer   string
 		advice   string
 	}{
 		"rewrites the primary configuration": {
-			plugin: "cilium-cni", do: func(b *testNode) {
-				b.put("conf/10-a.conflist", list("cilium-cni"))
+			plugin: "cilium-cni", do: func(tn *testNode) {
+				tn.put("conf/10-a.conflist", list("cilium-cni"))
 			},
 			file: "10-a.conflist", writer: "Cilium's agent", advice: "cni.exclusive=false",
 		},
 		"writes it in place": {
-			plugin: "calico", do: func(b *testNode) {
-				b.must(os.WriteFile(b.path("conf/10-a.conflist"), []byte(list("calico")), 0o644))
+			plugin: "calico", do: func(tn *testNode) {
+				tn.must(os.WriteFile(tn.path("conf/10-a.conflist"), []byte(list("calico")), 0o644))
 			},
 			file: "10-a.conflist", writer: "Calico's install-cni", advice: "istioOwnedCNIConfig",
 		},
 		"deletes the owned configuration": {
-			settings: owned, plugin: "vendor", do: func(b *testNode) {
-				_ = os.Remove(b.path("conf/02-istio-cni.conflist"))
+			settings: owned, plugin: "vendor", do: func(tn *testNode) {
+				_ = os.Remove(tn.path("conf/02-istio-cni.conflist"))
 			},
 			file: "02-istio-cni.conflist", writer: "the installer of vendor",
 		},
 		"renames the owned configuration": {
-			settings: owned, plugin: "cilium-cni", do: func(b *testNode) {
-				_ = os.Rename(b.path("conf/02-istio-cni.conflist"),
-					b.path("conf/02-istio-cni.conflist.cilium_bak"))
-				b.put("conf/x.conflist.cilium_bak", "")
+			settings: owned, plugin: "cilium-cni", do: func(tn *testNode) {
+				_ = os.Rename(tn.path("conf/02-istio-cni.conflist"),
+					tn.path("conf/02-istio-cni.conflist.cilium_bak"))
+				tn.put("conf/x.conflist.cilium_bak", "")
 			},
 			file: "02-istio-cni.conflist", writer: "Cilium's agent", advice: "cni.exclusive=false",
 		},
 		"restores a plain configuration": {
-			plugin: "bridge", do: func(b *testNode) { b.put("conf/05-a.conf", plainBridge) },
+			plugin: "bridge", do: func(tn *testNode) { tn.put("conf/05-a.conf", plainBridge) },
 			file: "05-a.conf", writer: "the installer of bridge",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newTestNode(t)
-			b.put("conf/10-a.conflist", list(row.plugin))
+			tn := newTestNode(t)
+			tn.put("conf/10-a.conflist", list(row.plugin))
 			if row.settings != nil {
-				row.settings(&b.settings)
+				row.settings(&tn.settings)
 			}
-			statuses := b.running(b.node())
+			statuses := tn.running(tn.node())
 			await(t, statuses, "installed", node.Status.Installed)
-			stop := every(100*time.Millisecond, func() { row.do(b) })
+			stop := every(100*time.Millisecond, func() { row.do(tn) })
 			// Three rewrites are reported: 0.3 s.
 			status := await(t, statuses, "reported", func(s node.Status) bool {
 				return len(s.ConflictingWriters) > 0
@@ -100,25 +100,25 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 				t.Errorf("installed %t, %v, %v", status.Installed(), status.Problems,
 					status.Totals.Rewrites)
 			}
-			await(t, statuses, "won", func(node.Status) bool { return carriesFirst(b) })
+			await(t, statuses, "won", func(node.Status) bool { return primaryHasPlugin(tn) })
 		})
 	}
 }
 
-// carriesFirst reports whether the configuration that runtimes use has the plugin.
-func carriesFirst(b *testNode) bool {
-	types, err := inUse(b)
+// primaryHasPlugin reports whether the configuration that runtimes use has the plugin.
+func primaryHasPlugin(tn *testNode) bool {
+	types, err := inUse(tn)
 	return err == nil && slices.Contains(types, "sluice-cni")
 }
 
-func inUse(b *testNode) ([]string, error) {
-	entries, err := os.ReadDir(b.path("conf"))
+func inUse(tn *testNode) ([]string, error) {
+	entries, err := os.ReadDir(tn.path("conf"))
 	if err != nil {
 		return nil, err
 	}
 	var files []chain.File
 	for _, e := range entries {
-		data, err := os.ReadFile(b.path("conf", e.Name()))
+		data, err := os.ReadFile(tn.path("conf", e.Name()))
 		files = append(files, chain.File{Name: e.Name(), Data: data, Err: err})
 	}
 	choice, _, err := chain.Discover(files, "")
@@ -131,25 +131,25 @@ func inUse(b *testNode) ([]string, error) {
 // TestConflictingWriters uses its own clock, so that the number of rewrites does not depend on the
 // machine.
 func TestConflictingWriters(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
-	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
 	pass := func() node.Status { return n.Reconcile(t.Context()) }
 	rewrite := func(after time.Duration) node.Status {
 		now = now.Add(after)
-		b.put("conf/10-a.conflist", list("calico"))
+		tn.put("conf/10-a.conflist", list("calico"))
 		return pass()
 	}
-	b.installed(pass())
-	b.installed(rewrite(time.Second))
-	b.installed(rewrite(time.Second)) // an upgrade of the network may write twice
+	tn.installed(pass())
+	tn.installed(rewrite(time.Second))
+	tn.installed(rewrite(time.Second)) // an upgrade of the network may write twice
 	if s := rewrite(time.Second); s.Installed() || len(s.ConflictingWriters) != 1 ||
 		s.ConflictingWriters[0].Rewrites != 3 {
 		t.Errorf("the third rewrite: %+v", s)
 	}
 	now = now.Add(11 * time.Second)
-	b.installed(pass()) // no rewrites for a while
+	tn.installed(pass()) // no rewrites for a while
 	if s := n.Status(); len(s.ConflictingWriters) != 0 {
 		t.Errorf("reported after it has stopped: %v", s.ConflictingWriters)
 	}
@@ -164,19 +164,19 @@ func TestConflictingWriters(t *testing.T) {
 func TestSlowConflictingWriterIsNamed(t *testing.T) {
 	for _, period := range []time.Duration{12 * time.Second, time.Minute, 9 * time.Minute} {
 		t.Run(period.String(), func(t *testing.T) {
-			b := newTestNode(t)
-			b.put("conf/10-a.conflist", list("calico"))
+			tn := newTestNode(t)
+			tn.put("conf/10-a.conflist", list("calico"))
 			now := time.Unix(1_000_000, 0)
-			n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+			n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
 			n.Reconcile(t.Context())
 			rewrite := func(after time.Duration) node.Status {
 				now = now.Add(after)
-				b.put("conf/10-a.conflist", list("calico"))
+				tn.put("conf/10-a.conflist", list("calico"))
 				return n.Reconcile(t.Context())
 			}
 			for i := range 10 {
 				s := rewrite(period)
-				b.installed(s)
+				tn.installed(s)
 				if named := len(s.ConflictingWriters) == 1 &&
 					slices.Contains(reasons(s), node.ConflictingWrites); named != (i >= 2) {
 					t.Errorf("rewrite %d: %v, %v", i+1, s.ConflictingWriters, s.Problems)
@@ -195,7 +195,7 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 			}
 			now = now.Add(11 * time.Second)
 			s := n.Reconcile(t.Context())
-			b.installed(s)
+			tn.installed(s)
 			if len(s.ConflictingWriters) != 0 {
 				t.Errorf("reported after it has stopped: %v", s.ConflictingWriters)
 			}
@@ -205,14 +205,14 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 
 // TestRareRewritesAreNotAConflict covers two upgrades of a network a quarter of an hour apart.
 func TestRareRewritesAreNotAConflict(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
-	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
 	n.Reconcile(t.Context())
 	for range 6 {
 		now = now.Add(15 * time.Minute)
-		b.put("conf/10-a.conflist", list("calico"))
+		tn.put("conf/10-a.conflist", list("calico"))
 		if s := n.Reconcile(t.Context()); len(s.ConflictingWriters) != 0 {
 			t.Errorf("%v", s.ConflictingWriters)
 		}
@@ -222,21 +222,21 @@ func TestRareRewritesAreNotAConflict(t *testing.T) {
 // TestRunningIstioAgentIsToleratedAfterAWhile covers istio-cni's agent, which restores its entry.
 // Both plugins in one chain are harmless; a file that changes continuously is not.
 func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
-	b := newTestNode(t)
-	b.executable("istio-cni", "istio's plugin")
-	b.put("conf/10-a.conflist", list("calico", "istio-cni"))
-	before := b.everything()
+	tn := newTestNode(t)
+	tn.executable("istio-cni", "istio's plugin")
+	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
+	before := tn.everything()
 	now := time.Unix(1_000_000, 0)
-	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
 	agent := func() bool {
-		l, err := chain.Parse([]byte(b.read("conf/10-a.conflist")))
-		b.must(err)
+		l, err := chain.Parse([]byte(tn.read("conf/10-a.conflist")))
+		tn.must(err)
 		if l.Has("istio-cni") {
 			return false
 		}
 		data, err := l.Insert([]byte(`{"type":"istio-cni"}`))
-		b.must(err)
-		b.put("conf/10-a.conflist", string(data))
+		tn.must(err)
+		tn.put("conf/10-a.conflist", string(data))
 		return true
 	}
 	var status node.Status
@@ -247,20 +247,20 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 			t.Fatal("no end")
 		}
 	}
-	b.wantChains(map[string]string{"10-a.conflist": "calico istio-cni sluice-cni"})
-	b.installed(status)
+	tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni sluice-cni"})
+	tn.installed(status)
 	if !slices.Contains(reasons(status), node.OtherPluginStays) || len(status.ConflictingWriters) != 1 ||
 		status.ConflictingWriters[0].Writer != "istio-cni's agent" {
 		t.Errorf("%v, %v", status.Problems, status.ConflictingWriters)
 	}
 	// The agent is uninstalled: first its entry, then its executable.
-	b.put("conf/10-a.conflist", list("calico", "sluice-cni"))
-	b.remove("bin/istio-cni")
+	tn.put("conf/10-a.conflist", list("calico", "sluice-cni"))
+	tn.remove("bin/istio-cni")
 	now = now.Add(time.Hour)
-	b.installed(n.Reconcile(t.Context()))
-	b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
-	b.uninstall()
-	if types, err := inUse(b); err != nil || strings.Join(types, " ") != "calico" {
+	tn.installed(n.Reconcile(t.Context()))
+	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
+	tn.uninstall()
+	if types, err := inUse(tn); err != nil || strings.Join(types, " ") != "calico" {
 		t.Errorf("%v, %v; before: %v", types, err, before)
 	}
 }
@@ -268,16 +268,16 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 // TestRepeatedInstallationIsNotAConflict checks that the earlier installations of one node are not
 // attributed to other writers.
 func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conf", plainBridge)
-	n := b.node()
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conf", plainBridge)
+	n := tn.node()
 	for range 5 {
-		b.installed(n.Reconcile(t.Context()))
+		tn.installed(n.Reconcile(t.Context()))
 		if _, err := n.Uninstall(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
-		b.settings.IstioOwnedCNIConfig = !b.settings.IstioOwnedCNIConfig
-		b.must(n.Update(b.settings))
+		tn.settings.IstioOwnedCNIConfig = !tn.settings.IstioOwnedCNIConfig
+		tn.must(n.Update(tn.settings))
 	}
 	if s := n.Status(); len(s.ConflictingWriters) != 0 || len(s.Totals.Rewrites) != 0 {
 		t.Errorf("%v, %v", s.ConflictingWriters, s.Totals)
@@ -285,30 +285,30 @@ func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
 }
 
 // append appends a plugin to a list.
-func (b *testNode) append(file, plugin string) {
-	b.t.Helper()
-	l, err := chain.Parse([]byte(b.read(file)))
-	b.must(err)
+func (tn *testNode) append(file, plugin string) {
+	tn.t.Helper()
+	l, err := chain.Parse([]byte(tn.read(file)))
+	tn.must(err)
 	if types := l.Types(); types[len(types)-1] != plugin {
 		data, err := l.Insert(fmt.Appendf(nil, `{"type":%q}`, plugin))
-		b.must(err)
-		b.put(file, string(data))
+		tn.must(err)
+		tn.put(file, string(data))
 	}
 }
 
 func TestPluginThatMustBeLastStaysLast(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
-	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
 	status := n.Reconcile(t.Context())
 	for range 10 {
-		b.append("conf/10-a.conflist", "linkerd-cni")
+		tn.append("conf/10-a.conflist", "linkerd-cni")
 		now = now.Add(time.Second)
 		status = n.Reconcile(t.Context())
 	}
-	b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni linkerd-cni"})
-	b.installed(status)
+	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni linkerd-cni"})
+	tn.installed(status)
 	if !slices.Contains(reasons(status), node.OtherPluginStays) {
 		t.Errorf("%v", status.Problems)
 	}

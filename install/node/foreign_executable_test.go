@@ -16,36 +16,36 @@ const script = "#!/bin/sh\nexit 0\n"
 // TestAWrongExecutableThatCannotBeReplacedIsNotReady checks that a foreign executable with the
 // plugin's name is detected by its content.
 func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
-	for name, keep := range map[string]func(t *testing.T, b *testNode) (release func()){
-		"an immutable file": func(t *testing.T, b *testNode) func() {
-			b.executable("sluice-cni", script)
-			return filetest.Immutable(t, b.path("bin/sluice-cni"))
+	for name, keep := range map[string]func(t *testing.T, tn *testNode) (release func()){
+		"an immutable file": func(t *testing.T, tn *testNode) func() {
+			tn.executable("sluice-cni", script)
+			return filetest.Immutable(t, tn.path("bin/sluice-cni"))
 		},
-		"an immutable file of the same size": func(t *testing.T, b *testNode) func() {
-			b.executable("sluice-cni", script+strings.Repeat("#", len(pluginV1)-len(script)))
-			return filetest.Immutable(t, b.path("bin/sluice-cni"))
+		"an immutable file of the same size": func(t *testing.T, tn *testNode) func() {
+			tn.executable("sluice-cni", script+strings.Repeat("#", len(pluginV1)-len(script)))
+			return filetest.Immutable(t, tn.path("bin/sluice-cni"))
 		},
-		"an immutable no-op program": func(t *testing.T, b *testNode) func() {
-			b.executable("sluice-cni", noop)
-			return filetest.Immutable(t, b.path("bin/sluice-cni"))
+		"an immutable no-op program": func(t *testing.T, tn *testNode) func() {
+			tn.executable("sluice-cni", noop)
+			return filetest.Immutable(t, tn.path("bin/sluice-cni"))
 		},
-		"an immutable directory": func(t *testing.T, b *testNode) func() {
-			b.executable("sluice-cni", script)
-			return filetest.Immutable(t, b.path("bin"))
+		"an immutable directory": func(t *testing.T, tn *testNode) func() {
+			tn.executable("sluice-cni", script)
+			return filetest.Immutable(t, tn.path("bin"))
 		},
 	} {
 		for _, when := range []string{"from the beginning", "later"} {
 			t.Run(name+" "+when, func(t *testing.T) {
-				b := newTestNode(t)
-				b.put("conf/10-a.conflist", list("calico"))
+				tn := newTestNode(t)
+				tn.put("conf/10-a.conflist", list("calico"))
 				now := time.Unix(1_000_000, 0)
-				n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+				n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
 				if when == "later" {
-					b.installed(n.Reconcile(t.Context()))
+					tn.installed(n.Reconcile(t.Context()))
 				}
-				release := keep(t, b)
+				release := keep(t, tn)
 				s := n.Reconcile(t.Context())
-				b.says(s, node.WrongExecutable, b.path("bin/sluice-cni"), "sha256",
+				tn.wantProblem(s, node.WrongExecutable, tn.path("bin/sluice-cni"), "sha256",
 					"operation not permitted", "chattr -i")
 				if s.Executable != node.OtherProgram {
 					t.Errorf("the executable is %q", s.Executable)
@@ -60,8 +60,8 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 				release()
 				now = now.Add(time.Minute)
 				s = n.Reconcile(t.Context())
-				b.installed(s)
-				if s.Executable != node.Verified || !b.executableIs(pluginV1) {
+				tn.installed(s)
+				if s.Executable != node.Verified || !tn.executableIs(pluginV1) {
 					t.Errorf("the executable is %q", s.Executable)
 				}
 			})
@@ -72,12 +72,12 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 // TestAWrongExecutableIsNotPutIntoTheChain checks that the chain does not get an entry that would
 // run a foreign program.
 func TestAWrongExecutableIsNotPutIntoTheChain(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
-	b.executable("sluice-cni", script)
-	filetest.Immutable(t, b.path("bin/sluice-cni"))
-	b.reconcile()
-	b.wantChains(map[string]string{"10-a.conflist": "calico"})
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.executable("sluice-cni", script)
+	filetest.Immutable(t, tn.path("bin/sluice-cni"))
+	tn.reconcile()
+	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 }
 
 // TestAWrongExecutableThatIsMounted covers a file that is mounted over the executable, which cannot
@@ -86,38 +86,38 @@ func TestAWrongExecutableThatIsMounted(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
-	b.installed(b.reconcile())
-	b.executable("script", script)
-	b.must(unix.Mount(b.path("bin/script"), b.path("bin/sluice-cni"), "", unix.MS_BIND, ""))
-	s := b.reconcile()
-	b.says(s, node.WrongExecutable, b.path("bin/sluice-cni"), "device or resource busy", "umount")
-	b.must(unix.Unmount(b.path("bin/sluice-cni"), unix.MNT_DETACH))
-	b.installed(b.reconcile())
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.installed(tn.reconcile())
+	tn.executable("script", script)
+	tn.must(unix.Mount(tn.path("bin/script"), tn.path("bin/sluice-cni"), "", unix.MS_BIND, ""))
+	s := tn.reconcile()
+	tn.wantProblem(s, node.WrongExecutable, tn.path("bin/sluice-cni"), "device or resource busy", "umount")
+	tn.must(unix.Unmount(tn.path("bin/sluice-cni"), unix.MNT_DETACH))
+	tn.installed(tn.reconcile())
 }
 
 // TestAnEarlierVersionThatCannotBeReplacedWorks checks that an earlier version of the plugin that
 // cannot be replaced is accepted. The next agent recognizes it too, by its digest.
 func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
-	b.installed(b.reconcile())
-	release := filetest.Immutable(t, b.path("bin/sluice-cni"))
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.installed(tn.reconcile())
+	release := filetest.Immutable(t, tn.path("bin/sluice-cni"))
 	for range 2 {
-		s := b.nodeOf(b.upgraded(), node.Options{}).Reconcile(t.Context())
-		b.installed(s)
+		s := tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())
+		tn.installed(s)
 		if s.Executable != node.Outdated || len(s.Problems) != 1 {
 			t.Errorf("the executable is %q: %v", s.Executable, s.Problems)
 		}
 	}
-	if !b.elementIs(elementV1) {
+	if !tn.elementIs(elementV1) {
 		t.Error("the old version has the new configuration")
 	}
 	release()
-	s := b.nodeOf(b.upgraded(), node.Options{}).Reconcile(t.Context())
-	b.installed(s)
-	if s.Executable != node.Verified || !b.executableIs(pluginV2) {
+	s := tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())
+	tn.installed(s)
+	if s.Executable != node.Verified || !tn.executableIs(pluginV2) {
 		t.Errorf("the executable is %q", s.Executable)
 	}
 }
@@ -125,20 +125,20 @@ func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 // TestVerificationReusesTheSnapshot checks that a file is read again only if its status has
 // changed.
 func TestVerificationReusesTheSnapshot(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
-	n := b.node()
-	b.installed(n.Reconcile(t.Context()))
-	if read := openings(t, b.path("bin/sluice-cni"), func() {
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	n := tn.node()
+	tn.installed(n.Reconcile(t.Context()))
+	if read := openings(t, tn.path("bin/sluice-cni"), func() {
 		for range 10 {
-			b.installed(n.Reconcile(t.Context()))
+			tn.installed(n.Reconcile(t.Context()))
 		}
 	}); read != 0 {
 		t.Errorf("the file was opened %d times in 10 passes", read)
 	}
-	if read := openings(t, b.path("bin/sluice-cni"), func() {
-		b.must(unix.Chmod(b.path("bin/sluice-cni"), 0o755))
-		b.installed(n.Reconcile(t.Context()))
+	if read := openings(t, tn.path("bin/sluice-cni"), func() {
+		tn.must(unix.Chmod(tn.path("bin/sluice-cni"), 0o755))
+		tn.installed(n.Reconcile(t.Context()))
 	}); read == 0 {
 		t.Error("the file was not read after a change")
 	}

@@ -259,16 +259,16 @@ func TestInstall(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newTestNode(t)
-			b.executable("istio-cni", "istio's plugin")
+			tn := newTestNode(t)
+			tn.executable("istio-cni", "istio's plugin")
 			for name, content := range row.before {
-				b.put("conf/"+name, content)
+				tn.put("conf/"+name, content)
 			}
 			if row.settings != nil {
-				row.settings(&b.settings)
+				row.settings(&tn.settings)
 			}
-			before, chains := b.everything(), b.chains()
-			status := b.reconcile()
+			before, chains := tn.everything(), tn.chains()
+			status := tn.reconcile()
 			if diff := cmp.Diff(row.reasons, reasons(status)); diff != "" ||
 				status.Installed() == row.blocked {
 				t.Errorf("installed %t, want %t; problems %v; reasons (-want +got):\n%s",
@@ -277,22 +277,22 @@ func TestInstall(t *testing.T) {
 			if row.after == nil {
 				row.after = chains
 			}
-			b.wantChains(row.after)
-			if got := b.read("bin/sluice-cni"); got != pluginV1 {
+			tn.wantChains(row.after)
+			if got := tn.read("bin/sluice-cni"); got != pluginV1 {
 				t.Errorf("the executable has %d bytes, want %d", len(got), len(pluginV1))
 			}
-			installed := b.everything()
-			second := b.reconcile()
-			if len(second.Changes) != 0 || cmp.Diff(installed, b.everything()) != "" {
+			installed := tn.everything()
+			second := tn.reconcile()
+			if len(second.Changes) != 0 || cmp.Diff(installed, tn.everything()) != "" {
 				t.Errorf("a second pass changed %v", second.Changes)
 			}
 			if second.Installed() == row.blocked {
 				t.Errorf("a second pass found: installed %t, %v", second.Installed(), second.Problems)
 			}
-			if report := b.uninstall(); len(report.Left) != 0 {
+			if report := tn.uninstall(); len(report.Left) != 0 {
 				t.Errorf("left: %v", report.Left)
 			}
-			b.restored(before)
+			tn.restored(before)
 		})
 	}
 }
@@ -307,7 +307,7 @@ func multus(network string) string {
 }
 
 func TestSettingsThatCannotBe(t *testing.T) {
-	b := newTestNode(t)
+	tn := newTestNode(t)
 	for reason, spoil := range map[string]func(s *node.Settings){
 		"a relative directory": func(s *node.Settings) { s.CNIConfDir = "conf" },
 		"no state directory":   func(s *node.Settings) { s.StateDir = "" },
@@ -331,7 +331,7 @@ func TestSettingsThatCannotBe(t *testing.T) {
 			s.ReplacedTypes = []string{"sluice-cni"}
 		},
 	} {
-		s := b.settings
+		s := tn.settings
 		spoil(&s)
 		if _, err := node.New(s, node.Options{}); err == nil {
 			t.Errorf("%s: no error", reason)

@@ -18,22 +18,22 @@ import (
 
 const victimEnv = "SLUICE_NODE_VICTIM"
 
-// victim does one job in the process that is killed. It prints a line when it begins.
-func victim(job string) {
+// runKilledJob does one job in the process that is killed. It prints a line when it begins.
+func runKilledJob(job string) {
 	description, dir, _ := strings.Cut(job, " ")
-	b := testNodeIn(dead{}, dir)
-	form(description).set(&b.settings)
+	tn := testNodeIn(dead{}, dir)
+	form(description).set(&tn.settings)
 	if strings.HasPrefix(description, "upgrade") {
-		b.settings = b.upgraded()
+		tn.settings = tn.upgraded()
 	}
-	n := b.node()
+	n := tn.node()
 	fmt.Println("begin")
 	if strings.HasPrefix(description, "uninstall") {
 		_, err := n.Uninstall(context.Background(), 0)
-		b.must(err)
+		tn.must(err)
 		return
 	}
-	b.installed(n.Reconcile(context.Background()))
+	tn.installed(n.Reconcile(context.Background()))
 }
 
 // dead is the testing.TB of a process without a test.
@@ -81,37 +81,37 @@ func TestAKillAtAnyMoment(t *testing.T) {
 	killed := 0
 	for round := range rounds {
 		f := forms[round%len(forms)]
-		b := newTestNode(t)
-		b.executable("istio-cni", "istio's plugin")
-		b.putAll(f.files())
-		f.set(&b.settings)
-		before := b.everything()
+		tn := newTestNode(t)
+		tn.executable("istio-cni", "istio's plugin")
+		tn.putAll(f.files())
+		f.set(&tn.settings)
+		before := tn.everything()
 		for range 1 + rand.IntN(3) {
 			job := []string{"install", "upgrade", "uninstall"}[rand.IntN(3)]
-			if killWhile(t, b, job+"-"+string(f), longest) {
+			if killWhile(t, tn, job+"-"+string(f), longest) {
 				killed++
 			}
-			intact(b, f)
+			wantPodsCanStart(tn, f)
 		}
-		if s := []node.Settings{b.settings, b.upgraded()}[rand.IntN(2)]; rand.IntN(4) > 0 {
-			status := b.nodeOf(s, node.Options{}).Reconcile(t.Context())
-			b.installed(status)
+		if s := []node.Settings{tn.settings, tn.upgraded()}[rand.IntN(2)]; rand.IntN(4) > 0 {
+			status := tn.nodeOf(s, node.Options{}).Reconcile(t.Context())
+			tn.installed(status)
 			if want := map[bool]string{
 				true: pluginV1, false: pluginV2,
-			}[s.Binaries["sluice-cni"] == b.path("image", "v1")]; b.read("bin/sluice-cni") != want {
+			}[s.Binaries["sluice-cni"] == tn.path("image", "v1")]; tn.read("bin/sluice-cni") != want {
 				t.Error("another run did not install the executable")
 			}
-			if second := b.nodeOf(s, node.Options{}).Reconcile(t.Context()); len(second.Changes) > 0 {
+			if second := tn.nodeOf(s, node.Options{}).Reconcile(t.Context()); len(second.Changes) > 0 {
 				t.Errorf("another run did not reach the desired state: %v", second.Changes)
 			}
-			for name := range b.everything() {
+			for name := range tn.everything() {
 				if strings.HasSuffix(name, ".tmp") {
 					t.Errorf("%s remains", name)
 				}
 			}
 		}
-		b.uninstall()
-		b.restored(before)
+		tn.uninstall()
+		tn.restored(before)
 		if t.Failed() {
 			t.Fatalf("round %d: %s", round, f)
 		}
@@ -134,23 +134,23 @@ func TestAKillBeforeEachChange(t *testing.T) {
 		for _, job := range []string{"install", "upgrade", "uninstall"} {
 			nth := 1 + rand.IntN(step)
 			for again := true; again; nth += step {
-				b := newTestNode(t)
-				b.executable("istio-cni", "istio's plugin")
-				b.putAll(f.files())
-				f.set(&b.settings)
-				before := b.everything()
+				tn := newTestNode(t)
+				tn.executable("istio-cni", "istio's plugin")
+				tn.putAll(f.files())
+				f.set(&tn.settings)
+				before := tn.everything()
 				if job != "install" {
-					b.installed(b.reconcile())
+					tn.installed(tn.reconcile())
 				}
-				if again = killBefore(t, b, job+"-"+string(f), nth); again {
+				if again = killBefore(t, tn, job+"-"+string(f), nth); again {
 					kills++
 				}
-				intact(b, f)
+				wantPodsCanStart(tn, f)
 				if rand.IntN(2) == 0 {
-					b.installed(b.reconcile())
+					tn.installed(tn.reconcile())
 				}
-				b.uninstall()
-				b.restored(before)
+				tn.uninstall()
+				tn.restored(before)
 				if t.Failed() {
 					t.Fatalf("%s of %s, killed before change %d", job, f, nth)
 				}
@@ -164,10 +164,10 @@ func TestAKillBeforeEachChange(t *testing.T) {
 }
 
 // killWhile starts a process, kills it at a random moment and reports whether it was still working.
-func killWhile(t *testing.T, b *testNode, job string, longest map[string]time.Duration) bool {
+func killWhile(t *testing.T, tn *testNode, job string, longest map[string]time.Duration) bool {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), victimEnv+"="+job+" "+b.dir, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), victimEnv+"="+job+" "+tn.dir, "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -213,35 +213,35 @@ func killWhile(t *testing.T, b *testNode, job string, longest map[string]time.Du
 	return status.Signaled()
 }
 
-// intact fails the test unless pods could start at this moment: there is a valid network with all
+// wantPodsCanStart fails the test unless pods could start at this moment: there is a valid network with all
 // foreign plugins, and no configuration contains a plugin whose executable is incomplete.
-func intact(b *testNode, f form) {
-	b.t.Helper()
-	entries, err := os.ReadDir(b.path("conf"))
-	b.must(err)
+func wantPodsCanStart(tn *testNode, f form) {
+	tn.t.Helper()
+	entries, err := os.ReadDir(tn.path("conf"))
+	tn.must(err)
 	var files []chain.File
 	for _, e := range entries {
-		data, err := os.ReadFile(b.path("conf", e.Name()))
-		b.must(err)
+		data, err := os.ReadFile(tn.path("conf", e.Name()))
+		tn.must(err)
 		files = append(files, chain.File{Name: e.Name(), Data: data})
 	}
 	choice, skipped, err := chain.Discover(files, "")
 	if err != nil || len(skipped) > 0 {
-		b.t.Errorf("%v, %v among %v", err, skipped, b.chains())
+		tn.t.Errorf("%v, %v among %v", err, skipped, tn.chains())
 		return
 	}
 	types := strings.Join(choice.List.Types(), " ")
 	if !strings.HasPrefix(types, "bridge") ||
 		f.is(takeOver) && !strings.Contains(types, "istio-cni") &&
 			!strings.Contains(types, "sluice-cni") {
-		b.t.Errorf("the chain in use is %s", types)
+		tn.t.Errorf("the chain in use is %s", types)
 	}
-	for name, plugins := range b.chains() {
+	for name, plugins := range tn.chains() {
 		if !strings.Contains(plugins, "sluice-cni") {
 			continue
 		}
-		if got := b.read("bin/sluice-cni"); got != pluginV1 && got != pluginV2 {
-			b.t.Errorf("%s names the plugin, which has %d bytes", name, len(got))
+		if got := tn.read("bin/sluice-cni"); got != pluginV1 && got != pluginV2 {
+			tn.t.Errorf("%s names the plugin, which has %d bytes", name, len(got))
 		}
 	}
 }

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if job := os.Getenv(victimEnv); job != "" {
-		victim(job)
+		runKilledJob(job)
 		return
 	}
 	goleak.VerifyTestMain(m)
@@ -56,95 +56,95 @@ func newTestNode(t testing.TB) *testNode {
 
 // testNodeIn returns the testNode of a directory, and creates its files unless they exist.
 func testNodeIn(t testing.TB, dir string) *testNode {
-	b := &testNode{t: t, dir: dir}
-	b.settings = node.Settings{
-		CNIBinDir: b.path("bin"), CNIConfDir: b.path("conf"), StateDir: b.path("state"),
-		ResultDirs: []string{b.path("results")},
+	tn := &testNode{t: t, dir: dir}
+	tn.settings = node.Settings{
+		CNIBinDir: tn.path("bin"), CNIConfDir: tn.path("conf"), StateDir: tn.path("state"),
+		ResultDirs: []string{tn.path("results")},
 		Chained:    true, Type: "sluice-cni", Element: json.RawMessage(elementV1),
-		Binaries:       map[string]string{"sluice-cni": b.path("image", "v1")},
-		Noop:           b.path("image", "noop"),
+		Binaries:       map[string]string{"sluice-cni": tn.path("image", "v1")},
+		Noop:           tn.path("image", "noop"),
 		AgentNamespace: "istio-system", AgentDaemonSet: "sluice-node",
 	}
-	if _, err := os.Stat(b.path("image")); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(tn.path("image")); errors.Is(err, fs.ErrNotExist) {
 		for name, content := range map[string]string{
 			"image/v1": pluginV1, "image/v2": pluginV2, "image/noop": noop,
 			"bin/bridge": "a foreign plugin",
 		} {
-			b.put(name, content)
+			tn.put(name, content)
 		}
 		for _, d := range []string{"conf", "results"} {
-			b.must(os.MkdirAll(b.path(d), 0o755))
+			tn.must(os.MkdirAll(tn.path(d), 0o755))
 		}
 	}
-	return b
+	return tn
 }
 
-func (b *testNode) path(parts ...string) string {
-	return filepath.Join(append([]string{b.dir}, parts...)...)
+func (tn *testNode) path(parts ...string) string {
+	return filepath.Join(append([]string{tn.dir}, parts...)...)
 }
 
-func (b *testNode) must(err error) {
-	b.t.Helper()
+func (tn *testNode) must(err error) {
+	tn.t.Helper()
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 }
 
 // put replaces a file atomically, like other programs.
-func (b *testNode) put(name, content string) {
-	b.t.Helper()
-	b.must(os.MkdirAll(filepath.Dir(b.path(name)), 0o755))
-	b.must(os.WriteFile(b.path(name)+".theirs", []byte(content), 0o644))
-	b.must(os.Rename(b.path(name)+".theirs", b.path(name)))
+func (tn *testNode) put(name, content string) {
+	tn.t.Helper()
+	tn.must(os.MkdirAll(filepath.Dir(tn.path(name)), 0o755))
+	tn.must(os.WriteFile(tn.path(name)+".theirs", []byte(content), 0o644))
+	tn.must(os.Rename(tn.path(name)+".theirs", tn.path(name)))
 }
 
-func (b *testNode) putAll(files map[string]string) {
-	b.t.Helper()
+func (tn *testNode) putAll(files map[string]string) {
+	tn.t.Helper()
 	for name, content := range files {
-		b.put(name, content)
+		tn.put(name, content)
 	}
 }
 
-func (b *testNode) executable(name, content string) {
-	b.t.Helper()
-	b.put("bin/"+name, content)
-	b.must(os.Chmod(b.path("bin", name), 0o755))
+func (tn *testNode) executable(name, content string) {
+	tn.t.Helper()
+	tn.put("bin/"+name, content)
+	tn.must(os.Chmod(tn.path("bin", name), 0o755))
 }
 
-func (b *testNode) remove(name string) {
-	b.t.Helper()
-	b.must(os.Remove(b.path(name)))
+func (tn *testNode) remove(name string) {
+	tn.t.Helper()
+	tn.must(os.Remove(tn.path(name)))
 }
 
-func (b *testNode) read(name string) string {
-	b.t.Helper()
-	data, err := os.ReadFile(b.path(name))
-	b.must(err)
+func (tn *testNode) read(name string) string {
+	tn.t.Helper()
+	data, err := os.ReadFile(tn.path(name))
+	tn.must(err)
 	return string(data)
 }
 
 // upgraded returns the settings of the next version.
-func (b *testNode) upgraded() node.Settings {
-	s := b.settings
+func (tn *testNode) upgraded() node.Settings {
+	s := tn.settings
 	s.Element = json.RawMessage(elementV2)
-	s.Binaries = map[string]string{"sluice-cni": b.path("image", "v2")}
+	s.Binaries = map[string]string{"sluice-cni": tn.path("image", "v2")}
 	return s
 }
 
-func (b *testNode) node() *node.Node { return b.nodeOf(b.settings, node.Options{}) }
+func (tn *testNode) node() *node.Node { return tn.nodeOf(tn.settings, node.Options{}) }
 
-func (b *testNode) nodeOf(s node.Settings, o node.Options) *node.Node {
-	b.t.Helper()
+func (tn *testNode) nodeOf(s node.Settings, o node.Options) *node.Node {
+	tn.t.Helper()
 	n, err := node.New(s, o)
-	b.must(err)
+	tn.must(err)
 	return n
 }
 
 // content returns all files below a directory with their modes and contents.
-func (b *testNode) content(dir string) map[string]string {
-	b.t.Helper()
+func (tn *testNode) content(dir string) map[string]string {
+	tn.t.Helper()
 	files := map[string]string{}
-	err := filepath.WalkDir(b.path(dir), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(tn.path(dir), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -153,35 +153,35 @@ func (b *testNode) content(dir string) map[string]string {
 			return err
 		}
 		data, err := os.ReadFile(path)
-		files[strings.TrimPrefix(path, b.dir+"/")] = fmt.Sprint(info.Mode(), " ", string(data))
+		files[strings.TrimPrefix(path, tn.dir+"/")] = fmt.Sprint(info.Mode(), " ", string(data))
 		return err
 	})
 	if !errors.Is(err, fs.ErrNotExist) {
-		b.must(err)
+		tn.must(err)
 	}
 	return files
 }
 
 // everything returns the files that an uninstallation must restore.
-func (b *testNode) everything() map[string]string {
-	all := b.content("conf")
-	maps.Copy(all, b.content("bin"))
-	maps.Copy(all, b.content("state"))
+func (tn *testNode) everything() map[string]string {
+	all := tn.content("conf")
+	maps.Copy(all, tn.content("bin"))
+	maps.Copy(all, tn.content("state"))
 	return all
 }
 
 // chains returns the plugin types in each configuration file.
-func (b *testNode) chains() map[string]string {
-	b.t.Helper()
-	entries, err := os.ReadDir(b.path("conf"))
-	b.must(err)
+func (tn *testNode) chains() map[string]string {
+	tn.t.Helper()
+	entries, err := os.ReadDir(tn.path("conf"))
+	tn.must(err)
 	got := map[string]string{}
 	for _, e := range entries {
 		if e.IsDir() {
 			continue
 		}
-		data, err := os.ReadFile(b.path("conf", e.Name()))
-		b.must(err)
+		data, err := os.ReadFile(tn.path("conf", e.Name()))
+		tn.must(err)
 		if list, err := chain.Parse(data); err == nil {
 			got[e.Name()] = strings.Join(list.Types(), " ")
 		} else if plugin := chain.TypeOf(data); plugin != "" {
@@ -193,38 +193,38 @@ func (b *testNode) chains() map[string]string {
 	return got
 }
 
-func (b *testNode) wantChains(want map[string]string) {
-	b.t.Helper()
-	if diff := cmp.Diff(want, b.chains()); diff != "" {
-		b.t.Errorf("chains (-want +got):\n%s", diff)
+func (tn *testNode) wantChains(want map[string]string) {
+	tn.t.Helper()
+	if diff := cmp.Diff(want, tn.chains()); diff != "" {
+		tn.t.Errorf("chains (-want +got):\n%s", diff)
 	}
 }
 
 // reconcile makes one reconciliation of a new node, like a restarted agent.
-func (b *testNode) reconcile() node.Status {
-	b.t.Helper()
-	return b.node().Reconcile(b.t.Context())
+func (tn *testNode) reconcile() node.Status {
+	tn.t.Helper()
+	return tn.node().Reconcile(tn.t.Context())
 }
 
-func (b *testNode) installed(s node.Status) {
-	b.t.Helper()
+func (tn *testNode) installed(s node.Status) {
+	tn.t.Helper()
 	if !s.Installed() {
-		b.t.Fatalf("not installed: %v", s.Problems)
+		tn.t.Fatalf("not installed: %v", s.Problems)
 	}
 }
 
-func (b *testNode) uninstall() node.Report {
-	b.t.Helper()
-	report, err := b.node().Uninstall(b.t.Context(), 0)
-	b.must(err)
+func (tn *testNode) uninstall() node.Report {
+	tn.t.Helper()
+	report, err := tn.node().Uninstall(tn.t.Context(), 0)
+	tn.must(err)
 	return report
 }
 
 // restored fails the test unless all files are as before.
-func (b *testNode) restored(before map[string]string) {
-	b.t.Helper()
-	if diff := cmp.Diff(before, b.everything()); diff != "" {
-		b.t.Errorf("after uninstallation the node differs (-before +after):\n%s", diff)
+func (tn *testNode) restored(before map[string]string) {
+	tn.t.Helper()
+	if diff := cmp.Diff(before, tn.everything()); diff != "" {
+		tn.t.Errorf("after uninstallation the node differs (-before +after):\n%s", diff)
 	}
 }
 
@@ -239,16 +239,16 @@ func reasons(s node.Status) []node.Reason {
 }
 
 // cache writes the result that a runtime caches for a sandbox with these plugins.
-func (b *testNode) cache(sandbox string, plugins ...string) {
-	b.t.Helper()
-	b.cacheArgs(sandbox, podArgs("shop", sandbox), plugins...)
+func (tn *testNode) cache(sandbox string, plugins ...string) {
+	tn.t.Helper()
+	tn.cacheArgs(sandbox, podArgs("shop", sandbox), plugins...)
 }
 
 // cacheArgs is like cache with these arguments of the runtime.
-func (b *testNode) cacheArgs(sandbox, args string, plugins ...string) {
-	b.t.Helper()
+func (tn *testNode) cacheArgs(sandbox, args string, plugins ...string) {
+	tn.t.Helper()
 	config := base64.StdEncoding.EncodeToString([]byte(list(plugins...)))
-	b.put("results/net-"+sandbox+"-eth0",
+	tn.put("results/net-"+sandbox+"-eth0",
 		`{"kind":"cniCacheV1","containerId":"`+sandbox+`","config":"`+config+
 			`","ifName":"eth0","cniArgs":`+args+`}`)
 }
@@ -271,8 +271,8 @@ func list(plugins ...string) string {
 const plainBridge = "{\n  \"cniVersion\": \"0.4.0\",\n  \"name\": \"lab\",\n  \"type\": \"bridge\"\n}\n"
 
 // running runs a node until the test ends, and returns its statuses.
-func (b *testNode) running(n *node.Node) <-chan node.Status {
-	b.t.Helper()
+func (tn *testNode) running(n *node.Node) <-chan node.Status {
+	tn.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	statuses, done := make(chan node.Status), make(chan error, 1)
 	go func() {
@@ -283,10 +283,10 @@ func (b *testNode) running(n *node.Node) <-chan node.Status {
 			}
 		})
 	}()
-	b.t.Cleanup(func() {
+	tn.t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			b.t.Errorf("run: %v", err)
+			tn.t.Errorf("run: %v", err)
 		}
 	})
 	return statuses

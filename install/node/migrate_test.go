@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// watched calls look repeatedly while do runs.
-func watched(look, do func()) {
+// callWhile calls look repeatedly while do runs.
+func callWhile(look, do func()) {
 	done := make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
@@ -33,87 +33,87 @@ func watched(look, do func()) {
 }
 
 func TestMigrationHasNoMomentWithNeither(t *testing.T) {
-	b := newTestNode(t)
-	b.executable("istio-cni", "istio's plugin")
-	b.put("conf/10-a.conflist", list("calico", "istio-cni"))
-	before := b.everything()
-	watched(func() {
-		types, err := inUse(b)
+	tn := newTestNode(t)
+	tn.executable("istio-cni", "istio's plugin")
+	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
+	before := tn.everything()
+	callWhile(func() {
+		types, err := inUse(tn)
 		if err != nil || !slices.Contains(types, "istio-cni") &&
 			!slices.Contains(types, "sluice-cni") {
 			t.Errorf("%v, %v", types, err)
 		}
 	}, func() {
 		for range 8 {
-			b.installed(b.reconcile())
-			b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
-			b.uninstall()
-			b.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
+			tn.installed(tn.reconcile())
+			tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
+			tn.uninstall()
+			tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
 		}
 	})
-	b.restored(before)
+	tn.restored(before)
 }
 
 func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conf", plainBridge)
-	before := b.everything()
-	watched(func() {
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conf", plainBridge)
+	before := tn.everything()
+	callWhile(func() {
 		// Read the names and then the files, like runtimes: a file that is removed in between is an
 		// error, and they read again. This function does the same.
-		types, err := inUse(b)
+		types, err := inUse(tn)
 		for tries := 0; err != nil && tries < 3; tries++ {
-			types, err = inUse(b)
+			types, err = inUse(tn)
 		}
 		if err != nil || types[0] != "bridge" {
 			t.Errorf("%v, %v", types, err)
 		}
 	}, func() {
 		for range 8 {
-			b.installed(b.reconcile())
-			b.uninstall()
+			tn.installed(tn.reconcile())
+			tn.uninstall()
 		}
 	})
-	b.restored(before)
+	tn.restored(before)
 }
 
 func TestReleasingMemory(t *testing.T) {
 	for name, row := range map[string]struct {
-		do   func(b *testNode) // between installation and uninstallation
+		do   func(tn *testNode) // between installation and uninstallation
 		want string
 	}{
 		"istio-cni is restored": {func(*testNode) {}, "calico istio-cni"},
-		"in a list that others have rewritten": {func(b *testNode) {
-			b.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni"))
+		"in a list that others have rewritten": {func(tn *testNode) {
+			tn.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni"))
 		}, "calico tuning istio-cni"},
-		"where others replaced Sluice's entry": {func(b *testNode) {
-			b.put("conf/10-a.conflist", list("calico", "tuning"))
-			b.reconcile()
+		"where others replaced Sluice's entry": {func(tn *testNode) {
+			tn.put("conf/10-a.conflist", list("calico", "tuning"))
+			tn.reconcile()
 		}, "calico tuning istio-cni"},
-		"not if it exists already": {func(b *testNode) {
-			b.put("conf/10-a.conflist", list("istio-cni", "sluice-cni"))
+		"not if it exists already": {func(tn *testNode) {
+			tn.put("conf/10-a.conflist", list("istio-cni", "sluice-cni"))
 		}, "istio-cni"},
-		"not without its executable, because all pods would fail": {func(b *testNode) {
-			b.remove("bin/istio-cni")
+		"not without its executable, because all pods would fail": {func(tn *testNode) {
+			tn.remove("bin/istio-cni")
 		}, "calico"},
-		"not without its executable in a list that others have rewritten": {func(b *testNode) {
-			b.remove("bin/istio-cni")
-			b.put("conf/10-a.conflist", list("calico", "x", "sluice-cni"))
+		"not without its executable in a list that others have rewritten": {func(tn *testNode) {
+			tn.remove("bin/istio-cni")
+			tn.put("conf/10-a.conflist", list("calico", "x", "sluice-cni"))
 		}, "calico x"},
-		"not if its executable is the no-op": {func(b *testNode) {
-			b.cache("one", "istio-cni")
-			b.remove("bin/istio-cni")
-			b.reconcile()
+		"not if its executable is the no-op": {func(tn *testNode) {
+			tn.cache("one", "istio-cni")
+			tn.remove("bin/istio-cni")
+			tn.reconcile()
 		}, "calico"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newTestNode(t)
-			b.executable("istio-cni", "istio's plugin")
-			b.put("conf/10-a.conflist", list("calico", "istio-cni"))
-			b.installed(b.reconcile())
-			row.do(b)
-			b.uninstall()
-			b.wantChains(map[string]string{"10-a.conflist": row.want})
+			tn := newTestNode(t)
+			tn.executable("istio-cni", "istio's plugin")
+			tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
+			tn.installed(tn.reconcile())
+			row.do(tn)
+			tn.uninstall()
+			tn.wantChains(map[string]string{"10-a.conflist": row.want})
 		})
 	}
 }
@@ -121,41 +121,41 @@ func TestReleasingMemory(t *testing.T) {
 // TestSandboxesOfIstioCNIAfterItsUninstallation covers pods that istio-cni has redirected: they
 // are removed with its plugin too, possibly after istio-cni was uninstalled.
 func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
-	b := newTestNode(t)
+	tn := newTestNode(t)
 	now := time.Unix(1_000_000, 0)
-	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
 	pass := func() node.Status {
 		now = now.Add(2 * time.Minute)
 		s := n.Reconcile(t.Context())
-		b.installed(s)
+		tn.installed(s)
 		return s
 	}
-	b.put("conf/10-a.conflist", list("calico", "istio-cni"))
-	b.executable("istio-cni", "istio's plugin")
-	b.cache("one", "calico", "istio-cni")
-	if s := pass(); len(s.Noops) != 0 || b.read("bin/istio-cni") != "istio's plugin" {
+	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
+	tn.executable("istio-cni", "istio's plugin")
+	tn.cache("one", "calico", "istio-cni")
+	if s := pass(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin" {
 		t.Fatalf("%+v", s)
 	}
-	b.remove("bin/istio-cni") // its chart is uninstalled
+	tn.remove("bin/istio-cni") // its chart is uninstalled
 	if s := pass(); !slices.Equal(s.Noops, []string{"istio-cni"}) ||
-		b.read("bin/istio-cni") != noop {
+		tn.read("bin/istio-cni") != noop {
 		t.Errorf("no executable for the sandbox: %+v", s)
 	}
-	b.put("image/noop", noop+"of the next version")
-	if pass(); b.read("bin/istio-cni") != noop+"of the next version" {
+	tn.put("image/noop", noop+"of the next version")
+	if pass(); tn.read("bin/istio-cni") != noop+"of the next version" {
 		t.Error("the no-op executable was not upgraded")
 	}
-	b.executable("istio-cni", "istio's plugin, again") // its chart is installed again
-	if s := pass(); len(s.Noops) != 0 || b.read("bin/istio-cni") != "istio's plugin, again" {
+	tn.executable("istio-cni", "istio's plugin, again") // its chart is installed again
+	if s := pass(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin, again" {
 		t.Errorf("%+v", s)
 	}
-	b.remove("bin/istio-cni")
+	tn.remove("bin/istio-cni")
 	pass()
-	b.remove("results/net-one-eth0")
+	tn.remove("results/net-one-eth0")
 	if s := pass(); len(s.Noops) != 0 {
 		t.Errorf("%+v", s)
 	}
-	if _, err := os.Stat(b.path("bin/istio-cni")); err == nil {
+	if _, err := os.Stat(tn.path("bin/istio-cni")); err == nil {
 		t.Error("the no-op executable was not removed")
 	}
 }
@@ -163,21 +163,21 @@ func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 // TestUpgradeBringsTheExecutableFirst checks that the configuration of the new version never exists
 // with the executable of the old one.
 func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
 	for range 10 {
-		b.installed(b.reconcile())
-		watched(func() {
-			element := b.read("conf/10-a.conflist")
-			executable := b.read("bin/sluice-cni")
+		tn.installed(tn.reconcile())
+		callWhile(func() {
+			element := tn.read("conf/10-a.conflist")
+			executable := tn.read("bin/sluice-cni")
 			if strings.Contains(element, "debug") && executable != pluginV2 {
 				t.Errorf("the new configuration with an executable of %d bytes", len(executable))
 			}
 			if executable != pluginV1 && executable != pluginV2 {
 				t.Errorf("an executable of %d bytes", len(executable))
 			}
-		}, func() { b.installed(b.nodeOf(b.upgraded(), node.Options{}).Reconcile(t.Context())) })
-		if !b.elementIs(elementV2) || !b.executableIs(pluginV2) {
+		}, func() { tn.installed(tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())) })
+		if !tn.elementIs(elementV2) || !tn.executableIs(pluginV2) {
 			t.Error("not upgraded")
 		}
 	}
@@ -186,11 +186,11 @@ func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
 // TestExecutablesAreReadOnce checks that unchanged executables are recognized by their status, and
 // not read in each reconciliation.
 func TestExecutablesAreReadOnce(t *testing.T) {
-	b := newTestNode(t)
+	tn := newTestNode(t)
 	now := time.Unix(1_000_000, 0)
-	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
-	b.put("conf/10-a.conflist", list("calico"))
-	b.cache("one", "calico", "istio-cni")
+	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.cache("one", "calico", "istio-cni")
 	for range 2 {
 		now = now.Add(2 * time.Minute)
 		if s := n.Reconcile(t.Context()); !slices.Equal(s.Noops, []string{"istio-cni"}) {
@@ -203,7 +203,7 @@ func TestExecutablesAreReadOnce(t *testing.T) {
 	}
 	defer unix.Close(watch)
 	for _, dir := range []string{"image", "bin"} {
-		if _, err := unix.InotifyAddWatch(watch, b.path(dir),
+		if _, err := unix.InotifyAddWatch(watch, tn.path(dir),
 			unix.IN_OPEN|unix.IN_ACCESS); err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func TestExecutablesAreReadOnce(t *testing.T) {
 	if read() {
 		t.Error("the no-op executable is read again")
 	}
-	b.put("image/noop", noop+"of the next version")
+	tn.put("image/noop", noop+"of the next version")
 	if !read() {
 		t.Error("a changed executable is not read")
 	}

@@ -20,12 +20,12 @@ var changing = map[uint64]bool{
 
 // killBefore runs a victim and kills it before the nth system call that changes files, counted from
 // the start of its job. It reports whether there were that many.
-func killBefore(t *testing.T, b *testNode, job string, nth int) bool {
+func killBefore(t *testing.T, tn *testNode, job string, nth int) bool {
 	t.Helper()
 	runtime.LockOSThread() // only the thread that started the process may trace it
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), victimEnv+"="+job+" "+b.dir, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), victimEnv+"="+job+" "+tn.dir, "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Pdeathsig: unix.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

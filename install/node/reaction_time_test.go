@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// timeless reports whether this process can run a node in a bubble of synctest: without inotify,
+// canUseSynctest reports whether this process can run a node in a bubble of synctest: without inotify,
 // whose reader would keep the time of the bubble from advancing. There a test wakes the node like
 // an event. Only the time that a reconciliation waits counts, not the time that it computes.
-func timeless(t *testing.T) bool {
+func canUseSynctest(t *testing.T) bool {
 	t.Helper()
 	if !filetest.Private(t) {
 		return false
@@ -40,7 +40,7 @@ func awaitWithin(
 }
 
 func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
-	if !timeless(t) {
+	if !canUseSynctest(t) {
 		return
 	}
 	for how, event := range map[string]struct {
@@ -55,11 +55,11 @@ func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
 		for name, d := range changeCases {
 			t.Run(name+", "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					b := newTestNode(t)
-					n, statuses := b.changed(d)
-					d.do(b)
+					tn := newTestNode(t)
+					n, statuses := tn.changed(d)
+					d.do(tn)
 					event.tell(n)
-					awaitWithin(t, event.within, statuses, "put right", d.isCorrected(b))
+					awaitWithin(t, event.within, statuses, "put right", d.isCorrected(tn))
 				})
 			})
 		}
@@ -69,24 +69,24 @@ func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
 // TestConflictingWriterIsNamedAndOvercomeWithinASecond checks that a conflicting writer that writes
 // continuously is reported within a second, and that its version remains for at most that time.
 func TestConflictingWriterIsNamedAndOvercomeWithinASecond(t *testing.T) {
-	if !timeless(t) {
+	if !canUseSynctest(t) {
 		return
 	}
 	synctest.Test(t, func(t *testing.T) {
-		b := newTestNode(t)
-		n, statuses := b.changed(changeCase{})
+		tn := newTestNode(t)
+		n, statuses := tn.changed(changeCase{})
 		stop := every(100*time.Millisecond, func() {
-			b.put("conf/10-a.conflist", list("calico"))
+			tn.put("conf/10-a.conflist", list("calico"))
 			n.Wake()
 		})
 		awaitWithin(t, time.Second, statuses, "named", func(s node.Status) bool {
 			return len(s.ConflictingWriters) > 0
 		})
 		stop()
-		b.put("conf/10-a.conflist", list("calico"))
+		tn.put("conf/10-a.conflist", list("calico"))
 		n.Wake()
 		awaitWithin(t, time.Second, statuses, "put right", func(node.Status) bool {
-			return carriesFirst(b)
+			return primaryHasPlugin(tn)
 		})
 	})
 }
@@ -94,13 +94,13 @@ func TestConflictingWriterIsNamedAndOvercomeWithinASecond(t *testing.T) {
 // TestUnrepairableDriftIsReportedWithinASecond covers a file that stays invalid after a write: it
 // is reported without another event.
 func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
-	if !timeless(t) {
+	if !canUseSynctest(t) {
 		return
 	}
 	synctest.Test(t, func(t *testing.T) {
-		b := newTestNode(t)
-		n, statuses := b.changed(changeCase{})
-		b.put("conf/05-x.conflist", "{")
+		tn := newTestNode(t)
+		n, statuses := tn.changed(changeCase{})
+		tn.put("conf/05-x.conflist", "{")
 		n.Wake()
 		s := awaitWithin(t, time.Second, statuses, "reported", func(s node.Status) bool {
 			return !s.Installed()

@@ -12,10 +12,10 @@ import (
 )
 
 func TestReferences(t *testing.T) {
-	b := newTestNode(t)
-	b.cache("one", "calico", "sluice-cni", "sluice-cni")
-	b.cache("two", "calico", "istio-cni")
-	b.put("results/plain", `{"kind":"cniCacheV1","config":"`+
+	tn := newTestNode(t)
+	tn.cache("one", "calico", "sluice-cni", "sluice-cni")
+	tn.cache("two", "calico", "istio-cni")
+	tn.put("results/plain", `{"kind":"cniCacheV1","config":"`+
 		base64.StdEncoding.EncodeToString([]byte(plainBridge))+`"}`)
 	for name, junk := range map[string]string{
 		"empty": "", "result": `{"cniVersion":"0.4.0","ips":[]}`,
@@ -23,17 +23,17 @@ func TestReferences(t *testing.T) {
 		"config": `{"kind":"cniCacheV1","config":"e30="}`,
 		"number": `{"kind":"cniCacheV1","config":1}`,
 	} {
-		b.put("results/"+name, junk)
+		tn.put("results/"+name, junk)
 	}
-	b.put("results/folder/x", "")
-	got, err := node.References([]string{b.path("results"), b.path("absent")}, noPod)
+	tn.put("results/folder/x", "")
+	got, err := node.References([]string{tn.path("results"), tn.path("absent")}, noPod)
 	if diff := cmp.Diff(map[string]node.Use{
 		"calico": {Sandboxes: 2}, "sluice-cni": {Sandboxes: 1}, "istio-cni": {Sandboxes: 1},
 		"bridge": {Sandboxes: 1},
 	}, got); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
-	if _, err := node.References([]string{b.path("results/empty")}, noPod); err == nil {
+	if _, err := node.References([]string{tn.path("results/empty")}, noPod); err == nil {
 		t.Error("a file was read as a directory")
 	}
 }
@@ -43,7 +43,7 @@ func noPod(string, string) bool { return false }
 // TestReferencesOfTheAgent checks that the pod of a sandbox is used only if it is unambiguous, and
 // that the sandbox itself always counts.
 func TestReferencesOfTheAgent(t *testing.T) {
-	b := newTestNode(t)
+	tn := newTestNode(t)
 	for description, row := range map[string]struct {
 		args string
 		own  int
@@ -64,8 +64,8 @@ func TestReferencesOfTheAgent(t *testing.T) {
 		"of another type": {`"K8S_POD_NAMESPACE=istio-system;K8S_POD_NAME=sluice-node-a"`, 0},
 		"a number":        {`7`, 0},
 	} {
-		b.cacheArgs("one", row.args, "calico", "sluice-cni")
-		got, err := node.References([]string{b.path("results")}, b.settings.OwnPod)
+		tn.cacheArgs("one", row.args, "calico", "sluice-cni")
+		got, err := node.References([]string{tn.path("results")}, tn.settings.OwnPod)
 		use := node.Use{Sandboxes: 1, AgentPods: row.own}
 		if diff := cmp.Diff(map[string]node.Use{"calico": use, "sluice-cni": use},
 			got); diff != "" || err != nil {

@@ -22,10 +22,10 @@ import (
 func TestForeignChangesAreNoticedAndCorrected(t *testing.T) {
 	for name, d := range changeCases {
 		t.Run(name, func(t *testing.T) {
-			b := newTestNode(t)
-			_, statuses := b.changed(d)
-			d.do(b)
-			await(t, statuses, "put right", d.isCorrected(b))
+			tn := newTestNode(t)
+			_, statuses := tn.changed(d)
+			d.do(tn)
+			await(t, statuses, "put right", d.isCorrected(tn))
 		})
 	}
 }
@@ -44,9 +44,9 @@ func equal(a, b map[string]string) bool {
 }
 
 // elementIs reports whether each element of Sluice in a list equals the wanted one.
-func (b *testNode) elementIs(want string) bool {
-	for name := range b.chains() {
-		l, err := chain.Parse([]byte(b.read("conf/" + name)))
+func (tn *testNode) elementIs(want string) bool {
+	for name := range tn.chains() {
+		l, err := chain.Parse([]byte(tn.read("conf/" + name)))
 		if err != nil || strings.HasSuffix(name, "_bak") {
 			continue
 		}
@@ -59,23 +59,23 @@ func (b *testNode) elementIs(want string) bool {
 	return true
 }
 
-func (b *testNode) executableIs(want string) bool {
-	data, err := os.ReadFile(b.path("bin/sluice-cni"))
-	info, statErr := os.Stat(b.path("bin/sluice-cni"))
+func (tn *testNode) executableIs(want string) bool {
+	data, err := os.ReadFile(tn.path("bin/sluice-cni"))
+	info, statErr := os.Stat(tn.path("bin/sluice-cni"))
 	return err == nil && statErr == nil && string(data) == want && info.Mode().Perm() == 0o755
 }
 
 func TestLateNetworkIsServed(t *testing.T) {
-	b := newTestNode(t)
-	b.settings.Resync = time.Hour
-	b.remove("conf")
-	statuses := b.running(b.node())
+	tn := newTestNode(t)
+	tn.settings.Resync = time.Hour
+	tn.remove("conf")
+	statuses := tn.running(tn.node())
 	await(t, statuses, "reported", func(s node.Status) bool {
 		return !s.Installed() && len(s.Problems) > 0
 	})
-	b.put("conf/10-a.conf", plainBridge)
+	tn.put("conf/10-a.conf", plainBridge)
 	await(t, statuses, "installed", node.Status.Installed)
-	b.wantChains(map[string]string{"10-a.conflist": "bridge sluice-cni"})
+	tn.wantChains(map[string]string{"10-a.conflist": "bridge sluice-cni"})
 }
 
 func TestWithoutEventsTheTimerSuffices(t *testing.T) {
@@ -83,25 +83,25 @@ func TestWithoutEventsTheTimerSuffices(t *testing.T) {
 		return
 	}
 	filetest.Deny(t, unix.SYS_INOTIFY_INIT1, unix.EMFILE) // as if all instances were used up
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
-	statuses := b.running(b.node())
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	statuses := tn.running(tn.node())
 	status := await(t, statuses, "installed", node.Status.Installed)
 	if got := reasons(status); !slices.Contains(got, node.Polling) {
 		t.Errorf("reasons: %v", got)
 	}
-	b.put("conf/10-a.conflist", list("calico"))
+	tn.put("conf/10-a.conflist", list("calico"))
 	await(t, statuses, "put right", func(node.Status) bool {
-		return equal(b.chains(), map[string]string{"10-a.conflist": "calico sluice-cni"})
+		return equal(tn.chains(), map[string]string{"10-a.conflist": "calico sluice-cni"})
 	})
 }
 
 func TestSettingsChangeWhileRunning(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
-	b.settings.Resync = time.Hour
-	n := b.node()
-	statuses := b.running(n)
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.settings.Resync = time.Hour
+	n := tn.node()
+	statuses := tn.running(n)
 	await(t, statuses, "installed", node.Status.Installed)
 	for _, step := range []struct {
 		set  func(s *node.Settings)
@@ -118,36 +118,36 @@ func TestSettingsChangeWhileRunning(t *testing.T) {
 		}, map[string]string{"10-a.conflist": "calico", "YYY-sluice-cni.conf": "plain sluice-cni"}},
 		{func(*node.Settings) {}, map[string]string{"10-a.conflist": "calico sluice-cni"}},
 	} {
-		s := b.settings
+		s := tn.settings
 		step.set(&s)
-		b.must(n.Update(s))
+		tn.must(n.Update(s))
 		await(t, statuses, "changed over", func(s node.Status) bool {
-			return s.Installed() && equal(b.chains(), step.want)
+			return s.Installed() && equal(tn.chains(), step.want)
 		})
 	}
 }
 
 func TestUninstallingIsRefusedWhileAnAgentRuns(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
-	statuses := b.running(b.node())
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	statuses := tn.running(tn.node())
 	await(t, statuses, "installed", node.Status.Installed)
-	if _, err := b.node().Uninstall(t.Context(), 0); !errors.Is(err, journal.ErrAgentRunning) {
+	if _, err := tn.node().Uninstall(t.Context(), 0); !errors.Is(err, journal.ErrAgentRunning) {
 		t.Errorf("uninstalled while an agent runs: %v", err)
 	}
-	b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
+	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 }
 
 func TestTwoAgentsDuringARollingUpdate(t *testing.T) {
-	b := newTestNode(t)
-	b.put("conf/10-a.conflist", list("calico"))
-	before := b.everything()
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	before := tn.everything()
 	var agents sync.WaitGroup
 	for range 4 {
-		agents.Go(func() { b.installed(b.node().Reconcile(context.Background())) })
+		agents.Go(func() { tn.installed(tn.node().Reconcile(context.Background())) })
 	}
 	agents.Wait()
-	b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
-	b.uninstall()
-	b.restored(before)
+	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
+	tn.uninstall()
+	tn.restored(before)
 }
