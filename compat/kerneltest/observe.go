@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"runtime"
 	"slices"
 	"time"
@@ -63,11 +64,7 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 		}
 		observations[i].Err = err
 	}
-	n.token++
-	if err := n.sentinel("eth0"); err != nil {
-		return nil, err
-	}
-	sights, err := n.until(n.token, 5*time.Second)
+	sights, err := n.logged()
 	if err != nil {
 		return nil, err
 	}
@@ -139,6 +136,22 @@ func (o *Observation) check(p *rules.Packet) error {
 		return fmt.Errorf("%w: it has another socket: %v", ErrUnsendable, s)
 	}
 	return nil
+}
+
+// logged returns the log of the packets that were sent. It repeats the sentinel, which a busy machine
+// may lose or delay.
+func (n *Network) logged() (sights []LogEntry, err error) {
+	n.token++
+	for begin := time.Now(); ; {
+		if err := n.sentinel("eth0"); err != nil {
+			return nil, err
+		}
+		more, err := n.until(n.token, time.Second)
+		sights = append(sights, more...)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begin) > time.Minute {
+			return sights, err
+		}
+	}
 }
 
 // sentinel sends the packet that ends an observation. It contains the current token.

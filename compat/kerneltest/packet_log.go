@@ -242,7 +242,8 @@ func (s LogEntry) String() string {
 // errLost reports that the log ended before the sentinel.
 var errLost = errors.New("the log is incomplete")
 
-// until reads the log up to the sentinel with the token.
+// until reads the log up to the sentinel with the token. With an error it returns the entries before
+// it.
 func (n *Network) until(sentinel uint32, wait time.Duration) ([]LogEntry, error) {
 	var sights []LogEntry
 	if err := n.log.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
@@ -251,7 +252,7 @@ func (n *Network) until(sentinel uint32, wait time.Duration) ([]LogEntry, error)
 	for {
 		messages, err := n.log.conn.Receive()
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errLost, err)
+			return sights, fmt.Errorf("%w: %w", errLost, err)
 		}
 		for _, m := range messages {
 			if m.Header.Type != subsysLog<<8 || len(m.Data) < 4 {
@@ -321,7 +322,7 @@ func (n *Network) waitForLinks() error {
 			if err == nil {
 				break
 			}
-			if time.Since(begin) > 10*time.Second {
+			if time.Since(begin) > time.Minute {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
