@@ -1,0 +1,13 @@
+package save_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules/rulestest"
+)
+
+func TestMain(m *testing.M) {
+	rulestest.SetChecks(os.Getenv)
+	m.Run()
+}
