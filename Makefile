@@ -46,7 +46,7 @@ SEED ?=
 BENCH ?= .
 COUNT ?= 6
 # Targets that test-fresh runs.
-TARGETS ?= help build demo test test-race test-long test-kernel test-peers soak scale fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio \
+TARGETS ?= help build demo test test-race test-long test-kernel test-peers soak scale fuzz bench bench-peers bench-packages bench-ambient e2e e2e-kind e2e-istio \
 	e2e-node e2e-kernels manifests chart-test image release release-test lint ci clean
 BENCHTIME ?= 300ms
 
@@ -153,6 +153,7 @@ e2e: ## Build Kubernetes, and run the tests on a cluster in namespaces (root or 
 # Tests of e2e-kind: all, or with SHORT=1 installation of the chart, traffic through both proxies, repair of flushed rules, and
 # uninstallation.
 KIND_TESTS = $(if $(SHORT),^TestSluice$$/^(installation|faults|leaving)$$/^(the_DaemonSet|one_pod|rules_that|after_helm),^Test(NamespacedEngine|Kind|Sluice))
+KIND_PACKAGES = $(if $(SHORT),,./cluster/docker ./cluster) ./suite
 # Like e2e. Without a registry, root also builds the node image from the distribution's packages.
 e2e-kind: export SLUICE_REQUIRE = 1
 e2e-kind: export E2E_PROVIDER = kind
@@ -161,7 +162,7 @@ e2e-kind: ## Run the tests of e2e on a kind cluster with two nodes (root or sudo
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 40m -run '$(KIND_TESTS)' $(TESTFLAGS) \
-		./cluster/docker ./cluster ./suite | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
+		$(KIND_PACKAGES) | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
 # Like e2e. The rule of bin/e2e/istio/pilot-discovery builds all of Istio's programs and charts.
 e2e-istio: export SLUICE_REQUIRE = 1
@@ -240,10 +241,11 @@ lint: bin/tools/golangci-lint
 	go vet -C e2e ./...
 	cd e2e && ../bin/tools/golangci-lint run
 
+# Where no docker runs, there is often no registry either, and the node image of kind is built.
 # Fuzzing uses a number of runs, because go test sometimes fails with "context deadline exceeded" at the end of a time limit.
 # Checks that `make test` omits run with the race detector, or, for packages without concurrency, in the step checks.
 ci: export SLUICE_REQUIRE = 1
-ci: ## Run all checks of a change: lint, test, test-race, test-kernel, a short test-peers and fuzz, chart-test, e2e-kernels, e2e, release-test and e2e-istio.
+ci: ## Run all checks of a change: lint, test, test-race, test-kernel, a short test-peers and fuzz, chart-test, e2e-kernels, e2e, a short e2e-kind, release-test and e2e-istio.
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: race'; $(MAKE) --no-print-directory test-race TESTFLAGS='-count=1 $(TESTFLAGS)'
@@ -254,6 +256,8 @@ ci: ## Run all checks of a change: lint, test, test-race, test-kernel, a short t
 	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=20000x BUDGETTIME=20x
 	@echo 'ci: kernels'; $(MAKE) --no-print-directory e2e-kernels LIMIT=20m
 	@echo 'ci: Kubernetes'; $(MAKE) --no-print-directory e2e TESTFLAGS='-count=1 $(TESTFLAGS)'
+	@echo 'ci: kind'; $(MAKE) --no-print-directory e2e-kind SHORT=1 TESTFLAGS='-count=1 $(TESTFLAGS)' \
+		E2E_NODE_IMAGE="$${E2E_NODE_IMAGE-$$(docker info >/dev/null 2>&1 || echo build)}"
 	@echo 'ci: release'; $(MAKE) --no-print-directory release-test
 	@echo 'ci: Istio'; $(MAKE) --no-print-directory e2e-istio TESTFLAGS='-count=1 $(TESTFLAGS)'
 
