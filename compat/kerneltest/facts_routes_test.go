@@ -267,5 +267,20 @@ func routesFacts() (list factList) {
 		then: func(p *rules.Packet) { p.Status = rules.StatusConfirmed | rules.StatusDNAT },
 		want: "to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
 	})
+	list = append(list, fact{
+		of:   diff.NATMappingPersists,
+		name: "the type of the destination of a redirected connection",
+		ruleset: rulesetOf(chains(
+			rules.Inet,
+			[]string{base("nat", "output", "-100"), "meta mark 1 meta l4proto tcp redirect to :15001"},
+			[]string{base("filter", "output", "-150"), "fib daddr type local meta mark set 5"},
+			[]string{base("filter", "output", "0"), "fib daddr type local meta mark set 7"},
+		)),
+		before: []rules.Packet{with(outward, func(p *rules.Packet) {
+			p.Mark = 1
+		})}, packet: outward,
+		then: func(p *rules.Packet) { p.Status = rules.StatusConfirmed | rules.StatusDNAT },
+		want: "to 127.0.0.1:15001 mark 0x7 rerouted connection mark 0x0 zone 0",
+	})
 	return list
 }

@@ -255,6 +255,12 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 	if m.Side == rules.Destination {
 		f = destinationType
 		switch a, own := s.addressOf(v.target); {
+		case own && s.seesRetranslated(v):
+			return s.ifElse(s.retranslated(), s.variable(variable{
+				key:  fmt.Sprint("type of the destination translated before ", m.Types),
+				kind: unknownBit,
+				text: "the type of the address to which earlier packets of the connection were sent",
+			}), s.typeIn(f, m.Types))
 		case own:
 		case !a.IsValid() && v.target.kind == redirectTarget:
 			return constant(m.Types.Has(rules.Local))
@@ -272,9 +278,14 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 	if m.Side == rules.Source && v.source != "" {
 		return s.ofSource(m.String(), v)
 	}
+	return s.typeIn(f, m.Types)
+}
+
+// typeIn returns the packets whose type of an address is in a set.
+func (s *space) typeIn(f field, types rules.AddrTypeSet) set {
 	packets := none
 	for t := range rules.ResolvedType + 1 {
-		if m.Types.Has(t) {
+		if types.Has(t) {
 			packets = s.or(packets, s.is(f, number(t)))
 		}
 	}

@@ -461,3 +461,26 @@ func TestPolicyOfNATDrops(t *testing.T) {
 		t.Error("no packet is dropped")
 	}
 }
+
+// TestConditionsOnTheDestinationAfterTranslation verifies that a condition on the destination is not
+// said to have the same result before and after NAT translates packets like earlier ones of their
+// connections (NATMappingPersists), but that two equal rules after NAT are equivalent.
+func TestConditionsOnTheDestinationAfterTranslation(t *testing.T) {
+	for name, m := range map[string]rules.Match{
+		"type":   rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Local)},
+		"socket": rules.MatchSocket{},
+	} {
+		at := func(priority int) diff.Side {
+			return diff.Side{Ruleset: ruleset(
+				base(rules.Filter, rules.Prerouting, priority, when(setMark(1, 1), m)))}
+		}
+		r := diff.Decide(at(-150), at(0), diff.Options{})
+		if got := r.Verdict(true); got != diff.Undecidable {
+			t.Errorf("%s before and after NAT: %s, want %s", name, got, diff.Undecidable)
+		}
+		r = diff.Decide(at(-50), at(0), diff.Options{})
+		if got := r.Verdict(true); got != diff.Equivalent {
+			t.Errorf("%s after NAT: %s, want %s", name, got, diff.Equivalent)
+		}
+	}
+}

@@ -181,11 +181,18 @@ func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 	// net/ipv4/netfilter/nf_socket_ipv4.c).
 	translated := s.and(s.connection(v), s.and(s.bit(reply, 0),
 		s.maskedEquals(status, uint32(rules.StatusSNAT), uint32(rules.StatusSNAT))))
+	packets := s.variable(found)
+	if again := s.minus(s.retranslated(), translated); s.seesRetranslated(v) && again != none {
+		destination := found
+		destination.key, destination.kind = "translated before "+found.key, unknownBit
+		destination.text = "whether the host has a transparent socket for the address to which earlier packets of the connection were sent"
+		packets = s.ifElse(again, s.variable(destination), packets)
+	}
 	if translated == none {
-		return s.variable(found)
+		return packets
 	}
 	original := found
 	original.key, original.kind = "original "+found.key, unknownBit
 	original.text = "whether the host has a transparent socket for the packet's address before translation"
-	return s.ifElse(translated, s.variable(original), s.variable(found))
+	return s.ifElse(translated, s.variable(original), packets)
 }
