@@ -15,7 +15,7 @@ type Legacy struct {
 	Routing rules.Routing
 }
 
-// ChainPrefix is the prefix of the names of Sluice's chains.
+// ChainPrefix begins the name of each of Sluice's chains.
 const ChainPrefix = "SLUICE_"
 
 // Translate converts a ruleset to iptables-legacy tables that handles every packet identically. It
@@ -92,13 +92,13 @@ func translateFamily(rs *rules.Ruleset, f rules.Family) ([]rules.Table, error) {
 		t := rules.Table{Family: f, Name: name}
 		chainNames := map[string]bool{gateChain: true}
 		var sluiceChains []rules.Chain
-		for _, at := range tablePositions {
-			c, ok := chains[at]
-			if !ok || at.table != name {
+		for _, position := range tablePositions {
+			c, ok := chains[position]
+			if !ok || position.table != name {
 				continue
 			}
 			tr := translator{
-				family: f, at: at, from: c.Table, base: c.Chain.Base, names: chainNames,
+				family: f, position: position, from: c.Table, base: c.Chain.Base, names: chainNames,
 				chains: map[continuation]string{},
 			}
 			jump, err := tr.baseChain(c.Chain.Name)

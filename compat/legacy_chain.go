@@ -13,7 +13,7 @@ import (
 // A translator translates a base chain, and all chains that it jumps to, for one family.
 type translator struct {
 	family     rules.Family
-	at         tablePosition
+	position   tablePosition
 	from       *rules.Table
 	base       *rules.Base
 	translated []rules.Chain
@@ -41,38 +41,38 @@ func (tr *translator) baseChain(name string) (*rules.Chain, error) {
 	if err != nil || first == "" {
 		return nil, err
 	}
-	base := save.Base(tr.at.table, tr.at.hook, false)
+	base := save.Base(tr.position.table, tr.position.hook, false)
 	if base.Type != tr.base.Type && tr.marks {
 		return nil, fmt.Errorf("chain %s: it changes the mark, after which the kernel reroutes packets in %s, but not in %s", name,
 			chainKind(rules.Route), chainKind(rules.Filter))
 	}
 	jump := rules.Rule{Actions: []rules.Action{rules.Jump{Chain: first}}}
-	return &rules.Chain{Name: tr.at.chain, Base: base, Rules: []rules.Rule{jump}}, nil
+	return &rules.Chain{Name: tr.position.chain, Base: base, Rules: []rules.Rule{jump}}, nil
 }
 
 func chainKind(t rules.ChainType) string { return "a chain of type " + t.String() }
 
 // chain translates a chain and returns the name of the result. If the result has no rules, it
 // returns the name of the following chain.
-func (tr *translator) chain(at continuation) (string, error) {
-	if name, ok := tr.chains[at]; ok {
+func (tr *translator) chain(next continuation) (string, error) {
+	if name, ok := tr.chains[next]; ok {
 		return name, nil
 	}
-	source := tr.from.Chain(at.chain)
+	source := tr.from.Chain(next.chain)
 	if source == nil {
-		return "", fmt.Errorf("chain %s does not exist", at.chain)
+		return "", fmt.Errorf("chain %s does not exist", next.chain)
 	}
 	suffix := ""
-	if at.rule > 0 {
+	if next.rule > 0 {
 		suffix = "_REST"
 	}
-	name := tr.reserve(at.chain, suffix)
-	list, err := tr.rules(source, at)
+	name := tr.reserve(next.chain, suffix)
+	list, err := tr.rules(source, next)
 	if err != nil {
 		return "", err
 	}
-	name = tr.fill(name, list, at.end)
-	tr.chains[at] = name
+	name = tr.fill(name, list, next.end)
+	tr.chains[next] = name
 	return name, nil
 }
 
@@ -86,7 +86,7 @@ func (tr *translator) reserve(source, suffix string) string {
 			return c
 		}
 		return '_'
-	}, strings.ToUpper(strings.TrimPrefix(source, tr.at.table+"-")))
+	}, strings.ToUpper(strings.TrimPrefix(source, tr.position.table+"-")))
 	name := stem[:min(len(stem), maxName-len(suffix))] + suffix
 	for n := 2; tr.names[name]; n++ {
 		number := fmt.Sprintf("%s_%d", suffix, n)
@@ -144,14 +144,14 @@ func isLast(a rules.Action) bool {
 }
 
 // rules translates the rules of a chain.
-func (tr *translator) rules(c *rules.Chain, at continuation) ([]rules.Rule, error) {
+func (tr *translator) rules(c *rules.Chain, next continuation) ([]rules.Rule, error) {
 	var list []rules.Rule
-	for i := at.rule; i < len(c.Rules); {
+	for i := next.rule; i < len(c.Rules); {
 		r, n, err := tr.read(c.Rules[i:])
 		var extra []rules.Rule
 		split := false
 		if err == nil && len(r.alternatives) > 0 {
-			extra, split, err = tr.translateRule(r, continuation{c.Name, i + n, at.end})
+			extra, split, err = tr.translateRule(r, continuation{c.Name, i + n, next.end})
 		}
 		if err != nil {
 			return nil, inRule(c, i, err)

@@ -174,9 +174,9 @@ func (tr *translator) addresses(m rules.MatchAddr) (matchAlternatives, []rules.M
 // owners returns a condition for each range of ids. If the match is negated, one rule contains all
 // conditions.
 func (tr *translator) owners(m rules.MatchOwner) (matchAlternatives, error) {
-	if tr.at.hook != rules.Output && tr.at.hook != rules.Postrouting {
+	if tr.position.hook != rules.Output && tr.position.hook != rules.Postrouting {
 		return nil, fmt.Errorf("%s at %s: xtables supports owners at output and postrouting only", m,
-			tr.at.hook)
+			tr.position.hook)
 	}
 	options, all := matchAlternatives{}, []rules.Match(nil)
 	for _, ids := range m.IDs {

@@ -83,8 +83,8 @@ func withoutCount(actions []rules.Action) []rules.Action {
 // records whether an action changes the packet's mark.
 func (tr *translator) check(a rules.Action) error {
 	only := func(table string) error {
-		if tr.at.table != table {
-			return fmt.Errorf("%s in table %s: xtables supports it in table %s only", a, tr.at.table, table)
+		if tr.position.table != table {
+			return fmt.Errorf("%s in table %s: xtables supports it in table %s only", a, tr.position.table, table)
 		}
 		return nil
 	}
@@ -96,8 +96,8 @@ func (tr *translator) check(a rules.Action) error {
 	case rules.Reject:
 		return only("filter")
 	case rules.TProxyDrop:
-		if tr.at.hook != rules.Prerouting {
-			return fmt.Errorf("%s at %s: xtables supports it at prerouting only", a, tr.at.hook)
+		if tr.position.hook != rules.Prerouting {
+			return fmt.Errorf("%s at %s: xtables supports it at prerouting only", a, tr.position.hook)
 		}
 		return only("mangle")
 	case rules.TProxy:
@@ -109,7 +109,7 @@ func (tr *translator) check(a rules.Action) error {
 	case rules.Require:
 		return fmt.Errorf("%s after an action: in an xtables rule all conditions precede the target", a)
 	case rules.Verdict:
-		if a == rules.Drop && tr.at.table == "nat" {
+		if a == rules.Drop && tr.position.table == "nat" {
 			return errors.New("iptables does not allow DROP in table nat")
 		}
 	case rules.Unknown:

@@ -43,10 +43,10 @@ func tablesOf(list []rules.Table) tables {
 type step struct {
 	id      xtables.ID
 	desired *rules.Table
-	// gated reports that the gate exists after the step. Before the next step, the caller must call
+	// hasGate reports that the gate exists after the step. Before the next step, the caller must call
 	// nft.WaitForPackets, because some packets entered a hook before the gate, or before the chains
 	// that the step has registered.
-	gated bool
+	hasGate bool
 }
 
 // steps returns the replacements that change the current tables to the desired tables. Each
@@ -92,7 +92,7 @@ func familySteps(f rules.Family, desired, current tables) []step {
 		if name == "mangle" && gated {
 			s.desired = withGate(f, s.desired, notEstablished())
 		}
-		s.gated = gated && name != "raw"
+		s.hasGate = gated && name != "raw"
 		list = append(list, s)
 	}
 	if gated {

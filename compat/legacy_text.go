@@ -14,14 +14,14 @@ import (
 func SaveText(l Legacy) (string, error) {
 	text := new(strings.Builder)
 	for _, f := range families {
-		of := slices.DeleteFunc(slices.Clone(l.Tables), func(t rules.Table) bool {
+		tables := slices.DeleteFunc(slices.Clone(l.Tables), func(t rules.Table) bool {
 			return t.Family != f
 		})
-		if len(of) == 0 {
+		if len(tables) == 0 {
 			continue
 		}
 		fmt.Fprintf(text, "# IPv%d: %stables-restore --noflush\n", f, f)
-		if err := save.Print(text, of); err != nil {
+		if err := save.Print(text, tables); err != nil {
 			return "", err
 		}
 	}

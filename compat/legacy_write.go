@@ -19,9 +19,9 @@ type writer struct {
 
 // replacedRules contains Sluice's rules of a table before they were replaced.
 type replacedRules struct {
-	id    xtables.ID
-	rules encodedRules
-	gated bool // see step
+	id      xtables.ID
+	rules   encodedRules
+	hasGate bool // see step
 }
 
 // do executes the steps. If one fails, it rolls back.
@@ -30,7 +30,7 @@ func (w *writer) do(list []step) error {
 		if err := w.write(s); err != nil {
 			return w.undo(err)
 		}
-		if s.gated {
+		if s.hasGate {
 			nft.WaitForPackets()
 		}
 	}
@@ -45,7 +45,7 @@ func (w *writer) write(s step) error {
 	}
 	before, err := replaceSluiceRules(s.id, desired)
 	if err == nil {
-		w.replaced = append(w.replaced, replacedRules{s.id, before, s.gated})
+		w.replaced = append(w.replaced, replacedRules{s.id, before, s.hasGate})
 	}
 	return err
 }
@@ -69,7 +69,7 @@ func (w *writer) gateMarks(current []rules.Table) error {
 func (w *writer) undo(reason error) error {
 	errs := []error{reason}
 	for i, old := range slices.Backward(w.replaced) {
-		if i < len(w.replaced)-1 && old.gated {
+		if i < len(w.replaced)-1 && old.hasGate {
 			nft.WaitForPackets()
 		}
 		if _, err := replaceSluiceRules(old.id, old.rules); err != nil {

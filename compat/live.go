@@ -17,8 +17,8 @@ import (
 type Origin string
 
 // The origins. A table of family ip or ip6 is assumed to belong to iptables-nft if it has the name
-// of a table of iptables, and all its base chains have the names, hooks and priorities of iptables.
-// All other tables of nf_tables have OriginNFT.
+// of an iptables table, and all its base chains have iptables' names, hooks and priorities. All
+// other tables of nf_tables have OriginNFT.
 const (
 	OriginAll         Origin = ""
 	OriginNFT         Origin = "nft"
@@ -29,7 +29,7 @@ const (
 // Live contains the rules and routes of a namespace.
 type Live struct {
 	// Ruleset contains all routing of the namespace and the tables of the origin: first the tables
-	// of nf_tables, the newest first, then those of iptables-legacy. The comment of a table of
+	// of nf_tables, the newest first, then the tables of iptables-legacy. The comment of a table of
 	// iptables names the variant. BaseChains returns the order of the kernel as far as it is known.
 	// Rules of nf_tables have their handles.
 	Ruleset rules.Ruleset
@@ -199,7 +199,7 @@ const legacyComment = "iptables-legacy"
 // of a rule is its number in the chain.
 func IsLegacy(t *rules.Table) bool { return t.Comment == legacyComment }
 
-// isIPTablesNFT reports whether the table has the form of a table of iptables-nft.
+// isIPTablesNFT reports whether the table looks like a table of iptables-nft.
 func isIPTablesNFT(t *rules.Table) bool {
 	if t.Family == rules.Inet ||
 		!slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, t.Name) {

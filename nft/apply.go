@@ -288,7 +288,7 @@ func isRace(err error) bool {
 	return kernelErr.Errno == unix.ERESTART // the generation has changed
 }
 
-// count resets the result, and sets its numbers of objects to those of the ruleset.
+// count resets the result, and sets its counts to the numbers of objects in the ruleset.
 func (a *applier) count() {
 	a.result = Result{}
 	for i := range a.desired.Tables {

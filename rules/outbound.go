@@ -57,7 +57,7 @@ func (c *compiler) groupOutput() Chain {
 //
 // There, rule b matches "not this user". Here it matches all owners, because the user in question
 // is not captured either. So it also matches packets without a socket, as the negated owner match
-// of xtables does and that of nftables does not.
+// of xtables does and the match of nftables does not.
 func (c *compiler) loopbackOutput() Chain {
 	b := c.begin(loopbackChain)
 	for _, f := range c.families {

@@ -91,7 +91,7 @@ type attachment struct {
 
 // query adds the programs at the attachments of a target, a file descriptor or the index of an
 // interface. Attach types that the kernel lacks have none.
-func (l *Listing) query(target int, at string, attachments []attachment) {
+func (l *Listing) query(target int, place string, attachments []attachment) {
 	for _, a := range attachments {
 		ids, err := queryPrograms(target, a.attach)
 		switch {
@@ -100,17 +100,17 @@ func (l *Listing) query(target int, at string, attachments []attachment) {
 		case errors.Is(err, unix.EPERM):
 			l.Unread = append(l.Unread, "eBPF programs: CAP_NET_ADMIN in the first user namespace is missing")
 		case err != nil:
-			l.addUnread("programs of "+at, err)
+			l.addUnread("programs of "+place, err)
 		default:
 			for _, id := range ids {
-				l.add(a.hook, at, id)
+				l.add(a.hook, place, id)
 			}
 		}
 	}
 }
 
-func (l *Listing) add(hook Hook, at string, id uint32) {
-	l.Programs = append(l.Programs, Program{Hook: hook, At: at, ID: id})
+func (l *Listing) add(hook Hook, place string, id uint32) {
+	l.Programs = append(l.Programs, Program{Hook: hook, At: place, ID: id})
 }
 
 // readDetails reads the names and users of the programs, and the processes that have them open.

@@ -38,11 +38,11 @@ func (l *Listing) addInterfaces() {
 	}
 	for _, i := range links {
 		a := i.Attrs()
-		at := "interface " + a.Name
+		place := "interface " + a.Name
 		if a.Xdp != nil && a.Xdp.Attached {
-			l.add(XDP, at, a.Xdp.ProgId)
+			l.add(XDP, place, a.Xdp.ProgId)
 		}
-		l.addFilters(h, i, at)
+		l.addFilters(h, i, place)
 		attachments := []attachment{
 			{TCXIngress, unix.BPF_TCX_INGRESS}, {TCXEgress, unix.BPF_TCX_EGRESS},
 		}
@@ -50,12 +50,12 @@ func (l *Listing) addInterfaces() {
 			attachments = append(attachments, attachment{NetkitPrimary, attachNetkitPrimary},
 				attachment{NetkitPeer, attachNetkitPeer})
 		}
-		l.query(a.Index, at, attachments)
+		l.query(a.Index, place, attachments)
 	}
 }
 
 // addFilters adds the programs of tc.
-func (l *Listing) addFilters(h *netlink.Handle, i netlink.Link, at string) {
+func (l *Listing) addFilters(h *netlink.Handle, i netlink.Link, place string) {
 	for hook, parent := range map[Hook]uint32{
 		TCIngress: netlink.HANDLE_MIN_INGRESS, TCEgress: netlink.HANDLE_MIN_EGRESS,
 	} {
@@ -65,7 +65,7 @@ func (l *Listing) addFilters(h *netlink.Handle, i netlink.Link, at string) {
 		}
 		for _, f := range addFilters {
 			if p, ok := f.(*netlink.BpfFilter); ok {
-				l.add(hook, at, uint32(p.Id))
+				l.add(hook, place, uint32(p.Id))
 			}
 		}
 	}

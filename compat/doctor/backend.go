@@ -96,7 +96,7 @@ func (d *diagnosis) checkLegacyKernel() {
 	}
 }
 
-// actualPriorities returns the deviations that do not exist because of the actual priorities of the
+// actualPriorities returns the deviations that are absent because of the actual priorities of the
 // rules: in iptables-legacy the rules always have the priorities of Istio's rules.
 func (d *diagnosis) actualPriorities() []rules.DeviationID {
 	if d.sluiceTable() == nil && (len(d.inLegacy()) > 0 || d.usesLegacy()) {

@@ -18,7 +18,7 @@ import (
 
 // arrivals lists packets and how far they get.
 var arrivals = []struct {
-	of               diff.Fact // only for packets that do not arrive
+	fact             diff.Fact // only for packets that do not arrive
 	name, from, to   string
 	atRules, arrives bool
 }{

@@ -225,8 +225,8 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		tested[f.of] = true
 	}
 	for _, a := range arrivals {
-		if !a.arrives && a.of != 0 {
-			tested[a.of] = true
+		if !a.arrives && a.fact != 0 {
+			tested[a.fact] = true
 		}
 	}
 	for _, f := range diff.Facts() {

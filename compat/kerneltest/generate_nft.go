@@ -101,12 +101,12 @@ func (d *nftDraw) probe() []Rule {
 	if d.oneIn(2) {
 		return nil
 	}
-	asks := Rule{
+	check := Rule{
 		d.match(),
 		draw(d.Generator, "meta mark set meta mark ^ 0x10", "meta mark set meta mark ^ 0x10",
 			"drop"),
 	}
-	return []Rule{{d.statement()}, asks}
+	return []Rule{{d.statement()}, check}
 }
 
 // rule draws a rule, and repeats it if nft would reject it as contradictory.

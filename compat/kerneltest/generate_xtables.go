@@ -100,11 +100,11 @@ func (d xtDraw) probe() []Rule {
 	if d.table != "nat" && d.oneIn(3) {
 		shows = "-j DROP"
 	}
-	asks := Rule{"-p tcp", d.match("tcp"), shows}
+	check := Rule{"-p tcp", d.match("tcp"), shows}
 	if d.oneIn(2) {
-		asks = Rule{d.match("other"), shows}
+		check = Rule{d.match("other"), shows}
 	}
-	return []Rule{cause, asks}
+	return []Rule{cause, check}
 }
 
 func (d xtDraw) rule() Rule {

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A PathCounts counts traced packets by the result of the comparison of the rules that they matched
-// in the kernel with those of the model.
+// A PathCounts counts traced packets by whether they matched the same rules in the kernel and in
+// the model.
 type PathCounts struct {
 	Rulesets, Refused int
 	// Equal counts packets with equal paths, and Rules the rules of these paths.

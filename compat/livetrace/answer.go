@@ -158,9 +158,9 @@ func (a *Answers) Unanswered() int {
 // that the kernel dropped because the buffer was full.
 //
 // A connection is watched only when its first packet is complete, so Read keeps the events of other
-// connections. The caller reads the events of packets before those of conntrack, and both at the
-// time now: the events of the packet are read at the next Read at the latest. Read forgets an event
-// for which that was before the time forget, whose packets are complete.
+// connections. The caller reads the events of packets before the events of conntrack, and both at
+// the time now. The events of a packet are therefore read at the next Read at the latest. Read
+// forgets an event whose packets are complete before the time forget.
 func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, err error) {
 	for i := range a.queue {
 		if e := &a.queue[i]; e.next.IsZero() {

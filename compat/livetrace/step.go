@@ -39,7 +39,7 @@ func (s Step) String() string {
 	return text
 }
 
-// policyText returns what follows the last rule of a chain of iptables-legacy.
+// policyText describes the end of an iptables-legacy chain.
 func policyText(c *rules.Chain) string {
 	switch {
 	case c.Base == nil:

@@ -172,9 +172,9 @@ func (r register) number() uint32 {
 
 // allocate returns registers for a value. Like nft it begins with a register of 16 bytes.
 func (c *compiler) allocate(size int) register {
-	at := register(c.used)
+	reg := register(c.used)
 	c.used += (size + 15) / 16 * 4
-	return at
+	return reg
 }
 
 // words returns the number of registers of 4 bytes for a value.
@@ -195,12 +195,12 @@ func sizeOf(fields []field) int {
 // load allocates registers and loads fields to them, for comparisons with intervals in network byte
 // order. It reports false if there are not enough registers.
 func (c *compiler) load(fields []field, inInterval bool) (register, bool) {
-	at := c.allocate(sizeOf(fields))
+	reg := c.allocate(sizeOf(fields))
 	if c.used > maxFields {
 		return 0, false
 	}
-	c.loadAt(at, fields, inInterval)
-	return at, true
+	c.loadAt(reg, fields, inInterval)
+	return reg, true
 }
 
 // loadAt loads fields to registers.

@@ -55,45 +55,45 @@ func (c *compiler) bitwiseField(operator string, body json.RawMessage) (field, b
 			}
 		}
 	}
-	return field{f.datatype, func(c *compiler, at register, length int) {
-		f.load(c, at, length)
-		c.addBitwise(at, mask[:length], xor[:length])
+	return field{f.datatype, func(c *compiler, reg register, length int) {
+		f.load(c, reg, length)
+		c.addBitwise(reg, mask[:length], xor[:length])
 	}}, true
 }
 
 // addBitwise adds register = (register & mask) ^ xor.
-func (c *compiler) addBitwise(at register, mask, xor []byte) {
+func (c *compiler) addBitwise(reg register, mask, xor []byte) {
 	c.add(&expr.Bitwise{
-		SourceRegister: at.number(), DestRegister: at.number(), Len: uint32(len(mask)),
+		SourceRegister: reg.number(), DestRegister: reg.number(), Len: uint32(len(mask)),
 		Mask: mask, Xor: xor,
 	})
 }
 
 // hashField translates jhash and symhash.
 func (c *compiler) hashField(kind string, body json.RawMessage) (field, bool) {
-	var of struct {
+	var object struct {
 		Mod, Offset uint32
 		Seed        *uint32
 		Expr        json.RawMessage
 	}
-	if !exactly(body, &of) || of.Mod == 0 || of.Seed != nil && *of.Seed == 0 {
+	if !exactly(body, &object) || object.Mod == 0 || object.Seed != nil && *object.Seed == 0 {
 		return field{}, false
 	}
-	hash := expr.Hash{Modulus: of.Mod, Offset: of.Offset, Type: expr.HashTypeSym}
+	hash := expr.Hash{Modulus: object.Mod, Offset: object.Offset, Type: expr.HashTypeSym}
 	var sources []field
 	if kind == "jhash" {
 		var ok bool
-		if sources, ok = c.nested(of.Expr); !ok {
+		if sources, ok = c.nested(object.Expr); !ok {
 			return field{}, false
 		}
 		hash.Type = expr.HashTypeJenkins
-		if of.Seed != nil {
-			hash.Seed = *of.Seed
+		if object.Seed != nil {
+			hash.Seed = *object.Seed
 		}
 	}
-	return field{hostType, func(c *compiler, at register, _ int) {
+	return field{hostType, func(c *compiler, reg register, _ int) {
 		hash := hash
-		hash.DestRegister = at.number()
+		hash.DestRegister = reg.number()
 		if sources != nil {
 			from, ok := c.load(sources, false)
 			c.failed = c.failed || !ok
@@ -113,26 +113,26 @@ func (c *compiler) nested(e json.RawMessage) ([]field, bool) {
 
 // mapField translates the value that a map contains for a key: one or several of the types.
 func (c *compiler) mapField(body json.RawMessage, values []datatype) (field, bool) {
-	var of struct{ Key, Data json.RawMessage }
-	if !exactly(body, &of) {
+	var object struct{ Key, Data json.RawMessage }
+	if !exactly(body, &object) {
 		return field{}, false
 	}
-	keys, ok := c.nested(of.Key)
+	keys, ok := c.nested(object.Key)
 	if !ok {
 		return field{}, false
 	}
-	m, ok := c.sets.get(of.Data, keys, values, true)
+	m, ok := c.sets.get(object.Data, keys, values, true)
 	if !ok {
 		return field{}, false
 	}
 	t := values[0]
 	t.size = m.DataLength
-	return field{t, func(c *compiler, at register, _ int) {
-		c.used = max(c.used, int(at)+(max(sizeOf(keys), m.DataLength)+15)/16*4)
+	return field{t, func(c *compiler, reg register, _ int) {
+		c.used = max(c.used, int(reg)+(max(sizeOf(keys), m.DataLength)+15)/16*4)
 		c.failed = c.failed || c.used > maxFields
-		c.loadAt(at, keys, m.Interval)
+		c.loadAt(reg, keys, m.Interval)
 		c.add(&expr.Lookup{
-			SourceRegister: at.number(), IsDestRegSet: true, DestRegister: at.number(),
+			SourceRegister: reg.number(), IsDestRegSet: true, DestRegister: reg.number(),
 			SetName: m.Name,
 		})
 	}}, true
@@ -140,30 +140,30 @@ func (c *compiler) mapField(body json.RawMessage, values []datatype) (field, boo
 
 // verdictMap translates vmap.
 func (c *compiler) verdictMap(body json.RawMessage) bool {
-	var of struct{ Key, Data json.RawMessage }
-	if !exactly(body, &of) {
+	var object struct{ Key, Data json.RawMessage }
+	if !exactly(body, &object) {
 		return false
 	}
-	keys, ok := c.fields(of.Key)
+	keys, ok := c.fields(object.Key)
 	if !ok {
 		return false
 	}
-	m, ok := c.sets.get(of.Data, keys, nil, true)
+	m, ok := c.sets.get(object.Data, keys, nil, true)
 	if !ok {
 		return false
 	}
-	at, ok := c.load(keys, m.Interval)
-	c.add(&expr.Lookup{SourceRegister: at.number(), IsDestRegSet: true, SetName: m.Name})
+	reg, ok := c.load(keys, m.Interval)
+	c.add(&expr.Lookup{SourceRegister: reg.number(), IsDestRegSet: true, SetName: m.Name})
 	return ok
 }
 
 // mangle translates a statement that sets a property of the packet or the connection.
 func (c *compiler) mangle(body json.RawMessage) bool {
-	var of struct{ Key, Value json.RawMessage }
-	if !exactly(body, &of) {
+	var object struct{ Key, Value json.RawMessage }
+	if !exactly(body, &object) {
 		return false
 	}
-	kind, key := only(of.Key)
+	kind, key := only(object.Key)
 	var target field
 	var ok bool
 	switch kind {
@@ -175,14 +175,14 @@ func (c *compiler) mangle(body json.RawMessage) bool {
 	if !ok {
 		return false
 	}
-	value, ok := c.value(of.Value, target.datatype)
+	value, ok := c.value(object.Value, target.datatype)
 	if !ok {
 		return false
 	}
-	at := c.allocate(target.size)
-	value.load(c, at, target.size)
+	reg := c.allocate(target.size)
+	value.load(c, reg, target.size)
 	store := len(c.added)
-	target.load(c, at, target.size)
+	target.load(c, reg, target.size)
 	switch e := c.added[store].(type) {
 	case *expr.Meta:
 		e.SourceRegister = true
@@ -198,8 +198,8 @@ func (c *compiler) mangle(body json.RawMessage) bool {
 // value translates a constant of a type, or an expression with such a value.
 func (c *compiler) value(e json.RawMessage, t datatype) (field, bool) {
 	if data, ok := t.flags(e); ok {
-		return field{t, func(c *compiler, at register, _ int) {
-			c.add(&expr.Immediate{Register: at.number(), Data: data})
+		return field{t, func(c *compiler, reg register, _ int) {
+			c.add(&expr.Immediate{Register: reg.number(), Data: data})
 		}}, true
 	}
 	if kind, body := only(e); kind == "map" {

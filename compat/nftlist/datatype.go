@@ -234,7 +234,7 @@ func (t datatype) highBits(e json.RawMessage) (value []byte, bits int, ok bool) 
 	return value, *p.Prefix.Len, ok
 }
 
-// mask returns the mask of the highest bits of a value.
+// mask returns a mask with the highest bits set.
 func (t datatype) mask(bits int) []byte {
 	mask := make([]byte, t.size)
 	for i := range bits {

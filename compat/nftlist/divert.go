@@ -53,7 +53,7 @@ func (c *compiler) reject(body json.RawMessage) bool {
 		Expr json.RawMessage
 	}
 	if len(body) == 0 || string(body) == "null" {
-		with.Type = map[string]string{"inet": "icmpx", "ip": "icmp", "ip6": "icmpv6"}[c.sets.at.family]
+		with.Type = map[string]string{"inet": "icmpx", "ip": "icmp", "ip6": "icmpv6"}[c.sets.id.family]
 		with.Expr = encode("port-unreachable")
 	} else if !exactly(body, &with) {
 		return false

@@ -21,14 +21,14 @@ func elementOf(e json.RawMessage) (entry, bool) {
 	if kind != "elem" {
 		return entry{key: e}, true
 	}
-	var of struct {
+	var object struct {
 		Val                                json.RawMessage
 		Comment, Timeout, Expires, Counter json.RawMessage
 	}
-	if !exactly(body, &of) || of.Val == nil {
+	if !exactly(body, &object) || object.Val == nil {
 		return entry{}, false
 	}
-	return entry{key: of.Val, expires: of.Timeout != nil || of.Expires != nil}, true
+	return entry{key: object.Val, expires: object.Timeout != nil || object.Expires != nil}, true
 }
 
 // entryOf decodes an element of a set or a map.

@@ -15,13 +15,13 @@ type field struct {
 	datatype
 	// load adds the expressions that load the first length bytes to a register. Only fields of
 	// headers can be shorter than their type.
-	load func(c *compiler, at register, length int)
+	load func(c *compiler, reg register, length int)
 }
 
 // loads returns the field that one expression loads.
-func loads(t datatype, load func(at uint32, length int) expr.Any) (field, bool) {
-	return field{t, func(c *compiler, at register, length int) {
-		c.add(load(at.number(), length))
+func loads(t datatype, load func(reg uint32, length int) expr.Any) (field, bool) {
+	return field{t, func(c *compiler, reg register, length int) {
+		c.add(load(reg.number(), length))
 	}}, true
 }
 
@@ -114,17 +114,17 @@ func metaType(key string) (datatype, bool) {
 }
 
 func metaField(body json.RawMessage) (field, bool) {
-	var of struct{ Key string }
-	if !exactly(body, &of) {
+	var object struct{ Key string }
+	if !exactly(body, &object) {
 		return field{}, false
 	}
-	t, known := metaType(of.Key)
-	key, hasKey := nft.MetaKey(of.Key)
+	t, known := metaType(object.Key)
+	key, hasKey := nft.MetaKey(object.Key)
 	if !known || !hasKey {
 		return field{}, false
 	}
-	return loads(t, func(at uint32, _ int) expr.Any {
-		return &expr.Meta{Key: expr.MetaKey(key), Register: at}
+	return loads(t, func(reg uint32, _ int) expr.Any {
+		return &expr.Meta{Key: expr.MetaKey(key), Register: reg}
 	})
 }
 
@@ -158,22 +158,22 @@ func ctType(key string) (datatype, bool) {
 }
 
 func (c *compiler) ctField(body json.RawMessage) (field, bool) {
-	var of struct{ Key, Dir string }
-	if !exactly(body, &of) {
+	var object struct{ Key, Dir string }
+	if !exactly(body, &object) {
 		return field{}, false
 	}
-	t, known := ctType(of.Key)
-	key, hasKey := nft.CTKey(of.Key)
-	direction := map[string]uint32{"original": 0, "reply": 1}[of.Dir]
-	isDirected := strings.Contains(of.Key, "addr") || strings.HasPrefix(of.Key, "proto-") ||
-		of.Key == "zone" && of.Dir != ""
-	if !known || !hasKey || isDirected != (of.Dir != "") ||
-		of.Dir != "" && of.Dir != "original" && of.Dir != "reply" {
+	t, known := ctType(object.Key)
+	key, hasKey := nft.CTKey(object.Key)
+	direction := map[string]uint32{"original": 0, "reply": 1}[object.Dir]
+	isDirected := strings.Contains(object.Key, "addr") || strings.HasPrefix(object.Key, "proto-") ||
+		object.Key == "zone" && object.Dir != ""
+	if !known || !hasKey || isDirected != (object.Dir != "") ||
+		object.Dir != "" && object.Dir != "original" && object.Dir != "reply" {
 		return field{}, false
 	}
-	return loads(t, func(at uint32, _ int) expr.Any {
+	return loads(t, func(reg uint32, _ int) expr.Any {
 		return &expr.Ct{
-			Key: expr.CtKey(key), Register: at, OptDirection: isDirected, Direction: direction,
+			Key: expr.CtKey(key), Register: reg, OptDirection: isDirected, Direction: direction,
 		}
 	})
 }
@@ -196,8 +196,8 @@ func fibPresence(body json.RawMessage) (field, bool) {
 	if !ok {
 		return field{}, false
 	}
-	return loads(booleanType, func(at uint32, length int) expr.Any {
-		loaded := fib(at, length).(*expr.Fib)
+	return loads(booleanType, func(reg uint32, length int) expr.Any {
+		loaded := fib(reg, length).(*expr.Fib)
 		loaded.FlagPRESENT = true
 		return loaded
 	})
@@ -206,36 +206,36 @@ func fibPresence(body json.RawMessage) (field, bool) {
 // fibLoad decodes a lookup in the routing tables.
 func fibLoad(
 	body json.RawMessage,
-) (load func(at uint32, length int) expr.Any, result string, ok bool) {
-	var of struct {
+) (load func(reg uint32, length int) expr.Any, result string, ok bool) {
+	var object struct {
 		Result string
 		Flags  flagNames
 	}
-	if !exactly(body, &of) || !of.Flags.only("saddr", "daddr", "mark", "iif", "oif") {
+	if !exactly(body, &object) || !object.Flags.only("saddr", "daddr", "mark", "iif", "oif") {
 		return nil, "", false
 	}
 	fib := expr.Fib{
-		ResultOIF: of.Result == "oif", ResultOIFNAME: of.Result == "oifname",
-		ResultADDRTYPE: of.Result == "type",
+		ResultOIF: object.Result == "oif", ResultOIFNAME: object.Result == "oifname",
+		ResultADDRTYPE: object.Result == "type",
 	}
-	fib.FlagSADDR, fib.FlagDADDR = of.Flags.has("saddr"), of.Flags.has("daddr")
-	fib.FlagMARK, fib.FlagIIF = of.Flags.has("mark"), of.Flags.has("iif")
-	fib.FlagOIF = of.Flags.has("oif")
-	return func(at uint32, _ int) expr.Any {
+	fib.FlagSADDR, fib.FlagDADDR = object.Flags.has("saddr"), object.Flags.has("daddr")
+	fib.FlagMARK, fib.FlagIIF = object.Flags.has("mark"), object.Flags.has("iif")
+	fib.FlagOIF = object.Flags.has("oif")
+	return func(reg uint32, _ int) expr.Any {
 		loaded := fib
-		loaded.Register = at
+		loaded.Register = reg
 		return &loaded
-	}, of.Result, true
+	}, object.Result, true
 }
 
 func socketField(body json.RawMessage) (field, bool) {
-	var of struct{ Key string }
-	if !exactly(body, &of) {
+	var object struct{ Key string }
+	if !exactly(body, &object) {
 		return field{}, false
 	}
 	t := byteType
 	key := expr.SocketKeyTransparent
-	switch of.Key {
+	switch object.Key {
 	case "transparent":
 	case "wildcard":
 		key = expr.SocketKeyWildcard
@@ -244,25 +244,25 @@ func socketField(body json.RawMessage) (field, bool) {
 	default:
 		return field{}, false
 	}
-	return loads(t, func(at uint32, _ int) expr.Any {
-		return &expr.Socket{Key: key, Register: at}
+	return loads(t, func(reg uint32, _ int) expr.Any {
+		return &expr.Socket{Key: key, Register: reg}
 	})
 }
 
 func numgenField(body json.RawMessage) (field, bool) {
-	var of struct {
+	var object struct {
 		Mode        string
 		Mod, Offset uint32
 	}
 	kinds := map[string]uint32{"inc": unix.NFT_NG_INCREMENTAL, "random": unix.NFT_NG_RANDOM}
-	if !exactly(body, &of) || of.Mod == 0 {
+	if !exactly(body, &object) || object.Mod == 0 {
 		return field{}, false
 	}
-	kind, ok := kinds[of.Mode]
+	kind, ok := kinds[object.Mode]
 	if !ok {
 		return field{}, false
 	}
-	return loads(hostType, func(at uint32, _ int) expr.Any {
-		return &expr.Numgen{Register: at, Modulus: of.Mod, Type: kind, Offset: of.Offset}
+	return loads(hostType, func(reg uint32, _ int) expr.Any {
+		return &expr.Numgen{Register: reg, Modulus: object.Mod, Type: kind, Offset: object.Offset}
 	})
 }

@@ -10,7 +10,7 @@ import (
 // undecidedTranslations returns a sentence about each table that may be one of iptables-nft. In
 // text nft translates its matches and targets, and what it cannot translate may be missing without
 // a sign: nft 1.0.6 leaves out targets of ip6tables. Some translations are not exact either, such
-// as that of a negated owner. JSON names them without a translation.
+// like the condition of a negated owner. JSON names them without a translation.
 func undecidedTranslations(tables []rules.Table) []string {
 	var sentences []string
 	for _, t := range tables {

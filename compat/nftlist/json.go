@@ -63,8 +63,8 @@ func notJSON(file string, text []byte, err error) error {
 	return e
 }
 
-// mistyped returns the error of a value of another type in the words of JSON, instead of those of
-// Go. The value may be long.
+// mistyped describes a value of the wrong type in JSON's terms instead of Go's, and truncates a
+// long value.
 func mistyped(err error) error {
 	wrong := (*json.UnmarshalTypeError)(nil)
 	if !errors.As(err, &wrong) {

@@ -78,8 +78,8 @@ func newReader() *reader {
 
 // addRule stores a rule.
 func (in *reader) addRule(r ruleObject) {
-	at := objectID{r.Family, r.Table, r.Chain}
-	in.rules[at] = append(in.rules[at], r)
+	id := objectID{r.Family, r.Table, r.Chain}
+	in.rules[id] = append(in.rules[id], r)
 }
 
 // listing returns the complete listing.

@@ -65,8 +65,8 @@ func (c *compiler) lookup(fields []field, op string, right json.RawMessage) bool
 	if !ok {
 		return false
 	}
-	at, ok := c.load(fields, s.Interval)
-	c.add(&expr.Lookup{SourceRegister: at.number(), SetName: s.Name, Invert: op == "!="})
+	reg, ok := c.load(fields, s.Interval)
+	c.add(&expr.Lookup{SourceRegister: reg.number(), SetName: s.Name, Invert: op == "!="})
 	return ok
 }
 
@@ -103,14 +103,14 @@ func (c *compiler) anyFlag(f field, none bool, flags json.RawMessage) bool {
 	if !ok {
 		return false
 	}
-	at, ok := c.load([]field{f}, false)
+	reg, ok := c.load([]field{f}, false)
 	zero := make([]byte, f.size)
-	c.addBitwise(at, mask, zero)
+	c.addBitwise(reg, mask, zero)
 	op := expr.CmpOpNeq
 	if none {
 		op = expr.CmpOpEq
 	}
-	c.add(&expr.Cmp{Op: op, Register: at.number(), Data: zero})
+	c.add(&expr.Cmp{Op: op, Register: reg.number(), Data: zero})
 	return ok
 }
 
@@ -120,16 +120,16 @@ func (c *compiler) order(f field, op expr.CmpOp, right json.RawMessage) bool {
 	if !ok || f.kind == interfaceName {
 		return false
 	}
-	at, ok := c.load([]field{f}, true)
-	c.add(&expr.Cmp{Op: op, Register: at.number(), Data: data})
+	reg, ok := c.load([]field{f}, true)
+	c.add(&expr.Cmp{Op: op, Register: reg.number(), Data: data})
 	return ok
 }
 
 // equal adds a comparison with a value, a range or a prefix.
 func (c *compiler) equal(f field, op expr.CmpOp, right json.RawMessage) bool {
 	if data, ok := f.flags(right); ok {
-		at, ok := c.load([]field{f}, false)
-		c.add(&expr.Cmp{Op: op, Register: at.number(), Data: data})
+		reg, ok := c.load([]field{f}, false)
+		c.add(&expr.Cmp{Op: op, Register: reg.number(), Data: data})
 		return ok
 	}
 	if p, ok := f.prefix(right); ok {
@@ -145,29 +145,29 @@ func (c *compiler) equal(f field, op expr.CmpOp, right json.RawMessage) bool {
 	if !ok {
 		return false
 	}
-	at, ok := c.load([]field{f}, true)
+	reg, ok := c.load([]field{f}, true)
 	if op == expr.CmpOpNeq {
-		c.add(&expr.Range{Op: op, Register: at.number(), FromData: key[0], ToData: key[1]})
+		c.add(&expr.Range{Op: op, Register: reg.number(), FromData: key[0], ToData: key[1]})
 		return ok
 	}
-	c.add(&expr.Cmp{Op: expr.CmpOpGte, Register: at.number(), Data: key[0]})
-	c.add(&expr.Cmp{Op: expr.CmpOpLte, Register: at.number(), Data: key[1]})
+	c.add(&expr.Cmp{Op: expr.CmpOpGte, Register: reg.number(), Data: key[0]})
+	c.add(&expr.Cmp{Op: expr.CmpOpLte, Register: reg.number(), Data: key[1]})
 	return ok
 }
 
 // equalPrefix adds a comparison with the first bits of a value. Like nft it loads only the first
 // bytes, unless the bits end within a byte.
 func (c *compiler) equalPrefix(f field, op expr.CmpOp, value []byte, bits int) bool {
-	at := c.allocate(f.size)
+	reg := c.allocate(f.size)
 	length := bits / 8
 	if bits == 0 || bits%8 != 0 || f.isHost {
 		length = f.size
 	}
-	f.load(c, at, length)
+	f.load(c, reg, length)
 	if length == f.size && bits != 8*f.size {
-		c.addBitwise(at, f.mask(bits), make([]byte, f.size))
+		c.addBitwise(reg, f.mask(bits), make([]byte, f.size))
 	}
-	c.add(&expr.Cmp{Op: op, Register: at.number(), Data: value[:length]})
+	c.add(&expr.Cmp{Op: op, Register: reg.number(), Data: value[:length]})
 	return true
 }
 

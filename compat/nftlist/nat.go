@@ -159,10 +159,10 @@ func (c *compiler) addresses(
 	if !ok {
 		return addrs, ports, false
 	}
-	at := c.allocate(f.size)
-	f.load(c, at, f.size)
-	next := (at + register(words(t.size))).number()
-	addrs = registers{at.number(), at.number()}
+	reg := c.allocate(f.size)
+	f.load(c, reg, f.size)
+	next := (reg + register(words(t.size))).number()
+	addrs = registers{reg.number(), reg.number()}
 	switch {
 	case types[0].isPair:
 		addrs.last = next
@@ -175,17 +175,17 @@ func (c *compiler) addresses(
 // formOfData returns the form of the values of a map: concat, scalar, or range if one of them is a
 // range or a prefix. It returns an empty string for a map that does not exist or is empty.
 func (c *compiler) formOfData(body json.RawMessage) string {
-	var of struct{ Data json.RawMessage }
-	if json.Unmarshal(body, &of) != nil {
+	var object struct{ Data json.RawMessage }
+	if json.Unmarshal(body, &object) != nil {
 		return ""
 	}
 	var anonymous struct {
 		Set []json.RawMessage `json:"set"`
 	}
 	var name string
-	if json.Unmarshal(of.Data, &name) == nil && len(name) > 1 {
-		anonymous.Set = c.sets.in.sets[objectID{c.sets.at.family, c.sets.at.table, name[1:]}].Elements
-	} else if json.Unmarshal(of.Data, &anonymous) != nil {
+	if json.Unmarshal(object.Data, &name) == nil && len(name) > 1 {
+		anonymous.Set = c.sets.in.sets[objectID{c.sets.id.family, c.sets.id.table, name[1:]}].Elements
+	} else if json.Unmarshal(object.Data, &anonymous) != nil {
 		return ""
 	}
 	form := ""
@@ -229,7 +229,7 @@ func (c *compiler) portRange(e json.RawMessage) (registers, bool) {
 	if !ok {
 		return registers{}, false
 	}
-	at := c.allocate(f.size)
-	f.load(c, at, f.size)
-	return registers{at.number(), at.number()}, true
+	reg := c.allocate(f.size)
+	f.load(c, reg, f.size)
+	return registers{reg.number(), reg.number()}, true
 }

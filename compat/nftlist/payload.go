@@ -89,17 +89,17 @@ func transportProtocol(name string) (byte, bool) {
 // payloadField translates a field of a header. Like nft it first adds the condition that the packet
 // has the header, unless an earlier statement implies it.
 func (c *compiler) payloadField(body json.RawMessage) (field, bool) {
-	var of struct{ Protocol, Field string }
-	if !exactly(body, &of) {
+	var object struct{ Protocol, Field string }
+	if !exactly(body, &object) {
 		return field{}, false
 	}
-	h, ok := headerOf(of.Protocol, of.Field)
-	if !ok || !c.needHeader(of.Protocol) {
+	h, ok := headerOf(object.Protocol, object.Field)
+	if !ok || !c.needHeader(object.Protocol) {
 		return field{}, false
 	}
-	return loads(h.datatype, func(at uint32, length int) expr.Any {
+	return loads(h.datatype, func(reg uint32, length int) expr.Any {
 		return &expr.Payload{
-			DestRegister: at, Base: h.base, Offset: h.offset, Len: uint32(length),
+			DestRegister: reg, Base: h.base, Offset: h.offset, Len: uint32(length),
 		}
 	})
 }

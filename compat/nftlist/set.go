@@ -13,7 +13,7 @@ import (
 // looks up a set determine how its elements are encoded.
 type setBuilder struct {
 	in    *reader
-	at    objectID // the table
+	id    objectID // the table
 	sets  []nft.Set
 	named map[string]builtSet
 	// anonymous is the number of anonymous sets.
@@ -26,8 +26,8 @@ type builtSet struct {
 	keys, datas []datatype
 }
 
-func newSetBuilder(in *reader, at objectID) *setBuilder {
-	return &setBuilder{in: in, at: at, named: map[string]builtSet{}}
+func newSetBuilder(in *reader, id objectID) *setBuilder {
+	return &setBuilder{in: in, id: id, named: map[string]builtSet{}}
 }
 
 // get returns a set, or with isMap a map, by its name or its elements. datas are the types of the
@@ -43,7 +43,7 @@ func (b *setBuilder) get(
 	var name string
 	if json.Unmarshal(e, &name) == nil {
 		name, isNamed := strings.CutPrefix(name, "@")
-		object, ok := b.in.sets[objectID{b.at.family, b.at.table, name}]
+		object, ok := b.in.sets[objectID{b.id.family, b.id.table, name}]
 		if !isNamed || !isName(name) || !ok || (object.Map != nil) != isMap {
 			return nil, false
 		}

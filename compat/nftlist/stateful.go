@@ -48,11 +48,11 @@ func (c *compiler) counter(body json.RawMessage) bool {
 	if c.object(objectCounter, body) {
 		return true
 	}
-	var of struct{ Packets, Bytes uint64 }
-	if len(body) > 0 && string(body) != "null" && !exactly(body, &of) {
+	var object struct{ Packets, Bytes uint64 }
+	if len(body) > 0 && string(body) != "null" && !exactly(body, &object) {
 		return false
 	}
-	c.add(&expr.Counter{Packets: of.Packets, Bytes: of.Bytes})
+	c.add(&expr.Counter{Packets: object.Packets, Bytes: object.Bytes})
 	return true
 }
 
@@ -60,37 +60,37 @@ func (c *compiler) limit(body json.RawMessage) bool {
 	if c.object(objectLimit, body) {
 		return true
 	}
-	var of struct {
+	var object struct {
 		Rate, Burst *uint64
 		Per         string
 		Inv         bool
 		RateUnit    string `json:"rate_unit"`
 		BurstUnit   string `json:"burst_unit"`
 	}
-	if !exactly(body, &of) || of.Rate == nil {
+	if !exactly(body, &object) || object.Rate == nil {
 		return false
 	}
 	unit, ok := map[string]expr.LimitTime{
 		"second": expr.LimitTimeSecond, "minute": expr.LimitTimeMinute, "hour": expr.LimitTimeHour,
 		"day": expr.LimitTimeDay, "week": expr.LimitTimeWeek,
-	}[of.Per]
+	}[object.Per]
 	if !ok {
 		return false
 	}
-	x := expr.Limit{Rate: *of.Rate, Over: of.Inv, Unit: unit}
+	x := expr.Limit{Rate: *object.Rate, Over: object.Inv, Unit: unit}
 	burst := uint64(0)
-	switch of.RateUnit {
+	switch object.RateUnit {
 	case "", "packets":
-		if burst = 5; of.Burst != nil { // nft(8): the default
-			burst = *of.Burst
+		if burst = 5; object.Burst != nil { // nft(8): the default
+			burst = *object.Burst
 		}
 	default:
 		x.Type = expr.LimitTypePktBytes
-		if x.Rate, ok = bytesOf(x.Rate, of.RateUnit); !ok {
+		if x.Rate, ok = bytesOf(x.Rate, object.RateUnit); !ok {
 			return false
 		}
-		if of.Burst != nil {
-			burst, ok = bytesOf(*of.Burst, of.BurstUnit)
+		if object.Burst != nil {
+			burst, ok = bytesOf(*object.Burst, object.BurstUnit)
 		}
 	}
 	x.Burst = uint32(burst)
@@ -102,31 +102,31 @@ func (c *compiler) quota(body json.RawMessage) bool {
 	if c.object(objectQuota, body) {
 		return true
 	}
-	var of struct {
+	var object struct {
 		Val, Used uint64
 		Inv       bool
 		Unit      string `json:"val_unit"`
 		UsedUnit  string `json:"used_unit"`
 	}
-	if !exactly(body, &of) {
+	if !exactly(body, &object) {
 		return false
 	}
-	size, ok := bytesOf(of.Val, of.Unit)
-	c.add(&expr.Quota{Bytes: size, Over: of.Inv})
+	size, ok := bytesOf(object.Val, object.Unit)
+	c.add(&expr.Quota{Bytes: size, Over: object.Inv})
 	return ok
 }
 
 // connectionLimit translates ct count.
 func (c *compiler) connectionLimit(body json.RawMessage) bool {
-	var of struct {
+	var object struct {
 		Val uint32
 		Inv bool
 	}
-	if !exactly(body, &of) {
+	if !exactly(body, &object) {
 		return false
 	}
-	x := expr.Connlimit{Count: of.Val}
-	if of.Inv {
+	x := expr.Connlimit{Count: object.Val}
+	if object.Inv {
 		x.Flags = expr.NFT_CONNLIMIT_F_INV
 	}
 	c.add(&x)
@@ -135,25 +135,25 @@ func (c *compiler) connectionLimit(body json.RawMessage) bool {
 
 // changeSet translates the addition of an element to a set, or its deletion.
 func (c *compiler) changeSet(body json.RawMessage) bool {
-	var of struct {
+	var change struct {
 		Op, Set string
 		Elem    json.RawMessage
 	}
-	if !exactly(body, &of) {
+	if !exactly(body, &change) {
 		return false
 	}
 	operation, ok := map[string]uint32{
 		"add": unix.NFT_DYNSET_OP_ADD, "update": unix.NFT_DYNSET_OP_UPDATE,
 		"delete": operationDelete,
-	}[of.Op]
-	name, isNamed := strings.CutPrefix(of.Set, "@")
-	object, exists := c.sets.in.sets[objectID{c.sets.at.family, c.sets.at.table, name}]
+	}[change.Op]
+	name, isNamed := strings.CutPrefix(change.Set, "@")
+	object, exists := c.sets.in.sets[objectID{c.sets.id.family, c.sets.id.table, name}]
 	if !ok || !isNamed || !exists || object.Map != nil {
 		return false
 	}
-	key := of.Elem
+	key := change.Elem
 	x := expr.Dynset{SetName: name, Operation: operation}
-	if kind, elem := only(of.Elem); kind == "elem" {
+	if kind, elem := only(change.Elem); kind == "elem" {
 		var with struct {
 			Val     json.RawMessage
 			Timeout uint32 // in seconds
@@ -167,11 +167,11 @@ func (c *compiler) changeSet(body json.RawMessage) bool {
 	if !ok {
 		return false
 	}
-	if _, ok := c.sets.get(encode(of.Set), fields, nil, false); !ok {
+	if _, ok := c.sets.get(encode(change.Set), fields, nil, false); !ok {
 		return false
 	}
-	at, ok := c.load(fields, false)
-	x.SrcRegKey = at.number()
+	reg, ok := c.load(fields, false)
+	x.SrcRegKey = reg.number()
 	c.add(&x)
 	return ok
 }

@@ -133,8 +133,8 @@ func (t *textReader) readTable(head textStatement) error {
 	if !head.isHeader("table", "") || !isFamily(head.tokens[1].text) {
 		return t.notTableError(head)
 	}
-	at := objectID{family: head.tokens[1].text, table: head.tokens[2].text}
-	object := tableObject{Family: at.family, Name: at.table}
+	id := objectID{family: head.tokens[1].text, table: head.tokens[2].text}
+	object := tableObject{Family: id.family, Name: id.table}
 	for {
 		s, err := t.readStatement(true)
 		if err != nil {
@@ -142,7 +142,7 @@ func (t *textReader) readTable(head textStatement) error {
 		}
 		switch {
 		case s.ends.isMark("{"):
-			err = t.readBlock(at, s)
+			err = t.readBlock(id, s)
 		case s.key() == "flags":
 			object.Flags = flagList(s.tokens[1:])
 		case s.ends.kind == endOfText:
@@ -170,14 +170,14 @@ func isFamily(text string) bool {
 
 // readBlock reads an object of a table. Objects other than chains, sets and maps are relevant only
 // for statements that use them, which do not depend on their values.
-func (t *textReader) readBlock(at objectID, head textStatement) error {
+func (t *textReader) readBlock(id objectID, head textStatement) error {
 	switch {
 	case head.isHeader("chain"):
-		at.name = head.tokens[1].text
-		return t.readChain(at)
+		id.name = head.tokens[1].text
+		return t.readChain(id)
 	case head.isHeader("set"), head.isHeader("map"):
-		at.name = head.tokens[1].text
-		return t.readSet(at, head.key() == "map")
+		id.name = head.tokens[1].text
+		return t.readSet(id, head.key() == "map")
 	case len(head.tokens) == 0:
 		return t.syntaxError(head.ends, "a chain, a set or another object of a table")
 	}
@@ -196,15 +196,15 @@ func (t *textReader) syntaxError(at token, want string) error {
 
 // notTableError returns the error of a statement that begins no table.
 func (t *textReader) notTableError(s textStatement) error {
-	at := s.ends
+	token := s.ends
 	if len(s.tokens) > 0 {
-		at = s.tokens[0]
+		token = s.tokens[0]
 	}
 	want := "a table, such as table inet nat {, in text that nft list ruleset prints"
 	if len(t.in.tables) == 0 {
 		want += save.LooksLike(t.scan.text)
 	}
-	return t.syntaxError(at, want)
+	return t.syntaxError(token, want)
 }
 
 // line returns the line of a statement.

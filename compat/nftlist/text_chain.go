@@ -7,8 +7,8 @@ import (
 )
 
 // readChain reads a chain.
-func (t *textReader) readChain(at objectID) error {
-	object := chainObject{Family: at.family, Table: at.table, Name: at.name}
+func (t *textReader) readChain(id objectID) error {
+	object := chainObject{Family: id.family, Table: id.table, Name: id.name}
 	for {
 		s, err := t.readStatement(false)
 		if err != nil {
@@ -24,7 +24,7 @@ func (t *textReader) readChain(at objectID) error {
 			object.Policy = s.tokens[1].text
 		case len(s.tokens) == 2 && (s.key() == "comment" || s.key() == "flags"):
 		default:
-			t.in.addRule(t.readRule(at, s))
+			t.in.addRule(t.readRule(id, s))
 		}
 		if err != nil {
 			return err
@@ -48,8 +48,8 @@ func (t *textReader) readBase(c *chainObject, tokens []token) error {
 		return t.syntaxError(tokens[0], "type TYPE hook HOOK priority PRIORITY")
 	}
 	var sum strings.Builder
-	for _, of := range rest[1:] {
-		sum.WriteString(of.text)
+	for _, token := range rest[1:] {
+		sum.WriteString(token.text)
 	}
 	priority, ok := parsePriority(c.Family, sum.String())
 	if !ok {
@@ -96,8 +96,8 @@ func priorities(family string) map[string]int {
 
 // readSet reads a set or a map. One with a statement that is unknown is not stored, so that rules
 // that use it are undecided.
-func (t *textReader) readSet(at objectID, isMap bool) error {
-	object := setObject{Family: at.family, Table: at.table, Name: at.name}
+func (t *textReader) readSet(id objectID, isMap bool) error {
+	object := setObject{Family: id.family, Table: id.table, Name: id.name}
 	if isMap {
 		object.Map = encode("map")
 	}
@@ -128,7 +128,7 @@ func (t *textReader) readSet(at objectID, isMap bool) error {
 		}
 		if s.ends.isMark("}") {
 			if known {
-				t.in.sets[at] = object
+				t.in.sets[id] = object
 			}
 			return nil
 		}
@@ -138,9 +138,9 @@ func (t *textReader) readSet(at objectID, isMap bool) error {
 // flagList returns the words of a list as JSON.
 func flagList(tokens []token) json.RawMessage {
 	list := []string{}
-	for _, of := range tokens {
-		if of.kind == word {
-			list = append(list, of.text)
+	for _, token := range tokens {
+		if token.kind == word {
+			list = append(list, token.text)
 		}
 	}
 	return encode(list)

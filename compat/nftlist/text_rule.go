@@ -7,9 +7,9 @@ import (
 
 // readRule reads a rule. From the first statement that is not understood, and the one before it, to
 // which its text may belong, the rest of the rule is one unknown statement.
-func (t *textReader) readRule(at objectID, s textStatement) ruleObject {
+func (t *textReader) readRule(id objectID, s textStatement) ruleObject {
 	r := ruleObject{
-		Family: at.family, Table: at.table, Chain: at.name, Handle: s.handle, line: s.line(),
+		Family: id.family, Table: id.table, Chain: id.name, Handle: s.handle, line: s.line(),
 	}
 	rest := s.tokens
 	if n := len(rest); n > 2 && rest[n-2].is("comment") && rest[n-1].kind == quoted {
@@ -41,8 +41,8 @@ func (t *textReader) textOf(tokens []token) string {
 
 // noteSets records the sets that unknown statements name: they may change them.
 func (t *textReader) noteSets(tokens []token) {
-	for _, of := range tokens {
-		if name, ok := strings.CutPrefix(of.text, "@"); ok {
+	for _, token := range tokens {
+		if name, ok := strings.CutPrefix(token.text, "@"); ok {
 			t.in.changed[name] = true
 		}
 	}

@@ -12,12 +12,12 @@ import (
 
 // readAddress parses an address, a prefix, or a list of these, each of which becomes a separate
 // rule.
-func (r *ruleReader) readAddress(at word, not bool) {
+func (r *ruleReader) readAddress(flag word, not bool) {
 	side, place, bit := rules.Source, &r.header.source, uint(givenSource)
-	if at.raw == "-d" || strings.HasPrefix(at.raw, "--d") {
+	if flag.raw == "-d" || strings.HasPrefix(flag.raw, "--d") {
 		side, place, bit = rules.Destination, &r.header.destination, givenDestination
 	}
-	r.recordOnce(at, bit)
+	r.recordOnce(flag, bit)
 	w := r.value(r.wantAddress(), &not)
 	if strings.Contains(w.text, ",") && not {
 		r.fail(w, "a single address after a !")
@@ -25,7 +25,7 @@ func (r *ruleReader) readAddress(at word, not bool) {
 	}
 	r.header.list = w
 	for text := range strings.SplitSeq(w.text, ",") {
-		*place = append(*place, r.addressMatch(at, w, text, side, not))
+		*place = append(*place, r.addressMatch(flag, w, text, side, not))
 	}
 }
 
@@ -37,10 +37,10 @@ func (r *ruleReader) wantAddress() string {
 }
 
 // addressMatch parses an address with its mask; it returns nil if all addresses match.
-func (r *ruleReader) addressMatch(at, w word, text string, side rules.Side, not bool) rules.Match {
+func (r *ruleReader) addressMatch(flag, w word, text string, side rules.Side, not bool) rules.Match {
 	address, mask, masked := strings.Cut(text, "/")
 	if isName(address) {
-		return unread(at, not, word{raw: text}) // of a host
+		return unread(flag, not, word{raw: text}) // of a host
 	}
 	a, ok := r.address(address)
 	if !ok {
@@ -56,7 +56,7 @@ func (r *ruleReader) addressMatch(at, w word, text string, side rules.Side, not 
 	}
 	switch {
 	case bits < 0:
-		return unread(at, not, word{raw: text})
+		return unread(flag, not, word{raw: text})
 	case bits == 0 && !not:
 		return nil
 	}

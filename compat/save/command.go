@@ -123,20 +123,20 @@ func (p *parser) emptyCommand(name string, words []word) *SyntaxError {
 }
 
 // deleteChain deletes a chain that is empty and not a target of a jump, as the kernel requires.
-func (p *parser) deleteChain(c *chain, at word) *SyntaxError {
+func (p *parser) deleteChain(c *chain, flag word) *SyntaxError {
 	switch {
 	case c.base != nil:
-		return p.at(at, "a chain that is not built in")
+		return p.at(flag, "a chain that is not built in")
 	case c.rules.length > 0:
-		return p.at(at, "an empty chain to delete: %s has rules", c.name)
+		return p.at(flag, "an empty chain to delete: %s has rules", c.name)
 	case c.jumps == 0:
 		p.table().remove(c)
 		return nil
 	case p.errs.areMany():
 		// The search takes time, and its result is not reported.
-		return p.at(at, "a chain to delete that no rule jumps to")
+		return p.at(flag, "a chain to delete that no rule jumps to")
 	}
-	return p.at(at, "a chain to delete that no rule jumps to: %s does", p.table().jumper(c).name)
+	return p.at(flag, "a chain to delete that no rule jumps to: %s does", p.table().jumper(c).name)
 }
 
 // ruleCommand parses the rest of -A, -I or -D.

@@ -38,7 +38,7 @@ func (e *SyntaxError) Error() string {
 // maxToken is the maximum length of a token in an error, in bytes.
 const maxToken = 200
 
-// maxErrors is the maximum number of reported errors of a text.
+// maxErrors is the maximum number of errors that are reported for a text.
 const maxErrors = 20
 
 // syntaxErrors are the first errors of a text in the order of its lines, and the number of further

@@ -15,7 +15,7 @@ type header struct {
 	source, destination []rules.Match
 	list                word // the last of these lists
 	protocol, fragment  rules.Match
-	other               bool // the rule is for the other family
+	otherFamily         bool // the rule is for the other family
 }
 
 // Bits of header.given.
@@ -33,7 +33,7 @@ const (
 // headerOptions are the options of all rules, with their spellings.
 var headerOptions = [...]struct {
 	names []string
-	read  func(r *ruleReader, at word, not bool)
+	read  func(r *ruleReader, flag word, not bool)
 }{
 	{[]string{"-i", "--in-interface", "-o", "--out-interface"}, (*ruleReader).readInterface},
 	{
@@ -49,7 +49,7 @@ var headerOptions = [...]struct {
 }
 
 // headerOption returns the parser of an option of all rules, or nil.
-func headerOption(name string) func(r *ruleReader, at word, not bool) {
+func headerOption(name string) func(r *ruleReader, flag word, not bool) {
 	for i := range headerOptions {
 		if slices.Contains(headerOptions[i].names, name) {
 			return headerOptions[i].read
@@ -105,17 +105,17 @@ func (h *header) onlyProtocol() (rules.Protocol, bool) {
 }
 
 // recordOnce records an option, which must not be repeated.
-func (r *ruleReader) recordOnce(at word, bit uint) {
+func (r *ruleReader) recordOnce(flag word, bit uint) {
 	if r.header.given&bit != 0 {
-		r.fail(at, "this option only once")
+		r.fail(flag, "this option only once")
 	}
 	r.header.given |= bit
 }
 
 // rejectNegation reports an error for a ! before an option that does not support it.
-func (r *ruleReader) rejectNegation(at word, not bool) {
+func (r *ruleReader) rejectNegation(flag word, not bool) {
 	if not {
-		r.fail(at, "no ! before this option")
+		r.fail(flag, "no ! before this option")
 	}
 }
 
@@ -124,21 +124,21 @@ const headerIgnores = rules.AllInputs &^ rules.HeaderInput
 
 // unread returns an unsupported match for an option with its value. The header of a rule only reads
 // the packet.
-func unread(at word, not bool, values ...word) rules.Match {
-	words := append([]word{at}, values...)
+func unread(flag word, not bool, values ...word) rules.Match {
+	words := append([]word{flag}, values...)
 	if not {
 		words = append([]word{{raw: "!"}}, words...)
 	}
 	return rules.Unknown{Text: rawText(words), Effect: rules.Reads, Ignores: headerIgnores}
 }
 
-func (r *ruleReader) readInterface(at word, not bool) {
-	out := at.raw == "-o" || at.raw == "--out-interface"
+func (r *ruleReader) readInterface(flag word, not bool) {
+	out := flag.raw == "-o" || flag.raw == "--out-interface"
 	place, bit := &r.header.in, uint(givenIn)
 	if out {
 		place, bit = &r.header.out, givenOut
 	}
-	r.recordOnce(at, bit)
+	r.recordOnce(flag, bit)
 	const want = "an interface name of 1 to 15 bytes without blanks or slashes; a trailing + matches a prefix"
 	w := r.value(want, &not)
 	name, prefix := strings.CutSuffix(w.text, "+")
@@ -157,14 +157,14 @@ func (r *ruleReader) readInterface(at word, not bool) {
 // maxInterface is IFNAMSIZ of linux/if.h without the terminating zero.
 const maxInterface = 15
 
-func (r *ruleReader) readProtocol(at word, not bool) {
-	r.recordOnce(at, givenProtocol)
+func (r *ruleReader) readProtocol(flag word, not bool) {
+	r.recordOnce(flag, givenProtocol)
 	const want = "a protocol: a name or a number from 0 to 255"
 	w := r.value(want, &not)
 	p, known := protocolNamed(strings.ToLower(w.text))
 	if !known {
 		if isName(w.text) {
-			r.header.protocol = unread(at, not, w)
+			r.header.protocol = unread(flag, not, w)
 			return
 		}
 		n, ok := number(w.text, 8)
@@ -182,18 +182,18 @@ func (r *ruleReader) readProtocol(at word, not bool) {
 }
 
 // readFragment parses an unsupported condition, for which IPv6 has no option.
-func (r *ruleReader) readFragment(at word, not bool) {
-	r.recordOnce(at, givenFragment)
+func (r *ruleReader) readFragment(flag word, not bool) {
+	r.recordOnce(flag, givenFragment)
 	if r.family == rules.IPv6 {
-		r.fail(at, "an option of ip6tables")
+		r.fail(flag, "an option of ip6tables")
 	}
-	r.header.fragment = unread(at, not)
+	r.header.fragment = unread(flag, not)
 }
 
 // readCounters parses the counter of a rule.
-func (r *ruleReader) readCounters(at word, not bool) {
-	r.rejectNegation(at, not)
-	r.recordOnce(at, givenCounters)
+func (r *ruleReader) readCounters(flag word, not bool) {
+	r.rejectNegation(flag, not)
+	r.recordOnce(flag, givenCounters)
 	for _, to := range []*uint64{&r.hits.Packets, &r.hits.Bytes} {
 		const want = "the number of packets and the number of bytes"
 		w := r.next(want)
@@ -206,11 +206,11 @@ func (r *ruleReader) readCounters(at word, not bool) {
 }
 
 // readFamily parses the option that restricts a rule to a family in a text for both families.
-func (r *ruleReader) readFamily(at word, not bool) {
-	r.rejectNegation(at, not)
+func (r *ruleReader) readFamily(flag word, not bool) {
+	r.rejectNegation(flag, not)
 	of := rules.IPv4
-	if strings.HasSuffix(at.raw, "6") {
+	if strings.HasSuffix(flag.raw, "6") {
 		of = rules.IPv6
 	}
-	r.header.other = r.header.other || of != r.family
+	r.header.otherFamily = r.header.otherFamily || of != r.family
 }

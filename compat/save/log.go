@@ -38,9 +38,9 @@ type IstioLog struct {
 // time, JSON, or the plain output of versions up to 1.9. Of several runs in a log, the last counts.
 // File is the name that errors have for the log.
 //
-// The error is that of [Parse], a [*SyntaxError] where the log shows no iptables rules, or that of
-// reading. Among the former is a run with native nftables: its log has no rules in a format that
-// this package reads.
+// The error is an error of [Parse], a [*SyntaxError] where the log shows no iptables rules, or an
+// error of reading. Among the former is a run with native nftables: its log has no rules in a
+// format that this package reads.
 func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {

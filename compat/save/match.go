@@ -8,15 +8,15 @@ import (
 )
 
 // readModule parses "-m NAME".
-func (r *ruleReader) readModule(at word, not bool) {
-	r.rejectNegation(at, not)
+func (r *ruleReader) readModule(flag word, not bool) {
+	r.rejectNegation(flag, not)
 	name := r.next("the name of a match")
 	if !isName(name.text) {
 		r.fail(name, "the name of a match")
 	}
 	called := matchName(name.text)
-	words := append(make([]word, 0, 6), at, name)
-	m := &module{kind: matchNamed(called), called: called, at: name, words: words}
+	words := append(make([]word, 0, 6), flag, name)
+	m := &module{kind: matchNamed(called), called: called, flag: name, words: words}
 	r.modules = append(r.modules, m)
 }
 
@@ -100,14 +100,14 @@ func (r *moduleReader) needs(list ...rules.Protocol) {
 	for i, protocol := range list {
 		names[i] = "-p " + protocol.String()
 	}
-	r.fail(r.at, "%s beside it", strings.Join(names, " or "))
+	r.fail(r.flag, "%s beside it", strings.Join(names, " or "))
 }
 
 // required returns a required option of the module.
 func (r *moduleReader) required(name string) *option {
 	o := r.option(name)
 	if o == nil {
-		r.fail(r.at, "%s after it", name)
+		r.fail(r.flag, "%s after it", name)
 	}
 	return o
 }
@@ -115,7 +115,7 @@ func (r *moduleReader) required(name string) *option {
 // comments parses the comment of the rule.
 func (r *moduleReader) comments() []rules.Match {
 	if o := r.required("--comment"); o != nil {
-		r.rejectNegation(o.at, o.not)
+		r.rejectNegation(o.flag, o.not)
 		r.comment = append(r.comment, o.values[0].text)
 	}
 	return nil

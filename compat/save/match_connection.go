@@ -6,8 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// stateBits contains iptables' names of the states of connections, with their bits in a
-// [rules.StateSet].
+// stateBits contains iptables' names of connection states, with their bits in a [rules.StateSet].
 var stateBits = []namedBits{
 	{"NEW", 1 << rules.New},
 	{"ESTABLISHED", 1 << rules.Established},
@@ -32,7 +31,7 @@ var statusBits = []namedBits{
 // (conntrack_mt in net/netfilter/xt_conntrack.c).
 func (r *moduleReader) connection() []rules.Match {
 	if len(r.options) == 0 {
-		r.fail(r.at, "an option after it")
+		r.fail(r.flag, "an option after it")
 		return nil
 	}
 	o := r.options[0]

@@ -24,7 +24,7 @@ func (r *moduleReader) addrType() []rules.Match {
 		}
 	}
 	if len(list) == 0 {
-		r.fail(r.at, "--src-type or --dst-type after it")
+		r.fail(r.flag, "--src-type or --dst-type after it")
 	}
 	return list
 }
@@ -83,6 +83,6 @@ func (r *moduleReader) reversePath() []rules.Match {
 // refuseNot rejects a ! before options that cannot be negated.
 func (r *moduleReader) refuseNot() {
 	if i := slices.IndexFunc(r.options, func(o option) bool { return o.not }); i >= 0 {
-		r.rejectNegation(r.options[i].at, true)
+		r.rejectNegation(r.options[i].flag, true)
 	}
 }

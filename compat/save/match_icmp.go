@@ -97,7 +97,7 @@ var icmpv6Names = []icmpName{
 func (r *moduleReader) icmp() []rules.Match {
 	r.needs(rules.ICMP)
 	if r.family != rules.IPv4 {
-		r.fail(r.at, "a match of ip6tables, such as icmp6")
+		r.fail(r.flag, "a match of ip6tables, such as icmp6")
 	}
 	return r.icmpOption("--icmp-type", rules.MatchICMP{}, icmpNames)
 }
@@ -105,7 +105,7 @@ func (r *moduleReader) icmp() []rules.Match {
 func (r *moduleReader) icmpv6() []rules.Match {
 	r.needs(rules.ICMPv6)
 	if r.family != rules.IPv6 {
-		r.fail(r.at, "a match of iptables, such as icmp")
+		r.fail(r.flag, "a match of iptables, such as icmp")
 	}
 	return r.icmpOption("--icmpv6-type", rules.MatchICMP{V6: true}, icmpv6Names)
 }

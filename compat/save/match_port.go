@@ -56,7 +56,7 @@ func (r *moduleReader) tcpFlags() []rules.Match {
 	o := r.option("--syn")
 	if flags := r.option("--tcp-flags"); flags != nil {
 		if o != nil {
-			r.fail(o.at, "either --syn or --tcp-flags")
+			r.fail(o.flag, "either --syn or --tcp-flags")
 		}
 		o = flags
 		m.Mask = rules.TCPFlags(r.list(o.values[0], flagBits, want))
@@ -77,7 +77,7 @@ const maxMultiport = 15
 func (r *moduleReader) multiport() []rules.Match {
 	r.needs(rules.TCP, rules.UDP, rules.SCTP, rules.UDPLite, rules.DCCP)
 	if len(r.options) != 1 {
-		r.fail(r.at, "one of --sports, --dports and --ports after it")
+		r.fail(r.flag, "one of --sports, --dports and --ports after it")
 		return nil
 	}
 	o := r.options[0]

@@ -39,7 +39,7 @@ func (r *moduleReader) owner() []rules.Match {
 	}
 	switch {
 	case len(r.options) == 0:
-		r.fail(r.at, "one of --uid-owner, --gid-owner and --socket-exists after it")
+		r.fail(r.flag, "one of --uid-owner, --gid-owner and --socket-exists after it")
 	case exists == nil:
 	case exists.not:
 		r.unknown = r.unknown || positive
@@ -77,7 +77,7 @@ func (r *moduleReader) iprange() []rules.Match {
 		list = append(list, m)
 	}
 	if len(list) == 0 {
-		r.fail(r.at, "--src-range or --dst-range after it")
+		r.fail(r.flag, "--src-range or --dst-range after it")
 	}
 	return list
 }

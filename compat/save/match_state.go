@@ -118,7 +118,7 @@ func (r *moduleReader) listed() []rules.Match {
 		o = r.option("--set")
 	}
 	if o == nil {
-		r.fail(r.at, "--match-set after it")
+		r.fail(r.flag, "--match-set after it")
 		return nil
 	}
 	m := rules.MatchListed{

@@ -18,8 +18,8 @@ import (
 // Each rule must be expressible in xtables: at most one match of each kind, with one interface, one
 // range of addresses, one protocol, one range of ids or up to fifteen ports, and at most one action
 // besides the counter. The error names the table, chain and rule of everything that cannot be
-// written, or else is an error of w. Of tables with such a rule nothing is written. Print does not
-// check what the kernel allows only at some hooks (an owner, TPROXY).
+// written, or else is an error of w. A table with such a rule is not written. Print does not check
+// what the kernel allows only at some hooks (an owner, TPROXY).
 func Print(w io.Writer, tables []rules.Table) error {
 	var text bytes.Buffer
 	var faults []error
@@ -134,25 +134,25 @@ const (
 
 // rule writes a rule, or nothing if there is an error.
 func (p *tablePrinter) rule(r *rules.Rule) error {
-	w := rulePrinter{table: p.table, chain: p.chain, words: []string{"-A", p.chain.Name}}
-	if err := w.addMatches(r.Matches); err != nil {
+	line := rulePrinter{table: p.table, chain: p.chain, words: []string{"-A", p.chain.Name}}
+	if err := line.addMatches(r.Matches); err != nil {
 		return err
 	}
-	if err := w.addComment(r.Comment); err != nil {
+	if err := line.addComment(r.Comment); err != nil {
 		return err
 	}
-	if err := w.addActions(r.Actions); err != nil {
+	if err := line.addActions(r.Actions); err != nil {
 		return err
 	}
-	line, limit := strings.Join(w.words, " "), maxWords
+	text, limit := strings.Join(line.words, " "), maxWords
 	if r.Hits != (rules.Hits{}) {
-		line, limit = fmt.Sprintf("[%d:%d] %s", r.Hits.Packets, r.Hits.Bytes, line),
+		text, limit = fmt.Sprintf("[%d:%d] %s", r.Hits.Packets, r.Hits.Bytes, text),
 			maxWords-counterWords
 	}
-	if len(w.words) > limit {
-		return fmt.Errorf("%d words: iptables-restore takes %d", len(w.words), limit)
+	if len(line.words) > limit {
+		return fmt.Errorf("%d words: iptables-restore takes %d", len(line.words), limit)
 	}
-	p.WriteString(line + "\n")
+	p.WriteString(text + "\n")
 	return nil
 }
 
@@ -165,20 +165,20 @@ type rulePrinter struct {
 	protocol rules.Protocol
 }
 
-func (w *rulePrinter) add(words ...string) { w.words = append(w.words, words...) }
+func (p *rulePrinter) add(words ...string) { p.words = append(p.words, words...) }
 
 // addOption adds an option, with a ! if it is negated.
-func (w *rulePrinter) addOption(not bool, words ...string) {
+func (p *rulePrinter) addOption(not bool, words ...string) {
 	if not {
-		w.add("!")
+		p.add("!")
 	}
-	w.add(words...)
+	p.add(words...)
 }
 
 // maxComment is XT_MAX_COMMENT_LEN of linux/netfilter/xt_comment.h without the terminating zero.
 const maxComment = 255
 
-func (w *rulePrinter) addComment(text string) error {
+func (p *rulePrinter) addComment(text string) error {
 	if text == "" {
 		return nil
 	}
@@ -188,7 +188,7 @@ func (w *rulePrinter) addComment(text string) error {
 		return fmt.Errorf("comment %q: iptables has at most %d bytes, and no line breaks in them",
 			text, maxComment)
 	}
-	w.add("-m", "comment", "--comment", quote(text))
+	p.add("-m", "comment", "--comment", quote(text))
 	return nil
 }
 

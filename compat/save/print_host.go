@@ -10,14 +10,14 @@ import (
 )
 
 // addConnection writes a match of the packet's connection.
-func (w *rulePrinter) addConnection(m rules.Match) error {
+func (p *rulePrinter) addConnection(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchState:
 		if m.States == 0 {
 			return fmt.Errorf("%s: iptables compares one state or more", m)
 		}
-		w.add("-m", "conntrack")
-		w.addOption(m.Not, "--ctstate", strings.ToUpper(m.States.String()))
+		p.add("-m", "conntrack")
+		p.addOption(m.Not, "--ctstate", strings.ToUpper(m.States.String()))
 	case rules.MatchStatus:
 		var names []string
 		rest := m.Status
@@ -32,17 +32,17 @@ func (w *rulePrinter) addConnection(m rules.Match) error {
 		if m.Status == 0 {
 			names = []string{"NONE"}
 		}
-		w.add("-m", "conntrack")
-		w.addOption(m.Not, "--ctstatus", strings.Join(names, ","))
+		p.add("-m", "conntrack")
+		p.addOption(m.Not, "--ctstatus", strings.Join(names, ","))
 	case rules.MatchDirection:
 		direction := map[bool]string{false: "ORIGINAL", true: "REPLY"}[m.Reply]
-		w.add("-m", "conntrack", "--ctdir", direction)
+		p.add("-m", "conntrack", "--ctdir", direction)
 	}
 	return nil
 }
 
 // addAddrType writes types of addresses. Only two of them have the same meaning in ip6tables.
-func (w *rulePrinter) addAddrType(m rules.MatchAddrType) error {
+func (p *rulePrinter) addAddrType(m rules.MatchAddrType) error {
 	var names []string
 	for t := range rules.ResolvedType + 1 {
 		if m.Types.Has(t) {
@@ -52,21 +52,21 @@ func (w *rulePrinter) addAddrType(m rules.MatchAddrType) error {
 	switch {
 	case len(names) == 0:
 		return fmt.Errorf("%s: iptables compares one type or more", m)
-	case w.table.Family == rules.IPv6 && m.Types != rules.AddrTypes(rules.Local) &&
+	case p.table.Family == rules.IPv6 && m.Types != rules.AddrTypes(rules.Local) &&
 		m.Types != rules.AddrTypes(rules.Multicast):
 		return fmt.Errorf(
 			"%s: ip6tables has other types, and only local and multicast are the same", m)
 	}
-	w.add("-m", "addrtype")
+	p.add("-m", "addrtype")
 	side := map[rules.Side]string{
 		rules.Source: "--src-type", rules.Destination: "--dst-type",
 	}[m.Side]
-	w.addOption(m.Not, side, strings.Join(names, ","))
+	p.addOption(m.Not, side, strings.Join(names, ","))
 	return nil
 }
 
 // addReversePath writes the match rpfilter. Its kind consists of the flags without their dashes.
-func (w *rulePrinter) addReversePath(m rules.MatchReversePath) error {
+func (p *rulePrinter) addReversePath(m rules.MatchReversePath) error {
 	options := []string{"-m", "rpfilter"}
 	kinds := strings.Fields(m.Kind)
 	var known []string
@@ -78,32 +78,32 @@ func (w *rulePrinter) addReversePath(m rules.MatchReversePath) error {
 	if strings.Join(known, " ") != m.Kind {
 		return fmt.Errorf("%s: iptables has no such match", m)
 	}
-	w.add(options...)
+	p.add(options...)
 	if m.Not {
-		w.add("--invert")
+		p.add("--invert")
 	}
 	return nil
 }
 
 // addSocket writes the match socket, which cannot be negated.
-func (w *rulePrinter) addSocket(m rules.MatchSocket) error {
+func (p *rulePrinter) addSocket(m rules.MatchSocket) error {
 	if m.Not || m.Kind != "" && m.Kind != "nowildcard" {
 		return fmt.Errorf("%s: iptables has no such match", m)
 	}
-	w.add("-m", "socket", "--transparent")
+	p.add("-m", "socket", "--transparent")
 	if m.Kind != "" {
-		w.add("--nowildcard")
+		p.add("--nowildcard")
 	}
 	return nil
 }
 
 // addICMP writes a type with all of its codes or with one.
-func (w *rulePrinter) addICMP(m rules.MatchICMP) error {
+func (p *rulePrinter) addICMP(m rules.MatchICMP) error {
 	protocol, module, option, family := rules.ICMP, "icmp", "--icmp-type", rules.IPv4
 	if m.V6 {
 		protocol, module, option, family = rules.ICMPv6, "icmp6", "--icmpv6-type", rules.IPv6
 	}
-	if w.protocol != protocol || w.table.Family != family {
+	if p.protocol != protocol || p.table.Family != family {
 		return fmt.Errorf("%s: the rule must match %s in a table of %s", m, protocol, family)
 	}
 	var text string
@@ -113,8 +113,8 @@ func (w *rulePrinter) addICMP(m rules.MatchICMP) error {
 	if text == "" {
 		return fmt.Errorf("%s: iptables compares one type, with all of its codes or with one", m)
 	}
-	w.add("-m", module)
-	w.addOption(m.Not, option, text)
+	p.add("-m", module)
+	p.addOption(m.Not, option, text)
 	return nil
 }
 

@@ -13,11 +13,11 @@ import (
 var headerOrder = []string{"-s", "-d", "-i", "-o", "-p"}
 
 // addMatches writes the matches of a rule.
-func (w *rulePrinter) addMatches(list []rules.Match) error {
+func (p *rulePrinter) addMatches(list []rules.Match) error {
 	header := map[string][]string{}
 	var rest []rules.Match
 	for _, m := range list {
-		option, words, err := w.headerWords(m)
+		option, words, err := p.headerWords(m)
 		if err != nil {
 			return err
 		}
@@ -30,10 +30,10 @@ func (w *rulePrinter) addMatches(list []rules.Match) error {
 		}
 	}
 	for _, option := range headerOrder {
-		w.add(header[option]...)
+		p.add(header[option]...)
 	}
 	for _, m := range rest {
-		if err := w.addModule(m); err != nil {
+		if err := p.addModule(m); err != nil {
 			return err
 		}
 	}
@@ -42,16 +42,16 @@ func (w *rulePrinter) addMatches(list []rules.Match) error {
 
 // headerWords returns the option of the header for the match, if there is one, and its words, if
 // the header can express it.
-func (w *rulePrinter) headerWords(m rules.Match) (option string, words []string, err error) {
+func (p *rulePrinter) headerWords(m rules.Match) (option string, words []string, err error) {
 	var value string
 	var not bool
 	switch m := m.(type) {
 	case rules.MatchInterface:
 		option, not = map[bool]string{false: "-i", true: "-o"}[m.Out], m.Not
-		value, err = w.interfaceText(m)
+		value, err = p.interfaceText(m)
 	case rules.MatchAddr:
 		option, not = "-"+sideLetter(m.Side), m.Not
-		value, err = w.prefixText(m)
+		value, err = p.prefixText(m)
 	case rules.MatchProtocol:
 		option, not = "-p", m.Not
 		if len(m.Protocols) != 1 || m.Protocols[0] == 0 {
@@ -63,7 +63,7 @@ func (w *rulePrinter) headerWords(m rules.Match) (option string, words []string,
 			value = name
 		}
 		if !not {
-			w.protocol = m.Protocols[0]
+			p.protocol = m.Protocols[0]
 		}
 	}
 	if value == "" {
@@ -84,8 +84,8 @@ func sideLetter(s rules.Side) string {
 
 // interfaceText returns the name of an interface. iptables rejects interfaces in built-in chains
 // whose packets do not have them.
-func (w *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
-	if base := w.chain.Base; base != nil {
+func (p *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
+	if base := p.chain.Base; base != nil {
 		without := map[bool][]rules.Hook{
 			false: {rules.Output, rules.Postrouting}, true: {rules.Prerouting, rules.Input},
 		}[m.Out]
@@ -112,69 +112,69 @@ func (w *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 
 // prefixText returns addresses as a prefix. The header has no condition for all addresses, not even
 // negated.
-func (w *rulePrinter) prefixText(m rules.MatchAddr) (string, error) {
-	if len(m.Ranges) != 1 || m.Family() != w.table.Family {
+func (p *rulePrinter) prefixText(m rules.MatchAddr) (string, error) {
+	if len(m.Ranges) != 1 || m.Family() != p.table.Family {
 		return "", fmt.Errorf("%s: iptables compares one range of addresses of the table's family",
 			m)
 	}
-	p, ok := m.Ranges[0].Prefix()
-	if !ok || p.Bits() == 0 {
+	prefix, ok := m.Ranges[0].Prefix()
+	if !ok || prefix.Bits() == 0 {
 		return "", nil
 	}
-	return p.String(), nil
+	return prefix.String(), nil
 }
 
 // addModule writes a match that needs a match module.
-func (w *rulePrinter) addModule(m rules.Match) error {
+func (p *rulePrinter) addModule(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchAddr:
-		w.add("-m", "iprange")
-		w.addOption(m.Not,
+		p.add("-m", "iprange")
+		p.addOption(m.Not,
 			map[rules.Side]string{
 				rules.Source: "--src-range", rules.Destination: "--dst-range",
 			}[m.Side],
 			m.Ranges[0].From().String()+"-"+m.Ranges[0].To().String())
 		return nil
 	case rules.MatchPort:
-		return w.addPorts(m)
+		return p.addPorts(m)
 	case rules.MatchTCPFlags:
-		return w.addTCPFlags(m)
+		return p.addTCPFlags(m)
 	case rules.MatchOwner:
-		return w.addOwner(m)
+		return p.addOwner(m)
 	case rules.MatchCgroup:
 		if m.Path == "" {
 			return fmt.Errorf("%s: iptables compares the path", m)
 		}
-		w.add("-m", "cgroup", "--path", m.Path)
+		p.add("-m", "cgroup", "--path", m.Path)
 		return nil
 	case rules.MatchMark:
-		w.add("-m", map[bool]string{false: "mark", true: "connmark"}[m.Conntrack])
+		p.add("-m", map[bool]string{false: "mark", true: "connmark"}[m.Conntrack])
 		text := fmt.Sprintf("0x%x", m.Value)
 		if m.Mask != allBits {
 			text = fullMark(m.Value, m.Mask)
 		}
-		w.addOption(m.Not, "--mark", text)
+		p.addOption(m.Not, "--mark", text)
 		return nil
 	case rules.MatchState, rules.MatchStatus, rules.MatchDirection:
-		return w.addConnection(m)
+		return p.addConnection(m)
 	case rules.MatchAddrType:
-		return w.addAddrType(m)
+		return p.addAddrType(m)
 	case rules.MatchReversePath:
-		return w.addReversePath(m)
+		return p.addReversePath(m)
 	case rules.MatchSocket:
-		return w.addSocket(m)
+		return p.addSocket(m)
 	case rules.MatchICMP:
-		return w.addICMP(m)
+		return p.addICMP(m)
 	case rules.MatchTuple:
-		return w.addEitherPort(m)
+		return p.addEitherPort(m)
 	case rules.MatchInterface, rules.MatchProtocol:
 		return fmt.Errorf("%s: iptables compares this once in a rule", m)
 	}
 	return fmt.Errorf("%s: iptables has no such match", m)
 }
 
-func (w *rulePrinter) addTCPFlags(m rules.MatchTCPFlags) error {
-	if w.protocol != rules.TCP {
+func (p *rulePrinter) addTCPFlags(m rules.MatchTCPFlags) error {
+	if p.protocol != rules.TCP {
 		return fmt.Errorf("%s: the rule must match tcp", m)
 	}
 	if (m.Mask|m.Value)&(rules.ECN|rules.CWR) != 0 {
@@ -186,31 +186,31 @@ func (w *rulePrinter) addTCPFlags(m rules.MatchTCPFlags) error {
 		}
 		return strings.ToUpper(strings.ReplaceAll(f.String(), " | ", ","))
 	}
-	w.add("-m", "tcp")
-	w.addOption(m.Not, "--tcp-flags", text(m.Mask), text(m.Value))
+	p.add("-m", "tcp")
+	p.addOption(m.Not, "--tcp-flags", text(m.Mask), text(m.Value))
 	return nil
 }
 
 // addOwner writes the ids of a socket. The range of all ids means any socket, which xtables
 // supports only for users.
-func (w *rulePrinter) addOwner(m rules.MatchOwner) error {
+func (p *rulePrinter) addOwner(m rules.MatchOwner) error {
 	if len(m.IDs) != 1 || m.Socketless && !m.Not {
 		return fmt.Errorf("%s: iptables compares one range of ids", m)
 	}
 	ids, needsSocket := m.IDs[0], m.Not && !m.Socketless
 	switch {
 	case slices.Equal(m.IDs, allIDs()) && !m.Group && !needsSocket:
-		w.add("-m", "owner")
-		w.addOption(m.Not, "--socket-exists")
+		p.add("-m", "owner")
+		p.addOption(m.Not, "--socket-exists")
 		return nil
 	case ids.Last > maxID || ids.First > ids.Last:
 		return fmt.Errorf("%s: iptables compares ids from 0 to %d", m, uint32(maxID))
 	}
-	w.add("-m", "owner")
-	w.addOption(m.Not, map[bool]string{false: "--uid-owner", true: "--gid-owner"}[m.Group],
+	p.add("-m", "owner")
+	p.addOption(m.Not, map[bool]string{false: "--uid-owner", true: "--gid-owner"}[m.Group],
 		ids.String())
 	if needsSocket {
-		w.add("--socket-exists")
+		p.add("--socket-exists")
 	}
 	return nil
 }

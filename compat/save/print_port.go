@@ -9,35 +9,35 @@ import (
 )
 
 // addPorts writes ports: one port or range with the protocol's own match, several with multiport.
-func (w *rulePrinter) addPorts(m rules.MatchPort) error {
-	texts, err := w.portTexts(m, m.Ports)
+func (p *rulePrinter) addPorts(m rules.MatchPort) error {
+	texts, err := p.portTexts(m, m.Ports)
 	switch {
 	case err != nil:
 		return err
-	case len(texts) == 1 && w.protocol != rules.UDPLite:
-		w.add("-m", w.protocol.String())
-		w.addOption(m.Not, "--"+sideLetter(m.Side)+"port", texts[0])
+	case len(texts) == 1 && p.protocol != rules.UDPLite:
+		p.add("-m", p.protocol.String())
+		p.addOption(m.Not, "--"+sideLetter(m.Side)+"port", texts[0])
 	default:
-		w.add("-m", "multiport")
-		w.addOption(m.Not, "--"+sideLetter(m.Side)+"ports", strings.Join(texts, ","))
+		p.add("-m", "multiport")
+		p.addOption(m.Not, "--"+sideLetter(m.Side)+"ports", strings.Join(texts, ","))
 	}
 	return nil
 }
 
 // addEitherPort writes ports of either side, the only tuple that iptables supports.
-func (w *rulePrinter) addEitherPort(m rules.MatchTuple) error {
+func (p *rulePrinter) addEitherPort(m rules.MatchTuple) error {
 	if len(m.Alternatives) == 2 && len(m.Alternatives[0]) == 1 && len(m.Alternatives[1]) == 1 {
 		source, okSource := m.Alternatives[0][0].(rules.MatchPort)
 		destination, okDestination := m.Alternatives[1][0].(rules.MatchPort)
 		if okSource && okDestination && !source.Not && !destination.Not &&
 			source.Side == rules.Source &&
 			destination.Side == rules.Destination && slices.Equal(source.Ports, destination.Ports) {
-			texts, err := w.portTexts(m, source.Ports)
+			texts, err := p.portTexts(m, source.Ports)
 			if err != nil {
 				return err
 			}
-			w.add("-m", "multiport")
-			w.addOption(m.Not, "--ports", strings.Join(texts, ","))
+			p.add("-m", "multiport")
+			p.addOption(m.Not, "--ports", strings.Join(texts, ","))
 			return nil
 		}
 	}
@@ -45,8 +45,8 @@ func (w *rulePrinter) addEitherPort(m rules.MatchTuple) error {
 }
 
 // portTexts returns the texts of the ports or ranges of a match, which must fit into multiport.
-func (w *rulePrinter) portTexts(m rules.Match, ports []rules.PortRange) ([]string, error) {
-	if !w.protocol.HasPorts() {
+func (p *rulePrinter) portTexts(m rules.Match, ports []rules.PortRange) ([]string, error) {
+	if !p.protocol.HasPorts() {
 		return nil, fmt.Errorf(
 			"%s: the rule must match a protocol with ports, such as tcp or udp", m)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // addActions writes the target, after an optional counter.
-func (w *rulePrinter) addActions(list []rules.Action) error {
+func (p *rulePrinter) addActions(list []rules.Action) error {
 	if len(list) > 0 && list[0] == (rules.Count{}) {
 		list = list[1:]
 	}
@@ -19,127 +19,127 @@ func (w *rulePrinter) addActions(list []rules.Action) error {
 	if len(list) > 1 {
 		return fmt.Errorf("%s %s: iptables has one action for each rule", list[0], list[1])
 	}
-	return w.addAction(list[0])
+	return p.addAction(list[0])
 }
 
-func (w *rulePrinter) addAction(addAction rules.Action) error {
+func (p *rulePrinter) addAction(addAction rules.Action) error {
 	switch a := addAction.(type) {
 	case rules.Verdict:
-		w.add("-j",
+		p.add("-j",
 			[...]string{rules.Accept: "ACCEPT", rules.Drop: "DROP", rules.Return: "RETURN"}[a])
 		return nil
 	case rules.Jump:
-		if w.table.Chain(a.Chain) == nil {
+		if p.table.Chain(a.Chain) == nil {
 			return fmt.Errorf("%s: the table has no such chain", a)
 		}
-		w.add(map[bool]string{false: "-j", true: "-g"}[a.Goto], a.Chain)
+		p.add(map[bool]string{false: "-j", true: "-g"}[a.Goto], a.Chain)
 		return nil
 	case rules.RedirectTo:
 		if a == (rules.RedirectTo{}) {
-			return w.addTarget(a, "nat", "REDIRECT")
+			return p.addTarget(a, "nat", "REDIRECT")
 		}
-		return w.addToPort(a, a.Port, "nat", "REDIRECT", "--to-ports", portsText(a.Port, a.Last))
+		return p.addToPort(a, a.Port, "nat", "REDIRECT", "--to-ports", portsText(a.Port, a.Last))
 	case rules.DNATPort:
-		return w.addToPort(a, a.Port, "nat", "DNAT", "--to-destination", ":"+portsText(a.Port, a.Last))
+		return p.addToPort(a, a.Port, "nat", "DNAT", "--to-destination", ":"+portsText(a.Port, a.Last))
 	case rules.DNATTo:
-		return w.addDNAT(a)
+		return p.addDNAT(a)
 	case rules.SNATTo:
-		if !w.isOfFamily(a.Addr) {
+		if !p.isOfFamily(a.Addr) {
 			return fmt.Errorf("%s: not of the table's family", a)
 		}
-		return w.addTarget(a, "nat", "SNAT", "--to-source", a.Addr.String())
+		return p.addTarget(a, "nat", "SNAT", "--to-source", a.Addr.String())
 	case rules.TProxyDrop:
-		return w.addTProxy(a)
+		return p.addTProxy(a)
 	case rules.Reject:
-		return w.addReject(a)
+		return p.addReject(a)
 	case rules.SetMark:
-		return w.addTarget(a, "", "MARK", "--set-xmark", fullMark(a.Value, a.Mask))
+		return p.addTarget(a, "", "MARK", "--set-xmark", fullMark(a.Value, a.Mask))
 	case rules.SaveMark:
-		return w.addTarget(a, "", "CONNMARK", "--save-mark", "--nfmask", "0xffffffff", "--ctmask",
+		return p.addTarget(a, "", "CONNMARK", "--save-mark", "--nfmask", "0xffffffff", "--ctmask",
 			"0xffffffff")
 	case rules.RestoreMark:
-		return w.addTarget(a, "", "CONNMARK", "--restore-mark", "--nfmask", "0xffffffff", "--ctmask",
+		return p.addTarget(a, "", "CONNMARK", "--restore-mark", "--nfmask", "0xffffffff", "--ctmask",
 			"0xffffffff")
 	case rules.MixMark:
-		return w.addMixMark(a)
+		return p.addMixMark(a)
 	case rules.SetZone:
 		words := []string{"CT", "--zone", strconv.Itoa(int(a.Zone))}
 		if a.Helper != "" {
 			words = append(words, "--helper", a.Helper)
 		}
-		return w.addTarget(a, "raw", words...)
+		return p.addTarget(a, "raw", words...)
 	case rules.Notrack:
-		return w.addTarget(a, "raw", "CT", "--notrack")
+		return p.addTarget(a, "raw", "CT", "--notrack")
 	}
 	return fmt.Errorf("%s: iptables has no such target", addAction)
 }
 
 // addTarget writes a target. If table is not empty, only that table allows the target.
-func (w *rulePrinter) addTarget(a rules.Action, table string, words ...string) error {
-	if table != "" && w.table.Name != table {
+func (p *rulePrinter) addTarget(a rules.Action, table string, words ...string) error {
+	if table != "" && p.table.Name != table {
 		return fmt.Errorf("%s: this target is in table %s only", a, table)
 	}
-	w.add("-j")
-	w.add(words...)
+	p.add("-j")
+	p.add(words...)
 	return nil
 }
 
 // addToPort writes a target with a port, which needs a protocol with ports.
-func (w *rulePrinter) addToPort(a rules.Action, port uint16, table string, words ...string) error {
-	if w.protocol != rules.TCP && w.protocol != rules.UDP {
+func (p *rulePrinter) addToPort(a rules.Action, port uint16, table string, words ...string) error {
+	if p.protocol != rules.TCP && p.protocol != rules.UDP {
 		return fmt.Errorf("%s: the rule must match tcp or udp", a)
 	}
 	if port == 0 && table == "nat" {
 		return fmt.Errorf("%s: port 0 keeps the port of the connection", a)
 	}
-	return w.addTarget(a, table, words...)
+	return p.addTarget(a, table, words...)
 }
 
 // addDNAT writes the target DNAT with an address of the table's family.
-func (w *rulePrinter) addDNAT(a rules.DNATTo) error {
+func (p *rulePrinter) addDNAT(a rules.DNATTo) error {
 	text := a.Addr.String()
 	if a.LastAddr.IsValid() {
 		text += "-" + a.LastAddr.String()
 	}
 	switch {
-	case !w.isOfFamily(a.Addr), a.LastAddr.IsValid() && !w.isOfFamily(a.LastAddr):
+	case !p.isOfFamily(a.Addr), a.LastAddr.IsValid() && !p.isOfFamily(a.LastAddr):
 		return fmt.Errorf("%s: the address is not of the table's family", a)
 	case a.Port == 0 && a.Last == 0:
-		return w.addTarget(a, "nat", "DNAT", "--to-destination", text)
+		return p.addTarget(a, "nat", "DNAT", "--to-destination", text)
 	case a.Addr.Is6():
 		text = "[" + text + "]"
 	}
 	text += ":" + portsText(a.Port, a.Last)
-	return w.addToPort(a, a.Port, "nat", "DNAT", "--to-destination", text)
+	return p.addToPort(a, a.Port, "nat", "DNAT", "--to-destination", text)
 }
 
-func (w *rulePrinter) isOfFamily(a netip.Addr) bool {
-	return a.IsValid() && rules.FamilyOf(a) == w.table.Family && a.Zone() == ""
+func (p *rulePrinter) isOfFamily(a netip.Addr) bool {
+	return a.IsValid() && rules.FamilyOf(a) == p.table.Family && a.Zone() == ""
 }
 
-func (w *rulePrinter) addTProxy(a rules.TProxyDrop) error {
+func (p *rulePrinter) addTProxy(a rules.TProxyDrop) error {
 	address := netip.IPv4Unspecified()
-	if w.table.Family == rules.IPv6 {
+	if p.table.Family == rules.IPv6 {
 		address = netip.IPv6Unspecified()
 	}
 	if a.Addr.IsValid() {
 		address = a.Addr
 	}
-	if !w.isOfFamily(address) {
+	if !p.isOfFamily(address) {
 		return fmt.Errorf("%s: the address is not of the table's family", a)
 	}
-	return w.addToPort(a, a.Port, "mangle", "TPROXY", "--on-port", portText(a.Port),
+	return p.addToPort(a, a.Port, "mangle", "TPROXY", "--on-port", portText(a.Port),
 		"--on-ip", address.String(), "--tproxy-mark", fullMark(a.Value, a.Mask))
 }
 
-func (w *rulePrinter) addReject(a rules.Reject) error {
-	for _, rejection := range rejections(w.table.Family) {
+func (p *rulePrinter) addReject(a rules.Reject) error {
+	for _, rejection := range rejections(p.table.Family) {
 		switch {
 		case rejection.with != a.With:
-		case rejection.name == "tcp-reset" && w.protocol != rules.TCP:
+		case rejection.name == "tcp-reset" && p.protocol != rules.TCP:
 			return fmt.Errorf("%s: the rule must match tcp", a)
 		default:
-			return w.addTarget(a, "filter", "REJECT", "--reject-with", rejection.name)
+			return p.addTarget(a, "filter", "REJECT", "--reject-with", rejection.name)
 		}
 	}
 	return fmt.Errorf("%s: iptables has no such REJECT type in this family", a)
@@ -147,14 +147,14 @@ func (w *rulePrinter) addReject(a rules.Reject) error {
 
 // addMixMark writes one of the three operations of CONNMARK: it sets the connection's mark, saves
 // the packet's mark, or restores it.
-func (w *rulePrinter) addMixMark(a rules.MixMark) error {
+func (p *rulePrinter) addMixMark(a rules.MixMark) error {
 	masked := func(option string, packet, connection uint32) error {
-		return w.addTarget(a, "", "CONNMARK", option, "--nfmask", fmt.Sprintf("0x%x", packet),
+		return p.addTarget(a, "", "CONNMARK", option, "--nfmask", fmt.Sprintf("0x%x", packet),
 			"--ctmask", fmt.Sprintf("0x%x", connection))
 	}
 	switch {
 	case a.Conntrack && a.Mark == 0:
-		return w.addTarget(a, "", "CONNMARK", "--set-xmark", fullMark(a.Xor, ^a.ConntrackMark))
+		return p.addTarget(a, "", "CONNMARK", "--set-xmark", fullMark(a.Xor, ^a.ConntrackMark))
 	case a.Conntrack && a.Xor == 0:
 		return masked("--save-mark", a.Mark, ^a.ConntrackMark)
 	case !a.Conntrack && a.Xor == 0 && a.ConntrackMark != 0:

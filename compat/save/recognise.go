@@ -91,10 +91,10 @@ func LooksLike(text string) string {
 
 // notSave returns the error of a text in which no table begins. At is the error of the first line
 // that is not blank and no comment, nil if there is no such line.
-func notSave(file, text string, at *SyntaxError) *SyntaxError {
+func notSave(file, text string, position *SyntaxError) *SyntaxError {
 	e := &SyntaxError{File: file, Line: 1, Column: 1}
-	if at != nil {
-		*e = *at
+	if position != nil {
+		*e = *position
 	}
 	e.Want = "a table to begin, such as *nat, in text that iptables-save or ip6tables-save prints" +
 		LooksLike(text)

@@ -24,7 +24,7 @@ type ruleReader struct {
 type module struct {
 	*kind
 	called  string // the name of a match, even if its kind is unknown
-	at      word   // its name, or the first option of one that the protocol implies
+	flag    word   // its name, or the first option of one that the protocol implies
 	words   []word // all its words
 	options []option
 	implied bool // by the protocol, not by -m
@@ -33,7 +33,7 @@ type module struct {
 // An option of a match or target.
 type option struct {
 	name   string // the first of its spellings
-	at     word   // as given
+	flag   word   // as given
 	not    bool
 	values [2]word // as many as the option has
 }
@@ -63,7 +63,7 @@ func (p *parser) readRule(
 	if r.err != nil {
 		return nil, false, r.err
 	}
-	if r.header.other {
+	if r.header.otherFamily {
 		return nil, false, nil
 	}
 	comment := strings.Join(r.comment, " ")
@@ -153,23 +153,23 @@ func (r *ruleReader) readOption() {
 		}
 		words = r.words[:2]
 	}
-	at := words[len(words)-1]
+	flag := words[len(words)-1]
 	if !unknown {
-		if m, o := exactOption(r.modules, at); o != nil {
+		if m, o := exactOption(r.modules, flag); o != nil {
 			r.readKnownOption(m, o, words)
 			return
 		}
 	}
-	header := headerOption(at.raw)
+	header := headerOption(flag.raw)
 	switch {
 	case header != nil:
 		r.words = r.words[len(words):]
-		header(r, at, len(words) > 1)
-	case unknown || last != nil && last.open && !r.isOfProtocol(at):
+		header(r, flag, len(words) > 1)
+	case unknown || last != nil && last.open && !r.isOfProtocol(flag):
 		last.words = append(last.words, words...)
 		r.words = r.words[len(words):]
-	case !at.isOption():
-		r.fail(at, "an option")
+	case !flag.isOption():
+		r.fail(flag, "an option")
 	default:
 		r.readModuleOption(words)
 	}
@@ -195,8 +195,8 @@ func (r *ruleReader) splitOption() {
 
 // readModuleOption parses an option of a module that the rule names, or that its protocol implies.
 func (r *ruleReader) readModuleOption(words []word) {
-	at := words[len(words)-1]
-	if m, o := r.findOption(r.modules, at); o != nil {
+	flag := words[len(words)-1]
+	if m, o := r.findOption(r.modules, flag); o != nil {
 		r.readKnownOption(m, o, words)
 		return
 	}
@@ -205,11 +205,11 @@ func (r *ruleReader) readModuleOption(words []word) {
 		return
 	}
 	if m == nil {
-		r.fail(at, "an option of iptables, or of a match or target that the rule names")
+		r.fail(flag, "an option of iptables, or of a match or target that the rule names")
 		return
 	}
-	m.at = at
-	switch _, o := r.findOption([]*module{m}, at); {
+	m.flag = flag
+	switch _, o := r.findOption([]*module{m}, flag); {
 	case o != nil:
 		r.modules = append(r.modules, m)
 		r.readKnownOption(m, o, words)
@@ -218,17 +218,17 @@ func (r *ruleReader) readModuleOption(words []word) {
 		r.words = r.words[len(words):]
 		r.modules = append(r.modules, m)
 	default:
-		r.fail(at, "an option of iptables, or of a match or target that the rule names")
+		r.fail(flag, "an option of iptables, or of a match or target that the rule names")
 	}
 }
 
 // exactOption returns the option with the name, and its module.
-func exactOption(modules []*module, at word) (*module, *optionKind) {
-	if !at.isOption() {
+func exactOption(modules []*module, flag word) (*module, *optionKind) {
+	if !flag.isOption() {
 		return nil, nil
 	}
 	for _, m := range slices.Backward(modules) {
-		if o := m.spelled(at.raw); o != nil {
+		if o := m.spelled(flag.raw); o != nil {
 			return m, o
 		}
 	}
@@ -236,46 +236,46 @@ func exactOption(modules []*module, at word) (*module, *optionKind) {
 }
 
 // isOfProtocol reports whether the match that the rule's protocol implies has the option.
-func (r *ruleReader) isOfProtocol(at word) bool {
+func (r *ruleReader) isOfProtocol(flag word) bool {
 	m := r.protocolModule()
-	return m != nil && at.isOption() && m.spelled(at.raw) != nil
+	return m != nil && flag.isOption() && m.spelled(flag.raw) != nil
 }
 
 // findOption returns an option and its module: the last one in the rule that has the option. As
 // with getopt_long, an unambiguous prefix of the name is enough. It returns nil if there is none.
-func (r *ruleReader) findOption(modules []*module, at word) (of *module, found *optionKind) {
-	if m, o := exactOption(modules, at); o != nil {
+func (r *ruleReader) findOption(modules []*module, flag word) (owner *module, found *optionKind) {
+	if m, o := exactOption(modules, flag); o != nil {
 		return m, o
 	}
-	if !strings.HasPrefix(at.raw, "--") {
+	if !strings.HasPrefix(flag.raw, "--") {
 		return nil, nil
 	}
 	for _, m := range modules {
 		for i := range m.kind.options {
 			o := &m.kind.options[i]
-			if !o.begins(at.raw) {
+			if !o.begins(flag.raw) {
 				continue
 			}
 			if found != nil {
-				r.fail(at, "an unambiguous abbreviation of an option")
+				r.fail(flag, "an unambiguous abbreviation of an option")
 				return nil, nil
 			}
-			of, found = m, o
+			owner, found = m, o
 		}
 	}
-	if found != nil && beginsHeaderOption(at.raw) {
-		r.fail(at, "an unambiguous abbreviation of an option")
+	if found != nil && beginsHeaderOption(flag.raw) {
+		r.fail(flag, "an unambiguous abbreviation of an option")
 		return nil, nil
 	}
-	return of, found
+	return owner, found
 }
 
 // readKnownOption parses an option of the module with its values.
 func (r *ruleReader) readKnownOption(m *module, kind *optionKind, words []word) {
-	o := option{name: kind.name, at: words[len(words)-1], not: len(words) > 1}
+	o := option{name: kind.name, flag: words[len(words)-1], not: len(words) > 1}
 	same := func(other option) bool { return other.name == o.name }
 	if !m.open && slices.ContainsFunc(m.options, same) {
-		r.fail(o.at, "this option only once")
+		r.fail(o.flag, "this option only once")
 		return
 	}
 	before := r.words

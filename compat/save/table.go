@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A table is a table whose text is being read.
+// A table is an iptables table under construction.
 type table struct {
 	rules.Table           // without chains
 	chains      list.List // of *chain

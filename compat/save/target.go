@@ -8,10 +8,10 @@ import (
 
 // readTarget parses "-j TARGET" or "-g CHAIN". As in iptables, a target takes precedence over a
 // chain with the same name.
-func (r *ruleReader) readTarget(at word, not bool) {
-	r.rejectNegation(at, not)
-	r.recordOnce(at, givenTarget)
-	isGoto := at.raw == "-g" || at.raw == "--goto"
+func (r *ruleReader) readTarget(flag word, not bool) {
+	r.rejectNegation(flag, not)
+	r.recordOnce(flag, givenTarget)
+	isGoto := flag.raw == "-g" || flag.raw == "--goto"
 	name := r.next("a target or a chain")
 	k := targetNamed(name.text)
 	isChain := r.table().named[name.text] != nil
@@ -29,7 +29,7 @@ func (r *ruleReader) readTarget(at word, not bool) {
 	default:
 		k = &openTarget
 	}
-	r.target = &module{kind: k, at: name, words: append(make([]word, 0, 6), at, name)}
+	r.target = &module{kind: k, flag: name, words: append(make([]word, 0, 6), flag, name)}
 	r.modules = append(r.modules, r.target)
 }
 
@@ -53,7 +53,7 @@ func (r *ruleReader) action() rules.Action {
 	}
 	mr := moduleReader{ruleReader: r, module: r.target}
 	for _, o := range r.target.options {
-		r.rejectNegation(o.at, o.not)
+		r.rejectNegation(o.flag, o.not)
 	}
 	a := r.target.target(&mr)
 	if mr.unknown {
@@ -70,11 +70,11 @@ func (r *moduleReader) only(names ...string) *option {
 		if o := r.option(name); o != nil && found == nil {
 			found = o
 		} else if o != nil {
-			r.fail(o.at, "no second option beside %s", found.name)
+			r.fail(o.flag, "no second option beside %s", found.name)
 		}
 	}
 	if found == nil {
-		r.fail(r.at, "one of %s after it", strings.Join(names, ", "))
+		r.fail(r.flag, "one of %s after it", strings.Join(names, ", "))
 	}
 	return found
 }

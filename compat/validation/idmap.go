@@ -19,8 +19,8 @@ import (
 // kernel/sys.c).
 const overflowID = 65534
 
-// An idMap translates ids between the user namespace of a network namespace and that of this
-// process; the nil map returns them unchanged.
+// An idMap translates ids between the user namespace of a network namespace and the user namespace
+// of this process; the nil map returns them unchanged.
 type idMap []idRange
 
 // idRange is a line of /proc/PID/uid_map, see user_namespaces(7).

@@ -32,7 +32,7 @@ func (r *Release) changes() (string, error) {
 	return string(text), err
 }
 
-// changesOf returns the entries of a version's section whose kind Artifact Hub supports.
+// changesOf returns the entries for a version whose kind Artifact Hub supports.
 func changesOf(log, version string) []change {
 	kinds := map[string]string{
 		"Added": "added", "Changed": "changed", "Deprecated": "deprecated", "Removed": "removed",

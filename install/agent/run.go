@@ -40,7 +40,7 @@ type Dependencies struct {
 const insertPoll = 20 * time.Millisecond
 
 // Run keeps the node in its desired state until ctx is done, and then removes the plugin from it if
-// no agent will replace this one. The error is that of a port or the uninstallation, or means that
+// no agent will replace this one. The error comes from a port or the uninstallation, or means that
 // the agent must be restarted: its credentials can only be replaced by a restart (package
 // credential), or the runtime uses directories other than the mounted ones.
 func (a *Agent) Run(ctx context.Context) error {

@@ -14,7 +14,7 @@ import (
 )
 
 // Locate returns the location of a pod of the node and its desired redirection, whether or not it
-// is audited. The errors are those of [source.Source].
+// is audited. Errors are classified as for [source.Source].
 func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Location, error) {
 	item, ok := a.Pods.Item(namespace, name)
 	if !ok {

@@ -4,7 +4,8 @@ import "time"
 
 // clock detects that the node's clock is set, from the time that elapses between two readings.
 type clock struct {
-	// at is the last reading and elapsed that of a clock that is never set.
+	// at is the last reading, and elapsed the reading at the same time of a clock that is never
+	// set.
 	at      time.Time
 	elapsed time.Duration
 	// repeated contains the times that the clock has shown twice because it was set back.

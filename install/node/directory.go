@@ -17,7 +17,7 @@ import (
 // A Directory reports whether the runtime reads the directory that this process manages.
 type Directory string
 
-// The states of a directory. The empty one is that of a status before the first reconciliation.
+// The states of a directory. The state is empty before the first reconciliation.
 const (
 	Same     Directory = "same"     // the runtime finds the agent's directory at the path on the node
 	Replaced Directory = "replaced" // the runtime finds another directory there
@@ -52,9 +52,9 @@ type directories struct {
 
 // mount contains what is known about a directory, or about a file in a directory.
 type mount struct {
-	root  string    // first known path of its root in its file system; empty if unknown
-	same  bool      // it was the node's directory or file at some time
-	since time.Time // since when it differs from the node's; zero if it does not
+	root    string    // first known path of its root in its file system; empty if unknown
+	wasSame bool      // it was the node's directory or file at some time
+	since   time.Time // since when it differs from the node's; zero if it does not
 }
 
 func (d *directories) of(onNode string) *mount {
@@ -136,13 +136,13 @@ func (m *mount) report(found Directory, status *Status, onNode string, isDir boo
 				"mounted over, and the runtime uses the new one; pods that start now may have no redirection, or not start; "+
 				"the agent exits, so that the kubelet restarts it with new mounts", onNode))
 		switch duration := status.At.Sub(m.since); {
-		case m.same:
+		case m.wasSame:
 			status.Remount = status.Remount || duration >= remountAfter
 		case isDir:
 			status.Remount = status.Remount || duration >= remountLimit
 		}
 	case Same:
-		m.same, m.since = true, time.Time{}
+		m.wasSame, m.since = true, time.Time{}
 	case Unknown:
 		m.since = time.Time{}
 	}

@@ -16,7 +16,7 @@ import (
 // A Use counts the sandboxes that need a plugin for DEL.
 type Use struct {
 	Sandboxes int
-	// AgentPods counts those of them that belong to the agent's pods.
+	// AgentPods counts the references of the agent's own pods.
 	AgentPods int
 }
 

@@ -1,6 +1,6 @@
 // Package repair selects the action for mesh pods that started before the plugin was installed, and
 // therefore have no redirection. istio-cni calls this the race condition. The settings, their
-// meaning and order are those of its repair controller (REPAIR_*).
+// meaning and order are the same as in its repair controller (REPAIR_*).
 //
 // If repair in place is allowed, a pod is redirected as soon as the agent detects that it has no
 // rules. The pod need not have failed: the rules are the same that ADD would install, even if an

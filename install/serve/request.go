@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// A Result classifies how a query was answered. Its values are those of the label result of the
-// metric.
+// A Result classifies how a query was answered. Its values are the values of the label result of
+// the metric.
 type Result string
 
 // The results.

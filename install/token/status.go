@@ -52,7 +52,7 @@ func (s Status) Usable(at time.Time) bool {
 
 // expired reports whether the lifetime of the published token is over. A requested token is issued
 // when it is published: its lifetime is counted from then on, because the node's clock may be set,
-// or differ from that of the API server.
+// or differ from the API server's.
 func (s Status) expired(at time.Time) bool {
 	end := s.Expiry
 	if s.Origin == Requested && !s.IssuedAt.IsZero() && !s.PublishedAt.IsZero() && !end.IsZero() {

@@ -36,14 +36,12 @@ func Find(ns *netns.NS, keep rules.Routing) ([]string, error) {
 // newPruning returns the removal of all objects of this package except keep.
 func newPruning(keep rules.Routing) pruning { return pruning{keep: keep, rule: foundRule.isOwned} }
 
-// PruneIstio removes the routing of istio-iptables with its mark
-// (--istio-inbound-tproxy-mark) and table (--istio-inbound-tproxy-route-table),
-// or of istio-cni in ambient mode: the policy rules "fwmark mark/mask lookup
-// table" of both families and of all priorities, of which each run of
-// istio-iptables adds one, the local default route of the table unless other
-// rules look up the table, and ::6. Mark, mask and table are those of policy. It
-// keeps the objects of keep, which may be equal to Istio's. It returns
-// descriptions of the removed objects.
+// PruneIstio removes the routing of istio-iptables with its mark (--istio-inbound-tproxy-mark) and
+// table (--istio-inbound-tproxy-route-table), or of istio-cni in ambient mode: the policy rules
+// "fwmark mark/mask lookup table" of both families and of all priorities, of which each run of
+// istio-iptables adds one, the local default route of the table unless other rules look up the
+// table, and ::6. Mark, mask and table come from policy. It keeps the objects of keep, which may be
+// equal to Istio's. It returns descriptions of the removed objects.
 //
 // After a failed removal, PruneIstio removes the remaining objects.
 func PruneIstio(

@@ -81,7 +81,7 @@ func (s Statistic) Varies() bool {
 	return s.Probability > 0 && s.Probability < certain
 }
 
-// String returns a text like the one of iptables-save, with the exact probability.
+// String formats the match like iptables-save, with the exact probability.
 func (s Statistic) String() string {
 	not := map[bool]string{true: "! "}[s.Not]
 	if s.Nth {

@@ -49,7 +49,7 @@ func decoded[T any](raw json.RawMessage) (value T, wrong []string) {
 
 // word returns a setter of a string for which allowed returns true. An empty string counts as
 // missing.
-func word[T ~string](of func(*Config) *T, allowed func(string) bool) setter {
+func word[T ~string](field func(*Config) *T, allowed func(string) bool) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		value, wrong := decoded[T](raw)
 		if wrong != nil || value == "" {
@@ -58,12 +58,12 @@ func word[T ~string](of func(*Config) *T, allowed func(string) bool) setter {
 		if !allowed(string(value)) {
 			return []string{string(raw)}
 		}
-		*of(c) = value
+		*field(c) = value
 		return nil
 	}
 }
 
-func path(of func(*Config) *string) setter { return word(of, isPath) }
+func path(field func(*Config) *string) setter { return word(field, isPath) }
 
 func isPath(value string) bool { return filepath.IsAbs(value) && !strings.ContainsRune(value, 0) }
 
@@ -73,9 +73,9 @@ func setLogFile(c *Config, raw json.RawMessage) []string {
 	return path(func(c *Config) *string { return &c.Log.File })(c, raw)
 }
 
-func name(of func(*Config) *string) setter { return word(of, isName) }
+func name(field func(*Config) *string) setter { return word(field, isName) }
 
-func names(of func(*Config) *[]string) setter {
+func names(field func(*Config) *[]string) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		list, wrong := decoded[[]string](raw)
 		for _, element := range list {
@@ -83,7 +83,7 @@ func names(of func(*Config) *[]string) setter {
 				wrong = append(wrong, strconv.Quote(element))
 			}
 		}
-		*of(c) = list
+		*field(c) = list
 		return wrong
 	}
 }
@@ -107,30 +107,30 @@ func setPolicy(c *Config, raw json.RawMessage) []string {
 	})(c, raw)
 }
 
-func duration(of func(*Config) *time.Duration) setter {
+func duration(field func(*Config) *time.Duration) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		value, wrong := decoded[string](raw)
 		d, err := time.ParseDuration(value)
 		if wrong != nil || err != nil || d < minDuration || d > maxDuration {
 			return []string{string(raw)}
 		}
-		*of(c) = d
+		*field(c) = d
 		return nil
 	}
 }
 
-func number(of func(*Config) *int, minimum, maximum int) setter {
+func number(field func(*Config) *int, minimum, maximum int) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		n, wrong := decoded[int](raw)
 		if wrong != nil || n < minimum || n > maximum {
 			return []string{string(raw)}
 		}
-		*of(c) = n
+		*field(c) = n
 		return nil
 	}
 }
 
-func selectors(of func(*Config) *[]decide.Selector) setter {
+func selectors(field func(*Config) *[]decide.Selector) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		list, wrong := decoded[[]decide.Selector](raw)
 		for i, s := range list {
@@ -138,7 +138,7 @@ func selectors(of func(*Config) *[]decide.Selector) setter {
 				wrong = append(wrong, fmt.Sprintf("element %d (%v)", i, err))
 			}
 		}
-		*of(c) = list
+		*field(c) = list
 		return wrong
 	}
 }
@@ -160,16 +160,16 @@ func ambientOf(c *Config) *decide.AmbientSettings {
 	return c.Decide.Ambient
 }
 
-func boolean(of func(*Config) *bool) setter {
+func boolean(field func(*Config) *bool) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		value, wrong := decoded[bool](raw)
-		*of(c) = value
+		*field(c) = value
 		return wrong
 	}
 }
 
 // address returns a setter of an address for which allowed returns true.
-func address(allowed func(netip.Addr) bool, of func(*Config) *netip.Addr) setter {
+func address(allowed func(netip.Addr) bool, field func(*Config) *netip.Addr) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		value, wrong := decoded[string](raw)
 		if wrong != nil || value == "" {
@@ -179,7 +179,7 @@ func address(allowed func(netip.Addr) bool, of func(*Config) *netip.Addr) setter
 		if err != nil || !allowed(a) {
 			return []string{string(raw)}
 		}
-		*of(c) = a
+		*field(c) = a
 		return nil
 	}
 }

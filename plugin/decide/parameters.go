@@ -140,7 +140,7 @@ func (r *result) setFamilies(addresses []netip.Addr) {
 	r.noteFamily(deciding)
 }
 
-// Deciding returns those of a pod's addresses that say which families it has, in their order:
+// Deciding returns the addresses that determine the families of a pod, in the given order:
 // loopback, link-local and unspecified ones do not. Without any, [Parameters] fails.
 func Deciding(addresses []netip.Addr) []netip.Addr {
 	var deciding []netip.Addr

@@ -12,7 +12,7 @@ import (
 // concurrent use. The file is opened when something is logged; whether it cannot be is wrapped by
 // the error of writing. Each of the others gets every line too, by one call of Write.
 //
-// This package makes no logger, since that of zap links net/http, which the readers of a
+// This package makes no logger, because zap's logger links net/http, which the readers of a
 // configuration need not have.
 func Open(o options.Log, stderr io.Writer, others ...io.Writer) (zapcore.Core, func()) {
 	encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{

@@ -65,15 +65,15 @@ func (s *space) bypassing(left, right *walk) comparison {
 
 // captured reports whether a proxy receives the packets.
 func (p *progress) captured() bool {
-	return !p.dropped && (p.tproxy.taken || p.target.kind == redirectTarget)
+	return !p.dropped && (p.tproxy.assigned || p.target.kind == redirectTarget)
 }
 
 // sameCapture returns the packets that two outcomes redirect to the same port of this host.
 func (s *space) sameCapture(l, r *flow) set {
 	switch {
-	case !r.captured() || l.tproxy.taken != r.tproxy.taken:
+	case !r.captured() || l.tproxy.assigned != r.tproxy.assigned:
 		return none
-	case l.tproxy.taken:
+	case l.tproxy.assigned:
 		return s.samePort(target{port: l.tproxy.port}, target{port: r.tproxy.port})
 	}
 	return s.samePort(l.target, r.target)

@@ -53,8 +53,8 @@ type summary struct {
 	updates updates
 	// events are the matched rules and calls, in order.
 	events []event
-	// running reports that the evaluation of the chain is not complete.
-	running bool
+	// incomplete reports that the evaluation of the chain is not complete.
+	incomplete bool
 	// entered contains the packets at the begin of the chain.
 	entered set
 }
@@ -77,7 +77,7 @@ func (w *walk) summarize(key call, c rules.ChainRef) *summary {
 		return known
 	}
 	w.meter.alloc(summarySize + stackSize)
-	s := &summary{chain: c, running: true}
+	s := &summary{chain: c, incomplete: true}
 	w.summaries[key] = s
 	var current flows
 	w.add(&current, flow{all, key.progress, key.mark, key.connection})
@@ -98,7 +98,7 @@ func (w *walk) summarize(key call, c rules.ChainRef) *summary {
 		current = next
 	}
 	w.add(&s.returned, current.list...)
-	s.running = false
+	s.incomplete = false
 	w.meter.release(stackSize)
 	w.completed = append(w.completed, s)
 	return s
@@ -119,14 +119,14 @@ const maxCalls = 8
 func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 	key := call{c.Chain, e.position, f.progress, f.mark, f.connection, e.callNumber}
 	called := e.summarize(key, c)
-	for !called.running && e.drewBefore(called, f.packets) {
+	for !called.incomplete && e.drewBefore(called, f.packets) {
 		if key.number++; key.number > e.callNumber+maxCalls {
 			e.endUndecided(text+": more than "+strconv.Itoa(maxCalls)+" visits of a chain in which chance decides", f)
 			return nil
 		}
 		called = e.summarize(key, c)
 	}
-	if called.running {
+	if called.incomplete {
 		// The kernel rejects cycles of jumps, but a text may contain one.
 		e.endUndecided(text, f)
 		return nil

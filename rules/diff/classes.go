@@ -73,14 +73,14 @@ func (s *space) copyFields(b box, p *rules.Packet) {
 	for _, l := range b.others {
 		switch key := s.list[l.variable].key; {
 		case strings.HasPrefix(key, reversePathKey):
-			p.NoReversePath = !l.is
+			p.NoReversePath = !l.value
 		case strings.HasPrefix(key, socketKey):
-			p.TransparentSocket = l.is
+			p.TransparentSocket = l.value
 		case key == boundKey:
-			p.Bound = l.is
+			p.Bound = l.value
 		case key == copyKey:
-			p.Copy = l.is
-		case key == toItselfKey && l.is:
+			p.Copy = l.value
+		case key == toItselfKey && l.value:
 			p.InAddress = p.Destination.Addr()
 		case key == toItselfKey && p.InAddress == p.Destination.Addr():
 			p.InAddress = p.InAddress.Next()
@@ -114,7 +114,7 @@ type box struct {
 // A literal is a variable, identified by its position in the list, with a value.
 type literal struct {
 	variable int
-	is       bool
+	value    bool
 }
 
 // packets returns the packets that meet all conditions.
@@ -131,7 +131,7 @@ func (b *box) packets(s *space) set {
 
 // literal returns the packets for which the variable has the value.
 func (s *space) literal(l literal) set {
-	return s.negateIf(!l.is, s.node(variableBit(l.variable), none, all))
+	return s.negateIf(!l.value, s.node(variableBit(l.variable), none, all))
 }
 
 // widenOrder is the order in which conditions are dropped: first the least important for a reader.
@@ -180,9 +180,9 @@ func (s *space) literals(packets set) []literal {
 	for packets != none && packets != all {
 		n := s.nodes[packets]
 		i, isVariable := s.variableOf(n.bit)
-		l := literal{variable: i, is: n.no == none}
+		l := literal{variable: i, value: n.no == none}
 		packets = n.no
-		if l.is {
+		if l.value {
 			packets = n.yes
 		}
 		if isVariable {
@@ -268,7 +268,7 @@ func (s *space) pattern(f field, values set) (v, mask uint32, ok bool) {
 func (d *decision) outcomes(s *space, b box, p rules.Packet) Pair[SideOutcome] {
 	given := map[string]bool{}
 	for _, l := range b.others {
-		given[s.list[l.variable].key] = l.is
+		given[s.list[l.variable].key] = l.value
 	}
 	left, right := explain(d.sides.Left, p, d.context("left ", given)),
 		explain(d.sides.Right, p, d.context("right ", given))

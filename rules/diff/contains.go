@@ -22,7 +22,7 @@ func (c *Class) Contains(p rules.Packet) bool {
 	}
 	// These packets were not compared where others differ.
 	if !c.space.untracked && c.space.contains(c.space.untrackedBefore(), &values) ||
-		!c.space.ofKernel && c.space.contains(c.space.or(c.space.resets, c.space.kernelOwned), &values) {
+		!c.space.kernelPackets && c.space.contains(c.space.or(c.space.resets, c.space.kernelOwned), &values) {
 		return false
 	}
 	for f, condition := range c.box.fields {
@@ -37,7 +37,7 @@ func (c *Class) Contains(p rules.Packet) bool {
 		}
 	}
 	for _, l := range c.box.others {
-		if is, ok := one.fact(c.space.list[l.variable].key); ok && is != l.is {
+		if is, ok := one.fact(c.space.list[l.variable].key); ok && is != l.value {
 			return false
 		}
 	}

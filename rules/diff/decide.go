@@ -56,7 +56,7 @@ func (d *decision) compareScopes() {
 	translations := seesTranslations(d.sides.Left) || seesTranslations(d.sides.Right)
 	binds := routesAgain(d.sides.Left) || routesAgain(d.sides.Right)
 	all := d.decideScope(packetScope{
-		translations: translations, bound: binds, ofKernel: true,
+		translations: translations, boundSockets: binds, kernelPackets: true,
 	}, rules.Output, rules.Prerouting)
 	if all.differs() {
 		all = d.decideSmallestScope(translations, binds)
@@ -82,12 +82,12 @@ func (d *decision) decideSmallestScope(translations, binds bool) scopeResult {
 		result = d.decideScope(packetScope{translations: true}, rules.Output, rules.Prerouting)
 	}
 	if !result.differs() && binds {
-		result = d.decideScope(packetScope{translations: translations, bound: true}, rules.Output,
+		result = d.decideScope(packetScope{translations: translations, boundSockets: true}, rules.Output,
 			rules.Prerouting)
 	}
 	if !result.differs() {
 		result = d.decideScope(packetScope{
-			translations: translations, bound: binds, ofKernel: true,
+			translations: translations, boundSockets: binds, kernelPackets: true,
 		}, rules.Output, rules.Prerouting)
 	}
 	return result
@@ -185,9 +185,9 @@ func (d *decision) comparePath(f rules.Family, h rules.Hook, w packetScope) {
 	s := newSpace(f, h, d.devices, shared)
 	s.withoutAddress, s.translations, s.untracked, s.shared = constant(w.withoutAddress),
 		w.translations, w.untracked, d.shared
-	s.cgroups, s.ofKernel, s.given = d.cgroups, w.ofKernel, map[string]bool{}
+	s.cgroups, s.kernelPackets, s.given = d.cgroups, w.kernelPackets, map[string]bool{}
 	s.mixesDraws = mixesDraws(d.sides.Left, d.sides.Right)
-	if !w.bound {
+	if !w.boundSockets {
 		s.given[boundKey] = false
 	}
 	if !sendsResets(d.sides.Left) && !sendsResets(d.sides.Right) {
@@ -197,7 +197,7 @@ func (d *decision) comparePath(f rules.Family, h rules.Hook, w packetScope) {
 		comparesProtocols(d.sides.Right, true)) {
 		s.excluded = s.or(s.excluded, s.is(protocol, number(authenticationHeader)))
 	}
-	if !w.ofKernel {
+	if !w.kernelPackets {
 		s.given[copyKey] = false
 	}
 	left, right := walkAll(s, d.sides.Left, "left "), walkAll(s, d.sides.Right, "right ")

@@ -64,7 +64,7 @@ func (s *space) describe(b box) []Condition {
 	}
 	for _, l := range b.others {
 		answer := "no"
-		if l.is {
+		if l.value {
 			answer = "yes"
 		}
 		conditions = append(conditions, Condition{s.list[l.variable].text, answer})

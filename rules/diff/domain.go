@@ -41,7 +41,7 @@ const (
 // constraints returns all constraints except those that follow from the packet's form (see formed).
 //
 // Packets of established connections do not traverse NAT chains, and packets that arrive on lo do
-// not traverse those of prerouting. These packets exist; the evaluation handles them.
+// not traverse the chains of prerouting. These packets exist; the evaluation handles them.
 func constraints() []constraint {
 	return []constraint{
 		{
@@ -194,7 +194,7 @@ func (s *space) formed() []set {
 		// Conntrack itself ignores only neighbor discovery. Notrack rules are part of the
 		// evaluation. Few packets enter untracked: packets of tc, and copies.
 		s.or(constant(s.untracked), s.not(s.untrackedBefore())),
-		s.or(constant(s.ofKernel), s.not(s.or(s.resets, s.kernelOwned))),
+		s.or(constant(s.kernelPackets), s.not(s.or(s.resets, s.kernelOwned))),
 		s.not(s.excluded),
 		// A new connection has no reply.
 		s.or(s.not(first), s.and(isZero(reply), s.maskedEquals(status, 0, uint32(noneOfFirst)))),

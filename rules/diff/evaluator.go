@@ -169,7 +169,7 @@ func (e *evaluator) evaluateMatch(match rules.Match, f flow, packets set, part r
 	case rules.Unknown:
 		return e.evaluateUnknown(m, f, e.and(f.packets, packets), part)
 	case rules.MatchReversePath:
-		if f.mark != e.marks.packet && (view.xtables || !view.tproxy.taken) {
+		if f.mark != e.marks.packet && (view.xtables || !view.tproxy.assigned) {
 			// The route depends on the mark, which has changed.
 			return e.negateIf(m.Not, e.variable(variable{
 				key: fmt.Sprint("path with mark ", m.Kind, *f.mark), step: e.step(),

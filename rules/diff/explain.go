@@ -285,7 +285,7 @@ func (x *explanation) outcomeOf(f flow) rules.Outcome {
 	if outcome.SNATAddr = f.snat; !f.snat.IsValid() {
 		outcome.SNAT, _, _ = strings.Cut(f.source, translationEnd)
 	}
-	if f.tproxy.taken {
+	if f.tproxy.assigned {
 		outcome.TProxy, outcome.TProxyAddr = cmp.Or(f.tproxy.port, own), f.tproxy.addr
 	}
 	return outcome

@@ -63,8 +63,8 @@ func (m *marks) mix(a, b *markBits, ofA, ofB, xor uint32) *markBits {
 	return m.of(mixed)
 }
 
-// merge returns the mark that is a for the packets of one set and b for those of another, disjoint
-// set. It is not valid for other packets.
+// merge returns the mark that is a for the packets of one set and b for the packets of another,
+// disjoint set. It is not valid for other packets.
 func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
 	if a == b {
 		return a

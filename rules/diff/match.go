@@ -183,7 +183,7 @@ func (s *space) matching(match rules.Match, v *view) set {
 			text: "whether the source is reached by the interface that the packet came in by",
 		}
 		switch {
-		case v.tproxy.taken && !v.xtables:
+		case v.tproxy.assigned && !v.xtables:
 			// Older kernels differ (SocketChangesReversePath).
 			path.key, path.kind = fmt.Sprint("path of socket ", m.Kind, *v), unknownBit
 		case v.loopbackArrival:

@@ -11,7 +11,7 @@ import (
 // OwnerNeedsSocket, XTablesOwnerWithoutSocket, KernelSocketHasNoOwner).
 func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
 	s.meter.charge(len(m.IDs))
-	if v.tproxy.taken {
+	if v.tproxy.assigned {
 		s.meter.charge(textSteps * len(m.IDs))
 		return s.variable(variable{
 			key: fmt.Sprint("owner ", v.tproxy, m), kind: unknownBit,
@@ -57,7 +57,7 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	if m.Path != "" {
 		in.key = fmt.Sprint("cgroup ", m.Path, v.tproxy)
 	}
-	if v.tproxy.taken {
+	if v.tproxy.assigned {
 		in.kind = unknownBit
 		return s.variable(in)
 	}

@@ -48,16 +48,16 @@ func (n *names) addRule(r *rules.Rule) {
 func (n *names) addMatch(match rules.Match) {
 	switch m := match.(type) {
 	case rules.MatchInterface:
-		if of := nameListOf(m.Names); !n.lists[of] {
-			lazySet(&n.lists, of, true)
+		if list := nameListOf(m.Names); !n.lists[list] {
+			lazySet(&n.lists, list, true)
 			n.list = append(n.list, m.Names...)
 		}
 	case rules.MatchTuple:
-		of := alternativesOf(m)
-		if n.tuples[of] {
+		list := alternativesOf(m)
+		if n.tuples[list] {
 			return
 		}
-		lazySet(&n.tuples, of, true)
+		lazySet(&n.tuples, list, true)
 		for _, matches := range m.Alternatives {
 			for _, one := range matches {
 				n.addMatch(one)

@@ -12,11 +12,11 @@ type packetScope struct {
 	withoutAddress bool
 	// translations: earlier packets of the connection were translated.
 	translations bool
-	// bound: the socket may be bound to an interface.
-	bound bool
-	// ofKernel: the packet may be a reset in state related, a copy of one that the host has sent,
+	// boundSockets: the socket may be bound to an interface.
+	boundSockets bool
+	// kernelPackets: the packet may be a reset in state related, a copy of one that the host has sent,
 	// or have a socket of the kernel.
-	ofKernel bool
+	kernelPackets bool
 	// untracked: the packet may enter without conntrack.
 	untracked bool
 }
@@ -25,7 +25,7 @@ type packetScope struct {
 // packets of its connection: a chain runs after NAT, a chain matches packets on lo, or a rule
 // matches on the translation.
 func seesTranslations(rs *rules.Ruleset) bool {
-	asks := func(m rules.Match) bool {
+	reads := func(m rules.Match) bool {
 		_, status := m.(rules.MatchStatus)
 		state, ok := m.(rules.MatchState)
 		return status || ok && (state.States.Has(rules.SNAT) || state.States.Has(rules.DNAT))
@@ -38,7 +38,7 @@ func seesTranslations(rs *rules.Ruleset) bool {
 			}
 		}
 	}
-	return hasMatch(rs, asks)
+	return hasMatch(rs, reads)
 }
 
 // readsUntracked reports whether a rule distinguishes packets that enter untracked from packets

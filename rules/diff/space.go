@@ -37,8 +37,8 @@ type space struct {
 	translations bool
 	// untracked reports that the space has packets that enter untracked (EntersUntracked).
 	untracked bool
-	// ofKernel reports that the space has resets, and packets with a socket of the kernel.
-	ofKernel bool
+	// kernelPackets reports that the space has resets, and packets with a socket of the kernel.
+	kernelPackets bool
 	// withoutAddress contains the packets whose interface has no address of the family.
 	withoutAddress set
 	// Frequent sets: packets sent over lo, TCP, TCP or UDP, packets with ports, with ports that NAT
@@ -78,7 +78,7 @@ func newSpaceOf(p rules.Packet, m *meter) *space {
 	}
 	s.initFrequentSets()
 	s.withoutAddress = s.redirectedNowhere(p)
-	s.domain, s.translations, s.ofKernel, s.untracked = all, true, true, true
+	s.domain, s.translations, s.kernelPackets, s.untracked = all, true, true, true
 	return s
 }
 

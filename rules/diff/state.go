@@ -61,9 +61,9 @@ const (
 
 // tproxyTarget is the transparent listener that gets a packet; the zero value for none.
 type tproxyTarget struct {
-	taken bool
-	addr  netip.Addr
-	port  uint16 // 0 for the packet's own
+	assigned bool
+	addr     netip.Addr
+	port     uint16 // 0 for the packet's own
 }
 
 // tracking is the effect of the rules on conntrack before conntrack runs.

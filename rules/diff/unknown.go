@@ -65,7 +65,7 @@ func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 		f.helper != "") {
 		parts = append(parts, "connection", view.beforeConntrack, f.tracking, f.zone, f.helper)
 	}
-	translated := f.target != (target{}) || f.source != "" || f.tproxy.taken
+	translated := f.target != (target{}) || f.source != "" || f.tproxy.assigned
 	if reads(rules.ConnectionInput | rules.HeaderInput | rules.InterfaceInput) {
 		if view.translated != (e.hookHere() == rules.Postrouting || view.loopbackArrival) {
 			parts = append(parts, "translated")

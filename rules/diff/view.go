@@ -173,7 +173,7 @@ func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 	found := variable{
 		key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet",
 	}
-	if v.target != (target{}) || v.tproxy.taken || v.source != "" {
+	if v.target != (target{}) || v.tproxy.assigned || v.source != "" {
 		found.key, found.kind = fmt.Sprint("socket ", m.Kind, *v), unknownBit
 	}
 	// For replies to a translated source, the kernel looks up the socket by the address before the

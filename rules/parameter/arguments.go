@@ -99,7 +99,7 @@ func (a *Arguments) shorts(letters string, rest []string) []string {
 		if value, isSet := strings.CutPrefix(after, "="); isSet || !f.truth {
 			return a.set(f, value, after != "", rest)
 		}
-		// The only letter without value is that of a flag that has no effect here.
+		// The only letter without a value belongs to a flag that has no effect here.
 		letters = after
 	}
 	return rest

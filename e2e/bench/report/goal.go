@@ -25,7 +25,7 @@ type Goal struct {
 type verdict struct {
 	// expected describes the goal; got is the entry's formatted value.
 	expected, got string
-	met           bool
+	isMet         bool
 	// value is the entry's value. If the goal compares entries, against is the entry with the worst
 	// ratio.
 	value   Summary
@@ -43,10 +43,10 @@ func (g Goal) check(r *Row) (verdict, bool) {
 	own := v.value.Median
 	switch {
 	case g.Zero:
-		v.expected, v.got, v.met = "none", g.Quantity.format(own), own == 0
+		v.expected, v.got, v.isMet = "none", g.Quantity.format(own), own == 0
 		return v, true
 	case g.Limit > 0:
-		v.expected, v.got, v.met = "≤ "+g.Quantity.format(g.Limit), g.Quantity.format(own),
+		v.expected, v.got, v.isMet = "≤ "+g.Quantity.format(g.Limit), g.Quantity.format(own),
 			own <= g.Limit
 		return v, true
 	}
@@ -64,7 +64,7 @@ func (g Goal) check(r *Row) (verdict, bool) {
 		return v, false
 	}
 	v.expected, v.got = g.sign()+" "+factor(g.Factor), threeDigits(v.ratio)
-	v.met = !g.isWorse(v.ratio, g.Factor)
+	v.isMet = !g.isWorse(v.ratio, g.Factor)
 	return v, true
 }
 

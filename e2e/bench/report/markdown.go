@@ -77,7 +77,7 @@ func goals(rows []Row) string {
 				ratio = v.got
 			}
 			verdict := "met"
-			if !v.met {
+			if !v.isMet {
 				verdict = "**missed**"
 			}
 			fmt.Fprintf(&b, "| %s: %s: %s | %s | %s | %s | %s | %s |\n",
@@ -207,7 +207,7 @@ func (q Quantity) times(e, first *Entry) string {
 // sentence describes the goal and the result.
 func (g Goal) sentence(v verdict) string {
 	end := "met."
-	if !v.met {
+	if !v.isMet {
 		end = "**missed**."
 	}
 	if v.against == nil {

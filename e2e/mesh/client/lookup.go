@@ -12,7 +12,7 @@ import (
 type Lookup struct {
 	// Name must end with a dot. Six requests the IPv6 address.
 	Name string
-	Six  bool
+	IPv6 bool
 	// Resolver is the address and port of the DNS server. Network is "udp" or "tcp".
 	Resolver, Network string
 }
@@ -35,7 +35,7 @@ func (l Lookup) Do(ctx context.Context) name.Resolution {
 }
 
 func (l Lookup) try() (name.Resolution, error) {
-	query, err := name.Query(l.Name, l.Six)
+	query, err := name.Query(l.Name, l.IPv6)
 	if err != nil {
 		return name.Resolution{}, err
 	}

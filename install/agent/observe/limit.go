@@ -39,7 +39,7 @@ type Refusals struct {
 // limits.
 type limiter struct {
 	net.Listener
-	node func(netip.Addr) bool
+	isNode func(netip.Addr) bool
 	// refused is called for each refused connection, report at most once in refusalPause.
 	refused func()
 	report  func(Refusals)
@@ -61,7 +61,7 @@ type limited struct {
 	net.Conn
 	limiter *limiter
 	address netip.Addr
-	node    bool
+	isNode  bool
 	once    sync.Once
 }
 
@@ -90,9 +90,9 @@ func (l *limiter) Accept() (net.Conn, error) {
 // closes another connection.
 func (l *limiter) admit(conn net.Conn) net.Conn {
 	address := addressOf(conn)
-	c := &limited{Conn: conn, limiter: l, address: address, node: l.node(address)}
+	c := &limited{Conn: conn, limiter: l, address: address, isNode: l.isNode(address)}
 	l.mu.Lock()
-	if !l.withinRate(address, c.node) {
+	if !l.withinRate(address, c.isNode) {
 		l.pending.Count++
 		l.pending.Address = address
 		report, due := l.pending, l.now().Sub(l.reported) >= refusalPause
@@ -116,14 +116,14 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 
 // withinRate counts a new connection of an address. The first connection of an address in each
 // second is always accepted.
-func (l *limiter) withinRate(address netip.Addr, node bool) bool {
+func (l *limiter) withinRate(address netip.Addr, isNode bool) bool {
 	now := l.now()
 	if l.rates == nil || now.Sub(l.windowStart) >= time.Second {
 		l.windowStart, l.rate, l.rates = now, 0, map[netip.Addr]int{}
 	}
 	n, known := l.rates[address]
 	switch {
-	case node:
+	case isNode:
 		if n >= ofNode*maxRateOfOne {
 			return false
 		}
@@ -140,22 +140,22 @@ func (l *limiter) withinRate(address netip.Addr, node bool) bool {
 // reached.
 func (l *limiter) connectionToClose(to *limited) net.Conn {
 	allowed := maxOpenOfOne
-	if to.node {
+	if to.isNode {
 		allowed *= ofNode
 	}
 	if l.capacity[to.address] >= allowed {
 		return l.oldest(func(c *limited) bool { return c.address == to.address })
 	}
-	if to.node || l.others < maxOpen {
+	if to.isNode || l.others < maxOpen {
 		return nil
 	}
 	most := 0
 	for _, c := range l.open {
-		if !c.node {
+		if !c.isNode {
 			most = max(most, l.capacity[c.address])
 		}
 	}
-	return l.oldest(func(c *limited) bool { return !c.node && l.capacity[c.address] == most })
+	return l.oldest(func(c *limited) bool { return !c.isNode && l.capacity[c.address] == most })
 }
 
 // add adds a connection.
@@ -165,7 +165,7 @@ func (l *limiter) add(c *limited) {
 	}
 	l.open = append(l.open, c)
 	l.capacity[c.address]++
-	if !c.node {
+	if !c.isNode {
 		l.others++
 	}
 }
@@ -189,7 +189,7 @@ func (l *limiter) remove(c *limited) {
 	if l.capacity[c.address]--; l.capacity[c.address] == 0 {
 		delete(l.capacity, c.address)
 	}
-	if !c.node {
+	if !c.isNode {
 		l.others--
 	}
 }

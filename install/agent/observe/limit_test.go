@@ -34,7 +34,7 @@ type clock struct {
 func newClock() *clock {
 	c := &clock{at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
 	c.limiter = &limiter{
-		node:   func(a netip.Addr) bool { return a == netip.MustParseAddr("10.0.0.1") },
+		isNode: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.0.0.1") },
 		report: func(r Refusals) { c.reports = append(c.reports, r) },
 		now:    func() time.Time { return c.at },
 	}

@@ -61,10 +61,10 @@ type Port struct {
 // done, and closes it. Running requests are completed within a second.
 func (p Port) Serve(ctx context.Context, l net.Listener) error {
 	guarded := &limiter{
-		Listener: l, node: p.FromNode, refused: p.Refused, report: p.Report, now: time.Now,
+		Listener: l, isNode: p.FromNode, refused: p.Refused, report: p.Report, now: time.Now,
 	}
-	if guarded.node == nil {
-		guarded.node = func(netip.Addr) bool { return false }
+	if guarded.isNode == nil {
+		guarded.isNode = func(netip.Addr) bool { return false }
 	}
 	if guarded.refused == nil {
 		guarded.refused = func() {}

@@ -13,9 +13,9 @@ import (
 type Decider struct {
 	options Options
 
-	mu   sync.Mutex
-	seen bool // last is known; it is nil if there is no DaemonSet
-	last *cluster.DaemonSet
+	mu      sync.Mutex
+	isKnown bool // last is known; it is nil if there is no DaemonSet
+	last    *cluster.DaemonSet
 }
 
 // Options are the options of a [Decider].
@@ -45,7 +45,7 @@ func (j *Decider) Run(ctx context.Context) {
 	j.options.Client.WatchDaemonSet(ctx, j.options.DaemonSet, func(d *cluster.DaemonSet) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.seen, j.last = true, d
+		j.isKnown, j.last = true, d
 	}, j.options.Broken)
 }
 
@@ -110,7 +110,7 @@ func (j *Decider) query(ctx context.Context) (Verdict, error) {
 func (j *Decider) decideFromCache(lastErr error) Verdict {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.seen {
+	if j.isKnown {
 		if v := isDeleted(j.options.DaemonSet, j.last); v.Remove {
 			v.Reason += " (last known state; the API server does not reply)"
 			return v

@@ -87,7 +87,7 @@ func newCommand(
 func (o *options) newVerb(verb, short string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: verb + " POD [FLAG OF RULES]...", Short: short,
-		// Flags after POD are those of rules.
+		// Flags after POD are passed to rules.
 		DisableFlagParsing: true,
 		ValidArgsFunction:  o.completeVerb,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -122,7 +122,7 @@ func (m *Cache) Ready(ctx context.Context) error {
 }
 
 // Pod returns the JSON of a pod, and whether it had to be fetched. It must not be changed. The
-// errors are those of [source.Source].
+// errors are classified as for [source.Source].
 func (m *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error) {
 	if k := m.pods.get(name{ref.Namespace, ref.Name}); k != nil && k.hasUID(ref.UID) {
 		return k.json, false, nil

@@ -7,13 +7,13 @@ import (
 )
 
 // PodStatus contains the phase of a pod, and other fields for field selectors. It is not sent to
-// the plugin. The zero value is that of an unknown pod.
+// the plugin. The zero value describes an unknown pod.
 type PodStatus struct {
 	// Deleted reports that the pod is being deleted, which is irreversible.
 	Deleted bool
 	// Phase is the phase of the pod's status: Pending, Running, Succeeded, Failed or Unknown.
 	Phase string
-	// RestartPolicy, SchedulerName and ServiceAccount are those of its specification.
+	// RestartPolicy, SchedulerName and ServiceAccount come from its specification.
 	RestartPolicy, SchedulerName, ServiceAccount string
 	// Init are the init containers that have ended at least once.
 	Init []InitContainer

@@ -85,8 +85,8 @@ type (
 
 func (rulesetDocument) kind() string { return "Ruleset" }
 
-// toJSON returns the form of a ruleset within a document, toDocument that of a ruleset that is a
-// document.
+// toJSON returns the form of a ruleset within a document, toDocument the form of a ruleset that is
+// a document.
 func toJSON(rs rules.Ruleset) jsonRuleset { return jsonRuleset{jsonVersion, toDocument(rs)} }
 
 func toDocument(rs rules.Ruleset) rulesetDocument {

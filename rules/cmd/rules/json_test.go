@@ -117,22 +117,22 @@ func TestCompiledRulesAreKnown(t *testing.T) {
 
 // TestJSONHelpNamesEveryField verifies that the topic json names each field of explain and diff.
 func TestJSONHelpNamesEveryField(t *testing.T) {
-	var fields func(of reflect.Type)
+	var fields func(typ reflect.Type)
 	seen := map[reflect.Type]bool{}
-	fields = func(of reflect.Type) {
-		for of.Kind() == reflect.Slice || of.Kind() == reflect.Pointer {
-			of = of.Elem()
+	fields = func(typ reflect.Type) {
+		for typ.Kind() == reflect.Slice || typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
 		}
-		if of.Kind() != reflect.Struct || seen[of] {
+		if typ.Kind() != reflect.Struct || seen[typ] {
 			return
 		}
-		seen[of] = true
-		for i := range of.NumField() {
-			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		seen[typ] = true
+		for i := range typ.NumField() {
+			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
 			if name != "" && !regexp.MustCompile(`\b`+name+`\b`).MatchString(jsonHelp) {
-				t.Errorf("the topic does not name %s of %s", name, of)
+				t.Errorf("the topic does not name %s of %s", name, typ)
 			}
-			fields(of.Field(i).Type)
+			fields(typ.Field(i).Type)
 		}
 	}
 	for _, value := range []any{explained{}, jsonDiff{}, jsonTable{}} {

@@ -24,16 +24,16 @@ func (s *system) rulesetOf(p *parameters) (rules.Ruleset, error) {
 
 // readLive reads the rules of all owners: of nf_tables, of iptables-legacy, or of both in the order
 // in which packets traverse them.
-func (s *system) readLive(ns *netns.NS, of compat.BackendName) (rules.Ruleset, error) {
+func (s *system) readLive(ns *netns.NS, name compat.BackendName) (rules.Ruleset, error) {
 	part := compat.OriginAll
-	switch of {
+	switch name {
 	case compat.BackendNFT:
 		return nft.ReadAll(ns)
 	case compat.BackendLegacy:
 		part = compat.OriginLegacy
 	}
 	live, err := compat.ReadLive(ns, part)
-	if err != nil && of == compat.BackendAuto {
+	if err != nil && name == compat.BackendAuto {
 		if tables, nftErr := nft.ReadAll(ns); nftErr == nil {
 			s.warn("rules of iptables-legacy are left out, and whether there are any is not known: %s",
 				strings.ReplaceAll(err.Error(), "\n", "; "))

@@ -281,8 +281,8 @@ func TestCommandsForAPodOfTheNode(t *testing.T) {
 func TestExplainNamesTheUncapturedFamily(t *testing.T) {
 	single := meshPod(t, netnstest.New(t))
 	dual := single
-	both := *single.Redirect
-	both.IPv6, dual.Redirect = true, &both
+	dualStack := *single.Redirect
+	dualStack.IPv6, dual.Redirect = true, &dualStack
 	away := single
 	away.NetNS = ""
 	dir := node(t, map[string]agent.Location{"single": single, "dual": dual, "away": away})

@@ -70,8 +70,8 @@ func (s Schema) generate() (*jsonschema.Schema, error) {
 		Defs:        map[string]*jsonschema.Schema{},
 	}
 	var err error
-	for name, of := range s.Definitions {
-		if root.Defs[name], err = s.infer(of); err != nil {
+	for name, typ := range s.Definitions {
+		if root.Defs[name], err = s.infer(typ); err != nil {
 			return nil, err
 		}
 	}
@@ -98,17 +98,17 @@ func (s Schema) generate() (*jsonschema.Schema, error) {
 }
 
 // infer returns the schema of a type, with references to the definitions of other types.
-func (s Schema) infer(of reflect.Type) (*jsonschema.Schema, error) {
+func (s Schema) infer(typ reflect.Type) (*jsonschema.Schema, error) {
 	others := map[reflect.Type]*jsonschema.Schema{}
 	for other, enumeration := range s.Enumerations {
 		others[other] = enumeration
 	}
 	for name, other := range s.Definitions {
-		if other != of {
+		if other != typ {
 			others[other] = &jsonschema.Schema{Ref: "#/$defs/" + name}
 		}
 	}
-	inferred, err := jsonschema.ForType(of, &jsonschema.ForOptions{TypeSchemas: others})
+	inferred, err := jsonschema.ForType(typ, &jsonschema.ForOptions{TypeSchemas: others})
 	if err != nil {
 		return nil, err
 	}

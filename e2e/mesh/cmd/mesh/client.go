@@ -71,7 +71,7 @@ func runLookup(ctx context.Context, _ string, args []string) error {
 	if err != nil {
 		return err
 	}
-	l := client.Lookup{Name: host, Six: *ipv6, Network: "udp", Resolver: *resolver}
+	l := client.Lookup{Name: host, IPv6: *ipv6, Network: "udp", Resolver: *resolver}
 	if *tcp {
 		l.Network = "tcp"
 	}
