@@ -112,13 +112,13 @@ func someCPU(set *unix.CPUSet) int {
 	}
 }
 
-// ErrUnsendable is wrapped by the error for a packet that the network cannot send.
-var ErrUnsendable = errors.New("cannot be sent")
+// errUnsendable is wrapped by the error for a packet that the network cannot send.
+var errUnsendable = errors.New("cannot be sent")
 
 // check returns an error if the packet differed from its description.
 func (o *Observation) check(p *rules.Packet) error {
 	if len(o.Entries) == 0 {
-		return fmt.Errorf("%w: it did not enter a hook", ErrUnsendable)
+		return fmt.Errorf("%w: it did not enter a hook", errUnsendable)
 	}
 	s := o.Entries[0]
 	want := LogEntry{
@@ -129,11 +129,11 @@ func (o *Observation) check(p *rules.Packet) error {
 	if s.Position != want.Position || s.In != want.In || s.Out != want.Out ||
 		s.Protocol != want.Protocol ||
 		s.From != want.From || s.To != want.To || s.Mark != want.Mark {
-		return fmt.Errorf("%w: it entered as %v", ErrUnsendable, s)
+		return fmt.Errorf("%w: it entered as %v", errUnsendable, s)
 	}
 	if p.Hook == rules.Output && ((s.Owner == nil) != (p.Owner == nil) || s.Owner != nil &&
 		*s.Owner != *p.Owner) {
-		return fmt.Errorf("%w: it has another socket: %v", ErrUnsendable, s)
+		return fmt.Errorf("%w: it has another socket: %v", errUnsendable, s)
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 		return n.devices["eth0"].writeFrame(packet, p.Mark, withoutSocket)
 	}
 	if err := n.writeRaw(p, packet); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnsendable, err)
+		return fmt.Errorf("%w: %w", errUnsendable, err)
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func aboutConnection(p *rules.Packet, number uint32) (entry, []byte) {
 
 // Sendable returns the reason for which the network cannot send the packet, or nil.
 func (n *Network) Sendable(p *rules.Packet) error {
-	unsendable := func(reason string) error { return fmt.Errorf("%w: %s", ErrUnsendable, reason) }
+	unsendable := func(reason string) error { return fmt.Errorf("%w: %s", errUnsendable, reason) }
 	switch {
 	case p.Hook == rules.Prerouting && (n.devices[p.InInterface] == nil || p.InInterface == "lo"):
 		return unsendable("no interface " + p.InInterface)

@@ -19,9 +19,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ObserverTable is the name of the tables that observe packets, one of family inet and one of
+// observerTable is the name of the tables that observe packets, one of family inet and one of
 // netdev.
-const ObserverTable = "observer"
+const observerTable = "observer"
 
 // sentinelPort is the port of the packet that follows all others and marks their end.
 const sentinelPort = 65534
@@ -107,7 +107,7 @@ func (n *Network) addNotes() error {
 		return err
 	}
 	chain := &nftables.Chain{
-		Name: "note", Table: &nftables.Table{Name: ObserverTable, Family: nftables.TableFamilyINet},
+		Name: "note", Table: &nftables.Table{Name: observerTable, Family: nftables.TableFamilyINet},
 	}
 	for _, note := range notes {
 		c.AddRule(&nftables.Rule{Table: chain.Table, Chain: chain, Exprs: []expr.Any{

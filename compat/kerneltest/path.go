@@ -257,7 +257,7 @@ func (n *Network) traced(packets []rules.Packet) (
 	for _, p := range collector.Take(time.Now().Add(time.Hour)) {
 		i := onlyPacket(packets, &p)
 		p.Events = slices.DeleteFunc(p.Events, func(e trace.Event) bool {
-			return e.Table == ObserverTable
+			return e.Table == observerTable
 		})
 		if i >= 0 && p.Selected() && len(p.Events) > 0 && p.Header() != nil {
 			found[i] = &p

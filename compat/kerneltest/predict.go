@@ -84,11 +84,11 @@ func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
 			return Effect{Dropped: true, Answer: o.Answer}, nil
 		case out == nil:
 			return Effect{}, fmt.Errorf("%w: it left output, but did not come to postrouting",
-				ErrUnsendable)
+				errUnsendable)
 		case out.Out != "lo":
 			last = o.at("postrouting end")
 		case o.at("prerouting begin") == nil:
-			return Effect{}, fmt.Errorf("%w: it left by lo, but did not arrive", ErrUnsendable)
+			return Effect{}, fmt.Errorf("%w: it left by lo, but did not arrive", errUnsendable)
 		}
 	}
 	if last == nil {

@@ -169,7 +169,7 @@ func (n *Network) Reset() error {
 	}
 	deleted := false
 	for _, t := range tables {
-		if t.Name != ObserverTable {
+		if t.Name != observerTable {
 			n.tables.DelTable(t)
 			deleted = true
 		}
@@ -214,11 +214,11 @@ func (n *Network) openTables() (err error) {
 func (n *Network) Read() (compat.Live, error) {
 	live, err := compat.ReadLive(n.Pod, compat.OriginAll)
 	live.Ruleset.Tables = slices.DeleteFunc(live.Ruleset.Tables, func(t rules.Table) bool {
-		return t.Name == ObserverTable
+		return t.Name == observerTable
 	})
 	live.Ambiguous = slices.DeleteFunc(live.Ambiguous, func(a compat.Ambiguity) bool {
 		others := slices.DeleteFunc(slices.Clone(a.Chains), func(c rules.ChainRef) bool {
-			return c.Table.Name == ObserverTable
+			return c.Table.Name == observerTable
 		})
 		return len(others) < 2
 	})

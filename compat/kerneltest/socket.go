@@ -138,8 +138,8 @@ type Listener struct {
 	Owner rules.Owner
 }
 
-// ListenerMark is the mark of the listeners' sockets.
-const ListenerMark = 0x100
+// listenerMark is the mark of the listeners' sockets.
+const listenerMark = 0x100
 
 // Listen opens transparent listeners. It repeats the attempt while a process that is being started
 // has copies of earlier ones (see [Network.CloseListeners]).
@@ -193,7 +193,7 @@ func (n *Network) listen(domain, kind int, port uint16) error {
 	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
 		return err
 	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, ListenerMark); err != nil {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, listenerMark); err != nil {
 		return err
 	}
 	if err := unix.Bind(fd, addr); err != nil {

@@ -194,7 +194,7 @@ func (n *Network) try(
 			continue
 		}
 		if reason := modelLacksSockets(rs, p, listeners); reason != "" {
-			j.err = fmt.Errorf("%w: %s", ErrUnsendable, reason)
+			j.err = fmt.Errorf("%w: %s", errUnsendable, reason)
 			continue
 		}
 		effect, err := o.Effect(p)

@@ -22,7 +22,7 @@ func (o Options) kubelet() object {
 			"x509": object{"clientCAFile": pki + "ca.crt"},
 		},
 		"authorization": object{"mode": "Webhook"},
-		"clusterDomain": "cluster.local", "clusterDNS": []string{DNSAddress},
+		"clusterDomain": "cluster.local", "clusterDNS": []string{dnsAddress},
 		"resolvConf":   resolvConf,
 		"featureGates": o.FeatureGates,
 		// This machine may have cgroup v1 and swap, and may not permit lowering oom_score_adj.

@@ -20,7 +20,7 @@ const apiAddress = "127.0.0.1:6443"
 // createObjects creates the objects that istiod reads.
 func (i *Istiod) createObjects(p controlPlane, namespaces []corev1.Namespace) error {
 	for name, config := range p.configs {
-		i.api.put(key{"api/v1/configmaps", SystemNamespace, name}, config)
+		i.api.put(key{"api/v1/configmaps", systemNamespace, name}, config)
 	}
 	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
 	node.Status.NodeInfo.KubeletVersion = kubernetesVersion

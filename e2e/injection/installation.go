@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// SystemNamespace is the namespace of Istio's control plane.
-const SystemNamespace = "istio-system"
+// systemNamespace is the namespace of Istio's control plane.
+const systemNamespace = "istio-system"
 
 // kubernetesVersion is the version of the fake cluster.
 const kubernetesVersion = "v1.36.3"
@@ -86,7 +86,7 @@ func (t Tools) render(in Installation) ([]json.RawMessage, error) {
 		return nil, err
 	}
 	cmd := exec.Command(t.Helm, "template", "istiod"+in.suffix(), t.Chart(), "--namespace",
-		SystemNamespace,
+		systemNamespace,
 		"--kube-version", kubernetesVersion, "--values", "-")
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(values), &stderr

@@ -49,7 +49,7 @@ func Start(
 	ctx context.Context, tools Tools, in Installation, namespaces ...corev1.Namespace,
 ) (*Istiod, error) {
 	i := &Istiod{api: &apiServer{}, exited: make(chan struct{}), host: "istiod" + in.suffix() + "." +
-		SystemNamespace + ".svc"}
+		systemNamespace + ".svc"}
 	err := i.start(ctx, tools, in, namespaces)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start istiod %+v: %w", in, err), i.Close())
@@ -103,7 +103,7 @@ func (i *Istiod) run(program string, container corev1.Container) error {
 	// ends, so the thread waits for the process.
 	i.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	i.cmd.Env = []string{
-		"POD_NAME=istiod", "POD_NAMESPACE=" + SystemNamespace, "SERVICE_ACCOUNT=istiod",
+		"POD_NAME=istiod", "POD_NAMESPACE=" + systemNamespace, "SERVICE_ACCOUNT=istiod",
 		"HOME=" + i.dir,
 	}
 	for _, v := range container.Env {
@@ -166,7 +166,7 @@ func (i *Istiod) dial(_ context.Context, network, address string) (conn net.Conn
 // cluster.
 func (i *Istiod) trust() error {
 	var secret corev1.Secret
-	if err := json.Unmarshal(i.api.get(key{"api/v1/secrets", SystemNamespace, "istio-ca-secret"}),
+	if err := json.Unmarshal(i.api.get(key{"api/v1/secrets", systemNamespace, "istio-ca-secret"}),
 		&secret); err != nil {
 		return fmt.Errorf("CA certificate of istiod: %w", err)
 	}

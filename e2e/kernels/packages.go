@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/debian"
 )
 
-// PackagesFile is the name of the file in e2e/kernels that lists the packages to use.
-const PackagesFile = "packages.txt"
+// packagesFile is the name of the file in e2e/kernels that lists the packages to use.
+const packagesFile = "packages.txt"
 
 //go:embed packages.txt
 var pinned string
@@ -29,7 +29,7 @@ var programs = []string{
 // programsSuite is the release of these packages.
 const programsSuite = "bookworm"
 
-// Pin finds the newest packages, and writes their list to PackagesFile in dir.
+// Pin finds the newest packages, and writes their list to packagesFile in dir.
 func Pin(ctx context.Context, m debian.Mirror, dir string) error {
 	var list []debian.Package
 	arches := map[string]bool{}
@@ -56,7 +56,7 @@ func Pin(ctx context.Context, m debian.Mirror, dir string) error {
 		}
 	}
 	text := debian.FormatList("Packages of e2e/kernels with their checksums, written by: go run -C e2e ./kernels/cmd/kernels -pin", list)
-	return os.WriteFile(filepath.Join(dir, PackagesFile), []byte(text), 0o644)
+	return os.WriteFile(filepath.Join(dir, packagesFile), []byte(text), 0o644)
 }
 
 func programSources(arch string) []debian.Source {
@@ -89,7 +89,7 @@ func (f *fetcher) fetch(
 	})
 	if i < 0 {
 		return "", debian.Package{}, fmt.Errorf("no package %s for %s in %s", pattern,
-			sources[0].Arch, PackagesFile)
+			sources[0].Arch, packagesFile)
 	}
 	p := f.list[i]
 	file, err := f.mirror.Fetch(ctx, p)

@@ -49,7 +49,7 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	r.begin = time.Now()
 	list, err := debian.ParseList(pinned)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", PackagesFile, err)
+		return nil, fmt.Errorf("%s: %w", packagesFile, err)
 	}
 	f := &fetcher{r.Mirror, list, r.logf}
 	results, errs := make([]Result, len(tasks)), make([]error, len(tasks))

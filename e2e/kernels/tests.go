@@ -85,14 +85,14 @@ var testSets = []testSet{
 	}},
 }
 
-// in reports whether the tests run with the backends of the shape.
-func (t testSet) in(s Shape) bool { return (!t.nft || s.NFT) && (!t.legacy || s.Legacy) }
+// runsIn reports whether the tests run with the backends of the shape.
+func (t testSet) runsIn(s Shape) bool { return (!t.nft || s.NFT) && (!t.legacy || s.Legacy) }
 
 // testsOf lists the tests of a package that run in a shape.
 func testsOf(pkg string, s Shape) []string {
 	var list []string
 	for _, set := range testSets {
-		if set.pkg == pkg && set.in(s) {
+		if set.pkg == pkg && set.runsIn(s) {
 			list = append(list, set.tests...)
 		}
 	}

@@ -16,7 +16,7 @@ const AppContainer = "app"
 const (
 	Port      = 8080
 	OtherPort = 9090
-	UDPPort   = 7000
+	udpPort   = 7000
 )
 
 // NameLabel is the label whose value is the name of the pod.

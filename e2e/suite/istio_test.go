@@ -45,7 +45,7 @@ func TestIstio(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tc := newTestCluster(t)
 	tc.mustInstallIstiod(t)
-	tc.runGroups(t, injected, removed)
+	tc.runGroups(t, injected, withoutPlugin)
 }
 
 var injected = testGroup{name: "injected by istiod", together: true, tests: []groupTest{
@@ -64,8 +64,8 @@ var injected = testGroup{name: "injected by istiod", together: true, tests: []gr
 	{"excluded outbound port", checkInjectedExclusion},
 }}
 
-// removed contains the tests without the plugin, which is then installed.
-var removed = testGroup{name: "injected by istiod without the plugin", bare: true, tests: []groupTest{
+// withoutPlugin contains the tests without the plugin, which is then installed.
+var withoutPlugin = testGroup{name: "injected by istiod without the plugin", bare: true, tests: []groupTest{
 	{
 		"istio-validation fails with exit code 126, and after the installation the pod is repaired in place",
 		checkInjectedRepair,

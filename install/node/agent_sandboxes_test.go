@@ -14,7 +14,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	before := tn.everything()
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.cacheArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
 	tn.cacheArgs("hook", podArgs("istio-system", "sluice-node-7tq9d"), "calico", "sluice-cni")
 	start := time.Now()
@@ -38,7 +38,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	tn.remove("results/net-agent-eth0")
 	tn.remove("results/net-hook-eth0")
 	tn.uninstall()
-	tn.restored(before)
+	tn.mustBeRestored(before)
 }
 
 // TestUninstallWaitsForOtherSandboxes checks that foreign sandboxes are awaited, whatever the names
@@ -46,7 +46,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 func TestUninstallWaitsForOtherSandboxes(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.cacheArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
 	tn.cacheArgs("hostile", podArgs("shop", "sluice-node-x2k4n"), "calico", "sluice-cni")
 	tn.uninstall() // from now on no sandbox is created with the old configuration

@@ -14,7 +14,7 @@ import (
 // ready, with all these texts.
 func (tn *testNode) wantProblem(s node.Status, reason node.Reason, words ...string) {
 	tn.t.Helper()
-	tn.blocked(s, reason, "")
+	tn.mustBeBlocked(s, reason, "")
 	for _, w := range words {
 		if len(s.Problems) == 1 && !strings.Contains(s.Problems[0].Message, w) {
 			tn.t.Errorf("%v\nlacks %q", s.Problems[0], w)
@@ -29,7 +29,7 @@ func TestEarlierConfigurationIsNamed(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.settings.CNIConfFileName = "10-a.conflist"
 	n := tn.node()
-	tn.installed(n.Reconcile(t.Context()))
+	tn.mustBeInstalled(n.Reconcile(t.Context()))
 	tn.put("conf/05-new.conflist", list("cilium-cni", "portmap"))
 	s := n.Reconcile(t.Context())
 	tn.wantProblem(s, node.NotInUse, "cniConfFileName is 10-a.conflist", "in order of names, 05-new.conflist",
@@ -48,7 +48,7 @@ func TestEarlierConfigurationIsNamed(t *testing.T) {
 	})
 	tn.remove("conf/05-new.conflist")
 	s = n.Reconcile(t.Context())
-	tn.installed(s)
+	tn.mustBeInstalled(s)
 	if s.Primary != "10-a.conflist" || len(s.Problems) != 0 {
 		t.Errorf("%s, %v", s.Primary, s.Problems)
 	}
@@ -80,10 +80,10 @@ func TestEarlierConfigurationMayContainThePlugin(t *testing.T) {
 	tn.putAll(map[string]string{
 		"conf/05-a.conflist": list("cilium-cni"), "conf/10-a.conflist": list("calico"),
 	})
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.settings.CNIConfFileName = "10-a.conflist"
 	s := tn.reconcile()
-	tn.installed(s)
+	tn.mustBeInstalled(s)
 	if got := reasons(s); !slices.Equal(got, []node.Reason{node.NotInUse}) {
 		t.Errorf("%v", got)
 	}
@@ -111,7 +111,7 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 		t.Errorf("the next configuration is not prepared: %s", got)
 	}
 	tn.remove("conf/05-link.conflist")
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 }
 
 // TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly checks that no copy of the second network is
@@ -141,20 +141,20 @@ func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 		t.Errorf("a runtime that skips the link finds no plugin: %s", got)
 	}
 	tn.remove("conf/05-link.conflist")
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.wantChains(map[string]string{
 		"02-istio-cni.conflist": "calico sluice-cni", "10-a.conflist": "calico",
 	})
 	link() // after the copy was installed
 	tn.put("conf/10-a.conflist", list("calico", "tuning"))
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	if got := tn.read("conf/02-istio-cni.conflist"); !strings.Contains(got, "tuning") {
 		t.Errorf("the copy was not updated: %s", got)
 	}
 	tn.remove("conf/05-link.conflist")
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.uninstall()
-	tn.restored(before)
+	tn.mustBeRestored(before)
 }
 
 // TestAFileThatIsBeingWritten covers a file that is invalid while its owner writes it. The node is
@@ -171,28 +171,28 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	tn.put("conf/05-b.conflist", "{")
 	tn.wantProblem(pass(0), node.Unreadable, "05-b.conflist") // the initial state
 	tn.put("conf/05-b.conflist", list("cilium-cni"))
-	tn.installed(pass(0))
+	tn.mustBeInstalled(pass(0))
 	for range 3 {
 		tn.put("conf/05-b.conflist", "{")
 		for range 4 {
 			s := pass(100 * time.Millisecond)
-			tn.installed(s)
+			tn.mustBeInstalled(s)
 			if len(s.Problems) > 0 {
 				t.Errorf("reported: %v", s.Problems)
 			}
 		}
 		tn.put("conf/05-b.conflist", list("cilium-cni"))
-		tn.installed(pass(11 * time.Minute)) // occasional writes are not a conflict
+		tn.mustBeInstalled(pass(11 * time.Minute)) // occasional writes are not a conflict
 	}
 	tn.put("conf/05-b.conflist", "{")
-	tn.installed(pass(0))
+	tn.mustBeInstalled(pass(0))
 	for range 3 {
 		tn.wantProblem(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist", "containerd",
 			"no pod starts", "CRI-O skips it")
 	}
 	tn.remove("conf/05-b.conflist")
-	tn.installed(pass(0))
+	tn.mustBeInstalled(pass(0))
 	tn.put("conf/05-b.conflist", "") // another file with that name
-	tn.installed(pass(time.Second))
+	tn.mustBeInstalled(pass(time.Second))
 	tn.wantProblem(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist")
 }

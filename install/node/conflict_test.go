@@ -141,15 +141,15 @@ func TestConflictingWriters(t *testing.T) {
 		tn.put("conf/10-a.conflist", list("calico"))
 		return pass()
 	}
-	tn.installed(pass())
-	tn.installed(rewrite(time.Second))
-	tn.installed(rewrite(time.Second)) // an upgrade of the network may write twice
+	tn.mustBeInstalled(pass())
+	tn.mustBeInstalled(rewrite(time.Second))
+	tn.mustBeInstalled(rewrite(time.Second)) // an upgrade of the network may write twice
 	if s := rewrite(time.Second); s.Installed() || len(s.ConflictingWriters) != 1 ||
 		s.ConflictingWriters[0].Rewrites != 3 {
 		t.Errorf("the third rewrite: %+v", s)
 	}
 	now = now.Add(11 * time.Second)
-	tn.installed(pass()) // no rewrites for a while
+	tn.mustBeInstalled(pass()) // no rewrites for a while
 	if s := n.Status(); len(s.ConflictingWriters) != 0 {
 		t.Errorf("reported after it has stopped: %v", s.ConflictingWriters)
 	}
@@ -176,7 +176,7 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 			}
 			for i := range 10 {
 				s := rewrite(period)
-				tn.installed(s)
+				tn.mustBeInstalled(s)
 				if named := len(s.ConflictingWriters) == 1 &&
 					slices.Contains(reasons(s), node.ConflictingWrites); named != (i >= 2) {
 					t.Errorf("rewrite %d: %v, %v", i+1, s.ConflictingWriters, s.Problems)
@@ -195,7 +195,7 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 			}
 			now = now.Add(11 * time.Second)
 			s := n.Reconcile(t.Context())
-			tn.installed(s)
+			tn.mustBeInstalled(s)
 			if len(s.ConflictingWriters) != 0 {
 				t.Errorf("reported after it has stopped: %v", s.ConflictingWriters)
 			}
@@ -223,7 +223,7 @@ func TestRareRewritesAreNotAConflict(t *testing.T) {
 // Both plugins in one chain are harmless; a file that changes continuously is not.
 func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	tn := newTestNode(t)
-	tn.executable("istio-cni", "istio's plugin")
+	tn.putExecutable("istio-cni", "istio's plugin")
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
 	before := tn.everything()
 	now := time.Unix(1_000_000, 0)
@@ -248,7 +248,7 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 		}
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni sluice-cni"})
-	tn.installed(status)
+	tn.mustBeInstalled(status)
 	if !slices.Contains(reasons(status), node.OtherPluginStays) || len(status.ConflictingWriters) != 1 ||
 		status.ConflictingWriters[0].Writer != "istio-cni's agent" {
 		t.Errorf("%v, %v", status.Problems, status.ConflictingWriters)
@@ -257,7 +257,7 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico", "sluice-cni"))
 	tn.remove("bin/istio-cni")
 	now = now.Add(time.Hour)
-	tn.installed(n.Reconcile(t.Context()))
+	tn.mustBeInstalled(n.Reconcile(t.Context()))
 	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 	tn.uninstall()
 	if types, err := inUse(tn); err != nil || strings.Join(types, " ") != "calico" {
@@ -272,7 +272,7 @@ func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
 	tn.put("conf/10-a.conf", plainBridge)
 	n := tn.node()
 	for range 5 {
-		tn.installed(n.Reconcile(t.Context()))
+		tn.mustBeInstalled(n.Reconcile(t.Context()))
 		if _, err := n.Uninstall(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -308,7 +308,7 @@ func TestPluginThatMustBeLastStaysLast(t *testing.T) {
 		status = n.Reconcile(t.Context())
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni linkerd-cni"})
-	tn.installed(status)
+	tn.mustBeInstalled(status)
 	if !slices.Contains(reasons(status), node.OtherPluginStays) {
 		t.Errorf("%v", status.Problems)
 	}

@@ -111,7 +111,7 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 	} {
 		for _, dir := range []string{"node/etc/cni/net.d", "node/opt/cni/bin"} {
 			m := newMounted(t)
-			m.installed(m.pass(0))
+			m.mustBeInstalled(m.pass(0))
 			if got := m.pass(0).Directories; got.Configuration != node.Same ||
 				got.Binary != node.Same || !got.Known() {
 				t.Fatalf("at first %+v", got)
@@ -141,7 +141,7 @@ func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 		return
 	}
 	m := newMounted(t)
-	m.installed(m.pass(0))
+	m.mustBeInstalled(m.pass(0))
 	dir := m.path("node/etc/cni/net.d")
 	m.must(os.Rename(dir, dir+".real"))
 	s := m.pass(0)
@@ -152,7 +152,7 @@ func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 		t.Error("a restart does not help without a directory")
 	}
 	m.must(os.Symlink("net.d.real", dir))
-	m.installed(m.pass(0))
+	m.mustBeInstalled(m.pass(0))
 }
 
 // TestDirectoryThatIsCreatedAgain checks that a directory that was moved back is the same one.
@@ -161,7 +161,7 @@ func TestDirectoryThatIsCreatedAgain(t *testing.T) {
 		return
 	}
 	m := newMounted(t)
-	m.installed(m.pass(0))
+	m.mustBeInstalled(m.pass(0))
 	dir := m.path("node/etc/cni/net.d")
 	for range 3 {
 		m.must(os.Rename(dir, dir+".old"))
@@ -171,7 +171,7 @@ func TestDirectoryThatIsCreatedAgain(t *testing.T) {
 		}
 		m.must(os.Remove(dir))
 		m.must(os.Rename(dir+".old", dir))
-		m.installed(m.pass(time.Second))
+		m.mustBeInstalled(m.pass(time.Second))
 	}
 }
 
@@ -185,7 +185,7 @@ func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 		"node/etc/cni/net.d/10-a.conflist", "node/opt/cni/bin/sluice-cni",
 	} {
 		m := newMounted(t)
-		m.installed(m.pass(0))
+		m.mustBeInstalled(m.pass(0))
 		m.put("other", list("calico"))
 		m.onNode("mount", "--bind", m.path("other"), m.path(path))
 		s := m.pass(0)
@@ -196,7 +196,7 @@ func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 			t.Errorf("%s: the agent does not end to get new mounts", path)
 		}
 		m.onNode("umount", m.path(path))
-		m.installed(m.pass(0))
+		m.mustBeInstalled(m.pass(0))
 	}
 }
 
@@ -236,7 +236,7 @@ func TestADirectoryOfAHiddenNode(t *testing.T) {
 		m.settings.RuntimeRoot = root
 		m.restart()
 		s := m.pass(0)
-		m.installed(s)
+		m.mustBeInstalled(s)
 		if s.Directories.Known() || s.Directories.Configuration != node.Unknown ||
 			s.Directories.Why == "" {
 			t.Errorf("%s: %+v", reason, s.Directories)
@@ -256,7 +256,7 @@ func TestMovedDirectoryIsNoticedImmediately(t *testing.T) {
 		return
 	}
 	m := newMounted(t)
-	m.installed(m.pass(0))
+	m.mustBeInstalled(m.pass(0))
 	m.settings.Resync = time.Hour
 	statuses := m.running(m.node())
 	await(t, statuses, "in order", node.Status.Installed)

@@ -25,7 +25,7 @@ func (tn *testNode) onDisk(name, size string) (dir string) {
 	return dir
 }
 
-func (tn *testNode) blocked(s node.Status, reason node.Reason, text string) {
+func (tn *testNode) mustBeBlocked(s node.Status, reason node.Reason, text string) {
 	tn.t.Helper()
 	if s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != reason ||
 		!strings.Contains(s.Problems[0].Message, text) {
@@ -41,11 +41,11 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico"))
 	dir := tn.onDisk("bin", "256k")
 	free := filetest.Fill(t, dir)
-	tn.blocked(tn.reconcile(), node.DiskFull, tn.path("bin/sluice-cni"))
+	tn.mustBeBlocked(tn.reconcile(), node.DiskFull, tn.path("bin/sluice-cni"))
 	// a missing plugin must not be in the configuration
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 	free()
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 
 	free = filetest.Fill(t, dir)
 	upgrade := func() node.Status {
@@ -65,7 +65,7 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico tuning sluice-cni"})
 	free()
-	tn.installed(upgrade())
+	tn.mustBeInstalled(upgrade())
 	if !tn.executableIs(pluginV2) || !tn.elementIs(elementV2) {
 		t.Error("not upgraded once there was space")
 	}
@@ -97,7 +97,7 @@ func TestAFullDiskOfConfigurations(t *testing.T) {
 			t.Errorf("%s: the configuration was changed (-before +after):\n%s", name, diff)
 		}
 		free()
-		tn.installed(tn.reconcile())
+		tn.mustBeInstalled(tn.reconcile())
 		tn.uninstall()
 		if diff := cmp.Diff(before, tn.content("conf")); diff != "" {
 			t.Errorf("%s: not restored (-before +after):\n%s", name, diff)
@@ -115,12 +115,12 @@ func TestReadOnlyDirectories(t *testing.T) {
 		tn.put("conf/10-a.conf", plainBridge)
 		before := tn.content("conf")
 		writable := filetest.ReadOnly(t, tn.path(name))
-		tn.blocked(tn.reconcile(), node.ReadOnly, tn.path(name))
+		tn.mustBeBlocked(tn.reconcile(), node.ReadOnly, tn.path(name))
 		if diff := cmp.Diff(before, tn.content("conf")); diff != "" {
 			t.Errorf("%s: the configuration was changed (-before +after):\n%s", name, diff)
 		}
 		writable()
-		tn.installed(tn.reconcile())
+		tn.mustBeInstalled(tn.reconcile())
 		writable = filetest.ReadOnly(t, tn.path("conf"))
 		if _, err := tn.node().Uninstall(t.Context(), 0); err == nil || !tn.executableIs(pluginV1) {
 			t.Errorf("%s: %v; the executable must stay while the configuration names it", name, err)
@@ -148,20 +148,20 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 		tn.onDisk("state", "64k")
 		tn.put("conf/10-a.conflist", list("calico"))
 		before := tn.content("conf")
-		tn.installed(tn.reconcile())
+		tn.mustBeInstalled(tn.reconcile())
 		heal := spoil(tn)
 		s := tn.reconcile()
-		tn.installed(s)
+		tn.mustBeInstalled(s)
 		if name == "read-only" && !slices.Contains(reasons(s), node.ReadOnly) {
 			t.Errorf("the failure to record the next change is not reported: %v", s.Problems)
 		}
 		tn.put("conf/10-a.conflist", list("calico")) // the recorded content
-		tn.installed(tn.reconcile())
+		tn.mustBeInstalled(tn.reconcile())
 		tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 		tn.put("conf/10-a.conflist", list("calico", "tuning")) // content without a record
 		tn.remove("bin/sluice-cni")
 		s = tn.reconcile()
-		tn.installed(s)
+		tn.mustBeInstalled(s)
 		if !slices.ContainsFunc(s.Problems, func(p node.Problem) bool {
 			return strings.Contains(p.Message, "write the journal entry of 10-a.conflist")
 		}) {
@@ -178,7 +178,7 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 		})
 		tn.remove("conf/05-b.conflist")
 
-		tn.installed(tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context()))
+		tn.mustBeInstalled(tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context()))
 		if !tn.executableIs(pluginV2) || !tn.elementIs(elementV2) {
 			t.Errorf("%s: not upgraded", name)
 		}
@@ -187,7 +187,7 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 		}
 		tn.wantChains(map[string]string{"10-a.conflist": "calico tuning"})
 		heal()
-		tn.installed(tn.reconcile())
+		tn.mustBeInstalled(tn.reconcile())
 		tn.uninstall()
 		tn.put("conf/10-a.conflist", list("calico"))
 		if diff := cmp.Diff(before, tn.content("conf")); diff != "" {
@@ -205,7 +205,7 @@ func TestWithoutARecordNoFileIsOwned(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	owned(&tn.settings)
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.settings.IstioOwnedCNIConfig = false
 	tn.put("conf/02-istio-cni.conflist", list("bridge"))
 	writable := filetest.ReadOnly(t, tn.path("state"))
@@ -214,7 +214,7 @@ func TestWithoutARecordNoFileIsOwned(t *testing.T) {
 	}
 	tn.wantChains(map[string]string{"02-istio-cni.conflist": "bridge", "10-a.conflist": "calico"})
 	writable()
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.uninstall()
 	tn.wantChains(map[string]string{"02-istio-cni.conflist": "bridge", "10-a.conflist": "calico"})
 }
@@ -226,9 +226,9 @@ func TestWithoutARecordNoPluginIsReplaced(t *testing.T) {
 		return
 	}
 	tn := newTestNode(t)
-	tn.executable("istio-cni", "istio's plugin")
+	tn.putExecutable("istio-cni", "istio's plugin")
 	tn.put("conf/10-a.conflist", list("calico"))
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
 	writable := filetest.ReadOnly(t, tn.path("state"))
 	if s := tn.reconcile(); s.Installed() {
@@ -236,7 +236,7 @@ func TestWithoutARecordNoPluginIsReplaced(t *testing.T) {
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
 	writable()
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.uninstall()
 	tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
 }

@@ -12,18 +12,18 @@ import (
 func TestRemovalOfTheExecutableIsReported(t *testing.T) {
 	for name, do := range map[string]func(tn *testNode){
 		"removes it":          func(tn *testNode) { tn.remove("bin/sluice-cni") },
-		"writes another file": func(tn *testNode) { tn.executable("sluice-cni", "something else") },
+		"writes another file": func(tn *testNode) { tn.putExecutable("sluice-cni", "something else") },
 		"makes it not executable": func(tn *testNode) {
 			tn.must(os.Chmod(tn.path("bin/sluice-cni"), 0o644))
 		},
-		"restores an older version": func(tn *testNode) { tn.executable("sluice-cni", pluginV2) },
+		"restores an older version": func(tn *testNode) { tn.putExecutable("sluice-cni", pluginV2) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			tn := newTestNode(t)
 			tn.put("conf/10-a.conflist", list("calico"))
 			now := time.Unix(1_000_000, 0)
 			n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
-			tn.installed(n.Reconcile(t.Context()))
+			tn.mustBeInstalled(n.Reconcile(t.Context()))
 			var s node.Status
 			for range 3 {
 				now = now.Add(100 * time.Millisecond)
@@ -41,7 +41,7 @@ func TestRemovalOfTheExecutableIsReported(t *testing.T) {
 				t.Error("the executable was not restored")
 			}
 			now = now.Add(11 * time.Second)
-			tn.installed(n.Reconcile(t.Context()))
+			tn.mustBeInstalled(n.Reconcile(t.Context()))
 		})
 	}
 }
@@ -75,11 +75,11 @@ func TestUpgradeOfTheExecutableIsNotAConflict(t *testing.T) {
 	n := tn.node()
 	for range 3 {
 		tn.must(n.Update(tn.upgraded()))
-		tn.installed(n.Reconcile(t.Context()))
+		tn.mustBeInstalled(n.Reconcile(t.Context()))
 		tn.must(n.Update(tn.settings))
-		tn.installed(n.Reconcile(t.Context()))
+		tn.mustBeInstalled(n.Reconcile(t.Context()))
 		tn.put("image/v1", pluginV1+"patched")
-		tn.installed(n.Reconcile(t.Context()))
+		tn.mustBeInstalled(n.Reconcile(t.Context()))
 		tn.put("image/v1", pluginV1)
 	}
 	if s := n.Status(); len(s.ConflictingWriters) != 0 || len(s.Totals.Rewrites) != 0 {

@@ -17,14 +17,14 @@ type changeCase struct {
 }
 
 var changeCases = map[string]changeCase{
-	"a configuration that comes before the primary one": {
+	"a configuration that sorts before the primary one": {
 		do: func(tn *testNode) { tn.put("conf/05-new.conflist", list("cilium-cni")) },
 		want: map[string]string{
 			"05-new.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni",
 			"20-b.conflist": "flannel",
 		},
 	},
-	"a plain configuration that comes before": {
+	"a plain configuration that sorts before the primary one": {
 		do: func(tn *testNode) { tn.put("conf/05-new.conf", plainBridge) },
 		want: map[string]string{
 			"05-new.conflist": "bridge sluice-cni", "10-a.conflist": "calico sluice-cni",
@@ -89,7 +89,7 @@ var changeCases = map[string]changeCase{
 		tn.remove("bin/sluice-cni")
 	}, want: asBefore},
 	"the executable is overwritten": {do: func(tn *testNode) {
-		tn.executable("sluice-cni", "something else")
+		tn.putExecutable("sluice-cni", "something else")
 	}, want: asBefore},
 	"the executable is made not executable": {do: func(tn *testNode) {
 		tn.must(os.Chmod(tn.path("bin/sluice-cni"), 0o644))
@@ -162,20 +162,20 @@ func addLink(tn *testNode) {
 	tn.must(os.Symlink("../elsewhere/calico", tn.path("conf/05-link.conflist")))
 }
 
-// changed runs a node to which the change will be made, and waits until it is installed and idle.
-func (tn *testNode) changed(d changeCase) (*node.Node, <-chan node.Status) {
+// runUntilIdle runs a node to which the change will be made, and waits until it is installed and idle.
+func (tn *testNode) runUntilIdle(c changeCase) (*node.Node, <-chan node.Status) {
 	tn.t.Helper()
 	tn.putAll(map[string]string{
 		"conf/10-a.conflist": list("calico"), "conf/20-b.conflist": list("flannel"),
 	})
 	tn.settings.Resync = time.Hour
-	if d.before != nil {
-		d.before(tn)
+	if c.before != nil {
+		c.before(tn)
 	}
-	if d.settings != nil {
-		d.settings(&tn.settings)
+	if c.settings != nil {
+		c.settings(&tn.settings)
 	}
-	tn.installed(tn.reconcile()) // otherwise the node's own writes would be the event
+	tn.mustBeInstalled(tn.reconcile()) // otherwise the node's own writes would be the event
 	n := tn.node()
 	statuses := tn.running(n)
 	await(tn.t, statuses, "installed", node.Status.Installed)
@@ -183,9 +183,9 @@ func (tn *testNode) changed(d changeCase) (*node.Node, <-chan node.Status) {
 }
 
 // isCorrected reports whether the change was corrected.
-func (d changeCase) isCorrected(tn *testNode) func(node.Status) bool {
+func (c changeCase) isCorrected(tn *testNode) func(node.Status) bool {
 	return func(s node.Status) bool {
-		return s.Installed() && equal(tn.chains(), d.want) && tn.elementIs(elementV1) &&
+		return s.Installed() && equal(tn.chains(), c.want) && tn.elementIs(elementV1) &&
 			tn.executableIs(pluginV1)
 	}
 }

@@ -18,19 +18,19 @@ const script = "#!/bin/sh\nexit 0\n"
 func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 	for name, keep := range map[string]func(t *testing.T, tn *testNode) (release func()){
 		"an immutable file": func(t *testing.T, tn *testNode) func() {
-			tn.executable("sluice-cni", script)
+			tn.putExecutable("sluice-cni", script)
 			return filetest.Immutable(t, tn.path("bin/sluice-cni"))
 		},
 		"an immutable file of the same size": func(t *testing.T, tn *testNode) func() {
-			tn.executable("sluice-cni", script+strings.Repeat("#", len(pluginV1)-len(script)))
+			tn.putExecutable("sluice-cni", script+strings.Repeat("#", len(pluginV1)-len(script)))
 			return filetest.Immutable(t, tn.path("bin/sluice-cni"))
 		},
 		"an immutable no-op program": func(t *testing.T, tn *testNode) func() {
-			tn.executable("sluice-cni", noop)
+			tn.putExecutable("sluice-cni", noop)
 			return filetest.Immutable(t, tn.path("bin/sluice-cni"))
 		},
 		"an immutable directory": func(t *testing.T, tn *testNode) func() {
-			tn.executable("sluice-cni", script)
+			tn.putExecutable("sluice-cni", script)
 			return filetest.Immutable(t, tn.path("bin"))
 		},
 	} {
@@ -41,7 +41,7 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 				now := time.Unix(1_000_000, 0)
 				n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
 				if when == "later" {
-					tn.installed(n.Reconcile(t.Context()))
+					tn.mustBeInstalled(n.Reconcile(t.Context()))
 				}
 				release := keep(t, tn)
 				s := n.Reconcile(t.Context())
@@ -60,7 +60,7 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 				release()
 				now = now.Add(time.Minute)
 				s = n.Reconcile(t.Context())
-				tn.installed(s)
+				tn.mustBeInstalled(s)
 				if s.Executable != node.Verified || !tn.executableIs(pluginV1) {
 					t.Errorf("the executable is %q", s.Executable)
 				}
@@ -74,7 +74,7 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 func TestAWrongExecutableIsNotPutIntoTheChain(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	tn.executable("sluice-cni", script)
+	tn.putExecutable("sluice-cni", script)
 	filetest.Immutable(t, tn.path("bin/sluice-cni"))
 	tn.reconcile()
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
@@ -88,13 +88,13 @@ func TestAWrongExecutableThatIsMounted(t *testing.T) {
 	}
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	tn.installed(tn.reconcile())
-	tn.executable("script", script)
+	tn.mustBeInstalled(tn.reconcile())
+	tn.putExecutable("script", script)
 	tn.must(unix.Mount(tn.path("bin/script"), tn.path("bin/sluice-cni"), "", unix.MS_BIND, ""))
 	s := tn.reconcile()
 	tn.wantProblem(s, node.WrongExecutable, tn.path("bin/sluice-cni"), "device or resource busy", "umount")
 	tn.must(unix.Unmount(tn.path("bin/sluice-cni"), unix.MNT_DETACH))
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 }
 
 // TestAnEarlierVersionThatCannotBeReplacedWorks checks that an earlier version of the plugin that
@@ -102,11 +102,11 @@ func TestAWrongExecutableThatIsMounted(t *testing.T) {
 func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	release := filetest.Immutable(t, tn.path("bin/sluice-cni"))
 	for range 2 {
 		s := tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())
-		tn.installed(s)
+		tn.mustBeInstalled(s)
 		if s.Executable != node.Outdated || len(s.Problems) != 1 {
 			t.Errorf("the executable is %q: %v", s.Executable, s.Problems)
 		}
@@ -116,7 +116,7 @@ func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 	}
 	release()
 	s := tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())
-	tn.installed(s)
+	tn.mustBeInstalled(s)
 	if s.Executable != node.Verified || !tn.executableIs(pluginV2) {
 		t.Errorf("the executable is %q", s.Executable)
 	}
@@ -128,17 +128,17 @@ func TestVerificationReusesTheSnapshot(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	n := tn.node()
-	tn.installed(n.Reconcile(t.Context()))
+	tn.mustBeInstalled(n.Reconcile(t.Context()))
 	if read := openings(t, tn.path("bin/sluice-cni"), func() {
 		for range 10 {
-			tn.installed(n.Reconcile(t.Context()))
+			tn.mustBeInstalled(n.Reconcile(t.Context()))
 		}
 	}); read != 0 {
 		t.Errorf("the file was opened %d times in 10 passes", read)
 	}
 	if read := openings(t, tn.path("bin/sluice-cni"), func() {
 		tn.must(unix.Chmod(tn.path("bin/sluice-cni"), 0o755))
-		tn.installed(n.Reconcile(t.Context()))
+		tn.mustBeInstalled(n.Reconcile(t.Context()))
 	}); read == 0 {
 		t.Error("the file was not read after a change")
 	}

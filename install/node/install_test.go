@@ -260,7 +260,7 @@ func TestInstall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tn := newTestNode(t)
-			tn.executable("istio-cni", "istio's plugin")
+			tn.putExecutable("istio-cni", "istio's plugin")
 			for name, content := range row.before {
 				tn.put("conf/"+name, content)
 			}
@@ -292,7 +292,7 @@ func TestInstall(t *testing.T) {
 			if report := tn.uninstall(); len(report.Left) != 0 {
 				t.Errorf("left: %v", report.Left)
 			}
-			tn.restored(before)
+			tn.mustBeRestored(before)
 		})
 	}
 }

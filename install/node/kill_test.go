@@ -33,7 +33,7 @@ func runKilledJob(job string) {
 		tn.must(err)
 		return
 	}
-	tn.installed(n.Reconcile(context.Background()))
+	tn.mustBeInstalled(n.Reconcile(context.Background()))
 }
 
 // dead is the testing.TB of a process without a test.
@@ -82,7 +82,7 @@ func TestAKillAtAnyMoment(t *testing.T) {
 	for round := range rounds {
 		f := forms[round%len(forms)]
 		tn := newTestNode(t)
-		tn.executable("istio-cni", "istio's plugin")
+		tn.putExecutable("istio-cni", "istio's plugin")
 		tn.putAll(f.files())
 		f.set(&tn.settings)
 		before := tn.everything()
@@ -95,7 +95,7 @@ func TestAKillAtAnyMoment(t *testing.T) {
 		}
 		if s := []node.Settings{tn.settings, tn.upgraded()}[rand.IntN(2)]; rand.IntN(4) > 0 {
 			status := tn.nodeOf(s, node.Options{}).Reconcile(t.Context())
-			tn.installed(status)
+			tn.mustBeInstalled(status)
 			if want := map[bool]string{
 				true: pluginV1, false: pluginV2,
 			}[s.Binaries["sluice-cni"] == tn.path("image", "v1")]; tn.read("bin/sluice-cni") != want {
@@ -111,7 +111,7 @@ func TestAKillAtAnyMoment(t *testing.T) {
 			}
 		}
 		tn.uninstall()
-		tn.restored(before)
+		tn.mustBeRestored(before)
 		if t.Failed() {
 			t.Fatalf("round %d: %s", round, f)
 		}
@@ -135,22 +135,22 @@ func TestAKillBeforeEachChange(t *testing.T) {
 			nth := 1 + rand.IntN(step)
 			for again := true; again; nth += step {
 				tn := newTestNode(t)
-				tn.executable("istio-cni", "istio's plugin")
+				tn.putExecutable("istio-cni", "istio's plugin")
 				tn.putAll(f.files())
 				f.set(&tn.settings)
 				before := tn.everything()
 				if job != "install" {
-					tn.installed(tn.reconcile())
+					tn.mustBeInstalled(tn.reconcile())
 				}
 				if again = killBefore(t, tn, job+"-"+string(f), nth); again {
 					kills++
 				}
 				wantPodsCanStart(tn, f)
 				if rand.IntN(2) == 0 {
-					tn.installed(tn.reconcile())
+					tn.mustBeInstalled(tn.reconcile())
 				}
 				tn.uninstall()
-				tn.restored(before)
+				tn.mustBeRestored(before)
 				if t.Failed() {
 					t.Fatalf("%s of %s, killed before change %d", job, f, nth)
 				}

@@ -105,7 +105,7 @@ func (tn *testNode) putAll(files map[string]string) {
 	}
 }
 
-func (tn *testNode) executable(name, content string) {
+func (tn *testNode) putExecutable(name, content string) {
 	tn.t.Helper()
 	tn.put("bin/"+name, content)
 	tn.must(os.Chmod(tn.path("bin", name), 0o755))
@@ -206,7 +206,7 @@ func (tn *testNode) reconcile() node.Status {
 	return tn.node().Reconcile(tn.t.Context())
 }
 
-func (tn *testNode) installed(s node.Status) {
+func (tn *testNode) mustBeInstalled(s node.Status) {
 	tn.t.Helper()
 	if !s.Installed() {
 		tn.t.Fatalf("not installed: %v", s.Problems)
@@ -220,8 +220,8 @@ func (tn *testNode) uninstall() node.Report {
 	return report
 }
 
-// restored fails the test unless all files are as before.
-func (tn *testNode) restored(before map[string]string) {
+// mustBeRestored fails the test unless all files are as before.
+func (tn *testNode) mustBeRestored(before map[string]string) {
 	tn.t.Helper()
 	if diff := cmp.Diff(before, tn.everything()); diff != "" {
 		tn.t.Errorf("after uninstallation the node differs (-before +after):\n%s", diff)

@@ -34,7 +34,7 @@ func callWhile(look, do func()) {
 
 func TestMigrationHasNoMomentWithNeither(t *testing.T) {
 	tn := newTestNode(t)
-	tn.executable("istio-cni", "istio's plugin")
+	tn.putExecutable("istio-cni", "istio's plugin")
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
 	before := tn.everything()
 	callWhile(func() {
@@ -45,13 +45,13 @@ func TestMigrationHasNoMomentWithNeither(t *testing.T) {
 		}
 	}, func() {
 		for range 8 {
-			tn.installed(tn.reconcile())
+			tn.mustBeInstalled(tn.reconcile())
 			tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 			tn.uninstall()
 			tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
 		}
 	})
-	tn.restored(before)
+	tn.mustBeRestored(before)
 }
 
 func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
@@ -70,11 +70,11 @@ func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
 		}
 	}, func() {
 		for range 8 {
-			tn.installed(tn.reconcile())
+			tn.mustBeInstalled(tn.reconcile())
 			tn.uninstall()
 		}
 	})
-	tn.restored(before)
+	tn.mustBeRestored(before)
 }
 
 func TestReleasingMemory(t *testing.T) {
@@ -108,9 +108,9 @@ func TestReleasingMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tn := newTestNode(t)
-			tn.executable("istio-cni", "istio's plugin")
+			tn.putExecutable("istio-cni", "istio's plugin")
 			tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
-			tn.installed(tn.reconcile())
+			tn.mustBeInstalled(tn.reconcile())
 			row.do(tn)
 			tn.uninstall()
 			tn.wantChains(map[string]string{"10-a.conflist": row.want})
@@ -127,11 +127,11 @@ func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	pass := func() node.Status {
 		now = now.Add(2 * time.Minute)
 		s := n.Reconcile(t.Context())
-		tn.installed(s)
+		tn.mustBeInstalled(s)
 		return s
 	}
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
-	tn.executable("istio-cni", "istio's plugin")
+	tn.putExecutable("istio-cni", "istio's plugin")
 	tn.cache("one", "calico", "istio-cni")
 	if s := pass(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin" {
 		t.Fatalf("%+v", s)
@@ -145,7 +145,7 @@ func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	if pass(); tn.read("bin/istio-cni") != noop+"of the next version" {
 		t.Error("the no-op executable was not upgraded")
 	}
-	tn.executable("istio-cni", "istio's plugin, again") // its chart is installed again
+	tn.putExecutable("istio-cni", "istio's plugin, again") // its chart is installed again
 	if s := pass(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin, again" {
 		t.Errorf("%+v", s)
 	}
@@ -166,7 +166,7 @@ func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	for range 10 {
-		tn.installed(tn.reconcile())
+		tn.mustBeInstalled(tn.reconcile())
 		callWhile(func() {
 			element := tn.read("conf/10-a.conflist")
 			executable := tn.read("bin/sluice-cni")
@@ -176,7 +176,7 @@ func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
 			if executable != pluginV1 && executable != pluginV2 {
 				t.Errorf("an executable of %d bytes", len(executable))
 			}
-		}, func() { tn.installed(tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())) })
+		}, func() { tn.mustBeInstalled(tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())) })
 		if !tn.elementIs(elementV2) || !tn.executableIs(pluginV2) {
 			t.Error("not upgraded")
 		}

@@ -56,7 +56,7 @@ func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
 			t.Run(name+", "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					tn := newTestNode(t)
-					n, statuses := tn.changed(d)
+					n, statuses := tn.runUntilIdle(d)
 					d.do(tn)
 					event.tell(n)
 					awaitWithin(t, event.within, statuses, "put right", d.isCorrected(tn))
@@ -74,7 +74,7 @@ func TestConflictingWriterIsNamedAndOvercomeWithinASecond(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		tn := newTestNode(t)
-		n, statuses := tn.changed(changeCase{})
+		n, statuses := tn.runUntilIdle(changeCase{})
 		stop := every(100*time.Millisecond, func() {
 			tn.put("conf/10-a.conflist", list("calico"))
 			n.Wake()
@@ -99,7 +99,7 @@ func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		tn := newTestNode(t)
-		n, statuses := tn.changed(changeCase{})
+		n, statuses := tn.runUntilIdle(changeCase{})
 		tn.put("conf/05-x.conflist", "{")
 		n.Wake()
 		s := awaitWithin(t, time.Second, statuses, "reported", func(s node.Status) bool {

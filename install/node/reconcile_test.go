@@ -25,16 +25,16 @@ func TestNothingIsInsertedBeforeItCanWork(t *testing.T) {
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 	gate = nil
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	gate = errors.New("credentials expired")
 	tn.put("conf/05-b.conflist", list("cilium-cni")) // pods must not start without redirection now
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.wantChains(map[string]string{
 		"05-b.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni",
 	})
 	tn.remove("conf/10-a.conflist")
 	tn.put("conf/05-b.conflist", list("cilium-cni"))
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.wantChains(map[string]string{"05-b.conflist": "cilium-cni sluice-cni"})
 }
 
@@ -81,10 +81,10 @@ func TestModes(t *testing.T) {
 func TestDamagedJournalIsReportedAndRenamed(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.put("state/journal.json", "{")
 	s := tn.reconcile()
-	tn.installed(s)
+	tn.mustBeInstalled(s)
 	if !slices.Contains(reasons(s), node.JournalLost) {
 		t.Errorf("%v", s.Problems)
 	}
@@ -99,7 +99,7 @@ func TestPassWithoutDriftWritesNothing(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	n := tn.node()
-	tn.installed(n.Reconcile(t.Context()))
+	tn.mustBeInstalled(n.Reconcile(t.Context()))
 	times := func() map[string]syscall.Timespec {
 		got := map[string]syscall.Timespec{}
 		for _, path := range []string{
@@ -130,14 +130,14 @@ func TestAnyOtherExecutableIsNoticed(t *testing.T) {
 	n := tn.node()
 	other := strings.ToUpper(pluginV1) // with the same size
 	for reason, do := range map[string]func(){
-		"another file": func() { tn.executable("sluice-cni", other) },
+		"another file": func() { tn.putExecutable("sluice-cni", other) },
 		"the same file, rewritten": func() {
 			tn.must(os.WriteFile(tn.path("bin/sluice-cni"), []byte(other), 0o755))
 		},
 		"another source": func() { tn.put("image/v1", pluginV1) },
 	} {
 		for range 2 {
-			tn.installed(n.Reconcile(t.Context()))
+			tn.mustBeInstalled(n.Reconcile(t.Context()))
 		}
 		do()
 		if n.Reconcile(t.Context()); !tn.executableIs(pluginV1) {
@@ -150,7 +150,7 @@ func TestALinkedConfigurationStaysALink(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/real/calico", list("calico"))
 	tn.must(os.Symlink("real/calico", tn.path("conf/10-a.conflist")))
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 	tn.uninstall()
 	if target, err := os.Readlink(tn.path("conf/10-a.conflist")); err != nil ||
@@ -166,7 +166,7 @@ func TestAnHourOfEventsLeaksNothing(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
 	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
-	tn.installed(n.Reconcile(t.Context()))
+	tn.mustBeInstalled(n.Reconcile(t.Context()))
 	before := descriptors(t)
 	minutes := 10
 	if os.Getenv("SLUICE_LONG") == "1" {
@@ -180,7 +180,7 @@ func TestAnHourOfEventsLeaksNothing(t *testing.T) {
 			n.Reconcile(t.Context())
 		}
 		tn.remove(fmt.Sprintf("conf/05-%d.conflist", minute%3))
-		tn.installed(n.Reconcile(t.Context()))
+		tn.mustBeInstalled(n.Reconcile(t.Context()))
 	}
 	if after := descriptors(t); after > before {
 		t.Errorf("%d descriptors after, %d before", after, before)

@@ -23,7 +23,7 @@ func TestForeignChangesAreNoticedAndCorrected(t *testing.T) {
 	for name, d := range changeCases {
 		t.Run(name, func(t *testing.T) {
 			tn := newTestNode(t)
-			_, statuses := tn.changed(d)
+			_, statuses := tn.runUntilIdle(d)
 			d.do(tn)
 			await(t, statuses, "put right", d.isCorrected(tn))
 		})
@@ -144,10 +144,10 @@ func TestTwoAgentsDuringARollingUpdate(t *testing.T) {
 	before := tn.everything()
 	var agents sync.WaitGroup
 	for range 4 {
-		agents.Go(func() { tn.installed(tn.node().Reconcile(context.Background())) })
+		agents.Go(func() { tn.mustBeInstalled(tn.node().Reconcile(context.Background())) })
 	}
 	agents.Wait()
 	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 	tn.uninstall()
-	tn.restored(before)
+	tn.mustBeRestored(before)
 }

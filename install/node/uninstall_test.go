@@ -92,7 +92,7 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 			if row.settings != nil {
 				row.settings(&tn.settings)
 			}
-			tn.installed(tn.reconcile())
+			tn.mustBeInstalled(tn.reconcile())
 			row.do(tn)
 			tn.uninstall()
 			if row.want != nil {
@@ -112,7 +112,7 @@ func TestExecutableIsKeptWhileSandboxesNeedIt(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	before := tn.everything()
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.cache("one", "calico", "sluice-cni")
 	tn.cache("two", "calico", "sluice-cni")
 	tn.cache("old", "calico")
@@ -139,7 +139,7 @@ func TestExecutableIsKeptWhileSandboxesNeedIt(t *testing.T) {
 	if report := tn.uninstall(); len(report.Left) != 0 {
 		t.Errorf("without sandboxes: %+v", report)
 	}
-	tn.restored(before)
+	tn.mustBeRestored(before)
 }
 
 // TestExecutableIsKeptWhileAForeignConfigurationNamesIt covers the thin form of Multus, which
@@ -157,7 +157,7 @@ func TestExecutableIsKeptWhileAForeignConfigurationNamesIt(t *testing.T) {
 	before := tn.everything()
 	tn.reconcile()
 	tn.put("conf/00-multus.conf", copying("calico", "sluice-cni"))
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	for range 2 {
 		report := tn.uninstall()
 		want := node.Leftover{
@@ -180,14 +180,14 @@ func TestExecutableIsKeptWhileAForeignConfigurationNamesIt(t *testing.T) {
 	if report := tn.uninstall(); len(report.Left) != 0 {
 		t.Errorf("without a configuration that names it: %+v", report)
 	}
-	tn.restored(before)
+	tn.mustBeRestored(before)
 }
 
 func TestWithoutANoopThePluginIsKept(t *testing.T) {
 	tn := newTestNode(t)
 	tn.settings.Noop = ""
 	tn.put("conf/10-a.conflist", list("calico"))
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.cache("one", "calico", "sluice-cni")
 	report := tn.uninstall()
 	if len(report.Left) != 1 || report.Left[0].Noop || tn.read("bin/sluice-cni") != pluginV1 {
@@ -199,23 +199,23 @@ func TestInstalledAgainOverANoop(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	before := tn.everything()
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.cache("one", "calico", "sluice-cni")
 	tn.uninstall()
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	if tn.read("bin/sluice-cni") != pluginV1 {
 		t.Error("the plugin was not installed again")
 	}
 	tn.remove("results/net-one-eth0")
 	tn.uninstall()
-	tn.restored(before)
+	tn.mustBeRestored(before)
 }
 
 func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	before := tn.everything()
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.cache("one", "calico", "sluice-cni")
 	var runtime sync.WaitGroup
 	runtime.Go(func() {
@@ -231,13 +231,13 @@ func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 	if err != nil || len(report.Left) != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
-	tn.restored(before)
+	tn.mustBeRestored(before)
 }
 
 func TestWaitingEndsWithTheContext(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	tn.cache("one", "calico", "sluice-cni")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -264,7 +264,7 @@ func contains(s, part string) bool { return strings.Contains(s, part) }
 func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	tn.installed(tn.reconcile())
+	tn.mustBeInstalled(tn.reconcile())
 	var runtime sync.WaitGroup
 	runtime.Go(func() {
 		for contains(tn.read("conf/10-a.conflist"), "sluice-cni") {

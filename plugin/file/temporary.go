@@ -72,11 +72,11 @@ func copyOwner(f *os.File, path string) error {
 	if err != nil {
 		return err
 	}
-	fresh, err := f.Stat()
+	created, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	want, have := owner(old), owner(fresh)
+	want, have := owner(old), owner(created)
 	if want == have {
 		return nil
 	}
@@ -112,20 +112,20 @@ func readBack(f *os.File, content io.ReadSeeker, size int64) error {
 // sameStream reports whether two streams have the same bytes.
 func sameStream(a, b io.Reader) (bool, error) {
 	const chunk = 64 << 10
-	one, other := make([]byte, chunk), make([]byte, chunk)
+	blockA, blockB := make([]byte, chunk), make([]byte, chunk)
 	for {
-		n, err := io.ReadFull(a, one)
+		n, err := io.ReadFull(a, blockA)
 		if err != nil && err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return false, err
 		}
-		m, otherErr := io.ReadFull(b, other)
-		if otherErr != nil && otherErr != io.EOF && !errors.Is(otherErr, io.ErrUnexpectedEOF) {
-			return false, otherErr
+		m, errB := io.ReadFull(b, blockB)
+		if errB != nil && errB != io.EOF && !errors.Is(errB, io.ErrUnexpectedEOF) {
+			return false, errB
 		}
-		if !bytes.Equal(one[:n], other[:m]) {
+		if !bytes.Equal(blockA[:n], blockB[:m]) {
 			return false, nil
 		}
-		if err != nil || otherErr != nil {
+		if err != nil || errB != nil {
 			return true, nil
 		}
 	}

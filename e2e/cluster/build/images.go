@@ -17,7 +17,7 @@ var dns = component{
 		c := compilation{
 			module: "kubernetes", packages: []string{"./dns"}, flags: []string{"-ldflags", "-s -w"},
 		}
-		return b.image(ctx, c, out, "coredns", DNSImage)
+		return b.image(ctx, c, out, "coredns", dnsImage)
 	},
 	set: func(s *Software, dir string) { s.DNS = filepath.Join(dir, "coredns.tar") },
 }
@@ -28,7 +28,7 @@ var pause = component{
 		c := compilation{
 			module: "../cmd/pause", packages: []string{"."}, flags: []string{"-ldflags", "-s -w"},
 		}
-		return b.image(ctx, c, out, "pause", PauseImage)
+		return b.image(ctx, c, out, "pause", pauseImage)
 	},
 	set: func(s *Software, dir string) { s.Pause = filepath.Join(dir, "pause.tar") },
 }

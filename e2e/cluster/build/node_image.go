@@ -119,7 +119,7 @@ func (t tree) containerd(ctx context.Context, s *Software) error {
 		return fmt.Errorf("kind's %s: restrict_oom_score_adj or sandbox_image not found", file)
 	}
 	current, _, _ := strings.Cut(rest, "\n")
-	changed = strings.Replace(changed, current, `"`+PauseImage+`"`, 1)
+	changed = strings.Replace(changed, current, `"`+pauseImage+`"`, 1)
 
 	out, err := exec.CommandContext(ctx, filepath.Join(s.Runtime, "ctr"), "oci", "spec").Output()
 	if err != nil {

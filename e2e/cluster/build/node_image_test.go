@@ -84,7 +84,7 @@ func TestContainerdConfigurationForRestrictedRoot(t *testing.T) {
 	if err := node.containerd(t.Context(), &Software{Runtime: runtime}); err != nil {
 		t.Fatal(err)
 	}
-	want := "sandbox_image = \"" + PauseImage + "\"\nrestrict_oom_score_adj = true\nx = 1\n"
+	want := "sandbox_image = \"" + pauseImage + "\"\nrestrict_oom_score_adj = true\nx = 1\n"
 	if diff := cmp.Diff(want, read(t, node.path("etc/containerd/config.toml"))); diff != "" {
 		t.Error(diff)
 	}

@@ -22,7 +22,7 @@ type Software struct {
 	Node string
 	// Logs is the directory for logs after a failure, which may not exist.
 	Logs string
-	// Pause and DNS are the archives of the images PauseImage, for pods' sandboxes, and DNSImage,
+	// Pause and DNS are the archives of the images pauseImage, for pods' sandboxes, and dnsImage,
 	// with CoreDNS.
 	Pause, DNS string
 	// Only ForKind sets these. Kind is a directory with the program kind, and the name of its
@@ -37,8 +37,8 @@ type Software struct {
 
 // Names of the images that are built here.
 const (
-	PauseImage = "e2e.sluice.test/pause:1"
-	DNSImage   = "e2e.sluice.test/coredns:1"
+	pauseImage = "e2e.sluice.test/pause:1"
+	dnsImage   = "e2e.sluice.test/coredns:1"
 )
 
 // Build returns the software of a node, after building missing components. Components are cached in

@@ -22,13 +22,13 @@ var vmSystem = component{
 			return err
 		}
 		root := tree(filepath.Join(out, "root"))
-		return errors.Join(root.onlyOwnProfiles(), root.vmServices())
+		return errors.Join(root.removeUnusedProfiles(), root.configureVMServices())
 	},
 }
 
-// onlyOwnProfiles removes the AppArmor profiles of programs that are not installed. Loading one of
+// removeUnusedProfiles removes the AppArmor profiles of programs that are not installed. Loading one of
 // the hundred profiles takes a second on an emulated processor.
-func (t tree) onlyOwnProfiles() error {
+func (t tree) removeUnusedProfiles() error {
 	profiles, err := filepath.Glob(t.path("etc/apparmor.d/*"))
 	errs := []error{err}
 	for _, profile := range profiles {
@@ -48,8 +48,8 @@ func (t tree) has(file string) bool {
 	return err == nil
 }
 
-// vmServices enables the network, and disables updates and consoles.
-func (t tree) vmServices() error {
+// configureVMServices enables the network, and disables updates and consoles.
+func (t tree) configureVMServices() error {
 	const units, packaged = "etc/systemd/system/", "/usr/lib/systemd/system/"
 	errs := []error{
 		t.link(packaged+"multi-user.target", units+"default.target"),

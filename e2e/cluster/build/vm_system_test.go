@@ -16,7 +16,7 @@ func TestProfilesOfMissingProgramsAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := root.onlyOwnProfiles(); err != nil {
+	if err := root.removeUnusedProfiles(); err != nil {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]bool{"runc": true, "firefox": false, "abstractions/base": true} {
