@@ -1,12 +1,15 @@
 package kerneltest_test
 
 import (
+	"net"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
@@ -42,5 +45,46 @@ func TestPacketsArriveOnLoopbackWithTheTranslatedSource(t *testing.T) {
 	}
 	if r := diff.Decide(left, left, diff.Options{}); r.Verdict(true) != diff.Equivalent {
 		t.Errorf("a ruleset and itself: %s", r.Verdict(true))
+	}
+}
+
+// TestSourceOfTranslatedConnection verifies that NAT translates the source of later packets of a
+// connection before the chains after its priority (diff.NATMappingPersists), and that package diff
+// does not take the source there to be the one before.
+func TestSourceOfTranslatedConnection(t *testing.T) {
+	const reads = "ip saddr 127.0.0.5 meta l4proto udp counter meta mark set 7\n"
+	rulesAt := func(priority string) string {
+		return "table ip a {\nchain reads {\ntype filter hook postrouting priority " + priority +
+			";\n" + reads + "}\n}\n"
+	}
+	const translates = "table ip b {\nchain translates {\ntype nat hook postrouting priority 100;\nsnat to 127.0.0.5\n}\n}\n"
+	sides := map[string]diff.Side{}
+	for priority, hits := range map[string]uint64{"50": 0, "150": 2} {
+		ns := netnstest.New(t)
+		istiotest.Run(t, ns, rulesAt(priority)+translates, "nft", "-f", "-")
+		_ = listenUDP(t, ns, "127.0.0.1:9")
+		from := listenUDP(t, ns, "127.0.0.1:4000")
+		for range 2 {
+			if _, err := from.WriteTo([]byte("x"), &net.UDPAddr{
+				IP: net.IPv4(127, 0, 0, 1), Port: 9,
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		live := readLive(t, ns)
+		a := slices.IndexFunc(live.Tables, func(t rules.Table) bool { return t.Name == "a" })
+		if got := live.Tables[a].Chains[0].Rules[0].Hits.Packets; got != hits {
+			t.Errorf("the kernel: %d packets at priority %s, want %d", got, priority, hits)
+		}
+		live.Tables = live.Tables[a : a+1]
+		sides[priority] = diff.Side{Ruleset: *live}
+		const later = "out udp 127.0.0.1:4000 > 127.0.0.1:9 status confirmed,snat"
+		got := diff.Explain(live, parsed(t, later)).Outcome
+		if got.Undecided == "" && got.UnknownMarks == "" && (got.Mark == 7) != (hits > 0) {
+			t.Errorf("the model at priority %s: %s", priority, got)
+		}
+	}
+	if r := diff.Decide(sides["50"], sides["150"], diff.Options{}); r.Verdict(true) == diff.Equivalent {
+		t.Error("the rules before and after the translation are said to be equivalent")
 	}
 }

@@ -16,8 +16,9 @@ type chainPosition struct {
 	// atPostrouting reports that the packets are at postrouting, leavesHost that they leave the
 	// host and are not sent over lo.
 	atPostrouting, leavesHost bool
-	// translated reports that the chain runs after NAT.
-	translated bool
+	// translated reports that the chain runs after NAT translates destinations, sourceTranslated
+	// that it runs after NAT translates sources.
+	translated, sourceTranslated bool
 	// equalPriority reports that the chain has conntrack's priority and is assumed to run before
 	// it.
 	equalPriority bool

@@ -47,6 +47,10 @@ func (s *space) inList(m rules.MatchListed, v *view) set {
 	}
 	key := fmt.Sprintf("list %s %s %s %s", m.State, m.List, m.Parts, m.Contents)
 	own := is(key, m.String())
+	if source := s.sourceRetranslated(v); source != none {
+		own = s.ifElse(source, is(key+" source translated before", m.String()+
+			" for the source to which earlier packets were translated"), own)
+	}
 	if !m.Destination {
 		return own
 	}

@@ -77,11 +77,15 @@ func relevant(match rules.Match, v view) view {
 		return view{}
 	case rules.MatchAddr:
 		if m.Side == rules.Source {
-			return view{source: v.source, snat: v.snat}
+			return view{
+				source: v.source, snat: v.snat, sourceTranslated: v.sourceTranslated, tracking: v.tracking,
+			}
 		}
 	case rules.MatchPort:
 		if m.Side == rules.Source {
-			return view{source: v.source}
+			return view{
+				source: v.source, sourceTranslated: v.sourceTranslated, tracking: v.tracking,
+			}
 		}
 	case rules.MatchInterface:
 		return view{
@@ -212,7 +216,14 @@ func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 		s.meter.charge(textSteps * len(m.Ranges))
 		return s.ofSource(m.String(), v)
 	}
-	return s.negateIf(m.Not, s.addressIn(source, m.Ranges))
+	own := s.addressIn(source, m.Ranges)
+	if v.sourceTranslated {
+		s.meter.charge(textSteps * len(m.Ranges))
+		text := m
+		text.Not = false
+		own = s.sourceOr(text.String(), v, own)
+	}
+	return s.negateIf(m.Not, own)
 }
 
 func (s *space) portMatches(m rules.MatchPort, v *view) set {
@@ -226,6 +237,10 @@ func (s *space) portMatches(m rules.MatchPort, v *view) set {
 		return s.and(s.withPorts, s.ofSource(m.String(), v))
 	default:
 		packets = s.within(sourcePort, spansOf(m.Ports, 0))
+		if v.sourceTranslated {
+			s.meter.charge(textSteps * len(m.Ports))
+			packets = s.sourceOr(fmt.Sprint("port ", m.Ports), v, packets)
+		}
 	}
 	return s.and(s.withPorts, s.negateIf(m.Not, packets))
 }
@@ -277,6 +292,9 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 	}
 	if m.Side == rules.Source && v.source != "" {
 		return s.ofSource(m.String(), v)
+	}
+	if m.Side == rules.Source {
+		return s.sourceOr(fmt.Sprint("type ", m.Types), v, s.typeIn(f, m.Types))
 	}
 	return s.typeIn(f, m.Types)
 }

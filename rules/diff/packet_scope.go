@@ -32,8 +32,9 @@ func seesTranslations(rs *rules.Ruleset) bool {
 	}
 	for _, t := range rs.Tables {
 		for _, c := range t.Chains {
-			if b := c.Base; b != nil && isDecided(b) && b.Type != rules.NAT && !idle(&c) &&
-				(b.Hook == rules.Prerouting || b.Position() > translation) {
+			if b := c.Base; b != nil && b.Type != rules.NAT && !idle(&c) &&
+				(b.Hook == rules.Prerouting || b.Hook == rules.Postrouting ||
+					b.Hook == rules.Output && b.Position() > translation) {
 				return true
 			}
 		}

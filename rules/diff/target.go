@@ -211,12 +211,27 @@ func (s *space) seesRetranslated(vw *view) bool {
 // retranslated returns the packets whose destination is translated like earlier packets of the
 // connection: nf_nat_packet in net/netfilter/nf_nat_core.c.
 func (s *space) retranslated() set {
+	return s.translatedBefore(rules.StatusDNAT, rules.StatusSNAT)
+}
+
+// sourceRetranslated returns the packets whose source has been translated like the one of earlier
+// packets of the connection (NATMappingPersists).
+func (s *space) sourceRetranslated(v *view) set {
+	if !v.sourceTranslated || v.tracking == untracked {
+		return none
+	}
+	return s.translatedBefore(rules.StatusSNAT, rules.StatusDNAT)
+}
+
+// translatedBefore returns the later packets of connections with a status bit: one bit for packets in
+// the original direction, and one for packets in the direction of answers.
+func (s *space) translatedBefore(original, answer rules.Status) set {
 	if !s.translations {
 		return none
 	}
 	bit := func(b rules.Status) set { return s.maskedEquals(status, uint32(b), uint32(b)) }
 	later := s.minus(s.connected, s.is(state, number(rules.New)))
-	return s.and(later, s.ifElse(s.bit(reply, 0), bit(rules.StatusSNAT), bit(rules.StatusDNAT)))
+	return s.and(later, s.ifElse(s.bit(reply, 0), bit(answer), bit(original)))
 }
 
 // otherAddress returns the packets that the target sends to another address than their original

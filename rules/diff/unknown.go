@@ -70,6 +70,9 @@ func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 		if view.translated != (e.hookHere() == rules.Postrouting || view.loopbackArrival) {
 			parts = append(parts, "translated")
 		}
+		if view.sourceTranslated && view.atPostrouting {
+			parts = append(parts, "source translated")
+		}
 		if translated {
 			parts = append(parts, "header", f.target, f.source, f.snat, f.tproxy)
 		}

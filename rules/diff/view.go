@@ -17,9 +17,9 @@ type view struct {
 	// atPostrouting reports that the packets are at postrouting, leavesHost that they leave the
 	// host and are not sent over lo. leavesLoopback is as in progress.
 	atPostrouting, leavesHost, leavesLoopback bool
-	// translated reports that the kernel has translated packets of connections that were translated
-	// before.
-	translated bool
+	// translated reports that the kernel has translated the destinations of packets of connections
+	// that were translated before, sourceTranslated the sources.
+	translated, sourceTranslated bool
 	// xtables reports that the rules are rules of iptables (legacy or nft).
 	xtables bool
 	// skipsAuthentication reports that the rules compare the protocol after an authentication header
@@ -38,6 +38,7 @@ func (e *evaluator) view(p *progress) view {
 	return view{
 		translated: e.position.translated, beforeConntrack: e.position.beforeConntrack, loopbackArrival: e.position.loopbackArrival,
 		atPostrouting: e.position.atPostrouting, leavesHost: e.position.leavesHost,
+		sourceTranslated:    e.position.sourceTranslated,
 		leavesLoopback:      p.leavesLoopback,
 		xtables:             e.isXTables(),
 		skipsAuthentication: e.family == rules.IPv6 && e.chain.Table.XTables,
@@ -140,6 +141,20 @@ func (s *space) ofSource(condition string, v *view) set {
 	})
 }
 
+// sourceOr returns the packets that meet a condition of their source. For packets whose source is
+// translated like the one of earlier packets of the connection the result is unknown; own is the
+// result for the others.
+func (s *space) sourceOr(condition string, v *view, own set) set {
+	again := s.sourceRetranslated(v)
+	if again == none {
+		return own
+	}
+	return s.ifElse(again, s.variable(variable{
+		key: "source translated before " + condition, kind: unknownBit,
+		text: "the source to which earlier packets of the connection were translated",
+	}), own)
+}
+
 // translated returns the packets whose target is not their original destination.
 func (s *space) translated(t target) set {
 	if t.kind == noTarget {
@@ -182,11 +197,18 @@ func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 	translated := s.and(s.connection(v), s.and(s.bit(reply, 0),
 		s.maskedEquals(status, uint32(rules.StatusSNAT), uint32(rules.StatusSNAT))))
 	packets := s.variable(found)
-	if again := s.minus(s.retranslated(), translated); s.seesRetranslated(v) && again != none {
-		destination := found
-		destination.key, destination.kind = "translated before "+found.key, unknownBit
-		destination.text = "whether the host has a transparent socket for the address to which earlier packets of the connection were sent"
-		packets = s.ifElse(again, s.variable(destination), packets)
+	again := none
+	if s.seesRetranslated(v) {
+		again = s.retranslated()
+	}
+	if v.sourceTranslated {
+		again = s.or(again, s.sourceRetranslated(v))
+	}
+	if again = s.minus(again, translated); again != none {
+		addresses := found
+		addresses.key, addresses.kind = "translated before "+found.key, unknownBit
+		addresses.text = "whether the host has a transparent socket for the addresses to which earlier packets of the connection were translated"
+		packets = s.ifElse(again, s.variable(addresses), packets)
 	}
 	if translated == none {
 		return packets

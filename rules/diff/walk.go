@@ -160,8 +160,10 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 		}
 		p.beforeConntrack = position < rules.ConntrackPriority
 		p.translated = loopbackArrival || position > translation
+		p.sourceTranslated = loopbackArrival
 		if h == rules.Postrouting {
 			p.atPostrouting, p.beforeConntrack, p.translated, p.leavesHost = true, false, true, w.leavesHost
+			p.sourceTranslated = position > sourceTranslation
 			in = w.evaluateBase(&p, in)
 			continue
 		}
@@ -202,6 +204,10 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 // translation is the priority of NAT at prerouting and output: NF_IP_PRI_NAT_DST in
 // linux/netfilter_ipv4.h (NATRunsTogether).
 const translation = -100
+
+// sourceTranslation is the priority of NAT at postrouting: NF_IP_PRI_NAT_SRC in
+// linux/netfilter_ipv4.h.
+const sourceTranslation = 100
 
 // idle reports whether a base chain has no effect.
 func idle(c *rules.Chain) bool { return len(c.Rules) == 0 && !c.Base.Drop }
