@@ -15,15 +15,14 @@ import (
 type NodeFacts struct {
 	Facts
 	// Live are the rules of all owners in all backends.
-	Live    rules.Ruleset
+	Live    compat.Live
 	LiveErr error
 }
 
 // GatherNode is [Gather] for the network namespace of a node.
 func GatherNode(ns *netns.NS, desired rules.Ruleset) NodeFacts {
 	f := NodeFacts{Facts: Gather(ns, desired)}
-	live, err := compat.ReadLive(ns, compat.OriginAll)
-	f.Live, f.LiveErr = live.Ruleset, err
+	f.Live, f.LiveErr = compat.ReadLive(ns, compat.OriginAll)
 	return f
 }
 
@@ -66,13 +65,18 @@ func (d *diagnosis) checkProbes(f *NodeFacts, h *rules.AmbientHost) {
 		d.add("rules", OK, "this node has no pods in ambient mode", "")
 		return
 	}
+	for _, a := range f.Live.Ambiguous {
+		if a.Hook == rules.Postrouting {
+			d.add("rules", Note, a.String()+": the source of probes may be otherwise than it is here", "")
+		}
+	}
 	budget := diff.AgentBudget.From(time.Now()) // of all samples
 	for _, pod := range samplePods(h) {
 		want := h.ProbeSourceIPv4
 		if pod.Is6() {
 			want = h.ProbeSourceIPv6
 		}
-		trace := diff.ExplainWithin(&f.Live, probePacket(h, pod), budget)
+		trace := diff.ExplainWithin(&f.Live.Ruleset, probePacket(h, pod), budget)
 		got := trace.Outcome
 		by := ""
 		if step := lastStep(trace); step != nil {

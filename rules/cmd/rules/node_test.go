@@ -49,6 +49,14 @@ func TestCommandsAboutTheNode(t *testing.T) {
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(backend), func(t *testing.T) {
 			ns := netnstest.NewPair(t).Pod
+			// Rules of other programs whose order relative to Sluice's is not always known.
+			for _, family := range []string{"ip", "ip6"} {
+				within(t, ns, "nft", "table "+family+` kube-proxy {
+					chain filter-output { type filter hook output priority 0; tcp dport 4444 drop; }
+					chain nat-postrouting { type nat hook postrouting priority 100; meta mark & 0x4000 != 0 masquerade; }
+				}`)
+			}
+			within(t, ns, "iptables-nft", "-A", "OUTPUT", "-p", "tcp", "--dport", "4444", "-j", "DROP")
 			dir := ambientNode(t, ns, backend)
 			const probe = "out tcp 10.244.1.1:40000 > 10.244.1.5:8080 uid 0 mark 0x2000"
 			try := func(code int, want string, args ...string) {
