@@ -163,6 +163,7 @@ func TestImageNames(t *testing.T) {
 			"{hub: a.b/c, tag: 1.5, global: {hub: registry.corp/mesh, tag: v2}}",
 			"a.b/c/sluice:1.5",
 		},
+		{"tag of digits only", "tag: 44624469", "ghcr.io/sluice-mesh/sluice:44624469"},
 		{"image with a slash is a full name", "image: a.b/c/d@sha256:00", "a.b/c/d@sha256:00"},
 		{
 			"digest", "digest: sha256:" + digest,

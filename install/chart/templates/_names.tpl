@@ -22,7 +22,12 @@ operator.istio.io/component: Cni
 {{- if contains "/" $v.image -}}
 {{- $v.image -}}
 {{- else -}}
-{{- printf "%s/%s:%s" ($v.hub | default $v.global.hub) $v.image (coalesce $v.tag $v.global.tag .Chart.AppVersion | toString) -}}
+{{- $tag := coalesce $v.tag $v.global.tag .Chart.AppVersion -}}
+{{- if and (kindIs "float64" $tag) (eq (floor $tag) $tag) -}}
+{{- /* A commit whose hash has only digits: 44624469 would print as 4.4624469e+07. */ -}}
+{{- $tag = int64 $tag -}}
+{{- end -}}
+{{- printf "%s/%s:%s" ($v.hub | default $v.global.hub) $v.image (toString $tag) -}}
 {{- if and $v.digest (not (coalesce $v.tag $v.global.tag)) -}}@{{ $v.digest }}{{- end -}}
 {{- end -}}
 {{- end -}}
