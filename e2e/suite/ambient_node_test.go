@@ -181,7 +181,7 @@ func checkAmbientBackend(t *testing.T, tc *testCluster) {
 	begin := time.Now()
 	requests := tc.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
 	requests.more(t, 2)
-	for _, change := range []struct{ backend, by string }{{"legacy", "iptables-legacy"}, {"auto", "nft"}} {
+	for _, change := range []struct{ backend, by string }{{"legacy", "iptables-legacy"}, {"nft", "nft"}} {
 		tc.mustUpgrade(t, append(ambientArgs(), "--set", "backend="+change.backend)...)
 		for _, of := range append([][]string{{"--node"}}, podFlags(pods)...) {
 			// Rules that remain in the other backend are a difference.
