@@ -57,6 +57,11 @@ func TestFeaturesRequestOnlyNeededPrivileges(t *testing.T) {
 			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST SYS_ADMIN SYS_PTRACE", directories + " netns proc",
 		},
 		{
+			"ambient mode with nftables: rules of running pods and of the node are moved from iptables-legacy",
+			"{backend: nft, profile: ambient}",
+			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", directories + " netns proc ztunnel",
+		},
+		{
 			"no search of /proc", "searchProc: false",
 			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN", directories + " netns",
 		},
@@ -77,7 +82,7 @@ func TestFeaturesRequestOnlyNeededPrivileges(t *testing.T) {
 		{
 			"ambient mode uses /proc even without searchProc",
 			"{profile: ambient, searchProc: false, backend: nft, dacOverride: false}",
-			"NET_ADMIN NET_BROADCAST SYS_ADMIN SYS_PTRACE", directories + " netns proc ztunnel",
+			"NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", directories + " netns proc ztunnel",
 		},
 		{
 			"minimum", "{audit: {enabled: false}, repair: {enabled: false}, dacOverride: false}",

@@ -280,6 +280,9 @@ func (g *Guard) lock() (unlock func(), err error) {
 	}
 	if g.options.Backend.Name() == compat.BackendNFT {
 		installed, err := compat.InstalledBackends(nil)
+		if compat.IsNotPermitted(err) { // without CAP_NET_RAW, this agent writes no tables of iptables-legacy
+			err = nil
+		}
 		if err != nil || !slices.ContainsFunc(installed, isLegacy) {
 			return unlocked, err
 		}

@@ -7,10 +7,13 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/hostrules"
@@ -255,6 +258,44 @@ func TestFirewalldReloads(t *testing.T) {
 	if n := w.reported(hostrules.Repaired); n > 0 {
 		t.Errorf("%d repairs", n)
 	}
+}
+
+// An agent with the nft backend needs no CAP_NET_RAW, also on a node where another program uses
+// iptables-legacy.
+func TestRulesInNFTablesNeedNoRawSockets(t *testing.T) {
+	w := newTestEnv(t, compat.BackendNFT)
+	w.within("", "iptables-legacy", "-t", "nat", "-A", "POSTROUTING", "-j", "ACCEPT")
+	w.options.Do = func(fn func() error) error {
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread() // and never unlock, so that the thread ends
+			err := unix.Setns(w.host.FD(), unix.CLONE_NEWNET)
+			if err == nil {
+				err = dropRaw()
+			}
+			if err == nil {
+				err = fn()
+			}
+			done <- err
+		}()
+		return <-done
+	}
+	w.Guard = hostrules.New(w.options)
+	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
+	if !w.has("10.0.0.1") {
+		t.Error("there are no rules")
+	}
+}
+
+// dropRaw removes CAP_NET_RAW from the effective capabilities of the thread.
+func dropRaw() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return err
+	}
+	data[0].Effective &^= 1 << unix.CAP_NET_RAW
+	return unix.Capset(&header, &data[0])
 }
 
 // within runs a program on the node.

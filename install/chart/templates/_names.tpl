@@ -38,7 +38,7 @@ operator.istio.io/component: Cni
 {{- if .dacOverride -}}{{- $list = append $list "DAC_OVERRIDE" -}}{{- end -}}
 {{- if .entersPods -}}
 {{- $list = concat $list (list "NET_ADMIN" "SYS_ADMIN") -}}
-{{- if ne .backend "nft" -}}{{- $list = append $list "NET_RAW" -}}{{- end -}}
+{{- if or (ne .backend "nft") .ambient.enabled -}}{{- $list = append $list "NET_RAW" -}}{{- end -}}
 {{- if or .audit.enabled .ambient.enabled -}}{{- $list = append $list "NET_BROADCAST" -}}{{- end -}}
 {{- end -}}
 {{- if .readsProc -}}{{- $list = append $list "SYS_PTRACE" -}}
