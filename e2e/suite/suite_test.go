@@ -39,7 +39,7 @@ type testGroup struct {
 // TestSluice runs all groups on one cluster, in this order.
 func TestSluice(t *testing.T) {
 	newTestCluster(t).runGroups(t, bare, installation, traffic, ipv6, exceptions, nodes, inspection, strict,
-		faults, scale, ambient, ambientMigration, leaving)
+		faults, scale, ambient, ambientNodes, ambientMigration, leaving)
 }
 
 // runGroups runs the groups one after the other.

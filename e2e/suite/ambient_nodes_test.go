@@ -1,0 +1,103 @@
+package suite_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh"
+	"github.com/sluice-mesh/sluice/e2e/mesh/path"
+)
+
+// ambientNodes contains the tests of ambient mode that require two nodes.
+var ambientNodes = testGroup{name: "ambient nodes", nodes: 2, tests: []groupTest{
+	{
+		"pods in ambient mode and pods with sidecars reach each other across two nodes, and pods in ambient mode only by HBONE",
+		checkAmbientTwoNodes,
+	},
+}}
+
+// onlyHBONE drops connections from one address to another, except those of HBONE, which it counts.
+const onlyHBONE = `table inet e2e {
+	chain forward {
+		type filter hook forward priority 0
+		ip saddr %[1]s ip daddr %[2]s tcp dport 15008 counter accept
+		ip saddr %[1]s ip daddr %[2]s tcp flags & (syn | ack) == syn drop
+	}
+}`
+
+func checkAmbientTwoNodes(t *testing.T, tc *testCluster) {
+	tc.mustBeAmbient(t)
+	tc.mustRunZtunnel(t)
+	ns := tc.newAmbientNamespace(t)
+	var pods []*corev1.Pod
+	for i, n := range tc.Nodes()[:2] {
+		pods = append(pods, onNode(n, mesh.Pod(ns, fmt.Sprintf("ambient-%d", i))),
+			onNode(n, mesh.Inject(mesh.Pod(ns, fmt.Sprintf("sidecar-%d", i)), mesh.Sidecar{Env: dualStack})))
+	}
+	pods = tc.run(t, pods...)
+	a, sidecar, b, otherSidecar := pods[0], pods[1], pods[2], pods[3]
+	tc.annotated(t, "enabled", a, b)
+	tc.mustKnowPods(t, a, b)
+	from, _ := addresses(a)
+	to, _ := addresses(b)
+	watch := tc.node().Command(t.Context(), "nft", "-f", "-")
+	watch.Stdin = strings.NewReader(fmt.Sprintf(onlyHBONE, from, to))
+	if out, err := watch.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if _, err := tc.onNode(context.Background(), "nft", "delete", "table", "inet", "e2e"); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, c := range []struct {
+		from, to *corev1.Pod
+		want     path.Expected
+	}{
+		{a, b, throughZtunnel(b.Name)},
+		{b, a, throughZtunnel(a.Name)},
+		{a, otherSidecar, path.Captured(otherSidecar.Name)},
+		{sidecar, b, throughZtunnel(b.Name)},
+		{sidecar, otherSidecar, path.Captured(otherSidecar.Name)},
+	} {
+		four, six := addresses(c.to)
+		tc.mustReach(t, c.from, url(four.String(), mesh.Port), c.want)
+		tc.mustReach(t, c.from, url(six.String(), mesh.Port), c.want)
+	}
+	out, err := tc.onNode(t.Context(), "nft", "list", "table", "inet", "e2e")
+	if err != nil || strings.Contains(out, "counter packets 0 ") {
+		t.Errorf("no packet of HBONE was forwarded: %v: %s", err, out)
+	}
+	tc.mustStopZtunnel(t)
+}
+
+// mustKnowPods restarts ztunnel with the addresses of pods in ambient mode, which include those on
+// other nodes.
+func (tc *testCluster) mustKnowPods(t *testing.T, pods ...*corev1.Pod) {
+	t.Helper()
+	var prefixes []string
+	for _, p := range pods {
+		four, six := addresses(p)
+		for _, a := range []netip.Addr{four, six} {
+			prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()).String())
+		}
+	}
+	d, err := tc.client.AppsV1().DaemonSets(agentNamespace).Get(t.Context(), mesh.ZtunnelName, metav1.GetOptions{})
+	if err == nil {
+		c := &d.Spec.Template.Spec.Containers[0]
+		c.Args = append(c.Args, "-mesh", strings.Join(prefixes, ","))
+		_, err = tc.client.AppsV1().DaemonSets(agentNamespace).Update(t.Context(), d, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, readyTimeout, "ztunnel knows the pods", func(ctx context.Context) error {
+		return tc.agentsReady(ctx, mesh.ZtunnelName)
+	})
+}
