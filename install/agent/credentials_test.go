@@ -53,47 +53,30 @@ func (b *testNode) eventOf(reason string) string {
 // is not ready from the API server's new certificate on until the kubelet has projected the new
 // authority, without a restart.
 func TestRotatedAuthority(t *testing.T) {
-	netnstest.RequireRoot(t)
-	t.Parallel() // errors are retried after seconds
-	b := newTestNode(t)
-	r := b.run(nil)
-	r.ready()
-	b.RotateAuthority()
-	r.until("not ready", func() bool {
-		return strings.Contains(r.reasons(observe.Rights),
-			"does not verify the API server's certificate")
-	})
-	if r.readiness().Ready {
-		t.Error("ready without access to the API server")
-	}
-	b.Project()
-	r.ready()
-	r.until("the plugin's kubeconfig", func() bool {
-		return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true")
-	})
-	r.answers("later")
-	r.until("an event", func() bool {
-		return strings.Contains(b.eventOf("CredentialsRejected"), "certificate")
-	})
-	r.end()
+	checkRejectedCredentials(t, (*testNode).RotateAuthority,
+		"does not verify the API server's certificate", "certificate")
 }
 
 // TestRecreatedServiceAccount checks that, when the ServiceAccount is deleted and created again,
 // the node is not ready from the rejection of the token on until the kubelet has projected another
 // token, with a new kubeconfig of the plugin.
 func TestRecreatedServiceAccount(t *testing.T) {
+	checkRejectedCredentials(t, func(b *testNode) { b.RecreateAccount(time.Now().Add(-time.Minute)) },
+		"rejects the agent's service account token (401), since ", "401")
+}
+
+// checkRejectedCredentials checks that an agent whose credentials are rejected is not ready, with
+// the reason, until the kubelet projects others, and then reports an event.
+func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, event string) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // errors are retried after seconds
 	b := newTestNode(t)
 	r := b.run(nil)
 	r.ready()
-	b.RecreateAccount(time.Now().Add(-time.Minute))
-	r.until("not ready", func() bool {
-		return strings.Contains(r.reasons(observe.Rights),
-			"rejects the agent's service account token (401), since ")
-	})
+	reject(b)
+	r.until("not ready", func() bool { return strings.Contains(r.reasons(observe.Rights), reason) })
 	if r.readiness().Ready {
-		t.Error("ready with a token that is rejected")
+		t.Error("ready with rejected credentials")
 	}
 	b.Project()
 	r.ready()
@@ -102,7 +85,7 @@ func TestRecreatedServiceAccount(t *testing.T) {
 	})
 	r.answers("later")
 	r.until("an event", func() bool {
-		return strings.Contains(b.eventOf("CredentialsRejected"), "401")
+		return strings.Contains(b.eventOf("CredentialsRejected"), event)
 	})
 	r.end()
 }

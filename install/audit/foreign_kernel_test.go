@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
@@ -18,12 +19,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
 			network := newNetwork(t)
-			r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
-			// The processor time of the test's polling must not count as the audit's.
-			r.options.Used = func() time.Duration { return 0 }
-			rs, b := r.add("web", network.Pod, e)
-			r.start()
-			rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
+			r, rs, b := startAudited(t, network, e)
 			istiotest.Run(t, network.Pod,
 				"*raw\n-A OUTPUT -p tcp --dport 80 -j NOTRACK\n-A PREROUTING -p tcp --sport 80 -j NOTRACK\nCOMMIT\n",
 				"iptables-legacy-restore", "--noflush")
@@ -61,12 +57,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 // as unknown.
 func TestUnknownForeignRulesAreReported(t *testing.T) {
 	network := newNetwork(t)
-	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
-	// The processor time of the test's polling must not count as the audit's.
-	r.options.Used = func() time.Duration { return 0 }
-	r.add("web", network.Pod, compat.BackendNFT)
-	r.start()
-	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
+	r, _, _ := startAudited(t, network, compat.BackendNFT)
 	istiotest.Run(t, network.Pod,
 		"table ip own { chain out { type filter hook output priority -300; ip dscp 5 notrack; }; }",
 		"nft", "-f", "-")
@@ -80,12 +71,7 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 // TestFirewallOfAPodIsNotDrift covers rules that do not affect captured traffic, or drop it.
 func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 	network := newNetwork(t)
-	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
-	// The processor time of the test's polling must not count as the audit's.
-	r.options.Used = func() time.Duration { return 0 }
-	r.add("web", network.Pod, compat.BackendNFT)
-	r.start()
-	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
+	r, _, _ := startAudited(t, network, compat.BackendNFT)
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		istiotest.Restore(t, network.Pod, istiotest.NFT, f,
 			"*filter\n:OUTPUT DROP [0:0]\n-A OUTPUT -p tcp -j ACCEPT\n-A OUTPUT -p udp --dport 53 -j ACCEPT\nCOMMIT\n")
@@ -97,4 +83,19 @@ func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 	if r.states() != "1 redirected" || r.takeEvents() != "" {
 		t.Errorf("%s, events %v", r.states(), r.events)
 	}
+}
+
+// startAudited starts an auditor of the network's pod, which has the rules of the backend, and
+// waits for the first audit.
+func startAudited(
+	t *testing.T, network *testbed.Network, backend compat.BackendName,
+) (*kernelTestEnv, rules.Ruleset, compat.Backend) {
+	t.Helper()
+	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
+	// The processor time of the test's polling must not count as the audit's.
+	r.options.Used = func() time.Duration { return 0 }
+	rs, b := r.add("web", network.Pod, backend)
+	r.start()
+	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
+	return r, rs, b
 }

@@ -2,7 +2,6 @@ package audit_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/foreign"
@@ -18,11 +17,7 @@ func TestTraceIsNoDrift(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
 			network := newNetwork(t)
-			r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
-			r.options.Used = func() time.Duration { return 0 }
-			rs, b := r.add("web", network.Pod, e)
-			r.start()
-			rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
+			r, rs, b := startAudited(t, network, e)
 			traced := func() bool { return foreign.Inspect(network.Pod, rs, diff.AgentBudget).Traced }
 
 			session, err := trace.Open(network.Pod, trace.Options{})
