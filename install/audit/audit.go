@@ -19,6 +19,7 @@ type Auditor struct {
 	Options
 	records          *record.Index
 	repairs          *repairs
+	compiled         compiled
 	changes          workqueue.TypedInterface[podName]
 	changesProcessed atomic.Uint64 // number of processed changes
 	visits           visits

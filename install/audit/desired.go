@@ -55,15 +55,6 @@ func (r redirection) compile() (rules.Ruleset, error) {
 	return rules.Compile(*r.redirect)
 }
 
-// mustCompile returns the ruleset of a redirection that was compiled before.
-func (r redirection) mustCompile() rules.Ruleset {
-	rs, err := r.compile()
-	if err != nil {
-		panic(err)
-	}
-	return rs
-}
-
 // counts reports whether the rules have counters.
 func (r redirection) counts() bool {
 	if r.ambient != nil {

@@ -103,7 +103,7 @@ func (v *reconciliation) repairFailed() {
 func (v *reconciliation) apply(
 	ns Namespace, e compat.BackendName, found compat.Comparison,
 ) ([]rules.Difference, error) {
-	rs, err := v.desired.compile()
+	rs, err := v.compiled.ruleset(v.desired.redirection)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func (v *reconciliation) inspectForeign(ns Namespace) {
 		budget.Time *= retryFactor
 	}
 	v.foreignEffect = foreignEffect{
-		reading: ns.Foreign(v.desired.mustCompile(), last, budget), netns: v.sandbox.ID,
+		reading: ns.Foreign(v.compiled.mustRuleset(v.desired.redirection), last, budget), netns: v.sandbox.ID,
 		redirection: v.desired.redirection, generation: generation,
 	}
 	found := &v.foreignEffect.reading

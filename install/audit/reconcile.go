@@ -252,7 +252,7 @@ func (v *reconciliation) audit(ctx context.Context, ns Namespace) {
 func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err error) {
 	last := v.equal
 	v.equal = equal{}
-	rs, err := v.desired.compile()
+	rs, err := v.compiled.ruleset(v.desired.redirection)
 	if err != nil {
 		return found, err
 	}
