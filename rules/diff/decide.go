@@ -8,7 +8,8 @@ import (
 
 // Decide returns the packets that two rulesets treat differently. The result holds for every packet
 // that can enter at prerouting or output (see [Possible]); the outcome of each packet is the one
-// that [Explain] returns.
+// that [Explain] returns. The states of connections are assumed to be equal on both sides, also if
+// only one side drops an earlier packet before conntrack sees it.
 //
 // The time is near-linear in the number of rules for all rulesets that programs write. For other
 // rulesets the budget limits it, and Result.Exhausted is set. Decide is safe for concurrent use.
