@@ -93,7 +93,7 @@ func program(t *testing.T, b *testbed.Network, r rules.Redirect) rules.Ruleset {
 	return programRules(t, b, rules.MustCompile(r))
 }
 
-// programRules is program for a ruleset.
+// programRules is like [program], but takes a compiled ruleset.
 func programRules(t *testing.T, b *testbed.Network, rs rules.Ruleset) rules.Ruleset {
 	t.Helper()
 	if _, err := nft.Apply(b.Pod, rs); err != nil {
@@ -130,8 +130,8 @@ func try(t *testing.T, b *testbed.Network, rs rules.Ruleset, mode rules.Mode, ro
 	}
 }
 
-// dial makes the call and explains it. Its timeout is callTimeout, unless the model predicts that
-// there is no answer.
+// dial makes the call and returns its answer, the predicted answer and the trace. It waits up to
+// callTimeout for the answer, but only for testbed.DefaultTimeout if the model predicts silence.
 func dial(
 	t *testing.T, b *testbed.Network, rs *rules.Ruleset, c testbed.Call,
 ) (got, predicted testbed.Answer, trace rules.Trace) {
@@ -164,7 +164,7 @@ func checkAddrs(a testbed.Answer, c testbed.Call, outcome rules.Outcome) error {
 		return nil
 	}
 	// NAT changes the source port of a connection if an earlier one from the same port was
-	// redirected to the same address.
+	// redirected to the same address. Therefore the ports are compared with TPROXY only.
 	if a.Peer.Addr() != a.Source.Addr() || a.Peer != a.Source && outcome.TProxy != 0 {
 		return fmt.Errorf("source address %s, want %s", a.Peer, a.Source)
 	}

@@ -3,8 +3,8 @@ package rules
 import "slices"
 
 // A Role is the outcome of the connections that a rule decides about. Only compiled rules have
-// roles: the kernel does not store them. Each packet matches at most one rule with a role in each
-// direction.
+// roles: the kernel does not store them. A packet matches at most one rule with an inbound role, and
+// at most one with an outbound role.
 type Role uint8
 
 // The roles.
@@ -16,7 +16,7 @@ const (
 	InboundCaptured
 	InboundExcludedPort
 	InboundExcludedInterface
-	InboundDroppedInvalid // each packet that is invalid to conntrack
+	InboundDroppedInvalid // packets that conntrack considers invalid
 
 	OutboundCaptured
 	OutboundDNS // captured by the sidecar's DNS proxy
@@ -24,9 +24,9 @@ const (
 	OutboundExcludedCIDR
 	OutboundExcludedOwner
 	OutboundExcludedInterface
-	OutboundProxy // of the proxy itself, by its user or group
+	OutboundProxy // sent by the proxy itself, which is identified by its user or group
 
-	// RoleCount is the number of roles with NoRole.
+	// RoleCount is the number of roles, including NoRole.
 	RoleCount
 )
 
@@ -45,7 +45,7 @@ var roleNames = [RoleCount]struct{ direction, outcome string }{
 	OutboundProxy:             {"outbound", "proxy"},
 }
 
-// Roles returns all roles without NoRole.
+// Roles returns all roles except NoRole.
 func Roles() []Role {
 	roles := make([]Role, 0, RoleCount-1)
 	for r := NoRole + 1; r < RoleCount; r++ {

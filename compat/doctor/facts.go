@@ -77,8 +77,8 @@ type PolicyRule struct {
 	Priority   int
 	Table      uint32
 	Mark, Mask uint32 // Mark is not compared if Mask is 0
-	// Selected reports that the rule has other conditions than the mark.
-	Selected bool
+	// HasOtherSelectors reports that the rule has other conditions than the mark.
+	HasOtherSelectors bool
 	// Text is the display text of the rule.
 	Text string
 }

@@ -110,7 +110,7 @@ func (d *diagnosis) run() []Finding {
 	d.checkConflicts()
 	d.checkForeignEffect()
 	d.checkPrograms()
-	d.checkPacketSockets()
+	d.checkRawSockets()
 	return d.sorted()
 }
 

@@ -52,7 +52,7 @@ func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
 
 // foreignEffect returns the effect of foreign rules on the traffic that a ruleset captures.
 func foreignEffect(ns *netns.NS, desired rules.Ruleset) *ForeignEffect {
-	effect := foreign.Examine(ns, desired, diff.DefaultBudget)
+	effect := foreign.InspectAsInstalled(ns, desired, diff.DefaultBudget)
 	found := &ForeignEffect{Unknown: effect.Unknown}
 	if effect.Verdict() == foreign.Bypassed {
 		found.Bypasses = effect.Messages()
@@ -161,7 +161,7 @@ func policyRule(r netlink.Rule) (PolicyRule, bool) {
 	var words []string
 	addSelector := func(selected bool, format string, value any) {
 		if selected {
-			p.Selected = true
+			p.HasOtherSelectors = true
 			words = append(words, fmt.Sprintf(format, value))
 		}
 	}

@@ -15,15 +15,15 @@ type programMeaning struct {
 }
 
 const (
-	rewrites = "socket load balancing there rewrites the destination of a connection before Sluice's rules see it: excluded and included " +
-		"addresses and ports are compared with the rewritten one"
-	seesEach = "such a program can drop, change or redirect packets "
+	rewrites = "it can rewrite the destination of a connection (socket load balancing) before Sluice's rules see it, so that " +
+		"excluded and included addresses and ports are compared with the rewritten destination"
+	canAlterPackets = "such a program can drop, change or redirect packets "
 )
 
 // meanings are the effects by hook.
 func meanings() map[bpf.Hook]programMeaning {
-	early := programMeaning{Warning, seesEach + "before Sluice's rules see them"}
-	late := programMeaning{Note, seesEach + "after Sluice's rules have seen them"}
+	early := programMeaning{Warning, canAlterPackets + "before Sluice's rules see them"}
+	late := programMeaning{Note, canAlterPackets + "after Sluice's rules have seen them"}
 	rewriting := programMeaning{Warning, rewrites}
 	return map[bpf.Hook]programMeaning{
 		bpf.Connect4: rewriting, bpf.Connect6: rewriting,
@@ -81,8 +81,9 @@ func describeProgram(p *bpf.Program) string {
 	return text + ")"
 }
 
-// checkPacketSockets reports sockets that do not use the transport protocols of the kernel.
-func (d *diagnosis) checkPacketSockets() {
+// checkRawSockets reports packet sockets and raw IP sockets, whose packets bypass the rules or are not
+// captured.
+func (d *diagnosis) checkRawSockets() {
 	if d.SocketsErr != nil {
 		d.add("sockets", Note, fmt.Sprintf("packet and raw sockets are not known: %v", d.SocketsErr),
 			"")

@@ -20,16 +20,15 @@ func (d *diagnosis) checkMarkRules() {
 	}
 	count := map[key]int{}
 	for _, r := range d.Routing.Rules {
-		isSluice := r.Mark == mark && r.Mask == route.mask && !r.Selected && r.Table == route.table
+		isSluice := r.Mark == mark && r.Mask == route.mask && !r.HasOtherSelectors && r.Table == route.table
 		if isSluice {
 			count[key{r.Family, r.Table}]++
 			continue
 		}
-		switch {
-		case r.Table == localTable && r.Mask == 0:
-		case r.Priority > rules.PolicyPriority || r.Mask != 0 && mark&r.Mask != r.Mark ||
-			!route.used:
-		default:
+		isLater := r.Priority > rules.PolicyPriority
+		matchesMark := r.Mask == 0 || mark&r.Mask == r.Mark
+		isLocal := r.Table == localTable && r.Mask == 0
+		if route.used && matchesMark && !isLater && !isLocal {
 			d.add("routing", Problem,
 				fmt.Sprintf("packets with %s mark %#x match another rule first: %s", route.owner, mark,
 					r.Text),
@@ -45,13 +44,12 @@ func (d *diagnosis) checkMarkRules() {
 		if n := count[key{f, route.table}]; n > 1 {
 			d.add("routing", Note,
 				fmt.Sprintf("IPv%d has %d rules for the mark %#x, which do the same: each run of istio-iptables adds one",
-					f, n, mark), "rules cleanup --istio removes them, rules apply adds one")
+					f, n, mark), "run `rules cleanup --istio` to remove them, and `rules apply` to add one")
 		}
 	}
 }
 
-// checkMarkRoutes checks the routing table that delivers packets with the mark of the redirection
-// locally.
+// checkMarkRoutes checks the routing table that delivers marked packets to the local host.
 func (d *diagnosis) checkMarkRoutes() {
 	route := d.markedRoute()
 	if !route.used {
@@ -86,19 +84,19 @@ func (d *diagnosis) checkPassthrough() {
 			on = i.Name
 		}
 	}
-	isSluice := d.sluiceTable() != nil
+	installed := d.sluiceTable() != nil
 	switch {
 	case on != "" && on != lo:
 		d.add("interfaces", Warning,
 			fmt.Sprintf("%s has the address ::6, which the proxy needs on lo", on),
 			"ip -6 address del ::6 dev "+on)
-	case isSluice && d.redirect.IPv6 && on == "":
+	case installed && d.redirect.IPv6 && on == "":
 		d.add("interfaces", Problem,
 			"Sluice's rules exist, but lo lacks ::6, the source address of the proxy's connections to the application",
-			"rules apply adds it")
-	case on == lo && !isSluice:
+			"run `rules apply` to add it")
+	case on == lo && !installed:
 		d.add("interfaces", Note,
 			"lo has ::6, but there are no rules of Sluice: another program added it, or it remains from earlier rules",
-			"rules cleanup removes it, even if Istio added it")
+			"`rules cleanup` removes it, even if Istio added it")
 	}
 }

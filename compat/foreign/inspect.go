@@ -41,15 +41,15 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	return s
 }
 
-// Examine is like [Inspect] for a namespace that may lack Sluice's rules. If it does, Examine
-// assumes that the desired ruleset is added after the live rules.
-func Examine(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
+// InspectAsInstalled is like [Inspect] for a namespace that may lack Sluice's rules. If they are
+// missing, it assumes that they are installed last.
+func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
 		return unreadable(err)
 	}
 	if !hasSluiceRules(&live) {
-		live.Ruleset.Tables = slices.Concat(desired.Tables, live.Ruleset.Tables)
+		live.Ruleset.Tables = slices.Concat(desired.Tables, live.Ruleset.Tables) // newest first
 		live.Ruleset.Routing = desired.Routing
 	}
 	return Decide(live, desired, b)
@@ -66,8 +66,8 @@ func hasSluiceRules(live *compat.Live) bool {
 
 // IsValid reports whether a snapshot of the namespace is still valid, provided that the nftables
 // rules, the routes and the desired ruleset have not changed. It reads the iptables-legacy tables,
-// for which the kernel has no events. The snapshot of a failed or exhausted inspection is never
-// valid.
+// for which the kernel has no events. A snapshot is never valid if the inspection failed or used up
+// its budget (Exhausted), or if the namespace has the rules of a trace.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	if s.Exhausted || s.Traced {
 		return false

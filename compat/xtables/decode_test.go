@@ -16,7 +16,7 @@ func extension(name string, data []byte) []byte {
 	size := (extensionSize + len(data) + alignment - 1) / alignment * alignment
 	b := make([]byte, size)
 	native.PutUint16(b, uint16(size))
-	copy(b[extensionName:], name)
+	copy(b[extensionNameOffset:], name)
 	copy(b[extensionSize:], data)
 	return b
 }

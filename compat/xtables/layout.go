@@ -73,9 +73,10 @@ const (
 
 	// struct xt_entry_match and struct xt_entry_target: a 16-bit size, the name, the revision, and
 	// then the data of the extension.
-	extensionSize     = 32
-	extensionName     = 2
-	extensionRevision = 31
+	extensionSize           = 32
+	extensionNameOffset     = 2
+	extensionRevisionOffset = 31
+	extensionNameSize       = extensionRevisionOffset - extensionNameOffset
 
 	// struct xt_standard_target: a verdict, padded.
 	standardSize = extensionSize + 8

@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loadModule makes the kernel load the module of the family, which implements the socket options.
+// loadModule makes the kernel load ip_tables or ip6_tables, which implements the socket options for
+// reading and replacing tables.
 // The kernel loads all other modules for rules automatically; iptables runs modprobe for this one.
 // loadModule requests a network device with the module's name. Because the device does not exist,
 // the kernel loads the module with that name (dev_load in net/core/dev_ioctl.c), but only if the

@@ -13,7 +13,7 @@ import (
 
 // A Target is the target of a rule: a jump, an extension or a verdict.
 type Target struct {
-	// Chain is the chain that the rule jumps to, with Goto without return. It is empty for other
+	// Chain is the chain to jump to. With Goto, packets do not return from it. It is empty for other
 	// rules.
 	Chain string
 	Goto  bool
@@ -34,19 +34,20 @@ func NewRule(family rules.Family, h Header, matches []Extension, target Target) 
 		return Rule{}, err
 	}
 	for _, x := range append(slices.Clone(matches), target.Extension) {
-		if len(x.Name) >= extensionRevision-extensionName {
+		if len(x.Name) >= extensionNameSize {
 			return Rule{}, fmt.Errorf(
 				"%q is not a name of a match or target: must have at most %d bytes", x.Name,
-				extensionRevision-extensionName-1)
+				extensionNameSize-1)
 		}
 	}
 	r := Rule{layout: l, jump: target.Chain}
 	switch x := target.Extension; {
-	case target.Chain != "" && (x.Name != "" ||
-		target.Verdict != Continue), x.Name != "" && target.Verdict != Continue:
-		return Rule{}, errors.New("a rule must have exactly one target")
+	case target.Chain != "" && x.Name != "",
+		target.Chain != "" && target.Verdict != Continue,
+		x.Name != "" && target.Verdict != Continue:
+		return Rule{}, errors.New("a rule must have at most one of chain, extension and verdict")
 	case target.Chain != "":
-		r.entry = l.newEntry(matches, "", 0, verdictData(0))
+		r.entry = l.newEntry(matches, "", 0, verdictData(0)) // replaced by the offset of the chain
 	case x.Name != "":
 		r.entry = l.newEntry(matches, x.Name, x.Revision, x.Data)
 	default:
@@ -64,7 +65,7 @@ func NewRule(family rules.Family, h Header, matches []Extension, target Target) 
 	return r, l.putHeader(r.entry, h)
 }
 
-// newEntry returns an entry without conditions.
+// newEntry returns an entry with the matches and the target, and without conditions in the header.
 func (l *layout) newEntry(matches []Extension, target string, revision uint8, data []byte) entry {
 	e := make(entry, l.size, l.size+standardSize)
 	for _, x := range matches {
@@ -81,8 +82,8 @@ func appendExtension(e entry, name string, revision uint8, data []byte) entry {
 	size := (extensionSize + len(data) + alignment - 1) / alignment * alignment
 	b := make([]byte, size)
 	native.PutUint16(b, uint16(size))
-	copy(b[extensionName:extensionRevision], name)
-	b[extensionRevision] = revision
+	copy(b[extensionNameOffset:extensionRevisionOffset], name)
+	b[extensionRevisionOffset] = revision
 	copy(b[extensionSize:], data)
 	return append(e, b...)
 }

@@ -64,7 +64,7 @@ func Probe(ns *netns.NS, f Feature) error {
 			return err
 		}
 		// struct xt_get_revision: the name, as in struct xt_entry_match, and the revision.
-		b := make([]byte, extensionRevision-extensionName+1)
+		b := make([]byte, extensionNameSize+1)
 		copy(b[:len(b)-2], f.Name)
 		b[len(b)-1] = f.Revision
 		return c.get(l.revision+int(f.Kind-KindMatch), b)

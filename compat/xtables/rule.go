@@ -46,8 +46,8 @@ type Extension struct {
 func extensionAt(e entry, at int) Extension {
 	size := int(native.Uint16(e[at:]))
 	return Extension{
-		Name:     zeroTerminated(e[at+extensionName : at+extensionRevision]),
-		Revision: e[at+extensionRevision],
+		Name:     zeroTerminated(e[at+extensionNameOffset : at+extensionRevisionOffset]),
+		Revision: e[at+extensionRevisionOffset],
 		Data:     e[at+extensionSize : at+size : at+size],
 	}
 }

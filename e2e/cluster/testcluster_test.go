@@ -45,7 +45,7 @@ func startCluster(
 	return &testCluster{c, clients}
 }
 
-// mustReach waits until the pod can get the URL from an answer server.
+// mustReach waits until a GET of the URL from the pod returns the greeting of a test server.
 func (s *testCluster) mustReach(t *testing.T, pod, url string) {
 	t.Helper()
 	eventually(t, pod+" reaches "+url, func(ctx context.Context) error {
@@ -57,8 +57,8 @@ func (s *testCluster) mustReach(t *testing.T, pod, url string) {
 	})
 }
 
-// mustCollect fails the test unless Collect succeeds and saves, for each pattern of a file name, a
-// file with the text.
+// mustCollect calls Collect, and checks that the first file whose name matches a key, a glob pattern,
+// contains the value.
 func (s *testCluster) mustCollect(t *testing.T, texts map[string]string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "saved")
@@ -68,7 +68,7 @@ func (s *testCluster) mustCollect(t *testing.T, texts map[string]string) {
 	for pattern, want := range texts {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil || len(files) == 0 {
-			t.Errorf("%s: %v, %v", pattern, files, err)
+			t.Errorf("no file matches %s (%v)", pattern, err)
 			continue
 		}
 		if content, err := os.ReadFile(files[0]); err != nil ||
@@ -79,7 +79,7 @@ func (s *testCluster) mustCollect(t *testing.T, texts map[string]string) {
 }
 
 // mustLeaveNothing fails the test unless the cluster can be stopped twice, parent is empty
-// afterwards, and the footprint is the same as before.
+// afterwards, and the state of this machine is the same as before; see [footprint].
 func (s *testCluster) mustLeaveNothing(t *testing.T, parent string, before map[string]string) {
 	t.Helper()
 	if err := errors.Join(s.Stop(), s.Stop()); err != nil {

@@ -42,7 +42,8 @@ func TestManifestsAreUpToDate(t *testing.T) {
 	for _, platform := range platforms {
 		m := manifest(t, map[string]any{"platform": platform})
 		if same := m == standard; same != likeDefault[platform] {
-			t.Errorf("platform %s: equal to the default: %v", platform, same)
+			t.Errorf("platform %s: manifest equals default.yaml: %v, want %v", platform, same,
+				likeDefault[platform])
 		}
 		if !likeDefault[platform] {
 			files[platform+".yaml"] = m

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-func TestAddNotification(t *testing.T) {
+func TestAddValidate(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*agent.Add)
@@ -65,12 +65,12 @@ func TestAddNotification(t *testing.T) {
 	}
 }
 
-// TestAllReasonsOfDecisionsAreKnown checks that every outcome of a decision can be reported.
-func TestAllReasonsOfDecisionsAreKnown(t *testing.T) {
+// TestReasonsAreTheFinalReasonsOfDecisions checks that a decision that is not final cannot be reported.
+func TestReasonsAreTheFinalReasonsOfDecisions(t *testing.T) {
 	for _, r := range decide.Reasons() {
-		if open := r == decide.PodUnknown ||
-			r == decide.NamespaceUnknown; slices.Contains(agent.Reasons(), string(r)) == open {
-			t.Errorf("%s: want known %v", r, !open)
+		final := r != decide.PodUnknown && r != decide.NamespaceUnknown
+		if got := slices.Contains(agent.Reasons(), string(r)); got != final {
+			t.Errorf("reason %s can be reported: %v, want %v", r, got, final)
 		}
 	}
 }
