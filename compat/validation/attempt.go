@@ -199,6 +199,11 @@ func (o *sent) connect(
 	local, found := takerOf(list, o.source)
 	if !found {
 		o.outcome = receivedOutside
+		select {
+		case o.arrival = <-o.arrives: // after the deadline, and its connection is closed already
+			o.outcome = arrived
+		default:
+		}
 		return
 	}
 	// The kernel has the connection for a listener of this process, which has not accepted it yet.
