@@ -52,7 +52,7 @@ func TestDiagnoseAmbient(t *testing.T) {
 			}, Warning, "contains the proxy's ports 15001,15006,15008,15053",
 		},
 		{
-			"the rules are in iptables-legacy", func(f *Facts) { f.Backend = compat.BackendLegacy }, "", "",
+			"iptables-legacy is used", func(f *Facts) { f.Backend = compat.BackendLegacy }, "", "",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -17,8 +17,8 @@ func (t *LegacyTable) hasSluiceChains() bool {
 	})
 }
 
-// inLegacy returns the names of the iptables-legacy tables that contain Sluice's rules.
-func (d *diagnosis) inLegacy() []string {
+// sluiceLegacyTables returns the names of the iptables-legacy tables that contain Sluice's rules.
+func (d *diagnosis) sluiceLegacyTables() []string {
 	var names []string
 	for i := range d.Legacy {
 		if t := &d.Legacy[i]; t.hasSluiceChains() {
@@ -42,7 +42,8 @@ func (d *diagnosis) missingNFT() []nft.Feature {
 	return lacking
 }
 
-// missingLegacy returns the missing iptables-legacy features that the parameters need.
+// missingLegacy returns the missing iptables-legacy features that the parameters need. LegacyFeatures
+// contains only those.
 func (d *diagnosis) missingLegacy() []nft.Feature {
 	var lacking []nft.Feature
 	for _, s := range d.LegacyFeatures {
@@ -53,7 +54,8 @@ func (d *diagnosis) missingLegacy() []nft.Feature {
 	return lacking
 }
 
-// usesLegacy reports whether the rules are or will be in iptables-legacy.
+// usesLegacy reports whether rules apply would use iptables-legacy: it is requested, or only it
+// supports the parameters.
 func (d *diagnosis) usesLegacy() bool {
 	switch d.Backend {
 	case compat.BackendNFT:
@@ -68,14 +70,15 @@ func (d *diagnosis) usesLegacy() bool {
 // parameters need.
 func (d *diagnosis) checkLegacyKernel() {
 	lacking := d.missingLegacy()
+	isRequired := d.Backend == compat.BackendLegacy ||
+		d.Backend != compat.BackendNFT && len(d.missingNFT()) > 0
 	switch {
 	case len(d.LegacyFeatures) == 0 && d.Backend == compat.BackendLegacy:
 		d.add("kernel", Note,
-			fmt.Sprintf("the features of iptables-legacy in Linux %s could not be determined, which needs CAP_SYS_ADMIN", d.Kernel),
+			fmt.Sprintf("cannot determine which features of iptables-legacy Linux %s supports: this needs CAP_SYS_ADMIN", d.Kernel),
 			"run rules doctor as root to determine the kernel's features")
-	case len(d.LegacyFeatures) == 0:
-	case len(lacking) > 0 && (d.Backend == compat.BackendLegacy ||
-		d.Backend != compat.BackendNFT && len(d.missingNFT()) > 0):
+	case len(d.LegacyFeatures) == 0: // neither probed nor requested
+	case len(lacking) > 0 && isRequired:
 		for _, f := range lacking {
 			d.addPrevented("kernel",
 				fmt.Sprintf("Linux %s lacks %s, which these parameters need", d.Kernel, f.Name),
@@ -87,7 +90,7 @@ func (d *diagnosis) checkLegacyKernel() {
 				lacking[0].Name), "")
 	case d.usesLegacy():
 		d.add("kernel", OK,
-			fmt.Sprintf("Linux %s supports the iptables-legacy features that these parameters need; the rules are in iptables-legacy",
+			fmt.Sprintf("Linux %s supports the iptables-legacy features that these parameters need; iptables-legacy is used",
 				d.Kernel), "")
 	default:
 		d.add("kernel", OK,
@@ -96,10 +99,10 @@ func (d *diagnosis) checkLegacyKernel() {
 	}
 }
 
-// actualPriorities returns the deviations that are absent because of the actual priorities of the
-// rules: in iptables-legacy the rules always have the priorities of Istio's rules.
-func (d *diagnosis) actualPriorities() []rules.DeviationID {
-	if d.sluiceTable() == nil && (len(d.inLegacy()) > 0 || d.usesLegacy()) {
+// deviationsWithoutEffect returns the deviations that rules in iptables-legacy cannot have. Their
+// priorities are those of Istio's rules.
+func (d *diagnosis) deviationsWithoutEffect() []rules.DeviationID {
+	if d.sluiceTable() == nil && (len(d.sluiceLegacyTables()) > 0 || d.usesLegacy()) {
 		return []rules.DeviationID{rules.NATFirst}
 	}
 	return nil
@@ -107,22 +110,22 @@ func (d *diagnosis) actualPriorities() []rules.DeviationID {
 
 // checkInstalled reports the backend that holds Sluice's rules.
 func (d *diagnosis) checkInstalled() {
-	legacy := d.inLegacy()
-	const whether = "rules check compares them with the parameters"
+	legacy := d.sluiceLegacyTables()
+	const next = "run rules check to compare them with the parameters"
 	switch t := d.sluiceTable(); {
 	case t != nil && len(legacy) > 0:
 		d.add("rules", Warning,
 			fmt.Sprintf("rules of Sluice are in table inet %s and in iptables-legacy's tables %s: both backends capture", t.Name,
-				strings.Join(legacy, ", ")), "rules apply leaves one of the two")
+				strings.Join(legacy, ", ")), "run rules apply to keep only one of the two")
 	case t != nil:
 		d.add("rules", OK,
-			fmt.Sprintf("table inet %s exists, with %s; %s", t.Name,
-				countText(countRules(t), "rule"), whether), "")
+			fmt.Sprintf("table inet %s exists, with %s", t.Name,
+				countText(countRules(t), "rule")), next)
 	case len(legacy) > 0:
 		d.add("rules", OK,
-			fmt.Sprintf("rules of Sluice are in iptables-legacy's tables %s; %s",
-				strings.Join(legacy, ", "), whether), "")
+			fmt.Sprintf("rules of Sluice are in iptables-legacy's tables %s",
+				strings.Join(legacy, ", ")), next)
 	default:
-		d.add("rules", Note, "there are no rules of Sluice", "rules apply creates them")
+		d.add("rules", Note, "there are no rules of Sluice", "run rules apply to create them")
 	}
 }

@@ -21,7 +21,7 @@ func costlyTables() map[string]rules.Table {
 	jump := func(to int) rules.Rule {
 		return rules.Rule{Actions: []rules.Action{rules.Jump{Chain: fmt.Sprint("c", to)}}}
 	}
-	drawn := func(i int) rules.Rule {
+	randomMark := func(i int) rules.Rule {
 		return rules.Rule{
 			Matches: []rules.Match{rules.Unknown{
 				Text: fmt.Sprintf("limit rate %d/second", i), Effect: rules.ReadsVarying,
@@ -36,18 +36,19 @@ func costlyTables() map[string]rules.Table {
 			Name: fmt.Sprint("c", i), Rules: []rules.Rule{jump(i + 1), jump(i + 1)},
 		}
 		if i == levels-1 {
-			chain.Rules = []rules.Rule{drawn(1)}
+			chain.Rules = []rules.Rule{randomMark(1)}
 		}
 		nested.Chains = append(nested.Chains, chain)
 	}
-	chance := rules.Table{Family: rules.IPv4, Name: "chance", Chains: []rules.Chain{base()}}
+	randomMarks := rules.Table{Family: rules.IPv4, Name: "random-marks", Chains: []rules.Chain{base()}}
 	for i := range 20_000 {
-		chance.Chains[0].Rules = append(chance.Chains[0].Rules, drawn(i))
+		randomMarks.Chains[0].Rules = append(randomMarks.Chains[0].Rules, randomMark(i))
 	}
-	return map[string]rules.Table{"nested jumps": nested, "random marks": chance}
+	return map[string]rules.Table{"nested jumps": nested, "random marks": randomMarks}
 }
 
-func TestDiagnoseEndsWithinTheBudgetOfAnAgent(t *testing.T) {
+// The bound is far above diff.AgentBudget, which limits the decisions, but not the rest of Diagnose.
+func TestDiagnoseIsBoundedForCostlyTables(t *testing.T) {
 	bound := budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 	for name, table := range costlyTables() {
 		f := healthy()

@@ -124,7 +124,7 @@ func (d *diagnosis) checkConflicts() {
 			d.add("rules", Warning,
 				fmt.Sprintf("whether foreign rules change the outcome of %s cannot be decided: %s",
 					s.kind, trace.Exhausted),
-				"rules explain --live follows one connection for longer")
+				"run rules explain --live to follow one connection with a larger budget")
 			return
 		}
 		if d.sameCapture(alone, trace.Outcome) ||
@@ -136,7 +136,7 @@ func (d *diagnosis) checkConflicts() {
 			"remove that rule if only the mesh must handle these connections"
 		switch {
 		case trace.Outcome.Undecided != "":
-			next = "check that rule; rules validate tests it with connections"
+			next = "check that rule; run rules validate to test it with connections"
 		case d.isIstio(lastForeign(trace)):
 			severity, next = d.istioSeverity(), removeIstio
 			if alone.Captured() {

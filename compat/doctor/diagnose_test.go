@@ -394,7 +394,7 @@ func TestDiagnose(t *testing.T) {
 		"only iptables-legacy is available": {redirect, nil, func(f *Facts) {
 			lacks(nft.FeatureNAT)(f)
 			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
-		}, OK, "supports the iptables-legacy features that these parameters need; the rules are in iptables-legacy", Works},
+		}, OK, "supports the iptables-legacy features that these parameters need; iptables-legacy is used", Works},
 		"only iptables-legacy is available, with --backend nft": {redirect, nil, func(f *Facts) {
 			lacks(nft.FeatureNAT)(f)
 			f.LegacyFeatures, f.Backend = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}},
@@ -422,7 +422,7 @@ func TestDiagnose(t *testing.T) {
 		"iptables-legacy could not be determined, with --backend legacy": {
 			redirect, nil, func(f *Facts) {
 				f.FeaturesErr, f.Backend = unix.EPERM, compat.BackendLegacy
-			}, Note, "could not be determined", Works,
+			}, Note, "cannot determine which features", Works,
 		},
 		"legacy: Sluice's rules": {
 			redirect, v4,
@@ -557,8 +557,8 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			Finding{
 				Topic: "programs", Severity: Warning,
 				Verdict: `eBPF program "cil_sock4_connect" (id 7, loaded by uid 0, open in cilium-agent[12]) runs at ` +
-					"cgroup_inet4_connect of cgroup /kubepods: socket load balancing there rewrites the destination of a connection " +
-					"before Sluice's rules see it: excluded and included addresses and ports are compared with the rewritten one",
+					"cgroup_inet4_connect of cgroup /kubepods: it can rewrite the destination of a connection (socket load balancing) " +
+					"before Sluice's rules see it, so that excluded and included addresses and ports are compared with the rewritten destination",
 				Next: "bpftool prog show id 7 on the node prints its details",
 			},
 		},

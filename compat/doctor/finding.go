@@ -92,7 +92,7 @@ func Diagnose(f Facts, r rules.Redirect) []Finding {
 
 func (d *diagnosis) run() []Finding {
 	d.compiled = d.compile(nil)
-	d.compiled = d.compile(d.actualPriorities())
+	d.compiled = d.compile(d.deviationsWithoutEffect())
 	d.checkKernel()
 	d.checkLegacyKernel()
 	d.checkPermission()

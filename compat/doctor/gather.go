@@ -52,7 +52,7 @@ func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
 
 // foreignEffect returns the effect of foreign rules on the traffic that a ruleset captures.
 func foreignEffect(ns *netns.NS, desired rules.Ruleset) *ForeignEffect {
-	effect := foreign.InspectAsInstalled(ns, desired, diff.DefaultBudget)
+	effect := foreign.InspectAsInstalled(ns, desired, diff.AgentBudget)
 	found := &ForeignEffect{Unknown: effect.Unknown}
 	if effect.Verdict() == foreign.Bypassed {
 		found.Bypasses = effect.Messages()

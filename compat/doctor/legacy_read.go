@@ -8,9 +8,10 @@ import (
 )
 
 // legacyTables returns the existing tables of iptables-legacy and ip6tables-legacy in the thread's
-// namespace. It creates none.
+// namespace. Unlike iptables-legacy-save it does not create tables. If the list of tables is
+// incomplete, it returns the tables found so far with the error.
 func legacyTables() ([]LegacyTable, error) {
-	ids, err := xtables.Tables(nil)
+	ids, listErr := xtables.Tables(nil)
 	var found []LegacyTable
 	for _, id := range ids {
 		t := LegacyTable{Family: id.Family, Name: id.Name}
@@ -30,5 +31,5 @@ func legacyTables() ([]LegacyTable, error) {
 		}
 		found = append(found, t)
 	}
-	return found, err
+	return found, listErr
 }

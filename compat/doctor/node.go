@@ -52,7 +52,7 @@ func (d *diagnosis) checkKubelet(h *rules.AmbientHost) {
 	}
 	d.add("rules", Warning, fmt.Sprintf("the kubelet has no cgroup of its own, or it is not known: connections of all processes of uid %d to pods in "+
 		"ambient mode are taken for probes and bypass ztunnel", h.KubeletUID),
-		"rules status has the reason")
+		"run rules status to see the reason")
 }
 
 // checkProbes reports the source address that probes get from all rules of the node.
@@ -99,7 +99,7 @@ func (d *diagnosis) checkProbes(f *NodeFacts, h *rules.AmbientHost) {
 				"remove that rule, or see whether rules check --node finds differences")
 		default:
 			d.add("rules", Problem, fmt.Sprintf("no rule gives probes to %s the source %s%s", pod, want, consequence),
-				"the agent writes the rules again; rules status has the reason if it cannot")
+				"the agent writes the rules again; if it cannot, run rules status to see the reason")
 		}
 	}
 }

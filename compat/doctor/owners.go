@@ -159,7 +159,7 @@ func (d *diagnosis) checkIstio() {
 }
 
 // removeIstio is the remedy for rules of Istio's programs.
-const removeIstio = "rules cleanup --istio removes them"
+const removeIstio = "run rules cleanup --istio to remove them"
 
 // checkIstioRules reports rules of Istio's programs. marking reports that they save marks to
 // connections, which conflicts with TPROXY.

@@ -44,7 +44,7 @@ func (d *diagnosis) checkMarkRules() {
 		if n := count[key{f, route.table}]; n > 1 {
 			d.add("routing", Note,
 				fmt.Sprintf("IPv%d has %d rules for the mark %#x, which do the same: each run of istio-iptables adds one",
-					f, n, mark), "run `rules cleanup --istio` to remove them, and `rules apply` to add one")
+					f, n, mark), "run rules cleanup --istio to remove them, and rules apply to add one")
 		}
 	}
 }
@@ -93,10 +93,10 @@ func (d *diagnosis) checkPassthrough() {
 	case installed && d.redirect.IPv6 && on == "":
 		d.add("interfaces", Problem,
 			"Sluice's rules exist, but lo lacks ::6, the source address of the proxy's connections to the application",
-			"run `rules apply` to add it")
+			"run rules apply to add it")
 	case on == lo && !installed:
 		d.add("interfaces", Note,
 			"lo has ::6, but there are no rules of Sluice: another program added it, or it remains from earlier rules",
-			"`rules cleanup` removes it, even if Istio added it")
+			"run rules cleanup to remove it, even if Istio added it")
 	}
 }

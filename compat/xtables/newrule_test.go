@@ -161,14 +161,14 @@ func TestNewRuleRejects(t *testing.T) {
 			Header{},
 			nil,
 			Target{Chain: "X", Verdict: Drop},
-			"a rule must have exactly one target",
+			"a rule must have at most one of chain, extension and verdict",
 		},
 		{
 			"a target with a verdict", rules.IPv4,
 			Header{},
 			nil,
 			Target{Extension: Extension{Name: "LOG"}, Verdict: Drop},
-			"a rule must have exactly one target",
+			"a rule must have at most one of chain, extension and verdict",
 		},
 		{
 			"an entry larger than the size field allows", rules.IPv4,

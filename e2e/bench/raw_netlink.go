@@ -12,17 +12,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A rawNetlink sends encoded messages, which is the minimum work of any program.
+// A rawNetlink applies a ruleset by sending messages that were encoded before the measurement. Its
+// time is the lower bound for every program.
 type rawNetlink struct{ rules, address []byte }
 
-// newRawNetlink returns the bytes of a ruleset whose only routing is ::6 on lo.
+// newRawNetlink encodes a ruleset whose routing consists of one address of lo.
 func newRawNetlink(rs rules.Ruleset) (rawNetlink, error) {
 	t, err := nft.Encode(rs)
 	if err != nil {
 		return rawNetlink{}, err
 	}
 	if len(rs.Routing.Policies) > 0 || len(rs.Routing.LoopbackAddrs) != 1 {
-		return rawNetlink{}, fmt.Errorf("routing %v: want one address", rs.Routing)
+		return rawNetlink{}, fmt.Errorf("routing %v: want one address of lo and no policy routes", rs.Routing)
 	}
 	address := nl.NewNetlinkRequest(unix.RTM_NEWADDR,
 		unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)

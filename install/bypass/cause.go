@@ -41,7 +41,7 @@ func (d *Detector) Explain(created time.Time) Cause {
 		}
 	}
 	d.mu.Lock()
-	last, open := d.history.last(), d.history.open
+	last, open := d.history.lastComplete(), d.history.open
 	d.mu.Unlock()
 	if open && created.After(last) && d.options.Check != nil {
 		// what the chain was at that time is known only if it has not changed until now
@@ -61,7 +61,7 @@ func (d *Detector) Explain(created time.Time) Cause {
 
 func (h *chainHistory) explain(created time.Time) Cause {
 	made := "the pod's sandbox was created at " + stamp(created)
-	in, found := h.during(created)
+	in, found := h.spanAt(created)
 	switch {
 	case len(h.spans) == 0:
 		return Cause{Early, made +
@@ -91,9 +91,9 @@ func (h *chainHistory) explain(created time.Time) Cause {
 // gap describes the problem after a span.
 func (h *chainHistory) gap(before span) string {
 	text := ", while the node's CNI chain was incomplete: it was last complete at " +
-		stamp(before.last)
+		stamp(before.to)
 	for _, s := range h.spans {
-		if s.from.After(before.last) {
+		if s.from.After(before.to) {
 			return text + ", and again at " + stamp(s.from)
 		}
 	}

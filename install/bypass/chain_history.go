@@ -4,7 +4,7 @@ import "time"
 
 // A span is a time during which the chain was complete at each check.
 type span struct {
-	from, last time.Time
+	from, to time.Time
 }
 
 // chainHistory contains the spans, the oldest first. If open is true the last one has not ended.
@@ -18,16 +18,17 @@ type chainHistory struct {
 // keptSpans is the maximum number of spans. A conflicting writer may end one every few seconds.
 const keptSpans = 256
 
-// note records the state at a time. changed means that the chain is complete only since then.
-func (h *chainHistory) note(at time.Time, ok, changed bool, reason string) {
+// note records the state at a time. repaired reports that the chain had to be repaired: it may have
+// been incomplete before, so a new span begins.
+func (h *chainHistory) note(at time.Time, ok, repaired bool, reason string) {
 	if !ok {
 		h.open, h.reason = false, reason
 		return
 	}
-	if h.open && !changed {
-		last := &h.spans[len(h.spans)-1]
-		if at.After(last.last) {
-			last.last = at
+	if h.open && !repaired {
+		current := &h.spans[len(h.spans)-1]
+		if at.After(current.to) {
+			current.to = at
 		}
 		return
 	}
@@ -37,19 +38,20 @@ func (h *chainHistory) note(at time.Time, ok, changed bool, reason string) {
 	h.spans, h.open = append(h.spans, span{at, at}), true
 }
 
-// last returns the last time when the chain was complete, or the zero time.
-func (h *chainHistory) last() time.Time {
+// lastComplete returns the last time when the chain was complete, or the zero time.
+func (h *chainHistory) lastComplete() time.Time {
 	if len(h.spans) == 0 {
 		return time.Time{}
 	}
-	return h.spans[len(h.spans)-1].last
+	return h.spans[len(h.spans)-1].to
 }
 
-// during returns the span that contains a time.
-func (h *chainHistory) during(at time.Time) (span, bool) {
+// spanAt returns the last span that began at or before the time, and whether the span contains the
+// time.
+func (h *chainHistory) spanAt(at time.Time) (span, bool) {
 	for i := len(h.spans) - 1; i >= 0; i-- {
 		if s := h.spans[i]; !at.Before(s.from) {
-			return s, !at.After(s.last)
+			return s, !at.After(s.to)
 		}
 	}
 	return span{}, false

@@ -94,10 +94,10 @@ func New(o Options) (*Detector, error) {
 	return d, nil
 }
 
-// Note records the state of the chain at a time. changed means that it is complete only since then;
-// why is the problem. If the node's clock was set since the last call, times before and after are
+// Note records the state of the chain at a time. repaired reports that the chain had to be repaired,
+// so that it is complete only since then. reason is the problem of an incomplete chain. If the node's clock was set since the last call, times before and after are
 // not compared: a new span begins, and a bypass is moved to the new clock, so that an ADD ends it.
-func (d *Detector) Note(at time.Time, ok, changed bool, reason string) {
+func (d *Detector) Note(at time.Time, ok, repaired bool, reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.clock.at.IsZero() && d.stands != nil && d.stands.Created.After(at) {
@@ -110,7 +110,7 @@ func (d *Detector) Note(at time.Time, ok, changed bool, reason string) {
 			d.stands.Created = d.stands.Created.Add(step)
 		}
 	}
-	d.history.note(at, ok, changed, reason)
+	d.history.note(at, ok, repaired, reason)
 }
 
 // Current returns the current bypass.
@@ -127,7 +127,7 @@ func (d *Detector) Current() (Bypass, bool) {
 // is a new one. The error means that it is not stored for the next agent.
 func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, err error) {
 	d.mu.Lock()
-	in, _ := d.history.during(created)
+	in, _ := d.history.spanAt(created)
 	next := Bypass{Pod: pod, UID: uid, Created: created, Since: in.from, Pods: 1}
 	if d.stands != nil {
 		if d.stands.UID == uid || created.Before(d.stands.Created) {

@@ -9,8 +9,8 @@ import (
 // Offsets of fields in a message.
 const (
 	typeOffset = 4
-	// tableOffset is the offset of the table in struct rtmsg, and indexOffset of the interface
-	// index in struct ifinfomsg and struct ifaddrmsg.
+	// tableOffset is the offset of rtm_table (struct rtmsg) in a message, and indexOffset the offset
+	// of ifi_index (struct ifinfomsg) or ifa_index (struct ifaddrmsg).
 	tableOffset = unix.NLMSG_HDRLEN + 4
 	indexOffset = unix.NLMSG_HDRLEN + 4
 )
@@ -21,8 +21,8 @@ const newGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
 // loIndex is the index of the loopback interface of each namespace.
 const loIndex = 1
 
-// rulesFilter accepts the last message of each transaction. The kernel sends it in a separate
-// datagram.
+// rulesFilter accepts the last message of each transaction. A filter sees only the first message of a
+// datagram, which suffices, because the kernel sends this message in a separate datagram.
 func rulesFilter() []unix.SockFilter {
 	return []unix.SockFilter{
 		load16(typeOffset),
@@ -31,9 +31,14 @@ func rulesFilter() []unix.SockFilter {
 	}
 }
 
-// routesFilter accepts messages about policy rules, routes outside the tables main and local, lo,
-// removed addresses of lo, and removed namespace ids. The kernel sends each message in a separate
-// datagram.
+// routesFilter accepts messages about
+//   - policy rules,
+//   - routes in tables other than main and local,
+//   - the interface lo,
+//   - addresses removed from lo,
+//   - removed namespace ids.
+//
+// The kernel sends each of these messages in a separate datagram.
 func routesFilter() []unix.SockFilter {
 	return []unix.SockFilter{
 		/*  0 */ load16(typeOffset),

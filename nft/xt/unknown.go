@@ -10,8 +10,9 @@ import (
 // unknownMatch returns a match that the model cannot represent.
 func unknownMatch(x Extension) rules.Unknown {
 	u := rules.Unknown{Effect: matchEffect(x), Ignores: MatchIgnores(x.Name)}
-	var complete bool
-	if u.Text, complete = statefulText(x); !complete {
+	var ok bool
+	// The text of limit and statistic identifies the match; other matches need Data.
+	if u.Text, ok = statefulText(x); !ok {
 		u.Text, u.Data = fmt.Sprintf("match %s revision %d", x.Name, x.Revision), identity(x)
 	}
 	return withState(u, x)
@@ -44,7 +45,8 @@ func userSize(x Extension) int {
 }
 
 // identity returns the bytes that identify an extension: the structure without trailing zeros,
-// which may be padding.
+// which may be padding. If the behavior of the extension depends on an object that is not read, it
+// returns rules.NoData, which equals nothing.
 func identity(x Extension) string {
 	if dependsOnExternalObject(x) {
 		return rules.NoData
@@ -53,8 +55,8 @@ func identity(x Extension) string {
 	return string(bytes.TrimRight(data, "\x00"))
 }
 
-// bpfBytecode is the mode of struct xt_bpf_info_v1 in which the structure contains the program. In
-// other modes it contains the path of a file (XT_BPF_MODE_BYTECODE).
+// bpfBytecode is XT_BPF_MODE_BYTECODE, the mode of struct xt_bpf_info_v1 in which the structure
+// contains the program itself. In other modes it only refers to a program.
 const bpfBytecode = 0
 
 // dependsOnExternalObject reports whether the behavior of an extension depends on an object that is

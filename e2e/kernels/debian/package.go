@@ -14,13 +14,13 @@ type Package struct {
 	// Name and Version identify the package, such as "linux-image-6.1.0-56-cloud-amd64" and
 	// "6.1.192-2".
 	Name, Version string
-	// Path is the path of the file in the archive.
+	// Path is the path of the .deb file below the directory Archive.
 	Path string
 	// SHA256 is the checksum of the file, in hexadecimal.
 	SHA256 string
 }
 
-// A Source is a list of packages on a mirror.
+// A Source is a package list on a mirror; it is not Debian's source package.
 type Source struct {
 	// Archive is a directory of the mirror: "debian" or "debian-security".
 	Archive string
@@ -70,7 +70,10 @@ func ParseList(text string) ([]Package, error) {
 		if len(f) != 7 {
 			return nil, fmt.Errorf("list of packages, line %d: %d fields, want 7: archive suite arch name version sha256 path", number, len(f))
 		}
-		list = append(list, Package{Source{f[0], f[1], f[2]}, f[3], f[4], f[6], f[5]})
+		list = append(list, Package{
+			Source: Source{Archive: f[0], Suite: f[1], Arch: f[2]},
+			Name:   f[3], Version: f[4], SHA256: f[5], Path: f[6],
+		})
 	}
 	return list, nil
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// clientFlags returns the flags of all client commands.
+// clientFlags returns the flags of all client commands. A client makes one attempt even if the time to
+// wait is 0.
 func clientFlags(name string) (flags *flag.FlagSet, wait *time.Duration) {
 	flags = flag.NewFlagSet(name, flag.ContinueOnError)
-	return flags, flags.Duration("wait", 0, "retry for this `duration` until a response arrives")
+	return flags, flags.Duration("wait", 0, "retry for up to this `duration` if there is no response (default: one attempt)")
 }
 
 // argument parses the flags and returns the single argument.
@@ -30,7 +31,7 @@ func argument(flags *flag.FlagSet, args []string) (string, error) {
 	return flags.Arg(0), nil
 }
 
-func runGet(ctx context.Context, pod string, args []string) error {
+func runGet(ctx context.Context, caller string, args []string) error {
 	flags, wait := clientFlags("get")
 	captured := flags.Bool("captured", false, "fail unless both proxies forward the request")
 	keepOpen := flags.Bool("hold", false, "keep the connection open until the end of standard input")
@@ -44,14 +45,14 @@ func runGet(ctx context.Context, pod string, args []string) error {
 	if *keepOpen {
 		hold = func() { _, _ = io.Copy(io.Discard, os.Stdin) }
 	}
-	report := client.Get(ctx, pod, url, hold)
+	report := client.Get(ctx, caller, url, hold)
 	if *captured {
-		err = report.Check(path.Captured(""))
+		err = report.Check(path.Captured("" /* any server */))
 	}
 	return errors.Join(show(report), err)
 }
 
-func runUDP(ctx context.Context, pod string, args []string) error {
+func runUDP(ctx context.Context, caller string, args []string) error {
 	flags, wait := clientFlags("udp")
 	to, err := argument(flags, args)
 	if err != nil {
@@ -59,13 +60,13 @@ func runUDP(ctx context.Context, pod string, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, *wait)
 	defer cancel()
-	return show(client.Datagram(ctx, pod, to))
+	return show(client.Datagram(ctx, caller, to))
 }
 
 func runLookup(ctx context.Context, _ string, args []string) error {
 	flags, wait := clientFlags("lookup")
 	tcp := flags.Bool("tcp", false, "send the query over TCP")
-	ipv6 := flags.Bool("6", false, "query the IPv6 address")
+	ipv6 := flags.Bool("6", false, "query AAAA records instead of A records")
 	resolver := flags.String("server", "", "`address:port` of the DNS server (default from /etc/resolv.conf)")
 	host, err := argument(flags, args)
 	if err != nil {
