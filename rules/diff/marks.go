@@ -129,21 +129,24 @@ func (m *marks) equals(b *markBits, match rules.MatchMark) set {
 // within returns the packets whose mark is in one of the ranges.
 func (m *marks) within(b *markBits, ranges []rules.Range[uint32]) set {
 	m.meter.charge(len(ranges))
-	spans := spansOf(ranges, 0)
-	var visit func(width int, base value, spans []span) set
-	visit = func(width int, base value, spans []span) set {
-		if len(spans) == 0 {
-			return none
-		}
-		if last := base.filled(width); !base.less(spans[0].first) && !spans[0].last.less(last) {
-			return all
-		}
-		m.meter.step()
-		middle := base.with(width - 1)
-		lower, upper := cut(spans, middle)
-		return m.ifElse(b[width-1], visit(width-1, middle, upper), visit(width-1, base, lower))
+	return m.valueIn(b[:], value{}, spansOf(ranges, 0))
+}
+
+// valueIn returns the packets for which a value is in one of the spans. The bits are the packets in
+// which a bit of the value is 1, from the least significant; base contains the bits above them.
+func (s *space) valueIn(bits []set, base value, spans []span) set {
+	width := len(bits)
+	if len(spans) == 0 {
+		return none
 	}
-	return visit(len(b), value{}, spans)
+	if last := base.filled(width); !base.less(spans[0].first) && !spans[0].last.less(last) {
+		return all
+	}
+	s.meter.step()
+	middle := base.with(width - 1)
+	lower, upper := cut(spans, middle)
+	return s.ifElse(bits[width-1], s.valueIn(bits[:width-1], middle, upper),
+		s.valueIn(bits[:width-1], base, lower))
 }
 
 // differs returns the packets whose marks are not equal.

@@ -218,10 +218,7 @@ func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 	}
 	own := s.addressIn(source, m.Ranges)
 	if v.sourceTranslated {
-		s.meter.charge(textSteps * len(m.Ranges))
-		text := m
-		text.Not = false
-		own = s.sourceOr(text.String(), v, own)
+		own = s.sourceOr(source, s.addressSpans(m.Ranges), v, own)
 	}
 	return s.negateIf(m.Not, own)
 }
@@ -236,11 +233,8 @@ func (s *space) portMatches(m rules.MatchPort, v *view) set {
 		s.meter.charge(textSteps * len(m.Ports))
 		return s.and(s.withPorts, s.ofSource(m.String(), v))
 	default:
-		packets = s.within(sourcePort, spansOf(m.Ports, 0))
-		if v.sourceTranslated {
-			s.meter.charge(textSteps * len(m.Ports))
-			packets = s.sourceOr(fmt.Sprint("port ", m.Ports), v, packets)
-		}
+		spans := spansOf(m.Ports, 0)
+		packets = s.sourceOr(sourcePort, spans, v, s.within(sourcePort, spans))
 	}
 	return s.and(s.withPorts, s.negateIf(m.Not, packets))
 }
@@ -294,20 +288,23 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 		return s.ofSource(m.String(), v)
 	}
 	if m.Side == rules.Source {
-		return s.sourceOr(fmt.Sprint("type ", m.Types), v, s.typeIn(f, m.Types))
+		return s.sourceOr(f, typeSpans(m.Types), v, s.typeIn(f, m.Types))
 	}
 	return s.typeIn(f, m.Types)
 }
 
 // typeIn returns the packets whose type of an address is in a set.
-func (s *space) typeIn(f field, types rules.AddrTypeSet) set {
-	packets := none
+func (s *space) typeIn(f field, types rules.AddrTypeSet) set { return s.within(f, typeSpans(types)) }
+
+// typeSpans converts types of addresses.
+func typeSpans(types rules.AddrTypeSet) []span {
+	var spans []span
 	for t := range rules.ResolvedType + 1 {
 		if types.Has(t) {
-			packets = s.or(packets, s.is(f, number(t)))
+			spans = append(spans, span{number(t), number(t)})
 		}
 	}
-	return packets
+	return spans
 }
 
 // tuple returns the packets that meet an alternative; with Not, the packets that have all compared

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
 
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -481,6 +482,54 @@ func TestConditionsOnTheDestinationAfterTranslation(t *testing.T) {
 		r = diff.Decide(at(-50), at(0), diff.Options{})
 		if got := r.Verdict(true); got != diff.Equivalent {
 			t.Errorf("%s after NAT: %s, want %s", name, got, diff.Equivalent)
+		}
+	}
+}
+
+// TestConditionsOnTheSourceAfterTranslation verifies that a rule for several sources and one rule for
+// each are equivalent after NAT too: the source to which earlier packets of a connection were
+// translated is unknown, but the same for all rules (NATMappingPersists).
+func TestConditionsOnTheSourceAfterTranslation(t *testing.T) {
+	addresses := func(list ...string) rules.Match {
+		m := rules.MatchAddr{Side: rules.Source}
+		for _, prefix := range list {
+			m.Ranges = append(m.Ranges, netipx.RangeOfPrefix(netip.MustParsePrefix(prefix)))
+		}
+		return m
+	}
+	ports := func(list ...uint16) rules.Match {
+		return rules.MatchPort{Side: rules.Source, Ports: rules.Singles(list...)}
+	}
+	types := func(list ...rules.AddrType) rules.Match {
+		return rules.MatchAddrType{Side: rules.Source, Types: rules.AddrTypes(list...)}
+	}
+	flips := rules.MixMark{Mark: 0xffffffff, Xor: 1}
+	for _, tc := range []struct {
+		name             string
+		both, one, other rules.Match
+	}{
+		{
+			"addresses", addresses("10.0.0.0/8", "127.0.0.6/32"), addresses("10.0.0.0/8"),
+			addresses("127.0.0.6/32"),
+		},
+		{"ports", ports(53, 15001), ports(53), ports(15001)},
+		{"types", types(rules.Local, rules.Unicast), types(rules.Local), types(rules.Unicast)},
+	} {
+		at := func(priority int, list ...rules.Rule) diff.Side {
+			return diff.Side{Ruleset: ruleset(base(rules.Filter, rules.Postrouting, priority, list...))}
+		}
+		both, each := when(flips, tc.both), []rules.Rule{when(flips, tc.one), when(flips, tc.other)}
+		r := diff.Decide(at(110, both), at(110, each...), diff.Options{})
+		if got := r.Verdict(true); got != diff.Equivalent {
+			t.Errorf("%s in one rule and in two after NAT: %s, want %s", tc.name, got, diff.Equivalent)
+		}
+		r = diff.Decide(at(110, both), at(110, each[0]), diff.Options{})
+		if got := r.Verdict(true); got == diff.Equivalent {
+			t.Errorf("%s: a rule and a part of it after NAT: %s", tc.name, got)
+		}
+		r = diff.Decide(at(90, both), at(110, both), diff.Options{})
+		if got := r.Verdict(true); got != diff.Undecidable {
+			t.Errorf("%s before and after NAT: %s, want %s", tc.name, got, diff.Undecidable)
 		}
 	}
 }

@@ -141,18 +141,22 @@ func (s *space) ofSource(condition string, v *view) set {
 	})
 }
 
-// sourceOr returns the packets that meet a condition of their source. For packets whose source is
-// translated like the one of earlier packets of the connection the result is unknown; own is the
-// result for the others.
-func (s *space) sourceOr(condition string, v *view, own set) set {
+// sourceOr returns the packets whose address, port or type of the source is in one of the spans.
+// For packets whose source is translated like the one of earlier packets of the connection the value
+// is unknown, but equal for all rules; own is the result for the others.
+func (s *space) sourceOr(f field, spans []span, v *view, own set) set {
 	again := s.sourceRetranslated(v)
 	if again == none {
 		return own
 	}
-	return s.ifElse(again, s.variable(variable{
-		key: "source translated before " + condition, kind: unknownBit,
-		text: "the source to which earlier packets of the connection were translated",
-	}), own)
+	bits := make([]set, len(s.bits[f]))
+	for i := range bits {
+		bits[i] = s.variable(variable{
+			key: fmt.Sprint("source translated before ", f, " ", i), kind: unknownBit,
+			text: "the source to which earlier packets of the connection were translated",
+		})
+	}
+	return s.ifElse(again, s.valueIn(bits, value{}, spans), own)
 }
 
 // translated returns the packets whose target is not their original destination.
