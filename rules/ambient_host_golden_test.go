@@ -9,11 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"go4.org/netipx"
-
 	"github.com/sluice-mesh/sluice/compat/nftlist"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // recordedHost returns the parameters of a run of Istio's node agent on a node, and the members of
@@ -42,37 +41,16 @@ func recordedHost(t testing.TB, run string) rules.AmbientHost {
 	return h
 }
 
-// withMembers returns the ruleset with the name of an ipset replaced by its members, as printed by
-// ipset-save.
-func withMembers(t testing.TB, rs rules.Ruleset, ipset string) rules.Ruleset {
-	members := map[string][]netipx.IPRange{}
-	for line := range strings.Lines(ipset) {
+// readIPSets returns the members of the sets in the output of ipset save.
+func readIPSets(text string) map[string][]netip.Addr {
+	members := map[string][]netip.Addr{}
+	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
 		if len(words) > 2 && words[0] == "add" {
-			a := netip.MustParseAddr(words[2])
-			members[words[1]] = append(members[words[1]], netipx.IPRangeFrom(a, a))
+			members[words[1]] = append(members[words[1]], netip.MustParseAddr(words[2]))
 		}
 	}
-	replaced := 0
-	for i := range rs.Tables {
-		for j := range rs.Tables[i].Chains {
-			for _, r := range rs.Tables[i].Chains[j].Rules {
-				for k, m := range r.Matches {
-					if listed, ok := m.(rules.MatchListed); ok {
-						r.Matches[k] = rules.MatchAddr{
-							Side:   rules.Destination,
-							Ranges: rules.NormaliseAddrs(members[strings.TrimPrefix(listed.List, "ipset ")]),
-						}
-						replaced++
-					}
-				}
-			}
-		}
-	}
-	if replaced == 0 {
-		t.Fatal("no rule uses an ipset")
-	}
-	return rs
+	return members
 }
 
 // On the recorded nodes, the packets whose source Istio's backends translate differ from Sluice's
@@ -95,10 +73,9 @@ func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 		}
 		backends := []backend{{rules.ProbesByUser, recordedNFT(t, run)}}
 		if _, err := os.Stat(filepath.Join(run, "legacy-v4.save")); err == nil {
-			backends = append(backends, backend{
-				rules.ProbesByHost,
-				withMembers(t, recordedLegacy(t, run), readText(t, filepath.Join(run, "legacy-ipset.txt"))),
-			})
+			legacy := recordedLegacy(t, run)
+			rulestest.ReplaceIPSets(t, legacy, readIPSets(readText(t, filepath.Join(run, "legacy-ipset.txt"))))
+			backends = append(backends, backend{rules.ProbesByHost, legacy})
 		}
 		for _, backend := range backends {
 			t.Run(name+" "+string(backend.deviation), func(t *testing.T) {

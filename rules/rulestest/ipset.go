@@ -1,0 +1,45 @@
+package rulestest
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// ReplaceIPSets replaces each match by an ipset with a match by the set's members. It supports sets
+// of destination addresses, and fails the test if no rule uses a set.
+func ReplaceIPSets(t testing.TB, rs rules.Ruleset, members map[string][]netip.Addr) {
+	t.Helper()
+	replaced := 0
+	for _, table := range rs.Tables {
+		for _, chain := range table.Chains {
+			for _, r := range chain.Rules {
+				for i, m := range r.Matches {
+					listed, ok := m.(rules.MatchListed)
+					if !ok {
+						continue
+					}
+					name, isIPSet := strings.CutPrefix(listed.List, "ipset ")
+					if !isIPSet || listed.Parts != "dst" {
+						t.Fatalf("%s: not a match of destinations by an ipset", listed)
+					}
+					var ranges []netipx.IPRange
+					for _, a := range members[name] {
+						ranges = append(ranges, netipx.IPRangeFrom(a, a))
+					}
+					r.Matches[i] = rules.MatchAddr{
+						Not: listed.Not, Side: rules.Destination, Ranges: rules.NormaliseAddrs(ranges),
+					}
+					replaced++
+				}
+			}
+		}
+	}
+	if replaced == 0 {
+		t.Fatal("no rule uses an ipset")
+	}
+}
