@@ -61,24 +61,38 @@ func (p Program) RunAmbient(ns *netns.NS, c AmbientConfiguration, nftables bool)
 	return run(ns, cmd)
 }
 
+// Source addresses of probes in random configurations.
+var (
+	ipv4Sources = []netip.Addr{
+		netip.MustParseAddr("169.254.7.127"), netip.MustParseAddr("169.254.9.9"),
+		netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("127.0.0.2"),
+	}
+	ipv6Sources = []netip.Addr{
+		netip.MustParseAddr("fd16:9254:7127:1337:ffff:ffff:ffff:ffff"),
+		netip.MustParseAddr("fd99::9"), netip.MustParseAddr("2001:db8::1"),
+		netip.MustParseAddr("fe80::1"),
+	}
+)
+
+// pick returns a random element.
+func pick[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
+
 // RandomAmbient returns n different random configurations. The same seed returns the same
 // configurations.
 func RandomAmbient(seed uint64, n int) []AmbientConfiguration {
 	r := rand.New(rand.NewPCG(seed, 0))
-	pick := func(list ...string) string { return list[r.IntN(len(list))] }
 	seen := map[string]bool{}
 	var list []AmbientConfiguration
 	for len(list) < n {
 		c := AmbientConfiguration{
-			IPv6: r.IntN(3) > 0, DNS: r.IntN(2) > 0, PodDNS: pick("", "", "true", "false"),
+			IPv6: r.IntN(3) > 0, DNS: r.IntN(2) > 0, PodDNS: pick(r, []string{"", "", "true", "false"}),
 			BypassInbound: r.IntN(3) == 0,
-			IPv4Source:    netip.MustParseAddr(pick("169.254.7.127", "169.254.9.9", "10.0.0.1", "127.0.0.2")),
-			IPv6Source: netip.MustParseAddr(pick("fd16:9254:7127:1337:ffff:ffff:ffff:ffff", "fd99::9",
-				"2001:db8::1", "fe80::1")),
+			IPv4Source:    pick(r, ipv4Sources), IPv6Source: pick(r, ipv6Sources),
 		}
 		for range r.IntN(4) {
-			c.Interfaces = append(c.Interfaces,
-				pick("virt0", "virt1", "eth0.100", "br-1a2b", "net_1", "tap-0123456789a", "virt+"))
+			c.Interfaces = append(c.Interfaces, pick(r, []string{
+				"virt0", "virt1", "eth0.100", "br-1a2b", "net_1", "tap-0123456789a", "virt+",
+			}))
 		}
 		if !seen[c.String()] {
 			seen[c.String()] = true

@@ -1,11 +1,8 @@
 package istio_test
 
 import (
-	"cmp"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"testing"
 
@@ -24,11 +21,7 @@ const fewAmbient, manyAmbient = 60, 500
 // The only difference is the deviation ambient-ipv6, from istio-cni's nftables backend.
 func TestAmbientRulesOfIstio(t *testing.T) {
 	p := program(t, istioAmbient)
-	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10, 64)
-	if err != nil {
-		t.Fatalf("SLUICE_SEED: %v", err)
-	}
-	n := fewAmbient
+	seed, n := randomSeed(t), fewAmbient
 	if isLong() {
 		n = manyAmbient
 	}

@@ -40,15 +40,20 @@ const (
 	defaultSeed           = 20261120
 )
 
-// configurations returns the configurations of the matrix, with one varied parameter each, and
-// random combinations. SLUICE_LONG increases the number of combinations; SLUICE_SEED sets the seed.
-func configurations(t testing.TB) []istio.Configuration {
-	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10,
-		64)
+// randomSeed returns the seed of random configurations, SLUICE_SEED.
+func randomSeed(t testing.TB) uint64 {
+	t.Helper()
+	s, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10, 64)
 	if err != nil {
 		t.Fatalf("SLUICE_SEED: %v", err)
 	}
-	n := fewRandom
+	return s
+}
+
+// configurations returns the configurations of the matrix, with one varied parameter each, and
+// random combinations. SLUICE_LONG increases the number of combinations; SLUICE_SEED sets the seed.
+func configurations(t testing.TB) []istio.Configuration {
+	seed, n := randomSeed(t), fewRandom
 	if isLong() {
 		n = manyRandom
 	}

@@ -1,11 +1,8 @@
 package istio_test
 
 import (
-	"cmp"
 	"encoding/json"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 
 	"istio.io/istio/cni/pkg/util"
@@ -20,11 +17,7 @@ const randomPods = 20000
 // TestAmbientSelectorsMatchIstios compares whether a pod is in ambient mode according to Sluice and
 // to istio-cni, for random selectors, pods and namespaces.
 func TestAmbientSelectorsMatchIstios(t *testing.T) {
-	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10, 64)
-	if err != nil {
-		t.Fatalf("SLUICE_SEED: %v", err)
-	}
-	s := selectionGenerator{rand.New(rand.NewPCG(seed, 1))}
+	s := selectionGenerator{rand.New(rand.NewPCG(randomSeed(t), 1))}
 	standard, err := json.Marshal(decide.DefaultAmbientSettings().Selectors)
 	if err != nil {
 		t.Fatal(err)

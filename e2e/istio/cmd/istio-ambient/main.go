@@ -1,12 +1,18 @@
 // Command istio-ambient programs the current network namespace like istio-cni programs a pod in
-// ambient mode. It calls the same packages of Istio. The parameters are environment variables with
-// the names of istio-cni's variables and annotations.
+// ambient mode or, with the argument host, like a node. It calls the same packages of Istio. The
+// parameters are environment variables with the names of istio-cni's variables and annotations.
+// HOST_MOUNTS_PATH is the directory with proc, in which the nftables backend looks for the kubelet.
+// On a node, each line of the standard input adds a pod to the mesh or removes it:
+//
+//	add UID ADDRESS...
+//	remove UID ADDRESS...
 package main
 
 import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"istio.io/istio/cni/pkg/config"
@@ -32,18 +38,27 @@ func program() error {
 		EnableIPv6: isTrue("AMBIENT_IPV6"), RedirectDNS: isTrue("AMBIENT_DNS_CAPTURE"), Reconcile: true,
 		HostProbeSNATAddress: sources[0], HostProbeV6SNATAddress: sources[1],
 	}
+	useNFTables := isTrue("NATIVE_NFTABLES")
 	host, pod := shared, shared
-	_, manager, err := trafficmanager.NewTrafficRuleManager(&trafficmanager.TrafficRuleManagerConfig{
-		NativeNftables: isTrue("NATIVE_NFTABLES"), HostConfig: &host, PodConfig: &pod,
-		HostDeps: &dependencies.RealDependencies{ForceIptablesBinary: "legacy"},
-		PodDeps: &dependencies.RealDependencies{
-			ForceIptablesBinary: "legacy", UsePodScopedXtablesLock: true,
-		},
-		NlDeps: iptables.RealNlDeps(),
-	})
+	hostManager, podManager, err := trafficmanager.NewTrafficRuleManager(
+		&trafficmanager.TrafficRuleManagerConfig{
+			NativeNftables: useNFTables, HostConfig: &host, PodConfig: &pod,
+			HostDeps: &dependencies.RealDependencies{ForceIptablesBinary: "legacy"},
+			PodDeps: &dependencies.RealDependencies{
+				ForceIptablesBinary: "legacy", UsePodScopedXtablesLock: true,
+			},
+			NlDeps: iptables.RealNlDeps(),
+		})
 	if err != nil {
 		return err
 	}
+	if slices.Equal(os.Args[1:], []string{"host"}) {
+		return programHost(hostManager, useNFTables, shared.EnableIPv6)
+	}
+	return programPod(podManager)
+}
+
+func programPod(manager trafficmanager.TrafficRuleManager) error {
 	overrides := config.PodLevelOverrides{IngressMode: isTrue("BYPASS_INBOUND_CAPTURE")}
 	switch os.Getenv("DNS_CAPTURE") {
 	case "true":

@@ -1,0 +1,189 @@
+package istio_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/sluice-mesh/sluice/e2e/istio"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
+)
+
+// Numbers of generated configurations of a node, in the short and the long form.
+const fewAmbientHosts, manyAmbientHosts = 30, 500
+
+// Sluice's rules of a node treat every packet like the rules that istio-cni's code programs on the
+// node, except for the deviation of each of its backends. Without the deviation, all packets are
+// treated alike.
+func TestAmbientHostRulesOfIstio(t *testing.T) {
+	p := program(t, istioAmbient)
+	seed, n := randomSeed(t), fewAmbientHosts
+	if isLong() {
+		n = manyAmbientHosts
+	}
+	var equal, byUser, byHost, failed atomic.Int64
+	t.Run("configurations", func(t *testing.T) {
+		for i, c := range istio.RandomAmbientHosts(seed, n) {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				for _, nftables := range []bool{false, true} {
+					ns := netnstest.New(t)
+					result, err := p.RunAmbientHost(ns, c, nftables)
+					if err != nil {
+						t.Fatal(err)
+					}
+					fails := c.FailsWithoutIPv6(nftables)
+					if (result.Status != 0) != fails {
+						t.Fatalf("%s\nnftables %t: status %d, want a failure: %t: %s", c, nftables,
+							result.Status, fails, lastLines(result.Errors+result.Output, 5))
+					}
+					if fails {
+						failed.Add(1)
+					}
+					switch isDifferent := compareAmbientHost(t, ns, c, nftables); {
+					case !isDifferent:
+						equal.Add(1)
+					case nftables:
+						byUser.Add(1)
+					default:
+						byHost.Add(1)
+					}
+				}
+			})
+		}
+	})
+	fmt.Printf("istio-cni in ambient mode on a node, %d configurations of both backends "+
+		"(SLUICE_SEED=%d): %d rulesets equal because there are no pods, %d equal except for "+
+		"probes-by-user, %d equal except for probes-by-host; %d runs with errors about IPv6 addresses "+
+		"without IPv6\n", n, seed, equal.Load(), byUser.Load(), byHost.Load(), failed.Load())
+}
+
+// compareAmbientHost reports whether the deviation of istio-cni's backend makes the namespace's
+// rules different from Sluice's. It fails the test for any other difference, and if there is no
+// difference although pods are in the mesh.
+func compareAmbientHost(t *testing.T, ns *netns.NS, c istio.AmbientHostConfiguration, nftables bool,
+) bool {
+	t.Helper()
+	h := c.AmbientHost()
+	deviation := rules.ProbesByUser
+	var istios diff.Side
+	if nftables {
+		istios.Ruleset = readLive(t, ns)
+		deleteRulesWithEmptySets(t, ns, istios.Ruleset)
+	} else {
+		deviation = rules.ProbesByHost
+		istios.Ruleset = readSaved(t, ns)
+		rulestest.ReplaceIPSets(t, istios.Ruleset, readIPSets(t, ns))
+	}
+	r := diff.Decide(diff.Side{
+		Ruleset: compileHost(t, h), RoutingKnown: true, AmbientHost: &h,
+	}, istios, diff.Options{})
+	want := diff.Equivalent
+	if slices.ContainsFunc(h.Pods, func(a netip.Addr) bool { return h.IPv6 || a.Unmap().Is4() }) {
+		want = diff.Different
+	}
+	if r.Verdict(false) != diff.Equivalent || r.Verdict(true) != want {
+		t.Errorf("%s\nnftables %t: %s, strictly %s, want %s\n%v\n%v", c, nftables, r.Verdict(false),
+			r.Verdict(true), want, r.Classes, r.Undecided)
+	}
+	if want == diff.Different && !slices.ContainsFunc(r.Classes, func(c diff.Class) bool {
+		return slices.Equal(c.Deviations, []rules.DeviationID{deviation})
+	}) {
+		t.Errorf("%s\nnftables %t: no class with the deviation %s: %v", c, nftables, deviation, r.Classes)
+	}
+	without := h
+	without.Without = []rules.DeviationID{deviation}
+	rs := compileHost(t, without)
+	for i := range rs.Tables {
+		// See TestAmbientHostRulesTreatPacketsAsRecordedRulesDo.
+		rs.Tables[i].XTables = !nftables
+	}
+	r = diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true}, istios, diff.Options{})
+	if r.Verdict(true) != diff.Equivalent {
+		t.Errorf("%s\nnftables %t, without %s: %s\n%v\n%v", c, nftables, deviation, r.Verdict(true),
+			r.Classes, r.Undecided)
+	}
+	return want == diff.Different
+}
+
+func compileHost(t *testing.T, h rules.AmbientHost) rules.Ruleset {
+	t.Helper()
+	rs, err := rules.CompileAmbientHost(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rs
+}
+
+// readIPSets returns the members of all ipsets in the namespace.
+func readIPSets(t *testing.T, ns *netns.NS) map[string][]netip.Addr {
+	t.Helper()
+	members := map[string][]netip.Addr{}
+	err := ns.Do(func() error {
+		sets, err := netlink.IpsetListAll()
+		if err != nil {
+			return err
+		}
+		for _, set := range sets {
+			for _, entry := range set.Entries {
+				a, ok := netip.AddrFromSlice(entry.IP)
+				if !ok {
+					return errors.New("ipset " + set.SetName + ": an entry without address")
+				}
+				members[set.SetName] = append(members[set.SetName], a)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return members
+}
+
+// deleteRulesWithEmptySets deletes the rules that look up an address in an empty set of nftables.
+// They match nothing, but the model has no such condition.
+func deleteRulesWithEmptySets(t *testing.T, ns *netns.NS, rs rules.Ruleset) {
+	t.Helper()
+	var sets []byte
+	if err := ns.Do(func() (err error) {
+		sets, err = exec.Command(netnstest.RequireBinary(t, "nft"), "list", "sets").Output()
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	empty := map[string]bool{}
+	name := ""
+	for line := range strings.Lines(string(sets)) {
+		switch words := strings.Fields(line); {
+		case len(words) == 3 && words[0] == "set":
+			name = words[1]
+			empty[name] = true
+		case len(words) > 0 && words[0] == "elements":
+			empty[name] = false
+		}
+	}
+	for _, table := range rs.Tables {
+		for i, chain := range table.Chains {
+			table.Chains[i].Rules = slices.DeleteFunc(chain.Rules, func(r rules.Rule) bool {
+				return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
+					u, isUnknown := m.(rules.Unknown)
+					_, set, isLookup := strings.Cut(u.Text, "daddr @")
+					return isUnknown && isLookup && empty[set]
+				})
+			})
+		}
+	}
+}
