@@ -22,7 +22,7 @@ func (p *planner) planZtunnelCalls(f rules.Family) {
 		t.packet.Destination = netip.AddrPortFrom(a, p.options.Port)
 		_, _, err := p.route(t.packet.Source.Addr())
 		switch {
-		case !p.planInputs.transparent:
+		case !p.transparent:
 			t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", runOnNode)
 		case err != nil: // the kernel looks up a route for a reply before it is marked
 			t.skip(fmt.Sprintf("the namespace has no route to %s: %v", t.packet.Source.Addr(), err),

@@ -102,7 +102,7 @@ const (
 // the configuration of the node's network, and the copy would be of another configuration.
 func (p *planner) sortsAfterOwned(name string) bool {
 	_, exists := p.found.Files[p.IstioOwnedCNIConfigFileName]
-	return p.Settings.owned() && p.IstioOwnedCNIConfigFileName < name && (exists ||
+	return p.owned() && p.IstioOwnedCNIConfigFileName < name && (exists ||
 		p.found.Files[name].Err == nil)
 }
 

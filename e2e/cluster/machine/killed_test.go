@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -66,7 +67,9 @@ func runKilledCaller(spec string) {
 		panic(err)
 	}
 	_, _ = os.Stdout.WriteString(strconv.Itoa(m.PID()) + " " + m.Dir() + "\n")
-	select {}
+	for {
+		time.Sleep(time.Hour) // the runtime ends a process without timers whose goroutines all wait
+	}
 }
 
 // startedMachine is a machine that another process has started.
