@@ -115,6 +115,9 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 	if err != nil || v.set.catchall != nil {
 		return nil, false
 	}
+	if len(keys) == 0 && !negated {
+		return []rules.Match{rules.MatchTuple{}}, true // no packet matches
+	}
 	v.keys = keys
 	if len(ops) == 1 && !v.set.concat {
 		matches, err := d.matchesOf(ops[0], negated, v)

@@ -20,6 +20,7 @@ const objects = `
 	set counted { type ipv4_addr; counter; elements = { 1.2.3.4 }; }
 	set limited { type ipv4_addr; limit rate 1/second; elements = { 1.2.3.4 }; }
 	set passing { type ipv4_addr; flags timeout; elements = { 1.2.3.4 timeout 1h }; }
+	set none { type ipv4_addr; }
 	set growing { type ipv4_addr; flags dynamic; timeout 1m; }
 	set wild { type ifname; flags interval; elements = { "eth*", "lo" }; }
 	map decided { type ipv4_addr : verdict; flags interval; elements = { 10.0.0.0/8 : accept, 192.168.0.0/16 : drop }; }
@@ -57,6 +58,8 @@ var foreignRules = []struct{ rule, want string }{
 	{"ip protocol tcp accept", "meta nfproto ipv4 meta l4proto tcp accept"},
 
 	{"ip saddr 1.2.3.4 ip daddr 5.6.7.8 accept", ""},
+	{"ip daddr @none accept", "meta nfproto ipv4 { } accept"},
+	{"ip saddr 1.2.3.4 ip daddr @none accept", "ip saddr 1.2.3.4 { } accept"},
 	{"ip saddr 10.0.0.0/8 ip daddr != 10.0.0.0/9 accept", ""},
 	{"ip saddr >= 10.0.0.0 accept", "ip saddr 10.0.0.0-255.255.255.255 accept"},
 	{"ip daddr 10.0.0.1-10.0.0.9 accept", ""},

@@ -132,7 +132,8 @@ func (r *Rule) UsesUnknown() bool {
 
 // MatchTuple matches packets that satisfy all conditions of an alternative, like nft's
 // concatenations; with Not, packets that satisfy none of the alternatives. A packet
-// without one of the compared fields does not match in either case.
+// without one of the compared fields does not match in either case. Without alternatives and
+// without Not no packet matches.
 type MatchTuple struct {
 	Not          bool
 	Alternatives [][]Match
@@ -169,6 +170,9 @@ func (m MatchTuple) String() string {
 		alternatives[i] = strings.Join(texts, " . ")
 	}
 	text := "{ " + strings.Join(alternatives, ", ") + " }"
+	if len(alternatives) == 0 {
+		text = "{ }"
+	}
 	if m.Not {
 		return "!= " + text
 	}

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -81,7 +79,6 @@ func compareAmbientHost(t *testing.T, ns *netns.NS, c istio.AmbientHostConfigura
 	var istios diff.Side
 	if nftables {
 		istios.Ruleset = readLive(t, ns)
-		deleteRulesWithEmptySets(t, ns, istios.Ruleset)
 	} else {
 		deviation = rules.ProbesByHost
 		istios.Ruleset = readSaved(t, ns)
@@ -151,39 +148,4 @@ func readIPSets(t *testing.T, ns *netns.NS) map[string][]netip.Addr {
 		t.Fatal(err)
 	}
 	return members
-}
-
-// deleteRulesWithEmptySets deletes the rules that look up an address in an empty set of nftables.
-// They match nothing, but the model has no such condition.
-func deleteRulesWithEmptySets(t *testing.T, ns *netns.NS, rs rules.Ruleset) {
-	t.Helper()
-	var sets []byte
-	if err := ns.Do(func() (err error) {
-		sets, err = exec.Command(netnstest.RequireBinary(t, "nft"), "list", "sets").Output()
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	empty := map[string]bool{}
-	name := ""
-	for line := range strings.Lines(string(sets)) {
-		switch words := strings.Fields(line); {
-		case len(words) == 3 && words[0] == "set":
-			name = words[1]
-			empty[name] = true
-		case len(words) > 0 && words[0] == "elements":
-			empty[name] = false
-		}
-	}
-	for _, table := range rs.Tables {
-		for i, chain := range table.Chains {
-			table.Chains[i].Rules = slices.DeleteFunc(chain.Rules, func(r rules.Rule) bool {
-				return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
-					u, isUnknown := m.(rules.Unknown)
-					_, set, isLookup := strings.Cut(u.Text, "daddr @")
-					return isUnknown && isLookup && empty[set]
-				})
-			})
-		}
-	}
 }
