@@ -8,8 +8,8 @@ import (
 
 // Decide returns the packets that two rulesets treat differently. The result holds for every packet
 // that can enter at prerouting or output (see [Possible]); the outcome of each packet is the one
-// that [Explain] returns. The states of connections are assumed to be equal on both sides, also if
-// only one side drops an earlier packet before conntrack sees it.
+// that [Explain] returns. The states of connections are equal on both sides, because differences of
+// earlier packets that change them are found too.
 //
 // The time is near-linear in the number of rules for all rulesets that programs write. For other
 // rulesets the budget limits it, and Result.Exhausted is set. Decide is safe for concurrent use.
@@ -21,7 +21,7 @@ func Decide(left, right Side, o Options) Result {
 		o.Families = []rules.Family{rules.IPv4, rules.IPv6}
 	}
 	d := newDecision(left, right)
-	d.options, d.meter = o, newMeter(o.Budget)
+	d.options, d.meter, d.comparesStates = o, newMeter(o.Budget), true
 	d.result.Exhausted = within(func() {
 		d.shared.compareOtherHooks(d.sides.Left, d.sides.Right)
 		// Each round assumes equal shared states on both sides. Differences are valid under this
@@ -54,6 +54,7 @@ func Decide(left, right Side, o Options) Result {
 
 // compareScopes compares the packets of all families and hooks.
 func (d *decision) compareScopes() {
+	d.states = nil
 	translations := seesTranslations(d.sides.Left) || seesTranslations(d.sides.Right)
 	binds := routesAgain(d.sides.Left) || routesAgain(d.sides.Right)
 	all := d.decideScope(packetScope{
@@ -71,6 +72,9 @@ func (d *decision) compareScopes() {
 			untracked.undecided, untracked.moreUndecided = nil, false
 			all = untracked
 		}
+	}
+	if d.states != nil && !all.differs() {
+		all.undecided = []Undecided{*d.states}
 	}
 	d.paths, d.result.Undecided, d.result.MoreUndecided = all.paths, all.undecided, all.moreUndecided
 }
@@ -137,6 +141,10 @@ type decision struct {
 	paths   []path
 	reached Pair[map[*rules.Chain]bool]
 	result  Result
+	// comparesStates reports that states of connections are compared, and states is the cause why they
+	// may differ; nil if there is none.
+	comparesStates bool
+	states         *Undecided
 	// differ returns the packets that two walks treat differently.
 	differ func(s *space, left, right *walk) comparison
 }
@@ -210,6 +218,9 @@ func (d *decision) comparePath(f rules.Family, h rules.Hook, w packetScope) {
 	if len(found.differences) > 0 {
 		d.paths = append(d.paths, path{s, d.explained(s, found.differences)})
 		return
+	}
+	if d.comparesStates && d.states == nil && len(d.paths) == 0 {
+		d.compareStates(s, left, right)
 	}
 	// The space is garbage now, but other spaces of the family may use its diagrams.
 	d.meter.release(d.meter.memory - memory - shared.memory())

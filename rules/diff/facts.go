@@ -21,6 +21,7 @@ const (
 	LoopbackPassesPostrouting
 	ConntrackReassembles
 	UntrackedNotReassembled
+	ConntrackSeesDropped
 
 	RedirectTakesFirstAddress
 	RedirectMatchesScope
@@ -152,6 +153,11 @@ var factTexts = [...]factText{
 		"UntrackedNotReassembled",
 		"untracked fragments that are sent over lo are not reassembled before prerouting",
 		"ipv4_conntrack_defrag in net/ipv4/netfilter/nf_defrag_ipv4.c, ipv6_defrag in net/ipv6/netfilter/nf_defrag_ipv6_hooks.c",
+	},
+	ConntrackSeesDropped: {
+		"ConntrackSeesDropped",
+		"a packet that a rule drops after conntrack changes the state of its connection, and a packet dropped before conntrack does not; the first packet of a connection counts from the end of postrouting",
+		"nf_conntrack_in and __nf_conntrack_confirm in net/netfilter/nf_conntrack_core.c",
 	},
 	RedirectTakesFirstAddress: {
 		"RedirectTakesFirstAddress",

@@ -38,6 +38,10 @@ type walk struct {
 	updates updates
 	// ended contains the packets whose evaluation has ended.
 	ended flows
+	// droppedEarly are the packets that were dropped before conntrack.
+	droppedEarly set
+	// arriving are the packets that were sent over lo, whose connections conntrack has confirmed.
+	arriving []flow
 	// unknown lists the expressions that undecided packets reached.
 	unknown      []unknown
 	unknownIndex map[unknown]int
@@ -94,6 +98,7 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 		arriving, leaving := w.route(out)
 		var received []flow
 		if arriving = w.sendOverLoopback(arriving); len(arriving) > 0 {
+			w.arriving = arriving
 			received = w.evaluateHook(rules.Prerouting, true, arriving)
 		}
 		out = append(received, w.sendFromHost(leaving)...)
@@ -174,6 +179,7 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 		if position != rules.ConntrackPriority || c.Chain.Base.Type == rules.NAT ||
 			c.Chain.Base.Order != 0 || idle(c.Chain) {
 			in = w.evaluateBase(&p, in)
+			w.recordDropped(&p)
 			continue
 		}
 		// It is unknown which of the two was registered last and therefore runs first
@@ -188,6 +194,7 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 		early.beforeConntrack, early.equalPriority = true, true
 		var out flows
 		w.add(&out, w.evaluateBase(&early, before)...)
+		w.recordDropped(&early)
 		w.add(&out, w.evaluateBase(&p, after)...)
 		in = out.list
 	}

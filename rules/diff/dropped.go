@@ -1,0 +1,125 @@
+package diff
+
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// compareStates finds packets that change the states of connections in another way on each side,
+// although both sides drop them (ConntrackSeesDropped). The outcome of later packets may depend on
+// these states.
+func (d *decision) compareStates(s *space, left, right *walk) {
+	lefts, rights := left.dropped(), right.dropped()
+	if sameTraces(left, right, lefts, rights) ||
+		!dependsOnStates(d.sides.Left) && !dependsOnStates(d.sides.Right) {
+		return
+	}
+	packets := none
+	for _, l := range left.traces(lefts) {
+		for _, r := range right.traces(rights) {
+			s.meter.step()
+			if l.seen != r.seen || l.zone != r.zone {
+				packets = s.or(packets, s.and(l.packets, r.packets))
+			}
+		}
+	}
+	if packets == none {
+		return
+	}
+	// ICMP errors do not change states, and conntrack ignores packets that carry a connection.
+	ignored := s.or(s.carriesConnection(), s.or(s.resets, s.and(s.isICMP, s.stateIs(rules.Related))))
+	if packets = s.minus(s.and(packets, s.connected), ignored); s.exist(packets) {
+		d.states = &Undecided{
+			Text:    "the states of connections, which differ because conntrack sees this packet on one side only or in another zone",
+			Witness: s.witness(packets),
+		}
+	}
+}
+
+// sameTraces reports, without new sets, that the dropped packets of two walks are the same and have
+// the same effects on conntrack.
+func sameTraces(left, right *walk, lefts, rights []flow) bool {
+	samePackets := func(l, r flow) bool { return l.packets == r.packets }
+	return left.droppedEarly == right.droppedEarly &&
+		slices.EqualFunc(left.arriving, right.arriving, samePackets) &&
+		slices.EqualFunc(lefts, rights, func(l, r flow) bool {
+			return samePackets(l, r) && l.zone == r.zone && l.tracking == r.tracking
+		})
+}
+
+// dropped returns the packets that have been dropped so far.
+func (w *walk) dropped() []flow {
+	var list []flow
+	for i := range w.ended.list {
+		if w.ended.list[i].dropped {
+			list = append(list, w.ended.list[i])
+		}
+	}
+	return list
+}
+
+// A trace is the effect of dropped packets on conntrack.
+type trace struct {
+	packets set
+	// seen reports that conntrack keeps a connection in the zone, with the state after the packet.
+	seen bool
+	zone uint16
+}
+
+// traces returns the effects of dropped packets on conntrack.
+func (w *walk) traces(dropped []flow) []trace {
+	// Postrouting confirms the connections of packets that are sent over lo.
+	unconfirmed := w.or(w.is(state, number(rules.New)), w.stateIs(rules.Related))
+	for i := range w.arriving {
+		unconfirmed = w.minus(unconfirmed, w.arriving[i].packets)
+	}
+	unseen := w.or(w.droppedEarly, unconfirmed)
+	var list []trace
+	for i := range dropped {
+		f := &dropped[i]
+		if f.tracking == untracked {
+			list = append(list, trace{packets: f.packets})
+			continue
+		}
+		list = append(list, trace{packets: w.and(f.packets, unseen)},
+			trace{w.minus(f.packets, unseen), true, f.zone})
+	}
+	return list
+}
+
+// recordDropped records the packets that have been dropped before conntrack, after a chain.
+func (w *walk) recordDropped(p *chainPosition) {
+	if !p.beforeConntrack || p.loopbackArrival || w.single != nil {
+		return
+	}
+	for _, f := range w.dropped() {
+		w.droppedEarly = w.or(w.droppedEarly, f.packets)
+	}
+}
+
+// dependsOnStates reports whether the ruleset has a NAT rule, or a rule that depends on the state of
+// a connection.
+func dependsOnStates(rs *rules.Ruleset) bool {
+	var reads func(m rules.Match) bool
+	reads = func(m rules.Match) bool {
+		switch m := m.(type) {
+		case rules.Unknown:
+			return m.Ignores&rules.ConnectionInput == 0
+		case rules.MatchTuple:
+			return slices.ContainsFunc(m.Alternatives, func(list []rules.Match) bool {
+				return slices.ContainsFunc(list, reads)
+			})
+		}
+		return readsConntrack(m)
+	}
+	return hasMatch(rs, reads) || hasAction(rs, func(a rules.Action) bool {
+		switch a := a.(type) {
+		case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo:
+			return true
+		case rules.Unknown:
+			return a.Effect == rules.TranslatesSource || a.Ignores&rules.ConnectionInput == 0
+		}
+		return usesConnectionMark(a)
+	})
+}
