@@ -244,7 +244,7 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 			}}}),
 			"icmp type . code 255 . 0: iptables compares one type, with all of its codes or with one",
 		},
-		{"nat", ruleOf(tcp, rules.MatchTuple{}), "{  }: iptables has no such match"},
+		{"nat", ruleOf(tcp, rules.MatchTuple{}), "{ }: iptables has no such match"},
 		{
 			"nat", ruleOf(rules.MatchMarkRange{Values: rules.Singles[uint32](1)}),
 			"meta mark 1: iptables has no such match",
