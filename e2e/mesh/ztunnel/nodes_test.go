@@ -66,7 +66,7 @@ func addressesOf(i, n int) (four, six netip.Addr) {
 
 // newNodes returns two nodes that are connected. Each has an agent's server and a ztunnel, to which
 // the addresses of pods in ambient mode on the other node are known.
-func newNodes(t *testing.T, backend compat.Backend) (list [2]*node) {
+func newNodes(t *testing.T) (list [2]*node) {
 	t.Helper()
 	for i := range list {
 		list[i] = &node{t: t, ns: netnstest.New(t), number: i + 1}
@@ -259,7 +259,7 @@ const onlyHBONE = `table inet watch {
 // pods in ambient mode, only HBONE is on the network.
 func TestPodsOnTwoNodes(t *testing.T) {
 	forEachBackend(t, func(t *testing.T, backend compat.Backend) {
-		nodes := newNodes(t, backend)
+		nodes := newNodes(t)
 		var ambient, sidecars [2]nodePod
 		for i, n := range nodes {
 			ambient[i] = n.ambientPod(backend, 1, fmt.Sprintf("ambient-%d", n.number))
