@@ -99,8 +99,8 @@ func (d *diagnosis) checkLegacyKernel() {
 	}
 }
 
-// deviationsWithoutEffect returns the deviations that rules in iptables-legacy cannot have. Their
-// priorities are those of Istio's rules.
+// deviationsWithoutEffect returns the deviations that rules in iptables-legacy cannot have. There,
+// Sluice's rules have the same priorities as Istio's.
 func (d *diagnosis) deviationsWithoutEffect() []rules.DeviationID {
 	if d.sluiceTable() == nil && (len(d.sluiceLegacyTables()) > 0 || d.usesLegacy()) {
 		return []rules.DeviationID{rules.NATFirst}

@@ -67,7 +67,7 @@ func (d *diagnosis) checkProbes(f *NodeFacts, h *rules.AmbientHost) {
 	}
 	for _, a := range f.Live.Ambiguous {
 		if a.Hook == rules.Postrouting {
-			d.add("rules", Note, a.String()+": the source of probes may be otherwise than it is here", "")
+			d.add("rules", Note, a.String()+": the source of probes may differ from the one reported here", "")
 		}
 	}
 	budget := diff.AgentBudget.From(time.Now()) // of all samples

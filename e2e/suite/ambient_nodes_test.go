@@ -22,7 +22,7 @@ var ambientNodes = testGroup{name: "ambient nodes", nodes: 2, tests: []groupTest
 	},
 }}
 
-// onlyHBONE drops connections from one address to another, except those of HBONE, which it counts.
+// onlyHBONE drops connections from one address to another, except HBONE connections, which it counts.
 const onlyHBONE = `table inet e2e {
 	chain forward {
 		type filter hook forward priority 0

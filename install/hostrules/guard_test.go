@@ -234,8 +234,8 @@ func TestRulesThatAreFlushedComeBack(t *testing.T) {
 	}
 }
 
-// A reload of firewalld replaces its own table in transactions, and flushes the tables of iptables, also
-// those of other programs. The node's rules in nf_tables stay.
+// A reload of firewalld replaces its own table in transactions, and flushes all tables of iptables,
+// including rules of other programs. The node's rules in nf_tables stay.
 func TestFirewalldReloads(t *testing.T) {
 	listing, err := os.ReadFile("../../nft/testdata/programs/firewalld.nft")
 	must(t, err)

@@ -44,7 +44,7 @@ func (s *system) readLive(ns *netns.NS, name compat.BackendName) (rules.Ruleset,
 		return rules.Ruleset{}, err
 	}
 	for _, a := range live.Ambiguous {
-		s.warn("%s: it may be otherwise than it is here", a)
+		s.warn("%s: the order in the kernel may differ from the order here", a)
 	}
 	for _, text := range live.UnmodelledChains {
 		s.warn("left out: %s", text)
