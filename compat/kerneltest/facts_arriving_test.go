@@ -113,7 +113,7 @@ func onPort(port uint16, a rules.Action) rules.Rule {
 // waitForHit returns the counters, by chain and port, once a packet to the port has been counted.
 func waitForHit(t *testing.T, pod *netns.NS, port uint16) map[string]uint64 {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		rs, err := nft.Read(pod)
 		if err != nil {
 			t.Fatal(err)

@@ -1,14 +1,14 @@
 package kerneltest_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
-	"time"
 
 	"github.com/sluice-mesh/sluice/compat/kerneltest"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // TestNetworksLeakNothing creates, uses and closes networks, and verifies that no descriptors and
@@ -32,16 +32,14 @@ func TestNetworksLeakNothing(t *testing.T) {
 	for seed := range uint64(5) {
 		round(seed)
 	}
-	for begin := time.Now(); ; runtime.Gosched() {
+	rulestest.EventuallySucceeds(t, "no more descriptors and namespaces than before", func() error {
 		nowDescriptors, nowNamespaces := open(t)
 		if nowDescriptors <= descriptors && nowNamespaces <= namespaces {
-			return
+			return nil
 		}
-		if time.Since(begin) > 10*time.Second {
-			t.Fatalf("%d descriptors, then %d; %d namespaces, then %d", descriptors,
-				nowDescriptors, namespaces, nowNamespaces)
-		}
-	}
+		return fmt.Errorf("%d descriptors, then %d; %d namespaces, then %d", descriptors,
+			nowDescriptors, namespaces, nowNamespaces)
+	})
 }
 
 // open returns the number of open descriptors, and of the network namespaces that descriptors and

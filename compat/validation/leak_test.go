@@ -1,17 +1,18 @@
 package validation
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func TestValidationLeaksNothing(t *testing.T) {
@@ -28,27 +29,19 @@ func TestValidationLeaksNothing(t *testing.T) {
 		}
 	}
 	// A goroutine may end shortly after its socket is closed.
-	for start := time.Now(); runtime.NumGoroutine() > goroutines ||
-		openFiles(t) > files; runtime.Gosched() {
-		if time.Since(start) > 10*time.Second {
-			t.Fatalf("%d files and %d goroutines, before %d and %d", openFiles(t),
-				runtime.NumGoroutine(), files, goroutines)
-		}
-	}
+	rulestest.Eventually(t, fmt.Sprintf("%d files and %d goroutines", files, goroutines),
+		func() bool { return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files })
 	home, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// A thread with other ids may end shortly after its work.
-	for start := time.Now(); ; runtime.Gosched() {
-		changed := changedThreads(t, home)
-		if len(changed) == 0 {
-			break
+	rulestest.EventuallySucceeds(t, "all threads have their original ids and namespace", func() error {
+		if changed := changedThreads(t, home); len(changed) > 0 {
+			return fmt.Errorf("changed threads: %q; the original namespace is %s", changed, home)
 		}
-		if time.Since(start) > 10*time.Second {
-			t.Fatalf("changed threads: %q; the original namespace is %s", changed, home)
-		}
-	}
+		return nil
+	})
 	if got := isDumpable(t); got != dumpable {
 		t.Errorf("dumpable: %d, before %d", got, dumpable)
 	}

@@ -186,7 +186,7 @@ func TestRulesAreAppliedLate(t *testing.T) {
 
 // untilListener waits until the proxy's port has a listener, or has none.
 func untilListener(ns *netns.NS, want bool) error {
-	for start := time.Now(); time.Since(start) < 10*time.Second; {
+	for start := time.Now(); time.Since(start) < time.Minute; {
 		list, err := sockets(ns)
 		if err != nil {
 			return err
@@ -195,7 +195,7 @@ func untilListener(ns *netns.NS, want bool) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("waited 10 s for a listener: %t", want)
+	return fmt.Errorf("waited a minute for a listener: %t", want)
 }
 
 // In the namespace of a pod with hostUsers: false, rules refer to the ids of the user namespace.

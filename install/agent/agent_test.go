@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +25,7 @@ import (
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 	asking "github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // lastEvent returns the reason of the last event; empty if there is none.
@@ -75,7 +75,7 @@ func TestNodeLifecycle(t *testing.T) {
 		t.Errorf("chain (-want +got):\n%s", diff)
 	}
 	client := asking.New(asking.Options{
-		Socket: protocol.SocketIn(b.path("run")), Timeout: 20 * time.Second,
+		Socket: protocol.SocketIn(b.path("run")), Timeout: time.Minute,
 	})
 	if pod, err := client.Pod(t.Context(), source.Ref{
 		Namespace: "default", Name: "web", UID: "1",
@@ -125,11 +125,9 @@ func TestNodeLifecycle(t *testing.T) {
 		t.Errorf("remaining files (-want +got):\n%s", diff)
 	}
 	// The test server keeps connections open for a moment.
-	for start := time.Now(); descriptors(t) > before+2; runtime.Gosched() {
-		if time.Since(start) > 10*time.Second {
-			t.Fatalf("%d descriptors, %d before", descriptors(t), before)
-		}
-	}
+	rulestest.Eventually(t, fmt.Sprintf("%d open descriptors", before+2), func() bool {
+		return descriptors(t) <= before+2
+	})
 }
 
 // add calls ADD of the plugin for the pod web, which must succeed.

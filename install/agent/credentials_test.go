@@ -30,7 +30,7 @@ func (r *running) answers(name string) {
 	})
 	r.until("the socket answers", func() bool {
 		socket := asking.New(asking.Options{
-			Socket: protocol.SocketIn(r.path("run")), Timeout: 20 * time.Second,
+			Socket: protocol.SocketIn(r.path("run")), Timeout: time.Minute,
 		})
 		_, err := socket.Pod(r.t.Context(), ref)
 		return err == nil

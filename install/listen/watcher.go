@@ -24,10 +24,11 @@ type socketWatcher struct {
 	watch     *dirwatch.Watch
 	changed   chan struct{} // buffered
 	unwatched bool          // changes are not reported
+	interval  time.Duration // watchedInterval, except in tests
 }
 
 func newSocketWatcher(socket string) *socketWatcher {
-	w := &socketWatcher{changed: make(chan struct{}, 1)}
+	w := &socketWatcher{changed: make(chan struct{}, 1), interval: watchedInterval}
 	w.watch = dirwatch.New(func() {
 		select {
 		case w.changed <- struct{}{}:
@@ -42,7 +43,7 @@ func (w *socketWatcher) renew() { w.unwatched = w.watch.Renew() != nil }
 
 // wait waits until the next check. It returns false when the context ends.
 func (w *socketWatcher) wait(ctx context.Context, owned bool) bool {
-	changed, interval := w.changed, watchedInterval
+	changed, interval := w.changed, w.interval
 	if w.unwatched || !owned {
 		changed, interval = nil, checkInterval // failed attempts also change the directory
 	}

@@ -89,7 +89,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range 300 {
 		group.Go(func() {
-			c := client.New(client.Options{Socket: env.path, Timeout: 20 * time.Second})
+			c := client.New(client.Options{Socket: env.path, Timeout: time.Minute})
 			if _, err := c.Pod(t.Context(), source.Ref{
 				Namespace: "default", Name: fmt.Sprint("web-", i),
 			}); err != nil {
@@ -114,7 +114,7 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	c := client.New(client.Options{Socket: env.path, Timeout: 20 * time.Second})
+	c := client.New(client.Options{Socket: env.path, Timeout: time.Minute})
 	if _, err := c.Pod(t.Context(), web); err != nil {
 		t.Error(err)
 	}

@@ -20,7 +20,7 @@ func locate(t *testing.T, o serve.Options) (*agent.Location, *testEnv, error) {
 	t.Helper()
 	o.Objects = echo
 	env := start(t, socket(t), o)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	found, err := agent.Caller{Socket: env.path}.Locate(ctx, "default", "web")
 	return found, env, err

@@ -140,7 +140,7 @@ func (env *testEnv) wait(t testing.TB, text string) {
 
 // client returns a client with a timeout that is sufficient on a busy machine.
 func (env *testEnv) client() *client.Client {
-	return client.New(client.Options{Socket: env.path, Timeout: 20 * time.Second})
+	return client.New(client.Options{Socket: env.path, Timeout: time.Minute})
 }
 
 func policy() json.RawMessage { return json.RawMessage(`{"unreadable_pods":"skip"}`) }

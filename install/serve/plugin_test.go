@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // node returns an API server, and a socket that answers from a cache of its pods.
@@ -46,11 +47,7 @@ func node(t testing.TB, put ...string) (api source.Source, env *testEnv) {
 		cancel()
 		<-done
 	})
-	for deadline := time.Now().Add(10 * time.Second); !m.Synced(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the pods are not listed")
-		}
-	}
+	rulestest.Eventually(t, "the pods are listed", m.Synced)
 	return api, start(t, socket(t), serve.Options{Objects: m})
 }
 
@@ -75,7 +72,7 @@ func TestAgentAndAPIServerAgree(t *testing.T) {
 			ref := source.Ref{
 				Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID,
 			}
-			c := client.New(client.Options{Socket: env.path, Timeout: 10 * time.Second})
+			c := client.New(client.Options{Socket: env.path, Timeout: time.Minute})
 			fromAgent, err := c.Pod(t.Context(), ref)
 			if err != nil {
 				t.Fatal(err)

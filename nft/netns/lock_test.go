@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-const timeout = 10 * time.Second
+const timeout = time.Minute
 
 func TestLockAdmitsOneAtATime(t *testing.T) {
 	ns := netnstest.New(t)

@@ -68,7 +68,7 @@ func dial(t *testing.T, ns *netns.NS, to netip.AddrPort) socket.Socket {
 // setDeadline limits the time that operations on the socket wait.
 func setDeadline(t *testing.T, s socket.Socket) {
 	t.Helper()
-	if err := s.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := s.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 }

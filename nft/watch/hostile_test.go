@@ -5,17 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // TestAPodCannotGuessAPortThatSuppressesReports covers transactions that request an echo: the
@@ -277,9 +276,7 @@ func TestNothingLeaks(t *testing.T) {
 	for range 20 {
 		cycle()
 	}
-	for start := time.Now(); descriptors() > before; runtime.Gosched() {
-		if time.Since(start) > 10*time.Second {
-			t.Fatalf("%d descriptors before, %d after", before, descriptors())
-		}
-	}
+	rulestest.Eventually(t, fmt.Sprintf("%d open descriptors", before), func() bool {
+		return descriptors() <= before
+	})
 }

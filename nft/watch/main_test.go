@@ -49,7 +49,7 @@ func add(t testing.TB, w *watch.Watcher, namespaces ...*netns.NS) {
 // next returns the next event.
 func next(t testing.TB, w *watch.Watcher) watch.Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	e, err := w.Next(ctx)
 	if err != nil {

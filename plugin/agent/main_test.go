@@ -17,7 +17,7 @@ const located = `{"namespace":"default","name":"web","uid":"556740d7","netns":"/
 // within returns a context for one request.
 func within(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

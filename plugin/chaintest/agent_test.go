@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // A nodeAgent is the node agent's side of the socket. It keeps all received messages.
@@ -56,11 +57,7 @@ func (n *node) serveAgent(t testing.TB, o *nodeAgent) {
 		cancel()
 		<-done
 	})
-	for deadline := time.Now().Add(timeout); !server.Listening(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the agent does not listen")
-		}
-	}
+	rulestest.Eventually(t, "the agent listens", server.Listening)
 }
 
 // Pod returns an injected pod with the name. The API server does not have it.

@@ -6,3 +6,6 @@ import "time"
 func (c *Client) SetPauses(first, longest time.Duration) {
 	c.series.first, c.series.longest = first, longest
 }
+
+// SetUpdateTime sets the time limit of an update of a repeated event.
+func (c *Client) SetUpdateTime(limit time.Duration) { c.series.updateTime = limit }

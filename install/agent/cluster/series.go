@@ -20,7 +20,8 @@ const (
 	// seriesLife is the time after which the API server deletes an event that is not updated
 	// (kube-apiserver's --event-ttl).
 	seriesLife = time.Hour
-	updateTime = 10 * time.Second
+	// maxUpdateTime limits an update.
+	maxUpdateTime = 10 * time.Second
 )
 
 // series are the written events. A repetition increases the count in the same object, with the last
@@ -28,6 +29,7 @@ const (
 // repetitions between two updates.
 type series struct {
 	first, longest time.Duration // pauses between writes
+	updateTime     time.Duration // maxUpdateTime, except in tests
 	workers        sync.WaitGroup
 	stop           context.CancelFunc // cancels the current request; nil before the first event
 
@@ -57,7 +59,10 @@ type written struct {
 }
 
 func newSeries() *series {
-	return &series{first: firstUpdate, longest: maxUpdateInterval, known: map[subject]*written{}}
+	return &series{
+		first: firstUpdate, longest: maxUpdateInterval, updateTime: maxUpdateTime,
+		known: map[subject]*written{},
+	}
 }
 
 func subjectOf(e Event) subject {
@@ -174,7 +179,7 @@ func (c *Client) update(ctx context.Context, key subject) {
 	added, e, total := w.pending, w.last, w.count+w.pending
 	s.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(ctx, updateTime)
+	ctx, cancel := context.WithTimeout(ctx, s.updateTime)
 	defer cancel()
 	err := c.patch(ctx, w, e, total)
 	if IsAnswer(err) { // it has expired, or may not be changed

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // TestRequestsOfAnAgent compares the requests with the requests in the simulation of a large
@@ -33,12 +35,9 @@ func TestRequestsOfAnAgent(t *testing.T) {
 		"create serviceaccounts/token", "get pods", "list daemonsets", "watch daemonsets", "watch pods",
 	}
 	b.ready()
-	for end := time.Now().Add(30 * time.Second); len(kinds()) < len(first); {
-		if time.Now().After(end) {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	rulestest.Eventually(t, fmt.Sprintf("%d kinds of requests", len(first)), func() bool {
+		return len(kinds()) >= len(first)
+	})
 	if d := cmp.Diff(first, kinds()); d != "" {
 		t.Errorf("at the start (-want +got)\n%s", d)
 	}

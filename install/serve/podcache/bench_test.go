@@ -7,11 +7,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // injected returns a pod like the injector's, with the fields that an API server adds, under
@@ -49,11 +49,9 @@ func BenchmarkMemory(b *testing.B) {
 					defer close(done)
 					m.Run(ctx)
 				}()
-				for deadline := time.Now().Add(time.Minute); len(m.Pods()) < pods; time.Sleep(time.Millisecond) {
-					if time.Now().After(deadline) {
-						b.Fatalf("%d pods", len(m.Pods()))
-					}
-				}
+				rulestest.Eventually(b, fmt.Sprintf("%d pods", pods), func() bool {
+					return len(m.Pods()) == pods
+				})
 				b.ReportMetric(float64(heap()-before)/1024, "KiB")
 				b.ReportMetric(float64(heap()-before)/float64(pods), "B/pod")
 				cancel()

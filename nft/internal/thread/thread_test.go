@@ -2,15 +2,17 @@ package thread
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // The main goroutine stays on the main thread only if init locks it.
@@ -82,11 +84,9 @@ func TestThreadEndsUnlessLeaveSucceeds(t *testing.T) {
 				}
 				return
 			}
-			for start := time.Now(); alive(); runtime.Gosched() {
-				if time.Since(start) > 10*time.Second {
-					t.Fatalf("thread %d has not ended", tid)
-				}
-			}
+			rulestest.Eventually(t, fmt.Sprintf("thread %d ends", tid), func() bool {
+				return !alive()
+			})
 		})
 	}
 }

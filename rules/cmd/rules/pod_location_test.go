@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // node starts a node agent with pods of the namespace default, by name. It returns the agent's run
@@ -55,11 +56,7 @@ func startAgent(t *testing.T, o serve.Options) string {
 		cancel()
 		<-done
 	})
-	for deadline := time.Now().Add(10 * time.Second); !server.Listening(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the agent is not listening")
-		}
-	}
+	rulestest.Eventually(t, "the agent listens", server.Listening)
 	return dir
 }
 
