@@ -263,7 +263,7 @@ func (d dice) match() rules.Match {
 		list := some(d, "ports", 1, 20,
 			portRanges(
 				"0,2,4,6,8,10,12,14,16,18,20,22,53,80-90,100-200,443,15008,65535,0-65535")...)
-		return rules.MatchPort{Side: side, Not: not, Ports: rules.Normalise(list)}
+		return rules.MatchPort{Side: side, Not: not, Ports: rules.Normalize(list)}
 	case 4:
 		return rules.MatchTCPFlags{
 			Not: not, Mask: rules.SYN | rules.ACK, Value: pick(d, "flags", rules.SYN, rules.ACK),
@@ -272,7 +272,7 @@ func (d dice) match() rules.Match {
 		list := some(d, "ids", 1, 3, idRanges("0,1337,1337-1339,5000")...)
 		return rules.MatchOwner{
 			Group: d.yes("group"), Not: not, Socketless: not && d.yes("socketless"),
-			IDs: rules.Normalise(list),
+			IDs: rules.Normalize(list),
 		}
 	case 6:
 		mask := pick[uint32](d, "mask", 1, 3, 1<<32-1)

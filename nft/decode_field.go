@@ -39,7 +39,7 @@ func numberRanges[T uint16 | uint32](
 		}
 		ranges = append(ranges, rules.Range[T]{First: first, Last: last})
 	}
-	return rules.Normalise(ranges), true
+	return rules.Normalize(ranges), true
 }
 
 // interfaceNames decodes names. An interval represents all names with a prefix.
@@ -127,7 +127,7 @@ func addrKeys(keys [][2][]byte, size int) ([]netipx.IPRange, bool) {
 		}
 		ranges = append(ranges, r)
 	}
-	return rules.NormaliseAddrs(ranges), true
+	return rules.NormalizeAddrs(ranges), true
 }
 
 func extend(key []byte, size int, fill byte) []byte {
@@ -159,7 +159,7 @@ func icmpRanges(f field, keys [][2][]byte) ([]rules.Range[uint16], bool) {
 			})
 		}
 	}
-	return rules.Normalise(ranges), true
+	return rules.Normalize(ranges), true
 }
 
 // directionKey decodes a conntrack direction, and reports whether it is the reply direction.

@@ -316,7 +316,7 @@ func (d *ruleDecoder) addPort(m rules.MatchPort) {
 		for i, other := range d.rule.Matches {
 			o, ok := other.(rules.MatchPort)
 			if ok && o.Not && o.Side == m.Side && len(o.Ports)+len(m.Ports) <= maxJoinedPorts {
-				o.Ports = rules.Normalise(slices.Concat(o.Ports, m.Ports))
+				o.Ports = rules.Normalize(slices.Concat(o.Ports, m.Ports))
 				d.rule.Matches[i] = o
 				return
 			}

@@ -100,7 +100,7 @@ func formatKeys(t *testing.T, s *decodedSet) string {
 		}
 		ranges = append(ranges, r)
 	}
-	return formatRanges(rules.NormaliseAddrs(ranges))
+	return formatRanges(rules.NormalizeAddrs(ranges))
 }
 
 // dumped returns an interval set whose elements are in the given order, in two messages.

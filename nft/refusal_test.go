@@ -29,7 +29,7 @@ func insert(chain string, r rules.Rule) rules.Ruleset {
 // refused returns a ruleset with routes that the kernel rejects.
 func refused() rules.Ruleset { return insert("mangle-output", action(rules.RedirectTo{Port: 1})) }
 
-// overlapping contains ranges that NormaliseAddrs would never return.
+// overlapping contains ranges that NormalizeAddrs would never return.
 func overlapping(set string) rules.Rule {
 	ranges := make([]netipx.IPRange, 0, 3000)
 	for i := range cap(ranges) {

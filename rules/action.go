@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// An Action is what a rule does with a packet. All implementations are in this file, and [Unknown].
+// An Action is what a rule does with a packet. The implementations are the types of this file and
+// [Unknown].
 type Action interface {
 	// String returns the action in nft's syntax.
 	String() string
@@ -54,8 +55,8 @@ type DNATTo struct {
 type SNATTo struct{ Addr netip.Addr }
 
 // TProxy assigns the packet to the transparent socket that listens on the port, and on Addr if it
-// is valid. nftables continues with the next rule if there is none, otherwise with the later
-// actions of the rule. Port 0 means the destination port.
+// is valid. If no such socket exists, nftables continues with the next rule, otherwise with the
+// later actions of this rule. Port 0 means the destination port.
 type TProxy struct {
 	Port uint16
 	Addr netip.Addr
@@ -140,13 +141,18 @@ func (a Jump) String() string {
 
 // portText returns ":80", ":80-90", or an empty string for port 0.
 func portText(first, last uint16) string {
-	switch {
-	case first == 0 && last == 0:
+	if first == 0 && last == 0 {
 		return ""
-	case last == 0 || last == first:
-		return fmt.Sprintf(":%d", first)
 	}
-	return fmt.Sprintf(":%d-%d", first, last)
+	return ":" + portRange(first, last)
+}
+
+// portRange returns "80", or "80-90" if last is neither 0 nor equal to first.
+func portRange(first, last uint16) string {
+	if last == 0 {
+		last = first
+	}
+	return PortRange{First: first, Last: last}.String()
 }
 
 // String returns the action in nft's syntax.
@@ -162,14 +168,19 @@ func (a DNATPort) String() string { return "dnat to " + portText(a.Port, a.Last)
 
 // String returns the action in nft's syntax.
 func (a DNATTo) String() string {
+	return "dnat " + FamilyOf(a.Addr).String() + " to " + a.destination()
+}
+
+// destination returns the addresses, and the ports if they are translated.
+func (a DNATTo) destination() string {
 	text := a.Addr.String()
-	if a.Addr.Is6() && a.Port != 0 {
-		text = "[" + text + "]"
+	if a.Port != 0 {
+		text = addrText(a.Addr)
 	}
 	if a.LastAddr.IsValid() && a.LastAddr != a.Addr {
 		text += "-" + a.LastAddr.String()
 	}
-	return "dnat " + FamilyOf(a.Addr).String() + " to " + text + portText(a.Port, a.Last)
+	return text + portText(a.Port, a.Last)
 }
 
 // String returns the action in nft's syntax.

@@ -78,8 +78,8 @@ func (a *Ambient) Validate() error {
 	return faults.orNil()
 }
 
-// AsRedirect returns the parameters of a sidecar on the same ports with which the application's
-// connections and queries are captured alike. The rules of both differ: see [CompileAmbient].
+// AsRedirect returns the parameters of a sidecar that has the same ports and captures the same
+// connections and DNS queries of the application. The rules of both differ: see [CompileAmbient].
 func (a *Ambient) AsRedirect() Redirect {
 	r := DefaultRedirect()
 	r.OutboundCIDRs.All, r.InboundPorts.All = true, !a.BypassInboundCapture
@@ -104,7 +104,7 @@ func CompileAmbient(a Ambient) (Ruleset, error) {
 			LoopbackCIDR: DefaultLoopbackCIDR(),
 		}),
 	}
-	c.meetsIPv6 = !c.deviates(AmbientIPv6)
+	c.appliesToIPv6 = !c.deviates(AmbientIPv6)
 	return c.ruleset([]Chain{
 		c.rawPrerouting(), c.rawOutput(), c.manglePrerouting(), c.mangleOutput(),
 		c.natPrerouting(), c.natOutput(),
@@ -114,21 +114,23 @@ func CompileAmbient(a Ambient) (Ruleset, error) {
 // RedirectsToZtunnel reports whether the ruleset contains rules of [CompileAmbient]. The rules of a
 // [Redirect] never set [AmbientMark].
 func (rs *Ruleset) RedirectsToZtunnel() bool {
-	marks := func(a Action) bool {
+	setsAmbientMark := func(a Action) bool {
 		m, ok := a.(MixMark)
 		return ok && m.Conntrack && m.Xor == AmbientMark
 	}
 	for _, t := range rs.Tables {
 		for _, c := range t.Chains {
-			if slices.ContainsFunc(c.Rules, func(r Rule) bool { return slices.ContainsFunc(r.Actions, marks) }) {
-				return true
+			for _, r := range c.Rules {
+				if slices.ContainsFunc(r.Actions, setsAmbientMark) {
+					return true
+				}
 			}
 		}
 	}
 	return false
 }
 
-// ambientCompiler contains the parameters, and what the compilation of a [Redirect] shares.
+// ambientCompiler compiles an Ambient with the methods of the compiler of a [Redirect].
 type ambientCompiler struct {
 	*compiler
 	Ambient
@@ -136,18 +138,18 @@ type ambientCompiler struct {
 
 // Matches of the packets that ztunnel sends, and of all others.
 var (
-	ofZtunnel    Match = MatchMark{Value: ZtunnelMark, Mask: AmbientMarkMask}
-	notOfZtunnel Match = MatchMark{Not: true, Value: ZtunnelMark, Mask: AmbientMarkMask}
+	fromZtunnel    Match = MatchMark{Value: ZtunnelMark, Mask: AmbientMarkMask}
+	notFromZtunnel Match = MatchMark{Not: true, Value: ZtunnelMark, Mask: AmbientMarkMask}
 )
 
-// rawPrerouting gives replies to DNS queries of ztunnel the conntrack zone of these queries, so
-// that they are not confused with the captured queries of the application. Like Istio, it does so
-// with every packet from port 53.
+// rawPrerouting gives replies to ztunnel's DNS queries the conntrack zone of the queries, so that
+// conntrack does not confuse them with captured queries of the application. Like Istio, it assigns
+// the zone to every packet from port 53.
 func (c *ambientCompiler) rawPrerouting() Chain {
 	b := c.base("raw-prerouting", Filter, Prerouting, c.priority(RawPriority, IstioRawPriority))
 	if c.DNS {
 		b.add("DNS answers to ztunnel", SetZone{Zone: ProxyDNSZone}, udp, fromPort(domainPort),
-			notOfZtunnel)
+			notFromZtunnel)
 	}
 	return b.build()
 }
@@ -157,17 +159,18 @@ func (c *ambientCompiler) rawOutput() Chain {
 	b := c.base("raw-output", Filter, Output, c.priority(RawPriority, IstioRawPriority))
 	if c.DNS {
 		b.add("DNS queries of ztunnel", SetZone{Zone: ProxyDNSZone}, udp,
-			toPort(Single[uint16](domainPort)), ofZtunnel)
+			toPort(Single[uint16](domainPort)), fromZtunnel)
 	}
 	return b.build()
 }
 
 // manglePrerouting marks the connections that ztunnel opens to the application.
 func (c *ambientCompiler) manglePrerouting() Chain {
-	b := c.base("mangle-prerouting", Filter, Prerouting, c.priority(ManglePriority, IstioManglePriority))
+	b := c.base("mangle-prerouting", Filter, Prerouting,
+		c.priority(ManglePriority, IstioManglePriority))
 	const mask = uint32(AmbientMarkMask)
 	b.add("connections of ztunnel to the application",
-		MixMark{Conntrack: true, ConntrackMark: ^mask, Xor: AmbientMark}, ofZtunnel)
+		MixMark{Conntrack: true, ConntrackMark: ^mask, Xor: AmbientMark}, fromZtunnel)
 	return b.build()
 }
 
@@ -194,7 +197,7 @@ func (c *ambientCompiler) natPrerouting() Chain {
 	}
 	for _, f := range c.families {
 		b.add("inbound to ztunnel", RedirectTo{Port: DefaultInboundCapturePort}, tcp,
-			c.offLoopback(f), notToPort(Single[uint16](DefaultTunnelPort)), notOfZtunnel)
+			c.offLoopback(f), notToPort(Single[uint16](DefaultTunnelPort)), notFromZtunnel)
 	}
 	return b.build()
 }
@@ -208,19 +211,18 @@ func (c *ambientCompiler) natOutput() Chain {
 	if c.DNS {
 		query, redirect := toPort(Single[uint16](domainPort)), RedirectTo{Port: DNSPort}
 		offLo := MatchInterface{Out: true, Not: true, Names: []InterfaceName{{Name: loopback}}}
-		b.add("DNS to ztunnel", redirect, udp, query, offLo, notOfZtunnel)
+		b.add("DNS to ztunnel", redirect, udp, query, offLo, notFromZtunnel)
 		for _, f := range c.families {
-			b.add("DNS to ztunnel", redirect, tcp, query, c.offLoopback(f), notOfZtunnel)
+			b.add("DNS to ztunnel", redirect, tcp, query, c.offLoopback(f), notFromZtunnel)
 		}
 	}
-	b.add("marked for ztunnel", Return, tcp,
-		MatchMark{Value: AmbientMark, Mask: AmbientMarkMask})
+	b.add("marked for ztunnel", Return, tcp, MatchMark{Value: AmbientMark, Mask: AmbientMarkMask})
 	for _, f := range c.families {
 		b.add("of the pod to itself", Return, toLoopback, c.offLoopback(f))
 	}
 	for _, f := range c.families {
 		b.add("outbound to ztunnel", RedirectTo{Port: DefaultProxyPort}, tcp, c.offLoopback(f),
-			notOfZtunnel)
+			notFromZtunnel)
 	}
 	return b.build()
 }
@@ -234,8 +236,8 @@ func (c *ambientCompiler) probes(side Side, f Family) MatchAddr {
 	return MatchAddr{Side: side, Ranges: oneAddress(a)}
 }
 
-// IstioAmbientPolicy returns the policy route of istio-cni in ambient mode, for which its priority
-// and family are not compared.
+// IstioAmbientPolicy returns the policy route of istio-cni in ambient mode, without its priority
+// and family.
 func IstioAmbientPolicy() PolicyRoute {
 	return PolicyRoute{Mark: AmbientMark, Mask: AmbientMarkMask, Table: AmbientRouteTable}
 }
@@ -244,10 +246,9 @@ func IstioAmbientPolicy() PolicyRoute {
 func (c *ambientCompiler) routing() Routing {
 	var r Routing
 	for _, f := range c.families {
-		r.Policies = append(r.Policies, PolicyRoute{
-			Family: f, Mark: AmbientMark, Mask: AmbientMarkMask, Table: AmbientRouteTable,
-			Priority: PolicyPriority,
-		})
+		p := IstioAmbientPolicy()
+		p.Family, p.Priority = f, PolicyPriority
+		r.Policies = append(r.Policies, p)
 	}
 	return r
 }

@@ -20,8 +20,8 @@ type AmbientHost struct {
 	KubeletUID uint32
 	// ProbeSourceIPv4 and ProbeSourceIPv6 are the source addresses that probes get.
 	ProbeSourceIPv4, ProbeSourceIPv6 netip.Addr
-	// ProbeMark is the bit of the packet's mark by which nftables passes on what it knows of the
-	// sender, from output to postrouting.
+	// ProbeMark is the bit of the packet's mark by which the nftables rules at output tell the
+	// rules at postrouting that the kubelet has sent the packet.
 	ProbeMark uint32
 	// IPv6 reports whether pods have IPv6 addresses.
 	IPv6 bool
@@ -32,8 +32,8 @@ type AmbientHost struct {
 	Without []DeviationID
 }
 
-// DefaultProbeMark is a bit of the mark that neither kube-proxy (0xc000), Calico (the upper 16
-// bits), Cilium (0xf00, and the upper 16 bits) nor the CNI plugins of AWS (0x80) use.
+// DefaultProbeMark is a bit of the mark that kube-proxy (0xc000), Calico (the upper 16 bits),
+// Cilium (0xf00, and the upper 16 bits) and the CNI plugins of AWS (0x80) do not use.
 const DefaultProbeMark = 0x2000
 
 // DefaultAmbientHost returns the parameters of a node without pods, whose kubelet runs as user 0.
@@ -66,8 +66,9 @@ func (h *AmbientHost) Validate() error {
 // CompileAmbientHost returns the ruleset of a node. For invalid parameters it returns the [Faults]
 // of [AmbientHost.Validate]. Without pods the ruleset has no rules.
 //
-// A packet is a probe if its socket is in the cgroup of the kubelet. Where nf_tables can compare
-// that, at output, it cannot translate the source: a bit of the mark passes it on to postrouting.
+// A packet is a probe if its socket is in the cgroup of the kubelet. nf_tables can compare the
+// cgroup only at output, and translate the source only at postrouting. Therefore the rules at
+// output set ProbeMark, and the rules at postrouting match it.
 func CompileAmbientHost(h AmbientHost) (Ruleset, error) {
 	if err := h.Validate(); err != nil {
 		return Ruleset{}, err
@@ -88,7 +89,7 @@ func CompileAmbientHost(h AmbientHost) (Ruleset, error) {
 	return c.ruleset([]Chain{c.mangleOutput(), c.natPostrouting()}, Routing{}), nil
 }
 
-// ambientHostCompiler contains the parameters, and what the compilation of a [Redirect] shares.
+// ambientHostCompiler compiles an AmbientHost with the methods of the compiler of a [Redirect].
 type ambientHostCompiler struct {
 	*compiler
 	AmbientHost
@@ -100,8 +101,8 @@ func (c *ambientHostCompiler) byCgroup() bool {
 	return c.Kubelet != (MatchCgroup{}) && c.deviates(ProbesByUser) && c.deviates(ProbesByHost)
 }
 
-// mangleOutput marks the packets of the kubelet to pods. A chain of type route is what table mangle
-// of iptables is as well; no policy route of ours asks for the mark.
+// mangleOutput marks the packets of the kubelet to pods. The chain has type route, as table mangle
+// of iptables has; no policy route of Sluice selects the mark.
 func (c *ambientHostCompiler) mangleOutput() Chain {
 	b := c.base("mangle-output", Route, Output, c.priority(ManglePriority, IstioManglePriority))
 	if c.byCgroup() {
@@ -127,26 +128,26 @@ func (c *ambientHostCompiler) natPostrouting() Chain {
 		sender = byUser(Singles(c.KubeletUID))
 	}
 	for _, f := range c.familiesOfPods() {
-		to := c.ProbeSourceIPv4
+		source := c.ProbeSourceIPv4
 		if f == IPv6 {
-			to = c.ProbeSourceIPv6
+			source = c.ProbeSourceIPv6
 		}
-		b.add("the source of probes", SNATTo{Addr: to}, tcp, c.toPods(f), sender)
+		b.add("the source of probes", SNATTo{Addr: source}, tcp, c.toPods(f), sender)
 	}
 	return b.build()
 }
 
-// familiesOfPods returns the families of which there are addresses of pods.
+// familiesOfPods returns the families of the pods' addresses.
 func (c *ambientHostCompiler) familiesOfPods() []Family {
 	return slices.DeleteFunc(slices.Clone(c.families), func(f Family) bool {
 		return len(c.pods.of(f)) == 0
 	})
 }
 
-func (c *ambientHostCompiler) toPods(f Family) MatchAddr { return to(c.pods.of(f), "probes") }
+func (c *ambientHostCompiler) toPods(f Family) MatchAddr { return toRanges(c.pods.of(f), "probes") }
 
 // checkProbeSources checks the source addresses of probes.
-func checkProbeSources(check func(bool, string, any, string), ipv4, ipv6 netip.Addr) {
+func checkProbeSources(check checker, ipv4, ipv6 netip.Addr) {
 	check(ipv4.Is4(), "ProbeSourceIPv4", ipv4, "an IPv4 address")
 	check(ipv6.Is6() && !ipv6.Is4In6() && ipv6.Zone() == "", "ProbeSourceIPv6", ipv6,
 		"an IPv6 address without zone")

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 )
 
@@ -51,15 +52,16 @@ func Compare(want, got Ruleset) []Difference {
 // Equal reports whether [Compare] returns no differences.
 func Equal(a, b Ruleset) bool { return len(Compare(a, b)) == 0 }
 
-// compareNamed compares elements with equal names.
+// compareNamed compares the elements that both sides have, by their names, and returns a difference
+// for each element that only one side has.
 func compareNamed[T any](
 	want, got []T, name func(*T) string, compare func(want, got *T) []Difference,
 ) []Difference {
 	var diffs []Difference
-	index := func(list []T) map[string]*T {
-		byName := make(map[string]*T, len(list))
-		for i := range slices.Backward(list) {
-			byName[name(&list[i])] = &list[i]
+	index := func(elements []T) map[string]*T {
+		byName := make(map[string]*T, len(elements))
+		for i := range slices.Backward(elements) {
+			byName[name(&elements[i])] = &elements[i]
 		}
 		return byName
 	}
@@ -81,17 +83,16 @@ func compareNamed[T any](
 }
 
 func compareTables(want, got *Table) []Difference {
-	place := want.Family.String() + " " + want.Name
-	diffs := compareNamed(want.Chains, got.Chains,
-		func(c *Chain) string { return "chain " + place + " " + c.Name },
-		func(want, got *Chain) []Difference {
-			return compareChains("chain "+place+" "+want.Name, want, got)
-		})
+	table := want.Family.String() + " " + want.Name
+	chainName := func(c *Chain) string { return "chain " + table + " " + c.Name }
+	diffs := compareNamed(want.Chains, got.Chains, chainName,
+		func(want, got *Chain) []Difference { return compareChains(chainName(want), want, got) })
 	for _, name := range got.UnusedSets {
 		// If the rule that uses the set is missing, the difference of the rule is sufficient.
 		if !slices.ContainsFunc(want.Sets(), func(m MatchAddr) bool { return m.Set == name }) {
-			diffs = append(diffs, Difference{Kind: Extra, Where: "table " + place, Got: "set " +
-				name + ", which no rule uses"})
+			diffs = append(diffs, Difference{
+				Kind: Extra, Where: "table " + table, Got: "set " + name + ", which no rule uses",
+			})
 		}
 	}
 	return diffs
@@ -121,43 +122,33 @@ func sameBase(a, b *Base) bool {
 }
 
 func compareRouting(want, got Routing) []Difference {
-	const where = "routing"
 	var diffs []Difference
-	for _, p := range want.Policies {
-		if !slices.Contains(got.Policies, p) {
-			diffs = append(diffs, Difference{Kind: Missing, Where: where, Want: p.String()})
-		}
+	missing := func(text string) {
+		diffs = append(diffs, Difference{Kind: Missing, Where: "routing", Want: text})
 	}
-	for _, p := range got.Policies {
-		if !slices.Contains(want.Policies, p) {
-			diffs = append(diffs, Difference{Kind: Extra, Where: where, Got: p.String()})
-		}
+	extra := func(text string) {
+		diffs = append(diffs, Difference{Kind: Extra, Where: "routing", Got: text})
 	}
-	for _, p := range got.Unrouted {
-		// A missing policy rule is already reported.
-		if !slices.Contains(want.Policies, p) {
-			diffs = append(diffs, Difference{Kind: Extra, Where: where, Got: p.ruleString() +
-				", without its route"})
-		}
-	}
-	for _, a := range want.LoopbackAddrs {
-		if !slices.Contains(got.LoopbackAddrs, a) {
-			diffs = append(diffs, Difference{Kind: Missing, Where: where, Want: "address " +
-				a.String() + " dev lo"})
-		}
-	}
-	for _, a := range got.LoopbackAddrs {
-		if !slices.Contains(want.LoopbackAddrs, a) {
-			diffs = append(diffs, Difference{Kind: Extra, Where: where, Got: "address " +
-				a.String() + " dev lo"})
-		}
-	}
-	for _, text := range got.Others {
-		if !slices.Contains(want.Others, text) {
-			diffs = append(diffs, Difference{Kind: Extra, Where: where, Got: text})
-		}
-	}
+	forEachNotIn(want.Policies, got.Policies, func(p PolicyRoute) { missing(p.String()) })
+	forEachNotIn(got.Policies, want.Policies, func(p PolicyRoute) { extra(p.String()) })
+	// If an unrouted policy rule is wanted, it is already reported as missing.
+	forEachNotIn(got.Unrouted, want.Policies, func(p PolicyRoute) {
+		extra(p.ruleString() + ", without its route")
+	})
+	address := func(a netip.Addr) string { return "address " + a.String() + " dev lo" }
+	forEachNotIn(want.LoopbackAddrs, got.LoopbackAddrs, func(a netip.Addr) { missing(address(a)) })
+	forEachNotIn(got.LoopbackAddrs, want.LoopbackAddrs, func(a netip.Addr) { extra(address(a)) })
+	forEachNotIn(got.Others, want.Others, extra)
 	return diffs
+}
+
+// forEachNotIn calls report with each value that is not among the others.
+func forEachNotIn[T comparable](values, others []T, report func(T)) {
+	for _, v := range values {
+		if !slices.Contains(others, v) {
+			report(v)
+		}
+	}
 }
 
 // String returns the policy rule and its route in the syntax of the ip command.

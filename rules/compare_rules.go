@@ -12,22 +12,22 @@ import (
 // near-linear in their number.
 func compareRules(where string, want, got []Rule) []Difference {
 	n := newNumbering()
-	wanted, found := n.numbers(want), n.numbers(got)
-	kept := commonRules(wanted, found)
+	wantNumbers, gotNumbers := n.numbers(want), n.numbers(got)
+	common := commonRules(wantNumbers, gotNumbers)
 	extra := unpaired{byNumber: map[int][]int{}, byText: map[string][]int{}}
 	for i := range got {
-		if !kept.got[i] {
-			extra.add(&got[i], found[i])
+		if !common.got[i] {
+			extra.add(&got[i], gotNumbers[i])
 		}
 	}
 	var diffs []Difference
 	reported := map[Difference]bool{}
 	for i := range want {
-		if kept.want[i] {
+		if common.want[i] {
 			continue
 		}
 		w := &want[i]
-		if extra.takeSame(wanted[i]) {
+		if extra.takeSame(wantNumbers[i]) {
 			diffs = append(diffs, Difference{
 				Kind: Reordered, Where: where, Want: w.String(), Got: w.String(),
 			})
@@ -73,12 +73,12 @@ func (u *unpaired) add(r *Rule, number int) {
 
 // takeSame removes the first rule with the number, and reports whether there is one.
 func (u *unpaired) takeSame(number int) bool {
-	list := u.remaining(u.byNumber[number])
-	if len(list) == 0 {
+	indices := u.remaining(u.byNumber[number])
+	if len(indices) == 0 {
 		return false
 	}
-	u.taken[list[0]] = true
-	u.byNumber[number] = list[1:]
+	u.taken[indices[0]] = true
+	u.byNumber[number] = indices[1:]
 	return true
 }
 
@@ -88,12 +88,13 @@ func (u *unpaired) takeChanged(where string, want *Rule) []Difference {
 	if !usesSet(want) {
 		return nil
 	}
-	// Usually few rules have the same text; the limit protects against rulesets made to be slow.
-	const most = 8
+	// Usually few rules have the same text. The limit protects against rulesets that are made to
+	// be slow.
+	const maxCompared = 8
 	text := want.String()
-	list := u.remaining(u.byText[text])
-	u.byText[text] = list
-	for _, i := range list[:min(most, len(list))] {
+	indices := u.remaining(u.byText[text])
+	u.byText[text] = indices
+	for _, i := range indices[:min(maxCompared, len(indices))] {
 		if diffs := changedSets(where, want, u.rules[i]); !u.taken[i] && len(diffs) > 0 {
 			u.taken[i] = true
 			return diffs
@@ -102,12 +103,12 @@ func (u *unpaired) takeChanged(where string, want *Rule) []Difference {
 	return nil
 }
 
-// remaining returns the list without removed elements at its begin.
-func (u *unpaired) remaining(list []int) []int {
-	for len(list) > 0 && u.taken[list[0]] {
-		list = list[1:]
+// remaining returns the indices without those of removed rules at the start.
+func (u *unpaired) remaining(indices []int) []int {
+	for len(indices) > 0 && u.taken[indices[0]] {
+		indices = indices[1:]
 	}
-	return list
+	return indices
 }
 
 func usesSet(r *Rule) bool {
@@ -128,25 +129,26 @@ func changedSets(where string, want, got *Rule) []Difference {
 		if sameMatch(m, got.Matches[i]) {
 			continue
 		}
-		w, isAddr := m.(MatchAddr)
-		g, isAddrToo := got.Matches[i].(MatchAddr)
-		if !isAddr || !isAddrToo {
+		w, wantsAddr := m.(MatchAddr)
+		g, hasAddr := got.Matches[i].(MatchAddr)
+		if !wantsAddr || !hasAddr {
 			return nil
 		}
-		place := where + ", set " + w.Set
-		if lost := without(w, g); lost != "" {
-			diffs = append(diffs, Difference{Kind: Missing, Where: place, Want: lost})
+		set := where + ", set " + w.Set
+		if missing := rangesNotIn(w, g); missing != "" {
+			diffs = append(diffs, Difference{Kind: Missing, Where: set, Want: missing})
 		}
-		if added := without(g, w); added != "" {
-			diffs = append(diffs, Difference{Kind: Extra, Where: place, Got: added})
+		if extra := rangesNotIn(g, w); extra != "" {
+			diffs = append(diffs, Difference{Kind: Extra, Where: set, Got: extra})
 		}
 	}
 	return diffs
 }
 
-// without returns the text of the ranges of a that are not ranges of b.
-func without(a, b MatchAddr) string {
-	const most = 8
+// rangesNotIn returns the text of at most 8 ranges of a that are not ranges of b, and the number of
+// the others.
+func rangesNotIn(a, b MatchAddr) string {
+	const maxListed = 8
 	known := make(map[netipx.IPRange]bool, len(b.Ranges))
 	for _, r := range b.Ranges {
 		known[r] = true
@@ -157,12 +159,12 @@ func without(a, b MatchAddr) string {
 		if known[r] {
 			continue
 		}
-		if n++; n <= most {
+		if n++; n <= maxListed {
 			texts = append(texts, formatAddrRange(r))
 		}
 	}
-	if n > most {
-		texts = append(texts, fmt.Sprintf("and %d more", n-most))
+	if n > maxListed {
+		texts = append(texts, fmt.Sprintf("and %d more", n-maxListed))
 	}
 	return strings.Join(texts, ", ")
 }

@@ -66,14 +66,16 @@ func (c *compiler) ruleset(chains []Chain, routing Routing) Ruleset {
 // compiler contains the parameters in the form that rules use.
 type compiler struct {
 	Redirect
-	families []Family // those captured
+	families []Family // the captured families
 	// included and excluded are destinations, servers the DNS servers.
 	included, excluded, servers addressRanges
 	// proxyUser and proxyGroup match packets of the proxy.
 	proxyUser, proxyGroup Match
-	// meetsIPv6 reports that rules without a family also apply to IPv6 that is not captured.
-	meetsIPv6 bool
-	// loopbackIncluded disables Istio's rule that excludes the application's traffic over lo.
+	// appliesToIPv6 reports that rules without a family apply to IPv6 packets even if IPv6 is not
+	// captured.
+	appliesToIPv6 bool
+	// loopbackIncluded reports that a captured prefix is a loopback prefix. It disables Istio's
+	// rule that excludes the application's traffic over lo.
 	loopbackIncluded bool
 	// matches and actions are allocated together for all rules: an allocation for each rule took
 	// half of Compile's time.
@@ -129,21 +131,21 @@ func (c *compiler) destinations(prefixes []netip.Prefix) addressRanges {
 			count++
 		}
 	}
-	list4, list6 := make([]netipx.IPRange, 0, count), make([]netipx.IPRange, 0, len(prefixes)-count)
+	ipv4, ipv6 := make([]netipx.IPRange, 0, count), make([]netipx.IPRange, 0, len(prefixes)-count)
 	for _, p := range prefixes {
 		if p = unmapped(p); p.Addr().Is4() {
-			list4 = append(list4, netipx.RangeOfPrefix(p))
+			ipv4 = append(ipv4, netipx.RangeOfPrefix(p))
 		} else {
-			list6 = append(list6, netipx.RangeOfPrefix(p))
+			ipv6 = append(ipv6, netipx.RangeOfPrefix(p))
 		}
 	}
-	return addressRanges{ipv4: NormaliseAddrs(list4), ipv6: NormaliseAddrs(list6)}
+	return addressRanges{ipv4: NormalizeAddrs(ipv4), ipv6: NormalizeAddrs(ipv6)}
 }
 
 // routing returns the routing that the ruleset needs.
 func (c *compiler) routing() Routing {
 	var r Routing
-	if c.Mode == ModeTProxy && c.inbound() {
+	if c.Mode == ModeTProxy && c.capturesInbound() {
 		for _, f := range c.families {
 			r.Policies = append(r.Policies, PolicyRoute{
 				Family: f, Mark: c.TProxyMark, Table: c.TProxyRouteTable,
@@ -157,9 +159,6 @@ func (c *compiler) routing() Routing {
 	return r
 }
 
-// inbound reports whether any inbound connection is captured.
-func (c *compiler) inbound() bool { return c.InboundPorts.All || len(c.InboundPorts.Ports) > 0 }
-
 // priority returns Sluice's priority, or Istio's if the deviation is disabled.
 func (c *compiler) priority(sluice, istio int) int {
 	if c.deviates(NATFirst) {
@@ -168,12 +167,12 @@ func (c *compiler) priority(sluice, istio int) int {
 	return istio
 }
 
-// base begins a base chain. Packets of a family that is not captured return at once, because rules
+// base begins a base chain. If IPv6 is not captured, IPv6 packets return at once, because rules
 // without a family would capture them.
 func (c *compiler) base(name string, t ChainType, h Hook, priority int) chainBuilder {
 	b := c.begin(name)
 	b.chain.Base = &Base{Type: t, Hook: h, Priority: priority}
-	if !c.IPv6 && !c.meetsIPv6 {
+	if !c.IPv6 && !c.appliesToIPv6 {
 		b.add("IPv6 is not captured", Return, MatchFamily{IPv6})
 	}
 	return b
@@ -206,22 +205,22 @@ func (b *chainBuilder) addAll(role Role, comment string, actions []Action, match
 		b.chain.Rules = make([]Rule, 0, 8)
 	}
 	r := Rule{
-		Matches: keep(&b.matches, matches), Actions: keep(&b.actions, actions), Comment: comment,
-		Role: role,
+		Matches: appendShared(&b.matches, matches), Actions: appendShared(&b.actions, actions),
+		Comment: comment, Role: role,
 	}
 	SortMatches(r.Matches)
 	b.chain.Rules = append(b.chain.Rules, r)
 }
 
-// keep appends items to a slice that all rules share, and returns the appended part.
-func keep[T any](all *[]T, items []T) []T {
-	start := len(*all)
-	*all = append(*all, items...)
-	return (*all)[start:len(*all):len(*all)]
+// appendShared appends items to a slice that all rules share, and returns the appended part.
+func appendShared[T any](shared *[]T, items []T) []T {
+	start := len(*shared)
+	*shared = append(*shared, items...)
+	return (*shared)[start:len(*shared):len(*shared)]
 }
 
-// build returns the chain. Rules at its end that only return are omitted, so that a chain with only
-// a guard is empty.
+// build returns the chain without the rules at its end that only return. Therefore a chain with
+// nothing but the IPv6 rule of base is empty.
 func (b *chainBuilder) build() Chain {
 	rules := b.chain.Rules
 	for len(rules) > 0 && len(rules[len(rules)-1].Actions) == 1 &&
@@ -232,8 +231,8 @@ func (b *chainBuilder) build() Chain {
 	return b.chain
 }
 
-// capture appends a rule that captures TCP connections: with KeepEstablished only new ones, while
-// packets of others are counted and not captured.
+// capture appends a rule that captures TCP connections. With KeepEstablished it captures only new
+// connections; a rule before it counts and accepts packets of older ones.
 func (b *chainBuilder) capture(role Role, comment string, actions []Action, matches ...Match) {
 	if b.KeepEstablished {
 		b.addAll(NoRole, "older than these rules: kept as it is", []Action{Count{}, Accept},
@@ -243,7 +242,6 @@ func (b *chainBuilder) capture(role Role, comment string, actions []Action, matc
 }
 
 // Matches of the compiled rules.
-
 var (
 	tcp Match = MatchProtocol{Protocols: []Protocol{TCP}}
 	udp Match = MatchProtocol{Protocols: []Protocol{UDP}}
@@ -256,23 +254,23 @@ var (
 )
 
 func toPort(ports ...PortRange) MatchPort {
-	list := Normalise(ports)
-	if len(list) >= ManyPorts {
-		list = joined(list)
+	ranges := Normalize(ports)
+	if len(ranges) >= ManyPorts {
+		ranges = joined(ranges)
 	}
-	return MatchPort{Side: Destination, Ports: list}
+	return MatchPort{Side: Destination, Ports: ranges}
 }
 
-// ManyPorts is from how many ports and ranges on a list is made for the kernel and no longer for a
-// reader: adjacent ports become ranges, and nftables gets a set of intervals. In a set of single
-// ports the kernel looks for each new element at all others (net/netfilter/nft_set_bitmap.c). To
-// apply every second port of so many took, on Linux 6.18, as a set of ports and as one of
-// intervals:
+// ManyPorts is the number of ports and ranges from which a list is optimized for the kernel instead
+// of for readers: adjacent ports become ranges, and nftables gets an interval set. In a set of
+// single ports the kernel compares each new element with all others
+// (net/netfilter/nft_set_bitmap.c). The time to apply n ports, every second one, on Linux 6.18:
 //
-//	  500 ports   0.6 ms     0.6 ms
-//	1,000 ports   2.2 ms     1.2 ms
-//	5,000 ports   116 ms      56 ms
-//	20,000 ports  1.06 s    0.28 s
+//	     n   set of ports   interval set
+//	   500         0.6 ms         0.6 ms
+//	 1,000         2.2 ms         1.2 ms
+//	 5,000         116 ms          56 ms
+//	20,000         1.06 s         0.28 s
 const ManyPorts = 512
 
 func notToPort(ports ...PortRange) MatchPort {
@@ -283,9 +281,9 @@ func notToPort(ports ...PortRange) MatchPort {
 
 func fromPort(port uint16) MatchPort { return MatchPort{Side: Source, Ports: Singles(port)} }
 
-func byUser(ids []IDRange) MatchOwner { return MatchOwner{IDs: Normalise(ids)} }
+func byUser(ids []IDRange) MatchOwner { return MatchOwner{IDs: Normalize(ids)} }
 
-func byGroup(ids []IDRange) MatchOwner { return MatchOwner{Group: true, IDs: Normalise(ids)} }
+func byGroup(ids []IDRange) MatchOwner { return MatchOwner{Group: true, IDs: Normalize(ids)} }
 
 func marked(mark uint32) MatchMark { return MatchMark{Value: mark, Mask: ^uint32(0)} }
 
@@ -311,8 +309,9 @@ func interfaces(out bool, names []InterfaceName) []Match {
 	return matches
 }
 
-// to matches destinations of a family; set is the name of the set if there are many.
-func to(ranges []netipx.IPRange, set string) MatchAddr {
+// toRanges matches destinations of a family. If there are several ranges, they are a set whose name
+// begins with the given name.
+func toRanges(ranges []netipx.IPRange, set string) MatchAddr {
 	m := MatchAddr{Side: Destination, Ranges: ranges}
 	if len(ranges) > 1 {
 		m.Set = set + "-" + m.Family().ipName()
@@ -329,7 +328,7 @@ func (c *compiler) loopbackOf(f Family) MatchAddr {
 	return MatchAddr{Side: Destination, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(p)}}
 }
 
-// offLoopback returns the match for all other destinations.
+// offLoopback returns the match for the destinations of a family that are not loopback.
 func (c *compiler) offLoopback(f Family) MatchAddr {
 	m := c.loopbackOf(f)
 	m.Not = true

@@ -12,7 +12,7 @@ func (r *Rule) Counts() bool { return slices.Contains(r.Actions, Action(Count{})
 // capture. Such a rule always has a counter: see [Redirect.KeepEstablished].
 func (r *Rule) KeepsEstablished() bool { return r.Counts() && slices.Contains(r.Matches, notBegun) }
 
-// Counters reports whether a rule has a counter as by [Redirect.Counters].
+// Counters reports whether any rule has a counter of [Redirect.Counters].
 func (rs Ruleset) Counters() bool {
 	for i := range rs.Tables {
 		for _, c := range rs.Tables[i].Chains {
@@ -32,15 +32,15 @@ func (rs Ruleset) WithoutCounters() Ruleset {
 	for i := range rs.Tables {
 		chains := slices.Clone(rs.Tables[i].Chains)
 		for j := range chains {
-			list := slices.Clone(chains[j].Rules)
-			for k := range list {
-				if r := &list[k]; r.Counts() && !r.KeepsEstablished() {
+			rules := slices.Clone(chains[j].Rules)
+			for k := range rules {
+				if r := &rules[k]; r.Counts() && !r.KeepsEstablished() {
 					r.Actions = slices.DeleteFunc(slices.Clone(r.Actions), func(a Action) bool {
 						return a == Action(Count{})
 					})
 				}
 			}
-			chains[j].Rules = list
+			chains[j].Rules = rules
 		}
 		rs.Tables[i].Chains = chains
 	}

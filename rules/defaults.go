@@ -38,6 +38,9 @@ const (
 	PolicyPriority = 133
 )
 
+// loopback is the interface of packets from the host to itself.
+const loopback = "lo"
+
 const domainPort = 53
 
 // DefaultLoopbackCIDR is the default of the IPv4 loopback destination

@@ -10,9 +10,10 @@ import (
 // rules of istio-cni in ambient mode.
 type DeviationID string
 
-// The deviations. Without them each new connection is handled as with istio-init, or with
-// istio-cni. The backends of istio-cni differ: without [AmbientIPv6] and [ProbesByUser] as with
-// nftables, without [ProbesByHost] as with iptables.
+// The deviations. If all are disabled, each new connection is handled as with istio-init, or in
+// ambient mode as with istio-cni. Where istio-cni's backends differ, disabling [AmbientIPv6] or
+// [ProbesByUser] selects the behavior of its nftables backend, and disabling [ProbesByHost] the
+// behavior of its iptables backend.
 const (
 	TunnelPortTProxy DeviationID = "tproxy-tunnel-port"
 	RerouteTProxy    DeviationID = "tproxy-reroute"
@@ -33,51 +34,55 @@ type Deviation struct {
 var Deviations = []Deviation{
 	{
 		TunnelPortTProxy,
-		"in TPROXY mode istio-init captures the tunnel port as plain inbound traffic, so that HBONE never " +
-			"reaches its listener; here it is not captured, as in REDIRECT mode",
+		"in TPROXY mode istio-init captures the tunnel port as plain inbound traffic, so that " +
+			"HBONE never reaches its listener; here it is not captured, as in REDIRECT mode",
 	},
 	{
 		RerouteTProxy,
-		"in TPROXY mode istio-init also captures what arrives on a rerouted interface as inbound; here it is outbound " +
-			"traffic of the machine at the interface, as in REDIRECT mode",
+		"in TPROXY mode istio-init captures packets that arrive on a rerouted interface as " +
+			"inbound; here they are outbound traffic of the virtual machine, as in REDIRECT mode",
 	},
 	{
 		MappedCIDR,
-		"istio-init matches an IPv4-mapped prefix (::ffff:10.0.0.0/104) against IPv6 packets, of which none has such an " +
-			"address; here it means the IPv4 prefix",
+		"istio-init matches an IPv4-mapped prefix (::ffff:10.0.0.0/104) against IPv6 packets, " +
+			"which never have such an address; here it means the IPv4 prefix",
 	},
 	{
 		NATFirst,
-		"istio-init's hooks have the same priority as those of other owners of NAT, so that the order of installation " +
-			"decides who captures a connection; here ours run ten earlier than those of iptables",
+		"istio-init's chains have the same priority as the NAT chains of other programs, so that " +
+			"the order of installation decides which program captures a connection; here " +
+			"Sluice's priorities are lower by ten, so that its chains run first",
 	},
 	{
 		AmbientIPv6,
-		"in ambient mode without IPv6, istio-cni's nftables backend still marks IPv6 packets, and captures those of DNS " +
-			"over UDP and of rerouted interfaces; here it leaves IPv6 alone, as its iptables backend does",
+		"in ambient mode without IPv6, istio-cni's nftables backend still marks IPv6 packets, " +
+			"and captures DNS over UDP and connections of rerouted interfaces over IPv6; here " +
+			"IPv6 packets are neither marked nor captured, as with istio-cni's iptables backend",
 	},
 	{
 		ProbesByUser,
-		"on the node, istio-cni's nftables backend takes connections of every process with the user of the kubelet for " +
-			"probes, which the pod does not capture; here only those of processes in the cgroup of the kubelet",
+		"on the node, istio-cni's nftables backend treats connections of every process with the " +
+			"kubelet's user as probes, which the pod does not capture; here only connections of " +
+			"processes in the kubelet's cgroup are probes",
 	},
 	{
 		ProbesByHost,
-		"on the node, istio-cni's iptables backend takes connections of every process in the network of the host for " +
-			"probes, which the pod does not capture; here only those of processes in the cgroup of the kubelet",
+		"on the node, istio-cni's iptables backend treats connections of every process in the " +
+			"host's network as probes, which the pod does not capture; here only connections of " +
+			"processes in the kubelet's cgroup are probes",
 	},
 }
 
 // ParseDeviationID parses the id of a deviation.
-func ParseDeviationID(text string) (DeviationID, error) {
+func ParseDeviationID(id string) (DeviationID, error) {
 	ids := make([]string, len(Deviations))
 	for i, d := range Deviations {
-		if string(d.ID) == text {
+		if string(d.ID) == id {
 			return d.ID, nil
 		}
 		ids[i] = string(d.ID)
 	}
-	return "", fmt.Errorf("%q is not a deviation; there are %s", text, strings.Join(ids, ", "))
+	return "", fmt.Errorf("%q is not a deviation; there are %s", id, strings.Join(ids, ", "))
 }
 
 // StrictIstio disables all deviations.

@@ -1,18 +1,18 @@
 package rules
 
-// eachDNSServers calls do with the match of the captured servers, once for all of them or once for
-// each family with servers.
-func (c *compiler) eachDNSServers(side Side, do func(servers ...Match)) {
+// forDNSServers calls add with the match of the captured DNS servers: without a match if queries to
+// all servers are captured, otherwise once for each family with servers.
+func (c *compiler) forDNSServers(side Side, add func(servers ...Match)) {
 	switch {
 	case !c.DNS.active():
 	case c.DNS.All:
-		do()
+		add()
 	default:
 		for _, f := range c.families {
 			if ranges := c.servers.of(f); len(ranges) > 0 {
-				m := to(ranges, "dns-servers")
+				m := toRanges(ranges, "dns-servers")
 				m.Side = side
-				do(m)
+				add(m)
 			}
 		}
 	}
@@ -22,12 +22,13 @@ func (c *compiler) eachDNSServers(side Side, do func(servers ...Match)) {
 func (c *compiler) captureDNS(b *chainBuilder) {
 	redirect := RedirectTo{Port: DNSPort}
 	query := toPort(Single[uint16](domainPort))
-	c.eachDNSServers(Destination, func(servers ...Match) {
+	c.forDNSServers(Destination, func(servers ...Match) {
 		b.capture(OutboundDNS, "DNS to the agent", []Action{redirect},
 			append([]Match{tcp, query}, servers...)...)
 	})
-	c.eachDNSServers(Destination, func(servers ...Match) {
-		b.addRole(OutboundDNS, "DNS to the agent", redirect, append([]Match{udp, query}, servers...)...)
+	c.forDNSServers(Destination, func(servers ...Match) {
+		b.addRole(OutboundDNS, "DNS to the agent", redirect,
+			append([]Match{udp, query}, servers...)...)
 	})
 }
 
@@ -42,7 +43,7 @@ func (c *compiler) rawOutput() Chain {
 		b.add("DNS queries of the proxy", SetZone{Zone: ProxyDNSZone}, udp, query, owner)
 		b.add("DNS answers of the agent", SetZone{Zone: AppDNSZone}, udp, answer, owner)
 	}
-	c.eachDNSServers(Destination, func(servers ...Match) {
+	c.forDNSServers(Destination, func(servers ...Match) {
 		b.add("DNS queries of the application", SetZone{Zone: AppDNSZone},
 			append([]Match{udp, query}, servers...)...)
 	})
@@ -52,7 +53,7 @@ func (c *compiler) rawOutput() Chain {
 // rawPrerouting assigns the zone of the proxy's queries to replies of the servers.
 func (c *compiler) rawPrerouting() Chain {
 	b := c.base("raw-prerouting", Filter, Prerouting, c.priority(RawPriority, IstioRawPriority))
-	c.eachDNSServers(Source, func(servers ...Match) {
+	c.forDNSServers(Source, func(servers ...Match) {
 		b.add("DNS answers to the proxy", SetZone{Zone: ProxyDNSZone},
 			append([]Match{udp, fromPort(domainPort)}, servers...)...)
 	})

@@ -29,8 +29,8 @@
 // # Questions about rulesets
 //
 // [Equal] and [Compare] compare two rulesets rule by rule. Package rules/diff follows a [Packet],
-// or all packets, through rulesets, and decides whether two rulesets treat all packets alike. A
-// [Outcome] is the outcome for a packet.
+// or all packets, through rulesets, and decides whether two rulesets treat all packets alike. An
+// [Outcome] is what a ruleset does to a packet.
 //
 // The package makes no system call, reads no environment, and knows neither netlink nor the
 // formats of iptables. Its functions are safe for concurrent use while the values that they are

@@ -62,7 +62,8 @@ func sameMatch(a, b Match) bool {
 // reports true.
 type numbering struct {
 	seed maphash.Seed
-	// known contains the rules so far by their hash, and count their number.
+	// known contains the numbered rules by their hash. count is the number of different rules, and
+	// the last number.
 	known map[uint64][]numbered
 	count int
 }
@@ -77,10 +78,10 @@ func newNumbering() *numbering {
 }
 
 // numbers returns the numbers of the rules.
-func (n *numbering) numbers(list []Rule) []int {
-	numbers := make([]int, len(list))
-	for i := range list {
-		numbers[i] = n.number(&list[i])
+func (n *numbering) numbers(rules []Rule) []int {
+	numbers := make([]int, len(rules))
+	for i := range rules {
+		numbers[i] = n.number(&rules[i])
 	}
 	return numbers
 }
@@ -97,7 +98,7 @@ func (n *numbering) number(r *Rule) int {
 	return n.count
 }
 
-// hashRule returns a hash of the parts that sameRule compares.
+// hashRule returns a hash of parts that sameRule compares: equal rules have equal hashes.
 func hashRule(seed maphash.Seed, r *Rule) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -134,8 +135,8 @@ func hashMatch(h *maphash.Hash, m Match) {
 		hashAll(h, m.Values)
 	case MatchTuple:
 		for _, matches := range m.Alternatives {
-			for _, one := range matches {
-				hashMatch(h, one)
+			for _, m := range matches {
+				hashMatch(h, m)
 			}
 		}
 	default:
@@ -143,8 +144,8 @@ func hashMatch(h *maphash.Hash, m Match) {
 	}
 }
 
-func hashAll[T comparable](h *maphash.Hash, list []T) {
-	for _, v := range list {
+func hashAll[T comparable](h *maphash.Hash, values []T) {
+	for _, v := range values {
 		maphash.WriteComparable(h, v)
 	}
 }

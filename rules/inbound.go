@@ -11,25 +11,26 @@ func (c *compiler) natPrerouting() Chain {
 	for _, m := range interfaces(false, c.ExcludeInterfaces) {
 		b.addRole(InboundExcludedInterface, "excluded interface", Return, m)
 	}
-	if c.Mode == ModeTProxy || !c.inbound() {
+	if c.Mode == ModeTProxy || !c.capturesInbound() {
 		return b.build()
 	}
 	b.add("tunnel port", Return, tcp, toPort(Single(c.TunnelPort)))
 	redirect := []Action{RedirectTo{Port: c.InboundCapturePort}}
-	if c.InboundPorts.All {
-		c.excludeInboundPorts(&b)
-		b.capture(InboundCaptured, "inbound to the proxy", redirect, tcp)
-	} else {
-		b.capture(InboundCaptured, "inbound to the proxy", redirect, tcp, toPort(c.InboundPorts.Ports...))
-	}
+	b.capture(InboundCaptured, "inbound to the proxy", redirect, c.inboundPorts(&b)...)
 	return b.build()
 }
 
-// excludeInboundPorts returns packets to the excluded ports.
-func (c *compiler) excludeInboundPorts(b *chainBuilder) {
-	if len(c.InboundExcludePorts) > 0 {
-		b.addRole(InboundExcludedPort, "excluded inbound port", Return, tcp, toPort(c.InboundExcludePorts...))
+// inboundPorts matches connections to the captured ports. If all ports are captured, it adds a rule
+// that returns packets to the excluded ports.
+func (c *compiler) inboundPorts(b *chainBuilder) []Match {
+	if !c.InboundPorts.All {
+		return []Match{tcp, toPort(c.InboundPorts.Ports...)}
 	}
+	if len(c.InboundExcludePorts) > 0 {
+		b.addRole(InboundExcludedPort, "excluded inbound port", Return,
+			tcp, toPort(c.InboundExcludePorts...))
+	}
+	return []Match{tcp}
 }
 
 // manglePrerouting drops invalid packets, and in TPROXY mode assigns inbound connections to the
@@ -43,7 +44,8 @@ func (c *compiler) manglePrerouting() Chain {
 		}
 	}
 	if c.DropInvalid {
-		b.addRole(InboundDroppedInvalid, "invalid to conntrack", Drop, MatchState{States: States(Invalid)})
+		b.addRole(InboundDroppedInvalid, "invalid to conntrack", Drop,
+			MatchState{States: States(Invalid)})
 	}
 	if c.Mode == ModeTProxy {
 		c.addTProxy(&b)

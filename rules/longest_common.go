@@ -19,29 +19,29 @@ const maxCells = 1 << 20
 // lists are long and have many repetitions.
 func commonRules(want, got []int) commonSubsequence {
 	kept := newCommonSubsequence(want, got)
-	first, last := 0, 0
-	for ; first < min(len(want), len(got)) && want[first] == got[first]; first++ {
-		kept.add(first, first)
+	prefix, suffix := 0, 0
+	for ; prefix < min(len(want), len(got)) && want[prefix] == got[prefix]; prefix++ {
+		kept.add(prefix, prefix)
 	}
-	for ; last < min(len(want), len(got))-first &&
-		want[len(want)-1-last] == got[len(got)-1-last]; last++ {
-		kept.add(len(want)-1-last, len(got)-1-last)
+	for ; suffix < min(len(want), len(got))-prefix &&
+		want[len(want)-1-suffix] == got[len(got)-1-suffix]; suffix++ {
+		kept.add(len(want)-1-suffix, len(got)-1-suffix)
 	}
-	want, got = want[first:len(want)-last], got[first:len(got)-last]
-	middle := longCommon
+	want, got = want[prefix:len(want)-suffix], got[prefix:len(got)-suffix]
+	algorithm := longCommon
 	if len(want)*len(got) <= maxCells {
-		middle = longestCommon
+		algorithm = longestCommon
 	}
-	found := middle(want, got)
-	copy(kept.want[first:], found.want)
-	copy(kept.got[first:], found.got)
+	middle := algorithm(want, got)
+	copy(kept.want[prefix:], middle.want)
+	copy(kept.got[prefix:], middle.got)
 	return kept
 }
 
 // longestCommon takes time and memory proportional to the product of the lengths.
 func longestCommon(want, got []int) commonSubsequence {
 	width := len(got) + 1
-	// of the longest of the rests, from each pair of places
+	// length[i*width+j] is the length of a longest common subsequence of want[i:] and got[j:].
 	length := make([]int32, (len(want)+1)*width)
 	for i := len(want) - 1; i >= 0; i-- {
 		for j := len(got) - 1; j >= 0; j-- {
@@ -79,23 +79,23 @@ type pair struct {
 }
 
 // longCommon takes time n log n (Hunt and Szymanski, A Fast Algorithm for Computing Longest Common
-// Subsequences, 1977), because there are few pairs of positions with the same rule. If rules are
-// repeated more than near times, the result may not be a longest one.
+// Subsequences, 1977), because there are few pairs of positions with the same rule. If a rule is
+// repeated more than maxCandidates times, the result may be shorter than a longest one.
 func longCommon(want, got []int) commonSubsequence {
-	places := map[int][]int{}
+	positions := map[int][]int{}
 	for j, number := range got {
-		places[number] = append(places[number], j)
+		positions[number] = append(positions[number], j)
 	}
 	// ends[k] is the last pair of the subsequence of length k+1 that ends first in got.
 	var ends []*pair
 	seen := map[int]int{}
 	for i, number := range want {
-		candidates := places[number]
+		candidates := positions[number]
 		repeated := seen[number]
 		seen[number]++
 		candidates = candidates[min(max(0, repeated-maxCandidates),
 			len(candidates)):min(repeated+maxCandidates+1, len(candidates))]
-		// so that none comes before another of the same rule in want
+		// In descending order, so that no pair precedes another pair with the same i.
 		for _, j := range slices.Backward(candidates) {
 			k, _ := slices.BinarySearchFunc(ends, j, func(p *pair, j int) int { return p.got - j })
 			p := &pair{want: i, got: j}

@@ -69,11 +69,11 @@ type MatchProtocol struct {
 }
 
 // MatchPort matches a port of the protocols with ports (see [Protocol.HasPorts]). The rule must
-// also have a MatchProtocol for these.
+// also have a MatchProtocol for such protocols.
 type MatchPort struct {
 	Side  Side
 	Not   bool
-	Ports []PortRange // normalised
+	Ports []PortRange // normalized
 }
 
 // MatchTCPFlags matches TCP packets whose flags under Mask are equal to Value.
@@ -87,21 +87,21 @@ type MatchTCPFlags struct {
 type MatchOwner struct {
 	Group bool // the socket's group, else its user
 	Not   bool
-	IDs   []IDRange // normalised
+	IDs   []IDRange // normalized
 	// Socketless reports that, with Not, a packet without a socket matches, as in xtables but not
 	// in nftables.
 	Socketless bool
 }
 
 // MatchCgroup matches packets of a socket that was created in a cgroup of version 2, or in a cgroup
-// below it. nf_tables compares ID, iptables Path; each stores no other field than that.
+// below it. nf_tables compares and stores only ID and Level, iptables only Path.
 type MatchCgroup struct {
 	// Path is the path below the root of the hierarchy, such as "system.slice/kubelet.service", or
 	// empty if it is not known. Level is the number of its elements.
 	Path  string
 	Level uint8
 	// ID is the number of the cgroup, which is the inode of its directory; 0 if it is not known. A
-	// cgroup that is removed and created again has another one.
+	// cgroup that is removed and created again has another number.
 	ID uint64
 }
 
@@ -140,7 +140,7 @@ func (n InterfaceName) String() string {
 	return n.Name
 }
 
-// Family is the family of the addresses. Packets of the other family do not match.
+// Family returns the family of the addresses. Packets of the other family do not match.
 func (m MatchAddr) Family() Family {
 	if len(m.Ranges) == 0 {
 		return Inet

@@ -20,7 +20,7 @@ type MatchStatus struct {
 }
 
 // MatchDirection matches packets of a connection in the original direction, or with Reply in the
-// other one. A packet without a connection does not match.
+// reply direction. A packet without a connection does not match.
 type MatchDirection struct{ Reply bool }
 
 func (m MatchState) rank() int     { return 12 }
@@ -59,16 +59,10 @@ var statusNames = [...]string{"expected", "seen-reply", "assured", "confirmed", 
 
 // String returns the bits in nft's syntax, or 0 if there are none.
 func (s Status) String() string {
-	var names []string
-	for i, name := range statusNames {
-		if s&(1<<i) != 0 {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
+	if s == 0 {
 		return "0"
 	}
-	return strings.Join(names, ",")
+	return strings.Join(namesOfBits(uint8(s), statusNames[:]), ",")
 }
 
 // MatchMark matches the bits under Mask of the packet's mark, or with Conntrack of its connection's
@@ -83,7 +77,7 @@ type MatchMark struct {
 type MatchMarkRange struct {
 	Conntrack bool
 	Not       bool
-	Values    []Range[uint32] // normalised
+	Values    []Range[uint32] // normalized
 }
 
 func (m MatchMark) rank() int      { return rankOfMark(m.Conntrack) }

@@ -14,10 +14,12 @@ func (c *compiler) natOutput() Chain {
 		b.addRole(OutboundExcludedInterface, "excluded interface", Return, m)
 	}
 	if len(c.OutboundExcludePorts) > 0 {
-		b.addRole(OutboundExcludedPort, "excluded outbound port", Return, tcp, toPort(c.OutboundExcludePorts...))
-		if c.DNS.active() && Contains(Normalise(c.OutboundExcludePorts), domainPort) {
+		const comment = "excluded outbound port"
+		b.addRole(OutboundExcludedPort, comment, Return, tcp, toPort(c.OutboundExcludePorts...))
+		if c.DNS.active() && Contains(Normalize(c.OutboundExcludePorts), domainPort) {
 			// UDP is captured only for DNS, so other excluded ports need no rule.
-			b.addRole(OutboundExcludedPort, "excluded outbound port", Return, udp, toPort(Single[uint16](domainPort)))
+			b.addRole(OutboundExcludedPort, comment, Return,
+				udp, toPort(Single[uint16](domainPort)))
 		}
 	}
 	b.add("over lo", Jump{Chain: loopbackChain}, toLoopback)
@@ -27,7 +29,8 @@ func (c *compiler) natOutput() Chain {
 	switch groups := c.OwnerGroups; {
 	case groups.All:
 		if len(c.OwnerGroupsExclude) > 0 {
-			b.addRole(OutboundExcludedOwner, "excluded owner group", Return, byGroup(c.OwnerGroupsExclude))
+			b.addRole(OutboundExcludedOwner, "excluded owner group", Return,
+				byGroup(c.OwnerGroupsExclude))
 		}
 		c.captureOutbound(&b)
 	case len(groups.IDs) > 0 && len(c.groupOutput().Rules) > 0:
@@ -51,13 +54,13 @@ func (c *compiler) groupOutput() Chain {
 //
 // For each user, then for each group of the proxy, istio-init has three rules: (a) a packet sent
 // over lo to a non-loopback address is an inbound connection to this pod; (b) packets of other
-// owners over lo are not captured; (c) packets of this owner are not captured. After rule b of the
-// first user no packets over lo remain for the later owners, except where DNS or an included
-// loopback prefix restricts it. Therefore most of their rules never match.
+// owners over lo are not captured; (c) packets of this owner are not captured. Rule b of the first
+// user matches all packets over lo that could reach the rules of later owners, unless DNS or an
+// included loopback prefix restricts the rule. Therefore most rules of later owners never match.
 //
-// There, rule b matches "not this user". Here it matches all owners, because the user in question
-// is not captured either. So it also matches packets without a socket, as the negated owner match
-// of xtables does and the match of nftables does not.
+// istio-init's rule b matches "not this user". Here it has no owner match, because by rule c this
+// user is not captured either. So it also matches packets without a socket, as the negated owner
+// match of xtables does; the negated owner match of nftables does not.
 func (c *compiler) loopbackOutput() Chain {
 	b := c.begin(loopbackChain)
 	for _, f := range c.families {
@@ -74,24 +77,24 @@ func (c *compiler) loopbackOutput() Chain {
 	if c.loopbackIncluded {
 		users = c.ProxyUIDs
 	}
-	call := func(owner Match, ports MatchPort) {
-		b.capture(InboundCaptured, "the proxy calls its own pod", []Action{RedirectTo{Port: c.InboundCapturePort}},
-			tcp, ports, owner)
+	captureSelfCall := func(owner Match, ports MatchPort) {
+		b.capture(InboundCaptured, "the proxy calls its own pod",
+			[]Action{RedirectTo{Port: c.InboundCapturePort}}, tcp, ports, owner)
 	}
 
-	call(byUser(users), notToPort(exempt...))
-	const ownCall = "the application calls its own pod"
+	captureSelfCall(byUser(users), notToPort(exempt...))
+	const applicationCall = "the application calls its own pod"
 	switch {
 	case c.loopbackIncluded:
 		b.add("from the proxy", Accept, c.proxyUser)
-		call(c.proxyGroup, notToPort(tunnel))
+		captureSelfCall(c.proxyGroup, notToPort(tunnel))
 	case !c.DNS.active():
-		b.add(ownCall, Accept)
+		b.add(applicationCall, Accept)
 	default:
-		b.add(ownCall, Accept, tcp, notToPort(domain))
+		b.add(applicationCall, Accept, tcp, notToPort(domain))
 		if c.TunnelPort != domainPort {
 			b.add("from the proxy", Accept, c.proxyUser)
-			call(c.proxyGroup, toPort(domain))
+			captureSelfCall(c.proxyGroup, toPort(domain))
 		}
 	}
 	return b.build()
@@ -105,27 +108,29 @@ func (c *compiler) captureOutbound(b *chainBuilder) {
 	}
 	for _, f := range c.families {
 		if ranges := c.excluded.of(f); len(ranges) > 0 {
-			b.addRole(OutboundExcludedCIDR, "excluded outbound address", Return, to(ranges, "outbound-exclude"))
+			b.addRole(OutboundExcludedCIDR, "excluded outbound address", Return,
+				toRanges(ranges, "outbound-exclude"))
 		}
 	}
-	redirect := []Action{RedirectTo{Port: c.ProxyPort}}
 	if len(c.OutboundPorts) > 0 {
-		b.capture(OutboundCaptured, "included outbound port", redirect, tcp, toPort(c.OutboundPorts...))
+		b.capture(OutboundCaptured, "included outbound port",
+			[]Action{RedirectTo{Port: c.ProxyPort}}, tcp, toPort(c.OutboundPorts...))
 	}
 	c.captureIncluded(b, "outbound to the proxy")
 }
 
-// captureIncluded redirects connections to the included addresses that meet the matches to the
-// proxy.
+// captureIncluded redirects to the proxy those connections to the included addresses that meet the
+// matches.
 func (c *compiler) captureIncluded(b *chainBuilder, comment string, matches ...Match) {
 	redirect := []Action{RedirectTo{Port: c.ProxyPort}}
-	and := func(extra ...Match) []Match { return append(extra, matches...) }
+	matches = append([]Match{tcp}, matches...)
 	if c.OutboundCIDRs.All {
-		b.capture(OutboundCaptured, comment, redirect, and(tcp)...)
+		b.capture(OutboundCaptured, comment, redirect, matches...)
 	}
 	for _, f := range c.families {
 		if ranges := c.included.of(f); len(ranges) > 0 {
-			b.capture(OutboundCaptured, comment, redirect, and(tcp, to(ranges, "outbound-include"))...)
+			included := toRanges(ranges, "outbound-include")
+			b.capture(OutboundCaptured, comment, redirect, append([]Match{included}, matches...)...)
 		}
 	}
 }

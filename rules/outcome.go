@@ -7,8 +7,8 @@ import (
 
 // An Outcome is what the rules do to a packet.
 type Outcome struct {
-	// Dropped reports that the packet is dropped. The other fields are then the effects before
-	// that.
+	// Dropped reports that the packet is dropped. The other fields are then the effects of the
+	// rules before the drop.
 	Dropped bool
 	// Rejected is the reply to the sender of a dropped packet in nft's syntax; empty if there is
 	// none.
@@ -45,8 +45,9 @@ type Outcome struct {
 	Helper string
 	// Undecided names the unknown on which the outcome depends. If it is set, the other fields are
 	// invalid.
+	Undecided string
 	// UnknownMarks names the unknown on which only the marks depend.
-	Undecided, UnknownMarks string
+	UnknownMarks string
 }
 
 // Captured reports whether the packet reaches a proxy instead of its destination.
@@ -121,7 +122,8 @@ func (o Outcome) disposition() string {
 	case o.ToHost:
 		text = "redirected to this host"
 	case o.DNATAddr.IsValid():
-		text = "goes to " + o.translated() + " instead of its destination, not captured"
+		to := DNATTo{o.DNATAddr, o.DNATAddrLast, o.DNATPort, o.DNATPortLast}
+		text = "goes to " + to.destination() + " instead of its destination, not captured"
 	case o.DNATPort != 0:
 		text = fmt.Sprintf("goes to port %s of its destination, not captured",
 			portRange(o.DNATPort, o.DNATPortLast))
@@ -129,26 +131,4 @@ func (o Outcome) disposition() string {
 		text = "led back to this host, not captured"
 	}
 	return text
-}
-
-// translated returns the translated address, and the port if the packet has ports.
-func (o Outcome) translated() string {
-	text := o.DNATAddr.String()
-	if o.DNATAddr.Is6() && o.DNATPort != 0 {
-		text = "[" + text + "]"
-	}
-	if o.DNATAddrLast.IsValid() && o.DNATAddrLast != o.DNATAddr {
-		text += "-" + o.DNATAddrLast.String()
-	}
-	if o.DNATPort != 0 {
-		text += ":" + portRange(o.DNATPort, o.DNATPortLast)
-	}
-	return text
-}
-
-func portRange(first, last uint16) string {
-	if last == 0 {
-		last = first
-	}
-	return PortRange{First: first, Last: last}.String()
 }

@@ -138,13 +138,18 @@ func (s StateSet) Has(state State) bool { return s&(1<<state) != 0 }
 
 // String returns the states in nft's syntax.
 func (s StateSet) String() string {
-	var names []string
-	for i, name := range stateNames {
-		if s.Has(State(i)) {
-			names = append(names, name)
+	return strings.Join(namesOfBits(uint8(s), stateNames[:]), ",")
+}
+
+// namesOfBits returns the names of the bits that are set, where names[i] is the name of bit 1<<i.
+func namesOfBits(set uint8, names []string) []string {
+	var found []string
+	for i, name := range names {
+		if set&(1<<i) != 0 {
+			found = append(found, name)
 		}
 	}
-	return strings.Join(names, ",")
+	return found
 }
 
 // TCPFlags are the flags of a TCP header.
@@ -166,23 +171,17 @@ var flagNames = [...]string{"fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cw
 
 // String returns the flags in nft's syntax.
 func (f TCPFlags) String() string {
-	var names []string
-	for i, name := range flagNames {
-		if f&(1<<i) != 0 {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
+	if f == 0 {
 		return "0x0"
 	}
-	return strings.Join(names, " | ")
+	return strings.Join(namesOfBits(uint8(f), flagNames[:]), " | ")
 }
 
 // String returns the packet in the syntax of [ParsePacket], without defaults: an interface whose
 // address is the destination, and unicast addresses.
 func (p Packet) String() string {
 	b := new(strings.Builder)
-	end := func(a netip.AddrPort) string {
+	endpoint := func(a netip.AddrPort) string {
 		if p.Protocol.HasPorts() {
 			return a.String()
 		}
@@ -192,8 +191,8 @@ func (p Packet) String() string {
 	if p.Hook == Output {
 		direction, device = "out", p.OutInterface
 	}
-	fmt.Fprintf(b, "%s %s %s > %s dev %s", direction, p.Protocol, end(p.Source), end(p.Destination),
-		device)
+	fmt.Fprintf(b, "%s %s %s > %s dev %s", direction, p.Protocol, endpoint(p.Source),
+		endpoint(p.Destination), device)
 	switch {
 	case p.Owner != nil:
 		fmt.Fprintf(b, " uid %d gid %d", p.Owner.UID, p.Owner.GID)
@@ -234,11 +233,11 @@ func (p Packet) String() string {
 		fmt.Fprintf(b, " in-address %s", p.InAddress)
 	}
 	for _, side := range []struct {
-		name string
-		is   AddrType
+		option   string
+		addrType AddrType
 	}{{"src-type", p.SourceType}, {"dst-type", p.DestinationType}} {
-		if side.is != AddrTypeUnknown && side.is != Unicast {
-			fmt.Fprintf(b, " %s %s", side.name, side.is)
+		if side.addrType != AddrTypeUnknown && side.addrType != Unicast {
+			fmt.Fprintf(b, " %s %s", side.option, side.addrType)
 		}
 	}
 	if p.NoReversePath {

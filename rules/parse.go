@@ -51,7 +51,7 @@ func parsePort(text string) (uint16, bool) {
 // "80,8000:9000"). Port 0 is accepted, as in Istio, and never matches.
 func ParsePorts(text string) ([]PortRange, error) {
 	ranges, err := parseList(text, parsePortRange)
-	return Normalise(ranges), err
+	return Normalize(ranges), err
 }
 
 func parsePortRange(text string) (PortRange, error) {
@@ -62,8 +62,8 @@ func parsePortRange(text string) (PortRange, error) {
 	a, okFirst := parsePort(first)
 	b, okLast := parsePort(last)
 	if !okFirst || !okLast || a > b {
-		return PortRange{}, fmt.Errorf("%q is not a port (0-65535) nor an ascending range of ports",
-			text)
+		return PortRange{}, fmt.Errorf(
+			"%q is not a port (0-65535) nor an ascending range of ports", text)
 	}
 	return PortRange{a, b}, nil
 }
@@ -133,7 +133,7 @@ func ParsePrefixSelection(text string) (PrefixSelection, error) {
 func ParseLoopbackCIDR(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil || !isLoopbackCIDR(p) {
-		return netip.Prefix{}, fmt.Errorf("%q is not %s", text, loopbackCIDRWant)
+		return netip.Prefix{}, fmt.Errorf("%q is not %s", text, allowedLoopbackCIDR)
 	}
 	return p, nil
 }
@@ -163,8 +163,8 @@ func parseIDRange(text string, lookup Lookup) (IDRange, error) {
 	}) {
 		id, err := lookup(text)
 		if err != nil {
-			err = fmt.Errorf("%q is neither a numeric id (0-4294967294) nor a known name: %w", text,
-				err)
+			err = fmt.Errorf(
+				"%q is neither a numeric id (0-4294967294) nor a known name: %w", text, err)
 		}
 		return Single(id), err
 	}
@@ -204,7 +204,7 @@ func parseInterface(text string) (InterfaceName, error) {
 		n = InterfaceName{Name: text[:last], Prefix: true}
 	}
 	if !validInterface(n.Name) {
-		return n, fmt.Errorf("%q is not %s", text, interfaceWant)
+		return n, fmt.Errorf("%q is not %s", text, allowedInterface)
 	}
 	return n, nil
 }
@@ -255,7 +255,7 @@ func parseList[T any](text string, parse func(string) (T, error)) ([]T, error) {
 			continue
 		}
 		if values == nil {
-			// of thousands of prefixes none is copied
+			// The capacity for all elements, so that thousands of prefixes are never copied.
 			values = make([]T, 0, 1+strings.Count(text, ","))
 		}
 		values = append(values, v)

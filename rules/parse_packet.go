@@ -10,23 +10,26 @@ import (
 )
 
 // PacketSyntax is the syntax of [ParsePacket] for help texts.
-const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev NAME] [uid N] [gid N] [no-socket] [kernel-socket]` +
-	` [mark N] [ctmark N] [state new|established|related|invalid|untracked] [reply] [status LIST] [flags LIST|none] [icmp TYPE[/CODE]]` +
-	` [no-listener] [in-address ADDRESS|none] [src-type TYPE] [dst-type TYPE] [no-reverse-path] [transparent-socket] [copy] [bound]`
+const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev NAME]` +
+	` [uid N] [gid N] [no-socket] [kernel-socket] [mark N] [ctmark N]` +
+	` [state new|established|related|invalid|untracked] [reply] [status LIST]` +
+	` [flags LIST|none] [icmp TYPE[/CODE]] [no-listener] [in-address ADDRESS|none]` +
+	` [src-type TYPE] [dst-type TYPE] [no-reverse-path] [transparent-socket] [copy] [bound]`
 
 // ParsePacket parses a packet from text such as
 //
 //	out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000
 //	in tcp [fd00::9]:51000 > [fd00::5]:8080 dev eth0 state established
 //
-// Left out, the device is lo for an outgoing packet to a loopback address or to its own source and
-// eth0 otherwise, the user is 0 and the group equal to the user, the state new, and the flags of
-// TCP syn for a new connection and ack otherwise. The arrow may be -> too. The error names every
-// word that is wrong.
+// The default device is lo for an outgoing packet to a loopback address or to its own source, and
+// otherwise eth0. The default user is 0, the default group has the number of the user, and the
+// default state is new. The default TCP flags are syn for a new connection, and otherwise ack. The
+// arrow is > or ->. The error names every invalid word.
 func ParsePacket(text string) (Packet, error) {
 	words := strings.Fields(text)
 	if len(words) > 3 && IsArrow(words[2]) {
-		return Packet{}, fmt.Errorf("packet %q: no direction: want in or out before the protocol", text)
+		return Packet{}, fmt.Errorf(
+			"packet %q: no direction: want in or out before the protocol", text)
 	}
 	if len(words) < 5 || !IsArrow(words[3]) {
 		return Packet{}, fmt.Errorf("packet %q: want %s", text, PacketSyntax)
@@ -49,13 +52,13 @@ func ParsePacket(text string) (Packet, error) {
 	if p.Protocol, err = ParseProtocol(words[1]); err != nil {
 		faults = append(faults, err)
 		if _, err := netip.ParseAddrPort(words[2]); err == nil {
-			p.Protocol = TCP // so that its ports are no faults too
+			p.Protocol = TCP // so that the ports are not reported as errors, too
 		}
 	}
-	if p.Source, err = parseEnd(words[2], p.Protocol); err != nil {
+	if p.Source, err = parseEndpoint(words[2], p.Protocol); err != nil {
 		fault("source %w", err)
 	}
-	if p.Destination, err = parseEnd(words[4], p.Protocol); err != nil {
+	if p.Destination, err = parseEndpoint(words[4], p.Protocol); err != nil {
 		fault("destination %w", err)
 	}
 	if p.Source.IsValid() && p.Destination.IsValid() && FamilyOf(p.Source.Addr()) != p.Family() {
@@ -74,133 +77,147 @@ func ParsePacket(text string) (Packet, error) {
 // IsArrow reports whether the word separates source and destination in [ParsePacket].
 func IsArrow(word string) bool { return word == ">" || word == "->" }
 
+// optionsWithValue are the options of a packet that are followed by a value.
+var optionsWithValue = []string{
+	"dev", "uid", "gid", "mark", "ctmark", "state", "flags", "status", "icmp", "in-address",
+	"src-type", "dst-type",
+}
+
+// packetOptions are the options of a packet whose effect depends on other options.
+type packetOptions struct {
+	device     string
+	uid, gid   *uint32
+	flags      *TCPFlags
+	socketless bool
+}
+
 // parseOptions parses the words after the addresses and sets defaults.
 func (p *Packet) parseOptions(words []string) error {
-	var (
-		faults         []error
-		device         string
-		uid, gid       *uint32
-		flags          *TCPFlags
-		socketless     bool
-		optionsOfValue = []string{
-			"dev", "uid", "gid", "mark", "ctmark", "state", "flags", "status", "icmp", "in-address",
-			"src-type", "dst-type",
-		}
-	)
-	number := func(name, text string) *uint32 {
-		n, err := ParseMark(text)
-		if err != nil {
-			faults = append(faults, fmt.Errorf("%s %w", name, err))
-		}
-		return &n
-	}
-	for i := 0; i < len(words); i++ {
-		name := words[i]
-		value := ""
-		if slices.Contains(optionsOfValue, name) {
-			if i++; i == len(words) {
+	var faults []error
+	var options packetOptions
+	for len(words) > 0 {
+		name, value := words[0], ""
+		words = words[1:]
+		if slices.Contains(optionsWithValue, name) {
+			if len(words) == 0 {
 				faults = append(faults, fmt.Errorf("%s has no value", name))
 				break
 			}
-			value = words[i]
+			value, words = words[0], words[1:]
 		}
-		var err error
-		switch name {
-		case "dev":
-			device = value
-			if !validInterface(value) {
-				err = fmt.Errorf("dev %q is not the name of an interface", value)
-			}
-		case "uid":
-			uid = number(name, value)
-		case "gid":
-			gid = number(name, value)
-		case "mark":
-			p.Mark = *number(name, value)
-		case "ctmark":
-			p.ConntrackMark = *number(name, value)
-		case "state":
-			names := stateNames[:Untracked+1]
-			i := slices.Index(names, value)
-			if i < 0 {
-				err = fmt.Errorf("state %q is not one of %s", value, strings.Join(names, ", "))
-			}
-			p.State = State(max(i, 0))
-		case "flags":
-			if flags, err = parseFlags(value); p.Protocol != TCP {
-				err = errors.New("flags are of tcp only")
-			}
-		case "no-socket":
-			socketless = true
-		case "kernel-socket":
-			socketless, p.KernelSocket = true, true
-		case "no-listener":
-			p.NoListener = true
-		case "no-reverse-path":
-			p.NoReversePath = true
-		case "transparent-socket":
-			p.TransparentSocket = true
-		case "copy":
-			p.Copy = true
-		case "bound":
-			p.Bound = true
-		case "reply":
-			p.Reply = true
-		case "status":
-			p.Status, err = parseStatus(value)
-		case "icmp":
-			p.ICMPType, p.ICMPCode, err = parseICMP(value)
-			if p.Protocol != ICMP && p.Protocol != ICMPv6 {
-				err = errors.New("icmp is of the protocols icmp and ipv6-icmp only")
-			}
-		case "in-address":
-			p.InAddress, err = parseInAddress(value, p.Family())
-		case "src-type":
-			p.SourceType, err = ParseAddrType(value)
-		case "dst-type":
-			p.DestinationType, err = ParseAddrType(value)
-		default:
-			err = fmt.Errorf("%q is not an option; want %s", name, PacketSyntax)
-		}
-		if err != nil {
+		if err := p.setOption(&options, name, value); err != nil {
 			faults = append(faults, err)
 		}
 	}
-	if p.Hook == Prerouting && (uid != nil || gid != nil || socketless) {
-		faults = append(faults,
-			errors.New("uid, gid, no-socket and kernel-socket are of outgoing packets: no socket has sent one that comes in"))
-	}
-	if p.Hook == Output && !socketless {
+	faults = append(faults, p.checkOptions(options)...)
+	if p.Hook == Output && !options.socketless {
 		p.Owner = &Owner{}
-		if uid != nil {
-			*p.Owner = Owner{UID: *uid, GID: *uid}
+		if options.uid != nil {
+			*p.Owner = Owner{UID: *options.uid, GID: *options.uid}
 		}
-		if gid != nil {
-			p.Owner.GID = *gid
+		if options.gid != nil {
+			p.Owner.GID = *options.gid
 		}
 	}
-	if p.Hook == Output && (p.InAddress.IsValid() || p.NoReversePath) {
-		faults = append(faults,
-			errors.New("in-address and no-reverse-path are of packets that come in"))
-	}
-	if p.Reply && p.State != Established && p.State != Related {
-		faults = append(faults,
-			errors.New("reply is of packets of a connection: state established or related"))
-	}
-	if p.Copy && p.Hook == Output {
-		faults = append(faults, errors.New("copy is of packets that come in"))
-	}
-	if p.Bound && (p.Hook != Output || p.Owner == nil) {
-		faults = append(faults, errors.New("bound is of outgoing packets of a socket"))
-	}
-	p.setDevice(device)
+	p.setDevice(options.device)
 	if p.Protocol == TCP {
 		p.Flags = defaultFlags(p.State)
-		if flags != nil {
-			p.Flags = *flags
+		if options.flags != nil {
+			p.Flags = *options.flags
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// setOption sets one option of the packet.
+func (p *Packet) setOption(o *packetOptions, name, value string) (err error) {
+	number := func() *uint32 {
+		n, numberErr := ParseMark(value)
+		if numberErr != nil {
+			err = fmt.Errorf("%s %w", name, numberErr)
+		}
+		return &n
+	}
+	switch name {
+	case "dev":
+		o.device = value
+		if !validInterface(value) {
+			err = fmt.Errorf("dev %q is not the name of an interface", value)
+		}
+	case "uid":
+		o.uid = number()
+	case "gid":
+		o.gid = number()
+	case "mark":
+		p.Mark = *number()
+	case "ctmark":
+		p.ConntrackMark = *number()
+	case "state":
+		names := stateNames[:Untracked+1]
+		i := slices.Index(names, value)
+		if i < 0 {
+			err = fmt.Errorf("state %q is not one of %s", value, strings.Join(names, ", "))
+		}
+		p.State = State(max(i, 0))
+	case "flags":
+		if o.flags, err = parseFlags(value); p.Protocol != TCP {
+			err = errors.New("flags apply only to tcp")
+		}
+	case "no-socket":
+		o.socketless = true
+	case "kernel-socket":
+		o.socketless, p.KernelSocket = true, true
+	case "no-listener":
+		p.NoListener = true
+	case "no-reverse-path":
+		p.NoReversePath = true
+	case "transparent-socket":
+		p.TransparentSocket = true
+	case "copy":
+		p.Copy = true
+	case "bound":
+		p.Bound = true
+	case "reply":
+		p.Reply = true
+	case "status":
+		p.Status, err = parseStatus(value)
+	case "icmp":
+		p.ICMPType, p.ICMPCode, err = parseICMP(value)
+		if p.Protocol != ICMP && p.Protocol != ICMPv6 {
+			err = errors.New("icmp applies only to the protocols icmp and ipv6-icmp")
+		}
+	case "in-address":
+		p.InAddress, err = parseInAddress(value, p.Family())
+	case "src-type":
+		p.SourceType, err = ParseAddrType(value)
+	case "dst-type":
+		p.DestinationType, err = ParseAddrType(value)
+	default:
+		err = fmt.Errorf("%q is not an option; want %s", name, PacketSyntax)
+	}
+	return err
+}
+
+// checkOptions returns an error for each option that does not apply to the packet's direction,
+// state or socket.
+func (p *Packet) checkOptions(o packetOptions) []error {
+	var faults []error
+	check := func(ok bool, text string) {
+		if !ok {
+			faults = append(faults, errors.New(text))
+		}
+	}
+	out := p.Hook == Output
+	check(out || o.uid == nil && o.gid == nil && !o.socketless,
+		"uid, gid, no-socket and kernel-socket apply only to outgoing packets: "+
+			"an incoming packet has no sending socket")
+	check(!out || !p.InAddress.IsValid() && !p.NoReversePath,
+		"in-address and no-reverse-path apply only to incoming packets")
+	check(!p.Reply || p.State == Established || p.State == Related,
+		"reply applies only to the states established and related")
+	check(!p.Copy || !out, "copy applies only to incoming packets")
+	check(!p.Bound || out && !o.socketless, "bound applies only to outgoing packets of a socket")
+	return faults
 }
 
 // setDevice sets the interface at the packet's hook; for an empty name, the one that routing would
@@ -227,19 +244,21 @@ func ParseProtocol(text string) (Protocol, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 8)
 	if err != nil {
-		return 0, fmt.Errorf("protocol %q is not tcp, udp, icmp, ipv6-icmp, sctp, dccp, udplite or a number from 0 to 255", text)
+		return 0, fmt.Errorf("protocol %q is not tcp, udp, icmp, ipv6-icmp, sctp, dccp, udplite "+
+			"or a number from 0 to 255", text)
 	}
 	return Protocol(n), nil
 }
 
-func parseEnd(text string, protocol Protocol) (netip.AddrPort, error) {
+// parseEndpoint parses a source or destination: an address, and a port if the protocol has ports.
+func parseEndpoint(text string, protocol Protocol) (netip.AddrPort, error) {
 	if protocol.HasPorts() {
-		end, err := netip.ParseAddrPort(text)
-		if err != nil || end.Addr().Zone() != "" {
+		endpoint, err := netip.ParseAddrPort(text)
+		if err != nil || endpoint.Addr().Zone() != "" {
 			return netip.AddrPort{}, fmt.Errorf(
 				"%q is not an address and port, such as 10.1.2.3:80 or [fd00::1]:80", text)
 		}
-		return end, nil
+		return endpoint, nil
 	}
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" {

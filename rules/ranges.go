@@ -29,7 +29,7 @@ func Singles[T uint16 | uint32](numbers ...T) []Range[T] {
 	for i, n := range numbers {
 		ranges[i] = Single(n)
 	}
-	return Normalise(ranges)
+	return Normalize(ranges)
 }
 
 // Contains reports whether n is in the range.
@@ -46,10 +46,9 @@ func (r Range[T]) String() string {
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
-// Normalise returns the same numbers as sorted, disjoint ranges. Overlapping ranges are merged, and
-// adjacent ranges. Adjacent single numbers stay single, because a list of ports is easier to
-// recognize.
-func Normalise[T uint16 | uint32](ranges []Range[T]) []Range[T] {
+// Normalize returns the same numbers as sorted, disjoint ranges. Overlapping and adjacent ranges
+// are merged. Adjacent single numbers stay single, because a list of ports is easier to recognize.
+func Normalize[T uint16 | uint32](ranges []Range[T]) []Range[T] {
 	if len(ranges) == 0 {
 		return nil
 	}
@@ -70,17 +69,17 @@ func Normalise[T uint16 | uint32](ranges []Range[T]) []Range[T] {
 	return merged
 }
 
-// joined also merges adjacent single numbers.
+// joined returns normalized ranges with adjacent single numbers merged too.
 func joined[T uint16 | uint32](ranges []Range[T]) []Range[T] {
-	list := ranges[:1:1]
+	merged := ranges[:1:1]
 	for _, r := range ranges[1:] {
-		if last := &list[len(list)-1]; r.First-1 == last.Last {
+		if last := &merged[len(merged)-1]; r.First-1 == last.Last {
 			last.Last = r.Last
 			continue
 		}
-		list = append(list, r)
+		merged = append(merged, r)
 	}
-	return list
+	return merged
 }
 
 // Contains reports whether one of the normalized ranges contains n.
@@ -104,19 +103,16 @@ func AddrRanges(prefixes []netip.Prefix) []netipx.IPRange {
 	for _, p := range prefixes {
 		ranges = append(ranges, netipx.RangeOfPrefix(p))
 	}
-	return NormaliseAddrs(ranges)
+	return NormalizeAddrs(ranges)
 }
 
-// NormaliseAddrs returns the same addresses as the fewest sorted ranges. It reorders its argument.
-func NormaliseAddrs(ranges []netipx.IPRange) []netipx.IPRange {
+// NormalizeAddrs returns the same addresses as the fewest sorted ranges. It reorders its argument.
+func NormalizeAddrs(ranges []netipx.IPRange) []netipx.IPRange {
 	if len(ranges) == 0 {
 		return nil
 	}
 	slices.SortFunc(ranges, func(a, b netipx.IPRange) int {
-		if order := a.From().Compare(b.From()); order != 0 {
-			return order
-		}
-		return b.To().Compare(a.To())
+		return cmp.Or(a.From().Compare(b.From()), b.To().Compare(a.To()))
 	})
 	merged := ranges[:1]
 	for _, r := range ranges[1:] {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestNormalise(t *testing.T) {
+func TestNormalize(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		input []rules.PortRange
@@ -34,7 +34,7 @@ func TestNormalise(t *testing.T) {
 		{"all", []rules.PortRange{{0, 65535}, {0, 0}, {65535, 65535}}, "[0-65535]"},
 	} {
 		before := fmt.Sprint(tc.input)
-		if got := fmt.Sprint(rules.Normalise(tc.input)); got != tc.want {
+		if got := fmt.Sprint(rules.Normalize(tc.input)); got != tc.want {
 			t.Errorf("%s: %s becomes %s, want %s", tc.name, before, got, tc.want)
 		}
 		if after := fmt.Sprint(tc.input); after != before {
@@ -43,7 +43,7 @@ func TestNormalise(t *testing.T) {
 	}
 }
 
-func TestNormaliseKeepsTheNumbers(t *testing.T) {
+func TestNormalizeKeepsTheNumbers(t *testing.T) {
 	edge := rapid.OneOf(rapid.Uint32Range(0, 20),
 		rapid.Uint32Range(math.MaxUint32-5, math.MaxUint32))
 	rapid.Check(t, func(t *rapid.T) {
@@ -52,7 +52,7 @@ func TestNormaliseKeepsTheNumbers(t *testing.T) {
 			a, b := edge.Draw(t, "a"), edge.Draw(t, "b")
 			ranges = append(ranges, rules.IDRange{First: min(a, b), Last: max(a, b)})
 		}
-		got := rules.Normalise(ranges)
+		got := rules.Normalize(ranges)
 		n := edge.Draw(t, "number")
 		want := false
 		for _, r := range ranges {
@@ -61,7 +61,7 @@ func TestNormaliseKeepsTheNumbers(t *testing.T) {
 		if rules.Contains(got, n) != want {
 			t.Fatalf("%v becomes %v: contains %d is %t, want %t", ranges, got, n, !want, want)
 		}
-		if second := rules.Normalise(got); fmt.Sprint(second) != fmt.Sprint(got) {
+		if second := rules.Normalize(got); fmt.Sprint(second) != fmt.Sprint(got) {
 			t.Fatalf("%v becomes %v, and that %v", ranges, got, second)
 		}
 	})
@@ -98,8 +98,8 @@ func TestAddrRanges(t *testing.T) {
 	}
 }
 
-func TestNormaliseAddrsMergesAdjacentRanges(t *testing.T) {
-	got := rules.NormaliseAddrs([]netipx.IPRange{
+func TestNormalizeAddrsMergesAdjacentRanges(t *testing.T) {
+	got := rules.NormalizeAddrs([]netipx.IPRange{
 		netipx.MustParseIPRange("10.0.0.5-10.0.0.9"), netipx.MustParseIPRange("10.0.0.1-10.0.0.4"),
 		netipx.MustParseIPRange("10.0.0.11-10.0.0.12"),
 	})

@@ -32,7 +32,7 @@ type Redirect struct {
 	// OutboundCIDRs are the destinations of captured outbound connections.
 	OutboundCIDRs PrefixSelection
 	// OutboundExcludeCIDRs are destinations that are not captured, except for DNS. They take
-	// precedence over both inclusions.
+	// precedence over OutboundCIDRs and OutboundPorts.
 	OutboundExcludeCIDRs []netip.Prefix
 	// OutboundPorts are captured for all destination addresses.
 	OutboundPorts []PortRange
@@ -54,7 +54,7 @@ type Redirect struct {
 	// LoopbackCIDR is the IPv4 loopback destination, within 127.0.0.0/8.
 	LoopbackCIDR netip.Prefix
 	DNS          DNS
-	// DropInvalid drops packets of every protocol in conntrack's state invalid.
+	// DropInvalid drops packets that conntrack considers invalid, of every protocol.
 	DropInvalid bool
 	// IPv6 reports whether IPv6 is captured in addition to IPv4.
 	IPv6 bool
@@ -71,10 +71,14 @@ type Redirect struct {
 // CapturesNothing reports whether neither connections of the application nor DNS queries are
 // captured.
 func (r *Redirect) CapturesNothing() bool {
-	inbound := r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
 	outbound := r.OutboundCIDRs.All || len(r.OutboundCIDRs.Prefixes) > 0 || len(r.OutboundPorts) > 0
 	noGroup := !r.OwnerGroups.All && len(r.OwnerGroups.IDs) == 0
-	return !inbound && (!outbound || noGroup) && !r.DNS.active()
+	return !r.capturesInbound() && (!outbound || noGroup) && !r.DNS.active()
+}
+
+// capturesInbound reports whether any inbound connection is captured.
+func (r *Redirect) capturesInbound() bool {
+	return r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
 }
 
 // Mode is the interception mode of inbound connections.

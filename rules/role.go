@@ -69,20 +69,20 @@ type RolePackets struct {
 // PacketsByRule returns the counters of the desired rules that have a role, in the order of the
 // rules. The rules that were read must be equal to the desired rules; see [Compare].
 func PacketsByRule(desired, read Ruleset) []RolePackets {
-	var list []RolePackets
+	var counters []RolePackets
 	for i := range desired.Tables {
 		want := &desired.Tables[i]
-		at := slices.IndexFunc(read.Tables, func(t Table) bool {
+		table := slices.IndexFunc(read.Tables, func(t Table) bool {
 			return t.Family == want.Family && t.Name == want.Name
 		})
 		for _, c := range want.Chains {
 			for j := range c.Rules {
 				if role := c.Rules[j].Role; role != NoRole {
-					hits := read.Tables[at].Chain(c.Name).Rules[j].Hits
-					list = append(list, RolePackets{role, hits.Packets})
+					hits := read.Tables[table].Chain(c.Name).Rules[j].Hits
+					counters = append(counters, RolePackets{role, hits.Packets})
 				}
 			}
 		}
 	}
-	return list
+	return counters
 }

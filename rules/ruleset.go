@@ -44,11 +44,14 @@ func (f Family) String() string {
 	return "inet"
 }
 
+// ipName returns "ipv4" or "ipv6", as in the names of sets.
+func (f Family) ipName() string { return "ipv" + string('0'+rune(f)) }
+
 // A Table is a named group of chains.
 type Table struct {
 	Family Family
 	Name   string
-	// Comment is a comment for readers of at most 128 bytes. It has no effect and is not compared.
+	// Comment has at most 128 bytes. It has no effect and is not compared.
 	Comment string
 	Chains  []Chain
 	// XTables reports that all rules are rules of iptables-legacy; see [Rule.XTables]. It is not
@@ -153,9 +156,9 @@ const (
 	// The priority of source NAT: NF_IP_PRI_NAT_SRC.
 	IstioSourceNATPriority = 100
 
-	// Sluice's priorities are lower by ten: at equal priority the chain registered last runs first,
-	// and the first NAT chain that translates a connection, and the first rule that assigns a zone,
-	// take effect.
+	// Sluice's priorities are lower by ten, so that its chains run first: at equal priority the
+	// chain registered last would run first, and only the first translation of a connection and
+	// the first assignment of a zone take effect.
 	RawPriority    = IstioRawPriority - 10
 	ManglePriority = IstioManglePriority - 10
 	NATPriority    = IstioNATPriority - 10
@@ -233,6 +236,3 @@ func (p PolicyRoute) Marked() MatchMark {
 	}
 	return MatchMark{Value: p.Mark, Mask: mask}
 }
-
-// ipName returns "ipv4" or "ipv6", as in the names of sets.
-func (f Family) ipName() string { return "ipv" + string('0'+rune(f)) }

@@ -7,9 +7,9 @@ func (c *compiler) addTProxy(b *chainBuilder) {
 	// The proxy marks its connections to the application that keep the client's address. The mark
 	// is saved in the connection, so that mangleOutput can route the replies to the proxy instead
 	// of the client.
-	b.addAll(NoRole, "the proxy's connections in the client's name", []Action{SaveMark{}, Return}, tcp,
-		marked(c.TProxyMark))
-	if !c.inbound() {
+	b.addAll(NoRole, "the proxy's connections in the client's name", []Action{SaveMark{}, Return},
+		tcp, marked(c.TProxyMark))
+	if !c.capturesInbound() {
 		return
 	}
 	if c.deviates(RerouteTProxy) {
@@ -27,24 +27,19 @@ func (c *compiler) addTProxy(b *chainBuilder) {
 	if c.deviates(TunnelPortTProxy) {
 		b.add("tunnel port", Return, tcp, toPort(Single(c.TunnelPort)))
 	}
-	captured := []Match{tcp}
-	if c.InboundPorts.All {
-		c.excludeInboundPorts(b)
-	} else {
-		captured = append(captured, toPort(c.InboundPorts.Ports...))
-	}
-	and := func(extra ...Match) []Match { return append(extra, captured...) }
+	captured := c.inboundPorts(b)
+	capturedAnd := func(extra Match) []Match { return append([]Match{extra}, captured...) }
 
 	b.addAll(NoRole, "established: to its socket", []Action{mark, Accept},
-		and(MatchState{States: States(Established, Related)})...)
+		capturedAnd(MatchState{States: States(Established, Related)})...)
 	for _, f := range c.families {
-		b.add("loopback", Return, and(c.loopbackOf(f))...)
+		b.add("loopback", Return, capturedAnd(c.loopbackOf(f))...)
 	}
-	b.capture(InboundCaptured, "inbound to the proxy", []Action{TProxy{Port: c.InboundCapturePort}, mark, Accept},
-		and()...)
+	b.capture(InboundCaptured, "inbound to the proxy",
+		[]Action{TProxy{Port: c.InboundCapturePort}, mark, Accept}, captured...)
 	// If no proxy listens, nft's tproxy continues with the next rule, and the packet would reach
 	// the application.
-	b.add("no proxy listens", Drop, and()...)
+	b.add("no proxy listens", Drop, captured...)
 }
 
 // mangleOutput, in TPROXY mode, marks packets of the proxy to its own pod, and routes replies of

@@ -6,12 +6,9 @@ import (
 	"slices"
 )
 
-// loopback is the interface of packets from the host to itself.
-const loopback = "lo"
-
-// ConntrackPriority is the priority of conntrack (NF_IP_PRI_CONNTRACK): earlier chains can assign a
-// zone and do not know states. If a chain has this priority, the chain or conntrack runs first,
-// whichever was registered last.
+// ConntrackPriority is the priority of conntrack (NF_IP_PRI_CONNTRACK). Chains that run earlier can
+// assign a zone, but do not know states. Of conntrack and a chain with the same priority, the one
+// that was registered last runs first.
 const ConntrackPriority = -200
 
 // A Trace is the path of a packet through a ruleset.
@@ -62,7 +59,7 @@ type Pass struct {
 // A Note is an effect without a rule: the policy of a chain, or a fact of the kernel.
 type Note struct {
 	Chain  ChainRef
-	Before int // the index of the step before which it stands; the number of steps for the end
+	Before int // the index of the step that follows; the number of steps if none follows
 	Text   string
 }
 
@@ -115,11 +112,11 @@ func (rs *Ruleset) BaseChains(h Hook) []ChainRef {
 
 // compare returns a negative number if b runs before other.
 func (b *Base) compare(other *Base) int {
-	byPlace := cmp.Or(cmp.Compare(b.Position(), other.Position()),
+	byPosition := cmp.Or(cmp.Compare(b.Position(), other.Position()),
 		cmp.Compare(b.Order, other.Order))
 	switch {
-	case byPlace != 0:
-		return byPlace
+	case byPosition != 0:
+		return byPosition
 	case b.Type == NAT && other.Type == NAT:
 		return cmp.Compare(b.Priority, other.Priority)
 	case b.Type == NAT:

@@ -10,8 +10,8 @@ import (
 // and [Action].
 //
 // As a Match, its result is unknown. An Unknown with a side effect (see [Effect.IsCondition]) must
-// be an Action; matches after it are [Require] actions. A packet that reaches an
-// Unknown has an undecided verdict.
+// be an Action; matches after it are [Require] actions. The outcome of a packet that reaches an
+// Unknown is undecided.
 type Unknown struct {
 	Text string
 	// Effect is the possible side effect.
@@ -131,9 +131,9 @@ func (r *Rule) UsesUnknown() bool {
 }
 
 // MatchTuple matches packets that satisfy all conditions of an alternative, like nft's
-// concatenations; with Not, packets that satisfy none of the alternatives. A packet
-// without one of the compared fields does not match in either case. Without alternatives and
-// without Not no packet matches.
+// concatenations; with Not, packets that satisfy none of the alternatives. A packet without one of
+// the compared fields does not match in either case. Without alternatives and without Not no packet
+// matches.
 type MatchTuple struct {
 	Not          bool
 	Alternatives [][]Match
@@ -142,8 +142,8 @@ type MatchTuple struct {
 // UsesUnknown reports whether an alternative has an unsupported condition.
 func (m MatchTuple) UsesUnknown() bool {
 	return slices.ContainsFunc(m.Alternatives, func(matches []Match) bool {
-		return slices.ContainsFunc(matches, func(one Match) bool {
-			_, ok := one.(Unknown)
+		return slices.ContainsFunc(matches, func(m Match) bool {
+			_, ok := m.(Unknown)
 			return ok
 		})
 	})
@@ -153,7 +153,7 @@ func (m MatchTuple) UsesUnknown() bool {
 type MatchICMP struct {
 	V6     bool
 	Not    bool
-	Values []Range[uint16] // type<<8 | code; normalised
+	Values []Range[uint16] // type<<8 | code; normalized
 }
 
 func (m MatchTuple) rank() int { return 3 }
@@ -164,8 +164,8 @@ func (m MatchTuple) String() string {
 	alternatives := make([]string, len(m.Alternatives))
 	for i, matches := range m.Alternatives {
 		texts := make([]string, len(matches))
-		for j, one := range matches {
-			texts[j] = one.String()
+		for j, m := range matches {
+			texts[j] = m.String()
 		}
 		alternatives[i] = strings.Join(texts, " . ")
 	}
@@ -173,10 +173,7 @@ func (m MatchTuple) String() string {
 	if len(alternatives) == 0 {
 		text = "{ }"
 	}
-	if m.Not {
-		return "!= " + text
-	}
-	return text
+	return not(m.Not) + text
 }
 
 // String returns the match in a notation similar to nft's, which nft does not accept.

@@ -8,9 +8,9 @@ import (
 
 // A Fault is an invalid parameter.
 type Fault struct {
-	// Field is the name of the field of Redirect or Ambient.
+	// Field is the name of the field of Redirect, Ambient or AmbientHost.
 	Field string
-	// Value is its value, Allowed describes the allowed values.
+	// Value is the value of the field, Allowed describes the allowed values.
 	Value, Allowed string
 }
 
@@ -62,8 +62,7 @@ func (r *Redirect) Validate() error {
 	check(!r.InboundPorts.All || len(r.InboundPorts.Ports) == 0, "InboundPorts",
 		r.InboundPorts.Ports, "all ports or a list, not both")
 	check(!r.OutboundCIDRs.All || len(r.OutboundCIDRs.Prefixes) == 0, "OutboundCIDRs",
-		r.OutboundCIDRs.Prefixes,
-		"all addresses or a list, not both")
+		r.OutboundCIDRs.Prefixes, "all addresses or a list, not both")
 	check(!r.OwnerGroups.All || len(r.OwnerGroups.IDs) == 0, "OwnerGroups", r.OwnerGroups.IDs,
 		"all groups or a list, not both")
 	check(len(r.OwnerGroups.IDs) <= MaxOwnerGroups, "OwnerGroups",
@@ -73,7 +72,7 @@ func (r *Redirect) Validate() error {
 	checkPrefixes(check, "OutboundExcludeCIDRs", r.OutboundExcludeCIDRs)
 	checkInterfaces(check, "ExcludeInterfaces", r.ExcludeInterfaces)
 	checkInterfaces(check, "RerouteInterfaces", r.RerouteInterfaces)
-	check(isLoopbackCIDR(r.LoopbackCIDR), "LoopbackCIDR", r.LoopbackCIDR, loopbackCIDRWant)
+	check(isLoopbackCIDR(r.LoopbackCIDR), "LoopbackCIDR", r.LoopbackCIDR, allowedLoopbackCIDR)
 	for _, server := range r.DNS.Servers {
 		check(server.IsValid() && server.Zone() == "", "DNS.Servers", server,
 			"an IP address without zone")
@@ -82,7 +81,7 @@ func (r *Redirect) Validate() error {
 	return faults.orNil()
 }
 
-// check is a [checker].
+// check appends a fault unless ok. It is a [checker].
 func (f *Faults) check(ok bool, field string, value any, allowed string) {
 	if !ok {
 		*f = append(*f, Fault{field, fmt.Sprintf("%q", fmt.Sprint(value)), allowed})
@@ -120,7 +119,7 @@ func checkPrefixes(check checker, field string, prefixes []netip.Prefix) {
 func checkInterfaces(check checker, field string, names []InterfaceName) {
 	for _, n := range names {
 		if !validInterface(n.Name) {
-			check(false, field, n, interfaceWant)
+			check(false, field, n, allowedInterface)
 		}
 	}
 }
@@ -132,17 +131,18 @@ func checkDeviations(check checker, ids []DeviationID) {
 	}
 }
 
-const loopbackCIDRWant = "an IPv4 loopback prefix from /8 to /32 (127.0.0.1/32)"
+const allowedLoopbackCIDR = "an IPv4 loopback prefix from /8 to /32 (127.0.0.1/32)"
 
 func isLoopbackCIDR(p netip.Prefix) bool {
 	return p.IsValid() && p.Addr().Is4() && p.Addr().IsLoopback() && p.Bits() >= 8
 }
 
-const interfaceWant = "the name of an interface: 1 to 15 bytes without blank, slash or colon; a last + or * means all that begin so"
+const allowedInterface = "the name of an interface: 1 to 15 bytes without blank, slash or colon; " +
+	"a final + or * matches all names with this prefix"
 
-// validInterface follows dev_valid_name (linux/net/core/dev.c); IFNAMSIZ is 16 including the
-// terminating zero. A final "+" or "*" that matches all endings is not part of the name: "*" alone
-// and "eth++" are invalid.
+// validInterface reports whether a name is valid, as dev_valid_name (linux/net/core/dev.c) does;
+// IFNAMSIZ is 16 including the terminating zero. The "+" or "*" after a prefix of names is not part
+// of the name: "*" alone and "eth++" are invalid.
 func validInterface(name string) bool {
 	if name == "" || len(name) > 15 || name == "." || name == ".." ||
 		strings.HasSuffix(name, "*") || strings.HasSuffix(name, "+") {

@@ -96,7 +96,7 @@ func (d *diagnosis) checkLocalPorts() {
 	}
 	var free []string
 	for _, port := range ports {
-		if local.Contains(port) && !rules.Contains(rules.Normalise(kept), port) {
+		if local.Contains(port) && !rules.Contains(rules.Normalize(kept), port) {
 			free = append(free, strconv.Itoa(int(port)))
 		}
 	}

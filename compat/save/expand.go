@@ -67,6 +67,6 @@ func disjoint(list []rules.Match) ([]rules.Match, bool) {
 			return nil, false
 		}
 	}
-	m.Ranges = rules.NormaliseAddrs(m.Ranges)
+	m.Ranges = rules.NormalizeAddrs(m.Ranges)
 	return []rules.Match{m}, true
 }

@@ -205,7 +205,7 @@ var anyPorts = rapid.Custom(func(t *rapid.T) rules.PortRange {
 func ports(t *rapid.T, side rules.Side) rules.Match {
 	list := rapid.SliceOfN(anyPorts, 1, 7).Draw(t, "ports")
 	return rules.MatchPort{
-		Side: side, Not: rapid.Bool().Draw(t, "not"), Ports: rules.Normalise(list),
+		Side: side, Not: rapid.Bool().Draw(t, "not"), Ports: rules.Normalize(list),
 	}
 }
 
@@ -298,7 +298,7 @@ func (g *generator) addRich(t *rapid.T, r *rules.Rule, protocol rules.Protocol, 
 	}
 	switch protocol {
 	case rules.TCP, rules.UDP:
-		ports := rules.Normalise(rapid.SliceOfN(anyPorts, 1, 7).Draw(t, "either port"))
+		ports := rules.Normalize(rapid.SliceOfN(anyPorts, 1, 7).Draw(t, "either port"))
 		list = append(list, rules.MatchTuple{Not: not, Alternatives: [][]rules.Match{
 			{rules.MatchPort{Side: rules.Source, Ports: ports}},
 			{rules.MatchPort{Side: rules.Destination, Ports: ports}},

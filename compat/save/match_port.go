@@ -95,7 +95,7 @@ func (r *moduleReader) multiport() []rules.Match {
 	if room < 0 {
 		r.fail(o.values[0], "at most %d ports, of which a range counts as two", maxMultiport)
 	}
-	m.Ports = rules.Normalise(m.Ports)
+	m.Ports = rules.Normalize(m.Ports)
 	if o.name == "--ports" {
 		return []rules.Match{eitherPort(m.Ports, o.not)}
 	}

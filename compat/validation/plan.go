@@ -182,8 +182,8 @@ func (p *planner) proxy() rules.Owner {
 // proxy's group.
 func (p *planner) tproxyProxy() rules.Owner {
 	r := &p.options.Redirect
-	if rules.Contains(rules.Normalise(r.ProxyGIDs), p.self.GID) &&
-		!rules.Contains(rules.Normalise(r.ProxyUIDs), p.self.UID) {
+	if rules.Contains(rules.Normalize(r.ProxyGIDs), p.self.GID) &&
+		!rules.Contains(rules.Normalize(r.ProxyUIDs), p.self.UID) {
 		return p.self
 	}
 	return rules.Owner{UID: 0, GID: r.ProxyGIDs[0].First}
@@ -202,15 +202,15 @@ func (p *planner) applications() []rules.Owner {
 	other := rules.Owner{UID: firstOutside(r.ProxyUIDs), GID: firstOutside(gids)}
 	if !r.OwnerGroups.All {
 		for _, g := range r.OwnerGroups.IDs {
-			if !rules.Contains(rules.Normalise(r.ProxyGIDs), g.First) {
+			if !rules.Contains(rules.Normalize(r.ProxyGIDs), g.First) {
 				other.GID = g.First
 				break
 			}
 		}
 	}
 	owners := []rules.Owner{other}
-	if !rules.Contains(rules.Normalise(r.ProxyUIDs), p.self.UID) &&
-		!rules.Contains(rules.Normalise(r.ProxyGIDs), p.self.GID) {
+	if !rules.Contains(rules.Normalize(r.ProxyUIDs), p.self.UID) &&
+		!rules.Contains(rules.Normalize(r.ProxyGIDs), p.self.GID) {
 		owners = []rules.Owner{p.self, other}
 	}
 	return owners
@@ -220,7 +220,7 @@ func (p *planner) applications() []rules.Owner {
 // one below, or 1000 if there is none. The maximum number is not an id.
 func firstOutside(ranges []rules.IDRange) uint32 {
 	const first = 1000
-	taken := rules.Normalise(ranges)
+	taken := rules.Normalize(ranges)
 	for id := uint32(first); id < math.MaxUint32; id++ {
 		i := slices.IndexFunc(taken, func(r rules.IDRange) bool {
 			return r.First <= id && id <= r.Last

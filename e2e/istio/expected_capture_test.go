@@ -20,9 +20,9 @@ func hasInbound(r rules.Redirect) bool {
 // capturesInbound reports whether inbound connections to the port are captured.
 func capturesInbound(r rules.Redirect, port uint16) bool {
 	if r.InboundPorts.All {
-		return !rules.Contains(rules.Normalise(r.InboundExcludePorts), port)
+		return !rules.Contains(rules.Normalize(r.InboundExcludePorts), port)
 	}
-	return rules.Contains(rules.Normalise(r.InboundPorts.Ports), port)
+	return rules.Contains(rules.Normalize(r.InboundPorts.Ports), port)
 }
 
 // capturesAnywhere reports whether outbound connections to arbitrary addresses are captured.
@@ -93,7 +93,7 @@ func unmapped(p netip.Prefix) netip.Prefix {
 // port if DNS is captured.
 func includedPorts(r rules.Redirect) []uint16 {
 	var ports []uint16
-	excluded := rules.Normalise(r.OutboundExcludePorts)
+	excluded := rules.Normalize(r.OutboundExcludePorts)
 	for _, ports16 := range r.OutboundPorts {
 		for p := uint32(ports16.First); p <= uint32(ports16.Last); p++ {
 			if !rules.Contains(excluded, uint16(p)) && (p != 53 || !r.DNS.Capture) {
@@ -106,7 +106,7 @@ func includedPorts(r rules.Redirect) []uint16 {
 
 // capturesDNS reports whether queries are captured.
 func capturesDNS(r rules.Redirect) bool {
-	return r.DNS.Capture && !rules.Contains(rules.Normalise(r.OutboundExcludePorts), 53)
+	return r.DNS.Capture && !rules.Contains(rules.Normalize(r.OutboundExcludePorts), 53)
 }
 
 // hasGroups reports whether connections of some group are captured.

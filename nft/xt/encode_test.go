@@ -387,7 +387,7 @@ func TestEncodedMatchesDecodeToTheSame(t *testing.T) {
 			list := rapid.SliceOfN(rapid.SampledFrom(ports), 1, 3).Draw(t, "list")
 			return rules.MatchPort{
 				Side: rules.Side(rapid.IntRange(0, 1).Draw(t, "side")),
-				Not:  rapid.Bool().Draw(t, "not"), Ports: rules.Normalise(list),
+				Not:  rapid.Bool().Draw(t, "not"), Ports: rules.Normalize(list),
 			}
 		}
 		return rapid.SampledFrom(encodable).Draw(t, "match").match

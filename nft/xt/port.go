@@ -148,7 +148,7 @@ func decodeMultiport(info []byte, hasPorts bool) ([]rules.Match, bool) {
 		}
 		ports = append(ports, r)
 	}
-	ports = rules.Normalise(ports)
+	ports = rules.Normalize(ports)
 	if side == multiportEither {
 		return []rules.Match{rules.MatchTuple{Not: negated != 0, Alternatives: [][]rules.Match{
 			{rules.MatchPort{Side: rules.Source, Ports: ports}},

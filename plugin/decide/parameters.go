@@ -103,14 +103,14 @@ func (r *result) complete() {
 	// Only the pod's own annotation replaces istio-cni's default; values for the whole mesh are
 	// added to it.
 	if !r.annotated["OutboundExcludePorts"] {
-		r.Redirect.OutboundExcludePorts = rules.Normalise(append(rules.Singles[uint16](statusPort),
+		r.Redirect.OutboundExcludePorts = rules.Normalize(append(rules.Singles[uint16](statusPort),
 			r.Redirect.OutboundExcludePorts...))
 	}
 	excluded := rules.Singles[uint16](statusPort, healthPort, prometheusPort)
 	if r.StatusPort != 0 {
 		excluded = append(excluded, rules.Single(r.StatusPort))
 	}
-	r.Redirect.InboundExcludePorts = rules.Normalise(append(excluded,
+	r.Redirect.InboundExcludePorts = rules.Normalize(append(excluded,
 		r.Redirect.InboundExcludePorts...))
 	// An empty -u or -g is none, for istio-iptables too.
 	if len(r.Redirect.ProxyUIDs) == 0 {

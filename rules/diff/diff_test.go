@@ -55,7 +55,7 @@ func toPort(ports ...uint16) rules.Match {
 
 func to(prefixes ...string) rules.MatchAddr {
 	return rules.MatchAddr{
-		Side: rules.Destination, Ranges: rules.NormaliseAddrs(ranges(prefixes...)),
+		Side: rules.Destination, Ranges: rules.NormalizeAddrs(ranges(prefixes...)),
 	}
 }
 

@@ -97,7 +97,7 @@ func (d dice) match() rules.Match {
 		chosen := []netipx.IPRange{
 			pick(d, "range", someRanges[family]...), pick(d, "range", someRanges[family]...),
 		}
-		return rules.MatchAddr{Side: side, Not: not, Ranges: rules.NormaliseAddrs(chosen)}
+		return rules.MatchAddr{Side: side, Not: not, Ranges: rules.NormalizeAddrs(chosen)}
 	case 3:
 		return rules.MatchProtocol{
 			Not: not, Protocols: []rules.Protocol{pick(d, "protocol", protocols...)},

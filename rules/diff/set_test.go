@@ -127,7 +127,7 @@ func TestSpansOfAFieldRoundTrip(t *testing.T) {
 					list = append(list, netipx.RangeOfPrefix(p))
 				}
 			}
-			list = rules.NormaliseAddrs(list)
+			list = rules.NormalizeAddrs(list)
 			var want []span
 			for _, r := range list {
 				want = append(want, span{address(r.From()), address(r.To())})

@@ -32,7 +32,7 @@ func ReplaceIPSets(t testing.TB, rs rules.Ruleset, members map[string][]netip.Ad
 						ranges = append(ranges, netipx.IPRangeFrom(a, a))
 					}
 					r.Matches[i] = rules.MatchAddr{
-						Not: listed.Not, Side: rules.Destination, Ranges: rules.NormaliseAddrs(ranges),
+						Not: listed.Not, Side: rules.Destination, Ranges: rules.NormalizeAddrs(ranges),
 					}
 					replaced++
 				}
