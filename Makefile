@@ -2,35 +2,34 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Tests and programs are built without cgo, like the released programs, so that packages are compiled once. The race detector
-# requires cgo.
+# Tests are built without cgo, like the released programs, so that each package is compiled only once.
+# The race detector requires cgo.
 export CGO_ENABLED ?= 0
 VERSION = $(shell git describe --always --dirty 2>/dev/null || echo devel)
 COMMANDS = ./rules/cmd/rules ./plugin/cmd/sluice-cni ./install/cmd/kubectl-sluice
 DEMO = ./rules/cmd/demo
-# Istio's programs, built from the module e2e, with which tests compare Sluice.
-PEER = istio/cmd/istio-iptables
-AMBIENT_PEER = istio/cmd/istio-ambient
-# Packages with concurrency, whose tests `make test-race` runs. `make test` does not use the race detector, which builds every
-# package a second time and makes tests several times slower.
+# Packages with concurrency, whose tests `make test-race` runs. `make test` does not use the race
+# detector, which builds every package a second time and makes tests several times slower.
 RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./compat/validation ./rules/cmd/...
-# Tests mostly wait for the kernel, clocks and other processes. Therefore more packages and tests run in parallel than there are
-# cores. The slowest packages start first.
-AT_A_TIME = -p $$((2 * $$(nproc))) -parallel $$((4 * $$(nproc)))
-LONGEST = ./install/agent ./nft ./compat ./rules/cmd/rules ./plugin/chaintest ./rules ./install/node
+# Tests mostly wait for the kernel, clocks and other processes. Therefore more packages and tests run
+# in parallel than there are cores.
+PARALLEL = -p $$((2 * $$(nproc))) -parallel $$((4 * $$(nproc)))
+# The slowest packages, which make test starts first.
+SLOWEST = ./install/agent ./nft ./compat ./rules/cmd/rules ./plugin/chaintest ./rules ./install/node
 # The programs in the image besides the plugin, the image's registry and tag, and its architectures.
 IMAGE_COMMANDS = ./install/cmd/sluice-node ./rules/cmd/rules
 HUB ?= ghcr.io/sluice-mesh
 TAG ?= $(VERSION)
 ARCHITECTURES ?= amd64 arm64
-# Prerequisites of the tests on a cluster and of release-test; the tests that use istiod; the module with Istio's programs.
-SUITE = image $(RELEASE_SUITE)
-RELEASE_SUITE = build bin/istio-cni bin/$(notdir $(PEER)) $(addprefix bin/e2e/,helm install-cni mesh)
+# Prerequisites of release-test, and of the tests on a cluster.
+RELEASE_PREREQUISITES = build bin/istio-cni bin/istio-iptables $(addprefix bin/e2e/,helm install-cni mesh)
+CLUSTER_PREREQUISITES = image $(RELEASE_PREREQUISITES)
+# Tests that use istiod, and the module that builds istiod.
 ISTIO_TESTS = ^Test(Istio|InjectedPods|InvalidAnnotations|SampleInjection|Command)$$
-ISTIO = e2e/injection/build
-# Additional flags for go test.
+ISTIOD_MODULE = e2e/injection/build
+# Additional flags of go test.
 TESTFLAGS =
-# Time limit of e2e-kernels. ci doubles it, because it may have to download and build everything first.
+# Time limit of e2e-kernels. ci doubles it, because a first run downloads and builds everything.
 LIMIT ?= 10m
 # Duration of soak, and of soak in test-long.
 SOAK ?= 1h
@@ -38,21 +37,28 @@ SOAK_LONG ?= 5m
 # Number of nodes that scale simulates.
 NODES ?= 5000
 FUZZTIME ?= 30s
-# FUZZTIME of targets named *WithinBudget, whose runs take up to seconds.
+# FUZZTIME of targets named *WithinBudget. One run of these takes up to seconds.
 BUDGETTIME ?= $(FUZZTIME)
 # Number of generated pairs of ruleset and packet in test-kernel, and their seed (default: depends on the date).
 PAIRS ?= 20000
 SEED ?=
 BENCH ?= .
 COUNT ?= 6
-# Targets that test-fresh runs.
-TARGETS ?= help build demo test test-race test-long test-kernel test-peers soak scale fuzz bench bench-peers bench-packages bench-ambient e2e e2e-kind e2e-istio \
-	e2e-node e2e-kernels manifests chart-test image release release-test lint ci clean
 BENCHTIME ?= 300ms
 
+stripped = -trimpath -buildvcs=false -ldflags '-s -w'
+# The user builds, and only the test binary runs as root.
+e2e-test = go test -C e2e -exec "'$(CURDIR)/.ci/as-root'"
+# Prints the results and the output of go test -v, without a line for each start of a test.
+progress = grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
-.PHONY: help build demo test test-race test-long test-kernel test-peers test-fresh soak scale fuzz bench bench-peers bench-packages bench-ambient e2e e2e-kind e2e-istio e2e-node e2e-kernels manifests chart-test image release release-test lint ci clean
+ALL = help build demo test test-race test-long test-kernel test-peers test-fresh soak \
+	scale fuzz bench bench-peers bench-packages bench-ambient e2e e2e-kind e2e-istio \
+	e2e-node e2e-kernels manifests chart-test image release release-test lint ci clean
+.PHONY: $(ALL)
+# Targets that test-fresh runs.
+TARGETS ?= $(filter-out test-fresh,$(ALL))
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' Makefile
@@ -66,7 +72,7 @@ demo: ## Demonstrate the rules in a network namespace (root or sudo).
 
 test: bin/cni/bridge
 test: ## Run the short tests, without the race detector (some tests run only with root or sudo).
-	@.ci/test $(AT_A_TIME) -timeout 10m $(TESTFLAGS) $(LONGEST) ./...
+	@.ci/test $(PARALLEL) -timeout 10m $(TESTFLAGS) $(SLOWEST) ./...
 
 test-race: export CGO_ENABLED = 1
 test-race: export SLUICE_CHECKS ?= 100
@@ -88,12 +94,12 @@ test-kernel: ## Send PAIRS (20000) packets through generated rulesets in the ker
 	@go test -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 3h $(TESTFLAGS) \
 		-run '^Test(ModelPredictsKernel|DecisionsHoldInKernel|TracedPathsAreThoseOfTheModel)$$' ./compat/kerneltest
 
-# With one package at a time and -v, go test prints results immediately.
+# With -p 1 (one package at a time) and -v, go test prints results immediately.
 test-peers: export SLUICE_LONG ?= 1
 test-peers: export MODULE = e2e
 test-peers: export EXCEPT = /e2e/(cluster|suite|injection)
 test-peers: ## Compare with Istio's programs (root or sudo); SLUICE_LONG= runs fewer configurations, SLUICE_SEED=7 sets the seed.
-test-peers: build bin/e2e/install-cni bin/$(notdir $(PEER)) bin/$(notdir $(AMBIENT_PEER))
+test-peers: build bin/e2e/install-cni bin/istio-iptables bin/istio-ambient
 	@$(build-static) ./install/cmd/sluice-node
 	@.ci/test -p 1 -v -timeout 30m $(TESTFLAGS) ./... | grep --line-buffered -vE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)'
 
@@ -103,7 +109,7 @@ soak: export SLUICE_SOAK_WRITE ?= 1
 soak: build
 soak: ## Create and remove SANDBOXES (5000 per hour) on a node for SOAK (1h), and check that the agent leaks nothing (root or sudo); writes e2e/bench/RESULTS.md.
 	@$(build-static) ./install/cmd/sluice-node
-	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 5h $(TESTFLAGS) -run '^TestSoak$$' ./soak
+	@$(e2e-test) -count=1 -v -timeout 5h $(TESTFLAGS) -run '^TestSoak$$' ./soak
 
 scale: export SLUICE_SCALE = $(NODES)
 scale: export SLUICE_SCALE_WRITE ?= 1
@@ -124,55 +130,55 @@ bench: export SLUICE_ROUNDS ?= 10
 bench: ## Benchmark against Istio's programs in SLUICE_ROUNDS (10) rounds, under 5 minutes without building (root or sudo); writes e2e/bench/RESULTS.md and the figures in README.md.
 bench-peers: export SLUICE_ROUNDS ?= 30
 bench-peers: ## Like bench, in SLUICE_ROUNDS (30) rounds.
-bench bench-peers: build bin/istio-cni bin/e2e/install-cni bin/e2e/istio/pilot-agent bin/$(notdir $(PEER))
+bench bench-peers: build bin/istio-cni bin/e2e/install-cni bin/e2e/istio/pilot-agent bin/istio-iptables
 	@$(build-static) ./install/cmd/sluice-node
 	@.ci/packages || true
-	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -run '^$$' -bench Peers -benchtime 1x -timeout 60m ./bench
+	@$(e2e-test) -run '^$$' -bench Peers -benchtime 1x -timeout 60m ./bench
 
 bench-ambient: build bin/e2e/install-cni
 bench-ambient: ## Compare the ADD of a pod in ambient mode with istio-cni (root or sudo).
 	@$(build-static) ./install/cmd/sluice-node
 	@.ci/packages || true
-	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -run '^$$' -bench ADD -benchtime 100x -count 3 ./zds
+	@$(e2e-test) -run '^$$' -bench ADD -benchtime 100x -count 3 ./zds
 
 bench-packages: bin/tools/golangci-lint
 bench-packages: ## Run the Go benchmarks of all packages COUNT (6) times; BASE=file compares with an earlier bin/bench.out.
 	@.ci/test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(TESTFLAGS) ./... | tee bin/bench.out
 	@bin/tools/benchstat $(BASE) bin/bench.out
 
-# See test-peers for -p 1 and -v. The user builds the cluster's software, and root runs the tests.
+# -p 1 and -v are explained at test-peers.
 e2e: export SLUICE_REQUIRE = 1
 e2e: export E2E_PROVIDER ?= local
-e2e: $(SUITE)
+e2e: $(CLUSTER_PREREQUISITES)
 e2e: ## Build Kubernetes, and run the tests on a cluster in namespaces (root or sudo); E2E_KEEP=1 keeps the cluster until Ctrl-C.
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
-	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 30m -skip '^Test(Istio|Release)$$' $(TESTFLAGS) ./cluster/... ./suite/... | \
-		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
+	@$(e2e-test) -p 1 -v -timeout 30m -skip '^Test(Istio|Release)$$' $(TESTFLAGS) ./cluster/... ./suite/... | \
+		$(progress)
 
-# Tests of e2e-kind: all, or with SHORT=1 installation of the chart, traffic through both proxies, repair of flushed rules, and
-# uninstallation.
+# Tests of e2e-kind. With SHORT=1: installation of the chart, traffic through both proxies, repair of
+# flushed rules, and uninstallation.
 KIND_TESTS = $(if $(SHORT),^TestSluice$$/^(installation|faults|leaving)$$/^(the_DaemonSet|one_pod|rules_that|after_helm),^Test(NamespacedEngine|Kind|Sluice))
 KIND_PACKAGES = $(if $(SHORT),,./cluster/docker ./cluster) ./suite
 # Like e2e. Without a registry, root also builds the node image from the distribution's packages.
 e2e-kind: export SLUICE_REQUIRE = 1
 e2e-kind: export E2E_PROVIDER = kind
-e2e-kind: $(SUITE)
+e2e-kind: $(CLUSTER_PREREQUISITES)
 e2e-kind: ## Run the tests of e2e on a kind cluster with two nodes (root or sudo); SHORT=1 runs a subset, E2E_NODE_IMAGE=build builds the node image without a registry.
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
-	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 40m -run '$(KIND_TESTS)' $(TESTFLAGS) \
-		$(KIND_PACKAGES) | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
+	@$(e2e-test) -p 1 -v -timeout 40m -run '$(KIND_TESTS)' $(TESTFLAGS) \
+		$(KIND_PACKAGES) | $(progress)
 
 # Like e2e. The rule of bin/e2e/istio/pilot-discovery builds all of Istio's programs and charts.
 e2e-istio: export SLUICE_REQUIRE = 1
 e2e-istio: export E2E_PROVIDER ?= local
-e2e-istio: $(SUITE) bin/e2e/istio/pilot-discovery bin/e2e/pilot-agent
+e2e-istio: $(CLUSTER_PREREQUISITES) bin/e2e/istio/pilot-discovery bin/e2e/pilot-agent
 e2e-istio: ## Run tests with pods that istiod injects and istio-validation checks (root or sudo).
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
-	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 15m -run '$(ISTIO_TESTS)' $(TESTFLAGS) ./injection/... ./suite | \
-		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
+	@$(e2e-test) -p 1 -v -timeout 15m -run '$(ISTIO_TESTS)' $(TESTFLAGS) ./injection/... ./suite | \
+		$(progress)
 
 # Like e2e. Root also builds the file system of the virtual machine from Debian's packages.
 e2e-node: export SLUICE_REQUIRE = 1
@@ -182,8 +188,8 @@ e2e-node: ARCHITECTURES = $(shell go env GOARCH)
 e2e-node: build image $(addprefix bin/e2e/,helm mesh)
 e2e-node: ## Run tests on a virtual machine with Debian's kernel, systemd and containerd (root or sudo); RUNTIME=crio uses CRI-O.
 	@cd e2e; go run ./cluster/cmd/software
-	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 60m -run '^TestNode$$' $(TESTFLAGS) ./suite | \
-		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
+	@$(e2e-test) -count=1 -v -timeout 60m -run '^TestNode$$' $(TESTFLAGS) ./suite | \
+		$(progress)
 
 e2e-kernels: ## Run tests on older kernels under qemu; UPDATE=1 writes the table in e2e/README.md, KERNEL=5.10 selects a kernel.
 	@go run -C e2e ./kernels/cmd/kernels $(if $(UPDATE),-update) -timeout $(LIMIT) -kernel '$(KERNEL)' -shape '$(SHAPE)'
@@ -215,20 +221,20 @@ release: ## Build release VERSION (v0.2.0) from a clean checkout into bin/releas
 	@rm -rf bin/release
 	@go run -C e2e/release ./cmd/release -version '$(VERSION)' -hub '$(HUB)' -source ../.. -o ../../bin/release $(if $(filter 1,$(PUSH)),-push)
 
-# Two parts: the files of a release, and the commands in README.md on a cluster.
+# First the files of a release are tested, then the commands in README.md on a cluster.
 release-test: export SLUICE_REQUIRE = 1
 release-test: export E2E_PROVIDER = local
-release-test: $(RELEASE_SUITE) bin/tools/golangci-lint
+release-test: $(RELEASE_PREREQUISITES) bin/tools/golangci-lint
 release-test: ## Build a release twice and compare, verify signatures, and run the commands in README.md on a cluster with a local registry (root or sudo).
 	go mod tidy -C e2e/release -diff
 	go mod tidy -C e2e/release/krew -diff
 	go vet -C e2e/release ./...
 	cd e2e/release && ../../bin/tools/golangci-lint run
-	@SLUICE_LONG=1 go test -C e2e/release -count=1 -v $(TESTFLAGS) ./... | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
+	@SLUICE_LONG=1 go test -C e2e/release -count=1 -v $(TESTFLAGS) ./... | $(progress)
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
-	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 30m -run '^TestRelease$$' $(TESTFLAGS) ./suite | \
-		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
+	@$(e2e-test) -count=1 -v -timeout 30m -run '^TestRelease$$' $(TESTFLAGS) ./suite | \
+		$(progress)
 
 lint: ## Check formatting, and run go vet and linters.
 lint: bin/tools/golangci-lint
@@ -241,9 +247,10 @@ lint: bin/tools/golangci-lint
 	go vet -C e2e ./...
 	cd e2e && ../bin/tools/golangci-lint run
 
-# Where no docker runs, there is often no registry either, and the node image of kind is built.
-# Fuzzing uses a number of runs, because go test sometimes fails with "context deadline exceeded" at the end of a time limit.
-# Checks that `make test` omits run with the race detector, or, for packages without concurrency, in the step checks.
+# The step kind builds the node image of kind if docker does not run, because a registry is then often
+# missing too. The step fuzz limits the number of runs and not the time, because go test sometimes
+# fails with "context deadline exceeded" at the end of a time limit. `make test` runs 15 random inputs
+# per property. The steps race and checks run 100: race in packages with concurrency, checks in others.
 ci: export SLUICE_REQUIRE = 1
 ci: ## Run all checks of a change: lint, test, test-race, test-kernel, a short test-peers and fuzz, chart-test, e2e-kernels, e2e, a short e2e-kind, release-test and e2e-istio.
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
@@ -264,55 +271,51 @@ ci: ## Run all checks of a change: lint, test, test-race, test-kernel, a short t
 clean: ## Remove bin/.
 	rm -rf bin
 
-bin/$(notdir $(PEER)): e2e/go.mod e2e/go.sum $(wildcard e2e/$(PEER)/*.go)
+# Istio's programs, with which tests compare Sluice.
+bin/istio-iptables bin/istio-ambient: bin/%: e2e/go.mod e2e/go.sum $(wildcard e2e/istio/cmd/*/*.go)
 	@echo "$@: built from Istio's module, which takes half a minute the first time"
-	CGO_ENABLED=0 go build -C e2e -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/ ./$(PEER)
-	@touch $@
-
-bin/$(notdir $(AMBIENT_PEER)): e2e/go.mod e2e/go.sum $(wildcard e2e/$(AMBIENT_PEER)/*.go)
-	@echo "$@: built from Istio's module, which takes half a minute the first time"
-	CGO_ENABLED=0 go build -C e2e -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/ ./$(AMBIENT_PEER)
+	CGO_ENABLED=0 go build -C e2e $(stripped) -o ../bin/ ./istio/cmd/$*
 	@touch $@
 
 bin/istio-cni: e2e/bench/istio/go.mod e2e/bench/istio/go.sum
 	@echo "$@: built from Istio's module, which takes minutes the first time"
-	CGO_ENABLED=0 go build -C e2e/bench/istio -trimpath -buildvcs=false -ldflags '-s -w' -o ../../../bin/ istio.io/istio/cni/cmd/istio-cni
+	CGO_ENABLED=0 go build -C e2e/bench/istio $(stripped) -o ../../../bin/ istio.io/istio/cni/cmd/istio-cni
 	@touch $@
 
-bin/e2e/istio/pilot-discovery: $(ISTIO)/go.mod $(ISTIO)/go.sum
+bin/e2e/istio/pilot-discovery: $(ISTIOD_MODULE)/go.mod $(ISTIOD_MODULE)/go.sum
 	@echo "$@: 1800 packages of Istio, which take minutes the first time"
 	@mkdir -p $(@D)
-	@CGO_ENABLED=0 go build -C $(ISTIO) -v -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$(@D)/ $$(go list -C $(ISTIO) tool) 2>&1 | \
+	@CGO_ENABLED=0 go build -C $(ISTIOD_MODULE) -v $(stripped) -o $(CURDIR)/$(@D)/ $$(go list -C $(ISTIOD_MODULE) tool) 2>&1 | \
 		awk '/^go: downloading/ { next } ++n % 100 == 0 { print n " packages"; fflush() } /: |^#/'
 	@rm -rf $(@D)/charts
-	@cp -r --no-preserve=mode "$$(go list -C $(ISTIO) -m -f '{{.Dir}}' istio.io/istio)/manifests/charts" $(@D)
+	@cp -r --no-preserve=mode "$$(go list -C $(ISTIOD_MODULE) -m -f '{{.Dir}}' istio.io/istio)/manifests/charts" $(@D)
 	@touch $@
 
-bin/e2e/istio/pilot-agent: $(ISTIO)/go.mod $(ISTIO)/go.sum
+bin/e2e/istio/pilot-agent: $(ISTIOD_MODULE)/go.mod $(ISTIOD_MODULE)/go.sum
 	@echo "$@: built from Istio's module, which takes minutes the first time"
-	CGO_ENABLED=0 go build -C $(ISTIO) -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$(@D)/ istio.io/istio/pilot/cmd/pilot-agent
+	CGO_ENABLED=0 go build -C $(ISTIOD_MODULE) $(stripped) -o $(CURDIR)/$(@D)/ istio.io/istio/pilot/cmd/pilot-agent
 	@touch $@
 
 bin/e2e/pilot-agent: e2e/go.mod $(wildcard e2e/injection/cmd/pilot-agent/*.go)
-	CGO_ENABLED=0 go build -C e2e -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/e2e/ ./injection/cmd/pilot-agent
+	CGO_ENABLED=0 go build -C e2e $(stripped) -o ../bin/e2e/ ./injection/cmd/pilot-agent
 	@touch $@
 
 bin/e2e/mesh: e2e/go.mod $(wildcard e2e/mesh/*/*.go e2e/mesh/*/*/*.go)
-	CGO_ENABLED=0 go build -C e2e -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/e2e/ ./mesh/cmd/mesh
+	CGO_ENABLED=0 go build -C e2e $(stripped) -o ../bin/e2e/ ./mesh/cmd/mesh
 	@touch $@
 
 bin/e2e/helm: e2e/deploy/go.mod e2e/deploy/go.sum
-	CGO_ENABLED=0 go build -C e2e/deploy -trimpath -buildvcs=false -ldflags '-s -w' -o ../../bin/e2e/ helm.sh/helm/v4/cmd/helm
+	CGO_ENABLED=0 go build -C e2e/deploy $(stripped) -o ../../bin/e2e/ helm.sh/helm/v4/cmd/helm
 	@touch $@
 
 bin/e2e/install-cni: e2e/bench/istio/go.mod e2e/bench/istio/go.sum
-	CGO_ENABLED=0 go build -C e2e/bench/istio -trimpath -buildvcs=false -ldflags '-s -w' -o ../../../bin/e2e/ \
+	CGO_ENABLED=0 go build -C e2e/bench/istio $(stripped) -o ../../../bin/e2e/ \
 		istio.io/istio/cni/cmd/install-cni
 	@touch $@
 
 # The CNI plugins that tests chain with Sluice's; the rule of bridge builds all of them.
 bin/cni/bridge: .ci/tools/go.mod .ci/tools/go.sum
-	CGO_ENABLED=0 go build -C .ci/tools -trimpath -buildvcs=false -ldflags '-s -w' -o ../../bin/cni/ \
+	CGO_ENABLED=0 go build -C .ci/tools $(stripped) -o ../../bin/cni/ \
 		$$(go list -C .ci/tools tool | grep containernetworking)
 	@touch $@
 
