@@ -43,10 +43,10 @@ func agentRows(b *testing.B, tools bench.Tools) []bench.Row {
 		ID: "agent", Topic: "Node agent",
 		Name: fmt.Sprintf("one idle minute of a node with %d mesh pods",
 			agentPods),
-		Share: 0.01,
+		RoundsFactor: 0.01,
 		Goals: []report.Goal{
-			{Of: sluice, Quantity: report.Share, Limit: 0.001},
-			{Of: sluice, Quantity: report.Memory, Limit: 30e6},
+			{Entry: sluice, Quantity: report.Share, Limit: 0.001},
+			{Entry: sluice, Quantity: report.Memory, Limit: 30e6},
 		},
 		Note: "sluice-node compares the rules of each pod with the desired ones once per minute, and listens for changes. install-cni " +
 			"watches the pods for failures that indicate missing redirection, and does not read rules. Both run with default " +

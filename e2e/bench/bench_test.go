@@ -20,9 +20,9 @@ func TestMeasureCountsProgramsAndMemory(t *testing.T) {
 	small := shell("small", "/bin/true; exec /bin/true")
 	large := shell("large", "dd if=/dev/zero of=/dev/null bs=50000000 count=1")
 	row := bench.Measure(bench.Row{
-		ID: "shell", Share: 1, Candidates: []bench.Candidate{small, large},
+		ID: "shell", RoundsFactor: 1, Candidates: []bench.Candidate{small, large},
 	}, 3)
-	if len(row.LeftOut) > 0 || row.Rounds != 3 {
+	if len(row.Omitted) > 0 || row.Rounds != 3 {
 		t.Fatalf("%+v", row)
 	}
 	if got := row.Entry("small").Values[report.Executed].Median; got != 2 {
@@ -72,7 +72,7 @@ func TestFailingCandidateIsOmittedWithTheReason(t *testing.T) {
 		t.Errorf("%+v", row.Entries)
 	}
 	got := map[string]string{}
-	for _, reason := range row.LeftOut {
+	for _, reason := range row.Omitted {
 		got[reason.Name] = strings.TrimPrefix(reason.Text, "/bin/sh: ")
 	}
 	want := map[string]string{
@@ -97,7 +97,7 @@ func shell(name, text string) bench.Candidate {
 
 // Linux limits an argument to 128 KiB (MAX_ARG_STRLEN), including the terminating zero byte.
 func TestSidecarFlagsFitIntoAnArgument(t *testing.T) {
-	for _, s := range []bench.Sidecar{{IPv4: 10_000}, {IPv4: 1000, IPv6: 1000}} {
+	for _, s := range []bench.Sidecar{{IPv4Prefixes: 10_000}, {IPv4Prefixes: 1000, IPv6Prefixes: 1000}} {
 		for _, flag := range s.Flags() {
 			if len(flag) >= 128<<10 {
 				t.Errorf("%+v: argument of %d bytes, want less than 128 KiB", s, len(flag))
@@ -110,7 +110,7 @@ func TestSidecarFlagsFitIntoAnArgument(t *testing.T) {
 // changing a prefix changes one element.
 func TestCompiledSidecarHasOneRangePerPrefix(t *testing.T) {
 	for _, s := range []bench.Sidecar{
-		{}, {IPv4: 1000, IPv6: 1000}, {IPv4: 10_000, IPv6: 10_000}, {IPv4: 1000, Other: true},
+		{}, {IPv4Prefixes: 1000, IPv6Prefixes: 1000}, {IPv4Prefixes: 10_000, IPv6Prefixes: 10_000}, {IPv4Prefixes: 1000, OtherPrefix: true},
 	} {
 		rs, err := s.Compile()
 		if err != nil {
@@ -120,8 +120,8 @@ func TestCompiledSidecarHasOneRangePerPrefix(t *testing.T) {
 		for _, m := range rs.Tables[0].Sets() {
 			got += len(m.Ranges)
 		}
-		if got != s.IPv4+s.IPv6 {
-			t.Errorf("%+v: %d ranges, want %d", s, got, s.IPv4+s.IPv6)
+		if got != s.IPv4Prefixes+s.IPv6Prefixes {
+			t.Errorf("%+v: %d ranges, want %d", s, got, s.IPv4Prefixes+s.IPv6Prefixes)
 		}
 	}
 }
@@ -132,8 +132,8 @@ func TestChangingAPrefixIsAnUpdateInPlace(t *testing.T) {
 		sidecar bench.Sidecar
 		want    nft.Outcome
 	}{
-		{bench.Sidecar{IPv4: 1000, IPv6: 1000}, nft.Created},
-		{bench.Sidecar{IPv4: 1000, IPv6: 1000, Other: true}, nft.Updated},
+		{bench.Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000}, nft.Created},
+		{bench.Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000, OtherPrefix: true}, nft.Updated},
 	} {
 		rs, err := row.sidecar.Compile()
 		if err != nil {

@@ -20,18 +20,18 @@ type Command struct {
 	Args  []string // without the program's name
 	Env   []string // complete environment
 	Stdin []byte
-	// In is the network namespace of the process; nil for the current one.
-	In *netns.NS
+	// NS is the network namespace of the process; nil for the current one.
+	NS *netns.NS
 }
 
-// exec returns the command and the file for its output. Files are used instead of pipes, so that no
-// goroutine must read and write.
+// exec returns the command and the file for its output. Input and output are files and not pipes,
+// because a pipe would need goroutines of this process, which affect the measured time.
 func (c *Command) exec() (cmd *exec.Cmd, out *os.File, err error) {
-	in, err := unnamed(c.Stdin)
+	in, err := memoryFile(c.Stdin)
 	if err != nil {
 		return nil, nil, err
 	}
-	if out, err = unnamed(nil); err != nil {
+	if out, err = memoryFile(nil); err != nil {
 		_ = in.Close()
 		return nil, nil, err
 	}
@@ -40,8 +40,8 @@ func (c *Command) exec() (cmd *exec.Cmd, out *os.File, err error) {
 	return cmd, out, nil
 }
 
-// unnamed returns a memory file (memfd) with the content, positioned at its start.
-func unnamed(content []byte) (*os.File, error) {
+// memoryFile returns a memfd with the content, positioned at its start.
+func memoryFile(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("bench", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("file in memory: %w", err)
@@ -61,7 +61,7 @@ func (c *Command) do(execute func(*exec.Cmd) error) error {
 		return err
 	}
 	defer func() { _, _ = cmd.Stdin.(*os.File).Close(), out.Close() }()
-	if err := c.In.Do(func() error { return execute(cmd) }); err != nil {
+	if err := c.NS.Do(func() error { return execute(cmd) }); err != nil {
 		_, _ = out.Seek(0, io.SeekStart)
 		output, _ := io.ReadAll(out)
 		return fmt.Errorf("%s: %w: %s", c.Path, err, output)
@@ -79,7 +79,7 @@ func (c *Command) run() (s Sample, err error) {
 		err := cmd.Run()
 		wall := time.Since(begin)
 		if err == nil {
-			// The times include those of children that the process waited for.
+			// The times include the times of children that the process waited for.
 			usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 			cpu := time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 			s = Sample{report.Wall: wall.Seconds(), report.CPU: cpu.Seconds()}
@@ -111,9 +111,9 @@ func (c *Command) Output() ([]byte, error) {
 	return output, err
 }
 
-// inTurn returns the task of executing commands in sequence.
+// inTurn returns the task of executing commands one after the other.
 func inTurn(commands []*Command) Task {
-	all := func(sum Sample, execute func(*Command) (Sample, error)) (Sample, error) {
+	runAll := func(sum Sample, execute func(*Command) (Sample, error)) (Sample, error) {
 		for _, c := range commands {
 			s, err := execute(c)
 			if err != nil {
@@ -130,9 +130,9 @@ func inTurn(commands []*Command) Task {
 		return sum, nil
 	}
 	return Task{
-		Do: func() (Sample, error) { return all(Sample{}, (*Command).run) },
+		Do: func() (Sample, error) { return runAll(Sample{}, (*Command).run) },
 		Count: func() (Sample, error) {
-			return all(Sample{report.Executed: float64(len(commands) - 1)}, (*Command).traced)
+			return runAll(Sample{report.Executed: float64(len(commands) - 1)}, (*Command).traced)
 		},
 	}
 }

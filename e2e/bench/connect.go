@@ -15,14 +15,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// connectRows measure new connections.
+// connectRows returns the row that measures new connections.
 func connectRows(t Tools) []Row {
 	row := Row{
 		ID: "connect", Topic: "New connections",
-		Name: "sequential connections, redirected to a listener in the pod", Share: 4,
+		Name: "sequential connections, redirected to a listener in the pod", RoundsFactor: 4,
 		Plotted: report.Rate,
-		Note: "The excluded prefixes are IPv4 prefixes that contain none of the destinations. Without rules, the client connects to the " +
-			"listener directly.",
+		Note: "The excluded prefixes are IPv4 prefixes that contain none of the destinations. " +
+			"Without rules, the client connects to the listener directly.",
 		Candidates: []Candidate{t.connecting("no rules", report.Floor, nil, Sidecar{}, nil)},
 	}
 	sizes := []int{0, 1000, 10_000}
@@ -32,19 +32,19 @@ func connectRows(t Tools) []Row {
 	for _, p := range []programmer{sluice, istioLegacy, istioNative} {
 		for _, n := range sizes {
 			row.Candidates = append(row.Candidates,
-				t.connecting(entryName(p, n), p.kind, &p, Sidecar{IPv4: n}, nil))
+				t.connecting(entryName(p, n), p.kind, &p, Sidecar{IPv4Prefixes: n}, nil))
 		}
 	}
-	// Two medians of equal quantities differ by one or two percent.
-	const equal = 0.97
+	// Two measurements of the same rules differ by one or two percent.
+	const minimumRatio = 0.97
 	for i, n := range sizes {
 		row.Goals = append(row.Goals, report.Goal{
-			Of: entryName(sluice, n), Quantity: report.Rate, Than: []string{entryName(istioLegacy, n)},
-			Factor: equal,
+			Entry: entryName(sluice, n), Quantity: report.Rate, Others: []string{entryName(istioLegacy, n)},
+			Factor: minimumRatio,
 		})
 		if i > 0 {
 			row.Goals = append(row.Goals, report.Goal{
-				Of: entryName(sluice, n), Quantity: report.Rate, Than: []string{entryName(sluice, 0)}, Factor: equal,
+				Entry: entryName(sluice, n), Quantity: report.Rate, Others: []string{entryName(sluice, 0)}, Factor: minimumRatio,
 			})
 		}
 	}
@@ -54,7 +54,7 @@ func connectRows(t Tools) []Row {
 // connecting returns a candidate that opens connections in the same pod in all rounds. If p is nil,
 // the pod has no rules.
 func (t Tools) connecting(
-	name string, kind report.Kind, p *programmer, s Sidecar, d during,
+	name string, kind report.Kind, p *programmer, s Sidecar, d backgroundProgram,
 ) Candidate {
 	const connections = 500
 	var l *proxyListener
@@ -107,6 +107,7 @@ type proxyListener struct {
 	done     chan struct{}
 }
 
+// listenInPod creates a pod whose listener accepts connections until close.
 func listenInPod() (*proxyListener, error) {
 	ns, err := istio.DualPod.NewNamespace()
 	if err != nil {
@@ -127,9 +128,9 @@ func (l *proxyListener) listen() (err error) {
 	if err != nil {
 		return err
 	}
-	everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
+	anyAddress := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
 	if err := netlink.RouteAdd(&netlink.Route{
-		LinkIndex: eth.Attrs().Index, Dst: everywhere,
+		LinkIndex: eth.Attrs().Index, Dst: anyAddress,
 	}); err != nil {
 		return fmt.Errorf("default route: %w", err)
 	}

@@ -5,7 +5,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// diffRows measure deciding whether two rulesets treat every packet alike.
+// diffRows returns rows that decide whether two rulesets treat every packet alike.
 func diffRows(t Tools) []Row {
 	var rows []Row
 	for _, c := range []struct {
@@ -13,10 +13,10 @@ func diffRows(t Tools) []Row {
 		sidecar  Sidecar
 		limit    float64
 	}{
-		{"diff", "default parameters, IPv4 pod", Sidecar{Plain: true, Single: true}, 5e-3},
+		{"diff", "default parameters, IPv4 pod", Sidecar{WithoutDNS: true, IPv4Only: true}, 5e-3},
 		{"diff-dual", "dual-stack pod with DNS capture", Sidecar{}, 0},
-		{"diff-1000", "the same with " + excluded(1000), Sidecar{IPv4: 1000, IPv6: 1000}, 200e-3},
-		{"diff-10000", "the same with 10000 excluded IPv4 prefixes", Sidecar{IPv4: 10_000}, 3},
+		{"diff-1000", "the same with " + excluded(1000), Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000}, 200e-3},
+		{"diff-10000", "the same with 10000 excluded IPv4 prefixes", Sidecar{IPv4Prefixes: 10_000}, 3},
 	} {
 		const name = "rules diff"
 		row := Row{
@@ -24,12 +24,13 @@ func diffRows(t Tools) []Row {
 			Candidates: []Candidate{t.deciding(c.id, name, c.sidecar)},
 		}
 		if c.limit > 0 {
-			row.Goals = []report.Goal{{Of: name, Quantity: report.Wall, Limit: c.limit}}
+			row.Goals = []report.Goal{{Entry: name, Quantity: report.Wall, Limit: c.limit}}
 		}
 		rows = append(rows, row)
 	}
-	rows[0].Note = "The whole process: the parameters are compared with the output of iptables-save and ip6tables-save after the real " +
-		"istio-iptables, which has one rule per prefix. No peer can make this comparison."
+	rows[0].Note = "The whole process: the parameters are compared with the output of iptables-save " +
+		"and ip6tables-save after the real istio-iptables, which has one rule per prefix. No peer can " +
+		"make this comparison."
 	return rows
 }
 
@@ -42,7 +43,7 @@ func (t Tools) deciding(id, name string, s Sidecar) Candidate {
 			args = append([]string{"diff"}, s.Flags()...)
 			return func() {}, t.inExample(istioLegacy, s, func(ns *netns.NS) error {
 				families := []string{"iptables", "ip6tables"}
-				if s.Single {
+				if s.IPv4Only {
 					families = families[:1]
 				}
 				for _, family := range families {
@@ -60,7 +61,7 @@ func (t Tools) deciding(id, name string, s Sidecar) Candidate {
 			})
 		},
 		Prepare: func() (Task, error) {
-			// The status is 0 if the only differences are known deviations.
+			// rules diff exits with 0, although known deviations may differ.
 			c, err := t.Command(nil, Rules, nil, args...)
 			if err != nil {
 				return Task{}, err

@@ -17,37 +17,39 @@ const (
 	legacyName                  = "iptables-restore and ip6tables-restore, legacy"
 )
 
-// inProcessRows measure the library, from parameters to committed rules.
+// inProcessRows returns rows that measure the library, from parameters to committed rules.
 func inProcessRows() []Row {
 	const topic = "New pod, in process"
 	var rows []Row
 	for _, c := range []struct {
-		id       string
-		prefixes int
-		share    float64
-		cached   float64 // maximum ratio to the floor
+		id           string
+		prefixes     int
+		roundsFactor float64
+		cachedRatio  float64 // maximum ratio of the cached batch to the lower bound
 	}{{"fresh", 0, 30, 1.15}, {"fresh-1000", 1000, 5, 1.2}, {"fresh-10000", 10_000, 1, 1.2}} {
-		s := Sidecar{IPv4: c.prefixes, IPv6: c.prefixes}
+		s := Sidecar{IPv4Prefixes: c.prefixes, IPv6Prefixes: c.prefixes}
 		goals := []report.Goal{{
-			Of: cachedName, Quantity: report.Wall, Than: []string{rawName}, Factor: c.cached,
+			Entry: cachedName, Quantity: report.Wall, Others: []string{rawName}, Factor: c.cachedRatio,
 		}}
 		if c.prefixes == 0 {
 			goals = append(goals, report.Goal{
-				Of: coldName, Quantity: report.Wall, Than: []string{rawName}, Factor: 1.3,
+				Entry: coldName, Quantity: report.Wall, Others: []string{rawName}, Factor: 1.3,
 			})
 		}
 		rows = append(rows, Row{
-			ID: c.id, Topic: topic, Name: excluded(c.prefixes), Share: c.share, Goals: goals,
+			ID: c.id, Topic: topic, Name: excluded(c.prefixes), RoundsFactor: c.roundsFactor, Goals: goals,
 			Plotted:    report.Wall,
 			Candidates: []Candidate{rawCandidate(s), coldCandidate(s), cachedCandidate(s)},
 		})
 	}
-	rows[0].Note = "The parameters are those of an injected dual-stack pod with DNS capture. \"In process\" is the time from parameters to " +
-		"committed rules. \"Batch cached\" omits compiling and encoding, as for many pods with the same parameters. Creating the " +
-		"namespace is not included."
+	rows[0].Note = "The parameters are those of an injected dual-stack pod with DNS capture. " +
+		"\"In process\" is the time from parameters to committed rules. \"Batch cached\" omits " +
+		"compiling and encoding, as for many pods with the same parameters. Creating the namespace is " +
+		"not included."
 	return rows
 }
 
+// excluded describes the number of excluded prefixes.
 func excluded(n int) string {
 	if n == 0 {
 		return "no excluded prefixes"
@@ -55,39 +57,54 @@ func excluded(n int) string {
 	return fmt.Sprintf("%d excluded prefixes per family", n)
 }
 
-// inPod returns a task that runs do in a new pod, after prepare unless it is nil.
-func inPod(prepare, do func(*netns.NS) error) (Task, error) {
+// inPod returns a task in a new pod, which must redirect connections after the task. prepare may be
+// nil; it runs in the pod before the task is created.
+func inPod(
+	prepare func(*netns.NS) error, newTask func(*netns.NS) (Task, error),
+) (task Task, err error) {
 	ns, err := NewPod()
-	if err == nil && prepare != nil {
-		if err = prepare(ns); err != nil {
-			_ = ns.Close()
-		}
-	}
 	if err != nil {
 		return Task{}, err
 	}
-	return Task{
-		Do:    timed(func() error { return do(ns) }),
-		Check: func() error { return redirects(ns, true) },
-		Undo:  func() { _ = ns.Close() },
-	}, nil
+	if prepare != nil {
+		err = prepare(ns)
+	}
+	if err == nil {
+		task, err = newTask(ns)
+	}
+	if err != nil {
+		_ = ns.Close()
+		return Task{}, err
+	}
+	task.Check = func() error { return redirects(ns, true) }
+	task.Undo = func() { _ = ns.Close() }
+	return task, nil
 }
 
+// timedInPod returns a task that runs do in a new pod.
+func timedInPod(do func(*netns.NS) error) (Task, error) {
+	return inPod(nil, func(ns *netns.NS) (Task, error) {
+		return timed(func() error { return do(ns) }), nil
+	})
+}
+
+// rawCandidate returns the lower bound, which sends messages that were encoded before.
 func rawCandidate(s Sidecar) Candidate {
-	var f rawNetlink
+	var raw rawNetlink
 	return Candidate{
 		Name: rawName, Kind: report.Floor,
 		Open: func() (func(), error) {
 			rs, err := s.Compile()
 			if err == nil {
-				f, err = newRawNetlink(rs)
+				raw, err = newRawNetlink(rs)
 			}
-			return func() { f = rawNetlink{} }, err
+			return func() { raw = rawNetlink{} }, err
 		},
-		Prepare: func() (Task, error) { return inPod(nil, f.apply) },
+		Prepare: func() (Task, error) { return timedInPod(raw.apply) },
 	}
 }
 
+// coldCandidate returns Sluice with compiling and encoding.
 func coldCandidate(s Sidecar) Candidate {
 	var r rules.Redirect
 	return Candidate{
@@ -97,13 +114,14 @@ func coldCandidate(s Sidecar) Candidate {
 			return func() {}, err
 		},
 		Prepare: func() (Task, error) {
-			return inPod(nil, func(ns *netns.NS) error {
+			return timedInPod(func(ns *netns.NS) error {
 				return created(nft.Apply(ns, rules.MustCompile(r)))
 			})
 		},
 	}
 }
 
+// cachedCandidate returns Sluice with messages that were encoded before.
 func cachedCandidate(s Sidecar) Candidate {
 	var p *nft.Prepared
 	return Candidate{
@@ -113,7 +131,7 @@ func cachedCandidate(s Sidecar) Candidate {
 			return func() { p = nil }, err
 		},
 		Prepare: func() (Task, error) {
-			return inPod(nil, func(ns *netns.NS) error {
+			return timedInPod(func(ns *netns.NS) error {
 				return created(p.Apply(ns, nft.ApplyOptions{}))
 			})
 		},
@@ -121,11 +139,12 @@ func cachedCandidate(s Sidecar) Candidate {
 }
 
 // created returns an error unless the rules were created.
-func created(r nft.Result, err error) error { return became(nft.Created, r, err) }
+func created(r nft.Result, err error) error { return checkOutcome(nft.Created, r, err) }
 
-func became(want nft.Outcome, r nft.Result, err error) error {
-	if err == nil && r.Outcome != want {
-		err = fmt.Errorf("rules %s, want %s", r.Outcome, want)
+// checkOutcome returns err, or an error if the outcome is not the expected one.
+func checkOutcome(expected nft.Outcome, r nft.Result, err error) error {
+	if err == nil && r.Outcome != expected {
+		err = fmt.Errorf("rules %s, want %s", r.Outcome, expected)
 	}
 	return err
 }

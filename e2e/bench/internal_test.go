@@ -26,7 +26,7 @@ func newTestPod(t *testing.T) *netns.NS {
 // The floor sends the same messages as Apply, including routing.
 func TestFloorSendsAllMessages(t *testing.T) {
 	ns := newTestPod(t)
-	rs, err := Sidecar{IPv4: 10, IPv6: 10}.Compile()
+	rs, err := Sidecar{IPv4Prefixes: 10, IPv6Prefixes: 10}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestTrafficCountsLostDatagrams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (lost == traffic.sent) != (gap >= patience) {
+		if (lost == traffic.sent) != (gap >= replyTimeout) {
 			t.Errorf("%d of %d lost, but the longest gap is %v", lost, traffic.sent, gap)
 		}
 		return lost, traffic.sent
@@ -75,7 +75,7 @@ func TestTrafficCountsLostDatagrams(t *testing.T) {
 	if lost, sent := lost(); lost != 0 || sent == 0 {
 		t.Errorf("%d of %d datagrams lost without rules, want 0", lost, sent)
 	}
-	drop := Command{Path: nft, Args: []string{"-f", "-"}, Env: os.Environ(), In: ns, Stdin: []byte(
+	drop := Command{Path: nft, Args: []string{"-f", "-"}, Env: os.Environ(), NS: ns, Stdin: []byte(
 		"add table inet t\nadd chain inet t in { type filter hook input priority 0; }\nadd rule inet t in udp dport > 0 drop\n")}
 	if err := drop.Run(); err != nil {
 		t.Fatal(err)

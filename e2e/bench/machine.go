@@ -61,7 +61,7 @@ func (t Tools) Programs() []report.Program {
 			continue
 		}
 		described := report.Program{Name: filepath.Base(p.name), Version: moduleVersion(path)}
-		// where install copies built programs
+		// Only built programs, which Find copies into t.Dir, have a relevant size.
 		if info, err := os.Stat(path); err == nil && filepath.Dir(path) == t.Dir {
 			described.Size = info.Size()
 		}

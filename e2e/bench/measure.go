@@ -14,8 +14,8 @@ func Measure(row Row, rounds int) report.Row {
 		ID: row.ID, Topic: row.Topic, Name: row.Name, Note: row.Note, Plotted: row.Plotted,
 		Goals: row.Goals,
 	}
-	if row.Share > 0 {
-		rounds = max(int(float64(rounds)*row.Share), 1)
+	if row.RoundsFactor > 0 {
+		rounds = max(int(float64(rounds)*row.RoundsFactor), 1)
 		result.Rounds = rounds
 	}
 	runs := make([]*run, len(row.Candidates))
@@ -30,7 +30,7 @@ func Measure(row Row, rounds int) report.Row {
 	for _, r := range runs {
 		r.end()
 		if r.err != nil {
-			result.LeftOut = append(result.LeftOut, report.Reason{Name: r.Name, Text: r.err.Error()})
+			result.Omitted = append(result.Omitted, report.Omission{Name: r.Name, Text: r.err.Error()})
 			continue
 		}
 		result.Entries = append(result.Entries, r.entry())

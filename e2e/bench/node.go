@@ -28,7 +28,8 @@ var (
 	podIPv6 = net.IPNet{IP: net.ParseIP("fd00:10:244:7::9"), Mask: net.CIDRMask(64, 128)}
 )
 
-// NewAttachment creates an IPv4 pod.
+// NewAttachment creates the namespace of an IPv4 pod. Different numbers give different container
+// ids.
 func NewAttachment(number int) (*Attachment, error) {
 	ns, err := newPod(&podIPv4)
 	if err != nil {
@@ -84,8 +85,8 @@ func (a *Attachment) PrevResult() map[string]any {
 	}
 }
 
-// redirects returns an error unless the namespace's rules redirect outbound connections of an
-// application if and only if want is true.
+// redirects returns an error if the namespace's rules do not redirect outbound connections of an
+// application although want is true, or redirect them although want is false.
 func redirects(ns *netns.NS, want bool) error {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {

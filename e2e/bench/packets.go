@@ -11,10 +11,11 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// trackingChain enables conntrack, and is not called by a hook. An empty NAT chain does not enable
-// it: the kernel looks up the connection of each packet only in a namespace with a rule that needs
-// it (nf_ct_netns_get in net/netfilter/nf_conntrack_proto.c), such as a redirect.
-const trackingChain = "add chain inet empty tracking\nadd rule inet empty tracking ct state new accept\n"
+// trackingChain enables conntrack. No hook calls it. An empty NAT chain does not enable conntrack,
+// because the kernel enables it only in a namespace with a rule that needs it, such as a redirect
+// (nf_ct_netns_get in net/netfilter/nf_conntrack_proto.c).
+const trackingChain = "add chain inet empty tracking\n" +
+	"add rule inet empty tracking ct state new accept\n"
 
 // emptyNATChain returns a programmer that creates an empty NAT chain and executes the additional
 // nft commands.
@@ -22,28 +23,30 @@ func emptyNATChain(name, extra string) programmer {
 	return programmer{name, report.Floor, func(
 		t Tools, ns *netns.NS, _ Sidecar,
 	) ([]*Command, error) {
-		text := "add table inet empty\nadd chain inet empty output { type nat hook output priority -100; }\n" + extra
-		c, err := t.Command(ns, "nft", []byte(text), "-f", "-")
+		script := "add table inet empty\n" +
+			"add chain inet empty output { type nat hook output priority -100; }\n" + extra
+		c, err := t.Command(ns, "nft", []byte(script), "-f", "-")
 		return []*Command{c}, err
 	}}
 }
 
-// packetRows measure packets of established flows.
+// packetRows returns the row that measures packets of established flows.
 func packetRows(t Tools) []Row {
 	untracked, tracked := emptyNATChain("one empty NAT chain, without conntrack", ""),
 		emptyNATChain("one empty NAT chain", trackingChain)
 	const plain, dns = "Sluice", "Sluice, DNS captured"
 	row := Row{
 		ID: "packets", Topic: "Packets of established flows",
-		Name: "sequential datagrams over lo", Plotted: report.Rate, Share: 5,
-		Note: "Per second of CPU time. The cost comes from conntrack, which a redirect needs and which processes every packet. An empty " +
-			"NAT chain does not enable conntrack. Therefore there are two variants of the empty chain: without conntrack, and with " +
-			"conntrack enabled by a rule in a chain that no hook calls. The flow has been answered, and no rule redirects it. DNS " +
+		Name: "sequential datagrams over lo", Plotted: report.Rate, RoundsFactor: 5,
+		Note: "Per second of CPU time. The cost comes from conntrack, which a redirect needs and which " +
+			"processes every packet. An empty NAT chain does not enable conntrack. Therefore there are " +
+			"two variants of the empty chain: without conntrack, and with conntrack enabled by a rule " +
+			"in a chain that no hook calls. The flow has been answered, and no rule redirects it. DNS " +
 			"capture needs chains that see every packet.",
 		Goals: []report.Goal{
-			{Of: plain, Quantity: report.Rate, Than: []string{tracked.name}, Factor: 0.97},
+			{Entry: plain, Quantity: report.Rate, Others: []string{tracked.name}, Factor: 0.97},
 			{
-				Of: dns, Quantity: report.Rate, Than: []string{istioLegacy.name + ", DNS captured"},
+				Entry: dns, Quantity: report.Rate, Others: []string{istioLegacy.name + ", DNS captured"},
 				Factor: 0.97,
 			},
 		},
@@ -57,16 +60,16 @@ func packetRows(t Tools) []Row {
 	sluice.name = plain
 	for _, p := range []programmer{sluice, istioLegacy, istioNative} {
 		row.Candidates = append(row.Candidates,
-			t.sending(p.name, p.kind, &p, Sidecar{Plain: true}, nil),
+			t.sending(p.name, p.kind, &p, Sidecar{WithoutDNS: true}, nil),
 			t.sending(p.name+", DNS captured", p.kind, &p, Sidecar{}, nil))
 	}
 	return []Row{row}
 }
 
 // sending returns a candidate that sends datagrams in the same pod in all rounds. Each round uses
-// new sockets, because their memory addresses affect the result.
+// new sockets, because the memory addresses of sockets affect the result.
 func (t Tools) sending(
-	name string, kind report.Kind, p *programmer, s Sidecar, d during,
+	name string, kind report.Kind, p *programmer, s Sidecar, d backgroundProgram,
 ) Candidate {
 	const datagrams = 5000
 	var pod *netns.NS
@@ -133,7 +136,7 @@ func threadTime(do func() error) (time.Duration, error) {
 	return time.Duration(end.Nano() - begin.Nano()), err
 }
 
-// establish sends a reply, so that the flow is established.
+// establish sends a datagram and a reply. Conntrack then treats the flow as established.
 func (t *traffic) establish() error {
 	if err := t.pass(); err != nil {
 		return err

@@ -39,8 +39,8 @@ type Pod struct {
 // attachments counts the attachments, so that each has a unique id.
 var attachments atomic.Int64
 
-// Add returns a candidate that runs ADD for the pod, each time in a new namespace, which must have
-// rules afterwards if and only if redirected is true.
+// Add returns a candidate that runs ADD for the pod, each time in a new namespace. redirected says
+// whether ADD must redirect the pod.
 func (p *Plugin) Add(pod Pod, redirected bool) Candidate {
 	return Candidate{Name: p.Name, Kind: p.Kind, Prepare: func() (Task, error) {
 		a, err := NewAttachment(int(attachments.Add(1)))
@@ -89,12 +89,13 @@ func (p *Plugin) command(verb string, pod Pod, a *Attachment) *Command {
 	}
 	stdin, err := json.Marshal(config)
 	if err != nil {
-		panic(err) // maps of strings
+		panic(err) // cannot happen: maps of strings can be encoded
 	}
 	env := append(os.Environ(),
 		"CNI_COMMAND="+verb, "CNI_CONTAINERID="+a.ContainerID, "CNI_NETNS="+a.Path(),
 		"CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin",
-		fmt.Sprintf("CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_INFRA_CONTAINER_ID=%s;K8S_POD_UID=%s",
+		fmt.Sprintf("CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;"+
+			"K8S_POD_INFRA_CONTAINER_ID=%s;K8S_POD_UID=%s",
 			pod.Namespace, pod.Name, a.ContainerID, pod.UID))
-	return &Command{Path: p.Path, Env: append(env, p.Env...), Stdin: stdin, In: p.Node}
+	return &Command{Path: p.Path, Env: append(env, p.Env...), Stdin: stdin, NS: p.Node}
 }

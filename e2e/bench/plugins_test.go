@@ -165,8 +165,8 @@ func (env *pluginEnv) rows() []bench.Row {
 	withoutAnnotations.Annotations = nil
 	goals := func(q report.Quantity, factor float64) []report.Goal {
 		return []report.Goal{
-			{Of: report.WithAgent, Quantity: q, Factor: factor},
-			{Of: report.WithoutAgent, Quantity: q, Factor: factor},
+			{Entry: report.WithAgent, Quantity: q, Factor: factor},
+			{Entry: report.WithoutAgent, Quantity: q, Factor: factor},
 		}
 	}
 	return []bench.Row{

@@ -8,33 +8,35 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// processRows measure processes that program a new pod.
+// processRows returns rows that measure processes that program a new pod.
 func processRows(t Tools) []Row {
 	const topic = "New pod, separate process"
 	goals := []report.Goal{
-		{Of: rulesApply.name, Quantity: report.Wall, Than: []string{initNative.name}, Factor: 0.1},
-		{Of: rulesApply.name, Quantity: report.Wall, Than: []string{istioNative.name}, Factor: 0.1},
-		{Of: rulesApply.name, Quantity: report.Wall, Than: []string{nftName}, Factor: 1},
-		{Of: rulesApply.name, Quantity: report.Executed, Zero: true},
+		{Entry: rulesApply.name, Quantity: report.Wall, Others: []string{initNative.name}, Factor: 0.1},
+		{Entry: rulesApply.name, Quantity: report.Wall, Others: []string{istioNative.name}, Factor: 0.1},
+		{Entry: rulesApply.name, Quantity: report.Wall, Others: []string{nftName}, Factor: 1},
+		{Entry: rulesApply.name, Quantity: report.Executed, Zero: true},
 	}
-	all := []programmer{
+	programmers := []programmer{
 		rulesApply, rulesLegacy, initNative, initAuto, istioNative, istioLegacy, istioNFT,
 		istioAuto,
 	}
-	some := []programmer{rulesApply, rulesLegacy, initNative, istioNative, istioLegacy}
-	first := t.processRow("process", topic, "no excluded prefixes", Sidecar{}, 1, goals, all)
-	first.Note = fmt.Sprintf("FLAGS are `%s`. The commands are `rules apply FLAGS`, with `--backend legacy` for iptables-legacy; `istio-iptables "+
-		"FLAGS`, with `--native-nftables` for istio-nftables, and with `--force-iptables-binary legacy` or `nft` for the "+
-		"variants; `pilot-agent istio-iptables FLAGS`, which the istio-init container executes; `nft -f -` with the ruleset of "+
-		"Sluice as `nft -nn list ruleset` prints it; `iptables-legacy-restore` and then `ip6tables-legacy-restore` with the "+
-		"output of `-save` after istio-iptables. Excluded prefixes are the value of `-x`.",
-		quoted(Sidecar{}.Flags()))
+	fewProgrammers := []programmer{rulesApply, rulesLegacy, initNative, istioNative, istioLegacy}
+	first := t.processRow("process", topic, "no excluded prefixes", Sidecar{}, 1, goals,
+		programmers)
+	first.Note = fmt.Sprintf("FLAGS are `%s`. The commands are `rules apply FLAGS`, with "+
+		"`--backend legacy` for iptables-legacy; `istio-iptables FLAGS`, with `--native-nftables` for "+
+		"istio-nftables, and with `--force-iptables-binary legacy` or `nft` for the variants; "+
+		"`pilot-agent istio-iptables FLAGS`, which the istio-init container executes; `nft -f -` with "+
+		"the ruleset of Sluice as `nft -nn list ruleset` prints it; `iptables-legacy-restore` and then "+
+		"`ip6tables-legacy-restore` with the output of `-save` after istio-iptables. Excluded prefixes "+
+		"are the value of `-x`.", quoted(Sidecar{}.Flags()))
 	return []Row{
 		first,
-		t.processRow("process-1000", topic, excluded(1000), Sidecar{IPv4: 1000, IPv6: 1000}, 0.5,
-			goals, all),
+		t.processRow("process-1000", topic, excluded(1000), Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000}, 0.5,
+			goals, programmers),
 		t.processRow("process-10000", topic, "10000 excluded IPv4 prefixes",
-			Sidecar{IPv4: 10_000}, 0.2, goals, some),
+			Sidecar{IPv4Prefixes: 10_000}, 0.2, goals, fewProgrammers),
 	}
 }
 
@@ -51,20 +53,21 @@ func quoted(args []string) string {
 }
 
 func (t Tools) processRow(
-	id, topic, name string, s Sidecar, share float64, goals []report.Goal, all []programmer,
+	id, topic, name string, s Sidecar, roundsFactor float64, goals []report.Goal,
+	programmers []programmer,
 ) Row {
 	row := Row{
-		ID: id, Topic: topic, Name: name, Share: share, Goals: goals, Plotted: report.Wall,
+		ID: id, Topic: topic, Name: name, RoundsFactor: roundsFactor, Goals: goals, Plotted: report.Wall,
 		Candidates: []Candidate{t.empty()},
 	}
-	for _, p := range all {
+	for _, p := range programmers {
 		row.Candidates = append(row.Candidates, t.fresh(p, s))
 	}
 	row.Candidates = append(row.Candidates, t.nft(s), t.restore(s))
 	return row
 }
 
-// empty returns a process that does nothing.
+// empty returns a candidate that executes a process that does nothing.
 func (t Tools) empty() Candidate {
 	return Candidate{Name: emptyName, Kind: report.Floor, Prepare: func() (Task, error) {
 		c, err := t.Empty()
@@ -78,35 +81,22 @@ func (t Tools) empty() Candidate {
 // fresh returns a candidate that programs a new pod.
 func (t Tools) fresh(p programmer, s Sidecar) Candidate {
 	return Candidate{Name: p.name, Kind: p.kind, Prepare: func() (Task, error) {
-		return t.commandsInPod(p, s, s, nil)
+		return t.commandsInPod(p, s, nil)
 	}}
 }
 
-// commandsInPod returns the task of executing p's commands for sidecar s in a new pod. If first is
-// not nil, it programs the pod for the sidecar before.
-func (t Tools) commandsInPod(p programmer, before, s Sidecar, first *programmer) (Task, error) {
-	ns, err := NewPod()
-	if err != nil {
-		return Task{}, err
-	}
-	if first != nil {
-		err = first.run(t, ns, before)
-	}
-	commands, prepareErr := p.commands(t, ns, s)
-	if err == nil {
-		err = prepareErr
-	}
-	if err != nil {
-		_ = ns.Close()
-		return Task{}, err
-	}
-	task := inTurn(commands)
-	task.Check = func() error { return redirects(ns, true) }
-	task.Undo = func() { _ = ns.Close() }
-	return task, nil
+// commandsInPod returns the task of executing the programmer's commands for the sidecar in a new
+// pod. prepare may be nil; it runs in the pod before the task.
+func (t Tools) commandsInPod(
+	p programmer, s Sidecar, prepare func(*netns.NS) error,
+) (Task, error) {
+	return inPod(prepare, func(ns *netns.NS) (Task, error) {
+		commands, err := p.commands(t, ns, s)
+		return inTurn(commands), err
+	})
 }
 
-// nft returns the nft command with Sluice's ruleset as nft prints it.
+// nft returns a candidate that loads Sluice's ruleset, as nft prints it, with the command nft.
 func (t Tools) nft(s Sidecar) Candidate {
 	var text []byte
 	return t.loading(nftName, func() error {
@@ -120,8 +110,8 @@ func (t Tools) nft(s Sidecar) Candidate {
 	})
 }
 
-// restore returns iptables-legacy-restore and ip6tables-legacy-restore with the rules of
-// istio-iptables.
+// restore returns a candidate that loads the rules of istio-iptables with iptables-legacy-restore
+// and ip6tables-legacy-restore.
 func (t Tools) restore(s Sidecar) Candidate {
 	programs := []string{"iptables-legacy", "ip6tables-legacy"}
 	texts := make([][]byte, len(programs))
@@ -148,7 +138,7 @@ func (t Tools) restore(s Sidecar) Candidate {
 	})
 }
 
-// loading returns a candidate whose commands load prepared files.
+// loading returns a candidate whose commands load rules that write has written before.
 func (t Tools) loading(
 	name string, write func() error, commands func(*netns.NS) ([]*Command, error),
 ) Candidate {
@@ -162,7 +152,7 @@ func (t Tools) loading(
 	return c
 }
 
-// inExample calls do with a pod that a programmer programmed.
+// inExample calls do with a new pod whose rules the programmer has written.
 func (t Tools) inExample(p programmer, s Sidecar, do func(*netns.NS) error) error {
 	ns, err := NewPod()
 	if err != nil {

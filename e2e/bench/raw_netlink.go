@@ -23,7 +23,8 @@ func newRawNetlink(rs rules.Ruleset) (rawNetlink, error) {
 		return rawNetlink{}, err
 	}
 	if len(rs.Routing.Policies) > 0 || len(rs.Routing.LoopbackAddrs) != 1 {
-		return rawNetlink{}, fmt.Errorf("routing %v: want one address of lo and no policy routes", rs.Routing)
+		return rawNetlink{}, fmt.Errorf(
+			"routing %v: want one address of lo and no policy routes", rs.Routing)
 	}
 	address := nl.NewNetlinkRequest(unix.RTM_NEWADDR,
 		unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
@@ -34,13 +35,13 @@ func newRawNetlink(rs rules.Ruleset) (rawNetlink, error) {
 	return rawNetlink{t.Bytes(), address.Serialize()}, nil
 }
 
-// apply sends the bytes.
-func (f rawNetlink) apply(ns *netns.NS) error {
+// apply sends the messages in the namespace.
+func (raw rawNetlink) apply(ns *netns.NS) error {
 	return ns.Do(func() error {
-		if err := exchange(unix.NETLINK_ROUTE, f.address); err != nil {
+		if err := exchange(unix.NETLINK_ROUTE, raw.address); err != nil {
 			return err
 		}
-		return exchange(unix.NETLINK_NETFILTER, f.rules)
+		return exchange(unix.NETLINK_NETFILTER, raw.rules)
 	})
 }
 

@@ -9,16 +9,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// againRows measure applying rules that are already in place.
+// againRows returns rows that apply rules that are already in place.
 func againRows(t Tools) []Row {
 	const topic = "Rules applied again, unchanged"
 	row := Row{
 		ID: "again", Topic: topic, Name: "no excluded prefixes", Plotted: report.Wall,
-		Note: "istio-iptables runs one process per rule to check that the rule exists, and does not check their order. istio-nftables " +
-			"always rewrites its rules. Sluice reads all rules from the kernel, compares them, and writes nothing.",
+		Note: "istio-iptables runs one process per rule to check that the rule exists, and does not " +
+			"check their order. istio-nftables always rewrites its rules. Sluice reads all rules from " +
+			"the kernel, compares them, and writes nothing.",
 		Goals: []report.Goal{
-			{Of: coldName, Quantity: report.Wall, Factor: 1.0 / 50},
-			{Of: rulesApply.name, Quantity: report.Wall, Than: []string{emptyName}, Factor: 2},
+			{Entry: coldName, Quantity: report.Wall, Factor: 1.0 / 50},
+			{Entry: rulesApply.name, Quantity: report.Wall, Others: []string{emptyName}, Factor: 2},
 		},
 		Candidates: []Candidate{t.empty(), againInProcess(Sidecar{})},
 	}
@@ -26,23 +27,26 @@ func againRows(t Tools) []Row {
 		row.Candidates = append(row.Candidates, Candidate{
 			Name: p.name, Kind: p.kind,
 			Prepare: func() (Task, error) {
-				return t.commandsInPod(p, Sidecar{}, Sidecar{}, &p)
+				return t.commandsInPod(p, Sidecar{}, func(ns *netns.NS) error {
+					return p.run(t, ns, Sidecar{})
+				})
 			},
 		})
 	}
 	rows := []Row{row}
 	for _, n := range []int{1000, 10_000} {
-		s := Sidecar{IPv4: n, IPv6: n}
+		s := Sidecar{IPv4Prefixes: n, IPv6Prefixes: n}
 		first := coldCandidate(s)
 		first.Name = "Sluice in process, first application"
 		rows = append(rows, Row{
-			ID: fmt.Sprint("again-", n), Topic: topic, Name: excluded(n), Share: 1,
+			ID: fmt.Sprint("again-", n), Topic: topic, Name: excluded(n), RoundsFactor: 1,
 			Candidates: []Candidate{againInProcess(s), first},
 		})
 	}
 	return rows
 }
 
+// againInProcess returns a candidate that applies unchanged rules in this process.
 func againInProcess(s Sidecar) Candidate {
 	var rs rules.Ruleset
 	return Candidate{
@@ -53,9 +57,11 @@ func againInProcess(s Sidecar) Candidate {
 		},
 		Prepare: func() (Task, error) {
 			install := func(ns *netns.NS) error { return created(nft.Apply(ns, rs)) }
-			return inPod(install, func(ns *netns.NS) error {
-				result, err := nft.Apply(ns, rs)
-				return became(nft.Unchanged, result, err)
+			return inPod(install, func(ns *netns.NS) (Task, error) {
+				return timed(func() error {
+					result, err := nft.Apply(ns, rs)
+					return checkOutcome(nft.Unchanged, result, err)
+				}), nil
 			})
 		},
 	}

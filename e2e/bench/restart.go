@@ -12,52 +12,53 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// restartPods is the number of pods of the node.
 const restartPods = 250
 
-// restartRows measure programming all pods of a node in one process.
+// An applier writes the rules of a pod into its namespace.
+type applier = func(*netns.NS) error
+
+// restartRows returns the row that programs all pods of a node in one process.
 func restartRows() []Row {
 	s := Sidecar{}
 	raw := rawCandidate(s)
-	cold := nodeOf(coldName, report.Sluice, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
+	cold := nodeCandidate(coldName, report.Sluice, s, func(r rules.Redirect) (applier, error) {
 		return func(ns *netns.NS) error { return created(nft.Apply(ns, rules.MustCompile(r))) }, nil
 	})
-	cached := nodeOf(cachedName, report.Sluice, s, func(r rules.Redirect) (func(
-		*netns.NS,
-	) error, error,
-	) {
+	cached := nodeCandidate(cachedName, report.Sluice, s, func(r rules.Redirect) (applier, error) {
 		p, err := nft.Prepare(rules.MustCompile(r))
 		return func(ns *netns.NS) error { return created(p.Apply(ns, nft.ApplyOptions{})) }, err
 	})
-	floor := nodeOf(raw.Name, raw.Kind, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
-		f, err := newRawNetlink(rules.MustCompile(r))
-		return f.apply, err
+	floor := nodeCandidate(raw.Name, raw.Kind, s, func(r rules.Redirect) (applier, error) {
+		raw, err := newRawNetlink(rules.MustCompile(r))
+		return raw.apply, err
 	})
 	return []Row{{
 		ID: "restart", Topic: "Node restart",
-		Name: "250 new pods, one goroutine per core", Share: 0.5,
+		Name: "250 new pods, one goroutine per core", RoundsFactor: 0.5,
 		Plotted: report.Wall,
-		Note:    "Memory kept is the growth of the heap after all pods are programmed, measured after a garbage collection.",
+		Note: "Memory kept is the growth of the heap after all pods are programmed, measured after a " +
+			"garbage collection.",
 		Goals: []report.Goal{
-			{Of: coldName, Quantity: report.Wall, Than: []string{rawName}, Factor: 1.5},
-			{Of: coldName, Quantity: report.Kept, Limit: 100e3},
+			{Entry: coldName, Quantity: report.Wall, Others: []string{rawName}, Factor: 1.5},
+			{Entry: coldName, Quantity: report.Kept, Limit: 100e3},
 		},
 		Candidates: []Candidate{cold, cached, floor},
 	}}
 }
 
-// nodeOf returns a candidate that programs all pods of a node with program.
-func nodeOf(
-	name string, kind report.Kind, s Sidecar, program func(
-		rules.Redirect,
-	) (func(*netns.NS) error, error),
+// nodeCandidate returns a candidate that programs all pods of a node with the applier that
+// newApplier returns.
+func nodeCandidate(
+	name string, kind report.Kind, s Sidecar, newApplier func(rules.Redirect) (applier, error),
 ) Candidate {
-	var apply func(*netns.NS) error
+	var apply applier
 	return Candidate{
 		Name: name, Kind: kind,
 		Open: func() (func(), error) {
 			r, err := s.Redirect()
 			if err == nil {
-				apply, err = program(r)
+				apply, err = newApplier(r)
 			}
 			return func() {}, err
 		},
@@ -85,7 +86,7 @@ func nodeOf(
 }
 
 // programAll programs the pods with one goroutine for each core.
-func programAll(pods []*netns.NS, apply func(*netns.NS) error) (Sample, error) {
+func programAll(pods []*netns.NS, apply applier) (Sample, error) {
 	before := heap()
 	begin := time.Now()
 	next := make(chan *netns.NS)
@@ -103,9 +104,9 @@ func programAll(pods []*netns.NS, apply func(*netns.NS) error) (Sample, error) {
 	}
 	close(next)
 	group.Wait()
-	wall := time.Since(begin)
+	duration := time.Since(begin)
 	return Sample{
-		report.Wall: wall.Seconds(), report.Kept: max(heap()-before, 0),
+		report.Wall: duration.Seconds(), report.Kept: max(heap()-before, 0),
 	}, errors.Join(errs...)
 }
 

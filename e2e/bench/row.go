@@ -11,10 +11,10 @@ type Row struct {
 	// ID, Topic, Name, Note and Plotted have the meaning of the fields of report.Row.
 	ID, Topic, Name, Note string
 	Plotted               report.Quantity
-	// Share multiplies the number of rounds, for fast or slow tasks; 0 means 1.
-	Share      float64
-	Candidates []Candidate
-	Goals      []report.Goal
+	// RoundsFactor multiplies the number of rounds; 0 means 1.
+	RoundsFactor float64
+	Candidates   []Candidate
+	Goals        []report.Goal
 }
 
 // A Candidate is one way to perform the task.
@@ -44,11 +44,11 @@ type Task struct {
 // A Sample is the cost of a run of a task.
 type Sample map[report.Quantity]float64
 
-// timed returns a function that measures the time of a function in this process.
-func timed(do func() error) func() (Sample, error) {
-	return func() (Sample, error) {
+// timed returns a task that runs do in this process and measures its time.
+func timed(do func() error) Task {
+	return Task{Do: func() (Sample, error) {
 		begin := time.Now()
 		err := do()
 		return Sample{report.Wall: time.Since(begin).Seconds()}, err
-	}
+	}}
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// Tools provides the programs that program a namespace.
+// Tools finds and runs the programs that write rules into a namespace.
 type Tools struct {
-	// Dir is their working directory, and Bin the directory of the built programs.
+	// Dir is a working directory for copies of programs and for files. Bin is the directory with
+	// the programs that the Makefile built.
 	Dir, Bin string
 }
 
@@ -40,13 +41,13 @@ func (t Tools) Find(name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf(
-		"no %s: run \"make bench-peers\", or install the packages nftables and iptables",
+		"program %s not found: run \"make bench-peers\", or install the packages nftables and iptables",
 		name)
 }
 
-// install copies a built program once, as an installer does. A copy starts faster than the file
-// that the linker wrote, by a tenth of the plugin's CPU time, because the page cache holds it in
-// larger folios.
+// install returns the path of a copy of a built program, which it makes at the first call, as an
+// installer does. A copy starts faster than the file that the linker wrote, because the page cache
+// holds the copy in larger folios. This saves a tenth of the plugin's CPU time.
 func (t Tools) install(built string) (string, error) {
 	if t.Dir == "" {
 		return built, nil
@@ -62,8 +63,8 @@ func (t Tools) install(built string) (string, error) {
 	return path, os.WriteFile(path, program, 0o755)
 }
 
-// Command returns a command in the namespace. It does not share iptables' lock with other
-// processes.
+// Command returns a command in the namespace. The command uses a lock file of its own for iptables,
+// so that it does not wait for other processes of the machine.
 func (t Tools) Command(ns *netns.NS, name string, stdin []byte, args ...string) (*Command, error) {
 	path, err := t.Find(name)
 	if err != nil {
@@ -73,7 +74,7 @@ func (t Tools) Command(ns *netns.NS, name string, stdin []byte, args ...string) 
 		"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin",
 		"XTABLES_LOCKFILE=" + filepath.Join(t.Dir, "xtables.lock"),
 	}
-	return &Command{Path: path, Args: args, Env: env, Stdin: stdin, In: ns}, nil
+	return &Command{Path: path, Args: args, Env: env, Stdin: stdin, NS: ns}, nil
 }
 
 // Output returns the output of a program in the namespace.
@@ -85,7 +86,8 @@ func (t Tools) Output(ns *netns.NS, name string, args ...string) ([]byte, error)
 	return c.Output()
 }
 
-// Empty builds a static Go program that does nothing.
+// Empty returns a command that executes a static Go program that does nothing, and builds the
+// program at the first call.
 func (t Tools) Empty() (*Command, error) {
 	built := filepath.Join(t.Dir, "built", "empty")
 	if _, err := os.Stat(built); err != nil {
@@ -113,7 +115,7 @@ func buildEmpty(path string) error {
 	return nil
 }
 
-// A programmer programs a namespace with commands.
+// A programmer is a way to write the rules of a pod with commands.
 type programmer struct {
 	name string
 	kind report.Kind
@@ -121,8 +123,8 @@ type programmer struct {
 	commands func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error)
 }
 
-// byFlags returns a programmer that runs the program with the arguments before, the sidecar's flags
-// and the arguments after.
+// byFlags returns a programmer whose command has the arguments before, the sidecar's flags, and the
+// arguments after.
 func byFlags(name string, kind report.Kind, program string, before, after []string) programmer {
 	return programmer{name, kind, func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error) {
 		c, err := t.Command(ns, program, nil, slices.Concat(before, s.Flags(), after)...)
@@ -130,9 +132,10 @@ func byFlags(name string, kind report.Kind, program string, before, after []stri
 	}}
 }
 
-// The programmers. The names of Istio's programmers contain the program that finally writes the
-// rules, or how it is chosen. The init container istio-init executes pilot-agent, which includes
-// istio-iptables; the other programs contain istio-iptables only.
+// The programmers. The name of a programmer of Istio ends with the backend that it selects; auto
+// means that it detects one. istio-init is the program pilot-agent, which the init container
+// executes and which includes istio-iptables. istio-iptables is a program that contains nothing
+// else.
 var (
 	rulesApply  = byFlags("rules apply", report.Sluice, Rules, []string{"apply"}, nil)
 	rulesLegacy = byFlags("rules apply, iptables-legacy", report.Sluice, Rules, []string{"apply"},
@@ -151,7 +154,7 @@ var (
 		[]string{"istio-iptables"}, []string{"--native-nftables"})
 )
 
-// reconciling returns a programmer that repairs existing rules.
+// reconciling returns the programmer with the flag that repairs existing rules.
 func (p programmer) reconciling() programmer {
 	return programmer{p.name + ", reconcile", p.kind, func(
 		t Tools, ns *netns.NS, s Sidecar,
@@ -164,7 +167,7 @@ func (p programmer) reconciling() programmer {
 	}}
 }
 
-// run programs the namespace without measuring it.
+// run writes the sidecar's rules into the namespace without measuring it.
 func (p programmer) run(t Tools, ns *netns.NS, s Sidecar) error {
 	commands, err := p.commands(t, ns, s)
 	for _, c := range commands {

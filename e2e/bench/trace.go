@@ -22,21 +22,21 @@ type footprint struct {
 	executed int   // programs, without the command itself
 }
 
-// traced executes the command under ptrace, which makes it slow, so that its time is not measured.
-// The memory that wait4 reports includes the memory of this process before exec, and is not usable.
+// traced executes the command under ptrace, and returns its memory and the number of executed
+// programs. It does not return the time, because ptrace makes the command slow. The memory is not
+// taken from wait4, which would include the memory of this process before exec.
 func (c *Command) traced() (Sample, error) {
 	var f footprint
-	// All ptrace requests must come from the thread that started the process. do does not change
-	// threads.
+	// All ptrace requests must come from the thread that started the process.
 	err := c.do(func(cmd *exec.Cmd) error {
-		runtime.LockOSThread() // also without a namespace to enter
+		runtime.LockOSThread() // do locks the thread only if it enters a namespace
 		defer runtime.UnlockOSThread()
 		cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Pdeathsig: unix.SIGKILL}
 		if err := cmd.Start(); err != nil {
 			return err
 		}
 		status, err := f.traceProcesses(cmd.Process.Pid)
-		// follow has already waited for the process.
+		// traceProcesses has already waited for the process.
 		_ = cmd.Process.Release()
 		if err == nil && status != 0 {
 			err = fmt.Errorf("exit status %d", status)
@@ -50,7 +50,8 @@ const traceOptions = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.P
 	unix.PTRACE_O_TRACEEXEC |
 	unix.PTRACE_O_TRACEEXIT | unix.PTRACE_O_EXITKILL
 
-// traceProcesses waits for the process and all its descendants, and returns the exit status of the process.
+// traceProcesses waits for the process root and all its descendants, and returns the exit status of
+// root.
 func (f *footprint) traceProcesses(root int) (status int, err error) {
 	known := map[int]bool{}
 	for {
@@ -78,13 +79,14 @@ func (f *footprint) traceProcesses(root int) (status int, err error) {
 	}
 }
 
-// stopped records why a thread has stopped, and returns the signal to continue with.
+// stopped records an exec or exit of a thread that has stopped, and returns the signal with which
+// the thread continues.
 func (f *footprint) stopped(pid int, ws unix.WaitStatus, known map[int]bool) (signal int) {
 	first := !known[pid]
 	known[pid] = true
 	switch {
 	case first && len(known) == 1:
-		// The command itself, after its exec.
+		// This is the command itself, after its exec.
 		_ = unix.PtraceSetOptions(pid, traceOptions)
 		return 0
 	case first && ws.StopSignal() == unix.SIGSTOP:
@@ -103,8 +105,8 @@ func (f *footprint) stopped(pid int, ws unix.WaitStatus, known map[int]bool) (si
 	return 0
 }
 
-// LargestMemory returns the maximum resident memory of a process, or of the process of a thread,
-// since its exec, in bytes.
+// LargestMemory returns the maximum resident memory of a process since its exec, in bytes. pid may
+// also be the id of a thread of the process.
 func LargestMemory(pid int) (int64, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// traffic consists of datagrams that one application of a pod sends to another over lo, which
+// traffic is a client and a server in a pod. The client sends datagrams over lo, and the server
 // replies to each.
 type traffic struct {
 	client, server int
-	started        chan struct{} // closed after the first reply or the time limit
+	started        chan struct{} // closed after the first reply or after replyTimeout
 	quit           chan struct{}
 	done           chan struct{}
 	sent, answered int
@@ -24,14 +24,14 @@ type traffic struct {
 	err            error
 }
 
-// Intervals of traffic.
 const (
-	sendEvery = 200 * time.Microsecond
-	// patience is the time limit for the first reply, and for the last ones.
-	patience = 50 * time.Millisecond
+	// sendInterval gives 5,000 datagrams per second.
+	sendInterval = 200 * time.Microsecond
+	// replyTimeout limits the time until the first reply, and until the last one after stop.
+	replyTimeout = 50 * time.Millisecond
 )
 
-// startTraffic begins to send, and returns after the first reply or the time limit.
+// startTraffic starts to send, and returns after the first reply or after replyTimeout.
 func startTraffic(ns *netns.NS) (*traffic, error) {
 	t, err := newTraffic(ns)
 	if err != nil {
@@ -43,7 +43,7 @@ func startTraffic(ns *netns.NS) (*traffic, error) {
 	return t, nil
 }
 
-// newTraffic connects two sockets.
+// newTraffic returns traffic with connected sockets that has not started.
 func newTraffic(ns *netns.NS) (*traffic, error) {
 	t := &traffic{}
 	err := ns.Do(func() (err error) {
@@ -79,20 +79,20 @@ func connectTo(from, to int) error {
 	return unix.Connect(from, address)
 }
 
-// run sends and replies until it is stopped and the last replies have arrived or timed out. It uses
-// its own thread and sleeps in the kernel, because a ticker would be late while another goroutine
+// run sends and replies until quit is closed and the last replies have arrived or timed out. It
+// locks its thread and sleeps in the kernel, because a ticker would be late while another goroutine
 // is in a long system call.
 func (t *traffic) run(quit <-chan struct{}) {
 	defer close(t.done)
-	begin := sync.OnceFunc(func() { close(t.started) })
-	defer begin()
+	signalStarted := sync.OnceFunc(func() { close(t.started) })
+	defer signalStarted()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	last := time.Now()
 	var deadline time.Time
 	for next := last; ; {
 		if deadline.IsZero() {
-			// A datagram that netfilter drops at output is an error here, and counts as lost.
+			// Write fails if netfilter drops the datagram at output. It then counts as lost.
 			_, _ = unix.Write(t.client, []byte("ping"))
 			t.sent++
 		}
@@ -106,8 +106,8 @@ func (t *traffic) run(quit <-chan struct{}) {
 		if n > 0 {
 			last = now
 		}
-		if n > 0 || now.Sub(last) > patience {
-			begin()
+		if n > 0 || now.Sub(last) > replyTimeout {
+			signalStarted()
 		}
 		t.answered += n
 		if !deadline.IsZero() && (t.answered == t.sent || now.After(deadline)) {
@@ -115,11 +115,11 @@ func (t *traffic) run(quit <-chan struct{}) {
 		}
 		select {
 		case <-quit:
-			quit, deadline = nil, now.Add(patience)
+			quit, deadline = nil, now.Add(replyTimeout)
 		default:
 		}
-		// Missed times are skipped.
-		if next = next.Add(sendEvery); next.Before(now) {
+		// If this loop is late, it does not send the missed datagrams later.
+		if next = next.Add(sendInterval); next.Before(now) {
 			next = now
 		}
 		pause := unix.NsecToTimespec(next.Sub(now).Nanoseconds())
@@ -154,7 +154,7 @@ func (t *traffic) echo() (answers int, err error) {
 }
 
 // stop ends the traffic, and returns the number of datagrams without a reply and the longest time
-// without one.
+// between two replies.
 func (t *traffic) stop() (lost int, gap time.Duration, err error) {
 	close(t.quit)
 	<-t.done

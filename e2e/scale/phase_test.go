@@ -21,7 +21,7 @@ func (f *fleet) begin(name, description string) *phase {
 	f.meter.mu.Lock()
 	defer f.meter.mu.Unlock()
 	return &phase{
-		Phase: report.Phase{Name: name, What: description, Requests: map[string]int{}}, fleet: f,
+		Phase: report.Phase{Name: name, Description: description, Requests: map[string]int{}}, fleet: f,
 		begin: time.Now(), requests: len(f.server.Requests()), dials: len(f.meter.dials),
 		received: f.meter.received.Load(), sent: f.meter.sent.Load(),
 	}

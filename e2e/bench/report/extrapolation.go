@@ -2,10 +2,11 @@ package report
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
-// Ids of the rows that the extrapolation uses, and names of their entries for the plugin with and
+// Ids of the rows that the extrapolation uses, and names of the entries for the plugin with and
 // without an agent.
 const (
 	AddRow       = "add"
@@ -19,24 +20,24 @@ const (
 	nodePods, clusterNodes = 500, 10_000
 	// rolloutHours is the duration of a restart of the whole cluster.
 	rolloutHours = 8
-	// watchEvents is the number of events of a pod for a watcher from its binding to the node to
-	// its end: bound, containers creating, address known, init containers done, ready; being
-	// deleted, not ready, deleted.
+	// watchEvents is the number of watch events during the life of a pod: bound to the node,
+	// containers creating, address known, init containers done, ready, deletion requested, not
+	// ready, deleted.
 	watchEvents = 8
 )
 
-// A pattern contains the requests of a CNI plugin and its agent to the API server, and the cost of
-// an attachment.
-type pattern struct {
+// pluginCost is the cost of a CNI plugin and its agent for one pod.
+type pluginCost struct {
 	name string
-	// gets are the requests for a pod at each ADD, connections the new TLS connections for them.
-	gets, connections int
-	addCPU, delCPU    float64
+	// requests is the number of GET requests for the pod at ADD. Each uses a new TLS connection.
+	requests int
+	// addCPU and delCPU are the CPU times of ADD and DEL in seconds.
+	addCPU, delCPU float64
 }
 
 // extrapolation renders the extrapolation of the measured costs to larger nodes and clusters.
 func extrapolation(r Results) string {
-	columns := patterns(r)
+	columns := pluginCosts(r)
 	if columns == nil {
 		return ""
 	}
@@ -52,31 +53,31 @@ and provides them to the plugin over a socket; for a pod that the watch has not 
 Without the agent, the plugin of Sluice sends the same requests as istio-cni. The CPU times do not include agents and API servers.
 
 `, size(float64(r.Pod.Bytes)), nodePods, watchEvents, thousands(clusterNodes), rolloutHours)
-	b.WriteString(scale("a node", nodePods, r.Pod.Bytes, columns))
+	b.WriteString(costTable("a node", nodePods, r.Pod.Bytes, columns))
 	b.WriteString("\n")
-	b.WriteString(scale("the cluster", nodePods*clusterNodes, r.Pod.Bytes, columns))
+	b.WriteString(costTable("the cluster", nodePods*clusterNodes, r.Pod.Bytes, columns))
 	return b.String()
 }
 
-// patterns returns the patterns of istio-cni, in its fastest mode, and of Sluice, or nil unless all
-// were measured.
-func patterns(r Results) []pattern {
+// pluginCosts returns the costs of istio-cni, in its fastest mode, and of Sluice, with and without
+// an agent. It returns nil if one of them was not measured.
+func pluginCosts(r Results) []pluginCost {
 	add, del := r.Row(AddRow), r.Row(DelRow)
 	if add == nil || del == nil || r.Pod.Bytes == 0 {
 		return nil
 	}
-	newPattern := func(name string, gets int) (pattern, bool) {
+	cost := func(name string, requests int) (pluginCost, bool) {
 		a, d := add.Entry(name), del.Entry(name)
 		if a == nil || d == nil {
-			return pattern{}, false
+			return pluginCost{}, false
 		}
-		return pattern{name, gets, gets, a.Values[CPU].Median, d.Values[CPU].Median}, true
+		return pluginCost{name, requests, a.Values[CPU].Median, d.Values[CPU].Median}, true
 	}
-	withAgent, ok1 := newPattern(WithAgent, 0)
-	withoutAgent, ok2 := newPattern(WithoutAgent, 1)
-	var istio pattern
+	withAgent, ok1 := cost(WithAgent, 0)
+	withoutAgent, ok2 := cost(WithoutAgent, 1)
+	var istio pluginCost
 	for _, e := range add.Entries {
-		p, ok := newPattern(e.Name, 1)
+		p, ok := cost(e.Name, 1)
 		if ok && e.Kind == Peer && (istio.name == "" || p.addCPU < istio.addCPU) {
 			istio = p
 		}
@@ -84,18 +85,18 @@ func patterns(r Results) []pattern {
 	if !ok1 || !ok2 || istio.name == "" {
 		return nil
 	}
-	return []pattern{istio, withAgent, withoutAgent}
+	return []pluginCost{istio, withAgent, withoutAgent}
 }
 
-// scale returns the table for a number of pods.
-func scale(scope string, pods, podBytes int, columns []pattern) string {
+// costTable returns the table of a restart of all pods of the scope.
+func costTable(scope string, pods, podBytes int, columns []pluginCost) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| restart of %s, %s pods | arithmetic |", scope, thousands(pods))
 	for _, p := range columns {
 		fmt.Fprintf(&b, " %s |", p.name)
 	}
 	b.WriteString("\n|---|---|" + strings.Repeat("---:|", len(columns)) + "\n")
-	line := func(description, arithmetic string, value func(pattern) string) {
+	line := func(description, arithmetic string, value func(pluginCost) string) {
 		fmt.Fprintf(&b, "| %s | %s |", description, arithmetic)
 		for _, p := range columns {
 			fmt.Fprintf(&b, " %s |", value(p))
@@ -104,30 +105,30 @@ func scale(scope string, pods, podBytes int, columns []pattern) string {
 	}
 	n := float64(pods)
 	line("requests for pods", fmt.Sprintf("%s × GETs of an ADD", thousands(pods)),
-		func(p pattern) string { return thousands(pods * p.gets) })
+		func(p pluginCost) string { return thousands(pods * p.requests) })
 	line("TLS connections for them", fmt.Sprintf("%s × connections of an ADD", thousands(pods)),
-		func(p pattern) string { return thousands(pods * p.connections) })
-	line("bytes of the responses", "requests × size of a pod", func(p pattern) string {
-		return size(n * float64(p.gets*podBytes))
+		func(p pluginCost) string { return thousands(pods * p.requests) })
+	line("bytes of the responses", "requests × size of a pod", func(p pluginCost) string {
+		return size(n * float64(p.requests*podBytes))
 	})
 	line("bytes watched", fmt.Sprintf("%s × %d events × size of a pod", thousands(pods),
 		watchEvents),
-		func(pattern) string { return size(n * watchEvents * float64(podBytes)) })
+		func(pluginCost) string { return size(n * watchEvents * float64(podBytes)) })
 	line("CPU time of ADD and DEL", fmt.Sprintf("%s × (ADD + DEL)",
-		thousands(pods)), func(p pattern) string {
+		thousands(pods)), func(p pluginCost) string {
 		return fmt.Sprintf("%s: %s × (%s + %s)", seconds(n*(p.addCPU+p.delCPU)), thousands(pods),
 			duration(p.addCPU), duration(p.delCPU))
 	})
 	if pods > nodePods {
 		line("requests per second", fmt.Sprintf("requests / %d h",
-			rolloutHours), func(p pattern) string {
-			return threeDigits(n * float64(p.gets) / (rolloutHours * 3600))
+			rolloutHours), func(p pluginCost) string {
+			return threeDigits(n * float64(p.requests) / (rolloutHours * 3600))
 		})
 	}
 	return b.String()
 }
 
-// seconds formats a long time.
+// seconds formats a time in seconds, from two hours on in hours.
 func seconds(s float64) string {
 	if s < 2*3600 {
 		return duration(s)
@@ -135,11 +136,11 @@ func seconds(s float64) string {
 	return threeDigits(s/3600) + " h"
 }
 
-// thousands formats a number in groups of three digits.
+// thousands formats a number with a comma before each group of three digits.
 func thousands(n int) string {
-	text := fmt.Sprint(n)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
+	digits := strconv.Itoa(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
 	}
-	return text
+	return digits
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/e2e/readme"
@@ -14,10 +15,10 @@ var figuresBlock = readme.Block{Name: "figures", Command: "make bench"}
 type figure struct {
 	title string
 	row   string
-	// sluice is the entry of Sluice, and other the entry to compare with, which is described by
-	// peer.
-	sluice, other, peer string
-	quantities          []Quantity
+	// sluice is the entry of Sluice. other is the entry to compare with, or empty; the README calls
+	// it otherTitle.
+	sluice, other, otherTitle string
+	quantities                []Quantity
 }
 
 // figures are the figures of the README.
@@ -70,8 +71,8 @@ func (r *Results) figures() (string, error) {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Five figures from [RESULTS.md](e2e/bench/RESULTS.md), which `make bench` writes; "+
-		"medians on %d cores, Linux %s:\n\n| what | Sluice | compared with |\n|---|---|---|\n", r.Machine.Cores,
-		version)
+		"medians on %d cores, Linux %s:\n\n| task | Sluice | compared with |\n|---|---|---|\n",
+		r.Machine.Cores, version)
 	for _, f := range figures {
 		row := r.Row(f.row)
 		if row == nil {
@@ -81,20 +82,20 @@ func (r *Results) figures() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		peer := f.peer
+		other := f.otherTitle
 		if f.other != "" {
 			value, err := f.value(row, f.other)
 			if err != nil {
 				return "", err
 			}
-			peer = value + ": " + peer
+			other = value + ": " + other
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.title, own, peer)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.title, own, other)
 	}
 	return b.String(), nil
 }
 
-// value returns the medians of an entry.
+// value returns the medians of the entry with the name.
 func (f figure) value(row *Row, name string) (string, error) {
 	entry := row.Entry(name)
 	if entry == nil {
@@ -108,16 +109,8 @@ func (f figure) value(row *Row, name string) (string, error) {
 		}
 		texts[i] = q.format(summary.Median)
 		if q == Rate {
-			texts[i] = grouped(texts[i])
+			texts[i] = thousands(int(math.Round(summary.Median)))
 		}
 	}
 	return strings.Join(texts, ", "), nil
-}
-
-// grouped separates the thousands of a number.
-func grouped(digits string) string {
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
 }

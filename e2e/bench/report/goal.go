@@ -3,18 +3,19 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
 // A Goal is a goal for an entry of Sluice.
 type Goal struct {
-	// Of is the name of the entry.
-	Of       string   `json:"of"`
+	// Entry is the name of the entry.
+	Entry    string   `json:"of"`
 	Quantity Quantity `json:"quantity"`
-	// Than lists the entries to compare with; nil means all peers. The goal must be met against
-	// each of them. Entries that were omitted from the row are ignored.
-	Than []string `json:"than,omitempty"`
-	// Factor is the maximum ratio to the other entry; for Rate, the minimum.
+	// Others lists the entries to compare with; nil means all peers. The goal must be met against
+	// each of them. Candidates that were omitted from the row are ignored.
+	Others []string `json:"than,omitempty"`
+	// Factor is the maximum ratio to the other entry. For Rate, it is the minimum ratio.
 	Factor float64 `json:"factor,omitempty"`
 	// Limit is the maximum value; 0 for no limit. Zero requires the value 0.
 	Limit float64 `json:"limit,omitempty"`
@@ -26,16 +27,17 @@ type verdict struct {
 	// expected describes the goal; got is the entry's formatted value.
 	expected, got string
 	isMet         bool
-	// value is the entry's value. If the goal compares entries, against is the entry with the worst
-	// ratio.
-	value   Summary
-	against *Entry
-	ratio   float64
+	// value is the entry's value.
+	value Summary
+	// worst is the other entry for which the ratio is worst; nil if the goal does not compare
+	// entries.
+	worst *Entry
+	ratio float64
 }
 
-// check returns the result of the row's entry, or false if a required entry is missing.
+// check returns the verdict on the goal, or false if a required entry is missing in the row.
 func (g Goal) check(r *Row) (verdict, bool) {
-	entry := r.Entry(g.Of)
+	entry := r.Entry(g.Entry)
 	if entry == nil {
 		return verdict{}, false
 	}
@@ -56,33 +58,28 @@ func (g Goal) check(r *Row) (verdict, bool) {
 			continue
 		}
 		ratio := own / other.Values[g.Quantity].Median
-		if v.against == nil || g.isWorse(ratio, v.ratio) {
-			v.against, v.ratio = other, ratio
+		if v.worst == nil || g.isWorse(ratio, v.ratio) {
+			v.worst, v.ratio = other, ratio
 		}
 	}
-	if v.against == nil {
+	if v.worst == nil {
 		return v, false
 	}
-	v.expected, v.got = g.sign()+" "+factor(g.Factor), threeDigits(v.ratio)
+	v.expected, v.got = g.sign()+" "+formatRatio(g.Factor), threeDigits(v.ratio)
 	v.isMet = !g.isWorse(v.ratio, g.Factor)
 	return v, true
 }
 
-// compares reports whether the goal refers to the other entry.
+// compares reports whether the goal compares with the other entry.
 func (g Goal) compares(other *Entry) bool {
-	if g.Than == nil {
+	if g.Others == nil {
 		return other.Kind == Peer
 	}
-	for _, name := range g.Than {
-		if name == other.Name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(g.Others, other.Name)
 }
 
 // isWorse reports whether ratio a is worse than b: larger for a cost, smaller for a rate. Ratios
-// that are formatted alike are equal.
+// that differ by less than a thousandth count as equal.
 func (g Goal) isWorse(a, b float64) bool {
 	if math.Round(a*1000) == math.Round(b*1000) {
 		return false
@@ -90,6 +87,7 @@ func (g Goal) isWorse(a, b float64) bool {
 	return (a > b) != (g.Quantity == Rate)
 }
 
+// sign returns the relation of a met goal.
 func (g Goal) sign() string {
 	if g.Quantity == Rate {
 		return "≥"
@@ -97,8 +95,8 @@ func (g Goal) sign() string {
 	return "≤"
 }
 
-// factor formats a ratio; small ones as fractions.
-func factor(f float64) string {
+// formatRatio formats a ratio. A small ratio is formatted as a fraction, such as 1/10.
+func formatRatio(f float64) string {
 	if inverse := 1 / f; f < 0.6 && math.Abs(inverse-math.Round(inverse)) < 1e-9 {
 		return fmt.Sprintf("1/%.0f", inverse)
 	}

@@ -7,10 +7,12 @@ import (
 
 const introduction = `# Sluice compared with other programs
 
-This page is generated from results.json by ` + "`make bench-peers`" + `, or by ` + "`make bench`" + ` with fewer rounds. In each round, all candidates of a row perform the same task in turn,
-each in a new network namespace, and the benchmark checks that the task was done. Each round starts with a different candidate. Values
-are medians, with the quartiles in parentheses. Memory and executed programs are counted in separate runs under ptrace. Bold names are
-variants of Sluice. Italic names are lower bounds, the minimum cost of the task.
+This page is generated from results.json by ` + "`make bench-peers`" + `, or by ` + "`make bench`" + ` with
+fewer rounds. In each round, the candidates of a table perform the same task one after the other,
+each in a new network namespace, and the benchmark checks that the task was done. Each round starts
+with a different candidate. Values are medians, with the quartiles in parentheses. Memory and
+executed programs are measured in separate runs under ptrace. Bold names are variants of Sluice.
+Italic names are lower bounds: programs that do only the minimum that the task requires.
 
 `
 
@@ -18,8 +20,8 @@ variants of Sluice. Italic names are lower bounds, the minimum cost of the task.
 func Markdown(r Results) []byte {
 	var b strings.Builder
 	b.WriteString(introduction)
-	b.WriteString(machine(r))
-	b.WriteString(goals(r.Rows))
+	b.WriteString(machineSection(r))
+	b.WriteString(goalTable(r.Rows))
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		if i == 0 || r.Rows[i-1].Topic != row.Topic {
@@ -32,16 +34,17 @@ func Markdown(r Results) []byte {
 		b.WriteString(Table(*row))
 	}
 	b.WriteString(extrapolation(r))
-	b.WriteString(soak(r.Soak))
-	b.WriteString(atScale(r.Scale))
+	b.WriteString(soakSection(r.Soak))
+	b.WriteString(loadSection(r.Scale))
 	return []byte(b.String())
 }
 
-func machine(r Results) string {
+// machineSection renders the machine and the programs.
+func machineSection(r Results) string {
 	var b strings.Builder
 	m := r.Machine
 	fmt.Fprintf(&b,
-		"Machine: %s, %d cores, %s of memory, Linux %s, %s. %d rounds unless a row says otherwise.\n\n",
+		"Machine: %s, %d cores, %s of memory, Linux %s, %s. %d rounds unless a table gives another number.\n\n",
 		m.CPU, m.Cores, size(float64(m.Memory)), m.Kernel, m.Go, r.Rounds)
 	b.WriteString("| program | version | size |\n|---|---|---:|\n")
 	for _, p := range r.Programs {
@@ -54,10 +57,10 @@ func machine(r Results) string {
 	return b.String()
 }
 
-// goals returns the table of the goals.
-func goals(rows []Row) string {
+// goalTable returns the table of the goals.
+func goalTable(rows []Row) string {
 	var b strings.Builder
-	b.WriteString("\n## Goals\n\n| what | Sluice | compared with | ratio | goal | |\n|---|---|---|---:|---:|---|\n")
+	b.WriteString("\n## Goals\n\n| quantity | Sluice | compared with | ratio | goal | |\n|---|---|---|---:|---:|---|\n")
 	for i := range rows {
 		row := &rows[i]
 		for _, g := range row.Goals {
@@ -69,11 +72,11 @@ func goals(rows []Row) string {
 			if g.Quantity == Rate {
 				own += " per second"
 			}
-			own += " " + g.Of
-			beside, ratio := "", ""
-			if v.against != nil {
-				beside = g.Quantity.format(v.against.Values[g.Quantity].Median) + " " +
-					v.against.Name
+			own += " " + g.Entry
+			other, ratio := "", ""
+			if v.worst != nil {
+				other = g.Quantity.format(v.worst.Values[g.Quantity].Median) + " " +
+					v.worst.Name
 				ratio = v.got
 			}
 			verdict := "met"
@@ -81,7 +84,7 @@ func goals(rows []Row) string {
 				verdict = "**missed**"
 			}
 			fmt.Fprintf(&b, "| %s: %s: %s | %s | %s | %s | %s | %s |\n",
-				row.Topic, row.Name, g.Quantity.title(), own, beside, ratio, v.expected, verdict)
+				row.Topic, row.Name, g.Quantity.title(), own, other, ratio, v.expected, verdict)
 		}
 	}
 	return b.String()
@@ -92,9 +95,9 @@ func goals(rows []Row) string {
 func Table(row Row) string {
 	var b strings.Builder
 	if len(row.Entries) > 0 {
-		entries(&b, row)
+		writeEntries(&b, row)
 	}
-	for _, reason := range row.LeftOut {
+	for _, reason := range row.Omitted {
 		fmt.Fprintf(&b, "\nOmitted: %s.\n",
 			strings.TrimPrefix(reason.Name+": "+abridged(oneLine(reason.Text)), ": "))
 	}
@@ -109,8 +112,8 @@ func Table(row Row) string {
 	return b.String()
 }
 
-// entries writes the table of the row's entries.
-func entries(b *strings.Builder, row Row) {
+// writeEntries writes the table of the row's entries.
+func writeEntries(b *strings.Builder, row Row) {
 	columns := row.columns()
 	head, rule := "| |", "|---|"
 	for _, c := range columns {
@@ -122,14 +125,14 @@ func entries(b *strings.Builder, row Row) {
 		}
 	}
 	fmt.Fprintf(b, "%s\n%s\n", head, rule)
-	first := row.first()
+	reference := row.reference()
 	for i := range row.Entries {
 		e := &row.Entries[i]
 		line := "| " + e.label() + " |"
 		for _, c := range columns {
 			line += " " + c.cell(e) + " |"
 			if c.compared() {
-				line += " " + c.times(e, first) + " |"
+				line += " " + c.ratio(e, reference) + " |"
 			}
 		}
 		b.WriteString(line + "\n")
@@ -153,8 +156,8 @@ func (r *Row) columns() []Quantity {
 	return columns
 }
 
-// first returns the reference entry: the first one of Sluice.
-func (r *Row) first() *Entry {
+// reference returns the first entry of Sluice, or nil.
+func (r *Row) reference() *Entry {
 	for i := range r.Entries {
 		if r.Entries[i].Kind == Sluice {
 			return &r.Entries[i]
@@ -163,7 +166,7 @@ func (r *Row) first() *Entry {
 	return nil
 }
 
-// label returns the name in the table.
+// label returns the entry's name as the table prints it.
 func (e *Entry) label() string {
 	switch e.Kind {
 	case Sluice:
@@ -175,16 +178,9 @@ func (e *Entry) label() string {
 }
 
 // compared reports whether the quantity has a column of ratios.
-func (q Quantity) compared() bool {
-	for _, known := range quantities {
-		if known.Quantity == q {
-			return known.ratio
-		}
-	}
-	return false
-}
+func (q Quantity) compared() bool { return q.properties().compared }
 
-// cell returns the value with its spread.
+// cell returns the entry's median and quartiles.
 func (q Quantity) cell(e *Entry) string {
 	s, ok := e.Values[q]
 	switch {
@@ -193,15 +189,16 @@ func (q Quantity) cell(e *Entry) string {
 	case s.FirstQuartile == s.ThirdQuartile:
 		return q.format(s.Median)
 	}
-	return fmt.Sprintf("%s (%s – %s)", q.format(s.Median), q.format(s.FirstQuartile), q.format(s.ThirdQuartile))
+	return fmt.Sprintf("%s (%s – %s)", q.format(s.Median), q.format(s.FirstQuartile),
+		q.format(s.ThirdQuartile))
 }
 
-// times returns the ratio to the first entry.
-func (q Quantity) times(e, first *Entry) string {
-	if first == nil || first.Values[q].Median == 0 || e.Values[q].Median == 0 {
+// ratio returns the formatted ratio of the entry to the reference, or an empty string.
+func (q Quantity) ratio(e, reference *Entry) string {
+	if reference == nil || reference.Values[q].Median == 0 || e.Values[q].Median == 0 {
 		return ""
 	}
-	return threeDigits(e.Values[q].Median/first.Values[q].Median) + "×"
+	return threeDigits(e.Values[q].Median/reference.Values[q].Median) + "×"
 }
 
 // sentence describes the goal and the result.
@@ -210,23 +207,23 @@ func (g Goal) sentence(v verdict) string {
 	if !v.isMet {
 		end = "**missed**."
 	}
-	if v.against == nil {
-		return fmt.Sprintf("Goal: %s of %s %s: %s, %s", g.Quantity.title(), g.Of, v.expected, v.got,
+	if v.worst == nil {
+		return fmt.Sprintf("Goal: %s of %s %s: %s, %s", g.Quantity.title(), g.Entry, v.expected, v.got,
 			end)
 	}
-	return fmt.Sprintf("Goal: %s of %s %s of %s: %s, %s", g.Quantity.title(), g.Of, v.expected,
-		v.against.Name, v.got, end)
+	return fmt.Sprintf("Goal: %s of %s %s of %s: %s, %s", g.Quantity.title(), g.Entry, v.expected,
+		v.worst.Name, v.got, end)
 }
 
 // oneLine returns the text on one line.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// maxReason is the maximum length of a reason: some programs log all their parameters when they
-// fail.
+// maxReason is the maximum length of a reason in bytes. It is needed because some programs log all
+// their parameters when they fail.
 const maxReason = 300
 
-// abridged returns the begin and the end of a long text, which contain the failed operation and the
-// cause.
+// abridged returns the text without its middle if it is longer than maxReason. The start names the
+// failed operation, and the end names the cause.
 func abridged(text string) string {
 	if len(text) <= maxReason {
 		return text

@@ -9,7 +9,7 @@ type Plot struct {
 	SVG  []byte
 }
 
-// Plots renders a plot for each topic with values to plot.
+// Plots renders a plot for each topic whose rows have values to plot.
 func Plots(r Results) []Plot {
 	var plots []Plot
 	seen := map[string]bool{}
@@ -25,12 +25,14 @@ func Plots(r Results) []Plot {
 	return plots
 }
 
+// A topicPlot is the chart of a topic and the name of its file.
 type topicPlot struct {
 	name  string
 	chart chart
 }
 
-// plotOf returns the plot of a topic, if any: a group of bars for each of its rows.
+// plotOf returns the plot of a topic, which has a group of bars for each row. It returns false if
+// no row has values to plot.
 func plotOf(r Results, topic string) (topicPlot, bool) {
 	var c chart
 	for _, row := range r.Rows {
@@ -52,9 +54,9 @@ func plotOf(r Results, topic string) (topicPlot, bool) {
 	return topicPlot{fileName(topic), c}, len(c.groups) > 0
 }
 
-// fileName returns the file name for a topic.
+// fileName returns the topic in lower case, with a hyphen in place of other characters.
 func fileName(topic string) string {
-	letters := func(r rune) rune {
+	letter := func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 			return r
 		}
@@ -63,5 +65,5 @@ func fileName(topic string) string {
 		}
 		return ' '
 	}
-	return strings.Join(strings.Fields(strings.Map(letters, strings.ToLower(topic))), "-") + ".svg"
+	return strings.Join(strings.Fields(strings.Map(letter, strings.ToLower(topic))), "-") + ".svg"
 }

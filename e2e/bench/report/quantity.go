@@ -2,36 +2,30 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
-// A Quantity is a measured quantity.
+// A Quantity is the kind of a measured value.
 type Quantity string
 
 // The quantities, and their units.
 const (
 	Wall Quantity = "wall" // time from start to end, in seconds
-	CPU  Quantity = "cpu"  // of the processes and their children, in seconds
+	CPU  Quantity = "cpu"  // CPU time of the processes and their children, in seconds
 	// maximum resident memory of the largest process, in bytes
 	Memory   Quantity = "memory"
 	Executed Quantity = "executed" // programs executed besides the candidate's own
-	Lost     Quantity = "lost"     // packets
+	Lost     Quantity = "lost"     // lost packets
 	Gap      Quantity = "gap"      // longest time without an answer, in seconds
 	Rate     Quantity = "rate"     // per second; larger is better
 	// growth of the heap in use during the task, in bytes
-	Kept    Quantity = "kept"
-	Share   Quantity = "share"   // of one core
-	Classes Quantity = "classes" // of packets that differ
+	Kept  Quantity = "kept"
+	Share Quantity = "share" // CPU time as a share of one core
 )
 
 // quantities describes the quantities in the order of the columns.
-var quantities = []struct {
-	Quantity
-	title  string
-	format func(float64) string
-	// ratio is true if ratios of the quantity are meaningful.
-	ratio bool
-}{
+var quantities = []properties{
 	{Wall, "wall time", duration, true},
 	{CPU, "CPU time", duration, true},
 	{Rate, "per second", count, true},
@@ -41,27 +35,30 @@ var quantities = []struct {
 	{Gap, "longest gap", duration, false},
 	{Kept, "memory kept", size, false},
 	{Share, "CPU, share of one core", percent, true},
-	{Classes, "classes that differ", count, false},
 }
 
 // title returns the heading of the quantity's column.
-func (q Quantity) title() string {
-	for _, known := range quantities {
-		if known.Quantity == q {
-			return known.title
-		}
-	}
-	return string(q)
-}
+func (q Quantity) title() string { return q.properties().title }
 
 // format formats a value with its unit.
-func (q Quantity) format(value float64) string {
-	for _, known := range quantities {
-		if known.Quantity == q {
-			return known.format(value)
-		}
+func (q Quantity) format(value float64) string { return q.properties().format(value) }
+
+// properties are the title of a quantity and the format of its values.
+type properties struct {
+	Quantity
+	title  string
+	format func(float64) string
+	// compared is true if ratios of the quantity are meaningful.
+	compared bool
+}
+
+// properties returns the properties of the quantity. An unknown quantity has a general format.
+func (q Quantity) properties() properties {
+	i := slices.IndexFunc(quantities, func(p properties) bool { return p.Quantity == q })
+	if i < 0 {
+		return properties{Quantity: q, title: string(q), format: threeDigits}
 	}
-	return strconv.FormatFloat(value, 'g', 3, 64)
+	return quantities[i]
 }
 
 // duration formats seconds.
@@ -98,8 +95,8 @@ func count(n float64) string { return strconv.FormatFloat(n, 'f', 0, 64) }
 
 func percent(part float64) string { return threeDigits(part*100) + " %" }
 
-// threeDigits formats a number with three significant digits, and no decimals if it has three digits
-// before the point.
+// threeDigits formats a number with three significant digits, and no decimals if it has three
+// digits before the point.
 func threeDigits(x float64) string {
 	switch {
 	case x == 0:

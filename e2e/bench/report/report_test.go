@@ -59,21 +59,21 @@ func example() report.Results {
 					process("istio-cni, iptables", report.Peer, 80e-3, 60e-3, 65e6, 22),
 				},
 				Goals: []report.Goal{
-					{Of: report.WithAgent, Quantity: report.Wall, Factor: 1.0 / 8},
-					{Of: report.WithAgent, Quantity: report.Memory, Factor: 1.0 / 4},
+					{Entry: report.WithAgent, Quantity: report.Wall, Factor: 1.0 / 8},
+					{Entry: report.WithAgent, Quantity: report.Memory, Factor: 1.0 / 4},
 					{
-						Of: report.WithAgent, Quantity: report.Wall,
-						Than: []string{"empty <Go> program"}, Factor: 7,
+						Entry: report.WithAgent, Quantity: report.Wall,
+						Others: []string{"empty <Go> program"}, Factor: 7,
 					},
-					{Of: report.WithAgent, Quantity: report.Executed, Zero: true},
-					{Of: report.WithAgent, Quantity: report.Wall, Limit: 5e-3},
+					{Entry: report.WithAgent, Quantity: report.Executed, Zero: true},
+					{Entry: report.WithAgent, Quantity: report.Wall, Limit: 5e-3},
 					{
-						Of: report.WithAgent, Quantity: report.Wall, Than: []string{"left out"},
+						Entry: report.WithAgent, Quantity: report.Wall, Others: []string{"left out"},
 						Factor: 1,
 					},
-					{Of: "left out", Quantity: report.Wall, Limit: 1},
+					{Entry: "left out", Quantity: report.Wall, Limit: 1},
 				},
-				LeftOut: []report.Reason{
+				Omitted: []report.Omission{
 					{"istio-cni, legacy", "no xtables-legacy-multi:\n\tnot installed"},
 					{"istio-cni, wordy", "exit status 1: " + strings.Repeat("10.0.0.0/8–", 100) +
 						" nft is missing"},
@@ -96,13 +96,13 @@ func example() report.Results {
 					rate("legacy", report.Peer, 27e3),
 				},
 				Goals: []report.Goal{
-					{Of: "Sluice", Quantity: report.Rate, Than: []string{"legacy"}, Factor: 0.97},
-					{Of: "Sluice", Quantity: report.Rate, Than: []string{"no rules"}, Factor: 0.97},
+					{Entry: "Sluice", Quantity: report.Rate, Others: []string{"legacy"}, Factor: 0.97},
+					{Entry: "Sluice", Quantity: report.Rate, Others: []string{"no rules"}, Factor: 0.97},
 				},
 			},
 			{
 				ID: "none", Topic: "Nothing", Name: "that runs here",
-				LeftOut: []report.Reason{{"", "the kernel has no nf_tables"}},
+				Omitted: []report.Omission{{"", "the kernel has no nf_tables"}},
 			},
 		},
 	}

@@ -51,23 +51,23 @@ type Pod struct {
 type Row struct {
 	// ID identifies the row.
 	ID string `json:"id"`
-	// Topic groups rows, and Name describes the task in few words.
+	// Topic is the title of a section, which may contain several rows. Name describes the task.
 	Topic string `json:"topic"`
 	Name  string `json:"name"`
 	// Note explains how to interpret the figures.
 	Note string `json:"note,omitempty"`
-	// Rounds is the number of rounds of this row.
+	// Rounds is the number of rounds of this row; 0 for the default number.
 	Rounds  int     `json:"rounds,omitempty"`
 	Entries []Entry `json:"entries,omitempty"`
 	Goals   []Goal  `json:"goals,omitempty"`
-	// LeftOut lists the omitted candidates, with the reasons.
-	LeftOut []Reason `json:"leftOut,omitempty"`
+	// Omitted lists the omitted candidates, with the reasons.
+	Omitted []Omission `json:"leftOut,omitempty"`
 	// Plotted is the quantity in the topic's plot; empty for none.
 	Plotted Quantity `json:"plotted,omitempty"`
 }
 
-// A Reason is the reason why a candidate, or with an empty name the whole row, was omitted.
-type Reason struct {
+// An Omission is a candidate, or with an empty name a whole row, that was omitted from the results.
+type Omission struct {
 	Name string `json:"name,omitempty"`
 	Text string `json:"why"`
 }
@@ -92,8 +92,7 @@ const (
 
 // A Summary is the distribution of a quantity over the rounds.
 type Summary struct {
-	Median float64 `json:"median"`
-	// FirstQuartile and Third are the quartiles, Least the minimum.
+	Median        float64 `json:"median"`
 	FirstQuartile float64 `json:"first"`
 	ThirdQuartile float64 `json:"third"`
 	Minimum       float64 `json:"least"`
@@ -109,7 +108,8 @@ func Summarise(values []float64) Summary {
 	sorted := slices.Sorted(slices.Values(values))
 	at := func(q float64) float64 { return sorted[int(q*float64(len(sorted)-1)+0.5)] }
 	return Summary{
-		Median: at(0.5), FirstQuartile: at(0.25), ThirdQuartile: at(0.75), Minimum: sorted[0], Samples: len(sorted),
+		Median: at(0.5), FirstQuartile: at(0.25), ThirdQuartile: at(0.75),
+		Minimum: sorted[0], Samples: len(sorted),
 	}
 }
 

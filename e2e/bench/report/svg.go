@@ -33,15 +33,16 @@ const (
 	headHeight, groupHeight           = 34, 26
 )
 
-// style supports light and dark pages.
+// style contains colors for light and dark pages.
 const style = `<style>
 text{font:12px system-ui,sans-serif;fill:#24292f}.title{font-size:14px;font-weight:600}.head{font-weight:600}
 .grid{stroke:#d0d7de}.peer{fill:#8c959f}.ours{fill:#1a7f37}.floor{fill:#54aeff}
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.grid{stroke:#30363d}.peer{fill:#6e7681}.ours{fill:#3fb950}.floor{fill:#388bfd}}
 </style>`
 
-// logFrom is the ratio of the maximum to the minimum from which the axis is logarithmic.
-const logFrom = 20
+// logarithmicRatio is the ratio of the largest to the smallest value from which on the axis is
+// logarithmic.
+const logarithmicRatio = 20
 
 // svg renders the chart.
 func (c chart) svg() string {
@@ -61,7 +62,7 @@ func (c chart) svg() string {
 	}
 	text(&b, "title", 8, 20, "start", title+")")
 	for _, tick := range axis.ticks {
-		x := nameWidth + axis.place(tick)
+		x := nameWidth + axis.position(tick)
 		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", x,
 			headHeight, x, height-barGap)
 	}
@@ -70,7 +71,7 @@ func (c chart) svg() string {
 		text(&b, "head", 8, float64(y+17), "start", g.heading)
 		y += groupHeight
 		for _, bar := range g.bars {
-			length := max(axis.place(bar.value), 1)
+			length := max(axis.position(bar.value), 1)
 			middle := float64(y + barHeight - 4)
 			text(&b, "", nameWidth-8, middle, "end", bar.name)
 			fmt.Fprintf(&b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`+"\n",
@@ -83,6 +84,7 @@ func (c chart) svg() string {
 	return b.String()
 }
 
+// class returns the CSS class of the bars of a kind.
 func class(k Kind) string {
 	if k == Peer {
 		return "peer"
@@ -90,6 +92,7 @@ func class(k Kind) string {
 	return string(k)
 }
 
+// text writes a text element.
 func text(b *strings.Builder, class string, x, y float64, anchor, content string) {
 	attribute := ""
 	if class != "" {
@@ -120,7 +123,7 @@ func (c chart) axis() axis {
 	if most == 0 {
 		return axis{to: 1}
 	}
-	if most/least < logFrom {
+	if most/least < logarithmicRatio {
 		step := math.Pow(10, math.Floor(math.Log10(most)))
 		a := axis{to: most}
 		for tick := step; tick <= most; tick += step {
@@ -128,7 +131,7 @@ func (c chart) axis() axis {
 		}
 		return a
 	}
-	// The axis begins below the least value, so that its bar has a length.
+	// The axis begins below the smallest value, so that the bar of that value has a length.
 	a := axis{logarithmic: true, from: math.Pow(10, math.Floor(math.Log10(least)-0.2)), to: most}
 	for tick := a.from * 10; tick <= most; tick *= 10 {
 		a.ticks = append(a.ticks, tick)
@@ -136,8 +139,8 @@ func (c chart) axis() axis {
 	return a
 }
 
-// place returns the position of a value on the axis in pixels.
-func (a axis) place(value float64) float64 {
+// position returns the position of a value on the axis in pixels.
+func (a axis) position(value float64) float64 {
 	const width = chartWidth - nameWidth - valueWidth
 	if !a.logarithmic {
 		return value / a.to * width

@@ -23,26 +23,26 @@ const (
 	timelineWidth, timelineHeight = 14 * vg.Centimeter, 5 * vg.Centimeter
 )
 
-// plotTimelines draws charts beside and below each other.
+// plotTimelines draws the charts in rows of timelineColumns, and returns them as SVG.
 func plotTimelines(lines []timeline) ([]byte, error) {
 	rows := (len(lines) + timelineColumns - 1) / timelineColumns
 	canvas := vgsvg.New(timelineColumns*timelineWidth, vg.Length(rows)*timelineHeight)
 	tiles := draw.Tiles{
 		Rows: rows, Cols: timelineColumns, PadX: vg.Centimeter, PadY: vg.Millimeter,
 	}
-	for i, row := range lines {
+	for i, chart := range lines {
 		p := plot.New()
-		p.Title.Text, p.X.Label.Text = row.title, "minutes"
-		points := make(plotter.XYs, len(row.values))
-		for j, v := range row.values {
-			points[j] = plotter.XY{X: row.seconds[j] / 60, Y: v}
+		p.Title.Text, p.X.Label.Text = chart.title, "minutes"
+		points := make(plotter.XYs, len(chart.values))
+		for j, v := range chart.values {
+			points[j] = plotter.XY{X: chart.seconds[j] / 60, Y: v}
 		}
 		line, err := plotter.NewLine(points)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", row.title, err)
+			return nil, fmt.Errorf("%s: %w", chart.title, err)
 		}
 		p.Add(plotter.NewGrid(), line)
-		p.Y.Min, p.Y.Max = 0, 1.1*max(slices.Max(row.values), 1)
+		p.Y.Min, p.Y.Max = 0, 1.1*max(slices.Max(chart.values), 1)
 		p.Draw(tiles.At(draw.New(canvas), i%timelineColumns, i/timelineColumns))
 	}
 	var b bytes.Buffer
