@@ -6,13 +6,13 @@ import (
 )
 
 // Addresses of a cluster. All clusters use the same addresses, each in its own network namespace.
-// The pod ranges have more addresses than a kubelet can run pods.
+// A pod range has more addresses than the maximum number of pods of a node.
 const (
-	nodeIPv4, nodeIPv6             = "10.89.0.2", "fd00:89::2"
-	gatewayIPv4, gatewayIPv6       = "10.89.0.1", "fd00:89::1"
-	podRangeIPv4, podRangeIPv6     = "10.244.0.0/22", "fd00:244::/64"
-	serviceRangeIPv4, serviceRange = "10.96.0.0/16", "fd00:96::/112"
-	apiServiceIP                   = "10.96.0.1"
+	nodeIPv4, nodeIPv6                 = "10.89.0.2", "fd00:89::2"
+	gatewayIPv4, gatewayIPv6           = "10.89.0.1", "fd00:89::1"
+	podRangeIPv4, podRangeIPv6         = "10.244.0.0/22", "fd00:244::/64"
+	serviceRangeIPv4, serviceRangeIPv6 = "10.96.0.0/16", "fd00:96::/112"
+	apiServiceIP                       = "10.96.0.1"
 	// dnsAddress is the address of the Service of Options.DNS.
 	dnsAddress = "10.96.0.10"
 )
@@ -25,16 +25,16 @@ func (o Options) addressList(ipv4, ipv6 string) []string {
 	return []string{ipv4}
 }
 
-// joined returns the values of both separated by commas, as in flags of Kubernetes.
+// joined returns the addressList separated by commas, as flags of Kubernetes expect it.
 func (o Options) joined(ipv4, ipv6 string) string {
 	return strings.Join(o.addressList(ipv4, ipv6), ",")
 }
 
 // serverAddresses returns the addresses of the API server.
 func serverAddresses() []net.IP {
-	var all []net.IP
+	var addresses []net.IP
 	for _, a := range []string{"127.0.0.1", "::1", nodeIPv4, nodeIPv6, gatewayIPv4, apiServiceIP} {
-		all = append(all, net.ParseIP(a))
+		addresses = append(addresses, net.ParseIP(a))
 	}
-	return all
+	return addresses
 }

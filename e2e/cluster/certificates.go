@@ -24,8 +24,8 @@ type authority struct {
 	pem         []byte
 }
 
-// A pair is a certificate and its key in PEM.
-type pair struct{ certificate, key []byte }
+// A keyPair is a certificate and its key in PEM.
+type keyPair struct{ certificate, key []byte }
 
 func newAuthority() (*authority, error) {
 	key, err := newKey()
@@ -54,8 +54,8 @@ func newKey() (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// certificate returns a template. NotBefore is only a minute ago, because all programs use this
-// machine's clock.
+// certificate returns a template of a certificate. NotBefore is only a minute ago, which suffices
+// because all programs of the cluster use this machine's clock.
 func certificate(name string, groups ...string) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
@@ -66,36 +66,37 @@ func certificate(name string, groups ...string) *x509.Certificate {
 }
 
 // client issues a client certificate for a user with groups.
-func (a *authority) client(name string, groups ...string) (pair, error) {
+func (a *authority) client(name string, groups ...string) (keyPair, error) {
 	template := certificate(name, groups...)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	return a.issue(template)
 }
 
 // server issues a server certificate for DNS names and addresses.
-func (a *authority) server(name string, names []string, addresses []net.IP) (pair, error) {
+func (a *authority) server(name string, names []string, addresses []net.IP) (keyPair, error) {
 	template := certificate(name)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	template.DNSNames, template.IPAddresses = names, addresses
 	return a.issue(template)
 }
 
-func (a *authority) issue(template *x509.Certificate) (pair, error) {
+func (a *authority) issue(template *x509.Certificate) (keyPair, error) {
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	key, err := newKey()
 	if err != nil {
-		return pair{}, err
+		return keyPair{}, err
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
 	if err != nil {
-		return pair{}, fmt.Errorf("certificate of %s: %w", template.Subject.CommonName, err)
+		return keyPair{}, fmt.Errorf("certificate of %s: %w", template.Subject.CommonName, err)
 	}
 	encoded, err := encodeKey(key)
-	return pair{encodePEM("CERTIFICATE", der), encoded}, err
+	return keyPair{encodePEM("CERTIFICATE", der), encoded}, err
 }
 
-// kubeconfig returns a kubeconfig with the client certificate for the API server at a URL.
-func (a *authority) kubeconfig(server string, client pair) ([]byte, error) {
+// kubeconfig returns a kubeconfig for the API server at the URL server, with the client
+// certificate.
+func (a *authority) kubeconfig(server string, client keyPair) ([]byte, error) {
 	const name = "e2e"
 	c := api.NewConfig()
 	c.Clusters[name] = &api.Cluster{Server: server, CertificateAuthorityData: a.pem}

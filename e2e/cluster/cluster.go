@@ -21,10 +21,10 @@ type Cluster struct {
 	clients    kubernetes.Interface
 	nodes      []Node
 	progress   *progress
-	// logs copies the logs of the nodes' services into a directory; end removes the nodes. The
-	// provider sets both.
-	logs func(dir string) error
-	end  func() error
+	// copyLogs copies the logs of the nodes' services into a directory, and remove removes the
+	// nodes. Start, StartKind and StartVM set both.
+	copyLogs func(dir string) error
+	remove   func() error
 
 	stop    sync.Once
 	stopped error
@@ -62,11 +62,11 @@ func loadImage(ctx context.Context, n Node, archive string) error {
 	defer func() { _ = file.Close() }()
 	load := n.Command(ctx, "ctr", "--namespace=k8s.io", "images", "import", "--local", "-")
 	load.Stdin = file
-	return outputText(load.CombinedOutput())
+	return withOutput(load.CombinedOutput())
 }
 
-// outputText adds the output of a command to its error.
-func outputText(output []byte, err error) error {
+// withOutput adds the output of a command to its error.
+func withOutput(output []byte, err error) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, output)
 	}
@@ -81,7 +81,7 @@ func (c *Cluster) Stop() error {
 		if os.Getenv("E2E_KEEP") == "1" {
 			c.waitForInterrupt()
 		}
-		c.stopped = c.end()
+		c.stopped = c.remove()
 	})
 	if c.stopped != nil {
 		return errors.Join(errors.New("stop the cluster"), c.stopped)

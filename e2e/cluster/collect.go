@@ -18,7 +18,7 @@ func (c *Cluster) Collect(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	errs := []error{c.logs(filepath.Join(dir, "services"))}
+	errs := []error{c.copyLogs(filepath.Join(dir, "services"))}
 	kubectl := func(name string, args ...string) {
 		if len(c.nodes) == 0 {
 			return
@@ -74,23 +74,21 @@ const ruleset = `
 		if [ -s /proc/net/${family}_tables_names ]; then ${family}tables-legacy-save; fi
 	done`
 
+// saveOutput runs a command and writes its output to a file.
 func saveOutput(file string, cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
-	if written := os.WriteFile(file, out, 0o644); written != nil {
-		return written
-	}
-	return outputText(nil, err)
+	return errors.Join(os.WriteFile(file, out, 0o644), err)
 }
 
-// collectFailed saves the information about a cluster that did not start. The error contains the
-// directory.
-func (c *Cluster) collectFailed(dir, otherwise string) error {
+// collectFailed saves the information about a cluster that did not start in dir. If dir is empty,
+// it creates a directory in defaultParent. The returned error contains the directory.
+func (c *Cluster) collectFailed(dir, defaultParent string) error {
 	if dir == "" {
-		if err := os.MkdirAll(otherwise, 0o755); err != nil {
+		if err := os.MkdirAll(defaultParent, 0o755); err != nil {
 			return err
 		}
 		var err error
-		if dir, err = os.MkdirTemp(otherwise, c.progress.name+"-"); err != nil {
+		if dir, err = os.MkdirTemp(defaultParent, c.progress.name+"-"); err != nil {
 			return err
 		}
 	}

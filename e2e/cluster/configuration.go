@@ -25,7 +25,7 @@ func (o Options) kubelet() object {
 		"clusterDomain": "cluster.local", "clusterDNS": []string{dnsAddress},
 		"resolvConf":   resolvConf,
 		"featureGates": o.FeatureGates,
-		// This machine may have cgroup v1 and swap, and may not permit lowering oom_score_adj.
+		// This machine may use cgroup v1 and swap, and may not permit lowering oom_score_adj.
 		"failCgroupV1": false, "cgroupDriver": "cgroupfs", "failSwapOn": false, "oomScoreAdj": 0,
 		// The node shares the file system of this machine, and must not evict pods to free space.
 		"evictionHard": object{
@@ -33,7 +33,7 @@ func (o Options) kubelet() object {
 			"imagefs.available": "0%",
 		},
 		"imageGCHighThresholdPercent": 100,
-		// Tests wait for changes, and start a hundred pods.
+		// Tests wait for changes of status, and start 100 pods on a node.
 		"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "1s",
 		"syncFrequency": "10s", "maxPods": 250,
 		"kubeAPIQPS": 500, "kubeAPIBurst": 1000,
@@ -48,7 +48,7 @@ func (o Options) proxy() object {
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
 		"mode": "nftables", "bindAddress": "0.0.0.0",
 		"clusterCIDR":      o.joined(podRangeIPv4, podRangeIPv6),
-		"clientConnection": object{"kubeconfig": credentials(Proxy)},
+		"clientConnection": object{"kubeconfig": kubeconfigPath(Proxy)},
 		"conntrack": object{
 			"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
 		},
@@ -72,8 +72,8 @@ func (o Options) conflist(subnets ...string) ([]byte, error) {
 		ranges = append(ranges, []object{{"subnet": subnet}})
 	}
 	var routes []object
-	for _, everywhere := range o.addressList("0.0.0.0/0", "::/0") {
-		routes = append(routes, object{"dst": everywhere})
+	for _, anyAddress := range o.addressList("0.0.0.0/0", "::/0") {
+		routes = append(routes, object{"dst": anyAddress})
 	}
 	return encoded(object{
 		"cniVersion": version, "name": "e2e",

@@ -6,10 +6,10 @@ import (
 	"errors"
 )
 
-// credentials writes the certificates, keys and kubeconfigs of the cluster. server is the host of
-// the API server in kubeconfigs.
-func (d *disk) credentials(o Options, ca *authority, server string) error {
-	groupsOf := map[string][]string{ // the groups of users
+// writeCredentials writes the certificates, keys and kubeconfigs of the cluster. server is the host
+// of the API server in kubeconfigs.
+func (d *disk) writeCredentials(o Options, ca *authority, server string) error {
+	groupsOf := map[string][]string{ // by program
 		Scheduler: nil, ControllerManager: nil, Proxy: nil, Kubelet: {"system:nodes"},
 		"admin": {"system:masters"},
 	}
@@ -25,7 +25,7 @@ func (d *disk) credentials(o Options, ca *authority, server string) error {
 		d.err = errors.Join(d.err, err)
 		content, err := ca.kubeconfig("https://"+server+":"+apiPort, client)
 		d.err = errors.Join(d.err, err)
-		d.write(credentials(program), content, 0o600)
+		d.write(kubeconfigPath(program), content, 0o600)
 	}
 	serving, err := ca.server(APIServer, []string{
 		"localhost", o.Name, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
@@ -33,23 +33,23 @@ func (d *disk) credentials(o Options, ca *authority, server string) error {
 	}, serverAddresses())
 	d.err = errors.Join(d.err, err)
 	// The API server has all rights on kubelets.
-	toKubelet, err := ca.client("kube-apiserver-kubelet-client", "system:masters")
+	kubeletClient, err := ca.client("kube-apiserver-kubelet-client", "system:masters")
 	d.err = errors.Join(d.err, err)
-	accounts, err := newKey()
+	accountKey, err := newKey()
 	if d.err = errors.Join(d.err, err); d.err != nil {
 		return d.err
 	}
-	for name, p := range map[string]pair{"apiserver": serving, "kubelet-client": toKubelet} {
+	for name, p := range map[string]keyPair{"apiserver": serving, "kubelet-client": kubeletClient} {
 		d.write(pki+name+".crt", p.certificate, 0o644)
 		d.write(pki+name+".key", p.key, 0o600)
 	}
 	d.write(pki+"ca.crt", ca.pem, 0o644)
-	for name, key := range map[string]*ecdsa.PrivateKey{"accounts": accounts, "ca": ca.key} {
+	for name, key := range map[string]*ecdsa.PrivateKey{"accounts": accountKey, "ca": ca.key} {
 		content, err := encodeKey(key)
 		d.err = errors.Join(d.err, err)
 		d.write(pki+name+".key", content, 0o600)
 	}
-	public, err := x509.MarshalPKIXPublicKey(accounts.Public())
+	public, err := x509.MarshalPKIXPublicKey(accountKey.Public())
 	d.err = errors.Join(d.err, err)
 	d.write(pki+"accounts.pub", encodePEM("PUBLIC KEY", public), 0o644)
 	return d.err

@@ -28,7 +28,7 @@ func (d *disk) write(path string, content []byte, mode fs.FileMode) {
 	}
 }
 
-// encode writes a configuration.
+// encode writes a configuration as JSON.
 func (d *disk) encode(path string, o object) {
 	content, err := encoded(o)
 	d.err = errors.Join(d.err, err)
@@ -42,8 +42,8 @@ func (d *disk) link(target, path string) {
 	}
 }
 
-// programs copies the files of a directory.
-func (d *disk) programs(from, to string) {
+// copyPrograms copies the files of a directory of this machine.
+func (d *disk) copyPrograms(from, to string) {
 	entries, err := os.ReadDir(from)
 	d.err = errors.Join(d.err, err)
 	for _, entry := range entries {
@@ -53,7 +53,7 @@ func (d *disk) programs(from, to string) {
 	}
 }
 
-// system writes the files of every node.
+// system writes the files that do not depend on the container runtime and on Kubernetes.
 func (d *disk) system(o Options) {
 	for _, folder := range []string{
 		"/var", "/var/tmp", "/var/log", "/var/lib", "/root", "/home", "/mnt", "/srv",
@@ -78,13 +78,13 @@ func (d *disk) system(o Options) {
 	d.write("/etc/machine-id", fmt.Appendf(nil, "%032x\n", os.Getpid()), 0o444)
 }
 
-// install writes the files for the node's first boot.
+// install writes all files that the node needs at its first boot, except credentials.
 func (d *disk) install(o Options, s *build.Software) error {
 	d.system(o)
 	conflist, err := o.conflist(o.addressList(podRangeIPv4, podRangeIPv6)...)
 	d.err = errors.Join(d.err, err)
 	d.write(ConflistPath, conflist, 0o644)
-	d.programs(s.Plugins, "/opt/cni/bin")
+	d.copyPrograms(s.Plugins, "/opt/cni/bin")
 	d.write(containerdConf, containerdConfiguration, 0o644)
 	d.encode(kubeletConfig, o.kubelet())
 	d.encode(proxyConfig, o.proxy())
@@ -94,8 +94,8 @@ func (d *disk) install(o Options, s *build.Software) error {
 	return nil
 }
 
-// libraries links the library directories, which are in /usr or in the root directory depending on
-// the distribution.
+// libraries links the library directories into the root directory. Which of them exist in /usr
+// depends on the distribution.
 func (d *disk) libraries() {
 	for _, name := range []string{"lib", "lib32", "lib64", "libx32"} {
 		if _, err := os.Stat(filepath.Join("/usr", name)); err == nil {

@@ -17,7 +17,7 @@ var dnsManifest []byte
 func (c *Cluster) runDNS(ctx context.Context) error {
 	apply := c.nodes[0].Command(ctx, "kubectl", "apply", "--filename=-")
 	apply.Stdin = bytes.NewReader(dnsManifest)
-	if err := outputText(apply.CombinedOutput()); err != nil {
+	if err := withOutput(apply.CombinedOutput()); err != nil {
 		return fmt.Errorf("apply DNS: %w", err)
 	}
 	return c.progress.waitUntil(ctx, "DNS is ready", func(ctx context.Context) error {

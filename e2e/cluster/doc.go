@@ -24,18 +24,18 @@
 //
 // # Limits
 //
-// The node shares the kernel of this machine. A privileged pod can change what has no namespace:
-// modules, the time, and most of /proc/sys other than net. The sysctls that the kubelet sets are
-// covered by the node's own files.
+// The node shares the kernel of this machine. A privileged pod can change everything that has no
+// namespace: modules, the time, and most of /proc/sys other than net. Files of the node are mounted
+// over the sysctls that the kubelet sets.
 //
 // # Kind
 //
 // [StartKind] creates a cluster of two nodes with kind. The nodes are containers with systemd, in
 // which kubeadm installs the control plane as pods. The node image is kind's, or, without a
 // registry, an image built from Debian's packages and the software of [Start] ([BuildNodeImage]).
-// If no docker runs on this machine, the distribution's package is unpacked and runs in an emulated
-// machine; see package docker. The pods' network, DNS and the methods of nodes are the same as with
-// [Start], but kube-proxy cannot be stopped, because it is a pod of a DaemonSet.
+// If no docker runs on this machine, docker is unpacked from the distribution's package and runs in
+// an emulated machine; see package docker. The pods' network, DNS and the methods of nodes are the
+// same as with [Start], but kube-proxy cannot be stopped, because it is a pod of a DaemonSet.
 //
 // # Virtual machine
 //

@@ -12,10 +12,11 @@ import (
 // from inside the node's network namespace, because no interface leads to the node.
 type forwarder struct {
 	listener net.Listener
-	ns       func() string // the file of the namespace
+	ns       func() string // returns the file of the node's network namespace
 	target   string
 }
 
+// forward starts a forwarder to the address target in the namespace.
 func forward(ns func() string, target string) (*forwarder, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,7 +59,7 @@ func (f *forwarder) pass(from net.Conn) {
 	<-done
 }
 
-// copyHalf copies one direction, and then closes it for writing.
+// copyHalf copies from one connection to the other, and then closes the other one for writing.
 func copyHalf(to, from net.Conn) {
 	_, _ = io.Copy(to, from)
 	_ = to.(*net.TCPConn).CloseWrite()

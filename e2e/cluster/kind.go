@@ -19,15 +19,14 @@ import (
 // of pulling one.
 const BuildNodeImage = "build"
 
-// A kindCluster is a cluster of kind. Its nodes are containers of an engine.
+// A kindCluster is a cluster that kind creates. Its nodes are containers of an engine.
 type kindCluster struct {
 	*Cluster
-	options  Options
-	software *build.Software
-	name     string // kind's name of the cluster
-	engine   docker.Engine
-	// containers contains the nodes.
-	containers []*kindNode
+	options    Options
+	software   *build.Software
+	name       string // kind's name of the cluster
+	engine     docker.Engine
+	containers []*kindNode // the nodes
 }
 
 // StartKind creates a cluster of two nodes with kind, and returns when it is ready to run pods. It
@@ -58,20 +57,20 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, fmt.Errorf("start docker: %w", err)
 	}
 	k.Cluster = &Cluster{
-		progress: s, kubeconfig: filepath.Join(k.engine.Dir(), "kubeconfig"), logs: k.collectLogs,
-		end: k.engine.Close,
+		progress: s, kubeconfig: filepath.Join(k.engine.Dir(), "kubeconfig"),
+		copyLogs: k.collectLogs, remove: k.engine.Close,
 	}
 	if err := k.create(ctx); err != nil {
 		err = fmt.Errorf("start cluster %s: %w", k.name, err)
-		return nil, errors.Join(err, k.collectFailed(o.Logs, software.Logs), k.end())
+		return nil, errors.Join(err, k.collectFailed(o.Logs, software.Logs), k.remove())
 	}
 	return k.Cluster, nil
 }
 
-// create creates the nodes, and installs what kind does not: the pods' network, images and DNS.
+// create creates the nodes with kind, and installs the pods' network, images and DNS.
 func (k *kindCluster) create(ctx context.Context) error {
 	err := k.progress.waitUntil(ctx, "docker responds", func(ctx context.Context) error {
-		return outputText(k.engine.Command(ctx, "docker", "version").CombinedOutput())
+		return withOutput(k.engine.Command(ctx, "docker", "version").CombinedOutput())
 	})
 	if err != nil {
 		return err
@@ -92,7 +91,7 @@ func (k *kindCluster) create(ctx context.Context) error {
 	if err := k.connect(ctx); err != nil {
 		return err
 	}
-	return k.ready(ctx, k.options, k.software)
+	return k.makeReady(ctx, k.options, k.software)
 }
 
 // createNodes creates the nodes with kind.
@@ -106,9 +105,9 @@ func (k *kindCluster) createNodes(ctx context.Context, image string) error {
 		argv = append(argv, "--image="+image)
 	}
 	create := k.engine.Command(ctx, argv...)
-	progress := &lines{log: func(line string) {
+	progress := &lineLog{log: func(line string) {
 		// kind prints a line with a bullet and an emoji when a step begins, and another line when
-		// it is done. Only the former is logged, without the emoji.
+		// it ends. Only the line at the beginning is logged, without the emoji.
 		if step, is := strings.CutPrefix(line, "• "); is {
 			words := strings.FieldsFunc(step, func(r rune) bool { return r > unicode.MaxASCII })
 			k.progress.logf("kind: %s", strings.TrimSpace(words[0]))
@@ -116,9 +115,9 @@ func (k *kindCluster) createNodes(ctx context.Context, image string) error {
 	}}
 	create.Stdin, create.Stdout, create.Stderr = bytes.NewReader(config), progress, progress
 	if err := create.Run(); err != nil {
-		_ = k.findNodes(ctx) // for their logs
-		err = fmt.Errorf("kind create cluster: %w: %s", err, progress.kept())
-		if strings.Contains(progress.kept(), "failed to pull image") {
+		_ = k.findNodes(ctx) // collectLogs needs the nodes
+		err = fmt.Errorf("kind create cluster: %w: %s", err, progress.lastLines())
+		if strings.Contains(progress.lastLines(), "failed to pull image") {
 			err = withoutRegistry(err)
 		}
 		return err

@@ -2,11 +2,11 @@ package cluster
 
 import "strings"
 
-// Networks of a cluster of kind. kubeadm assigns each node a subnet of the pods' ranges, for IPv4 a
-// /24.
+// Networks of a cluster of kind. kubeadm assigns each node a subnet of the pods' ranges, which for
+// IPv4 has 24 bits.
 const (
 	kindPodRanges, kindPodRange         = "10.244.0.0/16,fd00:244::/56", "10.244.0.0/16"
-	kindServiceRanges, kindServiceRange = serviceRangeIPv4 + "," + serviceRange, serviceRangeIPv4
+	kindServiceRanges, kindServiceRange = serviceRangeIPv4 + "," + serviceRangeIPv6, serviceRangeIPv4
 )
 
 // kind returns the configuration of kind, without a CNI plugin, because connect installs the pods'
@@ -33,7 +33,7 @@ func (o Options) kindKubelet() object {
 	return object{
 		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"failCgroupV1": false,
-		// Tests wait for changes, and start a hundred pods.
+		// Tests wait for changes of status, and start 100 pods on a node.
 		"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "1s",
 		"syncFrequency": "10s", "maxPods": 250,
 		"kubeAPIQPS": 500, "kubeAPIBurst": 1000,
@@ -56,11 +56,11 @@ func (o Options) kindControlPlane() object {
 	}
 }
 
-// patch encodes an object as YAML. Encoding strings, numbers, lists and maps cannot fail.
+// patch encodes an object as JSON, which is valid YAML.
 func patch(o object) string {
 	text, err := encoded(o)
 	if err != nil {
-		panic(err)
+		panic(err) // cannot happen: the object contains only strings, numbers, lists and maps
 	}
 	return string(text)
 }

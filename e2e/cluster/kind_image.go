@@ -57,17 +57,17 @@ func (k *kindCluster) importImage(ctx context.Context) (string, error) {
 func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	name := k.options.NodeImage
 	if name == "" {
-		stock, err := os.ReadFile(filepath.Join(k.software.Kind, "image"))
+		defaultImage, err := os.ReadFile(filepath.Join(k.software.Kind, "image"))
 		if err != nil {
 			return "", err
 		}
-		name = string(stock)
+		name = string(defaultImage)
 	}
-	k.progress.logf("pulls %s", name)
+	k.progress.logf("pulling %s", name)
 	archive := filepath.Join(k.engine.Dir(), "node-image.tar")
 	fetch := exec.CommandContext(ctx, k.software.Crane, "pull", "--platform=linux/"+runtime.GOARCH,
 		name, archive)
-	if err := outputText(fetch.CombinedOutput()); err != nil {
+	if err := withOutput(fetch.CombinedOutput()); err != nil {
 		return "", withoutRegistry(fmt.Errorf("pull the node image %s: %w", name, err))
 	}
 	file, err := os.Open(archive)
@@ -79,9 +79,9 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	load.Stdin = file
 	out, err := load.CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("load the node image %s: %w", name, outputText(out, err))
+		return "", fmt.Errorf("load the node image %s: %w", name, withOutput(out, err))
 	}
-	// Docker gives an image without a tag another name.
+	// Docker names an image without a tag by its ID.
 	_, loaded, found := strings.Cut(string(out), "Loaded image: ")
 	if !found {
 		return "", fmt.Errorf("load the node image %s: %s", name, out)

@@ -58,7 +58,7 @@ func TestKindConfigurationContainsFeatureGates(t *testing.T) {
 	}
 }
 
-func TestAddressLikeReturnsAnAddressOfTheFamily(t *testing.T) {
+func TestAddressOfFamilyReturnsAnAddressOfTheFamily(t *testing.T) {
 	n := corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 		{Type: corev1.NodeHostName, Address: "worker"},
 		{Type: corev1.NodeInternalIP, Address: "172.18.0.2"},
@@ -67,12 +67,12 @@ func TestAddressLikeReturnsAnAddressOfTheFamily(t *testing.T) {
 	for other, want := range map[string]string{
 		"10.244.1.0": "172.18.0.2", "fd00:244::": "fc00::2",
 	} {
-		if got, err := addressLike(n, netip.MustParseAddr(other)); got != want || err != nil {
+		if got, err := addressOfFamily(n, netip.MustParseAddr(other)); got != want || err != nil {
 			t.Errorf("for %s: %q, %v; want %s", other, got, err, want)
 		}
 	}
 	n.Status.Addresses = n.Status.Addresses[:2]
-	if got, err := addressLike(n, netip.MustParseAddr("fd00:244::")); err == nil {
+	if got, err := addressOfFamily(n, netip.MustParseAddr("fd00:244::")); err == nil {
 		t.Errorf("IPv6 address of an IPv4-only node: %s", got)
 	}
 }
@@ -86,7 +86,7 @@ func TestWithoutTaintKeepsOtherTaints(t *testing.T) {
 
 func TestCompleteLinesAreForwarded(t *testing.T) {
 	var forwarded []string
-	l := &lines{log: func(line string) { forwarded = append(forwarded, line) }}
+	l := &lineLog{log: func(line string) { forwarded = append(forwarded, line) }}
 	for _, text := range []string{"on", "e\n\n two\nthr"} {
 		if n, err := l.Write([]byte(text)); n != len(text) || err != nil {
 			t.Errorf("%q: %d, %v", text, n, err)
@@ -95,13 +95,13 @@ func TestCompleteLinesAreForwarded(t *testing.T) {
 	if diff := cmp.Diff([]string{"one", "two"}, forwarded); diff != "" {
 		t.Error(diff)
 	}
-	if got := l.kept(); got != "one\ntwo\nthr" {
+	if got := l.lastLines(); got != "one\ntwo\nthr" {
 		t.Errorf("kept %q", got)
 	}
 	for i := range 1000 {
 		fmt.Fprintln(l, i)
 	}
-	if got := l.kept(); strings.Contains(got, "two") || !strings.HasSuffix(got, "999\n") {
+	if got := l.lastLines(); strings.Contains(got, "two") || !strings.HasSuffix(got, "999\n") {
 		t.Errorf("after a thousand lines, kept %q", got)
 	}
 }

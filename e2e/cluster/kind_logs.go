@@ -32,8 +32,9 @@ func (k *kindCluster) collectLogs(dir string) error {
 	return errors.Join(errs...)
 }
 
-// lines forwards complete lines of a program's output to log, and keeps the last lines.
-type lines struct {
+// A lineLog is a writer for the output of a program. It passes each complete line to log, and keeps
+// the last lines.
+type lineLog struct {
 	log func(line string)
 
 	mu      sync.Mutex
@@ -41,8 +42,8 @@ type lines struct {
 	last    []string
 }
 
-func (l *lines) Write(p []byte) (int, error) {
-	const most = 200
+func (l *lineLog) Write(p []byte) (int, error) {
+	const maxLines = 200
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.partial = append(l.partial, p...)
@@ -54,13 +55,13 @@ func (l *lines) Write(p []byte) (int, error) {
 		l.partial = rest
 		if text := strings.TrimSpace(string(line)); text != "" {
 			l.log(text)
-			l.last = append(l.last[max(0, len(l.last)-most+1):], text)
+			l.last = append(l.last[max(0, len(l.last)-maxLines+1):], text)
 		}
 	}
 }
 
-// kept returns the last lines.
-func (l *lines) kept() string {
+// lastLines returns the last lines.
+func (l *lineLog) lastLines() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(append(l.last, string(l.partial)), "\n")

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +37,7 @@ func (k *kindCluster) createClients() error {
 	if err != nil {
 		return err
 	}
-	k.end = func() error { return errors.Join(f.listener.Close(), k.engine.Close()) }
+	k.remove = func() error { return errors.Join(f.listener.Close(), k.engine.Close()) }
 	for _, c := range config.Clusters {
 		c.Server = "https://" + f.address()
 	}
@@ -51,7 +52,9 @@ func (k *kindCluster) createClients() error {
 func (k *kindCluster) connect(ctx context.Context) error {
 	for _, n := range k.containers {
 		var cidrs []string
-		err := k.progress.waitUntil(ctx, n.name+" has addresses for pods", func(ctx context.Context) error {
+		err := k.progress.waitUntil(ctx, n.name+" has addresses for pods", func(
+			ctx context.Context,
+		) error {
 			object, err := k.clients.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -72,7 +75,7 @@ func (k *kindCluster) connect(ctx context.Context) error {
 			return err
 		}
 		d := &disk{root: n.Path("/")}
-		d.programs(k.software.Plugins, "/opt/cni/bin")
+		d.copyPrograms(k.software.Plugins, "/opt/cni/bin")
 		d.write(ConflistPath+".new", conflist, 0o644)
 		if d.err == nil {
 			d.err = os.Rename(n.Path(ConflistPath+".new"), n.Path(ConflistPath))
@@ -81,21 +84,16 @@ func (k *kindCluster) connect(ctx context.Context) error {
 			return fmt.Errorf("the network of %s: %w", n.name, d.err)
 		}
 	}
-	return k.route(ctx)
+	return k.addRoutes(ctx)
 }
 
+// withoutTaint removes the taints with the key, and returns the others.
 func withoutTaint(taints []corev1.Taint, key string) []corev1.Taint {
-	var remaining []corev1.Taint
-	for _, t := range taints {
-		if t.Key != key {
-			remaining = append(remaining, t)
-		}
-	}
-	return remaining
+	return slices.DeleteFunc(taints, func(t corev1.Taint) bool { return t.Key == key })
 }
 
-// route adds routes on each node to the pods of the other nodes.
-func (k *kindCluster) route(ctx context.Context) error {
+// addRoutes adds routes on each node to the pods of the other nodes.
+func (k *kindCluster) addRoutes(ctx context.Context) error {
 	list, err := k.clients.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -106,7 +104,7 @@ func (k *kindCluster) route(ctx context.Context) error {
 				continue
 			}
 			for _, cidr := range to.Spec.PodCIDRs {
-				gateway, err := addressLike(to, netip.MustParsePrefix(cidr).Addr())
+				gateway, err := addressOfFamily(to, netip.MustParsePrefix(cidr).Addr())
 				if err != nil {
 					return err
 				}
@@ -120,8 +118,8 @@ func (k *kindCluster) route(ctx context.Context) error {
 	return nil
 }
 
-// addressLike returns a node's address of the same family as other.
-func addressLike(n corev1.Node, other netip.Addr) (string, error) {
+// addressOfFamily returns the node's address of the same family as other.
+func addressOfFamily(n corev1.Node, other netip.Addr) (string, error) {
 	for _, a := range n.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); a.Type == corev1.NodeInternalIP && err == nil &&
 			ip.Is4() == other.Is4() {

@@ -27,7 +27,7 @@ type kindNode struct {
 
 func (n *kindNode) Name() string { return n.name }
 
-// find stores the process ID of the node's init, which the engine reports.
+// find asks the engine for the process ID of the node's init, and stores it.
 func (n *kindNode) find(ctx context.Context) error {
 	out, err := n.cluster.engine.Command(ctx, "docker", "inspect", "--format={{.State.Pid}}",
 		n.name).Output()
@@ -97,17 +97,17 @@ func (n *kindNode) run(ctx context.Context, argv ...string) (string, error) {
 func (n *kindNode) Reboot(ctx context.Context) error {
 	down := time.Now()
 	restart := n.cluster.engine.Command(ctx, "docker", "restart", "--time=0", n.name)
-	if err := outputText(restart.CombinedOutput()); err != nil {
+	if err := withOutput(restart.CombinedOutput()); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
 	if err := n.find(ctx); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
 	n.cluster.progress.logf("node %s reboots", n.name)
-	if err := n.cluster.nodeReady(ctx, n.name, down); err != nil {
+	if err := n.cluster.waitForNode(ctx, n.name, down); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
-	if err := n.cluster.route(ctx); err != nil {
+	if err := n.cluster.addRoutes(ctx); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
 	return nil

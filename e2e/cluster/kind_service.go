@@ -43,8 +43,8 @@ func (n *kindNode) StopService(ctx context.Context, service string) error {
 		if ids := n.containers(ctx, service); len(ids) > 0 {
 			_, err = n.run(ctx, append([]string{"crictl", "stop", "--timeout=2"}, ids...)...)
 		}
-		_, stopped := n.run(ctx, append([]string{"crictl", "stopp"}, strings.Fields(id)...)...)
-		return errors.Join(errors.New("the pod existed"), err, stopped)
+		_, stopErr := n.run(ctx, append([]string{"crictl", "stopp"}, strings.Fields(id)...)...)
+		return errors.Join(errors.New("the pod was running"), err, stopErr)
 	})
 }
 
@@ -63,16 +63,18 @@ func (n *kindNode) StartService(ctx context.Context, service string) error {
 	return nil
 }
 
-// move moves a service's manifest. It returns nil if the manifest was moved before.
+// move moves a service's manifest from one directory to the other. It returns nil if the manifest
+// was moved before.
 func (n *kindNode) move(service, from, to string) error {
 	name := service + ".yaml"
 	if err := os.MkdirAll(n.Path(to), 0o700); err != nil {
 		return err
 	}
 	err := os.Rename(filepath.Join(n.Path(from), name), filepath.Join(n.Path(to), name))
-	if _, there := os.Stat(filepath.Join(n.Path(to), name)); errors.Is(err, fs.ErrNotExist) &&
-		there == nil {
-		return nil
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, statErr := os.Stat(filepath.Join(n.Path(to), name)); statErr == nil {
+			return nil
+		}
 	}
 	return err
 }
@@ -86,8 +88,8 @@ func (n *kindNode) containers(ctx context.Context, service string) []string {
 	return strings.Fields(out)
 }
 
-// KillService implements Node. The kubelet restarts the container; after repeated kills, with a
-// delay of ten seconds.
+// KillService implements Node. The kubelet restarts the container at once, and after repeated kills
+// with a delay of ten seconds.
 func (n *kindNode) KillService(ctx context.Context, service string) error {
 	pid, err := n.servicePID(ctx, service)
 	if err != nil {

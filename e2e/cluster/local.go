@@ -37,8 +37,8 @@ func (o *Options) setDefaults() {
 	o.Name, o.Dir = cmp.Or(o.Name, "node"), cmp.Or(o.Dir, os.TempDir())
 }
 
-// start boots a cluster, and returns when it is ready. After a failure it ends the cluster, and
-// collects its logs.
+// start boots a cluster, and returns when it is ready. After a failure, it collects the logs and
+// removes the cluster.
 func (o Options) start(
 	ctx context.Context, s *progress, software *build.Software,
 	boot func(context.Context, Options, *progress, *build.Software) (*Cluster, error),
@@ -47,14 +47,14 @@ func (o Options) start(
 	if err != nil {
 		return nil, fmt.Errorf("start cluster %s: %w", o.Name, err)
 	}
-	if err := c.ready(ctx, o, software); err != nil {
+	if err := c.makeReady(ctx, o, software); err != nil {
 		err = fmt.Errorf("start cluster %s: %w", o.Name, err)
-		return nil, errors.Join(err, c.collectFailed(o.Logs, software.Logs), c.end())
+		return nil, errors.Join(err, c.collectFailed(o.Logs, software.Logs), c.remove())
 	}
 	return c, nil
 }
 
-// boot starts the machine and its services.
+// boot starts the machine of the node and its services, and returns a cluster that is not ready.
 func boot(
 	ctx context.Context, o Options, s *progress, software *build.Software,
 ) (c *Cluster, err error) {
@@ -67,7 +67,7 @@ func boot(
 		return nil, errors.Join(err, dir.Remove())
 	}
 	d := &disk{root: dir.Root()}
-	if err := errors.Join(d.install(o, software), d.credentials(o, ca, "127.0.0.1")); err != nil {
+	if err := errors.Join(d.install(o, software), d.writeCredentials(o, ca, "127.0.0.1")); err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
 	m, err := machine.Start(ctx, software.Node, dir, o.machine(software))
@@ -93,10 +93,10 @@ func newCluster(s *progress, m *machine.Machine, ca *authority) (*Cluster, error
 	}
 	c := &Cluster{
 		kubeconfig: filepath.Join(m.Dir(), "kubeconfig"), progress: s,
-		logs: func(to string) error {
+		copyLogs: func(to string) error {
 			return os.CopyFS(to, os.DirFS(filepath.Join(m.Dir(), machine.LogDir)))
 		},
-		end: func() error { return errors.Join(f.listener.Close(), m.Close()) },
+		remove: func() error { return errors.Join(f.listener.Close(), m.Close()) },
 	}
 	kubeconfig, err := ca.administrator(f.address())
 	if err == nil {
@@ -113,23 +113,18 @@ func (o Options) machine(software *build.Software) machine.Spec {
 	spec := machine.Spec{
 		Hostname: o.Name, Services: o.services(nodeIPv4),
 		Binds: map[string]string{
-			"/usr": "/usr", "/software/kubernetes": software.Kubernetes,
-			"/software/runtime": software.Runtime,
+			"/software/kubernetes": software.Kubernetes, "/software/runtime": software.Runtime,
 		},
 		Addresses: o.addressList(nodeIPv4+"/24", nodeIPv6+"/64"),
-		Routes:    o.addressList(serviceRangeIPv4, serviceRange),
+		Routes:    o.addressList(serviceRangeIPv4, serviceRangeIPv6),
 		Env: []string{
-			"PATH=/software/kubernetes:/software/runtime:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
+			"PATH=/software/kubernetes:/software/runtime:" +
+				"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
 			"HOME=/root", "KUBECONFIG=" + adminConfig,
 			"CONTAINER_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
 		},
 	}
-	// The library cache of the dynamic loader, and the links for alternatives in /usr/sbin.
-	for _, file := range []string{"/etc/ld.so.cache", "/etc/alternatives"} {
-		if _, err := os.Stat(file); err == nil {
-			spec.Binds[file] = file
-		}
-	}
+	spec.BindHostPrograms()
 	return spec
 }
 

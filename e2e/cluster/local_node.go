@@ -30,7 +30,7 @@ func (n *localNode) Reboot(ctx context.Context) error {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
 	n.cluster.progress.logf("node %s reboots", n.name)
-	if err := n.cluster.nodeReady(ctx, n.name, down); err != nil {
+	if err := n.cluster.waitForNode(ctx, n.name, down); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
 	return nil

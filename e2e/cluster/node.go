@@ -38,9 +38,9 @@ type Node interface {
 	// machine, only its connection is closed.
 	Command(ctx context.Context, argv ...string) *exec.Cmd
 
-	// Listen listens in this process on a TCP address of the node, such as 127.0.0.1:5000. The
-	// listener is unreachable after the node reboots or stops. A virtual machine does not support
-	// Listen, and returns [errors.ErrUnsupported].
+	// Listen returns a listener of this process on a TCP address of the node, such as
+	// 127.0.0.1:5000. The listener is unreachable after the node reboots or stops. A virtual
+	// machine does not support Listen, and returns [errors.ErrUnsupported].
 	Listen(address string) (net.Listener, error)
 
 	// StopService stops a service with SIGTERM, and after a short time with SIGKILL, and returns
@@ -61,7 +61,7 @@ type Node interface {
 	Reboot(ctx context.Context) error
 }
 
-// listen listens on an address in the network namespace of a file.
+// listen listens on an address in the network namespace of the file namespace.
 func listen(namespace, address string) (listener net.Listener, err error) {
 	ns, err := netns.Open(namespace)
 	if err != nil {

@@ -8,9 +8,9 @@ type Options struct {
 	// Name is the name of the node and the prefix of log lines. It need not be unique. The default
 	// is "node".
 	Name string
-	// Dir is the directory in which the cluster creates a directory, and removes it when it stops.
-	// It must be on a file system that overlayfs can use as upper directory, so neither overlayfs
-	// nor NFS. The default is os.TempDir().
+	// Dir is the parent of the cluster's own directory, which is created at the start and removed
+	// at the stop. It must be on a file system that overlayfs can use as upper directory, so
+	// neither overlayfs nor NFS. The default is os.TempDir().
 	Dir string
 	// Logs is the directory for the output of Collect if the cluster fails to start. The default is
 	// a new directory in bin/e2e/logs of the checkout.

@@ -34,15 +34,15 @@ func (p *progress) logf(format string, args ...any) {
 		fmt.Sprintf(format, args...))
 }
 
-// Write writes complete log lines of others, such as package build.
+// Write writes log lines of other packages, such as build. Each call must pass complete lines.
 func (p *progress) Write(line []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.log.Write(line)
 }
 
-// waitUntil polls check until it returns nil, for at most limit, and logs every few seconds what it
-// waits for. The error contains the last error of check.
+// waitUntil polls check until it returns nil, for at most limit. Every few seconds, it logs the
+// condition and the last error of check. The returned error contains the last error of check.
 func (p *progress) waitUntil(
 	ctx context.Context, condition string, check func(ctx context.Context) error,
 ) error {
@@ -50,14 +50,16 @@ func (p *progress) waitUntil(
 	defer cancel()
 	logged := time.Now()
 	last := errors.New("not checked")
-	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		// An error after the end of ctx says nothing about the cluster.
+	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(
+		ctx context.Context,
+	) (bool, error) {
+		// After the end of ctx, check fails even if the condition holds.
 		if err := check(ctx); ctx.Err() == nil {
 			last = err
 		}
 		if time.Since(logged) > 5*time.Second {
 			logged = time.Now()
-			p.logf("waits until %s: %.150v", condition, fmt.Sprint(last))
+			p.logf("waiting until %s: %.150v", condition, fmt.Sprint(last))
 		}
 		return last == nil, nil
 	})

@@ -12,11 +12,12 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/build"
 )
 
-// ready loads images, starts DNS, and returns when the cluster can run pods.
-func (c *Cluster) ready(ctx context.Context, o Options, software *build.Software) error {
+// makeReady loads images, starts DNS, and returns when the cluster can run pods.
+func (c *Cluster) makeReady(ctx context.Context, o Options, software *build.Software) error {
 	for _, node := range c.nodes {
-		err := c.progress.waitUntil(ctx, "the container runtime of "+node.Name()+" answers", func(ctx context.Context) error {
-			return outputText(node.Command(ctx, "crictl", "version").CombinedOutput())
+		condition := "the container runtime of " + node.Name() + " responds"
+		err := c.progress.waitUntil(ctx, condition, func(ctx context.Context) error {
+			return withOutput(node.Command(ctx, "crictl", "version").CombinedOutput())
 		})
 		if err != nil {
 			return err
@@ -33,7 +34,7 @@ func (c *Cluster) ready(ctx context.Context, o Options, software *build.Software
 	}
 	c.progress.logf("loaded %d images", len(images))
 	for _, node := range c.nodes {
-		if err := c.nodeReady(ctx, node.Name(), time.Time{}); err != nil {
+		if err := c.waitForNode(ctx, node.Name(), time.Time{}); err != nil {
 			return err
 		}
 	}
@@ -49,8 +50,9 @@ func (c *Cluster) ready(ctx context.Context, o Options, software *build.Software
 	return c.runDNS(ctx)
 }
 
-// nodeReady waits until the kubelet has reported, later than after, that the node is ready.
-func (c *Cluster) nodeReady(ctx context.Context, name string, after time.Time) error {
+// waitForNode waits until the kubelet has reported after the given time that the node is ready. A
+// zero time accepts every report.
+func (c *Cluster) waitForNode(ctx context.Context, name string, after time.Time) error {
 	err := c.progress.waitUntil(ctx, "the API server is ready", func(ctx context.Context) error {
 		return c.clients.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
@@ -69,7 +71,7 @@ func (c *Cluster) nodeReady(ctx context.Context, name string, after time.Time) e
 			// Timestamps in the API have a resolution of one second.
 			if condition.LastHeartbeatTime.Time.Before(
 				after.Truncate(time.Second).Add(time.Second)) && !after.IsZero() {
-				return errors.New("no heartbeat of the kubelet since then")
+				return fmt.Errorf("no heartbeat of the kubelet since %s", after.Format(time.TimeOnly))
 			}
 			if condition.Status == corev1.ConditionTrue {
 				return nil

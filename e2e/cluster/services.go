@@ -27,15 +27,15 @@ const (
 	apiPort       = "6443"
 )
 
-// credentials returns the path of a program's kubeconfig.
-func credentials(program string) string { return kubernetesDir + "/" + program + ".conf" }
+// kubeconfigPath returns the path of a program's kubeconfig.
+func kubeconfigPath(program string) string { return kubernetesDir + "/" + program + ".conf" }
 
 // services returns the node's services in starting order. address is the address of the API server.
 func (o Options) services(address string) []machine.Service {
 	afterAPI := "tcp:127.0.0.1:" + apiPort
 	return []machine.Service{
 		{Name: Containerd, Argv: []string{"containerd", "--config", containerdConf}},
-		// Nothing is read after a reboot of this machine, so writes need not reach the disk.
+		// No data is needed after a reboot of this machine, so writes need not reach the disk.
 		{Name: Etcd, Argv: []string{
 			"etcd", "--name=" + o.Name, "--data-dir=/var/lib/etcd", "--unsafe-no-fsync",
 			"--log-level=warn",
@@ -47,7 +47,7 @@ func (o Options) services(address string) []machine.Service {
 		{Name: APIServer, After: "tcp:127.0.0.1:2379", Argv: o.gated(
 			"kube-apiserver", "--advertise-address="+address, "--secure-port="+apiPort,
 			"--etcd-servers="+etcdURL,
-			"--service-cluster-ip-range="+o.joined(serviceRangeIPv4, serviceRange),
+			"--service-cluster-ip-range="+o.joined(serviceRangeIPv4, serviceRangeIPv6),
 			"--allow-privileged=true",
 			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 			"--client-ca-file="+pki+"ca.crt", "--tls-cert-file="+pki+"apiserver.crt",
@@ -83,7 +83,7 @@ func (o Options) services(address string) []machine.Service {
 				"--kube-api-burst=2000")...),
 		},
 		{Name: Kubelet, After: containerdSock, Argv: []string{
-			"kubelet", "--config=" + kubeletConfig, "--kubeconfig=" + credentials(Kubelet),
+			"kubelet", "--config=" + kubeletConfig, "--kubeconfig=" + kubeconfigPath(Kubelet),
 			"--hostname-override=" + o.Name,
 			"--node-ip=" + o.joined(nodeIPv4, nodeIPv6), "--v=2",
 		}},
@@ -95,9 +95,10 @@ func (o Options) services(address string) []machine.Service {
 	}
 }
 
-// authorized returns the command line of an API client whose metrics require authorization.
+// authorized returns the command line of the controller manager or the scheduler, which
+// authenticate and authorize requests for their metrics with the API server.
 func authorized(program string) []string {
-	file := credentials(program)
+	file := kubeconfigPath(program)
 	return []string{
 		program, "--kubeconfig=" + file, "--authentication-kubeconfig=" + file,
 		"--authorization-kubeconfig=" + file,
@@ -105,7 +106,7 @@ func authorized(program string) []string {
 	}
 }
 
-// gated appends the feature gates to a command line.
+// gated returns the command line with a flag for the feature gates, if there are any.
 func (o Options) gated(argv ...string) []string {
 	if len(o.FeatureGates) == 0 {
 		return argv

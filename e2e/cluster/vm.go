@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// vmStepLimit is the time limit of a step with a virtual machine. Its emulated processor is 10 to
-// 20 times slower than this machine's.
+// vmStepLimit is the time limit of a step with a virtual machine, whose emulated processor is 10 to
+// 20 times slower than the processor of this machine.
 const vmStepLimit = 10 * time.Minute
 
 // VMPrograms maps the additional programs that StartVM requires to their Debian packages.
@@ -55,7 +55,8 @@ func StartVM(ctx context.Context, o Options) (*Cluster, error) {
 	return o.start(ctx, s, software, bootVM)
 }
 
-// bootVM starts the machine of the control plane, which also runs qemu.
+// bootVM starts the machine of the control plane, which also runs qemu, and waits until the virtual
+// machine has booted.
 func bootVM(
 	ctx context.Context, o Options, s *progress, software *build.Software,
 ) (c *Cluster, err error) {
@@ -87,14 +88,14 @@ func bootVM(
 	}
 	n := &vmNode{Machine: m, cluster: c, name: o.Name, runtime: o.Runtime}
 	c.nodes = []Node{n}
-	copyLogs := c.logs
-	c.logs = func(to string) error { return errors.Join(copyLogs(to), n.copyJournal(to)) }
-	err = s.waitUntil(ctx, "systemd of "+o.Name+" answers", func(ctx context.Context) error {
+	copyLogs := c.copyLogs
+	c.copyLogs = func(to string) error { return errors.Join(copyLogs(to), n.copyJournal(to)) }
+	err = s.waitUntil(ctx, "systemd of "+o.Name+" responds", func(ctx context.Context) error {
 		_, err := n.bootID(ctx)
 		return err
 	})
 	if err != nil {
-		return nil, errors.Join(err, c.collectFailed(o.Logs, software.Logs), c.end())
+		return nil, errors.Join(err, c.collectFailed(o.Logs, software.Logs), c.remove())
 	}
 	return c, nil
 }
@@ -117,8 +118,8 @@ const (
 func vmServices() []machine.Service {
 	return []machine.Service{
 		{Name: vmService, Argv: []string{
-			// Emulating cx16 stops all processors for each instruction. Without the other features,
-			// programs use faster instructions.
+			// To emulate an instruction of cx16, qemu stops all processors. Without the features
+			// avx, avx2 and erms, programs use instructions that qemu emulates faster.
 			"qemu-system-x86_64", "-cpu", "max,-cx16,-avx,-avx2,-erms",
 			"-accel", "tcg,thread=multi,tb-size=512", "-smp", "2", "-m", "3072",
 			"-nodefaults", "-display", "none", "-serial", "stdio",

@@ -28,7 +28,8 @@ var (
 const VMPluginDir = "/usr/lib/cni"
 
 const (
-	// nodeInterface is the tap interface of the control plane's machine to the virtual machine.
+	// nodeInterface is the tap interface of the control plane's machine that leads to the virtual
+	// machine.
 	nodeInterface = "tap0"
 	sshHost       = "node"
 )
@@ -53,12 +54,12 @@ func (o Options) installVM(
 	ServerAliveInterval 30
 	ServerAliveCountMax 10
 `, sshHost, nodeIPv4, sshSocket), 0o600)
-	if err := d.credentials(o, ca, "127.0.0.1"); err != nil {
+	if err := d.writeCredentials(o, ca, "127.0.0.1"); err != nil {
 		return err
 	}
 	key := filepath.Join(dir.Root(), sshDirectory, "id_ed25519")
 	generate := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
-	if err := outputText(generate.CombinedOutput()); err != nil {
+	if err := withOutput(generate.CombinedOutput()); err != nil {
 		return fmt.Errorf("create the ssh key: %w", err)
 	}
 	public, err := os.ReadFile(key + ".pub")
@@ -69,11 +70,10 @@ func (o Options) installVM(
 	if err := o.nodeFiles(files, ca, public); err != nil {
 		return err
 	}
-	// The copy is sparse like the original.
 	cp := exec.CommandContext(ctx, "cp", "--sparse=always", filepath.Join(s.VM, build.VMDisk),
 		filepath.Join(dir.Root(), vmDisk))
 	return errors.Join(writeInitramfs(filepath.Join(dir.Root(), vmInitramfs), s.VM, files),
-		outputText(cp.CombinedOutput()))
+		withOutput(cp.CombinedOutput()))
 }
 
 // nodeFiles writes the files that the virtual machine copies to its disk at the first boot.
@@ -86,10 +86,11 @@ func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
 	d.write(resolvConf, nil, 0o644)
 	d.write("/etc/machine-id", fmt.Appendf(nil, "%032x\n", os.Getpid()), 0o444)
 	d.write("/etc/systemd/network/eth0.network", fmt.Appendf(nil,
-		"[Match]\nName=eth0\n[Network]\nAddress=%s/24\nGateway=%s\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+		"[Match]\nName=eth0\n[Network]\nAddress=%s/24\nGateway=%s\n"+
+			"LinkLocalAddressing=no\nIPv6AcceptRA=no\n",
 		nodeIPv4, gatewayIPv4), 0o644)
-	// Otherwise udev changes the MAC address of a pod's interface, and CHECK of the plugin bridge
-	// fails.
+	// Without this file, udev changes the MAC address of a pod's interface, and CHECK of the plugin
+	// bridge fails.
 	d.write("/etc/systemd/network/50-veth.link",
 		[]byte("[Match]\nOriginalName=veth*\n[Link]\nMACAddressPolicy=none\n"), 0o644)
 	d.write("/etc/sysctl.d/kubernetes.conf",
@@ -116,7 +117,7 @@ func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
 			d.unit(s, o.Runtime)
 		}
 	}
-	d.err = errors.Join(d.err, d.credentials(o, ca, gatewayIPv4))
+	d.err = errors.Join(d.err, d.writeCredentials(o, ca, gatewayIPv4))
 	if d.err != nil {
 		return fmt.Errorf("write the files of the virtual machine: %w", d.err)
 	}
@@ -126,8 +127,8 @@ func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
 // units is the directory of locally installed systemd units.
 const units = "/etc/systemd/system/"
 
-// runtime configures the container runtime, and enables CRI-O. The package of containerd enables
-// containerd.
+// runtime configures the container runtime. It enables CRI-O. containerd is enabled by its Debian
+// package.
 func (d *disk) runtime(name string) {
 	if name != CRIO {
 		d.write(containerdConf, containerdOfDebian, 0o644)
@@ -146,7 +147,8 @@ func endpoint(runtime string) string {
 // unit writes the unit of a service, and enables it.
 func (d *disk) unit(s machine.Service, runtime string) {
 	d.write(units+s.Name+".service", fmt.Appendf(nil,
-		"[Unit]\nWants=%[1]s.service\nAfter=%[1]s.service\nStartLimitIntervalSec=0\n[Service]\nExecStart=/usr/local/bin/%[2]s\nRestart=always\nRestartSec=1\n",
+		"[Unit]\nWants=%[1]s.service\nAfter=%[1]s.service\nStartLimitIntervalSec=0\n"+
+			"[Service]\nExecStart=/usr/local/bin/%[2]s\nRestart=always\nRestartSec=1\n",
 		runtime, strings.Join(s.Argv, " ")), 0o644)
 	d.enable(s.Name)
 }

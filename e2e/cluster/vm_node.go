@@ -64,7 +64,7 @@ func (n *vmNode) run(ctx context.Context, argv ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// loadImage imports the image of an archive into the storage of skopeo, which CRI-O uses too.
+// loadImage imports the image of an archive with skopeo into the storage that CRI-O uses too.
 func (n *vmNode) loadImage(ctx context.Context, archive string) error {
 	ref, err := image.Name(archive)
 	if err != nil {
@@ -75,10 +75,12 @@ func (n *vmNode) loadImage(ctx context.Context, archive string) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	const load = `f=$(mktemp); trap 'rm "$f"' EXIT; cat >"$f"; skopeo copy --quiet "oci-archive:$f" "containers-storage:$1"`
+	const load = `
+		f=$(mktemp); trap 'rm "$f"' EXIT; cat >"$f"
+		skopeo copy --quiet "oci-archive:$f" "containers-storage:$1"`
 	cmd := n.Command(ctx, "sh", "-e", "-c", load, "sh", ref)
 	cmd.Stdin = file
-	return outputText(cmd.CombinedOutput())
+	return withOutput(cmd.CombinedOutput())
 }
 
 // bootID returns an identifier that differs after each boot.
@@ -124,7 +126,8 @@ func (n *vmNode) Reboot(ctx context.Context) error {
 	if _, err := n.run(ctx, "systemctl", "reboot", "--no-block"); err != nil {
 		n.cluster.progress.logf("systemctl reboot: %v", err)
 	}
-	err = n.cluster.progress.waitUntil(ctx, n.name+" has booted again", func(ctx context.Context) error {
+	condition := n.name + " has booted again"
+	err = n.cluster.progress.waitUntil(ctx, condition, func(ctx context.Context) error {
 		now, err := n.bootID(ctx)
 		if err == nil && now == before {
 			err = errors.New("the boot ID has not changed")
@@ -132,7 +135,7 @@ func (n *vmNode) Reboot(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		err = n.cluster.nodeReady(ctx, n.name, down)
+		err = n.cluster.waitForNode(ctx, n.name, down)
 	}
 	if err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)

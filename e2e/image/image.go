@@ -27,7 +27,7 @@ type Spec struct {
 	// Platforms contains the platforms, at least one.
 	Platforms []Platform
 	// Entrypoint, Cmd and Env have the same meaning as in the OCI image configuration. User is a
-	// numeric UID.
+	// numeric UID, or UID:GID.
 	Entrypoint, Cmd, Env []string
 	User                 string
 	// Labels are the labels of the configuration and the annotations of the index.
@@ -39,7 +39,7 @@ func Sluice(ref string) Spec {
 	_, tag := splitRef(ref)
 	return Spec{
 		Ref: ref, Entrypoint: []string{"/usr/local/bin/sluice-node"}, Cmd: []string{"run"},
-		// The chart runs the agent as root. The other programs need no privileges.
+		// The other programs of the image need no privileges. The chart runs the agent as root.
 		User: "65532:65532", Env: []string{"PATH=/usr/local/bin"},
 		Labels: map[string]string{
 			"org.opencontainers.image.title":    "sluice",
@@ -103,8 +103,8 @@ func Write(w io.Writer, spec Spec) (Report, error) {
 		return Report{}, err
 	}
 	report.Digest = digest.String()
-	return report, writeLayout(w, spec.Ref, func(top layout.Path, o layout.Option) error {
-		return top.AppendIndex(index, o)
+	return report, writeLayout(w, spec.Ref, func(dir layout.Path, o layout.Option) error {
+		return dir.AppendIndex(index, o)
 	})
 }
 
@@ -113,20 +113,21 @@ const NameAnnotation = "io.containerd.image.name"
 
 // WriteLayout writes a single image as an archive, as [Write] does.
 func WriteLayout(w io.Writer, ref string, image v1.Image) error {
-	return writeLayout(w, ref, func(top layout.Path, o layout.Option) error {
-		return top.AppendImage(image, o)
+	return writeLayout(w, ref, func(dir layout.Path, o layout.Option) error {
+		return dir.AppendImage(image, o)
 	})
 }
 
-// writeLayout writes a layout as an archive. The annotations are the names that containerd and
-// other programs read.
+// writeLayout writes an archive with an OCI image layout that contains the image or index that
+// appendTo adds. The layout option adds annotations with the name of the image, which containerd
+// and other programs read.
 func writeLayout(w io.Writer, ref string, appendTo func(layout.Path, layout.Option) error) error {
 	dir, err := os.MkdirTemp("", "image")
 	if err != nil {
 		return err
 	}
 	err = func() error {
-		top, err := layout.Write(dir, empty.Index)
+		imageLayout, err := layout.Write(dir, empty.Index)
 		if err != nil {
 			return err
 		}
@@ -134,7 +135,7 @@ func writeLayout(w io.Writer, ref string, appendTo func(layout.Path, layout.Opti
 		annotations := map[string]string{
 			NameAnnotation: ref, "org.opencontainers.image.ref.name": tag,
 		}
-		if err := appendTo(top, layout.WithAnnotations(annotations)); err != nil {
+		if err := appendTo(imageLayout, layout.WithAnnotations(annotations)); err != nil {
 			return err
 		}
 		return writeArchive(w, os.DirFS(dir), 0o644)
@@ -145,6 +146,7 @@ func writeLayout(w io.Writer, ref string, appendTo func(layout.Path, layout.Opti
 	return nil
 }
 
+// validate returns an error if the name or the platforms are missing.
 func (s Spec) validate() error {
 	name, tag := splitRef(s.Ref)
 	if name == "" || tag == "" || strings.ContainsAny(s.Ref, " @") {
@@ -169,13 +171,13 @@ func splitRef(ref string) (name, tag string) {
 // newVariant returns the image for one platform. It sets no creation time, so that the image is
 // reproducible.
 func newVariant(spec Spec, p Platform) (v1.Image, Variant, error) {
-	files, unpacked, err := newLayer(p)
+	layer, unpacked, err := newLayer(p)
 	if err != nil {
 		return nil, Variant{}, err
 	}
-	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image,
-		types.OCIManifestSchema1),
-		types.OCIConfigJSON), files)
+	base := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
+	base = mutate.ConfigMediaType(base, types.OCIConfigJSON)
+	image, err := mutate.AppendLayers(base, layer)
 	if err != nil {
 		return nil, Variant{}, err
 	}
@@ -196,7 +198,7 @@ func newVariant(spec Spec, p Platform) (v1.Image, Variant, error) {
 	return image, variant, variant.measure(image)
 }
 
-// measure sets digest and compressed size.
+// measure sets the digest and the compressed size of the image.
 func (v *Variant) measure(image v1.Image) error {
 	digest, err := image.Digest()
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// newLayer packs the file system of a variant, and returns the size of its files in bytes.
+// newLayer packs the file system of a platform, and returns the total size of its files in bytes.
 func newLayer(p Platform) (v1.Layer, int64, error) {
-	var plain bytes.Buffer
-	if err := writeArchive(&plain, p.Root, 0o755); err != nil {
+	var archive bytes.Buffer
+	if err := writeArchive(&archive, p.Root, 0o755); err != nil {
 		return nil, 0, fmt.Errorf("pack the files: %w", err)
 	}
 	size, err := checkPrograms(p)
@@ -24,15 +24,14 @@ func newLayer(p Platform) (v1.Layer, int64, error) {
 		return nil, 0, fmt.Errorf("pack the files: %w", err)
 	}
 	open := func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(plain.Bytes())), nil
+		return io.NopCloser(bytes.NewReader(archive.Bytes())), nil
 	}
 	files, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer),
 		tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithCompressedCaching)
 	return files, size, err
 }
 
-// checkPrograms returns an error if a file cannot run in the image, and returns the size of all
-// files.
+// checkPrograms returns the total size of all files, or an error if a file cannot run in the image.
 func checkPrograms(p Platform) (size int64, err error) {
 	err = fs.WalkDir(p.Root, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {

@@ -3,7 +3,6 @@ package image
 import (
 	"bytes"
 	"debug/elf"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,8 +12,8 @@ import (
 // machines maps GOARCH to ELF machines.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// checkProgram returns an error unless content is a program or library for the platform's architecture,
-// static or with a dynamic loader that the image contains.
+// checkProgram returns an error if content is not a program or library for the platform's
+// architecture, or if it needs a dynamic loader that the image does not contain.
 func checkProgram(content []byte, p Platform) error {
 	machine, known := machines[p.Architecture]
 	if !known {
@@ -37,7 +36,7 @@ func checkProgram(content []byte, p Platform) error {
 		}
 		loader := strings.Trim(string(path), "/\x00")
 		if _, err := fs.Stat(p.Root, loader); err != nil {
-			return errors.New("not static: it requires a dynamic loader, which the image does not contain")
+			return fmt.Errorf("not static: the image does not contain its dynamic loader %s", loader)
 		}
 	}
 	return nil

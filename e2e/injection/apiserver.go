@@ -26,8 +26,8 @@ type key struct {
 	name      string
 }
 
-// keyOf parses the path of a request. It returns false unless the path identifies an object or a
-// collection.
+// keyOf parses the path of a request. It returns false if the path identifies neither an object nor
+// a collection.
 func keyOf(request string) (key, bool) {
 	words := strings.Split(strings.Trim(request, "/"), "/")
 	version := 2
@@ -65,7 +65,8 @@ func (s *apiServer) get(k key) json.RawMessage {
 	return s.objects[k]
 }
 
-// list returns the objects of a collection, from all namespaces if the key has none.
+// list returns the objects of a collection in the order of namespace and name. Without a namespace
+// in the key, it returns the objects of all namespaces.
 func (s *apiServer) list(k key) []json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,13 +84,13 @@ func (s *apiServer) list(k key) []json.RawMessage {
 
 // ServeHTTP responds like an API server.
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	k, isObject := keyOf(r.URL.Path)
+	k, isKey := keyOf(r.URL.Path)
 	switch {
 	case r.URL.Path == "/version":
 		respond(w, http.StatusOK, map[string]any{
 			"major": "1", "minor": "36", "gitVersion": kubernetesVersion,
 		})
-	case !isObject:
+	case !isKey:
 		respond(w, http.StatusOK, map[string]any{
 			"kind": "APIGroupList", "apiVersion": "v1", "groups": []any{}, "resources": []any{},
 		})
@@ -128,8 +129,8 @@ func (s *apiServer) store(w http.ResponseWriter, r *http.Request, k key) {
 	respond(w, http.StatusCreated, object)
 }
 
-// watch sends no event until the client disconnects. It rejects a client that requests the initial
-// list as watch events, so that the client uses a list request.
+// watch waits until the client disconnects, and sends no event. It rejects a client that requests
+// the initial list as watch events; the client then sends a list request.
 func watch(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("sendInitialEvents") != "" {
 		reject(w, http.StatusUnprocessableEntity, "Invalid")
@@ -141,8 +142,8 @@ func watch(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// listOf returns a list. Clients decode it as the kind that they requested, so that only a list of
-// metadata needs a kind.
+// listOf returns a list of the items. Only a list of metadata needs a kind, because clients decode
+// all other lists as the kind that they requested.
 func listOf(r *http.Request, items []json.RawMessage) map[string]any {
 	list := map[string]any{"metadata": map[string]string{"resourceVersion": "1"}, "items": items}
 	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") {
@@ -151,6 +152,7 @@ func listOf(r *http.Request, items []json.RawMessage) map[string]any {
 	return list
 }
 
+// reject responds with an error status.
 func reject(w http.ResponseWriter, code int, reason string) {
 	respond(w, code, map[string]any{
 		"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
@@ -158,6 +160,7 @@ func reject(w http.ResponseWriter, code int, reason string) {
 	})
 }
 
+// respond responds with a body as JSON.
 func respond(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)

@@ -18,7 +18,7 @@ import (
 
 // Inject sends the pod to istiod's webhook, as an API server does when a pod is created, and
 // returns the resulting pod, which is equal to pod if istiod injects nothing. If istiod rejects the
-// pod, the error contains its reason.
+// pod, the error contains the reason.
 func (i *Istiod) Inject(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	p := *pod
 	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
@@ -55,7 +55,8 @@ func (i *Istiod) Inject(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, erro
 	return &result, json.Unmarshal(injected, &result)
 }
 
-// callWebhook sends a review to the webhook, and stores the response in it.
+// callWebhook sends a review to the webhook, and stores the response in the review. It returns an
+// error if the webhook rejects the pod.
 func (i *Istiod) callWebhook(ctx context.Context, review *admissionv1.AdmissionReview) error {
 	body, err := json.Marshal(review)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,7 +53,7 @@ func (t Tools) Chart() string { return filepath.Join(t.Charts, "istio-control", 
 // An Installation is the configuration of Istio's control plane, as installed with Helm. The zero
 // value is the default installation.
 type Installation struct {
-	// Revision is the revision of the control plane, empty for the default one.
+	// Revision is the revision of the control plane; empty for the default revision.
 	Revision string
 	// CNI selects redirection by a CNI plugin instead of istio-init.
 	CNI bool
@@ -60,12 +61,10 @@ type Installation struct {
 	Values map[string]any
 }
 
-// all returns the chart's values.
-func (in Installation) all() map[string]any {
+// chartValues returns all values of the chart.
+func (in Installation) chartValues() map[string]any {
 	values := map[string]any{}
-	for k, v := range in.Values {
-		values[k] = v
-	}
+	maps.Copy(values, in.Values)
 	values["revision"] = in.Revision
 	values["pilot"] = map[string]any{"cni": map[string]any{"enabled": in.CNI}}
 	return values
@@ -81,13 +80,12 @@ func (in Installation) suffix() string {
 
 // render renders the chart with Helm and returns its objects as JSON.
 func (t Tools) render(in Installation) ([]json.RawMessage, error) {
-	values, err := yaml.Marshal(in.all())
+	values, err := yaml.Marshal(in.chartValues())
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(t.Helm, "template", "istiod"+in.suffix(), t.Chart(), "--namespace",
-		systemNamespace,
-		"--kube-version", kubernetesVersion, "--values", "-")
+		systemNamespace, "--kube-version", kubernetesVersion, "--values", "-")
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(values), &stderr
 	out, err := cmd.Output()

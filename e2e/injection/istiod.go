@@ -48,8 +48,10 @@ type Istiod struct {
 func Start(
 	ctx context.Context, tools Tools, in Installation, namespaces ...corev1.Namespace,
 ) (*Istiod, error) {
-	i := &Istiod{api: &apiServer{}, exited: make(chan struct{}), host: "istiod" + in.suffix() + "." +
-		systemNamespace + ".svc"}
+	i := &Istiod{
+		api: &apiServer{}, exited: make(chan struct{}),
+		host: "istiod" + in.suffix() + "." + systemNamespace + ".svc",
+	}
 	err := i.start(ctx, tools, in, namespaces)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start istiod %+v: %w", in, err), i.Close())
@@ -99,8 +101,9 @@ func (i *Istiod) run(program string, container corev1.Container) error {
 	i.cmd = exec.Command(program,
 		append(container.Args, "--kubeconfig", config, "--ctrlz_port", "0")...)
 	i.cmd.Dir, i.cmd.Stdout, i.cmd.Stderr = i.dir, log, log
-	// The kernel kills istiod if the test is killed. It sends the signal when the starting thread
-	// ends, so the thread waits for the process.
+	// The kernel kills istiod if the test is killed. It would also kill istiod at the end of the
+	// thread that started it. Therefore the goroutine below stays on that thread until istiod
+	// exits.
 	i.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	i.cmd.Env = []string{
 		"POD_NAME=istiod", "POD_NAMESPACE=" + systemNamespace, "SERVICE_ACCOUNT=istiod",
@@ -154,6 +157,7 @@ func (i *Istiod) awaitReady(ctx context.Context) error {
 	}
 }
 
+// dial connects to an address in istiod's namespace.
 func (i *Istiod) dial(_ context.Context, network, address string) (conn net.Conn, err error) {
 	err = i.ns.Do(func() error {
 		conn, err = net.Dial(network, address)
@@ -205,6 +209,7 @@ func (i *Istiod) Close() error {
 	return errors.Join(errs...)
 }
 
+// ignoreDone returns nil if the error says that the process has ended, and otherwise the error.
 func ignoreDone(err error) error {
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil

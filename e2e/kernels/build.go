@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
-// binaries maps the path of a program in a machine to the module and the go arguments that compile
-// it.
+// binaries maps the path of a program in a machine to the module that contains its source, and to
+// the arguments of the go command that compiles it.
 var binaries = map[string]struct {
 	module string
 	args   []string
@@ -49,12 +49,12 @@ func build(ctx context.Context, root, arch, dir string) error {
 	return nil
 }
 
-// inputs contains the directories from which an initramfs is built.
+// inputs describes the content of an initramfs.
 type inputs struct {
-	root            string // root of the checkout
-	kernel          string // unpacked
-	binaries        string
-	programs        string
+	root            string // root directory of the checkout
+	kernel          string // directory of the unpacked kernel
+	binaries        string // directory of Sluice's programs and tests
+	programs        string // directory of the programs that tests compare with
 	guestSteps      []guest.Step
 	excludedModules []string
 }

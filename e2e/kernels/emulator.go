@@ -19,8 +19,8 @@ var emulatorPackages = map[string]string{"amd64": "qemu-system-x86", "arm64": "q
 // CI=true.
 func Required() bool { return os.Getenv("SLUICE_REQUIRE") == "1" || os.Getenv("CI") == "true" }
 
-// Emulators calls Install for the emulators of the tasks' architectures.
-func Emulators(ctx context.Context, root string, tasks []Task) error {
+// InstallEmulators installs the emulators of the tasks' architectures with [Install].
+func InstallEmulators(ctx context.Context, root string, tasks []Task) error {
 	packages := map[string]string{}
 	for _, t := range tasks {
 		packages[machine.Emulator(t.Kernel.Arch)] = emulatorPackages[t.Kernel.Arch]
@@ -37,7 +37,9 @@ func Install(ctx context.Context, root string, packages map[string]string) error
 	}
 	var reason string
 	if _, err := exec.LookPath("apt-get"); err == nil && (os.Geteuid() == 0 || Required()) {
-		const install = `apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@"`
+		const install = `
+			apt-get -qq update
+			DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@"`
 		args := append([]string{"sh", "-c", install, "install"}, missing...)
 		out, err := exec.CommandContext(ctx, filepath.Join(root, ".ci", "as-root"),
 			args...).CombinedOutput()
@@ -50,7 +52,7 @@ func Install(ctx context.Context, root string, packages map[string]string) error
 		reason)
 }
 
-// missingPackages lists the packages to install.
+// missingPackages returns the names of packages whose program is not in PATH.
 func missingPackages(packages map[string]string) []string {
 	var missing []string
 	for program, name := range packages {

@@ -14,7 +14,7 @@ type Kernel struct {
 	Arch string
 	// Release is the distribution's release, such as "Debian 11".
 	Release string
-	// suites contains pairs of archive and suite that contain the kernel's package.
+	// suites contains the archives and suites that contain the kernel's package, as pairs.
 	suites [2][2]string
 }
 
@@ -26,11 +26,12 @@ var Kernels = []Kernel{
 	{"6.12", "arm64", "Debian 13", suitesOf("trixie")},
 }
 
+// suitesOf returns the archives and suites of a Debian release.
 func suitesOf(release string) [2][2]string {
 	return [2][2]string{{"debian-security", release + "-security"}, {"debian", release}}
 }
 
-// String returns the kernel's name: "5.10 amd64".
+// String returns the kernel's name, such as "5.10 amd64".
 func (k Kernel) String() string { return k.Version + " " + k.Arch }
 
 // pattern returns the pattern of the package's name.
@@ -40,9 +41,9 @@ func (k Kernel) pattern() string {
 
 // sources returns the sources of the package.
 func (k Kernel) sources() []debian.Source {
-	var list []debian.Source
+	var sources []debian.Source
 	for _, s := range k.suites {
-		list = append(list, debian.Source{Archive: s[0], Suite: s[1], Arch: k.Arch})
+		sources = append(sources, debian.Source{Archive: s[0], Suite: s[1], Arch: k.Arch})
 	}
-	return list
+	return sources
 }

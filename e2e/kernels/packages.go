@@ -16,7 +16,7 @@ import (
 const packagesFile = "packages.txt"
 
 //go:embed packages.txt
-var pinned string
+var pinnedPackages string
 
 // programs contains the packages of the programs that tests compare with, and their dependencies.
 var programs = []string{
@@ -31,18 +31,18 @@ const programsSuite = "bookworm"
 
 // Pin finds the newest packages, and writes their list to packagesFile in dir.
 func Pin(ctx context.Context, m debian.Mirror, dir string) error {
-	var list []debian.Package
-	arches := map[string]bool{}
+	var newest []debian.Package
+	archDone := map[string]bool{}
 	for _, k := range Kernels {
 		p, err := m.Newest(ctx, k.sources(), k.pattern())
 		if err != nil {
 			return err
 		}
-		list = append(list, p)
-		if arches[k.Arch] {
+		newest = append(newest, p)
+		if archDone[k.Arch] {
 			continue
 		}
-		arches[k.Arch] = true
+		archDone[k.Arch] = true
 		index, err := m.Index(ctx, programSources(k.Arch)[0], programs...)
 		if err != nil {
 			return err
@@ -52,23 +52,25 @@ func Pin(ctx context.Context, m debian.Mirror, dir string) error {
 			if err != nil {
 				return err
 			}
-			list = append(list, p)
+			newest = append(newest, p)
 		}
 	}
-	text := debian.FormatList("Packages of e2e/kernels with their checksums, written by: go run -C e2e ./kernels/cmd/kernels -pin", list)
+	text := debian.FormatList("Packages of e2e/kernels with their checksums, written by: "+
+		"go run -C e2e ./kernels/cmd/kernels -pin", newest)
 	return os.WriteFile(filepath.Join(dir, packagesFile), []byte(text), 0o644)
 }
 
+// programSources returns the package lists with the programs.
 func programSources(arch string) []debian.Source {
 	return []debian.Source{{Archive: "debian", Suite: programsSuite, Arch: arch}}
 }
 
-// A fetcher downloads the listed packages. If the mirror no longer has one, it downloads a newer
-// version.
+// A fetcher downloads packages in the pinned versions. If the mirror no longer has a version, it
+// downloads a newer one.
 type fetcher struct {
 	mirror debian.Mirror
-	list   []debian.Package
-	say    func(format string, args ...any)
+	pinned []debian.Package
+	logf   func(format string, args ...any)
 }
 
 // An UnavailableError reports that a package cannot be downloaded.
@@ -80,18 +82,18 @@ func (e *UnavailableError) Error() string { return "package not available: " + e
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// fetch returns the file of the package whose name matches the pattern.
+// fetch downloads the package whose name matches the pattern, and returns its file.
 func (f *fetcher) fetch(
 	ctx context.Context, pattern string, sources []debian.Source,
 ) (string, debian.Package, error) {
-	i := slices.IndexFunc(f.list, func(p debian.Package) bool {
+	i := slices.IndexFunc(f.pinned, func(p debian.Package) bool {
 		return p.Arch == sources[0].Arch && p.Match(pattern)
 	})
 	if i < 0 {
 		return "", debian.Package{}, fmt.Errorf("no package %s for %s in %s", pattern,
 			sources[0].Arch, packagesFile)
 	}
-	p := f.list[i]
+	p := f.pinned[i]
 	file, err := f.mirror.Fetch(ctx, p)
 	if err == nil {
 		return file, p, nil
@@ -103,7 +105,7 @@ func (f *fetcher) fetch(
 	if findErr != nil {
 		return "", p, &UnavailableError{errors.Join(err, findErr)}
 	}
-	f.say("%s is no longer available: using %s", p, newest)
+	f.logf("%s is no longer available: using %s", p, newest)
 	if file, err = f.mirror.Fetch(ctx, newest); err != nil {
 		return "", newest, &UnavailableError{err}
 	}

@@ -21,11 +21,11 @@ type Result struct {
 	Release string
 	// Auto is the backend that --backend auto selected.
 	Auto compat.BackendName
-	// Refused maps each unsupported backend to the error of selecting it by name.
+	// Refused maps each unsupported backend to the error of rules apply with --backend.
 	Refused map[compat.BackendName]string
 	// Facts are the features of the kernel.
 	Facts Facts
-	// Tests is the number of tests; Passed is the number of passed tests.
+	// Tests is the number of tests. Passed is the number of tests that passed.
 	Tests, Passed int
 }
 
@@ -40,7 +40,7 @@ type Facts struct {
 	MissingNFT, MissingLegacy []string `json:",omitempty"`
 }
 
-// A record contains the output and result of each step.
+// A record contains the output and the result of each step of a machine.
 type record struct {
 	release string
 	lines   map[string][]string
@@ -51,6 +51,7 @@ func newRecord() *record {
 	return &record{lines: map[string][]string{}, exits: map[string]guest.Exit{}}
 }
 
+// add adds an event of the machine.
 func (r *record) add(e guest.Event) {
 	switch {
 	case e.Kernel != "":
@@ -62,6 +63,7 @@ func (r *record) add(e guest.Event) {
 	}
 }
 
+// output returns the output of a step.
 func (r *record) output(step string) string { return strings.Join(r.lines[step], "\n") }
 
 // check returns the result of a machine. The error contains all unexpected results.
@@ -70,17 +72,17 @@ func (r *record) check(k Kernel, s Shape) (Result, error) {
 		Kernel: k, Shape: s, Release: r.release, Refused: map[compat.BackendName]string{},
 	}
 	var errs []error
-	for _, e := range backends {
-		errs = append(errs, r.checkBackend(&result, e))
+	for _, name := range backends {
+		errs = append(errs, r.checkBackend(&result, name))
 	}
-	if err := r.succeeded(stepDoctor); err != nil {
+	if err := r.checkStep(stepDoctor); err != nil {
 		errs = append(errs, fmt.Errorf("rules doctor reports that capture does not work: %w", err))
 	}
-	if err := errors.Join(r.succeeded(stepFacts), r.decode(stepFacts, &result.Facts)); err != nil {
+	if err := errors.Join(r.checkStep(stepFacts), r.decode(stepFacts, &result.Facts)); err != nil {
 		errs = append(errs, err)
 	}
-	errs = append(errs, lacking("nf_tables", s.NFT, result.Facts.MissingNFT),
-		lacking("iptables-legacy", s.Legacy, result.Facts.MissingLegacy))
+	errs = append(errs, checkFeatures("nf_tables", s.NFT, result.Facts.MissingNFT),
+		checkFeatures("iptables-legacy", s.Legacy, result.Facts.MissingLegacy))
 	for _, pkg := range testPackages {
 		tests := testsOf(pkg, s)
 		failed := r.failed(pkg, tests)
@@ -93,15 +95,16 @@ func (r *record) check(k Kernel, s Shape) (Result, error) {
 	return result, errors.Join(errs...)
 }
 
-// checkBackend adds the result of selecting the backend, which must match the shape.
-func (r *record) checkBackend(result *Result, e compat.BackendName) error {
-	step := stepApply + string(e)
+// checkBackend adds the result of rules apply with the backend. It returns an error if the result
+// does not match the shape.
+func (r *record) checkBackend(result *Result, name compat.BackendName) error {
+	step := stepApply + string(name)
 	backend, refusal, err := r.applied(step)
 	if err != nil {
 		return err
 	}
-	if !result.Shape.has(e) {
-		result.Refused[e] = refusal
+	if !result.Shape.has(name) {
+		result.Refused[name] = refusal
 		switch {
 		case refusal == "":
 			return fmt.Errorf("%s: applied by %s, want an error", step, backend)
@@ -110,18 +113,19 @@ func (r *record) checkBackend(result *Result, e compat.BackendName) error {
 		}
 		return nil
 	}
-	want := e
-	if e == compat.BackendAuto {
+	want := name
+	if name == compat.BackendAuto {
 		want, result.Auto = result.Shape.auto(), backend
 	}
 	if backend != want {
 		return fmt.Errorf("%s: applied by %s, want %s: %s", step, cmp.Or(backend.String(), "none"),
 			want, r.output(step))
 	}
-	return errors.Join(r.succeeded(step), r.succeeded(stepCheck+string(e)), r.succeeded(stepClean+string(e)))
+	return errors.Join(r.checkStep(step), r.checkStep(stepCheck+string(name)),
+		r.checkStep(stepClean+string(name)))
 }
 
-// applied returns the backend that rules apply used, or its error.
+// applied returns the backend that rules apply used, or the error that it printed as refusal.
 func (r *record) applied(step string) (backend compat.BackendName, refusal string, err error) {
 	var refusals []string
 	for d := json.NewDecoder(strings.NewReader(r.output(step))); ; {
@@ -142,8 +146,8 @@ func (r *record) applied(step string) (backend compat.BackendName, refusal strin
 	}
 }
 
-// succeeded returns an error unless the step succeeded.
-func (r *record) succeeded(step string) error {
+// checkStep returns an error if the step failed or did not run.
+func (r *record) checkStep(step string) error {
 	exit, ok := r.exits[step]
 	switch {
 	case !ok:
@@ -154,6 +158,7 @@ func (r *record) succeeded(step string) error {
 	return nil
 }
 
+// decode decodes the output of a step, which is JSON.
 func (r *record) decode(step string, into any) error {
 	if err := json.Unmarshal([]byte(r.output(step)), into); err != nil {
 		return fmt.Errorf("%s: %w: %s", step, err, r.output(step))
@@ -161,15 +166,15 @@ func (r *record) decode(step string, into any) error {
 	return nil
 }
 
-// lacking returns an error if a feature of an available backend is missing.
-func lacking(backend string, available bool, missing []string) error {
+// checkFeatures returns an error if an available backend lacks features.
+func checkFeatures(backend string, available bool, missing []string) error {
 	if !available || len(missing) == 0 {
 		return nil
 	}
 	return fmt.Errorf("the kernel lacks features of %s: %s", backend, strings.Join(missing, ", "))
 }
 
-// failed returns the tests that did not pass, including those that did not run.
+// failed returns the tests that failed or did not run.
 func (r *record) failed(pkg string, tests []string) []string {
 	passed := map[string]bool{}
 	for _, line := range r.lines[stepTests+pkg] {

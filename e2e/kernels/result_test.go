@@ -20,7 +20,7 @@ func recorded(s Shape) *record {
 	r := newRecord()
 	r.add(guest.Event{Kernel: "5.10.0"})
 	addLine := func(step, text string) { r.add(guest.Event{Step: step, Line: &text}) }
-	for _, step := range steps(s) {
+	for _, step := range newSteps(s) {
 		code := 0
 		switch verb, name, _ := strings.Cut(step.Name, " "); {
 		case verb+" " == stepApply && !s.has(compat.BackendName(name)):
@@ -169,7 +169,7 @@ func TestPatternSelectsOnlyTheTests(t *testing.T) {
 }
 
 func TestEveryPackageIsPinned(t *testing.T) {
-	list, err := debian.ParseList(pinned)
+	list, err := debian.ParseList(pinnedPackages)
 	if err != nil {
 		t.Fatal(err)
 	}

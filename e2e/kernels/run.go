@@ -34,30 +34,30 @@ type Run struct {
 	mu    sync.Mutex
 }
 
-// A Task is a kernel with a shape.
+// A Task is a test run on a kernel with a shape.
 type Task struct {
 	Kernel Kernel
 	Shape  Shape
 }
 
-// String returns the name of the task: "5.10 amd64, no nf_tables".
+// String returns the name of the task, such as "5.10 amd64, no nf_tables".
 func (t Task) String() string { return t.Kernel.String() + ", " + t.Shape.Name }
 
-// Do runs the tasks and returns their results in the same order. The error joins all unexpected
-// results. The result of a failed task has no Release. Do stops after an UnavailableError.
+// Do runs the tasks and returns their results in the same order. The error contains all unexpected
+// results. The result of a failed task has no Release. Do stops at the first UnavailableError.
 func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	r.begin = time.Now()
-	list, err := debian.ParseList(pinned)
+	packages, err := debian.ParseList(pinnedPackages)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", packagesFile, err)
 	}
-	f := &fetcher{r.Mirror, list, r.logf}
+	f := &fetcher{r.Mirror, packages, r.logf}
 	results, errs := make([]Result, len(tasks)), make([]error, len(tasks))
 	slots := make(chan struct{}, max(1, r.Parallel))
 	var wg sync.WaitGroup
 	ready := map[string]bool{}
 	for i, t := range tasks {
-		// Machines of previous kernels run during this.
+		// Machines of previous tasks run meanwhile.
 		in, err := r.prepare(ctx, f, t.Kernel, ready)
 		if err != nil {
 			errs[i] = err
@@ -66,7 +66,7 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if results[i], errs[i] = r.do(ctx, t, in); errs[i] != nil {
+			if results[i], errs[i] = r.runTask(ctx, t, in); errs[i] != nil {
 				errs[i] = fmt.Errorf("kernel %s: %w", t, errs[i])
 			}
 		})
@@ -75,7 +75,8 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	return results, errors.Join(errs...)
 }
 
-// prepare downloads, unpacks and compiles the missing inputs of a kernel's machines.
+// prepare downloads, unpacks and compiles the inputs of a kernel's machines that are missing. ready
+// contains the kernels and architectures that were prepared before.
 func (r *Run) prepare(
 	ctx context.Context, f *fetcher, k Kernel, ready map[string]bool,
 ) (inputs, error) {
@@ -98,7 +99,7 @@ func (r *Run) prepare(
 		r.logf("Linux %s: %s %s", k, p.Name, p.Version)
 	}
 	if !ready[k.Arch] {
-		if err := errors.Join(r.programs(ctx, f, k.Arch, in.programs),
+		if err := errors.Join(r.unpackPrograms(ctx, f, k.Arch, in.programs),
 			build(ctx, r.Root, k.Arch, in.binaries)); err != nil {
 			return inputs{}, err
 		}
@@ -108,8 +109,8 @@ func (r *Run) prepare(
 	return in, nil
 }
 
-// programs unpacks the programs that tests compare with.
-func (r *Run) programs(ctx context.Context, f *fetcher, arch, dir string) error {
+// unpackPrograms downloads and unpacks the programs that tests compare with.
+func (r *Run) unpackPrograms(ctx context.Context, f *fetcher, arch, dir string) error {
 	return unpackOnce(dir, func(dir string) error {
 		for _, name := range programs {
 			deb, _, err := f.fetch(ctx, name, programSources(arch))
@@ -124,9 +125,9 @@ func (r *Run) programs(ctx context.Context, f *fetcher, arch, dir string) error 
 	})
 }
 
-// do boots a machine and checks its results.
-func (r *Run) do(ctx context.Context, t Task, in inputs) (Result, error) {
-	in.guestSteps, in.excludedModules = steps(t.Shape), t.Shape.Without
+// runTask boots a machine and checks its results.
+func (r *Run) runTask(ctx context.Context, t Task, in inputs) (Result, error) {
+	in.guestSteps, in.excludedModules = newSteps(t.Shape), t.Shape.Without
 	name := strings.NewReplacer(" ", "-", ",", "").Replace(t.String())
 	initramfs := filepath.Join(r.Dir, name+".cpio")
 	defer func() { _ = os.Remove(initramfs) }()
@@ -167,7 +168,7 @@ func (r *Run) report(t Task, e guest.Event) {
 	case e.Kernel != "":
 		r.logf("Linux %s: booted %s", t, e.Kernel)
 	case e.Exit != nil && strings.HasPrefix(e.Step, stepTests):
-		r.logf("Linux %s: %s took %.1f s of its time", t, e.Step, e.Exit.Took.Seconds())
+		r.logf("Linux %s: %s took %.1f s by the machine's clock", t, e.Step, e.Exit.Took.Seconds())
 	case e.Line != nil && strings.Contains(*e.Line, "--- FAIL: "):
 		r.logf("Linux %s: %s", t, *e.Line)
 	}

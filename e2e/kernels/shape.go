@@ -12,7 +12,7 @@ type Shape struct {
 	NFT, Legacy bool
 }
 
-// Shapes contains module sets that exist on real nodes.
+// Shapes contains the tested sets of modules, which exist on real nodes.
 var Shapes = []Shape{
 	{Name: "all modules", NFT: true, Legacy: true},
 	{Name: "no nf_tables", Without: []string{"nf_tables"}, Legacy: true},
@@ -27,9 +27,9 @@ func (s Shape) auto() compat.BackendName {
 	return compat.BackendLegacy
 }
 
-// has reports whether the machine supports the backend.
-func (s Shape) has(e compat.BackendName) bool {
-	switch e {
+// has reports whether the machine supports the backend. It is true for auto.
+func (s Shape) has(name compat.BackendName) bool {
+	switch name {
 	case compat.BackendNFT:
 		return s.NFT
 	case compat.BackendLegacy:

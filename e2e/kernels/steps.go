@@ -15,6 +15,7 @@ const (
 	factsPath = "/sluice/facts"
 )
 
+// testPath returns the path of a package's test program.
 func testPath(pkg string) string { return "/sluice/" + pkg + "/" + path.Base(pkg) + ".test" }
 
 // backends contains the values of --backend, auto first.
@@ -38,44 +39,45 @@ var parameters = []string{"-i", "*", "-b", "*", "--pod-ip", "10.244.1.5"}
 // machine's clock, which does not advance while the host is busy.
 const testLimit = 3 * time.Minute
 
-// testsAtOnce is the number of parallel tests. Before Linux 6.12, a test with traffic takes a
+// parallelTests is the number of parallel tests. Before Linux 6.12, a test with traffic takes a
 // second, during which the machine's single processor is mostly idle.
-const testsAtOnce = "4"
+const parallelTests = "4"
 
-// steps returns the steps of a machine.
-func steps(s Shape) []guest.Step {
-	// The automatic selection comes first, before another step loads modules.
-	var list []guest.Step
-	for _, e := range backends {
-		name := string(e)
-		list = append(list, rulesStep(stepApply+name, "apply", "--backend", name))
-		if s.has(e) {
-			list = append(list, rulesStep(stepCheck+name, "check"), guest.Step{
+// newSteps returns the steps of a machine. The steps with backend auto are first, because the later
+// steps load modules, which may affect the selection.
+func newSteps(s Shape) []guest.Step {
+	var steps []guest.Step
+	for _, backend := range backends {
+		name := string(backend)
+		steps = append(steps, rulesStep(stepApply+name, "apply", "--backend", name))
+		if s.has(backend) {
+			steps = append(steps, rulesStep(stepCheck+name, "check"), guest.Step{
 				Name: stepClean + name, Command: []string{rulesPath, "cleanup"},
 			})
 		}
 	}
-	list = append(list, rulesStep(stepDoctor,
-		"doctor"), guest.Step{Name: stepFacts, Command: []string{factsPath}})
+	steps = append(steps, rulesStep(stepDoctor, "doctor"),
+		guest.Step{Name: stepFacts, Command: []string{factsPath}})
 	for _, pkg := range testPackages {
 		tests := testsOf(pkg, s)
 		if len(tests) == 0 {
 			continue
 		}
-		list = append(list, guest.Step{
+		steps = append(steps, guest.Step{
 			Name: stepTests + pkg,
 			Command: []string{
 				testPath(pkg), "-test.v", "-test.run", pattern(tests), "-test.timeout",
-				testLimit.String(), "-test.parallel", testsAtOnce,
+				testLimit.String(), "-test.parallel", parallelTests,
 			},
 			Env:   []string{"SLUICE_REQUIRE=1"},
 			Dir:   "/sluice/" + pkg,
 			Limit: testLimit + time.Second,
 		})
 	}
-	return list
+	return steps
 }
 
+// rulesStep returns a step that runs the command rules with the parameters.
 func rulesStep(name, verb string, args ...string) guest.Step {
 	return guest.Step{
 		Name:    name,

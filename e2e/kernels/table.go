@@ -9,19 +9,20 @@ import (
 )
 
 // introduction is the text before the table in e2e/README.md.
-const introduction = "`make e2e-kernels` boots Debian's cloud kernels under qemu: each kernel with all of its modules, and without the modules of " +
-	"one backend. It runs\nthe tests of the backends whose results depend on the kernel, including those with real connections:\n\n"
+const introduction = "`make e2e-kernels` boots Debian's cloud kernels under qemu. Each kernel boots with all modules, and\n" +
+	"without the modules of one backend. On each, `make e2e-kernels` runs the tests of the backends that\n" +
+	"depend on the kernel, including tests with real connections:\n\n"
 
 // Table returns the results in Markdown, without times and patch versions.
 func Table(results []Result) string {
 	var text strings.Builder
 	text.WriteString(introduction)
-	text.WriteString("| Linux | modules | `--backend auto` chooses | `--backend nft` | `--backend legacy` | optional features | tests passed |\n")
-	text.WriteString("|---|---|---|---|---|---|---|\n")
+	text.WriteString("| Linux | modules | `--backend auto` chooses | `--backend nft` | " +
+		"`--backend legacy` | optional features | tests passed |\n|---|---|---|---|---|---|---|\n")
 	var messages []string
 	for _, r := range results {
-		cell := func(e compat.BackendName) string {
-			rejection := r.Refused[e]
+		cell := func(backend compat.BackendName) string {
+			rejection := r.Refused[backend]
 			if rejection == "" {
 				return "works"
 			}
@@ -45,14 +46,14 @@ func Table(results []Result) string {
 // escape escapes asterisks, which Markdown treats as emphasis.
 func escape(text string) string { return strings.ReplaceAll(text, "*", `\*`) }
 
-// optional lists the features that are not required.
+// optional returns the names of the features that the kernel has and that are not required.
 func (f Facts) optional() string {
-	var list []string
+	var names []string
 	if f.Hooks {
-		list = append(list, "list of hooks")
+		names = append(names, "list of hooks")
 	}
 	if f.Destroy {
-		list = append(list, "destroy")
+		names = append(names, "destroy")
 	}
-	return strings.Join(list, ", ")
+	return strings.Join(names, ", ")
 }

@@ -17,8 +17,8 @@ type testSet struct {
 }
 
 // testSets contains the tests whose result depends on the kernel: tests with traffic, and tests of
-// what the kernel accepts, rejects and reports. Tests without the kernel, tests with a thousand
-// repetitions, and comparisons with specific versions of programs are excluded.
+// messages that the kernel accepts, rejects and sends. It excludes tests that do not use the
+// kernel, tests with a thousand repetitions, and comparisons with specific versions of programs.
 var testSets = []testSet{
 	{pkg: "nft", nft: true, tests: []string{
 		"TestThisKernelSupportsEverything",
@@ -88,15 +88,15 @@ var testSets = []testSet{
 // runsIn reports whether the tests run with the backends of the shape.
 func (t testSet) runsIn(s Shape) bool { return (!t.nft || s.NFT) && (!t.legacy || s.Legacy) }
 
-// testsOf lists the tests of a package that run in a shape.
+// testsOf returns the tests of a package that run in a shape.
 func testsOf(pkg string, s Shape) []string {
-	var list []string
+	var tests []string
 	for _, set := range testSets {
 		if set.pkg == pkg && set.runsIn(s) {
-			list = append(list, set.tests...)
+			tests = append(tests, set.tests...)
 		}
 	}
-	return list
+	return tests
 }
 
 // pattern returns the regular expression for go test's -run that selects exactly these tests.

@@ -24,8 +24,8 @@ const (
 	modulesFile = "modules.json"
 )
 
-// unpackOnce calls fill to create a directory unless it exists. The directory gets its name only
-// when it is complete.
+// unpackOnce calls fill to create the content of a directory, unless the directory exists. fill
+// writes to a temporary directory, which is renamed when it is complete.
 func unpackOnce(dir string, fill func(dir string) error) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -46,7 +46,7 @@ func unpackOnce(dir string, fill func(dir string) error) error {
 
 // unpackKernel extracts the kernel and its network modules from a package.
 func unpackKernel(deb, dir string) error {
-	var all kmod.Index
+	var candidates kmod.Index
 	files := map[string][]byte{}
 	err := debian.Files(deb, func(f debian.File) error {
 		if strings.HasPrefix(f.Name, "/boot/vmlinuz-") {
@@ -64,35 +64,40 @@ func unpackKernel(deb, dir string) error {
 			return err
 		}
 		m.Path = f.Name
-		all, files[m.Name] = append(all, m), content
+		candidates, files[m.Name] = append(candidates, m), content
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	kept := all.Only(func(m kmod.Module) bool { return selectedModules.MatchString(m.Path) })
-	for i := range kept {
-		m := &kept[i]
+	modules := candidates.Only(func(m kmod.Module) bool {
+		return selectedModules.MatchString(m.Path)
+	})
+	for i := range modules {
+		m := &modules[i]
 		m.Path = "/lib/modules/" + m.Name + ".ko"
 		if err := os.WriteFile(filepath.Join(dir, path.Base(m.Path)), files[m.Name],
 			0o644); err != nil {
 			return err
 		}
 	}
-	text, err := json.Marshal(kept)
+	text, err := json.Marshal(modules)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, modulesFile), text, 0o644)
 }
 
-// candidateModules matches the modules to decompress. Decompressing all modules takes long.
+// candidateModules matches the modules that may be needed. Only these are decompressed, because
+// decompressing all modules takes long.
 var candidateModules = regexp.MustCompile(
 	`/kernel/(net|lib|crypto|arch/[^/]*/(lib|crypto)|drivers/net/(veth|dummy))[./].*ko(\.xz)?$`)
 
-// selectedModules matches the modules of a machine, without their dependencies.
-var selectedModules = regexp.MustCompile(`/kernel/(net/(netfilter|ipv4|ipv6)/|drivers/net/(veth|dummy)\.ko)`)
+// selectedModules matches the modules that a machine needs. Their dependencies are added.
+var selectedModules = regexp.MustCompile(
+	`/kernel/(net/(netfilter|ipv4|ipv6)/|drivers/net/(veth|dummy)\.ko)`)
 
+// plainModule returns the uncompressed content of a module.
 func plainModule(f debian.File) ([]byte, error) {
 	if !strings.HasSuffix(f.Name, ".xz") {
 		return io.ReadAll(f.Content)
@@ -107,7 +112,7 @@ func plainModule(f debian.File) ([]byte, error) {
 // unpackProgram extracts programs, libraries and configuration from a package.
 func unpackProgram(deb, dir string) error {
 	return debian.Files(deb, func(f debian.File) error {
-		if !useful.MatchString(f.Name) {
+		if !machineFiles.MatchString(f.Name) {
 			return nil
 		}
 		target := filepath.Join(dir, f.Name)
@@ -121,8 +126,10 @@ func unpackProgram(deb, dir string) error {
 	})
 }
 
-// useful matches the files of packages that a machine uses.
-var useful = regexp.MustCompile(`^/(bin/|lib|etc/protocols$|usr/sbin/(nft|ip6?tables-(legacy|nft)(-save|-restore)?|xtables-(legacy|nft)-multi)$|usr/lib/[^/]*/(lib[^/]*\.so|xtables/))`)
+// machineFiles matches the files of packages that a machine uses.
+var machineFiles = regexp.MustCompile(`^/(bin/|lib|etc/protocols$|` +
+	`usr/sbin/(nft|ip6?tables-(legacy|nft)(-save|-restore)?|xtables-(legacy|nft)-multi)$|` +
+	`usr/lib/[^/]*/(lib[^/]*\.so|xtables/))`)
 
 func write(file string, content io.Reader) error {
 	f, err := os.Create(file)

@@ -11,7 +11,7 @@ import (
 
 // A Block is a generated block of a file.
 type Block struct {
-	// Name is the name of the block; Command is the command that writes it.
+	// Name is the name of the block. Command is the command that writes its content.
 	Name, Command string
 }
 
@@ -39,20 +39,20 @@ func (b Block) Write(path, content string) error {
 // ErrDifferent reports that a block is out of date.
 var ErrDifferent = errors.New("a generated block is out of date")
 
-// Check returns an error that wraps ErrDifferent and contains the differing lines, if the block in
-// a file has other content.
+// Check returns an error that wraps ErrDifferent if the block in a file has other content. The
+// error contains the differing lines.
 func (b Block) Check(path, content string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	_, has, _, err := b.split(path, string(text))
-	if err != nil || has == content {
+	_, current, _, err := b.split(path, string(text))
+	if err != nil || current == content {
 		return err
 	}
 	var lines strings.Builder
 	for _, side := range []struct{ sign, lines, other string }{
-		{"-", has, content}, {"+", content, has},
+		{"-", current, content}, {"+", content, current},
 	} {
 		for line := range strings.Lines(side.lines) {
 			if !strings.Contains(side.other, line) {

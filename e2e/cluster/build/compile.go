@@ -19,7 +19,7 @@ type compilation struct {
 	packages []string // packages to build
 	out      string   // directory, or path of a program
 	flags    []string
-	env      []string // in addition to this process's
+	env      []string // in addition to the environment of this process
 }
 
 // progressInterval is the interval of progress messages.
@@ -49,7 +49,7 @@ func (b *builder) compile(ctx context.Context, c compilation) error {
 			lines <- s.Text()
 		}
 	}()
-	var other []string
+	var messages []string
 	total, done := len(strings.Fields(stale)), 0
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
@@ -57,9 +57,9 @@ func (b *builder) compile(ctx context.Context, c compilation) error {
 		select {
 		case line, more := <-lines:
 			open = more
-			// With -v, go build prints each package on a line. Other lines contain spaces.
+			// With -v, go build prints a line for each package. Lines with spaces are messages.
 			if done++; strings.ContainsAny(line, " \t") {
-				other = append(other, line)
+				messages = append(messages, line)
 			}
 		case <-tick.C:
 			fmt.Fprintf(b.log, "%s: %d of %d packages, %.0f s\n", name, min(done, total), total,
@@ -68,7 +68,7 @@ func (b *builder) compile(ctx context.Context, c compilation) error {
 	}
 	if err := build.Wait(); err != nil {
 		return errors.Join(fmt.Errorf("go build in %s: %w", build.Dir, err),
-			errors.New(strings.Join(other, "\n")))
+			errors.New(strings.Join(messages, "\n")))
 	}
 	fmt.Fprintf(b.log, "%s: built in %.0f s\n", name, time.Since(begin).Seconds())
 	return nil
@@ -79,11 +79,12 @@ func (b *builder) run(ctx context.Context, c compilation, args ...string) (strin
 	cmd := b.command(ctx, c, args...)
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("go %s in %s: %w", args[0], cmd.Dir, explained(err))
+		return "", fmt.Errorf("go %s in %s: %w", args[0], cmd.Dir, withStderr(err))
 	}
 	return strings.TrimSpace(string(out)), nil
 }
 
+// command returns a go command for a compilation.
 func (b *builder) command(ctx context.Context, c compilation, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", append(args, c.packages...)...)
 	cmd.Dir = filepath.Join(b.source, c.module)
@@ -91,16 +92,16 @@ func (b *builder) command(ctx context.Context, c compilation, args ...string) *e
 	return cmd
 }
 
-// explained adds the standard error of a command to its error.
-func explained(err error) error {
+// withStderr adds the standard error of a command to its error.
+func withStderr(err error) error {
 	if exit := new(exec.ExitError); errors.As(err, &exit) && len(exit.Stderr) > 0 {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 	}
 	return err
 }
 
-// moduleFolder returns the source directory of a required module. It downloads a module that is not
-// in the cache, for which go list -m prints no directory.
+// moduleFolder returns the source directory of a required module. It uses go mod download instead
+// of go list -m, because go list prints no directory for a module that is not in the cache.
 func (b *builder) moduleFolder(ctx context.Context, c compilation, module string) (string, error) {
 	out, err := b.run(ctx, c, "mod", "download", "-json", module)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 // A component is a unit of software that is built into its own directory.
 type component struct {
 	name string
-	// from lists the inputs: files and directories relative to this package.
+	// from lists the inputs: files and directories, relative to the directory of this package. If
+	// one of them changes, the component is built again.
 	from []string
 	// make builds the component in the directory out.
 	make func(ctx context.Context, b *builder, out string) error

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 )
 
-// crioUnit is the unit in Software.CRIO.
+// crioUnit is the file name of the systemd unit in Software.CRIO.
 const crioUnit = "crio.service"
 
-// crioTags are build tags with which the only library that CRI-O needs is libseccomp.
+// crioTags are build tags. With them, libseccomp is the only C library that CRI-O needs.
 const crioTags = "containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs " +
 	"exclude_graphdriver_devicemapper btrfs_noversion netgo osusergo apparmor seccomp"
 
@@ -30,7 +30,7 @@ var crio = component{
 		if err != nil {
 			return err
 		}
-		// CRI-O runs this program to keep the namespaces of pods.
+		// CRI-O runs the C program pinns to keep the namespaces of pods.
 		pinns, err := filepath.Glob(filepath.Join(source, "pinns/src/*.c"))
 		if err != nil {
 			return err
@@ -39,7 +39,7 @@ var crio = component{
 			return err
 		}
 		return errors.Join(os.WriteFile(filepath.Join(out, crioUnit), unit, 0o644),
-			in(ctx, out, "cc", append([]string{"-std=c99", "-Os", "-static", "-o", "pinns"},
+			runIn(ctx, out, "cc", append([]string{"-std=c99", "-Os", "-static", "-o", "pinns"},
 				pinns...)...),
 			b.compile(ctx, c))
 	},

@@ -1,12 +1,13 @@
 // Package build builds the software of a Kubernetes node from Go modules. Modules in subdirectories
 // pin the versions, so that the requirements of one program do not change the versions of another:
 //
-//	kubernetes  the control plane, kubelet, kube-proxy, kubectl, kubeadm and etcd, as one program; CoreDNS, which shares most of it
+//	kubernetes  the control plane, kubelet, kube-proxy, kubectl, kubeadm and etcd, as one program; CoreDNS
+//	kind        kind
 //	crio        CRI-O
 //	runtime     containerd, its shim and ctr, runc, crictl, and the CNI plugins
 //
 // The file system of a virtual machine is installed from Debian's packages by debootstrap.
 //
-// It requires the module proxy, and for runc a C compiler and libseccomp. If libseccomp is not
-// installed, its package is downloaded and unpacked without installing it.
+// Building requires a module proxy. runc also requires a C compiler and libseccomp. If libseccomp
+// is not installed, its package is downloaded and unpacked, but not installed.
 package build

@@ -14,8 +14,9 @@ import (
 	"runtime"
 )
 
-// A dockerArchive is an image in the format of docker save, with one uncompressed layer and several
-// names. Unlike package image, it supports links and dynamic programs.
+// A dockerArchive is an image in the format of docker save. It has one uncompressed layer with the
+// files in root, the names refs, and the environment env. Unlike package image, it supports links
+// and dynamically linked programs.
 type dockerArchive struct {
 	refs, env []string
 	root      string
@@ -23,7 +24,7 @@ type dockerArchive struct {
 
 const layerName = "layer.tar"
 
-// write writes the archive.
+// write writes the archive to a file.
 func (a dockerArchive) write(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// runLogged runs a command, and regularly reports the last line of its output. An error contains its
-// last lines.
+// runLogged runs a command, and regularly reports the last line of its output. An error contains
+// its last lines.
 func (b *builder) runLogged(name string, cmd *exec.Cmd) error {
 	begin := time.Now()
 	output, err := cmd.StdoutPipe()
@@ -22,11 +22,11 @@ func (b *builder) runLogged(name string, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	const kept = 20
-	var last []string
+	const maxLines = 20 // enough to see why a command failed
+	var lastLines []string
 	reported := begin
 	for s := bufio.NewScanner(output); s.Scan(); {
-		last = append(last[max(0, len(last)-kept+1):], s.Text())
+		lastLines = append(lastLines[max(0, len(lastLines)-maxLines+1):], s.Text())
 		if time.Since(reported) > progressInterval {
 			reported = time.Now()
 			fmt.Fprintf(b.log, "%s: %.0f s, %s\n", name, time.Since(begin).Seconds(), s.Text())
@@ -34,7 +34,7 @@ func (b *builder) runLogged(name string, cmd *exec.Cmd) error {
 	}
 	if err := cmd.Wait(); err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err),
-			errors.New(strings.Join(last, "\n")))
+			errors.New(strings.Join(lastLines, "\n")))
 	}
 	fmt.Fprintf(b.log, "%s: done in %.0f s\n", name, time.Since(begin).Seconds())
 	return nil

@@ -9,35 +9,32 @@ import (
 	"regexp"
 )
 
-// NodeInit is the first process of a node whose file system is Software.NodeRoot.
+// NodeInit is the path of the first process of a node whose file system is Software.NodeRoot.
 const NodeInit = "/kind/bin/boot"
 
 // DockerPath are the directories with programs in Software.Docker, in search order.
 var DockerPath = []string{"bin", "unpacked/usr/bin", "unpacked/usr/sbin"}
 
-// ForKind returns the software of a cluster of kind: the software of Build and kind, docker if
-// engine is true, and the file system of a node if node is true. docker and the file system are
-// built from the distribution's packages, whose mirrors must be reachable. If engine is true and
-// node is false, it also returns crane.
-func ForKind(ctx context.Context, log io.Writer, engine, node bool) (*Software, error) {
-	b, unlock, err := open(ctx, log)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	s := &Software{Logs: filepath.Join(b.out, "logs")}
+// ForKind returns the software of a cluster of kind: kind, and the same software as Build. If
+// withDocker is true, it includes docker. If withNodeRoot is true, it includes the file system of a
+// node. docker and the file system are built from the distribution's packages, whose mirrors must
+// be reachable. With docker but without the file system, it includes crane, which pulls a node
+// image.
+func ForKind(
+	ctx context.Context, log io.Writer, withDocker, withNodeRoot bool,
+) (*Software, error) {
 	components := []component{kind, nodeProgram, pause}
-	if engine {
+	if withDocker {
 		components = append(components, docker)
 	}
-	if engine && !node {
+	if withDocker && !withNodeRoot {
 		components = append(components, crane)
 	}
 	components = append(components, containers, kubernetes, dns)
-	if node {
+	if withNodeRoot {
 		components = append(components, nodeImage)
 	}
-	return s, b.buildAll(ctx, s, components...)
+	return buildSoftware(ctx, log, components...)
 }
 
 var kind = component{
@@ -74,7 +71,7 @@ func stockImage(source, file string) error {
 	return os.WriteFile(file, found[1], 0o644)
 }
 
-// crane fetches an image for an engine without access to a registry.
+// crane pulls an image for a docker that has no access to a registry.
 var crane = component{
 	name: "crane", from: []string{"../../deploy/go.mod", "../../deploy/go.sum"},
 	make: func(ctx context.Context, b *builder, out string) error {

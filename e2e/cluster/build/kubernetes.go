@@ -15,9 +15,10 @@ var kubernetes = component{
 			return err
 		}
 		// The API server rejects the kubelet's default version 0.0.0.
-		c.packages, c.flags = []string{
-			".",
-		}, []string{"-ldflags", "-s -w -X k8s.io/component-base/version.gitVersion=" + version}
+		c.packages = []string{"."}
+		c.flags = []string{
+			"-ldflags", "-s -w -X k8s.io/component-base/version.gitVersion=" + version,
+		}
 		if err := b.compile(ctx, c); err != nil {
 			return err
 		}

@@ -28,9 +28,9 @@ var nodeImage = component{
 			return err
 		}
 		root := tree(filepath.Join(out, "root"))
-		// Files are hard links to other components, and must be replaced instead of being written
-		// to.
-		if err := in(ctx, out, "cp", "-al", filepath.Join(system, "root"),
+		// The files are hard links to files of other components. They must be replaced, because
+		// writing to them would change the other components.
+		if err := runIn(ctx, out, "cp", "-al", filepath.Join(system, "root"),
 			string(root)); err != nil {
 			return err
 		}
@@ -46,8 +46,8 @@ var nodeImage = component{
 	set: func(s *Software, dir string) { s.NodeRoot = filepath.Join(dir, "root") },
 }
 
-// kindFiles copies the files of kind's node image from kind's module, and then the files that
-// differ here.
+// kindFiles copies the files of kind's node image from kind's module, and then the files in the
+// directory node, which replace some of them.
 func (t tree) kindFiles(ctx context.Context, b *builder) error {
 	module, err := b.moduleFolder(ctx, compilation{module: "kind"}, "sigs.k8s.io/kind")
 	if err != nil {
@@ -99,13 +99,13 @@ func (t tree) programs(ctx context.Context, s *Software) error {
 		"usr/local/bin": s.Runtime, "opt/cni/bin": s.Plugins, "usr/bin": s.Kubernetes,
 	} {
 		errs = append(errs, os.MkdirAll(t.path(to), 0o755),
-			in(ctx, from, "cp", "-alf", ".", t.path(to)))
+			runIn(ctx, from, "cp", "-alf", ".", t.path(to)))
 	}
 	return errors.Join(errs...)
 }
 
-// containerd writes containerd's configuration and base specification. They are kind's, without
-// settings that root may not apply on this machine.
+// containerd writes containerd's configuration and the base specification of containers. They are
+// like kind's, but without settings that root may not be permitted to apply on this machine.
 func (t tree) containerd(ctx context.Context, s *Software) error {
 	const file = "etc/containerd/config.toml"
 	content, err := os.ReadFile(t.path(file))
@@ -123,7 +123,7 @@ func (t tree) containerd(ctx context.Context, s *Software) error {
 
 	out, err := exec.CommandContext(ctx, filepath.Join(s.Runtime, "ctr"), "oci", "spec").Output()
 	if err != nil {
-		return fmt.Errorf("ctr oci spec: %w", explained(err))
+		return fmt.Errorf("ctr oci spec: %w", withStderr(err))
 	}
 	var spec map[string]any
 	if err := json.Unmarshal(out, &spec); err != nil {
@@ -154,7 +154,7 @@ func (t tree) images(ctx context.Context, s *Software, version string) error {
 	list, err := exec.CommandContext(ctx, kubeadm, "config", "images", "list",
 		"--kubernetes-version", version).Output()
 	if err != nil {
-		return fmt.Errorf("kubeadm config images list: %w", explained(err))
+		return fmt.Errorf("kubeadm config images list: %w", withStderr(err))
 	}
 	refs := slices.DeleteFunc(strings.Fields(string(list)), func(ref string) bool {
 		return !strings.Contains(ref, "/kube-") && !strings.Contains(ref, "/etcd:")
@@ -163,7 +163,7 @@ func (t tree) images(ctx context.Context, s *Software, version string) error {
 	errs := []error{
 		t.write("kind/images/pause.tar", sandbox, 0o644),
 		os.MkdirAll(layer.path("usr/local/bin"), 0o755),
-		in(ctx, s.Kubernetes, "cp", "-al", ".", layer.path("usr/local/bin")),
+		runIn(ctx, s.Kubernetes, "cp", "-al", ".", layer.path("usr/local/bin")),
 		layer.program(ctx, t, "/usr/sbin/nft"), // for kube-proxy
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -31,7 +31,7 @@ func read(t *testing.T, file string) string {
 func TestWriteReplacesHardLinkedFiles(t *testing.T) {
 	system, node := t.TempDir(), tree(filepath.Join(t.TempDir(), "root"))
 	put(t, system, map[string]string{"etc/a": "system", "etc/b": "system", "usr/c": "system"})
-	if err := in(t.Context(), t.TempDir(), "cp", "-al", system, string(node)); err != nil {
+	if err := runIn(t.Context(), t.TempDir(), "cp", "-al", system, string(node)); err != nil {
 		t.Fatal(err)
 	}
 	put(t, string(node), map[string]string{"etc/a": "node"})

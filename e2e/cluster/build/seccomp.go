@@ -35,7 +35,7 @@ func (b *builder) seccomp(ctx context.Context, dir string) (env []string, err er
 // download downloads a package of the distribution into a directory. If the package is unknown, it
 // updates the package lists in that directory, without changing the system's lists.
 func download(ctx context.Context, dir, name string) error {
-	first := in(ctx, dir, "apt-get", "-qq", "download", name)
+	first := runIn(ctx, dir, "apt-get", "-qq", "download", name)
 	if first == nil {
 		return nil
 	}
@@ -46,9 +46,9 @@ func download(ctx context.Context, dir, name string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
 		return err
 	}
-	err := in(ctx, dir, "apt-get", append(lists, "update")...)
+	err := runIn(ctx, dir, "apt-get", append(lists, "update")...)
 	if err == nil {
-		err = in(ctx, dir, "apt-get", append(lists, "download", name)...)
+		err = runIn(ctx, dir, "apt-get", append(lists, "download", name)...)
 	}
 	if err != nil {
 		return errors.Join(first, err)
@@ -56,8 +56,8 @@ func download(ctx context.Context, dir, name string) error {
 	return nil
 }
 
-// in runs a command in a directory. An error contains its output.
-func in(ctx context.Context, dir, name string, args ...string) error {
+// runIn runs a command in a directory. An error contains its output.
+func runIn(ctx context.Context, dir, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -22,8 +22,8 @@ type Software struct {
 	Node string
 	// Logs is the directory for logs after a failure, which may not exist.
 	Logs string
-	// Pause and DNS are the archives of the images pauseImage, for pods' sandboxes, and dnsImage,
-	// with CoreDNS.
+	// Pause is the archive of pauseImage, the image of pods' sandboxes. DNS is the archive of
+	// dnsImage, which contains CoreDNS.
 	Pause, DNS string
 	// Only ForKind sets these. Kind is a directory with the program kind, and the name of its
 	// default node image in the file image. Crane is the program crane. Docker is a directory with
@@ -45,17 +45,24 @@ const (
 // bin/e2e of the checkout, in directories named by component and hash of its inputs. Build is safe
 // for concurrent use by several processes. It writes its progress to log.
 func Build(ctx context.Context, log io.Writer) (*Software, error) {
+	// The components that are built fastest are first, so that errors appear early.
+	return buildSoftware(ctx, log, nodeProgram, pause, containers, kubernetes, dns)
+}
+
+// buildSoftware builds missing components, and returns the paths of the given components.
+func buildSoftware(
+	ctx context.Context, log io.Writer, components ...component,
+) (*Software, error) {
 	b, unlock, err := open(ctx, log)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	s := &Software{Logs: filepath.Join(b.out, "logs")}
-	// Components that fail soonest are first.
-	return s, b.buildAll(ctx, s, nodeProgram, pause, containers, kubernetes, dns)
+	return s, b.buildAll(ctx, s, components...)
 }
 
-// open returns a builder, and excludes other processes until unlock is called.
+// open returns a builder. Other processes cannot build until unlock is called.
 func open(ctx context.Context, log io.Writer) (b *builder, unlock func(), err error) {
 	source, err := sourceDir(ctx)
 	if err != nil {
@@ -88,7 +95,7 @@ func sourceDir(ctx context.Context) (string, error) {
 		"github.com/sluice-mesh/sluice/e2e/cluster/build")
 	out, err := list.Output()
 	if err != nil {
-		return "", fmt.Errorf("find package build from %s: %w", list.Dir, explained(err))
+		return "", fmt.Errorf("find package build from %s: %w", list.Dir, withStderr(err))
 	}
 	return strings.TrimSpace(string(out)), nil
 }

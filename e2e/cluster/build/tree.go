@@ -31,8 +31,8 @@ func (t tree) link(target, file string) error {
 		os.Symlink(target, t.path(file)))
 }
 
-// copy copies the files of a directory to the same paths. Files in bin directories become
-// executable, because Go modules have no file modes.
+// copy copies the files of a directory to the same paths in the tree. Files in directories named
+// bin become executable, because a file in a Go module has no mode.
 func (t tree) copy(from string) error {
 	return filepath.WalkDir(from, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -50,12 +50,12 @@ func (t tree) copy(from string) error {
 	})
 }
 
-// program copies a program and its libraries from another tree.
+// program copies a program and the libraries that it is linked with from another tree.
 func (t tree) program(ctx context.Context, from tree, file string) error {
 	ldd := exec.CommandContext(ctx, "/usr/sbin/chroot", string(from), "/usr/bin/ldd", file)
 	out, err := ldd.Output()
 	if err != nil {
-		return fmt.Errorf("ldd %s: %w", file, explained(err))
+		return fmt.Errorf("ldd %s: %w", file, withStderr(err))
 	}
 	var errs []error
 	for _, word := range append(strings.Fields(string(out)), file) {

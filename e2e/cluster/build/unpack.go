@@ -23,7 +23,7 @@ func unpack(ctx context.Context, dir string, names ...string) error {
 		return err
 	}
 	for _, file := range packages {
-		if err := errors.Join(in(ctx, dir, "dpkg-deb", "-x", file, "."),
+		if err := errors.Join(runIn(ctx, dir, "dpkg-deb", "-x", file, "."),
 			os.Remove(file)); err != nil {
 			return err
 		}
@@ -31,13 +31,13 @@ func unpack(ctx context.Context, dir string, names ...string) error {
 	return nil
 }
 
-// empty removes the content of directories.
+// empty removes everything in the directories, but not the directories.
 func empty(folders ...string) error {
 	var errs []error
 	for _, folder := range folders {
-		archiveEntries, err := os.ReadDir(folder)
+		entries, err := os.ReadDir(folder)
 		errs = append(errs, err)
-		for _, entry := range archiveEntries {
+		for _, entry := range entries {
 			errs = append(errs, os.RemoveAll(filepath.Join(folder, entry.Name())))
 		}
 	}

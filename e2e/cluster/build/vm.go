@@ -31,19 +31,13 @@ const vmDiskSize = "8G"
 
 // ForVM returns the software of a virtual machine as a node, including CRI-O if withCRIO is true.
 func ForVM(ctx context.Context, log io.Writer, withCRIO bool) (*Software, error) {
-	b, unlock, err := open(ctx, log)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	s := &Software{Logs: filepath.Join(b.out, "logs")}
 	components := []component{nodeProgram, pause, containers, kubernetes}
 	if withCRIO {
 		components = append(components, crio, vmWithCRIO)
 	} else {
 		components = append(components, vm)
 	}
-	return s, b.buildAll(ctx, s, components...)
+	return buildSoftware(ctx, log, components...)
 }
 
 var (
@@ -70,8 +64,8 @@ func vmComponent(name string, extra ...component) component {
 				return err
 			}
 			root := tree(filepath.Join(out, "root"))
-			// Files are hard links to other components, and must not be written to.
-			if err := in(ctx, out, "cp", "-al", filepath.Join(system, "root"),
+			// The files are hard links to files of other components, and must not be written to.
+			if err := runIn(ctx, out, "cp", "-al", filepath.Join(system, "root"),
 				string(root)); err != nil {
 				return err
 			}
@@ -81,7 +75,7 @@ func vmComponent(name string, extra ...component) component {
 			}
 			return errors.Join(root.vmPrograms(ctx, s), root.copyKernel(out),
 				b.compile(ctx, init),
-				in(ctx, out, "mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0",
+				runIn(ctx, out, "mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0",
 					"-d", string(root), VMDisk, vmDiskSize),
 				os.RemoveAll(string(root)))
 		},
@@ -97,10 +91,10 @@ func (t tree) vmPrograms(ctx context.Context, s *Software) error {
 	var errs []error
 	if s.CRIO != "" {
 		programs = append(programs, filepath.Join(s.CRIO, "crio"), filepath.Join(s.CRIO, "pinns"))
-		errs = append(errs, in(ctx, s.CRIO, "cp", "-al", crioUnit, t.path("etc/systemd/system")))
+		errs = append(errs, runIn(ctx, s.CRIO, "cp", "-al", crioUnit, t.path("etc/systemd/system")))
 	}
 	for _, program := range programs {
-		errs = append(errs, in(ctx, s.Runtime, "cp", "-al", program, t.path("usr/local/bin")))
+		errs = append(errs, runIn(ctx, s.Runtime, "cp", "-al", program, t.path("usr/local/bin")))
 	}
 	for _, name := range []string{"kubelet", "kube-proxy"} {
 		errs = append(errs, t.link("kubernetes", "usr/local/bin/"+name))
@@ -110,7 +104,7 @@ func (t tree) vmPrograms(ctx context.Context, s *Software) error {
 
 // copyKernel copies the kernel and the uncompressed disk driver, and writes the index of modules.
 func (t tree) copyKernel(out string) error {
-	kernel, err := t.only("boot/vmlinuz-*")
+	kernel, err := t.onlyFile("boot/vmlinuz-*")
 	if err != nil {
 		return err
 	}
@@ -118,7 +112,7 @@ func (t tree) copyKernel(out string) error {
 	if err != nil {
 		return err
 	}
-	compressed, err := t.only("usr/lib/modules/*/kernel/drivers/block/" + VMModule + ".xz")
+	compressed, err := t.onlyFile("usr/lib/modules/*/kernel/drivers/block/" + VMModule + ".xz")
 	if err != nil {
 		return err
 	}
@@ -135,15 +129,16 @@ func (t tree) copyKernel(out string) error {
 	if err != nil {
 		return err
 	}
-	described, err := kmod.Describe(bytes.NewReader(module))
+	driver, err := kmod.Describe(bytes.NewReader(module))
 	if err != nil {
 		return err
 	}
-	if len(described.Needs) > 0 {
-		return fmt.Errorf("module %s needs other modules: %s", described.Name, strings.Join(described.Needs, ", "))
+	if len(driver.Needs) > 0 {
+		return fmt.Errorf("module %s needs other modules: %s", driver.Name,
+			strings.Join(driver.Needs, ", "))
 	}
-	described.Path = "/" + VMModule
-	index, err := json.Marshal(kmod.Index{described})
+	driver.Path = "/" + VMModule
+	index, err := json.Marshal(kmod.Index{driver})
 	if err != nil {
 		return err
 	}
@@ -152,8 +147,9 @@ func (t tree) copyKernel(out string) error {
 		os.WriteFile(filepath.Join(out, VMModules), index, 0o644))
 }
 
-// only returns the file that matches a pattern, and an error unless there is exactly one.
-func (t tree) only(pattern string) (string, error) {
+// onlyFile returns the file that matches the pattern. It returns an error if not exactly one file
+// matches.
+func (t tree) onlyFile(pattern string) (string, error) {
 	files, err := filepath.Glob(t.path(pattern))
 	if err != nil || len(files) != 1 {
 		return "", errors.Join(fmt.Errorf("%d files match %s, want one", len(files), pattern), err)

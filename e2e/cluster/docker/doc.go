@@ -1,4 +1,3 @@
 // Package docker provides a container engine for a cluster of kind: the engine of this machine
-// ([UseHost]), or one that runs in an emulated machine of package machine ([StartNamespaced]) and is
-// removed with it.
+// ([UseHost]), or an engine in an emulated machine of package machine ([StartNamespaced]).
 package docker

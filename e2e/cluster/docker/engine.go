@@ -10,15 +10,16 @@ import (
 
 // An Engine is a running docker. Its methods are safe for concurrent use.
 type Engine interface {
-	// Command returns a command that runs on the engine's machine: docker, or kind, which does not
-	// write a user's kubeconfig. It is killed when ctx is done.
+	// Command returns a command that runs on the engine's machine, such as docker or kind. kind
+	// does not change the user's kubeconfig. The command is killed when ctx is done.
 	Command(ctx context.Context, argv ...string) *exec.Cmd
 
-	// Proc is the path of the /proc of the engine's machine, with the process ids that the engine
+	// Proc returns the path of a proc file system in which processes have the ids that the engine
 	// reports.
 	Proc() string
 
-	// Dir is a directory of this machine for files of the cluster. It is removed with the engine.
+	// Dir returns a directory of this machine for files of the cluster. It is removed with the
+	// engine.
 	Dir() string
 
 	// Logs copies the engine's own logs, if readable, to a directory, which it creates.

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A host is the engine of this machine. A child process waits for the end of this process and
-// removes the cluster.
+// A host is the engine of this machine. A child process, the remover, waits for the end of this
+// process and then removes the cluster.
 type host struct {
 	env     []string
 	dir     string
@@ -45,7 +45,7 @@ func UseHost(kind, parent, cluster string) (Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The child writes to a file, because no process reads its output after this one has ended.
+	// The remover writes to a file, because its output is needed after this process has ended.
 	log, err := os.Create(dir + ".log")
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -57,7 +57,7 @@ func UseHost(kind, parent, cluster string) (Engine, error) {
 		"KUBECONFIG="+filepath.Join(dir, "kind-kubeconfig"))}
 	h.remover = exec.Command("/bin/sh", "-c", removeScript, "sh", cluster, ImageOf(cluster), dir)
 	h.remover.Env, h.remover.Stdout, h.remover.Stderr = h.env, log, log
-	// It must not receive signals from the terminal.
+	// In its own session, the remover does not receive signals from the terminal.
 	h.remover.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if h.input, err = h.remover.StdinPipe(); err == nil {
 		err = h.remover.Start()
@@ -70,7 +70,7 @@ func UseHost(kind, parent, cluster string) (Engine, error) {
 }
 
 func (h *host) Command(ctx context.Context, argv ...string) *exec.Cmd {
-	// env searches the PATH that is passed to it.
+	// The program env searches the command in h.env's PATH, unlike exec.Command.
 	cmd := exec.CommandContext(ctx, "env", argv...)
 	cmd.Env = h.env
 	return cmd

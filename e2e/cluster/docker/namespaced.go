@@ -34,6 +34,7 @@ func StartNamespaced(ctx context.Context, software *build.Software, parent strin
 	return namespaced{m}, nil
 }
 
+// spec describes the machine of the engine.
 func spec(software *build.Software) machine.Spec {
 	const programs = "/software/docker/"
 	path := []string{"/software/kind"}
@@ -46,7 +47,7 @@ func spec(software *build.Software) machine.Spec {
 			Name: service, Argv: []string{service, "--storage-driver=overlay2"},
 		}},
 		Binds: map[string]string{
-			"/usr": "/usr", programs: software.Docker, "/software/kind": software.Kind,
+			programs: software.Docker, "/software/kind": software.Kind,
 		},
 		Env: []string{
 			"PATH=" + strings.Join(append(path, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
@@ -54,12 +55,7 @@ func spec(software *build.Software) machine.Spec {
 			"HOME=/root", "KUBECONFIG=/tmp/kubeconfig",
 		},
 	}
-	// The library cache of the dynamic loader, and the links for alternatives in /usr/sbin.
-	for _, file := range []string{"/etc/ld.so.cache", "/etc/alternatives"} {
-		if _, err := os.Stat(file); err == nil {
-			s.Binds[file] = file
-		}
-	}
+	s.BindHostPrograms()
 	return s
 }
 
@@ -87,8 +83,8 @@ func install(root string) error {
 	return errors.Join(append(errs, libraries(root))...)
 }
 
-// libraries creates the library directories with links to the host's. It always creates
-// /lib/modules, which kind mounts into every node.
+// libraries creates the library directories, with links into /usr. It always creates /lib/modules,
+// because kind mounts it into every node.
 func libraries(root string) error {
 	var errs []error
 	for _, name := range []string{"lib32", "lib64", "libx32"} {

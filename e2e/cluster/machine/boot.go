@@ -19,16 +19,16 @@ type bootMessage struct {
 
 // Boot is init, the first process of a machine's namespaces. It reads the machine's description
 // from in, boots it, and then executes the requests from in. It returns at the end of in. When the
-// process ends, the kernel kills all others.
+// process ends, the kernel kills all other processes of the machine.
 func Boot(in io.Reader, out io.Writer) error {
 	unix.CloseOnExec(lockFD)
 	requests, replies := json.NewDecoder(in), json.NewEncoder(out)
-	var g bootMessage
-	if err := requests.Decode(&g); err != nil {
+	var message bootMessage
+	if err := requests.Decode(&message); err != nil {
 		return fmt.Errorf("read the machine's description: %w", err)
 	}
 	var spec Spec
-	if err := json.Unmarshal(g.Spec, &spec); err != nil {
+	if err := json.Unmarshal(message.Spec, &spec); err != nil {
 		return fmt.Errorf("read the machine's description: %w", err)
 	}
 	var s *supervisor
@@ -41,9 +41,9 @@ func Boot(in io.Reader, out io.Writer) error {
 		}
 		var err error
 		if r.Do == boot {
-			s, err = bootNode(g, spec)
+			s, err = bootNode(message, spec)
 		} else {
-			err = s.do(r)
+			err = s.execute(r)
 		}
 		if err := replies.Encode(replyFor(err)); err != nil {
 			return err
@@ -52,15 +52,16 @@ func Boot(in io.Reader, out io.Writer) error {
 }
 
 // bootNode sets up the machine in the namespaces of this process, and starts its services.
-func bootNode(g bootMessage, spec Spec) (*supervisor, error) {
-	logs, err := openLogs(g.Dir, spec)
+func bootNode(message bootMessage, spec Spec) (*supervisor, error) {
+	logs, err := openLogs(message.Dir, spec)
 	if err != nil {
 		return nil, err
 	}
 	if err := unix.Sethostname([]byte(spec.Hostname)); err != nil {
 		return nil, fmt.Errorf("set the host name: %w", err)
 	}
-	if err := mountAll(filepath.Join(g.Dir, rootDir), spec.Binds, g.Hierarchies); err != nil {
+	if err := mountAll(filepath.Join(message.Dir, rootDir), spec.Binds,
+		message.Hierarchies); err != nil {
 		return nil, err
 	}
 	if err := connect(spec.Addresses, spec.Routes); err != nil {

@@ -26,9 +26,9 @@ type hierarchy struct {
 	own string
 }
 
-// hierarchies parses /proc/self/mountinfo and /proc/self/cgroup.
-func hierarchies(mountinfo, cgroup io.Reader) ([]hierarchy, error) {
-	membership := map[string]string{} // path by controllers, as in the file
+// parseHierarchies parses /proc/self/mountinfo and /proc/self/cgroup.
+func parseHierarchies(mountinfo, cgroup io.Reader) ([]hierarchy, error) {
+	membership := map[string]string{} // path of the process's cgroup by list of controllers
 	for s := bufio.NewScanner(cgroup); s.Scan(); {
 		if fields := strings.SplitN(s.Text(), ":", 3); len(fields) == 3 {
 			membership[fields[1]] = fields[2]
@@ -37,6 +37,7 @@ func hierarchies(mountinfo, cgroup io.Reader) ([]hierarchy, error) {
 	var found []hierarchy
 	s := bufio.NewScanner(mountinfo)
 	for s.Scan() {
+		// The format is described in proc_pid_mountinfo(5).
 		front, back, _ := strings.Cut(s.Text(), " - ")
 		mount, source := strings.Fields(front), strings.Fields(back)
 		if len(mount) < 5 || len(source) < 3 || !strings.HasPrefix(source[0], "cgroup") {
@@ -50,22 +51,23 @@ func hierarchies(mountinfo, cgroup io.Reader) ([]hierarchy, error) {
 		if !known {
 			continue
 		}
-		below, err := filepath.Rel(mount[3], own)
-		if err != nil || strings.HasPrefix(below, "..") {
+		relative, err := filepath.Rel(mount[3], own)
+		if err != nil || strings.HasPrefix(relative, "..") {
 			continue
 		}
-		h.own = filepath.Join(h.Mount, below)
+		h.own = filepath.Join(h.Mount, relative)
 		found = append(found, h)
 	}
 	return found, s.Err()
 }
 
-// isFlag reports whether a superblock option does not identify a hierarchy.
+// isFlag reports whether a superblock option is a flag, which does not identify a hierarchy.
 func isFlag(option string) bool {
 	return slices.Contains([]string{"rw", "ro", "clone_children", "xattr", "noprefix"}, option) ||
 		strings.HasPrefix(option, "release_agent=")
 }
 
+// mountedHierarchies returns the hierarchies that this process sees.
 func mountedHierarchies() ([]hierarchy, error) {
 	mountinfo, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -77,23 +79,24 @@ func mountedHierarchies() ([]hierarchy, error) {
 		return nil, err
 	}
 	defer func() { _ = cgroup.Close() }()
-	return hierarchies(mountinfo, cgroup)
+	return parseHierarchies(mountinfo, cgroup)
 }
 
-// within calls fn while this process is in the cgroup with the name, in every hierarchy. It creates
-// missing cgroups. Processes that fn starts stay there.
-func within(all []hierarchy, name string, fn func() error) (err error) {
+// within moves this process into the cgroup with the name in every hierarchy, calls fn, and moves
+// the process back. It creates missing cgroups. Processes that fn starts stay in the cgroups.
+func within(hierarchies []hierarchy, name string, fn func() error) (err error) {
 	defer func() {
-		for _, h := range all {
+		for _, h := range hierarchies {
 			err = errors.Join(err, join(h.own))
 		}
 	}()
-	for _, h := range all {
+	for _, h := range hierarchies {
 		dir := filepath.Join(h.Mount, name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("cgroup: %w", err)
 		}
-		// A new cpuset of cgroup v1 has no processors, and accepts no process until it has some.
+		// In cgroup v1, a new cpuset has no processors and memory nodes, and accepts no process
+		// without them.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if h.Type != "cgroup" || !strings.Contains(h.Options, "cpuset") {
 				break
@@ -120,9 +123,9 @@ func join(dir string) error {
 
 // removeCgroups removes the cgroups with the name and their descendants. Their processes have ended
 // or are ending.
-func removeCgroups(all []hierarchy, name string) error {
+func removeCgroups(hierarchies []hierarchy, name string) error {
 	var errs []error
-	for _, h := range all {
+	for _, h := range hierarchies {
 		dir := filepath.Join(h.Mount, name)
 		err := removeTree(dir)
 		// The kernel releases a cgroup shortly after the end of its last process.
@@ -135,8 +138,8 @@ func removeCgroups(all []hierarchy, name string) error {
 	return errors.Join(errs...)
 }
 
-// removeTree removes directories, innermost first. The files in a cgroup need not and cannot be
-// removed.
+// removeTree removes directories, innermost first. It does not remove the files in a cgroup, which
+// the kernel removes with the directory.
 func removeTree(dir string) error {
 	var folders []string
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

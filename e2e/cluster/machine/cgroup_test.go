@@ -51,7 +51,7 @@ func TestHierarchies(t *testing.T) {
 		},
 		{"other file systems", "35 24 0:30 / /proc rw - proc proc rw\nshort\n", "0::/", nil},
 	} {
-		got, err := hierarchies(strings.NewReader(c.mountinfo), strings.NewReader(c.cgroup))
+		got, err := parseHierarchies(strings.NewReader(c.mountinfo), strings.NewReader(c.cgroup))
 		if err != nil {
 			t.Errorf("%s: %v", c.reason, err)
 		}
@@ -65,7 +65,7 @@ func FuzzHierarchies(f *testing.F) {
 	f.Add("35 24 0:30 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup rw", "0::/docker/1/sub")
 	f.Add("30 24 0:26 / /sys/fs/cgroup/cpu rw shared:11 - cgroup cgroup rw,cpu", "12:cpu:/a/b")
 	f.Fuzz(func(t *testing.T, mountinfo, cgroup string) {
-		found, _ := hierarchies(strings.NewReader(mountinfo), strings.NewReader(cgroup))
+		found, _ := parseHierarchies(strings.NewReader(mountinfo), strings.NewReader(cgroup))
 		for _, h := range found {
 			if below, err := filepath.Rel(h.Mount, h.own); err != nil ||
 				strings.HasPrefix(below, "../") {

@@ -62,19 +62,19 @@ func RemoveAbandoned(parent string) error {
 	if err != nil {
 		return err
 	}
-	all, err := mountedHierarchies()
+	hierarchies, err := mountedHierarchies()
 	if err != nil {
 		return err
 	}
 	for _, path := range locks {
-		if err := removeAbandoned(path, all); err != nil {
+		if err := removeAbandoned(path, hierarchies); err != nil {
 			return fmt.Errorf("remove the remains of an earlier machine: %w", err)
 		}
 	}
 	return nil
 }
 
-func removeAbandoned(path string, all []hierarchy) error {
+func removeAbandoned(path string, hierarchies []hierarchy) error {
 	lock, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) { // another process has removed it
 		return nil
@@ -89,5 +89,5 @@ func removeAbandoned(path string, all []hierarchy) error {
 		return err
 	}
 	dir := filepath.Dir(path)
-	return errors.Join(removeCgroups(all, filepath.Base(dir)), os.RemoveAll(dir))
+	return errors.Join(removeCgroups(hierarchies, filepath.Base(dir)), os.RemoveAll(dir))
 }

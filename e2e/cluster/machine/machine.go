@@ -27,7 +27,7 @@ type Machine struct {
 	conn  conn
 
 	mu     sync.Mutex
-	pid    int // init, as seen by this process; 0 while the machine is down
+	pid    int // of init, in the PID namespace of this process; 0 while the machine is down
 	closed bool
 }
 
@@ -44,8 +44,8 @@ func Start(ctx context.Context, program string, dir *Dir, spec Spec) (*Machine, 
 	return m, nil
 }
 
-// startMonitor starts the monitor. The monitor inherits only its own pipes, so that a process that
-// waits for the end of this process's output does not wait for the monitor.
+// startMonitor starts the monitor. The monitor does not inherit this process's output, so that a
+// process that reads the output to its end does not wait for the monitor.
 func (m *Machine) startMonitor(program string, dir *Dir) error {
 	encoded, err := json.Marshal(m.spec)
 	if err != nil {
@@ -145,7 +145,8 @@ func (m *Machine) Path(file string) string {
 // Command returns a command that runs inside the machine with the environment of its services. It
 // is killed when ctx is done.
 func (m *Machine) Command(ctx context.Context, argv ...string) *exec.Cmd {
-	// nsenter waits for the command, which is in another PID namespace and would outlive it.
+	// setpriv kills the command when nsenter is killed. Otherwise the command, which is in another
+	// PID namespace, would outlive nsenter.
 	args := []string{
 		"-t", strconv.Itoa(m.PID()), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--",
 		"/usr/bin/setpriv", "--pdeathsig", "KILL",

@@ -17,15 +17,15 @@ import (
 // RunMonitor executes the requests from in and writes the replies to out. At the end of in it stops
 // the machine, removes its directory dir, and returns.
 func RunMonitor(dir string, in io.Reader, out io.Writer) error {
-	all, err := mountedHierarchies()
+	hierarchies, err := mountedHierarchies()
 	if err != nil {
 		return err
 	}
-	// The caller may have passed inherited descriptors. The machine must not have them.
+	// The machine must not inherit descriptors that the caller has left open.
 	if err := unix.CloseRange(lockFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("set close-on-exec: %w", err)
 	}
-	m := &monitor{dir: dir, hierarchies: all, lock: os.NewFile(lockFD, lockFile)}
+	m := &monitor{dir: dir, hierarchies: hierarchies, lock: os.NewFile(lockFD, lockFile)}
 	requests, replies := make(chan request), json.NewEncoder(out)
 	go func() {
 		defer close(requests)
@@ -39,12 +39,13 @@ func RunMonitor(dir string, in io.Reader, out io.Writer) error {
 		}
 	}()
 	for r := range requests {
-		// If the caller has ended, Encode fails and Decode returns the end of in next.
-		_ = replies.Encode(m.do(r))
+		// If Encode fails, the caller has ended, and the goroutine above closes requests.
+		_ = replies.Encode(m.execute(r))
 	}
 	return errors.Join(m.stop(), os.RemoveAll(dir))
 }
 
+// A monitor boots and stops a machine.
 type monitor struct {
 	dir         string
 	hierarchies []hierarchy
@@ -54,7 +55,7 @@ type monitor struct {
 
 	mu          sync.Mutex
 	process     *os.Process // init
-	callerEnded bool        // the caller has ended
+	callerEnded bool
 }
 
 // killInit kills init immediately, because the current request may wait for it forever.
@@ -67,9 +68,10 @@ func (m *monitor) killInit() {
 	}
 }
 
-func (m *monitor) do(r request) reply {
+// execute executes a request, and returns the reply.
+func (m *monitor) execute(r request) reply {
 	if r.Do == boot {
-		if err := errors.Join(m.stop(), m.up()); err != nil {
+		if err := errors.Join(m.stop(), m.bootInit()); err != nil {
 			return replyFor(err)
 		}
 		return reply{PID: m.init.Process.Pid}
@@ -84,8 +86,8 @@ func (m *monitor) do(r request) reply {
 	return got
 }
 
-// up boots the machine, and returns when init has set it up.
-func (m *monitor) up() error {
+// bootInit starts init, and returns when init has set up the machine.
+func (m *monitor) bootInit() error {
 	spec, err := os.ReadFile(filepath.Join(m.dir, "spec.json"))
 	if err != nil {
 		return err
@@ -115,7 +117,7 @@ func (m *monitor) up() error {
 	}
 	// The root of a new cgroup namespace is the cgroup of the process that creates it.
 	if err := within(m.hierarchies, filepath.Base(m.dir), func() error {
-		return m.start(cmd)
+		return m.startInit(cmd)
 	}); err != nil {
 		return fmt.Errorf("start init: %w", err)
 	}
@@ -131,7 +133,8 @@ func (m *monitor) up() error {
 	return nil
 }
 
-func (m *monitor) start(cmd *exec.Cmd) error {
+// startInit starts init, unless the caller has ended.
+func (m *monitor) startInit(cmd *exec.Cmd) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.callerEnded {

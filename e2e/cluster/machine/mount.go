@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountAll mounts a machine's file systems, with the root and read-only binds, and makes it the
-// root directory. No other mount namespace sees these mounts.
+// mountAll mounts a machine's file systems and the read-only binds below the directory root, and
+// makes it the root directory of this process. Other mount namespaces do not see these mounts.
 func mountAll(root string, binds map[string]string, hierarchies []hierarchy) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
@@ -29,8 +29,8 @@ func mountAll(root string, binds map[string]string, hierarchies []hierarchy) err
 		{"proc", "proc", ""},
 		{"sysfs", "sys", ""},
 		{"tmpfs", "run", "mode=755"},
-		// In a user namespace, a pod may mount proc only if an uncovered proc mount exists.
-		// maskPaths covers files of the first one.
+		// A pod in a user namespace may mount proc only if a proc mount exists in which nothing is
+		// covered. maskPaths covers files in /proc, but not in /run/proc.
 		{"proc", "run/proc", ""},
 		{"tmpfs", "tmp", "mode=1777"},
 		{"tmpfs", "dev", "mode=755"},
@@ -172,8 +172,8 @@ func delegate(cgroup string) error {
 	return nil
 }
 
-// maskPaths covers kernel-wide files with files of the machine. Kubelet reads and sets these
-// values; a new boot ID tells it that the machine was rebooted.
+// maskPaths mounts files of the machine over kernel-wide sysctls, which the kubelet reads and sets.
+// The kubelet recognizes a reboot by the new boot ID.
 func maskPaths(root string) error {
 	id, err := os.ReadFile("/proc/sys/kernel/random/uuid")
 	if err != nil {
@@ -207,7 +207,7 @@ func pivot(root string) error {
 	if err := unix.Chdir(root); err != nil {
 		return fmt.Errorf("enter %s: %w", root, err)
 	}
-	// The old root is temporarily mounted over the new one.
+	// PivotRoot mounts the old root over the new root.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("make %s the root: %w", root, err)
 	}

@@ -1,11 +1,13 @@
 package machine
 
+import "os"
+
 // A Spec describes a machine.
 type Spec struct {
 	// Hostname is the machine's host name.
 	Hostname string
-	// Binds contains files and directories of the host that are mounted read-only, by their path in
-	// the machine.
+	// Binds contains files and directories of the host that are mounted read-only. The key is the
+	// path in the machine, and the value the path on the host.
 	Binds map[string]string
 	// Addresses contains the addresses of eth0, each with its prefix length, such as 10.89.0.2/24.
 	// The other end of the link is not connected.
@@ -17,6 +19,16 @@ type Spec struct {
 	Services []Service
 	// Env is the environment of services and commands.
 	Env []string
+}
+
+// BindHostPrograms binds /usr of the host, and the files in /etc that its programs need: the
+// library cache of the dynamic loader, and the links for alternatives in /usr/sbin.
+func (s *Spec) BindHostPrograms() {
+	for _, path := range []string{"/usr", "/etc/ld.so.cache", "/etc/alternatives"} {
+		if _, err := os.Stat(path); err == nil {
+			s.Binds[path] = path
+		}
+	}
 }
 
 // A Service is a program that init restarts when it ends, while the service is enabled.

@@ -27,11 +27,12 @@ type supervisor struct {
 	mu       sync.Mutex
 	changed  *sync.Cond // signals changes of the fields below; uses mu
 	enabled  map[string]bool
-	services map[int]string // running services by process ID
-	running  map[string]int
+	services map[int]string // names of running services by process ID
+	running  map[string]int // process IDs of running services by name
 }
 
-// openLogs opens the services' log files before the root directory changes.
+// openLogs opens the services' log files, which cannot be opened after the root directory has
+// changed.
 func openLogs(dir string, spec Spec) (map[string]*os.File, error) {
 	logs := map[string]*os.File{}
 	for _, s := range spec.Services {
@@ -86,7 +87,7 @@ func (s *supervisor) run(service Service) {
 
 // start starts a service if it is still enabled.
 func (s *supervisor) start(service Service) error {
-	s.mu.Lock() // until the process ID is stored, for reap
+	s.mu.Lock() // reap must not run before the process ID is stored
 	defer s.mu.Unlock()
 	if !s.enabled[service.Name] {
 		return nil
@@ -160,9 +161,10 @@ func listens(address string) bool {
 	return true
 }
 
-// do executes a request. It waits until a stopped process has ended. It does not wait until a
-// service has started, because the service may depend on another one that a later request starts.
-func (s *supervisor) do(r request) error {
+// execute executes a request. If it stops a process, it waits until the process has ended. It does
+// not wait until a service has started, because the service may depend on another service that a
+// later request starts.
+func (s *supervisor) execute(r request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.logs[r.Service] == nil {
@@ -176,19 +178,20 @@ func (s *supervisor) do(r request) error {
 		return nil
 	case stopService:
 		s.enabled[r.Service] = false
-		return s.end(r.Service, pid, unix.SIGTERM)
+		return s.signal(r.Service, pid, unix.SIGTERM)
 	case killService:
 		if pid == 0 {
 			return fmt.Errorf("%s: not running", r.Service)
 		}
-		return s.end(r.Service, pid, unix.SIGKILL)
+		return s.signal(r.Service, pid, unix.SIGKILL)
 	default:
 		return fmt.Errorf("%s: unknown request", r.Do)
 	}
 }
 
-// end signals a service's process and waits until it has ended. The caller holds the mutex.
-func (s *supervisor) end(service string, pid int, signal unix.Signal) error {
+// signal sends a signal to a service's process and waits until the process has ended. After
+// killTimeout it sends SIGKILL. The caller holds the mutex.
+func (s *supervisor) signal(service string, pid int, signal unix.Signal) error {
 	if pid == 0 {
 		return nil
 	}

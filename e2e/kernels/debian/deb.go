@@ -23,7 +23,7 @@ type File struct {
 	Perm fs.FileMode
 	// Link is the target of a symbolic link, empty for a regular file.
 	Link string
-	// Content is the content of a regular file, valid until the next file.
+	// Content is the content of a regular file. It is valid only during the call of fn in Files.
 	Content io.Reader
 }
 
@@ -75,8 +75,8 @@ func Files(deb string, fn func(File) error) error {
 // bytes and its content, padded to an even length.
 func member(r io.Reader, name string) (io.Reader, error) {
 	const magic, headerSize, sizeBegin, sizeEnd = "!<arch>\n", 60, 48, 58
-	begin := make([]byte, len(magic))
-	if _, err := io.ReadFull(r, begin); err != nil || string(begin) != magic {
+	firstLine := make([]byte, len(magic))
+	if _, err := io.ReadFull(r, firstLine); err != nil || string(firstLine) != magic {
 		return nil, errors.New("not an ar archive")
 	}
 	for {

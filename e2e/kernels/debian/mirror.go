@@ -18,13 +18,13 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// DefaultMirror is Debian's mirror.
+// DefaultMirror is the URL of Debian's own mirror.
 const DefaultMirror = "https://deb.debian.org"
 
 // A Mirror is a mirror of Debian with a cache directory for packages.
 type Mirror struct {
-	// URL is the URL of the mirror. A mirror without https is trusted for lists of packages, but
-	// not for packages, whose checksums must match.
+	// URL is the URL of the mirror. The mirror is trusted for lists of packages, even without
+	// https. Downloaded packages are verified by their checksums.
 	URL string
 	// Dir is the cache. It is created if it does not exist.
 	Dir string
@@ -45,14 +45,15 @@ func (m Mirror) Fetch(ctx context.Context, p Package) (string, error) {
 		return "", fmt.Errorf("package %s: %w", p, err)
 	}
 	defer func() { _ = body.Close() }()
-	if err := keep(file, p.SHA256, body); err != nil {
+	if err := writeVerified(file, p.SHA256, body); err != nil {
 		return "", fmt.Errorf("package %s: %w", p, err)
 	}
 	return file, nil
 }
 
-// keep writes the content to a temporary file, and renames it if its checksum is correct.
-func keep(file, want string, content io.Reader) error {
+// writeVerified writes the content to a temporary file, and renames it to file if its checksum is
+// correct.
+func writeVerified(file, want string, content io.Reader) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
@@ -80,27 +81,28 @@ func (m Mirror) Index(ctx context.Context, s Source, patterns ...string) ([]Pack
 		return nil, fmt.Errorf("packages of %s/%s, %s: %w", s.Archive, s.Suite, s.Arch, err)
 	}
 	defer func() { _ = body.Close() }()
-	text, err := xz.NewReader(bufio.NewReader(body))
+	plain, err := xz.NewReader(bufio.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("packages of %s/%s, %s: %w", s.Archive, s.Suite, s.Arch, err)
 	}
-	list, err := parseIndex(text, s, patterns)
+	packages, err := parseIndex(plain, s, patterns)
 	if err != nil {
 		return nil, fmt.Errorf("packages of %s/%s, %s: %w", s.Archive, s.Suite, s.Arch, err)
 	}
-	return list, nil
+	return packages, nil
 }
 
-// parseIndex parses paragraphs of fields.
+// parseIndex parses a package list, in which each package is a paragraph of fields. It returns the
+// packages whose names match one of the patterns.
 func parseIndex(r io.Reader, s Source, patterns []string) ([]Package, error) {
 	const maxLineBytes = 1 << 20
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLineBytes)
-	var list []Package
+	var packages []Package
 	p := Package{Source: s}
-	end := func() {
+	endParagraph := func() {
 		if slices.ContainsFunc(patterns, p.Match) {
-			list = append(list, p)
+			packages = append(packages, p)
 		}
 		p = Package{Source: s}
 	}
@@ -108,7 +110,7 @@ func parseIndex(r io.Reader, s Source, patterns []string) ([]Package, error) {
 		key, value, _ := strings.Cut(lines.Text(), ": ")
 		switch key {
 		case "":
-			end()
+			endParagraph()
 		case "Package":
 			p.Name = value
 		case "Version":
@@ -119,10 +121,11 @@ func parseIndex(r io.Reader, s Source, patterns []string) ([]Package, error) {
 			p.SHA256 = value
 		}
 	}
-	end()
-	return list, lines.Err()
+	endParagraph()
+	return packages, lines.Err()
 }
 
+// get requests a file of the mirror. The caller must close the body.
 func (m Mirror) get(ctx context.Context, file string) (io.ReadCloser, error) {
 	url := strings.TrimSuffix(m.URL, "/") + "/" + file
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -143,6 +146,7 @@ func (m Mirror) get(ctx context.Context, file string) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("%s: %s", url, response.Status)
 }
 
+// checksum returns the SHA-256 of a file in hexadecimal.
 func checksum(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A Package is a version of a package for an architecture.
+// A Package is a version of a Debian package for an architecture.
 type Package struct {
 	// Source is the package list that contains the package.
 	Source
@@ -20,13 +20,13 @@ type Package struct {
 	SHA256 string
 }
 
-// A Source is a package list on a mirror; it is not Debian's source package.
+// A Source identifies a package list on a mirror. It is not a source package of Debian.
 type Source struct {
 	// Archive is a directory of the mirror: "debian" or "debian-security".
 	Archive string
-	// Suite is a release: "bookworm", "bookworm-security".
+	// Suite is a release, such as "bookworm" or "bookworm-security".
 	Suite string
-	// Arch is Debian's name of an architecture: "amd64".
+	// Arch is Debian's name of an architecture, such as "amd64".
 	Arch string
 }
 
@@ -59,7 +59,7 @@ func FormatList(comment string, packages []Package) string {
 
 // ParseList parses the output of FormatList.
 func ParseList(text string) ([]Package, error) {
-	var list []Package
+	var packages []Package
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
@@ -68,12 +68,13 @@ func ParseList(text string) ([]Package, error) {
 		}
 		f := strings.Fields(line)
 		if len(f) != 7 {
-			return nil, fmt.Errorf("list of packages, line %d: %d fields, want 7: archive suite arch name version sha256 path", number, len(f))
+			return nil, fmt.Errorf("list of packages, line %d: %d fields, want 7: "+
+				"archive suite arch name version sha256 path", number, len(f))
 		}
-		list = append(list, Package{
+		packages = append(packages, Package{
 			Source: Source{Archive: f[0], Suite: f[1], Arch: f[2]},
 			Name:   f[3], Version: f[4], SHA256: f[5], Path: f[6],
 		})
 	}
-	return list, nil
+	return packages, nil
 }

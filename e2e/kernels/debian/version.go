@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// CompareVersions orders versions as dpkg does (deb-version(7)). It is negative if a is older than
-// b.
+// CompareVersions orders versions as dpkg does (deb-version(7)). The result is negative if a is
+// older than b, 0 if they are equal, and positive if a is newer.
 func CompareVersions(a, b string) int {
 	epochA, upstreamA, revisionA := parts(a)
 	epochB, upstreamB, revisionB := parts(b)
@@ -14,6 +14,7 @@ func CompareVersions(a, b string) int {
 		comparePart(revisionA, revisionB))
 }
 
+// parts splits a version, such as 1:2.3-4, into its parts.
 func parts(version string) (epoch, upstream, revision string) {
 	epoch, upstream, ok := strings.Cut(version, ":")
 	if !ok {
@@ -47,8 +48,8 @@ func comparePart(a, b string) int {
 
 func digit(c byte) bool { return '0' <= c && c <= '9' }
 
-// weight orders first characters: a tilde precedes the end, the end and digits precede letters, and
-// letters precede all others.
+// weight returns the rank of the first character of a string: a tilde, then the end of the string
+// and digits, then letters, then all other characters.
 func weight(s string) int {
 	switch {
 	case s == "" || digit(s[0]):
@@ -61,7 +62,7 @@ func weight(s string) int {
 	return int(s[0]) + 256
 }
 
-// number splits off the leading digits, without leading zeros.
+// number returns the leading digits without leading zeros, and the rest of the string.
 func number(s string) (digits, rest string) {
 	i := 0
 	for i < len(s) && digit(s[i]) {

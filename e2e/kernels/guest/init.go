@@ -28,6 +28,7 @@ func Init(console io.Writer) {
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
+// runPlan prepares the machine, runs the steps, and reports the events.
 func runPlan(report func(Event)) error {
 	if err := prepare(); err != nil {
 		return err
@@ -38,7 +39,7 @@ func runPlan(report func(Event)) error {
 	}
 	report(Event{Kernel: unix.ByteSliceToString(name.Release[:])})
 	var steps []Step
-	if err := read(PlanFile, &steps); err != nil {
+	if err := readJSON(PlanFile, &steps); err != nil {
 		return err
 	}
 	for _, s := range steps {
@@ -49,7 +50,7 @@ func runPlan(report func(Event)) error {
 	return nil
 }
 
-// run runs a step.
+// run runs a step, reports each line of its output, and returns its result.
 func run(s Step, report func(line string)) Exit {
 	ctx := context.Background()
 	if s.Limit > 0 {
@@ -59,7 +60,7 @@ func run(s Step, report func(line string)) Exit {
 	}
 	cmd := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...)
 	cmd.Env, cmd.Dir = append(os.Environ(), s.Env...), s.Dir
-	// Children of a killed step may keep the pipe open.
+	// Without a delay, Wait would wait for children of a killed step that keep the pipe open.
 	cmd.WaitDelay = time.Second
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -83,6 +84,7 @@ func run(s Step, report func(line string)) Exit {
 	return exit
 }
 
+// eachLine reports each line until the end of r.
 func eachLine(r io.Reader, report func(line string)) {
 	lines := bufio.NewReader(r)
 	for {
@@ -96,16 +98,17 @@ func eachLine(r io.Reader, report func(line string)) {
 	}
 }
 
-// Modprobe loads the module that the kernel requests.
+// Modprobe loads the module with the requested name or alias.
 func Modprobe(request string) error {
 	var modules kmod.Index
-	if err := read(ModulesFile, &modules); err != nil {
+	if err := readJSON(ModulesFile, &modules); err != nil {
 		return err
 	}
 	return modules.Load(request)
 }
 
-func read(file string, into any) error {
+// readJSON decodes a file.
+func readJSON(file string, into any) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err

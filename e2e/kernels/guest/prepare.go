@@ -15,8 +15,8 @@ const ModprobePath = "/sbin/modprobe"
 // searchPath is the PATH of programs.
 const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-// prepare prepares the machine, so that network namespaces can be created and modules are loaded on
-// demand.
+// prepare mounts file systems, makes this program the kernel's modprobe, sets environment variables
+// and sets the link lo up.
 func prepare() error {
 	for _, m := range []struct{ kind, target string }{
 		{"proc", "/proc"},

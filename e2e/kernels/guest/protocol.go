@@ -1,5 +1,5 @@
-// Package guest contains the programs inside a virtual machine: the first process, which runs a
-// list of steps and reports events over the console, and modprobe.
+// Package guest implements the programs inside a virtual machine: init, which runs a list of steps
+// and reports events over the console, and modprobe.
 package guest
 
 import (
@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Files of the initramfs. FilesDir contains the files that diskinit copies to a disk.
+// Paths in the initramfs.
 const (
-	PlanFile    = "/plan.json"
-	ModulesFile = "/modules.json"
-	FilesDir    = "/files"
+	PlanFile    = "/plan.json"    // the steps
+	ModulesFile = "/modules.json" // a kmod.Index
+	FilesDir    = "/files"        // files that diskinit copies to the disk
 )
 
 // A Step is a command to run.
@@ -26,7 +26,7 @@ type Step struct {
 	Env []string `json:",omitempty"`
 	// Dir is the working directory; empty for /.
 	Dir string `json:",omitempty"`
-	// Limit is the time limit by the guest's clock; 0 means none.
+	// Limit is the time limit by the guest's clock; 0 means no limit.
 	Limit time.Duration `json:",omitempty"`
 }
 
@@ -52,7 +52,7 @@ type Exit struct {
 	Code int
 	// Took is the duration of the step by the guest's clock.
 	Took time.Duration
-	// Error explains a missing exit code.
+	// Error explains why the step has no exit code.
 	Error string `json:",omitempty"`
 }
 

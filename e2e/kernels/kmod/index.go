@@ -8,26 +8,26 @@ import (
 // An Index is a set of modules.
 type Index []Module
 
-// Only returns the modules for which keep returns true, and their dependencies.
-func (ix Index) Only(keep func(Module) bool) Index {
-	kept := map[string]bool{}
-	var take func(name string)
-	take = func(name string) {
+// Only returns the modules for which matches returns true, and their dependencies.
+func (ix Index) Only(matches func(Module) bool) Index {
+	included := map[string]bool{}
+	var include func(name string)
+	include = func(name string) {
 		m, ok := ix.named(name)
-		if !ok || kept[name] {
+		if !ok || included[name] {
 			return
 		}
-		kept[name] = true
+		included[name] = true
 		for _, need := range m.Needs {
-			take(need)
+			include(need)
 		}
 	}
 	for _, m := range ix {
-		if keep(m) {
-			take(m.Name)
+		if matches(m) {
+			include(m.Name)
 		}
 	}
-	return ix.filter(func(m Module) bool { return kept[m.Name] })
+	return ix.filter(func(m Module) bool { return included[m.Name] })
 }
 
 // Without returns the index without the named modules and the modules that depend on them.
@@ -36,6 +36,7 @@ func (ix Index) Without(names ...string) Index {
 	for _, name := range names {
 		removed[name] = true
 	}
+	// Repeat until no further module depends on a removed one.
 	for before := -1; len(removed) != before; {
 		before = len(removed)
 		for _, m := range ix {
@@ -48,7 +49,7 @@ func (ix Index) Without(names ...string) Index {
 }
 
 // Order returns the modules to load for the name or alias of a module, dependencies first. It
-// returns none for an unknown name, and an error for a missing dependency.
+// returns no modules for an unknown name, and an error for a missing dependency.
 func (ix Index) Order(request string) ([]Module, error) {
 	request = plain(request)
 	var order []Module
@@ -79,6 +80,7 @@ func (ix Index) Order(request string) ([]Module, error) {
 	return order, nil
 }
 
+// named returns the module with the name, or false.
 func (ix Index) named(name string) (Module, bool) {
 	i := slices.IndexFunc(ix, func(m Module) bool { return m.Name == name })
 	if i < 0 {
@@ -87,6 +89,7 @@ func (ix Index) named(name string) (Module, bool) {
 	return ix[i], true
 }
 
-func (ix Index) filter(keep func(Module) bool) Index {
-	return slices.DeleteFunc(slices.Clone(ix), func(m Module) bool { return !keep(m) })
+// filter returns the modules for which matches returns true.
+func (ix Index) filter(matches func(Module) bool) Index {
+	return slices.DeleteFunc(slices.Clone(ix), func(m Module) bool { return !matches(m) })
 }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Load loads a module by name or alias, with its dependencies. It returns an error for an unknown
-// name. A module that is already loaded is no error.
+// Load loads the module with a name or alias, and its dependencies, unless they are already loaded.
+// It returns an error for an unknown name.
 func (ix Index) Load(request string) error {
 	order, err := ix.Order(request)
 	if err != nil {
@@ -26,6 +26,7 @@ func (ix Index) Load(request string) error {
 	return nil
 }
 
+// insert loads a single module unless it is already loaded.
 func insert(m Module) error {
 	file, err := os.Open(m.Path)
 	if err != nil {

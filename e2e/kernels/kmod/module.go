@@ -11,11 +11,11 @@ import (
 
 // A Module is a kernel module.
 type Module struct {
-	// Name is the name, with underscores: "nf_tables".
+	// Name is the name with underscores, such as "nf_tables".
 	Name string
 	// Path is the path of the uncompressed file.
 	Path string
-	// Aliases contains the names by which the kernel requests the module, with underscores:
+	// Aliases contains the names by which the kernel requests the module, with underscores, such as
 	// "nft_expr_redir".
 	Aliases []string
 	// Needs contains the names of the modules that it depends on.
@@ -58,5 +58,5 @@ func Describe(file io.ReaderAt) (Module, error) {
 	return m, nil
 }
 
-// plain replaces - by _, because the kernel treats both alike.
+// plain replaces - in a name by _, because the kernel treats both characters alike.
 func plain(name string) string { return strings.ReplaceAll(name, "-", "_") }

@@ -19,8 +19,8 @@ import (
 type Initramfs struct {
 	out   *bufio.Writer
 	seen  map[string]bool
-	inode int
-	at    int64
+	inode int   // number of the last entry
+	size  int64 // bytes written
 	err   error
 }
 
@@ -85,7 +85,7 @@ func (a *Initramfs) Tree(name, source string) error {
 
 // Link adds a symbolic link.
 func (a *Initramfs) Link(name, target string) {
-	if !a.first(name) {
+	if !a.begin(name) {
 		return
 	}
 	a.entry(name, unixLink|0o777, int64(len(target)), 0)
@@ -99,16 +99,17 @@ func (a *Initramfs) Close() error {
 	return a.err
 }
 
+// file adds a regular file.
 func (a *Initramfs) file(name string, perm fs.FileMode, size int64, content io.Reader) {
-	if !a.first(name) {
+	if !a.begin(name) {
 		return
 	}
 	a.entry(name, unixRegular|int(perm.Perm()), size, 0)
 	a.write(content)
 }
 
-// first reports whether a name is new. If it is, first adds its parents.
-func (a *Initramfs) first(name string) bool {
+// begin adds the parents of a new entry. It returns false if an entry with the name exists.
+func (a *Initramfs) begin(name string) bool {
 	if a.seen[name] {
 		a.fail(fmt.Errorf("%s was added twice", name))
 		return false
@@ -118,6 +119,7 @@ func (a *Initramfs) first(name string) bool {
 	return true
 }
 
+// parents adds the missing parent directories of a name.
 func (a *Initramfs) parents(name string) {
 	var missing []string
 	for dir := path.Dir(name); dir != "/" && !a.seen[dir]; dir = path.Dir(dir) {
@@ -130,8 +132,8 @@ func (a *Initramfs) parents(name string) {
 	}
 }
 
-// entry writes a header in the format newc: hexadecimal numbers, then the name, padded to a
-// multiple of four bytes.
+// entry writes the header of an entry in the format newc: hexadecimal numbers, then the name,
+// padded to a multiple of four bytes.
 func (a *Initramfs) entry(name string, mode int, size int64, device int) {
 	name = strings.TrimPrefix(name, "/")
 	a.inode++
@@ -148,12 +150,13 @@ func (a *Initramfs) entry(name string, mode int, size int64, device int) {
 func (a *Initramfs) write(r io.Reader) {
 	n, err := io.Copy(a.out, r)
 	a.fail(err)
-	a.at += n
-	for ; a.at%4 != 0; a.at++ {
+	a.size += n
+	for ; a.size%4 != 0; a.size++ {
 		a.fail(a.out.WriteByte(0))
 	}
 }
 
+// fail records the first error.
 func (a *Initramfs) fail(err error) {
 	if a.err == nil && err != nil {
 		a.err = fmt.Errorf("initramfs: %w", err)

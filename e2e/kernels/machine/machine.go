@@ -25,14 +25,15 @@ type Machine struct {
 	Log io.Writer
 }
 
-// emulator is the command line for an architecture.
+// An emulator is the command line of qemu for an architecture.
 type emulator struct {
 	program string
 	args    []string
 	console string
 }
 
-// amd64 excludes cx16, because qemu stops all other processors to emulate it.
+// emulators maps architectures to emulators. amd64 excludes cx16, because qemu stops all processors
+// to emulate it.
 var emulators = map[string]emulator{
 	"amd64": {"qemu-system-x86_64", []string{"-cpu", "max,-cx16"}, "ttyS0"},
 	"arm64": {"qemu-system-aarch64", []string{"-machine", "virt", "-cpu", "cortex-a72"}, "ttyAMA0"},
@@ -42,7 +43,8 @@ var emulators = map[string]emulator{
 // qemu-system-x86 or qemu-system-arm.
 func Emulator(arch string) string { return emulators[arch].program }
 
-// memory is the machine's memory in MiB: the initramfs and five times the memory that tests used.
+// memory is the machine's memory in MiB. It suffices for the initramfs and five times the memory
+// that the tests were measured to use.
 const memory = "1024"
 
 // Run boots the machine and calls report for each event, in order, until the guest powers it off.
@@ -100,9 +102,9 @@ func listen(console io.Reader, report func(guest.Event)) (done bool, tail string
 	for {
 		line, err := lines.ReadString('\n')
 		if line != "" {
-			const kept = 20
+			const maxLines = 20 // enough to see why a machine stopped
 			last = append(last, line)
-			last = last[max(0, len(last)-kept):]
+			last = last[max(0, len(last)-maxLines):]
 			e, ok, err := guest.ParseEvent(line)
 			switch {
 			case err != nil:

@@ -1,7 +1,7 @@
 // Command runc is a wrapper of runc for machines where root lacks some capabilities. runc refuses
-// to grant a container a capability that it lacks itself, and a privileged container requests all.
-// The wrapper removes the missing capabilities from the container's specification, and executes the
-// next runc in PATH.
+// to grant a container a capability that runc lacks, and a privileged container requests all
+// capabilities. The wrapper removes the missing capabilities from the container's specification,
+// and then executes the next runc in PATH.
 package main
 
 import (
@@ -31,14 +31,14 @@ func run(argv []string) error {
 			return fmt.Errorf("remove capabilities from %s: %w", file, err)
 		}
 	}
-	program, err := next()
+	program, err := nextRunc()
 	if err != nil {
 		return err
 	}
 	return unix.Exec(program, argv, os.Environ())
 }
 
-// specifications returns the files with capabilities in a command line of runc.
+// specifications returns the paths of the specifications that a command line of runc names.
 func specifications(argv []string) []string {
 	var files []string
 	for i := 1; i < len(argv); i++ {
@@ -52,8 +52,8 @@ func specifications(argv []string) []string {
 	return files
 }
 
-// next returns the path of the next runc in PATH after this program.
-func next() (string, error) {
+// nextRunc returns the path of the first runc in PATH that is not this program.
+func nextRunc() (string, error) {
 	self, err := os.Stat("/proc/self/exe")
 	if err != nil {
 		return "", err

@@ -12,17 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names contains the names of capabilities by number, without CAP_.
-var names = strings.Fields(`
-	CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST NET_ADMIN
-	NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME
-	SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ
-	PERFMON BPF CHECKPOINT_RESTORE`)
+// capabilityNames contains the names of capabilities without CAP_. The index is the number.
+var capabilityNames = strings.Fields(`
+	CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE
+	NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO
+	SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME
+	SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG
+	WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE`)
 
 // boundingSet returns the capability bounding set of this process.
 func boundingSet() (map[string]bool, error) {
 	set := map[string]bool{}
-	for number, name := range names {
+	for number, name := range capabilityNames {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(number), 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) { // unknown to an older kernel
 			continue
@@ -38,37 +39,37 @@ func boundingSet() (map[string]bool, error) {
 // container or a process. A missing file is not an error.
 func restrict(file string, set map[string]bool) error {
 	content, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) { // runc reports it
+	if errors.Is(err, fs.ErrNotExist) { // runc reports the missing file
 		return nil
 	} else if err != nil {
 		return err
 	}
-	restricted, err := restricted(content, set)
+	content, err = withoutMissing(content, set)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, restricted, 0o600)
+	return os.WriteFile(file, content, 0o600)
 }
 
-// restricted returns a specification without the capabilities that are not in set.
-func restricted(specification []byte, set map[string]bool) ([]byte, error) {
+// withoutMissing returns a specification without the capabilities that are not in set.
+func withoutMissing(specification []byte, set map[string]bool) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(specification))
 	d.UseNumber() // a float64 would round large numbers
-	var whole map[string]any
-	if err := d.Decode(&whole); err != nil {
+	var document map[string]any
+	if err := d.Decode(&document); err != nil {
 		return nil, err
 	}
-	process, isContainer := whole["process"].(map[string]any)
+	process, isContainer := document["process"].(map[string]any)
 	if !isContainer {
-		process = whole
+		process = document
 	}
 	capabilities, _ := process["capabilities"].(map[string]any)
 	for kind, value := range capabilities {
 		list, _ := value.([]any)
 		capabilities[kind] = slices.DeleteFunc(list, func(name any) bool {
-			text, _ := name.(string)
-			return !set[text]
+			known, _ := name.(string)
+			return !set[known]
 		})
 	}
-	return json.Marshal(whole)
+	return json.Marshal(document)
 }

@@ -1,7 +1,7 @@
 // Command software builds the software of a node before the tests, so that an unprivileged user can
-// build and root can run the tests. With E2E_PROVIDER=kind or vm it also builds the software of a
-// cluster of kind or of a virtual machine; this requires root, because it creates the nodes' file
-// systems.
+// build it and root can run the tests. With E2E_PROVIDER=kind or vm, it also builds the software of
+// a cluster of kind or of a virtual machine. Without root, it does not build the file systems of
+// nodes.
 package main
 
 import (
@@ -28,8 +28,8 @@ func main() {
 func run(ctx context.Context) (err error) {
 	switch os.Getenv("E2E_PROVIDER") {
 	case "kind":
-		node := os.Geteuid() == 0 && os.Getenv("E2E_NODE_IMAGE") == cluster.BuildNodeImage
-		_, err = build.ForKind(ctx, os.Stderr, !docker.Runs(ctx), node)
+		withNodeRoot := os.Geteuid() == 0 && os.Getenv("E2E_NODE_IMAGE") == cluster.BuildNodeImage
+		_, err = build.ForKind(ctx, os.Stderr, !docker.Runs(ctx), withNodeRoot)
 	case "vm":
 		if err := kernels.Install(ctx, "..", cluster.VMPrograms); err != nil {
 			return err

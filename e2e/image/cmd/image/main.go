@@ -47,7 +47,7 @@ func run(ref, out string, args []string) error {
 	return nil
 }
 
-// write removes an incomplete archive after an error.
+// write writes the archive. After an error, it removes the incomplete file.
 func write(out string, spec image.Spec) (image.Report, error) {
 	f, err := os.Create(out)
 	if err != nil {

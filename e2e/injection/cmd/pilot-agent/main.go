@@ -12,8 +12,8 @@ import (
 
 // The programs, by their paths in the image.
 const (
-	realAgent = "/usr/local/bin/istio/pilot-agent"
-	sample    = "/usr/local/bin/mesh"
+	istioAgent  = "/usr/local/bin/istio/pilot-agent"
+	sampleProxy = "/usr/local/bin/mesh"
 )
 
 func main() {
@@ -23,13 +23,13 @@ func main() {
 	os.Exit(1)
 }
 
-// command returns the command to run for the arguments of pilot-agent. The mode is Istio's name of
-// the interception mode.
+// command returns the command to run for the arguments of pilot-agent. mode is the interception
+// mode in Istio's notation, such as TPROXY.
 func command(args []string, mode string) []string {
 	if !slices.Equal(args[:min(len(args), 2)], []string{"proxy", "sidecar"}) {
-		return append([]string{realAgent}, args...)
+		return append([]string{istioAgent}, args...)
 	}
-	argv := []string{sample, "proxy", "sidecar"}
+	argv := []string{sampleProxy, "proxy", "sidecar"}
 	if mode == "TPROXY" {
 		argv = append(argv, "-transparent")
 	}

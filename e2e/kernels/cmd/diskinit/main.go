@@ -1,5 +1,6 @@
-// Command diskinit is the first process of an initramfs that boots a system on a disk. At the first
-// boot it copies the files below FilesDir to the disk, so that machines with one disk image differ.
+// Command diskinit is the first process of an initramfs that boots the system on a disk. At the
+// first boot, it copies the files in guest.FilesDir to the disk. Machines that start with the same
+// disk image can thereby have different files.
 package main
 
 import (
@@ -17,13 +18,13 @@ import (
 )
 
 const (
-	// diskModule is the disk driver, a module.
+	// diskModule is the kernel module of the disk driver.
 	diskModule = "virtio_blk"
 	disk       = "/dev/vda"
 	root       = "/root"
 	systemInit = "/sbin/init"
-	// copied exists on the disk after the first boot.
-	copied = root + "/var/lib/diskinit"
+	// copiedFile is a file that exists on the disk after the first boot.
+	copiedFile = root + "/var/lib/diskinit"
 )
 
 func main() {
@@ -32,7 +33,7 @@ func main() {
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
-// run executes the system's init. It returns only on failure.
+// run prepares the disk and executes the system's init. It returns only on failure.
 func run() error {
 	for _, m := range []struct{ kind, target string }{{"proc", "/proc"}, {"devtmpfs", "/dev"}} {
 		if err := os.MkdirAll(m.target, 0o755); err != nil {
@@ -45,11 +46,11 @@ func run() error {
 	if err := mountDisk(); err != nil {
 		return err
 	}
-	if _, err := os.Stat(copied); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(copiedFile); errors.Is(err, fs.ErrNotExist) {
 		if err := copyFiles(guest.FilesDir, root); err != nil {
 			return err
 		}
-		if err := os.WriteFile(copied, nil, 0o644); err != nil {
+		if err := os.WriteFile(copiedFile, nil, 0o644); err != nil {
 			return err
 		}
 	}
@@ -84,7 +85,7 @@ func mountDisk() error {
 	return fmt.Errorf("mount %s: %w", disk, err)
 }
 
-// copyFiles copies the files of a directory, and replaces existing ones.
+// copyFiles copies the files of a directory, and replaces existing files.
 func copyFiles(from, to string) error {
 	return filepath.WalkDir(from, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -1,5 +1,5 @@
-// Command facts prints, as JSON, the features of the kernel that rules and diagnostics can use:
-// kernels.Facts.
+// Command facts prints the features of the kernel that rules and diagnostics can use, as the JSON
+// of kernels.Facts.
 package main
 
 import (
@@ -28,6 +28,7 @@ func main() {
 	}
 }
 
+// gather returns the facts of the running kernel.
 func gather() (kernels.Facts, error) {
 	var facts kernels.Facts
 	features, err := nft.Probe()
@@ -35,7 +36,7 @@ func gather() (kernels.Facts, error) {
 		return facts, err
 	}
 	facts.MissingNFT = missing(features)
-	if features, err = compat.ProbeLegacy(everything()); err != nil {
+	if features, err = compat.ProbeLegacy(fullRuleset()); err != nil {
 		return facts, err
 	}
 	facts.MissingLegacy = missing(features)
@@ -44,7 +45,7 @@ func gather() (kernels.Facts, error) {
 		return facts, err
 	}
 	facts.Hooks = err == nil
-	facts.Destroy = destroys() == nil
+	facts.Destroy = destroyMissingTable() == nil
 	return facts, nil
 }
 
@@ -59,8 +60,8 @@ func missing(features []nft.Support) []string {
 	return names
 }
 
-// everything returns a ruleset that uses all features.
-func everything() rules.Ruleset {
+// fullRuleset returns a ruleset that uses all features.
+func fullRuleset() rules.Ruleset {
 	r := rules.DefaultRedirect()
 	r.Mode = rules.ModeTProxy
 	r.IPv6, r.DropInvalid = true, true
@@ -73,9 +74,9 @@ func everything() rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// destroys deletes a nonexistent table with NFT_MSG_DESTROYTABLE, which succeeds on kernels that
-// support it.
-func destroys() (err error) {
+// destroyMissingTable deletes a nonexistent table with NFT_MSG_DESTROYTABLE. It succeeds on kernels
+// that support this message.
+func destroyMissingTable() (err error) {
 	c, err := nftables.New()
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Command guest is the init of a virtual machine. Under another name, it is the modprobe that the
-// kernel calls.
+// Command guest is the init of a virtual machine. Called as modprobe, it loads the module that the
+// kernel requests.
 package main
 
 import (

@@ -39,7 +39,8 @@ func run(ctx context.Context) error {
 		"`directory` for packages and logs (default bin/kernels in the checkout)")
 	mirror := flag.String("mirror", debian.DefaultMirror,
 		"`URL` of the mirror of Debian's packages")
-	kernel := flag.String("kernel", "", "run only kernels whose name contains this `text`, such as 5.10 or arm64")
+	kernel := flag.String("kernel", "",
+		"run only kernels whose name contains this `text`, such as 5.10 or arm64")
 	shape := flag.String("shape", "",
 		"run only module sets whose name contains this `text`: all, nf_tables or legacy")
 	update := flag.Bool("update", false, "write the table into e2e/README.md instead of comparing")
@@ -48,7 +49,8 @@ func run(ctx context.Context) error {
 	timeout := flag.Duration("timeout", 10*time.Minute, "time limit for all machines")
 	limit := flag.Duration("limit", 0,
 		"time limit for one machine (default two fifths of -timeout)")
-	parallel := flag.Int("parallel", min(runtime.NumCPU(), 4), "`number` of machines that run at the same time")
+	parallel := flag.Int("parallel", min(runtime.NumCPU(), 4),
+		"`number` of machines that run at the same time")
 	flag.Parse()
 	if *limit == 0 {
 		*limit = *timeout * 2 / 5
@@ -64,11 +66,12 @@ func run(ctx context.Context) error {
 		return kernels.Pin(ctx, m, filepath.Join(*root, "e2e", "kernels"))
 	}
 
-	tasks := choose(*kernel, *shape)
+	tasks := selectTasks(*kernel, *shape)
 	if len(tasks) == 0 {
-		return fmt.Errorf("no kernel whose name contains %q with a module set whose name contains %q", *kernel, *shape)
+		return fmt.Errorf("no kernel has a name that contains %q and a module set that contains %q",
+			*kernel, *shape)
 	}
-	if err := kernels.Emulators(ctx, *root, tasks); err != nil {
+	if err := kernels.InstallEmulators(ctx, *root, tasks); err != nil {
 		return unavailable(err)
 	}
 	r := &kernels.Run{
@@ -94,8 +97,9 @@ func run(ctx context.Context) error {
 // tableBlock is the block of e2e/README.md that contains the table.
 var tableBlock = readme.Block{Name: "kernels", Command: "make e2e-kernels UPDATE=1"}
 
-// choose returns the tasks whose names contain kernel and shape.
-func choose(kernel, shape string) []kernels.Task {
+// selectTasks returns the tasks whose kernel has a name that contains kernel, and whose module set
+// has a name that contains shape.
+func selectTasks(kernel, shape string) []kernels.Task {
 	var tasks []kernels.Task
 	for _, k := range kernels.Kernels {
 		for _, s := range kernels.Shapes {
@@ -107,7 +111,8 @@ func choose(kernel, shape string) []kernels.Task {
 	return tasks
 }
 
-// unavailable prints the error and returns nil, or returns the error if [kernels.Required].
+// unavailable handles the error that a program or package is missing. It returns the error if
+// [kernels.Required], and otherwise prints it and returns nil.
 func unavailable(err error) error {
 	if kernels.Required() {
 		return err
