@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// verdicts contains the kernel's codes of the verdicts.
+// verdicts maps the model's verdicts to the kernel's codes.
 var verdicts = [...]expr.VerdictKind{
 	rules.Accept: expr.VerdictAccept, rules.Drop: expr.VerdictDrop,
 	rules.Return: expr.VerdictReturn,
@@ -27,23 +27,23 @@ func (x *expressions) addAction(a rules.Action) error {
 		}
 		x.addVerdict(kind, a.Chain)
 	case rules.RedirectTo:
-		x.addImmediate(portKey(a.Port))
+		x.addImmediate(portBytes(a.Port))
 		x.addRedirect()
 	case rules.SNATTo:
-		x.addImmediate(addrKey(a.Addr))
+		x.addImmediate(addrBytes(a.Addr))
 		x.add(&expr.NAT{
 			Type: expr.NATTypeSourceNAT, Family: uint32(nfproto(rules.FamilyOf(a.Addr))),
 			RegAddrMin: register, RegAddrMax: register,
 		})
 	case rules.TProxy:
-		x.addImmediate(portKey(a.Port))
+		x.addImmediate(portBytes(a.Port))
 		x.add(&expr.TProxy{Family: x.tproxyFamily(), RegPort: register})
 	case rules.SetMark:
 		if a.Mask == ^uint32(0) {
-			x.addImmediate(hostKey(a.Value))
+			x.addImmediate(hostBytes(a.Value))
 		} else {
 			x.addMeta(expr.MetaKeyMARK)
-			x.addBitwise(hostKey(^a.Mask), hostKey(a.Value))
+			x.addBitwise(hostBytes(^a.Mask), hostBytes(a.Value))
 		}
 		x.addSetMeta(expr.MetaKeyMARK)
 	case rules.SaveMark:
@@ -69,20 +69,20 @@ func (x *expressions) addAction(a rules.Action) error {
 	return nil
 }
 
-// addMixMark adds the expressions of a mark that depends on the mark of the connection, or of a
-// connection's mark that depends on at most one mark.
+// addMixMark adds the expressions that set a mark. nf_tables can set the packet's mark from the
+// connection's mark, and the connection's mark from a constant or from one of the two marks.
 func (x *expressions) addMixMark(a rules.MixMark) error {
 	switch {
 	case a.Mark != 0 && a.ConntrackMark != 0, !a.Conntrack && a.ConntrackMark == 0:
 		return fmt.Errorf("the action %s is not supported in nf_tables", a)
 	case a.Mark != 0:
 		x.addMeta(expr.MetaKeyMARK)
-		x.addBitwise(hostKey(a.Mark), hostKey(a.Xor))
+		x.addBitwise(hostBytes(a.Mark), hostBytes(a.Xor))
 	case a.ConntrackMark != 0:
 		x.addCT(expr.CtKeyMARK)
-		x.addBitwise(hostKey(a.ConntrackMark), hostKey(a.Xor))
+		x.addBitwise(hostBytes(a.ConntrackMark), hostBytes(a.Xor))
 	default:
-		x.addImmediate(hostKey(a.Xor))
+		x.addImmediate(hostBytes(a.Xor))
 	}
 	if a.Conntrack {
 		x.addSetCT(expr.CtKeyMARK)
@@ -92,7 +92,8 @@ func (x *expressions) addMixMark(a rules.MixMark) error {
 	return nil
 }
 
-// tproxyFamily returns the family of the sockets that tproxy looks up: both in an inet table.
+// tproxyFamily returns the family of the sockets that tproxy looks up. In an inet table, tproxy looks
+// up sockets of the family of each packet.
 func (x *expressions) tproxyFamily() byte {
 	if x.family == rules.Inet {
 		return unix.NFPROTO_UNSPEC

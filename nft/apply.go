@@ -68,7 +68,7 @@ func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	return p.Apply(ns, ApplyOptions{})
 }
 
-// inside runs do in the namespace and adds the name of the namespace to the error.
+// inside runs do in the namespace, and adds the name of the namespace to the error of do.
 func inside(ns *netns.NS, do func() error) error {
 	err := ns.Do(do)
 	if err != nil && ns != nil {
@@ -114,7 +114,8 @@ func (a *applier) run() error {
 	return a.finish(routes, exclusive)
 }
 
-// apply executes the step. It plans again after each concurrent change by another process.
+// apply executes the step, or a new one if the step has no transaction. It plans again after each
+// concurrent change by another process.
 func (a *applier) apply(planned step) error {
 	var err error
 	for range maxAttempts {
@@ -135,8 +136,8 @@ func (a *applier) apply(planned step) error {
 		}
 		planned = step{}
 	}
-	return a.removeGateAfter(fmt.Errorf("gave up after %d attempts because of concurrent changes by other processes: %w",
-		maxAttempts, err))
+	return a.removeGateAfter(fmt.Errorf("gave up after %d attempts because of concurrent changes by"+
+		" other processes: %w", maxAttempts, err))
 }
 
 // replan returns the step if it has a transaction, otherwise a new step. If the new step has no
@@ -149,16 +150,16 @@ func (a *applier) replan(s step) (step, error) {
 	if err == nil && s.transaction == nil {
 		// The outcome is Unchanged, unless an earlier attempt changed the rules and its answer was
 		// lost.
-		a.result.Outcome, a.result.Bytes = cmp.Or(a.sent.Outcome, Unchanged), a.sent.Bytes
+		a.result.Outcome, a.result.Bytes = cmp.Or(a.unanswered.Outcome, Unchanged), a.unanswered.Bytes
 	}
 	return s, err
 }
 
-// begin updates the state before the transaction of the step is sent.
+// begin records that the transaction of the step is about to be sent.
 func (a *applier) begin(s step) {
 	a.deleted = a.deleted || s.transaction.deletes
 	// The kernel did not execute an earlier attempt, or another process has replaced its result.
-	a.sent = Result{}
+	a.unanswered = Result{}
 }
 
 // end records the result of the step's transaction. It adds the missing kernel features to an
@@ -170,7 +171,7 @@ func (a *applier) end(s step, err error) error {
 		return nil
 	}
 	if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
-		a.sent = Result{Outcome: s.outcome, Bytes: size}
+		a.unanswered = Result{Outcome: s.outcome, Bytes: size}
 	}
 	return diagnose(err)
 }
@@ -185,14 +186,14 @@ func (a *applier) finish(routes route.Change, exclusive bool) error {
 	return err
 }
 
-// outcome returns the result of Apply after run has returned err.
+// outcome returns the result for the caller of Apply, after run has returned err.
 func (a *applier) outcome(err error) Result {
 	if err == nil {
 		return a.result
 	}
 	// If the answer was lost and the tables could not be read again, it is unknown whether the
 	// transaction was executed.
-	a.result.Outcome = cmp.Or(a.result.Outcome, a.sent.Outcome)
+	a.result.Outcome = cmp.Or(a.result.Outcome, a.unanswered.Outcome)
 	if a.result.Outcome == "" {
 		return Result{}
 	}
@@ -217,9 +218,9 @@ func growStack(touch bool) byte {
 // millisecond.
 const lockTimeout = 2 * time.Second
 
-// lock prevents other processes that call Apply from removing routes that this call has added. It
-// is an optimization, because transactions are atomic: a process that does not release the lock
-// only causes a delay. acquired is false after a timeout, and on systems without this lock.
+// lock prevents other processes that call Apply from removing routes that this call has added.
+// Rules need no lock, because transactions are atomic: a process that does not release the lock
+// only delays the others. acquired is false after a timeout, and on systems without this lock.
 func lock(wait time.Duration) (release func(), acquired bool) {
 	release, acquired, err := (*netns.NS)(nil).Lock(wait)
 	if err != nil {
@@ -230,8 +231,9 @@ func lock(wait time.Duration) (release func(), acquired bool) {
 
 // applier is the state of a call of Apply.
 type applier struct {
-	conn     *conn
-	desired  rules.Ruleset
+	conn    *conn
+	desired rules.Ruleset
+	// creation is [Prepared.creation].
 	creation func() (*Transaction, error)
 	// snapshot is [ApplyOptions.Since]. It is used once.
 	snapshot Snapshot
@@ -240,10 +242,10 @@ type applier struct {
 	result       Result
 	// found is the Sluice table that was read last, if it existed.
 	found []rules.Table
-	// sent contains the outcome and size of a transaction whose answer was lost.
-	sent Result
-	// gateAdded reports that this call has added the gate, and rulesReplaced that it has then
-	// replaced the rules.
+	// unanswered contains the outcome and size of a transaction whose answer was lost.
+	unanswered Result
+	// gateAdded reports that this call has added the chains of [gate], and rulesReplaced that it has
+	// then replaced the rules.
 	gateAdded, rulesReplaced bool
 	// deleted reports that a transaction has deleted objects: closing the socket waits until the
 	// kernel has freed them.
@@ -288,8 +290,8 @@ func isRace(err error) bool {
 	return kernelErr.Errno == unix.ERESTART // the generation has changed
 }
 
-// count resets the result, and sets its counts to the numbers of objects in the ruleset.
-func (a *applier) count() {
+// resetResult clears the result, except for the numbers of objects in the ruleset.
+func (a *applier) resetResult() {
 	a.result = Result{}
 	for i := range a.desired.Tables {
 		t := &a.desired.Tables[i]
@@ -335,17 +337,24 @@ func remove() (bool, error) {
 		return false, err
 	}
 	defer c.close()
-	table, err := c.findSluiceTable()
+	deleted, err := c.deleteSluiceTable()
 	if err != nil {
 		return false, err
 	}
-	if table != nil {
-		if err := c.deleteTables(table.Table); err != nil && !errors.Is(err, unix.ENOENT) {
-			return false, err
-		}
+	removed, err := route.PruneAfter(deleted)
+	return deleted || removed > 0, err
+}
+
+// deleteSluiceTable deletes the Sluice table, and reports whether it existed.
+func (c *conn) deleteSluiceTable() (bool, error) {
+	table, err := c.findSluiceTable()
+	if table == nil || err != nil {
+		return false, err
 	}
-	removed, err := route.PruneAfter(table != nil)
-	return table != nil || removed > 0, err
+	if err := c.deleteTables(table.Table); err != nil && !errors.Is(err, unix.ENOENT) {
+		return false, err
+	}
+	return true, nil
 }
 
 // deleteTables deletes tables with their content in one transaction.

@@ -33,7 +33,7 @@ func gate() []rules.Chain {
 	return []rules.Chain{gateAt(rules.Prerouting), gateAt(rules.Output)}
 }
 
-// gatePriority is after conntrack and before the chains that capture.
+// gatePriority is after conntrack (-200) and before the chains that capture (-160 and later).
 const gatePriority = -170
 
 func gateAt(hook rules.Hook) rules.Chain {
@@ -71,31 +71,30 @@ func movesCapture(want *rules.Table, old *foundTable) bool {
 	if old.dormant {
 		return false
 	}
-	after, before := capturing(want), capturing(&old.Table)
-	return lacksOneOf(after, before) && lacksOneOf(before, after)
+	after, before := capturingChains(want), capturingChains(&old.Table)
+	return !allAttached(before, after) && !allAttached(after, before)
 }
 
-// lacksOneOf reports whether other lacks a chain with the hook, type, priority and policy of one of
-// the chains in list.
-func lacksOneOf(other, list []*rules.Chain) bool {
-	return slices.ContainsFunc(list, func(c *rules.Chain) bool {
-		return !slices.ContainsFunc(other, func(o *rules.Chain) bool {
-			return sameAttachment(c, o)
-		})
+// allAttached reports whether for each chain, others contain a chain with the same hook, type,
+// priority and policy.
+func allAttached(chains, others []*rules.Chain) bool {
+	return !slices.ContainsFunc(chains, func(c *rules.Chain) bool {
+		return !slices.ContainsFunc(others, func(o *rules.Chain) bool { return sameAttachment(c, o) })
 	})
 }
 
-// capturing returns the base chains that contain, or jump to, a rule that captures.
-func capturing(t *rules.Table) []*rules.Chain {
-	var list []*rules.Chain
+// capturingChains returns the base chains that contain, or jump to, a rule that captures.
+func capturingChains(t *rules.Table) []*rules.Chain {
+	var chains []*rules.Chain
 	for i := range t.Chains {
 		if c := &t.Chains[i]; c.Base != nil && reachesCapture(t, c, map[string]bool{}) {
-			list = append(list, c)
+			chains = append(chains, c)
 		}
 	}
-	return list
+	return chains
 }
 
+// reachesCapture reports whether the chain contains, or jumps to, a rule that captures.
 func reachesCapture(t *rules.Table, c *rules.Chain, visited map[string]bool) bool {
 	if c == nil || visited[c.Name] {
 		return false
@@ -132,7 +131,8 @@ func encodeGate(old *rules.Table, generation uint32) (*Transaction, error) {
 	return e.transaction(), nil
 }
 
-// commitIntermediate commits the intermediate transaction of the step.
+// commitIntermediate commits the intermediate transaction of the step, and waits until all packets
+// that entered a hook before the commit have left it.
 func (a *applier) commitIntermediate(s step) error {
 	err := a.conn.commit(s.intermediate)
 	lost := (*nlmsg.LostError)(nil)

@@ -18,7 +18,8 @@ import (
 // goroutine at a time.
 type conn struct {
 	fd int
-	// requests is the number of requests. Their sequence numbers start at firstRequest.
+	// requests is the number of requests that were sent. Their sequence numbers start at
+	// firstRequest.
 	requests uint32
 	// lastGeneration is the lower half of the ruleset's generation in the last answer.
 	lastGeneration uint16
@@ -66,19 +67,19 @@ func (c *conn) close() { _ = unix.Close(c.fd) }
 func (c *conn) send(buf []byte) error {
 	enlarged := len(buf) > defaultSendBuffer
 	if enlarged {
-		c.enlarge(len(buf))
+		c.enlargeSendBuffer(len(buf))
 	}
 	err := nlmsg.Send(c.fd, buf)
 	if errors.Is(err, unix.EMSGSIZE) && !enlarged { // net.core.wmem_default is smaller than usual
-		c.enlarge(len(buf))
+		c.enlargeSendBuffer(len(buf))
 		err = nlmsg.Send(c.fd, buf)
 	}
 	return err
 }
 
-// enlarge sets the size of the send buffer. The kernel doubles the size. Without CAP_NET_ADMIN in
-// the initial user namespace it limits the size to net.core.wmem_max.
-func (c *conn) enlarge(size int) {
+// enlargeSendBuffer sets the size of the send buffer. The kernel doubles the size. Without
+// CAP_NET_ADMIN in the initial user namespace it limits the size to net.core.wmem_max.
+func (c *conn) enlargeSendBuffer(size int) {
 	if unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, size) != nil {
 		_ = unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, size)
 	}
@@ -129,7 +130,7 @@ func (c *conn) commit(t *Transaction) error {
 		err = c.receiveResult(t)
 	}
 	if err != nil {
-		// The kernel answers each rejected message and the last message.
+		// Discard the other answers: the kernel answers each rejected message and the last message.
 		c.drain()
 	}
 	if errors.Is(err, nlmsg.ErrMalformed) {
@@ -267,8 +268,8 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 	}
 }
 
-// findSluiceTable returns the Sluice table without its chains, or nil if it does not exist. No
-// other request is cheaper.
+// findSluiceTable returns the Sluice table without its chains, or nil if it does not exist. This is
+// the cheapest of all requests.
 func (c *conn) findSluiceTable() (*foundTable, error) {
 	var found *foundTable
 	_, err := c.request(unix.NFT_MSG_GETTABLE, 0, tableFamily,

@@ -8,19 +8,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// decodePackets returns the values of a counter expression.
-func decodePackets(a attributes) rules.Hits {
+// decodeHits returns the values of a counter expression.
+func decodeHits(a attributes) rules.Hits {
 	return rules.Hits{
 		Packets: a.Number64(unix.NFTA_COUNTER_PACKETS), Bytes: a.Number64(unix.NFTA_COUNTER_BYTES),
 	}
 }
 
-// hitsOf returns the values of the last counter in a list of expressions.
+// hitsOf returns the values of the last counter in a list of expressions, or zero without a counter.
 func hitsOf(expressions attributes) rules.Hits {
 	var hits rules.Hits
 	expressions.Each(func(_ uint16, value []byte) {
 		if e := attributes(value); e.HasText(unix.NFTA_EXPR_NAME, "counter") {
-			hits = decodePackets(e.Get(unix.NFTA_EXPR_DATA))
+			hits = decodeHits(e.Get(unix.NFTA_EXPR_DATA))
 		}
 	})
 	return hits

@@ -9,8 +9,8 @@ import (
 // A foundTable is a table in the kernel. Its chains and rules may not have been read yet.
 type foundTable struct {
 	rules.Table
-	// splits makes the decoder decode a rule with a verdict map as several rules.
-	splits bool
+	// splitsRules makes the decoder decode a rule with a verdict map as several rules.
+	splitsRules bool
 	// dormant reports that the table has the flag dormant: the kernel calls none of its chains.
 	dormant bool
 	// namedSets contains the names of the sets that are not anonymous.

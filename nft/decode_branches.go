@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -10,16 +11,18 @@ import (
 
 // decodeRules decodes a rule as one or more equivalent rules of the model. If the rule ends with a
 // map lookup, there is one rule for each value of the map, all with the handle of the original
-// rule. These rules cannot be written back separately. decodeRules subtracts their size from room.
-func decodeRules(room *int, family rules.Family, sets setDecoder, r rawRule) []rules.Rule {
+// rule. These rules cannot be written back separately. decodeRules subtracts their size from
+// budget; see maxExpansion.
+func decodeRules(budget *int, family rules.Family, sets setDecoder, r rawRule) []rules.Rule {
 	d := ruleDecoder{
-		family: family, sets: sets, splits: true, room: room, unknowns: r.unknowns,
-		// Conditions with a state are equal only in identical rules.
-		unread: r.incomplete,
+		family: family, sets: sets, maySplit: true, budget: budget, unknowns: r.unknowns,
+		// Conditions with a state are equal only in rules with equal expressions. Without all
+		// expressions of the rule, equality cannot be decided.
+		isIncomplete: r.incomplete,
 	}
 	d.rule.Line = r.line
 	d.decode(r.attrs)
-	if d.split {
+	if d.isSplit {
 		return d.branches
 	}
 	return []rules.Rule{d.rule}
@@ -28,19 +31,19 @@ func decodeRules(room *int, family rules.Family, sets setDecoder, r rawRule) []r
 // A keyGroup contains the keys of a map with equal values.
 type keyGroup[V comparable] struct {
 	value V
-	keys  [][2][]byte
+	keys  []keyInterval
 }
 
 // groupKeys groups keys by value, in the order of each value's first key.
 func groupKeys[V comparable](
-	keys [][2][]byte, valueOf func(first string) (V, error),
+	keys []keyInterval, valueOf func(first string) (V, error),
 ) ([]keyGroup[V], error) {
 	sorted := slices.Clone(keys)
-	slices.SortFunc(sorted, func(a, b [2][]byte) int { return slices.Compare(a[0], b[0]) })
+	slices.SortFunc(sorted, func(a, b keyInterval) int { return slices.Compare(a.first, b.first) })
 	var groups []keyGroup[V]
 	index := map[V]int{}
 	for _, key := range sorted {
-		value, err := valueOf(string(key[0]))
+		value, err := valueOf(string(key.first))
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +58,8 @@ func groupKeys[V comparable](
 	return groups, nil
 }
 
-// cachedGroups is groupKeys for the keys of a set. It caches the result under the name.
+// cachedGroups returns the result of groupKeys for the keys of a set. It caches the result under
+// the name.
 func cachedGroups[V comparable](
 	s *decodedSet, name string, valueOf func(first string) (V, error),
 ) ([]keyGroup[V], error) {
@@ -96,10 +100,10 @@ func (d *ruleDecoder) decodeVerdictMap(ops []operand, s *decodedSet) error {
 	if err != nil {
 		return err
 	}
-	if !d.splits || s.verdicts == nil || len(s.lasts) > 0 && overlap(ops, keys) {
+	if !d.maySplit || s.verdicts == nil || len(s.lasts) > 0 && overlap(ops, keys) {
 		return errUnsupported
 	}
-	if len(keys) > *d.room {
+	if len(keys) > *d.budget {
 		return errTooMany
 	}
 	groups, err := s.groupByVerdict()
@@ -154,7 +158,7 @@ func (d *ruleDecoder) decodeVerdictMap(ops []operand, s *decodedSet) error {
 
 // mayChange reports whether operands that match one of the keys may match another key when the
 // packet returns from a chain. A state changes only for packets that have no connection yet.
-func mayChange(ops []operand, keys [][2][]byte) bool {
+func mayChange(ops []operand, keys []keyInterval) bool {
 	return slices.ContainsFunc(ops, func(op operand) bool {
 		if op.field == fieldState {
 			states, ok := singleStates(keys)
@@ -172,11 +176,11 @@ func (d *ruleDecoder) decodeMapBranches(r int, do func(*ruleDecoder) error) erro
 	if err != nil {
 		return err
 	}
-	if !d.splits || op.mapped.catchall != nil ||
+	if !d.maySplit || op.mapped.catchall != nil ||
 		len(op.mapped.lasts) > 0 && overlap(op.sources, keys) {
 		return errUnsupported
 	}
-	if len(keys) > *d.room {
+	if len(keys) > *d.budget {
 		return errTooMany
 	}
 	groups, err := op.mapped.groupByValue()
@@ -214,7 +218,7 @@ type brancher struct {
 
 // addBranch adds the branch for keys, or several branches if the model cannot represent all of
 // their fields.
-func (b *brancher) addBranch(keys [][2][]byte, do func(*ruleDecoder) error) error {
+func (b *brancher) addBranch(keys []keyInterval, do func(*ruleDecoder) error) error {
 	if len(b.ops) == 1 {
 		matches, err := b.d.matchesOf(b.ops[0], false, values{keys: keys})
 		if err != nil {
@@ -227,7 +231,7 @@ func (b *brancher) addBranch(keys [][2][]byte, do func(*ruleDecoder) error) erro
 		if !b.d.spend(len(b.ops) + 1) {
 			return errTooMany
 		}
-		matches, supported, ok := b.d.tuple(b.ops, key)
+		matches, supported, ok := b.d.tupleMatches(b.ops, key)
 		if !ok {
 			return errUnsupported
 		}
@@ -247,13 +251,13 @@ func (b *brancher) addBranch(keys [][2][]byte, do func(*ruleDecoder) error) erro
 }
 
 // addOtherKeys adds the branch for all keys except the given ones.
-func (b *brancher) addOtherKeys(keys [][2][]byte, do func(*ruleDecoder) error) error {
+func (b *brancher) addOtherKeys(keys []keyInterval, do func(*ruleDecoder) error) error {
 	var matches []rules.Match
 	switch {
 	case len(keys) == 0:
 		// Every key matches. Only the existence of the loaded fields is a condition.
 		branch := *b.d
-		b.d.use(b.ops...)
+		b.d.clearPending(b.ops...)
 		for _, p := range branch.pending {
 			matches = append(matches, rules.Unknown{
 				Text: p.text + " exists", Effect: rules.Reads, Data: rules.NoData,
@@ -274,7 +278,7 @@ func (b *brancher) addOtherKeys(keys [][2][]byte, do func(*ruleDecoder) error) e
 		}
 		m := rules.MatchTuple{Not: true}
 		for _, key := range keys {
-			tuple, supported, ok := b.d.tuple(b.ops, key)
+			tuple, supported, ok := b.d.tupleMatches(b.ops, key)
 			if !ok || !supported {
 				return errUnsupported
 			}
@@ -286,28 +290,23 @@ func (b *brancher) addOtherKeys(keys [][2][]byte, do func(*ruleDecoder) error) e
 }
 
 // errTooMany is the error when maxExpansion is exceeded.
-var errTooMany error = tooMany{}
+var errTooMany = fmt.Errorf("too many keys, %w", errUnsupported)
 
-type tooMany struct{}
-
-func (tooMany) Error() string { return "too many keys, " + errUnsupported.Error() }
-
-func (tooMany) Unwrap() error { return errUnsupported }
-
-// addRule adds a branch with additional matches. room is the number of their values.
-func (b *brancher) addRule(matches []rules.Match, room int, do func(*ruleDecoder) error) error {
+// addRule adds a branch with additional matches, which have the given number of values. do decodes
+// the expression that ends the branch.
+func (b *brancher) addRule(matches []rules.Match, values int, do func(*ruleDecoder) error) error {
 	d := b.d
-	if !d.spend(room + 2 + len(d.rule.Matches) + len(d.rule.Actions) + len(matches)) {
+	if !d.spend(values + 2 + len(d.rule.Matches) + len(d.rule.Actions) + len(matches)) {
 		return errTooMany
 	}
 	branch := *d
-	branch.history, branch.list = nil, nil
+	branch.history, branch.unhashed = nil, nil
 	branch.rule.Matches, branch.rule.Actions = slices.Clone(d.rule.Matches),
 		slices.Clone(d.rule.Actions)
 	branch.protocols = slices.Clip(d.protocols)
-	branch.use(b.ops...)
+	branch.clearPending(b.ops...)
 	if b.mapped != nil {
-		branch.use(*b.mapped)
+		branch.clearPending(*b.mapped)
 	}
 	for _, m := range matches {
 		branch.addMatch(m)
@@ -325,13 +324,14 @@ func (b *brancher) addRule(matches []rules.Match, room int, do func(*ruleDecoder
 func (b *brancher) finish() error {
 	switch d := b.d; {
 	case len(b.branches) == 0:
-		// The rule has no effect. The condition shows that it need not match either.
-		d.undo = &cut{len(d.rule.Matches), len(d.rule.Actions)}
+		// The rule has no effect on any packet, and does not match some packets. The model has no
+		// condition for these packets.
+		d.undo = &ruleLength{len(d.rule.Matches), len(d.rule.Actions)}
 		d.add(rules.Unknown{Text: "map without effect", Effect: rules.Reads, Data: rules.NoData})
 	case len(b.branches) > 1 && d.hasActed:
 		return errUnsupported
 	default:
-		d.branches, d.split = b.branches, true
+		d.branches, d.isSplit = b.branches, true
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (d *ruleDecoder) decodeHash(a attributes) error {
 		field: fieldNumber, length: 4, effect: rules.Reads,
 		modulus: a.Number(unix.NFTA_HASH_MODULUS), offset: a.Number(unix.NFTA_HASH_OFFSET),
 	}
-	seed := "symhash"
+	function := "symhash"
 	if a.Number(unix.NFTA_HASH_TYPE) == 0 { // NFT_HASH_JENKINS
 		ops, ok := d.operands(registerIndex(a, unix.NFTA_HASH_SREG),
 			int(a.Number(unix.NFTA_HASH_LEN)))
@@ -44,16 +44,17 @@ func (d *ruleDecoder) decodeHash(a attributes) error {
 		}
 		// Without a seed the kernel uses a random one.
 		op.noData = op.noData || !ok || a.Get(unix.NFTA_HASH_SEED) == nil
-		seed = fmt.Sprintf("jhash %s seed 0x%x", strings.Join(texts, " . "),
+		function = fmt.Sprintf("jhash %s seed 0x%x", strings.Join(texts, " . "),
 			a.Number(unix.NFTA_HASH_SEED))
 	}
-	op.text = fmt.Sprintf("%s mod %d offset %d", seed, op.modulus, op.offset)
+	op.text = fmt.Sprintf("%s mod %d offset %d", function, op.modulus, op.offset)
 	return d.store(a, unix.NFTA_HASH_DREG, op)
 }
 
+// decodeBitwise decodes the masking of a register: the result is register & mask ^ xor.
 func (d *ruleDecoder) decodeBitwise(a attributes) error {
 	op := d.load(a, unix.NFTA_BITWISE_SREG)
-	if a.Number(nftaBitwiseOp) != bitwiseMaskXor || op.network || op.field <= fieldMapped {
+	if a.Number(nftaBitwiseOp) != bitwiseMaskXor || op.network || !op.field.isOfPacket() {
 		return errUnsupported
 	}
 	mask, xor := constant(a, unix.NFTA_BITWISE_MASK), constant(a, unix.NFTA_BITWISE_XOR)
@@ -71,6 +72,7 @@ func (d *ruleDecoder) decodeBitwise(a attributes) error {
 	return d.store(a, unix.NFTA_BITWISE_DREG, op)
 }
 
+// decodeByteorder decodes the conversion of a 4-byte number from host to network byte order.
 func (d *ruleDecoder) decodeByteorder(a attributes) error {
 	op := d.load(a, unix.NFTA_BYTEORDER_SREG)
 	if a.Number(unix.NFTA_BYTEORDER_LEN) < a.Number(unix.NFTA_BYTEORDER_SIZE) &&
@@ -82,7 +84,7 @@ func (d *ruleDecoder) decodeByteorder(a attributes) error {
 	if a.Number(unix.NFTA_BYTEORDER_OP) != unix.NFT_BYTEORDER_HTON ||
 		a.Number(unix.NFTA_BYTEORDER_LEN) != 4 ||
 		a.Number(unix.NFTA_BYTEORDER_SIZE) != 4 || op.mask != nil || op.length != 4 || op.network ||
-		op.field <= fieldMapped && op.field != fieldNumber {
+		!op.field.isOfPacket() && op.field != fieldNumber {
 		return errUnsupported
 	}
 	op.network = true

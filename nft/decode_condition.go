@@ -17,6 +17,7 @@ func (d *ruleDecoder) addStateful(text string, effect rules.Effect) error {
 	return nil
 }
 
+// decodeLimitRate decodes a limit of packets or bytes per time.
 func (d *ruleDecoder) decodeLimitRate(a attributes) error {
 	unit, ok := map[uint64]string{
 		1: "second", 60: "minute", 3600: "hour", 86400: "day", 604800: "week",
@@ -30,7 +31,7 @@ func (d *ruleDecoder) decodeLimitRate(a attributes) error {
 	}
 	rateUnit, burstUnit, effect := "", "packets", rules.ReadsVarying
 	if a.Number(unix.NFTA_LIMIT_TYPE) == unix.NFT_LIMIT_PKT_BYTES {
-		// Every packet may be larger than the limit.
+		// Not ReadsVarying, because every packet may be larger than the limit.
 		rateUnit, burstUnit, effect = " bytes", "bytes", rules.ReadsHistory
 	}
 	return d.addStateful(fmt.Sprintf("limit rate %s%d%s/%s burst %d %s",
@@ -38,6 +39,7 @@ func (d *ruleDecoder) decodeLimitRate(a attributes) error {
 		burstUnit), effect)
 }
 
+// decodeQuota decodes a limit of the total number of bytes.
 func (d *ruleDecoder) decodeQuota(a attributes) error {
 	over := ""
 	if a.Number(unix.NFTA_QUOTA_FLAGS)&unix.NFT_QUOTA_F_INV != 0 {
@@ -72,14 +74,15 @@ func (d *ruleDecoder) decodeDynset(a attributes) error {
 	return nil
 }
 
-// write adds the change of a state that affects only unknown conditions.
-func (d *ruleDecoder) write(state string, a attributes) {
+// writeState adds the change of a state that affects only unknown conditions.
+func (d *ruleDecoder) writeState(state string, a attributes) {
 	d.add(rules.Unknown{
 		Text: state + " set", Effect: rules.Writes, Data: d.identityWith(a), State: state,
 	})
 }
 
-// identityWith returns the identity of the expressions so far, including the current one.
+// identityWith returns the identity of the expressions so far and of the current one, which has the
+// given attributes.
 func (d *ruleDecoder) identityWith(a attributes) string {
 	id := d.identity()
 	if id == rules.NoData {
@@ -116,9 +119,3 @@ func (d *ruleDecoder) decodeObjref(a attributes) error {
 	}
 	return nil
 }
-
-// decodeExtensionMatch decodes an xtables match.
-func (d *ruleDecoder) decodeExtensionMatch(a attributes) error { return d.decodeExtension(false, a) }
-
-// decodeExtensionTarget decodes an xtables target.
-func (d *ruleDecoder) decodeExtensionTarget(a attributes) error { return d.decodeExtension(true, a) }

@@ -24,7 +24,7 @@ var kernelExpressions = strings.Fields(`
 // for an expression that it does not support.
 func TestEveryExpressionOfTheKernelIsInTheTable(t *testing.T) {
 	for _, name := range kernelExpressions {
-		if _, known := expressionNamed(name); !known {
+		if _, known := kindOfExpression(name); !known {
 			t.Errorf("%s: not in the table", name)
 		}
 	}
@@ -109,37 +109,37 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 		{"a field that was loaded before an action may have changed", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
 			numbers(e, "notrack")
-			e.cmp(false, hostKey(1))
+			e.cmp(false, hostBytes(1))
 			accept(e)
 		}, "| notrack [reads(register 0x01000000)?] accept"},
 		{"a constant is", func(e *encoder) {
-			e.immediate(hostKey(1))
+			e.immediate(hostBytes(1))
 			numbers(e, "notrack")
 			e.setMeta(unix.NFT_META_MARK)
 		}, "| notrack meta mark set 0x1"},
 		{"a counter has no effect", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
 			e.writeExpression("counter", func() {})
-			e.cmp(false, hostKey(1))
+			e.cmp(false, hostBytes(1))
 			accept(e)
 		}, "meta mark 0x1 | counter accept"},
 		{"an unknown expression may have any effect", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
 			numbers(e, "sluice")
-			e.cmp(false, hostKey(1))
+			e.cmp(false, hostBytes(1))
 			accept(e)
 		}, "| anything(sluice) [reads(register 0x01000000)?] accept"},
 		{"an nftables expression and an xtables extension in one rule", func(e *encoder) {
 			e.ct(unix.NFT_CT_MARK)
-			e.cmp(false, hostKey(1))
+			e.cmp(false, hostBytes(1))
 			e.writeExpression("match", func() {})
 			accept(e)
 		}, "| anything(expressions with an extension of xtables)?"},
 		{"a random number", func(e *encoder) {
 			numbers(e, "numgen", unix.NFTA_NG_DREG, register, unix.NFTA_NG_MODULUS, 2,
 				unix.NFTA_NG_TYPE, 1)
-			e.bitwise(hostKey(1), hostKey(0))
-			e.cmp(false, hostKey(1))
+			e.bitwise(hostBytes(1), hostBytes(0))
+			e.cmp(false, hostBytes(1))
 			accept(e)
 		}, "reads history(bitwise 3=00000004 6=00000000 4=0800010001000000 5=0800010000000000 of numgen random mod 2 0x01000000) | accept"},
 		{"packets of the other family continue after NAT", func(e *encoder) {
@@ -149,19 +149,19 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 			e.verdict(0, "")
 		}, "| anything(nat: not the last expression) drop"},
 		{"a port without a match of the protocol", func(e *encoder) {
-			e.immediate(portKey(80))
+			e.immediate(portBytes(80))
 			numbers(e, "redir", unix.NFTA_REDIR_REG_PROTO_MIN, register, unix.NFTA_REDIR_FLAGS,
 				natRangeProtoSpecified)
 		}, "| anything(redir)"},
 		{"tproxy applies to TCP and UDP only", func(e *encoder) {
-			e.immediate(portKey(80))
+			e.immediate(portBytes(80))
 			numbers(e, "tproxy", nftaTProxyRegPort, register)
 		}, "meta l4proto { tcp, udp } | tproxy to :80"},
 		{"two masks of a mark", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
-			e.bitwise(hostKey(0xff), hostKey(0x10))
-			e.bitwise(hostKey(0xf0), hostKey(0x1))
-			e.cmp(false, hostKey(0x31))
+			e.bitwise(hostBytes(0xff), hostBytes(0x10))
+			e.bitwise(hostBytes(0xf0), hostBytes(0x1))
+			e.cmp(false, hostBytes(0x31))
 			accept(e)
 		}, "meta mark & 0xf0 == 0x20 | accept"},
 		{"a name with data after its terminating zero", func(e *encoder) {
@@ -181,7 +181,7 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 			e.payload(ipv4Protocol)
 			e.cmp(false, []byte{6})
 			e.payload(destinationPort)
-			e.cmp(false, portKey(80))
+			e.cmp(false, portBytes(80))
 			accept(e)
 		}, "meta nfproto ipv6 reads(@nh,72,8 0x06) reads(th dport 0x0050) | accept"},
 		{"two families match no packet", func(e *encoder) {
@@ -197,7 +197,7 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 				e.cmp(false, []byte{p})
 			}
 			e.payload(destinationPort)
-			e.cmp(false, portKey(80))
+			e.cmp(false, portBytes(80))
 			accept(e)
 		}, "meta l4proto tcp meta l4proto sctp reads(th dport 0x0050) | accept"},
 		{"a verdict that ends the rule", func(e *encoder) {
@@ -207,7 +207,7 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 		{"an inner packet", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
 			numbers(e, "inner")
-			e.cmp(false, hostKey(1))
+			e.cmp(false, hostBytes(1))
 			accept(e)
 		}, "reads(inner)? reads(register 0x01000000)? | accept"},
 	} {
@@ -311,7 +311,7 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		var m messages
 		m.addNumber(unix.NFTA_VERDICT_CODE, ^uint32(3)) // NFT_GOTO, which is -4
 		m.addText(unix.NFTA_VERDICT_CHAIN, fmt.Sprint(i))
-		key := hostKey(i)
+		key := hostBytes(i)
 		verdicts.elements = append(verdicts.elements, element{key: key})
 		verdicts.verdicts[string(key)] = m.buf
 		pairs.elements = append(pairs.elements, element{key: slices.Concat(key, key)})
@@ -366,7 +366,7 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 	if taken := maxExpansion - room; taken > 4*elements {
 		t.Errorf("a set used %d of the budget", taken)
 	}
-	large := &decodedSet{keyLength: 8, concat: true, lists: []attributes{{}}, listed: maxMap + 1}
+	large := &decodedSet{keyLength: 8, concat: true, lists: []attributes{{}}, listedCount: maxMap + 1}
 	if _, err := large.keys(); err == nil {
 		t.Error("a set of several fields is not bounded")
 	}

@@ -13,7 +13,7 @@ type expressionKind struct {
 	// decode decodes an expression, or returns an error if the model cannot represent it. It is nil
 	// if the model cannot represent any expression of the type.
 	decode func(*ruleDecoder, attributes) error
-	// The following fields describe the expressions that decode rejects.
+	// The following fields describe the expressions for which decode is nil or returns an error.
 	//
 	// destination is the attribute of the register that the expression loads, 0 if it loads none.
 	// sources contains the attributes of the registers that the loaded value depends on, and
@@ -25,10 +25,10 @@ type expressionKind struct {
 	effect rules.Effect
 }
 
-// expressionNamed returns the kind of the expression with the name. It knows all expressions that
+// kindOfExpression returns the kind of the expression with the name. It knows all expressions that
 // Linux 6.18 registers with nft_register_expr and in nft_basic_types
 // (net/netfilter/nf_tables_core.c). An expression with another name may have any effect.
-func expressionNamed(name string) (kind expressionKind, known bool) {
+func kindOfExpression(name string) (kind expressionKind, known bool) {
 	switch name {
 	// Loads, and expressions that change a loaded value.
 	case "immediate":
@@ -128,15 +128,15 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 	return expressionKind{}, false
 }
 
-// unknownExpression is the name that stands for expressions that are not known in a rule that was
-// not read from the kernel. The kernel has no expression with the name.
+// unknownExpression is the name of the placeholder for expressions that [Rule.Expressions] does not
+// specify. The kernel has no expression with the name.
 const unknownExpression = "unknown"
 
-// addUnknownExpression adds the next of the expressions that are not known.
+// addUnknownExpression adds the rules.Unknown for the next placeholder.
 func (d *ruleDecoder) addUnknownExpression() {
 	u := d.unknowns[0]
 	d.unknowns = d.unknowns[1:]
-	d.unhashed++
+	d.unhashedCount++
 	d.inputs = rules.AllInputs
 	if u.Effect == rules.AnyEffect {
 		d.registers = [registerCount]*operand{}
@@ -144,7 +144,8 @@ func (d *ruleDecoder) addUnknownExpression() {
 	d.addUnknown(u.Text, u.Effect, rules.NoData)
 }
 
-// decodeExpression decodes an expression.
+// decodeExpression adds the conditions and actions of an expression, or changes the registers that
+// it loads. It adds an unknown condition or action if the model cannot represent the expression.
 func (d *ruleDecoder) decodeExpression(name string, a attributes) {
 	if name == unknownExpression && len(d.unknowns) > 0 {
 		d.addUnknownExpression()
@@ -155,12 +156,12 @@ func (d *ruleDecoder) decodeExpression(name string, a attributes) {
 	case "ct", "notrack", "socket", "fib":
 		d.isNative = true
 	}
-	kind, _ := expressionNamed(name)
+	kind, _ := kindOfExpression(name)
 	err := errUnsupported
 	if kind.decode != nil {
 		err = kind.decode(d, a)
 	}
-	d.unhashed++
+	d.unhashedCount++
 	if err == nil {
 		return
 	}
@@ -187,6 +188,7 @@ func (d *ruleDecoder) noEffect(attributes) error {
 	return nil
 }
 
+// decodeNotrack decodes the action that excludes the packet from conntrack.
 func (d *ruleDecoder) decodeNotrack(attributes) error {
 	d.act(rules.Notrack{})
 	return nil

@@ -16,11 +16,11 @@ import (
 
 // hostRanges decodes numbers in host byte order, or in network byte order if the rule has converted
 // them.
-func hostRanges(op operand, keys [][2][]byte) ([]rules.Range[uint32], bool) {
+func hostRanges(op operand, keys []keyInterval) ([]rules.Range[uint32], bool) {
 	if op.network {
-		return numberRanges(keys, numberKey[uint32])
+		return numberRanges(keys, networkNumber[uint32])
 	}
-	if slices.ContainsFunc(keys, func(key [2][]byte) bool { return !isSingle(key) }) {
+	if slices.ContainsFunc(keys, func(key keyInterval) bool { return !isSingle(key) }) {
 		return nil, false // the kernel compares byte by byte, which is wrong for intervals in host order
 	}
 	return numberRanges(keys, hostNumber)
@@ -28,12 +28,12 @@ func hostRanges(op operand, keys [][2][]byte) ([]rules.Range[uint32], bool) {
 
 // numberRanges decodes intervals of numbers.
 func numberRanges[T uint16 | uint32](
-	keys [][2][]byte, read func([]byte) (T, bool),
+	keys []keyInterval, read func([]byte) (T, bool),
 ) ([]rules.Range[T], bool) {
 	ranges := make([]rules.Range[T], 0, len(keys))
 	for _, key := range keys {
-		first, okFirst := read(key[0])
-		last, okLast := read(key[1])
+		first, okFirst := read(key.first)
+		last, okLast := read(key.last)
 		if !okFirst || !okLast || first > last {
 			return nil, false
 		}
@@ -43,10 +43,10 @@ func numberRanges[T uint16 | uint32](
 }
 
 // interfaceNames decodes names. An interval represents all names with a prefix.
-func interfaceNames(keys [][2][]byte) ([]rules.InterfaceName, bool) {
+func interfaceNames(keys []keyInterval) ([]rules.InterfaceName, bool) {
 	var names []rules.InterfaceName
 	for _, key := range keys {
-		first, last := key[0], key[1]
+		first, last := key.first, key.last
 		name := rules.InterfaceName{Name: nlmsg.Text(first)}
 		n := len(name.Name)
 		switch {
@@ -70,21 +70,21 @@ func interfaceNames(keys [][2][]byte) ([]rules.InterfaceName, bool) {
 }
 
 // loopbackIndex is the index of lo in every namespace (LOOPBACK_IFINDEX in net/net_namespace.h).
-// The name of an interface with another index is not in the rule.
+// The interface names of other indexes are unknown, because rules contain only the index.
 const loopbackIndex = 1
 
 // isLoopback reports whether the keys are exactly the index of lo.
-func isLoopback(keys [][2][]byte) bool {
-	index, ok := hostNumber(keys[0][0])
+func isLoopback(keys []keyInterval) bool {
+	index, ok := hostNumber(keys[0].first)
 	return ok && len(keys) == 1 && index == loopbackIndex && isSingle(keys[0])
 }
 
 // familyKey decodes a family. If negated, it returns IPv6 for IPv4 and IPv4 for IPv6.
-func familyKey(keys [][2][]byte, negated bool) (rules.Family, bool) {
-	if len(keys) != 1 || len(keys[0][0]) != 1 || !isSingle(keys[0]) {
+func familyKey(keys []keyInterval, negated bool) (rules.Family, bool) {
+	if len(keys) != 1 || len(keys[0].first) != 1 || !isSingle(keys[0]) {
 		return rules.Inet, false
 	}
-	f, ok := familyOf(keys[0][0][0])
+	f, ok := familyOf(keys[0].first[0])
 	if !ok || f == rules.Inet {
 		return rules.Inet, false
 	}
@@ -95,13 +95,13 @@ func familyKey(keys [][2][]byte, negated bool) (rules.Family, bool) {
 }
 
 // protocolKeys decodes protocols.
-func protocolKeys(keys [][2][]byte) ([]rules.Protocol, bool) {
+func protocolKeys(keys []keyInterval) ([]rules.Protocol, bool) {
 	var protocols []rules.Protocol
 	for _, key := range keys {
-		if len(key[0]) != 1 || key[0][0] > key[1][0] {
+		if len(key.first) != 1 || key.first[0] > key.last[0] {
 			return nil, false
 		}
-		for p := int(key[0][0]); p <= int(key[1][0]); p++ {
+		for p := int(key.first[0]); p <= int(key.last[0]); p++ {
 			protocols = append(protocols, rules.Protocol(p))
 		}
 	}
@@ -117,11 +117,12 @@ func addrMatch(family rules.Family, f field, negated bool, v values) (rules.Matc
 	return rules.MatchAddr{Side: sideOf(f), Not: negated, Ranges: ranges, Set: v.name}, ok
 }
 
-func addrKeys(keys [][2][]byte, size int) ([]netipx.IPRange, bool) {
+// addrKeys decodes keys as ranges of addresses with size bytes.
+func addrKeys(keys []keyInterval, size int) ([]netipx.IPRange, bool) {
 	ranges := make([]netipx.IPRange, 0, len(keys))
 	for _, key := range keys {
 		// For a prefix whose length is a multiple of 8 bits, rules compare only the leading bytes.
-		r, ok := addrRange(extend(key[0], size, 0), extend(key[1], size, 0xff))
+		r, ok := addrRange(extend(key.first, size, 0), extend(key.last, size, 0xff))
 		if !ok {
 			return nil, false
 		}
@@ -130,6 +131,7 @@ func addrKeys(keys [][2][]byte, size int) ([]netipx.IPRange, bool) {
 	return rules.NormalizeAddrs(ranges), true
 }
 
+// extend appends fill to the key until it has size bytes.
 func extend(key []byte, size int, fill byte) []byte {
 	key = slices.Clip(key) // do not write to the caller's array
 	for len(key) < size {
@@ -139,10 +141,10 @@ func extend(key []byte, size int, fill byte) []byte {
 }
 
 // icmpRanges decodes ICMP types, codes or both.
-func icmpRanges(f field, keys [][2][]byte) ([]rules.Range[uint16], bool) {
+func icmpRanges(f field, keys []keyInterval) ([]rules.Range[uint16], bool) {
 	var ranges []rules.Range[uint16]
 	for _, key := range keys {
-		first, last := key[0], key[1]
+		first, last := key.first, key.last
 		switch {
 		case bytes.Compare(first, last) > 0:
 			return nil, false
@@ -163,18 +165,18 @@ func icmpRanges(f field, keys [][2][]byte) ([]rules.Range[uint16], bool) {
 }
 
 // directionKey decodes a conntrack direction, and reports whether it is the reply direction.
-func directionKey(keys [][2][]byte) (reply, ok bool) {
-	if len(keys) != 1 || len(keys[0][0]) != 1 || !isSingle(keys[0]) || keys[0][0][0] > 1 {
+func directionKey(keys []keyInterval) (reply, ok bool) {
+	if len(keys) != 1 || len(keys[0].first) != 1 || !isSingle(keys[0]) || keys[0].first[0] > 1 {
 		return false, false
 	}
-	return keys[0][0][0] == 1, true
+	return keys[0].first[0] == 1, true
 }
 
 // addrTypes decodes route types.
-func addrTypes(keys [][2][]byte) (rules.AddrTypeSet, bool) {
+func addrTypes(keys []keyInterval) (rules.AddrTypeSet, bool) {
 	var set rules.AddrTypeSet
 	for _, key := range keys {
-		t, ok := hostNumber(key[0])
+		t, ok := hostNumber(key.first)
 		if !ok || !isSingle(key) || t > uint32(rules.ResolvedType) {
 			return 0, false
 		}
@@ -183,14 +185,15 @@ func addrTypes(keys [][2][]byte) (rules.AddrTypeSet, bool) {
 	return set, true
 }
 
-// missingPath reports whether the values represent a missing route.
-func missingPath(f field, keys [][2][]byte) (missing, ok bool) {
+// missingPath reports whether the keys represent a missing route. ok is false if they represent
+// neither a missing nor an existing route.
+func missingPath(f field, keys []keyInterval) (missing, ok bool) {
 	key := keys[0]
 	if len(keys) != 1 || !isSingle(key) {
 		return false, false
 	}
 	if f == fieldReversePathIndex {
-		return true, len(key[0]) == 4 && isZero(key[0])
+		return true, len(key.first) == 4 && isZero(key.first)
 	}
-	return isZero(key[0]), key[0][0] <= 1 && isZero(key[0][1:])
+	return isZero(key.first), key.first[0] <= 1 && isZero(key.first[1:])
 }

@@ -52,9 +52,9 @@ func (d *ruleDecoder) decodeSocket(a attributes) error {
 }
 
 // cgroupKey returns the number of the cgroup that a comparison has as its only value.
-func cgroupKey(keys [][2][]byte) (uint64, bool) {
-	if len(keys) != 1 || !isSingle(keys[0]) || len(keys[0][0]) != 8 {
+func cgroupKey(keys []keyInterval) (uint64, bool) {
+	if len(keys) != 1 || !isSingle(keys[0]) || len(keys[0].first) != 8 {
 		return 0, false
 	}
-	return native.Uint64(keys[0][0]), true
+	return native.Uint64(keys[0].first), true
 }

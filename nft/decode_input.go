@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file says on which inputs the value of an expression may depend, other than its registers.
-// Everything that is not listed may depend on all inputs. The functions and files in the comments
-// are of Linux 6.18.
+// This file determines the inputs on which the value of an expression may depend, other than its
+// registers. Expressions and keys that are not listed may depend on all inputs. The comments name
+// functions and files of Linux 6.18.
 
 // inputsOf returns the inputs on which an expression may depend, other than its registers.
 func (d *ruleDecoder) inputsOf(name string, a attributes) rules.Inputs {
@@ -21,7 +21,7 @@ func (d *ruleDecoder) inputsOf(name string, a attributes) rules.Inputs {
 	case "counter", "log", "last":
 		return 0 // no condition
 	case "objref":
-		return 0 // an object that was not read: see objref in decode_condition.go
+		return 0 // the object is not read; see decodeObjref
 	case "limit":
 		if a.Number(unix.NFTA_LIMIT_TYPE) == unix.NFT_LIMIT_PKTS {
 			return 0 // the time, and a count
@@ -65,13 +65,13 @@ func metaInputs(key uint32) rules.Inputs {
 	case unix.NFT_META_PROTOCOL, unix.NFT_META_NFPROTO, unix.NFT_META_L4PROTO:
 		return 0 // NAT keeps the protocols
 	case unix.NFT_META_IIF, unix.NFT_META_IIFNAME, unix.NFT_META_IIFGROUP, nftMetaIIFKind:
-		return 0 // of the hook (nft_in), which rules do not change
+		return 0 // the hook's incoming interface (nft_in), which rules do not change
 	case unix.NFT_META_CPU, unix.NFT_META_PRANDOM, nftMetaTimeNs, nftMetaTimeDay, nftMetaTimeHour:
-		return 0 // not of the packet
+		return 0 // not properties of the packet
 	case unix.NFT_META_MARK:
 		return rules.MarkInput
 	case unix.NFT_META_PRIORITY, unix.NFT_META_SECMARK:
-		return rules.StateInput // which rules write
+		return rules.StateInput // rules can set these fields
 	case unix.NFT_META_PKTTYPE:
 		// The type of a multicast packet that the host sends to itself depends on the destination
 		// (nft_meta_get_eval_pkttype_lo).
@@ -80,10 +80,11 @@ func metaInputs(key uint32) rules.Inputs {
 		return rules.HeaderInput // tproxy assigns a socket
 	case unix.NFT_META_OIF, unix.NFT_META_OIFNAME, unix.NFT_META_OIFTYPE, unix.NFT_META_OIFGROUP,
 		nftMetaOIFKind,
-		unix.NFT_META_IIFTYPE: // of the packet's device, at postrouting the outgoing one
+		// IIFTYPE is the type of the packet's device, which at postrouting is the outgoing one.
+		unix.NFT_META_IIFTYPE:
 		return rules.InterfaceInput
 	}
-	return rules.AllInputs // rtclassid and ipsec, which are of the route, among others
+	return rules.AllInputs // for example rtclassid and ipsec, which depend on the route
 }
 
 // ctInputs returns the inputs on which a ct expression with the key depends: nft_ct_get_eval in
@@ -101,7 +102,7 @@ func ctInputs(key uint32) rules.Inputs {
 	case unix.NFT_CT_MARK:
 		return rules.ConnectionInput | rules.ConntrackMarkInput
 	case unix.NFT_CT_LABELS, unix.NFT_CT_SECMARK, unix.NFT_CT_EXPIRATION:
-		return rules.ConnectionInput | rules.StateInput // which rules write
+		return rules.ConnectionInput | rules.StateInput // rules can set these fields
 	}
 	return rules.AllInputs
 }
@@ -124,9 +125,9 @@ func fibInputs(flags uint32) rules.Inputs {
 	return reads
 }
 
-// socketInputs returns the inputs on which a socket expression with the key depends: the socket
-// that tproxy assigned, or the one found for the addresses, which are the connection's addresses
-// for replies (nf_sk_lookup_slow_v4 in net/ipv4/netfilter/nf_socket_ipv4.c).
+// socketInputs returns the inputs on which a socket expression with the key depends. It uses the
+// socket that tproxy has assigned, or looks up a socket by the packet's addresses, and for replies
+// by the connection's addresses (nf_sk_lookup_slow_v4 in net/ipv4/netfilter/nf_socket_ipv4.c).
 func socketInputs(key uint32) rules.Inputs {
 	switch key {
 	case nftSocketTransparent, nftSocketMark, nftSocketWildcard, nftSocketCgroup:
@@ -147,15 +148,19 @@ func hashInputs(a attributes) rules.Inputs {
 }
 
 // payloadInputs returns the inputs on which a part of the packet depends. NAT changes addresses,
-// ports, identifiers of ICMP, and checksums, at different offsets of the protocols.
+// ports, ICMP identifiers and checksums. Their offsets depend on the protocol. If the family is not
+// known, a part is independent of NAT only if it is so in IPv4 and in IPv6.
 func (d *ruleDecoder) payloadInputs(p payload) rules.Inputs {
 	within := func(first, end uint64) bool {
 		return uint64(p.offset) >= first && uint64(p.offset)+uint64(p.length) <= end
 	}
-	beforeNAT, length := uint64(8), [2]uint64{2, 6} // the source of IPv6; both lengths
+	// natStart is the first offset in the network header that NAT changes: the checksum of IPv4, or
+	// the source address of IPv6. length contains the first offset of the length field and the
+	// offset after it. If the family is not known, it covers the fields of both families.
+	natStart, length := uint64(8), [2]uint64{2, 6}
 	switch d.family {
 	case rules.IPv4:
-		beforeNAT, length = 10, [2]uint64{2, 4} // the checksum
+		natStart, length = 10, [2]uint64{2, 4}
 	case rules.IPv6:
 		length = [2]uint64{4, 6}
 	}
@@ -163,9 +168,9 @@ func (d *ruleDecoder) payloadInputs(p payload) rules.Inputs {
 	case p.base == unix.NFT_PAYLOAD_LL_HEADER:
 		return 0
 	case p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && (within(0, length[0]) ||
-		within(length[1], beforeNAT)):
+		within(length[1], natStart)):
 		return 0
-	case p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && within(0, beforeNAT):
+	case p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && within(0, natStart):
 		return rules.ContentsInput
 	case p.base == unix.NFT_PAYLOAD_TRANSPORT_HEADER && d.limitedTo(rules.TCP) && within(12, 16):
 		return 0 // data offset, flags and window, after the sequence numbers

@@ -9,14 +9,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// keys returns the keys of the set as intervals with their first and last key, in unspecified
-// order. If the set is not an interval set, first and last key are equal. The catchall element is
-// not included.
-func (s *decodedSet) keys() ([][2][]byte, error) {
-	if err := s.readable(); err != nil || s.keyList != nil {
+// A keyInterval contains all keys from first to last. first equals last for a single key.
+type keyInterval struct{ first, last []byte }
+
+// keys returns the keys of the set, in unspecified order. The catchall element is not included.
+func (s *decodedSet) keys() ([]keyInterval, error) {
+	if err := s.loadUnchanging(); err != nil || s.keyList != nil {
 		return s.keyList, err
 	}
-	keys := make([][2][]byte, 0, len(s.elements))
+	keys := make([]keyInterval, 0, len(s.elements))
 	switch {
 	case s.concat || !s.interval:
 		for _, el := range s.elements {
@@ -24,7 +25,7 @@ func (s *decodedSet) keys() ([][2][]byte, error) {
 			if end := s.lasts[string(el.key)]; end != nil {
 				last = end
 			}
-			keys = append(keys, [2][]byte{el.key, last})
+			keys = append(keys, keyInterval{el.key, last})
 		}
 	default:
 		keys = s.intervals(keys)
@@ -33,10 +34,10 @@ func (s *decodedSet) keys() ([][2][]byte, error) {
 	return keys, nil
 }
 
-// intervals appends the intervals of an interval set.
-func (s *decodedSet) intervals(keys [][2][]byte) [][2][]byte {
+// intervals appends the intervals of a set whose elements are the starts and ends of intervals.
+func (s *decodedSet) intervals(keys []keyInterval) []keyInterval {
 	s.sort()
-	var lasts []byte // of all intervals
+	var lasts []byte // the last keys of all intervals, which share an allocation
 	if len(s.elements) > 0 {
 		lasts = make([]byte, 0, len(s.elements)*len(s.elements[0].key))
 	}
@@ -51,7 +52,7 @@ func (s *decodedSet) intervals(keys [][2][]byte) [][2][]byte {
 		} else {
 			lasts = append(lasts, bytes.Repeat([]byte{0xff}, len(el.key))...)
 		}
-		keys = append(keys, [2][]byte{el.key, lasts[start:len(lasts):len(lasts)]})
+		keys = append(keys, keyInterval{el.key, lasts[start:len(lasts):len(lasts)]})
 	}
 	return keys
 }
@@ -59,7 +60,7 @@ func (s *decodedSet) intervals(keys [][2][]byte) [][2][]byte {
 // identity returns a hash of the elements: sets with equal identities are equal. It returns
 // [rules.NoData] for a set that cannot be decoded, that changes, or that does not exist.
 func (s *decodedSet) identity() string {
-	if s == nil || s.readable() != nil {
+	if s == nil || s.loadUnchanging() != nil {
 		return rules.NoData
 	}
 	if s.id != "" {
@@ -67,24 +68,24 @@ func (s *decodedSet) identity() string {
 	}
 	s.sort()
 	h := sha256.New()
-	part := func(b []byte) {
+	writePart := func(b []byte) {
 		_, _ = h.Write(native.AppendUint32(nil, uint32(len(b))))
 		_, _ = h.Write(b)
 	}
 	fmt.Fprintf(h, "%t %t %d", s.interval, s.catchall != nil, len(s.elements))
-	part(s.catchall)
+	writePart(s.catchall)
 	for _, el := range s.elements {
-		part(el.key)
-		part([]byte{map[bool]byte{true: 1}[el.end]})
-		part(s.lasts[string(el.key)])
-		part(s.verdicts[string(el.key)])
-		part(s.data[string(el.key)])
+		writePart(el.key)
+		writePart([]byte{map[bool]byte{true: 1}[el.end]})
+		writePart(s.lasts[string(el.key)])
+		writePart(s.verdicts[string(el.key)])
+		writePart(s.data[string(el.key)])
 	}
 	s.id = fmt.Sprintf("%x", h.Sum(nil))
 	return s.id
 }
 
-// cacheKey identifies the type to which the keys of a set were decoded.
+// A cacheKey identifies the form in which the keys of a set were decoded.
 type cacheKey struct {
 	field   field
 	network bool
@@ -138,7 +139,7 @@ func compareElements(a, b element) int {
 	return 1
 }
 
-// decrement subtracts 1 from the number. 0 becomes all ones.
+// decrement subtracts 1 from a big-endian number. 0 becomes all ones.
 func decrement(key []byte) {
 	for i := len(key) - 1; i >= 0; i-- {
 		key[i]--
@@ -148,7 +149,7 @@ func decrement(key []byte) {
 	}
 }
 
-// increment adds 1 to the number. All ones become 0.
+// increment adds 1 to a big-endian number. All ones become 0.
 func increment(key []byte) {
 	for i := len(key) - 1; i >= 0; i-- {
 		key[i]++

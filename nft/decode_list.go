@@ -14,7 +14,7 @@ import (
 // This file decodes lookups in sets that rules or timeouts change. Their elements may differ from
 // packet to packet. The model represents such a set as a list with a name.
 
-// state returns the name of the state that rules change when they change the set.
+// state returns the name of the state that a change of the set changes.
 func (s *decodedSet) state(name string) string {
 	if s == nil {
 		return "set " + name
@@ -22,12 +22,12 @@ func (s *decodedSet) state(name string) string {
 	return "set " + s.table + " " + name
 }
 
-// listed returns the condition that the operands are in a set that rules or timeouts change. It
+// listMatch returns the condition that the operands are in a set that rules or timeouts change. It
 // supports only addresses, ports and protocols, and only elements without limits.
-func (d *ruleDecoder) listed(
+func (d *ruleDecoder) listMatch(
 	ops []operand, negated bool, name string, s *decodedSet,
 ) (rules.Match, bool) {
-	if !s.changes || s.limits || s.verdicts != nil || s.data != nil {
+	if !s.changes || s.hasLimits || s.verdicts != nil || s.data != nil {
 		return nil, false
 	}
 	m := rules.MatchListed{Not: negated, List: "@" + name, State: s.state(name)}

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// field is a field of a packet that expressions load.
+// field is a field of a packet that expressions load, or one of the first five values, which are not
+// fields of the packet.
 type field uint8
 
 const (
@@ -45,6 +46,9 @@ const (
 	fieldTransparentSocket // whether the socket is transparent, for packets with a socket
 )
 
+// isOfPacket reports whether the field is a field of the packet that the model supports.
+func (f field) isOfPacket() bool { return f > fieldMapped }
+
 // loadedField returns an operand for a field with its length and its text.
 func loadedField(f field, length int, text string) operand {
 	return operand{field: f, length: length, text: text, effect: rules.Reads}
@@ -76,6 +80,7 @@ func metaField(key uint32) (op operand, optional bool) {
 	return operand{}, false
 }
 
+// decodeMeta decodes a meta expression, which loads or sets a field.
 func (d *ruleDecoder) decodeMeta(a attributes) error {
 	key := a.Number(unix.NFTA_META_KEY)
 	if a.Get(unix.NFTA_META_SREG) == nil {
@@ -89,11 +94,11 @@ func (d *ruleDecoder) decodeMeta(a attributes) error {
 	case unix.NFT_META_MARK:
 		d.setMark(d.load(a, unix.NFTA_META_SREG))
 	case unix.NFT_META_NFTRACE:
-		d.write(rules.TraceState, a)
+		d.writeState(rules.TraceState, a)
 	case unix.NFT_META_PRIORITY:
-		d.write("meta priority", a)
+		d.writeState("meta priority", a)
 	case unix.NFT_META_SECMARK:
-		d.write("meta secmark", a)
+		d.writeState("meta secmark", a)
 	default:
 		return errUnsupported
 	}
@@ -116,6 +121,7 @@ func ctField(key uint32) operand {
 	return operand{}
 }
 
+// decodeCT decodes a ct expression, which loads or sets a field of the packet's connection.
 func (d *ruleDecoder) decodeCT(a attributes) error {
 	key := a.Number(unix.NFTA_CT_KEY)
 	if a.Get(unix.NFTA_CT_DIRECTION) != nil {
@@ -136,9 +142,9 @@ func (d *ruleDecoder) decodeCT(a attributes) error {
 	case key == unix.NFT_CT_EVENTMASK:
 		d.count()
 	case key == unix.NFT_CT_LABELS:
-		d.write("ct label", a)
+		d.writeState("ct label", a)
 	case key == unix.NFT_CT_SECMARK:
-		d.write("ct secmark", a)
+		d.writeState("ct secmark", a)
 	default:
 		return errUnsupported
 	}

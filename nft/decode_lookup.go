@@ -15,21 +15,21 @@ import (
 // unknown.
 const maxExpansion = 1 << 19
 
-// spend subtracts n conditions and actions from the remaining room, and reports whether the room
-// was sufficient.
+// spend subtracts n conditions and actions from the budget, and reports whether the budget was
+// sufficient.
 func (d *ruleDecoder) spend(n int) bool {
-	if d.room == nil {
+	if d.budget == nil {
 		return true
 	}
-	if n > *d.room {
+	if n > *d.budget {
 		return false
 	}
-	*d.room -= n
+	*d.budget -= n
 	return true
 }
 
-// operands returns the operands in length bytes of registers from register r: the fields of a
-// concatenation.
+// operands returns the operands in the registers from register r on, up to length bytes. They are
+// the fields of a concatenation. It returns false if a register is empty.
 func (d *ruleDecoder) operands(r, length int) ([]operand, bool) {
 	var ops []operand
 	for length > 0 {
@@ -87,14 +87,14 @@ func (d *ruleDecoder) addSetMatch(ops []operand, ok, negated bool, name string, 
 		v.name = ""
 	}
 	if matches, supported := d.setMatches(ops, negated, v); ok && supported {
-		d.use(ops...)
+		d.clearPending(ops...)
 		for _, m := range matches {
 			d.addMatch(m)
 		}
 		return
 	}
-	if m, supported := d.listed(ops, negated, name, s); ok && supported {
-		d.use(ops...)
+	if m, supported := d.listMatch(ops, negated, name, s); ok && supported {
+		d.clearPending(ops...)
 		d.addMatch(m)
 		return
 	}
@@ -151,16 +151,16 @@ func (d *ruleDecoder) alternatives(ops []operand, v values) ([][]rules.Match, bo
 		}
 		// Sort: the kernel lists keys in unspecified order.
 		keys := slices.Clone(v.keys)
-		slices.SortFunc(keys, func(a, b [2][]byte) int { return slices.Compare(a[0], b[0]) })
-		list := make([][]rules.Match, 0, len(keys))
+		slices.SortFunc(keys, func(a, b keyInterval) int { return slices.Compare(a.first, b.first) })
+		alternatives := make([][]rules.Match, 0, len(keys))
 		for _, key := range keys {
-			matches, supported, ok := d.tuple(ops, key)
+			matches, supported, ok := d.tupleMatches(ops, key)
 			if !ok || !supported {
 				return nil, false
 			}
-			list = append(list, matches)
+			alternatives = append(alternatives, matches)
 		}
-		return list, true
+		return alternatives, true
 	})
 }
 
@@ -174,45 +174,45 @@ func (d *ruleDecoder) signature(ops []operand) string {
 	return text
 }
 
-// tuple returns the conditions of one key of a concatenation. supported reports that the model can
-// represent each condition. ok is false if the lengths of the key and the operands differ.
-func (d *ruleDecoder) tuple(
-	ops []operand, key [2][]byte,
+// tupleMatches returns the conditions of one key of a concatenation. supported reports that the
+// model can represent each condition. ok is false if the lengths of the key and the operands differ.
+func (d *ruleDecoder) tupleMatches(
+	ops []operand, key keyInterval,
 ) (matches []rules.Match, supported, ok bool) {
-	parts := make([][2][]byte, len(ops))
+	parts := make([]keyInterval, len(ops))
 	from := 0
 	ports := false
 	for i, op := range ops {
 		to, next := from+op.length, from+4*words(op.length)
-		if to > len(key[0]) || len(key[0]) != len(key[1]) {
+		if to > len(key.first) || len(key.first) != len(key.last) {
 			return nil, false, false
 		}
-		next = min(next, len(key[0]))
-		parts[i] = [2][]byte{key[0][from:to], key[1][from:to]}
-		if !isZero(key[0][to:next]) || !isZero(key[1][to:next]) {
+		next = min(next, len(key.first))
+		parts[i] = keyInterval{key.first[from:to], key.last[from:to]}
+		if !isZero(key.first[to:next]) || !isZero(key.last[to:next]) {
 			return nil, false, false // the kernel fills registers with zeros
 		}
 		if op.field == fieldProtocol && op.mask == nil && op.length == 1 && isSingle(parts[i]) {
-			p := rules.Protocol(parts[i][0][0])
+			p := rules.Protocol(parts[i].first[0])
 			ports = ports || p.HasPorts()
 		}
 		from = next
 	}
-	if from != len(key[0]) {
+	if from != len(key.first) {
 		return nil, false, false
 	}
 	supported = true
 	matches = make([]rules.Match, 0, len(ops))
 	for i, op := range ops {
-		if both, ok := typeAndCode(ops[i:], parts[i:]); ok {
-			matches = append(matches, both)
+		if match, ok := typeAndCode(ops[i:], parts[i:]); ok {
+			matches = append(matches, match)
 			continue
 		}
 		if _, ok := typeAndCode(ops[max(i-1, 0):], parts[max(i-1, 0):]); ok {
 			continue // the condition of the type includes the code
 		}
 		op.ofPorts = op.ofPorts || ports
-		part, err := d.matchesOf(op, false, valueOf(parts[i][0], parts[i][1]))
+		part, err := d.matchesOf(op, false, intervalOf(parts[i].first, parts[i].last))
 		if err != nil {
 			supported = false
 			data := op.data
@@ -232,15 +232,15 @@ func (d *ruleDecoder) tuple(
 	return matches, supported, true
 }
 
-// typeAndCode returns the condition of an ICMP type and the following code.
-func typeAndCode(ops []operand, parts [][2][]byte) (rules.Match, bool) {
+// typeAndCode returns the condition of an ICMP type and a code, if these are the first two operands.
+func typeAndCode(ops []operand, parts []keyInterval) (rules.Match, bool) {
 	if len(ops) < 2 || ops[0].field != fieldICMPType || ops[1].field != fieldICMPCode ||
 		ops[0].mask != nil || ops[1].mask != nil || !isSingle(parts[0]) {
 		return nil, false
 	}
-	kind := uint16(parts[0][0][0]) << 8
+	kind := uint16(parts[0].first[0]) << 8
 	r := rules.Range[uint16]{
-		First: kind | uint16(parts[1][0][0]), Last: kind | uint16(parts[1][1][0]),
+		First: kind | uint16(parts[1].first[0]), Last: kind | uint16(parts[1].last[0]),
 	}
 	return rules.MatchICMP{V6: ops[0].ipv6, Values: []rules.Range[uint16]{r}}, r.First <= r.Last
 }
@@ -291,28 +291,29 @@ func (o operand) isMutable() bool {
 
 // overlap reports whether two keys of a concatenation may have a common value. It returns true for
 // more than 64 keys, without comparing them.
-func overlap(ops []operand, keys [][2][]byte) bool {
+func overlap(ops []operand, keys []keyInterval) bool {
 	const maxCompared = 64
 	if len(keys) > maxCompared {
 		return true
 	}
 	for i, a := range keys {
-		if slices.ContainsFunc(keys[:i], func(b [2][]byte) bool { return keysOverlap(ops, a, b) }) {
+		overlapsA := func(b keyInterval) bool { return keysOverlap(ops, a, b) }
+		if slices.ContainsFunc(keys[:i], overlapsA) {
 			return true
 		}
 	}
 	return false
 }
 
-func keysOverlap(ops []operand, a, b [2][]byte) bool {
+func keysOverlap(ops []operand, a, b keyInterval) bool {
 	from := 0
 	for _, op := range ops {
 		to := from + op.length
-		if to > len(a[0]) || to > len(b[0]) {
+		if to > len(a.first) || to > len(b.first) {
 			return true
 		}
-		if slices.Compare(a[1][from:to], b[0][from:to]) < 0 ||
-			slices.Compare(b[1][from:to], a[0][from:to]) < 0 {
+		if slices.Compare(a.last[from:to], b.first[from:to]) < 0 ||
+			slices.Compare(b.last[from:to], a.first[from:to]) < 0 {
 			return false
 		}
 		from += 4 * words(op.length)

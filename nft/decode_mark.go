@@ -2,19 +2,20 @@ package nft
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// hasConnection matches packets that belong to a connection. For other packets a load of the
-// connection's mark ends the rule. [rules.MixMark] has no effect on other packets, but does not end
-// the rule: the condition is added if the rule continues.
+// hasConnection matches packets that belong to a connection. For other packets the kernel ends the
+// rule at a load of the connection's mark. [rules.MixMark] has no effect on other packets, but does
+// not end the rule. Therefore hasConnection is added if an expression follows the MixMark.
 var hasConnection = rules.MatchMark{Conntrack: true}
 
-// mixMark adds the action that sets a mark to a value that depends on the connection's mark.
-func (d *ruleDecoder) mixMark(op operand, action rules.MixMark) {
-	d.use(op)
+// addMixMark adds the action that sets a mark to a value that depends on the connection's mark.
+func (d *ruleDecoder) addMixMark(op operand, action rules.MixMark) {
+	d.clearPending(op)
 	d.act(action)
 	d.needsConnection = true
 }
 
-// requireConnection adds the condition that is open since the last action.
+// requireConnection adds the condition that the packet has a connection, if the last action ends the
+// rule for other packets.
 func (d *ruleDecoder) requireConnection() {
 	if d.needsConnection {
 		d.needsConnection = false
@@ -42,12 +43,12 @@ func (d *ruleDecoder) setMark(op operand) {
 	case op.field == fieldMark && ok:
 		d.act(rules.SetMark{Value: xor, Mask: ^mask})
 	case op.field == fieldConntrackMark && ok && mask == ^uint32(0) && xor == 0:
-		d.use(op)
+		d.clearPending(op)
 		d.act(rules.RestoreMark{})
 	case op.field == fieldConntrackMark && ok:
-		d.mixMark(op, rules.MixMark{ConntrackMark: mask, Xor: xor})
+		d.addMixMark(op, rules.MixMark{ConntrackMark: mask, Xor: xor})
 	default:
-		d.writeUnknown("meta mark set ", op, rules.WritesMark)
+		d.addUnknownWrite("meta mark set ", op, rules.WritesMark)
 	}
 }
 
@@ -64,14 +65,14 @@ func (d *ruleDecoder) setConntrackMark(op operand) {
 	case op.field == fieldMark && ok:
 		d.act(rules.MixMark{Conntrack: true, Mark: mask, Xor: xor})
 	case op.field == fieldConntrackMark && ok:
-		d.mixMark(op, rules.MixMark{Conntrack: true, ConntrackMark: mask, Xor: xor})
+		d.addMixMark(op, rules.MixMark{Conntrack: true, ConntrackMark: mask, Xor: xor})
 	default:
-		d.writeUnknown("ct mark set ", op, rules.WritesConntrackMark)
+		d.addUnknownWrite("ct mark set ", op, rules.WritesConntrackMark)
 	}
 }
 
-// writeUnknown adds an unknown action that writes an operand.
-func (d *ruleDecoder) writeUnknown(text string, op operand, effect rules.Effect) {
+// addUnknownWrite adds an unknown action that writes an operand.
+func (d *ruleDecoder) addUnknownWrite(text string, op operand, effect rules.Effect) {
 	data := op.data
 	switch {
 	case op.noData || op.field == fieldNone:
@@ -79,6 +80,6 @@ func (d *ruleDecoder) writeUnknown(text string, op operand, effect rules.Effect)
 	case op.effect == rules.ReadsVarying:
 		data = d.identity()
 	}
-	d.use(op)
+	d.clearPending(op)
 	d.addUnknown(text+op.String(), effect, data)
 }

@@ -2,17 +2,18 @@ package nft
 
 import (
 	"math/bits"
+	"net"
 	"net/netip"
 	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maskedMatches returns the conditions that the masked bits of a field equal the value in keys.
+// maskedMatches returns the conditions that the masked bits of a field equal the only key.
 func (d *ruleDecoder) maskedMatches(
-	op operand, negated bool, keys [][2][]byte,
+	op operand, negated bool, keys []keyInterval,
 ) ([]rules.Match, error) {
-	value := keys[0][0]
+	value := keys[0].first
 	if len(keys) != 1 || !isSingle(keys[0]) || len(value) != len(op.mask) || op.network {
 		return nil, errUnsupported
 	}
@@ -22,27 +23,27 @@ func (d *ruleDecoder) maskedMatches(
 	}
 	number, _ := hostNumber(value)
 	mask, isNumber := hostNumber(op.mask)
-	single := func(m rules.Match) ([]rules.Match, error) { return []rules.Match{m}, nil }
+	oneMatch := func(m rules.Match) ([]rules.Match, error) { return []rules.Match{m}, nil }
 	switch op.field {
 	case fieldSource, fieldDestination:
 		first, ok := netip.AddrFromSlice(value)
-		ones, contiguous := prefixLength(op.mask)
+		ones, maskBits := net.IPMask(op.mask).Size() // 0 bits if the ones are not contiguous
 		p := netip.PrefixFrom(first, ones)
 		length := int(addrField(d.family, sideOf(op.field)).length)
-		if !ok || !contiguous || len(value) != length || p.Masked().Addr() != first {
+		if !ok || maskBits == 0 || len(value) != length || p.Masked().Addr() != first {
 			return nil, errUnsupported
 		}
 		ranges := rules.AddrRanges([]netip.Prefix{p})
-		return single(rules.MatchAddr{Side: sideOf(op.field), Not: negated, Ranges: ranges})
+		return oneMatch(rules.MatchAddr{Side: sideOf(op.field), Not: negated, Ranges: ranges})
 	case fieldTCPFlags:
-		return single(rules.MatchTCPFlags{
+		return oneMatch(rules.MatchTCPFlags{
 			Not: negated, Mask: rules.TCPFlags(op.mask[0]), Value: rules.TCPFlags(value[0]),
 		})
 	case fieldMark, fieldConntrackMark:
 		if !isNumber {
 			return nil, errUnsupported
 		}
-		return single(rules.MatchMark{
+		return oneMatch(rules.MatchMark{
 			Conntrack: op.field == fieldConntrackMark, Not: negated, Value: number, Mask: mask,
 		})
 	case fieldState:
@@ -50,7 +51,7 @@ func (d *ruleDecoder) maskedMatches(
 		if !ok || !isNumber || number != 0 || states == 0 {
 			return nil, errUnsupported
 		}
-		return single(rules.MatchState{Not: !negated, States: states})
+		return oneMatch(rules.MatchState{Not: !negated, States: states})
 	case fieldStatus:
 		if isNumber {
 			return statusMatches(mask, number, negated)
@@ -59,14 +60,14 @@ func (d *ruleDecoder) maskedMatches(
 	return nil, errUnsupported
 }
 
-// allStatus contains the status bits that the model supports. They have the kernel's values.
-const allStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured |
+// supportedStatus contains the status bits that the model supports. They have the kernel's values.
+const supportedStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured |
 	rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
 
 // statusMatches returns the conditions that the masked bits of a connection's status equal the
 // value.
 func statusMatches(mask, value uint32, negated bool) ([]rules.Match, error) {
-	if mask == 0 || mask&^uint32(allStatus) != 0 || value&^mask != 0 {
+	if mask == 0 || mask&^uint32(supportedStatus) != 0 || value&^mask != 0 {
 		return nil, errUnsupported
 	}
 	status := rules.Status(mask)
@@ -98,11 +99,12 @@ func statesOf(mask uint32) (rules.StateSet, bool) {
 	return states, mask == 0
 }
 
-// singleStates decodes values that are bits of single states. A packet has exactly one state.
-func singleStates(keys [][2][]byte) (rules.StateSet, bool) {
+// singleStates decodes keys that each have the bit of one state. It returns false for other keys,
+// which no packet has.
+func singleStates(keys []keyInterval) (rules.StateSet, bool) {
 	var states rules.StateSet
 	for _, key := range keys {
-		bit, ok := hostNumber(key[0])
+		bit, ok := hostNumber(key.first)
 		state, known := statesOf(bit)
 		if !ok || !known || bits.OnesCount32(bit) != 1 || !isSingle(key) {
 			return 0, false
@@ -110,18 +112,4 @@ func singleStates(keys [][2][]byte) (rules.StateSet, bool) {
 		states |= state
 	}
 	return states, true
-}
-
-// prefixLength returns the number of leading ones of a mask, and whether all other bits are zero.
-func prefixLength(mask []byte) (int, bool) {
-	ones := 0
-	for i, b := range mask {
-		n := bits.LeadingZeros8(^b)
-		ones += n
-		if n < 8 {
-			rest := b<<n != 0
-			return ones, !rest && isZero(mask[i+1:])
-		}
-	}
-	return ones, true
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// values contains the values that an operand is compared with: intervals of keys, each with its
-// first and last key. If they are from a set, decoded keys are cached in the set.
+// values contains the values that an operand is compared with. If they are from a set, decoded keys
+// are cached in the set.
 type values struct {
-	keys [][2][]byte
+	keys []keyInterval
 	set  *decodedSet
 	name string // of the set, empty if the set is anonymous
 }
 
-func valueOf(first, last []byte) values { return values{keys: [][2][]byte{{first, last}}} }
+func intervalOf(first, last []byte) values { return values{keys: []keyInterval{{first, last}}} }
 
 // String returns the values in nft's syntax.
 func (v values) String() string {
@@ -43,30 +43,30 @@ func (d *ruleDecoder) decodeCompare(a attributes) error {
 	lowest, highest := make([]byte, len(value)), bytes.Repeat([]byte{0xff}, len(value))
 	switch kind := a.Number(unix.NFTA_CMP_OP); kind {
 	case unix.NFT_CMP_EQ, unix.NFT_CMP_NEQ:
-		d.addComparison(op, kind == unix.NFT_CMP_NEQ, valueOf(value, value))
+		d.addComparison(op, kind == unix.NFT_CMP_NEQ, intervalOf(value, value))
 		return nil
 	case unix.NFT_CMP_GTE:
 		operand := op
 		r := registerIndex(a, unix.NFTA_CMP_SREG)
-		d.interval = interval{open: true, register: r, op: &operand, lower: value}
+		d.lowerBound = lowerBound{isOpen: true, register: r, op: &operand, value: value}
 		return nil
 	case unix.NFT_CMP_LTE:
-		if d.interval.open {
-			lowest = d.interval.lower
-			d.interval = interval{}
+		if d.lowerBound.isOpen {
+			lowest = d.lowerBound.value
+			d.lowerBound = lowerBound{}
 		}
-		d.addComparison(op, false, valueOf(lowest, value))
+		d.addComparison(op, false, intervalOf(lowest, value))
 		return nil
 	case unix.NFT_CMP_GT:
 		lower := slices.Clone(value)
 		if increment(lower); bytes.Compare(lower, value) > 0 {
-			d.addComparison(op, false, valueOf(lower, highest))
+			d.addComparison(op, false, intervalOf(lower, highest))
 			return nil
 		}
 	case unix.NFT_CMP_LT:
 		upper := slices.Clone(value)
 		if decrement(upper); bytes.Compare(upper, value) < 0 {
-			d.addComparison(op, false, valueOf(lowest, upper))
+			d.addComparison(op, false, intervalOf(lowest, upper))
 			return nil
 		}
 	}
@@ -80,34 +80,34 @@ func (d *ruleDecoder) decodeCompareRange(a attributes) error {
 		return errUnsupported
 	}
 	d.addComparison(d.load(a, unix.NFTA_RANGE_SREG), a.Number(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ,
-		valueOf(first, last))
+		intervalOf(first, last))
 	return nil
 }
 
-// An interval is open after a comparison with its lower bound. The next expression closes it, and
-// may be the comparison with its upper bound.
-type interval struct {
-	open     bool
+// A lowerBound is the comparison of a register with the lower bound of an interval. It is open until
+// the next expression, which may compare the register with the upper bound.
+type lowerBound struct {
+	isOpen   bool
 	register int
 	op       *operand
-	lower    []byte
+	value    []byte
 }
 
-// continues reports whether an expression compares the same register with the upper bound.
-func (i interval) continues(name string, a attributes) bool {
-	return i.open && name == "cmp" && a.Number(unix.NFTA_CMP_OP) == unix.NFT_CMP_LTE &&
-		registerIndex(a, unix.NFTA_CMP_SREG) == i.register &&
-		len(constant(a, unix.NFTA_CMP_DATA)) == len(i.lower)
+// isContinuedBy reports whether an expression compares the same register with an upper bound.
+func (b lowerBound) isContinuedBy(name string, a attributes) bool {
+	return b.isOpen && name == "cmp" && a.Number(unix.NFTA_CMP_OP) == unix.NFT_CMP_LTE &&
+		registerIndex(a, unix.NFTA_CMP_SREG) == b.register &&
+		len(constant(a, unix.NFTA_CMP_DATA)) == len(b.value)
 }
 
-// closeInterval adds a match for an open interval without an upper bound.
-func (d *ruleDecoder) closeInterval() {
-	i := d.interval
-	if !i.open {
+// closeLowerBound adds a match for an open lower bound, whose interval has no upper bound.
+func (d *ruleDecoder) closeLowerBound() {
+	b := d.lowerBound
+	if !b.isOpen {
 		return
 	}
-	d.interval = interval{}
-	d.addComparison(*i.op, false, valueOf(i.lower, bytes.Repeat([]byte{0xff}, len(i.lower))))
+	d.lowerBound = lowerBound{}
+	d.addComparison(*b.op, false, intervalOf(b.value, bytes.Repeat([]byte{0xff}, len(b.value))))
 }
 
 // addComparison adds a match that compares an operand with values, or an unknown condition if the
@@ -118,7 +118,7 @@ func (d *ruleDecoder) addComparison(op operand, negated bool, v values) {
 		d.addUnknownCondition([]operand{op}, negated, v)
 		return
 	}
-	d.use(op)
+	d.clearPending(op)
 	for _, m := range matches {
 		d.addMatch(m)
 	}
@@ -137,36 +137,36 @@ func (d *ruleDecoder) addMatch(m rules.Match) {
 	d.add(m)
 }
 
-// addUnknownCondition adds a comparison as an unknown condition.
+// addUnknownCondition adds the comparison of the operands with values as an unknown condition.
 func (d *ruleDecoder) addUnknownCondition(ops []operand, negated bool, v values) {
-	u := operand{effect: rules.Reads}
+	all := operand{effect: rules.Reads} // depends on all operands
 	text := ""
 	for i, op := range ops {
-		u.dependOn(op)
+		all.dependOn(op)
 		if i > 0 {
 			text += " . "
 		}
 		text += op.String()
 	}
-	data := u.data
+	data := all.data
 	if v.set != nil {
 		id := v.set.identity()
-		u.noData = u.noData || id == rules.NoData
+		all.noData = all.noData || id == rules.NoData
 		data += id
 	}
-	if u.noData || len(ops) == 0 {
+	if all.noData || len(ops) == 0 {
 		data = rules.NoData
 	}
-	if u.effect == rules.ReadsVarying {
+	if all.effect == rules.ReadsVarying {
 		if data != rules.NoData {
 			data = d.precondition(data)
 		}
 		if !varies(ops, v) {
-			u.effect = rules.ReadsHistory
+			all.effect = rules.ReadsHistory
 		}
 	}
-	d.use(ops...)
-	d.addUnknown(conditionText(text, v.String(), negated), u.effect, data)
+	d.clearPending(ops...)
+	d.addUnknown(conditionText(text, v.String(), negated), all.effect, data)
 }
 
 // varies reports whether a comparison of a random number is true for some numbers and false for
@@ -175,7 +175,7 @@ func varies(ops []operand, v values) bool {
 	if len(ops) != 1 || ops[0].field != fieldNumber || ops[0].mask != nil {
 		return false
 	}
-	n, _, ok := ops[0].numbers(v.keys)
+	n, _, ok := ops[0].countNumbers(v.keys)
 	return ok && 0 < n && n < uint64(ops[0].modulus)
 }
 
@@ -196,9 +196,9 @@ func (d *ruleDecoder) matchesOf(op operand, negated bool, v values) ([]rules.Mat
 	case ok:
 		return []rules.Match{m}, nil
 	case op.field == fieldPorts && !negated && len(v.keys) == 1 && isSingle(v.keys[0]) &&
-		len(v.keys[0][0]) == 4:
-		source, _ := numberKey[uint16](v.keys[0][0][:2])
-		destination, _ := numberKey[uint16](v.keys[0][0][2:])
+		len(v.keys[0].first) == 4:
+		source, _ := networkNumber[uint16](v.keys[0].first[:2])
+		destination, _ := networkNumber[uint16](v.keys[0].first[2:])
 		return []rules.Match{
 			rules.MatchPort{Side: rules.Source, Ports: rules.Singles(source)},
 			rules.MatchPort{Side: rules.Destination, Ports: rules.Singles(destination)},
@@ -209,16 +209,16 @@ func (d *ruleDecoder) matchesOf(op operand, negated bool, v values) ([]rules.Mat
 
 // keyLength returns the common length of all keys. It reports false without keys or if the lengths
 // differ.
-func keyLength(keys [][2][]byte) (int, bool) {
-	if len(keys) == 0 || len(keys[0][0]) == 0 {
+func keyLength(keys []keyInterval) (int, bool) {
+	if len(keys) == 0 || len(keys[0].first) == 0 {
 		return 0, false
 	}
-	length := len(keys[0][0])
-	differs := func(key [2][]byte) bool { return len(key[0]) != length || len(key[1]) != length }
+	length := len(keys[0].first)
+	differs := func(key keyInterval) bool { return len(key.first) != length || len(key.last) != length }
 	return length, !slices.ContainsFunc(keys, differs)
 }
 
-func isSingle(key [2][]byte) bool { return bytes.Equal(key[0], key[1]) }
+func isSingle(key keyInterval) bool { return bytes.Equal(key.first, key.last) }
 
 // matchOf returns the condition that an operand without a mask equals one of the values, if the
 // model supports such a condition.
@@ -249,11 +249,11 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 			return nil, false
 		}
 		ports, ok := cached(v, op, func() ([]rules.PortRange, bool) {
-			return numberRanges(v.keys, numberKey[uint16])
+			return numberRanges(v.keys, networkNumber[uint16])
 		})
 		return rules.MatchPort{Side: sideOf(op.field), Not: negated, Ports: ports}, ok
 	case fieldTCPFlags:
-		value := v.keys[0][0][0]
+		value := v.keys[0].first[0]
 		return rules.MatchTCPFlags{
 			Not: negated, Mask: 0xff, Value: rules.TCPFlags(value),
 		}, len(v.keys) == 1 && isSingle(v.keys[0])
@@ -299,15 +299,15 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 		return rules.MatchCgroup{Level: op.constant[0], ID: id}, ok && !negated
 	case fieldTransparentSocket:
 		// The model cannot represent a packet whose socket is not transparent.
-		transparent := v.keys[0][0][0] == 1 && !negated || v.keys[0][0][0] == 0 && negated
+		transparent := v.keys[0].first[0] == 1 && !negated || v.keys[0].first[0] == 0 && negated
 		return rules.MatchSocket{Kind: rules.NFTSocket}, transparent && len(v.keys) == 1 &&
 			isSingle(v.keys[0])
 	}
 	return nil, false
 }
 
-// maxJoinedPorts bounds the number of ports in a combined match, because each combination copies
-// the ports.
+// maxJoinedPorts bounds the number of ports in a combined match, because each addition to a match
+// copies its ports.
 const maxJoinedPorts = 64
 
 // addPort adds a port match. It combines negated matches of the same side.
@@ -325,6 +325,7 @@ func (d *ruleDecoder) addPort(m rules.MatchPort) {
 	d.add(m)
 }
 
+// sideOf returns the side of the packet, source or destination, that the field is about.
 func sideOf(f field) rules.Side {
 	switch f {
 	case fieldDestination, fieldDestinationPort, fieldDestinationType:

@@ -11,10 +11,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file decodes expressions that change an address of a packet, and expressions that
-// reject a packet.
+// This file decodes expressions that change an address of a packet, divert it to a local socket, or
+// reject it.
 
-// mappedRegister returns the first register of the given attributes that contains a value of a map.
+// mappedRegister returns the first of the registers in the given attributes that contains a value of
+// a map.
 func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) {
 	for _, attr := range attrs {
 		r := registerIndex(a, attr)
@@ -28,9 +29,9 @@ func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) 
 	return 0, false
 }
 
-// ports returns the ports in the registers of two attributes. A missing port is 0. If the last port
-// equals the first, it is 0 too.
-func (d *ruleDecoder) ports(a attributes, minAttr, maxAttr uint16) (first, last uint16, ok bool) {
+// natPorts returns the ports in the registers of two attributes. A missing port is 0. last is also 0
+// if it equals first.
+func (d *ruleDecoder) natPorts(a attributes, minAttr, maxAttr uint16) (first, last uint16, ok bool) {
 	if a.Get(minAttr) == nil {
 		return 0, 0, a.Get(maxAttr) == nil
 	}
@@ -38,12 +39,12 @@ func (d *ruleDecoder) ports(a attributes, minAttr, maxAttr uint16) (first, last 
 	if !ok {
 		return 0, 0, false
 	}
-	first, _ = numberKey[uint16](key)
+	first, _ = networkNumber[uint16](key)
 	if a.Get(maxAttr) != nil {
 		if key, ok = d.constantAt(a, maxAttr, 2); !ok {
 			return 0, 0, false
 		}
-		last, _ = numberKey[uint16](key)
+		last, _ = networkNumber[uint16](key)
 	}
 	if last == first {
 		last = 0
@@ -53,12 +54,13 @@ func (d *ruleDecoder) ports(a attributes, minAttr, maxAttr uint16) (first, last 
 	return first, last, ok
 }
 
+// decodeRedirect decodes the redirection to a local port.
 func (d *ruleDecoder) decodeRedirect(a attributes) error {
 	if r, ok := d.mappedRegister(a, unix.NFTA_REDIR_REG_PROTO_MIN,
 		unix.NFTA_REDIR_REG_PROTO_MAX); ok {
 		return d.decodeMapBranches(r, func(branch *ruleDecoder) error { return branch.decodeRedirect(a) })
 	}
-	first, last, ok := d.ports(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
+	first, last, ok := d.natPorts(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
 	if !ok || a.Number(unix.NFTA_REDIR_FLAGS)&^(natRangeProtoSpecified|natRangePersistent) != 0 {
 		return errUnsupported
 	}
@@ -66,7 +68,8 @@ func (d *ruleDecoder) decodeRedirect(a attributes) error {
 	return nil
 }
 
-// A sourceTranslation is the error for source NAT that the model supports only as an effect.
+// A sourceTranslation is the error for source NAT for which the model has no action, but only the
+// effect [rules.TranslatesSource].
 type sourceTranslation struct{}
 
 func (sourceTranslation) Error() string { return "source " + errUnsupported.Error() }
@@ -83,7 +86,7 @@ func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 	return d.translate(family, rules.SNATTo{Addr: addr})
 }
 
-// decodeNAT decodes NAT.
+// decodeNAT decodes source NAT and destination NAT.
 func (d *ruleDecoder) decodeNAT(a attributes) error {
 	if a.Number(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT {
 		return d.decodeSourceNAT(a)
@@ -93,7 +96,7 @@ func (d *ruleDecoder) decodeNAT(a attributes) error {
 	if ok {
 		return d.decodeMapBranches(r, func(branch *ruleDecoder) error { return branch.decodeNAT(a) })
 	}
-	first, last, ok := d.ports(a, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
+	first, last, ok := d.natPorts(a, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
 	if !ok || a.Number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_DNAT ||
 		a.Number(unix.NFTA_NAT_FLAGS)&^(natRangeMapIPs|natRangeProtoSpecified|
 			natRangePersistent) != 0 {
@@ -115,12 +118,12 @@ func (d *ruleDecoder) decodeNAT(a attributes) error {
 	return d.translate(family, action)
 }
 
-// translate adds the action of NAT for packets of a family.
+// translate adds a NAT action that applies to packets of a family.
 func (d *ruleDecoder) translate(family uint32, action rules.Action) error {
 	// For packets of the other family the kernel continues with the next expression
 	// (nft_nat_inet_eval in net/netfilter/nft_nat.c). The match of the family is correct only if
 	// there is no next expression.
-	before := cut{len(d.rule.Matches), len(d.rule.Actions)}
+	before := ruleLength{len(d.rule.Matches), len(d.rule.Actions)}
 	previous := d.family
 	if err := d.limitFamily(family); err != nil {
 		return err
@@ -132,10 +135,13 @@ func (d *ruleDecoder) translate(family uint32, action rules.Action) error {
 	return nil
 }
 
-// natAddrs returns the first and the last destination address. The last address is invalid if it
-// equals the first.
+// addrLengths contains the lengths of addresses in bytes, by the kernel's number of the family.
+var addrLengths = map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 16}
+
+// natAddrs returns the first and the last new address. The last address is invalid if it equals the
+// first.
 func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.Addr, ok bool) {
-	length := map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 16}[family]
+	length := addrLengths[family]
 	key, ok := d.constantAt(a, unix.NFTA_NAT_REG_ADDR_MIN, length)
 	if !ok || length == 0 {
 		return first, last, false
@@ -164,12 +170,11 @@ func (d *ruleDecoder) decodeTProxy(a attributes) error {
 		if !ok {
 			return errUnsupported
 		}
-		action.Port, _ = numberKey[uint16](key)
+		action.Port, _ = networkNumber[uint16](key)
 	}
 	family := a.Number(nftaTProxyFamily)
 	if a.Get(nftaTProxyRegAddr) != nil {
-		length := map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 16}[family]
-		key, ok := d.constantAt(a, nftaTProxyRegAddr, length)
+		key, ok := d.constantAt(a, nftaTProxyRegAddr, addrLengths[family])
 		if !ok || len(key) == 0 {
 			return errUnsupported
 		}
@@ -230,13 +235,14 @@ func RejectCode(kind, name string) (uint8, bool) {
 	return uint8(i), i >= 0 && name != ""
 }
 
-// decodeReject decodes a reject expression and its reply.
+// decodeReject decodes a reject expression, which drops the packet and sends the reply that it
+// specifies.
 func (d *ruleDecoder) decodeReject(a attributes) error {
 	code := uint8(0)
 	if value := a.Get(unix.NFTA_REJECT_ICMP_CODE); len(value) == 1 {
 		code = value[0]
 	}
-	names, key := rejectBoth[:], "icmpx"
+	names, kind := rejectBoth[:], "icmpx"
 	switch a.Number(unix.NFTA_REJECT_TYPE) {
 	case unix.NFT_REJECT_TCP_RST:
 		d.act(rules.Reject{With: "tcp reset"})
@@ -244,9 +250,9 @@ func (d *ruleDecoder) decodeReject(a attributes) error {
 	case unix.NFT_REJECT_ICMP_UNREACH:
 		switch d.family {
 		case rules.IPv4:
-			names, key = rejectICMP[:], "icmp"
+			names, kind = rejectICMP[:], "icmp"
 		case rules.IPv6:
-			names, key = rejectICMPv6[:], "icmpv6"
+			names, kind = rejectICMPv6[:], "icmpv6"
 		default:
 			return errUnsupported
 		}
@@ -258,6 +264,6 @@ func (d *ruleDecoder) decodeReject(a attributes) error {
 	if int(code) < len(names) {
 		name = cmp.Or(names[code], name)
 	}
-	d.act(rules.Reject{With: key + " " + name})
+	d.act(rules.Reject{With: kind + " " + name})
 	return nil
 }

@@ -19,7 +19,7 @@ func numberBranches[V comparable](
 	var texts []string
 	var possible []V
 	for _, g := range groups {
-		n, text, ok := op.numbers(g.keys)
+		n, text, ok := op.countNumbers(g.keys)
 		if !ok {
 			return errUnsupported
 		}
@@ -31,7 +31,7 @@ func numberBranches[V comparable](
 	for i, v := range possible {
 		last := i == len(possible)-1
 		if returns(v) && !last {
-			return errUnsupported // a later branch could apply too
+			return errUnsupported // after the return, a later branch could apply too
 		}
 		var matches []rules.Match
 		if !last || covered < uint64(op.modulus) {
@@ -49,7 +49,7 @@ func numberBranches[V comparable](
 	return b.finish()
 }
 
-// numberData returns the Data of an unknown condition of a number.
+// numberData returns [rules.Unknown.Data] of a condition of a number.
 func (d *ruleDecoder) numberData(op operand) string {
 	if op.noData {
 		return rules.NoData
@@ -64,8 +64,9 @@ func (d *ruleDecoder) numberData(op operand) string {
 	return fmt.Sprintf("%d %s", d.draws, id)
 }
 
-// numbers returns how many possible values of the operand the keys contain, and the keys as text.
-func (o operand) numbers(keys [][2][]byte) (n uint64, text string, ok bool) {
+// countNumbers returns how many possible values of the operand the keys contain, and the keys as
+// text.
+func (o operand) countNumbers(keys []keyInterval) (n uint64, text string, ok bool) {
 	ranges, ok := hostRanges(o, keys)
 	if !ok || o.modulus == 0 {
 		return 0, "", false

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// decodePayload decodes the load of a part of the packet.
 func (d *ruleDecoder) decodePayload(a attributes) error {
 	if a.Get(unix.NFTA_PAYLOAD_SREG) != nil {
 		return errUnsupported
@@ -18,7 +19,7 @@ func (d *ruleDecoder) decodePayload(a attributes) error {
 		a.Number(unix.NFTA_PAYLOAD_LEN),
 	}
 	op := operand{field: fieldUnknown, length: int(p.length), effect: rules.Reads}
-	known := func(f field, text string) { op.field, op.text = f, text }
+	setField := func(f field, text string) { op.field, op.text = f, text }
 	ports := d.limitedToPorts()
 	// A packet of one family may have the control protocol of the other one.
 	icmp := d.limitedTo(rules.ICMP) && d.family == rules.IPv4
@@ -27,24 +28,24 @@ func (d *ruleDecoder) decodePayload(a attributes) error {
 	case icmp || op.ipv6:
 		switch p {
 		case icmpType:
-			known(fieldICMPType, "icmp type")
+			setField(fieldICMPType, "icmp type")
 		case icmpCode:
-			known(fieldICMPCode, "icmp code")
+			setField(fieldICMPCode, "icmp code")
 		case icmpTypeCode:
-			known(fieldICMPTypeCode, "icmp type . code")
+			setField(fieldICMPTypeCode, "icmp type . code")
 		}
 	case p == sourcePort:
-		known(fieldSourcePort, "th sport")
+		setField(fieldSourcePort, "th sport")
 		op.ofPorts = ports
 	case p == destinationPort:
-		known(fieldDestinationPort, "th dport")
+		setField(fieldDestinationPort, "th dport")
 		op.ofPorts = ports
 	case p == bothPorts && ports:
-		known(fieldPorts, "th sport . th dport")
+		setField(fieldPorts, "th sport . th dport")
 	case p == tcpFlags && d.limitedTo(rules.TCP):
-		known(fieldTCPFlags, "tcp flags")
+		setField(fieldTCPFlags, "tcp flags")
 	case p == ipv4Protocol && d.family == rules.IPv4:
-		known(fieldProtocol, "ip protocol")
+		setField(fieldProtocol, "ip protocol")
 	}
 	if p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && d.family != rules.Inet {
 		// For a prefix whose length is a multiple of 8 bits, rules may load only the leading bytes.
@@ -53,7 +54,7 @@ func (d *ruleDecoder) decodePayload(a attributes) error {
 		} {
 			whole := addrField(d.family, rules.Side(side))
 			if p.offset == whole.offset && p.length <= whole.length && p.length > 0 {
-				known(addr, d.family.String()+" "+[...]string{"saddr", "daddr"}[side])
+				setField(addr, d.family.String()+" "+[...]string{"saddr", "daddr"}[side])
 			}
 		}
 	}

@@ -9,14 +9,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxPreconditionValues is the maximum number of values of the conditions in a precondition.
+// maxPreconditionValues bounds the number of values that precondition formats, and thereby its time.
 const maxPreconditionValues = 256
 
 // precondition returns a hash of the conditions so far and of a text. Rules with equal
-// preconditions evaluate the next condition for the same packets. The order of the conditions does
-// not matter, because nft lists the protocol with a port, wherever the rule compares it.
-// precondition returns [rules.NoData] if a condition depends on data that was not read. After an
-// action, or if the conditions have many values, it is a hash of the expressions.
+// preconditions evaluate the next condition for the same packets. The hash does not depend on the
+// order of the conditions, because nft lists the condition of the protocol together with a port,
+// wherever the rule has it. precondition returns [rules.NoData] if a condition depends on data that
+// was not read. After an action, or if the conditions have more than maxPreconditionValues values,
+// it is a hash of the expressions.
 func (d *ruleDecoder) precondition(text string) string {
 	size := 0
 	var conditions []string
@@ -34,7 +35,7 @@ func (d *ruleDecoder) precondition(text string) string {
 		}
 		conditions = append(conditions, matchText(m))
 	}
-	if d.unread || d.hasActed || size > maxPreconditionValues {
+	if d.isIncomplete || d.hasActed || size > maxPreconditionValues {
 		id := d.identity()
 		if id != rules.NoData {
 			id += text
@@ -83,7 +84,7 @@ func valueCount(m rules.Match) int {
 	return 1
 }
 
-// matchText returns a text that is equal for equal matches only. The name of a set does not matter.
+// matchText returns a text that is equal only for equal matches. It omits the name of a set.
 func matchText(m rules.Match) string {
 	switch m := m.(type) {
 	case rules.MatchAddr:

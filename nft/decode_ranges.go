@@ -15,9 +15,9 @@ func (s *decodedSet) addrRanges() []netipx.IPRange {
 		return s.ranges
 	}
 	s.noRanges = true
-	d := descent{ranges: make([]netipx.IPRange, 0, s.size()/2+1)}
+	d := rangeBuilder{ranges: make([]netipx.IPRange, 0, s.size()/2+1)}
 	ok := s.lists != nil
-	format := newPlain(s.keyLength)
+	format := newPlainFormat(s.keyLength)
 	for _, list := range s.lists {
 		list.Each(func(_ uint16, value []byte) {
 			el, decoded := format.read(value)
@@ -30,10 +30,10 @@ func (s *decodedSet) addrRanges() []netipx.IPRange {
 	if s.unknown != "" || s.catchall != nil {
 		return nil
 	}
-	if !ok { // in another order
+	if !ok { // the elements are not in descending order
 		s.load()
 		s.sort()
-		d = descent{ranges: d.ranges[:0]}
+		d = rangeBuilder{ranges: d.ranges[:0]}
 		for _, el := range slices.Backward(s.elements) {
 			if !d.add(el) {
 				return nil
@@ -45,16 +45,17 @@ func (s *decodedSet) addrRanges() []netipx.IPRange {
 	return s.ranges
 }
 
-// A descent builds ranges from the elements of an interval set in descending order.
-type descent struct {
+// A rangeBuilder builds address ranges from the elements of an interval set, which are added in
+// descending order.
+type rangeBuilder struct {
 	ranges []netipx.IPRange
-	above  netip.Addr // the key of the previous element, invalid for the first one
-	end    bool       // the previous element was the end of an interval
+	above  netip.Addr // the key of the previous element, invalid before the first one
+	isEnd  bool       // the previous element was the end of an interval
 }
 
 // add adds the next element. It returns false if the key is not an address, or if the order is not
 // descending.
-func (d *descent) add(el element) bool {
+func (d *rangeBuilder) add(el element) bool {
 	addr, ok := netip.AddrFromSlice(el.key)
 	if !ok {
 		return false
@@ -62,7 +63,7 @@ func (d *descent) add(el element) bool {
 	n, first := len(d.ranges), !d.above.IsValid()
 	if !first {
 		order := addr.Compare(d.above)
-		if addr.BitLen() != d.above.BitLen() || order > 0 || order == 0 && (d.end || !el.end) {
+		if addr.BitLen() != d.above.BitLen() || order > 0 || order == 0 && (d.isEnd || !el.end) {
 			return false
 		}
 	}
@@ -76,6 +77,6 @@ func (d *descent) add(el element) bool {
 	default:
 		d.ranges = append(d.ranges, netipx.IPRangeFrom(addr, d.above.Prev()))
 	}
-	d.above, d.end = addr, el.end
+	d.above, d.isEnd = addr, el.end
 	return true
 }

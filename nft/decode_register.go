@@ -83,13 +83,13 @@ func (d *ruleDecoder) storeAt(r int, op operand) {
 // storePending is like store, but for an optional field: the load ends the rule for packets without
 // the field.
 func (d *ruleDecoder) storePending(a attributes, attr uint16, op operand) error {
-	d.loads++
-	op.loads = append(slices.Clip(op.loads), d.loads)
+	d.loadCount++
+	op.loads = append(slices.Clip(op.loads), d.loadCount)
 	if err := d.store(a, attr, op); err != nil {
 		return err
 	}
 	d.pending = append(d.pending, pendingLoad{
-		number: d.loads, text: op.String(), data: op.data, noData: op.noData,
+		number: d.loadCount, text: op.String(), data: op.data, noData: op.noData,
 	})
 	return nil
 }

@@ -38,37 +38,39 @@ type ruleDecoder struct {
 	registers [registerCount]*operand
 	// pending contains the loads of optional fields on which no condition depends yet. Such a load
 	// ends the rule for packets without the field.
-	pending []pendingLoad
-	loads   int // number of loads of optional fields
-	// history is a hash of the expressions so far, with the contents of sets instead of their
-	// names. unread reports that it does not cover all data that the expressions depend on.
-	history  hash.Hash
-	list     attributes // the expressions that are not in history yet
-	unhashed int        // number of decoded expressions in list
-	unread   bool
+	pending   []pendingLoad
+	loadCount int // number of loads of optional fields
+	// history is a hash of the decoded expressions, with the contents of sets instead of their
+	// names. Expressions are hashed on demand: unhashed contains the expressions that history does
+	// not include yet. The first unhashedCount of them have been decoded.
+	history       hash.Hash
+	unhashed      attributes
+	unhashedCount int
+	// isIncomplete reports that history does not cover all data that the expressions depend on.
+	isIncomplete bool
 	// unknowns contains the next expressions with the name unknownExpression.
 	unknowns []rules.Unknown
 	draws    int // number of random or stateful conditions
 	// inputs contains the inputs on which the expressions so far may depend.
 	inputs rules.Inputs
 
-	interval interval
-	rule     rules.Rule
-	hasActed bool // the rule has an action other than Count
+	lowerBound lowerBound
+	rule       rules.Rule
+	hasActed   bool // the rule has an action other than Count
 	// isNative reports that the rule has an expression that differs from an equal extension of
 	// xtables; see [rules.Rule.XTables].
 	isNative bool
 	// needsConnection reports that the last action ends the rule for packets without a connection.
 	needsConnection bool
-	// undo is the state before the last expression, if the decoding of that expression is correct
-	// only at the end of the rule.
-	undo *cut
-	// splits permits a map to split the rule into branches. split reports that the last expression
-	// has split the rule, possibly into no branches.
-	splits   bool
-	split    bool
+	// undo is the length of the rule before the last expression, if the decoding of that expression
+	// is correct only at the end of the rule.
+	undo *ruleLength
+	// maySplit permits a map to split the rule into branches. isSplit reports that the last
+	// expression has split the rule, possibly into no branches.
+	maySplit bool
+	isSplit  bool
 	branches []rules.Rule
-	room     *int // remaining size of branches and tuples; see maxExpansion
+	budget   *int // remaining size of branches and tuples; see maxExpansion
 }
 
 // A pendingLoad is a load that ends the rule for packets without the field.
@@ -79,28 +81,28 @@ type pendingLoad struct {
 	noData bool
 }
 
-// A cut contains the numbers of matches and actions of a rule before an expression was decoded.
-type cut struct{ matches, actions int }
+// A ruleLength contains the numbers of matches and actions of a rule.
+type ruleLength struct{ matches, actions int }
 
-// decode decodes the rule.
+// decode decodes the attributes of a rule into d.rule, or into d.branches if the rule is split.
 func (d *ruleDecoder) decode(a attributes) {
-	d.list = a.Get(unix.NFTA_RULE_EXPRESSIONS)
-	if d.room == nil {
-		room := maxExpansion
-		d.room = &room
+	d.unhashed = a.Get(unix.NFTA_RULE_EXPRESSIONS)
+	if d.budget == nil {
+		budget := maxExpansion
+		d.budget = &budget
 	}
 	d.rule.Handle = rules.Handle(a.Number64(unix.NFTA_RULE_HANDLE))
 	d.rule.Comment = comment(a.Get(unix.NFTA_RULE_USERDATA))
-	wellFormed := d.list.Each(func(_ uint16, value []byte) {
+	wellFormed := d.unhashed.Each(func(_ uint16, value []byte) {
 		e := attributes(value)
 		name := string(bytes.TrimRight(e.Get(unix.NFTA_EXPR_NAME), "\x00"))
-		if !d.interval.continues(name, e.Get(unix.NFTA_EXPR_DATA)) {
-			d.closeInterval()
+		if !d.lowerBound.isContinuedBy(name, e.Get(unix.NFTA_EXPR_DATA)) {
+			d.closeLowerBound()
 		}
 		d.undoLast()
 		d.decodeExpression(name, e.Get(unix.NFTA_EXPR_DATA))
 	})
-	d.closeInterval()
+	d.closeLowerBound()
 	if !wellFormed {
 		d.undoLast()
 		d.addUnknown("malformed list of expressions", rules.AnyEffect, rules.NoData)
@@ -112,8 +114,8 @@ func (d *ruleDecoder) decode(a attributes) {
 // end of the rule. It is called before the next expression.
 func (d *ruleDecoder) undoLast() {
 	switch {
-	case d.split:
-		d.split, d.branches = false, nil
+	case d.isSplit:
+		d.isSplit, d.branches = false, nil
 		d.addUnknown("lookup: not the last expression", rules.AnyEffect, d.identity())
 	case d.undo != nil:
 		d.rule.Matches, d.rule.Actions = d.rule.Matches[:d.undo.matches],
@@ -125,7 +127,7 @@ func (d *ruleDecoder) undoLast() {
 
 var errUnsupported = errors.New("unknown to the model")
 
-// unknownText returns the name of an expression and the detail of the error.
+// unknownText describes an expression that is unknown to the model by its name and the error.
 func unknownText(name string, err error) string {
 	detail := strings.TrimSpace(strings.TrimSuffix(err.Error(), errUnsupported.Error()))
 	if detail == "" {
@@ -164,8 +166,8 @@ func (d *ruleDecoder) add(m rules.Match) {
 	}
 }
 
-// act adds an action. It clears the registers with fields of the packet, which the action may
-// change.
+// act adds an action. It clears the registers that contain fields of the packet, because the action
+// may change the fields.
 func (d *ruleDecoder) act(action rules.Action) {
 	if action == rules.Action(rules.Count{}) {
 		d.rule.Actions = append(d.rule.Actions, action)
@@ -203,9 +205,9 @@ func (d *ruleDecoder) requirePending() {
 	}
 }
 
-// use removes the pending loads of the operands, because a condition or an unknown action depends
-// on the operands and therefore on the existence of their fields.
-func (d *ruleDecoder) use(ops ...operand) {
+// clearPending removes the pending loads of the operands. It is called for a condition or an unknown
+// action that depends on the operands, and thereby on the existence of their fields.
+func (d *ruleDecoder) clearPending(ops ...operand) {
 	if len(d.pending) == 0 {
 		return
 	}
@@ -234,7 +236,7 @@ func (d *ruleDecoder) hashExpression(name string, a attributes) {
 			_, _ = d.history.Write(a.Get(attr))
 		}
 		id := d.sets[a.Text(unix.NFTA_LOOKUP_SET)].identity()
-		d.unread = d.unread || id == rules.NoData
+		d.isIncomplete = d.isIncomplete || id == rules.NoData
 		fmt.Fprintf(d.history, "\x00%s\x00", id)
 	default:
 		_, _ = d.history.Write(a)
@@ -244,19 +246,19 @@ func (d *ruleDecoder) hashExpression(name string, a attributes) {
 // identity returns a hash of all expressions so far and of the contents of their sets. Lists of
 // expressions with equal identities are equal. It returns [rules.NoData] if a set cannot be read.
 func (d *ruleDecoder) identity() string {
-	if d.list == nil {
+	if d.unhashed == nil {
 		return rules.NoData
 	}
 	if d.history == nil { // created on demand: most rules need no identity
 		d.history = sha256.New()
 	}
-	for ; d.unhashed > 0; d.unhashed-- {
-		length := int(native.Uint16(d.list))
-		e := d.list[unix.NLA_HDRLEN:length]
+	for ; d.unhashedCount > 0; d.unhashedCount-- {
+		length := int(native.Uint16(d.unhashed))
+		e := d.unhashed[unix.NLA_HDRLEN:length]
 		d.hashExpression(e.Text(unix.NFTA_EXPR_NAME), e.Get(unix.NFTA_EXPR_DATA))
-		d.list = d.list[min(nlmsg.Align(length), len(d.list)):]
+		d.unhashed = d.unhashed[min(nlmsg.Align(length), len(d.unhashed)):]
 	}
-	if d.unread {
+	if d.isIncomplete {
 		return rules.NoData
 	}
 	return fmt.Sprintf("%x", d.history.Sum(nil))
@@ -265,8 +267,9 @@ func (d *ruleDecoder) identity() string {
 // finish converts the rule to the canonical form of [rules.Compile].
 func (d *ruleDecoder) finish() {
 	if d.isNative && d.rule.XTables {
-		// The model distinguishes only rules. No program writes such a rule.
-		d.split, d.branches, d.undo = false, nil, nil
+		// XTables applies to all conditions of a rule, but this rule mixes extensions of xtables with
+		// expressions that differ from the equal extensions. No known program writes such a rule.
+		d.isSplit, d.branches, d.undo = false, nil, nil
 		d.rule.Matches = nil
 		d.rule.Actions = []rules.Action{rules.Unknown{
 			Text: "expressions with an extension of xtables", Data: rules.NoData,
@@ -283,7 +286,7 @@ func (d *ruleDecoder) finish() {
 }
 
 func (d *ruleDecoder) decodeCounter(a attributes) error {
-	d.rule.Hits = decodePackets(a)
+	d.rule.Hits = decodeHits(a)
 	d.act(rules.Count{})
 	return nil
 }
@@ -306,7 +309,7 @@ func (d *ruleDecoder) decodeImmediate(a attributes) error {
 		return err
 	case v.action != nil:
 		d.act(v.action)
-	case v.ends:
+	case v.endsRule:
 		d.addUnknown("break", rules.Reads, "")
 	default:
 		d.count()
@@ -314,13 +317,12 @@ func (d *ruleDecoder) decodeImmediate(a attributes) error {
 	return nil
 }
 
-// A verdict is a decoded verdict: an action or, if action is nil, the end of the rule or no effect.
+// A verdict is a decoded verdict. If action is nil, it ends the rule or has no effect.
 type verdict struct {
-	action rules.Action
-	ends   bool
+	action   rules.Action
+	endsRule bool
 }
 
-// decodeVerdict decodes a verdict.
 func decodeVerdict(a attributes) (verdict, error) {
 	if len(a.Get(unix.NFTA_VERDICT_CODE)) != 4 {
 		return verdict{}, fmt.Errorf("no verdict, %w", errUnsupported)
@@ -339,7 +341,7 @@ func decodeVerdict(a attributes) (verdict, error) {
 	case unix.NFT_CONTINUE:
 		return verdict{}, nil
 	case unix.NFT_BREAK:
-		return verdict{ends: true}, nil
+		return verdict{endsRule: true}, nil
 	default:
 		return verdict{}, fmt.Errorf("verdict %d %w", code, errUnsupported)
 	}

@@ -22,17 +22,18 @@ type decodedSet struct {
 	dataLength int    // of the values of a map
 	unknown    string // the reason why the model cannot represent the set
 	changes    bool   // rules or timeouts add and remove elements
-	limits     bool   // elements may have an expression that affects the match
+	hasLimits  bool   // elements may have an expression that affects the match
 	table      string // the family and the name
 	contents   string // currentContents of a set that changes
-	// lists contains the dumped elements until load has decoded them, and listed is their number.
-	lists    []attributes
-	listed   int
-	elements []element
-	sorted   bool             // elements is sorted
-	ranges   []netipx.IPRange // cached result of addrRanges
-	noRanges bool             // addrRanges has been called
-	keyList  [][2][]byte      // cached result of keys
+	// lists contains the dumped elements until load has decoded them, and listedCount is their
+	// number.
+	lists       []attributes
+	listedCount int
+	elements    []element
+	sorted      bool             // elements is sorted
+	ranges      []netipx.IPRange // cached result of addrRanges
+	noRanges    bool             // addrRanges has been called
+	keyList     []keyInterval    // cached result of keys
 	// lasts maps the first keys of intervals of several fields to the last keys.
 	lasts map[string][]byte
 	// verdicts maps the keys of a verdict map, or the first keys of intervals, to verdicts. It is
@@ -46,7 +47,7 @@ type decodedSet struct {
 	id    string
 }
 
-// maxMap bounds the number of elements of a map or of a set with several fields. These elements
+// maxMap bounds the number of elements of a map, or of a set with several fields, whose elements
 // take more memory than the elements of other sets.
 const maxMap = 1 << 17
 
@@ -59,7 +60,7 @@ func decodeSet(a attributes) *decodedSet {
 		dataLength: int(a.Number(unix.NFTA_SET_DATA_LEN)),
 		changes:    flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0,
 	}
-	s.limits = affectsMatch(a.Get(nftaSetExpr)) || a.Get(nftaSetExpressions) != nil
+	s.hasLimits = affectsMatch(a.Get(nftaSetExpr)) || a.Get(nftaSetExpressions) != nil
 	known := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL |
 		nftSetConcat | nftSetExpr)
 	if flags&unix.NFT_SET_MAP != 0 {
@@ -85,16 +86,16 @@ func affectsMatch(expression attributes) bool {
 
 // addElements adds a dumped list of elements. The kernel may dump a set in several lists.
 func (s *decodedSet) addElements(list attributes) {
-	list.Each(func(uint16, []byte) { s.listed++ })
+	list.Each(func(uint16, []byte) { s.listedCount++ })
 	s.lists = append(s.lists, slices.Clone(list))
 }
 
 // size returns the number of elements.
-func (s *decodedSet) size() int { return max(s.listed, len(s.elements)) }
+func (s *decodedSet) size() int { return max(s.listedCount, len(s.elements)) }
 
-// plain is a fast decoder of elements that have only a key of the given length and, optionally,
-// flags. Sets with thousands of elements have this format.
-type plain struct {
+// A plainFormat decodes elements that have only a key of the given length and, optionally, flags.
+// It is fast, because sets with thousands of elements have this format.
+type plainFormat struct {
 	length int
 	// header contains the headers of the key attribute and of its nested attribute. flags is the
 	// header of the flags attribute.
@@ -102,16 +103,16 @@ type plain struct {
 	flags  uint32
 }
 
-func newPlain(keyLength int) plain {
+func newPlainFormat(keyLength int) plainFormat {
 	value := unix.NLA_HDRLEN + keyLength
 	header := appendHeader(nil, unix.NFTA_SET_ELEM_KEY, unix.NLA_HDRLEN+value)
 	header = appendHeader(header, unix.NFTA_DATA_VALUE, value)
 	flags := appendHeader(nil, unix.NFTA_SET_ELEM_FLAGS, unix.NLA_HDRLEN+4)
-	return plain{keyLength, native.Uint64(header), native.Uint32(flags)}
+	return plainFormat{keyLength, native.Uint64(header), native.Uint32(flags)}
 }
 
-// read decodes an element if it has this format.
-func (p plain) read(a attributes) (el element, ok bool) {
+// read decodes an element. It returns false if the element does not have the format.
+func (p plainFormat) read(a attributes) (el element, ok bool) {
 	const start = 2 * unix.NLA_HDRLEN
 	end := start + p.length
 	if len(a) < end || native.Uint64(a) != p.header {
@@ -134,8 +135,8 @@ func (s *decodedSet) load() {
 	if s.lists == nil {
 		return
 	}
-	if (s.verdicts != nil || s.data != nil || s.concat) && s.listed > maxMap {
-		s.unknown = fmt.Sprintf("%d elements", s.listed)
+	if (s.verdicts != nil || s.data != nil || s.concat) && s.listedCount > maxMap {
+		s.unknown = fmt.Sprintf("%d elements", s.listedCount)
 		s.lists = nil
 		return
 	}
@@ -207,33 +208,34 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 		if s.lasts == nil {
 			s.lasts = map[string][]byte{}
 		}
-		s.checkDuplicate(s.lasts[string(el.key)] != nil)
+		s.rejectIfDuplicate(s.lasts[string(el.key)] != nil)
 		s.lasts[string(el.key)] = last
 	}
 	if data != nil && s.verdicts != nil {
-		s.checkDuplicate(s.verdicts[string(el.key)] != nil)
+		s.rejectIfDuplicate(s.verdicts[string(el.key)] != nil)
 		s.verdicts[string(el.key)] = data.Get(unix.NFTA_DATA_VERDICT)
 	}
 	if data != nil && s.data != nil {
-		s.checkDuplicate(s.data[string(el.key)] != nil)
+		s.rejectIfDuplicate(s.data[string(el.key)] != nil)
 		s.data[string(el.key)] = data.Get(unix.NFTA_DATA_VALUE)
 	}
 	return el, true
 }
 
-// checkDuplicate marks the set as unknown if two elements start at the same key.
-func (s *decodedSet) checkDuplicate(duplicate bool) {
-	if duplicate {
+// rejectIfDuplicate marks the set as unknown if it contains two elements that start at the same key.
+func (s *decodedSet) rejectIfDuplicate(isDuplicate bool) {
+	if isDuplicate {
 		s.unknown = "set with a duplicate key"
 	}
 }
 
-// readable returns an error if the model cannot represent the elements.
-func (s *decodedSet) readable() error {
+// loadUnchanging decodes the elements. It returns an error if the model cannot represent them, or
+// if rules or timeouts change them.
+func (s *decodedSet) loadUnchanging() error {
 	s.load()
 	switch {
 	case s.unknown != "":
-		return fmt.Errorf("%s", s.unknown)
+		return errors.New(s.unknown)
 	case s.changes:
 		return errors.New("set that changes")
 	}

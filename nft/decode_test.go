@@ -94,7 +94,7 @@ func formatKeys(t *testing.T, s *decodedSet) string {
 	}
 	var ranges []netipx.IPRange
 	for _, key := range keys {
-		r, ok := addrRange(key[0], key[1])
+		r, ok := addrRange(key.first, key.last)
 		if !ok {
 			t.Fatalf("%x is not a range", key)
 		}
@@ -353,7 +353,7 @@ func TestFastElementDecoderEqualsTheGeneralOne(t *testing.T) {
 		{"cut short", write(four, nil)[:10], false},
 		{"no data", nil, false},
 	} {
-		got, ok := newPlain(4).read(row.a)
+		got, ok := newPlainFormat(4).read(row.a)
 		if ok != row.plain {
 			t.Errorf("%s: plain %t", row.name, ok)
 		}

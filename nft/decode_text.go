@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nft's names of the keys of meta, ct and socket, for unknown conditions.
+// nft's names of the keys of meta, ct and socket. The index is the kernel's number of the key.
 var (
 	metaKeys = [...]string{
 		"length", "protocol", "priority", "mark", "iif", "oif", "iifname", "oifname", "iiftype",
@@ -27,8 +27,8 @@ var (
 	socketKeys = [...]string{"transparent", "mark", "wildcard", "cgroupv2"}
 )
 
-// keyText returns nft's name of a key, or the number.
-func keyText(names []string, key uint32) string {
+// keyName returns nft's name of a key, or its number if it has no name.
+func keyName(names []string, key uint32) string {
 	if key < uint32(len(names)) {
 		return names[key]
 	}
@@ -39,15 +39,15 @@ func keyText(names []string, key uint32) string {
 func loadText(name string, kind expressionKind, a attributes) string {
 	switch name {
 	case "meta":
-		return "meta " + keyText(metaKeys[:], a.Number(unix.NFTA_META_KEY))
+		return "meta " + keyName(metaKeys[:], a.Number(unix.NFTA_META_KEY))
 	case "ct":
 		text := "ct "
 		if direction := a.Get(unix.NFTA_CT_DIRECTION); len(direction) == 1 {
 			text += map[byte]string{0: "original ", 1: "reply "}[direction[0]]
 		}
-		return text + keyText(ctKeys[:], a.Number(unix.NFTA_CT_KEY))
+		return text + keyName(ctKeys[:], a.Number(unix.NFTA_CT_KEY))
 	case "socket":
-		text := "socket " + keyText(socketKeys[:], a.Number(nftaSocketKey))
+		text := "socket " + keyName(socketKeys[:], a.Number(nftaSocketKey))
 		if a.Get(nftaSocketLevel) != nil {
 			text += fmt.Sprintf(" level %d", a.Number(nftaSocketLevel))
 		}
@@ -55,8 +55,8 @@ func loadText(name string, kind expressionKind, a attributes) string {
 	}
 	var parts []string
 	a.Each(func(attrType uint16, value []byte) {
-		if attrType != kind.destination && (attrType != kind.sources[0] &&
-			attrType != kind.sources[1]) {
+		if attrType != kind.destination && attrType != kind.sources[0] &&
+			attrType != kind.sources[1] {
 			parts = append(parts, fmt.Sprintf("%d=%x", attrType, value))
 		}
 	})
@@ -109,11 +109,11 @@ func conditionText(operand, value string, negated bool) string {
 }
 
 // rangeText formats an interval.
-func rangeText(key [2][]byte) string {
-	if string(key[0]) == string(key[1]) {
-		return fmt.Sprintf("0x%x", key[0])
+func rangeText(key keyInterval) string {
+	if string(key.first) == string(key.last) {
+		return fmt.Sprintf("0x%x", key.first)
 	}
-	return fmt.Sprintf("0x%x-0x%x", key[0], key[1])
+	return fmt.Sprintf("0x%x-0x%x", key.first, key.last)
 }
 
 // MetaKey returns the key of meta with nft's name.

@@ -11,22 +11,26 @@ import (
 // instead of meta l4proto.
 var ipv4Protocol = payload{unix.NFT_PAYLOAD_NETWORK_HEADER, 9, 1}
 
-// decodeExtension adds an xtables match or target. iptables-nft uses them if nf_tables has no
+// decodeExtensionTarget decodes an xtables target. iptables-nft uses targets if nf_tables has no
 // equivalent expression.
-func (d *ruleDecoder) decodeExtension(target bool, a attributes) error {
+func (d *ruleDecoder) decodeExtensionTarget(a attributes) error {
 	d.rule.XTables = true
-	if target {
-		action := xt.DecodeTarget(d.family, xt.Extension{
-			Name: a.Text(unix.NFTA_TARGET_NAME), Revision: a.Number(unix.NFTA_TARGET_REV),
-			Data: a.Get(unix.NFTA_TARGET_INFO),
-		})
-		if action == rules.Action(rules.Count{}) {
-			d.count()
-		} else {
-			d.act(action)
-		}
-		return nil
+	action := xt.DecodeTarget(d.family, xt.Extension{
+		Name: a.Text(unix.NFTA_TARGET_NAME), Revision: a.Number(unix.NFTA_TARGET_REV),
+		Data: a.Get(unix.NFTA_TARGET_INFO),
+	})
+	if action == rules.Action(rules.Count{}) {
+		d.count()
+	} else {
+		d.act(action)
 	}
+	return nil
+}
+
+// decodeExtensionMatch decodes an xtables match. iptables-nft uses matches if nf_tables has no
+// equivalent expression.
+func (d *ruleDecoder) decodeExtensionMatch(a attributes) error {
+	d.rule.XTables = true
 	matches := xt.DecodeMatch(&d.rule, d.family, xt.Extension{
 		Name: a.Text(unix.NFTA_MATCH_NAME), Revision: a.Number(unix.NFTA_MATCH_REV),
 		Data: a.Get(unix.NFTA_MATCH_INFO),

@@ -33,7 +33,7 @@ func (t *Transaction) String() string {
 	return b.String()
 }
 
-// A description describes a message for errors and listings.
+// A description describes a message of a transaction for errors and listings.
 type description struct {
 	msg      int
 	table    *rules.Table
@@ -45,7 +45,8 @@ type description struct {
 	rejected string // the element of a named set that the kernel rejected, if known
 }
 
-// element returns the element of a named set at an offset of a message, or "".
+// element returns the element of a named set at an offset of the message with the sequence number,
+// or "".
 func (t *Transaction) element(seq, offset uint32) string {
 	if t.descriptions[seq].element == "" {
 		return ""
@@ -62,7 +63,7 @@ func (t *Transaction) element(seq, offset uint32) string {
 	if key == nil {
 		return ""
 	}
-	return formatKey(key)
+	return keyText(key)
 }
 
 // messageNames contains nft's commands for the messages.
@@ -146,7 +147,8 @@ func (e *encoder) transaction() *Transaction {
 // that nf_tables does not support; [rules.Compile] does not create such rules.
 func Encode(rs rules.Ruleset) (*Transaction, error) { return encode(rs, nil, 0) }
 
-// encode deletes the tables of old and creates the tables of rs.
+// encode returns the transaction that deletes the tables of old and creates the tables of rs. If the
+// generation is not 0, the kernel rejects it if the ruleset has another generation.
 func encode(rs rules.Ruleset, old []rules.Table, generation uint32) (*Transaction, error) {
 	e := newEncoder(generation)
 	for i := range old {
@@ -176,7 +178,7 @@ func (e *encoder) writeTable(t *rules.Table) error {
 	for i := range t.Chains {
 		chains[i] = &t.Chains[i]
 	}
-	return errors.Join(expressibleComment(t.Comment), e.fillTable(t, chains))
+	return errors.Join(checkComment(t.Comment), e.fillTable(t, chains))
 }
 
 // fillTable creates the named sets and the given chains of a table, and then the rules of all
@@ -221,6 +223,7 @@ var hookNumbers = [...]uint32{
 	rules.Ingress: unix.NF_INET_NUMHOOKS,
 }
 
+// writeChain creates a chain without its rules.
 func (e *encoder) writeChain(c *rules.Chain) {
 	e.beginMessage(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, description{chain: c})
 	e.addText(unix.NFTA_CHAIN_TABLE, e.table.Name)
@@ -243,7 +246,7 @@ func (e *encoder) writeChain(c *rules.Chain) {
 // writeRule creates the anonymous sets of a rule and appends the rule to its chain.
 func (e *encoder) writeRule(c *rules.Chain, index int, named map[string]setRef) error {
 	r := &c.Rules[index]
-	if err := expressible(r); err != nil {
+	if err := checkRule(r); err != nil {
 		return err
 	}
 	d := description{chain: c, rule: r, index: index}

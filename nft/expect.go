@@ -15,8 +15,8 @@ import (
 type expectation struct {
 	table   *rules.Table // nil without an expectation
 	encoder encoder
-	// recognized and others count the expected and the other rules of the last read, in all tables.
-	recognized, others int
+	// recognized and unrecognized count the rules of the last read, in all tables.
+	recognized, unrecognized int
 	// hits is the counter of the last recognized rule.
 	hits rules.Hits
 }
@@ -27,8 +27,8 @@ func newExpectation(t *rules.Table) *expectation {
 	return x
 }
 
-// begin resets the counts for another read.
-func (x *expectation) begin() { x.recognized, x.others = 0, 0 }
+// reset clears the counts for another read.
+func (x *expectation) reset() { x.recognized, x.unrecognized = 0, 0 }
 
 // isMet reports whether the table that was read has exactly the expected chains and rules, and no
 // other sets.
@@ -41,7 +41,7 @@ func (x *expectation) isMet(found *foundTable) bool {
 			return false
 		}
 	}
-	return x.others == 0 && x.recognized == expected &&
+	return x.unrecognized == 0 && x.recognized == expected &&
 		len(found.Chains) == len(x.table.Chains) && len(found.UnusedSets) == 0
 }
 
@@ -52,7 +52,7 @@ func (x *expectation) rule(
 ) (rules.Rule, bool) {
 	r := x.next(t, c)
 	if r == nil || !x.equals(r, sets, a.Get(unix.NFTA_RULE_EXPRESSIONS)) {
-		x.others++
+		x.unrecognized++
 		return rules.Rule{}, false
 	}
 	x.recognized++
@@ -78,9 +78,9 @@ func (x *expectation) next(t *foundTable, c *rules.Chain) *rules.Rule {
 }
 
 // equals reports whether the expressions equal the encoded rule, regardless of the value of its
-// counter. It stores the value of the counter in hits.
+// counter. It stores this value in hits.
 func (x *expectation) equals(r *rules.Rule, sets setDecoder, expressions attributes) bool {
-	if expressible(r) != nil {
+	if checkRule(r) != nil {
 		return false
 	}
 	if x.hits = (rules.Hits{}); r.Counts() {
@@ -92,7 +92,7 @@ func (x *expectation) equals(r *rules.Rule, sets setDecoder, expressions attribu
 	var refs []setRef
 	if slices.ContainsFunc(r.Matches, needsSet) {
 		var ok bool
-		if refs, ok = lookedUp(r, sets, expressions); !ok {
+		if refs, ok = lookedUpSets(r, sets, expressions); !ok {
 			return false
 		}
 	}
@@ -101,10 +101,10 @@ func (x *expectation) equals(r *rules.Rule, sets setDecoder, expressions attribu
 	return err == nil && bytes.Equal(x.encoder.buf, expressions)
 }
 
-// lookedUp returns the sets that the expressions use for the matches of the rule that need a set.
-// It returns false if the contents of the sets differ from the matches. The kernel has chosen the
-// names of anonymous sets.
-func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef, bool) {
+// lookedUpSets returns references to the sets that the expressions look up for the matches of the
+// rule. It returns false if the contents of the sets differ from the matches. The names are from the
+// expressions, because the kernel chooses the names of anonymous sets.
+func lookedUpSets(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef, bool) {
 	var lookups []string
 	expressions.Each(func(_ uint16, value []byte) {
 		if e := attributes(value); e.HasText(unix.NFTA_EXPR_NAME, "lookup") {
@@ -136,7 +136,7 @@ func (s *decodedSet) equalsMatch(m rules.Match, name string) bool {
 			slices.Equal(s.addrRanges(), addr.Ranges) && s.size() == addrElementCount(addr.Ranges)
 	}
 	want := setOf(m)
-	if s.readable() != nil || s.catchall != nil || s.concat || s.interval != want.interval ||
+	if s.loadUnchanging() != nil || s.catchall != nil || s.concat || s.interval != want.interval ||
 		!s.anonymous || len(s.elements) != len(want.elements) {
 		return false
 	}

@@ -44,8 +44,8 @@ func TestAppliedRulesAreRecognized(t *testing.T) {
 			rs := compiled(e.change)
 			applied(t, ns, rs, Created)
 			x, met, got := expecting(t, ns, rs)
-			if x.others != 0 || !met {
-				t.Errorf("%d rules were not recognized; matched %v", x.others, met)
+			if x.unrecognized != 0 || !met {
+				t.Errorf("%d rules were not recognized; matched %v", x.unrecognized, met)
 			}
 			if !sameTables(rs, got) {
 				t.Errorf("read\n%s", listing(rules.Compare(rules.Ruleset{Tables: rs.Tables}, got)))
@@ -147,7 +147,7 @@ func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 			s.elements = s.elements[:1]
 		}), web, false},
 		{"a different element", like(web, func(s *decodedSet) {
-			s.elements[0].key = portKey(81)
+			s.elements[0].key = portBytes(81)
 		}), web, false},
 		{"an end element instead of a start", like(web, func(s *decodedSet) {
 			s.elements[0].end = true

@@ -10,30 +10,31 @@ import (
 // maxComment is the maximum length of a comment that nft prints (NFTNL_UDATA_COMMENT_MAXLEN).
 const maxComment = 128
 
-// expressible returns an error for a rule with values that nf_tables does not support.
+// checkRule returns an error for a rule with values that nf_tables does not support.
 // [rules.Compile] does not create such rules. The encoder rejects unsupported types of matches and
 // actions.
-func expressible(r *rules.Rule) error {
+func checkRule(r *rules.Rule) error {
 	var errs []error
 	for _, m := range r.Matches {
-		if err := expressibleMatch(m); err != nil {
+		if err := checkMatch(m); err != nil {
 			errs = append(errs,
 				fmt.Errorf("the match %s is not supported in nf_tables: %w", m, err))
 		}
 	}
 	for _, a := range r.Actions {
-		if err := expressibleAction(a); err != nil {
+		if err := checkAction(a); err != nil {
 			errs = append(errs,
 				fmt.Errorf("the action %s is not supported in nf_tables: %w", a, err))
 		}
 	}
-	if err := expressibleComment(r.Comment); err != nil {
+	if err := checkComment(r.Comment); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-func expressibleMatch(m rules.Match) error {
+// checkMatch returns an error for a match with values that the encoder does not support.
+func checkMatch(m rules.Match) error {
 	values := 1
 	switch m := m.(type) {
 	case rules.MatchInterface:
@@ -79,8 +80,8 @@ func expressibleMatch(m rules.Match) error {
 	return nil
 }
 
-// expressibleAction returns an error for an action that the encoder does not support.
-func expressibleAction(a rules.Action) error {
+// checkAction returns an error for an action with values that the encoder does not support.
+func checkAction(a rules.Action) error {
 	switch a := a.(type) {
 	case rules.RedirectTo:
 		if a.Port == 0 || a.Last != 0 && a.Last != a.Port {
@@ -94,7 +95,7 @@ func expressibleAction(a rules.Action) error {
 	return nil
 }
 
-func expressibleComment(comment string) error {
+func checkComment(comment string) error {
 	if len(comment) > maxComment {
 		return fmt.Errorf("the comment is longer than %d bytes", maxComment)
 	}

@@ -17,7 +17,8 @@ const register = unix.NFT_REG_1
 // The encoder writes them to its transaction, an [expectation] compares them with a dump, and
 // [AddTo] passes them to the library.
 //
-// Values of one type share an allocation, because a ruleset has hundreds of them. So do all keys.
+// The expressions of one type share an allocation, because a ruleset has hundreds of expressions. So
+// do all keys.
 type expressions struct {
 	family rules.Family // of the table
 	list   []expr.Any
@@ -48,7 +49,7 @@ func (x *expressions) reset() {
 func (x *expressions) addRule(r *rules.Rule, sets []setRef) error {
 	var errs []error
 	x.hits = r.Hits
-	matched := rules.Inet // the family that the rule already matches
+	matched := rules.Inet // the family that the expressions so far match
 	for i, m := range r.Matches {
 		if addr, ok := m.(rules.MatchAddr); ok && x.family == rules.Inet &&
 			matched != addr.Family() {
@@ -77,8 +78,8 @@ func appendTo[T any](values *[]T, v T) *T {
 	return &(*values)[len(*values)-1]
 }
 
-// key copies a key into the memory that all keys share.
-func (x *expressions) key(key []byte) []byte {
+// copyKey copies a key into the memory that all keys share.
+func (x *expressions) copyKey(key []byte) []byte {
 	start := len(x.keys)
 	x.keys = append(x.keys, key...)
 	return x.keys[start:len(x.keys):len(x.keys)]
@@ -109,18 +110,18 @@ func (x *expressions) addPayload(p payload) {
 }
 
 func (x *expressions) addImmediate(value []byte) {
-	x.add(appendTo(&x.immediates, expr.Immediate{Register: register, Data: x.key(value)}))
+	x.add(appendTo(&x.immediates, expr.Immediate{Register: register, Data: x.copyKey(value)}))
 }
 
 func (x *expressions) addCmp(negated bool, value []byte) {
 	x.add(appendTo(&x.cmps, expr.Cmp{
-		Op: equality(negated), Register: register, Data: x.key(value),
+		Op: equality(negated), Register: register, Data: x.copyKey(value),
 	}))
 }
 
 func (x *expressions) addInterval(negated bool, first, last []byte) {
 	x.add(&expr.Range{
-		Op: equality(negated), Register: register, FromData: x.key(first), ToData: x.key(last),
+		Op: equality(negated), Register: register, FromData: x.copyKey(first), ToData: x.copyKey(last),
 	})
 }
 
@@ -136,7 +137,7 @@ func equality(negated bool) expr.CmpOp {
 func (x *expressions) addBitwise(mask, xor []byte) {
 	x.add(&expr.Bitwise{
 		SourceRegister: register, DestRegister: register, Len: uint32(len(mask)),
-		Mask: x.key(mask), Xor: x.key(xor),
+		Mask: x.copyKey(mask), Xor: x.copyKey(xor),
 	})
 }
 

@@ -52,24 +52,24 @@ type tableID struct {
 }
 
 // addTable adds a table of any family.
-func (e *unmodelledChains) addTable(family uint8, a attributes) {
+func (u *unmodelledChains) addTable(family uint8, a attributes) {
 	if a.Number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT == 0 {
 		return
 	}
-	if e.dormant == nil {
-		e.dormant = map[tableID]bool{}
+	if u.dormant == nil {
+		u.dormant = map[tableID]bool{}
 	}
-	e.dormant[tableID{family, a.Text(unix.NFTA_TABLE_NAME)}] = true
+	u.dormant[tableID{family, a.Text(unix.NFTA_TABLE_NAME)}] = true
 }
 
 // addChain adds a chain of any family if the model does not support it.
-func (e *unmodelledChains) addChain(family uint8, a attributes) {
+func (u *unmodelledChains) addChain(family uint8, a attributes) {
 	hook := attributes(a.Get(unix.NFTA_CHAIN_HOOK))
 	table := a.Text(unix.NFTA_CHAIN_TABLE)
 	number := hook.Number(unix.NFTA_HOOK_HOOKNUM)
 	_, known := familyOf(family)
 	if hook == nil || known && number != unix.NF_INET_NUMHOOKS ||
-		e.dormant[tableID{family, table}] {
+		u.dormant[tableID{family, table}] {
 		return
 	}
 	c := HookedChain{
@@ -82,7 +82,7 @@ func (e *unmodelledChains) addChain(family uint8, a attributes) {
 		Drop:  a.Get(unix.NFTA_CHAIN_POLICY) != nil && a.Number(unix.NFTA_CHAIN_POLICY) == 0,
 	}
 	if c.Rules > 0 || c.Drop {
-		e.chains = append(e.chains, c)
+		u.chains = append(u.chains, c)
 	}
 }
 
@@ -131,5 +131,5 @@ func hookName(family uint8, number uint32) string {
 			}
 		}
 	}
-	return keyText(names, number)
+	return keyName(names, number)
 }

@@ -30,7 +30,7 @@ type HookFunction struct {
 	// built in. Both are empty if the kernel does not report them.
 	Name, Module string
 	// Family, Table and Chain identify an nftables chain. For an iptables-legacy table, Chain is
-	// empty and Family is the family of the list.
+	// empty and Family is [HookList.Family].
 	Family rules.Family
 	Table  string
 	Chain  string

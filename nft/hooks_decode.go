@@ -23,7 +23,7 @@ const (
 	nfnlaChainName   = 3
 )
 
-// decodeHook decodes one function of a list. family is the family of the list.
+// decodeHook decodes a function of the list of a family.
 func decodeHook(family rules.Family, a attributes) HookFunction {
 	f := HookFunction{
 		Priority: int(int32(a.Number(nfnlaHookPriority))), Name: a.Text(nfnlaHookFunction),
@@ -31,7 +31,7 @@ func decodeHook(family rules.Family, a attributes) HookFunction {
 	}
 	info := attributes(a.Get(nfnlaHookChainInfo))
 	if info.Number(nfnlaHookInfoType) == nfnlHookTypeNFTables &&
-		f.describe(info.Get(nfnlaHookInfoDescription)) {
+		f.setChain(info.Get(nfnlaHookInfoDescription)) {
 		return f
 	}
 	f.Kind = kindOf(f.Name)
@@ -41,9 +41,9 @@ func decodeHook(family rules.Family, a attributes) HookFunction {
 	return f
 }
 
-// describe decodes the description of an nftables chain, and reports whether the model supports the
+// setChain decodes the description of an nftables chain, and reports whether the model supports the
 // chain's family.
-func (f *HookFunction) describe(a attributes) bool {
+func (f *HookFunction) setChain(a attributes) bool {
 	number := a.Get(nfnlaChainFamily)
 	if len(number) != 1 {
 		return false

@@ -42,7 +42,7 @@ func RemoveIstio(ns *netns.NS) ([]string, error) {
 
 // FindIstio returns a line for each object that RemoveIstio would delete.
 func FindIstio(ns *netns.NS) ([]string, error) {
-	var found istioRemains
+	var found istioLeftovers
 	err := inside(ns, func() error {
 		c, err := dial()
 		if err != nil {
@@ -65,14 +65,14 @@ func removeIstio() ([]string, error) {
 		return nil, err
 	}
 	defer c.close()
-	var lines []string // of a transaction whose answer was lost
+	var unanswered []string // the lines of a transaction whose answer was lost
 	for range maxAttempts {
 		found, err := c.findIstio()
 		if err != nil {
 			return nil, err
 		}
 		if found.IsZero() {
-			return lines, nil
+			return unanswered, nil
 		}
 		if err = c.commit(found.encode()); err == nil {
 			return found.lines(), nil
@@ -80,37 +80,37 @@ func removeIstio() ([]string, error) {
 		if !isRace(err) {
 			return nil, fmt.Errorf("remove Istio's rules: %w", err)
 		}
-		lines = nil
+		unanswered = nil
 		if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
-			lines = found.lines()
+			unanswered = found.lines()
 		}
 	}
 	return nil, fmt.Errorf("remove Istio's rules: gave up after %d attempts because of concurrent"+
 		" changes by other processes", maxAttempts)
 }
 
-// istioRemains contains the objects of Istio at one generation of the ruleset.
-type istioRemains struct {
+// istioLeftovers contains the objects of Istio at one generation of the ruleset.
+type istioLeftovers struct {
 	generation uint32
-	own        []rules.Table // tables of istio-nftables, without their chains
+	own        []rules.Table // the tables in istioTables that exist, without their chains
 	shared     []sharedTable
 }
 
 // A sharedTable is an iptables-nft table, which may also contain foreign rules.
 type sharedTable struct {
-	table   rules.Table
-	remains istio.Leftovers
+	table     rules.Table
+	leftovers istio.Leftovers
 }
 
 // IsZero reports whether there are no objects of Istio.
-func (f istioRemains) IsZero() bool { return len(f.own) == 0 && len(f.shared) == 0 }
+func (l istioLeftovers) IsZero() bool { return len(l.own) == 0 && len(l.shared) == 0 }
 
 // findIstio reads the tables that Istio may have changed, and identifies the objects of Istio.
-func (c *conn) findIstio() (istioRemains, error) {
+func (c *conn) findIstio() (istioLeftovers, error) {
 	// If none of these tables exists, as in most pods, one request is enough.
 	if tables, interrupted, err := c.listIstioTables(); err != nil ||
 		!interrupted && len(tables) == 0 {
-		return istioRemains{}, err
+		return istioLeftovers{}, err
 	}
 	found, err := c.consistent(func() ([]foundTable, bool, error) {
 		tables, interrupted, err := c.listIstioTables()
@@ -119,18 +119,18 @@ func (c *conn) findIstio() (istioRemains, error) {
 		}
 		return c.readTables(tables, newExpectation(nil), nil)
 	})
-	remains := istioRemains{generation: found.generation}
+	leftovers := istioLeftovers{generation: found.generation}
 	for _, t := range found.tables {
 		if t.Family == rules.Inet {
-			remains.own = append(remains.own, t.Table)
+			leftovers.own = append(leftovers.own, t.Table)
 			continue
 		}
 		shared := sharedTable{table: t.Table}
-		if shared.remains = istio.Find(&shared.table); !shared.remains.IsZero() {
-			remains.shared = append(remains.shared, shared)
+		if shared.leftovers = istio.Find(&shared.table); !shared.leftovers.IsZero() {
+			leftovers.shared = append(leftovers.shared, shared)
 		}
 	}
-	return remains, err
+	return leftovers, err
 }
 
 // listIstioTables returns the tables that Istio may have changed, without their chains.
@@ -145,38 +145,38 @@ func (c *conn) listIstioTables() (tables []foundTable, interrupted bool, err err
 }
 
 // lines returns a line for each object to delete.
-func (f istioRemains) lines() []string {
+func (l istioLeftovers) lines() []string {
 	var lines []string
-	for i := range f.own {
-		lines = append(lines, fmt.Sprintf("table %s %s", f.own[i].Family, f.own[i].Name))
+	for i := range l.own {
+		lines = append(lines, fmt.Sprintf("table %s %s", l.own[i].Family, l.own[i].Name))
 	}
-	for _, s := range f.shared {
-		lines = append(lines, s.remains.Lines()...)
+	for _, s := range l.shared {
+		lines = append(lines, s.leftovers.Lines()...)
 	}
 	return lines
 }
 
 // encode returns the transaction that deletes the objects. It deletes rules before chains, because
 // the kernel rejects the deletion of a chain that is the target of a jump.
-func (f istioRemains) encode() *Transaction {
-	e := newEncoder(f.generation)
+func (l istioLeftovers) encode() *Transaction {
+	e := newEncoder(l.generation)
 	e.deletes = true
-	for i := range f.own {
-		e.deleteTable(&f.own[i])
+	for i := range l.own {
+		e.deleteTable(&l.own[i])
 	}
-	for i := range f.shared {
-		t := &f.shared[i].table
+	for i := range l.shared {
+		t := &l.shared[i].table
 		e.table = t
-		for _, p := range f.shared[i].remains.Rules {
+		for _, p := range l.shared[i].leftovers.Rules {
 			c := &t.Chains[p.Chain]
 			e.deleteRule(c, &c.Rules[p.Rule])
 		}
-		for _, n := range f.shared[i].remains.Chains {
+		for _, n := range l.shared[i].leftovers.Chains {
 			if c := &t.Chains[n]; len(c.Rules) > 0 {
 				e.deleteRule(c, nil)
 			}
 		}
-		for _, n := range f.shared[i].remains.Chains {
+		for _, n := range l.shared[i].leftovers.Chains {
 			e.deleteChain(&t.Chains[n])
 		}
 	}

@@ -49,18 +49,18 @@ func (e *encoder) write(x expr.Any) error {
 		e.writeAttributes("range", []attribute{
 			{unix.NFTA_RANGE_SREG, x.Register},
 			{unix.NFTA_RANGE_OP, uint32(x.Op)},
-		}, dataAttribute{
-			unix.NFTA_RANGE_FROM_DATA, x.FromData,
-		}, dataAttribute{unix.NFTA_RANGE_TO_DATA, x.ToData})
+		},
+			dataAttribute{unix.NFTA_RANGE_FROM_DATA, x.FromData},
+			dataAttribute{unix.NFTA_RANGE_TO_DATA, x.ToData})
 	case *expr.Bitwise:
 		e.writeAttributes("bitwise", []attribute{
 			{unix.NFTA_BITWISE_SREG, x.SourceRegister},
 			{unix.NFTA_BITWISE_DREG, x.DestRegister},
 			{unix.NFTA_BITWISE_LEN, x.Len},
 			{nftaBitwiseOp, bitwiseMaskXor},
-		}, dataAttribute{
-			unix.NFTA_BITWISE_MASK, x.Mask,
-		}, dataAttribute{unix.NFTA_BITWISE_XOR, x.Xor})
+		},
+			dataAttribute{unix.NFTA_BITWISE_MASK, x.Mask},
+			dataAttribute{unix.NFTA_BITWISE_XOR, x.Xor})
 	case *expr.Byteorder:
 		e.writeAttributes("byteorder", []attribute{
 			{unix.NFTA_BYTEORDER_SREG, x.SourceRegister},
@@ -89,8 +89,7 @@ type attribute struct {
 	value uint32
 }
 
-// A dataAttribute is an attribute of an expression with a value of at most the length of a
-// register.
+// A dataAttribute is an attribute of an expression that contains the value of a register.
 type dataAttribute struct {
 	id    uint16
 	value []byte
@@ -139,11 +138,7 @@ func (e *encoder) writeLookup(x *expr.Lookup) {
 		if x.SetID != 0 { // 0 for a set that already exists
 			e.addNumber(unix.NFTA_LOOKUP_SET_ID, x.SetID)
 		}
-		flags := uint32(0)
-		if x.Invert {
-			flags = unix.NFT_LOOKUP_F_INV
-		}
-		e.addNumber(unix.NFTA_LOOKUP_FLAGS, flags)
+		e.addNumber(unix.NFTA_LOOKUP_FLAGS, flagIf(x.Invert, unix.NFT_LOOKUP_F_INV))
 	})
 }
 

@@ -5,7 +5,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeLoad encodes an expression that loads a value which is not a field of the packet. It reports
+// writeLoad encodes an expression that loads a value that is not in the packet's headers. It reports
 // whether the expression is such a load. Attributes are in the order of the kernel's dumps.
 func (e *encoder) writeLoad(x expr.Any) bool {
 	switch x := x.(type) {
@@ -16,11 +16,11 @@ func (e *encoder) writeLoad(x expr.Any) bool {
 			{unix.NFTA_FIB_FLAGS, fibFlags(x)},
 		})
 	case *expr.Socket:
-		list := []attribute{{nftaSocketKey, uint32(x.Key)}, {nftaSocketDreg, x.Register}}
+		attrs := []attribute{{nftaSocketKey, uint32(x.Key)}, {nftaSocketDreg, x.Register}}
 		if x.Key == expr.SocketKeyCgroupv2 {
-			list = append(list, attribute{nftaSocketLevel, x.Level})
+			attrs = append(attrs, attribute{nftaSocketLevel, x.Level})
 		}
-		e.writeAttributes("socket", list)
+		e.writeAttributes("socket", attrs)
 	case *expr.Numgen:
 		e.writeAttributes("numgen", []attribute{
 			{unix.NFTA_NG_DREG, x.Register},
@@ -37,22 +37,22 @@ func (e *encoder) writeLoad(x expr.Any) bool {
 }
 
 func (e *encoder) writeHash(x *expr.Hash) {
-	var list []attribute
+	var attrs []attribute
 	if x.Type == expr.HashTypeJenkins {
-		list = []attribute{{unix.NFTA_HASH_SREG, x.SourceRegister}}
+		attrs = []attribute{{unix.NFTA_HASH_SREG, x.SourceRegister}}
 	}
-	list = append(list, attribute{unix.NFTA_HASH_DREG, x.DestRegister})
+	attrs = append(attrs, attribute{unix.NFTA_HASH_DREG, x.DestRegister})
 	if x.Type == expr.HashTypeJenkins {
-		list = append(list, attribute{unix.NFTA_HASH_LEN, x.Length})
+		attrs = append(attrs, attribute{unix.NFTA_HASH_LEN, x.Length})
 	}
-	list = append(list, attribute{unix.NFTA_HASH_MODULUS, x.Modulus})
+	attrs = append(attrs, attribute{unix.NFTA_HASH_MODULUS, x.Modulus})
 	if x.Seed != 0 { // otherwise the kernel chooses one
-		list = append(list, attribute{unix.NFTA_HASH_SEED, x.Seed})
+		attrs = append(attrs, attribute{unix.NFTA_HASH_SEED, x.Seed})
 	}
 	if x.Offset != 0 {
-		list = append(list, attribute{unix.NFTA_HASH_OFFSET, x.Offset})
+		attrs = append(attrs, attribute{unix.NFTA_HASH_OFFSET, x.Offset})
 	}
-	e.writeAttributes("hash", append(list, attribute{unix.NFTA_HASH_TYPE, uint32(x.Type)}))
+	e.writeAttributes("hash", append(attrs, attribute{unix.NFTA_HASH_TYPE, uint32(x.Type)}))
 }
 
 func fibResult(x *expr.Fib) uint32 {
@@ -68,15 +68,7 @@ func fibResult(x *expr.Fib) uint32 {
 }
 
 func fibFlags(x *expr.Fib) uint32 {
-	flags := uint32(0)
-	for flag, isSet := range map[uint32]bool{
-		unix.NFTA_FIB_F_SADDR: x.FlagSADDR, unix.NFTA_FIB_F_DADDR: x.FlagDADDR,
-		unix.NFTA_FIB_F_MARK: x.FlagMARK, unix.NFTA_FIB_F_IIF: x.FlagIIF,
-		unix.NFTA_FIB_F_OIF: x.FlagOIF, unix.NFTA_FIB_F_PRESENT: x.FlagPRESENT,
-	} {
-		if isSet {
-			flags |= flag
-		}
-	}
-	return flags
+	return flagIf(x.FlagSADDR, unix.NFTA_FIB_F_SADDR) | flagIf(x.FlagDADDR, unix.NFTA_FIB_F_DADDR) |
+		flagIf(x.FlagMARK, unix.NFTA_FIB_F_MARK) | flagIf(x.FlagIIF, unix.NFTA_FIB_F_IIF) |
+		flagIf(x.FlagOIF, unix.NFTA_FIB_F_OIF) | flagIf(x.FlagPRESENT, unix.NFTA_FIB_F_PRESENT)
 }

@@ -45,6 +45,7 @@ func (e *encoder) writeStateful(x expr.Any) bool {
 	return true
 }
 
+// flagIf returns the flag if isSet, and 0 otherwise.
 func flagIf(isSet bool, flag uint32) uint32 {
 	if isSet {
 		return flag

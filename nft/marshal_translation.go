@@ -14,43 +14,36 @@ func (e *encoder) writeTranslation(x expr.Any) bool {
 			unix.NFTA_REDIR_REG_PROTO_MAX, x.RegisterProtoMin, x.RegisterProtoMax),
 			unix.NFTA_REDIR_FLAGS, x.Flags)
 	case *expr.NAT:
-		list := []attribute{
+		attrs := []attribute{
 			{unix.NFTA_NAT_TYPE, uint32(x.Type)}, {unix.NFTA_NAT_FAMILY, x.Family},
 		}
-		flags := rangeFlags(x.Random, x.FullyRandom, x.Persistent)
-		if x.Prefix {
-			flags |= natRangeNetmap
-		}
+		flags := rangeFlags(x.Random, x.FullyRandom, x.Persistent) | flagIf(x.Prefix, natRangeNetmap) |
+			flagIf(x.RegProtoMin != 0, natRangeProtoSpecified)
 		if x.RegAddrMin != 0 {
 			flags |= natRangeMapIPs
-			list = append(list, attribute{unix.NFTA_NAT_REG_ADDR_MIN, x.RegAddrMin},
+			attrs = append(attrs, attribute{unix.NFTA_NAT_REG_ADDR_MIN, x.RegAddrMin},
 				attribute{unix.NFTA_NAT_REG_ADDR_MAX, x.RegAddrMax})
 		}
-		if x.RegProtoMin != 0 {
-			flags |= natRangeProtoSpecified
-		}
-		e.writeNAT("nat", list, portRange(unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX,
+		e.writeNAT("nat", attrs, portRange(unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX,
 			x.RegProtoMin, x.RegProtoMax), unix.NFTA_NAT_FLAGS, flags)
 	case *expr.Masq:
-		var list []attribute
-		flags := rangeFlags(x.Random, x.FullyRandom, x.Persistent)
-		if x.RegProtoMin != 0 {
-			flags |= natRangeProtoSpecified
-		}
+		var attrs []attribute
+		flags := rangeFlags(x.Random, x.FullyRandom, x.Persistent) |
+			flagIf(x.RegProtoMin != 0, natRangeProtoSpecified)
 		if flags != 0 {
-			list = append(list, attribute{unix.NFTA_MASQ_FLAGS, flags})
+			attrs = append(attrs, attribute{unix.NFTA_MASQ_FLAGS, flags})
 		}
-		e.writeNAT("masq", list, portRange(unix.NFTA_MASQ_REG_PROTO_MIN,
+		e.writeNAT("masq", attrs, portRange(unix.NFTA_MASQ_REG_PROTO_MIN,
 			unix.NFTA_MASQ_REG_PROTO_MAX, x.RegProtoMin, x.RegProtoMax), 0, 0)
 	case *expr.TProxy:
-		list := []attribute{{nftaTProxyFamily, uint32(x.Family)}}
+		attrs := []attribute{{nftaTProxyFamily, uint32(x.Family)}}
 		if x.RegAddr != 0 {
-			list = append(list, attribute{nftaTProxyRegAddr, x.RegAddr})
+			attrs = append(attrs, attribute{nftaTProxyRegAddr, x.RegAddr})
 		}
 		if x.RegPort != 0 {
-			list = append(list, attribute{nftaTProxyRegPort, x.RegPort})
+			attrs = append(attrs, attribute{nftaTProxyRegPort, x.RegPort})
 		}
-		e.writeAttributes("tproxy", list)
+		e.writeAttributes("tproxy", attrs)
 	case *expr.Reject:
 		e.writeExpression("reject", func() {
 			e.addNumber(unix.NFTA_REJECT_TYPE, x.Type)
@@ -70,16 +63,16 @@ func (e *encoder) writeTranslation(x expr.Any) bool {
 
 // writeNAT encodes an expression with a range of ports and flags. Flags that are 0 are omitted.
 func (e *encoder) writeNAT(
-	name string, list, ports []attribute, flagsAttr uint16, flags uint32,
+	name string, attrs, ports []attribute, flagsAttr uint16, flags uint32,
 ) {
-	list = append(list, ports...)
+	attrs = append(attrs, ports...)
 	if flags != 0 {
-		list = append(list, attribute{flagsAttr, flags})
+		attrs = append(attrs, attribute{flagsAttr, flags})
 	}
-	e.writeAttributes(name, list)
+	e.writeAttributes(name, attrs)
 }
 
-// portRange returns the attributes of a range of ports, none without ports.
+// portRange returns the attributes with the registers of a range of ports, or none if first is 0.
 func portRange(minAttr, maxAttr uint16, first, last uint32) []attribute {
 	if first == 0 {
 		return nil
@@ -88,15 +81,6 @@ func portRange(minAttr, maxAttr uint16, first, last uint32) []attribute {
 }
 
 func rangeFlags(random, fullyRandom, persistent bool) uint32 {
-	flags := uint32(0)
-	if random {
-		flags |= natRangeProtoRandom
-	}
-	if fullyRandom {
-		flags |= natRangeProtoRandomFully
-	}
-	if persistent {
-		flags |= natRangePersistent
-	}
-	return flags
+	return flagIf(random, natRangeProtoRandom) | flagIf(fullyRandom, natRangeProtoRandomFully) |
+		flagIf(persistent, natRangePersistent)
 }

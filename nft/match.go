@@ -2,7 +2,7 @@ package nft
 
 import (
 	"fmt"
-	"net/netip"
+	"net"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -23,6 +23,7 @@ var (
 	icmpTypeCode    = payload{unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2}
 )
 
+// addrField returns the location of the source or destination address.
 func addrField(f rules.Family, side rules.Side) payload {
 	p := payload{unix.NFT_PAYLOAD_NETWORK_HEADER, 12, 4}
 	if f == rules.IPv6 {
@@ -68,7 +69,7 @@ func (x *expressions) addMatch(m rules.Match, set setRef) error {
 		if set.name != "" {
 			x.addLookup(m.Not, set)
 		} else {
-			x.addCmp(m.Not, interfaceKey(m.Names[0]))
+			x.addCmp(m.Not, interfaceBytes(m.Names[0]))
 		}
 	case rules.MatchFamily:
 		x.addFamily(m.Family)
@@ -89,11 +90,11 @@ func (x *expressions) addMatch(m rules.Match, set setRef) error {
 		x.addPayload(field)
 		if comparesEach(m) {
 			for _, p := range m.Ports {
-				x.addCmp(true, portKey(p.First))
+				x.addCmp(true, portBytes(p.First))
 			}
 			return nil
 		}
-		matchRange(x, m.Not, m.Ports, set, portKey, portKey)
+		addRanges(x, m.Not, m.Ports, set, portBytes, portBytes)
 	case rules.MatchTCPFlags:
 		x.addPayload(tcpFlags)
 		x.addBitwise([]byte{byte(m.Mask)}, []byte{0})
@@ -107,7 +108,7 @@ func (x *expressions) addMatch(m rules.Match, set setRef) error {
 		if hasInterval(m.IDs) {
 			x.addByteorder()
 		}
-		matchRange(x, m.Not, m.IDs, set, hostKey, networkKey)
+		addRanges(x, m.Not, m.IDs, set, hostBytes, networkBytes)
 	case rules.MatchCgroup:
 		x.add(&expr.Socket{
 			Key: expr.SocketKeyCgroupv2, Level: uint32(m.Level), Register: register,
@@ -120,9 +121,9 @@ func (x *expressions) addMatch(m rules.Match, set setRef) error {
 			x.addMeta(expr.MetaKeyMARK)
 		}
 		if m.Mask != ^uint32(0) {
-			x.addBitwise(hostKey(m.Mask), hostKey(0))
+			x.addBitwise(hostBytes(m.Mask), hostBytes(0))
 		}
-		x.addCmp(m.Not, hostKey(m.Value))
+		x.addCmp(m.Not, hostBytes(m.Value))
 	case rules.MatchState:
 		var bits uint32
 		for state, bit := range stateBits {
@@ -131,8 +132,8 @@ func (x *expressions) addMatch(m rules.Match, set setRef) error {
 			}
 		}
 		x.addCT(expr.CtKeySTATE)
-		x.addBitwise(hostKey(bits), hostKey(0))
-		x.addCmp(!m.Not, hostKey(0))
+		x.addBitwise(hostBytes(bits), hostBytes(0))
+		x.addCmp(!m.Not, hostBytes(0))
 	default:
 		return fmt.Errorf("the match %s is not supported in nf_tables", m)
 	}
@@ -153,7 +154,7 @@ func (x *expressions) addAddr(m rules.MatchAddr, set setRef) {
 		return
 	}
 	r := m.Ranges[0]
-	first := addrKey(r.From())
+	first := addrBytes(r.From())
 	p, isPrefix := r.Prefix()
 	switch {
 	case r.From() == r.To():
@@ -165,35 +166,26 @@ func (x *expressions) addAddr(m rules.MatchAddr, set setRef) {
 		x.addCmp(m.Not, first[:field.length])
 	case isPrefix && p.Bits() > 0:
 		x.addPayload(field)
-		x.addBitwise(prefixMask(p), make([]byte, len(first)))
+		x.addBitwise(net.CIDRMask(p.Bits(), 8*len(first)), make([]byte, len(first)))
 		x.addCmp(m.Not, first)
 	default:
 		x.addPayload(field)
-		x.addInterval(m.Not, first, addrKey(r.To()))
+		x.addInterval(m.Not, first, addrBytes(r.To()))
 	}
 }
 
-func prefixMask(p netip.Prefix) []byte {
-	mask := make([]byte, p.Addr().BitLen()/8)
-	for i := range p.Bits() {
-		mask[i/8] |= 0x80 >> (i % 8)
-	}
-	return mask
-}
-
-// matchRange compares the register with one value or one range, or looks it up in a set. single and
-// interval encode single numbers and the bounds of ranges.
-func matchRange[T uint16 | uint32](
-	x *expressions, negated bool, values []rules.Range[T], set setRef, single, interval func(
-		T,
-	) []byte,
+// addRanges compares the register with one value or one range, or looks it up in a set.
+// encodeSingle encodes single numbers, and encodeBound the bounds of ranges.
+func addRanges[T uint16 | uint32](
+	x *expressions, negated bool, values []rules.Range[T], set setRef,
+	encodeSingle, encodeBound func(T) []byte,
 ) {
 	switch v := values[0]; {
 	case set.name != "":
 		x.addLookup(negated, set)
 	case v.IsSingle():
-		x.addCmp(negated, single(v.First))
+		x.addCmp(negated, encodeSingle(v.First))
 	default:
-		x.addInterval(negated, interval(v.First), interval(v.Last))
+		x.addInterval(negated, encodeBound(v.First), encodeBound(v.Last))
 	}
 }

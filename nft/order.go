@@ -17,14 +17,14 @@ func orderChains(rs *rules.Ruleset) {
 			if n < 0 {
 				n = len(chains)
 			}
-			orderPosition(chains[:n])
+			orderChainsAt(chains[:n])
 			chains = chains[n:]
 		}
 	}
 }
 
-// orderPosition sets the order of the chains at one position, if a table has several chains there.
-func orderPosition(chains []rules.ChainRef) {
+// orderChainsAt sets the order of the chains at one position, if a table has several chains there.
+func orderChainsAt(chains []rules.ChainRef) {
 	changed := false
 	for from := 0; from < len(chains); {
 		to := from + 1

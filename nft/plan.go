@@ -24,7 +24,7 @@ type step struct {
 // plan returns the step to the desired ruleset. It reads the current table, unless the caller has
 // passed a snapshot from which it can plan.
 func (a *applier) plan() (step, error) {
-	a.count()
+	a.resetResult()
 	if s := a.planFromSnapshot(); s.transaction != nil {
 		return s, nil
 	}

@@ -122,14 +122,14 @@ func probe() ([]Support, error) {
 func (c *conn) probe() ([]Support, error) {
 	support := []Support{{Feature: FeatureNetlink}}
 	e := newEncoder(0)
-	var owner []int // the index of the feature of each message
+	var featureOf []int // the index in support for each message
 	for _, p := range probes() {
 		t := p.table(len(support))
 		if err := e.writeTable(&t); err != nil {
 			return nil, err
 		}
-		for len(owner) < len(e.descriptions) {
-			owner = append(owner, len(support))
+		for len(featureOf) < len(e.descriptions) {
+			featureOf = append(featureOf, len(support))
 		}
 		support = append(support, Support{Feature: p.feature})
 	}
@@ -144,8 +144,9 @@ func (c *conn) probe() ([]Support, error) {
 		}
 		for i := range support {
 			// Without nf_tables the kernel rejects the first message of the batch.
-			affected := r.message < len(owner) && i == owner[r.message] || r.message == 0 && i > 0
-			if s := &support[i]; affected && s.Err == nil {
+			isAffected := r.message == 0 && i > 0 ||
+				r.message < len(featureOf) && i == featureOf[r.message]
+			if s := &support[i]; isAffected && s.Err == nil {
 				s.Err = &UnsupportedError{Feature: s.Feature, Err: r.errno}
 			}
 		}
@@ -190,13 +191,14 @@ func (c *conn) tryTransaction(t *Transaction) ([]rejection, error) {
 	}
 }
 
-// A featureProbe is a chain that needs a feature.
+// A featureProbe is a base chain that needs a feature, with at most one rule.
 type featureProbe struct {
 	feature Feature
 	base    rules.Base
 	rule    rules.Rule
 }
 
+// table returns the table with the chain. number makes its name unique.
 func (p featureProbe) table(number int) rules.Table {
 	c := rules.Chain{Name: "probe", Base: &p.base}
 	if len(p.rule.Actions) > 0 {

@@ -76,7 +76,7 @@ func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
 }
 
 // ReadAllTables is like [ReadAll], but also returns the base chains of other families and the base
-// chains that are attached to devices, in Elsewhere.
+// chains that are attached to devices, in [Snapshot.UnmodelledChains].
 func ReadAllTables(ns *netns.NS) (Snapshot, error) {
 	routing := func() (rules.Routing, error) { return route.Read(nil) }
 	var others unmodelledChains
@@ -89,7 +89,7 @@ func ReadAllTables(ns *netns.NS) (Snapshot, error) {
 			}
 			slices.Reverse(tables)
 			for i := range tables {
-				tables[i].splits = true
+				tables[i].splitsRules = true
 			}
 			return c.readTables(tables, newExpectation(nil), &others)
 		})
@@ -101,9 +101,8 @@ func ReadAllTables(ns *netns.NS) (Snapshot, error) {
 
 // read reads tables and routing in a namespace.
 func read(
-	ns *netns.NS, readRouting func() (rules.Routing, error), readTables func(
-		*conn,
-	) (tableSnapshot, error),
+	ns *netns.NS, readRouting func() (rules.Routing, error),
+	readTables func(*conn) (tableSnapshot, error),
 ) (r Snapshot, err error) {
 	err = inside(ns, func() error {
 		c, err := dial()
@@ -131,8 +130,7 @@ type tableSnapshot struct {
 	tables     []foundTable
 }
 
-// readSluiceTable reads the Sluice table, which findSluiceTable has found, if it still exists. A
-// nil table does not exist.
+// readSluiceTable reads the table that findSluiceTable has returned, if it still exists.
 func (c *conn) readSluiceTable(found *foundTable, expected *expectation) (tableSnapshot, error) {
 	if found == nil {
 		return tableSnapshot{}, nil
@@ -176,7 +174,7 @@ var errTooLong = errors.New("the nftables rules exceed the limit of 64 MiB")
 var errBusy = errors.New("the nftables ruleset changed during every attempt to read it:" +
 	" another process changes it continuously")
 
-// consistent repeats a read until there is no concurrent change. Dumps are not atomic in the
+// consistent repeats a read until there is no concurrent change, and returns its result. Dumps are not atomic in the
 // kernel, and the generation does not change atomically with the objects that dumps return.
 // Therefore consistent waits before and after the read until no transaction is in progress.
 func (c *conn) consistent(
@@ -185,8 +183,8 @@ func (c *conn) consistent(
 	// In a pod's namespace the generation is usually less than 65536 and equals its lower half in
 	// the last answer. This saves a request.
 	generation := uint32(c.lastGeneration)
-	begin := time.Now()
-	for reads := 0; reads < maxReads && time.Since(begin) < maxReadTime; reads++ {
+	start := time.Now()
+	for reads := 0; reads < maxReads && time.Since(start) < maxReadTime; reads++ {
 		if generation == 0 {
 			var err error
 			if generation, err = c.generation(); err != nil {
@@ -220,17 +218,18 @@ func (c *conn) consistent(
 
 // listTables returns all tables of the families that the model supports, without their chains. It
 // adds the tables of all families to others, which may be nil.
-func (c *conn) listTables(others *unmodelledChains) (tables []foundTable, interrupted bool, err error) {
-	interrupted, err = c.dump(unix.NFT_MSG_GETTABLE, rules.Inet, nil, func(
-		family uint8, a attributes,
-	) {
+func (c *conn) listTables(
+	others *unmodelledChains,
+) (tables []foundTable, interrupted bool, err error) {
+	addTable := func(family uint8, a attributes) {
 		if others != nil {
 			others.addTable(family, a)
 		}
 		if f, ok := familyOf(family); ok {
 			tables = append(tables, decodeTable(f, a))
 		}
-	})
+	}
+	interrupted, err = c.dump(unix.NFT_MSG_GETTABLE, rules.Inet, nil, addTable)
 	return tables, interrupted, err
 }
 
@@ -255,55 +254,85 @@ var dumpNames = [...]string{
 func (c *conn) readTables(
 	tables []foundTable, expected *expectation, others *unmodelledChains,
 ) (_ []foundTable, interrupted bool, err error) {
-	var errs []error
-	expected.begin()
-	room := cmp.Or(c.maxSize, maxReadSize)
-	expansion := maxExpansion
-	list := func(msg int, family rules.Family, attrs func(*messages), do func(uint8, attributes)) {
-		if room < 0 {
-			return
-		}
-		again, err := c.dump(msg, family, attrs, func(family uint8, a attributes) {
-			if room -= len(a); room >= 0 {
-				do(family, a)
-			}
-		})
-		interrupted = interrupted || again
-		errs = append(errs, err)
-		if room < 0 {
-			errs = append(errs, errTooLong)
-		}
+	expected.reset()
+	r := tableReader{
+		conn: c, tables: tables, expected: expected, remaining: cmp.Or(c.maxSize, maxReadSize),
+		budget: maxExpansion,
 	}
-	find := func(family uint8, name string) *foundTable {
-		f, known := familyOf(family)
-		i := slices.IndexFunc(tables, func(t foundTable) bool {
-			return known && t.Family == f && t.Name == name
-		})
-		if i < 0 {
-			return nil
-		}
-		return &tables[i]
+	r.readChains(others)
+	for i := range tables {
+		r.readRules(&tables[i], r.readSets(&tables[i]))
 	}
+	return tables, r.interrupted, errors.Join(r.errs...)
+}
 
-	list(unix.NFT_MSG_GETCHAIN, rules.Inet, nil, func(family uint8, a attributes) {
+// A tableReader reads the chains, sets and rules of tables.
+type tableReader struct {
+	conn        *conn
+	tables      []foundTable
+	expected    *expectation
+	remaining   int // bytes that may still be read; see maxReadSize
+	budget      int // see maxExpansion
+	interrupted bool
+	errs        []error
+}
+
+// dump calls do with the family and attributes of each object of a list, until the size of the
+// objects exceeds the limit.
+func (r *tableReader) dump(
+	msg int, family rules.Family, attrs func(*messages), do func(family uint8, a attributes),
+) {
+	if r.remaining < 0 {
+		return
+	}
+	interrupted, err := r.conn.dump(msg, family, attrs, func(family uint8, a attributes) {
+		if r.remaining -= len(a); r.remaining >= 0 {
+			do(family, a)
+		}
+	})
+	r.interrupted = r.interrupted || interrupted
+	r.errs = append(r.errs, err)
+	if r.remaining < 0 {
+		r.errs = append(r.errs, errTooLong)
+	}
+}
+
+// find returns the table with the kernel's number of the family and the name, or nil.
+func (r *tableReader) find(family uint8, name string) *foundTable {
+	f, known := familyOf(family)
+	i := slices.IndexFunc(r.tables, func(t foundTable) bool {
+		return known && t.Family == f && t.Name == name
+	})
+	if i < 0 {
+		return nil
+	}
+	return &r.tables[i]
+}
+
+// readChains adds the chains of all tables, without their rules.
+func (r *tableReader) readChains(others *unmodelledChains) {
+	r.dump(unix.NFT_MSG_GETCHAIN, rules.Inet, nil, func(family uint8, a attributes) {
 		if others != nil {
 			others.addChain(family, a)
 		}
-		if t := find(family, a.Text(unix.NFTA_CHAIN_TABLE)); t != nil {
+		if t := r.find(family, a.Text(unix.NFTA_CHAIN_TABLE)); t != nil {
 			t.addChain(a)
 		}
 	})
-	for i := range tables {
-		t := &tables[i]
-		tableName := func(attr uint16) func(*messages) {
-			return func(m *messages) { m.addText(attr, t.Name) }
-		}
-		sets := setDecoder{}
-		t.elements = map[string]int{}
-		var names []string
-		list(unix.NFT_MSG_GETSET, t.Family, tableName(unix.NFTA_SET_TABLE), func(
-			_ uint8, a attributes,
-		) {
+}
+
+// addTableName returns a function that adds an attribute with the name of the table.
+func (t *foundTable) addTableName(attr uint16) func(*messages) {
+	return func(m *messages) { m.addText(attr, t.Name) }
+}
+
+// readSets returns the sets of a table. It records their names and numbers of elements in the table.
+func (r *tableReader) readSets(t *foundTable) setDecoder {
+	sets := setDecoder{}
+	t.elements = map[string]int{}
+	var names []string
+	r.dump(unix.NFT_MSG_GETSET, t.Family, t.addTableName(unix.NFTA_SET_TABLE),
+		func(_ uint8, a attributes) {
 			name := a.Text(unix.NFTA_SET_NAME)
 			sets[name] = decodeSet(a)
 			sets[name].table = t.Family.String() + " " + t.Name
@@ -312,21 +341,25 @@ func (c *conn) readTables(
 				t.namedSets = append(t.namedSets, name)
 			}
 		})
-		for _, name := range names {
-			list(unix.NFT_MSG_GETSETELEM, t.Family, func(m *messages) {
-				m.addText(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
-				m.addText(unix.NFTA_SET_ELEM_LIST_SET, name)
-			}, func(_ uint8, a attributes) {
-				sets[name].addElements(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS))
-			})
-			t.elements[name] = sets[name].size()
-		}
-		t.UnusedSets = slices.Clone(t.namedSets) // removeUsed removes the used ones
-		var chain *rules.Chain                   // of the previous rule
-		var raw []rawRule
-		list(unix.NFT_MSG_GETRULE, t.Family, tableName(unix.NFTA_RULE_TABLE), func(
-			_ uint8, a attributes,
-		) {
+	for _, name := range names {
+		r.dump(unix.NFT_MSG_GETSETELEM, t.Family, func(m *messages) {
+			m.addText(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+			m.addText(unix.NFTA_SET_ELEM_LIST_SET, name)
+		}, func(_ uint8, a attributes) {
+			sets[name].addElements(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS))
+		})
+		t.elements[name] = sets[name].size()
+	}
+	return sets
+}
+
+// readRules adds the rules to the chains of a table.
+func (r *tableReader) readRules(t *foundTable, sets setDecoder) {
+	t.UnusedSets = slices.Clone(t.namedSets) // removeUsed removes the used ones
+	var chain *rules.Chain                   // of the previous rule
+	var raw []rawRule
+	r.dump(unix.NFT_MSG_GETRULE, t.Family, t.addTableName(unix.NFTA_RULE_TABLE),
+		func(_ uint8, a attributes) {
 			if chain == nil || !a.HasText(unix.NFTA_RULE_CHAIN, chain.Name) {
 				chain = t.Chain(a.Text(unix.NFTA_RULE_CHAIN))
 			}
@@ -334,50 +367,48 @@ func (c *conn) readTables(
 				return
 			}
 			t.removeUsed(a.Get(unix.NFTA_RULE_EXPRESSIONS))
-			if t.splits {
+			if t.splitsRules {
 				raw = append(raw, rawRule{chain: chain, attrs: slices.Clone(a)})
 				return
 			}
-			r, known := expected.rule(t, chain, sets, a)
-			if !known {
-				r = decodeRule(t.Family, sets, a)
+			rule, isExpected := r.expected.rule(t, chain, sets, a)
+			if !isExpected {
+				rule = decodeRule(t.Family, sets, a)
 			}
-			chain.Rules = append(chain.Rules, r)
+			chain.Rules = append(chain.Rules, rule)
 		})
-		decodeRaw(t.Family, sets, raw, &expansion)
-	}
-	return tables, interrupted, errors.Join(errs...)
+	decodeRaw(t.Family, sets, raw, &r.budget)
 }
 
 // A rawRule is a rule before it is decoded.
 type rawRule struct {
 	chain *rules.Chain
 	attrs attributes
-	// The other fields are for a rule that was not read from the kernel. unknowns contains, in
-	// order, its expressions with the name unknownExpression. incomplete reports that the kernel
-	// may evaluate other expressions.
+	// The other fields are for a rule that was not read from the kernel. unknowns contains the
+	// Unknowns for its expressions with the name unknownExpression, in the same order. line and
+	// incomplete are [Rule.Line] and [Rule.Incomplete].
 	unknowns   []rules.Unknown
 	line       rules.Line
 	incomplete bool
 }
 
 // decodeRaw decodes rules and adds them to their chains. It first marks the sets that the rules
-// change, because other rules may look up values in them.
-func decodeRaw(family rules.Family, sets setDecoder, raw []rawRule, room *int) {
+// change, because earlier rules may look up values in them. budget is as in decodeRules.
+func decodeRaw(family rules.Family, sets setDecoder, raw []rawRule, budget *int) {
 	for _, r := range raw {
 		attributes(r.attrs.Get(unix.NFTA_RULE_EXPRESSIONS)).Each(func(_ uint16, value []byte) {
 			e := attributes(value)
 			if !e.HasText(unix.NFTA_EXPR_NAME, "dynset") {
 				return
 			}
-			if s := sets[attributes(
-				e.Get(unix.NFTA_EXPR_DATA)).Text(unix.NFTA_DYNSET_SET_NAME)]; s != nil {
+			name := attributes(e.Get(unix.NFTA_EXPR_DATA)).Text(unix.NFTA_DYNSET_SET_NAME)
+			if s := sets[name]; s != nil {
 				s.changes = true
 			}
 		})
 	}
 	for _, r := range raw {
-		r.chain.Rules = append(r.chain.Rules, decodeRules(room, family, sets, r)...)
+		r.chain.Rules = append(r.chain.Rules, decodeRules(budget, family, sets, r)...)
 	}
 }
 

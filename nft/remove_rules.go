@@ -1,10 +1,6 @@
 package nft
 
 import (
-	"errors"
-
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
@@ -19,15 +15,8 @@ func RemoveRules(ns *netns.NS) (bool, error) {
 			return err
 		}
 		defer func() { go c.close() }()
-		table, err := c.findSluiceTable()
-		if table == nil || err != nil {
-			return err
-		}
-		if err := c.deleteTables(table.Table); err != nil && !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-		removed = true
-		return nil
+		removed, err = c.deleteSluiceTable()
+		return err
 	})
 	return removed, err
 }

@@ -64,7 +64,7 @@ func encodeReplacement(
 			e.deleteChain(c)
 		}
 	}
-	if err := errors.Join(expressibleComment(want.Comment),
+	if err := errors.Join(checkComment(want.Comment),
 		e.fillTable(want, missing)); err != nil {
 		return nil, err
 	}

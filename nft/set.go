@@ -73,19 +73,19 @@ func setOf(m rules.Match) *set {
 		return s
 	case rules.MatchPort:
 		if len(m.Ports) >= rules.ManyPorts {
-			return intervalSet(m.Ports, typePort, portKey)
+			return intervalSet(m.Ports, typePort, portBytes)
 		}
-		return rangeSet(m.Ports, typePort, portKey, portKey)
+		return rangeSet(m.Ports, typePort, portBytes, portBytes)
 	case rules.MatchOwner:
 		keyType := uint32(typeUID)
 		if m.Group {
 			keyType = typeGID
 		}
-		return rangeSet(m.IDs, keyType, hostKey, networkKey)
+		return rangeSet(m.IDs, keyType, hostBytes, networkBytes)
 	case rules.MatchInterface:
 		keys := make([][]byte, len(m.Names))
 		for i, n := range m.Names {
-			keys[i] = interfaceKey(n)
+			keys[i] = interfaceBytes(n)
 		}
 		s := keySet(keys, typeInterface)
 		s.hostOrder = true // like all strings in nft
@@ -106,13 +106,14 @@ func comparesEach(m rules.MatchPort) bool {
 	return m.Not && len(m.Ports) <= 3 && !hasInterval(m.Ports)
 }
 
+// addrElements returns the elements of an interval set with the ranges of the match.
 func addrElements(m rules.MatchAddr) []element {
 	elements := make([]element, 0, 2*len(m.Ranges))
 	// All keys share an allocation, because there may be thousands.
 	keys := make([]byte, 0, cap(elements)*int(addrField(m.Family(), m.Side).length))
 	add := func(a netip.Addr, end bool) {
 		start := len(keys)
-		keys = appendAddr(keys, a)
+		keys, _ = a.AppendBinary(keys) // never fails
 		elements = append(elements, element{keys[start:len(keys):len(keys)], end})
 	}
 	for _, r := range m.Ranges {
@@ -145,34 +146,34 @@ func keySet(keys [][]byte, keyType uint32) *set {
 	return s
 }
 
-// rangeSet returns an anonymous set of numbers. It is an interval set if one of the values is a
-// range.
+// rangeSet returns an anonymous set of numbers. It is an interval set if one of the ranges contains
+// several numbers. encodeSingle encodes single numbers, and encodeBound the bounds of ranges.
 func rangeSet[T uint16 | uint32](
-	ranges []rules.Range[T], keyType uint32, single, interval func(T) []byte,
+	ranges []rules.Range[T], keyType uint32, encodeSingle, encodeBound func(T) []byte,
 ) *set {
 	if !hasInterval(ranges) {
 		keys := make([][]byte, len(ranges))
 		for i, r := range ranges {
-			keys[i] = single(r.First)
+			keys[i] = encodeSingle(r.First)
 		}
 		s := keySet(keys, keyType)
 		s.hostOrder = keyType != typePort
 		return s
 	}
-	return intervalSet(ranges, keyType, interval)
+	return intervalSet(ranges, keyType, encodeBound)
 }
 
 // intervalSet returns an anonymous interval set of numbers.
 func intervalSet[T uint16 | uint32](
-	ranges []rules.Range[T], keyType uint32, interval func(T) []byte,
+	ranges []rules.Range[T], keyType uint32, encodeBound func(T) []byte,
 ) *set {
 	s := &set{
-		anonymous: true, interval: true, keyType: keyType, keyLength: uint32(len(interval(0))),
+		anonymous: true, interval: true, keyType: keyType, keyLength: uint32(len(encodeBound(0))),
 	}
 	for _, r := range ranges {
-		s.elements = append(s.elements, element{key: interval(r.First)})
+		s.elements = append(s.elements, element{key: encodeBound(r.First)})
 		if r.Last != ^T(0) {
-			s.elements = append(s.elements, element{key: interval(r.Last + 1), end: true})
+			s.elements = append(s.elements, element{key: encodeBound(r.Last + 1), end: true})
 		}
 	}
 	return s
@@ -204,8 +205,9 @@ func (e *encoder) writeSet(s *set, d description) {
 	e.writeElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, s.ref, s.elements, d)
 }
 
-// elementSize is the maximum size of an element without its key, which has at most 16 bytes.
-// maxElements limits the list of elements of a message to the 64 KiB of an attribute.
+// elementSize is the maximum size of an element in bytes without its key, which has at most 16
+// bytes. maxElements is the maximum number of elements in a message: their list is an attribute,
+// which has at most 64 KiB. The number is even, so that an interval is not divided.
 const (
 	elementSize = 20
 	maxElements = math.MaxUint16 / (elementSize + 16) / 2 * 2
@@ -222,7 +224,7 @@ func (e *encoder) writeElements(
 		part := elements[first:min(first+maxElements, len(elements))]
 		d.set = ref.name
 		if d.rule == nil {
-			d.element = formatKey(part[0].key)
+			d.element = keyText(part[0].key)
 		}
 		e.beginMessage(msg, flags, d)
 		e.addText(unix.NFTA_SET_ELEM_LIST_TABLE, e.table.Name)
@@ -240,7 +242,7 @@ func (e *encoder) writeElements(
 }
 
 // appendElement encodes an element. It computes the lengths first, which is much faster than
-// messages.nest: there may be thousands of elements.
+// messages.beginNest: there may be thousands of elements.
 func appendElement(buf []byte, el element) []byte {
 	data := unix.NLA_HDRLEN + nlmsg.Align(len(el.key)) // the attribute NFTA_DATA_VALUE
 	length := 2*unix.NLA_HDRLEN + data

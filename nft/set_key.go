@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"go4.org/netipx"
 
@@ -13,26 +14,19 @@ import (
 // This file encodes and decodes keys. A key is a value in the form that the kernel compares with
 // packets and stores in sets.
 
-func portKey(port uint16) []byte { return binary.BigEndian.AppendUint16(nil, port) }
+// portBytes encodes a port in network byte order.
+func portBytes(port uint16) []byte { return binary.BigEndian.AppendUint16(nil, port) }
 
-func hostKey(n uint32) []byte { return native.AppendUint32(nil, n) }
+// hostBytes encodes a number in host byte order, as in registers and in sets of single numbers.
+func hostBytes(n uint32) []byte { return native.AppendUint32(nil, n) }
 
-func networkKey(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+// networkBytes encodes a number in network byte order, as in intervals.
+func networkBytes(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-func addrKey(a netip.Addr) []byte { return a.AsSlice() }
+func addrBytes(a netip.Addr) []byte { return a.AsSlice() }
 
-// appendAddr appends the result of addrKey without an allocation.
-func appendAddr(key []byte, a netip.Addr) []byte {
-	if a.Is4() {
-		bytes := a.As4()
-		return append(key, bytes[:]...)
-	}
-	bytes := a.As16()
-	return append(key, bytes[:]...)
-}
-
-// interfaceKey returns a complete name with its padding, or the prefix of a name without padding.
-func interfaceKey(n rules.InterfaceName) []byte {
+// interfaceBytes encodes a complete name with padding, or the prefix of names without padding.
+func interfaceBytes(n rules.InterfaceName) []byte {
 	if n.Prefix {
 		return []byte(n.Name)
 	}
@@ -41,13 +35,9 @@ func interfaceKey(n rules.InterfaceName) []byte {
 	return key
 }
 
+// hasInterval reports whether a range contains several numbers.
 func hasInterval[T uint16 | uint32](ranges []rules.Range[T]) bool {
-	for _, r := range ranges {
-		if !r.IsSingle() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ranges, func(r rules.Range[T]) bool { return !r.IsSingle() })
 }
 
 // addrRange decodes an interval of addresses.
@@ -58,16 +48,16 @@ func addrRange(first, last []byte) (netipx.IPRange, bool) {
 	return r, okA && okB && r.IsValid()
 }
 
-// formatKey formats a key for error messages.
-func formatKey(key []byte) string {
+// keyText formats a key for error messages.
+func keyText(key []byte) string {
 	if a, ok := netip.AddrFromSlice(key); ok {
 		return a.String()
 	}
 	return fmt.Sprintf("0x%x", key)
 }
 
-// numberKey decodes a number of 2 or 4 bytes in network byte order.
-func numberKey[T uint16 | uint32](key []byte) (T, bool) {
+// networkNumber decodes a number of 2 or 4 bytes in network byte order.
+func networkNumber[T uint16 | uint32](key []byte) (T, bool) {
 	switch any(T(0)).(type) {
 	case uint16:
 		if len(key) == 2 {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Table is a table in the form of nf_tables: its rules are lists of expressions, which refer to
-// sets by name. It is for rulesets from other sources than the kernel.
+// A Table is a table whose rules are lists of nf_tables expressions, which refer to sets by name. It
+// is for rulesets from other sources than the kernel; see [DecodeTables].
 type Table struct {
 	Family rules.Family
 	Name   string
@@ -30,11 +30,11 @@ type Rule struct {
 	Handle  rules.Handle
 	Line    rules.Line
 	Comment string
-	// Expressions contains values of type [expr.Any], and of type [rules.Unknown] where the
-	// expressions are not known. An Unknown has no Data.
+	// Expressions contains values of type [expr.Any], and a [rules.Unknown] without Data in place of
+	// expressions that the source does not specify.
 	Expressions []any
-	// Incomplete reports that the kernel may evaluate other expressions. It is implied by an
-	// Unknown.
+	// Incomplete reports that the kernel may evaluate other expressions than those in Expressions.
+	// An Unknown implies Incomplete.
 	Incomplete bool
 }
 
@@ -65,20 +65,21 @@ type SetElement struct {
 	Verdict     *expr.Verdict // of a verdict map
 }
 
-// DecodeTables decodes tables as [ReadAll] decodes the kernel's. It returns an error for
-// expressions that have no encoding.
+// DecodeTables decodes tables as [ReadAll] decodes the tables of the kernel. It returns an error for
+// expressions that the package cannot encode.
 func DecodeTables(tables []Table) ([]rules.Table, error) {
-	room := maxExpansion
+	budget := maxExpansion
 	decoded := make([]rules.Table, len(tables))
 	for i := range tables {
-		if err := tables[i].decode(&room, &decoded[i]); err != nil {
+		if err := tables[i].decode(&budget, &decoded[i]); err != nil {
 			return nil, fmt.Errorf("table %s %s: %w", tables[i].Family, tables[i].Name, err)
 		}
 	}
 	return decoded, nil
 }
 
-func (t *Table) decode(room *int, to *rules.Table) error {
+// decode stores the decoded table in to. It subtracts the size of branches and tuples from budget.
+func (t *Table) decode(budget *int, to *rules.Table) error {
 	*to = rules.Table{Family: t.Family, Name: t.Name, Chains: make([]rules.Chain, len(t.Chains))}
 	sets := make(setDecoder, len(t.Sets))
 	for i := range t.Sets {
@@ -99,12 +100,12 @@ func (t *Table) decode(room *int, to *rules.Table) error {
 			raw = append(raw, r)
 		}
 	}
-	decodeRaw(t.Family, sets, raw, room)
+	decodeRaw(t.Family, sets, raw, budget)
 	return nil
 }
 
-// encode encodes a rule like the kernel does in a dump. An expression that is not known becomes an
-// empty expression with the name unknownExpression.
+// encode encodes a rule like the kernel does in a dump. An Unknown becomes an empty expression with
+// the name unknownExpression.
 func (r *Rule) encode() (rawRule, error) {
 	raw := rawRule{line: r.Line, incomplete: r.Incomplete}
 	e := encoder{messages: messages{asDumped: true}}
@@ -139,7 +140,7 @@ func (r *Rule) encode() (rawRule, error) {
 	return raw, nil
 }
 
-// maxAttribute is the maximum length of an attribute.
+// maxAttribute is the maximum length of an attribute in bytes: its length field has 16 bits.
 const maxAttribute = 1<<16 - 1
 
 // decoder returns the set as if it were read from the kernel.
@@ -147,7 +148,7 @@ func (s *Set) decoder() *decodedSet {
 	d := &decodedSet{
 		anonymous: s.Anonymous, interval: s.Interval, concat: s.Concatenated, changes: s.Changes,
 		keyLength: s.KeyLength, dataLength: s.DataLength, unknown: s.Unknown,
-		limits: s.Unknown != "",
+		hasLimits: s.Unknown != "",
 	}
 	switch {
 	case s.IsMap && s.DataLength == 0:

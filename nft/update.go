@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A setChange contains the ranges to delete from and to add to a named set. Other ranges are not
-// changed.
+// A setChange contains the address ranges to delete from a named set, and the ranges to add to it.
 type setChange struct {
 	ref            setRef
 	removed, added rules.MatchAddr
@@ -19,16 +18,16 @@ type setChange struct {
 // changedSets returns the changes of the named sets between two tables, and whether the tables are
 // otherwise equal. It also returns false if the elements of a set in the kernel differ from the
 // encoding of its ranges.
-func changedSets(want *rules.Table, got *foundTable) ([]setChange, bool) {
+func changedSets(want *rules.Table, found *foundTable) ([]setChange, bool) {
 	var changes []setChange
-	gotSets := got.Sets()
+	foundSets := found.Sets()
 	for _, w := range want.Sets() {
-		i := slices.IndexFunc(gotSets, func(m rules.MatchAddr) bool { return m.Set == w.Set })
-		if i < 0 || gotSets[i].Family() != w.Family() {
+		i := slices.IndexFunc(foundSets, func(m rules.MatchAddr) bool { return m.Set == w.Set })
+		if i < 0 || foundSets[i].Family() != w.Family() {
 			return nil, false
 		}
-		if removed, added := unshared(gotSets[i].Ranges, w.Ranges); len(removed)+len(added) > 0 {
-			if got.elements[w.Set] != addrElementCount(gotSets[i].Ranges) || !needsSet(w) {
+		if removed, added := unshared(foundSets[i].Ranges, w.Ranges); len(removed)+len(added) > 0 {
+			if found.elements[w.Set] != addrElementCount(foundSets[i].Ranges) || !needsSet(w) {
 				return nil, false
 			}
 			changes = append(changes, setChange{
@@ -38,12 +37,12 @@ func changedSets(want *rules.Table, got *foundTable) ([]setChange, bool) {
 			})
 		}
 	}
-	found := got.Table
+	updated := found.Table
 	if len(changes) > 0 {
-		found = withSets(found, want)
+		updated = withSets(updated, want)
 	}
 	return changes, rules.Equal(
-		rules.Ruleset{Tables: []rules.Table{*want}}, rules.Ruleset{Tables: []rules.Table{found}})
+		rules.Ruleset{Tables: []rules.Table{*want}}, rules.Ruleset{Tables: []rules.Table{updated}})
 }
 
 // withSets returns the table with the named sets of the other table.

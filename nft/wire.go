@@ -94,8 +94,8 @@ func messageType(msg int) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(
 type messages struct {
 	buf   []byte
 	start int // of the current message
-	// asDumped omits the flag NLA_F_NESTED, like the kernel in dumps of nf_tables. The kernel
-	// accepts both forms.
+	// asDumped omits the flag NLA_F_NESTED, as the kernel does in dumps of nf_tables. The kernel
+	// accepts messages with and without the flag.
 	asDumped bool
 }
 
@@ -170,7 +170,7 @@ func (m *messages) addNumber(attrType uint16, n uint32) {
 	m.buf = binary.BigEndian.AppendUint32(m.buf, n)
 }
 
-// addNumber64 is number for 64 bits.
+// addNumber64 appends a 64-bit number in network byte order.
 func (m *messages) addNumber64(attrType uint16, n uint64) {
 	m.addHeader(attrType, 8)
 	m.buf = binary.BigEndian.AppendUint64(m.buf, n)
