@@ -64,6 +64,9 @@ func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 		}
 		p := newParser(family, file)
 		tables := p.parse(slices.Values(text.lines[1:]))
+		if len(p.errs.list) == 0 && run.isTruncated(family, text, tables) {
+			return IstioLog{}, syntaxErrorAt(file, text, endsBeforeRules)
+		}
 		l.Tables = append(l.Tables, tables...)
 		l.FromInput = l.FromInput || isInput && len(tables) > 0
 		errs.addAll(&p.errs)
@@ -139,11 +142,24 @@ func isNative(title string) bool {
 		title == "nftables rules programmed:"
 }
 
-// lastRun returns the last run.
+// lastRun returns the last run. If the log has entries of several containers, it is the last run of
+// the container whose run began or continued last.
 func lastRun(entries []logEntry) istioRun {
 	var run istioRun
+	if len(entries) == 0 {
+		return run
+	}
+	source := entries[len(entries)-1].source
+	for i := range entries {
+		if stageOf(&entries[i]) != noStage {
+			source = entries[i].source
+		}
+	}
 	for i := range entries {
 		e := &entries[i]
+		if e.source != source {
+			continue
+		}
 		s := stageOf(e)
 		if s != noStage && run.endsBefore(e, s) {
 			run = istioRun{}
@@ -241,15 +257,44 @@ func (r *istioRun) failure() string {
 // howToLog names the command that prints the log.
 const howToLog = "as kubectl logs POD -c istio-init prints it"
 
+// endsBeforeRules is what a log that ends early lacks.
+const endsBeforeRules = "rules after it: the log ends before it shows any"
+
+// syntaxErrorAt returns an error about an entry.
+func syntaxErrorAt(file string, e *logEntry, want string) *SyntaxError {
+	return &SyntaxError{
+		File: file, Line: e.lines[0].number, Column: max(e.lines[0].before, -1) + 1,
+		Token: e.title(), Want: want,
+	}
+}
+
+// isTruncated reports whether the log lacks tables of an entry, because it ends there or because
+// another program has written to it. Every run adds rules of IPv4, and rules of IPv6 if it captures
+// IPv6. The final state contains all tables of the input. A run that fails or removes rules may
+// leave no table.
+func (r *istioRun) isTruncated(family rules.Family, text *logEntry, tables []rules.Table) bool {
+	if r.failure() != "" || r.configured("CLEANUP_ONLY") == "true" {
+		return false
+	}
+	given := r.input[family]
+	required := family == rules.IPv4 || isEnabled(r.configured("ENABLE_INBOUND_IPV6")) ||
+		text == r.last && (given == nil || r.config == nil)
+	if len(tables) == 0 && required {
+		return true
+	}
+	if given == nil || given == text {
+		return false
+	}
+	return slices.ContainsFunc(newParser(family, "").parse(slices.Values(given.lines[1:])),
+		func(input rules.Table) bool {
+			return !slices.ContainsFunc(tables, func(t rules.Table) bool { return t.Name == input.Name })
+		})
+}
+
 // unreadable returns the reason why the run contains no rules, or nil.
 func (r *istioRun) unreadable(file string, log string, entries []logEntry) error {
 	start, _, _ := strings.Cut(log, "\n")
-	of := func(e *logEntry, want string) error {
-		return &SyntaxError{
-			File: file, Line: e.lines[0].number, Column: max(e.lines[0].before, -1) + 1,
-			Token: e.title(), Want: want,
-		}
-	}
+	of := func(e *logEntry, want string) error { return syntaxErrorAt(file, e, want) }
 	switch {
 	case len(entries) == 0:
 		want := "an entry of the log of istio-init, " + howToLog + LooksLike(log)
@@ -263,7 +308,7 @@ func (r *istioRun) unreadable(file string, log string, entries []logEntry) error
 	case len(r.final) == 0 && len(r.input) == 0 && r.stage == noStage:
 		return of(&entries[0], "the log of istio-init, "+howToLog+": this is another log")
 	case len(r.final) == 0 && len(r.input) == 0:
-		return of(r.last, "rules after it: the log ends before it shows any")
+		return of(r.last, endsBeforeRules)
 	case len(r.final) == 0 && r.failure() != "":
 		return of(r.last,
 			"the final state before it: of a run that failed, nothing else says what it left")

@@ -9,8 +9,9 @@ import (
 
 // A logEntry is a message of the log with its level.
 type logEntry struct {
-	level string // in lower case; empty in the plain format
-	lines []textLine
+	level  string // in lower case; empty in the plain format
+	source string // the container by the prefix of kubectl logs --prefix, or empty
+	lines  []textLine
 }
 
 // title returns the first line of the message.
@@ -29,7 +30,7 @@ func (e *logEntry) message() string {
 // before the first line of a message. Scope and source position are optional. In text copied from a
 // terminal, blanks replace the tabs.
 var (
-	linePrefix = lazyPattern{expression: `^(?:\[pod/[^\]]*\] )?` +
+	linePrefix = lazyPattern{expression: `^(\[pod/[^\]]*\] )?` +
 		`(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?)?`}
 	entryPrefix = lazyPattern{
 		expression: `^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\t)?(debug|info|warn|error|fatal)\t(?:[^\t]*\t)*`,
@@ -60,6 +61,10 @@ type logReader struct {
 	leveled bool
 	// indent is the indentation of entries in a copied log.
 	indent int
+	// source is the container of the current line, and last contains the index of the last entry of
+	// each container.
+	source string
+	last   map[string]int
 }
 
 // logEntries splits the log into entries. It drops lines before the first entry, which belong to an
@@ -87,13 +92,16 @@ func (r *logReader) read(line textLine) {
 		r.add(m[2], line.skip(len(m[0])))
 		return
 	}
-	line = line.skip(len(linePrefix.regexp().FindString(line.text)))
+	prefix := linePrefix.regexp().FindStringSubmatch(line.text)
+	if prefix != nil {
+		r.source, line = prefix[1], line.skip(len(prefix[0]))
+	}
 	if level, message, ok := jsonEntry(line.text); ok {
-		e := logEntry{level: level}
+		var lines []textLine
 		for text := range strings.SplitSeq(message, "\n") {
-			e.lines = append(e.lines, textLine{number: line.number, text: text, before: -1})
+			lines = append(lines, textLine{number: line.number, text: text, before: -1})
 		}
-		r.entries = append(r.entries, e)
+		r.add(level, lines...)
 		r.leveled = true
 		return
 	}
@@ -109,17 +117,21 @@ func (r *logReader) read(line textLine) {
 	r.addLine(line)
 }
 
-// addLine adds a line to the last entry.
+// addLine adds a line to the last entry of the line's container.
 func (r *logReader) addLine(line textLine) {
-	if len(r.entries) > 0 {
+	if i, ok := r.last[r.source]; ok {
 		blank := len(line.text) - len(strings.TrimLeft(line.text, " "))
-		last := &r.entries[len(r.entries)-1]
-		last.lines = append(last.lines, line.skip(min(blank, r.indent)))
+		e := &r.entries[i]
+		e.lines = append(e.lines, line.skip(min(blank, r.indent)))
 	}
 }
 
-func (r *logReader) add(level string, first textLine) {
-	r.entries = append(r.entries, logEntry{level: level, lines: []textLine{first}})
+func (r *logReader) add(level string, lines ...textLine) {
+	if r.last == nil {
+		r.last = map[string]int{}
+	}
+	r.last[r.source] = len(r.entries)
+	r.entries = append(r.entries, logEntry{level: level, source: r.source, lines: lines})
 }
 
 // skip returns the line without its first n bytes.

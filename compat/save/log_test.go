@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -292,6 +293,69 @@ func TestParseLogThatEndsEarly(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, placedRules(l.Tables)); diff != "" || !l.FromInput || l.DryRun {
 		t.Errorf("from input %t, dry run %t, -want +got:\n%s", l.FromInput, l.DryRun, diff)
+	}
+}
+
+// A log that ends before the rules of an entry does not mean that there are no rules.
+func TestParseLogThatEndsBeforeRules(t *testing.T) {
+	for _, name := range []string{
+		"applied.log", "dry-run.log", "istio-1.4.log", "istio-1.9.log", "istio-1.13.log",
+		"istio-1.20.log",
+	} {
+		text := fixture(t, name)
+		full := parseLog(t, text)
+		for n := range text {
+			if text[n] != '\n' {
+				continue
+			}
+			l, err := save.ParseIstioLog("f", strings.NewReader(text[:n]))
+			if err != nil {
+				continue
+			}
+			for _, want := range full.Tables {
+				// The log may also end before the rules of IPv6, if nothing says that they follow.
+				ends := want.Family == rules.IPv6 && !strings.Contains(text[:n], "ip6tables-") &&
+					!strings.Contains(text[:n], "IPv6):")
+				// The final state has other chains than the input.
+				found := slices.ContainsFunc(l.Tables, func(got rules.Table) bool {
+					return got.Family == want.Family && got.Name == want.Name
+				})
+				if !found && !ends {
+					t.Errorf("%s: up to byte %d, %q: no table %s %s", name, n,
+						text[max(n-30, 0):n], want.Family, want.Name)
+				}
+			}
+		}
+	}
+}
+
+// Lines of other containers do not belong to the entries of a run.
+func TestParseLogWithLinesOfOtherContainers(t *testing.T) {
+	lines := func(name string) []string {
+		return strings.SplitAfter(strings.TrimSpace(fixture(t, name))+"\n", "\n")
+	}
+	applied, dry := lines("applied.log"), lines("dry-run.log")
+	const others = "2026-01-01T00:00:00.000007Z\tinfo\tEnvoy proxy is ready\n"
+	interleaved := new(strings.Builder)
+	for i, line := range applied[:len(applied)-1] {
+		if i < len(dry)-1 {
+			interleaved.WriteString("[pod/other/istio-init] " + dry[i])
+		}
+		interleaved.WriteString("[pod/web/istio-init] " + line)
+		interleaved.WriteString("[pod/web/istio-proxy] " + others)
+	}
+	l := parseLog(t, interleaved.String())
+	n := len(placedRules(l.Tables))
+	if n != len(appliedRules) || l.DryRun || l.FromInput || l.Redirect == nil {
+		t.Errorf("%d rules, dry run %t, from input %t, redirect %v (%v)", n, l.DryRun, l.FromInput,
+			l.Redirect, l.NoRedirect)
+	}
+
+	// Without prefixes the other line ends the entry.
+	text := strings.Replace(strings.Join(applied, ""), "state (IPv4):\n", "state (IPv4):\n"+others, 1)
+	_, err := save.ParseIstioLog("f", strings.NewReader(text))
+	if err == nil || !strings.Contains(err.Error(), "want rules after it") {
+		t.Errorf("a line of another container before the rules: %v", err)
 	}
 }
 
