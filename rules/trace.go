@@ -85,9 +85,21 @@ type Step struct {
 // Rule returns the rule.
 func (s Step) Rule() *Rule { return &s.Chain.Rules[s.Index] }
 
+// Number returns the place of the rule in its chain as the kernel counts rules, from 1. Consecutive
+// rules with the same handle are one rule of the kernel with a map.
+func (s Step) Number() int {
+	n := 1
+	for i := range s.Index {
+		if h := s.Chain.Rules[i].Handle; h == 0 || h != s.Chain.Rules[i+1].Handle {
+			n++
+		}
+	}
+	return n
+}
+
 // String returns the position and the text of the rule.
 func (s Step) String() string {
-	return fmt.Sprintf("%s %s %s #%d: %s", s.Table.Family, s.Table.Name, s.Chain.Name, s.Index+1,
+	return fmt.Sprintf("%s %s %s #%d: %s", s.Table.Family, s.Table.Name, s.Chain.Name, s.Number(),
 		s.Rule())
 }
 

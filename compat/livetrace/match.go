@@ -114,6 +114,7 @@ func PacketOf(p trace.Packet, interfaces map[uint32]string) rules.Packet {
 func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 	var steps []Step
 	var base *rules.Base
+	var current *rules.Packet
 	merged := false
 	for _, e := range p.Events {
 		if e.Table == trace.Table && e.Number == 0 {
@@ -145,6 +146,10 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 		// The kernel reports the header only in the first event of a base chain.
 		if e.Header != nil && s.Chain != nil {
 			base = s.Chain.Base
+			current = currentPacket(base, e.Header)
+		}
+		if s.Index >= 0 {
+			s.selectBranch(current)
 		}
 		if base != nil {
 			s.Base, s.Hook = base, base.Hook
@@ -183,6 +188,10 @@ func (o *Observation) decide() {
 		for _, a := range s.Rule().Actions {
 			switch a := a.(type) {
 			case rules.RedirectTo:
+				if s.Ambiguous {
+					o.Outcome, o.Message, o.LocalPort = Captured, "captured: "+reason, 0
+					break
+				}
 				o.Outcome, o.Message = Captured, fmt.Sprintf("captured: %s (%d)", reason, a.Port)
 				o.LocalPort = redirectedPort(a, o.Packet.Destination.Port())
 			case rules.TProxy:

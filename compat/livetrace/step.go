@@ -16,6 +16,9 @@ type Step struct {
 	Event trace.Event
 	Hook  rules.Hook // of the base chain
 	Owner foreign.Owner
+	// Ambiguous reports that the kernel's rule contains a map, and that it is not known which of
+	// its elements the packet matched, if any. Index is that of the first one.
+	Ambiguous bool
 }
 
 // String returns the owner, the position, the text and the comment of the rule.
@@ -32,7 +35,10 @@ func (s Step) String() string {
 		return fmt.Sprintf("%s rule with handle %d, which is not in the ruleset now", place,
 			s.Event.Handle)
 	}
-	text := fmt.Sprintf("%s rule %d: %s", place, s.Index+1, s.Rule())
+	text := fmt.Sprintf("%s rule %d: %s", place, s.Number(), s.Rule())
+	if s.Ambiguous {
+		text = fmt.Sprintf("%s rule %d: unknown element of a map", place, s.Number())
+	}
 	if c := s.Rule().Comment; c != "" {
 		text += "  # " + c
 	}

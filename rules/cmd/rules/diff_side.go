@@ -286,7 +286,7 @@ func (side *diffSide) locate(step *rules.Step) string {
 	if rule.Handle != 0 {
 		where += fmt.Sprintf(" handle %d", rule.Handle)
 	} else {
-		where += fmt.Sprintf(" rule %d", step.Index+1)
+		where += fmt.Sprintf(" rule %d", step.Number())
 	}
 	return where + ": " + stepText(*step)
 }

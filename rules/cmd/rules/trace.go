@@ -50,7 +50,7 @@ func passText(b *strings.Builder, pass rules.Pass) {
 			chain = name
 			fmt.Fprintf(b, "    chain %s\n", chain)
 		}
-		fmt.Fprintf(b, "      rule %-3d %s\n", step.Index+1, stepText(step))
+		fmt.Fprintf(b, "      rule %-3d %s\n", step.Number(), stepText(step))
 	}
 	notes(len(pass.Steps))
 	switch {
@@ -92,6 +92,8 @@ func stoppedText(a rules.Action) string {
 		return ": no listener"
 	case rules.Require:
 		return ", which does not match"
+	case rules.Unknown:
+		return ", whose result is not known"
 	}
 	return ": no connection"
 }
@@ -216,7 +218,7 @@ func jsonOutcomeOf(f rules.Outcome) jsonOutcome {
 func jsonStepOf(step *rules.Step) jsonStep {
 	j := jsonStep{
 		Family: step.Table.Family.String(), Table: step.Table.Name, Chain: step.Chain.Name,
-		Rule: step.Index + 1,
+		Rule: step.Number(),
 		Text: step.Rule().String(), Comment: step.Rule().Comment,
 	}
 	if step.Stopped != nil {

@@ -1,0 +1,148 @@
+package livetrace
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// This file finds the element of a map that a packet matched. The model represents a rule with a
+// map as several rules, its branches, which all have the handle of the rule. The kernel reports only
+// the handle and the verdict.
+
+// maxBranches bounds the branches with equal verdicts that are compared with a packet.
+const maxBranches = 256
+
+// selectBranch sets Index to the branch that the packet matched. If it is not known, Ambiguous is
+// set. current is the packet in the base chain, or nil if that is not known.
+func (s *Step) selectBranch(current *rules.Packet) {
+	list := s.Chain.Rules
+	var same []int
+	branches := 0
+	for i := s.Index; i < len(list) && list[i].Handle == s.Event.Handle; i++ {
+		branches++
+		if s.hasVerdict(&list[i]) {
+			same = append(same, i)
+		}
+	}
+	switch {
+	case branches == 1:
+		s.Ambiguous = len(same) == 0 // the map contains the verdict "continue" for the packet
+	case len(same) == 1:
+		s.Index = same[0]
+	default:
+		i, ok := matchingBranch(s.Table, list, same, current)
+		if s.Ambiguous = !ok; ok {
+			s.Index = i
+		}
+	}
+}
+
+// hasVerdict reports whether the rule may end with the verdict of the event.
+func (s *Step) hasVerdict(r *rules.Rule) bool {
+	if len(r.Actions) == 0 {
+		return s.Event.Verdict == trace.Continue
+	}
+	switch a := r.Actions[len(r.Actions)-1].(type) {
+	case rules.Verdict:
+		return s.Event.Verdict == map[rules.Verdict]trace.Verdict{
+			rules.Accept: trace.Accept, rules.Drop: trace.Drop, rules.Return: trace.Returned,
+		}[a]
+	case rules.Jump:
+		kind := trace.Jump
+		if a.Goto {
+			kind = trace.Goto
+		}
+		return s.Event.Verdict == kind && s.Event.Target == a.Chain
+	}
+	return true
+}
+
+// matchingBranch returns the only one of the branches whose conditions the packet meets.
+func matchingBranch(
+	t *rules.Table, list []rules.Rule, branches []int, current *rules.Packet,
+) (int, bool) {
+	if current == nil || len(branches) == 0 || len(branches) > maxBranches {
+		return 0, false
+	}
+	probe := rules.Chain{
+		Name: "branches", Base: &rules.Base{Hook: current.Hook, Type: rules.Filter},
+	}
+	shared := sharedMatches(list, branches)
+	for n, i := range branches {
+		matches := slices.DeleteFunc(slices.Clone(list[i].Matches), func(m rules.Match) bool {
+			return contains(shared, m)
+		})
+		if slices.ContainsFunc(matches, func(m rules.Match) bool { return !dependsOnHeader(m) }) {
+			return 0, false
+		}
+		probe.Rules = append(probe.Rules, rules.Rule{
+			Matches: matches,
+			Actions: []rules.Action{rules.SetMark{Value: uint32(n + 1), Mask: ^uint32(0)}, rules.Accept},
+		})
+	}
+	o := diff.Explain(&rules.Ruleset{Tables: []rules.Table{{
+		Family: t.Family, Name: t.Name, Chains: []rules.Chain{probe},
+	}}}, *current).Outcome
+	if o.Undecided != "" || o.UnknownMarks != "" || o.Mark == 0 {
+		return 0, false
+	}
+	return branches[o.Mark-1], true
+}
+
+// sharedMatches returns the conditions that all branches have. The packet meets them.
+func sharedMatches(list []rules.Rule, branches []int) []rules.Match {
+	shared := slices.Clone(list[branches[0]].Matches)
+	for _, i := range branches[1:] {
+		shared = slices.DeleteFunc(shared, func(m rules.Match) bool {
+			return !contains(list[i].Matches, m)
+		})
+	}
+	return shared
+}
+
+func contains(list []rules.Match, m rules.Match) bool {
+	return slices.ContainsFunc(list, func(other rules.Match) bool { return reflect.DeepEqual(other, m) })
+}
+
+// dependsOnHeader reports whether a match depends only on what an event contains.
+func dependsOnHeader(m rules.Match) bool {
+	switch m := m.(type) {
+	case rules.MatchFamily, rules.MatchProtocol, rules.MatchAddr, rules.MatchPort,
+		rules.MatchTCPFlags, rules.MatchICMP:
+		return true
+	case rules.MatchTuple:
+		for _, matches := range m.Alternatives {
+			if slices.ContainsFunc(matches, func(part rules.Match) bool {
+				return !dependsOnHeader(part)
+			}) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// currentPacket returns the packet with the header that it has in a base chain, after NAT of earlier
+// chains, or nil if the event does not contain it.
+func currentPacket(base *rules.Base, h *trace.Header) *rules.Packet {
+	if base == nil || h == nil {
+		return nil
+	}
+	p := rules.Packet{
+		Hook: rules.Output, OutInterface: loopback, Owner: &rules.Owner{}, Protocol: h.Protocol,
+		Source: h.Source, Destination: h.Destination, Flags: h.Flags, ICMPType: h.ICMPType,
+		ICMPCode: h.ICMPCode,
+	}
+	if base.Hook == rules.Prerouting {
+		p.Hook, p.InInterface, p.OutInterface, p.Owner = rules.Prerouting, loopback, "", nil
+	}
+	return &p
+}
+
+// loopback is an interface on which packets with all addresses arrive.
+const loopback = "lo"
