@@ -42,7 +42,7 @@ func TestAllErrorsAreListed(t *testing.T) {
 		`annotation traffic.sidecar.istio.io/excludeOutboundPorts: "*" is not allowed: ` +
 			wantPorts,
 		`variable ISTIO_OUTBOUND_OWNER_GROUPS of container istio-proxy: "java" is not allowed: ` +
-			`want "*" for all, or a list of numeric ids from 0 to 4294967294, and of ranges of them, separated by commas`,
+			`want "*" for all, or a list of numeric ids from 0 to 4294967294, and of ranges of ids, separated by commas`,
 		`variable ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR of container istio-proxy: "10.0.0.0/8" is not allowed: ` +
 			`want an IPv4 loopback prefix from /8 to /32, such as 127.0.0.1/32`,
 		`annotation traffic.sidecar.istio.io/excludeInterfaces: "" is not allowed: ` +

@@ -48,8 +48,8 @@ func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, 
 	for i := range parameters {
 		r.take(&found, &parameters[i])
 	}
-	if bare := found.arguments.Bare; bare != "" {
-		r.addFault(fmt.Sprintf("argument %s of container %s", bare, found.validation.Name), `""`,
+	if missing := found.arguments.MissingValue; missing != "" {
+		r.addFault(fmt.Sprintf("argument %s of container %s", missing, found.validation.Name), `""`,
 			"a value")
 	}
 	r.complete()

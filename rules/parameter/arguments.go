@@ -12,17 +12,17 @@ type Arguments struct {
 	Values map[string]string
 	// Unknown are flags that istio-iptables does not have, without their values.
 	Unknown []string
-	// Bare is the last flag, if it wants a value and has none.
-	Bare string
+	// MissingValue is the last flag if its value is missing, or empty.
+	MissingValue string
 }
 
 // A flag is a flag of istio-iptables.
 type flag struct {
 	long, short string
-	truth       bool // needs no value
+	isBool      bool // needs no value
 }
 
-// otherFlags are those flags of istio-iptables that do not shape the rules.
+// otherFlags are the flags of istio-iptables that have no effect on the rules.
 var otherFlags = []flag{
 	{"dry-run", "n", true},
 	{"skip-rule-apply", "", true},
@@ -43,10 +43,12 @@ var otherFlags = []flag{
 	{"log_caller", "", false},
 }
 
+// findFlag returns the first flag of istio-iptables that matches, and reports whether there is one.
 func findFlag(matches func(flag) bool) (flag, bool) {
-	all := All()
-	for i := range all {
-		if f := (flag{all[i].Flag, all[i].Short, all[i].Kind == Bool}); matches(f) {
+	parameters := All()
+	for i := range parameters {
+		p := &parameters[i]
+		if f := (flag{p.Flag, p.Short, p.Kind == Bool}); matches(f) {
 			return f, true
 		}
 	}
@@ -56,9 +58,9 @@ func findFlag(matches func(flag) bool) (flag, bool) {
 	return flag{}, false
 }
 
-// ParseArguments parses a command line as istio-iptables does (github.com/spf13/pflag): the last of
-// several equal flags counts, and words that are neither flags nor values are ignored, as is the
-// value of an unknown flag.
+// ParseArguments parses a command line as istio-iptables does (github.com/spf13/pflag): if a flag
+// is given several times, the last value counts. Words that are neither flags nor values are
+// ignored, and so is the value of an unknown flag.
 func ParseArguments(args []string) Arguments {
 	a := Arguments{Values: map[string]string{}}
 	for len(args) > 0 && args[0] != "--" {
@@ -66,16 +68,16 @@ func ParseArguments(args []string) Arguments {
 		args = args[1:]
 		switch {
 		case strings.HasPrefix(word, "--"):
-			args = a.long(word[2:], args)
+			args = a.parseLong(word[2:], args)
 		case len(word) > 1 && word[0] == '-':
-			args = a.shorts(word[1:], args)
+			args = a.parseShort(word[1:], args)
 		}
 	}
 	return a
 }
 
-// long reads what follows two dashes, and returns the arguments that are left.
-func (a *Arguments) long(word string, rest []string) []string {
+// parseLong parses a long flag, without its dashes, and returns the remaining arguments.
+func (a *Arguments) parseLong(word string, rest []string) []string {
 	name, value, isSet := strings.Cut(word, "=")
 	f, known := findFlag(func(f flag) bool { return f.long == name && name != "" })
 	if !known {
@@ -85,9 +87,9 @@ func (a *Arguments) long(word string, rest []string) []string {
 	return a.set(f, value, isSet, rest)
 }
 
-// shorts reads the letters that follow one dash: any number of truth values, and then perhaps a
-// flag with its value.
-func (a *Arguments) shorts(letters string, rest []string) []string {
+// parseShort parses the letters that follow one dash, and returns the remaining arguments. The
+// letters are any number of flags without a value, and then at most one flag with a value.
+func (a *Arguments) parseShort(letters string, rest []string) []string {
 	for letters != "" {
 		_, size := utf8.DecodeRuneInString(letters)
 		letter, after := letters[:size], letters[size:]
@@ -96,22 +98,25 @@ func (a *Arguments) shorts(letters string, rest []string) []string {
 			a.Unknown = append(a.Unknown, "-"+letter)
 			return rest
 		}
-		if value, isSet := strings.CutPrefix(after, "="); isSet || !f.truth {
+		if value, isSet := strings.CutPrefix(after, "="); isSet || !f.isBool {
 			return a.set(f, value, after != "", rest)
 		}
-		// The only letter without a value belongs to a flag that has no effect here.
+		// The value is not stored: the only short flag without a value is -n (--dry-run), which has
+		// no effect on the rules.
 		letters = after
 	}
 	return rest
 }
 
+// set stores the value of a flag, which is the next argument unless isSet, and returns the
+// remaining arguments.
 func (a *Arguments) set(f flag, value string, isSet bool, rest []string) []string {
 	switch {
 	case isSet:
-	case f.truth:
+	case f.isBool:
 		value = "true"
 	case len(rest) == 0:
-		a.Bare = "--" + f.long
+		a.MissingValue = "--" + f.long
 		return nil
 	default:
 		value, rest = rest[0], rest[1:]

@@ -1,13 +1,12 @@
-// Package parameter is the catalogue of the parameters that shape a redirection.
+// Package parameter is the catalogue of the parameters of a redirection.
 //
-// [All] lists those of Istio for a sidecar, [Ambient] those for ambient mode and [SluiceOnly] those
-// of Sluice. A [Parameter] has the names of Istio: the flag and the environment variables of
-// istio-iptables, the annotations of a pod and the field of a securityContext, with the type of the
-// value, its default and a description. The command rules derives its flags, its environment and
-// its help from the catalogue, and the CNI plugin its reading of a pod. A parameter of Sluice has
-// the names of the command's flag, of the field in the plugin's configuration, of the node agent's
-// environment variable and of the key in the chart's values; the readers of all four and their
-// manuals derive name, type, default and allowed values.
+// [All] lists Istio's parameters for a sidecar, [Ambient] the parameters that only ambient mode has,
+// and [SluiceOnly] the parameters that Istio does not have. A [Parameter] has a type, a default, a
+// description and names. Istio's names are the flag and the environment variables of
+// istio-iptables, the annotations of a pod and the field of a securityContext. Sluice's names are
+// the flag of the command rules, the field in the CNI plugin's configuration, the environment
+// variable of the node agent and the key in the chart's values. The programs that read these
+// sources, their help and their manuals are derived from the catalogue.
 //
 // [Parameter.Set] parses a value as istio-iptables does, and [Parameter.SetOfPod] as the sidecar
 // injector validates it. Both store it in [Values].

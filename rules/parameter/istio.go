@@ -21,34 +21,34 @@ type Invocation struct {
 	Variable func(name string) (value string, found bool)
 	// Names find the ids of user and group names.
 	Names Names
-	// Addresses are the addresses of the pod in the order of its interfaces. Those that are
-	// loopback or link-local are ignored. Without any, IPv6 is not captured.
+	// Addresses are the addresses of the pod in the order of its interfaces. Loopback and link-local
+	// addresses are ignored. Without other addresses, IPv6 is not captured.
 	Addresses []netip.Addr
-	// Nameservers are the servers of the pod's resolv.conf. Without any, DNS is captured only if
-	// queries to all servers are.
+	// Nameservers are the servers of the pod's resolv.conf. Without nameservers, DNS is captured
+	// only if queries to all servers are captured.
 	Nameservers []netip.Addr
 }
 
-// Redirect returns the redirection that istio-iptables programs, with all deviations of Sluice on.
-// Flags take precedence over variables, as there.
+// Redirect returns the redirection that istio-iptables programs, with all deviations of Sluice
+// enabled. Flags take precedence over variables, as in istio-iptables.
 //
 // The error has one line for each wrong input: it names the flag or variable, the value and what is
-// allowed. Unlike istio-iptables, Redirect refuses unknown values of truth variables and of modes.
-// An unknown flag is an error; flags that do not shape the rules are ignored.
+// allowed. Unlike istio-iptables, Redirect rejects unknown values of Boolean variables and of modes.
+// An unknown flag is an error; flags that have no effect on the rules are ignored.
 func (in Invocation) Redirect() (rules.Redirect, error) {
 	args := ParseArguments(in.Args)
 	var errs []error
 	for _, name := range args.Unknown {
 		errs = append(errs, fmt.Errorf("%q is not a flag of istio-iptables", name))
 	}
-	if args.Bare != "" {
-		errs = append(errs, fmt.Errorf("%s: want a value", args.Bare))
+	if args.MissingValue != "" {
+		errs = append(errs, fmt.Errorf("%s: want a value", args.MissingValue))
 	}
 	v := Defaults()
 	sources := map[string]string{} // by field of the Redirect
-	all := All()
-	for i := range all {
-		p := &all[i]
+	parameters := All()
+	for i := range parameters {
+		p := &parameters[i]
 		text, source := in.find(p, args)
 		if source == "" {
 			continue
@@ -72,8 +72,8 @@ func (in Invocation) Redirect() (rules.Redirect, error) {
 	return v.Redirect, nil
 }
 
-// find returns the value of a parameter and the name of its source, which is empty if none states
-// the parameter.
+// find returns the value of a parameter and the name of its source. The source is empty if neither
+// a flag nor a variable sets the parameter.
 func (in Invocation) find(p *Parameter, args Arguments) (text, source string) {
 	if text, found := args.Values[p.Flag]; found && p.Flag != "" {
 		return text, p.FlagName()
@@ -84,8 +84,9 @@ func (in Invocation) find(p *Parameter, args Arguments) (text, source string) {
 	return FromEnvironment(p.Variables, p.List(), in.Variable)
 }
 
-// FromEnvironment returns the value of the last of the variables that is set, and the variable as
-// errors name it. The source is empty if none is set. An empty value counts if emptyCounts is true.
+// FromEnvironment returns the value of the last variable that is set, and the description of the
+// variable in errors. The source is empty if no variable is set. An empty variable counts as set if
+// emptyCounts is true.
 func FromEnvironment(
 	variables []string, emptyCounts bool, variable func(string) (string, bool),
 ) (text, source string) {
@@ -97,7 +98,7 @@ func FromEnvironment(
 	return "", ""
 }
 
-// complete fills in what depends on the pod.
+// complete sets the values that depend on the pod.
 func (in Invocation) complete(v *Values) {
 	v.IdentifyProxy(in.Names.Users)
 	var deciding []netip.Addr

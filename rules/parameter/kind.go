@@ -1,6 +1,7 @@
 package parameter
 
 import (
+	"iter"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -33,7 +34,7 @@ const (
 	Deviation // with [Parameter.Repeat]: a list of them
 )
 
-// Words returns the values of a kind that has few, or nil.
+// Words returns all values of a kind with a fixed set of values, or nil.
 func (k Kind) Words() []string {
 	switch k {
 	case Mode:
@@ -52,7 +53,7 @@ func (k Kind) Words() []string {
 	return nil
 }
 
-// anyOf lists words as in "a, b or c".
+// anyOf returns words as in "a, b or c".
 func anyOf(words []string) string {
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
@@ -73,9 +74,10 @@ func (k Kind) Allowed() string {
 	case LoopbackPrefix:
 		return "an IPv4 loopback prefix from /8 to /32, such as 127.0.0.1/32"
 	case Interfaces:
-		return "a list of interface names, separated by commas: a letter, and up to 14 letters, digits, _ . and -"
+		return "a list of interface names, separated by commas: a letter, and up to 14 letters, " +
+			"digits, _ . and -"
 	case IDs:
-		return "a list of numeric ids from 0 to 4294967294, and of ranges of them, separated by commas"
+		return "a list of numeric ids from 0 to 4294967294, and of ranges of ids, separated by commas"
 	case Mode, Bool, Backend:
 		return anyOf(k.Words())
 	case Deviation:
@@ -109,7 +111,7 @@ func (k Kind) elements() Kind {
 	return k
 }
 
-func (k Kind) list() bool {
+func (k Kind) isList() bool {
 	switch k.elements() {
 	case Ports, Prefixes, Interfaces, IDs:
 		return true
@@ -121,18 +123,16 @@ const wildcard = "*"
 
 // SetOfPod parses the text in the syntax of the injector's validation (istio.io/istio
 // pkg/kube/inject/validate.go) and stores the value, or returns the wrong elements and leaves the
-// values unchanged. The syntax is stricter than that of [Parameter.Set]: a port is no range, an
-// interface name has no wildcard, and an id is no name.
+// values unchanged. The syntax is stricter than the syntax of [Parameter.Set]: ranges of ports,
+// interface names with a wildcard, and names of users and groups are wrong.
 func (p *Parameter) SetOfPod(v *Values, text string) (wrong []string) {
-	if text == wildcard && p.Kind != p.Kind.elements() {
-		return p.wrong(p.set(v, text, Names{}), text)
-	}
+	isWildcard := text == wildcard && p.Kind != p.Kind.elements()
 	if p.Kind.elements() == Ports {
 		text = strings.TrimSpace(text)
 	}
 	valid := true
 	for element := range p.split(text) {
-		valid = valid && p.Kind.injectorAccepts(element)
+		valid = valid && (isWildcard || p.Kind.injectorAccepts(element))
 	}
 	if valid && p.set(v, text, Names{}) == nil {
 		return nil
@@ -145,16 +145,9 @@ func (p *Parameter) SetOfPod(v *Values, text string) (wrong []string) {
 	return wrong
 }
 
-func (p *Parameter) wrong(err error, text string) []string {
-	if err != nil {
-		return []string{text}
-	}
-	return nil
-}
-
-// split yields the elements of a list, or the value of another kind.
-func (p *Parameter) split(text string) func(yield func(string) bool) {
-	if !p.Kind.list() {
+// split yields the elements of a list, or the text of a value that is not a list.
+func (p *Parameter) split(text string) iter.Seq[string] {
+	if !p.Kind.isList() {
 		return func(yield func(string) bool) { yield(text) }
 	}
 	if text == "" {
@@ -182,14 +175,15 @@ func (k Kind) injectorAccepts(element string) bool {
 	return true
 }
 
+// isInterfaceName reports whether the injector accepts the name of an interface.
 func isInterfaceName(name string) bool {
 	if name == "" || len(name) > 15 {
 		return false
 	}
 	for i, c := range []byte(name) {
-		first := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		further := first || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-'
-		if !further || i == 0 && !first {
+		isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		isAllowed := isLetter || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-'
+		if !isAllowed || i == 0 && !isLetter {
 			return false
 		}
 	}

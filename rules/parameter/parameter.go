@@ -9,18 +9,18 @@ import (
 
 // A Parameter is one property of a redirection, and the names under which it can be stated.
 type Parameter struct {
-	// Field is the field of [rules.Redirect], or for a parameter of [Ambient] of [rules.Ambient],
-	// that a fault of its validation names. It is empty if no such fault is possible.
+	// Field is the field of [rules.Redirect] that the parameter sets, or for a parameter of
+	// [Ambient] the field of [rules.Ambient]. It is empty if every value of the field is valid.
 	Field string
 	// Kind is the type of the value.
 	Kind Kind
 	// Flag and Short are the long and the short name of istio-iptables' flag, or empty.
 	Flag, Short string
-	// Variables are the environment variables. A later one takes precedence over an earlier one,
-	// and the flag over all.
+	// Variables are the environment variables. If several are set, the last takes precedence. The
+	// flag takes precedence over all variables.
 	Variables []string
-	// PodVariables replace Variables where the injector states the value in another variable of
-	// the proxy container.
+	// PodVariables replace Variables if the injector writes the value to another variable of the
+	// proxy container.
 	PodVariables []string
 	// Annotations are the annotations of a pod. The first that is present counts.
 	Annotations []string
@@ -28,17 +28,17 @@ type Parameter struct {
 	SecurityContext string
 	// Config is the field of the CNI plugin's configuration, or empty.
 	Config string
-	// AgentVariable is the environment variable of the node agent that sets Config, or empty, and
-	// Helm the key of the chart's values that sets it.
+	// AgentVariable is the environment variable of the node agent that sets Config, or empty. Helm
+	// is the key of the chart's values that sets AgentVariable.
 	AgentVariable, Helm string
 	// Repeat reports that [Parameter.Set] adds one element to a list. The flag can be given several
 	// times.
 	Repeat bool
-	// Placeholder represents the value in help. It is empty for a truth value.
+	// Placeholder represents the value in help. It is empty for a Boolean.
 	Placeholder string
 	// Default is the value without flag and variable, or empty.
 	Default string
-	// Ambient reports that the parameter also shapes the redirection of ambient mode.
+	// Ambient reports that the parameter of a sidecar also has an effect in ambient mode.
 	Ambient bool
 	// Section groups the parameters in help.
 	Section Section
@@ -65,53 +65,43 @@ const (
 	SectionBackend
 )
 
-// Names find the numeric ids of user and group names. A nil lookup refuses names.
+// Names find the numeric ids of user and group names. Without a lookup, names are invalid.
 type Names struct{ Users, Groups rules.Lookup }
 
 // All returns the parameters of istio-iptables and of pods. The caller must not change them.
-// [SluiceOnly] returns the others.
-//
-// The list is built at the first call, because most programs that link this package never need it.
-func All() []Parameter {
-	built.once.Do(func() {
-		built.all = slices.Concat(proxyParameters(), inboundParameters(), outboundParameters(),
-			podParameters())
-	})
-	return built.all
-}
+// [SluiceOnly] returns the parameters that Istio does not have.
+func All() []Parameter { return istioParameters() }
 
 // SluiceOnly returns the parameters that Istio does not have. The caller must not change them. The
-// command rules, the configuration of the CNI plugin and the node agent state them, and a pod those
-// with [Parameter.Annotations].
-func SluiceOnly() []Parameter {
-	builtOwn.once.Do(func() { builtOwn.all = ownParameters() })
-	return builtOwn.all
-}
+// command rules, the configuration of the CNI plugin and the node agent can set all of them, and a
+// pod those with [Parameter.Annotations].
+func SluiceOnly() []Parameter { return sluiceParameters() }
 
-// OfPods returns the parameters that a pod states: those of [All], and those of [SluiceOnly] that
-// have an annotation. The caller must not change them.
-func OfPods() []Parameter {
-	builtOfPods.once.Do(func() {
-		own := slices.DeleteFunc(slices.Clone(SluiceOnly()), func(p Parameter) bool {
+// OfPods returns the parameters that a pod can set: all parameters of [All], and the parameters of
+// [SluiceOnly] that have an annotation. The caller must not change them.
+func OfPods() []Parameter { return allOfPods() }
+
+// Ambient returns the parameters that only ambient mode has. Parameters of a sidecar that also have
+// an effect in ambient mode are in [All] and [SluiceOnly]; their field [Parameter.Ambient] is true.
+// The caller must not change them.
+func Ambient() []Parameter { return ambientParameters() }
+
+// The lists are built at the first call, because most programs that link this package never need
+// them.
+var (
+	istioParameters = sync.OnceValue(func() []Parameter {
+		return slices.Concat(proxyParameters(), inboundParameters(), outboundParameters(),
+			podParameters())
+	})
+	sluiceParameters  = sync.OnceValue(buildSluiceParameters)
+	ambientParameters = sync.OnceValue(buildAmbientParameters)
+	allOfPods         = sync.OnceValue(func() []Parameter {
+		annotated := slices.DeleteFunc(slices.Clone(SluiceOnly()), func(p Parameter) bool {
 			return len(p.Annotations) == 0
 		})
-		builtOfPods.all = slices.Concat(All(), own)
+		return slices.Concat(All(), annotated)
 	})
-	return builtOfPods.all
-}
-
-// Ambient returns the parameters that only the redirection of ambient mode has. Those that it
-// shares with the redirection to a sidecar are in [All] and [SluiceOnly], with [Parameter.Ambient].
-// The caller must not change them.
-func Ambient() []Parameter {
-	builtAmbient.once.Do(func() { builtAmbient.all = ambientParameters() })
-	return builtAmbient.all
-}
-
-var built, builtOwn, builtOfPods, builtAmbient struct {
-	once sync.Once
-	all  []Parameter
-}
+)
 
 // InterceptionMode returns the parameter of the interception mode.
 func InterceptionMode() *Parameter {
@@ -119,11 +109,11 @@ func InterceptionMode() *Parameter {
 	return &all[slices.IndexFunc(all, func(p Parameter) bool { return p.Kind == Mode })]
 }
 
-// List reports whether the value is a list. An empty variable is then an empty list; for other
-// kinds it counts as not set.
-func (p *Parameter) List() bool { return p.Kind.list() }
+// List reports whether the value is a list. An empty variable is an empty list; for other kinds an
+// empty variable counts as not set.
+func (p *Parameter) List() bool { return p.Kind.isList() }
 
-// PodVariableNames returns the variables of the proxy container that state the value.
+// PodVariableNames returns the variables of the proxy container that contain the value.
 func (p *Parameter) PodVariableNames() []string {
 	if p.PodVariables != nil {
 		return p.PodVariables
@@ -154,14 +144,14 @@ func (p *Parameter) FlagName() string {
 // for each wrong element and leaves the values unchanged.
 func (p *Parameter) Set(v *Values, text string, n Names) error { return p.set(v, text, n) }
 
-// to returns a setter for the field with the parser of its type.
-func to[T any](
+// setter returns a function that parses a text and stores the value in the field.
+func setter[T any](
 	parse func(string) (T, error), field func(*Values) *T,
 ) func(*Values, string, Names) error {
 	return func(v *Values, text string, _ Names) error { return assign(field(v))(parse(text)) }
 }
 
-// assign returns a function that stores the result of a parser.
+// assign returns a function that stores the result of a parser, unless the parser failed.
 func assign[T any](field *T) func(T, error) error {
 	return func(value T, err error) error {
 		if err == nil {

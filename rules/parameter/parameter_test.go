@@ -188,8 +188,8 @@ func TestManualListsEveryParameter(t *testing.T) {
 		}
 		want.WriteString("| " + strings.Join(row, " | ") + " |\n")
 	}
-	want.WriteString("\nParameters of ambient mode. They have an effect with `--ambient` only, and with it no others are allowed than\n" +
-		"those marked with *.\n\n" +
+	want.WriteString("\nParameters of ambient mode. They have an effect only with `--ambient`. " +
+		"With `--ambient`, of the other\nparameters only those marked with * are allowed.\n\n" +
 		"| flag | variables | annotations | default | meaning |\n|---|---|---|---|---|\n")
 	for _, p := range parameter.Ambient() {
 		row := []string{

@@ -4,9 +4,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const traffic = "traffic.sidecar.istio.io/"
+const trafficPrefix = "traffic.sidecar.istio.io/"
 
-// ModeAnnotation is the annotation that states the interception mode.
+// ModeAnnotation is the annotation with the interception mode.
 const ModeAnnotation = "sidecar.istio.io/interceptionMode"
 
 func proxyParameters() []Parameter {
@@ -16,14 +16,14 @@ func proxyParameters() []Parameter {
 			Flag: "envoy-port", Short: "p",
 			Placeholder: "PORT", Default: "15001", Section: SectionProxy,
 			Help: "port where the proxy accepts outbound connections; has no environment variable",
-			set:  to(rules.ParsePort, func(v *Values) *uint16 { return &v.Redirect.ProxyPort }),
+			set:  setter(rules.ParsePort, func(v *Values) *uint16 { return &v.Redirect.ProxyPort }),
 		},
 		{
 			Field: "InboundCapturePort", Kind: Port,
 			Flag: "inbound-capture-port", Short: "z", Variables: []string{"INBOUND_CAPTURE_PORT"},
 			Placeholder: "PORT", Default: "15006", Section: SectionProxy,
 			Help: "port where the proxy accepts inbound connections",
-			set: to(rules.ParsePort, func(v *Values) *uint16 {
+			set: setter(rules.ParsePort, func(v *Values) *uint16 {
 				return &v.Redirect.InboundCapturePort
 			}),
 		},
@@ -32,14 +32,15 @@ func proxyParameters() []Parameter {
 			Flag: "inbound-tunnel-port", Short: "e", Variables: []string{"INBOUND_TUNNEL_PORT"},
 			Placeholder: "PORT", Default: "15008", Section: SectionProxy,
 			Help: "port where other proxies reach this one (HBONE); never captured",
-			set:  to(rules.ParsePort, func(v *Values) *uint16 { return &v.Redirect.TunnelPort }),
+			set:  setter(rules.ParsePort, func(v *Values) *uint16 { return &v.Redirect.TunnelPort }),
 		},
 		{
 			Field: "ProxyUIDs", Kind: IDs,
 			Flag: "proxy-uid", Short: "u", Variables: []string{"PROXY_UID"},
 			SecurityContext: "runAsUser",
 			Placeholder:     "USERS", Section: SectionProxy,
-			Help: "users of the proxy, whose traffic is not captured: ids, ranges of ids, and names; by default the user $ENVOY_USER, else 1337",
+			Help: "users of the proxy, whose traffic is not captured: ids, ranges of ids, and names; " +
+				"by default the user $ENVOY_USER, else 1337",
 			set: func(v *Values, text string, n Names) error {
 				return assign(&v.Redirect.ProxyUIDs)(rules.ParseIDs(text, n.Users))
 			},
@@ -74,15 +75,15 @@ func inboundParameters() []Parameter {
 			PodVariables: []string{"ISTIO_META_INTERCEPTION_MODE"},
 			Placeholder:  "MODE", Default: "REDIRECT", Section: SectionInbound,
 			Help: "how inbound connections are captured: REDIRECT or TPROXY",
-			set:  to(rules.ParseMode, func(v *Values) *rules.Mode { return &v.Redirect.Mode }),
+			set:  setter(rules.ParseMode, func(v *Values) *rules.Mode { return &v.Redirect.Mode }),
 		},
 		{
 			Field: "InboundPorts", Kind: PortSelection,
 			Flag: "istio-inbound-ports", Short: "b", Variables: []string{"ISTIO_INBOUND_PORTS"},
-			Annotations: []string{traffic + "includeInboundPorts"},
+			Annotations: []string{trafficPrefix + "includeInboundPorts"},
 			Placeholder: "PORTS", Section: SectionInbound,
 			Help: `ports whose inbound connections are captured: "*" for all, or ports and ranges of ports`,
-			set: to(rules.ParsePortSelection, func(v *Values) *rules.PortSelection {
+			set: setter(rules.ParsePortSelection, func(v *Values) *rules.PortSelection {
 				return &v.Redirect.InboundPorts
 			}),
 		},
@@ -90,10 +91,10 @@ func inboundParameters() []Parameter {
 			Field: "InboundExcludePorts", Kind: Ports,
 			Flag: "istio-local-exclude-ports", Short: "d",
 			Variables:   []string{"ISTIO_LOCAL_EXCLUDE_PORTS"},
-			Annotations: []string{traffic + "excludeInboundPorts"},
+			Annotations: []string{trafficPrefix + "excludeInboundPorts"},
 			Placeholder: "PORTS", Section: SectionInbound,
 			Help: `inbound ports not captured; used only with --istio-inbound-ports "*"`,
-			set: to(rules.ParsePorts, func(v *Values) *[]rules.PortRange {
+			set: setter(rules.ParsePorts, func(v *Values) *[]rules.PortRange {
 				return &v.Redirect.InboundExcludePorts
 			}),
 		},
@@ -103,7 +104,7 @@ func inboundParameters() []Parameter {
 			Variables:   []string{"ISTIO_INBOUND_TPROXY_MARK"},
 			Placeholder: "MARK", Default: "1337", Section: SectionTProxy,
 			Help: "mark of packets that TPROXY delivers locally, decimal or hexadecimal",
-			set:  to(rules.ParseMark, func(v *Values) *uint32 { return &v.Redirect.TProxyMark }),
+			set:  setter(rules.ParseMark, func(v *Values) *uint32 { return &v.Redirect.TProxyMark }),
 		},
 		{
 			Field: "TProxyRouteTable", Kind: Mark,
@@ -111,7 +112,7 @@ func inboundParameters() []Parameter {
 			Variables:   []string{"ISTIO_INBOUND_TPROXY_ROUTE_TABLE"},
 			Placeholder: "TABLE", Default: "133", Section: SectionTProxy,
 			Help: "routing table that delivers packets with the TPROXY mark locally",
-			set: to(rules.ParseMark, func(v *Values) *uint32 {
+			set: setter(rules.ParseMark, func(v *Values) *uint32 {
 				return &v.Redirect.TProxyRouteTable
 			}),
 		},
@@ -119,7 +120,7 @@ func inboundParameters() []Parameter {
 			Kind:        OptionalPort,
 			Annotations: []string{"status.sidecar.istio.io/port"},
 			Help:        "status port of the agent, which is not captured inbound; 0 for none",
-			set:         to(parseOptionalPort, func(v *Values) *uint16 { return &v.StatusPort }),
+			set:         setter(parseOptionalPort, func(v *Values) *uint16 { return &v.StatusPort }),
 		},
 	}
 }

@@ -7,17 +7,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ambientParameters have the names of istio-cni: the environment variables of its node agent (of
-// which the chart's values ambient.dnsCapture and ambient.ipv6 set two) and the annotations of a
-// pod. The defaults equal the defaults of its chart.
-func ambientParameters() []Parameter {
+// buildAmbientParameters returns parameters with the names of istio-cni: the environment variables
+// of its node agent and the annotations of a pod. Of the variables, istio-cni's chart sets
+// AMBIENT_DNS_CAPTURE and AMBIENT_IPV6. The defaults equal the defaults of the chart.
+func buildAmbientParameters() []Parameter {
 	return []Parameter{
 		{
 			Kind:    Bool,
 			Flag:    "ambient",
 			Section: SectionMode,
 			Help:    "redirect to ztunnel, as istio-cni does in ambient mode, instead of to a sidecar",
-			set:     to(rules.ParseBool, func(v *Values) *bool { return &v.AmbientMode }),
+			set:     setter(rules.ParseBool, func(v *Values) *bool { return &v.AmbientMode }),
 		},
 		{
 			Kind: Bool,
@@ -25,14 +25,14 @@ func ambientParameters() []Parameter {
 			Annotations: []string{"ambient.istio.io/dns-capture"},
 			Default:     "true", Section: SectionAmbient,
 			Help: "with --ambient: capture DNS queries to any server",
-			set:  to(rules.ParseBool, func(v *Values) *bool { return &v.Ambient.DNS }),
+			set:  setter(rules.ParseBool, func(v *Values) *bool { return &v.Ambient.DNS }),
 		},
 		{
 			Kind: Bool,
 			Flag: "ambient-ipv6", Variables: []string{"AMBIENT_IPV6"},
 			Default: "true", Section: SectionAmbient,
 			Help: "with --ambient: capture IPv6 in addition to IPv4, whatever addresses the pod has",
-			set:  to(rules.ParseBool, func(v *Values) *bool { return &v.Ambient.IPv6 }),
+			set:  setter(rules.ParseBool, func(v *Values) *bool { return &v.Ambient.IPv6 }),
 		},
 		{
 			Kind:        Bool,
@@ -40,7 +40,7 @@ func ambientParameters() []Parameter {
 			Annotations: []string{"ambient.istio.io/bypass-inbound-capture"},
 			Section:     SectionAmbient,
 			Help:        "with --ambient: capture no inbound connections",
-			set: to(rules.ParseBool, func(v *Values) *bool {
+			set: setter(rules.ParseBool, func(v *Values) *bool {
 				return &v.Ambient.BypassInboundCapture
 			}),
 		},
@@ -50,7 +50,7 @@ func ambientParameters() []Parameter {
 			Placeholder: "ADDRESS", Default: rules.DefaultProbeSourceIPv4().String(),
 			Section: SectionAmbient,
 			Help:    "with --ambient: IPv4 source address of probes, whose connections are not captured",
-			set: to(parseAddress, func(v *Values) *netip.Addr {
+			set: setter(parseAddress, func(v *Values) *netip.Addr {
 				return &v.Ambient.ProbeSourceIPv4
 			}),
 		},
@@ -60,7 +60,7 @@ func ambientParameters() []Parameter {
 			Placeholder: "ADDRESS", Default: rules.DefaultProbeSourceIPv6().String(),
 			Section: SectionAmbient,
 			Help:    "with --ambient: IPv6 source address of probes, whose connections are not captured",
-			set: to(parseAddress, func(v *Values) *netip.Addr {
+			set: setter(parseAddress, func(v *Values) *netip.Addr {
 				return &v.Ambient.ProbeSourceIPv6
 			}),
 		},

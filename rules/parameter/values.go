@@ -9,21 +9,21 @@ import (
 // Values are the values of all parameters.
 type Values struct {
 	Redirect rules.Redirect
-	// EnvoyUser is the user whose id is the proxy's if no id is given.
+	// EnvoyUser is the name of the proxy's user. It counts only if no user id is given.
 	EnvoyUser string
 	// DualStack reports that IPv6 is captured if the pod has any IPv6 address. Otherwise its first
 	// address decides.
 	DualStack bool
-	// StatusPort is the port of the agent that a pod states, or 0.
+	// StatusPort is the status port of the sidecar's agent in the annotation of a pod, or 0.
 	StatusPort uint16
 	// PodIPs are the addresses of the pod. They decide whether IPv6 is captured.
 	PodIPs []netip.Addr
 	// Backend is the name of the backend that applies the rules.
 	Backend string
-	// StrictIstio reports that all deviations are off, whatever the Redirect says.
+	// StrictIstio reports that all deviations are disabled, in addition to Redirect.Without.
 	StrictIstio bool
 	// AmbientMode reports that the redirection is for ambient mode, to ztunnel. Ambient contains
-	// its parameters, without those that it shares with the Redirect: see AmbientRedirect.
+	// the parameters that only ambient mode has: see AmbientRedirect.
 	AmbientMode bool
 	Ambient     rules.Ambient
 }
@@ -57,8 +57,8 @@ func (v *Values) IdentifyProxy(users rules.Lookup) {
 	}
 }
 
-// AmbientRedirect returns the parameters of the redirection of ambient mode, with those that are
-// shared.
+// AmbientRedirect returns the parameters of ambient mode: the field Ambient, and the fields of
+// Redirect that also have an effect in ambient mode.
 func (v *Values) AmbientRedirect() rules.Ambient {
 	a := v.Ambient
 	a.RerouteInterfaces = v.Redirect.RerouteInterfaces

@@ -6,19 +6,19 @@ import (
 	"strconv"
 )
 
-// The default number of random inputs of a test in the short form and in the long form. The latter
+// The default number of random inputs of a test: in the short form, and in the long form, where it
 // is the default of package rapid.
 const shortChecks, longChecks = 15, 100
 
 // SetChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 15. It
-// has no effect if the flag -rapid.checks is given, or with SLUICE_LONG=1, which leaves the default
-// of rapid, 100. SetChecks parses the flags. TestMain of packages with expensive inputs calls it.
-// It panics if SLUICE_CHECKS is not a number.
+// has no effect if the flag -rapid.checks is given, or with SLUICE_LONG=1, where rapid's default of
+// 100 applies. SetChecks parses the flags. TestMain of packages with expensive inputs calls it. It
+// panics if SLUICE_CHECKS is not a number.
 func SetChecks(getenv func(string) string) {
 	flag.Parse()
-	isSet := getenv("SLUICE_LONG") == "1"
-	flag.Visit(func(f *flag.Flag) { isSet = isSet || f.Name == checksFlag })
-	if isSet {
+	unchanged := getenv("SLUICE_LONG") == "1"
+	flag.Visit(func(f *flag.Flag) { unchanged = unchanged || f.Name == checksFlag })
+	if unchanged {
 		return
 	}
 	if err := flag.Set(checksFlag, strconv.Itoa(checks(getenv))); err != nil {

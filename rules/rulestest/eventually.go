@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// eventuallyLimit fails a test that waits for a condition that is never met. It is far longer than
-// any condition takes on a busy machine.
+// eventuallyLimit is the maximum wait for a condition. It is far longer than any condition takes on
+// a busy machine.
 const eventuallyLimit = time.Minute
 
 // Eventually waits until a condition is met, which it checks every few milliseconds. It fails the
@@ -26,6 +26,7 @@ func EventuallySucceeds(t testing.TB, description string, attempt func() error) 
 		func() { t.Fatalf("not successful after %s: %s: %v", eventuallyLimit, description, err) })
 }
 
+// wait calls met every 2 ms until it returns true, and fail after eventuallyLimit.
 func wait(t testing.TB, met func() bool, fail func()) {
 	t.Helper()
 	for end := time.Now().Add(eventuallyLimit); !met(); time.Sleep(2 * time.Millisecond) {

@@ -9,15 +9,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Unknowns lists the unsupported expressions in foreign rules, each text once: first the
-// expressions that packets at prerouting and output can reach, then the ones in chains without a
-// known caller. Each list begins with the number of rules with such an expression, and the number
-// of all rules.
+// Unknowns returns lists of the unsupported expressions in foreign rules: of the chains that
+// packets at prerouting can reach, of the chains that packets at output can reach, and of the
+// chains that no base chain calls. Each list begins with the number of rules that have such an
+// expression, and the number of all rules, and contains each text once.
 func Unknowns(tables []rules.Table) string {
 	text := new(strings.Builder)
 	for _, hook := range []rules.Hook{rules.Prerouting, rules.Output} {
 		atHook := func(c rules.Chain) bool { return c.Base != nil && c.Base.Hook == hook }
-		list(text, hook.String(), chainsOf(tables, atHook))
+		writeUnknowns(text, hook.String(), chainsOf(tables, atHook))
 	}
 	reached := chainsOf(tables, func(c rules.Chain) bool { return c.Base != nil })
 	var others []*rules.Chain
@@ -28,12 +28,12 @@ func Unknowns(tables []rules.Table) string {
 			}
 		}
 	}
-	list(text, "not reached", others)
+	writeUnknowns(text, "not reached", others)
 	return text.String()
 }
 
-// chainsOf returns the chains that begin selects, and the chains that they call.
-func chainsOf(tables []rules.Table, begin func(rules.Chain) bool) []*rules.Chain {
+// chainsOf returns the selected chains, and the chains that they call.
+func chainsOf(tables []rules.Table, selected func(rules.Chain) bool) []*rules.Chain {
 	var found []*rules.Chain
 	for i := range tables {
 		t := &tables[i]
@@ -52,7 +52,7 @@ func chainsOf(tables []rules.Table, begin func(rules.Chain) bool) []*rules.Chain
 			}
 		}
 		for j := range t.Chains {
-			if begin(t.Chains[j]) {
+			if selected(t.Chains[j]) {
 				visit(&t.Chains[j])
 			}
 		}
@@ -60,54 +60,54 @@ func chainsOf(tables []rules.Table, begin func(rules.Chain) bool) []*rules.Chain
 	return found
 }
 
-// list writes the texts of the chains, unless they have no rules.
-func list(w *strings.Builder, description string, chains []*rules.Chain) {
+// writeUnknowns writes the unsupported expressions of chains, unless they have no rules.
+func writeUnknowns(w *strings.Builder, description string, chains []*rules.Chain) {
 	var texts []string
-	total, with := 0, 0
+	total, unsupported := 0, 0
 	for _, c := range chains {
 		total += len(c.Rules)
 		for _, r := range c.Rules {
-			if of := textsOf(r); len(of) > 0 {
-				with++
-				texts = append(texts, of...)
+			if unknowns := unknownTexts(r); len(unknowns) > 0 {
+				unsupported++
+				texts = append(texts, unknowns...)
 			}
 		}
 	}
 	if total == 0 {
 		return
 	}
-	fmt.Fprintf(w, "%s: %d of %d rules\n", description, with, total)
+	fmt.Fprintf(w, "%s: %d of %d rules\n", description, unsupported, total)
 	slices.Sort(texts)
 	for _, text := range slices.Compact(texts) {
 		fmt.Fprintf(w, "\t%s\n", text)
 	}
 }
 
-// textsOf returns the unsupported expressions of a rule.
-func textsOf(r rules.Rule) []string {
+// unknownTexts returns the unsupported expressions of a rule.
+func unknownTexts(r rules.Rule) []string {
 	var texts []string
-	var match func(m rules.Match)
-	match = func(m rules.Match) {
+	var visit func(m rules.Match)
+	visit = func(m rules.Match) {
 		switch m := m.(type) {
 		case rules.Unknown:
 			texts = append(texts, m.Text)
 		case rules.MatchTuple:
 			for _, alternative := range m.Alternatives {
 				for _, part := range alternative {
-					match(part)
+					visit(part)
 				}
 			}
 		}
 	}
 	for _, m := range r.Matches {
-		match(m)
+		visit(m)
 	}
 	for _, a := range r.Actions {
 		switch a := a.(type) {
 		case rules.Unknown:
 			texts = append(texts, a.Text)
 		case rules.Require:
-			match(a.Match)
+			visit(a.Match)
 		}
 	}
 	return texts

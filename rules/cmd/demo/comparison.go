@@ -12,9 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// istioLog is what istio-init printed (istio.io/istio v0.0.0-20260827124520-eed52ebb66ad,
-// iptables-legacy 1.8.9) in a pod like the one of this demonstration, for the parameters of
-// sidecar.
+// istioLog is the log of istio-init (istio.io/istio v0.0.0-20260827124520-eed52ebb66ad,
+// iptables-legacy 1.8.9) in a pod like the demonstration's, with the parameters of sidecar().
 //
 //go:embed istio-init.log
 var istioLog string
@@ -22,7 +21,8 @@ var istioLog string
 // compareWithIstio decides whether the pod treats every packet as istio-init would, and shows that
 // the comparison detects a changed parameter.
 func compareWithIstio(p *printer, network *testbed.Network) error {
-	p.printHeading("The pod compared with what istio-init programs (its log), for every possible packet")
+	p.printHeading(
+		"The pod compared with istio-init's rules (from its log), for every possible packet")
 	log, err := save.ParseIstioLog("istio-init.log", strings.NewReader(istioLog))
 	if err != nil {
 		return err
@@ -35,8 +35,8 @@ func compareWithIstio(p *printer, network *testbed.Network) error {
 	result := diff.Decide(diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, istio,
 		diff.Options{})
 	verdict := result.Verdict(true)
-	p.printVerdict(verdict == diff.Equivalent, "every packet has the same outcome: "+string(verdict),
-		string(diff.Equivalent))
+	p.printVerdict(verdict == diff.Equivalent,
+		"every packet has the same outcome: "+string(verdict), string(diff.Equivalent))
 
 	changed := sidecar()
 	changed.OutboundExcludePorts = rules.Singles[uint16](excludedPort + 1)

@@ -24,13 +24,14 @@ const (
 type results struct {
 	opened, captured, leaked, failed atomic.Int64
 
-	ended chan struct{} // receives when a connection has ended, if a goroutine waits for it
+	// ended receives a value when a connection has ended, if a goroutine waits for it.
+	ended chan struct{}
 
-	mu    sync.Mutex
-	worst string // a connection that was not captured
+	mu       sync.Mutex
+	uncaught string // the description of a connection that was not captured
 }
 
-// load contains the calls that are repeated.
+// load contains the calls that are repeated under load.
 var load = []row{captured[0], captured[3]}
 
 // changeUnderLoad excludes and includes a prefix in turn, while connections are opened as fast as
@@ -39,45 +40,46 @@ func changeUnderLoad(p *printer, network *testbed.Network) error {
 	excluded := netip.MustParsePrefix("192.0.2.0/24")
 	changed := sidecar()
 	changed.OutboundExcludeCIDRs = []netip.Prefix{excluded}
-	with, without := rules.MustCompile(changed), rules.MustCompile(sidecar())
+	excluding, including := rules.MustCompile(changed), rules.MustCompile(sidecar())
 	p.printHeading("One parameter changed under load: %s excluded, and included again", excluded)
 
-	if _, err := nft.Apply(network.Pod, with); err != nil {
+	if _, err := nft.Apply(network.Pod, excluding); err != nil {
 		return err
 	}
-	there := endpoints(80, netip.MustParseAddr("192.0.2.7"))
+	destination := endpoints(80, netip.MustParseAddr("192.0.2.7"))
 	if err := (row{
-		app, "tcp", there, "excluded", by(testbed.Outside),
-	}).show(p, network, with); err != nil {
+		app, "tcp", destination, "excluded", by(testbed.Outside),
+	}).show(p, network, excluding); err != nil {
 		return err
 	}
 	t := &results{ended: make(chan struct{})}
 	stop := t.start(network)
-	times, err := t.replace(network, []rules.Ruleset{without, with})
+	times, err := t.replace(network, []rules.Ruleset{including, excluding})
 	stop()
 	if err != nil {
 		return err
 	}
 	slices.Sort(times)
 	p.printLine("   %d replacements, median %.2f ms, slowest %.2f ms", len(times),
-		milliseconds(times[len(times)/2]),
-		milliseconds(times[len(times)-1]))
+		milliseconds(times[len(times)/2]), milliseconds(times[len(times)-1]))
 	p.printVerdict(t.leaked.Load()+t.failed.Load() == 0,
 		fmt.Sprintf("%d connections opened meanwhile: %d captured, %d past the proxy, %d failed",
-			t.opened.Load(), t.captured.Load(), t.leaked.Load(),
-			t.failed.Load()), "all captured; for instance "+t.worst)
+			t.opened.Load(), t.captured.Load(), t.leaked.Load(), t.failed.Load()),
+		"all captured; for instance "+t.uncaught)
 
-	if _, err := nft.Apply(network.Pod, without); err != nil {
+	if _, err := nft.Apply(network.Pod, including); err != nil {
 		return err
 	}
 	return row{
-		app, "tcp", there, "included again", by(testbed.Outbound, testbed.Outside),
-	}.show(p, network, without)
+		app, "tcp", destination, "included again", by(testbed.Outbound, testbed.Outside),
+	}.show(p, network, including)
 }
 
-// replace applies the rulesets in turn, with some connections between any two, and returns the
-// duration of each application.
-func (t *results) replace(network *testbed.Network, rulesets []rules.Ruleset) ([]time.Duration, error) {
+// replace applies the rulesets in turn, with at least connectionsBetween connections before each
+// replacement, and returns the duration of each replacement.
+func (t *results) replace(
+	network *testbed.Network, rulesets []rules.Ruleset,
+) ([]time.Duration, error) {
 	var times []time.Duration
 	for i := range replacements {
 		for range connectionsBetween {
@@ -121,6 +123,7 @@ func (t *results) start(network *testbed.Network) (stop func()) {
 	}
 }
 
+// count makes a call and counts its result.
 func (t *results) count(r row, c testbed.Call, network *testbed.Network) {
 	t.opened.Add(1)
 	a, err := network.Dial(c)
@@ -135,8 +138,8 @@ func (t *results) count(r row, c testbed.Call, network *testbed.Network) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.worst = fmt.Sprintf("%s: %s", c, a)
+	t.uncaught = fmt.Sprintf("%s: %s", c, a)
 	if err != nil {
-		t.worst = err.Error()
+		t.uncaught = err.Error()
 	}
 }

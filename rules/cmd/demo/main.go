@@ -1,11 +1,11 @@
-// Command demo demonstrates Sluice on a machine with root and without further requirements. It
-// creates a pod and its neighbour in network namespaces, programs the redirection, and shows the
-// results of real connections before, during and after a change.
+// Command demo demonstrates Sluice on any Linux machine. It needs root and nothing else. It creates
+// a pod and its neighbour in network namespaces, programs the redirection, and shows the results of
+// real connections before, during and after a change.
 //
-// The exit code is 0 if everything was as expected, 1 if something was not, 2 if it could not
-// finish, 3 without the required privileges or kernel features, and 128 plus the signal's number if
-// it was interrupted. It leaves nothing behind in any case: the namespaces have no name and
-// disappear with the process.
+// The exit code is 0 if all results were as expected, 1 if a result was not, 2 if the demonstration
+// could not finish, 3 without the required privileges or kernel features, and 128 plus the signal's
+// number if it was interrupted. It leaves nothing behind in any case: the namespaces have no name
+// and disappear with the process.
 package main
 
 import (
@@ -23,8 +23,8 @@ import (
 const (
 	exitAsExpected  = 0
 	exitUnexpected  = 1
-	exitBroken      = 2
-	exitNotPossible = 3
+	exitError       = 2
+	exitUnsupported = 3
 	exitSignal      = 128
 )
 
@@ -60,12 +60,13 @@ func demonstrate(p *printer) int {
 		return exitUnexpected
 	case errors.Is(err, unix.EPERM):
 		fmt.Fprintf(os.Stderr,
-			"demo: needs root (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_SETUID and CAP_SETGID): run it with sudo; %v\n", err)
-		return exitNotPossible
+			"demo: needs root (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_SETUID and CAP_SETGID): "+
+				"run it with sudo; %v\n", err)
+		return exitUnsupported
 	case nft.IsNotSupported(err):
 		fmt.Fprintf(os.Stderr, "demo: this kernel lacks a feature: %v\n", err)
-		return exitNotPossible
+		return exitUnsupported
 	}
 	fmt.Fprintf(os.Stderr, "demo: %v\n", err)
-	return exitBroken
+	return exitError
 }

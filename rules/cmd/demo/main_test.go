@@ -242,8 +242,8 @@ func TestWithoutRoot(t *testing.T) {
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			err := cmd.Run()
 			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != exitNotPossible {
-				t.Errorf("ended with %v, want exit code %d", err, exitNotPossible)
+			if !errors.As(err, &exit) || exit.ExitCode() != exitUnsupported {
+				t.Errorf("ended with %v, want exit code %d", err, exitUnsupported)
 			}
 			if text := stderr.String(); strings.Count(text, "\n") != 1 ||
 				!strings.Contains(text, "needs root") || stdout.Len() > 0 {

@@ -32,10 +32,10 @@ func perform(p *printer) (err error) {
 	if err != nil {
 		return err
 	}
-	closeBed := func() error { err := network.Close(); network = nil; return err }
+	closeNetwork := func() error { err := network.Close(); network = nil; return err }
 	defer func() {
 		if network != nil {
-			err = errors.Join(err, closeBed())
+			err = errors.Join(err, closeNetwork())
 		}
 	}()
 	if err := network.StartProxy(testbed.ProxyOptions{
@@ -54,11 +54,11 @@ func perform(p *printer) (err error) {
 		}
 	}
 	remaining, err := mounts(network.Pod, network.Neighbour)
-	if err = errors.Join(err, closeBed()); err != nil {
+	if err = errors.Join(err, closeNetwork()); err != nil {
 		return err
 	}
-	held, err := waitUntilUnheld()
-	remaining = append(remaining, held...)
+	references, err := waitForReferences()
+	remaining = append(remaining, references...)
 	p.printVerdict(len(remaining) == 0,
 		"the pod and the neighbour are gone: nothing on this host refers to them",
 		fmt.Sprintf("nothing, found %q", remaining))
@@ -78,7 +78,8 @@ func program(p *printer, network *testbed.Network) error {
 	if err != nil {
 		return err
 	}
-	p.printHeading("The redirection of the pod %s, %s: %d rules in one transaction of %d bytes, %s in %.2f ms",
+	p.printHeading("The redirection of the pod %s, %s: "+
+		"%d rules in one transaction of %d bytes, %s in %.2f ms",
 		testbed.PodIP4, testbed.PodIP6, result.Rules, result.Bytes, result.Outcome,
 		milliseconds(elapsed))
 	p.printRuleset(found.String())

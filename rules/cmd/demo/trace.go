@@ -13,12 +13,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// traced are calls of the application, each of which the kernel's trace must show with the outcome.
+// traced are calls and the outcomes that the kernel's trace must show.
 var traced = []struct {
 	row     row
 	outcome livetrace.Outcome
 }{
-	{captured[0], livetrace.Captured},     // TCP to the rest of the world
+	{captured[0], livetrace.Captured},     // TCP to a host outside
 	{captured[1], livetrace.Captured},     // DNS
 	{captured[3], livetrace.Captured},     // inbound
 	{leftAlone[2], livetrace.NotCaptured}, // an excluded port
@@ -27,7 +27,8 @@ var traced = []struct {
 // showTraced makes calls while the kernel traces them, and prints the first packet of each
 // connection like rules trace: with the rule that decided.
 func showTraced(p *printer, network *testbed.Network) (err error) {
-	p.printHeading("As rules trace prints connections: the rule that decided, according to the kernel")
+	p.printHeading(
+		"As rules trace prints connections: the rule that decided, according to the kernel")
 	rs, err := nft.ReadAll(network.Pod)
 	if err != nil {
 		return err
@@ -67,10 +68,10 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 			}
 			o, known := livetrace.Match(&rs, traced, packet, true)
 			if known && !o.Repeated {
-				line = fmt.Sprintf("%s %s %s > %s: %s", packet.Hook, packet.Protocol, packet.Source,
-					packet.Destination, o.Message)
+				line = fmt.Sprintf("%s %s %s > %s: %s", packet.Hook, packet.Protocol,
+					packet.Source, packet.Destination, o.Message)
 				ok = o.Outcome == c.outcome && len(o.Differences) == 0
-				break // the other packets of the destination are of the proxy
+				break // the proxy sends the other packets to this destination
 			}
 		}
 		p.printVerdict(ok, line, string(c.outcome)+", by the rules that the model predicts")

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-// patience bounds the wait for an answer. All calls are answered.
-const patience = 5 * time.Second
+// callTimeout is the maximum wait for an answer. All calls are answered, within milliseconds.
+const callTimeout = 5 * time.Second
 
 // caller is the origin of a call.
 type caller struct {
@@ -35,7 +35,7 @@ func (c caller) String() string {
 	return c.name
 }
 
-// row is a call, to an address of each family, and the expected answering servers, from the first
+// row is a call to each of several addresses, and the servers that must receive it, from the first
 // to the last.
 type row struct {
 	caller  caller
@@ -45,9 +45,8 @@ type row struct {
 	path    []testbed.Name
 }
 
-// environment returns addresses for the rest of the world, the pod as others see it, and the pod as
-// it sees itself.
-func environment(port uint16) []netip.AddrPort {
+// outside returns the addresses of a host outside the pod, one of each family.
+func outside(port uint16) []netip.AddrPort {
 	return endpoints(port, netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("2001:db8::9"))
 }
 
@@ -58,28 +57,28 @@ func lo(port uint16) []netip.AddrPort {
 }
 
 func endpoints(port uint16, addrs ...netip.Addr) []netip.AddrPort {
-	var list []netip.AddrPort
+	var endpoints []netip.AddrPort
 	for _, a := range addrs {
-		list = append(list, netip.AddrPortFrom(a, port))
+		endpoints = append(endpoints, netip.AddrPortFrom(a, port))
 	}
-	return list
+	return endpoints
 }
 
 func by(names ...testbed.Name) []testbed.Name { return names }
 
 var captured = []row{
-	{app, "tcp", environment(80), "", by(testbed.Outbound, testbed.Outside)},
-	{app, "udp", environment(53), "DNS", by(testbed.DNS)},
-	{app, "tcp", environment(53), "DNS", by(testbed.DNS)},
+	{app, "tcp", outside(80), "", by(testbed.Outbound, testbed.Outside)},
+	{app, "udp", outside(53), "DNS", by(testbed.DNS)},
+	{app, "tcp", outside(53), "DNS", by(testbed.DNS)},
 	{neighbour, "tcp", pod(8080), "", by(testbed.Inbound, testbed.Application)},
 	{proxy, "tcp", pod(8080), "its own pod", by(testbed.Inbound, testbed.Application)},
 }
 
 var leftAlone = []row{
-	{proxy, "tcp", environment(80), "", by(testbed.Outside)},
-	{proxy, "udp", environment(53), "DNS", by(testbed.Outside)},
-	{app, "tcp", environment(excludedPort), "excluded port", by(testbed.Outside)},
-	{app, "udp", environment(443), "not DNS", by(testbed.Outside)},
+	{proxy, "tcp", outside(80), "", by(testbed.Outside)},
+	{proxy, "udp", outside(53), "DNS", by(testbed.Outside)},
+	{app, "tcp", outside(excludedPort), "excluded port", by(testbed.Outside)},
+	{app, "udp", outside(443), "not DNS", by(testbed.Outside)},
 	{app, "tcp", pod(8080), "its own pod", by(testbed.Application)},
 	{app, "tcp", lo(8080), "loopback", by(testbed.Application)},
 	{neighbour, "tcp", pod(15021), "health port", by(testbed.Health)},
@@ -88,14 +87,15 @@ var leftAlone = []row{
 }
 
 var rowsAfterChange = []row{
-	{app, "tcp", environment(80), "", by(testbed.Outside)},
-	{app, "udp", environment(53), "DNS", by(testbed.Outside)},
+	{app, "tcp", outside(80), "", by(testbed.Outside)},
+	{app, "udp", outside(53), "DNS", by(testbed.Outside)},
 	{neighbour, "tcp", pod(8080), "", by(testbed.Application)},
 }
 
 // showCaptured shows each family separately, with the destination that the proxy received.
 func showCaptured(p *printer, network *testbed.Network) error {
-	p.printHeading("Captured: a listener of the proxy (outbound, inbound, dns) accepts the connection and knows its original destination")
+	p.printHeading("Captured: a listener of the proxy (outbound, inbound, dns) accepts " +
+		"the connection and knows its original destination")
 	var rows []row
 	for _, r := range captured {
 		for i := range r.to {
@@ -125,7 +125,7 @@ func showAll(p *printer, network *testbed.Network, rs rules.Ruleset, rows []row)
 // show makes the calls of the row and prints their results, in one line. They must agree with the
 // row and with the model.
 func (r row) show(p *printer, network *testbed.Network, rs rules.Ruleset) error {
-	var where, what []string
+	var destinations, answers []string
 	ok := true
 	for _, to := range r.to {
 		c := r.call(to)
@@ -135,11 +135,11 @@ func (r row) show(p *printer, network *testbed.Network, rs rules.Ruleset) error 
 		}
 		predicted, _ := network.Predict(&rs, c, a.Source)
 		ok = ok && r.asExpected(a, to) && a.Agrees(predicted)
-		where = append(where, to.String())
-		what = append(what, r.print(a))
+		destinations = append(destinations, to.String())
+		answers = append(answers, r.describe(a))
 	}
-	text := fmt.Sprintf("%-16s → %s %-44s → %s", r.caller, r.network, strings.Join(where, ", "),
-		strings.Join(slices.Compact(what), "; "))
+	text := fmt.Sprintf("%-16s → %s %-44s → %s", r.caller, r.network,
+		strings.Join(destinations, ", "), strings.Join(slices.Compact(answers), "; "))
 	if r.note != "" {
 		text += p.colour.Paint(colour.Dim, "  ("+r.note+")")
 	}
@@ -149,7 +149,7 @@ func (r row) show(p *printer, network *testbed.Network, rs rules.Ruleset) error 
 
 func (r row) call(to netip.AddrPort) testbed.Call {
 	return testbed.Call{
-		From: r.caller.from, Owner: r.caller.owner, Network: r.network, To: to, Timeout: patience,
+		From: r.caller.from, Owner: r.caller.owner, Network: r.network, To: to, Timeout: callTimeout,
 	}
 }
 
@@ -159,19 +159,18 @@ func (r row) captures() bool {
 		r.path[0])
 }
 
-// asExpected reports whether the expected servers answered, and know the original destination. For
-// a redirected datagram it is not known.
+// asExpected reports whether the expected servers received the call and know its original
+// destination. The proxy cannot know the original destination of a redirected datagram.
 func (r row) asExpected(a testbed.Answer, to netip.AddrPort) bool {
 	hops := append([]testbed.Hop{a.Hop}, a.Upstream...)
-	return a.Outcome == testbed.Answered && slices.EqualFunc(hops, r.path, func(
-		h testbed.Hop, want testbed.Name,
-	) bool {
+	asExpected := func(h testbed.Hop, want testbed.Name) bool {
 		return h.By == want && (h.To == to || r.network == "udp" && r.captures())
-	})
+	}
+	return a.Outcome == testbed.Answered && slices.EqualFunc(hops, r.path, asExpected)
 }
 
-// print returns the servers that answered, and the destination that a proxy received.
-func (r row) print(a testbed.Answer) string {
+// describe returns the servers that answered, and the destination that a proxy received.
+func (r row) describe(a testbed.Answer) string {
 	if a.Outcome != testbed.Answered {
 		return a.String()
 	}

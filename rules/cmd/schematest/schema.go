@@ -4,6 +4,7 @@ package schematest
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -63,11 +64,13 @@ func (s Schema) Check(tb testing.TB, file, published string, update bool) {
 	}
 }
 
+// generate returns the schema of all objects.
 func (s Schema) generate() (*jsonschema.Schema, error) {
 	root := &jsonschema.Schema{
 		Schema: "https://json-schema.org/draft/2020-12/schema", ID: s.ID, Title: s.Title,
-		Description: "Fields may be added. The version changes if a reader of the earlier form would misunderstand the later one.",
-		Defs:        map[string]*jsonschema.Schema{},
+		Description: "Fields may be added. The version changes if a reader of the earlier form would " +
+			"misunderstand the later one.",
+		Defs: map[string]*jsonschema.Schema{},
 	}
 	var err error
 	for name, typ := range s.Definitions {
@@ -75,9 +78,9 @@ func (s Schema) generate() (*jsonschema.Schema, error) {
 			return nil, err
 		}
 	}
-	head := []string{"version", "kind"}
-	without := func(names []string) []string {
-		return slices.DeleteFunc(names, func(n string) bool { return slices.Contains(head, n) })
+	common := []string{"version", "kind"}
+	withoutCommon := func(names []string) []string {
+		return slices.DeleteFunc(names, func(n string) bool { return slices.Contains(common, n) })
 	}
 	for kind, object := range s.Objects {
 		o, err := s.infer(object.Type)
@@ -86,8 +89,8 @@ func (s Schema) generate() (*jsonschema.Schema, error) {
 		}
 		o.Description = object.Description
 		o.Properties["version"], o.Properties["kind"] = constant(s.Version), constant(kind)
-		o.Required = slices.Concat(head, without(o.Required))
-		o.PropertyOrder = slices.Concat(head, without(o.PropertyOrder))
+		o.Required = slices.Concat(common, withoutCommon(o.Required))
+		o.PropertyOrder = slices.Concat(common, withoutCommon(o.PropertyOrder))
 		root.Defs[kind] = o
 		root.OneOf = append(root.OneOf, &jsonschema.Schema{Ref: "#/$defs/" + kind})
 	}
@@ -99,16 +102,14 @@ func (s Schema) generate() (*jsonschema.Schema, error) {
 
 // infer returns the schema of a type, with references to the definitions of other types.
 func (s Schema) infer(typ reflect.Type) (*jsonschema.Schema, error) {
-	others := map[reflect.Type]*jsonschema.Schema{}
-	for other, enumeration := range s.Enumerations {
-		others[other] = enumeration
-	}
+	known := map[reflect.Type]*jsonschema.Schema{}
+	maps.Copy(known, s.Enumerations)
 	for name, other := range s.Definitions {
 		if other != typ {
-			others[other] = &jsonschema.Schema{Ref: "#/$defs/" + name}
+			known[other] = &jsonschema.Schema{Ref: "#/$defs/" + name}
 		}
 	}
-	inferred, err := jsonschema.ForType(typ, &jsonschema.ForOptions{TypeSchemas: others})
+	inferred, err := jsonschema.ForType(typ, &jsonschema.ForOptions{TypeSchemas: known})
 	if err != nil {
 		return nil, err
 	}

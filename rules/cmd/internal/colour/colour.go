@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Code is a color code of terminals (SGR, in ECMA-48).
+// A Code is a colour code of terminals (SGR, in ECMA-48).
 type Code string
 
 // The colours and styles that commands use.
@@ -22,7 +22,7 @@ const (
 // A Painter reports whether text is coloured. The zero value leaves text unchanged.
 type Painter bool
 
-// For returns a painter for a file. It paints only if the file is a terminal that supports colors,
+// For returns a painter for a file. It paints only if the file is a terminal that supports colours,
 // and NO_COLOR (https://no-color.org) is not set.
 func For(f *os.File) Painter {
 	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {

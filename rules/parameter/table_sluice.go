@@ -11,14 +11,15 @@ import (
 // CountersAnnotation is the annotation of a pod that turns counters on or off for its rules.
 const CountersAnnotation = "sluice-mesh.github.io/counters"
 
-func ownParameters() []Parameter {
+func buildSluiceParameters() []Parameter {
 	return []Parameter{
 		{
 			Field: "DNS.Servers", Kind: Server, Repeat: true,
 			Flag:        "nameserver",
 			Placeholder: "ADDRESS", Section: SectionDNS,
-			Help: "nameserver of the pod; by default the nameservers of /etc/resolv.conf; if there are none, DNS is not captured",
-			set: add(rules.ParseServer, func(v *Values) *[]netip.Addr {
+			Help: "nameserver of the pod; by default the nameservers of /etc/resolv.conf; " +
+				"if there are none, DNS is not captured",
+			set: appender(rules.ParseServer, func(v *Values) *[]netip.Addr {
 				return &v.Redirect.DNS.Servers
 			}),
 		},
@@ -27,16 +28,16 @@ func ownParameters() []Parameter {
 			Flag:        "pod-ip",
 			Placeholder: "ADDRESS", Section: SectionPod,
 			Help: "address of the pod",
-			set:  add(parsePodAddress, func(v *Values) *[]netip.Addr { return &v.PodIPs }),
+			set:  appender(parsePodAddress, func(v *Values) *[]netip.Addr { return &v.PodIPs }),
 		},
 		{
 			Kind: Backend,
 			Flag: "backend", Variables: []string{"BACKEND"},
 			Config: "backend", AgentVariable: "SLUICE_BACKEND", Helm: "backend",
 			Placeholder: "auto|nft|legacy", Default: "auto", Ambient: true, Section: SectionBackend,
-			Help: "backend: nft (nf_tables), legacy (iptables-legacy), or auto, the first of the two that the kernel " +
-				"supports",
-			set: to(parseBackend, func(v *Values) *string { return &v.Backend }),
+			Help: "backend: nft (nf_tables), legacy (iptables-legacy), or auto, " +
+				"the first of the two that the kernel supports",
+			set: setter(parseBackend, func(v *Values) *string { return &v.Backend }),
 		},
 		{
 			Kind:   Bool,
@@ -44,7 +45,7 @@ func ownParameters() []Parameter {
 			Config: "strict_istio", AgentVariable: "SLUICE_STRICT_ISTIO", Helm: "strictIstio",
 			Ambient: true, Section: SectionSluice,
 			Help: "treat every packet as istio-init does: disables all deviations",
-			set:  to(rules.ParseBool, func(v *Values) *bool { return &v.StrictIstio }),
+			set:  setter(rules.ParseBool, func(v *Values) *bool { return &v.StrictIstio }),
 		},
 		{
 			Field: "Without", Kind: Deviation, Repeat: true,
@@ -52,7 +53,7 @@ func ownParameters() []Parameter {
 			Config: "deviations_off", AgentVariable: "SLUICE_DEVIATIONS_OFF", Helm: "deviationsOff",
 			Placeholder: "DEVIATION", Ambient: true, Section: SectionSluice,
 			Help: "disable single deviations from Istio by id",
-			set: add(rules.ParseDeviationID, func(v *Values) *[]rules.DeviationID {
+			set: appender(rules.ParseDeviationID, func(v *Values) *[]rules.DeviationID {
 				return &v.Redirect.Without
 			}),
 		},
@@ -60,9 +61,10 @@ func ownParameters() []Parameter {
 			Kind:    Bool,
 			Flag:    "keep-established",
 			Section: SectionSluice,
-			Help: "do not capture connections that were established before the rules; for running pods only, because a connection " +
-				"whose conntrack entry was removed also bypasses the proxy",
-			set: to(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.KeepEstablished }),
+			Help: "do not capture connections that were established before the rules; " +
+				"for running pods only, because a connection whose conntrack entry was removed " +
+				"also bypasses the proxy",
+			set: setter(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.KeepEstablished }),
 		},
 		{
 			Kind: Bool,
@@ -70,20 +72,20 @@ func ownParameters() []Parameter {
 			Config: "counters", AgentVariable: "SLUICE_COUNTERS", Helm: "counters",
 			Ambient: true, Section: SectionSluice,
 			Help: "give each rule a counter in nf_tables; the rules of iptables-legacy always have counters",
-			set:  to(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.Counters }),
+			set:  setter(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.Counters }),
 		},
 	}
 }
 
-// OfConfig returns the parameter with the name in the configuration of the CNI plugin. It panics if
-// there is none.
-func OfConfig(name string) *Parameter {
-	own := SluiceOnly()
-	i := slices.IndexFunc(own, func(p Parameter) bool { return p.Config == name })
+// OfConfig returns the parameter with the field name in the configuration of the CNI plugin. It
+// panics if no parameter has the field.
+func OfConfig(field string) *Parameter {
+	parameters := SluiceOnly()
+	i := slices.IndexFunc(parameters, func(p Parameter) bool { return p.Config == field })
 	if i < 0 {
-		panic("parameter: no parameter has the field " + name)
+		panic("parameter: no parameter has the field " + field)
 	}
-	return &own[i]
+	return &parameters[i]
 }
 
 func parsePodAddress(text string) (netip.Addr, error) {
@@ -101,8 +103,8 @@ func parseBackend(text string) (string, error) {
 	return text, nil
 }
 
-// add returns a setter that adds one element to a list.
-func add[T any](
+// appender returns a function that parses a text and appends the value to a list.
+func appender[T any](
 	parse func(string) (T, error), list func(*Values) *[]T,
 ) func(*Values, string, Names) error {
 	return func(v *Values, text string, _ Names) error {

@@ -28,19 +28,21 @@ func mounts(namespaces ...*netns.NS) ([]string, error) {
 	return found, nil
 }
 
-// waitUntilUnheld waits for at most a second until all threads and descriptors of this process
-// refer to its own namespace, and lists those that do not. The kernel needs some time to end a
-// thread.
-func waitUntilUnheld() (found []string, err error) {
+// waitForReferences waits for at most a second until no thread or descriptor of this process refers
+// to another network namespace, and returns the remaining references. The kernel needs some time to
+// end a thread.
+func waitForReferences() (found []string, err error) {
 	for start := time.Now(); time.Since(start) < time.Second; time.Sleep(time.Millisecond) {
-		if found, err = isHeld(); err != nil || len(found) == 0 {
+		if found, err = references(); err != nil || len(found) == 0 {
 			break
 		}
 	}
 	return found, err
 }
 
-func isHeld() ([]string, error) {
+// references lists the threads and descriptors of this process that refer to another network
+// namespace than its own.
+func references() ([]string, error) {
 	home, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		return nil, err
