@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// evaluateActions evaluates the actions of a rule for the packets that it matched; at is the index of its
-// event, if events are recorded.
+// evaluateActions evaluates the actions of a rule for the packets that it matched. eventIndex is
+// the index of the rule's event, or -1 if events are not recorded.
 func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, eventIndex int) {
 	for i, action := range actions {
 		if len(packets) == 0 {
@@ -17,7 +17,7 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 		e.meter.step()
 		switch a := action.(type) {
 		case rules.Verdict:
-			e.v(a, packets)
+			e.applyVerdict(a, packets)
 			return
 		case rules.Jump:
 			if packets = e.evaluateJump(a, packets); a.Goto {
@@ -48,14 +48,15 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 		case rules.TProxyDrop: // NoListenerDrops
 			with, without := e.divide(packets, e.listens(a.Port))
 			e.recordStop(eventIndex, without, action)
-			e.v(rules.Drop, without)
+			e.applyVerdict(rules.Drop, without)
 			e.accept(with, func(f *flow) {
 				f.tproxy = tproxyTarget{true, a.Addr, a.Port}
 				f.mark = e.marks.set(f.mark, a.Value, a.Mask)
 			})
 			return
 		case rules.Unknown:
-			if packets = e.evaluateUnknownAction(a, packets, eventIndex, actionPart(i)); packets == nil {
+			packets = e.evaluateUnknownAction(a, packets, eventIndex, actionPart(i))
+			if packets == nil {
 				return
 			}
 		default:
@@ -98,6 +99,7 @@ func (e *evaluator) recordStop(eventIndex int, packets []flow, action rules.Acti
 	}
 }
 
+// evaluateJump evaluates the chain of a jump, and returns the packets that reach its end.
 func (e *evaluator) evaluateJump(a rules.Jump, packets []flow) []flow {
 	chain := e.chainOf(e.chain.Table, a.Chain)
 	if chain == nil {
@@ -105,13 +107,14 @@ func (e *evaluator) evaluateJump(a rules.Jump, packets []flow) []flow {
 		return nil
 	}
 	var returned flows
+	target := rules.ChainRef{Table: e.chain.Table, Chain: chain}
 	for _, f := range packets {
-		e.add(&returned, e.evaluateCall(rules.ChainRef{Table: e.chain.Table, Chain: chain}, f, a.String())...)
+		e.add(&returned, e.evaluateCall(target, f, a.String())...)
 	}
 	return returned.list
 }
 
-func (e *evaluator) v(v rules.Verdict, packets []flow) {
+func (e *evaluator) applyVerdict(v rules.Verdict, packets []flow) {
 	switch v {
 	case rules.Accept:
 		e.add(&e.summary.accepted, packets...)
@@ -130,11 +133,11 @@ func (e *evaluator) evaluateReject(a rules.Reject, packets []flow) {
 	if a.With == "tcp reset" {
 		var others []flow
 		packets, others = e.divide(packets, e.tcp)
-		e.v(rules.Drop, others)
+		e.applyVerdict(rules.Drop, others)
 	}
 	for _, f := range packets {
 		answered, unanswered := e.split(f, e.not(e.unanswered(a, f)))
-		e.v(rules.Drop, []flow{unanswered})
+		e.applyVerdict(rules.Drop, []flow{unanswered})
 		answered.dropped, answered.rejected = true, a.String()
 		e.add(&e.summary.ended, answered)
 	}
@@ -157,7 +160,7 @@ func (e *evaluator) unanswered(a rules.Reject, f flow) set {
 	case e.position.loopbackArrival, f.toLoopback:
 		onHost = all
 	case e.hookHere() != rules.Output:
-		return none // an error about a packet that arrives comes from another address
+		return none // the error about an arriving packet has an address of this host as source
 	case !f.leavesLoopback:
 		onHost = e.overLoopback
 	}
@@ -197,6 +200,7 @@ func (e *evaluator) unansweredLinkLocal(a rules.Reject, f flow, view *view) set 
 	}))
 }
 
+// accept ends the evaluation of the base chain for packets, after a modification.
 func (e *evaluator) accept(packets []flow, modify func(*flow)) {
 	for _, f := range packets {
 		modify(&f)
@@ -215,8 +219,8 @@ func (e *evaluator) translate(packets []flow, to target, action rules.Action) {
 		resets.mapped = true
 		e.add(&e.summary.accepted, resets)
 		if to.hasPort() {
-			// For other protocols the port is something that the model does not contain, such as
-			// the id of ICMP.
+			// For other protocols NAT changes a part of the packet that the model does not contain,
+			// such as the id of ICMP.
 			var others flow
 			if f, others = e.split(f, e.withNATPorts); others.packets != none {
 				e.endUndecided(action.String()+" for a protocol without ports", others)
@@ -234,10 +238,12 @@ func (e *evaluator) translate(packets []flow, to target, action rules.Action) {
 	}
 }
 
-// translateSource accepts packets and changes their source, to an unknown address if it is invalid
-// (FirstNATMapping). Elsewhere than at postrouting the result is unknown.
+// translateSource accepts packets and changes their source (FirstNATMapping). If the new source is
+// invalid, it is unknown. The parameter by names the action. At other hooks than postrouting the
+// result is unknown.
 func (e *evaluator) translateSource(packets []flow, by string, to netip.Addr) {
-	if base := e.position.chain.Chain.Base; base.Type != rules.NAT || base.Hook != rules.Postrouting {
+	base := e.position.chain.Chain.Base
+	if base.Type != rules.NAT || base.Hook != rules.Postrouting {
 		e.endUndecided(by, packets...)
 		return
 	}
@@ -246,8 +252,8 @@ func (e *evaluator) translateSource(packets []flow, by string, to netip.Addr) {
 	e.accept(packets, func(f *flow) { f.source, f.snat = by, to })
 }
 
-// require returns the packets that meet a match; for the others the next rule is evaluated
-// (MapMissEndsRule).
+// require divides packets into those that meet a match and others, for which the next rule is
+// evaluated (MapMissEndsRule).
 func (e *evaluator) require(
 	m rules.Match, packets []flow, part rulePart,
 ) (matched, others []flow) {

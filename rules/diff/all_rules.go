@@ -12,9 +12,9 @@ func allRules(rs *rules.Ruleset) iter.Seq[*rules.Rule] {
 	return func(yield func(*rules.Rule) bool) {
 		for i := range rs.Tables {
 			for j := range rs.Tables[i].Chains {
-				list := rs.Tables[i].Chains[j].Rules
-				for k := range list {
-					if !yield(&list[k]) {
+				chain := &rs.Tables[i].Chains[j]
+				for k := range chain.Rules {
+					if !yield(&chain.Rules[k]) {
 						return
 					}
 				}
@@ -23,7 +23,8 @@ func allRules(rs *rules.Ruleset) iter.Seq[*rules.Rule] {
 	}
 }
 
-// hasMatch reports whether a rule has such a match, also one between its actions.
+// hasMatch reports whether a rule has a match for which a condition is true, before or between its
+// actions.
 func hasMatch(rs *rules.Ruleset, is func(rules.Match) bool) bool {
 	for r := range allRules(rs) {
 		if slices.ContainsFunc(r.Matches, is) {
@@ -36,7 +37,7 @@ func hasMatch(rs *rules.Ruleset, is func(rules.Match) bool) bool {
 	})
 }
 
-// hasAction reports whether a rule has such an action.
+// hasAction reports whether a rule has an action for which a condition is true.
 func hasAction(rs *rules.Ruleset, is func(rules.Action) bool) bool {
 	for r := range allRules(rs) {
 		if slices.ContainsFunc(r.Actions, is) {
@@ -44,4 +45,11 @@ func hasAction(rs *rules.Ruleset, is func(rules.Action) bool) bool {
 		}
 	}
 	return false
+}
+
+// hasPart reports whether a tuple has a part for which a condition is true.
+func hasPart(m rules.MatchTuple, is func(rules.Match) bool) bool {
+	return slices.ContainsFunc(m.Alternatives, func(alternative []rules.Match) bool {
+		return slices.ContainsFunc(alternative, is)
+	})
 }

@@ -19,8 +19,8 @@ func ComparesProtocolsTwice(left, right *rules.Ruleset) bool {
 	return compares(true) && compares(false)
 }
 
-// comparesProtocols reports whether a rule of iptables-legacy, or another rule, depends on the
-// protocol of IPv6 packets.
+// comparesProtocols reports whether a rule depends on the protocol of IPv6 packets. It considers
+// only rules of iptables-legacy if legacy is true, and otherwise only other rules.
 func comparesProtocols(rs *rules.Ruleset, legacy bool) bool {
 	compares := func(m rules.Match) bool {
 		_, ok := m.(rules.MatchProtocol)

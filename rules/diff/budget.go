@@ -41,13 +41,11 @@ type exhausted struct{ limit string }
 // A meter counts the work on a request: the steps of each loop, and the bytes of each table, that
 // grow with the input.
 type meter struct {
-	budget   Budget
-	memory   int64
-	untilNow int // how many steps are left before the time is looked at
-	now      func() time.Time
-	last     time.Time // when the time was last looked at
-	// spent is the limit that was reached, otherwise empty.
-	spent string
+	budget    Budget
+	memory    int64
+	stepsLeft int // until the next reading of the clock
+	now       func() time.Time
+	last      time.Time // of the last reading of the clock
 }
 
 // stepsPerReading is the number of steps between two readings of the clock: at most a millisecond.
@@ -60,15 +58,15 @@ const maxPerReading = 2 * time.Millisecond
 // textSteps is the number of steps for the text of a list element.
 const textSteps = 16
 
-// liveShare is the reciprocal of the share of the memory that may be in use: the collector runs
-// when the garbage has the same size.
+// liveShare is the ratio of Budget.Memory to the memory that may be in use. The garbage collector
+// runs when there is as much garbage as memory in use.
 const liveShare = 2
 
 func newMeter(b Budget) *meter {
 	if b == (Budget{}) {
 		b = DefaultBudget
 	}
-	m := &meter{budget: b, untilNow: stepsPerReading, now: time.Now, last: time.Now()}
+	m := &meter{budget: b, stepsLeft: stepsPerReading, now: time.Now, last: time.Now()}
 	if b.spent == nil {
 		m.budget.spent = new(atomic.Int64)
 	}
@@ -80,21 +78,21 @@ func newMeter(b Budget) *meter {
 
 // step counts a step, an operation of constant cost.
 func (m *meter) step() {
-	if m.untilNow--; m.untilNow <= 0 {
+	if m.stepsLeft--; m.stepsLeft <= 0 {
 		m.checkTime()
 	}
 }
 
 // charge counts a number of steps.
 func (m *meter) charge(steps int) {
-	if m.untilNow -= steps; m.untilNow <= 0 {
+	if m.stepsLeft -= steps; m.stepsLeft <= 0 {
 		m.checkTime()
 	}
 }
 
 // checkTime ends the request if its time is used up.
 func (m *meter) checkTime() {
-	m.untilNow = stepsPerReading
+	m.stepsLeft = stepsPerReading
 	now := m.now()
 	spent := m.budget.spent.Add(int64(min(now.Sub(m.last), maxPerReading)))
 	m.last = now
@@ -114,13 +112,12 @@ func (m *meter) alloc(bytes int64) {
 // release counts freed bytes.
 func (m *meter) release(bytes int64) { m.memory -= bytes }
 
-func (m *meter) exhaust(limit string) {
-	m.spent = limit
-	panic(exhausted{limit})
-}
+// exhaust ends the request because of a limit.
+func (m *meter) exhaust(limit string) { panic(exhausted{limit}) }
 
-// within runs a function and returns the limit that it reached, otherwise an empty string.
-func within(do func()) (limit string) {
+// limitOf runs a function and returns the limit of the budget that it reached, otherwise an empty
+// string.
+func limitOf(do func()) (limit string) {
 	defer func() {
 		if r := recover(); r != nil {
 			e, ok := r.(exhausted)

@@ -35,11 +35,11 @@ func interfaceNamed(name string) rules.Match {
 // was given.
 func TestBudgetStartsWithTheWork(t *testing.T) {
 	spent := Budget{Time: time.Hour}.From(time.Now().Add(-2 * time.Hour))
-	limit := within(func() { newMeter(spent).charge(stepsPerReading) })
+	limit := limitOf(func() { newMeter(spent).charge(stepsPerReading) })
 	if want := "more than 1h0m0s of work"; limit != want {
 		t.Errorf("got %q, want %q", limit, want)
 	}
-	if limit := within(func() {
+	if limit := limitOf(func() {
 		newMeter(Budget{}.From(time.Now())).charge(stepsPerReading)
 	}); limit != "" {
 		t.Errorf("the default budget is spent: %s", limit)
@@ -55,7 +55,7 @@ func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
 		return clock
 	}
 	for i := range 11 {
-		limit := within(func() { m.charge(stepsPerReading) })
+		limit := limitOf(func() { m.charge(stepsPerReading) })
 		if last := i == 10; last != (limit != "") {
 			t.Fatalf("after pause %d: %q", i+1, limit)
 		}
@@ -79,7 +79,7 @@ func TestRequestsShareABudget(t *testing.T) {
 	for range 4 {
 		m := newMeter(b)
 		m.now = func() time.Time { return m.last.Add(time.Hour) }
-		limits = append(limits, within(func() { m.charge(stepsPerReading) }))
+		limits = append(limits, limitOf(func() { m.charge(stepsPerReading) }))
 	}
 	if strings.Join(limits[:3], "") != "" || limits[3] == "" {
 		t.Errorf("got %q: want only the fourth to exceed the budget", limits)
@@ -89,7 +89,7 @@ func TestRequestsShareABudget(t *testing.T) {
 // The meter counts memory in use, and not memory that was released.
 func TestMeterCountsMemoryInUse(t *testing.T) {
 	m := newMeter(Budget{Memory: 100 << 20})
-	limit := within(func() {
+	limit := limitOf(func() {
 		for range 1000 {
 			m.alloc(40 << 20)
 			m.release(40 << 20)

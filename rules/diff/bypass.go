@@ -13,25 +13,13 @@ import "github.com/sluice-mesh/sluice/rules"
 //
 // Bypass is safe for concurrent use.
 func Bypass(desired, live rules.Ruleset, o Options) Result {
-	if o.MaxClasses <= 0 {
-		o.MaxClasses = DefaultMaxClasses
-	}
-	if len(o.Families) == 0 {
-		o.Families = []rules.Family{rules.IPv4, rules.IPv6}
-	}
-	d := newDecision(Side{
-		Ruleset: desired, RoutingKnown: true,
-	}, Side{Ruleset: live, RoutingKnown: true})
-	d.options, d.meter, d.differ = o, newMeter(o.Budget), (*space).bypassing
-	d.result.Exhausted = within(func() { d.decideScope(packetScope{}, rules.Output, rules.Prerouting) })
-	if d.result.Exhausted == "" {
-		limit := within(func() { d.addClasses(o.MaxClasses) })
-		d.result.More = d.result.More || limit != ""
-		if len(d.result.Classes) == 0 {
-			d.result.Exhausted = limit
-		}
-		sortClasses(d.result.Classes)
-	}
+	d := newDecision(Side{Ruleset: desired, RoutingKnown: true},
+		Side{Ruleset: live, RoutingKnown: true}, o)
+	d.compare = (*space).bypassing
+	d.result.Exhausted = limitOf(func() {
+		d.decideScope(packetScope{}, rules.Output, rules.Prerouting)
+	})
+	d.describeClasses()
 	return d.result
 }
 
@@ -53,13 +41,14 @@ func (s *space) bypassing(left, right *walk) comparison {
 			packets := s.minus(s.and(l.packets, r.packets), s.sameCapture(&l, &r))
 			if packets != none {
 				c.differences = append(c.differences, difference{
-					packets: packets, named: packets, left: l, right: r,
+					packets: packets, describable: packets, left: l, right: r,
 				})
 				sets = append(sets, packets)
 			}
 		}
 	}
-	s.decided(&c, s.unite(sets), s.or(unknownLeft, s.and(unknownRight, s.unite(captured))))
+	unknown := s.or(unknownLeft, s.and(unknownRight, s.unite(captured)))
+	s.divideByUnknowns(&c, s.unite(sets), unknown)
 	return c
 }
 

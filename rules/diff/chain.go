@@ -2,7 +2,6 @@ package diff
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -26,7 +25,8 @@ type chainPosition struct {
 
 // key identifies the position. It is equal for the same chain of both sides.
 func (p *chainPosition) key() string {
-	return fmt.Sprint(p.chain.Chain.Base.Hook, p.loopbackArrival, p.equalPriority, chainName(p.chain))
+	return fmt.Sprint(p.chain.Chain.Base.Hook, p.loopbackArrival, p.equalPriority,
+		chainName(p.chain))
 }
 
 // A call is a chain with the progress of the packets at its begin. Packets with equal progress have
@@ -67,12 +67,12 @@ const eventSize = 80
 // chain.
 type event struct {
 	packets set
-	index   int // of the rule
-	stopped rules.Action
-	call    *summary
+	index   int          // of the rule
+	stopped rules.Action // see rules.Step.Stopped
+	call    *summary     // nil for a rule without a jump
 }
 
-// summarize returns the summary of a call, which is running if there is a cycle of jumps.
+// summarize returns the summary of a call. In a cycle of jumps the summary is incomplete.
 func (w *walk) summarize(key call, c rules.ChainRef) *summary {
 	if known, ok := w.summaries[key]; ok {
 		return known
@@ -88,12 +88,12 @@ func (w *walk) summarize(key call, c rules.ChainRef) *summary {
 		}
 		w.meter.step()
 		var next flows
-		v := evaluator{
+		e := evaluator{
 			walk: w, summary: s, chain: c, position: key.position, run: r, callNumber: key.number,
 			source: key.source, next: &next,
 		}
 		for _, f := range current.list {
-			v.evaluateFlow(f)
+			e.evaluateFlow(f)
 		}
 		w.meter.release(int64(len(current.list)) * flowSize)
 		current = next
@@ -112,17 +112,18 @@ const (
 )
 
 // maxCalls is the maximum number of calls of a chain with random matches by one packet from one
-// chainPosition.
+// base chain. Each call adds variables for its random matches.
 const maxCalls = 8
 
-// evaluateCall evaluates another chain, and returns the packets that reach its end. The text names the
-// chain if the result is unknown.
+// evaluateCall evaluates another chain, and returns the packets that reach its end. The text names
+// the chain if the result is unknown.
 func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 	key := call{c.Chain, e.position, f.progress, f.mark, f.connection, e.callNumber}
 	called := e.summarize(key, c)
 	for !called.incomplete && e.drewBefore(called, f.packets) {
 		if key.number++; key.number > e.callNumber+maxCalls {
-			e.endUndecided(text+": more than "+strconv.Itoa(maxCalls)+" visits of a chain in which chance decides", f)
+			e.endUndecided(fmt.Sprintf(
+				"%s: more than %d visits of a chain in which chance decides", text, maxCalls), f)
 			return nil
 		}
 		called = e.summarize(key, c)
@@ -143,8 +144,8 @@ func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 	return e.restrict(&called.returned, f.packets)
 }
 
-// drewBefore reports whether some of the packets already evaluated a random match of the called
-// chain.
+// drewBefore reports whether some of the packets have already evaluated a random match of the
+// called chain.
 func (e *evaluator) drewBefore(called *summary, packets set) bool {
 	for key, drew := range called.drawn {
 		e.meter.step()

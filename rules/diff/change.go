@@ -4,9 +4,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// evaluateChange evaluates an action that does not end the rule. It returns the packets for which the rule
-// continues; for the others the next rule is evaluated.
-func (e *evaluator) evaluateChange(action rules.Action, packets []flow, eventIndex int, part rulePart) []flow {
+// evaluateChange evaluates an action that does not end the rule. It returns the packets for which
+// the rule continues; for the others the next rule is evaluated.
+func (e *evaluator) evaluateChange(
+	action rules.Action, packets []flow, eventIndex int, part rulePart,
+) []flow {
 	if a, ok := action.(rules.Require); ok {
 		continuing, without := e.require(a.Match, packets, part)
 		e.recordStop(eventIndex, without, action)
@@ -36,7 +38,7 @@ func (e *evaluator) evaluateChange(action rules.Action, packets []flow, eventInd
 			f.mark = e.connectionMark(f)
 		case rules.MixMark:
 			if eventIndex >= 0 && a.ConntrackMark != 0 && !view.xtables {
-				// What follows in the rule needs the connection too.
+				// For a packet without a connection the rule ends here.
 				_, without := e.split(f, e.connection(&view))
 				e.recordStop(eventIndex, []flow{without}, action)
 			}
@@ -57,7 +59,7 @@ func (e *evaluator) evaluateChange(action rules.Action, packets []flow, eventInd
 	return continuing.list
 }
 
-// saveMark returns the conntrack mark of a flow's connections after written was stored in it. A
+// saveMark returns the conntrack mark of a flow's connections after a mark was saved in it. A
 // template does not store a mark.
 func (e *evaluator) saveMark(f flow, view view, saved *markBits) *markBits {
 	if view.hasTemplate() {
@@ -66,12 +68,14 @@ func (e *evaluator) saveMark(f flow, view view, saved *markBits) *markBits {
 	return e.mergeByConnection(f, &view, saved, f.connection)
 }
 
-// mergeByConnection returns the new mark for packets with a connection, and the old mark for others.
+// mergeByConnection returns the new mark for packets with a connection, and the old mark for
+// others.
 func (e *evaluator) mergeByConnection(f flow, view *view, mark, old *markBits) *markBits {
 	with, without := e.split(f, e.connection(view))
 	return e.marks.merge(with.packets, mark, without.packets, old)
 }
 
+// mixMark returns the flow after the action.
 func (e *evaluator) mixMark(a rules.MixMark, f flow, view view) flow {
 	mixed := e.marks.mix(f.mark, e.connectionMark(f), a.Mark, a.ConntrackMark, a.Xor)
 	switch {
@@ -86,20 +90,21 @@ func (e *evaluator) mixMark(a rules.MixMark, f flow, view view) flow {
 }
 
 // setZone attaches a template with the zone to packets that conntrack has not seen, unless they
-// have one. The rule continues for all packets: setZone returns those that are unchanged, and adds
-// those that get the zone to on.
+// have a template. The rule continues for all packets: setZone returns the packets that are
+// unchanged, and adds the packets that get the zone to continuing.
 func (e *evaluator) setZone(a rules.SetZone, f flow, view view, continuing *flows) flow {
 	if view.hasTemplate() {
 		return f
 	}
-	// It has no effect on packets with a connection (ZoneAfterConntrackHasNoEffect).
+	// The action has no effect on packets with a connection (ZoneAfterConntrackHasNoEffect).
 	connected, others := e.split(f, e.connection(&view))
 	attach := func(f flow) {
 		f.zone, f.tracking = a.Zone, cpuTemplate
 		if view.xtables {
 			f.tracking = template
 		}
-		newConnections, others := e.split(f, e.or(e.is(state, number(rules.New)), e.stateIs(rules.Related)))
+		newConnections, others := e.split(f,
+			e.or(e.is(state, number(rules.New)), e.stateIs(rules.Related)))
 		newConnections.helper = a.Helper
 		e.add(continuing, newConnections, others)
 	}
@@ -109,8 +114,9 @@ func (e *evaluator) setZone(a rules.SetZone, f flow, view view, continuing *flow
 	case view.beforeConntrack && f.tracking == untracked && view.xtables:
 		e.add(continuing, others) // xtables does not change untracked packets (NFTZoneOfUntracked)
 		return connected
-	case view.beforeConntrack && !f.tracking.isTemplate() && (!view.loopbackArrival || f.tracking != untracked):
-		// It is unknown how conntrack treats a packet that entered untracked. Packets of neighbor
+	case view.beforeConntrack && !f.tracking.isTemplate() &&
+		(!view.loopbackArrival || f.tracking != untracked):
+		// It is unknown how conntrack treats a packet that entered untracked. Packets of neighbour
 		// discovery on lo are an exception: xtables does not change them, and conntrack ignores
 		// them whatever zone nftables assigns.
 		notTracked := e.untrackedBefore()

@@ -7,11 +7,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// String writes the field and its values, such as "destination port 443".
+// String returns the field and its values, such as "destination port 443".
 func (c Condition) String() string { return c.Field + " " + c.Values }
 
-// String describes the class in four lines: the packets with the deviations that explain the
-// difference, an example, and the outcome of each side with its rule.
+// String returns a description of the class in four lines: the packets with the deviations that
+// explain the difference, an example, and the outcome of each side with its rule.
 func (c Class) String() string {
 	words := make([]string, len(c.Packets))
 	for i, condition := range c.Packets {
@@ -36,7 +36,7 @@ func (o SideOutcome) String() string {
 	return o.Outcome.String()
 }
 
-// joined joins the ids of deviations.
+// joined returns the ids of deviations as one text.
 func joined(ids []rules.DeviationID) string {
 	words := make([]string, len(ids))
 	for i, id := range ids {

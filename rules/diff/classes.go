@@ -9,24 +9,38 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addClasses describes at most so many classes of the differences. It takes them from the differences
-// in turn, so that a difference with many classes does not hide another one.
-func (d *decision) addClasses(limit int) {
-	for _, named := range []bool{false, true} {
-		for open := true; open; {
-			open = false
+// describeClasses describes the differences, unless the budget is already used up.
+func (d *decision) describeClasses() {
+	if d.result.Exhausted != "" {
+		return
+	}
+	limit := limitOf(d.addClasses)
+	d.result.More = d.result.More || limit != ""
+	if len(d.result.Classes) == 0 {
+		d.result.Exhausted = limit
+	}
+	sortClasses(d.result.Classes)
+}
+
+// addClasses describes at most MaxClasses classes of the differences, known deviations last. It
+// takes a class from each difference in turn, so that a difference with many classes does not hide
+// another one.
+func (d *decision) addClasses() {
+	for _, deviation := range []bool{false, true} {
+		for more := true; more; {
+			more = false
 			for _, p := range d.paths {
 				for i := range p.differences {
-					differs := &p.differences[i]
-					if (len(differs.deviations) > 0) != named || !p.exist(differs.packets) {
+					from := &p.differences[i]
+					if (len(from.deviations) > 0) != deviation || !p.exist(from.packets) {
 						continue
 					}
-					if len(d.result.Classes) == limit {
+					if len(d.result.Classes) == d.options.MaxClasses {
 						d.result.More = true
 						return
 					}
-					open = true
-					d.result.Classes = append(d.result.Classes, d.takeClass(p.space, differs))
+					more = true
+					d.result.Classes = append(d.result.Classes, d.takeClass(p.space, from))
 				}
 			}
 		}
@@ -50,15 +64,15 @@ func (c *Class) size() int {
 	return size
 }
 
-// takeClass removes a class from a difference.
+// takeClass removes the packets of one class from a difference, and returns the class.
 func (d *decision) takeClass(s *space, from *difference) Class {
 	chosen := s.choose(from.packets)
-	box := s.widen(chosen, from.named)
+	box := s.widen(chosen, from.describable)
 	taken := box.packets(s)
-	from.packets, from.named = s.minus(from.packets, taken), s.minus(from.named, taken)
+	from.packets, from.describable = s.minus(from.packets, taken), s.minus(from.describable, taken)
 	witness := s.packet(chosen)
-	s.copyFields(box, &witness)
-	leaveOut(box, &witness)
+	s.setHostFields(box, &witness)
+	clearIrrelevantFields(box, &witness)
 	class := Class{
 		Packets: s.describe(box), Witness: witness, Deviations: from.deviations, space: s, box: box,
 	}
@@ -68,8 +82,8 @@ func (d *decision) takeClass(s *space, from *difference) Class {
 	return class
 }
 
-// copyFields sets the fields of the witness that describe the host.
-func (s *space) copyFields(b box, p *rules.Packet) {
+// setHostFields sets the fields of the witness that describe the host.
+func (s *space) setHostFields(b box, p *rules.Packet) {
 	for _, l := range b.others {
 		switch key := s.list[l.variable].key; {
 		case strings.HasPrefix(key, reversePathKey):
@@ -88,8 +102,8 @@ func (s *space) copyFields(b box, p *rules.Packet) {
 	}
 }
 
-// leaveOut clears the fields of the witness that do not matter or are defaults.
-func leaveOut(b box, p *rules.Packet) {
+// clearIrrelevantFields clears fields of the witness on which the difference does not depend.
+func clearIrrelevantFields(b box, p *rules.Packet) {
 	if b.fields[destinationType] == all {
 		p.DestinationType = rules.AddrTypeUnknown
 	}
@@ -104,14 +118,14 @@ func leaveOut(b box, p *rules.Packet) {
 	}
 }
 
-// A box is a set of packets described by one condition for each field and for each variable.
+// A box is a set of packets described by one condition for each field and for some variables.
 type box struct {
 	fields [fieldCount]set
-	// others are the variables that matter, with their values.
+	// others are the conditions on variables.
 	others []literal
 }
 
-// A literal is a variable, identified by its position in the list, with a value.
+// A literal is a variable, identified by its position in the list of variables, with a value.
 type literal struct {
 	variable int
 	value    bool
@@ -142,8 +156,8 @@ var widenOrder = []field{
 	destinationPort, protocol, state, source, destination,
 }
 
-// widen returns a box with the packet in which only possible packets of the set's complement are,
-// and which cannot be widened in any single field.
+// widen returns a box that contains the chosen packet and no possible packet outside the set. No
+// single condition of the box can be dropped.
 func (s *space) widen(chosen [fieldCount]value, within set) box {
 	var b box
 	for f := range fieldCount {
@@ -173,8 +187,8 @@ func (s *space) widen(chosen [fieldCount]value, within set) box {
 	return b
 }
 
-// literals returns values of the variables on which a set of packets depends, for which the set is
-// not empty.
+// literals returns the variables on which a set of packets depends, with values for which the set
+// is not empty.
 func (s *space) literals(packets set) []literal {
 	var found []literal
 	for packets != none && packets != all {
@@ -203,11 +217,11 @@ func (s *space) onlyField(packets set, f field) set {
 // isBits reports whether the values of the field are bits instead of a number.
 func isBits(f field) bool { return f == mark || f == connectionMark || f == flags || f == status }
 
-// plain returns the set of values if its description is short, otherwise a subset that contains the
-// value: the values in which some bits are equal to the value's.
+// plain returns the set of values if its description is short. Otherwise it returns a subset with a
+// short description: the values that have some bits in common with v.
 func (s *space) plain(f field, v uint32, values set) set {
-	for _, easy := range []set{values, s.not(values)} {
-		if _, _, ok := s.pattern(f, easy); ok || s.isFew(f, easy) {
+	for _, described := range []set{values, s.not(values)} {
+		if _, _, ok := s.pattern(f, described); ok || s.isFew(f, described) {
 			return values
 		}
 	}
@@ -221,16 +235,16 @@ func (s *space) plain(f field, v uint32, values set) set {
 	return s.maskedEquals(f, v&mask, mask)
 }
 
-// isFew reports whether the values can be listed.
+// isFew reports whether there are at most maxListed values.
 func (s *space) isFew(f field, values set) bool {
 	return len(s.firstValues(f, values, maxListed+1)) <= maxListed
 }
 
-// firstValues returns at most so many of the values.
-func (s *space) firstValues(f field, values set, most int) []uint32 {
+// firstValues returns the first values, at most limit of them.
+func (s *space) firstValues(f field, values set, limit int) []uint32 {
 	var found []uint32
-	for _, v := range s.firstSpans(f, values, most) {
-		for n := v.first.low; n <= v.last.low && len(found) < most; n++ {
+	for _, v := range s.firstSpans(f, values, limit) {
+		for n := v.first.low; n <= v.last.low && len(found) < limit; n++ {
 			found = append(found, uint32(n))
 		}
 	}
@@ -245,15 +259,15 @@ func (s *space) pattern(f field, values set) (v, mask uint32, ok bool) {
 	}
 	bits := s.bits[f]
 	for i, bit := range bits {
-		at := uint32(1) << (len(bits) - 1 - i)
+		valueBit := uint32(1) << (len(bits) - 1 - i)
 		n := s.nodes[values]
 		if values == all || n.bit != bit {
 			continue
 		}
-		mask |= at
+		mask |= valueBit
 		switch none {
 		case n.no:
-			v |= at
+			v |= valueBit
 			values = n.yes
 		case n.yes:
 			values = n.no
@@ -270,13 +284,10 @@ func (d *decision) outcomes(s *space, b box, p rules.Packet) Pair[SideOutcome] {
 	for _, l := range b.others {
 		given[s.list[l.variable].key] = l.value
 	}
-	left, right := explain(d.sides.Left, p, d.context("left ", given)),
-		explain(d.sides.Right, p, d.context("right ", given))
+	left := explain(d.sides.Left, p, assumptions{"left ", given, d.shared, d.meter})
+	right := explain(d.sides.Right, p, assumptions{"right ", given, d.shared, d.meter})
 	part := differingPart(left.Outcome, right.Outcome)
-	return Pair[SideOutcome]{decidedBy(d.sides.Left, left, part), decidedBy(d.sides.Right, right, part)}
-}
-
-// context returns the facts about a side that follow from the values of some variables.
-func (d *decision) context(side string, given map[string]bool) assumptions {
-	return assumptions{side, given, d.shared, d.meter}
+	return Pair[SideOutcome]{
+		decidedBy(d.sides.Left, left, part), decidedBy(d.sides.Right, right, part),
+	}
 }

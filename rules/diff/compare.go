@@ -10,9 +10,10 @@ import (
 // side.
 type difference struct {
 	packets set
-	// named contains these packets, and packets that a rule of one side sends to their original
-	// destination. A description that excludes the latter would be long.
-	named       set
+	// describable contains these packets, and packets that a rule of one side sends to their
+	// original destination. They are no difference, but a description that excludes them would be
+	// long.
+	describable set
 	left, right flow
 	// deviations explain the difference.
 	deviations []rules.DeviationID
@@ -51,37 +52,37 @@ func (s *space) compare(left, right *walk) comparison {
 	rights, unknownRight := right.outcomes()
 	var c comparison
 	var sets []set
-	differ := func(l, r *flow, packets, named set) {
+	addDifference := func(l, r *flow, packets, describable set) {
 		s.meter.alloc(differenceSize)
 		c.differences = append(c.differences, difference{
-			packets: packets, named: named, left: *l, right: *r,
+			packets: packets, describable: describable, left: *l, right: *r,
 		})
 		sets = append(sets, packets)
 	}
 	for i := range lefts.list {
 		l := &lefts.list[i]
 		rest := l.packets
-		other := func(r *flow) {
+		compareWith := func(r *flow) {
 			s.meter.step()
 			packets := s.and(rest, r.packets)
 			if packets == none {
 				return
 			}
 			rest = s.minus(rest, packets)
-			named := packets
+			describable := packets
 			if packets = s.minus(packets, s.equalOutcome(left, l, r)); packets != none {
 				if l.target.kind == r.target.kind {
-					named = packets
+					describable = packets
 				}
-				differ(l, r, packets, named)
+				addDifference(l, r, packets, describable)
 			}
 		}
-		if i := rights.find(l.progress); i >= 0 && (l.target.isRange() || l.target.addrRange()) {
-			other(&rights.list[i])
+		if i := rights.find(l.progress); i >= 0 && (l.target.isRange() || l.target.isAddrRange()) {
+			compareWith(&rights.list[i])
 		} else if i >= 0 {
 			r := &rights.list[i]
 			if packets := s.and(s.and(rest, r.packets), left.marksDiffer(l, r)); packets != none {
-				differ(l, r, packets, packets)
+				addDifference(l, r, packets, packets)
 			}
 			rest = s.minus(rest, r.packets)
 		}
@@ -89,16 +90,16 @@ func (s *space) compare(left, right *walk) comparison {
 			if rest == none {
 				break
 			}
-			other(&rights.list[i])
+			compareWith(&rights.list[i])
 		}
 	}
-	s.decided(&c, s.unite(sets), s.or(unknownLeft, unknownRight))
+	s.divideByUnknowns(&c, s.unite(sets), s.or(unknownLeft, unknownRight))
 	return c
 }
 
-// decided divides the differing packets into those that differ for all values of the unknowns and
-// those that differ for some.
-func (s *space) decided(c *comparison, differing, unknown set) {
+// divideByUnknowns divides the differing packets into those that differ for all values of the
+// unknowns (differences) and those that differ for some values (undecided).
+func (s *space) divideByUnknowns(c *comparison, differing, unknown set) {
 	certain := s.minus(s.certainly(s.or(differing, unknown)), s.possibly(unknown))
 	if !s.unknowns {
 		certain = differing
@@ -109,16 +110,17 @@ func (s *space) decided(c *comparison, differing, unknown set) {
 	for i := range c.differences {
 		d := &c.differences[i]
 		d.packets = s.minus(s.and(s.possibly(d.packets), certain), taken)
-		d.named = s.or(d.packets, s.minus(s.possibly(d.named), s.or(possible, taken)))
-		taken = s.or(taken, d.named)
+		d.describable = s.or(d.packets,
+			s.minus(s.possibly(d.describable), s.or(possible, taken)))
+		taken = s.or(taken, d.describable)
 	}
-	c.differences = s.existing(c.differences)
+	c.differences = s.possibleDifferences(c.differences)
 }
 
-// existing returns the differences with packets that can exist.
-func (s *space) existing(list []difference) []difference {
+// possibleDifferences returns the differences with packets that can exist.
+func (s *space) possibleDifferences(differences []difference) []difference {
 	var found []difference
-	for _, d := range list {
+	for _, d := range differences {
 		if s.exist(d.packets) {
 			found = append(found, d)
 		}
@@ -176,13 +178,4 @@ func (w *walk) marksDiffer(l, r *flow) set {
 		packets = w.or(packets, w.marks.differs(l.mark, r.mark))
 	}
 	return packets
-}
-
-// total returns all packets of the differences.
-func (s *space) total(differences []difference) set {
-	sets := make([]set, len(differences))
-	for i, d := range differences {
-		sets[i] = d.packets
-	}
-	return s.unite(sets)
 }

@@ -14,15 +14,16 @@ func (c *Class) Contains(p rules.Packet) bool {
 	}
 	values := valuesOf(p)
 	values[device] = number(uint32(c.space.deviceOf(p)))
-	if to := p.Destination.Addr(); c.redirects && c.space.leavesOutScopes() && hasFormerScope(to) {
+	if c.redirects && c.space.excludesFormerScopes() && hasFormerScope(p.Destination.Addr()) {
 		return false
 	}
 	if c.space.contains(c.space.excluded, &values) {
 		return false
 	}
-	// These packets were not compared where others differ.
+	// Rare packets that the scope of the comparison excludes are not part of any class.
+	ofKernel := c.space.or(c.space.resets, c.space.kernelOwned)
 	if !c.space.untracked && c.space.contains(c.space.untrackedBefore(), &values) ||
-		!c.space.kernelPackets && c.space.contains(c.space.or(c.space.resets, c.space.kernelOwned), &values) {
+		!c.space.kernelPackets && c.space.contains(ofKernel, &values) {
 		return false
 	}
 	for f, condition := range c.box.fields {
@@ -30,14 +31,14 @@ func (c *Class) Contains(p rules.Packet) bool {
 			return false
 		}
 	}
-	one := onePacket{Packet: p}
-	for key, isSet := range c.space.given {
-		if is, ok := one.fact(key); ok && is != isSet {
+	packet := onePacket{Packet: p}
+	for key, want := range c.space.given {
+		if value, ok := packet.fact(key); ok && value != want {
 			return false
 		}
 	}
 	for _, l := range c.box.others {
-		if is, ok := one.fact(c.space.list[l.variable].key); ok && is != l.value {
+		if value, ok := packet.fact(c.space.list[l.variable].key); ok && value != l.value {
 			return false
 		}
 	}

@@ -7,22 +7,16 @@ import (
 )
 
 // Decide returns the packets that two rulesets treat differently. The result holds for every packet
-// that can enter at prerouting or output (see [Possible]); the outcome of each packet is the one
-// that [Explain] returns. The states of connections are equal on both sides, because differences of
-// earlier packets that change them are found too.
+// that can enter at prerouting or output (see [Possible]); the outcome of each packet is the
+// outcome that [Explain] returns. Decide assumes that the states of connections are equal on both
+// sides, and also finds differences of earlier packets that change these states.
 //
 // The time is near-linear in the number of rules for all rulesets that programs write. For other
 // rulesets the budget limits it, and Result.Exhausted is set. Decide is safe for concurrent use.
 func Decide(left, right Side, o Options) Result {
-	if o.MaxClasses <= 0 {
-		o.MaxClasses = DefaultMaxClasses
-	}
-	if len(o.Families) == 0 {
-		o.Families = []rules.Family{rules.IPv4, rules.IPv6}
-	}
-	d := newDecision(left, right)
-	d.options, d.meter, d.comparesStates = o, newMeter(o.Budget), true
-	d.result.Exhausted = within(func() {
+	d := newDecision(left, right, o)
+	d.comparesStates = true
+	d.result.Exhausted = limitOf(func() {
 		d.shared.compareOtherHooks(d.sides.Left, d.sides.Right)
 		// Each round assumes equal shared states on both sides. Differences are valid under this
 		// assumption. If there are none, check that the states remain equal, and otherwise compare
@@ -31,23 +25,15 @@ func Decide(left, right Side, o Options) Result {
 			d.compareScopes()
 		}
 	})
-	if d.result.Exhausted == "" {
-		limit := within(func() { d.addClasses(o.MaxClasses) })
-		d.result.More = d.result.More || limit != ""
-		if len(d.result.Classes) == 0 {
-			d.result.Exhausted = limit
-		}
-		sortClasses(d.result.Classes)
-	}
+	d.describeClasses()
 	if left.RoutingKnown && right.RoutingKnown {
 		d.result.RoutingCompared = true
 		d.result.Routing = compareRouting(left.Ruleset.Routing, right.Ruleset.Routing)
 	}
-	d.result.Unreachable = Pair[[]rules.ChainRef]{
-		d.unreachable(false, o.Families), d.unreachable(true, o.Families),
-	}
+	d.result.Unreachable = Pair[[]rules.ChainRef]{d.unreachable(false), d.unreachable(true)}
+	families := d.options.Families
 	d.result.OtherHooks = Pair[[]rules.ChainRef]{
-		chainsAtOtherHooks(d.sides.Left, o.Families), chainsAtOtherHooks(d.sides.Right, o.Families),
+		chainsAtOtherHooks(d.sides.Left, families), chainsAtOtherHooks(d.sides.Right, families),
 	}
 	return d.result
 }
@@ -55,45 +41,48 @@ func Decide(left, right Side, o Options) Result {
 // compareScopes compares the packets of all families and hooks.
 func (d *decision) compareScopes() {
 	d.states = nil
-	translations := seesTranslations(d.sides.Left) || seesTranslations(d.sides.Right)
-	binds := routesAgain(d.sides.Left) || routesAgain(d.sides.Right)
-	all := d.decideScope(packetScope{
-		translations: translations, boundSockets: binds, kernelPackets: true,
-	}, rules.Output, rules.Prerouting)
-	if all.differs() {
-		all = d.decideSmallestScope(translations, binds)
+	largest := packetScope{
+		translations:  seesTranslations(d.sides.Left) || seesTranslations(d.sides.Right),
+		boundSockets:  routesAgain(d.sides.Left) || routesAgain(d.sides.Right),
+		kernelPackets: true,
 	}
-	if !all.differs() && (redirects(d.sides.Left) || redirects(d.sides.Right)) {
-		all = d.decideScope(packetScope{withoutAddress: true}, rules.Prerouting)
+	result := d.decideScope(largest, rules.Output, rules.Prerouting)
+	if result.differs() {
+		result = d.decideSmallestScope(largest)
 	}
-	if !all.differs() && (readsUntracked(d.sides.Left) || readsUntracked(d.sides.Right)) {
+	if !result.differs() && (redirects(d.sides.Left) || redirects(d.sides.Right)) {
+		result = d.decideScope(packetScope{withoutAddress: true}, rules.Prerouting)
+	}
+	if !result.differs() && (readsUntracked(d.sides.Left) || readsUntracked(d.sides.Right)) {
 		untracked := d.decideScope(packetScope{untracked: true}, rules.Output, rules.Prerouting)
 		if d.result.UntrackedOpen = len(untracked.undecided) > 0; len(untracked.paths) > 0 {
 			untracked.undecided, untracked.moreUndecided = nil, false
-			all = untracked
+			result = untracked
 		}
 	}
-	if d.states != nil && !all.differs() {
-		all.undecided = []Undecided{*d.states}
+	if d.states != nil && !result.differs() {
+		result.undecided = []Undecided{*d.states}
 	}
-	d.paths, d.result.Undecided, d.result.MoreUndecided = all.paths, all.undecided, all.moreUndecided
+	d.paths, d.result.Undecided, d.result.MoreUndecided =
+		result.paths, result.undecided, result.moreUndecided
 }
 
-// decideSmallestScope compares packets at the hooks with differences, in the smallest scope that has some.
-// Differences of rare packets are reported only if there are no others.
-func (d *decision) decideSmallestScope(translations, binds bool) scopeResult {
-	result := d.decideScope(packetScope{}, rules.Output, rules.Prerouting)
-	if !result.differs() && translations {
-		result = d.decideScope(packetScope{translations: true}, rules.Output, rules.Prerouting)
+// decideSmallestScope compares packets in the smallest part of a scope that has differences, so
+// that differences of rare packets are reported only if there are no others.
+func (d *decision) decideSmallestScope(largest packetScope) (result scopeResult) {
+	scopes := []packetScope{{}}
+	if largest.translations {
+		scopes = append(scopes, packetScope{translations: true})
 	}
-	if !result.differs() && binds {
-		result = d.decideScope(packetScope{translations: translations, boundSockets: true}, rules.Output,
-			rules.Prerouting)
+	if largest.boundSockets {
+		scopes = append(scopes,
+			packetScope{translations: largest.translations, boundSockets: true})
 	}
-	if !result.differs() {
-		result = d.decideScope(packetScope{
-			translations: translations, boundSockets: binds, kernelPackets: true,
-		}, rules.Output, rules.Prerouting)
+	for _, scope := range append(scopes, largest) {
+		result = d.decideScope(scope, rules.Output, rules.Prerouting)
+		if result.differs() {
+			break
+		}
 	}
 	return result
 }
@@ -102,17 +91,17 @@ func (d *decision) decideSmallestScope(translations, binds bool) scopeResult {
 type scopeResult struct {
 	paths         []path
 	undecided     []Undecided
-	moreUndecided bool // undecided
+	moreUndecided bool
 }
 
-func (f scopeResult) differs() bool { return len(f.paths) > 0 || len(f.undecided) > 0 }
+func (r scopeResult) differs() bool { return len(r.paths) > 0 || len(r.undecided) > 0 }
 
 // decideScope compares the packets of a scope at some hooks.
-func (d *decision) decideScope(w packetScope, hooks ...rules.Hook) scopeResult {
+func (d *decision) decideScope(scope packetScope, hooks ...rules.Hook) scopeResult {
 	d.paths, d.result.Undecided, d.result.MoreUndecided = nil, nil, false
 	for _, f := range d.options.Families {
 		for _, h := range hooks {
-			d.comparePath(f, h, w)
+			d.comparePath(f, h, scope)
 		}
 	}
 	return scopeResult{d.paths, d.result.Undecided, d.result.MoreUndecided}
@@ -135,18 +124,19 @@ type decision struct {
 	shared sharedState
 	// cgroups is passed to each space.
 	cgroups map[uint64]string
-	// known contains the rulesets without some deviations; nil until there is a difference.
-	known []variant
+	// variants contains the rulesets without some deviations; nil until there is a difference.
+	variants []variant
 	// paths are the spaces with differences.
-	paths   []path
+	paths []path
+	// reached contains the chains that packets reach.
 	reached Pair[map[*rules.Chain]bool]
 	result  Result
-	// comparesStates reports that states of connections are compared, and states is the cause why they
-	// may differ; nil if there is none.
+	// comparesStates reports that states of connections are compared. states is the reason why they
+	// may differ, or nil.
 	comparesStates bool
 	states         *Undecided
-	// differ returns the packets that two walks treat differently.
-	differ func(s *space, left, right *walk) comparison
+	// compare returns the packets that two walks treat differently.
+	compare func(s *space, left, right *walk) comparison
 }
 
 // A path is a family and a hook, with its differences.
@@ -155,7 +145,13 @@ type path struct {
 	differences []difference
 }
 
-func newDecision(left, right Side) *decision {
+func newDecision(left, right Side, o Options) *decision {
+	if o.MaxClasses <= 0 {
+		o.MaxClasses = DefaultMaxClasses
+	}
+	if len(o.Families) == 0 {
+		o.Families = []rules.Family{rules.IPv4, rules.IPv6}
+	}
 	l, r := left.Ruleset, right.Ruleset
 	switch {
 	case !left.RoutingKnown && !right.RoutingKnown:
@@ -167,7 +163,7 @@ func newDecision(left, right Side) *decision {
 	}
 	names := interfaceNames(l, r)
 	for _, side := range []Side{left, right} {
-		if side.Redirect != nil { // a deviation may leave out some
+		if side.Redirect != nil { // the rules may not contain all interfaces of the parameters
 			names = append(append(names, side.Redirect.ExcludeInterfaces...),
 				side.Redirect.RerouteInterfaces...)
 		}
@@ -177,26 +173,27 @@ func newDecision(left, right Side) *decision {
 		addCgroups(cgroups, rs)
 	}
 	return &decision{
-		cgroups: cgroups,
-		left:    left, right: right, sides: Pair[*rules.Ruleset]{&l, &r}, names: names,
-		shared: newSharedState(&l, &r), differ: (*space).compare, maxShared: maxShared,
+		options: o, meter: newMeter(o.Budget), compare: (*space).compare, maxShared: maxShared,
+		left: left, right: right, sides: Pair[*rules.Ruleset]{&l, &r},
+		names: names, cgroups: cgroups, shared: newSharedState(&l, &r),
 		reached: Pair[map[*rules.Chain]bool]{map[*rules.Chain]bool{}, map[*rules.Chain]bool{}},
 	}
 }
 
-// comparePath compares the packets of a family that enter at a hook.
-func (d *decision) comparePath(f rules.Family, h rules.Hook, w packetScope) {
+// comparePath compares the packets of a family and a scope that enter at a hook.
+func (d *decision) comparePath(f rules.Family, h rules.Hook, scope packetScope) {
 	if d.devices == nil {
 		d.devices = interfaceClasses(d.names, d.meter)
 	}
 	shared := d.diagramsOf(f)
 	memory := d.meter.memory - shared.memory()
 	s := newSpace(f, h, d.devices, shared)
-	s.withoutAddress, s.translations, s.untracked, s.shared = constant(w.withoutAddress),
-		w.translations, w.untracked, d.shared
-	s.cgroups, s.kernelPackets, s.given = d.cgroups, w.kernelPackets, map[string]bool{}
+	s.withoutAddress = constant(scope.withoutAddress)
+	s.translations, s.untracked = scope.translations, scope.untracked
+	s.kernelPackets = scope.kernelPackets
+	s.shared, s.cgroups, s.given = d.shared, d.cgroups, map[string]bool{}
 	s.mixesDraws = mixesDraws(d.sides.Left, d.sides.Right)
-	if !w.boundSockets {
+	if !scope.boundSockets {
 		s.given[boundKey] = false
 	}
 	if !sendsResets(d.sides.Left) && !sendsResets(d.sides.Right) {
@@ -206,14 +203,14 @@ func (d *decision) comparePath(f rules.Family, h rules.Hook, w packetScope) {
 		comparesProtocols(d.sides.Right, true)) {
 		s.excluded = s.or(s.excluded, s.is(protocol, number(authenticationHeader)))
 	}
-	if !w.kernelPackets {
+	if !scope.kernelPackets {
 		s.given[copyKey] = false
 	}
 	left, right := walkAll(s, d.sides.Left, "left "), walkAll(s, d.sides.Right, "right ")
 	left.addReached(d.reached.Left)
 	right.addReached(d.reached.Right)
 	d.shared.compareUpdates(s, &left.updates, &right.updates)
-	found := d.differ(s, left, right)
+	found := d.compare(s, left, right)
 	d.addUndecided(s, found, left, right)
 	if len(found.differences) > 0 {
 		d.paths = append(d.paths, path{s, d.explained(s, found.differences)})
@@ -248,8 +245,8 @@ func (d *decision) diagramsOf(f rules.Family) *diagrams {
 
 // addReached adds the chains that packets reach.
 func (w *walk) addReached(reached map[*rules.Chain]bool) {
-	for i := len(w.completed) - 1; i >= 0; i-- { // callers were completed after the chains that they call
-		s := w.completed[i]
+	// In reverse order, because callers were completed after the chains that they call.
+	for _, s := range slices.Backward(w.completed) {
 		w.meter.charge(1 + len(s.events))
 		if s.entered == none {
 			continue
@@ -328,16 +325,17 @@ func hasChain(rs *rules.Ruleset, c *rules.Chain) bool {
 
 // unreachable returns the chains of a side that no packet reaches. It returns nil if packets of the
 // side are undecided, because their further path is unknown.
-func (d *decision) unreachable(right bool, families []rules.Family) []rules.ChainRef {
+func (d *decision) unreachable(right bool) []rules.ChainRef {
 	if slices.ContainsFunc(d.result.Undecided, func(u Undecided) bool { return u.Right == right }) {
 		return nil
 	}
 	if right {
-		return unreachable(d.sides.Right, d.reached.Right, families)
+		return unreachable(d.sides.Right, d.reached.Right, d.options.Families)
 	}
-	return unreachable(d.sides.Left, d.reached.Left, families)
+	return unreachable(d.sides.Left, d.reached.Left, d.options.Families)
 }
 
+// sameRule reports whether both have the same cause in the same rule.
 func (u Undecided) sameRule(other Undecided) bool {
 	return u.Right == other.Right && u.Text == other.Text && u.Step.Chain == other.Step.Chain &&
 		u.Step.Index == other.Step.Index

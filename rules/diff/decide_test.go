@@ -13,9 +13,8 @@ func TestMemoryOfAPathIsReleased(t *testing.T) {
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
 	side := Side{Ruleset: rules.MustCompile(r)}
 	for _, most := range []int{maxShared, 0} {
-		d := newDecision(side, side)
-		d.options.Families = []rules.Family{rules.IPv4, rules.IPv6}
-		d.meter, d.maxShared = newMeter(DefaultBudget), most
+		d := newDecision(side, side, Options{})
+		d.maxShared = most
 		d.devices = interfaceClasses(d.names, d.meter)
 		before := d.meter.memory
 		d.compareScopes()

@@ -21,8 +21,8 @@ type part struct {
 	isDestination bool
 }
 
-// parts in the order of their importance: if a packet is dropped on one side only, its marks do not
-// matter.
+// parts contains the parts in the order of their importance: if a packet is dropped on one side
+// only, its marks do not matter.
 var parts = []part{
 	{
 		name:          "drops it",
@@ -59,9 +59,7 @@ var parts = []part{
 		differs: func(a, b rules.Outcome) bool {
 			return a.TProxy != b.TProxy || a.TProxyAddr != b.TProxyAddr
 		},
-		sets: func(a rules.Action) bool {
-			return isAction[rules.TProxy](a) || isAction[rules.TProxyDrop](a)
-		},
+		sets:   isTProxy,
 		atBase: notNAT,
 	},
 	{
@@ -131,8 +129,8 @@ func translatesSource(a rules.Action) bool {
 
 func setsMark(a rules.Action) bool {
 	mix, ok := a.(rules.MixMark)
-	return isAction[rules.SetMark](a) || isAction[rules.RestoreMark](a) || isAction[rules.TProxyDrop](a) ||
-		ok && !mix.Conntrack
+	return isAction[rules.SetMark](a) || isAction[rules.RestoreMark](a) ||
+		isAction[rules.TProxyDrop](a) || ok && !mix.Conntrack
 }
 
 func isAction[A rules.Action](a rules.Action) bool {
@@ -151,8 +149,9 @@ func differingPart(a, b rules.Outcome) part {
 	return parts[max(i, 0)]
 }
 
-// decidedBy returns the outcome with the cause of the part: the rule that set it, or a policy or
-// fact of the kernel, or the last rule that ended a chain in which other rules could have set it.
+// decidedBy returns the outcome with the cause of a part: the rule that set the part, or a policy
+// or fact of the kernel, or the last rule that ended a chain in which other rules could have set
+// it.
 func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) SideOutcome {
 	o := SideOutcome{Outcome: t.Outcome}
 	var ending *rules.Step
@@ -201,10 +200,11 @@ func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) SideOutcome {
 }
 
 func endsChain(a rules.Action) bool {
-	return isAction[rules.Verdict](a) || translates(a) || translatesSource(a) || isAction[rules.Reject](a)
+	return isAction[rules.Verdict](a) || translates(a) || translatesSource(a) ||
+		isAction[rules.Reject](a)
 }
 
-// reason names the cause if no rule determined the part, otherwise it is empty.
+// reason returns the cause if no rule determined the part, otherwise an empty string.
 func reason(t rules.Trace, p part) string {
 	text := ""
 	for _, pass := range t.Passes {
@@ -226,15 +226,16 @@ func reason(t rules.Trace, p part) string {
 	return text
 }
 
-// policies states that no rule determined the part, and names the chains that accepted the packet.
+// policies returns a text that no rule determined the part, with the chains that accepted the
+// packet.
 func policies(rs *rules.Ruleset, t rules.Trace, p part) string {
 	var passed []string
-	known := map[*rules.Chain]bool{}
+	listed := map[*rules.Chain]bool{}
 	for _, pass := range t.Passes {
 		for _, c := range rs.BaseChains(pass.Packet.Hook) {
-			concerned := c.Table.Family == rules.Inet || c.Table.Family == pass.Packet.Family()
-			if concerned && p.atBase(c.Chain.Base) && !idle(c.Chain) && !known[c.Chain] {
-				known[c.Chain] = true
+			if appliesTo(c.Table, pass.Packet.Family()) && p.atBase(c.Chain.Base) &&
+				!idle(c.Chain) && !listed[c.Chain] {
+				listed[c.Chain] = true
 				passed = append(passed, chainName(c))
 			}
 		}
@@ -245,4 +246,6 @@ func policies(rs *rules.Ruleset, t rules.Trace, p part) string {
 	return fmt.Sprintf("no rule %s; the policy is accept in %s", p.name, list(passed))
 }
 
-func isTProxy(a rules.Action) bool { return isAction[rules.TProxy](a) || isAction[rules.TProxyDrop](a) }
+func isTProxy(a rules.Action) bool {
+	return isAction[rules.TProxy](a) || isAction[rules.TProxyDrop](a)
+}

@@ -53,13 +53,13 @@ func (s *space) describe(b box) []Condition {
 		}
 		others := b
 		others.fields[d.field] = all
-		can := s.onlyField(s.and(others.packets(s), s.possible()), d.field)
+		possible := s.onlyField(s.and(others.packets(s), s.possible()), d.field)
 		has := s.onlyField(packets, d.field)
-		if can == has {
+		if possible == has {
 			continue
 		}
 		conditions = append(conditions, Condition{
-			d.name, s.values(d.field, has, can, b.fields[d.field]),
+			d.name, s.values(d.field, has, possible, b.fields[d.field]),
 		})
 	}
 	for _, l := range b.others {
@@ -72,15 +72,16 @@ func (s *space) describe(b box) []Condition {
 	return conditions
 }
 
-// values returns the text of the values of a field that can exist and meet the condition.
-func (s *space) values(f field, has, can, condition set) string {
+// values returns the text of the values of a field that the packets of a box have; possible
+// contains the values that packets have if the condition on the field is dropped.
+func (s *space) values(f field, has, possible, condition set) string {
 	if isBits(f) {
 		return s.bitValues(f, has, condition)
 	}
 	if f == device {
-		return s.deviceValues(has, can)
+		return s.deviceValues(has, possible)
 	}
-	positive, negative := s.spans(f, has), s.spans(f, s.minus(can, has))
+	positive, negative := s.spans(f, has), s.spans(f, s.minus(possible, has))
 	if exact := s.spans(f, s.not(condition)); len(exact) < len(negative) {
 		negative = exact
 	}
@@ -136,13 +137,13 @@ func (s *space) spanText(f field, v span) []string {
 		return []string{r.String()}
 	case state, protocol, listener, reply, destinationType, sourceType:
 		if f == state {
-			last = min(last, uint64(known)) // there are no others
+			last = min(last, uint64(laterNew)) // the last value of the field
 		}
 		var texts []string
 		for n := first; n <= last; n++ {
 			texts = append(texts, valueName(f, n))
 		}
-		if f == state && last == uint64(known) && first < last {
+		if f == state && last == uint64(laterNew) && first < last {
 			texts = texts[:len(texts)-1]
 		}
 		if f == protocol && len(texts) > maxListed {
@@ -167,7 +168,7 @@ func (s *space) spanText(f field, v span) []string {
 func valueName(f field, n uint64) string {
 	switch f {
 	case state:
-		if n == uint64(known) {
+		if n == uint64(laterNew) {
 			return "new but not the first packet"
 		}
 		return rules.State(n).String()
@@ -177,14 +178,14 @@ func valueName(f field, n uint64) string {
 		return [...]string{"original", "reply"}[n]
 	case destinationType, sourceType:
 		if n > uint64(rules.ResolvedType) {
-			return "other" // no address has such
+			return "other" // no address has such a type
 		}
 		return rules.AddrType(n).String()
 	}
 	return [...]string{"listens", "none listens"}[n]
 }
 
-// bitValues returns the text of values in which only some bits matter; has contains these bits,
+// bitValues returns the text of values of a field of bits. has contains the values that exist, and
 // condition is the result of plain.
 func (s *space) bitValues(f field, has, condition set) string {
 	for _, c := range []struct {
@@ -233,15 +234,16 @@ func (s *space) patternText(f field, v, mask uint32, negated bool) string {
 	return fmt.Sprintf("& %s %s %s", bitsText(f, mask), operator, bitsText(f, v))
 }
 
-// deviceValues returns the names of interfaces.
-func (s *space) deviceValues(has, can set) string {
+// deviceValues returns the text of the interfaces in has, as all possible interfaces except some if
+// the others are too many to list.
+func (s *space) deviceValues(has, possible set) string {
 	var in, out []interfaceClass
 	for i, c := range s.devices.classes {
 		n := s.is(device, number(uint32(i)))
 		switch {
 		case s.and(n, has) != none:
 			in = append(in, c)
-		case s.and(n, can) != none:
+		case s.and(n, possible) != none:
 			out = append(out, c)
 		}
 	}
@@ -252,20 +254,21 @@ func (s *space) deviceValues(has, can set) string {
 	return deviceNames(in, out)
 }
 
-// deviceNames lists the classes, and for a prefix the names that are excluded.
+// deviceNames returns the text of classes: their names, and for a prefix the names of the other
+// classes with the prefix, which are excluded.
 func deviceNames(classes, others []interfaceClass) string {
 	texts := make([]string, len(classes))
 	// list omits the text of the classes after the first maxListed.
 	for i, c := range classes[:min(len(classes), maxListed+1)] {
 		texts[i] = c.name.String()
-		var but []string
+		var excluded []string
 		for _, o := range others {
 			if c.name.Prefix && o.name != c.name && c.name.Contains(o.name.Name) {
-				but = append(but, o.name.String())
+				excluded = append(excluded, o.name.String())
 			}
 		}
-		if len(but) > 0 {
-			texts[i] += " but not " + list(but)
+		if len(excluded) > 0 {
+			texts[i] += " but not " + list(excluded)
 		}
 	}
 	return list(texts)

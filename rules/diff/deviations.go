@@ -13,7 +13,7 @@ type variant struct {
 	sides   Pair[*rules.Ruleset]
 }
 
-// has reports whether the side was compiled with the deviation.
+// has reports whether the ruleset of the side was compiled with the deviation.
 func (s *Side) has(id rules.DeviationID) bool {
 	switch {
 	case s.Redirect != nil:
@@ -24,7 +24,7 @@ func (s *Side) has(id rules.DeviationID) bool {
 	return s.AmbientHost != nil && !slices.Contains(s.AmbientHost.Without, id)
 }
 
-// compile returns the ruleset of the source of the side, without further deviations.
+// compile compiles the parameters of the side again, without further deviations.
 func (s *Side) compile(ids []rules.DeviationID) (rules.Ruleset, error) {
 	switch {
 	case s.Redirect != nil:
@@ -49,17 +49,17 @@ func (s *Side) without(present *rules.Ruleset, ids []rules.DeviationID) *rules.R
 	}
 	other, err := s.compile(ids)
 	if err != nil {
-		return present // not what the side was compiled from
+		return present // the parameters are invalid, so the side was not compiled from them
 	}
 	other.Routing = present.Routing
 	return &other
 }
 
-// variants returns a variant for each combination of enabled deviations, the smallest first. A
-// deviation is disabled on every side that has it. Combinations that do not change a rule of either
+// buildVariants returns a variant for each combination of enabled deviations, the smallest first. A
+// deviation is disabled on every side that has it. Deviations that do not change a rule of either
 // side are omitted.
-func (d *decision) variants() []variant {
-	var on []rules.DeviationID
+func (d *decision) buildVariants() []variant {
+	var enabled []rules.DeviationID
 	for _, deviation := range rules.Deviations {
 		id := deviation.ID
 		if !d.left.has(id) && !d.right.has(id) {
@@ -67,27 +67,23 @@ func (d *decision) variants() []variant {
 		}
 		if v := d.variant([]rules.DeviationID{id}); isChanged(v.sides.Left, d.sides.Left) ||
 			isChanged(v.sides.Right, d.sides.Right) {
-			on = append(on, id)
+			enabled = append(enabled, id)
 		}
 	}
-	var choices [][]rules.DeviationID
-	for choice := 1; choice < 1<<len(on); choice++ {
+	var variants []variant
+	for choice := 1; choice < 1<<len(enabled); choice++ {
 		var ids []rules.DeviationID
-		for i, id := range on {
+		for i, id := range enabled {
 			if choice>>i&1 == 1 {
 				ids = append(ids, id)
 			}
 		}
-		choices = append(choices, ids)
+		variants = append(variants, d.variant(ids))
 	}
-	slices.SortStableFunc(choices, func(a, b []rules.DeviationID) int {
-		return cmp.Compare(len(a), len(b))
+	slices.SortStableFunc(variants, func(a, b variant) int {
+		return cmp.Compare(len(a.without), len(b.without))
 	})
-	all := make([]variant, len(choices))
-	for i, ids := range choices {
-		all[i] = d.variant(ids)
-	}
-	return all
+	return variants
 }
 
 // isChanged reports whether a variant of a ruleset has other rules. A ruleset that was not compiled
@@ -108,19 +104,19 @@ func (d *decision) variant(ids []rules.DeviationID) variant {
 // explained divides the differences by the deviations that explain them: without these deviations
 // there is no difference.
 func (d *decision) explained(s *space, found []difference) []difference {
-	if d.known == nil {
-		d.known = d.variants()
+	if d.variants == nil {
+		d.variants = d.buildVariants()
 	}
-	for _, v := range d.known {
-		rest := slices.IndexFunc(found, func(d difference) bool { return d.deviations == nil })
-		if rest < 0 {
+	for _, v := range d.variants {
+		isUnexplained := func(d difference) bool { return d.deviations == nil }
+		if !slices.ContainsFunc(found, isUnexplained) {
 			break
 		}
 		without := s.compare(walkAll(s, v.sides.Left, "left "), walkAll(s, v.sides.Right, "right "))
-		remain, namedRemain := s.or(s.total(without.differences), without.undecided),
-			without.undecided
+		remaining, describable := without.undecided, without.undecided
 		for _, d := range without.differences {
-			namedRemain = s.or(namedRemain, d.named)
+			remaining = s.or(remaining, d.packets)
+			describable = s.or(describable, d.describable)
 		}
 		var divided []difference
 		for _, f := range found {
@@ -128,11 +124,13 @@ func (d *decision) explained(s *space, found []difference) []difference {
 				divided = append(divided, f)
 				continue
 			}
-			named := f
-			named.packets, named.named, named.deviations = s.minus(f.packets, remain),
-				s.minus(f.named, namedRemain), v.without
-			f.packets, f.named = s.and(f.packets, remain), s.and(f.named, namedRemain)
-			for _, part := range []difference{named, f} {
+			known := f
+			known.deviations = v.without
+			known.packets = s.minus(f.packets, remaining)
+			known.describable = s.minus(f.describable, describable)
+			f.packets = s.and(f.packets, remaining)
+			f.describable = s.and(f.describable, describable)
+			for _, part := range []difference{known, f} {
 				if s.exist(part.packets) {
 					divided = append(divided, part)
 				}

@@ -17,9 +17,9 @@ func TestVariantsOfTablesWithEqualNames(t *testing.T) {
 		{Family: rules.IPv4, Name: "nat", Chains: []rules.Chain{{Name: "OUTPUT"}}},
 	}}
 	d := newDecision(Side{Ruleset: rules.MustCompile(redirect), Redirect: &redirect},
-		Side{Ruleset: live})
+		Side{Ruleset: live}, Options{})
 	var got [][]rules.DeviationID
-	for _, v := range d.variants() {
+	for _, v := range d.buildVariants() {
 		got = append(got, v.without)
 	}
 	want := [][]rules.DeviationID{{rules.NATFirst}}

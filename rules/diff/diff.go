@@ -20,8 +20,8 @@ type Side struct {
 	// Redirect is the source of a compiled ruleset, otherwise nil. With it, differences that are
 	// known deviations have names.
 	Redirect *rules.Redirect
-	// Ambient and AmbientHost are the same for the rulesets of ambient mode, in a pod and on its
-	// node.
+	// Ambient is the source of a compiled ruleset of a pod in ambient mode, and AmbientHost the
+	// source of a compiled ruleset of its node; otherwise nil.
 	Ambient     *rules.Ambient
 	AmbientHost *rules.AmbientHost
 }
@@ -45,16 +45,16 @@ const MostUndecided = 100
 
 // A Result is the result of a decision.
 type Result struct {
-	// Classes are the sets of packets whose outcomes differ (see [rules.Outcome.Same]): those with
-	// the shortest description first, known deviations last. They are disjoint. They do not include
-	// packets that are undecided on a side.
+	// Classes are the sets of packets whose outcomes differ (see [rules.Outcome.Same]), sorted by
+	// the length of the description, with known deviations last. They are disjoint. They do not
+	// include packets that are undecided on a side.
 	Classes []Class
 	// More reports that there are more classes than MaxClasses.
 	More bool
-	// Undecided lists the causes why the outcome of packets is unknown: expressions that the model
+	// Undecided lists the reasons why the outcome of packets is unknown: expressions that the model
 	// does not support, and facts that the kernel does not report.
 	Undecided []Undecided
-	// MoreUndecided reports that there are more than MostUndecided causes.
+	// MoreUndecided reports that there are more than MostUndecided reasons.
 	MoreUndecided bool
 	// UntrackedOpen reports that packets that enter without conntrack, such as copies and packets
 	// of tc, were compared only in part: if a rule assigns a zone to them, the behavior of the
@@ -113,8 +113,8 @@ type Class struct {
 	Witness rules.Packet
 	// Outcome is the effect of each side on the witness.
 	Outcome Pair[SideOutcome]
-	// Deviations name the known deviations that explain the difference: without them there is none.
-	// Empty if the difference is not a known deviation.
+	// Deviations are the known deviations that explain the difference: if they are disabled, the
+	// packets have the same outcome. It is empty if the difference is not a known deviation.
 	Deviations []rules.DeviationID
 
 	space *space
@@ -148,14 +148,16 @@ type SideOutcome struct {
 	Reason  string
 }
 
-// An Undecided is a match, target or expression that the model does not support.
+// An Undecided is a reason why an outcome is unknown: a match, target or expression that the model
+// does not support, or a fact that the kernel does not report.
 type Undecided struct {
-	// Right reports whether it is on the right side.
+	// Right reports whether the reason belongs to the right side.
 	Right bool
-	// Text is its name.
+	// Text describes the reason.
 	Text string
-	// Step is its rule, which may be a jump to a missing chain or a cycle of jumps. Its Chain is
-	// nil if it is not a rule. Witness is a packet that reaches it.
+	// Step is the rule that depends on the reason, which may be a jump to a missing chain or a
+	// cycle of jumps. Step.Chain is nil if no rule depends on it. Witness is a packet whose outcome
+	// is unknown.
 	Step    rules.Step
 	Witness rules.Packet
 }

@@ -120,8 +120,9 @@ func (s *space) possible() set {
 		}
 		conditions = append(conditions, s.not(impossible))
 	}
-	if s.leavesOutScopes() {
-		// A redirection drops packets to them: no interface has an address of this scope.
+	if s.excludesFormerScopes() {
+		// A redirection drops packets to these addresses, because no interface has an address of
+		// their scope.
 		for _, prefix := range formerScopes {
 			conditions = append(conditions,
 				s.not(s.matching(addresses(rules.Destination, prefix), &view{})))
@@ -158,8 +159,8 @@ func hasFormerScope(a netip.Addr) bool {
 	return false
 }
 
-// leavesOutScopes reports whether packets to addresses of some scopes are excluded.
-func (s *space) leavesOutScopes() bool {
+// excludesFormerScopes reports whether packets to addresses of some scopes are excluded.
+func (s *space) excludesFormerScopes() bool {
 	return s.single == nil && s.family == rules.IPv6 && s.hook == rules.Prerouting &&
 		s.withoutAddress == none
 }
@@ -169,8 +170,8 @@ func (s *space) exist(packets set) bool {
 	return packets != none && s.intersects(packets, s.possible())
 }
 
-// formed returns sets whose intersection contains the packets with fields that their protocol has,
-// and without bits that have no meaning.
+// formed returns sets whose intersection contains the well-formed packets: they have only fields
+// of their protocol and their state, and no bits without a meaning.
 func (s *space) formed() []set {
 	isZero := func(fields ...field) set {
 		packets := all
@@ -180,28 +181,30 @@ func (s *space) formed() []set {
 		return packets
 	}
 	has := func(bits rules.Status) set { return s.maskedEquals(status, uint32(bits), uint32(bits)) }
-	first, later := s.is(state, number(rules.New)), s.is(state, number(known))
-	const noneOfNew = rules.StatusSeenReply | rules.StatusAssured
-	const noneOfFirst = noneOfNew | rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
+	first, later := s.is(state, number(rules.New)), s.is(state, number(laterNew))
+	// The bits that new connections, and the first packets of connections, do not have.
+	const notNew = rules.StatusSeenReply | rules.StatusAssured
+	const notFirst = notNew | rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
 	conditions := []set{
-		s.within(state, []span{{last: number(known)}}),
+		s.within(state, []span{{last: number(laterNew)}}),
 		s.or(s.withPorts, isZero(sourcePort, destinationPort)),
 		s.or(s.tcp, isZero(flags)),
 		s.or(s.isICMP, isZero(icmp)),
-		s.or(s.owned, s.and(isZero(group), s.within(user, []span{{last: number[uint8](ofKernel)}}))),
+		s.or(s.owned,
+			s.and(isZero(group), s.within(user, []span{{last: number[uint8](ofKernel)}}))),
 		// Conntrack has marks, status bits and a direction only for known connections.
 		s.or(s.connected, isZero(connectionMark, status, reply)),
-		// Conntrack itself ignores only neighbor discovery. Notrack rules are part of the
-		// evaluation. Few packets enter untracked: packets of tc, and copies.
+		// Only packets of tc, copies, and neighbour discovery enter untracked. Notrack rules are
+		// part of the evaluation.
 		s.or(constant(s.untracked), s.not(s.untrackedBefore())),
 		s.or(constant(s.kernelPackets), s.not(s.or(s.resets, s.kernelOwned))),
 		s.not(s.excluded),
 		// A new connection has no reply.
-		s.or(s.not(first), s.and(isZero(reply), s.maskedEquals(status, 0, uint32(noneOfFirst)))),
+		s.or(s.not(first), s.and(isZero(reply), s.maskedEquals(status, 0, uint32(notFirst)))),
 		s.or(s.not(later),
 			s.and(isZero(reply),
 				s.maskedEquals(status, uint32(rules.StatusConfirmed),
-					uint32(noneOfNew|rules.StatusConfirmed)))),
+					uint32(notNew|rules.StatusConfirmed)))),
 		s.or(s.not(s.stateIs(rules.Established)), has(rules.StatusSeenReply|rules.StatusConfirmed)),
 		s.or(s.retranslated(), isZero(newDestination, newPort)),
 		s.or(constant(s.translations),
@@ -215,7 +218,8 @@ func (s *space) formed() []set {
 	case s.hook == rules.Output:
 		conditions = append(conditions, isZero(inAddress))
 	case s.single == nil && s.withoutAddress == none:
-		conditions = append(conditions, s.not(isZero(inAddress))) // which says that there is none
+		// The value 0 means that the interface has no address.
+		conditions = append(conditions, s.not(isZero(inAddress)))
 	}
 	return append(conditions, s.addrTypes()...)
 }
@@ -238,36 +242,35 @@ func addrTypeOf(a netip.Addr) rules.AddrType {
 // addresses.
 func (s *space) addrTypes() []set {
 	var conditions []set
-	for _, side := range []struct {
-		address, kind field
-		of            rules.Side
+	for _, end := range []struct {
+		address, addrType field
+		side              rules.Side
 	}{{destination, destinationType, rules.Destination}, {source, sourceType, rules.Source}} {
 		first := rules.Unicast
 		if s.family == rules.IPv6 {
 			first = rules.AddrTypeUnknown // see OnlyUnspecifiedIsTypeUnspec
 		}
-		conditions = append(conditions, s.within(side.kind, []span{{
-			number(first), number(rules.ResolvedType),
-		}}))
+		conditions = append(conditions,
+			s.within(end.addrType, []span{{number(first), number(rules.ResolvedType)}}))
 		local, multicast := loopbackIPv4, multicastIPv4
 		if s.family == rules.IPv6 {
 			local, multicast = loopbackIPv6, multicastIPv6
 		}
-		for prefix, is := range map[string]rules.AddrType{
+		for prefix, addrType := range map[string]rules.AddrType{
 			local: rules.Local, multicast: rules.Multicast,
 		} {
-			in := s.matching(addresses(side.of, prefix), &view{})
-			conditions = append(conditions, s.or(s.not(in), s.is(side.kind, number(is))))
+			inPrefix := s.matching(addresses(end.side, prefix), &view{})
+			conditions = append(conditions,
+				s.or(s.not(inPrefix), s.is(end.addrType, number(addrType))))
 		}
 		if s.family == rules.IPv6 {
-			typed := s.not(s.is(side.kind, number(rules.AddrTypeUnknown)))
+			hasType := s.not(s.is(end.addrType, number(rules.AddrTypeUnknown)))
 			conditions = append(conditions,
-				s.or(typed, s.is(side.address, address(netip.IPv6Unspecified()))))
-		}
-		if s.family == rules.IPv4 {
-			broadcast := s.is(side.address, address(netip.AddrFrom4([4]byte{255, 255, 255, 255})))
+				s.or(hasType, s.is(end.address, address(netip.IPv6Unspecified()))))
+		} else {
+			broadcast := s.is(end.address, address(netip.AddrFrom4([4]byte{255, 255, 255, 255})))
 			conditions = append(conditions,
-				s.or(s.not(broadcast), s.is(side.kind, number(rules.Broadcast))))
+				s.or(s.not(broadcast), s.is(end.addrType, number(rules.Broadcast))))
 		}
 	}
 	return conditions

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A drawForm is a way in which random conditions are written: as expressions of nftables, to which
-// iptables-nft converts limits, or as matches of xtables, as iptables-save prints these limits. One
-// condition differs in text and data between them.
+// A drawForm is a way to write random conditions: as expressions of nftables, to which iptables-nft
+// converts limits, or as matches of xtables, as iptables-save prints these limits. The same
+// condition has another text and other data in each form.
 type drawForm uint8
 
 const (
@@ -30,29 +30,29 @@ func drawFormOf(u rules.Unknown) drawForm {
 // drawForms returns the forms of the random conditions of a ruleset.
 func drawForms(rs *rules.Ruleset) drawForm {
 	var forms drawForm
-	read := func(m rules.Match) {
+	addForm := func(m rules.Match) {
 		if u, ok := m.(rules.Unknown); ok {
 			forms |= drawFormOf(u)
 		}
 	}
 	for r := range allRules(rs) {
 		for _, m := range r.Matches {
-			read(m)
+			addForm(m)
 		}
 		for _, a := range r.Actions {
 			switch a := a.(type) {
 			case rules.Unknown:
-				read(a)
+				addForm(a)
 			case rules.Require:
-				read(a.Match)
+				addForm(a.Match)
 			}
 		}
 	}
 	return forms
 }
 
-// mixesDraws reports whether random conditions of the two rulesets may be the same, although they
-// are written in different forms, so that it is unknown whether they agree.
+// mixesDraws reports whether the two rulesets have random conditions in different forms. It is then
+// unknown whether they are the same conditions.
 func mixesDraws(left, right *rules.Ruleset) bool {
 	l, r := drawForms(left), drawForms(right)
 	return l != 0 && r != 0 && l|r == expressionForm|matchForm

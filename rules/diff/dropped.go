@@ -6,9 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// compareStates finds packets that change the states of connections in another way on each side,
-// although both sides drop them (ConntrackSeesDropped). The outcome of later packets may depend on
-// these states.
+// compareStates finds packets that both sides drop and that change the states of connections
+// differently (ConntrackSeesDropped). The outcome of later packets may depend on these states.
 func (d *decision) compareStates(s *space, left, right *walk) {
 	lefts, rights := left.dropped(), right.dropped()
 	if sameTraces(left, right, lefts, rights) ||
@@ -28,10 +27,12 @@ func (d *decision) compareStates(s *space, left, right *walk) {
 		return
 	}
 	// ICMP errors do not change states, and conntrack ignores packets that carry a connection.
-	ignored := s.or(s.carriesConnection(), s.or(s.resets, s.and(s.isICMP, s.stateIs(rules.Related))))
+	ignored := s.or(s.carriesConnection(),
+		s.or(s.resets, s.and(s.isICMP, s.stateIs(rules.Related))))
 	if packets = s.minus(s.and(packets, s.connected), ignored); s.exist(packets) {
 		d.states = &Undecided{
-			Text:    "the states of connections, which differ because conntrack sees this packet on one side only or in another zone",
+			Text: "the states of connections, which differ because conntrack sees this packet " +
+				"on one side only or in another zone",
 			Witness: s.witness(packets),
 		}
 	}
@@ -50,13 +51,13 @@ func sameTraces(left, right *walk, lefts, rights []flow) bool {
 
 // dropped returns the packets that have been dropped so far.
 func (w *walk) dropped() []flow {
-	var list []flow
+	var dropped []flow
 	for i := range w.ended.list {
 		if w.ended.list[i].dropped {
-			list = append(list, w.ended.list[i])
+			dropped = append(dropped, w.ended.list[i])
 		}
 	}
-	return list
+	return dropped
 }
 
 // A trace is the effect of dropped packets on conntrack.
@@ -75,17 +76,17 @@ func (w *walk) traces(dropped []flow) []trace {
 		unconfirmed = w.minus(unconfirmed, w.arriving[i].packets)
 	}
 	unseen := w.or(w.droppedEarly, unconfirmed)
-	var list []trace
+	var traces []trace
 	for i := range dropped {
 		f := &dropped[i]
 		if f.tracking == untracked {
-			list = append(list, trace{packets: f.packets})
+			traces = append(traces, trace{packets: f.packets})
 			continue
 		}
-		list = append(list, trace{packets: w.and(f.packets, unseen)},
+		traces = append(traces, trace{packets: w.and(f.packets, unseen)},
 			trace{w.minus(f.packets, unseen), true, f.zone})
 	}
-	return list
+	return traces
 }
 
 // recordDropped records the packets that have been dropped before conntrack, after a chain.
@@ -98,8 +99,8 @@ func (w *walk) recordDropped(p *chainPosition) {
 	}
 }
 
-// dependsOnStates reports whether the ruleset has a NAT rule, or a rule that depends on the state of
-// a connection.
+// dependsOnStates reports whether the ruleset has a NAT rule, or a rule that depends on the state
+// of a connection.
 func dependsOnStates(rs *rules.Ruleset) bool {
 	var reads func(m rules.Match) bool
 	reads = func(m rules.Match) bool {
@@ -107,9 +108,7 @@ func dependsOnStates(rs *rules.Ruleset) bool {
 		case rules.Unknown:
 			return m.Ignores&rules.ConnectionInput == 0
 		case rules.MatchTuple:
-			return slices.ContainsFunc(m.Alternatives, func(list []rules.Match) bool {
-				return slices.ContainsFunc(list, reads)
-			})
+			return hasPart(m, reads)
 		}
 		return readsConntrack(m)
 	}

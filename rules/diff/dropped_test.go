@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestDropsBeforeConntrack verifies that two ways to drop the same packets are undecided only if they
-// change states of connections differently and a rule depends on the states.
+// TestDropsBeforeConntrack verifies that two ways to drop the same packets are undecided only if
+// they change states of connections differently and a rule depends on the states.
 func TestDropsBeforeConntrack(t *testing.T) {
 	eth1 := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "eth1"}}}
 	lo := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}

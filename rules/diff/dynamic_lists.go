@@ -22,7 +22,8 @@ func (e *evaluator) listed(m rules.MatchListed, f flow, packets set, part rulePa
 				Ignores: listIgnores,
 			}, f, e.and(f.packets, packets), part))
 	case m.More && (view.loopbackArrival || f.mark != e.marks.packet):
-		// The packet has another mark or interface now than in other lookups.
+		// The mark or the interface of the packet has changed, so that other lookups may have
+		// another result.
 		return e.negateIf(m.Not,
 			e.evaluateUnknown(rules.Unknown{
 				Text: text.String(), Effect: rules.Reads, State: m.State, Ignores: listIgnores,
@@ -35,20 +36,20 @@ func (e *evaluator) listed(m rules.MatchListed, f flow, packets set, part rulePa
 const listIgnores = rules.ConnectionInput | rules.ConntrackMarkInput | rules.ContentsInput |
 	rules.StateInput | rules.NATInput
 
-// inList returns the packets whose fields are in the list. After a translation another destination
-// is looked up.
+// inList returns the packets whose fields are in the list. After a translation, the result for the
+// new addresses is a variable of its own.
 func (s *space) inList(m rules.MatchListed, v *view) set {
-	is := func(key, text string) set {
+	lookup := func(key, text string) set {
 		found := variable{key: key, text: text}
 		if s.single != nil {
-			found.kind = draw // of one packet both is possible
+			found.kind = draw // both results are possible for one packet
 		}
 		return s.variable(found)
 	}
 	key := fmt.Sprintf("list %s %s %s %s", m.State, m.List, m.Parts, m.Contents)
-	own := is(key, m.String())
+	own := lookup(key, m.String())
 	if source := s.sourceRetranslated(v); source != none {
-		own = s.ifElse(source, is(key+" source translated before", m.String()+
+		own = s.ifElse(source, lookup(key+" source translated before", m.String()+
 			" for the source to which earlier packets were translated"), own)
 	}
 	if !m.Destination {
@@ -64,11 +65,11 @@ func (s *space) inList(m rules.MatchListed, v *view) set {
 	packets := own
 	if changed != none {
 		packets = s.ifElse(changed,
-			is(fmt.Sprint(key, v.target), m.String()+" for the new destination"), packets)
+			lookup(fmt.Sprint(key, v.target), m.String()+" for the new destination"), packets)
 	}
 	if again != none {
 		packets = s.ifElse(again,
-			is(key+" translated before", m.String()+
+			lookup(key+" translated before", m.String()+
 				" for the destination to which earlier packets were sent"), packets)
 	}
 	return packets

@@ -48,7 +48,7 @@ func (e *evaluator) evaluateFlow(f flow) {
 	e.evaluateActions(e.rule().Actions, []flow{matched}, eventIndex)
 }
 
-// guard returns the packets of a flow that match a rule of the run.
+// guard returns the packets that match a rule of the run, if they have the progress of the flow.
 func (e *evaluator) guard(f flow) set {
 	view := e.view(&f.progress)
 	packets := e.staticGuard(&view)
@@ -128,12 +128,10 @@ func (e *evaluator) addEvent(ev event) {
 	e.summary.events = append(e.summary.events, ev)
 }
 
-// A rulePart identifies a match or an action of a rule by its position.
+// A rulePart identifies a match of a rule, an action, or the value that an action writes.
 type rulePart int
 
-func matchPart(i int) rulePart { return rulePart(i) }
-
-// actionPart identifies an action, and writtenPart the value that an action writes.
+func matchPart(i int) rulePart        { return rulePart(i) }
 func actionPart(i int) rulePart       { return rulePart(-2*i - 1) }
 func writtenPart(p rulePart) rulePart { return p - 1 }
 
@@ -173,15 +171,18 @@ func (e *evaluator) evaluateMatch(match rules.Match, f flow, packets set, part r
 			// The route depends on the mark, which has changed.
 			return e.negateIf(m.Not, e.variable(variable{
 				key: fmt.Sprint("path with mark ", m.Kind, *f.mark), step: e.step(),
-				text: "whether the source is reached by the interface that the packet came in by, with the mark that it has by then",
+				text: "whether the source is reached by the interface that the packet came in " +
+					"by, with the mark that it has by then",
 			}))
 		}
 	case rules.MatchTuple:
 		if m.UsesUnknown() {
-			return e.evaluateUnknown(rules.Unknown{Text: m.String(), Effect: rules.Reads, Data: rules.NoData},
-				f, e.and(f.packets, packets), part)
+			u := rules.Unknown{Text: m.String(), Effect: rules.Reads, Data: rules.NoData}
+			return e.evaluateUnknown(u, f, e.and(f.packets, packets), part)
 		}
-		return e.tuple(m, func(alternative rules.Match) set { return e.evaluateMatch(alternative, f, packets, part) })
+		return e.tuple(m, func(alternative rules.Match) set {
+			return e.evaluateMatch(alternative, f, packets, part)
+		})
 	}
 	return e.matching(match, &view)
 }

@@ -9,16 +9,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Explain evaluates a ruleset for one packet, from the hook at which it enters through prerouting
-// and output, the hooks at which connections are captured, and postrouting for a packet that the
-// host sends. A packet from the host to itself then traverses prerouting. The evaluation is the one
-// of [Decide].
+// Explain evaluates a ruleset for one packet: at prerouting for a packet that arrives; at output
+// and postrouting for a packet that the host sends, and then at prerouting if the host sends it to
+// itself. [Decide] uses the same evaluation.
 //
 // Chains at input and forward, and at postrouting for packets that are forwarded, are not
-// evaluated, because [rules.Compile] creates none there. A drop by a foreign chain at input is
-// therefore not part of the outcome. Neither is whether a process listens (except for tproxy), nor
-// the routing of packets whose mark does not change. If it is unknown whether the interface has an
-// address, it is assumed to have one.
+// evaluated, because [rules.Compile] creates no chains there. A drop by a foreign chain at input is
+// therefore not part of the outcome. The outcome neither tells whether a process listens (except
+// for tproxy), nor where packets are routed whose mark does not change. If it is unknown whether
+// the interface has an address, it is assumed to have one.
 //
 // [DefaultBudget] limits the work. Explain is safe for concurrent use.
 func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {
@@ -27,7 +26,7 @@ func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {
 
 // ExplainWithin is [Explain] with another budget. If it is exhausted, the outcome is undecided.
 func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) {
-	if limit := within(func() {
+	if limit := limitOf(func() {
 		t = explain(rs, p, assumptions{shared: newSharedState(rs), meter: newMeter(b)})
 	}); limit != "" {
 		return rules.Trace{
@@ -49,10 +48,10 @@ type assumptions struct {
 }
 
 // explain evaluates a ruleset for a packet.
-func explain(rs *rules.Ruleset, p rules.Packet, c assumptions) rules.Trace {
-	s := newSpaceOf(p, c.meter)
-	s.given, s.shared = c.given, c.shared
-	x := &explanation{walk: walkAll(s, rs, c.side)}
+func explain(rs *rules.Ruleset, p rules.Packet, a assumptions) rules.Trace {
+	s := newSpaceOf(p, a.meter)
+	s.given, s.shared = a.given, a.shared
+	x := &explanation{walk: walkAll(s, rs, a.side)}
 	t := rules.Trace{Outcome: x.outcome()}
 	if t.Alternatives = x.alternatives(t.Outcome); len(t.Alternatives) > 0 {
 		t.DependsOn = x.randomMatches()
@@ -66,7 +65,7 @@ func explain(rs *rules.Ruleset, p rules.Packet, c assumptions) rules.Trace {
 }
 
 // delivery returns what routing does to the packet if it has a transparent listener
-// (TProxyNeedsLocalRoute). The routes of others are not known.
+// (TProxyNeedsLocalRoute). The routes of other packets are not known.
 func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 	local := func(m rules.MatchMark) bool { return o.Mark&m.Mask == m.Value&m.Mask }
 	switch {
@@ -81,29 +80,30 @@ func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 }
 
 // An explanation describes the evaluation of one packet. If it depends on random matches or unknown
-// conditions, these are assumed not to match.
+// conditions, a set of packets is the set of the combinations of their results (cases). The
+// explained case is the one in which they do not match.
 type explanation struct {
 	*walk
-	stepCount int // steps of the current pass
+	stepCount int // number of steps of the current pass
 	// uncertain are the texts of Trace.Uncertain.
 	uncertain []string
 }
 
 // holds reports whether the set contains the explained case.
-func (x *explanation) holds(ways set) bool {
-	for ways > all {
+func (x *explanation) holds(cases set) bool {
+	for cases > all {
 		x.meter.step()
-		ways = x.nodes[ways].no
+		cases = x.nodes[cases].no
 	}
-	return ways == all
+	return cases == all
 }
 
-// addUncertain adds the conditions that determine whether the packet is in the set.
-func (x *explanation) addUncertain(ways set) {
-	if ways <= all {
+// addUncertain adds the conditions on which the set depends.
+func (x *explanation) addUncertain(cases set) {
+	if cases <= all {
 		return
 	}
-	x.support(ways, func(bit uint32) {
+	x.support(cases, func(bit uint32) {
 		text := ""
 		if i, ok := x.variableOf(bit); ok {
 			text = x.list[i].text
@@ -128,32 +128,33 @@ func (x *explanation) explainedFlow(list []flow) (flow, bool) {
 	return list[i], true
 }
 
-// outcome returns the outcome of the packet. It is undecided if it depends on something unknown.
+// outcome returns the outcome of the explained case. It is undecided if it depends on something
+// unknown.
 func (x *explanation) outcome() rules.Outcome {
 	explained, _ := x.explainedFlow(x.ended.list)
 	outcome := x.outcomeOf(explained)
 	var causes []string
-	cause := func(text string) {
+	addCause := func(text string) {
 		x.meter.charge(len(causes))
 		if !slices.Contains(causes, text) {
 			causes = append(causes, text)
 		}
 	}
-	unknown := func(ways set) {
-		for _, v := range x.unknownOf(ways) {
-			cause(v.text)
+	addUnknowns := func(cases set) {
+		for _, v := range x.unknownOf(cases) {
+			addCause(v.text)
 		}
 	}
 	for i, f := range x.ended.list {
 		if f.undecided != 0 {
-			cause(x.walk.unknown[f.undecided-1].text)
+			addCause(x.walk.unknown[f.undecided-1].text)
 		}
 		for _, g := range x.ended.list[:i] {
 			x.meter.step()
 			if f.outcome() != g.outcome() &&
 				x.and(x.possibly(f.packets), x.possibly(g.packets)) != none {
-				unknown(f.packets)
-				unknown(g.packets)
+				addUnknowns(f.packets)
+				addUnknowns(g.packets)
 			}
 		}
 	}
@@ -162,20 +163,20 @@ func (x *explanation) outcome() rules.Outcome {
 	}
 	// Flows that differ only in progress without further effect have one outcome with several
 	// marks.
-	var alike flows
+	var merged flows
 	for _, f := range x.ended.list {
 		f.progress = f.outcome()
-		x.add(&alike, f)
+		x.add(&merged, f)
 	}
-	for _, f := range alike.list {
+	for _, f := range merged.list {
 		for i := range f.mark {
 			for _, b := range [...]set{f.mark[i], f.connection[i]} {
-				// The mark of a dropped packet has no effect.
-				if counts := b != f.mark[i] ||
-					!f.dropped; counts && b > all &&
-					x.and(x.possibly(x.and(f.packets, b)),
-						x.possibly(x.minus(f.packets, b))) != none {
-					unknown(b)
+				if f.dropped && b == f.mark[i] {
+					continue // the mark of a dropped packet has no effect
+				}
+				if b > all && x.and(x.possibly(x.and(f.packets, b)),
+					x.possibly(x.minus(f.packets, b))) != none {
+					addUnknowns(b)
 				}
 			}
 		}
@@ -216,7 +217,7 @@ func (x *explanation) alternatives(actual rules.Outcome) []rules.Outcome {
 }
 
 // randomMatches names the random matches on which the outcome depends.
-func (x explanation) randomMatches() []string {
+func (x *explanation) randomMatches() []string {
 	var found []string
 	add := func(bit uint32) {
 		i, ok := x.variableOf(bit)
@@ -294,20 +295,20 @@ func (x *explanation) outcomeOf(f flow) rules.Outcome {
 // markOf returns the mark for one case of a flow.
 func (x *explanation) markOf(f flow, b *markBits) uint32 {
 	n := uint32(0)
-	ways := f.packets
+	cases := f.packets
 	for i := range b {
 		if b[i] <= all {
 			n |= uint32(b[i]) << i // none is 0, and all is 1
 			continue
 		}
-		switch in := x.and(ways, b[i]); {
-		case x.minus(ways, b[i]) == none:
+		switch in := x.and(cases, b[i]); {
+		case x.minus(cases, b[i]) == none:
 			n |= 1 << i
 		case in != none && x.holds(in):
 			n |= 1 << i
-			ways = in
+			cases = in
 		default:
-			ways = x.minus(ways, b[i])
+			cases = x.minus(cases, b[i])
 		}
 	}
 	return n

@@ -22,7 +22,7 @@ func (x *explanation) pass(i int) rules.Pass {
 	return p
 }
 
-// entering returns the packet at the begin of a pass.
+// entering returns the packet at the start of a pass.
 func (x *explanation) entering(i int) rules.Packet {
 	p := x.single.Packet
 	if i == 0 {
@@ -67,7 +67,7 @@ func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
 		})
 	}
 	for _, fact := range skipsNAT {
-		if ways, ok := b.skipped[fact]; ok && x.holds(ways) && !idle(b.position.chain.Chain) {
+		if cases, ok := b.skipped[fact]; ok && x.holds(cases) && !idle(b.position.chain.Chain) {
 			addNote("is not run: " + fact.String())
 		}
 	}

@@ -96,16 +96,19 @@ var factTexts = [...]factText{
 	ConntrackPriorityTies: {
 		"ConntrackPriorityTies",
 		"if a chain has the same priority as conntrack, whichever was registered last runs first",
-		"nf_hook_entries_grow in net/netfilter/core.c, ipv4_conntrack_ops in net/netfilter/nf_conntrack_proto.c",
+		"nf_hook_entries_grow in net/netfilter/core.c, ipv4_conntrack_ops in " +
+			"net/netfilter/nf_conntrack_proto.c",
 	},
 	NATRunsTogether: {
 		"NATRunsTogether",
-		"all NAT chains of a hook run at the kernel's NAT priority, regardless of their own priorities, and there in the order of their own priorities",
+		"all NAT chains of a hook run at the kernel's NAT priority, regardless of their own " +
+			"priorities, and there in the order of their own priorities",
 		"nf_nat_register_fn in net/netfilter/nf_nat_core.c",
 	},
 	FirstNATMapping: {
 		"FirstNATMapping",
-		"the first NAT chain that sets up a mapping for a connection ends NAT: later NAT chains do not run",
+		"the first NAT chain that sets up a mapping for a connection ends NAT: later NAT chains " +
+			"do not run",
 		"nf_nat_inet_fn in net/netfilter/nf_nat_core.c",
 	},
 	NATDecidesOnce: {
@@ -121,22 +124,27 @@ var factTexts = [...]factText{
 		"nf_nat_inet_fn in net/netfilter/nf_nat_core.c",
 	},
 	ExpectationFollowsMaster: {
-		"ExpectationFollowsMaster", "the connection was expected by a conntrack helper and uses the NAT mapping of its master connection",
+		"ExpectationFollowsMaster",
+		"the connection was expected by a conntrack helper and uses the NAT mapping of its " +
+			"master connection",
 		"nf_nat_follow_master in net/netfilter/nf_nat_core.c",
 	},
 	NATMappingPersists: {
 		"NATMappingPersists",
-		"later packets of a connection use the NAT mapping of its first packet, even if the rules have changed since",
+		"later packets of a connection use the NAT mapping of its first packet, even if the " +
+			"rules have changed since",
 		"nf_nat_packet in net/netfilter/nf_nat_core.c",
 	},
 	LoopbackKeepsConnection: {
 		"LoopbackKeepsConnection",
 		"a packet sent on lo is received with its conntrack entry unchanged",
-		"loopback_xmit in drivers/net/loopback.c, nf_conntrack_in in net/netfilter/nf_conntrack_core.c",
+		"loopback_xmit in drivers/net/loopback.c, nf_conntrack_in in " +
+			"net/netfilter/nf_conntrack_core.c",
 	},
 	LoopbackConfirms: {
 		"LoopbackConfirms",
-		"a new connection is confirmed at the end of postrouting, so that on lo its first packet is received with a confirmed entry",
+		"a new connection is confirmed at the end of postrouting, so that on lo its first packet " +
+			"is received with a confirmed entry",
 		"nf_confirm in net/netfilter/nf_conntrack_proto.c",
 	},
 	LoopbackPassesPostrouting: {
@@ -146,17 +154,22 @@ var factTexts = [...]factText{
 	},
 	ConntrackReassembles: {
 		"ConntrackReassembles",
-		"where conntrack or a transparent proxy is in use, chains with a priority above -400 see no fragments, because the kernel reassembles packets first",
-		"ipv4_conntrack_defrag in net/ipv4/netfilter/nf_defrag_ipv4.c, ipv6_defrag in net/ipv6/netfilter/nf_defrag_ipv6_hooks.c",
+		"where conntrack or a transparent proxy is in use, chains with a priority above -400 see " +
+			"no fragments, because the kernel reassembles packets first",
+		"ipv4_conntrack_defrag in net/ipv4/netfilter/nf_defrag_ipv4.c, ipv6_defrag in " +
+			"net/ipv6/netfilter/nf_defrag_ipv6_hooks.c",
 	},
 	UntrackedNotReassembled: {
 		"UntrackedNotReassembled",
 		"untracked fragments that are sent over lo are not reassembled before prerouting",
-		"ipv4_conntrack_defrag in net/ipv4/netfilter/nf_defrag_ipv4.c, ipv6_defrag in net/ipv6/netfilter/nf_defrag_ipv6_hooks.c",
+		"ipv4_conntrack_defrag in net/ipv4/netfilter/nf_defrag_ipv4.c, ipv6_defrag in " +
+			"net/ipv6/netfilter/nf_defrag_ipv6_hooks.c",
 	},
 	ConntrackSeesDropped: {
 		"ConntrackSeesDropped",
-		"a packet that a rule drops after conntrack changes the state of its connection, and a packet dropped before conntrack does not; the first packet of a connection counts from the end of postrouting",
+		"a packet that a rule drops after conntrack changes the state of its connection, and a " +
+			"packet dropped before conntrack does not; the first packet of a connection counts " +
+			"from the end of postrouting",
 		"nf_conntrack_in and __nf_conntrack_confirm in net/netfilter/nf_conntrack_core.c",
 	},
 	RedirectTakesFirstAddress: {
@@ -166,8 +179,10 @@ var factTexts = [...]factText{
 	},
 	RedirectMatchesScope: {
 		"RedirectMatchesScope",
-		"redirect at prerouting of a packet to a non-global IPv6 address translates to the input interface's first address of the same scope",
-		"nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c, ipv6_addr_scope in include/net/ipv6.h",
+		"redirect at prerouting of a packet to a non-global IPv6 address translates to the input " +
+			"interface's first address of the same scope",
+		"nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c, ipv6_addr_scope in " +
+			"include/net/ipv6.h",
 	},
 	RedirectAtOutputIsLoopback: {
 		"RedirectAtOutputIsLoopback", "redirect at output translates to 127.0.0.1 or ::1",
@@ -175,7 +190,8 @@ var factTexts = [...]factText{
 	},
 	PortInRangeIsKept: {
 		"PortInRangeIsKept",
-		"DNAT to a range of ports keeps a destination port of the range and otherwise uses the first port of the range, or another one if a connection uses that port",
+		"DNAT to a range of ports keeps a destination port of the range and otherwise uses the " +
+			"first port of the range, or another one if a connection uses that port",
 		"get_unique_tuple and nf_nat_l4proto_unique_tuple in net/netfilter/nf_nat_core.c",
 	},
 	RedirectWithoutAddressDrops: {
@@ -186,65 +202,85 @@ var factTexts = [...]factText{
 	NoConnectionBeforeConntrack: {
 		"NoConnectionBeforeConntrack",
 		"before conntrack's priority a packet has no connection, and its state is invalid",
-		"ipv4_conntrack_ops in net/netfilter/nf_conntrack_proto.c, nft_ct_get_eval in net/netfilter/nft_ct.c",
+		"ipv4_conntrack_ops in net/netfilter/nf_conntrack_proto.c, nft_ct_get_eval in " +
+			"net/netfilter/nft_ct.c",
 	},
 	ResetHasConnection: {
 		"ResetHasConnection",
-		"the TCP reset that answers a packet for a reject rule has the connection of that packet, in state related, also before conntrack; it traverses NAT chains if NAT was not decided for the connection, but they do not translate it",
-		"nf_send_reset in net/ipv4/netfilter/nf_reject_ipv4.c, nf_conntrack_attach in net/netfilter/nf_conntrack_core.c",
+		"the TCP reset that answers a packet for a reject rule has the connection of that " +
+			"packet, in state related, also before conntrack; it traverses NAT chains if NAT was " +
+			"not decided for the connection, but they do not translate it",
+		"nf_send_reset in net/ipv4/netfilter/nf_reject_ipv4.c, nf_conntrack_attach in " +
+			"net/netfilter/nf_conntrack_core.c",
 	},
 	CopyHasConnection: {
 		"CopyHasConnection",
-		"the copy of a sent multicast or broadcast packet that the host itself receives arrives with the connection of the packet, also before conntrack",
+		"the copy of a sent multicast or broadcast packet that the host itself receives arrives " +
+			"with the connection of the packet, also before conntrack",
 		"ip_mc_output in net/ipv4/ip_output.c, ip6_finish_output2 in net/ipv6/ip6_output.c",
 	},
 	EntersUntracked: {
 		"EntersUntracked",
-		"a packet that enters the hook already marked as untracked has the state untracked before conntrack too",
-		"nf_dup_ipv4 in net/ipv4/netfilter/nf_dup_ipv4.c, nf_ct_get in include/net/netfilter/nf_conntrack.h",
+		"a packet that enters the hook already marked as untracked has the state untracked " +
+			"before conntrack too",
+		"nf_dup_ipv4 in net/ipv4/netfilter/nf_dup_ipv4.c, nf_ct_get in " +
+			"include/net/netfilter/nf_conntrack.h",
 	},
 	MarkNeedsConnection: {
 		"MarkNeedsConnection",
-		"a packet without a conntrack entry never matches on the connection's mark, not even negated, and an nft expression that reads the mark ends the rule",
-		"connmark_mt in net/netfilter/xt_connmark.c, nft_ct_get_eval and nft_ct_set_eval in net/netfilter/nft_ct.c",
+		"a packet without a conntrack entry never matches on the connection's mark, not even " +
+			"negated, and an nft expression that reads the mark ends the rule",
+		"connmark_mt in net/netfilter/xt_connmark.c, nft_ct_get_eval and nft_ct_set_eval in " +
+			"net/netfilter/nft_ct.c",
 	},
 	NATSetsStatus: {
 		"NATSetsStatus",
-		"if there is a NAT chain of the family, all new connections have a status bit for each direction of NAT, translated or not",
+		"if there is a NAT chain of the family, all new connections have a status bit for each " +
+			"direction of NAT, translated or not",
 		"nf_nat_inet_fn and nf_nat_alloc_null_binding in net/netfilter/nf_nat_core.c",
 	},
 	StatusNeedsConnection: {
 		"StatusNeedsConnection",
-		"a packet without a conntrack entry never matches on the connection's status or direction, not even negated",
+		"a packet without a conntrack entry never matches on the connection's status or " +
+			"direction, not even negated",
 		"conntrack_mt in net/netfilter/xt_conntrack.c, nft_ct_get_eval in net/netfilter/nft_ct.c",
 	},
 	TemplateIsNew: {
-		"TemplateIsNew", "assigning a zone before conntrack attaches a template, whose state is new",
-		"nf_ct_set in include/net/netfilter/nf_conntrack.h by xt_ct_target in net/netfilter/xt_CT.c and nft_ct_set_zone_eval in net/netfilter/nft_ct.c",
+		"TemplateIsNew",
+		"assigning a zone before conntrack attaches a template, whose state is new",
+		"nf_ct_set in include/net/netfilter/nf_conntrack.h by xt_ct_target in " +
+			"net/netfilter/xt_CT.c and nft_ct_set_zone_eval in net/netfilter/nft_ct.c",
 	},
 	NFTReadsTemplateStateOnly: {
 		"NFTReadsTemplateStateOnly",
-		"xtables reads and writes the mark of a template, and reads its status and direction; nft reads only its state",
-		"connmark_mt and connmark_tg in net/netfilter/xt_connmark.c, nft_ct_get_eval in net/netfilter/nft_ct.c",
+		"xtables reads and writes the mark of a template, and reads its status and direction; " +
+			"nft reads only its state",
+		"connmark_mt and connmark_tg in net/netfilter/xt_connmark.c, nft_ct_get_eval in " +
+			"net/netfilter/nft_ct.c",
 	},
 	TemplateIsShared: {
 		"TemplateIsShared",
-		"a CT rule of xtables has one template for all packets, and nft has one template per CPU for all rules of all namespaces; a template keeps the mark that was written to it",
-		"xt_ct_tg_check in net/netfilter/xt_CT.c, nft_ct_tmpl_alloc_pcpu and nft_ct_set_zone_eval in net/netfilter/nft_ct.c",
+		"a CT rule of xtables has one template for all packets, and nft has one template per CPU " +
+			"for all rules of all namespaces; a template keeps the mark that was written to it",
+		"xt_ct_tg_check in net/netfilter/xt_CT.c, nft_ct_tmpl_alloc_pcpu and " +
+			"nft_ct_set_zone_eval in net/netfilter/nft_ct.c",
 	},
 	FirstTemplateStays: {
 		"FirstTemplateStays",
 		"a packet with a template keeps it: later zones and notrack have no effect",
-		"xt_ct_target in net/netfilter/xt_CT.c, nft_ct_set_zone_eval and nft_notrack_eval in net/netfilter/nft_ct.c",
+		"xt_ct_target in net/netfilter/xt_CT.c, nft_ct_set_zone_eval and nft_notrack_eval in " +
+			"net/netfilter/nft_ct.c",
 	},
 	NFTZoneOfUntracked: {
 		"NFTZoneOfUntracked",
-		"assigning a zone with nft to an untracked packet makes conntrack track it; the CT target of xtables does not",
+		"assigning a zone with nft to an untracked packet makes conntrack track it; the CT " +
+			"target of xtables does not",
 		"nft_ct_set_zone_eval in net/netfilter/nft_ct.c, xt_ct_target in net/netfilter/xt_CT.c",
 	},
 	NotrackNeedsNoConnection: {
 		"NotrackNeedsNoConnection",
-		"notrack makes a packet without a connection untracked, at any priority, and has no effect on others",
+		"notrack makes a packet without a connection untracked, at any priority, and has no " +
+			"effect on others",
 		"nft_notrack_eval in net/netfilter/nft_ct.c, xt_ct_target in net/netfilter/xt_CT.c",
 	},
 	ZoneAfterConntrackHasNoEffect: {
@@ -259,12 +295,14 @@ var factTexts = [...]factText{
 	},
 	SocketsAfterPrerouting: {
 		"SocketsAfterPrerouting",
-		"a received packet has no socket at prerouting: early demux looks up its socket after prerouting",
+		"a received packet has no socket at prerouting: early demux looks up its socket after " +
+			"prerouting",
 		"ip_rcv_finish_core in net/ipv4/ip_input.c, ip6_rcv_finish_core in net/ipv6/ip6_input.c",
 	},
 	TProxyAssignsSocket: {
 		"TProxyAssignsSocket",
-		"tproxy assigns the listener's socket to the packet; later rules see this socket, and NAT does not remove it",
+		"tproxy assigns the listener's socket to the packet; later rules see this socket, and " +
+			"NAT does not remove it",
 		"nf_tproxy_assign_sock in include/net/netfilter/nf_tproxy.h",
 	},
 	LastTProxyWins: {
@@ -280,17 +318,20 @@ var factTexts = [...]factText{
 		"nft_tproxy_eval_v4 and nft_tproxy_eval_v6 in net/netfilter/nft_tproxy.c",
 	},
 	TProxyPortZeroIsDestinationPort: {
-		"TProxyPortZeroIsDestinationPort", "tproxy with port 0 looks up a listener on the packet's destination port",
+		"TProxyPortZeroIsDestinationPort",
+		"tproxy with port 0 looks up a listener on the packet's destination port",
 		"tproxy_tg4 in net/netfilter/xt_TPROXY.c",
 	},
 	SocketChangesReversePath: {
 		"SocketChangesReversePath",
-		"the fib expression of nft skips the reverse-path lookup for a packet on lo, unless the packet has a socket",
+		"the fib expression of nft skips the reverse-path lookup for a packet on lo, unless the " +
+			"packet has a socket",
 		"nft_fib_can_skip in include/net/netfilter/nft_fib.h",
 	},
 	TProxyNeedsLocalRoute: {
 		"TProxyNeedsLocalRoute",
-		"a packet that tproxy assigned to a socket is dropped unless routing delivers it to this host, even by a host that forwards",
+		"a packet that tproxy assigned to a socket is dropped unless routing delivers it to this " +
+			"host, even by a host that forwards",
 		"ip_forward in net/ipv4/ip_forward.c, ip6_forward in net/ipv6/ip6_output.c",
 	},
 	NoListenerDrops: {
@@ -309,42 +350,53 @@ var factTexts = [...]factText{
 	},
 	XTablesOwnerWithoutSocket: {
 		"XTablesOwnerWithoutSocket",
-		"a packet without a socket matches the owner match of xtables only if all its conditions are negated",
+		"a packet without a socket matches the owner match of xtables only if all its conditions " +
+			"are negated",
 		"owner_mt in net/netfilter/xt_owner.c",
 	},
 	KernelSocketHasNoOwner: {
 		"KernelSocketHasNoOwner",
-		"a packet of a socket of the kernel, such as an echo reply, never matches nft's skuid and skgid; it matches the owner match of xtables if all compared ids are negated, and if the match requires a socket only",
-		"owner_mt in net/netfilter/xt_owner.c, nft_meta_get_eval_skugid in net/netfilter/nft_meta.c",
+		"a packet of a socket of the kernel, such as an echo reply, never matches nft's skuid " +
+			"and skgid; it matches the owner match of xtables if all compared ids are negated, " +
+			"and if the match requires a socket only",
+		"owner_mt in net/netfilter/xt_owner.c, nft_meta_get_eval_skugid in " +
+			"net/netfilter/nft_meta.c",
 	},
 	SocketMatchRestoresMark: {
 		"SocketMatchRestoresMark",
-		"-m socket --restore-skmark sets the packet's mark to the socket's mark before later matches of the rule",
+		"-m socket --restore-skmark sets the packet's mark to the socket's mark before later " +
+			"matches of the rule",
 		"socket_match in net/netfilter/xt_socket.c",
 	},
 	MarkChangeReroutes: {
 		"MarkChangeReroutes",
-		"a chain of type route, or xtables' mangle table at output, reroutes a packet whose mark it changed; other chains do not",
-		"nf_route_table_inet in net/netfilter/nft_chain_route.c, ipt_mangle_out in net/ipv4/netfilter/iptable_mangle.c",
+		"a chain of type route, or xtables' mangle table at output, reroutes a packet whose mark " +
+			"it changed; other chains do not",
+		"nf_route_table_inet in net/netfilter/nft_chain_route.c, ipt_mangle_out in " +
+			"net/ipv4/netfilter/iptable_mangle.c",
 	},
 	MarkChangeReroutesLoopback: {
 		"MarkChangeReroutesLoopback",
-		"a packet that was routed to lo by its mark leaves through another interface if a chain that reroutes has changed the mark",
+		"a packet that was routed to lo by its mark leaves through another interface if a chain " +
+			"that reroutes has changed the mark",
 		"ip_route_me_harder in net/ipv4/netfilter.c, ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
 	LinkLocalKeepsInterface: {
 		"LinkLocalKeepsInterface",
-		"rerouting keeps the output interface of an IPv6 packet to a link-local or multicast address",
+		"rerouting keeps the output interface of an IPv6 packet to a link-local or multicast " +
+			"address",
 		"ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
 	BoundSocketKeepsInterface: {
 		"BoundSocketKeepsInterface",
-		"rerouting keeps the interface to which the packet's socket is bound, even if the destination is a local address",
+		"rerouting keeps the interface to which the packet's socket is bound, even if the " +
+			"destination is a local address",
 		"ip_route_me_harder in net/ipv4/netfilter.c, ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
 	DNATAtOutputReroutes: {
 		"DNATAtOutputReroutes",
-		"DNAT at output to another address reroutes the packet with its current mark; DNAT to another port does not",
+		"DNAT at output to another address reroutes the packet with its current mark; DNAT to " +
+			"another port does not",
 		"nf_nat_ipv4_local_fn and nf_nat_ipv6_local_fn in net/netfilter/nf_nat_proto.c",
 	},
 	OutputSeesFirstInterface: {
@@ -354,8 +406,10 @@ var factTexts = [...]factText{
 	},
 	InputInterfaceAtPostrouting: {
 		"InputInterfaceAtPostrouting",
-		"a packet that has no socket, such as a copy of another one, may have an input interface at postrouting",
-		"ip_output in net/ipv4/ip_output.c, ip6_output in net/ipv6/ip6_output.c, nf_dup_ipv4 in net/ipv4/netfilter/nf_dup_ipv4.c",
+		"a packet that has no socket, such as a copy of another one, may have an input interface " +
+			"at postrouting",
+		"ip_output in net/ipv4/ip_output.c, ip6_output in net/ipv6/ip6_output.c, nf_dup_ipv4 in " +
+			"net/ipv4/netfilter/nf_dup_ipv4.c",
 	},
 	EffectsBeforeFailedMatch: {
 		"EffectsBeforeFailedMatch",
@@ -368,55 +422,70 @@ var factTexts = [...]factText{
 	},
 	OtherFamilyFailsMatch: {
 		"OtherFamilyFailsMatch",
-		"in an inet table, a rule that reads an address of one family does not match packets of the other family, not even negated, and a rule that requires both families matches no packet",
+		"in an inet table, a rule that reads an address of one family does not match packets of " +
+			"the other family, not even negated, and a rule that requires both families matches " +
+			"no packet",
 		"nft_meta_get_eval in net/netfilter/nft_meta.c",
 	},
 	AuthenticationHeaderIsSkipped: {
 		"AuthenticationHeaderIsSkipped",
-		"in IPv6, rules of iptables-legacy compare the protocol after an authentication header, rules of nftables and iptables-nft the protocol of this header",
-		"ip6_packet_match in net/ipv6/netfilter/ip6_tables.c, nft_set_pktinfo_ipv6 in include/net/netfilter/nf_tables_ipv6.h",
+		"in IPv6, rules of iptables-legacy compare the protocol after an authentication header, " +
+			"rules of nftables and iptables-nft the protocol of this header",
+		"ip6_packet_match in net/ipv6/netfilter/ip6_tables.c, nft_set_pktinfo_ipv6 in " +
+			"include/net/netfilter/nf_tables_ipv6.h",
 	},
 	ResetAnswersTCP: {
 		"ResetAnswersTCP",
-		"reject with tcp reset answers TCP packets that are not resets, and drops all other packets without an answer",
+		"reject with tcp reset answers TCP packets that are not resets, and drops all other " +
+			"packets without an answer",
 		"nf_reject_ip_tcphdr_get in net/ipv4/netfilter/nf_reject_ipv4.c",
 	},
 	RejectFromLoopbackNeedsLocalSource: {
 		"RejectFromLoopbackNeedsLocalSource",
-		"reject answers a packet to 127.0.0.0/8 only if its source is a local address or route_localnet is set",
+		"reject answers a packet to 127.0.0.0/8 only if its source is a local address or " +
+			"route_localnet is set",
 		"__mkroute_output in net/ipv4/route.c",
 	},
 	ICMPErrorNeedsLocalSource: {
 		"ICMPErrorNeedsLocalSource",
-		"an ICMP error about a packet that its mark routes to this host uses the packet's destination as its source, so that it is not sent unless the destination is a local address",
+		"an ICMP error about a packet that its mark routes to this host uses the packet's " +
+			"destination as its source, so that it is not sent unless the destination is a local " +
+			"address",
 		"icmp_send in net/ipv4/icmp.c",
 	},
 	LinkLocalErrorUsesRouteInterface: {
 		"LinkLocalErrorUsesRouteInterface",
-		"an ICMPv6 error to a link-local address uses the interface of the rejected packet's route, so that it is not sent if that interface is lo",
+		"an ICMPv6 error to a link-local address uses the interface of the rejected packet's " +
+			"route, so that it is not sent if that interface is lo",
 		"icmp6_send and icmp6_dev in net/ipv6/icmp.c",
 	},
 	UnspecifiedAddressIsReplaced: {
 		"UnspecifiedAddressIsReplaced",
-		"a socket that sends to the unspecified address sends to the loopback address, except for a raw socket that sends to ::; if that is bound to lo, rerouting drops the packet, even after DNAT to an address that is not a loopback address",
+		"a socket that sends to the unspecified address sends to the loopback address, except " +
+			"for a raw socket that sends to ::; if that is bound to lo, rerouting drops the " +
+			"packet, even after DNAT to an address that is not a loopback address",
 		"rawv6_send_hdrinc in net/ipv6/raw.c, ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
 	LoopbackTraversedOutput: {
-		"LoopbackTraversedOutput", "a packet received on lo was sent by this host and has traversed output",
+		"LoopbackTraversedOutput",
+		"a packet received on lo was sent by this host and has traversed output",
 		"loopback_xmit in drivers/net/loopback.c",
 	},
 	LoopbackSourceIsDropped: {
 		"LoopbackSourceIsDropped",
-		"a packet received with a source in 127.0.0.0/8 is dropped after prerouting, regardless of the rules, unless route_localnet is set",
+		"a packet received with a source in 127.0.0.0/8 is dropped after prerouting, regardless " +
+			"of the rules, unless route_localnet is set",
 		"ip_route_input_slow in net/ipv4/route.c",
 	},
 	IPv6LoopbackIsDroppedEarly: {
-		"IPv6LoopbackIsDroppedEarly", "a packet received with the source or destination ::1 does not reach prerouting",
+		"IPv6LoopbackIsDroppedEarly",
+		"a packet received with the source or destination ::1 does not reach prerouting",
 		"ip6_rcv_core in net/ipv6/ip6_input.c",
 	},
 	MulticastSourceIsDropped: {
 		"MulticastSourceIsDropped",
-		"a packet received with a multicast source is dropped, regardless of the rules: after prerouting in IPv4, before it in IPv6",
+		"a packet received with a multicast source is dropped, regardless of the rules: after " +
+			"prerouting in IPv4, before it in IPv6",
 		"ip_route_input_slow in net/ipv4/route.c, ip6_rcv_core in net/ipv6/ip6_input.c",
 	},
 	OnlyUnspecifiedIsTypeUnspec: {

@@ -35,12 +35,12 @@ const (
 	icmp // 256 times the type and the code
 	flags
 	device    // the interface by which the packet comes or leaves, as the number of its class
-	user      // 0 without a socket, ofKernel, or withSocket and the id
+	user      // 0 without a socket, ofKernel for a socket of the kernel, else withSocket + the id
 	group     // 0 without a user
 	listener  // 1 if a transparent socket is missing
 	inAddress // the interface's address, for redirections at prerouting
 	state
-	reply          // 1 in the direction of answers
+	reply          // 1 in the reply direction
 	status         // the bits of rules.Status
 	newDestination // the destination of a translated connection
 	newPort        // the port of a translated connection
@@ -50,8 +50,9 @@ const (
 	fieldCount  = unknownMark + unknownMarks
 )
 
-// unknownMarks is the number of unknown marks with a field. Further ones consist of variables after
-// all fields, so far from the other marks that comparing them may exhaust the budget.
+// unknownMarks is the number of unknown marks with a field. Further unknown marks consist of
+// variables after all fields, so far from the bits of the other marks that comparing them may
+// exhaust the budget.
 const unknownMarks = 4
 
 // isUnknownMark reports whether the field is one of the unknown marks.
@@ -97,19 +98,17 @@ func newLayout(addressWidth int) *layout {
 	return l
 }
 
-// layouts contains the constant layouts of both families.
-var layouts [2]struct {
-	once sync.Once
-	*layout
-}
+// The layouts of both families. They do not change.
+var (
+	layoutIPv4 = sync.OnceValue(func() *layout { return newLayout(32) })
+	layoutIPv6 = sync.OnceValue(func() *layout { return newLayout(128) })
+)
 
 func layoutOf(f rules.Family) *layout {
-	l, width := &layouts[0], 32
 	if f == rules.IPv6 {
-		l, width = &layouts[1], 128
+		return layoutIPv6()
 	}
-	l.once.Do(func() { l.layout = newLayout(width) })
-	return l.layout
+	return layoutIPv4()
 }
 
 // withSocket is set in the user of a packet with a socket of a user. The user of a packet with a
@@ -158,7 +157,7 @@ func (v value) with(bit int) value {
 	return v
 }
 
-// filled returns the value with all lower bits set.
+// filled returns the value with all bits below the given bit set.
 func (v value) filled(bit int) value {
 	switch {
 	case bit >= 128:
@@ -294,12 +293,13 @@ func cut(spans []span, middle value) (lower, upper []span) {
 // spans returns the values of a set that depends only on the field. It is the inverse of within.
 func (s *space) spans(f field, packets set) []span { return s.firstSpans(f, packets, math.MaxInt) }
 
-// firstSpans returns at most so many spans: a condition on a single bit of a mark has two billion.
-func (s *space) firstSpans(f field, packets set, most int) []span {
+// firstSpans returns the first spans, at most limit of them: a condition on the lowest bit of a
+// mark has two billion spans.
+func (s *space) firstSpans(f field, packets set, limit int) []span {
 	var found []span
 	var visit func(bits []uint32, base value, packets set)
 	visit = func(bits []uint32, base value, packets set) {
-		if packets == none || len(found) > most {
+		if packets == none || len(found) > limit {
 			return
 		}
 		s.meter.step()
@@ -320,7 +320,7 @@ func (s *space) firstSpans(f field, packets set, most int) []span {
 		visit(bits[1:], base.with(len(bits)-1), yes)
 	}
 	visit(s.bits[f], value{}, packets)
-	return found[:min(len(found), most)]
+	return found[:min(len(found), limit)]
 }
 
 // maskedEquals returns the packets whose field is equal to the value in the bits of the mask.

@@ -19,7 +19,7 @@ func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
 	reads, reassembles, early, untracks := false, false, false, false
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
-		if t.Family != rules.Inet && t.Family != family {
+		if !appliesTo(t, family) {
 			continue
 		}
 		atOutput := slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
@@ -55,9 +55,7 @@ func readsTransport(m rules.Match) bool {
 	case rules.MatchPort, rules.MatchTCPFlags, rules.MatchICMP:
 		return true
 	case rules.MatchTuple:
-		return slices.ContainsFunc(m.Alternatives, func(matches []rules.Match) bool {
-			return slices.ContainsFunc(matches, readsTransport)
-		})
+		return hasPart(m, readsTransport)
 	}
 	return false
 }
@@ -70,8 +68,8 @@ func usesConntrack(r *rules.Rule) bool {
 	}
 	for _, a := range r.Actions {
 		switch a := a.(type) {
-		case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo, rules.TProxy, rules.TProxyDrop, rules.SaveMark, rules.RestoreMark,
-			rules.MixMark, rules.SetZone:
+		case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo, rules.TProxy,
+			rules.TProxyDrop, rules.SaveMark, rules.RestoreMark, rules.MixMark, rules.SetZone:
 			return true
 		case rules.Require:
 			if readsConntrack(a.Match) {

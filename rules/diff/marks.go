@@ -38,7 +38,7 @@ func (m *marks) of(b markBits) *markBits {
 	return &b
 }
 
-// set returns the mark with the bits of the mask cleared, xor the value.
+// set returns the mark (b &^ mask) ^ v.
 func (m *marks) set(b *markBits, v, mask uint32) *markBits {
 	return m.mix(b, nil, ^mask, 0, v)
 }
@@ -48,17 +48,17 @@ func (m *marks) mix(a, b *markBits, ofA, ofB, xor uint32) *markBits {
 	m.meter.charge(len(a))
 	var mixed markBits
 	for i := range mixed {
-		is := none
+		bit := none
 		if ofA>>i&1 == 1 {
-			is = a[i]
+			bit = a[i]
 		}
 		if ofB>>i&1 == 1 {
-			is = m.differ(is, b[i])
+			bit = m.differ(bit, b[i])
 		}
 		if xor>>i&1 == 1 {
-			is = m.not(is)
+			bit = m.not(bit)
 		}
-		mixed[i] = is
+		mixed[i] = bit
 	}
 	return m.of(mixed)
 }
@@ -84,7 +84,7 @@ func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
 	return m.of(merged)
 }
 
-// unknown returns an unknown mark.
+// unknown returns an unknown mark. Marks with equal keys are equal.
 func (m *marks) unknown(v variable) *markBits {
 	var b markBits
 	slot := slices.IndexFunc(m.unknownMarks, func(other variable) bool {

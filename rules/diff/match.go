@@ -58,7 +58,8 @@ func alternativesOf(tuple rules.MatchTuple) alternatives {
 	return alternatives{unsafe.SliceData(tuple.Alternatives), len(tuple.Alternatives)}
 }
 
-// sharedTuple is static for a match that other rules may share.
+// sharedTuple is static for a tuple. Several rules may share its alternatives, so the result is
+// cached by their memory instead of the position of the match.
 func (m *matcher) sharedTuple(tuple rules.MatchTuple, v *view) set {
 	key := seenTuple{alternativesOf(tuple), tuple.Not, *v}
 	packets, ok := m.tuples[key]
@@ -78,7 +79,8 @@ func relevant(match rules.Match, v view) view {
 	case rules.MatchAddr:
 		if m.Side == rules.Source {
 			return view{
-				source: v.source, snat: v.snat, sourceTranslated: v.sourceTranslated, tracking: v.tracking,
+				source: v.source, snat: v.snat, sourceTranslated: v.sourceTranslated,
+				tracking: v.tracking,
 			}
 		}
 	case rules.MatchPort:
@@ -89,8 +91,8 @@ func relevant(match rules.Match, v view) view {
 		}
 	case rules.MatchInterface:
 		return view{
-			loopbackArrival: v.loopbackArrival, atPostrouting: v.atPostrouting, leavesHost: v.leavesHost,
-			leavesLoopback: v.leavesLoopback, target: v.target,
+			loopbackArrival: v.loopbackArrival, atPostrouting: v.atPostrouting,
+			leavesHost: v.leavesHost, leavesLoopback: v.leavesLoopback, target: v.target,
 		}
 	case rules.MatchOwner, rules.MatchCgroup:
 		return view{loopbackArrival: v.loopbackArrival, tproxy: v.tproxy, xtables: v.xtables}
@@ -121,8 +123,8 @@ func (m *matcher) isStatic(match rules.Match) bool {
 func (m *matcher) onlyStatic(alternatives [][]rules.Match) bool {
 	for _, matches := range alternatives {
 		m.meter.step()
-		for _, one := range matches {
-			if !m.isStatic(one) {
+		for _, match := range matches {
+			if !m.isStatic(match) {
 				return false
 			}
 		}
@@ -138,8 +140,9 @@ func (s *space) negateIf(negated bool, packets set) set {
 	return packets
 }
 
-func constant(fulfilled bool) set {
-	if fulfilled {
+// constant returns all packets if a condition is true, otherwise no packets.
+func constant(condition bool) set {
+	if condition {
 		return all
 	}
 	return none
@@ -159,7 +162,8 @@ func (s *space) matching(match rules.Match, v *view) set {
 	case rules.MatchPort:
 		return s.portMatches(m, v)
 	case rules.MatchTCPFlags:
-		return s.and(s.tcp, s.negateIf(m.Not, s.maskedEquals(flags, uint32(m.Value), uint32(m.Mask))))
+		return s.and(s.tcp,
+			s.negateIf(m.Not, s.maskedEquals(flags, uint32(m.Value), uint32(m.Mask))))
 	case rules.MatchICMP:
 		if m.V6 != (s.family == rules.IPv6) {
 			return none
@@ -191,13 +195,13 @@ func (s *space) matching(match rules.Match, v *view) set {
 			// Older kernels differ (SocketChangesReversePath).
 			path.key, path.kind = fmt.Sprint("path of socket ", m.Kind, *v), unknownBit
 		case v.loopbackArrival:
-			return constant(!m.Not) // lo reaches all that came by it
+			return constant(!m.Not) // every source on lo is reached by lo
 		}
 		return s.negateIf(m.Not, s.variable(path))
 	case rules.MatchSocket:
 		return s.negateIf(m.Not, s.socketFound(m, v))
 	case rules.MatchTuple:
-		return s.tuple(m, func(one rules.Match) set { return s.matching(one, v) })
+		return s.tuple(m, func(part rules.Match) set { return s.matching(part, v) })
 	}
 	panic(fmt.Sprintf("no set of packets for a match of type %T", match))
 }
@@ -268,7 +272,8 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 			return s.ifElse(s.retranslated(), s.variable(variable{
 				key:  fmt.Sprint("type of the destination translated before ", m.Types),
 				kind: unknownBit,
-				text: "the type of the address to which earlier packets of the connection were sent",
+				text: "the type of the address to which earlier packets of the connection " +
+					"were sent",
 			}), s.typeIn(f, m.Types))
 		case own:
 		case !a.IsValid() && v.target.kind == redirectTarget:
@@ -294,7 +299,9 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 }
 
 // typeIn returns the packets whose type of an address is in a set.
-func (s *space) typeIn(f field, types rules.AddrTypeSet) set { return s.within(f, typeSpans(types)) }
+func (s *space) typeIn(f field, types rules.AddrTypeSet) set {
+	return s.within(f, typeSpans(types))
+}
 
 // typeSpans converts types of addresses.
 func typeSpans(types rules.AddrTypeSet) []span {
@@ -308,14 +315,14 @@ func typeSpans(types rules.AddrTypeSet) []span {
 }
 
 // tuple returns the packets that meet an alternative; with Not, the packets that have all compared
-// fields and meet none.
-func (s *space) tuple(m rules.MatchTuple, fulfil func(rules.Match) set) set {
+// fields and meet no alternative. The function returns the packets that meet a part.
+func (s *space) tuple(m rules.MatchTuple, meeting func(rules.Match) set) set {
 	sets := make([]set, len(m.Alternatives))
 	for i, matches := range m.Alternatives {
 		s.meter.step()
 		sets[i] = all
-		for _, one := range matches {
-			sets[i] = s.and(sets[i], fulfil(one))
+		for _, part := range matches {
+			sets[i] = s.and(sets[i], meeting(part))
 		}
 	}
 	packets := s.unite(sets)
@@ -323,8 +330,8 @@ func (s *space) tuple(m rules.MatchTuple, fulfil func(rules.Match) set) set {
 		return packets
 	}
 	compared := all
-	for _, one := range m.Alternatives[0] {
-		compared = s.and(compared, s.or(fulfil(one), fulfil(negated(one))))
+	for _, part := range m.Alternatives[0] {
+		compared = s.and(compared, s.or(meeting(part), meeting(negated(part))))
 	}
 	return s.minus(compared, packets)
 }
@@ -381,5 +388,5 @@ func negated(match rules.Match) rules.Match {
 		m.Not = !m.Not
 		return m
 	}
-	return match // of a family, which every packet has
+	return match // a MatchFamily: every packet has a family
 }

@@ -26,9 +26,9 @@ func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	return s.negateIf(m.Not, s.deviceNamed(m.Names))
 }
 
-// leavesBy returns the packets at postrouting that leave by one of the interfaces. After a
-// translation to another address, and if another mark led it away from lo, the interface is
-// unknown. Other packets are assumed to keep the interface that output saw.
+// leavesBy returns the packets at postrouting that leave by one of the interfaces. The interface is
+// unknown for packets that were translated to another address, and for packets that a changed mark
+// routed away from lo. Other packets are assumed to keep the interface that output saw.
 func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
 	moved := none
 	switch {

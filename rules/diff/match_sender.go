@@ -41,8 +41,8 @@ func anySocket(m rules.MatchOwner) bool {
 	return !m.Group && len(m.IDs) == 1 && m.IDs[0] == rules.IDRange{Last: math.MaxUint32}
 }
 
-// cgroupMatches returns the packets whose socket is in a cgroup. Packets do not have it as a field:
-// it is a fact about the sender, equal on both sides.
+// cgroupMatches returns the packets whose socket is in a cgroup. The cgroup is not a field of a
+// packet but a fact about the sender, equal on both sides.
 func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	if v.loopbackArrival {
 		return none
@@ -67,7 +67,7 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	return s.and(s.or(s.owned, s.kernelOwned), s.variable(in))
 }
 
-// addCgroups adds the cgroups whose number and path a rule has.
+// addCgroups adds the paths of the cgroups in the rules by their numbers.
 func addCgroups(to map[uint64]string, rs *rules.Ruleset) {
 	for r := range allRules(rs) {
 		for _, m := range r.Matches {

@@ -59,8 +59,8 @@ func (n *names) addMatch(match rules.Match) {
 		}
 		lazySet(&n.tuples, list, true)
 		for _, matches := range m.Alternatives {
-			for _, one := range matches {
-				n.addMatch(one)
+			for _, m := range matches {
+				n.addMatch(m)
 			}
 		}
 	}

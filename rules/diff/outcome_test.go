@@ -463,9 +463,9 @@ func TestPolicyOfNATDrops(t *testing.T) {
 	}
 }
 
-// TestConditionsOnTheDestinationAfterTranslation verifies that a condition on the destination is not
-// said to have the same result before and after NAT translates packets like earlier ones of their
-// connections (NATMappingPersists), but that two equal rules after NAT are equivalent.
+// TestConditionsOnTheDestinationAfterTranslation verifies that a condition on the destination is
+// not said to have the same result before and after NAT translates packets like earlier ones of
+// their connections (NATMappingPersists), but that two equal rules after NAT are equivalent.
 func TestConditionsOnTheDestinationAfterTranslation(t *testing.T) {
 	for name, m := range map[string]rules.Match{
 		"type":   rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Local)},
@@ -486,8 +486,8 @@ func TestConditionsOnTheDestinationAfterTranslation(t *testing.T) {
 	}
 }
 
-// TestConditionsOnTheSourceAfterTranslation verifies that a rule for several sources and one rule for
-// each are equivalent after NAT too: the source to which earlier packets of a connection were
+// TestConditionsOnTheSourceAfterTranslation verifies that a rule for several sources and one rule
+// for each are equivalent after NAT too: the source to which earlier packets of a connection were
 // translated is unknown, but the same for all rules (NATMappingPersists).
 func TestConditionsOnTheSourceAfterTranslation(t *testing.T) {
 	addresses := func(list ...string) rules.Match {

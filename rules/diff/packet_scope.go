@@ -14,8 +14,8 @@ type packetScope struct {
 	translations bool
 	// boundSockets: the socket may be bound to an interface.
 	boundSockets bool
-	// kernelPackets: the packet may be a reset in state related, a copy of one that the host has sent,
-	// or have a socket of the kernel.
+	// kernelPackets: the packet may be a TCP reset in state related, a copy of a packet that the
+	// host has sent, or have a socket of the kernel.
 	kernelPackets bool
 	// untracked: the packet may enter without conntrack.
 	untracked bool
@@ -42,8 +42,8 @@ func seesTranslations(rs *rules.Ruleset) bool {
 	return hasMatch(rs, reads)
 }
 
-// readsUntracked reports whether a rule distinguishes packets that enter untracked from packets
-// without a connection. Other rules do not (fact EntersUntracked).
+// readsUntracked reports whether a rule distinguishes packets that enter untracked from other
+// packets without a connection (EntersUntracked).
 func readsUntracked(rs *rules.Ruleset) bool {
 	distinguishes := func(m rules.Match) bool {
 		state, ok := m.(rules.MatchState)
@@ -51,17 +51,10 @@ func readsUntracked(rs *rules.Ruleset) bool {
 	}
 	matches := func(m rules.Match) bool {
 		tuple, ok := m.(rules.MatchTuple)
-		return distinguishes(m) ||
-			ok && slices.ContainsFunc(tuple.Alternatives, func(alternative []rules.Match) bool {
-				return slices.ContainsFunc(alternative, distinguishes)
-			})
+		return distinguishes(m) || ok && hasPart(tuple, distinguishes)
 	}
 	changes := func(a rules.Action) bool {
-		switch a.(type) {
-		case rules.SetZone, rules.Notrack:
-			return true
-		}
-		return false
+		return isAction[rules.SetZone](a) || isAction[rules.Notrack](a)
 	}
 	return hasMatch(rs, matches) || hasAction(rs, changes)
 }
@@ -93,9 +86,4 @@ func sendsResets(rs *rules.Ruleset) bool {
 }
 
 // redirects reports whether a rule of the ruleset redirects.
-func redirects(rs *rules.Ruleset) bool {
-	return hasAction(rs, func(a rules.Action) bool {
-		_, ok := a.(rules.RedirectTo)
-		return ok
-	})
-}
+func redirects(rs *rules.Ruleset) bool { return hasAction(rs, isAction[rules.RedirectTo]) }

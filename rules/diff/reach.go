@@ -6,18 +6,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// isDecided reports whether the hook of a base chain is evaluated.
-func isDecided(b *rules.Base) bool { return b.Hook == rules.Prerouting || b.Hook == rules.Output }
+// isCompared reports whether the chains of a hook are evaluated for all packets.
+func isCompared(h rules.Hook) bool { return h == rules.Prerouting || h == rules.Output }
 
-// appliesTo reports whether packets of one of the families traverse the table.
-func appliesTo(t *rules.Table, families []rules.Family) bool {
-	return t.Family == rules.Inet || slices.Contains(families, t.Family)
+// appliesTo reports whether packets of the family traverse the table.
+func appliesTo(t *rules.Table, f rules.Family) bool {
+	return t.Family == rules.Inet || t.Family == f
 }
 
-// ofOthers reports whether packets of another family traverse the table.
-func ofOthers(t *rules.Table, families []rules.Family) bool {
+// appliesToOthers reports whether packets of a family that is not in the list traverse the table.
+func appliesToOthers(t *rules.Table, families []rules.Family) bool {
 	return slices.ContainsFunc([]rules.Family{rules.IPv4, rules.IPv6}, func(f rules.Family) bool {
-		return (t.Family == rules.Inet || t.Family == f) && !slices.Contains(families, f)
+		return appliesTo(t, f) && !slices.Contains(families, f)
 	})
 }
 
@@ -28,8 +28,8 @@ func chainsAtOtherHooks(rs *rules.Ruleset, families []rules.Family) []rules.Chai
 		t := &rs.Tables[i]
 		for j := range t.Chains {
 			c := &t.Chains[j]
-			if c.Base != nil && !isDecided(c.Base) && appliesTo(t, families) && (len(c.Rules) > 0 ||
-				c.Base.Drop) {
+			applies := t.Family == rules.Inet || slices.Contains(families, t.Family)
+			if applies && c.Base != nil && !isCompared(c.Base.Hook) && !idle(c) {
 				found = append(found, rules.ChainRef{Table: t, Chain: c})
 			}
 		}
@@ -42,7 +42,7 @@ func chainsAtOtherHooks(rs *rules.Ruleset, families []rules.Family) []rules.Chai
 func unreachable(
 	rs *rules.Ruleset, reached map[*rules.Chain]bool, families []rules.Family,
 ) []rules.ChainRef {
-	var index map[string]*rules.Chain // of the present table
+	var index map[string]*rules.Chain // the chains of the current table
 	var visit func(c *rules.Chain)
 	visit = func(c *rules.Chain) {
 		for _, r := range c.Rules {
@@ -66,7 +66,8 @@ func unreachable(
 			index[t.Chains[j].Name] = &t.Chains[j]
 		}
 		for j := range t.Chains {
-			if c := &t.Chains[j]; c.Base != nil && (!isDecided(c.Base) || ofOthers(t, families)) {
+			if c := &t.Chains[j]; c.Base != nil &&
+				(!isCompared(c.Base.Hook) || appliesToOthers(t, families)) {
 				visit(c)
 			}
 		}

@@ -30,10 +30,10 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 		}
 		w.add(out, link)
 	}
-	to, away := w.split(changed, w.localMark(changed.mark))
-	to.toLoopback, away.toLoopback = true, false
-	to.leavesLoopback, away.leavesLoopback = false, true
-	w.add(out, to, away, unchanged)
+	local, remote := w.split(changed, w.localMark(changed.mark))
+	local.toLoopback, remote.toLoopback = true, false
+	local.leavesLoopback, remote.leavesLoopback = false, true
+	w.add(out, local, remote, unchanged)
 }
 
 // lostOnLoopback returns the packets of sockets bound to lo for which there is no route: packets to
@@ -70,8 +70,8 @@ func (w *walk) mayBeLost(f flow) set {
 }
 
 // routeTranslated determines which packets that were translated to another address are routed to lo
-// because of their current mark (DNATAtOutputReroutes). See route for packets that are routed
-// there because of the address.
+// because of their current mark (DNATAtOutputReroutes). Packets that are routed to lo because of
+// their address are handled by route.
 func (w *walk) routeTranslated(in []flow) []flow {
 	if len(localMarks(w.rs.Routing, w.family)) == 0 {
 		return in
@@ -89,9 +89,9 @@ func (w *walk) routeTranslated(in []flow) []flow {
 			}
 		}
 		changed, unchanged := w.split(f, w.minus(moved, w.bound()))
-		to, away := w.split(changed, w.localMark(changed.mark))
-		to.toLoopback, away.toLoopback = true, false
-		w.add(&out, to, away, unchanged)
+		local, remote := w.split(changed, w.localMark(changed.mark))
+		local.toLoopback, remote.toLoopback = true, false
+		w.add(&out, local, remote, unchanged)
 	}
 	return out.list
 }
@@ -138,7 +138,7 @@ func (w *walk) staysOnLink() set {
 
 // route divides the packets after the output hook into packets that arrive on lo and packets that
 // leave the host.
-func (w *walk) route(in []flow) (arriving, deleted []flow) {
+func (w *walk) route(in []flow) (arriving, leaving []flow) {
 	var back, away flows
 	arrive := func(f flow, rerouted bool) {
 		// On lo the packet keeps its conntrack entry: its mapping does not change
@@ -184,16 +184,16 @@ func (w *walk) route(in []flow) (arriving, deleted []flow) {
 				w.add(&away, remote)
 			}
 		}
-		loopback := w.overLoopback
+		onLo := w.overLoopback
 		if f.leavesLoopback {
-			loopback = w.and(loopback, w.keepsLoopback())
+			onLo = w.and(onLo, w.keepsLoopback())
 		}
-		here, leaving := w.split(f, w.or(loopback, w.leadsHere(f)))
-		arrive(here, false)
+		local, remote := w.split(f, w.or(onLo, w.leadsHere(f)))
+		arrive(local, false)
 		if f.toLoopback {
-			arrive(leaving, true)
+			arrive(remote, true)
 		} else {
-			w.add(&away, leaving)
+			w.add(&away, remote)
 		}
 	}
 	return back.list, away.list

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// mainTablePriority is the priority of the policy rule for the main table. Rules after it do not
-// apply to packets with a route (fib_default_rules_init in net/ipv4/fib_rules.c, and the same in
-// IPv6).
+// mainTablePriority is the priority of the policy rule for the main table. Later rules do not apply
+// to packets for which the main table has a route (fib_default_rules_init in net/ipv4/fib_rules.c,
+// and the same in IPv6).
 const mainTablePriority = 32766
 
 // compareRouting returns the differences of the policy routes and addresses of two sides. The
@@ -16,21 +16,21 @@ const mainTablePriority = 32766
 // choose it. Duplicates of a rule are ignored.
 func compareRouting(left, right rules.Routing) []rules.Difference {
 	type position struct {
-		rules.PolicyRoute      // without a priority
-		beforeMain        bool // the main table
+		rules.PolicyRoute // without its priority
+		beforeMainTable   bool
 	}
-	placeOf := func(p rules.PolicyRoute) position {
+	positionOf := func(p rules.PolicyRoute) position {
 		before := p.Priority < mainTablePriority
 		p.Priority = 0
 		return position{p, before}
 	}
 	priorities := map[position]int{}
 	for _, p := range left.Policies {
-		priorities[placeOf(p)] = p.Priority
+		priorities[positionOf(p)] = p.Priority
 	}
 	right.Policies = slices.Clone(right.Policies)
 	for i, p := range right.Policies {
-		if priority, ok := priorities[placeOf(p)]; ok {
+		if priority, ok := priorities[positionOf(p)]; ok {
 			right.Policies[i].Priority = priority
 		}
 	}

@@ -1,18 +1,22 @@
 package diff
 
-import "github.com/sluice-mesh/sluice/rules"
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
 
 // Consecutive rules with the same action are evaluated as one rule that matches the union of their
 // packets. This keeps Decide fast where iptables needs a rule for each of ten thousand prefixes:
 // one union and one action instead of ten thousand.
 //
 // Merging is correct only if evaluating the merged rule once has the effect of evaluating its rules
-// one after the other, that is, if no rule of the run changes what a later one does to the packets
-// that it matched itself. That holds for three kinds of actions:
+// one after the other: a rule of the run must not change the effect of later rules on packets that
+// it has matched. That holds for three kinds of actions:
 //
 //   - Actions that end the evaluation of the chain: no later rule of the run sees the packet.
 //   - Idempotent actions: a second execution changes nothing.
-//   - Jumps to a pure chain, one that returns packets unmodified: the next rule of the run would send
+//   - Jumps to a pure chain, which returns packets unmodified: the next rule of the run would send
 //     the packet through the same chain again, with the same result.
 //
 // In addition no match of the run may depend on state that rules modify, such as marks, because
@@ -55,7 +59,8 @@ func (w *walk) runsOf(c rules.ChainRef) []run {
 				runs[n-1].end = i + 1
 				continue
 			}
-			if countActions(&list[i]) == 0 && !hasSideEffects(&list[i]) {
+			onlyCounts := !slices.ContainsFunc(list[i].Actions, isNoCounter)
+			if onlyCounts && !hasSideEffects(&list[i]) {
 				continue
 			}
 		}
@@ -69,49 +74,36 @@ func (w *walk) runsOf(c rules.ChainRef) []run {
 // runSize is the size of a run in bytes.
 const runSize = 24
 
-// countActions returns the number of actions of a rule, not counting counters.
-func countActions(r *rules.Rule) int {
-	n := 0
-	for _, a := range r.Actions {
-		if _, isCounter := a.(rules.Count); !isCounter {
-			n++
-		}
-	}
-	return n
-}
+func isNoCounter(a rules.Action) bool { return !isAction[rules.Count](a) }
 
 // hasSideEffects reports whether a match of the rule may have a side effect.
 func hasSideEffects(r *rules.Rule) bool {
-	for _, m := range r.Matches {
-		if u, ok := m.(rules.Unknown); ok && !u.Effect.IsCondition() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
+		u, ok := m.(rules.Unknown)
+		return ok && !u.Effect.IsCondition()
+	})
 }
 
 // canMerge reports whether a rule can be merged into a run that begins with first.
 func (w *walk) canMerge(t *rules.Table, first, r *rules.Rule) bool {
-	action := singleAction(first)
-	return action != nil && first.XTables == r.XTables &&
-		sameAction(action, singleAction(r)) && w.hasStaticMatches(first) &&
+	action, other := singleAction(first), singleAction(r)
+	return action != nil && other != nil && first.XTables == r.XTables &&
+		rules.SameAction(action, other) && w.hasStaticMatches(first) &&
 		w.hasStaticMatches(r) && w.isMergeable(t, action)
 }
 
-func sameAction(a, b rules.Action) bool { return b != nil && rules.SameAction(a, b) }
-
-// singleAction returns the only action of a rule, not counting counters; nil if it has none or
-// several.
+// singleAction returns the only action of a rule except counters; nil if it has none or several.
 func singleAction(r *rules.Rule) rules.Action {
-	if countActions(r) != 1 {
-		return nil
-	}
+	var single rules.Action
 	for _, a := range r.Actions {
-		if _, isCounter := a.(rules.Count); !isCounter {
-			return a
+		if isNoCounter(a) {
+			if single != nil {
+				return nil
+			}
+			single = a
 		}
 	}
-	return nil
+	return single
 }
 
 // hasStaticMatches reports whether no match of the rule depends on state that rules modify.
@@ -137,7 +129,8 @@ func (w *walk) isMergeable(t *rules.Table, action rules.Action) bool {
 // a pure chain.
 func (w *walk) isTerminalOrPureJump(t *rules.Table, action rules.Action) bool {
 	switch a := action.(type) {
-	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo, rules.TProxyDrop, rules.Reject:
+	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo,
+		rules.TProxyDrop, rules.Reject:
 		return true
 	case rules.Jump:
 		target := w.chainOf(t, a.Chain)
@@ -146,8 +139,8 @@ func (w *walk) isTerminalOrPureJump(t *rules.Table, action rules.Action) bool {
 	return false
 }
 
-// isPure reports whether the chain returns packets unmodified, and decides about a packet only by
-// what no rule modifies.
+// isPure reports whether the chain returns packets unmodified, and its matches do not depend on
+// state that rules modify.
 func (w *walk) isPure(t *rules.Table, c *rules.Chain) bool {
 	if known, ok := w.pureChains[c]; ok {
 		return known
@@ -155,14 +148,11 @@ func (w *walk) isPure(t *rules.Table, c *rules.Chain) bool {
 	lazySet(&w.pureChains, c, false) // ends the recursion if jumps form a cycle
 	for i := range c.Rules {
 		w.meter.step()
-		for _, m := range c.Rules[i].Matches {
-			if !w.matches.isStatic(m) {
-				return false
-			}
+		if !w.hasStaticMatches(&c.Rules[i]) {
+			return false
 		}
 		for _, action := range c.Rules[i].Actions {
-			if _, isCounter := action.(rules.Count); !isCounter &&
-				!w.isTerminalOrPureJump(t, action) {
+			if isNoCounter(action) && !w.isTerminalOrPureJump(t, action) {
 				return false
 			}
 		}

@@ -53,7 +53,7 @@ const (
 	opMinus
 	opDiffer
 	opIfElse
-	opMeet // whose results say that two sets are disjoint
+	opDisjoint // a cached result means that the sets are disjoint
 )
 
 // The initial lengths of the tables, for all packets and for a single packet.
@@ -96,7 +96,8 @@ func newTable[T any](size int) []T {
 
 // memory returns the size of the tables in bytes.
 func (d *diagrams) memory() int64 {
-	return int64(len(d.numbers))*(nodeSize/2+numberSize) + int64(len(d.results))*resultSize + int64(len(d.projected))*projectionSize
+	return int64(len(d.numbers))*(nodeSize/2+numberSize) + int64(len(d.results))*resultSize +
+		int64(len(d.projected))*projectionSize
 }
 
 func hash(a, b, c uint32) uint32 {
@@ -191,7 +192,7 @@ func (d *diagrams) ifElse(condition, yes, no set) set {
 	return combined
 }
 
-// at returns the successors of a set for a bit. The bit must not be after the bit of its node.
+// at returns the successors of a set for a bit, which must not be after the bit of the set's node.
 func (d *diagrams) at(s set, bit uint32) (no, yes set) {
 	if n := d.nodes[s]; n.bit == bit {
 		return n.no, n.yes
@@ -214,8 +215,8 @@ func (d *diagrams) intersects(a, b set) bool {
 		a, b = b, a
 	}
 	d.meter.step()
-	i := hash(uint32(a), uint32(b), uint32(opMeet))
-	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == opMeet && r.a == a && r.b == b {
+	i := hash(uint32(a), uint32(b), uint32(opDisjoint))
+	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == opDisjoint && r.a == a && r.b == b {
 		return false
 	}
 	x, y := d.nodes[a], d.nodes[b]
@@ -229,7 +230,7 @@ func (d *diagrams) intersects(a, b set) bool {
 	if d.intersects(x.no, y.no) || d.intersects(x.yes, y.yes) {
 		return true
 	}
-	d.results[i&uint32(len(d.results)-1)] = result{opMeet, a, b, none, none}
+	d.results[i&uint32(len(d.results)-1)] = result{opDisjoint, a, b, none, none}
 	return false
 }
 

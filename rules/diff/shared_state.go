@@ -28,7 +28,9 @@ type sharedState struct {
 
 // newSharedState returns the states that rules write.
 func newSharedState(sides ...*rules.Ruleset) sharedState {
-	h := sharedState{written: map[string]bool{}, differing: map[string]bool{}, found: map[string]bool{}}
+	h := sharedState{
+		written: map[string]bool{}, differing: map[string]bool{}, found: map[string]bool{},
+	}
 	for _, rs := range sides {
 		for i := range rs.Tables {
 			for j := range rs.Tables[i].Chains {
@@ -36,14 +38,14 @@ func newSharedState(sides ...*rules.Ruleset) sharedState {
 				for state := range writtenIn(c) {
 					h.written[state] = true
 				}
-				h.hasHelper = h.hasHelper || slices.ContainsFunc(c.Rules, givesHelper)
+				h.hasHelper = h.hasHelper || slices.ContainsFunc(c.Rules, assignsHelper)
 			}
 		}
 	}
 	return h
 }
 
-func givesHelper(r rules.Rule) bool {
+func assignsHelper(r rules.Rule) bool {
 	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
 		zone, ok := a.(rules.SetZone)
 		return ok && zone.Helper != ""
@@ -115,8 +117,7 @@ const connectionMarks = "\x00connection marks"
 // connection.
 func readsConnectionMark(rs *rules.Ruleset) bool {
 	found := false
-	compared := func(h rules.Hook) bool { return h == rules.Prerouting || h == rules.Output }
-	eachChainFrom(rs, compared, func(_ *rules.Table, c *rules.Chain) {
+	eachChainFrom(rs, isCompared, func(_ *rules.Table, c *rules.Chain) {
 		found = found || slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
 			return slices.ContainsFunc(r.Matches, comparesConnectionMark) ||
 				slices.ContainsFunc(r.Actions, usesConnectionMark)
@@ -132,9 +133,7 @@ func comparesConnectionMark(m rules.Match) bool {
 	case rules.MatchMarkRange:
 		return m.Conntrack
 	case rules.MatchTuple:
-		return slices.ContainsFunc(m.Alternatives, func(list []rules.Match) bool {
-			return slices.ContainsFunc(list, comparesConnectionMark)
-		})
+		return hasPart(m, comparesConnectionMark)
 	}
 	return false
 }
@@ -169,8 +168,8 @@ func writesConnectionMark(a rules.Action) bool {
 func otherHooksText(rs *rules.Ruleset) (string, map[string]bool) {
 	text := new(strings.Builder)
 	states := map[string]bool{}
-	others := func(h rules.Hook) bool { return h != rules.Prerouting && h != rules.Output }
-	eachChainFrom(rs, others, func(t *rules.Table, c *rules.Chain) {
+	isOther := func(h rules.Hook) bool { return !isCompared(h) }
+	eachChainFrom(rs, isOther, func(t *rules.Table, c *rules.Chain) {
 		fmt.Fprintf(text, "chain %s %s %s", t.Family, t.Name, c.Name)
 		if c.Base != nil {
 			fmt.Fprintf(text, " %s %d %t", c.Base.Hook, c.Base.Priority, c.Base.Drop)

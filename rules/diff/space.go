@@ -20,7 +20,7 @@ type space struct {
 	single *onePacket
 	// devices are the classes of interfaces; nil in the space of one packet.
 	devices *devices
-	// mixesDraws is as mixesDraws.
+	// mixesDraws is the result of the function mixesDraws for the two sides.
 	mixesDraws bool
 	// shared contains the effects of the rules on states that conditions depend on.
 	shared sharedState
@@ -41,14 +41,17 @@ type space struct {
 	kernelPackets bool
 	// withoutAddress contains the packets whose interface has no address of the family.
 	withoutAddress set
-	// Frequent sets: packets sent over lo, TCP, TCP or UDP, packets with ports, with ports that NAT
-	// changes, ICMP, with a conntrack entry, with a socket of a user, with a socket of the kernel.
-	overLoopback, tcp, tcpOrUDP, withPorts, withNATPorts, isICMP, connected, owned, kernelOwned set
-	// resets are the TCP resets in state related (ResetHasConnection). If no rule sends them, they are
-	// in excluded instead, which the domain does not contain.
+	// overLoopback contains the packets sent over lo, connected the packets with a conntrack entry.
+	overLoopback, connected set
+	// Sets by protocol. withNATPorts contains the packets whose ports NAT can change.
+	tcp, tcpOrUDP, withPorts, withNATPorts, isICMP set
+	// owned contains the packets with a socket of a user, kernelOwned those with a socket of the
+	// kernel.
+	owned, kernelOwned set
+	// resets are the TCP resets in state related (ResetHasConnection). If no rule sends resets,
+	// they are in excluded instead: the domain does not contain excluded packets.
 	resets, excluded set
-	// carried contains the packets that enter with their connection, if it was needed; see
-	// carriesConnection.
+	// carried caches the result of carriesConnection.
 	carried *set
 	// domain contains the packets that can exist; see possible.
 	domain set
@@ -73,11 +76,11 @@ func newSpace(f rules.Family, h rules.Hook, devices *devices, d *diagrams) *spac
 // newSpaceOf returns the space of one packet.
 func newSpaceOf(p rules.Packet, m *meter) *space {
 	s := &space{
-		diagrams: newDiagrams(firstSizeOfSingle, m), layout: layoutOf(p.Family()), family: p.Family(),
-		hook: p.Hook, single: newOnePacket(p),
+		diagrams: newDiagrams(firstSizeOfSingle, m), layout: layoutOf(p.Family()),
+		family: p.Family(), hook: p.Hook, single: newOnePacket(p),
 	}
 	s.initFrequentSets()
-	s.withoutAddress = s.redirectedNowhere(p)
+	s.withoutAddress = s.withoutRedirectAddress(p)
 	s.domain, s.translations, s.kernelPackets, s.untracked = all, true, true, true
 	return s
 }
@@ -99,9 +102,9 @@ func (s *space) initFrequentSets() {
 	s.overLoopback = s.deviceNamed([]rules.InterfaceName{{Name: loopback}})
 }
 
-// redirectedNowhere reports, as a set, whether the interface of a packet has no address for a
-// redirection at prerouting.
-func (s *space) redirectedNowhere(p rules.Packet) set {
+// withoutRedirectAddress returns the packets whose interface has no address for a redirection at
+// prerouting, in the space of one packet.
+func (s *space) withoutRedirectAddress(p rules.Packet) set {
 	if p.InAddress.IsValid() {
 		return constant(p.InAddress.IsUnspecified())
 	}
@@ -169,7 +172,7 @@ func valuesOf(p rules.Packet) [fieldCount]value {
 		v[listener] = number[uint8](1)
 	}
 	if p.State == rules.New && p.Status&rules.StatusConfirmed != 0 {
-		v[state] = number(known)
+		v[state] = number(laterNew)
 	}
 	if p.State == rules.Established {
 		v[status].low |= uint64(rules.StatusSeenReply | rules.StatusConfirmed)
@@ -186,7 +189,7 @@ func valuesOf(p rules.Packet) [fieldCount]value {
 	return v
 }
 
-// states returns the packets in the states for which in returns true.
+// states returns the packets in the states for which the function returns true.
 func (s *space) states(in func(rules.State) bool) set {
 	packets := none
 	for state := rules.New; state <= rules.Untracked; state++ {
@@ -197,13 +200,15 @@ func (s *space) states(in func(rules.State) bool) set {
 	return packets
 }
 
-// known is an additional value of the field state: new, but not the first packet of the connection.
-const known = rules.Untracked + 1
+// laterNew is an additional value of the field state: new, but not the first packet of the
+// connection.
+const laterNew = rules.Untracked + 1
 
+// stateIs returns the packets in a state; rules.New includes laterNew.
 func (s *space) stateIs(st rules.State) set {
 	packets := s.is(state, number(st))
 	if st == rules.New {
-		packets = s.or(packets, s.is(state, number(known)))
+		packets = s.or(packets, s.is(state, number(laterNew)))
 	}
 	return packets
 }

@@ -63,7 +63,7 @@ const (
 type tproxyTarget struct {
 	assigned bool
 	addr     netip.Addr
-	port     uint16 // 0 for the packet's own
+	port     uint16 // 0 for the destination port of the packet
 }
 
 // tracking is the effect of the rules on conntrack before conntrack runs.
@@ -126,6 +126,7 @@ func (w *walk) add(to *flows, from ...flow) {
 	}
 }
 
+// find returns the index of the flow with a progress, or -1.
 func (f *flows) find(p progress) int {
 	if f.index == nil && len(f.list) >= manyFlows {
 		f.index = make(map[progress]int, 2*len(f.list))

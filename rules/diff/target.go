@@ -9,11 +9,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// hasPort reports whether the target changes the port, and isRange whether the kernel selects one
-// of several.
-func (t target) hasPort() bool   { return t.port != 0 || t.last != 0 }
-func (t target) isRange() bool   { return t.last != 0 && t.last != t.port }
-func (t target) addrRange() bool { return t.lastAddr.IsValid() && t.lastAddr != t.addr }
+// hasPort reports whether the target changes the port.
+func (t target) hasPort() bool { return t.port != 0 || t.last != 0 }
+
+// isRange reports whether the kernel selects one of several ports.
+func (t target) isRange() bool { return t.last != 0 && t.last != t.port }
+
+// isAddrRange reports whether the kernel selects one of several addresses.
+func (t target) isAddrRange() bool { return t.lastAddr.IsValid() && t.lastAddr != t.addr }
 
 // loopbackAddress is the destination of a redirection at output (RedirectAtOutputIsLoopback).
 func (s *space) loopbackAddress() netip.Addr {
@@ -31,7 +34,7 @@ func (s *space) addressOf(t target) (a netip.Addr, own bool) {
 		return a, true
 	case t.kind == redirectTarget && t.hook == rules.Output:
 		return s.loopbackAddress(), false
-	case t.kind == addrTarget && !t.addrRange():
+	case t.kind == addrTarget && !t.isAddrRange():
 		return t.addr, false
 	}
 	return a, false
@@ -39,7 +42,7 @@ func (s *space) addressOf(t target) (a netip.Addr, own bool) {
 
 // sameDestination returns the packets that both targets send to the same address and port.
 func (s *space) sameDestination(t, u target) set {
-	if t == u && !t.isRange() && !t.addrRange() {
+	if t == u && !t.isRange() && !t.isAddrRange() {
 		return all
 	}
 	return s.and(s.samePort(t, u), s.sameAddress(t, u))
@@ -52,10 +55,10 @@ func (s *space) samePort(t, u target) set {
 		return all
 	case t.isRange() || u.isRange():
 		same := none
-		for _, one := range s.portsUnlessTaken(t) {
-			for _, other := range s.portsUnlessTaken(u) {
+		for _, p := range s.portsUnlessTaken(t) {
+			for _, q := range s.portsUnlessTaken(u) {
 				same = s.or(same,
-					s.and(s.and(one.packets, other.packets), s.samePort(one.target, other.target)))
+					s.and(s.and(p.packets, q.packets), s.samePort(p.target, q.target)))
 			}
 		}
 		text := "whether the port that the kernel takes first is in use"
@@ -93,29 +96,30 @@ func (s *space) taken(condition string) set {
 	})
 }
 
+// sameAddress returns the packets that both targets send to the same address.
 func (s *space) sameAddress(t, u target) set {
 	a, ownA := s.addressOf(t)
 	b, ownB := s.addressOf(u)
 	switch {
 	case ownA && ownB:
 		return all
-	case t.addrRange() && u.addrRange():
+	case t.isAddrRange() && u.isAddrRange():
 		if t.addr == u.addr && t.lastAddr == u.lastAddr {
 			return all // a hash of the connection's addresses decides
 		}
 		return s.minus(s.taken(fmt.Sprint("addresses of ", t, u)),
 			constant(t.lastAddr.Less(u.addr) || u.lastAddr.Less(t.addr)))
-	case u.addrRange():
+	case u.isAddrRange():
 		return s.sameAddress(u, t)
-	case t.addrRange():
+	case t.isAddrRange():
 		var possible set
-		switch of := (span{address(t.addr), address(t.lastAddr)}); {
+		switch r := (span{address(t.addr), address(t.lastAddr)}); {
 		case ownB:
-			possible = s.within(destination, []span{of})
+			possible = s.within(destination, []span{r})
 		case b.IsValid():
-			possible = constant(!address(b).less(of.first) && !of.last.less(address(b)))
+			possible = constant(!address(b).less(r.first) && !r.last.less(address(b)))
 		default:
-			possible = s.within(inAddress, []span{of})
+			possible = s.within(inAddress, []span{r})
 		}
 		return s.and(possible, s.taken(fmt.Sprint("addresses of ", t, u)))
 	case a.IsValid() && b.IsValid():
@@ -134,11 +138,11 @@ func (s *space) sameAddress(t, u target) set {
 	case !a.IsValid() && !b.IsValid():
 		return all // both are the interface's
 	}
-	return s.is(inAddress, address(maxAddr(a, b)))
+	return s.is(inAddress, address(validOf(a, b)))
 }
 
-// maxAddr returns the valid one of two addresses.
-func maxAddr(a, b netip.Addr) netip.Addr {
+// validOf returns the valid one of two addresses.
+func validOf(a, b netip.Addr) netip.Addr {
 	if a.IsValid() {
 		return a
 	}
@@ -148,10 +152,10 @@ func maxAddr(a, b netip.Addr) netip.Addr {
 // destinationIn returns the packets whose destination is in one of the ranges. After a redirection
 // at prerouting, the destination is the address of the interface (RedirectTakesFirstAddress,
 // RedirectMatchesScope).
-func (s *space) destinationIn(vw *view, ranges []netipx.IPRange) set {
-	t := vw.target
+func (s *space) destinationIn(v *view, ranges []netipx.IPRange) set {
+	t := v.target
 	switch a, own := s.addressOf(t); {
-	case own && s.seesRetranslated(vw):
+	case own && s.seesRetranslated(v):
 		return s.ifElse(s.retranslated(), s.addressIn(newDestination, ranges),
 			s.addressIn(destination, ranges))
 	case own:
@@ -167,11 +171,11 @@ func (s *space) destinationIn(vw *view, ranges []netipx.IPRange) set {
 }
 
 // portIn returns the TCP and UDP packets whose destination port is in one of the spans.
-func (s *space) portIn(vw *view, spans []span) set {
-	t := vw.target
+func (s *space) portIn(v *view, spans []span) set {
+	t := v.target
 	var packets set
 	switch {
-	case !t.hasPort() && s.seesRetranslated(vw):
+	case !t.hasPort() && s.seesRetranslated(v):
 		packets = s.ifElse(s.retranslated(), s.within(newPort, spans),
 			s.within(destinationPort, spans))
 	case !t.hasPort():
@@ -185,14 +189,14 @@ func (s *space) portIn(vw *view, spans []span) set {
 	return s.and(s.withPorts, packets)
 }
 
-// ofRange returns whether the value that the kernel selects from a range is in one of the spans, as
-// a variable if it depends on the selection.
-func (s *space) ofRange(of span, spans []span, text string) set {
+// ofRange returns the packets for which the value that the kernel selects from a range is in one of
+// the spans: a variable if the result depends on the selection.
+func (s *space) ofRange(r span, spans []span, text string) set {
 	s.meter.charge(len(spans))
-	for _, one := range spans {
+	for _, other := range spans {
 		switch {
-		case of.last.less(one.first) || one.last.less(of.first):
-		case !of.first.less(one.first) && !one.last.less(of.last):
+		case r.last.less(other.first) || other.last.less(r.first):
+		case !r.first.less(other.first) && !other.last.less(r.last):
 			return all
 		default:
 			s.meter.charge(textSteps * len(spans))
@@ -204,8 +208,8 @@ func (s *space) ofRange(of span, spans []span, text string) set {
 
 // seesRetranslated reports whether rules read the translated destination of packets of connections
 // that were translated before (NATMappingPersists).
-func (s *space) seesRetranslated(vw *view) bool {
-	return vw.translated && vw.tracking != untracked && s.retranslated() != none
+func (s *space) seesRetranslated(v *view) bool {
+	return v.translated && v.tracking != untracked && s.retranslated() != none
 }
 
 // retranslated returns the packets whose destination is translated like earlier packets of the
@@ -223,8 +227,8 @@ func (s *space) sourceRetranslated(v *view) set {
 	return s.translatedBefore(rules.StatusSNAT, rules.StatusDNAT)
 }
 
-// translatedBefore returns the later packets of connections with a status bit: one bit for packets in
-// the original direction, and one for packets in the direction of answers.
+// translatedBefore returns the packets, except first packets, of connections with a status bit: the
+// first bit for packets in the original direction, the second for packets in the reply direction.
 func (s *space) translatedBefore(original, answer rules.Status) set {
 	if !s.translations {
 		return none

@@ -33,8 +33,8 @@ func (e *evaluator) evaluateUnknown(u rules.Unknown, f flow, packets set, part r
 // unknownVariable returns the variable of an unsupported condition of the current rule. The same
 // rule of the other side has the same variable for packets with the same inputs.
 func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) variable {
-	side, apart := "", u.Data == rules.NoData || e.shared.differs(u)
-	if apart {
+	side, differs := "", u.Data == rules.NoData || e.shared.differs(u)
+	if differs {
 		side = e.side
 	}
 	found := variable{
@@ -45,9 +45,10 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 		text: u.Text, step: e.step(), kind: unknownBit,
 	}
 	switch {
-	case u.Effect == rules.ReadsVarying && (e.single != nil || !apart && !e.mixesDraws),
-		u.Effect == rules.ReadsHistory && e.single != nil: // both results are possible for one packet
+	case u.Effect == rules.ReadsVarying && !differs && !e.mixesDraws:
 		found.kind = draw
+	case e.single != nil && (u.Effect == rules.ReadsVarying || u.Effect == rules.ReadsHistory):
+		found.kind = draw // both results are possible for one packet
 	}
 	return found
 }
@@ -61,8 +62,8 @@ func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 	reads := func(inputs rules.Inputs) bool { return u.Ignores&inputs != inputs }
 	view := e.view(&f.progress)
 	var parts []any
-	if reads(rules.ConnectionInput) && (view.beforeConntrack || f.tracking != tracked || f.zone != 0 ||
-		f.helper != "") {
+	if reads(rules.ConnectionInput) &&
+		(view.beforeConntrack || f.tracking != tracked || f.zone != 0 || f.helper != "") {
 		parts = append(parts, "connection", view.beforeConntrack, f.tracking, f.zone, f.helper)
 	}
 	translated := f.target != (target{}) || f.source != "" || f.tproxy.assigned
@@ -171,9 +172,11 @@ func (e *evaluator) translationBy(a rules.Unknown) string {
 
 const translationEnd = "\x01"
 
-// evaluateUnknownAction evaluates an unsupported action; at is as of act. It returns the packets for which
-// the rule continues, or nil if they are undecided.
-func (e *evaluator) evaluateUnknownAction(a rules.Unknown, packets []flow, eventIndex int, part rulePart) []flow {
+// evaluateUnknownAction evaluates an unsupported action (eventIndex: see evaluateActions). It
+// returns the packets for which the rule continues, or nil if the evaluation has ended.
+func (e *evaluator) evaluateUnknownAction(
+	a rules.Unknown, packets []flow, eventIndex int, part rulePart,
+) []flow {
 	meeting := func(u rules.Unknown) []flow {
 		continuing, others := e.require(u, packets, part)
 		e.recordStop(eventIndex, others, a)
@@ -196,14 +199,15 @@ func (e *evaluator) evaluateUnknownAction(a rules.Unknown, packets []flow, event
 			Text: a.Text, Data: a.Data, Effect: rules.Reads, Ignores: a.Ignores,
 		})
 		for i := range continuing {
-			value := e.unknownVariable(a, continuing[i], writtenPart(part))
-			e.recordCondition(a, value.key, continuing[i].packets)
+			f := &continuing[i]
+			value := e.unknownVariable(a, *f, writtenPart(part))
+			e.recordCondition(a, value.key, f.packets)
 			written := e.marks.unknown(value)
-			view := e.view(&continuing[i].progress)
 			if a.Effect == rules.WritesMark {
-				continuing[i].mark = written
+				f.mark = written
 			} else {
-				continuing[i].connection = e.mergeByConnection(continuing[i], &view, written, continuing[i].connection)
+				view := e.view(&f.progress)
+				f.connection = e.mergeByConnection(*f, &view, written, f.connection)
 			}
 		}
 		return continuing

@@ -8,13 +8,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// updates contains what the rules of a walk or of a chain do with the states that packets share.
+// updates contains the writes of the rules of a walk or of a chain to the states that packets
+// share, and their conditions on these states.
 //
 // Two walks leave equal states, and conditions in the same rule have equal results, if each packet
-// makes the same writes in the same order, and has made the same ones before each condition.
+// makes the same writes in the same order, and has made the same writes before each condition.
 type updates struct {
-	states []string
-	of     map[string]*stateUpdates
+	states  []string // in the order of their first use
+	byState map[string]*stateUpdates
 }
 
 // A stateUpdates contains the writes to a state and the conditions on it.
@@ -27,8 +28,8 @@ type stateUpdates struct {
 	// of the write.
 	conditions setsBy[string]
 	earlier    setsBy[[2]string]
-	// unordered reports that a packet makes the writes in another order than writes, or one of them
-	// repeatedly.
+	// unordered reports that a packet makes the writes in another order than writes, or makes one
+	// of them repeatedly.
 	unordered bool
 }
 
@@ -53,10 +54,10 @@ func addSet[K comparable](s *space, to *setsBy[K], key K, packets set) {
 }
 
 func (u *updates) ofState(s *space, state string) *stateUpdates {
-	found := u.of[state]
+	found := u.byState[state]
 	if found == nil {
 		found = &stateUpdates{}
-		lazySet(&u.of, state, found)
+		lazySet(&u.byState, state, found)
 		u.states = append(u.states, state)
 		s.meter.alloc(256)
 	}
@@ -89,7 +90,7 @@ func (s *space) addCondition(to *stateUpdates, key string, packets set) {
 // addUpdates adds the updates of a chain for some of its packets.
 func (s *space) addUpdates(to, from *updates, packets set) {
 	for _, state := range from.states {
-		before, after := to.ofState(s, state), from.of[state]
+		before, after := to.ofState(s, state), from.byState[state]
 		for _, key := range after.conditions.keys {
 			s.addCondition(before, key, s.and(after.conditions.sets[key], packets))
 		}

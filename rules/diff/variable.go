@@ -13,9 +13,9 @@ import (
 type variable struct {
 	key  string
 	kind variableKind
-	// text is its name in messages.
+	// text is the name of the variable in messages.
 	text string
-	// step is the rule that depends on it; nil if it is the kernel.
+	// step is the rule that depends on the variable; nil if only the kernel depends on it.
 	step *rules.Step
 }
 
@@ -35,7 +35,7 @@ const (
 type variables struct {
 	list  []variable
 	index map[string]int
-	// unknowns reports that the kind of one of them is unknownBit.
+	// unknowns reports that a variable has the kind unknownBit.
 	unknowns bool
 	// unknownMarks are the variables of the fields of unknown marks.
 	unknownMarks []variable
@@ -45,12 +45,12 @@ type variables struct {
 
 // variable returns the packets for which the variable is 1.
 func (s *space) variable(v variable) set {
-	if is, ok := s.given[v.key]; ok {
-		return constant(is)
+	if value, ok := s.given[v.key]; ok {
+		return constant(value)
 	}
 	if s.single != nil && v.kind == hostFact {
-		if is, ok := s.single.fact(v.key); ok {
-			return constant(is)
+		if value, ok := s.single.fact(v.key); ok {
+			return constant(value)
 		}
 		v.kind = unknownBit
 	}
@@ -89,13 +89,13 @@ const (
 	routeByLoopbackKey = "route by lo"
 )
 
-// fact returns the value of a host fact that the packet determines.
-func (p *onePacket) fact(key string) (is, ok bool) {
+// fact returns the value of a host fact, if the packet determines it.
+func (p *onePacket) fact(key string) (value, ok bool) {
 	switch {
 	case strings.HasPrefix(key, reversePathKey) && strings.Contains(key, "mark") && p.Mark != 0:
 		return false, false // policy routes may send the mark elsewhere
 	case strings.HasPrefix(key, reversePathKey):
-		// A path that is not a strict one may be a loose one.
+		// NoReversePath excludes only a strict path: there may be a loose one.
 		return !p.NoReversePath, !p.NoReversePath || !strings.Contains(key, "loose")
 	case strings.HasPrefix(key, socketKey):
 		return p.TransparentSocket, true
@@ -134,7 +134,7 @@ func (s *space) possibly(packets set) set {
 // certainly returns the packets that are in the set for all values of the unknowns.
 func (s *space) certainly(packets set) set { return s.not(s.possibly(s.not(packets))) }
 
-// unknownOf returns the unknowns on which a set depends, each with its rule or nil.
+// unknownOf returns the unknowns on which a set depends.
 func (s *space) unknownOf(packets set) (found []variable) {
 	var indices []int
 	s.support(packets, func(bit uint32) {

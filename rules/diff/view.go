@@ -15,15 +15,15 @@ type view struct {
 	// loopbackArrival reports that the packets were sent over lo and arrive.
 	loopbackArrival bool
 	// atPostrouting reports that the packets are at postrouting, leavesHost that they leave the
-	// host and are not sent over lo. leavesLoopback is as in progress.
+	// host and are not sent over lo. leavesLoopback is a copy of progress.leavesLoopback.
 	atPostrouting, leavesHost, leavesLoopback bool
 	// translated reports that the kernel has translated the destinations of packets of connections
 	// that were translated before, sourceTranslated the sources.
 	translated, sourceTranslated bool
 	// xtables reports that the rules are rules of iptables (legacy or nft).
 	xtables bool
-	// skipsAuthentication reports that the rules compare the protocol after an authentication header
-	// of IPv6 (AuthenticationHeaderIsSkipped).
+	// skipsAuthentication reports that the rules compare the protocol after an authentication
+	// header of IPv6 (AuthenticationHeaderIsSkipped).
 	skipsAuthentication bool
 
 	tracking tracking
@@ -36,14 +36,14 @@ type view struct {
 // view returns the view of the packets of a flow.
 func (e *evaluator) view(p *progress) view {
 	return view{
-		translated: e.position.translated, beforeConntrack: e.position.beforeConntrack, loopbackArrival: e.position.loopbackArrival,
+		beforeConntrack: e.position.beforeConntrack, loopbackArrival: e.position.loopbackArrival,
 		atPostrouting: e.position.atPostrouting, leavesHost: e.position.leavesHost,
-		sourceTranslated:    e.position.sourceTranslated,
+		translated: e.position.translated, sourceTranslated: e.position.sourceTranslated,
 		leavesLoopback:      p.leavesLoopback,
 		xtables:             e.isXTables(),
 		skipsAuthentication: e.family == rules.IPv6 && e.chain.Table.XTables,
-		tracking:            p.tracking, target: p.target,
-		tproxy: p.tproxy, source: p.source, snat: p.snat,
+		tracking:            p.tracking, target: p.target, tproxy: p.tproxy,
+		source: p.source, snat: p.snat,
 	}
 }
 
@@ -102,8 +102,8 @@ func (s *space) stateAs(v *view, in func(rules.State) bool) set {
 	case v.hasTemplate():
 		return constant(in(rules.New))
 	case v.beforeConntrack && !v.loopbackArrival:
-		// Before conntrack runs, packets to be ignored are not marked as such, unless they entered
-		// untracked.
+		// Before conntrack runs, packets that it will ignore are not yet marked as untracked,
+		// unless they entered untracked.
 		return s.ifElse(s.carriesConnection(), s.states(in),
 			s.ifElse(s.untrackedBefore(), constant(in(rules.Untracked)),
 				constant(in(rules.Invalid))))
@@ -141,9 +141,9 @@ func (s *space) ofSource(condition string, v *view) set {
 	})
 }
 
-// sourceOr returns the packets whose address, port or type of the source is in one of the spans.
-// For packets whose source is translated like the one of earlier packets of the connection the value
-// is unknown, but equal for all rules; own is the result for the others.
+// sourceOr returns the packets whose address, port or type of the source is in one of the spans. If
+// the source is translated like the source of earlier packets of the connection, the value is
+// unknown, but equal for all rules. own is the result for other packets.
 func (s *space) sourceOr(f field, spans []span, v *view, own set) set {
 	again := s.sourceRetranslated(v)
 	if again == none {
@@ -178,10 +178,10 @@ func (s *space) neighbourDiscovery() set {
 	if s.family != rules.IPv6 {
 		return none
 	}
-	// types; between the first two are others of both
-	const group, advertisement, report = 130, 136, 143
+	// The ICMPv6 types 130 to 136 are MLD and neighbour discovery; 143 is the report of MLDv2.
+	const first, last, report = 130, 136, 143
 	spans := []span{
-		{number[uint32](group << 8), number[uint32](advertisement<<8 | 0xff)},
+		{number[uint32](first << 8), number[uint32](last<<8 | 0xff)},
 		{number[uint32](report << 8), number[uint32](report<<8 | 0xff)},
 	}
 	return s.and(s.isICMP, s.within(icmp, spans))
@@ -211,7 +211,8 @@ func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 	if again = s.minus(again, translated); again != none {
 		addresses := found
 		addresses.key, addresses.kind = "translated before "+found.key, unknownBit
-		addresses.text = "whether the host has a transparent socket for the addresses to which earlier packets of the connection were translated"
+		addresses.text = "whether the host has a transparent socket for the addresses to which " +
+			"earlier packets of the connection were translated"
 		packets = s.ifElse(again, s.variable(addresses), packets)
 	}
 	if translated == none {
@@ -219,6 +220,7 @@ func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 	}
 	original := found
 	original.key, original.kind = "original "+found.key, unknownBit
-	original.text = "whether the host has a transparent socket for the packet's address before translation"
+	original.text = "whether the host has a transparent socket for the packet's address " +
+		"before translation"
 	return s.ifElse(translated, s.variable(original), packets)
 }

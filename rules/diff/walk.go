@@ -12,19 +12,18 @@ import (
 type walk struct {
 	*space
 	rs *rules.Ruleset
-	// side distinguishes the variables of the two sides that are not common.
+	// side is part of the keys of variables whose values may differ between the sides.
 	side    string
 	matches matcher
 	marks   *marks
-	// runs contains the runs of each chain, pureChains the chains that do not change packets that
-	// return, guards the packets that match a run.
+	// The following maps cache the results of runsOf, isPure, staticGuard, chainOf and ruleKey.
 	runs       map[*rules.Chain][]run
 	pureChains map[*rules.Chain]bool
 	guards     map[guardKey]set
 	chains     map[*rules.Table]map[string]*rules.Chain
 	ruleKeys   map[*rules.Chain][]string
-	// summaries contains the results of the calls of chains, completed the same results in the
-	// order of completion.
+	// summaries contains the results of the calls of chains; completed contains the same results in
+	// the order of their completion.
 	summaries map[call]*summary
 	completed []*summary
 	// leavesHost reports that packets at postrouting leave the host.
@@ -97,11 +96,12 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	if s.hook == rules.Output {
 		arriving, leaving := w.route(out)
 		var received []flow
-		if arriving = w.sendOverLoopback(arriving); len(arriving) > 0 {
+		// LoopbackPassesPostrouting
+		if arriving = w.evaluatePostrouting(arriving, false); len(arriving) > 0 {
 			w.arriving = arriving
 			received = w.evaluateHook(rules.Prerouting, true, arriving)
 		}
-		out = append(received, w.sendFromHost(leaving)...)
+		out = append(received, w.evaluatePostrouting(leaving, true)...)
 	}
 	w.add(&w.ended, out...)
 	return w
@@ -110,15 +110,14 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 // setsUpNAT reports whether the ruleset has a NAT chain for the family.
 func setsUpNAT(rs *rules.Ruleset, f rules.Family) bool {
 	return slices.ContainsFunc(rs.Tables, func(t rules.Table) bool {
-		return (t.Family == rules.Inet || t.Family == f) &&
-			slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
-				return c.Base != nil && c.Base.Type == rules.NAT
-			})
+		return appliesTo(&t, f) && slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
+			return c.Base != nil && c.Base.Type == rules.NAT
+		})
 	})
 }
 
 // lazySet sets an element of a map, and creates the map if it is nil. To explain one packet, most
-// of these maps are not needed.
+// of the maps are not needed.
 func lazySet[K comparable, V any](to *map[K]V, key K, value V) {
 	if *to == nil {
 		*to = map[K]V{}
@@ -126,19 +125,12 @@ func lazySet[K comparable, V any](to *map[K]V, key K, value V) {
 	(*to)[key] = value
 }
 
-// sendOverLoopback evaluates postrouting for packets that are sent over lo (LoopbackPassesPostrouting), and
-// returns the packets that are not dropped.
-func (w *walk) sendOverLoopback(in []flow) []flow { return w.evaluatePostrouting(in, false) }
-
-// sendFromHost evaluates postrouting for packets that leave the host, and returns the packets that are
-// not dropped.
-func (w *walk) sendFromHost(in []flow) []flow { return w.evaluatePostrouting(in, true) }
-
+// evaluatePostrouting evaluates postrouting for packets that leave the host or are sent over lo,
+// and returns the packets that are not dropped.
 func (w *walk) evaluatePostrouting(in []flow, leavesHost bool) []flow {
 	for _, c := range w.rs.BaseChains(rules.Postrouting) {
 		w.meter.step()
-		if (c.Table.Family == rules.Inet ||
-			c.Table.Family == w.family) && !idle(c.Chain) && len(in) > 0 {
+		if appliesTo(c.Table, w.family) && !idle(c.Chain) && len(in) > 0 {
 			w.leavesHost = leavesHost
 			return w.evaluateHook(rules.Postrouting, false, in)
 		}
@@ -146,16 +138,18 @@ func (w *walk) evaluatePostrouting(in []flow, leavesHost bool) []flow {
 	return in
 }
 
-// evaluateHook evaluates all base chains of a hook (HooksRunByPriority), and returns the packets that are
-// not dropped.
+// evaluateHook evaluates all base chains of a hook (HooksRunByPriority), and returns the packets
+// that are not dropped.
 func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flow {
 	if w.single != nil {
-		w.traversals = append(w.traversals, hookTraversal{hook: h, leavesHost: h == rules.Postrouting && w.leavesHost})
+		w.traversals = append(w.traversals, hookTraversal{
+			hook: h, leavesHost: h == rules.Postrouting && w.leavesHost,
+		})
 	}
 	routed := h != rules.Output
 	for _, c := range w.rs.BaseChains(h) {
 		w.meter.step()
-		if c.Table.Family != rules.Inet && c.Table.Family != w.family {
+		if !appliesTo(c.Table, w.family) {
 			continue
 		}
 		p := chainPosition{chain: c, loopbackArrival: loopbackArrival}
@@ -167,8 +161,8 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 		p.translated = loopbackArrival || position > translation
 		p.sourceTranslated = loopbackArrival
 		if h == rules.Postrouting {
-			p.atPostrouting, p.beforeConntrack, p.translated, p.leavesHost = true, false, true, w.leavesHost
-			p.sourceTranslated = position > sourceTranslation
+			p.atPostrouting, p.leavesHost, p.beforeConntrack = true, w.leavesHost, false
+			p.translated, p.sourceTranslated = true, position > sourceTranslation
 			in = w.evaluateBase(&p, in)
 			continue
 		}
@@ -203,7 +197,7 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 	}
 	if w.single != nil {
 		traversal := &w.traversals[len(w.traversals)-1]
-		traversal.remaining, traversal.ended = in, append([]flow(nil), w.ended.list...)
+		traversal.remaining, traversal.ended = in, slices.Clone(w.ended.list)
 	}
 	return in
 }
@@ -225,10 +219,10 @@ func chainName(c rules.ChainRef) string {
 
 // evaluateBase evaluates a base chain, and returns the packets that continue with the next one.
 func (w *walk) evaluateBase(p *chainPosition, in []flow) []flow {
-	evaluateBase := p.chain.Chain.Base
+	base := p.chain.Chain.Base
 	traversal := baseTraversal{position: *p}
 	var out flows
-	if evaluateBase.Type == rules.NAT {
+	if base.Type == rules.NAT {
 		in = w.enterNAT(in, &out, &traversal)
 	}
 	for _, f := range in {
@@ -243,7 +237,7 @@ func (w *walk) evaluateBase(p *chainPosition, in []flow) []flow {
 		w.add(&w.ended, w.restrict(&s.ended, f.packets)...)
 		accepted := w.restrict(&s.accepted, f.packets)
 		for _, r := range w.restrict(&s.returned, f.packets) {
-			if evaluateBase.Drop {
+			if base.Drop {
 				traversal.policy = w.or(traversal.policy, r.packets)
 				r.dropped = true
 				w.add(&w.ended, r)
@@ -252,7 +246,7 @@ func (w *walk) evaluateBase(p *chainPosition, in []flow) []flow {
 			accepted = append(accepted, r)
 		}
 		for _, a := range accepted {
-			if evaluateBase.Type == rules.Route {
+			if base.Type == rules.Route {
 				w.reroute(a, f.mark, &out)
 			} else {
 				w.add(&out, a)
@@ -322,6 +316,7 @@ func (w *walk) followsMaster() set {
 	related := w.minus(w.stateIs(rules.Related), w.isICMP)
 	return w.and(related, w.variable(variable{
 		key: "follows its master", kind: draw,
-		text: "the connection was expected by a conntrack helper and uses the NAT mapping of its master connection",
+		text: "the connection was expected by a conntrack helper and uses the NAT mapping of its " +
+			"master connection",
 	}))
 }

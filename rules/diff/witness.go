@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ordinary returns typical values of a field for an example, the best first. The fields before it
-// in choiceOrder are already chosen.
-func (s *space) ordinary(f field, chosen *[fieldCount]value) []value {
+// typicalValues returns typical values of a field for an example, the best first. The fields before
+// it in choiceOrder are already chosen.
+func (s *space) typicalValues(f field, chosen *[fieldCount]value) []value {
 	switch f {
 	case protocol:
 		return []value{number(rules.TCP), number(rules.UDP), number(rules.ICMP)}
@@ -32,47 +32,47 @@ func (s *space) ordinary(f field, chosen *[fieldCount]value) []value {
 	case destinationType, sourceType:
 		return []value{number(rules.Unicast), number(rules.Local)}
 	case inAddress:
-		return append(s.ordinaryAddresses(destination, chosen), value{})
+		return append(s.typicalAddresses(destination, chosen), value{})
 	case icmp:
 		if s.family == rules.IPv6 {
 			return []value{number[uint32](128 << 8), {}}
 		}
 		return []value{number[uint32](8 << 8), {}}
 	case device:
-		return s.ordinaryDevices()
+		return s.typicalDevices()
 	case source, destination:
-		return s.ordinaryAddresses(f, chosen)
+		return s.typicalAddresses(f, chosen)
 	}
 	return []value{{}}
 }
 
-func (s *space) ordinaryDevices() []value {
-	var list []value
+func (s *space) typicalDevices() []value {
+	var values []value
 	for i, c := range s.devices.classes {
 		n := number(uint32(i))
 		switch {
 		case c.example == "eth0":
-			list = slices.Insert(list, 0, n)
-		case c.example != loopback && len(list) <= maxOrdinaryDevices:
-			list = append(list, n)
+			values = slices.Insert(values, 0, n)
+		case c.example != loopback && len(values) <= maxTypicalDevices:
+			values = append(values, n)
 		}
 	}
-	return list
+	return values
 }
 
-// maxOrdinaryDevices is the maximum number of interfaces to try in addition to eth0.
-const maxOrdinaryDevices = 64
+// maxTypicalDevices is the maximum number of interfaces to try in addition to eth0.
+const maxTypicalDevices = 64
 
-// ordinaryAddresses returns typical addresses of a pod and of another machine; on lo, only
+// typicalAddresses returns typical addresses of a pod and of another machine; on lo, only
 // addresses of the pod.
-func (s *space) ordinaryAddresses(f field, chosen *[fieldCount]value) []value {
+func (s *space) typicalAddresses(f field, chosen *[fieldCount]value) []value {
 	pod, other, local := "10.244.1.5", "192.0.2.10", "127.0.0.1"
 	if s.family == rules.IPv6 {
 		pod, other, local = "fd00:10:244:1::5", "2001:db8::10", "::1"
 	}
 	texts := []string{pod}
-	switch over := s.devices.classes[chosen[device].low].example; {
-	case over == loopback:
+	switch name := s.devices.classes[chosen[device].low].example; {
+	case name == loopback:
 		texts = []string{pod, local}
 	case (f == source) != (s.hook == rules.Output):
 		texts = []string{other}
@@ -84,8 +84,8 @@ func (s *space) ordinaryAddresses(f field, chosen *[fieldCount]value) []value {
 	return values
 }
 
-// ordinaryWays returns typical combinations of destination and interface, the best first.
-func (s *space) ordinaryWays() []set {
+// typicalRoutes returns typical combinations of destination and interface, the best first.
+func (s *space) typicalRoutes() []set {
 	prefix := loopbackIPv4
 	if s.family == rules.IPv6 {
 		prefix = loopbackIPv6
@@ -106,8 +106,7 @@ var choiceOrder = []field{
 }
 
 // A choice is a set of packets from which an example is chosen: the intersection of packets and
-// possible. They are not combined because the result may be large. Restricting packets alone
-// suffices.
+// possible. It is not computed, because the result may be large: only packets is restricted.
 type choice struct {
 	*space
 	packets, possible set
@@ -132,14 +131,14 @@ func (s *space) choose(packets set) [fieldCount]value {
 	}
 	for _, f := range choiceOrder {
 		if f == device {
-			for _, variant := range s.ordinaryWays() {
+			for _, variant := range s.typicalRoutes() {
 				if c.narrow(variant) {
 					break
 				}
 			}
 		}
 		found := false
-		for _, v := range s.ordinary(f, &chosen) {
+		for _, v := range s.typicalValues(f, &chosen) {
 			if found = c.narrow(s.is(f, v)); found {
 				chosen[f] = v
 				break
@@ -216,7 +215,7 @@ func (s *space) packet(v [fieldCount]value) rules.Packet {
 }
 
 func stateOf(v value) rules.State {
-	if v == number(known) {
+	if v == number(laterNew) {
 		return rules.New
 	}
 	return rules.State(v.low)
