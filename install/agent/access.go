@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,10 +18,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// checkEvery is the interval for checks of the plugin's kubeconfig if it is the only way to read
-// pods: readiness then follows the API server within about a minute, and 10,000 nodes make 330
-// connections per second. Otherwise package token determines the interval, because the socket does
-// not need the API server for the node's pods.
+// checkEvery is the interval for checks of the plugin's kubeconfig if the plugin cannot read pods
+// through the socket: readiness then follows the API server within about a minute, and 10,000 nodes
+// make 330 connections per second. With the socket, which does not need the API server for the
+// node's pods, the default interval of package token applies.
 const checkEvery = 30 * time.Second
 
 // tokenOptions returns the options for the plugin's kubeconfig.
@@ -29,16 +30,14 @@ func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token
 	t := token.Options{
 		Kubeconfig: c.Kubeconfig, Mode: fs.FileMode(v.Mode("KUBECONFIG_MODE")),
 		Options: apiclient.Options{
-			Server: o.API.Server, CAFile: o.API.CAFile, SkipTLSVerify: v.Bool("SKIP_TLS_VERIFY"),
-			TokenFile: o.API.TokenFile, UserAgent: o.API.UserAgent,
+			Server: o.API.Server, CAFile: cmp.Or(v.Text("KUBE_CA_FILE"), o.API.CAFile),
+			SkipTLSVerify: v.Bool("SKIP_TLS_VERIFY"),
+			TokenFile:     o.API.TokenFile, UserAgent: o.API.UserAgent,
 		},
 		Namespaces: slices.ContainsFunc(c.Decide.Selectors, func(s decide.Selector) bool {
 			return s.Namespaces != nil
 		}),
 		Changed: changed,
-	}
-	if caFile := v.Text("KUBE_CA_FILE"); caFile != "" {
-		t.CAFile = caFile
 	}
 	if !v.Bool("SLUICE_SERVE") {
 		t.CheckEvery = checkEvery
@@ -46,13 +45,13 @@ func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token
 	return t
 }
 
-// insertable returns an error while pods would fail if the plugin were in the chain.
-func (a *Agent) insertable() error {
+// checkInsertable returns an error while pods would fail if the plugin were in the chain.
+func (a *Agent) checkInsertable() error {
 	if k := a.kernel.get(); !k.Ready {
 		return fmt.Errorf("the kernel does not support the rules: %s", k.Reasons[0])
 	}
 	s := a.publisher.Status()
-	if s.Usable(time.Now()) || a.serves() {
+	if s.Usable(time.Now()) || a.socketReady() {
 		return nil
 	}
 	for _, err := range []error{s.Forbidden, s.Problem, s.Unavailable} {
@@ -63,16 +62,16 @@ func (a *Agent) insertable() error {
 	return errors.New("the plugin could not read pods: the API server has not replied yet")
 }
 
-// serves reports whether the plugin can read pods through the socket. The cache may be older than
-// an outage of the API server, because no pod is scheduled to the node during an outage; but it
-// must not be older than the loss of permission to watch pods.
-func (a *Agent) serves() bool {
+// socketReady reports whether the plugin can read pods through the socket. During an outage of the
+// API server the cached pods suffice, because no pod is scheduled to the node meanwhile. Without the
+// permission to watch pods they do not, because new pods would be missing.
+func (a *Agent) socketReady() bool {
 	return a.server != nil && a.server.Listening() && a.podCache.Synced() &&
 		a.podCache.Refused() == nil
 }
 
 func (a *Agent) socketPart() observe.Part {
-	part := observe.Part{Name: observe.Socket, Ready: a.serves()}
+	part := observe.Part{Name: observe.Socket, Ready: a.socketReady()}
 	if !a.server.Listening() {
 		part.Reasons = append(part.Reasons, "the plugin cannot reach the agent")
 	}
@@ -85,7 +84,7 @@ func (a *Agent) socketPart() observe.Part {
 	return part
 }
 
-// kubeconfigPart returns the part of readiness for the kubeconfig at a path.
+// kubeconfigPart reports whether the plugin can read pods with the kubeconfig at path.
 func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 	part := observe.Part{Name: observe.Kubeconfig, Ready: s.Usable(now)}
 	switch {
@@ -117,18 +116,17 @@ func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 }
 
 // rightsPart reports whether the API server permits the plugin to read pods and the agent to watch
-// them. One permission may suffice for current pods, but a person must grant a missing permission.
+// them. One of these permissions suffices to redirect pods, but the node is not ready without the
+// other, because only a person can grant it.
 func (a *Agent) rightsPart() observe.Part {
 	part := observe.Part{Name: observe.Rights, Reasons: a.missingRights()}
 	part.Ready = len(part.Reasons) == 0
-	// The kubeconfig may exist before the first request shows whether the agent may watch pods.
+	// Before the first request it is unknown whether the agent may watch pods.
 	if a.server != nil && !a.podCache.Requested() {
 		part.Ready = false
-		part.Reasons = append(part.Reasons,
-			"the node's pods have not been requested yet")
+		part.Reasons = append(part.Reasons, "the node's pods have not been requested yet")
 	}
-	// The pods may be listed before the first check of the kubeconfig has shown the plugin's
-	// permissions.
+	// Before the first check of the kubeconfig it is unknown whether the plugin may read pods.
 	if !a.publisher.Status().RightsKnown {
 		part.Ready = false
 		part.Reasons = append(part.Reasons,
@@ -142,7 +140,8 @@ func (a *Agent) rightsPart() observe.Part {
 	return part
 }
 
-// missingRights returns the API server's messages, which name the verb and the resource.
+// missingRights returns a sentence for each missing permission of the plugin and the agent. The API
+// server's message in it names the verb and the resource.
 func (a *Agent) missingRights() []string {
 	var missing []string
 	if err := a.publisher.Status().Forbidden; err != nil {

@@ -2,10 +2,13 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/agent/credential"
@@ -27,7 +30,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Options of an agent. Only Patience and Runnables are optional.
+// Options are the options of an agent. All except Patience and Runnables are required.
 type Options struct {
 	Settings settings.Values
 	// Version is the version of the program.
@@ -66,12 +69,12 @@ type Agent struct {
 	heartbeat *heartbeat.Monitor
 	events    *nodeEvents
 	reporter  *reporter
-	stopping  atomic.Bool // a request that the stop interrupts has not failed
-	ended     chan error  // buffered; the reason why the agent ends itself
+	stopping  atomic.Bool // if set, interrupted requests are not reported as failures
+	ended     chan error  // buffered; receives the reason why the agent ends itself
 }
 
-// fetchTime limits a request of the plugin that is forwarded to the API server. After it the plugin
-// sends the request itself.
+// fetchTime limits a request for a pod that the agent forwards from the plugin to the API server.
+// After this time the plugin sends the request itself.
 const fetchTime = 700 * time.Millisecond
 
 // New returns an agent that has not been started. The error lists all invalid settings.
@@ -105,7 +108,7 @@ func New(o Options) (*Agent, error) {
 			Namespace: v.Text("POD_NAMESPACE"), Name: v.Text("SLUICE_DAEMONSET"),
 		},
 		NodeName: v.Text("NODE_NAME"),
-		Broken:   a.reporter.reportDaemonSetUnseen,
+		Broken:   a.reporter.reportDaemonSetUnwatched,
 	})
 	o.Log.OnSuppressed(func() { a.metrics.Count(metrics.LogLinesSuppressed(), 1) })
 	a.publisher = token.New(tokenOptions(o, parsed, a.tokenChanged))
@@ -136,7 +139,7 @@ func New(o Options) (*Agent, error) {
 		a.options.Runnables = append(a.options.Runnables, removeTaint(key))
 	}
 	s := NodeSettings(v, element, o.Noop)
-	s.ReadyToInsert = a.insertable
+	s.ReadyToInsert = a.checkInsertable
 	if a.node, err = node.New(s, node.Options{}); err != nil {
 		return nil, err
 	}
@@ -147,11 +150,15 @@ func New(o Options) (*Agent, error) {
 // prepareServing creates the server for the plugin.
 func (a *Agent) prepareServing(element []byte) {
 	o := serve.Options{
-		Socket: agent.SocketIn(a.config.RunDir), Objects: a.podCache, Policy: policy(element),
+		Socket: agent.SocketIn(a.config.RunDir), Objects: a.podCache,
+		Policy: func() json.RawMessage { return slices.Clone(element) },
 		Locate: a.auditor.Locate,
 		Status: func() any { return a.status() },
-		Log:    a.reporter.logPluginLine, Added: a.reporter.countAdd, Answered: a.reporter.countAnswer,
-		Failed: a.reporter.reportServeError,
+		Log:    a.reporter.logPluginLine, Added: a.reporter.countAdd,
+		Answered: a.reporter.countAnswer,
+		Failed: func(err error) {
+			a.options.Log.Warn("the agent's socket", zap.Error(err))
+		},
 	}
 	if a.ambient != nil {
 		o.Enrol, o.Host = a.ambient.pods.Add, a.ambient.hostRules

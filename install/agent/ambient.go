@@ -25,7 +25,7 @@ import (
 
 // ambientMode contains the parts of ambient mode.
 type ambientMode struct {
-	machine  *hostrules.Node
+	hostNode *hostrules.Node
 	guard    *hostrules.Guard
 	ztunnels *ztunnel.Server
 	pods     *ambient.Node
@@ -38,15 +38,16 @@ func (a *Agent) prepareAmbient() error {
 	}
 	v, log := a.options.Settings, a.options.Log.Logger
 	if !v.Bool("SLUICE_SERVE") {
-		return errors.New("AMBIENT_ENABLED: needs SLUICE_SERVE, because the plugin asks the agent to enrol pods")
+		return errors.New("AMBIENT_ENABLED: needs SLUICE_SERVE, " +
+			"because the plugin asks the agent to enrol pods")
 	}
 	backend, err := compat.Choose(a.config.Backend)
 	if err != nil {
 		return err
 	}
-	machine := &hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
+	hostNode := &hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
 	m := &ambientMode{
-		machine: machine, guard: newGuard(machine, a.config, backend, a.hostReport),
+		hostNode: hostNode, guard: newGuard(hostNode, a.config, backend, a.reportHostRules),
 		ztunnels: ztunnel.New(log.Named("ztunnel"), ztunnel.Options{
 			Connected: func(n int) { a.metrics.Set(metrics.ZtunnelConnected(), float64(n)) },
 		}),
@@ -55,7 +56,7 @@ func (a *Agent) prepareAmbient() error {
 		NodeName: v.Text("NODE_NAME"), Decide: &a.config.Decide, Backend: backend,
 		Pods: a.podCache, Cluster: a.cluster, Ztunnel: m.ztunnels, Host: m.guard,
 		Find:         sandbox.New(sandboxOptions(v)).Find,
-		IsHost:       machine.IsHost,
+		IsHost:       hostNode.IsHost,
 		RulesChanged: a.auditor.RulesChanged,
 		Enrolled: func(err error) {
 			a.metrics.Count(metrics.AmbientEnrolments(resultOf(err == nil)), 1)
@@ -75,18 +76,19 @@ func resultOf(success bool) metrics.Result {
 
 // newGuard returns the guard of the node's rules for probes.
 func newGuard(
-	machine *hostrules.Node, c *config.Config, backend compat.Backend, report func(hostrules.Report),
+	hostNode *hostrules.Node, c *config.Config, backend compat.Backend,
+	report func(hostrules.Report),
 ) *hostrules.Guard {
 	p := rules.DefaultAmbientHost()
 	s := c.Decide.Ambient
 	p.ProbeSourceIPv4, p.ProbeSourceIPv6, p.IPv6 = s.ProbeSourceIPv4, s.ProbeSourceIPv6, s.IPv6
 	p.Counters, p.Without = c.Decide.Counters, c.Decide.Without
 	return hostrules.New(hostrules.Options{
-		Parameters: p, Backend: backend, Open: machine.Open, Do: machine.Do, Lock: machine.Lock,
+		Parameters: p, Backend: backend, Open: hostNode.Open, Do: hostNode.Do, Lock: hostNode.Lock,
 		Find: func() (hostrules.Kubelet, error) {
-			return hostrules.FindKubelet(machine.ProcDir, (*netns.NS)(nil).ID())
+			return hostrules.FindKubelet(hostNode.ProcDir, (*netns.NS)(nil).ID())
 		},
-		Current: func(k hostrules.Kubelet) bool { return k.Current(machine.ProcDir) },
+		Current: func(k hostrules.Kubelet) bool { return k.Current(hostNode.ProcDir) },
 		Listen: func() (hostrules.Events, error) {
 			w, err := watch.Open()
 			if err != nil {
@@ -98,7 +100,8 @@ func newGuard(
 	})
 }
 
-// hostRules returns the rules that the node should have, for the command rules.
+// hostRules returns the parameters of the rules that the node should have. The command rules
+// requests them through the socket.
 func (m *ambientMode) hostRules() (agent.HostRules, error) {
 	p, backend, ok := m.guard.Parameters()
 	if !ok {
@@ -106,15 +109,15 @@ func (m *ambientMode) hostRules() (agent.HostRules, error) {
 			errors.New("the agent does not know the node's pods yet"))
 	}
 	return agent.HostRules{
-		NetNS: m.machine.NetNS(), Proc: m.machine.ProcDir, Backend: string(backend), Parameters: p,
+		NetNS: m.hostNode.NetNS(), Proc: m.hostNode.ProcDir, Backend: string(backend), Parameters: p,
 	}, nil
 }
 
-// hostRulesReason is the reason of events on the node about its rules for probes.
+// hostRulesReason is the reason of the node's events about its rules for probes.
 const hostRulesReason = "HostRulesChanged"
 
-// hostReport reports what happened to the node's rules.
-func (a *Agent) hostReport(r hostrules.Report) {
+// reportHostRules reports a change of the node's rules for probes.
+func (a *Agent) reportHostRules(r hostrules.Report) {
 	a.metrics.Count(metrics.HostRulesEvents(string(r.Kind)), 1)
 	if r.Kind == hostrules.KubeletChanged {
 		a.options.Log.Info(r.String())
@@ -143,8 +146,9 @@ func (a *Agent) ambientPod(uid string) *audit.AmbientPod {
 	}
 }
 
-// uninstall makes all pods leave ambient mode, and removes the node's rules. Without the agent
-// nothing would tell the next ztunnel about the pods, whose captured traffic would be refused.
+// uninstall makes all pods leave ambient mode, and removes the node's rules for probes. If the pods
+// stayed in ambient mode without an agent, the next ztunnel would not learn about them and would
+// refuse their captured traffic.
 func (m *ambientMode) uninstall(ctx context.Context) error {
 	if err := errors.Join(m.pods.Uninstall(ctx), m.guard.Uninstall()); err != nil {
 		return fmt.Errorf("ambient mode: %w", err)
@@ -153,29 +157,30 @@ func (m *ambientMode) uninstall(ctx context.Context) error {
 }
 
 // removeHostRules removes the node's rules for probes without a guard, and reports whether there
-// were any. Without ambient mode the container may lack the node's /proc, and then nothing is
-// removed.
+// were any. If ambient mode is disabled and the node's /proc is not mounted, nothing is removed.
 func removeHostRules(v settings.Values, c *config.Config) (removed bool, err error) {
-	machine := &hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
-	defer machine.Close()
+	hostNode := &hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
+	defer hostNode.Close()
 	if c.Decide.Ambient == nil {
-		ns, err := machine.Open()
+		ns, err := hostNode.Open()
 		if err != nil {
 			return false, nil
 		}
 		_ = ns.Close()
 	}
-	if removed, err = machine.Remove(); err != nil {
+	if removed, err = hostNode.Remove(); err != nil {
 		return removed, fmt.Errorf("the node's rules for probes: %w", err)
 	}
 	return removed, nil
 }
 
-// removeEarlierHostRules removes the rules that an agent with ambient mode has left.
+// removeEarlierHostRules removes the rules for probes that an earlier agent with ambient mode has
+// left on the node.
 func (a *Agent) removeEarlierHostRules() {
 	removed, err := removeHostRules(a.options.Settings, a.config)
 	if err != nil {
-		a.options.Log.Warn("rules of an earlier agent with ambient mode cannot be removed", zap.Error(err))
+		a.options.Log.Warn("rules of an earlier agent with ambient mode cannot be removed",
+			zap.Error(err))
 	} else if removed {
 		a.options.Log.Info("removed the node's rules of an earlier agent with ambient mode")
 	}

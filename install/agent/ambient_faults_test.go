@@ -29,7 +29,7 @@ func newAmbientNode(t *testing.T) *ambientNode {
 	t.Helper()
 	n := &ambientNode{testNode: newTestNode(t), host: netnstest.New(t)}
 	n.env["AMBIENT_ENABLED"], n.env["ZTUNNEL_UDS_ADDRESS"] = "true", n.path("z/z.sock")
-	n.env["SLUICE_MOUNTED_PROC_DIR"] = n.machine(n.host)
+	n.env["SLUICE_MOUNTED_PROC_DIR"] = n.hostNode(n.host)
 	n.env["SLUICE_MOUNTED_NETNS_DIR"] = n.path("netns")
 	return n
 }

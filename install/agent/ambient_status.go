@@ -12,13 +12,14 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// ambientPart reports whether the plugin can let the agent enrol a pod. A missing ztunnel is not a
-// reason against: it may be installed after the agent.
+// ambientPart reports whether the agent can enrol a pod in ambient mode for the plugin. It does not
+// require a ztunnel, which may be installed after the agent.
 func (a *Agent) ambientPart() observe.Part {
 	part := observe.Part{Name: observe.Ambient, Ready: true}
 	if !a.server.Listening() {
 		part.Ready = false
-		part.Reasons = append(part.Reasons, "the plugin cannot reach the agent, which enrols pods in ambient mode")
+		part.Reasons = append(part.Reasons,
+			"the plugin cannot reach the agent, which enrols pods in ambient mode")
 	}
 	if !a.ambient.pods.Restored() {
 		part.Ready = false
@@ -65,49 +66,59 @@ func ambientPodsTopic(
 	failed := 0
 	for _, p := range pending {
 		if p.Err == nil {
-			continue // it is worked on
+			continue // the pod is being enrolled
 		}
 		if failed++; failed <= maxShownPods {
 			t.Facts = append(t.Facts, fmt.Sprintf("%s is not enrolled: %v", p.Ref, p.Err))
 		}
 	}
 	if failed > maxShownPods {
-		t.Facts = append(t.Facts, fmt.Sprintf("and %d more pods are not enrolled", failed-maxShownPods))
+		t.Facts = append(t.Facts,
+			fmt.Sprintf("and %d more pods are not enrolled", failed-maxShownPods))
 	}
 	if failed > 0 {
 		t.State = agent.TopicProblem
-		t.Next = "see the topics ztunnel and host and the events of the pods; the agent tries again by itself"
+		t.Next = "see the topics ztunnel and host and the events of the pods; " +
+			"the agent tries again by itself"
 	}
 	return t
 }
 
-// lateAck is the time after which a missing acknowledgement is a problem.
-const lateAck = 5 * time.Second
+// lateAcknowledgement is the time after which a missing acknowledgement is a problem.
+const lateAcknowledgement = 5 * time.Second
 
 func ztunnelTopic(s ztunnel.State, socket string, now time.Time) agent.Topic {
 	t := agent.Topic{Name: "ztunnel", State: agent.TopicOK}
 	switch {
 	case !s.Listening:
-		t.State, t.Facts = agent.TopicProblem, []string{"ztunnel cannot connect: the agent does not listen on " + socket}
-		t.Next = "see the errors below: the directory of the socket must be a writable directory of the node"
+		t.State = agent.TopicProblem
+		t.Facts = []string{"ztunnel cannot connect: the agent does not listen on " + socket}
+		t.Next = "see the errors below: " +
+			"the directory of the socket must be a writable directory of the node"
 		return t
 	case len(s.Connections) == 0:
-		t.State, t.Facts = agent.TopicProblem, []string{"no ztunnel is connected to " + socket + ": pods in ambient mode do not start"}
-		t.Next = "check that a pod of the DaemonSet ztunnel runs on this node and mounts the directory of the socket"
+		t.State = agent.TopicProblem
+		t.Facts = []string{
+			"no ztunnel is connected to " + socket + ": pods in ambient mode do not start",
+		}
+		t.Next = "check that a pod of the DaemonSet ztunnel runs on this node " +
+			"and mounts the directory of the socket"
 		return t
 	}
-	t.Facts = append(t.Facts, fmt.Sprintf("%d connected; %d of %d pods acknowledged", len(s.Connections),
-		s.Acknowledged(), len(s.Pods)))
+	t.Facts = append(t.Facts, fmt.Sprintf("%d connected; %d of %d pods acknowledged",
+		len(s.Connections), s.Acknowledged(), len(s.Pods)))
 	for _, c := range s.Connections {
 		name := fmt.Sprintf("connection %d", c.ID)
 		if c.PID != 0 {
 			name = fmt.Sprintf("pid %d", c.PID)
 		}
-		if c.Unacknowledged != "" && now.Sub(c.SentAt) > lateAck {
+		if c.Unacknowledged != "" && now.Sub(c.SentAt) > lateAcknowledgement {
 			t.State = agent.TopicProblem
-			t.Facts = append(t.Facts, fmt.Sprintf("%s has not acknowledged %q for %s, and %d messages wait", name, c.Unacknowledged,
+			t.Facts = append(t.Facts, fmt.Sprintf(
+				"%s has not acknowledged %q for %s, and %d messages wait", name, c.Unacknowledged,
 				now.Sub(c.SentAt).Round(time.Second), c.Queued))
-			t.Next = "see the log of ztunnel, and whether it has reached a limit, for example of open files"
+			t.Next = "see the log of ztunnel, and whether it has reached a limit, " +
+				"for example of open files"
 		}
 		if c.LastError != "" {
 			t.Facts = append(t.Facts, name+" refused: "+c.LastError)
@@ -120,16 +131,19 @@ func hostRulesTopic(s hostrules.State, now time.Time) agent.Topic {
 	t := agent.Topic{Name: "host", State: agent.TopicOK}
 	switch {
 	case s.Err != nil:
-		t.State, t.Facts = agent.TopicProblem, []string{"the node's rules for probes are broken: " + s.Err.Error()}
+		t.State = agent.TopicProblem
+		t.Facts = []string{"the node's rules for probes are broken: " + s.Err.Error()}
 		t.Next = "probes of pods in ambient mode may fail; rules doctor --node looks for the cause"
 		return t
 	case !s.InPlace():
-		t.State, t.Facts = agent.TopicUnknown, []string{"the node's rules for probes were not compared yet"}
+		t.State = agent.TopicUnknown
+		t.Facts = []string{"the node's rules for probes were not compared yet"}
 		return t
 	}
 	t.Facts = []string{
-		fmt.Sprintf("the node's rules for probes are in place (%s, %d pods), compared %s ago", s.Backend, s.Pods,
-			now.Sub(s.Compared).Round(time.Second)),
+		fmt.Sprintf(
+			"the node's rules for probes are in place (%s, %d pods), compared %s ago",
+			s.Backend, s.Pods, now.Sub(s.Compared).Round(time.Second)),
 	}
 	if s.Missing != nil {
 		t.State = agent.TopicUnknown

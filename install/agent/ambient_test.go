@@ -21,9 +21,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// machine starts a process as the first one of the node, and its kubelet, in a network namespace,
+// hostNode starts a process as the first one of the node, and its kubelet, in a network namespace,
 // and returns the node's /proc.
-func (b *testNode) machine(ns *netns.NS) string {
+func (b *testNode) hostNode(ns *netns.NS) string {
 	b.t.Helper()
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {
@@ -94,7 +94,7 @@ func TestAmbientMode(t *testing.T) {
 	pod, host := netnstest.New(t), netnstest.New(t)
 	b := newTestNode(t)
 	b.env["AMBIENT_ENABLED"], b.env["ZTUNNEL_UDS_ADDRESS"] = "true", b.path("z/z.sock")
-	b.env["SLUICE_MOUNTED_PROC_DIR"] = b.machine(host)
+	b.env["SLUICE_MOUNTED_PROC_DIR"] = b.hostNode(host)
 	const object = `
 metadata: {name: web, uid: "1", labels: {istio.io/dataplane-mode: ambient}, annotations: {%s}}
 spec: {nodeName: node-1, serviceAccountName: shop, containers: [{name: app}]}
@@ -207,7 +207,7 @@ func TestHostRulesOfAnEarlierAgentAreRemoved(t *testing.T) {
 	host := netnstest.New(t)
 	b := newTestNode(t)
 	b.env["AMBIENT_ENABLED"], b.env["ZTUNNEL_UDS_ADDRESS"] = "true", b.path("z/z.sock")
-	b.env["SLUICE_MOUNTED_PROC_DIR"] = b.machine(host)
+	b.env["SLUICE_MOUNTED_PROC_DIR"] = b.hostNode(host)
 	r := b.run(nil)
 	r.ready()
 	r.until("the node has rules", func() bool { return holders(t, host) == 1 })

@@ -23,8 +23,8 @@ func (a *Agent) prepareAudit(api *apiclient.Client) error {
 		return err
 	}
 	a.podCache, err = podcache.New(podcache.Options{
-		Client: api, NodeName: v.Text("NODE_NAME"), Fetch: a.fetch, Broken: a.podsUnseen,
-		Changed: a.podChanged, NamespaceChanged: a.namespaceChanged,
+		Client: api, NodeName: v.Text("NODE_NAME"), Fetch: a.fetch,
+		Broken: a.reportPodsUnwatched, Changed: a.podChanged, NamespaceChanged: a.namespaceChanged,
 	})
 	if err != nil {
 		return err
@@ -76,10 +76,10 @@ func resultDirs(v settings.Values) []string {
 	return []string{filepath.Join(cache, "results"), filepath.Join(cache, "cache", "results")}
 }
 
-// auditPods is a [Runnable].
+// auditPods is a [Runnable] that audits the node's pods.
 func (a *Agent) auditPods(ctx context.Context, _ Dependencies) { a.auditor.Run(ctx) }
 
-// podChanged reports a change of a pod; see [podcache.Options].
+// podChanged tells the auditor and ambient mode that a pod has changed.
 func (a *Agent) podChanged(namespace, name string) {
 	a.auditor.Changed(namespace, name)
 	if a.ambient != nil {
@@ -87,7 +87,8 @@ func (a *Agent) podChanged(namespace, name string) {
 	}
 }
 
-// namespaceChanged reports a change of a namespace, whose label may change the mode of its pods.
+// namespaceChanged tells ambient mode that a namespace has changed, whose label may change the mode
+// of its pods.
 func (a *Agent) namespaceChanged(name string) {
 	if a.ambient != nil {
 		a.ambient.pods.Changed(name, "")

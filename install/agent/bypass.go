@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// newBypass returns the detector of bypasses of the plugin. Its file is on a tmpfs, because after a
-// reboot the sandboxes are new and the runtime has read its configuration.
+// newBypass returns the detector for pods that the runtime starts without the plugin. Its file is on
+// a tmpfs, because a reboot ends all bypasses: the sandboxes are new, and the runtime has read its
+// configuration again.
 func (a *Agent) newBypass() *bypass.Detector {
 	d, err := bypass.New(bypass.Options{
 		Optional: !a.options.Settings.Bool("CHAINED_CNI_PLUGIN"),
@@ -22,7 +23,8 @@ func (a *Agent) newBypass() *bypass.Detector {
 		Changed:  a.bypassChanged,
 	})
 	if err != nil {
-		a.options.Log.Warn("cannot read the stored state of bypasses; the agent starts without it", zap.Error(err))
+		a.options.Log.Warn("cannot read the stored state of bypasses; the agent starts without it",
+			zap.Error(err))
 	}
 	return d
 }
@@ -49,7 +51,7 @@ func (a *Agent) noteChain(s node.Status) {
 	a.bypass.Note(s.At, s.Installed(), len(s.Changes) > 0, strings.Join(reasons, "; "))
 }
 
-// runtimePart reports whether the runtime uses the chain, according to the pods that it started.
+// runtimePart reports whether the runtime called the plugin for the pods that it started last.
 func (a *Agent) runtimePart() observe.Part {
 	b, bypassed := a.bypass.Current()
 	if !bypassed {
@@ -58,8 +60,8 @@ func (a *Agent) runtimePart() observe.Part {
 	return observe.Part{Name: observe.Runtime, Reasons: []string{b.String()}}
 }
 
-// bypassed reports whether the runtime, according to the node's files, uses a configuration without
-// the plugin.
+// bypassed reports whether the runtime uses a configuration without the plugin, according to the
+// node's files.
 func (r *reporter) bypassed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

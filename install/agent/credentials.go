@@ -9,15 +9,14 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/credential"
 )
 
-// exitsFile is the file in the run directory that counts exits because of credentials; see package
-// credential.
+// exitsFile is the file in the run directory that counts the agent's exits because of its
+// credentials; see package credential.
 const exitsFile = "agent-exits.json"
 
-// credentialsReason is the reason of the event that the API server rejected the agent's
-// credentials.
+// credentialsReason is the reason of the event that reports rejected credentials of the agent.
 const credentialsReason = "CredentialsRejected"
 
-// credentialsChanged reports a change of the state of the agent's credentials.
+// credentialsChanged reports that the agent's credentials are rejected or accepted again.
 func (a *Agent) credentialsChanged(s credential.Status) {
 	a.publisher.Check() // the plugin's token belongs to the same service account
 	a.reporter.mu.Lock()
@@ -40,7 +39,8 @@ func (a *Agent) credentialsChanged(s credential.Status) {
 		a.events.retry()
 	case !last.Accepted:
 		if n, reason := a.identity.Exits(); n > 0 {
-			a.options.Log.Warn("agents of this node exited because the API server rejected their credentials",
+			a.options.Log.Warn(
+				"agents of this node exited because the API server rejected their credentials",
 				zap.Int("exits", n), zap.String("last", reason))
 			a.events.notePast(problemEvent{
 				reason:  credentialsReason,

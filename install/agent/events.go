@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -11,48 +12,41 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// A problemEvent is a current problem in the form of an event. Count is the number of occurrences
-// if known; otherwise each start of the problem counts.
+// A problemEvent is an event about a problem of the node.
 type problemEvent struct {
 	reason, message string
-	count           int
+	// count is the number of occurrences; 0 means one occurrence each time the problem begins.
+	count int
 }
 
 const (
-	// eventTimeout limits a request for an event, eventRetry is the mean time between retries.
-	eventTimeout = 10 * time.Second
-	eventRetry   = 30 * time.Second
-	// recovered is the reason of the event after the last problem has ended.
+	eventTimeout = 10 * time.Second // of a request that sends an event
+	eventRetry   = 30 * time.Second // mean time between retries
+	// recovered is the reason of the event that reports the end of the last problem.
 	recovered        = "Installed"
 	recoveredMessage = "the plugin is in the node's CNI chain, and new pods are redirected"
 )
 
 // nodeEvents reports problems of the node, and their end, as events. It compares the current
-// problems with the reported ones, so that nothing is lost while the API server is unavailable, and
-// nothing outdated is reported afterwards. A repeated problem is reported each time;
-// [cluster.Client.SendEvent] counts it in one event.
+// problems with the reported ones: after an outage of the API server it reports the problems that
+// still exist, and no outdated ones. A problem that occurs again is reported again;
+// [cluster.Client.SendEvent] counts the repetitions in one event.
 type nodeEvents struct {
 	send func(context.Context, cluster.Event) error
 	node string
 	log  *zap.Logger
-	wake chan struct{} // something may be due
-	// answered ends the pause after a failure.
-	answered chan struct{}
+	wake chan struct{} // the problems may have changed
+	// retryNow ends the pause after a failure.
+	retryNow chan struct{}
 
 	mu       sync.Mutex
-	now      []problemEvent
-	reported map[string]reportedProblem
-	open     bool // a warning was reported, and its end was not
-	past     []problemEvent
+	current  []problemEvent
+	reported map[string]int // number of reported occurrences of the current problems, by reason
+	warned   bool           // a warning was reported, and its end was not
+	past     []problemEvent // reported once each; see notePast
 }
 
-// reportedProblem is the last reported event of a reason; it remains while the problem lasts.
-type reportedProblem struct {
-	active bool
-	count  int
-}
-
-// A nodeEvent is an event, with the number of occurrences so far if known.
+// A nodeEvent is an event with the total number of occurrences of its problem; 0 if unknown.
 type nodeEvent struct {
 	cluster.Event
 	total int
@@ -63,23 +57,24 @@ func newNodeEvents(
 ) *nodeEvents {
 	return &nodeEvents{
 		send: send, node: nodeName, log: log, wake: make(chan struct{}, 1),
-		answered: make(chan struct{}, 1),
-		reported: map[string]reportedProblem{},
+		retryNow: make(chan struct{}, 1),
+		reported: map[string]int{},
 	}
 }
 
 // set sets the current problems.
-func (ne *nodeEvents) set(now []problemEvent) {
+func (ne *nodeEvents) set(current []problemEvent) {
 	ne.mu.Lock()
-	ne.now = now
+	ne.current = current
 	ne.mu.Unlock()
 	notify(ne.wake)
 }
 
 // retry sends pending events without waiting for the end of the pause, because the API server
 // accepts requests again.
-func (ne *nodeEvents) retry() { notify(ne.answered) }
+func (ne *nodeEvents) retry() { notify(ne.retryNow) }
 
+// notify wakes the receiver of a channel with a buffer for one element.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -87,11 +82,11 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-// notePast reports a warning once about a problem that has ended or ends this process, which could
-// not be reported while it lasted.
-func (ne *nodeEvents) notePast(n problemEvent) {
+// notePast reports a problem once that is not a current problem: it has already ended, or it ends
+// this process.
+func (ne *nodeEvents) notePast(p problemEvent) {
 	ne.mu.Lock()
-	ne.past = append(ne.past, n)
+	ne.past = append(ne.past, p)
 	ne.mu.Unlock()
 	notify(ne.wake)
 }
@@ -101,25 +96,22 @@ func (ne *nodeEvents) run(ctx context.Context) {
 	for {
 		wake := ne.wake
 		if !ne.deliver(ctx) {
-			wake = nil // an unavailable API server gets no request with each reconciliation
+			wake = nil // do not send a request with each reconciliation during an outage
 		}
-		// Random, because all agents retry when the API server is away.
-		retry := time.NewTimer(eventRetry/2 + rand.N(eventRetry))
 		select {
 		case <-ctx.Done():
-			retry.Stop()
 			return
 		case <-wake:
-		case <-ne.answered:
-		case <-retry.C:
+		case <-ne.retryNow:
+		// The delay is random, because all agents retry during an outage of the API server.
+		case <-time.After(eventRetry/2 + rand.N(eventRetry)):
 		}
-		retry.Stop()
 	}
 }
 
-// deliver reports the pending events, and returns whether all of them were delivered.
+// deliver sends the pending events until a request fails, and reports whether all were sent.
 func (ne *nodeEvents) deliver(ctx context.Context) bool {
-	for _, e := range ne.due(time.Now()) {
+	for _, e := range ne.pending(time.Now()) {
 		deadlineCtx, cancel := context.WithTimeout(ctx, eventTimeout)
 		err := ne.send(deadlineCtx, e.Event)
 		cancel()
@@ -128,65 +120,58 @@ func (ne *nodeEvents) deliver(ctx context.Context) bool {
 				zap.Error(err))
 			return false
 		}
-		ne.note(e)
+		ne.markReported(e)
 	}
 	return true
 }
 
-// due returns the pending events.
-func (ne *nodeEvents) due(at time.Time) []nodeEvent {
+// pending returns the events that have not been reported, and removes ended problems from reported.
+func (ne *nodeEvents) pending(at time.Time) []nodeEvent {
 	ne.mu.Lock()
 	defer ne.mu.Unlock()
 	event := cluster.Event{About: cluster.NodeObject(ne.node), Node: ne.node, Time: at}
 	var events []nodeEvent
-	for _, n := range ne.past {
+	for _, p := range ne.past {
 		e := event
-		e.Warning, e.Reason, e.Message = true, n.reason, n.message
+		e.Warning, e.Reason, e.Message = true, p.reason, p.message
 		events = append(events, nodeEvent{Event: e})
 	}
-	wrong := map[string]bool{}
-	for _, n := range ne.now {
-		last := ne.reported[n.reason]
-		if omitted := n.since(last); !wrong[n.reason] && omitted > 0 {
+	seen := map[string]bool{}
+	for _, p := range ne.current {
+		if added := ne.unreported(p); !seen[p.reason] && added > 0 {
 			e := event
-			e.Warning, e.Reason, e.Message, e.Count = true, n.reason, n.message, omitted
-			events = append(events, nodeEvent{e, n.count})
+			e.Warning, e.Reason, e.Message, e.Count = true, p.reason, p.message, added
+			events = append(events, nodeEvent{e, p.count})
 		}
-		wrong[n.reason] = true
+		seen[p.reason] = true
 	}
-	for reason := range ne.reported {
-		if !wrong[reason] {
-			delete(ne.reported, reason)
-		}
-	}
-	if len(ne.now) == 0 && ne.open {
+	maps.DeleteFunc(ne.reported, func(reason string, _ int) bool { return !seen[reason] })
+	if len(ne.current) == 0 && ne.warned {
 		event.Reason, event.Message = recovered, recoveredMessage
 		events = append(events, nodeEvent{event, 0})
 	}
 	return events
 }
 
-// since returns the number of occurrences since the last report.
-func (n problemEvent) since(last reportedProblem) int {
-	switch {
-	case !last.active, n.count < last.count: // or the count restarted
-		return max(1, n.count)
-	case n.count > last.count:
-		return n.count - last.count
+// unreported returns the number of occurrences of a problem since its last report.
+func (ne *nodeEvents) unreported(p problemEvent) int {
+	reported, ok := ne.reported[p.reason]
+	if !ok || p.count < reported { // the problem is new, or its count has restarted
+		return max(1, p.count)
 	}
-	return 0
+	return p.count - reported
 }
 
-// note records a reported event.
-func (ne *nodeEvents) note(e nodeEvent) {
+// markReported records that an event has been reported.
+func (ne *nodeEvents) markReported(e nodeEvent) {
 	ne.mu.Lock()
 	defer ne.mu.Unlock()
 	if len(ne.past) > 0 && ne.past[0].reason == e.Reason && ne.past[0].message == e.Message {
 		ne.past = ne.past[1:]
 		return
 	}
-	ne.open = e.Warning
+	ne.warned = e.Warning
 	if e.Warning {
-		ne.reported[e.Reason] = reportedProblem{true, e.total}
+		ne.reported[e.Reason] = e.total
 	}
 }

@@ -26,9 +26,9 @@ type kernel struct {
 	part observe.Part
 }
 
-func newKernel(e compat.BackendName) *kernel {
+func newKernel(backend compat.BackendName) *kernel {
 	return &kernel{
-		backend: e, choose: compat.Choose,
+		backend: backend, choose: compat.Choose,
 		part: observe.Part{Name: observe.Kernel, Reasons: []string{"not tested yet"}},
 	}
 }
@@ -39,29 +39,27 @@ func (k *kernel) get() observe.Part {
 	return k.part
 }
 
-// await repeats the test until it succeeds, and reports each result. It returns false if ctx ends
-// before that.
-func (k *kernel) await(ctx context.Context, answered func(observe.Part)) bool {
+// await repeats the test until it succeeds, and passes each result to report. It returns false if
+// ctx ends before the test succeeds.
+func (k *kernel) await(ctx context.Context, report func(observe.Part)) bool {
 	for {
 		part := k.test()
 		k.mu.Lock()
 		k.part = part
 		k.mu.Unlock()
-		answered(part)
+		report(part)
 		if part.Ready {
 			return true
 		}
-		timer := time.NewTimer(kernelRetry)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return false
-		case <-timer.C:
+		case <-time.After(kernelRetry):
 		}
 	}
 }
 
-// test runs the steps of a typical ADD in a temporary namespace.
+// test applies the rules of a typical pod in a temporary network namespace.
 func (k *kernel) test() observe.Part {
 	part := observe.Part{Name: observe.Kernel}
 	r := rules.DefaultRedirect()
@@ -75,12 +73,11 @@ func (k *kernel) test() observe.Part {
 	case compat.IsNotPermitted(err):
 		// The runtime gives the plugin privileges that the agent may lack.
 		part.Ready, part.Unknown = true, true
-		part.Reasons = []string{fmt.Sprintf(
-			"whether it supports the rules is unknown before the first pod, because the agent lacks the permission to test it (%v)",
-			err)}
+		part.Reasons = []string{fmt.Sprintf("whether it supports the rules is unknown before "+
+			"the first pod, because the agent lacks the permission to test it (%v)", err)}
 	default:
-		part.Reasons = append([]string{fmt.Sprintf("it does not support the rules of a pod: %v", err)},
-			k.missingFeatures(rs)...)
+		part.Reasons = []string{fmt.Sprintf("it does not support the rules of a pod: %v", err)}
+		part.Reasons = append(part.Reasons, k.missingFeatures(rs)...)
 	}
 	return part
 }
@@ -99,7 +96,7 @@ func (k *kernel) apply(rs rules.Ruleset) (compat.BackendName, error) {
 	return result.Backend, err
 }
 
-// missingFeatures returns the missing features of the kernel, as far as it reports them.
+// missingFeatures returns the features that the kernel lacks according to the backends' probes.
 func (k *kernel) missingFeatures(rs rules.Ruleset) []string {
 	var reasons []string
 	add := func(features []nft.Support, err error) {

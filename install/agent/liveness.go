@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// maxVisitTime is the maximum time of the auditor for one pod: entering its namespace, reading
+	// maxPodTime is the maximum time of the auditor for one pod: entering its namespace, reading
 	// and repairing its rules, and requests to the API server take seconds each.
-	maxVisitTime = 2 * time.Minute
-	// maxSilence is the maximum time without a reply of the socket, answerTimeout the maximum time
-	// for one reply.
-	maxSilence    = time.Minute
-	answerTimeout = 5 * time.Second
+	maxPodTime = 2 * time.Minute
+	// maxSilence is the maximum time without a reply on the plugin's socket.
+	maxSilence = time.Minute
+	// replyTimeout is the maximum time for one reply on the plugin's socket.
+	replyTimeout = 5 * time.Second
 )
 
 // loops returns the loops that must make progress for the agent to be alive: installer, auditor and
@@ -31,9 +31,9 @@ func (a *Agent) loops() []heartbeat.Loop {
 	}}
 	if a.auditor != nil {
 		loops = append(loops,
-			heartbeat.Loop{Name: "auditor", Longest: maxVisitTime, Progress: a.auditor.Progress},
+			heartbeat.Loop{Name: "auditor", Longest: maxPodTime, Progress: a.auditor.Progress},
 			heartbeat.Loop{
-				Name: "auditor's list of pods", Longest: maxVisitTime, Progress: a.auditor.Waiting,
+				Name: "auditor's list of pods", Longest: maxPodTime, Progress: a.auditor.Waiting,
 			},
 		)
 	}
@@ -45,17 +45,17 @@ func (a *Agent) loops() []heartbeat.Loop {
 	return loops
 }
 
-// A caller sends requests to the agent's socket as the plugin does: a listening socket alone does
-// not show that requests are answered.
+// A caller sends requests to the agent's socket as the plugin does, because a listening socket alone
+// does not show that requests are answered.
 type caller struct {
 	listening func() bool
-	ask       func(context.Context) error
-	answers   atomic.Uint64
+	request   func(context.Context) error
+	replies   atomic.Uint64 // number of received replies
 }
 
 // newCaller returns a caller that is active while the socket is listening.
 func newCaller(socket string, listening func() bool) *caller {
-	return &caller{listening: listening, ask: func(ctx context.Context) error {
+	return &caller{listening: listening, request: func(ctx context.Context) error {
 		_, err := agent.Caller{Socket: socket}.Query(ctx, agent.Request{Verb: agent.GetPolicy})
 		return err
 	}}
@@ -74,12 +74,12 @@ func (c *caller) run(ctx context.Context) {
 		if !c.listening() {
 			continue
 		}
-		requestCtx, cancel := context.WithTimeout(ctx, answerTimeout)
-		if c.ask(requestCtx) == nil {
-			c.answers.Add(1)
+		requestCtx, cancel := context.WithTimeout(ctx, replyTimeout)
+		if c.request(requestCtx) == nil {
+			c.replies.Add(1)
 		}
 		cancel()
 	}
 }
 
-func (c *caller) progress() (uint64, bool) { return c.answers.Load(), c.listening() }
+func (c *caller) progress() (uint64, bool) { return c.replies.Load(), c.listening() }

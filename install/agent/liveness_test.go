@@ -27,7 +27,7 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := &caller{listening: func() bool {
 				return row.listens
-			}, ask: func(ctx context.Context) error {
+			}, request: func(ctx context.Context) error {
 				if !row.replies {
 					<-ctx.Done()
 				}
@@ -55,8 +55,8 @@ func TestRequestToItself(t *testing.T) {
 	alive := agenttest.Listen(t, agenttest.Reply(t, agenttest.Frames(`{"version":1}`, `{}`)))
 	mute := agenttest.Listen(t, func(c *net.UnixConn) { _, _ = c.Read(make([]byte, 1<<10)) })
 	for socket, want := range map[string]string{alive: "", mute: "no answer"} {
-		ctx, cancel := context.WithTimeout(t.Context(), answerTimeout)
-		err := newCaller(socket, nil).ask(ctx)
+		ctx, cancel := context.WithTimeout(t.Context(), replyTimeout)
+		err := newCaller(socket, nil).request(ctx)
 		cancel()
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

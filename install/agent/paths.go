@@ -25,13 +25,15 @@ func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.
 		CNIConfGroupRead:            v.Bool("CNI_CONF_GROUP_READ"),
 		Type:                        pluginType,
 		Element:                     element,
-		Binaries:                    map[string]string{pluginType: filepath.Join(v.Text("SLUICE_SOURCE_DIR"), pluginType)},
-		Noop:                        noop,
-		StateDir:                    v.Text("SLUICE_STATE_DIR"),
-		ResultDirs:                  resultDirs(v),
-		AgentNamespace:              v.Text("POD_NAMESPACE"),
-		AgentDaemonSet:              v.Text("SLUICE_DAEMONSET"),
-		Resync:                      v.Duration("SLUICE_RESYNC_INTERVAL"),
+		Binaries: map[string]string{
+			pluginType: filepath.Join(v.Text("SLUICE_SOURCE_DIR"), pluginType),
+		},
+		Noop:           noop,
+		StateDir:       v.Text("SLUICE_STATE_DIR"),
+		ResultDirs:     resultDirs(v),
+		AgentNamespace: v.Text("POD_NAMESPACE"),
+		AgentDaemonSet: v.Text("SLUICE_DAEMONSET"),
+		Resync:         v.Duration("SLUICE_RESYNC_INTERVAL"),
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 // pluginType is the plugin's type, which is the name of its executable.
 const pluginType = "sluice-cni"
 
-// element is the plugin's configuration, with the fields in the order of the file.
+// element is the plugin's element in the list of plugins of a network configuration, with the fields
+// in the order of the file.
 type element struct {
 	Type                string          `json:"type"`
 	Capabilities        map[string]bool `json:"capabilities"`
@@ -36,8 +37,8 @@ type element struct {
 	APITryTimeout       string          `json:"api_try_timeout"`
 }
 
-// Element returns the plugin's configuration for the settings, as JSON and parsed. The error names
-// the fields that the plugin would reject.
+// Element returns the plugin's element for the settings, as JSON and parsed. The error names the
+// fields that the plugin would reject.
 func Element(v settings.Values) (json.RawMessage, *config.Config, error) {
 	e := element{
 		Type: pluginType,
@@ -86,7 +87,8 @@ func Element(v settings.Values) (json.RawMessage, *config.Config, error) {
 func (e *element) setAmbient(v settings.Values) {
 	dns, ipv6 := v.Bool("AMBIENT_DNS_CAPTURE"), v.Bool("AMBIENT_IPV6")
 	e.AmbientEnabled, e.AmbientDNSCapture, e.AmbientIPv6 = true, &dns, &ipv6
-	e.ProbeSourceIPv4, e.ProbeSourceIPv6 = v.Text("HOST_PROBE_SNAT_IP"), v.Text("HOST_PROBE_SNAT_IPV6")
+	e.ProbeSourceIPv4 = v.Text("HOST_PROBE_SNAT_IP")
+	e.ProbeSourceIPv6 = v.Text("HOST_PROBE_SNAT_IPV6")
 	if selectors := v.Text("AMBIENT_ENABLEMENT_SELECTOR"); selectors != "" {
 		e.AmbientSelectors = json.RawMessage(selectors)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// Readiness reports whether an ADD on this node would succeed now. It uses known state and sends no
-// request.
+// Readiness reports whether an ADD on this node would succeed now. It uses the state that the agent
+// has in memory, and sends no request.
 func (a *Agent) Readiness() observe.Readiness {
 	status := a.node.Status()
 	parts := []observe.Part{
@@ -29,8 +29,9 @@ func (a *Agent) Readiness() observe.Readiness {
 	return observe.Combine(parts...)
 }
 
-// binaryPart reports whether the executable is identical to the one in the agent's image, according
-// to the last reconciliation over the node. A change of the file triggers the next reconciliation.
+// binaryPart reports whether the plugin's executable on the node is the one in the agent's image or
+// an earlier version, according to the last reconciliation. A change of the file triggers the next
+// one.
 func (a *Agent) binaryPart(s node.Status) observe.Part {
 	part := observe.Part{
 		Name: observe.Binary, Ready: s.Executable == node.Verified || s.Executable == node.Outdated,
@@ -70,7 +71,7 @@ func (a *Agent) configurationPart(s node.Status) observe.Part {
 	}
 	if s.Primary != "" {
 		inUse := "the runtime uses " + s.Primary
-		if len(s.Plugins) > 0 { // unknown if the file cannot be read
+		if len(s.Plugins) > 0 { // empty if the file cannot be read
 			inUse += ", which had these plugins: " + strings.Join(s.Plugins, ", ")
 		}
 		part.Reasons = append(part.Reasons, inUse)
@@ -86,8 +87,8 @@ func (a *Agent) configurationPart(s node.Status) observe.Part {
 	return part
 }
 
-// refresh sets the metrics that change with time.
-func (a *Agent) refresh() {
+// updateMetrics sets the metrics that change with time.
+func (a *Agent) updateMetrics() {
 	now := time.Now()
 	r := a.Readiness()
 	a.metrics.SetBool(metrics.InstallReady(), r.Ready)

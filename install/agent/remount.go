@@ -10,18 +10,18 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// errMounts is the error of an agent that exits because the runtime reads other directories than
-// those mounted in the agent.
+// errMounts is the error of an agent that exits because the runtime reads directories that are not
+// mounted in the agent.
 var errMounts = errors.New("the runtime reads other directories than the agent's mounts: " +
 	"the agent ends, and the kubelet starts it with new mounts")
 
 // exitReportTimeout is the time limit for delivering the last events before an exit.
 const exitReportTimeout = 5 * time.Second
 
-// remount ends the agent if only new mounts help. The runtime creates the mounts in its own mount
-// namespace, so that they always show the directories that it reads, and the agent needs no
-// permission to write elsewhere. The kubelet restarts the container with increasing delays.
-// Meanwhile the plugin uses its kubeconfig, and no state is lost because it is on disk.
+// remount ends the agent if the runtime reads directories that are not mounted in the agent. The
+// kubelet then restarts the container, with increasing delays, and the runtime mounts the
+// directories that it reads, because it creates mounts in its own mount namespace. Meanwhile the
+// plugin uses its kubeconfig. No state is lost, because it is on disk.
 func (a *Agent) remount(s node.Status) {
 	if !s.Remount {
 		return

@@ -3,7 +3,6 @@ package agent
 import (
 	"encoding/json"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,28 +35,19 @@ func newReporter(v settings.Values, log *zap.Logger, m *observe.Metrics) *report
 	}
 }
 
-// policy returns the configuration that the plugin may request.
-func policy(element []byte) func() json.RawMessage {
-	return func() json.RawMessage { return slices.Clone(element) }
-}
-
-// podsUnseen reports that the node's pods cannot be watched, perhaps because of a missing
+// reportPodsUnwatched reports that the node's pods cannot be watched, perhaps because of a missing
 // permission.
-func (a *Agent) podsUnseen(err error) {
-	a.reporter.reportPodsUnseen(err)
+func (a *Agent) reportPodsUnwatched(err error) {
+	a.metrics.Count(metrics.EventsLost(metrics.SourcePods), 1)
+	a.options.Log.Warn("cannot watch the node's pods; each is requested when it is needed",
+		zap.Error(err))
 	a.updateEvents()
 }
 
-func (r *reporter) reportPodsUnseen(err error) {
-	r.metrics.Count(metrics.EventsLost(metrics.SourcePods), 1)
-	r.log.Warn("cannot watch the node's pods; each is requested when it is needed", zap.Error(err))
+func (r *reporter) reportDaemonSetUnwatched(err error) {
+	r.log.Warn("cannot watch the agent's DaemonSet; "+
+		"the plugin stays installed unless the API server replies when the agent ends", zap.Error(err))
 }
-
-func (r *reporter) reportDaemonSetUnseen(err error) {
-	r.log.Warn("cannot watch the agent's DaemonSet; the plugin stays installed unless the API server replies when the agent ends", zap.Error(err))
-}
-
-func (r *reporter) reportServeError(err error) { r.log.Warn("the agent's socket", zap.Error(err)) }
 
 func (r *reporter) countAnswer(result serve.Result, duration time.Duration) {
 	r.metrics.Count(metrics.ServeRequests(string(result)), 1)
@@ -78,19 +68,20 @@ func (r *reporter) countAdd(add agent.Add) {
 
 // logPluginLine writes a line of the plugin's log to the agent's log, with its level.
 func (r *reporter) logPluginLine(line []byte) {
-	var head struct{ Level, Msg string }
+	var fields struct{ Level, Msg string }
 	level := zapcore.InfoLevel
-	if json.Unmarshal(line, &head) == nil {
-		if parsed, err := zapcore.ParseLevel(head.Level); err == nil {
+	if json.Unmarshal(line, &fields) == nil {
+		if parsed, err := zapcore.ParseLevel(fields.Level); err == nil {
 			level = min(parsed, zapcore.ErrorLevel) // the level fatal would end the agent
 		}
 	}
-	if entry := r.log.Check(level, "plugin: "+text.Printable(head.Msg)); entry != nil {
+	if entry := r.log.Check(level, "plugin: "+text.Printable(fields.Msg)); entry != nil {
 		entry.Write(zap.Any("plugin", json.RawMessage(line)))
 	}
 }
 
-// partOf returns the part of the installation that a file belongs to.
+// partOf returns [observe.Binary] for a file in the directory of executables, and
+// [observe.Configuration] for others.
 func (r *reporter) partOf(path string) string {
 	if filepath.Dir(path) == filepath.Clean(r.binDir) {
 		return observe.Binary

@@ -18,7 +18,7 @@ import (
 
 // retire removes the plugin from the node if no agent will replace this one, and reports whether it
 // did. The agent continues to serve the plugin meanwhile.
-func (a *Agent) retire(ctx context.Context) (done bool, err error) {
+func (a *Agent) retire(ctx context.Context) (removed bool, err error) {
 	decision := a.decider.Decide(ctx)
 	if !decision.Remove {
 		a.options.Log.Info("the plugin stays installed", zap.String("reason", decision.Reason))
@@ -48,7 +48,8 @@ func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Log
 	return removeAccess(v, parsed.Kubeconfig, log)
 }
 
-// uninstallNode uninstalls the plugin.
+// uninstallNode removes the plugin from the node, and logs the changed and the remaining files. Paths
+// in messages are paths on the node.
 func uninstallNode(ctx context.Context, n *node.Node, v settings.Values, log *zap.Logger) error {
 	report, err := n.Uninstall(ctx, v.Duration("SLUICE_UNINSTALL_TIMEOUT"))
 	paths := hostPaths(v)

@@ -20,14 +20,13 @@ import (
 // A Runnable runs in parallel with the installation until ctx is done, and then returns soon.
 type Runnable func(ctx context.Context, d Dependencies)
 
-// Dependencies are shared by the runnables and the agent.
+// Dependencies are the objects of the agent that runnables use.
 type Dependencies struct {
 	// Config is the parsed configuration of the plugin.
-	Config *config.Config
-	// NodeName is the node's name.
+	Config   *config.Config
 	NodeName string
-	// Cluster is the client of the API server, Pods contains the node's pods; nil if not needed.
-	Cluster *cluster.Client
+	Cluster  *cluster.Client
+	// Pods contains the node's pods; nil if no enabled feature needs them.
 	Pods    *podcache.Cache
 	Metrics *observe.Metrics
 	Log     *zap.Logger
@@ -35,14 +34,15 @@ type Dependencies struct {
 	Ready func() observe.Readiness
 }
 
-// insertPoll is the interval for checking, at the start, whether the plugin can be inserted, which
-// should happen within a second.
+// insertPoll is the interval for checking, at the start, whether the plugin can be inserted. It is
+// short, because this is usually possible within a second.
 const insertPoll = 20 * time.Millisecond
 
-// Run keeps the node in its desired state until ctx is done, and then removes the plugin from it if
-// no agent will replace this one. The error comes from a port or the uninstallation, or means that
-// the agent must be restarted: its credentials can only be replaced by a restart (package
-// credential), or the runtime uses directories other than the mounted ones.
+// Run keeps the node in its desired state until ctx is done, and then removes the plugin from the
+// node if no agent will replace this one. It returns an error if a port cannot be opened or served,
+// if the uninstallation fails, or if the agent must be restarted: because only a restart replaces
+// its credentials (package credential), or because the runtime uses directories that are not mounted
+// in the agent.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.cluster.Close()
 	defer a.fetch.Close()
@@ -64,18 +64,17 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	servers.Go(func() { a.decider.Run(serverCtx) })
 	if m := a.ambient; m != nil {
-		defer m.machine.Close()
+		defer m.hostNode.Close()
 		defer m.pods.Close()
 		socket := a.options.Settings.Text("ZTUNNEL_UDS_ADDRESS")
 		servers.Go(func() { m.serveZtunnels(serverCtx, socket, a.options.Log.Logger) })
-	}
-	if a.ambient == nil {
+	} else {
 		servers.Go(a.removeEarlierHostRules)
 	}
 	workerCtx, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorking()
 	var workers sync.WaitGroup
-	a.work(workerCtx, &workers)
+	a.startWorkers(workerCtx, &workers)
 	workers.Go(func() {
 		if err := a.identity.Run(workerCtx); err != nil {
 			failed <- err
@@ -110,8 +109,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// work starts the parts that install and guard the plugin.
-func (a *Agent) work(ctx context.Context, group *sync.WaitGroup) {
+// startWorkers starts the goroutines that install and guard the plugin.
+func (a *Agent) startWorkers(ctx context.Context, group *sync.WaitGroup) {
 	group.Go(func() { a.publisher.Run(ctx) })
 	group.Go(func() { a.events.run(ctx) })
 	group.Go(func() { a.heartbeat.Run(ctx) })
@@ -124,25 +123,25 @@ func (a *Agent) work(ctx context.Context, group *sync.WaitGroup) {
 		}
 		group.Go(func() { a.wakeWhenInsertable(ctx) })
 		if err := a.node.Run(ctx, a.reportFiles); ctx.Err() == nil {
-			a.options.Log.Error("the agent no longer maintains the plugin on the node", zap.Error(err))
+			a.options.Log.Error("the agent no longer maintains the plugin on the node",
+				zap.Error(err))
 		}
 	})
 	deps := Dependencies{
 		Config: a.config, NodeName: a.options.Settings.Text("NODE_NAME"), Cluster: a.cluster,
-		Pods:    a.podCache,
-		Metrics: a.metrics, Log: a.options.Log.Logger, Ready: a.Readiness,
+		Pods: a.podCache, Metrics: a.metrics, Log: a.options.Log.Logger, Ready: a.Readiness,
 	}
-	for _, c := range a.options.Runnables {
-		group.Go(func() { c(ctx, deps) })
+	for _, run := range a.options.Runnables {
+		group.Go(func() { run(ctx, deps) })
 	}
 }
 
-// wakeWhenInsertable triggers a reconciliation as soon as the plugin would work, for which there is
-// no event.
+// wakeWhenInsertable polls until the plugin can be inserted, because there is no event for this, and
+// then triggers a reconciliation.
 func (a *Agent) wakeWhenInsertable(ctx context.Context) {
 	ticker := time.NewTicker(insertPoll)
 	defer ticker.Stop()
-	for a.insertable() != nil {
+	for a.checkInsertable() != nil {
 		select {
 		case <-ctx.Done():
 			return
@@ -154,7 +153,9 @@ func (a *Agent) wakeWhenInsertable(ctx context.Context) {
 
 // openPorts opens the ports for probes and Prometheus.
 func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed chan<- error) error {
-	health := observe.Health{Ready: a.Readiness, Alive: a.alive, Level: a.options.Log.Level}
+	health := observe.Health{
+		Ready: a.Readiness, Alive: a.heartbeat.Stuck, Level: a.options.Log.Level,
+	}
 	library := a.options.Log.Standard("net/http")
 	fromNode := observe.FromNode(a.options.Settings.Text("SLUICE_NODE_IP"))
 	for _, port := range []struct {
@@ -162,7 +163,7 @@ func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed cha
 		handler       http.Handler
 	}{
 		{"health", "SLUICE_HEALTH_PORT", health.Handler()},
-		{"metrics", "MONITORING_PORT", metricsOnly(a.metrics.Handler(a.refresh))},
+		{"metrics", "MONITORING_PORT", metricsOnly(a.metrics.Handler(a.updateMetrics))},
 	} {
 		number := a.options.Settings.Int(port.setting)
 		if number == 0 {
@@ -196,11 +197,8 @@ func metricsOnly(h http.Handler) http.Handler {
 	return mux
 }
 
-// maxSyncInterval is the maximum time without a reconciliation before the agent counts as stuck: a
-// reconciliation may wait for another process for some seconds, and for the timer.
+// maxSyncInterval is the maximum time without a reconciliation before the agent counts as stuck. A
+// reconciliation waits for the resync interval, and may wait some seconds for another process.
 func (a *Agent) maxSyncInterval() time.Duration {
 	return time.Minute + 3*a.options.Settings.Duration("SLUICE_RESYNC_INTERVAL")
 }
-
-// alive returns an error if a loop of the agent is stuck, so that it must be restarted.
-func (a *Agent) alive() error { return a.heartbeat.Stuck() }

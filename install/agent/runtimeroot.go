@@ -11,14 +11,15 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
-// runtimeRoot returns a function that returns a /proc/PID/root path into the container runtime's
-// mount namespace. In that namespace the runtime creates the agent's mounts and reads network
-// configurations. PID 1 of the node may be in a different mount namespace.
+// runtimeRoot returns a function that returns the path /proc/PID/root of the container runtime, which
+// leads into the runtime's mount namespace. There the runtime creates the agent's mounts and reads
+// network configurations. The node's PID 1 may be in another mount namespace.
 func runtimeRoot(v settings.Values) func() (string, error) {
 	proc := v.Text("SLUICE_MOUNTED_PROC_DIR")
 	if !v.Bool("SLUICE_SEARCH_PROC") {
 		return func() (string, error) {
-			return "", errors.New("cannot find the runtime's root directory: searchProc is false; set it to true to search the node's /proc")
+			return "", errors.New("cannot find the runtime's root directory: " +
+				"searchProc is false; set it to true to search the node's /proc")
 		}
 	}
 	return func() (string, error) { return rootOfParent(proc) }
@@ -27,7 +28,8 @@ func runtimeRoot(v settings.Values) func() (string, error) {
 // rootOfParent returns the root directory of the parent process. The parent of the first process of
 // a container is the runtime's shim or monitor.
 func rootOfParent(proc string) (string, error) {
-	self, err := os.Readlink(filepath.Join(proc, "self")) // the PID of this process in that PID namespace
+	// The link contains the PID of this process in the PID namespace of the mounted /proc.
+	self, err := os.Readlink(filepath.Join(proc, "self"))
 	if err != nil {
 		return "", fmt.Errorf("find this process in the node's /proc: %w", err)
 	}
@@ -36,7 +38,8 @@ func rootOfParent(proc string) (string, error) {
 		return "", err
 	}
 	if ppid == "0" {
-		return "", fmt.Errorf("%s is not the node's /proc: it shows no parent process of the agent (PPid 0)", proc)
+		return "", fmt.Errorf("%s is not the node's /proc: "+
+			"it shows no parent process of the agent (PPid 0)", proc)
 	}
 	root := filepath.Join(proc, ppid, "root")
 	if _, err := os.Stat(root + "/."); err != nil {

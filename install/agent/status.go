@@ -43,7 +43,7 @@ func (a *Agent) status() agent.Status {
 	return s
 }
 
-// topicName returns the topic of a part of readiness, advice returns the remedy.
+// topicName returns the name of the topic for a part of readiness.
 func topicName(part string) string {
 	switch part {
 	case observe.Binary:
@@ -56,28 +56,35 @@ func topicName(part string) string {
 	return part
 }
 
+// advice returns the remedy for a part of readiness that is not ready.
 func advice(part string) string {
 	switch part {
 	case observe.Kernel:
 		return "install or load the named modules; rules doctor lists the missing features"
 	case observe.Binary:
-		return "see the errors below for the reason why the executable could not be written: the disk, the mount or the file's attributes"
+		return "see the errors below for the reason why the executable could not be written: " +
+			"the disk, the mount or the file's attributes"
 	case observe.Configuration:
-		return "check the named file and program; the chart's value cniConfFileName selects another file"
+		return "check the named file and program; " +
+			"the chart's value cniConfFileName selects another file"
 	case observe.Runtime:
-		return "restart the named pods; if it happens again, restart the container runtime, which may use an old configuration"
+		return "restart the named pods; if it happens again, restart the container runtime, " +
+			"which may use an old configuration"
 	case observe.Rights:
-		return "restore the roles of the ServiceAccount (helm upgrade does); the kubelet replaces a rejected token within ten minutes"
+		return "restore the roles of the ServiceAccount (helm upgrade does); " +
+			"the kubelet replaces a rejected token within ten minutes"
 	case observe.Kubeconfig:
-		return "check that this node can reach the API server, and that it accepts the ServiceAccount's tokens"
+		return "check that this node can reach the API server, " +
+			"and that it accepts the ServiceAccount's tokens"
 	case observe.Socket, observe.Ambient:
-		return "see the errors below: the agent cannot list the node's pods, or cannot create its socket"
+		return "see the errors below: " +
+			"the agent cannot list the node's pods, or cannot create its socket"
 	}
 	return ""
 }
 
-// topicOf returns the topic of a part. The plugin reads pods with its kubeconfig or through the
-// socket: if one is not available, this is not a problem while the node is ready.
+// topicOf returns the topic for a part of readiness. A part that is not ready is no problem while
+// the node is ready: the plugin needs only its kubeconfig or the socket to read pods.
 func topicOf(p observe.Part, ready bool) agent.Topic {
 	t := agent.Topic{Name: topicName(p.Name), State: agent.TopicOK, Facts: p.Reasons}
 	switch {
@@ -92,7 +99,7 @@ func topicOf(p observe.Part, ready bool) agent.Topic {
 }
 
 func (a *Agent) podsTopic(pods map[string]int) agent.Topic {
-	t := agent.Topic{Name: "pods", State: agent.TopicOK, Facts: counted(pods)}
+	t := agent.Topic{Name: "pods", State: agent.TopicOK, Facts: formatCounts(pods)}
 	switch {
 	case a.auditor == nil || len(pods) == 0:
 		t.State, t.Facts = agent.TopicOff, []string{"the pods of the node are not audited"}
@@ -100,9 +107,12 @@ func (a *Agent) podsTopic(pods map[string]int) agent.Topic {
 		t.State, t.Facts = agent.TopicUnknown, []string{"the node's pods have not been listed yet"}
 	case pods["drifted"]+pods["unprotected"] > 0:
 		t.State = agent.TopicProblem
-		t.Next = "see the events of the pods; rules check --pod NAMESPACE/POD lists the differences; recreating the pod restores its rules"
+		t.Next = "see the events of the pods; " +
+			"rules check --pod NAMESPACE/POD lists the differences; " +
+			"recreating the pod restores its rules"
 	case pods["unknown"] > 0:
-		t.Next = "pods whose network namespace is not found may have ended; rules check --pod NAMESPACE/POD gives details"
+		t.Next = "pods whose network namespace is not found may have ended; " +
+			"rules check --pod NAMESPACE/POD gives details"
 	}
 	return t
 }
@@ -116,7 +126,7 @@ func (a *Agent) driftTopic(drifts map[string]int) agent.Topic {
 			[]string{"pods are not compared with their desired state (audit.enabled is false)"}
 		return t
 	}
-	if found := counted(drifts); len(found) > 0 {
+	if found := formatCounts(drifts); len(found) > 0 {
 		t.Facts = []string{"since the agent started: " + strings.Join(found, ", ")}
 		t.Next = "see the events of the pods for the process that changed their rules"
 	}
@@ -127,23 +137,24 @@ func (a *Agent) conflictsTopic(rewrites map[string]int) agent.Topic {
 	t := agent.Topic{
 		Name: "conflicts", State: agent.TopicOK, Facts: []string{"none since the agent started"},
 	}
-	if found := counted(rewrites); len(found) > 0 {
+	if found := formatCounts(rewrites); len(found) > 0 {
 		t.Facts = []string{"rewrites since the agent started: " + strings.Join(found, ", ")}
 	}
-	for _, r := range a.node.Status().ConflictingWriters {
-		t.State, t.Next = agent.TopicProblem, r.Advice
-		t.Facts = append(t.Facts, a.reporter.hostPaths.Replace(r.String()))
+	for _, w := range a.node.Status().ConflictingWriters {
+		t.State, t.Next = agent.TopicProblem, w.Advice
+		t.Facts = append(t.Facts, a.reporter.hostPaths.Replace(w.String()))
 	}
 	return t
 }
 
-// counted returns the numbers of each kind, without zeros.
-func counted(values map[string]int) []string {
-	var list []string
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if n := values[name]; n > 0 {
-			list = append(list, fmt.Sprintf("%d %s", n, name))
+// formatCounts returns counts as text, for example "2 drifted", in the order of the names and without
+// zeros.
+func formatCounts(counts map[string]int) []string {
+	var formatted []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[name]; n > 0 {
+			formatted = append(formatted, fmt.Sprintf("%d %s", n, name))
 		}
 	}
-	return list
+	return formatted
 }

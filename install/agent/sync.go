@@ -17,14 +17,12 @@ import (
 // lastReported contains the state that was reported last, so that only changes are reported.
 type lastReported struct {
 	problems     []node.Problem
-	rewrites     map[string]uint64
-	failedWrites map[string]uint64
+	rewrites     map[string]uint64 // by conflicting writer
+	failedWrites map[string]uint64 // by part of the installation
 	directories  node.Directories
-	bypassed     bool // according to its files, the runtime uses a configuration without the plugin
-	token        token.Status
-	// credentials is the state of the agent's own credentials, token the state of the plugin's
-	// token.
-	credentials credential.Status
+	bypassed     bool              // see reporter.bypassed
+	token        token.Status      // of the plugin
+	credentials  credential.Status // of the agent
 }
 
 // Reasons of events that are not about the node's files.
@@ -63,33 +61,27 @@ func (a *Agent) updateEvents() {
 	if s.At.IsZero() {
 		return
 	}
-	// After a reply of the API server the next sync inserts the plugin: do not report until then
-	// that the plugin is not inserted, because each start of an agent would send an event.
+	// If the plugin can be inserted now, the next reconciliation inserts it. The problem is not
+	// reported until then, because otherwise each start of an agent would send an event.
 	problems := slices.DeleteFunc(slices.Clone(s.Problems), func(p node.Problem) bool {
-		return p.Reason == node.NotReadyToInsert && a.insertable() == nil
+		return p.Reason == node.NotReadyToInsert && a.checkInsertable() == nil
 	})
 	for i := range problems {
 		problems[i].Message = a.reporter.hostPaths.Replace(problems[i].Message)
 	}
-	list := problemEvents(problems, a.publisher.Status(), a.missingRights(), a.serves(), time.Now())
-	for i := range list {
-		if list[i].reason == string(node.ConflictingWrites) {
-			list[i].count = rewrites(s.ConflictingWriters)
+	events := problemEvents(problems, a.publisher.Status(), a.missingRights(), a.socketReady(),
+		time.Now())
+	for i := range events {
+		if events[i].reason == string(node.ConflictingWrites) {
+			for _, w := range s.ConflictingWriters {
+				events[i].count += w.Rewrites
+			}
 		}
 	}
 	if b, ok := a.bypass.Current(); ok {
-		list = append(list, problemEvent{bypassReason, b.String(), b.Pods})
+		events = append(events, problemEvent{bypassReason, b.String(), b.Pods})
 	}
-	a.events.set(list)
-}
-
-// rewrites returns the number of writes of all conflicting writers.
-func rewrites(writers []node.ConflictingWriter) int {
-	count := 0
-	for _, r := range writers {
-		count += r.Rewrites
-	}
-	return count
+	a.events.set(events)
 }
 
 // problemEvents returns the events for problems with the node's files, the plugin's kubeconfig and
@@ -97,32 +89,33 @@ func rewrites(writers []node.ConflictingWriter) int {
 func problemEvents(
 	problems []node.Problem, t token.Status, missing []string, socketReady bool, now time.Time,
 ) []problemEvent {
-	var list []problemEvent
+	var events []problemEvent
 	// Before the first reply of the API server, waiting for it is normal.
 	starting := t.Origin == "" && t.Problem == nil
 	for _, p := range problems {
 		// the missing permission is reported below
 		if p.Reason != node.NotReadyToInsert || !starting && len(missing) == 0 {
-			list = append(list, problemEvent{reason: string(p.Reason), message: p.Message})
+			events = append(events, problemEvent{reason: string(p.Reason), message: p.Message})
 		}
 	}
 	if len(missing) > 0 {
-		list = append(list, problemEvent{
+		events = append(events, problemEvent{
 			reason: rightsReason, message: strings.Join(missing, "; "),
 		})
 	}
 	if t.Problem != nil {
-		list = append(list, problemEvent{reason: tokenReason, message: "the plugin's kubeconfig: " +
-			t.Problem.Error()})
+		events = append(events, problemEvent{
+			reason: tokenReason, message: "the plugin's kubeconfig: " + t.Problem.Error(),
+		})
 	}
 	if t.Unavailable != nil && !t.Usable(now) && !socketReady {
-		list = append(list, problemEvent{
+		events = append(events, problemEvent{
 			reason: unavailableReason,
 			message: "the API server does not reply to requests with the plugin's kubeconfig: " +
 				t.Unavailable.Error(),
 		})
 	}
-	return list
+	return events
 }
 
 // reportFiles reports the changes of a status: new and solved problems, and conflicting writers.
@@ -160,8 +153,8 @@ func (r *reporter) reportFiles(s node.Status) {
 	r.reportDirectories(s.Directories)
 }
 
-// reportDirectories reports the state of the directories, and logs when it becomes unknown or
-// known.
+// reportDirectories sets the metrics of the directories' states, and logs when it can no longer be
+// determined whether the runtime uses the directories.
 func (r *reporter) reportDirectories(d node.Directories) {
 	for part, current := range map[string]node.Directory{
 		observe.Configuration: d.Configuration, observe.Binary: d.Binary,
@@ -171,7 +164,8 @@ func (r *reporter) reportDirectories(d node.Directories) {
 		}
 	}
 	if last := r.lastReported.directories; !d.Known() && (last.Known() || last.Why != d.Why) {
-		r.log.Warn("cannot determine whether the runtime reads the directories that the agent manages",
+		r.log.Warn(
+			"cannot determine whether the runtime reads the directories that the agent manages",
 			zap.String("reason", d.Why))
 	}
 	r.lastReported.directories = d
@@ -183,15 +177,15 @@ func (r *reporter) reportProblem(p node.Problem) {
 	if p.Reason == node.Polling {
 		r.metrics.Count(metrics.EventsLost(metrics.SourceFiles), 1)
 	}
-	if !p.Blocking || p.Reason == node.NotReadyToInsert { // its cause is reported too
+	if !p.Blocking || p.Reason == node.NotReadyToInsert { // the cause is reported as an error
 		r.log.Warn(text)
 		return
 	}
 	r.log.Error(text)
 }
 
-// countFailedWrites counts the failed writes since the last sync, in Sluice's metric and in
-// istio-cni's.
+// countFailedWrites counts the failed writes since the last reconciliation, in Sluice's metric and
+// in the metric of istio-cni.
 func (r *reporter) countFailedWrites(total map[string]uint64) {
 	for part, n := range total {
 		added := float64(n - r.lastReported.failedWrites[part])
@@ -208,7 +202,7 @@ func (r *reporter) countFailedWrites(total map[string]uint64) {
 	r.lastReported.failedWrites = total
 }
 
-// tokenChanged reports a change of the token's status.
+// tokenChanged reports a change of the status of the plugin's token.
 func (a *Agent) tokenChanged(s token.Status) {
 	if a.stopping.Load() {
 		return
@@ -223,15 +217,15 @@ func (r *reporter) reportToken(s token.Status) {
 	last := r.lastReported.token
 	r.lastReported.token = s
 	for _, c := range []struct {
-		result    metrics.TokenResult
-		now, then uint64
+		result      metrics.TokenResult
+		total, last uint64
 	}{
 		{metrics.TokenPublished, s.Published, last.Published},
 		{metrics.TokenRefused, s.Refused, last.Refused},
 		{metrics.TokenFailed, s.Failed, last.Failed},
 	} {
-		if c.now > c.then {
-			r.metrics.Count(metrics.TokenPublications(c.result), float64(c.now-c.then))
+		if c.total > c.last {
+			r.metrics.Count(metrics.TokenPublications(c.result), float64(c.total-c.last))
 		}
 	}
 	if s.Published > last.Published {
@@ -245,9 +239,10 @@ func (r *reporter) reportToken(s token.Status) {
 	}
 	r.logChange("the plugin's kubeconfig", s.Problem, last.Problem)
 	r.logChange("the plugin lacks a permission", s.Forbidden, last.Forbidden)
-	if s.Unavailable == nil || last.Unavailable == nil { // its text contains the duration, which differs each time
-		r.logChange("the API server does not reply to requests with the plugin's kubeconfig", s.Unavailable,
-			last.Unavailable)
+	// During an outage only its start is logged: each error has another text, with the duration.
+	if s.Unavailable == nil || last.Unavailable == nil {
+		r.logChange("the API server does not reply to requests with the plugin's kubeconfig",
+			s.Unavailable, last.Unavailable)
 	}
 }
 

@@ -12,41 +12,41 @@ import (
 )
 
 const (
-	// taintPoll is the interval for checking whether an ADD would succeed; taintRetry is the
-	// maximum delay after an error, which is shortened by up to half, at random.
-	taintPoll  = 100 * time.Millisecond
-	taintRetry = 30 * time.Second
-	taintTime  = 10 * time.Second
+	// taintPoll is the interval for checking whether an ADD would succeed.
+	taintPoll = 100 * time.Millisecond
+	// maxTaintRetry is the maximum delay after an error. Delays are random, because all agents retry
+	// after an outage of the API server.
+	maxTaintRetry = 30 * time.Second
+	// taintTime is the time limit of the requests that remove the taint.
+	taintTime = 10 * time.Second
 )
 
 // removeTaint returns a runnable that removes the start-up taint with the key once an ADD would
-// succeed on the node. It does so once, because a later taint has another reason.
+// succeed on the node. It then ends, because a taint that is added later has another purpose.
 func removeTaint(key string) Runnable {
-	return func(ctx context.Context, w Dependencies) {
-		pause, next := taintPoll, taintPoll
+	return func(ctx context.Context, d Dependencies) {
+		pause, maxPause := taintPoll, taintPoll
 		for {
-			timer := time.NewTimer(pause)
 			select {
 			case <-ctx.Done():
-				timer.Stop()
 				return
-			case <-timer.C:
+			case <-time.After(pause):
 			}
-			if !w.Ready().Ready {
+			if !d.Ready().Ready {
 				continue
 			}
-			removed, err := untaint(ctx, w.Cluster, w.NodeName, key)
+			removed, err := untaint(ctx, d.Cluster, d.NodeName, key)
 			if err == nil {
 				if removed {
-					w.Log.Info("the start-up taint is removed from the node",
+					d.Log.Info("the start-up taint is removed from the node",
 						zap.String("taint", key))
 				}
 				return
 			}
-			w.Log.Warn("the start-up taint is still on the node", zap.String("taint", key),
+			d.Log.Warn("the start-up taint is still on the node", zap.String("taint", key),
 				zap.Error(err))
-			next = min(5*next, taintRetry)
-			pause = next/2 + rand.N(next/2)
+			maxPause = min(5*maxPause, maxTaintRetry)
+			pause = maxPause/2 + rand.N(maxPause/2)
 		}
 	}
 }

@@ -10,24 +10,24 @@
 //  3. the pod's addresses are added to the node's rules for probes (package hostrules)
 //  4. the annotation ambient.istio.io/redirection=enabled, which istiod reads
 //
-// A pod leaves in this order: rules, ztunnel, the node's rules, annotation. What has failed is
-// repeated, and the pod is forgotten last. A pod that was deleted is identified by its UID alone;
-// its network namespace has ended with its rules.
+// A pod leaves in this order: rules, ztunnel, the node's rules, annotation. A failed step is
+// repeated, and the pod is forgotten last. For a deleted pod only the last steps remain, which need
+// nothing but its UID: its network namespace and its rules no longer exist.
 //
 // # Pods that start
 //
-// The plugin asks for a pod in ADD and passes its network namespace ([Node.Add]). ADD waits for
-// ztunnel for up to 30 s, because pods and ztunnel start at the same time after a reboot, and fails
-// closed: a pod of the mesh does not start without ztunnel. After 2 s an event on the pod says what
-// it waits for. The annotation follows after the answer.
+// In ADD the plugin requests the enrolment of the pod and passes its network namespace ([Node.Add]).
+// ADD waits for ztunnel for up to 30 s, because pods and ztunnel start at the same time after a
+// reboot, and then fails: a pod of the mesh does not start without ztunnel. After 2 s an event on
+// the pod reports that it waits. The annotation is set after the reply to the plugin.
 //
 // # Migration from istio-cni
 //
-// As long as ztunnel is connected to istio-cni, it serves the pods that istio-cni's plugin has
-// enrolled in the same ADD. Its listeners in a pod's network namespace prove that
-// ([ztunnel.Serves]): they count as its acknowledgement while no ztunnel is connected. When
-// istio-cni ends, ztunnel connects to this agent and receives all pods. istio-cni leaves its rules
-// in the pods; they are removed when a pod leaves ambient mode.
+// While both are installed, the plugins of istio-cni and Sluice both enrol a pod in its ADD, and
+// ztunnel may be connected to istio-cni. Then the listeners of ztunnel in the pod's network
+// namespace prove that ztunnel serves the pod ([ztunnel.Serves]), and count as its acknowledgement.
+// When istio-cni ends, ztunnel connects to this agent and receives all pods. istio-cni leaves its
+// rules in the pods; this agent removes them when a pod leaves ambient mode.
 //
 // In the other direction, istio-cni replaces the socket of ztunnel when it starts, and installs its
 // rules in the enrolled pods. An agent that is uninstalled then leaves these pods to istio-cni: it
@@ -35,21 +35,23 @@
 //
 // # Pods that run
 //
-// A pod is looked at when it or its namespace changes, and every half minute. It is enrolled if it
-// should be and is not, for example because its namespace was labelled, and leaves if it should
-// not. Changes of its annotations change its rules. Its network namespace is found as for the audit
-// (package sandbox), also after the agent was restarted: neither the annotation nor the agent's
-// memory counts as a proof, only the rules in the kernel and ztunnel's acknowledgement.
+// A pod is reconciled when it or its namespace changes, and every half minute. It is enrolled if it
+// should be in ambient mode and is not, for example because its namespace was labelled, and leaves
+// if it should not be. Changes of its annotations change its rules. Package sandbox finds its
+// network namespace, also after a restart of the agent. Only the rules in the kernel and ztunnel's
+// acknowledgement prove that a pod is enrolled; the annotation does not.
 //
-// Between these looks the audit compares and repairs the installed rules ([Node.Rules]; package
+// Between reconciliations the audit compares and repairs the installed rules ([Node.Rules]; package
 // audit).
 //
-// When the agent starts, ztunnels are accepted after all pods of the node were listed and searched
-// for. A pod whose network namespace is not found yet is one that ztunnel keeps.
+// When the agent starts, it accepts connections of ztunnels only after it has listed all pods of the
+// node and searched for their network namespaces. It reports a pod without a network namespace to
+// ztunnel too, so that ztunnel keeps the pod if it already serves it.
 //
 // # The annotation
 //
-// It is "enabled" after step 3, and "pending" while ztunnel or the node's rules are missing. It is
-// changed only if the pod has another value. A pod whose rules are in the kernel already when the
-// agent starts keeps its annotation until ztunnel connects again.
+// The annotation is "enabled" after step 3, and "pending" while ztunnel has not acknowledged the pod
+// or the node's rules lack its addresses. It is changed only if the pod has another value. If the
+// rules are in the kernel already when the agent starts, the annotation stays until ztunnel connects
+// again.
 package ambient

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/ztunnel"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -23,28 +24,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A stepError is the error of a step of an enrolment.
-type stepError struct {
-	kind string // of [agent.Refuse]
-	err  error
-}
+func podField(ref source.Ref) zap.Field { return zap.Stringer("pod", ref) }
 
-func (e *stepError) Error() string { return e.err.Error() }
-func (e *stepError) Unwrap() error { return e.err }
-
-// kindOf returns the step at which an error occurred.
-func kindOf(err error) string {
-	if step := (*stepError)(nil); errors.As(err, &step) {
-		return step.kind
-	}
-	return string(source.KindOf(err))
-}
-
-func pointer(ref source.Ref) zap.Field { return zap.Stringer("pod", ref) }
-
-func reason(err error) zap.Field { return zap.Error(err) }
-
-// A desiredPod pod is the desired state of a pod in ambient mode.
+// A desiredPod is the desired state of a pod in ambient mode.
 type desiredPod struct {
 	object  *decide.Pod
 	ambient rules.Ambient
@@ -54,8 +36,8 @@ type desiredPod struct {
 // errNotAmbient is the error for a pod that should not be in ambient mode.
 var errNotAmbient = errors.New("the pod is not in ambient mode")
 
-// desired returns the desired state of a pod. The error wraps errNotAmbient if it should not be in
-// ambient mode.
+// desired returns the desired state of a pod. The error wraps errNotAmbient if the pod should not be
+// in ambient mode.
 func (n *Node) desired(ctx context.Context, ref source.Ref) (desiredPod, error) {
 	data, _, err := n.Pods.Pod(ctx, ref)
 	if err != nil {
@@ -66,7 +48,8 @@ func (n *Node) desired(ctx context.Context, ref source.Ref) (desiredPod, error) 
 		return desiredPod{}, fmt.Errorf("decode pod %s: %w", ref, err)
 	}
 	in := decide.Input{
-		Attachment: decide.Attachment{Namespace: ref.Namespace, Name: ref.Name}, Pod: desired.object,
+		Attachment: decide.Attachment{Namespace: ref.Namespace, Name: ref.Name},
+		Pod:        desired.object,
 	}
 	d := decide.Decide(in, n.Decide)
 	if d.Reason == decide.NamespaceUnknown {
@@ -83,15 +66,16 @@ func (n *Node) desired(ctx context.Context, ref source.Ref) (desiredPod, error) 
 	if d.Outcome != decide.Ambient {
 		return desired, fmt.Errorf("%w: %s", errNotAmbient, d.Message)
 	}
-	if desired.ambient, desired.notes, err = decide.AmbientParameters(desired.object, n.Decide); err != nil {
-		return desired, &stepError{agent.KindParameters, err}
+	desired.ambient, desired.notes, err = decide.AmbientParameters(desired.object, n.Decide)
+	if err != nil {
+		return desired, source.WithKind(agent.KindParameters, err)
 	}
 	return desired, nil
 }
 
-// Add enrols a pod that starts in a network namespace with the addresses, and returns what was
-// done. It waits for ztunnel until the context or AddTime ends. Its errors have a kind of package
-// agent. The caller closes ns.
+// Add enrols a starting pod with the network namespace and the addresses, and returns a description
+// of the installed rules. It waits for ztunnel until ctx is done or AddTime has passed. Its errors
+// have a kind ([source.KindOf]). The caller closes ns.
 func (n *Node) Add(
 	ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
 ) (agent.Enrolment, error) {
@@ -99,29 +83,18 @@ func (n *Node) Add(
 	e, err := n.add(ctx, ref, ns, addresses)
 	n.Enrolled(err)
 	if err != nil {
-		n.Log.Warn("a pod in ambient mode does not start", pointer(ref), reason(err),
+		n.Log.Warn("a pod in ambient mode does not start", podField(ref), zap.Error(err),
 			zap.Duration("after", time.Since(start)))
-		return e, withKind(err)
 	}
-	return e, nil
-}
-
-// withKind gives the error of a step the kind that the plugin receives.
-func withKind(err error) error {
-	if step := (*stepError)(nil); errors.As(err, &step) {
-		return source.WithKind(source.Kind(step.kind), err)
-	}
-	return err
+	return e, err
 }
 
 func (n *Node) add(
 	ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
 ) (agent.Enrolment, error) {
 	if n.IsHost(ns.ID()) {
-		return agent.Enrolment{}, &stepError{
-			agent.KindRules,
-			errors.New("the network namespace is the node's"),
-		}
+		return agent.Enrolment{}, source.WithKind(agent.KindRules,
+			errors.New("the network namespace is the node's"))
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.AddTime)
 	defer cancel()
@@ -138,16 +111,17 @@ func (n *Node) add(
 	ref.UID = desired.object.Metadata.UID // a static pod has another UID in the kubelet
 	own, err := netns.FromHandle(vishnetns.NsHandle(ns.FD()))
 	if err != nil {
-		return agent.Enrolment{}, &stepError{agent.KindRules, err}
+		return agent.Enrolment{}, source.WithKind(agent.KindRules, err)
 	}
 	p := n.pod(ref, true)
-	if err := p.lock.acquire(ctx); err != nil {
+	if err := p.lock.Acquire(ctx, 1); err != nil {
 		_ = own.Close()
 		return agent.Enrolment{}, source.WithKind(source.Unavailable,
 			errors.New("another request for the pod is not finished"))
 	}
-	defer p.lock.release()
-	defer n.queue.Add(podName{ref.Namespace, ref.Name}) // for the annotation
+	defer p.lock.Release(1)
+	// The reconciliation sets the annotation.
+	defer n.queue.Add(cluster.Name{Namespace: ref.Namespace, Name: ref.Name})
 	if p.ns == nil || p.ns.ID() != own.ID() {
 		p.setNS(own)
 	} else {
@@ -155,7 +129,7 @@ func (n *Node) add(
 	}
 	applied, err := n.enrol(ctx, p, desired, addresses, true, false)
 	if err != nil {
-		n.release(p)
+		n.abandon(p)
 		return agent.Enrolment{}, err
 	}
 	e := agent.Enrolment{
@@ -168,23 +142,23 @@ func (n *Node) add(
 	return e, nil
 }
 
-// release forgets the network namespace of a pod whose ADD failed: the runtime removes it, and
-// calls ADD again with another one.
-func (n *Node) release(p *pod) {
+// abandon closes the network namespace of a pod whose ADD failed: the runtime removes the namespace,
+// and calls ADD again with another one.
+func (n *Node) abandon(p *pod) {
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // ztunnel is told, but not waited for
+	cancel() // Remove sends the message, and does not wait for the acknowledgement
 	_ = n.Ztunnel.Remove(ctx, p.ref.UID)
 	if err := n.Host.Remove(p.ref.UID); err != nil {
 		n.Log.Debug("the node's rules contain the addresses of a pod that does not start",
-			pointer(p.ref), reason(err))
+			podField(p.ref), zap.Error(err))
 	}
 	p.setNS(nil)
 	p.addresses = nil
 }
 
-// enrol performs the first three steps for a pod with a known network namespace, whose lock the
-// caller holds. An ADD waits until a ztunnel connects. Otherwise expected reports that the pod
-// should have the rules already.
+// enrol performs the first three steps for a pod with a known network namespace. The caller holds
+// the pod's lock. If isADD is set, enrol waits until a ztunnel connects. If expected is set, the
+// pod should have the rules already, and missing rules are differences for the audit.
 func (n *Node) enrol(
 	ctx context.Context, p *pod, desired desiredPod, addresses []netip.Addr, isADD, expected bool,
 ) (applied compat.Result, err error) {
@@ -197,7 +171,7 @@ func (n *Node) enrol(
 	}()
 	if applied, err = n.install(p, desired.ambient, expected); err != nil {
 		p.annotates = false // a pod without rules is not pending, as in Istio
-		return applied, &stepError{agent.KindRules, err}
+		return applied, source.WithKind(agent.KindRules, err)
 	}
 	reported := ztunnel.Pod{
 		UID: p.ref.UID, Name: p.ref.Name, Namespace: p.ref.Namespace,
@@ -207,22 +181,21 @@ func (n *Node) enrol(
 		p.fresh = true
 	}
 	if err = n.notifyZtunnel(ctx, reported, isADD); err != nil {
-		// Rules that were there already prove that the pod was enrolled since it started: the
-		// agent was restarted, and ztunnel has not connected again yet.
+		// If the rules existed already, the pod is enrolled: the agent was restarted, and ztunnel
+		// has not connected again yet. The annotation then stays.
 		p.annotates = p.fresh || !errors.Is(err, ztunnel.ErrNotConnected)
-		return applied, &stepError{agent.KindZtunnel, err}
+		return applied, source.WithKind(agent.KindZtunnel, err)
 	}
 	p.fresh = false
 	if len(addresses) == 0 {
 		if addresses, err = route.Addresses(p.ns); err != nil {
-			return applied, &stepError{agent.KindRules, fmt.Errorf("read the pod's addresses: %w", err)}
+			return applied, source.WithKind(agent.KindRules,
+				fmt.Errorf("read the pod's addresses: %w", err))
 		}
 	}
 	if err = n.Host.Set(p.ref.UID, addresses); err != nil {
-		return applied, &stepError{
-			agent.KindHost,
-			fmt.Errorf("the node's rules for probes cannot be changed: %w", err),
-		}
+		return applied, source.WithKind(agent.KindHost,
+			fmt.Errorf("the node's rules for probes cannot be changed: %w", err))
 	}
 	p.addresses = addresses
 	return applied, nil
@@ -231,12 +204,13 @@ func (n *Node) enrol(
 // connectInterval is the time between two attempts while no ztunnel is connected.
 const connectInterval = 50 * time.Millisecond
 
-// notifyZtunnel tells ztunnel about a pod, and returns when it has acknowledged it. A ztunnel that
-// serves the pod and is not connected, because the agent was restarted or because it is still
-// connected to istio-cni, is told when it connects.
-func (n *Node) notifyZtunnel(ctx context.Context, p ztunnel.Pod, waits bool) error {
+// notifyZtunnel sends a pod to ztunnel, and returns nil once ztunnel has acknowledged the pod. If no
+// ztunnel is connected, because the agent was restarted or ztunnel is still connected to istio-cni,
+// the listeners of ztunnel in the pod's network namespace suffice. Otherwise notifyZtunnel waits for
+// a connection if wait is set.
+func (n *Node) notifyZtunnel(ctx context.Context, p ztunnel.Pod, wait bool) error {
 	start := time.Now()
-	if waits {
+	if wait {
 		defer n.reportWait(ctx, p)()
 	}
 	for {
@@ -247,15 +221,14 @@ func (n *Node) notifyZtunnel(ctx context.Context, p ztunnel.Pod, waits bool) err
 		if served, serveErr := ztunnel.Serves(p.Netns); served || serveErr != nil {
 			return serveErr
 		}
-		if !waits {
+		if !wait {
 			return err
 		}
-		timer := time.NewTimer(connectInterval)
 		select {
-		case <-timer.C:
+		case <-time.After(connectInterval):
 		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("waited %v for ztunnel: %w", time.Since(start).Round(time.Second/10), err)
+			waited := time.Since(start).Round(time.Second / 10)
+			return fmt.Errorf("waited %v for ztunnel: %w", waited, err)
 		}
 	}
 }

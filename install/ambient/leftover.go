@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"go.uber.org/zap"
+
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/decide"
@@ -12,13 +15,13 @@ import (
 )
 
 // An agent that ends between the first and the last step of an enrolment leaves rules in a pod
-// without an annotation. If the pod should not be in ambient mode any more when the next agent
-// starts, only the rules in the kernel say that it was. Therefore each agent searches the pods
-// outside ambient mode once.
+// without an annotation. If the pod should not be in ambient mode when the next agent starts, only
+// the rules in the kernel show that it must leave. Therefore each agent searches the pods outside
+// ambient mode once.
 
 // findLeftovers searches the network namespaces of pods outside ambient mode for rules of ambient
-// mode. Pods with such rules become known, so that they leave. Pods that are not found are searched
-// again by the next reconciliation.
+// mode. It adds pods with such rules to n.pods, so that they leave. The next reconciliation searches
+// pods again whose network namespaces were not found.
 func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 	n.mu.Lock()
 	for _, o := range objects {
@@ -34,14 +37,15 @@ func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 		}
 		ref := source.Ref{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
 		if err := n.findLeftover(ref, sb); err != nil {
-			n.Log.Debug("a pod is searched for rules of an earlier agent again", pointer(ref), reason(err))
+			n.Log.Debug("a pod is searched for rules of an earlier agent again", podField(ref),
+				zap.Error(err))
 			continue
 		}
 		n.markSearched(nameOf(o))
 	}
 }
 
-// findLeftover searches one pod.
+// findLeftover adds the pod to n.pods if its sandbox has rules of ambient mode.
 func (n *Node) findLeftover(ref source.Ref, sb sandbox.Sandbox) error {
 	ns, err := sb.Open()
 	if err != nil {
@@ -52,15 +56,15 @@ func (n *Node) findLeftover(ref source.Ref, sb sandbox.Sandbox) error {
 		return errors.Join(err, ns.Close())
 	}
 	p := n.pod(ref, true)
-	if !p.lock.try() { // it is worked on, and known
+	if !p.lock.TryAcquire(1) { // the pod is in n.pods, and is being reconciled
 		return ns.Close()
 	}
-	defer p.lock.release()
+	defer p.lock.Release(1)
 	p.setNS(ns)
 	return nil
 }
 
-// hasRules reports whether a namespace has rules of ambient mode.
+// hasRules reports whether a network namespace has rules of ambient mode.
 func hasRules(ns *netns.NS) (bool, error) {
 	for _, b := range compat.Backends() {
 		rs, err := b.Read(ns)
@@ -74,19 +78,21 @@ func hasRules(ns *netns.NS) (bool, error) {
 	return false, nil
 }
 
-// isUnsearched reports whether a pod must be searched.
+// isUnsearched reports whether a pod must still be searched for leftovers.
 func (n *Node) isUnsearched(ref source.Ref) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	uid, ok := n.unsearched[podName{ref.Namespace, ref.Name}]
+	uid, ok := n.unsearched[cluster.Name{Namespace: ref.Namespace, Name: ref.Name}]
 	return ok && uid == ref.UID
 }
 
-// markSearched reports that a pod was searched, or was deleted.
-func (n *Node) markSearched(name podName) {
+// markSearched records that a pod was searched for leftovers, or was deleted.
+func (n *Node) markSearched(name cluster.Name) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.unsearched, name)
 }
 
-func nameOf(o *decide.Pod) podName { return podName{o.Metadata.Namespace, o.Metadata.Name} }
+func nameOf(o *decide.Pod) cluster.Name {
+	return cluster.Name{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}
+}

@@ -1,6 +1,7 @@
 package ambient
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"sync"
@@ -19,7 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Options are the options of a node. All are required unless noted.
+// Options are the options of a [Node]. All except the durations are required.
 type Options struct {
 	NodeName string
 	// Decide are the settings of decisions, including the settings of ambient mode.
@@ -32,21 +33,22 @@ type Options struct {
 	Host    Host
 	// Find finds the sandboxes of pods; see [sandbox.Finder.Find].
 	Find func(context.Context, []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing)
-	// IsHost reports whether a network namespace is the node's, in which no pod's rules may be.
+	// IsHost reports whether a network namespace is the node's, in which rules of pods must not be
+	// installed.
 	IsHost func(netns.ID) bool
-	// RulesChanged receives the UID of a pod whose rules were installed or removed. It must not
-	// block.
+	// RulesChanged is called with the UID of a pod whose rules were installed or removed. It must
+	// not block.
 	RulesChanged func(uid string)
-	// Enrolled receives the result of each attempt to enrol a pod, nil for a success. It must not
-	// block.
+	// Enrolled is called with the result of each attempt to enrol a pod, nil for a success. It must
+	// not block.
 	Enrolled func(error)
 	Log      *zap.Logger
-	// AddTime limits the wait of an ADD; by default 30 s.
+	// AddTime is the time limit of an ADD that waits for ztunnel; 30 s if it is 0.
 	AddTime time.Duration
-	// ReportWait is the time after which an ADD that waits for ztunnel is reported in an event; by
-	// default 2 s.
+	// ReportWait is the time after which an ADD that waits for ztunnel is reported in an event; 2 s
+	// if it is 0.
 	ReportWait time.Duration
-	// Interval is the time between two looks at a pod without a change; by default 30 s.
+	// Interval is the time between two reconciliations of an unchanged pod; 30 s if it is 0.
 	Interval time.Duration
 }
 
@@ -66,7 +68,7 @@ type Cluster interface {
 	SendEvent(ctx context.Context, e cluster.Event) error
 }
 
-// Ztunnel tells ztunnel about pods; implemented by [ztunnel.Server].
+// Ztunnel sends pods to ztunnel; implemented by [ztunnel.Server].
 type Ztunnel interface {
 	Restore([]ztunnel.Pod)
 	Add(context.Context, ztunnel.Pod) error
@@ -77,7 +79,8 @@ type Ztunnel interface {
 	IsReplaced() bool
 }
 
-// Host keeps the node's rules for probes; implemented by the guard of package hostrules.
+// Host changes the addresses of pods in the node's rules for probes; implemented by
+// the Guard of package hostrules.
 type Host interface {
 	Replace(map[string][]netip.Addr) error
 	Set(uid string, addresses []netip.Addr) error
@@ -88,15 +91,15 @@ const (
 	defaultAddTime    = 30 * time.Second
 	defaultReportWait = 2 * time.Second
 	defaultInterval   = 30 * time.Second
-	// workTime limits the work on a running pod. Other pods are worked on meanwhile.
-	workTime = 10 * time.Second
-	// workers is the number of running pods that are worked on at a time. A ztunnel that does not
-	// answer holds up so many.
+	// reconcileTime is the time limit for the reconciliation of one pod.
+	reconcileTime = 10 * time.Second
+	// workers is the number of pods that are reconciled in parallel. While ztunnel does not reply,
+	// each worker waits for it.
 	workers = 8
-	// busyDelay is the time before the next look at a pod that is worked on.
+	// busyDelay is the delay before a pod is reconciled whose lock is held.
 	busyDelay = 200 * time.Millisecond
-	// startDelay is the time before the next look at a pod that may be starting, which needs a
-	// search.
+	// startDelay is the delay before a pod is reconciled again that may be starting. It is longer,
+	// because each reconciliation searches for the pod's sandbox.
 	startDelay = time.Second
 	// minRetry and maxRetry bound the exponential backoff of a pod that could not be enrolled.
 	minRetry = 250 * time.Millisecond
@@ -107,59 +110,50 @@ const (
 // concurrent use.
 type Node struct {
 	Options
-	queue    workqueue.TypedRateLimitingInterface[podName]
+	queue    workqueue.TypedRateLimitingInterface[cluster.Name]
 	restored chan struct{} // closed when the pods of the node are known
 
 	mu   sync.Mutex
 	pods map[string]*pod // by UID
-	// unsearched are the UIDs of pods outside ambient mode that existed when the agent started, and
-	// whose network namespaces were not searched for rules of an earlier agent yet.
-	unsearched map[podName]string
+	// unsearched contains the UIDs of pods outside ambient mode that existed when the agent started,
+	// and whose network namespaces have not yet been searched for rules of an earlier agent.
+	unsearched map[cluster.Name]string
 }
-
-// podName identifies a pod in the API server.
-type podName struct{ namespace, name string }
 
 // New returns a node that does nothing until [Node.Run].
 func New(o Options) *Node {
-	if o.AddTime == 0 {
-		o.AddTime = defaultAddTime
-	}
-	if o.ReportWait == 0 {
-		o.ReportWait = defaultReportWait
-	}
-	if o.Interval == 0 {
-		o.Interval = defaultInterval
-	}
+	o.AddTime = cmp.Or(o.AddTime, defaultAddTime)
+	o.ReportWait = cmp.Or(o.ReportWait, defaultReportWait)
+	o.Interval = cmp.Or(o.Interval, defaultInterval)
 	return &Node{
 		Options: o, restored: make(chan struct{}), pods: map[string]*pod{},
-		unsearched: map[podName]string{},
+		unsearched: map[cluster.Name]string{},
 		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[podName](minRetry, maxRetry)),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Name](minRetry, maxRetry)),
 	}
 }
 
-// Changed reports that a pod was added, changed or deleted; with an empty name, that any pod of the
-// namespace may have changed; with empty names, any pod. It does not block.
+// Changed tells the node that a pod was added, changed or deleted. An empty name means all pods of
+// the namespace, and an empty namespace all pods. It does not block.
 func (n *Node) Changed(namespace, name string) {
 	if name != "" {
-		n.queue.Add(podName{namespace, name})
+		n.queue.Add(cluster.Name{Namespace: namespace, Name: name})
 		return
 	}
 	for _, item := range n.Pods.Pods() {
 		if namespace == "" || item.Namespace == namespace {
-			n.queue.Add(podName{item.Namespace, item.Name})
+			n.queue.Add(cluster.Name{Namespace: item.Namespace, Name: item.Name})
 		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.pods {
-		n.queue.Add(podName{p.ref.Namespace, p.ref.Name})
+		n.queue.Add(cluster.Name{Namespace: p.ref.Namespace, Name: p.ref.Name})
 	}
 }
 
-// Run keeps the pods of the node enrolled until the context ends. What it has done stays, and Add
-// still enrols pods afterwards; their annotation is left to the next agent.
+// Run keeps the pods of the node enrolled until ctx is done. Pods then stay enrolled. Add still
+// enrols pods afterwards, but only the next agent sets their annotation.
 func (n *Node) Run(ctx context.Context) {
 	defer n.queue.ShutDown()
 	if !n.restore(ctx) {
@@ -167,7 +161,7 @@ func (n *Node) Run(ctx context.Context) {
 	}
 	var group sync.WaitGroup
 	for range workers {
-		group.Go(func() { n.work(ctx) })
+		group.Go(func() { n.runWorker(ctx) })
 	}
 	ticker := time.NewTicker(n.Interval)
 	defer ticker.Stop()
@@ -183,22 +177,23 @@ func (n *Node) Run(ctx context.Context) {
 	group.Wait()
 }
 
-func (n *Node) work(ctx context.Context) {
+func (n *Node) runWorker(ctx context.Context) {
 	for {
 		name, shutdown := n.queue.Get()
 		if shutdown || ctx.Err() != nil {
 			return
 		}
-		n.visit(ctx, name)
+		n.process(ctx, name)
 		n.queue.Done(name)
 	}
 }
 
-// visit reconciles a pod, and plans the next visit if that is necessary.
-func (n *Node) visit(ctx context.Context, name podName) {
-	deadline, cancel := context.WithTimeout(ctx, workTime)
+// process reconciles a pod, and adds it to the queue again after an error or if reconcile requests
+// this.
+func (n *Node) process(ctx context.Context, name cluster.Name) {
+	ctx, cancel := context.WithTimeout(ctx, reconcileTime)
 	defer cancel()
-	switch retryAfter, err := n.reconcile(deadline, name); {
+	switch retryAfter, err := n.reconcile(ctx, name); {
 	case err != nil:
 		n.queue.AddRateLimited(name)
 	case retryAfter > 0:

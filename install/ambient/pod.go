@@ -8,6 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
+
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/ztunnel"
@@ -24,86 +27,63 @@ const (
 	// Enrolled: the rules are in the kernel, ztunnel has acknowledged the pod, and the node's rules
 	// contain its addresses.
 	Enrolled State = "enrolled"
-	// Pending: some of that is missing.
+	// Pending: one of these steps is missing.
 	Pending State = "pending"
 )
 
 // States returns all states.
 func States() []State { return []State{Enrolled, Pending} }
 
-// A pod is a pod that is, or may be, in ambient mode. Its lock protects all fields but ref. It is
-// held for as long as ztunnel does not answer.
+// A pod is a pod that is, or may be, in ambient mode.
 type pod struct {
-	ref  source.Ref
-	lock lock
+	ref source.Ref
+	// lock protects the other fields. It is held while the pod is reconciled or enrolled, also while
+	// ztunnel does not reply. It is a semaphore, because acquiring it must respect a deadline.
+	lock *semaphore.Weighted
 
-	// rules is held while the rules in the network namespace are read or written. The three fields
-	// below change only with both locks, and can be read with one of them.
+	// rules is held while the rules in the network namespace are read or written. To change ns,
+	// ambient or backend, both locks are required; to read them, one suffices.
 	rules sync.Mutex
 	// ns is the network namespace; nil if it is unknown.
 	ns *netns.NS
-	// The rules in it, and the backend that contains them. The backend is empty before the first
-	// success.
+	// ambient contains the parameters of the installed rules.
 	ambient rules.Ambient
+	// backend contains the installed rules; empty if there are none.
 	backend compat.BackendName
-	// repaired are differences that were repaired, until the audit has reported them; nil for none.
-	// The audit sets it to nil with the lock of the rules alone.
+	// repaired contains the repaired differences until the audit has reported them; nil for none.
+	// The audit sets it to nil while it holds rules only.
 	repaired *compat.Comparison
 
 	addresses []netip.Addr
 	enrolled  bool
-	// fresh reports that the rules were installed, and ztunnel has not acknowledged the pod since.
+	// fresh is set if ztunnel has not acknowledged the pod since the rules were installed.
 	fresh bool
-	err   error // of the last attempt
+	err   error // of the last attempt to enrol the pod
 
-	// annotation is the value that the annotation should have; empty for none. It is meaningful if
-	// annotates is set.
+	// annotation is the desired value of the annotation; empty for none.
 	annotation string
-	annotates  bool
-	// patchedVersion is the version of the object before the last patch, whose event has not
-	// arrived while the object still has this version.
+	// annotates is set if the annotation should be set to this value.
+	annotates bool
+	// patchedVersion is the resourceVersion before the last patch. While the object still has this
+	// version, the event of the patch has not arrived.
 	patchedVersion string
-	reported       string // the last reported error
+	reported       string // kind of the last reported error
 }
 
-// A lock is held while a pod is worked on.
-type lock chan struct{}
-
-func newLock() lock { return make(lock, 1) }
-
-func (l lock) acquire(ctx context.Context) error {
-	select {
-	case l <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (l lock) try() bool {
-	select {
-	case l <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (l lock) release() { <-l }
-
-// pod returns the pod with the UID, and creates it if create is set.
+// pod returns the pod with the UID. If there is none, it creates the pod if create is set, and
+// otherwise returns nil.
 func (n *Node) pod(ref source.Ref, create bool) *pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p := n.pods[ref.UID]
 	if p == nil && create {
-		p = &pod{ref: ref, lock: newLock()}
+		p = &pod{ref: ref, lock: semaphore.NewWeighted(1)}
 		n.pods[ref.UID] = p
 	}
 	return p
 }
 
-// forget removes a pod, whose lock the caller holds.
+// forget removes a pod from n.pods. The caller holds the pod's lock.
 func (n *Node) forget(p *pod) {
 	p.setNS(nil)
 	n.mu.Lock()
@@ -113,20 +93,20 @@ func (n *Node) forget(p *pod) {
 	}
 }
 
-// replacedPods returns the known pods with the name and another UID, which were deleted.
-func (n *Node) replacedPods(name podName, uid string) []*pod {
+// deletedPods returns the pods with the name and another UID than the current pod.
+func (n *Node) deletedPods(name cluster.Name, currentUID string) []*pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var list []*pod
+	var deleted []*pod
 	for _, p := range n.pods {
-		if p.ref.Namespace == name.namespace && p.ref.Name == name.name && p.ref.UID != uid {
-			list = append(list, p)
+		if p.ref.Namespace == name.Namespace && p.ref.Name == name.Name && p.ref.UID != currentUID {
+			deleted = append(deleted, p)
 		}
 	}
-	return list
+	return deleted
 }
 
-// setNS replaces the network namespace. A pod in another one is not enrolled there.
+// setNS replaces the network namespace. The pod is not enrolled in the new one.
 func (p *pod) setNS(ns *netns.NS) {
 	p.rules.Lock()
 	defer p.rules.Unlock()
@@ -139,28 +119,31 @@ func (p *pod) setNS(ns *netns.NS) {
 	p.ns, p.enrolled, p.fresh, p.backend, p.repaired = ns, false, false, "", nil
 }
 
-// A PendingPod is a pod that is not enrolled. Err is the reason, or nil while it is worked on.
+// A PendingPod is a pod that is not enrolled.
 type PendingPod struct {
 	Ref source.Ref
+	// Err is the reason; nil while the pod is being enrolled.
 	Err error
 }
 
-// Pending returns the pods that are not enrolled, by their names.
+// Pending returns the pods that are not enrolled, sorted by name.
 func (n *Node) Pending() []PendingPod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var pending []PendingPod
 	for _, p := range n.pods {
-		if !p.lock.try() {
+		if !p.lock.TryAcquire(1) {
 			pending = append(pending, PendingPod{Ref: p.ref})
 			continue
 		}
 		if !p.enrolled {
 			pending = append(pending, PendingPod{p.ref, p.err})
 		}
-		p.lock.release()
+		p.lock.Release(1)
 	}
-	slices.SortFunc(pending, func(a, b PendingPod) int { return strings.Compare(a.Ref.String(), b.Ref.String()) })
+	slices.SortFunc(pending, func(a, b PendingPod) int {
+		return strings.Compare(a.Ref.String(), b.Ref.String())
+	})
 	return pending
 }
 
@@ -174,18 +157,19 @@ func (n *Node) Restored() bool {
 	}
 }
 
-// Count returns the number of pods by state. A pod that is worked on is pending.
+// Count returns the number of pods by state. A pod that is being enrolled or reconciled counts as
+// pending.
 func (n *Node) Count() map[State]int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	count := map[State]int{Enrolled: 0, Pending: 0}
 	for _, p := range n.pods {
 		state := Pending
-		if p.lock.try() {
+		if p.lock.TryAcquire(1) {
 			if p.enrolled {
 				state = Enrolled
 			}
-			p.lock.release()
+			p.lock.Release(1)
 		}
 		count[state]++
 	}
@@ -195,22 +179,20 @@ func (n *Node) Count() map[State]int {
 // eventReason is the reason of the event on a pod that cannot be enrolled.
 const eventReason = "AmbientNotEnrolled"
 
-// eventTime limits the request for an event.
+// eventTime is the time limit of a request that sends an event.
 const eventTime = 5 * time.Second
 
-// report logs an error of a running pod and sends an event, unless it is the same as before.
+// report logs an error of a running pod and sends an event, unless the last error had the same kind.
+// The texts are not compared, because they may contain durations.
 func (n *Node) report(ctx context.Context, p *pod, err error) {
-	text := ""
-	if err != nil {
-		text = kindOf(err) // the rest may contain durations
-	}
-	if text == p.reported {
+	kind := string(source.KindOf(err))
+	if kind == p.reported {
 		return
 	}
-	if p.reported = text; err == nil {
+	if p.reported = kind; err == nil {
 		return
 	}
-	n.Log.Warn("a pod in ambient mode is not enrolled", pointer(p.ref), reason(err))
+	n.Log.Warn("a pod in ambient mode is not enrolled", podField(p.ref), zap.Error(err))
 	n.sendEvent(ctx, p.ref, "the pod is in ambient mode and not enrolled: "+err.Error())
 }
 
@@ -226,21 +208,19 @@ func (n *Node) sendEvent(ctx context.Context, ref source.Ref, message string) {
 		Message: message,
 	})
 	if err != nil {
-		n.Log.Debug("no event for a pod", pointer(ref), reason(err))
+		n.Log.Debug("no event for a pod", podField(ref), zap.Error(err))
 	}
 }
 
-// reportWait sends an event if the ADD of a pod waits for ztunnel for a while. The caller calls
-// done after the wait.
+// reportWait sends an event if the ADD of a pod waits for ztunnel longer than ReportWait. The caller
+// calls done when the wait ends.
 func (n *Node) reportWait(ctx context.Context, p ztunnel.Pod) (done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		timer := time.NewTimer(n.ReportWait)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(n.ReportWait):
 		case <-ctx.Done():
 			return
 		}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
@@ -23,19 +25,21 @@ const (
 	annotationPending = "pending"
 )
 
-// reconcile makes a running pod as it should be. again is the time after which it must be looked at
-// even without a change. After an error it is called again with a backoff.
-func (n *Node) reconcile(ctx context.Context, name podName) (retryAfter time.Duration, err error) {
-	item, exists := n.Pods.Item(name.namespace, name.name)
+// reconcile brings a running pod to its desired state. If retryAfter is not zero, the pod must be
+// reconciled again after this time even if it does not change.
+func (n *Node) reconcile(
+	ctx context.Context, name cluster.Name,
+) (retryAfter time.Duration, err error) {
+	item, exists := n.Pods.Item(name.Namespace, name.Name)
 	if !exists {
 		n.markSearched(name)
 	}
-	for _, p := range n.replacedPods(name, item.UID) { // all if there is no such pod
-		if !p.lock.try() {
+	for _, p := range n.deletedPods(name, item.UID) { // all with the name if item does not exist
+		if !p.lock.TryAcquire(1) {
 			return busyDelay, nil
 		}
 		err = errors.Join(err, n.leave(ctx, p, true))
-		p.lock.release()
+		p.lock.Release(1)
 	}
 	if !exists || err != nil {
 		return 0, err
@@ -44,18 +48,18 @@ func (n *Node) reconcile(ctx context.Context, name podName) (retryAfter time.Dur
 	over := item.PodStatus.Over()
 	switch {
 	case source.IsNotFound(err), source.IsReplaced(err):
-		return 0, nil // its event follows
+		return 0, nil // the pod was deleted, and the event of its deletion follows
 	case errors.Is(err, errNotAmbient), err == nil && over:
 		return n.leaveUnwanted(ctx, item, desired.object, over)
 	}
-	if err != nil && kindOf(err) != agent.KindParameters {
-		return 0, err // whether the pod is in ambient mode is not known now
+	if err != nil && source.KindOf(err) != agent.KindParameters {
+		return 0, err // it is unknown whether the pod should be in ambient mode
 	}
 	p := n.pod(item.Ref, true)
-	if !p.lock.try() {
+	if !p.lock.TryAcquire(1) {
 		return busyDelay, nil
 	}
-	defer p.lock.release()
+	defer p.lock.Release(1)
 	if err == nil {
 		retryAfter, err = n.enrolRunning(ctx, p, desired)
 	} else {
@@ -77,8 +81,8 @@ func (n *Node) enrolRunning(
 		if len(addresses) == 0 {
 			return 0, nil
 		}
-		return 0, &stepError{agent.KindRules, errors.Join(
-			errors.New("its network namespace is not found"), missing)}
+		return 0, source.WithKind(agent.KindRules,
+			errors.Join(errors.New("its network namespace is not found"), missing))
 	case found != nil && (p.ns == nil || p.ns.ID() != found.ID):
 		// The processes of a pod may exist before its ADD is called.
 		if found.Source == sandbox.Proc && len(addresses) == 0 {
@@ -86,11 +90,12 @@ func (n *Node) enrolRunning(
 		}
 		ns, err := found.Open()
 		if err != nil {
-			return 0, &stepError{agent.KindRules, err}
+			return 0, source.WithKind(agent.KindRules, err)
 		}
 		if n.IsHost(ns.ID()) {
 			_ = ns.Close()
-			return 0, &stepError{agent.KindRules, errors.New("its network namespace is the node's")}
+			return 0, source.WithKind(agent.KindRules,
+				errors.New("its network namespace is the node's"))
 		}
 		p.setNS(ns)
 	}
@@ -98,14 +103,15 @@ func (n *Node) enrolRunning(
 		(len(addresses) == 0 || sameAddresses(addresses, p.addresses)) {
 		return 0, nil
 	}
-	was := p.enrolled
-	expected := p.backend == "" && desired.object.Metadata.Annotations[annotationName] == annotationEnabled
+	wasEnrolled := p.enrolled
+	expected := p.backend == "" &&
+		desired.object.Metadata.Annotations[annotationName] == annotationEnabled
 	_, err = n.enrol(ctx, p, desired, addresses, false, expected)
-	if !was {
+	if !wasEnrolled {
 		n.Enrolled(err)
 	}
 	if err == nil {
-		n.Log.Info("a running pod is in ambient mode", pointer(p.ref))
+		n.Log.Info("a running pod is in ambient mode", podField(p.ref))
 	}
 	return 0, err
 }
@@ -119,15 +125,18 @@ func (n *Node) sandboxOf(ctx context.Context, object *decide.Pod) (*sandbox.Sand
 	return nil, err
 }
 
-// sandboxes returns the sandboxes of pods by their UIDs in the API server, and the reasons why
-// others are not found. A static pod has another UID in the kubelet; see [sandbox.Pod].
+// sandboxes returns the sandboxes of pods by their UIDs in the API server. The error contains the
+// reasons why sandboxes were not found. A static pod has another UID in the kubelet; see
+// [sandbox.Pod].
 func (n *Node) sandboxes(
 	ctx context.Context, objects []*decide.Pod,
 ) (map[string]sandbox.Sandbox, error) {
 	static := map[string]sandbox.Sandbox{}
 	var search []sandbox.Pod
 	for _, o := range objects {
-		p := sandbox.Pod{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name, UID: o.ConfigHash()}
+		p := sandbox.Pod{
+			Namespace: o.Metadata.Namespace, Name: o.Metadata.Name, UID: o.ConfigHash(),
+		}
 		if p.UID != "" {
 			p.Unproven = true
 			found, _ := n.Find(ctx, []sandbox.Pod{p})
@@ -152,13 +161,15 @@ func (n *Node) sandboxes(
 }
 
 // sameAddresses reports whether two lists contain the same addresses.
-func sameAddresses(a, b []netip.Addr) bool { return slices.Equal(sorted(a), sorted(b)) }
+func sameAddresses(a, b []netip.Addr) bool { return slices.Equal(normalize(a), normalize(b)) }
 
-func sorted(addresses []netip.Addr) []netip.Addr {
-	return slices.Compact(slices.SortedFunc(slices.Values(decide.Deciding(addresses)), netip.Addr.Compare))
+// normalize returns the addresses that decide about redirection, sorted and without duplicates.
+func normalize(addresses []netip.Addr) []netip.Addr {
+	deciding := slices.Values(decide.Deciding(addresses))
+	return slices.Compact(slices.SortedFunc(deciding, netip.Addr.Compare))
 }
 
-// leaveUnwanted makes a pod leave that should not be in ambient mode, or that has ended.
+// leaveUnwanted makes a pod leave ambient mode that should not be in it, or that is over.
 func (n *Node) leaveUnwanted(
 	ctx context.Context, item podcache.Item, object *decide.Pod, over bool,
 ) (retryAfter time.Duration, err error) {
@@ -170,12 +181,11 @@ func (n *Node) leaveUnwanted(
 	if p == nil {
 		return 0, nil
 	}
-	if !p.lock.try() {
+	if !p.lock.TryAcquire(1) {
 		return busyDelay, nil
 	}
-	defer p.lock.release()
-	if p.ns == nil && !over {
-		// An earlier agent has enrolled it.
+	defer p.lock.Release(1)
+	if p.ns == nil && !over { // an earlier agent has enrolled the pod
 		if sb, _ := n.sandboxOf(ctx, object); sb != nil {
 			ns, err := sb.Open()
 			if err != nil {
@@ -185,12 +195,12 @@ func (n *Node) leaveUnwanted(
 		}
 	}
 	if err := n.leave(ctx, p, over); err != nil {
-		n.Log.Warn("a pod cannot leave ambient mode yet", pointer(item.Ref), reason(err))
+		n.Log.Warn("a pod cannot leave ambient mode yet", podField(item.Ref), zap.Error(err))
 		return 0, err
 	}
 	p.annotates, p.annotation = true, ""
 	if err := n.annotate(ctx, p, item, object); err != nil {
-		// The pod stays known, so that its annotation is removed later.
+		// The pod stays in n.pods, so that its annotation is removed later.
 		n.mu.Lock()
 		n.pods[p.ref.UID] = p
 		n.mu.Unlock()
@@ -199,16 +209,14 @@ func (n *Node) leaveUnwanted(
 	return 0, nil
 }
 
-// leave undoes the first three steps, and forgets the pod if that has succeeded. A pod that has
-// ended has no rules.
-func (n *Node) leave(ctx context.Context, p *pod, ended bool) error {
-	if !ended {
-		if err := n.uninstall(p); err != nil {
+// leave undoes the first three steps, and forgets the pod if this succeeds. Rules are not removed
+// from a pod that is over, because its network namespace no longer exists.
+func (n *Node) leave(ctx context.Context, p *pod, over bool) error {
+	if !over {
+		if err := n.uninstallRules(p); err != nil {
 			return err
 		}
-	}
-	if !ended {
-		if err := n.removeIstio(p); err != nil {
+		if err := n.removeIstioRules(p); err != nil {
 			return err
 		}
 	}
@@ -231,13 +239,13 @@ func (n *Node) annotate(
 		p.patchedVersion == item.ResourceVersion {
 		return nil
 	}
-	var to *string
+	var newValue *string
 	if p.annotation != "" {
-		to = &p.annotation
+		newValue = &p.annotation
 	}
 	err := n.Cluster.AnnotatePod(ctx, cluster.Name{Namespace: item.Namespace, Name: item.Name},
-		item.UID, annotationName, to)
-	// The pod was deleted, or another one has its name: their events follow.
+		item.UID, annotationName, newValue)
+	// NotFound and Conflict mean that the pod was deleted or replaced, and that the event follows.
 	if err != nil && !cluster.IsNotFound(err) && !cluster.IsConflict(err) {
 		return err
 	}

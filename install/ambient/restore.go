@@ -6,13 +6,15 @@ import (
 	"net/netip"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/sluice-mesh/sluice/install/ztunnel"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// restore tells ztunnel and the node's rules about the pods that exist when the agent starts, and
-// then searches the other pods for rules of an earlier agent. It reports whether that is complete.
+// restore passes the pods that exist when the agent starts to ztunnel and to the node's rules, and
+// then searches the other pods for rules of an earlier agent. It returns false if ctx ends before.
 func (n *Node) restore(ctx context.Context) bool {
 	ticker := time.NewTicker(connectInterval)
 	defer ticker.Stop()
@@ -23,21 +25,17 @@ func (n *Node) restore(ctx context.Context) bool {
 		case <-ticker.C:
 		}
 	}
-	all, others := n.running(ctx)
-	search := make([]*decide.Pod, len(all))
-	for i, desired := range all {
-		search[i] = desired.object
-	}
-	found, _ := n.sandboxes(ctx, search) // pods that are not found are searched for again
-	list := make([]ztunnel.Pod, len(all))
-	addresses := make(map[string][]netip.Addr, len(all))
-	for i, desired := range all {
-		m := desired.object.Metadata
-		list[i] = ztunnel.Pod{
+	inAmbient, others := n.runningPods(ctx)
+	found, _ := n.sandboxes(ctx, inAmbient) // the reconciliation searches again for the other ones
+	reported := make([]ztunnel.Pod, len(inAmbient))
+	addresses := make(map[string][]netip.Addr, len(inAmbient))
+	for i, object := range inAmbient {
+		m := object.Metadata
+		reported[i] = ztunnel.Pod{
 			UID: m.UID, Name: m.Name, Namespace: m.Namespace,
-			ServiceAccount: desired.object.Spec.ServiceAccountName,
+			ServiceAccount: object.Spec.ServiceAccountName,
 		}
-		addresses[m.UID] = desired.object.Addresses()
+		addresses[m.UID] = object.Addresses()
 		sb, ok := found[m.UID]
 		if !ok {
 			continue
@@ -47,26 +45,28 @@ func (n *Node) restore(ctx context.Context) bool {
 			continue
 		}
 		defer func() { _ = ns.Close() }()
-		if list[i].Netns = ns; len(addresses[m.UID]) == 0 {
-			addresses[m.UID], _ = route.Addresses(ns) // without them, the reconciliation adds the pod
+		reported[i].Netns = ns
+		if len(addresses[m.UID]) == 0 {
+			// If this fails, the reconciliation adds the pod's addresses to the node's rules.
+			addresses[m.UID], _ = route.Addresses(ns)
 		}
 	}
 	if ctx.Err() != nil {
 		return false
 	}
 	if err := n.Host.Replace(addresses); err != nil {
-		n.Log.Warn("the node's rules for probes cannot be written yet", reason(err))
+		n.Log.Warn("the node's rules for probes cannot be written yet", zap.Error(err))
 	}
-	n.Ztunnel.Restore(list)
+	n.Ztunnel.Restore(reported)
 	close(n.restored)
 	n.findLeftovers(ctx, others)
 	return true
 }
 
-// running returns the pods of the node that should be in ambient mode and have not ended, and the
-// others with a network namespace of their own. The former include those with wrong annotations,
-// which may be enrolled.
-func (n *Node) running(ctx context.Context) (all []desiredPod, others []*decide.Pod) {
+// runningPods returns the pods of the node that should be in ambient mode, and the others that have
+// a network namespace of their own. Pods with invalid annotations belong to the former, because they
+// may be enrolled.
+func (n *Node) runningPods(ctx context.Context) (inAmbient, others []*decide.Pod) {
 	for _, item := range n.Pods.Pods() {
 		if item.PodStatus.Over() {
 			continue
@@ -75,10 +75,10 @@ func (n *Node) running(ctx context.Context) (all []desiredPod, others []*decide.
 		switch {
 		case desired.object == nil:
 		case !errors.Is(err, errNotAmbient):
-			all = append(all, desired)
+			inAmbient = append(inAmbient, desired.object)
 		case !desired.object.Spec.HostNetwork:
 			others = append(others, desired.object)
 		}
 	}
-	return all, others
+	return inAmbient, others
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	vishnetns "github.com/vishvananda/netns"
+	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
@@ -19,11 +20,12 @@ import (
 type Rules struct {
 	// NS is the pod's network namespace. Release closes it.
 	NS *netns.NS
-	// Ambient are the parameters of the rules, and Backend contains them.
+	// Ambient contains the parameters of the rules.
 	Ambient rules.Ambient
+	// Backend is the backend in which the rules are installed.
 	Backend compat.BackendName
-	// Repaired are the differences that were found and repaired when the node enrolled a pod that
-	// should have had these rules already. Each is returned once; nil for none.
+	// Repaired contains the differences that the node found and repaired when it enrolled a pod that
+	// should have had the rules already; nil for none. A difference is returned once.
 	Repaired *compat.Comparison
 	Release  func()
 }
@@ -43,7 +45,7 @@ func (n *Node) Rules(uid string) *Rules {
 	ns, err := netns.FromHandle(vishnetns.NsHandle(p.ns.FD()))
 	if err != nil {
 		p.rules.Unlock()
-		n.Log.Warn("a pod in ambient mode cannot be audited", pointer(p.ref), reason(err))
+		n.Log.Warn("a pod in ambient mode cannot be audited", podField(p.ref), zap.Error(err))
 		return nil
 	}
 	r := &Rules{NS: ns, Ambient: p.ambient, Backend: p.backend, Repaired: p.repaired}
@@ -55,8 +57,9 @@ func (n *Node) Rules(uid string) *Rules {
 	return r
 }
 
-// install installs the rules in the pod and reads them back. New rules that are not complete are
-// removed. If the pod should have rules already, differences are kept for the audit.
+// install installs the rules in the pod and reads them back. If this fails, it removes rules that it
+// has created. If the pod should have had the rules already, the differences are stored for the
+// audit.
 func (n *Node) install(p *pod, a rules.Ambient, expected bool) (applied compat.Result, err error) {
 	rs, err := rules.CompileAmbient(a)
 	if err != nil {
@@ -95,6 +98,7 @@ func (n *Node) install(p *pod, a rules.Ambient, expected bool) (applied compat.R
 	return applied, nil
 }
 
+// verify returns an error that lists the differences between the rules in the kernel and rs.
 func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
 	found, err := n.Backend.Check(p.ns, rs, applied.Snapshot())
 	if err != nil || len(found.Differences) == 0 {
@@ -108,8 +112,8 @@ func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
 		strings.Join(lines, "; "))
 }
 
-// uninstall removes the rules of a pod, whose lock the caller holds.
-func (n *Node) uninstall(p *pod) error {
+// uninstallRules removes the rules of a pod. The caller holds the pod's lock.
+func (n *Node) uninstallRules(p *pod) error {
 	if p.ns == nil || n.IsHost(p.ns.ID()) {
 		return nil
 	}
@@ -123,8 +127,8 @@ func (n *Node) uninstall(p *pod) error {
 	return nil
 }
 
-// removeRules removes the rules and the routes from a namespace, in all backends: an earlier agent
-// may have used another one.
+// removeRules removes the rules of all backends and the routes from a network namespace, because an
+// earlier agent may have used another backend.
 func removeRules(ns *netns.NS) error {
 	var errs []error
 	for _, b := range compat.Backends() {

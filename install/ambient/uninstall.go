@@ -4,31 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
-// uninstallTime limits the work on one pod in Uninstall.
+// uninstallTime is the time limit for one pod in Uninstall.
 const uninstallTime = 2 * time.Second
 
 // Uninstall makes all pods of the node leave ambient mode, because no agent follows. Run must have
-// ended. A failure does not end it; the error names all pods that are not complete. A pod that
-// istio-cni has taken over only loses the rules of Sluice: it stays in ambient mode, and ztunnel
-// serves it.
+// ended. If a pod cannot leave, Uninstall continues with the others; the error names all such pods.
+// A pod that istio-cni has taken over only loses the rules of Sluice: it stays in ambient mode, and
+// ztunnel serves it.
 func (n *Node) Uninstall(ctx context.Context) error {
 	n.mu.Lock()
-	all := make([]*pod, 0, len(n.pods))
-	for _, p := range n.pods {
-		all = append(all, p)
-	}
+	pods := slices.Collect(maps.Values(n.pods))
 	n.mu.Unlock()
 	var errs []error
-	for _, p := range all {
-		// The rules of all pods first: they matter most, and need nothing but the kernel.
-		if err := n.uninstallRules(p); err != nil {
+	// The rules of all pods are removed first: this is the most important step, and needs only the
+	// kernel.
+	for _, p := range pods {
+		if err := n.tryUninstallRules(p); err != nil {
 			errs = append(errs, fmt.Errorf("pod %s: %w", p.ref, err))
 		}
 	}
-	for _, p := range all {
+	for _, p := range pods {
 		if err := n.uninstallPod(ctx, p); err != nil {
 			errs = append(errs, fmt.Errorf("pod %s: %w", p.ref, err))
 		}
@@ -36,22 +36,24 @@ func (n *Node) Uninstall(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (n *Node) uninstallRules(p *pod) error {
-	if !p.lock.try() {
+// tryUninstallRules removes the rules of a pod unless its lock is held.
+func (n *Node) tryUninstallRules(p *pod) error {
+	if !p.lock.TryAcquire(1) {
 		return errors.New("an ADD of the pod is running")
 	}
-	defer p.lock.release()
-	return n.uninstall(p)
+	defer p.lock.Release(1)
+	return n.uninstallRules(p)
 }
 
+// uninstallPod makes a pod leave ambient mode, unless istio-cni has taken it over.
 func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
 	ctx, cancel := context.WithTimeout(ctx, uninstallTime)
 	defer cancel()
-	if err := p.lock.acquire(ctx); err != nil {
+	if err := p.lock.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer p.lock.release()
-	if n.takenOver(p) {
+	defer p.lock.Release(1)
+	if n.isTakenOver(p) {
 		n.forget(p)
 		return nil
 	}
@@ -60,9 +62,9 @@ func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
 	if !ok || item.UID != p.ref.UID {
 		return err
 	}
-	desired, wantedErr := n.desired(ctx, item.Ref)
+	desired, desiredErr := n.desired(ctx, item.Ref)
 	if desired.object == nil {
-		return errors.Join(err, wantedErr)
+		return errors.Join(err, desiredErr)
 	}
 	p.annotates, p.annotation, p.patchedVersion = true, "", ""
 	return errors.Join(err, n.annotate(ctx, p, item, desired.object))

@@ -16,7 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Options of a [Client]. Server and TokenFile are needed, and CAFile unless SkipTLSVerify is set.
+// Options are the options of a [Client]. Server and TokenFile are required, and CAFile unless
+// SkipTLSVerify is set.
 type Options struct {
 	// Server is the URL of the API server.
 	Server string
@@ -24,11 +25,11 @@ type Options struct {
 	TokenFile string
 	// CAFile is the path of the API server's certificate authority in PEM.
 	CAFile string
-	// SkipTLSVerify accepts any certificate of the API server. CAFile is not read then.
+	// SkipTLSVerify accepts any certificate of the API server. CAFile is then not read.
 	SkipTLSVerify bool
 	// UserAgent is the User-Agent header of the requests.
 	UserAgent string
-	// Dial replaces [net.Dialer.DialContext]; by default it uses TCP.
+	// Dial, unless nil, replaces [net.Dialer.DialContext].
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Outcome, unless nil, is called with the token and the outcome of each request. The code is 0
 	// if there is no reply.
@@ -86,19 +87,20 @@ func (c *Client) REST(path string, content rest.ContentConfig) (*rest.RESTClient
 func (c *Client) Do(
 	ctx context.Context, method, path string, query url.Values, body any,
 ) (*http.Response, error) {
-	request, err := c.request(ctx, method, path, query, body)
+	request, err := c.newRequest(ctx, method, path, query, body)
 	if err != nil {
 		return nil, err
 	}
 	return c.http.Do(request)
 }
 
-// Metadata sends a GET request for a collection, or to watch it. The reply contains only the
-// metadata of the objects. The rest is as in [Client.Do].
+// Metadata sends a GET request to list or watch a collection. The reply contains only the metadata
+// of the objects. As with [Client.Do], the caller must close the body of the reply and limit the
+// request with ctx.
 func (c *Client) Metadata(
 	ctx context.Context, path string, query url.Values,
 ) (*http.Response, error) {
-	request, err := c.request(ctx, http.MethodGet, path, query, nil)
+	request, err := c.newRequest(ctx, http.MethodGet, path, query, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +112,7 @@ func (c *Client) Metadata(
 	return c.http.Do(request)
 }
 
-func (c *Client) request(
+func (c *Client) newRequest(
 	ctx context.Context, method, path string, query url.Values, body any,
 ) (*http.Request, error) {
 	var content io.Reader
@@ -121,11 +123,11 @@ func (c *Client) request(
 		}
 		content = bytes.NewReader(text)
 	}
-	at := c.base + path
+	target := c.base + path
 	if len(query) > 0 {
-		at += "?" + query.Encode()
+		target += "?" + query.Encode()
 	}
-	request, err := http.NewRequestWithContext(ctx, method, at, content)
+	request, err := http.NewRequestWithContext(ctx, method, target, content)
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,10 @@
-// Package apiclient makes the node agent's clients of the API server.
+// Package apiclient provides the node agent's client of the API server.
 //
 // A [Client] authenticates with the service account token and the certificate authority that the
-// kubelet projects into a pod. It reads both files before each request, so that a new one is used
-// by the next request; client-go would use an old token for up to a minute, and an old authority
-// for five. It follows no redirect, which would send the token to another server.
+// kubelet projects into a pod. It reads both files before each request, so that the next request
+// uses a replaced file; client-go would use an old token for up to a minute, and an old authority
+// for up to five minutes. It does not follow redirects, because the token would be sent to another
+// server.
 //
 //	client, err := apiclient.New(apiclient.Options{
 //		Server: "https://10.96.0.1:443", TokenFile: tokenFile, CAFile: caFile,

@@ -18,17 +18,17 @@ type transport struct {
 	options Options
 
 	mu      sync.Mutex
-	ca      []byte // what current trusts
+	ca      []byte // certificates that current trusts, in PEM
 	current *http.Transport
 }
 
 var _ utilnet.RoundTripperWrapper = (*transport)(nil)
 
-// newTransport reads the CA file.
+// newTransport returns a transport. It reads the CA file unless SkipTLSVerify is set.
 func newTransport(o Options) (*transport, error) {
 	t := &transport{options: o}
 	if o.SkipTLSVerify {
-		t.use(&tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true})
+		t.setTLS(&tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true})
 		return t, nil
 	}
 	ca, err := os.ReadFile(o.CAFile)
@@ -36,8 +36,8 @@ func newTransport(o Options) (*transport, error) {
 		return nil, fmt.Errorf("certificate authority of the API server: %w", err)
 	}
 	if !t.trust(ca) {
-		return nil, fmt.Errorf("certificate authority of the API server: %s has no certificate in PEM",
-			o.CAFile)
+		return nil, fmt.Errorf(
+			"certificate authority of the API server: %s has no certificate in PEM", o.CAFile)
 	}
 	return t, nil
 }
@@ -49,19 +49,19 @@ func (t *transport) trust(ca []byte) bool {
 		return false
 	}
 	t.ca = ca
-	t.use(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool})
+	t.setTLS(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool})
 	return true
 }
 
-func (t *transport) use(config *tls.Config) {
+func (t *transport) setTLS(config *tls.Config) {
 	t.current = utilnet.SetTransportDefaults(&http.Transport{
 		TLSClientConfig: config, DialContext: t.options.Dial,
 	})
 }
 
-// renewed returns the transport for the current content of the CA file. A file that cannot be read
+// reload returns the transport for the current content of the CA file. A file that cannot be read
 // or contains no certificate is ignored, because it may be incomplete.
-func (t *transport) renewed() *http.Transport {
+func (t *transport) reload() *http.Transport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.options.SkipTLSVerify {
@@ -89,7 +89,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+token)
-	response, err := t.renewed().RoundTrip(r)
+	response, err := t.reload().RoundTrip(r)
 	if t.options.Outcome != nil {
 		code := 0
 		if err == nil {
@@ -109,8 +109,8 @@ func ReadToken(path string) (string, error) {
 	return string(bytes.TrimSpace(text)), nil
 }
 
-// WrappedRoundTripper implements [utilnet.RoundTripperWrapper], which is needed to close idle
-// connections.
+// WrappedRoundTripper implements [utilnet.RoundTripperWrapper], through which
+// [utilnet.CloseIdleConnectionsFor] finds the transport.
 func (t *transport) WrappedRoundTripper() http.RoundTripper {
 	t.mu.Lock()
 	defer t.mu.Unlock()

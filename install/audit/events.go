@@ -132,13 +132,13 @@ func (q *eventQueue) deliver(ctx context.Context, e cluster.Event) time.Duration
 	switch {
 	case err == nil:
 		return 0
-	case cluster.IsAnswer(err), time.Since(e.Time) > maxEventAge:
+	case cluster.IsPermanent(err), time.Since(e.Time) > maxEventAge:
 		q.log.Warn("the API server rejects an event", zap.String("pod", e.About.Namespace+"/"+e.About.Name),
 			zap.Error(err))
 		return 0
 	}
 	q.add(e)
-	if cluster.IsStatus(err) {
+	if cluster.HasReply(err) {
 		return rejectedBackoff
 	}
 	return unavailableBackoff

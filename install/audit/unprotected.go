@@ -180,7 +180,7 @@ func (v *reconciliation) deleteOrLabel(ctx context.Context, action repair.Action
 	default:
 		v.countUnprotected(action, metrics.Failure)
 		v.revisitAt = earliest(v.revisitAt, v.action.next)
-		if !cluster.IsStatus(err) {
+		if !cluster.HasReply(err) {
 			v.mu.Lock()
 			v.noRequestsUntil = time.Now().Add(actionInterval)
 			v.mu.Unlock()

@@ -33,8 +33,9 @@ func (c *Client) Close() {
 
 // A StatusError is an error status of the API server.
 type StatusError struct {
-	// Code is the HTTP status code, Message the message of the API server on one line.
-	Code    int
+	// Code is the HTTP status code.
+	Code int
+	// Message is the message of the API server on one line.
 	Message string
 }
 
@@ -53,15 +54,15 @@ func IsRefused(err error) bool {
 // IsConflict reports whether the object has changed since it was read.
 func IsConflict(err error) bool { return codeOf(err) == http.StatusConflict }
 
-// IsAnswer reports whether the API server rejected the request permanently, so that a retry does
+// IsPermanent reports whether the API server rejected the request permanently, so that a retry does
 // not help.
-func IsAnswer(err error) bool {
+func IsPermanent(err error) bool {
 	code := codeOf(err)
 	return code/100 == 4 && code != http.StatusUnauthorized && code != http.StatusTooManyRequests
 }
 
-// IsStatus reports whether the API server replied.
-func IsStatus(err error) bool { return codeOf(err) != 0 }
+// HasReply reports whether the error is a reply of the API server.
+func HasReply(err error) bool { return codeOf(err) != 0 }
 
 func codeOf(err error) int {
 	var status *StatusError
@@ -71,54 +72,47 @@ func codeOf(err error) int {
 	return 0
 }
 
-// maxAnswer limits the size of a reply. A DaemonSet or a page of pods is a few KiB large.
-const maxAnswer = 8 << 20
+// maxReply is the maximum size of a reply in bytes. A DaemonSet or a page of pods has a few KiB.
+const maxReply = 8 << 20
 
-// do sends a request, and decodes the reply into answer unless it is nil.
+// do sends a request, and decodes the reply into reply unless reply is nil.
 func (c *Client) do(
-	ctx context.Context, method, path string, query url.Values, body, answer any,
+	ctx context.Context, method, path string, query url.Values, body, reply any,
 ) error {
-	response, err := c.send(ctx, method, path, query, body)
+	response, err := c.api.Do(ctx, method, path, query, body)
 	if err != nil {
 		return err
 	}
-	return decode(response, method, path, answer)
+	if err := checkStatus(response, method, path); err != nil {
+		return err
+	}
+	return decode(response, method, path, reply)
 }
 
-// decode decodes a reply into answer unless it is nil, and closes its body.
-func decode(response *http.Response, method, path string, answer any) error {
+// decode decodes a response into reply unless reply is nil, and closes the response.
+func decode(response *http.Response, method, path string, reply any) error {
 	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxReply))
 	if err != nil {
-		return fmt.Errorf("%s %s: the answer is cut short: %w", method, path, err)
+		return fmt.Errorf("%s %s: the reply is cut short: %w", method, path, err)
 	}
-	if answer == nil {
+	if reply == nil {
 		return nil
 	}
-	if err := json.Unmarshal(text, answer); err != nil {
-		return fmt.Errorf("%s %s: the answer is no such object: %w", method, path, err)
+	if err := json.Unmarshal(text, reply); err != nil {
+		return fmt.Errorf("%s %s: the reply is not the expected object: %w", method, path, err)
 	}
 	return nil
 }
 
-// send sends a request, and returns the reply if it is a success.
-func (c *Client) send(
-	ctx context.Context, method, path string, query url.Values, body any,
-) (*http.Response, error) {
-	response, err := c.api.Do(ctx, method, path, query, body)
-	if err != nil {
-		return nil, err
-	}
-	return success(response, method, path)
-}
-
-// success returns a reply if it is a success.
-func success(response *http.Response, method, path string) (*http.Response, error) {
+// checkStatus returns nil if the response has a 2xx status. Otherwise it closes the response and
+// returns a [StatusError].
+func checkStatus(response *http.Response, method, path string) error {
 	if response.StatusCode/100 == 2 {
-		return response, nil
+		return nil
 	}
 	defer func() { _ = response.Body.Close() }()
-	return nil, fmt.Errorf("%s %s: %w", method, path, statusError(response))
+	return fmt.Errorf("%s %s: %w", method, path, statusError(response))
 }
 
 func statusError(response *http.Response) error {

@@ -170,15 +170,15 @@ func TestPodsAreChangedUnderConditions(t *testing.T) {
 	} {
 		server.RefusePodChanges(code)
 		err := c.DeletePod(t.Context(), pod, "1", "7")
-		if cluster.IsConflict(err) != row.conflict || cluster.IsAnswer(err) != row.answer ||
-			!cluster.IsStatus(err) {
+		if cluster.IsConflict(err) != row.conflict || cluster.IsPermanent(err) != row.answer ||
+			!cluster.HasReply(err) {
 			t.Errorf("%d: conflict %v, answer %v: %v", code, cluster.IsConflict(err),
-				cluster.IsAnswer(err), err)
+				cluster.IsPermanent(err), err)
 		}
 	}
 	server.Stop()
-	if err := c.DeletePod(t.Context(), pod, "1", "7"); err == nil || cluster.IsAnswer(err) ||
-		cluster.IsStatus(err) {
+	if err := c.DeletePod(t.Context(), pod, "1", "7"); err == nil || cluster.IsPermanent(err) ||
+		cluster.HasReply(err) {
 		t.Errorf("an unavailable server: %v", err)
 	}
 }

@@ -16,8 +16,8 @@ type Object struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
-// NodeObject returns a node as kubectl describe looks up its events: the kubelet uses the name as
-// the UID.
+// NodeObject returns the subject of events about a node. Its UID is the node's name, because kubectl
+// describe looks up the events of a node by this UID, which the kubelet uses too.
 func NodeObject(name string) Object {
 	return Object{Kind: "Node", APIVersion: "v1", Name: name, UID: name}
 }
@@ -37,16 +37,17 @@ type Event struct {
 	Count int
 }
 
-// maxMessage is the maximum length of a message (ValidateEvent).
+// maxMessage is the maximum length of a message in bytes (ValidateEvent in the API server).
 const maxMessage = 1024
 
+// component is the name of the agent in its events.
 const component = "sluice-node"
 
-// maxName is the maximum length of an object's name.
+// maxName is the maximum length of an object's name in bytes.
 const maxName = 253
 
-// eventName returns a name for an event about an object.
-func eventName(about string) string {
-	end := "." + strings.ToLower(rand.Text()[:16])
-	return strings.TrimRight(about[:min(len(about), maxName-len(end))], "-.") + end
+// eventName returns a new random name for an event about the object with a name.
+func eventName(object string) string {
+	suffix := "." + strings.ToLower(rand.Text()[:16])
+	return strings.TrimRight(object[:min(len(object), maxName-len(suffix))], "-.") + suffix
 }

@@ -2,9 +2,9 @@ package cluster
 
 import "time"
 
-// SetPauses sets the shortest and the longest time between two writes of a repeated event.
-func (c *Client) SetPauses(first, longest time.Duration) {
-	c.series.first, c.series.longest = first, longest
+// SetUpdateIntervals sets the shortest and the longest time between two updates of a repeated event.
+func (c *Client) SetUpdateIntervals(shortest, longest time.Duration) {
+	c.series.minInterval, c.series.maxInterval = shortest, longest
 }
 
 // SetUpdateTime sets the time limit of an update of a repeated event.

@@ -37,7 +37,7 @@ type Node struct {
 	} `json:"spec"`
 }
 
-// A Name names an object of a namespace.
+// A Name identifies an object in a namespace.
 type Name struct{ Namespace, Name string }
 
 func (n Name) String() string { return n.Namespace + "/" + n.Name }

@@ -10,7 +10,7 @@ func podPath(n Name) string {
 	return "/api/v1/namespaces/" + url.PathEscape(n.Namespace) + "/pods/" + url.PathEscape(n.Name)
 }
 
-// DeletePod deletes a pod unless it has changed since a version. Otherwise [IsConflict] or
+// DeletePod deletes a pod if its UID and version are still the given ones. Otherwise [IsConflict] or
 // [IsNotFound] is true for the error.
 func (c *Client) DeletePod(ctx context.Context, pod Name, uid, resourceVersion string) error {
 	return c.do(ctx, http.MethodDelete, podPath(pod), nil, map[string]any{

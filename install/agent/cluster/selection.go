@@ -67,7 +67,7 @@ func (t *Term) matches(n *Node) (bool, error) {
 	return len(t.Labels)+len(t.Fields) > 0, nil
 }
 
-// operators maps the operators of node selectors to those of label selectors.
+// operators maps the operators of node selectors to the operators of label selectors.
 var operators = map[string]selection.Operator{
 	"In": selection.In, "NotIn": selection.NotIn, "Exists": selection.Exists,
 	"DoesNotExist": selection.DoesNotExist,

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -13,55 +14,57 @@ import (
 )
 
 const (
-	// firstUpdate is the minimum time between two updates of a repeated event. It doubles with each
-	// update up to maxUpdateInterval.
-	firstUpdate       = 10 * time.Second
+	// minUpdateInterval is the time between the first two updates of a repeated event. It doubles
+	// with each update up to maxUpdateInterval.
+	minUpdateInterval = 10 * time.Second
 	maxUpdateInterval = 5 * time.Minute
-	// seriesLife is the time after which the API server deletes an event that is not updated
+	// eventLife is the time after which the API server deletes an event that is not updated
 	// (kube-apiserver's --event-ttl).
-	seriesLife = time.Hour
-	// maxUpdateTime limits an update.
+	eventLife = time.Hour
+	// maxUpdateTime is the time limit of a request that updates an event.
 	maxUpdateTime = 10 * time.Second
 )
 
-// series are the written events. A repetition increases the count in the same object, with the last
-// message and time, like the kubelet's events. A worker, which the first event starts, combines
-// repetitions between two updates.
+// series contains the events that the client has written, one for each subject. A repetition
+// increases the count of the written event, and replaces its message and last time, as in the
+// kubelet's events. A worker, which the first event starts, combines the repetitions between two
+// updates.
 type series struct {
-	first, longest time.Duration // pauses between writes
-	updateTime     time.Duration // maxUpdateTime, except in tests
-	workers        sync.WaitGroup
-	stop           context.CancelFunc // cancels the current request; nil before the first event
+	minInterval, maxInterval time.Duration // between two updates of an event
+	updateTime               time.Duration // maxUpdateTime, except in tests
+	workers                  sync.WaitGroup
+	// stop cancels the current request; nil before the first event.
+	stop context.CancelFunc
 
 	mu     sync.Mutex
-	known  map[subject]*written
+	events map[subject]*writtenEvent
 	closed bool
-	// queue contains the series to update; nil before the first event.
+	// queue contains the subjects of the events to update; nil before the first event.
 	queue workqueue.TypedRateLimitingInterface[subject]
 }
 
-// subject is the common part of the events of a series.
+// A subject is the part that all repetitions of an event have in common.
 type subject struct {
 	kind, namespace, name, uid string
 	warning                    bool
 	reason                     string
 }
 
-// written is an event in the API server, with its pending changes.
-type written struct {
+// A writtenEvent is an event in the API server, with the repetitions that are not written yet.
+type writtenEvent struct {
 	name    string
 	first   time.Time
 	count   int       // last written count
 	at      time.Time // time of the last write
 	queued  bool      // it is being written or waits for its next update
-	pending int       // repetitions that are not written yet
-	last    Event
+	pending int       // number of repetitions that are not written yet
+	last    Event     // last repetition
 }
 
 func newSeries() *series {
 	return &series{
-		first: firstUpdate, longest: maxUpdateInterval, updateTime: maxUpdateTime,
-		known: map[subject]*written{},
+		minInterval: minUpdateInterval, maxInterval: maxUpdateInterval, updateTime: maxUpdateTime,
+		events: map[subject]*writtenEvent{},
 	}
 }
 
@@ -83,20 +86,20 @@ func (s *series) close() {
 }
 
 // SendEvent writes an event with its message on one line. Events about objects without a namespace
-// are in the namespace default. A repetition is counted in the existing event, immediately or later
-// depending on the time since the last update.
+// are in the namespace default. A repetition is not written as another event, but increases the
+// count of the written one, as soon as its next update is due.
 func (c *Client) SendEvent(ctx context.Context, e Event) error {
 	e.Count = max(1, e.Count)
 	key, s := subjectOf(e), c.series
 	s.mu.Lock()
-	c.startSeries()
+	c.startWorker()
 	s.expire(time.Now())
-	w := s.known[key]
+	w := s.events[key]
 	if w == nil {
-		w = &written{name: eventName(e.About.Name), first: e.Time, queued: true}
-		s.known[key] = w
+		w = &writtenEvent{name: eventName(e.About.Name), first: e.Time, queued: true}
+		s.events[key] = w
 		s.mu.Unlock()
-		return c.begin(ctx, key, w, e)
+		return c.writeFirst(ctx, key, w, e)
 	}
 	defer s.mu.Unlock()
 	w.pending, w.last = w.pending+e.Count, e
@@ -107,13 +110,14 @@ func (c *Client) SendEvent(ctx context.Context, e Event) error {
 	return nil
 }
 
-// startSeries starts the worker unless it is running. The caller holds the lock.
-func (c *Client) startSeries() {
+// startWorker starts the worker unless it is running. The caller holds the lock.
+func (c *Client) startWorker() {
 	s := c.series
 	if s.queue != nil || s.closed {
 		return
 	}
-	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[subject](s.first, s.longest)
+	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[subject](s.minInterval,
+		s.maxInterval)
 	queue := workqueue.NewTypedRateLimitingQueue(delays)
 	ctx, stop := context.WithCancel(context.Background())
 	s.queue, s.stop = queue, stop
@@ -131,42 +135,37 @@ func (c *Client) startSeries() {
 
 // expire removes events that the API server has deleted.
 func (s *series) expire(now time.Time) {
-	for key, w := range s.known {
-		if !w.queued && now.Sub(w.at) > seriesLife {
-			s.forget(key)
+	for key, w := range s.events {
+		if !w.queued && now.Sub(w.at) > eventLife {
+			delete(s.events, key)
+			s.queue.Forget(key)
 		}
 	}
 }
 
-func (s *series) forget(key subject) {
-	delete(s.known, key)
-	s.queue.Forget(key)
-}
-
-// begin writes the first event of a series.
-func (c *Client) begin(ctx context.Context, key subject, w *written, e Event) error {
+// writeFirst writes the first event about a subject.
+func (c *Client) writeFirst(ctx context.Context, key subject, w *writtenEvent, e Event) error {
 	err := c.create(ctx, w, e, e.Count)
 	s := c.series
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.at, w.count = time.Now(), e.Count
 	if err != nil {
-		w.count = 0 // repetitions since then write it
+		w.count = 0 // the next update creates the event with the repetitions since then
 	}
 	if s.closed || err != nil && w.pending == 0 {
-		delete(s.known, key)
+		delete(s.events, key)
 		return err
 	}
 	s.queue.AddRateLimited(key)
 	return err
 }
 
-// update writes the pending repetitions of a series. A failed update is repeated at the next
-// update.
+// update writes the pending repetitions of an event. If this fails, the next update writes them.
 func (c *Client) update(ctx context.Context, key subject) {
 	s := c.series
 	s.mu.Lock()
-	w := s.known[key]
+	w := s.events[key]
 	if w == nil || s.closed {
 		s.mu.Unlock()
 		return
@@ -182,7 +181,7 @@ func (c *Client) update(ctx context.Context, key subject) {
 	ctx, cancel := context.WithTimeout(ctx, s.updateTime)
 	defer cancel()
 	err := c.patch(ctx, w, e, total)
-	if IsAnswer(err) { // it has expired, or may not be changed
+	if IsPermanent(err) { // the event has expired, or may not be changed
 		w.name = eventName(e.About.Name)
 		err = c.create(ctx, w, e, total)
 	}
@@ -190,14 +189,14 @@ func (c *Client) update(ctx context.Context, key subject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.at = time.Now()
-	if err == nil || IsAnswer(err) || time.Since(e.Time) > seriesLife {
+	if err == nil || IsPermanent(err) || time.Since(e.Time) > eventLife {
 		w.count, w.pending = total, w.pending-added
 	}
 	s.queue.AddRateLimited(key)
 }
 
 // create creates an event.
-func (c *Client) create(ctx context.Context, w *written, e Event, count int) error {
+func (c *Client) create(ctx context.Context, w *writtenEvent, e Event, count int) error {
 	kind := "Normal"
 	if e.Warning {
 		kind = "Warning"
@@ -212,8 +211,8 @@ func (c *Client) create(ctx context.Context, w *written, e Event, count int) err
 	}, nil)
 }
 
-// patch increases the count of an event.
-func (c *Client) patch(ctx context.Context, w *written, e Event, count int) error {
+// patch sets the count of an event, and the message and time of its last repetition.
+func (c *Client) patch(ctx context.Context, w *writtenEvent, e Event, count int) error {
 	return c.do(ctx, http.MethodPatch, eventsOf(e)+"/"+url.PathEscape(w.name), nil, map[string]any{
 		"message": messageOf(e), "lastTimestamp": stamp(e.Time), "count": count,
 	}, nil)
@@ -224,10 +223,7 @@ func eventsOf(e Event) string {
 }
 
 func namespaceOf(e Event) string {
-	if e.About.Namespace == "" {
-		return "default"
-	}
-	return e.About.Namespace
+	return cmp.Or(e.About.Namespace, "default")
 }
 
 func messageOf(e Event) string { return text.Truncate(text.Printable(e.Message), maxMessage) }

@@ -50,7 +50,7 @@ func count(t *testing.T, server *apiservertest.Server, want int) apiservertest.E
 // last time, and few writes.
 func TestARepetitionIsCounted(t *testing.T) {
 	server, c := start(t)
-	c.SetPauses(50*time.Millisecond, time.Second)
+	c.SetUpdateIntervals(50*time.Millisecond, time.Second)
 	first, last := repeat(t, c, 100)
 	e := count(t, server, 100)
 	if len(server.Events()) != 1 || e.Count != 100 || e.Message != "the 100. time" ||
@@ -98,7 +98,7 @@ func TestEventsOfOtherReportersAreNotAggregated(t *testing.T) {
 func TestARepetitionOfAnEventThatCannotBeChanged(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
 		server, c := start(t)
-		c.SetPauses(time.Millisecond, time.Millisecond)
+		c.SetUpdateIntervals(time.Millisecond, time.Millisecond)
 		server.RefuseEventUpdates(code)
 		repeat(t, c, 2)
 		if e := count(t, server, 2); len(server.Events()) != 2 || e.Count != 2 {
@@ -111,7 +111,7 @@ func TestARepetitionOfAnEventThatCannotBeChanged(t *testing.T) {
 // answer.
 func TestARepetitionDuringAnOutage(t *testing.T) {
 	server, c := start(t)
-	c.SetPauses(time.Millisecond, 2*time.Millisecond)
+	c.SetUpdateIntervals(time.Millisecond, 2*time.Millisecond)
 	repeat(t, c, 1)
 	server.RefuseEventUpdates(http.StatusInternalServerError)
 	repeat(t, c, 3)
@@ -137,7 +137,7 @@ func TestFirstEventThatIsRejected(t *testing.T) {
 // TestCloseEndsAWrite checks that Close does not wait for an API server that does not answer.
 func TestCloseEndsAWrite(t *testing.T) {
 	server, c := start(t)
-	c.SetPauses(time.Millisecond, time.Millisecond)
+	c.SetUpdateIntervals(time.Millisecond, time.Millisecond)
 	c.SetUpdateTime(time.Hour)
 	repeat(t, c, 1)
 	server.Always(apiservertest.NoReply())

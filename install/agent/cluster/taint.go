@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 )
 
-// Taint is a taint of a node: its key and its complete JSON.
+// A Taint is a taint of a node: its key and its complete JSON.
 type Taint struct {
 	Key string
 	raw json.RawMessage
@@ -15,11 +16,11 @@ type Taint struct {
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (t *Taint) UnmarshalJSON(text []byte) error {
-	var head struct{ Key string }
-	if err := json.Unmarshal(text, &head); err != nil {
+	var fields struct{ Key string }
+	if err := json.Unmarshal(text, &fields); err != nil {
 		return err
 	}
-	t.Key, t.raw = head.Key, append(json.RawMessage(nil), text...)
+	t.Key, t.raw = fields.Key, slices.Clone(text)
 	return nil
 }
 
@@ -30,7 +31,7 @@ func (t Taint) MarshalJSON() ([]byte, error) { return t.raw, nil }
 // node has changed since it was read, the API server rejects the request, and the node must be read
 // again.
 func (c *Client) Untaint(ctx context.Context, n *Node, key string) (bool, error) {
-	remaining := []Taint{}
+	remaining := []Taint{} // not nil, which would be null in JSON
 	for _, t := range n.Spec.Taints {
 		if t.Key != key {
 			remaining = append(remaining, t)

@@ -15,18 +15,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// The API server ends a watch after a random time between minWatchTime and maxWatchTime, which are
-// client-go's, so that a dead connection is replaced and the agents of a cluster do not watch again
-// at the same time. The client ends a watch after answerTime more.
 const (
+	// The client requests that the API server end a watch after a random time between minWatchTime
+	// and maxWatchTime (the values of client-go). This replaces dead connections, and the agents of
+	// a cluster do not watch again at the same time.
 	minWatchTime = 5 * time.Minute
 	maxWatchTime = 10 * time.Minute
-	answerTime   = 30 * time.Second
+	// replyTime is the time limit of a request to list. If the API server does not end a watch, the
+	// client ends it after this additional time.
+	replyTime = 30 * time.Second
 )
 
-// watchPause returns the delays before watching again: 1 to 5 s at first, and 8 to 40 s at last.
-// They are random, because the watches of all agents end at the same time when the API server
-// stops.
+// watchPause returns the delays before watching again, which grow from 1–5 s to 8–40 s. They are
+// random, because the watches of all agents end at the same time when the API server stops.
 func watchPause() wait.Backoff {
 	return wait.Backoff{
 		Duration: time.Second, Factor: 2, Jitter: 4, Steps: 4, Cap: 8 * time.Second,
@@ -52,11 +53,9 @@ func (c *Client) WatchDaemonSet(
 		}
 		// Wait without an error too: the API server ends watches from time to time, and may end a
 		// broken one immediately.
-		timer := time.NewTimer(pause.Step())
 		select {
 		case <-ctx.Done():
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(pause.Step()):
 		}
 	}
 }
@@ -65,26 +64,26 @@ func (c *Client) WatchDaemonSet(
 func (c *Client) listDaemonSet(
 	ctx context.Context, n Name, seen func(*DaemonSet),
 ) (version string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
 	defer cancel()
 	var list struct {
 		Meta  Meta        `json:"metadata"`
 		Items []DaemonSet `json:"items"`
 	}
-	response, err := c.metadata(ctx, daemonSets(n.Namespace), only(n))
+	response, err := c.requestMetadata(ctx, daemonSets(n.Namespace), selectName(n))
 	if err != nil {
 		return "", err
 	}
 	if err := decode(response, http.MethodGet, daemonSets(n.Namespace), &list); err != nil {
 		return "", err
 	}
-	var there *DaemonSet
+	var current *DaemonSet
 	for i := range list.Items {
 		if list.Items[i].Meta.Name == n.Name {
-			there = &list.Items[i]
+			current = &list.Items[i]
 		}
 	}
-	seen(there)
+	seen(current)
 	return list.Meta.ResourceVersion, nil
 }
 
@@ -93,13 +92,13 @@ func (c *Client) followDaemonSet(
 	ctx context.Context, n Name, version string, seen func(*DaemonSet),
 ) error {
 	duration := minWatchTime + rand.N(maxWatchTime-minWatchTime)
-	ctx, cancel := context.WithTimeout(ctx, duration+answerTime)
+	ctx, cancel := context.WithTimeout(ctx, duration+replyTime)
 	defer cancel()
-	query := only(n)
+	query := selectName(n)
 	query.Set("watch", "true")
 	query.Set("resourceVersion", version)
 	query.Set("timeoutSeconds", strconv.Itoa(int(duration/time.Second)))
-	response, err := c.metadata(ctx, daemonSets(n.Namespace), query)
+	response, err := c.requestMetadata(ctx, daemonSets(n.Namespace), query)
 	if err != nil {
 		return err
 	}
@@ -117,18 +116,20 @@ func (c *Client) followDaemonSet(
 		if err != nil {
 			return err
 		}
-		if err := take(e.Type, e.Object, n, seen); err != nil {
+		if err := handleEvent(e.Type, e.Object, n, seen); err != nil {
 			return err
 		}
 	}
 }
 
-// take reports one event of a watch.
-func take(eventType string, object json.RawMessage, n Name, seen func(*DaemonSet)) error {
+// handleEvent calls seen with the DaemonSet of an event of a watch, or nil if it was deleted. Events
+// about other DaemonSets are ignored.
+func handleEvent(
+	eventType string, object json.RawMessage, n Name, seen func(*DaemonSet),
+) error {
 	switch eventType {
 	case "ADDED", "MODIFIED", "DELETED":
-	default:
-		// an error, in most cases that the version is too old
+	default: // ERROR, usually because the resourceVersion is too old
 		return fmt.Errorf("the watch ends with %s", eventType)
 	}
 	d := new(DaemonSet)
@@ -145,15 +146,16 @@ func take(eventType string, object json.RawMessage, n Name, seen func(*DaemonSet
 	return nil
 }
 
-// metadata sends a request for metadata, and returns the reply if it is a success.
-func (c *Client) metadata(
+// requestMetadata requests only the metadata of objects, and returns the response if it has a 2xx
+// status.
+func (c *Client) requestMetadata(
 	ctx context.Context, path string, query url.Values,
 ) (*http.Response, error) {
 	response, err := c.api.Metadata(ctx, path, query)
 	if err != nil {
 		return nil, err
 	}
-	return success(response, http.MethodGet, path)
+	return response, checkStatus(response, http.MethodGet, path)
 }
 
-func only(n Name) url.Values { return url.Values{"fieldSelector": {"metadata.name=" + n.Name}} }
+func selectName(n Name) url.Values { return url.Values{"fieldSelector": {"metadata.name=" + n.Name}} }

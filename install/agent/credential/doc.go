@@ -4,12 +4,12 @@
 // If a ServiceAccount is deleted and created again, it has another UID, and the API server rejects
 // all tokens of the old one (401). After a rotation of the certificate authority, the old one does
 // not verify the API server's certificate. Package apiclient reads both files before each request,
-// and reports the outcome to [Monitor.Outcome].
+// and passes the outcome to [Monitor.Record].
 //
 // The kubelet replaces a token after 80 % of its lifetime and not earlier: its cache uses the pod
 // as the key and does not contain the UID of the ServiceAccount (kubernetes/kubernetes#132802). The
 // chart requests tokens for ten minutes, which limits the outage. If the kubelet does not replace a
 // rejected token in time, [Monitor.Run] returns an error and the agent exits: the kubelet then sets
-// up the volumes of the pod again before it restarts the container. Exits back off; a file in the
-// run directory keeps their number across restarts.
+// up the volumes of the pod again before it restarts the container. The time between two exits
+// doubles; a file in the run directory contains their number.
 package credential

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -32,8 +33,8 @@ type Options struct {
 	// Changed is called when the credentials are rejected, are rejected for another reason, or are
 	// accepted again. It must not block.
 	Changed func(Status)
-	// Patience is the time within which the kubelet must replace a rejected token, counted from the
-	// expected replacement; 2 min if it is 0.
+	// Patience is the time that the kubelet has to replace a rejected token after 80 % of the
+	// token's lifetime, when it should have done so; 2 min if it is 0.
 	Patience time.Duration
 }
 
@@ -42,14 +43,14 @@ type Options struct {
 type Status struct {
 	// Accepted is set once the API server has accepted the token.
 	Accepted bool
-	// Problem is not nil if the API server rejects the token or its certificate is not trusted;
-	// Since is the begin of this problem.
+	// Problem is not nil if the API server rejects the token or its certificate is not trusted.
 	Problem error
-	Since   time.Time
+	// Since is the time when Problem was first detected.
+	Since time.Time
 }
 
 // A Monitor derives the state of the credentials from the outcome of requests. Use [New], and pass
-// [Monitor.Outcome] to the client of the API server. It is safe for concurrent use.
+// [Monitor.Record] to the client of the API server. It is safe for concurrent use.
 type Monitor struct {
 	options Options
 	wake    chan struct{}
@@ -74,40 +75,41 @@ func (m *Monitor) Status() Status {
 	return m.status
 }
 
-// Exits returns the number of exits of agents of this node because of credentials since they were
-// last accepted, and the reason of the last exit.
+// Exits returns the number of times that an agent of this node has exited because of its
+// credentials since they were last accepted, and the reason of the last exit.
 func (m *Monitor) Exits() (count int, reason string) {
 	e := loadExits(m.options.Record)
-	return e.Count, e.Why
+	return e.Count, e.Reason
 }
 
 // Record records the outcome of a request with a token. The code is 0 without a reply.
-func (m *Monitor) Record(used string, code int, err error) {
+func (m *Monitor) Record(usedToken string, code int, err error) {
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &untrusted):
-		m.set("",
+		m.setState("",
 			fmt.Errorf("%s does not verify the API server's certificate: %w", m.options.CAFile,
 				untrusted.Err))
 	case err != nil:
 		// An unavailable API server does not show whether the credentials are valid.
 	case code != http.StatusUnauthorized:
-		m.set("", nil)
-	case used == m.projected():
-		m.set(used, errors.New("the API server rejects the agent's service account token (401)"))
+		m.setState("", nil)
+	case usedToken == m.projectedToken():
+		m.setState(usedToken,
+			errors.New("the API server rejects the agent's service account token (401)"))
 	default:
 		// The token has been replaced meanwhile.
 	}
 }
 
-// projected returns the token in the file, or an empty string if it cannot be read.
-func (m *Monitor) projected() string {
+// projectedToken returns the token in the file, or an empty string if it cannot be read.
+func (m *Monitor) projectedToken() string {
 	text, _ := apiclient.ReadToken(m.options.TokenFile)
 	return text
 }
 
-// set records the result of a request, and reports changes.
-func (m *Monitor) set(rejected string, problem error) {
+// setState sets the rejected token and the problem, and reports a changed problem.
+func (m *Monitor) setState(rejected string, problem error) {
 	m.mu.Lock()
 	old := m.status
 	m.rejected = rejected
@@ -136,18 +138,15 @@ func (m *Monitor) set(rejected string, problem error) {
 // not replace a rejected token. The exit is then recorded.
 func (m *Monitor) Run(ctx context.Context) error {
 	for {
-		wait, err := m.next(time.Now())
+		wait, err := m.check(time.Now())
 		if err != nil {
 			return err
 		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-m.wake:
-			timer.Stop()
 		}
 	}
 }
@@ -155,35 +154,36 @@ func (m *Monitor) Run(ctx context.Context) error {
 // idleInterval is the interval of checks while no token is rejected.
 const idleInterval = time.Hour
 
-// next returns the time to wait, or an error if the agent must exit.
-func (m *Monitor) next(now time.Time) (time.Duration, error) {
+// check returns the time to wait until the next check, or an error if the agent must exit.
+func (m *Monitor) check(now time.Time) (time.Duration, error) {
 	m.mu.Lock()
 	status, rejected := m.status, m.rejected
 	m.mu.Unlock()
 	if rejected == "" {
 		return m.forgetExits(now, status), nil
 	}
-	if m.projected() != rejected {
+	if m.projectedToken() != rejected {
 		return pollInterval, nil // the next request shows whether the new token is valid
 	}
-	before := loadExits(m.options.Record)
-	due := latest(renewal(rejected, status.Since).Add(m.options.Patience), before.next(now))
+	earlier := loadExits(m.options.Record)
+	due := latest(renewal(rejected, status.Since).Add(m.options.Patience), earlier.nextAllowed(now))
 	if wait := due.Sub(now); wait > 0 {
 		return min(wait, pollInterval), nil
 	}
-	err := fmt.Errorf("%w since %s, and the kubelet has not replaced it: exiting, so that the kubelet sets it up again with the container",
+	err := fmt.Errorf("%w since %s, and the kubelet has not replaced it: "+
+		"exiting, so that the kubelet sets it up again with the container",
 		status.Problem, status.Since.UTC().Format(time.RFC3339))
-	record := exits{Count: before.Count + 1, Last: now, Why: err.Error()}
-	if stored := record.store(m.options.Record); stored != nil {
-		// Without a record the next agent would exit as early; then only the kubelet's back-off
-		// applies.
-		err = fmt.Errorf("%w (the exit is not recorded: %w)", err, stored)
+	record := exits{Count: earlier.Count + 1, Last: now, Reason: err.Error()}
+	if storeErr := record.store(m.options.Record); storeErr != nil {
+		// Without the record the next agent does not wait longer than this one before it exits;
+		// only the kubelet's back-off delays it.
+		err = fmt.Errorf("%w (the exit is not recorded: %w)", err, storeErr)
 	}
 	return 0, err
 }
 
-// forgetExits removes the record of exits once the credentials have been accepted for the maximum
-// pause, and returns the time to wait.
+// forgetExits removes the record of exits once the credentials have been accepted for maxPause, and
+// returns the time to wait until the next check.
 func (m *Monitor) forgetExits(now time.Time, status Status) time.Duration {
 	e := loadExits(m.options.Record)
 	if e.Count == 0 || !status.Accepted || status.Problem != nil {
@@ -192,21 +192,21 @@ func (m *Monitor) forgetExits(now time.Time, status Status) time.Duration {
 	if wait := e.Last.Add(maxPause).Sub(now); wait > 0 && wait <= maxPause {
 		return wait
 	}
-	_ = forget(m.options.Record) // if this fails, the next pause is longer
+	_ = os.Remove(m.options.Record) // if this fails, the next pause is longer
 	return idleInterval
 }
 
-// renewal returns the time when the kubelet should have replaced a token rejected since a time:
-// after 80 % of its lifetime.
-func renewal(text string, since time.Time) time.Time {
-	issued, expiry := token.Validity(text)
+// renewal returns the time by which the kubelet should have replaced a token: after 80 % of its
+// lifetime, but not before the API server rejected it.
+func renewal(rejected string, since time.Time) time.Time {
+	issued, expiry := token.Validity(rejected)
 	if issued.IsZero() || expiry.IsZero() {
 		return since.Add(unknownLife * 8 / 10)
 	}
 	lifetime := expiry.Sub(issued)
 	if lifetime > 25*time.Hour {
-		// A token of an hour is valid for a year, but the kubelet receives a lifetime of an hour
-		// (--service-account-extend-token-expiration).
+		// The API server extends a requested lifetime of an hour to a year, but the kubelet
+		// replaces the token after the requested one (--service-account-extend-token-expiration).
 		lifetime = unknownLife
 	}
 	return latest(issued.Add(lifetime*8/10), since)

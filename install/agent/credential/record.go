@@ -2,28 +2,26 @@ package credential
 
 import (
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"os"
 	"time"
 
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// exits records the consecutive exits of agents of this node because of credentials.
+// exits records the consecutive exits of agents of this node because of their credentials.
 type exits struct {
-	Count int       `json:"count"`
-	Last  time.Time `json:"last"`
-	Why   string    `json:"why"`
+	Count  int       `json:"count"`
+	Last   time.Time `json:"last"`
+	Reason string    `json:"why"` // of the last exit
 }
 
-// firstPause and maxPause are the limits of the time between exits, which doubles.
+// The minimum time between two exits doubles with each exit, from firstPause up to maxPause.
 const (
 	firstPause = time.Minute
 	maxPause   = time.Hour
 )
 
-// loadExits reads the record. A missing or damaged one counts no exits.
+// loadExits reads the record. A missing or damaged record contains no exits.
 func loadExits(path string) exits {
 	var e exits
 	text, err := os.ReadFile(path)
@@ -42,22 +40,14 @@ func (e exits) store(path string) error {
 	return err
 }
 
-// forget removes the record.
-func forget(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// next returns the earliest time of the next exit; zero if there was none. A time in the future was
-// recorded with another clock and counts as now.
-func (e exits) next(now time.Time) time.Time {
+// nextAllowed returns the earliest time of the next exit; zero if there was no exit. If the last
+// exit is in the future, because the clock was set back, it counts as now.
+func (e exits) nextAllowed(now time.Time) time.Time {
 	if e.Count == 0 {
 		return time.Time{}
 	}
 	pause := maxPause
-	if e.Count < 7 { // 2^6 minutes are more than an hour
+	if e.Count < 7 { // from the seventh exit on the doubled pause exceeds maxPause
 		pause = min(maxPause, firstPause<<(e.Count-1))
 	}
 	last := e.Last

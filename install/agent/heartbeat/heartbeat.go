@@ -1,6 +1,6 @@
-// Package heartbeat detects loops that are stuck: that have work and make no progress. Time is
-// counted in its own checks, which do not happen while the process is stopped or gets no processor,
-// or the node sleeps. A jump of the clock therefore does not make a loop count as stuck.
+// Package heartbeat detects stuck loops, which have work and make no progress. It measures time by
+// the number of its own checks, which do not run while the process or the node is suspended. A loop
+// therefore does not count as stuck after a suspension or a jump of the clock.
 package heartbeat
 
 import (
@@ -16,7 +16,7 @@ const Pause = 10 * time.Second
 
 // A Loop is a loop that must make progress.
 type Loop struct {
-	// Name is its name in the error.
+	// Name names the loop in the error of [Monitor.Stuck].
 	Name string
 	// Progress returns a number that changes with each step, and whether the loop has work. It must
 	// not block.
@@ -24,8 +24,8 @@ type Loop struct {
 	// Longest is the maximum time of a step.
 	Longest time.Duration
 
-	last   uint64
-	checks int // in which the step was the same one
+	last       uint64 // step at the last check
+	idleChecks int    // number of consecutive checks without progress
 }
 
 // A Monitor monitors loops. It is safe for concurrent use.
@@ -58,21 +58,22 @@ func (m *Monitor) check() {
 		l := &m.loops[i]
 		step, busy := l.Progress()
 		if !busy || step != l.last {
-			l.checks = 0
+			l.idleChecks = 0
 		} else {
-			l.checks++
+			l.idleChecks++
 		}
 		l.last = step
 	}
 }
 
-// Stuck returns an error that names the loops without progress for longer than allowed, or nil.
+// Stuck returns an error that names the loops without progress for longer than [Loop.Longest], or
+// nil.
 func (m *Monitor) Stuck() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var errs []error
 	for _, l := range m.loops {
-		if idle := time.Duration(l.checks) * Pause; idle > l.Longest {
+		if idle := time.Duration(l.idleChecks) * Pause; idle > l.Longest {
 			errs = append(errs,
 				fmt.Errorf("the %s has made no progress for %s; it may take %s for a step", l.Name,
 					idle, l.Longest))

@@ -1,7 +1,9 @@
 package logs
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"log"
 
 	"github.com/go-logr/logr"
@@ -10,9 +12,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TakeOver redirects the logs of libraries to this log: of those that use klog, such as client-go,
-// and of those that use the standard library's logger, such as net/http. Messages of client-go have
-// the level debug, because the agent itself logs failures.
+// TakeOver redirects klog, which client-go uses, and the standard library's logger, which net/http
+// uses, to this log. Messages of client-go get the level debug, because the agent itself logs
+// failures.
 func (l *Log) TakeOver() {
 	klog.SetLoggerWithOptions(logr.New(&sink{l.Named("client-go")}), klog.ContextualLogger(true))
 	// The agent has no klog flags, and klog's default is to write to standard error too.
@@ -21,34 +23,26 @@ func (l *Log) TakeOver() {
 	log.SetOutput(l.StandardWriter("standard"))
 }
 
-// Standard returns a logger of the standard library for a library. Its messages are warnings.
+// Standard returns a logger of the standard library's type for a library. Its messages become
+// warnings.
 func (l *Log) Standard(library string) *log.Logger {
 	return log.New(l.StandardWriter(library), "", 0)
 }
 
 // StandardWriter returns a writer for messages of a library, which become warnings. Their text is a
-// field, so that they count as one message.
-func (l *Log) StandardWriter(library string) interface{ Write([]byte) (int, error) } {
-	return writer{l.Named(library)}
-}
+// field of one fixed message, so that the limit for repeated messages applies to all of them.
+func (l *Log) StandardWriter(library string) io.Writer { return writer{l.Named(library)} }
 
-type writer struct{ to *zap.Logger }
+type writer struct{ logger *zap.Logger }
 
 // Write implements [io.Writer].
 func (w writer) Write(line []byte) (int, error) {
-	w.to.Warn("the library says", zap.ByteString("line", trimmed(line)))
+	w.logger.Warn("the library says", zap.ByteString("line", bytes.TrimRight(line, "\n")))
 	return len(line), nil
 }
 
-func trimmed(line []byte) []byte {
-	for len(line) > 0 && line[len(line)-1] == '\n' {
-		line = line[:len(line)-1]
-	}
-	return line
-}
-
 // A sink receives messages of libraries that use logr.
-type sink struct{ to *zap.Logger }
+type sink struct{ logger *zap.Logger }
 
 var _ logr.LogSink = (*sink)(nil)
 
@@ -57,28 +51,30 @@ func (s *sink) Init(logr.RuntimeInfo) {}
 
 // Enabled implements [logr.LogSink]. Levels above 0 are for developers of the library.
 func (s *sink) Enabled(level int) bool {
-	return level == 0 && s.to.Core().Enabled(zapcore.DebugLevel)
+	return level == 0 && s.logger.Core().Enabled(zapcore.DebugLevel)
 }
 
 // Info implements [logr.LogSink].
 func (s *sink) Info(_ int, text string, pairs ...any) {
-	s.to.Debug("the library says", append(fieldsOf(pairs), zap.String("line", text))...)
+	s.logger.Debug("the library says", append(fieldsOf(pairs), zap.String("line", text))...)
 }
 
 // Error implements [logr.LogSink].
 func (s *sink) Error(err error, text string, pairs ...any) {
-	s.to.Debug("the library says",
+	s.logger.Debug("the library says",
 		append(fieldsOf(pairs), zap.String("line", text), zap.Error(err))...)
 }
 
 // WithValues implements [logr.LogSink].
-func (s *sink) WithValues(pairs ...any) logr.LogSink { return &sink{s.to.With(fieldsOf(pairs)...)} }
+func (s *sink) WithValues(pairs ...any) logr.LogSink {
+	return &sink{s.logger.With(fieldsOf(pairs)...)}
+}
 
 // WithName implements [logr.LogSink].
-func (s *sink) WithName(name string) logr.LogSink { return &sink{s.to.Named(name)} }
+func (s *sink) WithName(name string) logr.LogSink { return &sink{s.logger.Named(name)} }
 
-// fieldsOf converts keys and values of any type to fields. Values are converted to text, which
-// cannot fail.
+// fieldsOf converts alternating keys and values to fields. Values are converted to text, because
+// encoding a value of any type can fail.
 func fieldsOf(pairs []any) []zapcore.Field {
 	fields := make([]zapcore.Field, 0, len(pairs)/2+2)
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -1,6 +1,6 @@
-// Package logs provides the agent's log: lines in one format, including those of libraries.
+// Package logs provides the agent's log. Messages of libraries are written in the same format.
 // Messages that are repeated too often are suppressed and counted. The latest warnings and errors
-// are kept for the command rules status.
+// are kept in memory for the command rules status.
 package logs
 
 import (
@@ -20,8 +20,8 @@ type Log struct {
 	// Level is the log level. It can be changed.
 	Level zap.AtomicLevel
 
-	suppressed atomic.Pointer[func()]
-	recent     *recent
+	onSuppressed atomic.Pointer[func()]
+	recent       *recent
 }
 
 // New returns a log with a level, in JSON or in a readable format.
@@ -38,30 +38,30 @@ func New(level string, inJSON bool, w io.Writer) (*Log, error) {
 	if inJSON {
 		encoder = zapcore.NewJSONEncoder(config)
 	}
-	written := zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l.Level)
-	limit := &limit{suppressed: func() {
-		if tell := l.suppressed.Load(); tell != nil {
-			(*tell)()
+	output := zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l.Level)
+	limit := &limit{onSuppressed: func() {
+		if callback := l.onSuppressed.Load(); callback != nil {
+			(*callback)()
 		}
 	}}
-	l.Logger = zap.New(zapcore.NewTee(&limited{written, limit}, &recentCore{recent: l.recent}))
+	l.Logger = zap.New(zapcore.NewTee(&limited{output, limit}, &recentCore{recent: l.recent}))
 	return l, nil
 }
 
 // OnSuppressed sets a function that is called for each suppressed line.
-func (l *Log) OnSuppressed(tell func()) { l.suppressed.Store(&tell) }
+func (l *Log) OnSuppressed(callback func()) { l.onSuppressed.Store(&callback) }
 
 // Recent returns the latest warnings and errors, the last one first, independent of the log level.
 func (l *Log) Recent() []Line { return l.recent.lines() }
 
 // A Line is a logged warning or error.
 type Line struct {
-	// First and Last are the times of the first and the last occurrence, Count is the number of
-	// occurrences.
+	// First and Last are the times of the first and the last occurrence.
 	First, Last time.Time
-	Count       int
-	Level       string
-	Message     string
+	// Count is the number of occurrences.
+	Count   int
+	Level   string
+	Message string
 	// Error is the error of the last occurrence; empty if there was none.
 	Error string
 }

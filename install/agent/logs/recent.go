@@ -23,7 +23,7 @@ func (r *recent) lines() []Line {
 	return slices.Clone(r.kept)
 }
 
-func (r *recent) add(e zapcore.Entry, failed string) {
+func (r *recent) add(e zapcore.Entry, errorText string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	line := Line{First: e.Time, Level: e.Level.String(), Message: e.Message}
@@ -32,7 +32,7 @@ func (r *recent) add(e zapcore.Entry, failed string) {
 		line = r.kept[at]
 		r.kept = slices.Delete(r.kept, at, at+1)
 	}
-	line.Last, line.Error = e.Time, failed
+	line.Last, line.Error = e.Time, errorText
 	line.Count++
 	r.kept = slices.Insert(r.kept, 0, line)
 	r.kept = r.kept[:min(len(r.kept), maxRecent)]
@@ -58,13 +58,13 @@ func (c *recentCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapc
 
 // Write implements [zapcore.Core].
 func (c *recentCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	failed := ""
+	errorText := ""
 	for _, f := range fields {
 		if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
-			failed = err.Error()
+			errorText = err.Error()
 		}
 	}
-	c.recent.add(e, failed)
+	c.recent.add(e, errorText)
 	return nil
 }
 

@@ -25,13 +25,13 @@ type Health struct {
 	Level zap.AtomicLevel
 }
 
-// Handler serves
+// Handler serves the following requests. The port is open to the cluster: the log level can only be
+// set from the agent's own network namespace, from which kubectl port-forward connects.
 //
-//	GET /readyz     200 or 503; the reasons as text, or as JSON with ?format=json or if JSON is accepted
+//	GET /readyz     200 or 503; the reasons as text, or as JSON with ?format=json or an Accept header
 //	GET /healthz    200 or 503
 //	GET /log-level  the minimum log level
-//	PUT /log-level  sets it (debug, info, warn, error, fatal or none), from the agent's own network namespace only, where kubectl
-//	                port-forward comes from: the port is open to the cluster
+//	PUT /log-level  sets the minimum log level: debug, info, warn, error, fatal or none
 func (h Health) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", h.readyz)
@@ -78,9 +78,9 @@ func (h Health) level() string {
 }
 
 func (h Health) setLevel(w http.ResponseWriter, r *http.Request) {
-	if !local(r.RemoteAddr) {
-		http.Error(w,
-			"the level can be set from the agent's own network namespace only: use kubectl port-forward", http.StatusForbidden)
+	if !isLocal(r.RemoteAddr) {
+		http.Error(w, "the level can be set from the agent's own network namespace only: "+
+			"use kubectl port-forward", http.StatusForbidden)
 		return
 	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, 64))
@@ -99,8 +99,8 @@ func (h Health) setLevel(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, h.level())
 }
 
-// local reports whether a client is in the agent's network namespace.
-func local(peer string) bool {
+// isLocal reports whether a client is in the agent's network namespace.
+func isLocal(peer string) bool {
 	host, _, err := net.SplitHostPort(peer)
 	if err != nil {
 		return false

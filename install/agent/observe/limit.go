@@ -10,17 +10,18 @@ import (
 
 // Limits for the clients of a port. Each connection costs at most two descriptors and about 30 KiB.
 const (
-	// maxOpen and maxOpenOfOne limit the open connections of all addresses other than the node's,
-	// and of one address. The kubelet opens two at a time, and each Prometheus one.
-	maxOpen      = 64
-	maxOpenOfOne = 8
-	// maxRate and maxRateOfOne limit the new connections per second in the same way.
-	maxRate      = 100
-	maxRateOfOne = 20
+	// maxOpen limits the open connections of all addresses other than the node's, and
+	// maxOpenPerAddress the open connections of one address. The kubelet opens two connections at a
+	// time, and each Prometheus one.
+	maxOpen           = 64
+	maxOpenPerAddress = 8
+	// maxRate and maxRatePerAddress limit the new connections per second in the same way.
+	maxRate           = 100
+	maxRatePerAddress = 20
 	// maxAddresses is the maximum number of addresses that are counted separately in a second.
 	maxAddresses = 4096
-	// ofNode is the factor of the limits for an address of the node, because probes use it.
-	ofNode = 4
+	// nodeFactor multiplies the limits per address for addresses of the node, which probes use.
+	nodeFactor = 4
 	// refusalPause is the minimum time between two reports of refusals.
 	refusalPause = time.Minute
 )
@@ -33,27 +34,28 @@ type Refusals struct {
 }
 
 // A limiter is a listener that resets connections beyond the limits. It accepts a connection before
-// it resets it, so that the kernel's accept queue, which may contain a probe, does not fill up. At
-// the limit of open connections, it resets the oldest connection of the address with the most
-// connections, so that other addresses are always served. Addresses of the node have separate
-// limits.
+// it resets it, so that the kernel's accept queue, which may contain a probe, does not fill up. If
+// the limit of open connections is reached, a new connection replaces the oldest connection of the
+// address with the most connections, so that other addresses are always served. Addresses of the
+// node have separate limits.
 type limiter struct {
 	net.Listener
-	isNode func(netip.Addr) bool
-	// refused is called for each refused connection, report at most once in refusalPause.
-	refused func()
-	report  func(Refusals)
+	isNode  func(netip.Addr) bool
+	refused func()         // called for each refused connection
+	report  func(Refusals) // called at most once in refusalPause
 	now     func() time.Time
 
 	mu          sync.Mutex
-	open        []*limited // the oldest first
-	capacity    map[netip.Addr]int
-	others      int       // number of open connections that are not the node's
-	windowStart time.Time // when the counts of new connections began
-	rate        int
+	open        []*limited         // the oldest first
+	openCounts  map[netip.Addr]int // number of open connections of each address
+	foreignOpen int                // number of open connections that are not the node's
+	// foreignRate and rates are the numbers of new connections since windowStart: of all addresses
+	// other than the node's, and of each address.
+	windowStart time.Time
+	foreignRate int
 	rates       map[netip.Addr]int
-	pending     Refusals
-	reported    time.Time
+	pending     Refusals  // not yet reported
+	reported    time.Time // time of the last report
 }
 
 // A limited connection is a connection that the limiter accepted.
@@ -65,7 +67,7 @@ type limited struct {
 	once    sync.Once
 }
 
-// Close closes the connection, which then does not count any longer.
+// Close closes the connection, and removes it from the counts.
 func (c *limited) Close() error {
 	c.once.Do(func() { c.limiter.remove(c) })
 	return c.Conn.Close()
@@ -86,8 +88,8 @@ func (l *limiter) Accept() (net.Conn, error) {
 	}
 }
 
-// admit returns the connection, or nil if it is refused. At the limit of open connections, it
-// closes another connection.
+// admit returns the connection, or nil if it is refused. If the limit of open connections is
+// reached, it closes another connection.
 func (l *limiter) admit(conn net.Conn) net.Conn {
 	address := addressOf(conn)
 	c := &limited{Conn: conn, limiter: l, address: address, isNode: l.isNode(address)}
@@ -114,70 +116,70 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 	return c
 }
 
-// withinRate counts a new connection of an address. The first connection of an address in each
-// second is always accepted.
+// withinRate counts a new connection of an address, and reports whether it is within the limits.
+// The first connection of an address in each second is always within them.
 func (l *limiter) withinRate(address netip.Addr, isNode bool) bool {
 	now := l.now()
 	if l.rates == nil || now.Sub(l.windowStart) >= time.Second {
-		l.windowStart, l.rate, l.rates = now, 0, map[netip.Addr]int{}
+		l.windowStart, l.foreignRate, l.rates = now, 0, map[netip.Addr]int{}
 	}
 	n, known := l.rates[address]
 	switch {
 	case isNode:
-		if n >= ofNode*maxRateOfOne {
+		if n >= nodeFactor*maxRatePerAddress {
 			return false
 		}
-	case !known && len(l.rates) >= maxAddresses, n >= maxRateOfOne, known && l.rate >= maxRate:
+	case !known && len(l.rates) >= maxAddresses, n >= maxRatePerAddress,
+		known && l.foreignRate >= maxRate:
 		return false
 	default:
-		l.rate++
+		l.foreignRate++
 	}
 	l.rates[address] = n + 1
 	return true
 }
 
-// connectionToClose returns the connection to close in favor of a new one, or nil if no limit is
+// connectionToClose returns the open connection that a new one replaces, or nil if no limit is
 // reached.
-func (l *limiter) connectionToClose(to *limited) net.Conn {
-	allowed := maxOpenOfOne
-	if to.isNode {
-		allowed *= ofNode
+func (l *limiter) connectionToClose(added *limited) net.Conn {
+	allowed := maxOpenPerAddress
+	if added.isNode {
+		allowed *= nodeFactor
 	}
-	if l.capacity[to.address] >= allowed {
-		return l.oldest(func(c *limited) bool { return c.address == to.address })
+	if l.openCounts[added.address] >= allowed {
+		return l.oldest(func(c *limited) bool { return c.address == added.address })
 	}
-	if to.isNode || l.others < maxOpen {
+	if added.isNode || l.foreignOpen < maxOpen {
 		return nil
 	}
 	most := 0
 	for _, c := range l.open {
 		if !c.isNode {
-			most = max(most, l.capacity[c.address])
+			most = max(most, l.openCounts[c.address])
 		}
 	}
-	return l.oldest(func(c *limited) bool { return !c.isNode && l.capacity[c.address] == most })
+	return l.oldest(func(c *limited) bool { return !c.isNode && l.openCounts[c.address] == most })
 }
 
-// add adds a connection.
 func (l *limiter) add(c *limited) {
-	if l.capacity == nil {
-		l.capacity = map[netip.Addr]int{}
+	if l.openCounts == nil {
+		l.openCounts = map[netip.Addr]int{}
 	}
 	l.open = append(l.open, c)
-	l.capacity[c.address]++
+	l.openCounts[c.address]++
 	if !c.isNode {
-		l.others++
+		l.foreignOpen++
 	}
 }
 
-func (l *limiter) oldest(of func(*limited) bool) net.Conn {
-	if at := slices.IndexFunc(l.open, of); at >= 0 {
+// oldest returns the oldest open connection for which matches reports true, or nil.
+func (l *limiter) oldest(matches func(*limited) bool) net.Conn {
+	if at := slices.IndexFunc(l.open, matches); at >= 0 {
 		return l.open[at]
 	}
 	return nil
 }
 
-// remove removes a connection.
 func (l *limiter) remove(c *limited) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,15 +188,15 @@ func (l *limiter) remove(c *limited) {
 		return
 	}
 	l.open = slices.Delete(l.open, at, at+1)
-	if l.capacity[c.address]--; l.capacity[c.address] == 0 {
-		delete(l.capacity, c.address)
+	if l.openCounts[c.address]--; l.openCounts[c.address] == 0 {
+		delete(l.openCounts, c.address)
 	}
 	if !c.isNode {
-		l.others--
+		l.foreignOpen--
 	}
 }
 
-// reset closes a connection without leaving state in the kernel.
+// reset closes a connection with an RST, so that the kernel keeps no state of it.
 func reset(conn net.Conn) {
 	inner := conn
 	if c, ok := conn.(*limited); ok {

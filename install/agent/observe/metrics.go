@@ -3,6 +3,7 @@ package observe
 import (
 	"net/http"
 	"runtime"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -11,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/metrics"
 )
 
-// Metrics contains a collector for each metric of the table, and the client library's collectors of
-// the process and of Go's runtime: process_open_fds, process_resident_memory_bytes, go_goroutines
-// and others. It is safe for concurrent use.
+// Metrics contains a collector for each metric of package metrics, and the client library's
+// collectors for the process and Go's runtime: process_open_fds, process_resident_memory_bytes,
+// go_goroutines and others. It is safe for concurrent use.
 type Metrics struct {
 	registry   *prometheus.Registry
 	counters   map[string]*prometheus.CounterVec
@@ -22,8 +23,8 @@ type Metrics struct {
 	replaced   map[string]*replaced
 }
 
-// NewMetrics returns the collectors of an agent with a version. Counters whose label values are
-// known begin with 0, so that the first event is an increase; other counters are absent before the
+// NewMetrics returns the collectors of an agent with a version. Counters with a fixed set of label
+// values begin at 0, so that the first event is an increase; other counters are absent before the
 // first event.
 func NewMetrics(version string) *Metrics {
 	m := &Metrics{
@@ -70,20 +71,20 @@ func (m *Metrics) collector(f metrics.Metric) prometheus.Collector {
 	return h
 }
 
-// combinations returns all combinations of label values; nil if the values of a label are not
-// known.
+// combinations returns all combinations of label values, or nil if a label has no fixed set of
+// values.
 func combinations(labels []metrics.Label) [][]string {
-	all := [][]string{nil}
+	rows := [][]string{nil}
 	for _, l := range labels {
 		var longer [][]string
-		for _, prefix := range all {
+		for _, row := range rows {
 			for _, v := range l.Values {
-				longer = append(longer, append(prefix[:len(prefix):len(prefix)], v))
+				longer = append(longer, append(slices.Clip(row), v))
 			}
 		}
-		all = longer
+		rows = longer
 	}
-	return all
+	return rows
 }
 
 // Count adds to a counter; n must not be negative.
@@ -91,8 +92,8 @@ func (m *Metrics) Count(s metrics.CounterSeries, n float64) {
 	m.counters[s.Name()].WithLabelValues(s.Labels()...).Add(n)
 }
 
-// Replace sets all series of a counter. Series that are not among the values end. The counter is
-// one whose series are replaced: [metrics.Metric.Replaced].
+// Replace sets all series of a counter, and removes series that are not among the values. The
+// counter must have [metrics.Metric.Replaced] set.
 func (m *Metrics) Replace(name string, values []metrics.CounterValue) {
 	m.replaced[name].set(values)
 }
@@ -116,16 +117,17 @@ func (m *Metrics) Observe(s metrics.HistogramSeries, value float64) {
 	m.histograms[s.Name()].WithLabelValues(s.Labels()...).Observe(value)
 }
 
-// Values returns the rounded values of a counter or gauge with one label, by the label value,
-// including zeros. The metric is identified by the function that returns its series.
+// Values returns the values of a counter or gauge with one label by label value, rounded down and
+// including zeros. The function series returns the metric's series for a label value, for example
+// [metrics.Drifts].
 func Values[L ~string, S interface{ Name() string }](
-	m *Metrics, of func(label L) S,
+	m *Metrics, series func(label L) S,
 ) map[string]int {
 	families, err := m.registry.Gather()
 	if err != nil {
 		return nil
 	}
-	name := of("").Name()
+	name := series("").Name()
 	values := map[string]int{}
 	for _, f := range families {
 		if f.GetName() != name {
@@ -141,8 +143,8 @@ func Values[L ~string, S interface{ Name() string }](
 	return values
 }
 
-// Handler serves the metrics uncompressed: they are about 30 KB, and a compressor would keep a
-// megabyte. It calls refresh before each reply, to update metrics that change with time.
+// Handler serves the metrics uncompressed: they have about 30 KB, and a compressor would keep a
+// megabyte of memory. It calls refresh before each reply, to update metrics that change with time.
 func (m *Metrics) Handler(refresh func()) http.Handler {
 	inner := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{DisableCompression: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -8,9 +8,10 @@ import (
 )
 
 // FromNode returns a function that reports whether an address belongs to the node, from which the
-// kubelet probes the agent: the given addresses, separated by commas, the default gateways, which
-// most network plugins assign to the node's end of a pod's link, and loopback, which kubectl
-// port-forward uses. Invalid addresses are ignored.
+// kubelet probes the agent. The node's addresses are
+//   - the given ones, separated by commas; invalid addresses are ignored
+//   - the default gateways, which most network plugins assign to the node's end of a pod's link
+//   - loopback, which kubectl port-forward uses
 func FromNode(given string) func(netip.Addr) bool {
 	node := map[netip.Addr]bool{}
 	for text := range strings.SplitSeq(given, ",") {
@@ -18,7 +19,7 @@ func FromNode(given string) func(netip.Addr) bool {
 			node[a.Unmap()] = true
 		}
 	}
-	// If the kernel does not list routes, only the given addresses are used.
+	// If the routes cannot be read, the gateways are missing.
 	routes, _ := netlink.RouteList(nil, netlink.FAMILY_ALL)
 	for _, r := range routes {
 		if a, ok := netip.AddrFromSlice(r.Gw); ok && isDefault(r) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -332,7 +333,12 @@ func TestServe(t *testing.T) {
 	done := make(chan error)
 	go func() {
 		hello := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }
-		done <- observe.Port{Handler: http.HandlerFunc(hello)}.Serve(ctx, l)
+		done <- observe.Port{
+			Handler:  http.HandlerFunc(hello),
+			FromNode: func(netip.Addr) bool { return false },
+			Refused:  func() { t.Error("a connection was refused") },
+			Report:   func(observe.Refusals) { t.Error("a refused connection was reported") },
+		}.Serve(ctx, l)
 	}()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,

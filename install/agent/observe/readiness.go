@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// A Part is a requirement of ADD.
+// A Part is one requirement for the success of an ADD.
 type Part struct {
 	// Name is kernel, binary, configuration, rights, runtime, kubeconfig, socket or ambient.
 	Name string `json:"name"`
-	// Ready reports that the requirement is met.
+	// Ready reports whether the requirement is met.
 	Ready bool `json:"ready"`
-	// Unknown reports that this cannot be determined before the first ADD, and is assumed.
+	// Unknown reports whether Ready is only assumed, because it cannot be determined before the
+	// first ADD.
 	Unknown bool `json:"unknown,omitempty"`
 	// Reasons are sentences about problems, or about facts that a user should know.
 	Reasons []string `json:"reasons,omitempty"`
@@ -28,17 +29,17 @@ type Readiness struct {
 // kubeconfig and socket is sufficient, because both provide the same pods.
 func Combine(parts ...Part) Readiness {
 	r := Readiness{Ready: true, Parts: parts}
-	paths, open := 0, false
+	sources, podsReadable := 0, false
 	for _, p := range parts {
 		switch p.Name {
 		case Kubeconfig, Socket:
-			paths++
-			open = open || p.Ready
+			sources++
+			podsReadable = podsReadable || p.Ready
 		default:
 			r.Ready = r.Ready && p.Ready
 		}
 	}
-	r.Ready = r.Ready && (open || paths == 0)
+	r.Ready = r.Ready && (podsReadable || sources == 0)
 	return r
 }
 
@@ -54,15 +55,16 @@ const (
 	Ambient       = "ambient"
 )
 
-// String returns a line for each part in the format of Kubernetes' servers: a plus if it is ready,
-// a question mark if that is unknown.
+// String returns a line for each part in the format of Kubernetes' servers. A line begins with [+]
+// if the part is ready, with [?] if this is unknown, and with [-] otherwise.
 func (r Readiness) String() string {
 	var b strings.Builder
 	switch {
 	case !r.Ready:
 		b.WriteString("not ready: an ADD on this node would fail now, at least for some pods\n")
 	case slices.ContainsFunc(r.Parts, func(p Part) bool { return p.Unknown }):
-		b.WriteString("ready, but parts with a question mark are unknown: otherwise an ADD on this node would succeed now\n")
+		b.WriteString("ready, but parts with a question mark are unknown: " +
+			"otherwise an ADD on this node would succeed now\n")
 	default:
 		b.WriteString("ready: an ADD on this node would succeed now\n")
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/metrics"
 )
 
-// replaced collects a counter whose series are set at once. It is safe for concurrent use.
+// replaced collects a counter whose series are all set together. It is safe for concurrent use.
 type replaced struct {
 	desc *prometheus.Desc
 

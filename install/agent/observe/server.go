@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits for a client. Replies are small and come from memory.
+// Limits for a client. Replies are small and come from memory. Sizes are in bytes.
 const (
 	headerTime  = 2 * time.Second
 	requestTime = 5 * time.Second
 	idleTime    = 30 * time.Second
 	maxHeader   = 16 << 10
-	// receiveBuffer limits the data that the kernel stores for a connection before it is read.
+	// receiveBuffer limits the data that the kernel stores for a connection before the agent reads
+	// it.
 	receiveBuffer = 16 << 10
 )
 
@@ -29,11 +30,11 @@ func Listen(ctx context.Context, port int) (net.Listener, error) {
 	config := net.ListenConfig{
 		KeepAlive: -1, // idle connections are closed earlier, and a flood costs fewer system calls
 		Control: func(_, _ string, raw syscall.RawConn) error {
-			var failed error
+			var setErr error
 			err := raw.Control(func(fd uintptr) {
-				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
+				setErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 			})
-			return errors.Join(err, failed)
+			return errors.Join(err, setErr)
 		},
 	}
 	l, err := config.Listen(ctx, "tcp", fmt.Sprintf(":%d", port))
@@ -43,34 +44,24 @@ func Listen(ctx context.Context, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// A Port is a handler with its limits.
+// A Port serves a handler on a port within limits. All fields except Log are required.
 type Port struct {
 	Handler http.Handler
-	// FromNode reports whether an address belongs to the node, from which the kubelet sends probes;
-	// nil means that none does.
+	// FromNode reports whether an address belongs to the node, from which the kubelet sends probes.
 	FromNode func(netip.Addr) bool
-	// Refused is called for each refused connection, and Report with their number at most once a
-	// minute. Both may be nil.
+	// Refused is called for each refused connection.
 	Refused func()
-	Report  func(Refusals)
+	// Report is called with the number of refused connections at most once a minute.
+	Report func(Refusals)
 	// Log receives messages of net/http; nil means the standard logger.
 	Log *log.Logger
 }
 
-// Serve serves the connections of a listener, within the limits of package observe, until ctx is
-// done, and closes it. Running requests are completed within a second.
+// Serve serves the connections of a listener until ctx is done, and then closes the listener.
+// Running requests have one second to complete.
 func (p Port) Serve(ctx context.Context, l net.Listener) error {
 	guarded := &limiter{
 		Listener: l, isNode: p.FromNode, refused: p.Refused, report: p.Report, now: time.Now,
-	}
-	if guarded.isNode == nil {
-		guarded.isNode = func(netip.Addr) bool { return false }
-	}
-	if guarded.refused == nil {
-		guarded.refused = func() {}
-	}
-	if guarded.report == nil {
-		guarded.report = func(Refusals) {}
 	}
 	server := http.Server{
 		Handler: p.Handler, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime,
@@ -84,9 +75,9 @@ func (p Port) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	shutdownCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if server.Shutdown(ending) != nil {
+	if server.Shutdown(shutdownCtx) != nil {
 		_ = server.Close() // a request took too long
 	}
 	if err := <-done; !errors.Is(err, http.ErrServerClosed) {

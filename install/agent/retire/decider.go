@@ -14,16 +14,17 @@ type Decider struct {
 	options Options
 
 	mu      sync.Mutex
-	isKnown bool // last is known; it is nil if there is no DaemonSet
-	last    *cluster.DaemonSet
+	isKnown bool               // the DaemonSet has been requested successfully
+	last    *cluster.DaemonSet // nil if it does not exist
 }
 
 // Options are the options of a [Decider].
 type Options struct {
 	Client *cluster.Client
-	// DaemonSet is the agent's DaemonSet, NodeName its node.
+	// DaemonSet is the agent's DaemonSet.
 	DaemonSet cluster.Name
-	NodeName  string
+	// NodeName is the agent's node.
+	NodeName string
 	// Patience is the time limit for requests to the API server; 3 s if it is 0.
 	Patience time.Duration
 	// Broken, unless nil, is called if the DaemonSet cannot be watched.
@@ -41,64 +42,57 @@ func New(o Options) *Decider {
 }
 
 // Run watches the DaemonSet until ctx is done.
-func (j *Decider) Run(ctx context.Context) {
-	j.options.Client.WatchDaemonSet(ctx, j.options.DaemonSet, func(d *cluster.DaemonSet) {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.isKnown, j.last = true, d
-	}, j.options.Broken)
+func (dec *Decider) Run(ctx context.Context) {
+	dec.options.Client.WatchDaemonSet(ctx, dec.options.DaemonSet, func(d *cluster.DaemonSet) {
+		dec.mu.Lock()
+		defer dec.mu.Unlock()
+		dec.isKnown, dec.last = true, d
+	}, dec.options.Broken)
 }
 
-// Decide sends requests to the API server within the time limit, and decides.
-func (j *Decider) Decide(ctx context.Context) Verdict {
-	ctx, cancel := context.WithTimeout(ctx, j.options.Patience)
+// Decide decides with the current objects in the API server. It repeats failed requests within the
+// time limit, and then decides with the DaemonSet that was seen last.
+func (dec *Decider) Decide(ctx context.Context) Verdict {
+	ctx, cancel := context.WithTimeout(ctx, dec.options.Patience)
 	defer cancel()
 	var last error
 	for {
-		verdict, err := j.query(ctx)
+		verdict, err := dec.query(ctx)
 		if err == nil {
 			return verdict
 		}
-		// The error of a request that the time limit interrupted is less specific than the one
-		// before it.
+		// If the time limit interrupted the request, the error before it is more specific.
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		// A retry would have the same result.
-		final := cluster.IsRefused(err)
-		if !final {
-			timer := time.NewTimer(j.options.Patience / 6)
-			select {
-			case <-ctx.Done():
-				final = true
-			case <-timer.C:
-			}
-			timer.Stop()
+		if cluster.IsRefused(err) { // a retry would have the same result
+			return dec.decideFromCache(last)
 		}
-		if final {
-			return j.decideFromCache(last)
+		select {
+		case <-ctx.Done():
+			return dec.decideFromCache(last)
+		case <-time.After(dec.options.Patience / 6):
 		}
 	}
 }
 
-// query decides with the current state in the API server.
-func (j *Decider) query(ctx context.Context) (Verdict, error) {
-	name := j.options.DaemonSet
-	d, err := j.options.Client.DaemonSet(ctx, name)
+// query decides with the current objects in the API server.
+func (dec *Decider) query(ctx context.Context) (Verdict, error) {
+	name := dec.options.DaemonSet
+	d, err := dec.options.Client.DaemonSet(ctx, name)
 	if cluster.IsNotFound(err) {
 		d, err = nil, nil
 	}
 	if err != nil {
 		return Verdict{}, err
 	}
-	if v := isDeleted(name, d); v.Remove {
+	if v := decideByDeletion(name, d); v.Remove {
 		return v, nil
 	}
-	n, err := j.options.Client.Node(ctx, j.options.NodeName)
+	n, err := dec.options.Client.Node(ctx, dec.options.NodeName)
 	if cluster.IsNotFound(err) {
-		return Verdict{
-			false, fmt.Sprintf("node %s is no longer part of the cluster", j.options.NodeName),
-		}, nil
+		return Verdict{Reason: fmt.Sprintf("node %s is no longer part of the cluster",
+			dec.options.NodeName)}, nil
 	}
 	if err != nil {
 		return Verdict{}, err
@@ -106,18 +100,17 @@ func (j *Decider) query(ctx context.Context) (Verdict, error) {
 	return decide(name, d, n), nil
 }
 
-// decideFromCache decides with the last known state, because the API server does not reply.
-func (j *Decider) decideFromCache(lastErr error) Verdict {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.isKnown {
-		if v := isDeleted(j.options.DaemonSet, j.last); v.Remove {
+// decideFromCache decides with the DaemonSet that was seen last. lastErr is the reason why the API
+// server could not be asked.
+func (dec *Decider) decideFromCache(lastErr error) Verdict {
+	dec.mu.Lock()
+	defer dec.mu.Unlock()
+	if dec.isKnown {
+		if v := decideByDeletion(dec.options.DaemonSet, dec.last); v.Remove {
 			v.Reason += " (last known state; the API server does not reply)"
 			return v
 		}
 	}
-	return Verdict{
-		false,
-		fmt.Sprintf("the API server does not confirm that no agent will run on this node: %v", lastErr),
-	}
+	return Verdict{Reason: fmt.Sprintf(
+		"the API server does not confirm that no agent will run on this node: %v", lastErr)}
 }

@@ -15,9 +15,9 @@ const everywherePoll = time.Second
 
 // Everywhere deletes the agent's DaemonSet, and returns when all agents have ended. While an agent
 // runs, the API server returns the DaemonSet with a deletion timestamp, from which the agent knows
-// that it must uninstall. Everywhere passes errors and the names of the remaining agents to
-// waiting, unless that is nil, and repeats failed requests until ctx is done. A missing DaemonSet
-// is not an error. A rejection by the API server is final.
+// that it must uninstall. Everywhere calls waiting, unless it is nil, with errors and the names of
+// the remaining agents. It repeats failed requests until ctx is done, except if the API server
+// rejects the credentials or permissions. A missing DaemonSet is not an error.
 func Everywhere(
 	ctx context.Context, c *cluster.Client, d cluster.Name, waiting func(string),
 ) error {
@@ -35,25 +35,26 @@ func Everywhere(
 		case cluster.IsRefused(err):
 			return fmt.Errorf("uninstall everywhere: %w", err)
 		}
-		text := fmt.Sprintf("waiting for %d agents: %s", len(remaining), strings.Join(remaining, ", "))
+		state := fmt.Sprintf("waiting for %d agents: %s", len(remaining),
+			strings.Join(remaining, ", "))
 		if err != nil {
-			text = err.Error()
+			state = err.Error()
 		}
-		if text != reported {
-			waiting(text)
-			reported = text
+		if state != reported {
+			waiting(state)
+			reported = state
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("uninstall everywhere: given up while %s: %w", text,
+			return fmt.Errorf("uninstall everywhere: given up while %s: %w", state,
 				context.Cause(ctx))
 		case <-ticker.C:
 		}
 	}
 }
 
-// deleteOnce deletes the DaemonSet unless it is already being deleted, and returns the remaining
-// agents.
+// deleteOnce deletes the DaemonSet unless *deleted is set, which it then sets, and returns the names
+// of the remaining agents' pods.
 func deleteOnce(
 	ctx context.Context, c *cluster.Client, d cluster.Name, deleted *bool,
 ) ([]string, error) {

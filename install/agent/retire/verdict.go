@@ -14,35 +14,31 @@ type Verdict struct {
 	Reason string
 }
 
-// decide decides with the current objects. d is nil if there is no DaemonSet.
+// decide decides with the agent's DaemonSet and node. d is nil if the DaemonSet does not exist.
 func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Verdict {
-	if v := isDeleted(name, d); v.Remove {
+	if v := decideByDeletion(name, d); v.Remove {
 		return v
 	}
 	switch selects, err := d.Spec.Template.Spec.Selects(n); {
 	case err != nil:
-		return Verdict{
-			false, fmt.Sprintf("whether DaemonSet %s selects the node is not known: %v", name, err),
-		}
+		return Verdict{Reason: fmt.Sprintf("whether DaemonSet %s selects the node is not known: %v",
+			name, err)}
 	case !selects:
-		return Verdict{
-			true, fmt.Sprintf("DaemonSet %s no longer selects node %s", name, n.Meta.Name),
-		}
+		return Verdict{true, fmt.Sprintf("DaemonSet %s no longer selects node %s", name,
+			n.Meta.Name)}
 	}
 	return Verdict{
-		false,
-		fmt.Sprintf("DaemonSet %s selects the node, so another agent follows",
-			name),
+		Reason: fmt.Sprintf("DaemonSet %s selects the node, so another agent follows", name),
 	}
 }
 
-// isDeleted decides to remove the plugin if the DaemonSet is deleted or being deleted.
-func isDeleted(name cluster.Name, d *cluster.DaemonSet) Verdict {
+// decideByDeletion decides to remove the plugin if the DaemonSet is deleted or being deleted.
+func decideByDeletion(name cluster.Name, d *cluster.DaemonSet) Verdict {
 	switch {
 	case d == nil:
 		return Verdict{true, fmt.Sprintf("DaemonSet %s is deleted", name)}
 	case d.Deleted():
 		return Verdict{true, fmt.Sprintf("DaemonSet %s is being deleted", name)}
 	}
-	return Verdict{false, fmt.Sprintf("DaemonSet %s is not being deleted", name)}
+	return Verdict{Reason: fmt.Sprintf("DaemonSet %s is not being deleted", name)}
 }
