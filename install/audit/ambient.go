@@ -18,20 +18,22 @@ import (
 // An AmbientPod is a pod that the agent has enrolled in ambient mode, or is enrolling. Its rules
 // are installed, and the agent does not change them until Release is called.
 type AmbientPod struct {
-	// Namespace is open until Release, and NetNS is its identity.
+	// Namespace is the pod's network namespace. It is open until Release is called.
 	Namespace Namespace
-	NetNS     netns.ID
-	// Parameters are the parameters of the rules, and Backend contains them.
+	// NetNS is the identity of the network namespace.
+	NetNS netns.ID
+	// Parameters contains the parameters of the rules.
 	Parameters rules.Ambient
-	Backend    compat.BackendName
-	// Repaired are the differences that the agent has repaired because it found them when it
-	// enrolled a pod that should have had the rules already. Each is returned once.
+	// Backend is the backend in which the rules are installed.
+	Backend compat.BackendName
+	// Repaired contains the differences that the agent found and repaired when it enrolled a pod
+	// that should have had the rules already. A difference is returned once.
 	Repaired *compat.Comparison
 	Release  func()
 }
 
-// RulesChanged reports that the agent has installed or removed the rules of a pod in ambient mode.
-// It does not block.
+// RulesChanged plans a visit of a pod in ambient mode, because the agent has installed or removed
+// its rules. It does not block.
 func (a *Auditor) RulesChanged(uid string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,8 +50,9 @@ func (a *Auditor) ambientPod(uid string) *AmbientPod {
 	return a.Ambient(uid)
 }
 
-// auditAmbient compares a pod in ambient mode. Its desired state is what the agent has installed,
-// and not the record of its ADD: the annotations that decide may have changed since.
+// auditAmbient audits a pod in ambient mode. The desired state of the pod is the rules that the agent
+// has installed, not the record of its ADD, because the pod's annotations may have changed since
+// ADD.
 func (v *reconciliation) auditAmbient(ctx context.Context, p *AmbientPod) {
 	last := v.desired.redirection
 	v.desired = desired{
@@ -73,8 +76,8 @@ func (v *reconciliation) auditAmbient(ctx context.Context, p *AmbientPod) {
 	v.audit(ctx, p.Namespace)
 }
 
-// onRepaired reports differences that the agent has repaired when it enrolled the pod. A pod with
-// Istio's rules had no rules of Sluice yet.
+// onRepaired reports differences that the agent has repaired when it enrolled the pod. If the pod
+// had Istio's rules and none of Sluice, istio-cni had enrolled it, and there is nothing to report.
 func (v *reconciliation) onRepaired(ns Namespace, found *compat.Comparison) {
 	if !found.HasRules {
 		if istioRules, err := ns.Istio(); err != nil || len(istioRules) > 0 {
@@ -84,12 +87,14 @@ func (v *reconciliation) onRepaired(ns Namespace, found *compat.Comparison) {
 	v.count(found.Differences, !found.HasRules)
 	v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
 	description := v.describe(found.Differences, !found.HasRules)
-	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("reason", description), v.mode())
-	v.recordEvent(redirectRepaired, description+"; the redirection is restored"+v.endConnections(ns))
+	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("reason", description),
+		v.modeField())
+	v.recordEvent(redirectRepaired,
+		description+"; the redirection is restored"+v.endConnections(ns))
 }
 
-// mode is the log field with the mode of the pod.
-func (v *reconciliation) mode() zap.Field {
+// modeField returns the log field with the mode of the pod.
+func (v *reconciliation) modeField() zap.Field {
 	if v.desired.ambient != nil {
 		return zap.String("mode", "ambient")
 	}

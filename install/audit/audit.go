@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/record"
@@ -19,8 +20,8 @@ type Auditor struct {
 	Options
 	records          *record.Index
 	repairs          *repairs
-	compiled         compiled
-	changes          workqueue.TypedInterface[podName]
+	rulesets         rulesetCache
+	changes          workqueue.TypedInterface[cluster.Name]
 	changesProcessed atomic.Uint64 // number of processed changes
 	visits           visits
 	failures         backoff // of repairs
@@ -32,13 +33,13 @@ type Auditor struct {
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[string] // UIDs; nil before Run
 	pods    map[string]*pod                              // by UID
-	byName  map[podName]string
+	byName  map[cluster.Name]string
 	byNetNS map[netns.ID]string // the UID of the pod with the network namespace
-	// byNamespace are the packets of all pods with counters.
+	// byNamespace contains the packets of all pods with counters, by the namespace of the pods.
 	byNamespace map[string]*packets
-	// listed reports that the list of pods contains those from before the auditor's start.
+	// listed is set once the pods that existed at the auditor's start are in pods.
 	listed bool
-	// events provides events of namespaces; nil while they are not available.
+	// events provides events of network namespaces; nil while they are not available.
 	events Events
 	// fullPassAt is the time of the last or planned visit of all pods after lost events.
 	fullPassAt time.Time
@@ -47,23 +48,20 @@ type Auditor struct {
 	noRequestsUntil time.Time
 }
 
-// podName identifies a pod in the API server.
-type podName struct{ namespace, name string }
-
 // New returns an auditor. Call Run to start it.
 func New(o Options) *Auditor {
 	a := &Auditor{
 		Options: o, records: o.Records.Index(), repairs: &repairs{store: o.Repairs},
-		changes: workqueue.NewTyped[podName](), failures: newBackoff(), actions: newBackoff(),
+		changes: workqueue.NewTyped[cluster.Name](), failures: newBackoff(), actions: newBackoff(),
 		eventQueue: newEventQueue(o.Cluster.SendEvent, o.Log), begin: time.Now(),
-		pods: map[string]*pod{}, byName: map[podName]string{}, byNetNS: map[netns.ID]string{},
+		pods: map[string]*pod{}, byName: map[cluster.Name]string{}, byNetNS: map[netns.ID]string{},
 		byNamespace: map[string]*packets{},
 	}
 	a.locator = newLocator(a)
 	return a
 }
 
-// Run audits until the context ends.
+// Run audits the pods until the context ends.
 func (a *Auditor) Run(ctx context.Context) {
 	if !a.audits() {
 		return
@@ -83,22 +81,22 @@ func (a *Auditor) Run(ctx context.Context) {
 	if a.Compare {
 		group.Go(func() { a.watchEvents(ctx) })
 	}
-	a.work(ctx, a.reconcile)
+	a.runWorkers(ctx, a.reconcile)
 	group.Wait()
 }
 
-// Changed reports that a pod was added, changed or deleted; with empty names, that any pod may have
-// changed. It does not block.
+// Changed tells the auditor that a pod was added, changed or deleted. Empty names mean that any pod
+// may have changed. It does not block.
 func (a *Auditor) Changed(namespace, name string) {
-	if a.audits() { // otherwise nothing processes it
-		a.changes.Add(podName{namespace, name})
+	if a.audits() { // otherwise Run does not process changes
+		a.changes.Add(cluster.Name{Namespace: namespace, Name: name})
 	}
 }
 
-// watchPods keeps the list of pods up to date.
+// watchPods updates a.pods after each change.
 func (a *Auditor) watchPods(ctx context.Context) {
 	defer context.AfterFunc(ctx, a.changes.ShutDown)()
-	a.changes.Add(podName{})
+	a.changes.Add(cluster.Name{})
 	for {
 		n, shutdown := a.changes.Get()
 		if shutdown || ctx.Err() != nil {
@@ -107,28 +105,28 @@ func (a *Auditor) watchPods(ctx context.Context) {
 		a.changesProcessed.Add(1)
 		switch {
 		case !a.Pods.Synced(): // the cache reports all pods when it is synced
-		case n == podName{}:
+		case n == (cluster.Name{}):
 			a.replacePods()
 		default:
-			item, ok := a.Pods.Item(n.namespace, n.name)
+			item, ok := a.Pods.Item(n.Namespace, n.Name)
 			a.updatePod(n, item, ok)
 		}
 		a.changes.Done(n)
 	}
 }
 
-// replacePods replaces the list of pods.
+// replacePods replaces a.pods by the pods in the cache.
 func (a *Auditor) replacePods() {
-	exists := map[podName]bool{}
+	exists := map[cluster.Name]bool{}
 	uids := map[string]bool{}
 	for _, item := range a.Pods.Pods() {
-		n := podName{item.Namespace, item.Name}
+		n := cluster.Name{Namespace: item.Namespace, Name: item.Name}
 		exists[n], uids[item.UID] = true, true
 		a.updatePod(n, item, true)
 	}
 	a.mu.Lock()
 	a.listed = true
-	var deleted []podName
+	var deleted []cluster.Name
 	for n := range a.byName {
 		if !exists[n] {
 			deleted = append(deleted, n)
@@ -142,7 +140,7 @@ func (a *Auditor) replacePods() {
 }
 
 // updatePod updates a pod from the cache, or removes it if ok is false.
-func (a *Auditor) updatePod(n podName, item podcache.Item, ok bool) {
+func (a *Auditor) updatePod(n cluster.Name, item podcache.Item, ok bool) {
 	a.mu.Lock()
 	old, known := a.byName[n]
 	if known && (!ok || old != item.UID) {
@@ -168,13 +166,13 @@ func (a *Auditor) updatePod(n podName, item podcache.Item, ok bool) {
 	}
 	p.item = item
 	at := p.changeLimit.next(now)
-	if at.Equal(now) { // a pod that changes continually does not reset its search backoff
+	if at.Equal(now) { // continual changes of a pod do not reset its search backoff
 		a.queue.Forget(item.UID)
 	}
 	a.plan(item.UID, at)
 }
 
-// plan plans a visit of a pod at a time, unless an earlier one is planned.
+// plan plans a visit of a pod at a time, unless an earlier visit is planned.
 func (a *Auditor) plan(uid string, at time.Time) { a.queue.AddAfter(uid, time.Until(at)) }
 
 // forget removes a deleted pod.
@@ -185,7 +183,7 @@ func (a *Auditor) forget(uid string) {
 	a.warn("stored repairs cannot be removed", a.repairs.remove(uid))
 }
 
-// warn logs an error that has no other effect.
+// warn logs an error, unless it is nil, that needs no other handling.
 func (a *Auditor) warn(text string, err error) {
 	if err != nil {
 		a.Log.Warn(text, zap.Error(err))

@@ -13,7 +13,7 @@ import (
 // opened before the repair. It returns a text for the event, or an empty string if there are no
 // such connections.
 func (v *reconciliation) endConnections(ns Namespace) string {
-	r, err := ns.EndConnections(v.compiled.mustRuleset(v.desired.redirection), v.Connections)
+	r, err := ns.EndConnections(v.rulesets.mustRuleset(v.desired.redirection), v.Connections)
 	var parts []string
 	count := func(n int, result metrics.ConnectionResult, text string) {
 		if n > 0 {

@@ -16,8 +16,8 @@ type CounterMetrics string
 // The selections.
 const (
 	NoCounters        CounterMetrics = "none"
-	NamespaceCounters CounterMetrics = "namespace" // the pods of each namespace together
-	PodCounters       CounterMetrics = "pod"       // the pods with the most packets
+	NamespaceCounters CounterMetrics = "namespace" // one series for the pods of each namespace
+	PodCounters       CounterMetrics = "pod"       // one series for each of the pods with the most packets
 )
 
 // packets are numbers of packets by role.
@@ -29,35 +29,37 @@ func (p *packets) add(increase packets) {
 	}
 }
 
-func (p *packets) sum() (n uint64) {
-	for _, of := range p {
-		n += of
+func (p *packets) sum() (total uint64) {
+	for _, n := range p {
+		total += n
 	}
-	return n
+	return total
 }
 
 // podCounters contains the counters of a pod's rules. They never decrease, although the counter of
 // a rule begins at 0 when a repair creates the rule again.
 type podCounters struct {
 	total packets
-	// last are the counters of the rules at the last visit, in the namespace and with the
-	// parameters. It is nil before the first one, and for a pod without counters.
-	last        []rules.RolePackets
+	// last contains the counters of the rules at the last visit; nil before the first visit, and for
+	// a pod without counters.
+	last []rules.RolePackets
+	// netns and redirection are the network namespace and the parameters of these rules.
 	netns       netns.ID
 	redirection redirection
 }
 
-// update adds the packets since the last visit, and returns their number.
+// update adds the packets since the last visit to the total, and returns their number.
 func (c *podCounters) update(
 	now []rules.RolePackets, ns netns.ID, r redirection,
 ) (increase packets) {
 	last := c.last
 	switch {
-	case ns != c.netns: // of a new sandbox
+	case ns != c.netns: // the pod has a new sandbox
 		last = nil
 	case r != c.redirection && !reflect.DeepEqual(r, c.redirection),
-		len(last) != len(now): // moved to the other backend
-		// Rules that stayed have kept their counts, and it is unknown which.
+		len(last) != len(now): // the rules have moved to the other backend
+		// Unchanged rules have kept their counts, but it is unknown which rules these are: the
+		// packets since the last visit are not counted.
 		last = now
 	}
 	for i, n := range now {
@@ -74,7 +76,7 @@ func (c *podCounters) update(
 
 // countsPackets reports whether the counters of the pod's rules are read.
 func (v *reconciliation) countsPackets() bool {
-	return v.Counters != NoCounters && v.desired.counts()
+	return v.Counters != NoCounters && v.desired.hasCounters()
 }
 
 // readCounters updates the counters of a pod that has its desired rules.
@@ -96,8 +98,9 @@ func (v *reconciliation) readCounters(now []rules.RolePackets) {
 		total = &packets{}
 		v.byNamespace[v.item.Namespace] = total
 	}
-	// The counts from before the agent's start are in the series of the agent before it. Prometheus
-	// takes the lower value for a restart of the counter, and would add them again.
+	// The packets from before the agent's start are in the series of the earlier agent. Prometheus
+	// treats the lower value after the restart as a reset of the counter, and would count them
+	// twice.
 	if !isFirst || !v.existed {
 		total.add(increase)
 	}

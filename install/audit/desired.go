@@ -33,18 +33,16 @@ type desired struct {
 	// redirection is empty if the pod is not redirected, or if its addresses are still unknown.
 	redirection
 	backend    compat.BackendName
-	repairedAt time.Time // time of the repair; zero without one
-	// sandboxUID is the UID of the pod in the kubelet. hasSandbox reports that its status contains
-	// an address, and that it therefore has a sandbox.
-	sandboxUID string
-	hasSandbox bool
+	repairedAt time.Time // zero if the pod was not repaired
+	sandboxUID string    // UID of the pod in the kubelet
+	hasSandbox bool      // set if the pod's status contains an address
 }
 
-// A redirection contains the parameters of the rules in a pod: to its sidecar or, in ambient mode,
-// to ztunnel. At most one is not nil. The pointers identify the redirection.
+// A redirection contains the parameters of the rules in a pod. At most one field is not nil. Two
+// redirections with equal pointers are the same.
 type redirection struct {
-	redirect *rules.Redirect
-	ambient  *rules.Ambient
+	redirect *rules.Redirect // to the sidecar
+	ambient  *rules.Ambient  // to ztunnel
 }
 
 // compile returns the ruleset of a redirection that is not empty.
@@ -55,8 +53,8 @@ func (r redirection) compile() (rules.Ruleset, error) {
 	return rules.Compile(*r.redirect)
 }
 
-// counts reports whether the rules have counters.
-func (r redirection) counts() bool {
+// hasCounters reports whether the rules have counters.
+func (r redirection) hasCounters() bool {
 	if r.ambient != nil {
 		return r.ambient.Counters
 	}
@@ -76,34 +74,37 @@ func (a *Auditor) getPod(ctx context.Context, item podcache.Item) (*decide.Pod, 
 	return pod, nil
 }
 
-// recordsOf returns the records of ADD for a pod. Users can set the UID of a static pod, so it is
-// used only if the records belong to the same pod.
+// recordsOf returns the records of ADD for a pod. The records of a static pod have its config hash as
+// the UID, which is an annotation that users can set. They are therefore returned only if they have
+// the pod's name.
 func (a *Auditor) recordsOf(pod *decide.Pod) []*record.Record {
-	if list := a.records.Of(pod.Metadata.UID); len(list) > 0 {
-		return list
+	if records := a.records.Of(pod.Metadata.UID); len(records) > 0 {
+		return records
 	}
 	hash := pod.ConfigHash()
 	if hash == "" {
 		return nil
 	}
-	list := a.records.Of(hash)
-	if slices.ContainsFunc(list, func(r *record.Record) bool {
+	records := a.records.Of(hash)
+	if slices.ContainsFunc(records, func(r *record.Record) bool {
 		return r.Pod.Namespace != pod.Metadata.Namespace || r.Pod.Name != pod.Metadata.Name
 	}) {
 		return nil
 	}
-	return list
+	return records
 }
 
 // desiredOf returns the desired state of a pod.
 func (a *Auditor) desiredOf(
 	ctx context.Context, pod *decide.Pod, records []*record.Record,
 ) (desired, error) {
-	d := desired{backend: a.Backend, sandboxUID: pod.Metadata.UID, hasSandbox: len(pod.Addresses()) > 0}
+	d := desired{
+		backend: a.Backend, sandboxUID: pod.Metadata.UID, hasSandbox: len(pod.Addresses()) > 0,
+	}
 	if len(records) > 0 {
 		d.sandboxUID = records[0].Pod.UID
 	}
-	if r := newestADD(records); r != nil {
+	if r := decisiveRecord(records); r != nil {
 		d.origin = fromADD
 		d.decision = decide.Decision{
 			Outcome: decide.Skip, Reason: decide.Reason(r.Reason),
@@ -114,11 +115,12 @@ func (a *Auditor) desiredOf(
 			d.redirect, d.backend = r.Redirect, r.Backend
 		}
 		if r.Ambient != nil {
-			d.decision.Outcome, d.decision.Message = decide.Ambient, "ADD redirected the pod to ztunnel"
+			d.decision.Outcome = decide.Ambient
+			d.decision.Message = "ADD redirected the pod to ztunnel"
 			d.ambient, d.backend = r.Ambient, r.Backend
 		}
 		if r.Redirect == nil && a.Decide.Ambient != nil {
-			return a.withMode(ctx, pod, d)
+			return a.updateMode(ctx, pod, d)
 		}
 		return d, nil
 	}
@@ -135,9 +137,9 @@ func (a *Auditor) desiredOf(
 	return d, err
 }
 
-// withMode decides again whether a pod without a redirection to a sidecar is in ambient mode,
-// because pods enter and leave this mode while they run.
-func (a *Auditor) withMode(ctx context.Context, pod *decide.Pod, d desired) (desired, error) {
+// updateMode decides again whether a pod without a redirection to a sidecar is in ambient mode,
+// because pods enter and leave this mode while they run. It returns the changed desired state.
+func (a *Auditor) updateMode(ctx context.Context, pod *decide.Pod, d desired) (desired, error) {
 	now, err := a.decide(ctx, pod)
 	switch {
 	case err != nil:
@@ -146,17 +148,19 @@ func (a *Auditor) withMode(ctx context.Context, pod *decide.Pod, d desired) (des
 		d.decision = now
 	case d.ambient != nil:
 		d.decision = decide.Decision{
-			Outcome: decide.Skip, Reason: now.Reason, Message: "the pod has left ambient mode: " + now.Message,
+			Outcome: decide.Skip, Reason: now.Reason,
+			Message: "the pod has left ambient mode: " + now.Message,
 		}
 		d.redirection = redirection{}
 	}
 	return d, nil
 }
 
-// newestADD returns the record with the desired state of the pod, or nil. Redirected attachments of
-// a pod have the same rules. Within one sandbox, a record with a redirection takes precedence;
-// otherwise the newest record does.
-func newestADD(records []*record.Record) *record.Record {
+// decisiveRecord returns the record of ADD that contains the desired state of the pod, or nil. A pod
+// has one record for each attachment, and all redirected attachments have the same rules. Among the
+// records of one sandbox, a record with a redirection takes precedence; otherwise the newest record
+// does.
+func decisiveRecord(records []*record.Record) *record.Record {
 	var best *record.Record
 	for _, r := range records {
 		if !r.Decided() {
@@ -202,7 +206,8 @@ func (a *Auditor) updateDesired(ctx context.Context, p *pod, item podcache.Item)
 	if err := a.records.Refresh(); err != nil {
 		return fmt.Errorf("read the records of ADD: %w", err)
 	}
-	a.warn("cannot store that the runtime uses the plugin again", a.Bypass.NoteAdd(a.records.Newest()))
+	a.warn("cannot store that the runtime uses the plugin again",
+		a.Bypass.NoteAdd(a.records.Newest()))
 	uid := item.UID
 	if p.version != "" {
 		uid = p.desired.sandboxUID
@@ -242,10 +247,12 @@ func (a *Auditor) ensureParameters(
 	return err
 }
 
-// errNoAddress is the error for a namespace that has no address yet, or no longer.
+// errNoAddress is the error for a network namespace without an address: none is assigned yet, or the
+// sandbox is being removed.
 var errNoAddress = errors.New("the pod's network namespace has no address")
 
-// parameters returns the parameters that ADD would use, with the addresses of the namespace.
+// parameters returns the parameters that ADD would use for a pod with the addresses of the network
+// namespace.
 func (a *Auditor) parameters(object *decide.Pod, ns Namespace) (*rules.Redirect, error) {
 	addresses, err := ns.Addresses()
 	if err != nil {

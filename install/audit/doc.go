@@ -1,26 +1,28 @@
 // Package audit ensures that the mesh pods of a node keep their redirection.
 //
-// The desired state of a pod comes from the record of its ADD; without one, from the record of its
-// repair (package repair), or from the same decision as in ADD, with the pod and the addresses of
-// its namespace. Pods that ADD skips are not audited, nor are pods that have ended or are being
-// deleted. The actual state is read completely from the kernel: a comparison takes about 0.3 ms
-// with nftables and less than 1 ms with iptables-legacy. If a namespace was equal at the last
-// visit, the generation ID of nftables and a check of the routing suffice, which takes 0.1 ms.
+// The desired state of a pod is taken from the record of its ADD. If there is none, it is taken from
+// the record of its repair (package repair), or decided as in ADD, with the pod and the addresses of
+// its network namespace. Pods that ADD skips are not audited, nor are pods that have ended or are
+// being deleted. The actual state is read completely from the kernel: a comparison takes about
+// 0.3 ms with nftables and less than 1 ms with iptables-legacy. If the two states were equal at the
+// last comparison, the generation ID of nftables and a check of the routing suffice, which takes
+// 0.1 ms.
 //
 // # Visits
 //
-// A pod is visited when it appears or changes, after an event of its namespace (package nft/watch),
-// and when the interval since the last visit has elapsed, because iptables-legacy has no events and
-// events may be lost. Interval visits are grouped at a few times, because waking a thread costs
-// more than a visit. After lost events all pods are visited, limited to 2 % of a core.
+// One reconciliation of a pod is called a visit. A pod is visited when it appears or changes, after
+// an event of its network namespace (package nft/watch), and when the audit interval has elapsed,
+// because iptables-legacy has no events and events may be lost. Visits without an event take place
+// at a few common times, because waking a thread costs more than a visit. After lost events all pods
+// are visited, limited to 2 % of a core.
 //
 // # Repair
 //
-// A pod that differs from its desired state is repaired by one transaction of the backend, which is
-// then read back. A pod that changes its rules repeatedly is repaired three times immediately, and
-// then once per second: its traffic bypasses the proxy from a change to the next repair. A pod
-// whose object changes repeatedly is visited every two seconds. If a visit takes long because of
-// many rules, visits are limited to 5 % of a core.
+// A pod that differs from its desired state is repaired by one transaction of the backend, and the
+// result is read back. A pod that changes its rules repeatedly is repaired three times immediately,
+// and then once per second; between a change and the next repair its traffic bypasses the proxy. A
+// pod whose object changes repeatedly is visited every two seconds. If a visit takes long because of
+// many rules, visits of the pod are limited to 5 % of a core.
 //
 // A failed repair is repeated with exponential backoff of up to a minute. Differences that a repair
 // cannot remove, such as a foreign rule among Sluice's policy routes, are reported and repaired
@@ -33,10 +35,10 @@
 // established), unless the agent is configured to keep them.
 //
 // Foreign rules, of any backend and table, are evaluated by their effect on the traffic that the
-// pod's rules capture (package foreign): if some of it bypasses the proxy, or if that cannot be
-// decided, the pod does not count as redirected, and an event names the rule. The decision is made
-// when a namespace is first visited and when its rules have changed. For iptables-legacy, which has
-// no events, the tables are read at each visit and compared by a digest.
+// pod's rules capture (package foreign). If they let some traffic bypass the proxy, or if this
+// cannot be decided, the pod does not count as redirected, and an event names the rule. The decision
+// is made at the first visit of a network namespace and when its rules have changed. The tables of
+// iptables-legacy, which has no events, are read at each visit and compared by a digest.
 //
 // A pod without rules and without a record of ADD started before the plugin was installed: package
 // repair decides about it. If its namespace contains rules of Istio, istio-cni has redirected it,
@@ -45,11 +47,12 @@
 //
 // # Ambient mode
 //
-// A pod in ambient mode is audited like any other from the moment at which the agent has installed
-// its rules ([Options.Ambient]). Its desired state is what the agent has installed, not the record
-// of its ADD, because pods enter and leave this mode, and their annotations change, while they run.
-// The agent and the audit do not change the rules of a pod at the same time. What the agent has
-// repaired when it enrolled the pod again, for example after its own restart, is reported here too.
+// A pod in ambient mode is audited like any other once the agent has installed its rules
+// ([Options.Ambient]). The desired state is the rules that the agent has installed, not the record
+// of ADD, because pods enter and leave ambient mode, and their annotations change, while they run.
+// The agent and the audit do not change the rules of a pod at the same time. The audit also reports
+// the differences that the agent has repaired when it enrolled a pod again, for example after its
+// own restart.
 //
 // # Counters
 //

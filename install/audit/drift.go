@@ -29,10 +29,10 @@ func (v *reconciliation) onDifferences(ctx context.Context, ns Namespace, found 
 		v.state = Unprotected
 	}
 	if noRules && v.desired.origin == fromPod {
-		v.repairUnprotected(ctx, ns)
+		v.onUnprotected(ctx, ns)
 		return
 	}
-	text := textOf(found.Differences)
+	text := identify(found.Differences)
 	if text != v.unrepaired.text {
 		v.count(found.Differences, noRules)
 		v.unrepaired.text = text
@@ -48,11 +48,11 @@ func (v *reconciliation) onDifferences(ctx context.Context, ns Namespace, found 
 		v.recordEvent(drifted, description+"; it is not repaired, because repairs are disabled")
 		return
 	}
-	if at := v.unrepaired.next(text, v.now); at.After(v.now) {
+	if at := v.unrepaired.nextRepair(text, v.now); at.After(v.now) {
 		v.revisitAt = at
 		if v.unrepaired.unrepairable != text {
-			v.recordEvent(drifted, fmt.Sprintf(
-				"%s; another program changes the rules repeatedly; the next repair is in %s: find the program that changes them",
+			v.recordEvent(drifted, fmt.Sprintf("%s; another program changes the rules repeatedly; "+
+				"the next repair is in %s: find the program that changes them",
 				description, at.Sub(v.now).Round(time.Millisecond)))
 		}
 		return
@@ -60,41 +60,42 @@ func (v *reconciliation) onDifferences(ctx context.Context, ns Namespace, found 
 	v.repair(ns, found, description)
 }
 
-// repair repairs a difference and checks the result.
+// repair repairs the differences and checks the result.
 func (v *reconciliation) repair(ns Namespace, found compat.Comparison, description string) {
 	v.unrepaired.repairs.ReserveN(v.now, 1)
 	unrepairable, err := v.apply(ns, v.backendOf(found), found)
-	if text := textOf(unrepairable); err == nil && text != "" {
-		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure),
-			1)
+	failure := metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure)
+	if err != nil {
+		v.Metrics.Count(failure, 1)
+		v.onFailedRepair()
+		v.recordEvent(repairFailed, description+"; the repair failed: "+err.Error())
+		return
+	}
+	if text := identify(unrepairable); text != "" {
+		v.Metrics.Count(failure, 1)
 		v.state = Drifted
-		v.repairFailed()
+		v.onFailedRepair()
 		v.unrepaired.text = text
 		if v.unrepaired.unrepairable != text {
 			v.unrepaired.unrepairable = text
-			v.recordEvent(drifted, "the agent cannot repair these differences: "+joinDifferences(unrepairable))
+			v.recordEvent(drifted,
+				"the agent cannot repair these differences: "+joinDifferences(unrepairable))
 		}
-		return
-	}
-	if err != nil {
-		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure),
-			1)
-		v.repairFailed()
-		v.recordEvent(repairFailed, description+"; the repair failed: "+err.Error())
 		return
 	}
 	v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
 	v.Metrics.Observe(metrics.RepairDuration(metrics.CauseDrift),
 		time.Since(v.unrepaired.since).Seconds())
 	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("reason", description),
-		zap.Duration("after", time.Since(v.unrepaired.since)), v.mode())
-	v.recordEvent(redirectRepaired, description+"; the redirection is restored"+v.endConnections(ns))
+		zap.Duration("after", time.Since(v.unrepaired.since)), v.modeField())
+	v.recordEvent(redirectRepaired,
+		description+"; the redirection is restored"+v.endConnections(ns))
 	v.unrepaired.reset()
 	v.inspectForeign(ns)
 }
 
-// repairFailed plans the next visit for the time when another repair is allowed.
-func (v *reconciliation) repairFailed() {
+// onFailedRepair plans the next visit for the time when another repair is allowed.
+func (v *reconciliation) onFailedRepair() {
 	v.failures.note(v.uid, &v.unrepaired.failed, v.now)
 	v.revisitAt = v.unrepaired.failed.next
 }
@@ -103,7 +104,7 @@ func (v *reconciliation) repairFailed() {
 func (v *reconciliation) apply(
 	ns Namespace, e compat.BackendName, found compat.Comparison,
 ) ([]rules.Difference, error) {
-	rs, err := v.compiled.ruleset(v.desired.redirection)
+	rs, err := v.rulesets.ruleset(v.desired.redirection)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +118,9 @@ func (v *reconciliation) apply(
 		return nil, fmt.Errorf("check the result of the repair: %w", err)
 	}
 	if len(found.Differences) == 0 {
-		v.readCounters(found.Packets) // counters that begin again are known before they exceed the last ones
+		// The counters of recreated rules begin at 0. This is detected only before they exceed the
+		// values of the last visit.
+		v.readCounters(found.Packets)
 	}
 	return found.Differences, nil
 }
@@ -150,8 +153,8 @@ func (v *reconciliation) describe(differences []rules.Difference, noRules bool) 
 	return text
 }
 
-// textOf returns a text that identifies the differences.
-func textOf(differences []rules.Difference) string {
+// identify returns a text that identifies the differences, or an empty string if there are none.
+func identify(differences []rules.Difference) string {
 	lines := make([]string, len(differences))
 	for i, d := range differences {
 		lines[i] = d.String()
@@ -160,8 +163,8 @@ func textOf(differences []rules.Difference) string {
 	return strings.Join(lines, "\n")
 }
 
-// maxShownDifferences is the maximum number of differences in an event; the command rules lists
-// all.
+// maxShownDifferences is the maximum number of differences in an event. The command rules check
+// lists all.
 const maxShownDifferences = 3
 
 func joinDifferences(differences []rules.Difference) string {

@@ -33,9 +33,9 @@ type lastEvent struct {
 	since int
 }
 
-// isDue reports whether an event of the reason may be sent, and the number of occurrences since the
-// last one.
-func (v *reconciliation) isDue(reason string) (count int, due bool) {
+// countOccurrence counts an occurrence of a reason. It reports whether an event may be sent, and the
+// number of occurrences since the last event.
+func (v *reconciliation) countOccurrence(reason string) (count int, due bool) {
 	last, known := v.lastEvents[reason]
 	last.since++
 	if known && v.now.Sub(last.at) < eventInterval {
@@ -46,16 +46,17 @@ func (v *reconciliation) isDue(reason string) (count int, due bool) {
 	return last.since, true
 }
 
-// recordEvent queues an event on the pod and logs it, unless there was one of the same reason a
-// short time ago.
+// recordEvent queues an event on the pod and logs it, unless the last event with the same reason was
+// less than eventInterval ago.
 func (v *reconciliation) recordEvent(reason, message string) {
-	count, due := v.isDue(reason)
+	count, due := v.countOccurrence(reason)
 	if !due {
 		return
 	}
 	message = text.Printable(message) // table names are untrusted
 	if reason != redirectRepaired {
-		v.Log.Warn(message, zap.Stringer("pod", v.item.Ref), zap.String("reason", reason), v.mode())
+		v.Log.Warn(message, zap.Stringer("pod", v.item.Ref), zap.String("reason", reason),
+			v.modeField())
 	}
 	v.eventQueue.add(cluster.Event{
 		About: cluster.Object{
@@ -72,14 +73,14 @@ const (
 	// maxQueueLen is the maximum number of waiting events while the API server is unavailable. The
 	// oldest events are dropped.
 	maxQueueLen = 500
-	// deliverTimeout limits the delivery of an event. The next delivery starts after
-	// unavailableBackoff if the API server did not reply, and after rejectedBackoff if it rejected
-	// the event.
-	deliverTimeout     = 10 * time.Second
+	// deliverTimeout is the time limit for the delivery of an event.
+	deliverTimeout = 10 * time.Second
+	// unavailableBackoff is the delay of the next delivery if the API server did not reply, and
+	// rejectedBackoff the delay if it rejected the event.
 	unavailableBackoff = 30 * time.Second
 	rejectedBackoff    = 5 * time.Second
-	// maxEventAge is the time for which delivery is attempted, equal to the lifetime of events in
-	// the API server.
+	// maxEventAge is the time for which the delivery of an event is attempted. It is equal to the
+	// lifetime of events in the API server.
 	maxEventAge = time.Hour
 )
 
@@ -113,18 +114,16 @@ func (q *eventQueue) run(ctx context.Context) {
 		}
 		delay := q.deliver(ctx, e)
 		q.queue.Done(e)
-		timer := time.NewTimer(delay)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-time.After(delay):
 		}
 	}
 }
 
-// deliver delivers an event, or keeps it for a retry. It returns the time to wait before the next
-// one.
+// deliver delivers an event, or queues it again if this fails. It returns the delay before the next
+// delivery.
 func (q *eventQueue) deliver(ctx context.Context, e cluster.Event) time.Duration {
 	deadlineCtx, cancel := context.WithTimeout(ctx, deliverTimeout)
 	defer cancel()
@@ -133,8 +132,8 @@ func (q *eventQueue) deliver(ctx context.Context, e cluster.Event) time.Duration
 	case err == nil:
 		return 0
 	case cluster.IsPermanent(err), time.Since(e.Time) > maxEventAge:
-		q.log.Warn("the API server rejects an event", zap.String("pod", e.About.Namespace+"/"+e.About.Name),
-			zap.Error(err))
+		q.log.Warn("the API server rejects an event",
+			zap.String("pod", e.About.Namespace+"/"+e.About.Name), zap.Error(err))
 		return 0
 	}
 	q.add(e)

@@ -11,17 +11,17 @@ import (
 // foreignEffect is the effect of foreign rules on captured traffic of a pod.
 type foreignEffect struct {
 	reading foreign.Snapshot
-	// The reading is valid for this namespace, redirection and generation of nftables only. The
-	// generation is 0 if it is unknown.
+	// The reading is valid only for this network namespace, redirection and generation of nftables.
+	// The generation is 0 if it is unknown.
 	netns       netns.ID
 	redirection redirection
 	generation  uint32
-	// exhausted reports that the last decision exceeded its budget.
+	// exhausted is set if the last decision exceeded its budget.
 	exhausted bool
 }
 
-// retryFactor is the factor of the budget for a decision that exceeded it. [visitPause] limits the
-// cost of pods whose rules cause this repeatedly.
+// retryFactor multiplies the time budget of a decision if the last decision exceeded the normal one.
+// [visitPause] limits the cost of pods whose rules cause this repeatedly.
 const retryFactor = 10
 
 // inspectForeign determines the effect of foreign rules on captured traffic of a pod whose Sluice
@@ -29,11 +29,12 @@ const retryFactor = 10
 // rules have changed.
 func (v *reconciliation) inspectForeign(ns Namespace) {
 	v.state = Redirected
-	generation := v.equal.found.Snapshot.Generation
+	generation := v.lastEqual.found.Snapshot.Generation
 	var last *foreign.Snapshot
-	same := v.foreignEffect.netns == v.sandbox.ID && v.foreignEffect.redirection == v.desired.redirection &&
+	sameInputs := v.foreignEffect.netns == v.sandbox.ID &&
+		v.foreignEffect.redirection == v.desired.redirection &&
 		v.foreignEffect.generation == generation
-	if same && !v.pending.rules && (v.subscribed || generation != 0) {
+	if sameInputs && !v.pending.rules && (v.subscribed || generation != 0) {
 		last = &v.foreignEffect.reading
 	}
 	exhausted, budget := v.foreignEffect.exhausted, diff.AgentBudget
@@ -41,16 +42,15 @@ func (v *reconciliation) inspectForeign(ns Namespace) {
 		budget.Time *= retryFactor
 	}
 	v.foreignEffect = foreignEffect{
-		reading: ns.Foreign(v.compiled.mustRuleset(v.desired.redirection), last, budget), netns: v.sandbox.ID,
-		redirection: v.desired.redirection, generation: generation,
+		reading: ns.Foreign(v.rulesets.mustRuleset(v.desired.redirection), last, budget),
+		netns:   v.sandbox.ID, redirection: v.desired.redirection, generation: generation,
 	}
 	found := &v.foreignEffect.reading
 	switch v.effect = found.Verdict(); v.effect {
 	case foreign.Bypassed:
 		v.state = Drifted
-		v.recordEvent(bypassed,
-			"Sluice's rules in the pod are correct, but foreign rules let traffic bypass the proxy: "+
-				strings.Join(found.Messages(), "; "))
+		v.recordEvent(bypassed, "Sluice's rules in the pod are correct, "+
+			"but foreign rules let traffic bypass the proxy: "+strings.Join(found.Messages(), "; "))
 	case foreign.Unknown:
 		v.state = Unknown
 		// The node may have been busy: report this only if it happens again.
@@ -59,8 +59,8 @@ func (v *reconciliation) inspectForeign(ns Namespace) {
 			v.revisitAt = earliest(v.revisitAt, v.now.Add(initialBackoff))
 			return
 		}
-		v.recordEvent(effectUnknown,
-			"Sluice's rules in the pod are correct, but whether foreign rules let traffic bypass the proxy "+
-				"cannot be decided: "+strings.Join(found.Messages(), "; "))
+		v.recordEvent(effectUnknown, "Sluice's rules in the pod are correct, "+
+			"but whether foreign rules let traffic bypass the proxy cannot be decided: "+
+			strings.Join(found.Messages(), "; "))
 	}
 }

@@ -9,22 +9,22 @@ import (
 
 // Limits for the cost of a pod.
 const (
-	// Because of events or changes, a pod is compared without delay visitBurst times, and then once
-	// per eventPeriod or changePeriod. A comparison takes less than a millisecond.
+	// After events or changes, a pod is visited without delay visitBurst times, and then once per
+	// eventPeriod or changePeriod. A comparison takes less than a millisecond.
 	visitBurst   = 10
 	eventPeriod  = time.Second
 	changePeriod = 2 * time.Second
-	// After a visit that uses expensiveVisit of processor time or more, for example because of tens
-	// of thousands of rules, the pod is not visited for pauseFactor times as long: such a pod costs
-	// 5 % of a core.
+	// After a visit that uses expensiveVisit or more processor time, for example because of tens of
+	// thousands of rules, the pod is not visited for visitPauseFactor times as long. The pod then
+	// costs at most 5 % of a core.
 	expensiveVisit   = 100 * time.Millisecond
 	visitPauseFactor = 20
-	// A pod is repaired without delay repairBurst times, and then once per repairPeriod: rules that
-	// it removes are missing for about a second.
+	// A pod is repaired without delay repairBurst times, and then once per repairPeriod. If the pod
+	// removes its rules repeatedly, they are missing for about a second each time.
 	repairBurst  = 3
 	repairPeriod = time.Second
-	// After a failed repair, a deletion or a label, the backoff doubles from initialBackoff to
-	// maxBackoff. It is reset after backoffReset without one.
+	// After each failed repair, deletion or label, the backoff doubles from initialBackoff to
+	// maxBackoff. It is reset after backoffReset without such an attempt.
 	initialBackoff = time.Second
 	maxBackoff     = time.Minute
 	backoffReset   = 10 * time.Minute
@@ -50,7 +50,7 @@ func (l *visitLimit) next(now time.Time) time.Time {
 	return l.at
 }
 
-// visitPause is the time until which a pod is not visited after a long visit.
+// visitPause is a period without visits after an expensive visit.
 type visitPause struct{ until time.Time }
 
 // note records the processor time of a visit.
@@ -66,8 +66,9 @@ type backoff struct {
 }
 
 func newBackoff() backoff {
-	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[string](initialBackoff, maxBackoff)
-	return backoff{delays}
+	return backoff{
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](initialBackoff, maxBackoff),
+	}
 }
 
 // attempt is the last attempt for a pod.

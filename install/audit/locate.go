@@ -34,7 +34,8 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 		return agent.Location{}, err
 	}
 	if p := a.ambientPod(item.UID); p != nil {
-		d.decision.Outcome, d.decision.Message = decide.Ambient, "the agent has enrolled the pod in ambient mode"
+		d.decision.Outcome = decide.Ambient
+		d.decision.Message = "the agent has enrolled the pod in ambient mode"
 		d.redirection, d.backend = redirection{ambient: &p.Parameters}, p.Backend
 		p.Release()
 	}
@@ -72,8 +73,8 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	return l, nil
 }
 
-// parametersWithoutRecord returns the parameters of a pod without a record of ADD, with the
-// addresses of its sandbox or of its status.
+// parametersWithoutRecord returns the parameters of a pod without a record of ADD. They are
+// determined from the addresses of its sandbox, or from its status if sb is nil.
 func (a *Auditor) parametersWithoutRecord(
 	pod *decide.Pod, sb *sandbox.Sandbox,
 ) (*rules.Redirect, error) {

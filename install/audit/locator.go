@@ -2,18 +2,22 @@ package audit
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/sandbox"
 )
 
-// Retry backoff for pods whose sandbox was not found. A pod update triggers an immediate retry.
 const (
+	// The delay of the next search for a sandbox that was not found doubles from
+	// initialSearchBackoff to maxSearchBackoff. A change of the pod triggers an immediate search.
 	initialSearchBackoff = 250 * time.Millisecond
 	maxSearchBackoff     = time.Minute
-	searchTimeout        = 30 * time.Second
-	// batchDelay is how long run waits after the first request, so that concurrent requests share
+	// searchTimeout is the time limit of a search.
+	searchTimeout = 30 * time.Second
+	// batchDelay is the delay of a search after the first request, so that concurrent requests share
 	// one scan of /proc.
 	batchDelay = 5 * time.Millisecond
 )
@@ -22,7 +26,7 @@ const (
 // any number of pods.
 type locator struct {
 	auditor *Auditor
-	wake    chan struct{} // has room for one
+	wake    chan struct{} // buffered; there are pending requests
 
 	mu sync.Mutex
 	// pending contains the pods to find by their API UIDs. Pod.UID is the UID in the kubelet, which
@@ -53,12 +57,10 @@ func (l *locator) run(ctx context.Context) {
 			return
 		case <-l.wake:
 		}
-		timer := time.NewTimer(batchDelay)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-time.After(batchDelay):
 			l.search(ctx)
 		}
 	}
@@ -71,11 +73,7 @@ func (l *locator) search(ctx context.Context) {
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, searchTimeout)
 	defer cancel()
-	list := make([]sandbox.Pod, 0, len(pending))
-	for _, p := range pending {
-		list = append(list, p)
-	}
-	found, missing := l.auditor.Find(ctx, list)
+	found, missing := l.auditor.Find(ctx, slices.Collect(maps.Values(pending)))
 	reasons := make(map[string]error, len(missing))
 	for _, m := range missing {
 		reasons[m.Pod.UID] = m.Err

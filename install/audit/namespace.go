@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Open opens a sandbox of this machine.
+// Open opens the network namespace of a sandbox on this node.
 func Open(s sandbox.Sandbox) (Namespace, error) {
 	ns, err := s.Open()
 	if err != nil {
@@ -29,7 +29,7 @@ func Open(s sandbox.Sandbox) (Namespace, error) {
 	return In(ns), nil
 }
 
-// In returns an open network namespace of this machine. Its Close closes ns.
+// In returns a [Namespace] for an open network namespace. Its Close closes ns.
 func In(ns *netns.NS) Namespace { return namespace{ns} }
 
 // Used returns the processor time of this process.
@@ -92,13 +92,15 @@ func (n namespace) HasNoRules() (bool, error) {
 }
 
 // Foreign implements Namespace. It also removes the rules of a killed trace.
-func (n namespace) Foreign(rs rules.Ruleset, last *foreign.Snapshot, b diff.Budget) foreign.Snapshot {
+func (n namespace) Foreign(
+	rs rules.Ruleset, last *foreign.Snapshot, b diff.Budget,
+) foreign.Snapshot {
 	if last != nil && last.IsValid(n.ns) {
 		return *last
 	}
 	s := foreign.Inspect(n.ns, rs, b)
 	if s.Traced {
-		// If it fails, the rules remain, which change no packet, and the next audit tries again.
+		// If this fails, the rules remain, which change no packet, and the next audit tries again.
 		_, _ = livetrace.RemoveStale(n.ns)
 	}
 	return s

@@ -28,10 +28,12 @@ import (
 // Options are the options of an auditor. All fields are required unless noted.
 type Options struct {
 	NodeName string
-	// Compare enables repeated comparison of all pods; Repair repairs differences in place.
+	// Compare enables repeated comparisons of all pods.
+	Compare bool
+	// Repair enables the repair of differences.
+	Repair bool
 	// Interval is the time between visits of a pod without events.
-	Compare, Repair bool
-	Interval        time.Duration
+	Interval time.Duration
 	// Connections selects the handling of connections that bypass the proxy because they were
 	// opened before a repair.
 	Connections established.Options
@@ -40,23 +42,25 @@ type Options struct {
 	// Decide and Backend are parts of the plugin's configuration.
 	Decide  *decide.Settings
 	Backend compat.BackendName
-	// Records are the records of ADD, Repairs the records of repairs.
+	// Records contains the records of ADD.
 	Records record.Store
+	// Repairs contains the records of repairs.
 	Repairs repair.Store
-	// Counters selects the series of the counters of rules, and TopPods the number of pods if each
-	// has its own.
+	// Counters selects the series of the counters of rules.
 	Counters CounterMetrics
-	TopPods  int
-	// Bypass records since when the node's CNI chain contains the plugin, and receives pods that
-	// started without the plugin since then.
+	// TopPods is the number of pods with series if Counters is [PodCounters].
+	TopPods int
+	// Bypass records the time since which the node's CNI chain contains the plugin. The auditor
+	// reports pods to it that have started without the plugin since then.
 	Bypass *bypass.Detector
 
 	Pods    Pods
 	Cluster Cluster
-	// Find finds sandboxes, and Open opens one.
+	// Find finds the sandboxes of pods; see [sandbox.Finder.Find].
 	Find func(context.Context, []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing)
+	// Open opens the network namespace of a sandbox; usually [Open].
 	Open func(sandbox.Sandbox) (Namespace, error)
-	// Used returns the processor time of the process; [Used].
+	// Used returns the processor time of the process; usually [Used].
 	Used func() time.Duration
 	// Ambient returns a pod if the agent has installed rules of ambient mode in it, and otherwise
 	// nil. It is nil if ambient mode is disabled.
@@ -68,11 +72,11 @@ type Options struct {
 	Log     *zap.Logger
 }
 
-// audits reports whether any pod is visited.
+// audits reports whether an enabled feature needs visits of pods.
 func (o *Options) audits() bool { return o.Compare || o.Policy.Any() }
 
-// entersNamespaces reports whether the auditor enters network namespaces. Otherwise the agent lacks
-// the permission.
+// entersNamespaces reports whether an enabled feature enters network namespaces. Otherwise the chart
+// does not give the agent the permission.
 func (o *Options) entersNamespaces() bool { return o.Compare || o.Policy.InPlace }
 
 // Pods provides the node's pods; implemented by [podcache.Cache].
@@ -86,9 +90,9 @@ type Pods interface {
 
 // Cluster performs actions through the API server.
 type Cluster interface {
-	// DeletePod deletes the pod unless it has changed since the version, LabelPod labels it if it
-	// has the UID.
+	// DeletePod deletes the pod if it has the UID and the version.
 	DeletePod(ctx context.Context, pod cluster.Name, uid, resourceVersion string) error
+	// LabelPod labels the pod if it has the UID.
 	LabelPod(ctx context.Context, pod cluster.Name, uid, key, value string) error
 	SendEvent(ctx context.Context, e cluster.Event) error
 }
@@ -98,7 +102,7 @@ type Metrics interface {
 	Count(s metrics.CounterSeries, n float64)
 	Set(s metrics.GaugeSeries, value float64)
 	Observe(s metrics.HistogramSeries, value float64)
-	// Replace sets all series of a counter; others end.
+	// Replace sets all series of a counter, and removes series that are not among the values.
 	Replace(name string, values []metrics.CounterValue)
 }
 

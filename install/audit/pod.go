@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// A State is the state of a pod's redirection, as in the metric. It is empty for pods without
-// redirection: pods outside the mesh, and pods without a sandbox.
+// A State is the state of a pod's redirection, as in the metric. It is empty for pods outside the
+// mesh, and for pods without a sandbox.
 type State string
 
 // The states.
@@ -26,42 +26,46 @@ const (
 	Unknown     State = "unknown"
 )
 
-// States returns the states that are counted.
+// States returns all states except the empty one.
 func States() []State { return []State{Redirected, Drifted, Unprotected, Unknown} }
 
-// pod contains the known facts about a pod of the node.
+// pod contains the auditor's state of a pod of the node.
 type pod struct {
 	// The auditor's lock guards these fields:
 
 	item  podcache.Item
 	state State
-	// foreign is the effect of foreign rules on its captured traffic.
+	// foreign is the effect of foreign rules on the pod's captured traffic.
 	foreign foreign.Verdict
-	// existed reports that the pod is older than the auditor.
+	// existed is set if the pod existed when the auditor started.
 	existed  bool
 	counters podCounters
 	// audited is the time of the last comparison.
 	audited   time.Time
 	sandbox   *sandbox.Sandbox // nil if unknown
-	lookupErr error            // of the last lookup of the sandbox
-	// Limits of visits because of events, and because of changes of the pod.
+	lookupErr error            // of the last search for the sandbox
+	// eventLimit limits the visits after events, and changeLimit the visits after changes of the
+	// pod.
 	eventLimit, changeLimit visitLimit
 	visitPause              visitPause
 	pending                 pendingEvents
 
 	// Only the worker that visits the pod uses these fields:
 
-	version       string           // of the object from which desired was determined; empty before
-	records       []*record.Record // from which desired was determined
+	// version and records are the object's version and the records of ADD from which desired was
+	// determined. version is empty if desired must be determined again.
+	version       string
+	records       []*record.Record
 	desired       desired
-	watched       netns.ID // the namespace to whose changes the auditor subscribed
-	subscribed    bool     // the subscription is active
-	equal         equal
+	watched       netns.ID // network namespace whose events cause visits
+	subscribed    bool     // the auditor receives events of this network namespace
+	lastEqual     lastEqual
 	foreignEffect foreignEffect
-	lastEvents    map[string]lastEvent
+	lastEvents    map[string]lastEvent // by reason
 	unrepaired    unrepaired
 	action        attempt // last deletion or label
-	// the version of the object that was deleted or labelled, or that no longer existed
+	// actedVersion is the version of the object for which no action is needed any more: it was
+	// deleted or labelled, or has changed.
 	actedVersion string
 }
 
@@ -76,50 +80,49 @@ func newPod() *pod {
 
 // pendingEvents contains the events since the last visit.
 type pendingEvents struct {
-	at      time.Time // of the first one; zero if there was none
-	rules   bool      // any rules may have changed
+	at      time.Time // time of the first event; zero if there was none
+	rules   bool      // set if rules may have changed
 	process string    // process that last changed rules
 	pid     uint32
 }
 
-func (h *pendingEvents) note(e watch.Event, now time.Time) {
-	if h.at.IsZero() {
-		h.at = now
+func (p *pendingEvents) note(e watch.Event, now time.Time) {
+	if p.at.IsZero() {
+		p.at = now
 	}
-	h.rules = h.rules || e.Rules
+	p.rules = p.rules || e.Rules
 	if e.Rules && e.PID != 0 {
-		h.process, h.pid = e.Process, e.PID
+		p.process, p.pid = e.Process, e.PID
 	}
 }
 
-// unrepaired is a difference that has not been repaired.
+// unrepaired contains the differences that have not been repaired, and the limits of repairs.
 type unrepaired struct {
-	since        time.Time // zero if there is none
+	since        time.Time // zero if there are no differences
 	text         string    // identifies the differences
-	unrepairable string    // differences that a repair did not remove
+	unrepairable string    // identifies the differences that a repair did not remove
 
-	repairs *rate.Limiter // of all repairs
-	failed  attempt       // the last repair that failed or left differences
+	repairs *rate.Limiter
+	failed  attempt // last repair that failed or left differences
 }
 
-// next returns the time from which the differences may be repaired.
-func (t *unrepaired) next(text string, now time.Time) time.Time {
-	if at := t.failed.next; at.After(now) && (t.unrepairable == "" || t.unrepairable == text) {
+// nextRepair returns the time from which the differences with the text may be repaired.
+func (u *unrepaired) nextRepair(text string, now time.Time) time.Time {
+	if at := u.failed.next; at.After(now) && (u.unrepairable == "" || u.unrepairable == text) {
 		return at
 	}
-	r := t.repairs.ReserveN(now, 1)
+	r := u.repairs.ReserveN(now, 1)
 	defer r.CancelAt(now)
 	return now.Add(r.DelayFrom(now))
 }
 
-// reset removes the difference, but keeps the limits of repairs.
-func (t *unrepaired) reset() {
-	*t = unrepaired{repairs: t.repairs, failed: attempt{last: t.failed.last}}
+// reset removes the differences, but keeps the limits of repairs.
+func (u *unrepaired) reset() {
+	*u = unrepaired{repairs: u.repairs, failed: attempt{last: u.failed.last}}
 }
 
-// equal identifies the last comparison without differences. Its namespace is zero if the last
-// comparison found differences.
-type equal struct {
+// lastEqual is the last comparison if it found no differences, and otherwise the zero value.
+type lastEqual struct {
 	netns       netns.ID
 	redirection redirection
 	found       compat.Comparison

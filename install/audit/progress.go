@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// visits are the running reconciliations. The methods are safe for concurrent use.
+// visits numbers the visits, and contains the running ones. The methods are safe for concurrent use.
 type visits struct {
 	mu      sync.Mutex
-	begun   uint64
-	running map[uint64]bool // by number
+	begun   uint64 // number of the last visit
+	running map[uint64]bool
 }
 
 // begin returns the number of a new visit.
@@ -31,7 +31,7 @@ func (v *visits) end(number uint64) {
 	delete(v.running, number)
 }
 
-// progress returns the number of the oldest running visit and true, or, if there is none, the
+// progress returns the number of the oldest running visit and true, or, if no visit is running, the
 // number of the last visit and waiting.
 func (v *visits) progress(waiting bool) (visit uint64, busy bool) {
 	v.mu.Lock()
@@ -42,9 +42,9 @@ func (v *visits) progress(waiting bool) (visit uint64, busy bool) {
 	return v.begun, waiting
 }
 
-// Progress returns the number of the oldest running visit, and whether there is one: while a worker
-// is stuck, both remain unchanged. If a visit is due but none is running, it is the number of the
-// last one.
+// Progress returns the number of the oldest running visit and true, or, if no visit is running, the
+// number of the last visit and whether a visit is due. While a worker is stuck, the result does not
+// change.
 func (a *Auditor) Progress() (visit uint64, busy bool) {
 	a.mu.Lock()
 	queue := a.queue

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
 // TestProgress checks that an audit that does not end is detected despite other audits, and so is
@@ -37,11 +39,11 @@ func TestProgress(t *testing.T) {
 }
 
 func TestWaiting(t *testing.T) {
-	a := &Auditor{changes: workqueue.NewTyped[podName]()}
+	a := &Auditor{changes: workqueue.NewTyped[cluster.Name]()}
 	if _, busy := a.Waiting(); busy {
 		t.Error("busy without a change")
 	}
-	a.changes.Add(podName{"default", "web"})
+	a.changes.Add(cluster.Name{Namespace: "default", Name: "web"})
 	if _, busy := a.Waiting(); !busy {
 		t.Error("not busy with a change")
 	}

@@ -22,7 +22,8 @@ import (
 // errorBackoff is the time before the next visit of a pod after an error.
 const errorBackoff = 15 * time.Second
 
-// A reconciliation compares one pod with its desired state, once, and acts on the result.
+// A reconciliation is one visit of a pod: it compares the pod with its desired state and acts on the
+// result.
 type reconciliation struct {
 	*Auditor
 	*pod
@@ -35,11 +36,11 @@ type reconciliation struct {
 	state     State
 	effect    foreign.Verdict // of foreign rules; empty if it was not determined
 	compared  bool
-	used      time.Duration
-	revisitAt time.Time // time of the next visit; zero for none without an event
+	used      time.Duration // processor time
+	revisitAt time.Time     // time of the next visit without an event; zero for none
 }
 
-// reconcile reconciles a pod. It is called for a pod by one goroutine at a time.
+// reconcile visits a pod. It must not be called for one pod by two goroutines at the same time.
 func (a *Auditor) reconcile(ctx context.Context, uid string) {
 	a.mu.Lock()
 	p := a.pods[uid]
@@ -61,15 +62,15 @@ func (a *Auditor) reconcile(ctx context.Context, uid string) {
 
 	before := a.Used()
 	v.run(ctx)
-	v.used = a.Used() - before // time of the whole process, an upper bound for the visit
+	v.used = a.Used() - before // of the whole process: an upper bound for the visit
 
-	if gone := a.end(v); gone {
+	if deleted := a.storeResults(v); deleted {
 		a.forget(uid) // again, because the visit may have stored state
 	}
 }
 
-// end stores the results of a visit, and reports whether the pod was deleted meanwhile.
-func (a *Auditor) end(v *reconciliation) (gone bool) {
+// storeResults stores the results of a visit, and reports whether the pod was deleted meanwhile.
+func (a *Auditor) storeResults(v *reconciliation) (deleted bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.pods[v.uid]
@@ -159,7 +160,7 @@ func (v *reconciliation) enter(ctx context.Context) Namespace {
 
 // discardSandbox discards the location of the sandbox.
 func (v *reconciliation) discardSandbox() {
-	v.equal = equal{} // the kernel may reuse the namespace's inode number
+	v.lastEqual = lastEqual{} // the kernel may reuse the namespace's inode number
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.pod.sandbox == v.sandbox {
@@ -185,13 +186,13 @@ func (v *reconciliation) requestSandbox(ctx context.Context) {
 	})
 }
 
-// watchNamespace subscribes to changes in the namespace. It precedes the comparison, so that no
-// change is missed.
+// watchNamespace subscribes to changes of rules in the network namespace. It must be called before
+// the comparison, so that no change is missed.
 func (v *reconciliation) watchNamespace(ns Namespace) {
 	v.mu.Lock()
 	events := v.events
 	if v.pods[v.uid] == v.pod {
-		// The inode number of a namespace that has ended may be in use by another pod.
+		// The kernel may have given the inode number of the last namespace to another pod.
 		if v.watched != v.sandbox.ID && v.byNetNS[v.watched] == v.uid {
 			delete(v.byNetNS, v.watched)
 		}
@@ -206,8 +207,8 @@ func (v *reconciliation) watchNamespace(ns Namespace) {
 	if err := events.Add(ns.NS()); err == nil {
 		v.subscribed = true
 	} else {
-		v.Log.Debug("cannot watch a pod's rules; it is visited only at the audit interval", zap.Stringer("pod", v.item.Ref),
-			zap.Error(err))
+		v.Log.Debug("cannot watch a pod's rules; it is visited only at the audit interval",
+			zap.Stringer("pod", v.item.Ref), zap.Error(err))
 	}
 }
 
@@ -219,8 +220,6 @@ func (v *reconciliation) audit(ctx context.Context, ns Namespace) {
 	}
 	switch err := v.ensureParameters(ctx, v.pod, v.item, ns); {
 	case errors.Is(err, errNoAddress):
-		// The addresses are not assigned yet, or the sandbox is being removed and its record was
-		// removed already.
 		v.state, v.revisitAt = Unknown, v.now.Add(errorBackoff)
 		return
 	case err != nil:
@@ -247,12 +246,13 @@ func (v *reconciliation) audit(ctx context.Context, ns Namespace) {
 	}
 }
 
-// compare compares the namespace with the desired state. If it was equal at the last visit and the
-// kernel has generation IDs, only these are compared, unless the counters of the rules are read.
+// compare compares the network namespace with the desired state. If they were equal at the last
+// visit and the kernel's generation ID has not changed, the rules are not read, except for a pod
+// with counters.
 func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err error) {
-	last := v.equal
-	v.equal = equal{}
-	rs, err := v.compiled.ruleset(v.desired.redirection)
+	last := v.lastEqual
+	v.lastEqual = lastEqual{}
+	rs, err := v.rulesets.ruleset(v.desired.redirection)
 	if err != nil {
 		return found, err
 	}
@@ -265,15 +265,16 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 		found, err = ns.Check(v.desired.backend, rs)
 	}
 	if err == nil && len(found.Differences) == 0 {
-		v.equal = equal{v.sandbox.ID, v.desired.redirection, found}
+		v.lastEqual = lastEqual{v.sandbox.ID, v.desired.redirection, found}
 		v.readCounters(found.Packets)
 	}
 	return found, err
 }
 
-// mayBeInADD reports whether the pod's ADD may be running and its addresses may not be assigned
-// yet, so that it does not count as unprotected. Processes of the pod may exist before ADD ends.
-// Sources other than /proc contain a sandbox only after its ADD.
+// mayBeInADD reports whether the pod's ADD may be running, so that its addresses may not be assigned
+// yet and it does not count as unprotected. This is possible if the sandbox was found in /proc,
+// because processes of the pod may exist before ADD ends. Other sources contain a sandbox only after
+// its ADD.
 func (v *reconciliation) mayBeInADD() bool {
 	return v.desired.origin == fromPod && v.sandbox.Source == sandbox.Proc && !v.started()
 }
@@ -292,7 +293,7 @@ func (v *reconciliation) onUnreadable(err error) {
 
 // logUnknownState logs the reason why the state of a pod is unknown.
 func (v *reconciliation) logUnknownState(cause error) {
-	if _, due := v.isDue(auditFailed); due {
+	if _, due := v.countOccurrence(auditFailed); due {
 		v.Log.Warn("a pod cannot be audited", zap.Stringer("pod", v.item.Ref), zap.Error(cause))
 	}
 }
@@ -309,17 +310,17 @@ func (v *reconciliation) onInvalidPod(err error) {
 // times the cost of a visit.
 const visitTimes = 6
 
-// nextIntervalVisit returns the time of the next visit without an event: one of visitTimes times in
-// the interval, always the same for a pod. The times are relative to the start of the auditor on
-// the monotonic clock, which is never set back.
+// nextIntervalVisit returns the time of the next visit without an event. A hash of the pod's UID
+// selects one of visitTimes times in the interval. The times are relative to the start of the
+// auditor on the monotonic clock, which is never set back.
 func (v *reconciliation) nextIntervalVisit() time.Time {
 	if !v.Compare {
 		return time.Time{}
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(v.uid))
-	at := v.begin.Add(
-		v.now.Sub(v.begin).Truncate(v.Interval) + v.Interval/visitTimes*time.Duration(h.Sum64()%visitTimes))
+	offset := v.Interval / visitTimes * time.Duration(h.Sum64()%visitTimes)
+	at := v.begin.Add(v.now.Sub(v.begin).Truncate(v.Interval) + offset)
 	if !at.After(v.now) {
 		at = at.Add(v.Interval)
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/sluice-mesh/sluice/install/repair"
 )
 
-// repairUnprotected handles a pod that has no rules and no record of a successful ADD: it started
+// onUnprotected handles a pod that has no rules and no record of a successful ADD: the pod started
 // before the plugin was installed, or the runtime did not call the plugin, or neither the agent nor
-// the API server replied.
-func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
+// the API server replied to the plugin.
+func (v *reconciliation) onUnprotected(ctx context.Context, ns Namespace) {
 	istioRules, err := ns.Istio()
 	if err != nil {
 		v.onUnreadable(err)
@@ -24,8 +24,8 @@ func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
 	}
 	if len(istioRules) > 0 {
 		v.state = Redirected
-		v.Log.Debug("a pod is not repaired, because it contains Istio's rules", zap.Stringer("pod", v.item.Ref),
-			zap.Int("rules", len(istioRules)))
+		v.Log.Debug("a pod is not repaired, because it contains Istio's rules",
+			zap.Stringer("pod", v.item.Ref), zap.Int("rules", len(istioRules)))
 		return
 	}
 	v.noteBypass()
@@ -35,20 +35,20 @@ func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
 		return
 	}
 	if !v.Policy.InPlace || !v.Policy.Selects(pod) {
-		v.recordEvent(notRedirected, v.cause()+
-			", and it has no redirection: delete it so that it is created again, or let the agent repair it (repair.repairPods)")
+		v.recordEvent(notRedirected, v.cause()+", and it has no redirection: "+
+			"delete it so that it is created again, or let the agent repair it (repair.repairPods)")
 		v.applyPolicy(ctx, time.Time{})
 		return
 	}
-	if at := v.unrepaired.next("", v.now); at.After(v.now) {
+	if at := v.unrepaired.nextRepair("", v.now); at.After(v.now) {
 		v.revisitAt = at
 		return
 	}
 	v.repairInPlace(ctx, ns)
 }
 
-// cause returns the reason why the pod has no redirection. A record without a decision was written
-// by an ADD that could not read the pod.
+// cause returns the reason why the pod has no redirection. If there is a record of ADD, it contains
+// no decision, because ADD could not read the pod.
 func (v *reconciliation) cause() string {
 	if len(v.pod.records) > 0 {
 		return "the plugin could not read the pod when it started"
@@ -84,7 +84,7 @@ func (v *reconciliation) repairInPlace(ctx context.Context, ns Namespace) {
 	unrepairable, err := v.apply(ns, v.Backend, compat.Comparison{})
 	if err != nil || len(unrepairable) > 0 {
 		v.countUnprotected(repair.InPlace, metrics.Failure)
-		v.repairFailed()
+		v.onFailedRepair()
 		reason := "the agent cannot repair these differences: " + joinDifferences(unrepairable)
 		if err != nil {
 			reason = err.Error()
@@ -108,16 +108,16 @@ func (v *reconciliation) repairInPlace(ctx context.Context, ns Namespace) {
 	v.inspectForeign(ns)
 }
 
-// checkAfterRepair checks whether a pod failed after it was repaired in place. The times of
-// containers have a resolution of a second.
+// checkAfterRepair applies the policy to a pod that failed after it was repaired in place. The time
+// of the repair is rounded up, because the times of containers have a resolution of a second.
 func (v *reconciliation) checkAfterRepair(ctx context.Context) {
 	if v.desired.origin == fromRepair {
 		v.applyPolicy(ctx, v.desired.repairedAt.Truncate(time.Second).Add(time.Second))
 	}
 }
 
-// applyPolicy applies the policy to a pod that failed after the given time and is not, or cannot
-// be, repaired in place.
+// applyPolicy applies the policy to a pod that has failed since a time, if the pod is not or cannot
+// be repaired in place.
 func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
 	if v.actedVersion == v.item.ResourceVersion || !v.Policy.Any() ||
 		!v.Policy.Broken(v.item.PodStatus, since) {
@@ -149,24 +149,25 @@ func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
 }
 
 const (
-	// actionTimeout limits a request to the API server. Other pods may wait for the request.
+	// actionTimeout is the time limit of a request to the API server. It is short, because other pods
+	// may wait for the request.
 	actionTimeout = 3 * time.Second
-	// actionInterval is the time without requests after a request that got no reply.
-	actionInterval = 30 * time.Second
+	// actionPause is the time without requests after a request that got no reply.
+	actionPause = 30 * time.Second
 )
 
 // deleteOrLabel deletes or labels a pod.
 func (v *reconciliation) deleteOrLabel(ctx context.Context, action repair.Action) {
-	bounded, cancel := context.WithTimeout(ctx, actionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
 	defer cancel()
 	name := cluster.Name{Namespace: v.item.Namespace, Name: v.item.Name}
 	reason, text := "DeleteBrokenPod", v.cause()+"; it is deleted so that it is created again"
 	var err error
 	if action == repair.Delete {
-		err = v.Cluster.DeletePod(bounded, name, v.item.UID, v.item.ResourceVersion)
+		err = v.Cluster.DeletePod(ctx, name, v.item.UID, v.item.ResourceVersion)
 	} else {
 		reason, text = "LabelBrokenPod", v.cause()+", and it has no redirection; it is labelled"
-		err = v.Cluster.LabelPod(bounded, name, v.item.UID, v.Policy.LabelKey, v.Policy.LabelValue)
+		err = v.Cluster.LabelPod(ctx, name, v.item.UID, v.Policy.LabelKey, v.Policy.LabelValue)
 	}
 	switch {
 	case err == nil:
@@ -182,7 +183,7 @@ func (v *reconciliation) deleteOrLabel(ctx context.Context, action repair.Action
 		v.revisitAt = earliest(v.revisitAt, v.action.next)
 		if !cluster.HasReply(err) {
 			v.mu.Lock()
-			v.noRequestsUntil = time.Now().Add(actionInterval)
+			v.noRequestsUntil = time.Now().Add(actionPause)
 			v.mu.Unlock()
 		}
 		v.Log.Warn("cannot delete or label a broken pod", zap.Stringer("pod", v.item.Ref),
@@ -190,7 +191,7 @@ func (v *reconciliation) deleteOrLabel(ctx context.Context, action repair.Action
 	}
 }
 
-// repairCause returns the cause for the metric of repairs of pods without redirection.
+// repairCause returns the label value for repairs of pods without redirection.
 func (v *reconciliation) repairCause() metrics.Cause {
 	if v.missingRecordCause().Kind == bypass.Bypassed {
 		return metrics.CauseBypass
@@ -198,7 +199,8 @@ func (v *reconciliation) repairCause() metrics.Cause {
 	return metrics.CauseRace
 }
 
-// countUnprotected counts an action on a pod without redirection, under both names of the metric.
+// countUnprotected counts an action on a pod without redirection, in Sluice's metric and in the
+// metric of istio-cni.
 func (v *reconciliation) countUnprotected(action repair.Action, result metrics.Result) {
 	v.Metrics.Count(metrics.Repairs(v.repairCause(), metrics.Action(action), result), 1)
 	istio := metrics.PodSuccess

@@ -15,12 +15,13 @@ import (
 const (
 	// maxWatchBackoff is the maximum delay between attempts to subscribe to events.
 	maxWatchBackoff = 5 * time.Minute
-	// fullPassPerPod is the time per pod between two visits of all pods because of lost events:
-	// with 2 ms per visit including foreign rules, lost events cost at most 2 % of a core.
+	// fullPassPerPod is multiplied by the number of pods to get the minimum time between two visits
+	// of all pods after lost events. A visit takes 2 ms including foreign rules, so that lost events
+	// cost at most 2 % of a core.
 	fullPassPerPod = 100 * time.Millisecond
 )
 
-// watchBackoff are delays from one second to maxWatchBackoff.
+// watchBackoff contains delays from one second to maxWatchBackoff.
 var watchBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 30, Cap: maxWatchBackoff}
 
 // watchEvents subscribes to changes of rules until the context ends.
@@ -33,16 +34,15 @@ func (a *Auditor) watchEvents(ctx context.Context) {
 			return
 		}
 		a.Metrics.Count(metrics.EventsLost(metrics.SourceNFTables), 1)
-		a.Log.Warn("cannot watch rule changes; pods are visited only at the audit interval", zap.Error(err))
+		a.Log.Warn("cannot watch rule changes; pods are visited only at the audit interval",
+			zap.Error(err))
 		if time.Since(begin) > maxWatchBackoff {
 			backoff = watchBackoff
 		}
-		timer := time.NewTimer(backoff.Step())
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(backoff.Step()):
 		}
-		timer.Stop()
 	}
 }
 
@@ -74,7 +74,7 @@ func (a *Auditor) watchRules(ctx context.Context) error {
 	return errors.Join(err, events.Close())
 }
 
-// onEvent plans a visit of the pod with the namespace of the event.
+// onEvent plans a visit of the pod in whose network namespace the event occurred.
 func (a *Auditor) onEvent(e watch.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,22 +88,22 @@ func (a *Auditor) onEvent(e watch.Event) {
 	a.plan(uid, p.eventLimit.next(now))
 }
 
-// visitAll plans visits of all pods with a network namespace, with a minimum time since the last
-// ones.
+// visitAll plans visits of all pods with a network namespace. Calls in quick succession are delayed;
+// see fullPassPerPod.
 func (a *Auditor) visitAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at := time.Now()
 	switch next := a.fullPassAt.Add(time.Duration(len(a.pods)) * fullPassPerPod); {
-	case a.fullPassAt.After(at):
-		at = a.fullPassAt // already planned, except for pods that were visited since
+	case a.fullPassAt.After(at): // already planned, except for pods that were visited since
+		at = a.fullPassAt
 	case next.After(at):
 		at = next
 	}
 	a.fullPassAt = at
 	for uid, p := range a.pods {
 		if p.sandbox != nil || a.byNetNS[p.watched] == uid {
-			p.pending.rules = true // they may have changed
+			p.pending.rules = true
 			a.plan(uid, at)
 		}
 	}

@@ -11,10 +11,10 @@ import (
 // workers is the number of pods that are reconciled concurrently.
 const workers = 2
 
-// work reconciles the pods in the queue until the context ends, and waits for running
-// reconciliations. The queue gives a pod to one worker at a time. A deleted pod may remain in the
-// queue, from which nothing can be removed: reconciling it has no effect.
-func (a *Auditor) work(ctx context.Context, reconcile func(ctx context.Context, uid string)) {
+// runWorkers reconciles the pods in the queue until the context ends, and waits for running
+// reconciliations. The queue gives a pod to one worker at a time. Items cannot be removed from the
+// queue: it may contain deleted pods, whose reconciliation has no effect.
+func (a *Auditor) runWorkers(ctx context.Context, reconcile func(ctx context.Context, uid string)) {
 	queue := a.queue
 	defer context.AfterFunc(ctx, queue.ShutDown)()
 	var group sync.WaitGroup
@@ -43,8 +43,8 @@ func newQueue(begin time.Time) workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue[string](newAlignedDelays(begin))
 }
 
-// alignedDelays extends the delays of a rate limiter so that items with the same delay are due at
-// the same time, relative to a begin: one search then serves all of them.
+// alignedDelays shortens the delays of a rate limiter to multiples of the delay since begin, so that
+// items with the same delay are due at the same time. One search then serves all of them.
 type alignedDelays struct {
 	workqueue.TypedRateLimiter[string]
 	begin time.Time

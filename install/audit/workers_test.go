@@ -27,7 +27,7 @@ func TestWorkers(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				a.work(ctx, func(_ context.Context, uid string) {
+				a.runWorkers(ctx, func(_ context.Context, uid string) {
 					mu.Lock()
 					if busy[uid] {
 						t.Errorf("%s is audited twice at a time", uid)
@@ -92,7 +92,7 @@ func TestLongReconciliationDoesNotDelayOtherPods(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			a.work(ctx, func(ctx context.Context, uid string) {
+			a.runWorkers(ctx, func(ctx context.Context, uid string) {
 				visited <- uid
 				<-ctx.Done()
 			})
@@ -141,7 +141,7 @@ func TestTheQueueIsNotDrained(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		a.work(ctx, func(context.Context, string) { t.Error("an audit after the end") })
+		a.runWorkers(ctx, func(context.Context, string) { t.Error("an audit after the end") })
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 // A Cause is the reason why a pod has no ADD of the plugin.
 type Cause struct {
 	Kind Kind
-	// Message describes it with the relevant times.
+	// Message describes the cause with the relevant times.
 	Message string
 }
 
@@ -17,12 +17,11 @@ type Kind string
 
 // The kinds.
 const (
-	// the sandbox is older than the chain with the plugin, as far as is known
-	Early    Kind = "early"
-	Gap      Kind = "gap"      // it was created while the chain was incomplete
-	Bypassed Kind = "bypassed" // it was created while the chain was complete
-	Optional Kind = "optional" // the plugin is not in the chain, by the settings
-	Unknown  Kind = "unknown"  // its creation time is unknown or ambiguous
+	Early    Kind = "early"    // the sandbox was created before the plugin was found in the chain
+	Gap      Kind = "gap"      // the sandbox was created while the chain was incomplete
+	Bypassed Kind = "bypassed" // the sandbox was created while the chain was complete
+	Optional Kind = "optional" // the settings do not insert the plugin into the chain
+	Unknown  Kind = "unknown"  // the creation time of the sandbox is unknown or ambiguous
 )
 
 // Explain returns the reason why a pod has no ADD of the plugin, from the creation time of its
@@ -31,25 +30,28 @@ func (d *Detector) Explain(created time.Time) Cause {
 	if d.options.Optional {
 		return Cause{
 			Optional,
-			"the plugin is not in the node's CNI chain, since chained is false, and the pod has not asked for its network",
+			"the plugin is not in the node's CNI chain, since chained is false, " +
+				"and the pod has not asked for its network",
 		}
 	}
 	if created.IsZero() {
 		return Cause{
 			Unknown,
-			"the plugin was not called for the pod, and the creation time of its sandbox is unknown",
+			"the plugin was not called for the pod, " +
+				"and the creation time of its sandbox is unknown",
 		}
 	}
 	d.mu.Lock()
 	last, open := d.history.lastComplete(), d.history.open
 	d.mu.Unlock()
 	if open && created.After(last) && d.options.Check != nil {
-		// what the chain was at that time is known only if it has not changed until now
+		// The chain was complete at the last check before the sandbox was created. If it still is
+		// now, it was complete in between.
 		d.options.Check()
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.clock.ambiguous(created) {
+	if d.clock.isAmbiguous(created) {
 		return Cause{
 			Unknown,
 			"the plugin was not called for the pod, and the creation time of its sandbox (" +
@@ -60,36 +62,29 @@ func (d *Detector) Explain(created time.Time) Cause {
 }
 
 func (h *chainHistory) explain(created time.Time) Cause {
-	made := "the pod's sandbox was created at " + stamp(created)
-	in, found := h.spanAt(created)
+	text := "the pod's sandbox was created at " + stamp(created)
+	last, complete := h.spanAt(created)
 	switch {
 	case len(h.spans) == 0:
-		return Cause{Early, made +
+		return Cause{Early, text +
 			", and the agent has not found the plugin in the node's CNI chain yet"}
 	case created.Before(h.spans[0].from):
-		return Cause{
-			Early,
-			fmt.Sprintf("%s, before the agent found the plugin in the node's CNI chain at %s", made,
-				stamp(h.spans[0].from)),
-		}
-	case found && created.Sub(in.from) < reloadTime:
-		return Cause{
-			Early,
-			fmt.Sprintf("%s, just after the plugin was added to the node's CNI chain (%s)",
-				made, stamp(in.from)),
-		}
-	case found:
-		return Cause{
-			Bypassed,
-			fmt.Sprintf("the runtime created the pod's sandbox at %s without calling the plugin, although the "+
-				"node's CNI chain has been complete since %s", stamp(created), stamp(in.from)),
-		}
+		return Cause{Early, text + ", before the agent found the plugin in the node's CNI chain at " +
+			stamp(h.spans[0].from)}
+	case complete && created.Sub(last.from) < reloadTime:
+		return Cause{Early, fmt.Sprintf(
+			"%s, just after the plugin was added to the node's CNI chain (%s)", text,
+			stamp(last.from))}
+	case complete:
+		return Cause{Bypassed, fmt.Sprintf(
+			"the runtime created the pod's sandbox at %s without calling the plugin, although the "+
+				"node's CNI chain has been complete since %s", stamp(created), stamp(last.from))}
 	}
-	return Cause{Gap, made + h.gap(in)}
+	return Cause{Gap, text + h.describeGap(last)}
 }
 
-// gap describes the problem after a span.
-func (h *chainHistory) gap(before span) string {
+// describeGap describes the time after a span, in which the chain was incomplete.
+func (h *chainHistory) describeGap(before span) string {
 	text := ", while the node's CNI chain was incomplete: it was last complete at " +
 		stamp(before.to)
 	for _, s := range h.spans {
@@ -97,8 +92,8 @@ func (h *chainHistory) gap(before span) string {
 			return text + ", and again at " + stamp(s.from)
 		}
 	}
-	if h.reason != "" {
-		text += " (" + h.reason + ")"
+	if h.problem != "" {
+		text += " (" + h.problem + ")"
 	}
 	return text
 }

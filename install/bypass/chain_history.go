@@ -1,28 +1,30 @@
 package bypass
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// A span is a time during which the chain was complete at each check.
+// A span is a period in which the chain was complete at each check.
 type span struct {
 	from, to time.Time
 }
 
-// chainHistory contains the spans, the oldest first. If open is true the last one has not ended.
+// chainHistory contains the spans, the oldest first.
 type chainHistory struct {
-	spans []span
-	open  bool
-	// reason is the problem at the last check, if the chain was not complete.
-	reason string
+	spans   []span
+	open    bool   // the last span has not ended
+	problem string // of the last check that found an incomplete chain
 }
 
-// keptSpans is the maximum number of spans. A conflicting writer may end one every few seconds.
-const keptSpans = 256
+// maxSpans is the maximum number of spans. A conflicting writer may end a span every few seconds.
+const maxSpans = 256
 
-// note records the state at a time. repaired reports that the chain had to be repaired: it may have
-// been incomplete before, so a new span begins.
+// note records the state of the chain at a time. If repaired is set, the chain was incomplete until
+// a repair, and a new span begins.
 func (h *chainHistory) note(at time.Time, ok, repaired bool, reason string) {
 	if !ok {
-		h.open, h.reason = false, reason
+		h.open, h.problem = false, reason
 		return
 	}
 	if h.open && !repaired {
@@ -32,8 +34,8 @@ func (h *chainHistory) note(at time.Time, ok, repaired bool, reason string) {
 		}
 		return
 	}
-	if len(h.spans) == keptSpans {
-		h.spans = append(h.spans[:0], h.spans[1:]...)
+	if len(h.spans) == maxSpans {
+		h.spans = slices.Delete(h.spans, 0, 1)
 	}
 	h.spans, h.open = append(h.spans, span{at, at}), true
 }

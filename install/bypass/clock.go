@@ -1,24 +1,24 @@
 package bypass
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// clock detects that the node's clock is set, from the time that elapses between two readings.
+// clock detects that the node's clock was set, by comparing its readings with a clock that is never
+// set.
 type clock struct {
-	// at is the last reading, and elapsed the reading at the same time of a clock that is never
-	// set.
-	at      time.Time
-	elapsed time.Duration
+	at      time.Time     // last reading
+	elapsed time.Duration // reading of the clock that is never set, at the same time
 	// repeated contains the times that the clock has shown twice because it was set back.
-	repeated []interval
+	repeated []span
 }
 
-type interval struct{ from, to time.Time }
+// maxRepeated is the maximum number of repeated times; the oldest are dropped first.
+const maxRepeated = 64
 
-// keptIntervals is the maximum number of intervals; the oldest is dropped first.
-const keptIntervals = 64
-
-// read records a reading and returns by how much the clock was set since the last one; 0 if by less
-// than the accuracy of the readings. If elapsed is nil, the monotonic reading of at is used.
+// read records a reading. It returns the time by which the clock was set since the last reading; 0
+// if this is less than reloadTime. If elapsed is nil, the monotonic reading of at is used.
 func (c *clock) read(at time.Time, elapsed func() time.Duration) time.Duration {
 	since, previous := at.Sub(c.at), c.at
 	if elapsed != nil {
@@ -29,24 +29,24 @@ func (c *clock) read(at time.Time, elapsed func() time.Duration) time.Duration {
 	if previous.IsZero() {
 		return 0
 	}
-	at = at.Round(0) // without the monotonic reading
-	last := previous.Round(0).Add(since)
-	step := at.Sub(last)
+	at = at.Round(0) // removes the monotonic reading
+	expected := previous.Round(0).Add(since)
+	step := at.Sub(expected)
 	if step.Abs() < reloadTime {
 		return 0
 	}
 	if step < 0 {
-		if len(c.repeated) == keptIntervals {
-			c.repeated = append(c.repeated[:0], c.repeated[1:]...)
+		if len(c.repeated) == maxRepeated {
+			c.repeated = slices.Delete(c.repeated, 0, 1)
 		}
-		// the clock may have been set at any moment since the last reading
-		c.repeated = append(c.repeated, interval{at.Add(-since), last})
+		// The clock may have been set at any moment since the last reading.
+		c.repeated = append(c.repeated, span{at.Add(-since), expected})
 	}
 	return step
 }
 
-// ambiguous reports whether the clock has shown a time twice.
-func (c *clock) ambiguous(at time.Time) bool {
+// isAmbiguous reports whether the clock has shown a time twice.
+func (c *clock) isAmbiguous(at time.Time) bool {
 	for _, r := range c.repeated {
 		if !at.Before(r.from) && !at.After(r.to) {
 			return true

@@ -12,58 +12,60 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// reloadTime is the time after a change of the chain during which a runtime may use the previous
-// one: some tenths of a second until it reads the new one (containerd), and the time to create a
-// sandbox.
+// reloadTime is the time after a change of the chain in which a runtime may still use the previous
+// chain: containerd reads the new one after some tenths of a second, and creating a sandbox takes
+// seconds.
 const reloadTime = 5 * time.Second
 
-// Options of a detector. With the zero value the plugin is in the chain, and bypasses are not
-// stored.
+// Options are the options of a [Detector]. With the zero value the plugin should be in the chain, and
+// bypasses are not stored.
 type Options struct {
-	// Optional reports that pods may start without the plugin, because it is not in the chain and
-	// pods must request its network. Then nothing is a bypass.
+	// Optional is set if the plugin is not inserted into the chain, and pods must request its
+	// network. Then a start without the plugin is not a bypass.
 	Optional bool
-	// File stores a current bypass for the next agent. It should not persist across a reboot.
+	// File is the path of the file that stores a current bypass for the next agent. It should not
+	// persist across a reboot.
 	File string
 	// Check checks the chain now, and reports the result with [Detector.Note]. It is called before
 	// a bypass is reported.
 	Check func()
 	// Changed is called, without a lock held, when a bypass begins, is repeated or ends.
 	Changed func()
-	// Elapsed returns the time since a fixed moment, by a clock that is never set. If it is nil,
-	// the monotonic readings of the times that Note is given are used.
+	// Elapsed returns the time since a fixed moment, by a clock that is never set. If it is nil, the
+	// monotonic readings of the times that are passed to [Detector.Note] are used.
 	Elapsed func() time.Duration
 }
 
-// A Detector records since when the chain is complete, and detects a runtime that does not use it.
-// Use [New]. Its methods are safe for concurrent use.
+// A Detector records the times in which the chain is complete, and detects a runtime that does not
+// use it. Use [New]. Its methods are safe for concurrent use.
 type Detector struct {
 	options Options
 
 	mu      sync.Mutex
 	clock   clock
 	history chainHistory
-	stands  *Bypass
+	current *Bypass // nil if there is none
 }
 
-// A Bypass is a pod that started without the plugin while the chain was complete.
+// A Bypass describes pods that started without the plugin while the chain was complete.
 type Bypass struct {
-	// Pod is the last such pod, as namespace/name, and UID its UID.
+	// Pod is the last such pod, as namespace/name.
 	Pod string `json:"pod"`
+	// UID is the UID of the pod.
 	UID string `json:"uid"`
-	// Created is the creation time of its sandbox, Since the time since when the chain had been
-	// complete.
+	// Created is the creation time of the pod's sandbox.
 	Created time.Time `json:"created"`
-	Since   time.Time `json:"since"`
-	// Pods is the number of pods without an ADD since the last pod with one.
+	// Since is the begin of the period in which the chain was complete.
+	Since time.Time `json:"since"`
+	// Pods is the number of such pods since the plugin was last called for a pod.
 	Pods int `json:"pods"`
 }
 
 // String describes the bypass and the remedy.
 func (b Bypass) String() string {
 	return fmt.Sprintf("the runtime bypasses the plugin: it created the sandbox of pod %s at %s "+
-		"without calling it, although the node's CNI chain has been complete since %s (%d such pods); "+
-		"it reads another directory, or has not reloaded the configuration: "+
+		"without calling it, although the node's CNI chain has been complete since %s "+
+		"(%d such pods); it reads another directory, or has not reloaded the configuration: "+
 		"restart the container runtime, and check its cni conf_dir; "+
 		"the problem is solved once the plugin is called for a pod",
 		b.Pod, stamp(b.Created), stamp(b.Since), b.Pods)
@@ -71,8 +73,8 @@ func (b Bypass) String() string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// New returns a detector. The error means that the state of an earlier agent cannot be read; the
-// detector is usable nevertheless.
+// New returns a detector. If the state of an earlier agent cannot be read, it returns an error and a
+// detector without that state.
 func New(o Options) (*Detector, error) {
 	d := &Detector{options: o}
 	if o.File == "" {
@@ -82,76 +84,79 @@ func New(o Options) (*Detector, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return d, nil
 	}
-	var kept Bypass
+	var stored Bypass
 	if err == nil {
-		err = json.Unmarshal(data, &kept)
+		err = json.Unmarshal(data, &stored)
 	}
 	if err != nil {
 		return d, fmt.Errorf(
 			"read whether the runtime bypassed the plugin, as an earlier agent detected: %w", err)
 	}
-	d.stands = &kept
+	d.current = &stored
 	return d, nil
 }
 
-// Note records the state of the chain at a time. repaired reports that the chain had to be repaired,
-// so that it is complete only since then. reason is the problem of an incomplete chain. If the node's clock was set since the last call, times before and after are
-// not compared: a new span begins, and a bypass is moved to the new clock, so that an ADD ends it.
-func (d *Detector) Note(at time.Time, ok, repaired bool, reason string) {
+// Note records whether the chain was complete at a time. If repaired is set, it was incomplete until
+// a repair at this time. reason is the problem of an incomplete chain.
+//
+// If the node's clock was set since the last call, earlier times are not compared with later ones: a
+// new period begins, and the creation time of a current bypass is corrected, so that a later ADD
+// ends the bypass.
+func (d *Detector) Note(at time.Time, complete, repaired bool, reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.clock.at.IsZero() && d.stands != nil && d.stands.Created.After(at) {
+	if d.clock.at.IsZero() && d.current != nil && d.current.Created.After(at) {
 		// The clock was set back since an earlier agent detected the bypass.
-		d.stands.Created = at.Round(0)
+		d.current.Created = at.Round(0)
 	}
 	if step := d.clock.read(at, d.options.Elapsed); step != 0 {
 		d.history.open = false
-		if step < 0 && d.stands != nil {
-			d.stands.Created = d.stands.Created.Add(step)
+		if step < 0 && d.current != nil {
+			d.current.Created = d.current.Created.Add(step)
 		}
 	}
-	d.history.note(at, ok, repaired, reason)
+	d.history.note(at, complete, repaired, reason)
 }
 
-// Current returns the current bypass.
+// Current returns the current bypass, and whether there is one.
 func (d *Detector) Current() (Bypass, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.stands == nil {
+	if d.current == nil {
 		return Bypass{}, false
 	}
-	return *d.stands, true
+	return *d.current, true
 }
 
-// NoteBypass records a pod that [Detector.Explain] classifies as a bypass, and reports whether it
-// is a new one. The error means that it is not stored for the next agent.
+// NoteBypass records a pod that [Detector.Explain] classifies as a bypass, and reports whether the
+// pod is a new one. If the bypass cannot be stored for the next agent, it returns an error.
 func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, err error) {
 	d.mu.Lock()
-	in, _ := d.history.spanAt(created)
-	next := Bypass{Pod: pod, UID: uid, Created: created, Since: in.from, Pods: 1}
-	if d.stands != nil {
-		if d.stands.UID == uid || created.Before(d.stands.Created) {
+	complete, _ := d.history.spanAt(created)
+	next := Bypass{Pod: pod, UID: uid, Created: created, Since: complete.from, Pods: 1}
+	if d.current != nil {
+		if d.current.UID == uid || created.Before(d.current.Created) {
 			d.mu.Unlock()
 			return false, nil
 		}
-		next.Pods = d.stands.Pods + 1
+		next.Pods = d.current.Pods + 1
 	}
-	d.stands = &next
+	d.current = &next
 	err = d.save()
 	d.mu.Unlock()
 	d.notifyChanged()
 	return true, err
 }
 
-// NoteAdd records that the plugin completed a call for a pod at that time: if this is long enough
-// after the last bypass, the runtime uses the chain.
+// NoteAdd records that the plugin completed an ADD at a time. If this is at least reloadTime after
+// the last bypass, the runtime uses the chain again, and the bypass ends.
 func (d *Detector) NoteAdd(at time.Time) error {
 	d.mu.Lock()
-	if d.stands == nil || at.Before(d.stands.Created.Add(reloadTime)) {
+	if d.current == nil || at.Before(d.current.Created.Add(reloadTime)) {
 		d.mu.Unlock()
 		return nil
 	}
-	d.stands = nil
+	d.current = nil
 	err := d.save()
 	d.mu.Unlock()
 	d.notifyChanged()
@@ -169,11 +174,11 @@ func (d *Detector) save() error {
 	if d.options.File == "" {
 		return nil
 	}
-	if d.stands == nil {
+	if d.current == nil {
 		_, err := file.Remove(d.options.File)
 		return err
 	}
-	data, err := json.Marshal(d.stands)
+	data, err := json.Marshal(d.current)
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// chainedVersion is the version of a list created for a plugin whose version is missing or does not
-// support chains. Istio's installer uses the same.
+// chainedVersion is the CNI version of a list that is created for a plugin whose version is missing
+// or does not support chains. Istio's installer uses the same version.
 const chainedVersion = "0.3.1"
 
 // FromSinglePlugin returns a list that is equivalent to a single-plugin configuration (.conf). The
@@ -24,43 +24,45 @@ func FromSinglePlugin(data []byte) (*List, error) {
 		return nil, err
 	}
 	cniVersion := conf.Network.CNIVersion
-	if !chains(cniVersion) {
+	if !supportsChains(cniVersion) {
 		cniVersion = chainedVersion
 	}
 	name, err := json.Marshal(conf.Network.Name)
 	if err != nil {
 		return nil, err
 	}
-	quoted, err := json.Marshal(cniVersion)
+	quotedVersion, err := json.Marshal(cniVersion)
 	if err != nil {
 		return nil, err
 	}
-	list := slices.Concat([]byte("{\n  \"cniVersion\": "), quoted, []byte(",\n  \"name\": "), name,
+	list := slices.Concat([]byte("{\n  \"cniVersion\": "), quotedVersion,
+		[]byte(",\n  \"name\": "), name,
 		[]byte(",\n  \"plugins\": [\n"), bytes.TrimSpace(data), []byte("\n  ]\n}\n"))
 	return Parse(list)
 }
 
-// ListName returns the file name for the list that replaces a plain configuration. taken reports
-// the names of existing files.
-func ListName(plain string, taken func(name string) bool) string {
-	name := strings.TrimSuffix(plain, filepath.Ext(plain)) + ".conflist"
-	for stem := plain + "-sluice"; taken(name); stem += "-" {
-		// It sorts directly after the single-plugin file and before existing files, so that
-		// runtimes use it when the single-plugin file is removed.
+// ListName returns the file name for the list that replaces a single-plugin configuration. exists
+// reports whether there is a file with a name.
+func ListName(singlePlugin string, exists func(name string) bool) string {
+	name := strings.TrimSuffix(singlePlugin, filepath.Ext(singlePlugin)) + ".conflist"
+	for stem := singlePlugin + "-sluice"; exists(name); stem += "-" {
+		// This name sorts directly after the single-plugin file and before other existing files, so
+		// that runtimes use the list when the single-plugin file is removed.
 		name = stem + ".conflist"
 	}
 	return name
 }
 
-// Standalone returns a single-plugin configuration of the plugin, which Multus runs for the
-// networks of a pod: the element with a version and the network's name, unless it contains them.
+// Standalone returns a single-plugin configuration of the plugin, which Multus runs for an
+// additional network of a pod. It is the element with a version and the network's name, unless the
+// element contains them.
 func Standalone(element json.RawMessage, cniVersion, network string) ([]byte, error) {
-	var head struct{ CNIVersion, Name, Type *string }
-	if err := json.Unmarshal(element, &head); err != nil || head.Type == nil {
+	var fields struct{ CNIVersion, Name, Type *string }
+	if err := json.Unmarshal(element, &fields); err != nil || fields.Type == nil {
 		return nil, fmt.Errorf(
 			"the stand-alone configuration is not a JSON object with a type: %.80s", element)
 	}
-	if network == "" && head.Name == nil {
+	if network == "" && fields.Name == nil {
 		return nil, errors.New("the stand-alone configuration has no name")
 	}
 	inner := bytes.TrimSpace(bytes.TrimSpace(element)[1:])
@@ -68,7 +70,7 @@ func Standalone(element json.RawMessage, cniVersion, network string) ([]byte, er
 	for _, m := range []struct {
 		key, value string
 		present    bool
-	}{{"cniVersion", cniVersion, head.CNIVersion != nil}, {"name", network, head.Name != nil}} {
+	}{{"cniVersion", cniVersion, fields.CNIVersion != nil}, {"name", network, fields.Name != nil}} {
 		if m.present {
 			continue
 		}

@@ -23,12 +23,13 @@ type Choice struct {
 	File
 	// List is the content of the file, or the equivalent list of a single-plugin configuration.
 	List *List
-	// SinglePlugin reports that the file is a single-plugin configuration (.conf), not a
-	// configuration list (.conflist).
+	// SinglePlugin is set if the file is a single-plugin configuration (.conf), not a configuration
+	// list (.conflist).
 	SinglePlugin bool
 }
 
-// Skipped is an invalid file that sorts before the chosen one, or is the only one.
+// Skipped is an invalid file that sorts before the chosen file, or before the end if no file is
+// valid.
 type Skipped struct {
 	Name   string
 	Reason error
@@ -44,10 +45,11 @@ func IsConfiguration(name string) bool {
 	return slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name))
 }
 
-// Discover returns the configuration that a runtime uses from a directory with these files: the
-// first valid one in the order of names, or the one with the given name, where .conf and .conflist
-// are equivalent. It also returns skipped files: CRI-O skips them, and containerd rejects the whole
-// directory because of one of them if it sorts before a valid one.
+// Discover returns the configuration that a runtime uses from a directory with these files. If named
+// is empty, this is the first valid file in the order of names; otherwise it is the file with the
+// name, where .conf and .conflist are equivalent. Discover also returns the skipped files: CRI-O
+// skips them, and containerd rejects the whole directory if an invalid file sorts before a valid
+// one.
 func Discover(files []File, named string) (Choice, []Skipped, error) {
 	var skipped []Skipped
 	for _, f := range candidates(files, named) {
@@ -63,6 +65,7 @@ func Discover(files []File, named string) (Choice, []Skipped, error) {
 	return Choice{}, skipped, ErrNone
 }
 
+// candidates returns the files from which a runtime selects, in its order of preference.
 func candidates(files []File, named string) []File {
 	var found []File
 	for _, f := range files {
@@ -95,7 +98,7 @@ func sibling(named string) string {
 }
 
 // Read parses a file like the runtimes: only the extension determines whether it is a list. The
-// error is the reason why it is invalid.
+// error is the reason why the file is invalid.
 func Read(f File) (Choice, error) {
 	if f.Err != nil {
 		return Choice{}, f.Err

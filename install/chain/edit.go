@@ -11,9 +11,10 @@ import (
 // A Defect is a defect of the plugin's entry in a list.
 type Defect string
 
-// The defects, worst first.
+// The defects, worst first. With None, the plugin is in the list once, as the last plugin, and with
+// the desired configuration.
 const (
-	None      Defect = ""               // the plugin is in the list once, with the desired configuration, last
+	None      Defect = ""
 	Absent    Defect = "is not there"   // pods are not redirected
 	Different Defect = "was changed"    // the plugin has another configuration
 	Repeated  Defect = "is there twice" // it would run twice for each pod
@@ -40,15 +41,15 @@ func (l *List) Inspect(plugin string, element json.RawMessage) Defect {
 // Equal reports whether two JSON texts have the same value. Invalid texts are not equal to
 // anything.
 func Equal(a, b json.RawMessage) bool {
-	one, err := value(a)
+	valueA, err := decodeValue(a)
 	if err != nil {
 		return false
 	}
-	other, err := value(b)
-	return err == nil && reflect.DeepEqual(one, other)
+	valueB, err := decodeValue(b)
+	return err == nil && reflect.DeepEqual(valueA, valueB)
 }
 
-func value(raw json.RawMessage) (any, error) {
+func decodeValue(raw json.RawMessage) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber() // some readers distinguish 1 and 1.0
 	var v any
@@ -56,35 +57,36 @@ func value(raw json.RawMessage) (any, error) {
 	return v, err
 }
 
-// Insert returns the list's text with the element as the last plugin, formatted like its neighbor.
-// Elements with the type of the element or one of the types in inPlaceOf are removed. The element
-// must be a JSON object with a type.
+// Insert returns the list's text with the element as the last plugin, formatted like the plugin
+// before it. Existing elements with the type of the element or a type in inPlaceOf are removed. The
+// element must be a JSON object with a type.
 func (l *List) Insert(element json.RawMessage, inPlaceOf ...string) ([]byte, error) {
-	var head struct{ Type string }
-	if err := json.Unmarshal(element, &head); err != nil || head.Type == "" {
+	var fields struct{ Type string }
+	if err := json.Unmarshal(element, &fields); err != nil || fields.Type == "" {
 		return nil, fmt.Errorf("the element for the chain is not a JSON object with a type: %.80s",
 			element)
 	}
-	rest := l
-	if data := l.Remove(append(slices.Clone(inPlaceOf), head.Type)...); len(data) != len(l.data) {
+	others := l
+	data := l.Remove(append(slices.Clone(inPlaceOf), fields.Type)...)
+	if len(data) != len(l.data) {
 		var err error
-		if rest, err = Parse(data); err != nil {
-			return nil, fmt.Errorf("the chain has no plugin besides %s: %w", head.Type, err)
+		if others, err = Parse(data); err != nil {
+			return nil, fmt.Errorf("the chain has no plugin besides %s: %w", fields.Type, err)
 		}
 	}
-	return rest.add(element), nil
+	return others.add(element), nil
 }
 
-// add appends an element after the last one.
+// add returns the list's text with an additional element after the last one.
 func (l *List) add(element json.RawMessage) []byte {
 	last := l.Plugins[len(l.Plugins)-1]
-	before := l.spaceBefore(len(l.Plugins) - 1)
-	return slices.Concat(l.data[:last.end], []byte(","), before, formatLike(element, last.Raw, before),
-		l.data[last.end:])
+	space := l.spaceBefore(len(l.Plugins) - 1)
+	return slices.Concat(l.data[:last.end], []byte(","), space,
+		formatLike(element, last.Raw, space), l.data[last.end:])
 }
 
 // Remove returns the list's text without the plugins of the types. It completely reverts
-// [List.Insert]. Without any remaining plugin the list is invalid.
+// [List.Insert]. If no plugin remains, the text is not a valid list.
 func (l *List) Remove(types ...string) []byte {
 	data, plugins := l.data, slices.Clone(l.Plugins)
 	for i := len(plugins) - 1; i >= 0; i-- {

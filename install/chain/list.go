@@ -18,9 +18,9 @@ type List struct {
 	Name string
 	// CNIVersion is the version of the specification for calls of the plugins; it may be empty.
 	CNIVersion string
-	// Plugins are the plugins in the list, in order; never empty.
+	// Plugins contains the plugins in the order of the list; never empty.
 	Plugins []Plugin
-	// OnlyInlined reports that the runtime loads no further plugins from the directory with the
+	// OnlyInlined is set if the runtime loads no further plugins from the directory with the
 	// network's name.
 	OnlyInlined bool
 
@@ -37,8 +37,8 @@ type Plugin struct {
 	start, end int // position of Raw in the list
 }
 
-// ErrNoPlugins is the error for a list without plugins. From CNI 1.3 on it may be valid with
-// plugins in a directory.
+// ErrNoPlugins is the error for a list without plugins. Such a list may be valid from CNI 1.3 on,
+// where a directory may contain the plugins.
 var ErrNoPlugins = errors.New("no plugins in the list")
 
 // Parse parses a list like libcni. The data must not be modified afterwards.
@@ -55,7 +55,8 @@ func Parse(data []byte) (*List, error) {
 		return nil, err
 	}
 	if len(elements) != len(conf.Plugins) {
-		return nil, fmt.Errorf("%d plugins at %d places", len(conf.Plugins), len(elements))
+		return nil, fmt.Errorf("libcni finds %d plugins, but the text contains %d elements",
+			len(conf.Plugins), len(elements))
 	}
 	for i, p := range conf.Plugins {
 		elements[i].Type = p.Network.Type
@@ -92,11 +93,11 @@ func (l *List) Elements(plugin string) []Plugin {
 	return found
 }
 
-// Chains reports whether the list's version supports passing results to the next plugin, as version
-// 0.3.0 and later do.
-func (l *List) Chains() bool { return chains(l.CNIVersion) }
+// SupportsChains reports whether the list's CNI version supports passing results to the next plugin,
+// as version 0.3.0 and later do.
+func (l *List) SupportsChains() bool { return supportsChains(l.CNIVersion) }
 
-func chains(cniVersion string) bool {
+func supportsChains(cniVersion string) bool {
 	if cniVersion == "" {
 		return false
 	}
@@ -110,7 +111,7 @@ func elements(data []byte) ([]Plugin, error) {
 	var found []Plugin
 	err := eachMember(data, func(key string, d *json.Decoder) error {
 		if key != "plugins" {
-			return skip(d)
+			return d.Decode(new(json.RawMessage))
 		}
 		if _, err := d.Token(); err != nil { // the bracket
 			return err
@@ -132,9 +133,9 @@ func elements(data []byte) ([]Plugin, error) {
 	return found, err
 }
 
-// eachMember calls value for each member of an object, with the decoder positioned at the member's
-// value.
-func eachMember(data []byte, value func(key string, d *json.Decoder) error) error {
+// eachMember calls readValue for each member of an object, with the decoder positioned at the
+// member's value.
+func eachMember(data []byte, readValue func(key string, d *json.Decoder) error) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if _, err := d.Token(); err != nil { // the brace
 		return err
@@ -148,14 +149,9 @@ func eachMember(data []byte, value func(key string, d *json.Decoder) error) erro
 		if !ok {
 			return fmt.Errorf("%v where a key should be", token)
 		}
-		if err := value(key, d); err != nil {
+		if err := readValue(key, d); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func skip(d *json.Decoder) error {
-	var value json.RawMessage
-	return d.Decode(&value)
 }

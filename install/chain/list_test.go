@@ -230,7 +230,7 @@ func TestChains(t *testing.T) {
 		"1.1.0": true,
 	} {
 		text := `{"cniVersion":"` + version + `","name":"n","plugins":[{"type":"a"}]}`
-		if got := parse(t, text).Chains(); got != want {
+		if got := parse(t, text).SupportsChains(); got != want {
 			t.Errorf("version %q: %t", version, got)
 		}
 	}

@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// Mentions returns the sorted types of all plugins in a configuration, including nested ones, such
-// as those in the copies to which Multus delegates. It returns nil for invalid JSON.
+// Mentions returns the sorted types of all plugins in a configuration, including nested plugins, for
+// example in the copies to which Multus delegates. It returns nil for invalid JSON.
 func Mentions(data []byte) []string {
-	v, err := value(json.RawMessage(data))
+	v, err := decodeValue(json.RawMessage(data))
 	if err != nil {
 		return nil
 	}
 	types := map[string]bool{}
-	mention(v, types)
+	collectTypes(v, types)
 	return slices.Sorted(maps.Keys(types))
 }
 
-// mention adds the types in a JSON value.
-func mention(v any, types map[string]bool) {
+// collectTypes adds the types of plugins in a JSON value to types.
+func collectTypes(v any, types map[string]bool) {
 	switch v := v.(type) {
 	case []any:
 		for _, element := range v {
-			mention(element, types)
+			collectTypes(element, types)
 		}
 	case map[string]any:
 		for key, member := range v {
@@ -32,7 +32,7 @@ func mention(v any, types map[string]bool) {
 			if plugin, ok := member.(string); ok && plugin != "" && strings.EqualFold(key, "type") {
 				types[plugin] = true
 			}
-			mention(member, types)
+			collectTypes(member, types)
 		}
 	}
 }

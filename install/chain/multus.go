@@ -7,49 +7,52 @@ import (
 	"strings"
 )
 
-// Delegation describes which network a configuration with Multus as its first plugin runs for each
-// pod.
+// A Delegation describes which network a configuration with Multus as its first plugin runs for each
+// pod, relative to another configuration in the same directory.
 type Delegation string
 
-// The delegations, relative to another configuration in the same directory.
+// The delegations.
 const (
-	// the first plugin is not Multus
+	// NoDelegation: the first plugin is not Multus.
 	NoDelegation Delegation = ""
-	// or contains a copy with the plugin
+	// Followed: Multus runs the other configuration, or a copy of a configuration with the plugin.
 	Followed Delegation = "delegates to it"
-	// perhaps a NetworkAttachmentDefinition of that name
-	Unclear   Delegation = "delegates to a network that is not seen here"
+	// Unclear: the network is not in the directory; it may be a NetworkAttachmentDefinition.
+	Unclear Delegation = "delegates to a network that is not seen here"
+	// Elsewhere: Multus runs a third configuration.
 	Elsewhere Delegation = "delegates to another configuration"
-	Copied    Delegation = "holds a copy of a configuration without the plugin"
+	// Copied: Multus runs a copy of a configuration without the plugin.
+	Copied Delegation = "holds a copy of a configuration without the plugin"
 )
 
 // IsMultus reports whether plugins of the type delegate to other networks. A shim calls the daemon
 // of Multus.
 func IsMultus(plugin string) bool { return plugin == "multus" || plugin == "multus-shim" }
 
-// Delegates reports whether a configuration runs another one, which contains the plugin. See
-// "clusterNetwork" and "delegates" in Multus' configuration reference; the latter is ignored if the
-// former is set.
+// Delegates returns how a configuration delegates to another one, which contains the plugin. See
+// "clusterNetwork" and "delegates" in Multus' configuration reference; Multus ignores delegates if
+// clusterNetwork is set.
 func (c Choice) Delegates(to Choice, plugin string) Delegation {
 	multus := c.List.Plugins[0]
 	if !IsMultus(multus.Type) {
 		return NoDelegation
 	}
-	var head struct {
+	var fields struct {
 		ClusterNetwork string
 		Delegates      []json.RawMessage
 	}
-	if err := json.Unmarshal(multus.Raw, &head); err != nil {
+	if err := json.Unmarshal(multus.Raw, &fields); err != nil {
 		return Unclear
 	}
-	network := head.ClusterNetwork
+	network := fields.ClusterNetwork
 	base := filepath.Base(network)
 	switch {
-	case network == "" && len(head.Delegates) == 0:
+	case network == "" && len(fields.Delegates) == 0:
 		return Unclear
 	case network == "":
-		return copied(head.Delegates[0], plugin)
-	case strings.Contains(network, "/") && !IsConfiguration(base): // a directory, or a name in a namespace
+		return inspectCopy(fields.Delegates[0], plugin)
+	// The network is a directory, or a NetworkAttachmentDefinition with its namespace.
+	case strings.Contains(network, "/") && !IsConfiguration(base):
 		return Unclear
 	case slices.Contains([]string{
 		to.Name, strings.TrimSuffix(to.Name, filepath.Ext(to.Name)), to.List.Name,
@@ -61,9 +64,9 @@ func (c Choice) Delegates(to Choice, plugin string) Delegation {
 	return Unclear
 }
 
-// copied evaluates the first delegate, which is the network of each pod: a list, or a single-plugin
-// configuration.
-func copied(delegate json.RawMessage, plugin string) Delegation {
+// inspectCopy returns whether the first delegate, which is the network of each pod, contains the
+// plugin. The delegate is a list or a single-plugin configuration.
+func inspectCopy(delegate json.RawMessage, plugin string) Delegation {
 	list, err := Parse(delegate)
 	if err != nil {
 		list, err = FromSinglePlugin(delegate)

@@ -15,18 +15,18 @@ func (l *List) spaceBefore(i int) []byte {
 	return l.data[from:start]
 }
 
-// formatLike formats an element like its neighbor: on one or several lines, with its indentation
-// and line ends.
-func formatLike(element, neighbour json.RawMessage, before []byte) []byte {
+// formatLike formats an element like its neighbour: on one or several lines, with the neighbour's
+// indentation and line ends. space is the white space before the neighbour.
+func formatLike(element, neighbour json.RawMessage, space []byte) []byte {
 	var out bytes.Buffer
-	unit, multiline := indentation(neighbour, before)
+	unit, multiline := indentation(neighbour, space)
 	if !multiline {
 		if json.Compact(&out, element) != nil {
 			return element
 		}
 		return out.Bytes()
 	}
-	if json.Indent(&out, bytes.TrimSpace(element), string(lastLine(before)), string(unit)) != nil {
+	if json.Indent(&out, bytes.TrimSpace(element), string(lastLine(space)), string(unit)) != nil {
 		return element
 	}
 	if bytes.Contains(neighbour, []byte("\r\n")) {
@@ -35,10 +35,10 @@ func formatLike(element, neighbour json.RawMessage, before []byte) []byte {
 	return out.Bytes()
 }
 
-// indentation returns the indentation of the members relative to their element, and whether they
-// are on separate lines.
-func indentation(element json.RawMessage, before []byte) (unit []byte, multiline bool) {
-	if bytes.IndexByte(before, '\n') < 0 {
+// indentation returns the indentation of the members of an element relative to the element, and
+// whether the members are on separate lines. space is the white space before the element.
+func indentation(element json.RawMessage, space []byte) (unit []byte, multiline bool) {
+	if bytes.IndexByte(space, '\n') < 0 {
 		return nil, false
 	}
 	inner := element[1:] // after the brace
@@ -49,14 +49,14 @@ func indentation(element json.RawMessage, before []byte) (unit []byte, multiline
 	if bytes.IndexByte(inner[:end], '\n') < 0 {
 		return nil, false
 	}
-	members, own := lastLine(inner[:end]), lastLine(before)
-	if unit, ok := bytes.CutPrefix(members, own); ok {
-		return unit, true
+	unit, ok := bytes.CutPrefix(lastLine(inner[:end]), lastLine(space))
+	if !ok {
+		return nil, true
 	}
-	return nil, true
+	return unit, true
 }
 
-// lastLine returns the text after the last line end.
+// lastLine returns the white space after the last line end.
 func lastLine(space []byte) []byte { return space[bytes.LastIndexByte(space, '\n')+1:] }
 
 func isSpace(b byte) bool { return b == ' ' || b == '\t' || b == '\n' || b == '\r' }

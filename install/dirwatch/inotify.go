@@ -8,19 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An instance is an instance of inotify(7). It stores no paths: a directory is identified by its
-// watch descriptor, which is the same under all its names and when it is moved. Stored paths would
-// be wrong after two directories exchange their names.
+// An instance is an instance of inotify(7). It stores no paths, which would be wrong after two
+// directories exchange their names. A directory is identified by its watch descriptor, which does
+// not depend on the directory's path.
 type instance struct {
 	fd     int
 	file   *os.File // of fd
 	reader sync.WaitGroup
 }
 
-// changes are all events that report a change.
-const changes = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE |
-	unix.IN_DELETE_SELF |
-	unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_MOVE_SELF
+// changeEvents contains all inotify events that report a change.
+const changeEvents = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE |
+	unix.IN_DELETE_SELF | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_MOVE_SELF
 
 // open returns an instance that calls wake after each change, in its own goroutine.
 func open(wake func()) (*instance, error) {
@@ -33,26 +32,27 @@ func open(wake func()) (*instance, error) {
 	return i, nil
 }
 
-// watch watches a directory, and returns its descriptor.
+// watch watches a directory, and returns its watch descriptor.
 func (i *instance) watch(dir string) (descriptor int, err error) {
-	descriptor, err = unix.InotifyAddWatch(i.fd, dir, changes)
+	descriptor, err = unix.InotifyAddWatch(i.fd, dir, changeEvents)
 	if err != nil {
 		return 0, &os.PathError{Op: "watch", Path: dir, Err: err}
 	}
 	return descriptor, nil
 }
 
-// drop removes the watch of a directory. The kernel removes the watch of a removed directory.
-func (i *instance) drop(descriptor int) { _, _ = unix.InotifyRmWatch(i.fd, uint32(descriptor)) }
+// unwatch removes the watch of a directory. Errors are ignored, because the kernel removes the watch
+// of a removed directory itself.
+func (i *instance) unwatch(descriptor int) { _, _ = unix.InotifyRmWatch(i.fd, uint32(descriptor)) }
 
 // read calls wake for each event. The content of events and lost events do not matter, because the
-// callee checks everything.
+// user of the watch then checks all files.
 func (i *instance) read(wake func()) {
 	// An event has 16 bytes and a name of at most 256 bytes (inotify(7)).
 	buffer := make([]byte, 4096)
 	for {
 		if _, err := i.file.Read(buffer); err != nil {
-			return // closed: a blocking read into a large buffer fails for no other reason
+			return // closed: a blocking read into a large enough buffer fails for no other reason
 		}
 		wake()
 	}

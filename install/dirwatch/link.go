@@ -11,7 +11,8 @@ import (
 // maxLinks is the maximum number of links that the kernel follows in a path (path_resolution(7)).
 const maxLinks = 40
 
-// linkDirs returns the directories on the paths of the links, each once.
+// linkDirs returns the directories in which a change may change the target of one of the links or
+// its content, each once.
 func linkDirs(links []string) []string {
 	var dirs []string
 	for _, link := range links {
@@ -22,8 +23,8 @@ func linkDirs(links []string) []string {
 }
 
 // dirsOfLink returns the directories in which a change may change the link's target or the target's
-// content: the directories of all links on the path, and the directory of the file. If the path
-// does not exist, the last one is the deepest existing directory.
+// content: the directories of all links on the path, and the directory of the file. If the file does
+// not exist, the last directory is the deepest existing one on its path.
 func dirsOfLink(link string) []string {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(link))
 	if err != nil {
@@ -32,22 +33,22 @@ func dirsOfLink(link string) []string {
 	w := walk{dir: dir, rest: []string{filepath.Base(link)}}
 	var dirs []string
 	for links := 0; len(w.rest) > 0 && links < maxLinks; {
-		from := w.dir
+		dir := w.dir
 		if w.step() {
-			dirs, links = append(dirs, from), links+1
+			dirs, links = append(dirs, dir), links+1
 		}
 	}
 	return dirs
 }
 
-// A walk is a position in a path, with the rest of the path.
+// A walk is a position in a path.
 type walk struct {
-	dir  string // without symbolic links
-	rest []string
+	dir  string   // path to the position, without symbolic links
+	rest []string // names after the position
 }
 
-// step follows one name. It reports whether the result depended on the content of the directory:
-// for a link, or at the end of the path.
+// step follows one name. It reports whether a change of the directory's content may change the
+// result: if the name is a link, or the end of the path.
 func (w *walk) step() bool {
 	name := w.rest[0]
 	w.rest = w.rest[1:]
@@ -61,7 +62,8 @@ func (w *walk) step() bool {
 	path := filepath.Join(w.dir, name)
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		return w.follow(path)
+		w.follow(path)
+		return true
 	}
 	if err != nil {
 		w.rest = nil
@@ -74,15 +76,14 @@ func (w *walk) step() bool {
 }
 
 // follow follows a link.
-func (w *walk) follow(link string) bool {
+func (w *walk) follow(link string) {
 	target, err := os.Readlink(link)
 	if err != nil {
 		w.rest = nil
-		return true
+		return
 	}
 	if filepath.IsAbs(target) {
 		w.dir = "/"
 	}
 	w.rest = append(strings.Split(target, "/"), w.rest...)
-	return true
 }

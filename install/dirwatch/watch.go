@@ -1,5 +1,5 @@
-// Package dirwatch reports that something in a set of directories has changed. It is for callers
-// that then check all files, and also check them periodically.
+// Package dirwatch reports that a file in a set of directories has changed. It does not report which
+// file: it is for callers that then check all files, and also check them periodically.
 package dirwatch
 
 import (
@@ -14,21 +14,21 @@ type Watch struct {
 	wake func()
 	dirs []string
 
-	inotify *instance // nil if the kernel provides none: nodes run out of inotify instances
+	inotify *instance // nil if it cannot be created: nodes run out of inotify instances
 	watched descriptors
 }
 
-// descriptors contains the descriptors of watched directories.
+// descriptors is a set of watch descriptors of directories.
 type descriptors map[int]bool
 
-// New returns a watch of directories that calls wake, in its own goroutine, after a change. Nothing
-// is watched before [Watch.Renew].
+// New returns a watch of directories that calls wake, in its own goroutine, after a change. The
+// first call of [Watch.Renew] starts it.
 func New(wake func(), dirs ...string) *Watch { return &Watch{wake: wake, dirs: dirs} }
 
 // Renew watches the directories, and the directories on the paths of the given symbolic links. It
 // stops watching directories that no longer have one of these paths. The error names directories
-// that cannot be watched; the next call tries again. Call Renew before each check of the files:
-// then only changes of a directory that was replaced since are missed.
+// that cannot be watched; the next call tries again. Call Renew before each check of the files, so
+// that no change after the check is missed, except in a directory that has been replaced since.
 func (w *Watch) Renew(links ...string) error {
 	if w.inotify == nil {
 		opened, err := open(w.wake)
@@ -42,17 +42,17 @@ func (w *Watch) Renew(links ...string) error {
 	for _, dir := range w.dirs {
 		errs = append(errs, w.add(now, dir))
 	}
-	errs = append(errs, w.addBehind(now, links))
+	errs = append(errs, w.addLinkDirs(now, links))
 	for descriptor := range w.watched {
 		if !now[descriptor] {
-			w.inotify.drop(descriptor)
+			w.inotify.unwatch(descriptor)
 		}
 	}
 	w.watched = now
 	return errors.Join(errs...)
 }
 
-// add watches a directory, unless it is already watched.
+// add watches a directory, and adds its descriptor to now.
 func (w *Watch) add(now descriptors, dir string) error {
 	descriptor, err := w.inotify.watch(dir)
 	if err == nil {
@@ -61,27 +61,27 @@ func (w *Watch) add(now descriptors, dir string) error {
 	return err
 }
 
-// renewals is the maximum number of times that links are followed again. Links that change more
-// often cause events.
-const renewals = 3
+// maxFollowed is the maximum number of times that links are followed. A change after the directory
+// of a link is watched causes an event.
+const maxFollowed = 4
 
-// addBehind watches directories on the paths of links.
-func (w *Watch) addBehind(now descriptors, links []string) error {
+// addLinkDirs watches the directories on the paths of links. It follows the links again until the
+// directories stay the same, because a link may change before its directory is watched.
+func (w *Watch) addLinkDirs(now descriptors, links []string) error {
 	var errs []error
-	var before []string
-	for range 1 + renewals {
-		// A link that changed before its directory was watched has another target now.
-		behind := linkDirs(links)
-		if slices.Equal(behind, before) {
+	var last []string
+	for range maxFollowed {
+		dirs := linkDirs(links)
+		if slices.Equal(dirs, last) {
 			break
 		}
-		for _, dir := range behind {
-			// the next iteration finds its new path
+		for _, dir := range dirs {
+			// If the directory no longer exists, the next iteration finds its new path.
 			if err := w.add(now, dir); !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
 		}
-		before = behind
+		last = dirs
 	}
 	return errors.Join(errs...)
 }

@@ -34,7 +34,7 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 			"%s loads more plugins from the directory %s; they run after Sluice's plugin", choice.Name,
 			choice.List.Name)
 	}
-	if !choice.List.Chains() {
+	if !choice.List.SupportsChains() {
 		p.report(NotChainable, true, "%s has cniVersion %q; plugin chains need 0.3.0 or later",
 			choice.Name, choice.List.CNIVersion)
 		return choice, false

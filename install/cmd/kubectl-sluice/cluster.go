@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -28,7 +29,7 @@ func (o *options) connect() (cluster, error) {
 	return cluster{config}, nil
 }
 
-// client returns a client of an API group.
+// client returns a client for an API group and version.
 func (c cluster) client(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	config := rest.CopyConfig(c.config)
 	config.GroupVersion, config.NegotiatedSerializer = &gv, scheme.Codecs.WithoutConversion()
@@ -38,19 +39,25 @@ func (c cluster) client(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	return rest.RESTClientFor(config)
 }
 
-// get requests an object and decodes it.
-func (c cluster) get(
-	ctx context.Context, gv schema.GroupVersion, resource, namespace, name string,
-	into runtime.Object,
-) error {
-	client, err := c.client(gv)
+// get requests an object and decodes its JSON into object.
+func (c cluster) get(ctx context.Context, t target, object any) error {
+	resource := kindResources[t.kind]
+	client, err := c.client(resource.GroupVersion())
 	if err != nil {
 		return err
 	}
-	return client.Get().Namespace(namespace).Resource(resource).Name(name).Do(ctx).Into(into)
+	result := client.Get().Namespace(t.namespace).Resource(resource.Resource).Name(t.name).Do(ctx)
+	if err := result.Error(); err != nil { // more detailed than the error of Raw
+		return err
+	}
+	data, err := result.Raw()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, object)
 }
 
-// list reads objects of the core group; of all namespaces if none is given.
+// list lists objects of the core group in a namespace, or in all namespaces if it is empty.
 func (c cluster) list(
 	ctx context.Context, resource, namespace string, o metav1.ListOptions, into runtime.Object,
 ) error {
@@ -62,7 +69,7 @@ func (c cluster) list(
 		scheme.ParameterCodec).Do(ctx).Into(into)
 }
 
-// agents lists the pods of the node agents that run on a node, or on all nodes if it is "".
+// agents lists the pods of the node agents on a node, or on all nodes if node is empty.
 func (o *options) agents(ctx context.Context, c cluster, node string) ([]corev1.Pod, error) {
 	list := metav1.ListOptions{LabelSelector: o.agentSelector}
 	if node != "" {
@@ -94,8 +101,8 @@ func (o *options) agentOf(ctx context.Context, c cluster, node string) (*corev1.
 		o.agentSelector)
 }
 
-// exec runs a command in the container of a node agent. The error of a command that fails is an
-// exec.CodeExitError.
+// exec runs a command in the container of a node agent. If the command fails, the error is an
+// exec.CodeExitError with its exit code.
 func (c cluster) exec(
 	ctx context.Context, pod *corev1.Pod, in io.Reader, out, errOut io.Writer, command ...string,
 ) error {
@@ -103,13 +110,12 @@ func (c cluster) exec(
 	if err != nil {
 		return err
 	}
-	target := client.Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").VersionedParams(
-		&corev1.PodExecOptions{
-			Container: agentContainer, Command: command, Stdin: in != nil, Stdout: true,
-			Stderr: true,
-		},
-		scheme.ParameterCodec).URL()
-	executor, err := c.executor(target)
+	options := &corev1.PodExecOptions{
+		Container: agentContainer, Command: command, Stdin: in != nil, Stdout: true, Stderr: true,
+	}
+	request := client.Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).
+		SubResource("exec").VersionedParams(options, scheme.ParameterCodec)
+	executor, err := c.executor(request.URL())
 	if err != nil {
 		return err
 	}
@@ -118,7 +124,8 @@ func (c cluster) exec(
 	})
 }
 
-// executor uses WebSockets, or SPDY where the API server has none, as kubectl does.
+// executor returns an executor that uses WebSockets, or SPDY if the API server does not support
+// WebSockets, as kubectl does.
 func (c cluster) executor(target *url.URL) (remotecommand.Executor, error) {
 	spdy, err := remotecommand.NewSPDYExecutor(c.config, "POST", target)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,20 +34,21 @@ type options struct {
 	agentNamespace string
 	agentSelector  string
 	selector       string
-	// release lets the next signal end the process.
-	release func()
-	// asJSON prints errors as JSON.
+	// releaseSignals stops handling signals, so that the next one ends the process.
+	releaseSignals func()
+	// asJSON is set if errors are printed as JSON.
 	asJSON bool
 }
 
-// agentContainer is the container of the node agent that has the command rules.
+// agentContainer is the name of the node agent's container, whose image contains the command rules.
 const agentContainer = "sluice-node"
 
 func newCommand(
-	streams genericiooptions.IOStreams, release func(),
+	streams genericiooptions.IOStreams, releaseSignals func(),
 ) (*options, *cobra.Command) {
 	o := &options{
-		streams: streams, config: genericclioptions.NewConfigFlags(true), release: release,
+		streams: streams, config: genericclioptions.NewConfigFlags(true),
+		releaseSignals: releaseSignals,
 	}
 	root := &cobra.Command{
 		Use: "kubectl-sluice", Version: version,
@@ -60,7 +62,8 @@ func newCommand(
 	flags := root.PersistentFlags()
 	o.config.AddFlags(flags)
 	flags.StringVar(&o.agentNamespace, "agent-namespace", "",
-		"namespace of the node agents [default: search all namespaces, or istio-system without permission to do so]")
+		"namespace of the node agents [default: search all namespaces, "+
+			"or istio-system without permission to do so]")
 	flags.StringVar(&o.agentSelector, "agent-selector", "k8s-app=sluice-node",
 		"label selector of the node agents' pods")
 	flags.StringVarP(&o.selector, "selector", "l", "", "label selector of the pods, instead of POD")
@@ -85,7 +88,7 @@ func newCommand(
 
 // newVerb returns a command that runs rules VERB in the node agents.
 func (o *options) newVerb(verb, short string) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use: verb + " POD [FLAG OF RULES]...", Short: short,
 		// Flags after POD are passed to rules.
 		DisableFlagParsing: true,
@@ -95,7 +98,7 @@ func (o *options) newVerb(verb, short string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if helpWanted(own) {
+			if slices.Contains(own, "-h") || slices.Contains(own, "--help") {
 				return cmd.Help()
 			}
 			if err := cmd.Root().PersistentFlags().Parse(own); err != nil {
@@ -111,21 +114,11 @@ func (o *options) newVerb(verb, short string) *cobra.Command {
 			return o.runVerb(cmd.Context(), verb, target, rest)
 		},
 	}
-	return cmd
 }
 
-func helpWanted(args []string) bool {
-	for _, a := range args {
-		if a == "-h" || a == "--help" {
-			return true
-		}
-	}
-	return false
-}
-
-// split separates the flags of kubectl sluice from the other arguments. Before POD all flags are
-// its own. After POD, only flags that rules does not have are its own, because users write -n and
-// --context anywhere.
+// split separates the flags of kubectl sluice from the other arguments. Before POD, all flags belong
+// to kubectl sluice. After POD, only the flags that rules does not have belong to it, because users
+// write -n and --context anywhere.
 func split(cmd *cobra.Command, args []string) (own, rest []string, err error) {
 	flags := cmd.Root().PersistentFlags()
 	anywhere := map[string]bool{

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// kindResources are the resources of the kinds.
+// kindResources maps the kinds that the user can name to the resources of the API server.
 var kindResources = map[string]schema.GroupVersionResource{
 	podKind:       corev1.SchemeGroupVersion.WithResource("pods"),
 	"deployment":  appsv1.SchemeGroupVersion.WithResource("deployments"),
@@ -30,7 +30,7 @@ const (
 	noSpaces = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 )
 
-// A completion returns the words with which an argument may continue.
+// A completion returns the possible values of an argument whose begin the user has typed.
 type completion func(
 	cmd *cobra.Command, args []string, begin string,
 ) ([]string, cobra.ShellCompDirective)
@@ -50,8 +50,10 @@ func (o *options) completeVerb(
 	flags := cmd.Root().PersistentFlags()
 	if n := len(args) - 1; n >= 0 && strings.HasPrefix(args[n], "-") {
 		name := strings.TrimLeft(args[n], "-")
-		if short := flags.ShorthandLookup(name[:min(1, len(name))]); short != nil && len(name) == 1 {
-			name = short.Name
+		if len(name) == 1 {
+			if short := flags.ShorthandLookup(name); short != nil {
+				name = short.Name
+			}
 		}
 		if complete := o.flagCompletions()[name]; complete != nil {
 			return complete(cmd, args[:n], begin)
@@ -60,7 +62,7 @@ func (o *options) completeVerb(
 	return o.completePod(cmd, args, begin)
 }
 
-// completePod completes the words that name pods.
+// completePod completes an argument that names pods.
 func (o *options) completePod(
 	cmd *cobra.Command, args []string, begin string,
 ) ([]string, cobra.ShellCompDirective) {
@@ -79,7 +81,8 @@ func (o *options) completePod(
 	}
 	switch parts := strings.Split(begin, "/"); {
 	case len(parts) == 1:
-		words := slices.Concat(c.names(ctx, podKind, current, ""), c.namespaces(ctx, "/"), kinds(""))
+		words := slices.Concat(c.names(ctx, podKind, current, ""), c.namespaces(ctx, "/"),
+			kinds(""))
 		return words, noSpaces
 	case len(parts) == 2 && kindOf(parts[0]) != "":
 		return c.names(ctx, kindOf(parts[0]), current, parts[0]+"/"), noFiles
@@ -103,8 +106,8 @@ func (o *options) completeNamespace(
 	return c.namespaces(cmd.Context(), ""), noFiles
 }
 
-// completeSelector completes a label selector with the labels of the pods in the namespace. Words
-// before the last comma stay.
+// completeSelector completes a label selector with the labels of the pods in the namespace. The text
+// before the last comma is kept.
 func (o *options) completeSelector(
 	cmd *cobra.Command, args []string, begin string,
 ) ([]string, cobra.ShellCompDirective) {
@@ -123,8 +126,8 @@ func (o *options) completeSelector(
 	return slices.Compact(words), noSpaces
 }
 
-// connectFor parses the flags among the arguments before the completed one. It returns the current
-// namespace and the other arguments.
+// connectFor parses the flags among the arguments before the completed one. It returns a connection,
+// the current namespace and the arguments that are not flags.
 func (o *options) connectFor(
 	cmd *cobra.Command, args []string,
 ) (c cluster, namespace string, rest []string, err error) {
@@ -164,8 +167,8 @@ func (c cluster) namespaces(ctx context.Context, suffix string) []string {
 	return names
 }
 
-// items returns the metadata of the objects of a kind in a namespace; none after an error, which a
-// completion cannot show.
+// items returns the metadata of the objects of a kind in a namespace. It returns nil after an error,
+// because a completion cannot show errors.
 func (c cluster) items(
 	ctx context.Context, kind, namespace string,
 ) []metav1.PartialObjectMetadata {

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// jsonVersion changes if a reader of the older form would misinterpret the newer one.
+// jsonVersion is the version of the JSON output. It changes if a reader of the old format would
+// misinterpret the new one.
 const jsonVersion = 1
 
 // jsonSchema describes every object that kubectl sluice itself prints with --output json.
@@ -25,7 +26,7 @@ const (
 	errorKind         = "Error"
 )
 
-// An errorObject is an error on stderr, one object a line.
+// An errorObject is an error on stderr. Each object is on a line of its own.
 type errorObject struct {
 	Version int    `json:"version"`
 	Kind    string `json:"kind"`
@@ -41,7 +42,8 @@ func (o *options) report(err error) {
 	_ = json.NewEncoder(o.streams.ErrOut).Encode(errorObject{jsonVersion, errorKind, err.Error()})
 }
 
-// asksForJSON reports whether a command line has --output json, of kubectl sluice or of rules.
+// asksForJSON reports whether a command line contains --output json, whether for kubectl sluice or
+// for rules.
 func asksForJSON(args []string) bool {
 	for i, a := range args {
 		switch a {

@@ -1,9 +1,9 @@
 // Command kubectl-sluice is a kubectl plugin: kubectl sluice VERB [POD] [FLAG]... runs the command
-// rules about a pod in the node agent of the pod's node, with the rights of the user, and kubectl
+// rules for a pod in the node agent of the pod's node, with the permissions of the user. kubectl
 // sluice status summarizes the cluster.
 //
-// The user needs the rights to get pods in their namespaces, and to list pods and create pods/exec
-// in the namespace of the node agents; kubectl sluice status also lists nodes.
+// The user needs permission to get pods in the namespaces of the pods, and to list pods and create
+// pods/exec in the namespace of the node agents; kubectl sluice status also lists nodes.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 // version is set by the linker.
 var version = "devel"
 
-// The exit codes of kubectl sluice itself. Otherwise it has the code of the command rules.
+// The exit codes of kubectl sluice itself. If the command rules ran, its exit code is returned.
 const (
 	exitBadInput = 2
 	exitFailed   = 3
@@ -35,8 +35,8 @@ func main() {
 	os.Exit(code)
 }
 
-// run executes a command line and returns its exit code. The first signal cancels ctx; after stop a
-// second one ends the process.
+// run executes a command line and returns its exit code. The first signal cancels ctx. After a call
+// of stop, the next signal ends the process.
 func run(ctx context.Context, stop func(), streams genericiooptions.IOStreams, args []string) int {
 	o, root := newCommand(streams, stop)
 	o.asJSON = asksForJSON(args)
@@ -56,7 +56,7 @@ func run(ctx context.Context, stop func(), streams genericiooptions.IOStreams, a
 	return exitFailed
 }
 
-// An inputError reports a wrong command line.
+// An inputError is an error for an invalid command line.
 type inputError struct{ error }
 
 func (e inputError) Unwrap() error { return e.error }

@@ -23,10 +23,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// agentsAtOnce is the number of node agents that are queried at the same time, agentTimeout the
-// timeout of each query.
 const (
-	agentsAtOnce = 16
+	// concurrentAgents is the number of node agents that are queried at the same time.
+	concurrentAgents = 16
+	// agentTimeout is the time limit of each query.
 	agentTimeout = 10 * time.Second
 )
 
@@ -81,8 +81,8 @@ The exit code is 0 if all nodes are ready and 1 if not.`,
 			case interval < time.Second:
 				return badInput("--interval: %v is less than 1s", interval)
 			case len(args) == 1 || o.selector != "":
-				return o.runVerb(cmd.Context(), "check", strings.Join(args,
-					""), []string{"--output", output})
+				target := strings.Join(args, "") // empty with --selector
+				return o.runVerb(cmd.Context(), "check", target, []string{"--output", output})
 			}
 			return o.status(cmd.Context(), output == "json", watch, interval)
 		},
@@ -100,17 +100,17 @@ func (o *options) status(ctx context.Context, asJSON, watch bool, interval time.
 		return err
 	}
 	for {
-		found, err := o.clusterStatus(ctx, c)
+		status, err := o.clusterStatus(ctx, c)
 		if err != nil {
 			return err
 		}
-		if err := found.write(o.streams.Out, asJSON); err != nil {
+		if err := status.write(o.streams.Out, asJSON); err != nil {
 			return err
 		}
 		if !watch {
-			if found.Ready < len(found.Nodes) {
+			if status.Ready < len(status.Nodes) {
 				return clientexec.CodeExitError{
-					Err:  fmt.Errorf("%d of %d nodes are ready", found.Ready, len(found.Nodes)),
+					Err:  fmt.Errorf("%d of %d nodes are ready", status.Ready, len(status.Nodes)),
 					Code: 1,
 				}
 			}
@@ -137,24 +137,24 @@ func (o *options) clusterStatus(ctx context.Context, c cluster) (clusterStatus, 
 	if err != nil {
 		return clusterStatus{}, err
 	}
-	found := clusterStatus{
+	status := clusterStatus{
 		Version: jsonVersion, Kind: clusterStatusKind,
 		Nodes: make([]nodeStatus, len(nodes.Items)),
 	}
 	group := new(errgroup.Group)
-	group.SetLimit(agentsAtOnce)
+	group.SetLimit(concurrentAgents)
 	for i := range nodes.Items {
 		group.Go(func() error {
-			found.Nodes[i] = o.nodeStatus(ctx, c, nodes.Items[i].Name, agents)
+			status.Nodes[i] = o.nodeStatus(ctx, c, nodes.Items[i].Name, agents)
 			return nil
 		})
 	}
 	_ = group.Wait()
-	slices.SortFunc(found.Nodes, func(a, b nodeStatus) int {
+	slices.SortFunc(status.Nodes, func(a, b nodeStatus) int {
 		return strings.Compare(a.Node, b.Node)
 	})
-	found.sum()
-	return found, ctx.Err()
+	status.addTotals()
+	return status, ctx.Err()
 }
 
 // nodeStatus queries the node agent of a node.
@@ -186,8 +186,8 @@ func (o *options) nodeStatus(
 			cmp.Or(err, decodeErr), firstLine(errOut.String()))}
 		return status
 	}
-	status.Ready, status.Pods, status.Drifts, status.Conflicts = found.Ready, found.Pods,
-		found.Drifts, found.ConflictingWriters
+	status.Ready, status.Pods = found.Ready, found.Pods
+	status.Drifts, status.Conflicts = found.Drifts, found.ConflictingWriters
 	for _, t := range found.Topics {
 		if t.State == agent.TopicProblem {
 			status.Reasons = append(status.Reasons,
@@ -197,8 +197,8 @@ func (o *options) nodeStatus(
 	return status
 }
 
-// statusJSON decodes the output of rules status, in which the version of the agent is agentVersion
-// and version the one of the format.
+// statusJSON decodes the output of rules status. In this output the field agentVersion is the version
+// of the agent, and the field version is the version of the format.
 type statusJSON struct {
 	status  *agent.Status
 	version *string
@@ -225,11 +225,12 @@ func firstLine(text string) string {
 	return line
 }
 
-func (s *clusterStatus) sum() {
+// addTotals sets the totals of the cluster from the nodes.
+func (s *clusterStatus) addTotals() {
 	s.Versions, s.Pods, s.Drifts = map[string]int{}, map[string]int{}, map[string]int{}
-	add := func(to, from map[string]int) {
-		for key, n := range from {
-			to[key] += n
+	add := func(total, counts map[string]int) {
+		for key, n := range counts {
+			total[key] += n
 		}
 	}
 	for _, n := range s.Nodes {
@@ -256,8 +257,8 @@ func (s *clusterStatus) write(to io.Writer, asJSON bool) error {
 			ready = "yes"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Node, ready,
-			cmp.Or(n.AgentVersion, "unknown"), counts(n.Pods), counts(n.Drifts),
-			counts(n.Conflicts))
+			cmp.Or(n.AgentVersion, "unknown"), format(n.Pods), format(n.Drifts),
+			format(n.Conflicts))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -268,19 +269,19 @@ func (s *clusterStatus) write(to io.Writer, asJSON bool) error {
 		}
 	}
 	if len(s.Versions) > 1 {
-		fmt.Fprintf(to, "the node agents have different versions: %s\n", counts(s.Versions))
+		fmt.Fprintf(to, "the node agents have different versions: %s\n", format(s.Versions))
 	}
 	_, err := fmt.Fprintf(to, "%d of %d nodes are ready; pods: %s\n", s.Ready, len(s.Nodes),
-		counts(s.Pods))
+		format(s.Pods))
 	return err
 }
 
-// counts writes numbers by name, without the zeros.
-func counts(of map[string]int) string {
+// format returns counts as text, for example "2 drifted, 5 redirected", without zeros.
+func format(counts map[string]int) string {
 	var words []string
-	for _, name := range slices.Sorted(maps.Keys(of)) {
-		if of[name] != 0 {
-			words = append(words, strconv.Itoa(of[name])+" "+name)
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if counts[name] != 0 {
+			words = append(words, strconv.Itoa(counts[name])+" "+name)
 		}
 	}
 	return cmp.Or(strings.Join(words, ", "), "none")

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +16,7 @@ import (
 // podKind is the kind of pods.
 const podKind = "pod"
 
-// kindNames contains kubectl's names of each kind that may precede a name.
+// kindNames maps the kinds that the user can name to kubectl's other names of the kind.
 var kindNames = map[string][]string{
 	podKind:       {"po", "pods"},
 	"deployment":  {"deploy", "deployments", "deployment.apps", "deployments.apps"},
@@ -28,7 +27,7 @@ var kindNames = map[string][]string{
 	"cronjob":     {"cj", "cronjobs", "cronjob.batch", "cronjobs.batch"},
 }
 
-// kindOf returns the kind with a name, and "" if there is none.
+// kindOf returns the kind for one of its names, or "" if the name is not known.
 func kindOf(name string) string {
 	for kind, names := range kindNames {
 		if name == kind || slices.Contains(names, name) {
@@ -68,7 +67,7 @@ func (o *options) pods(ctx context.Context, c cluster, text string) ([]corev1.Po
 		if _, err := labels.Parse(o.selector); err != nil {
 			return nil, badInput("--selector: %w", err)
 		}
-		return c.selected(ctx, namespace, o.selector,
+		return c.selectPods(ctx, namespace, o.selector,
 			fmt.Sprintf("label selector %s in namespace %s", o.selector, namespace))
 	}
 	t, err := parseTarget(text, namespace)
@@ -77,9 +76,8 @@ func (o *options) pods(ctx context.Context, c cluster, text string) ([]corev1.Po
 	}
 	if t.kind == podKind {
 		var pod corev1.Pod
-		if err := c.get(ctx, corev1.SchemeGroupVersion, "pods", t.namespace, t.name,
-			&pod); err != nil {
-			return nil, named(err)
+		if err := c.get(ctx, t, &pod); err != nil {
+			return nil, classify(err)
 		}
 		if !isRunning(&pod) {
 			return nil, badInput("pod %s/%s is not running: phase %s", t.namespace, t.name,
@@ -89,68 +87,51 @@ func (o *options) pods(ctx context.Context, c cluster, text string) ([]corev1.Po
 	}
 	selector, err := c.selectorOf(ctx, t)
 	if err != nil {
-		return nil, named(err)
+		return nil, classify(err)
 	}
 	if selector == "" {
 		return nil, badInput("%s %s/%s has no running pod", t.kind, t.namespace, t.name)
 	}
-	return c.selected(ctx, t.namespace, selector,
+	return c.selectPods(ctx, t.namespace, selector,
 		fmt.Sprintf("%s %s/%s", t.kind, t.namespace, t.name))
 }
 
-// named turns the error for an object that does not exist into an inputError.
-func named(err error) error {
+// classify returns the error for an object that does not exist as an [inputError], and other errors
+// unchanged.
+func classify(err error) error {
 	if apierrors.IsNotFound(err) {
 		return inputError{err}
 	}
 	return err
 }
 
-// selectorOf returns the label selector of the pods of a workload; "" if it has none now.
+// selectorOf returns the label selector of the pods of a workload, or "" if a CronJob has no active
+// job.
 func (c cluster) selectorOf(ctx context.Context, t target) (string, error) {
-	text := func(s *metav1.LabelSelector, err error) (string, error) {
-		if err != nil {
-			return "", err
+	if t.kind != "cronjob" {
+		var workload struct {
+			Spec struct {
+				Selector *metav1.LabelSelector `json:"selector"`
+			} `json:"spec"`
 		}
-		return metav1.FormatLabelSelector(s), nil
+		err := c.get(ctx, t, &workload)
+		return metav1.FormatLabelSelector(workload.Spec.Selector), err
 	}
-	apps, batch := appsv1.SchemeGroupVersion, batchv1.SchemeGroupVersion
-	switch t.kind {
-	case "deployment":
-		var w appsv1.Deployment
-		err := c.get(ctx, apps, "deployments", t.namespace, t.name, &w)
-		return text(w.Spec.Selector, err)
-	case "statefulset":
-		var w appsv1.StatefulSet
-		err := c.get(ctx, apps, "statefulsets", t.namespace, t.name, &w)
-		return text(w.Spec.Selector, err)
-	case "daemonset":
-		var w appsv1.DaemonSet
-		err := c.get(ctx, apps, "daemonsets", t.namespace, t.name, &w)
-		return text(w.Spec.Selector, err)
-	case "replicaset":
-		var w appsv1.ReplicaSet
-		err := c.get(ctx, apps, "replicasets", t.namespace, t.name, &w)
-		return text(w.Spec.Selector, err)
-	case "job":
-		var w batchv1.Job
-		err := c.get(ctx, batch, "jobs", t.namespace, t.name, &w)
-		return text(w.Spec.Selector, err)
-	}
-	var w batchv1.CronJob
-	if err := c.get(ctx, batch, "cronjobs", t.namespace, t.name, &w); err != nil ||
-		len(w.Status.Active) == 0 {
+	var cronJob batchv1.CronJob
+	err := c.get(ctx, t, &cronJob)
+	if err != nil || len(cronJob.Status.Active) == 0 {
 		return "", err
 	}
-	names := make([]string, len(w.Status.Active))
-	for i, job := range w.Status.Active {
+	names := make([]string, len(cronJob.Status.Active))
+	for i, job := range cronJob.Status.Active {
 		names[i] = job.Name
 	}
 	return batchv1.JobNameLabel + " in (" + strings.Join(names, ",") + ")", nil
 }
 
-// selected returns the running pods with the labels.
-func (c cluster) selected(
+// selectPods returns the running pods that a label selector matches. The description of the selector
+// is part of the error if there are none.
+func (c cluster) selectPods(
 	ctx context.Context, namespace, selector, description string,
 ) ([]corev1.Pod, error) {
 	var list corev1.PodList
@@ -165,7 +146,7 @@ func (c cluster) selected(
 	return pods, nil
 }
 
-// isRunning reports whether the pod has a network namespace on a node.
+// isRunning reports whether the pod is on a node and has not ended.
 func isRunning(p *corev1.Pod) bool {
 	return p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded &&
 		p.Status.Phase != corev1.PodFailed

@@ -15,16 +15,16 @@ import (
 	clientexec "k8s.io/client-go/util/exec"
 )
 
-// traceVerb runs in all pods at the same time, until it is interrupted.
+// traceVerb is the verb that runs for all pods at the same time, until it is interrupted.
 const traceVerb = "trace"
 
-// runVerb runs rules VERB about the pods that the user names.
+// runVerb runs rules VERB for the pods that the user names.
 func (o *options) runVerb(ctx context.Context, verb, target string, args []string) error {
 	if slices.Contains(args, "-h") || slices.Contains(args, "--help") ||
 		slices.Contains(args, "--help-all") {
 		return o.remoteHelp(ctx, verb, args)
 	}
-	args, input, err := o.input(args)
+	args, input, err := o.readInput(args)
 	if err != nil {
 		return err
 	}
@@ -49,18 +49,28 @@ func (o *options) runVerb(ctx context.Context, verb, target string, args []strin
 		if input != nil {
 			stdin = bytes.NewReader(input)
 		}
-		err := o.inAgent(ctx, c, &pods[i], stdin, o.streams.Out, o.streams.ErrOut,
+		err := o.runRules(ctx, c, &pods[i], stdin, o.streams.Out, o.streams.ErrOut,
 			append([]string{verb}, args...))
-		if err != nil && !isRemote(err) && len(pods) > 1 {
-			o.report(fmt.Errorf("pod %s/%s: %w", pods[i].Namespace, pods[i].Name, err))
-			err = clientexec.CodeExitError{Err: err, Code: exitFailed}
+		if len(pods) > 1 {
+			err = o.reportPod(&pods[i], err)
 		}
 		failed = higherCode(failed, err)
 	}
 	return failed
 }
 
-// remoteHelp prints the help of rules VERB, from any node agent.
+// reportPod prints an error of kubectl sluice itself with the name of the pod, and returns an error
+// with the exit code. The error of a command in a node agent, which has printed its own errors, is
+// returned unchanged.
+func (o *options) reportPod(pod *corev1.Pod, err error) error {
+	if err == nil || errors.As(err, new(clientexec.CodeExitError)) {
+		return err
+	}
+	o.report(fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err))
+	return clientexec.CodeExitError{Err: err, Code: exitFailed}
+}
+
+// remoteHelp prints the help of rules VERB, which it requests from any node agent.
 func (o *options) remoteHelp(ctx context.Context, verb string, args []string) error {
 	c, err := o.connect()
 	if err != nil {
@@ -86,12 +96,12 @@ func (o *options) remoteHelp(ctx context.Context, verb string, args []string) er
 // fileFlags are the flags of rules whose values are files on the user's machine.
 var fileFlags = []string{"--iptables-save", "--ip6tables-save", "--nft", "--istio-log"}
 
-// input returns the arguments with "-" instead of a file, and the content of the file or of
-// standard input; nil if the arguments name neither.
-func (o *options) input(args []string) ([]string, []byte, error) {
+// readInput returns the arguments with "-" in place of the name of a file, and the content of the
+// file or of standard input. The content is nil if the arguments name no file.
+func (o *options) readInput(args []string) ([]string, []byte, error) {
 	args = slices.Clone(args)
 	var input []byte
-	from := ""
+	inputFlag := ""
 	for i := range args {
 		value := &args[i]
 		flag, inline, isInline := strings.Cut(args[i], "=")
@@ -104,9 +114,9 @@ func (o *options) input(args []string) ([]string, []byte, error) {
 			}
 			value, inline = &args[i+1], args[i+1]
 		}
-		if from != "" {
+		if inputFlag != "" {
 			return nil, nil, badInput("%s and %s: at most one file can be sent to a node agent",
-				from, flag)
+				inputFlag, flag)
 		}
 		var err error
 		if inline == "-" {
@@ -117,18 +127,18 @@ func (o *options) input(args []string) ([]string, []byte, error) {
 		if err != nil {
 			return nil, nil, badInput("%s: %w", flag, err)
 		}
-		if from, *value = flag, "-"; isInline {
+		if inputFlag, *value = flag, "-"; isInline {
 			*value = flag + "=-"
 		}
 		if input == nil {
-			input = []byte{} // an empty file
+			input = []byte{} // the file is empty
 		}
 	}
 	return args, input, nil
 }
 
-// inAgent runs rules about a pod in the node agent of its node.
-func (o *options) inAgent(
+// runRules runs rules for a pod in the node agent of its node. args begins with the verb.
+func (o *options) runRules(
 	ctx context.Context, c cluster, pod *corev1.Pod, in io.Reader, out, errOut io.Writer,
 	args []string,
 ) error {
@@ -154,24 +164,22 @@ func (o *options) trace(ctx context.Context, c cluster, pods []corev1.Pod, args 
 		out, errOut := o.streams.Out, o.streams.ErrOut
 		if len(pods) > 1 {
 			prefix := fmt.Sprintf("%s/%s: ", pod.Namespace, pod.Name)
-			out, errOut = &lineWriter{
-				to: out, prefix: prefix, lock: &lock,
-			}, &lineWriter{to: errOut, prefix: prefix, lock: &lock}
+			out = &lineWriter{output: out, prefix: prefix, lock: &lock}
+			errOut = &lineWriter{output: errOut, prefix: prefix, lock: &lock}
 		}
 		stdin, end := io.Pipe()
 		stop := context.AfterFunc(ctx, func() {
-			o.release()
+			o.releaseSignals()
 			_ = end.Close()
 		})
 		group.Go(func() {
 			defer stop()
 			command := append([]string{traceVerb, "--until-eof"}, args...)
-			err := o.inAgent(context.WithoutCancel(ctx), c, pod, stdin, out, errOut, command)
+			err := o.runRules(context.WithoutCancel(ctx), c, pod, stdin, out, errOut, command)
 			lock.Lock()
 			defer lock.Unlock()
-			if err != nil && !isRemote(err) && len(pods) > 1 {
-				o.report(fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err))
-				err = clientexec.CodeExitError{Err: err, Code: exitFailed}
+			if len(pods) > 1 {
+				err = o.reportPod(pod, err)
 			}
 			failed = higherCode(failed, err)
 		})
@@ -180,26 +188,24 @@ func (o *options) trace(ctx context.Context, c cluster, pods []corev1.Pod, args 
 	return failed
 }
 
-// isRemote reports whether a command in a node agent ended with an exit code.
-func isRemote(err error) bool { return errors.As(err, new(clientexec.CodeExitError)) }
-
-// higherCode returns the error with the higher exit code.
+// higherCode returns the error with the higher exit code, or the first error without an exit code.
 func higherCode(a, b error) error {
-	x, y := new(clientexec.CodeExitError), new(clientexec.CodeExitError)
+	codeA, codeB := new(clientexec.CodeExitError), new(clientexec.CodeExitError)
 	switch {
-	case b == nil, errors.As(a, x) && errors.As(b, y) && x.Code >= y.Code, a != nil &&
-		!errors.As(a, x):
+	case a == nil:
+		return b
+	case b == nil, !errors.As(a, codeA), errors.As(b, codeB) && codeA.Code >= codeB.Code:
 		return a
 	}
 	return b
 }
 
-// A lineWriter writes whole lines with a prefix, unless they are JSON.
+// A lineWriter writes whole lines. Lines that are not JSON get a prefix.
 type lineWriter struct {
-	to     io.Writer
+	output io.Writer
 	prefix string
 	lock   *sync.Mutex
-	rest   []byte
+	rest   []byte // begin of a line whose end has not been written
 }
 
 func (w *lineWriter) Write(data []byte) (int, error) {
@@ -215,7 +221,7 @@ func (w *lineWriter) Write(data []byte) (int, error) {
 		if bytes.HasPrefix(line, []byte("{")) {
 			prefix = ""
 		}
-		if _, err := fmt.Fprintf(w.to, "%s%s\n", prefix, line); err != nil {
+		if _, err := fmt.Fprintf(w.output, "%s%s\n", prefix, line); err != nil {
 			return 0, err
 		}
 		w.rest = rest

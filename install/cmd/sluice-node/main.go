@@ -4,14 +4,15 @@
 //
 //	sluice-node run                  manage this node until SIGTERM
 //	sluice-node uninstall            uninstall the plugin from this node; no agent may be running
-//	sluice-node uninstall --cluster  delete the DaemonSet, and wait until each agent has uninstalled the plugin
+//	sluice-node uninstall --cluster  delete the DaemonSet, and wait until all agents have ended
 //
 // While it runs, PUT /log-level on the health port sets the log level:
 //
 //	kubectl port-forward ds/sluice-node 8000 & curl -X PUT -d debug localhost:8000/log-level
 //
-// If a container runtime executes it as a CNI plugin, it is a no-op plugin: the agent copies it to
-// the paths of removed plugins that cached results of sandboxes still name.
+// If a container runtime executes sluice-node as a CNI plugin, it is a no-op plugin. The agent copies
+// it to the path of a removed plugin while the runtime's cached results of sandboxes name this
+// plugin.
 package main
 
 import (
@@ -48,8 +49,9 @@ func command() *cobra.Command {
 	}
 	root.AddCommand(
 		&cobra.Command{
-			Use: "run", Short: "Install the plugin on this node and keep it installed until SIGTERM; settings are environment variables",
-			Args: cobra.NoArgs,
+			Use: "run", Args: cobra.NoArgs,
+			Short: "Install the plugin on this node and keep it installed until SIGTERM; " +
+				"settings are environment variables",
 			RunE: func(c *cobra.Command, _ []string) error { return run(c.Context()) },
 		},
 		uninstallCommand(),
@@ -60,9 +62,10 @@ func command() *cobra.Command {
 func uninstallCommand() *cobra.Command {
 	var everywhere bool
 	c := &cobra.Command{
-		Use:   "uninstall",
-		Short: "Uninstall the plugin from this node, on which no agent may be running, or from all nodes",
-		Args:  cobra.NoArgs,
+		Use: "uninstall",
+		Short: "Uninstall the plugin from this node, on which no agent may be running, " +
+			"or from all nodes",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if everywhere {
 				return uninstallEverywhere(c.Context())

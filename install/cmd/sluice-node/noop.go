@@ -6,20 +6,19 @@ import (
 	cni "github.com/containernetworking/cni/pkg/version"
 )
 
-// noop is a CNI plugin without effect. Only ADD fails, because its caller expects a plugin that
-// redirects, and the pod must not start without it. The runtime retries with its current
-// configuration. noop returns the exit status.
+// noop runs a CNI plugin without effect, and returns the exit status. Only ADD fails, because its
+// caller expects a plugin that redirects the pod, which must not start without redirection. The
+// runtime retries with its current configuration.
 func noop() int {
-	fine := func(*skel.CmdArgs) error { return nil }
+	succeed := func(*skel.CmdArgs) error { return nil }
 	funcs := skel.CNIFuncs{
 		Add: func(*skel.CmdArgs) error {
 			return types.NewError(types.ErrTryAgainLater, "the plugin was removed from this node",
 				"its replacement only allows sandboxes to be removed")
 		},
-		Check: fine, Del: fine, GC: fine, Status: fine,
+		Check: succeed, Del: succeed, GC: succeed, Status: succeed,
 	}
-	about := "no-op CNI plugin in place of a removed one; sluice-node " +
-		programVersion()
+	about := "no-op CNI plugin in place of a removed one; sluice-node " + programVersion()
 	err := skel.PluginMainFuncsWithError(funcs, cni.All, about)
 	if err == nil {
 		return 0

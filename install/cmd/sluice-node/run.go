@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
-// Files of the kubelet in the pod.
+// Files that the kubelet projects into the pod.
 const (
 	tokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 	caFile    = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
@@ -74,17 +74,17 @@ func newLog(v settings.Values) (*logs.Log, error) {
 	return logs.New(v.Text("SLUICE_LOG_LEVEL"), v.Bool("SLUICE_LOG_JSON"), os.Stderr)
 }
 
-// errLogged is the error after a message was logged.
+// errLogged is the error of a command that has already logged the reason.
 var errLogged = errors.New("see the log")
 
 // report writes the reason why the program ends, in JSON if the log format is JSON. It reads no
-// other setting, because an invalid one may be the reason.
+// other setting, because an invalid setting may be the reason.
 func report(err error) {
 	if errors.Is(err, errLogged) {
 		return
 	}
 	if inJSON, _ := strconv.ParseBool(os.Getenv("SLUICE_LOG_JSON")); inJSON {
-		if log, failed := logs.New("info", true, os.Stderr); failed == nil {
+		if log, logErr := logs.New("info", true, os.Stderr); logErr == nil {
 			log.Error("sluice-node failed", zap.Error(err))
 			return
 		}
@@ -93,7 +93,7 @@ func report(err error) {
 }
 
 func uninstall(ctx context.Context) error {
-	v, err := settings.Read(lenient)
+	v, err := settings.Read(lookupLenient)
 	if err != nil {
 		return err
 	}
@@ -108,8 +108,9 @@ func uninstall(ctx context.Context) error {
 	return agent.Uninstall(ctx, v, noop, log.Logger)
 }
 
-// lenient returns the environment, with placeholders for settings that only a running agent needs.
-func lenient(name string) (string, bool) {
+// lookupLenient looks up an environment variable. For a missing setting that only a running agent
+// needs, it returns a placeholder.
+func lookupLenient(name string) (string, bool) {
 	if value := os.Getenv(name); value != "" {
 		return value, true
 	}
@@ -119,27 +120,27 @@ func lenient(name string) (string, bool) {
 	return "", false
 }
 
-// uninstallEverywhere runs in the pod of the uninstall job, and uses only the settings of namespace
-// and log level.
+// uninstallEverywhere deletes the DaemonSet and waits until all agents have ended. It runs in the pod
+// of the uninstall job, which has only the settings of the namespace, the DaemonSet and the log.
 func uninstallEverywhere(ctx context.Context) error {
 	namespace := os.Getenv("POD_NAMESPACE")
 	if namespace == "" {
 		return errors.New(
 			"environment variable POD_NAMESPACE: not set; want the namespace of the agent")
 	}
-	v, err := settings.Read(lenient)
+	v, err := settings.Read(lookupLenient)
 	if err != nil {
 		return err
 	}
-	api, err := apiServer()
+	options, err := apiServer()
 	if err != nil {
 		return err
 	}
-	sender, err := apiclient.New(api)
+	api, err := apiclient.New(options)
 	if err != nil {
 		return err
 	}
-	client := cluster.New(sender)
+	client := cluster.New(api)
 	defer client.Close()
 	log, err := newLog(v)
 	if err != nil {

@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	// processors is the maximum number of threads that run Go code. Two workers visit pods, and
-	// everything else mostly waits. On a node with 64 processors each garbage collection and each
-	// wake-up would otherwise start many threads.
-	processors = 2
-	// gcPercent is the maximum garbage in percent of the memory in use. There are about a hundred
-	// collections of 2 ms in an hour.
+	// maxThreads is the maximum number of threads that run Go code. Two workers audit pods, and the
+	// other goroutines mostly wait. Without the limit each garbage collection and each wake-up would
+	// start many threads on a node with 64 processors.
+	maxThreads = 2
+	// gcPercent is the value of GOGC: a collection starts when the heap has grown by this percentage.
+	// About a hundred collections of 2 ms then run in an hour.
 	gcPercent = 50
-	// heapPercent is the share of the memory limit for Go's runtime in percent; buffers of the
-	// kernel count toward the limit too.
+	// heapPercent is the percentage of the container's memory limit that Go's runtime may use. The
+	// rest is for buffers of the kernel, which count toward the limit too.
 	heapPercent = 90
 )
 
-// limitRuntime limits the resources of Go's runtime, and keeps it below the memory limit that the
-// chart passes as GOMEMLIMIT. GOGC in the environment takes precedence, and GOMAXPROCS if it is
-// lower.
+// limitRuntime limits the threads, the garbage and the memory of Go's runtime. The chart passes the
+// container's memory limit as GOMEMLIMIT. GOGC in the environment takes precedence over gcPercent,
+// and a lower GOMAXPROCS over maxThreads.
 func limitRuntime() {
-	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), processors))
+	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxThreads))
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}

@@ -10,7 +10,7 @@ import (
 // TestRulesetsAreCompiledOnce requests the rulesets of pods with few different parameters: equal
 // parameters, which are not the same value, share a ruleset.
 func TestRulesetsAreCompiledOnce(t *testing.T) {
-	var c compiled
+	var c rulesetCache
 	redirectTo := func(port uint16) redirection {
 		r := rules.DefaultRedirect()
 		r.OutboundExcludePorts = rules.Singles(port)
@@ -20,7 +20,7 @@ func TestRulesetsAreCompiledOnce(t *testing.T) {
 	all := map[string]func() redirection{
 		"ambient": func() redirection { return redirection{ambient: &ambient} },
 	}
-	for i := range compiledRedirections - 1 {
+	for i := range cachedRulesets - 1 {
 		all[fmt.Sprint("port ", i+1)] = func() redirection { return redirectTo(uint16(i + 1)) }
 	}
 	first := map[string]rules.Ruleset{}
@@ -40,13 +40,13 @@ func TestRulesetsAreCompiledOnce(t *testing.T) {
 			}
 		}
 	}
-	for i := range 10 * compiledRedirections {
+	for i := range 10 * cachedRulesets {
 		if _, err := c.ruleset(redirectTo(uint16(100 + i))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := len(c.last); n != compiledRedirections {
-		t.Errorf("%d rulesets are kept, want %d", n, compiledRedirections)
+	if n := len(c.last); n != cachedRulesets {
+		t.Errorf("%d rulesets are kept, want %d", n, cachedRulesets)
 	}
 	invalid := rules.DefaultRedirect()
 	invalid.Mode = "unknown"
