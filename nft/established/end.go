@@ -32,8 +32,8 @@ const DefaultTime = 2 * time.Second
 
 // A Report counts connections.
 type Report struct {
-	// Ended is the number of ended connections. Broken is the number of them without a socket that
-	// could be destroyed: they end with their next packet.
+	// Ended is the number of ended connections. Broken is the number of ended connections whose
+	// socket could not be destroyed. They end with their next packet.
 	Ended, Broken int
 	// Kept is the number of connections that bypass the proxy and were kept because of
 	// [Options.CountOnly].
@@ -53,7 +53,7 @@ type Report struct {
 // the network namespace, and CAP_SYS_PTRACE to read groups. The report is valid even if the error
 // is not nil.
 func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
-	e := ender{options: o, delete: map[key]bool{}}
+	e := ender{options: o, delete: map[entryKey]bool{}}
 	err := ns.Do(func() error {
 		h, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER,
 			unix.NETLINK_INET_DIAG)
@@ -99,10 +99,11 @@ type ender struct {
 	options Options
 	report  Report
 	// delete is the set of conntrack entries to delete.
-	delete map[key]bool
+	delete map[entryKey]bool
 	err    error // the first error of destroying a socket
 }
 
+// run processes all connections: the conntrack entries, and the TCP sockets without an entry.
 func (e *ender) run() error {
 	tracked := map[pair]bool{}
 	for _, c := range e.entries {
@@ -112,26 +113,28 @@ func (e *ender) run() error {
 		}
 		e.process(c.original, c.reply.from, &c)
 	}
-	for ends, s := range e.sockets {
-		switch accepted := len(e.listeners[s.ID.SourcePort]) > 0; {
-		case tracked[ends]:
-		case !accepted:
-			e.process(tuple{rules.TCP, ends}, e.peers[ends.from], nil)
-		case e.sockets[ends.reversed()] == nil: // otherwise the peer's socket is in this namespace too
-			e.process(tuple{rules.TCP, ends.reversed()}, netip.AddrPort{}, nil)
+	for addrs, s := range e.sockets {
+		switch isAccepted := len(e.listeners[s.ID.SourcePort]) > 0; {
+		case tracked[addrs]:
+		case !isAccepted:
+			e.process(tuple{rules.TCP, addrs}, e.peers[addrs.from], nil)
+		// If the peer's socket is in this namespace too, it is processed instead.
+		case e.sockets[addrs.reversed()] == nil:
+			e.process(tuple{rules.TCP, addrs.reversed()}, netip.AddrPort{}, nil)
 		}
 	}
 	return errors.Join(e.err, e.deleteEntries())
 }
 
-// process ends a connection if it bypasses the proxy. The target is the address that the connection
-// leads to, invalid if unknown. The conntrack entry may be nil.
+// process ends a connection if it bypasses the proxy. first is the tuple of its first packet. target
+// is the address that the connection leads to, or invalid if unknown. The conntrack entry c may be
+// nil.
 func (e *ender) process(first tuple, target netip.AddrPort, c *entry) {
-	ends := []*netlink.Socket{e.sockets[first.pair], e.sockets[first.reversed()]}
-	alive := ends[0] != nil || ends[1] != nil || first.protocol == rules.UDP
+	sockets := []*netlink.Socket{e.sockets[first.pair], e.sockets[first.reversed()]}
+	isAlive := sockets[0] != nil || sockets[1] != nil || first.protocol == rules.UDP
 	switch e.decide(first, target, c) {
 	case undecided:
-		if alive {
+		if isAlive {
 			e.report.Undecided++
 			e.report.UndecidedExample = first.String()
 		}
@@ -140,30 +143,30 @@ func (e *ender) process(first tuple, target netip.AddrPort, c *entry) {
 		return
 	case bypass:
 	}
-	if alive {
+	if isAlive {
 		e.report.Example = first.String()
 	}
 	if e.options.CountOnly {
-		if alive {
+		if isAlive {
 			e.report.Kept++
 		}
 		return
 	}
 	if c != nil {
-		e.delete[key{first, c.zone}] = true
+		e.delete[entryKey{first, c.zone}] = true
 	}
-	if alive {
-		e.count(e.destroy(ends), c != nil || first.protocol == rules.UDP)
+	if isAlive {
+		e.count(e.destroy(sockets), c != nil || first.protocol == rules.UDP)
 	}
 }
 
-// count adds a connection to the report. destroyed reports whether a socket was destroyed, and
-// untracked whether the connection breaks with its next packet because its entry is deleted.
-func (e *ender) count(destroyed, untracked bool) {
+// count adds a connection to the report. isDestroyed reports whether a socket was destroyed, and
+// breaks whether the connection breaks with its next packet because its entry is deleted.
+func (e *ender) count(isDestroyed, breaks bool) {
 	switch {
-	case destroyed:
+	case isDestroyed:
 		e.report.Ended++
-	case untracked:
+	case breaks:
 		e.report.Ended++
 		e.report.Broken++
 	default:
@@ -205,10 +208,10 @@ func (e *ender) deleteEntries() error {
 	return err
 }
 
-// MatchConntrackFlow implements [netlink.CustomConntrackFilter].
+// MatchConntrackFlow implements [netlink.CustomConntrackFilter]. It selects the entries to delete.
 func (e *ender) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	c := entryOf(f)
-	return e.delete[key{c.original, c.zone}]
+	return e.delete[entryKey{c.original, c.zone}]
 }
 
 // destroySocket destroys a TCP socket. [netlink.SocketDestroy] supports only IPv4.

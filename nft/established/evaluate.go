@@ -53,8 +53,8 @@ const (
 	undecided                 // the decision depends on unknown data
 )
 
-// decide evaluates a connection whose first packet has the tuple. The target is the address that
-// the connection leads to, invalid if unknown. The conntrack entry may be nil.
+// decide evaluates a connection whose first packet has the tuple first. target is the address that
+// the connection leads to, or invalid if unknown. The conntrack entry c may be nil.
 func (e *evaluator) decide(first tuple, target netip.AddrPort, c *entry) decision {
 	initiator := e.sockets[first.pair]
 	q := query{protocol: first.protocol, pair: first.pair}
@@ -72,11 +72,12 @@ func (e *evaluator) decide(first tuple, target netip.AddrPort, c *entry) decisio
 	var decisions, inZone []decision
 	for _, s := range e.senders(q.hook, initiator) {
 		q.sender, q.hasOwner = s, q.hook == rules.Output
-		f := e.outcome(q)
-		d := e.decideByOutcome(q, f, target)
+		o := e.outcome(q)
+		d := e.decideByOutcome(q, o, target)
 		decisions = append(decisions, d)
-		// Only a rule assigns a zone other than 0: with another sender it would be another zone.
-		if c != nil && c.zone != 0 && f.Undecided == "" && f.Zone == c.zone {
+		// Only a rule assigns a zone other than 0. Therefore the real sender is one for which the
+		// rules assign the zone of the entry.
+		if c != nil && c.zone != 0 && o.Undecided == "" && o.Zone == c.zone {
 			inZone = append(inZone, d)
 		}
 	}
@@ -90,16 +91,16 @@ func (e *evaluator) decide(first tuple, target netip.AddrPort, c *entry) decisio
 }
 
 // decideByOutcome decides by the outcome of the first packet.
-func (e *evaluator) decideByOutcome(q query, f rules.Outcome, target netip.AddrPort) decision {
+func (e *evaluator) decideByOutcome(q query, o rules.Outcome, target netip.AddrPort) decision {
 	switch {
-	case f.Undecided != "":
+	case o.Undecided != "":
 		return undecided
-	case !f.Captured() || f.ToHost:
+	case !o.Captured() || o.ToHost:
 		return keep
-	case f.TProxy != 0:
-		return e.decideByListener(q, f.TProxy)
-	case target.Port() == f.Redirect && e.isLocal(target.Addr()),
-		q.to.Port() == f.Redirect && e.isLocal(q.to.Addr()):
+	case o.TProxy != 0:
+		return e.decideByListener(q, o.TProxy)
+	case target.Port() == o.Redirect && e.isLocal(target.Addr()),
+		q.to.Port() == o.Redirect && e.isLocal(q.to.Addr()):
 		return keep // the connection leads to the proxy
 	}
 	return bypass
@@ -137,15 +138,15 @@ func (e *evaluator) senders(h rules.Hook, s *netlink.Socket) []sender {
 			marks = []uint32{mark}
 		}
 	}
-	var list []sender
+	var senders []sender
 	for _, uid := range uids {
 		for _, gid := range gids {
 			for _, mark := range marks {
-				list = append(list, sender{rules.Owner{UID: uid, GID: gid}, mark})
+				senders = append(senders, sender{rules.Owner{UID: uid, GID: gid}, mark})
 			}
 		}
 	}
-	return list
+	return senders
 }
 
 // outcome returns the outcome of the first packet under the ruleset. It caches results.
@@ -154,8 +155,8 @@ func (e *evaluator) outcome(q query) rules.Outcome {
 	if !e.sourcePorts {
 		key.from = netip.AddrPortFrom(q.from.Addr(), 0)
 	}
-	if f, cached := e.outcomes[key]; cached {
-		return f
+	if o, isCached := e.outcomes[key]; isCached {
+		return o
 	}
 	if time.Now().After(e.deadline) {
 		return rules.Outcome{Undecided: "time for all connections"}
@@ -174,14 +175,14 @@ func (e *evaluator) outcome(q query) rules.Outcome {
 	if q.hasOwner {
 		p.Owner = &q.owner
 	}
-	f := diff.ExplainWithin(e.ruleset, p, diff.AgentBudget).Outcome
-	e.outcomes[key] = f
-	return f
+	o := diff.ExplainWithin(e.ruleset, p, diff.AgentBudget).Outcome
+	e.outcomes[key] = o
+	return o
 }
 
 // device returns the interface of the route to an address, or "" if unknown. It caches results.
 func (e *evaluator) device(a netip.Addr) string {
-	if name, cached := e.devices[a]; cached {
+	if name, isCached := e.devices[a]; isCached {
 		return name
 	}
 	name := ""

@@ -33,7 +33,8 @@ func (g *groups) gid(inode uint32) (gid uint32, ok bool) {
 	return gid, ok
 }
 
-// scan collects the sockets of the processes inside the namespace, or of all other processes.
+// scan records the groups of the sockets of the processes inside the namespace, or of all other
+// processes.
 func (g *groups) scan(inside bool) {
 	if g.gids == nil {
 		g.gids = map[uint32]uint32{}
@@ -50,13 +51,13 @@ func (g *groups) scan(inside bool) {
 			continue
 		}
 		if (netns.ID{Dev: st.Dev, Ino: st.Ino} == g.ns) == inside {
-			g.collect(filepath.Join(process, "fd"))
+			g.recordSockets(filepath.Join(process, "fd"))
 		}
 	}
 }
 
-// collect collects the sockets of a process.
-func (g *groups) collect(dir string) {
+// recordSockets records the groups of the sockets in a process's directory of open files.
+func (g *groups) recordSockets(dir string) {
 	files, _ := os.ReadDir(dir)
 	for _, f := range files {
 		var st unix.Stat_t

@@ -31,8 +31,8 @@ type entry struct {
 	zone     uint16
 }
 
-// A key identifies a conntrack entry.
-type key struct {
+// An entryKey identifies a conntrack entry.
+type entryKey struct {
 	tuple
 	zone uint16
 }
@@ -116,6 +116,7 @@ func readTable(h *netlink.Handle) (*table, error) {
 	return t, nil
 }
 
+// add adds a TCP socket.
 func (t *table) add(s *netlink.Socket) {
 	switch s.State {
 	case tcpListen:
@@ -127,7 +128,7 @@ func (t *table) add(s *netlink.Socket) {
 	}
 }
 
-// isLocal reports whether an address is local.
+// isLocal reports whether the namespace has the address.
 func (t *table) isLocal(a netip.Addr) bool { return a.IsLoopback() || t.addresses[a] }
 
 func entryOf(f *netlink.ConntrackFlow) entry {

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout of struct inet_diag_msg and an attribute of linux/inet_diag.h. The attribute follows the
-// message for a reader with CAP_NET_ADMIN.
+// Numbers of linux/inet_diag.h.
 const (
-	diagCookie      = 44 // offset
-	diagSize        = 72
-	diagMark        = 15 // INET_DIAG_MARK
-	diagRequestSize = 56 // size of struct inet_diag_req_v2
+	diagCookie = 44 // the offset of the cookie in struct inet_diag_msg
+	diagSize   = 72 // the size of struct inet_diag_msg, which attributes follow
+	// diagMark is the attribute INET_DIAG_MARK, which only a reader with CAP_NET_ADMIN receives.
+	diagMark        = 15
+	diagRequestSize = 56 // the size of struct inet_diag_req_v2
 )
 
 // readMarks returns the marks of the TCP sockets in the namespace of the thread, by their cookies.
@@ -60,8 +60,8 @@ func addMark(marks map[[2]uint32]uint32, message []byte) error {
 	return nil
 }
 
-// inAnyState begins a struct inet_diag_req_v2 for TCP sockets in any state. Its capacity is the
-// size of the structure, whose identifier of a socket follows.
+// inAnyState returns the beginning of a struct inet_diag_req_v2 for TCP sockets in any state. The
+// caller appends the identifier of the socket, for which the slice has the capacity.
 func inAnyState(family uint8) []byte {
 	b := append(make([]byte, 0, diagRequestSize), family, unix.IPPROTO_TCP, 0, 0)
 	return binary.NativeEndian.AppendUint32(b, ^uint32(0))

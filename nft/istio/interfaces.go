@@ -10,17 +10,17 @@ import (
 type run struct {
 	start int // the index of the first rule
 	names []rules.InterfaceName
-	// anchored reports that the next rule was identified as Istio's.
-	anchored bool
+	// precedesIstio reports that the rule after the run was identified as Istio's.
+	precedesIstio bool
 }
 
 // runs returns the maximal runs of a chain.
 func (f *finder) runs(chain int, out bool) []run {
 	var found []run
 	var current run
-	list := f.table.Chains[chain].Rules
-	for j := range list {
-		if name, ok := returnFor(&list[j], out); ok {
+	chainRules := f.table.Chains[chain].Rules
+	for j := range chainRules {
+		if name, ok := returnFor(&chainRules[j], out); ok {
 			if current.names == nil {
 				current.start = j
 			}
@@ -28,7 +28,7 @@ func (f *finder) runs(chain int, out bool) []run {
 			continue
 		}
 		if current.names != nil {
-			current.anchored = f.has(chain, j) && !reroutes(&list[j])
+			current.precedesIstio = f.has(chain, j) && !reroutes(&chainRules[j])
 			found = append(found, current)
 			current = run{}
 		}
@@ -72,12 +72,12 @@ func (f *finder) addExcluded() {
 	}
 	inRuns := f.runs(in, false)
 	for _, o := range f.runs(out, true) {
-		if !o.anchored {
+		if !o.precedesIstio {
 			continue
 		}
 		for skip := range o.names {
 			names := o.names[skip:]
-			start := f.find(inRuns, in, names)
+			start := f.findSequence(inRuns, in, names)
 			if start < 0 {
 				continue
 			}
@@ -90,19 +90,19 @@ func (f *finder) addExcluded() {
 	}
 }
 
-// find returns the index of the first rule of the last sequence in PREROUTING with exactly these
-// interfaces, or -1. If the chain has other appended rules of Istio, the sequence must directly
-// precede one.
-func (f *finder) find(runs []run, chain int, names []rules.InterfaceName) int {
-	list := f.table.Chains[chain].Rules
-	needsAnchor := slices.ContainsFunc(f.Rules, func(p Position) bool {
-		return p.Chain == chain && !reroutes(&list[p.Rule]) && !isReturn(&list[p.Rule])
+// findSequence returns the index of the first rule of the last sequence in PREROUTING with exactly
+// these interfaces, or -1. If the chain has other rules that Istio appended, the sequence must
+// directly precede one of them.
+func (f *finder) findSequence(runs []run, chain int, names []rules.InterfaceName) int {
+	chainRules := f.table.Chains[chain].Rules
+	mustPrecedeIstio := slices.ContainsFunc(f.Rules, func(p Position) bool {
+		return p.Chain == chain && !reroutes(&chainRules[p.Rule]) && !isReturn(&chainRules[p.Rule])
 	})
 	for _, r := range slices.Backward(runs) {
 		last := len(r.names) - len(names)
 		for i := last; i >= 0; i-- {
-			if slices.Equal(r.names[i:i+len(names)], names) && (!needsAnchor ||
-				r.anchored && i == last) {
+			if slices.Equal(r.names[i:i+len(names)], names) &&
+				(!mustPrecedeIstio || r.precedesIstio && i == last) {
 				return r.start + i
 			}
 		}
@@ -110,7 +110,7 @@ func (f *finder) find(runs []run, chain int, names []rules.InterfaceName) int {
 	return -1
 }
 
-// isReturn reports whether the rule can belong to a run of PREROUTING.
+// isReturn reports whether the rule has the form "-i X -j RETURN".
 func isReturn(r *rules.Rule) bool {
 	_, ok := returnFor(r, false)
 	return ok
@@ -124,14 +124,14 @@ func (f *finder) addRerouted() {
 		return
 	}
 	var names []rules.InterfaceName // interfaces of the preceding jumps without a RETURN rule
-	list := f.table.Chains[in].Rules
-	for j := range list {
-		if reroutes(&list[j]) {
-			name, _ := interfaceOf(list[j].Matches[0], false)
+	chainRules := f.table.Chains[in].Rules
+	for j := range chainRules {
+		if reroutes(&chainRules[j]) {
+			name, _ := interfaceOf(chainRules[j].Matches[0], false)
 			names = append(names, name)
 			continue
 		}
-		name, ok := returnFor(&list[j], false)
+		name, ok := returnFor(&chainRules[j], false)
 		if !ok || !slices.Contains(names, name) {
 			names = nil
 			continue

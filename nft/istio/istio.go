@@ -1,10 +1,11 @@
 // Package istio identifies the rules and chains of istio-iptables in a table of iptables-legacy or
 // iptables-nft, so that they can be removed without changing foreign rules.
 //
-// A table contains rules of Istio only if it has a chain with the prefix ISTIO_. Istio's are these
-// chains, all rules that jump to them, and the rules of istio-iptables in the built-in chains. Some
-// of the latter are identified by their shape (the marks of TPROXY mode). The others are ambiguous:
-// "-i eth1 -j RETURN" is identified as Istio's only at the position where istio-iptables adds it:
+// A table contains rules of Istio only if it has a chain with the prefix ISTIO_. The package finds
+// these chains, all rules that jump to them, and the rules of istio-iptables in the built-in chains.
+// It identifies the rules for the marks of TPROXY mode by their matches and actions. Other rules are
+// ambiguous: "-i eth1 -j RETURN" is identified as Istio's only at the position where istio-iptables
+// adds it:
 //
 //   - For an excluded interface, "-o eth1 -j RETURN" must exist in OUTPUT too. Both rules must
 //     directly precede Istio's first rules, in the same order if there are several interfaces. In
@@ -82,26 +83,26 @@ func Find(t *rules.Table) Leftovers {
 }
 
 // IsZero reports whether the table has no rules and chains of Istio.
-func (r Leftovers) IsZero() bool { return len(r.Chains) == 0 }
+func (l Leftovers) IsZero() bool { return len(l.Chains) == 0 }
 
 // Lines returns descriptions of the rules and chains, rules first.
-func (r Leftovers) Lines() []string {
+func (l Leftovers) Lines() []string {
 	var lines []string
-	for _, p := range r.Rules {
-		chain := &r.table.Chains[p.Chain]
+	for _, p := range l.Rules {
+		chain := &l.table.Chains[p.Chain]
 		rule := chain.Rules[p.Rule]
 		rule.Actions = withoutCount(rule.Actions)
 		lines = append(lines,
-			fmt.Sprintf("rule %s %s %s: %s", r.table.Family, r.table.Name, chain.Name, &rule))
+			fmt.Sprintf("rule %s %s %s: %s", l.table.Family, l.table.Name, chain.Name, &rule))
 	}
-	for _, i := range r.Chains {
-		chain := &r.table.Chains[i]
+	for _, i := range l.Chains {
+		chain := &l.table.Chains[i]
 		plural := "s"
 		if len(chain.Rules) == 1 {
 			plural = ""
 		}
 		lines = append(lines, fmt.Sprintf("chain %s %s %s (%d rule%s)",
-			r.table.Family, r.table.Name, chain.Name, len(chain.Rules), plural))
+			l.table.Family, l.table.Name, chain.Name, len(chain.Rules), plural))
 	}
 	return lines
 }

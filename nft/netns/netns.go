@@ -78,7 +78,7 @@ func FromHandle(h netns.NsHandle) (*NS, error) {
 
 // newNS takes ownership of h and closes it if it is not a network namespace.
 func newNS(name string, h netns.NsHandle) (*NS, error) {
-	id, err := check(int(h))
+	id, err := identifyNetNS(int(h))
 	if err != nil {
 		_ = h.Close()
 		return nil, fmt.Errorf("network namespace %s: %w", name, err)
@@ -86,9 +86,10 @@ func newNS(name string, h netns.NsHandle) (*NS, error) {
 	return &NS{name: name, id: id, handle: h}, nil
 }
 
-// check returns the identity of the network namespace of fd, or an error if fd is something else.
-// Without this check setns would return EINVAL for regular files and other types of namespaces.
-func check(fd int) (ID, error) {
+// identifyNetNS returns the identity of the network namespace of fd, or an error if fd is not a
+// network namespace. Without this check, setns would return EINVAL for regular files and namespaces
+// of other types.
+func identifyNetNS(fd int) (ID, error) {
 	var sfs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &sfs); err != nil {
 		return ID{}, fmt.Errorf("fstatfs: %w", err)
@@ -108,6 +109,7 @@ func check(fd int) (ID, error) {
 	return identify(fd)
 }
 
+// openError adds the missing privilege to the error of opening a namespace.
 func openError(err error) error {
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("open: %w (another user's process needs CAP_SYS_PTRACE)", err)
@@ -115,6 +117,7 @@ func openError(err error) error {
 	return fmt.Errorf("open: %w", err)
 }
 
+// kindName returns the name of a type of namespace, which is a CLONE_NEW constant.
 func kindName(kind int) string {
 	switch kind {
 	case unix.CLONE_NEWCGROUP:

@@ -27,7 +27,7 @@ func open(ns *netns.NS) (h *netlink.Handle, err error) {
 }
 
 // dumpAttempts bounds the attempts to dump a list without a concurrent change. A
-// dump takes microseconds, so that ten interruptions are not a coincidence.
+// dump takes microseconds, so that ten interruptions mean continuous changes.
 const dumpAttempts = 10
 
 // dump returns the result of the first call of list that is not interrupted.

@@ -2,10 +2,10 @@ package route
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// ensureFast is a fast path of Ensure in the calling thread's namespace. It succeeds if want is
-// complete or lacks only ::6, and the namespace has no unwanted objects of this package. This is
-// the common case for first and later rulesets, and takes a third of the time of Ensure. If done is
-// false, Ensure must take the slow path, which also reports errors. added contains ::6 if it was
+// ensureFast is a fast path of Ensure in the calling thread's namespace, which takes a third of the
+// time of Ensure. It succeeds if the namespace lacks at most ::6 of want, and has no unwanted
+// objects of this package. This is the common case for first and later rulesets. If done is false,
+// Ensure must take the slow path, which also reports errors. added contains ::6 if it was
 // added, even if done is false.
 func ensureFast(want rules.Routing) (added []object, done bool) {
 	if len(want.LoopbackAddrs) > 1 {
@@ -17,7 +17,8 @@ func ensureFast(want rules.Routing) (added []object, done bool) {
 	}
 	defer q.close()
 	if len(want.Policies) == 0 && len(want.LoopbackAddrs) == 1 {
-		// Adding the address, with EEXIST if it exists, takes less time than a check before.
+		// Add the address without checking whether it exists. This takes less time than a check; the
+		// kernel returns EEXIST if the address exists.
 		err = q.addPassthrough()
 	} else {
 		err = q.query()

@@ -17,8 +17,8 @@ import (
 // names the cause.
 var ErrNoIPv6 = errors.New("the namespace has no IPv6")
 
-// disableIPv6 is the sysctl for lo. Setting it for "all" sets it for each
-// interface.
+// disableIPv6 is the sysctl that disables IPv6 on lo. Setting it for "all" sets
+// it for each interface.
 const disableIPv6 = "/proc/sys/net/ipv6/conf/lo/disable_ipv6"
 
 // explainError adds the cause to the kernel's error for the addition of o.

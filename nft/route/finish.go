@@ -27,7 +27,8 @@ func (c Change) Rollback(remaining []rules.Table) error {
 func (c Change) Finish(hadRules, exclusive bool) (changed int, err error) {
 	changed = c.Len()
 	if c.Stale() {
-		// From earlier rules, or from a process that was killed before it added rules.
+		// Stale objects are from earlier rules, or from a process that was killed before it added
+		// rules.
 		pruned, err := Prune(c.ns, withUnownedAddrs(c.want, hadRules))
 		changed += pruned
 		if err != nil {

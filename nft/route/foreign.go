@@ -12,11 +12,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addForeign adds to found the rules without a route, and the foreign rules and routes: rules with
-// our priority, and routes in the tables of our rules.
-func addForeign(h *netlink.Handle, list []foundRule, found *rules.Routing) error {
-	var listed []localRoute
-	for _, r := range list {
+// addForeign adds to found the rules without a route, the foreign rules with our priority, and the
+// foreign routes in the tables of our rules.
+func addForeign(h *netlink.Handle, policyRules []foundRule, found *rules.Routing) error {
+	var listed []localRoute // their tables were already listed
+	for _, r := range policyRules {
 		switch {
 		case r.policy.Priority != rules.PolicyPriority:
 			continue
@@ -48,24 +48,24 @@ func addForeign(h *netlink.Handle, list []foundRule, found *rules.Routing) error
 func ruleText(r foundRule) string {
 	k := r.kernel
 	words := []string{fmt.Sprintf("ip -%d rule priority %d", r.policy.Family, k.Priority)}
-	add := func(present bool, format string, args ...any) {
-		if present {
+	addIf := func(isPresent bool, format string, args ...any) {
+		if isPresent {
 			words = append(words, fmt.Sprintf(format, args...))
 		}
 	}
-	add(k.Invert, "not")
-	add(k.Src != nil, "from %s", k.Src)
-	add(k.Dst != nil, "to %s", k.Dst)
-	add(k.IifName != "", "iif %s", k.IifName)
-	add(k.OifName != "", "oif %s", k.OifName)
+	addIf(k.Invert, "not")
+	addIf(k.Src != nil, "from %s", k.Src)
+	addIf(k.Dst != nil, "to %s", k.Dst)
+	addIf(k.IifName != "", "iif %s", k.IifName)
+	addIf(k.OifName != "", "oif %s", k.OifName)
 	mask := ^uint32(0)
 	if k.Mask != nil {
 		mask = *k.Mask
 	}
-	add(k.Mark != 0 && mask == ^uint32(0), "fwmark 0x%x", k.Mark)
-	add(mask != ^uint32(0), "fwmark 0x%x/0x%x", k.Mark, mask)
-	add(k.Table != unix.RT_TABLE_UNSPEC, "lookup %d", k.Table)
-	add(k.Table == unix.RT_TABLE_UNSPEC, "without a table")
+	addIf(k.Mark != 0 && mask == ^uint32(0), "fwmark 0x%x", k.Mark)
+	addIf(mask != ^uint32(0), "fwmark 0x%x/0x%x", k.Mark, mask)
+	addIf(k.Table != unix.RT_TABLE_UNSPEC, "lookup %d", k.Table)
+	addIf(k.Table == unix.RT_TABLE_UNSPEC, "without a table")
 	return strings.Join(words, " ")
 }
 

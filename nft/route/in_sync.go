@@ -40,16 +40,16 @@ type fastCheck struct {
 	fd   int
 	want rules.Routing
 	// found reports for each wanted policy route whether its rule exists.
-	found       []bool
-	answered    bool // the request about ::6 was answered
-	passthrough bool // ::6 exists
-	// adding means that the request adds ::6 instead of querying it; added reports success.
+	found          []bool
+	isAnswered     bool // the request about ::6 was answered
+	hasPassthrough bool // ::6 exists
+	// adding reports that the request adds ::6 instead of querying it, and added that ::6 was added.
 	adding, added bool
-	// listed is the policy route whose table is being listed, and routes is the number of its
-	// routes found.
-	listed rules.PolicyRoute
-	routes int
-	buf    *[bufferSize]byte
+	// listed is the policy route whose table is being listed, and routeCount is the number of routes
+	// in the table that equal its route.
+	listed     rules.PolicyRoute
+	routeCount int
+	buf        *[bufferSize]byte
 }
 
 // bufferSize is larger than the datagrams of a dump (NLMSG_GOODSIZE).
@@ -80,7 +80,7 @@ func (q *fastCheck) close() {
 // not wanted, or if the answer is inconclusive.
 func (q *fastCheck) query() error { return q.send(queryRequest()) }
 
-// addPassthrough is query, but adds ::6 if it is missing.
+// addPassthrough is like query, but adds ::6 if it is missing.
 func (q *fastCheck) addPassthrough() error {
 	q.adding = true
 	return q.send(addRequest())
@@ -89,7 +89,7 @@ func (q *fastCheck) addPassthrough() error {
 // send sends a request about ::6 and the policy rules.
 func (q *fastCheck) send(request []byte) error {
 	err := q.list(request)
-	if err == nil && !q.answered {
+	if err == nil && !q.isAnswered {
 		return errInconclusive
 	}
 	return err
@@ -98,7 +98,7 @@ func (q *fastCheck) send(request []byte) error {
 // checkComplete returns an error, after a query, if a wanted object is missing, or if ::6 exists
 // and is not wanted.
 func (q *fastCheck) checkComplete() error {
-	if q.passthrough != (len(q.want.LoopbackAddrs) > 0) || slices.Contains(q.found, false) {
+	if q.hasPassthrough != (len(q.want.LoopbackAddrs) > 0) || slices.Contains(q.found, false) {
 		return errInconclusive
 	}
 	if len(q.want.Policies) == 0 {
@@ -110,11 +110,11 @@ func (q *fastCheck) checkComplete() error {
 		return err
 	}
 	for _, p := range q.want.Policies {
-		q.listed, q.routes = p, 0
+		q.listed, q.routeCount = p, 0
 		if err := q.list(routesRequest(p)); err != nil {
 			return err
 		}
-		if q.routes == 0 {
+		if q.routeCount == 0 {
 			return errInconclusive
 		}
 	}
@@ -131,21 +131,22 @@ func (q *fastCheck) list(request []byte) error {
 	return err
 }
 
+// checkMessage processes a message of an answer.
 func (q *fastCheck) checkMessage(m nlmsg.Message) error {
 	switch m.Type {
 	case unix.RTM_NEWADDR:
-		q.answered, q.passthrough = true, true
+		q.isAnswered, q.hasPassthrough = true, true
 	case unix.NLMSG_ERROR:
 		answer, err := m.Answer()
-		if q.answered || err != nil {
+		if q.isAnswered || err != nil {
 			return errInconclusive
 		}
-		q.answered = true
+		q.isAnswered = true
 		switch {
 		case q.adding && answer.Errno == 0:
-			q.added, q.passthrough = true, true
+			q.added, q.hasPassthrough = true, true
 		case q.adding && answer.Errno == unix.EEXIST:
-			q.passthrough = true
+			q.hasPassthrough = true
 		case q.adding || answer.Errno != unix.EADDRNOTAVAIL:
 			return errInconclusive
 		}
@@ -164,9 +165,9 @@ func (q *fastCheck) checkRule(body []byte) error {
 		return errInconclusive
 	}
 	p := rules.PolicyRoute{Family: FamilyOf(int(body[0]))}
-	// others reports selectors or actions other than those of a policy route. The kernel omits
+	// hasOthers reports a selector or an action that policy routes do not have. The kernel omits
 	// attributes that are 0.
-	others := body[1] != 0 || body[2] != 0 || body[3] != 0 ||
+	hasOthers := body[1] != 0 || body[2] != 0 || body[3] != 0 ||
 		body[7] != nl.FR_ACT_TO_TBL || native.Uint32(body[8:]) != 0
 	wellFormed := nlmsg.Attributes(body[unix.SizeofRtMsg:]).Each(func(kind uint16, value []byte) {
 		switch n, _ := nlmsg.HostNumber(value); kind {
@@ -182,9 +183,9 @@ func (q *fastCheck) checkRule(body []byte) error {
 			p.Table = n
 		case nl.FRA_PROTOCOL: // the origin of the rule does not matter
 		case nl.FRA_SUPPRESS_PREFIXLEN:
-			others = others || n != ^uint32(0)
+			hasOthers = hasOthers || n != ^uint32(0)
 		default:
-			others = true
+			hasOthers = true
 		}
 	})
 	if !wellFormed {
@@ -194,7 +195,7 @@ func (q *fastCheck) checkRule(body []byte) error {
 		return nil
 	}
 	i := slices.Index(q.want.Policies, p)
-	if i < 0 || others {
+	if i < 0 || hasOthers {
 		return errInconclusive
 	}
 	q.found[i] = true
@@ -214,7 +215,7 @@ func (q *fastCheck) countRoute(body []byte) error {
 	if FamilyOf(int(body[0])) == q.listed.Family && body[1] == 0 && body[2] == 0 && body[3] == 0 &&
 		int(body[7]) == want.Type && table == q.listed.Table && device == loopback &&
 		int(metric) == want.Priority {
-		q.routes++
+		q.routeCount++
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A Received is a packet that the namespace receives, as it is after prerouting.
+// A Received is a packet that an interface of the namespace has received, as it is after prerouting.
 type Received struct {
 	Interface           string
 	Source, Destination netip.Addr
@@ -31,7 +31,7 @@ func Delivers(ns *netns.NS, p Received) (bool, error) {
 		Iif: p.Interface, SrcAddr: p.Source.AsSlice(), Mark: p.Mark,
 	})
 	for _, refused := range []unix.Errno{
-		unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EACCES, // no route, or a prohibited one
+		unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EACCES, // no route, or a route of type prohibit
 		unix.EINVAL, unix.EXDEV, // the source is invalid, or has no reverse path
 	} {
 		if errors.Is(err, refused) {

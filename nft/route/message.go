@@ -57,25 +57,25 @@ func addrAndRulesRequest(addr *nl.NetlinkRequest, attributes ...*nl.RtAttr) []by
 	for _, a := range attributes {
 		addr.AddData(a)
 	}
-	list := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP)
-	list.AddData(nl.NewRtMsg())
-	return append(addr.Serialize(), list.Serialize()...)
+	request := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP)
+	request.AddData(nl.NewRtMsg())
+	return append(addr.Serialize(), request.Serialize()...)
 }
 
 // addressesRequest requests the addresses of all families.
 func addressesRequest() []byte {
-	list := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
-	list.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))
-	return list.Serialize()
+	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
+	request.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))
+	return request.Serialize()
 }
 
 // routesRequest requests the routes of a policy route's table.
 func routesRequest(p rules.PolicyRoute) []byte {
-	list := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
+	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	// The kernel rejects unsupported filters, such as the default fields of NewRtMsg.
-	list.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(addressFamily(p.Family))}})
-	list.AddData(nl.NewRtAttr(unix.RTA_TABLE, native.AppendUint32(nil, p.Table)))
-	return list.Serialize()
+	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(addressFamily(p.Family))}})
+	request.AddData(nl.NewRtAttr(unix.RTA_TABLE, native.AppendUint32(nil, p.Table)))
+	return request.Serialize()
 }
 
 // FamilyOf returns the family for AF_INET and AF_INET6, and [rules.Inet] for other numbers.

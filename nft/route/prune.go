@@ -33,15 +33,21 @@ func Find(ns *netns.NS, keep rules.Routing) ([]string, error) {
 	return texts(found), err
 }
 
-// newPruning returns the removal of all objects of this package except keep.
-func newPruning(keep rules.Routing) pruning { return pruning{keep: keep, rule: foundRule.isOwned} }
+// newPruning returns the pruning that removes all objects of this package except keep.
+func newPruning(keep rules.Routing) pruning {
+	return pruning{keep: keep, selects: foundRule.isOwned}
+}
 
 // PruneIstio removes the routing of istio-iptables with its mark (--istio-inbound-tproxy-mark) and
-// table (--istio-inbound-tproxy-route-table), or of istio-cni in ambient mode: the policy rules
-// "fwmark mark/mask lookup table" of both families and of all priorities, of which each run of
-// istio-iptables adds one, the local default route of the table unless other rules look up the
-// table, and ::6. Mark, mask and table come from policy. It keeps the objects of keep, which may be
-// equal to Istio's. It returns descriptions of the removed objects.
+// table (--istio-inbound-tproxy-route-table), or of istio-cni in ambient mode:
+//
+//   - the policy rules "fwmark MARK/MASK lookup TABLE" of both families, with any priority, because
+//     each run of istio-iptables adds a rule with another priority,
+//   - the local default route of the table, unless other rules look up the table,
+//   - the address ::6.
+//
+// Mark, mask and table are the fields of policy. PruneIstio keeps the objects of keep, which may
+// equal objects of Istio. It returns descriptions of the removed objects.
 //
 // After a failed removal, PruneIstio removes the remaining objects.
 func PruneIstio(
@@ -66,20 +72,20 @@ func FindIstio(ns *netns.NS, policy rules.PolicyRoute, keep rules.Routing) ([]st
 	}
 	// A route is removed with the last rule, of Istio or ours, that looks up its table.
 	both := newIstioPruning(policy, keep)
-	isIstio := both.rule
-	both.rule = func(r foundRule) bool { return r.isOwned() || isIstio(r) }
+	isIstio := both.selects
+	both.selects = func(r foundRule) bool { return r.isOwned() || isIstio(r) }
 	found, err := both.find(h)
 	return texts(slices.DeleteFunc(found, func(o object) bool {
 		return slices.Contains(owned, o)
 	})), err
 }
 
-// newIstioPruning returns the removal of Istio's routing except keep.
+// newIstioPruning returns the pruning that removes Istio's routing except keep.
 func newIstioPruning(policy rules.PolicyRoute, keep rules.Routing) pruning {
 	return pruning{
 		keep: keep,
-		rule: func(r foundRule) bool {
-			return r.plain && r.policy.Mark == policy.Mark && r.policy.Mask == policy.Mask &&
+		selects: func(r foundRule) bool {
+			return r.isPlain && r.policy.Mark == policy.Mark && r.policy.Mask == policy.Mask &&
 				r.policy.Table == policy.Table
 		},
 		table: policy.Table,
@@ -88,22 +94,23 @@ func newIstioPruning(policy rules.PolicyRoute, keep rules.Routing) pruning {
 
 // texts returns descriptions of the objects.
 func texts(objects []object) []string {
-	var list []string
+	var texts []string
 	for _, o := range objects {
-		list = append(list, o.String())
+		texts = append(texts, o.String())
 	}
-	return list
+	return texts
 }
 
 // pruning selects the objects to remove.
 type pruning struct {
 	keep rules.Routing
-	// rule selects the rules to remove unless they are in keep.
-	rule func(foundRule) bool
+	// selects reports whether a rule is removed unless it is in keep.
+	selects func(foundRule) bool
 	// table, unless 0, is a table whose route is removed even if no removed rule looks it up.
 	table uint32
 }
 
+// prune removes the selected objects, and returns the objects that it has removed.
 func prune(ns *netns.NS, p pruning) (removed []object, err error) {
 	h, err := open(ns)
 	if err != nil {
@@ -127,14 +134,14 @@ func prune(ns *netns.NS, p pruning) (removed []object, err error) {
 
 // find returns the objects to remove, routes before rules.
 func (p pruning) find(h *netlink.Handle) ([]object, error) {
-	list, err := readRules(h)
+	policyRules, err := readRules(h)
 	if err != nil {
 		return nil, err
 	}
 	var objects []object
 	var candidates, used []localRoute
-	for _, r := range list {
-		if p.rule(r) && !slices.Contains(p.keep.Policies, r.policy) {
+	for _, r := range policyRules {
+		if p.selects(r) && !slices.Contains(p.keep.Policies, r.policy) {
 			objects = append(objects, policyRule(r.policy))
 			candidates = append(candidates, r.route())
 		} else {
@@ -142,9 +149,8 @@ func (p pruning) find(h *netlink.Handle) ([]object, error) {
 		}
 	}
 	if p.table != 0 {
-		candidates = append(candidates, localRoute{
-			rules.IPv4, p.table,
-		}, localRoute{rules.IPv6, p.table})
+		candidates = append(candidates,
+			localRoute{rules.IPv4, p.table}, localRoute{rules.IPv6, p.table})
 	}
 	for _, k := range p.keep.Policies {
 		used = append(used, localRoute{k.Family, k.Table})

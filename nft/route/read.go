@@ -27,15 +27,15 @@ func Read(ns *netns.NS) (rules.Routing, error) {
 		return rules.Routing{}, err
 	}
 	defer h.Close()
-	list, err := readRules(h)
+	policyRules, err := readRules(h)
 	if err != nil {
 		return rules.Routing{}, err
 	}
-	found, err := routing(h, list, foundRule.isOwned)
+	found, err := readRouting(h, policyRules, foundRule.isOwned)
 	if err != nil {
 		return rules.Routing{}, err
 	}
-	return found, addForeign(h, list, &found)
+	return found, addForeign(h, policyRules, &found)
 }
 
 // ReadAll returns the policy routes of any priority, including Istio's. It
@@ -47,27 +47,27 @@ func ReadAll(ns *netns.NS) (rules.Routing, error) {
 		return rules.Routing{}, err
 	}
 	defer h.Close()
-	list, err := readRules(h)
+	policyRules, err := readRules(h)
 	if err != nil {
 		return rules.Routing{}, err
 	}
 	seen := map[rules.PolicyRoute]bool{}
-	return routing(h, list, func(r foundRule) bool {
+	return readRouting(h, policyRules, func(r foundRule) bool {
 		key := r.policy
 		key.Priority = 0
-		first := r.plain && !seen[key]
-		seen[key] = seen[key] || r.plain
-		return first
+		isFirst := r.isPlain && !seen[key]
+		seen[key] = seen[key] || r.isPlain
+		return isFirst
 	})
 }
 
-// routing returns the policy routes of the selected rules, and ::6.
-func routing(
-	h *netlink.Handle, list []foundRule, selected func(foundRule) bool,
+// readRouting returns the policy routes of the selected rules, and ::6, if they exist.
+func readRouting(
+	h *netlink.Handle, policyRules []foundRule, isSelected func(foundRule) bool,
 ) (rules.Routing, error) {
 	var found rules.Routing
-	for _, r := range list {
-		if !selected(r) {
+	for _, r := range policyRules {
+		if !isSelected(r) {
 			continue
 		}
 		exists, err := r.route().exists(h)
@@ -92,25 +92,25 @@ func routing(
 type foundRule struct {
 	// policy holds the fields that the rule shares with a policy route.
 	policy rules.PolicyRoute
-	// plain reports that the rule is completely described by policy: it has no other
+	// isPlain reports that the rule is completely described by policy: it has no other
 	// selector, and a lookup as its action.
-	plain  bool
-	kernel netlink.Rule
+	isPlain bool
+	kernel  netlink.Rule
 }
 
 // isOwned reports whether this package owns the rule.
-func (r foundRule) isOwned() bool { return r.plain && r.policy.Priority == rules.PolicyPriority }
+func (r foundRule) isOwned() bool { return r.isPlain && r.policy.Priority == rules.PolicyPriority }
 
 func (r foundRule) route() localRoute { return localRoute{r.policy.Family, r.policy.Table} }
 
 // readRules lists the policy rules, IPv4 before IPv6.
 func readRules(h *netlink.Handle) ([]foundRule, error) {
 	// FAMILY_ALL also works on kernels without IPv6.
-	list, err := dump("policy rules", func() ([]netlink.Rule, error) {
+	found, err := dump("policy rules", func() ([]netlink.Rule, error) {
 		return h.RuleList(netlink.FAMILY_ALL)
 	})
 	var v4, v6 []foundRule
-	for _, r := range list {
+	for _, r := range found {
 		switch r.Family {
 		case unix.AF_INET:
 			v4 = append(v4, newFoundRule(rules.IPv4, r))
@@ -132,5 +132,5 @@ func newFoundRule(f rules.Family, r netlink.Rule) foundRule {
 	}
 	plain := policyRule(p).kernel()
 	plain.Protocol = r.Protocol // the origin of the rule does not matter
-	return foundRule{policy: p, plain: reflect.DeepEqual(r, *plain), kernel: r}
+	return foundRule{policy: p, isPlain: reflect.DeepEqual(r, *plain), kernel: r}
 }

@@ -19,15 +19,15 @@ const DefaultTimeout = 150 * time.Millisecond
 // Caller is the origin of a call.
 type Caller uint8
 
-// The places.
+// The callers.
 const (
 	FromPod Caller = iota
 	FromNeighbour
 	FromMachine
 )
 
-// String returns the name of the place.
-func (p Caller) String() string { return [...]string{"pod", "neighbour", "machine"}[p] }
+// String returns the name of the caller.
+func (c Caller) String() string { return [...]string{"pod", "neighbour", "machine"}[c] }
 
 // A Call is a connection or a datagram to a destination.
 type Call struct {

@@ -24,15 +24,15 @@ type Conn struct {
 	answers    *bufio.Reader
 	local      netip.AddrPort
 	timeout    time.Duration
-	connectErr error // of connect(2)
+	connectErr error // the error of connect(2)
 }
 
 // lastToken is the token of the last request of the process. Tokens assign answers to requests.
 var lastToken atomic.Uint64
 
-// Dial makes the call, sends one request, and closes the connection. The server for the destination
-// listens on the port of the call, if it is running. The error reports that the call could not be
-// made; a missing answer is an outcome of the Answer instead.
+// Dial makes the call, sends one request, and closes the connection. It first makes the server for
+// the destination, if it is running, listen on the port of the call. The error reports that the call
+// could not be made. A missing answer is not an error, but an outcome of the Answer.
 func (b *Network) Dial(c Call) (Answer, error) {
 	conn, err := b.Open(c)
 	if err != nil {
@@ -147,6 +147,7 @@ func (c *Conn) Ask() Answer {
 	return a
 }
 
+// roundTrip sends a request and waits for its answer.
 func (c *Conn) roundTrip() Answer {
 	if c.connectErr != nil {
 		return unanswered(c.connectErr)

@@ -10,7 +10,8 @@
 //	defer network.Close()
 //	err = network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 //	...
-//	answer, err := network.Dial(testbed.Call{Network: "tcp", To: netip.MustParseAddrPort("10.9.9.9:80")})
+//	to := netip.MustParseAddrPort("10.9.9.9:80")
+//	answer, err := network.Dial(testbed.Call{Network: "tcp", To: to})
 //	// "outside 10.9.9.9:80" without rules, "outbound 10.9.9.9:80" with redirection
 //	fmt.Println(answer)
 //

@@ -47,7 +47,7 @@ func addVeth(n *netns.NS, name string, peer *netns.NS) error {
 	})
 }
 
-// setUp brings lo and the named interface up, and adds the addresses to the latter.
+// setUp brings lo and the named interface up, and adds the addresses to the named interface.
 func setUp(n *netns.NS, name string, addrs ...netip.Addr) error {
 	return withHandle(n, func(h *netlink.Handle) error {
 		for _, name := range []string{loName, name} {
@@ -62,7 +62,7 @@ func setUp(n *netns.NS, name string, addrs ...netip.Addr) error {
 				continue
 			}
 			for _, a := range addrs {
-				addr := &netlink.Addr{IPNet: network(a)}
+				addr := &netlink.Addr{IPNet: withLength(a)}
 				if a.Is6() {
 					addr.Flags = unix.IFA_F_NODAD
 				}
@@ -157,7 +157,7 @@ func settle(n *netns.NS, name string, a netip.Addr) error {
 	}
 	return withHandle(n, func(h *netlink.Handle) error {
 		for {
-			if done, err := settled(h, name, a); done || err != nil {
+			if usable, err := isUsable(h, name, a); usable || err != nil {
 				return err
 			}
 			if _, _, err := changes.Receive(); err != nil {
@@ -167,8 +167,8 @@ func settle(n *netns.NS, name string, a netip.Addr) error {
 	})
 }
 
-// settled reports whether the interface is up and its address is usable.
-func settled(h *netlink.Handle, name string, a netip.Addr) (bool, error) {
+// isUsable reports whether the interface is up and its address is usable.
+func isUsable(h *netlink.Handle, name string, a netip.Addr) (bool, error) {
 	l, err := h.LinkByName(name)
 	if err != nil || l.Attrs().OperState != netlink.OperUp && name != loName {
 		return false, err
@@ -177,14 +177,17 @@ func settled(h *netlink.Handle, name string, a netip.Addr) (bool, error) {
 	if err != nil || len(routes) != 1 || routes[0].Type != unix.RTN_LOCAL {
 		return false, nil
 	}
-	addrs, err := RetryDump(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_V6) })
-	return !slices.ContainsFunc(addrs, tentative), err
+	addrs, err := RetryDump(func() ([]netlink.Addr, error) {
+		return h.AddrList(l, netlink.FAMILY_V6)
+	})
+	return !slices.ContainsFunc(addrs, isTentative), err
 }
 
-func tentative(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }
+// isTentative reports whether duplicate address detection has not completed for the address.
+func isTentative(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }
 
-// network returns the address with the prefix length of its link.
-func network(a netip.Addr) *net.IPNet {
+// withLength returns the address with the prefix length of its link.
+func withLength(a netip.Addr) *net.IPNet {
 	bits := bits4
 	if a.Is6() {
 		bits = bits6
@@ -192,6 +195,7 @@ func network(a netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, a.BitLen())}
 }
 
+// prefix parses a prefix. It panics for invalid text.
 func prefix(text string) *net.IPNet {
 	p := netip.MustParsePrefix(text)
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}

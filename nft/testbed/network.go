@@ -39,8 +39,8 @@ func (b *Network) createNetwork() error {
 	}
 	steps := []step{
 		// Set the defaults before interfaces are created, which copy them.
-		{"set the pod's sysctls", func() error { return b.Pod.Do(b.podSysctls) }},
-		{"set the neighbour's sysctls", func() error { return b.Neighbour.Do(neighbourSysctls) }},
+		{"set the pod's sysctls", func() error { return b.Pod.Do(b.setPodSysctls) }},
+		{"set the neighbour's sysctls", func() error { return b.Neighbour.Do(setNeighbourSysctls) }},
 		{"connect pod and neighbour", func() error { return addVeth(b.Pod, ethName, b.Neighbour) }},
 		{"set up the pod", func() error { return setUp(b.Pod, ethName, PodIP4, PodIP6) }},
 		{"set up the neighbour", func() error {
@@ -57,7 +57,7 @@ func (b *Network) createNetwork() error {
 		}
 		steps = append(steps,
 			step{"set the machine's sysctls", func() error {
-				return b.Machine.Do(noDuplicateDetection)
+				return b.Machine.Do(disableDuplicateDetection)
 			}},
 			step{"connect pod and machine", func() error {
 				return addVeth(b.Pod, name, b.Machine)
@@ -95,6 +95,7 @@ func (b *Network) createNetwork() error {
 	return nil
 }
 
+// A step is an action of createNetwork, with its description for errors.
 type step struct {
 	name string
 	do   func() error
@@ -108,8 +109,8 @@ func (b *Network) newNS() (*netns.NS, error) {
 	return n, err
 }
 
-// podSysctls enables forwarding if the pod has a machine.
-func (b *Network) podSysctls() error {
+// setPodSysctls enables forwarding if the pod has a second interface.
+func (b *Network) setPodSysctls() error {
 	if b.options.Interface != "" {
 		if err := sysctl("ipv4/ip_forward", "1"); err != nil {
 			return err
@@ -118,15 +119,15 @@ func (b *Network) podSysctls() error {
 			return err
 		}
 	}
-	return noDuplicateDetection()
+	return disableDuplicateDetection()
 }
 
-// noDuplicateDetection makes link-local addresses usable immediately instead of after a second.
-func noDuplicateDetection() error { return sysctl("ipv6/conf/default/accept_dad", "0") }
+// disableDuplicateDetection makes link-local addresses usable immediately instead of after a second.
+func disableDuplicateDetection() error { return sysctl("ipv6/conf/default/accept_dad", "0") }
 
-// neighbourSysctls allows the neighbour to reply from every address.
-func neighbourSysctls() error {
-	if err := noDuplicateDetection(); err != nil {
+// setNeighbourSysctls allows the neighbour to reply from every address.
+func setNeighbourSysctls() error {
+	if err := disableDuplicateDetection(); err != nil {
 		return err
 	}
 	if err := sysctl("ipv4/ip_nonlocal_bind", "1"); err != nil {

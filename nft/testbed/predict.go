@@ -9,19 +9,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Packet returns the first packet of the call at its first hook in the pod. own is the caller's
+// Packet returns the first packet of the call at its first hook in the pod. source is the caller's
 // address from [Answer.Source], or invalid if it is unknown. Packet applies the routes of the
 // network and of the ruleset.
-func (b *Network) Packet(rs *rules.Ruleset, c Call, own netip.AddrPort) rules.Packet {
+func (b *Network) Packet(rs *rules.Ruleset, c Call, source netip.AddrPort) rules.Packet {
 	p := rules.Packet{
-		Protocol: rules.TCP, Source: own, Destination: c.To, Flags: rules.SYN,
+		Protocol: rules.TCP, Source: source, Destination: c.To, Flags: rules.SYN,
 		NoListener: !b.listensTransparently(),
 	}
 	if c.Network == "udp" {
 		p.Protocol, p.Flags = rules.UDP, 0
 	}
-	if !own.IsValid() {
-		p.Source = b.source(c)
+	if !source.IsValid() {
+		p.Source = b.sourceOf(c)
 	}
 	switch c.From {
 	case FromNeighbour:
@@ -35,10 +35,12 @@ func (b *Network) Packet(rs *rules.Ruleset, c Call, own netip.AddrPort) rules.Pa
 	return p
 }
 
-// Predict returns the answer to the call according to the model of the rules. It sets the outcome,
-// the server and, except for datagrams, the original destination.
-func (b *Network) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer, rules.Trace) {
-	trace := diff.Explain(rs, b.Packet(rs, c, own))
+// Predict returns the answer to the call according to the model of the rules. The answer has the
+// outcome, the server and, except for datagrams, the original destination. source is as in Packet.
+func (b *Network) Predict(
+	rs *rules.Ruleset, c Call, source netip.AddrPort,
+) (Answer, rules.Trace) {
+	trace := diff.Explain(rs, b.Packet(rs, c, source))
 	outcome := trace.Outcome
 	port := c.To.Port()
 	switch {
@@ -48,9 +50,9 @@ func (b *Network) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer
 		// TPROXY selects the socket before NAT: the transparent listener receives the packet even
 		// if a rule redirects it too.
 		port = cmp.Or(outcome.TProxy, outcome.Redirect)
-	case b.isMachineAddr(c.To.Addr()) && !b.local(rs, c):
+	case b.isMachineAddr(c.To.Addr()) && !b.isLocal(rs, c):
 		return answered(Machine, c), trace
-	case !b.local(rs, c):
+	case !b.isLocal(rs, c):
 		if c.From == FromMachine && repliesDiverted(rs, trace.Passes[0].Packet) {
 			return Answer{Outcome: Silent}, trace
 		}
@@ -59,7 +61,7 @@ func (b *Network) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.proxy != nil {
-		if name, ok := b.proxy.serves(c.Network, port); ok {
+		if name, ok := b.proxy.listenerOn(c.Network, port); ok {
 			return answered(name, c), trace
 		}
 	}
@@ -107,8 +109,8 @@ func answered(by Name, c Call) Answer {
 	return a
 }
 
-// serves returns the name of the proxy's listener on the port, and whether there is one.
-func (p *proxy) serves(network string, port uint16) (Name, bool) {
+// listenerOn returns the name of the proxy's listener on the port, and whether there is one.
+func (p *proxy) listenerOn(network string, port uint16) (Name, bool) {
 	if network == "udp" && port != rules.DNSPort {
 		return "", false
 	}
@@ -125,7 +127,7 @@ func (b *Network) listensTransparently() bool {
 // outInterface returns the interface over which the pod sends the call.
 func (b *Network) outInterface(rs *rules.Ruleset, c Call) string {
 	switch {
-	case b.local(rs, c):
+	case b.isLocal(rs, c):
 		return loName
 	case b.isMachineAddr(c.To.Addr()):
 		return b.options.Interface
@@ -133,18 +135,18 @@ func (b *Network) outInterface(rs *rules.Ruleset, c Call) string {
 	return ethName
 }
 
-// local reports whether the call is delivered locally in the pod, because the pod has the address
+// isLocal reports whether the call is delivered locally in the pod, because the pod has the address
 // or because of a policy route.
-func (b *Network) local(rs *rules.Ruleset, c Call) bool {
+func (b *Network) isLocal(rs *rules.Ruleset, c Call) bool {
 	if isPodAddr(c.To.Addr()) {
 		return true
 	}
 	return c.From == FromPod && hasLocalRoute(rs, rules.FamilyOf(c.To.Addr()), c.Mark)
 }
 
-// source returns the source address of the call: the one that it specifies, or the one that the
-// kernel chooses. An unspecified port is replaced by an arbitrary one.
-func (b *Network) source(c Call) netip.AddrPort {
+// sourceOf returns the source address that the call specifies, or the address that the kernel
+// chooses. An unspecified port is replaced by an arbitrary port.
+func (b *Network) sourceOf(c Call) netip.AddrPort {
 	const anyPort = 40000
 	port := cmp.Or(c.Local.Port(), anyPort)
 	if a := c.Local.Addr(); a.IsValid() && !a.IsUnspecified() {

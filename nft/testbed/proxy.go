@@ -64,6 +64,7 @@ func (b *Network) StartProxy(o ProxyOptions) error {
 	return nil
 }
 
+// listen opens the listeners of the proxy and its agent.
 func (p *proxy) listen() error {
 	for port, name := range p.names {
 		var options []socket.Option
@@ -96,8 +97,9 @@ func (p *proxy) close() {
 // accept is the [acceptFunc] of the proxy: it answers with the name of the listener, or forwards.
 func (p *proxy) accept(e endpoint, h Hop) (responder, error) {
 	h.By = p.names[e.port]
-	_, own := p.names[h.To.Port()]
-	if !p.options.Forward || e.protocol != rules.TCP || own || h.By != Outbound && h.By != Inbound {
+	_, isProxyPort := p.names[h.To.Port()]
+	if !p.options.Forward || e.protocol != rules.TCP || isProxyPort ||
+		h.By != Outbound && h.By != Inbound {
 		return terminal(h), nil
 	}
 	call := Call{Network: "tcp", To: h.To, Timeout: forwardTimeout}

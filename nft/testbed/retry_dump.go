@@ -6,8 +6,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// RetryDump repeats a netlink dump until it is consistent. The list of addresses changes by itself
-// too: some milliseconds after an address is added, duplicate address detection changes its flags.
+// RetryDump repeats a netlink dump until it is consistent. Lists can change without a request: some
+// milliseconds after an address is added, duplicate address detection changes its flags.
 // After a hundred interrupted dumps RetryDump returns [netlink.ErrDumpInterrupted].
 func RetryDump[T any](dump func() ([]T, error)) (found []T, err error) {
 	for range 100 {

@@ -104,7 +104,7 @@ func (s *server) serve(e endpoint, options ...socket.Option) error {
 func listen(e endpoint, options ...socket.Option) (socket.Socket, error) {
 	options = append(options, socket.BothFamilies)
 	if e.protocol == rules.UDP {
-		// Without ReuseAddr, which would allow two UDP sockets on a port.
+		// Do not set ReuseAddr, which would allow two UDP sockets on a port.
 		options = append(options, receiveDst)
 	} else {
 		options = append(options, socket.ReuseAddr)

@@ -34,7 +34,7 @@ type Options struct {
 // concurrent use.
 type Network struct {
 	Pod, Neighbour *netns.NS
-	Machine        *netns.NS // connected to the second interface; nil without
+	Machine        *netns.NS // connected to the second interface, or nil without the interface
 
 	options Options
 	owned   []*netns.NS // Close closes these

@@ -42,8 +42,8 @@ const (
 	Returned Verdict = unix.NFT_RETURN
 )
 
-// verdictMask is NF_VERDICT_MASK: the upper bits of a verdict are the number of a queue or an
-// error.
+// verdictMask is NF_VERDICT_MASK. It removes the upper bits of a verdict, which are the number of a
+// queue or an error.
 const verdictMask = 0xff
 
 // An Event is one message of the kernel about one packet.
@@ -73,8 +73,9 @@ type Event struct {
 	Confirmed bool
 
 	// Number is the number of the rule of iptables-legacy, from 1 on, or 0 for events of nf_tables.
-	// The policy of a chain, and the return at the end of a user-defined one, follow the last rule.
-	// Events of iptables-legacy have Hook instead of Handle and Verdict, and all have a Header.
+	// The policy of a chain, and the return at the end of a user-defined chain, have the number after
+	// the last rule. Events of iptables-legacy have Hook instead of Handle and Verdict. All of them
+	// have a Header.
 	Number int
 	Hook   rules.Hook
 	// Owner is the owner of the sending socket, if the event has it.
@@ -113,8 +114,9 @@ const (
 	stateUntracked   = 1 << 6
 )
 
-// Bits of NFTA_TRACE_CT_STATUS (enum ip_conntrack_status). A template, which xtables attaches to a
-// packet with "-j CT", is confirmed too, but is not the connection of the packet.
+// Bits of NFTA_TRACE_CT_STATUS (enum ip_conntrack_status). A template is a conntrack entry that
+// "-j CT" of xtables attaches to a packet. It has the bit of a confirmed connection, but is not the
+// connection of the packet.
 const (
 	statusConfirmed = 1 << 3  // IPS_CONFIRMED
 	statusTemplate  = 1 << 11 // IPS_TEMPLATE
@@ -181,7 +183,7 @@ func Decode(payload []byte) (Event, error) {
 		return e, fmt.Errorf("trace message: %w", err)
 	}
 	if e.Kind == Rule && e.Handle == 0 {
-		e.Kind = Return // Linux 6.18 sends the end of a chain as a rule without a handle
+		e.Kind = Return // Linux 6.18 reports the end of a chain as a rule without a handle
 	}
 	e.Header = decodeHeader(protocol, network, transport)
 	return e, nil
@@ -205,6 +207,7 @@ func (e *Event) decodeVerdict(d *netlink.AttributeDecoder) error {
 	return nil
 }
 
+// stateOf returns the conntrack state for the bits of NFTA_TRACE_CT_STATE.
 func stateOf(bits uint32) (rules.State, bool) {
 	switch {
 	case bits&stateNew != 0:

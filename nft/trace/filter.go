@@ -32,11 +32,11 @@ func (f Filter) HasHook(h rules.Hook) bool {
 	return f.Out == (h == rules.Output)
 }
 
-// expressions returns the expressions that match the selected packets.
+// expressions returns the expressions that match the selected packets at a hook.
 func (f Filter) expressions(h rules.Hook) []expr.Any {
 	var list []expr.Any
 	if h == rules.Prerouting {
-		// The chain of output has already evaluated packets from lo.
+		// Exclude packets from lo: the session's chain at output has already evaluated them.
 		lo := append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)
 		list = append(list, meta(expr.MetaKeyIIFNAME), compare(expr.CmpOpNeq, lo))
 	}
@@ -52,7 +52,7 @@ func (f Filter) expressions(h rules.Hook) []expr.Any {
 	return list
 }
 
-// addrPort matches an address and a port at their offsets in the headers.
+// addrPort returns the expressions that match an address and a port at their offsets in the headers.
 func addrPort(a netip.AddrPort, offset4, offset6, offsetPort uint32) []expr.Any {
 	var list []expr.Any
 	if addr := a.Addr(); addr.IsValid() {
@@ -71,7 +71,7 @@ func addrPort(a netip.AddrPort, offset4, offset6, offsetPort uint32) []expr.Any 
 	return list
 }
 
-// port matches a port. SCTP, DCCP and UDP-Lite have ports at the same offsets as TCP and UDP.
+// port returns the expressions that match a port. SCTP, DCCP and UDP-Lite have ports at the same offsets as TCP and UDP.
 func port(offset uint32, n uint16) []expr.Any {
 	return []expr.Any{
 		load(expr.PayloadBaseTransportHeader, offset, 2),
@@ -79,6 +79,7 @@ func port(offset uint32, n uint16) []expr.Any {
 	}
 }
 
+// register is the register of all expressions.
 const register = 1
 
 func meta(key expr.MetaKey) expr.Any { return &expr.Meta{Key: key, Register: register} }
@@ -91,18 +92,19 @@ func compare(op expr.CmpOp, data []byte) expr.Any {
 	return &expr.Cmp{Op: op, Register: register, Data: data}
 }
 
-// firstSegment matches the first TCP segment of a connection.
+// firstSegment returns the expressions that match the first TCP segment of a connection.
 func firstSegment() []expr.Any {
-	const flags = 13 // offset in the header
+	const flagsOffset = 13 // of the flags in the TCP header
 	return []expr.Any{
 		meta(expr.MetaKeyL4PROTO), compare(expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
-		load(expr.PayloadBaseTransportHeader, flags, 1),
+		load(expr.PayloadBaseTransportHeader, flagsOffset, 1),
 		and(1, []byte{byte(rules.FIN | rules.SYN | rules.RST | rules.ACK)}),
 		compare(expr.CmpOpEq, []byte{byte(rules.SYN)}),
 	}
 }
 
-// firstPacket matches packets of other protocols in the conntrack state new.
+// firstPacket returns the expressions that match packets of other protocols in the conntrack state
+// new.
 func firstPacket() []expr.Any {
 	return []expr.Any{
 		meta(expr.MetaKeyL4PROTO), compare(expr.CmpOpNeq, []byte{unix.IPPROTO_TCP}),
@@ -119,7 +121,8 @@ func and(length uint32, mask []byte) expr.Any {
 	}
 }
 
-// enableTrace enables tracing of the packet, for at most rate packets per second.
+// enableTrace returns the expressions that enable tracing of the packet, for at most rate packets per
+// second.
 func enableTrace(rate uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Limit{

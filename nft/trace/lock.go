@@ -14,8 +14,9 @@ import (
 // the process ends for any reason.
 const lockName = "@sluice.trace"
 
-// Lock returns [ErrBusy] if a session runs in the namespace whose rules the kernel does not remove
-// when its process ends. Otherwise no such session begins before release is called.
+// Lock locks the namespace for sessions whose rules the kernel does not remove when their process
+// ends. It returns [ErrBusy] if such a session runs in the namespace. Otherwise no such session
+// begins before release is called.
 func Lock(ns *netns.NS) (release func(), err error) {
 	fd := -1
 	err = ns.Do(func() (err error) {
@@ -35,11 +36,11 @@ func Lock(ns *netns.NS) (release func(), err error) {
 	return func() { _ = unix.Close(fd) }, nil
 }
 
-// lockWait exceeds the time for which a removal holds the lock, which is milliseconds.
+// lockWait is longer than a removal holds the lock, which is some milliseconds.
 const lockWait = 2 * time.Second
 
-// LockSession is [Lock] for a new session: it waits while the rules of a killed session are
-// removed, as the node agent does.
+// LockSession is like [Lock], but for a new session: it waits while another process, such as the node
+// agent, removes the rules of a killed session.
 func LockSession(ns *netns.NS) (release func(), err error) {
 	for end := time.Now().Add(lockWait); ; time.Sleep(lockWait / 200) {
 		release, err = Lock(ns)

@@ -20,7 +20,7 @@ import (
 // the kernel uses for traces. The group is released when the process ends for any reason.
 type Log struct {
 	events *Receiver
-	// loggers are the families whose logger was another one before.
+	// loggers contains the previous loggers of the families whose logger the Log has replaced.
 	loggers map[uint8]string
 	ns      *netns.NS
 	closed  sync.Once
@@ -45,7 +45,7 @@ const (
 	copiedBytes       = 128
 	logger            = "nfnetlink_log"
 	loggerFile        = "/proc/sys/net/netfilter/nf_log/%d"
-	errLoggerMissing  = "the kernel lacks nfnetlink_log, which traces of iptables-legacy need"
+	loggerMissing     = "the kernel lacks nfnetlink_log, which traces of iptables-legacy need"
 	messageBufferSize = 4096
 )
 
@@ -71,7 +71,7 @@ func (l *Log) open(buffer int) (err error) {
 		if errors.Is(err, unix.EBUSY) {
 			return ErrLogBusy
 		}
-		return fmt.Errorf(errLoggerMissing+": %w", err)
+		return fmt.Errorf(loggerMissing+": %w", err)
 	}
 	mode := binary.BigEndian.AppendUint32(nil, copiedBytes)
 	if err := l.configure(unix.AF_UNSPEC,
@@ -89,7 +89,7 @@ func (l *Log) open(buffer int) (err error) {
 			continue
 		}
 		if err := l.configure(family, attribute(attrCommand, commandPFBind)); err != nil {
-			return fmt.Errorf(errLoggerMissing+": %w", err)
+			return fmt.Errorf(loggerMissing+": %w", err)
 		}
 		l.loggers[family] = name
 	}
@@ -119,13 +119,13 @@ func (l *Log) configure(family uint8, attributes ...netlink.Attribute) error {
 		}); err != nil {
 			return os.NewSyscallError("sendto", err)
 		}
-		return answer(fd)
+		return readAnswer(fd)
 	})
 }
 
-// answer reads the answer to a message. The kernel queues it before sendto returns. Packets before
-// it belong to rules whose trace began before the session.
-func answer(fd int) error {
+// readAnswer reads the answer to a message, which the kernel queues before sendto returns. It
+// discards the packets that were logged before the answer.
+func readAnswer(fd int) error {
 	buffer := make([]byte, messageBufferSize)
 	for {
 		n, _, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
@@ -176,21 +176,22 @@ func (l *Log) Close() error {
 			return
 		}
 		for family, name := range l.loggers {
-			l.err = errors.Join(l.err, l.restore(family, name))
+			l.err = errors.Join(l.err, l.restoreLogger(family, name))
 		}
 		l.err = errors.Join(l.err, l.events.Close())
 	})
 	return l.err
 }
 
-// restore sets the logger of the family.
-func (l *Log) restore(family uint8, name string) error {
+// restoreLogger sets the logger of the family to the previous one.
+func (l *Log) restoreLogger(family uint8, name string) error {
 	err := l.ns.Do(func() error {
 		return os.WriteFile(fmt.Sprintf(loggerFile, family), []byte(name), 0)
 	})
 	if err == nil {
 		return nil
 	}
-	// Where /proc/sys is read-only there is no logger then, as in a kernel without loggers.
+	// If /proc/sys is read-only, the previous logger cannot be restored. Remove the current one: the
+	// family then has no logger, which is the kernel's default.
 	return l.configure(family, attribute(attrCommand, commandPFUnbind))
 }

@@ -14,19 +14,19 @@ import (
 
 // Attributes of a logged packet (linux/netfilter/nfnetlink_log.h).
 const (
-	attrPacketHeader = 1
-	attrLoggedMark   = 2
-	attrInDevice     = 4
-	attrOutDevice    = 5
-	attrPayload      = 9
-	attrPrefix       = 10
-	attrUID          = 11
-	attrGID          = 14
-	attrConnection   = 18 // a connection of conntrack, linux/netfilter/nfnetlink_conntrack.h
-	attrConnectionIs = 19 // enum ip_conntrack_info
+	attrPacketHeader   = 1
+	attrLoggedMark     = 2
+	attrInDevice       = 4
+	attrOutDevice      = 5
+	attrPayload        = 9
+	attrPrefix         = 10
+	attrUID            = 11
+	attrGID            = 14
+	attrConnection     = 18 // a connection of conntrack, linux/netfilter/nfnetlink_conntrack.h
+	attrConnectionInfo = 19 // enum ip_conntrack_info
 )
 
-// loggedHooks are the hooks by their numbers (enum nf_inet_hooks).
+// loggedHooks contains the hooks. The index is the kernel's number (enum nf_inet_hooks).
 var loggedHooks = [...]rules.Hook{
 	rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting,
 }
@@ -45,7 +45,7 @@ func decodeLogged(payload []byte) (Event, bool) {
 	d.ByteOrder = binary.BigEndian
 	var packet []byte
 	var owner rules.Owner
-	owned, hook := 0, len(loggedHooks)
+	ownerAttrs, hook := 0, len(loggedHooks)
 	for d.Next() {
 		switch d.Type() {
 		case attrPacketHeader:
@@ -64,20 +64,20 @@ func decodeLogged(payload []byte) (Event, bool) {
 			prefix = d.String()
 		case attrUID:
 			owner.UID = d.Uint32()
-			owned++
+			ownerAttrs++
 		case attrGID:
 			owner.GID = d.Uint32()
-			owned++
+			ownerAttrs++
 		case attrConnection:
 			d.Nested(e.decodeConnection)
-		case attrConnectionIs:
+		case attrConnectionInfo:
 			e.setConnectionState(d.Uint32())
 		}
 	}
 	if d.Err() != nil || hook >= len(loggedHooks) || !e.setPosition(prefix) {
 		return e, false
 	}
-	if owned == 2 {
+	if ownerAttrs == 2 {
 		e.Owner = &owner
 	}
 	e.Family, e.Hook = rules.IPv4, loggedHooks[hook]
@@ -89,19 +89,20 @@ func decodeLogged(payload []byte) (Event, bool) {
 	return e, e.Header != nil
 }
 
-// setPosition decodes the prefix of a trace, such as "TRACE: nat:OUTPUT:rule:1 ".
+// setPosition sets the table, the chain and the number from the prefix of a trace, such as
+// "TRACE: nat:OUTPUT:rule:1 ". It returns false if it cannot decode the prefix.
 func (e *Event) setPosition(prefix string) bool {
 	words := strings.Split(strings.TrimSpace(prefix), ":")
 	if len(words) != 5 || words[0] != "TRACE" {
-		return false // a name of a chain may contain a colon too
+		return false // for example because the name of the chain contains a colon
 	}
 	n, err := strconv.Atoi(words[4])
 	if err != nil || n < 1 {
 		return false
 	}
 	e.Table, e.Chain, e.Number = strings.TrimSpace(words[1]), words[2], n
-	// The kernel calls every verdict without conditions a policy or a return, not only the last one
-	// of the chain.
+	// Ignore words[3]: the kernel writes "policy" or "return" for every rule without conditions, not
+	// only for the end of the chain.
 	e.Kind = Rule
 	return true
 }
@@ -152,6 +153,7 @@ func (e *Event) decodeConnection(d *netlink.AttributeDecoder) error {
 	return nil
 }
 
+// decodeTuple decodes the destination in a tuple.
 func (e *Event) decodeTuple(d *netlink.AttributeDecoder) error {
 	const address, protocol = 1, 2 // CTA_TUPLE_IP, CTA_TUPLE_PROTO
 	var to netip.Addr

@@ -14,8 +14,8 @@ type Packet struct {
 	// Time is the time at which the first event was read.
 	Time   time.Time
 	Events []Event
-	last   time.Time
-	ids    []uint32
+	last   time.Time // when the last event was read
+	ids    []uint32  // the kernel's ids of the packet
 }
 
 // Header returns the header of the packet at the first chain, or nil if that event was lost.
@@ -41,13 +41,13 @@ func (p *Packet) continues(e Event, loopback uint32) bool {
 		e.Header.Protocol == h.Protocol && e.Header.Source == h.Source
 }
 
-// contains reports whether the event, which has a header, is of the packet, according to the
-// header: events of iptables-legacy have no id. NAT changes no source before postrouting, but may
-// change the destination.
+// contains reports whether the header of the event is the header of the packet. It is used for events
+// of iptables-legacy, which have no id. Before postrouting, NAT may change the destination, but not
+// the source.
 func (p *Packet) contains(e Event) bool {
 	h := p.Header()
 	if h == nil || h.Protocol != e.Header.Protocol || h.Source != e.Header.Source ||
-		h.Sequence != e.Header.Sequence || slices.ContainsFunc(p.Events, e.again) {
+		h.Sequence != e.Header.Sequence || slices.ContainsFunc(p.Events, e.repeats) {
 		return false
 	}
 	return h.Protocol == rules.TCP || e.Original == h.Destination ||
@@ -57,14 +57,16 @@ func (p *Packet) contains(e Event) bool {
 		})
 }
 
-// builtIn are the names of the chains of iptables that a packet traverses once in each table.
-var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+// builtInChains contains the names of the chains of iptables that a packet traverses once in each
+// table.
+var builtInChains = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
-// again reports whether another packet with the same header caused the earlier event.
-func (e *Event) again(earlier Event) bool {
+// repeats reports whether the event repeats an earlier event at the same rule of a built-in chain.
+// Then the earlier event is of another packet with the same header.
+func (e *Event) repeats(earlier Event) bool {
 	return e.Number > 0 && e.Number == earlier.Number && e.Table == earlier.Table &&
 		e.Chain == earlier.Chain && e.Hook == earlier.Hook && e.In == earlier.In &&
-		slices.Contains(builtIn, e.Chain)
+		slices.Contains(builtInChains, e.Chain)
 }
 
 // A Collector groups events by packet. The zero value is ready to use. A Collector is not safe for
@@ -120,7 +122,7 @@ func (c *Collector) packet(now time.Time, e Event) *Packet {
 }
 
 // Take removes and returns the packets whose last event was read before the given time. All events
-// of a packet arrive within microseconds unless it is queued to a program.
+// of a packet arrive within microseconds, unless a rule queues the packet to a program.
 func (c *Collector) Take(before time.Time) []Packet {
 	var done []Packet
 	c.packets = slices.DeleteFunc(c.packets, func(p *Packet) bool {

@@ -43,23 +43,25 @@ func NewReceiver(size int) (*Receiver, error) {
 	return r, nil
 }
 
-// Drain reads datagrams of the kernel until the queue is empty, when it returns EAGAIN, or more
-// reports that no further datagram is wanted. It returns the number of messages that the kernel
-// dropped because the buffer was full.
-func (r *Receiver) Drain(fd int, more func() bool, add func(datagram []byte)) (uint32, error) {
+// Drain reads datagrams of the kernel and calls add for each, while wantsMore returns true. If the
+// queue is empty, it returns EAGAIN. The number is the number of messages that the kernel dropped
+// because the buffer was full.
+func (r *Receiver) Drain(
+	fd int, wantsMore func() bool, add func(datagram []byte),
+) (uint32, error) {
 	lost := uint32(0)
-	for more() {
+	for wantsMore() {
 		n, from, err := unix.Recvfrom(fd, r.buffer, unix.MSG_DONTWAIT)
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
-			drops := dropped(fd)
+			drops := droppedMessages(fd)
 			lost += max(1, drops-r.drops)
 			r.drops = drops
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
 			return lost, err
 		default:
-			// Only from the kernel: processes may send to the groups too.
+			// Ignore messages of processes, which can send to the groups too.
 			if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid == 0 {
 				add(r.buffer[:n])
 			}
@@ -68,9 +70,9 @@ func (r *Receiver) Drain(fd int, more func() bool, add func(datagram []byte)) (u
 	return lost, nil
 }
 
-// dropped returns the number of messages that the kernel has dropped because the receive buffer was
-// full, or 0 before Linux 4.12.
-func dropped(fd int) uint32 {
+// droppedMessages returns the number of messages that the kernel has dropped since the socket was
+// opened because the receive buffer was full, or 0 before Linux 4.12.
+func droppedMessages(fd int) uint32 {
 	const drops = 8 // SK_MEMINFO_DROPS, linux/sock_diag.h
 	var info [drops + 1]uint32
 	size := uint32(unsafe.Sizeof(info))

@@ -71,17 +71,17 @@ func (s *Session) open(o Options) error {
 	if s.table, err = nftables.New(nftables.AsLasting()); err != nil {
 		return err
 	}
-	if _, err := removeLeft(s.table); err != nil {
+	if _, err := removeLeftover(s.table); err != nil {
 		return err
 	}
-	err = s.add(o, nftables.TableFlagOwner)
+	err = s.addTable(o, nftables.TableFlagOwner)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-		// A kernel before 5.12.
+		// The kernel is older than 5.12, and has no tables with an owner.
 		if s.unlock, err = LockSession(nil); err != nil {
 			return err
 		}
 		if _, err = remove(s.table); err == nil {
-			err = s.add(o, 0)
+			err = s.addTable(o, 0)
 		}
 	}
 	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EPERM) && s.exists() {
@@ -96,8 +96,8 @@ func (s *Session) exists() bool {
 	return err == nil
 }
 
-// add adds the table in one transaction.
-func (s *Session) add(o Options, flags nftables.TableFlags) error {
+// addTable adds the table in one transaction.
+func (s *Session) addTable(o Options, flags nftables.TableFlags) error {
 	rate := cmp.Or(o.Rate, DefaultRate)
 	t := s.table.CreateTable(&nftables.Table{
 		Family: nftables.TableFamilyINet, Name: Table, Flags: flags,
@@ -236,15 +236,15 @@ func Remove(ns *netns.NS) (removed bool, err error) {
 	err = ns.Do(func() error {
 		c, err := nftables.New()
 		if err == nil {
-			removed, err = removeLeft(c)
+			removed, err = removeLeftover(c)
 		}
 		return err
 	})
 	return removed, err
 }
 
-// removeLeft removes the table of a killed session.
-func removeLeft(c *nftables.Conn) (removed bool, err error) {
+// removeLeftover removes the table of a killed session.
+func removeLeftover(c *nftables.Conn) (removed bool, err error) {
 	release, err := Lock(nil)
 	switch {
 	case errors.Is(err, ErrBusy):
@@ -256,6 +256,7 @@ func removeLeft(c *nftables.Conn) (removed bool, err error) {
 	return remove(c)
 }
 
+// remove removes the tables of sessions that have no owner.
 func remove(c *nftables.Conn) (removed bool, err error) {
 	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
 	if errors.Is(err, unix.EINVAL) {

@@ -26,7 +26,7 @@ type Event struct {
 	Process string
 }
 
-// pending holds the events that Next has not yet returned.
+// pending contains the events that Next has not returned yet.
 type pending struct {
 	lost   bool
 	events map[netns.ID]*Event

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// readInterval is the minimum time between two reads of a socket. It bounds the work. The first
-	// message after a quiet interval is not delayed.
+	// readInterval is the minimum time between two reads of a socket. It bounds the processor time. A
+	// message after an interval without messages is not delayed.
 	readInterval = 100 * time.Millisecond
-	// lossInterval applies after a loss, because the caller then checks all namespaces.
+	// lossInterval replaces readInterval after a loss, because the caller then checks all namespaces.
 	lossInterval = time.Second
 )
 
@@ -37,8 +37,8 @@ func (w *Watcher) read(s socket.Socket) error {
 		if err != nil {
 			return err
 		}
-		// Report the loss only now: until the socket is drained the kernel drops further messages
-		// without reporting it again.
+		// Report the loss only after draining: until the queue is empty, the kernel drops further
+		// messages without reporting them.
 		if lost {
 			w.setLost()
 		}
@@ -71,7 +71,7 @@ func (w *Watcher) drain(fd int, buf []byte) (received, lost bool, err error) {
 			return received, lost, err
 		default:
 			received = true
-			// Only from the kernel: processes may send to the groups too.
+			// Ignore messages of processes, which can send to the groups too.
 			if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid == 0 {
 				if m, _, err := nlmsg.Next(buf[:n]); err == nil {
 					w.handle(origin(control[:c]), m)
@@ -84,7 +84,7 @@ func (w *Watcher) drain(fd int, buf []byte) (received, lost bool, err error) {
 // handle processes a message from the namespace with an id.
 func (w *Watcher) handle(from int32, m nlmsg.Message) {
 	if m.Type == unix.RTM_DELNSID {
-		// Other namespaces have ids of their own.
+		// The id is only meaningful in the watcher's own namespace: ids are per namespace.
 		if id, ok := nsid(m.Body); ok && from == ownID {
 			w.remove(id)
 		}

@@ -21,7 +21,7 @@ type Watcher struct {
 	readers sync.WaitGroup
 	closed  chan struct{}
 	own     netns.ID      // the namespace of the sockets
-	wake    chan struct{} // capacity 1
+	wake    chan struct{} // has capacity 1; see notify
 
 	mu sync.Mutex // also held while ids is used
 	// namespaces maps namespace ids to the added namespaces.

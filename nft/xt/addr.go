@@ -9,11 +9,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Bits of struct xt_iprange_mtinfo; negation is four bits higher.
+// Flags of struct xt_iprange_mtinfo. The flag that negates a match is shifted left by
+// rangeNegationShift.
 const (
-	rangeSource      = 1 << 0
-	rangeDestination = 1 << 1
-	rangeNegation    = 4
+	rangeSource        = 1 << 0
+	rangeDestination   = 1 << 1
+	rangeNegationShift = 4
 )
 
 const (
@@ -46,12 +47,12 @@ func decodeAddrRanges(family rules.Family, info []byte) ([]rules.Match, bool) {
 			return nil, false
 		}
 		found = append(found, rules.MatchAddr{
-			Side: rules.Side(side), Not: flags&(bit<<rangeNegation) != 0,
+			Side: rules.Side(side), Not: flags&(bit<<rangeNegationShift) != 0,
 			Ranges: []netipx.IPRange{r},
 		})
 	}
 	const known = rangeSource | rangeDestination
-	return found, len(found) > 0 && flags&^(known|known<<rangeNegation) == 0
+	return found, len(found) > 0 && flags&^(known|known<<rangeNegationShift) == 0
 }
 
 // encodeAddrRange encodes one range of addresses, which need not be a prefix.
@@ -64,6 +65,6 @@ func encodeAddrRange(m rules.MatchAddr) (Extension, error) {
 	bounds := data[2*int(m.Side)*addrSize:]
 	copy(bounds, m.Ranges[0].From().AsSlice())
 	copy(bounds[addrSize:], m.Ranges[0].To().AsSlice())
-	data[4*addrSize] = bit | flag(m.Not, bit<<rangeNegation)
+	data[4*addrSize] = bit | flag(m.Not, bit<<rangeNegationShift)
 	return Extension{Name: "iprange", Revision: 1, Data: data}, nil
 }

@@ -13,17 +13,18 @@ import "github.com/sluice-mesh/sluice/rules"
 // consider the options. A match may drop a malformed packet, or a packet for which it has no memory
 // (par->hotdrop). This is not an effect, because the model has no malformed packets.
 //
-// cluster is not in the list, because it changes the type of a link-layer multicast packet to host
+// The match cluster has any effect, because it changes the type of a link-layer multicast packet to host
 // (xt_cluster_mt in net/netfilter/xt_cluster.c). nfacct consumes a quota, and set can compare
 // counters that it increases. bpf can use random numbers, but need not: whether it matches some
 // packets and not others is unknown.
 func MatchEffect(name string) rules.Effect {
 	switch name {
-	case "addrtype", "ah", "bpf", "cgroup", "comment", "connbytes", "connlabel", "connmark", "conntrack", "cpu",
-		"dccp", "devgroup", "dscp", "dst", "ecn", "esp", "eui64", "frag", "hbh", "helper", "hl", "icmp",
-		"icmp6", "icmpv6", "ipcomp", "iprange", "ipv6header", "ipvs", "l2tp", "length", "mac", "mark", "mh",
-		"multiport", "osf", "owner", "physdev", "pkttype", "policy", "realm", "rpfilter", "rt", "sctp",
-		"socket", "srh", "state", "string", "tcp", "tcpmss", "time", "tos", "ttl", "u32", "udp", "udplite":
+	case "addrtype", "ah", "bpf", "cgroup", "comment", "connbytes", "connlabel", "connmark",
+		"conntrack", "cpu", "dccp", "devgroup", "dscp", "dst", "ecn", "esp", "eui64", "frag", "hbh",
+		"helper", "hl", "icmp", "icmp6", "icmpv6", "ipcomp", "iprange", "ipv6header", "ipvs", "l2tp",
+		"length", "mac", "mark", "mh", "multiport", "osf", "owner", "physdev", "pkttype", "policy",
+		"realm", "rpfilter", "rt", "sctp", "socket", "srh", "state", "string", "tcp", "tcpmss", "time",
+		"tos", "ttl", "u32", "udp", "udplite":
 		return rules.Reads
 	case "limit", "statistic":
 		return rules.ReadsVarying
@@ -35,11 +36,11 @@ func MatchEffect(name string) rules.Effect {
 	return rules.AnyEffect
 }
 
-// maxRevision returns the newest revision in Linux 6.18 of a match of MatchEffect.
+// maxRevision returns the newest revision of a match in Linux 6.18.
 func maxRevision(match string) uint32 {
 	switch match {
-	case "addrtype", "bpf", "connlimit", "connmark", "iprange", "mark", "multiport", "nfacct", "owner",
-		"recent", "srh", "string", "tos":
+	case "addrtype", "bpf", "connlimit", "connmark", "iprange", "mark", "multiport", "nfacct",
+		"owner", "recent", "srh", "string", "tos":
 		return 1
 	case "cgroup":
 		return 2

@@ -16,8 +16,8 @@ func matchInputs(name string) rules.Inputs {
 	case "ah", "comment", "cpu", "dscp", "dst", "ecn", "esp", "frag", "hbh", "hl", "icmp", "icmp6",
 		"icmpv6", "ipcomp", "ipv6header", "limit", "mac", "mh", "rt", "srh", "statistic", "tcpmss",
 		"time", "tos", "ttl":
-		// Fields that nothing changes: NAT keeps headers of IPv6 extensions, types of ICMP, and the
-		// options of a SYN. The others depend on no packet.
+		// Fields that no rule changes: NAT keeps IPv6 extension headers, ICMP types and the options of
+		// a SYN. comment, cpu, limit, statistic and time do not depend on the packet.
 		return 0
 	case "length", "quota":
 		return rules.ContentsInput // the length
@@ -29,13 +29,14 @@ func matchInputs(name string) rules.Inputs {
 	case "hashlimit", "l2tp", "string", "u32":
 		return rules.HeaderInput | rules.ContentsInput
 	case "osf":
-		return rules.HeaderInput // see "osf" in package nft
+		// Options and window of a SYN; the source address decides whether the TTL is compared exactly.
+		return rules.HeaderInput
 	case "pkttype":
 		// The type of a multicast packet that the host sends to itself depends on the destination.
 		return rules.HeaderInput
 	case "socket":
-		// The socket is looked up by the addresses, for replies by those of the connection
-		// (nf_sk_lookup_slow_v4 in net/ipv4/netfilter/nf_socket_ipv4.c).
+		// The socket is looked up by the packet's addresses, and for replies by the connection's
+		// addresses (nf_sk_lookup_slow_v4 in net/ipv4/netfilter/nf_socket_ipv4.c).
 		return rules.HeaderInput | rules.ConnectionInput
 	case "devgroup", "physdev":
 		return rules.InterfaceInput
@@ -51,7 +52,7 @@ func matchInputs(name string) rules.Inputs {
 		return rules.ConnectionInput | rules.ConntrackMarkInput
 	case "connbytes", "connlabel", "helper", "state":
 		return rules.ConnectionInput
-	case "conntrack": // also status bits, and the time to live, which a timeout policy determines
+	case "conntrack": // also the status, and the expiration time, which a timeout policy determines
 		return rules.ConnectionInput | rules.StateInput | rules.NATInput
 	}
 	return rules.AllInputs

@@ -63,9 +63,9 @@ func encodeOwner(m rules.MatchOwner) (Extension, error) {
 	if len(m.IDs) != 1 || m.Socketless && !m.Not {
 		return Extension{}, errors.New("an owner match must have exactly one range of ids")
 	}
-	ids, at, bit := m.IDs[0], 0, byte(ownerUID)
+	ids, offset, bit := m.IDs[0], 0, byte(ownerUID)
 	if m.Group {
-		at, bit = 8, ownerGID
+		offset, bit = 8, ownerGID
 	}
 	if ids == allIDs && !m.Group && m.Not == m.Socketless {
 		bit = ownerSocket
@@ -75,8 +75,8 @@ func encodeOwner(m rules.MatchOwner) (Extension, error) {
 	}
 	data := make([]byte, ownerSize)
 	if bit != ownerSocket {
-		native.PutUint32(data[at:], ids.First)
-		native.PutUint32(data[at+4:], ids.Last)
+		native.PutUint32(data[offset:], ids.First)
+		native.PutUint32(data[offset+4:], ids.Last)
 	}
 	data[16] = bit | flag(m.Not && !m.Socketless, ownerSocket)
 	data[17] = flag(m.Not, bit)

@@ -11,10 +11,6 @@ const (
 	tcpSize       = 12 // struct xt_tcp
 	udpSize       = 10 // struct xt_udp
 	multiportSize = 48 // struct xt_multiport_v1
-
-	// multiportSlots is the maximum number of ports of a multiport match. A range takes two
-	// (XT_MULTI_PORTS).
-	multiportSlots = 15
 )
 
 // Negation flags of struct xt_tcp and xt_udp. The flag of the destination is negateSource << 1.
@@ -79,12 +75,12 @@ func decodeSCTP(info []byte, isSCTP bool) ([]rules.Match, bool) {
 	}
 	var found []rules.Match
 	for _, side := range []struct {
-		side rules.Side
-		at   int
-		flag uint32
+		side   rules.Side
+		offset int
+		flag   uint32
 	}{{rules.Source, 4, sctpSource}, {rules.Destination, 0, sctpDestination}} {
 		ports := rules.PortRange{
-			First: native.Uint16(info[side.at:]), Last: native.Uint16(info[side.at+2:]),
+			First: native.Uint16(info[side.offset:]), Last: native.Uint16(info[side.offset+2:]),
 		}
 		not := negated&side.flag != 0
 		switch {
@@ -131,7 +127,7 @@ func decodeMultiport(info []byte, hasPorts bool) ([]rules.Match, bool) {
 		return nil, false
 	}
 	side, count, negated := info[0], int(info[1]), info[47]
-	if side > multiportEither || count == 0 || count > multiportSlots || negated > 1 {
+	if side > multiportEither || count == 0 || count > MaxSlots || negated > 1 {
 		return nil, false
 	}
 	var ports []rules.PortRange
@@ -170,6 +166,7 @@ type portEncoder struct {
 	headerIndex int    // of the header in done
 }
 
+// encode appends the extension of a match.
 func (e *portEncoder) encode(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchPort:
@@ -250,7 +247,7 @@ func (e *portEncoder) finish() []Extension {
 	return e.done
 }
 
-// Slots returns the number of ports that a list takes in a multiport match, of at most [MaxSlots].
+// Slots returns the number of slots that ports take in a multiport match. A range takes two.
 func Slots(ports []rules.PortRange) int {
 	n := len(ports)
 	for _, r := range ports {
@@ -261,8 +258,8 @@ func Slots(ports []rules.PortRange) int {
 	return n
 }
 
-// MaxSlots is the maximum number of ports of a multiport match.
-const MaxSlots = multiportSlots
+// MaxSlots is the number of slots of a multiport match (XT_MULTI_PORTS).
+const MaxSlots = 15
 
 func encodeMultiport(m rules.MatchPort) (Extension, error) {
 	if len(m.Ports) == 0 || Slots(m.Ports) > MaxSlots {

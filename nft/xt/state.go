@@ -6,9 +6,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// States of [rules.Unknown] in xtables. The lists of recent, the counters of hashlimit and the
-// objects of nfnetlink_acct are distinguished by their names. All rates have one state. All sets
-// have one state too, because a set may contain other sets. Connection labels are the fifth kind.
+// Values of [rules.Unknown.State] for matches of xtables. All rates of rateest share one state. All
+// sets share one state, because a set may contain other sets. All connection labels share one state.
+// The lists of recent, the counters of hashlimit and the objects of nfnetlink_acct have one state for
+// each name.
 const (
 	StateOfRates  = "rateest"
 	StateOfSets   = "ipset"

@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// This file describes matches that depend on earlier packets or on chance. A rule has one text for
-// them, whether it was read from the kernel or from the output of iptables-save, so that both are
-// recognised as the same rule.
+// This file describes matches that depend on earlier packets or on chance. Such a match has the same
+// text whether it was read from the kernel or from the output of iptables-save, so that both are
+// recognised as the same match.
 
 // A Limit is the match limit (struct xt_rateinfo).
 type Limit struct {
@@ -32,16 +32,16 @@ func rateText(average uint32) string {
 	if average == 0 {
 		return "0"
 	}
-	used := limitUnits[0]
-	for _, unit := range limitUnits[1:] {
-		if average > unit.length || unit.length/average < unit.length%average {
+	unit := limitUnits[0]
+	for _, shorter := range limitUnits[1:] {
+		if average > shorter.length || shorter.length/average < shorter.length%average {
 			break
 		}
-		used = unit
+		unit = shorter
 	}
-	rate := used.length / average
-	text := fmt.Sprintf("%d/%s", rate, used.name)
-	if rate == 0 || used.length/rate != average {
+	rate := unit.length / average
+	text := fmt.Sprintf("%d/%s", rate, unit.name)
+	if rate == 0 || unit.length/rate != average {
 		text += fmt.Sprintf(" (%d)", average)
 	}
 	return text
@@ -57,9 +57,10 @@ func decodeLimit(data []byte) (l Limit, ok bool) {
 // A Statistic is the match statistic (struct xt_statistic_info).
 type Statistic struct {
 	Not bool
-	// Probability is in units of 2^-31; with Every, the match is of every nth packet, and Packet is
-	// the first one.
-	Probability   uint32
+	// Probability is in units of 2^-31.
+	Probability uint32
+	// Nth reports that the match matches every nth packet instead of random packets: n is Every, and
+	// Packet is the index of the first one.
 	Nth           bool
 	Every, Packet uint32
 }
@@ -110,17 +111,15 @@ func decodeStatistic(data []byte) (s Statistic, ok bool) {
 	return s, false
 }
 
-// statefulText returns the text of a match of this file.
+// statefulText returns the text of a limit or statistic match. It returns false for other matches.
 func statefulText(x Extension) (string, bool) {
 	switch (key{x.Name, x.Revision}) {
 	case key{"limit", 0}:
-		l, ok := decodeLimit(x.Data)
-		if ok {
+		if l, ok := decodeLimit(x.Data); ok {
 			return l.String(), true
 		}
 	case key{"statistic", 0}:
-		s, ok := decodeStatistic(x.Data)
-		if ok {
+		if s, ok := decodeStatistic(x.Data); ok {
 			return s.String(), true
 		}
 	}

@@ -83,29 +83,31 @@ type key struct {
 // comparesProtocol reports whether the rule matches only packets of the protocol.
 func comparesProtocol(r *rules.Rule, p rules.Protocol) bool {
 	return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
-		of, ok := m.(rules.MatchProtocol)
-		return ok && !of.Not && slices.Equal(of.Protocols, []rules.Protocol{p})
+		protocol, ok := m.(rules.MatchProtocol)
+		return ok && !protocol.Not && slices.Equal(protocol.Protocols, []rules.Protocol{p})
 	})
 }
 
 // comparesPorts reports whether the rule matches only packets of one protocol with ports.
 func comparesPorts(r *rules.Rule) bool {
 	return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
-		of, ok := m.(rules.MatchProtocol)
-		return ok && !of.Not && len(of.Protocols) == 1 && of.Protocols[0].HasPorts()
+		protocol, ok := m.(rules.MatchProtocol)
+		return ok && !protocol.Not && len(protocol.Protocols) == 1 &&
+			protocol.Protocols[0].HasPorts()
 	})
 }
 
-// DecodeTarget returns what a target does in a rule of the family.
+// DecodeTarget returns the action of a target in a rule of the family. It returns a [rules.Unknown] if
+// the model cannot represent the action.
 func DecodeTarget(family rules.Family, x Extension) rules.Action {
-	if action := action(family, x); action != nil {
+	if action := decodeTarget(family, x); action != nil {
 		return action
 	}
 	return unknownTarget(x, rules.AnyEffect)
 }
 
-// action returns what a target does, nil if it cannot be said.
-func action(family rules.Family, x Extension) rules.Action {
+// decodeTarget returns the action of a target, or nil if its effect is unknown.
+func decodeTarget(family rules.Family, x Extension) rules.Action {
 	switch (key{x.Name, x.Revision}) {
 	case key{"MARK", 2}:
 		return decodeMark(x.Data)
@@ -152,7 +154,7 @@ func EncodeMatches(protocol rules.Protocol, matches []rules.Match) ([]Extension,
 	return e.finish(), nil
 }
 
-// encodeMatch encodes a match of something other than a TCP or UDP header.
+// encodeMatch encodes a match that does not compare the TCP or UDP header.
 func encodeMatch(m rules.Match) (Extension, error) {
 	switch m := m.(type) {
 	case rules.MatchOwner:

@@ -56,7 +56,7 @@ func Receive(fd int, buf []byte, flags int) ([]byte, error) {
 // Exchange sends one or more requests in one datagram, and calls do for each message of the answers
 // until the answer to the last request is complete. The sequence numbers of the requests must
 // ascend. If the last request has NLM_F_ACK, its answer ends with the acknowledgement; otherwise
-// with NLMSG_DONE for a dump and with the first message for other requests. Interrupted reports
+// with NLMSG_DONE for a dump and with the first message for other requests. interrupted reports
 // that the listed objects changed during the dump.
 //
 // Exchange returns an error that answers the last request, and passes acknowledgements and errors

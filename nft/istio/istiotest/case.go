@@ -15,7 +15,8 @@ import (
 //go:embed testdata
 var testdata embed.FS
 
-// Variant is a variant of iptables, with the names of its programs and of its golden files.
+// Variant is a variant of iptables. program is the middle part of the names of its programs, as in
+// iptables-legacy-save, and file the beginning of the names of its golden files.
 type Variant struct{ program, file string }
 
 // The variants.
@@ -81,15 +82,15 @@ func Cases(t testing.TB, v Variant) []Case {
 	return cases
 }
 
-// Before and After return foreign rules that are loaded before and after the run of Istio. They
-// include rules that resemble Istio's, and all matches and targets whose restoration is
-// error-prone.
+// Before returns the foreign rules that are loaded before the run of Istio. They include rules that
+// resemble Istio's rules, and all matches and targets whose restoration is error-prone.
 func Before(t testing.TB, f rules.Family) string {
 	t.Helper()
 	return read(t, "before-"+fileName(f))
 }
 
-// After returns the foreign rules that are loaded after the run of Istio, see [Before].
+// After returns the foreign rules that are loaded after the run of Istio. Like [Before], they include
+// rules that resemble Istio's rules.
 func After(t testing.TB, f rules.Family) string {
 	t.Helper()
 	return read(t, "after-"+fileName(f))

@@ -21,7 +21,14 @@ var Families = []rules.Family{rules.IPv4, rules.IPv6}
 // with the programs of the variant.
 func Load(t testing.TB, v Variant, c Case) *netns.NS {
 	t.Helper()
-	return load(t, v, c)
+	ns := netnstest.New(t)
+	for _, f := range Families {
+		Restore(t, ns, v, f, Before(t, f)+c.Save(f)+After(t, f))
+	}
+	if c.Tables != "" {
+		Run(t, ns, c.Tables, "nft", "-f", "-")
+	}
+	return ns
 }
 
 // remaining caches the results of [Remaining].
@@ -36,21 +43,9 @@ func Remaining(t testing.TB, v Variant, c Case) string {
 	if found, ok := remaining.Load(key); ok {
 		return found.(string)
 	}
-	found := Dump(t, load(t, v, without), v)
+	found := Dump(t, Load(t, v, without), v)
 	remaining.Store(key, found)
 	return found
-}
-
-func load(t testing.TB, v Variant, c Case) *netns.NS {
-	t.Helper()
-	ns := netnstest.New(t)
-	for _, f := range Families {
-		Restore(t, ns, v, f, Before(t, f)+c.Save(f)+After(t, f))
-	}
-	if c.Tables != "" {
-		Run(t, ns, c.Tables, "nft", "-f", "-")
-	}
-	return ns
 }
 
 // Restore adds rules with their counters to the existing ones, with iptables-restore or
