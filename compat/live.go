@@ -43,6 +43,25 @@ type Live struct {
 	// their family is not ip, ip6 or inet, or because they are attached to a device. Their effect
 	// on packets is unknown.
 	UnmodelledChains []string
+	// LoopbackName is the name of the loopback interface. Rules that match the interface lo do not
+	// match its packets if it has another name.
+	LoopbackName string
+}
+
+// UndecidedEffects returns, as sentences, what affects packets in a way that the model does not
+// know, except UnmodelledChains.
+func (l *Live) UndecidedEffects() []string {
+	var sentences []string
+	for _, f := range l.Others {
+		sentences = append(sentences,
+			"the effect of this kernel function on packets is unknown: "+f.String())
+	}
+	if l.LoopbackName != "lo" {
+		sentences = append(sentences, fmt.Sprintf("the loopback interface has the name %q, "+
+			"so that rules for the interface lo do not match it, and may match another interface",
+			l.LoopbackName))
+	}
+	return sentences
 }
 
 // maxLiveReads is the maximum number of attempts of ReadLive while other processes write.
@@ -86,6 +105,9 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 		after, err = readNamespaceState(ns, origin)
 		if err == nil && before.equal(after) && after.listAllChains(rs) {
 			live := after.join(rs, origin)
+			if live.LoopbackName, err = route.LoopbackName(ns); err != nil {
+				return Live{}, err
+			}
 			if origin == OriginAll || origin == OriginNFT {
 				for _, c := range found.UnmodelledChains {
 					live.UnmodelledChains = append(live.UnmodelledChains, c.String())

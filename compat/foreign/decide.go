@@ -206,11 +206,7 @@ func describe(conditions []diff.Condition) string {
 
 // unreadParts lists the live functions that were not read and may have any effect.
 func unreadParts(live *compat.Live) []string {
-	list := []string{}
-	for _, f := range live.Others {
-		list = append(list, "the effect of this kernel function on packets is unknown: "+
-			f.String())
-	}
+	list := append([]string{}, live.UndecidedEffects()...)
 	for _, c := range live.UnmodelledChains {
 		if strings.HasPrefix(c, "table arp ") {
 			continue // matches no IP packet

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/xtables"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/nft/trace"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -19,6 +20,8 @@ type Snapshot struct {
 	// left.
 	Traced bool
 	legacy xtables.Digest
+	// loopback is the name of the loopback interface, for whose change the agent has no event.
+	loopback string
 }
 
 // Inspect reads all live rules of the namespace (nil: the current one), and returns the effect of
@@ -37,6 +40,7 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	s.Traced = slices.ContainsFunc(live.Ruleset.Tables, func(t rules.Table) bool {
 		return t.Name == trace.Table && t.Family == rules.Inet || t.Chain(trace.Chain) != nil
 	})
+	s.loopback = live.LoopbackName
 	s.Effect = Decide(live, desired, b)
 	return s
 }
@@ -66,14 +70,19 @@ func hasSluiceRules(live *compat.Live) bool {
 
 // IsValid reports whether a snapshot of the namespace is still valid, provided that the nftables
 // rules, the routes and the desired ruleset have not changed. It reads the iptables-legacy tables,
-// for which the kernel has no events. A snapshot is never valid if the inspection failed or used up
+// for which the kernel has no events, and the
+// name of the loopback interface. A snapshot is never valid if the inspection failed or used up
 // its budget (Exhausted), or if the namespace has the rules of a trace.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	if s.Exhausted || s.Traced {
 		return false
 	}
 	current, err := xtables.DigestTables(ns)
-	return err == nil && current == s.legacy
+	if err != nil || current != s.legacy {
+		return false
+	}
+	loopback, err := route.LoopbackName(ns)
+	return err == nil && loopback == s.loopback
 }
 
 // unreadable returns the effect of rules that cannot be read.

@@ -29,6 +29,16 @@ func nftables(t *testing.T, network *testbed.Network, text string) {
 	istiotest.Run(t, network.Pod, text, "nft", "-f", "-")
 }
 
+// nameInterfaces gives the loopback interface and eth0 the two names.
+func nameInterfaces(t *testing.T, network *testbed.Network, names string) {
+	t.Helper()
+	loopback, device, _ := strings.Cut(names, " ")
+	istiotest.Run(t, network.Pod, "", "ip", "link", "set", "lo", "name", loopback)
+	if device != "eth0" {
+		istiotest.Run(t, network.Pod, "", "ip", "link", "set", "eth0", "name", device)
+	}
+}
+
 // call is the tested connection, to a port of another machine that the ruleset captures. The
 // foreign rules match its packets.
 var call = testbed.Call{
@@ -120,6 +130,16 @@ func TestEffect(t *testing.T) {
 				chain in { type filter hook ingress device "lo" priority 0; meta mark set 7; }
 			}`,
 			verdict: foreign.Unknown, contains: "table netdev own chain in", by: redirected,
+		},
+		{
+			name: "the name lo of another interface", make: nameInterfaces, rules: "loop lo",
+			verdict: foreign.Unknown, contains: `the loopback interface has the name "loop"`,
+			by: testbed.Outside,
+		},
+		{
+			name: "another name of the loopback interface", make: nameInterfaces, rules: "loop eth0",
+			verdict: foreign.Unknown, contains: `the loopback interface has the name "loop"`,
+			by: redirected,
 		},
 	} {
 		for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
@@ -220,6 +240,20 @@ func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 				found = foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			}
 		})
+	}
+}
+
+// TestSnapshotIsValidUntilTheLoopbackInterfaceIsRenamed checks a change for which the agent has no
+// event.
+func TestSnapshotIsValidUntilTheLoopbackInterfaceIsRenamed(t *testing.T) {
+	network, desired := redirectedPod(t, compat.BackendNFT)
+	found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
+	if !found.IsValid(network.Pod) {
+		t.Fatal("not valid before the change")
+	}
+	nameInterfaces(t, network, "loop lo")
+	if found.IsValid(network.Pod) {
+		t.Error("valid after the change")
 	}
 }
 

@@ -239,10 +239,7 @@ func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 			side.undecided = append(side.undecided, a.String())
 		}
 		side.elsewhere = live.UnmodelledChains
-		for _, f := range live.Others {
-			side.undecided = append(side.undecided, "what this does to packets is not known: "+
-				f.String())
-		}
+		side.undecided = append(side.undecided, live.UndecidedEffects()...)
 		return refused(err)
 	}
 	if from.paths[0] == "" {

@@ -49,8 +49,8 @@ func (s *system) readLive(ns *netns.NS, name compat.BackendName) (rules.Ruleset,
 	for _, text := range live.UnmodelledChains {
 		s.warn("left out: %s", text)
 	}
-	for _, f := range live.Others {
-		s.warn("what this does to packets is not known: %s", f)
+	for _, text := range live.UndecidedEffects() {
+		s.warn("%s", text)
 	}
 	return live.Ruleset, nil
 }

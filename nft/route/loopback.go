@@ -1,0 +1,37 @@
+package route
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// loopbackIndex is the index of the loopback interface of every namespace (LOOPBACK_IFINDEX in
+// include/net/flow.h of Linux).
+const loopbackIndex = 1
+
+// LoopbackName returns the name of the namespace's loopback interface (nil: the current namespace).
+// A process with CAP_NET_ADMIN can rename it, and give its name to another interface.
+func LoopbackName(ns *netns.NS) (name string, err error) {
+	read := func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		request, err := unix.NewIfreq("")
+		if err != nil {
+			return err
+		}
+		request.SetUint32(loopbackIndex)
+		err = unix.IoctlIfreq(fd, unix.SIOCGIFNAME, request)
+		name = request.Name()
+		return err
+	}
+	if err := ns.Do(read); err != nil {
+		return "", fmt.Errorf("read the name of the loopback interface: %w", err)
+	}
+	return name, nil
+}
