@@ -23,8 +23,8 @@ const ChartDir = "../../install/chart"
 // Namespace is the namespace of all renderings.
 const Namespace = "istio-system"
 
-// Options describes the cluster and the Helm action. The zero value is helm install without access
-// to a cluster.
+// Options describes the cluster and the action of Helm. The zero value is helm install without
+// access to a cluster.
 type Options struct {
 	// Kubernetes is the version of the cluster. The default is a recent version.
 	Kubernetes string
@@ -62,7 +62,7 @@ func Render(values map[string]any, o Options) (Rendering, error) {
 		}
 		capabilities.KubeVersion = *version
 	}
-	top, err := util.ToRenderValues(chart, values, common.ReleaseOptions{
+	renderValues, err := util.ToRenderValues(chart, values, common.ReleaseOptions{
 		Name: cmp.Or(o.Upgraded, "sluice"), Namespace: Namespace, IsInstall: o.Upgraded == "",
 		IsUpgrade: o.Upgraded != "",
 	}, capabilities)
@@ -70,7 +70,7 @@ func Render(values map[string]any, o Options) (Rendering, error) {
 		return Rendering{}, fmt.Errorf("merge the values: %w", err)
 	}
 	if o.Service != "" {
-		top["Release"].(map[string]any)["Service"] = o.Service
+		renderValues["Release"].(map[string]any)["Service"] = o.Service
 	}
 	render := engine.Render
 	if o.Cluster != nil {
@@ -78,13 +78,14 @@ func Render(values map[string]any, o Options) (Rendering, error) {
 			return engine.RenderWithClientProvider(c, v, o.Cluster)
 		}
 	}
-	files, err := render(chart, top)
+	files, err := render(chart, renderValues)
 	if err != nil {
 		return Rendering{}, fmt.Errorf("render the chart: %w", err)
 	}
 	return sorted(files)
 }
 
+// sorted returns the rendered files as a Rendering.
 func sorted(files map[string]string) (Rendering, error) {
 	var r Rendering
 	for _, name := range slices.Collect(maps.Keys(files)) {

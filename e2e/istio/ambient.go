@@ -13,34 +13,36 @@ import (
 
 // An AmbientConfiguration is a configuration of istio-cni for a pod in ambient mode.
 type AmbientConfiguration struct {
-	IPv6, DNS     bool   // settings of the node
-	PodDNS        string // annotation of the pod: "true", "false", or empty to use the node's setting
+	IPv6, DNS bool // settings of the node
+	// PodDNS is an annotation of the pod: "true", "false", or empty to use the setting of the node.
+	PodDNS        string
 	BypassInbound bool
 	Interfaces    []string
-	IPv4Source    netip.Addr // source address of probes
-	IPv6Source    netip.Addr
+	// IPv4Source and IPv6Source are the source addresses of probes.
+	IPv4Source, IPv6Source netip.Addr
 }
 
 // String returns the configuration in a line.
 func (c AmbientConfiguration) String() string { return strings.Join(c.environment(), " ") }
 
-// environment returns the environment variables for the program istio-ambient.
+// environment returns the configuration as environment variables of the program istio-ambient.
 func (c AmbientConfiguration) environment() []string {
 	return []string{
 		fmt.Sprintf("AMBIENT_IPV6=%t", c.IPv6), fmt.Sprintf("AMBIENT_DNS_CAPTURE=%t", c.DNS),
 		"DNS_CAPTURE=" + c.PodDNS, fmt.Sprintf("BYPASS_INBOUND_CAPTURE=%t", c.BypassInbound),
 		"REROUTE_VIRTUAL_INTERFACES=" + strings.Join(c.Interfaces, ","),
-		"HOST_PROBE_SNAT_IP=" + c.IPv4Source.String(), "HOST_PROBE_SNAT_IPV6=" + c.IPv6Source.String(),
+		"HOST_PROBE_SNAT_IP=" + c.IPv4Source.String(),
+		"HOST_PROBE_SNAT_IPV6=" + c.IPv6Source.String(),
 	}
 }
 
-// HasPrefix reports whether an interface is a name prefix such as tap+. istio-cni's nftables
-// backend rejects these.
+// HasPrefix reports whether one of the interfaces is a prefix of names, such as tap+. istio-cni's
+// nftables backend rejects prefixes.
 func (c AmbientConfiguration) HasPrefix() bool {
 	return strings.Contains(strings.Join(c.Interfaces, ","), "+")
 }
 
-// Ambient returns Sluice's parameters.
+// Ambient returns the configuration as Sluice's parameters.
 func (c AmbientConfiguration) Ambient() (rules.Ambient, error) {
 	a := rules.DefaultAmbient()
 	a.IPv6, a.DNS, a.BypassInboundCapture = c.IPv6, c.DNS, c.BypassInbound
@@ -53,7 +55,8 @@ func (c AmbientConfiguration) Ambient() (rules.Ambient, error) {
 	return a, err
 }
 
-// RunAmbient runs the program istio-ambient in the namespace, with its iptables or nftables backend.
+// RunAmbient runs the program istio-ambient in the namespace, with its iptables or nftables
+// backend.
 func (p Program) RunAmbient(ns *netns.NS, c AmbientConfiguration, nftables bool) (Result, error) {
 	cmd := exec.Command(string(p))
 	cmd.Env = append(environment(""), c.environment()...)
@@ -75,15 +78,15 @@ var (
 )
 
 // pick returns a random element.
-func pick[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
+func pick[T any](r *rand.Rand, elements []T) T { return elements[r.IntN(len(elements))] }
 
 // RandomAmbient returns n different random configurations. The same seed returns the same
 // configurations.
 func RandomAmbient(seed uint64, n int) []AmbientConfiguration {
 	r := rand.New(rand.NewPCG(seed, 0))
 	seen := map[string]bool{}
-	var list []AmbientConfiguration
-	for len(list) < n {
+	var configurations []AmbientConfiguration
+	for len(configurations) < n {
 		c := AmbientConfiguration{
 			IPv6: r.IntN(3) > 0, DNS: r.IntN(2) > 0, PodDNS: pick(r, []string{"", "", "true", "false"}),
 			BypassInbound: r.IntN(3) == 0,
@@ -96,8 +99,8 @@ func RandomAmbient(seed uint64, n int) []AmbientConfiguration {
 		}
 		if !seen[c.String()] {
 			seen[c.String()] = true
-			list = append(list, c)
+			configurations = append(configurations, c)
 		}
 	}
-	return list
+	return configurations
 }

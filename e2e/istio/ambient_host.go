@@ -15,15 +15,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An AmbientHostConfiguration is a configuration of istio-cni for a node with pods in ambient mode,
-// and what happens on the node.
+// An AmbientHostConfiguration is a configuration of istio-cni for a node with pods in ambient mode.
 type AmbientHostConfiguration struct {
-	IPv6       bool
-	IPv4Source netip.Addr // source address of probes
-	IPv6Source netip.Addr
-	Kubelet    string // name of the kubelet's process
-	KubeletUID uint32
-	Changes    []PodChange
+	IPv6 bool
+	// IPv4Source and IPv6Source are the source addresses of probes.
+	IPv4Source, IPv6Source netip.Addr
+	Kubelet                string // name of the kubelet's process
+	KubeletUID             uint32
+	// Changes are the pods that are added to the mesh and removed, in this order.
+	Changes []PodChange
 }
 
 // A PodChange adds a pod to the mesh, or removes it.
@@ -45,7 +45,7 @@ func (c PodChange) String() string {
 	return strings.Join(words, " ")
 }
 
-// hasIPv6 reports whether one of the pod's addresses is of IPv6, and not a mapped one of IPv4.
+// hasIPv6 reports whether the pod has an IPv6 address that is not a mapped IPv4 address.
 func (c PodChange) hasIPv6() bool {
 	return slices.ContainsFunc(c.Addresses, func(a netip.Addr) bool { return a.Unmap().Is6() })
 }
@@ -56,7 +56,7 @@ func (c AmbientHostConfiguration) String() string {
 		strings.ReplaceAll(strings.TrimSuffix(c.changes(), "\n"), "\n", ", "))
 }
 
-// environment returns the environment variables for the program istio-ambient.
+// environment returns the configuration as environment variables of the program istio-ambient.
 func (c AmbientHostConfiguration) environment() []string {
 	return []string{
 		fmt.Sprintf("AMBIENT_IPV6=%t", c.IPv6), "HOST_PROBE_SNAT_IP=" + c.IPv4Source.String(),
@@ -64,6 +64,7 @@ func (c AmbientHostConfiguration) environment() []string {
 	}
 }
 
+// changes returns the changes as the input of the program istio-ambient.
 func (c AmbientHostConfiguration) changes() string {
 	var b strings.Builder
 	for _, change := range c.Changes {
@@ -85,19 +86,21 @@ func (c AmbientHostConfiguration) FailsWithoutIPv6(nftables bool) bool {
 func (c AmbientHostConfiguration) Pods() []netip.Addr {
 	pods := map[string][]netip.Addr{}
 	for _, change := range c.Changes {
-		if pods[change.UID] = change.Addresses; change.Remove {
+		if change.Remove {
 			delete(pods, change.UID)
+		} else {
+			pods[change.UID] = change.Addresses
 		}
 	}
-	var list []netip.Addr
+	var all []netip.Addr
 	for _, addresses := range pods {
-		list = append(list, addresses...)
+		all = append(all, addresses...)
 	}
-	slices.SortFunc(list, netip.Addr.Compare)
-	return list
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
 }
 
-// AmbientHost returns Sluice's parameters, on a node with cgroups of version 2.
+// AmbientHost returns the configuration as Sluice's parameters for a node with cgroup v2.
 func (c AmbientHostConfiguration) AmbientHost() rules.AmbientHost {
 	h := rules.DefaultAmbientHost()
 	h.Pods, h.IPv6, h.KubeletUID = c.Pods(), c.IPv6, c.KubeletUID
@@ -108,7 +111,8 @@ func (c AmbientHostConfiguration) AmbientHost() rules.AmbientHost {
 
 // RunAmbientHost runs the program istio-ambient for a node in the namespace, with its iptables or
 // nftables backend.
-func (p Program) RunAmbientHost(ns *netns.NS, c AmbientHostConfiguration, nftables bool,
+func (p Program) RunAmbientHost(
+	ns *netns.NS, c AmbientHostConfiguration, nftables bool,
 ) (Result, error) {
 	dir, err := os.MkdirTemp("", "istio-ambient-")
 	if err != nil {
@@ -156,8 +160,8 @@ const maxPodChanges = 20
 func RandomAmbientHosts(seed uint64, n int) []AmbientHostConfiguration {
 	r := rand.New(rand.NewPCG(seed, 1))
 	seen := map[string]bool{}
-	var list []AmbientHostConfiguration
-	for len(list) < n {
+	var configurations []AmbientHostConfiguration
+	for len(configurations) < n {
 		c := AmbientHostConfiguration{
 			IPv6: r.IntN(3) > 0, IPv4Source: pick(r, ipv4Sources), IPv6Source: pick(r, ipv6Sources),
 			Kubelet:    pick(r, []string{"kubelet", "kubelet", "kubelite"}),
@@ -166,43 +170,43 @@ func RandomAmbientHosts(seed uint64, n int) []AmbientHostConfiguration {
 		}
 		if !seen[c.String()] {
 			seen[c.String()] = true
-			list = append(list, c)
+			configurations = append(configurations, c)
 		}
 	}
-	return list
+	return configurations
 }
 
-// randomChanges returns n changes: mostly new pods, and pods that are removed or added again. A new
-// pod may get the address of a removed one.
+// randomChanges returns n changes. Three of five add a new pod; the others remove a pod or add it
+// again. A new pod may get an address of a removed pod.
 func randomChanges(r *rand.Rand, n int) []PodChange {
-	var list, present []PodChange
+	var changes, present []PodChange
 	used := map[netip.Addr]bool{}
 	for i := range n {
-		k := r.IntN(5)
-		if len(present) == 0 || k > 1 {
+		kind := r.IntN(5)
+		if len(present) == 0 || kind > 1 {
 			pod := PodChange{
 				UID:       fmt.Sprintf("%08d-aaaa-4bbb-8ccc-0123456789ab", i),
 				Addresses: randomPodAddresses(r, used),
 			}
-			list, present = append(list, pod), append(present, pod)
+			changes, present = append(changes, pod), append(present, pod)
 			continue
 		}
 		j := r.IntN(len(present))
 		pod := present[j]
-		if k == 0 {
+		if kind == 0 {
 			pod.Remove = true
 			present = slices.Delete(present, j, j+1)
 			for _, a := range pod.Addresses {
 				delete(used, a.Unmap())
 			}
 		}
-		list = append(list, pod)
+		changes = append(changes, pod)
 	}
-	return list
+	return changes
 }
 
-// randomPodAddresses returns an IPv4 address, an IPv6 address or both. Many are adjacent. It adds
-// them to the used ones.
+// randomPodAddresses returns an unused IPv4 address, IPv6 address or both, and adds them to used.
+// Many addresses are adjacent.
 func randomPodAddresses(r *rand.Rand, used map[netip.Addr]bool) []netip.Addr {
 	unused := func(networks []string) netip.Addr {
 		for {
@@ -218,13 +222,15 @@ func randomPodAddresses(r *rand.Rand, used map[netip.Addr]bool) []netip.Addr {
 			}
 		}
 	}
-	var list []netip.Addr
+	var addresses []netip.Addr
 	kind := r.IntN(4)
 	if kind != 0 {
-		list = append(list, unused([]string{"10.244.1.0", "10.244.1.0", "192.168.7.0", "100.64.0.0"}))
+		addresses = append(addresses,
+			unused([]string{"10.244.1.0", "10.244.1.0", "192.168.7.0", "100.64.0.0"}))
 	}
 	if kind != 1 {
-		list = append(list, unused([]string{"fd00:10:244:1::", "fd00:10:244:1::", "2001:db8::ff00"}))
+		addresses = append(addresses,
+			unused([]string{"fd00:10:244:1::", "fd00:10:244:1::", "2001:db8::ff00"}))
 	}
-	return list
+	return addresses
 }

@@ -8,24 +8,24 @@ import (
 // A Configuration contains the arguments and environment of istio-iptables, and the pod in which it
 // runs.
 type Configuration struct {
-	// Name is unique in a matrix. Group is the parameter that is varied.
+	// Name identifies the configuration in a matrix. Group is the parameter that is varied.
 	Name, Group string
-	// Args contains the arguments. Env contains the environment variables that istio-iptables
-	// reads, each as "NAME=value".
+	// Args are arguments, and Env are environment variables that istio-iptables reads, each as
+	// "NAME=value".
 	Args, Env []string
 	Pod       Pod
 	// ResolvConf is the content of /etc/resolv.conf.
 	ResolvConf string
 	// Idle is true if the run must not leave any rules.
 	Idle bool
-	// Refused is not nil if istio-iptables or Sluice rejects the configuration.
+	// Refused is set if istio-iptables or Sluice rejects the configuration.
 	Refused *Refusal
 }
 
 // A Refusal states which programs reject a configuration, and why.
 type Refusal struct {
-	ByIstio, ByUs bool
-	Reason        string
+	ByIstio, BySluice bool
+	Reason            string
 }
 
 // Pod specifies the addresses of a pod's eth0.
@@ -35,13 +35,13 @@ type Pod uint8
 const (
 	IPv4Pod Pod = iota
 	IPv6Pod
-	DualPod // both families, the IPv4 address first
+	DualPod // both families
 )
 
 // String returns "v4", "v6" or "dual".
 func (p Pod) String() string { return [...]string{"v4", "v6", "dual"}[p] }
 
-// String returns the configuration as a shell command, with a comment about the pod.
+// String returns the configuration as a shell command, with a comment that describes the pod.
 func (c Configuration) String() string {
 	var b strings.Builder
 	for _, e := range c.Env {
@@ -78,7 +78,7 @@ func (c Configuration) nameservers() []string {
 	return servers
 }
 
-// variable returns the value of an environment variable.
+// variable returns the value of an environment variable, and false if it is not set.
 func (c Configuration) variable(name string) (string, bool) {
 	i := slices.IndexFunc(c.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
 	if i < 0 {

@@ -53,7 +53,7 @@ func checkRefusal(t *testing.T, c istio.Configuration) {
 		}
 	}
 	check("istio-iptables", istioResult, c.Refused.ByIstio)
-	check("rules", sluiceResult, c.Refused.ByUs)
+	check("rules", sluiceResult, c.Refused.BySluice)
 }
 
 // checkCommand compares the ruleset of the command rules, run with the same arguments in the same

@@ -40,6 +40,7 @@ func (p Pod) addresses() []*net.IPNet {
 	return map[Pod][]*net.IPNet{IPv4Pod: {v4}, IPv6Pod: {v6}, DualPod: {v4, v6}}[p]
 }
 
+// network returns an address with the length of its network's prefix.
 func network(a netip.Addr, bits int) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, a.BitLen())}
 }

@@ -15,9 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An input is a parameter of istio-iptables that affects its rules. It can be set by a flag, or by
-// environment variables, of which the last one takes precedence. The flag takes precedence over
-// variables.
+// An input is a parameter of istio-iptables that affects its rules. A flag or environment variables
+// set it. The flag takes precedence over variables, and a later variable over an earlier one.
 type input struct {
 	flag, short string
 	variables   []string
@@ -25,19 +24,19 @@ type input struct {
 	set         func(r *rules.Redirect, text string) error
 }
 
-// set returns a function that parses a text into a field of a Redirect.
+// set returns a function that parses a text and stores the value in a field of a Redirect.
 func set[T any](
-	parse func(string) (T, error), of func(*rules.Redirect) *T,
+	parse func(string) (T, error), field func(*rules.Redirect) *T,
 ) func(*rules.Redirect, string) error {
 	return func(r *rules.Redirect, text string) error {
 		v, err := parse(text)
-		*of(r) = v
+		*field(r) = v
 		return err
 	}
 }
 
 // inputs returns the parameters in istio.io/istio tools/istio-iptables/pkg/cmd/root.go. This list
-// is independent of the one in Sluice's command, which is tested against it.
+// is independent of the list in Sluice's command, so that a test can compare them.
 func inputs() []input {
 	type r = *rules.Redirect
 	ports := func(field func(r) *[]rules.PortRange) func(r, string) error {
@@ -150,14 +149,14 @@ func inputs() []input {
 func (c Configuration) Redirect() (rules.Redirect, error) {
 	r := rules.DefaultRedirect()
 	r.ProxyUIDs, r.ProxyGIDs = nil, nil
-	all := inputs()
-	flags, err := parseFlags(all, c.Args)
+	inputs := inputs()
+	flags, err := parseFlags(inputs, c.Args)
 	if err != nil {
 		return r, err
 	}
 	var errs []error
-	for _, in := range all {
-		if text, ok := c.text(in, flags); ok {
+	for _, in := range inputs {
+		if text, ok := c.value(in, flags); ok {
 			errs = append(errs, in.set(&r, text))
 		}
 	}
@@ -168,12 +167,12 @@ func (c Configuration) Redirect() (rules.Redirect, error) {
 	return r, r.Validate()
 }
 
-// parseFlags parses the arguments that are inputs.
-func parseFlags(all []input, args []string) (*pflag.FlagSet, error) {
+// parseFlags parses the arguments that are inputs, and ignores all others.
+func parseFlags(inputs []input, args []string) (*pflag.FlagSet, error) {
 	flags := pflag.NewFlagSet("istio-iptables", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
 	flags.SetOutput(io.Discard)
-	for _, in := range all {
+	for _, in := range inputs {
 		switch {
 		case in.flag == "":
 		case in.isBool:
@@ -185,8 +184,8 @@ func parseFlags(all []input, args []string) (*pflag.FlagSet, error) {
 	return flags, flags.Parse(args)
 }
 
-// text returns the value of an input.
-func (c Configuration) text(in input, flags *pflag.FlagSet) (string, bool) {
+// value returns the text to which an input is set, and false if it is not set.
+func (c Configuration) value(in input, flags *pflag.FlagSet) (string, bool) {
 	if in.flag != "" && flags.Changed(in.flag) {
 		return flags.Lookup(in.flag).Value.String(), true
 	}
@@ -219,7 +218,7 @@ func (c Configuration) complete(r *rules.Redirect) {
 	if len(r.ProxyGIDs) == 0 {
 		r.ProxyGIDs = r.ProxyUIDs
 	}
-	// Before this line, IPv6 is the flag for dual stack.
+	// Until here, r.IPv6 is the value of the flag dual-stack.
 	r.IPv6 = c.Pod == IPv6Pod || c.Pod == DualPod && r.IPv6
 	if !r.DNS.Capture || r.DNS.All {
 		return
@@ -244,7 +243,7 @@ func lookupUser(name string) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	return number(u.Uid)
+	return parseID(u.Uid)
 }
 
 func lookupGroup(name string) (uint32, error) {
@@ -252,10 +251,11 @@ func lookupGroup(name string) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	return number(g.Gid)
+	return parseID(g.Gid)
 }
 
-func number(text string) (uint32, error) {
+// parseID parses a numeric user or group id.
+func parseID(text string) (uint32, error) {
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
 		return 0, fmt.Errorf("id %q: %w", text, err)

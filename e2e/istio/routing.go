@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ReadRouting returns the namespace's routing for redirection: policy rules that match a mark and
-// select a table with a local default route, and the address ::6 on lo. It returns equal rules of a
-// family once. It replaces priorities, which the kernel chooses for Istio's rules, by
-// [rules.PolicyPriority].
+// ReadRouting returns the routing of the namespace that redirection uses: policy rules that match a
+// mark and select a table with a local route, and the address ::6 on lo. Equal policy rules are
+// returned once. Every priority is [rules.PolicyPriority], because the kernel chooses the
+// priorities of Istio's rules.
 func ReadRouting(ns *netns.NS) (rules.Routing, error) {
 	var found rules.Routing
 	err := ns.Do(func() error {
@@ -48,6 +48,7 @@ func ReadRouting(ns *netns.NS) (rules.Routing, error) {
 	return found, nil
 }
 
+// readPolicies returns the policy rules of a family.
 func readPolicies(f rules.Family, number int) ([]rules.PolicyRoute, error) {
 	list, err := testbed.RetryDump(func() ([]netlink.Rule, error) { return netlink.RuleList(number) })
 	if err != nil {

@@ -20,12 +20,12 @@ type Result struct {
 	Output, Errors string
 }
 
-// A Program is an executable.
+// A Program is the path of an executable.
 type Program string
 
-// Run runs the program with the arguments in the namespace. The program sees the resolv.conf and
-// the environment of the configuration, and its own iptables lock. An exit status other than 0 is
-// not an error.
+// Run runs the program with the arguments in the namespace, with the resolv.conf and the
+// environment of the configuration, and with its own lock of iptables. An exit status other than 0
+// is not an error.
 func (p Program) Run(ns *netns.NS, c Configuration, args ...string) (Result, error) {
 	dir, err := os.MkdirTemp("", "istio-iptables-")
 	if err != nil {
@@ -65,6 +65,7 @@ func environment(dir string) []string {
 	return env
 }
 
+// run runs a command in the namespace. An exit status other than 0 is not an error.
 func run(ns *netns.NS, cmd *exec.Cmd) (Result, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

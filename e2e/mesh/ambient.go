@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Istio's label of pods and namespaces in ambient mode, and its annotation of pods that are redirected
-// to ztunnel.
+// Istio's label of pods and namespaces in ambient mode, and its annotation of pods that are
+// redirected to ztunnel.
 const (
 	DataplaneLabel        = "istio.io/dataplane-mode"
 	RedirectionAnnotation = "ambient.istio.io/redirection"

@@ -53,8 +53,9 @@ type Sidecar struct {
 // istio-validation, the proxy, and the annotation of an injected pod. As in Istio, the arguments of
 // istio-validation repeat the pod's annotations.
 func Inject(pod *corev1.Pod, s Sidecar) *corev1.Pod {
-	pod.Annotations[StatusAnnotation] = `{"containers":["istio-proxy"],"initContainers":["istio-validation"],"revision":"default"}`
-	// Like istio-cni, the plugin redirects only pods whose proxy has this type.
+	pod.Annotations[StatusAnnotation] = `{"containers":["istio-proxy"],` +
+		`"initContainers":["istio-validation"],"revision":"default"}`
+	// Like istio-cni, the plugin redirects only pods whose proxy has the type sidecar.
 	args := []string{"proxy", "sidecar"}
 	security := unprivileged(ProxyID)
 	if s.TProxy {

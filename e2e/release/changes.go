@@ -24,21 +24,22 @@ func (r *Release) changes() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("change log: %w", err)
 	}
-	list := changesOf(string(log), r.Version)
-	if len(list) == 0 {
-		list = []change{{"changed", "No section in the repository's change log about " + r.Version}}
+	entries := changesOf(string(log), r.Version)
+	if len(entries) == 0 {
+		entries = []change{{"changed", "No section in the repository's change log about " + r.Version}}
 	}
-	text, err := yaml.Marshal(list)
+	text, err := yaml.Marshal(entries)
 	return string(text), err
 }
 
-// changesOf returns the entries for a version whose kind Artifact Hub supports.
+// changesOf returns the entries of a change log for a version. It omits sections whose kind
+// Artifact Hub does not support.
 func changesOf(log, version string) []change {
 	kinds := map[string]string{
 		"Added": "added", "Changed": "changed", "Deprecated": "deprecated", "Removed": "removed",
 		"Fixed": "fixed", "Security": "security",
 	}
-	var list []change
+	var entries []change
 	kind, isVersion := "", false
 	for line := range strings.Lines(log) {
 		line = strings.TrimRight(line, "\n")
@@ -52,10 +53,10 @@ func changesOf(log, version string) []change {
 			kind = kinds[strings.TrimPrefix(line, "### ")]
 		case !isVersion || kind == "":
 		case isEntry:
-			list = append(list, change{kind, text})
-		case isContinued && len(list) > 0:
-			list[len(list)-1].Description += " " + rest
+			entries = append(entries, change{kind, text})
+		case isContinued && len(entries) > 0:
+			entries[len(entries)-1].Description += " " + rest
 		}
 	}
-	return list
+	return entries
 }

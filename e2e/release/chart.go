@@ -13,11 +13,11 @@ import (
 // chartDir is the directory of the chart in the checkout.
 const chartDir = "install/chart"
 
-// chart writes the packaged chart. It sets the version, the digest of the image, so that nodes pull
-// exactly this image, and the changes from the change log.
+// chart writes the packaged chart. It sets the version, the changes from the change log, and the
+// digest of the image, so that nodes pull exactly this image.
 func (r *Release) chart(digest string) error {
 	dir := os.DirFS(filepath.Join(r.Source, chartDir))
-	var all []file
+	var files []file
 	err := fs.WalkDir(dir, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || path.Ext(name) == ".go" {
 			return err
@@ -26,7 +26,7 @@ func (r *Release) chart(digest string) error {
 		if err != nil {
 			return err
 		}
-		all = append(all, file{"sluice/" + name, 0o644, content})
+		files = append(files, file{"sluice/" + name, 0o644, content})
 		return nil
 	})
 	if err != nil {
@@ -49,15 +49,15 @@ func (r *Release) chart(digest string) error {
 		{"sluice/values.yaml", "\n  hub: ghcr.io/sluice-mesh\n", "\n  hub: " + r.Hub + "\n"},
 		{"sluice/values.yaml", "\ndigest: \"\"\n", "\ndigest: " + digest + "\n"},
 	} {
-		i := slices.IndexFunc(all, func(f file) bool { return f.name == change.name })
-		if i < 0 || strings.Count(string(all[i].content), change.from) != 1 {
+		i := slices.IndexFunc(files, func(f file) bool { return f.name == change.name })
+		if i < 0 || strings.Count(string(files[i].content), change.from) != 1 {
 			return fmt.Errorf("chart: %s: must contain %q once", change.name, change.from)
 		}
-		all[i].content = []byte(strings.Replace(string(all[i].content), change.from, change.to, 1))
+		files[i].content = []byte(strings.Replace(string(files[i].content), change.from, change.to, 1))
 	}
 	// Helm requires Chart.yaml before the files of subdirectories.
-	slices.SortStableFunc(all, func(a, b file) int {
+	slices.SortStableFunc(files, func(a, b file) int {
 		return strings.Count(a.name, "/") - strings.Count(b.name, "/")
 	})
-	return r.addArchive(r.chartName(), all)
+	return r.addArchive(r.chartName(), files)
 }

@@ -22,8 +22,9 @@ const (
 	chartLayerType  = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 )
 
-// A chartArtifact is an OCI artifact like `helm push` creates, but without the time of the push.
-// Equal charts have equal digests, so that the signature can be created before the push.
+// A chartArtifact is an OCI artifact like the artifact that `helm push` creates, but without the
+// time of the push. Therefore equal charts have equal digests, and a chart can be signed before it
+// is pushed.
 type chartArtifact struct {
 	config, manifest []byte
 	layer            v1.Layer

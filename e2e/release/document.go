@@ -16,7 +16,7 @@ type documents struct {
 	man, completions []file
 }
 
-// manuals contains the manual pages in Markdown. Each becomes a man page.
+// manuals contains the manuals in Markdown from which man pages are made.
 var manuals = []struct{ source, program, section string }{
 	{"rules/README.md", Rules, "1"},
 	{"install/cmd/kubectl-sluice/README.md", Client, "1"},
@@ -24,9 +24,11 @@ var manuals = []struct{ source, program, section string }{
 	{"install/README.md", Agent, "8"},
 }
 
-// completionNames contains the names under which shells load a completion script of rules.
+// completionNames maps shells to the file names under which they load a completion script for
+// rules.
 var completionNames = map[string]string{"bash": "rules.bash", "fish": "rules.fish", "zsh": "_rules"}
 
+// documents generates the man pages and completion scripts.
 func (r *Release) documents(ctx context.Context) (documents, error) {
 	var d documents
 	for _, m := range manuals {
@@ -55,18 +57,18 @@ func manPage(program, section string, r *Release, markdown string) []byte {
 		r.Time.UTC().Format("January 2006"),
 		"Sluice "+r.versionNumber(), "Sluice manual")
 	var body strings.Builder
-	first, code := true, false
+	isFirst, inCode := true, false
 	for line := range strings.Lines(markdown) {
 		switch {
 		case strings.HasPrefix(line, "```"):
-			code = !code
-		case !code && first && strings.HasPrefix(line, "# "):
-			first = false
+			inCode = !inCode
+		case !inCode && isFirst && strings.HasPrefix(line, "# "):
+			isFirst = false
 			continue
-		case !code && strings.HasPrefix(line, "#"):
+		case !inCode && strings.HasPrefix(line, "#"):
 			line = strings.TrimPrefix(line, "#")
 		}
-		if !code {
+		if !inCode {
 			line = link.ReplaceAllStringFunc(line, withoutTarget)
 		}
 		body.WriteString(line)
@@ -89,12 +91,12 @@ func withoutTarget(text string) string {
 
 // files returns the documents with their paths in an archive.
 func (d documents) files() []file {
-	var all []file
+	var files []file
 	for _, f := range d.completions {
-		all = append(all, file{"completions/" + f.name, f.mode, f.content})
+		files = append(files, file{"completions/" + f.name, f.mode, f.content})
 	}
 	for _, f := range d.man {
-		all = append(all, file{"man/" + f.name, f.mode, f.content})
+		files = append(files, file{"man/" + f.name, f.mode, f.content})
 	}
-	return all
+	return files
 }

@@ -6,8 +6,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A krewPlugin is the manifest of a plugin in an index of krew
-// (krew.googlecontainertools.github.com).
+// A krewPlugin is the manifest of a plugin in an index of krew, in the version v1alpha2 of its
+// format.
 type krewPlugin struct {
 	APIVersion string       `json:"apiVersion"`
 	Kind       string       `json:"kind"`
@@ -53,14 +53,15 @@ func (r *Release) addKrew() error {
 		Spec: krewSpec{
 			Version: r.Version, Homepage: Home,
 			ShortDescription: "Trace, explain and check mesh redirection",
-			Description: "Runs the command rules in the Sluice agent on the node of a pod: traces connections, explains what happens to a\n" +
-				"packet, checks the rules of a pod against the desired rules, and shows the state of all nodes.\n",
+			Description: "Runs the command rules in the Sluice agent on the node of a pod: traces connections,\n" +
+				"explains which rules a packet meets, checks the rules of a pod, and shows the state of all\n" +
+				"nodes.\n",
 			Caveats: "The user needs permission to get pods and to create pods/exec in the agent's namespace.\n",
 		},
 	}
 	for _, arch := range Architectures {
 		archive := r.archiveName(Client, arch)
-		sum, err := r.sum(archive)
+		sum, err := r.checksum(archive)
 		if err != nil {
 			return err
 		}

@@ -110,7 +110,7 @@ func TestKrewInstallsThePlugin(t *testing.T) {
 	x.wantInstallable()
 
 	manifest := string(r.read(t, "sluice.yaml"))
-	sum, err := r.sum(r.archiveName(Client, runtime.GOARCH))
+	sum, err := r.checksum(r.archiveName(Client, runtime.GOARCH))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// A packaged file is a file with its installation path.
+// A packaged file is a file with the path at which a package installs it.
 type packaged struct {
-	to string
+	destination string
 	file
 }
 
@@ -42,13 +42,13 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 			})
 		}
 	}
-	places := map[string]string{
+	completionPaths := map[string]string{
 		"rules.bash": "/usr/share/bash-completion/completions/rules",
 		"_rules":     "/usr/share/zsh/vendor-completions/_rules",
 		"rules.fish": "/usr/share/fish/vendor_completions.d/rules.fish",
 	}
 	for _, c := range docs.completions {
-		contents = append(contents, packaged{places[c.name], c})
+		contents = append(contents, packaged{completionPaths[c.name], c})
 	}
 	info := &nfpm.Info{
 		Name: "sluice-rules", Arch: arch, Platform: "linux", Version: r.versionNumber(), Release: "1",
@@ -65,7 +65,7 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 			return err
 		}
 		info.Contents = append(info.Contents, &files.Content{
-			Source: path, Destination: c.to,
+			Source: path, Destination: c.destination,
 			FileInfo: &files.ContentFileInfo{
 				Owner: "root", Group: "root", Mode: os.FileMode(c.mode), MTime: r.Time,
 			},
@@ -75,6 +75,7 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 		format   string
 		packager nfpm.Packager
 	}{{"deb", deb.Default}, {"rpm", rpm.DefaultRPM}} {
+		// Package changes the info and its contents. Therefore each packager gets a copy.
 		copied := *info
 		copied.Contents = nil
 		for _, c := range info.Contents {

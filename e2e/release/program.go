@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// programs builds the programs for an architecture from the checkout.
-func (r *Release) programs(ctx context.Context, arch string) (built map[string][]byte, err error) {
+// buildPrograms builds the programs for an architecture, and returns their content by name.
+func (r *Release) buildPrograms(ctx context.Context, arch string) (built map[string][]byte, err error) {
 	dir, err := os.MkdirTemp("", "release")
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (r *Release) programs(ctx context.Context, arch string) (built map[string][
 	return built, nil
 }
 
-// runOutput runs a program of the checkout, and returns its output.
+// runOutput runs a program of the checkout on this machine, and returns its output.
 func (r *Release) runOutput(ctx context.Context, name string, args ...string) ([]byte, error) {
 	c := exec.CommandContext(ctx, "go", append([]string{"run", packages[name]}, args...)...)
 	c.Dir = r.Source

@@ -37,6 +37,7 @@ func (r *Release) Push(ctx context.Context) error {
 	return nil
 }
 
+// pushChart pushes the packaged chart as an OCI artifact.
 func (r *Release) pushChart(ctx context.Context) error {
 	archive, err := os.ReadFile(filepath.Join(r.Out, r.chartName()))
 	if err != nil {
@@ -74,11 +75,11 @@ func pushLayout(ctx context.Context, archive string) (err error) {
 	if err != nil {
 		return err
 	}
-	top, err := index.IndexManifest()
+	manifest, err := index.IndexManifest()
 	if err != nil {
 		return err
 	}
-	for _, m := range top.Manifests {
+	for _, m := range manifest.Manifests {
 		tag, err := name.NewTag(m.Annotations[image.NameAnnotation])
 		if err != nil {
 			return err
@@ -90,7 +91,7 @@ func pushLayout(ctx context.Context, archive string) (err error) {
 	return nil
 }
 
-// push pushes an image or an image index.
+// push pushes the image or image index that m describes.
 func push(ctx context.Context, tag name.Tag, index v1.ImageIndex, m v1.Descriptor) error {
 	options := remoteOptions(ctx)
 	if m.MediaType.IsIndex() {

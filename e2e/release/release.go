@@ -42,8 +42,8 @@ var packages = map[string]string{
 
 // A Release describes what is built, and from which commit.
 type Release struct {
-	// Source is the directory of a clean checkout of Commit. Out is the output directory, which is
-	// created; if it exists, it must be empty.
+	// Source is the directory of a clean checkout of Commit. Out is the output directory. It is
+	// created, and must be empty if it exists.
 	Source, Out string
 	// Version is a semantic version with the prefix v.
 	Version string
@@ -57,7 +57,7 @@ type Release struct {
 	// Progress receives the name of each step. It may be nil.
 	Progress func(step string)
 
-	artifacts []artifact
+	artifacts []artifact // files that were written
 }
 
 // An artifact is a file in Out.
@@ -81,11 +81,13 @@ func (r *Release) chartRef() string { return r.Hub + "/charts/sluice:" + r.versi
 
 func (r *Release) chartName() string { return "sluice-" + r.versionNumber() + ".tgz" }
 
+// validate returns an error that lists all invalid fields.
 func (r *Release) validate() error {
 	var errs []error
 	if !version.MatchString(r.Version) {
 		errs = append(errs,
-			fmt.Errorf("version %q: must be v and a semantic version without build metadata, such as v0.2.0", r.Version))
+			fmt.Errorf("version %q: must be a semantic version with the prefix v and without build "+
+				"metadata, such as v0.2.0", r.Version))
 	}
 	if r.Hub == "" || strings.ContainsAny(r.Hub, " @") {
 		errs = append(errs,
@@ -108,7 +110,7 @@ func (r *Release) Build(ctx context.Context) error {
 	programs := map[string]map[string][]byte{}
 	for _, arch := range Architectures {
 		r.step("programs for " + arch)
-		built, err := r.programs(ctx, arch)
+		built, err := r.buildPrograms(ctx, arch)
 		if err != nil {
 			return err
 		}
@@ -138,6 +140,7 @@ func (r *Release) Build(ctx context.Context) error {
 	return r.finish(digest)
 }
 
+// step reports the start of a step.
 func (r *Release) step(name string) {
 	if r.Progress != nil {
 		r.Progress(name)
@@ -151,8 +154,8 @@ func (r *Release) add(name string, content []byte) error {
 	return os.WriteFile(filepath.Join(r.Out, name), content, 0o644)
 }
 
-// sum returns the checksum of an artifact.
-func (r *Release) sum(name string) (string, error) {
+// checksum returns the checksum of an artifact.
+func (r *Release) checksum(name string) (string, error) {
 	i := slices.IndexFunc(r.artifacts, func(a artifact) bool { return a.name == name })
 	if i < 0 {
 		return "", fmt.Errorf("release: no artifact %s", name)
@@ -166,20 +169,19 @@ func (r *Release) archives(arch string, programs map[string][]byte, docs documen
 	if err != nil {
 		return err
 	}
-	common := append([]file{{"LICENSE", 0o644, license}}, docs.files()...)
-	all := slices.Clone(common)
+	files := append([]file{{"LICENSE", 0o644, license}}, docs.files()...)
 	for _, name := range slices.Sorted(slices.Values([]string{Agent, Plugin, Rules, Client})) {
-		all = append(all, file{name, 0o755, programs[name]})
+		files = append(files, file{name, 0o755, programs[name]})
 		if err := r.addSBOM(name, arch, programs[name]); err != nil {
 			return err
 		}
 	}
-	if err := r.addArchive(r.archiveName("sluice", arch), all); err != nil {
+	if err := r.addArchive(r.archiveName("sluice", arch), files); err != nil {
 		return err
 	}
 	// krew requires a separate archive for the plugin.
-	if err := r.addArchive(r.archiveName(Client,
-		arch), []file{{"LICENSE", 0o644, license}, {Client, 0o755, programs[Client]}}); err != nil {
+	clientFiles := []file{{"LICENSE", 0o644, license}, {Client, 0o755, programs[Client]}}
+	if err := r.addArchive(r.archiveName(Client, arch), clientFiles); err != nil {
 		return err
 	}
 	return r.addPackages(arch, programs[Rules], license, docs)

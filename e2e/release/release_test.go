@@ -87,7 +87,7 @@ func TestInvalidFieldsAreRejectedTogether(t *testing.T) {
 	for _, v := range []string{"0.2.0", "v0.2", "v01.2.3", "v1.2.3+build", "", "v1.2.3 "} {
 		err := (&Release{Version: v, Out: full, Source: "."}).Build(context.Background())
 		for _, want := range []string{
-			"version \"" + v + "\": must be v and a semantic version", "hub \"\": must be",
+			"version \"" + v + "\": must be a semantic version with the prefix v", "hub \"\": must be",
 			full + ": must be empty",
 		} {
 			if err == nil || !strings.Contains(err.Error(), want) {
@@ -174,7 +174,7 @@ func TestKrewManifestContainsTheArchives(t *testing.T) {
 	for _, p := range m.Spec.Platforms {
 		archive := p.URI[strings.LastIndex(p.URI, "/")+1:]
 		files := unpack(t, r.read(t, archive), r.Time)
-		sum, err := r.sum(archive)
+		sum, err := r.checksum(archive)
 		if err != nil || p.SHA256 != sum || files[p.Bin] != p.Selector.MatchLabels["arch"] {
 			t.Errorf("%v: %+v", err, p)
 		}

@@ -14,8 +14,8 @@ import (
 	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
 )
 
-// addSBOM writes the SPDX document of a program. It lists the modules in the program's build
-// information.
+// addSBOM writes the SPDX document of a program, which lists the modules in the build information
+// of the program.
 func (r *Release) addSBOM(name, arch string, program []byte) error {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
@@ -47,7 +47,7 @@ func (r *Release) addSBOM(name, arch string, program []byte) error {
 		Relationships: []*spdx.Relationship{relation("DOCUMENT", common.TypeRelationshipDescribe,
 			"Program")},
 	}
-	add := func(module, moduleVersion string) {
+	addModule := func(module, moduleVersion string) {
 		id := common.ElementID(fmt.Sprintf("Module-%d", len(document.Packages)))
 		document.Packages = append(document.Packages, &spdx.Package{
 			PackageName: module, PackageSPDXIdentifier: id, PackageVersion: moduleVersion,
@@ -66,9 +66,9 @@ func (r *Release) addSBOM(name, arch string, program []byte) error {
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		add(m.Path, m.Version)
+		addModule(m.Path, m.Version)
 	}
-	add("stdlib", strings.TrimPrefix(info.GoVersion, "go"))
+	addModule("stdlib", strings.TrimPrefix(info.GoVersion, "go"))
 	var out bytes.Buffer
 	if err := spdxjson.Write(document, &out, spdxjson.Indent("  ")); err != nil {
 		return fmt.Errorf("%s: %w", fileName, err)

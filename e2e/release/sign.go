@@ -25,8 +25,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-// ParseKey parses a PEM private key: a key of `cosign generate-key-pair`, encrypted with password,
-// or an unencrypted ECDSA key.
+// ParseKey parses a PEM private key. It is a key of `cosign generate-key-pair`, which password
+// decrypts, or an unencrypted ECDSA key.
 func ParseKey(pem, password []byte) (*ecdsa.PrivateKey, error) {
 	key, err := cryptoutils.UnmarshalPEMToPrivateKey(pem, cryptoutils.StaticPasswordFunc(password))
 	if err != nil {
@@ -50,7 +50,7 @@ func sign(key *ecdsa.PrivateKey, text []byte) (string, error) {
 	return base64.StdEncoding.EncodeToString(signature), nil
 }
 
-// Verify returns an error unless the signature of the text is valid.
+// Verify returns an error if the signature of the text is not valid.
 func Verify(key *ecdsa.PublicKey, text []byte, signature string) error {
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(signature))
 	if err != nil {
@@ -94,7 +94,7 @@ func newImageSignature(key *ecdsa.PrivateKey, ref, digest string) (v1.Image, err
 	})
 }
 
-// VerifyImage returns an error unless signature is a valid signature of the digest.
+// VerifyImage returns an error if signature does not contain a valid signature of the digest.
 func VerifyImage(key *ecdsa.PublicKey, signature v1.Image, digest string) error {
 	manifest, err := signature.Manifest()
 	if err != nil {
@@ -159,8 +159,8 @@ func (r *Release) addSignature(file, ref, digest string) error {
 		return fmt.Errorf("signature of %s: %w", ref, err)
 	}
 	var out bytes.Buffer
-	at := tag.Context().Tag(SignatureTag(digest)).Name()
-	if err := image.WriteLayout(&out, at, signature); err != nil {
+	signatureRef := tag.Context().Tag(SignatureTag(digest)).Name()
+	if err := image.WriteLayout(&out, signatureRef, signature); err != nil {
 		return err
 	}
 	return r.add(file, out.Bytes())

@@ -1,12 +1,12 @@
 // Package scale contains a test that measures the load of the node agents of a large cluster on the
 // API server, and checks that their requests are spread over time.
 //
-// Thousands of agents run in one process, in the virtual time of testing/synctest: half an hour
-// takes minutes, and the load of the machine does not affect the results. Only the parts of an
-// agent that send requests run: the client of the service account, the pod cache, the watch of the
-// DaemonSet, and the publisher of the plugin's kubeconfig. They use HTTP/2 and TLS with a fake API
-// server, over in-memory connections. A test of sluice-node checks that the program sends the same
-// requests.
+// Thousands of agents run in one process, in the virtual time of testing/synctest. The simulation
+// of half an hour takes minutes, and the load of the machine does not affect the results. Only the
+// parts of an agent that send requests run: the client of the service account, the pod cache, the
+// watch of the DaemonSet, and the publisher of the plugin's kubeconfig. They use HTTP/2 and TLS
+// with a fake API server, over in-memory connections. A test of sluice-node checks that the real
+// program sends the same requests.
 //
 // The parameters of [TestScale] are environment variables:
 //

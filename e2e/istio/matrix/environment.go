@@ -2,7 +2,7 @@ package matrix
 
 import "github.com/sluice-mesh/sluice/e2e/istio"
 
-// environment returns parameters that are set by environment variables.
+// environment returns the environment variables that are parameters.
 func environment() []parameter {
 	return []parameter{
 		{group: "environment", alone: true, values: []value{
@@ -39,7 +39,7 @@ func environment() []parameter {
 	}
 }
 
-// actions returns parameters that select an action and do not affect rules.
+// actions returns the flags and variables that select an action and do not change the rules.
 func actions() []parameter {
 	return []parameter{
 		{group: "no effect", alone: true, values: []value{
@@ -61,23 +61,23 @@ func actions() []parameter {
 	}
 }
 
-// refused returns configurations that istio-iptables or Sluice rejects.
+// refused returns values that istio-iptables or Sluice rejects.
 func refused() []parameter {
-	both := &istio.Refusal{ByIstio: true, ByUs: true, Reason: "invalid for both"}
+	both := &istio.Refusal{ByIstio: true, BySluice: true, Reason: "invalid for both"}
 	istioOnly := func(reason string) *istio.Refusal {
 		return &istio.Refusal{ByIstio: true, Reason: reason}
 	}
-	usOnly := func(reason string) *istio.Refusal {
-		return &istio.Refusal{ByUs: true, Reason: reason}
+	sluiceOnly := func(reason string) *istio.Refusal {
+		return &istio.Refusal{BySluice: true, Reason: reason}
 	}
-	because := func(r *istio.Refusal, values ...value) []value {
+	refuse := func(r *istio.Refusal, values ...value) []value {
 		for i := range values {
 			values[i].refused = r
 		}
 		return values
 	}
 	return []parameter{
-		{group: "refused", alone: true, values: because(both,
+		{group: "refused", alone: true, values: refuse(both,
 			together("address without length", "istio-service-exclude-cidr=10.0.0.0"),
 			together("address with blank", "istio-service-cidr=10.0.0.0/8 10.1.0.0/16"),
 			together("all excluded", "istio-service-exclude-cidr=*"),
@@ -90,40 +90,41 @@ func refused() []parameter {
 			together("unknown group", "ISTIO_OUTBOUND_OWNER_GROUPS=nosuchgroup"),
 			together("long interface", "istio-exclude-interfaces=interface-name-too-long"),
 			together("removed flag", "iptables-trace-logging"),
-			together("65 groups", setting("ISTIO_OUTBOUND_OWNER_GROUPS="+many(65, group))),
+			together("65 groups", setting("ISTIO_OUTBOUND_OWNER_GROUPS="+many(65, groupID))),
 			together("word for a boolean", "redirect-dns=maybe"),
 		)},
 		{
 			group: "refused by Istio", alone: true,
-			values: because(istioOnly("iptables accepts only a colon in port ranges"),
+			values: refuse(istioOnly("iptables accepts only a colon in port ranges"),
 				together("range with a dash", "istio-local-exclude-ports=8000-9000,15020")),
 		},
 		{
 			group: "refused by Istio for the mark", alone: true, modes: []string{tproxy},
-			values: because(
+			values: refuse(
 				istioOnly("iptables accepts a hexadecimal mark, but Istio's code for routes does not"),
 				together("hexadecimal", "istio-inbound-tproxy-mark=0x539")),
 		},
-		{group: "refused by Istio for the number", alone: true, values: because(
+		{group: "refused by Istio for the number", alone: true, values: refuse(
 			istioOnly("iptables allows 49 groups in a rule, Istio 64"),
-			together("64 groups", setting("ISTIO_OUTBOUND_OWNER_GROUPS="+many(64, group))))},
-		{group: "refused by us for the mode", alone: true, values: because(
-			usOnly("Istio treats every value other than TPROXY as REDIRECT"),
+			together("64 groups", setting("ISTIO_OUTBOUND_OWNER_GROUPS="+many(64, groupID))))},
+		{group: "refused by Sluice for the mode", alone: true, values: refuse(
+			sluiceOnly("Istio treats every value other than TPROXY as REDIRECT"),
 			together("lower case", "istio-inbound-interception-mode=tproxy"),
 			together("none", "istio-inbound-interception-mode=NONE"))},
-		{group: "refused by us for the port", alone: true, values: because(
-			usOnly("iptables accepts service names"),
+		{group: "refused by Sluice for the port", alone: true, values: refuse(
+			sluiceOnly("iptables accepts service names"),
 			together("http", "envoy-port=http"))},
-		{group: "refused by us for a boolean", alone: true, values: because(
-			usOnly("Istio treats an invalid variable as unset"),
+		{group: "refused by Sluice for a boolean", alone: true, values: refuse(
+			sluiceOnly("Istio treats an invalid variable as unset"),
 			together("word", "DUAL_STACK=banana"))},
-		{group: "refused by us for the mark", alone: true, modes: []string{tproxy}, values: because(
-			usOnly("this mark identifies the proxy's connections to its own pod, and cannot mark captured packets"),
+		{group: "refused by Sluice for the mark", alone: true, modes: []string{tproxy}, values: refuse(
+			sluiceOnly("this mark identifies the proxy's connections to its own pod, "+
+				"and cannot mark captured packets"),
 			together("1338", "istio-inbound-tproxy-mark=1338"))},
 		{
-			group: "refused by us for the table", alone: true, modes: []string{tproxy},
-			values: because(
-				usOnly("a local default route in the main table would make all addresses local"),
+			group: "refused by Sluice for the table", alone: true, modes: []string{tproxy},
+			values: refuse(
+				sluiceOnly("a local default route in the main table would make all addresses local"),
 				together("main", "istio-inbound-tproxy-route-table=254")),
 		},
 	}

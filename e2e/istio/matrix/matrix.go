@@ -1,6 +1,6 @@
-// Package matrix generates the configurations for comparing Sluice with istio-iptables. In some, a
-// single parameter is varied, with the values at which its effect changes. Others are random
-// combinations.
+// Package matrix generates the configurations in which Sluice is compared with istio-iptables.
+// [Single] varies one parameter at a time, with the values at which its effect changes. [Random]
+// combines parameters.
 package matrix
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/istio"
 )
 
-// A setting is a flag ("proxy-uid=1338") or, in upper case, an environment variable. "~proxy-uid"
-// removes a flag.
+// A setting sets a flag ("proxy-uid=1338"), sets an environment variable ("PROXY_UID=1338"), or
+// removes a flag ("~proxy-uid"). The names of variables are in upper case.
 type setting string
 
 // A parameter is a row of the matrix: the parameter that is varied, and its values.
@@ -21,12 +21,11 @@ type parameter struct {
 	group string
 	// values contains the values, which are tested separately.
 	values []value
-	// pods and modes are tested with each value. If they are empty, an IPv4 pod and REDIRECT are
-	// used.
+	// pods and modes are combined with each value. The default is an IPv4 pod and REDIRECT.
 	pods  []pod
 	modes []string
-	// alone is true if the values are not used in combinations, because they have no effect or are
-	// rejected. idle is true if no rules are created.
+	// alone excludes the values from random combinations. idle is true if the values prevent that
+	// rules are created.
 	alone, idle bool
 }
 
@@ -72,38 +71,39 @@ var base = []setting{
 
 // Single returns configurations with one varied parameter each.
 func Single() []istio.Configuration {
-	var all []istio.Configuration
+	var configurations []istio.Configuration
 	for _, p := range parameters() {
 		for _, v := range p.values {
-			for _, mode := range orOne(p.modes, redirect) {
-				for _, pod := range orOne(p.pods, v4) {
+			for _, mode := range orDefault(p.modes, redirect) {
+				for _, pod := range orDefault(p.pods, v4) {
 					c := configure(pod, v.resolvConf, modeSetting(mode), v.settings)
 					c.Group, c.Idle, c.Refused = p.group, p.idle, v.refused
 					c.Name = strings.Join([]string{p.group, plain(v.name), pod.name}, "/")
 					if len(p.modes) > 1 {
 						c.Name += "/" + mode
 					}
-					all = append(all, c)
+					configurations = append(configurations, c)
 				}
 			}
 		}
 	}
-	return all
+	return configurations
 }
 
 func modeSetting(mode string) []setting {
 	return []setting{setting("istio-inbound-interception-mode=" + mode)}
 }
 
-// orOne returns the list, or a list of the value if it is empty.
-func orOne[T any](list []T, usual T) []T {
-	if len(list) == 0 {
-		return []T{usual}
+// orDefault returns the values, or only the default value if there are none.
+func orDefault[T any](values []T, defaultValue T) []T {
+	if len(values) == 0 {
+		return []T{defaultValue}
 	}
-	return list
+	return values
 }
 
-// configure returns a configuration; later settings replace earlier ones of the same name.
+// configure returns the base configuration with the settings. A later setting replaces an earlier
+// one with the same name.
 func configure(p pod, resolvConf string, settings ...[]setting) istio.Configuration {
 	chosen := slices.Clone(base)
 	for _, s := range append(slices.Concat(settings...), p.settings...) {
@@ -136,10 +136,10 @@ func configure(p pod, resolvConf string, settings ...[]setting) istio.Configurat
 	return c
 }
 
-// plain replaces the characters of a name that go test interprets.
+// plain replaces the characters of a name that have a meaning in names of Go tests.
 func plain(name string) string { return strings.NewReplacer("/", "_", " ", "_").Replace(name) }
 
-// each returns a value for each text of a parameter.
+// each returns a value for each text, which sets the flag or variable to it.
 func each(name string, texts ...string) []value {
 	values := make([]value, len(texts))
 	for i, t := range texts {
@@ -151,12 +151,12 @@ func each(name string, texts ...string) []value {
 	return values
 }
 
-// together returns a value of several settings.
+// together returns one value that consists of the settings.
 func together(name string, settings ...setting) value {
 	return value{name: name, settings: settings}
 }
 
-// many returns a comma-separated list of n elements.
+// many returns n elements, separated by commas.
 func many(n int, element func(i int) string) string {
 	texts := make([]string, n)
 	for i := range texts {
@@ -168,5 +168,5 @@ func many(n int, element func(i int) string) string {
 func prefix4(i int) string { return fmt.Sprintf("10.%d.%d.0/24", i/256, i%256) }
 func prefix6(i int) string { return fmt.Sprintf("fd00:%x::/32", i) }
 
-// group returns a group id. The ids are not adjacent, so that they do not form ranges.
-func group(i int) string { return strconv.Itoa(2000 + 2*i) }
+// groupID returns a group id. The ids are not adjacent, so that they do not form ranges.
+func groupID(i int) string { return strconv.Itoa(2000 + 2*i) }

@@ -7,12 +7,12 @@ import (
 
 // parameters returns all parameters, grouped like istio-iptables' flags.
 func parameters() []parameter {
-	return slices.Concat(allParameters(), proxy(), inbound(), outbound(), owners(), interfaces(), dns(),
+	return slices.Concat(completeConfigurations(), proxy(), inbound(), outbound(), owners(), interfaces(), dns(),
 		environment(), actions(), refused())
 }
 
-// allParameters returns complete realistic configurations.
-func allParameters() []parameter {
+// completeConfigurations returns combinations of settings that real pods have.
+func completeConfigurations() []parameter {
 	return []parameter{
 		{group: "usual", values: []value{together("injected")}, pods: everyPod, modes: bothModes},
 		{
@@ -193,7 +193,7 @@ func owners() []parameter {
 		{
 			group: "owner-groups in number",
 			values: []value{together("40", setting("ISTIO_OUTBOUND_OWNER_GROUPS="+
-				many(40, group)))},
+				many(40, groupID)))},
 		},
 		{group: "owner-groups with dns", values: []value{
 			together("included", "ISTIO_OUTBOUND_OWNER_GROUPS=202,203", "redirect-dns",
@@ -258,7 +258,7 @@ func interfaces() []parameter {
 }
 
 func dns() []parameter {
-	from := func(name string, servers ...string) value {
+	resolvers := func(name string, servers ...string) value {
 		v := value{name: name, settings: []setting{"redirect-dns"}, resolvConf: "options ndots:5\n"}
 		for _, s := range servers {
 			v.resolvConf += "nameserver " + s + "\n"
@@ -267,15 +267,15 @@ func dns() []parameter {
 	}
 	return []parameter{
 		{group: "redirect-dns", values: []value{
-			from("one server", "10.96.0.10"),
-			from("of both families", "10.96.0.10", "fd00:10:96::a"), from("no server"),
-			from("of IPv6", "fd00:10:96::a"), from("of localhost", "127.0.0.53"),
+			resolvers("one server", "10.96.0.10"),
+			resolvers("of both families", "10.96.0.10", "fd00:10:96::a"), resolvers("no server"),
+			resolvers("of IPv6", "fd00:10:96::a"), resolvers("of localhost", "127.0.0.53"),
 		}, pods: everyPod, modes: bothModes},
 		{group: "resolv.conf", values: []value{
-			from("four servers", "10.96.0.10", "10.96.0.11", "10.96.0.12", "10.96.0.13"),
-			from("twice the same", "10.96.0.10", "10.96.0.10"),
-			from("a scoped server", "10.96.0.10", "fe80::1%eth0"), from("loopback of IPv6", "::1"),
-			from("127.0.0.1", "127.0.0.1"),
+			resolvers("four servers", "10.96.0.10", "10.96.0.11", "10.96.0.12", "10.96.0.13"),
+			resolvers("twice the same", "10.96.0.10", "10.96.0.10"),
+			resolvers("a scoped server", "10.96.0.10", "fe80::1%eth0"), resolvers("loopback of IPv6", "::1"),
+			resolvers("127.0.0.1", "127.0.0.1"),
 			{
 				name: "comments", settings: []setting{"redirect-dns"},
 				resolvConf: "# nameserver 10.0.0.1\n; x\n  nameserver\t10.0.0.2 \n" +

@@ -10,19 +10,20 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/istio"
 )
 
-// Random returns n random combinations of parameters. The same seed returns the same combinations;
-// a larger n appends more.
+// Random returns n random combinations of parameters. Equal seeds return equal combinations. With a
+// larger n, the first combinations are the same.
 func Random(seed uint64, n int) []istio.Configuration {
-	all := make([]istio.Configuration, n)
-	for i := range all {
-		all[i] = combination(rand.New(rand.NewPCG(seed, uint64(i))))
-		all[i].Group = "random"
-		all[i].Name = fmt.Sprintf("random/%d-%d", seed, i)
+	configurations := make([]istio.Configuration, n)
+	for i := range configurations {
+		c := combination(rand.New(rand.NewPCG(seed, uint64(i))))
+		c.Group, c.Name = "random", fmt.Sprintf("random/%d-%d", seed, i)
+		configurations[i] = c
 	}
-	return all
+	return configurations
 }
 
-// combination selects a pod, a mode, and listed or random values for some parameters.
+// combination returns a random pod and mode. One of six parameters has one of its values in the
+// matrix, and one of four lists has random elements.
 func combination(r *rand.Rand) istio.Configuration {
 	var settings []setting
 	var resolvConf string

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
@@ -17,8 +16,8 @@ import (
 const (
 	// tryTimeout is the time limit of an attempt.
 	tryTimeout = 3 * time.Second
-	// pause is the delay between two attempts.
-	pause = 50 * time.Millisecond
+	// retryDelay is the delay between two attempts.
+	retryDelay = 50 * time.Millisecond
 )
 
 // Get requests a URL over a new connection, at least once, and repeats the request until a server
@@ -46,9 +45,9 @@ func Datagram(ctx context.Context, caller, to string) path.Report {
 	})
 }
 
-// retry repeats an attempt until a response arrives.
+// retry repeats an attempt until a response arrives or ctx is done.
 func retry(ctx context.Context, try func() path.Report) path.Report {
-	tick := time.NewTicker(pause)
+	tick := time.NewTicker(retryDelay)
 	defer tick.Stop()
 	for {
 		r := try()
@@ -63,6 +62,7 @@ func retry(ctx context.Context, try func() path.Report) path.Report {
 	}
 }
 
+// get makes one attempt, and stores the addresses and the answer in r.
 func get(url string, r *path.Report, hold func()) error {
 	ctx, cancel := context.WithTimeout(context.Background(), tryTimeout)
 	defer cancel()
@@ -80,7 +80,7 @@ func get(url string, r *path.Report, hold func()) error {
 	}
 	response, err := transport.RoundTrip(request)
 	if conn != nil {
-		r.Local, r.Remote = addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
+		r.Local, r.Remote = path.AddrPort(conn.LocalAddr()), path.AddrPort(conn.RemoteAddr())
 	}
 	if err != nil {
 		return err
@@ -89,8 +89,8 @@ func get(url string, r *path.Report, hold func()) error {
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("GET %s: %s", url, response.Status)
 	}
-	// The transport closes its descriptor after the response. The duplicate keeps the connection
-	// open.
+	// The transport closes the connection after the response. A duplicate of the descriptor keeps
+	// it open until hold returns.
 	kept, err := conn.(*net.TCPConn).File()
 	if err != nil {
 		return err
@@ -103,13 +103,14 @@ func get(url string, r *path.Report, hold func()) error {
 	return nil
 }
 
+// datagram makes one attempt, and stores the addresses and the answer in r.
 func datagram(to string, r *path.Report) error {
 	conn, err := net.DialTimeout("udp", to, tryTimeout)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	r.Local, r.Remote = addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
+	r.Local, r.Remote = path.AddrPort(conn.LocalAddr()), path.AddrPort(conn.RemoteAddr())
 	if err := conn.SetDeadline(time.Now().Add(tryTimeout)); err != nil {
 		return err
 	}
@@ -117,13 +118,4 @@ func datagram(to string, r *path.Report) error {
 		return err
 	}
 	return json.NewDecoder(conn).Decode(r.Answer)
-}
-
-// addrPort returns the address of an endpoint, unmapped if it is IPv4.
-func addrPort(a net.Addr) netip.AddrPort {
-	ap, err := netip.ParseAddrPort(a.String())
-	if err != nil {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }

@@ -10,7 +10,7 @@ import (
 
 // A Lookup is a DNS query for an address.
 type Lookup struct {
-	// Name must end with a dot. Six requests the IPv6 address.
+	// Name must end with a dot. IPv6 requests the IPv6 address instead of the IPv4 address.
 	Name string
 	IPv6 bool
 	// Resolver is the address and port of the DNS server. Network is "udp" or "tcp".
@@ -19,7 +19,7 @@ type Lookup struct {
 
 // Do sends the query, and repeats it until a response arrives or ctx is done.
 func (l Lookup) Do(ctx context.Context) name.Resolution {
-	tick := time.NewTicker(pause)
+	tick := time.NewTicker(retryDelay)
 	defer tick.Stop()
 	for {
 		r, err := l.try()
@@ -34,6 +34,7 @@ func (l Lookup) Do(ctx context.Context) name.Resolution {
 	}
 }
 
+// try sends the query once.
 func (l Lookup) try() (name.Resolution, error) {
 	query, err := name.Query(l.Name, l.IPv6)
 	if err != nil {

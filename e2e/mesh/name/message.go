@@ -1,5 +1,5 @@
-// Package name contains a minimal DNS client and server. The server and each proxy add a record to
-// the response, so that the client knows which of them handled the query.
+// Package name implements a minimal DNS client and server. The server and each proxy add a record
+// with their name to the response. The client thereby knows which of them handled the query.
 package name
 
 import (
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Owner names of the added records.
+// Owner names of the records that proxies and servers add.
 const (
 	Proxy  = "proxy.mesh."
 	Server = "server.mesh."
@@ -25,7 +25,7 @@ var (
 
 // A Resolution is the content of a DNS response.
 type Resolution struct {
-	// Proxy is the pod of the proxy that forwarded the query, empty if none did.
+	// Proxy is the pod of the proxy that forwarded the query; empty if no proxy did.
 	Proxy string `json:"proxy,omitempty"`
 	// Server is the pod of the server, and Peer is the source address of the query. Both are zero
 	// if another DNS server responded.
@@ -45,7 +45,7 @@ type signature struct {
 	Peer   netip.AddrPort `json:"peer"`
 }
 
-// Query returns a query for the IPv4 address of a name, or the IPv6 address if six is true.
+// Query returns a query for the IPv4 address of a host, or for its IPv6 address if isIPv6 is true.
 func Query(host string, isIPv6 bool) ([]byte, error) {
 	owner, err := dnsmessage.NewName(host)
 	if err != nil {

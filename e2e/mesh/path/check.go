@@ -1,6 +1,7 @@
 package path
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -15,8 +16,8 @@ var (
 
 // An Expected is the expected path of a request. The zero value is a path without proxies.
 type Expected struct {
-	// Server is the pod that must respond; empty means any. At is the part of the pod that must
-	// respond; empty means the application ("app").
+	// Server is the pod that must respond; empty for any pod. At is the part of the pod that must
+	// respond; empty for the application ("app").
 	Server, At string
 	// Outbound and Inbound state whether the caller's and the server's proxy must forward the
 	// request.
@@ -31,30 +32,28 @@ type Expected struct {
 // Captured returns the path from one mesh pod to another.
 func Captured(server string) Expected { return Expected{Server: server, Outbound: true, Inbound: true} }
 
-// Check returns nil if there was a response and the request took exactly this path. The error
-// describes the first deviation.
-func (r Report) Check(w Expected) error {
+// Check returns nil if there was a response and the request took exactly the expected path. The
+// error describes the first deviation.
+func (r Report) Check(expected Expected) error {
 	if r.Answer == nil {
 		return fmt.Errorf("%s: no response: %s", r.Caller, r.Error)
 	}
-	if err := w.check(r); err != nil {
+	if err := expected.check(r); err != nil {
 		return fmt.Errorf("%s to %s from %s: %w; answer: %+v", r.Caller,
 			r.Remote, r.Local, err, *r.Answer)
 	}
 	return nil
 }
 
-func (w Expected) check(r Report) error {
+// check compares the path of a request that was answered.
+func (e Expected) check(r Report) error {
 	a := r.Answer
-	at := w.At
-	if at == "" {
-		at = "app"
-	}
-	if w.Server != "" && a.Server != w.Server || a.At != at {
-		return fmt.Errorf("%s of %s responded, not %s of %s", a.At, a.Server, at, w.Server)
+	at := cmp.Or(e.At, "app")
+	if e.Server != "" && a.Server != e.Server || a.At != at {
+		return fmt.Errorf("%s of %s responded, not %s of %s", a.At, a.Server, at, e.Server)
 	}
 	via, from := a.Via, r.Local
-	if w.Outbound {
+	if e.Outbound {
 		if len(via) == 0 || via[0].Direction != Outbound {
 			return errors.New("the caller's proxy was bypassed")
 		}
@@ -63,11 +62,11 @@ func (w Expected) check(r Report) error {
 		}
 		from, via = via[0].Upstream, via[1:]
 	}
-	if w.Inbound {
+	if e.Inbound {
 		if len(via) == 0 || via[0].Direction != Inbound {
 			return errors.New("the server's proxy was bypassed")
 		}
-		if err := w.checkInbound(via[0], from, a); err != nil {
+		if err := e.checkInbound(via[0], from, a); err != nil {
 			return err
 		}
 		from, via = via[0].Upstream, via[1:]
@@ -75,22 +74,22 @@ func (w Expected) check(r Report) error {
 	if len(via) > 0 {
 		return fmt.Errorf("unexpected proxy: %+v", via[0])
 	}
-	if a.Peer != from && (w.Inbound || !w.Masqueraded) {
+	if a.Peer != from && (e.Inbound || !e.Masqueraded) {
 		return fmt.Errorf("the server's peer is %s, not %s", a.Peer, from)
 	}
 	return nil
 }
 
 // checkInbound checks the hop of the server's proxy, whose peer must have the address from.
-func (w Expected) checkInbound(h Hop, from netip.AddrPort, a *Answer) error {
-	if h.Proxy != a.Server || h.Original != a.Local || h.Peer != from && !w.Masqueraded {
+func (e Expected) checkInbound(h Hop, from netip.AddrPort, a *Answer) error {
+	if h.Proxy != a.Server || h.Original != a.Local || h.Peer != from && !e.Masqueraded {
 		return fmt.Errorf("the inbound proxy forwarded another connection: %+v", h)
 	}
 	want := passthrough4
 	if h.Peer.Addr().Is6() {
 		want = passthrough6
 	}
-	if w.Transparent {
+	if e.Transparent {
 		want = h.Peer.Addr()
 	}
 	if h.Upstream.Addr() != want {

@@ -1,10 +1,13 @@
 // Package path describes and checks the path of a request through a mesh. Each proxy that forwards
 // a request adds a [Hop] with the addresses of both its connections. The server responds with all
-// hops and its own addresses, and the caller knows its own address. If the addresses of consecutive
-// hops match, no connection has bypassed a proxy.
+// hops and its own addresses, and the caller knows the addresses of its own connection. If the
+// addresses of consecutive hops match, no connection has bypassed a proxy.
 package path
 
-import "net/netip"
+import (
+	"net"
+	"net/netip"
+)
 
 // Direction identifies the proxy's listener that accepted a connection.
 type Direction string
@@ -44,10 +47,24 @@ type Answer struct {
 type Report struct {
 	// Caller is the name of the caller's pod.
 	Caller string `json:"caller"`
-	// Local and Remote are the addresses of the caller's connection, invalid if there was none.
+	// Local and Remote are the addresses of the caller's connection; zero if there was no
+	// connection.
 	Local  netip.AddrPort `json:"local,omitzero"`
 	Remote netip.AddrPort `json:"remote,omitzero"`
-	// Answer is nil if there was no response. Error is then the reason.
+	// Answer is the server's answer. If it is nil, there was no response, and Error is the reason.
 	Answer *Answer `json:"answer,omitempty"`
 	Error  string  `json:"error,omitempty"`
+}
+
+// AddrPort returns the address of a TCP or UDP endpoint, unmapped if it is IPv4.
+func AddrPort(a net.Addr) netip.AddrPort { return ParseAddrPort(a.String()) }
+
+// ParseAddrPort parses an address and port, unmapped if it is IPv4. It returns the zero value for
+// an invalid text.
+func ParseAddrPort(text string) netip.AddrPort {
+	a, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }

@@ -14,9 +14,9 @@ import (
 // responseTimeout is the time limit for the resolver's response.
 const responseTimeout = 3 * time.Second
 
-// resolve starts the DNS forwarder. It listens on the loopback addresses to which queries are
-// redirected, so that responses have these source addresses.
-func (o Options) resolve(ctx context.Context, serve func(func() error)) {
+// serveDNS starts the servers that forward DNS queries. They listen on the loopback addresses to
+// which queries are redirected, so that responses have these source addresses.
+func (o Options) serveDNS(ctx context.Context, serve func(func() error)) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		serve(func() error {
 			err := name.Serve(ctx, net.JoinHostPort(host, strconv.Itoa(dnsPort)), o.forward)
@@ -29,7 +29,7 @@ func (o Options) resolve(ctx context.Context, serve func(func() error)) {
 	}
 }
 
-// forward sends a query to the pod's resolver, and adds a hop to the response.
+// forward sends a query to the pod's resolver, and adds the name of the proxy to the response.
 func (o Options) forward(network string, query []byte, peer netip.AddrPort) ([]byte, error) {
 	answer, err := o.ask(network, query)
 	if err != nil {
@@ -38,6 +38,7 @@ func (o Options) forward(network string, query []byte, peer netip.AddrPort) ([]b
 	return answer, err
 }
 
+// ask is forward without logging.
 func (o Options) ask(network string, query []byte) ([]byte, error) {
 	conn, err := net.DialTimeout(network, o.Resolver, responseTimeout)
 	if err != nil {

@@ -4,9 +4,10 @@
 // path (see package path).
 //
 //	15001  outbound connections
-//	15006  inbound connections, to the application as 127.0.0.6 or ::6, or with the caller's address if Transparent
+//	15006  inbound connections; they are forwarded to the application from 127.0.0.6 or ::6, or from
+//	       the address of the caller if Transparent
 //	15053  DNS queries over UDP and TCP, on loopback
-//	15008, 15020, 15021, 15090  the tunnel, status, readiness and metrics: the proxy itself responds
+//	15008, 15020, 15021, 15090  tunnel, status, readiness and metrics; the proxy itself responds
 package proxy
 
 import (
@@ -30,8 +31,8 @@ const (
 
 var ownPorts = []uint16{15008, 15020, 15021, 15090}
 
-// mark is the mark of connections to the application with the client's address. The redirection
-// routes their replies to the proxy.
+// mark is the mark of connections to the application from the address of the client. Because of the
+// mark, the routing of the redirection delivers their replies to the proxy.
 const mark = 1337
 
 // Options configures a proxy.
@@ -44,18 +45,17 @@ type Options struct {
 	Resolver string
 }
 
-// Run serves until ctx is done, and then returns nil.
+// Run serves until ctx is done, and then returns nil. If a server fails, it returns the error.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// If a server fails, the others stop.
 	serve := func(run func() error) {
 		go func() { cancel(run()) }()
 	}
-	if err := o.carry(ctx, serve); err != nil {
+	if err := o.serveTCP(ctx, serve); err != nil {
 		return err
 	}
-	o.resolve(ctx, serve)
+	o.serveDNS(ctx, serve)
 	for _, port := range ownPorts {
 		listeners, err := listen(ctx, port, false)
 		if err != nil {
@@ -74,8 +74,8 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// forward starts the servers that forward connections.
-func (o Options) carry(ctx context.Context, serve func(func() error)) error {
+// serveTCP starts the servers that forward connections.
+func (o Options) serveTCP(ctx context.Context, serve func(func() error)) error {
 	for port, c := range map[uint16]tcpProxy{
 		outboundPort: {proxy: o.Name, direction: path.Outbound},
 		inboundPort:  {proxy: o.Name, direction: path.Inbound, transparent: o.Transparent},
@@ -95,12 +95,12 @@ func (o Options) carry(ctx context.Context, serve func(func() error)) error {
 // SO_ORIGINAL_DST depends on the socket's family.
 func listen(ctx context.Context, port uint16, transparent bool) ([]net.Listener, error) {
 	var listeners []net.Listener
-	for network, any := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "::"} {
+	for network, host := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "::"} {
 		var config net.ListenConfig
 		if transparent {
 			config.Control = Transparent
 		}
-		l, err := config.Listen(ctx, network, net.JoinHostPort(any, strconv.Itoa(int(port))))
+		l, err := config.Listen(ctx, network, net.JoinHostPort(host, strconv.Itoa(int(port))))
 		switch {
 		case err == nil:
 			listeners = append(listeners, l)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 	"github.com/sluice-mesh/sluice/e2e/mesh/server"
@@ -16,9 +18,10 @@ var methods = [][]byte{
 	[]byte(http.MethodGet + " "), []byte(http.MethodHead + " "), []byte(http.MethodPost + " "),
 }
 
-// SendSigned copies one direction of a connection. If the data begins with an HTTP request, it adds
-// the hop as the first header. It does not change later requests or other protocols. It never waits
-// for more data than the caller has sent.
+// SendSigned copies one direction of a connection. If the data begins with an HTTP request,
+// SendSigned adds the hop as the first header. It does not change later requests or other
+// protocols. It looks for the request only in the first data that it reads, so that it never waits
+// for more data.
 func SendSigned(to io.Writer, from io.Reader, hop path.Hop) error {
 	first := make([]byte, 4096)
 	n, err := from.Read(first)
@@ -28,35 +31,29 @@ func SendSigned(to io.Writer, from io.Reader, hop path.Hop) error {
 	if err != nil {
 		return err
 	}
-	text, err := sign(first[:n], hop)
+	signed, err := sign(first[:n], hop)
 	if err != nil {
 		return err
 	}
-	if _, err := to.Write(text); err != nil {
+	if _, err := to.Write(signed); err != nil {
 		return err
 	}
 	_, err = io.Copy(to, from)
 	return err
 }
 
-// sign adds a hop as the first header of a request.
-func sign(text []byte, hop path.Hop) ([]byte, error) {
-	line := bytes.Index(text, []byte("\r\n"))
-	if line < 0 {
-		return text, nil
+// sign adds a hop as the first header of a request. It returns other data unchanged.
+func sign(data []byte, hop path.Hop) ([]byte, error) {
+	line, rest, found := bytes.Cut(data, []byte("\r\n"))
+	isRequest := slices.ContainsFunc(methods, func(m []byte) bool {
+		return bytes.HasPrefix(line, m)
+	})
+	if !found || !isRequest {
+		return data, nil
 	}
-	for _, m := range methods {
-		if !bytes.HasPrefix(text, m) {
-			continue
-		}
-		value, err := json.Marshal(hop)
-		if err != nil {
-			return nil, err
-		}
-		signed := append([]byte{}, text[:line+2]...)
-		signed = append(signed, server.HopHeader+": "...)
-		signed = append(signed, value...)
-		return append(append(signed, "\r\n"...), text[line+2:]...), nil
+	value, err := json.Marshal(hop)
+	if err != nil {
+		return nil, err
 	}
-	return text, nil
+	return fmt.Appendf(nil, "%s\r\n%s: %s\r\n%s", line, server.HopHeader, value, rest), nil
 }

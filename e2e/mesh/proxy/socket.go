@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
 // IsNoIPv6 reports whether err means that the host has no IPv6.
@@ -17,7 +19,8 @@ func IsNoIPv6(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)
 }
 
-// Transparent sets IP_TRANSPARENT, so that a socket can use foreign addresses.
+// Transparent is a control function of net.Dialer and net.ListenConfig. It sets IP_TRANSPARENT, so
+// that the socket can use addresses of other hosts.
 func Transparent(network, _ string, c syscall.RawConn) error {
 	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
 	if strings.HasSuffix(network, "6") {
@@ -26,14 +29,15 @@ func Transparent(network, _ string, c syscall.RawConn) error {
 	return control(c, func(fd int) error { return unix.SetsockoptInt(fd, level, option, 1) })
 }
 
-// Marked is like Transparent, and also marks the connection, so that replies are routed to this
-// host.
+// Marked is like Transparent, and also sets the mark, with which the pod's routing delivers replies
+// to the socket.
 func Marked(network, address string, c syscall.RawConn) error {
 	return errors.Join(Transparent(network, address, c), control(c, func(fd int) error {
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark)
 	}))
 }
 
+// control calls do with the descriptor of a connection.
 func control(c syscall.RawConn, do func(fd int) error) error {
 	var failed error
 	if err := c.Control(func(fd uintptr) { failed = do(int(fd)) }); err != nil {
@@ -45,14 +49,14 @@ func control(c syscall.RawConn, do func(fd int) error) error {
 // Original returns the original destination of an accepted connection. Without NAT, this is the
 // local address.
 func Original(c *net.TCPConn) (netip.AddrPort, error) {
-	local := AddrPort(c.LocalAddr())
+	local := path.AddrPort(c.LocalAddr())
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
 	var found netip.AddrPort
-	// The types of these calls are used only because of their size, for the address that the kernel
-	// writes.
+	// The kernel writes a sockaddr. Package unix has no function that returns one for this option.
+	// These functions return types that are large enough.
 	err = control(raw, func(fd int) error {
 		if local.Addr().Is4() {
 			sa, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
@@ -79,16 +83,4 @@ func Original(c *net.TCPConn) (netip.AddrPort, error) {
 		return netip.AddrPort{}, fmt.Errorf("original destination of %s: %w", c.RemoteAddr(), err)
 	}
 	return found, nil
-}
-
-// AddrPort returns the address of a TCP or UDP endpoint, unmapped if it is IPv4.
-func AddrPort(a net.Addr) netip.AddrPort {
-	var ap netip.AddrPort
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		ap = a.AddrPort()
-	case *net.UDPAddr:
-		ap = a.AddrPort()
-	}
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }

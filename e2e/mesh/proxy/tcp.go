@@ -40,7 +40,7 @@ func (c tcpProxy) serve(ctx context.Context, l net.Listener) error {
 // it resets the connection, so that the caller gets an error.
 func (c tcpProxy) proxyConn(ctx context.Context, down *net.TCPConn) error {
 	defer func() { _ = down.Close() }()
-	hop := path.Hop{Proxy: c.proxy, Direction: c.direction, Peer: AddrPort(down.RemoteAddr())}
+	hop := path.Hop{Proxy: c.proxy, Direction: c.direction, Peer: path.AddrPort(down.RemoteAddr())}
 	to, err := Original(down)
 	if err == nil {
 		hop.Original = to
@@ -52,14 +52,15 @@ func (c tcpProxy) proxyConn(ctx context.Context, down *net.TCPConn) error {
 	return err
 }
 
-// exchange copies in both directions until both have ended.
+// exchange connects to the original destination, and copies in both directions until both have
+// ended.
 func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop) error {
 	up, err := c.dial(ctx, hop.Peer.Addr(), hop.Original)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = up.Close() }()
-	hop.Upstream = AddrPort(up.LocalAddr())
+	hop.Upstream = path.AddrPort(up.LocalAddr())
 	received := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(down, up)
@@ -73,7 +74,7 @@ func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop
 	return <-received
 }
 
-// dial connects to the original destination as Envoy does.
+// dial connects to the original destination from the same source address as Envoy.
 func (c tcpProxy) dial(
 	ctx context.Context, peer netip.Addr, to netip.AddrPort,
 ) (*net.TCPConn, error) {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +18,7 @@ import (
 // of the last proxy comes first.
 const HopHeader = "X-Mesh-Hop"
 
-// lastPrefix is the URL path below which the server repeats earlier answers.
+// lastPrefix is the URL path below which the server returns earlier answers again.
 const lastPrefix = "/last"
 
 // Handler responds to each request with a [path.Answer] whose Server is pod and whose At is at. For
@@ -29,6 +28,7 @@ func Handler(pod, at string) http.Handler {
 	return http.HandlerFunc(h.serve)
 }
 
+// A handler remembers the last answer for each URL path.
 type handler struct {
 	pod, at string
 
@@ -46,6 +46,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
+// answer returns the answer to a request, or false if it asks for an earlier answer that does not
+// exist.
 func (h *handler) answer(r *http.Request) (path.Answer, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,9 +55,9 @@ func (h *handler) answer(r *http.Request) (path.Answer, bool) {
 		answer, found := h.last[of]
 		return answer, found
 	}
-	answer := path.Answer{Server: h.pod, At: h.at, Peer: addrPort(r.RemoteAddr)}
+	answer := path.Answer{Server: h.pod, At: h.at, Peer: path.ParseAddrPort(r.RemoteAddr)}
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
-		answer.Local = addrPort(local.String())
+		answer.Local = path.AddrPort(local)
 	}
 	for _, text := range slices.Backward(r.Header.Values(HopHeader)) {
 		var hop path.Hop
@@ -66,15 +68,6 @@ func (h *handler) answer(r *http.Request) (path.Answer, bool) {
 	}
 	h.last[r.URL.Path] = answer
 	return answer, true
-}
-
-// addrPort parses an address of either family, unmapped if it is IPv4.
-func addrPort(text string) netip.AddrPort {
-	ap, err := netip.ParseAddrPort(text)
-	if err != nil {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
 
 // Echo responds to each datagram with a [path.Answer] until ctx is done.
@@ -96,8 +89,8 @@ func Echo(ctx context.Context, at, pod string) error {
 			return err
 		}
 		text, err := json.Marshal(path.Answer{
-			Server: pod, At: "app", Local: addrPort(conn.LocalAddr().String()),
-			Peer: addrPort(peer.String()),
+			Server: pod, At: "app", Local: path.AddrPort(conn.LocalAddr()),
+			Peer: path.AddrPort(peer),
 		})
 		if err != nil {
 			return err

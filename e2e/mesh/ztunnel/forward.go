@@ -25,7 +25,7 @@ import (
 // dialTimeout is the time limit of a connect and of a query to the resolver.
 const dialTimeout = 5 * time.Second
 
-// dial connects from the namespace of the pod with ztunnel's mark. If from is valid, it is the
+// dial connects from the namespace of the pod, with ztunnel's mark. If from is not zero, it is the
 // source address.
 func (p *pod) dial(network string, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
 	dialer := net.Dialer{Timeout: dialTimeout, Control: proxy.Marked}
@@ -49,7 +49,7 @@ func (p *pod) outbound(ctx context.Context, down *net.TCPConn) error {
 		return errors.New("connection to ztunnel itself")
 	}
 	hop := path.Hop{
-		Proxy: p.name, Direction: path.Outbound, Peer: proxy.AddrPort(down.RemoteAddr()),
+		Proxy: p.name, Direction: path.Outbound, Peer: path.AddrPort(down.RemoteAddr()),
 		Original: to,
 	}
 	if p.z.inMesh(to.Addr()) {
@@ -72,7 +72,7 @@ func (p *pod) inbound(_ context.Context, down *net.TCPConn) error {
 		return errors.New("connection to ztunnel itself")
 	}
 	hop := path.Hop{
-		Proxy: p.name, Direction: path.Inbound, Peer: proxy.AddrPort(down.RemoteAddr()),
+		Proxy: p.name, Direction: path.Inbound, Peer: path.AddrPort(down.RemoteAddr()),
 		Original: to,
 	}
 	up, err := p.dial("tcp", hop.Peer.Addr(), to)
@@ -82,12 +82,13 @@ func (p *pod) inbound(_ context.Context, down *net.TCPConn) error {
 	return exchange(down, down.CloseWrite, up, &hop)
 }
 
-// exchange copies in both directions until both have ended, and then closes up.
+// exchange copies in both directions between down and up until both have ended, and then closes up.
+// closeWrite ends the direction to down.
 func exchange(
 	down io.ReadWriter, closeWrite func() error, up net.Conn, hop *path.Hop,
 ) error {
 	defer func() { _ = up.Close() }()
-	hop.Upstream = proxy.AddrPort(up.LocalAddr())
+	hop.Upstream = path.AddrPort(up.LocalAddr())
 	received := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(down, up)
@@ -121,7 +122,7 @@ func (p *pod) tunnel(ctx context.Context, down *net.TCPConn, hop path.Hop) error
 	defer func() { _ = body.Close() }()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
-			hop.Upstream = proxy.AddrPort(info.Conn.LocalAddr())
+			hop.Upstream = path.AddrPort(info.Conn.LocalAddr())
 		},
 	})
 	peer := netip.AddrPortFrom(hop.Original.Addr(), rules.DefaultTunnelPort)
@@ -200,7 +201,7 @@ func (s stream) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// resolve forwards a DNS query, and adds a hop to the response.
+// resolve forwards a DNS query, and adds the name of the pod to the response.
 func (p *pod) resolve(network string, query []byte, _ netip.AddrPort) ([]byte, error) {
 	to, err := netip.ParseAddrPort(p.z.Resolver)
 	if err != nil {

@@ -240,8 +240,8 @@ func (n *node) sidecarPod(backend compat.Backend, number int, name string) nodeP
 	return p
 }
 
-// onlyHBONE drops connections between the pods in ambient mode that do not use HBONE, and counts the
-// packets of HBONE. Pods of a node are routed by it.
+// onlyHBONE drops connections between the pods in ambient mode that do not use HBONE, and counts
+// the packets of HBONE. Pods of a node are routed by it.
 const onlyHBONE = `table inet watch {
 	chain forward {
 		type filter hook forward priority 0

@@ -36,7 +36,7 @@ type pod struct {
 
 	mu          sync.Mutex
 	connections map[net.Conn]struct{}
-	done        bool
+	done        bool // no further connections are accepted
 	forwarders  sync.WaitGroup
 }
 
@@ -61,7 +61,8 @@ func (z *ztunnel) serve(ctx context.Context, podName string, ns *netns.NS) (*pod
 	return p, nil
 }
 
-// listen runs in the namespace of the pod.
+// listen opens the listeners and starts their servers. It must be called in the namespace of the
+// pod.
 func (p *pod) listen(ctx context.Context) error {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -73,13 +74,13 @@ func (p *pod) listen(ctx context.Context) error {
 		}
 	}
 	config := net.ListenConfig{Control: setListenOptions}
-	for network, any := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "::"} {
+	for network, host := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "::"} {
 		for port, serve := range map[uint16]func(net.Listener){
 			rules.DefaultProxyPort:          func(l net.Listener) { p.accept(ctx, l, p.outbound) },
 			rules.DefaultInboundCapturePort: func(l net.Listener) { p.accept(ctx, l, p.inbound) },
 			rules.DefaultTunnelPort:         func(l net.Listener) { _ = p.server.Serve(l) },
 		} {
-			l, err := config.Listen(ctx, network, net.JoinHostPort(any, strconv.Itoa(int(port))))
+			l, err := config.Listen(ctx, network, net.JoinHostPort(host, strconv.Itoa(int(port))))
 			if network == "tcp6" && err != nil && proxy.IsNoIPv6(err) {
 				continue
 			}
@@ -111,9 +112,9 @@ func setListenOptions(network, address string, c syscall.RawConn) error {
 	}))
 }
 
-// accept forwards connections until the listener is closed.
+// accept accepts connections and forwards each with forward, until the listener is closed.
 func (p *pod) accept(
-	ctx context.Context, l net.Listener, carry func(context.Context, *net.TCPConn) error,
+	ctx context.Context, l net.Listener, forward func(context.Context, *net.TCPConn) error,
 ) {
 	for {
 		conn, err := l.Accept()
@@ -131,8 +132,8 @@ func (p *pod) accept(
 		go func() {
 			defer p.forwarders.Done()
 			defer p.untrack(conn)
-			if err := carry(ctx, conn.(*net.TCPConn)); err != nil {
-				_ = conn.(*net.TCPConn).SetLinger(0) // reset, as without ztunnel
+			if err := forward(ctx, conn.(*net.TCPConn)); err != nil {
+				_ = conn.(*net.TCPConn).SetLinger(0) // the client gets a reset, as without ztunnel
 				log.Printf("pod %s: connection of %s: %v", p.name, conn.RemoteAddr(), err)
 			}
 			_ = conn.Close()
@@ -140,6 +141,8 @@ func (p *pod) accept(
 	}
 }
 
+// track adds a connection that drain waits for. It returns false if no further connections are
+// accepted.
 func (p *pod) track(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +160,7 @@ func (p *pod) untrack(conn net.Conn) {
 	delete(p.connections, conn)
 }
 
-// close closes the listeners.
+// close closes the listeners for captured connections, and stops accepting connections.
 func (p *pod) close() {
 	for _, l := range p.listeners {
 		_ = l.Close()

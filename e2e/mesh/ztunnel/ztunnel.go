@@ -27,13 +27,13 @@ type Options struct {
 	Resolver string
 	// Mesh contains the addresses of mesh pods on other nodes.
 	Mesh []netip.Prefix
-	// Synced is called when all pods of the agent are served for the first time; nil is not called.
+	// Synced is called when all pods of the agent are served for the first time. It may be nil.
 	Synced func()
 	// Drain is the time limit for open connections of a removed pod; 0 means 2 s.
 	Drain time.Duration
 }
 
-// A ztunnel serves pods.
+// A ztunnel serves the pods of an agent.
 type ztunnel struct {
 	Options
 
@@ -103,7 +103,7 @@ func (z *ztunnel) receivePods(ctx context.Context, client *ztunneltest.Client) e
 	}
 }
 
-// add serves a pod. A pod with the same namespace is unchanged.
+// add starts to serve a pod, unless it is already served in the same namespace.
 func (z *ztunnel) add(ctx context.Context, add *zds.AddWorkload, ns *netns.NS) error {
 	if ns == nil {
 		return fmt.Errorf("pod %s: no network namespace", add.GetUid())
@@ -125,6 +125,7 @@ func (z *ztunnel) add(ctx context.Context, add *zds.AddWorkload, ns *netns.NS) e
 	return nil
 }
 
+// remove stops serving a pod, and drains its connections in the background.
 func (z *ztunnel) remove(uid string) {
 	z.mu.Lock()
 	p := z.pods[uid]
@@ -136,7 +137,7 @@ func (z *ztunnel) remove(uid string) {
 	}
 }
 
-// removeExcept removes all pods without the UIDs.
+// removeExcept removes all pods whose UID is not in uids.
 func (z *ztunnel) removeExcept(uids map[string]bool) {
 	z.mu.Lock()
 	var removed []string

@@ -240,7 +240,7 @@ func dial(ns *netns.NS, from netip.Addr, to netip.AddrPort) (conn net.Conn, err 
 
 // sendRequest sends a request over a connection.
 func sendRequest(conn net.Conn, to netip.AddrPort) (path.Report, error) {
-	report := path.Report{Local: proxy.AddrPort(conn.LocalAddr()), Remote: to}
+	report := path.Report{Local: path.AddrPort(conn.LocalAddr()), Remote: to}
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", to); err != nil {
 		return report, err

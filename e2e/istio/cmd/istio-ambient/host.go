@@ -14,9 +14,9 @@ import (
 	"istio.io/istio/cni/pkg/trafficmanager"
 )
 
-// programHost makes the same calls as the unexported functions initMeshDataplane,
-// addPodToHostAddrSet and removePodFromHostAddrSet in istio-cni's package nodeagent. Unlike
-// removePodFromHostAddrSet, it continues with the next address after an error.
+// programHost writes the rules of a node. It makes the same calls as the unexported functions
+// initMeshDataplane, addPodToHostAddrSet and removePodFromHostAddrSet in istio-cni's package
+// nodeagent. Unlike removePodFromHostAddrSet, it continues with the next address after an error.
 func programHost(manager trafficmanager.TrafficRuleManager, useNFTables, enableIPv6 bool) error {
 	constants.HostMountsPath = os.Getenv("HOST_MOUNTS_PATH")
 	set, err := addressset.New(useNFTables, enableIPv6)
@@ -56,7 +56,7 @@ func changePod(set addressset.AddressSetManager, words []string) error {
 		case verb == "remove":
 			var other string
 			if other, err = set.ClearEntriesWithIPAndComment(a, uid); other != "" {
-				err = fmt.Errorf("remove %s of pod %s: it is of pod %s", a, uid, other)
+				err = fmt.Errorf("remove %s of pod %s: the address belongs to pod %s", a, uid, other)
 			}
 		default:
 			err = fmt.Errorf("%q: want \"add\" or \"remove\"", verb)

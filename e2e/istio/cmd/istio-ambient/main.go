@@ -1,8 +1,9 @@
-// Command istio-ambient programs the current network namespace like istio-cni programs a pod in
-// ambient mode or, with the argument host, like a node. It calls the same packages of Istio. The
-// parameters are environment variables with the names of istio-cni's variables and annotations.
-// HOST_MOUNTS_PATH is the directory with proc, in which the nftables backend looks for the kubelet.
-// On a node, each line of the standard input adds a pod to the mesh or removes it:
+// Command istio-ambient writes rules into the current network namespace as istio-cni does in the
+// namespace of a pod in ambient mode or, with the argument host, of a node. It calls the same
+// packages of Istio. The parameters are environment variables with the names of istio-cni's
+// variables and annotations. HOST_MOUNTS_PATH is the directory with proc, in which the nftables
+// backend searches the kubelet. For a node, each line of the standard input adds a pod to the mesh
+// or removes it:
 //
 //	add UID ADDRESS...
 //	remove UID ADDRESS...
@@ -23,13 +24,13 @@ import (
 )
 
 func main() {
-	if err := program(); err != nil {
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func program() error {
+func run() error {
 	sources, err := addresses("HOST_PROBE_SNAT_IP", "HOST_PROBE_SNAT_IPV6")
 	if err != nil {
 		return err
@@ -58,6 +59,7 @@ func program() error {
 	return programPod(podManager)
 }
 
+// programPod writes the rules of a pod.
 func programPod(manager trafficmanager.TrafficRuleManager) error {
 	overrides := config.PodLevelOverrides{IngressMode: isTrue("BYPASS_INBOUND_CAPTURE")}
 	switch os.Getenv("DNS_CAPTURE") {
@@ -76,13 +78,14 @@ func programPod(manager trafficmanager.TrafficRuleManager) error {
 
 func isTrue(variable string) bool { return os.Getenv(variable) == "true" }
 
+// addresses parses environment variables.
 func addresses(variables ...string) ([]netip.Addr, error) {
-	list := make([]netip.Addr, len(variables))
+	parsed := make([]netip.Addr, len(variables))
 	for i, name := range variables {
 		var err error
-		if list[i], err = netip.ParseAddr(os.Getenv(name)); err != nil {
+		if parsed[i], err = netip.ParseAddr(os.Getenv(name)); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return list, nil
+	return parsed, nil
 }

@@ -1,5 +1,5 @@
-// Command istio-iptables is Istio's command, as embedded in pilot-agent. Sluice's rules are
-// compared with its rules.
+// Command istio-iptables is the command istio-iptables of Istio's pilot-agent. Tests compare
+// Sluice's rules with the rules that it writes.
 package main
 
 import (

@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// clientFlags returns the flags of all client commands. A client makes one attempt even if the time to
-// wait is 0.
+// clientFlags returns the flags of all client commands.
 func clientFlags(name string) (flags *flag.FlagSet, wait *time.Duration) {
 	flags = flag.NewFlagSet(name, flag.ContinueOnError)
-	return flags, flags.Duration("wait", 0, "retry for up to this `duration` if there is no response (default: one attempt)")
+	return flags, flags.Duration("wait", 0,
+		"retry for up to this `duration` if there is no response (default: one attempt)")
 }
 
 // argument parses the flags and returns the single argument.
@@ -49,7 +49,7 @@ func runGet(ctx context.Context, caller string, args []string) error {
 	if *captured {
 		err = report.Check(path.Captured("" /* any server */))
 	}
-	return errors.Join(show(report), err)
+	return errors.Join(printJSON(report), err)
 }
 
 func runUDP(ctx context.Context, caller string, args []string) error {
@@ -60,14 +60,15 @@ func runUDP(ctx context.Context, caller string, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, *wait)
 	defer cancel()
-	return show(client.Datagram(ctx, caller, to))
+	return printJSON(client.Datagram(ctx, caller, to))
 }
 
 func runLookup(ctx context.Context, _ string, args []string) error {
 	flags, wait := clientFlags("lookup")
 	tcp := flags.Bool("tcp", false, "send the query over TCP")
 	ipv6 := flags.Bool("6", false, "query AAAA records instead of A records")
-	resolver := flags.String("server", "", "`address:port` of the DNS server (default from /etc/resolv.conf)")
+	resolver := flags.String("server", "",
+		"`address:port` of the DNS server (default from /etc/resolv.conf)")
 	host, err := argument(flags, args)
 	if err != nil {
 		return err
@@ -81,7 +82,7 @@ func runLookup(ctx context.Context, _ string, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, *wait)
 	defer cancel()
-	return show(l.Do(ctx))
+	return printJSON(l.Do(ctx))
 }
 
-func show(value any) error { return json.NewEncoder(os.Stdout).Encode(value) }
+func printJSON(value any) error { return json.NewEncoder(os.Stdout).Encode(value) }

@@ -1,14 +1,16 @@
 // Command mesh contains a sample application of a mesh and its sidecar proxy, for tests:
 //
-//	mesh proxy sidecar [-transparent]             the proxy, a replacement for Envoy, with pilot-agent's first arguments
-//	mesh ztunnel [-socket PATH] [-resolver ADDRESS:PORT] [-mesh CIDR,CIDR] [-ready :15021]   a replacement for ztunnel, for the agent's pods
-//	mesh serve [-tcp 8080,9090] [-udp 7000]       the application: HTTP and UDP servers that report the caller's properties
-//	mesh dns [-at :53]                            a DNS server that reports the caller's properties
-//	mesh get [-wait 5s] [-captured] [-hold] URL   one request; -captured: exit with 1 unless both proxies forward it
-//	mesh udp [-wait 5s] ADDRESS:PORT              one datagram
-//	mesh lookup [-wait 5s] [-tcp] [-6] [-server ADDRESS:PORT] NAME
+//	mesh proxy sidecar [-transparent]             the proxy, a replacement for Envoy
+//	mesh ztunnel [-socket PATH] [-mesh CIDR,CIDR] a replacement for ztunnel
+//	mesh serve [-tcp 8080,9090] [-udp 7000]       the application: HTTP and UDP servers
+//	mesh dns [-at :53]                            a DNS server
+//	mesh get [-wait 5s] [-captured] [-hold] URL   sends a request; -captured: fails unless both proxies forward it
+//	mesh udp [-wait 5s] ADDRESS:PORT              sends a datagram
+//	mesh lookup [-wait 5s] [-tcp] [-6] NAME       sends a DNS query
 //
-// Clients print their report as JSON. The name of the pod is $POD_NAME, or the host's name.
+// The proxy's first arguments are the arguments of pilot-agent. Servers report the properties of
+// the caller, and clients print these reports as JSON. The name of the pod is $POD_NAME, or the
+// host's name. The flag -h of each command prints all flags.
 package main
 
 import (
@@ -20,7 +22,7 @@ import (
 	"syscall"
 )
 
-// commands maps names to commands.
+// commands maps the first argument to the function that runs the command.
 var commands = map[string]func(ctx context.Context, pod string, args []string) error{
 	"proxy": runProxy, "serve": runServe, "dns": runDNS, "get": runGet, "udp": runUDP,
 	"lookup": runLookup, "ztunnel": runZtunnel,

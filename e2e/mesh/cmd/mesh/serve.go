@@ -20,7 +20,8 @@ func runProxy(ctx context.Context, pod string, args []string) error {
 	flags := flag.NewFlagSet("proxy", flag.ContinueOnError)
 	transparent := flags.Bool("transparent", false,
 		"accept inbound connections redirected by TPROXY")
-	resolver := flags.String("resolver", "", "`address:port` of the DNS server (default from /etc/resolv.conf)")
+	resolver := flags.String("resolver", "",
+		"`address:port` of the DNS server (default from /etc/resolv.conf)")
 	if len(args) == 0 || args[0] != "sidecar" {
 		return fmt.Errorf("proxy %q: want the proxy type sidecar", args)
 	}

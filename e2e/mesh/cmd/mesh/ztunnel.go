@@ -15,9 +15,11 @@ import (
 func runZtunnel(ctx context.Context, _ string, args []string) error {
 	flags := flag.NewFlagSet("ztunnel", flag.ContinueOnError)
 	socket := flags.String("socket", agent.DefaultSocket, "`path` of the agent's socket")
-	resolver := flags.String("resolver", "", "`address:port` of the DNS server (default from /etc/resolv.conf)")
+	resolver := flags.String("resolver", "",
+		"`address:port` of the DNS server (default from /etc/resolv.conf)")
 	mesh := flags.String("mesh", "", "`prefixes` of mesh pods on other nodes, separated by commas")
-	ready := flags.String("ready", "", "`address:port` of an HTTP server that starts when all pods are served")
+	ready := flags.String("ready", "",
+		"`address:port` of an HTTP server that starts when all pods are served")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -27,7 +29,8 @@ func runZtunnel(ctx context.Context, _ string, args []string) error {
 	if *ready != "" {
 		o.Synced = func() {
 			go func() {
-				fail(http.ListenAndServe(*ready, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+				respondOK := func(http.ResponseWriter, *http.Request) {}
+				fail(http.ListenAndServe(*ready, http.HandlerFunc(respondOK)))
 			}()
 		}
 	}

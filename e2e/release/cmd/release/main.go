@@ -4,7 +4,8 @@
 //
 // With -push, it also pushes the image and the chart to the registry of -hub, with the credentials
 // of docker login. It signs the checksums, the image and the chart if $COSIGN_PRIVATE_KEY contains
-// a PEM private key, or $COSIGN_KEY the path of one. $COSIGN_PASSWORD is the key's password.
+// a PEM private key, or if $COSIGN_KEY contains the path of a private key. $COSIGN_PASSWORD is the
+// password of the key.
 package main
 
 import (
@@ -46,7 +47,7 @@ func run(ctx context.Context) error {
 	if r.Commit, r.Time, err = head(ctx, r.Source); err != nil {
 		return err
 	}
-	if r.Key, err = key(); err != nil {
+	if r.Key, err = keyFromEnvironment(); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -68,8 +69,8 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// head returns the commit of a checkout and its time. It returns an error if the checkout is not
-// clean.
+// head returns the hash and the time of the checked-out commit. It returns an error if the checkout
+// is not clean.
 func head(ctx context.Context, dir string) (string, time.Time, error) {
 	changes, err := git(ctx, dir, "status", "--porcelain")
 	if err != nil {
@@ -91,6 +92,7 @@ func head(ctx context.Context, dir string) (string, time.Time, error) {
 	return commit, time.Unix(n, 0).UTC(), nil
 }
 
+// git runs git in a checkout and returns its output.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, "git", append([]string{"-C", dir}, args...)...)
 	var stderr bytes.Buffer
@@ -102,8 +104,9 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// key returns the private key in the environment, or nil if there is none.
-func key() (*ecdsa.PrivateKey, error) {
+// keyFromEnvironment returns the private key that environment variables specify, or nil if they
+// specify no key.
+func keyFromEnvironment() (*ecdsa.PrivateKey, error) {
 	pem, path := []byte(os.Getenv("COSIGN_PRIVATE_KEY")), os.Getenv("COSIGN_KEY")
 	switch {
 	case len(pem) > 0 && path != "":
