@@ -158,7 +158,7 @@ e2e: ## Build Kubernetes, and run the tests on a cluster in namespaces (root or 
 
 # Tests of e2e-kind. With SHORT=1: installation of the chart, traffic through both proxies, repair of
 # flushed rules, and uninstallation.
-KIND_TESTS = $(if $(SHORT),^TestSluice$$/^(installation|faults|leaving)$$/^(the_DaemonSet|one_pod|rules_that|after_helm),^Test(NamespacedEngine|Kind|Sluice))
+KIND_TESTS = $(if $(SHORT),^TestSluice$$/^(installation|faults|uninstallation)$$/^(the_DaemonSet|one_pod|rules_that|after_helm),^Test(NamespacedEngine|Kind|Sluice))
 KIND_PACKAGES = $(if $(SHORT),,./cluster/docker ./cluster) ./suite
 # Like e2e. Without a registry, root also builds the node image from the distribution's packages.
 e2e-kind: export SLUICE_REQUIRE = 1

@@ -22,12 +22,12 @@ func checkAmbientRepair(t *testing.T, tc *testCluster) {
 	ns := tc.newAmbientNamespace(t)
 	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
 	ipv4, _ := addresses(pods[1])
-	tc.annotated(t, "enabled", pods...)
+	tc.waitAnnotated(t, "enabled", pods...)
 	// Other tables of the node belong to kube-proxy and CNI plugins.
 	if _, err := tc.onNode(t.Context(), "nft", "delete", "table", "inet", "sluice"); err != nil {
 		t.Fatal(err)
 	}
-	elapsed := eventually(t, 5*time.Second, "the node's rules are restored", tc.hostRules)
+	elapsed := eventually(t, 5*time.Second, "the node's rules are restored", tc.checkHostRules)
 	t.Logf("node's rules restored after at most %s", elapsed.Round(time.Millisecond))
 	sandbox := tc.mustSandbox(t, pods[0])
 	if _, err := tc.inNetns(t.Context(), sandbox, "nft", "flush", "ruleset"); err != nil {
@@ -40,32 +40,34 @@ func checkAmbientRepair(t *testing.T, tc *testCluster) {
 	t.Logf("pod's rules restored after at most %s", elapsed.Round(time.Millisecond))
 	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), throughZtunnel("b"))
 	for _, p := range pods {
-		if err := tc.probed(t.Context(), p, time.Now()); err != nil {
+		if err := tc.checkReadySince(t.Context(), p, time.Now()); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
+// checkAmbientReplacement kills the agent and ztunnel, and replaces both, while a pod sends
+// requests.
 func checkAmbientReplacement(t *testing.T, tc *testCluster) {
 	tc.mustBeAmbient(t)
 	tc.mustRunZtunnel(t)
 	ns := tc.newAmbientNamespace(t)
 	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
-	tc.annotated(t, "enabled", pods...)
+	tc.waitAnnotated(t, "enabled", pods...)
 	begin := time.Now()
 	requests := tc.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
-	step := func(description string) {
-		requests.more(t, 3)
+	logStep := func(description string) {
+		requests.waitForMore(t, 3)
 		t.Logf("%s: %s", description, time.Since(begin).Round(time.Millisecond))
 	}
-	step("before")
+	logStep("before")
 
 	tc.agentSignals(t)("KILL")
-	requests.more(t, 3)
+	requests.waitForMore(t, 3)
 	eventually(t, readyTimeout, "the agent is ready again", func(ctx context.Context) error {
-		return tc.agentsReady(ctx, agent)
+		return tc.checkAgentsReady(ctx, agent)
 	})
-	step("the agent was killed")
+	logStep("the agent was killed")
 
 	killed, err := tc.ztunnels(t.Context())
 	if err != nil || len(killed) != len(tc.Nodes()) {
@@ -78,7 +80,7 @@ func checkAmbientReplacement(t *testing.T, tc *testCluster) {
 	if _, err := tc.onNode(t.Context(), "kill", "-KILL", pid); err != nil {
 		t.Fatal(err)
 	}
-	step("ztunnel was killed")
+	logStep("ztunnel was killed")
 
 	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"restarted":%q}}}}}`, begin)
 	if _, err := tc.client.AppsV1().DaemonSets(agentNamespace).Patch(t.Context(), mesh.ZtunnelName,
@@ -86,18 +88,18 @@ func checkAmbientReplacement(t *testing.T, tc *testCluster) {
 		t.Fatal(err)
 	}
 	eventually(t, readyTimeout, "another ztunnel is ready", func(ctx context.Context) error {
-		return tc.agentsReady(ctx, mesh.ZtunnelName)
+		return tc.checkAgentsReady(ctx, mesh.ZtunnelName)
 	})
-	step("ztunnel was replaced")
+	logStep("ztunnel was replaced")
 
 	ipv4, _ := addresses(pods[1])
 	to := url(ipv4.String(), mesh.Port)
 	before := tc.mustReach(t, pods[0], to, throughZtunnel("b"))
 	tc.mustUpgrade(t, append(ambientArgs(), "--set", "podAnnotations.round=next")...)
-	step("the agent was replaced")
+	logStep("the agent was replaced")
 	after := tc.mustReach(t, pods[0], to, throughZtunnel("b"))
 	if !t.Failed() && before.Answer.Via[0].Upstream != after.Answer.Via[0].Upstream {
-		t.Errorf("ztunnel has opened another HBONE connection, %s after %s: it did not keep the pods",
+		t.Errorf("ztunnel has opened another HBONE connection, %s after %s: it removed the pods",
 			after.Answer.Via[0].Upstream, before.Answer.Via[0].Upstream)
 	}
 	c := tc.run(t, mesh.Pod(ns, "c"))[0]
@@ -105,7 +107,7 @@ func checkAmbientReplacement(t *testing.T, tc *testCluster) {
 	ipv4, _ = addresses(c)
 	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), throughZtunnel("c"))
 	for _, p := range pods {
-		if err := tc.probed(t.Context(), p, begin); err != nil {
+		if err := tc.checkReadySince(t.Context(), p, begin); err != nil {
 			t.Error(err)
 		}
 	}
@@ -116,9 +118,9 @@ type requestLoop struct {
 	stop func()
 	done chan struct{} // closed when the last request has ended
 
-	mu       sync.Mutex
-	answered int
-	errs     []error
+	mu    sync.Mutex
+	ended int // number of requests that have ended
+	errs  []error
 }
 
 // startRequests sends requests from a pod to another until end is called.
@@ -130,8 +132,8 @@ func (tc *testCluster) startRequests(t *testing.T, from, to *corev1.Pod, want pa
 	go func() {
 		defer close(c.done)
 		for ctx.Err() == nil {
-			// A started request is not interrupted.
-			c.note(tc.request(context.WithoutCancel(ctx), from, url(ipv4.String(), mesh.Port), want))
+			// end does not interrupt the last request.
+			c.record(tc.request(context.WithoutCancel(ctx), from, url(ipv4.String(), mesh.Port), want))
 		}
 	}()
 	t.Cleanup(func() {
@@ -154,26 +156,27 @@ func (tc *testCluster) request(ctx context.Context, from *corev1.Pod, url string
 	return r.Check(want)
 }
 
-func (c *requestLoop) note(err error) {
+// record records the end of a request.
+func (c *requestLoop) record(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answered++
+	c.ended++
 	if err != nil {
 		c.errs = append(c.errs, err)
 	}
 }
 
-// more waits until number requests that started after the call have ended.
-func (c *requestLoop) more(t *testing.T, number int) {
+// waitForMore waits until number requests that started after the call have ended.
+func (c *requestLoop) waitForMore(t *testing.T, number int) {
 	t.Helper()
 	c.mu.Lock()
-	before := c.answered
+	before := c.ended
 	c.mu.Unlock()
 	eventually(t, readyTimeout, "more requests", func(context.Context) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.answered <= before+number { // one may have started before
-			return fmt.Errorf("%d of %d", c.answered-before, number+1)
+		if c.ended <= before+number { // one of them may have started before the call
+			return fmt.Errorf("%d of %d", c.ended-before, number+1)
 		}
 		return nil
 	})
@@ -187,5 +190,5 @@ func (c *requestLoop) end(t *testing.T) {
 	for _, err := range c.errs {
 		t.Error(err)
 	}
-	t.Logf("%d requests", c.answered)
+	t.Logf("%d requests", c.ended)
 }

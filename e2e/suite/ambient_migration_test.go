@@ -9,38 +9,39 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// checkAmbientMigration replaces the real istio-cni in ambient mode by Sluice, and comes back. Two pods
-// send requests all the time, and are not restarted.
+// checkAmbientMigration replaces the real istio-cni in ambient mode by Sluice, and Sluice by
+// istio-cni. Meanwhile a pod continuously sends requests to another one. The pods are not
+// restarted.
 func checkAmbientMigration(t *testing.T, tc *testCluster) {
-	inIstio := []string{"--set", "profile=ambient", "--set", "global.nativeNftables=true"}
-	tc.installIstioCNI(t, inIstio...)
+	istioArgs := []string{"--set", "profile=ambient", "--set", "global.nativeNftables=true"}
+	tc.installIstioCNI(t, istioArgs...)
 	tc.mustRunZtunnel(t)
 	ns := tc.newAmbientNamespace(t)
 	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
-	tc.annotated(t, "enabled", pods...)
+	tc.waitAnnotated(t, "enabled", pods...)
 	requests := tc.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
-	requests.more(t, 3)
+	requests.waitForMore(t, 3)
 
-	// ztunnel is connected to istio-cni until that is uninstalled.
+	// ztunnel stays connected to istio-cni until istio-cni is uninstalled.
 	tc.mustInstallAmbient(t)
 	pods = append(pods, tc.run(t, mesh.Pod(ns, "both"))...)
-	requests.more(t, 3)
-	tc.annotated(t, "enabled", pods...)
+	requests.waitForMore(t, 3)
+	tc.waitAnnotated(t, "enabled", pods...)
 	tc.helmIstio(t, "uninstall", "--wait")
 	tc.waitUntilAloneInChain(t)
 	pods = append(pods, tc.run(t, mesh.Pod(ns, "ours"))...)
-	requests.more(t, 3)
-	tc.annotated(t, "enabled", pods...)
-	tc.mustTalk(t, pods)
+	requests.waitForMore(t, 3)
+	tc.waitAnnotated(t, "enabled", pods...)
+	tc.mustReachEachOther(t, pods)
 
-	tc.installIstioCNI(t, inIstio...)
-	requests.more(t, 3)
+	tc.installIstioCNI(t, istioArgs...)
+	requests.waitForMore(t, 3)
 	tc.mustUninstall(t)
-	requests.more(t, 3)
+	requests.waitForMore(t, 3)
 	pods = append(pods, tc.run(t, mesh.Pod(ns, "theirs"))...)
-	tc.annotated(t, "enabled", pods...)
+	tc.waitAnnotated(t, "enabled", pods...)
 	requests.end(t)
-	tc.mustTalk(t, pods)
+	tc.mustReachEachOther(t, pods)
 	for _, p := range pods {
 		out, err := tc.inNetns(t.Context(), tc.mustSandbox(t, p), "nft", "list", "tables")
 		if err != nil || strings.Contains(out, "inet sluice") || !strings.Contains(out, "istio-ambient-nat") {
@@ -51,8 +52,8 @@ func checkAmbientMigration(t *testing.T, tc *testCluster) {
 	tc.mustStopZtunnel(t)
 }
 
-// mustTalk fails the test unless each pod reaches the next through ztunnel.
-func (tc *testCluster) mustTalk(t *testing.T, pods []*corev1.Pod) {
+// mustReachEachOther fails the test unless each pod reaches the next one through ztunnel.
+func (tc *testCluster) mustReachEachOther(t *testing.T, pods []*corev1.Pod) {
 	t.Helper()
 	for i, from := range pods {
 		to := pods[(i+1)%len(pods)]

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// checkAmbientReboot reboots the node with running pods. The init container of one sends a request as
-// early as possible.
+// checkAmbientReboot reboots the node with running pods. An init container sends a request as early
+// as possible, which must be captured.
 func checkAmbientReboot(t *testing.T, tc *testCluster) {
 	tc.mustBeAmbient(t)
 	tc.mustRunZtunnel(t)
@@ -33,14 +33,14 @@ func checkAmbientReboot(t *testing.T, tc *testCluster) {
 		mesh.Container("first", "get", "-wait", readyTimeout.String(), url(s.Spec.ClusterIP, 80)),
 	}
 	pods := []*corev1.Pod{tc.run(t, a)[0], b}
-	tc.annotated(t, "enabled", pods...)
+	tc.waitAnnotated(t, "enabled", pods...)
 
 	begin := time.Now()
 	if err := tc.node().Reboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i, p := range pods {
-		pods[i] = tc.restarted(t, p, begin)
+		pods[i] = tc.waitRestarted(t, p, begin)
 	}
 	t.Logf("the pods are ready after %s", time.Since(begin).Round(time.Millisecond))
 	if err := tc.containerReport(t, pods[0], "first").Check(throughZtunnel("b")); err != nil {
@@ -48,17 +48,18 @@ func checkAmbientReboot(t *testing.T, tc *testCluster) {
 	}
 	for _, name := range []string{agent, mesh.ZtunnelName} {
 		eventually(t, readyTimeout, name+" is ready again", func(ctx context.Context) error {
-			return tc.agentsReady(ctx, name)
+			return tc.checkAgentsReady(ctx, name)
 		})
 	}
-	tc.annotated(t, "enabled", pods...)
-	tc.mustBeInPlace(t, pods...)
-	tc.mustTalk(t, pods)
+	tc.waitAnnotated(t, "enabled", pods...)
+	tc.mustHaveIntactRules(t, pods...)
+	tc.mustReachEachOther(t, pods)
 	tc.mustProbe(t, pods)
 }
 
-// mustBeInPlace waits until the rules of the pods and of their node are as the agent wants them.
-func (tc *testCluster) mustBeInPlace(t *testing.T, pods ...*corev1.Pod) {
+// mustHaveIntactRules waits until rules check and rules doctor report no problem for the pods and
+// their node.
+func (tc *testCluster) mustHaveIntactRules(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	commands := [][]string{{"check", "--node"}, {"doctor", "--node"}}
 	for _, p := range pods {
@@ -95,20 +96,20 @@ func (tc *testCluster) mustProbe(t *testing.T, pods []*corev1.Pod) {
 	}
 }
 
-// flushAndWait flushes all rules of the node, and prints the milliseconds until the node has rules of
-// Sluice again.
+// flushAndWait is a script that flushes all rules of the node. It prints the milliseconds until the
+// node has rules of Sluice again.
 const flushAndWait = `nft flush ruleset; begin=$(date +%s%3N)
 until nft list table inet sluice >/dev/null 2>&1; do :; done; echo $(($(date +%s%3N) - begin))`
 
-// checkAmbientFlush flushes all rules of the node, of all programs.
+// checkAmbientFlush flushes all rules of the node, including the rules of other programs.
 func checkAmbientFlush(t *testing.T, tc *testCluster) {
 	tc.mustBeAmbient(t)
 	tc.mustRunZtunnel(t)
 	ns := tc.newAmbientNamespace(t)
 	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
-	tc.annotated(t, "enabled", pods...)
+	tc.waitAnnotated(t, "enabled", pods...)
 	requests := tc.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
-	requests.more(t, 2)
+	requests.waitForMore(t, 2)
 	repairs := tc.hostRulesRepairs(t)
 	begin := time.Now()
 
@@ -119,15 +120,16 @@ func checkAmbientFlush(t *testing.T, tc *testCluster) {
 		t.Fatal(err)
 	}
 	t.Logf("the node's rules were restored after %s ms", strings.TrimSpace(took))
-	// kube-proxy finds out only after a while.
+	// kube-proxy restores its rules only after a while. When it is restarted, it restores them at
+	// once.
 	if err := tc.node().KillService(t.Context(), cluster.Proxy); err != nil {
 		t.Fatal(err)
 	}
-	requests.more(t, 2)
+	requests.waitForMore(t, 2)
 	requests.end(t)
-	tc.mustBeInPlace(t, pods...)
+	tc.mustHaveIntactRules(t, pods...)
 	for _, p := range pods {
-		if err := tc.probed(t.Context(), p, begin); err != nil {
+		if err := tc.checkReadySince(t.Context(), p, begin); err != nil {
 			t.Error(err)
 		}
 	}
@@ -171,34 +173,35 @@ func (tc *testCluster) hostRulesRepairs(t *testing.T) int {
 	return number
 }
 
-// checkAmbientBackend changes the backend of running pods and of the node, and back.
+// checkAmbientBackend moves the rules of running pods and of the node to the other backend and
+// back.
 func checkAmbientBackend(t *testing.T, tc *testCluster) {
 	tc.mustBeAmbient(t)
 	tc.mustRunZtunnel(t)
 	ns := tc.newAmbientNamespace(t)
 	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
-	tc.annotated(t, "enabled", pods...)
+	tc.waitAnnotated(t, "enabled", pods...)
 	begin := time.Now()
 	requests := tc.startRequests(t, pods[0], pods[1], throughZtunnel("b"))
-	requests.more(t, 2)
+	requests.waitForMore(t, 2)
 	for _, change := range []struct{ backend, by string }{{"legacy", "iptables-legacy"}, {"nft", "nft"}} {
 		tc.mustUpgrade(t, append(ambientArgs(), "--set", "backend="+change.backend)...)
-		for _, of := range append([][]string{{"--node"}}, podFlags(pods)...) {
-			// Rules that remain in the other backend are a difference.
-			eventually(t, readyTimeout, fmt.Sprintf("rules of %v in %s", of, change.by), func(ctx context.Context) error {
-				out, err := tc.rules(ctx, t, append([]string{"check"}, of...)...)
+		for _, scope := range append([][]string{{"--node"}}, podFlags(pods)...) {
+			// rules check reports rules that remain in the other backend as a difference.
+			eventually(t, readyTimeout, fmt.Sprintf("rules of %v in %s", scope, change.by), func(ctx context.Context) error {
+				out, err := tc.rules(ctx, t, append([]string{"check"}, scope...)...)
 				if err == nil && !strings.Contains(out, ", by "+change.by) {
 					err = errors.New(out)
 				}
 				return err
 			})
 		}
-		requests.more(t, 2)
+		requests.waitForMore(t, 2)
 		t.Logf("backend %s: %s", change.backend, time.Since(begin).Round(time.Millisecond))
 	}
 	requests.end(t)
 	for _, p := range pods {
-		if err := tc.probed(t.Context(), p, begin); err != nil {
+		if err := tc.checkReadySince(t.Context(), p, begin); err != nil {
 			t.Error(err)
 		}
 	}
@@ -212,27 +215,27 @@ func podFlags(pods []*corev1.Pod) (flags [][]string) {
 	return flags
 }
 
-// checkAmbientDisabled disables ambient mode as the manual says: first no pod is selected, then the
-// agent has no ambient mode.
+// checkAmbientDisabled disables ambient mode in the order of the manual: the first upgrade selects
+// no pods, the second one disables ambient mode.
 func checkAmbientDisabled(t *testing.T, tc *testCluster) {
 	tc.mustBeAmbient(t)
 	tc.mustRunZtunnel(t)
 	ns := tc.newAmbientNamespace(t)
 	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"), meshPod(ns, "sidecar"))
 	a, b, sidecar := pods[0], pods[1], pods[2]
-	tc.annotated(t, "enabled", a, b)
+	tc.waitAnnotated(t, "enabled", a, b)
 	_, err := tc.helm(t.Context(), append([]string{"upgrade"}, tc.chartArgs()...)...)
 	if err == nil || !strings.Contains(err.Error(), "enablementSelectors") {
 		t.Errorf("an upgrade that disables ambient mode while pods are selected: %v", err)
 	}
 	tc.mustUpgrade(t, append(ambientArgs(), "--set-json", "ambient.enablementSelectors=[]")...)
-	tc.annotated(t, "", a, b)
+	tc.waitAnnotated(t, "", a, b)
 	tc.mu.Lock()
 	tc.mustUpgrade(t)
 	tc.ambient = false
 	tc.mu.Unlock()
 	eventually(t, readyTimeout, "the node has no rules", func(ctx context.Context) error {
-		if tc.hostRules(ctx) == nil {
+		if tc.checkHostRules(ctx) == nil {
 			return errors.New("the node has rules for probes")
 		}
 		return nil

@@ -22,7 +22,8 @@ var ambientNodes = testGroup{name: "ambient nodes", nodes: 2, tests: []groupTest
 	},
 }}
 
-// onlyHBONE drops connections from one address to another, except HBONE connections, which it counts.
+// onlyHBONE drops connections from one address to another, except HBONE connections, which it
+// counts.
 const onlyHBONE = `table inet e2e {
 	chain forward {
 		type filter hook forward priority 0
@@ -42,7 +43,7 @@ func checkAmbientTwoNodes(t *testing.T, tc *testCluster) {
 	}
 	pods = tc.run(t, pods...)
 	a, sidecar, b, otherSidecar := pods[0], pods[1], pods[2], pods[3]
-	tc.annotated(t, "enabled", a, b)
+	tc.waitAnnotated(t, "enabled", a, b)
 	tc.mustKnowPods(t, a, b)
 	from, _ := addresses(a)
 	to, _ := addresses(b)
@@ -77,8 +78,8 @@ func checkAmbientTwoNodes(t *testing.T, tc *testCluster) {
 	tc.mustStopZtunnel(t)
 }
 
-// mustKnowPods restarts ztunnel with the addresses of pods in ambient mode, which include those on
-// other nodes.
+// mustKnowPods restarts ztunnel with the addresses of the pods, because this module's ztunnel does
+// not learn the addresses of pods on other nodes.
 func (tc *testCluster) mustKnowPods(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	var prefixes []string
@@ -98,6 +99,6 @@ func (tc *testCluster) mustKnowPods(t *testing.T, pods ...*corev1.Pod) {
 		t.Fatal(err)
 	}
 	eventually(t, readyTimeout, "ztunnel knows the pods", func(ctx context.Context) error {
-		return tc.agentsReady(ctx, mesh.ZtunnelName)
+		return tc.checkAgentsReady(ctx, mesh.ZtunnelName)
 	})
 }

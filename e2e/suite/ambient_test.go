@@ -55,8 +55,9 @@ var ambient = testGroup{name: "ambient", tests: []groupTest{
 	},
 }}
 
-// ambientMigration is the migration of pods in ambient mode. The chart is not installed before.
-var ambientMigration = testGroup{name: "ambient migration", bare: true, tests: []groupTest{
+// ambientMigration contains the migration of pods in ambient mode. It begins without Sluice's
+// chart.
+var ambientMigration = testGroup{name: "ambient migration", withoutChart: true, tests: []groupTest{
 	{
 		"between istio-cni and Sluice, requests of pods in ambient mode are answered, and none bypasses ztunnel",
 		checkAmbientMigration,
@@ -80,9 +81,11 @@ func (tc *testCluster) mustBeAmbient(t *testing.T) {
 	tc.ambient = true
 }
 
-// ambientArgs enable ambient mode. Uninstallation does not wait long for the removal of pods.
+// ambientArgs returns Helm's arguments that enable ambient mode. The short timeout prevents that
+// uninstallation waits long for the removal of pods from the mesh.
 func ambientArgs() []string { return []string{"--set", "profile=ambient,uninstallTimeout=2s"} }
 
+// mustUpgrade upgrades the release with additional arguments of Helm.
 func (tc *testCluster) mustUpgrade(t *testing.T, extra ...string) {
 	t.Helper()
 	begin := time.Now()
@@ -102,7 +105,7 @@ func (tc *testCluster) mustRunZtunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, readyTimeout, "ztunnel is ready", func(ctx context.Context) error {
-		return tc.agentsReady(ctx, mesh.ZtunnelName)
+		return tc.checkAgentsReady(ctx, mesh.ZtunnelName)
 	})
 }
 
@@ -154,9 +157,9 @@ func (tc *testCluster) labelNamespace(t *testing.T, ns, value string) {
 	}
 }
 
-// annotated waits until the redirection annotation of the pods has the value; an empty value means
-// no annotation.
-func (tc *testCluster) annotated(t *testing.T, value string, pods ...*corev1.Pod) {
+// waitAnnotated waits until the redirection annotation of the pods has the value; an empty value
+// means no annotation.
+func (tc *testCluster) waitAnnotated(t *testing.T, value string, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, p := range pods {
 		eventually(t, readyTimeout, fmt.Sprintf("the annotation of %s is %q", p.Name, value),
@@ -193,8 +196,8 @@ func checkWaitForZtunnel(t *testing.T, tc *testCluster) {
 		t.Errorf("without ztunnel the pod is %s: %v", found.Status.Phase, err)
 	}
 	tc.mustRunZtunnel(t)
-	a = tc.ready(t, a)
-	tc.annotated(t, "enabled", a, before[0])
+	a = tc.waitReady(t, a)
+	tc.waitAnnotated(t, "enabled", a, before[0])
 	ipv4, _ := addresses(before[0])
 	tc.mustReach(t, a, url(ipv4.String(), mesh.Port), throughZtunnel("before"))
 	ipv4, _ = addresses(before[1])
@@ -206,13 +209,13 @@ func checkAmbientUninstall(t *testing.T, tc *testCluster) {
 	tc.mustRunZtunnel(t)
 	ns := tc.newAmbientNamespace(t)
 	pods := tc.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
-	tc.annotated(t, "enabled", pods...)
+	tc.waitAnnotated(t, "enabled", pods...)
 	tc.mustUninstall(t)
-	tc.annotated(t, "", pods...)
+	tc.waitAnnotated(t, "", pods...)
 	for _, p := range pods {
 		tc.mustHaveNoRules(t, p)
 	}
-	if err := tc.hostRules(t.Context()); err == nil {
+	if err := tc.checkHostRules(t.Context()); err == nil {
 		t.Error("the node has rules for probes")
 	}
 	ipv4, _ := addresses(pods[1])
@@ -221,8 +224,8 @@ func checkAmbientUninstall(t *testing.T, tc *testCluster) {
 	tc.mustStopZtunnel(t)
 }
 
-// hostRules returns an error unless the node has the rules for probes.
-func (tc *testCluster) hostRules(ctx context.Context) error {
+// checkHostRules returns an error unless the node has the rules for probes.
+func (tc *testCluster) checkHostRules(ctx context.Context) error {
 	out, err := tc.onNode(ctx, "nft", "list", "tables")
 	if err == nil && !strings.Contains(out, "table inet sluice") {
 		err = errors.New("the node's tables: " + out)

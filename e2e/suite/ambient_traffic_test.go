@@ -71,7 +71,7 @@ func checkAmbientProbes(t *testing.T, tc *testCluster) {
 	}
 	for _, extra := range [][]string{nil, {"-tcp"}, {"-server", "192.0.2.1:53"}} {
 		var r name.Resolution
-		tc.ask(t, a, &r, append(append([]string{"mesh", "lookup", "-wait", wait}, extra...),
+		tc.execJSON(t, a, &r, append(append([]string{"mesh", "lookup", "-wait", wait}, extra...),
 			"kubernetes.default.svc.cluster.local.")...)
 		if r.Proxy != "a" || len(r.Addresses) == 0 {
 			t.Errorf("lookup %v: %+v, want proxy a", extra, r)
@@ -89,20 +89,21 @@ func checkAmbientLabel(t *testing.T, tc *testCluster) {
 	to := url(ipv4.String(), mesh.Port)
 	tc.mustReach(t, a, to, path.Expected{Server: "b"})
 	tc.labelNamespace(t, ns, "ambient")
-	tc.annotated(t, "enabled", a, b)
+	tc.waitAnnotated(t, "enabled", a, b)
 	tc.mustReach(t, a, to, throughZtunnel("b"))
 	tc.mustReach(t, sidecar, to, throughZtunnel("b"))
-	tc.annotated(t, "", sidecar)
+	tc.waitAnnotated(t, "", sidecar)
 	tc.labelNamespace(t, ns, "")
-	tc.annotated(t, "", a, b)
+	tc.waitAnnotated(t, "", a, b)
 	tc.mustReach(t, a, to, path.Expected{Server: "b"})
-	if err := tc.probed(t.Context(), b, time.Now()); err != nil {
+	if err := tc.checkReadySince(t.Context(), b, time.Now()); err != nil {
 		t.Error(err)
 	}
 }
 
-// probed returns an error unless a pod has been ready since a time.
-func (tc *testCluster) probed(ctx context.Context, pod *corev1.Pod, since time.Time) error {
+// checkReadySince returns an error unless the pod became ready before the time and has been ready
+// since.
+func (tc *testCluster) checkReadySince(ctx context.Context, pod *corev1.Pod, since time.Time) error {
 	found, err := tc.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// bare contains the tests before the installation.
-var bare = testGroup{name: "before the installation", bare: true, tests: []groupTest{
+// beforeInstall contains the tests before the installation.
+var beforeInstall = testGroup{name: "before the installation", withoutChart: true, tests: []groupTest{
 	{"without the plugin, requests bypass the sidecar, and the check fails", checkBypassIsDetected},
 	{"a hundred pods start at the same time without the plugin, for comparison", checkPlainBurst},
 	{
@@ -48,13 +48,13 @@ func checkRepair(t *testing.T, tc *testCluster) {
 			if err != nil {
 				return err
 			}
-			return failed(found, mesh.ValidationContainer, 126)
+			return checkFailed(found, mesh.ValidationContainer, 126)
 		})
 	}
 	sandbox := tc.mustSandbox(t, a)
 	tc.mustInstall(t)
 	begin := time.Now()
-	pods := []*corev1.Pod{tc.ready(t, a), tc.ready(t, b)}
+	pods := []*corev1.Pod{tc.waitReady(t, a), tc.waitReady(t, b)}
 	t.Logf("ready %s after the installation",
 		time.Since(begin).Round(time.Millisecond))
 	tc.mustCapture(t, pods[0], pods[1])
@@ -63,8 +63,9 @@ func checkRepair(t *testing.T, tc *testCluster) {
 	}
 }
 
-// failed returns nil if a container of the pod has exited with the code, now or before its restart.
-func failed(pod *corev1.Pod, container string, code int32) error {
+// checkFailed returns an error unless a container of the pod has exited with the code, now or
+// before its restart.
+func checkFailed(pod *corev1.Pod, container string, code int32) error {
 	for _, c := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
 		if c.Name != container {
 			continue

@@ -14,10 +14,12 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// wait is the time limit for retries of a client. kube-proxy can program Services a second late.
+// wait is the time limit for the retries of a client. Retries are needed because kube-proxy may
+// program a new Service a second late.
 var wait = (timeFactor * 10 * time.Second).String()
 
-// addresses returns the pod's addresses, invalid for a family without one.
+// addresses returns the pod's addresses. An address is zero if the pod has no address of the
+// family.
 func addresses(pod *corev1.Pod) (ipv4, ipv6 netip.Addr) {
 	for _, ip := range pod.Status.PodIPs {
 		if a := netip.MustParseAddr(ip.IP); a.Is4() {
@@ -38,7 +40,7 @@ func url(host string, port int) string {
 func (tc *testCluster) report(t *testing.T, from *corev1.Pod, url string) path.Report {
 	t.Helper()
 	var r path.Report
-	tc.ask(t, from, &r, "mesh", "get", "-wait", wait, url)
+	tc.execJSON(t, from, &r, "mesh", "get", "-wait", wait, url)
 	return r
 }
 

@@ -70,6 +70,7 @@ func (tc *testCluster) mustInstallAmbient(t *testing.T) {
 	tc.install(t, true, ambientArgs()...)
 }
 
+// install installs the chart if it is not installed.
 func (tc *testCluster) install(t *testing.T, ambient bool, extra ...string) {
 	t.Helper()
 	tc.mu.Lock()
@@ -103,8 +104,9 @@ func (tc *testCluster) mustUninstall(t *testing.T) {
 	t.Logf("helm uninstall: %s", time.Since(begin).Round(time.Millisecond))
 }
 
-// agentsReady returns an error unless all agents are ready with the DaemonSet's current template.
-func (tc *testCluster) agentsReady(ctx context.Context, name string) error {
+// checkAgentsReady returns an error unless all pods of a DaemonSet are ready with its current
+// template.
+func (tc *testCluster) checkAgentsReady(ctx context.Context, name string) error {
 	d, err := tc.client.AppsV1().DaemonSets(agentNamespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err

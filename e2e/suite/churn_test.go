@@ -26,22 +26,23 @@ type podChurn struct {
 	mu             sync.Mutex
 	errs           []error
 	started, ended int
-	stopped        bool // whether no more pods are to be started
+	stopped        bool // no further pods are started
 }
 
 // churnTimeout is the time limit for a pod.
 var churnTimeout = timeFactor * 2 * time.Minute
 
-// startChurn starts pods, atOnce of them in parallel, until end is called. It does not wait.
-func (tc *testCluster) startChurn(t *testing.T, ns string, to *corev1.Pod, atOnce int) *podChurn {
+// startChurn starts pods in the background until end is called, and runs parallel of them at the
+// same time. Each requests the pod to.
+func (tc *testCluster) startChurn(t *testing.T, ns string, to *corev1.Pod, parallel int) *podChurn {
 	t.Helper()
 	ipv4, _ := addresses(to)
 	c := &podChurn{tc: tc, ns: ns, target: url(ipv4.String(), mesh.Port), done: make(chan struct{})}
 	var workers sync.WaitGroup
-	for range atOnce {
+	for range parallel {
 		workers.Go(func() {
 			for name := c.next(); name != "" && t.Context().Err() == nil; name = c.next() {
-				c.note(c.runPod(t.Context(), name))
+				c.record(c.runPod(t.Context(), name))
 			}
 		})
 	}
@@ -52,7 +53,7 @@ func (tc *testCluster) startChurn(t *testing.T, ns string, to *corev1.Pod, atOnc
 	return c
 }
 
-// next returns the name of the next pod, or an empty string if no more are to be started.
+// next returns the name of the next pod, or an empty string if no further pods are started.
 func (c *podChurn) next() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,8 +64,8 @@ func (c *podChurn) next() string {
 	return fmt.Sprintf("churn-%d", c.started)
 }
 
-// note records the end of a pod.
-func (c *podChurn) note(err error) {
+// record records the end of a pod.
+func (c *podChurn) record(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended++
@@ -80,8 +81,8 @@ func (c *podChurn) count() (started, ended int) {
 	return c.started, c.ended
 }
 
-// more waits until number pods that started after the call have ended.
-func (c *podChurn) more(t *testing.T, number int) {
+// waitForMore waits until number pods that started after the call have ended.
+func (c *podChurn) waitForMore(t *testing.T, number int) {
 	t.Helper()
 	before, _ := c.count()
 	eventually(t, churnTimeout, "more pods start and end", func(context.Context) error {
@@ -118,7 +119,7 @@ func (c *podChurn) runPod(ctx context.Context, name string) error {
 	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	if err := c.succeeded(ctx, pod); err != nil {
+	if err := c.waitSucceeded(ctx, pod); err != nil {
 		return fmt.Errorf("pod %s: %w", name, err)
 	}
 	for _, line := range c.tc.warnings(ctx, pod) {
@@ -133,8 +134,8 @@ func (c *podChurn) runPod(ctx context.Context, name string) error {
 	return nil
 }
 
-// succeeded waits until a pod has succeeded.
-func (c *podChurn) succeeded(ctx context.Context, pod *corev1.Pod) error {
+// waitSucceeded waits until a pod has succeeded.
+func (c *podChurn) waitSucceeded(ctx context.Context, pod *corev1.Pod) error {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	last := errors.New("the pod has not started")

@@ -15,7 +15,7 @@ func checkClock(t *testing.T, tc *testCluster) {
 		t.Logf("%s: %s", step, mustPrint(t, tc.node(), "date", "--set="+step))
 		checkFlush(t, tc)
 		eventually(t, readyTimeout, "the agent is ready", func(ctx context.Context) error {
-			return tc.agentsReady(ctx, agent)
+			return tc.checkAgentsReady(ctx, agent)
 		})
 	}
 	after := tc.agentPod(t)

@@ -52,12 +52,13 @@ func withResolver(pod *corev1.Pod, s *corev1.Service) *corev1.Pod {
 	return pod
 }
 
-// mustResolve fails the test unless the server responds to a pod's query and the proxy of the pod
-// named proxy, or none if empty, has forwarded it. more contains arguments of mesh lookup.
+// mustResolve fails the test unless the server responds to a pod's query, and the proxy of the pod
+// named proxy has forwarded the query. An empty name means that no proxy has forwarded it. extra
+// contains arguments of mesh lookup.
 func (tc *testCluster) mustResolve(t *testing.T, from *corev1.Pod, proxy string, extra ...string) {
 	t.Helper()
 	var r name.Resolution
-	tc.ask(t, from, &r,
+	tc.execJSON(t, from, &r,
 		append(append([]string{"mesh", "lookup", "-wait", wait}, extra...), "a.example.")...)
 	if r.Server != "dns" || r.Proxy != proxy || len(r.Addresses) != 1 ||
 		r.Addresses[0] != name.Answered4 {

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-var exceptions = testGroup{name: "exceptions", together: true, tests: []groupTest{
+var exceptions = testGroup{name: "exceptions", parallel: true, tests: []groupTest{
 	{"connections to excluded ports bypass the proxies, others do not", checkExcludedPorts},
 	{"connections to excluded prefixes bypass the proxy, others do not", checkExcludedPrefixes},
 	{"only connections to included prefixes are captured", checkIncludedPrefixes},
@@ -77,21 +77,22 @@ func checkUDP(t *testing.T, tc *testCluster) {
 	pods := tc.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
 	ipv4, _ := addresses(pods[1])
 	var r path.Report
-	tc.ask(t, pods[0], &r, "mesh", "udp", "-wait", wait, ipv4.String()+":7000")
+	tc.execJSON(t, pods[0], &r, "mesh", "udp", "-wait", wait, ipv4.String()+":7000")
 	if err := r.Check(path.Expected{Server: "b"}); err != nil {
 		t.Error(err)
 	}
 }
 
-// uncapturedPod returns a pod with a proxy but without istio-validation, which would fail.
+// uncapturedPod returns a pod with a proxy for tests without redirection. It has no
+// istio-validation, which would fail.
 func uncapturedPod(ns, name string) *corev1.Pod {
 	p := meshPod(ns, name)
 	p.Spec.InitContainers = nil
 	return p
 }
 
-// mustBypass fails the test unless a request bypasses the pod's proxy, and the path check detects
-// this.
+// mustBypass fails the test unless a request bypasses the caller's proxy, and the check of the path
+// detects the bypass.
 func (tc *testCluster) mustBypass(t *testing.T, from, to *corev1.Pod) {
 	t.Helper()
 	ipv4, _ := addresses(to)

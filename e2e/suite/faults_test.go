@@ -33,7 +33,8 @@ var faults = testGroup{name: "faults", tests: []groupTest{
 	{"after a reboot of the node, all pods start captured", checkReboot},
 }}
 
-// checkAgentKilled pauses the agent, so that ADD waits for its response, and then kills it.
+// checkAgentKilled pauses the agent, so that ADD waits for the agent's response, and then kills the
+// agent.
 func checkAgentKilled(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
 	b := tc.run(t, meshPod(ns, "b"))[0]
@@ -46,14 +47,14 @@ func checkAgentKilled(t *testing.T, tc *testCluster) {
 		return err
 	})
 	signal("KILL")
-	a = tc.ready(t, a)
+	a = tc.waitReady(t, a)
 	tc.mustCapture(t, a, b)
 	if lines := tc.warnings(t.Context(), a); strings.Contains(strings.Join(lines, " "),
 		"FailedCreatePodSandBox") {
 		t.Errorf("the first attempt failed: %s", lines)
 	}
 	eventually(t, readyTimeout, "the agent is ready again", func(ctx context.Context) error {
-		return tc.agentsReady(ctx, agent)
+		return tc.checkAgentsReady(ctx, agent)
 	})
 }
 
@@ -126,8 +127,8 @@ func checkReboot(t *testing.T, tc *testCluster) {
 	}
 	t.Logf("the node is ready after %s", time.Since(begin).Round(time.Millisecond))
 	for i, p := range pods {
-		pods[i] = tc.restarted(t, p, begin)
-		if err := failed(pods[i], mesh.ValidationContainer, 126); err == nil {
+		pods[i] = tc.waitRestarted(t, p, begin)
+		if err := checkFailed(pods[i], mesh.ValidationContainer, 126); err == nil {
 			t.Errorf("%s started without rules", p.Name)
 		}
 	}
@@ -135,13 +136,13 @@ func checkReboot(t *testing.T, tc *testCluster) {
 	tc.mustCapture(t, pods[0], pods[1])
 	tc.mustCapture(t, pods[1], pods[0])
 	eventually(t, readyTimeout, "the agent is ready again", func(ctx context.Context) error {
-		return tc.agentsReady(ctx, agent)
+		return tc.checkAgentsReady(ctx, agent)
 	})
 }
 
-// restarted waits until a pod is ready and all its containers have started after since. Before, the
-// API server reports the old status.
-func (tc *testCluster) restarted(t *testing.T, pod *corev1.Pod, since time.Time) *corev1.Pod {
+// waitRestarted waits until a pod is ready and all its containers have started after since. Until
+// then, the API server may report the status before the reboot.
+func (tc *testCluster) waitRestarted(t *testing.T, pod *corev1.Pod, since time.Time) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
 	eventually(t, 2*readyTimeout, "pod "+pod.Name+" is restarted", func(ctx context.Context) (err error) {

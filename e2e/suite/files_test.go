@@ -22,7 +22,7 @@ func pluginDir() string {
 	return "/opt/cni/bin"
 }
 
-// files maps node and name of a file to its mode and digest.
+// files maps files of nodes, with keys of fileOf, to their mode and digest.
 type files map[string]string
 
 // fileOf returns the key of a node's file.
@@ -82,8 +82,8 @@ func typeOf(t *testing.T, element json.RawMessage) string {
 	return e.Type
 }
 
-// hasElement reports whether the last plugin of a configuration has the type.
-func hasElement(t *testing.T, conflist []byte, kind string) bool {
+// lastPluginIs reports whether the last plugin of a configuration has the type kind.
+func lastPluginIs(t *testing.T, conflist []byte, kind string) bool {
 	t.Helper()
 	list := elements(t, conflist)
 	return len(list) > 0 && typeOf(t, list[len(list)-1]) == kind
@@ -94,17 +94,17 @@ func hasElement(t *testing.T, conflist []byte, kind string) bool {
 func (tc *testCluster) overwriteChain(t *testing.T, content []byte) time.Duration {
 	t.Helper()
 	file := tc.node().Path(cluster.ConflistPath)
-	writer := filepath.Join(filepath.Dir(file), ".other")
-	if err := errors.Join(os.WriteFile(writer, content, 0o644),
-		os.Chmod(writer, 0o644)); err != nil {
+	temporary := filepath.Join(filepath.Dir(file), ".other")
+	if err := errors.Join(os.WriteFile(temporary, content, 0o644),
+		os.Chmod(temporary, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()
-	if err := os.Rename(writer, file); err != nil {
+	if err := os.Rename(temporary, file); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, readyTimeout, "Sluice's plugin is the last one again", func(context.Context) error {
-		if now := conflist(t, tc.node()); !hasElement(t, now, "sluice-cni") {
+		if now := conflist(t, tc.node()); !lastPluginIs(t, now, "sluice-cni") {
 			return fmt.Errorf("chain %s", now)
 		}
 		return nil

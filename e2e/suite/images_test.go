@@ -19,13 +19,15 @@ import (
 // bin is the directory of the Makefile's programs.
 const bin = "../../bin"
 
-// istioCNIImage is the name of istio-cni's image, which also contains the host's nft for ambient mode.
+// istioCNIImage is the name of istio-cni's image, which also contains the host's nft for ambient
+// mode.
 const istioCNIImage = "mesh.test/istio-cni:e2e"
 
 // sluiceArchive is the archive of Sluice's image, which "make image" writes.
 var sluiceArchive = filepath.Join(bin, "image.tar")
 
-// images maps the names of images to their programs: programs of bin by path in the image.
+// images maps the names of images to their programs. Programs are paths in bin by path in the
+// image.
 var images = map[string]map[string]string{
 	mesh.Image: {"usr/local/bin/mesh": "e2e/mesh", "usr/local/bin/rules": "rules"},
 	istioCNIImage: {
@@ -81,12 +83,12 @@ func addNFT(programs map[string]string) error {
 	return nil
 }
 
-// packImage writes the archive of an image with programs of bin or with absolute paths of the host,
-// unless it is newer than all of them.
+// packImage writes the archive of an image, unless the archive is newer than all programs. A
+// program is a path in bin, or an absolute path of the host.
 func packImage(archive, ref string, programs map[string]string, entrypoint ...string) error {
 	root, written := fstest.MapFS{}, modTime(archive)
 	upToDate := !written.IsZero()
-	for place, program := range programs {
+	for target, program := range programs {
 		file := program
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(bin, program)
@@ -96,7 +98,7 @@ func packImage(archive, ref string, programs map[string]string, entrypoint ...st
 		if err != nil {
 			return err
 		}
-		root[place] = &fstest.MapFile{Data: content, Mode: 0o755}
+		root[target] = &fstest.MapFile{Data: content, Mode: 0o755}
 	}
 	if upToDate {
 		return nil

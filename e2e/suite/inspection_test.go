@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/schematest"
 )
 
-var inspection = testGroup{name: "inspection", together: true, tests: []groupTest{
+var inspection = testGroup{name: "inspection", parallel: true, tests: []groupTest{
 	{"rules check in the agent reports no differences for a running pod", checkRulesCheck},
 	{
 		"kubectl sluice checks, explains, traces and completes pods, and prints the status of nodes",
@@ -96,13 +96,13 @@ func checkKubectlPlugin(t *testing.T, tc *testCluster) {
 func (tc *testCluster) checkTrace(
 	t *testing.T, a, b *corev1.Pod, kubectl func(args ...string) *exec.Cmd,
 ) {
-	// The kubelet's probes cause connections from the proxy to its own pod.
+	// --to excludes connections of the proxy to its own pod, which the kubelet's probes cause.
 	ipv4, _ := addresses(b)
 	trace := kubectl("trace", a.Namespace+"/"+a.Name, "-v", "--out", "--to",
 		netip.AddrPortFrom(ipv4, mesh.Port).String(), "--count", "1", "--for", wait)
 	var output strings.Builder
-	started, errs := make(chan struct{}), new(strings.Builder)
-	trace.Stdout, trace.Stderr = &output, &firstWrite{errs, started}
+	started, messages := make(chan struct{}), new(strings.Builder)
+	trace.Stdout, trace.Stderr = &output, &firstWrite{messages, started}
 	if err := trace.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func (tc *testCluster) checkTrace(
 		": connected by 127.0.0.1:15001",
 	} {
 		if err != nil || !strings.Contains(output.String(), want) {
-			t.Errorf("trace: %v, want %q: %s%s", err, want, &output, errs)
+			t.Errorf("trace: %v, want %q: %s%s", err, want, &output, messages)
 		}
 	}
 }
@@ -160,8 +160,8 @@ func checkNoDifference(t *testing.T, tc *testCluster) {
 	tc.mustBeEquivalent(t, sluicePod, log)
 }
 
-// checkKnownDeviations compares, in the agent, the pod's desired rules with the kernel's rules and
-// with istio-iptables' log.
+// checkKnownDeviations compares the pod's desired rules with the kernel's rules and with the log of
+// istio-iptables. It runs rules diff in the agent.
 func checkKnownDeviations(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
 	sluicePod := tc.run(t, tproxyPod(ns))[0]
@@ -208,6 +208,6 @@ func tproxyPod(ns string) *corev1.Pod {
 	return mesh.Inject(mesh.Pod(ns, "ours"), mesh.Sidecar{TProxy: true, Env: dualStack})
 }
 
-// tproxyArgs are the corresponding arguments of istio-iptables. They exclude outbound port 15020,
-// like istio-cni without an annotation.
+// tproxyArgs are the arguments of istio-iptables for tproxyPod. They exclude outbound port 15020,
+// like istio-cni for a pod without an annotation.
 var tproxyArgs = []string{"-m", "TPROXY", "-o", "15020"}

@@ -23,7 +23,7 @@ var installation = testGroup{name: "installation", tests: []groupTest{
 
 func checkChain(t *testing.T, tc *testCluster) {
 	eventually(t, readyTimeout, "the agents are ready", func(ctx context.Context) error {
-		return tc.agentsReady(ctx, agent)
+		return tc.checkAgentsReady(ctx, agent)
 	})
 	for _, n := range tc.Nodes() {
 		before, now := elements(t, tc.chains[n.Name()]), elements(t, conflist(t, n))

@@ -67,9 +67,9 @@ func withoutIPv4(t *testing.T, chain []byte) []byte {
 	return text
 }
 
-// waitForConfiguration waits until the runtime has loaded a matching configuration with Sluice's
-// plugin.
-func (tc *testCluster) waitForConfiguration(t *testing.T, is func(list string) bool) {
+// waitForConfiguration waits until the runtime has loaded a configuration with Sluice's plugin for
+// which matches returns true.
+func (tc *testCluster) waitForConfiguration(t *testing.T, matches func(list string) bool) {
 	t.Helper()
 	eventually(t, readyTimeout, "the runtime has read the configuration", func(ctx context.Context) error {
 		text, err := tc.crictl(ctx, "info")
@@ -85,7 +85,7 @@ func (tc *testCluster) waitForConfiguration(t *testing.T, is func(list string) b
 			return err
 		}
 		for _, n := range info.CNIConfig.Networks {
-			if list := n.Config.Source; strings.Contains(list, "sluice-cni") && is(list) {
+			if list := n.Config.Source; strings.Contains(list, "sluice-cni") && matches(list) {
 				return nil
 			}
 		}
@@ -93,7 +93,8 @@ func (tc *testCluster) waitForConfiguration(t *testing.T, is func(list string) b
 	})
 }
 
-// mustHaveIPv6Alone returns the pod's only address.
+// mustHaveIPv6Alone fails the test unless the pod has only an IPv6 address, and returns the
+// address.
 func mustHaveIPv6Alone(t *testing.T, pod *corev1.Pod) netip.Addr {
 	t.Helper()
 	ipv4, ipv6 := addresses(pod)

@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// peerDir is the node's directory with the programs for the comparison.
+// peerDir is the directory of the node with the programs that copyPeerPrograms copies.
 const peerDir = "/opt/sluice-e2e/"
 
-// copyPeerPrograms copies the programs to the node.
+// copyPeerPrograms copies istio-iptables and Sluice's commands to the node.
 func (tc *testCluster) copyPeerPrograms(t *testing.T) {
 	t.Helper()
 	dir := tc.node().Path(peerDir)
@@ -32,8 +32,8 @@ func (tc *testCluster) copyPeerPrograms(t *testing.T) {
 	}
 }
 
-// istioLog runs istio-iptables for a new pod, and returns its log. more contains arguments in
-// addition to the injector's default ones.
+// istioLog runs istio-iptables for a new pod, with the injector's default arguments and extra, and
+// returns its log.
 func (tc *testCluster) istioLog(t *testing.T, ns string, extra ...string) string {
 	t.Helper()
 	istioPod := tc.run(t, mesh.Pod(ns, "theirs"))[0]

@@ -48,7 +48,7 @@ func TestIstio(t *testing.T) {
 	tc.runGroups(t, injected, withoutPlugin)
 }
 
-var injected = testGroup{name: "injected by istiod", together: true, tests: []groupTest{
+var injected = testGroup{name: "injected by istiod", parallel: true, tests: []groupTest{
 	{"native sidecar, istiod's default", checkInjection(nil)},
 	{"regular container", checkInjection(map[string]string{nativeSidecar: "false"})},
 	{"application that waits for the proxy", checkInjection(map[string]string{
@@ -64,8 +64,8 @@ var injected = testGroup{name: "injected by istiod", together: true, tests: []gr
 	{"excluded outbound port", checkInjectedExclusion},
 }}
 
-// withoutPlugin contains the tests without the plugin, which is then installed.
-var withoutPlugin = testGroup{name: "injected by istiod without the plugin", bare: true, tests: []groupTest{
+// withoutPlugin contains the tests that start without the plugin and then install it.
+var withoutPlugin = testGroup{name: "injected by istiod without the plugin", withoutChart: true, tests: []groupTest{
 	{
 		"istio-validation fails with exit code 126, and after the installation the pod is repaired in place",
 		checkInjectedRepair,
@@ -175,7 +175,7 @@ func checkInjectedDNS(t *testing.T, tc *testCluster) {
 		map[string]string{proxyConfig: `proxyMetadata: {ISTIO_META_DNS_CAPTURE: "true"}`})
 	for _, extra := range [][]string{nil, {"-tcp"}} {
 		var r name.Resolution
-		tc.ask(t, a, &r,
+		tc.execJSON(t, a, &r,
 			append(append([]string{"mesh", "lookup", "-wait", wait}, extra...),
 				"kubernetes.default.svc.cluster.local.")...)
 		if r.Proxy != "a" || len(r.Addresses) == 0 {
@@ -204,13 +204,13 @@ func checkInjectedRepair(t *testing.T, tc *testCluster) {
 				return err
 			}
 			broken[p.Name] = found
-			return failed(found, mesh.ValidationContainer, 126)
+			return checkFailed(found, mesh.ValidationContainer, 126)
 		})
 	}
 	before := tc.mustSandbox(t, a)
 	tc.mustInstall(t)
 	begin := time.Now()
-	for _, p := range []*corev1.Pod{tc.ready(t, a), tc.ready(t, b)} {
+	for _, p := range []*corev1.Pod{tc.waitReady(t, a), tc.waitReady(t, b)} {
 		if p.UID != broken[p.Name].UID {
 			t.Errorf("%s was replaced: it was not repaired in place", p.Name)
 		}
@@ -220,6 +220,6 @@ func checkInjectedRepair(t *testing.T, tc *testCluster) {
 	if tc.mustSandbox(t, a) != before {
 		t.Error("the pod has a new sandbox: it was not repaired in place")
 	}
-	tc.mustCapture(t, tc.ready(t, a), tc.ready(t, b))
-	tc.mustCapture(t, tc.ready(t, b), tc.ready(t, a))
+	tc.mustCapture(t, tc.waitReady(t, a), tc.waitReady(t, b))
+	tc.mustCapture(t, tc.waitReady(t, b), tc.waitReady(t, a))
 }

@@ -12,13 +12,13 @@ import (
 // monitoringPort is the port of the agent's metrics.
 const monitoringPort = "15014"
 
-// sample matches a line of a metric with the decision to redirect.
+// sample matches the sum and the count of the durations of ADDs that redirected a pod.
 var sample = regexp.MustCompile(
 	`(?m)^sluice_add_duration_seconds_(sum|count)\{[^}]*decision="redirect"[^}]*\} (\S+)$`)
 
 // addDuration returns the number of redirected ADDs on a node and their total duration, from the
 // agent's metrics.
-func (tc *testCluster) addDuration(t *testing.T, n cluster.Node) (adds int, altogether time.Duration) {
+func (tc *testCluster) addDuration(t *testing.T, n cluster.Node) (adds int, total time.Duration) {
 	t.Helper()
 	text, err := tc.client.CoreV1().Pods(agentNamespace).
 		ProxyGet("http", tc.agentOn(t, n).Name, monitoringPort, "metrics", nil).DoRaw(t.Context())
@@ -33,8 +33,8 @@ func (tc *testCluster) addDuration(t *testing.T, n cluster.Node) (adds int, alto
 		if m[1] == "count" {
 			adds += int(value)
 		} else {
-			altogether += time.Duration(value * float64(time.Second))
+			total += time.Duration(value * float64(time.Second))
 		}
 	}
-	return adds, altogether
+	return adds, total
 }

@@ -46,6 +46,8 @@ func checkTwoNodes(t *testing.T, tc *testCluster) {
 	}
 }
 
+// checkOwnNode starts pods on each node, and checks that only the agent of this node counts their
+// ADDs and can check their rules.
 func checkOwnNode(t *testing.T, tc *testCluster) {
 	// Wait until no pods are left, because retries of ADD would be counted.
 	tc.mustBeEmpty(t)

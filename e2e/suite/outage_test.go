@@ -23,7 +23,7 @@ type outage struct {
 	begin  time.Time
 }
 
-// newOutage creates the pods.
+// newOutage creates the pods, and waits until the agent knows them.
 func (tc *testCluster) newOutage(t *testing.T) *outage {
 	t.Helper()
 	ns := tc.newNamespace(t)
@@ -34,8 +34,8 @@ func (tc *testCluster) newOutage(t *testing.T) *outage {
 }
 
 // mustBeKnown waits until the agent's cache contains the pod. After an earlier outage, the agent
-// reconnects within five seconds. Until then it fetches single pods, which fails during the next
-// outage.
+// may reconnect only after five seconds. Until then it would request the pod from the API server,
+// which would fail during the outage.
 func (o *outage) mustBeKnown(t *testing.T) {
 	t.Helper()
 	eventually(t, readyTimeout, "the agent knows the pod", func(ctx context.Context) error {
@@ -117,7 +117,7 @@ func (o *outage) end(t *testing.T) {
 // mustCaptureAgain fails the test unless the restarted pod is captured.
 func (o *outage) mustCaptureAgain(t *testing.T) {
 	t.Helper()
-	o.mustCapture(t, o.restarted(t, o.a, o.begin), o.b)
+	o.mustCapture(t, o.waitRestarted(t, o.a, o.begin), o.b)
 }
 
 func checkAPIServerAway(t *testing.T, tc *testCluster) {

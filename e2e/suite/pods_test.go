@@ -27,6 +27,7 @@ var readyTimeout = timeFactor * 2 * time.Minute
 // deleteNow deletes a pod without a grace period.
 var deleteNow = metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 
+// notInNames matches characters that names of namespaces must not contain.
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
 // newNamespace creates a namespace, and deletes it when the test ends.
@@ -36,7 +37,7 @@ func (tc *testCluster) newNamespace(t *testing.T) string {
 }
 
 // newLabelledNamespace creates a namespace with labels. Labels that are added later may not apply
-// to the next pod, because the API server caches them for webhooks.
+// to the next pod, because the API server caches the labels of namespaces for webhooks.
 func (tc *testCluster) newLabelledNamespace(t *testing.T, labels map[string]string) string {
 	t.Helper()
 	last := t.Name()[strings.LastIndex(t.Name(), "/")+1:]
@@ -91,13 +92,13 @@ func (tc *testCluster) run(t *testing.T, pods ...*corev1.Pod) []*corev1.Pod {
 	tc.create(t, pods...)
 	ready := make([]*corev1.Pod, len(pods))
 	for i, p := range pods {
-		ready[i] = tc.ready(t, p)
+		ready[i] = tc.waitReady(t, p)
 	}
 	return ready
 }
 
-// ready waits until a pod is ready.
-func (tc *testCluster) ready(t *testing.T, pod *corev1.Pod) *corev1.Pod {
+// waitReady waits until a pod is ready.
+func (tc *testCluster) waitReady(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
 	eventually(t, readyTimeout, "pod "+pod.Name+" is ready", func(ctx context.Context) (err error) {
@@ -179,7 +180,8 @@ func (tc *testCluster) warnings(ctx context.Context, pod *corev1.Pod) []string {
 func (tc *testCluster) exec(
 	ctx context.Context, pod *corev1.Pod, container string, argv ...string,
 ) (string, error) {
-	request := tc.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+	request := tc.client.CoreV1().RESTClient().Post().Resource("pods").
+		Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{
 			Container: container, Command: argv, Stdout: true, Stderr: true,
 		}, scheme.ParameterCodec)
@@ -197,8 +199,8 @@ func (tc *testCluster) exec(
 	return stdout.String(), nil
 }
 
-// ask runs a command in the application container, and decodes its JSON output.
-func (tc *testCluster) ask(t *testing.T, from *corev1.Pod, answer any, argv ...string) {
+// execJSON runs a command in the application container, and decodes its JSON output.
+func (tc *testCluster) execJSON(t *testing.T, from *corev1.Pod, answer any, argv ...string) {
 	t.Helper()
 	text, err := tc.exec(t.Context(), from, mesh.AppContainer, argv...)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
 
-// A provider is a cluster whose nodes the tests may disrupt. Its methods are those of
+// A provider is a cluster whose nodes the tests may disrupt. Its methods are documented at
 // [cluster.Cluster].
 type provider interface {
 	Kubeconfig() string

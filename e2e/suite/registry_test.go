@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// startRegistry starts an empty registry on loopback addresses: on this machine with TLS, and on
-// the nodes with HTTP, which containerd uses for loopback registries. It returns the address, and a
-// directory with the CA certificate for clients.
+// startRegistry starts an empty registry on a loopback address of this machine and of each node. On
+// this machine it uses TLS. On the nodes it uses HTTP, as containerd does for loopback addresses.
+// It returns the address, and a directory with the CA certificate for clients on this machine.
 func (tc *testCluster) startRegistry(t *testing.T) (address, certificates string) {
 	t.Helper()
 	quiet := log.New(io.Discard, "", 0)

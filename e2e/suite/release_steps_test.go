@@ -38,10 +38,10 @@ type releaseTest struct {
 	// commit is the commit of this version.
 	commit string
 
-	// output is the output of the last command. first is the image of the first release.
-	output, first string
-	// ns is the namespace of the mesh pods. pods keep running; churn continuously starts and stops
-	// others.
+	// output is the output of the last command. firstImage is the image of the first release.
+	output, firstImage string
+	// ns is the namespace of the mesh pods. The pods in pods keep running. churn continuously
+	// starts and stops other pods.
 	ns    string
 	pods  []*corev1.Pod
 	churn *podChurn
@@ -140,7 +140,7 @@ func (u *releaseTest) begin(t *testing.T) {
 func (u *releaseTest) startPods(t *testing.T) {
 	t.Helper()
 	u.startPod(t)
-	u.churn.more(t, 5)
+	u.churn.waitForMore(t, 5)
 }
 
 // startPod starts a permanent pod, and checks that it reaches the previous one.
@@ -157,7 +157,7 @@ func (u *releaseTest) startPod(t *testing.T) {
 // values file. It returns the image.
 func (u *releaseTest) mustRunRelease(t *testing.T) string {
 	t.Helper()
-	if err := u.tc.agentsReady(t.Context(), agent); err != nil {
+	if err := u.tc.checkAgentsReady(t.Context(), agent); err != nil {
 		t.Error(err)
 	}
 	d, err := u.tc.client.AppsV1().DaemonSets(agentNamespace).Get(t.Context(), agent,

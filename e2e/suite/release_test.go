@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/readme"
 )
 
-// The README, and its section with the commands.
+// The README, and the title of its section with the commands.
 const (
 	readmePath     = "../../README.md"
 	installSection = "Install on a cluster"
@@ -20,7 +20,8 @@ type step struct {
 	check   func(u *releaseTest, t *testing.T)
 }
 
-// The first release is the previous release, the second is this version.
+// steps are the commands of the README in order. The first release is the previous release, and the
+// second one is this version.
 var steps = []step{
 	{"make release ", (*releaseTest).checkOutThisVersion},
 	{"helm install sluice ", (*releaseTest).checkInstallation},
@@ -78,7 +79,7 @@ func commandsOfSteps(t *testing.T) []string {
 }
 
 func (u *releaseTest) checkInstallation(t *testing.T) {
-	u.first = u.mustRunRelease(t)
+	u.firstImage = u.mustRunRelease(t)
 	u.startPods(t)
 }
 
@@ -87,7 +88,8 @@ func (u *releaseTest) checkMigrated(t *testing.T) {
 	u.startPods(t)
 }
 
-// helm test also succeeds if the chart renders no test.
+// checkHelmTestOutput reads the output, because helm test also succeeds if the chart renders no
+// test.
 func (u *releaseTest) checkHelmTestOutput(t *testing.T) {
 	if !strings.Contains(u.output, "Succeeded") {
 		t.Errorf("no successful test: %s", u.output)
@@ -95,15 +97,15 @@ func (u *releaseTest) checkHelmTestOutput(t *testing.T) {
 }
 
 func (u *releaseTest) checkUpgrade(t *testing.T) {
-	if image := u.mustRunRelease(t); image == u.first {
+	if image := u.mustRunRelease(t); image == u.firstImage {
 		t.Errorf("the upgrade did not change the image %s", image)
 	}
 	u.startPods(t)
 }
 
 func (u *releaseTest) checkRollback(t *testing.T) {
-	if image := u.mustRunRelease(t); image != u.first {
-		t.Errorf("image %s, want %s", image, u.first)
+	if image := u.mustRunRelease(t); image != u.firstImage {
+		t.Errorf("image %s, want %s", image, u.firstImage)
 	}
 	u.startPods(t)
 	u.churn.end(t)

@@ -31,7 +31,7 @@ func checkBurst(t *testing.T, tc *testCluster) {
 	tc.mustBeEmpty(t) // retries of ADD would be counted
 	countBefore, timeBefore := tc.addDuration(t, tc.node())
 	elapsed := tc.startBurst(t, ns, func(p *corev1.Pod) { p.Annotations[mesh.StatusAnnotation] = "{}" })
-	count, altogether := tc.addDuration(t, tc.node())
+	count, totalTime := tc.addDuration(t, tc.node())
 	// The plugin reports ADD to the agent within a tenth of a second. On a busy machine, some
 	// reports may be lost.
 	if count -= countBefore; count < 1 || count > burstSize {
@@ -39,7 +39,7 @@ func checkBurst(t *testing.T, tc *testCluster) {
 	}
 	t.Logf("%d pods running after %s; mean duration of ADD %s, of %d counted by the agent", burstSize,
 		elapsed.Round(time.Millisecond),
-		((altogether - timeBefore) / time.Duration(count)).Round(time.Microsecond), count)
+		((totalTime - timeBefore) / time.Duration(count)).Round(time.Microsecond), count)
 	if tc.plainBurst > 0 {
 		t.Logf("without the plugin after %s: %s more per pod with it",
 			tc.plainBurst.Round(time.Millisecond),
@@ -64,13 +64,16 @@ func (tc *testCluster) mustAllHaveRules(t *testing.T) {
 	t.Helper()
 	eventually(t, readyTimeout, "only the pods have rules", func(ctx context.Context) error {
 		out, err := tc.onNode(ctx, "sh", "-c",
-			`for n in /run/netns/*; do nsenter --net=$n nft list table inet sluice >/dev/null 2>&1 && echo $n; done; true`)
-		have := strings.Count(out, "\n")
-		if err == nil && have < burstSize {
-			t.Fatalf("%d pods have rules", have) // do not wait, because the agent would repair the others
+			`for n in /run/netns/*; do
+				nsenter --net=$n nft list table inet sluice >/dev/null 2>&1 && echo $n
+			done; true`)
+		count := strings.Count(out, "\n")
+		if err == nil && count < burstSize {
+			// The test does not wait, because the agent would repair the other pods.
+			t.Fatalf("%d pods have rules", count)
 		}
-		if err == nil && have > burstSize {
-			err = fmt.Errorf("%d network namespaces have rules", have)
+		if err == nil && count > burstSize {
+			err = fmt.Errorf("%d network namespaces have rules", count)
 		}
 		return err
 	})
@@ -112,6 +115,7 @@ func (tc *testCluster) startBurst(t *testing.T, ns string, change func(p *corev1
 	return time.Since(begin)
 }
 
+// endBurst deletes the pods of a burst, and waits until they no longer exist.
 func (tc *testCluster) endBurst(t *testing.T, ns string) {
 	t.Helper()
 	pods := tc.client.CoreV1().Pods(ns)

@@ -27,35 +27,36 @@ type groupTest struct {
 // A testGroup is a group of tests with the same requirements.
 type testGroup struct {
 	name string
-	// together is true if the tests can run in parallel.
-	together bool
-	// bare is true if the chart must not be installed.
-	bare bool
-	// nodes is the number of nodes that the tests require. On a smaller cluster, they are omitted.
+	// parallel is true if the tests can run in parallel.
+	parallel bool
+	// withoutChart is true if the chart must not be installed.
+	withoutChart bool
+	// nodes is the number of nodes that the tests require. On a smaller cluster, the tests are
+	// omitted.
 	nodes int
 	tests []groupTest
 }
 
 // TestSluice runs all groups on one cluster, in this order.
 func TestSluice(t *testing.T) {
-	newTestCluster(t).runGroups(t, bare, installation, traffic, ipv6, exceptions, nodes, inspection, strict,
-		faults, scale, ambient, ambientNodes, ambientMigration, leaving)
+	newTestCluster(t).runGroups(t, beforeInstall, installation, traffic, ipv6, exceptions, nodes, inspection, strict,
+		faults, scale, ambient, ambientNodes, ambientMigration, uninstallation)
 }
 
 // runGroups runs the groups one after the other.
 func (tc *testCluster) runGroups(t *testing.T, groups ...testGroup) {
-	for _, p := range groups {
-		if p.nodes > len(tc.Nodes()) {
+	for _, g := range groups {
+		if g.nodes > len(tc.Nodes()) {
 			continue
 		}
-		t.Run(p.name, func(t *testing.T) {
-			for _, test := range p.tests {
+		t.Run(g.name, func(t *testing.T) {
+			for _, test := range g.tests {
 				t.Run(test.name, func(t *testing.T) {
-					if p.together {
+					if g.parallel {
 						t.Parallel()
 					}
 					tc.saveOnFailure(t)
-					if p.bare {
+					if g.withoutChart {
 						tc.mustUninstall(t)
 					} else {
 						tc.mustInstall(t)

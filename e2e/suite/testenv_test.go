@@ -101,10 +101,10 @@ func startTestCluster(t *testing.T, archives ...string) *testCluster {
 // node returns the node with the control plane, which is the default node of pods.
 func (tc *testCluster) node() cluster.Node { return tc.Nodes()[0] }
 
-// chain returns the CNI configuration of that node before the installation.
+// chain returns the CNI configuration of the default node before the installation.
 func (tc *testCluster) chain() []byte { return tc.chains[tc.node().Name()] }
 
-// onNode runs a command on that node, and returns its output.
+// onNode runs a command on the default node, and returns its output.
 func (tc *testCluster) onNode(ctx context.Context, argv ...string) (string, error) {
 	var stderr strings.Builder
 	c := tc.node().Command(ctx, argv...)
@@ -158,7 +158,7 @@ func eventually(
 		if err == nil {
 			return time.Since(begin)
 		}
-		// An error at the end of ctx hides the reason.
+		// After the end of ctx, the error only says that ctx has ended.
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}

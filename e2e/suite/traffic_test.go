@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-var traffic = testGroup{name: "traffic", together: true, tests: []groupTest{
+var traffic = testGroup{name: "traffic", parallel: true, tests: []groupTest{
 	{"requests to a Service pass through both proxies", checkServices},
 	{
 		"DNS queries to any server are captured, over UDP and TCP",
@@ -40,6 +40,7 @@ func checkServices(t *testing.T, tc *testCluster) {
 	tc.mustReach(t, pods[0], url(s.Spec.ClusterIP, 80), path.Captured("b"))
 }
 
+// newService creates a Service, and returns it with its address.
 func (tc *testCluster) newService(t *testing.T, s *corev1.Service) *corev1.Service {
 	t.Helper()
 	made, err := tc.client.CoreV1().Services(s.Namespace).Create(t.Context(), s,
@@ -61,7 +62,7 @@ func checkDualStack(t *testing.T, tc *testCluster) {
 	}
 	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), path.Captured("b"))
 	tc.mustReach(t, pods[0], url(ipv6.String(), mesh.Port), path.Captured("b"))
-	// As in Istio, without the variable only the family of the first address is captured.
+	// As in Istio, a pod without the variable is captured only in the family of its first address.
 	tc.mustReach(t, pods[2], url(ipv6.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 }
 
@@ -135,21 +136,21 @@ func checkProbes(t *testing.T, tc *testCluster) {
 	outside, b := pods[0], pods[1]
 	ipv4, _ := addresses(b)
 	caller, _ := addresses(outside)
-	last := func(port int, of string) *path.Answer {
+	lastAnswer := func(port int, probePath string) *path.Answer {
 		r := tc.report(t, outside,
-			fmt.Sprintf("http://%s/last%s", net.JoinHostPort(ipv4.String(), fmt.Sprint(port)), of))
+			fmt.Sprintf("http://%s/last%s", net.JoinHostPort(ipv4.String(), fmt.Sprint(port)), probePath))
 		if r.Answer == nil {
-			t.Fatalf("no probe of %s: %s", of, r.Error)
+			t.Fatalf("no probe of %s: %s", probePath, r.Error)
 		}
 		return r.Answer
 	}
-	app := last(mesh.Port, "/ready")
+	app := lastAnswer(mesh.Port, "/ready")
 	if len(app.Via) != 1 || app.Via[0].Proxy != "b" || app.Via[0].Direction != path.Inbound ||
 		app.Peer != app.Via[0].Upstream ||
 		app.Via[0].Peer.Addr() == caller {
 		t.Errorf("probe of the application: %+v", app)
 	}
-	if proxy := last(15021, "/healthz/ready"); len(proxy.Via) != 0 || proxy.Peer.Addr() == caller {
+	if proxy := lastAnswer(15021, "/healthz/ready"); len(proxy.Via) != 0 || proxy.Peer.Addr() == caller {
 		t.Errorf("probe of the proxy: %+v", proxy)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-var leaving = testGroup{name: "leaving", tests: []groupTest{
+var uninstallation = testGroup{name: "uninstallation", tests: []groupTest{
 	{"pods are captured during the migration from istio-cni to Sluice and back", checkMigration},
 	{
 		"after helm uninstall, the nodes' files are as before, and running pods stay redirected",
@@ -33,8 +33,8 @@ func checkUninstall(t *testing.T, tc *testCluster) {
 	tc.run(t, mesh.Pod(ns, "c"))
 }
 
-// mustBeAsBefore fails the test unless the nodes' CNI configurations and plugins are unchanged.
-// Stubs of the removed plugins, which only accept DEL, are allowed.
+// mustBeAsBefore fails the test unless the nodes' CNI configurations and plugins are as before the
+// installation. Stubs in place of the removed plugins, which only accept DEL, are allowed.
 func (tc *testCluster) mustBeAsBefore(t *testing.T) {
 	t.Helper()
 	now := tc.nodeFiles(t)
@@ -79,14 +79,14 @@ func checkMigration(t *testing.T, tc *testCluster) {
 	tc.mustRefuseToReplace(t, "istio-cni")
 
 	tc.mustInstall(t)
-	beside := tc.run(t, meshPod(ns, "beside"))[0]
+	bothAgain := tc.run(t, meshPod(ns, "both-again"))[0]
 	tc.helmIstio(t, "uninstall", "--wait")
 	tc.waitUntilAloneInChain(t)
 	last := tc.run(t, meshPod(ns, "last"))[0]
 	tc.mustCapture(t, first, both)
 	tc.mustCapture(t, both, istioPod)
-	tc.mustCapture(t, istioPod, beside)
-	tc.mustCapture(t, beside, last)
+	tc.mustCapture(t, istioPod, bothAgain)
+	tc.mustCapture(t, bothAgain, last)
 	tc.mustCapture(t, last, first)
 }
 
@@ -113,7 +113,7 @@ func (tc *testCluster) waitUntilAloneInChain(t *testing.T) {
 	t.Helper()
 	eventually(t, readyTimeout, "istio-cni's plugin is removed from the chain", func(context.Context) error {
 		chain := conflist(t, tc.node())
-		if !hasElement(t, chain, "sluice-cni") ||
+		if !lastPluginIs(t, chain, "sluice-cni") ||
 			len(elements(t, chain)) != len(elements(t, tc.chain()))+1 {
 			return fmt.Errorf("the chain is %s", chain)
 		}
@@ -124,14 +124,14 @@ func (tc *testCluster) waitUntilAloneInChain(t *testing.T) {
 // mustRefuseToReplace fails the test unless an upgrade of istio-cni's release to Sluice's chart
 // fails without changes on the nodes. Such an upgrade would leave the nodes without a plugin for
 // some time.
-func (tc *testCluster) mustRefuseToReplace(t *testing.T, istioPod string) {
+func (tc *testCluster) mustRefuseToReplace(t *testing.T, istioRelease string) {
 	t.Helper()
 	before := conflist(t, tc.node())
-	if !hasElement(t, before, "istio-cni") {
+	if !lastPluginIs(t, before, "istio-cni") {
 		t.Fatalf("istio-cni is not in the chain: %s", before)
 	}
 	args := append([]string{"upgrade"}, tc.chartArgs()...)
-	args[1] = istioPod
+	args[1] = istioRelease
 	if _, err := tc.helm(t.Context(), args...); err == nil ||
 		!strings.Contains(err.Error(), agentNamespace+"/istio-cni-node") {
 		t.Errorf("upgrade of istio-cni's release to Sluice's chart: %v", err)
@@ -140,7 +140,7 @@ func (tc *testCluster) mustRefuseToReplace(t *testing.T, istioPod string) {
 		t.Errorf("the rejected upgrade changed the chain:\n%s", diff)
 	}
 	eventually(t, readyTimeout, "istio-cni's agents are ready after the rejected upgrade", func(ctx context.Context) error {
-		return tc.agentsReady(ctx, "istio-cni-node")
+		return tc.checkAgentsReady(ctx, "istio-cni-node")
 	})
 }
 

@@ -75,7 +75,7 @@ func (tc *testCluster) removeAgent(t *testing.T) {
 			if err := setImage(ctx, d.Spec.Template.Spec.Containers[0].Image); err != nil {
 				return err
 			}
-			return tc.agentsReady(ctx, agent)
+			return tc.checkAgentsReady(ctx, agent)
 		})
 	})
 	last := tc.agentPod(t)
@@ -84,7 +84,7 @@ func (tc *testCluster) removeAgent(t *testing.T) {
 	}
 	// With several nodes, the update may begin on another node and stop there.
 	tc.remove(t, last)
-	if chain := conflist(t, tc.node()); !hasElement(t, chain, "sluice-cni") {
+	if chain := conflist(t, tc.node()); !lastPluginIs(t, chain, "sluice-cni") {
 		t.Errorf("the plugin was removed from the chain: %s", chain)
 	}
 }

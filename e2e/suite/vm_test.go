@@ -89,9 +89,10 @@ func checkSystem(t *testing.T, tc *testCluster) {
 }
 
 func checkNoDenials(t *testing.T, tc *testCluster) {
-	// Go's scheduler interrupts threads by SIGURG. CRI-O's profile permits signals to itself, but
-	// Debian's profile of crun is stacked on it.
-	const list = `journalctl --quiet --no-pager --boot --dmesg --grep='apparmor="DENIED"' | grep -v signal=urg || true`
+	// Go's scheduler interrupts threads by SIGURG. CRI-O's profile permits signals between its
+	// processes, but Debian's profile of crun, which is stacked on it, does not.
+	const list = `journalctl --quiet --no-pager --boot --dmesg --grep='apparmor="DENIED"' |
+		grep -v signal=urg || true`
 	if denials := mustPrint(t, tc.node(), "sh", "-c", list); denials != "" {
 		t.Error(denials)
 	}
@@ -130,7 +131,7 @@ func checkNewImage(t *testing.T, tc *testCluster) {
 	pods, _ := c.count()
 	t.Logf("%d pods after %s", pods, time.Since(begin).Round(time.Second))
 	eventually(t, readyTimeout, "the agent is ready", func(ctx context.Context) error {
-		return tc.agentsReady(ctx, agent)
+		return tc.checkAgentsReady(ctx, agent)
 	})
 	if got := tc.agentPod(t).Spec.Containers[0].Image; got != ref {
 		t.Errorf("agent image %s, want %s", got, ref)
