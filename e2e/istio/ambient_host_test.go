@@ -68,25 +68,26 @@ func TestAmbientHostRulesOfIstio(t *testing.T) {
 		"without IPv6\n", n, seed, equal.Load(), byUser.Load(), byHost.Load(), failed.Load())
 }
 
-// compareAmbientHost reports whether the deviation of istio-cni's backend makes the namespace's
-// rules different from Sluice's. It fails the test for any other difference, and if there is no
-// difference although pods are in the mesh.
-func compareAmbientHost(t *testing.T, ns *netns.NS, c istio.AmbientHostConfiguration, nftables bool,
+// compareAmbientHost compares the namespace's rules with Sluice's rules. It reports whether they
+// differ by the deviation of istio-cni's backend. It fails the test for any other difference, and
+// if there is no difference although pods are in the mesh.
+func compareAmbientHost(
+	t *testing.T, ns *netns.NS, c istio.AmbientHostConfiguration, nftables bool,
 ) bool {
 	t.Helper()
 	h := c.AmbientHost()
 	deviation := rules.ProbesByUser
-	var istios diff.Side
+	var istioSide diff.Side
 	if nftables {
-		istios.Ruleset = readLive(t, ns)
+		istioSide.Ruleset = readLive(t, ns)
 	} else {
 		deviation = rules.ProbesByHost
-		istios.Ruleset = readSaved(t, ns)
-		rulestest.ReplaceIPSets(t, istios.Ruleset, readIPSets(t, ns))
+		istioSide.Ruleset = readSaved(t, ns)
+		rulestest.ReplaceIPSets(t, istioSide.Ruleset, readIPSets(t, ns))
 	}
 	r := diff.Decide(diff.Side{
 		Ruleset: compileHost(t, h), RoutingKnown: true, AmbientHost: &h,
-	}, istios, diff.Options{})
+	}, istioSide, diff.Options{})
 	want := diff.Equivalent
 	if slices.ContainsFunc(h.Pods, func(a netip.Addr) bool { return h.IPv6 || a.Unmap().Is4() }) {
 		want = diff.Different
@@ -104,10 +105,11 @@ func compareAmbientHost(t *testing.T, ns *netns.NS, c istio.AmbientHostConfigura
 	without.Without = []rules.DeviationID{deviation}
 	rs := compileHost(t, without)
 	for i := range rs.Tables {
-		// See TestAmbientHostRulesTreatPacketsAsRecordedRulesDo.
+		// Tables of the iptables backend are compared as iptables tables; see
+		// TestAmbientHostRulesTreatPacketsAsRecordedRulesDo.
 		rs.Tables[i].XTables = !nftables
 	}
-	r = diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true}, istios, diff.Options{})
+	r = diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true}, istioSide, diff.Options{})
 	if r.Verdict(true) != diff.Equivalent {
 		t.Errorf("%s\nnftables %t, without %s: %s\n%v\n%v", c, nftables, deviation, r.Verdict(true),
 			r.Classes, r.Undecided)

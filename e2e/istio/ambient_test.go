@@ -18,7 +18,8 @@ const istioAmbient istio.Program = "istio-ambient"
 const fewAmbient, manyAmbient = 60, 500
 
 // Sluice's ambient rules treat every packet like the rules that istio-cni's code programs in a pod.
-// The only difference is the deviation ambient-ipv6, from istio-cni's nftables backend.
+// They differ only from the rules of istio-cni's nftables backend, and only by the deviation
+// ambient-ipv6.
 func TestAmbientRulesOfIstio(t *testing.T) {
 	p := program(t, istioAmbient)
 	seed, n := randomSeed(t), fewAmbient
@@ -57,12 +58,13 @@ func TestAmbientRulesOfIstio(t *testing.T) {
 		}
 	})
 	fmt.Printf("istio-cni in ambient mode, %d configurations of both backends (SLUICE_SEED=%d): "+
-		"%d rulesets equal, %d equal except for ambient-ipv6, %d with a + rejected by its nftables backend\n",
+		"%d rulesets equal, %d equal except for ambient-ipv6, %d with a + rejected by its nftables "+
+		"backend\n",
 		n, seed, equal.Load(), deviating.Load(), rejected.Load())
 }
 
 // compareAmbient reports whether Sluice's rules and the namespace's rules are equivalent. It fails
-// the test for a difference other than the deviation ambient-ipv6.
+// the test if they differ by anything else than the deviation ambient-ipv6.
 func compareAmbient(t *testing.T, ns *netns.NS, a rules.Ambient, nftables bool) bool {
 	t.Helper()
 	sluiceRules, err := rules.CompileAmbient(a)

@@ -16,7 +16,7 @@ var appliedGroups = []string{"usual", "everything", "random"}
 
 // checkApplied runs rules apply with the same arguments and each backend, and compares the kernel's
 // rules with istio-iptables' rules.
-func (s testCase) checkApplied(t *testing.T, istios diff.Side) {
+func (s testCase) checkApplied(t *testing.T, istioSide diff.Side) {
 	t.Helper()
 	if !isLong() && !slices.Contains(appliedGroups, s.Group) {
 		return
@@ -25,7 +25,7 @@ func (s testCase) checkApplied(t *testing.T, istios diff.Side) {
 		ns := newPod(t, s.Pod)
 		args := slices.Concat([]string{"apply"}, s.Args, []string{"--strict-istio", "--backend=" +
 			backend})
-		result, err := program(t, ourCommand).Run(ns, s.Configuration, args...)
+		result, err := program(t, sluiceCommand).Run(ns, s.Configuration, args...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +34,7 @@ func (s testCase) checkApplied(t *testing.T, istios diff.Side) {
 				result.Status, result.Errors)
 			continue
 		}
-		r := diff.Decide(diff.Side{Ruleset: readLive(t, ns), RoutingKnown: true}, istios,
+		r := diff.Decide(diff.Side{Ruleset: readLive(t, ns), RoutingKnown: true}, istioSide,
 			diff.Options{})
 		if r.Verdict(true) != diff.Equivalent {
 			t.Errorf("%s\nrules apply with backend %s and istio-iptables: %s\n%s", s,

@@ -22,7 +22,7 @@ const (
 // TestDiffCommand checks the output of "rules diff" for rules that istio-iptables has programmed,
 // with each way to specify them.
 func TestDiffCommand(t *testing.T) {
-	program(t, ourCommand)
+	program(t, sluiceCommand)
 	for _, row := range []struct {
 		variant, configuration string
 		flags                  []string
@@ -58,7 +58,7 @@ func TestDiffCommand(t *testing.T) {
 			ns, run := start(t, c, row.variant)
 			for _, side := range sideFlags(t, c, row.variant, ns, run) {
 				args := slices.Concat([]string{"diff"}, c.Args, row.flags, side)
-				r, err := program(t, ourCommand).Run(ns, c, args...)
+				r, err := program(t, sluiceCommand).Run(ns, c, args...)
 				if err != nil {
 					t.Fatal(err)
 				}

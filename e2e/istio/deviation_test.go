@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// deviationsExpected returns the deviations from istio-iptables' rules that some packet is subject
-// to. It derives them from the parameters, independently of the implementation.
+// deviationsExpected returns the deviations from istio-iptables' rules that affect some packet. It
+// derives them from the parameters, independently of the implementation.
 func deviationsExpected(r rules.Redirect) map[rules.DeviationID]bool {
 	expected := map[rules.DeviationID]bool{}
 	if r.Mode == rules.ModeTProxy {
@@ -26,7 +26,7 @@ func deviationsExpected(r rules.Redirect) map[rules.DeviationID]bool {
 		slices.ContainsFunc(r.OutboundCIDRs.Prefixes, isMapped)
 	captures := func(included []netip.Prefix) bool {
 		return !capturedAddresses(r, included,
-			asGiven).Equal(capturedAddresses(r, included, unmapped))
+			unchanged).Equal(capturedAddresses(r, included, unmapped))
 	}
 	if rerouted || slices.ContainsFunc(inclusions(r), captures) {
 		expected[rules.MappedCIDR] = true

@@ -35,7 +35,7 @@ func capturesAnywhere(r rules.Redirect) bool {
 // port, including connections over lo.
 func capturesOutbound(r rules.Redirect) bool {
 	return slices.ContainsFunc(inclusions(r), func(included []netip.Prefix) bool {
-		return len(capturedAddresses(r, included, asGiven).Ranges()) > 0
+		return len(capturedAddresses(r, included, unchanged).Ranges()) > 0
 	})
 }
 
@@ -59,18 +59,18 @@ func inclusions(r rules.Redirect) [][]netip.Prefix {
 // capturedAddresses returns the included addresses without the excluded ones, after applying
 // convert to each prefix.
 func capturedAddresses(
-	r rules.Redirect, included []netip.Prefix, read func(netip.Prefix) netip.Prefix,
+	r rules.Redirect, included []netip.Prefix, convert func(netip.Prefix) netip.Prefix,
 ) *netipx.IPSet {
 	var b netipx.IPSetBuilder
 	for _, p := range included {
-		if p = read(p); p.Addr().Is4() || r.IPv6 {
+		if p = convert(p); p.Addr().Is4() || r.IPv6 {
 			b.AddPrefix(p.Masked())
 		}
 	}
 	for _, p := range slices.Concat(r.OutboundExcludeCIDRs, []netip.Prefix{
 		r.LoopbackCIDR, netip.MustParsePrefix("::1/128"),
 	}) {
-		b.RemovePrefix(read(p).Masked())
+		b.RemovePrefix(convert(p).Masked())
 	}
 	set, err := b.IPSet()
 	if err != nil {
@@ -79,7 +79,7 @@ func capturedAddresses(
 	return set
 }
 
-func asGiven(p netip.Prefix) netip.Prefix { return p }
+func unchanged(p netip.Prefix) netip.Prefix { return p }
 
 // unmapped converts an IPv4-mapped prefix to IPv4.
 func unmapped(p netip.Prefix) netip.Prefix {
@@ -94,8 +94,8 @@ func unmapped(p netip.Prefix) netip.Prefix {
 func includedPorts(r rules.Redirect) []uint16 {
 	var ports []uint16
 	excluded := rules.Normalize(r.OutboundExcludePorts)
-	for _, ports16 := range r.OutboundPorts {
-		for p := uint32(ports16.First); p <= uint32(ports16.Last); p++ {
+	for _, portRange := range r.OutboundPorts {
+		for p := uint32(portRange.First); p <= uint32(portRange.Last); p++ {
 			if !rules.Contains(excluded, uint16(p)) && (p != 53 || !r.DNS.Capture) {
 				ports = append(ports, uint16(p))
 			}
@@ -104,7 +104,7 @@ func includedPorts(r rules.Redirect) []uint16 {
 	return ports
 }
 
-// capturesDNS reports whether queries are captured.
+// capturesDNS reports whether DNS queries are captured.
 func capturesDNS(r rules.Redirect) bool {
 	return r.DNS.Capture && !rules.Contains(rules.Normalize(r.OutboundExcludePorts), 53)
 }

@@ -10,10 +10,10 @@ import (
 type finding struct {
 	id, description string
 	// repair changes istio-nftables' rules to remove the difference. If all findings are repaired,
-	// the rules are equivalent to istio-iptables'. If all but one are repaired, exactly the packets
-	// of the remaining finding differ.
+	// the rules are equivalent to istio-iptables' rules. If one finding is not repaired, exactly
+	// its packets differ.
 	repair func(s testCase, rs *rules.Ruleset)
-	// expected reports whether such packets exist, derived from the parameters.
+	// expected reports whether packets of the finding exist. It derives this from the parameters.
 	expected func(r rules.Redirect) bool
 }
 
@@ -55,16 +55,16 @@ var findings = []finding{
 		"if no proxy listens, inbound connections in TPROXY mode reach the application instead of being refused",
 		func(_ testCase, rs *rules.Ruleset) {
 			changeChains(rs, func(c *rules.Chain) {
-				var all []rules.Rule
+				var repaired []rules.Rule
 				for _, r := range c.Rules {
-					all = append(all, r)
+					repaired = append(repaired, r)
 					if slices.ContainsFunc(r.Actions, isTProxy) {
-						all = append(all, rules.Rule{
+						repaired = append(repaired, rules.Rule{
 							Matches: r.Matches, Actions: []rules.Action{rules.Drop},
 						})
 					}
 				}
-				c.Rules = all
+				c.Rules = repaired
 			})
 		},
 		func(r rules.Redirect) bool { return r.Mode == rules.ModeTProxy && hasInbound(r) },

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// leftovers contains the recorded runs that did not remove rules of an earlier run. Their result
-// does not follow from their parameters.
+// leftovers contains the recorded runs that did not remove rules of an earlier run. Their
+// parameters do not describe these rules.
 var leftovers = map[string]string{
 	"126-reconcile-from-tproxy":        "rules for TPROXY and DNS are not removed",
 	"12a-rerun-dns-to-nodns-reconcile": "conntrack zones for DNS are not removed",
@@ -61,7 +61,7 @@ func TestRecordedRuns(t *testing.T) {
 			if got := r.Verdict(true); got != want {
 				t.Errorf("%s\nstrict rules and recorded rules: %s, want %s (%s)\n%s", s, got,
 					want, leftovers[name],
-					describe(r, "ours", "recorded"))
+					describe(r, "Sluice", "recorded"))
 			}
 		})
 	}

@@ -18,7 +18,7 @@ import (
 const timeout = 10 * time.Second
 
 // confirmByTruncation sends the witness as a datagram with a wrong length, and then a valid
-// datagram. conntrack considers the former invalid (udp_error,
+// datagram. conntrack treats a datagram with a wrong length as invalid (udp_error in
 // net/netfilter/nf_conntrack_proto_udp.c).
 func confirmByTruncation(t *testing.T, w witnessPods) diff.Pair[string] {
 	p := w.class.Witness
@@ -34,7 +34,7 @@ func confirmByTruncation(t *testing.T, w witnessPods) diff.Pair[string] {
 	return diff.Pair[string]{Left: "it arrives", Right: "it does not arrive"}
 }
 
-// The lengths distinguish the two datagrams.
+// Lengths of the two datagrams, by which the receiver distinguishes them.
 const (
 	truncatedLen = 12
 	validLen     = 16

@@ -17,10 +17,10 @@ import (
 // The programs to compare with. "make test-peers" builds them.
 const (
 	istioIptables istio.Program = "istio-iptables"
-	ourCommand    istio.Program = "rules"
+	sluiceCommand istio.Program = "rules"
 )
 
-// program returns the path of a built program. It skips the test unless run as root.
+// program returns the path of a built program. Without root, it skips the test.
 func program(t testing.TB, p istio.Program) istio.Program {
 	t.Helper()
 	netnstest.RequireRoot(t)
@@ -57,11 +57,11 @@ func configurations(t testing.TB) []istio.Configuration {
 	if isLong() {
 		n = manyRandom
 	}
-	alone := matrix.Single()
+	single := matrix.Single()
 	fmt.Printf(
 		"istio-iptables: %d configurations of one parameter, %d random ones (SLUICE_SEED=%d)\n",
-		len(alone), n, seed)
-	return append(alone, matrix.Random(seed, n)...)
+		len(single), n, seed)
+	return append(single, matrix.Random(seed, n)...)
 }
 
 // A counter prints the progress of a long test.
@@ -72,6 +72,7 @@ type counter struct {
 
 const counterStep = 50
 
+// step counts a configuration.
 func (c *counter) step() {
 	if n := c.done.Add(1); n%counterStep == 0 || int(n) == c.total {
 		fmt.Printf("istio-iptables: %d of %d configurations\n", n, c.total)

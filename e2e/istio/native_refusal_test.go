@@ -6,20 +6,21 @@ import (
 	"strings"
 )
 
-// A nativeRefusal is a kind of configuration that istio-nftables rejects and istio-iptables
-// accepts.
+// A nativeRefusal is a kind of configuration that istio-nftables rejects, although istio-iptables
+// accepts it.
 type nativeRefusal struct {
 	id, description string
 	// messages contains parts of nft's error.
 	messages []string
 	// expected reports whether the configuration is of this kind.
 	expected func(s testCase) bool
-	// rewrite rewrites an argument for nft with the meaning that the original has for iptables. It
-	// is nil if this is impossible.
+	// rewrite returns the value of an argument that has the same meaning for nft as the original
+	// value for iptables. It is nil if there is no such value.
 	rewrite func(name, value string) string
 }
 
-// nativeRefusals contains all known kinds. Errors of nft's parser come first.
+// nativeRefusals contains all known kinds, in the order in which nft reports their errors: errors
+// of nft's parser are first.
 var nativeRefusals = []nativeRefusal{
 	{
 		"port-range", "a port range is a-b for nft and a:b for iptables",
@@ -88,11 +89,11 @@ func (s testCase) hasArg(match func(name, value string) bool) bool {
 
 // rewriteArgs applies rewrite to the values of all arguments.
 func rewriteArgs(args []string, rewrite func(name, value string) string) []string {
-	all := slices.Clone(args)
-	for i, arg := range all {
+	rewritten := slices.Clone(args)
+	for i, arg := range rewritten {
 		if name, value, ok := strings.Cut(arg, "="); ok {
-			all[i] = name + "=" + rewrite(name, value)
+			rewritten[i] = name + "=" + rewrite(name, value)
 		}
 	}
-	return all
+	return rewritten
 }

@@ -28,12 +28,14 @@ func newDifferenceCounter() *differenceCounter {
 	return &differenceCounter{seen: map[string]*occurrence{}}
 }
 
+// count counts a compared configuration.
 func (n *differenceCounter) count() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.compared++
 }
 
+// add adds a configuration with a finding.
 func (n *differenceCounter) add(id, name string, c diff.Class) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -83,10 +85,10 @@ func (n *differenceCounter) checkNative(t *testing.T, s testCase, legacy rules.R
 			describe(r, "istio-nftables", "istio-iptables"))
 		return
 	}
-	whole := s.repaired(native, "")
+	allRepaired := s.repaired(native, "")
 	for _, f := range findings {
 		var r diff.Result
-		if !rules.Equal(whole, s.repaired(native, f.id)) {
+		if !rules.Equal(allRepaired, s.repaired(native, f.id)) {
 			r = compare(f.id)
 		}
 		found := r.Verdict(true) == diff.Different
@@ -110,11 +112,11 @@ func (n *differenceCounter) startNative(t *testing.T, s testCase) (rules.Ruleset
 	})
 	for i, r := range expected {
 		_, result := start(t, c, byNative)
-		// nft reports only the first errors.
-		isOne := slices.ContainsFunc(expected[i:], func(r nativeRefusal) bool {
+		// nft reports only its first errors, so the error may belong to any expected kind.
+		isExpected := slices.ContainsFunc(expected[i:], func(r nativeRefusal) bool {
 			return r.isIn(result.Output)
 		})
-		if result.Status == 0 || !isOne {
+		if result.Status == 0 || !isExpected {
 			t.Errorf("%s\nistio-nftables: exit status %d, want a rejection: %s\n%s", s,
 				result.Status, r.description,
 				lastLines(result.Output, 8))

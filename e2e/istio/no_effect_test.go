@@ -33,7 +33,7 @@ func (n *differenceCounter) checkIdle(t *testing.T, c istio.Configuration) {
 		}
 	}
 	ns := newPod(t, c.Pod)
-	result, err := program(t, ourCommand).Run(ns, c, slices.Concat([]string{"apply"}, c.Args)...)
+	result, err := program(t, sluiceCommand).Run(ns, c, slices.Concat([]string{"apply"}, c.Args)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,8 +41,8 @@ func confirmByOrphan(t *testing.T, w witnessPods) diff.Pair[string] {
 	return diff.Pair[string]{Left: broken.Error(), Right: "all data arrives"}
 }
 
-// deliver deletes the conntrack entry of the connection. It returns nil if the receiver then
-// receives the data, otherwise the reason.
+// deliver creates an orphaned connection, and deletes its conntrack entry. It returns nil if the
+// receiver then receives all data, and otherwise the reason why not.
 func deliver(t *testing.T, l loadedPod, to netip.AddrPort) error {
 	t.Helper()
 	var client, server *net.TCPConn
@@ -79,8 +79,8 @@ func deliver(t *testing.T, l loadedPod, to netip.AddrPort) error {
 }
 
 // fill sends until the receiver's window is closed and the send buffer is full, and returns the
-// number of bytes. A full buffer alone is not enough, because the receiver may still have room for
-// data in flight.
+// number of sent bytes. It does not stop when only the buffer is full, because the receiver may
+// still accept data in flight.
 func fill(t *testing.T, c *net.TCPConn) (sent int64) {
 	t.Helper()
 	raw, err := c.SyscallConn()

@@ -15,10 +15,10 @@ import (
 // matrix.
 func TestPeers(t *testing.T) {
 	program(t, istioIptables)
-	all := configurations(t)
+	configurations := configurations(t)
 	native := newDifferenceCounter()
-	progress := counter{total: len(all)}
-	for _, c := range all {
+	progress := counter{total: len(configurations)}
+	for _, c := range configurations {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			defer progress.step()
@@ -44,7 +44,7 @@ func TestPeers(t *testing.T) {
 func checkRefusal(t *testing.T, c istio.Configuration) {
 	t.Helper()
 	_, istioResult := start(t, c, byLegacy)
-	sluiceResult := showOurs(t, c)
+	sluiceResult := showSluice(t, c)
 	check := func(program string, r istio.Result, refuses bool) {
 		if (r.Status != 0) != refuses {
 			t.Errorf("%s\n%s: exit status %d, want a rejection: %t (%s)\n%s", c, program, r.Status,
@@ -64,7 +64,7 @@ func (s testCase) checkCommand(t *testing.T) {
 		flags []string
 		want  rules.Ruleset
 	}{{nil, s.sluiceRules}, {[]string{"--strict-istio"}, s.strict}} {
-		r := showOurs(t, s.Configuration, side.flags...)
+		r := showSluice(t, s.Configuration, side.flags...)
 		if r.Status != 0 {
 			t.Errorf("%s\nthe command rules rejects this: %s", s, r.Errors)
 			return
@@ -92,10 +92,11 @@ func (s testCase) checkLive(t *testing.T, ns *netns.NS, saved rules.Ruleset) {
 	}
 }
 
-func showOurs(t *testing.T, c istio.Configuration, extra ...string) istio.Result {
+// showSluice runs rules show with the arguments of the configuration.
+func showSluice(t *testing.T, c istio.Configuration, extra ...string) istio.Result {
 	t.Helper()
 	args := slices.Concat([]string{"show"}, c.Args, []string{"--netns=/proc/self/ns/net"}, extra)
-	r, err := program(t, ourCommand).Run(newPod(t, c.Pod), c, args...)
+	r, err := program(t, sluiceCommand).Run(newPod(t, c.Pod), c, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,24 +114,24 @@ func (s testCase) checkIptables(t *testing.T) rules.Ruleset {
 	}
 	istioRules := readSaved(t, ns)
 	s.checkLive(t, ns, istioRules)
-	istios := diff.Side{Ruleset: istioRules, RoutingKnown: true}
+	istioSide := diff.Side{Ruleset: istioRules, RoutingKnown: true}
 
-	if r := diff.Decide(s.strictSide(), istios,
+	if r := diff.Decide(s.strictSide(), istioSide,
 		diff.Options{}); r.Verdict(true) != diff.Equivalent {
 		t.Errorf("%s\nstrict rules and istio-iptables: %s\n%s", s, r.Verdict(true),
-			describe(r, "ours", "istio-iptables"))
+			describe(r, "Sluice", "istio-iptables"))
 	}
-	r := diff.Decide(s.ourSide(), istios, diff.Options{})
+	r := diff.Decide(s.sluiceSide(), istioSide, diff.Options{})
 	if r.Verdict(false) != diff.Equivalent {
 		t.Errorf("%s\ndefault rules and istio-iptables: %s\n%s", s, r.Verdict(false),
-			describe(r, "ours", "istio-iptables"))
+			describe(r, "Sluice", "istio-iptables"))
 	}
 	if want, got := deviationsExpected(s.redirect), deviationsOf(r); !maps.Equal(want, got) {
 		t.Errorf("%s\ndeviations %v, want %v\n%s", s, slices.Sorted(maps.Keys(got)),
 			slices.Sorted(maps.Keys(want)),
-			describe(r, "ours", "istio-iptables"))
+			describe(r, "Sluice", "istio-iptables"))
 	}
-	s.checkLog(t, result, istios)
-	s.checkApplied(t, istios)
+	s.checkLog(t, result, istioSide)
+	s.checkApplied(t, istioSide)
 	return istioRules
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// describe formats a comparison: the classes of packets with a witness, both outcomes, and the
-// deciding rules.
+// describe formats the result of a comparison: each class of packets with a witness, both outcomes
+// and the deciding rules.
 func describe(r diff.Result, left, right string) string {
 	var b strings.Builder
 	for _, c := range r.Classes {
@@ -27,6 +27,7 @@ func describe(r diff.Result, left, right string) string {
 	return b.String()
 }
 
+// describeClass formats a class of packets.
 func describeClass(c diff.Class, left, right string) string {
 	var b strings.Builder
 	b.WriteString("packets")

@@ -24,15 +24,15 @@ func TestAmbientSelectorsMatchIstios(t *testing.T) {
 	}
 	enrolled := 0
 	for range randomPods {
-		list := standard
+		selectors := standard
 		if s.IntN(2) == 0 {
-			list = s.selectors(t)
+			selectors = s.selectors(t)
 		}
 		pod, namespace := s.pod(t), s.labels()
-		want := inAmbientIstio(t, list, pod, namespace)
-		got := inAmbientSluice(t, list, pod, namespace)
+		want := inAmbientIstio(t, selectors, pod, namespace)
+		got := inAmbientSluice(t, selectors, pod, namespace)
 		if want != got {
-			t.Fatalf("selectors %s\npod %s\nnamespace %v\nin ambient mode: Istio %v, Sluice %v", list, pod,
+			t.Fatalf("selectors %s\npod %s\nnamespace %v\nin ambient mode: Istio %v, Sluice %v", selectors, pod,
 				namespace, want, got)
 		}
 		if got {
@@ -40,7 +40,7 @@ func TestAmbientSelectorsMatchIstios(t *testing.T) {
 		}
 	}
 	if enrolled < randomPods/10 || enrolled > randomPods*9/10 {
-		t.Errorf("only %d of %d pods are in ambient mode", enrolled, randomPods)
+		t.Errorf("%d of %d pods are in ambient mode, want 10 to 90 %%", enrolled, randomPods)
 	}
 }
 
@@ -86,11 +86,11 @@ func decode(t *testing.T, data []byte, into any) {
 // A selectionGenerator generates selectors and pods from few words, so that they often match.
 type selectionGenerator struct{ *rand.Rand }
 
-func (s selectionGenerator) one(words ...string) string { return words[s.IntN(len(words))] }
+func (s selectionGenerator) pick(words ...string) string { return words[s.IntN(len(words))] }
 
-func (s selectionGenerator) key() string { return s.one("istio.io/dataplane-mode", "app", "tier") }
+func (s selectionGenerator) key() string { return s.pick("istio.io/dataplane-mode", "app", "tier") }
 
-func (s selectionGenerator) value() string { return s.one("ambient", "none", "web", "") }
+func (s selectionGenerator) value() string { return s.pick("ambient", "none", "web", "") }
 
 func (s selectionGenerator) labels() map[string]string {
 	labels := map[string]string{}
@@ -103,7 +103,7 @@ func (s selectionGenerator) labels() map[string]string {
 func (s selectionGenerator) pod(t *testing.T) []byte {
 	metadata := map[string]any{"namespace": "shop", "name": "web", "labels": s.labels()}
 	if s.IntN(8) == 0 {
-		metadata["annotations"] = map[string]string{"sidecar.istio.io/status": s.one("", "{}")}
+		metadata["annotations"] = map[string]string{"sidecar.istio.io/status": s.pick("", "{}")}
 	}
 	return encode(t, map[string]any{
 		"metadata": metadata, "spec": map[string]any{"hostNetwork": s.IntN(8) == 0},
@@ -132,7 +132,7 @@ func (s selectionGenerator) selector() map[string]any {
 	var expressions []map[string]any
 	for range s.IntN(3) {
 		e := map[string]any{
-			"key": s.key(), "operator": s.one("In", "NotIn", "Exists", "DoesNotExist"),
+			"key": s.key(), "operator": s.pick("In", "NotIn", "Exists", "DoesNotExist"),
 		}
 		if e["operator"] == "In" || e["operator"] == "NotIn" {
 			e["values"] = []string{s.value(), s.value()}

@@ -40,8 +40,9 @@ func (s testCase) strictRedirect() rules.Redirect {
 	return r
 }
 
-// ourSide returns Sluice's rules as a side of a comparison.
-func (s testCase) ourSide() diff.Side {
+// sluiceSide returns Sluice's rules with deviations as a side of a comparison. strictSide returns
+// the rules without deviations.
+func (s testCase) sluiceSide() diff.Side {
 	return diff.Side{Ruleset: s.sluiceRules, RoutingKnown: true, Redirect: &s.redirect}
 }
 

@@ -19,7 +19,7 @@ func (s testCase) checkTranslation(t *testing.T) {
 	translated := diff.Side{
 		Ruleset: rules.Ruleset{Tables: legacy.Tables, Routing: legacy.Routing}, RoutingKnown: true,
 	}
-	if r := diff.Decide(s.ourSide(), translated,
+	if r := diff.Decide(s.sluiceSide(), translated,
 		diff.Options{}); r.Verdict(true) != diff.Equivalent {
 		t.Errorf("%s\nrules for nf_tables and for iptables-legacy: %s\n%s", s, r.Verdict(true),
 			describe(r, "nf_tables", "iptables-legacy"))

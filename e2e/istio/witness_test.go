@@ -178,11 +178,11 @@ func confirmByCall(t *testing.T, w witnessPods) diff.Pair[string] {
 			t.Fatal(err)
 		}
 		packet := l.Packet(&l.rules, call, answer.Source)
-		// Rules without tproxy do not depend on whether a proxy listens.
-		depends := slices.ContainsFunc(w.class.Packets, func(c diff.Condition) bool {
+		// Rules without tproxy do not depend on whether a proxy listens. Their witness ignores it.
+		dependsOnListener := slices.ContainsFunc(w.class.Packets, func(c diff.Condition) bool {
 			return c.Field == "listener"
 		})
-		packet.NoListener = packet.NoListener && depends
+		packet.NoListener = packet.NoListener && dependsOnListener
 		if d := cmp.Diff(w.class.Witness, packet,
 			cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); d != "" {
 			t.Errorf("the packet is not the witness (-witness +packet):\n%s", d)

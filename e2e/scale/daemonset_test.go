@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// daemonSet returns the chart's DaemonSet as stored by an API server: with managedFields of client
-// and controller, and with the number of updated pods in its status.
+// daemonSet returns the chart's DaemonSet as an API server stores it: with the managedFields of
+// Helm and the controller, and with a status. updated is the number of updated pods.
 func daemonSet(t *testing.T, nodes, updated int) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "install", "manifests", "default.yaml"))
@@ -36,9 +36,9 @@ func daemonSet(t *testing.T, nodes, updated int) string {
 		manager("kube-controller-manager", "status", map[string]any{"status": status}),
 	}
 	object["status"] = status
-	all, err := json.Marshal(object)
+	encoded, err := json.Marshal(object)
 	check(t, err)
-	return string(all)
+	return string(encoded)
 }
 
 // manager returns an entry of managedFields.

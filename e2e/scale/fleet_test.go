@@ -21,25 +21,26 @@ const podsPerNode = 10
 
 // A fleet is a simulated cluster: an API server and the agents of its nodes.
 type fleet struct {
-	t       *testing.T
-	server  *apiservertest.Server
-	meter   *meter
-	dir     string
-	running []running
-	failed  chan error
+	t      *testing.T
+	server *apiservertest.Server
+	meter  *meter
+	dir    string
+	agents []runningAgent
+	failed chan error
 }
 
-// running is the running agent of a node.
-type running struct {
+// A runningAgent is the running agent of a node.
+type runningAgent struct {
 	stop context.CancelFunc
 	done chan struct{}
 }
 
+// newFleet returns a cluster whose agents have not been started.
 func newFleet(t *testing.T, nodes int) *fleet {
 	t.Helper()
 	f := &fleet{
-		t: t, server: apiservertest.StartInMemory(t), running: make([]running, nodes),
-		failed: make(chan error, 2*nodes), // each node runs two agents in total
+		t: t, server: apiservertest.StartInMemory(t), agents: make([]runningAgent, nodes),
+		failed: make(chan error, 2*nodes), // each node runs two agents, before and after the upgrade
 	}
 	f.meter = &meter{server: f.server}
 	// The directory is on a tmpfs, because syncing thousands of small files to a disk is slow.
@@ -101,8 +102,8 @@ func (f *fleet) start(node int) {
 	a, err := newAgent(f.server, f.meter, nodeName(node), f.dir)
 	check(f.t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(f.t.Context()))
-	r := running{stop, make(chan struct{})}
-	f.running[node] = r
+	r := runningAgent{stop, make(chan struct{})}
+	f.agents[node] = r
 	go func() {
 		defer close(r.done)
 		if err := a.run(ctx); err != nil {
@@ -112,22 +113,22 @@ func (f *fleet) start(node int) {
 }
 
 func (f *fleet) startAll() {
-	for i := range f.running {
+	for i := range f.agents {
 		f.start(i)
 	}
 }
 
 // stop stops the agent of a node and waits for its end.
 func (f *fleet) stop(node int) {
-	f.running[node].stop()
-	<-f.running[node].done
+	f.agents[node].stop()
+	<-f.agents[node].done
 }
 
 func (f *fleet) stopAll() {
-	for _, r := range f.running {
+	for _, r := range f.agents {
 		r.stop()
 	}
-	for _, r := range f.running {
+	for _, r := range f.agents {
 		<-r.done
 	}
 	select {
@@ -141,13 +142,13 @@ func (f *fleet) stopAll() {
 // rollout.
 const statusInterval = time.Second
 
-// upgrade replaces all agents, a tenth at a time. Each node has no agent for 5 to 15 seconds. The
-// controller updates the number of new agents in the DaemonSet's status.
+// upgrade replaces all agents, a tenth at a time. Each node has no agent for 5 to 15 seconds. Like
+// the controller, upgrade updates the number of new agents in the DaemonSet's status.
 func (f *fleet) upgrade() {
 	nodes := make(chan int)
-	updated := make(chan struct{}, len(f.running))
+	updated := make(chan struct{}, len(f.agents))
 	var replacing sync.WaitGroup
-	for range max(1, len(f.running)/10) {
+	for range max(1, len(f.agents)/10) {
 		replacing.Go(func() {
 			for i := range nodes {
 				f.stop(i)
@@ -158,19 +159,19 @@ func (f *fleet) upgrade() {
 		})
 	}
 	go func() {
-		for i := range f.running {
+		for i := range f.agents {
 			nodes <- i
 		}
 		close(nodes)
 	}()
-	for done := 0; done < len(f.running); {
+	for done := 0; done < len(f.agents); {
 		time.Sleep(statusInterval)
 		n := len(updated)
 		for range n {
 			<-updated
 		}
 		done += n
-		f.server.SetDaemonSet(daemonSet(f.t, len(f.running), done))
+		f.server.SetDaemonSet(daemonSet(f.t, len(f.agents), done))
 	}
 	replacing.Wait()
 }

@@ -16,13 +16,14 @@ type phase struct {
 	received, sent  int64
 }
 
+// begin starts a phase.
 func (f *fleet) begin(name, description string) *phase {
 	synctest.Wait()
 	f.meter.mu.Lock()
 	defer f.meter.mu.Unlock()
 	return &phase{
-		Phase: report.Phase{Name: name, Description: description, Requests: map[string]int{}}, fleet: f,
-		begin: time.Now(), requests: len(f.server.Requests()), dials: len(f.meter.dials),
+		Phase: report.Phase{Name: name, Description: description, Requests: map[string]int{}},
+		fleet: f, begin: time.Now(), requests: len(f.server.Requests()), dials: len(f.meter.dials),
 		received: f.meter.received.Load(), sent: f.meter.sent.Load(),
 	}
 }

@@ -33,8 +33,9 @@ func nodes(t *testing.T) int {
 	return n
 }
 
+// Durations of phases.
 const (
-	rest     = 20 * time.Minute
+	idle     = 20 * time.Minute
 	outage   = 2 * time.Minute
 	recovery = 2 * time.Minute
 )
@@ -50,10 +51,10 @@ func TestMain(m *testing.M) {
 }
 
 // checkPeak fails the test if the busiest second has too many requests.
-func checkPeak(t *testing.T, got, most int, description string) {
+func checkPeak(t *testing.T, got, maximum int, description string) {
 	t.Helper()
-	if got > most {
-		t.Errorf("%s: %d in the busiest second, want at most %d", description, got, most)
+	if got > maximum {
+		t.Errorf("%s: %d in the busiest second, want at most %d", description, got, maximum)
 	}
 }
 
@@ -82,7 +83,8 @@ func TestScale(t *testing.T) {
 			do()
 			measured := p.end()
 			result.Phases = append(result.Phases, measured)
-			t.Logf("%-12s %6.0f s: %7d requests, %6d in the busiest second; %6d connections, %6d; %d B received, %d B sent; %v",
+			t.Logf("%-12s %6.0f s: %7d requests, %6d in the busiest second; %6d connections, %6d in the "+
+				"busiest second; %d B received, %d B sent; %v",
 				name, measured.Seconds, measured.Total(), measured.Peak(), measured.Connections,
 				measured.PeakConnections, measured.Received, measured.Sent, measured.Requests)
 			return measured
@@ -91,7 +93,7 @@ func TestScale(t *testing.T) {
 			f.startAll()
 			time.Sleep(time.Minute)
 		})
-		idle := measure("rest", "20 minutes without changes", func() { time.Sleep(rest) })
+		idlePhase := measure("rest", "20 minutes without changes", func() { time.Sleep(idle) })
 		measure("upgrade", "all agents are replaced, a tenth at a time", f.upgrade)
 		time.Sleep(time.Minute)
 		outage := measure("outage", "connections to the API server are closed for two minutes", func() {
@@ -104,16 +106,16 @@ func TestScale(t *testing.T) {
 		})
 		f.stopAll()
 		f.server.Stop()
-		checkPeak(t, idle.Peak(), n/20+10, "requests of agents that started together")
+		checkPeak(t, idlePhase.Peak(), n/20+10, "requests of agents that started together")
 		checkPeak(t, outage.PeakConnections, 5*n/2, "attempts to connect in an outage")
 		checkPeak(t, recovery.Peak(), 3*n/5+10, "requests after an outage")
 		checkRequests(t, start)
 	})
 	if os.Getenv("SLUICE_SCALE_WRITE") == "1" && !t.Failed() {
 		dir := filepath.Join("..", "bench")
-		all, err := report.Read(dir)
+		results, err := report.Read(dir)
 		check(t, err)
-		all.Scale = &result
-		check(t, report.Write(dir, all))
+		results.Scale = &result
+		check(t, report.Write(dir, results))
 	}
 }

@@ -14,11 +14,11 @@ import (
 // insideEnv is set in the process that has its own mount namespace.
 const insideEnv = "SLUICE_SOAK_INSIDE"
 
-// TestMain runs the tests in a separate mount namespace with its own /run. Mounts in it propagate
-// to the agent's mount namespace, like mounts of a node to a container.
+// TestMain runs the tests in a separate mount namespace with its own /run. Mounts in this namespace
+// propagate to the agent's mount namespace, as mounts of a node propagate to a container.
 func TestMain(m *testing.M) {
 	if os.Getenv(insideEnv) == "" && os.Geteuid() == 0 {
-		os.Exit(inside())
+		os.Exit(runInMountNamespace())
 	}
 	if os.Geteuid() == 0 {
 		if err := mountRun(); err != nil {
@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// inside runs the test binary in a new mount namespace, and returns the exit code.
-func inside() int {
+// runInMountNamespace runs the test binary in a new mount namespace, and returns the exit code.
+func runInMountNamespace() int {
 	self, err := os.Executable()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -50,6 +50,7 @@ func inside() int {
 	return 0
 }
 
+// mountRun mounts an empty /run with shared propagation.
 func mountRun() error {
 	return errors.Join(
 		unix.Mount("tmpfs", "/run", "tmpfs", 0, ""),

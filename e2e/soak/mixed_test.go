@@ -20,48 +20,49 @@ import (
 const previousRelease = "../../.ci/release-before"
 
 // TestMixedVersions combines agents and plugins of this version and of the previous release. A pod
-// that one pair has started stays captured, and the other pair can check and remove it.
+// that one pair of agent and plugin has started stays captured, and another pair can check and
+// remove the pod.
 func TestMixedVersions(t *testing.T) {
 	netnstest.RequireRoot(t)
 	commit, err := os.ReadFile(previousRelease)
 	check(t, err)
-	earlier := programsOf(t, strings.TrimSpace(string(commit)))
-	name := map[string]string{sluiceName: "this", earlier: "before"}
+	previous := programsOf(t, strings.TrimSpace(string(commit)))
+	name := map[string]string{thisVersion: "this", previous: "before"}
 	type pair struct{ agent, plugin string }
 	for number, tc := range []struct{ from, to pair }{
-		{pair{earlier, earlier}, pair{sluiceName, sluiceName}}, // upgrade
-		{pair{sluiceName, sluiceName}, pair{earlier, earlier}}, // roll back
-		{pair{earlier, sluiceName}, pair{sluiceName, earlier}}, // the plugin first, the agent first
-		{pair{sluiceName, earlier}, pair{earlier, sluiceName}}, // and back
-		{pair{earlier, earlier}, pair{sluiceName, earlier}},    // only the agent
-		{pair{earlier, earlier}, pair{earlier, sluiceName}},    // only the plugin
+		{pair{previous, previous}, pair{thisVersion, thisVersion}}, // upgrade
+		{pair{thisVersion, thisVersion}, pair{previous, previous}}, // roll back
+		{pair{previous, thisVersion}, pair{thisVersion, previous}}, // upgrade the agent, roll back the plugin
+		{pair{thisVersion, previous}, pair{previous, thisVersion}}, // roll back the agent, upgrade the plugin
+		{pair{previous, previous}, pair{thisVersion, previous}},    // upgrade only the agent
+		{pair{previous, previous}, pair{previous, thisVersion}},    // upgrade only the plugin
 	} {
 		t.Run(fmt.Sprintf("agent %s, plugin %s to agent %s, plugin %s", name[tc.from.agent],
 			name[tc.from.plugin], name[tc.to.agent], name[tc.to.plugin]), func(t *testing.T) {
 			pod := meshPod(t)
 			n := newNode(t, tc.from.agent, tc.from.plugin)
-			query := n.answered()
+			query := n.answeredRequests()
 			old, err := n.newSandbox(2*number, pod)
 			check(t, err)
-			if n.answered() == query {
+			if n.answeredRequests() == query {
 				t.Error("the agent did not respond to the first pair's plugin")
 			}
-			isCaptured(t, old)
+			checkCaptured(t, old)
 
 			n.stop()
 			n.start(tc.to.agent, tc.to.plugin)
-			isCaptured(t, old)
-			check(t, n.plugins(old, n.checkList))
-			if _, done, err := old.drift(); err != nil || !done {
+			checkCaptured(t, old)
+			check(t, n.runPlugins(old, n.checkList))
+			if _, done, err := old.deleteRules(); err != nil || !done {
 				t.Errorf("the second agent did not repair a pod of the first plugin: %v", err)
 			}
-			query = n.answered()
+			query = n.answeredRequests()
 			next, err := n.newSandbox(2*number+1, pod)
 			check(t, err)
-			if n.answered() == query {
+			if n.answeredRequests() == query {
 				t.Error("the agent did not respond to the second pair's plugin")
 			}
-			isCaptured(t, next)
+			checkCaptured(t, next)
 			check(t, errors.Join(n.remove(old), n.remove(next)))
 			remaining, err := filepath.Glob(n.path("run/attachments/*"))
 			if err != nil || len(remaining) > 0 {
@@ -71,15 +72,15 @@ func TestMixedVersions(t *testing.T) {
 	}
 }
 
-// checkList runs CHECK.
+// checkList runs CHECK of all plugins.
 func (n *node) checkList(
 	ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf,
 ) error {
 	return n.plugin.CheckNetworkList(ctx, list, rt)
 }
 
-// answered returns the metrics of the agent that count requests of the plugin.
-func (n *node) answered() string {
+// answeredRequests returns the metrics of the agent that count requests of the plugin.
+func (n *node) answeredRequests() string {
 	n.t.Helper()
 	r, err := n.client.Get(n.metrics)
 	check(n.t, err)
@@ -96,16 +97,17 @@ func (n *node) answered() string {
 	return strings.Join(lines, "")
 }
 
-func isCaptured(t *testing.T, s *sandbox) {
+// checkCaptured fails the test if a connection of the sandbox is not captured.
+func checkCaptured(t *testing.T, s *sandbox) {
 	t.Helper()
-	if _, err := s.captured(); err != nil {
+	if _, err := s.connectCaptured(); err != nil {
 		t.Error(err)
 	}
 }
 
-// programsOf builds agent and plugin of a commit, unless they exist, and returns their directory.
-// If the clone does not contain the commit, it skips the test, or fails it with SLUICE_REQUIRE or
-// CI.
+// programsOf builds the agent and the plugin of a commit, unless they exist, and returns their
+// directory. If the clone does not contain the commit, it skips the test. With SLUICE_REQUIRE or
+// CI, it fails the test instead.
 func programsOf(t *testing.T, commit string) string {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
@@ -127,19 +129,20 @@ func programsOf(t *testing.T, commit string) string {
 	}
 	source := t.TempDir()
 	archive := filepath.Join(source, "source.tar")
-	output(t, git("archive", "-o", archive, commit))
-	output(t, exec.Command("tar", "-xf", archive, "-C", source))
+	mustRun(t, git("archive", "-o", archive, commit))
+	mustRun(t, exec.Command("tar", "-xf", archive, "-C", source))
 	check(t, os.MkdirAll(dir, 0o755))
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o",
 		dir+"/", "./install/cmd/sluice-node", "./plugin/cmd/sluice-cni")
 	build.Dir = source
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	output(t, build)
+	mustRun(t, build)
 	check(t, os.WriteFile(filepath.Join(dir, "done"), nil, 0o644))
 	return dir
 }
 
-func output(t *testing.T, c *exec.Cmd) {
+// mustRun runs a command.
+func mustRun(t *testing.T, c *exec.Cmd) {
 	t.Helper()
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", c, err, out)

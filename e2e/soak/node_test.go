@@ -32,18 +32,19 @@ const (
 	conflist   = "conf/10-net.conflist"
 )
 
-// primary is the configuration of the cluster's network plugin. The plugin is a script that returns
-// a result, because the test creates the network itself.
+// primary is the configuration of the cluster's network plugin. primaryPlugin is the plugin, a
+// script that only prints a result, because the test creates the network.
 const (
 	primary       = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "address"}]}`
 	primaryPlugin = `#!/bin/sh
 [ "$CNI_COMMAND" = ADD ] || exit 0
-printf '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "%s"}], "ips": [{"address": "` + podAddress + `/24", "interface": 0}]}' "$CNI_NETNS"
+printf '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "%s"}],
+	"ips": [{"address": "` + podAddress + `/24", "interface": 0}]}' "$CNI_NETNS"
 `
 )
 
-// sluiceName is the directory of this version's programs.
-var sluiceName = filepath.Join("..", "..", "bin")
+// thisVersion is the directory with the programs of this version.
+var thisVersion = filepath.Join("..", "..", "bin")
 
 // A node is an agent, an API server, and a container runtime that only runs CNI plugins.
 type node struct {
@@ -58,8 +59,8 @@ type node struct {
 	client  http.Client
 }
 
-// newNode starts the agent in a directory, which installs the plugin in another directory, and
-// returns when it is ready.
+// newNode starts a node whose agent is in the directory agent, and whose plugin is in the directory
+// plugin. It returns when the agent is ready and has installed the plugin.
 func newNode(t testing.TB, agent, plugin string) *node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "soak") // the paths of sockets must be short
@@ -87,8 +88,8 @@ func newNode(t testing.TB, agent, plugin string) *node {
 
 func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 
-// start runs the agent in a directory with the plugin in another directory. The agent's mount
-// namespace receives later mounts of the node.
+// start starts the agent in the directory agent, with the plugin in the directory plugin. Mounts of
+// the node that are made later appear in the agent's mount namespace.
 func (n *node) start(agent, plugin string) {
 	n.t.Helper()
 	program, err := filepath.Abs(filepath.Join(agent, "sluice-node"))
@@ -118,7 +119,7 @@ func (n *node) start(agent, plugin string) {
 	n.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // the kernel kills the agent when the starting thread ends
+		runtime.LockOSThread() // the kernel kills the agent when the thread that started it ends
 		started <- n.agent.Start()
 		<-ended
 		runtime.UnlockOSThread()
@@ -144,9 +145,10 @@ func (n *node) start(agent, plugin string) {
 	})
 }
 
+// lastLines returns the complete lines in the last 4000 bytes.
 func lastLines(text string) string {
-	const most = 4000
-	text = text[max(len(text)-most, 0):]
+	const maxBytes = 4000
+	text = text[max(len(text)-maxBytes, 0):]
 	return text[strings.IndexByte(text, '\n')+1:]
 }
 

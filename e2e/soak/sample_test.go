@@ -15,8 +15,8 @@ import (
 )
 
 // quantities returns the sampled quantities of the agent, with the allowed growth from the second
-// to the last quarter of a run. A leak of one descriptor, thread or goroutine per sandbox would add
-// up to thousands.
+// to the last quarter of a run. If the agent leaked one descriptor, thread or goroutine per
+// sandbox, the growth would be thousands.
 func (n *node) quantities() []quantity {
 	return []quantity{
 		{report.Series{Name: "resident memory", Unit: "MB", Growth: 4}, n.memory},
@@ -79,7 +79,7 @@ func (n *node) namespaces() (float64, error) {
 	links, err := filepath.Glob(n.proc("fd/*"))
 	count := 0
 	for _, link := range links {
-		// The descriptor may have been closed.
+		// Readlink fails if the descriptor has been closed meanwhile.
 		if to, err := os.Readlink(link); err == nil && (strings.HasPrefix(to, "net:[") ||
 			strings.HasPrefix(to, netnsDir)) {
 			count++
@@ -105,11 +105,12 @@ func (n *node) goroutines() (float64, error) {
 
 // files counts the files of agent and plugin, without the runtime's own cache.
 func (n *node) files() (float64, error) {
-	names, err := n.written()
+	names, err := n.writtenFiles()
 	return float64(len(names)), err
 }
 
-func (n *node) written() (names []string, err error) {
+// writtenFiles returns the files of agent and plugin.
+func (n *node) writtenFiles() (names []string, err error) {
 	for _, dir := range []string{"run", "state", "conf", "bin"} {
 		err = errors.Join(err, filepath.WalkDir(n.path(dir), func(
 			path string, entry fs.DirEntry, err error,

@@ -34,7 +34,8 @@ type sandbox struct {
 	ns       *netns.NS
 	listener net.Listener
 	accepted atomic.Int64
-	// busy is write-locked while rules are changed, and read-locked while they must not change.
+	// busy is write-locked while rules are deleted and restored, and read-locked during
+	// connections.
 	busy    sync.RWMutex
 	removed bool
 }
@@ -57,7 +58,7 @@ func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 	}
 	if err == nil {
 		n.api.Put(strings.NewReplacer("NAME", s.name(), "UID", s.uid()).Replace(pod))
-		err = n.plugins(s, func(
+		err = n.runPlugins(s, func(
 			ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf,
 		) error {
 			_, err := n.plugin.AddNetworkList(ctx, list, rt)
@@ -70,8 +71,8 @@ func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 	return s, nil
 }
 
-// connect creates an interface with the address and the default route, and a listener. Nothing
-// receives packets from the other end of the interface, so uncaptured packets are lost.
+// connect creates an interface with the address and the default route, and a listener. The other
+// end of the interface discards packets, so a connection that is not captured fails.
 func (s *sandbox) connect() error {
 	if err := netlink.LinkAdd(&netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer",
@@ -93,9 +94,9 @@ func (s *sandbox) connect() error {
 	if err := netlink.AddrAdd(eth0, &netlink.Addr{IPNet: address}); err != nil {
 		return err
 	}
-	everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
+	anyAddress := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
 	err := netlink.RouteAdd(&netlink.Route{
-		LinkIndex: eth0.Attrs().Index, Dst: everywhere, Scope: netlink.SCOPE_LINK,
+		LinkIndex: eth0.Attrs().Index, Dst: anyAddress, Scope: netlink.SCOPE_LINK,
 	})
 	if err != nil {
 		return err
@@ -119,8 +120,8 @@ func (s *sandbox) name() string { return "orders-" + s.id[len(s.id)-8:] }
 func (s *sandbox) uid() string  { return "uid-" + s.id[len(s.id)-8:] }
 func (s *sandbox) path() string { return filepath.Join(netnsDir, "cni-"+s.id[len(s.id)-8:]) }
 
-// plugins runs the plugins of the currently installed list.
-func (n *node) plugins(
+// runPlugins calls do with the CNI configuration that is currently installed.
+func (n *node) runPlugins(
 	s *sandbox, do func(context.Context, *libcni.NetworkConfigList, *libcni.RuntimeConf) error,
 ) error {
 	list, err := libcni.ConfListFromFile(n.path(conflist))
@@ -146,7 +147,7 @@ func (n *node) remove(s *sandbox) error {
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	s.removed = true
-	err := n.plugins(s, func(
+	err := n.runPlugins(s, func(
 		ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf,
 	) error {
 		return n.plugin.DelNetworkList(ctx, list, rt)
@@ -159,9 +160,9 @@ func (n *node) remove(s *sandbox) error {
 		os.Remove(s.path()), s.ns.Close())
 }
 
-// captured opens a connection to externalAddress, which must reach the listener. It returns false
-// if the sandbox no longer exists.
-func (s *sandbox) captured() (bool, error) {
+// connectCaptured opens a connection to externalAddress, and returns an error if the connection
+// does not reach the listener. It returns false if the sandbox no longer exists.
+func (s *sandbox) connectCaptured() (bool, error) {
 	s.busy.RLock()
 	defer s.busy.RUnlock()
 	if s.removed {
@@ -184,8 +185,9 @@ func (s *sandbox) captured() (bool, error) {
 	return true, nil
 }
 
-// drift deletes the rules, and returns the time until they are restored.
-func (s *sandbox) drift() (elapsed time.Duration, done bool, err error) {
+// deleteRules deletes the rules, waits until they are restored, and returns the elapsed time. It
+// returns false if the sandbox no longer exists.
+func (s *sandbox) deleteRules() (elapsed time.Duration, done bool, err error) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	if s.removed {

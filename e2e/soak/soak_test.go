@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// samples is the number of samples, and drifts the number of deleted rulesets, of a run.
-const samples, drifts = 120, 200
+// samples is the number of samples in a run. repairs is the number of times that rules are deleted.
+const samples, repairs = 120, 200
 
 // A plan contains the parameters of a run.
 type plan struct {
@@ -75,8 +75,8 @@ type run struct {
 func TestSoak(t *testing.T) {
 	netnstest.RequireRoot(t)
 	r := &run{plan: newPlan(t), pod: meshPod(t)}
-	r.node = newNode(t, sluiceName, sluiceName)
-	before, err := r.written()
+	r.node = newNode(t, thisVersion, thisVersion)
+	before, err := r.writtenFiles()
 	check(t, err)
 	for i := range min(r.live, r.sandboxes) {
 		check(t, r.create(i))
@@ -88,18 +88,18 @@ func TestSoak(t *testing.T) {
 	defer cancel()
 	begin := time.Now()
 	var group sync.WaitGroup
-	each := func(times int, description string, do func(i int) error) {
+	repeat := func(times int, description string, do func(i int) error) {
 		group.Go(func() {
-			if err := paced(ctx, times, r.duration, do); err != nil {
+			if err := callEvenly(ctx, times, r.duration, do); err != nil {
 				t.Errorf("%s: %v", description, err)
 				cancel()
 			}
 		})
 	}
-	each(r.sandboxes-r.live, "sandboxes", func(i int) error { return r.replace(r.live + i) })
-	each(10*r.sandboxes, "traffic", func(int) error { return r.traffic() })
-	each(drifts, "drift", func(int) error { return r.drift() })
-	each(samples, "samples", func(i int) error {
+	repeat(r.sandboxes-r.live, "sandboxes", func(i int) error { return r.replace(r.live + i) })
+	repeat(10*r.sandboxes, "traffic", func(int) error { return r.connect() })
+	repeat(repairs, "repairs", func(int) error { return r.repair() })
+	repeat(samples, "samples", func(i int) error {
 		if i%(samples/6) == 0 {
 			t.Logf("%5.0f s: %d connections, %d repairs", time.Since(begin).Seconds(), r.count(),
 				len(r.repairTimes()))
@@ -137,7 +137,7 @@ func TestSoak(t *testing.T) {
 		check(t, r.remove(r.take()))
 	}
 	rulestest.EventuallySucceeds(t, "all files and descriptors of sandboxes are removed", func() error {
-		files, err := r.written()
+		files, err := r.writtenFiles()
 		if err != nil {
 			return err
 		}
@@ -169,14 +169,15 @@ func meshPod(t *testing.T) string {
 // writeSoak writes the result to the benchmark results.
 func writeSoak(t *testing.T, s report.Soak) {
 	dir := filepath.Join("..", "bench")
-	all, err := report.Read(dir)
+	results, err := report.Read(dir)
 	check(t, err)
-	all.Soak = &s
-	check(t, report.Write(dir, all))
+	results.Soak = &s
+	check(t, report.Write(dir, results))
 }
 
-// paced calls do the given number of times, evenly distributed over a duration, until ctx is done.
-func paced(ctx context.Context, times int, over time.Duration, do func(i int) error) error {
+// callEvenly calls do the given number of times, evenly distributed over a duration. It stops when
+// ctx is done.
+func callEvenly(ctx context.Context, times int, over time.Duration, do func(i int) error) error {
 	begin := time.Now()
 	for i := range times {
 		wait := time.Until(begin.Add(over * time.Duration(i) / time.Duration(times)))
@@ -192,12 +193,13 @@ func paced(ctx context.Context, times int, over time.Duration, do func(i int) er
 	return nil
 }
 
+// create creates a sandbox, and checks that a connection is captured.
 func (r *run) create(number int) error {
 	s, err := r.newSandbox(number, r.pod)
 	if err != nil {
 		return err
 	}
-	if _, err := s.captured(); err != nil {
+	if _, err := s.connectCaptured(); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -224,14 +226,16 @@ func (r *run) take() *sandbox {
 	return s
 }
 
+// random returns a random live sandbox.
 func (r *run) random() *sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.liveSandboxes[rand.IntN(len(r.liveSandboxes))]
 }
 
-func (r *run) traffic() error {
-	done, err := r.random().captured()
+// connect checks that a connection of a random sandbox is captured.
+func (r *run) connect() error {
+	done, err := r.random().connectCaptured()
 	if done {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -240,8 +244,9 @@ func (r *run) traffic() error {
 	return err
 }
 
-func (r *run) drift() error {
-	elapsed, done, err := r.random().drift()
+// repair deletes the rules of a random sandbox, and records the time until they are restored.
+func (r *run) repair() error {
+	elapsed, done, err := r.random().deleteRules()
 	if done {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -250,6 +255,7 @@ func (r *run) drift() error {
 	return err
 }
 
+// count returns the number of captured connections.
 func (r *run) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,9 +25,9 @@ import (
 // maxBenchmarkPods bounds the iterations, because each iteration enrols another pod.
 const maxBenchmarkPods = 200
 
-// BenchmarkADD measures the CNI ADD of a pod in ambient mode from the request to the agent to its
-// answer, with Sluice's agent and the real istio-cni. The floor is the message to ztunnel and its
-// acknowledgement alone. The test ztunnel acknowledges immediately.
+// BenchmarkADD measures the CNI ADD of a pod in ambient mode, from the plugin's request until the
+// agent's answer, with Sluice's agent and with the real istio-cni. floor is the lower bound: only
+// the message to ztunnel and its acknowledgement. The test's ztunnel acknowledges immediately.
 func BenchmarkADD(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -64,7 +64,8 @@ func BenchmarkADD(b *testing.B) {
 	}
 }
 
-// runNode starts sluice-node with its credentials in the path where the kubelet mounts them.
+// runNode is a script that starts sluice-node with its credentials at the path where the kubelet
+// mounts them.
 const runNode = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
@@ -147,7 +148,8 @@ func startNode(b *testing.B, pods []pod) agent {
 	return n
 }
 
-// startKubelet starts a process that is both the first process of the node and the kubelet.
+// startKubelet starts a process named kubelet, and links it as process 1 in the agent's /proc. The
+// agent thereby finds the node's init and the kubelet.
 func (n node) startKubelet(b *testing.B) {
 	b.Helper()
 	sleep, err := os.ReadFile(netnstest.RequireBinary(b, "sleep"))

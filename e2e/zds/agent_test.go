@@ -35,10 +35,10 @@ type pod struct {
 
 func (p pod) uid() string { return "00000000-0000-4000-8000-" + fmt.Sprintf("%012x", p.name) }
 
-// An agent is a ZDS server with its node agent.
+// An agent is a node agent with a ZDS server.
 type agent interface {
-	socket() string
-	// add is a CNI ADD; remove is the deletion of the pod.
+	socket() string // path of the ZDS socket
+	// add runs a CNI ADD of a pod, and remove deletes the pod.
 	add(p pod) error
 	remove(p pod) error
 }
@@ -49,7 +49,8 @@ type sluice struct {
 	server *agentserver.Server
 }
 
-// startSluice starts the server with a pod whose network namespace is unknown.
+// startSluice starts the server. The pod orphan is known to the server, but its network namespace
+// is not.
 func startSluice(t testing.TB, orphan pod) agent {
 	o := sluice{filepath.Join(t.TempDir(), "run", "ztunnel.sock"), nil}
 	o.server = agentserver.New(zaptest.NewLogger(t), agentserver.Options{})
@@ -74,24 +75,24 @@ func startSluice(t testing.TB, orphan pod) agent {
 	return o
 }
 
-func (o sluice) socket() string { return o.path }
+func (s sluice) socket() string { return s.path }
 
-func (o sluice) add(p pod) error {
+func (s sluice) add(p pod) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return o.addUntil(ctx, p)
+	return s.addUntil(ctx, p)
 }
 
-func (o sluice) addUntil(ctx context.Context, p pod) error {
-	return o.server.Add(ctx, agentserver.Pod{
+func (s sluice) addUntil(ctx context.Context, p pod) error {
+	return s.server.Add(ctx, agentserver.Pod{
 		UID: p.uid(), Name: p.name, Namespace: "app", ServiceAccount: "sa-" + p.name, Netns: p.ns,
 	})
 }
 
-func (o sluice) remove(p pod) error {
+func (s sluice) remove(p pod) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return o.server.Remove(ctx, p.uid())
+	return s.server.Remove(ctx, p.uid())
 }
 
 // istio is istio-cni.
@@ -101,9 +102,10 @@ type istio struct {
 	client http.Client // inside the namespace of the node
 }
 
-// asInstaller executes install-cni with the directory as root, because the paths of its image and
-// mounts are fixed. It also runs a process named kubelet, which istio-cni looks up.
-const asInstaller = `set -e
+// runIstioCNI is a script that executes install-cni with the directory DIR as root directory,
+// because istio-cni uses fixed paths. It also runs a process named kubelet, which istio-cni looks
+// up.
+const runIstioCNI = `set -e
 mount --make-rprivate /
 cd "$DIR"
 for dir in bin sbin lib lib64 usr dev; do
@@ -121,7 +123,7 @@ cp /bin/sleep kubelet
 ./kubelet 1000000 &
 exec chroot . /install-cni --ctrlz_port 0`
 
-// startIstio starts istio-cni in its own namespaces. The pod orphan is annotated as enrolled, and
+// startIstio starts istio-cni in its own namespaces. The pod orphan is annotated as enrolled, but
 // its network namespace is unknown.
 func startIstio(t testing.TB, program string, orphan pod, pods []pod) agent {
 	dir, err := os.MkdirTemp("", "zds") // paths of sockets must be short
@@ -173,7 +175,7 @@ func startIstio(t testing.TB, program string, orphan pod, pods []pod) agent {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	command := exec.Command("/bin/sh", "-c", asInstaller)
+	command := exec.Command("/bin/sh", "-c", runIstioCNI)
 	command.Env = []string{
 		"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin", "DIR=" + dir, "PROGRAM=" + program,
 		"SPACES=" + spaces, "KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port,
@@ -205,7 +207,7 @@ func startIstio(t testing.TB, program string, orphan pod, pods []pod) agent {
 	return i
 }
 
-// get returns the body of a URL of istio-cni.
+// get requests a URL of istio-cni, and returns the body.
 func (i istio) get(url string) (string, error) {
 	response, err := i.client.Get(url)
 	if err != nil {

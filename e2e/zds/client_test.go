@@ -19,9 +19,9 @@ import (
 type ztunnel struct {
 	name   string
 	conn   *net.UnixConn
-	refuse string            // UID of the pod to reject
+	refuse string            // UID of the pod that the ztunnel rejects
 	inodes map[uint64]string // pod names by inode of the network namespace
-	// hold delays acknowledgements until it is closed; nil means no delay.
+	// hold is a channel that delays acknowledgements until it is closed; nil for no delay.
 	hold   atomic.Pointer[chan struct{}]
 	record func(line string) // called for each message
 	synced chan struct{}     // closed after the snapshot
@@ -107,7 +107,7 @@ func (z *ztunnel) next() (snapshot bool, err error) {
 	if space != "" && request.GetAdd() == nil {
 		line += ", with a descriptor"
 	}
-	// The encoding is deterministic.
+	// The encoding is deterministic, so a different encoding shows unknown fields.
 	if second, err := proto.Marshal(&request); err != nil || !slices.Equal(second, data[:n]) {
 		line += fmt.Sprintf(", as %x", data[:n])
 	}

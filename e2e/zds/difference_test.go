@@ -13,11 +13,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// closeTimeout is the time limit until istio-cni closes a connection. It checks every 5 s.
+// closeTimeout is the time limit until istio-cni closes a connection. istio-cni checks connections
+// every 5 seconds.
 const closeTimeout = time.Minute
 
 // istio-cni closes a connection after a late acknowledgement, and sends added pods to a connection
-// without a hello. Sluice does neither.
+// without a hello. Sluice keeps such a connection open, and does not send pods without a hello.
 func TestDifferencesWithSlowZtunnels(t *testing.T) {
 	program := installCNI(t)
 	orphan := pod{name: "kept"}
@@ -64,7 +65,7 @@ func testConnectionWithoutHello(t *testing.T, env *testEnv, name string) {
 func testLateAcknowledgement(t *testing.T, env *testEnv, name string) {
 	hold := make(chan struct{})
 	env.a.hold.Store(&hold)
-	if o, isOurs := env.agent.(sluice); isOurs {
+	if o, isSluice := env.agent.(sluice); isSluice {
 		ctx, cancel := context.WithCancel(t.Context())
 		added := make(chan error)
 		go func() { added <- o.addUntil(ctx, env.pods["p2"]) }()

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// A testStep is an action and the messages that follow. istio contains the messages of istio-cni.
-// If Sluice's messages differ by design, sluice contains them, and reason explains why.
+// A testStep is an action and the expected messages. istio contains the messages of istio-cni. If
+// Sluice sends other messages by design, sluice contains them, and reason gives the reason.
 type testStep struct {
 	do     func(env *testEnv) error
 	name   string
@@ -47,8 +47,8 @@ func (env *testEnv) record(line string) {
 	env.lines = append(env.lines, line)
 }
 
-// take waits for at least n lines, and returns the lines since the last call. It sorts them by
-// ztunnel, and sorts the pods of a snapshot, whose order istio-cni does not define.
+// take waits for at least n lines, and returns the lines since the last call. It sorts the lines by
+// ztunnel, and also sorts the pods of a snapshot, because istio-cni sends them in any order.
 func (env *testEnv) take(n int) []string {
 	rulestest.EventuallySucceeds(env.t, "the messages", func() error {
 		env.mu.Lock()
@@ -85,6 +85,7 @@ func (env *testEnv) ztunnel(name, refuse string) *ztunnel {
 	return z
 }
 
+// added returns the line of a message that adds a pod.
 func added(ztunnel string, p pod) string {
 	return fmt.Sprintf("%s add %s app/%s sa-%s, namespace of %s", ztunnel, p.uid(), p.name, p.name,
 		p.name)

@@ -25,7 +25,6 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/client"
 	"github.com/sluice-mesh/sluice/e2e/mesh/name"
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
-	"github.com/sluice-mesh/sluice/e2e/mesh/proxy"
 	"github.com/sluice-mesh/sluice/e2e/mesh/server"
 	"github.com/sluice-mesh/sluice/e2e/mesh/ztunnel"
 	agent "github.com/sluice-mesh/sluice/install/ztunnel"
