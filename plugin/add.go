@@ -38,6 +38,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 	return nil
 }
 
+// add is Add without the output of the result, which it returns.
 func (c *call) add() (_ []byte, err error) {
 	// Package skel refuses the host's namespace only after the verb has printed its result.
 	if c.sandbox, err = openSandbox(c.args); err != nil {
@@ -63,9 +64,9 @@ func (c *call) add() (_ []byte, err error) {
 	if d.Outcome == decide.Ambient {
 		err = c.enrol(&r, result)
 	} else {
-		job := redirection{call: c, pod: pod, result: result, record: &r}
-		if err = c.sandbox.ns.Do(job.run); err != nil {
-			err = job.failure(err)
+		install := redirection{call: c, pod: pod, result: result, record: &r}
+		if err = c.sandbox.ns.Do(install.run); err != nil {
+			err = install.codedError(err)
 		}
 	}
 	if err != nil {
@@ -81,13 +82,13 @@ func (c *call) add() (_ []byte, err error) {
 func (c *call) skipPod(r record.Record) error {
 	reason := decide.Reason(r.Reason)
 	if reason == podUnreadable {
-		// The rules of an earlier ADD and their record stay.
+		// Keep the rules of an earlier ADD and their record.
 		if !c.wasRedirected() {
 			c.putRecord(r)
 		}
 		return nil
 	}
-	// If this fails, the record stays, so that the next ADD removes the rules.
+	// If the removal fails, the record stays, so that the next ADD removes the rules.
 	removed, err := c.unredirect()
 	if err == nil && (reason != decide.NotKubernetes || removed) {
 		c.putRecord(r)
@@ -120,8 +121,8 @@ func (c *call) removeRecord() {
 	}
 }
 
-// failure returns the error of a redirection, with a code.
-func (r *redirection) failure(err error) error {
+// codedError gives an error of run the code CodeApply, unless it has a code.
+func (r *redirection) codedError(err error) error {
 	if coded := (*types.Error)(nil); errors.As(err, &coded) {
 		return err
 	}

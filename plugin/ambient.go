@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// enrol lets the node agent enrol a pod in ambient mode: it installs the rules, passes the network
-// namespace to ztunnel and waits for its acknowledgement. Without the agent the pod does not start,
-// because nothing would serve its captured traffic.
+// enrol makes the node agent enrol a pod in ambient mode. The agent installs the rules, passes the
+// network namespace to ztunnel and waits for ztunnel's acknowledgement. Without the agent the pod
+// does not start, because nothing would serve its captured traffic.
 func (c *call) enrol(r *record.Record, result []byte) error {
 	addresses, err := c.addresses(c.sandbox.ns, result)
 	if err != nil {
@@ -25,15 +25,15 @@ func (c *call) enrol(r *record.Record, result []byte) error {
 	e, err := c.Agent(c.config).Enrol(context.Background(), c.ref, addresses, c.sandbox.ns.FD())
 	if err != nil {
 		c.entry.addFullError(err)
-		return c.notEnrolled(err)
+		return c.enrolFailure(err)
 	}
 	c.entry.setEnrolled(e)
 	r.Ambient, r.Backend = &e.Ambient, compat.BackendName(e.Backend)
 	return nil
 }
 
-// notEnrolled returns the error of an enrolment, with a code.
-func (c *call) notEnrolled(err error) error {
+// enrolFailure gives the error of an enrolment a code.
+func (c *call) enrolFailure(err error) error {
 	const format = "pod %s is in ambient mode and cannot be enrolled (%s)"
 	code := types.ErrTryAgainLater
 	kind := source.KindOf(err)
@@ -46,6 +46,7 @@ func (c *call) notEnrolled(err error) error {
 	return failure(code, fmt.Sprintf(format, c.ref.Shown(), kind), err)
 }
 
+// setEnrolled records what the agent has done.
 func (e *entry) setEnrolled(done *agent.Enrolment) {
 	e.add.Backend, e.add.Bytes = done.Backend, done.Bytes
 	e.put(zap.String("backend", done.Backend), zap.String("outcome", done.Outcome),

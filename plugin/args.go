@@ -32,8 +32,9 @@ func parseArgs(pairs string) (podArgs, error) {
 	for pair := range strings.SplitSeq(pairs, ";") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok && strings.TrimSpace(pair) != "" {
-			return podArgs{}, failure(types.ErrInvalidEnvironmentVariables,
-				fmt.Sprintf("CNI_ARGS: %q is not a pair KEY=VALUE", text.Truncate(pair, maxLine/2)), nil)
+			message := fmt.Sprintf("CNI_ARGS: %q is not a pair KEY=VALUE",
+				text.Truncate(pair, maxLine/2))
+			return podArgs{}, failure(types.ErrInvalidEnvironmentVariables, message, nil)
 		}
 		switch key {
 		case "K8S_POD_NAMESPACE":

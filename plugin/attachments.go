@@ -23,11 +23,11 @@ func (c *call) otherAttachments() []record.Record {
 	})
 }
 
-// keepFamilies keeps capturing IPv6 if another attachment captures it, even if the addresses of
-// this attachment do not show that the pod supports IPv6.
+// keepFamilies enables the capture of IPv6 if another attachment of the pod captures it, even if this
+// attachment has no IPv6 address. It returns the notes that still apply.
 func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Note {
-	captured := func(other record.Record) bool { return other.Redirect != nil && other.Redirect.IPv6 }
-	if r.IPv6 || !slices.ContainsFunc(c.otherAttachments(), captured) {
+	capturesIPv6 := func(other record.Record) bool { return other.Redirect != nil && other.Redirect.IPv6 }
+	if r.IPv6 || !slices.ContainsFunc(c.otherAttachments(), capturesIPv6) {
 		return notes
 	}
 	r.IPv6 = true
@@ -36,7 +36,7 @@ func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Not
 	})
 }
 
-// shareRules updates the records of the other attachments: the namespace contains the new rules.
+// shareRules stores the new rules in the records of the other attachments, which share the namespace.
 func (c *call) shareRules(r record.Record) {
 	var err error
 	for _, other := range c.otherAttachments() {

@@ -35,17 +35,18 @@ type call struct {
 	sandbox sandbox
 }
 
-// begin parses the input of the runtime. The caller must end the call. An invalid configuration
-// does not prevent the node agent's pod from starting, because the agent writes the configuration.
+// begin parses the input of the runtime and returns the call, which the caller must end. An invalid
+// configuration does not prevent the node agent's pod from starting, because the agent writes the
+// configuration.
 func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 	c := &call{Plugin: p, args: args}
 	var configErr error
 	if c.config, configErr = config.Parse(args.StdinData); configErr != nil {
 		c.config = config.ParseLenient(args.StdinData)
 	}
-	named, err := parseArgs(args.Args)
-	c.ref, c.store, c.entry = named.Ref, record.In(c.config.RunDir),
-		newEntry(verb, named.Ref, args, p.Now())
+	pod, err := parseArgs(args.Args)
+	c.ref, c.store = pod.Ref, record.In(c.config.RunDir)
+	c.entry = newEntry(verb, pod.Ref, args, p.Now())
 	if keyErr := keyOf(args).Validate(); err == nil && keyErr != nil {
 		err = failure(types.ErrInvalidEnvironmentVariables,
 			"CNI_CONTAINERID or CNI_IFNAME is invalid", keyErr)
@@ -121,15 +122,15 @@ func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 	cause := fmt.Errorf("timeout after %v", c.readTimeout())
 	ctx, cancel := context.WithTimeoutCause(context.Background(), c.readTimeout(), cause)
 	defer cancel()
-	from := c.Source(c.config)
-	defer from.Close()
+	pods := c.Source(c.config)
+	defer pods.Close()
 	var err error
-	if in.Pod, err = from.Pod(ctx, c.ref); err != nil {
+	if in.Pod, err = pods.Pod(ctx, c.ref); err != nil {
 		return c.unreadable(err)
 	}
 	d := decide.Decide(in, &c.config.Decide)
 	if d.Reason == decide.NamespaceUnknown {
-		if in.Namespace, err = from.Namespace(ctx, c.ref.Namespace); err != nil {
+		if in.Namespace, err = pods.Namespace(ctx, c.ref.Namespace); err != nil {
 			return c.unreadable(err)
 		}
 		d = decide.Decide(in, &c.config.Decide)
@@ -146,7 +147,8 @@ func (c *call) unreadable(err error) (decide.Decision, *decide.Pod, error) {
 	c.entry.put(zap.NamedError("unreadable", err))
 	return decide.Decision{
 		Outcome: decide.Skip, Reason: podUnreadable,
-		Message: "the pod cannot be read, and the setting unreadable_pods is skip, so it starts without redirection",
+		Message: "the pod cannot be read, and the setting unreadable_pods is skip," +
+			" so it starts without redirection",
 	}, nil, nil
 }
 
@@ -163,18 +165,18 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 	c.entry.addNotes(notes)
 	if err != nil {
 		c.entry.addFullError(err)
-		n := 1
+		count := 1
 		if faults := rules.Faults(nil); errors.As(err, &faults) {
-			n = len(faults)
+			count = len(faults)
 		}
-		message := counted(fmt.Sprintf("pod %s has", c.ref.Shown()), n, "invalid setting")
+		message := counted(fmt.Sprintf("pod %s has", c.ref.Shown()), count, "invalid setting")
 		return rules.Redirect{}, failure(CodeParameters, message, err)
 	}
 	return r, nil
 }
 
-// addresses returns the addresses of the result. If no address of the result determines the address
-// families, it returns the addresses of the namespace, IPv4 first: a plugin that is alone in its
+// addresses returns the addresses in the result. If none of them determines the address families, it
+// returns the addresses of the namespace, IPv4 first. For example, a plugin that is alone in its
 // chain gets no result, and the result of a further attachment may contain only a link-local
 // address.
 func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {

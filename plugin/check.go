@@ -17,9 +17,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Check fails unless the namespace of a mesh pod contains the rules that ADD installed, and the
-// namespace of another pod contains no Sluice rules. A pod may contain rules that it installed
-// itself, if ADD did not check whether it has an istio-init container.
+// Check fails unless a mesh pod has the rules that ADD installed, and any other pod has no rules of
+// Sluice. A pod may have rules that it installed itself if ADD did not check whether it has an
+// istio-init container.
 //
 // The record of the attachment describes what ADD installed. Annotations that changed since then do
 // not matter, and the pod is not read. Without a record, or if the pod could not be read at ADD,
@@ -32,6 +32,7 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	return c.do(c.check)
 }
 
+// check is Check after the input was parsed.
 func (c *call) check() (err error) {
 	if c.sandbox, err = openSandbox(c.args); err != nil {
 		return err
@@ -67,6 +68,7 @@ type expectation struct {
 	backend  compat.BackendName
 }
 
+// ruleset compiles the expected rules.
 func (e *expectation) ruleset() (rules.Ruleset, error) {
 	if e.ambient != nil {
 		return rules.CompileAmbient(*e.ambient)
@@ -99,7 +101,8 @@ func (c *call) expectation() (expectation, error) {
 	case decide.Ambient:
 		var a rules.Ambient
 		if a, _, err = decide.AmbientParameters(pod, &c.config.Decide); err != nil {
-			err = failure(CodeParameters, fmt.Sprintf("pod %s has invalid settings", c.ref.Shown()), err)
+			message := fmt.Sprintf("pod %s has invalid settings", c.ref.Shown())
+			err = failure(CodeParameters, message, err)
 		}
 		e.ambient = &a
 	}
@@ -125,17 +128,17 @@ func (c *call) differences(
 ) ([]rules.Difference, error) {
 	backend, err := c.Backend(name)
 	if err != nil {
-		return nil, c.unverified(err)
+		return nil, c.readFailure(err)
 	}
 	found, err := backend.Check(ns, rs, since)
 	if err != nil {
-		return nil, c.unverified(err)
+		return nil, c.readFailure(err)
 	}
 	return found.Differences, nil
 }
 
-// unverified returns the error for rules that cannot be read.
-func (c *call) unverified(err error) error {
+// readFailure returns the error for rules that cannot be read.
+func (c *call) readFailure(err error) error {
 	message := fmt.Sprintf("the rules of pod %s cannot be read", c.ref.Shown())
 	return failure(CodeVerify, message, err)
 }

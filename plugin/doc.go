@@ -25,8 +25,8 @@
 // # The node agent
 //
 // The plugin reads pods from the socket of the node agent first (package agent), and from the API
-// server if the agent does not answer. If no agent is running, this takes no time; an agent that
-// hangs costs a second, in addition to the time of the API server. The agent also receives the
+// server if the agent does not answer. If no agent is running, the request fails immediately. If the
+// agent hangs, the request takes a second, in addition to the time of the API server. The agent also receives the
 // lines of the log, and the result of each ADD for its metrics: the decision, its reason, and the
 // address families that are not captured.
 //
@@ -54,13 +54,13 @@
 //	 11  the pod cannot be read now: neither agent nor API server was reached, or both still have
 //	     another pod of the same name; or a pod in ambient mode cannot be enrolled now, because the
 //	     agent or ztunnel is missing
-//	 50  STATUS: ADD could not work now, and nothing on the node would repair that
+//	 50  STATUS: ADD would fail now, and nothing on the node would repair that
 //	100  the pod cannot be read, and repeating would not help: not found, forbidden, misconfigured
 //	101  the pod has wrong settings; the details list the values and what is allowed, as far as fits
 //	102  the kernel refused to install or remove rules; the details name the rule and the reason
 //	103  the kernel has other rules than ADD installed, or they cannot be read
-//	104  CHECK: the namespace differs from what ADD left in it, or a pod that is left alone, and has
-//	     no istio-init, has rules of Sluice; the details list the differences
+//	104  CHECK: the rules in the namespace differ from those that ADD installed, or a pod that is
+//	     not redirected and has no istio-init has rules of Sluice; the details list the differences
 //	999  a defect of this program
 //
 // STATUS never returns code 51: rules are in the kernel, and connections of running pods do not

@@ -19,21 +19,22 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// An entry is the log line of a call. It contains names, reasons and numbers, and only the invalid
-// ones of the settings of a pod.
+// An entry is the log line of a call. It contains names, reasons and numbers. Of the settings of a
+// pod, it contains only the invalid ones.
 type entry struct {
 	verb   string
 	start  time.Time
-	level  zapcore.Level // of a call that succeeds
+	level  zapcore.Level // of the line if the call succeeds
 	fields []zap.Field
-	add    agent.Add // without its result and duration
+	add    agent.Add // the report of an ADD, without its result and duration
 	// hasDecision reports that the fields contain the decision.
 	hasDecision bool
 }
 
-// verbAdd is the verb whose calls are counted.
+// verbAdd is the verb whose calls are reported to the node agent.
 const verbAdd = "ADD"
 
+// newEntry returns the entry of a call that starts at the time now.
 func newEntry(verb string, ref source.Ref, args *skel.CmdArgs, now time.Time) entry {
 	return entry{
 		verb: verb, start: now, level: zap.InfoLevel,
@@ -51,6 +52,7 @@ func newEntry(verb string, ref source.Ref, args *skel.CmdArgs, now time.Time) en
 
 func (e *entry) put(fields ...zap.Field) { e.fields = append(e.fields, fields...) }
 
+// setDecision records the decision in the line and in the report.
 func (e *entry) setDecision(d decide.Decision) {
 	e.put(zap.Stringer("decision", d.Outcome), zap.String("reason", string(d.Reason)),
 		zap.String("why", d.Message))
@@ -67,9 +69,9 @@ func (e *entry) setUnreadable() { e.add.Decision, e.add.Reason = "unreadable", a
 
 // addNotes adds the notes, one field per kind, because most readers of a JSON object keep only one
 // of several equal keys.
-func (e *entry) addNotes(addNotes []decide.Note) {
+func (e *entry) addNotes(notes []decide.Note) {
 	messages := map[decide.NoteKind][]string{}
-	for _, n := range addNotes {
+	for _, n := range notes {
 		messages[n.Kind] = append(messages[n.Kind], n.Message)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(messages)) {
@@ -80,6 +82,7 @@ func (e *entry) addNotes(addNotes []decide.Note) {
 	}
 }
 
+// setApplied records the rules that the backend has installed.
 func (e *entry) setApplied(r compat.Result) {
 	e.add.Backend, e.add.Bytes = string(r.Backend), r.Bytes
 	e.put(zap.String("backend", string(r.Backend)), zap.String("outcome", string(r.Outcome)),
@@ -98,8 +101,8 @@ func (e *entry) addFullError(err error) {
 	}
 }
 
-// write writes the line. The line of an ADD always contains a decision. Without a decision, it
-// contains the label value of the metric.
+// write writes the line. The line of an ADD always contains a decision: if the call failed before its
+// decision, the decision of the report, such as undecided.
 func (e *entry) write(logger *zap.Logger, end time.Time, err error) {
 	if e.verb == verbAdd && !e.hasDecision {
 		e.put(zap.String("decision", e.add.Decision), zap.String("reason", e.add.Reason))
@@ -123,6 +126,7 @@ func (e *entry) report(end time.Time, err error) agent.Add {
 	return a
 }
 
+// failureFields returns the fields for the error of a call.
 func failureFields(err error) []zap.Field {
 	var f *types.Error
 	if !errors.As(err, &f) {

@@ -23,25 +23,26 @@ const (
 )
 
 const (
-	maxLine = 160 // of a message
-	// maxDetails leaves room in an event for the text that the runtime and the kubelet add. The API
+	maxLine = 160 // the maximum length of a message in bytes
+	// maxDetails is the maximum length of the details in bytes. It leaves room in an event for the
+	// text that the runtime and the kubelet add. The API
 	// server rejects an event of events.k8s.io/v1 with a text of more than 1024 bytes
 	// (NoteLengthLimit in k8s.io/kubernetes/pkg/apis/core/validation). Kubelets still write the
 	// older kind of event, which has no such limit.
 	maxDetails = 768
 )
 
-// failure returns an error for the runtime.
+// failure returns an error for the runtime, whose details are the text of err.
 func failure(code uint, message string, err error) *types.Error {
-	e := types.NewError(code, line(message), "")
+	e := types.NewError(code, shortLine(message), "")
 	if err != nil {
 		e.Details = details(err)
 	}
 	return e
 }
 
-// line returns the text as one short line of printable characters.
-func line(s string) string { return text.Truncate(text.Printable(s), maxLine) }
+// shortLine returns the text as one line of at most maxLine bytes with printable characters.
+func shortLine(s string) string { return text.Truncate(text.Printable(s), maxLine) }
 
 // details returns the text of an error on one line, which is how the kubelet prints it.
 func details(err error) string {

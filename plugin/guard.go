@@ -37,7 +37,7 @@ func (p *Plugin) panicked(v any, stack []byte) error {
 		v, stack = inner.Value, inner.Stack
 	}
 	fmt.Fprintf(p.Stderr, "panic: %v\n%s\n", v, stack)
-	return types.NewError(types.ErrInternal, line(fmt.Sprintf("a defect of the plugin: %v", v)),
+	return types.NewError(types.ErrInternal, shortLine(fmt.Sprintf("a defect of the plugin: %v", v)),
 		location(string(stack)))
 }
 

@@ -35,8 +35,9 @@ func Main(version string) int {
 	return 1
 }
 
-// completeDel runs a DEL that package skel has refused: the runtime would repeat the same call. The
-// environment names the attachment, and the valid part of the configuration the run directory.
+// completeDel runs a DEL that package skel has refused. Otherwise the runtime would repeat the same
+// call forever. The attachment is read from the environment, and the run directory from the valid
+// part of the configuration.
 func (p *Plugin) completeDel(refusal *types.Error, input *stdinTee) *types.Error {
 	args := &skel.CmdArgs{
 		ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME"),

@@ -19,16 +19,16 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// An Agent receives log lines and reports, and enrols pods in ambient mode. Its methods except
-// Enrol return soon, and their errors may be ignored.
+// An Agent receives log lines and reports, and enrols pods in ambient mode. All methods except Enrol
+// return within a fraction of a second, and their errors may be ignored.
 type Agent interface {
 	// Write sends a line of the log.
 	io.Writer
 	// Report sends the result of an ADD.
 	Report(agent.Add) error
-	// Enrol enrols a pod in ambient mode, whose network namespace is the descriptor and has the
-	// addresses, and returns when ztunnel has acknowledged it. Its errors have a [source.Kind], or
-	// a kind of package agent.
+	// Enrol enrols a pod in ambient mode, and returns when ztunnel has acknowledged the pod. netns is
+	// a descriptor of the pod's network namespace. Its errors have a [source.Kind], or a kind of
+	// package agent.
 	Enrol(
 		ctx context.Context, ref source.Ref, addresses []netip.Addr, netns int,
 	) (*agent.Enrolment, error)
@@ -66,6 +66,7 @@ func System() *Plugin {
 	}
 }
 
+// agentOf returns the client of the node agent that uses the run directory of the configuration.
 func agentOf(c *config.Config) *client.Client {
 	return client.New(client.Options{Socket: agent.SocketIn(c.RunDir)})
 }

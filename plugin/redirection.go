@@ -15,7 +15,7 @@ type redirection struct {
 	*call
 	pod    *decide.Pod
 	result []byte
-	// run stores the parameters of the rules and their backend in record.
+	// record gets the parameters of the rules and their backend from run.
 	record *record.Record
 }
 
@@ -34,11 +34,12 @@ func (r *redirection) run() error {
 		return failure(CodeApply, "the backend is not available", err)
 	}
 	applied, err := backend.Apply(nil, rs, compat.Snapshot{})
-	verified := false
+	isVerified := false
 	defer func() {
-		// Rules of an earlier ADD stay: without them a running pod would bypass the proxy.
-		if !verified && applied.Outcome == nft.Created {
-			r.remove(backend)
+		// Remove only rules that did not exist before. Rules of an earlier ADD stay, because without
+		// rules a running pod would bypass the proxy.
+		if !isVerified && applied.Outcome == nft.Created {
+			r.removeNewRules(backend)
 		}
 	}()
 	if err != nil {
@@ -48,7 +49,7 @@ func (r *redirection) run() error {
 	if err := r.verify(rs, applied); err != nil {
 		return err
 	}
-	verified = true
+	isVerified = true
 	r.record.Redirect, r.record.Backend = &redirect, applied.Backend
 	return nil
 }
@@ -64,8 +65,8 @@ func (r *redirection) verify(rs rules.Ruleset, applied compat.Result) error {
 		differences)
 }
 
-// remove removes rules that this call has installed.
-func (r *redirection) remove(backend compat.Backend) {
+// removeNewRules removes the rules that this call has installed.
+func (r *redirection) removeNewRules(backend compat.Backend) {
 	if _, err := backend.Remove(nil); err != nil {
 		r.entry.put(zap.NamedError("not_removed", err))
 	}

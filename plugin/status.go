@@ -30,8 +30,9 @@ import (
 //   - The API server forbids to read a pod that cannot exist: this says nothing about other pods.
 //   - Any of these, if pods that cannot be read start without redirection.
 //
-// A success is valid for five minutes (the kernel) or one (the credentials), on this boot of the
-// node, for this program and this kubeconfig, until an ADD or a CHECK fails.
+// The result of a successful check is cached: for five minutes for the kernel, and for one minute for
+// the credentials. It is valid only until the next boot of the node, for the same program and the same
+// kubeconfig, and until an ADD or a CHECK fails.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
 	c, configErr := config.Parse(args.StdinData)
 	if configErr != nil {
@@ -39,10 +40,10 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 	}
 	logger, closeLog := p.openLog(c)
 	defer closeLog()
-	unmanaged := c.Decide.AgentNamespace == ""
+	hasAgent := c.Decide.AgentNamespace != ""
 	if configErr != nil {
 		logger.Error("STATUS", zap.NamedError("configuration", configErr))
-		if unmanaged {
+		if !hasAgent {
 			return failure(types.ErrPluginNotAvailable, configFailure(configErr).Msg, configErr)
 		}
 	}
@@ -58,7 +59,7 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 		return p.sourceReady(c)
 	}); err != nil {
 		logger.Warn("STATUS", zap.String("source", string(source.KindOf(err))), zap.Error(err))
-		if unmanaged && c.UnreadablePods == config.Fail && permanent(err) {
+		if !hasAgent && c.UnreadablePods == config.Fail && isPermanent(err) {
 			errs = append(errs, err)
 		}
 	}
@@ -69,9 +70,9 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 		errors.Join(errs...))
 }
 
-// permanent reports whether the error means that no pod can be read until the configuration or the
+// isPermanent reports whether the error means that no pod can be read until the configuration or the
 // credentials change.
-func permanent(err error) bool {
+func isPermanent(err error) bool {
 	return source.IsMisconfigured(err) || source.KindOf(err) == source.Unauthorized
 }
 
@@ -92,10 +93,11 @@ func (p *Plugin) kernelReady(c *config.Config) error {
 	return err
 }
 
+// sourceReady checks whether the source of pods can be used.
 func (p *Plugin) sourceReady(c *config.Config) error {
 	ctx, cancel := context.WithTimeout(context.Background(), client.DefaultTimeout+c.APITryTimeout)
 	defer cancel()
-	from := p.Source(c)
-	defer from.Close()
-	return from.Ready(ctx)
+	pods := p.Source(c)
+	defer pods.Close()
+	return pods.Ready(ctx)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// Runtimes call STATUS every few seconds (containerd every five), and its answers change seldom.
-// These are the times for which a success is valid.
+// The times for which the result of a successful check is valid. Runtimes call STATUS every few
+// seconds (containerd every five seconds), and the results seldom change.
 const (
 	kernelTTL = 5 * time.Minute // a module may be unloaded
 	sourceTTL = time.Minute     // credentials may expire
@@ -29,7 +29,7 @@ type statusCache struct {
 	boot, program string
 }
 
-// cachedStatus is the content of the file. Good contains the time of the last success by check.
+// cachedStatus is the content of the file. Good contains the time of the last success of each check.
 type cachedStatus struct {
 	Boot    string               `json:"boot"`
 	Program string               `json:"program"`
@@ -50,7 +50,7 @@ func (c statusCache) check(name string, ttl time.Duration, do func() error) erro
 		return nil
 	}
 	err := do()
-	// Read again: a call that failed meanwhile has invalidated the cache.
+	// Read the file again, because a call that failed meanwhile has invalidated the cache.
 	good := c.good()
 	delete(good, name)
 	if err == nil {
@@ -73,7 +73,8 @@ func (c statusCache) since(at time.Time) time.Duration {
 // invalidateStatus makes the next STATUS check everything.
 func invalidateStatus(runDir string) { _ = os.Remove(filepath.Join(runDir, statusFile)) }
 
-// good reads the file. The result is empty without a valid one.
+// good returns the times of the last successes by check, from the file. The map is empty if there is
+// no valid file.
 func (c statusCache) good() map[string]time.Time {
 	var s cachedStatus
 	data, err := os.ReadFile(c.path)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// maxStdin is much more than a runtime writes. Most of the input is the pod's annotations, which
-// Kubernetes limits to 256 KiB.
+// maxStdin is the maximum length of the input in bytes. It is much more than a runtime writes: most of
+// the input is the pod's annotations, which Kubernetes limits to 256 KiB.
 const maxStdin = 16 << 20
 
 // stdinTimeout is the time for which a DEL that package skel rejected waits for the end of standard
@@ -45,15 +45,15 @@ func teeStdin() *stdinTee {
 	return t
 }
 
-// wait returns the input, or an error if it has not ended after patience.
-func (t *stdinTee) wait(patience time.Duration) ([]byte, error) {
-	timer := time.NewTimer(patience)
+// wait returns the input, or an error if the input has not ended after the timeout.
+func (t *stdinTee) wait(timeout time.Duration) ([]byte, error) {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-t.done:
 		return t.data, t.err
 	case <-timer.C:
-		return nil, fmt.Errorf("standard input has not ended after %v", patience)
+		return nil, fmt.Errorf("standard input has not ended after %v", timeout)
 	}
 }
 

@@ -12,12 +12,12 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// When ADD is called again for a redirected pod, the decision may be to skip the pod, because its
-// annotations or the configuration have changed.
+// This file handles pods that are not redirected but may have rules: when ADD is called again for a
+// redirected pod, it may skip the pod, because its annotations or the configuration have changed.
 
 // unredirect removes the rules that an earlier ADD of the attachment has installed in the sandbox,
-// unless another attachment needs them. Rules without a record stay: a container of the pod may
-// have made them.
+// unless another attachment needs them. Rules without a record stay, because a container of the pod may
+// have installed them.
 func (c *call) unredirect() (removed bool, err error) {
 	if !c.wasRedirected() || len(c.otherAttachments()) > 0 {
 		return false, nil
@@ -68,7 +68,7 @@ func (c *call) checkUnredirected(reason decide.Reason) error {
 		message := fmt.Sprintf("pod %s contains rules but should not be redirected", c.ref.Shown())
 		return failure(CodeDrift, message, err)
 	case err != nil:
-		return c.unverified(err)
+		return c.readFailure(err)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// An Add is the report of an ADD. Its words are values of metric labels.
+// An Add is the report of an ADD. Its fields with words are values of metric labels.
 type Add struct {
 	// Result is success or error.
 	Result string `json:"result"`
@@ -36,19 +36,19 @@ type Add struct {
 // Reasons in addition to those of package decide.
 const (
 	PodUnreadable = "pod-unreadable" // the pod could not be read
-	Undecided     = "undecided"      // the call failed before: decision and reason
+	Undecided     = "undecided"      // the call failed before the decision; also a decision
 )
 
-// Reasons returns all reasons of an Add: the final ones of package decide, and those of this
-// package.
+// Reasons returns all reasons of an Add: the reasons for final decisions in package decide, and the
+// reasons in this package.
 func Reasons() []string {
-	var words []string
+	var reasons []string
 	for _, r := range decide.Reasons() {
 		if r != decide.PodUnknown && r != decide.NamespaceUnknown {
-			words = append(words, string(r))
+			reasons = append(reasons, string(r))
 		}
 	}
-	return append(words, PodUnreadable, Undecided)
+	return append(reasons, PodUnreadable, Undecided)
 }
 
 // Decisions returns all decisions of an Add.
@@ -57,24 +57,24 @@ func Decisions() []string { return []string{"redirect", "ambient", "skip", "unre
 // Families returns the address families that may be uncaptured. IPv4 is always captured.
 func Families() []string { return []string{IPv6} }
 
-// IPv6 is the name of that family.
+// IPv6 is the family IPv6 in [Add.Uncaptured].
 const IPv6 = "ipv6"
 
-// Validate returns an error that lists all unknown words and invalid numbers.
+// Validate returns an error that lists all fields with an unknown word or an invalid number.
 func (a *Add) Validate() error {
 	var faults []error
-	word := func(field, value string, allowed ...string) {
+	checkWord := func(field, value string, allowed ...string) {
 		if !slices.Contains(allowed, value) {
 			faults = append(faults,
 				fmt.Errorf("%s: %q is not one of %q", field, text.Truncate(value, maxTextBytes), allowed))
 		}
 	}
-	word("result", a.Result, "success", "error")
-	word("decision", a.Decision, Decisions()...)
-	word("reason", a.Reason, Reasons()...)
-	word("backend", a.Backend, "nft", "legacy", "none")
+	checkWord("result", a.Result, "success", "error")
+	checkWord("decision", a.Decision, Decisions()...)
+	checkWord("reason", a.Reason, Reasons()...)
+	checkWord("backend", a.Backend, "nft", "legacy", "none")
 	for i, family := range a.Uncaptured {
-		word("uncaptured", family, Families()...)
+		checkWord("uncaptured", family, Families()...)
 		if slices.Contains(a.Uncaptured[:i], family) {
 			faults = append(faults,
 				fmt.Errorf("uncaptured: %q twice", text.Truncate(family, maxTextBytes)))

@@ -30,7 +30,7 @@ type Caller struct {
 // [IsTimeout].
 func (c Caller) Query(ctx context.Context, r Request) ([]byte, error) { return c.query(ctx, r, nil) }
 
-// query is Query with ancillary data for the request.
+// query is like Query, but also sends ancillary data.
 func (c Caller) query(ctx context.Context, r Request, rights []byte) ([]byte, error) {
 	conn, err := c.send(ctx, r, rights)
 	if err != nil {
@@ -60,8 +60,8 @@ func (c Caller) query(ctx context.Context, r Request, rights []byte) ([]byte, er
 	return body, nil
 }
 
-// Send sends a request that is not answered. No error means that it was sent. The context must have
-// a deadline.
+// Send sends a request that is not answered. Without an error it was sent, but it may not have been
+// received. The context must have a deadline.
 func (c Caller) Send(ctx context.Context, r Request) error {
 	conn, err := c.send(ctx, r, nil)
 	if err != nil {
@@ -107,14 +107,16 @@ func (c Caller) send(ctx context.Context, r Request, rights []byte) (*net.UnixCo
 		err = fmt.Errorf("socket %s belongs to uid %d and not to %d", c.Socket, peer.Uid, c.Owner)
 	}
 	if err == nil {
-		end, _ := ctx.Deadline() // the context has a deadline
+		end, _ := ctx.Deadline() // Query and Send require a deadline
 		err = conn.SetDeadline(end)
 	}
 	n := 0
 	if err == nil && rights != nil {
 		n, _, err = conn.WriteMsgUnix(message, rights, nil)
 	}
-	if err == nil && n < len(message) { // the agent may have answered and closed already
+	// Do not write if the message was sent with the ancillary data: the agent may already have
+	// answered and closed the connection.
+	if err == nil && n < len(message) {
 		_, err = conn.Write(message[n:])
 	}
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	KindHost       = "host"       // the node's rules for probes cannot be changed
 )
 
-// EnrolKinds returns these kinds.
+// EnrolKinds returns the kinds of a refusal of [AskEnrol] that package source does not define.
 func EnrolKinds() []string { return []string{KindParameters, KindRules, KindZtunnel, KindHost} }
 
 // An Enrolment is the answer to [AskEnrol]: what the agent has done for a pod in ambient mode,
@@ -43,7 +43,7 @@ type Enrolment struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Validate returns an error that lists everything invalid.
+// Validate returns an error that lists all invalid fields.
 func (e *Enrolment) Validate() error {
 	var faults []error
 	if e.Backend != "nft" && e.Backend != "legacy" {
@@ -56,8 +56,8 @@ func (e *Enrolment) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Enrol asks the agent to enrol a pod in ambient mode, whose network namespace is the descriptor
-// and has the addresses. The answer follows when ztunnel has acknowledged the pod. The error may be
+// Enrol asks the agent to enrol a pod in ambient mode. netns is a descriptor of the pod's network
+// namespace, and addresses are the addresses of the pod. The answer follows when ztunnel has acknowledged the pod. The error may be
 // a [Refusal].
 func (c Caller) Enrol(
 	ctx context.Context, namespace, name, uid string, addresses []netip.Addr, netns int,
@@ -87,8 +87,8 @@ type Receiver struct {
 // NewReceiver returns a receiver that has read nothing. The caller closes the connection.
 func NewReceiver(c *net.UnixConn) *Receiver { return &Receiver{conn: c} }
 
-// maxDescriptors is the number of descriptors that are received with one read. The kernel closes
-// more.
+// maxDescriptors is the number of descriptors that one read can receive. The kernel closes further
+// descriptors.
 const maxDescriptors = 1
 
 // Read implements [io.Reader].

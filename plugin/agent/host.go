@@ -20,7 +20,7 @@ type HostRules struct {
 	Parameters rules.AmbientHost `json:"parameters"`
 }
 
-// Validate returns an error that lists everything invalid.
+// Validate returns an error that lists all invalid fields.
 func (h *HostRules) Validate() error {
 	var faults []error
 	if h.NetNS == "" {

@@ -35,7 +35,7 @@ type Location struct {
 	Ambient *rules.Ambient `json:"ambient,omitempty"`
 }
 
-// Validate returns an error that lists everything invalid.
+// Validate returns an error that lists all invalid fields.
 func (l *Location) Validate() error {
 	var faults []error
 	if l.Namespace == "" || l.Name == "" {

@@ -24,14 +24,14 @@ const (
 	GetNamespace Verb = "namespace" // the namespace Request.Namespace
 	GetPolicy    Verb = "policy"    // the agent's current configuration for the plugin
 	GetReady     Verb = "ready"     // whether pods are available now
-	// the Location of the pod Request.Namespace/Name; the UID is not asked for
+	// the [Location] of the pod that Namespace and Name name; Request.UID is ignored
 	AskLocate Verb = "locate"
 	GetHost   Verb = "host"   // the [HostRules] of the node
-	GetStatus Verb = "status" // the Status of the node
+	GetStatus Verb = "status" // the [Status] of the node
 	// the [Enrolment] of the pod that Namespace, Name and UID name, whose network namespace comes
 	// with the request as a descriptor (SCM_RIGHTS)
 	AskEnrol  Verb = "enrol"
-	NotifyLog Verb = "log" // Request.Line is for the log
+	NotifyLog Verb = "log" // Request.Line is a line of the plugin's log
 	NotifyAdd Verb = "add" // Request.Add is the report of an ADD
 )
 
@@ -54,13 +54,13 @@ type Request struct {
 	UID       string `json:"uid,omitempty"`
 	// Addresses are the addresses of the pod, for AskEnrol.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
-	// Line is one line of the log without its end, for TellLog.
+	// Line is one line of the log without its end, for NotifyLog.
 	Line string `json:"line,omitempty"`
-	// Add is for TellAdd.
+	// Add is the report, for NotifyAdd.
 	Add *Add `json:"add,omitempty"`
 }
 
-// Supported reports whether this version supports the request.
+// Supported returns an error unless this version of the protocol supports the request.
 func (r *Request) Supported() error {
 	if r.Version < 1 || r.Version > Version {
 		return fmt.Errorf("protocol version %d is not supported, only 1 to %d", r.Version, Version)
@@ -74,7 +74,7 @@ func (r *Request) Supported() error {
 // An Answer is the agent's reply to a query. A body follows unless it has an error.
 type Answer struct {
 	Version int `json:"version"`
-	// Kind and Error say why there is no body. Both are empty if there is one. The kinds are
+	// Kind and Error describe why there is no body. Both are empty if there is a body. The kinds are
 	// defined in package source.
 	Kind  string `json:"kind,omitempty"`
 	Error string `json:"error,omitempty"`

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Status is the state of a node, for a person: the answer to AskStatus.
+// A Status is the state of a node for a reader: the answer to [GetStatus].
 type Status struct {
 	// Node is the node's name, Version the agent's version, and Time the time of the status.
 	Node    string    `json:"node"`
@@ -17,9 +17,9 @@ type Status struct {
 	Ready bool `json:"ready"`
 	// Topics is in display order.
 	Topics []Topic `json:"topics"`
-	// Pods counts the mesh pods of the node by the state of their redirection, Drifts the
-	// differences found since the agent started, by kind, and ConflictingWriters the rewrites by
-	// other programs, by program. They are empty without audits or findings.
+	// Pods counts the mesh pods of the node by the state of their redirection. Drifts counts the
+	// differences that were found since the agent started, by kind. ConflictingWriters counts the
+	// rewrites of rules, by the program that made them. Each is empty if no audit has counted any.
 	Pods               map[string]int `json:"pods,omitempty"`
 	Drifts             map[string]int `json:"drifts,omitempty"`
 	ConflictingWriters map[string]int `json:"conflictingWriters,omitempty"`
@@ -29,8 +29,8 @@ type Status struct {
 
 // A Topic is one part of a node's status.
 type Topic struct {
-	// Name is a word: kernel, chain, plugin, rights, api, socket, pods, drift or conflicts, and in
-	// ambient mode also ambient, ztunnel or host.
+	// Name is one of kernel, chain, plugin, rights, api, socket, pods, drift and conflicts, and in
+	// ambient mode also ambient, ztunnel and host.
 	Name string `json:"name"`
 	// State is one of the states of topics.
 	State TopicState `json:"state"`
@@ -47,8 +47,8 @@ type TopicState string
 const (
 	TopicOK      TopicState = "ok"
 	TopicProblem TopicState = "problem"
-	TopicUnknown TopicState = "unknown" // it cannot be found out now
-	TopicOff     TopicState = "off"     // it is not asked for
+	TopicUnknown TopicState = "unknown" // the state cannot be determined now
+	TopicOff     TopicState = "off"     // the configuration disables what the topic is about
 )
 
 // A LoggedError is a message of the agent's log.

@@ -26,8 +26,8 @@ const (
 
 // daemonSets is the state of requests about DaemonSets. The server's mutex guards it.
 type daemonSets struct {
-	code    int      // the status code that all requests get; 0 for none
-	deletes []string // bodies
+	code    int      // the status code that all requests get, or 0
+	deletes []string // the bodies of requests to delete the DaemonSet
 }
 
 // SetDaemonSet sets the DaemonSet, given as JSON without a name; empty for none.
@@ -65,20 +65,20 @@ func (s *Server) SetAgents(names ...string) {
 		metadata := map[string]any{
 			"name": name, "namespace": Namespace, "labels": map[string]any{"k8s-app": DaemonSet},
 		}
-		at := podPath(Namespace, name)
-		agents[at] = true
-		s.change(at, map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+		objectPath := podPath(Namespace, name)
+		agents[objectPath] = true
+		s.change(objectPath, map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
 	}
 	s.mu.Lock()
 	var deleted []string
-	for at, object := range s.objects {
-		if path.Dir(at) == podsPath && hasLabel(object, "k8s-app", DaemonSet) && !agents[at] {
-			deleted = append(deleted, at)
+	for objectPath, object := range s.objects {
+		if path.Dir(objectPath) == podsPath && hasLabel(object, "k8s-app", DaemonSet) && !agents[objectPath] {
+			deleted = append(deleted, objectPath)
 		}
 	}
 	s.mu.Unlock()
-	for _, at := range deleted {
-		s.change(at, nil)
+	for _, objectPath := range deleted {
+		s.change(objectPath, nil)
 	}
 }
 
@@ -91,8 +91,8 @@ func (s *Server) RefuseDaemonSets(code int) {
 	s.wake()
 }
 
-// refusesDaemonSets returns the status code that a request is refused with; 0 for none.
-func (s *Server) refusesDaemonSets(r *http.Request) int {
+// daemonSetRefusal returns the status code that a request about DaemonSets is refused with, or 0.
+func (s *Server) daemonSetRefusal(r *http.Request) int {
 	if path.Base(r.URL.Path) != "daemonsets" && path.Base(path.Dir(r.URL.Path)) != "daemonsets" {
 		return 0
 	}
@@ -120,8 +120,8 @@ func (s *Server) deleteDaemonSet(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, s.object(r.URL.Path, nil))
 }
 
-// SetTaints sets the node's taints, given as a JSON list. The given number of patches of a node get
-// a conflict.
+// SetTaints sets the node's taints, given as a JSON list. The next patches of a node get a conflict;
+// conflicts is their number.
 func (s *Server) SetTaints(text string, conflicts int) {
 	s.tb.Helper()
 	var taints []any
@@ -155,12 +155,12 @@ func (s *Server) patchNode(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mu.Lock()
-	conflict := s.conflicts > 0
-	if conflict {
+	hasConflict := s.conflicts > 0
+	if hasConflict {
 		s.conflicts--
 	}
 	s.mu.Unlock()
-	if conflict {
+	if hasConflict {
 		refuse(w, http.StatusConflict, "the object has been modified")
 		return
 	}

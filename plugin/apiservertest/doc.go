@@ -4,7 +4,7 @@
 //
 //	server := apiservertest.Start(t)
 //	server.Put(pod)
-//	server.Next(apiservertest.InternalError(), apiservertest.Silent())
+//	server.Next(apiservertest.InternalError(), apiservertest.NoReply())
 //	... the first request gets a 500, the second is never answered, the third gets the pod
 //
 // A server of [StartInMemory] needs no network, and works with the virtual time of

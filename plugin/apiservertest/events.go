@@ -63,20 +63,20 @@ func (s *Server) createEvent(w http.ResponseWriter, r *http.Request) {
 func (s *Server) patchEvent(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := s.events.list
+	events := s.events.list
 	name := path.Base(r.URL.Path)
-	i := slices.IndexFunc(list, func(e Event) bool { return e.Metadata.Name == name })
+	i := slices.IndexFunc(events, func(e Event) bool { return e.Metadata.Name == name })
 	switch {
 	case s.events.code != 0:
 		refuse(w, s.events.code, "patches of events are rejected")
 	case i < 0:
 		refuse(w, http.StatusNotFound, "not found")
-	case json.NewDecoder(r.Body).Decode(&list[i]) != nil:
+	case json.NewDecoder(r.Body).Decode(&events[i]) != nil:
 		refuse(w, http.StatusBadRequest, "invalid patch")
 	default:
 		s.events.updates++
-		e := list[i]
-		s.events.list = append(slices.Delete(list, i, i+1), e)
+		e := events[i]
+		s.events.list = append(slices.Delete(events, i, i+1), e)
 		write(w, http.StatusOK, []byte("{}"))
 	}
 }

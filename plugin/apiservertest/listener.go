@@ -18,7 +18,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.server.count()
+		l.server.countConnection()
 		b := l.server.take(true)
 		if b.connection == nil {
 			return c, nil
@@ -27,7 +27,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-func (s *Server) count() {
+// countConnection counts an accepted connection.
+func (s *Server) countConnection() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.accepted++

@@ -9,7 +9,7 @@ import (
 // memoryName is the host name of servers without a network.
 const memoryName = "memory.test"
 
-// memory is a network with one listener.
+// memory is a network in memory with one listener.
 type memory struct {
 	connections chan net.Conn
 	closed      chan struct{}
@@ -20,6 +20,7 @@ func newMemory() *memory {
 	return &memory{connections: make(chan net.Conn), closed: make(chan struct{})}
 }
 
+// dial connects to the listener.
 func (m *memory) dial(ctx context.Context) (net.Conn, error) {
 	near, far := newWire()
 	var err error

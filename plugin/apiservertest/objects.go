@@ -24,14 +24,14 @@ func (s *Server) Put(objects ...string) {
 		if name == "" {
 			s.tb.Fatalf("no name in:\n%s", text)
 		}
-		at := "/api/v1/namespaces/" + name
+		objectPath := "/api/v1/namespaces/" + name
 		if object["kind"] == "Pod" {
 			if metadata["namespace"] == nil {
 				metadata["namespace"] = "default"
 			}
-			at = podPath(metadata["namespace"].(string), name)
+			objectPath = podPath(metadata["namespace"].(string), name)
 		}
-		s.change(at, object)
+		s.change(objectPath, object)
 	}
 }
 
@@ -51,10 +51,10 @@ func podPath(namespace, name string) string {
 
 // object returns the object at a path as JSON after change, which gets a copy; nil if there is
 // none.
-func (s *Server) object(at string, change func(object map[string]any)) []byte {
+func (s *Server) object(objectPath string, change func(object map[string]any)) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kept, ok := s.objects[at]
+	kept, ok := s.objects[objectPath]
 	if !ok {
 		return nil
 	}
@@ -98,8 +98,8 @@ func (s *Server) answer(
 	case s.refusesPods(r):
 		refuse(w, http.StatusForbidden, `pods is forbidden: User "`+Account+`" cannot `+podVerb(r)+
 			` resource "pods" in API group ""`)
-	case s.refusesDaemonSets(r) != 0:
-		refuse(w, s.refusesDaemonSets(r), "daemonsets.apps is refused")
+	case s.daemonSetRefusal(r) != 0:
+		refuse(w, s.daemonSetRefusal(r), "daemonsets.apps is refused")
 	case method == http.MethodPost && name == "token":
 		s.issueToken(w, r)
 	case method == http.MethodPost && name == "events":

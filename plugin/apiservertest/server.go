@@ -83,7 +83,7 @@ func start(tb testing.TB, l net.Listener, s *Server) *Server {
 		Normal()
 	s.onNode = map[string]map[string]bool{}
 	s.authority, s.served = authority(), map[net.Conn]bool{}
-	s.Watching, s.history.news = make(chan struct{}, 16), make(chan struct{})
+	s.Watching, s.history.changed = make(chan struct{}, 16), make(chan struct{})
 	s.http = http.Server{
 		Handler:           s,
 		ErrorLog:          log.New(io.Discard, "", 0),
@@ -205,14 +205,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // take returns the behaviour for a new connection or for a request. A connection does not consume
 // behaviours for requests.
-func (s *Server) take(connection bool) Behaviour {
+func (s *Server) take(isConnection bool) Behaviour {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.always
 	if len(s.next) > 0 {
 		b = s.next[0]
 	}
-	if connection && b.connection == nil {
+	if isConnection && b.connection == nil {
 		return b
 	}
 	if len(s.next) > 0 {

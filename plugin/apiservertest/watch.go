@@ -17,7 +17,7 @@ type history struct {
 	version int
 	events  []event       // sorted by version, and never changed
 	oldest  int           // events up to this version were discarded
-	news    chan struct{} // closed and made anew with each event
+	changed chan struct{} // closed and replaced with each event
 }
 
 // event is one change.
@@ -29,34 +29,35 @@ type event struct {
 }
 
 // change puts an object at a path, or removes it if object is nil, and notifies the watches.
-func (s *Server) change(at string, object map[string]any) {
+func (s *Server) change(objectPath string, object map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.replace(at, object)
+	s.replace(objectPath, object)
 }
 
 // update changes a copy of the object at a path, and puts it there.
-func (s *Server) update(at string, edit func(object map[string]any)) {
+func (s *Server) update(objectPath string, edit func(object map[string]any)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	object := maps.Clone(s.objects[at])
+	object := maps.Clone(s.objects[objectPath])
 	object["metadata"] = maps.Clone(object["metadata"].(map[string]any))
 	edit(object)
-	s.replace(at, object)
+	s.replace(objectPath, object)
 }
 
-func (s *Server) replace(at string, object map[string]any) {
+// replace is change. The caller holds the mutex.
+func (s *Server) replace(objectPath string, object map[string]any) {
 	kind := "ADDED"
-	before, known := s.objects[at]
+	before, known := s.objects[objectPath]
 	if known {
-		delete(s.onNode[nodeOf(before)], at)
+		delete(s.onNode[nodeOf(before)], objectPath)
 	}
 	switch {
 	case object == nil && !known:
 		return
 	case object == nil:
 		kind, object = "DELETED", before
-		delete(s.objects, at)
+		delete(s.objects, objectPath)
 	case known:
 		kind = "MODIFIED"
 	}
@@ -66,15 +67,15 @@ func (s *Server) replace(at string, object map[string]any) {
 	metadata["resourceVersion"] = strconv.Itoa(s.history.version)
 	object["metadata"] = metadata
 	if kind != "DELETED" {
-		s.objects[at] = object
+		s.objects[objectPath] = object
 		if name := nodeOf(object); name != "" {
 			if s.onNode[name] == nil {
 				s.onNode[name] = map[string]bool{}
 			}
-			s.onNode[name][at] = true
+			s.onNode[name][objectPath] = true
 		}
 	}
-	s.history.events = append(s.history.events, event{s.history.version, at, kind, object})
+	s.history.events = append(s.history.events, event{s.history.version, objectPath, kind, object})
 	s.wake()
 }
 
@@ -88,9 +89,10 @@ func (s *Server) ForgetHistory() {
 	s.wake()
 }
 
+// wake notifies the watches. The caller holds the mutex.
 func (s *Server) wake() {
-	close(s.history.news)
-	s.history.news = make(chan struct{})
+	close(s.history.changed)
+	s.history.changed = make(chan struct{})
 }
 
 // nodeOf returns the node of a pod; empty if there is none.
@@ -112,18 +114,18 @@ func (h *history) since(version int) []event {
 // caller holds the mutex.
 func (s *Server) candidates(r *http.Request) []string {
 	selector, value, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
-	switch at := r.URL.Path + "/" + value; {
+	switch objectPath := r.URL.Path + "/" + value; {
 	case selector == "spec.nodeName":
 		return slices.Sorted(maps.Keys(s.onNode[value]))
-	case selector == "metadata.name" && s.objects[at] != nil:
-		return []string{at}
+	case selector == "metadata.name" && s.objects[objectPath] != nil:
+		return []string{objectPath}
 	}
 	return slices.Sorted(maps.Keys(s.objects))
 }
 
-// chosen reports whether the object at a path is in the requested collection.
-func chosen(r *http.Request, at string, object map[string]any) bool {
-	if path.Dir(at) != r.URL.Path && (r.URL.Path != "/api/v1/pods" || object["kind"] != "Pod") {
+// isInCollection reports whether the object at a path is in the requested collection.
+func isInCollection(r *http.Request, objectPath string, object map[string]any) bool {
+	if path.Dir(objectPath) != r.URL.Path && (r.URL.Path != "/api/v1/pods" || object["kind"] != "Pod") {
 		return false
 	}
 	query := r.URL.Query()
@@ -168,9 +170,9 @@ func isWatch(r *http.Request) bool {
 func (s *Server) collection(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	objects := []map[string]any{}
-	for _, at := range s.candidates(r) {
-		if chosen(r, at, s.objects[at]) {
-			objects = append(objects, s.objects[at])
+	for _, objectPath := range s.candidates(r) {
+		if isInCollection(r, objectPath, s.objects[objectPath]) {
+			objects = append(objects, s.objects[objectPath])
 		}
 	}
 	version := s.history.version
@@ -180,7 +182,7 @@ func (s *Server) collection(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for i := range objects { // the items of a list have no kind
-		objects[i] = maps.Clone(shown(r, objects[i]))
+		objects[i] = maps.Clone(requestedPart(r, objects[i]))
 		delete(objects[i], "kind")
 		delete(objects[i], "apiVersion")
 	}
@@ -193,8 +195,9 @@ func (s *Server) collection(w http.ResponseWriter, r *http.Request) {
 // bookmarkEvery is the interval of bookmarks, which is about a minute in an API server.
 const bookmarkEvery = time.Minute
 
-// ends returns the channel that ends a watch after the client's timeout; nil if it has none.
-func ends(r *http.Request) (end <-chan time.Time, stop func() bool) {
+// clientTimeout returns a channel that receives after the client's timeout for a watch; it is nil
+// without a timeout.
+func clientTimeout(r *http.Request) (end <-chan time.Time, stop func() bool) {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
 	if err != nil || seconds <= 0 {
 		return nil, func() bool { return false }
@@ -203,7 +206,7 @@ func ends(r *http.Request) (end <-chan time.Time, stop func() bool) {
 	return timer.C, timer.Stop
 }
 
-// bookmark is an object with nothing but a version.
+// bookmark returns an object that contains only a version and annotations.
 func bookmark(kind string, version int, annotations map[string]any) map[string]any {
 	return map[string]any{
 		"kind": kind, "apiVersion": "v1", "metadata": map[string]any{
@@ -212,8 +215,8 @@ func bookmark(kind string, version int, annotations map[string]any) map[string]a
 	}
 }
 
-// shown returns the requested part of an object: all of it, or only its metadata.
-func shown(r *http.Request, object map[string]any) map[string]any {
+// requestedPart returns the requested part of an object: all of it, or only its metadata.
+func requestedPart(r *http.Request, object map[string]any) map[string]any {
 	if !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
 		return object
 	}
@@ -250,41 +253,41 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 	if err != nil {
 		since = now
 	}
-	end, stop := ends(r)
+	end, stop := clientTimeout(r)
 	defer stop()
-	var marks <-chan time.Time
+	var bookmarks <-chan time.Time
 	if r.URL.Query().Get("allowWatchBookmarks") == "true" {
 		ticker := time.NewTicker(bookmarkEvery)
 		defer ticker.Stop()
-		marks = ticker.C
+		bookmarks = ticker.C
 	}
 	for {
 		s.mu.Lock()
-		events, oldest, news := s.history.since(since), s.history.oldest, s.history.news
-		refused := kindOf(r) == "DaemonSet" && s.daemonSets.code != 0
+		events, oldest, changed := s.history.since(since), s.history.oldest, s.history.changed
+		isRefused := kindOf(r) == "DaemonSet" && s.daemonSets.code != 0
 		s.mu.Unlock()
 		if since < oldest {
-			deleted := map[string]any{}
+			expired := map[string]any{}
 			if err := json.Unmarshal(statusOf(http.StatusGone, "too old resource version", "", ""),
-				&deleted); err != nil {
+				&expired); err != nil {
 				panic(err)
 			}
-			deleted["reason"] = "Expired"
-			send("ERROR", deleted)
+			expired["reason"] = "Expired"
+			send("ERROR", expired)
 			return
 		}
 		for _, e := range events {
-			if chosen(r, e.path, e.Object) {
-				send(e.Type, shown(r, e.Object))
+			if isInCollection(r, e.path, e.Object) {
+				send(e.Type, requestedPart(r, e.Object))
 			}
 			since = max(since, e.version)
 		}
-		if refused {
+		if isRefused {
 			return
 		}
 		select {
-		case <-news:
-		case <-marks:
+		case <-changed:
+		case <-bookmarks:
 			send("BOOKMARK", bookmark(kindOf(r), since, nil))
 		case <-end:
 			return

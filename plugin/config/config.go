@@ -74,8 +74,8 @@ const (
 // (containerd and CRI-O do).
 const annotationsCapability = "io.kubernetes.cri.pod-annotations"
 
-// frame contains the fields of a configuration that CNI defines.
-type frame struct {
+// cniFields contains the fields of a configuration that CNI defines.
+type cniFields struct {
 	CNIVersion       string                     `json:"cniVersion"`
 	Name             string                     `json:"name"`
 	PrevResult       json.RawMessage            `json:"prevResult"`
@@ -87,7 +87,7 @@ type frame struct {
 // their values and what is allowed. It has another type if the data is not the JSON object of a CNI
 // configuration.
 func Parse(data []byte) (*Config, error) {
-	c, err := read(data)
+	c, err := parse(data)
 	if err != nil {
 		return nil, err
 	}
@@ -95,14 +95,14 @@ func Parse(data []byte) (*Config, error) {
 }
 
 // ParseLenient returns the valid part of a configuration, and ignores everything that [Parse]
-// refuses. Only use it where an invalid configuration must not be an error.
+// refuses. Use it only where an invalid configuration must not be an error.
 func ParseLenient(data []byte) *Config {
-	c, _ := read(data)
+	c, _ := parse(data)
 	return c
 }
 
-// read returns the valid part of the configuration, and the faults.
-func read(data []byte) (*Config, error) {
+// parse returns the valid part of the configuration, and the faults.
+func parse(data []byte) (*Config, error) {
 	c := &Config{
 		RunDir: DefaultRunDir, Backend: compat.BackendAuto, UnreadablePods: Fail,
 		APIBudget: 10 * time.Second, APITryTimeout: 3 * time.Second,
@@ -114,21 +114,22 @@ func read(data []byte) (*Config, error) {
 		return c, fmt.Errorf("decode the network configuration: %w", err)
 	}
 	faults := c.set(fields)
-	var f frame
+	var f cniFields
 	if err := json.Unmarshal(data, &f); err != nil {
 		return c, fmt.Errorf("decode the network configuration: %w", err)
 	}
-	c.setFrame(&f)
-	if _, listed := fields["cni.dev/valid-attachments"]; listed && f.ValidAttachments == nil {
+	c.setCNIFields(&f)
+	if _, isPresent := fields["cni.dev/valid-attachments"]; isPresent && f.ValidAttachments == nil {
 		c.ValidAttachments = []types.GCAttachment{} // libcni writes an empty list as null
 	}
-	if faults = append(c.checkFrame(), faults...); len(faults) > 0 {
+	if faults = append(c.checkCNIFields(), faults...); len(faults) > 0 {
 		return c, faults
 	}
 	return c, nil
 }
 
-func (c *Config) setFrame(f *frame) {
+// setCNIFields sets the fields that CNI defines.
+func (c *Config) setCNIFields(f *cniFields) {
 	c.CNIVersion, c.Network, c.ValidAttachments = f.CNIVersion, f.Name, f.ValidAttachments
 	if string(f.PrevResult) != "null" {
 		c.PrevResult = f.PrevResult
@@ -136,7 +137,8 @@ func (c *Config) setFrame(f *frame) {
 	c.Annotations = annotations(f.RuntimeConfig)
 }
 
-func (c *Config) checkFrame() rules.Faults {
+// checkCNIFields returns the faults of the fields that CNI defines.
+func (c *Config) checkCNIFields() rules.Faults {
 	var faults rules.Faults
 	if !slices.Contains(Versions(), c.CNIVersion) {
 		faults = append(faults, rules.Fault{
@@ -147,7 +149,7 @@ func (c *Config) checkFrame() rules.Faults {
 	return faults
 }
 
-// set sets the given fields, and the fields that depend on others.
+// set sets the given fields of the plugin, and the defaults that depend on other fields.
 func (c *Config) set(fields map[string]json.RawMessage) rules.Faults {
 	faults := setFields(c, fields)
 	if string(fields[ambientField]) != "true" {
@@ -165,8 +167,8 @@ func (c *Config) set(fields map[string]json.RawMessage) rules.Faults {
 	return faults
 }
 
-// annotations returns the annotations of the pod. Malformed ones are ignored, because annotations
-// only save a request.
+// annotations returns the annotations of the pod. It ignores malformed annotations, because the
+// plugin needs them only to avoid a request for the pod.
 func annotations(runtime map[string]json.RawMessage) map[string]string {
 	var found map[string]string
 	if json.Unmarshal(runtime[annotationsCapability], &found) != nil {

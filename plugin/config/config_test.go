@@ -464,12 +464,12 @@ func ExampleFields() {
 	// exclude_namespaces             none                                     namespaces whose pods are not redirected; the plugin does not read them
 	// enablement_selectors           none                                     redirect only pods that match one of these selectors; if empty, all
 	// ambient_enabled                false                                    let the node agent redirect the pods of ambient mode to ztunnel
-	// ambient_enablement_selectors   none                                     which pods are in ambient mode: those that match one of these selectors; if missing, Istio's default, the label istio.io/dataplane-mode
+	// ambient_enablement_selectors   none                                     pods that match one of these selectors are in ambient mode; if missing, Istio's default: the label istio.io/dataplane-mode
 	// ambient_dns_capture            true                                     capture the DNS queries of pods in ambient mode, unless their annotation says otherwise
 	// ambient_ipv6                   true                                     capture the IPv6 traffic of pods in ambient mode
 	// host_probe_snat_ip             169.254.7.127                            IPv4 source address of probes, whose connections pods in ambient mode do not capture
 	// host_probe_snat_ipv6           fd16:9254:7127:1337:ffff:ffff:ffff:ffff  IPv6 source address of probes, whose connections pods in ambient mode do not capture
-	// pod_namespace                  none                                     namespace of the node agent, whose pods are never redirected; STATUS then reports only problems of the kernel, and logs those that the agent repairs: configuration and credentials
+	// pod_namespace                  none                                     namespace of the node agent, whose pods are never redirected; if set, STATUS fails only for problems of the kernel, and logs problems that the agent repairs (configuration and credentials)
 	// agent_daemonset                sluice-node                              name of the node agent's DaemonSet
 	// proxy_container                istio-proxy                              name of the proxy's container
 	// validation_container           istio-validation                         name of the init container whose arguments state the mesh's settings

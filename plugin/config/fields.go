@@ -28,7 +28,7 @@ type Field struct {
 	set setter
 }
 
-// NoDefault is the default of a field that is empty if it is missing.
+// NoDefault is [Field.Default] of a field that has no default value.
 const NoDefault = "none"
 
 // The fields that the code refers to by name.
@@ -44,7 +44,8 @@ func Fields() []Field {
 	return []Field{
 		{
 			runDirField, "an absolute path", DefaultRunDir,
-			"directory of the plugin's files, shared with the node agent; agent/plugin.sock in it is the agent's socket",
+			"directory of the plugin's files, shared with the node agent; " +
+				"agent/plugin.sock in it is the agent's socket",
 			path(func(c *Config) *string { return &c.RunDir }),
 		},
 		{
@@ -78,7 +79,8 @@ func Fields() []Field {
 		},
 		{
 			"ambient_enablement_selectors", selectorsWant, NoDefault,
-			"which pods are in ambient mode: those that match one of these selectors; if missing, Istio's default, the label istio.io/dataplane-mode",
+			"pods that match one of these selectors are in ambient mode; if missing, Istio's default: " +
+				"the label istio.io/dataplane-mode",
 			selectors(func(c *Config) *[]decide.Selector { return &ambientOf(c).Selectors }),
 		},
 		{
@@ -102,8 +104,9 @@ func Fields() []Field {
 		},
 		{
 			"pod_namespace", nameWant, NoDefault,
-			"namespace of the node agent, whose pods are never redirected; STATUS then reports only problems of the kernel, and logs " +
-				"those that the agent repairs: configuration and credentials",
+			"namespace of the node agent, whose pods are never redirected; if set, STATUS fails only " +
+				"for problems of the kernel, and logs problems that the agent repairs (configuration " +
+				"and credentials)",
 			name(func(c *Config) *string { return &c.Decide.AgentNamespace }),
 		},
 		{
@@ -126,7 +129,8 @@ func Fields() []Field {
 		},
 		{
 			"api_budget", durationWant, "10s",
-			"time limit for all attempts to read a pod from the API server, in addition to one second for the node agent",
+			"time limit for all attempts to read a pod from the API server, " +
+				"in addition to one second for the node agent",
 			duration(func(c *Config) *time.Duration { return &c.APIBudget }),
 		},
 		{
@@ -183,17 +187,18 @@ func Fields() []Field {
 // FieldNamed returns the field with the name. It panics if the name is unknown.
 func FieldNamed(name string) Field {
 	fields := Fields()
-	at := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
-	if at < 0 {
+	i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
+	if i < 0 {
 		panic("config: no field " + name)
 	}
-	return fields[at]
+	return fields[i]
 }
 
 // Allows reports whether the field can have the value, in JSON.
 func (f Field) Allows(value json.RawMessage) bool { return len(f.set(new(Config), value)) == 0 }
 
-// setFields sets the given fields in the order of the table, and reports misspelt ones.
+// setFields sets the given fields in the order of the table. It returns the faults of their values,
+// and of unknown fields that resemble a field of the table.
 func setFields(c *Config, values map[string]json.RawMessage) rules.Faults {
 	flat, faults := flatten(values)
 	fields := Fields() // once, because each call builds the table
@@ -211,7 +216,7 @@ func setFields(c *Config, values map[string]json.RawMessage) rules.Faults {
 		}
 	}
 	for _, unknown := range slices.Sorted(maps.Keys(flat)) {
-		if suggestion, found := resembled(fields, unknown); found {
+		if suggestion, found := resembledField(fields, unknown); found {
 			faults = append(faults, rules.Fault{
 				Field: strconv.Quote(unknown), Value: "this name", Allowed: suggestion,
 			})

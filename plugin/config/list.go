@@ -60,7 +60,8 @@ func pluginEntry(plugins json.RawMessage) (map[string]json.RawMessage, error) {
 			continue
 		}
 		if found != nil {
-			return nil, errors.New("plugins: more than one entry of type " + Type + "; remove all but one")
+			return nil, errors.New(
+				"plugins: more than one entry of type " + Type + "; remove all but one")
 		}
 		found = element
 	}

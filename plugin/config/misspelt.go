@@ -7,12 +7,12 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// maxDistance is the maximum edit distance of a misspelt name. The plugin's names are long, and the
-// names of other programs are not that similar.
+// maxDistance is the maximum edit distance between a misspelt name and the name of a field. The names
+// of the plugin's fields are long, and fields of other programs are less similar to them.
 const maxDistance = 2
 
-// resembled returns the field of the table that an unknown name resembles.
-func resembled(fields []Field, unknown string) (string, bool) {
+// resembledField returns the field of the table that an unknown name resembles.
+func resembledField(fields []Field, unknown string) (string, bool) {
 	unknown = normalize(unknown)
 	best, distance := "", maxDistance+1
 	for _, f := range fields {

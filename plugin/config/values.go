@@ -17,14 +17,17 @@ import (
 
 // Descriptions of allowed values that several fields share.
 const (
-	nameWant     = "a Kubernetes name: 1 to 63 characters of a-z, 0-9, - and ., with a letter or digit at both ends"
-	namesWant    = "a list of Kubernetes names: 1 to 63 characters of a-z, 0-9, - and ., with a letter or digit at both ends"
+	nameWant = "a Kubernetes name: 1 to 63 characters of a-z, 0-9, - and .," +
+		" with a letter or digit at both ends"
+	namesWant = "a list of Kubernetes names: 1 to 63 characters of a-z, 0-9, - and .," +
+		" with a letter or digit at both ends"
 	durationWant = "a duration from 100ms to 2m"
 	levelWant    = options.LevelWant
 
-	selectorsWant = "a list of objects with podSelector and namespaceSelector, each a label selector of Kubernetes"
-	ipv4Want      = "an IPv4 address"
-	ipv6Want      = "an IPv6 address without zone"
+	selectorsWant = "a list of objects with podSelector and namespaceSelector," +
+		" each a label selector of Kubernetes"
+	ipv4Want = "an IPv4 address"
+	ipv6Want = "an IPv6 address without zone"
 )
 
 const (
@@ -37,8 +40,8 @@ const (
 // of it.
 type setter = func(c *Config, raw json.RawMessage) (wrong []string)
 
-// decoded decodes a JSON value. Unknown fields of objects are not allowed.
-func decoded[T any](raw json.RawMessage) (value T, wrong []string) {
+// decode decodes a JSON value. Unknown fields of objects are not allowed.
+func decode[T any](raw json.RawMessage) (value T, wrong []string) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if d.Decode(&value) != nil {
@@ -47,15 +50,15 @@ func decoded[T any](raw json.RawMessage) (value T, wrong []string) {
 	return value, wrong
 }
 
-// word returns a setter of a string for which allowed returns true. An empty string counts as
-// missing.
-func word[T ~string](field func(*Config) *T, allowed func(string) bool) setter {
+// allowedString returns a setter of a string for which isAllowed returns true. An empty string counts
+// as missing.
+func allowedString[T ~string](field func(*Config) *T, isAllowed func(string) bool) setter {
 	return func(c *Config, raw json.RawMessage) []string {
-		value, wrong := decoded[T](raw)
+		value, wrong := decode[T](raw)
 		if wrong != nil || value == "" {
 			return wrong
 		}
-		if !allowed(string(value)) {
+		if !isAllowed(string(value)) {
 			return []string{string(raw)}
 		}
 		*field(c) = value
@@ -63,21 +66,24 @@ func word[T ~string](field func(*Config) *T, allowed func(string) bool) setter {
 	}
 }
 
-func path(field func(*Config) *string) setter { return word(field, isPath) }
+// path returns a setter of an absolute path.
+func path(field func(*Config) *string) setter { return allowedString(field, isPath) }
 
 func isPath(value string) bool { return filepath.IsAbs(value) && !strings.ContainsRune(value, 0) }
 
-// setLogFile differs from path: an empty string disables the file.
+// setLogFile sets the path of the log file. Unlike for other paths, an empty string is a value: it
+// disables the file.
 func setLogFile(c *Config, raw json.RawMessage) []string {
 	c.Log.File = ""
 	return path(func(c *Config) *string { return &c.Log.File })(c, raw)
 }
 
-func name(field func(*Config) *string) setter { return word(field, isName) }
+// name returns a setter of a Kubernetes name.
+func name(field func(*Config) *string) setter { return allowedString(field, isName) }
 
 func names(field func(*Config) *[]string) setter {
 	return func(c *Config, raw json.RawMessage) []string {
-		list, wrong := decoded[[]string](raw)
+		list, wrong := decode[[]string](raw)
 		for _, element := range list {
 			if !isName(element) {
 				wrong = append(wrong, strconv.Quote(element))
@@ -88,13 +94,13 @@ func names(field func(*Config) *[]string) setter {
 	}
 }
 
-// isName accepts the names of namespaces and containers in Kubernetes (RFC 1123 labels), and the
-// dots in names of other objects.
+// isName reports whether the value is the name of a namespace or a container in Kubernetes (an RFC
+// 1123 label). It also accepts dots, which names of other objects may contain.
 func isName(value string) bool {
 	for i, c := range []byte(value) {
 		inner := i > 0 && i < len(value)-1
-		if letter := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'; !letter && (!inner ||
-			c != '-' && c != '.') {
+		isAlphanumeric := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
+		if !isAlphanumeric && (!inner || c != '-' && c != '.') {
 			return false
 		}
 	}
@@ -102,14 +108,14 @@ func isName(value string) bool {
 }
 
 func setPolicy(c *Config, raw json.RawMessage) []string {
-	return word(func(c *Config) *Policy { return &c.UnreadablePods }, func(value string) bool {
+	return allowedString(func(c *Config) *Policy { return &c.UnreadablePods }, func(value string) bool {
 		return value == string(Fail) || value == string(Skip)
 	})(c, raw)
 }
 
 func duration(field func(*Config) *time.Duration) setter {
 	return func(c *Config, raw json.RawMessage) []string {
-		value, wrong := decoded[string](raw)
+		value, wrong := decode[string](raw)
 		d, err := time.ParseDuration(value)
 		if wrong != nil || err != nil || d < minDuration || d > maxDuration {
 			return []string{string(raw)}
@@ -121,7 +127,7 @@ func duration(field func(*Config) *time.Duration) setter {
 
 func number(field func(*Config) *int, minimum, maximum int) setter {
 	return func(c *Config, raw json.RawMessage) []string {
-		n, wrong := decoded[int](raw)
+		n, wrong := decode[int](raw)
 		if wrong != nil || n < minimum || n > maximum {
 			return []string{string(raw)}
 		}
@@ -132,7 +138,7 @@ func number(field func(*Config) *int, minimum, maximum int) setter {
 
 func selectors(field func(*Config) *[]decide.Selector) setter {
 	return func(c *Config, raw json.RawMessage) []string {
-		list, wrong := decoded[[]decide.Selector](raw)
+		list, wrong := decode[[]decide.Selector](raw)
 		for i, s := range list {
 			if err := s.Validate(); err != nil {
 				wrong = append(wrong, fmt.Sprintf("element %d (%v)", i, err))
@@ -143,15 +149,15 @@ func selectors(field func(*Config) *[]decide.Selector) setter {
 	}
 }
 
-// setAmbient makes the configuration have the settings of ambient mode. Config.set removes them
-// unless the value is true.
+// setAmbient adds the settings of ambient mode, so that the fields for them can be set. Config.set
+// removes them unless the value is true.
 func setAmbient(c *Config, raw json.RawMessage) []string {
 	ambientOf(c)
-	_, wrong := decoded[bool](raw)
+	_, wrong := decode[bool](raw)
 	return wrong
 }
 
-// ambientOf returns the settings of ambient mode.
+// ambientOf returns the settings of ambient mode, which it adds if they are missing.
 func ambientOf(c *Config) *decide.AmbientSettings {
 	if c.Decide.Ambient == nil {
 		ambient := decide.DefaultAmbientSettings()
@@ -162,21 +168,21 @@ func ambientOf(c *Config) *decide.AmbientSettings {
 
 func boolean(field func(*Config) *bool) setter {
 	return func(c *Config, raw json.RawMessage) []string {
-		value, wrong := decoded[bool](raw)
+		value, wrong := decode[bool](raw)
 		*field(c) = value
 		return wrong
 	}
 }
 
-// address returns a setter of an address for which allowed returns true.
-func address(allowed func(netip.Addr) bool, field func(*Config) *netip.Addr) setter {
+// address returns a setter of an address for which isAllowed returns true.
+func address(isAllowed func(netip.Addr) bool, field func(*Config) *netip.Addr) setter {
 	return func(c *Config, raw json.RawMessage) []string {
-		value, wrong := decoded[string](raw)
+		value, wrong := decode[string](raw)
 		if wrong != nil || value == "" {
 			return wrong
 		}
 		a, err := netip.ParseAddr(value)
-		if err != nil || !allowed(a) {
+		if err != nil || !isAllowed(a) {
 			return []string{string(raw)}
 		}
 		*field(c) = a
@@ -190,10 +196,8 @@ func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() && a.Zone() == ""
 // strings or a string. An empty string counts as missing.
 func fromCatalogue(name string, store func(*Config, *parameter.Values)) Field {
 	p := parameter.OfConfig(name)
-	return Field{name, p.Kind.Allowed(), p.DefaultText(), p.Help, func(
-		c *Config, raw json.RawMessage,
-	) []string {
-		texts, wrong := words(p, raw)
+	set := func(c *Config, raw json.RawMessage) []string {
+		texts, wrong := valueTexts(p, raw)
 		var v parameter.Values
 		valid := 0
 		for _, text := range texts {
@@ -207,19 +211,20 @@ func fromCatalogue(name string, store func(*Config, *parameter.Values)) Field {
 			store(c, &v)
 		}
 		return wrong
-	}}
+	}
+	return Field{name, p.Kind.Allowed(), p.DefaultText(), p.Help, set}
 }
 
-// words returns the strings of a value for [parameter.Parameter.Set].
-func words(p *parameter.Parameter, raw json.RawMessage) (texts, wrong []string) {
+// valueTexts returns the elements of a value as strings for [parameter.Parameter.Set].
+func valueTexts(p *parameter.Parameter, raw json.RawMessage) (texts, wrong []string) {
 	if p.Repeat {
-		return decoded[[]string](raw)
+		return decode[[]string](raw)
 	}
 	if p.Kind == parameter.Bool {
-		value, wrong := decoded[bool](raw)
+		value, wrong := decode[bool](raw)
 		return []string{strconv.FormatBool(value)}, wrong
 	}
-	value, wrong := decoded[string](raw)
+	value, wrong := decode[string](raw)
 	if value == "" {
 		return nil, wrong
 	}
@@ -227,7 +232,7 @@ func words(p *parameter.Parameter, raw json.RawMessage) (texts, wrong []string) 
 }
 
 func setLevel(c *Config, raw json.RawMessage) []string {
-	value, wrong := decoded[string](raw)
+	value, wrong := decode[string](raw)
 	if wrong != nil || value == "" {
 		return wrong
 	}

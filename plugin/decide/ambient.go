@@ -29,8 +29,8 @@ const (
 // AmbientSettings are the node's settings of Istio's ambient mode. Start with
 // [DefaultAmbientSettings].
 type AmbientSettings struct {
-	// Selectors select the pods in ambient mode: one of them must match. Without any, no pod is in
-	// ambient mode.
+	// Selectors select the pods in ambient mode: one of them must match. Without selectors, no pod is
+	// in ambient mode.
 	Selectors []Selector
 	// DNS captures the DNS queries of pods, unless their annotation says otherwise.
 	DNS bool
@@ -40,9 +40,9 @@ type AmbientSettings struct {
 	ProbeSourceIPv4, ProbeSourceIPv6 netip.Addr
 }
 
-// DefaultAmbientSettings returns the settings of Istio's chart: DNS and IPv6 are captured, and a
-// pod is in ambient mode if it has the label istio.io/dataplane-mode=ambient, or if its namespace
-// has it and the pod's own label is not "none".
+// DefaultAmbientSettings returns the settings of Istio's chart: DNS and IPv6 are captured. A pod is in
+// ambient mode if it has the label istio.io/dataplane-mode=ambient, or if its namespace has the label
+// and the pod does not have istio.io/dataplane-mode=none.
 func DefaultAmbientSettings() AmbientSettings {
 	ambient := &LabelSelector{MatchLabels: map[string]string{dataplaneLabel: dataplaneAmbient}}
 	notNone := &LabelSelector{MatchExpressions: []LabelRequirement{
@@ -56,16 +56,16 @@ func DefaultAmbientSettings() AmbientSettings {
 	}
 }
 
-// ofAmbient decides whether the pod is in ambient mode. As in istio-cni, this comes before every
+// decideAmbient decides whether the pod is in ambient mode. As in istio-cni, this comes before every
 // decision about sidecars, and a pod with a sidecar is not in ambient mode.
-func (s *Settings) ofAmbient(in *Input) Decision {
+func (s *Settings) decideAmbient(in *Input) Decision {
 	if s.Ambient == nil || in.Pod.Spec.HostNetwork {
 		return podUnknown
 	}
 	if _, injected := in.Pod.Metadata.Annotations[statusAnnotation]; injected {
 		return podUnknown
 	}
-	switch matching(s.Ambient.Selectors, in.Pod, in.Namespace) {
+	switch matchSelectors(s.Ambient.Selectors, in.Pod, in.Namespace) {
 	case selected:
 		return Decision{
 			Ambient, AmbientPod,
@@ -80,8 +80,8 @@ func (s *Settings) ofAmbient(in *Input) Decision {
 // AmbientParameters returns the redirection of a pod that [Decide] puts into ambient mode. Without
 // an error it is valid.
 //
-// The error is a [rules.Faults] that names the annotation. As in Istio, a truth value that is none
-// is ignored; a [Note] says so.
+// The error is a [rules.Faults] that names the annotation. As in Istio, an annotation that must be a
+// truth value and is not is ignored; a [Note] reports it.
 func AmbientParameters(pod *Pod, s *Settings) (rules.Ambient, []Note, error) {
 	r := &result{}
 	a := rules.Ambient{
@@ -89,10 +89,10 @@ func AmbientParameters(pod *Pod, s *Settings) (rules.Ambient, []Note, error) {
 		ProbeSourceIPv4: s.Ambient.ProbeSourceIPv4, ProbeSourceIPv6: s.Ambient.ProbeSourceIPv6,
 		Counters: s.Counters, Without: slices.Clone(s.Without),
 	}
-	r.switchTo(pod, dnsCaptureAnnotation, &a.DNS)
-	r.switchTo(pod, bypassInboundAnnotation, &a.BypassInboundCapture)
-	r.switchTo(pod, parameter.CountersAnnotation, &a.Counters)
-	a.RerouteInterfaces = r.interfaces(pod)
+	r.setBool(pod, dnsCaptureAnnotation, &a.DNS)
+	r.setBool(pod, bypassInboundAnnotation, &a.BypassInboundCapture)
+	r.setBool(pod, parameter.CountersAnnotation, &a.Counters)
+	a.RerouteInterfaces = r.rerouteInterfaces(pod)
 	faults := rules.Faults(nil)
 	if errors.As(a.Validate(), &faults) {
 		r.faults = append(r.faults, faults...)
@@ -103,10 +103,10 @@ func AmbientParameters(pod *Pod, s *Settings) (rules.Ambient, []Note, error) {
 	return a, r.notes, nil
 }
 
-// switchTo sets a truth value, if the annotation states one.
-func (r *result) switchTo(pod *Pod, annotation string, value *bool) {
-	text, stated := pod.Metadata.Annotations[annotation]
-	if !stated {
+// setBool sets a truth value if the pod has the annotation.
+func (r *result) setBool(pod *Pod, annotation string, value *bool) {
+	text, hasAnnotation := pod.Metadata.Annotations[annotation]
+	if !hasAnnotation {
 		return
 	}
 	parsed, err := strconv.ParseBool(text)
@@ -118,28 +118,30 @@ func (r *result) switchTo(pod *Pod, annotation string, value *bool) {
 	*value = parsed
 }
 
-// interfaces returns the names of the annotation. A final "+" makes one a prefix, as in Istio's
-// iptables backend. A "*" has different meanings in Istio's backends, and is refused.
-func (r *result) interfaces(pod *Pod) []rules.InterfaceName {
+// rerouteInterfaces returns the names in the annotation. A "+" at the end makes a name a prefix, as in
+// Istio's iptables backend. A "*" at the end is a fault, because it has different meanings in Istio's
+// backends.
+func (r *result) rerouteInterfaces(pod *Pod) []rules.InterfaceName {
 	const source = "annotation " + rerouteAnnotation
-	var list []rules.InterfaceName
-	var wrong int
+	var interfaces []rules.InterfaceName
+	wrongCount := 0
 	for element := range strings.SplitSeq(pod.Metadata.Annotations[rerouteAnnotation], ",") {
 		if element = strings.TrimSpace(element); element == "" {
 			continue
 		}
 		names, err := rules.ParseInterfaces(element)
 		if err == nil && !strings.HasSuffix(element, "*") {
-			list = append(list, names...)
+			interfaces = append(interfaces, names...)
 			continue
 		}
-		if wrong++; wrong <= maxListed {
-			r.addFault(source, quote(element),
-				"the name of an interface, of at most 15 bytes without blanks; + at its end stands for any rest")
+		if wrongCount++; wrongCount <= maxListed {
+			r.addFault(source, quote(element), "the name of an interface, of at most 15 bytes without"+
+				" blanks; + at its end stands for any rest")
 		}
 	}
-	if omitted := wrong - maxListed; omitted > 0 {
-		r.addFault(source, "each of "+strconv.Itoa(omitted)+" more elements", "the name of an interface")
+	if omitted := wrongCount - maxListed; omitted > 0 {
+		r.addFault(source, "each of "+strconv.Itoa(omitted)+" more elements",
+			"the name of an interface")
 	}
-	return list
+	return interfaces
 }

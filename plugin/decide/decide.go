@@ -33,7 +33,7 @@ type Outcome uint8
 
 // The outcomes. The zero value means that more input is needed.
 const (
-	// the reason is PodUnknown or NamespaceUnknown, and says what is missing
+	// the decision needs more input: the reason is PodUnknown or NamespaceUnknown
 	Undecided Outcome = iota
 	Skip              // do not redirect the pod
 	Redirect          // redirect the pod with the result of Parameters
@@ -70,7 +70,7 @@ func (d Decision) String() string {
 // [Undecided]. If it is [Skip] because of an annotation, [Decide] would return it too, for the same
 // or an earlier reason.
 func Early(a Attachment, s *Settings) Decision {
-	if d := beforePod(a, s); d.Outcome != Undecided {
+	if d := decideWithoutPod(a, s); d.Outcome != Undecided {
 		return d
 	}
 	if len(a.Annotations) > 0 {
@@ -93,19 +93,19 @@ func Decide(in Input, s *Settings) Decision {
 	if len(in.Annotations) == 0 && in.Pod != nil {
 		in.Annotations = in.Pod.Metadata.Annotations
 	}
-	if d := beforePod(in.Attachment, s); d.Outcome != Undecided {
+	if d := decideWithoutPod(in.Attachment, s); d.Outcome != Undecided {
 		return d
 	}
 	if in.Pod == nil {
 		return podUnknown
 	}
-	if d := s.ofAmbient(&in); d != podUnknown {
+	if d := s.decideAmbient(&in); d != podUnknown {
 		return d
 	}
-	for _, stage := range []func(*Pod, *Settings) Decision{
-		ofNetwork, ofProxy, ofOptOut, ofInjection,
+	for _, decideStage := range []func(*Pod, *Settings) Decision{
+		decideNetwork, decideProxy, decideOptOut, decideInjection,
 	} {
-		if d := stage(in.Pod, s); d.Outcome != Undecided {
+		if d := decideStage(in.Pod, s); d.Outcome != Undecided {
 			return d
 		}
 	}
@@ -138,31 +138,33 @@ func skip(reason Reason, format string, args ...any) Decision {
 	return Decision{Skip, reason, fmt.Sprintf(format, args...)}
 }
 
-// beforePod decides without the pod.
-func beforePod(a Attachment, s *Settings) Decision {
+// decideWithoutPod decides without the pod.
+func decideWithoutPod(a Attachment, s *Settings) Decision {
 	switch {
 	case a.Namespace == "" || a.Name == "":
 		return skip(NotKubernetes, "the runtime names no Kubernetes pod")
 	case s.isAgent(a):
-		return skip(NodeAgent, "a pod of Sluice's node agent, which must start even if everything else fails")
+		return skip(NodeAgent,
+			"a pod of Sluice's node agent, which must start even if everything else fails")
 	case slices.Contains(s.ExcludeNamespaces, a.Namespace):
 		return skip(NamespaceExcluded, "the configuration excludes namespace %s", a.Namespace)
 	}
 	return podUnknown
 }
 
-// isAgent reports whether the pod is the node agent's. The names of its pods are the name of the
-// DaemonSet, a dash and a word.
+// isAgent reports whether the pod belongs to the node agent. The name of such a pod is the name of the
+// DaemonSet, a dash and a suffix without dashes.
 func (s *Settings) isAgent(a Attachment) bool {
 	if s.AgentNamespace == "" || a.Namespace != s.AgentNamespace {
 		return false
 	}
 	suffix, found := strings.CutPrefix(a.Name, s.AgentDaemonSet+"-")
-	named := s.AgentDaemonSet != "" && found && suffix != "" && !strings.Contains(suffix, "-")
-	return named || a.Annotations[AgentAnnotation] == "true"
+	isOfDaemonSet := s.AgentDaemonSet != "" && found && suffix != "" && !strings.Contains(suffix, "-")
+	return isOfDaemonSet || a.Annotations[AgentAnnotation] == "true"
 }
 
-func ofNetwork(pod *Pod, _ *Settings) Decision {
+// decideNetwork decides by the pod's network namespace and istio-init.
+func decideNetwork(pod *Pod, _ *Settings) Decision {
 	switch {
 	case pod.Spec.HostNetwork:
 		return skip(HostNetwork, "the pod is in the host's network namespace")
@@ -172,7 +174,8 @@ func ofNetwork(pod *Pod, _ *Settings) Decision {
 	return podUnknown
 }
 
-func ofProxy(pod *Pod, s *Settings) Decision {
+// decideProxy decides by the container of the proxy.
+func decideProxy(pod *Pod, s *Settings) Decision {
 	proxy := pod.proxy(s)
 	if proxy == nil {
 		return skip(NoProxyContainer, "there is no container %s", s.proxyContainer())
@@ -196,9 +199,9 @@ func proxyRole(args []string) string {
 	return args[1]
 }
 
-// ofOptOut follows istio-cni: the label takes precedence over the annotation, even if its value is
+// decideOptOut decides by the label and the annotation that opt out of injection. As in istio-cni, the label takes precedence over the annotation, even if its value is
 // invalid.
-func ofOptOut(pod *Pod, _ *Settings) Decision {
+func decideOptOut(pod *Pod, _ *Settings) Decision {
 	if value, labelled := pod.Metadata.Labels[injectName]; labelled {
 		if isFalse(value) {
 			return skip(OptOutLabel, "label %s is %s", injectName, value)
@@ -211,7 +214,8 @@ func ofOptOut(pod *Pod, _ *Settings) Decision {
 	return podUnknown
 }
 
-func ofInjection(pod *Pod, s *Settings) Decision {
+// decideInjection decides by what the injector has added to the pod.
+func decideInjection(pod *Pod, s *Settings) Decision {
 	if _, injected := pod.Metadata.Annotations[statusAnnotation]; !injected {
 		return notInjected
 	}

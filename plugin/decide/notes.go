@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -31,29 +30,32 @@ const (
 	// AllDNSCaptured: CAPTURE_ALL_DNS is false, but the pod's nameservers are not known when its
 	// rules are made.
 	AllDNSCaptured NoteKind = "all-dns-captured"
-	// InitContainersCaptured: init containers run before the proxy, and their traffic goes to it
-	// nevertheless.
+	// InitContainersCaptured: init containers run before the proxy, but their traffic is redirected to
+	// it.
 	InitContainersCaptured NoteKind = "init-containers-captured"
 	// AnnotationIgnored: an annotation of ambient mode has a value that Istio ignores.
 	AnnotationIgnored NoteKind = "annotation-ignored"
 )
 
-// String returns kind and sentence in a line.
+// String returns the kind and the message on one line.
 func (n Note) String() string { return fmt.Sprintf("%s: %s", n.Kind, n.Message) }
 
+// note adds a note.
 func (r *result) note(kind NoteKind, format string, args ...any) {
 	r.notes = append(r.notes, Note{kind, fmt.Sprintf(format, args...)})
 }
 
-// noteFamily names the address whose family is not captured.
+// noteFamily adds a note if the pod has an IPv6 address and IPv6 is not captured.
 func (r *result) noteFamily(addresses []netip.Addr) {
 	if i := slices.IndexFunc(addresses, netip.Addr.Is6); i >= 0 && !r.Redirect.IPv6 {
 		r.note(IPv6Uncaptured,
-			"the pod's IPv6 is not captured: %s comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
+			"the pod's IPv6 is not captured: %s comes after an IPv4 address,"+
+				" and ISTIO_DUAL_STACK is not set",
 			addresses[i])
 	}
 }
 
+// noteArguments adds a note about unknown arguments of the validation container.
 func (r *result) noteArguments(s *sources) {
 	if names := s.arguments.Unknown; len(names) > 0 {
 		r.note(ArgumentUnknown, "arguments of container %s that are not known have no effect: %s",
@@ -61,8 +63,8 @@ func (r *result) noteArguments(s *sources) {
 	}
 }
 
-// noteInitContainers names the init containers whose proxy does not run yet. A native sidecar runs
-// before the init containers that follow it.
+// noteInitContainers adds a note that names the init containers that run before the proxy. A proxy
+// that is a native sidecar runs before the init containers that follow it.
 func (r *result) noteInitContainers(s *sources) {
 	var names []string
 	for i := range s.pod.Spec.InitContainers {
@@ -76,7 +78,8 @@ func (r *result) noteInitContainers(s *sources) {
 	}
 	if len(names) > 0 {
 		r.note(InitContainersCaptured,
-			"what init containers send is captured before the proxy runs, unless they run as its user: %s",
+			"what init containers send is captured before the proxy runs,"+
+				" unless they run as its user: %s",
 			shortList(names))
 	}
 }
@@ -92,20 +95,4 @@ func (r *result) isProxyUser(c *Container, pod *Pod) bool {
 		}
 	}
 	return false
-}
-
-// maxListed bounds the elements that a list in a message names, and the wrong elements of a value.
-const maxListed = 8
-
-// shortList returns untrusted words in bounded length.
-func shortList(words []string) string {
-	shown := make([]string, 0, maxListed+1)
-	for i, word := range words {
-		if i == maxListed {
-			shown = append(shown, fmt.Sprintf("and %d more", len(words)-maxListed))
-			break
-		}
-		shown = append(shown, quote(word))
-	}
-	return strings.Join(shown, ", ")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// The ports of the agent and of Envoy that istio-cni never captures inbound: the agent's status
-// port, Envoy's health port and its port for Prometheus.
+// Inbound ports that istio-cni never captures: the status port of Istio's agent, and Envoy's health
+// port and its port for Prometheus.
 const (
 	statusPort     = 15020
 	healthPort     = 15021
@@ -27,39 +27,40 @@ type result struct {
 	faults rules.Faults
 	// origins contains the source of each field of the Redirect.
 	origins map[string]string
-	// annotated contains the fields that an annotation sets.
-	annotated map[string]bool
+	// isAnnotated contains the fields that an annotation sets.
+	isAnnotated map[string]bool
 }
 
-// Parameters returns the redirection of a pod that [Decide] redirects. The addresses are the pod's,
-// in the order of the CNI result; the first of the [Deciding] ones decides on IPv6.
+// Parameters returns the redirection of a pod that [Decide] redirects. addresses are the pod's
+// addresses in the order of the CNI result. The first of those that [Deciding] returns determines
+// whether IPv6 is captured.
 //
-// The error is a [rules.Faults] that lists everything that is wrong: as its Field it names the
-// annotation, the argument or the variable and its container. Values are cut and quoted, so that
-// each fault is a short line whatever the pod says. The redirection is then the zero value. Without
-// an error it is valid.
+// The error is a [rules.Faults] that lists all invalid values. [rules.Fault.Field] names the
+// annotation, or the argument or variable and its container. Values are truncated and quoted, so that
+// each fault is a short line. With an error, the redirection is the zero value; without an error, it
+// is valid.
 func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, []Note, error) {
-	found := sourcesOf(pod, s)
+	sources := sourcesOf(pod, s)
 	r := &result{
 		Values: parameter.Values{Redirect: defaults(s)}, origins: map[string]string{},
-		annotated: map[string]bool{},
+		isAnnotated: map[string]bool{},
 	}
 	parameters := parameter.OfPods()
 	for i := range parameters {
-		r.take(&found, &parameters[i])
+		r.setParameter(&sources, &parameters[i])
 	}
-	if missing := found.arguments.MissingValue; missing != "" {
-		r.addFault(fmt.Sprintf("argument %s of container %s", missing, found.validation.Name), `""`,
+	if missing := sources.arguments.MissingValue; missing != "" {
+		r.addFault(fmt.Sprintf("argument %s of container %s", missing, sources.validation.Name), `""`,
 			"a value")
 	}
-	r.complete()
+	r.setDependentFields()
 	r.setFamilies(addresses)
 	r.validate()
 	if len(r.faults) > 0 {
 		return rules.Redirect{}, r.notes, r.faults
 	}
-	r.noteArguments(&found)
-	r.noteInitContainers(&found)
+	r.noteArguments(&sources)
+	r.noteInitContainers(&sources)
 	return r.Redirect, r.notes, nil
 }
 
@@ -74,17 +75,17 @@ func defaults(s *Settings) rules.Redirect {
 	return r
 }
 
-// take sets one parameter, if the pod states it.
-func (r *result) take(found *sources, p *parameter.Parameter) {
-	value := found.find(p)
+// setParameter sets one parameter if the pod specifies it, and adds the faults of its value.
+func (r *result) setParameter(s *sources, p *parameter.Parameter) {
+	value := s.find(p)
 	if value.unread != "" {
 		r.note(VariableUnread, "%s comes from a source that is not read, and has no effect",
 			value.unread)
 	}
-	if !value.found() {
+	if !value.isFound() {
 		return
 	}
-	r.origins[p.Field], r.annotated[p.Field] = value.source, value.annotated
+	r.origins[p.Field], r.isAnnotated[p.Field] = value.source, value.isAnnotated
 	wrong := p.SetOfPod(&r.Values, value.text)
 	for _, element := range wrong[:min(len(wrong), maxListed)] {
 		r.addFault(value.source, quote(element), p.Kind.Allowed())
@@ -98,11 +99,11 @@ func (r *result) addFault(source, value, want string) {
 	r.faults = append(r.faults, rules.Fault{Field: source, Value: value, Allowed: want})
 }
 
-// complete sets the fields that depend on several parameters.
-func (r *result) complete() {
-	// Only the pod's own annotation replaces istio-cni's default; values for the whole mesh are
-	// added to it.
-	if !r.annotated["OutboundExcludePorts"] {
+// setDependentFields sets the fields that depend on several parameters.
+func (r *result) setDependentFields() {
+	// Only an annotation of the pod replaces istio-cni's default. Values from other sources apply to
+	// the whole mesh, and are added to the default.
+	if !r.isAnnotated["OutboundExcludePorts"] {
 		r.Redirect.OutboundExcludePorts = rules.Normalize(append(rules.Singles[uint16](statusPort),
 			r.Redirect.OutboundExcludePorts...))
 	}
@@ -112,7 +113,7 @@ func (r *result) complete() {
 	}
 	r.Redirect.InboundExcludePorts = rules.Normalize(append(excluded,
 		r.Redirect.InboundExcludePorts...))
-	// An empty -u or -g is none, for istio-iptables too.
+	// An empty -u or -g counts as missing, as for istio-iptables.
 	if len(r.Redirect.ProxyUIDs) == 0 {
 		r.Redirect.ProxyUIDs = rules.Singles[uint32](rules.DefaultProxyID)
 	}
@@ -140,8 +141,8 @@ func (r *result) setFamilies(addresses []netip.Addr) {
 	r.noteFamily(deciding)
 }
 
-// Deciding returns the addresses that determine the families of a pod, in the given order:
-// loopback, link-local and unspecified ones do not. Without any, [Parameters] fails.
+// Deciding returns the addresses that determine the address families of a pod, in the given order. It
+// omits loopback, link-local and unspecified addresses. If no address remains, [Parameters] fails.
 func Deciding(addresses []netip.Addr) []netip.Addr {
 	var deciding []netip.Addr
 	for _, a := range addresses {
@@ -152,7 +153,7 @@ func Deciding(addresses []netip.Addr) []netip.Addr {
 	return deciding
 }
 
-// validate adds the faults of the redirection as a whole, with the names of the inputs.
+// validate adds the faults of the complete redirection. Each fault names the source of the field.
 func (r *result) validate() {
 	var faults rules.Faults
 	if !errors.As(r.Redirect.Validate(), &faults) {

@@ -58,7 +58,7 @@ type Container struct {
 type EnvVar struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// ValueFrom is not nil if the value comes from another object. It is then not known here.
+	// ValueFrom is not nil if the value comes from another object. The value is then unknown.
 	ValueFrom *ValueSource `json:"valueFrom"`
 }
 
@@ -104,20 +104,20 @@ func (p *Pod) Addresses() []netip.Addr {
 	return addresses
 }
 
-// container returns the container or init container of that name, or nil.
+// container returns the container or init container with the name, or nil.
 func (p *Pod) container(name string) *Container {
-	for _, list := range [][]Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
+	for _, containers := range [][]Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range containers {
+			if containers[i].Name == name {
+				return &containers[i]
 			}
 		}
 	}
 	return nil
 }
 
-// variable finds a variable in the environment. Of several by that name the last counts, as for the
-// kubelet.
+// variable returns the environment variable with the name, or nil. If several variables have the
+// name, it returns the last one, which the kubelet uses. c may be nil.
 func (c *Container) variable(name string) *EnvVar {
 	if c == nil {
 		return nil
@@ -130,15 +130,16 @@ func (c *Container) variable(name string) *EnvVar {
 	return nil
 }
 
-// proxy finds the container of the proxy.
+// proxy returns the container of the proxy, or nil.
 func (p *Pod) proxy(s *Settings) *Container { return p.container(s.proxyContainer()) }
 
-// validation finds the container whose arguments say what the injector wants.
+// validation returns the container whose arguments contain settings of the injector, or nil.
 func (p *Pod) validation(s *Settings) *Container { return p.container(s.validationContainer()) }
 
-// proxyContainer is the name of the proxy's container.
+// proxyContainer returns the name of the proxy's container.
 func (s *Settings) proxyContainer() string { return cmp.Or(s.ProxyContainer, "istio-proxy") }
 
+// validationContainer returns the name of the container that [Pod.validation] returns.
 func (s *Settings) validationContainer() string {
 	return cmp.Or(s.ValidationContainer, "istio-validation")
 }

@@ -5,25 +5,25 @@ type Reason string
 
 // The reasons, in the order in which they are checked.
 const (
-	// no pod: the runtime gave no namespace or no name
+	// the sandbox has no pod: the runtime passes no namespace or no name
 	NotKubernetes Reason = "not-kubernetes"
-	// our own agent, which must start when everything else is broken
+	// a pod of Sluice's node agent, which must start even if everything else fails
 	NodeAgent         Reason = "node-agent"
 	NamespaceExcluded Reason = "namespace-excluded" // the configuration excludes the namespace
 	PodUnknown        Reason = "pod-unknown"        // undecided: the pod must be read
 	AmbientPod        Reason = "ambient-pod"        // in ambient mode: redirected to ztunnel
 	HostNetwork       Reason = "host-network"       // the pod is in the host's network namespace
 	IstioInit         Reason = "istio-init"         // an init container programs the rules
-	ProxyDisabled     Reason = "proxy-disabled"     // DISABLE_ENVOY
-	NoProxyContainer  Reason = "no-proxy-container" // nothing to redirect to
+	ProxyDisabled     Reason = "proxy-disabled"     // the variable DISABLE_ENVOY is true
+	NoProxyContainer  Reason = "no-proxy-container" // no container could receive the traffic
 	ProxyType         Reason = "proxy-type"         // a gateway or another proxy that is no sidecar
 	OptOutLabel       Reason = "opt-out-label"      // the label sidecar.istio.io/inject is false
-	// the annotation sidecar.istio.io/inject is, and there is no such label
+	// the annotation sidecar.istio.io/inject is false, and the pod has no such label
 	OptOutAnnotation Reason = "opt-out-annotation"
-	NotInjected      Reason = "not-injected" // no sidecar.istio.io/status
+	NotInjected      Reason = "not-injected" // there is no annotation sidecar.istio.io/status
 	// the mode is NONE: applications address the proxy themselves
 	InterceptionNone Reason = "interception-none"
-	// undecided: a selector asks for labels of the namespace
+	// undecided: a selector needs the labels of the namespace
 	NamespaceUnknown Reason = "namespace-unknown"
 	NotSelected      Reason = "not-selected" // no selector of the configuration matches
 	MeshPod          Reason = "mesh-pod"     // redirected
@@ -39,8 +39,9 @@ func Reasons() []Reason {
 	}
 }
 
-// RulesOutIstioInit reports whether a pod that is left alone for this reason is known to have no
-// istio-init: its containers were checked first. For the reasons of [Early] they were not.
+// RulesOutIstioInit reports whether a pod that is skipped for this reason is known to have no
+// istio-init container, because the containers are checked before the reason. For the reasons of
+// [Early] they are not checked.
 func (r Reason) RulesOutIstioInit() bool {
 	switch r {
 	case ProxyDisabled, NoProxyContainer, ProxyType, OptOutLabel, OptOutAnnotation, NotSelected:

@@ -18,11 +18,12 @@ type Selector struct {
 // Validate returns an error if the selector is invalid. An unknown operator would match no pod, and
 // pods would silently not be redirected.
 func (s Selector) Validate() error {
-	return errors.Join(within("podSelector", s.Pods.Validate()),
-		within("namespaceSelector", s.Namespaces.Validate()))
+	return errors.Join(inField("podSelector", s.Pods.Validate()),
+		inField("namespaceSelector", s.Namespaces.Validate()))
 }
 
-func within(name string, err error) error {
+// inField adds the name of the field to an error that is not nil.
+func inField(name string, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -93,7 +94,7 @@ func (s *LabelSelector) Validate() error {
 	}
 	var errs []error
 	for i, r := range s.MatchExpressions {
-		errs = append(errs, within(fmt.Sprintf("matchExpressions[%d]", i), r.validate()))
+		errs = append(errs, inField(fmt.Sprintf("matchExpressions[%d]", i), r.validate()))
 	}
 	return errors.Join(errs...)
 }
@@ -127,15 +128,16 @@ const (
 	selectionNeedsNamespace // the pod's labels match; the namespace's labels are not known
 )
 
+// selects matches the pod against the selectors of the mesh. Without selectors, every pod matches.
 func (s *Settings) selects(pod *Pod, namespace *Namespace) selection {
 	if len(s.Selectors) == 0 {
 		return selected
 	}
-	return matching(s.Selectors, pod, namespace)
+	return matchSelectors(s.Selectors, pod, namespace)
 }
 
-// matching matches the pod against the selectors; one of them suffices.
-func matching(selectors []Selector, pod *Pod, namespace *Namespace) selection {
+// matchSelectors reports whether at least one of the selectors matches the pod.
+func matchSelectors(selectors []Selector, pod *Pod, namespace *Namespace) selection {
 	result := notSelected
 	for _, selector := range selectors {
 		switch {

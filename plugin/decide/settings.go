@@ -10,19 +10,19 @@ import (
 type Settings struct {
 	// ExcludeNamespaces are the names of namespaces whose pods are not redirected.
 	ExcludeNamespaces []string
-	// AgentNamespace is the namespace of our own node agent, AgentDaemonSet the name of its
-	// DaemonSet. Its pods always start without redirection. Without the namespace none is
-	// recognised; without the name only by [AgentAnnotation].
+	// AgentNamespace is the namespace of Sluice's node agent, and AgentDaemonSet the name of its
+	// DaemonSet. The agent's pods always start without redirection. Without the namespace, no pod is
+	// identified as the agent's. Without the name, only [AgentAnnotation] identifies its pods.
 	AgentNamespace, AgentDaemonSet string
 	// ProxyContainer is the name of the proxy's container; istio-proxy if empty.
 	ProxyContainer string
-	// ValidationContainer is the name of the init container whose arguments state what no
-	// annotation carries; istio-validation if empty.
+	// ValidationContainer is the name of the init container whose arguments contain the settings that
+	// the pod has no annotation for; istio-validation if empty.
 	ValidationContainer string
 	// Selectors choose among the pods that would be redirected: one of them must match. Without
 	// selectors, all match.
 	Selectors []Selector
-	// Ambient are the settings of ambient mode, or nil if the node has no pods in it.
+	// Ambient contains the settings of ambient mode, or is nil if the node does not support it.
 	Ambient *AmbientSettings
 	// Without lists the deviations from Istio that are turned off.
 	Without []rules.DeviationID
@@ -32,8 +32,8 @@ type Settings struct {
 
 // Annotations and labels that the injector and users set; see istio.io/api/annotation.
 const (
-	// AgentAnnotation marks the pods of our node agent; its value is "true". It counts only in the
-	// agent's namespace.
+	// AgentAnnotation marks the pods of Sluice's node agent; its value is "true". It is ignored
+	// outside the agent's namespace.
 	AgentAnnotation = "sluice-mesh.github.io/node-agent"
 
 	initContainer = "istio-init"

@@ -9,13 +9,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// sources are the places in a pod where parameters are stated.
+// sources contains the parts of a pod that specify parameters.
 type sources struct {
 	pod               *Pod
 	proxy, validation *Container // nil where the pod has none
 	arguments         parameter.Arguments
 }
 
+// sourcesOf returns the parts of a pod that specify parameters.
 func sourcesOf(pod *Pod, s *Settings) sources {
 	found := sources{pod: pod, proxy: pod.proxy(s), validation: pod.validation(s)}
 	if found.validation != nil {
@@ -24,34 +25,34 @@ func sourcesOf(pod *Pod, s *Settings) sources {
 	return found
 }
 
-// given is a value as it was found.
-type given struct {
+// A statedValue is the value of a parameter in a source. It has no source if no source has a value.
+type statedValue struct {
 	text   string
 	source string // for errors; empty if there is no value
-	// annotated reports that an annotation states it.
-	annotated bool
-	// unread is a variable that takes precedence but is ignored, because its value comes from
-	// another object.
+	// isAnnotated reports that the source is an annotation.
+	isAnnotated bool
+	// unread is the source of a variable that would take precedence, but is ignored because its value
+	// comes from another object.
 	unread string
 }
 
-func (g given) found() bool { return g.source != "" }
+func (v statedValue) isFound() bool { return v.source != "" }
 
 // find returns the value of a parameter from the source with the highest precedence. As in Istio,
 // other sources are ignored, even if invalid.
-func (s *sources) find(p *parameter.Parameter) given {
+func (s *sources) find(p *parameter.Parameter) statedValue {
 	for _, name := range p.Annotations {
 		if text, ok := s.pod.Metadata.Annotations[name]; ok {
-			return given{text: text, source: "annotation " + name, annotated: true}
+			return statedValue{text: text, source: "annotation " + name, isAnnotated: true}
 		}
 	}
 	if p.SecurityContext != "" {
-		if id := s.identity(p.SecurityContext); id.found() {
+		if id := s.identity(p.SecurityContext); id.isFound() {
 			return id
 		}
 	}
 	if text, ok := s.arguments.Values[p.Flag]; ok && p.Flag != "" {
-		return given{
+		return statedValue{
 			text:   text,
 			source: fmt.Sprintf("argument %s of container %s", p.FlagName(), s.validation.Name),
 		}
@@ -59,10 +60,10 @@ func (s *sources) find(p *parameter.Parameter) given {
 	return s.variable(p)
 }
 
-// identity finds an id in the security context of the proxy, or else of the pod. As for istio-cni 0
-// stands for the proxy's usual number: a proxy that runs as root to bind low ports or to use TPROXY
-// is known by its group.
-func (s *sources) identity(name string) given {
+// identity returns the user or group in the security context of the proxy, or else of the pod. Like
+// istio-cni, it returns the default id of the proxy for 0. A proxy that runs as root, to bind low
+// ports or to use TPROXY, is identified by its group.
+func (s *sources) identity(name string) statedValue {
 	source := "securityContext." + name + " of the pod"
 	value := valueOf(name, s.pod.Spec.SecurityContext)
 	if s.proxy != nil {
@@ -73,13 +74,14 @@ func (s *sources) identity(name string) given {
 	}
 	switch {
 	case value == nil:
-		return given{}
+		return statedValue{}
 	case *value == 0:
-		return given{text: strconv.Itoa(rules.DefaultProxyID), source: source}
+		return statedValue{text: strconv.Itoa(rules.DefaultProxyID), source: source}
 	}
-	return given{text: strconv.FormatInt(*value, 10), source: source}
+	return statedValue{text: strconv.FormatInt(*value, 10), source: source}
 }
 
+// valueOf returns the field runAsUser or runAsGroup of a security context, which may be nil.
 func valueOf(name string, c *SecurityContext) *int64 {
 	switch {
 	case c == nil:
@@ -90,11 +92,11 @@ func valueOf(name string, c *SecurityContext) *int64 {
 	return c.RunAsUser
 }
 
-// variable finds a variable of the proxy, or else of the validation container: the injector gives
-// the same to both.
-func (s *sources) variable(p *parameter.Parameter) given {
-	// An empty id is none.
-	list := p.List() && p.SecurityContext == ""
+// variable returns the value of a variable of the proxy, or else of the validation container: the
+// injector adds the same variables to both.
+func (s *sources) variable(p *parameter.Parameter) statedValue {
+	// An empty variable is an empty list. For an id it counts as missing.
+	isList := p.List() && p.SecurityContext == ""
 	var unread string
 	for _, name := range slices.Backward(p.PodVariableNames()) {
 		for _, c := range []*Container{s.proxy, s.validation} {
@@ -106,10 +108,10 @@ func (s *sources) variable(p *parameter.Parameter) given {
 			switch {
 			case v.ValueFrom != nil:
 				unread = source
-			case v.Value != "" || list:
-				return given{text: v.Value, source: source, unread: unread}
+			case v.Value != "" || isList:
+				return statedValue{text: v.Value, source: source, unread: unread}
 			}
 		}
 	}
-	return given{unread: unread}
+	return statedValue{unread: unread}
 }

@@ -3,9 +3,9 @@
 //
 //	import _ "github.com/sluice-mesh/sluice/plugin/faststart"
 //
-// Packages are initialised in the order of their import paths, after those that they import. This
-// one imports so little that most others are initialised after it, with the same effect; in a
-// function main it would be too late for them.
+// Packages are initialised in the order of their import paths, each after the packages that it
+// imports. This package imports so little that most others are initialised after it. Therefore its
+// effect includes their initialisation, which a call in the function main would come too late for.
 //
 // A package main that imports it should also have the line
 //
@@ -17,8 +17,8 @@ package faststart
 
 import "runtime"
 
-// For a few milliseconds there is nothing to run in parallel. Moving work between threads costs a
-// tenth of them.
+// A program that runs for a few milliseconds has no parallel work, and moving work between threads
+// takes a tenth of its time.
 var _ = runtime.GOMAXPROCS(1)
 
 // Packages are initialised by the main goroutine.
@@ -27,9 +27,9 @@ var _ = growStack(false)
 // stackSize is more than a command, or a verb of the plugin, needs for all its calls.
 const stackSize = 96 << 10
 
-// growStack makes the goroutine's stack as large: the prologue of a function ensures that there is
-// room for its variables. Otherwise the stack would grow step by step, and be copied each time. The
-// variable is not touched, because that would use the memory, which is only reserved.
+// growStack grows the stack of the goroutine to stackSize: the prologue of a function ensures that
+// there is room for its variables. Otherwise the stack would grow step by step, and be copied each
+// time. touch must be false, so that the array is reserved but not cleared.
 //
 //go:noinline
 func growStack(touch bool) byte {

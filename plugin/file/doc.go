@@ -1,8 +1,8 @@
 // Package file replaces files atomically: a reader finds either the old or the new content, never a
 // part of it.
 //
-// New content is written to a temporary file next to the old one, whose size is checked, and which
-// is synced and read back. Then it is renamed, and the directory is synced. A full disk, a
+// New content is written to a temporary file next to the old file. The temporary file is synced, and
+// its size and content are checked. Then it is renamed, and the directory is synced. A full disk, a
 // read-only mount or a kill at any time leaves the old file unchanged. If content and mode are
 // already as desired, nothing is written. A symbolic link is followed, and its target is replaced.
 //
@@ -22,6 +22,7 @@ const (
 	suffix = ".tmp"
 )
 
+// isTemporary reports whether the name is the name of a temporary file of this package.
 func isTemporary(name string) bool {
 	return strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix)
 }

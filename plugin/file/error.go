@@ -15,7 +15,7 @@ var ErrChanged = errors.New("another process wrote it meanwhile")
 
 // An Error names the file that could not be changed, and its state.
 type Error struct {
-	Op    string // what was attempted: "write", "copy", "remove"
+	Op    string // the attempted operation: "write", "copy" or "remove"
 	Path  string // as the caller gave it
 	State State  // state of the file after the failure
 	Err   error

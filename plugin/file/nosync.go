@@ -8,7 +8,7 @@ import (
 )
 
 // TempPrefix returns the prefix of the names of the temporary files of [WriteNoSync] for the file
-// at path, in its directory. A killed process leaves one behind.
+// at path, in its directory. A killed process leaves its temporary file behind.
 func TempPrefix(path string) string { return "." + filepath.Base(path) + "." }
 
 // WriteNoSync replaces the file at path with a new file of mode 0600. It does not sync: use it for
@@ -23,11 +23,11 @@ func WriteNoSync(path string, content []byte) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		removed := os.Remove(f.Name())
-		if errors.Is(removed, fs.ErrNotExist) {
-			removed = nil
+		removeErr := os.Remove(f.Name())
+		if errors.Is(removeErr, fs.ErrNotExist) {
+			removeErr = nil
 		}
-		return errors.Join(err, removed)
+		return errors.Join(err, removeErr)
 	}
 	return nil
 }

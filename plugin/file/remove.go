@@ -24,8 +24,8 @@ func Remove(path string) (existed bool, err error) {
 	return true, nil
 }
 
-// RemoveIf removes a file that other processes write too, if its content is was. Otherwise the
-// error wraps [ErrChanged] and the file stays. A missing file is not an error.
+// RemoveIf removes a file that other processes write too, if its content is old. Otherwise the error
+// wraps [ErrChanged] and the file stays. A missing file is not an error.
 func RemoveIf(path string, old []byte) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -33,7 +33,7 @@ func RemoveIf(path string, old []byte) error {
 	if err := checkContent(path, old); err != nil {
 		return failed("remove", path, err)
 	}
-	// Read it again after the rename, when no process can write it by its name.
+	// Rename the file and read it again: after the rename no process can open it by its name.
 	aside := filepath.Join(filepath.Dir(path), prefix+time.Now().Format("150405.000000000")+suffix)
 	if err := os.Rename(path, aside); err != nil {
 		return failed("remove", path, err)

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replace is like Write for a file that other processes write too. It writes content only if the
-// file contains was; a nil was means that the file must not exist, an empty one that it must be
-// empty. Otherwise the error wraps [ErrChanged], and the other process's content stays, even if it
-// was written between the comparison and the replacement: Replace exchanges old and new content,
-// compares the old one, and exchanges them again if it differs. On file systems that cannot
-// exchange two files, a change within some microseconds may be lost.
+// Replace is like Write, but for a file that other processes write too. It writes content only if the
+// content of the file is old. If old is nil, the file must not exist; if it is empty but not nil, the
+// file must be empty. Otherwise the error wraps [ErrChanged], and the content of the other process
+// stays, even if it was written between the comparison and the replacement: Replace exchanges the old
+// and the new file, compares the old file, and exchanges the files again if it differs. On file
+// systems that cannot exchange two files, a change within some microseconds may be lost.
 func Replace(path string, old, content []byte, mode fs.FileMode) error {
 	target, info, err := resolve(path)
 	if err != nil {
@@ -43,7 +43,7 @@ func Replace(path string, old, content []byte, mode fs.FileMode) error {
 	return syncRename("write", path, target, t.info)
 }
 
-// checkContent returns ErrChanged unless the file at path has the content was.
+// checkContent returns ErrChanged unless the content of the file at path is old.
 func checkContent(path string, old []byte) error {
 	data, err := os.ReadFile(path)
 	if err == nil && !bytes.Equal(data, old) || errors.Is(err, fs.ErrNotExist) {
@@ -52,10 +52,10 @@ func checkContent(path string, old []byte) error {
 	return err
 }
 
-// create creates the temporary file with a unique name.
+// create renames the temporary file to target, which must not exist.
 func (t *temporary) create(target string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, t.path, unix.AT_FDCWD, target, unix.RENAME_NOREPLACE)
-	if unsupported(err) {
+	if isUnsupported(err) {
 		// Link fails if the target exists. The temporary name is removed afterwards.
 		err = os.Link(t.path, target)
 		t.drop()
@@ -69,11 +69,11 @@ func (t *temporary) create(target string) error {
 	return err
 }
 
-// exchange exchanges the temporary file and the file at target, and undoes this if the old file has
-// another content than was.
+// exchange exchanges the temporary file and the file at target. It undoes the exchange if the content
+// of the replaced file is not old.
 func (t *temporary) exchange(target string, old, content []byte) error {
 	switch err := exchangeFiles(t.path, target); {
-	case unsupported(err):
+	case isUnsupported(err):
 		if err := checkContent(target, old); err != nil {
 			t.drop()
 			return err
@@ -90,46 +90,48 @@ func (t *temporary) exchange(target string, old, content []byte) error {
 		t.drop()
 		return err
 	}
-	out, err := os.ReadFile(t.path)
-	if err == nil && bytes.Equal(out, old) {
+	replaced, err := os.ReadFile(t.path)
+	if err == nil && bytes.Equal(replaced, old) {
 		t.drop()
 		return nil
 	}
-	return errors.Join(ErrChanged, err, t.putBack(target, out, content))
+	return errors.Join(ErrChanged, err, t.putBack(target, replaced, content))
 }
 
-// putBack exchanges the files again. If another process writes meanwhile, its content stays: the
-// exchange is repeated until the replaced file is the one that was placed last.
+// putBack exchanges the temporary file, whose content is held, and the file at target, whose content
+// is placed, to restore held. If another process writes the target meanwhile, its content must stay:
+// the exchange is repeated until the file that it replaces is the file that was placed last.
 func (t *temporary) putBack(target string, held, placed []byte) error {
-	const tries = 100 // no writer is faster a hundred times in a row
+	const tries = 100 // no other process writes a hundred times in a row between two exchanges
 	for range tries {
 		if err := exchangeFiles(t.path, target); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				t.drop() // removed, which is newer than the replaced file
+				t.drop() // another process has removed the file after the exchange
 				return nil
 			}
 			return err
 		}
-		out, err := os.ReadFile(t.path)
+		replaced, err := os.ReadFile(t.path)
 		if err != nil {
 			return err
 		}
-		if bytes.Equal(out, placed) {
+		if bytes.Equal(replaced, placed) {
 			t.drop()
 			return nil
 		}
-		held, placed = out, held
+		held, placed = replaced, held
 	}
 	return errors.New("it is being written all the time")
 }
 
+// exchangeFiles exchanges two files atomically.
 func exchangeFiles(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }
 
-// unsupported reports whether the file system or the kernel does not support the rename flag
+// isUnsupported reports whether the file system or the kernel does not support the rename flag
 // (renameat2(2), ERRORS).
-func unsupported(err error) bool {
+func isUnsupported(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) ||
 		errors.Is(err, unix.ENOTSUP)
 }

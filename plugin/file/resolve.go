@@ -12,28 +12,27 @@ import (
 // (path_resolution(7)).
 const maxLinks = 40
 
-// ResolveIn resolves an absolute path as a process with the root directory root does, and returns
-// the result below root: targets of absolute symbolic links are below root, and ".." does not leave
-// it. For a missing path the error wraps [fs.ErrNotExist].
+// ResolveIn resolves an absolute path as a process with the root directory root does. The result is a
+// path below root: absolute symbolic links are resolved below root, and ".." does not leave root. For a missing path the error wraps [fs.ErrNotExist].
 func ResolveIn(root, path string) (string, error) {
-	at, variant := "/", strings.Split(path, "/")
-	for links := 0; len(variant) > 0; {
-		name := variant[0]
-		variant = variant[1:]
+	resolved, remaining := "/", strings.Split(path, "/")
+	for links := 0; len(remaining) > 0; {
+		name := remaining[0]
+		remaining = remaining[1:]
 		switch name {
 		case "", ".":
 			continue
 		case "..":
-			at = filepath.Dir(at)
+			resolved = filepath.Dir(resolved)
 			continue
 		}
-		next := filepath.Join(at, name)
+		next := filepath.Join(resolved, name)
 		info, err := os.Lstat(filepath.Join(root, next))
 		if err != nil {
 			return "", err
 		}
 		if info.Mode()&fs.ModeSymlink == 0 {
-			at = next
+			resolved = next
 			continue
 		}
 		if links++; links > maxLinks {
@@ -44,9 +43,9 @@ func ResolveIn(root, path string) (string, error) {
 			return "", err
 		}
 		if filepath.IsAbs(target) {
-			at = "/"
+			resolved = "/"
 		}
-		variant = append(strings.Split(target, "/"), variant...)
+		remaining = append(strings.Split(target, "/"), remaining...)
 	}
-	return filepath.Join(root, at), nil
+	return filepath.Join(root, resolved), nil
 }

@@ -17,8 +17,8 @@ type temporary struct {
 	info fs.FileInfo
 }
 
-// prepare writes size bytes of content to a temporary file next to the file at path. It has the
-// owner of an existing file, if changing the owner is permitted.
+// prepare writes size bytes of content to a temporary file next to the file at path. If the file at
+// path exists, the temporary file gets its owner, if the process may change owners.
 func prepare(path string, content io.ReadSeeker, size int64, mode fs.FileMode) (*temporary, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), prefix+"*"+suffix)
 	if err != nil {
@@ -36,6 +36,7 @@ func prepare(path string, content io.ReadSeeker, size int64, mode fs.FileMode) (
 	return t, nil
 }
 
+// fill writes the content to the temporary file f, sets its owner and mode, and checks its content.
 func (t *temporary) fill(
 	f *os.File, path string, content io.ReadSeeker, size int64, mode fs.FileMode,
 ) error {
@@ -49,7 +50,7 @@ func (t *temporary) fill(
 	if err := copyOwner(f, path); err != nil {
 		return err
 	}
-	// After chown, which may clear mode bits.
+	// Set the mode after the owner, because chown may clear mode bits.
 	if err := f.Chmod(mode); err != nil {
 		return err
 	}
@@ -87,6 +88,7 @@ func copyOwner(f *os.File, path string) error {
 	return nil
 }
 
+// ids are the user and the group of a file.
 type ids struct{ uid, gid int }
 
 func owner(info fs.FileInfo) ids {

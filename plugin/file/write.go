@@ -58,6 +58,7 @@ func Copy(path, source string, mode fs.FileMode) (changed bool, err error) {
 	return put("copy", path, target, from, size, mode)
 }
 
+// regularSize returns the size of a file. It returns an error if the file is not regular.
 func regularSize(f *os.File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -84,7 +85,7 @@ func Same(path, other string) (bool, error) {
 	return sameStream(a, b)
 }
 
-// put replaces the target with new content.
+// put replaces the target with new content, and reports whether it changed the target.
 func put(
 	op, path, target string, content io.ReadSeeker, size int64, mode fs.FileMode,
 ) (bool, error) {
@@ -114,6 +115,7 @@ func syncRename(op, path, target string, placed fs.FileInfo) error {
 	return nil
 }
 
+// setMode sets the mode of the target, and reports whether it changed the mode.
 func setMode(op, path, target string, info fs.FileInfo, mode fs.FileMode) (bool, error) {
 	if info.Mode().Perm() == mode.Perm() {
 		return false, nil

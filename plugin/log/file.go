@@ -20,116 +20,117 @@ import (
 // file without O_APPEND, and overwrite lines of other processes.
 type file struct {
 	options options.Log
-	open    *os.File // nil before the first write
+	opened  *os.File // nil before the first write
 }
 
 // Write appends a line. The log serialises calls.
 func (f *file) Write(line []byte) (int, error) {
 	err := f.prepare(int64(len(line)))
-	if f.open == nil {
+	if f.opened == nil {
 		return 0, fmt.Errorf("log file: %w", err)
 	}
 	// A file that cannot be rotated keeps growing. The next process tries again.
-	n, writeErr := f.open.Write(line)
+	n, writeErr := f.opened.Write(line)
 	return n, errors.Join(err, writeErr)
 }
 
 // Close closes the file. It may be used again.
 func (f *file) Close() error {
-	if f.open == nil {
+	if f.opened == nil {
 		return nil
 	}
-	err := f.open.Close()
-	f.open = nil
+	err := f.opened.Close()
+	f.opened = nil
 	return err
 }
 
-// prepare opens the file, and rotates it if more bytes would exceed the limit.
-func (f *file) prepare(more int64) error {
-	if f.open == nil {
+// prepare opens the file, and rotates it if a line of the given length would exceed the limit.
+func (f *file) prepare(lineLength int64) error {
+	if f.opened == nil {
 		if err := f.reopen(); err != nil {
 			return err
 		}
 	}
-	info, err := f.open.Stat()
-	most := int64(f.options.MaxMegabytes) << 20
-	if err != nil || most == 0 || info.Size() == 0 || info.Size()+more <= most {
+	info, err := f.opened.Stat()
+	limit := int64(f.options.MaxMegabytes) << 20
+	if err != nil || limit == 0 || info.Size() == 0 || info.Size()+lineLength <= limit {
 		return err
 	}
 	return f.rotate(info)
 }
 
+// reopen closes the file, and opens the file at the path, which it creates if it does not exist.
 func (f *file) reopen() error {
 	path := f.options.File
 	if err := errors.Join(f.Close(), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
 		return err
 	}
-	// Only opening shows that it is not a file. O_NONBLOCK: a named pipe without a reader would
-	// block.
-	open, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NONBLOCK, 0o600)
+	// Check the type after opening, because another process may replace the file before. O_NONBLOCK:
+	// opening a named pipe without a reader would block.
+	opened, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return err
 	}
-	info, err := open.Stat()
+	info, err := opened.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s is not a regular file", path)
 	}
 	if err != nil {
-		return errors.Join(err, open.Close())
+		return errors.Join(err, opened.Close())
 	}
-	f.open = open
+	f.opened = opened
 	return nil
 }
 
-// rotate renames the open file, unless another process is doing so or has done so.
+// rotate renames the open file, unless another process is renaming it or has renamed it.
 func (f *file) rotate(opened os.FileInfo) error {
-	if err := unix.Flock(int(f.open.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err,
+	if err := unix.Flock(int(f.opened.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err,
 		unix.EWOULDBLOCK) {
-		return nil // what follows is in the old file
+		return nil // another process is rotating: write this line to the old file
 	} else if err != nil {
 		return err
 	}
 	// The lock belongs to the open file, and is released when it is closed.
-	now, err := os.Stat(f.options.File)
-	if err == nil && os.SameFile(opened, now) {
-		err = errors.Join(os.Rename(f.options.File, f.rotated(time.Now())), f.prune())
+	current, err := os.Stat(f.options.File)
+	if err == nil && os.SameFile(opened, current) {
+		err = errors.Join(os.Rename(f.options.File, f.rotatedName(time.Now())), f.prune())
 	}
 	return errors.Join(err, f.reopen())
 }
 
-// rotated returns the name of the rotated file.
-func (f *file) rotated(at time.Time) string {
-	before, after := f.parts()
+// rotatedName returns the name of a file that is rotated at a time.
+func (f *file) rotatedName(at time.Time) string {
+	before, after := f.nameParts()
 	return before + at.UTC().Format(rotationTime) + after
 }
 
 // rotationTime is the layout of the time in the names of rotated files. They sort by age.
 const rotationTime = "2006-01-02T15-04-05.000000"
 
-// isRotationTime reports whether rotated writes so.
+// isRotationTime reports whether the text has exactly the layout rotationTime.
 func isRotationTime(text string) bool {
 	at, err := time.Parse(rotationTime, text)
 	// The parser also accepts hours of one digit, and a comma.
 	return err == nil && at.Format(rotationTime) == text
 }
 
-// parts returns what precedes and follows the time in the names of rotated files.
-func (f *file) parts() (string, string) {
+// nameParts returns the text before and after the time in the names of rotated files.
+func (f *file) nameParts() (before, after string) {
 	ext := filepath.Ext(f.options.File)
 	return strings.TrimSuffix(f.options.File, ext) + "-", ext
 }
 
-// prune removes rotated files that are too many or too old. Files of other programs may have
-// similar names.
+// prune removes rotated files that exceed the number of backups or are too old. It keeps files of
+// other programs with similar names.
 func (f *file) prune() error {
-	before, after := f.parts()
+	before, after := f.nameParts()
 	dir, prefix := filepath.Split(before)
 	entries, err := os.ReadDir(cmp.Or(dir, "."))
 	var names []string
 	for _, e := range entries {
-		middle, begins := strings.CutPrefix(e.Name(), prefix)
-		middle, ends := strings.CutSuffix(middle, after)
-		if begins && ends && isRotationTime(middle) && e.Type().IsRegular() {
+		middle, hasPrefix := strings.CutPrefix(e.Name(), prefix)
+		middle, hasSuffix := strings.CutSuffix(middle, after)
+		if hasPrefix && hasSuffix && isRotationTime(middle) && e.Type().IsRegular() {
 			names = append(names, filepath.Join(dir, e.Name()))
 		}
 	}

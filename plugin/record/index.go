@@ -17,14 +17,14 @@ type Index struct {
 	store Store
 
 	mu sync.Mutex
-	// scanned is the modification time of the directory before it was read.
+	// scanned is the modification time of the directory when it was last read completely, or zero.
 	scanned time.Time
 	files   map[string]indexed
 	pods    map[string][]*Record
-	newest  time.Time
+	newest  time.Time // see Newest
 }
 
-// indexed is a file and its record, or nil if it has none.
+// An indexed is the state of a file, and its record, or nil if the file has none.
 type indexed struct {
 	inode   uint64
 	changed syscall.Timespec
@@ -34,8 +34,8 @@ type indexed struct {
 // Index returns an index of the store, which is empty until [Index.Refresh].
 func (s Store) Index() *Index { return &Index{store: s} }
 
-// mtimeGranularity is the time within which two changes of a directory may have the same
-// modification time: the kernel's clock for it has ticks of up to 10 ms.
+// mtimeGranularity is the interval within which two changes of a directory may have the same
+// modification time. The kernel's clock for file times has ticks of up to 10 ms.
 const mtimeGranularity = 20 * time.Millisecond
 
 // Refresh reads the files that have changed since the last Refresh. Without changes it costs one
@@ -54,15 +54,17 @@ func (x *Index) Refresh() error {
 	if info.ModTime().Equal(x.scanned) {
 		return nil
 	}
-	// Before reading: a file written meanwhile may have the same time.
-	settled := time.Since(info.ModTime()) >= mtimeGranularity
+	// If the directory has changed shortly before, a file that is written during the scan may not
+	// change the modification time of the directory.
+	isSettled := time.Since(info.ModTime()) >= mtimeGranularity
 	err = x.scan()
-	if x.scanned = info.ModTime(); err != nil || !settled {
+	if x.scanned = info.ModTime(); err != nil || !isSettled {
 		x.scanned = time.Time{}
 	}
 	return err
 }
 
+// scan reads the directory, and the files that have changed.
 func (x *Index) scan() error {
 	names, err := x.store.names()
 	if err != nil {

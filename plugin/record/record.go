@@ -21,7 +21,7 @@ type Key struct {
 // String returns the key for logs and errors.
 func (k Key) String() string { return k.ContainerID + "/" + k.IfName }
 
-// Validate reports whether the key is valid in CNI. A valid key is also a valid file name.
+// Validate returns an error unless the key is valid in CNI. A valid key is also a valid file name.
 func (k Key) Validate() error {
 	// Both functions return *types.Error. As an error, a nil pointer of that type is not nil.
 	if err := utils.ValidateContainerID(k.ContainerID); err != nil {
@@ -45,9 +45,9 @@ type Record struct {
 	// Outcome is "redirect", "ambient" or "skip". Reason is its reason, as in package decide.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason"`
-	// Redirect has the parameters of the pod's rules, and Backend names the backend that has the
-	// rules. They are nil and empty if the pod is not redirected. The key in the file is "engine",
-	// as earlier versions wrote it.
+	// Redirect has the parameters of the pod's rules, and is nil if the pod is not redirected. Backend
+	// names the backend that has the rules, and is empty without rules. Its key in the file is
+	// "engine", as earlier versions wrote it.
 	Redirect *rules.Redirect    `json:"redirect,omitempty"`
 	Backend  compat.BackendName `json:"engine,omitempty"`
 	// Ambient has the parameters of the rules of a pod in ambient mode, which Backend contains.
@@ -59,8 +59,8 @@ type Record struct {
 // HasRules reports whether ADD has installed rules in the pod.
 func (r *Record) HasRules() bool { return r.Redirect != nil || r.Ambient != nil }
 
-// Decided reports whether the record defines the desired state. It does not if the pod could not be
-// read. Later changes of annotations do not matter.
+// Decided reports whether the record defines the desired state of the pod. It returns false if the pod
+// could not be read. Annotations that changed after the ADD do not matter.
 func (r *Record) Decided() bool { return r.Reason != agent.PodUnreadable }
 
 // Pod names a pod.
@@ -70,8 +70,8 @@ type Pod struct {
 	UID       string `json:"uid,omitempty"`
 }
 
-// version is the version of the format. A file without one has the first version. Within a version
-// fields may be added, which older programs ignore.
+// version is the version of the format. A file without a version has the first version. Within a
+// version fields may be added, which older programs ignore.
 const version = 1
 
 // stored is the format of the file.

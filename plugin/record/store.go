@@ -22,7 +22,7 @@ func In(runDir string) Store { return Store{filepath.Join(runDir, "attachments")
 
 const suffix = ".json"
 
-// file returns the name of the record's file. Neither ids nor names of interfaces have colons.
+// file returns the name of the record's file. Container ids and interface names contain no colons.
 func (k Key) file() string { return k.ContainerID + ":" + k.IfName + suffix }
 
 // Put stores the record and replaces an earlier one of the attachment. The key must be valid.
@@ -44,12 +44,12 @@ func (s Store) put(r Record) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	// The sandboxes do not survive a crash of the node either.
+	// The file need not survive a crash of the node, because the sandbox does not.
 	return file.WriteNoSync(filepath.Join(s.dir, r.file()), append(data, '\n'))
 }
 
-// Get returns the record of an attachment. [fs.ErrNotExist] is wrapped by the error if there is
-// none. See [IsDamaged] for invalid files.
+// Get returns the record of an attachment. If there is no record, the error wraps [fs.ErrNotExist].
+// See [IsDamaged] for invalid files.
 func (s Store) Get(k Key) (Record, error) {
 	if err := k.Validate(); err != nil {
 		return Record{}, err
@@ -83,7 +83,8 @@ func (s Store) read(name string) (Record, error) {
 	return r, nil
 }
 
-// decode decodes a file. The version decides first: a newer one may have other types.
+// decode decodes a file. It checks the version first, because a newer version may have fields of other
+// types.
 func decode(data []byte) (Record, error) {
 	var header struct {
 		Version int `json:"version"`
@@ -101,7 +102,7 @@ func decode(data []byte) (Record, error) {
 }
 
 // Remove deletes the record of an attachment, and temporary files of killed processes. A missing
-// record is no error.
+// record is not an error.
 func (s Store) Remove(k Key) error {
 	if err := k.Validate(); err != nil {
 		return err
@@ -115,6 +116,7 @@ func (s Store) Remove(k Key) error {
 	return err
 }
 
+// remove deletes a file. A missing file is not an error.
 func (s Store) remove(name string) error {
 	if err := os.Remove(filepath.Join(s.dir, name)); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -122,8 +124,8 @@ func (s Store) remove(name string) error {
 	return nil
 }
 
-// Keys returns the keys of all records in order. It reads only the names of files, which may be
-// damaged.
+// Keys returns the keys of all records in order. It reads only the names of the files. The files may
+// be damaged.
 func (s Store) Keys() ([]Key, error) {
 	names, err := s.names()
 	var keys []Key
@@ -138,15 +140,15 @@ func (s Store) Keys() ([]Key, error) {
 
 // Of returns the records of all attachments of a container in the order of their keys. The error,
 // which may come with records, names the damaged files.
-func (s Store) Of(containerID string) ([]Record, error) { return s.list(containerID+":", "") }
+func (s Store) Of(containerID string) ([]Record, error) { return s.readFiles(containerID+":", "") }
 
 // Others returns the records of the other attachments of the same container.
-func (s Store) Others(k Key) ([]Record, error) { return s.list(k.ContainerID+":", k.file()) }
+func (s Store) Others(k Key) ([]Record, error) { return s.readFiles(k.ContainerID+":", k.file()) }
 
-// list returns the records of the files whose names have the prefix, except for one file.
-func (s Store) list(prefix, except string) ([]Record, error) {
+// readFiles returns the records of the files whose names have the prefix, except for one file.
+func (s Store) readFiles(prefix, except string) ([]Record, error) {
 	names, err := s.names()
-	var list []Record
+	var records []Record
 	for _, name := range names {
 		if strings.HasPrefix(name, ".") || !strings.HasPrefix(name, prefix) ||
 			!strings.HasSuffix(name, suffix) || name == except {
@@ -154,12 +156,12 @@ func (s Store) list(prefix, except string) ([]Record, error) {
 		}
 		r, readErr := s.read(name)
 		if readErr == nil {
-			list = append(list, r)
+			records = append(records, r)
 		} else if !errors.Is(readErr, fs.ErrNotExist) {
 			err = errors.Join(err, readErr)
 		}
 	}
-	return list, err
+	return records, err
 }
 
 // names returns the names of the regular files in the directory, in order.
@@ -178,9 +180,9 @@ func (s Store) names() ([]string, error) {
 }
 
 // Prune deletes the records of all attachments to a network except the valid ones, and returns
-// their keys. It also deletes temporary and damaged files of all networks, but not records of a
-// newer program, which may be installed again. No ADD may run meanwhile, which CNI guarantees to
-// GC.
+// their keys. It also deletes temporary and damaged files of all networks, but keeps records of a
+// newer program, because that program may be installed again. No ADD may run meanwhile, which CNI
+// guarantees for GC.
 func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 	names, err := s.names()
 	var deleted []Key

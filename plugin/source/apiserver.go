@@ -27,7 +27,9 @@ type Options struct {
 
 func (o *Options) timeout() time.Duration { return positiveOr(o.Timeout, 10*time.Second) }
 
-func (o *Options) requestTimeout() time.Duration { return positiveOr(o.RequestTimeout, 4*time.Second) }
+func (o *Options) requestTimeout() time.Duration {
+	return positiveOr(o.RequestTimeout, 4*time.Second)
+}
 
 func positiveOr(d, fallback time.Duration) time.Duration {
 	if d > 0 {
@@ -78,8 +80,8 @@ func (a *APIServer) Pod(ctx context.Context, ref Ref) (*decide.Pod, error) {
 			return failure
 		}
 		if ref.UID != "" && !answer.HasUID(ref.UID) {
-			err := fmt.Errorf("the pod with this name has UID %s, not %s: it replaced the requested pod",
-				shortQuote(answer.Metadata.UID), shortQuote(ref.UID))
+			const format = "the pod with this name has UID %s, not %s: it replaced the requested pod"
+			err := fmt.Errorf(format, shortQuote(answer.Metadata.UID), shortQuote(ref.UID))
 			return &requestError{kind: Replaced, err: err}
 		}
 		pod = &answer.Pod
@@ -114,8 +116,8 @@ func (a *APIServer) Namespace(ctx context.Context, name string) (*decide.Namespa
 }
 
 // Ready implements [Source]: the kubeconfig is valid, the API server answers, and the credentials
-// suffice. It reads a pod that cannot exist. The API server may forbid that to the credentials of a
-// kubelet, which may read only pods of its node.
+// suffice. It requests a pod that cannot exist. The API server may forbid the request if the
+// credentials belong to a kubelet, which may read only the pods of its node.
 func (a *APIServer) Ready(ctx context.Context) error {
 	const impossible = "-"
 	ctx, cancel := context.WithTimeout(ctx, a.options.requestTimeout())
@@ -128,7 +130,8 @@ func (a *APIServer) Ready(ctx context.Context) error {
 	if failure == nil || failure.kind == NotFound {
 		return nil
 	}
-	return WithKind(failure.kind, fmt.Errorf("API server %s: %w", c.server.Host, singleLine{failure.err}))
+	return WithKind(failure.kind,
+		fmt.Errorf("API server %s: %w", c.server.Host, singleLine{failure.err}))
 }
 
 // connect returns the client, and reads the kubeconfig if there is no client.

@@ -37,6 +37,7 @@ func newClient(o *Options) (*client, error) {
 	return c, nil
 }
 
+// parseClient returns the client for the content of a kubeconfig.
 func parseClient(data []byte, o *Options) (*client, error) {
 	cluster, user, err := parseKubeconfig(data)
 	if err != nil {
@@ -70,7 +71,8 @@ func newTransport(c *cluster, dir string, o *Options) (*http.Transport, error) {
 	}
 	if len(authority) > 0 {
 		if c.InsecureSkipTLSVerify {
-			return nil, errors.New("its cluster has both a certificate-authority and insecure-skip-tls-verify: remove one of them")
+			return nil, errors.New("its cluster has both a certificate-authority and" +
+				" insecure-skip-tls-verify: remove one of them")
 		}
 		trust.RootCAs = x509.NewCertPool()
 		if !trust.RootCAs.AppendCertsFromPEM(authority) {
@@ -84,9 +86,10 @@ func newTransport(c *cluster, dir string, o *Options) (*http.Transport, error) {
 	transport := &http.Transport{
 		DialContext:     o.Dial,
 		TLSClientConfig: trust,
-		// A server that does not accept connections times out earlier than one that replies slowly.
+		// Half of the time, so that a server that accepts no connections is detected earlier than a
+		// server that replies slowly.
 		TLSHandshakeTimeout: o.requestTimeout() / 2,
-		// A pod is small, and an uncompressed answer cannot expand.
+		// A pod is small, and without compression a small answer cannot expand to a large object.
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,
 		IdleConnTimeout:        time.Minute,
@@ -106,11 +109,13 @@ func (c *client) get(ctx context.Context, p path) ([]byte, *requestError) {
 	start := time.Now()
 	body, failure := c.exchange(ctx, p)
 	if failure != nil && failure.timedOut {
-		failure.err = fmt.Errorf("%w within %v", failure.err, time.Since(start).Round(time.Millisecond))
+		duration := time.Since(start).Round(time.Millisecond)
+		failure.err = fmt.Errorf("%w within %v", failure.err, duration)
 	}
 	return body, failure
 }
 
+// exchange sends one request and reads the answer.
 func (c *client) exchange(ctx context.Context, p path) ([]byte, *requestError) {
 	r := (&http.Request{
 		Method: http.MethodGet,
@@ -124,7 +129,7 @@ func (c *client) exchange(ctx context.Context, p path) ([]byte, *requestError) {
 			err: fmt.Errorf("kubeconfig %s: %w", c.kubeconfig, err),
 		}
 	}
-	// http.Client would follow redirects and send the token.
+	// Do not use http.Client, which would follow redirects and send the token to other servers.
 	answer, err := c.transport.RoundTrip(r)
 	if err != nil {
 		return nil, c.transportError(err)

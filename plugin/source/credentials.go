@@ -25,10 +25,10 @@ type credentials struct {
 	certificates []tls.Certificate
 }
 
-// newCredentials reads what the user refers to. Paths are relative to the directory of the
+// newCredentials reads the client certificate of the user. Paths are relative to the directory of the
 // kubeconfig.
 func newCredentials(user *authInfo, dir string) (credentials, error) {
-	if err := user.unsupported(); err != nil {
+	if err := user.checkSupported(); err != nil {
 		return credentials{}, err
 	}
 	c := credentials{token: user.Token, tokenFile: inDir(dir, user.TokenFile)}
@@ -69,7 +69,8 @@ func (c *credentials) authorize(r *http.Request) (string, error) {
 		}
 	}
 	if strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return "", errors.New("its user's token contains a space, a control character or a non-ASCII character")
+		return "", errors.New("its user's token contains a space, a control character or a" +
+			" non-ASCII character")
 	}
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -90,6 +91,7 @@ func (c *credentials) describe(token string) string {
 	}
 }
 
+// expired returns the text that describes an expiry in the past, or "".
 func expired(at time.Time) string {
 	if at.IsZero() || time.Now().Before(at) {
 		return ""

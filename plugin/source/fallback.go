@@ -42,6 +42,7 @@ func (f fallback) Close() {
 	}
 }
 
+// firstAnswer calls the sources in order, and returns the first answer.
 func firstAnswer[T any](
 	ctx context.Context, sources []Source, call func(Source) (*T, error),
 ) (*T, error) {

@@ -8,9 +8,9 @@ type Kind string
 // The kinds of errors. NotFound and Replaced are answers about the pod. The others mean that a
 // source could not answer.
 const (
-	// NotFound: there is no pod, or no namespace, of that name.
+	// NotFound: there is no pod, or no namespace, with the name.
 	NotFound Kind = "not-found"
-	// Replaced: the pod of that name had another UID during all requests.
+	// Replaced: the pod with the name had another UID during all requests.
 	Replaced Kind = "replaced"
 	// Unauthorized: the credentials are wrong or have expired.
 	Unauthorized Kind = "unauthorized"

@@ -111,9 +111,9 @@ func withoutSecrets(err error) error {
 		found, _, _ := strings.Cut(wrong.Value, " ")
 		return fmt.Errorf("it is not a kubeconfig: %s is a %s", wrong.Field, found)
 	}
-	// A package variable would be compiled at every start.
-	if singleLine := regexp.MustCompile(`line \d+`).FindString(err.Error()); singleLine != "" {
-		return fmt.Errorf("it is not a kubeconfig: %s is not YAML", singleLine)
+	// Not a package variable, which would be compiled at every start of the program.
+	if position := regexp.MustCompile(`line \d+`).FindString(err.Error()); position != "" {
+		return fmt.Errorf("it is not a kubeconfig: %s is not YAML", position)
 	}
 	return errors.New("it is not a kubeconfig: it is not YAML, or contains data that is not base64")
 }
@@ -130,7 +130,8 @@ func (c *cluster) endpoint() (*url.URL, error) {
 		return nil, errors.New(
 			"its cluster's server has a user in its URL: move it to users")
 	case server.Scheme != "https" || server.Host == "":
-		shown := url.URL{Scheme: server.Scheme, Host: server.Host} // path and query may contain a secret
+		// Omit path and query, which may contain a secret.
+		shown := url.URL{Scheme: server.Scheme, Host: server.Host}
 		return nil, fmt.Errorf("its cluster's server %q is not an https URL", shown.String())
 	}
 	return &url.URL{Scheme: server.Scheme, Host: server.Host, Path: cmp.Or(server.Path, "/")}, nil
@@ -149,23 +150,26 @@ func (c *cluster) proxy() (*url.URL, error) {
 	return proxy, nil
 }
 
-// supportedCredentials lists the supported credentials, for errors.
+// supportedCredentials is advice for errors about unsupported credentials.
 const supportedCredentials = "give it a token, a tokenFile or a client certificate"
 
-// unsupported describes credentials of the user that are not supported, and why. Without them
-// requests would be sent as another user.
-func (u *authInfo) unsupported() error {
-	present := func(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+// checkSupported returns an error for credentials that are not supported. Ignoring them would send
+// requests as another user.
+func (u *authInfo) checkSupported() error {
+	isPresent := func(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 	switch {
-	case present(u.Exec):
-		return errors.New("its user has an exec plugin, which the plugin does not execute: " + supportedCredentials)
-	case present(u.AuthProvider):
+	case isPresent(u.Exec):
+		return errors.New("its user has an exec plugin, which the plugin does not execute: " +
+			supportedCredentials)
+	case isPresent(u.AuthProvider):
 		return errors.New("its user has an auth-provider, which is not supported: " +
 			supportedCredentials)
 	case u.Username != "" || u.Password != "":
-		return errors.New("its user has a password, which Kubernetes 1.19 removed: " + supportedCredentials)
+		return errors.New("its user has a password, which Kubernetes 1.19 removed: " +
+			supportedCredentials)
 	case u.Impersonate != "" || u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0:
-		return errors.New("its user impersonates another user (as, as-uid, as-groups): use the credentials of that user")
+		return errors.New("its user impersonates another user (as, as-uid, as-groups): use the" +
+			" credentials of that user")
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ func podPath(ref Ref) path { return path{ref.Namespace, "pods", ref.Name} }
 
 func namespacePath(name string) path { return path{"", "namespaces", name} }
 
+// elements returns the elements of the URL path.
 func (p path) elements() []string {
 	if p.namespace == "" {
 		return []string{"api/v1", p.resource, p.name}

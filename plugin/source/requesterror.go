@@ -26,7 +26,7 @@ type requestError struct {
 	final bool
 	// timedOut reports a timeout. The caller adds the duration to the error.
 	timedOut bool
-	// retryAfter is the time after which the server requests a retry; zero if it requests none.
+	// retryAfter is the time to wait before a retry that the server has requested, or zero.
 	retryAfter time.Duration
 }
 
@@ -38,7 +38,8 @@ func (c *client) transportError(err error) *requestError {
 	case errors.As(err, &certificate):
 		return &requestError{
 			kind: Misconfigured, final: true,
-			err: fmt.Errorf("verify the server's certificate with kubeconfig %s: %w", c.kubeconfig, err),
+			err: fmt.Errorf("verify the server's certificate with kubeconfig %s: %w",
+				c.kubeconfig, err),
 		}
 	case errors.As(err, &connection) && connection.Op == "dial" && connection.Timeout():
 		return &requestError{kind: Unavailable, timedOut: true, err: errors.New("no connection")}
@@ -122,8 +123,8 @@ func (e singleLine) Error() string { return text.Printable(text.Truncate(e.err.E
 
 func (e singleLine) Unwrap() error { return e.err }
 
-// maxRetryAfter limits Retry-After: more than every timeout, and small enough to add a backoff
-// without overflow.
+// maxRetryAfter limits the header Retry-After. It is longer than every timeout, and small enough that
+// adding a backoff does not overflow.
 const maxRetryAfter = 1 << 31 * time.Second
 
 // parseRetryAfter parses the header Retry-After (RFC 9110, 10.2.3). It returns at most

@@ -32,7 +32,8 @@ func (a *APIServer) getWithRetry(
 		if failure == nil {
 			return nil
 		}
-		// If the timeout interrupts a request, the error of the request before it says more.
+		// If the timeout interrupts a request, report the error of the request before it, which is
+		// more specific.
 		if last == nil || failure.final || budgetCtx.Err() == nil {
 			last = failure
 		}
@@ -64,7 +65,8 @@ func (a *APIServer) finalError(
 	if last.kind == Unauthorized {
 		a.discardClient(c)
 	}
-	err := fmt.Errorf("%s: API server %s: %w%s", subject, c.server.Host, singleLine{last.err}, attempts)
+	err := fmt.Errorf("%s: API server %s: %w%s", subject, c.server.Host, singleLine{last.err},
+		attempts)
 	if ctx.Err() != nil && !last.final {
 		err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
 	}

@@ -1,12 +1,14 @@
 package text
 
-// Distance returns how many bytes must be inserted, removed or replaced to make b of a, up to most,
-// and a larger number if they are more.
-func Distance(a, b string, most int) int {
-	if diff := len(a) - len(b); diff > most || -diff > most {
-		return most + 1
+// Distance returns the edit distance of two names: the number of bytes that must be inserted, removed
+// or replaced to change a into b. If the distance is greater than limit, it may return any number
+// greater than limit.
+func Distance(a, b string, limit int) int {
+	if diff := len(a) - len(b); diff > limit || -diff > limit {
+		return limit + 1
 	}
-	row := make([]int, len(b)+1) // of distances between a prefix of a and each prefix of b
+	// row contains the distances between a prefix of a and each prefix of b.
+	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}

@@ -16,7 +16,7 @@ import (
 
 // Options configure a [Client].
 type Options struct {
-	// Socket is the path of its socket; see [agent.SocketIn].
+	// Socket is the path of the agent's socket; see [agent.SocketIn].
 	Socket string
 	// Timeout limits a query, from connecting to the end of the answer; [DefaultTimeout] if it is
 	// not positive.
@@ -33,8 +33,8 @@ const DefaultTimeout = time.Second
 type Client struct {
 	caller  agent.Caller
 	timeout time.Duration
-	// timedOut is set when a question was not answered in time. The next one would not be either,
-	// and the runtime waits.
+	// timedOut is set when a query was not answered in time. All later queries fail immediately:
+	// they would probably time out too, and the runtime waits for the plugin.
 	timedOut atomic.Bool
 }
 
@@ -102,8 +102,8 @@ func (c *Client) Policy(ctx context.Context) (json.RawMessage, error) {
 	return json.Marshal(policy)
 }
 
-// request sends a query and decodes the body of the answer into into, unless that is nil.
-func (c *Client) request(ctx context.Context, r agent.Request, into any) error {
+// request sends a query and decodes the body of the answer into target, unless target is nil.
+func (c *Client) request(ctx context.Context, r agent.Request, target any) error {
 	if c.timedOut.Load() {
 		return source.WithKind(source.Unavailable, errors.New("it was too slow to answer before"))
 	}
@@ -115,10 +115,8 @@ func (c *Client) request(ctx context.Context, r agent.Request, into any) error {
 		c.timedOut.Store(true)
 		err = fmt.Errorf("no answer within %v", time.Since(start).Round(time.Millisecond))
 	}
-	if err == nil && into != nil {
-		if json.Unmarshal(body, into) != nil {
-			err = fmt.Errorf("its answer is no %s", r.Verb)
-		}
+	if err == nil && target != nil && json.Unmarshal(body, target) != nil {
+		err = fmt.Errorf("its answer is no %s", r.Verb)
 	}
 	if err != nil {
 		return source.WithKind(kindOf(err), err)

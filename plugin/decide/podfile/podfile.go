@@ -26,15 +26,15 @@ type object struct {
 		Name         string `json:"name"`
 		GenerateName string `json:"generateName"`
 	} `json:"metadata"`
-	// Items are the objects of a List, as kubectl writes several.
+	// Items are the objects of a List, in which kubectl writes several objects.
 	Items []json.RawMessage `json:"items"`
 
 	text []byte
 }
 
-// Read reads a pod in YAML or JSON. As for kubectl its namespace is default if it has none, and a
-// name that the API server would complete counts as it is. Anything but one pod is an error that
-// says what it is.
+// Read reads a pod in YAML or JSON. A pod without a namespace is in the namespace default, as for
+// kubectl. A pod without a name gets its generateName. If the file contains anything other than one
+// pod, the error names the kind of the object.
 func Read(r io.Reader) (*decide.Pod, error) {
 	objects, err := read(r)
 	if err != nil {
@@ -99,28 +99,29 @@ func (o *object) pod() (*decide.Pod, error) {
 	return pod, nil
 }
 
-// documents returns the YAML documents of a file that do not only contain blanks and comments. A
-// line that begins with three dashes always begins a document: text inside of one is indented.
+// documents returns the YAML documents of a file, except documents with only blanks and comments. A
+// line that begins with three dashes always begins a document, because multi-line text in a document
+// is indented.
 func documents(data []byte) [][]byte {
 	var found [][]byte
 	var current []byte
-	filled := false
-	next := func() {
-		if filled {
+	hasContent := false
+	endDocument := func() {
+		if hasContent {
 			found = append(found, current)
 		}
-		current, filled = nil, false
+		current, hasContent = nil, false
 	}
 	for line := range bytes.Lines(data) {
-		if after, marked := bytes.CutPrefix(line, []byte("---")); marked && (len(after) == 0 ||
-			bytes.ContainsAny(after[:1], " \t\r\n")) {
-			next()
+		after, hasDashes := bytes.CutPrefix(line, []byte("---"))
+		if hasDashes && (len(after) == 0 || bytes.ContainsAny(after[:1], " \t\r\n")) {
+			endDocument()
 			line = after
 		}
 		current = append(current, line...)
 		text := bytes.TrimSpace(line)
-		filled = filled || len(text) > 0 && text[0] != '#'
+		hasContent = hasContent || len(text) > 0 && text[0] != '#'
 	}
-	next()
+	endDocument()
 	return found
 }

@@ -27,8 +27,9 @@ type Workload struct {
 	Ignored []string
 }
 
-// workloads names the kinds that have the template of a pod, for errors.
-const workloads = "Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job or CronJob"
+// workloads lists the kinds that have the template of a pod, for errors.
+const workloads = "Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job or" +
+	" CronJob"
 
 // template contains the pod template of a workload.
 type template struct {
@@ -43,30 +44,30 @@ type template struct {
 }
 
 // ReadWorkload reads the first pod, or the first workload with the template of one, from YAML
-// documents, JSON, and Lists as kubectl get -o yaml writes them. The namespace of the pod may be
-// besides it.
+// documents, JSON, and Lists as kubectl get -o yaml writes them. The file may also contain the
+// namespace of the pod.
 func ReadWorkload(r io.Reader) (*Workload, error) {
 	objects, err := read(r)
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(objects, func(o object) bool {
+	index := slices.IndexFunc(objects, func(o object) bool {
 		return o.Kind == "Pod" || o.hasTemplate()
 	})
-	if at < 0 {
+	if index < 0 {
 		return nil, fmt.Errorf("kind %q: want a Pod, or a %s", objects[0].Kind, workloads)
 	}
-	found := &Workload{Template: objects[at].hasTemplate()}
-	if found.Pod, err = objects[at].podOrTemplate(); err != nil {
+	found := &Workload{Template: objects[index].hasTemplate()}
+	if found.Pod, err = objects[index].podOrTemplate(); err != nil {
 		return nil, err
 	}
 	m := found.Pod.Metadata
-	found.Source = fmt.Sprintf("%s %s/%s", objects[at].Kind, m.Namespace, m.Name)
+	found.Source = fmt.Sprintf("%s %s/%s", objects[index].Kind, m.Namespace, m.Name)
 	var others []string // names of other namespaces
 	for i := range objects {
 		o := &objects[i]
 		switch {
-		case i == at:
+		case i == index:
 		case o.Kind == "Namespace":
 			namespace := new(decide.Namespace)
 			if err := yaml.Unmarshal(o.text, namespace); err != nil {
@@ -88,16 +89,17 @@ func ReadWorkload(r io.Reader) (*Workload, error) {
 	return found, nil
 }
 
-// hasTemplate reports whether the object is a workload.
+// hasTemplate reports whether the kind of the object has a pod template.
 func (o *object) hasTemplate() bool {
 	switch o.Kind {
-	case "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob":
+	case "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job",
+		"CronJob":
 		return true
 	}
 	return false
 }
 
-// name names the object in a list.
+// name returns the kind and the name of the object, for lists and errors.
 func (o *object) name() string {
 	m := o.Metadata
 	kind := cmp.Or(o.Kind, "an object without a kind")

@@ -16,23 +16,23 @@ const immutable = 0x10
 // the test ends. It needs root.
 func Immutable(t *testing.T, path string) (mutable func()) {
 	t.Helper()
-	flag(t, path, immutable, true)
-	set := true
+	setFlag(t, path, immutable, true)
+	isImmutable := true
 	mutable = func() {
-		if set {
-			flag(t, path, immutable, false)
+		if isImmutable {
+			setFlag(t, path, immutable, false)
 		}
-		set = false
+		isImmutable = false
 	}
 	t.Cleanup(mutable)
 	return mutable
 }
 
-// flag sets or clears an inode flag (ioctl_iflags(2)).
-func flag(t *testing.T, path string, bit int, on bool) {
+// setFlag sets or clears an inode flag (ioctl_iflags(2)).
+func setFlag(t *testing.T, path string, bit int, isSet bool) {
 	t.Helper()
 	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) && !on {
+	if errors.Is(err, fs.ErrNotExist) && !isSet {
 		return
 	}
 	if err != nil {
@@ -43,7 +43,7 @@ func flag(t *testing.T, path string, bit int, on bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if flags |= bit; !on {
+	if flags |= bit; !isSet {
 		flags &^= bit
 	}
 	if err := unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags); err != nil {

@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// env is the environment variable with the name of the test that Private runs again.
 const env = "SLUICE_PRIVATE_MOUNTS"
 
 // Private reports whether the process has its own mount namespace. Otherwise it runs the test again
-// in a process that has one, fails if that run fails, and returns false: the caller must then
-// return. It does not support subtests. It needs no root where user namespaces are permitted.
+// in a child process with its own mount namespace, fails if that run fails, and returns false: the
+// caller must then return. It does not support subtests. It needs no root where user namespaces are permitted.
 func Private(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(env) == t.Name() {

@@ -12,14 +12,14 @@ import (
 // records, names the damaged files.
 func List(s record.Store) ([]record.Record, error) {
 	keys, err := s.Keys()
-	var list []record.Record
+	var records []record.Record
 	for _, k := range keys {
 		r, readErr := s.Get(k)
 		if readErr == nil {
-			list = append(list, r)
+			records = append(records, r)
 		} else if !errors.Is(readErr, fs.ErrNotExist) {
 			err = errors.Join(err, readErr)
 		}
 	}
-	return list, err
+	return records, err
 }
