@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -289,8 +288,15 @@ func (b *brancher) addOtherKeys(keys []keyInterval, do func(*ruleDecoder) error)
 	return b.addRule(matches, len(keys), do)
 }
 
-// errTooMany is the error when maxExpansion is exceeded.
-var errTooMany = fmt.Errorf("too many keys, %w", errUnsupported)
+// errTooMany is the error when maxExpansion is exceeded. It is not the result of fmt.Errorf, which
+// would need initialization code at program start.
+var errTooMany error = tooManyError{}
+
+type tooManyError struct{}
+
+func (tooManyError) Error() string { return "too many keys, " + errUnsupported.Error() }
+
+func (tooManyError) Unwrap() error { return errUnsupported }
 
 // addRule adds a branch with additional matches, which have the given number of values. do decodes
 // the expression that ends the branch.

@@ -135,13 +135,22 @@ func (d *ruleDecoder) translate(family uint32, action rules.Action) error {
 	return nil
 }
 
-// addrLengths contains the lengths of addresses in bytes, by the kernel's number of the family.
-var addrLengths = map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 16}
+// addrLength returns the length of an address in bytes, by the kernel's number of the family. It
+// returns 0 for other families.
+func addrLength(family uint32) int {
+	switch family {
+	case unix.NFPROTO_IPV4:
+		return 4
+	case unix.NFPROTO_IPV6:
+		return 16
+	}
+	return 0
+}
 
 // natAddrs returns the first and the last new address. The last address is invalid if it equals the
 // first.
 func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.Addr, ok bool) {
-	length := addrLengths[family]
+	length := addrLength(family)
 	key, ok := d.constantAt(a, unix.NFTA_NAT_REG_ADDR_MIN, length)
 	if !ok || length == 0 {
 		return first, last, false
@@ -174,7 +183,7 @@ func (d *ruleDecoder) decodeTProxy(a attributes) error {
 	}
 	family := a.Number(nftaTProxyFamily)
 	if a.Get(nftaTProxyRegAddr) != nil {
-		key, ok := d.constantAt(a, nftaTProxyRegAddr, addrLengths[family])
+		key, ok := d.constantAt(a, nftaTProxyRegAddr, addrLength(family))
 		if !ok || len(key) == 0 {
 			return errUnsupported
 		}
