@@ -15,8 +15,7 @@ type BackendName string
 const (
 	BackendNFT    BackendName = "nft"    // nf_tables
 	BackendLegacy BackendName = "legacy" // the tables of iptables-legacy and ip6tables-legacy
-	// the first that the kernel supports, nft before legacy: see [Choose]
-	BackendAuto BackendName = "auto"
+	BackendAuto   BackendName = "auto"   // nft if the kernel supports it, or else legacy
 )
 
 // String returns the display name: "iptables-legacy" instead of "legacy".
@@ -28,11 +27,11 @@ func (n BackendName) String() string {
 }
 
 // A Backend puts rulesets into network namespaces. Callers get one from [Choose],
-// [InstalledBackends] or [Backends]. A nil namespace is the calling thread's.
+// [InstalledBackends] or [Backends]. A nil namespace means the namespace of the calling thread.
 //
-// Apply, Check and Plan take prev, an earlier [Snapshot] of the same namespace for the same
-// ruleset. It lets them skip reading state that has not changed. The zero value is always correct:
-// it makes them read everything.
+// Apply, Check and Plan take an earlier [Snapshot] of the same namespace for the same ruleset, and
+// do not read state again that has not changed since the snapshot. With the zero Snapshot they read
+// the complete state.
 //
 // All methods are safe for concurrent use, also by several processes in one namespace. Classify
 // their errors with [IsNotPermitted] and [IsNotSupported].
@@ -49,7 +48,7 @@ type Backend interface {
 	// what could not be rolled back.
 	Apply(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Result, error)
 	// Check compares Sluice's rules and routes in the namespace with the state that Apply
-	// establishes, which includes that the other backend has no rules of Sluice. Foreign entries in
+	// establishes. In that state the other backend has no rules of Sluice. Foreign entries in
 	// Sluice's routing tables (rules.Routing.Others) are differences too, although Apply does not
 	// remove them.
 	Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error)
@@ -73,9 +72,8 @@ type Result struct {
 	Backend BackendName
 	// Moved reports that the other backend held rules of Sluice. Apply removed them, unless the
 	// error says otherwise. The outcome is then "replaced".
-	Moved bool
-	// legacyEmpty has the meaning of Snapshot.legacyEmpty.
-	legacyEmpty bool
+	Moved       bool
+	legacyEmpty bool // see Snapshot.legacyEmpty
 }
 
 // Snapshot returns the state of the namespace after Apply, for an immediately following Check. It
@@ -88,9 +86,9 @@ func (r Result) Snapshot() Snapshot {
 type Plan struct {
 	Backend BackendName
 	Outcome nft.Outcome
-	// Text describes the change: for nft with one line per netlink message, for legacy as the input
-	// of iptables-restore and ip6tables-restore, each after a line that names the program. It is
-	// empty if nothing would change.
+	// Text describes the change. For nft it has one line per netlink message. For legacy it is the
+	// input of iptables-restore and ip6tables-restore; a comment before each part names the
+	// program. Text is empty if nothing would change.
 	Text string
 	// Bytes is the size of nft's transaction.
 	Bytes int
@@ -108,7 +106,7 @@ type Comparison struct {
 	// ruleset and the backend. It is nil if the ruleset has no counters (rules.Redirect.Counters),
 	// if there are differences, or if the rules were not read because of a snapshot.
 	Packets []rules.RolePackets
-	// Snapshot is for a later Check, or an Apply that repairs the differences.
+	// Snapshot can be passed to a later Check, or to an Apply that repairs the differences.
 	Snapshot Snapshot
 }
 
@@ -118,8 +116,8 @@ type Snapshot struct {
 	// Generation is the generation ID of the nf_tables ruleset (NFT_MSG_GETGEN), or 0 if unknown.
 	Generation uint32
 	backend    BackendName
-	// inSync reports that at Generation the tables matched the ruleset, and hasRules that they held
-	// at least one rule.
+	// inSync reports that the tables matched the ruleset at Generation. hasRules reports that they
+	// held at least one rule.
 	inSync, hasRules bool
 	// lastRead contains the nftables rules that were read, if they differed from the ruleset.
 	lastRead nft.Snapshot
@@ -134,8 +132,8 @@ type Snapshot struct {
 // EmptySnapshot returns the snapshot of a namespace that holds no rules and routes of Sluice.
 func EmptySnapshot() Snapshot { return Snapshot{empty: true} }
 
-// anyRules reports whether the tables hold a rule.
-func anyRules(tables []rules.Table) bool {
+// hasRules reports whether the tables hold a rule.
+func hasRules(tables []rules.Table) bool {
 	rs := rules.Ruleset{Tables: tables}
 	return anyRule(&rs, func(*rules.Rule) bool { return true })
 }
@@ -143,8 +141,8 @@ func anyRules(tables []rules.Table) bool {
 // Backends returns nft and legacy, in the order of preference.
 func Backends() []Backend { return []Backend{nftBackend{}, legacyBackend{}} }
 
-// InstalledBackends returns the backends that hold rules of Sluice in the namespace. The error
-// joins the read failures of single backends; the result is valid even then.
+// InstalledBackends returns the backends that hold rules of Sluice in the namespace. If it cannot
+// read a backend, it returns the error together with the other backends that hold rules.
 func InstalledBackends(ns *netns.NS) ([]Backend, error) {
 	var installed []Backend
 	var errs []error

@@ -33,15 +33,15 @@ func Choose(name BackendName) (Backend, error) {
 		string(name), string(BackendAuto), string(BackendNFT), string(BackendLegacy))
 }
 
-// autoBackend implements [BackendAuto], see [Choose]. It inherits Apply from an nftBackend with the
-// fallback.
+// autoBackend implements [BackendAuto]; see [Choose]. It inherits Apply from an nftBackend whose
+// fallback field is set.
 type autoBackend struct{ nftBackend }
 
 func (autoBackend) Name() BackendName { return BackendAuto }
 
-// fallBack applies the ruleset with legacy in the namespace of the thread, after nft failed with
+// applyWithLegacy applies the ruleset with legacy in the namespace of the thread, after nft failed with
 // nftErr.
-func fallBack(rs rules.Ruleset, nftErr error) (Result, error) {
+func applyWithLegacy(rs rules.Ruleset, nftErr error) (Result, error) {
 	result, err := legacyBackend{}.Apply(nil, rs, Snapshot{})
 	if err != nil && result.Outcome == "" {
 		return result, &unsupportedError{nft: nftErr, legacy: err}
@@ -56,7 +56,8 @@ func lacksNFT(err error) bool {
 	case err == nil, errors.Is(err, route.ErrNoIPv6):
 		return false
 	case errors.As(err, &kernelErr) && kernelErr.Errno == unix.ENOENT:
-		// An unknown expression or chain type: the transaction creates all other objects it uses.
+		// The kernel does not support an expression or a chain type. The transaction creates all
+		// other objects that it uses.
 		return true
 	}
 	return nft.IsNotSupported(err)
@@ -83,7 +84,7 @@ func (b autoBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Plan, 
 	if prev.empty {
 		ns = nil
 	}
-	return b.supported(ns, rs).Plan(ns, rs, prev)
+	return b.supportedBackend(ns, rs).Plan(ns, rs, prev)
 }
 
 // Check implements Backend.
@@ -91,55 +92,56 @@ func (b autoBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Compa
 	if prev.backend == BackendNFT {
 		return b.nftBackend.Check(ns, rs, prev)
 	}
-	return b.installed(ns, rs).Check(ns, rs, prev)
+	return b.installedBackend(ns, rs).Check(ns, rs, prev)
 }
 
 // Read implements Backend.
 func (b autoBackend) Read(ns *netns.NS) (rules.Ruleset, error) {
-	return b.installed(ns, rules.Ruleset{}).Read(ns)
+	return b.installedBackend(ns, rules.Ruleset{}).Read(ns)
 }
 
 // Remove implements Backend: it removes from both backends.
 func (b autoBackend) Remove(ns *netns.NS) (bool, error) {
-	// The last backend with rules removes the routes and ::6: nft, if it has any.
+	// The backend that removes the last rules also removes the routes and the address ::6. Remove
+	// from nft last, because a backend keeps them while the other backend has rules.
 	fromLegacy, legacyErr := legacyBackend{}.Remove(ns)
 	fromNFT, err := b.nftBackend.Remove(ns)
 	return fromLegacy || fromNFT, errors.Join(legacyErr, err)
 }
 
-// installed returns the backend that holds Sluice's rules, or otherwise the one that Apply would
-// use.
-func (b autoBackend) installed(ns *netns.NS, rs rules.Ruleset) Backend {
+// installedBackend returns the backend that holds Sluice's rules. If not exactly one backend holds
+// rules, it returns the backend that Apply would use.
+func (b autoBackend) installedBackend(ns *netns.NS, rs rules.Ruleset) Backend {
 	if backends, err := InstalledBackends(ns); err == nil && len(backends) == 1 {
 		return backends[0]
 	}
-	return b.supported(ns, rs)
+	return b.supportedBackend(ns, rs)
 }
 
-// supported returns the backend that Apply would probably use. Only Apply determines it with
-// certainty.
-func (autoBackend) supported(ns *netns.NS, rs rules.Ruleset) Backend {
+// supportedBackend returns the backend that Apply would probably use. Only the transaction of Apply
+// shows with certainty which features the kernel supports.
+func (autoBackend) supportedBackend(ns *netns.NS, rs rules.Ruleset) Backend {
 	features, err := nft.Probe()
 	if err != nil {
 		_, err = nft.Read(ns)
 		features = []nft.Support{{Feature: nft.FeatureTables, Err: err}}
 	}
 	for _, s := range features {
-		if s.Err != nil && lacksNFT(s.Err) && needs(&rs, s.Feature) {
+		if s.Err != nil && lacksNFT(s.Err) && needsFeature(&rs, s.Feature) {
 			return legacyBackend{}
 		}
 	}
 	return nftBackend{}
 }
 
-// needs reports whether the ruleset needs the feature of nf_tables.
-func needs(rs *rules.Ruleset, f nft.Feature) bool {
+// needsFeature reports whether the ruleset needs the feature of nf_tables.
+func needsFeature(rs *rules.Ruleset, f nft.Feature) bool {
 	switch f {
 	case nft.FeatureTProxy:
-		return anyRule(rs, func(r *rules.Rule) bool { return has[rules.TProxy](r.Actions) })
+		return anyRule(rs, func(r *rules.Rule) bool { return hasType[rules.TProxy](r.Actions) })
 	case nft.FeatureZone:
 		return anyRule(rs, func(r *rules.Rule) bool {
-			return has[rules.SetZone](r.Actions) || has[rules.MatchState](r.Matches)
+			return hasType[rules.SetZone](r.Actions) || hasType[rules.MatchState](r.Matches)
 		})
 	case nft.FeatureRoute:
 		return anyChain(rs, func(c *rules.Chain) bool {
@@ -151,10 +153,10 @@ func needs(rs *rules.Ruleset, f nft.Feature) bool {
 	return true
 }
 
-func anyChain(rs *rules.Ruleset, is func(*rules.Chain) bool) bool {
+func anyChain(rs *rules.Ruleset, matches func(*rules.Chain) bool) bool {
 	for i := range rs.Tables {
 		for j := range rs.Tables[i].Chains {
-			if is(&rs.Tables[i].Chains[j]) {
+			if matches(&rs.Tables[i].Chains[j]) {
 				return true
 			}
 		}
@@ -162,10 +164,10 @@ func anyChain(rs *rules.Ruleset, is func(*rules.Chain) bool) bool {
 	return false
 }
 
-func anyRule(rs *rules.Ruleset, is func(*rules.Rule) bool) bool {
+func anyRule(rs *rules.Ruleset, matches func(*rules.Rule) bool) bool {
 	return anyChain(rs, func(c *rules.Chain) bool {
 		for i := range c.Rules {
-			if is(&c.Rules[i]) {
+			if matches(&c.Rules[i]) {
 				return true
 			}
 		}
@@ -173,8 +175,8 @@ func anyRule(rs *rules.Ruleset, is func(*rules.Rule) bool) bool {
 	})
 }
 
-// has reports whether one of the values has type T.
-func has[T, V any](values []V) bool {
+// hasType reports whether one of the values has type T.
+func hasType[T, V any](values []V) bool {
 	for _, v := range values {
 		if _, ok := any(v).(T); ok {
 			return true

@@ -26,7 +26,7 @@ func (legacyBackend) Apply(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Result, 
 		return Result{}, err
 	}
 	result, err := applyLegacy(ns, translated)
-	return result, diagnose(err, rs)
+	return result, addMissingFeatures(err, rs)
 }
 
 // applyLegacy applies translated tables.
@@ -43,14 +43,14 @@ func applyLegacy(ns *netns.NS, desired Legacy) (result Result, err error) {
 
 // Plan implements Backend.
 func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (p Plan, err error) {
-	want, err := Translate(rs)
+	translated, err := Translate(rs)
 	if err != nil {
 		return Plan{}, err
 	}
 	p = Plan{Backend: BackendLegacy, Outcome: nft.Created}
 	if !prev.empty {
 		err = inNamespace(ns, func() (err error) {
-			p.Outcome, err = planLegacy(tablesOf(want.Tables))
+			p.Outcome, err = planLegacy(tablesOf(translated.Tables))
 			return err
 		})
 		if err != nil {
@@ -58,27 +58,27 @@ func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (p Plan
 		}
 	}
 	if p.Outcome != nft.Unchanged {
-		p.Text, err = SaveText(want)
+		p.Text, err = SaveText(translated)
 	}
 	return p, err
 }
 
 // planLegacy returns the outcome of Apply in the namespace of the thread.
-func planLegacy(want tables) (nft.Outcome, error) {
+func planLegacy(desired tables) (nft.Outcome, error) {
 	current, err := readLegacy(ownAndPreceding)
 	if err != nil {
 		return "", err
 	}
-	others, err := nftTables()
-	if len(others) > 0 {
+	inNFT, err := nftTables()
+	if len(inNFT) > 0 {
 		return nft.Replaced, err
 	}
-	return outcomeOf(current, steps(want, current)), err
+	return outcomeOf(current, steps(desired, current)), err
 }
 
 // Check implements Backend.
 func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Comparison, error) {
-	want, err := Translate(rs)
+	translated, err := Translate(rs)
 	if err != nil {
 		return Comparison{}, err
 	}
@@ -86,26 +86,27 @@ func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Comparis
 	if err != nil {
 		return Comparison{}, err
 	}
-	diffs := compare(rules.Ruleset{Tables: want.Tables, Routing: want.Routing}, found)
-	others, err := nft.Read(ns)
+	desired := rules.Ruleset{Tables: translated.Tables, Routing: translated.Routing}
+	diffs := compare(desired, found)
+	inNFT, err := nft.Read(ns)
 	if nft.IsNotSupported(err) {
 		err = nil
 	}
 	c := Comparison{
 		Backend:     BackendLegacy,
-		Differences: append(diffs, otherBackend(BackendNFT, others.Tables)...),
-		HasRules:    anyRules(found.Tables),
+		Differences: append(diffs, rulesInOtherBackend(BackendNFT, inNFT.Tables)...),
+		HasRules:    hasRules(found.Tables),
 		Snapshot:    Snapshot{backend: BackendLegacy},
 	}
 	if len(c.Differences) == 0 && rs.Counters() {
-		c.Packets = rules.PacketsByRule(rules.Ruleset{Tables: want.Tables}, found)
+		c.Packets = rules.PacketsByRule(desired, found)
 	}
 	return c, err
 }
 
-// otherBackend returns a difference for each table with Sluice's rules in the backend that must not
-// contain any.
-func otherBackend(name BackendName, tables []rules.Table) []rules.Difference {
+// rulesInOtherBackend returns a difference for each table with Sluice's rules in a backend that must
+// not contain any.
+func rulesInOtherBackend(name BackendName, tables []rules.Table) []rules.Difference {
 	var diffs []rules.Difference
 	for i := range tables {
 		t := &tables[i]
@@ -124,11 +125,11 @@ func otherBackend(name BackendName, tables []rules.Table) []rules.Difference {
 // Read implements Backend.
 func (legacyBackend) Read(ns *netns.NS) (rules.Ruleset, error) { return readRuleset(ns, ownRules) }
 
-// readRuleset returns Sluice's rules in the tables of iptables-legacy, and Sluice's routes.
-func readRuleset(ns *netns.NS, own func(*rules.Table) *rules.Table) (rules.Ruleset, error) {
+// readRuleset returns the rules that readLegacy returns, and Sluice's routes.
+func readRuleset(ns *netns.NS, selection func(*rules.Table) *rules.Table) (rules.Ruleset, error) {
 	var rs rules.Ruleset
 	err := inNamespace(ns, func() error {
-		current, err := readLegacy(own)
+		current, err := readLegacy(selection)
 		if err != nil {
 			return err
 		}
@@ -146,7 +147,7 @@ func (legacyBackend) Remove(ns *netns.NS) (removed bool, err error) {
 			if removed, err = removeLegacy(); err != nil {
 				return err
 			}
-			if others, err := nftTables(); len(others) > 0 || err != nil {
+			if inNFT, err := nftTables(); len(inNFT) > 0 || err != nil {
 				return err
 			}
 			n, err := route.PruneAfter(removed)

@@ -12,8 +12,8 @@ import (
 
 // nftBackend applies with package nft, and removes Sluice's rules from iptables-legacy.
 type nftBackend struct {
-	// fallback applies with legacy if the kernel lacks a feature of nf_tables that the ruleset
-	// needs.
+	// fallback makes Apply use the legacy backend if the kernel lacks a feature of nf_tables that
+	// the ruleset needs.
 	fallback bool
 }
 
@@ -39,17 +39,17 @@ func (b nftBackend) Apply(
 	applied, err := p.Apply(nil, o)
 	result, err = m.finish(applied, err)
 	if b.fallback && result.Outcome == "" && lacksNFT(err) {
-		return fallBack(rs, err)
+		return applyWithLegacy(rs, err)
 	}
 	return result, err
 }
 
-// A migration moves Sluice's rules from iptables-legacy to nf_tables, in the namespace of the
-// thread. If iptables-legacy holds no rules, it reads them once.
+// A migration removes Sluice's rules from iptables-legacy when they are applied to nf_tables, in the
+// namespace of the thread.
 type migration struct {
 	ruleset rules.Ruleset
-	// started reports that nft's Apply has called begin. exclusive reports that it holds the lock of
-	// the namespace.
+	// started reports that nft's Apply has called begin. exclusive reports that Apply held the lock
+	// of the namespace at the call.
 	started, exclusive bool
 	// old contains Sluice's tables in iptables-legacy before the change.
 	old []rules.Table
@@ -94,8 +94,8 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 		clearErr = withLock(func(bool) error { return result.clearLegacy(m.ruleset) })
 	}
 	if clearErr != nil {
-		const problem = "the rules are in nftables, but not all of Sluice's rules in iptables-legacy were removed"
-		clearErr = fmt.Errorf("%s: %w", problem, clearErr)
+		clearErr = fmt.Errorf("the rules are in nftables, but not all of Sluice's rules in"+
+			" iptables-legacy were removed: %w", clearErr)
 	}
 	return result, errors.Join(err, clearErr)
 }
@@ -113,7 +113,7 @@ func wasReplaced(applied nft.Result) bool {
 // clearLegacy removes Sluice's rules from iptables-legacy in the namespace of the thread.
 func (r *Result) clearLegacy(rs rules.Ruleset) error {
 	found, err := nft.Read(nil)
-	// Another process may have moved the rules to iptables-legacy.
+	// If nf_tables has no rules, another process may have moved them to iptables-legacy. Keep them.
 	if len(found.Tables) == 0 || err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (r *Result) clearLegacy(rs rules.Ruleset) error {
 		return err
 	}
 	if !rules.Equal(rules.Ruleset{Tables: rs.Tables}, rules.Ruleset{Tables: found.Tables}) {
-		return nil // another process has replaced them, and the routes are its own
+		return nil // another process has replaced the rules, and needs other routes
 	}
 	// nft.Apply kept ::6 because it might have belonged to Istio.
 	pruned, err := route.Prune(nil, rs.Routing)
@@ -161,8 +161,8 @@ func nftPlan(outcome nft.Outcome, t *nft.Transaction) Plan {
 	return p
 }
 
-// Check implements Backend. While Sluice's table in nf_tables is unchanged, iptables-legacy holds
-// no rules of Sluice: moving the rules there removes the table.
+// Check implements Backend. It does not read iptables-legacy while Sluice's table in nf_tables is
+// unchanged, because the legacy backend removes this table when it applies.
 func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error) {
 	if !prev.inSync {
 		prev.Generation = 0
@@ -184,14 +184,11 @@ func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparis
 			diffs = fewer
 		}
 	}
-	c := Comparison{
-		Backend: BackendNFT, Differences: diffs,
-		HasRules: anyRules(found.Tables),
-	}
+	c := Comparison{Backend: BackendNFT, Differences: diffs, HasRules: hasRules(found.Tables)}
 	if !prev.legacyEmpty || len(c.Differences) > 0 {
 		var old []rules.Table
 		old, err = legacyTables(ns)
-		c.Differences = append(c.Differences, otherBackend(BackendLegacy, old)...)
+		c.Differences = append(c.Differences, rulesInOtherBackend(BackendLegacy, old)...)
 	}
 	c.Snapshot = Snapshot{
 		Generation: found.Generation, backend: BackendNFT,

@@ -44,7 +44,7 @@ func decodeRule(family rules.Family, r *xtables.Rule) rules.Rule {
 		addMatch(&rule, m)
 	}
 	for _, x := range r.Matches() {
-		for _, m := range xt.DecodeMatch(&rule, family, extension(x)) {
+		for _, m := range xt.DecodeMatch(&rule, family, xtExtension(x)) {
 			addMatch(&rule, m)
 		}
 	}
@@ -72,7 +72,7 @@ func addMatch(r *rules.Rule, m rules.Match) {
 	}
 }
 
-func extension(x xtables.Extension) xt.Extension {
+func xtExtension(x xtables.Extension) xt.Extension {
 	return xt.Extension{Name: x.Name, Revision: uint32(x.Revision), Data: x.Data}
 }
 
@@ -83,7 +83,7 @@ func actionOf(family rules.Family, r *xtables.Rule) rules.Action {
 	}
 	verdict, ok := r.Verdict()
 	if !ok {
-		return xt.DecodeTarget(family, extension(r.Target()))
+		return xt.DecodeTarget(family, xtExtension(r.Target()))
 	}
 	switch verdict {
 	case xtables.Continue:
@@ -116,9 +116,9 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 		d.protocol(h.Protocol)
 	}
 	if flags != 0 || d.invert != 0 {
-		// The model does not support fragments, the type of service of IPv6, and inversions without
-		// a match. Current kernels have no other flags. Later kernels may add flags with any
-		// effect.
+		// These are fragments, the type of service of IPv6, or inversions without a match. The model
+		// does not support them. Current kernels have no other flags, but the flags of later kernels
+		// may have any effect.
 		effect := rules.Reads
 		if flags&^known != 0 || d.invert&^knownInverts != 0 {
 			effect = rules.AnyEffect
@@ -130,8 +130,8 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 
 // knownInverts contains all bits that the kernel accepts (IPT_INV_MASK, IP6T_INV_MASK).
 const knownInverts = xtables.InvertIn | xtables.InvertOut | xtables.InvertTOS |
-	xtables.InvertSource |
-	xtables.InvertDestination | xtables.InvertFragment | xtables.InvertProtocol
+	xtables.InvertSource | xtables.InvertDestination | xtables.InvertFragment |
+	xtables.InvertProtocol
 
 // A headerDecoder collects matches. invert contains the inversion flags that no match has used yet.
 type headerDecoder struct {
@@ -147,19 +147,19 @@ func (d *headerDecoder) unknown(effect rules.Effect, format string, args ...any)
 	})
 }
 
-// not returns "not " if the bit is set, and clears it in invert.
-func (d *headerDecoder) not(bit uint8) string {
-	if d.inverted(bit) {
+// takeNot returns "not " if the bit is set, and clears it in invert.
+func (d *headerDecoder) takeNot(bit uint8) string {
+	if d.takeInverted(bit) {
 		return "not "
 	}
 	return ""
 }
 
-// inverted reports whether the bit is set, and clears it in invert.
-func (d *headerDecoder) inverted(bit uint8) bool {
-	is := d.invert&bit != 0
+// takeInverted reports whether the bit is set, and clears it in invert.
+func (d *headerDecoder) takeInverted(bit uint8) bool {
+	isSet := d.invert&bit != 0
 	d.invert &^= bit
-	return is
+	return isSet
 }
 
 // iface converts an interface. The mask shows whether the name is complete or a prefix.
@@ -168,17 +168,17 @@ func (d *headerDecoder) iface(i xtables.Interface, out bool, invert uint8) {
 	if i.Mask == [len(i.Mask)]byte{} {
 		return
 	}
-	name, _, ended := bytes.Cut(i.Name[:length], []byte{0})
-	if !ended && length == len(i.Name) || len(bytes.Trim(i.Mask[length:], "\x00")) != 0 ||
-		ended && len(name)+1 != length {
+	name, _, isComplete := bytes.Cut(i.Name[:length], []byte{0})
+	if !isComplete && length == len(i.Name) || len(bytes.Trim(i.Mask[length:], "\x00")) != 0 ||
+		isComplete && len(name)+1 != length {
 		direction := map[bool]string{false: "incoming", true: "outgoing"}[out]
-		d.unknown(rules.Reads, "%s%s interface %q, mask %x", d.not(invert), direction, i.Name,
+		d.unknown(rules.Reads, "%s%s interface %q, mask %x", d.takeNot(invert), direction, i.Name,
 			i.Mask)
 		return
 	}
 	d.matches = append(d.matches, rules.MatchInterface{
-		Out: out, Not: d.inverted(invert),
-		Names: []rules.InterfaceName{{Name: string(name), Prefix: !ended}},
+		Out: out, Not: d.takeInverted(invert),
+		Names: []rules.InterfaceName{{Name: string(name), Prefix: !isComplete}},
 	})
 }
 
@@ -195,23 +195,23 @@ func (d *headerDecoder) address(a xtables.Address, side rules.Side, invert uint8
 		name := map[rules.Side]string{
 			rules.Source: "source", rules.Destination: "destination",
 		}[side]
-		d.unknown(rules.Reads, "%s%s address %s, mask %s", d.not(invert), name, a.Addr,
+		d.unknown(rules.Reads, "%s%s address %s, mask %s", d.takeNot(invert), name, a.Addr,
 			a.Mask)
 		return
 	}
 	d.matches = append(d.matches, rules.MatchAddr{
-		Side: side, Not: d.inverted(invert), Ranges: []netipx.IPRange{netipx.RangeOfPrefix(p)},
+		Side: side, Not: d.takeInverted(invert), Ranges: []netipx.IPRange{netipx.RangeOfPrefix(p)},
 	})
 }
 
 // protocol converts the transport protocol.
 func (d *headerDecoder) protocol(number uint16) {
 	if number == 0 || number > 255 { // IPv6: 0 matches any, even if inverted (ip6_packet_match)
-		d.unknown(rules.Reads, "%sprotocol %d", d.not(xtables.InvertProtocol), number)
+		d.unknown(rules.Reads, "%sprotocol %d", d.takeNot(xtables.InvertProtocol), number)
 		return
 	}
 	d.matches = append(d.matches, rules.MatchProtocol{
-		Not:       d.inverted(xtables.InvertProtocol),
+		Not:       d.takeInverted(xtables.InvertProtocol),
 		Protocols: []rules.Protocol{rules.Protocol(number)},
 	})
 }

@@ -18,11 +18,11 @@ import (
 func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 	e := headerEncoder{family: family}
 	for _, m := range r.Matches {
-		if err := e.match(m); err != nil {
+		if err := e.addMatch(m); err != nil {
 			return xtables.Rule{}, fmt.Errorf("%s: %w", m, err)
 		}
 	}
-	extensions, err := xt.EncodeMatches(e.protocol(), e.rest)
+	extensions, err := xt.EncodeMatches(e.protocol(), e.extensionMatches)
 	if err != nil {
 		return xtables.Rule{}, err
 	}
@@ -37,7 +37,7 @@ func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 	}
 	matches := make([]xtables.Extension, len(extensions))
 	for i, x := range extensions {
-		matches[i] = kernelExtension(x)
+		matches[i] = xtablesExtension(x)
 	}
 	target, err := encodeTarget(family, r.Actions)
 	if err != nil {
@@ -46,7 +46,7 @@ func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 	return xtables.NewRule(family, e.header, matches, target)
 }
 
-func kernelExtension(x xt.Extension) xtables.Extension {
+func xtablesExtension(x xt.Extension) xtables.Extension {
 	return xtables.Extension{Name: x.Name, Revision: uint8(x.Revision), Data: x.Data}
 }
 
@@ -74,37 +74,38 @@ func encodeTarget(family rules.Family, actions []rules.Action) (xtables.Target, 
 		return xtables.Target{Chain: a.Chain, Goto: a.Goto}, nil
 	}
 	x, err := xt.EncodeTarget(family, action)
-	return xtables.Target{Extension: kernelExtension(x)}, err
+	return xtables.Target{Extension: xtablesExtension(x)}, err
 }
 
 // headerEncoder collects the header of a rule, and the matches that need extensions.
 type headerEncoder struct {
-	family  rules.Family
-	header  xtables.Header
-	hasAddr [2]bool       // by rules.Side
-	rest    []rules.Match // for extensions
+	family           rules.Family
+	header           xtables.Header
+	hasAddr          [2]bool // by rules.Side
+	extensionMatches []rules.Match
 }
 
 var errSingleValue = errors.New("an xtables rule can compare it only once, with one value")
 
-func (e *headerEncoder) match(m rules.Match) error {
+// addMatch adds the match to the header, or to the matches that need an extension.
+func (e *headerEncoder) addMatch(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchInterface:
-		return e.name(m)
+		return e.addInterface(m)
 	case rules.MatchAddr:
-		return e.address(m)
+		return e.addAddress(m)
 	case rules.MatchProtocol:
 		if len(m.Protocols) != 1 || e.header.Protocol != 0 || m.Protocols[0] == 0 {
 			return errSingleValue
 		}
 		e.header.Protocol = uint16(m.Protocols[0])
-		e.negate(m.Not, xtables.InvertProtocol)
+		e.setInvert(m.Not, xtables.InvertProtocol)
 		if e.family == rules.IPv6 {
 			e.header.Flags |= xtables.FlagProtocol6
 		}
 		return nil
 	}
-	e.rest = append(e.rest, m)
+	e.extensionMatches = append(e.extensionMatches, m)
 	return nil
 }
 
@@ -116,13 +117,14 @@ func (e *headerEncoder) protocol() rules.Protocol {
 	return rules.Protocol(e.header.Protocol)
 }
 
-func (e *headerEncoder) negate(not bool, bit uint8) {
-	if not {
+// setInvert sets the inversion flag of a negated match.
+func (e *headerEncoder) setInvert(negated bool, bit uint8) {
+	if negated {
 		e.header.Invert |= bit
 	}
 }
 
-func (e *headerEncoder) name(m rules.MatchInterface) error {
+func (e *headerEncoder) addInterface(m rules.MatchInterface) error {
 	field, bit := &e.header.In, uint8(xtables.InvertIn)
 	if m.Out {
 		field, bit = &e.header.Out, xtables.InvertOut
@@ -132,13 +134,13 @@ func (e *headerEncoder) name(m rules.MatchInterface) error {
 	}
 	var err error
 	*field, err = xtables.NamedInterface(m.Names[0].Name, m.Names[0].Prefix)
-	e.negate(m.Not, bit)
+	e.setInvert(m.Not, bit)
 	return err
 }
 
-// address encodes a prefix in the header. It adds a range that is not a prefix, or a second address
-// of the same side, to the matches that need an extension.
-func (e *headerEncoder) address(m rules.MatchAddr) error {
+// addAddress encodes a prefix in the header. It adds a range that is not a prefix, or a second
+// address of the same side, to the matches that need an extension.
+func (e *headerEncoder) addAddress(m rules.MatchAddr) error {
 	if m.Family() != e.family {
 		return fmt.Errorf("the address is not of family %s", e.family)
 	}
@@ -149,7 +151,7 @@ func (e *headerEncoder) address(m rules.MatchAddr) error {
 	}
 	p, isPrefix := m.Ranges[0].Prefix()
 	if !first || !isPrefix || p.Bits() == 0 { // 0 bits match every address
-		e.rest = append(e.rest, m)
+		e.extensionMatches = append(e.extensionMatches, m)
 		return nil
 	}
 	field, bit := &e.header.Source, uint8(xtables.InvertSource)
@@ -158,6 +160,6 @@ func (e *headerEncoder) address(m rules.MatchAddr) error {
 	}
 	mask, _ := netip.AddrFromSlice(net.CIDRMask(p.Bits(), p.Addr().BitLen()))
 	*field = xtables.Address{Addr: p.Addr(), Mask: mask}
-	e.negate(m.Not, bit)
+	e.setInvert(m.Not, bit)
 	return nil
 }

@@ -25,8 +25,8 @@ func encodeForKernel(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 	if target.Name == "" {
 		return encoded, nil
 	}
-	for _, x := range xt.Newer(extension(target)) {
-		if newer := kernelExtension(x); kernelHas(family, newer) {
+	for _, x := range xt.Newer(xtExtension(target)) {
+		if newer := xtablesExtension(x); kernelHas(family, newer) {
 			return xtables.NewRule(family, encoded.Header(), encoded.Matches(),
 				xtables.Target{Extension: newer})
 		}
@@ -37,8 +37,8 @@ func encodeForKernel(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 // targetSupport caches by feature whether the kernel supports a revision of a target.
 var targetSupport sync.Map
 
-// kernelHas reports whether the kernel is known to support a revision of a target. The probe needs
-// CAP_NET_ADMIN in the namespace of the thread, and makes the kernel load the target's module.
+// kernelHas reports whether the kernel is known to support a revision of a target. It probes the
+// kernel, which needs CAP_NET_ADMIN in the namespace of the thread and loads the target's module.
 func kernelHas(family rules.Family, x xtables.Extension) bool {
 	f := xtables.Feature{
 		Family: family, Kind: xtables.KindTarget, Name: x.Name, Revision: x.Revision,

@@ -61,7 +61,7 @@ func SetHits(s Snapshot, packets uint64) {
 var LegacyTables = legacyTables
 
 // Described returns a feature's description in messages.
-var Described = describe
+var Described = describeFeature
 
 // Steps lists the tables in the order in which they are written, with "gate" for each table with a
 // gate, and "delete" for each table that is deleted.

@@ -21,22 +21,22 @@ const maxAttempts = 20
 // identifies the rules. Foreign rules keep their order and counters. RemoveIstio neither creates
 // tables nor deletes empty ones.
 //
-// It returns one line for each deleted object, even with an error: if a table cannot be replaced,
-// RemoveIstio continues with the next table. It needs the privileges of [xtables.Tables] and
-// [xtables.Replace].
+// It returns one line for each deleted object, also if it returns an error. If a table cannot be
+// replaced, RemoveIstio continues with the next table. It needs the privileges of [xtables.Tables]
+// and [xtables.Replace].
 func RemoveIstio(ns *netns.NS) ([]string, error) {
-	return inEachFamily(ns, "remove", removeFrom)
+	return inEachTable(ns, "remove", removeFrom)
 }
 
-// FindIstio returns one line for each object that RemoveIstio would delete, even with an error. It
-// changes nothing. It needs the privileges of [xtables.Tables] and [xtables.Read].
+// FindIstio returns one line for each object that RemoveIstio would delete, also if it returns an
+// error. It needs the privileges of [xtables.Tables] and [xtables.Read].
 func FindIstio(ns *netns.NS) ([]string, error) {
-	return inEachFamily(ns, "find", findIn)
+	return inEachTable(ns, "find", findIn)
 }
 
-// inEachFamily calls do for each existing table that Istio may have written to, and returns all
+// inEachTable calls do for each existing table that Istio may have written to, and returns all
 // lines and all errors.
-func inEachFamily(
+func inEachTable(
 	ns *netns.NS, verb string, do func(*netns.NS, xtables.ID) ([]string, error),
 ) ([]string, error) {
 	tables, err := xtables.Tables(ns)
@@ -60,12 +60,12 @@ func inEachFamily(
 
 // findIn returns the lines for Istio's rules in one table.
 func findIn(ns *netns.NS, id xtables.ID) ([]string, error) {
-	_, found, err := read(ns, id)
+	_, found, err := readWithIstio(ns, id)
 	return linesOf(found), err
 }
 
-// read returns a table and Istio's rules in it.
-func read(ns *netns.NS, id xtables.ID) (*xtables.Table, istio.Leftovers, error) {
+// readWithIstio returns a table and the positions of Istio's rules and chains in it.
+func readWithIstio(ns *netns.NS, id xtables.ID) (*xtables.Table, istio.Leftovers, error) {
 	t, err := xtables.Read(ns, id.Family, id.Name)
 	if err != nil {
 		return nil, istio.Leftovers{}, err
@@ -87,11 +87,11 @@ func removeFrom(ns *netns.NS, id xtables.ID) (removed []string, err error) {
 	for range maxAttempts {
 		var t *xtables.Table
 		var found istio.Leftovers
-		if t, found, err = read(ns, id); err != nil || found.IsZero() {
+		if t, found, err = readWithIstio(ns, id); err != nil || found.IsZero() {
 			return removed, err
 		}
 		lines := linesOf(found)
-		if err = remove(t, found); err != nil {
+		if err = deleteIstio(t, found); err != nil {
 			return removed, err
 		}
 		err = xtables.Replace(ns, t)
@@ -105,8 +105,8 @@ func removeFrom(ns *netns.NS, id xtables.ID) (removed []string, err error) {
 	return removed, fmt.Errorf("gave up after %d attempts: %w", maxAttempts, err)
 }
 
-// remove removes the rules and chains from the table.
-func remove(t *xtables.Table, found istio.Leftovers) error {
+// deleteIstio deletes the rules and chains from t.
+func deleteIstio(t *xtables.Table, found istio.Leftovers) error {
 	// Delete backward, so that the remaining indexes stay valid.
 	for _, p := range slices.Backward(found.Rules) {
 		c := &t.Chains[p.Chain]

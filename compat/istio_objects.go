@@ -11,11 +11,11 @@ import (
 )
 
 // FindIstioObjects returns one line for each object that RemoveIstioObjects would delete after the
-// rules and routes of Sluice are deleted, even with an error. policy is the policy route of Istio's
-// program.
+// rules and routes of Sluice are deleted, also if it returns an error. policy is the policy route of
+// Istio's program.
 func FindIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
 	tables, err := nft.FindIstio(ns)
-	if noTables(err) {
+	if isUnsupported(err) {
 		err = nil
 	}
 	legacy, legacyErr := FindIstio(ns)
@@ -25,10 +25,10 @@ func FindIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) 
 
 // RemoveIstioObjects deletes the rules of Istio's programs in nf_tables and in iptables-legacy, and
 // their routes, in the namespace (nil: the current one). It returns one line for each deleted
-// object, even with an error. The rules come first, because they need the routes.
+// object, also if it returns an error. It deletes the rules first, because they need the routes.
 func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
 	tables, err := nft.RemoveIstio(ns)
-	if noTables(err) {
+	if isUnsupported(err) {
 		err = nil
 	}
 	legacy, legacyErr := RemoveIstio(ns)
@@ -40,9 +40,9 @@ func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error
 	return append(removed, routes...), err
 }
 
-// noTables reports whether the error means that the kernel has no nf_tables, so that there is
-// nothing to delete. For iptables-legacy that is not an error.
-func noTables(err error) bool {
+// isUnsupported reports whether the error means that the kernel has no nf_tables, so that there is
+// nothing to delete. FindIstio and RemoveIstio return no error if the kernel has no iptables-legacy.
+func isUnsupported(err error) bool {
 	var unsupported *nft.UnsupportedError
 	return errors.As(err, &unsupported)
 }

@@ -15,25 +15,25 @@ type Legacy struct {
 	Routing rules.Routing
 }
 
-// ChainPrefix begins the name of each of Sluice's chains.
+// ChainPrefix is the prefix of the names of Sluice's chains in iptables-legacy.
 const ChainPrefix = "SLUICE_"
 
-// Translate converts a ruleset to iptables-legacy tables that handles every packet identically. It
+// Translate converts a ruleset to iptables-legacy tables that handle every packet identically. It
 // supports the matches and actions that [rules.Compile] uses. If xtables cannot express a rule, the
 // error names the chain and the rule. Translate runs in time linear in the number of prefixes.
 //
 // A NAT chain is translated to table nat. A filter chain is translated to raw if it runs before
 // conntrack, and to mangle otherwise. Each family has its own tables. A match with several values
-// is translated to several rules, of which the first has the comment; ports are grouped into
-// multiport matches of up to 15. The drop rule after a tproxy rule, for packets without a listener,
-// is part of TPROXY.
+// is translated to several rules, of which the first has the comment. Ports are grouped into
+// multiport matches of up to 15 ports. A tproxy rule and the following rule, which drops packets
+// without a listener, are translated to one TPROXY rule, because TPROXY drops such packets itself.
 //
 // Accept is translated to a return to the built-in chain: as in nf_tables, the packet then
 // traverses the foreign chains at the hook. The xtables verdict ACCEPT ends the traversal of the
-// table, which would skip foreign rules after Sluice's jump. REDIRECT and TPROXY always end it.
-// RETURN leaves only the current chain, so after a jump it would continue with the caller's next
-// rule. The rules after a jump are therefore moved to a new chain, and the called chain ends with a
-// goto (-g) to it.
+// table, which would skip foreign rules after Sluice's jump. REDIRECT and TPROXY always end the
+// traversal. RETURN leaves only the current chain, so after a jump it would continue with the
+// caller's next rule. The rules after a jump are therefore moved to a new chain, and the called
+// chain ends with a goto (-g) to the new chain.
 //
 // Every xtables rule has counters. Therefore [rules.Count] is omitted, except in rules without
 // another action and in rules for older connections ([rules.Rule.KeepsEstablished]), whose counters
@@ -75,7 +75,7 @@ func tableOf(b *rules.Base) string {
 	switch {
 	case b.Type == rules.NAT:
 		return "nat"
-	case b.Priority < rules.ConntrackPriority: // zones are assigned there
+	case b.Priority < rules.ConntrackPriority: // such chains assign conntrack zones
 		return "raw"
 	}
 	return "mangle"
@@ -98,10 +98,10 @@ func translateFamily(rs *rules.Ruleset, f rules.Family) ([]rules.Table, error) {
 				continue
 			}
 			tr := translator{
-				family: f, position: position, from: c.Table, base: c.Chain.Base, names: chainNames,
-				chains: map[continuation]string{},
+				family: f, position: position, source: c.Table, base: c.Chain.Base,
+				names: chainNames, chains: map[continuation]string{},
 			}
-			jump, err := tr.baseChain(c.Chain.Name)
+			jump, err := tr.translateBaseChain(c.Chain.Name)
 			if err != nil {
 				return nil, err
 			}
@@ -118,7 +118,8 @@ func translateFamily(rs *rules.Ruleset, f rules.Family) ([]rules.Table, error) {
 	return tables, nil
 }
 
-func ofFamily(c rules.ChainRef, f rules.Family) bool {
+// appliesTo reports whether packets of the family traverse the chain.
+func appliesTo(c rules.ChainRef, f rules.Family) bool {
 	return c.Table.Family == rules.Inet || c.Table.Family == f
 }
 
@@ -132,7 +133,7 @@ func assignChains(rs *rules.Ruleset, f rules.Family) (map[tablePosition]rules.Ch
 	} {
 		last := -1
 		for _, c := range rs.BaseChains(h) {
-			if !ofFamily(c, f) {
+			if !appliesTo(c, f) {
 				continue
 			}
 			b := c.Chain.Base

@@ -12,7 +12,7 @@ import (
 // A legacyApplier is one call of the legacy backend's Apply, in the namespace of the thread.
 type legacyApplier struct {
 	desired tables
-	// result has an outcome after the rules were replaced.
+	// result is zero until the rules are replaced.
 	result Result
 	writer writer
 	// found contains Sluice's tables of both backends before the call.
@@ -48,12 +48,12 @@ func (a *legacyApplier) run(desired rules.Routing, exclusive bool) (Result, erro
 
 // apply replaces the tables, and then removes Sluice's rules from nf_tables.
 func (a *legacyApplier) apply() error {
-	others, err := nftTables()
+	inNFT, err := nftTables()
 	if err != nil {
 		return err
 	}
-	a.found = others
-	if len(others) == 0 {
+	a.found = inNFT
+	if len(inNFT) == 0 {
 		a.result, err = a.replace(a.desired)
 		if err != nil {
 			a.result = Result{}
@@ -72,8 +72,8 @@ func (a *legacyApplier) apply() error {
 	a.writer, a.result = writer{}, gated
 	a.result.Moved, a.result.Outcome = true, nft.Replaced
 	if _, err := a.replace(a.desired); err != nil {
-		return fmt.Errorf("the rules are in iptables-legacy, but drop TCP, because chain %s cannot be"+
-			" removed: %w", gateChain, err)
+		return fmt.Errorf("the rules are in iptables-legacy, but drop TCP packets, because chain %s"+
+			" cannot be removed: %w", gateChain, err)
 	}
 	a.result.Rules = a.desired.count()
 	return nil
@@ -105,16 +105,16 @@ func (a *legacyApplier) replace(desired tables) (Result, error) {
 		// Move Sluice's jumps before foreign rules only once. Otherwise two programs that both do
 		// so would never stop.
 		selection = ownRules
-		list := steps(desired, current)
+		remaining := steps(desired, current)
 		if result.Outcome == "" {
-			result.Outcome = outcomeOf(current, list)
+			result.Outcome = outcomeOf(current, remaining)
 			a.found = append(a.found, current.list()...)
 		}
-		if len(list) == 0 {
+		if len(remaining) == 0 {
 			result.EstablishedPackets = establishedPackets(desired, current)
 			return result, nil
 		}
-		if err := a.writer.do(list); err != nil {
+		if err := a.writer.do(remaining); err != nil {
 			return result, err
 		}
 	}

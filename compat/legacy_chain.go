@@ -14,13 +14,14 @@ import (
 type translator struct {
 	family     rules.Family
 	position   tablePosition
-	from       *rules.Table
+	source     *rules.Table
 	base       *rules.Base
 	translated []rules.Chain
 	names      map[string]bool         // the chain names that the table uses
 	chains     map[continuation]string // the names of the translated chains
-	path       []string                // the jumps from the base chain to the current chain
-	marks      bool                    // a rule changes the packet's mark
+	// path contains the names of the chains from the base chain to the current chain.
+	path        []string
+	changesMark bool // whether a rule changes the mark of packets
 }
 
 // A continuation is the rest of a chain from the index of a rule, and the name of the chain that
@@ -33,32 +34,30 @@ type continuation struct {
 	end   string
 }
 
-// baseChain translates a base chain. It returns the built-in chain that jumps to the translated
+// translateBaseChain translates a base chain. It returns the built-in chain that jumps to the translated
 // chain, or nil if the translated chain has no rules.
-func (tr *translator) baseChain(name string) (*rules.Chain, error) {
+func (tr *translator) translateBaseChain(name string) (*rules.Chain, error) {
 	tr.path = []string{name}
-	first, err := tr.chain(continuation{chain: name})
+	first, err := tr.translateChain(continuation{chain: name})
 	if err != nil || first == "" {
 		return nil, err
 	}
 	base := save.Base(tr.position.table, tr.position.hook, false)
-	if base.Type != tr.base.Type && tr.marks {
-		return nil, fmt.Errorf("chain %s: it changes the mark, after which the kernel reroutes packets in %s, but not in %s", name,
-			chainKind(rules.Route), chainKind(rules.Filter))
+	if base.Type != tr.base.Type && tr.changesMark {
+		return nil, fmt.Errorf("chain %s: it changes the mark, after which the kernel reroutes packets"+
+			" in a chain of type %s, but not in a chain of type %s", name, rules.Route, rules.Filter)
 	}
 	jump := rules.Rule{Actions: []rules.Action{rules.Jump{Chain: first}}}
 	return &rules.Chain{Name: tr.position.chain, Base: base, Rules: []rules.Rule{jump}}, nil
 }
 
-func chainKind(t rules.ChainType) string { return "a chain of type " + t.String() }
-
-// chain translates a chain and returns the name of the result. If the result has no rules, it
+// translateChain translates a chain and returns the name of the result. If the result has no rules, it
 // returns the name of the following chain.
-func (tr *translator) chain(next continuation) (string, error) {
+func (tr *translator) translateChain(next continuation) (string, error) {
 	if name, ok := tr.chains[next]; ok {
 		return name, nil
 	}
-	source := tr.from.Chain(next.chain)
+	source := tr.source.Chain(next.chain)
 	if source == nil {
 		return "", fmt.Errorf("chain %s does not exist", next.chain)
 	}
@@ -66,12 +65,12 @@ func (tr *translator) chain(next continuation) (string, error) {
 	if next.rule > 0 {
 		suffix = "_REST"
 	}
-	name := tr.reserve(next.chain, suffix)
-	list, err := tr.rules(source, next)
+	name := tr.reserveChain(next.chain, suffix)
+	list, err := tr.translateRules(source, next)
 	if err != nil {
 		return "", err
 	}
-	name = tr.fill(name, list, next.end)
+	name = tr.fillChain(name, list, next.end)
 	tr.chains[next] = name
 	return name, nil
 }
@@ -79,8 +78,8 @@ func (tr *translator) chain(next continuation) (string, error) {
 // maxName is the maximum length of a chain name in iptables.
 const maxName = 28
 
-// reserve adds an empty chain with an unused name.
-func (tr *translator) reserve(source, suffix string) string {
+// reserveChain adds an empty chain with an unused name.
+func (tr *translator) reserveChain(source, suffix string) string {
 	stem := ChainPrefix + strings.Map(func(c rune) rune {
 		if c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
 			return c
@@ -97,9 +96,9 @@ func (tr *translator) reserve(source, suffix string) string {
 	return name
 }
 
-// fill sets the rules of a reserved chain, without ineffective rules at the end, and returns its
+// fillChain sets the rules of a reserved chain, without ineffective rules at the end, and returns its
 // name. If no rules remain, it removes the chain and returns the name of the following chain.
-func (tr *translator) fill(name string, list []rules.Rule, end string) string {
+func (tr *translator) fillChain(name string, list []rules.Rule, end string) string {
 	for len(list) > 0 && len(list[len(list)-1].Actions) == 1 &&
 		list[len(list)-1].Actions[0] == jumpTo(end) {
 		list = list[:len(list)-1]
@@ -135,7 +134,8 @@ func alwaysEnds(r *rules.Rule) bool {
 // after the action.
 func isLast(a rules.Action) bool {
 	switch a := a.(type) {
-	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo, rules.Reject, rules.TProxyDrop:
+	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo, rules.Reject,
+		rules.TProxyDrop:
 		return true
 	case rules.Jump:
 		return a.Goto
@@ -143,18 +143,18 @@ func isLast(a rules.Action) bool {
 	return false
 }
 
-// rules translates the rules of a chain.
-func (tr *translator) rules(c *rules.Chain, next continuation) ([]rules.Rule, error) {
+// translateRules translates the rules of a chain.
+func (tr *translator) translateRules(c *rules.Chain, next continuation) ([]rules.Rule, error) {
 	var list []rules.Rule
 	for i := next.rule; i < len(c.Rules); {
-		r, n, err := tr.read(c.Rules[i:])
+		r, n, err := tr.readRule(c.Rules[i:])
 		var extra []rules.Rule
 		split := false
 		if err == nil && len(r.alternatives) > 0 {
 			extra, split, err = tr.translateRule(r, continuation{c.Name, i + n, next.end})
 		}
 		if err != nil {
-			return nil, inRule(c, i, err)
+			return nil, wrapRuleError(c, i, err)
 		}
 		list = append(list, extra...)
 		if split || len(extra) > 0 && alwaysEnds(&extra[len(extra)-1]) {
@@ -165,16 +165,16 @@ func (tr *translator) rules(c *rules.Chain, next continuation) ([]rules.Rule, er
 	return list, nil
 }
 
-// A ruleError names the rule that cannot be translated. Errors of rules that jump to its chain do
-// not wrap it again.
+// A ruleError names the rule that cannot be translated. Of nested rules it names only the innermost
+// rule, not the rules that jump to its chain.
 type ruleError struct{ error }
 
-func inRule(c *rules.Chain, i int, err error) error {
+func wrapRuleError(c *rules.Chain, i int, err error) error {
 	if inner := (ruleError{}); errors.As(err, &inner) {
 		return err
 	}
-	return ruleError{fmt.Errorf("chain %s: rule %d: %s: not supported by iptables-legacy: %w", c.Name,
-		i+1, &c.Rules[i], err)}
+	return ruleError{fmt.Errorf("chain %s: rule %d: %s: not supported by iptables-legacy: %w",
+		c.Name, i+1, &c.Rules[i], err)}
 }
 
 // Unwrap returns the error.
@@ -192,30 +192,30 @@ func (tr *translator) translateRule(
 	})
 	follows := ""
 	if split {
-		if follows, err = tr.chain(next); err != nil {
+		if follows, err = tr.translateChain(next); err != nil {
 			return nil, false, err
 		}
 	}
 	for i, a := range r.actions {
-		if r.actions[i], err = tr.target(a, next.end, follows); err != nil {
+		if r.actions[i], err = tr.translateAction(a, next.end, follows); err != nil {
 			return nil, false, err
 		}
 	}
 	if separate {
-		if r, err = tr.separate(r, next.chain, follows); err != nil {
+		if r, err = tr.moveActions(r, next.chain, follows); err != nil {
 			return nil, false, err
 		}
 	}
-	list, err = tr.write(r)
+	list, err = tr.xtablesRules(r)
 	if split && err == nil && (len(list) == 0 || !alwaysEnds(&list[len(list)-1])) {
 		list = append(list, rules.Rule{Actions: []rules.Action{jumpTo(follows)}})
 	}
 	return list, split, err
 }
 
-// target translates an action. end is the chain that follows the current chain, and follows is the
+// translateAction translates an action. end is the chain that follows the current chain, and follows is the
 // chain that follows the rule.
-func (tr *translator) target(a rules.Action, end, follows string) (rules.Action, error) {
+func (tr *translator) translateAction(a rules.Action, end, follows string) (rules.Action, error) {
 	switch a := a.(type) {
 	case rules.Verdict:
 		switch a {
@@ -232,17 +232,17 @@ func (tr *translator) target(a rules.Action, end, follows string) (rules.Action,
 			follows = end
 		}
 		tr.path = append(tr.path, a.Chain)
-		chain, err := tr.chain(continuation{chain: a.Chain, end: follows})
+		chain, err := tr.translateChain(continuation{chain: a.Chain, end: follows})
 		tr.path = tr.path[:len(tr.path)-1]
 		return jumpTo(chain), err
 	}
 	return a, nil
 }
 
-// separate moves the actions of a rule to a separate chain, if rules with the same conditions in
-// sequence would not be equivalent.
-func (tr *translator) separate(r ruleParts, source, follows string) (ruleParts, error) {
-	name := tr.reserve(source, "_DO")
+// moveActions moves the actions of a rule to a separate chain. This is necessary if one rule for
+// each action, with the same conditions, would not be equivalent.
+func (tr *translator) moveActions(r ruleParts, source, follows string) (ruleParts, error) {
+	name := tr.reserveChain(source, "_DO")
 	var list []rules.Rule
 	for _, m := range r.except {
 		list = append(list, rules.Rule{
@@ -255,15 +255,15 @@ func (tr *translator) separate(r ruleParts, source, follows string) (ruleParts, 
 			action.role = r.role
 		}
 		if needsPorts(a) {
-			action.alternatives = r.protocols()
+			action.alternatives = r.protocolAlternatives()
 		}
-		written, err := tr.write(action)
+		written, err := tr.xtablesRules(action)
 		if err != nil {
 			return r, err
 		}
 		list = append(list, written...)
 	}
 	r.role, r.except = rules.NoRole, nil
-	r.actions = []rules.Action{jumpTo(tr.fill(name, list, follows))}
+	r.actions = []rules.Action{jumpTo(tr.fillChain(name, list, follows))}
 	return r, nil
 }

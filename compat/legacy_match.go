@@ -20,19 +20,19 @@ var (
 	never  = matchAlternatives{}
 )
 
-// conditions converts the matches of a rule to xtables matches. A packet that matches the rule
+// convertMatches converts the matches of a rule to xtables matches. A packet that matches the rule
 // satisfies one of the alternatives, and none of the conditions in except.
-func (tr *translator) conditions(
+func (tr *translator) convertMatches(
 	matches []rules.Match,
 ) (alternatives matchAlternatives, except []rules.Match, err error) {
-	alternatives, except, err = protocols(matches)
+	alternatives, except, err = protocolConditions(matches)
 	for _, m := range matches {
 		if err != nil || len(alternatives) == 0 {
 			return never, nil, err
 		}
 		var options matchAlternatives
 		var not []rules.Match
-		if options, not, err = tr.condition(m); err == nil {
+		if options, not, err = tr.convertMatch(m); err == nil {
 			alternatives, except = alternatives.and(options), append(except, not...)
 		}
 	}
@@ -70,8 +70,9 @@ func (c matchAlternatives) and(other matchAlternatives) matchAlternatives {
 	return product
 }
 
-// condition converts a match to xtables matches. Protocol matches are converted by protocols.
-func (tr *translator) condition(m rules.Match) (matchAlternatives, []rules.Match, error) {
+// convertMatch converts a match to xtables matches. It ignores protocol matches, which
+// protocolConditions converts.
+func (tr *translator) convertMatch(m rules.Match) (matchAlternatives, []rules.Match, error) {
 	switch m := m.(type) {
 	case rules.MatchFamily:
 		if m.Family == rules.Inet || m.Family == tr.family {
@@ -85,7 +86,7 @@ func (tr *translator) condition(m rules.Match) (matchAlternatives, []rules.Match
 		options, except := tr.addresses(m)
 		return options, except, nil
 	case rules.MatchProtocol:
-		return always, nil, nil // see protocols
+		return always, nil, nil // see protocolConditions
 	case rules.MatchPort:
 		return ports(m), nil, nil
 	case rules.MatchOwner:
@@ -109,9 +110,8 @@ func negated(not bool, c matchAlternatives) matchAlternatives {
 	return always
 }
 
-// oneOf returns the condition that a packet satisfies one of the conditions in list: an alternative
-// for each. If not is set, it returns the opposite: the conditions as exceptions, or the negation
-// of a single condition.
+// oneOf returns an alternative for each condition in list. If not is set, it returns the opposite:
+// the conditions as exceptions, or the negation of a single condition.
 func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (matchAlternatives, []rules.Match) {
 	if not && len(list) == 1 {
 		return matchAlternatives{{negate(list[0])}}, nil

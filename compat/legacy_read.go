@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// readLegacy returns Sluice's rules in the tables of iptables-legacy in the namespace of the
-// thread. own is ownRules or ownAndPreceding. It creates no table.
-func readLegacy(own func(*rules.Table) *rules.Table) (tables, error) {
+// readLegacy returns the selected rules of the tables of iptables-legacy in the namespace of the
+// thread. selection is ownRules or ownAndPreceding. readLegacy creates no table.
+func readLegacy(selection func(*rules.Table) *rules.Table) (tables, error) {
 	ids, err := xtables.Tables(nil)
 	if err != nil {
 		return nil, err
@@ -30,28 +30,28 @@ func readLegacy(own func(*rules.Table) *rules.Table) (tables, error) {
 		case err != nil:
 			return nil, err
 		}
-		if share := own(decode(t)); share != nil {
-			found[id] = share
+		if selected := selection(decode(t)); selected != nil {
+			found[id] = selected
 		}
 	}
 	return found, nil
 }
 
-// ownRules returns Sluice's rules of a table, or nil: Sluice's chains, and the rules of other
-// chains that jump to them, without policies.
+// ownRules returns Sluice's chains of a table, and the rules of other chains that jump to Sluice's
+// chains, without policies. It returns nil if the table has none.
 func ownRules(t *rules.Table) *rules.Table {
-	return ownPart(t, func(list []rules.Rule) []rules.Rule {
+	return selectOwn(t, func(list []rules.Rule) []rules.Rule {
 		return slices.DeleteFunc(slices.Clone(list), func(r rules.Rule) bool {
 			return !JumpsToSluice(&r)
 		})
 	})
 }
 
-// ownAndPreceding returns ownRules with foreign rules that precede a jump to Sluice's chains. The
-// jump should be first, because they may end the chain. Rules that mark packets for tracing, which
-// do not, may precede it.
+// ownAndPreceding returns the result of ownRules, and the foreign rules that precede a jump to
+// Sluice's chains. A preceding rule may end the chain, so that packets do not reach the jump. Rules
+// that mark packets for tracing never end a chain, and are omitted.
 func ownAndPreceding(t *rules.Table) *rules.Table {
-	return ownPart(t, func(list []rules.Rule) []rules.Rule {
+	return selectOwn(t, func(list []rules.Rule) []rules.Rule {
 		for i := range slices.Backward(list) {
 			if JumpsToSluice(&list[i]) {
 				return slices.DeleteFunc(slices.Clone(list[:i+1]), marksTraces)
@@ -61,13 +61,13 @@ func ownAndPreceding(t *rules.Table) *rules.Table {
 	})
 }
 
-// ownPart returns a table with Sluice's chains, and with the rules of other chains that keep
-// returns. It returns nil if there are none.
-func ownPart(t *rules.Table, keep func([]rules.Rule) []rules.Rule) *rules.Table {
+// selectOwn returns a table with Sluice's chains, and with the selected rules of other chains. It
+// returns nil if there are none.
+func selectOwn(t *rules.Table, selection func([]rules.Rule) []rules.Rule) *rules.Table {
 	own := rules.Table{Family: t.Family, Name: t.Name}
 	for _, c := range t.Chains {
 		if !IsSluiceChain(c.Name) {
-			if c.Rules = keep(c.Rules); len(c.Rules) == 0 {
+			if c.Rules = selection(c.Rules); len(c.Rules) == 0 {
 				continue
 			}
 		}
@@ -83,7 +83,7 @@ func ownPart(t *rules.Table, keep func([]rules.Rule) []rules.Rule) *rules.Table 
 	return &own
 }
 
-// IsSluiceChain reports whether a chain of iptables-legacy has a name of Sluice's chains.
+// IsSluiceChain reports whether a chain of iptables-legacy is a chain of Sluice, by its name.
 func IsSluiceChain(chain string) bool { return strings.HasPrefix(chain, ChainPrefix) }
 
 // JumpsToSluice reports whether a rule of iptables-legacy jumps to a chain of Sluice.
@@ -114,9 +114,9 @@ func (m tables) count() int {
 }
 
 // establishedPackets returns the number of packets that rules for older connections have accepted.
-func establishedPackets(want, current tables) uint64 {
+func establishedPackets(desired, current tables) uint64 {
 	var n uint64
-	for id, t := range want {
+	for id, t := range desired {
 		for _, c := range t.Chains {
 			for i, r := range c.Rules {
 				if r.KeepsEstablished() {

@@ -13,7 +13,7 @@ import (
 type ruleParts struct {
 	comment string
 	role    rules.Role
-	counts  bool // the counter is the purpose of the rule, or is reported
+	counts  bool // whether the translated rules have a Count action
 	// alternatives contains lists of conditions. A packet that matches the rule satisfies all
 	// conditions of exactly one list.
 	alternatives [][]rules.Match
@@ -22,9 +22,9 @@ type ruleParts struct {
 	actions []rules.Action
 }
 
-// read returns the parts of the first rule, and the number of rules that they represent: two if the
+// readRule returns the parts of the first rule, and the number of rules that they represent: two if the
 // second rule is the drop after a tproxy.
-func (tr *translator) read(list []rules.Rule) (ruleParts, int, error) {
+func (tr *translator) readRule(list []rules.Rule) (ruleParts, int, error) {
 	r, n := &list[0], 1
 	actions := withoutCount(r.Actions)
 	parts := ruleParts{
@@ -35,7 +35,7 @@ func (tr *translator) read(list []rules.Rule) (ruleParts, int, error) {
 		actions, n = []rules.Action{tproxy}, 2
 	}
 	for i, a := range actions {
-		if err := tr.check(a); err != nil {
+		if err := tr.checkAction(a); err != nil {
 			return parts, n, err
 		}
 		_, restores := a.(rules.RestoreMark)
@@ -46,15 +46,15 @@ func (tr *translator) read(list []rules.Rule) (ruleParts, int, error) {
 		parts.actions = append(parts.actions, a)
 	}
 	var err error
-	if parts.alternatives, parts.except, err = tr.conditions(r.Matches); err != nil {
+	if parts.alternatives, parts.except, err = tr.convertMatches(r.Matches); err != nil {
 		return parts, n, err
 	}
 	return parts, n, checkProtocol(parts)
 }
 
 // tproxyWithDrop recognizes a tproxy rule that accepts, and optionally sets a mark, followed by a
-// rule that drops the same packets, which applies to packets without a listener. The xtables target
-// TPROXY does both.
+// rule that drops the same packets. The second rule applies to packets without a listener. It
+// returns the xtables target TPROXY, which does both.
 func tproxyWithDrop(list []rules.Rule) (rules.TProxyDrop, bool) {
 	actions := withoutCount(list[0].Actions)
 	if len(list) < 2 || len(actions) < 2 || actions[len(actions)-1] != rules.Action(rules.Accept) {
@@ -79,12 +79,13 @@ func withoutCount(actions []rules.Action) []rules.Action {
 	})
 }
 
-// check returns an error if xtables does not support the action in the table or at the hook. It
+// checkAction returns an error if xtables does not support the action in the table or at the hook. It
 // records whether an action changes the packet's mark.
-func (tr *translator) check(a rules.Action) error {
+func (tr *translator) checkAction(a rules.Action) error {
 	only := func(table string) error {
 		if tr.position.table != table {
-			return fmt.Errorf("%s in table %s: xtables supports it in table %s only", a, tr.position.table, table)
+			return fmt.Errorf("%s in table %s: xtables supports it in table %s only", a,
+				tr.position.table, table)
 		}
 		return nil
 	}
@@ -97,17 +98,20 @@ func (tr *translator) check(a rules.Action) error {
 		return only("filter")
 	case rules.TProxyDrop:
 		if tr.position.hook != rules.Prerouting {
-			return fmt.Errorf("%s at %s: xtables supports it at prerouting only", a, tr.position.hook)
+			return fmt.Errorf("%s at %s: xtables supports it at prerouting only", a,
+				tr.position.hook)
 		}
 		return only("mangle")
 	case rules.TProxy:
-		return errors.New("a tproxy rule must be followed by a rule that drops the same packets, because TPROXY in xtables drops packets without a listener")
+		return errors.New("a tproxy rule must be followed by a rule that drops the same packets," +
+			" because TPROXY in xtables drops packets without a listener")
 	case rules.SetMark, rules.RestoreMark:
-		tr.marks = true
+		tr.changesMark = true
 	case rules.MixMark:
-		tr.marks = tr.marks || !a.Conntrack
+		tr.changesMark = tr.changesMark || !a.Conntrack
 	case rules.Require:
-		return fmt.Errorf("%s after an action: in an xtables rule all conditions precede the target", a)
+		return fmt.Errorf("%s after an action: in an xtables rule all conditions precede the target",
+			a)
 	case rules.Verdict:
 		if a == rules.Drop && tr.position.table == "nat" {
 			return errors.New("iptables does not allow DROP in table nat")
@@ -118,7 +122,8 @@ func (tr *translator) check(a rules.Action) error {
 	return nil
 }
 
-// checkProtocol returns an error if the action needs ports and the protocol has none.
+// checkProtocol returns an error if an action needs a protocol with ports, but the conditions do not
+// require TCP or UDP.
 func checkProtocol(r ruleParts) error {
 	for _, a := range r.actions {
 		for _, matches := range r.alternatives {
@@ -142,8 +147,8 @@ func needsPorts(a rules.Action) bool {
 	return false
 }
 
-// protocols returns an alternative for each protocol with ports that the alternatives match.
-func (r *ruleParts) protocols() matchAlternatives {
+// protocolAlternatives returns an alternative for each protocol with ports that the alternatives match.
+func (r *ruleParts) protocolAlternatives() matchAlternatives {
 	var list matchAlternatives
 	for _, p := range []rules.Protocol{rules.TCP, rules.UDP} {
 		m := rules.MatchProtocol{Protocols: []rules.Protocol{p}}
@@ -206,8 +211,8 @@ func (r *ruleParts) hasSideEffects() bool {
 	})
 }
 
-// write returns the xtables rules: one for each combination of a list of conditions and an action.
-func (tr *translator) write(r ruleParts) ([]rules.Rule, error) {
+// xtablesRules returns the xtables rules: one for each combination of a list of conditions and an action.
+func (tr *translator) xtablesRules(r ruleParts) ([]rules.Rule, error) {
 	if len(r.actions) == 0 && !r.counts {
 		return nil, nil
 	}
@@ -221,7 +226,7 @@ func (tr *translator) write(r ruleParts) ([]rules.Rule, error) {
 			if len(list) == 0 {
 				rule.Comment = r.comment
 			}
-			if i == 0 { // rules of other lists have the same form
+			if i == 0 { // the rules of the other lists are encoded in the same way
 				if _, err := encodeRule(tr.family, &rule); err != nil {
 					return nil, err
 				}

@@ -55,8 +55,8 @@ func encodeSluiceRules(id xtables.ID, t *rules.Table) (encodedRules, error) {
 	return e, nil
 }
 
-// withCounters returns the rules with the counters of equal rules of the table: each rule gets the
-// counter of the first equal rule of the same chain whose counter no other rule got.
+// withCounters returns the rules with the counters of equal rules of the table. Each rule takes the
+// counter of the first equal rule of the same chain whose counter is not yet taken.
 func (e encodedRules) withCounters(t *xtables.Table) encodedRules {
 	present := map[string]map[string][]*xtables.Rule{} // by chain and identity
 	for i := range t.Chains {
@@ -67,7 +67,7 @@ func (e encodedRules) withCounters(t *xtables.Table) encodedRules {
 			present[c.Name][id] = append(present[c.Name][id], &c.Rules[j])
 		}
 	}
-	keep := func(chain string, r xtables.Rule) xtables.Rule {
+	takeCounter := func(chain string, r xtables.Rule) xtables.Rule {
 		id := r.Identity()
 		equal := present[chain][id]
 		if len(equal) == 0 {
@@ -80,12 +80,12 @@ func (e encodedRules) withCounters(t *xtables.Table) encodedRules {
 	for _, encoded := range e.chains {
 		c := encodedChain{name: encoded.name}
 		for _, r := range encoded.rules {
-			c.rules = append(c.rules, keep(encoded.name, r))
+			c.rules = append(c.rules, takeCounter(encoded.name, r))
 		}
 		counted.chains = append(counted.chains, c)
 	}
 	for _, j := range e.jumps {
-		j.rule = keep(j.chain, j.rule)
+		j.rule = takeCounter(j.chain, j.rule)
 		counted.jumps = append(counted.jumps, j)
 	}
 	return counted
@@ -143,7 +143,7 @@ func withZeroCounters(f rules.Family, r *xtables.Rule) (xtables.Rule, error) {
 	return xtables.NewRule(f, r.Header(), r.Matches(), target)
 }
 
-// insertInto inserts the rules into t, which must contain no Sluice rules. It skips jumps from
+// insertInto inserts the rules into t, which must not contain the chains yet. It skips jumps from
 // chains that no longer exist.
 func (e encodedRules) insertInto(t *xtables.Table) error {
 	for _, encoded := range e.chains {

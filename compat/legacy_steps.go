@@ -58,15 +58,15 @@ type step struct {
 //   - Only mangle and nat capture connections. If one of the two changes, the change is atomic.
 //   - If both change, capture may move from one to the other, as with the interception mode.
 //     Between the two replacements a connection could traverse neither the old nor the new rules,
-//     or both. Therefore mangle, which is first, contains a gate in addition to the new rules: it
-//     drops TCP. Then nat is replaced, and then the gate is removed, each after
-//     nft.WaitForPackets. This takes some 50 ms. A client retransmits a dropped packet: of a new
-//     connection after a second (TCP_TIMEOUT_INIT), of an established one after 200 ms
-//     (TCP_RTO_MIN).
+//     or both. Therefore mangle is replaced first, and contains a gate in addition to the new
+//     rules: rules that drop TCP packets. Then nat is replaced, and then the gate is removed, each
+//     after nft.WaitForPackets. The gate exists for about 50 ms. A client retransmits a dropped
+//     packet of a new connection after 1 s (TCP_TIMEOUT_INIT), and of an established connection
+//     after 200 ms (TCP_RTO_MIN).
 //   - A family without rules of Sluice captures nothing and needs no gate.
 //
-// A rollback executes the steps in reverse order through the same states, and is as safe. A process
-// that is killed between two steps leaves old rules, new rules, or the gate.
+// A rollback passes through the same states in reverse order, and is equally safe. A process that is
+// killed between two steps leaves old rules, new rules, or the gate.
 func steps(desired, current tables) []step {
 	var list []step
 	for _, f := range families {
@@ -114,14 +114,14 @@ func sameTable(a, b *rules.Table) bool {
 // gateChain is the chain that drops TCP while tables are being replaced.
 const gateChain = ChainPrefix + "GATE"
 
-// anyTCP returns matches for all TCP packets. The gate drops them while both backends contain
-// rules.
+// anyTCP returns a match for all TCP packets. The gate drops all of them while both backends contain
+// rules that save marks; see savesMarks.
 func anyTCP() []rules.Match {
 	return []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}}
 }
 
-// notEstablished returns matches for TCP packets of new connections, whose capture is not decided
-// yet.
+// notEstablished returns matches for TCP packets of new connections, for which the rules have not
+// yet decided whether to capture them.
 func notEstablished() []rules.Match {
 	return append(anyTCP(), rules.MatchState{
 		Not: true, States: rules.States(rules.Established, rules.Related),

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 
@@ -16,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Marks are the rules of [MarkTraces].
+// Marks represents the rules of [MarkTraces]. Close removes them.
 type Marks struct {
 	ns     *netns.NS
 	unlock func()
@@ -24,8 +23,9 @@ type Marks struct {
 
 // MarkTraces marks packets for tracing with the target TRACE in the chain [trace.Chain] of the
 // table raw of iptables-legacy, for kernels without nf_tables, where [trace.Open] does not work.
-// Conntrack has not seen the packets there: of protocols other than TCP all packets are marked. If
-// the process is killed, the rules remain, and [UnmarkTraces] removes them.
+// Packets traverse raw before conntrack. New connections are therefore recognized only for TCP, by
+// the flag SYN; of other protocols all packets are marked. If the process is killed, the rules
+// remain until [UnmarkTraces] removes them.
 func MarkTraces(ns *netns.NS, o trace.Options) (*Marks, error) {
 	unlock, err := trace.LockSession(ns)
 	if err != nil {
@@ -65,7 +65,7 @@ func (m *Marks) Close() error {
 }
 
 // UnmarkTraces removes the rules of a killed process, and reports whether there were any. It keeps
-// the rules of a running one, and creates no table.
+// the rules of a running process, and creates no table.
 func UnmarkTraces(ns *netns.NS) (removed bool, err error) {
 	unlock, err := trace.Lock(ns)
 	switch {
@@ -100,11 +100,7 @@ func removeMarks(ns *netns.NS) (removed bool, err error) {
 
 // replaceMarks replaces the rules that mark packets in a table raw.
 func replaceMarks(f rules.Family, marks encodedRules) error {
-	for range maxAttempts {
-		t, err := xtables.Open(nil, f, "raw")
-		if err != nil {
-			return err
-		}
+	return changeTable(xtables.ID{Family: f, Name: "raw"}, func(t *xtables.Table) error {
 		for i := range t.Chains {
 			t.Chains[i].Rules = slices.DeleteFunc(t.Chains[i].Rules, func(r xtables.Rule) bool {
 				chain, _ := r.Jump()
@@ -116,18 +112,8 @@ func replaceMarks(f rules.Family, marks encodedRules) error {
 				return err
 			}
 		}
-		if err := marks.insertInto(t); err != nil {
-			return err
-		}
-		err = xtables.Replace(nil, t)
-		if replaced := (*xtables.ReplacedError)(nil); errors.As(err, &replaced) {
-			return nil
-		}
-		if !errors.Is(err, xtables.ErrChanged) {
-			return err
-		}
-	}
-	return fmt.Errorf("given up after %d attempts: %w", maxAttempts, xtables.ErrChanged)
+		return marks.insertInto(t)
+	})
 }
 
 // traceMarks returns the chain that marks packets, and the jumps to it.
@@ -147,8 +133,8 @@ func traceMarks(f rules.Family, o trace.Options) (encodedRules, error) {
 		others = []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}}
 	}
 	chain := encodedChain{name: trace.Chain}
-	for _, first := range [][]rules.Match{tcp, others} {
-		r := rules.Rule{Matches: slices.Concat(first, conditions)}
+	for _, protocol := range [][]rules.Match{tcp, others} {
+		r := rules.Rule{Matches: slices.Concat(protocol, conditions)}
 		rules.SortMatches(r.Matches)
 		plain, err := encodeRule(f, &r)
 		if err != nil {
@@ -169,7 +155,7 @@ func traceMarks(f rules.Family, o trace.Options) (encodedRules, error) {
 		}
 		jump := rules.Rule{Actions: []rules.Action{rules.Jump{Chain: trace.Chain}}}
 		if at.hook == rules.Prerouting {
-			// The chain OUTPUT has already evaluated packets from lo.
+			// A packet from lo has already traversed the chain OUTPUT, which marks it.
 			jump.Matches = []rules.Match{rules.MatchInterface{
 				Not: true, Names: []rules.InterfaceName{{Name: "lo"}},
 			}}
@@ -214,7 +200,7 @@ func traceConditions(f trace.Filter) []rules.Match {
 // limitMatch limits a rule to a number of packets per second, with a burst of that number.
 func limitMatch(rate uint32) xtables.Extension {
 	const scale = 10000      // XT_LIMIT_SCALE, linux/netfilter/xt_limit.h
-	data := make([]byte, 40) // struct xt_rateinfo, of which the kernel sets the rest
+	data := make([]byte, 40) // struct xt_rateinfo; the kernel sets the fields after avg and burst
 	binary.NativeEndian.PutUint32(data, max(scale/rate, 1))
 	binary.NativeEndian.PutUint32(data[4:], rate)
 	return xtables.Extension{Name: "limit", Data: data}

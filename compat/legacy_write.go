@@ -94,29 +94,37 @@ func (w *writer) resultAfterFailure(found []rules.Table) Result {
 
 // replaceSluiceRules atomically replaces Sluice's rules in a table, without changing foreign rules,
 // and returns the old rules. Rules that the table already contains keep their counters.
-func replaceSluiceRules(id xtables.ID, desired encodedRules) (encodedRules, error) {
+func replaceSluiceRules(id xtables.ID, desired encodedRules) (before encodedRules, err error) {
+	err = changeTable(id, func(t *xtables.Table) error {
+		counted := desired.withCounters(t)
+		if before, err = removeSluiceRules(t); err != nil {
+			return err
+		}
+		return counted.insertInto(t)
+	})
+	return before, err
+}
+
+// changeTable changes a table atomically in the namespace of the thread. If another process changes
+// the table at the same time, it reads the table again and repeats the change.
+func changeTable(id xtables.ID, change func(*xtables.Table) error) error {
 	for range maxAttempts {
 		t, err := xtables.Open(nil, id.Family, id.Name)
 		if err != nil {
-			return encodedRules{}, err
+			return err
 		}
-		counted := desired.withCounters(t)
-		before, err := removeSluiceRules(t)
-		if err != nil {
-			return encodedRules{}, err
-		}
-		if err := counted.insertInto(t); err != nil {
-			return encodedRules{}, err
+		if err := change(t); err != nil {
+			return err
 		}
 		err = xtables.Replace(nil, t)
 		// A ReplacedError may report that another process changed the table afterwards. The
 		// caller's next read finds such changes.
-		if replaced := (*xtables.ReplacedError)(nil); err == nil || errors.As(err, &replaced) {
-			return before, nil
+		if replaced := (*xtables.ReplacedError)(nil); errors.As(err, &replaced) {
+			return nil
 		}
 		if !errors.Is(err, xtables.ErrChanged) {
-			return encodedRules{}, err
+			return err
 		}
 	}
-	return encodedRules{}, fmt.Errorf("gave up after %d attempts: %w", maxAttempts, xtables.ErrChanged)
+	return fmt.Errorf("gave up after %d attempts: %w", maxAttempts, xtables.ErrChanged)
 }

@@ -36,8 +36,9 @@ type Live struct {
 	// Ambiguous contains the chains with rules whose order is unknown, by hook. For these
 	// BaseChains returns one possible order.
 	Ambiguous []Ambiguity
-	// Others are other functions that the kernel calls at prerouting and output, such as BPF
-	// programs, if the kernel lists them ([nft.Hooks]). Their effect on packets is unknown.
+	// Others contains functions other than chains and tables that the kernel calls at prerouting and
+	// output, such as BPF programs. It is empty if the kernel does not list hook functions
+	// ([nft.Hooks]). The effect of the functions on packets is unknown.
 	Others []nft.HookFunction
 	// UnmodelledChains describes the chains of nf_tables with rules that are not in Ruleset because
 	// their family is not ip, ip6 or inet, or because they are attached to a device. Their effect
@@ -104,7 +105,7 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 		var after namespaceState
 		after, err = readNamespaceState(ns, origin)
 		if err == nil && before.equal(after) && after.listAllChains(rs) {
-			live := after.join(rs, origin)
+			live := after.live(rs, origin)
 			if live.LoopbackName, err = route.LoopbackName(ns); err != nil {
 				return Live{}, err
 			}
@@ -138,7 +139,7 @@ func readNFTables(ns *netns.NS, origin Origin) (nft.Snapshot, error) {
 // changes.
 type namespaceState struct {
 	legacy []rules.Table
-	// hooks is nil if the kernel does not list them.
+	// hooks is nil if the kernel does not list hook functions.
 	hooks []nft.HookList
 }
 
@@ -187,8 +188,8 @@ func (s namespaceState) listAllChains(rs rules.Ruleset) bool {
 	return true
 }
 
-// join returns the result of ReadLive for the tables of nf_tables.
-func (s namespaceState) join(rs rules.Ruleset, origin Origin) Live {
+// live returns the result of ReadLive. rs contains the tables of nf_tables and the routing.
+func (s namespaceState) live(rs rules.Ruleset, origin Origin) Live {
 	for i := range rs.Tables {
 		if t := &rs.Tables[i]; isIPTablesNFT(t) {
 			t.Comment = "iptables-nft"
@@ -231,13 +232,13 @@ func isIPTablesNFT(t *rules.Table) bool {
 		if c.Base == nil {
 			continue
 		}
-		built := save.Base(t.Name, c.Base.Hook, c.Base.Drop)
-		built.Order = c.Base.Order
+		expected := save.Base(t.Name, c.Base.Hook, c.Base.Drop)
+		expected.Order = c.Base.Order
 		if t.Name == "security" {
-			built.Priority = securityPriorityNFT
+			expected.Priority = securityPriorityNFT
 		}
 		if hook, ok := save.HookOf(t.Name, c.Name); !ok || hook != c.Base.Hook ||
-			*c.Base != *built {
+			*c.Base != *expected {
 			return false
 		}
 	}

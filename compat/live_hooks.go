@@ -1,50 +1,54 @@
 package compat
 
 import (
+	"cmp"
+
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A chainID identifies a base chain of nf_tables, or, without a chain, a table of iptables-legacy.
+// A chainID identifies a base chain of nf_tables or, if chain is empty, a table of iptables-legacy.
+// The kernel's functions for NAT and conntrack have pseudo IDs.
 type chainID struct {
 	family       rules.Family
 	table, chain string
-	nat          bool
+	nat          bool // a NAT chain, which the kernel's NAT function may call
 }
 
 // hookOrder contains the positions in the kernel's lists of hook functions, by family and hook.
-type hookOrder map[hookPlace]map[chainID]int
+type hookOrder map[hookKey]map[chainID]int
 
-type hookPlace struct {
+type hookKey struct {
 	family rules.Family
 	hook   rules.Hook
 }
 
-// translation represents the kernel's NAT function, which may call chains that the kernel does not
+// natFunction represents the kernel's NAT function. It may call NAT chains that the kernel does not
 // list.
-var translation = chainID{nat: true}
+var natFunction = chainID{nat: true}
 
-// conntrack represents the kernel's conntrack function.
-var conntrack = chainID{table: "conntrack", chain: "\x00"}
+// conntrackFunction represents the kernel's conntrack function. The name of a chain contains no
+// zero byte, so that no chain has this ID.
+var conntrackFunction = chainID{table: "conntrack", chain: "\x00"}
 
 // newHookOrder returns an index of the lists.
 func newHookOrder(lists []nft.HookList) hookOrder {
 	o := hookOrder{}
 	for _, l := range lists {
-		places := map[chainID]int{}
+		positions := map[chainID]int{}
 		for i, f := range l.Functions {
 			switch f.Kind {
 			case nft.HookChain, nft.HookLegacy:
-				places[chainID{family: f.Family, table: f.Table, chain: f.Chain}] = i
+				positions[chainID{family: f.Family, table: f.Table, chain: f.Chain}] = i
 			case nft.HookNAT:
-				places[translation] = i
+				positions[natFunction] = i
 			case nft.HookConntrack:
 				if f.Priority == rules.ConntrackPriority {
-					places[conntrack] = i
+					positions[conntrackFunction] = i
 				}
 			}
 		}
-		o[hookPlace{l.Family, l.Hook}] = places
+		o[hookKey{l.Family, l.Hook}] = positions
 	}
 	return o
 }
@@ -61,14 +65,15 @@ func (o hookOrder) has(h rules.Hook, id chainID) bool {
 	return true
 }
 
-// position returns the position of a chain in the list of a family.
+// position returns the position of a chain in the list of a family. For a NAT chain that the kernel
+// does not list, it returns the position of the NAT function.
 func (o hookOrder) position(f rules.Family, h rules.Hook, id chainID) (int, bool) {
-	places := o[hookPlace{f, h}]
-	nat := id.nat
+	positions := o[hookKey{f, h}]
+	isNAT := id.nat
 	id.nat = false
-	i, ok := places[id]
-	if !ok && nat {
-		i, ok = places[translation]
+	i, ok := positions[id]
+	if !ok && isNAT {
+		i, ok = positions[natFunction]
 	}
 	return i, ok
 }
@@ -81,16 +86,13 @@ func (o hookOrder) sideOfConntrack(h rules.Hook, id chainID) int {
 		if id.family != rules.Inet && id.family != f {
 			continue
 		}
-		x, okX := o.position(f, h, id)
-		y, okY := o.position(f, h, conntrack)
-		of := -1
-		if x > y {
-			of = 1
-		}
-		if !okX || !okY || side == -of {
+		chain, chainListed := o.position(f, h, id)
+		conntrack, conntrackListed := o.position(f, h, conntrackFunction)
+		familySide := cmp.Compare(chain, conntrack)
+		if !chainListed || !conntrackListed || side == -familySide {
 			return 0
 		}
-		side = of
+		side = familySide
 	}
 	return side
 }

@@ -29,8 +29,8 @@ func (a Ambiguity) String() string {
 		a.Hook, strings.Join(names, ", "))
 }
 
-// liveHooks are the hooks at which connections are captured, and postrouting, which packets on lo
-// traverse between them.
+// liveHooks are the hooks at which connections are captured, and postrouting, which a packet on lo
+// traverses between output and prerouting.
 var liveHooks = []rules.Hook{rules.Prerouting, rules.Output, rules.Postrouting}
 
 // orderLive sets the order of the base chains at liveHooks, and returns the ambiguities. The tables
@@ -77,8 +77,8 @@ type liveOrder struct {
 	legacy map[*rules.Table]bool
 	hook   rules.Hook
 	hooks  hookOrder
-	// first contains for each chain a bit for each chain that runs after it.
-	first []big.Int
+	// following contains a bit set for each chain: the chains that are known to run after it.
+	following []big.Int
 }
 
 // arrange sets the order of the chains, and returns the chains with rules whose order is unknown.
@@ -98,9 +98,9 @@ func (p *liveOrder) arrange() []rules.ChainRef {
 	return open
 }
 
-// arrangeAroundConntrack makes the order of sorted chains negative before conntrack and positive
-// after it. If this is unknown for one of them, it sets all orders to 0 and returns the chains
-// whose order then matters; otherwise it returns open.
+// arrangeAroundConntrack makes the Order of sorted chains negative for chains before conntrack, and
+// positive for chains after it. If the side of one chain is unknown, it sets all orders to 0 and
+// returns the chains whose order then matters. Otherwise it returns open.
 func (p *liveOrder) arrangeAroundConntrack(open []rules.ChainRef) []rules.ChainRef {
 	before, known := 0, true
 	for _, c := range p.chains {
@@ -134,15 +134,16 @@ func (p *liveOrder) arrangeAroundConntrack(open []rules.ChainRef) []rules.ChainR
 	return open
 }
 
-// compareAll compares all pairs of chains, of which a hook may have a thousand.
+// compareAll compares all pairs of chains. It uses bit sets, because a hook may have a thousand
+// chains.
 func (p *liveOrder) compareAll() {
 	n := len(p.chains)
-	places := p.places()
-	p.first = make([]big.Int, n)
+	positions := p.positions()
+	p.following = make([]big.Int, n)
 	for i := range n {
 		for j := range n {
-			if i != j && p.runsFirst(i, j, places) {
-				p.first[i].SetBit(&p.first[i], j, 1)
+			if i != j && p.isKnownBefore(i, j, positions) {
+				p.following[i].SetBit(&p.following[i], j, 1)
 			}
 		}
 	}
@@ -150,20 +151,20 @@ func (p *liveOrder) compareAll() {
 	for k := range n {
 		for i := range n {
 			if p.runsBefore(i, k) {
-				p.first[i].Or(&p.first[i], &p.first[k])
+				p.following[i].Or(&p.following[i], &p.following[k])
 			}
 		}
 	}
 }
 
 // runsBefore reports whether the first chain is known to run before the second.
-func (p *liveOrder) runsBefore(i, j int) bool { return p.first[i].Bit(j) == 1 }
+func (p *liveOrder) runsBefore(i, j int) bool { return p.following[i].Bit(j) == 1 }
 
 // sorted returns the indexes of the chains in their order. Each is the first remaining chain that
 // no other remaining chain precedes.
 func (p *liveOrder) sorted() []int {
 	n := len(p.chains)
-	preceding := make([]int, n) // the number of remaining chains that precede each
+	preceding := make([]int, n) // for each chain, the number of remaining chains that precede it
 	for i := range n {
 		for j := range n {
 			if i != j && p.runsBefore(i, j) {
@@ -212,8 +213,9 @@ func meetSamePackets(a, b rules.ChainRef) bool {
 // hasEffect reports whether the chain has an effect on packets.
 func hasEffect(c rules.ChainRef) bool { return len(c.Chain.Rules) > 0 || c.Chain.Base.Drop }
 
-// A chainPlace is the place of a chain in its table and in the kernel's lists of hook functions.
-type chainPlace struct {
+// A chainPosition is the position of a chain in its table and in the kernel's lists of hook
+// functions.
+type chainPosition struct {
 	index  int // in its table
 	listed [2]struct {
 		position int
@@ -221,10 +223,10 @@ type chainPlace struct {
 	} // by family
 }
 
-// places returns the places of the chains.
-func (p *liveOrder) places() []chainPlace {
+// positions returns the positions of the chains.
+func (p *liveOrder) positions() []chainPosition {
 	indexes := map[*rules.Table]map[*rules.Chain]int{}
-	places := make([]chainPlace, len(p.chains))
+	positions := make([]chainPosition, len(p.chains))
 	for i, c := range p.chains {
 		if indexes[c.Table] == nil {
 			indexes[c.Table] = make(map[*rules.Chain]int, len(c.Table.Chains))
@@ -232,17 +234,18 @@ func (p *liveOrder) places() []chainPlace {
 				indexes[c.Table][&c.Table.Chains[j]] = j
 			}
 		}
-		at := &places[i]
+		at := &positions[i]
 		at.index = indexes[c.Table][c.Chain]
 		for k, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 			at.listed[k].position, at.listed[k].ok = p.hooks.position(f, p.hook, p.id(c))
 		}
 	}
-	return places
+	return positions
 }
 
-// runsFirst reports whether the chain with index i is known to run before that with index j.
-func (p *liveOrder) runsFirst(i, j int, places []chainPlace) bool {
+// isKnownBefore reports whether the kernel's data show that chain i runs before chain j. It does not
+// consider transitivity.
+func (p *liveOrder) isKnownBefore(i, j int, positions []chainPosition) bool {
 	a, b := p.chains[i], p.chains[j]
 	x, y := a.Chain.Base, b.Chain.Base
 	switch bothNAT := x.Type == rules.NAT && y.Type == rules.NAT; {
@@ -250,17 +253,18 @@ func (p *liveOrder) runsFirst(i, j int, places []chainPlace) bool {
 		return x.Priority < y.Priority
 	case a.Table == b.Table && (bothNAT || x.Type != rules.NAT && y.Type != rules.NAT):
 		// A table lists its chains in the order of their creation, and the last one runs first.
-		return places[i].index > places[j].index
+		return positions[i].index > positions[j].index
 	}
-	for k, of := range places[i].listed {
-		if other := places[j].listed[k]; of.ok && other.ok && of.position < other.position {
-			return true // in a family that both have
+	for family, first := range positions[i].listed {
+		second := positions[j].listed[family]
+		if first.ok && second.ok && first.position < second.position {
+			return true
 		}
 	}
 	return false
 }
 
-// id returns the entry of the kernel's list of hooks for a chain.
+// id returns the ID of the chain in hookOrder.
 func (p *liveOrder) id(c rules.ChainRef) chainID {
 	id := chainID{family: c.Table.Family, table: c.Table.Name, nat: c.Chain.Base.Type == rules.NAT}
 	if !p.legacy[c.Table] {

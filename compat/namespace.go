@@ -7,8 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// inNamespace runs do in the namespace, so that sockets that do opens belong to the namespace. It
-// adds the name of the namespace to the error.
+// inNamespace runs do on a thread in the namespace. It adds the name of the namespace to the error.
 func inNamespace(ns *netns.NS, do func() error) error {
 	err := ns.Do(do)
 	if err != nil && ns != nil {
@@ -18,8 +17,8 @@ func inNamespace(ns *netns.NS, do func() error) error {
 }
 
 // withLock runs do while it holds the lock of the thread's namespace, so that other processes that
-// apply rules wait. The lock is advisory: if another process does not release it in time, or if the
-// lock is not available, exclusive is false.
+// apply rules wait. The lock is advisory. If another process does not release the lock within 2 s,
+// or if the namespace has no lock, withLock runs do without it and exclusive is false.
 func withLock(do func(exclusive bool) error) error {
 	const wait = 2 * time.Second
 	release, acquired, err := (*netns.NS)(nil).Lock(wait)

@@ -33,22 +33,22 @@ func IsNotSupported(err error) bool {
 // family. Like nft.Probe, ProbeLegacy caches the results and needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
 // It also needs CAP_SYS_MODULE if the module of the family is not loaded.
 func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
-	want, err := Translate(rs)
+	translated, err := Translate(rs)
 	if err != nil {
 		return nil, err
 	}
-	needs, err := featuresOf(tablesOf(want.Tables))
+	needed, err := featuresOf(tablesOf(translated.Tables))
 	if err != nil {
 		return nil, err
 	}
 	probed.Lock()
 	defer probed.Unlock()
-	if err := probed.probe(needs); err != nil {
+	if err := probed.probe(needed); err != nil {
 		return nil, fmt.Errorf("probe the kernel's iptables-legacy features: %w", err)
 	}
 	var support []nft.Support
-	for _, f := range needs {
-		s := nft.Support{Feature: describe(f)}
+	for _, f := range needed {
+		s := nft.Support{Feature: describeFeature(f)}
 		if err := probed.errs[f]; err != nil {
 			if errors.Is(err, unix.ENOPROTOOPT) {
 				s.Feature = describeFamily(f.Family)
@@ -65,16 +65,16 @@ func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 }
 
 // featuresOf returns the features that the tables need, each once.
-func featuresOf(want tables) ([]xtables.Feature, error) {
-	var list []xtables.Feature
+func featuresOf(desired tables) ([]xtables.Feature, error) {
+	var features []xtables.Feature
 	seen := map[xtables.Feature]bool{}
 	add := func(f xtables.Feature) {
 		if !seen[f] && f.Name != "" {
 			seen[f] = true
-			list = append(list, f)
+			features = append(features, f)
 		}
 	}
-	for _, t := range want.list() {
+	for _, t := range desired.list() {
 		id := xtables.ID{Family: t.Family, Name: t.Name}
 		add(xtables.Feature{Family: t.Family, Kind: xtables.KindTable, Name: t.Name})
 		encoded, err := encodeSluiceRules(id, &t)
@@ -96,7 +96,7 @@ func featuresOf(want tables) ([]xtables.Feature, error) {
 			}
 		}
 	}
-	return list, nil
+	return features, nil
 }
 
 // probed caches the results by feature. A nil error means that the kernel supports the feature.
@@ -136,8 +136,9 @@ func (c *featureCache) probe(features []xtables.Feature) error {
 // isMissing reports whether the error means that the kernel lacks the feature.
 func isMissing(err error) bool { return IsNotSupported(err) || errors.Is(err, fs.ErrNotExist) }
 
-// diagnose adds the missing features of iptables-legacy to the error, if they can be probed.
-func diagnose(err error, rs rules.Ruleset) error {
+// addMissingFeatures adds an error for each feature of iptables-legacy that the kernel lacks. If the
+// features cannot be probed, it returns err.
+func addMissingFeatures(err error, rs rules.Ruleset) error {
 	if err == nil || IsNotPermitted(err) || errors.Is(err, xtables.ErrChanged) {
 		return err
 	}

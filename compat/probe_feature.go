@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// firstVersion is the first kernel version that supports the revisions of all matches that Sluice's
-// rules use. The newest is revision 3 of conntrack.
+// firstVersion is the first kernel version with all revisions of matches that Sluice's rules use.
+// The newest of these revisions is revision 3 of conntrack.
 const firstVersion = "2.6.39"
 
-// describe returns the display name of a feature, its configuration option and module, and the
+// describeFeature returns the display name of a feature, its configuration option and module, and the
 // first kernel version that supports it.
-func describe(f xtables.Feature) nft.Feature {
+func describeFeature(f xtables.Feature) nft.Feature {
 	d := nft.Feature{Name: f.String(), Since: since(f)}
 	option, module := sourceOf(f)
 	if f.Kind == xtables.KindTable {
