@@ -110,13 +110,10 @@ func rulesInOtherBackend(name BackendName, tables []rules.Table) []rules.Differe
 	var diffs []rules.Difference
 	for i := range tables {
 		t := &tables[i]
-		n := 0
-		for _, c := range t.Chains {
-			n += len(c.Rules)
-		}
 		diffs = append(diffs, rules.Difference{
 			Kind: rules.Extra, Where: name.String(),
-			Got: fmt.Sprintf("table %s %s with %d rules of Sluice", t.Family, t.Name, n),
+			Got: fmt.Sprintf("table %s %s with %d rules of Sluice", t.Family, t.Name,
+				countRules(t)),
 		})
 	}
 	return diffs

@@ -85,7 +85,7 @@ func gateSavedMarks(desired tables) tables {
 	gated := tables{}
 	for id, t := range desired {
 		gated[id] = t
-		if savesMarks(t) {
+		if SavesMarks(t) {
 			gated[id] = withGate(id.Family, t, anyTCP())
 		}
 	}

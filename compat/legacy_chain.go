@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/compat/xtables"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -75,9 +76,6 @@ func (tr *translator) translateChain(next continuation) (string, error) {
 	return name, nil
 }
 
-// maxName is the maximum length of a chain name in iptables.
-const maxName = 28
-
 // reserveChain adds an empty chain with an unused name.
 func (tr *translator) reserveChain(source, suffix string) string {
 	stem := ChainPrefix + strings.Map(func(c rune) rune {
@@ -86,10 +84,10 @@ func (tr *translator) reserveChain(source, suffix string) string {
 		}
 		return '_'
 	}, strings.ToUpper(strings.TrimPrefix(source, tr.position.table+"-")))
-	name := stem[:min(len(stem), maxName-len(suffix))] + suffix
+	name := stem[:min(len(stem), xtables.MaxChainName-len(suffix))] + suffix
 	for n := 2; tr.names[name]; n++ {
 		number := fmt.Sprintf("%s_%d", suffix, n)
-		name = stem[:min(len(stem), maxName-len(number))] + number
+		name = stem[:min(len(stem), xtables.MaxChainName-len(number))] + number
 	}
 	tr.names[name] = true
 	tr.translated = append(tr.translated, rules.Chain{Name: name})

@@ -54,7 +54,9 @@ func ownAndPreceding(t *rules.Table) *rules.Table {
 	return selectOwn(t, func(list []rules.Rule) []rules.Rule {
 		for i := range slices.Backward(list) {
 			if JumpsToSluice(&list[i]) {
-				return slices.DeleteFunc(slices.Clone(list[:i+1]), marksTraces)
+				return slices.DeleteFunc(slices.Clone(list[:i+1]), func(r rules.Rule) bool {
+					return MarksTraces(&r)
+				})
 			}
 		}
 		return nil
@@ -87,18 +89,17 @@ func selectOwn(t *rules.Table, selection func([]rules.Rule) []rules.Rule) *rules
 func IsSluiceChain(chain string) bool { return strings.HasPrefix(chain, ChainPrefix) }
 
 // JumpsToSluice reports whether a rule of iptables-legacy jumps to a chain of Sluice.
-func JumpsToSluice(r *rules.Rule) bool {
-	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
-		jump, ok := a.(rules.Jump)
-		return ok && IsSluiceChain(jump.Chain)
-	})
+func JumpsToSluice(r *rules.Rule) bool { return jumpsTo(r, IsSluiceChain) }
+
+// MarksTraces reports whether a rule jumps to the chain of [MarkTraces].
+func MarksTraces(r *rules.Rule) bool {
+	return jumpsTo(r, func(chain string) bool { return chain == trace.Chain })
 }
 
-// marksTraces reports whether a rule jumps to the chain of [MarkTraces].
-func marksTraces(r rules.Rule) bool {
+func jumpsTo(r *rules.Rule, matches func(chain string) bool) bool {
 	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
 		jump, ok := a.(rules.Jump)
-		return ok && jump.Chain == trace.Chain
+		return ok && matches(jump.Chain)
 	})
 }
 
@@ -106,9 +107,16 @@ func marksTraces(r rules.Rule) bool {
 func (m tables) count() int {
 	n := 0
 	for _, t := range m {
-		for _, c := range t.Chains {
-			n += len(c.Rules)
-		}
+		n += countRules(t)
+	}
+	return n
+}
+
+// countRules returns the number of rules of the table.
+func countRules(t *rules.Table) int {
+	n := 0
+	for _, c := range t.Chains {
+		n += len(c.Rules)
 	}
 	return n
 }

@@ -115,7 +115,7 @@ func sameTable(a, b *rules.Table) bool {
 const gateChain = ChainPrefix + "GATE"
 
 // anyTCP returns a match for all TCP packets. The gate drops all of them while both backends contain
-// rules that save marks; see savesMarks.
+// rules that save marks; see SavesMarks.
 func anyTCP() []rules.Match {
 	return []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}}
 }
@@ -171,10 +171,10 @@ func withGate(f rules.Family, t *rules.Table, prerouting []rules.Match) *rules.T
 	return &gated
 }
 
-// savesMarks reports whether the table copies marks of packets to their connections. If both
-// backends contain such a table, connections break: the second table interprets the mark that the
-// first assigns to a captured packet as the mark of a connection with the client's address.
-func savesMarks(t *rules.Table) bool {
+// SavesMarks reports whether the table copies marks of packets to their connections. If two programs
+// or backends have such tables, connections break: the second table interprets the mark that the
+// first table assigns to a captured packet as the mark of a connection with the client's address.
+func SavesMarks(t *rules.Table) bool {
 	return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
 			return slices.Contains(r.Actions, rules.Action(rules.SaveMark{}))

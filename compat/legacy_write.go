@@ -51,11 +51,11 @@ func (w *writer) write(s step) error {
 }
 
 // gateMarks inserts the gate before the rules of mangle that interfere with rules in nf_tables; see
-// savesMarks.
+// SavesMarks.
 func (w *writer) gateMarks(current []rules.Table) error {
 	var list []step
 	for i := range current {
-		if t := &current[i]; savesMarks(t) {
+		if t := &current[i]; SavesMarks(t) {
 			id := xtables.ID{Family: t.Family, Name: t.Name}
 			list = append(list, step{id, withGate(t.Family, t, anyTCP()), true})
 		}

@@ -222,6 +222,11 @@ const legacyComment = "iptables-legacy"
 // of a rule is its number in the chain.
 func IsLegacy(t *rules.Table) bool { return t.Comment == legacyComment }
 
+// IsSluiceTable reports whether the table is Sluice's table in nf_tables.
+func IsSluiceTable(t *rules.Table) bool {
+	return t.Family == rules.Inet && t.Name == rules.TableName
+}
+
 // isIPTablesNFT reports whether the table looks like a table of iptables-nft.
 func isIPTablesNFT(t *rules.Table) bool {
 	if t.Family == rules.Inet ||

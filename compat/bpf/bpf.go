@@ -11,10 +11,11 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A Program is a program at a hook.
+// A Program is an eBPF program that is attached to a hook.
 type Program struct {
 	Hook Hook
-	// At is the object with the hook: "cgroup /kubepods/pod1", "interface eth0" or "the namespace".
+	// At is the object that has the hook: "cgroup /kubepods/pod1", "interface eth0" or "the
+	// namespace".
 	At string
 	// ID is the number of the program in the kernel.
 	ID uint32
@@ -22,8 +23,8 @@ type Program struct {
 	Name string
 	// UID is the user who loaded the program; nil if it is not readable.
 	UID *uint32
-	// Processes are processes that have the program open, as NAME[PID]. An attached program needs
-	// none.
+	// Processes are the processes that have the program open, as NAME[PID]. It may be empty, because
+	// an attached program remains without a process.
 	Processes []string
 	// SocketMap is the name of a sockmap or sockhash that the program uses, or empty.
 	SocketMap string
@@ -53,10 +54,10 @@ const (
 	NetkitPeer    Hook = "netkit_peer"
 )
 
-// A Listing has the programs of a namespace.
+// A Listing contains the programs of a namespace.
 type Listing struct {
 	Programs []Program
-	// Unread lists what could not be read, one sentence each.
+	// Unread contains a message for each object that could not be read.
 	Unread []string
 }
 
@@ -79,38 +80,41 @@ func List(ns *netns.NS, proc string) Listing {
 	return l
 }
 
+// addUnread adds a message about an object that could not be read.
 func (l *Listing) addUnread(subject string, err error) {
 	l.Unread = append(l.Unread, fmt.Sprintf("%s: %v", subject, err))
 }
 
-// An attachment is a hook with the kernel's attach type.
-type attachment struct {
-	hook   Hook
-	attach uint32
+// An attachPoint is a hook with its attach type in the kernel (enum bpf_attach_type).
+type attachPoint struct {
+	hook       Hook
+	attachType uint32
 }
 
-// query adds the programs at the attachments of a target, a file descriptor or the index of an
-// interface. Attach types that the kernel lacks have none.
-func (l *Listing) query(target int, place string, attachments []attachment) {
-	for _, a := range attachments {
-		ids, err := queryPrograms(target, a.attach)
+// addAttached adds the programs at the attach points of a target, which is a file descriptor or the
+// index of an interface. object describes the target. An attach type that the kernel does not
+// support has no programs.
+func (l *Listing) addAttached(target int, object string, points []attachPoint) {
+	for _, p := range points {
+		ids, err := queryPrograms(target, p.attachType)
 		switch {
 		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT),
 			errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENOSYS):
 		case errors.Is(err, unix.EPERM):
-			l.Unread = append(l.Unread, "eBPF programs: CAP_NET_ADMIN in the first user namespace is missing")
+			l.Unread = append(l.Unread,
+				"eBPF programs: CAP_NET_ADMIN in the initial user namespace is missing")
 		case err != nil:
-			l.addUnread("programs of "+place, err)
+			l.addUnread("programs of "+object, err)
 		default:
 			for _, id := range ids {
-				l.add(a.hook, place, id)
+				l.add(p.hook, object, id)
 			}
 		}
 	}
 }
 
-func (l *Listing) add(hook Hook, place string, id uint32) {
-	l.Programs = append(l.Programs, Program{Hook: hook, At: place, ID: id})
+func (l *Listing) add(hook Hook, object string, id uint32) {
+	l.Programs = append(l.Programs, Program{Hook: hook, At: object, ID: id})
 }
 
 // readDetails reads the names and users of the programs, and the processes that have them open.
@@ -118,27 +122,28 @@ func (l *Listing) readDetails(proc string) {
 	if len(l.Programs) == 0 {
 		return
 	}
-	holders := holdersOf(proc)
+	holders := programHolders(proc)
 	for i := range l.Programs {
 		p := &l.Programs[i]
 		p.Processes = holders[p.ID]
-		if err := p.describe(); err != nil {
+		if err := p.readInfo(); err != nil {
 			l.addUnread(fmt.Sprintf("program %d", p.ID), err)
 		}
 	}
 }
 
-func (p *Program) describe() error {
+// readInfo reads the name, the user and the socket map of the program.
+func (p *Program) readInfo() error {
 	info, maps, err := readProgram(p.ID)
 	if err != nil {
 		return err
 	}
-	p.Name, p.UID = text(info.name), &info.uid
+	p.Name, p.UID = unix.ByteSliceToString(info.name[:]), &info.uid
 	for _, id := range maps {
 		m, err := readMap(id)
 		if err == nil && (m.kind == unix.BPF_MAP_TYPE_SOCKMAP ||
 			m.kind == unix.BPF_MAP_TYPE_SOCKHASH) {
-			p.SocketMap = cmp.Or(text(m.name), fmt.Sprintf("map %d", id))
+			p.SocketMap = cmp.Or(unix.ByteSliceToString(m.name[:]), fmt.Sprintf("map %d", id))
 		}
 	}
 	return nil

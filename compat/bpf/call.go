@@ -1,19 +1,18 @@
 package bpf
 
 import (
-	"bytes"
 	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// The calls of bpf(2) are encoded here and not by github.com/cilium/ebpf, because that would add
-// 1.1 MB to the command, and 0.35 ms to its start, which rules apply has too.
+// This file encodes calls of bpf(2) without github.com/cilium/ebpf. That library would add 1.1 MB to
+// the command rules, and 0.35 ms to the start of each of its subcommands, such as rules apply.
 
-// maxPrograms is the most programs at one hook (BPF_CGROUP_MAX_PROGS, BPF_MPROG_MAX), and more than
-// the maps of a program that are looked at.
-const maxPrograms = 64
+// maxIDs is the maximum number of programs at one hook (BPF_CGROUP_MAX_PROGS, BPF_MPROG_MAX). Of the
+// maps of a program, only this number is read.
+const maxIDs = 64
 
 // queryAttr is the part of union bpf_attr for BPF_PROG_QUERY.
 type queryAttr struct {
@@ -23,21 +22,20 @@ type queryAttr struct {
 	_, _, _, _               uint64 // flags of attachment, links, revision
 }
 
-// queryPrograms returns the ids of the programs at a hook of a target, a file descriptor or the
-// index of an interface.
+// queryPrograms returns the IDs of the programs at a hook of a target, which is a file descriptor or
+// the index of an interface.
 func queryPrograms(target int, attachType uint32) ([]uint32, error) {
-	ids := new([maxPrograms]uint32)
+	ids := new([maxIDs]uint32)
 	var pinner runtime.Pinner
 	pinner.Pin(ids)
 	defer pinner.Unpin()
 	attr := queryAttr{
-		target: uint32(target), attachType: attachType, programs: pointer(ids), count: maxPrograms,
+		target: uint32(target), attachType: attachType, programs: pointer(ids), count: maxIDs,
 	}
-	_, err := call(unix.BPF_PROG_QUERY, &attr)
-	if err != nil {
+	if _, err := call(unix.BPF_PROG_QUERY, &attr); err != nil {
 		return nil, err
 	}
-	return ids[:min(attr.count, maxPrograms)], nil
+	return ids[:min(attr.count, maxIDs)], nil
 }
 
 // idAttr is the part of union bpf_attr for BPF_PROG_GET_FD_BY_ID and BPF_MAP_GET_FD_BY_ID.
@@ -49,7 +47,7 @@ type infoAttr struct {
 	info       uint64
 }
 
-// programInfo is the begin of struct bpf_prog_info.
+// programInfo contains the first fields of struct bpf_prog_info.
 type programInfo struct {
 	_, _          uint32
 	_             [8]byte
@@ -60,16 +58,17 @@ type programInfo struct {
 	name          [16]byte
 }
 
-// mapInfo is the begin of struct bpf_map_info.
+// mapInfo contains the first fields of struct bpf_map_info.
 type mapInfo struct {
 	kind uint32
 	_    [5]uint32
 	name [16]byte
 }
 
-// readInfo fills the info of the object with an id; get is the command that opens it.
-func readInfo[T programInfo | mapInfo](get int, id uint32, info *T) error {
-	fd, err := call(get, &idAttr{id: id})
+// readInfo reads the info of the object with the ID. openCommand is the command of bpf(2) that opens
+// the object.
+func readInfo[T programInfo | mapInfo](openCommand int, id uint32, info *T) error {
+	fd, err := call(openCommand, &idAttr{id: id})
 	if err != nil {
 		return err
 	}
@@ -83,18 +82,17 @@ func readInfo[T programInfo | mapInfo](get int, id uint32, info *T) error {
 	return err
 }
 
-// readProgram returns the info of a program and the ids of its maps.
+// readProgram returns the info of a program and the IDs of its maps.
 func readProgram(id uint32) (programInfo, []uint32, error) {
-	ids := new([maxPrograms]uint32)
+	ids := new([maxIDs]uint32)
 	var pinner runtime.Pinner
 	pinner.Pin(ids)
 	defer pinner.Unpin()
-	info := &programInfo{maps: pointer(ids), mapCount: maxPrograms}
-	err := readInfo(unix.BPF_PROG_GET_FD_BY_ID, id, info)
-	if err != nil {
+	info := &programInfo{maps: pointer(ids), mapCount: maxIDs}
+	if err := readInfo(unix.BPF_PROG_GET_FD_BY_ID, id, info); err != nil {
 		return programInfo{}, nil, err
 	}
-	return *info, ids[:min(info.mapCount, maxPrograms)], nil
+	return *info, ids[:min(info.mapCount, maxIDs)], nil
 }
 
 // readMap returns the info of a map.
@@ -104,7 +102,7 @@ func readMap(id uint32) (mapInfo, error) {
 	return *info, err
 }
 
-// call calls bpf(2). The memory at pointers in attr must be pinned.
+// call calls bpf(2) and returns its result. The caller must pin the memory to which attr points.
 func call[T queryAttr | idAttr | infoAttr](command int, attr *T) (int, error) {
 	n, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(command), uintptr(unsafe.Pointer(attr)),
 		unsafe.Sizeof(*attr))
@@ -114,10 +112,5 @@ func call[T queryAttr | idAttr | infoAttr](command int, attr *T) (int, error) {
 	return int(n), nil
 }
 
-// pointer returns the address of memory in the form of union bpf_attr.
+// pointer returns an address in the format of union bpf_attr.
 func pointer[T any](to *T) uint64 { return uint64(uintptr(unsafe.Pointer(to))) }
-
-func text(name [16]byte) string {
-	before, _, _ := bytes.Cut(name[:], []byte{0})
-	return string(before)
-}

@@ -14,17 +14,15 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// cgroupAttachments are the hooks of sockets and packets of a cgroup.
-func cgroupAttachments() []attachment {
-	return []attachment{
-		{Connect4, unix.BPF_CGROUP_INET4_CONNECT},
-		{Connect6, unix.BPF_CGROUP_INET6_CONNECT},
-		{SendMsg4, unix.BPF_CGROUP_UDP4_SENDMSG},
-		{SendMsg6, unix.BPF_CGROUP_UDP6_SENDMSG},
-		{SockOps, unix.BPF_CGROUP_SOCK_OPS},
-		{Ingress, unix.BPF_CGROUP_INET_INGRESS},
-		{Egress, unix.BPF_CGROUP_INET_EGRESS},
-	}
+// cgroupAttachPoints contains the hooks of a cgroup that see sockets or packets.
+var cgroupAttachPoints = []attachPoint{
+	{Connect4, unix.BPF_CGROUP_INET4_CONNECT},
+	{Connect6, unix.BPF_CGROUP_INET6_CONNECT},
+	{SendMsg4, unix.BPF_CGROUP_UDP4_SENDMSG},
+	{SendMsg6, unix.BPF_CGROUP_UDP6_SENDMSG},
+	{SockOps, unix.BPF_CGROUP_SOCK_OPS},
+	{Ingress, unix.BPF_CGROUP_INET_INGRESS},
+	{Egress, unix.BPF_CGROUP_INET_EGRESS},
 }
 
 // addCgroups adds the programs at the cgroups of the processes in the namespace, and at their
@@ -40,38 +38,39 @@ func (l *Listing) addCgroups(ns *netns.NS, proc string) {
 		l.addUnread("cgroups", err)
 		return
 	}
-	for _, path := range ancestors(paths) {
+	for _, path := range withAncestors(paths) {
 		if strings.HasPrefix(path, "/..") {
-			l.Unread = append(l.Unread, "cgroup "+path+
-				": it is outside the cgroup namespace of this process")
+			l.Unread = append(l.Unread,
+				"cgroup "+path+": it is outside the cgroup namespace of this process")
 			continue
 		}
-		fd, err := unix.Open(filepath.Join(mount, path), unix.O_RDONLY|unix.O_DIRECTORY|
-			unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(filepath.Join(mount, path),
+			unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			l.addUnread("cgroup "+path, err)
 			continue
 		}
-		l.query(fd, "cgroup "+path, cgroupAttachments())
+		l.addAttached(fd, "cgroup "+path, cgroupAttachPoints)
 		_ = unix.Close(fd)
 	}
 }
 
-// ancestors returns the paths and the paths of their ancestors, sorted.
-func ancestors(paths []string) []string {
-	all := map[string]bool{}
+// withAncestors returns the paths and the paths of all ancestors, sorted.
+func withAncestors(paths []string) []string {
+	found := map[string]bool{}
 	for _, path := range paths {
-		for ; !all[path]; path = filepath.Dir(path) {
-			all[path] = true
+		for ; !found[path]; path = filepath.Dir(path) {
+			found[path] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(all))
+	return slices.Sorted(maps.Keys(found))
 }
 
-// cgroupsOf returns the cgroups of version 2 of the visible processes in the namespace.
+// cgroupsOf returns the paths of the cgroups (version 2) of the processes in the namespace that are
+// visible in proc.
 func cgroupsOf(id netns.ID, proc string) []string {
 	found := map[string]bool{}
-	for _, dir := range processes(proc) {
+	for _, dir := range processDirs(proc) {
 		var st unix.Stat_t
 		if unix.Stat(filepath.Join(dir, "ns/net"), &st) != nil ||
 			(netns.ID{Dev: st.Dev, Ino: st.Ino}) != id {
@@ -87,13 +86,13 @@ func cgroupsOf(id netns.ID, proc string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// processes returns the directories of the processes in proc.
-func processes(proc string) []string {
+// processDirs returns the directories of the processes in proc.
+func processDirs(proc string) []string {
 	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*")) // the pattern is valid
 	return dirs
 }
 
-// cgroupMount returns where the whole hierarchy of version 2 is mounted.
+// cgroupMount returns the mount point of the root of the cgroup hierarchy (version 2).
 func cgroupMount() (string, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -109,16 +108,16 @@ func cgroupMount() (string, error) {
 	return "", errors.New("no cgroup2 file system is mounted")
 }
 
-// holdersOf returns the processes that have programs open, by the ids of the programs.
-func holdersOf(proc string) map[uint32][]string {
+// programHolders returns the processes that have programs open, as NAME[PID], by program ID.
+func programHolders(proc string) map[uint32][]string {
 	holders := map[uint32][]string{}
-	for _, dir := range processes(proc) {
+	for _, dir := range processDirs(proc) {
 		files, _ := filepath.Glob(filepath.Join(dir, "fd/*"))
 		for _, file := range files {
 			if target, err := os.Readlink(file); err != nil || target != "anon_inode:bpf-prog" {
 				continue
 			}
-			id, ok := programOf(filepath.Join(dir, "fdinfo", filepath.Base(file)))
+			id, ok := programID(filepath.Join(dir, "fdinfo", filepath.Base(file)))
 			if !ok {
 				continue
 			}
@@ -132,8 +131,8 @@ func holdersOf(proc string) map[uint32][]string {
 	return holders
 }
 
-// programOf reads the id of a program from the file of its descriptor in fdinfo.
-func programOf(file string) (uint32, bool) {
+// programID reads the ID of a program from the fdinfo file of its file descriptor.
+func programID(file string) (uint32, bool) {
 	text, _ := os.ReadFile(file)
 	for line := range strings.Lines(string(text)) {
 		if value, ok := strings.CutPrefix(line, "prog_id:"); ok {

@@ -15,13 +15,13 @@ func (l *Listing) addNamespace() {
 		return
 	}
 	defer func() { _ = file.Close() }()
-	l.query(int(file.Fd()), "the namespace", []attachment{{SkLookup, unix.BPF_SK_LOOKUP}})
+	l.addAttached(int(file.Fd()), "the namespace", []attachPoint{{SkLookup, unix.BPF_SK_LOOKUP}})
 }
 
-// BPF_NETKIT_PRIMARY and BPF_NETKIT_PEER of linux/bpf.h.
+// Attach types of linux/bpf.h that package unix lacks.
 const (
-	attachNetkitPrimary = 54
-	attachNetkitPeer    = 55
+	attachNetkitPrimary = 54 // BPF_NETKIT_PRIMARY
+	attachNetkitPeer    = 55 // BPF_NETKIT_PEER
 )
 
 // addInterfaces adds the programs at the interfaces of the thread's namespace.
@@ -38,34 +38,34 @@ func (l *Listing) addInterfaces() {
 	}
 	for _, i := range links {
 		a := i.Attrs()
-		place := "interface " + a.Name
+		object := "interface " + a.Name
 		if a.Xdp != nil && a.Xdp.Attached {
-			l.add(XDP, place, a.Xdp.ProgId)
+			l.add(XDP, object, a.Xdp.ProgId)
 		}
-		l.addFilters(h, i, place)
-		attachments := []attachment{
+		l.addFilters(h, i, object)
+		points := []attachPoint{
 			{TCXIngress, unix.BPF_TCX_INGRESS}, {TCXEgress, unix.BPF_TCX_EGRESS},
 		}
 		if i.Type() == "netkit" {
-			attachments = append(attachments, attachment{NetkitPrimary, attachNetkitPrimary},
-				attachment{NetkitPeer, attachNetkitPeer})
+			points = append(points, attachPoint{NetkitPrimary, attachNetkitPrimary},
+				attachPoint{NetkitPeer, attachNetkitPeer})
 		}
-		l.query(a.Index, place, attachments)
+		l.addAttached(a.Index, object, points)
 	}
 }
 
-// addFilters adds the programs of tc.
-func (l *Listing) addFilters(h *netlink.Handle, i netlink.Link, place string) {
+// addFilters adds the programs of tc filters at the interface.
+func (l *Listing) addFilters(h *netlink.Handle, i netlink.Link, object string) {
 	for hook, parent := range map[Hook]uint32{
 		TCIngress: netlink.HANDLE_MIN_INGRESS, TCEgress: netlink.HANDLE_MIN_EGRESS,
 	} {
-		addFilters, err := h.FilterList(i, parent)
+		filters, err := h.FilterList(i, parent)
 		if err != nil {
-			continue // the interface has no clsact
+			continue // the interface has no clsact qdisc
 		}
-		for _, f := range addFilters {
+		for _, f := range filters {
 			if p, ok := f.(*netlink.BpfFilter); ok {
-				l.add(hook, place, uint32(p.Id))
+				l.add(hook, object, uint32(p.Id))
 			}
 		}
 	}

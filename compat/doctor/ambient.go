@@ -13,41 +13,45 @@ func DiagnoseAmbient(f Facts, a rules.Ambient) []Finding {
 	return d.run()
 }
 
-// A markedRoute is the policy route of the redirection.
+// A markedRoute is the policy route for the packets with the mark of the redirection.
 type markedRoute struct {
 	mark, mask, table uint32
-	owner             string // of the mark, in the possessive form, for messages
+	markOwner         string // in the possessive form, for messages: "TPROXY's"
 	used              bool
-	remedy            string // appended to the advice to change the rule's priority; may be empty
+	// alternative is a second remedy if another policy rule precedes the policy rule. It may be
+	// empty.
+	alternative string
 }
 
-// markedRoute returns the policy route. A redirection without TPROXY does not use it.
+// markedRoute returns the policy route. In sidecar mode only TPROXY uses it.
 func (d *diagnosis) markedRoute() markedRoute {
 	if d.ambient != nil {
 		return markedRoute{
 			mark: rules.AmbientMark, mask: rules.AmbientMarkMask, table: rules.AmbientRouteTable,
-			owner: "ambient mode's", used: true,
+			markOwner: "ambient mode's", used: true,
 		}
 	}
 	return markedRoute{
 		mark: d.redirect.TProxyMark, mask: ^uint32(0), table: d.redirect.TProxyRouteTable,
-		owner: "TPROXY's", used: d.tproxy(), remedy: ", or choose another mark",
+		markOwner: "TPROXY's", used: d.usesTProxy(), alternative: ", or choose another mark",
 	}
 }
 
-// ambientSamples returns typical packets of a pod in ambient mode, in one family.
+// ambientSamples returns typical packets of a pod in ambient mode. pod is an address and port of the
+// application, and other those of a peer in the same family.
 func (d *diagnosis) ambientSamples(pod, other netip.AddrPort) []sample {
 	out := func(protocol rules.Protocol, mark uint32, port uint16) rules.Packet {
 		return rules.Packet{
 			Hook: rules.Output, OutInterface: "eth0", Protocol: protocol, Mark: mark,
-			Owner: &rules.Owner{UID: 65533, GID: 65533}, Source: netip.AddrPortFrom(pod.Addr(), 40000),
+			Owner:       &rules.Owner{UID: 65533, GID: 65533},
+			Source:      netip.AddrPortFrom(pod.Addr(), 40000),
 			Destination: netip.AddrPortFrom(other.Addr(), port),
 			Flags:       map[rules.Protocol]rules.TCPFlags{rules.TCP: rules.SYN}[protocol],
 		}
 	}
 	in := rules.Packet{
-		Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN, Source: other,
-		Destination: pod,
+		Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN,
+		Source: other, Destination: pod,
 	}
 	hbone := in
 	hbone.Destination = netip.AddrPortFrom(pod.Addr(), rules.DefaultTunnelPort)

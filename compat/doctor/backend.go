@@ -12,9 +12,7 @@ import (
 
 // hasSluiceChains reports whether the table has chains of Sluice.
 func (t *LegacyTable) hasSluiceChains() bool {
-	return slices.ContainsFunc(t.Chains, func(chain string) bool {
-		return strings.HasPrefix(chain, compat.ChainPrefix)
-	})
+	return slices.ContainsFunc(t.Chains, compat.IsSluiceChain)
 }
 
 // sluiceLegacyTables returns the names of the iptables-legacy tables that contain Sluice's rules.
@@ -33,29 +31,28 @@ func (d *diagnosis) missingNFT() []nft.Feature {
 	if d.TablesErr != nil && nft.IsNotSupported(d.TablesErr) {
 		return []nft.Feature{nft.FeatureTables}
 	}
-	var lacking []nft.Feature
+	var missing []nft.Feature
 	for _, s := range d.Features {
 		if s.Err != nil && d.needs(s.Feature) {
-			lacking = append(lacking, s.Feature)
+			missing = append(missing, s.Feature)
 		}
 	}
-	return lacking
+	return missing
 }
 
-// missingLegacy returns the missing iptables-legacy features that the parameters need. LegacyFeatures
-// contains only those.
+// missingLegacy returns the missing iptables-legacy features that the parameters need.
 func (d *diagnosis) missingLegacy() []nft.Feature {
-	var lacking []nft.Feature
+	var missing []nft.Feature
 	for _, s := range d.LegacyFeatures {
 		if s.Err != nil {
-			lacking = append(lacking, s.Feature)
+			missing = append(missing, s.Feature)
 		}
 	}
-	return lacking
+	return missing
 }
 
-// usesLegacy reports whether rules apply would use iptables-legacy: it is requested, or only it
-// supports the parameters.
+// usesLegacy reports whether rules apply would use iptables-legacy, because the user requests it, or
+// because the kernel supports the parameters only with iptables-legacy.
 func (d *diagnosis) usesLegacy() bool {
 	switch d.Backend {
 	case compat.BackendNFT:
@@ -69,38 +66,38 @@ func (d *diagnosis) usesLegacy() bool {
 // checkLegacyKernel reports whether the kernel supports the iptables-legacy features that the
 // parameters need.
 func (d *diagnosis) checkLegacyKernel() {
-	lacking := d.missingLegacy()
+	missing := d.missingLegacy()
 	isRequired := d.Backend == compat.BackendLegacy ||
 		d.Backend != compat.BackendNFT && len(d.missingNFT()) > 0
 	switch {
 	case len(d.LegacyFeatures) == 0 && d.Backend == compat.BackendLegacy:
 		d.add("kernel", Note,
-			fmt.Sprintf("cannot determine which features of iptables-legacy Linux %s supports: this needs CAP_SYS_ADMIN", d.Kernel),
-			"run rules doctor as root to determine the kernel's features")
+			fmt.Sprintf("cannot determine which features of iptables-legacy Linux %s supports:"+
+				" this needs CAP_SYS_ADMIN", d.Kernel), runAsRoot)
 	case len(d.LegacyFeatures) == 0: // neither probed nor requested
-	case len(lacking) > 0 && isRequired:
-		for _, f := range lacking {
+	case len(missing) > 0 && isRequired:
+		for _, f := range missing {
 			d.addPrevented("kernel",
 				fmt.Sprintf("Linux %s lacks %s, which these parameters need", d.Kernel, f.Name),
-				fmt.Sprintf("a kernel with %s (Linux %s or later)", f.Option, f.Since))
+				kernelWith(f))
 		}
-	case len(lacking) > 0:
+	case len(missing) > 0:
 		d.add("kernel", Note,
 			fmt.Sprintf("Linux %s lacks %s: these parameters work only with nf_tables", d.Kernel,
-				lacking[0].Name), "")
+				missing[0].Name), "")
 	case d.usesLegacy():
 		d.add("kernel", OK,
-			fmt.Sprintf("Linux %s supports the iptables-legacy features that these parameters need; iptables-legacy is used",
-				d.Kernel), "")
+			fmt.Sprintf("Linux %s supports the iptables-legacy features that these parameters need;"+
+				" iptables-legacy is used", d.Kernel), "")
 	default:
-		d.add("kernel", OK,
-			fmt.Sprintf("Linux %s also supports the iptables-legacy features that these parameters need",
-				d.Kernel), "")
+		d.add("kernel", OK, fmt.Sprintf(
+			"Linux %s also supports the iptables-legacy features that these parameters need",
+			d.Kernel), "")
 	}
 }
 
-// deviationsWithoutEffect returns the deviations that rules in iptables-legacy cannot have. There,
-// Sluice's rules have the same priorities as Istio's.
+// deviationsWithoutEffect returns the deviations that rules in iptables-legacy cannot have, because
+// they have the same priorities as Istio's rules.
 func (d *diagnosis) deviationsWithoutEffect() []rules.DeviationID {
 	if d.sluiceTable() == nil && (len(d.sluiceLegacyTables()) > 0 || d.usesLegacy()) {
 		return []rules.DeviationID{rules.NATFirst}
@@ -108,19 +105,20 @@ func (d *diagnosis) deviationsWithoutEffect() []rules.DeviationID {
 	return nil
 }
 
-// checkInstalled reports the backend that holds Sluice's rules.
+// checkInstalled reports which backend holds Sluice's rules.
 func (d *diagnosis) checkInstalled() {
 	legacy := d.sluiceLegacyTables()
 	const next = "run rules check to compare them with the parameters"
 	switch t := d.sluiceTable(); {
 	case t != nil && len(legacy) > 0:
 		d.add("rules", Warning,
-			fmt.Sprintf("rules of Sluice are in table inet %s and in iptables-legacy's tables %s: both backends capture", t.Name,
-				strings.Join(legacy, ", ")), "run rules apply to keep only one of the two")
+			fmt.Sprintf("rules of Sluice are in table inet %s and in iptables-legacy's tables %s:"+
+				" both backends capture", t.Name, strings.Join(legacy, ", ")),
+			"run rules apply to keep only one of the two")
 	case t != nil:
 		d.add("rules", OK,
-			fmt.Sprintf("table inet %s exists, with %s", t.Name,
-				countText(countRules(t), "rule")), next)
+			fmt.Sprintf("table inet %s exists, with %s", t.Name, countText(countRules(t), "rule")),
+			next)
 	case len(legacy) > 0:
 		d.add("rules", OK,
 			fmt.Sprintf("rules of Sluice are in iptables-legacy's tables %s",

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -23,18 +24,18 @@ func (d *diagnosis) samples() []sample {
 	if !d.redirect.OwnerGroups.All && len(d.redirect.OwnerGroups.IDs) > 0 {
 		application.GID = d.redirect.OwnerGroups.IDs[0].First
 	}
-	var list []sample
+	var samples []sample
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		if f == rules.IPv6 && !d.redirect.IPv6 {
 			continue
 		}
 		pod := d.podIP(f)
 		if d.ambient != nil {
-			list = append(list, d.ambientSamples(netip.AddrPortFrom(pod, 8080),
+			samples = append(samples, d.ambientSamples(netip.AddrPortFrom(pod, 8080),
 				netip.AddrPortFrom(documentationAddr(f), 40000))...)
 			continue
 		}
-		end := func(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
+		end := netip.AddrPortFrom
 		out := func(protocol rules.Protocol, owner rules.Owner, to netip.AddrPort) rules.Packet {
 			return rules.Packet{
 				Hook: rules.Output, OutInterface: "eth0", Protocol: protocol, Owner: &owner,
@@ -45,13 +46,14 @@ func (d *diagnosis) samples() []sample {
 		other := documentationAddr(f)
 		self := out(rules.TCP, proxy, end(pod, 8080))
 		self.OutInterface = lo
-		list = append(list,
+		samples = append(samples,
 			sample{
 				"the application's outbound connections",
 				out(rules.TCP, application, end(d.destination(f), 80)),
 			},
 			sample{
-				"the application's DNS queries", out(rules.UDP, application, end(d.server(f), 53)),
+				"the application's DNS queries",
+				out(rules.UDP, application, end(d.nameserver(f), 53)),
 			},
 			sample{"the proxy's outbound connections", out(rules.TCP, proxy, end(other, 80))},
 			sample{"the proxy's calls to its own pod", self},
@@ -61,7 +63,7 @@ func (d *diagnosis) samples() []sample {
 			}},
 		)
 	}
-	return list
+	return samples
 }
 
 // documentationAddr returns an address for documentation (RFC 5737, RFC 3849).
@@ -72,7 +74,7 @@ func documentationAddr(f rules.Family) netip.Addr {
 	return netip.MustParseAddr("198.51.100.1")
 }
 
-// podIP returns an address of the pod, or a typical one.
+// podIP returns an address of the pod, or an address for documentation if the pod has none.
 func (d *diagnosis) podIP(f rules.Family) netip.Addr {
 	for _, i := range d.Interfaces {
 		for _, a := range i.Addrs {
@@ -87,7 +89,7 @@ func (d *diagnosis) podIP(f rules.Family) netip.Addr {
 	}[f]
 }
 
-// destination returns an address of an included prefix.
+// destination returns an address of an included prefix, or an address for documentation.
 func (d *diagnosis) destination(f rules.Family) netip.Addr {
 	for _, p := range d.redirect.OutboundCIDRs.Prefixes {
 		if rules.FamilyOf(p.Addr()) == f {
@@ -97,8 +99,8 @@ func (d *diagnosis) destination(f rules.Family) netip.Addr {
 	return documentationAddr(f)
 }
 
-// server returns a nameserver.
-func (d *diagnosis) server(f rules.Family) netip.Addr {
+// nameserver returns the address of a nameserver, or an address for documentation.
+func (d *diagnosis) nameserver(f rules.Family) netip.Addr {
 	for _, s := range d.redirect.DNS.Servers {
 		if rules.FamilyOf(s) == f {
 			return s
@@ -110,13 +112,13 @@ func (d *diagnosis) server(f rules.Family) netip.Addr {
 // checkConflicts compares the outcomes of samples with Sluice's rules alone and with the foreign
 // rules.
 func (d *diagnosis) checkConflicts() {
-	others := d.foreign()
-	if d.TablesErr != nil || len(others) == 0 {
+	foreign := d.foreignTables()
+	if d.TablesErr != nil || len(foreign) == 0 {
 		return
 	}
-	together := rules.Ruleset{Tables: d.withCompiled(others), Routing: d.compiled.Routing}
-	found := false
-	budget := diff.AgentBudget.From(time.Now()) // of all samples
+	together := rules.Ruleset{Tables: d.withCompiled(foreign), Routing: d.compiled.Routing}
+	foundConflict := false
+	budget := diff.AgentBudget.From(time.Now()) // for all samples together
 	for _, s := range d.samples() {
 		alone := diff.ExplainWithin(&d.compiled, s.packet, budget).Outcome
 		trace := diff.ExplainWithin(&together, s.packet, budget)
@@ -129,9 +131,9 @@ func (d *diagnosis) checkConflicts() {
 		}
 		if d.sameCapture(alone, trace.Outcome) ||
 			d.bypasses() && alone.Captured() && !trace.Outcome.Dropped {
-			continue // no conflict, or reported by foreignEffect
+			continue // no conflict, or a bypass that checkForeignEffect reports
 		}
-		found = true
+		foundConflict = true
 		severity, next := Warning,
 			"remove that rule if only the mesh must handle these connections"
 		switch {
@@ -146,45 +148,47 @@ func (d *diagnosis) checkConflicts() {
 			severity, next = Problem, "remove that rule, or move its chain after Sluice's"
 		}
 		d.add("rules", severity,
-			fmt.Sprintf("%s (%s): with these parameters alone the packet is %s; with foreign rules %s",
+			fmt.Sprintf(
+				"%s (%s): with these parameters alone the packet is %s; with foreign rules %s",
 				s.kind, s.packet, d.outcomeText(alone), d.actualText(trace)), next)
 	}
-	if !found && !d.bypasses() {
+	if !foundConflict && !d.bypasses() {
 		d.add("rules", OK, "foreign rules in nf_tables do not affect the tested connections", "")
 	}
 }
 
 // withCompiled inserts the compiled table at the position of Sluice's table, or first, the position
 // of a new table.
-func (d *diagnosis) withCompiled(others []rules.Table) []rules.Table {
+func (d *diagnosis) withCompiled(foreign []rules.Table) []rules.Table {
 	if d.sluiceTable() == nil {
-		return append(slices.Clone(d.compiled.Tables), others...)
+		return slices.Concat(d.compiled.Tables, foreign)
 	}
-	all := slices.Clone(d.Tables)
-	for i := range all {
-		if all[i].Family == rules.Inet && all[i].Name == rules.TableName {
-			all[i] = d.compiled.Tables[0]
+	tables := slices.Clone(d.Tables)
+	for i := range tables {
+		if compat.IsSluiceTable(&tables[i]) {
+			tables[i] = d.compiled.Tables[0]
 		}
 	}
-	return all
+	return tables
 }
 
-// sameCapture reports whether two outcomes capture the packet in the same way. Marks and zones may
-// differ, except TPROXY's mark on a connection, which routes all replies to lo.
+// sameCapture reports whether two outcomes capture the packet in the same way. It ignores marks and
+// zones, except TPROXY's mark on a connection, because this mark routes all replies to lo.
 func (d *diagnosis) sameCapture(a, b rules.Outcome) bool {
 	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy &&
-		b.Undecided == "" &&
-		d.connectionMark(a) == d.connectionMark(b)
+		b.Undecided == "" && d.connectionMark(a) == d.connectionMark(b)
 }
 
-// connectionMark returns TPROXY's mark if the connection has it in TPROXY mode, otherwise 0.
+// connectionMark returns TPROXY's mark if the mode is TPROXY and the connection has the mark.
+// Otherwise it returns 0.
 func (d *diagnosis) connectionMark(f rules.Outcome) uint32 {
-	if d.tproxy() && f.ConntrackMark == d.redirect.TProxyMark {
+	if d.usesTProxy() && f.ConntrackMark == d.redirect.TProxyMark {
 		return f.ConntrackMark
 	}
 	return 0
 }
 
+// outcomeText describes an outcome, without marks and zones that sameCapture ignores.
 func (d *diagnosis) outcomeText(f rules.Outcome) string {
 	f.Mark, f.ConntrackMark, f.Zone = 0, d.connectionMark(f), 0
 	if !f.Captured() && !f.Dropped && f.Undecided == "" && f.ConntrackMark == 0 {
@@ -217,7 +221,7 @@ func lastForeign(t rules.Trace) *rules.Step {
 	return nil
 }
 
-// isIstio reports whether the rule is in a table with rules of Istio.
+// isIstio reports whether the rule of the step is in a table with rules of Istio.
 func (d *diagnosis) isIstio(step *rules.Step) bool {
 	return step != nil && slices.ContainsFunc(d.Tables, func(t rules.Table) bool {
 		return t.Family == step.Table.Family && t.Name == step.Table.Name && istioProgram(&t) != ""

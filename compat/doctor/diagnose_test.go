@@ -522,7 +522,7 @@ func list(findings []Finding) string {
 	return b.String()
 }
 
-func TestOlder(t *testing.T) {
+func TestKernelReleaseIsOlder(t *testing.T) {
 	for _, row := range []struct {
 		release, version string
 		want             bool
@@ -535,7 +535,7 @@ func TestOlder(t *testing.T) {
 		{"odd", "5.2", false},
 		{"2.6.13", "2.6.14", false},
 	} {
-		if got := older(row.release, row.version); got != row.want {
+		if got := isOlder(row.release, row.version); got != row.want {
 			t.Errorf("%s is older than %s: %t", row.release, row.version, got)
 		}
 	}

@@ -9,18 +9,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Facts describe a namespace and its kernel. The error of a fact is the reason why it is missing.
+// Facts describe a namespace and its kernel. If a fact could not be read, its error is the reason.
 type Facts struct {
 	// Kernel is the release of the running kernel, such as 6.18.44.
 	Kernel string
 	// Features are the results of nft.Probe.
 	Features    []nft.Support
 	FeaturesErr error
-	// LegacyFeatures are the features of iptables-legacy that the ruleset needs, with the results
-	// of probing; empty if they could not be probed.
+	// LegacyFeatures are the results of probing the features of iptables-legacy that the ruleset
+	// needs. It is empty if they could not be probed.
 	LegacyFeatures []nft.Support
-	// Backend is the desired backend: compat.BackendNFT, compat.BackendLegacy, or any other value
-	// for the first that the kernel supports.
+	// Backend is the desired backend. Any value other than compat.BackendNFT and
+	// compat.BackendLegacy means the first backend that the kernel supports.
 	Backend compat.BackendName
 	// Settings are the namespace's sysctls under net by name, such as net.ipv4.conf.all.rp_filter.
 	// Sysctls that the kernel lacks are missing.
@@ -40,7 +40,7 @@ type Facts struct {
 	LegacyErr error
 
 	// Foreign is the effect of foreign rules in all backends and tables on the traffic that the
-	// ruleset captures; nil if unknown.
+	// ruleset captures. It is nil if the effect was not determined.
 	Foreign *ForeignEffect
 
 	// Programs are the eBPF programs that see the traffic outside netfilter.
@@ -52,8 +52,8 @@ type Facts struct {
 
 // A ForeignEffect describes in sentences the effect of foreign rules on captured traffic.
 type ForeignEffect struct {
-	// Bypasses describes the packets that bypass the proxy, and the responsible rule. Unknown lists
-	// the reasons why it is unknown whether captured packets bypass the proxy.
+	// Bypasses describes packets that bypass the proxy, and the responsible rules. Unknown contains
+	// the reasons why it is unknown whether other captured packets bypass the proxy.
 	Bypasses, Unknown []string
 }
 
@@ -105,16 +105,10 @@ type LegacyTable struct {
 	Err error
 }
 
-// setting returns the value of a sysctl, and whether it exists.
-func (f *Facts) setting(name string) (string, bool) {
-	value, ok := f.Settings[name]
-	return value, ok
-}
-
-// sluiceTable returns Sluice's table, or nil.
+// sluiceTable returns Sluice's table in nf_tables, or nil.
 func (f *Facts) sluiceTable() *rules.Table {
 	for i := range f.Tables {
-		if f.Tables[i].Family == rules.Inet && f.Tables[i].Name == rules.TableName {
+		if compat.IsSluiceTable(&f.Tables[i]) {
 			return &f.Tables[i]
 		}
 	}

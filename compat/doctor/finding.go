@@ -42,17 +42,19 @@ type Verdict string
 // The verdicts.
 const (
 	Works     Verdict = "works"     // nothing prevents capture
-	Degraded  Verdict = "degraded"  // something in the namespace prevents it
-	Prevented Verdict = "prevented" // the kernel or a missing permission prevents it
+	Degraded  Verdict = "degraded"  // something in the namespace prevents capture
+	Prevented Verdict = "prevented" // the kernel or a missing permission prevents capture
 )
 
 // Message returns the verdict as a sentence without a full stop.
 func (v Verdict) Message() string {
 	switch v {
 	case Degraded:
-		return "a problem in this namespace prevents capture from working as these parameters specify"
+		return "a problem in this namespace prevents capture from working as these parameters" +
+			" specify"
 	case Prevented:
-		return "the kernel or a missing permission prevents this process from capturing traffic in this namespace"
+		return "the kernel or a missing permission prevents this process from capturing traffic in" +
+			" this namespace"
 	}
 	return "capture can work in this namespace"
 }
@@ -61,9 +63,11 @@ func (v Verdict) Message() string {
 func (v Verdict) NodeMessage() string {
 	switch v {
 	case Degraded:
-		return "a problem on this node prevents probes of pods in ambient mode from getting their source address"
+		return "a problem on this node prevents probes of pods in ambient mode from getting their" +
+			" source address"
 	case Prevented:
-		return "the kernel or a missing permission prevents this process from writing the node's rules for probes"
+		return "the kernel or a missing permission prevents this process from writing the node's" +
+			" rules for probes"
 	}
 	return "the node's rules for probes can work"
 }
@@ -123,7 +127,7 @@ func (d *diagnosis) sorted() []Finding {
 	return d.findings
 }
 
-// diagnosis collects findings.
+// A diagnosis collects findings about a redirection.
 type diagnosis struct {
 	Facts
 	redirect rules.Redirect
@@ -132,7 +136,7 @@ type diagnosis struct {
 	findings []Finding
 }
 
-// compile returns the ruleset with additional disabled deviations.
+// compile returns the ruleset of the parameters, with additional deviations disabled.
 func (d *diagnosis) compile(without []rules.DeviationID) rules.Ruleset {
 	if d.ambient == nil {
 		r := d.redirect
@@ -161,4 +165,4 @@ func (d *diagnosis) addPrevented(topic, verdict, next string) {
 	})
 }
 
-func (d *diagnosis) tproxy() bool { return d.redirect.Mode == rules.ModeTProxy }
+func (d *diagnosis) usesTProxy() bool { return d.redirect.Mode == rules.ModeTProxy }

@@ -7,7 +7,8 @@ func (d *diagnosis) checkForeignEffect() {
 	}
 	for _, text := range d.Foreign.Bypasses {
 		d.add("rules", Problem, text,
-			"find the program that adds this rule, and remove the rule; in a pod such a program has NET_ADMIN")
+			"find the program that adds this rule, and remove the rule; in a pod such a program has"+
+				" NET_ADMIN")
 	}
 	for _, text := range d.Foreign.Unknown {
 		d.add("rules", Warning, text,

@@ -23,9 +23,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Gather reads the facts about the namespace (nil: the current one) for the desired ruleset. It
-// changes nothing and creates no table of iptables-legacy. It needs no privilege, but without
-// privileges facts are missing.
+// Gather reads the facts about the namespace (nil: the current one) for the desired ruleset. It does
+// not change the namespace, and creates no table of iptables-legacy. Without privileges it returns
+// the facts that any process may read.
 func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
 	var f Facts
 	f.Kernel = release()
@@ -70,13 +70,13 @@ func release() string {
 }
 
 const (
-	procDir = "/proc"
-	sysctls = procDir + "/sys/net"
+	procDir   = "/proc"
+	sysctlDir = procDir + "/sys/net"
 )
 
 // settings returns the relevant sysctls of the thread's namespace.
 func settings() (map[string]string, error) {
-	if _, err := os.Stat(sysctls); err != nil {
+	if _, err := os.Stat(sysctlDir); err != nil {
 		return nil, err
 	}
 	found := map[string]string{}
@@ -86,7 +86,7 @@ func settings() (map[string]string, error) {
 		"netfilter/nf_conntrack_tcp_loose", "netfilter/nf_conntrack_count",
 		"netfilter/nf_conntrack_max",
 	} {
-		files, err := filepath.Glob(filepath.Join(sysctls, pattern))
+		files, err := filepath.Glob(filepath.Join(sysctlDir, pattern))
 		if err != nil {
 			return nil, err
 		}
@@ -112,8 +112,8 @@ func (f *Facts) readNetwork() error {
 		return fmt.Errorf("open route netlink socket: %w", err)
 	}
 	defer h.Close()
-	// An interrupted dump may lack recent changes.
-	complete := func(subject string, err error) error {
+	// Ignore that a dump was interrupted: it only may lack the most recent changes.
+	listError := func(subject string, err error) error {
 		if err == nil || errors.Is(err, netlink.ErrDumpInterrupted) {
 			return nil
 		}
@@ -121,14 +121,14 @@ func (f *Facts) readNetwork() error {
 	}
 	links, err := h.LinkList()
 	addrs, addrErr := h.AddrList(nil, netlink.FAMILY_ALL)
-	list, ruleErr := h.RuleList(netlink.FAMILY_ALL)
+	policyRules, ruleErr := h.RuleList(netlink.FAMILY_ALL)
 	routes, routeErr := h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{},
 		netlink.RT_FILTER_TABLE)
 	for _, l := range links {
 		f.Interfaces = append(f.Interfaces, interfaceOf(l, addrs))
 	}
-	for _, r := range list {
-		if rule, ok := policyRule(r); ok {
+	for _, r := range policyRules {
+		if rule, ok := policyRuleOf(r); ok {
 			f.Routing.Rules = append(f.Routing.Rules, rule)
 		}
 	}
@@ -137,9 +137,8 @@ func (f *Facts) readNetwork() error {
 			f.Routing.Routes = append(f.Routing.Routes, routeOf(r, links))
 		}
 	}
-	return errors.Join(complete("interfaces", err), complete("addresses", addrErr),
-		complete("policy rules", ruleErr),
-		complete("routes", routeErr))
+	return errors.Join(listError("interfaces", err), listError("addresses", addrErr),
+		listError("policy rules", ruleErr), listError("routes", routeErr))
 }
 
 func interfaceOf(l netlink.Link, addrs []netlink.Addr) Interface {
@@ -152,7 +151,9 @@ func interfaceOf(l netlink.Link, addrs []netlink.Addr) Interface {
 	return i
 }
 
-func policyRule(r netlink.Rule) (PolicyRule, bool) {
+// policyRuleOf converts a policy rule. It returns false if the rule's family is neither IPv4 nor
+// IPv6.
+func policyRuleOf(r netlink.Rule) (PolicyRule, bool) {
 	family := route.FamilyOf(r.Family)
 	p := PolicyRule{Family: family, Priority: r.Priority, Table: uint32(r.Table), Mark: r.Mark}
 	if r.Mask != nil {
@@ -212,7 +213,7 @@ func routeText(r netlink.Route, links []netlink.Link) string {
 		}
 	}
 	words = append(words, to)
-	hop := func(gateway net.IP, index int) {
+	addNextHop := func(gateway net.IP, index int) {
 		if len(gateway) > 0 {
 			words = append(words, "via "+gateway.String())
 		}
@@ -220,10 +221,10 @@ func routeText(r netlink.Route, links []netlink.Link) string {
 			words = append(words, "dev "+linkName(index, links))
 		}
 	}
-	hop(r.Gw, r.LinkIndex)
+	addNextHop(r.Gw, r.LinkIndex)
 	for _, h := range r.MultiPath {
 		words = append(words, "nexthop")
-		hop(h.Gw, h.LinkIndex)
+		addNextHop(h.Gw, h.LinkIndex)
 	}
 	words = append(words, fmt.Sprintf("table %d", r.Table))
 	if len(r.Src) > 0 {
@@ -235,15 +236,15 @@ func routeText(r netlink.Route, links []netlink.Link) string {
 	return strings.Join(words, " ")
 }
 
-// routeTypes contains the names of ip route.
+// routeTypes contains the names of route types in the syntax of ip route.
 var routeTypes = [...]string{
 	unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast",
-	unix.RTN_MULTICAST: "multicast",
-	unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable",
-	unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
+	unix.RTN_MULTICAST: "multicast", unix.RTN_BLACKHOLE: "blackhole",
+	unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
 	unix.RTN_NAT: "nat",
 }
 
+// routeType returns the name of a route type, or "type N" if ip route has no name for it.
 func routeType(n int) string {
 	if n < 0 || n >= len(routeTypes) || routeTypes[n] == "" {
 		return fmt.Sprintf("type %d", n)
@@ -251,6 +252,7 @@ func routeType(n int) string {
 	return routeTypes[n]
 }
 
+// linkName returns the name of the interface with the index, in the form of the ip command.
 func linkName(index int, links []netlink.Link) string {
 	for _, l := range links {
 		if l.Attrs().Index == index {

@@ -2,8 +2,7 @@ package doctor
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
@@ -16,56 +15,55 @@ func (d *diagnosis) checkKernel() {
 		d.checkUnprobedKernel()
 		return
 	}
-	lacking := false
+	isMissing := false
 	for _, s := range d.Features {
-		if s.Err == nil {
-			continue
-		}
-		need := fmt.Sprintf("a kernel with %s (Linux %s or later)", s.Feature.Option,
-			s.Feature.Since)
-		if d.needs(s.Feature) {
-			lacking = true
-			verdict := fmt.Sprintf("Linux %s lacks %s, which these parameters need", d.Kernel,
-				s.Feature.Name)
-			if d.usesLegacy() {
-				d.add("kernel", Note, verdict+" of nf_tables", "")
-				continue
-			}
-			d.addPrevented("kernel", verdict, need)
-		} else {
-			d.add("kernel", Note,
-				fmt.Sprintf("Linux %s lacks %s; these parameters do not need it", d.Kernel,
-					s.Feature.Name), "")
+		verdict := fmt.Sprintf("Linux %s lacks %s", d.Kernel, s.Feature.Name)
+		switch {
+		case s.Err == nil:
+		case !d.needs(s.Feature):
+			d.add("kernel", Note, verdict+"; these parameters do not need it", "")
+		case d.usesLegacy():
+			isMissing = true
+			d.add("kernel", Note, verdict+", which these parameters need of nf_tables", "")
+		default:
+			isMissing = true
+			d.addPrevented("kernel", verdict+", which these parameters need", kernelWith(s.Feature))
 		}
 	}
-	if !lacking {
-		d.add("kernel", OK,
-			fmt.Sprintf("Linux %s supports the nf_tables features that these parameters need", d.Kernel), "")
+	if !isMissing {
+		d.add("kernel", OK, fmt.Sprintf(
+			"Linux %s supports the nf_tables features that these parameters need", d.Kernel), "")
 	}
 }
+
+// kernelWith returns the remedy for a missing feature.
+func kernelWith(f nft.Feature) string {
+	return fmt.Sprintf("a kernel with %s (Linux %s or later)", f.Option, f.Since)
+}
+
+// runAsRoot is the remedy for missing privileges to probe the kernel.
+const runAsRoot = "run rules doctor as root to determine the kernel's features"
 
 // needs reports whether the parameters need a feature.
 func (d *diagnosis) needs(f nft.Feature) bool {
 	r := &d.redirect
 	switch f {
 	case nft.FeatureTProxy:
-		return d.tproxy()
+		return d.usesTProxy()
 	case nft.FeatureRoute:
 		return d.markedRoute().used
 	case nft.FeatureZone:
-		return d.tproxy() || r.DropInvalid || r.DNS.Capture
+		return d.usesTProxy() || r.DropInvalid || r.DNS.Capture
 	case nft.FeatureInterval:
-		for _, t := range d.compiled.Tables {
-			if len(t.Sets()) > 0 {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(d.compiled.Tables, func(t rules.Table) bool {
+			return len(t.Sets()) > 0
+		})
 	}
 	return true
 }
 
-// checkUnprobedKernel reports features that follow from other facts if probing was not possible.
+// checkUnprobedKernel reports conclusions about the features from other facts, because the features
+// could not be probed.
 func (d *diagnosis) checkUnprobedKernel() {
 	needed := nft.FeatureNAT
 	switch {
@@ -75,31 +73,31 @@ func (d *diagnosis) checkUnprobedKernel() {
 	case !nft.IsNotPermitted(d.FeaturesErr):
 		d.add("kernel", Warning,
 			"cannot probe the kernel's features: "+d.FeaturesErr.Error(), "")
-	case older(d.Kernel, needed.Since):
+	case isOlder(d.Kernel, needed.Since):
 		d.add("kernel", Warning,
-			fmt.Sprintf("Linux %s is older than %s, the first version with %s; the kernel could not be probed, which needs CAP_SYS_ADMIN",
-				d.Kernel, needed.Since,
-				needed.Name), "run rules doctor as root to determine the kernel's features")
+			fmt.Sprintf("Linux %s is older than %s, the first version with %s; the kernel could not"+
+				" be probed, which needs CAP_SYS_ADMIN", d.Kernel, needed.Since, needed.Name),
+			runAsRoot)
 	default:
 		d.add("kernel", Note,
-			fmt.Sprintf("the features of Linux %s could not be determined, which needs CAP_SYS_ADMIN; its version is recent "+
-				"enough", d.Kernel), "run rules doctor as root to determine the kernel's features")
+			fmt.Sprintf("the features of Linux %s could not be determined, which needs"+
+				" CAP_SYS_ADMIN; its version is recent enough", d.Kernel), runAsRoot)
 	}
 }
 
-// older reports whether a release precedes "major.minor". The result for an unknown format is
-// false.
-func older(release, version string) bool {
-	var have, want [2]int
-	for i, text := range strings.SplitN(version, ".", 3) {
-		if i < 2 {
-			want[i], _ = strconv.Atoi(text)
-		}
-	}
-	if _, err := fmt.Sscanf(release, "%d.%d", &have[0], &have[1]); err != nil {
-		return false
-	}
-	return have[0] < want[0] || have[0] == want[0] && have[1] < want[1]
+// isOlder reports whether a kernel release precedes the version. It compares only the major and
+// minor numbers, and returns false for an unknown format.
+func isOlder(release, version string) bool {
+	running, runningErr := parseVersion(release)
+	other, otherErr := parseVersion(version)
+	return runningErr == nil && otherErr == nil && slices.Compare(running, other) < 0
+}
+
+// parseVersion returns the major and minor numbers of a kernel version.
+func parseVersion(version string) ([]int, error) {
+	numbers := make([]int, 2)
+	_, err := fmt.Sscanf(version, "%d.%d", &numbers[0], &numbers[1])
+	return numbers, err
 }
 
 // checkPermission reports whether this process may program the namespace.
@@ -114,21 +112,20 @@ func (d *diagnosis) checkPermission() {
 		d.add("kernel", Note, "the kernel has no nf_tables: "+d.TablesErr.Error(), "")
 	case nft.IsNotSupported(d.TablesErr):
 		d.addPrevented("kernel", "the kernel has no nf_tables: "+d.TablesErr.Error(),
-			fmt.Sprintf("a kernel with %s (Linux %s or later)", nft.FeatureTables.Option,
-				nft.FeatureTables.Since))
+			kernelWith(nft.FeatureTables))
 	default:
 		d.add("rules", Warning, "cannot read the namespace's rules: "+d.TablesErr.Error(), "")
 	}
 }
 
-// checkInterfaces reports links and addresses.
+// checkInterfaces reports a loopback interface that is down, and a namespace without addresses.
 func (d *diagnosis) checkInterfaces() {
 	if d.InterfacesErr != nil {
 		d.add("interfaces", Warning,
 			"cannot read the interfaces and routes: "+d.InterfacesErr.Error(), "")
 		return
 	}
-	addressed := false
+	hasAddress := false
 	for _, i := range d.Interfaces {
 		if i.Name == lo && !i.Up {
 			d.add("interfaces", Problem,
@@ -136,12 +133,12 @@ func (d *diagnosis) checkInterfaces() {
 				"ip link set lo up")
 		}
 		for _, a := range i.Addrs {
-			addressed = addressed || i.Name != lo && a.IsGlobalUnicast()
+			hasAddress = hasAddress || i.Name != lo && a.IsGlobalUnicast()
 		}
 	}
-	if !addressed {
-		d.add("interfaces", Warning,
-			"no interface except lo has an address: this is not the namespace of a pod, or the pod's network is not set up yet", "")
+	if !hasAddress {
+		d.add("interfaces", Warning, "no interface except lo has an address: this is not the"+
+			" namespace of a pod, or the pod's network is not set up yet", "")
 	}
 }
 
@@ -149,15 +146,16 @@ const lo = "lo"
 
 // checkIPv6 reports whether the state of IPv6 agrees with the parameters.
 func (d *diagnosis) checkIPv6() {
-	disabled, known := d.setting("net.ipv6.conf.lo.disable_ipv6")
+	disabled, exists := d.Settings["net.ipv6.conf.lo.disable_ipv6"]
 	switch {
 	case d.SettingsErr != nil:
-	case d.redirect.IPv6 && !known:
+	case d.redirect.IPv6 && !exists:
 		d.addPrevented("kernel", "the kernel has no IPv6, which these parameters capture",
 			"omit --dual-stack, or specify only the pod's IPv4 address")
 	case d.redirect.IPv6 && disabled != "0":
 		d.add("settings", Problem,
-			"IPv6 is disabled for lo: ::6, the proxy's source address for connections to the application, cannot be added",
+			"IPv6 is disabled for lo: ::6, the proxy's source address for connections to the"+
+				" application, cannot be added",
 			"sysctl -w net.ipv6.conf.lo.disable_ipv6=0")
 	}
 	if d.redirect.IPv6 {
@@ -168,8 +166,8 @@ func (d *diagnosis) checkIPv6() {
 			if i.Name != lo && rules.FamilyOf(a) == rules.IPv6 && a.IsGlobalUnicast() &&
 				a != rules.PassthroughIPv6() {
 				d.add("interfaces", Warning,
-					fmt.Sprintf("%s has the address %s, but these parameters do not capture IPv6: it bypasses the proxy",
-						i.Name, a), "--dual-stack captures it")
+					fmt.Sprintf("%s has the address %s, but these parameters do not capture IPv6:"+
+						" it bypasses the proxy", i.Name, a), "--dual-stack captures it")
 				return
 			}
 		}

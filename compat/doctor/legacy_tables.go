@@ -31,15 +31,15 @@ func (d *diagnosis) checkLegacy() {
 			d.add("rules", Warning,
 				fmt.Sprintf("%s exists, but its content is unknown: %v", name, t.Err), "")
 		case t.Rules == 0:
-			d.add("rules", Note, name+" is empty; listing rules with iptables-legacy creates the tables", "")
-		case hasIstioChains:
-			d.checkIstioRules(fmt.Sprintf("%s has %s, including rules of istio-iptables", name,
-				countText(t.Rules, "rule")),
-				slices.Contains(t.Chains, istio.ChainPrefix+"TPROXY"))
-		case t.hasSluiceChains():
 			d.add("rules", Note,
-				fmt.Sprintf("%s has %s; Sluice's rules run first", name,
-					countText(t.Rules, "rule")), "")
+				name+" is empty; listing rules with iptables-legacy creates the tables", "")
+		case hasIstioChains:
+			verdict := fmt.Sprintf("%s has %s, including rules of istio-iptables", name,
+				countText(t.Rules, "rule"))
+			d.checkIstioRules(verdict, slices.Contains(t.Chains, istio.ChainPrefix+"TPROXY"))
+		case t.hasSluiceChains():
+			d.add("rules", Note, fmt.Sprintf("%s has %s; Sluice's rules run first", name,
+				countText(t.Rules, "rule")), "")
 		case t.Name == "nat" && !d.usesLegacy():
 			d.checkLegacyNAT(name, t)
 		default:
@@ -55,11 +55,12 @@ func (d *diagnosis) checkLegacyNAT(name string, t LegacyTable) {
 		rules.IstioNATPriority)
 	if priority := d.natPriority(); priority < rules.IstioNATPriority {
 		d.add("rules", Note,
-			fmt.Sprintf("%s: they run after Sluice's rules (priority %d) and are skipped for connections that Sluice redirects",
-				verdict, priority), "")
+			fmt.Sprintf("%s: they run after Sluice's rules (priority %d) and are skipped for"+
+				" connections that Sluice redirects", verdict, priority), "")
 		return
 	}
 	d.add("rules", Warning,
-		verdict+", the same priority as Sluice's NAT chains: the chain registered last runs first, and a connection that it translates skips the other chain",
+		verdict+", the same priority as Sluice's NAT chains: the chain registered last runs first,"+
+			" and a connection that it translates skips the other chain",
 		d.orderAdvice())
 }

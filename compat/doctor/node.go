@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -14,7 +15,7 @@ import (
 // NodeFacts are the facts about the network namespace of a node with pods in ambient mode.
 type NodeFacts struct {
 	Facts
-	// Live are the rules of all owners in all backends.
+	// Live contains the rules of all programs in all backends.
 	Live    compat.Live
 	LiveErr error
 }
@@ -44,18 +45,21 @@ func DiagnoseNode(f NodeFacts, h rules.AmbientHost) []Finding {
 	return d.sorted()
 }
 
-// checkKubelet reports how probes of the kubelet are recognised.
+// checkKubelet reports how the rules recognise probes of the kubelet.
 func (d *diagnosis) checkKubelet(h *rules.AmbientHost) {
 	if h.Kubelet != (rules.MatchCgroup{}) {
-		d.add("rules", OK, fmt.Sprintf("probes are connections of the cgroup /%s", h.Kubelet.Path), "")
+		d.add("rules", OK, fmt.Sprintf("probes are connections of the cgroup /%s", h.Kubelet.Path),
+			"")
 		return
 	}
-	d.add("rules", Warning, fmt.Sprintf("the kubelet has no cgroup of its own, or it is not known: connections of all processes of uid %d to pods in "+
-		"ambient mode are taken for probes and bypass ztunnel", h.KubeletUID),
+	d.add("rules", Warning,
+		fmt.Sprintf("the kubelet has no cgroup of its own, or it is not known: connections of all"+
+			" processes of uid %d to pods in ambient mode are taken for probes and bypass ztunnel",
+			h.KubeletUID),
 		"run rules status to see the reason")
 }
 
-// checkProbes reports the source address that probes get from all rules of the node.
+// checkProbes reports which source address the rules of the node assign to probes.
 func (d *diagnosis) checkProbes(f *NodeFacts, h *rules.AmbientHost) {
 	if f.LiveErr != nil {
 		d.add("rules", Warning, "cannot read the rules of the node: "+f.LiveErr.Error(), "")
@@ -67,57 +71,67 @@ func (d *diagnosis) checkProbes(f *NodeFacts, h *rules.AmbientHost) {
 	}
 	for _, a := range f.Live.Ambiguous {
 		if a.Hook == rules.Postrouting {
-			d.add("rules", Note, a.String()+": the source of probes may differ from the one reported here", "")
+			d.add("rules", Note,
+				a.String()+": the source of probes may differ from the one reported here", "")
 		}
 	}
-	budget := diff.AgentBudget.From(time.Now()) // of all samples
+	budget := diff.AgentBudget.From(time.Now()) // for all samples together
 	for _, pod := range samplePods(h) {
-		want := h.ProbeSourceIPv4
+		desired := h.ProbeSourceIPv4
 		if pod.Is6() {
-			want = h.ProbeSourceIPv6
+			desired = h.ProbeSourceIPv6
 		}
 		trace := diff.ExplainWithin(&f.Live.Ruleset, probePacket(h, pod), budget)
-		got := trace.Outcome
-		by := ""
-		if step := lastStep(trace); step != nil {
-			by = " by " + step.String()
-		}
-		const consequence = ": the pod captures the probes, and ztunnel may reject them"
-		switch {
-		case trace.Exhausted != "" || got.Undecided != "":
-			d.add("rules", Warning, fmt.Sprintf("the source of probes to %s cannot be decided: %s%s", pod,
-				trace.Exhausted, got.Undecided), "")
-		case got.Dropped:
-			d.add("rules", Problem, fmt.Sprintf("probes to %s are dropped%s", pod, by), "remove that rule")
-		case got.SNATAddr == want:
-			d.add("rules", OK, fmt.Sprintf("probes to %s get the source %s", pod, want), "")
-		case got.SNATAddr.IsValid() || got.SNAT != "":
-			d.add("rules", Problem, fmt.Sprintf("probes to %s get another source than %s%s%s", pod, want, by,
-				consequence), "remove that rule, or move its chain after Sluice's")
-		case by != "":
-			d.add("rules", Problem, fmt.Sprintf("probes to %s keep their source%s%s", pod, by, consequence),
-				"remove that rule, or see whether rules check --node finds differences")
-		default:
-			d.add("rules", Problem, fmt.Sprintf("no rule gives probes to %s the source %s%s", pod, want, consequence),
-				"the agent writes the rules again; if it cannot, run rules status to see the reason")
-		}
+		severity, verdict, next := probeFinding(trace, pod, desired)
+		d.add("rules", severity, verdict, next)
 	}
 }
 
+// probeFinding returns the finding about a probe to the pod. desired is the source address that
+// Sluice's rules assign.
+func probeFinding(
+	trace rules.Trace, pod, desired netip.Addr,
+) (severity Severity, verdict, next string) {
+	got := trace.Outcome
+	by := ""
+	if step := lastStep(trace); step != nil {
+		by = " by " + step.String()
+	}
+	const consequence = ": the pod captures the probes, and ztunnel may reject them"
+	switch {
+	case trace.Exhausted != "" || got.Undecided != "":
+		return Warning, fmt.Sprintf("the source of probes to %s cannot be decided: %s%s", pod,
+			trace.Exhausted, got.Undecided), ""
+	case got.Dropped:
+		return Problem, fmt.Sprintf("probes to %s are dropped%s", pod, by), "remove that rule"
+	case got.SNATAddr == desired:
+		return OK, fmt.Sprintf("probes to %s get the source %s", pod, desired), ""
+	case got.SNATAddr.IsValid() || got.SNAT != "":
+		return Problem, fmt.Sprintf("probes to %s get another source than %s%s%s", pod, desired, by,
+			consequence), "remove that rule, or move its chain after Sluice's"
+	case by != "":
+		return Problem, fmt.Sprintf("probes to %s keep their source%s%s", pod, by, consequence),
+			"remove that rule, or see whether rules check --node finds differences"
+	}
+	return Problem, fmt.Sprintf("no rule gives probes to %s the source %s%s", pod, desired,
+		consequence), "the agent writes the rules again; if it cannot, run rules status to see the reason"
+}
+
 // samplePods returns one pod of each family.
-func samplePods(h *rules.AmbientHost) (list []netip.Addr) {
-	for _, six := range []bool{false, true} {
+func samplePods(h *rules.AmbientHost) (addrs []netip.Addr) {
+	for _, isIPv6 := range []bool{false, true} {
 		for _, a := range h.Pods {
-			if a = a.Unmap(); a.Is6() == six && (h.IPv6 || !six) {
-				list = append(list, a)
+			if a = a.Unmap(); a.Is6() == isIPv6 && (h.IPv6 || !isIPv6) {
+				addrs = append(addrs, a)
 				break
 			}
 		}
 	}
-	return list
+	return addrs
 }
 
-// probePacket returns the first packet of a probe after output, where the rules have marked it.
+// probePacket returns the first packet of a probe at postrouting. At output the rules have marked
+// it.
 func probePacket(h *rules.AmbientHost, pod netip.Addr) rules.Packet {
 	return rules.Packet{
 		Hook: rules.Postrouting, OutInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN,
@@ -129,9 +143,9 @@ func probePacket(h *rules.AmbientHost, pod netip.Addr) rules.Packet {
 
 // lastStep returns the last matching rule, or nil.
 func lastStep(t rules.Trace) *rules.Step {
-	for i := len(t.Passes) - 1; i >= 0; i-- {
-		if steps := t.Passes[i].Steps; len(steps) > 0 {
-			return &steps[len(steps)-1]
+	for _, pass := range slices.Backward(t.Passes) {
+		if n := len(pass.Steps); n > 0 {
+			return &pass.Steps[n-1]
 		}
 	}
 	return nil

@@ -5,15 +5,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/istio"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// foreign returns all tables except Sluice's, in hook order.
-func (d *diagnosis) foreign() []rules.Table {
+// foreignTables returns all tables of nf_tables except Sluice's table, in the order of Tables.
+func (d *diagnosis) foreignTables() []rules.Table {
 	return slices.DeleteFunc(slices.Clone(d.Tables), func(t rules.Table) bool {
-		return t.Family == rules.Inet && t.Name == rules.TableName
+		return compat.IsSluiceTable(&t)
 	})
 }
 
@@ -22,7 +23,7 @@ func (d *diagnosis) checkOwners() {
 	if d.TablesErr == nil || nft.IsNotSupported(d.TablesErr) {
 		d.checkInstalled()
 	}
-	for _, t := range d.foreign() {
+	for _, t := range d.foreignTables() {
 		for i := range t.Chains {
 			c := &t.Chains[i]
 			if c.Base == nil || c.Base.Hook != rules.Prerouting && c.Base.Hook != rules.Output ||
@@ -65,7 +66,8 @@ func (d *diagnosis) checkMangleChain(t *rules.Table, c *rules.Chain) {
 	verdict, first := d.order(t, c, "rule", sluicePriority)
 	if isRaw && first && d.redirect.DNS.Capture && slices.ContainsFunc(c.Rules, setsZone) {
 		d.add("rules", Warning,
-			verdict+" and assign conntrack zones: the first assignment takes effect, and answers to captured DNS queries may be lost",
+			verdict+" and assign conntrack zones: the first assignment takes effect, and answers to"+
+				" captured DNS queries may be lost",
 			d.orderAdvice())
 		return
 	}
@@ -79,7 +81,7 @@ func setsZone(r rules.Rule) bool {
 	})
 }
 
-// order describes a chain, and whether it runs before Sluice's chain with the priority.
+// order describes a chain, and reports whether it runs before Sluice's chain with the priority.
 func (d *diagnosis) order(
 	t *rules.Table, c *rules.Chain, noun string, sluicePriority int,
 ) (verdict string, first bool) {
@@ -88,14 +90,14 @@ func (d *diagnosis) order(
 	if first {
 		when = "before"
 	}
-	return fmt.Sprintf("%s, which run %s Sluice's (%d)", rulePosition(t, c, noun), when, sluicePriority), first
+	return fmt.Sprintf("%s, which run %s Sluice's (%d)", rulePosition(t, c, noun), when,
+		sluicePriority), first
 }
 
 // rulePosition describes a chain and its position.
 func rulePosition(t *rules.Table, c *rules.Chain, noun string) string {
 	return fmt.Sprintf("table %s %s%s has %s at %s (chain %s, priority %d)", t.Family, t.Name,
-		ownerOf(t), countText(len(c.Rules), noun),
-		c.Base.Hook, c.Name, c.Base.Priority)
+		ownerOf(t), countText(len(c.Rules), noun), c.Base.Hook, c.Name, c.Base.Priority)
 }
 
 // runsFirst reports whether a chain runs before Sluice's chain with the priority at its hook.
@@ -104,14 +106,14 @@ func (d *diagnosis) runsFirst(t *rules.Table, c *rules.Chain, sluicePriority int
 	case c.Base.Priority != sluicePriority:
 		return c.Base.Priority < sluicePriority
 	case d.sluiceTable() == nil:
-		return false // Sluice's chain will be registered last
+		return false // Sluice's chain will be registered last, and will run first
 	}
-	at := func(family rules.Family, name string) int {
+	index := func(family rules.Family, name string) int {
 		return slices.IndexFunc(d.Tables, func(o rules.Table) bool {
 			return o.Family == family && o.Name == name
 		})
 	}
-	return at(t.Family, t.Name) < at(rules.Inet, rules.TableName)
+	return index(t.Family, t.Name) < index(rules.Inet, rules.TableName)
 }
 
 // natPriority returns the priority of Sluice's NAT chains.
@@ -122,16 +124,16 @@ func (d *diagnosis) natPriority() int {
 	return rules.NATPriority
 }
 
-// priority returns the priority of Sluice's first base chain for which is returns true. It uses the
-// installed chains, or the compiled chains if none are installed.
-func (d *diagnosis) priority(is func(*rules.Base) bool) (priority int, ok bool) {
+// priority returns the priority of Sluice's first base chain that matches. It uses the installed
+// chains, or the compiled chains if none are installed.
+func (d *diagnosis) priority(matches func(*rules.Base) bool) (priority int, ok bool) {
 	tables := d.compiled.Tables
 	if t := d.sluiceTable(); t != nil {
 		tables = []rules.Table{*t}
 	}
 	for _, t := range tables {
 		for _, c := range t.Chains {
-			if c.Base != nil && is(c.Base) {
+			if c.Base != nil && matches(c.Base) {
 				return c.Base.Priority, true
 			}
 		}
@@ -142,9 +144,11 @@ func (d *diagnosis) priority(is func(*rules.Base) bool) (priority int, ok bool) 
 // orderAdvice returns the remedy for foreign chains that run before Sluice's.
 func (d *diagnosis) orderAdvice() string {
 	if slices.Contains(d.redirect.Without, rules.NATFirst) {
-		return "do not turn off the deviation nat-first (see rules help deviations), or give that chain a higher priority"
+		return "do not turn off the deviation nat-first (see rules help deviations), or give that" +
+			" chain a higher priority"
 	}
-	return "give that chain a higher priority, or make sure that it does not translate the mesh's connections"
+	return "give that chain a higher priority, or make sure that it does not translate the mesh's" +
+		" connections"
 }
 
 // checkIstio reports rules of Istio's programs in nf_tables.
@@ -153,7 +157,7 @@ func (d *diagnosis) checkIstio() {
 		t := &d.Tables[i]
 		if program := istioProgram(t); program != "" {
 			d.checkIstioRules(fmt.Sprintf("table %s %s has rules of %s", t.Family, t.Name, program),
-				marks(t))
+				compat.SavesMarks(t))
 		}
 	}
 }
@@ -161,14 +165,15 @@ func (d *diagnosis) checkIstio() {
 // removeIstio is the remedy for rules of Istio's programs.
 const removeIstio = "run rules cleanup --istio to remove them"
 
-// checkIstioRules reports rules of Istio's programs. marking reports that they save marks to
-// connections, which conflicts with TPROXY.
-func (d *diagnosis) checkIstioRules(verdict string, marking bool) {
+// checkIstioRules reports rules of Istio's programs. verdict is the begin of the finding's verdict.
+// savesMarks reports that the rules save marks to connections, which conflicts with TPROXY.
+func (d *diagnosis) checkIstioRules(verdict string, savesMarks bool) {
 	switch {
-	case !d.tproxy():
+	case !d.usesTProxy():
 		verdict += ": two programs capture here"
-	case marking:
-		verdict += fmt.Sprintf(" that set TPROXY's mark %#x on connections: replies to inbound connections are routed to lo and lost", d.redirect.TProxyMark)
+	case savesMarks:
+		verdict += fmt.Sprintf(" that set TPROXY's mark %#x on connections: replies to inbound"+
+			" connections are routed to lo and lost", d.redirect.TProxyMark)
 	default:
 		verdict += ": two programs capture, and rules apply refuses TPROXY with them"
 	}
@@ -177,7 +182,7 @@ func (d *diagnosis) checkIstioRules(verdict string, marking bool) {
 
 // istioSeverity returns the severity of rules of Istio's programs.
 func (d *diagnosis) istioSeverity() Severity {
-	if d.tproxy() {
+	if d.usesTProxy() {
 		return Problem
 	}
 	return Warning
@@ -192,15 +197,6 @@ func istioProgram(t *rules.Table) string {
 		return "istio-iptables"
 	}
 	return ""
-}
-
-// marks reports whether a rule of the table copies marks from packets to connections.
-func marks(t *rules.Table) bool {
-	return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
-		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
-			return slices.Contains(r.Actions, rules.Action(rules.SaveMark{}))
-		})
-	})
 }
 
 func isIstioNFT(t *rules.Table) bool {

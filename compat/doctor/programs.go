@@ -8,32 +8,29 @@ import (
 	"github.com/sluice-mesh/sluice/compat/bpf"
 )
 
-// programMeaning describes the effect of the programs of a hook on capture.
-type programMeaning struct {
+// A programEffect is the effect of the programs of a hook on capture.
+type programEffect struct {
 	severity Severity
-	effect   string
+	text     string
 }
 
-const (
-	rewrites = "it can rewrite the destination of a connection (socket load balancing) before Sluice's rules see it, so that " +
-		"excluded and included addresses and ports are compared with the rewritten destination"
-	canAlterPackets = "such a program can drop, change or redirect packets "
-)
-
-// meanings are the effects by hook.
-func meanings() map[bpf.Hook]programMeaning {
-	early := programMeaning{Warning, canAlterPackets + "before Sluice's rules see them"}
-	late := programMeaning{Note, canAlterPackets + "after Sluice's rules have seen them"}
-	rewriting := programMeaning{Warning, rewrites}
-	return map[bpf.Hook]programMeaning{
-		bpf.Connect4: rewriting, bpf.Connect6: rewriting,
-		bpf.SendMsg4: rewriting, bpf.SendMsg6: rewriting,
+// programEffects returns the effects by hook.
+func programEffects() map[bpf.Hook]programEffect {
+	const canAlterPackets = "such a program can drop, change or redirect packets "
+	early := programEffect{Warning, canAlterPackets + "before Sluice's rules see them"}
+	late := programEffect{Note, canAlterPackets + "after Sluice's rules have seen them"}
+	drop := programEffect{
+		Note, "such a program can drop packets after Sluice's rules have seen them",
+	}
+	rewrite := programEffect{Warning, "it can rewrite the destination of a connection (socket load" +
+		" balancing) before Sluice's rules see it, so that excluded and included addresses and ports" +
+		" are compared with the rewritten destination"}
+	return map[bpf.Hook]programEffect{
+		bpf.Connect4: rewrite, bpf.Connect6: rewrite, bpf.SendMsg4: rewrite, bpf.SendMsg6: rewrite,
 		bpf.SockOps: {Note, "such a program can observe and tune connections"},
-		bpf.Ingress: {Note, "such a program can drop packets after Sluice's rules have seen them"},
-		bpf.Egress:  {Note, "such a program can drop packets after Sluice's rules have seen them"},
-		bpf.SkLookup: {
-			Warning, "it chooses the socket of an inbound connection: a captured connection can reach another socket than the proxy's",
-		},
+		bpf.Ingress: drop, bpf.Egress: drop,
+		bpf.SkLookup: {Warning, "it chooses the socket of an inbound connection: a captured" +
+			" connection can reach another socket than the proxy's"},
 		bpf.XDP: early, bpf.TCIngress: early, bpf.TCXIngress: early, bpf.NetkitPeer: early,
 		bpf.TCEgress: late, bpf.TCXEgress: late, bpf.NetkitPrimary: late,
 	}
@@ -41,19 +38,17 @@ func meanings() map[bpf.Hook]programMeaning {
 
 // checkPrograms reports the eBPF programs outside netfilter.
 func (d *diagnosis) checkPrograms() {
-	known := meanings()
+	effects := programEffects()
 	for i := range d.Programs.Programs {
 		p := &d.Programs.Programs[i]
-		m := known[p.Hook]
+		effect := effects[p.Hook]
 		if p.SocketMap != "" {
-			m = programMeaning{
-				Warning, "it uses the map " + p.SocketMap +
-					" of sockets: data between sockets in the map bypasses the network stack and all rules",
-			}
+			effect = programEffect{Warning, "it uses the map " + p.SocketMap + " of sockets: data" +
+				" between sockets in the map bypasses the network stack and all rules"}
 		}
-		d.add("programs", m.severity, fmt.Sprintf("eBPF program %s runs at %s of %s: %s",
-			describeProgram(p), p.Hook, p.At, m.effect),
-			"bpftool prog show id "+fmt.Sprint(p.ID)+" on the node prints its details")
+		d.add("programs", effect.severity, fmt.Sprintf("eBPF program %s runs at %s of %s: %s",
+			describeProgram(p), p.Hook, p.At, effect.text),
+			fmt.Sprintf("bpftool prog show id %d on the node prints its details", p.ID))
 	}
 	switch {
 	case len(d.Programs.Unread) > 0:
@@ -65,7 +60,8 @@ func (d *diagnosis) checkPrograms() {
 	}
 }
 
-// describeProgram returns the name and id of a program, and who loaded it as far as known.
+// describeProgram returns the name and ID of a program and, if known, the user who loaded it and up
+// to three processes that have it open.
 func describeProgram(p *bpf.Program) string {
 	text := fmt.Sprintf("%q (id %d", p.Name, p.ID)
 	if p.Name == "" {
@@ -75,14 +71,13 @@ func describeProgram(p *bpf.Program) string {
 		text += fmt.Sprintf(", loaded by uid %d", *p.UID)
 	}
 	if len(p.Processes) > 0 {
-		const some = 3
-		text += ", open in " + strings.Join(p.Processes[:min(some, len(p.Processes))], ", ")
+		text += ", open in " + strings.Join(p.Processes[:min(3, len(p.Processes))], ", ")
 	}
 	return text + ")"
 }
 
-// checkRawSockets reports packet sockets and raw IP sockets, whose packets bypass the rules or are not
-// captured.
+// checkRawSockets reports packet sockets and raw IP sockets. Packets that a process sends through
+// them bypass the rules or are not captured.
 func (d *diagnosis) checkRawSockets() {
 	if d.SocketsErr != nil {
 		d.add("sockets", Note, fmt.Sprintf("packet and raw sockets are not known: %v", d.SocketsErr),
@@ -90,26 +85,28 @@ func (d *diagnosis) checkRawSockets() {
 		return
 	}
 	for _, kind := range []struct {
-		packet bool
-		effect string
+		packet       bool
+		name, effect string
 	}{
-		{true, "it receives copies of packets, as tcpdump does; packets that it sends bypass all rules"},
-		{false, "packets that it sends pass Sluice's rules, but only TCP and DNS are captured"},
+		{
+			true, "a packet socket (AF_PACKET)",
+			"it receives copies of packets, as tcpdump does; packets that it sends bypass all rules",
+		},
+		{
+			false, "a raw IP socket",
+			"packets that it sends pass Sluice's rules, but only TCP and DNS are captured",
+		},
 	} {
 		for _, s := range d.Sockets {
 			if s.Packet != kind.packet {
 				continue
 			}
-			name := "a raw IP socket"
-			if s.Packet {
-				name = "a packet socket (AF_PACKET)"
-			}
-			owner := "of an unknown process"
+			owner := "an unknown process"
 			if len(s.Processes) > 0 {
-				owner = "of " + strings.Join(slices.Sorted(slices.Values(s.Processes)), ", ")
+				owner = strings.Join(slices.Sorted(slices.Values(s.Processes)), ", ")
 			}
-			d.add("sockets", Note, fmt.Sprintf("%s %s (uid %d) is open: %s", name, owner, s.UID,
-				kind.effect), "")
+			d.add("sockets", Note, fmt.Sprintf("%s of %s (uid %d) is open: %s", kind.name, owner,
+				s.UID, kind.effect), "")
 		}
 	}
 }

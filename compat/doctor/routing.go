@@ -14,15 +14,11 @@ const localTable = 255
 func (d *diagnosis) checkMarkRules() {
 	route := d.markedRoute()
 	mark := route.mark
-	type key struct {
-		family rules.Family
-		table  uint32
-	}
-	count := map[key]int{}
+	count := map[rules.Family]int{}
 	for _, r := range d.Routing.Rules {
-		isSluice := r.Mark == mark && r.Mask == route.mask && !r.HasOtherSelectors && r.Table == route.table
-		if isSluice {
-			count[key{r.Family, r.Table}]++
+		if r.Mark == mark && r.Mask == route.mask && !r.HasOtherSelectors &&
+			r.Table == route.table {
+			count[r.Family]++
 			continue
 		}
 		isLater := r.Priority > rules.PolicyPriority
@@ -30,9 +26,10 @@ func (d *diagnosis) checkMarkRules() {
 		isLocal := r.Table == localTable && r.Mask == 0
 		if route.used && matchesMark && !isLater && !isLocal {
 			d.add("routing", Problem,
-				fmt.Sprintf("packets with %s mark %#x match another rule first: %s", route.owner, mark,
-					r.Text),
-				"give that rule a higher number than "+fmt.Sprint(rules.PolicyPriority)+route.remedy)
+				fmt.Sprintf("packets with %s mark %#x match another rule first: %s", route.markOwner,
+					mark, r.Text),
+				fmt.Sprintf("give that rule a higher number than %d%s", rules.PolicyPriority,
+					route.alternative))
 		}
 		if r.Priority == rules.PolicyPriority && !route.used {
 			d.add("routing", Note,
@@ -41,10 +38,11 @@ func (d *diagnosis) checkMarkRules() {
 		}
 	}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		if n := count[key{f, route.table}]; n > 1 {
+		if n := count[f]; n > 1 {
 			d.add("routing", Note,
-				fmt.Sprintf("IPv%d has %d rules for the mark %#x, which do the same: each run of istio-iptables adds one",
-					f, n, mark), "run rules cleanup --istio to remove them, and rules apply to add one")
+				fmt.Sprintf("IPv%d has %d rules for the mark %#x, which do the same: each run of"+
+					" istio-iptables adds one", f, n, mark),
+				"run rules cleanup --istio to remove them, and rules apply to add one")
 		}
 	}
 }
@@ -66,9 +64,8 @@ func (d *diagnosis) checkMarkRoutes() {
 				severity = Problem
 			}
 			d.add("routing", severity,
-				fmt.Sprintf(
-					"table %d, which must deliver marked packets locally, has a foreign route: %s", r.Table, r.Text),
-				next)
+				fmt.Sprintf("table %d, which must deliver marked packets locally, has a foreign"+
+					" route: %s", r.Table, r.Text), next)
 		}
 	}
 }
@@ -78,25 +75,27 @@ func (d *diagnosis) checkPassthrough() {
 	if d.InterfacesErr != nil || d.TablesErr != nil || d.ambient != nil {
 		return
 	}
-	var on string
+	var device string // the interface that has the address
 	for _, i := range d.Interfaces {
 		if slices.Contains(i.Addrs, rules.PassthroughIPv6()) {
-			on = i.Name
+			device = i.Name
 		}
 	}
 	installed := d.sluiceTable() != nil
 	switch {
-	case on != "" && on != lo:
+	case device != "" && device != lo:
 		d.add("interfaces", Warning,
-			fmt.Sprintf("%s has the address ::6, which the proxy needs on lo", on),
-			"ip -6 address del ::6 dev "+on)
-	case installed && d.redirect.IPv6 && on == "":
+			fmt.Sprintf("%s has the address ::6, which the proxy needs on lo", device),
+			"ip -6 address del ::6 dev "+device)
+	case installed && d.redirect.IPv6 && device == "":
 		d.add("interfaces", Problem,
-			"Sluice's rules exist, but lo lacks ::6, the source address of the proxy's connections to the application",
+			"Sluice's rules exist, but lo lacks ::6, the source address of the proxy's connections"+
+				" to the application",
 			"run rules apply to add it")
-	case on == lo && !installed:
+	case device == lo && !installed:
 		d.add("interfaces", Note,
-			"lo has ::6, but there are no rules of Sluice: another program added it, or it remains from earlier rules",
+			"lo has ::6, but there are no rules of Sluice: another program added it, or it remains"+
+				" from earlier rules",
 			"run rules cleanup to remove it, even if Istio added it")
 	}
 }

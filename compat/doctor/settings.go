@@ -18,28 +18,28 @@ func (d *diagnosis) checkSourceMark() {
 			"mount /proc")
 		return
 	}
-	var set []string
+	var enabled []string // the names of interfaces, or "all"
 	for name, value := range d.Settings {
 		device, ok := strings.CutPrefix(name, "net.ipv4.conf.")
 		device, isMark := strings.CutSuffix(device, ".src_valid_mark")
 		// "default" applies to future interfaces.
 		if ok && isMark && value != "0" && device != "default" {
-			set = append(set, device)
+			enabled = append(enabled, device)
 		}
 	}
-	slices.Sort(set)
+	slices.Sort(enabled)
 	switch {
-	case len(set) == 0:
+	case len(enabled) == 0:
 		d.add("settings", OK, "src_valid_mark is 0 everywhere; rp_filter has no effect", "")
-	case d.tproxy():
+	case d.usesTProxy():
 		d.add("settings", Problem,
-			fmt.Sprintf("src_valid_mark is 1 for %s: the kernel drops packets that TPROXY captures, because their source looks local",
-				strings.Join(set, ", ")),
-			fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", set[0]))
+			fmt.Sprintf("src_valid_mark is 1 for %s: the kernel drops packets that TPROXY captures,"+
+				" because their source looks local", strings.Join(enabled, ", ")),
+			fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", enabled[0]))
 	default:
 		d.add("settings", Note,
 			fmt.Sprintf("src_valid_mark is 1 for %s: it would break TPROXY, but not REDIRECT",
-				strings.Join(set, ", ")), "")
+				strings.Join(enabled, ", ")), "")
 	}
 }
 
@@ -49,12 +49,13 @@ const nearlyFull = 0.9
 // checkConntrack checks the settings of conntrack.
 func (d *diagnosis) checkConntrack() {
 	const dir = "net.netfilter.nf_conntrack_"
-	// If it is 1, a packet without an entry starts a connection, is redirected to the proxy, and is
-	// reset there (tcp_new in net/netfilter/nf_conntrack_proto_tcp.c).
-	if loose, ok := d.setting(dir + "tcp_loose"); ok && loose == "0" {
+	// If tcp_loose is 1, a packet without an entry starts a connection and is redirected to the
+	// proxy, which resets the connection (tcp_new in net/netfilter/nf_conntrack_proto_tcp.c).
+	if d.Settings[dir+"tcp_loose"] == "0" {
 		d.add("settings", Warning,
-			"nf_conntrack_tcp_loose is 0: after conntrack discards the entry of a captured connection, its packets are invalid and "+
-				"bypass the proxy", "sysctl -w net.netfilter.nf_conntrack_tcp_loose=1")
+			"nf_conntrack_tcp_loose is 0: after conntrack discards the entry of a captured"+
+				" connection, its packets are invalid and bypass the proxy",
+			"sysctl -w net.netfilter.nf_conntrack_tcp_loose=1")
 	}
 	count, countOK := d.number(dir + "count")
 	limit, limitOK := d.number(dir + "max")
@@ -67,26 +68,26 @@ func (d *diagnosis) checkConntrack() {
 			"raise net.netfilter.nf_conntrack_max on the node")
 	case float64(count) >= nearlyFull*float64(limit):
 		d.add("settings", Warning,
-			fmt.Sprintf("conntrack's table is nearly full, %d of %d entries: when it is full, new connections are dropped", count, limit),
+			fmt.Sprintf("conntrack's table is nearly full, %d of %d entries: when it is full, new"+
+				" connections are dropped", count, limit),
 			"raise net.netfilter.nf_conntrack_max on the node")
 	}
 }
 
+// number returns the value of a sysctl. It returns false if the kernel lacks the sysctl.
 func (d *diagnosis) number(name string) (int, bool) {
-	text, ok := d.setting(name)
-	n, err := strconv.Atoi(strings.TrimSpace(text))
-	return n, ok && err == nil
+	n, err := strconv.Atoi(d.Settings[name])
+	return n, err == nil
 }
 
 // checkLocalPorts checks that the kernel does not assign the proxy's ports as ephemeral ports.
 func (d *diagnosis) checkLocalPorts() {
-	text, ok := d.setting("net.ipv4.ip_local_port_range")
 	var local rules.PortRange
-	if _, err := fmt.Sscan(text, &local.First, &local.Last); !ok || err != nil {
+	portRange := d.Settings["net.ipv4.ip_local_port_range"]
+	if _, err := fmt.Sscan(portRange, &local.First, &local.Last); err != nil {
 		return
 	}
-	reserved, _ := d.setting("net.ipv4.ip_local_reserved_ports")
-	kept, err := rules.ParsePorts(reserved)
+	reserved, err := rules.ParsePorts(d.Settings["net.ipv4.ip_local_reserved_ports"])
 	if err != nil {
 		return
 	}
@@ -96,14 +97,16 @@ func (d *diagnosis) checkLocalPorts() {
 	}
 	var free []string
 	for _, port := range ports {
-		if local.Contains(port) && !rules.Contains(rules.Normalize(kept), port) {
+		if local.Contains(port) && !rules.Contains(rules.Normalize(reserved), port) {
 			free = append(free, strconv.Itoa(int(port)))
 		}
 	}
 	if len(free) > 0 {
-		list := strings.Join(free, ",")
+		ports := strings.Join(free, ",")
 		d.add("settings", Warning,
-			fmt.Sprintf("net.ipv4.ip_local_port_range (%s) contains the proxy's ports %s: a connection that uses such a port "+
-				"prevents the proxy from listening on it", local, list), "sysctl -w net.ipv4.ip_local_reserved_ports="+list)
+			fmt.Sprintf("net.ipv4.ip_local_port_range (%s) contains the proxy's ports %s: a"+
+				" connection that uses such a port prevents the proxy from listening on it", local,
+				ports),
+			"sysctl -w net.ipv4.ip_local_reserved_ports="+ports)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // A RawSocket is a packet socket or a raw IP socket.
 type RawSocket struct {
-	// Packet reports a packet socket (AF_PACKET); otherwise it is a raw IP socket.
+	// Packet reports that the socket is a packet socket (AF_PACKET), not a raw IP socket.
 	Packet bool
 	UID    uint32
 	// Processes are the visible processes that have the socket open, as NAME[PID].
@@ -25,12 +25,12 @@ type RawSocket struct {
 // processes.
 func rawSockets() ([]RawSocket, error) {
 	var sockets []RawSocket
-	for _, list := range []struct {
+	for _, file := range []struct {
 		name       string
 		packet     bool
 		uid, inode int // columns
 	}{{"packet", true, 7, 8}, {"raw", false, 7, 9}, {"raw6", false, 7, 9}} {
-		text, err := os.ReadFile("/proc/thread-self/net/" + list.name)
+		text, err := os.ReadFile("/proc/thread-self/net/" + file.name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the kernel has no such sockets
 		}
@@ -39,22 +39,22 @@ func rawSockets() ([]RawSocket, error) {
 		}
 		for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
 			columns := strings.Fields(line)
-			if i == 0 || len(columns) <= list.inode {
-				continue // the names of the columns
+			if i == 0 || len(columns) <= file.inode {
+				continue // the first line contains the names of the columns
 			}
-			uid, err := strconv.ParseUint(columns[list.uid], 10, 32)
+			uid, err := strconv.ParseUint(columns[file.uid], 10, 32)
 			if err != nil {
-				return sockets, fmt.Errorf("%s: line %d: %w", list.name, i+1, err)
+				return sockets, fmt.Errorf("%s: line %d: %w", file.name, i+1, err)
 			}
 			sockets = append(sockets, RawSocket{
-				Packet: list.packet, UID: uint32(uid), inode: columns[list.inode],
+				Packet: file.packet, UID: uint32(uid), inode: columns[file.inode],
 			})
 		}
 	}
 	return sockets, nil
 }
 
-// findProcesses adds the processes that have the sockets open.
+// findProcesses sets the processes that have the sockets open. proc is a /proc directory.
 func findProcesses(sockets []RawSocket, proc string) {
 	if len(sockets) == 0 {
 		return

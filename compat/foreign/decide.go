@@ -27,14 +27,14 @@ type Effect struct {
 	// reports that there are further classes.
 	Bypasses []Bypass `json:"bypasses"`
 	More     bool     `json:"more,omitempty"`
-	// Unknown lists, as sentences, the reasons why the outcome of captured packets is unknown.
+	// Unknown contains the reasons why the outcome of captured packets is unknown, as sentences.
 	Unknown []string `json:"unknown"`
 	// Exhausted reports that the budget was used up, or that the rules could not be read. Another
 	// attempt may succeed.
 	Exhausted bool `json:"exhausted,omitempty"`
 }
 
-// Verdict returns the verdict. Bypasses take precedence over unknowns.
+// Verdict returns [Bypassed] if there is a bypass, or else [Unknown] if an outcome is unknown.
 func (e *Effect) Verdict() Verdict {
 	switch {
 	case len(e.Bypasses) > 0:
@@ -45,19 +45,19 @@ func (e *Effect) Verdict() Verdict {
 	return None
 }
 
-// Messages returns a message for each bypass or, if there are no bypasses, for each unknown.
+// Messages returns a message for each bypass. If there are no bypasses, it returns Unknown.
 func (e *Effect) Messages() []string {
 	if len(e.Bypasses) == 0 {
 		return e.Unknown
 	}
-	var list []string
+	var messages []string
 	for _, b := range e.Bypasses {
-		list = append(list, b.String())
+		messages = append(messages, b.String())
 	}
 	if e.More {
-		list = append(list, "and more")
+		messages = append(messages, "and more")
 	}
-	return list
+	return messages
 }
 
 // A Bypass is a class of packets that the ruleset captures and that do not reach the proxy.
@@ -69,11 +69,11 @@ type Bypass struct {
 	// with all live rules.
 	Desired string `json:"desired"`
 	Live    string `json:"live"`
-	// Rule is the rule that determines the live outcome, with its table and chain. If there is no
-	// such rule, Reason is the cause.
+	// Rule is the rule that determines the live outcome, with its table and chain. If no rule
+	// determines it, Rule is empty and Reason is the cause.
 	Rule   string `json:"rule,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Owner is the owner of the rule, empty without a rule.
+	// Owner is the owner of Rule, or empty if Rule is empty.
 	Owner Owner `json:"owner,omitempty"`
 }
 
@@ -83,7 +83,8 @@ func (b Bypass) String() string {
 	if b.Rule != "" {
 		by = fmt.Sprintf("rule of %s: %s", b.Owner, b.Rule)
 	}
-	return fmt.Sprintf("%s bypass the proxy (for example %s: %s; without foreign rules: %s); decided by %s",
+	return fmt.Sprintf(
+		"%s bypass the proxy (for example %s: %s; without foreign rules: %s); decided by %s",
 		b.Packets, b.Witness, b.Live, b.Desired, by)
 }
 
@@ -98,11 +99,11 @@ const (
 	OwnerLegacy      Owner = "iptables-legacy"
 )
 
-// OwnerOf returns the owner of a rule in a table of [compat.ReadLive].
+// OwnerOf returns the owner of the rule of a step, whose table must be a result of
+// [compat.ReadLive].
 func OwnerOf(step *rules.Step) Owner {
 	switch t := step.Table; {
-	case t.Family == rules.Inet &&
-		t.Name == rules.TableName, compat.IsSluiceChain(step.Chain.Name) && compat.IsLegacy(t):
+	case compat.IsSluiceTable(t), compat.IsLegacy(t) && compat.IsSluiceChain(step.Chain.Name):
 		return OwnerSluice
 	case compat.IsLegacy(t):
 		return OwnerLegacy
@@ -120,62 +121,62 @@ const maxClasses = 3
 // bounds the total work.
 func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 	e := Effect{Bypasses: []Bypass{}, Unknown: unreadParts(&live)}
-	if isAlone(&live) {
+	if hasOnlySluiceRules(&live) {
 		return e
 	}
-	orders, ok := ordersOf(live.Ambiguous)
+	setOrders, ok := ordersOf(live.Ambiguous)
 	if !ok {
 		for _, a := range live.Ambiguous {
 			e.Unknown = append(e.Unknown, a.String())
 		}
 		return e
 	}
-	within := b.From(time.Now())
+	options := diff.Options{MaxClasses: maxClasses, Budget: b.From(time.Now())}
 	var results []diff.Result
-	for _, set := range orders {
-		set()
-		results = append(results, diff.Bypass(desired, live.Ruleset, diff.Options{
-			MaxClasses: maxClasses, Budget: within,
-		}))
+	for _, setOrder := range setOrders {
+		setOrder()
+		results = append(results, diff.Bypass(desired, live.Ruleset, options))
 	}
-	e.add(results, live.Ambiguous)
+	e.addResults(results, live.Ambiguous)
 	return e
 }
 
-// add adds the results, one for each possible order of the chains.
-func (e *Effect) add(results []diff.Result, ambiguous []compat.Ambiguity) {
-	bypassed := func(r diff.Result) bool { return len(r.Classes) > 0 }
+// addResults adds the results, one for each possible order of the chains. Packets that bypass the
+// proxy only with some of the orders are unknown.
+func (e *Effect) addResults(results []diff.Result, ambiguous []compat.Ambiguity) {
+	hasBypass := func(r diff.Result) bool { return len(r.Classes) > 0 }
 	for _, r := range results {
 		if r.Exhausted != "" {
 			e.Exhausted = true
-			e.unknown("the decision took " + r.Exhausted)
+			e.addUnknown("the decision took " + r.Exhausted)
 		}
 		for _, u := range r.Undecided {
-			e.unknown(undecided(u))
+			e.addUnknown(undecidedText(u))
 		}
 	}
-	switch n := len(results); {
-	case !slices.ContainsFunc(results, bypassed):
-	case n == 1, !slices.ContainsFunc(results, func(r diff.Result) bool { return !bypassed(r) }):
+	switch {
+	case !slices.ContainsFunc(results, hasBypass):
+	case !slices.ContainsFunc(results, func(r diff.Result) bool { return !hasBypass(r) }):
 		for _, c := range results[0].Classes {
 			e.Bypasses = append(e.Bypasses, bypassOf(c))
 		}
 		e.More = results[0].More
 	default:
 		for _, a := range ambiguous {
-			e.unknown(a.String())
+			e.addUnknown(a.String())
 		}
 	}
 }
 
-func (e *Effect) unknown(text string) {
-	if !slices.Contains(e.Unknown, text) {
-		e.Unknown = append(e.Unknown, text)
+// addUnknown adds the reason, unless Unknown already contains it.
+func (e *Effect) addUnknown(reason string) {
+	if !slices.Contains(e.Unknown, reason) {
+		e.Unknown = append(e.Unknown, reason)
 	}
 }
 
-// undecided returns a sentence about packets whose outcome is unknown.
-func undecided(u diff.Undecided) string {
+// undecidedText returns a sentence about packets whose outcome is unknown.
+func undecidedText(u diff.Undecided) string {
 	text := fmt.Sprintf("the outcome of packets such as %s depends on %s", u.Witness, u.Text)
 	if u.Step.Chain != nil {
 		text += fmt.Sprintf(", in a rule of %s: %s", OwnerOf(&u.Step), u.Step)
@@ -186,7 +187,7 @@ func undecided(u diff.Undecided) string {
 func bypassOf(c diff.Class) Bypass {
 	live := c.Outcome.Right
 	b := Bypass{
-		Packets: describe(c.Packets), Witness: c.Witness.String(),
+		Packets: packetsText(c.Packets), Witness: c.Witness.String(),
 		Desired: c.Outcome.Left.Outcome.String(), Live: live.Outcome.String(), Reason: live.Reason,
 	}
 	if live.Decided != nil {
@@ -195,8 +196,8 @@ func bypassOf(c diff.Class) Bypass {
 	return b
 }
 
-// describe returns the conditions in a line.
-func describe(conditions []diff.Condition) string {
+// packetsText describes the packets that satisfy the conditions.
+func packetsText(conditions []diff.Condition) string {
 	words := make([]string, len(conditions))
 	for i, c := range conditions {
 		words[i] = c.Field + " " + c.Values
@@ -204,23 +205,24 @@ func describe(conditions []diff.Condition) string {
 	return "packets with " + strings.Join(words, ", ")
 }
 
-// unreadParts lists the live functions that were not read and may have any effect.
+// unreadParts returns a sentence for each function and chain whose effect on packets is unknown,
+// because Ruleset does not contain it.
 func unreadParts(live *compat.Live) []string {
-	list := append([]string{}, live.UndecidedEffects()...)
+	reasons := slices.Concat([]string{}, live.UndecidedEffects())
 	for _, c := range live.UnmodelledChains {
 		if strings.HasPrefix(c, "table arp ") {
-			continue // matches no IP packet
+			continue // a table of family arp sees no IP packets
 		}
-		list = append(list, "the effect of this chain on packets is unknown: "+c)
+		reasons = append(reasons, "the effect of this chain on packets is unknown: "+c)
 	}
-	return list
+	return reasons
 }
 
-// isAlone reports whether the namespace has only Sluice's rules.
-func isAlone(live *compat.Live) bool {
+// hasOnlySluiceRules reports whether the namespace has no foreign rules.
+func hasOnlySluiceRules(live *compat.Live) bool {
 	for i := range live.Ruleset.Tables {
 		t := &live.Ruleset.Tables[i]
-		if t.Family == rules.Inet && t.Name == rules.TableName {
+		if compat.IsSluiceTable(t) {
 			continue
 		}
 		for j := range t.Chains {

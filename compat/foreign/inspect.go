@@ -13,14 +13,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A Snapshot is an effect, with the data to check later whether it is still valid.
+// A Snapshot is an effect at one time. [Snapshot.IsValid] checks later whether it is still valid.
 type Snapshot struct {
 	Effect
 	// Traced reports that the namespace has the rules of a trace, which a killed process may have
 	// left.
 	Traced bool
-	legacy xtables.Digest
-	// loopback is the name of the loopback interface, for whose change the agent has no event.
+	legacy xtables.Digest // of the iptables-legacy tables
+	// loopback is the name of the loopback interface. The agent has no event for its change.
 	loopback string
 }
 
@@ -45,8 +45,8 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	return s
 }
 
-// InspectAsInstalled is like [Inspect] for a namespace that may lack Sluice's rules. If they are
-// missing, it assumes that they are installed last.
+// InspectAsInstalled is like [Inspect], but the namespace may lack Sluice's rules. If they are
+// missing, the effect is that of the foreign rules after the installation of the desired ruleset.
 func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
@@ -63,16 +63,16 @@ func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effe
 func hasSluiceRules(live *compat.Live) bool {
 	return slices.ContainsFunc(live.Ruleset.Tables, func(t rules.Table) bool {
 		isSluice := func(c rules.Chain) bool { return compat.IsSluiceChain(c.Name) }
-		return t.Family == rules.Inet && t.Name == rules.TableName ||
+		return compat.IsSluiceTable(&t) ||
 			compat.IsLegacy(&t) && slices.ContainsFunc(t.Chains, isSluice)
 	})
 }
 
-// IsValid reports whether a snapshot of the namespace is still valid, provided that the nftables
-// rules, the routes and the desired ruleset have not changed. It reads the iptables-legacy tables,
-// for which the kernel has no events, and the
-// name of the loopback interface. A snapshot is never valid if the inspection failed or used up
-// its budget (Exhausted), or if the namespace has the rules of a trace.
+// IsValid reports whether a snapshot of the namespace is still valid. The caller must know that the
+// nftables rules, the routes and the desired ruleset have not changed. IsValid reads the
+// iptables-legacy tables, for which the kernel sends no events, and the name of the loopback
+// interface. A snapshot is never valid if the inspection failed or used up its budget (Exhausted), or
+// if the namespace has the rules of a trace.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	if s.Exhausted || s.Traced {
 		return false

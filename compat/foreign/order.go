@@ -1,6 +1,8 @@
 package foreign
 
 import (
+	"slices"
+
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -9,16 +11,17 @@ import (
 // pairs (2³) or one ambiguous triple (3!).
 const maxOrders = 8
 
-// ordersOf returns one function for each possible order of the ambiguous base chains. A function
-// sets that order in the ruleset. ordersOf returns false if there are more than maxOrders.
+// ordersOf returns a function for each possible order of the ambiguous base chains. The function
+// sets its order in the ruleset. ordersOf returns false if there are more orders than maxOrders, or
+// if it is unknown which chains run before conntrack.
 //
-// The result may include impossible orders, because known orders of pairs are not used. This is
-// safe: an additional order can only make the result undecided.
+// Some of the orders may be impossible, because ordersOf ignores pairs whose order is known. This is
+// safe: an additional order can only make the effect unknown.
 func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 	orders := []func(){func() {}}
 	for _, a := range ambiguous {
 		if a.Chains[0].Chain.Base.Position() == rules.ConntrackPriority {
-			return nil, false // it is also unknown whether they run before or after conntrack
+			return nil, false // it is also unknown which chains run before conntrack
 		}
 		var extended []func()
 		for _, p := range permutations(len(a.Chains), maxOrders) {
@@ -40,18 +43,17 @@ func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 
 // permutations returns all permutations of n elements, or nil if there are more than the limit.
 func permutations(n, limit int) [][]int {
-	all := [][]int{{}}
+	found := [][]int{{}}
 	for i := range n {
 		var extended [][]int
-		for _, p := range all {
+		for _, p := range found {
 			for at := range len(p) + 1 {
-				q := append(append(append([]int{}, p[:at]...), i), p[at:]...)
-				extended = append(extended, q)
+				extended = append(extended, slices.Insert(slices.Clone(p), at, i))
 			}
 		}
-		if all = extended; len(all) > limit {
+		if found = extended; len(found) > limit {
 			return nil
 		}
 	}
-	return all
+	return found
 }

@@ -17,37 +17,38 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Connection identifies a connection of TCP or UDP by its first packet, before NAT.
+// A Connection identifies a TCP or UDP connection by the addresses of its first packet before NAT.
 type Connection struct {
 	Protocol            rules.Protocol
 	Source, Destination netip.AddrPort
 }
 
-// A Result is how a connection was answered.
+// A Result tells how a connection was answered.
 type Result string
 
 // The results.
 const (
-	// Connected means that a listener accepted the connection of TCP.
+	// Connected means that a listener accepted the TCP connection.
 	Connected Result = "connected"
-	// Refused means that conntrack deleted the entry of a connection of TCP before it timed out, as
-	// it does when a reset is the first answer. An entry that a program deletes looks the same.
+	// Refused means that conntrack deleted the entry of a TCP connection before it timed out.
+	// Conntrack does so if the first answer is a reset. If a program deletes the entry, the result
+	// is also Refused.
 	Refused Result = "refused"
-	// Reset means that a connection of TCP was reset after it was accepted, before its end.
+	// Reset means that a TCP connection was accepted, and then reset before its regular end.
 	Reset Result = "reset"
-	// Answered means that a packet of another protocol came back.
+	// Answered means that a reply of a protocol other than TCP arrived.
 	Answered Result = "answered"
-	// TimedOut means that the entry of conntrack expired without an answer.
+	// TimedOut means that the conntrack entry expired without an answer.
 	TimedOut Result = "timed out"
 )
 
 // An Answer is the answer to a connection according to conntrack.
 type Answer struct {
-	// Time is the time at which the event was read, but at the earliest the time of the packet.
+	// Time is the time at which the event was read, but not before the time of the first packet.
 	Time       time.Time
 	Connection Connection
 	Result     Result
-	// By is the destination after NAT.
+	// By is the address that answered: the destination after NAT.
 	By netip.AddrPort
 	// Mark is the mark of the connection, and Zone its conntrack zone.
 	Mark uint32
@@ -63,25 +64,26 @@ type Answers struct {
 }
 
 type connectionEvent struct {
-	time  time.Time
-	next  time.Time // of the Read after the one that read the event
-	event conntrack.Event
+	time     time.Time // of the Read that read the event
+	nextRead time.Time // zero until the next Read
+	event    conntrack.Event
 }
 
 // A connectionState is the state of a connection according to its events so far.
 type connectionState struct {
 	packet         time.Time // the time at which the first packet was read
-	since, expires time.Time // of an entry without an answer, zero before the first event
+	since, expires time.Time // of the conntrack entry, zero before the first event
 	isAnswered     bool
 	isOver         bool // no further answer is possible
 }
 
-// maxWatched is the maximum number of watched connections. Beyond it, Watch forgets connections
-// that were answered, and if there are none, all.
+// maxWatched is the maximum number of watched connections. At this number, Watch forgets the
+// connections that were answered. If all are unanswered, it forgets all.
 const maxWatched = 1 << 16
 
-// OpenAnswers starts to receive events (nil: of the current namespace). The kernel reports
-// connections that begin afterwards; net.netfilter.nf_conntrack_events=0 disables it.
+// OpenAnswers starts to receive the events of the namespace (nil: the current one). The kernel
+// reports connections that begin afterwards. It reports none if the sysctl
+// net.netfilter.nf_conntrack_events is 0.
 func OpenAnswers(ns *netns.NS) (*Answers, error) {
 	a := &Answers{watched: map[Connection]*connectionState{}}
 	err := ns.Do(func() (err error) {
@@ -115,7 +117,8 @@ func (a *Answers) Close() error {
 	return a.receiver.Close()
 }
 
-// Watch asks for the answer to a connection, whose first packet was read at the given time.
+// Watch makes Read return the answers to a connection. packet is the time at which the first packet
+// of the connection was read. Watch ignores protocols other than TCP and UDP.
 func (a *Answers) Watch(c Connection, packet time.Time) {
 	if c.Protocol != rules.TCP && c.Protocol != rules.UDP {
 		return
@@ -133,8 +136,8 @@ func (a *Answers) Watch(c Connection, packet time.Time) {
 	a.watched[c] = &connectionState{packet: packet}
 }
 
-// Waiting reports whether a watched connection has no answer yet.
-func (a *Answers) Waiting() bool {
+// IsWaiting reports whether a watched connection has no answer yet.
+func (a *Answers) IsWaiting() bool {
 	for _, s := range a.watched {
 		if !s.isAnswered {
 			return true
@@ -143,7 +146,8 @@ func (a *Answers) Waiting() bool {
 	return false
 }
 
-// Unanswered returns the number of connections that conntrack knows and that have no answer yet.
+// Unanswered returns the number of watched connections that have a conntrack entry, but no answer
+// yet.
 func (a *Answers) Unanswered() int {
 	n := 0
 	for _, s := range a.watched {
@@ -157,21 +161,22 @@ func (a *Answers) Unanswered() int {
 // Read reads events and returns the answers to watched connections. lost is the number of events
 // that the kernel dropped because the buffer was full.
 //
-// A connection is watched only when its first packet is complete, so Read keeps the events of other
-// connections. The caller reads the events of packets before the events of conntrack, and both at
-// the time now. The events of a packet are therefore read at the next Read at the latest. Read
-// forgets an event whose packets are complete before the time forget.
+// The caller can watch a connection only after it has read all trace events of the first packet. Read
+// therefore keeps the events of connections that are not watched. At each time now, the caller must
+// read the trace events first, and then call Read. The trace events that belong to an event of
+// conntrack are then read before the next Read. Read discards an event if this next Read was before
+// the time forget.
 func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, err error) {
 	for i := range a.queue {
-		if e := &a.queue[i]; e.next.IsZero() {
-			e.next = now
+		if e := &a.queue[i]; e.nextRead.IsZero() {
+			e.nextRead = now
 		}
 	}
 	err = a.receiver.Control(func(fd int) (err error) {
 		lost, err = a.receiver.Drain(fd, func() bool { return true }, func(datagram []byte) {
 			var m netlink.Message
 			e := connectionEvent{time: now}
-			// Events without a Flow are not about a connection.
+			// An event without a Flow does not describe a connection.
 			if m.UnmarshalBinary(datagram) == nil && e.event.Unmarshal(m) == nil &&
 				e.event.Flow != nil {
 				a.queue = append(a.queue, e)
@@ -183,11 +188,11 @@ func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, er
 		err = nil
 	}
 	a.queue = slices.DeleteFunc(a.queue, func(e connectionEvent) bool {
-		answer, isWatched := a.handle(e)
+		answer, isWatched := a.handleEvent(e)
 		if answer.Result != "" {
 			answers = append(answers, answer)
 		}
-		return isWatched || !e.next.IsZero() && e.next.Before(forget)
+		return isWatched || !e.nextRead.IsZero() && e.nextRead.Before(forget)
 	})
 	return answers, lost, err
 }
@@ -209,25 +214,26 @@ const (
 	tcpClose       = 8 // TCP_CONNTRACK_CLOSE
 )
 
-// timeoutSlack is the tolerance for an entry that expires before its timeout has passed: the kernel
-// reports timeouts in seconds.
+// timeoutSlack is the tolerance for an entry that appears to expire before its timeout, because the
+// kernel reports timeouts in whole seconds.
 const timeoutSlack = 2 * time.Second
 
-// handle returns the answer that an event reports, whose Result is empty if it reports none, and
-// whether the connection is watched.
-func (a *Answers) handle(e connectionEvent) (Answer, bool) {
+// handleEvent returns the answer that an event reports, and whether the connection is watched. The
+// Result is empty if the event reports no answer.
+func (a *Answers) handleEvent(e connectionEvent) (answer Answer, isWatched bool) {
 	f := e.event.Flow
 	c := connectionOf(f)
 	s := a.watched[c]
 	if s == nil {
 		return Answer{}, false
 	}
-	answer := Answer{
+	reply := f.TupleReply
+	answer = Answer{
 		Time: e.time, Connection: c, Mark: f.Mark, Zone: f.Zone,
-		By: netip.AddrPortFrom(f.TupleReply.IP.SourceAddress.Unmap(), f.TupleReply.Proto.SourcePort),
+		By: netip.AddrPortFrom(reply.IP.SourceAddress.Unmap(), reply.Proto.SourcePort),
 	}
 	if answer.Time.Before(s.packet) {
-		answer.Time = s.packet // the event was read first, although it is the later one
+		answer.Time = s.packet // the event was read before the packet, which came first
 	}
 	switch e.event.Type {
 	case conntrack.EventNew:

@@ -298,7 +298,7 @@ func TestAnswerToAnExpiredConnection(t *testing.T) {
 			t.Fatalf("got %+v, %v, want no answer", got, err)
 		}
 	}
-	if !a.answers.Waiting() {
+	if !a.answers.IsWaiting() {
 		t.Error("Waiting reports no pending answer")
 	}
 	a.later = 10 * time.Minute
@@ -307,7 +307,7 @@ func TestAnswerToAnExpiredConnection(t *testing.T) {
 		[]livetrace.Result{livetrace.TimedOut, livetrace.TimedOut}) {
 		t.Errorf("got %v, want both timed out", got)
 	}
-	if a.answers.Waiting() {
+	if a.answers.IsWaiting() {
 		t.Error("Waiting reports a pending answer after the connections ended")
 	}
 }

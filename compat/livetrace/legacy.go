@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// legacyStep returns the rule of an event of iptables-legacy. Its Index is -1 at the end of the
-// chain.
+// legacyStep returns the step for an event of iptables-legacy. Its Index is -1 if the event is at the
+// end of a chain.
 func legacyStep(rs *rules.Ruleset, e trace.Event) Step {
 	s := Step{Event: e, Owner: foreign.OwnerLegacy, Hook: e.Hook}
 	s.Index = -1
@@ -40,8 +40,8 @@ func legacyStep(rs *rules.Ruleset, e trace.Event) Step {
 	return s
 }
 
-// legacyVerdict returns the verdict of a rule of iptables-legacy. The kernel reports a rule before
-// it runs the target, and therefore no verdict.
+// legacyVerdict derives the verdict of a rule of iptables-legacy from its actions. The events
+// contain no verdict, because the kernel reports a rule before it runs the target.
 func legacyVerdict(r *rules.Rule) trace.Verdict {
 	for _, a := range r.Actions {
 		switch a := a.(type) {
@@ -65,65 +65,61 @@ func legacyVerdict(r *rules.Rule) trace.Verdict {
 	return trace.Continue
 }
 
-// inOrder sorts the steps of both backends, which the kernel reports separately, by hook and chain.
-func inOrder(rs *rules.Ruleset, steps []Step) {
-	place := map[*rules.Base]int{}
+// sortSteps sorts the steps by hook and chain. The kernel reports the steps of the two backends
+// separately.
+func sortSteps(rs *rules.Ruleset, steps []Step) {
+	position := map[*rules.Base]int{}
 	for h := rules.Prerouting; h <= rules.Postrouting; h++ {
 		for i, c := range rs.BaseChains(h) {
-			place[c.Chain.Base] = i
+			position[c.Chain.Base] = i
 		}
 	}
 	// A packet on lo traverses output and postrouting before prerouting and input.
-	passes := []rules.Hook{
+	hooks := []rules.Hook{
 		rules.Output, rules.Postrouting, rules.Prerouting, rules.Input, rules.Forward,
 	}
 	if len(steps) > 0 && steps[0].Event.In != 0 {
-		passes = []rules.Hook{rules.Prerouting, rules.Input, rules.Forward, rules.Postrouting}
+		hooks = []rules.Hook{rules.Prerouting, rules.Input, rules.Forward, rules.Postrouting}
 	}
 	slices.SortStableFunc(steps, func(x, y Step) int {
-		return cmp.Or(slices.Index(passes, x.Hook)-slices.Index(passes, y.Hook),
-			place[x.Base]-place[y.Base])
+		return cmp.Or(slices.Index(hooks, x.Hook)-slices.Index(hooks, y.Hook),
+			position[x.Base]-position[y.Base])
 	})
 }
 
-// legacyPlace returns the position of a rule of iptables-legacy.
-func legacyPlace(f rules.Family, table, chain string, number int) string {
+// legacyPosition returns the position of a rule of iptables-legacy as text.
+func legacyPosition(f rules.Family, table, chain string, number int) string {
 	return fmt.Sprintf("iptables-legacy %s %s %s rule %d", f, table, chain, number)
 }
 
-// marks reports whether the step is of the rules that mark packets for tracing.
-func marks(s *Step) bool {
-	return s.Chain != nil && (s.Chain.Name == trace.Chain || s.Index >= 0 && jumpsToMarks(s.Rule()))
+// isTraceMark reports whether the step is a rule that marks packets for tracing, or the jump to
+// such rules.
+func isTraceMark(s *Step) bool {
+	return s.Chain != nil &&
+		(s.Chain.Name == trace.Chain || s.Index >= 0 && compat.MarksTraces(s.Rule()))
 }
 
-func jumpsToMarks(r *rules.Rule) bool {
-	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
-		jump, ok := a.(rules.Jump)
-		return ok && jump.Chain == trace.Chain
-	})
-}
-
-// hasMarks reports whether rules of iptables-legacy mark packets.
-func hasMarks(rs *rules.Ruleset) bool {
+// hasTraceMarks reports whether rules of iptables-legacy mark packets for tracing.
+func hasTraceMarks(rs *rules.Ruleset) bool {
 	return slices.ContainsFunc(rs.Tables, func(t rules.Table) bool {
 		return compat.IsLegacy(&t) && t.Chain(trace.Chain) != nil
 	})
 }
 
-// withoutMarks returns the ruleset without the rules that mark packets. The numbers of other rules
-// stay the same.
-func withoutMarks(rs *rules.Ruleset) rules.Ruleset {
-	others := *rs
-	others.Tables = slices.DeleteFunc(slices.Clone(rs.Tables), func(t rules.Table) bool {
+// withoutTraceMarks returns the ruleset without the effect of rules that mark packets for tracing.
+// The numbers of other rules stay the same.
+func withoutTraceMarks(rs *rules.Ruleset) rules.Ruleset {
+	without := *rs
+	without.Tables = slices.DeleteFunc(slices.Clone(rs.Tables), func(t rules.Table) bool {
 		return t.Name == trace.Table && t.Family == rules.Inet
 	})
-	for i := range others.Tables {
-		t := &others.Tables[i]
+	for i := range without.Tables {
+		t := &without.Tables[i]
 		if t.Chain(trace.Chain) == nil || !compat.IsLegacy(t) {
 			continue
 		}
 		t.Chains = slices.Clone(t.Chains)
 		t.Chain(trace.Chain).Rules = nil
 	}
-	return others
+	return without
 }

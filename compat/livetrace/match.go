@@ -37,53 +37,60 @@ type Observation struct {
 	// LocalPort is the port on which a local socket receives the packet, or 0 if it is unknown or
 	// the packet is not delivered locally.
 	LocalPort uint16
-	// Predicted is the path that package diff predicts; Differences are deviations of the kernel
-	// from it.
+	// Predicted is the path that package diff predicts. Differences contains the deviations of the
+	// observed path from it.
 	Predicted   rules.Trace
 	Differences []string
-	// NotCompared is the reason why the paths were not compared; empty if they were.
+	// NotCompared is the reason why the paths were not compared, or empty.
 	NotCompared string
-	// Repeated reports that the packet is not the first one of its connection, such as a
-	// retransmitted SYN. NAT is already determined, and the outcome is not the connection's.
+	// Repeated reports that the packet is not the first packet of its connection, such as a
+	// retransmitted SYN. The kernel does not evaluate NAT rules for it, so that its outcome may
+	// differ from the outcome of the connection.
 	Repeated bool
 
-	marked bool // iptables-legacy marks packets, before conntrack
+	// markedBeforeConntrack reports that iptables-legacy marks packets for tracing before conntrack.
+	markedBeforeConntrack bool
 }
 
-// Match returns the observation of a packet. The packet contains known facts that the events lack,
-// such as its owner and the names of interfaces. The ruleset is the live one. Match returns false
-// if the first event of the packet was lost.
+// Match returns the observation of a packet. rs is the live ruleset, p contains the events of the
+// packet, and packet contains facts that the events lack, such as the names of interfaces and, if
+// ownerKnown is set, the owner. Match returns false if the first event of the packet was lost.
 func Match(
 	rs *rules.Ruleset, p trace.Packet, packet rules.Packet, ownerKnown bool,
 ) (Observation, bool) {
 	if p.Header() == nil {
 		return Observation{}, false
 	}
-	o := Observation{Time: p.Time, Packet: packet, Steps: stepsOf(rs, p), marked: hasMarks(rs)}
-	if o.Repeated = repeated(p); o.Repeated {
+	o := Observation{
+		Time: p.Time, Packet: packet, Steps: stepsOf(rs, p),
+		markedBeforeConntrack: hasTraceMarks(rs),
+	}
+	if o.Repeated = isRepeated(p); o.Repeated {
 		o.Packet.Status = rules.StatusConfirmed
 	}
-	o.decide()
-	if o.Outcome == NotCaptured && o.Message == noRule && packet.Mark&rules.AmbientMarkMask == rules.ZtunnelMark &&
-		rs.RedirectsToZtunnel() {
+	o.setOutcome()
+	if o.Outcome == NotCaptured && o.Message == noRule &&
+		packet.Mark&rules.AmbientMarkMask == rules.ZtunnelMark && rs.RedirectsToZtunnel() {
 		o.Message = "not captured: sent by ztunnel"
 	}
 	o.compare(rs, ownerKnown)
 	if len(o.Differences) > 0 && !o.Repeated && !p.HasState() {
-		// Whether the connection existed before is unknown.
-		second := o
-		second.Packet.Status, second.Differences = rules.StatusConfirmed, nil
-		if second.compare(rs, ownerKnown); len(second.Differences) == 0 && second.NotCompared == "" {
-			o = second
+		// The connection may have existed before, which these events do not show.
+		repeated := o
+		repeated.Packet.Status, repeated.Differences = rules.StatusConfirmed, nil
+		repeated.compare(rs, ownerKnown)
+		if len(repeated.Differences) == 0 && repeated.NotCompared == "" {
+			o = repeated
 			o.Repeated = true
 		}
 	}
 	return o, true
 }
 
-// repeated reports whether the connection existed before the packet according to the kernel. A
-// packet on lo already traversed output.
-func repeated(p trace.Packet) bool {
+// isRepeated reports whether the connection existed before the packet according to the kernel. It
+// ignores the events of a packet on lo at prerouting, because the packet itself created the
+// connection at output.
+func isRepeated(p trace.Packet) bool {
 	for _, e := range p.Events {
 		if e.Header != nil && e.In != p.Events[0].In {
 			return false
@@ -95,7 +102,8 @@ func repeated(p trace.Packet) bool {
 	return false
 }
 
-// PacketOf returns the packet that entered the first hook.
+// PacketOf returns the packet that entered the first hook. interfaces contains the names of
+// interfaces by index.
 func PacketOf(p trace.Packet, interfaces map[uint32]string) rules.Packet {
 	first, h := p.Events[0], p.Header()
 	packet := rules.Packet{
@@ -104,45 +112,31 @@ func PacketOf(p trace.Packet, interfaces map[uint32]string) rules.Packet {
 		ICMPType: h.ICMPType, ICMPCode: h.ICMPCode, OutInterface: interfaces[first.Out],
 	}
 	if first.In != 0 {
-		packet.Hook, packet.InInterface, packet.OutInterface = rules.Prerouting,
-			interfaces[first.In], ""
+		packet.Hook, packet.OutInterface = rules.Prerouting, ""
+		packet.InInterface = interfaces[first.In]
 	}
 	return packet
 }
 
-// stepsOf returns the rules of the events.
+// stepsOf returns the matching rules and the policies that the events report.
 func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 	var steps []Step
 	var base *rules.Base
 	var current *rules.Packet
-	merged := false
+	hasLegacy := false
 	for _, e := range p.Events {
 		if e.Table == trace.Table && e.Number == 0 {
-			continue // the selection of the packet
+			continue // a rule that selects the packet for tracing
 		}
 		if e.Number > 0 {
 			s := legacyStep(rs, e)
-			// The end of a user-defined chain, and a jump to the rules that mark packets, are no
-			// steps.
-			if s.Chain == nil || s.Chain.Base != nil && !marks(&s) || s.Index >= 0 && !marks(&s) {
-				steps, merged = append(steps, s), true
+			isUserChainEnd := s.Chain != nil && s.Chain.Base == nil && s.Index < 0
+			if !isUserChainEnd && !isTraceMark(&s) {
+				steps, hasLegacy = append(steps, s), true
 			}
 			continue
 		}
-		s := Step{Event: e, Owner: foreign.OwnerNFT}
-		s.Index = -1
-		for i := range rs.Tables {
-			t := &rs.Tables[i]
-			if t.Name != e.Table || t.Family != e.Family || compat.IsLegacy(t) {
-				continue
-			}
-			if s.Table, s.Chain = t, t.Chain(e.Chain); s.Chain != nil {
-				s.Index = slices.IndexFunc(s.Chain.Rules, func(r rules.Rule) bool {
-					return r.Handle == e.Handle && e.Handle != 0
-				})
-				s.Owner = foreign.OwnerOf(&s.Step)
-			}
-		}
+		s := nftStep(rs, e)
 		// The kernel reports the header only in the first event of a base chain.
 		if e.Header != nil && s.Chain != nil {
 			base = s.Chain.Base
@@ -158,17 +152,37 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 			steps = append(steps, s)
 		}
 	}
-	if merged {
-		inOrder(rs, steps)
+	if hasLegacy {
+		sortSteps(rs, steps)
 	}
 	return steps
 }
 
-// noRule is the message of a packet without a rule that decides.
+// nftStep returns the step for an event of nf_tables, without its base chain. Its Index is -1 if the
+// ruleset lacks the rule.
+func nftStep(rs *rules.Ruleset, e trace.Event) Step {
+	s := Step{Event: e, Owner: foreign.OwnerNFT}
+	s.Index = -1
+	for i := range rs.Tables {
+		t := &rs.Tables[i]
+		if t.Name != e.Table || t.Family != e.Family || compat.IsLegacy(t) {
+			continue
+		}
+		if s.Table, s.Chain = t, t.Chain(e.Chain); s.Chain != nil {
+			s.Index = slices.IndexFunc(s.Chain.Rules, func(r rules.Rule) bool {
+				return r.Handle == e.Handle && e.Handle != 0
+			})
+			s.Owner = foreign.OwnerOf(&s.Step)
+		}
+	}
+	return s
+}
+
+// noRule is the message for a packet that no rule captures or excludes.
 const noRule = "not captured: no rule captures it"
 
-// decide sets the outcome of the packet.
-func (o *Observation) decide() {
+// setOutcome sets the outcome of the packet, its message and the local port.
+func (o *Observation) setOutcome() {
 	o.Outcome, o.Message = NotCaptured, noRule
 	if o.Packet.Hook == rules.Prerouting || o.Packet.Destination.Addr().IsLoopback() {
 		o.LocalPort = o.Packet.Destination.Port()
@@ -195,7 +209,7 @@ func (o *Observation) decide() {
 				o.Outcome, o.Message = Captured, fmt.Sprintf("captured: %s (%d)", reason, a.Port)
 				o.LocalPort = redirectedPort(a, o.Packet.Destination.Port())
 			case rules.TProxy:
-				// else no listener was there, and the rule ended
+				// Without a listener the rule ends without a verdict.
 				if s.Event.Verdict == trace.Accept {
 					o.Outcome, o.Message = Captured,
 						fmt.Sprintf("captured: %s (%d)", reason, a.Port)
@@ -227,7 +241,7 @@ func redirectedPort(to rules.RedirectTo, port uint16) uint16 {
 	return to.Port
 }
 
-// portText returns the destination port if the rule matches ports.
+// portText returns the destination port if the rule matches ports, or else an empty text.
 func (o *Observation) portText(r *rules.Rule) string {
 	for _, m := range r.Matches {
 		if _, ok := m.(rules.MatchPort); ok {
@@ -237,14 +251,15 @@ func (o *Observation) portText(r *rules.Rule) string {
 	return ""
 }
 
-// compare compares the path with the prediction of package diff.
+// compare compares the observed path with the prediction of package diff. It sets Predicted, and
+// Differences or NotCompared.
 func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 	if o.Packet.Hook == rules.Output && !ownerKnown {
 		o.NotCompared = "the owner of the socket is not known"
 		return
 	}
-	others := withoutMarks(rs)
-	o.Predicted = diff.Explain(&others, o.Packet)
+	evaluated := withoutTraceMarks(rs)
+	o.Predicted = diff.Explain(&evaluated, o.Packet)
 	switch {
 	case o.Predicted.Exhausted != "":
 		o.NotCompared = "the prediction takes too much work: " + o.Predicted.Exhausted
@@ -261,44 +276,47 @@ func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 	}
 	predicted, observed := o.predictedPath(), o.observedPath()
 	for i := range max(len(predicted), len(observed)) {
-		p, k := at(predicted, i), at(observed, i)
+		model, kernel := ruleAt(predicted, i), ruleAt(observed, i)
+		if model == kernel {
+			continue
+		}
 		switch {
-		case p == k:
 		case setsTrace(o.Predicted):
 			o.NotCompared = "a rule sets nftrace, after which the kernel may report no further rules"
-			return
 		case o.mayLackEvents():
-			o.NotCompared = "after NAT, the events of the two backends cannot be assigned to one packet"
-			return
+			o.NotCompared = "after NAT, the events of the two backends cannot be assigned to one" +
+				" packet"
 		default:
-			o.Differences = append(o.Differences,
-				fmt.Sprintf("rule %d of the path: the model predicted %s, the kernel ran %s", i+1,
-					p, k))
-			return
+			o.Differences = append(o.Differences, fmt.Sprintf(
+				"rule %d of the path: the model predicted %s, the kernel ran %s", i+1, model, kernel))
 		}
+		return
 	}
 }
 
-// mayLackEvents reports whether a [trace.Collector] may have taken the events of one packet for
-// those of two. The log of iptables-legacy has no id of the packet, and after NAT only TCP has a
-// header by which it is recognised.
+// mayLackEvents reports whether a [trace.Collector] may have assigned the events of one packet to
+// two packets. The log of iptables-legacy has no ID of the packet, and after NAT the collector
+// recognises the packet only for TCP, by its header.
 func (o *Observation) mayLackEvents() bool {
-	var isLegacy, isNative, isTranslated bool
+	var hasLegacy, hasNFT, isTranslated bool
 	add := func(s rules.Step) {
 		if s.Table == nil {
 			return
 		}
-		isLegacy, isNative = isLegacy || compat.IsLegacy(s.Table), isNative || !compat.IsLegacy(s.Table)
+		if compat.IsLegacy(s.Table) {
+			hasLegacy = true
+		} else {
+			hasNFT = true
+		}
 		if s.Chain == nil || s.Index < 0 {
 			return
 		}
-		isTranslated = isTranslated || slices.ContainsFunc(s.Rule().Actions, func(a rules.Action) bool {
+		for _, a := range s.Rule().Actions {
 			switch a.(type) {
 			case rules.RedirectTo, rules.DNATTo, rules.DNATPort:
-				return true
+				isTranslated = true
 			}
-			return false
-		})
+		}
 	}
 	for _, s := range o.Steps {
 		add(s.Step)
@@ -308,10 +326,11 @@ func (o *Observation) mayLackEvents() bool {
 			add(s)
 		}
 	}
-	return o.Packet.Protocol != rules.TCP && isLegacy && isNative && isTranslated
+	return o.Packet.Protocol != rules.TCP && hasLegacy && hasNFT && isTranslated
 }
 
-// setsTrace reports whether a rule of the path determines whether the kernel reports further rules.
+// setsTrace reports whether a rule of the path sets nftrace, which determines whether the kernel
+// reports further rules.
 func setsTrace(path rules.Trace) bool {
 	for _, pass := range path.Passes {
 		for _, s := range pass.Steps {
@@ -326,72 +345,79 @@ func setsTrace(path rules.Trace) bool {
 	return false
 }
 
-func at(path []string, i int) string {
+// ruleAt returns the rule with the index in the path.
+func ruleAt(path []string, i int) string {
 	if i < len(path) {
 		return path[i]
 	}
 	return "no further rule"
 }
 
-// traced reports whether packets of the protocol are traced in the base chain and evaluated by
-// package diff.
-func (o *Observation) traced(b *rules.Base) bool {
+// isComparable reports whether the kernel traces packets of the protocol in the base chain, and
+// package diff evaluates the chain.
+func (o *Observation) isComparable(b *rules.Base) bool {
 	return b != nil && (b.Hook == rules.Prerouting || b.Hook == rules.Output) &&
-		(o.Packet.Protocol == rules.TCP || o.marked || b.Position() > rules.ConntrackPriority)
+		(o.Packet.Protocol == rules.TCP || o.markedBeforeConntrack ||
+			b.Position() > rules.ConntrackPriority)
 }
 
-// rulePosition returns the position of a rule in the kernel's terms.
-func rulePosition(f rules.Family, table, chain string, h rules.Handle) string {
+// nftPosition returns the position of a rule of nf_tables as text.
+func nftPosition(f rules.Family, table, chain string, h rules.Handle) string {
 	return fmt.Sprintf("%s %s %s handle %d", f, table, chain, h)
 }
 
+// predictedPath returns the positions of the predicted rules that the kernel would report.
 func (o *Observation) predictedPath() []string {
 	var path []string
 	for _, pass := range o.Predicted.Passes {
 		for _, s := range pass.Steps {
 			switch {
-			case !o.traced(s.Base) || jumpsToMarks(s.Rule()) || isUnmatched(s):
+			case !o.isComparable(s.Base) || compat.MarksTraces(s.Rule()) || isUnmatched(s):
 			case compat.IsLegacy(s.Table):
 				path = append(path,
-					legacyPlace(s.Table.Family, s.Table.Name, s.Chain.Name, s.Index+1))
+					legacyPosition(s.Table.Family, s.Table.Name, s.Chain.Name, s.Index+1))
 			default:
 				path = append(path,
-					rulePosition(s.Table.Family, s.Table.Name, s.Chain.Name, s.Rule().Handle))
+					nftPosition(s.Table.Family, s.Table.Name, s.Chain.Name, s.Rule().Handle))
 			}
 		}
 	}
-	return slices.Compact(path) // a map of the kernel is several rules of the model
+	// The model represents a rule with a map by several rules with the same handle.
+	return slices.Compact(path)
 }
 
-// isUnmatched reports whether the rule ended early, so that the kernel does not report it.
+// isUnmatched reports whether the evaluation of the rule stopped early, so that the kernel does not
+// report the rule.
 func isUnmatched(s rules.Step) bool {
 	_, drops := s.Stopped.(rules.TProxyDrop)
 	return s.Stopped != nil && !drops
 }
 
-// endedWithoutEffect reports whether the rule ended without an effect although the model's rule has
-// a verdict: a map has no verdict for the packet but "continue", or NAT is for the other family.
-// The model has no rule for that, and the kernel reports a match without a verdict.
+// endedWithoutEffect reports whether the kernel reports a match without a verdict, although the
+// model's rule has one. This happens if a map has the verdict "continue" for the packet, or if NAT is
+// for the other family. The model has no rule for these cases.
 func endedWithoutEffect(s Step) bool {
 	return s.Event.Verdict == trace.Continue && s.Index >= 0 &&
 		slices.ContainsFunc(s.Rule().Actions, func(a rules.Action) bool {
 			switch a.(type) {
-			case rules.Verdict, rules.Jump, rules.DNATTo, rules.DNATPort, rules.SNATTo, rules.RedirectTo:
+			case rules.Verdict, rules.Jump, rules.DNATTo, rules.DNATPort, rules.SNATTo,
+				rules.RedirectTo:
 				return true
 			}
 			return false
 		})
 }
 
+// observedPath returns the positions of the observed rules that package diff can predict.
 func (o *Observation) observedPath() []string {
 	var path []string
 	for _, s := range o.Steps {
 		switch e := s.Event; {
-		case e.Kind != trace.Rule || !o.traced(s.Base) || endedWithoutEffect(s):
+		case e.Kind != trace.Rule || !o.isComparable(s.Base) || endedWithoutEffect(s):
 		case e.Number == 0:
-			path = append(path, rulePosition(e.Family, e.Table, e.Chain, e.Handle))
+			path = append(path, nftPosition(e.Family, e.Table, e.Chain, e.Handle))
 		case s.Index >= 0 || s.Chain == nil:
-			path = append(path, legacyPlace(e.Family, e.Table, e.Chain, e.Number))
+			path = append(path, legacyPosition(e.Family, e.Table, e.Chain, e.Number))
 		}
 	}
 	return slices.Compact(path)

@@ -2,6 +2,7 @@ package livetrace
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,15 +18,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Namespace provides facts that trace events lack. It must be used by one goroutine at a time.
+// A Namespace provides facts about a network namespace that trace events lack. It must be used by
+// one goroutine at a time.
 type Namespace struct {
 	handle *netlink.Handle
 	id     netns.ID
 	proc   string
 }
 
-// OpenNamespace opens the namespace (nil: the current one). proc is the /proc that contains its
-// processes.
+// OpenNamespace opens the namespace (nil: the current one). proc is a /proc directory that contains
+// its processes.
 func OpenNamespace(ns *netns.NS, proc string) (*Namespace, error) {
 	n := &Namespace{id: ns.ID(), proc: proc}
 	err := ns.Do(func() (err error) {
@@ -35,7 +37,7 @@ func OpenNamespace(ns *netns.NS, proc string) (*Namespace, error) {
 	return n, err
 }
 
-// Close closes it.
+// Close closes the netlink sockets.
 func (n *Namespace) Close() { n.handle.Close() }
 
 // Interfaces returns the names of the interfaces by index.
@@ -56,71 +58,81 @@ type Process struct {
 	Owner rules.Owner
 	PID   int
 	Name  string
-	// Container is the id of its container, or "".
+	// Container is the ID of the container of the process, or "".
 	Container string
 }
 
-// Process returns the sender of the packet, or false if its socket is closed or unknown. The group
-// is the group of the process, or equal to the user if no visible process has the socket.
+// Process returns the sender of the packet, or false if its socket is closed or unknown. If no
+// visible process has the socket open, PID is 0 and GID equals UID.
 func (n *Namespace) Process(
 	protocol rules.Protocol, source, destination netip.AddrPort,
 ) (Process, bool) {
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		list := n.handle.SocketDiagTCP
-		switch protocol {
-		case rules.TCP:
-		case rules.UDP:
-			list = n.handle.SocketDiagUDP
-		default:
-			return Process{}, false
-		}
-		sockets, _ := list(family) // an incomplete list is of use too
-		for _, s := range sockets {
-			if s.ID.SourcePort == source.Port() && (s.ID.DestinationPort == destination.Port() ||
-				s.ID.DestinationPort == 0 && protocol == rules.UDP) {
-				local, _ := netip.AddrFromSlice(s.ID.Source)
-				if local = local.Unmap(); local == source.Addr() || local.IsUnspecified() {
-					return n.processOf(s), true
-				}
-			}
+	if protocol != rules.TCP && protocol != rules.UDP {
+		return Process{}, false
+	}
+	for s := range n.sockets(protocol) {
+		isPeer := s.ID.DestinationPort == destination.Port() ||
+			s.ID.DestinationPort == 0 && protocol == rules.UDP
+		local := localAddr(s)
+		if isPeer && s.ID.SourcePort == source.Port() &&
+			(local == source.Addr() || local.IsUnspecified()) {
+			return n.processOf(s), true
 		}
 	}
 	return Process{}, false
 }
 
-// containerID matches the id that runtimes write into the name of the control group.
-const containerID = `\b[0-9a-f]{64}\b`
+// sockets iterates over the TCP or UDP sockets of the namespace, first of IPv4, then of IPv6. Some
+// sockets may be missing.
+func (n *Namespace) sockets(protocol rules.Protocol) iter.Seq[*netlink.Socket] {
+	list := n.handle.SocketDiagTCP
+	if protocol != rules.TCP {
+		list = n.handle.SocketDiagUDP
+	}
+	return func(yield func(*netlink.Socket) bool) {
+		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+			sockets, _ := list(family) // an incomplete list is useful too
+			for _, s := range sockets {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
 
-// Listener returns the local address of a socket that receives new connections or datagrams on the
-// port, or false if there is none.
+// localAddr returns the local address of the socket.
+func localAddr(s *netlink.Socket) netip.Addr {
+	local, _ := netip.AddrFromSlice(s.ID.Source)
+	return local.Unmap()
+}
+
+// Listener returns the local address of a socket that receives new connections (TCP) or datagrams
+// (UDP) on the port, or false if there is none.
 func (n *Namespace) Listener(protocol rules.Protocol, port uint16) (netip.AddrPort, bool) {
 	const listen = 10 // TCP_LISTEN, net/tcp_states.h
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		list := n.handle.SocketDiagTCP
-		if protocol != rules.TCP {
-			list = n.handle.SocketDiagUDP
+	for s := range n.sockets(protocol) {
+		isReceiver := s.ID.DestinationPort == 0
+		if protocol == rules.TCP {
+			isReceiver = s.State == listen
 		}
-		sockets, _ := list(family) // an incomplete list is of use too
-		for _, s := range sockets {
-			isReceiver := s.ID.DestinationPort == 0
-			if protocol == rules.TCP {
-				isReceiver = s.State == listen
-			}
-			if isReceiver && s.ID.SourcePort == port {
-				local, _ := netip.AddrFromSlice(s.ID.Source)
-				return netip.AddrPortFrom(local.Unmap(), port), true
-			}
+		if isReceiver && s.ID.SourcePort == port {
+			return netip.AddrPortFrom(localAddr(s), port), true
 		}
 	}
 	return netip.AddrPort{}, false
 }
 
-// processOf returns a process that has the socket.
+// containerID matches the container ID in the name of a cgroup, which the runtime chooses. It is
+// compiled when needed, not at program start.
+const containerID = `\b[0-9a-f]{64}\b`
+
+// processOf returns the first visible process that has the socket open.
 func (n *Namespace) processOf(s *netlink.Socket) Process {
 	p := Process{Owner: rules.Owner{UID: s.UID, GID: s.UID}}
-	want := fmt.Sprintf("socket:[%d]", s.INode)
-	for _, dir := range n.processes() {
-		if !hasOpen(dir, want) {
+	link := fmt.Sprintf("socket:[%d]", s.INode)
+	for _, dir := range n.processDirs() {
+		if !hasOpen(dir, link) {
 			continue
 		}
 		p.PID, _ = strconv.Atoi(filepath.Base(dir))
@@ -144,10 +156,10 @@ func (n *Namespace) processOf(s *netlink.Socket) Process {
 	return p
 }
 
-// processes returns the directories of the visible processes in the order in which they are
-// searched: those in the namespace first, because a process that sends one request may end before
-// the descriptors of all processes of a node are read.
-func (n *Namespace) processes() []string {
+// processDirs returns the directories of the visible processes, with the processes in the namespace
+// first. They must be searched first, because a process that sends one request may end before the
+// descriptors of all processes of a node are read.
+func (n *Namespace) processDirs() []string {
 	dirs, _ := filepath.Glob(filepath.Join(n.proc, "[0-9]*"))
 	var inside, outside []string
 	for _, dir := range dirs {
@@ -162,7 +174,8 @@ func (n *Namespace) processes() []string {
 	return append(inside, outside...)
 }
 
-// hasOpen reports whether the process has a file open that is described by the link.
+// hasOpen reports whether the process with the /proc directory dir has a file open to which the link
+// refers, such as "socket:[1234]".
 func hasOpen(dir, link string) bool {
 	files, _ := filepath.Glob(filepath.Join(dir, "fd/*"))
 	return slices.ContainsFunc(files, func(file string) bool {

@@ -10,8 +10,8 @@ import (
 
 // A Step is a matching rule, or the policy of a chain.
 type Step struct {
-	// Chain is nil if the ruleset lacks the chain, and Index is -1 for a policy and for a rule that
-	// it lacks
+	// Chain is nil if the ruleset lacks the chain. Index is -1 if the step is a policy, or a rule
+	// that the ruleset lacks.
 	rules.Step
 	Event trace.Event
 	Hook  rules.Hook // of the base chain
@@ -23,21 +23,21 @@ type Step struct {
 
 // String returns the owner, the position, the text and the comment of the rule.
 func (s Step) String() string {
-	place := fmt.Sprintf("%s chain %s %s %s", s.Owner, s.Event.Family, s.Event.Table, s.Event.Chain)
+	chain := fmt.Sprintf("%s chain %s %s %s", s.Owner, s.Event.Family, s.Event.Table, s.Event.Chain)
 	switch {
 	case s.Event.Kind == trace.Policy:
-		return place + " policy " + verdictText(s.Event.Verdict)
+		return chain + " policy " + verdictText(s.Event.Verdict)
 	case s.Chain != nil && s.Event.Number > len(s.Chain.Rules):
-		return place + " policy " + policyText(s.Chain)
+		return chain + " policy " + policyText(s.Chain)
 	case (s.Chain == nil || s.Index < 0) && s.Event.Number > 0:
-		return fmt.Sprintf("%s rule %d, which is not in the ruleset now", place, s.Event.Number)
+		return fmt.Sprintf("%s rule %d, which is not in the ruleset now", chain, s.Event.Number)
 	case s.Chain == nil || s.Index < 0:
-		return fmt.Sprintf("%s rule with handle %d, which is not in the ruleset now", place,
+		return fmt.Sprintf("%s rule with handle %d, which is not in the ruleset now", chain,
 			s.Event.Handle)
 	}
-	text := fmt.Sprintf("%s rule %d: %s", place, s.Number(), s.Rule())
+	text := fmt.Sprintf("%s rule %d: %s", chain, s.Number(), s.Rule())
 	if s.Ambiguous {
-		text = fmt.Sprintf("%s rule %d: unknown element of a map", place, s.Number())
+		text = fmt.Sprintf("%s rule %d: unknown element of a map", chain, s.Number())
 	}
 	if c := s.Rule().Comment; c != "" {
 		text += "  # " + c
@@ -63,9 +63,9 @@ func verdictText(v trace.Verdict) string {
 	return "accept"
 }
 
-// Path returns a line for each step: hook, owner, position and text of the rule, and the conntrack
-// state, the packet's mark and the assigned conntrack zone where they differ from the line before.
-// nf_tables reports the mark after the rule, iptables-legacy the mark before it.
+// Path returns a line for each step: hook, owner, position and text of the rule. A line also contains
+// the conntrack state, the packet's mark and the assigned conntrack zone, if they differ from the
+// line before. nf_tables reports the mark after the rule, and iptables-legacy the mark before it.
 func (o *Observation) Path() []string {
 	lines := make([]string, len(o.Steps))
 	mark, state, hasZone := o.Packet.Mark, "", false
@@ -80,7 +80,7 @@ func (o *Observation) Path() []string {
 			lines[i] += fmt.Sprintf(" [mark %#x]", mark)
 		}
 		if zone, ok := zoneOf(&s); ok && !hasZone {
-			hasZone = true // later rules do not change it
+			hasZone = true // only the first assignment takes effect
 			lines[i] += fmt.Sprintf(" [zone %d]", zone)
 		}
 	}
@@ -93,7 +93,7 @@ func zoneOf(s *Step) (zone uint16, ok bool) {
 		return 0, false
 	}
 	for _, a := range s.Rule().Actions {
-		if z, is := a.(rules.SetZone); is {
+		if z, isZone := a.(rules.SetZone); isZone {
 			return z.Zone, true
 		}
 	}

@@ -41,6 +41,18 @@ type conn struct {
 	fd    int
 }
 
+// withConn calls use with a socket in the namespace for the options of a table.
+func (l *layout) withConn(ns *netns.NS, table string, use func(*conn) error) error {
+	return ns.Do(func() error {
+		fd, err := unix.Socket(l.domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		if err != nil {
+			return os.NewSyscallError("socket", err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		return use(&conn{l, table, fd})
+	})
+}
+
 // do calls use with a socket in the namespace. The error names the namespace, the table and the
 // operation.
 func do(ns *netns.NS, operation string, id ID, use func(*conn) error) error {
@@ -52,39 +64,34 @@ func do(ns *netns.NS, operation string, id ID, use func(*conn) error) error {
 	case id.Name == "" || len(id.Name) >= nameSize:
 		err = fmt.Errorf("%q is not a table name: must have 1 to %d bytes", id.Name, nameSize-1)
 	default:
-		err = ns.Do(func() error {
-			fd, err := unix.Socket(l.domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
-			if err != nil {
-				return os.NewSyscallError("socket", err)
-			}
-			defer func() { _ = unix.Close(fd) }()
-			return use(&conn{l, id.Name, fd})
-		})
+		err = l.withConn(ns, id.Name, use)
 	}
 	if err == nil {
 		return nil
 	}
-	where := id.String()
+	table := id.String()
 	if ns != nil {
-		where = ns.String() + ": " + where
+		table = ns.String() + ": " + table
 	}
-	return fmt.Errorf("%s: %s: %w%s", where, operation, err, advise(err))
+	return fmt.Errorf("%s: %s: %w%s", table, operation, err, advice(err))
 }
 
-// advise returns the likely cause of an errno of these options.
-func advise(err error) string {
+// advice returns the likely cause of an errno of these options.
+func advice(err error) string {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return "; the process needs CAP_NET_ADMIN and CAP_NET_RAW in the user namespace that owns the network namespace"
+		return "; the process needs CAP_NET_ADMIN and CAP_NET_RAW in the user namespace that owns" +
+			" the network namespace"
 	case errors.Is(err, unix.ENOPROTOOPT), errors.Is(err, unix.EAFNOSUPPORT):
-		return "; the kernel has no iptables-legacy, or its module is not loaded and this process may not load it (CAP_SYS_MODULE)"
+		return "; the kernel has no iptables-legacy, or its module is not loaded and this process" +
+			" may not load it (CAP_SYS_MODULE)"
 	}
 	return ""
 }
 
-// named returns a buffer that begins with the name of the table, like all structures of the
+// newBuffer returns a buffer that begins with the name of the table, like the structures of all
 // options.
-func (c *conn) named(size int) []byte {
+func (c *conn) newBuffer(size int) []byte {
 	b := make([]byte, size)
 	copy(b, c.table)
 	return b
@@ -104,8 +111,7 @@ func (c *conn) get(option int, b []byte) error {
 func (c *conn) getOnce(option int, b []byte) error {
 	length := uint32(len(b))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(c.fd), uintptr(c.level),
-		uintptr(option),
-		uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&length)), 0)
+		uintptr(option), uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&length)), 0)
 	if errno != 0 {
 		return os.NewSyscallError("getsockopt", errno)
 	}
@@ -115,8 +121,7 @@ func (c *conn) getOnce(option int, b []byte) error {
 // set writes an option.
 func (c *conn) set(option int, b []byte) error {
 	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(c.fd), uintptr(c.level),
-		uintptr(option),
-		uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0)
+		uintptr(option), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0)
 	if errno != 0 {
 		return os.NewSyscallError("setsockopt", errno)
 	}
@@ -129,40 +134,40 @@ const maxReads = 100
 // readBlob reads the table. The kernel returns offsets and entries separately. Therefore readBlob
 // reads the offsets before and after the entries, and repeats the read if they differ.
 func (c *conn) readBlob() (*blob, error) {
-	where, size, err := c.info()
+	current, size, err := c.info()
 	for range maxReads {
 		if err != nil {
 			return nil, err
 		}
-		buf := c.named(getSize + size)
+		buf := c.newBuffer(getSize + size)
 		native.PutUint32(buf[nameSize:], uint32(size))
 		getErr := c.get(optionEntries, buf)
 		if getErr != nil && !errors.Is(getErr, unix.EAGAIN) { // EAGAIN: the size has changed
 			return nil, getErr
 		}
-		before, sizeBefore := where, size
-		where, size, err = c.info()
-		if err == nil && getErr == nil && before == where && sizeBefore == size {
-			return &blob{where, buf[getSize:]}, nil
+		before, sizeBefore := current, size
+		current, size, err = c.info()
+		if err == nil && getErr == nil && before == current && sizeBefore == size {
+			return &blob{current, buf[getSize:]}, nil
 		}
 	}
-	return nil, fmt.Errorf(
-		"the table changed during each of %d attempts to read it: another process changes it continuously", maxReads)
+	return nil, fmt.Errorf("the table changed during each of %d attempts to read it:"+
+		" another process changes it continuously", maxReads)
 }
 
-// info reads the offsets of the table and the size of its entries.
+// info reads the offsets of the table and the size of its entries in bytes.
 func (c *conn) info() (offsets, int, error) {
 	var o offsets
-	buf := c.named(infoSize)
+	buf := c.newBuffer(infoSize)
 	if err := c.get(optionInfo, buf); err != nil {
 		return o, 0, err
 	}
-	word := func(n int) uint32 { return native.Uint32(buf[nameSize+4*n:]) }
-	o.validHooks, o.count = word(0), word(1+2*len(hooks))
+	field := func(n int) uint32 { return native.Uint32(buf[nameSize+4*n:]) }
+	o.validHooks, o.count = field(0), field(1+2*len(hooks))
 	for h := range hooks {
 		if o.validHooks&(1<<h) != 0 { // otherwise the kernel's number is undefined
-			o.hookEntry[h], o.underflow[h] = word(1+h), word(1+len(hooks)+h)
+			o.hookEntry[h], o.underflow[h] = field(1+h), field(1+len(hooks)+h)
 		}
 	}
-	return o, int(word(2 + 2*len(hooks))), nil
+	return o, int(field(2 + 2*len(hooks))), nil
 }

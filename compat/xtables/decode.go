@@ -1,6 +1,7 @@
 package xtables
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +13,7 @@ func decode(l *layout, name string, b *blob) (*Table, error) {
 	d := decoder{
 		layout: l, blob: b, table: &Table{Family: l.family, Name: name, layout: l, origin: b},
 	}
-	if err := d.split(); err != nil {
+	if err := d.splitEntries(); err != nil {
 		return nil, err
 	}
 	if err := d.addBuiltInChains(); err != nil {
@@ -21,7 +22,7 @@ func decode(l *layout, name string, b *blob) (*Table, error) {
 	if err := d.addUserChains(); err != nil {
 		return nil, err
 	}
-	return d.table, d.resolve()
+	return d.table, d.resolveJumps()
 }
 
 // decoder decodes a blob from its beginning to its end.
@@ -33,11 +34,11 @@ type decoder struct {
 	offsets  []int // of the elements
 	done     int   // the number of decoded elements
 	names    map[string]bool
-	starts   map[int]string // user-defined chains by the offset of their first rule
+	starts   map[int]string // the names of user-defined chains by the offset of their first rule
 }
 
-// split finds the entries.
-func (d *decoder) split() error {
+// splitEntries sets the elements and their offsets.
+func (d *decoder) splitEntries() error {
 	for at := 0; at < len(d.blob.entries); {
 		e, err := d.checkEntry(d.blob.entries[at:])
 		if err != nil {
@@ -48,7 +49,8 @@ func (d *decoder) split() error {
 		at += len(e)
 	}
 	if len(d.elements) != int(d.blob.count) || len(d.elements) == 0 {
-		return fmt.Errorf("the table contains %d entries, but its header specifies %d", len(d.elements), d.blob.count)
+		return fmt.Errorf("the table contains %d entries, but its header specifies %d",
+			len(d.elements), d.blob.count)
 	}
 	last := len(d.elements) - 1
 	if name, ok := d.chainName(d.elements[last].entry); !ok || name != errorTarget {
@@ -79,7 +81,7 @@ func (d *decoder) addChain(c Chain, foot int) error {
 	policies := []Verdict{Accept, Drop}
 	if c.Hook == nil {
 		policies = []Verdict{Return}
-		// Only user-defined chains are jumped to.
+		// Only a user-defined chain can be the destination of a jump.
 		d.starts[d.offsets[d.done]] = c.Name
 	}
 	if !slices.Contains(policies, c.Policy()) {
@@ -102,7 +104,7 @@ func (d *decoder) addBuiltInChains() error {
 		return fmt.Errorf("unknown hooks 0x%x", d.blob.validHooks)
 	}
 	slices.SortFunc(present, func(a, b int) int {
-		return int(d.blob.hookEntry[a]) - int(d.blob.hookEntry[b])
+		return cmp.Compare(d.blob.hookEntry[a], d.blob.hookEntry[b])
 	})
 	for _, h := range present {
 		foot := slices.Index(d.offsets[:len(d.elements)], int(d.blob.underflow[h]))
@@ -124,7 +126,8 @@ func (d *decoder) addUserChains() error {
 		head := d.elements[d.done]
 		name, ok := d.chainName(head.entry)
 		if !ok || name == "" {
-			return fmt.Errorf("the entry at offset %d does not belong to a chain", d.offsets[d.done])
+			return fmt.Errorf("the entry at offset %d does not belong to a chain",
+				d.offsets[d.done])
 		}
 		d.done++
 		foot := d.done
@@ -144,8 +147,8 @@ func (d *decoder) addUserChains() error {
 	return nil
 }
 
-// resolve replaces the offsets of jumps with the names of chains.
-func (d *decoder) resolve() error {
+// resolveJumps replaces the offsets of jumps with the names of chains.
+func (d *decoder) resolveJumps() error {
 	for i := range d.table.Chains {
 		c := &d.table.Chains[i]
 		for j := range c.Rules {
@@ -158,7 +161,7 @@ func (d *decoder) resolve() error {
 			switch {
 			case verdict < 0:
 			case verdict == end:
-				r.through = true
+				r.fallsThrough = true
 			default:
 				name, ok := d.starts[verdict]
 				if !ok {

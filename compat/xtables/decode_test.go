@@ -59,7 +59,7 @@ func small(l *layout) *blob {
 	add(verdict(int(Return)))
 	add(begin(errorTarget))
 	l.setVerdict(b, 0, int(start))
-	l.setVerdict(b, int(through), int(through)+l.nextOf(b.entries[through:]))
+	l.setVerdict(b, int(through), int(through)+l.sizeOf(b.entries[through:]))
 	return b
 }
 

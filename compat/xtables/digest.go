@@ -10,7 +10,8 @@ import (
 )
 
 // A Digest is a hash of all iptables-legacy tables of a namespace: their chains, rules and
-// policies, but not their counters. It detects changes, for which the kernel has no generation id.
+// policies, but not their counters. It serves to detect changes, because the kernel has no
+// generation ID for these tables.
 type Digest [sha256.Size]byte
 
 // DigestTables returns the digest of the tables of the namespace (nil: the current one). It creates
@@ -46,37 +47,13 @@ func digestTable(h hash.Hash, id ID) error {
 		if err != nil {
 			return err
 		}
-		if err := c.blank(b.entries); err != nil {
-			return err
-		}
+		c.clearKernelFields(b.entries)
 		_, _ = h.Write([]byte(id.String() + "\x00")) // never fails
 		_, _ = h.Write(b.entries)
 		for i := range hooks {
-			where := native.AppendUint32(nil, b.hookEntry[i])
-			_, _ = h.Write(native.AppendUint32(where, b.underflow[i]))
+			offsets := native.AppendUint32(nil, b.hookEntry[i])
+			_, _ = h.Write(native.AppendUint32(offsets, b.underflow[i]))
 		}
 		return nil
 	})
 }
-
-// blank clears the fields that the kernel changes: counters, and comefrom, in which it marks
-// visited entries to detect loops.
-func (l *layout) blank(entries []byte) error {
-	const counters = 16 // struct xt_counters
-	for len(entries) > 0 {
-		if len(entries) < l.size {
-			return errTruncated
-		}
-		next := int(native.Uint16(entries[l.next:]))
-		if next < l.size || next > len(entries) {
-			return errTruncated
-		}
-		clear(entries[l.comefrom : l.comefrom+4])
-		clear(entries[l.counters : l.counters+counters])
-		entries = entries[next:]
-	}
-	return nil
-}
-
-// errTruncated is the error for an entry that exceeds its table.
-var errTruncated = errors.New("an entry exceeds the end of the table")

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// encode returns the table in the kernel's format, and the field old of the element of each entry.
-func (t *Table) encode() (*blob, []int, error) {
+// encode returns the table in the kernel's format, and the old position (element.old) of each entry.
+func (t *Table) encode() (b *blob, old []int, err error) {
 	e := encoder{layout: t.layout, blob: &blob{}, starts: map[string]int{}}
-	e.place(t)
+	e.computeStarts(t)
 	for i := range t.Chains {
 		c := &t.Chains[i]
 		if c.Hook == nil {
@@ -38,11 +38,11 @@ type encoder struct {
 	*layout
 	blob   *blob
 	old    []int
-	starts map[string]int // offsets of the first rules of user-defined chains
+	starts map[string]int // the offsets of the first rules of user-defined chains, by name
 }
 
-// place computes the offsets of the chains.
-func (e *encoder) place(t *Table) {
+// computeStarts sets starts.
+func (e *encoder) computeStarts(t *Table) {
 	at := 0
 	for i := range t.Chains {
 		c := &t.Chains[i]
@@ -67,19 +67,19 @@ func (e *encoder) write(el element) {
 func (e *encoder) writeRule(r *Rule) error {
 	start := len(e.blob.entries)
 	e.write(r.element)
-	var to int
+	var next int // the offset of the next entry for the packet
 	switch {
-	case r.through:
-		to = len(e.blob.entries)
+	case r.fallsThrough:
+		next = len(e.blob.entries)
 	case r.jump != "":
 		var ok bool
-		if to, ok = e.starts[r.jump]; !ok {
+		if next, ok = e.starts[r.jump]; !ok {
 			return fmt.Errorf("jump to chain %s, which does not exist", r.jump)
 		}
 	default:
 		return nil
 	}
-	native.PutUint32(e.blob.entries[start+e.targetOf(r.entry)+extensionSize:], uint32(to))
+	native.PutUint32(e.blob.entries[start+e.targetOf(r.entry)+extensionSize:], uint32(next))
 	return nil
 }
 
@@ -90,14 +90,19 @@ func (l *layout) same(a, b *blob) bool {
 	return a.offsets == b.offsets && bytes.Equal(l.cleared(a.entries), l.cleared(b.entries))
 }
 
-// cleared returns a copy of the entries in which the fields are 0 that the kernel changes:
-// counters, and comefrom, which records the hooks that reach an entry.
+// cleared returns a copy of the entries without the fields that the kernel changes.
 func (l *layout) cleared(entries []byte) []byte {
 	entries = slices.Clone(entries)
-	for rest := entries; len(rest) >= l.size; {
-		clear(rest[l.comefrom : l.comefrom+4])
-		clear(rest[l.counters : l.counters+countersSize])
-		rest = rest[min(max(l.nextOf(rest), l.size), len(rest)):]
-	}
+	l.clearKernelFields(entries)
 	return entries
+}
+
+// clearKernelFields sets the fields to 0 that the kernel changes: counters, and comefrom, which
+// records the hooks that reach an entry.
+func (l *layout) clearKernelFields(entries []byte) {
+	for len(entries) >= l.size {
+		clear(entries[l.comefrom : l.comefrom+4])
+		clear(entries[l.counters : l.counters+countersSize])
+		entries = entries[min(max(l.sizeOf(entries), l.size), len(entries)):]
+	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// native is the byte order of numbers. It is a pointer because a copy would need initialization
-// code at program start.
+// native is the byte order of numbers. It is a pointer, because a copy of binary.NativeEndian would
+// need initialization code at program start.
 var native = &binary.NativeEndian
 
 // A layout contains the differences between the families: socket options, and the offsets of fields
@@ -19,24 +19,26 @@ var native = &binary.NativeEndian
 type layout struct {
 	family rules.Family
 	domain int    // of the socket
-	level  int    // of its options
+	level  int    // of the socket options
 	names  string // the file in /proc/PID/net that lists the tables
 	module string // the name of the kernel module
 	// revision is the socket option for the revision of a match. The option for the revision of a
-	// target is the next number. IPv6 uses other numbers than IPv4.
+	// target is the next number.
 	revision int
 
-	addressSize int
-	protocol    int // offset in the entry, after addresses and interfaces
-	flags       int
-	invert      int
+	addressSize int // in bytes
 	gotoFlag    byte
 
-	target   int // offset of the 16-bit offset of the target
-	next     int // offset of the 16-bit size of the whole entry
-	comefrom int // offset of a number that only the kernel uses
+	// Offsets of fields in the entry.
+	protocol int
+	flags    int
+	invert   int
+	target   int // a 16-bit number: the offset of the target
+	next     int // a 16-bit number: the size of the whole entry
+	comefrom int // a 32-bit number that only the kernel uses
 	counters int
-	size     int // of the entry without matches and target
+
+	size int // of the entry in bytes, without matches and target
 }
 
 var layouts = [...]layout{
@@ -85,8 +87,8 @@ const (
 	errorNameSize = 30      // XT_FUNCTION_MAXNAMELEN
 )
 
-// hooks contains the hooks in the order of the kernel's numbers (enum nf_inet_hooks), and
-// chainNames iptables' names of their chains.
+// hooks contains the hooks in the order of the kernel's numbers (enum nf_inet_hooks). chainNames
+// contains iptables' names of the built-in chains at these hooks.
 var (
 	hooks = [...]rules.Hook{
 		rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting,
@@ -111,9 +113,10 @@ type offsets struct {
 // entry is one entry of a blob.
 type entry []byte
 
-// nextOf returns the size of the entry, including its matches and target.
-func (l *layout) nextOf(e entry) int { return int(native.Uint16(e[l.next:])) }
+// sizeOf returns the size of the entry in bytes, including its matches and target.
+func (l *layout) sizeOf(e entry) int { return int(native.Uint16(e[l.next:])) }
 
+// targetOf returns the offset of the target in the entry.
 func (l *layout) targetOf(e entry) int { return int(native.Uint16(e[l.target:])) }
 
 // countersOf returns the counters of the entry.
@@ -128,7 +131,7 @@ func (l *layout) checkEntry(b []byte) (entry, error) {
 	if len(b) < l.size {
 		return nil, fmt.Errorf("%d bytes remain, but an entry has at least %d", len(b), l.size)
 	}
-	next, target := l.nextOf(b), l.targetOf(b)
+	next, target := l.sizeOf(b), l.targetOf(b)
 	switch {
 	case target < l.size || next < target+extensionSize:
 		return nil, fmt.Errorf("target at %d, end at %d", target, next)

@@ -13,11 +13,10 @@ import (
 
 // A Target is the target of a rule: a jump, an extension or a verdict.
 type Target struct {
-	// Chain is the chain to jump to. With Goto, packets do not return from it. It is empty for other
-	// rules.
+	// Chain is the chain to jump to, or empty. If Goto is set, packets do not return from the chain.
 	Chain string
 	Goto  bool
-	// Extension is a target extension. Its name is empty for other rules.
+	// Extension is a target extension. Its name is empty if the target is a jump or a verdict.
 	Extension Extension
 	// Verdict is the verdict of a rule without chain and extension. The zero value continues with
 	// the next rule.
@@ -25,9 +24,9 @@ type Target struct {
 }
 
 // NewRule returns a rule for tables of the family, IPv4 or IPv6, that evaluates the header and then
-// each match in order. It sets the goto flag of the header to Goto of the target, and pads the data
-// of extensions. It does not validate the extensions, which the kernel does. [Replace] checks that
-// the chain of the target exists.
+// each match in order. It sets the goto flag of the header from the target, and pads the data of
+// extensions. It does not validate extensions, because the kernel does so. [Replace] checks that the
+// chain of the target exists.
 func NewRule(family rules.Family, h Header, matches []Extension, target Target) (Rule, error) {
 	l, err := layoutOf(family)
 	if err != nil {
@@ -47,11 +46,12 @@ func NewRule(family rules.Family, h Header, matches []Extension, target Target) 
 		x.Name != "" && target.Verdict != Continue:
 		return Rule{}, errors.New("a rule must have at most one of chain, extension and verdict")
 	case target.Chain != "":
-		r.entry = l.newEntry(matches, "", 0, verdictData(0)) // replaced by the offset of the chain
+		// Replace writes the offset of the chain instead of the verdict.
+		r.entry = l.newEntry(matches, "", 0, verdictData(0))
 	case x.Name != "":
 		r.entry = l.newEntry(matches, x.Name, x.Revision, x.Data)
 	default:
-		r.through = target.Verdict == Continue
+		r.fallsThrough = target.Verdict == Continue
 		r.entry = l.newEntry(matches, "", 0, verdictData(target.Verdict))
 	}
 	if len(r.entry) > math.MaxUint16 {
@@ -114,8 +114,8 @@ func (l *layout) putHeader(e entry, h Header) error {
 	return nil
 }
 
-// NamedInterface matches the complete name of an interface or, if prefix is set, every name with
-// the prefix.
+// NamedInterface returns an Interface that matches the complete name or, if prefix is set, every
+// name with the prefix.
 func NamedInterface(name string, prefix bool) (Interface, error) {
 	var i Interface
 	if n := len(i.Name); name == "" || len(name) >= n {

@@ -17,29 +17,29 @@ import (
 // namespace. Therefore replaceInside clones this process: the clone has one thread, makes three
 // system calls and exits. It does not execute a program.
 //
-// The kernel writes the counters of the old table to the address in b. It must be the address of
-// memory that both processes share: see sharedMemory.
+// The kernel writes the counters of the old table to an address that b contains. Both processes must
+// share the memory at this address; see sharedMemory.
 func (c *conn) replaceInside(b []byte) error {
 	owner, err := owningNamespace()
 	if err != nil {
-		return notEntered(err)
+		return enterError(err)
 	}
 	defer func() { _ = unix.Close(owner) }()
 
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var all, old unix.Sigset_t
-	for i := range all.Val {
-		all.Val[i] = ^all.Val[i]
+	var allSignals, oldMask unix.Sigset_t
+	for i := range allSignals.Val {
+		allSignals.Val[i] = ^allSignals.Val[i]
 	}
 	// The clone must not run signal handlers, which need the other threads of the Go runtime.
-	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &allSignals, &oldMask); err != nil {
 		return os.NewSyscallError("rt_sigprocmask", err)
 	}
 	pid, errno := setInClone(uintptr(owner), uintptr(c.fd), uintptr(c.level),
 		uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 	runtime.KeepAlive(b)
-	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil); err != nil {
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &oldMask, nil); err != nil {
 		return os.NewSyscallError("rt_sigprocmask", err)
 	}
 	if errno != 0 {
@@ -48,9 +48,9 @@ func (c *conn) replaceInside(b []byte) error {
 	return waitForClone(int(pid))
 }
 
-// The exit code of the clone is 0, or the errno of setns, or the errno of setsockopt with the bit
-// atOption.
-const atOption = 0x80
+// failedOption is set in the exit code of the clone if setsockopt failed, and not set if setns
+// failed. The other bits are the errno. The exit code is 0 if both succeeded.
+const failedOption = 0x80
 
 // setInClone clones the process. In the clone it enters the user namespace and sets the option. The
 // Go runtime does not work in the clone: setInClone must make only raw system calls, and must not
@@ -72,7 +72,7 @@ func setInClone(owner, fd, level, b, length uintptr) (pid uintptr, errno syscall
 	if failed == 0 {
 		if _, _, failed = syscall.RawSyscall6(unix.SYS_SETSOCKOPT, fd, level, optionReplace, b,
 			length, 0); failed != 0 {
-			failed |= atOption
+			failed |= failedOption
 		}
 	}
 	for {
@@ -99,15 +99,15 @@ func waitForClone(pid int) error {
 			status.Signal())
 	case code == 0:
 		return nil
-	case code&atOption != 0:
-		return os.NewSyscallError("setsockopt", unix.Errno(code&^atOption))
+	case code&failedOption != 0:
+		return os.NewSyscallError("setsockopt", unix.Errno(code&^failedOption))
 	default:
-		return notEntered(os.NewSyscallError("setns", unix.Errno(code)))
+		return enterError(os.NewSyscallError("setns", unix.Errno(code)))
 	}
 }
 
-// notEntered returns the error if the user namespace cannot be entered.
-func notEntered(err error) error {
+// enterError returns the error for a user namespace that cannot be entered.
+func enterError(err error) error {
 	return fmt.Errorf("enter the user namespace that owns the network namespace, which the kernel"+
 		" requires to replace a table with an owner match: %w", err)
 }

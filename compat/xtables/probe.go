@@ -2,9 +2,6 @@ package xtables
 
 import (
 	"fmt"
-	"os"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
@@ -45,20 +42,14 @@ func (f Feature) String() string {
 // EAFNOSUPPORT without the family, and ENOENT or EPROTONOSUPPORT without the table, match or
 // target.
 //
-// Probing a table creates it if it does not exist: use a temporary namespace. It needs the
-// privileges of [Read].
+// Probe creates a table that does not exist; pass a temporary namespace to avoid an effect on
+// packets. Probe needs the privileges of [Read].
 func Probe(ns *netns.NS, f Feature) error {
 	l, err := layoutOf(f.Family)
 	if err != nil {
 		return err
 	}
-	return ns.Do(func() error {
-		fd, err := unix.Socket(l.domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
-		if err != nil {
-			return os.NewSyscallError("socket", err)
-		}
-		defer func() { _ = unix.Close(fd) }()
-		c := &conn{l, f.Name, fd}
+	return l.withConn(ns, f.Name, func(c *conn) error {
 		if f.Kind == KindTable {
 			_, _, err := c.info()
 			return err

@@ -22,12 +22,12 @@ type ID struct {
 // String returns a name like "iptables-legacy ip nat".
 func (id ID) String() string { return fmt.Sprintf("iptables-legacy %s %s", id.Family, id.Name) }
 
-// Tables lists the tables that exist in the namespace (nil: the current one), by family and name.
-// It creates no tables, unlike a getsockopt by table name. A kernel without iptables-legacy has no
-// tables. It requires root or CAP_DAC_OVERRIDE to read /proc/net/ip_tables_names and
-// ip6_tables_names.
+// Tables returns the tables that exist in the namespace (nil: the current one), sorted by family and
+// name. It creates no tables, unlike a getsockopt with the name of a table. On a kernel without
+// iptables-legacy the result is empty. Tables needs root or CAP_DAC_OVERRIDE to read
+// /proc/net/ip_tables_names and ip6_tables_names.
 func Tables(ns *netns.NS) ([]ID, error) {
-	var list []ID
+	var ids []ID
 	err := ns.Do(func() error {
 		for i := range layouts {
 			names, err := layouts[i].tableNames()
@@ -35,7 +35,7 @@ func Tables(ns *netns.NS) ([]ID, error) {
 				return err
 			}
 			for _, name := range names {
-				list = append(list, ID{layouts[i].family, name})
+				ids = append(ids, ID{layouts[i].family, name})
 			}
 		}
 		return nil
@@ -43,10 +43,10 @@ func Tables(ns *netns.NS) ([]ID, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the iptables-legacy tables: %w", err)
 	}
-	return list, nil
+	return ids, nil
 }
 
-// tableNames lists the family's tables in the namespace of the thread.
+// tableNames returns the sorted names of the family's tables in the namespace of the thread.
 func (l *layout) tableNames() ([]string, error) {
 	text, err := readProc("/proc/thread-self/net/" + l.names)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -96,10 +96,10 @@ func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	return t, err
 }
 
-// Open returns a table of the namespace (nil: the current one) like [Read], but creates a table
-// that does not exist, with empty built-in chains and policy accept. The kernel loads the module of
-// the table if necessary, and from then on the packets of the namespace traverse the table. If the
-// kernel does not support the table, the error wraps [fs.ErrNotExist].
+// Open is like [Read], but creates the table if it does not exist, with empty built-in chains and
+// policy accept. The kernel loads the module of the table if necessary, and from then on the packets
+// of the namespace traverse the table. If the kernel does not support the table, the error wraps
+// [fs.ErrNotExist].
 func Open(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
 	err := do(ns, "open", ID{family, name}, func(c *conn) (err error) {

@@ -12,8 +12,9 @@ import (
 )
 
 // Replace atomically replaces the kernel's table with t, which was returned by [Read] or [Open] and
-// then edited. Each packet traverses either the old rules or the new ones. Kept rules keep their
-// counters: they start at 0, and Replace adds the old values immediately after the replacement. The
+// then edited. Each packet traverses either the old rules or the new ones. Rules that remain keep
+// their counters: Replace adds the old values immediately after the replacement, which sets all
+// counters to 0. The
 // kernel resets the internal state of some matches (-m limit, quota, statistic), as with any change
 // by iptables-legacy.
 //
@@ -27,7 +28,7 @@ import (
 // process outside the user namespace that owns the network namespace. For such a table, Replace
 // clones the process, and the clone enters the user namespace, which needs CAP_SYS_ADMIN there.
 func Replace(ns *netns.NS, t *Table) error {
-	b, old, err := t.encode()
+	b, oldPositions, err := t.encode()
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func Replace(ns *netns.NS, t *Table) error {
 		if err != nil {
 			return err
 		}
-		if err := c.addCounters(old, counters); err != nil {
+		if err := c.addCounters(oldPositions, counters); err != nil {
 			return &ReplacedError{fmt.Errorf("its counters are lost: %w", err)}
 		}
 		fresh, err := c.read()
@@ -61,7 +62,7 @@ func Replace(ns *netns.NS, t *Table) error {
 // A ReplacedError is an error that occurred after the table was replaced.
 type ReplacedError struct{ Err error }
 
-// Error returns that the table was replaced, and the subsequent failure.
+// Error describes the failure after the replacement.
 func (e *ReplacedError) Error() string {
 	return "the table was replaced, but " + e.Err.Error()
 }
@@ -70,18 +71,19 @@ func (e *ReplacedError) Error() string {
 func (e *ReplacedError) Unwrap() error { return e.Err }
 
 // replace writes the table and returns the counters of the old table, which must have oldCount
-// entries. If inside is set, a process in the owning user namespace writes the table.
+// entries. If inside is set, a process in the owning user namespace writes the table; see
+// replaceInside.
 func (c *conn) replace(b *blob, oldCount uint32, inside bool) ([]byte, error) {
 	counters, err := sharedMemory(countersSize * int(oldCount))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = unix.Munmap(counters) }()
-	buf := c.named(replaceSize + len(b.entries))
-	words := []uint32{b.validHooks, b.count, uint32(len(b.entries))}
-	words = slices.Concat(words, b.hookEntry[:], b.underflow[:], []uint32{oldCount})
-	for i, w := range words {
-		native.PutUint32(buf[nameSize+4*i:], w)
+	buf := c.newBuffer(replaceSize + len(b.entries))
+	fields := []uint32{b.validHooks, b.count, uint32(len(b.entries))}
+	fields = slices.Concat(fields, b.hookEntry[:], b.underflow[:], []uint32{oldCount})
+	for i, value := range fields {
+		native.PutUint32(buf[nameSize+4*i:], value)
 	}
 	native.PutUint64(buf[countersPointer:], uint64(uintptr(unsafe.Pointer(&counters[0]))))
 	copy(buf[replaceSize:], b.entries)
@@ -96,24 +98,26 @@ func (c *conn) replace(b *blob, oldCount uint32, inside bool) ([]byte, error) {
 	return slices.Clone(counters), err
 }
 
-// addCounters adds the old counters of the kept entries to the counters of the new table.
-func (c *conn) addCounters(old []int, counters []byte) error {
-	buf := c.named(addCountersSize + countersSize*len(old))
-	native.PutUint32(buf[nameSize:], uint32(len(old)))
-	for i, o := range old {
-		if o > 0 {
-			copy(buf[addCountersSize+countersSize*i:], counters[countersSize*(o-1):countersSize*o])
+// addCounters adds the counters of the old table to the new table. oldPositions contains for each
+// entry of the new table the position of its counter in the old table; see element.
+func (c *conn) addCounters(oldPositions []int, counters []byte) error {
+	buf := c.newBuffer(addCountersSize + countersSize*len(oldPositions))
+	native.PutUint32(buf[nameSize:], uint32(len(oldPositions)))
+	for i, old := range oldPositions {
+		if old > 0 {
+			copy(buf[addCountersSize+countersSize*i:],
+				counters[countersSize*(old-1):countersSize*old])
 		}
 	}
 	return c.set(optionAddCounters, buf)
 }
 
 // mustEnter reports whether the kernel accepts the table only from a process in the user namespace
-// that owns the network namespace of the thread, and this process is outside.
-func (t *Table) mustEnter() bool { return t.has("owner") && !ownsNamespace() }
+// that owns the network namespace of the thread, and this process is in another user namespace.
+func (t *Table) mustEnter() bool { return t.hasMatch("owner") && !ownsNamespace() }
 
-// has reports whether any rule has the match.
-func (t *Table) has(match string) bool {
+// hasMatch reports whether any rule has the match.
+func (t *Table) hasMatch(match string) bool {
 	return slices.ContainsFunc(t.Chains, func(c Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r Rule) bool {
 			return slices.ContainsFunc(r.Matches(), func(x Extension) bool {
@@ -126,14 +130,9 @@ func (t *Table) has(match string) bool {
 // ownsNamespace reports whether the thread's user namespace owns its network namespace. It returns
 // true if the owner is unknown.
 func ownsNamespace() bool {
-	network, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	owner, err := owningNamespace()
 	if err != nil {
-		return true
-	}
-	defer func() { _ = unix.Close(network) }()
-	owner, err := unix.IoctlRetInt(network, unix.NS_GET_USERNS)
-	if err != nil {
-		// EPERM: the process cannot see the owner.
+		// The ioctl fails with EPERM if the owner is not a descendant of this user namespace.
 		return !errors.Is(err, unix.EPERM)
 	}
 	defer func() { _ = unix.Close(owner) }()

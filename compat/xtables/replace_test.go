@@ -49,7 +49,7 @@ func TestErrorsNameNamespaceAndTable(t *testing.T) {
 			return err
 		}, "getsockopt: no such file"},
 		{ID{rules.IPv6, "raw"}, func(c *conn) error {
-			return c.get(1000, c.named(nameSize))
+			return c.get(1000, c.newBuffer(nameSize))
 		}, "the kernel has no iptables-legacy"},
 	} {
 		err := do(ns, "test", tc.id, tc.use)

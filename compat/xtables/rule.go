@@ -15,8 +15,8 @@ type Rule struct {
 	layout *layout
 	// jump is the chain that the rule jumps to, or empty.
 	jump string
-	// through reports that the rule has no target: the packet continues with the next entry.
-	through bool
+	// fallsThrough reports that the rule has no target: the packet continues with the next entry.
+	fallsThrough bool
 }
 
 // A Verdict is a verdict in the kernel's numbers.
@@ -52,13 +52,14 @@ func extensionAt(e entry, at int) Extension {
 	}
 }
 
-// Matches lists the rule's matches in order.
+// Matches returns the rule's matches in order.
 func (r *Rule) Matches() []Extension {
-	var list []Extension
-	for at := r.layout.size; at < r.layout.targetOf(r.entry); at += int(native.Uint16(r.entry[at:])) {
-		list = append(list, extensionAt(r.entry, at))
+	var matches []Extension
+	target := r.layout.targetOf(r.entry)
+	for at := r.layout.size; at < target; at += int(native.Uint16(r.entry[at:])) {
+		matches = append(matches, extensionAt(r.entry, at))
 	}
-	return list
+	return matches
 }
 
 // Target returns the target extension of the rule. Its name is empty for a verdict or a jump.
@@ -70,7 +71,7 @@ func (r *Rule) Verdict() (Verdict, bool) {
 	switch {
 	case !r.layout.isStandard(r.entry) || r.jump != "":
 		return 0, false
-	case r.through:
+	case r.fallsThrough:
 		return Continue, true
 	}
 	return Verdict(verdictOf(r.entry, r.layout.targetOf(r.entry))), true
@@ -82,19 +83,19 @@ func (r *Rule) Jump() (chain string, isGoto bool) {
 	return r.jump, r.jump != "" && r.entry[r.layout.flags]&r.layout.gotoFlag != 0
 }
 
-// Hits is the value of the rule's counter when the table was read.
+// Hits returns the value of the rule's counter when the table was read.
 func (r *Rule) Hits() rules.Hits { return r.layout.countersOf(r.entry) }
 
 // Identity returns the header, the matches and the target of the rule as bytes. Two rules of the
 // same family are equal if their identities are equal.
 func (r *Rule) Identity() string {
 	e := r.layout.cleared(r.entry)
-	if r.jump != "" || r.through {
-		// The offset of the next entry depends on the table.
+	if r.jump != "" || r.fallsThrough {
+		// The target contains the offset of an entry, which depends on the other rules.
 		at := r.layout.targetOf(r.entry) + extensionSize
 		clear(e[at : at+4])
 	}
-	return fmt.Sprint(r.jump, r.through, string(e))
+	return fmt.Sprint(r.jump, r.fallsThrough, string(e))
 }
 
 // WithCounterOf returns the rule with the counter of old, which must be a rule of the table to
@@ -117,11 +118,12 @@ type Header struct {
 	Flags, Invert uint8
 }
 
-// An Address is compared in the bits of the mask, which need not be a prefix.
+// An Address is compared with the address of a packet, in the bits that are set in the mask. The
+// mask need not be a prefix.
 type Address struct{ Addr, Mask netip.Addr }
 
-// An Interface is an interface name that is compared in the bits of the mask. A mask of zeros
-// matches every interface.
+// An Interface is compared with the name of an interface, in the bits that are set in the mask. A
+// mask of zeros matches every interface.
 type Interface struct{ Name, Mask [unix.IFNAMSIZ]byte }
 
 // Bits of Header.Flags in struct ipt_ip and in struct ip6t_ip6.

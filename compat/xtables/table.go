@@ -32,11 +32,11 @@ type Chain struct {
 	foot element // the policy of a built-in chain, or the return at the end of a user-defined chain
 }
 
-// An element is an entry with its original position.
+// An element is an entry and its original position in the table.
 type element struct {
 	entry entry
-	// old is one more than the index of the entry when the table was read, or 0 for a new entry. It
-	// identifies the counter in the kernel.
+	// old is the position of the entry when the table was read, counted from 1, or 0 for a new
+	// entry. It identifies the counter in the kernel.
 	old int
 }
 
@@ -52,25 +52,23 @@ func (t *Table) Chain(name string) *Chain {
 	return &t.Chains[i]
 }
 
-// maxChainName is the maximum length of a chain name (XT_EXTENSION_MAXNAMELEN without the
+// MaxChainName is the maximum length of a chain name in bytes (XT_EXTENSION_MAXNAMELEN without the
 // terminating zero).
-const maxChainName = 28
+const MaxChainName = 28
 
 // AddChain appends an empty user-defined chain. The pointer is valid until chains are added or
 // deleted. AddChain returns an error if the name exists or if iptables does not allow it.
 func (t *Table) AddChain(name string) (*Chain, error) {
-	invalid := strings.ContainsFunc(name, func(c rune) bool {
-		return c <= ' ' || c == 0x7f
-	}) || strings.HasPrefix(name, "-") ||
-		strings.HasPrefix(name, "!") || slices.Contains(reservedNames, name) ||
-		slices.Contains(chainNames[:], name)
+	isSpaceOrControl := func(c rune) bool { return c <= ' ' || c == 0x7f }
 	switch {
 	case t.Chain(name) != nil:
 		return nil, fmt.Errorf("%s: chain %s already exists", t, name)
-	case name == "" || len(name) > maxChainName || invalid:
+	case name == "", len(name) > MaxChainName, strings.ContainsFunc(name, isSpaceOrControl),
+		strings.HasPrefix(name, "-"), strings.HasPrefix(name, "!"),
+		slices.Contains(reservedNames, name), slices.Contains(chainNames[:], name):
 		const allowed = "must have 1 to %d bytes, no spaces, no leading - or !," +
 			" and not be the name of a target or built-in chain"
-		return nil, fmt.Errorf("%s: %q is not a chain name: "+allowed, t, name, maxChainName)
+		return nil, fmt.Errorf("%s: %q is not a chain name: "+allowed, t, name, MaxChainName)
 	}
 	l := t.layout
 	t.Chains = append(t.Chains, Chain{

@@ -78,7 +78,7 @@ func (t *liveTracer) lastAnswers(ctx context.Context) error {
 		return nil
 	}
 	end := time.Now().Add(lastAnswersWait)
-	for t.answers.Waiting() && time.Now().Before(end) {
+	for t.answers.IsWaiting() && time.Now().Before(end) {
 		if err := t.takeAnswers(time.Now()); err != nil {
 			return err
 		}
