@@ -8,8 +8,8 @@ import (
 )
 
 // planZtunnelCalls adds connections of ztunnel to the application, with the address of a client as
-// source. The replies to that address must stay in the pod: the rules mark the connection, and the
-// policy route leads the replies back.
+// source. The replies to that address must stay in the pod, because the rules mark the connection and
+// the policy route leads the replies back.
 func (p *planner) planZtunnelCalls(f rules.Family) {
 	for _, a := range p.podIPs(f) {
 		t := newTCP(ZtunnelCalls, fmt.Sprintf("ztunnel calls the application as a client, %s", a))
@@ -24,7 +24,7 @@ func (p *planner) planZtunnelCalls(f rules.Family) {
 		switch {
 		case !p.transparent:
 			t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", runOnNode)
-		case err != nil: // the kernel looks up a route for a reply before it is marked
+		case err != nil: // the kernel needs a route for a reply even before the rules mark the reply
 			t.skip(fmt.Sprintf("the namespace has no route to %s: %v", t.packet.Source.Addr(), err),
 				"run it when the pod's network is set up")
 		}
@@ -32,8 +32,8 @@ func (p *planner) planZtunnelCalls(f rules.Family) {
 	}
 }
 
-// planHBONE adds a connection from another host to the tunnel port, along with the captured one. It
-// must not be captured.
+// planHBONE adds a connection from another host to the tunnel port. The rules must not capture it.
+// inbound is the probe of a captured connection from the same host.
 func (p *planner) planHBONE(inbound probe) {
 	t := inbound
 	t.Name = "inbound HBONE, " + familyName(inbound.packet.Family())

@@ -19,10 +19,8 @@ import (
 type observation struct {
 	outcome outcome
 	// source is the probe's source address.
-	source netip.AddrPort
-	// arrival is the place of arrival; original reports whether it contains the original
-	// destination.
-	arrival arrival
+	source  netip.AddrPort
+	arrival arrival // if the probe arrived
 	err     error
 	// reached reports, for a probe from outside that did not arrive, that the control connection
 	// arrived.
@@ -33,18 +31,17 @@ type observation struct {
 type outcome uint8
 
 const (
-	unsent outcome = iota // it could not be sent at all
-	// at a listener of ours, or a known socket of the namespace
-	arrived
-	answered        // the same, and the answer came back
-	refused         // no process listens at its destination
-	unanswered      // nothing came back in time
-	receivedOutside // a socket outside the namespace received it
-	unknown         // it was received, but the kernel does not report by which socket
+	unsent          outcome = iota // the probe could not be sent
+	arrived                        // at a listener of this process, or a socket of the namespace
+	answered                       // it arrived, and the answer came back
+	refused                        // no process listens at its destination
+	unanswered                     // nothing came back in time
+	receivedOutside                // a socket outside the namespace received it
+	unknown                        // it is unknown which socket received it
 )
 
-// listen opens the listeners for the probes of an attempt. If a proxy is running there are none,
-// because they would receive the proxy's connections.
+// listen opens the listeners for the probes of an attempt. If a proxy is running, it opens only the
+// listeners for marked packets, because the others would receive the proxy's connections.
 func (v *validator) listen(l *listeners, probes []probe) {
 	opened := map[endpoint]error{}
 	open := func(e endpoint, owner rules.Owner) error {
@@ -52,7 +49,7 @@ func (v *validator) listen(l *listeners, probes []probe) {
 			return err
 		}
 		opened[e] = v.ns.Do(func() error {
-			return v.owners.as(owner, func() error { return l.listen(e) })
+			return v.owners.runAs(owner, func() error { return l.listen(e) })
 		})
 		return opened[e]
 	}
@@ -62,7 +59,8 @@ func (v *validator) listen(l *listeners, probes []probe) {
 		case t.Status != "" || v.running && t.packet.Mark == 0:
 			continue
 		case t.packet.Hook == rules.Prerouting || t.packet.OutInterface == lo:
-			t.listenerExpected = open(endpoint{t.packet.Protocol, t.packet.Destination, t.packet.Mark != 0},
+			isMarked := t.packet.Mark != 0
+			t.listenerExpected = open(endpoint{t.packet.Protocol, t.packet.Destination, isMarked},
 				v.owners.self) == nil
 		}
 		if t.control.IsValid() {
@@ -81,24 +79,24 @@ func (v *validator) listen(l *listeners, probes []probe) {
 	}
 }
 
-// captureEndpoint returns the endpoint of the proxy for the probe: only the loopback address if
-// that is sufficient, so that no other connection arrives.
+// captureEndpoint returns the endpoint of the proxy for the probe. It is on the loopback address if
+// this is sufficient, so that other connections do not reach it.
 func (v *validator) captureEndpoint(t *probe) endpoint {
 	f := t.packet.Family()
-	at := loopbackOf(f)
+	address := loopbackOf(f)
 	isInbound := t.port() == v.options.Redirect.InboundCapturePort
 	isTransparent := isInbound && v.options.Redirect.Mode == rules.ModeTProxy && v.transparent
 	if isInbound && (isTransparent || v.outerNetwork != nil) {
-		at = netip.IPv4Unspecified()
+		address = netip.IPv4Unspecified()
 		if f == rules.IPv6 {
-			at = netip.IPv6Unspecified()
+			address = netip.IPv6Unspecified()
 		}
 	}
-	return endpoint{t.packet.Protocol, netip.AddrPortFrom(at, t.port()), isTransparent}
+	return endpoint{t.packet.Protocol, netip.AddrPortFrom(address, t.port()), isTransparent}
 }
 
-// try sends the probe and observes its arrival.
-func (v *validator) try(l *listeners, t *probe, deadline time.Time) observation {
+// sendAndObserve sends the probe and observes its arrival.
+func (v *validator) sendAndObserve(l *listeners, t *probe, deadline time.Time) observation {
 	from, owner := v.ns, v.owners.self
 	if t.outside {
 		from = v.here
@@ -119,7 +117,8 @@ func (v *validator) try(l *listeners, t *probe, deadline time.Time) observation 
 	if o.outcome != arrived && t.control.IsValid() {
 		control := probe{packet: t.packet, outside: true}
 		control.packet.Destination = t.control
-		o.reached = v.try(l, &control, time.Now().Add(firstWait)).outcome == arrived
+		controlObserved := v.sendAndObserve(l, &control, time.Now().Add(firstWait))
+		o.reached = controlObserved.outcome == arrived
 	}
 	return o.observation
 }
@@ -142,7 +141,7 @@ func (v *validator) send(
 		options = append(options, socket.Transparent(t.packet.Family()))
 	}
 	o.err = from.Do(func() error {
-		return v.owners.as(owner, func() error {
+		return v.owners.runAs(owner, func() error {
 			fd, err := socket.New(t.packet.Family(), t.packet.Protocol, options...)
 			if err != nil {
 				return err
@@ -163,8 +162,8 @@ func (v *validator) send(
 	return s, o
 }
 
-// acceptTime is the maximum time from an established connection to its acceptance by a listener of
-// this process, which a busy machine delays.
+// acceptTime is the maximum time until a listener of this process accepts an established connection.
+// On a busy machine this may take seconds.
 const acceptTime = 5 * time.Second
 
 // connect waits for the connection and its arrival.
@@ -176,7 +175,7 @@ func (o *sent) connect(
 		err = s.WaitConnected()
 	}
 	switch {
-	case errors.Is(err, unix.ECONNRESET): // it was made, and the other end has hung up already
+	case errors.Is(err, unix.ECONNRESET): // the connection was established, and then reset
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		o.outcome = unanswered
 		return
@@ -191,29 +190,30 @@ func (o *sent) connect(
 		return
 	}
 	// The connection did not arrive at a listener of this process.
-	list, err := sockets(v.ns)
+	entries, err := sockets(v.ns)
 	if err != nil {
 		o.outcome, o.err = unknown, err
 		return
 	}
-	local, found := takerOf(list, o.source)
+	local, found := acceptedAddr(entries, o.source)
 	if !found {
 		o.outcome = receivedOutside
 		select {
-		case o.arrival = <-o.arrives: // after the deadline, and its connection is closed already
+		case o.arrival = <-o.arrives: // it arrived after the deadline, and is already closed
 			o.outcome = arrived
 		default:
 		}
 		return
 	}
-	// The kernel has the connection for a listener of this process, which has not accepted it yet.
+	// The connection may be in the queue of a listener of this process, which has not accepted it
+	// yet.
 	if !v.running && slices.Contains(l.tcpPorts, local.Port()) &&
 		o.waitArrival(time.Now().Add(acceptTime)) {
 		return
 	}
 	o.outcome, o.arrival = arrived, arrival{port: local.Port()}
 	if t.trace.Outcome.TProxy != 0 && local == t.packet.Destination &&
-		!listening(list, rules.TCP, local.Port()) {
+		!isListening(entries, rules.TCP, local.Port()) {
 		// Only a transparent listener accepts connections to ports without a listener.
 		o.arrival.port = t.trace.Outcome.TProxy
 	}
@@ -241,7 +241,7 @@ func (o *sent) sendQuery(v *validator, t *probe, s socket.Socket, deadline time.
 	if o.err = s.SetDeadline(deadline); o.err != nil {
 		return
 	}
-	if _, o.err = s.Write(query()); o.err != nil {
+	if _, o.err = s.Write(dnsQuery()); o.err != nil {
 		return
 	}
 	answer := make(chan error, 1)
@@ -272,21 +272,22 @@ func (o *sent) sendQuery(v *validator, t *probe, s socket.Socket, deadline time.
 	}
 }
 
-// sendTracked sends an empty datagram, to which no DNS server replies, and reads its destination
-// from conntrack.
+// sendTracked sends an empty datagram and reads its destination from conntrack. DNS servers do not
+// reply to an empty datagram.
 func (o *sent) sendTracked(v *validator, t *probe, s socket.Socket) {
 	err := s.Control(func(fd int) error { return unix.Send(fd, nil, 0) })
 	if err != nil {
 		o.err = err
 		return
 	}
-	at, err := translated(v.ns, o.source, t.packet.Destination)
+	destination, err := translatedDestination(v.ns, o.source, t.packet.Destination)
 	switch {
 	case err != nil:
-		o.outcome, o.err = unknown, fmt.Errorf("where it went only conntrack can tell: %w", err)
-	case at == t.packet.Destination:
+		o.outcome = unknown
+		o.err = fmt.Errorf("where it went only conntrack can tell: %w", err)
+	case destination == t.packet.Destination:
 		o.outcome = receivedOutside
 	default:
-		o.outcome, o.arrival = arrived, arrival{port: at.Port()}
+		o.outcome, o.arrival = arrived, arrival{port: destination.Port()}
 	}
 }

@@ -52,7 +52,7 @@ func TestConnectionThatIsAcceptedAfterTheDeadline(t *testing.T) {
 	defer l.close()
 	const wait = 500 * time.Millisecond
 	time.AfterFunc(wait+100*time.Millisecond, func() {
-		l.wg.Go(func() { l.takeConnections(listener, to.Port()) })
+		l.wg.Go(func() { l.acceptConnections(listener, to.Port()) })
 	})
 	o.connect(&validator{ns: ns}, l, &probe{packet: rules.Packet{Destination: to}}, client,
 		time.Now().Add(wait))

@@ -11,19 +11,19 @@ type Check struct {
 	Name string `json:"name"`
 	// Kind is common to the checks of all families and addresses.
 	Kind Kind `json:"kind"`
-	// Proves reports that the check, if it is ok, shows that rules or routes exist. That a
-	// setting does no harm, or that a connection that is not to be captured is not, would be so
-	// without any.
+	// Proves reports that the check, if it is ok, shows that rules or routes exist. It is false for
+	// a check that would also be ok without rules, such as the check of a setting or of a connection
+	// that must not be captured.
 	Proves bool `json:"proves"`
-	// Packet is the first packet of the connection, in the syntax of rules.ParsePacket; empty for a
-	// check without one. Port 0 represents an ephemeral port.
+	// Packet is the first packet of the connection, in the syntax of rules.ParsePacket. It is empty
+	// for a check without a packet. Port 0 represents an ephemeral port.
 	Packet string `json:"packet,omitempty"`
-	// Expected is what the parameters say, Found what happened; each is a sentence without its full
-	// stop.
+	// Expected is the outcome according to the parameters, and Found is the observed outcome, each
+	// as a sentence without its full stop.
 	Expected string `json:"expected"`
 	Found    string `json:"found,omitempty"`
 	Status   Status `json:"status"`
-	// Reason says more about a check that failed, and why one was not done.
+	// Reason is the cause of a failure, or the reason why the check was not done.
 	Reason string `json:"reason,omitempty"`
 	// Next is the remedy.
 	Next string `json:"next,omitempty"`
@@ -57,10 +57,11 @@ const (
 // A Result is the result of [Run].
 type Result struct {
 	Checks []Check
-	// Empty reports that the parameters capture no connection of the application's, neither in nor
-	// out, and no DNS: there is nothing to prove, whatever the checks say.
+	// Empty reports that the parameters capture no inbound or outbound connection of the application
+	// and no DNS query, so that the checks prove nothing.
 	Empty bool
-	// Running reports that a proxy listened already, so that no listener was opened besides it.
+	// Running reports that a proxy was already listening, so that Run opened no listeners for
+	// captured connections.
 	Running bool
 	// Attempts is the number of attempts until no check failed or the timeout expired.
 	Attempts int
@@ -72,13 +73,11 @@ type Outcome string
 
 // The outcomes.
 const (
-	Works Outcome = "works" // all is proved
-	// what could be checked is proved; see Unchecked
-	WorksInPart Outcome = "works as far as checked"
-	Fails       Outcome = "fails" // a check failed
-	// nothing failed, but the parameters capture nothing
-	CapturesNothing Outcome = "captures nothing"
-	NotDecided      Outcome = "not decided" // nothing failed, but nothing is proved either
+	Works           Outcome = "works"                   // all checks are ok
+	WorksInPart     Outcome = "works as far as checked" // some checks were not done; see Unchecked
+	Fails           Outcome = "fails"                   // a check failed
+	CapturesNothing Outcome = "captures nothing"        // no check failed; see Result.Empty
+	NotDecided      Outcome = "not decided"             // no check failed, and none proves anything
 )
 
 // Outcome returns the summary of the result.
@@ -96,8 +95,8 @@ func (r Result) Outcome() Outcome {
 	return Works
 }
 
-// Unchecked names the kinds of which something that the parameters ask for was not checked:
-// "inbound", or "DNS in part" if another check of the kind was done.
+// Unchecked returns the kinds of which a check that proves something was not done: "inbound", or
+// "DNS in part" if another check of the kind was done.
 func (r Result) Unchecked() []string {
 	var kinds []Kind
 	done := map[Kind]bool{}

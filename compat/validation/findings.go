@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// result compares the observation with the expected outcome. equal reports whether the rules in the
-// kernel match the parameters; the advice depends on it.
-func (t *probe) result(o observation, equal bool) Check {
+// result compares the observation with the expected outcome and returns the check. rulesMatch
+// reports whether the rules in the kernel match the parameters.
+func (t *probe) result(o observation, rulesMatch bool) Check {
 	c := t.Check
 	if c.Status != "" {
 		return c
@@ -24,20 +24,20 @@ func (t *probe) result(o observation, equal bool) Check {
 	case o.outcome == unknown:
 		c.Status, c.Reason = NotChecked, o.err.Error()
 		c.Next = runOnNode
-	case t.asExpected(o):
+	case t.isExpected(o):
 		c.Status = OK
 	case t.outside && o.outcome != arrived && !o.reached:
 		c.Status, c.Reason = NotChecked,
 			"no connection from here reaches the pod, whether it is captured or not"
 		c.Next = "connect to the pod from another pod"
 	default:
-		c.Next = t.advice(o, equal)
+		c.Next = t.advice(o, rulesMatch)
 	}
 	return c
 }
 
-// asExpected reports whether the observation matches the expected outcome.
-func (t *probe) asExpected(o observation) bool {
+// isExpected reports whether the observation matches the expected outcome.
+func (t *probe) isExpected(o observation) bool {
 	outcome := t.trace.Outcome
 	switch {
 	case outcome.Dropped:
@@ -66,8 +66,8 @@ func (t *probe) finding(o observation) string {
 	case unknown:
 		return "the connection was accepted, but the accepting socket is unknown"
 	case answered:
-		return fmt.Sprintf("redirected to port %d, and answered with the source address %s", o.arrival.port,
-			to)
+		return fmt.Sprintf("redirected to port %d, and answered with the source address %s",
+			o.arrival.port, to)
 	case arrived:
 		return t.arrivalText(o.arrival)
 	}
@@ -77,6 +77,7 @@ func (t *probe) finding(o observation) string {
 	return "no answer: it was dropped, or has left the pod"
 }
 
+// arrivalText describes the arrival of the probe.
 func (t *probe) arrivalText(a arrival) string {
 	to := t.packet.Destination
 	switch {
@@ -96,29 +97,33 @@ func (t *probe) arrivalText(a arrival) string {
 }
 
 // advice returns the remedy for a probe with an unexpected outcome.
-func (t *probe) advice(o observation, equal bool) string {
-	const rulesCorrect = "the rules are correct, so the cause is elsewhere: run rules doctor"
+func (t *probe) advice(o observation, rulesMatch bool) string {
+	const (
+		rulesCorrect = "the rules are correct, so the cause is elsewhere: run rules doctor"
+		repair       = ": run 'rules check' to list the differences, and 'rules apply' to repair them"
+	)
 	switch {
-	case equal && errors.Is(o.err, unix.EADDRNOTAVAIL):
-	case equal && o.outcome == refused && t.trace.Outcome.Captured():
+	case rulesMatch && errors.Is(o.err, unix.EADDRNOTAVAIL):
+	case rulesMatch && o.outcome == refused && t.trace.Outcome.Captured():
 		return rulesCorrect + "; or the proxy does not listen for " +
 			familyName(t.packet.Family())
-	case equal:
+	case rulesMatch:
 		return rulesCorrect
 	}
 	switch {
 	case t.hint != "":
 		return t.hint
 	case t.packet.Mark != 0:
-		return "run 'rules apply' to restore the rules for marked packets, the policy rule and its route"
+		return "run 'rules apply' to restore the rules for marked packets, the policy rule and its" +
+			" route"
 	case errors.Is(o.err, unix.EADDRNOTAVAIL):
 		return "the namespace does not have the address: pass the pod's own with --pod-ip"
 	case o.outcome == refused && t.trace.Outcome.Captured():
 		return "the rules differ from the parameters, or the proxy does not listen for " +
-			familyName(t.packet.Family()) +
-			": run 'rules check' to list the differences, and 'rules apply' to repair them"
+			familyName(t.packet.Family()) + repair
 	case t.agent != nil && o.outcome == arrived:
-		return "the rules for the conntrack zones of DNS are missing, or belong to another program: run 'rules check' to list the differences, and 'rules apply' to repair them"
+		return "the rules for the conntrack zones of DNS are missing, or belong to another program" +
+			repair
 	}
-	return "the rules are missing or differ from the parameters: run 'rules check' to list the differences, and 'rules apply' to repair them"
+	return "the rules are missing or differ from the parameters" + repair
 }

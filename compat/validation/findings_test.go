@@ -142,7 +142,7 @@ func TestOutcome(t *testing.T) {
 		r.Checks = append(r.Checks, c)
 		return r
 	}
-	setting := sourceCheckResult(3, nil)
+	setting := sourceMarkResult(3, nil)
 	empty := checks(OK, NotChecked)
 	empty.Empty = true
 	for _, row := range []struct {
@@ -158,7 +158,7 @@ func TestOutcome(t *testing.T) {
 		{beside(checks(NotChecked, NotChecked), setting), NotDecided},
 		// not captured, as without rules
 		{beside(checks(NotChecked), Check{Kind: SelfCalls, Status: OK}), NotDecided},
-		{beside(checks(OK), sourceCheckResult(3, []string{"all"})), Fails},
+		{beside(checks(OK), sourceMarkResult(3, []string{"all"})), Fails},
 		{checks(OK, Failed), Fails},
 		{checks(NotChecked), NotDecided},
 		{Result{}, NotDecided},
@@ -197,7 +197,7 @@ func TestSourceCheck(t *testing.T) {
 		{3, []string{"all"}, Failed},
 		{3, []string{"default", "eth0"}, Failed},
 	} {
-		if got := sourceCheckResult(row.read, row.set); got.Status != row.want {
+		if got := sourceMarkResult(row.read, row.set); got.Status != row.want {
 			t.Errorf("set for %v of %d: %s, want %s", row.set, row.read, got.Status, row.want)
 		}
 	}

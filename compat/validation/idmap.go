@@ -15,17 +15,18 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// overflowID represents an id that is not mapped into a user namespace (overflowuid in
+// overflowID represents an ID that is not mapped into a user namespace (overflowuid in
 // kernel/sys.c).
 const overflowID = 65534
 
-// An idMap translates ids between the user namespace of a network namespace and the user namespace
-// of this process; the nil map returns them unchanged.
+// An idMap translates IDs between the user namespace of a network namespace (inside) and the user
+// namespace of this process (outside). A nil map returns them unchanged.
 type idMap []idRange
 
-// idRange is a line of /proc/PID/uid_map, see user_namespaces(7).
+// idRange is a line of /proc/PID/uid_map; see user_namespaces(7).
 type idRange struct{ inside, outside, count uint32 }
 
+// outside returns the outside ID, or false if the ID is not mapped.
 func (m idMap) outside(id uint32) (int, bool) {
 	if m == nil {
 		return int(id), true
@@ -38,6 +39,7 @@ func (m idMap) outside(id uint32) (int, bool) {
 	return 0, false
 }
 
+// inside returns the inside ID, or overflowID if the ID is not mapped.
 func (m idMap) inside(id int) uint32 {
 	if m == nil {
 		return uint32(id)
@@ -64,13 +66,13 @@ func parseIDMap(r io.Reader) (idMap, error) {
 	return m, lines.Err()
 }
 
-// errNoProcess is the error for a user namespace whose id mapping is unknown.
+// errNoProcess is the error for a user namespace whose ID mapping is unknown.
 var errNoProcess = errors.New(
 	"the network namespace belongs to another user namespace, of which /proc shows no process")
 
-// idMaps returns the maps of the namespace: nil maps if its user namespace is the one of this
-// process, or if the kernel does not report it. With an error the maps translate every id into
-// overflowID, as the kernel does.
+// idMaps returns the maps of the namespace. The maps are nil if its user namespace is also the user
+// namespace of this process, or if the kernel does not report it. With an error the maps translate
+// every ID into overflowID, as the kernel does.
 func idMaps(ns *netns.NS) (uids, gids idMap, err error) {
 	owner, ownerErr := userNamespace(ns)
 	own, ownErr := namespaceFile("/proc/thread-self/ns/user")
@@ -104,6 +106,7 @@ func readIDMap(path string) (idMap, error) {
 // A fileID identifies a namespace file.
 type fileID struct{ dev, ino uint64 }
 
+// namespaceFile returns the ID of the file.
 func namespaceFile(path string) (fileID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -118,11 +121,11 @@ func userNamespace(ns *netns.NS) (fileID, error) {
 	err := ns.Do(func() error {
 		file, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return fmt.Errorf("open the original namespace: %w", err)
+			return fmt.Errorf("open the network namespace: %w", err)
 		}
 		defer func() { _ = unix.Close(file) }()
-		// EPERM: the owner is no descendant of our user namespace (ns_get_owner in
-		// kernel/user_namespace.c).
+		// The error is EPERM if the owner is not a descendant of the user namespace of this process
+		// (ns_get_owner in kernel/user_namespace.c).
 		owner, err := unix.IoctlRetInt(file, unix.NS_GET_USERNS)
 		if err != nil {
 			return fmt.Errorf("ask for the owner of network namespace %s: %w", ns, err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +16,7 @@ import (
 // An endpoint is the address of a listener.
 type endpoint struct {
 	protocol    rules.Protocol
-	at          netip.AddrPort
+	addr        netip.AddrPort
 	transparent bool
 }
 
@@ -28,10 +29,11 @@ type caller struct {
 // An arrival is a connection or datagram that has reached a listener.
 type arrival struct {
 	port     uint16         // of the listener
-	original netip.AddrPort // the original destination; unknown for datagrams
+	original netip.AddrPort // the original destination; invalid for datagrams
 }
 
-// listeners wait for probes, which their source addresses identify, and close other connections.
+// listeners receive probes and identify them by their source addresses. They close all other
+// connections.
 type listeners struct {
 	mu       sync.Mutex
 	expected map[caller]chan arrival
@@ -70,21 +72,21 @@ func (l *listeners) announce(c caller, a arrival) bool {
 // listen opens a listener in the namespace of the thread, with the owner of the thread. The error
 // wraps [unix.EADDRINUSE] if the endpoint is in use.
 func (l *listeners) listen(e endpoint) error {
-	// Without SO_REUSEPORT, which a proxy's listener has: with it a listener of the proxy's own
-	// user would be given some of the connections that are the proxy's.
+	// Do not set SO_REUSEPORT. With this option, which a proxy's listener has, a listener of the
+	// proxy's user would receive some of the proxy's connections.
 	var options []socket.Option
 	if e.protocol == rules.TCP {
 		options = append(options, socket.ReuseAddr)
 	}
-	family := rules.FamilyOf(e.at.Addr())
+	family := rules.FamilyOf(e.addr.Addr())
 	if e.transparent {
 		options = append(options, socket.Transparent(family))
 	}
 	fd, err := socket.New(family, e.protocol, options...)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", e.at, err)
+		return fmt.Errorf("listen on %s: %w", e.addr, err)
 	}
-	err = socket.Bind(fd, e.at)
+	err = socket.Bind(fd, e.addr)
 	if err == nil && e.protocol == rules.TCP {
 		err = unix.Listen(fd, unix.SOMAXCONN)
 	}
@@ -95,16 +97,16 @@ func (l *listeners) listen(e endpoint) error {
 	s := socket.FromFD(fd)
 	l.files = append(l.files, s)
 	if e.protocol == rules.TCP {
-		l.tcpPorts = append(l.tcpPorts, e.at.Port())
-		l.wg.Go(func() { l.takeConnections(s, e.at.Port()) })
+		l.tcpPorts = append(l.tcpPorts, e.addr.Port())
+		l.wg.Go(func() { l.acceptConnections(s, e.addr.Port()) })
 	} else {
-		l.wg.Go(func() { l.takeDatagrams(s, e.at.Port()) })
+		l.wg.Go(func() { l.answerDatagrams(s, e.addr.Port()) })
 	}
 	return nil
 }
 
-// takeConnections accepts connections until the listener is closed.
-func (l *listeners) takeConnections(s socket.Socket, port uint16) {
+// acceptConnections accepts and closes connections until the listener is closed.
+func (l *listeners) acceptConnections(s socket.Socket, port uint16) {
 	for {
 		c, err := s.Accept()
 		if err != nil {
@@ -116,8 +118,8 @@ func (l *listeners) takeConnections(s socket.Socket, port uint16) {
 	}
 }
 
-// takeDatagrams answers the probes' datagrams until the socket is closed.
-func (l *listeners) takeDatagrams(s socket.Socket, port uint16) {
+// answerDatagrams answers the probes' datagrams until the socket is closed.
+func (l *listeners) answerDatagrams(s socket.Socket, port uint16) {
 	buf := make([]byte, 512)
 	for {
 		n, from, err := receive(s, buf)
@@ -128,7 +130,9 @@ func (l *listeners) takeDatagrams(s socket.Socket, port uint16) {
 			return
 		}
 		if l.announce(caller{rules.UDP, socket.AddrPort(from)}, arrival{port: port}) {
-			_ = s.Control(func(fd int) error { return unix.Sendto(fd, answer(buf[:n]), 0, from) })
+			_ = s.Control(func(fd int) error {
+				return unix.Sendto(fd, dnsAnswer(buf[:n]), 0, from)
+			})
 		}
 	}
 }
@@ -150,20 +154,21 @@ func (l *listeners) close() {
 	l.wg.Wait()
 }
 
-// The domain that probes ask for: there is none below invalid (RFC 6761, section 6.4), so that a
-// server which is reached by mistake has nothing to look up.
+// domain is the domain in the probes' queries, sluice.invalid. The top-level domain invalid has no
+// subdomains (RFC 6761, section 6.4), so that a server that a probe reaches by mistake looks up
+// nothing.
 const domain = "\x06sluice\x07invalid\x00"
 
-// query is a DNS query for an address (RFC 1035, section 4.1).
-func query() []byte {
+// dnsQuery returns a DNS query for the address of the domain (RFC 1035, section 4.1).
+func dnsQuery() []byte {
 	return []byte("\x5c\x1c\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + domain + "\x00\x01\x00\x01")
 }
 
-// answer returns the NXDOMAIN response to a query.
-func answer(query []byte) []byte {
-	a := append([]byte(nil), query...)
-	if len(a) > 3 {
-		a[2], a[3] = a[2]|0x80, 3
+// dnsAnswer returns the NXDOMAIN response to a query.
+func dnsAnswer(query []byte) []byte {
+	answer := slices.Clone(query)
+	if len(answer) > 3 {
+		answer[2], answer[3] = answer[2]|0x80, 3
 	}
-	return a
+	return answer
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// planMarkedPackets adds packets to another host with TPROXY's mark. The policy route delivers them
-// locally, as it does with the application's replies to a proxy that uses the client's address. A
-// datagram is sufficient, and no other rule matches it.
+// planMarkedPackets adds a packet to another host with the mark of the policy route. The policy route
+// delivers it locally, like the application's replies to a proxy that uses the client's address. The
+// packet is a datagram, because no other rule matches a datagram.
 func (p *planner) planMarkedPackets(f rules.Family) {
 	routing := p.rules.Routing
 	i := slices.IndexFunc(routing.Policies, func(r rules.PolicyRoute) bool { return r.Family == f })
@@ -35,14 +35,14 @@ func (p *planner) planMarkedPackets(f rules.Family) {
 	p.add(t)
 }
 
-// sourceCheck looks at the one setting that breaks TPROXY and that no connection from within shows:
-// packets over lo are not routed again when they arrive. It may fail, but proves nothing: the
-// setting is in order where there is no rule, too.
-func (v *validator) sourceCheck() []Check {
+// checkSourceMark checks the sysctl src_valid_mark, which breaks TPROXY if it is 1. Connections from
+// within the namespace do not show this, because the kernel does not look up a route for packets that
+// arrive over lo.
+func (v *validator) checkSourceMark() []Check {
 	if v.options.Redirect.Mode != rules.ModeTProxy {
 		return nil
 	}
-	var set []string
+	var enabled []string
 	read := 0
 	_ = v.ns.Do(func() error {
 		files, err := filepath.Glob("/proc/sys/net/ipv4/conf/*/src_valid_mark")
@@ -53,15 +53,17 @@ func (v *validator) sourceCheck() []Check {
 			}
 			read++
 			if strings.TrimSpace(string(value)) != "0" {
-				set = append(set, filepath.Base(filepath.Dir(file)))
+				enabled = append(enabled, filepath.Base(filepath.Dir(file)))
 			}
 		}
 		return err
 	})
-	return []Check{sourceCheckResult(read, set)}
+	return []Check{sourceMarkResult(read, enabled)}
 }
 
-func sourceCheckResult(read int, set []string) Check {
+// sourceMarkResult returns the check. read is the number of sysctls that could be read, and enabled
+// contains the names of the interfaces with the value 1.
+func sourceMarkResult(read int, enabled []string) Check {
 	c := Check{
 		Name: "source check", Kind: Settings, Expected: "net.ipv4.conf.*.src_valid_mark is 0",
 		Status: NotChecked,
@@ -70,12 +72,13 @@ func sourceCheckResult(read int, set []string) Check {
 	case read == 0:
 		c.Reason = "/proc/sys/net/ipv4/conf cannot be read"
 	// "default" applies only to new interfaces.
-	case len(set) == 0 || slices.Equal(set, []string{"default"}):
+	case len(enabled) == 0 || slices.Equal(enabled, []string{"default"}):
 		c.Status, c.Found = OK, "it is 0"
 	default:
-		c.Status, c.Found = Failed, "it is 1 for "+strings.Join(set, ", ")
-		c.Reason = "the kernel then routes the source of an inbound packet with TPROXY's mark, considers it local, and drops the packet"
-		c.Next = fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", set[0])
+		c.Status, c.Found = Failed, "it is 1 for "+strings.Join(enabled, ", ")
+		c.Reason = "the kernel then routes the source of an inbound packet with TPROXY's mark," +
+			" considers it local, and drops the packet"
+		c.Next = fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", enabled[0])
 	}
 	return c
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// network provides the routing of a namespace through one socket.
+// A network answers questions about the routes and interfaces of a namespace, through one socket.
 type network struct {
 	ns     *netns.NS
 	handle *netlink.Handle
@@ -39,20 +39,21 @@ func (n *network) route(to netip.Addr) (source netip.Addr, device string, err er
 	if err != nil {
 		return netip.Addr{}, "", err
 	}
-	// If the route does not name a source, a socket shows the kernel's choice.
+	// The route may not contain a source address.
 	source, err = n.source(to)
 	if err != nil {
 		return netip.Addr{}, "", err
 	}
-	return source, n.name(r.LinkIndex), nil
+	return source, n.interfaceName(r.LinkIndex), nil
 }
 
-// direct reports whether the destination is on a link of the namespace.
-func (n *network) direct(to netip.Addr) bool {
+// isOnLink reports whether the route to the destination has no gateway.
+func (n *network) isOnLink(to netip.Addr) bool {
 	r, err := n.lookup(to)
 	return err == nil && r.Type == unix.RTN_UNICAST && r.Gw == nil && r.Via == nil
 }
 
+// lookup returns the kernel's route to the destination.
 func (n *network) lookup(to netip.Addr) (netlink.Route, error) {
 	found, err := n.handle.RouteGet(to.AsSlice())
 	if err == nil && len(found) == 0 {
@@ -64,6 +65,7 @@ func (n *network) lookup(to netip.Addr) (netlink.Route, error) {
 	return found[0], nil
 }
 
+// source returns the source address that the kernel chooses for the destination.
 func (n *network) source(to netip.Addr) (source netip.Addr, err error) {
 	err = n.ns.Do(func() error {
 		fd, err := socket.New(rules.FamilyOf(to), rules.UDP)
@@ -83,13 +85,13 @@ func (n *network) source(to netip.Addr) (source netip.Addr, err error) {
 
 // device returns the name of the interface with the address, or eth0.
 func (n *network) device(own netip.Addr) string {
-	list, err := n.handle.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := n.handle.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return defaultDevice
 	}
-	for _, a := range list {
+	for _, a := range addrs {
 		if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.Unmap() == own {
-			return n.name(a.LinkIndex)
+			return n.interfaceName(a.LinkIndex)
 		}
 	}
 	return defaultDevice
@@ -97,7 +99,8 @@ func (n *network) device(own netip.Addr) string {
 
 const defaultDevice = "eth0"
 
-func (n *network) name(index int) string {
+// interfaceName returns the name of the interface with the index, or eth0 if it is unknown.
+func (n *network) interfaceName(index int) string {
 	link, err := n.handle.LinkByIndex(index)
 	if err != nil {
 		return defaultDevice

@@ -12,58 +12,60 @@ import (
 
 // A probe is a planned connection or datagram.
 type probe struct {
-	Check // without what was found; its status is set if the probe cannot be done
-	// packet is its first packet; source port 0 means any.
-	packet rules.Packet
-	trace  rules.Trace // of packet, by the parameters
+	// Check contains no result yet. Its status is set only if the probe cannot be sent.
+	Check
+	packet rules.Packet // the first packet; source port 0 means any port
+	trace  rules.Trace  // of packet, with the rules of the parameters
 	// hint is the remedy if the probe fails, or empty.
 	hint string
-	// outside marks a probe from the namespace of this process. If it does not arrive, a connection
-	// to control, which is not captured, shows whether the network path is the cause.
+	// outside reports that the probe is sent from the namespace of this process. If it does not
+	// arrive, a connection to control, which is not captured, shows whether the network path is the
+	// cause.
 	outside bool
 	control netip.AddrPort
 	// listenerExpected reports that a listener is at the destination.
 	listenerExpected bool
-	// transparent binds the socket to a source address that the pod does not have.
+	// transparent reports that the socket is bound to a source address that the pod does not have.
 	transparent bool
-	// agent, for a datagram, is the owner whose reply must arrive; nil if it is sufficient that the
-	// datagram arrives.
+	// agent is the owner whose reply to a datagram must arrive. It is nil if it is sufficient that
+	// the datagram arrives.
 	agent *rules.Owner
 }
 
 // planInputs are the inputs of a plan other than the parameters.
 type planInputs struct {
-	self rules.Owner
-	can  func(rules.Owner) bool
+	self rules.Owner // the owner of the sockets of this process
+	// mayRunAs reports whether the process may create sockets of the owner.
+	mayRunAs func(rules.Owner) bool
 	// route returns the source address and the device for a destination.
 	route func(netip.Addr) (source netip.Addr, device string, err error)
 	// transparent reports that transparent and marked sockets are permitted.
 	transparent bool
 	// running reports that a proxy is already listening.
 	running bool
-	// apart reports that this process is outside the namespace.
-	apart bool
+	// isOutside reports that this process is outside the namespace.
+	isOutside bool
 	// device returns the name of the interface with the address.
 	device func(own netip.Addr) string
-	// reach returns the address from which this process, outside the namespace, reaches the pod's
-	// address directly; invalid if it does not.
-	reach func(pod netip.Addr) netip.Addr
+	// outsideSource returns the source address of connections from this process, outside the
+	// namespace, to the pod's address. It is invalid if no direct route leads there.
+	outsideSource func(pod netip.Addr) netip.Addr
 }
 
-// planner creates a plan.
+// A planner creates the probes of an attempt.
 type planner struct {
 	planInputs
 	options Options
 	rules   rules.Ruleset
 	probes  []probe
-	// captures reports that some connection or DNS query of the application is captured.
+	// captures reports that the rules capture a connection or DNS query of the application.
 	captures bool
 }
 
-// plan returns the probes for the desired rules, which the parameters compile to, and reports
-// whether the parameters capture traffic of the application.
-func plan(o Options, desired rules.Ruleset, s planInputs) (probes []probe, captures bool) {
-	p := &planner{planInputs: s, options: o, rules: desired}
+// plan returns the probes for the desired rules, and reports whether these rules capture traffic of
+// the application. The options contain the parameters from which the rules were compiled.
+func plan(o Options, desired rules.Ruleset, in planInputs) (probes []probe, captures bool) {
+	p := &planner{planInputs: in, options: o, rules: desired}
 	for _, f := range p.families() {
 		if o.Ambient == nil {
 			p.planSelfCalls(f)
@@ -78,22 +80,22 @@ func plan(o Options, desired rules.Ruleset, s planInputs) (probes []probe, captu
 	return p.probes, p.captures
 }
 
-// families returns the captured families. In ambient mode both may be captured in a pod that has
-// addresses of one, whose connections are tested.
-func (p *planner) families() (list []rules.Family) {
+// families returns the families to test: the captured families. In ambient mode it omits a family of
+// which the pod has no address.
+func (p *planner) families() (families []rules.Family) {
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		switch {
 		case f == rules.IPv6 && !p.options.Redirect.IPv6:
 		case p.options.Ambient != nil && len(p.options.PodIPs) > 0 && len(p.podIPs(f)) == 0:
 		default:
-			list = append(list, f)
+			families = append(families, f)
 		}
 	}
-	return list
+	return families
 }
 
-// add explains the packet and adds the probe, with a status if its owner or the routing prevents
-// it.
+// add adds the probe, with the trace of its packet and the expected outcome. It skips a probe that
+// this process may not send or receive.
 func (p *planner) add(t probe) {
 	t.packet.State, t.packet.Flags = rules.New, 0
 	if t.packet.Protocol == rules.TCP {
@@ -106,29 +108,30 @@ func (p *planner) add(t probe) {
 	if t.Expected == "" {
 		t.Expected = t.expectation()
 	}
-	t.Proves = t.trace.Outcome.Captured() || p.asksForTransparent(t) || t.packet.Mark != 0
+	t.Proves = t.trace.Outcome.Captured() || p.needsTransparent(t) || t.packet.Mark != 0
 	owner := t.packet.Owner
 	switch {
 	case t.Status != "":
-	case owner != nil && *owner != p.self && !p.can(*owner):
-		t.skip(fmt.Sprintf("it is made by uid %d gid %d; this process has uid %d gid %d, and to become another takes CAP_SETUID and "+
-			"CAP_SETGID", owner.UID, owner.GID, p.self.UID, p.self.GID), runOnNode)
-	case t.packet.NoListener && p.asksForTransparent(t):
+	case owner != nil && *owner != p.self && !p.mayRunAs(*owner):
+		t.skip(fmt.Sprintf("it is made by uid %d gid %d; this process has uid %d gid %d, and to"+
+			" become another takes CAP_SETUID and CAP_SETGID",
+			owner.UID, owner.GID, p.self.UID, p.self.GID), runOnNode)
+	case t.packet.NoListener && p.needsTransparent(t):
 		t.skip("a transparent listener needs CAP_NET_ADMIN or CAP_NET_RAW", runOnNode)
 	}
 	p.probes = append(p.probes, t)
 }
 
-// runOnNode is the remedy if not all checks are possible.
+// runOnNode is the remedy for checks that are not possible without privileges.
 const runOnNode = "run it as root on the pod's node, with --pid"
 
-// skip marks the probe as skipped.
+// skip sets the status [NotChecked], so that the probe is not sent.
 func (t *probe) skip(reason, next string) {
 	t.Status, t.Reason, t.Next = NotChecked, reason, next
 }
 
-// asksForTransparent reports whether a transparent listener would receive the packet.
-func (p *planner) asksForTransparent(t probe) bool {
+// needsTransparent reports whether only a transparent listener can receive the packet.
+func (p *planner) needsTransparent(t probe) bool {
 	t.packet.NoListener = false
 	return diff.Explain(&p.rules, t.packet).Outcome.TProxy != 0
 }
@@ -144,8 +147,8 @@ func (t *probe) expectation() string {
 			"taken by the proxy's transparent listener on port %d, as a connection to %s",
 			outcome.TProxy, to)
 	case outcome.Redirect != 0 && t.packet.Protocol == rules.UDP && t.agent != nil:
-		return fmt.Sprintf("redirected to port %d, and answered with the source address %s", outcome.Redirect,
-			to)
+		return fmt.Sprintf("redirected to port %d, and answered with the source address %s",
+			outcome.Redirect, to)
 	case outcome.Redirect != 0 && t.packet.Protocol == rules.UDP:
 		return fmt.Sprintf("redirected to port %d", outcome.Redirect)
 	case outcome.Redirect != 0:
@@ -155,7 +158,7 @@ func (t *probe) expectation() string {
 	return fmt.Sprintf("arrives at %s itself, not captured", to)
 }
 
-// port returns the port where the probe is expected.
+// port returns the port at which the probe must arrive.
 func (t *probe) port() uint16 {
 	switch outcome := t.trace.Outcome; {
 	case outcome.Redirect != 0:
@@ -166,11 +169,10 @@ func (t *probe) port() uint16 {
 	return t.packet.Destination.Port()
 }
 
-// proxy returns an owner of the proxy: the one of this process if possible. Istio treats only
-// connections of the first user to its own pod as inbound.
-//
-// In ambient mode owners have no effect.
-func (p *planner) proxy() rules.Owner {
+// proxyOwner returns an owner of the proxy: the owner of this process if it is a user of the proxy,
+// or else the first user, because Istio treats only the first user's connections to its own pod as
+// inbound. In ambient mode owners have no effect.
+func (p *planner) proxyOwner() rules.Owner {
 	r := &p.options.Redirect
 	if p.options.Ambient != nil || r.ProxyUIDs[0].Contains(p.self.UID) {
 		return p.self
@@ -178,9 +180,9 @@ func (p *planner) proxy() rules.Owner {
 	return rules.Owner{UID: r.ProxyUIDs[0].First, GID: r.ProxyGIDs[0].First}
 }
 
-// tproxyProxy returns the proxy's owner in TPROXY mode according to the injector: root with the
-// proxy's group.
-func (p *planner) tproxyProxy() rules.Owner {
+// tproxyOwner returns the owner of the proxy in TPROXY mode. The injector runs the proxy as root with
+// the proxy's group. If this process has the group, the result is the owner of this process.
+func (p *planner) tproxyOwner() rules.Owner {
 	r := &p.options.Redirect
 	if rules.Contains(rules.Normalize(r.ProxyGIDs), p.self.GID) &&
 		!rules.Contains(rules.Normalize(r.ProxyUIDs), p.self.UID) {
@@ -189,7 +191,8 @@ func (p *planner) tproxyProxy() rules.Owner {
 	return rules.Owner{UID: 0, GID: r.ProxyGIDs[0].First}
 }
 
-// applications returns owners other than the proxy's, the one of this process first if possible.
+// applications returns owners other than the proxy. The owner of this process is the first, unless
+// it is an owner of the proxy.
 func (p *planner) applications() []rules.Owner {
 	r := &p.options.Redirect
 	if p.options.Ambient != nil {
@@ -216,8 +219,8 @@ func (p *planner) applications() []rules.Owner {
 	return owners
 }
 
-// firstOutside returns the first id from 1000 on that is in none of the ranges, or else the highest
-// one below, or 1000 if there is none. The maximum number is not an id.
+// firstOutside returns the first ID from 1000 that is not in a range. If there is none, it returns
+// the highest ID below 1000 that is not in a range, or else 1000. The maximum uint32 is not an ID.
 func firstOutside(ranges []rules.IDRange) uint32 {
 	const first = 1000
 	taken := rules.Normalize(ranges)

@@ -15,7 +15,7 @@ import (
 // ordinary returns the inputs for a dual-stack pod, seen by root on its node.
 func ordinary() planInputs {
 	return planInputs{
-		self: rules.Owner{}, can: func(rules.Owner) bool { return true },
+		self: rules.Owner{}, mayRunAs: func(rules.Owner) bool { return true },
 		route: func(to netip.Addr) (netip.Addr, string, error) {
 			switch {
 			case to.IsLoopback() || to == rules.PassthroughIPv6():
@@ -27,8 +27,8 @@ func ordinary() planInputs {
 		},
 		device:      func(netip.Addr) string { return "eth0" },
 		transparent: true,
-		apart:       true,
-		reach: func(a netip.Addr) netip.Addr {
+		isOutside:   true,
+		outsideSource: func(a netip.Addr) netip.Addr {
 			if a.Is4() {
 				return netip.MustParseAddr("10.244.1.1")
 			}
@@ -213,10 +213,10 @@ func TestPlanGivesReasonsForMissingProbes(t *testing.T) {
 		reason string
 	}{
 		"another user's connection": {"outbound, IPv4", rules.ModeRedirect, func(s *planInputs) {
-			s.self, s.can = rules.Owner{UID: 1337, GID: 1337}, onlySelf
+			s.self, s.mayRunAs = rules.Owner{UID: 1337, GID: 1337}, onlySelf
 		}, "it is made by uid 1000 gid 1000; this process has uid 1337 gid 1337"},
 		"the proxy's connection": {
-			"the proxy calls ::6", rules.ModeRedirect, func(s *planInputs) { s.can = onlySelf },
+			"the proxy calls ::6", rules.ModeRedirect, func(s *planInputs) { s.mayRunAs = onlySelf },
 			"it is made by uid 1337 gid 1337; this process has uid 0 gid 0",
 		},
 		"a transparent listener": {
@@ -227,12 +227,12 @@ func TestPlanGivesReasonsForMissingProbes(t *testing.T) {
 			s.transparent = false
 		}, "need CAP_NET_ADMIN"},
 		"a place outside": {"inbound, IPv6", rules.ModeRedirect, func(s *planInputs) {
-			s.reach = func(netip.Addr) netip.Addr { return netip.Addr{} }
+			s.outsideSource = func(netip.Addr) netip.Addr { return netip.Addr{} }
 		}, "from here no route leads straight to fd00::5"},
 		"a place outside, from the pod": {
 			"inbound, IPv6",
 			rules.ModeRedirect, func(s *planInputs) {
-				s.reach, s.apart = func(netip.Addr) netip.Addr { return netip.Addr{} }, false
+				s.outsideSource, s.isOutside = func(netip.Addr) netip.Addr { return netip.Addr{} }, false
 			}, "and this process cannot make one",
 		},
 		"a route": {"outbound, IPv6", rules.ModeRedirect, func(s *planInputs) {
@@ -248,7 +248,7 @@ func TestPlanGivesReasonsForMissingProbes(t *testing.T) {
 			if got.Status != NotChecked || !strings.Contains(got.Reason, row.reason) {
 				t.Errorf("status %q, reason %q, want %q", got.Status, got.Reason, row.reason)
 			}
-			if s.apart && got.outside && s.transparent && got.Next == runOnNode {
+			if s.isOutside && got.outside && s.transparent && got.Next == runOnNode {
 				t.Errorf("the next step is already done: %s", got.Next)
 			}
 		})

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// readBack compares the rules and routes in the kernel with the desired ones.
+// readBack compares the rules and routes in the kernel with the desired rules and routes.
 func (v *validator) readBack() Check {
 	c := Check{
 		Name: "rules and routes", Kind: Rules, Proves: true,
@@ -36,17 +36,17 @@ func (v *validator) readBack() Check {
 			return c
 		}
 	}
-	return judgeRules(c, found.Differences)
+	return withDifferences(c, found.Differences)
 }
 
-// istioAlone returns a rule of Istio, such as one of istio-init, if the namespace has no rules of
-// Sluice. It is empty if there are some, or if this is unknown.
+// istioAlone returns a rule of Istio's programs if the namespace has no rules of Sluice. It returns
+// an empty text if it has rules of Sluice, or if this is unknown.
 func istioAlone(ns *netns.NS) string {
 	installed, err := compat.InstalledBackends(ns)
 	if len(installed) > 0 || err != nil && !compat.IsNotSupported(err) {
 		return ""
 	}
-	// A backend that cannot be read has no known rules.
+	// Ignore a backend that cannot be read.
 	tables, _ := nft.FindIstio(ns)
 	legacy, _ := compat.FindIstio(ns)
 	if found := slices.Concat(tables, legacy); len(found) > 0 {
@@ -55,10 +55,11 @@ func istioAlone(ns *netns.NS) string {
 	return ""
 }
 
-// maxDifferences is the maximum number of differences in a check; rules check lists all.
+// maxDifferences is the maximum number of differences in a check. rules check lists all.
 const maxDifferences = 3
 
-func judgeRules(c Check, differences []rules.Difference) Check {
+// withDifferences sets the status of the check, and describes the differences.
+func withDifferences(c Check, differences []rules.Difference) Check {
 	if len(differences) == 0 {
 		c.Status, c.Found = OK, "read back, and equal"
 		return c
@@ -75,9 +76,9 @@ func judgeRules(c Check, differences []rules.Difference) Check {
 	return c
 }
 
-// explained adds to failed checks the outcome of their packets with all rules in the namespace, if
-// they can be read.
-func (v *validator) explained(r Result) Result {
+// explainFailures sets the reason of failed checks to the outcome of their packets with all rules in
+// the namespace, if the rules can be read.
+func (v *validator) explainFailures(r Result) Result {
 	if r.Count(Failed) == 0 {
 		return r
 	}
@@ -90,15 +91,15 @@ func (v *validator) explained(r Result) Result {
 			continue
 		}
 		if packet, err := rules.ParsePacket(c.Packet); err == nil {
-			r.Checks[i].Reason = decided(diff.Explain(&live.Ruleset, packet),
+			r.Checks[i].Reason = explanation(diff.Explain(&live.Ruleset, packet),
 				diff.Explain(&v.desired, packet).Outcome)
 		}
 	}
 	return r
 }
 
-// decided describes the outcome of a packet and the rule that determines it.
-func decided(t rules.Trace, want rules.Outcome) string {
+// explanation describes the outcome of a packet and the rule that determines it.
+func explanation(t rules.Trace, desired rules.Outcome) string {
 	text := "no rule matches"
 	for _, pass := range t.Passes {
 		if n := len(pass.Steps); n > 0 {
@@ -107,7 +108,7 @@ func decided(t rules.Trace, want rules.Outcome) string {
 		}
 	}
 	switch {
-	case t.Outcome == want:
+	case t.Outcome == desired:
 		return "the rules of the namespace say so too (" + text + "): the cause is elsewhere"
 	case t.Outcome.Captured() || t.Outcome.Dropped || t.Outcome.Undecided != "":
 		return "by the rules of the namespace it is " + t.Outcome.String() + ": " + text

@@ -14,22 +14,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An entry is a socket of the namespace.
-type entry struct {
+// A socketEntry is a socket in the kernel's list of the namespace.
+type socketEntry struct {
 	protocol    rules.Protocol
 	local, peer netip.AddrPort
-	listens     bool
+	isListening bool
 }
 
-// States of linux/net/tcp_states.h. An unconnected UDP socket has the state closed.
+// States of include/net/tcp_states.h. An unconnected UDP socket has the state TCP_CLOSE.
 const (
 	tcpListen = 10
 	tcpClose  = 7
 )
 
-// sockets lists the TCP and UDP sockets of the namespace. It needs no privilege, but
-// CONFIG_INET_DIAG in the kernel.
-func sockets(ns *netns.NS) ([]entry, error) {
+// sockets returns the TCP and UDP sockets of the namespace. It needs no privilege, but a kernel with
+// CONFIG_INET_DIAG.
+func sockets(ns *netns.NS) ([]socketEntry, error) {
 	var h *netlink.Handle
 	err := ns.Do(func() (err error) {
 		h, err = netlink.NewHandle(unix.NETLINK_INET_DIAG)
@@ -39,23 +39,23 @@ func sockets(ns *netns.NS) ([]entry, error) {
 		return nil, fmt.Errorf("open a socket for the list of sockets: %w", err)
 	}
 	defer h.Close()
-	var found []entry
+	var found []socketEntry
 	for _, dump := range []struct {
 		protocol rules.Protocol
 		list     func(uint8) ([]*netlink.Socket, error)
 	}{{rules.TCP, h.SocketDiagTCP}, {rules.UDP, h.SocketDiagUDP}} {
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 			list, err := dump.list(family)
-			// Changes during the dump do not concern the sockets of interest.
+			// Changes during the dump do not affect the sockets that the caller looks for.
 			if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 				return nil, fmt.Errorf("list the sockets: %w", err)
 			}
 			for _, s := range list {
-				found = append(found, entry{
+				found = append(found, socketEntry{
 					protocol: dump.protocol,
-					local:    endOf(s.ID.Source, s.ID.SourcePort),
-					peer:     endOf(s.ID.Destination, s.ID.DestinationPort),
-					listens: s.State == tcpListen ||
+					local:    addrPort(s.ID.Source, s.ID.SourcePort),
+					peer:     addrPort(s.ID.Destination, s.ID.DestinationPort),
+					isListening: s.State == tcpListen ||
 						dump.protocol == rules.UDP && s.State == tcpClose,
 				})
 			}
@@ -64,32 +64,36 @@ func sockets(ns *netns.NS) ([]entry, error) {
 	return found, nil
 }
 
-func endOf(ip net.IP, port uint16) netip.AddrPort {
+// addrPort converts an address of package netlink.
+func addrPort(ip net.IP, port uint16) netip.AddrPort {
 	a, _ := netip.AddrFromSlice(ip)
 	return netip.AddrPortFrom(a.Unmap(), port)
 }
 
-// listening reports whether a socket listens on the port.
-func listening(list []entry, protocol rules.Protocol, port uint16) bool {
-	return slices.ContainsFunc(list, func(e entry) bool {
-		return e.listens && e.protocol == protocol && e.local.Port() == port
+// isListening reports whether a socket listens on the port.
+func isListening(entries []socketEntry, protocol rules.Protocol, port uint16) bool {
+	return slices.ContainsFunc(entries, func(e socketEntry) bool {
+		return e.isListening && e.protocol == protocol && e.local.Port() == port
 	})
 }
 
-// takerOf returns the local address of the other end of the caller's connection.
-func takerOf(list []entry, caller netip.AddrPort) (local netip.AddrPort, found bool) {
-	i := slices.IndexFunc(list, func(e entry) bool {
-		return e.protocol == rules.TCP && !e.listens && e.peer == caller
+// acceptedAddr returns the local address of the socket in the namespace that accepted the caller's
+// connection.
+func acceptedAddr(
+	entries []socketEntry, caller netip.AddrPort,
+) (local netip.AddrPort, found bool) {
+	i := slices.IndexFunc(entries, func(e socketEntry) bool {
+		return e.protocol == rules.TCP && !e.isListening && e.peer == caller
 	})
 	if i < 0 {
 		return netip.AddrPort{}, false
 	}
-	return list[i].local, true
+	return entries[i].local, true
 }
 
-// translated returns the source of the replies that conntrack expects to the caller's datagram,
-// which is its actual destination. It needs CAP_NET_ADMIN.
-func translated(ns *netns.NS, caller, to netip.AddrPort) (netip.AddrPort, error) {
+// translatedDestination returns the destination after NAT of the caller's datagram to the address
+// to, according to conntrack. It needs CAP_NET_ADMIN.
+func translatedDestination(ns *netns.NS, caller, to netip.AddrPort) (netip.AddrPort, error) {
 	var h *netlink.Handle
 	err := ns.Do(func() (err error) {
 		h, err = netlink.NewHandle(unix.NETLINK_NETFILTER)
@@ -109,9 +113,9 @@ func translated(ns *netns.NS, caller, to netip.AddrPort) (netip.AddrPort, error)
 	}
 	for _, f := range flows {
 		if f.Forward.Protocol == uint8(rules.UDP) &&
-			endOf(f.Forward.SrcIP, f.Forward.SrcPort) == caller &&
-			endOf(f.Forward.DstIP, f.Forward.DstPort) == to {
-			return endOf(f.Reverse.SrcIP, f.Reverse.SrcPort), nil
+			addrPort(f.Forward.SrcIP, f.Forward.SrcPort) == caller &&
+			addrPort(f.Forward.DstIP, f.Forward.DstPort) == to {
+			return addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort), nil
 		}
 	}
 	return netip.AddrPort{}, errors.New("conntrack has no entry of the datagram")

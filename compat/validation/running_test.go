@@ -191,7 +191,7 @@ func untilListener(ns *netns.NS, want bool) error {
 		if err != nil {
 			return err
 		}
-		if listening(list, rules.TCP, rules.DefaultProxyPort) == want {
+		if isListening(list, rules.TCP, rules.DefaultProxyPort) == want {
 			return nil
 		}
 	}

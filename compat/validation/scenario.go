@@ -36,21 +36,22 @@ func (p *planner) planSelfCalls(f rules.Family) {
 	if _, device, err := p.route(to); err != nil || device != lo {
 		passthrough.hint = fmt.Sprintf("lo has no address %s: rules apply adds it", to)
 	}
-	p.planSelfCall(passthrough, p.proxy(), loopbackOf(f), to)
+	p.planSelfCall(passthrough, p.proxyOwner(), loopbackOf(f), to)
 	for _, a := range p.podIPs(f) {
-		p.planSelfCall(newTCP(SelfCalls, fmt.Sprintf("the proxy calls its pod, %s", a)), p.proxy(), a,
-			a)
+		call := newTCP(SelfCalls, fmt.Sprintf("the proxy calls its pod, %s", a))
+		p.planSelfCall(call, p.proxyOwner(), a, a)
 		if p.options.Redirect.Mode == rules.ModeTProxy {
-			p.planSelfCall(newTCP(SelfCalls, fmt.Sprintf("the proxy's group calls its pod, %s", a)),
-				p.tproxyProxy(), a, a)
+			call := newTCP(SelfCalls, fmt.Sprintf("the proxy's group calls its pod, %s", a))
+			p.planSelfCall(call, p.tproxyOwner(), a, a)
 		}
 	}
 }
 
+// planSelfCall adds a connection of the owner over lo.
 func (p *planner) planSelfCall(t probe, owner rules.Owner, from, to netip.Addr) {
 	t.packet.Hook, t.packet.OutInterface, t.packet.Owner = rules.Output, lo, &owner
-	t.packet.Source, t.packet.Destination = netip.AddrPortFrom(from, 0),
-		netip.AddrPortFrom(to, p.options.Port)
+	t.packet.Source = netip.AddrPortFrom(from, 0)
+	t.packet.Destination = netip.AddrPortFrom(to, p.options.Port)
 	p.add(t)
 }
 
@@ -58,26 +59,26 @@ func (p *planner) planSelfCall(t probe, owner rules.Owner, from, to netip.Addr) 
 // because packets from the namespace to itself traverse other rules.
 func (p *planner) planInbound(f rules.Family) {
 	podIPs := p.podIPs(f)
-	anywhere := f == rules.IPv4 && len(p.podIPs(rules.IPv4)) == 0 && len(p.podIPs(rules.IPv6)) == 0
+	hasNoAddress := len(p.podIPs(rules.IPv4)) == 0 && len(p.podIPs(rules.IPv6)) == 0
 	switch {
-	case anywhere:
-		podIPs = testNets(f)
-		podIPs = podIPs[len(podIPs)-1:]
+	case f == rules.IPv4 && hasNoAddress:
+		podIPs = testNets(f)[2:] // to show a skipped probe
 	case len(podIPs) == 0:
 		return
 	}
 	t := newTCP(Inbound, "inbound, "+familyName(f))
 	t.outside, t.packet.Hook, t.packet.InInterface = true, rules.Prerouting, p.device(podIPs[0])
-	from := p.reach(podIPs[0])
+	from := p.outsideSource(podIPs[0])
 	const outside = "only a connection from outside of the namespace passes these rules, and "
 	switch {
-	case anywhere:
+	case hasNoAddress:
 		t.skip("the namespace has no address to connect to",
 			"run it when the pod's network is set up")
 	case from.IsValid():
-	case p.apart:
+	case p.isOutside:
 		t.skip(fmt.Sprintf(outside+"from here no route leads straight to %s", podIPs[0]),
-			"connect to the pod from another pod, or pass an address with --pod-ip to which this host has a direct route")
+			"connect to the pod from another pod, or pass an address with --pod-ip to which this host"+
+				" has a direct route")
 	default:
 		t.skip(outside+"this process cannot make one", runOnNode)
 	}
@@ -98,6 +99,7 @@ func (p *planner) planInbound(f rules.Family) {
 	}
 }
 
+// inboundPorts returns ports of which one is probably captured.
 func (p *planner) inboundPorts() []uint16 {
 	ports := []uint16{p.options.Port, 80, 8080, 443, 9999}
 	for _, r := range p.options.Redirect.InboundPorts.Ports {
@@ -117,21 +119,20 @@ func testNets(f rules.Family) []netip.Addr {
 	}
 }
 
-// privateNets returns addresses at the ends of private networks (RFC 1918, RFC 6598, RFC 4193), for
-// parameters that exclude all others.
+// privateNets returns addresses at the ends of private networks (RFC 1918, RFC 6598, RFC 4193). They
+// are needed if the parameters exclude all other networks.
 func privateNets(f rules.Family) []netip.Addr {
 	if f == rules.IPv6 {
 		return []netip.Addr{netip.MustParseAddr("fdff:ffff::1")}
 	}
 	return []netip.Addr{
 		netip.MustParseAddr("10.255.255.254"), netip.MustParseAddr("172.31.255.254"),
-		netip.MustParseAddr("192.168.255.254"),
-		netip.MustParseAddr("100.127.255.254"),
+		netip.MustParseAddr("192.168.255.254"), netip.MustParseAddr("100.127.255.254"),
 	}
 }
 
-// planOutbound adds a connection of the application to another host, a nonexistent one if its
-// connections are captured.
+// planOutbound adds a connection of the application to another host. It prefers a host that does not
+// exist, if connections to it are captured.
 func (p *planner) planOutbound(f rules.Family) {
 	r := &p.options.Redirect
 	addrs := slices.Concat(testNets(f),
@@ -143,14 +144,15 @@ func (p *planner) planOutbound(f rules.Family) {
 	p.planFromApplication(newTCP(Outbound, "outbound, "+familyName(f)), addrs, ports)
 }
 
-// maxCorners is the maximum number of prefixes to search for a captured address.
-const maxCorners = 256
+// maxBoundaryPrefixes is the maximum number of included and of excluded prefixes whose boundaries are
+// tried. It limits the time of the search for a captured address.
+const maxBoundaryPrefixes = 256
 
 // boundaryAddrs returns addresses just inside the included prefixes and just outside the excluded
-// ones.
+// prefixes.
 func boundaryAddrs(f rules.Family, included, excluded []netip.Prefix) []netip.Addr {
 	var found []netip.Addr
-	keep := func(addrs ...netip.Addr) {
+	add := func(addrs ...netip.Addr) {
 		for _, a := range addrs {
 			a = a.Unmap()
 			if a.IsValid() && rules.FamilyOf(a) == f && !a.IsLoopback() && !a.IsMulticast() &&
@@ -159,22 +161,23 @@ func boundaryAddrs(f rules.Family, included, excluded []netip.Prefix) []netip.Ad
 			}
 		}
 	}
-	for _, p := range included[:min(len(included), maxCorners)] {
+	for _, p := range included[:min(len(included), maxBoundaryPrefixes)] {
 		r := rules.AddrRanges([]netip.Prefix{p})[0]
 		if r.From() != r.To() {
 			// The second to last address of a network is rarely assigned.
-			keep(r.To().Prev(), r.From().Next())
+			add(r.To().Prev(), r.From().Next())
 		}
-		keep(r.To(), r.From())
+		add(r.To(), r.From())
 	}
-	for _, p := range excluded[:min(len(excluded), maxCorners)] {
+	for _, p := range excluded[:min(len(excluded), maxBoundaryPrefixes)] {
 		r := rules.AddrRanges([]netip.Prefix{p})[0]
-		keep(r.From().Prev(), r.To().Next())
+		add(r.From().Prev(), r.To().Next())
 	}
 	return found
 }
 
-// planDNS adds queries of the application, to a nonexistent server if queries to it are captured.
+// planDNS adds queries of the application. It prefers a server that does not exist, if queries to it
+// are captured.
 func (p *planner) planDNS(f rules.Family) {
 	d := &p.options.Redirect.DNS
 	if !d.Capture || !d.All && len(d.Servers) == 0 {
@@ -192,10 +195,11 @@ func (p *planner) planDNS(f rules.Family) {
 	if len(servers) == 0 {
 		return
 	}
-	// The reply of the DNS proxy is translated back only in the conntrack zone of its user.
-	agent := p.proxy()
+	// The kernel translates the reply of the DNS proxy back only in the conntrack zone of the proxy's
+	// user.
+	agent := p.proxyOwner()
 	udp := probe{Check: Check{Name: "DNS over UDP, " + familyName(f), Kind: DNS}, agent: &agent}
-	if p.running || agent != p.self && !p.can(agent) {
+	if p.running || agent != p.self && !p.mayRunAs(agent) {
 		udp.agent = nil
 	}
 	udp.packet.Protocol = rules.UDP
@@ -203,12 +207,13 @@ func (p *planner) planDNS(f rules.Family) {
 	p.planFromApplication(newTCP(DNS, "DNS over TCP, "+familyName(f)), servers, []uint16{domainPort})
 }
 
+// newTCP returns a probe for a TCP connection.
 func newTCP(kind Kind, name string) probe {
 	return probe{Check: Check{Name: name, Kind: kind}, packet: rules.Packet{Protocol: rules.TCP}}
 }
 
-// planFromApplication adds a connection of an application's owner to the first captured
-// destination.
+// planFromApplication adds a connection of an owner other than the proxy to the first captured
+// destination. If no destination is captured, or no route leads there, it adds a skipped probe.
 func (p *planner) planFromApplication(t probe, addrs []netip.Addr, ports []uint16) {
 	var noRoute error
 	for _, owner := range p.applications() {
@@ -248,8 +253,8 @@ func (p *planner) planFromApplication(t probe, addrs []netip.Addr, ports []uint1
 	p.add(t)
 }
 
-// firstCaptured returns the first destination for which the packet is captured, or the one with the
-// first port.
+// firstCaptured returns the destination with the first port for which the packet is captured, and
+// reports whether there is one. Otherwise it returns the destination with the first port.
 func (p *planner) firstCaptured(
 	packet rules.Packet, to netip.Addr, ports []uint16,
 ) (netip.AddrPort, bool) {

@@ -23,20 +23,20 @@ const (
 type Options struct {
 	// Redirect contains the parameters, which must be valid. It is ignored if Ambient is set.
 	Redirect rules.Redirect
-	// Ambient contains the parameters of a pod in ambient mode, which must be valid; nil for a pod
-	// with a sidecar.
+	// Ambient contains the parameters of a pod in ambient mode, which must be valid. It is nil for a
+	// pod with a sidecar.
 	Ambient *rules.Ambient
-	// PodIPs are the pod's addresses; by default, those of the namespace's interfaces.
+	// PodIPs are the pod's addresses. The default is the addresses of the namespace's interfaces.
 	PodIPs []netip.Addr
-	// Port is the destination port of probes unless the parameters require another; 0 means
+	// Port is the destination port of probes, unless the parameters require another port. 0 means
 	// DefaultPort.
 	Port uint16
-	// Timeout limits the repetition of failed checks, which are repeated because rules may not be
-	// applied yet; 0 means DefaultTimeout.
+	// Timeout limits the time in which failed checks are repeated. They are repeated because rules
+	// may not be applied yet. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Backend is the backend that holds the rules; empty means [compat.BackendAuto].
+	// Backend is the backend that holds the rules. Empty means [compat.BackendAuto].
 	Backend compat.BackendName
-	// Progress, if not nil, is called between attempts with the result of the last one and the
+	// Progress, if not nil, is called between attempts with the result of the last attempt and the
 	// remaining time.
 	Progress func(r Result, remaining time.Duration) `json:"-"`
 }
@@ -51,9 +51,10 @@ const (
 	maxPause   = 500 * time.Millisecond
 )
 
-// Run validates with probes whether the namespace (nil: the current one) captures the traffic of
-// the parameters, until no check fails or the timeout expires. The caller's namespace is outside.
-// The error means that no check was possible; failed checks are in the result.
+// Run validates with probes whether the namespace (nil: the current one) captures the traffic of the
+// parameters. It repeats failed checks until no check fails or the timeout expires. If the caller is
+// in another namespace, Run sends the inbound probe from there. An error means that no check was
+// possible; failed checks are in the result.
 func Run(ns *netns.NS, o Options) (Result, error) {
 	desired, err := o.compile()
 	if err != nil {
@@ -88,11 +89,11 @@ func Run(ns *netns.NS, o Options) (Result, error) {
 		}
 		time.Sleep(time.Until(next))
 	}
-	return v.explained(r), nil
+	return v.explainFailures(r), nil
 }
 
-// compile returns the ruleset of the parameters. In ambient mode it sets Redirect, from which the
-// plan reads what is captured.
+// compile returns the ruleset of the parameters. In ambient mode it sets Redirect to the equivalent
+// parameters, which the plan uses.
 func (o *Options) compile() (rules.Ruleset, error) {
 	if o.Ambient == nil {
 		return rules.Compile(o.Redirect)
@@ -101,21 +102,20 @@ func (o *Options) compile() (rules.Ruleset, error) {
 	return rules.CompileAmbient(*o.Ambient)
 }
 
-// validator is the state of a call of Run.
+// A validator is the state of a call of Run.
 type validator struct {
 	ns           *netns.NS
-	here         *netns.NS // where the caller is
+	here         *netns.NS // the namespace of the caller
 	options      Options
 	backend      compat.Backend
-	desired      rules.Ruleset // what the parameters compile to
+	desired      rules.Ruleset // the ruleset of the parameters
 	owners       *owners
-	pod          *network
-	outerNetwork *network // of here; nil if that is the same namespace
-	// completed contains the checks of probes that passed in an earlier attempt and are not
-	// repeated.
+	pod          *network // of ns
+	outerNetwork *network // of here; nil if here and ns are the same namespace
+	// completed contains by name the checks that passed in an earlier attempt. They are not repeated.
 	completed map[string]Check
-	// running reports that a proxy is listening, transparent that this process may open transparent
-	// listeners.
+	// running reports that a proxy is listening. transparent reports that this process may open
+	// transparent listeners.
 	running, transparent bool
 }
 
@@ -125,7 +125,7 @@ func (v *validator) open() (err error) {
 		v.here = here
 	}
 	if v.ns == nil {
-		// Goroutines of a caller inside NS.Do are not in its namespace.
+		// The goroutines of Run may run on threads in other namespaces than the calling thread.
 		v.ns = v.here
 	}
 	if v.pod, err = openNetwork(v.ns); err != nil {
@@ -153,11 +153,13 @@ func (v *validator) close() {
 	_ = v.here.Close()
 }
 
-// attempt runs all checks once and waits so long for probes to arrive.
+// attempt runs all checks once. wait is the maximum time until probes arrive. empty reports that the
+// parameters capture no traffic of the application.
 func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
-	// If the kernel cannot list sockets, a failure to open a listener shows that the proxy has one.
-	list, _ := sockets(v.ns)
-	v.running, v.transparent = v.proxyListens(list), mayBeTransparent(v.ns)
+	// Ignore an error. If the kernel cannot list sockets and a proxy is running, opening a listener
+	// fails.
+	entries, _ := sockets(v.ns)
+	v.running, v.transparent = v.isProxyListening(entries), mayBeTransparent(v.ns)
 	probes, captures := plan(v.options, v.desired, v.planInputs())
 
 	for i := range probes {
@@ -172,30 +174,30 @@ func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	deadline := time.Now().Add(wait)
 	for i := range probes {
 		if probes[i].Status == "" {
-			wg.Go(func() { observations[i] = v.try(&l, &probes[i], deadline) })
+			wg.Go(func() { observations[i] = v.sendAndObserve(&l, &probes[i], deadline) })
 		}
 	}
 	wg.Wait()
 	l.close()
-	back := v.readBack()
+	rulesCheck := v.readBack()
 	for i := range probes {
-		c := probes[i].result(observations[i], back.Status == OK)
+		c := probes[i].result(observations[i], rulesCheck.Status == OK)
 		if c.Status == OK {
 			v.completed[c.Name] = c
 		}
 		checks = append(checks, c)
 	}
-	return append(append(checks, v.sourceCheck()...), back), !captures
+	return append(append(checks, v.checkSourceMark()...), rulesCheck), !captures
 }
 
 // planInputs returns the inputs of the plan for this attempt.
 func (v *validator) planInputs() planInputs {
 	return planInputs{
-		self: v.owners.self, can: v.owners.can,
+		self: v.owners.self, mayRunAs: v.owners.mayRunAs,
 		route: v.pod.route, device: v.pod.device,
-		transparent: v.transparent, running: v.running, apart: v.outerNetwork != nil,
-		reach: func(pod netip.Addr) netip.Addr {
-			if v.outerNetwork == nil || !v.outerNetwork.direct(pod) {
+		transparent: v.transparent, running: v.running, isOutside: v.outerNetwork != nil,
+		outsideSource: func(pod netip.Addr) netip.Addr {
+			if v.outerNetwork == nil || !v.outerNetwork.isOnLink(pod) {
 				return netip.Addr{}
 			}
 			from, _ := v.outerNetwork.source(pod)
@@ -204,11 +206,11 @@ func (v *validator) planInputs() planInputs {
 	}
 }
 
-// proxyListens reports whether the proxy or its agent is already listening.
-func (v *validator) proxyListens(list []entry) bool {
+// isProxyListening reports whether the proxy or its agent is already listening.
+func (v *validator) isProxyListening(entries []socketEntry) bool {
 	r := &v.options.Redirect
-	return listening(list, rules.TCP, r.ProxyPort) ||
-		listening(list, rules.TCP, r.InboundCapturePort) ||
-		r.DNS.Capture && (listening(list, rules.TCP, rules.DNSPort) ||
-			listening(list, rules.UDP, rules.DNSPort))
+	return isListening(entries, rules.TCP, r.ProxyPort) ||
+		isListening(entries, rules.TCP, r.InboundCapturePort) ||
+		r.DNS.Capture && (isListening(entries, rules.TCP, rules.DNSPort) ||
+			isListening(entries, rules.UDP, rules.DNSPort))
 }
