@@ -160,7 +160,7 @@ func rangesNotIn(a, b MatchAddr) string {
 			continue
 		}
 		if n++; n <= maxListed {
-			texts = append(texts, formatAddrRange(r))
+			texts = append(texts, FormatAddrRange(r))
 		}
 	}
 	if n > maxListed {

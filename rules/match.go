@@ -185,10 +185,11 @@ func (m MatchAddr) String() string {
 	if m.Set != "" {
 		return key + not(m.Not) + "@" + m.Set
 	}
-	return key + operand(m.Not, m.Ranges, formatAddrRange)
+	return key + operand(m.Not, m.Ranges, FormatAddrRange)
 }
 
-func formatAddrRange(r netipx.IPRange) string {
+// FormatAddrRange returns an address, a prefix, or the first and the last address ("a-b").
+func FormatAddrRange(r netipx.IPRange) string {
 	p, ok := r.Prefix()
 	switch {
 	case r.From() == r.To():

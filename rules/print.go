@@ -28,7 +28,7 @@ func (t *Table) print(b *strings.Builder) {
 		fmt.Fprintf(b, "\tset %s {\n\t\ttype %s\n\t\tflags interval\n", set.Set, kind)
 		texts := make([]string, len(set.Ranges))
 		for i, r := range set.Ranges {
-			texts[i] = formatAddrRange(r)
+			texts[i] = FormatAddrRange(r)
 		}
 		fmt.Fprintf(b, "\t\telements = { %s }\n\t}\n\n", strings.Join(texts, ",\n\t\t\t     "))
 	}

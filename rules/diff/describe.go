@@ -128,13 +128,7 @@ func (s *space) spanText(f field, v span) []string {
 	case source, destination, newDestination, inAddress:
 		width := len(s.bits[f])
 		r := netipx.IPRangeFrom(v.first.address(width), v.last.address(width))
-		if first == last && v.first.high == v.last.high {
-			return []string{r.From().String()}
-		}
-		if p, ok := r.Prefix(); ok {
-			return []string{p.String()}
-		}
-		return []string{r.String()}
+		return []string{rules.FormatAddrRange(r)}
 	case state, protocol, listener, reply, destinationType, sourceType:
 		if f == state {
 			last = min(last, uint64(laterNew)) // the last value of the field

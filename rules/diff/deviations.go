@@ -70,7 +70,7 @@ func (d *decision) buildVariants() []variant {
 			enabled = append(enabled, id)
 		}
 	}
-	var variants []variant
+	variants := make([]variant, 0, 1<<len(enabled)-1)
 	for choice := 1; choice < 1<<len(enabled); choice++ {
 		var ids []rules.DeviationID
 		for i, id := range enabled {

@@ -17,19 +17,23 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const applyHelp = `Program the redirection of a network namespace: routes, and rules in one nftables transaction. If the namespace already has
-these rules, nothing is written. Different rules of Sluice are replaced atomically.
+const applyHelp = `
+Program the redirection of a network namespace: routes, and rules in one nftables transaction. If
+the namespace already has these rules, nothing is written. Different rules of Sluice are replaced
+atomically.
 
-If the kernel lacks a feature of nf_tables that the rules need, or with --backend legacy, the rules are written to the tables
-of iptables-legacy and ip6tables-legacy, table by table, in addition to rules of other owners. Sluice's rules in the other
-backend are removed after the new rules are written.
+If the kernel lacks a feature of nf_tables that the rules need, or with --backend legacy, the rules
+are written to the tables of iptables-legacy and ip6tables-legacy, table by table, in addition to
+rules of other owners. Sluice's rules in the other backend are removed after the new rules are
+written.
 
-Flags and variables are those of istio-iptables, so the arguments of an istio-init or istio-validation container work
-unchanged ("rules istio-iptables ..." is the same as "rules apply ..."). A flag overrides its variables, and a later variable
-overrides an earlier one. If any input is bad, every bad input is reported and nothing is changed.
+The flags and variables are istio-iptables', so the arguments of an istio-init or istio-validation
+container work unchanged ("rules istio-iptables ..." is the same as "rules apply ..."). A flag
+overrides its variables, and a later variable overrides an earlier one. If any input is bad, every
+bad input is reported and nothing is changed.
 
-With --ambient the rules are those of a pod in ambient mode, which redirect to ztunnel in the namespace of the pod. Flags and
-variables are then those of istio-cni, and flags that have a meaning for a sidecar only are refused.`
+With --ambient the rules redirect to ztunnel in the namespace of the pod, as in ambient mode. The
+flags and variables are then istio-cni's, and flags that apply only to a sidecar are rejected.`
 
 const applyExamples = `  rules apply -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x "" -b '*' -d 15090,15021,15020
   rules apply --netns /run/netns/pod -b '*' -i 10.0.0.0/8 --redirect-dns --nameserver 10.96.0.10
@@ -63,7 +67,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		s.warn("these parameters capture no connection, in or out, and no DNS; " +
 			"-b '*' -i '*' captures all")
 	}
-	var done *applied // and not printed yet
+	var unprinted *applied
 	switch {
 	case p.skipApply && p.runValidation:
 	case p.skipApply:
@@ -71,16 +75,16 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 			Outcome: "skipped", Namespace: ns.String(),
 		})
 	case p.dryRun:
-		if err := s.besideIstio(ns, redirect); err != nil {
+		if err := s.checkIstioRules(ns, redirect); err != nil {
 			s.warn("apply would be refused: %v", err)
 		}
 		return s.dryRun(ns, p, rs)
 	default:
 		s.removeLeftTrace(ns)
-		if err := s.besideIstio(ns, redirect); err != nil {
+		if err := s.checkIstioRules(ns, redirect); err != nil {
 			return refused(err)
 		}
-		if done, err = s.program(ns, p, rs, redirect); err != nil {
+		if unprinted, err = s.program(ns, p, rs, redirect); err != nil {
 			return err
 		}
 	}
@@ -91,7 +95,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		return refused(errors.New("--run-validation: this program was built without validation"))
 	}
 	v := p.validation(ns, redirect)
-	v.applied = done
+	v.applied = unprinted
 	return s.validate(s, v)
 }
 
@@ -108,8 +112,8 @@ type validation struct {
 	applied *applied
 }
 
-// validation returns the parameters of a validation, for the redirection to a sidecar that
-// [system.desired] returned, nil in ambient mode.
+// validation returns the parameters of a validation. The redirect is the result of
+// [system.desired], nil in ambient mode.
 func (p *parameters) validation(ns *netns.NS, redirect *rules.Redirect) validation {
 	v := validation{
 		namespace: ns, podIPs: p.PodIPs, port: p.probePort, timeout: p.probeTimeout,
@@ -143,16 +147,16 @@ type applied struct {
 
 func (applied) kind() string { return "Apply" }
 
-// besideIstio looks for rules of Istio's own programs in the namespace. In TPROXY mode they are an
-// error, because both would conflict; otherwise, and in ambient mode (a nil redirect), they cause a
-// warning. Errors due to missing permissions or kernel features are ignored.
-func (s *system) besideIstio(ns *netns.NS, redirect *rules.Redirect) error {
+// checkIstioRules looks for rules of Istio's own programs in the namespace. In TPROXY mode they are
+// an error, because they conflict with Sluice's; otherwise, and in ambient mode (a nil redirect),
+// they cause a warning. Errors due to missing permissions or kernel features are ignored.
+func (s *system) checkIstioRules(ns *netns.NS, redirect *rules.Redirect) error {
 	tables, err := nft.FindIstio(ns)
 	legacy, legacyErr := compat.FindIstio(ns)
 	for _, err := range []error{err, legacyErr} {
 		if err != nil && !nft.IsNotPermitted(err) && !nft.IsNotSupported(err) &&
 			!errors.Is(err, unix.ENOPROTOOPT) {
-			s.warn("whether Istio's own rules are here is not known: %s",
+			s.warn("it is unknown whether the namespace contains rules of Istio's programs: %s",
 				strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 	}
@@ -160,29 +164,31 @@ func (s *system) besideIstio(ns *netns.NS, redirect *rules.Redirect) error {
 	if len(found) == 0 {
 		return nil
 	}
-	const some = 3
-	text := strings.Join(found[:min(some, len(found))], "; ")
-	if omitted := len(found) - some; omitted > 0 {
+	const maxListed = 3
+	text := strings.Join(found[:min(maxListed, len(found))], "; ")
+	if omitted := len(found) - maxListed; omitted > 0 {
 		text += fmt.Sprintf("; and %d more", omitted)
 	}
 	if redirect != nil && redirect.Mode == rules.ModeTProxy {
-		return fmt.Errorf("%s holds rules of Istio's own, beside which TPROXY's inbound connections would get no answer (%s): "+
-			"remove them with rules cleanup --istio", ns, text)
+		return fmt.Errorf("%s contains rules of Istio's programs, with which inbound connections "+
+			"in TPROXY mode would get no answer (%s): remove them with rules cleanup --istio",
+			ns, text)
 	}
-	s.warn("%s holds rules of Istio's own, so that two programs capture here (%s): rules cleanup --istio removes them", ns, text)
+	s.warn("%s contains rules of Istio's programs, so that two programs capture connections "+
+		"(%s): rules cleanup --istio removes them", ns, text)
 	return nil
 }
 
-// program applies the ruleset of the redirect, nil in ambient mode, and prints the result. With
-// --run-validation, it returns the result instead if both are printed as one object.
+// program applies the ruleset and prints the result. If the result and the validation are printed
+// as one JSON object, it returns the result instead. The redirect is nil in ambient mode.
 func (s *system) program(
 	ns *netns.NS, p *parameters, rs rules.Ruleset, redirect *rules.Redirect,
 ) (*applied, error) {
-	backend, err := p.chosen()
+	backend, err := p.backend()
 	if err != nil {
 		return nil, err
 	}
-	start := time.Now()
+	start := time.Now() // for applied.Milliseconds
 	result, err := backend.Apply(ns, rs, compat.Snapshot{})
 	if err != nil {
 		return nil, refused(err)
@@ -196,7 +202,7 @@ func (s *system) program(
 	}
 	text := a.text()
 	if result.Moved {
-		text += fmt.Sprintf("the rules that %s had are removed\n", other(result.Backend))
+		text += fmt.Sprintf("Sluice's rules in %s were removed\n", otherBackend(result.Backend))
 	}
 	if redirect != nil && redirect.KeepEstablished {
 		a.Kept = &result.EstablishedPackets
@@ -226,8 +232,10 @@ func (a applied) text() string {
 func keptText(packets uint64, mode rules.Mode) string {
 	description := "one for each connection that conntrack did not know"
 	if mode == rules.ModeTProxy {
-		description = "of connections that conntrack did not know: of each outbound one the first, of an inbound one all until the application answers"
+		description = "of connections that conntrack did not know: the first packet of an " +
+			"outbound connection, and of an inbound connection all until the application answers"
 	}
-	return fmt.Sprintf("let past the proxy until now, as older than the rules: %s (%s); connections that it knew go on uncounted\n",
+	return fmt.Sprintf("not captured until now, because older than the rules: %s (%s); "+
+		"connections that conntrack knew continue without being counted\n",
 		count(int(packets), "packet"), description)
 }

@@ -2,8 +2,8 @@ package main
 
 import "github.com/sluice-mesh/sluice/compat"
 
-// chosen returns the backend that the parameters name.
-func (p *parameters) chosen() (compat.Backend, error) {
+// backend returns the backend that the parameters name.
+func (p *parameters) backend() (compat.Backend, error) {
 	return compat.Choose(compat.BackendName(p.Backend))
 }
 
@@ -12,13 +12,12 @@ func (p *parameters) backends() ([]compat.Backend, error) {
 	if p.Backend == string(compat.BackendAuto) {
 		return compat.Backends(), nil
 	}
-	b, err := p.chosen()
+	b, err := p.backend()
 	return []compat.Backend{b}, err
 }
 
-// other returns the other backend.
-func other(e compat.BackendName) compat.BackendName {
-	if e == compat.BackendNFT {
+func otherBackend(name compat.BackendName) compat.BackendName {
+	if name == compat.BackendNFT {
 		return compat.BackendLegacy
 	}
 	return compat.BackendNFT

@@ -14,7 +14,8 @@ func budgetTable() []parameter {
 		{
 			flag: "max-time", value: "DURATION", fallback: diff.DefaultBudget.Time.String(),
 			section: sectionBudget,
-			help:    "time limit of reading and deciding, such as 500ms or 1m; beyond it the answer is \"cannot decide\"",
+			help: "time limit of reading and deciding, such as 500ms or 1m; beyond it the answer " +
+				`is "cannot decide"`,
 			set: func(p *parameters, text string) error {
 				d, err := time.ParseDuration(text)
 				if err != nil || d <= 0 {
@@ -28,7 +29,8 @@ func budgetTable() []parameter {
 		{
 			flag: "max-memory", value: "MB",
 			fallback: strconv.FormatInt(diff.DefaultBudget.Memory>>20, 10), section: sectionBudget,
-			help: "memory limit of the decision, in megabytes; beyond it the answer is \"cannot decide\"",
+			help: "memory limit of the decision, in megabytes; beyond it the answer is " +
+				`"cannot decide"`,
 			set: func(p *parameters, text string) error {
 				n, err := strconv.ParseInt(text, 10, 32)
 				if err != nil || n <= 0 {

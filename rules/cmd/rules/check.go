@@ -16,19 +16,23 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-const checkHelp = `Report whether a network namespace holds exactly the ruleset and the routes of the parameters. The complete state is read from
-the kernel, decoded and compared, including the order of rules. Rules of other owners are ignored. In iptables-legacy tables,
-Sluice's chains and the jumps to them are compared. Sluice's rules in the other backend count as a difference.
+const checkHelp = `
+Report whether a network namespace holds exactly the ruleset and the routes of the parameters. The
+complete state is read from the kernel, decoded and compared, including the order of rules. Rules of
+other owners are ignored. In iptables-legacy tables, Sluice's chains and the jumps to them are
+compared. Sluice's rules in the other backend count as a difference.
 
-If there is no difference, the effect of the rules of other owners, in every backend and table, is checked: whether packets
-that the ruleset captures bypass the proxy because of them, or whether this cannot be decided. Dropped packets do not count as
-bypassing the proxy.
+If there is no difference, the effect of the rules of other owners, in every backend and table, is
+checked: whether packets that the ruleset captures bypass the proxy because of them, or whether this
+cannot be decided. Dropped packets do not count as bypassing the proxy.
 
-With --pod, or --node for the node's own rules in ambient mode, the node agent provides the network namespace and the desired ruleset.
-With --node, rules of other owners are not examined; rules doctor --node examines their effect on probes.
+With --pod, or --node for the node's own rules in ambient mode, the node agent provides the network
+namespace and the desired ruleset. With --node, rules of other owners are not examined; rules doctor
+--node examines their effect on probes.
 
-The exit code is 0 if nothing differs and no captured packet bypasses the proxy. Otherwise it is 1, and every rule that is missing,
-extra, changed or reordered is listed, or the packets that bypass the proxy, with the rule that decides, or what is not known.`
+The exit code is 0 if nothing differs and no captured packet bypasses the proxy. Otherwise it is 1,
+and every rule that is missing, extra, changed or reordered is listed, or the packets that bypass
+the proxy, with the rule that decides, or what is not known.`
 
 const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,15020
   rules check --netns /run/netns/pod -b '*' -i '*' --output json
@@ -38,8 +42,8 @@ const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,150
 
 func newCheckCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir, sectionBackend,
-			sectionOutput),
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
+			sectionBackend, sectionOutput),
 		tolerated: actionSections,
 	}
 	cmd := &cobra.Command{
@@ -73,7 +77,7 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 	if err != nil {
 		return err
 	}
-	backend, err := p.chosen()
+	backend, err := p.backend()
 	if err != nil {
 		return err
 	}
@@ -98,7 +102,7 @@ func (s *system) reportCheck(ns *netns.NS, found compat.Comparison, effect *fore
 	equal := effect != nil
 	text := fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Backend)
 	if !equal {
-		text = s.listing(found.Differences) + fmt.Sprintf("%s in %s, by %s\n",
+		text = s.differencesText(found.Differences) + fmt.Sprintf("%s in %s, by %s\n",
 			count(len(found.Differences), "difference"), ns, found.Backend)
 	} else {
 		text += s.effectText(effect)
@@ -116,13 +120,13 @@ func (s *system) reportCheck(ns *netns.NS, found compat.Comparison, effect *fore
 // effectText describes the effect of foreign rules. It is empty if they do not let traffic bypass
 // the proxy.
 func (s *system) effectText(effect *foreign.Effect) string {
-	verdict, title := effect.Verdict(),
-		"bypass: rules of other owners let captured traffic bypass the proxy"
-	if verdict == foreign.None {
+	title := "bypass: rules of other owners let captured traffic bypass the proxy"
+	switch effect.Verdict() {
+	case foreign.None:
 		return ""
-	}
-	if verdict == foreign.Unknown {
-		title = "unknown: whether rules of other owners let captured traffic bypass the proxy cannot be decided"
+	case foreign.Unknown:
+		title = "unknown: whether rules of other owners let captured traffic bypass the proxy " +
+			"cannot be decided"
 	}
 	b := new(strings.Builder)
 	fmt.Fprintln(b, s.colour.Paint(colour.Red, title))
@@ -132,21 +136,22 @@ func (s *system) effectText(effect *foreign.Effect) string {
 	return b.String()
 }
 
-// listing groups the differences by position.
-func (s *system) listing(differences []rules.Difference) string {
+// differencesText returns the differences grouped by position, in the order of the first difference
+// of each position.
+func (s *system) differencesText(differences []rules.Difference) string {
 	b := new(strings.Builder)
-	byPlace := slices.Clone(differences)
-	place := map[string]int{}
+	first := map[string]int{}
 	for i, d := range differences {
-		if _, seen := place[d.Where]; !seen {
-			place[d.Where] = i
+		if _, seen := first[d.Where]; !seen {
+			first[d.Where] = i
 		}
 	}
-	slices.SortStableFunc(byPlace, func(a, b rules.Difference) int {
-		return cmp.Compare(place[a.Where], place[b.Where])
+	grouped := slices.Clone(differences)
+	slices.SortStableFunc(grouped, func(a, b rules.Difference) int {
+		return cmp.Compare(first[a.Where], first[b.Where])
 	})
 	where := ""
-	for _, d := range byPlace {
+	for _, d := range grouped {
 		if d.Where != where {
 			where = d.Where
 			fmt.Fprintln(b, s.colour.Paint(colour.Bold, where))
@@ -157,7 +162,9 @@ func (s *system) listing(differences []rules.Difference) string {
 }
 
 func (s *system) differenceText(d rules.Difference) string {
-	line := func(description, text string) string { return fmt.Sprintf("  %-10s %s", description, text) }
+	line := func(description, text string) string {
+		return fmt.Sprintf("  %-10s %s", description, text)
+	}
 	switch d.Kind {
 	case rules.Missing:
 		return s.colour.Paint(colour.Red, line("missing", d.Want))

@@ -15,17 +15,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const cleanupHelp = `Remove Sluice's rules and routes from a network namespace: first the rules in nf_tables and iptables-legacy, then the routes.
-With --backend nft or legacy, only the rules in that backend are removed, and the routes are kept if the other backend
-contains rules of Sluice. With --istio, also remove the rules and routes of Istio's programs: the tables of istio-nftables,
-the chains and rules of istio-iptables (in iptables-nft or iptables-legacy), the policy rules and routes of the mark and the
-table below, and ::6 on lo; with --ambient, the policy rules and routes of istio-cni in ambient mode. Rules of a killed "rules
-trace" are also removed. Rules of other owners are kept. The exit code is 0 even if there was nothing to remove.
+const cleanupHelp = `
+Remove Sluice's rules and routes from a network namespace: first the rules in nf_tables and
+iptables-legacy, then the routes. With --backend nft or legacy, only the rules in that backend are
+removed, and the routes are kept if the other backend contains rules of Sluice. With --istio, also
+remove the rules and routes of Istio's programs: the tables of istio-nftables, the chains and rules
+of istio-iptables (in iptables-nft or iptables-legacy), the policy rules and routes of the mark and
+the table below, and ::6 on lo; with --ambient, the policy rules and routes of istio-cni in ambient
+mode. Rules of a killed "rules trace" are also removed. Rules of other owners are kept. The exit
+code is 0 even if there was nothing to remove.
 
-If something cannot be removed, everything else is removed and listed, and the exit code is 3. Istio's routes are kept if
-rules of Istio that need them may remain. With --dry-run, the same list is printed and nothing is changed.
+If something cannot be removed, everything else is removed and listed, and the exit code is 3.
+Istio's routes are kept if rules of Istio that need them may remain. With --dry-run, the same list
+is printed and nothing is changed.
 
-"rules apply --cleanup-only" removes our rules, too.`
+"rules apply --cleanup-only" is the same as "rules cleanup".`
 
 func newCleanupCommand(s *system) *cobra.Command {
 	in := &inputs{sections: []section{
@@ -53,9 +57,9 @@ type cleaned struct {
 func (cleaned) kind() string { return "Cleanup" }
 
 func cleanup(s *system, ns *netns.NS, p *parameters) error {
-	removeSluice, istios := s.removeOurs, compat.RemoveIstioObjects
+	removeOwn, removeIstio := s.removeOwn, compat.RemoveIstioObjects
 	if p.dryRun {
-		removeSluice, istios = s.findOurs, compat.FindIstioObjects
+		removeOwn, removeIstio = s.findOwn, compat.FindIstioObjects
 	} else {
 		s.removeLeftTrace(ns)
 	}
@@ -63,10 +67,10 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	if err != nil {
 		return err
 	}
-	lines, err := removeSluice(ns, backends)
+	lines, err := removeOwn(ns, backends)
 	if p.istio && err == nil {
 		var extra []string
-		extra, err = istios(ns, p.istioPolicy())
+		extra, err = removeIstio(ns, p.istioPolicy())
 		lines = append(lines, extra...)
 	}
 	if err != nil && len(lines) == 0 {
@@ -81,41 +85,42 @@ func withoutRules() rules.Routing {
 	return rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 }
 
-// findOurs lists Sluice's rules in the backends, and its routes unless another backend needs them.
-func (s *system) findOurs(ns *netns.NS, backends []compat.Backend) ([]string, error) {
+// findOwn lists Sluice's rules in the backends, and its routes unless another backend needs them.
+func (s *system) findOwn(ns *netns.NS, backends []compat.Backend) ([]string, error) {
 	var lines []string
 	var faults []error
-	keep, needed := withoutRules(), false
+	keep, routesNeeded := withoutRules(), false
 	for _, b := range compat.Backends() {
-		concerned := slices.Contains(backends, b)
-		held, err := b.Read(ns)
+		selected := slices.Contains(backends, b)
+		found, err := b.Read(ns)
 		switch {
 		case compat.IsNotSupported(err):
 			continue
-		case err != nil && concerned:
+		case err != nil && selected:
 			faults = append(faults, err)
-		case len(held.Tables) == 0:
-		case concerned:
+		case len(found.Tables) == 0:
+		case selected:
 			keep = rules.Routing{}
-			lines = append(lines, contents(b, held)...)
+			lines = append(lines, contents(b, found)...)
 		default:
-			needed = true
+			routesNeeded = true
 		}
 	}
-	if needed {
+	if routesNeeded {
 		return lines, errors.Join(faults...)
 	}
 	routes, err := route.Find(ns, keep)
 	return append(lines, routes...), errors.Join(append(faults, err)...)
 }
 
-// removeOurs removes Sluice's rules and routes, and lists what it has removed, also with an error.
-func (s *system) removeOurs(ns *netns.NS, backends []compat.Backend) ([]string, error) {
+// removeOwn removes Sluice's rules and routes, and returns the names of the removed objects, also
+// with an error.
+func (s *system) removeOwn(ns *netns.NS, backends []compat.Backend) ([]string, error) {
 	// A state that cannot be read can still be removed.
-	lines, unread := s.findOurs(ns, backends)
+	lines, unread := s.findOwn(ns, backends)
 	var faults []error
 	removed := false
-	// nft last, as it is the one that there usually is, with the routes
+	// In reverse order, so that nft, which usually has the rules, also removes the routes.
 	for _, b := range slices.Backward(backends) {
 		done, err := b.Remove(ns)
 		removed = removed || done
@@ -128,11 +133,13 @@ func (s *system) removeOurs(ns *netns.NS, backends []compat.Backend) ([]string, 
 	case unread != nil:
 		return []string{"rules of Sluice"}, err
 	case err != nil:
-		remaining, unread := s.findOurs(ns, backends)
+		remaining, unread := s.findOwn(ns, backends)
 		if unread != nil {
 			return nil, errors.Join(err, unread)
 		}
-		lines = slices.DeleteFunc(lines, func(l string) bool { return slices.Contains(remaining, l) })
+		lines = slices.DeleteFunc(lines, func(l string) bool {
+			return slices.Contains(remaining, l)
+		})
 	}
 	return lines, err
 }
@@ -145,7 +152,8 @@ func (p *parameters) istioPolicy() rules.PolicyRoute {
 	return rules.PolicyRoute{Mark: p.Redirect.TProxyMark, Table: p.Redirect.TProxyRouteTable}
 }
 
-// contents returns the names of the tables with Sluice's rules in a backend.
+// contents returns the names of the tables with Sluice's rules in a backend, and the numbers of
+// their rules.
 func contents(b compat.Backend, rs rules.Ruleset) []string {
 	prefix := ""
 	if b.Name() == compat.BackendLegacy {

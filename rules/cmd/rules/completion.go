@@ -7,11 +7,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/sluice-mesh/sluice/rules"
 )
 
-const completionHelp = `Print a script that makes a shell complete the commands, the flags and the values of this program.
+const completionHelp = `
+Print a script that makes a shell complete the commands, the flags and the values of this program.
 
 The script for bash needs the package bash-completion.`
 
@@ -70,8 +69,8 @@ func (in *inputs) complete(
 		return values, directive
 	}
 	if len(words) > 0 {
-		if values, directive := in.completeValue(words[len(words)-1],
-			word); directive != unknownFlag {
+		values, directive := in.completeValue(words[len(words)-1], word)
+		if directive != unknownFlag {
 			return values, directive
 		}
 	}
@@ -119,25 +118,16 @@ func (in *inputs) completeValue(flag, text string) ([]string, cobra.ShellCompDir
 
 // values returns the values of a parameter if they are fixed, or the named network namespaces.
 func (p *parameter) values() []string {
-	switch p.value {
-	case "MODE":
-		return []string{string(rules.ModeRedirect), string(rules.ModeTProxy)}
-	case "DEVIATION":
-		var ids []string
-		for _, d := range rules.Deviations {
-			ids = append(ids, string(d.ID))
-		}
-		return ids
-	case "PATH|NAME":
-		entries, _ := os.ReadDir(namedNamespaces) // without named namespaces there is nothing to complete
+	if p.value == "PATH|NAME" {
+		entries, _ := os.ReadDir(namedNamespaces) // an error means that there are none
 		var names []string
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}
 		return names
 	}
-	if strings.Contains(p.value, "|") && strings.ToLower(p.value) == p.value {
+	if p.words == nil && strings.Contains(p.value, "|") && strings.ToLower(p.value) == p.value {
 		return strings.Split(p.value, "|")
 	}
-	return nil
+	return slices.Clone(p.words)
 }

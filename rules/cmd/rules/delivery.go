@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// askRoutes sets the delivery of a packet that has a transparent listener by the routes of the
-// namespace from which the rules were read.
-func (s *system) askRoutes(p *parameters, trace *rules.Trace) {
+// setDelivery sets the delivery of a packet that is assigned to a transparent listener, from the
+// routes of the namespace from which the rules were read.
+func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 	o := trace.Outcome
 	if !hasListener(*trace) || o.UnknownMarks != "" || o.DNATAddrLast.IsValid() ||
 		o.Redirect != 0 || o.ToHost { // a redirected packet has an address of the interface
@@ -45,8 +45,8 @@ func hasListener(trace rules.Trace) bool {
 	return trace.Outcome.TProxy != 0 && !trace.Outcome.Dropped && trace.Outcome.Undecided == ""
 }
 
-// deliveryText returns a sentence that says whether the transparent listener of a packet receives
-// it, or an empty string for a packet without one.
+// deliveryText returns a sentence whether the transparent listener receives the packet, or an empty
+// string if the packet is not assigned to a listener.
 func deliveryText(trace rules.Trace) string {
 	switch {
 	case !hasListener(trace):
@@ -56,8 +56,8 @@ func deliveryText(trace rules.Trace) string {
 	case trace.Delivery == rules.NotDelivered:
 		return "Routing does not deliver it to this host, so that the kernel drops it."
 	}
-	return "The listener receives it only if routing delivers it to this host: there is no policy " +
-		"route for its mark, and whether its destination is a local address is not known."
+	return "The listener receives it only if routing delivers it to this host: there is no " +
+		"policy route for its mark, and whether its destination is a local address is not known."
 }
 
 // deliveryName returns the delivery for the JSON form.

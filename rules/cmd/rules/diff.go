@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,41 +12,48 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-const diffHelp = `Decide whether two rulesets are equivalent, that is, treat every packet alike. The result covers all packets that can exist at
-the hooks prerouting and output, where redirection is decided, and at postrouting for packets that this host sends. It is
-neither a sample nor a comparison of text. The compared outcomes are: acceptance, port of the redirection, translated
-addresses, transparent listener and the outcome without one, packet mark, conntrack mark and conntrack zone.
+const diffHelp = `
+Decide whether two rulesets are equivalent, that is, treat every packet alike. The result covers all
+packets that can exist at the hooks prerouting and output, where redirection is decided, and at
+postrouting for packets that this host sends. It is neither a sample nor a comparison of text. The
+compared outcomes are: acceptance, port of the redirection, translated addresses, transparent
+listener and the outcome without one, packet mark, conntrack mark and conntrack zone.
 
 The left side is the ruleset of the parameters. The right side is one of
 
-  --iptables-save FILE [--ip6tables-save FILE]  the output of these programs; a family without a file is not compared
-  --nft FILE                                    the output of nft list ruleset, as text or as JSON (nft -j)
-  --istio-log FILE                              the log of an istio-init container, dry runs included; without any parameter
-                                                the left side is the ruleset of the configuration in the log
-  --netns PATH, --pid PID                       everything that the kernel holds in the namespace, of every owner, in the order
-                                                in which the kernel runs it
+  --iptables-save FILE [--ip6tables-save FILE]
+                           the output of these programs; a family without a file is not compared
+  --nft FILE               the output of nft list ruleset, as text or as JSON (nft -j)
+  --istio-log FILE         the log of an istio-init container, dry runs included; without any
+                           parameter the left side is the ruleset of the configuration in the log
+  --netns PATH, --pid PID  all rules that the kernel holds in the namespace, of every owner, in the
+                           order in which the kernel runs them
 
-With --pod the left side is the desired ruleset of the pod, from the node agent, and without a file the right side is what the
-kernel holds for the pod. The plugin skips a pod with an istio-init container, so beside its log the left side is what the kernel
-holds for it.
+With --pod the left side is the desired ruleset of the pod, from the node agent, and without a file
+the right side is the pod's live ruleset. The plugin skips a pod with an istio-init container: if
+the right side is its log, the left side is therefore the pod's live ruleset.
 
-FILE may be - for standard input. Alternatively both sides are named: --left SPEC --right SPEC, where SPEC is one of
+FILE may be - for standard input. Alternatively both sides are named: --left SPEC --right SPEC,
+where SPEC is one of
 
-  save:V4[,V6]                             files as of iptables-save and ip6tables-save
-  nft:FILE                                 the output of nft list ruleset, as text or as JSON (nft -j)
-  log:FILE                                 the log of an istio-init container
-  netns:PATH[:nft|legacy|iptables-nft]     everything in the namespace, or only the rules of one interface
-  flags:"FLAG..."                          parameters of a redirection, for the pod of the other side if that is a namespace;
-                                           environment variables are ignored
+  save:V4[,V6]   files with the output of iptables-save and ip6tables-save
+  nft:FILE       the output of nft list ruleset, as text or as JSON (nft -j)
+  log:FILE       the log of an istio-init container
+  netns:PATH[:nft|legacy|iptables-nft]
+                 all rules in the namespace, or only the rules of one interface
+  flags:"FLAG..."
+                 parameters of a redirection, for the pod of the other side if that is a namespace;
+                 environment variables are ignored
 
-Differences are listed by classes of packets, the simplest first. Each has one packet as a witness, the outcome on both sides,
-and the rule that decided. A known deviation from Istio (see rules help deviations) is named and does not count, unless with
---strict. If the answer depends on an expression that the model does not know, it is "cannot decide".
+Differences are listed by classes of packets, the simplest first. Each has one packet as a witness,
+the outcome on both sides, and the rule that decided. A known deviation from Istio (see rules help
+deviations) is named and does not count, unless with --strict. If the answer depends on an
+expression that the model does not know, it is "cannot decide".
 
---max-time and --max-memory bound the work. Beyond them the answer is "cannot decide".
+--max-time and --max-memory limit the work. If a limit is reached, the answer is "cannot decide".
 
-The exit code is 0 if both sides are equivalent except for known deviations, 1 if they differ or it cannot be decided, 2 for input
-that cannot be read, and 3 if the system or the kernel refuses.`
+The exit code is 0 if both sides are equivalent except for known deviations, 1 if they differ or it
+cannot be decided, 2 for input that cannot be read, and 3 if the system or the kernel refuses.`
 
 const diffExamples = `  kubectl logs web -c istio-init | rules diff --istio-log -
   rules diff -b '*' -i '*' -d 15090,15021,15020 --iptables-save nat.save
@@ -64,28 +72,28 @@ type diffParameters struct {
 // diffTable lists the parameters of diff.
 func diffTable() []parameter {
 	file := func(flag, help string, field func(*parameters) *string) parameter {
-		return parameter{flag: flag, value: "FILE", section: sectionDiff, help: help, set: func(
-			p *parameters, text string,
-		) error {
-			if text == "" {
-				return errors.New("the path is empty")
-			}
-			*field(p) = text
-			return nil
-		}}
+		return parameter{
+			flag: flag, value: "FILE", section: sectionDiff, help: help,
+			set: func(p *parameters, text string) error {
+				if text == "" {
+					return errors.New("the path is empty")
+				}
+				*field(p) = text
+				return nil
+			},
+		}
 	}
 	spec := func(flag string, field func(*parameters) *string) parameter {
 		return parameter{
 			flag: flag, value: "SPEC", section: sectionDiff, help: "the " + flag + " side",
-			set: word(field),
+			set: setText(field),
 		}
 	}
 	return []parameter{
 		file("iptables-save", "right side: output of iptables-save",
 			func(p *parameters) *string { return &p.diff.save }),
-		file("ip6tables-save", "the same for IPv6", func(p *parameters) *string {
-			return &p.diff.save6
-		}),
+		file("ip6tables-save", "the same for IPv6",
+			func(p *parameters) *string { return &p.diff.save6 }),
 		file("nft", "right side: output of nft list ruleset or nft -j list ruleset",
 			func(p *parameters) *string { return &p.diff.nft }),
 		file("istio-log", "right side: log of an istio-init container",
@@ -94,7 +102,7 @@ func diffTable() []parameter {
 		spec("right", func(p *parameters) *string { return &p.diff.right }),
 		{
 			flag: "strict", section: sectionDiff, help: "count known deviations as differences",
-			set: truth(func(p *parameters) *bool { return &p.diff.strict }),
+			set: setBool(func(p *parameters) *bool { return &p.diff.strict }),
 		},
 	}
 }
@@ -122,7 +130,7 @@ func newDiffCommand(s *system) *cobra.Command {
 		Example: diffExamples,
 	}
 	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		if sides.Right.kind == kindLog && p.programsItself() {
+		if sides.Right.kind == kindLog && p.hasIstioInit() {
 			return s.diff(p, diff.Pair[spec]{Left: spec{kind: kindNamespace}, Right: sides.Right})
 		}
 		if err := p.notRedirected(); err != nil {
@@ -135,7 +143,6 @@ func newDiffCommand(s *system) *cobra.Command {
 // sidesOf returns the sides to compare.
 func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 	d := p.diff
-	shaped := in.shaped(s)
 	var found []spec
 	if d.save != "" || d.save6 != "" {
 		found = append(found, spec{kind: kindSave, paths: [2]string{d.save, d.save6}})
@@ -154,14 +161,15 @@ func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 	case d.left != "" || d.right != "":
 		return namedSides(in, p, len(found))
 	case len(found) == 0:
-		return diff.Pair[spec]{}, []error{errors.New("no second ruleset: give --iptables-save, --nft, --istio-log, --netns, --pid or --pod, or " +
-			"--left and --right")}
+		return diff.Pair[spec]{}, []error{errors.New("no second ruleset: give --iptables-save, " +
+			"--nft, --istio-log, --netns, --pid or --pod, or --left and --right")}
 	case len(found) > 1:
-		return diff.Pair[spec]{}, []error{errors.New("--iptables-save, --nft, --istio-log and the namespace (--netns, --pid) exclude each other: " +
+		return diff.Pair[spec]{}, []error{errors.New("--iptables-save, --nft, --istio-log and " +
+			"the namespace (--netns, --pid) exclude each other: " +
 			"--left and --right compare any two")}
 	}
 	left := spec{kind: kindFlags, parameters: p}
-	if found[0].kind == kindLog && !shaped && !requested {
+	if found[0].kind == kindLog && !in.setsCapture(s) && !requested {
 		left.kind = kindLogged
 	}
 	return diff.Pair[spec]{Left: left, Right: found[0]}, nil
@@ -175,11 +183,13 @@ func namedSides(in *inputs, p *parameters, others int) (diff.Pair[spec], []error
 	}
 	if others > 0 {
 		faults = append(faults,
-			errors.New("--left and --right name both sides: they cannot be combined with another file or namespace"))
+			errors.New("--left and --right name both sides: "+
+				"they cannot be combined with another file or namespace"))
 	}
 	for _, flag := range in.givenIn(captureSections) {
 		faults = append(faults,
-			fmt.Errorf("--%s cannot be combined with --left and --right: write it into a SPEC, as in flags:\"-b *\"", flag))
+			fmt.Errorf("--%s cannot be combined with --left and --right: "+
+				"write it into a SPEC, as in flags:\"-b *\"", flag))
 	}
 	var sides diff.Pair[spec]
 	for _, side := range []struct {
@@ -198,16 +208,11 @@ func namedSides(in *inputs, p *parameters, others int) (diff.Pair[spec], []error
 	return sides, faults
 }
 
-// shaped reports whether a flag or a variable affects the redirection.
-func (in *inputs) shaped(s *system) bool {
-	for _, setting := range in.settings(s.variable) {
-		for _, of := range captureSections {
-			if setting.parameter.section == of {
-				return true
-			}
-		}
-	}
-	return false
+// setsCapture reports whether a flag or a variable sets a parameter of the ruleset.
+func (in *inputs) setsCapture(s *system) bool {
+	return slices.ContainsFunc(in.settings(s.variable), func(s setting) bool {
+		return slices.Contains(captureSections, s.parameter.section)
+	})
 }
 
 // diff makes and prints the decision.

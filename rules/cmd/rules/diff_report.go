@@ -25,61 +25,55 @@ type diffReport struct {
 
 func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffReport {
 	r := diffReport{left: left, right: right, Result: result, strict: strict}
-	for _, side := range []*diffSide{left, right} {
+	sides := []*diffSide{left, right}
+	addNotCompared := func(format string, args ...any) {
+		r.notCompared = append(r.notCompared, fmt.Sprintf(format, args...))
+	}
+	for _, side := range sides {
 		if side.family != rules.Inet {
 			other := map[rules.Family]string{rules.IPv4: "IPv6", rules.IPv6: "IPv4"}[side.family]
-			r.notCompared = append(r.notCompared,
-				fmt.Sprintf("%s: %s says nothing of it", other, side.name))
+			addNotCompared("%s: %s does not contain it", other, side.name)
 		}
 	}
-	if !result.RoutingCompared {
-		for _, side := range []*diffSide{left, right} {
-			if !side.RoutingKnown {
-				r.notCompared = append(r.notCompared,
-					fmt.Sprintf("policy routes and loopback addresses: %s says nothing of them",
-						side.name))
-			}
+	for _, side := range sides {
+		if !side.RoutingKnown {
+			addNotCompared("policy routes and loopback addresses: %s does not contain them",
+				side.name)
 		}
 	}
-	for _, side := range []struct {
-		name   string
-		chains []rules.ChainRef
-	}{{left.name, result.OtherHooks.Left}, {right.name, result.OtherHooks.Right}} {
-		leaving, others := divided(side.chains)
+	for i, chains := range [][]rules.ChainRef{result.OtherHooks.Left, result.OtherHooks.Right} {
+		leaving, others := divided(chains)
 		if len(leaving) > 0 {
-			r.notCompared = append(r.notCompared,
-				fmt.Sprintf("what %s does at postrouting to packets that it forwards: %s", side.name,
-					strings.Join(chainTexts(leaving), ", ")))
+			addNotCompared("what %s does at postrouting to packets that it forwards: %s",
+				sides[i].name, strings.Join(chainTexts(leaving), ", "))
 		}
 		if len(others) > 0 {
-			r.notCompared = append(r.notCompared,
-				fmt.Sprintf("what %s does at other hooks than prerouting, output and postrouting: %s",
-					side.name, strings.Join(chainTexts(others), ", ")))
+			addNotCompared("what %s does at other hooks than prerouting, output and "+
+				"postrouting: %s", sides[i].name, strings.Join(chainTexts(others), ", "))
 		}
 	}
 	if result.UntrackedOpen {
-		r.notCompared = append(r.notCompared,
-			"packets that enter untracked (copies, and packets of a filter of tc) and get a conntrack zone")
+		addNotCompared("packets that enter untracked (copies, and packets of a filter of tc) " +
+			"and get a conntrack zone")
 	}
-	for _, side := range []*diffSide{left, right} {
+	for _, side := range sides {
 		if side.meetsFragments() {
-			r.notCompared = append(r.notCompared,
-				fmt.Sprintf("fragments of packets: rules of %s may meet them before the kernel reassembles them", side.name))
+			addNotCompared("fragments of packets: rules of %s may meet them "+
+				"before the kernel reassembles them", side.name)
 		}
-		for _, text := range side.elsewhere {
-			r.notCompared = append(r.notCompared,
-				fmt.Sprintf("what %s does before and after these hooks: %s", side.name, text))
+		for _, text := range side.unmodelledChains {
+			addNotCompared("what %s does before and after these hooks: %s", side.name, text)
 		}
 	}
 	if left.family != rules.IPv4 && right.family != rules.IPv4 &&
 		diff.ComparesProtocolsTwice(&left.Ruleset, &right.Ruleset) {
-		r.notCompared = append(r.notCompared,
-			"IPv6 packets with an authentication header: iptables-legacy compares the protocol after it, nftables and iptables-nft do not")
+		addNotCompared("IPv6 packets with an authentication header: iptables-legacy compares " +
+			"the protocol after it, nftables and iptables-nft do not")
 	}
 	return r
 }
 
-// divided returns the chains at postrouting and the others.
+// divided divides chains into those at postrouting and others.
 func divided(chains []rules.ChainRef) (leaving, others []rules.ChainRef) {
 	for _, c := range chains {
 		if c.Chain.Base.Hook == rules.Postrouting {
@@ -102,19 +96,19 @@ func (r *diffReport) tryUnstated(families []rules.Family, budget diff.Budget) {
 			continue
 		}
 		for _, prefix := range []string{"127.0.0.1/32", "127.0.0.0/8"} {
-			other := *compiled.Redirect
-			was := other.LoopbackCIDR
-			if other.LoopbackCIDR = netip.MustParsePrefix(prefix); other.LoopbackCIDR == was {
+			tried := *compiled.Redirect
+			given := tried.LoopbackCIDR
+			if tried.LoopbackCIDR = netip.MustParsePrefix(prefix); tried.LoopbackCIDR == given {
 				continue
 			}
 			side := diff.Side{
-				Ruleset: rules.MustCompile(other), RoutingKnown: true, Redirect: &other,
+				Ruleset: rules.MustCompile(tried), RoutingKnown: true, Redirect: &tried,
 			}
-			second := diff.Decide(side, log.Side, diff.Options{Families: families, Budget: budget})
-			if second.Verdict(r.strict) == diff.Equivalent {
+			result := diff.Decide(side, log.Side, diff.Options{Families: families, Budget: budget})
+			if result.Verdict(r.strict) == diff.Equivalent {
 				r.unstated = fmt.Sprintf(
 					"%s does not state %s: with %s instead of %s there is no difference", log.name,
-					unstatedLoopback, prefix, was)
+					unstatedLoopback, prefix, given)
 				return
 			}
 		}
@@ -124,8 +118,8 @@ func (r *diffReport) tryUnstated(families []rules.Family, budget diff.Budget) {
 // unstatedLoopback is the parameter that no log contains.
 const unstatedLoopback = "HOST_IPV4_LOOPBACK_CIDR"
 
-// verdict returns the answer. Without a difference it is "cannot decide" if something about a whole
-// side is unknown; with one, if the compared side is only one of several possible ones.
+// verdict returns the answer. It is "cannot decide" if the order of some chains is a guess, and if
+// there is no difference but a fact about a whole side is unknown.
 func (r diffReport) verdict() diff.Verdict {
 	verdict := r.Verdict(r.strict)
 	if r.left.isGuess || r.right.isGuess || verdict == diff.Equivalent && r.unknown() > 0 {
@@ -137,8 +131,8 @@ func (r diffReport) verdict() diff.Verdict {
 // unknown returns the number of unknown facts about whole sides.
 func (r diffReport) unknown() int { return len(r.left.undecided) + len(r.right.undecided) }
 
-// counted returns the number of classes that count as differences, and of known deviations that do
-// not.
+// counted returns the number of classes that count as differences, and the number of classes that
+// do not, because they are known deviations.
 func (r diffReport) counted() (differences, known int) {
 	for _, c := range r.Classes {
 		if len(c.Deviations) > 0 && !r.strict {
@@ -190,7 +184,7 @@ func (s *system) diffText(r diffReport) string {
 		}
 	}
 	if len(r.Routing) > 0 {
-		fmt.Fprintf(b, "\n%s", s.listing(r.Routing))
+		fmt.Fprintf(b, "\n%s", s.differencesText(r.Routing))
 	}
 	r.writeRemarks(b)
 	return b.String()
@@ -207,7 +201,7 @@ func (r diffReport) summary() string {
 		parts = append(parts, count(n, "difference")+" of routing")
 	}
 	if n := len(r.Undecided); n > 0 {
-		conditions := countOf(n, "unknown condition", "unknown conditions")
+		conditions := count(n, "unknown condition")
 		if r.MoreUndecided {
 			conditions = "more than " + conditions
 		}
@@ -277,7 +271,8 @@ func (s *system) classText(b *strings.Builder, r diffReport, c *diff.Class, devi
 	fmt.Fprintln(b, s.colour.Paint(colour.Bold, title))
 	fmt.Fprintf(b, "  witness  %s\n", c.Witness)
 	fmt.Fprintf(b, "  left     %s\n           %s\n",
-		s.colour.Paint(colour.Red, c.Outcome.Left.Outcome.String()), r.left.decidedBy(c.Outcome.Left))
+		s.colour.Paint(colour.Red, c.Outcome.Left.Outcome.String()),
+		r.left.decidedBy(c.Outcome.Left))
 	fmt.Fprintf(b, "  right    %s\n           %s\n",
 		s.colour.Paint(colour.Green, c.Outcome.Right.Outcome.String()),
 		r.right.decidedBy(c.Outcome.Right))
@@ -326,7 +321,7 @@ func deviationsText(ids []rules.DeviationID) string {
 	}), " with ")
 }
 
-// conditionsText joins the conditions into a phrase: "in IPv4 tcp: destination port 443; state
+// conditionsText returns the conditions as a phrase: "in IPv4 tcp: destination port 443; state
 // new".
 func conditionsText(conditions []diff.Condition) string {
 	var head, rest []string
@@ -346,12 +341,4 @@ func conditionsText(conditions []diff.Condition) string {
 		return strings.Join(head, " ") + ": every packet"
 	}
 	return strings.Join(head, " ") + ": " + strings.Join(rest, "; ")
-}
-
-// countOf is like count for nouns with an irregular plural.
-func countOf(n int, word, plural string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %s", n, plural)
 }

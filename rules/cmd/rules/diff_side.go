@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"golang.org/x/text/encoding/unicode"
@@ -28,9 +27,9 @@ type diffSide struct {
 	texts map[rules.Family]sourceText
 	// undecided lists unknown facts about the whole side that may affect packets.
 	undecided []string
-	// unmodelledChains contains chains that no packet of the comparison traverses, such as those at
-	// the ingress hook of a device.
-	elsewhere []string
+	// unmodelledChains contains chains at hooks that are not compared, such as the ingress hook of
+	// a device.
+	unmodelledChains []string
 	// unstated contains the parameters that a log does not contain.
 	unstated []string
 	// isGuess reports that the order of some chains is one of several possible ones.
@@ -45,8 +44,8 @@ type diffSide struct {
 // meetsFragments reports whether rules of the side may see fragments of packets.
 func (side *diffSide) meetsFragments() bool {
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		if (side.family == rules.Inet ||
-			side.family == f) && diff.MeetsFragments(&side.Ruleset, f) {
+		hasFamily := side.family == rules.Inet || side.family == f
+		if hasFamily && diff.MeetsFragments(&side.Ruleset, f) {
 			return true
 		}
 	}
@@ -59,9 +58,11 @@ type sourceText struct {
 	lines [][]byte
 }
 
-// load loads one side. beside is the source of the other side, and other is the other side if it
-// has been loaded already, or nil.
-func (s *system) load(p *parameters, from, beside spec, other *diffSide) (*diffSide, error) {
+// load loads one side. otherSource is the source of the other side. other is the other side if it
+// has already been loaded, or nil.
+func (s *system) load(
+	p *parameters, from, otherSource spec, other *diffSide,
+) (*diffSide, error) {
 	switch from.kind {
 	case kindSave:
 		return s.loadSave(from.paths)
@@ -74,15 +75,16 @@ func (s *system) load(p *parameters, from, beside spec, other *diffSide) (*diffS
 	case kindLogged:
 		return loggedSide(other)
 	}
-	if beside.kind == kindNamespace && beside.paths[0] != "" {
-		p = &parameters{netnsPath: beside.paths[0]}
+	if otherSource.kind == kindNamespace && otherSource.paths[0] != "" {
+		p = &parameters{netnsPath: otherSource.paths[0]}
 	}
 	return s.loadFlags(p, from.parameters, other)
 }
 
-// loadFlags compiles parameters. Missing facts about the pod are taken from the namespace of place,
-// otherwise from the log of the other side, otherwise from the defaults of rules show.
-func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, error) {
+// loadFlags compiles parameters. Missing facts about the pod are taken from the log of the other
+// side, and otherwise from the namespace that location names; without a namespace, the defaults of
+// rules show apply.
+func (s *system) loadFlags(location, p *parameters, other *diffSide) (*diffSide, error) {
 	name := cmp.Or(p.text, "command-line flags")
 	if p.located != nil {
 		name = fmt.Sprintf("what pod %s should have", p.pod)
@@ -96,11 +98,11 @@ func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, er
 	if other != nil && other.logged != nil {
 		p.setFromLog(*other.logged)
 	}
-	if !place.namesNamespace() {
+	if !location.namesNamespace() {
 		p.assume()
 	}
 	var redirect rules.Redirect
-	err := place.inNamespace(func(ns *netns.NS) (err error) {
+	err := location.inNamespace(func(ns *netns.NS) (err error) {
 		redirect, err = s.complete(p, ns)
 		return err
 	})
@@ -132,7 +134,7 @@ func compiledSide(name string, r rules.Redirect) (*diffSide, error) {
 	return compiled, nil
 }
 
-// setFromLog sets properties of the pod that the parameters do not set from a log.
+// setFromLog sets properties of the pod from a log, unless the parameters set them.
 func (p *parameters) setFromLog(logged rules.Redirect) {
 	if len(p.PodIPs) == 0 {
 		p.DualStack = p.DualStack || logged.IPv6
@@ -146,8 +148,8 @@ func (p *parameters) setFromLog(logged rules.Redirect) {
 // loggedSide returns the side for the configuration in the other side's log.
 func loggedSide(other *diffSide) (*diffSide, error) {
 	if other.logged == nil {
-		return nil, fmt.Errorf("%s does not say what it was to program, so that the parameters are needed as flags: %w", other.name,
-			other.notLogged)
+		return nil, fmt.Errorf("%s does not contain the parameters of istio-init, "+
+			"so that they are needed as flags: %w", other.name, other.notLogged)
 	}
 	return compiledSide("the configuration in "+other.name, *other.logged)
 }
@@ -212,16 +214,12 @@ func (s *system) loadLog(path string) (*diffSide, error) {
 // readFile reads a text from a file, or from standard input. A text that begins with a byte order
 // mark, as programs of Windows write it, is converted to UTF-8 without the mark.
 func (s *system) readFile(path string) ([]byte, error) {
-	in := s.stdin
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = file.Close() }()
-		in = file
+	file, err := s.open(path)
+	if err != nil {
+		return nil, err
 	}
-	return io.ReadAll(transform.NewReader(in, unicode.BOMOverride(transform.Nop)))
+	defer func() { _ = file.Close() }()
+	return io.ReadAll(transform.NewReader(file, unicode.BOMOverride(transform.Nop)))
 }
 
 // loadNamespace loads the kernel's rules.
@@ -238,15 +236,15 @@ func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 		for _, a := range live.Ambiguous {
 			side.undecided = append(side.undecided, a.String())
 		}
-		side.elsewhere = live.UnmodelledChains
+		side.unmodelledChains = live.UnmodelledChains
 		side.undecided = append(side.undecided, live.UndecidedEffects()...)
 		return refused(err)
 	}
 	if from.paths[0] == "" {
 		return side, p.inNamespace(read)
 	}
-	at := parameters{netnsPath: from.paths[0]}
-	return side, at.inNamespace(read)
+	location := parameters{netnsPath: from.paths[0]}
+	return side, location.inNamespace(read)
 }
 
 // commonFamilies returns the families for which both sides have rules.
@@ -260,7 +258,7 @@ func commonFamilies(left, right *diffSide) []rules.Family {
 	return []rules.Family{rules.IPv4, rules.IPv6}
 }
 
-// decidedBy describes the rule, or the other cause, that decided.
+// decidedBy describes the rule or the other reason that decided.
 func (side *diffSide) decidedBy(o diff.SideOutcome) string {
 	if o.Decided == nil {
 		return o.Reason

@@ -15,12 +15,11 @@ import (
 // A spec is the source of a side's ruleset.
 type spec struct {
 	kind specKind
-	// paths contains files: of IPv4 and IPv6, or one log; or a namespace, empty for the one that
-	// the flags name.
-	paths [2]string
-	part  compat.Origin
-	// parameters of kindFlags
-	parameters *parameters
+	// paths contains the files of IPv4 and IPv6, or one file, or a namespace. An empty namespace
+	// means the namespace that the flags name.
+	paths      [2]string
+	part       compat.Origin // of a namespace
+	parameters *parameters   // of kindFlags
 }
 
 type specKind uint8
@@ -34,7 +33,8 @@ const (
 	kindLogged // the configuration in the other side's log
 )
 
-const specForms = `want save:V4[,V6], nft:FILE, log:FILE, netns:PATH[:nft|legacy|iptables-nft] or flags:"FLAG..."`
+const specForms = `want save:V4[,V6], nft:FILE, log:FILE, netns:PATH[:nft|legacy|iptables-nft] ` +
+	`or flags:"FLAG..."`
 
 // parseSpec parses the value of --left or --right.
 func parseSpec(n params.Names, text string) (spec, error) {
@@ -99,10 +99,11 @@ func parseFlagsSpec(n params.Names, text string) (*parameters, error) {
 	if err != nil {
 		return nil, err
 	}
-	none := &system{variable: func(string) (string, bool) {
-		return "", false
-	}, users: n.Users, groups: n.Groups}
-	p, err := in.parse(none, rest)
+	noVariables := &system{
+		variable: func(string) (string, bool) { return "", false },
+		users:    n.Users, groups: n.Groups,
+	}
+	p, err := in.parse(noVariables, rest)
 	if err != nil {
 		return nil, err
 	}

@@ -13,16 +13,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-const doctorHelp = `Check a namespace for everything that can prevent redirection: kernel features of nf_tables and iptables-legacy, permissions,
-sysctls, interfaces and addresses, policy rules and routes, rules of other owners and their order relative to Sluice's,
-captured traffic that bypasses the proxy because of them, and packet processing outside netfilter: eBPF programs attached to
-the cgroups of the namespace's processes, to the namespace and to its interfaces, and packet and raw sockets. Each finding
-explains its effect with these parameters, and the remedy. With --node, the kernel and the source address that probes of pods in
-ambient mode get from all rules of the node are examined. Nothing is changed, and no iptables-legacy table is created by the
-check.
+const doctorHelp = `
+Check a namespace for everything that can prevent redirection: kernel features of nf_tables and
+iptables-legacy, permissions, sysctls, interfaces and addresses, policy rules and routes, rules of
+other owners and their order relative to Sluice's, captured traffic that bypasses the proxy because
+of them, and packet processing outside netfilter: eBPF programs attached to the cgroups of the
+namespace's processes, to the namespace and to its interfaces, and packet and raw sockets. Each
+finding explains its effect with these parameters, and the remedy. With --node, the kernel and the
+source address that probes of pods in ambient mode get from all rules of the node are examined.
+Nothing is changed, and no iptables-legacy table is created by the check.
 
-A finding is "ok", a "note" (harmless), a "warning" (may interfere) or a "problem". The exit code is 0 if redirection can work, 1
-if there is a problem, and 3 if the kernel or a missing permission prevents redirection.`
+A finding is "ok", a "note" (harmless), a "warning" (may interfere) or a "problem". The exit code is
+0 if redirection can work, 1 if there is a problem, and 3 if the kernel or a missing permission
+prevents redirection.`
 
 const doctorExamples = `  rules doctor --pid 4711
   kubectl exec -n istio-system ds/sluice-node -- rules doctor --pod default/web
@@ -32,8 +35,8 @@ const doctorExamples = `  rules doctor --pid 4711
 
 func newDoctorCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir, sectionBackend,
-			sectionOutput),
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
+			sectionBackend, sectionOutput),
 		tolerated: actionSections,
 	}
 	cmd := &cobra.Command{
@@ -150,8 +153,7 @@ func (s *system) examinationText(e examined) string {
 	if e.Node {
 		message = e.Verdict.NodeMessage()
 	}
-	return fmt.Sprintf("%s (%s): %s, %s\n", s.colour.Paint(colour.Bold, message),
-		e.Namespace,
+	return fmt.Sprintf("%s (%s): %s, %s\n", s.colour.Paint(colour.Bold, message), e.Namespace,
 		count(counts[doctor.Problem], "problem"),
 		count(counts[doctor.Warning], "warning")) + b.String()
 }

@@ -13,28 +13,28 @@ import (
 // planned is the result of a dry run of apply.
 type planned struct {
 	Outcome   string      `json:"outcome"` // "dry-run"
-	Would     string      `json:"would"`   // the outcome without it
+	Would     string      `json:"would"`   // the outcome without --dry-run
 	Namespace string      `json:"namespace"`
 	Backend   string      `json:"backend"`
 	Ruleset   jsonRuleset `json:"ruleset"`
-	// Transaction has a line for each message, or with iptables-legacy what its programs would
-	// load.
+	// Transaction has a line for each message, or with iptables-legacy the lines that
+	// iptables-restore would load.
 	Transaction []string `json:"transaction"`
 	Bytes       int      `json:"bytes"`
 }
 
 func (planned) kind() string { return "DryRun" }
 
-// dryRun shows the ruleset and what apply would send to make it of what the namespace holds.
+// dryRun prints the ruleset and the messages with which apply would program it.
 func (s *system) dryRun(ns *netns.NS, p *parameters, ruleset rules.Ruleset) error {
-	backend, err := p.chosen()
+	backend, err := p.backend()
 	if err != nil {
 		return err
 	}
 	plan, err := backend.Plan(ns, ruleset, compat.Snapshot{})
 	if compat.IsNotPermitted(err) || compat.IsNotSupported(err) {
-		s.warn("what %s holds cannot be read, so this is for an empty one: %s", ns,
-			strings.ReplaceAll(err.Error(), "\n", "; "))
+		s.warn("the rules of %s cannot be read, so this is the plan for an empty namespace: %s",
+			ns, strings.ReplaceAll(err.Error(), "\n", "; "))
 		plan, err = backend.Plan(nil, ruleset, compat.EmptySnapshot())
 	}
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *system) dryRun(ns *netns.NS, p *parameters, ruleset rules.Ruleset) erro
 	return s.print(strings.TrimRight(text, "\n")+"\n", object)
 }
 
-// planHeading says what the text of the plan is.
+// planHeading returns the heading of the plan's text.
 func planHeading(ns *netns.NS, plan compat.Plan) string {
 	switch {
 	case plan.Outcome == nft.Unchanged:

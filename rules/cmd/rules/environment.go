@@ -16,9 +16,9 @@ type setting struct {
 	source    string // for errors
 }
 
-// settings returns the settings of all parameters that are set: the flag, or else the last of the
-// variables. Like Istio it ignores the others, without validating them, and the variables of the
-// parameters that have no meaning in the mode.
+// settings returns the settings of all parameters that are set: the flag, or else the last
+// variable. Like Istio it ignores the other variables, without validating them, and the variables
+// of parameters that have no meaning in the mode.
 func (in *inputs) settings(variable func(string) (string, bool)) []setting {
 	var found []setting
 	other := in.otherMode()
@@ -40,10 +40,7 @@ func (in *inputs) settings(variable func(string) (string, bool)) []setting {
 
 // flagName returns the name of a parameter for errors.
 func flagName(p *parameter) string {
-	if p.short != "" {
-		return "--" + p.flag + " (-" + p.short + ")"
-	}
-	return "--" + p.flag
+	return (&params.Parameter{Flag: p.flag, Short: p.short}).FlagName()
 }
 
 // parse parses all parameters. The error has a line for each invalid input.
@@ -70,10 +67,9 @@ func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 	faults = append(faults, in.podFaults(p)...)
 	faults = append(faults, in.modeFaults()...)
 	faults = append(faults, p.faults(sources)...)
-	switch {
-	case in.check != nil:
+	if in.check != nil {
 		faults = append(faults, in.check(p, args)...)
-	default:
+	} else {
 		faults = append(faults, noArguments(args)...)
 	}
 	s.json = p.output == outputJSON
@@ -103,14 +99,9 @@ func (p *parameters) validate() error {
 		a := p.AmbientRedirect()
 		return a.Validate()
 	}
-	r := p.Redirect
-	if len(r.ProxyUIDs) == 0 {
-		r.ProxyUIDs = rules.Singles[uint32](rules.DefaultProxyID)
-	}
-	if len(r.ProxyGIDs) == 0 {
-		r.ProxyGIDs = r.ProxyUIDs
-	}
-	return r.Validate()
+	v := p.Values
+	v.IdentifyProxy(nil)
+	return v.Redirect.Validate()
 }
 
 // conflicts returns errors for inputs that exclude each other.

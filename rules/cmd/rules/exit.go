@@ -9,27 +9,31 @@ import (
 // The exit codes, which scripts rely on.
 const (
 	exitDone      = 0 // done, or equal
-	exitDifferent = 1 // check or diff found a difference, or check a bypass
-	// a flag, an argument or an environment variable, or the namespace or the pod that it names
+	exitDifferent = 1 // check or diff found a difference, or check found a bypass
+	// A flag, an argument or an environment variable is invalid, or names a namespace or a pod that
+	// does not exist.
 	exitBadInput = 2
-	exitRefused  = 3   // the kernel or the system refused, or lacks something
+	exitRefused  = 3   // the kernel or the system refused, or lacks a feature
 	exitInvalid  = 126 // validation failed; Istio's repair controller waits for this code
 )
 
 const exitCodesHelp = `Exit codes:
 
-  0    success; check: the namespace holds exactly this ruleset, and no rule of another owner makes captured traffic bypass the
-       proxy; diff: both sides treat every packet alike, except for known deviations; doctor: redirection can work; status: the
-       node is ready
-  1    check or diff found differences; check found traffic that bypasses the proxy because of rules of other owners; check or
-       diff cannot decide; doctor or status found a problem
-  2    bad input: a flag, an argument, an environment variable, a network namespace that does not exist, or a pod that is not on
-       this node or not redirected; nothing was changed
-  3    the kernel or the system refused, or lacks a feature; nothing was changed unless the error says otherwise
-  126  validation failed: redirection does not work (the code that Istio's repair controller looks for)
+  0    success; check: the namespace holds exactly this ruleset, and no rule of another owner makes
+       captured traffic bypass the proxy; diff: both sides treat every packet alike, except for
+       known deviations; doctor: redirection can work; status: the node is ready
+  1    check or diff found differences; check found traffic that bypasses the proxy because of
+       rules of other owners; check or diff cannot decide; doctor or status found a problem
+  2    bad input: a flag, an argument, an environment variable, a network namespace that does not
+       exist, or a pod that is not on this node or not redirected; nothing was changed
+  3    the kernel or the system refused, or lacks a feature; nothing was changed unless the error
+       says otherwise
+  126  validation failed: redirection does not work (the code that Istio's repair controller
+       looks for)
 
-Errors and warnings go to stderr, one per line ("rules: ..."). With --output json they are objects, one per line:
-{"version": 1, "kind": "Error", "error": "..."} and {"version": 1, "kind": "Warning", "warning": "..."}.
+Errors and warnings go to stderr, one per line ("rules: ..."). With --output json they are objects,
+one per line: {"version": 1, "kind": "Error", "error": "..."} and
+{"version": 1, "kind": "Warning", "warning": "..."}.
 `
 
 // failure is an error with its exit code.
@@ -74,13 +78,14 @@ func (s *system) report(err error) {
 		return
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		s.notice("error", line)
+		s.notice(errorDocument{line}, line)
 	}
 }
 
 // warn prints a warning to stderr.
 func (s *system) warn(format string, args ...any) {
-	s.notice("warning", fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	s.notice(warningDocument{text}, "warning: "+text)
 }
 
 // Objects on stderr with --output json, one per line.
@@ -100,21 +105,12 @@ func (errorDocument) kind() string    { return "Error" }
 func (warningDocument) kind() string  { return "Warning" }
 func (progressDocument) kind() string { return "Progress" }
 
-func (s *system) notice(kind, text string) {
-	switch {
-	case s.json:
-		var d document = errorDocument{text}
-		switch kind {
-		case "warning":
-			d = warningDocument{text}
-		case "progress":
-			d = progressDocument{text}
-		}
-		line, _ := encode(d) // a string is always encoded
+// notice prints an object to stderr, or without JSON the text.
+func (s *system) notice(d document, text string) {
+	if s.json {
+		line, _ := encode(d) // no error is possible: the object contains only a string
 		_, _ = s.stderr.Write(line)
-	case kind == "error" || kind == "progress":
-		fmt.Fprintf(s.stderr, "rules: %s\n", text)
-	default:
-		fmt.Fprintf(s.stderr, "rules: %s: %s\n", kind, text)
+		return
 	}
+	fmt.Fprintf(s.stderr, "rules: %s\n", text)
 }

@@ -12,37 +12,45 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const explainHelp = `Follow packets through a ruleset: print the rules that match, hook by hook and chain by chain, and the outcome in one sentence.
+const explainHelp = `
+Follow packets through a ruleset: print the rules that match, hook by hook and chain by chain, and
+the outcome in one sentence.
 
-The ruleset is compiled from the parameters, for the same pod as in rules show. With --live, the kernel's rules in the
-namespace are used, of all owners, in nf_tables and iptables-legacy. --netns or --pid without a parameter of the ruleset
-implies --live.
+The ruleset is compiled from the parameters, for the same pod as in rules show. With --live, the
+kernel's rules in the namespace are used, of all owners, in nf_tables and iptables-legacy. --netns
+or --pid without a parameter of the ruleset implies --live.
 
-With --pod FILE, the file contains a pod or a workload, as printed by kubectl get -o yaml. If it contains several objects, the
-first one is used, and a note reports this. The CNI plugin's decision about the pod, its reason and the ruleset are printed;
-packets are optional. A note lists annotations that may be misspelt.
+With --pod FILE, the file contains a pod or a workload, as printed by kubectl get -o yaml. If it
+contains several objects, the first object is used, and a note reports this. The CNI plugin's
+decision about the pod, its reason and the ruleset are printed; packets are optional. A note lists
+annotations that may be misspelt.
 
-Where the runtime passes annotations to the plugin, the plugin may decide earlier and for another reason; a note then says so. A
-pod without an address is assumed to have one IPv4 address, unless --pod-ip gives its addresses. With --pod NAMESPACE/NAME the
-node agent provides the desired ruleset of a pod of this node; with --live packets meet the rules that the kernel holds for it.
+If the runtime passes annotations to the plugin, the plugin may decide earlier and for another
+reason; a note then reports this. A pod without an address is assumed to have one IPv4 address,
+unless --pod-ip gives its addresses. With --pod NAMESPACE/NAME the node agent provides the desired
+ruleset of a pod of this node; with --live the pod's live rules are used instead.
 
-Packets are followed through the hooks prerouting and output, where redirection is decided, and through postrouting if this host
-sends them. Chains of others at input and forward, and at postrouting for packets that are forwarded, are not followed: they may drop
-a packet whose outcome here is a redirection.
+Packets are followed through the hooks prerouting and output, where redirection is decided, and
+through postrouting if this host sends them. Chains of other owners at input and forward, and at
+postrouting for packets that are forwarded, are not followed: they may drop a packet whose outcome
+here is a redirection.
 
-A packet is one argument, or several words. An arrow -> may stand for >; as words the arrow may be left out, because a shell
-takes an unquoted > for a file:
+A packet is one argument, or several words. An arrow -> may stand for >; as words the arrow may be
+left out, because a shell takes an unquoted > for a file:
 
   %s
 
---out or --in with a protocol, --from, --to, --dev, --uid, --gid and --state say the same; other words follow as arguments.
+--out or --in with a protocol, --from, --to, --dev, --uid, --gid and --state are the same; other
+words follow as arguments.
 
-Defaults: the device is lo for an outgoing packet to a loopback address or to its own source, and eth0 otherwise; the user is 0;
-the group equals the user; the state is new; the TCP flags are syn for a new connection and ack otherwise. no-listener means
-that no transparent proxy listens. reply means the direction of answers. in-address is the address of the interface, to which
-a redirection of an incoming packet leads. A property that is not given and that decides is reported as not known. If the outcome
-depends on chance, as with a limit or a random number, or on a list that the rules only name, the other possible outcomes are
-listed with what they depend on.`
+Defaults: the device is lo for an outgoing packet to a loopback address or to its own source, and
+eth0 otherwise; the user is 0; the group equals the user; the state is new; the TCP flags are syn
+for a new connection and ack otherwise. no-listener means that no transparent proxy listens. reply
+means the reply direction. in-address is the address of the interface, to which a redirection of an
+incoming packet leads. If the outcome depends on a property that is not given, the property is
+reported as not known. If it depends on chance, as with a limit or a random number, or on a list
+that the rules only name, the other possible outcomes are listed with the conditions on which they
+depend.`
 
 const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'
   rules explain -b '*' -i '*' out tcp 10.244.1.5:40000 10.96.0.1:443 uid 1000
@@ -55,9 +63,8 @@ const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000
 
 func newExplainCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir, sectionBackend,
-			sectionLive,
-			sectionExplain, sectionBudget, sectionOutput),
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
+			sectionBackend, sectionLive, sectionExplain, sectionBudget, sectionOutput),
 		tolerated: actionSections,
 	}
 	var packets []rules.Packet
@@ -80,15 +87,16 @@ func newExplainCommand(s *system) *cobra.Command {
 			return append(errs, in.podConflicts(p)...)
 		}
 		if p.pod != (podName{}) {
-			return append(errs, nothingLive(p, args)...)
+			return append(errs, liveWithoutPacket(p, args)...)
 		}
 		if len(args) == 0 {
 			errs = append(errs,
-				errors.New("no packet to explain, such as 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'"))
+				errors.New("no packet to explain, such as "+
+					"'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'"))
 		}
-		shaping := in.givenIn(captureSections)
-		p.live = p.live || len(shaping) == 0 && (p.netnsPath != "" || p.pid != 0)
-		return append(errs, in.shapingLive(p)...)
+		capture := in.givenIn(captureSections)
+		p.live = p.live || len(capture) == 0 && (p.netnsPath != "" || p.pid != 0)
+		return append(errs, in.rejectedWithLive(p)...)
 	}
 	cmd := &cobra.Command{
 		Use:   "explain [FLAG]... [PACKET]...",
@@ -102,20 +110,20 @@ func newExplainCommand(s *system) *cobra.Command {
 	})
 }
 
-// shapingLive rejects parameters of the ruleset with --live.
-func (in *inputs) shapingLive(p *parameters) []error {
+// rejectedWithLive returns an error for each parameter of the ruleset with --live.
+func (in *inputs) rejectedWithLive(p *parameters) []error {
 	var errs []error
 	if p.live {
 		for _, name := range in.givenIn(captureSections) {
 			errs = append(errs,
-				fmt.Errorf("--live means what the kernel holds: --%s has no effect on that", name))
+				fmt.Errorf("--live uses the rules of the kernel: --%s has no effect on them", name))
 		}
 	}
 	return errs
 }
 
-// nothingLive rejects --live without a packet.
-func nothingLive(p *parameters, args []string) []error {
+// liveWithoutPacket returns an error for --live without a packet.
+func liveWithoutPacket(p *parameters, args []string) []error {
 	if p.live && len(args) == 0 {
 		return []error{errors.New("--live: no packet to explain")}
 	}
@@ -160,7 +168,7 @@ func explain(s *system, p *parameters, packets []rules.Packet) error {
 	}
 	var deliver func(*rules.Trace)
 	if p.live {
-		deliver = func(trace *rules.Trace) { s.askRoutes(p, trace) }
+		deliver = func(trace *rules.Trace) { s.setDelivery(p, trace) }
 	}
 	text, traces := s.traces(ruleset, packets, budget, deliver)
 	return s.print(text, explanation{traces})

@@ -36,17 +36,18 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 	}
 	switch n := len(w.Ignored); {
 	case n > 0:
-		const some = 5
-		names := strings.Join(w.Ignored[:min(n, some)], ", ")
-		if n > some {
-			names += fmt.Sprintf(" and %d more", n-some)
+		const maxListed = 5
+		names := strings.Join(w.Ignored[:min(n, maxListed)], ", ")
+		if n > maxListed {
+			names += fmt.Sprintf(" and %d more", n-maxListed)
 		}
 		note(noteObjectTaken, "this is %s; not explained: %s", source, names)
 	case w.Template:
 		note(noteObjectTaken, "this is %s", source)
 	}
-	bare := decision.Reason == decide.NotInjected || decision.Reason == decide.NoProxyContainer
-	if w.Template && bare {
+	lacksProxy := decision.Reason == decide.NotInjected ||
+		decision.Reason == decide.NoProxyContainer
+	if w.Template && lacksProxy {
 		note(noteNotInjected,
 			"istiod adds the proxy when a pod is created; istioctl kube-inject adds it to a file")
 	}
@@ -66,8 +67,8 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 // trafficPrefix is the prefix of annotations whose names are all known.
 const trafficPrefix = "traffic.sidecar.istio.io/"
 
-// misspelt reports whether an annotation of Istio looks like a misspelt annotation that affects
-// redirection, and returns that annotation if it is clear which one is meant.
+// misspelt reports whether an annotation of Istio is a misspelt annotation that affects
+// redirection, and returns the most similar annotation, if any is similar.
 func misspelt(key string) (suggestion string, wrong bool) {
 	prefix, name, ok := strings.Cut(key, "/")
 	if !ok {
@@ -77,14 +78,14 @@ func misspelt(key string) (suggestion string, wrong bool) {
 		return "", false
 	}
 	least := maxDistance + 1
-	all := params.OfPods()
-	for i := range all {
-		for _, known := range all[i].Annotations {
+	for _, p := range params.OfPods() {
+		for _, known := range p.Annotations {
 			if key == known {
 				return "", false
 			}
 			knownPrefix, knownName, _ := strings.Cut(known, "/")
-			distance := text.Distance(strings.ToLower(name), strings.ToLower(knownName), maxDistance)
+			distance := text.Distance(strings.ToLower(name), strings.ToLower(knownName),
+				maxDistance)
 			// A short name, such as port, is similar to many others, and occurs with other
 			// prefixes.
 			if len(knownName) <= 6 && (distance > 1 || prefix != knownPrefix) {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-// explainLocated prints the node agent's information about a pod, and what must happen to the
-// packets there.
+// explainLocated prints the node agent's information about a pod, and the desired outcomes of the
+// packets.
 func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
 	l := p.located
 	result := explainedPod{

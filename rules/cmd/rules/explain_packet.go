@@ -8,12 +8,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// packetFlags are the parts of a packet that explain has flags for.
+// packetFlags are the flags of explain that describe a packet.
 type packetFlags struct{ out, in, from, to, dev, uid, gid, state string }
 
 // packetTable lists the parameters that describe a packet.
 func packetTable() []parameter {
-	word := func(flag, value, help string, field func(*packetFlags) *string) parameter {
+	row := func(flag, value, help string, field func(*packetFlags) *string) parameter {
 		return parameter{
 			flag: flag, value: value, section: sectionExplain, help: help,
 			set: func(p *parameters, text string) error {
@@ -26,28 +26,21 @@ func packetTable() []parameter {
 		}
 	}
 	return []parameter{
-		word("out", "PROTOCOL", "packet that leaves the pod", func(f *packetFlags) *string {
-			return &f.out
-		}),
-		word("in", "PROTOCOL", "packet that arrives at the pod", func(f *packetFlags) *string {
-			return &f.in
-		}),
-		word("from", "ADDRESS[:PORT]", "source of the packet", func(f *packetFlags) *string {
-			return &f.from
-		}),
-		word("to", "ADDRESS[:PORT]", "destination of the packet", func(f *packetFlags) *string {
-			return &f.to
-		}),
-		word("dev", "NAME", "interface of the packet", func(f *packetFlags) *string {
-			return &f.dev
-		}),
-		word("uid", "N", "user that sends the packet", func(f *packetFlags) *string {
-			return &f.uid
-		}),
-		word("gid", "N", "group that sends the packet", func(f *packetFlags) *string {
-			return &f.gid
-		}),
-		word("state", "new|established|related|invalid|untracked", "conntrack state of the packet",
+		row("out", "PROTOCOL", "packet that leaves the pod",
+			func(f *packetFlags) *string { return &f.out }),
+		row("in", "PROTOCOL", "packet that arrives at the pod",
+			func(f *packetFlags) *string { return &f.in }),
+		row("from", "ADDRESS[:PORT]", "source of the packet",
+			func(f *packetFlags) *string { return &f.from }),
+		row("to", "ADDRESS[:PORT]", "destination of the packet",
+			func(f *packetFlags) *string { return &f.to }),
+		row("dev", "NAME", "interface of the packet",
+			func(f *packetFlags) *string { return &f.dev }),
+		row("uid", "N", "user that sends the packet",
+			func(f *packetFlags) *string { return &f.uid }),
+		row("gid", "N", "group that sends the packet",
+			func(f *packetFlags) *string { return &f.gid }),
+		row("state", "new|established|related|invalid|untracked", "conntrack state of the packet",
 			func(f *packetFlags) *string { return &f.state }),
 	}
 }
@@ -60,7 +53,7 @@ func (f packetFlags) text(args []string) (string, error) {
 	}
 	if (f.out == "") == (f.in == "") || f.from == "" || f.to == "" {
 		return "", errors.New(
-			"a packet by flags needs --out or --in with its protocol, --from and --to")
+			"a packet that flags describe needs --out or --in with its protocol, --from and --to")
 	}
 	words := []string{"out", f.out}
 	if f.in != "" {

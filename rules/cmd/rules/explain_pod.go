@@ -18,8 +18,9 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// besidePod contains the parameters that can be combined with --pod, which determines all others.
-var besidePod = []string{"pod-ip", "strict-istio", "without"}
+// allowedWithPod contains the parameters that can be combined with --pod, which provides all other
+// parameters.
+var allowedWithPod = []string{"pod-ip", "strict-istio", "without"}
 
 // An explainedPod is the decision of the CNI plugin about a pod.
 type explainedPod struct {
@@ -49,15 +50,15 @@ func (e *explainedPod) note(notes ...decide.Note) string {
 	return text
 }
 
-// explainPod prints the plugin's decision about the pod in a file, and what would then happen to
-// the packets.
+// explainPod prints the plugin's decision about the pod in a file, and the outcomes that the
+// packets would then have.
 func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	workload, err := s.readWorkload(p.podFile)
 	if err != nil {
 		return err
 	}
 	pod := workload.Pod
-	settings, err := p.settings()
+	settings, err := p.pluginSettings()
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,8 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	}
 	head := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decision)
 	if decision.Reason == decide.NamespaceUnknown {
-		head += "  the namespace may be in the file too: kubectl get pod/NAME namespace/NAMESPACE -n NAMESPACE -o yaml\n"
+		head += "  the namespace may be in the file too: " +
+			"kubectl get pod/NAME namespace/NAMESPACE -n NAMESPACE -o yaml\n"
 	}
 	head += result.note(notesOfFile(workload, decision)...)
 	if decision.Outcome == decide.Ambient {
@@ -83,7 +85,7 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	}
 	if decision.Outcome != decide.Redirect {
 		head += result.note(decidedEarlier(attachment, settings, decision)...)
-		return s.printLeftAlone(head, result, packets)
+		return s.printNotRedirected(head, result, packets)
 	}
 	addresses, assumed := p.addressesOf(pod)
 	redirect, notes, err := decide.Parameters(pod, addresses, settings)
@@ -100,7 +102,8 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 
 // printAmbient prints a pod in ambient mode.
 func (s *system) printAmbient(
-	head string, result explainedPod, pod *decide.Pod, settings *decide.Settings, packets []rules.Packet,
+	head string, result explainedPod, pod *decide.Pod, settings *decide.Settings,
+	packets []rules.Packet,
 ) error {
 	a, notes, err := decide.AmbientParameters(pod, settings)
 	if err != nil {
@@ -113,13 +116,14 @@ func (s *system) printAmbient(
 	return s.printRedirected(head+result.note(notes...), result, ruleset, packets)
 }
 
-// decidedEarlier adds the decision that the plugin makes from the runtime's annotations without
-// reading the pod, if its reason differs. The record and the metrics then contain that reason.
+// decidedEarlier returns a note with the decision that the plugin makes from the runtime's
+// annotations without reading the pod, if its reason differs. The record and the metrics then
+// contain that reason.
 func decidedEarlier(
 	a decide.Attachment, settings *decide.Settings, decision decide.Decision,
 ) []decide.Note {
 	if len(a.Annotations) == 0 {
-		// Kubelet adds this annotation to those that it passes to the runtime.
+		// The kubelet adds this annotation when it passes the annotations to the runtime.
 		a.Annotations = map[string]string{"kubernetes.io/config.source": "api"}
 	}
 	early := decide.Early(a, settings)
@@ -133,8 +137,10 @@ func decidedEarlier(
 	}}
 }
 
-// printLeftAlone prints a pod that is not redirected.
-func (s *system) printLeftAlone(head string, result explainedPod, packets []rules.Packet) error {
+// printNotRedirected prints a pod that is not redirected.
+func (s *system) printNotRedirected(
+	head string, result explainedPod, packets []rules.Packet,
+) error {
 	switch {
 	case len(packets) == 0:
 		return s.print(head, result)
@@ -154,9 +160,9 @@ func (s *system) printLeftAlone(head string, result explainedPod, packets []rule
 	return s.print(head+"\n"+traces, result)
 }
 
-// settings returns the settings of the plugin's configuration, if one is given, with the deviations
-// that are disabled by flags.
-func (p *parameters) settings() (*decide.Settings, error) {
+// pluginSettings returns the settings of the plugin's configuration, if --config is given, with the
+// deviations that flags disable.
+func (p *parameters) pluginSettings() (*decide.Settings, error) {
 	settings := decide.Settings{}
 	if p.config != "" {
 		text, err := os.ReadFile(p.config)
@@ -190,24 +196,20 @@ func (s *system) printRedirected(
 
 // readWorkload reads the file, or standard input.
 func (s *system) readWorkload(path string) (*podfile.Workload, error) {
-	in := s.stdin
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = file.Close() }()
-		in = file
+	file, err := s.open(path)
+	if err != nil {
+		return nil, err
 	}
-	workload, err := podfile.ReadWorkload(in)
+	defer func() { _ = file.Close() }()
+	workload, err := podfile.ReadWorkload(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return workload, nil
 }
 
-// addressesOf returns the addresses of --pod-ip, or those of the pod. For a pod without addresses
-// it returns an IPv4 address, with a note.
+// addressesOf returns the addresses of --pod-ip, or the addresses of the pod. For a pod without
+// addresses it returns an IPv4 address, with a note.
 func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) {
 	if len(p.PodIPs) > 0 {
 		return p.PodIPs, nil
@@ -216,8 +218,9 @@ func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) 
 		return own, nil
 	}
 	return []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1})}, []decide.Note{{
-		Kind:    noteAddressAssumed,
-		Message: "the pod has no address yet: this is for one of IPv4 alone, and --pod-ip gives others",
+		Kind: noteAddressAssumed,
+		Message: "the pod has no address yet: it is assumed to have one IPv4 address; " +
+			"--pod-ip sets others",
 	}}
 }
 
@@ -242,16 +245,16 @@ func (s *system) traces(
 func (in *inputs) podConflicts(p *parameters) []error {
 	var errs []error
 	for _, name := range in.givenIn(captureSections) {
-		if !slices.Contains(besidePod, name) {
+		if !slices.Contains(allowedWithPod, name) {
 			errs = append(errs,
-				fmt.Errorf(
-					"--pod provides the parameters of the pod: --%s cannot be combined with it",
-					name))
+				fmt.Errorf("--pod provides the parameters of the pod: "+
+					"--%s cannot be combined with it", name))
 		}
 	}
 	if p.live || p.namesNamespace() {
 		errs = append(errs,
-			errors.New("--pod explains what the plugin would do: --live, --netns and --pid cannot be combined with it"))
+			errors.New("--pod explains what the plugin would do: "+
+				"--live, --netns and --pid cannot be combined with it"))
 	}
 	return errs
 }

@@ -12,10 +12,10 @@ import (
 // inputs contains the parameters of a command, and the command line's values.
 type inputs struct {
 	sections []section
-	// tolerated parameters have no effect on the command.
+	// tolerated are the sections of parameters that the command accepts without effect.
 	tolerated []section
-	// check, unless nil, returns further errors of the parameters and the arguments. Without it
-	// arguments are errors.
+	// check returns further errors of the parameters and the arguments. If it is nil, arguments are
+	// errors.
 	check func(p *parameters, args []string) []error
 
 	parameters []parameter         // see load
@@ -106,11 +106,12 @@ func (in *inputs) meantFlag(err error) string {
 	return didYouMean(unknown.GetSpecifiedName(), "--", names)
 }
 
-// mentioned returns the names and letters that may be those of flags in the arguments, including
-// values that look like flags.
+// mentioned returns the long and short names in arguments that look like flags, including values
+// that look like flags.
 func mentioned(args []string) (names map[string]bool, letters string) {
 	names = map[string]bool{}
-	var all strings.Builder // there may be thousands of prefixes after as many letters
+	// A builder, because thousands of arguments may be short flags.
+	var all strings.Builder
 	for _, a := range args {
 		if name, long := strings.CutPrefix(a, "--"); long {
 			name, _, _ = strings.Cut(name, "=")
@@ -133,8 +134,8 @@ func (v flagValue) Set(text string) error {
 	return nil
 }
 
-// give stores a value of a flag. The values of a list are joined, those of a repeatable flag are
-// kept separately, and otherwise the last one counts.
+// give stores a value of a flag. For a list and a repeatable flag all values are kept, otherwise
+// the last value.
 func (in *inputs) give(p *parameter, text string) {
 	if !p.repeat && !p.list {
 		in.given[p.flag] = nil
@@ -142,7 +143,7 @@ func (in *inputs) give(p *parameter, text string) {
 	in.given[p.flag] = append(in.given[p.flag], text)
 }
 
-// joinLists joins the lists of a flag. It drops empty ones, and repeated "*".
+// joinLists joins the lists of repeated flags. It drops empty lists and repeated "*".
 func (in *inputs) joinLists() {
 	for _, p := range in.parameters {
 		if texts := in.given[p.flag]; p.list && len(texts) > 1 {
@@ -169,9 +170,10 @@ const (
 	excludeFlag  = "istio-local-outbound-ports-exclude"
 )
 
+// letterValue stores the value of the flag -o.
 type letterValue struct {
 	in       *inputs
-	ports    *parameter // Istio's; nil if the command does not have it
+	ports    *parameter // excludeFlag; nil if the command does not have it
 	setPorts func(*parameters, string) error
 }
 

@@ -10,9 +10,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootHelp = `Program, check, explain and compare the traffic redirection of mesh pods, compatible with istio-iptables. The rules are
-written in one nftables transaction, or as iptables-legacy rules if the kernel does not support nf_tables. No other program is
-executed.`
+const rootHelp = `
+Program, check, explain and compare the traffic redirection of mesh pods, compatible with
+istio-iptables. The rules are written in one nftables transaction, or as iptables-legacy rules if
+the kernel does not support nf_tables. No other program is executed.`
 
 // sectionTitles are the headings of help.
 var sectionTitles = [...]string{
@@ -57,10 +58,10 @@ func printHelp(cmd *cobra.Command, _ []string) {
 		fmt.Fprintf(out, "\nUsage:\n  %s COMMAND [FLAG]...\n", cmd.Name())
 		printCommands(out, "Commands (rules COMMAND --help describes one)", cmd, true)
 		printCommands(out, "Topics (rules help TOPIC)", cmd, false)
-		fmt.Fprint(out,
-			"\n--help-all describes every flag of a command. Without a command, it describes all commands.\n")
-		fmt.Fprint(out,
-			"\nExit codes: 0 done or equal, 1 different, 2 bad input, 3 kernel or permission, 126 validation failed.\n")
+		fmt.Fprint(out, "\n--help-all describes every flag of a command. "+
+			"Without a command, it describes all commands.\n")
+		fmt.Fprint(out, "\nExit codes: 0 done or equal, 1 different, 2 bad input, "+
+			"3 kernel or permission, 126 validation failed.\n")
 	}
 	printExamples(out, cmd)
 }
@@ -105,8 +106,8 @@ func (p *parameter) isCommon() bool {
 	switch p.section {
 	case sectionNamespace:
 		return len(p.variables) == 0
-	case sectionMode, sectionAgent, sectionNode, sectionBackend, sectionShow, sectionLive, sectionExplain, sectionDiff, sectionTrace,
-		sectionCleanup, sectionDryRun, sectionOutput:
+	case sectionMode, sectionAgent, sectionNode, sectionBackend, sectionShow, sectionLive,
+		sectionExplain, sectionDiff, sectionTrace, sectionCleanup, sectionDryRun, sectionOutput:
 		return true
 	}
 	return p.flag != "" && strings.Contains(commonFlags, " "+p.flag+" ")
@@ -122,17 +123,16 @@ func (in *inputs) printShortHelp(cmd *cobra.Command) {
 	fmt.Fprintf(out, "%s\n\nUsage:\n  %s %s\n", summary, cmd.Parent().CommandPath(), cmd.Use)
 	printExamples(out, cmd)
 	fmt.Fprint(out, "\nFlags:\n")
-	all := in.inSections()
-	for i := range all {
-		if !all[i].isCommon() {
+	for _, p := range in.inSections() {
+		if !p.isCommon() {
 			continue
 		}
-		synopsis := all[i].synopsis()
+		synopsis := p.synopsis()
 		if len(synopsis) > shortColumn-4 {
 			fmt.Fprintf(out, "  %s\n", synopsis)
 			synopsis = ""
 		}
-		for _, line := range wrap(all[i].help, helpWidth-shortColumn) {
+		for _, line := range wrap(p.help, helpWidth-shortColumn) {
 			fmt.Fprintf(out, "  %-*s%s\n", shortColumn-2, synopsis, line)
 			synopsis = ""
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// jsonVersion changes if a reader of the older form would misinterpret the newer one. New fields
-// and words do not change it.
+// jsonVersion changes if a reader of the older form would misinterpret the newer form. New fields
+// and values do not change it.
 const jsonVersion = 1
 
 // The JSON form of a ruleset. The help topic "json" describes it.
@@ -85,10 +85,10 @@ type (
 
 func (rulesetDocument) kind() string { return "Ruleset" }
 
-// toJSON returns the form of a ruleset within a document, toDocument the form of a ruleset that is
-// a document.
+// toJSON returns the JSON form of a ruleset within a document.
 func toJSON(rs rules.Ruleset) jsonRuleset { return jsonRuleset{jsonVersion, toDocument(rs)} }
 
+// toDocument returns the document that is a ruleset.
 func toDocument(rs rules.Ruleset) rulesetDocument {
 	return rulesetDocument{
 		Tables: list(rs.Tables, jsonTableOf),
@@ -111,11 +111,10 @@ func toDocument(rs rules.Ruleset) rulesetDocument {
 }
 
 func jsonTableOf(t *rules.Table) jsonTable {
-	sets := t.Sets()
 	return jsonTable{
 		Family: t.Family.String(),
 		Name:   t.Name,
-		Sets: list(sets, func(m *rules.MatchAddr) jsonSet {
+		Sets: list(t.Sets(), func(m *rules.MatchAddr) jsonSet {
 			return jsonSet{m.Set, m.Family().String(), addressTexts(*m)}
 		}),
 		Chains: list(t.Chains, jsonChainOf),

@@ -79,17 +79,8 @@ func texts[T fmt.Stringer](values []T) []string {
 	return list(values, func(v *T) string { return (*v).String() })
 }
 
-// addressTexts formats ranges as addresses, prefixes, or first and last address.
 func addressTexts(m rules.MatchAddr) []string {
-	return list(m.Ranges, func(r *netipx.IPRange) string {
-		if r.From() == r.To() {
-			return r.From().String()
-		}
-		if p, ok := r.Prefix(); ok {
-			return p.String()
-		}
-		return r.String()
-	})
+	return list(m.Ranges, func(r *netipx.IPRange) string { return rules.FormatAddrRange(*r) })
 }
 
 func side(s rules.Side) string { return pick(s == rules.Destination, "destination", "source") }

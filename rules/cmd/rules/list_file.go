@@ -8,7 +8,8 @@ import (
 	"unicode"
 )
 
-// maxListFile bounds the size of a file of list elements.
+// maxListFile is the maximum size of a file of list elements in bytes: much more than a list of all
+// prefixes that the kernel can load.
 const maxListFile = 64 << 20
 
 // expandLists replaces each element @FILE of a list by the elements in the file. A repeatable

@@ -35,7 +35,8 @@ func (s *system) readLive(ns *netns.NS, name compat.BackendName) (rules.Ruleset,
 	live, err := compat.ReadLive(ns, part)
 	if err != nil && name == compat.BackendAuto {
 		if tables, nftErr := nft.ReadAll(ns); nftErr == nil {
-			s.warn("rules of iptables-legacy are left out, and whether there are any is not known: %s",
+			s.warn("rules of iptables-legacy are left out, "+
+				"and whether there are any is not known: %s",
 				strings.ReplaceAll(err.Error(), "\n", "; "))
 			return tables, nil
 		}

@@ -20,23 +20,29 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const liveTraceHelp = `Print the first packet of each new connection in a network namespace as it happens, its outcome, and the deciding rule. The
-rules of all owners are traced, in nf_tables (including iptables-nft) and iptables-legacy.
+const liveTraceHelp = `
+Print the first packet of each new connection in a network namespace as it happens, its outcome, and
+the deciding rule. The rules of all owners are traced, in nf_tables (including iptables-nft) and
+iptables-legacy.
 
-With --verbose, or as JSON, also its path: each rule that it met in order, with the conntrack state and the mark where they change, and
-whether a socket listens on the port to which it is delivered; and the answer, when conntrack reports it: connected, refused, reset,
-timed out, or answered for a protocol without connections. An entry of conntrack that a program deletes before an answer looks as if the
-connection is refused.
+With --verbose, or as JSON, also its path: each rule that it met in order, with the conntrack state
+and the mark where they change, and whether a socket listens on the port to which it is delivered;
+and the answer, when conntrack reports it: connected, refused, reset, timed out, or answered for a
+protocol without connections. An entry of conntrack that a program deletes before an answer looks as
+if the connection is refused.
 
-The command adds a table of its own, inet sluice_trace, that marks packets for tracing and changes nothing else. The kernel removes it
-when the command ends for any reason, from Linux 5.12 on. In a kernel without nf_tables it is a chain sluice_trace of iptables-legacy.
-What a killed command leaves is removed by the next trace, apply or cleanup, and by the node agent. At most 1000 packets a second are
-traced at each hook. Of TCP the segments that open a connection are traced from the first chain on, of other protocols the packets
-before the first answer from conntrack on. For each packet the path that rules explain predicts is compared with the path in the kernel;
-a difference is printed with the packet in the syntax of rules explain.
+The command adds a table of its own, inet sluice_trace, that marks packets for tracing and changes
+nothing else. The kernel removes it when the command ends for any reason, from Linux 5.12 on. In a
+kernel without nf_tables it is a chain sluice_trace of iptables-legacy. What a killed command leaves
+is removed by the next trace, apply or cleanup, and by the node agent. At most 1000 packets a second
+are traced at each hook. Of TCP the segments that open a connection are traced from the first chain
+on, of other protocols the packets before the first answer from conntrack on. For each packet the
+path that rules explain predicts is compared with the path in the kernel; a difference is printed
+with the packet in the syntax of rules explain.
 
-The command ends with Ctrl-C, after --for or --count, or when the process of --pid or the network namespace has ended, and then
-prints a summary, in which connections that are not captured come first, with their senders.`
+The command ends with Ctrl-C, after --for or --count, or when the process of --pid or the network
+namespace has ended, and then prints a summary, in which connections that are not captured come
+first, with their senders.`
 
 const liveTraceExamples = `  rules trace --pid 4711
   rules trace --netns /run/netns/pod --out --to 10.96.0.1:443 --from-uid 1000 -v
@@ -72,7 +78,7 @@ type liveTracer struct {
 	namespace *livetrace.Namespace
 	source    traceSource
 	ruleset   rules.Ruleset
-	stale     bool
+	stale     bool // the live ruleset has changed since it was read
 	collector trace.Collector
 	processes map[senderKey]livetrace.Process
 	flows     flows
@@ -122,7 +128,7 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 		}()
 	}
 	defer func() { _ = t.source.close() }()
-	t.openAnswers()
+	t.openAnswers() // before the trace, so that no answer is missed
 	if t.answers != nil {
 		defer func() { _ = t.answers.Close() }()
 	}
@@ -156,7 +162,7 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	if err := t.lastAnswers(ctx); err != nil {
 		return err
 	}
-	return t.end()
+	return t.printSummary()
 }
 
 // ended returns a sentence if the pod or namespace no longer exists, otherwise "".
@@ -193,7 +199,8 @@ func (t *liveTracer) read() error {
 	return err
 }
 
-// take prints the complete packets. now is the time at which the batch was read.
+// take adds the events of a batch, and prints the packets that are complete. now is the time at
+// which the batch was read.
 func (t *liveTracer) take(now time.Time, b trace.Batch) error {
 	t.stale = t.stale || b.Changed
 	if b.Lost > 0 {
@@ -201,7 +208,7 @@ func (t *liveTracer) take(now time.Time, b trace.Batch) error {
 		t.s.warn("%d events are lost: the buffer of the kernel was full", b.Lost)
 	}
 	t.collector.Add(now, b.Events...)
-	// Do this first, because the socket may be closed soon.
+	// Look up the senders first, because their sockets may be closed soon.
 	for _, e := range b.Events {
 		if e.Header == nil || e.In != 0 {
 			continue
@@ -209,7 +216,7 @@ func (t *liveTracer) take(now time.Time, b trace.Batch) error {
 		if _, known := t.processes[keyOf(e.Header)]; !known {
 			p, ok := t.namespace.Process(e.Header.Protocol, e.Header.Source, e.Header.Destination)
 			if e.Owner != nil {
-				p.Owner, ok = *e.Owner, true // also of a socket that is closed meanwhile
+				p.Owner, ok = *e.Owner, true // the event has the owner even of a closed socket
 			}
 			if ok {
 				t.processes[keyOf(e.Header)] = p
@@ -248,7 +255,7 @@ func (t *liveTracer) take(now time.Time, b trace.Batch) error {
 			}
 		}
 	}
-	// Do this after the packets, which traversed the rules before or after the change.
+	// Read the rules after the packets were compared, because most of them traversed the old rules.
 	if t.stale {
 		return t.read()
 	}

@@ -47,8 +47,8 @@ func (t *liveTracer) watch(o livetrace.Observation) {
 	}
 }
 
-// takeAnswers prints the answers to the connections of printed packets, after the packets of the
-// time now.
+// takeAnswers prints the answers to the connections of printed packets. now is the time at which
+// the last packets were read: later answers wait until their packets are printed.
 func (t *liveTracer) takeAnswers(now time.Time) error {
 	if t.answers == nil {
 		return nil

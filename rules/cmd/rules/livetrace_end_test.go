@@ -60,7 +60,7 @@ func TestTraceReportsLostEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := tracer.end(); err != nil {
+	if err := tracer.printSummary(); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(stderr.String(), "7 events are lost: the buffer of the kernel was full") ||
@@ -442,7 +442,7 @@ func TestTraceSummaryListsUncapturedTrafficFirst(t *testing.T) {
              1  10.0.0.9 > 10.0.0.1:22
       3  captured: outbound
 `
-	if got := s.end().String(); got != want {
+	if got := s.withTalkers().String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

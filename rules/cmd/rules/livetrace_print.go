@@ -38,9 +38,9 @@ func (tracedPacket) kind() string { return "TracedPacket" }
 // maxReproducers limits the number of files that a trace writes.
 const maxReproducers = 10
 
-// reproducer writes a file with everything that reproduces a difference: the packet, both paths,
-// and the ruleset in nft's syntax.
-func (t *liveTracer) reproducer(o livetrace.Observation) (string, error) {
+// writeReproducer writes a file with the information that reproduces a difference: the packet, both
+// paths, and the ruleset in nft's syntax. It returns the path of the file.
+func (t *liveTracer) writeReproducer(o livetrace.Observation) (string, error) {
 	file, err := os.CreateTemp("", "rules-trace-*.nft")
 	if err != nil {
 		return "", err
@@ -58,6 +58,7 @@ func (t *liveTracer) reproducer(o livetrace.Observation) (string, error) {
 	return file.Name(), errors.Join(err, file.Close())
 }
 
+// print prints a packet. known reports whether the sender is known.
 func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, known bool) error {
 	t.summary.add(o, sender, known)
 	direction, user := "in", ""
@@ -81,7 +82,7 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 	}
 	line.Direction = direction
 	if len(o.Differences) > 0 && t.summary.Differences <= maxReproducers {
-		path, err := t.reproducer(o)
+		path, err := t.writeReproducer(o)
 		if err != nil {
 			t.s.warn("no file that reproduces the difference: %v", err)
 		}

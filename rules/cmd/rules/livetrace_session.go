@@ -19,10 +19,10 @@ import (
 // A traceSource provides the events of one namespace.
 type traceSource struct {
 	session *trace.Session // nil if the kernel has no nf_tables
-	log     *trace.Log     // nil if logErr
+	log     *trace.Log     // the rules of iptables-legacy; nil if logErr is not nil
 	logErr  error
-	marks   *compat.Marks // of iptables-legacy, nil if the kernel has nf_tables
-	poll    *time.Ticker
+	marks   *compat.Marks // of iptables-legacy; nil if the kernel has nf_tables
+	poll    *time.Ticker  // reads log if session is nil
 }
 
 // openTrace starts to trace. The trace of nf_tables marks the packets for both backends. In a
@@ -60,7 +60,7 @@ func (s *traceSource) close() error {
 	return errors.Join(errs...)
 }
 
-// next returns the events of at most the time settle.
+// next waits for events, at most for idleTime, and returns them.
 func (s *traceSource) next(ctx context.Context) (trace.Batch, error) {
 	var b trace.Batch
 	if s.session == nil {
@@ -91,11 +91,11 @@ func (t *liveTracer) warnOfLegacy() {
 		return
 	}
 	for i := range t.ruleset.Tables {
-		x := &t.ruleset.Tables[i]
-		for _, c := range x.Chains {
-			if compat.IsLegacy(x) && (len(c.Rules) > 0 || c.Base != nil && c.Base.Drop) {
-				t.s.warn("the rules of iptables-legacy here are not traced: outcomes may be theirs (table %s %s): %v",
-					x.Family, x.Name, t.source.logErr)
+		table := &t.ruleset.Tables[i]
+		for _, c := range table.Chains {
+			if compat.IsLegacy(table) && (len(c.Rules) > 0 || c.Base != nil && c.Base.Drop) {
+				t.s.warn("the rules of iptables-legacy are not traced, but they may determine "+
+					"outcomes (table %s %s): %v", table.Family, table.Name, t.source.logErr)
 				return
 			}
 		}
@@ -109,15 +109,15 @@ type flows map[flow]time.Time
 type flow struct {
 	protocol            rules.Protocol
 	source, destination netip.AddrPort
-	sequence            uint32 // of TCP, which differs in another connection
+	sequence            uint32 // the TCP sequence number, which differs in another connection
 }
 
-// idle is the time after which a packet belongs to another connection
-// (nf_conntrack_udp_timeout).
-const idle = 30 * time.Second
+// flowTimeout is the time after which a packet with the same addresses belongs to another
+// connection (nf_conntrack_udp_timeout).
+const flowTimeout = 30 * time.Second
 
-// maxFlows is the number of connections from which on idle ones are forgotten. It is larger than
-// the number of traced packets in the time idle.
+// maxFlows is the number of connections from which connections are forgotten after flowTimeout. It
+// is larger than the number of packets that are traced in this time.
 const maxFlows = 1 << 17
 
 // repeated reports whether an earlier packet had the same connection, and records the packet.
@@ -126,17 +126,20 @@ func (f *flows) repeated(p trace.Packet) bool {
 		*f = flows{}
 	}
 	if len(*f) >= maxFlows {
-		maps.DeleteFunc(*f, func(_ flow, last time.Time) bool { return p.Time.Sub(last) > idle })
+		maps.DeleteFunc(*f, func(_ flow, last time.Time) bool {
+			return p.Time.Sub(last) > flowTimeout
+		})
 	}
 	h := p.Header()
-	k := flow{h.Protocol, h.Source, h.Destination, h.Sequence}
-	for _, k := range []flow{k, {h.Protocol, h.Destination, h.Source, h.Sequence}} {
+	original := flow{h.Protocol, h.Source, h.Destination, h.Sequence}
+	reply := flow{h.Protocol, h.Destination, h.Source, h.Sequence}
+	for _, k := range []flow{original, reply} {
 		if _, found := (*f)[k]; found {
 			(*f)[k] = p.Time
 			return true
 		}
 	}
-	(*f)[k] = p.Time
+	(*f)[original] = p.Time
 	return false
 }
 

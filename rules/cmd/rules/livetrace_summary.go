@@ -26,10 +26,10 @@ type traceSummary struct {
 
 func (traceSummary) kind() string { return "TraceSummary" }
 
-// A traceTalker sent packets that were not captured.
+// A traceTalker is a sender of packets that were not captured, and a destination.
 type traceTalker struct {
 	Sentence string  `json:"sentence"`
-	From     string  `json:"from,omitempty"` // the address, unless it is a process of the namespace
+	From     string  `json:"from,omitempty"` // the address of a sender outside the namespace
 	UID      *uint32 `json:"uid,omitempty"`
 	Process  string  `json:"process,omitempty"`
 	To       string  `json:"to"`
@@ -86,8 +86,8 @@ func (s *traceSummary) add(o livetrace.Observation, sender livetrace.Process, kn
 	}
 }
 
-// end returns the summary with the talkers.
-func (s traceSummary) end() traceSummary {
+// withTalkers returns the summary with the list of talkers.
+func (s traceSummary) withTalkers() traceSummary {
 	s.Talkers = []traceTalker{}
 	for k, packets := range s.talkers {
 		t := traceTalker{
@@ -109,7 +109,7 @@ func (s traceSummary) end() traceSummary {
 	return s
 }
 
-// String returns the summary in text: connections that bypass the proxy first.
+// String returns the summary as text, with connections that bypass the proxy first.
 func (s traceSummary) String() string {
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "%s, %s, %s from the model\n", count(s.Packets, "packet"),
@@ -118,13 +118,13 @@ func (s traceSummary) String() string {
 		fmt.Fprintf(b, "%s without an answer at the end\n", count(s.Unanswered, "connection"))
 	}
 	sentences := slices.SortedFunc(maps.Keys(s.Sentences), func(x, y string) int {
-		captured := func(s string) int {
-			if strings.HasPrefix(s, "not captured") {
+		group := func(sentence string) int {
+			if strings.HasPrefix(sentence, "not captured") {
 				return 0
 			}
 			return 1
 		}
-		return cmp.Or(captured(x)-captured(y), s.Sentences[y]-s.Sentences[x], cmp.Compare(x, y))
+		return cmp.Or(group(x)-group(y), s.Sentences[y]-s.Sentences[x], cmp.Compare(x, y))
 	})
 	for _, sentence := range sentences {
 		fmt.Fprintf(b, "  %5d  %s\n", s.Sentences[sentence], sentence)
@@ -137,9 +137,9 @@ func (s traceSummary) String() string {
 	return b.String()
 }
 
-// end prints the summary.
-func (t *liveTracer) end() error {
-	s := t.summary.end()
+// printSummary prints the summary of the trace.
+func (t *liveTracer) printSummary() error {
+	s := t.summary.withTalkers()
 	if t.s.json {
 		return t.s.printLine(s)
 	}

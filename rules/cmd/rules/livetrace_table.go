@@ -25,73 +25,67 @@ func liveTraceTable() []parameter {
 	row := func(flag, value, help string, set func(p *parameters, text string) error) parameter {
 		return parameter{flag: flag, value: value, section: sectionTrace, help: help, set: set}
 	}
-	list := []parameter{
+	verbose := row("verbose", "", "also print each rule that a packet met, in order, "+
+		"whether a socket listens, and the answer to the connection",
+		setBool(func(p *parameters) *bool { return &p.trace.verbose }))
+	verbose.short = "v"
+	return []parameter{
 		row("in", "", "only packets that arrive from another host",
-			truth(func(p *parameters) *bool {
-				return &p.trace.filter.In
-			})),
-		row("out", "", "only packets that local processes send", truth(func(p *parameters) *bool {
-			return &p.trace.filter.Out
-		})),
-		row("to", "ADDRESS[:PORT]", "only packets to this address, before translation", func(
-			p *parameters, text string,
-		) error {
-			return assign(&p.trace.filter.To)(parseEnd(text))
-		}),
-		row("from", "ADDRESS[:PORT]", "only packets from this address", func(
-			p *parameters, text string,
-		) error {
-			return assign(&p.trace.filter.From)(parseEnd(text))
-		}),
-		row("from-uid", "UID", "only packets of sockets of this user", func(
-			p *parameters, text string,
-		) error {
-			uid, err := strconv.ParseUint(text, 10, 32)
-			if err != nil {
-				return fmt.Errorf("%q is not the number of a user (0 to 4294967295)", text)
-			}
-			p.trace.filter.UID = new(uint32)
-			*p.trace.filter.UID = uint32(uid)
-			return nil
-		}),
-		row("port", "PORT", "only packets to this port, before translation", func(
-			p *parameters, text string,
-		) error {
-			return assign(&p.trace.filter.Port)(rules.ParsePort(text))
-		}),
-		row("verbose", "", "also print each rule that a packet met, in order, whether a socket listens, and the answer to the connection",
-			truth(func(p *parameters) *bool { return &p.trace.verbose })),
-		row("for", "DURATION", "end after this time", func(p *parameters, text string) error {
-			d, err := time.ParseDuration(text)
-			if err != nil || d <= 0 {
-				return fmt.Errorf("%q is not a duration, such as 30s or 5m", text)
-			}
-			p.trace.duration = d
-			return nil
-		}),
-		row("count", "NUMBER", "end after this number of packets", func(p *parameters, text string) error {
-			n, err := strconv.Atoi(text)
-			if err != nil || n <= 0 {
-				return fmt.Errorf("%q is not a number of packets (1 or more)", text)
-			}
-			p.trace.count = n
-			return nil
-		}),
-	}
-	list = append(list,
+			setBool(func(p *parameters) *bool { return &p.trace.filter.In })),
+		row("out", "", "only packets that local processes send",
+			setBool(func(p *parameters) *bool { return &p.trace.filter.Out })),
+		row("to", "ADDRESS[:PORT]", "only packets to this address, before translation",
+			func(p *parameters, text string) error {
+				return assign(&p.trace.filter.To)(parseEndpoint(text))
+			}),
+		row("from", "ADDRESS[:PORT]", "only packets from this address",
+			func(p *parameters, text string) error {
+				return assign(&p.trace.filter.From)(parseEndpoint(text))
+			}),
+		row("from-uid", "UID", "only packets of sockets of this user", setFromUID),
+		row("port", "PORT", "only packets to this port, before translation",
+			func(p *parameters, text string) error {
+				return assign(&p.trace.filter.Port)(rules.ParsePort(text))
+			}),
+		verbose,
+		row("for", "DURATION", "end after this time", setTraceDuration),
+		row("count", "NUMBER", "end after this number of packets", setTraceCount),
 		row("until-eof", "",
 			"end when standard input ends, as when the client of kubectl exec -i exits",
-			truth(func(p *parameters) *bool { return &p.trace.untilEOF })))
-	for i := range list {
-		if list[i].flag == "verbose" {
-			list[i].short = "v"
-		}
+			setBool(func(p *parameters) *bool { return &p.trace.untilEOF })),
 	}
-	return list
 }
 
-// parseEnd parses an address with or without a port.
-func parseEnd(text string) (netip.AddrPort, error) {
+func setFromUID(p *parameters, text string) error {
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return fmt.Errorf("%q is not the number of a user (0 to 4294967295)", text)
+	}
+	uid := uint32(n)
+	p.trace.filter.UID = &uid
+	return nil
+}
+
+func setTraceDuration(p *parameters, text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return fmt.Errorf("%q is not a duration, such as 30s or 5m", text)
+	}
+	p.trace.duration = d
+	return nil
+}
+
+func setTraceCount(p *parameters, text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n <= 0 {
+		return fmt.Errorf("%q is not a number of packets (1 or more)", text)
+	}
+	p.trace.count = n
+	return nil
+}
+
+// parseEndpoint parses an address with or without a port.
+func parseEndpoint(text string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		return netip.AddrPortFrom(a.Unmap(), 0), nil
 	}
@@ -108,8 +102,8 @@ func checkTrace(p *parameters, args []string) []error {
 	f := p.trace.filter
 	var errs []error
 	for _, a := range args {
-		errs = append(errs,
-			fmt.Errorf("unexpected argument %q: filters are flags, such as --to 10.96.0.1:443", a))
+		errs = append(errs, fmt.Errorf(
+			"unexpected argument %q: filters are flags, such as --to 10.96.0.1:443", a))
 	}
 	if f.In && f.Out {
 		errs = append(errs, errors.New("--in and --out: give one of them, or neither for both"))

@@ -8,7 +8,8 @@ import (
 	"os"
 	"runtime/debug"
 
-	_ "github.com/sluice-mesh/sluice/plugin/faststart" // tunes the Go runtime for a process of a few milliseconds
+	// tunes the Go runtime for a process of a few milliseconds
+	_ "github.com/sluice-mesh/sluice/plugin/faststart"
 )
 
 func main() {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A mode is the data plane mode of Istio in which a parameter has a meaning.
+// A mode is the data plane mode of Istio to which a parameter applies.
 type mode uint8
 
 const (
@@ -23,7 +23,7 @@ const ambientFlag = "ambient"
 // otherMode returns the mode that the command line does not select.
 func (in *inputs) otherMode() mode {
 	if texts := in.given[ambientFlag]; len(texts) > 0 {
-		if is, err := rules.ParseBool(texts[len(texts)-1]); err == nil && is {
+		if ambient, err := rules.ParseBool(texts[len(texts)-1]); err == nil && ambient {
 			return modeSidecar
 		}
 	}
@@ -44,17 +44,19 @@ func (in *inputs) modeFaults() []error {
 			allowed = append(allowed, flagName(p))
 		}
 	}
-	list := strings.Join(wrong, ", ")
+	flags := strings.Join(wrong, ", ")
 	switch {
 	case len(wrong) == 0:
 		return nil
 	case other == modeSidecar && len(allowed) == 0:
-		return []error{fmt.Errorf("%s: for the redirection to a sidecar only, not with --ambient", list)}
+		return []error{fmt.Errorf(
+			"%s: for the redirection to a sidecar only, not with --ambient", flags)}
 	case other == modeSidecar:
-		return []error{fmt.Errorf("%s: for the redirection to a sidecar only; with --ambient want %s", list,
-			strings.Join(allowed, ", "))}
+		return []error{fmt.Errorf(
+			"%s: for the redirection to a sidecar only; with --ambient want %s",
+			flags, strings.Join(allowed, ", "))}
 	}
-	return []error{fmt.Errorf("%s: for ambient mode only; want --ambient with it", list)}
+	return []error{fmt.Errorf("%s: for ambient mode only; want --ambient with it", flags)}
 }
 
 // ruleset returns the ruleset of complete parameters.

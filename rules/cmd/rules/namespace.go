@@ -71,9 +71,9 @@ var noNamespace = []unix.Errno{
 	unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, unix.ENXIO, unix.ENODEV, unix.EINVAL,
 }
 
-// wrongNamespace converts an error into bad input (there is no such file or process, or the file is
-// not a network namespace) or an error of the system. An error without an errno is from inspecting
-// the opened file.
+// wrongNamespace classifies an error of opening a namespace: it is bad input if there is no such
+// file or process, or the file is not a network namespace, and otherwise an error of the system. An
+// error without an errno comes from the inspection of the opened file.
 func wrongNamespace(err error) error {
 	var number unix.Errno
 	if errors.As(err, &number) && !slices.Contains(noNamespace, number) {

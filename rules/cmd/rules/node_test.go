@@ -145,7 +145,7 @@ func TestCommandsAboutTheNodeWithoutRules(t *testing.T) {
 		{
 			"no agent", t.TempDir(), 3,
 			[]string{"doctor", "--node"},
-			"--node is for the agent's container",
+			"--node works only in the agent's container",
 		},
 		{
 			"parameters of a pod", t.TempDir(), 2,

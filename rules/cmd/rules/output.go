@@ -56,9 +56,12 @@ func encode(d document) ([]byte, error) {
 }
 
 // count returns a number with a noun.
-func count(n int, noun string) string {
+func count(n int, noun string) string { return countOf(n, noun, noun+"s") }
+
+// countOf is count for a noun with an irregular plural.
+func countOf(n int, noun, plural string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return fmt.Sprintf("%d %s", n, plural)
 }

@@ -39,11 +39,11 @@ chain b
   changed    want  priority 1
              found priority 2
 `
-	if got := s.listing(differences); got != plain {
+	if got := s.differencesText(differences); got != plain {
 		t.Errorf("got\n%s\nwant\n%s", got, plain)
 	}
 	s.colour = true
-	if got, want := s.listing(differences[:1]),
+	if got, want := s.differencesText(differences[:1]),
 		"\x1b[1mchain a\x1b[0m\n\x1b[31m  missing    tcp dport 80 accept\x1b[0m\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

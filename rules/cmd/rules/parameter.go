@@ -14,23 +14,24 @@ import (
 // A parameter is one input. Help, parsing and the names in errors all come from its row in [table].
 type parameter struct {
 	flag, short string
-	// variables of the environment, of which a later one outranks the earlier, and the flag
-	// outranks all.
+	// variables are the environment variables. If several are set, the last takes precedence. The
+	// flag takes precedence over all variables.
 	variables []string
-	value     string // placeholder of the value in help; empty for a boolean
-	fallback  string // the default, as shown in help
+	value     string   // placeholder of the value in help; empty for a Boolean
+	words     []string // the allowed values, if they are a fixed set
+	fallback  string   // the default, as shown in help
 	help      string
 	field     string // the field of rules.Redirect, for faults of validation
 	section   section
 	mode      mode
-	// An empty variable means an empty list (for other parameters: not set), and the values of a
-	// repeated flag are joined.
+	// list reports that the value is a list: an empty variable is an empty list, while for other
+	// parameters it counts as not set, and the values of a repeated flag are joined.
 	list   bool
 	repeat bool // the flag may be repeated, and its values are kept separately
 	set    func(p *parameters, text string) error
 }
 
-// section groups the parameters: by command, and in help by title.
+// A section groups parameters: a command has all parameters of a section or none.
 type section uint8
 
 const (
@@ -62,7 +63,7 @@ const (
 	sectionIgnored
 )
 
-// assign returns a function that stores the result of a parser.
+// assign returns a function that stores the result of a parser, unless the parser failed.
 func assign[T any](to *T) func(T, error) error {
 	return func(value T, err error) error {
 		if err == nil {
@@ -72,11 +73,11 @@ func assign[T any](to *T) func(T, error) error {
 	}
 }
 
-func truth(field func(*parameters) *bool) func(*parameters, string) error {
+func setBool(field func(*parameters) *bool) func(*parameters, string) error {
 	return func(p *parameters, text string) error { return assign(field(p))(rules.ParseBool(text)) }
 }
 
-func word(field func(*parameters) *string) func(*parameters, string) error {
+func setText(field func(*parameters) *string) func(*parameters, string) error {
 	return func(p *parameters, text string) error { *field(p) = text; return nil }
 }
 
@@ -116,7 +117,8 @@ func (p *parameters) setPID(text string) error {
 func (p *parameters) setWatch(text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < minWatch || d > maxWatch {
-		return fmt.Errorf("%q is not a duration from %s to %s, such as 2s", text, minWatch, maxWatch)
+		return fmt.Errorf("%q is not a duration from %s to %s, such as 2s", text, minWatch,
+			maxWatch)
 	}
 	p.watch = d
 	return nil

@@ -11,7 +11,7 @@ import (
 
 // parameters contains the values of the flags and the environment.
 type parameters struct {
-	params.Values // without the properties of the pod: see complete
+	params.Values // complete adds the properties of the pod
 
 	names params.Names
 
@@ -31,19 +31,19 @@ type parameters struct {
 	config  string // of explain: a file
 	packet  packetFlags
 
-	pod     podName         // requested from the node agent; zero for none
-	runDir  string          // shared by plugin and agent
-	located *agent.Location // the agent's answer
+	pod     podName         // of --pod; zero without the flag
+	runDir  string          // the directory that plugin and agent share
+	located *agent.Location // the agent's answer about the pod
 
-	node bool             // the rules of the node are requested from the node agent
-	host *agent.HostRules // the agent's answer
+	node bool             // of --node
+	host *agent.HostRules // the agent's answer about the node
 
 	istio bool // of cleanup
 	diff  diffParameters
 	trace liveTraceParameters
 	// budget bounds the work of diff and explain.
 	budget diff.Budget
-	text   string // the parsed text, if it was a SPEC of diff
+	text   string // the name of the side of diff that the parameters describe
 }
 
 // defaultParameters returns the values without flags and variables.

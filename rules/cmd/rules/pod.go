@@ -31,13 +31,14 @@ func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	}
 	p.Redirect.IPv6 = rules.CapturesIPv6(p.PodIPs, p.DualStack)
 	if i := slices.IndexFunc(p.PodIPs, netip.Addr.Is6); i >= 0 && !p.Redirect.IPv6 {
-		s.warn("the pod's IPv6 is not captured: %s comes after an IPv4 address, and --dual-stack is not set", p.PodIPs[i])
+		s.warn("the pod's IPv6 is not captured: %s comes after an IPv4 address, "+
+			"and --dual-stack is not set", p.PodIPs[i])
 	}
 	s.warnOfNameservers(p.Redirect)
 	return p.Redirect, nil
 }
 
-// assume sets addresses if there is no pod.
+// assume sets the addresses of an assumed pod if no address is given.
 func (p *parameters) assume() {
 	if len(p.PodIPs) > 0 {
 		return
@@ -50,19 +51,20 @@ func (p *parameters) assume() {
 
 // podAddresses returns the addresses in the namespace that determine the pod's families.
 func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
-	all, err := s.addresses(ns)
+	addresses, err := s.addresses(ns)
 	if err != nil {
 		return nil, refused(err)
 	}
-	found := slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool {
-		return !rules.DecidesFamily(a)
-	})
-	if len(found) == 0 {
-		return nil, refused(fmt.Errorf("network namespace %s: no valid local IP address: there are only loopback and link-local "+
-			"ones; pass the address of the pod with --pod-ip", ns))
+	var found []netip.Addr
+	for _, a := range addresses {
+		if rules.DecidesFamily(a) {
+			found = append(found, a.Unmap())
+		}
 	}
-	for i := range found {
-		found[i] = found[i].Unmap()
+	if len(found) == 0 {
+		return nil, refused(fmt.Errorf("network namespace %s: no valid local IP address: "+
+			"there are only loopback and link-local addresses; "+
+			"pass the address of the pod with --pod-ip", ns))
 	}
 	return found, nil
 }
@@ -81,7 +83,8 @@ func (s *system) findNameservers(p *parameters) error {
 		dns.Servers = found
 	}
 	if len(dns.Servers) == 0 {
-		s.warn("DNS is not captured: %s has no nameserver, and neither --nameserver nor --capture-all-dns is set", s.resolvConf)
+		s.warn("DNS is not captured: %s has no nameserver, "+
+			"and neither --nameserver nor --capture-all-dns is set", s.resolvConf)
 		dns.Capture = false
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// locateTime limits the request for a pod. The agent replies within a second, or with an error.
+// locateTime is the time limit of a request to the node agent, which replies within a second.
 const locateTime = 3 * time.Second
 
 // podName is the namespace and name of a pod, as in --pod.
@@ -44,8 +44,8 @@ func parsePodName(words string) (podName, error) {
 	return podName{namespace, name}, nil
 }
 
-// setPod sets a name, or for explain a file. A text that names an existing file, or looks like a
-// file, is a file.
+// setPod sets the name of a pod, or for explain a file. A text that is the path of an existing
+// file, or has the extension of YAML or JSON, is a file.
 func (p *parameters) setPod(words string) error {
 	if words == "" {
 		return errors.New("it is empty: want NAMESPACE/NAME")
@@ -77,12 +77,12 @@ func (in *inputs) podFaults(p *parameters) []error {
 		if err != nil {
 			return []error{fmt.Errorf("--pod: %w", err)}
 		}
-		p.pod, p.podFile = named, "" // here only a name is allowed
+		p.pod, p.podFile = named, "" // this command does not read a file
 	}
 	if p.node {
-		for _, name := range in.givenIn(slices.Concat(captureSections, []section{sectionNamespace, sectionAgent})) {
-			errs = append(errs,
-				fmt.Errorf("the node agent provides the node's rules: --%s cannot be combined with --node", name))
+		for _, name := range in.givenIn(ofCapture(sectionNamespace, sectionAgent)) {
+			errs = append(errs, fmt.Errorf("the node agent provides the node's rules: "+
+				"--%s cannot be combined with --node", name))
 		}
 		return errs
 	}
@@ -90,8 +90,8 @@ func (in *inputs) podFaults(p *parameters) []error {
 		return nil
 	}
 	for _, name := range in.givenIn(captureSections) {
-		errs = append(errs,
-			fmt.Errorf("the node agent provides the parameters of the pod: --%s cannot be combined with --pod", name))
+		errs = append(errs, fmt.Errorf("the node agent provides the parameters of the pod: "+
+			"--%s cannot be combined with --pod", name))
 	}
 	for _, name := range in.givenIn([]section{sectionNamespace}) {
 		errs = append(errs, fmt.Errorf("--pod and --%s: give only one of them", name))
@@ -107,8 +107,11 @@ func (s *system) locate(p *parameters) error {
 	found, err := agent.Caller{
 		Socket: agent.SocketIn(p.runDir),
 	}.Locate(ctx, p.pod.namespace, p.pod.name)
-	if err != nil {
-		return s.locateWithoutAgent(ctx, p, err)
+	switch {
+	case agent.IsNotFound(err):
+		return fmt.Errorf("pod %s is not on this node: %w", p.pod, err)
+	case err != nil:
+		return refused(fmt.Errorf("pod %s: %w", p.pod, agentError(ctx, "--pod", err)))
 	}
 	p.located, p.netnsPath = found, found.NetNS
 	switch {
@@ -123,54 +126,47 @@ func (s *system) locate(p *parameters) error {
 	default:
 		return nil
 	}
-	if p.Backend == string(compat.BackendAuto) && found.Backend != "" {
-		p.Backend = found.Backend
-	}
+	p.setBackend(found.Backend)
 	return nil
 }
 
-// locateNode requests the rules of the node from the node agent, and sets the parameters to its
-// namespace and its rules.
+// locateNode requests the rules of the node from the node agent, and sets the parameters to the
+// node's namespace and rules.
 func (s *system) locateNode(p *parameters) error {
 	ctx, cancel := context.WithTimeout(context.Background(), locateTime)
 	defer cancel()
 	found, err := agent.Caller{Socket: agent.SocketIn(p.runDir)}.Host(ctx)
 	switch {
-	case err == nil:
 	case agent.IsNotFound(err):
 		return fmt.Errorf("this node has no rules for probes: %w", err)
-	case agent.IsNotRunning(err):
-		return refused(fmt.Errorf("there is no node agent here to ask: %w; --node is for the agent's container", err))
-	case agent.IsTimeout(ctx, err):
-		return refused(fmt.Errorf("the node agent does not answer within %v", locateTime))
-	default:
-		return refused(fmt.Errorf("node agent: %w", err))
+	case err != nil:
+		return refused(agentError(ctx, "--node", err))
 	}
 	p.host, p.netnsPath = found, found.NetNS
-	if p.Backend == string(compat.BackendAuto) && found.Backend != "" {
-		p.Backend = found.Backend
-	}
+	p.setBackend(found.Backend)
 	return nil
 }
 
-// locateWithoutAgent returns the error for a pod that the agent did not locate.
-func (s *system) locateWithoutAgent(ctx context.Context, p *parameters, err error) error {
-	switch {
-	case agent.IsNotFound(err):
-		return fmt.Errorf("pod %s is not on this node: %w", p.pod, err)
-	case agent.IsNotRunning(err):
-		return refused(fmt.Errorf(
-			"pod %s: there is no node agent here to ask: %w; --pod is for the agent's container",
-			p.pod, err))
-	case agent.IsTimeout(ctx, err):
-		return refused(fmt.Errorf("pod %s: the node agent does not answer within %v", p.pod,
-			locateTime))
+// setBackend sets the backend that the agent reports, unless a flag or variable sets it.
+func (p *parameters) setBackend(name string) {
+	if p.Backend == string(compat.BackendAuto) && name != "" {
+		p.Backend = name
 	}
-	return refused(fmt.Errorf("pod %s: node agent: %w", p.pod, err))
 }
 
-// notRedirected returns the error of a command that needs a redirected pod, or nil if the pod is
-// one.
+// agentError returns the error of a failed request to the node agent for a flag.
+func agentError(ctx context.Context, flag string, err error) error {
+	switch {
+	case agent.IsNotRunning(err):
+		return fmt.Errorf("no node agent is running here: %w; %s works only in the agent's "+
+			"container", err, flag)
+	case agent.IsTimeout(ctx, err):
+		return fmt.Errorf("the node agent does not answer within %v", locateTime)
+	}
+	return fmt.Errorf("node agent: %w", err)
+}
+
+// notRedirected returns an error if the requested pod is not redirected.
 func (p *parameters) notRedirected() error {
 	if p.located == nil || p.located.Redirect != nil || p.located.Ambient != nil {
 		return nil
@@ -178,8 +174,8 @@ func (p *parameters) notRedirected() error {
 	return fmt.Errorf("pod %s is not redirected: %s", p.pod, decisionText(p.located))
 }
 
-// programsItself reports whether the pod is not redirected because it has an istio-init container.
-func (p *parameters) programsItself() bool {
+// hasIstioInit reports whether the plugin skips the pod because it has an istio-init container.
+func (p *parameters) hasIstioInit() bool {
 	return p.located != nil && p.located.Redirect == nil &&
 		p.located.Reason == string(decide.IstioInit)
 }
@@ -198,6 +194,6 @@ func (p *parameters) namespaceNotFound() error {
 	if p.located == nil || p.located.NetNS != "" {
 		return nil
 	}
-	return fmt.Errorf(
-		"pod %s: no network namespace of it was found on this node: it may have ended, or not begun", p.pod)
+	return fmt.Errorf("pod %s: its network namespace was not found on this node: "+
+		"the pod may have ended, or not yet started", p.pod)
 }

@@ -212,7 +212,7 @@ func TestCommandsForAPodOfTheNode(t *testing.T) {
 			"a pod without a namespace",
 			[]string{"check", "--pod", "default/away"},
 			2, "",
-			"pod default/away: no network namespace of it was found on this node",
+			"pod default/away: its network namespace was not found on this node",
 		},
 		{
 			"show a pod without a namespace",
@@ -424,8 +424,8 @@ func TestDiffOfAnInitContainerLogAndADesiredRuleset(t *testing.T) {
 func TestCommandsWithoutAnAgent(t *testing.T) {
 	code, _, stderr := command(t, t.TempDir(), "", "check", "--pod", "default/web")
 	if code != 3 || !strings.Contains(stderr,
-		"rules: pod default/web: there is no node agent here to ask: socket /") ||
-		!strings.HasSuffix(stderr, "it is not running; --pod is for the agent's container\n") {
+		"rules: pod default/web: no node agent is running here: socket /") ||
+		!strings.HasSuffix(stderr, "it is not running; --pod works only in the agent's container\n") {
 		t.Errorf("no agent: exit code %d: %s", code, stderr)
 	}
 	dir := t.TempDir()

@@ -100,7 +100,7 @@ func called(s *system, args []string) *cobra.Command {
 }
 
 func newRootCommand(s *system) *cobra.Command {
-	cobra.EnableCommandSorting = false // help lists them in our order
+	cobra.EnableCommandSorting = false // help lists the commands in the order of commands
 	root := &cobra.Command{
 		Use:               "rules",
 		Short:             "Program a mesh pod's traffic redirection",
@@ -110,14 +110,14 @@ func newRootCommand(s *system) *cobra.Command {
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	all := false
+	helpAll := false
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
-		if all {
+		if helpAll {
 			return printAllHelp(cmd)
 		}
 		return cmd.Help()
 	}
-	root.Flags().BoolVar(&all, helpAllFlag, false, "")
+	root.Flags().BoolVar(&helpAll, helpAllFlag, false, "")
 	root.SetOut(s.stdout)
 	root.SetErr(s.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
@@ -165,7 +165,7 @@ func subcommands(root *cobra.Command) []string {
 func (s *system) command(
 	cmd *cobra.Command, in *inputs, do func(p *parameters, args []string) error,
 ) *cobra.Command {
-	cmd.DisableFlagParsing = true // by cobra: flags are declared when the command runs
+	cmd.DisableFlagParsing = true // parseFlags declares and parses the flags when the command runs
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if in.load(); in.helpAll {
 			printHelp(cmd, args)

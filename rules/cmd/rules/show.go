@@ -11,13 +11,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const showHelp = `Print the ruleset that apply would program. This requires no privileges. Without --pod-ip, --netns or --pid, the pod is
-assumed to have an IPv4 address, and with --dual-stack also an IPv6 address.
+const showHelp = `
+Print the ruleset that apply would program. This requires no privileges. Without --pod-ip, --netns
+or --pid, the pod is assumed to have an IPv4 address, and with --dual-stack also an IPv6 address.
 
-With --live, print the kernel's rules in the namespace, of all owners, in nf_tables and iptables-legacy, each with its
-counters of packets and bytes, like iptables -vnL. "-" means that the rule has no counter: Sluice's rules in nf_tables have
-counters only with --counters. An unsupported rule is printed as unknown(...). --format nft prints no counters, but the
-elements of sets.`
+With --live, print the kernel's rules in the namespace, of all owners, in nf_tables and
+iptables-legacy, each with its counters of packets and bytes, like iptables -vnL. "-" means that the
+rule has no counter: Sluice's rules in nf_tables have counters only with --counters. An unsupported
+rule is printed as unknown(...). --format nft prints no counters, but the elements of sets.`
 
 const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --check -f -
   rules show -b '*' -i '*' -m TPROXY --dual-stack --format iptables
@@ -29,20 +30,22 @@ const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --ch
 
 func newShowCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir, sectionBackend,
-			sectionShow, sectionLive, sectionOutput),
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
+			sectionBackend, sectionShow, sectionLive, sectionOutput),
 		tolerated: actionSections,
 	}
 	in.check = func(p *parameters, args []string) []error {
-		faults := append(noArguments(args), in.shapingLive(p)...)
+		faults := append(noArguments(args), in.rejectedWithLive(p)...)
 		if p.live && p.format == formatIPTables {
 			faults = append(faults,
-				errors.New("--live and --format iptables: want one of them; iptables-save prints the live rules of iptables"))
+				errors.New("--live and --format iptables: want one of them; "+
+					"iptables-save prints the live rules of iptables"))
 		}
 		faults = append(faults, in.countersFaults(p)...)
 		if !p.live && len(in.given["backend"]) > 0 {
 			faults = append(faults,
-				errors.New("--backend requires --live; --format iptables prints the rules of iptables-legacy"))
+				errors.New("--backend requires --live; "+
+					"--format iptables prints the rules of iptables-legacy"))
 		}
 		switch {
 		case p.format == formatJSON:
@@ -76,7 +79,8 @@ func (in *inputs) countersFaults(p *parameters) []error {
 		case !p.live:
 			errs = append(errs, fmt.Errorf("--%s requires --live", name))
 		case len(in.given["format"]) > 0 && p.format != formatJSON:
-			errs = append(errs, fmt.Errorf("--%s and --format %s: want one of them", name, p.format))
+			errs = append(errs,
+				fmt.Errorf("--%s and --format %s: want one of them", name, p.format))
 		}
 	}
 	return errs
@@ -100,8 +104,8 @@ func show(s *system, p *parameters) error {
 	return s.print(text, toDocument(ruleset))
 }
 
-// compile returns the ruleset of the parameters. It reads addresses only in a namespace that they
-// name.
+// compile returns the ruleset of the parameters. If they do not name a namespace, it assumes the
+// addresses of the pod.
 func (s *system) compile(p *parameters) (rules.Ruleset, error) {
 	if p.located != nil || p.host != nil {
 		if err := p.notRedirected(); err != nil {
@@ -109,7 +113,7 @@ func (s *system) compile(p *parameters) (rules.Ruleset, error) {
 		}
 		return p.ruleset()
 	}
-	if p.netnsPath == "" && p.networkNamespace == "" && p.pid == 0 {
+	if !p.namesNamespace() {
 		p.assume()
 	}
 	var rs rules.Ruleset

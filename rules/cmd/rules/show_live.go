@@ -19,9 +19,10 @@ type liveView struct {
 	s     *system
 	exact bool
 	read  func() (rules.Ruleset, error)
-	// before are the counters of the last reading, by rule, and at is its time.
-	before map[ruleKey]rules.Hits
-	at     time.Time
+	// before contains the counters of the last reading, by rule. lastTime is the time of the last
+	// reading.
+	before   map[ruleKey]rules.Hits
+	lastTime time.Time
 }
 
 // A ruleKey identifies a rule in several readings: the nth rule of a chain with a text.
@@ -65,7 +66,7 @@ func (v *liveView) print(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if v.at.IsZero() {
+	if v.lastTime.IsZero() {
 		v.s.warnOfCounters(&live)
 	}
 	text := v.text(&live, now)
@@ -74,7 +75,7 @@ func (v *liveView) print(now time.Time) error {
 	if now.IsZero() {
 		return v.s.print(text, d)
 	}
-	v.at = now
+	v.lastTime = now
 	if v.s.json {
 		d.Time = now.UTC().Format(time.RFC3339Nano)
 		return v.s.printLine(d)
@@ -94,14 +95,15 @@ func (s *system) warnOfCounters(live *rules.Ruleset) {
 			continue
 		}
 		if own := (rules.Ruleset{Tables: []rules.Table{*t}}); !own.Counters() {
-			s.warn("the rules of table %s %s have no counters; rules apply --counters, the chart value counters or the "+
-				"annotation sluice-mesh.github.io/counters of the pod adds them", t.Family, t.Name)
+			s.warn("the rules of table %s %s have no counters; rules apply --counters, "+
+				"the chart value counters or the annotation sluice-mesh.github.io/counters "+
+				"of the pod adds them", t.Family, t.Name)
 		}
 	}
 }
 
-// text returns the chains in the form of iptables -vnL: a line of packets and bytes for each rule.
-// The rate of packets since the last reading follows if there was one.
+// text returns the chains in the form of iptables -vnL: a line of packets and bytes for each rule,
+// and after the first reading also the rate of packets since the last reading.
 func (v *liveView) text(live *rules.Ruleset, now time.Time) string {
 	b := new(strings.Builder)
 	after := map[ruleKey]rules.Hits{}
@@ -147,14 +149,14 @@ func (v *liveView) chain(
 			packets, bytes = v.number(r.Hits.Packets), v.number(r.Hits.Bytes)
 			if last, known := v.before[key]; known && r.Hits.Packets >= last.Packets {
 				rate = strconv.FormatFloat(float64(r.Hits.Packets-last.Packets)/
-					now.Sub(v.at).Seconds(), 'f', 1, 64)
+					now.Sub(v.lastTime).Seconds(), 'f', 1, 64)
 			}
 		}
 		fmt.Fprintf(b, "%s %s\n", v.columns(packets, bytes, rate, rated), text)
 	}
 }
 
-// columns aligns the numbers as iptables does: wider for exact ones.
+// columns aligns the numbers as iptables does, with wider columns for exact numbers.
 func (v *liveView) columns(packets, bytes, rate string, rated bool) string {
 	width := 5
 	if v.exact {

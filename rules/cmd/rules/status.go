@@ -13,15 +13,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-const statusHelp = `Print the status of this node on one page: the kernel, the plugin's executable, its position in the CNI chain, permissions,
-API server, socket, mesh pods by the state of their redirection, drift, conflicting writers, the agent's latest errors, and a
-remedy for each problem; in ambient mode also the enrolled and pending pods, the connected ztunnels and the node's rules for
-probes. The status comes from the node agent's socket. Therefore the command works in the agent's container and, as root, on
-the node. Nothing is changed.
+const statusHelp = `
+Print the status of this node on one page: the kernel, the plugin's executable, its position in the
+CNI chain, permissions, API server, socket, mesh pods by the state of their redirection, drift,
+conflicting writers, the agent's latest errors, and a remedy for each problem; in ambient mode also
+the enrolled and pending pods, the connected ztunnels and the node's rules for probes. The status
+comes from the node agent's socket. Therefore the command works in the agent's container and, as
+root, on the node. Nothing is changed.
 
-The state of a topic is "ok", "problem", "unknown" (it cannot be determined now, or the node is ready without it) or "off"
-(disabled by the chart's values). The exit code is 0 if the node is ready and has no problem, 1 otherwise, 2 for invalid
-flags, and 3 if no agent responds.`
+The state of a topic is "ok", "problem", "unknown" (it cannot be determined now, or the node is
+ready without it) or "off" (disabled by the chart's values). The exit code is 0 if the node is ready
+and has no problem, 1 otherwise, 2 for invalid flags, and 3 if no agent responds.`
 
 const statusExamples = `  kubectl exec -n istio-system ds/sluice-node -- rules status
   rules status --cni-agent-run-dir /run/sluice-cni -o json`
@@ -44,10 +46,13 @@ func newStatusCommand(s *system) *cobra.Command {
 		switch {
 		case err == nil:
 		case agent.IsNotRunning(err):
-			return refused(fmt.Errorf("status: no node agent answers here: %w; see whether the pod of the DaemonSet sluice-node runs on this "+
-				"node (kubectl get pods -A -l k8s-app=sluice-node -o wide), and name its directory by --cni-agent-run-dir", err))
+			return refused(fmt.Errorf("status: no node agent answers here: %w; "+
+				"see whether the pod of the DaemonSet sluice-node runs on this node "+
+				"(kubectl get pods -A -l k8s-app=sluice-node -o wide), "+
+				"and name its directory by --cni-agent-run-dir", err))
 		case agent.IsTimeout(ctx, err):
-			return refused(fmt.Errorf("status: the node agent does not answer within %v; the kubelet restarts it if it is stuck", statusTime))
+			return refused(fmt.Errorf("status: the node agent does not answer within %v; "+
+				"the kubelet restarts it if it is stuck", statusTime))
 		default:
 			return refused(fmt.Errorf("status: node agent: %w", err))
 		}
@@ -61,8 +66,8 @@ func newStatusCommand(s *system) *cobra.Command {
 	})
 }
 
-// A statusDocument is the answer of the node agent. The agent's version is not in "version", which
-// is that of the JSON form.
+// A statusDocument is the answer of the node agent. The field "version" is the version of the JSON
+// form, so the agent's version is in another field.
 type statusDocument struct {
 	Node               string              `json:"node"`
 	AgentVersion       string              `json:"agentVersion"`
@@ -97,14 +102,13 @@ func topicColour(state agent.TopicState) colour.Code {
 }
 
 func (s *system) statusText(found *agent.Status) string {
-	verdict, sign := "ready", colour.Green
+	verdict, code := "ready", colour.Green
 	if !found.Ready {
-		verdict, sign = "not ready", colour.Red
+		verdict, code = "not ready", colour.Red
 	}
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "node %s: %s (agent %s, %s)\n", text.Printable(found.Node),
-		s.colour.Paint(sign, verdict),
-		text.Printable(found.Version), timeText(found.Time))
+		s.colour.Paint(code, verdict), text.Printable(found.Version), timeText(found.Time))
 	for _, t := range found.Topics {
 		s.writeTopic(b, t)
 	}

@@ -10,8 +10,9 @@ import (
 // maxDistance is the maximum edit distance of a misspelt name.
 const maxDistance = 2
 
-// didYouMean returns a question with the names that are closest to a wrong one, for the end of an
-// error. It is empty if no name is close. A name of which the wrong one is a prefix is close too.
+// didYouMean returns a question with the names that are most similar to a wrong name, for the end
+// of an error. It is empty if no name is similar. A name that begins with the wrong name is
+// similar.
 func didYouMean(wrong, prefix string, names []string) string {
 	var found []string
 	least := maxDistance

@@ -18,13 +18,14 @@ import (
 type system struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	colour         colour.Painter                        // stdout supports colours
-	variable       func(name string) (string, bool)      // environment variables
-	users, groups  rules.Lookup                          // ids by name
-	addresses      func(*netns.NS) ([]netip.Addr, error) // addresses of the interfaces, in the kernel's order
-	resolvConf     string                                // path of resolv.conf(5)
-	// validate checks capture with connections, for --run-validation. If capture does not work, the
-	// error is one of invalid.
+	colour         colour.Painter                   // stdout supports colours
+	variable       func(name string) (string, bool) // environment variables
+	users, groups  rules.Lookup                     // ids by name
+	// addresses returns the addresses of the interfaces, in the kernel's order.
+	addresses  func(*netns.NS) ([]netip.Addr, error)
+	resolvConf string // path of resolv.conf(5)
+	// validate tests capture with connections, for --run-validation. If capture does not work, the
+	// error has the exit code exitInvalid.
 	validate func(*system, validation) error
 
 	json bool // results, warnings and errors are JSON
@@ -44,6 +45,14 @@ func thisSystem() *system {
 		resolvConf: "/etc/resolv.conf",
 		validate:   validate,
 	}
+}
+
+// open opens a file, or standard input if the path is "-".
+func (s *system) open(path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(s.stdin), nil
+	}
+	return os.Open(path)
 }
 
 func userID(name string) (uint32, error) {

@@ -9,8 +9,8 @@ import (
 
 // table lists all parameters.
 func table() []parameter {
-	return slices.Concat(captureTable(), ambientTable(), ownTable(), otherTable(), packetTable(), diffTable(),
-		liveTraceTable(), budgetTable())
+	return slices.Concat(captureTable(), ambientTable(), sluiceTable(), otherTable(), packetTable(),
+		diffTable(), liveTraceTable(), budgetTable())
 }
 
 // otherTable lists the parameters that do not affect the ruleset.
@@ -18,8 +18,9 @@ func otherTable() []parameter {
 	return []parameter{
 		{
 			flag: "netns", value: "PATH|NAME", section: sectionNamespace,
-			help: "network namespace: a path such as /proc/PID/ns/net, or a name of ip netns; by default the current one",
-			set:  (*parameters).setNetns,
+			help: "network namespace: a path such as /proc/PID/ns/net, or a name of ip netns; " +
+				"by default the current namespace",
+			set: (*parameters).setNetns,
 		},
 		{
 			flag: "pid", value: "PID", section: sectionNamespace,
@@ -30,27 +31,27 @@ func otherTable() []parameter {
 			flag: "network-namespace", variables: []string{"NETWORK_NAMESPACE"}, value: "PATH",
 			section: sectionNamespace,
 			help:    "the same as --netns, which overrides it; istio-iptables does not enter it",
-			set:     word(func(p *parameters) *string { return &p.networkNamespace }),
+			set:     setText(func(p *parameters) *string { return &p.networkNamespace }),
 		},
 		{
 			flag: "dry-run", short: "n", variables: []string{"DRY_RUN"}, section: sectionDryRun,
 			help: "print the changes without making them",
-			set:  truth(func(p *parameters) *bool { return &p.dryRun }),
+			set:  setBool(func(p *parameters) *bool { return &p.dryRun }),
 		},
 		{
 			flag: "cleanup-only", variables: []string{"CLEANUP_ONLY"}, section: sectionAction,
 			help: "run rules cleanup",
-			set:  truth(func(p *parameters) *bool { return &p.cleanupOnly }),
+			set:  setBool(func(p *parameters) *bool { return &p.cleanupOnly }),
 		},
 		{
 			flag: "skip-rule-apply", variables: []string{"SKIP_RULE_APPLY"}, section: sectionAction,
 			help: "do not write rules; with --run-validation: only validate",
-			set:  truth(func(p *parameters) *bool { return &p.skipApply }),
+			set:  setBool(func(p *parameters) *bool { return &p.skipApply }),
 		},
 		{
 			flag: "run-validation", variables: []string{"RUN_VALIDATION"}, section: sectionAction,
 			help: "then run rules validate; ignored with --dry-run",
-			set:  truth(func(p *parameters) *bool { return &p.runValidation }),
+			set:  setBool(func(p *parameters) *bool { return &p.runValidation }),
 		},
 		{
 			flag: "iptables-probe-port", variables: []string{"IPTABLES_PROBE_PORT"}, value: "PORT",
@@ -72,53 +73,56 @@ func otherTable() []parameter {
 			flag: "output", short: "o", value: "text|json", fallback: outputText,
 			section: sectionOutput,
 			help:    "format of results, warnings and errors (see rules help json)",
-			set: choice(func(p *parameters) *string {
-				return &p.output
-			}, outputText, outputJSON),
+			set: choice(func(p *parameters) *string { return &p.output },
+				outputText, outputJSON),
 		},
 		{
 			flag: "format", value: "nft|iptables|json", fallback: formatNFT, section: sectionShow,
-			help: "nft: input of nft -f, the default without --live; iptables: input of iptables-legacy-restore and ip6tables-legacy-restore, with a comment before " +
-				"each family; json: the same as --output json",
-			set: choice(func(p *parameters) *string {
-				return &p.format
-			}, formatNFT, formatIPTables, formatJSON),
+			help: "nft: input of nft -f, the default without --live; " +
+				"iptables: input of iptables-legacy-restore and ip6tables-legacy-restore, " +
+				"with a comment before each family; json: the same as --output json",
+			set: choice(func(p *parameters) *string { return &p.format },
+				formatNFT, formatIPTables, formatJSON),
 		},
 		{
 			flag: "exact", section: sectionShow,
 			help: "with --live: print counters as exact numbers instead of K, M, G and T",
-			set:  truth(func(p *parameters) *bool { return &p.exact }),
+			set:  setBool(func(p *parameters) *bool { return &p.exact }),
 		},
 		{
 			flag: "watch", value: "INTERVAL", section: sectionShow,
-			help: "with --live: print the rules again at each interval, such as 2s, with the packets per second of each rule, until Ctrl-C",
-			set:  (*parameters).setWatch,
+			help: "with --live: print the rules again at each interval, such as 2s, " +
+				"with the packets per second of each rule, until Ctrl-C",
+			set: (*parameters).setWatch,
 		},
 		{
 			flag: "live", section: sectionLive,
-			help: "use the kernel's rules in the namespace, of all owners, instead of the parameters; in rules explain " +
-				"implied by --netns or --pid without a parameter",
-			set: truth(func(p *parameters) *bool { return &p.live }),
+			help: "use the kernel's rules in the namespace, of all owners, instead of the " +
+				"parameters; in rules explain implied by --netns or --pid without a parameter",
+			set: setBool(func(p *parameters) *bool { return &p.live }),
 		},
 		{
 			flag: "pod", value: "NAMESPACE/NAME", section: sectionAgent,
-			help: "pod of this node; the node agent provides its network namespace and parameters. Works only in the agent's container, and " +
-				"cannot be combined with parameters of the redirection. In rules explain also a YAML or JSON file with a pod or " +
-				"a workload, which needs no agent; - is standard input",
+			help: "pod of this node; the node agent provides its network namespace and " +
+				"parameters. Works only in the agent's container, and cannot be combined with " +
+				"parameters of the redirection. In rules explain also a YAML or JSON file with a " +
+				"pod or a workload, which needs no agent; - is standard input",
 			set: (*parameters).setPod,
 		},
 		{
 			flag: "node", section: sectionNode,
-			help: "the network namespace of this node, with the rules for probes of pods in ambient mode; the node agent provides them. " +
-				"Works only in the agent's container, and cannot be combined with parameters of the redirection",
-			set: truth(func(p *parameters) *bool { return &p.node }),
+			help: "the network namespace of this node, with the rules for probes of pods in " +
+				"ambient mode; the node agent provides them. Works only in the agent's " +
+				"container, and cannot be combined with parameters of the redirection",
+			set: setBool(func(p *parameters) *bool { return &p.node }),
 		},
 		{
 			flag: "config", value: "FILE", section: sectionExplain,
-			help: "with --pod FILE: configuration of the CNI plugin, for its exclusions, selectors and container names; a network " +
-				"configuration list (.conflist), or the object of the plugin in one. If a selector needs the labels of the " +
-				"namespace of the pod, the file can also contain the namespace",
-			set: word(func(p *parameters) *string { return &p.config }),
+			help: "with --pod FILE: configuration of the CNI plugin, for its exclusions, " +
+				"selectors and container names; a network configuration list (.conflist), or the " +
+				"plugin's object of such a list. If a selector needs the labels of the pod's " +
+				"namespace, the file of --pod can also contain the namespace",
+			set: setText(func(p *parameters) *string { return &p.config }),
 		},
 		{
 			flag: "cni-agent-run-dir", variables: []string{"CNI_AGENT_RUN_DIR"}, value: "PATH",
@@ -129,8 +133,9 @@ func otherTable() []parameter {
 		},
 		{
 			flag: "istio", section: sectionCleanup,
-			help: "also remove the rules and routes of istio-iptables (iptables-nft and iptables-legacy) and istio-nftables",
-			set:  truth(func(p *parameters) *bool { return &p.istio }),
+			help: "also remove the rules and routes of istio-iptables (iptables-nft and " +
+				"iptables-legacy) and istio-nftables",
+			set: setBool(func(p *parameters) *bool { return &p.istio }),
 		},
 		ignored("force-apply", "FORCE_APPLY", "",
 			"rules that are already in place are never an error"),
@@ -154,8 +159,8 @@ func otherTable() []parameter {
 	}
 }
 
-// ignored returns a parameter of istio-iptables that has no meaning here. A boolean (without
-// placeholder) is validated nevertheless.
+// ignored returns a parameter of istio-iptables that has no effect in this program. The value of a
+// Boolean, which has no placeholder, is validated nevertheless.
 func ignored(flag, variable, value, reason string) parameter {
 	p := parameter{flag: flag, value: value, help: reason, section: sectionIgnored}
 	if variable != "" {
@@ -163,7 +168,7 @@ func ignored(flag, variable, value, reason string) parameter {
 	}
 	p.set = func(*parameters, string) error { return nil }
 	if value == "" {
-		p.set = truth(func(*parameters) *bool { return new(bool) })
+		p.set = setBool(func(*parameters) *bool { return new(bool) })
 	}
 	return p
 }

@@ -17,13 +17,14 @@ func ambientTable() []parameter {
 	return table
 }
 
-// ownTable lists the parameters of Sluice that affect the ruleset.
-func ownTable() []parameter {
+// sluiceTable lists the parameters of Sluice that affect the ruleset.
+func sluiceTable() []parameter {
 	table := derive(params.SluiceOnly())
 	for i := range table {
 		switch table[i].flag {
 		case "backend":
-			table[i].help += "; to read and to remove rules, auto is the backend that contains rules of Sluice"
+			table[i].help += "; to read and to remove rules, auto is the backend that contains " +
+				"rules of Sluice"
 		case "strict-istio":
 			table[i].help += " (see rules help deviations)"
 		}
@@ -46,7 +47,7 @@ func derive(catalogue []params.Parameter) []parameter {
 		table = append(table, parameter{
 			mode: mode,
 			flag: p.Flag, short: p.Short, variables: p.Variables,
-			value: p.Placeholder, fallback: p.Default, help: p.Help,
+			value: p.Placeholder, words: p.Kind.Words(), fallback: p.Default, help: p.Help,
 			field: p.Field, section: sectionOf(p.Section), list: p.List(), repeat: p.Repeat,
 			set: func(to *parameters, text string) error {
 				return p.Set(&to.Values, text, to.names)

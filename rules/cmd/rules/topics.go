@@ -28,14 +28,17 @@ func topic(name, short string, text func() string) *cobra.Command {
 
 func environmentHelp() string {
 	b := new(strings.Builder)
-	b.WriteString(`The variables are those of istio-iptables. Those of istio-cni in ambient mode count with
---ambient only, and then those of a sidecar do not. A flag overrides its variables; if a parameter has two variables, the second
-overrides the first. An overridden value is not read. An empty variable means an empty list; for a parameter that is not a list
-it counts as not set. A bad value is an error, whereas istio-iptables uses the default. --envoy-port has no variable.
+	b.WriteString(`The variables are istio-iptables'. With --ambient, the variables of istio-cni in
+ambient mode are read, and the variables that apply only to a sidecar are ignored. A flag overrides
+its variables; if a parameter has two variables, the second overrides the first. An overridden value
+is not read. An empty variable means an empty list; for a parameter that is not a list it counts as
+not set. A bad value is an error, whereas istio-iptables uses the default. --envoy-port has no
+variable.
 
-A flag marked repeatable may be given several times, and every value is added to the list. The kernel limits one argument and
-one variable to 128 KiB, which some thousand prefixes exceed. An element @FILE of a list stands for the elements in the file,
-which are separated by commas, blanks or ends of lines; # begins a comment. Of any other flag the last value counts.
+A flag marked repeatable may be given several times, and every value is added to the list. If
+another flag is given several times, the last value counts. The kernel limits one argument and one
+variable to 128 KiB, which some thousand prefixes exceed. An element @FILE of a list stands for the
+elements in the file, which are separated by commas, blanks or ends of lines; # begins a comment.
 
 `)
 	for _, p := range table() {
@@ -58,8 +61,8 @@ NO_COLOR, if not empty, disables colours. Output that is not a terminal has no c
 
 func deviationsHelp() string {
 	b := new(strings.Builder)
-	b.WriteString(`Every new connection has the outcome that the iptables rules of istio-init give it, except for these deviations. --without ID
-turns one off, --strict-istio all of them.
+	b.WriteString(`Every new connection has the outcome that the iptables rules of istio-init give it,
+except for these deviations. --without ID disables one, --strict-istio all of them.
 `)
 	for _, d := range rules.Deviations {
 		fmt.Fprintf(b, "\n  %s\n", d.ID)
@@ -70,32 +73,34 @@ turns one off, --strict-istio all of them.
 	return b.String()
 }
 
-const jsonHelp = `With --output json each command prints one object to stdout; warnings, errors and progress are objects on stderr, one a line.
-Each object has "version" (1) and "kind". New fields may be added; "version" changes when an old reader would misunderstand.
-rules help json-schema prints the JSON Schema of all kinds.
+const jsonHelp = `With --output json each command prints one object to stdout; warnings, errors and
+progress are objects on stderr, one a line. Each object has "version" (1) and "kind". New fields may
+be added; "version" changes when an old reader would misunderstand. rules help json-schema prints
+the JSON Schema of all kinds.
 
 error, warning, progress  (Error, Warning, Progress) a field of the same name: the text
 
 show (Ruleset; in other objects a RULESET)
   tables[]  family (inet, ip, ip6), name,
             sets[]:   name, family (ip, ip6), elements[] (address, prefix, or first-last)
-            chains[]: name, rules[]; a base chain also has type (filter, nat, route), hook, priority (a number; smaller
-                      runs first) and policy (accept, drop)
-            rules[]:  text (in the syntax of nft), comment, matches[], actions[] (both in the order of the rule),
-                      with --live counter: packets, bytes
-  matches[] match, of, not (true if negated), values[] (one of them must hold) or set (the name of a set), mask, text
+            chains[]: name, rules[]; a base chain also has type (filter, nat, route), hook,
+                      priority (a number; smaller runs first) and policy (accept, drop)
+            rules[]:  text (in the syntax of nft), comment, matches[], actions[] (both in the order
+                      of the rule), with --live counter: packets, bytes
+  matches[] match, of, not (true if negated), values[] (one of them must hold) or set (the name of
+            a set), mask, text
             match      of                   values
-            interface  in, out              names; a last * stands for every ending
+            interface  in, out              names; a final * matches every ending
             family                          ip, ip6
             address    source, destination  address, prefix, or first-last
             protocol                        name or number
             port       source, destination  number, or first-last
-            tcp-flags                       the flags that are set among those of mask
+            tcp-flags                       the flags in mask that must be set
             owner      user, group          id, or first-last
             mark       packet, connection   hexadecimal, compared in the bits of mask
             state                           conntrack states
-            unknown                         none: only text says what it is
-  actions[] action, text, and what it needs
+            unknown                         none: only text describes the match
+  actions[] action, text, and the fields of the action:
             accept, drop, return
             jump, goto                      chain
             redirect, tproxy                port
@@ -104,48 +109,63 @@ show (Ruleset; in other objects a RULESET)
             save-mark, restore-mark         between packet and connection
             set-zone                        zone, helper
             count, unknown
-  routing   policies[]: family (ip, ip6), mark, table, priority: a policy rule, and in its table the local default route by lo
+  routing   policies[]: family (ip, ip6), mark, table, priority: a policy rule, and the local
+            default route by lo in its table
             loopbackAddresses[]: addresses added to lo
   time      with --watch, which prints one object a line: the time of the reading
 
-apply       (Apply) outcome (created, unchanged, updated, replaced, skipped), namespace, backend (nft, legacy), moved (true if the
-            other backend had rules of Sluice, which are removed), rules, sets, elements, routes (changes of routing), bytes,
-            milliseconds; with legacy there are no sets, elements and bytes
-            with --keep-established also kept: packets of older connections that the rules have let pass
-            (REDIRECT: one for each connection that conntrack did not know; TPROXY: of inbound ones all until the answer)
-            with --dry-run (DryRun): outcome (dry-run), would (the outcome without it), namespace, backend, ruleset (a RULESET),
-            transaction[] (a line for each message, or with legacy the lines that iptables-restore would load; empty if
-            unchanged), bytes
+apply       (Apply) outcome (created, unchanged, updated, replaced, skipped), namespace, backend
+            (nft, legacy), moved (true if the other backend had rules of Sluice, which are removed),
+            rules, sets, elements, routes (changes of routing), bytes, milliseconds; with legacy
+            there are no sets, elements and bytes
+            with --keep-established also kept: packets of older connections that the rules have not
+            captured (REDIRECT: one for each connection that conntrack did not know; TPROXY: of an
+            inbound connection all until the application answers)
+            with --dry-run (DryRun): outcome (dry-run), would (the outcome without --dry-run),
+            namespace, backend, ruleset (a RULESET), transaction[] (a line for each message, or with
+            legacy the lines that iptables-restore would load; empty if unchanged), bytes
             with --run-validation: validation, the object of validate without version and kind
-check       (Check) namespace, backend, equal, differences[]: kind (missing, extra, changed, reordered), where, want, got; where a set is
-            named, want and got are the elements that are missing or extra; foreign: what rules of other owners do
-explain     (Explanation, with --pod PodExplanation) packets[]: packet, fate, alternatives[] (other fates that it may have), dependsOn[] (what decides between
-            these), delivery (of a packet that is assigned to a transparent listener: delivered, dropped or unknown), passes[]
-            with --pod also: pod, outcome (skip, redirect), reason, sentence, notes[]: kind, sentence; ruleset (a RULESET)
-            fate:     text, captured, dropped, rejected (by what its sender is answered), redirect and redirectLast (a port
-                      or the first and the last of several), toHost (redirected, of a protocol without ports), dnat and
-                      dnatLast (ports), dnatAddress and dnatAddressLast, snatAddress, snat (the translation if the kernel
-                      selects the source), tproxy (a port), tproxyAddress, rerouted (to this host by its mark), untracked, zone, helper (of conntrack), mark, connectionMark, undecided (why),
-                      unknownMarks (why the marks are)
-            passes[]: hook, packet (as it enters), steps[]: family, table, chain, rule (from 1), text, comment,
-                      stopped (the action at which the rule ended early); moreSteps (true if not all are listed), notes[]
-                      (what a policy or the kernel decided)
-diff        (Diff) verdict (equivalent, different, cannot decide), left, right: name, notes[], undecided[], unreachable[] (chains)
-            classes[]:   packets[] (field, values: all of them must hold), witness (a packet), deviations[] (the known ones that
-                         explain it), left, right: fate (as of explain), where (the rule, policy or fact of the kernel that
-                         decides, in words), rule (as a step of explain, if it is one)
+check       (Check) namespace, backend, equal, differences[]: kind (missing, extra, changed,
+            reordered), where, want, got; if where names a set, want and got are the elements that
+            are missing or extra; foreign: the effect of rules of other owners
+explain     (Explanation, with --pod PodExplanation) packets[]: packet, fate, alternatives[] (other
+            possible fates), dependsOn[] (the conditions that select between them), delivery (of a
+            packet that is assigned to a transparent listener: delivered, dropped or unknown),
+            passes[]
+            with --pod also: pod, outcome (skip, redirect), reason, sentence, notes[]: kind,
+            sentence; ruleset (a RULESET)
+            fate:     text, captured, dropped, rejected (the reply to the sender), redirect and
+                      redirectLast (a port or the first and the last of several), toHost
+                      (redirected, of a protocol without ports), dnat and dnatLast (ports),
+                      dnatAddress and dnatAddressLast, snatAddress, snat (the translation if the
+                      kernel selects the source), tproxy (a port), tproxyAddress, rerouted (to this
+                      host by its mark), untracked, zone, helper (of conntrack), mark,
+                      connectionMark, undecided (the reason), unknownMarks (the reason why only the
+                      marks are unknown)
+            passes[]: hook, packet (as it enters), steps[]: family, table, chain, rule (from 1),
+                      text, comment, stopped (the action at which the rule ended early); moreSteps
+                      (true if not all are listed), notes[] (effects of a policy or of the kernel)
+diff        (Diff) verdict (equivalent, different, cannot decide), left, right: name, notes[],
+            undecided[], unreachable[] (chains)
+            classes[]:   packets[] (field, values: all of them must hold), witness (a packet),
+                         deviations[] (the known deviations that explain the difference), left,
+                         right: fate (as of explain), where (the rule, policy or fact of the kernel
+                         that decides, in words), rule (as a step of explain, if a rule decides)
             more         true if there are more classes
             exhausted    the limit of time or memory that was reached
             unstated     the parameter that explains all differences and that the log does not state
-            undecided[]: side (left, right), text, where, rule, witness; moreUndecided (more than are listed)
+            undecided[]: side (left, right), text, where, rule, witness; moreUndecided (true if not
+                         all are listed)
             routing[]    differences as of check; notCompared[]
-validate    (Validation) namespace, outcome (works, fails, captures nothing, not decided), running (a proxy), attempts, milliseconds,
-            checks[]: name, packet (see rules explain), expected, found, status (ok, failed, not checked), reason, next
-cleanup     (Cleanup) namespace, dryRun, removed[] (with dryRun: what would be)
+validate    (Validation) namespace, outcome (works, fails, captures nothing, not decided), running
+            (a proxy), attempts, milliseconds, checks[]: name, packet (see rules explain), expected,
+            found, status (ok, failed, not checked), reason, next
+cleanup     (Cleanup) namespace, dryRun, removed[] (with dryRun: the objects that would be removed)
 doctor      (Doctor) namespace, kernel, node (with --node), verdict (works, degraded, prevented),
             findings[]: topic, severity (ok, note, warning, problem), verdict (a sentence), next,
                         prevented (by the kernel or a missing permission)
-status      (Status) node, agentVersion, time, ready, topics[]: name, state (ok, problem, unknown, off), facts[], next;
-            pods, drifts, conflictingWriters (counts by state, kind and name), errors[]: first, last, count, level, message, error
+status      (Status) node, agentVersion, time, ready, topics[]: name, state (ok, problem, unknown,
+            off), facts[], next; pods, drifts, conflictingWriters (counts by state, kind and name),
+            errors[]: first, last, count, level, message, error
 version     (Version) release, commit, modified, go, platform
 `

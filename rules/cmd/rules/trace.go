@@ -26,8 +26,8 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 	if text := deliveryText(trace); text != "" {
 		fmt.Fprintln(b, "  "+text)
 	}
-	for _, f := range trace.Alternatives {
-		fmt.Fprintln(b, "  By chance: "+outcomeSentence(f))
+	for _, o := range trace.Alternatives {
+		fmt.Fprintln(b, "  By chance: "+outcomeSentence(o))
 	}
 	if len(trace.DependsOn) > 0 {
 		fmt.Fprintln(b, "  This depends on: "+strings.Join(trace.DependsOn, "; "))
@@ -37,22 +37,22 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 
 // passText writes the rules that matched at a hook, and the effects without a rule.
 func passText(b *strings.Builder, pass rules.Pass) {
-	rest := pass.Notes // in the order of the steps
-	notes := func(before int) {
-		for ; len(rest) > 0 && rest[0].Before <= before; rest = rest[1:] {
-			fmt.Fprintf(b, "    %s\n", rest[0])
+	notes := pass.Notes // in the order of the steps
+	writeNotes := func(before int) {
+		for ; len(notes) > 0 && notes[0].Before <= before; notes = notes[1:] {
+			fmt.Fprintf(b, "    %s\n", notes[0])
 		}
 	}
 	chain := ""
 	for i, step := range pass.Steps {
-		notes(i)
+		writeNotes(i)
 		if name := chainName(step); name != chain {
 			chain = name
 			fmt.Fprintf(b, "    chain %s\n", chain)
 		}
 		fmt.Fprintf(b, "      rule %-3d %s\n", step.Number(), stepText(step))
 	}
-	notes(len(pass.Steps))
+	writeNotes(len(pass.Steps))
 	switch {
 	case pass.MoreSteps:
 		fmt.Fprintf(b, "    and more: only the first %d rules that match are listed\n",
@@ -98,11 +98,11 @@ func stoppedText(a rules.Action) string {
 	return ": no connection"
 }
 
-// maxRuleBytes limits the bytes of a rule where it is one of many. Address lists may be of any
-// length.
+// maxRuleBytes is the maximum length of a rule's text in a list of rules. A rule may contain a list
+// of addresses of any length.
 const maxRuleBytes = 2000
 
-// shortened shortens the text of a longer rule.
+// shortened returns the text of a rule, shortened to maxRuleBytes.
 func shortened(text string) string {
 	if len(text) <= maxRuleBytes {
 		return text
@@ -112,11 +112,11 @@ func shortened(text string) string {
 }
 
 // outcomeSentence returns a sentence that describes the outcome.
-func outcomeSentence(f rules.Outcome) string {
-	if !f.Captured() && !f.Dropped && !f.Rerouted && f.Undecided == "" {
-		return "The packet " + f.String() + "."
+func outcomeSentence(o rules.Outcome) string {
+	if !o.Captured() && !o.Dropped && !o.Rerouted && o.Undecided == "" {
+		return "The packet " + o.String() + "."
 	}
-	return "The packet is " + f.String() + "."
+	return "The packet is " + o.String() + "."
 }
 
 // The JSON form of an explanation. The help topic "json" describes it.
@@ -181,8 +181,8 @@ func toExplained(packet rules.Packet, trace rules.Trace) explained {
 	return explained{
 		Packet:  packet.String(),
 		Outcome: jsonOutcomeOf(trace.Outcome),
-		Alternatives: list(trace.Alternatives, func(f *rules.Outcome) jsonOutcome {
-			return jsonOutcomeOf(*f)
+		Alternatives: list(trace.Alternatives, func(o *rules.Outcome) jsonOutcome {
+			return jsonOutcomeOf(*o)
 		}),
 		DependsOn: trace.DependsOn,
 		Delivery:  deliveryName(trace),

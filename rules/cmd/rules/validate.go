@@ -14,28 +14,34 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-const validateHelp = `Test with real connections whether a namespace captures traffic according to the parameters, and then check the rules. The
-connections are: connections of the proxy to its own pod (to 127.0.0.6 and ::6, as in Istio's validation, and to the pod's
-addresses), an inbound connection from this host (with --netns or --pid), an outbound connection of another user to an unused
-address, DNS over UDP and TCP, and in TPROXY mode marked packets. Each is tested in every captured family. The expected
+const validateHelp = `
+Test with real connections whether a namespace captures traffic according to the parameters, and
+then check the rules. The connections are: connections of the proxy to its own pod (to 127.0.0.6 and
+::6, as in Istio's validation, and to the pod's addresses), an inbound connection from this host
+(with --netns or --pid), an outbound connection of another user to an unused address, DNS over UDP
+and TCP, and in TPROXY mode marked packets. Each is tested in every captured family. The expected
 outcome of a connection is the outcome that "rules explain" reports.
 
-If no proxy runs yet, listeners take its place for some milliseconds. If a proxy runs, it gets the connections; each is found
-among the kernel's sockets and closed before a byte is sent. A failed check is repeated until --probe-timeout, because the rules
-may still be on their way; which checks have failed is written to stderr meanwhile. If the namespace has rules of Istio's own,
-as in the pod of an istio-init container, and none of Sluice, connections alone decide, and reading the rules back is not a check.
+If no proxy runs yet, listeners take its place for some milliseconds. If a proxy runs, it gets the
+connections; each is found among the kernel's sockets and closed before a byte is sent. A failed
+check is repeated until --probe-timeout, because the rules may still be on their way; which checks
+have failed is written to stderr meanwhile. If the namespace has rules of Istio's own, as in the pod
+of an istio-init container, and none of Sluice, connections alone decide, and reading the rules back
+is not a check.
 
-With --ambient, or --pod for a pod in ambient mode, ztunnel takes the place of the proxy, and connections of ztunnel to the
-application are tested: they have a client's address, and the replies must stay in the pod. Inbound HBONE must not be captured.
-With --pod the node agent provides the network namespace and the parameters.
+With --ambient, or --pod for a pod in ambient mode, ztunnel takes the place of the proxy, and
+connections of ztunnel to the application are tested: they have a client's address, and the replies
+must stay in the pod. Inbound HBONE must not be captured. With --pod the node agent provides the
+network namespace and the parameters.
 
-No privilege is needed, but fewer checks are possible without; skipped checks are listed with the reason. Run as the user of the
-proxy, as in the istio-validation container, the calls of the proxy are checked. "rules apply --run-validation
---skip-rule-apply" does the same.
+No privilege is needed, but fewer checks are possible without; skipped checks are listed with the
+reason. Run as the user of the proxy, as in the istio-validation container, the calls of the proxy
+are checked. "rules apply --run-validation --skip-rule-apply" does the same.
 
-The outcome is "works" if everything that the parameters ask for was shown, and "works as far as checked" if a kind of check was
-not possible; the first line then names it. The exit code of both is 0. It is 126 if a check fails, and 3 if nothing could be
-shown. Parameters that capture nothing are not called valid: a warning says so, and the exit code is 0.`
+The outcome is "works" if everything that the parameters ask for was shown, and "works as far as
+checked" if a kind of check was not possible; the first line then names it. The exit code of both is
+0. It is 126 if a check fails, and 3 if nothing could be shown. Parameters that capture nothing are
+not called valid: a warning says so, and the exit code is 0.`
 
 const validateExamples = `  rules validate --pid 4711 -b '*' -i '*' -d 15090,15021,15020
   rules validate --ambient --netns /run/netns/pod
@@ -44,8 +50,8 @@ const validateExamples = `  rules validate --pid 4711 -b '*' -i '*' -d 15090,150
 
 func newValidateCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionProbe,
-			sectionOutput),
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
+			sectionProbe, sectionOutput),
 		tolerated: []section{sectionDryRun, sectionAction, sectionIgnored},
 	}
 	cmd := &cobra.Command{
@@ -81,11 +87,11 @@ type validated struct {
 
 func (validated) kind() string { return "Validation" }
 
-// validate also implements --run-validation.
+// validate runs the validation and prints the result, for the command and for --run-validation.
 func validate(s *system, v validation) error {
 	r, err := prove.Run(v.namespace, prove.Options{
-		Redirect: v.redirect, Ambient: v.ambient, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout,
-		Backend:  v.backend,
+		Redirect: v.redirect, Ambient: v.ambient, PodIPs: v.podIPs, Port: v.port,
+		Timeout: v.timeout, Backend: v.backend,
 		Progress: s.progressOf(v),
 	})
 	if err != nil {
@@ -110,12 +116,13 @@ func validate(s *system, v validation) error {
 	case prove.NotDecided:
 		return refused(errors.New("nothing could be validated: see the reasons of the checks"))
 	case prove.CapturesNothing:
-		s.warn("these parameters capture no connection, in or out, and no DNS: there is nothing to validate")
+		s.warn("these parameters capture no connection, in or out, and no DNS: " +
+			"there is nothing to validate")
 	}
 	return nil
 }
 
-// progressOf returns a function that prints to stderr which checks have failed, when these change.
+// progressOf returns a function that prints the failed checks to stderr when they change.
 func (s *system) progressOf(v validation) func(prove.Result, time.Duration) {
 	last := ""
 	return func(r prove.Result, remaining time.Duration) {
@@ -127,9 +134,10 @@ func (s *system) progressOf(v validation) func(prove.Result, time.Duration) {
 		}
 		if names := strings.Join(failed, "; "); names != last {
 			last = names
-			s.notice("progress",
-				fmt.Sprintf("validating %s: %s of %d failed (%s); trying again for %.1f s",
-					v.namespace, count(len(failed), "check"), len(r.Checks), names, remaining.Seconds()))
+			text := fmt.Sprintf("validating %s: %s of %d failed (%s); trying again for %.1f s",
+				v.namespace, count(len(failed), "check"), len(r.Checks), names,
+				remaining.Seconds())
+			s.notice(progressDocument{text}, text)
 		}
 	}
 }
@@ -192,19 +200,19 @@ func (s *system) validationText(v validated, r prove.Result) string {
 			}
 		}
 	}
-	for _, next := range v.nexts() {
+	for _, next := range v.remedies() {
 		fmt.Fprintf(b, "  %-11s  %s\n", "next", next)
 	}
 	return b.String()
 }
 
-// nexts returns the remedies for skipped checks.
-func (v validated) nexts() []string {
-	var list []string
+// remedies returns the remedies for skipped checks.
+func (v validated) remedies() []string {
+	var remedies []string
 	for _, c := range v.Checks {
-		if c.Status == prove.NotChecked && c.Next != "" && !slices.Contains(list, c.Next) {
-			list = append(list, c.Next)
+		if c.Status == prove.NotChecked && c.Next != "" && !slices.Contains(remedies, c.Next) {
+			remedies = append(remedies, c.Next)
 		}
 	}
-	return list
+	return remedies
 }

@@ -29,7 +29,7 @@ var version string
 
 // build describes this executable.
 type build struct {
-	Version  string `json:"release"` // "version" is the one of the JSON
+	Version  string `json:"release"` // the field "version" is the version of the JSON form
 	Commit   string `json:"commit,omitempty"`
 	Modified bool   `json:"modified,omitempty"` // changed since the commit
 	Go       string `json:"go"`
@@ -39,8 +39,10 @@ type build struct {
 func (build) kind() string { return "Version" }
 
 func thisBuild() build {
-	v := build{Version: cmp.Or(version, "(devel)"), Go: runtime.Version(), Platform: runtime.GOOS +
-		"/" + runtime.GOARCH}
+	v := build{
+		Version: cmp.Or(version, "(devel)"), Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
