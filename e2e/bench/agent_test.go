@@ -36,7 +36,7 @@ const (
 	agentWindow = time.Minute
 )
 
-// agentRows measure node agents when nothing happens.
+// agentRows returns rows that measure idle node agents.
 func agentRows(b *testing.B, tools bench.Tools) []bench.Row {
 	const sluice = "sluice-node"
 	return []bench.Row{{
@@ -48,9 +48,10 @@ func agentRows(b *testing.B, tools bench.Tools) []bench.Row {
 			{Entry: sluice, Quantity: report.Share, Limit: 0.001},
 			{Entry: sluice, Quantity: report.Memory, Limit: 30e6},
 		},
-		Note: "sluice-node compares the rules of each pod with the desired ones once per minute, and listens for changes. install-cni " +
-			"watches the pods for failures that indicate missing redirection, and does not read rules. Both run with default " +
-			"settings, without ambient mode. Memory is the maximum resident size (VmHWM) since the start.",
+		Note: "sluice-node compares the rules of each pod with the desired ones once per minute, " +
+			"and listens for changes. install-cni watches the pods for failures that indicate missing " +
+			"redirection, and does not read rules. Both run with default settings, without ambient " +
+			"mode. Memory is the maximum resident size (VmHWM) since the start.",
 		Candidates: []bench.Candidate{
 			agentCandidate(b, sluice, report.Sluice, func(a *nodeAgent) error {
 				return a.startSluice(tools)

@@ -14,8 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// The script starts one program and then replaces itself with another, so two programs are
-// executed.
+// exec replaces the shell, so the script executes two programs.
 func TestMeasureCountsProgramsAndMemory(t *testing.T) {
 	small := shell("small", "/bin/true; exec /bin/true")
 	large := shell("large", "dd if=/dev/zero of=/dev/null bs=50000000 count=1")
@@ -72,8 +71,8 @@ func TestFailingCandidateIsOmittedWithTheReason(t *testing.T) {
 		t.Errorf("%+v", row.Entries)
 	}
 	got := map[string]string{}
-	for _, reason := range row.Omitted {
-		got[reason.Name] = strings.TrimPrefix(reason.Text, "/bin/sh: ")
+	for _, omission := range row.Omitted {
+		got[omission.Name] = strings.TrimPrefix(omission.Text, "/bin/sh: ")
 	}
 	want := map[string]string{
 		"failing": "exit status 3: no such module\n", "idle": "no change",
@@ -110,7 +109,10 @@ func TestSidecarFlagsFitIntoAnArgument(t *testing.T) {
 // changing a prefix changes one element.
 func TestCompiledSidecarHasOneRangePerPrefix(t *testing.T) {
 	for _, s := range []bench.Sidecar{
-		{}, {IPv4Prefixes: 1000, IPv6Prefixes: 1000}, {IPv4Prefixes: 10_000, IPv6Prefixes: 10_000}, {IPv4Prefixes: 1000, OtherPrefix: true},
+		{},
+		{IPv4Prefixes: 1000, IPv6Prefixes: 1000},
+		{IPv4Prefixes: 10_000, IPv6Prefixes: 10_000},
+		{IPv4Prefixes: 1000, OtherPrefix: true},
 	} {
 		rs, err := s.Compile()
 		if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// asInstaller executes install-cni with the directory as root, because the paths of its image and
+// runInstallCNI executes install-cni with the directory as root, because the paths of its image and
 // mounts are fixed.
-const asInstaller = `set -e
+const runInstallCNI = `set -e
 mount --make-rprivate /
 cd "$DIR"
 mount -t proc proc proc
@@ -42,7 +42,7 @@ func (a *nodeAgent) startInstaller(tools bench.Tools) error {
 	if err != nil {
 		return err
 	}
-	err = a.run(asInstaller,
+	err = a.run(runInstallCNI,
 		"PROGRAM="+program, "CHAINED_CNI_PLUGIN=true", "AMBIENT_ENABLED=false",
 		"EXCLUDE_NAMESPACES=kube-system",
 		"REPAIR_ENABLED=true", "REPAIR_REPAIR_PODS=true", "REPAIR_LABEL_PODS=false",

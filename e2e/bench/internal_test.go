@@ -76,7 +76,8 @@ func TestTrafficCountsLostDatagrams(t *testing.T) {
 		t.Errorf("%d of %d datagrams lost without rules, want 0", lost, sent)
 	}
 	drop := Command{Path: nft, Args: []string{"-f", "-"}, Env: os.Environ(), NS: ns, Stdin: []byte(
-		"add table inet t\nadd chain inet t in { type filter hook input priority 0; }\nadd rule inet t in udp dport > 0 drop\n")}
+		"add table inet t\nadd chain inet t in { type filter hook input priority 0; }\n" +
+			"add rule inet t in udp dport > 0 drop\n")}
 	if err := drop.Run(); err != nil {
 		t.Fatal(err)
 	}

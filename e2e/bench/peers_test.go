@@ -107,7 +107,8 @@ func TestRenderedFilesMatchResults(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(got) != string(want) {
-			t.Errorf("%s does not match %s: run \"make bench-peers\" to measure and write both, or SLUICE_RENDER=1 go test to render it again", name, report.ResultsFile)
+			t.Errorf("%s does not match %s: run \"make bench-peers\" to measure and write both, or "+
+				"SLUICE_RENDER=1 go test to render it again", name, report.ResultsFile)
 		}
 	}
 }

@@ -173,8 +173,9 @@ func (env *pluginEnv) rows() []bench.Row {
 		{
 			ID: report.AddRow, Topic: topic, Name: "ADD of a mesh pod", Plotted: report.Wall,
 			Goals: slices.Concat(goals(report.Wall, 1.0/8), goals(report.Memory, 1.0/4)),
-			Note: "With the node agent, as deployed, the plugin gets the pod from the agent; without an agent it gets the pod from the API " +
-				"server, as istio-cni does. The cost in the agent and in the API server is not included.",
+			Note: "With the node agent, as deployed, the plugin gets the pod from the agent; without " +
+				"an agent it gets the pod from the API server, as istio-cni does. The cost in the " +
+				"agent and in the API server is not included.",
 			Candidates: forEachPlugin(func(p *bench.Plugin) bench.Candidate {
 				return p.Add(env.mesh, true)
 			}),

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
 
-// If this environment variable is set, the test binary starts a cluster in the directory.
+// kindChildEnv contains a directory in which the test binary starts a cluster. If it is not set,
+// the tests run.
 const kindChildEnv = "SLUICE_TEST_KIND_VICTIM"
 
 func TestKindLeavesNothingWhenTheProcessIsKilled(t *testing.T) {

@@ -40,7 +40,7 @@ func alert(t *testing.T, name string) string {
 func TestPodMostlyUncaptured(t *testing.T) {
 	const metric = `sluice_rule_packets_total{pod_namespace="shop",pod_name="web",`
 	for _, tc := range []struct {
-		says, samples, want string
+		name, samples, want string
 	}{
 		{
 			"most connections are excluded by port",
@@ -92,7 +92,7 @@ func TestPodMostlyUncaptured(t *testing.T) {
 		},
 		{"a pod without counters causes no alert", metric + `direction="outbound",outcome="captured"} _x60`, ""},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			got := evaluate(t, alert(t, "SluicePodMostlyUncaptured"), tc.samples)
 			if got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)

@@ -142,7 +142,7 @@ func (c configMap) GetClientFor(
 	o.SetGroupVersionKind(schema.FromAPIVersionAndKind("v1", "ConfigMap"))
 	o.SetNamespace(deploy.Namespace)
 	o.SetName(settings.DaemonSet)
-	return only(o, apiVersion, kind), true, nil
+	return clientOf(o, apiVersion, kind), true, nil
 }
 
 // Without an agent in ambient mode, enrolled pods would stay redirected.
@@ -150,7 +150,7 @@ func TestAmbientModeIsNotDisabledWhilePodsAreEnrolled(t *testing.T) {
 	on, off := configMap{"AMBIENT_ENABLED": "true"}, configMap{"AMBIENT_ENABLED": "false"}
 	for _, c := range []struct {
 		reason, values string
-		now            configMap
+		settings       configMap
 		refused        bool
 	}{
 		{"selectors are not empty", "{}", on, true},
@@ -172,11 +172,12 @@ func TestAmbientModeIsNotDisabledWhilePodsAreEnrolled(t *testing.T) {
 		{"a release without ambient mode", "{}", configMap{}, false},
 	} {
 		_, err := deploy.Render(parse(t, c.values),
-			deploy.Options{Upgraded: "sluice", Cluster: c.now})
+			deploy.Options{Upgraded: "sluice", Cluster: c.settings})
 		if (err != nil) != c.refused {
 			t.Errorf("%s: %v", c.reason, err)
 		}
-		const want = "\n  helm upgrade sluice CHART -n istio-system --wait -f VALUES --set-json ambient.enablementSelectors=[]\n"
+		const want = "\n  helm upgrade sluice CHART -n istio-system --wait -f VALUES " +
+			"--set-json ambient.enablementSelectors=[]\n"
 		if c.refused && err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want %q in: %v", c.reason, want, err)
 		}

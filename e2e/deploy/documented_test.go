@@ -75,6 +75,6 @@ func TestManualUninstallationUsesTheNodesDirectories(t *testing.T) {
 		}
 	}
 	if len(given) > 0 {
-		t.Errorf("needless: %v", given)
+		t.Errorf("unneeded variables: %v", given)
 	}
 }

@@ -29,11 +29,11 @@ func (d daemonSet) GetClientFor(
 			"meta.helm.sh/release-name": d.release, "meta.helm.sh/release-namespace": d.namespace,
 		})
 	}
-	return only(o, apiVersion, kind), true, nil
+	return clientOf(o, apiVersion, kind), true, nil
 }
 
-// only returns the client of a cluster with a single object.
-func only(
+// clientOf returns the client of a cluster with a single object.
+func clientOf(
 	o *unstructured.Unstructured, apiVersion, kind string,
 ) dynamic.NamespaceableResourceInterface {
 	asked := schema.FromAPIVersionAndKind(apiVersion, kind).GroupVersion().WithResource(
@@ -88,7 +88,8 @@ func TestIstioCNIIsNotUpgradedInPlace(t *testing.T) {
 			}
 			for _, want := range []string{
 				"the DaemonSet istio-system/istio-cni-node", "run without redirection",
-				"\n  helm install sluice CHART -n istio-system --wait -f VALUES\n  helm uninstall " + c.release + " -n istio-system",
+				"\n  helm install sluice CHART -n istio-system --wait -f VALUES\n" +
+					"  helm uninstall " + c.release + " -n istio-system",
 			} {
 				if c.refused && err != nil && !strings.Contains(err.Error(), want) {
 					t.Errorf("%s: want %q in: %v", c.reason, want, err)

@@ -17,8 +17,8 @@ var update = flag.Bool("update", false, "update install/manifests")
 
 const manifestDir = "../../install/manifests"
 
-// likeDefault contains the platforms that use default.yaml.
-var likeDefault = map[string]bool{"eks": true, "aks": true, "iks": true, "talos": true}
+// usesDefault contains the platforms whose manifest is default.yaml.
+var usesDefault = map[string]bool{"eks": true, "aks": true, "iks": true, "talos": true}
 
 func manifest(t *testing.T, values map[string]any) string {
 	t.Helper()
@@ -41,11 +41,11 @@ func TestManifestsAreUpToDate(t *testing.T) {
 	}
 	for _, platform := range platforms {
 		m := manifest(t, map[string]any{"platform": platform})
-		if same := m == standard; same != likeDefault[platform] {
+		if same := m == standard; same != usesDefault[platform] {
 			t.Errorf("platform %s: manifest equals default.yaml: %v, want %v", platform, same,
-				likeDefault[platform])
+				usesDefault[platform])
 		}
-		if !likeDefault[platform] {
+		if !usesDefault[platform] {
 			files[platform+".yaml"] = m
 		}
 	}

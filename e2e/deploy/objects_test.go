@@ -18,9 +18,11 @@ import (
 )
 
 // everything enables all optional objects.
-const everything = `{platform: openshift, resourceQuotas: {enabled: true}, global: {networkPolicy: {enabled: true}, imagePullSecrets: [a]},
-	podMonitor: {enabled: true, labels: {release: prom}}, prometheusRule: {enabled: true}, dashboard: {enabled: true},
-	startupTaint: a/b, affinity: {nodeAffinity: {}}, podAnnotations: {a: b}, podLabels: {a: b}, daemonSetLabels: {a: b}, env: {A: b}}`
+const everything = `{platform: openshift, resourceQuotas: {enabled: true},
+	global: {networkPolicy: {enabled: true}, imagePullSecrets: [a]},
+	podMonitor: {enabled: true, labels: {release: prom}}, prometheusRule: {enabled: true},
+	dashboard: {enabled: true}, startupTaint: a/b, affinity: {nodeAffinity: {}},
+	podAnnotations: {a: b}, podLabels: {a: b}, daemonSetLabels: {a: b}, env: {A: b}}`
 
 func TestScopesContainAllObjects(t *testing.T) {
 	all, _ := render(t, everything, deploy.Options{})
@@ -103,7 +105,8 @@ func checkSubjects(t *testing.T, key string, o any, among objects) {
 }
 
 func TestLabelsAndAnnotationsOfUsers(t *testing.T) {
-	deployed, _ := render(t, `{podLabels: {k8s-app: mine, team: mesh}, daemonSetLabels: {k8s-app: mine, team: net}, revision: canary,
+	deployed, _ := render(t, `{podLabels: {k8s-app: mine, team: mesh},
+		daemonSetLabels: {k8s-app: mine, team: net}, revision: canary,
 		podAnnotations: {prometheus.io/scrape: "false"}}`, deploy.Options{})
 	ds := deployed.agent(t)
 	for k, v := range ds.Spec.Selector.MatchLabels {

@@ -16,10 +16,12 @@ import (
 )
 
 func TestValuesAreCopiedToObjects(t *testing.T) {
-	deployed, hooks := render(t, `{pullPolicy: Always, global: {imagePullSecrets: [one, two]}, priorityClassName: high,
+	deployed, hooks := render(t, `{pullPolicy: Always, global: {imagePullSecrets: [one, two]},
+		priorityClassName: high,
 		affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {
 			nodeSelectorTerms: [{matchFields: [{key: a, operator: Exists}]}]}}},
-		tolerations: [{key: only, operator: Exists}], updateStrategy: {type: OnDelete, rollingUpdate: null}, terminationGracePeriodSeconds: 99,
+		tolerations: [{key: only, operator: Exists}],
+		updateStrategy: {type: OnDelete, rollingUpdate: null}, terminationGracePeriodSeconds: 99,
 		resources: {limits: {memory: 180Mi}}, resourceQuotas: {enabled: true, pods: 7},
 		uninstallHook: {timeoutSeconds: 77, tolerations: [{key: hook, operator: Exists}]}}`, deploy.Options{})
 	ds := deployed.agent(t)

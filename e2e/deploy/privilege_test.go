@@ -167,7 +167,8 @@ func TestRightsFollowFeatures(t *testing.T) {
 		},
 		{
 			"plugin only: get pods and namespaces",
-			"{serve: {enabled: false}, audit: {enabled: false}, repair: {enabled: false}, enablementSelectors: [{namespaceSelector: {}}]}",
+			"{serve: {enabled: false}, audit: {enabled: false}, repair: {enabled: false}, " +
+				"enablementSelectors: [{namespaceSelector: {}}]}",
 			append(without("pods: get list watch"), "pods: get", "namespaces: get"),
 		},
 		{"serving watches pods", "{audit: {enabled: false}, repair: {enabled: false}}", common},
@@ -243,7 +244,8 @@ func TestAppArmorIsDisabledOnlyToReadProc(t *testing.T) {
 		deployed, _ := render(t, c.values, deploy.Options{})
 		pod := deployed.agent(t).Spec.Template
 		_, annotated := pod.Annotations[annotation]
-		if field := pod.Spec.Containers[0].SecurityContext.AppArmorProfile != nil; annotated != c.annotation || field != c.field {
+		field := pod.Spec.Containers[0].SecurityContext.AppArmorProfile != nil
+		if annotated != c.annotation || field != c.field {
 			t.Errorf("%s: annotation %v, field %v", c.values, annotated, field)
 		}
 	}

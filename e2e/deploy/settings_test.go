@@ -19,10 +19,14 @@ var goVariables = []string{"GOMEMLIMIT", "GOMAXPROCS"}
 
 func TestAgentAcceptsTheChartsSettings(t *testing.T) {
 	for _, values := range []string{"{}", "platform: openshift", "profile: ambient", `{
-		ambient: {enabled: true, enablementSelectors: [{podSelector: {matchLabels: {a: b}}}], dnsCapture: false, ipv6: false},
-		cniConfFileName: 10-calico.conflist, istioOwnedCNIConfig: true, istioOwnedCNIConfigFileName: 01-a.conflist, excludeNamespaces: [a, b],
-		deviationsOff: [nat-first], startupTaint: cni.istio.io/not-ready, enablementSelectors: [{podSelector: {matchLabels: {a: b}}}],
-		env: {HOST_PROBE_SNAT_IP: 169.254.9.9, KUBECONFIG_MODE: "0640", REPAIR_INIT_CONTAINER_EXIT_CODE: 1, HTTPS_PROXY: "http://proxy"}}`} {
+		ambient: {enabled: true, enablementSelectors: [{podSelector: {matchLabels: {a: b}}}],
+			dnsCapture: false, ipv6: false},
+		cniConfFileName: 10-calico.conflist, istioOwnedCNIConfig: true,
+		istioOwnedCNIConfigFileName: 01-a.conflist, excludeNamespaces: [a, b],
+		deviationsOff: [nat-first], startupTaint: cni.istio.io/not-ready,
+		enablementSelectors: [{podSelector: {matchLabels: {a: b}}}],
+		env: {HOST_PROBE_SNAT_IP: 169.254.9.9, KUBECONFIG_MODE: "0640",
+			REPAIR_INIT_CONTAINER_EXIT_CODE: 1, HTTPS_PROXY: "http://proxy"}}`} {
 		deployed, _ := render(t, values, deploy.Options{})
 		environment := deployed.environment(t)
 		if _, err := settings.Read(func(name string) (string, bool) {
@@ -64,8 +68,8 @@ func TestChartAndAgentHaveTheSameDefaults(t *testing.T) {
 }
 
 func TestEveryKeySetsItsVariable(t *testing.T) {
-	// Keys that other keys require.
-	together := map[string]string{
+	// Some keys require another key.
+	requiredKeys := map[string]string{
 		"istioOwnedCNIConfigFileName": "istioOwnedCNIConfig=true",
 		"uninstallTimeout":            "terminationGracePeriodSeconds=60",
 		"ambient.enablementSelectors": "ambient.enabled=true",
@@ -79,7 +83,7 @@ func TestEveryKeySetsItsVariable(t *testing.T) {
 			if err := setKey(below+s.Helm, s, values); err != nil {
 				t.Fatalf("%s: %v", s.Helm, err)
 			}
-			if extra := together[s.Helm]; extra != "" {
+			if extra := requiredKeys[s.Helm]; extra != "" {
 				if err := strvals.ParseInto(extra, values); err != nil {
 					t.Fatal(err)
 				}
@@ -447,13 +451,14 @@ func TestErrorsContainTheKey(t *testing.T) {
 	}
 }
 
-// Values that are similar to rejected values.
+// These values are similar to rejected values.
 func TestAcceptedValues(t *testing.T) {
 	for _, values := range []string{
 		"cniConfFileName: 10-mesh.conflist",
 		"{platform: openshift, cniConfFileName: sluice-cni.conf}", "uninstallTimeout: 29999ms",
 		"{uninstallTimeout: 1m, terminationGracePeriodSeconds: 61}",
-		"{apiBudget: null, apiTryTimeout: null, resyncInterval: null, uninstallTimeout: null, audit: {interval: null}}",
+		"{apiBudget: null, apiTryTimeout: null, resyncInterval: null, uninstallTimeout: null, " +
+			"audit: {interval: null}}",
 		"monitoringPort: 0", "resources: {limits: {memory: 128Mi}}",
 		"resources: {limits: {memory: 1Gi}}", "resources: {limits: {memory: 1.5e9}}",
 		"resources: {limits: {memory: null}}", "resources: null", "cniBinDir: /home/kubernetes/bin",
@@ -478,8 +483,9 @@ func TestAllErrorsAreReported(t *testing.T) {
 
 // One values file is often used for all charts of Istio.
 func TestKeysOfOtherChartsAreAccepted(t *testing.T) {
-	_, _ = render(t, `{pilot: {cni: {enabled: true}}, meshConfig: {accessLogFile: /dev/stdout}, ztunnel: {}, gateways: {}, profile: demo,
-		compatibilityVersion: "1.28", revision: canary, ownerName: istio, global: {istioNamespace: istio-system, proxy: {privileged: false}}}`,
+	_, _ = render(t, `{pilot: {cni: {enabled: true}}, meshConfig: {accessLogFile: /dev/stdout},
+		ztunnel: {}, gateways: {}, profile: demo, compatibilityVersion: "1.28", revision: canary,
+		ownerName: istio, global: {istioNamespace: istio-system, proxy: {privileged: false}}}`,
 		deploy.Options{})
 }
 

@@ -143,13 +143,13 @@ func TestArchiveContainsAnImageForEachPlatform(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := unpack(t, out.Bytes())
-	top := read(t, files["index.json"]).Manifests
-	if len(top) != 1 || top[0].Digest != report.Digest ||
-		top[0].Annotations[image.NameAnnotation] != "registry.example:5000/mesh/sluice:v1" ||
-		top[0].Annotations["org.opencontainers.image.ref.name"] != "v1" {
-		t.Fatalf("%+v", top)
+	manifests := read(t, files["index.json"]).Manifests
+	if len(manifests) != 1 || manifests[0].Digest != report.Digest ||
+		manifests[0].Annotations[image.NameAnnotation] != "registry.example:5000/mesh/sluice:v1" ||
+		manifests[0].Annotations["org.opencontainers.image.ref.name"] != "v1" {
+		t.Fatalf("%+v", manifests)
 	}
-	variants := read(t, follow(t, files, top[0])).Manifests
+	variants := read(t, follow(t, files, manifests[0])).Manifests
 	for i, architecture := range []string{"amd64", "arm64"} {
 		if variants[i].Platform.Architecture != architecture ||
 			variants[i].Platform.OS != "linux" ||
@@ -206,13 +206,13 @@ func checkLayer(t *testing.T, compressed []byte, diffIDs []string, program []byt
 // The same files have different times, modes and directories.
 func TestSameFilesGiveTheSameBytes(t *testing.T) {
 	content := static(t)
-	write := func(at time.Time, mode os.FileMode) (string, []byte) {
+	write := func(modified time.Time, mode os.FileMode) (string, []byte) {
 		dir := t.TempDir()
 		for _, name := range []string{"usr/local/bin/p", "opt/cni/bin/q"} {
 			file := filepath.Join(dir, name)
 			for _, err := range []error{
 				os.MkdirAll(filepath.Dir(file), mode|0o700), os.WriteFile(file, content, mode),
-				os.Chtimes(file, at, at),
+				os.Chtimes(file, modified, modified),
 			} {
 				if err != nil {
 					t.Fatal(err)
@@ -297,15 +297,15 @@ func TestUnrunnableProgramsAreRejected(t *testing.T) {
 	}
 }
 
-type full struct{}
+type fullDisk struct{}
 
-func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
 func TestWriteReturnsErrors(t *testing.T) {
 	s := image.Spec{
 		Ref: "a/b:c", Platforms: []image.Platform{{Architecture: "amd64", Root: root(static(t))}},
 	}
-	if _, err := image.Write(full{}, s); err == nil ||
+	if _, err := image.Write(fullDisk{}, s); err == nil ||
 		!strings.Contains(err.Error(), "write the archive: no space left") {
 		t.Error(err)
 	}

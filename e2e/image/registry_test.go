@@ -72,11 +72,11 @@ func TestOtherToolsReadTheImage(t *testing.T) {
 	}
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(os.Stderr, "", 0))))
 	defer server.Close()
-	at, err := url.Parse(server.URL)
+	address, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref, err := name.ParseReference(at.Host+"/sluice:v1", name.Insecure)
+	ref, err := name.ParseReference(address.Host+"/sluice:v1", name.Insecure)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,5 +99,6 @@ var controlPlanes = []controlPlane{
 	},
 }
 
-// usualExcluded: the plugin excludes the default status port in addition to the configured one.
+// usualExcluded is the difference of a pod with another status port: the plugin excludes the
+// default one, too.
 var usualExcluded = []difference{usualStatusPortExcluded}

@@ -23,7 +23,7 @@ func TestInvalidAnnotations(t *testing.T) {
 	})
 	for _, test := range []struct {
 		annotation, value string
-		passes            bool // istiod accepts it
+		accepted          bool // by istiod
 	}{
 		{annotation: mesh.ModeAnnotation, value: "tproxy"},
 		{annotation: mesh.IncludeRanges, value: "10.0.0.0"},
@@ -35,16 +35,16 @@ func TestInvalidAnnotations(t *testing.T) {
 		{annotation: kubevirtInterfaces, value: "a b"},
 		{annotation: rerouteInterfaces, value: "eth0/1"},
 		{annotation: statusPort, value: "status"},
-		{annotation: includeOutbound, value: "80a", passes: true},
-		{annotation: includeOutbound, value: "*", passes: true},
+		{annotation: includeOutbound, value: "80a", accepted: true},
+		{annotation: includeOutbound, value: "*", accepted: true},
 	} {
 		t.Run(test.annotation+": "+test.value, func(t *testing.T) {
 			s := podCase{annotations: annotated(test.annotation, test.value)}
 			_, err := istiod.Inject(t.Context(), s.manifest())
-			if !test.passes && (err == nil || !strings.Contains(err.Error(), test.annotation)) {
+			if !test.accepted && (err == nil || !strings.Contains(err.Error(), test.annotation)) {
 				t.Errorf("istiod: error %v, want one that names the annotation", err)
 			}
-			if test.passes && err != nil {
+			if test.accepted && err != nil {
 				t.Error(err)
 			}
 			pod := inject(t, istiod, podCase{})

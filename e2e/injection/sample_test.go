@@ -25,7 +25,7 @@ func TestSampleInjection(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		sample mesh.Sidecar
-		real   podCase
+		pod    podCase
 	}{
 		{"a native sidecar", mesh.Sidecar{Native: true}, podCase{}},
 		{
@@ -51,10 +51,10 @@ func TestSampleInjection(t *testing.T) {
 			mesh.IncludeInboundPorts, "8080")}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			injected := inject(t, istiod, test.real)
-			sample := mesh.Inject(test.real.manifest(), test.sample)
+			injected := inject(t, istiod, test.pod)
+			sample := mesh.Inject(test.pod.manifest(), test.sample)
 			sample.Status = injected.Status
-			want, got := parameters(t, test.real, injected), parameters(t, test.real, sample)
+			want, got := parameters(t, test.pod, injected), parameters(t, test.pod, sample)
 			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool {
 				return a == b
 			})); diff != "" {

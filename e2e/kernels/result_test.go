@@ -123,7 +123,7 @@ func TestCheckReportsUnexpectedResults(t *testing.T) {
 	}
 }
 
-// Otherwise a renamed test would fail only when a machine runs.
+// The name of a renamed test would otherwise be noticed only when a machine runs the tests.
 func TestSelectedTestsExist(t *testing.T) {
 	for _, set := range testSets {
 		files, err := filepath.Glob(filepath.Join("..", "..", set.pkg, "*_test.go"))

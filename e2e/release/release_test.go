@@ -141,8 +141,8 @@ func TestChartHasVersionAndDigest(t *testing.T) {
 }
 
 func TestChangesOfAVersion(t *testing.T) {
-	const log = "# Change log\n\n## v0.2.0 (not yet)\n\n### Added\n\n* `one`: a\n  b\n* two\n\n### Changed\n\n* three\n\n" +
-		"### Upgrade\n\n* no kind\n\n## v0.1.0\n\n### Fixed\n\n* old\n"
+	const log = "# Change log\n\n## v0.2.0 (not yet)\n\n### Added\n\n* `one`: a\n  b\n* two\n\n" +
+		"### Changed\n\n* three\n\n### Upgrade\n\n* no kind\n\n## v0.1.0\n\n### Fixed\n\n* old\n"
 	want := []change{{"added", "`one`: a b"}, {"added", "two"}, {"changed", "three"}}
 	if got := changesOf(log, "v0.2.0"); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -344,7 +344,8 @@ func TestSBOMListsTheModules(t *testing.T) {
 func TestManPage(t *testing.T) {
 	r := newRelease(t)
 	page := string(manPage("rules", "1", r,
-		"# rules\n\n## Name\n\n`rules` - text, see [diff](diff/README.md) and [home](https://a.b)\n\n```\n# comment of a shell\n```\n"))
+		"# rules\n\n## Name\n\n`rules` - text, see [diff](diff/README.md) and [home](https://a.b)\n\n"+
+			"```\n# comment of a shell\n```\n"))
 	if strings.Contains(page, "README") {
 		t.Errorf("a link to a file:\n%s", page)
 	}

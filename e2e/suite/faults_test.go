@@ -18,11 +18,13 @@ var faults = testGroup{name: "faults", tests: []groupTest{
 	{"a pod starts captured when the agent is killed during ADD", checkAgentKilled},
 	{"a pod that starts while the API server is unavailable is captured", checkAPIServerAway},
 	{
-		"without API server and agent, a pod does not start, an event contains the reason, and the pod is captured when the agent is available again",
+		"without API server and agent, a pod does not start, an event contains the reason, " +
+			"and the pod is captured when the agent is available again",
 		checkAgentBackFirst,
 	},
 	{
-		"without API server and agent, a pod does not start, an event contains the reason, and the pod is captured when the API server is available again",
+		"without API server and agent, a pod does not start, an event contains the reason, " +
+			"and the pod is captured when the API server is available again",
 		checkAPIServerBackFirst,
 	},
 	{

@@ -95,7 +95,8 @@ func startNode(b *testing.B, pods []pod) agent {
 	}
 	for name, content := range map[string]string{
 		"conf/10-net.conflist": `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge"}]}`,
-		"image/sluice-cni":     "the plugin", "image/noop": "does nothing", "bin/x": "", "run/x": "", "proc/x": "", "identity/x": "",
+		"image/sluice-cni":     "the plugin", "image/noop": "does nothing",
+		"bin/x": "", "run/x": "", "proc/x": "", "identity/x": "",
 	} {
 		err := os.MkdirAll(filepath.Dir(n.path(name)), 0o755)
 		if err == nil {

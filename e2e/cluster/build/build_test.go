@@ -149,7 +149,7 @@ func TestLockIsExclusive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Unlike the other builder's log, this one can be waited for.
+	// The test waits for lines of this log.
 	log := make(lines, 9)
 	other := &builder{out: b.out, log: log}
 	locked := make(chan error)

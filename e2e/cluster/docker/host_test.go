@@ -94,7 +94,7 @@ func TestLeftoversInTheEngineAreReported(t *testing.T) {
 	}
 }
 
-// If this environment variable is set, the test binary uses the engine until it is killed.
+// If childEnv is set, the test binary uses the engine until it is killed.
 const childEnv = "SLUICE_TEST_VICTIM"
 
 func TestEndOfTheProcessRemovesTheClusterFromTheHostEngine(t *testing.T) {

@@ -22,14 +22,14 @@ func namespaces(t *testing.T, pid int) map[string]bool {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = file.Close() })
-		its, err := os.Readlink(path)
+		theirs, err := os.Readlink(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if own, err := os.Readlink("/proc/self/ns/" + kind); err != nil || own == its {
+		if own, err := os.Readlink("/proc/self/ns/" + kind); err != nil || own == theirs {
 			t.Fatalf("process %d has no %s namespace of its own: %v", pid, kind, err)
 		}
-		found[its] = true
+		found[theirs] = true
 	}
 	return found
 }
@@ -43,7 +43,7 @@ func processesIn(t *testing.T, namespaces map[string]bool) []string {
 	}
 	var found []string
 	for _, link := range links {
-		if its, err := os.Readlink(link); err == nil && namespaces[its] {
+		if theirs, err := os.Readlink(link); err == nil && namespaces[theirs] {
 			found = append(found, link)
 		}
 	}

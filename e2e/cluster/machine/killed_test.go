@@ -81,7 +81,7 @@ type startedMachine struct {
 
 func startInOtherProcess(t *testing.T, parent string) startedMachine {
 	t.Helper()
-	unused, spec := small(t)
+	unused, spec := smallMachine(t)
 	if err := unused.Remove(); err != nil {
 		t.Fatal(err)
 	}
@@ -118,14 +118,14 @@ func startInOtherProcess(t *testing.T, parent string) startedMachine {
 
 func TestNothingOutlivesTheCaller(t *testing.T) {
 	for _, c := range []struct {
-		how    string
+		name   string
 		signal syscall.Signal
 		group  int // 1: the process; -1: its process group
 	}{
 		{"SIGKILL to the process", unix.SIGKILL, 1},
 		{"SIGINT to the process group", unix.SIGINT, -1},
 	} {
-		t.Run(c.how, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			parent := t.TempDir()
 			before := footprint(t)
 			m := startInOtherProcess(t, parent)

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// small returns a machine with a shell, a service that runs forever, one that exits at once, one
-// that ignores SIGTERM, and one that waits for a socket that does not exist.
-func small(t *testing.T) (*machine.Dir, machine.Spec) {
+// smallMachine returns a machine with a shell, a service that runs forever, one that exits at once,
+// one that ignores SIGTERM, and one that waits for a socket that does not exist.
+func smallMachine(t *testing.T) (*machine.Dir, machine.Spec) {
 	t.Helper()
 	dir, err := machine.NewDir(t.TempDir())
 	if err != nil {
@@ -46,7 +46,7 @@ func small(t *testing.T) (*machine.Dir, machine.Spec) {
 // start returns a machine that is closed at the end of the test.
 func start(t *testing.T) *machine.Machine {
 	t.Helper()
-	dir, spec := small(t)
+	dir, spec := smallMachine(t)
 	m, err := machine.Start(t.Context(), program, dir, spec)
 	if err != nil {
 		t.Fatal(err)
@@ -141,14 +141,16 @@ func TestRebootKeepsOnlyTheDisk(t *testing.T) {
 		return strings.Count(logOf(t, m, "forever"), "started") == 1
 	})
 	shell(t, m,
-		"mkdir -p /var/lib; echo 1 >/var/lib/kept; echo 1 >/run/gone; ip link add gone type bridge; (sleep 3000 >/dev/null 2>&1 &)")
+		"mkdir -p /var/lib; echo 1 >/var/lib/kept; echo 1 >/run/gone; "+
+			"ip link add gone type bridge; (sleep 3000 >/dev/null 2>&1 &)")
 	shell(t, m, "mkdir /sys/fs/cgroup/pids/gone 2>/dev/null || mkdir /sys/fs/cgroup/gone")
 	before, id := namespaces(t, m.PID()), shell(t, m, "cat /proc/sys/kernel/random/boot_id")
 	if err := m.Reboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	got := shell(t, m,
-		"ls /var/lib /run /sys/fs/cgroup /sys/fs/cgroup/pids; ip link show gone 2>&1; ps -A -o args= | grep '^sleep 3000' || true")
+		"ls /var/lib /run /sys/fs/cgroup /sys/fs/cgroup/pids; ip link show gone 2>&1; "+
+			"ps -A -o args= | grep '^sleep 3000' || true")
 	if strings.Contains(got, "sleep") || !strings.Contains(got, "kept") ||
 		strings.Contains(got, "gone\n") {
 		t.Errorf("after the reboot: %s", got)
@@ -256,7 +258,7 @@ func TestCommandIsKilledWhenItsContextIsDone(t *testing.T) {
 
 func TestFailedMachineLeavesNothing(t *testing.T) {
 	before := footprint(t)
-	dir, spec := small(t)
+	dir, spec := smallMachine(t)
 	spec.Binds["/x"] = "/no/such/folder"
 	if m, err := machine.Start(t.Context(), program, dir, spec); err == nil ||
 		!strings.Contains(err.Error(), "/no/such/folder") {
@@ -268,7 +270,7 @@ func TestFailedMachineLeavesNothing(t *testing.T) {
 
 func TestCloseTwice(t *testing.T) {
 	before := footprint(t)
-	dir, spec := small(t)
+	dir, spec := smallMachine(t)
 	m, err := machine.Start(t.Context(), program, dir, spec)
 	if err != nil {
 		t.Fatal(err)

@@ -131,7 +131,8 @@ func TestNewestSearchesAllSources(t *testing.T) {
 		var text strings.Builder
 		for _, v := range versions {
 			fmt.Fprintf(&text,
-				"Package: linux-image-%s-cloud-amd64\nVersion: %s-1\nDescription: a kernel\n of several lines\nFilename: pool/%s.deb\nSHA256: %s\n\n", v, v, v, sum(v))
+				"Package: linux-image-%s-cloud-amd64\nVersion: %s-1\nDescription: a kernel\n "+
+					"of several lines\nFilename: pool/%s.deb\nSHA256: %s\n\n", v, v, v, sum(v))
 		}
 		return string(compressed(t, []byte(text.String()+
 			"Package: linux-image-cloud-amd64\nVersion: 99\n")))

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
 )
 
-var all = kmod.Index{
+var modules = kmod.Index{
 	{Name: "nfnetlink", Aliases: []string{"net_pf_16_proto_12"}},
 	{Name: "nf_tables", Aliases: []string{"nfnetlink_subsys_10"}, Needs: []string{"nfnetlink"}},
 	{Name: "nf_nat", Needs: []string{"nf_conntrack"}},
@@ -32,16 +32,16 @@ func names(ix kmod.Index) []string {
 
 func TestWithoutRemovesDependents(t *testing.T) {
 	want := []string{"nfnetlink", "nf_nat", "nf_conntrack", "x_tables", "stray"}
-	if diff := cmp.Diff(want, names(all.Without("nf_tables"))); diff != "" {
+	if diff := cmp.Diff(want, names(modules.Without("nf_tables"))); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if diff := cmp.Diff(names(all), names(all.Without())); diff != "" {
+	if diff := cmp.Diff(names(modules), names(modules.Without())); diff != "" {
 		t.Errorf("without nothing: -want +got:\n%s", diff)
 	}
 }
 
 func TestOnlyKeepsDependencies(t *testing.T) {
-	got := all.Only(func(m kmod.Module) bool { return m.Name == "nft_redir" })
+	got := modules.Only(func(m kmod.Module) bool { return m.Name == "nft_redir" })
 	if diff := cmp.Diff([]string{"nfnetlink", "nf_tables", "nf_nat", "nf_conntrack", "nft_redir"},
 		names(got)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -61,7 +61,7 @@ func TestOrderReturnsDependenciesFirst(t *testing.T) {
 		{"unknown name", "netdev-ip_tables", nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got, err := all.Order(row.request)
+			got, err := modules.Order(row.request)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,13 +70,13 @@ func TestOrderReturnsDependenciesFirst(t *testing.T) {
 			}
 		})
 	}
-	if _, err := all.Order("stray"); err == nil {
+	if _, err := modules.Order("stray"); err == nil {
 		t.Error("no error for a missing dependency")
 	}
 }
 
 func TestLoadingAMissingModuleIsAnError(t *testing.T) {
-	if err := all.Load("no-such"); err == nil {
+	if err := modules.Load("no-such"); err == nil {
 		t.Error("no error")
 	}
 	if err := (kmod.Index{{Name: "m", Path: "/nowhere/m.ko"}}).Load("m"); err == nil {

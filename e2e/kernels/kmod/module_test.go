@@ -44,7 +44,8 @@ func object(t *testing.T, section, content string) []byte {
 
 func TestModuleNameAndDependencies(t *testing.T) {
 	got, err := kmod.Describe(bytes.NewReader(object(t, ".modinfo",
-		"license=GPL\x00alias=nft-expr-redir\x00alias=nft-expr-1-redir\x00depends=nf-tables,nf_nat\x00name=nft_redir\x00")))
+		"license=GPL\x00alias=nft-expr-redir\x00alias=nft-expr-1-redir\x00"+
+			"depends=nf-tables,nf_nat\x00name=nft_redir\x00")))
 	want := kmod.Module{
 		Name: "nft_redir", Aliases: []string{"nft_expr_redir", "nft_expr_1_redir"},
 		Needs: []string{"nf_tables", "nf_nat"},

@@ -8,22 +8,22 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-func end(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+func endpoint(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
 // capturedReport returns the report of a request that both proxies forwarded, modified by change.
 func capturedReport(change func(r *path.Report)) path.Report {
 	r := path.Report{
-		Caller: "a", Local: end("10.0.0.1:1001"), Remote: end("10.96.0.1:80"),
+		Caller: "a", Local: endpoint("10.0.0.1:1001"), Remote: endpoint("10.96.0.1:80"),
 		Answer: &path.Answer{
-			Server: "b", At: "app", Local: end("10.0.0.2:8080"), Peer: end("127.0.0.6:1003"),
+			Server: "b", At: "app", Local: endpoint("10.0.0.2:8080"), Peer: endpoint("127.0.0.6:1003"),
 			Via: []path.Hop{
 				{
-					"a", path.Outbound, end("10.0.0.1:1001"), end("10.96.0.1:80"),
-					end("10.0.0.1:1002"),
+					"a", path.Outbound, endpoint("10.0.0.1:1001"), endpoint("10.96.0.1:80"),
+					endpoint("10.0.0.1:1002"),
 				},
 				{
-					"b", path.Inbound, end("10.0.0.1:1002"), end("10.0.0.2:8080"),
-					end("127.0.0.6:1003"),
+					"b", path.Inbound, endpoint("10.0.0.1:1002"), endpoint("10.0.0.2:8080"),
+					endpoint("127.0.0.6:1003"),
 				},
 			},
 		},
@@ -52,38 +52,38 @@ func TestCheck(t *testing.T) {
 			r.Answer.Via, r.Answer.Peer = r.Answer.Via[:1], r.Answer.Via[0].Upstream
 		}, "the server's proxy was bypassed"},
 		{"another connection through the same proxies", captured, func(r *path.Report) {
-			r.Local = end("10.0.0.1:999")
+			r.Local = endpoint("10.0.0.1:999")
 		}, "the outbound proxy forwarded another connection"},
 		{"the proxy of another pod forwarded it", captured, func(r *path.Report) {
 			r.Answer.Via[0].Proxy = "c"
 		}, "the outbound proxy forwarded another connection"},
 		{"the proxy connected to another destination", captured, func(r *path.Report) {
-			r.Answer.Via[0].Original = end("10.96.0.2:80")
+			r.Answer.Via[0].Original = endpoint("10.96.0.2:80")
 		}, "the outbound proxy forwarded another connection"},
 		{"address translation between the pods", captured, func(r *path.Report) {
-			r.Answer.Via[1].Peer = end("10.89.0.2:1002")
+			r.Answer.Via[1].Peer = endpoint("10.89.0.2:1002")
 		}, "the inbound proxy forwarded another connection"},
 		{
 			"expected address translation between the pods",
 			path.Expected{Server: "b", Outbound: true, Inbound: true, Masqueraded: true},
 			func(r *path.Report) {
-				r.Answer.Via[1].Peer = end("10.89.0.2:1002")
+				r.Answer.Via[1].Peer = endpoint("10.89.0.2:1002")
 			}, "",
 		},
 		{"another host connected to the application", captured, func(r *path.Report) {
-			r.Answer.Peer = end("127.0.0.6:999")
+			r.Answer.Peer = endpoint("127.0.0.6:999")
 		}, "the server's peer is 127.0.0.6:999"},
 		{"the inbound proxy uses the pod's address", captured, func(r *path.Report) {
-			r.Answer.Via[1].Upstream, r.Answer.Peer = end("10.0.0.2:1003"), end("10.0.0.2:1003")
+			r.Answer.Via[1].Upstream, r.Answer.Peer = endpoint("10.0.0.2:1003"), endpoint("10.0.0.2:1003")
 		}, "connected from 10.0.0.2, not 127.0.0.6"},
 		{"the inbound proxy is unexpectedly transparent", captured, func(r *path.Report) {
-			r.Answer.Via[1].Upstream, r.Answer.Peer = end("10.0.0.1:1003"), end("10.0.0.1:1003")
+			r.Answer.Via[1].Upstream, r.Answer.Peer = endpoint("10.0.0.1:1003"), endpoint("10.0.0.1:1003")
 		}, "connected from 10.0.0.1, not 127.0.0.6"},
 		{
 			"the inbound proxy is transparent",
 			path.Expected{Server: "b", Outbound: true, Inbound: true, Transparent: true},
 			func(r *path.Report) {
-				r.Answer.Via[1].Upstream, r.Answer.Peer = end("10.0.0.1:1003"), end("10.0.0.1:1003")
+				r.Answer.Via[1].Upstream, r.Answer.Peer = endpoint("10.0.0.1:1003"), endpoint("10.0.0.1:1003")
 			}, "",
 		},
 		{"another pod responded", captured, func(r *path.Report) {
@@ -110,7 +110,7 @@ func TestCheck(t *testing.T) {
 			"expected translation of the caller's address",
 			path.Expected{Server: "b", Masqueraded: true},
 			func(r *path.Report) {
-				r.Answer.Via, r.Answer.Peer = nil, end("10.89.0.2:7")
+				r.Answer.Via, r.Answer.Peer = nil, endpoint("10.89.0.2:7")
 			}, "",
 		},
 	} {
@@ -123,11 +123,11 @@ func TestCheck(t *testing.T) {
 
 func TestInboundProxyAddressForIPv6(t *testing.T) {
 	r := path.Report{
-		Caller: "a", Local: end("[fd00::1]:1001"), Remote: end("[fd00::2]:80"),
+		Caller: "a", Local: endpoint("[fd00::1]:1001"), Remote: endpoint("[fd00::2]:80"),
 		Answer: &path.Answer{
-			Server: "b", At: "app", Local: end("[fd00::2]:80"), Peer: end("[::6]:1003"),
+			Server: "b", At: "app", Local: endpoint("[fd00::2]:80"), Peer: endpoint("[::6]:1003"),
 			Via: []path.Hop{{
-				"b", path.Inbound, end("[fd00::1]:1001"), end("[fd00::2]:80"), end("[::6]:1003"),
+				"b", path.Inbound, endpoint("[fd00::1]:1001"), endpoint("[fd00::2]:80"), endpoint("[::6]:1003"),
 			}},
 		},
 	}

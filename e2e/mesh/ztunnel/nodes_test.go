@@ -54,43 +54,44 @@ type node struct {
 
 // A nodePod is a pod of a node.
 type nodePod struct {
-	name      string
-	ns        *netns.NS
-	four, six netip.Addr
+	name       string
+	ns         *netns.NS
+	ipv4, ipv6 netip.Addr
 }
 
-// Addresses of pod n (1 to 9) of node i.
-func addressesOf(i, n int) (four, six netip.Addr) {
-	return netip.MustParseAddr(fmt.Sprintf("10.%d.0.%d", i, n)), netip.MustParseAddr(fmt.Sprintf("fd00:%d::%d", i, n))
+// addressesOf returns the addresses of pod n (1 to 9) of node i.
+func addressesOf(i, n int) (ipv4, ipv6 netip.Addr) {
+	return netip.MustParseAddr(fmt.Sprintf("10.%d.0.%d", i, n)),
+		netip.MustParseAddr(fmt.Sprintf("fd00:%d::%d", i, n))
 }
 
 // newNodes returns two nodes that are connected. Each has an agent's server and a ztunnel, to which
 // the addresses of pods in ambient mode on the other node are known.
-func newNodes(t *testing.T) (list [2]*node) {
+func newNodes(t *testing.T) (nodes [2]*node) {
 	t.Helper()
-	for i := range list {
-		list[i] = &node{t: t, ns: netnstest.New(t), number: i + 1}
+	for i := range nodes {
+		nodes[i] = &node{t: t, ns: netnstest.New(t), number: i + 1}
 		// Packets between nodes are not captured, and are forwarded.
-		list[i].ip("link set lo up")
+		nodes[i].ip("link set lo up")
 		for _, file := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
-			if err := list[i].ns.Do(func() error {
+			if err := nodes[i].ns.Do(func() error {
 				return os.WriteFile("/proc/sys/net/"+file, []byte("1"), 0o644)
 			}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	connect(t, list[0].ns, "uplink", list[1].ns, "uplink")
-	for i, n := range list {
+	connect(t, nodes[0].ns, "uplink", nodes[1].ns, "uplink")
+	for i, n := range nodes {
 		other := 2 - i
 		n.ip(fmt.Sprintf("address add 192.168.9.%d/24 dev uplink", n.number),
 			fmt.Sprintf("address add fd00:9::%d/64 dev uplink nodad", n.number), "link set uplink up",
 			fmt.Sprintf("route add 10.%d.0.0/24 via 192.168.9.%d", other, other),
 			fmt.Sprintf("route add fd00:%d::/64 via fd00:9::%d dev uplink", other, other))
-		four, six := addressesOf(other, 1) // the pod in ambient mode
-		n.serve(ztunnel.Options{Mesh: []netip.Prefix{netip.PrefixFrom(four, 32), netip.PrefixFrom(six, 128)}})
+		ipv4, ipv6 := addressesOf(other, 1) // the pod in ambient mode
+		n.serve(ztunnel.Options{Mesh: []netip.Prefix{netip.PrefixFrom(ipv4, 32), netip.PrefixFrom(ipv6, 128)}})
 	}
-	return list
+	return nodes
 }
 
 // connect connects two namespaces by a pair of interfaces.
@@ -161,13 +162,13 @@ func (n *node) serve(o ztunnel.Options) {
 func (n *node) pod(number int, name string) nodePod {
 	n.t.Helper()
 	p := nodePod{name: name, ns: netnstest.New(n.t)}
-	p.four, p.six = addressesOf(n.number, number)
+	p.ipv4, p.ipv6 = addressesOf(n.number, number)
 	connect(n.t, n.ns, name, p.ns, "eth0")
 	n.ip("address add 169.254.1.1/32 dev "+name, fmt.Sprintf("address add fe80::1/64 dev %s nodad", name),
 		fmt.Sprintf("link set %s up", name),
-		fmt.Sprintf("route add %s/32 dev %s", p.four, name), fmt.Sprintf("route add %s/128 dev %s", p.six, name))
-	ip(n.t, p.ns, "link set lo up", fmt.Sprintf("address add %s/32 dev eth0", p.four),
-		fmt.Sprintf("address add %s/128 dev eth0 nodad", p.six), "link set eth0 up",
+		fmt.Sprintf("route add %s/32 dev %s", p.ipv4, name), fmt.Sprintf("route add %s/128 dev %s", p.ipv6, name))
+	ip(n.t, p.ns, "link set lo up", fmt.Sprintf("address add %s/32 dev eth0", p.ipv4),
+		fmt.Sprintf("address add %s/128 dev eth0 nodad", p.ipv6), "link set eth0 up",
 		"route add 169.254.1.1 dev eth0 scope link", "route add default via 169.254.1.1 dev eth0",
 		"route add default via fe80::1 dev eth0")
 	for _, network := range []string{"tcp4", "tcp6"} {
@@ -194,7 +195,9 @@ func (n *node) ambientPod(backend compat.Backend, number int, name string) nodeP
 		_, err = backend.Apply(p.ns, rs, compat.EmptySnapshot())
 	}
 	if err == nil {
-		err = n.server.Add(n.t.Context(), agent.Pod{UID: "uid-" + name, Name: name, Namespace: "default", Netns: p.ns})
+		err = n.server.Add(n.t.Context(), agent.Pod{
+			UID: "uid-" + name, Name: name, Namespace: "default", Netns: p.ns,
+		})
 	}
 	if err != nil {
 		n.t.Fatal(err)
@@ -241,7 +244,7 @@ func (n *node) sidecarPod(backend compat.Backend, number int, name string) nodeP
 }
 
 // onlyHBONE drops connections between the pods in ambient mode that do not use HBONE, and counts
-// the packets of HBONE. Pods of a node are routed by it.
+// the packets of HBONE. Each node routes the connections between its pods.
 const onlyHBONE = `table inet watch {
 	chain forward {
 		type filter hook forward priority 0
@@ -280,7 +283,7 @@ func TestPodsOnTwoNodes(t *testing.T) {
 			{ambient[0], sidecars[0], sidecar},
 			{sidecars[1], ambient[1], hbone},
 		} {
-			for _, to := range []netip.Addr{call.to.four, call.to.six} {
+			for _, to := range []netip.Addr{call.to.ipv4, call.to.ipv6} {
 				call.want.Server = call.to.name
 				report, err := request(call.from.ns, anySource, netip.AddrPortFrom(to, port))
 				report.Caller = call.from.name
@@ -293,7 +296,8 @@ func TestPodsOnTwoNodes(t *testing.T) {
 			}
 		}
 		for _, n := range nodes {
-			if out := run(t, n.ns, "", "nft", "list", "chain", "inet", "watch", "ambient"); strings.Contains(out, "packets 0 ") {
+			out := run(t, n.ns, "", "nft", "list", "chain", "inet", "watch", "ambient")
+			if strings.Contains(out, "packets 0 ") {
 				t.Errorf("node %d has forwarded no HBONE: %s", n.number, out)
 			}
 		}

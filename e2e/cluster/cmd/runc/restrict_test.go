@@ -13,7 +13,8 @@ func TestSpecificationKeepsOnlyCapabilitiesOfRoot(t *testing.T) {
 	set := map[string]bool{"CAP_CHOWN": true, "CAP_SYS_RESOURCE": false}
 	for name, c := range map[string]struct{ before, after string }{
 		"of a container": {
-			`{"process":{"capabilities":{"bounding":["CAP_CHOWN","CAP_SYS_RESOURCE"],"effective":["CAP_SYS_RESOURCE"]}},"x":9007199254740993}`,
+			`{"process":{"capabilities":{"bounding":["CAP_CHOWN","CAP_SYS_RESOURCE"],` +
+				`"effective":["CAP_SYS_RESOURCE"]}},"x":9007199254740993}`,
 			`{"process":{"capabilities":{"bounding":["CAP_CHOWN"],"effective":[]}},"x":9007199254740993}`,
 		},
 		"of a process": {
@@ -55,7 +56,7 @@ func TestSpecificationsInTheCommandLine(t *testing.T) {
 	}
 }
 
-func TestNextFindsTheNextRuncInPath(t *testing.T) {
+func TestNextRuncSkipsItself(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	self, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -66,7 +67,7 @@ func TestNextFindsTheNextRuncInPath(t *testing.T) {
 	}
 	t.Setenv("PATH", first+":"+second)
 	if got, err := nextRunc(); err == nil {
-		t.Errorf("next returns %s", got)
+		t.Errorf("nextRunc returns %s", got)
 	}
 	want := filepath.Join(second, "runc")
 	if err := os.WriteFile(want, nil, 0o755); err != nil {

@@ -9,7 +9,7 @@ import (
 func TestCommand(t *testing.T) {
 	for _, test := range []struct{ name, args, mode, want string }{
 		{
-			"a sidecar runs the sampleProxy proxy", "proxy sidecar --domain x --log_output_level=info",
+			"a sidecar runs the sample proxy", "proxy sidecar --domain x --log_output_level=info",
 			"REDIRECT", sampleProxy + " proxy sidecar",
 		},
 		{"a TPROXY sidecar runs a transparent proxy", "proxy sidecar", "TPROXY", sampleProxy +

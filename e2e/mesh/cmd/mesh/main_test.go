@@ -161,12 +161,12 @@ func TestReportContainsForwardingProxies(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, r path.Report, env path.Expected) {
+func check(t *testing.T, r path.Report, want path.Expected) {
 	t.Helper()
-	if err := r.Check(env); err != nil {
+	if err := r.Check(want); err != nil {
 		t.Error(err)
 	}
-	if !env.Inbound && !env.Outbound && r.Check(path.Captured(env.Server)) == nil {
+	if !want.Inbound && !want.Outbound && r.Check(path.Captured(want.Server)) == nil {
 		t.Errorf("a request that no proxy forwarded counts as captured: %+v", r)
 	}
 }
