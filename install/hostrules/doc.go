@@ -1,37 +1,37 @@
-// Package hostrules keeps the rules of a node with pods in ambient mode, in the node's network
-// namespace.
+// Package hostrules maintains rules in the node's network namespace for the pods in ambient mode.
 //
-// The rules give probes of the kubelet the source address that the pods do not capture (see
+// The rules give probes of the kubelet a source address that the pods do not capture (see
 // [rules.AmbientHost]). They are in a table of Sluice's own, so that a program that flushes its own
-// tables does not change them. A [Guard] writes them:
+// tables does not change them. A [Guard] writes the rules:
 //
 //   - when the addresses of the pods change. Calls that arrive while rules are written share the
 //     next write.
-//   - when they differ from the desired rules, for example after "nft flush ruleset". nf_tables
-//     reports each change of the namespace (package nft/watch); iptables-legacy reports none, so the
-//     rules are also compared at an interval.
-//   - when the kubelet has another cgroup: systemd creates its cgroup again when it restarts the
-//     kubelet, and rules refer to a cgroup by its number. The kubelet is looked at four times per
+//   - when the rules differ from the desired rules, for example after "nft flush ruleset". nf_tables
+//     reports each change in the network namespace (package nft/watch); iptables-legacy reports
+//     none, so the rules are also compared at an interval.
+//   - when the kubelet has another cgroup: rules refer to a cgroup by its inode number, and systemd
+//     creates the cgroup again when it restarts the kubelet. The guard checks this four times per
 //     second.
 //
-// A guard writes nothing before it has been told the addresses of all pods, because the rules of an
-// earlier agent are still correct until then.
+// A guard writes nothing before it knows the addresses of all pods ([Guard.Replace]). Until then the
+// rules of an earlier agent are still correct.
 //
-// # Who is the kubelet
+// # Finding the kubelet
 //
-// [FindKubelet] looks for the kubelet among the processes in the node's network namespace, by the
-// names that the distributions give it, and returns its cgroup of version 2. Without one, the rules
-// match its user instead, as in Istio's nftables backend. If there is no kubelet at all, they match
-// user 0, and the guard reports that.
+// [FindKubelet] searches the processes in the node's network namespace for the names that the
+// distributions give the kubelet, and returns the process with its cgroup of version 2. If the
+// process has no such cgroup, the rules match its user instead, as in Istio's nftables backend. If
+// there is no kubelet, the rules match user 0, and the guard reports this.
 //
 // The kernel resolves the path of a cgroup, and counts its level, in the cgroup namespace of the
-// writer. The agent's container has its own one, therefore [Node.Do] enters the node's.
+// process that writes the rules. The agent's container has its own cgroup namespace; [Node.Do]
+// therefore enters the node's.
 //
 // # iptables-legacy
 //
-// With the legacy backend the rules are in the node's tables of iptables-legacy. The kernel
-// replaces such a table as a whole, therefore the guard holds the lock of the node's iptables
-// programs (/run/xtables.lock) while it writes. It reaches the file through the root directory of
-// the node's first process. A program that does not take the lock may lose a rule, or make the
-// guard lose one, which the next comparison finds.
+// With the legacy backend the rules are in the node's tables of iptables-legacy. Such a table can
+// only be replaced as a whole. The guard therefore holds the lock of the node's iptables programs
+// (/run/xtables.lock) while it writes; it opens the lock file through the root directory of the
+// node's first process. If another program does not take the lock, a rule of this program or of the
+// guard may be lost. The next comparison finds a lost rule of the guard.
 package hostrules

@@ -16,15 +16,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Options are the options of a guard. All are required unless noted.
+// Options are the options of a [Guard]. All except Interval are required.
 type Options struct {
-	// Parameters are the parameters of the rules. The guard sets the pods and the kubelet.
+	// Parameters contains the parameters of the rules. The guard sets the pods and the kubelet.
 	Parameters rules.AmbientHost
-	// Backend contains the rules.
+	// Backend reads and writes the rules.
 	Backend compat.Backend
-	// Open opens the node's network namespace, and Do runs a function in it; see [Node].
+	// Open opens the node's network namespace; see [Node.Open].
 	Open func() (*netns.NS, error)
-	Do   func(func() error) error
+	// Do runs a function in the node's network namespace; see [Node.Do].
+	Do func(func() error) error
 	// Lock takes the lock of the node's iptables programs before tables of iptables-legacy are
 	// written; see [Node.Lock].
 	Lock func() (unlock func(), err error)
@@ -34,10 +35,10 @@ type Options struct {
 	Current func(Kubelet) bool
 	// Listen subscribes to changes of rules.
 	Listen func() (Events, error)
-	// Report receives what happened to the rules. It must not block.
+	// Report is called with each [Report]. It must not block.
 	Report func(Report)
-	// Interval is the time between comparisons without an event; by default 10 s, and one second
-	// while the legacy backend has the rules, which reports no events.
+	// Interval is the time between comparisons without an event. If it is 0, it is one second while
+	// the rules are in the legacy backend, which reports no events, and otherwise 10 s.
 	Interval time.Duration
 }
 
@@ -48,48 +49,47 @@ type Events interface {
 	Close() error
 }
 
-// A Guard keeps the rules of the node. Use [New]. Its methods are safe for concurrent use.
+// A Guard maintains the rules of the node. Use [New]. Its methods are safe for concurrent use.
 type Guard struct {
 	options Options
-	wake    chan struct{} // has room for one
 
 	mu      sync.Mutex
 	pods    map[string][]netip.Addr // by UID
-	changed uint64                  // number of changes of pods
+	changes uint64                  // number of changes of pods
 	loaded  bool                    // Replace was called
 
-	writing  sync.Mutex // held while the rules are read or written; protects the fields below
-	written  uint64     // the number of changes of pods that the rules contain
-	err      error      // of the last attempt
-	kubelet  Kubelet
-	searched time.Time // of the last search for the kubelet; zero if it must be searched for
-	missing  error     // why there is no kubelet
-	byUser   bool      // the kernel cannot match the kubelet's cgroup
-	last     compat.Snapshot
-	lastRS   rules.Ruleset
-	backend  compat.BackendName
-	compared time.Time // when the rules were as desired
-	removed  bool
+	writing        sync.Mutex // held while the rules are read or written; protects the fields below
+	writtenChanges uint64     // value of changes when the rules were written
+	err            error      // of the last attempt
+	kubelet        Kubelet
+	searched       time.Time // time of the last search for the kubelet; zero before the first one
+	missing        error     // reason why the kubelet was not found, or nil
+	byUser         bool      // the kernel cannot match the kubelet's cgroup
+	snapshot       compat.Snapshot
+	ruleset        rules.Ruleset // written rules
+	backend        compat.BackendName
+	compared       time.Time // time of the last comparison that found the rules as desired
+	uninstalled    bool
 }
 
 // New returns a guard that has read and written nothing yet.
 func New(o Options) *Guard {
-	return &Guard{options: o, wake: make(chan struct{}, 1), pods: map[string][]netip.Addr{}}
+	return &Guard{options: o, pods: map[string][]netip.Addr{}}
 }
 
 // A State is the state of the rules.
 type State struct {
-	// Loaded reports that the pods of the node are known. Before that, nothing is written.
+	// Loaded is set if the pods of the node are known. Before that, nothing is written.
 	Loaded bool
 	// Pods is the number of pods with an address.
-	Pods int
-	// Kubelet is the kubelet, and Missing the reason if it was not found.
+	Pods    int
 	Kubelet Kubelet
+	// Missing is the reason why the kubelet was not found, or nil.
 	Missing error
-	// Backend contains the rules; empty if they were not written yet.
+	// Backend is the backend in which the rules are; empty if they have not been written.
 	Backend compat.BackendName
 	// Compared is the time of the last comparison that found the rules as desired, possibly after a
-	// write; zero before.
+	// write; zero if there was none.
 	Compared time.Time
 	// Err is the reason why the rules are not as desired, or nil.
 	Err error
@@ -113,21 +113,21 @@ func (g *Guard) State() State {
 // errNotLoaded is the error before the first call of Replace.
 var errNotLoaded = errors.New("the agent does not know the node's pods yet")
 
-// Set sets the addresses of a pod, and returns when the rules contain them. Addresses of interfaces
-// and loopback addresses are ignored.
+// Set sets the addresses of a pod, and returns when the rules contain them. Addresses that do not
+// decide about redirection are ignored; see [decide.Deciding].
 func (g *Guard) Set(uid string, addresses []netip.Addr) error {
 	g.mu.Lock()
 	if !g.loaded {
 		g.mu.Unlock()
 		return errNotLoaded
 	}
-	seq := g.set(uid, addresses)
+	changes := g.set(uid, addresses)
 	g.mu.Unlock()
-	return g.write(seq)
+	return g.write(changes)
 }
 
-// Remove removes a pod, and returns when the rules no longer contain its addresses, except for
-// addresses of other pods.
+// Remove removes a pod, and returns when the rules no longer contain its addresses, except addresses
+// that another pod has too.
 func (g *Guard) Remove(uid string) error { return g.Set(uid, nil) }
 
 // Replace sets the addresses of all pods of the node.
@@ -135,41 +135,41 @@ func (g *Guard) Replace(pods map[string][]netip.Addr) error {
 	g.mu.Lock()
 	g.loaded = true
 	clear(g.pods)
-	g.changed++
+	g.changes++
 	for uid, addresses := range pods {
 		g.set(uid, addresses)
 	}
-	seq := g.changed
+	changes := g.changes
 	g.mu.Unlock()
-	return g.write(seq)
+	return g.write(changes)
 }
 
 // set sets the addresses of a pod, and returns the number of changes so far. The caller holds mu.
 func (g *Guard) set(uid string, addresses []netip.Addr) uint64 {
 	addresses = decide.Deciding(addresses)
 	if slices.Equal(g.pods[uid], addresses) {
-		return g.changed
+		return g.changes
 	}
-	if g.changed++; len(addresses) == 0 {
+	if g.changes++; len(addresses) == 0 {
 		delete(g.pods, uid)
 	} else {
 		g.pods[uid] = addresses
 	}
-	return g.changed
+	return g.changes
 }
 
-// write writes the rules, unless another call has written them since the change.
-func (g *Guard) write(seq uint64) error {
+// write writes the rules with at least the given number of changes, unless another call has done so.
+func (g *Guard) write(changes uint64) error {
 	g.writing.Lock()
 	defer g.writing.Unlock()
-	if g.err == nil && g.written >= seq {
+	if g.err == nil && g.writtenChanges >= changes {
 		return nil
 	}
 	return g.reconcile(nil)
 }
 
-// Parameters returns the parameters of the desired rules, and the backend that has the rules, empty
-// if they were not written yet. It returns false if the pods of the node are not known yet.
+// Parameters returns the parameters of the desired rules, and the backend in which the rules are;
+// empty if they have not been written. It returns false if the pods of the node are not known yet.
 func (g *Guard) Parameters() (p rules.AmbientHost, backend compat.BackendName, ok bool) {
 	g.writing.Lock()
 	defer g.writing.Unlock()
@@ -177,13 +177,6 @@ func (g *Guard) Parameters() (p rules.AmbientHost, backend compat.BackendName, o
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return p, g.backend, g.loaded
-}
-
-// desired returns the desired rules, and the number of changes that they contain.
-func (g *Guard) desired() (rules.Ruleset, uint64, error) {
-	p, seq := g.parameters()
-	rs, err := rules.CompileAmbientHost(p)
-	return rs, seq, err
 }
 
 // parameters returns the parameters of the desired rules, and the number of changes that they
@@ -195,46 +188,47 @@ func (g *Guard) parameters() (rules.AmbientHost, uint64) {
 		p.Kubelet = rules.MatchCgroup{}
 	}
 	g.mu.Lock()
-	seq := g.changed
+	changes := g.changes
 	for _, addresses := range g.pods {
 		p.Pods = append(p.Pods, addresses...)
 	}
 	g.mu.Unlock()
 	slices.SortFunc(p.Pods, netip.Addr.Compare)
 	p.Pods = slices.Compact(p.Pods)
-	return p, seq
+	return p, changes
 }
 
-// reconcile makes the rules as desired. The caller holds writing. event is the event that caused
-// it, or nil.
+// reconcile brings the rules to the desired state. The caller holds writing. event is the event that
+// caused the call, or nil.
 func (g *Guard) reconcile(event *watch.Event) error {
 	g.mu.Lock()
 	loaded := g.loaded
 	g.mu.Unlock()
-	if !loaded || g.removed {
+	if !loaded || g.uninstalled {
 		return nil
 	}
-	failed := g.err
+	lastErr := g.err
 	g.err = g.options.Do(func() error { return g.reconcileInNode(event) })
-	if g.err != nil && (failed == nil || failed.Error() != g.err.Error()) {
+	if g.err != nil && (lastErr == nil || lastErr.Error() != g.err.Error()) {
 		g.options.Report(Report{Kind: Failed, Err: g.err})
 	}
 	return g.err
 }
 
-// reconcileInNode is reconcile in the node's namespaces.
+// reconcileInNode does the work of reconcile. The calling thread is in the node's namespaces.
 func (g *Guard) reconcileInNode(event *watch.Event) error {
-	restarted := g.findKubelet()
-	rs, seq, err := g.desired()
+	kubeletChanged := g.findKubelet()
+	p, changes := g.parameters()
+	rs, err := rules.CompileAmbientHost(p)
 	if err != nil {
 		return err
 	}
-	same := g.backend != "" && rules.Equal(rs, g.lastRS)
-	prev := g.last
-	if !same {
-		prev = compat.Snapshot{}
+	sameRules := g.backend != "" && rules.Equal(rs, g.ruleset)
+	last := g.snapshot
+	if !sameRules {
+		last = compat.Snapshot{}
 	}
-	found, err := g.options.Backend.Check(nil, rs, prev)
+	found, err := g.options.Backend.Check(nil, rs, last)
 	if err != nil {
 		return err
 	}
@@ -254,14 +248,14 @@ func (g *Guard) reconcileInNode(event *watch.Event) error {
 		if len(found.Differences) > 0 {
 			return &differencesError{found.Differences}
 		}
-		g.reportWrite(applied, same, restarted, event)
+		g.reportWrite(applied, sameRules, kubeletChanged, event)
 	}
-	g.last, g.lastRS, g.backend, g.written = found.Snapshot, rs, found.Backend, seq
-	g.compared = time.Now()
+	g.snapshot, g.ruleset, g.backend = found.Snapshot, rs, found.Backend
+	g.writtenChanges, g.compared = changes, time.Now()
 	return nil
 }
 
-// apply writes the rules.
+// apply writes the rules. It holds the lock of the iptables programs if necessary.
 func (g *Guard) apply(rs rules.Ruleset, since compat.Snapshot) (compat.Result, error) {
 	unlock, err := g.lock()
 	if err != nil {
@@ -271,20 +265,20 @@ func (g *Guard) apply(rs rules.Ruleset, since compat.Snapshot) (compat.Result, e
 	return g.options.Backend.Apply(nil, rs, since)
 }
 
-// lock takes the lock of the iptables programs, unless only nf_tables will be written. An earlier
-// agent may have written rules to iptables-legacy, which are removed by the first write.
+// lock takes the lock of the iptables programs, unless only nf_tables will be written. The first
+// write also removes the rules that an earlier agent may have written to iptables-legacy.
 func (g *Guard) lock() (unlock func(), err error) {
-	unlocked := func() {}
+	noUnlock := func() {}
 	if g.backend == compat.BackendNFT {
-		return unlocked, nil
+		return noUnlock, nil
 	}
 	if g.options.Backend.Name() == compat.BackendNFT {
 		installed, err := compat.InstalledBackends(nil)
-		if compat.IsNotPermitted(err) { // without CAP_NET_RAW, this agent writes no tables of iptables-legacy
-			err = nil
+		if compat.IsNotPermitted(err) {
+			err = nil // without CAP_NET_RAW, this agent writes no tables of iptables-legacy
 		}
 		if err != nil || !slices.ContainsFunc(installed, isLegacy) {
-			return unlocked, err
+			return noUnlock, err
 		}
 	}
 	return g.options.Lock()
@@ -292,37 +286,46 @@ func (g *Guard) lock() (unlock func(), err error) {
 
 func isLegacy(b compat.Backend) bool { return b.Name() == compat.BackendLegacy }
 
-// reportWrite reports a write that was not caused by a change of pods.
-func (g *Guard) reportWrite(applied compat.Result, same, restarted bool, event *watch.Event) {
+// reportWrite reports a write that was not caused by a change of pods. sameRules means that the
+// desired rules are those of the last write.
+func (g *Guard) reportWrite(
+	applied compat.Result, sameRules, kubeletChanged bool, event *watch.Event,
+) {
 	switch {
-	case same && applied.Outcome != nft.Unchanged:
+	case sameRules && applied.Outcome != nft.Unchanged:
 		r := Report{Kind: Repaired}
 		if event != nil && event.PID != 0 {
 			r.Process, r.PID = event.Process, event.PID
 		}
 		g.options.Report(r)
-	case restarted && g.backend != "":
+	case kubeletChanged && g.backend != "":
 		g.options.Report(Report{Kind: KubeletChanged, Kubelet: g.kubelet})
 	}
 }
 
-// findKubelet searches for the kubelet if it is not known, and reports whether it is another one.
+// findKubelet searches for the kubelet if a search is due, and reports whether its cgroup or user
+// has changed. If no kubelet is found, for example because it restarts, the last one is kept.
 func (g *Guard) findKubelet() (changed bool) {
-	if !g.searched.IsZero() &&
-		(g.missing == nil && g.options.Current(g.kubelet) ||
-			g.missing != nil && time.Since(g.searched) < searchInterval) {
+	if !g.searched.IsZero() && !g.isSearchDue() {
 		return false
 	}
-	before, was := g.kubelet, g.missing
+	last, wasMissing := g.kubelet, g.missing != nil
 	g.searched = time.Now()
 	k, err := g.options.Find()
 	if g.missing = err; err != nil {
-		// A kubelet that restarts keeps its rules until it is there again.
-		if was == nil {
+		if !wasMissing {
 			g.options.Report(Report{Kind: KubeletMissing, Err: err})
 		}
 		return false
 	}
 	g.kubelet = k
-	return k.Cgroup != before.Cgroup || k.UID != before.UID
+	return k.Cgroup != last.Cgroup || k.UID != last.UID
+}
+
+// isSearchDue reports whether the kubelet must be searched for again after the first search.
+func (g *Guard) isSearchDue() bool {
+	if g.missing != nil {
+		return time.Since(g.searched) >= searchInterval
+	}
+	return !g.options.Current(g.kubelet)
 }

@@ -18,17 +18,17 @@ import (
 
 // A Kubelet is the process that sends the node's probes.
 type Kubelet struct {
-	// PID is the id of the process in the searched /proc, and Started the time of its start in
-	// clock ticks since boot.
-	PID     int
+	// PID is the id of the process in the searched /proc.
+	PID int
+	// Started is the start time of the process in clock ticks since boot.
 	Started uint64
-	// UID is its real user.
+	// UID is the real user of the process.
 	UID uint32
-	// Cgroup is its cgroup of version 2. It is the zero value if there is none that rules can
-	// match.
+	// Cgroup is the cgroup of version 2 of the process. It is the zero value if the process has no
+	// such cgroup, or one that rules cannot match.
 	Cgroup rules.MatchCgroup
-	// dir is the directory of the cgroup.
-	dir string
+
+	cgroupDir string // directory of the cgroup
 }
 
 // String describes the kubelet.
@@ -39,16 +39,16 @@ func (k Kubelet) String() string {
 	return fmt.Sprintf("process %d in cgroup %s", k.PID, k.Cgroup.Path)
 }
 
-// kubeletNames are the names of processes that contain the kubelet: the kubelet itself, and the
-// single processes of MicroK8s and K3s. RKE2, k0s and Talos start a kubelet.
+// kubeletNames returns the names of processes that contain the kubelet: kubelet, and the names of
+// the single processes of MicroK8s and K3s. RKE2, k0s and Talos start a process named kubelet.
 func kubeletNames() []string { return []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"} }
 
 // errNoKubelet is the error if no process is the kubelet.
 var errNoKubelet = errors.New("no process of the node's network namespace is named " +
 	strings.Join(kubeletNames(), ", "))
 
-// FindKubelet returns the kubelet in a mounted /proc: the oldest process with its name in the
-// network namespace with the id, outside of pods. The calling thread must be in the node's cgroup
+// FindKubelet returns the kubelet in a mounted /proc: the oldest process with one of its names that
+// is in the network namespace host and not in a pod. The calling thread must be in the node's cgroup
 // namespace.
 func FindKubelet(procDir string, host netns.ID) (Kubelet, error) {
 	entries, err := os.ReadDir(procDir)
@@ -72,7 +72,8 @@ func FindKubelet(procDir string, host netns.ID) (Kubelet, error) {
 	return *found, nil
 }
 
-// candidate returns the process if it may be the kubelet. Processes that end meanwhile are not.
+// candidate returns the process if it may be the kubelet. It returns false for a process that ends
+// meanwhile.
 func candidate(procDir string, pid int, host netns.ID) (Kubelet, bool) {
 	dir := filepath.Join(procDir, strconv.Itoa(pid))
 	name, err := os.ReadFile(filepath.Join(dir, "comm"))
@@ -85,7 +86,7 @@ func candidate(procDir string, pid int, host netns.ID) (Kubelet, bool) {
 		return Kubelet{}, false
 	}
 	k := Kubelet{PID: pid}
-	if k.Started, err = startOf(dir); err != nil {
+	if k.Started, err = startTime(dir); err != nil {
 		return Kubelet{}, false
 	}
 	status, err := os.ReadFile(filepath.Join(dir, "status"))
@@ -98,15 +99,17 @@ func candidate(procDir string, pid int, host netns.ID) (Kubelet, bool) {
 		return Kubelet{}, false
 	}
 	if path, ok := cgroupOf(text); ok {
-		k.find(procDir, path)
+		k.setCgroup(procDir, path)
 	}
 	return k, true
 }
 
-// find sets the cgroup with the path below the mount point of the hierarchy.
-func (k *Kubelet) find(procDir, path string) {
+// setCgroup sets the cgroup of the process from its path in the hierarchy, unless rules cannot match
+// the cgroup.
+func (k *Kubelet) setCgroup(procDir, path string) {
 	m := rules.CgroupOf(path)
-	// Above the root of the cgroup namespace paths begin with "..", and the root cannot be matched.
+	// Rules can match neither the root nor a cgroup outside the cgroup namespace, whose path begins
+	// with "..".
 	if m.Level == 0 || strings.HasPrefix(m.Path, "..") {
 		return
 	}
@@ -125,7 +128,7 @@ func (k *Kubelet) find(procDir, path string) {
 		var s unix.Stat_t
 		if unix.Stat(dir, &s) == nil {
 			m.ID = s.Ino
-			k.Cgroup, k.dir = m, dir
+			k.Cgroup, k.cgroupDir = m, dir
 			return
 		}
 	}
@@ -133,34 +136,34 @@ func (k *Kubelet) find(procDir, path string) {
 
 // Current reports whether the kubelet is still the same process in the same cgroup.
 func (k Kubelet) Current(procDir string) bool {
-	started, err := startOf(filepath.Join(procDir, strconv.Itoa(k.PID)))
+	started, err := startTime(filepath.Join(procDir, strconv.Itoa(k.PID)))
 	if err != nil || started != k.Started {
 		return false
 	}
-	if k.dir == "" {
+	if k.cgroupDir == "" {
 		return true
 	}
 	var s unix.Stat_t
-	return unix.Stat(k.dir, &s) == nil && s.Ino == k.Cgroup.ID
+	return unix.Stat(k.cgroupDir, &s) == nil && s.Ino == k.Cgroup.ID
 }
 
-// startOf returns the start time of a process (proc_pid_stat(5), field 22).
-func startOf(dir string) (uint64, error) {
+// startTime returns the start time of a process (proc_pid_stat(5), field 22).
+func startTime(dir string) (uint64, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return 0, err
 	}
-	// The name in parentheses may contain anything.
-	_, after, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ")
-	const field = 22 - 3
-	fields := strings.Fields(after)
-	if len(fields) <= field {
+	// The second field, the name in parentheses, may contain spaces and parentheses.
+	afterName := text[bytes.LastIndexByte(text, ')')+1:]
+	const index = 22 - 3 // the fields after the name begin with field 3
+	fields := strings.Fields(string(afterName))
+	if len(fields) <= index {
 		return 0, fmt.Errorf("%s/stat has too few fields", dir)
 	}
-	return strconv.ParseUint(fields[field], 10, 64)
+	return strconv.ParseUint(fields[index], 10, 64)
 }
 
-// userOf returns the real user in the status of a process, or 0.
+// userOf returns the real user in the file status of a process (proc_pid_status(5)), or 0.
 func userOf(status []byte) uint32 {
 	for line := range bytes.Lines(status) {
 		if ids, ok := bytes.CutPrefix(line, []byte("Uid:")); ok {
@@ -173,7 +176,7 @@ func userOf(status []byte) uint32 {
 	return 0
 }
 
-// cgroupOf returns the path of the cgroup of version 2 in a process's file cgroup.
+// cgroupOf returns the path of the cgroup of version 2 in the file cgroup of a process (cgroups(7)).
 func cgroupOf(text []byte) (string, bool) {
 	for line := range bytes.Lines(text) {
 		if path, ok := bytes.CutPrefix(bytes.TrimRight(line, "\n"), []byte("0::")); ok {

@@ -13,14 +13,15 @@ import (
 const lockFile = "root/run/xtables.lock"
 
 const (
-	// lockTime is the time to wait for the lock. kube-proxy holds it while iptables-restore runs.
+	// lockTime is the maximum time to wait for the lock. kube-proxy holds the lock while it runs
+	// iptables-restore.
 	lockTime = 5 * time.Second
-	// lockInterval is the time between two attempts: flock has no time limit.
+	// lockInterval is the time between two attempts to take the lock: flock has no time limit.
 	lockInterval = 10 * time.Millisecond
 )
 
-// Lock takes the lock of the iptables programs of the node, which they hold while they replace a
-// table of iptables-legacy. It returns a function that releases it. This needs CAP_SYS_PTRACE.
+// Lock takes the lock that the node's iptables programs hold while they replace a table of
+// iptables-legacy, and returns a function that releases the lock. It needs CAP_SYS_PTRACE.
 func (n *Node) Lock() (unlock func(), err error) {
 	path := n.process(lockFile)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
@@ -31,7 +32,8 @@ func (n *Node) Lock() (unlock func(), err error) {
 		switch err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); {
 		case err == nil:
 			return func() { _ = unix.Close(fd) }, nil
-		case errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(deadline), errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(deadline),
+			errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EWOULDBLOCK):
 			err = fmt.Errorf("another program has held it for %v", lockTime)

@@ -11,18 +11,18 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A Node is the machine that the agent's container runs on. It opens the machine's namespaces once.
-// It is safe for concurrent use.
+// A Node gives access to the namespaces of the node that the agent's container runs on. It opens the
+// namespaces once. It is safe for concurrent use.
 type Node struct {
 	// ProcDir is the node's /proc in the agent's mount namespace.
 	ProcDir string
 
 	mu     sync.Mutex
-	net    *netns.NS // nil before the first success
-	cgroup int       // descriptor, if net is not nil
+	net    *netns.NS // network namespace; nil until it is opened
+	cgroup int       // descriptor of the cgroup namespace if net is not nil
 }
 
-// process returns the path of a file of the node's first process.
+// process returns the path of a file in the /proc directory of the node's first process.
 func (n *Node) process(file string) string { return filepath.Join(n.ProcDir, "1", file) }
 
 // NetNS returns the path of the node's network namespace in the agent's mount namespace.
@@ -66,7 +66,7 @@ func (n *Node) Close() {
 }
 
 // IsHost reports whether a network namespace is the node's or the calling thread's. If the node's
-// cannot be opened, it is not known.
+// namespace cannot be opened, only the calling thread's is recognized.
 func (n *Node) IsHost(id netns.ID) bool {
 	if id == (*netns.NS)(nil).ID() {
 		return true
@@ -75,16 +75,15 @@ func (n *Node) IsHost(id netns.ID) bool {
 	return err == nil && net.ID() == id
 }
 
-// Do runs fn on a thread in the node's network namespace and its cgroup namespace, and returns its
-// error. This needs CAP_SYS_ADMIN and CAP_SYS_PTRACE. Goroutines that fn starts are not in these
-// namespaces.
+// Do runs fn on a thread in the node's network and cgroup namespaces, and returns the error of fn.
+// It needs CAP_SYS_ADMIN and CAP_SYS_PTRACE. Goroutines that fn starts are not in these namespaces.
 func (n *Node) Do(fn func() error) error {
 	net, cgroup, err := n.namespaces()
 	if err != nil {
 		return err
 	}
 	done := make(chan error, 1)
-	go run(func() error {
+	go runAndEndThread(func() error {
 		if err := unix.Setns(cgroup, unix.CLONE_NEWCGROUP); err != nil {
 			return fmt.Errorf("enter the cgroup namespace of the node: %w", err)
 		}
@@ -96,16 +95,16 @@ func (n *Node) Do(fn func() error) error {
 	return <-done
 }
 
-// run runs fn on the thread of this goroutine. The thread ends with the goroutine. The main thread
-// cannot end; there, a second goroutine is started, which closes started when it has another
-// thread.
-func run(fn func() error, done chan<- error, started chan<- struct{}) {
+// runAndEndThread runs fn on the thread of this goroutine, and sends its error to done. The thread
+// ends with the goroutine. If this is the main thread, which cannot end, a second goroutine runs fn;
+// it closes started when it is locked to another thread. started is nil in the first goroutine.
+func runAndEndThread(fn func() error, done chan<- error, started chan<- struct{}) {
 	runtime.LockOSThread()
 	if started != nil {
 		close(started)
 	} else if unix.Gettid() == unix.Getpid() {
 		started := make(chan struct{})
-		go run(fn, done, started)
+		go runAndEndThread(fn, done, started)
 		<-started
 		runtime.UnlockOSThread()
 		return

@@ -7,18 +7,18 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 )
 
-// Uninstall removes the rules, in all backends. The guard writes none afterwards.
+// Uninstall removes the rules from all backends. The guard writes no rules afterwards.
 func (g *Guard) Uninstall() error {
 	g.writing.Lock()
 	defer g.writing.Unlock()
-	g.removed = true
+	g.uninstalled = true
 	return g.options.Do(func() error {
 		_, err := remove(g.options.Lock)
 		return err
 	})
 }
 
-// Remove removes the rules, in all backends, without a guard. It reports whether there were any.
+// Remove removes the rules from all backends without a guard. It reports whether there were any.
 func (n *Node) Remove() (removed bool, err error) {
 	err = n.Do(func() (err error) {
 		removed, err = remove(n.Lock)

@@ -12,22 +12,22 @@ type Kind string
 
 // The kinds.
 const (
-	// Repaired: another program had changed or removed the rules, and they are as desired again.
+	// Repaired: another program had changed or removed the rules, and the guard has restored them.
 	Repaired Kind = "repaired"
 	// Failed: the rules cannot be read or written. The guard tries again every second.
 	Failed Kind = "failed"
-	// KubeletChanged: the kubelet has another cgroup, and the rules refer to it now.
+	// KubeletChanged: the kubelet has another cgroup, and the rules now match this cgroup.
 	KubeletChanged Kind = "kubelet-changed"
 	// KubeletMissing: the kubelet is not found.
 	KubeletMissing Kind = "kubelet-missing"
 	// ByUser: the kernel cannot match a cgroup, and the rules match the kubelet's user instead.
 	ByUser Kind = "by-user"
-	// Unwatched: changes of the rules are not reported by the kernel; the rules are compared at an
-	// interval only.
+	// Unwatched: the kernel does not report changes of the rules, which are only compared at an
+	// interval.
 	Unwatched Kind = "unwatched"
 )
 
-// A Report says what happened to the rules.
+// A Report describes a change of the rules, or a problem with them.
 type Report struct {
 	Kind Kind
 	// Err is the reason of a failure.
@@ -43,30 +43,32 @@ type Report struct {
 func (r Report) String() string {
 	switch r.Kind {
 	case Repaired:
-		text := "the rules for probes of pods in ambient mode were changed by another program, and are restored"
+		text := "the rules for probes of pods in ambient mode were changed by another program, " +
+			"and are restored"
 		if r.PID != 0 {
 			text += fmt.Sprintf(" (the last change of rules is by process %q, pid %d of the node)",
 				r.Process, r.PID)
 		}
 		return text
 	case Failed:
-		return "the rules for probes of pods in ambient mode cannot be written, so that probes may fail: " +
-			r.Err.Error()
+		return "the rules for probes of pods in ambient mode cannot be written, " +
+			"so that probes may fail: " + r.Err.Error()
 	case KubeletChanged:
 		return "the rules for probes of pods in ambient mode refer to the kubelet's new cgroup: " +
 			r.Kubelet.String()
 	case ByUser:
-		return fmt.Sprintf("the kernel cannot match the kubelet's cgroup, so that every process of user %d "+
-			"counts as the kubelet: %v", r.Kubelet.UID, r.Err)
+		return fmt.Sprintf("the kernel cannot match the kubelet's cgroup, "+
+			"so that every process of user %d counts as the kubelet: %v", r.Kubelet.UID, r.Err)
 	case KubeletMissing:
-		return "the kubelet is not found, so that its cgroup is unknown; the rules for probes of pods in " +
-			"ambient mode stay as they are, or match user 0: " + r.Err.Error()
+		return "the kubelet is not found, so that its cgroup is unknown; " +
+			"the rules for probes of pods in ambient mode stay as they are, or match user 0: " +
+			r.Err.Error()
 	}
-	return "changes of the node's rules are not noticed at once, only by comparing them at an interval: " +
-		r.Err.Error()
+	return "changes of the node's rules are not noticed at once, " +
+		"only by comparing them at an interval: " + r.Err.Error()
 }
 
-// differencesError is the error if written rules differ.
+// differencesError is the error if the rules in the kernel differ from the rules that were written.
 type differencesError struct{ differences []rules.Difference }
 
 func (e *differencesError) Error() string {

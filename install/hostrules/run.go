@@ -10,12 +10,14 @@ import (
 )
 
 const (
+	// defaultInterval is the time between two comparisons, and legacyInterval the time while the
+	// rules are in the legacy backend, which reports no events, or after an error.
 	defaultInterval = 10 * time.Second
 	legacyInterval  = time.Second
-	// kubeletInterval is the time between two looks at the kubelet, which cost 20 µs.
+	// kubeletInterval is the time between two checks of the kubelet, which take 20 µs.
 	kubeletInterval = 250 * time.Millisecond
-	// searchInterval is the time between two searches for a kubelet that was not found, which cost
-	// some milliseconds.
+	// searchInterval is the time between two searches for a missing kubelet, which take some
+	// milliseconds.
 	searchInterval = 2 * time.Second
 )
 
@@ -36,13 +38,13 @@ func (g *Guard) Run(ctx context.Context) {
 		case e := <-events:
 			event = &e
 		case <-ticker.C:
-			if time.Since(compared) < g.interval() && g.kubeletIsCurrent() {
+			if time.Since(compared) < g.interval() && g.isKubeletCurrent() {
 				continue
 			}
 		}
 		compared = time.Now()
 		g.writing.Lock()
-		_ = g.reconcile(event) // reported, and repeated
+		_ = g.reconcile(event) // reconcile reports its error, and is repeated
 		g.writing.Unlock()
 	}
 }
@@ -59,37 +61,32 @@ func (g *Guard) interval() time.Duration {
 	return g.options.Interval
 }
 
-// kubeletIsCurrent reports whether the kubelet need not be searched for now.
-func (g *Guard) kubeletIsCurrent() bool {
+// isKubeletCurrent reports whether no search for the kubelet is due. The first write performs the
+// first search.
+func (g *Guard) isKubeletCurrent() bool {
 	g.writing.Lock()
 	defer g.writing.Unlock()
-	switch {
-	case g.searched.IsZero():
-		return true // the first write searches for it
-	case g.missing != nil:
-		return time.Since(g.searched) < searchInterval
-	}
-	return g.options.Current(g.kubelet)
+	return g.searched.IsZero() || !g.isSearchDue()
 }
 
-// listen sends the events of the node's namespace until the context ends.
-func (g *Guard) listen(ctx context.Context, to chan<- watch.Event) {
+// listen sends the events of the node's network namespace until the context ends.
+func (g *Guard) listen(ctx context.Context, received chan<- watch.Event) {
 	for ctx.Err() == nil {
-		err := g.follow(ctx, to)
+		err := g.receive(ctx, received)
 		if ctx.Err() != nil {
 			return
 		}
 		g.options.Report(Report{Kind: Unwatched, Err: err})
-		timer := time.NewTimer(defaultInterval)
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(defaultInterval):
 		}
-		timer.Stop()
 	}
 }
 
-func (g *Guard) follow(ctx context.Context, to chan<- watch.Event) error {
+// receive sends the events of the node's network namespace until the context ends or the
+// subscription fails.
+func (g *Guard) receive(ctx context.Context, received chan<- watch.Event) error {
 	ns, err := g.options.Open()
 	if err != nil {
 		return err
@@ -103,11 +100,11 @@ func (g *Guard) follow(ctx context.Context, to chan<- watch.Event) error {
 	if err := events.Add(ns); err != nil {
 		return err
 	}
-	e := watch.Event{Lost: true} // the rules may have changed before
+	e := watch.Event{Lost: true} // the rules may have changed before the subscription
 	for {
 		if e.Lost || e.NS == ns.ID() {
 			select {
-			case to <- e:
+			case received <- e:
 			case <-ctx.Done():
 				return ctx.Err()
 			}

@@ -20,28 +20,29 @@ const (
 // An Entry is the journal entry of a changed file.
 type Entry struct {
 	Kind Kind `json:"kind"`
-	// Original is the content of the file before the change; of a converted file, the content of
-	// the removed file; empty for a created file.
+	// Original is the content of the file before the change. For a converted file it is the content
+	// of the removed file, and for a created file it is empty.
 	Original []byte `json:"original,omitempty"`
 	// From is the name of the removed file; only for a converted file.
 	From string `json:"from,omitempty"`
 	// Mode contains the permission bits of the original file.
 	Mode fs.FileMode `json:"mode,omitempty"`
-	// Written are the checksums of the content that the agent wrote: one, or two while a change may
-	// be in progress.
+	// Written contains the checksums of the contents that the agent wrote: one checksum, or two while
+	// a change may be in progress.
 	Written []string `json:"written"`
-	// Versions are the checksums of installed versions of the plugin's executable, the newest last;
-	// empty for other files. An old version stays in use while it cannot be replaced.
+	// Versions contains the checksums of installed versions of the plugin's executable, the newest
+	// last; empty for other files. An old version stays in use while it cannot be replaced.
 	Versions []string `json:"versions,omitempty"`
-	// Replaced are the replaced elements of other plugins, unmodified.
+	// Replaced contains the unmodified elements of other plugins that were replaced in the chain.
 	Replaced [][]byte `json:"taken,omitempty"`
 }
 
 // WrittenByAgent reports whether data was written by the agent.
 func (e Entry) WrittenByAgent(data []byte) bool { return slices.Contains(e.Written, Sum(data)) }
 
-// WithChange returns the entry for a change of the file's content from current to content. Until
-// the change is made, the file may contain earlier content of the agent.
+// WithChange returns the entry for a change of the file's content from current to content. If the
+// agent wrote current too, the entry contains both checksums, because the process may end before the
+// change.
 func (e Entry) WithChange(current, content []byte) Entry {
 	next := e
 	next.Written = []string{Sum(content)}
@@ -51,7 +52,7 @@ func (e Entry) WithChange(current, content []byte) Entry {
 	return next
 }
 
-// Sum returns the checksum that identifies contents.
+// Sum returns the checksum of a file's content, as in [Entry.Written].
 func Sum(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])

@@ -27,7 +27,7 @@ const (
 	version     = 1
 )
 
-// content is the file's format.
+// content is the format of the journal's file.
 type content struct {
 	Version int              `json:"version"`
 	Entries map[string]Entry `json:"entries"`
@@ -36,8 +36,8 @@ type content struct {
 // ErrDamaged is the error for a journal that cannot be decoded.
 var ErrDamaged = errors.New("the journal is damaged")
 
-// Open reads the journal of a state directory, and creates the directory if it does not exist. It
-// renames a damaged journal; then it returns an empty, usable journal and an error that wraps
+// Open reads the journal of a state directory, and creates the directory if it does not exist. If the
+// journal is damaged, Open renames it, and returns an empty, usable journal and an error that wraps
 // [ErrDamaged]. A journal of a newer program is an error.
 func Open(dir string) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -53,10 +53,11 @@ func Open(dir string) (*Journal, error) {
 	}
 	c := content{}
 	if err := json.Unmarshal(data, &c); err != nil {
-		return j, j.rename(err)
+		return j, j.renameDamaged(err)
 	}
 	if c.Version < 1 {
-		return j, j.rename(fmt.Errorf("version %d is not a version of the format", c.Version))
+		return j, j.renameDamaged(
+			fmt.Errorf("version %d is not a version of the format", c.Version))
 	}
 	if c.Version > version {
 		return nil, fmt.Errorf(
@@ -67,7 +68,8 @@ func Open(dir string) (*Journal, error) {
 	return j, nil
 }
 
-func (j *Journal) rename(reason error) error {
+// renameDamaged renames a damaged journal, and returns the error for the caller of [Open].
+func (j *Journal) renameDamaged(reason error) error {
 	renamed := filepath.Join(filepath.Dir(j.path), damagedName)
 	if err := os.Rename(j.path, renamed); err != nil {
 		return fmt.Errorf("%s: %w: %w, and cannot be renamed: %w", j.path, ErrDamaged, reason, err)
@@ -81,11 +83,11 @@ func (j *Journal) Entry(path string) (Entry, bool) {
 	return e, ok
 }
 
-// Paths returns the files that have an entry, in order.
+// Paths returns the sorted paths of the files that have an entry.
 func (j *Journal) Paths() []string { return slices.Sorted(maps.Keys(j.entries)) }
 
-// Record stores the intended change of the file at path, which replaces an earlier entry. When it
-// returns without an error the entry is on disk.
+// Record stores the entry of the file at path, and replaces an earlier one. When it returns without
+// an error, the entry is on disk.
 func (j *Journal) Record(path string, e Entry) error {
 	before, had := j.entries[path]
 	j.entries[path] = e

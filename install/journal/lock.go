@@ -15,11 +15,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// A Lock prevents other processes from changing the node. The kernel releases it when the process
-// ends.
+// A Lock prevents other processes from changing the node's files. The kernel releases it when the
+// process ends.
 type Lock struct {
 	f        *os.File
-	readOnly error
+	readOnly error // see ReadOnly
 }
 
 const (
@@ -29,9 +29,9 @@ const (
 	lockPoll = 10 * time.Millisecond
 )
 
-// Acquire acquires the lock of a state directory, which is created if it does not exist. It waits
-// until ctx is done; the error names the process that holds the lock. The lock can also be acquired
-// in a read-only directory: see [Lock.ReadOnly].
+// Acquire acquires the lock of a state directory, which it creates if it does not exist. It waits
+// until ctx is done; the error then names the process that holds the lock. The lock can also be
+// acquired in a read-only directory; see [Lock.ReadOnly].
 func Acquire(ctx context.Context, dir string) (*Lock, error) {
 	path := filepath.Join(dir, lockName)
 	for {
@@ -40,7 +40,7 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 		}
 		f, readOnly, err := open(path)
 		if errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
-			continue // the last holder also removed the directory
+			continue // the last holder of the lock has also removed the directory
 		}
 		if err != nil {
 			return nil, err
@@ -51,14 +51,14 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 				strings.TrimSpace(string(holder)), err)
 			return nil, errors.Join(err, f.Close())
 		}
-		if current(f, path) {
-			// The process id is for error messages of other processes. A failure is not important.
+		if isAt(f, path) {
+			// The process ID is for error messages of other processes. Errors are not important.
 			if err := f.Truncate(0); err == nil {
 				_, _ = fmt.Fprintln(f, os.Getpid())
 			}
 			return &Lock{f, readOnly}, nil
 		}
-		// The lock file was removed by its holder: the lock of an unlinked file does not exclude
+		// The last holder has removed the lock file. The lock of a removed file does not exclude
 		// other processes.
 		if err := f.Close(); err != nil {
 			return nil, err
@@ -66,8 +66,8 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 	}
 }
 
-// open opens the lock file, and creates it if it does not exist. On a read-only file system it
-// opens an existing file, and returns the error as readOnly.
+// open opens a file to be locked, and creates it if it does not exist. On a read-only file system it
+// opens an existing file, and returns the error of the file system as readOnly.
 func open(path string) (f *os.File, readOnly, err error) {
 	f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if !file.IsReadOnly(err) {
@@ -80,6 +80,7 @@ func open(path string) (f *os.File, readOnly, err error) {
 	return existing, err, nil
 }
 
+// wait locks a file, and waits for the lock until ctx is done.
 func wait(ctx context.Context, f *os.File) error {
 	poll := time.NewTicker(lockPoll)
 	defer poll.Stop()
@@ -96,13 +97,14 @@ func wait(ctx context.Context, f *os.File) error {
 	}
 }
 
-func current(f *os.File, path string) bool {
-	held, err := f.Stat()
+// isAt reports whether f is the file at the path.
+func isAt(f *os.File, path string) bool {
+	opened, err := f.Stat()
 	if err != nil {
 		return false
 	}
-	named, err := os.Stat(path)
-	return err == nil && os.SameFile(held, named)
+	existing, err := os.Stat(path)
+	return err == nil && os.SameFile(opened, existing)
 }
 
 // ReadOnly returns the reason why the journal cannot be written: the file system of the state
@@ -118,8 +120,7 @@ func (l *Lock) Discard() error {
 	_ = os.Remove(filepath.Join(dir, presenceName))
 	err := os.Remove(l.f.Name())
 	if err == nil {
-		// Other programs may have files there.
-		_ = os.Remove(dir)
+		_ = os.Remove(dir) // fails if other programs have files in the directory
 	}
 	return errors.Join(err, l.Release())
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Registration shows other processes that an agent is running on the node. During a rolling
-// update there may be several. It ends with the process, even if the process is killed.
+// A Registration shows other processes that an agent is running on the node. During a rolling update
+// several agents may be registered. A registration ends with the process, even if it is killed.
 type Registration struct{ f *os.File }
 
 const presenceName = "agents"
@@ -19,7 +19,7 @@ const presenceName = "agents"
 // ErrAgentRunning is the error of an action that is not allowed while an agent is running.
 var ErrAgentRunning = errors.New("an agent is running on this node")
 
-// RegisterAgent registers this process in a state directory, which is created if it does not exist.
+// RegisterAgent registers this process in a state directory, which it creates if it does not exist.
 func RegisterAgent(dir string) (*Registration, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -35,7 +35,7 @@ func RegisterAgent(dir string) (*Registration, error) {
 }
 
 // Unregister ends the registration.
-func (p *Registration) Unregister() error { return p.f.Close() }
+func (r *Registration) Unregister() error { return r.f.Close() }
 
 // CheckNoAgent returns nil if no agent is registered in a state directory, and [ErrAgentRunning] if
 // an agent is registered.

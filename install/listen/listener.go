@@ -15,68 +15,63 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tempPrefix is the prefix of the names of sockets before they are renamed.
+// tempPrefix is the prefix of the temporary names of sockets.
 const tempPrefix = ".new-"
 
-// maxPathLen is the maximum length of a path in a sockaddr_un (unix(7)), without the terminating
-// zero.
+// maxPathLen is the maximum length of a path in a sockaddr_un (unix(7)) in bytes, without the
+// terminating zero.
 const maxPathLen = 107
 
 // A listener is a listening socket.
 type listener struct {
 	*net.UnixListener
-	path string
-	made os.FileInfo
-	once sync.Once
-	left chan struct{}
-	last time.Time // accept no connection after it; set before left is closed
+	path     string
+	file     os.FileInfo // of the socket
+	once     sync.Once
+	left     chan struct{} // closed by leave
+	deadline time.Time     // end of the time in which connections are accepted after leave
 }
 
-// open creates a socket, and replaces the one at the path. A client that connects meanwhile reaches
-// one of the two.
-func open(network, path string) (*listener, error) {
-	d, err := tryOpen(network, path)
-	if err != nil {
-		return nil, fmt.Errorf("listen on socket %s: %w", path, err)
-	}
-	return d, nil
-}
-
-func tryOpen(network, path string) (*listener, error) {
+// open creates a socket, and replaces an existing socket at the path. A client that connects
+// meanwhile reaches one of the two.
+func open(network, path string) (_ *listener, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("listen on socket %s: %w", path, err)
+		}
+	}()
 	dir := filepath.Dir(path)
-	if err := secure(dir); err != nil {
+	if err := secureDir(dir); err != nil {
 		return nil, err
 	}
 	removeTemporary(dir)
-	// Agents in containers have equal process ids.
-	draft := filepath.Join(dir, tempPrefix+rand.Text()[:8])
-	if length := max(len(draft), len(path)); length > maxPathLen {
+	// The name is random, because agents in containers may have equal process IDs.
+	temporary := filepath.Join(dir, tempPrefix+rand.Text()[:8])
+	if length := max(len(temporary), len(path)); length > maxPathLen {
 		return nil, fmt.Errorf("the path of a socket has at most %d bytes, this path needs %d",
 			maxPathLen, length)
 	}
-	l, err := net.ListenUnix(network, &net.UnixAddr{Name: draft, Net: network})
+	unixListener, err := net.ListenUnix(network, &net.UnixAddr{Name: temporary, Net: network})
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false)
-	d := &listener{
-		UnixListener: l, path: path, left: make(chan struct{}),
-	}
-	if err = os.Chmod(draft, 0o600); err == nil {
-		d.made, err = os.Lstat(draft)
+	unixListener.SetUnlinkOnClose(false)
+	l := &listener{UnixListener: unixListener, path: path, left: make(chan struct{})}
+	if err = os.Chmod(temporary, 0o600); err == nil {
+		l.file, err = os.Lstat(temporary)
 	}
 	if err == nil {
-		err = os.Rename(draft, path)
+		err = os.Rename(temporary, path)
 	}
 	if err != nil {
-		return nil, errors.Join(err, l.Close(), os.Remove(draft))
+		return nil, errors.Join(err, l.Close(), os.Remove(temporary))
 	}
-	return d, nil
+	return l, nil
 }
 
-// secure creates the directory if it does not exist, and sets permissions for only its owner, which
-// must be this process.
-func secure(dir string) error {
+// secureDir creates the directory if it does not exist, and makes it accessible to its owner only,
+// which must be the user of this process.
+func secureDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -104,76 +99,73 @@ func removeTemporary(dir string) {
 		return
 	}
 	for _, e := range entries {
-		draft := filepath.Join(dir, e.Name())
-		if strings.HasPrefix(e.Name(), tempPrefix) && !answers(draft) {
-			_ = os.Remove(draft)
+		path := filepath.Join(dir, e.Name())
+		if strings.HasPrefix(e.Name(), tempPrefix) && !isOpen(path) {
+			_ = os.Remove(path)
 		}
 	}
 }
 
-// answers reports whether a running process has the socket at a path. It makes no connection, which
-// a server could mistake for a client: connecting a datagram socket to a socket of another type
-// fails, and with another error if there is no process (unix_find_bsd in net/unix/af_unix.c).
-func answers(path string) bool {
+// isOpen reports whether a running process has the socket at a path open. It makes no connection,
+// which a server could mistake for a client: connecting a datagram socket to a socket of another
+// type always fails, but with EPROTOTYPE only if a process has the socket open (unix_find_bsd in
+// net/unix/af_unix.c).
+func isOpen(path string) bool {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return true // not known: another attempt follows
+		return true // unknown: the next check tries again
 	}
 	defer func() { _ = unix.Close(fd) }()
 	err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 	return err == nil || errors.Is(err, unix.EPROTOTYPE)
 }
 
-// owned reports whether the path is this listener's socket. d may be nil.
-func (d *listener) owned() bool {
-	if d == nil {
+// isInPlace reports whether the file at the path is this listener's socket. l may be nil.
+func (l *listener) isInPlace() bool {
+	if l == nil {
 		return false
 	}
-	current, err := os.Lstat(d.path)
-	return err == nil && os.SameFile(current, d.made)
+	current, err := os.Lstat(l.path)
+	return err == nil && os.SameFile(current, l.file)
 }
 
-// leave accepts the waiting connections, and no later ones. It does not block; d may be nil.
-func (d *listener) leave() {
-	if d == nil {
+// leave makes next return an error once no more connections arrive. It does not block. l may be nil.
+func (l *listener) leave() {
+	if l == nil {
 		return
 	}
-	d.once.Do(func() {
-		d.last = time.Now().Add(lastTime)
-		close(d.left)
-		_ = d.SetDeadline(time.Now().Add(drainTime))
+	l.once.Do(func() {
+		l.deadline = time.Now().Add(leaveTime)
+		close(l.left)
+		_ = l.SetDeadline(time.Now().Add(drainTime))
 	})
 }
 
-// next waits for the next connection. After leave it ends when there was no connection for a while,
-// because another process that also has the socket may keep it open.
-func (d *listener) next() (*net.UnixConn, error) {
+// next waits for the next connection. After leave it returns a timeout if there is no connection for
+// drainTime, or after leaveTime, because another process may have the socket open too.
+func (l *listener) next() (*net.UnixConn, error) {
 	select {
-	case <-d.left:
-		if now := time.Now(); now.Before(d.last) {
-			_ = d.SetDeadline(now.Add(drainTime))
+	case <-l.left:
+		if now := time.Now(); now.Before(l.deadline) {
+			_ = l.SetDeadline(now.Add(drainTime))
 		}
 	default:
 	}
-	return d.AcceptUnix()
+	return l.AcceptUnix()
 }
 
 // pause waits after an error of accept, such as too many open files. It returns false if leave is
 // called meanwhile.
-func (d *listener) pause() bool {
-	timer := time.NewTimer(drainTime)
-	defer timer.Stop()
+func (l *listener) pause() bool {
 	select {
-	case <-timer.C:
+	case <-time.After(drainTime):
 		return true
-	case <-d.left:
+	case <-l.left:
 		return false
 	}
 }
 
-func (d *listener) close() { _ = d.Close() }
-
-// Remove removes the socket when no agent remains on the node. It is not an error if there is none.
+// Remove removes the socket when no agent remains on the node. A missing socket is not an error.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove socket: %w", err)

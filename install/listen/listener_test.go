@@ -15,7 +15,7 @@ func TestAnswers(t *testing.T) {
 	for _, network := range []string{"unix", "unixpacket"} {
 		t.Run(network, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s")
-			if answers(path) {
+			if isOpen(path) {
 				t.Error("without a file")
 			}
 			l, err := net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network})
@@ -23,7 +23,7 @@ func TestAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.SetUnlinkOnClose(false)
-			if !answers(path) {
+			if !isOpen(path) {
 				t.Error("answers is false while a process listens")
 			}
 			_ = l.SetDeadline(time.Unix(1, 0))
@@ -33,10 +33,10 @@ func TestAnswers(t *testing.T) {
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if answers(path) {
+			if isOpen(path) {
 				t.Error("answers is true after the end of the process")
 			}
-			if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)); err != nil || answers(path) {
+			if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)); err != nil || isOpen(path) {
 				t.Errorf("a regular file: %v", err)
 			}
 		})
@@ -48,28 +48,28 @@ func TestAnswers(t *testing.T) {
 func TestGuardLeavesTheSocketOfAnotherProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dir", "s")
 	s := New(Options{Network: "unixpacket", Path: path, MaxConnections: 1, Failed: func(error) {}})
-	first, err := s.guard(nil)
+	first, err := s.ensureSocket(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer first.close()
+	defer _ = first.Close()
 	other, err := open("unixpacket", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = other.SetDeadline(time.Unix(1, 0))
 	for range 3 {
-		if current, err := s.guard(first); current != first || err != nil {
+		if current, err := s.ensureSocket(first); current != first || err != nil {
 			t.Fatalf("the socket was replaced: %v", err)
 		}
 	}
 	if conn, err := other.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("connection %v, %v", conn, err)
 	}
-	other.close()
-	second, err := s.guard(first)
+	_ = other.Close()
+	second, err := s.ensureSocket(first)
 	if err != nil || second == first {
 		t.Fatalf("the socket was not replaced after the end of the process: %v", err)
 	}
-	second.close()
+	_ = second.Close()
 }

@@ -15,28 +15,30 @@ import (
 )
 
 const (
-	// lastTime is the time after leave in which connections are accepted.
-	lastTime = time.Second
-	// drainTime is the time for clients that connected before the socket was replaced.
+	// leaveTime is the maximum time after leave in which connections are accepted.
+	leaveTime = time.Second
+	// drainTime is the time without a connection after which no more are expected from clients that
+	// connected before the socket was replaced.
 	drainTime = 50 * time.Millisecond
 )
 
-// Options are the options of a server. All fields are required.
+// Options are the options of a [Server]. All fields are required.
 type Options struct {
 	// Network is "unix" for a stream socket or "unixpacket" for a socket that keeps the boundaries
 	// of messages.
 	Network string
-	// Path is the path of the socket, at most 107 bytes and in fact less, because a temporary name
-	// in the same directory must fit too. The directory is created if it does not exist, gets the
-	// mode 0700, and must belong to the user of the process.
+	// Path is the path of the socket. It and a temporary name in the same directory, which has 13
+	// bytes, must not exceed 107 bytes. The directory is created if it does not exist, gets the mode
+	// 0700, and must belong to the user of the process.
 	Path string
 	// MaxConnections is the maximum number of connections that are served at a time. Others wait in
 	// the queue of the socket.
 	MaxConnections int
-	// Serve serves a connection from root, which is closed afterwards. It is called concurrently.
+	// Serve is called concurrently with each connection from root. The connection is closed when
+	// Serve returns.
 	Serve func(conn *net.UnixConn, peer unix.Ucred) error
-	// Failed receives errors for the log: a client that is not root, an error of Serve, a lost
-	// socket. It is called concurrently, and must not block.
+	// Failed is called with errors for the log: a client that is not root, an error of Serve, or a
+	// removed socket. It is called concurrently, and must not block.
 	Failed func(error)
 }
 
@@ -62,9 +64,9 @@ func (s *Server) Listening() bool { return s.listening.Load() }
 // replaced the socket of this server.
 func (s *Server) Replaced() bool { return s.replaced.Load() }
 
-// Run serves until the context ends, and returns when the last call of Options.Serve has. The
+// Run serves until the context ends, and returns when all calls of Options.Serve have returned. The
 // socket remains, because the next agent replaces it. Errors are passed to Options.Failed, and the
-// operation is repeated.
+// failed operation is repeated.
 func (s *Server) Run(ctx context.Context) {
 	watcher := newSocketWatcher(s.options.Path)
 	defer watcher.close()
@@ -73,7 +75,7 @@ func (s *Server) Run(ctx context.Context) {
 	lastError := ""
 	for {
 		watcher.renew()
-		next, err := s.guard(current)
+		next, err := s.ensureSocket(current)
 		if text := fmt.Sprint(err); text != lastError { // report a repeated error once
 			if lastError = text; err != nil {
 				s.options.Failed(err)
@@ -84,11 +86,11 @@ func (s *Server) Run(ctx context.Context) {
 			current.leave()
 			current = next
 			listeners.Go(func() { s.accept(next) })
-			watcher.renew() // its directory may have been created
+			watcher.renew() // the directory may have been created
 		}
-		owned := current.owned()
-		s.replaced.Store(err == nil && !owned)
-		if !watcher.wait(ctx, err == nil && owned) {
+		inPlace := current.isInPlace()
+		s.replaced.Store(err == nil && !inPlace)
+		if !watcher.wait(ctx, err == nil && inPlace) {
 			break
 		}
 	}
@@ -98,10 +100,11 @@ func (s *Server) Run(ctx context.Context) {
 	s.handlers.Wait()
 }
 
-// guard returns the listener at the path: the given one while its socket is in place, or a new one.
-func (s *Server) guard(current *listener) (*listener, error) {
+// ensureSocket returns the current listener if its socket, or a socket of another running agent, is
+// at the path. Otherwise it creates a new one.
+func (s *Server) ensureSocket(current *listener) (*listener, error) {
 	network, path := s.options.Network, s.options.Path
-	if current != nil && (current.owned() || answers(path)) {
+	if current != nil && (current.isInPlace() || isOpen(path)) {
 		return current, nil
 	}
 	next, err := open(network, path)
@@ -114,13 +117,13 @@ func (s *Server) guard(current *listener) (*listener, error) {
 	return next, nil
 }
 
-// accept serves the connections of a listener, up to a maximum number at a time, until leave is
-// called.
-func (s *Server) accept(d *listener) {
-	defer d.close()
+// accept serves the connections of a listener, up to MaxConnections at a time, until leave is
+// called. It closes the listener.
+func (s *Server) accept(l *listener) {
+	defer func() { _ = l.Close() }()
 	for {
 		s.slots <- struct{}{}
-		conn, err := d.next()
+		conn, err := l.next()
 		if err != nil {
 			<-s.slots
 			var timeout net.Error
@@ -128,7 +131,7 @@ func (s *Server) accept(d *listener) {
 				return // leave was called
 			}
 			s.options.Failed(fmt.Errorf("socket %s: %w", s.options.Path, err))
-			if !d.pause() {
+			if !l.pause() {
 				return
 			}
 			continue

@@ -9,20 +9,21 @@ import (
 )
 
 const (
-	// checkInterval is the interval of checks while another agent owns the socket, whose end does
-	// not change the directory, and while the socket cannot be created or changes are not reported.
+	// checkInterval is the interval of checks while changes of the directory cannot be used: while
+	// they are not reported, while the socket cannot be created, and while the socket belongs to
+	// another agent, whose end does not change the directory.
 	checkInterval = time.Second
-	// watchedInterval is the interval of other checks, in addition to reported changes.
+	// watchedInterval is the interval of checks in addition to the checks after reported changes.
+	// It is long, because waking up each second costs more than a check.
 	watchedInterval = 10 * time.Second
 	// minCheckInterval is the minimum time between two checks.
 	minCheckInterval = 10 * time.Millisecond
 )
 
-// A socketWatcher determines the times of checks of the socket. They are rare, because waking up
-// each second costs more than the check.
+// A socketWatcher determines the times at which the socket is checked.
 type socketWatcher struct {
 	watch     *dirwatch.Watch
-	changed   chan struct{} // buffered
+	changed   chan struct{} // buffered; the directory has changed
 	unwatched bool          // changes are not reported
 	interval  time.Duration // watchedInterval, except in tests
 }
@@ -38,14 +39,16 @@ func newSocketWatcher(socket string) *socketWatcher {
 	return w
 }
 
-// renew is called before each check, so that no change is missed.
+// renew must be called before each check, so that no change is missed.
 func (w *socketWatcher) renew() { w.unwatched = w.watch.Renew() != nil }
 
-// wait waits until the next check. It returns false when the context ends.
-func (w *socketWatcher) wait(ctx context.Context, owned bool) bool {
+// wait waits until the next check. It returns false when the context ends. inPlace means that the
+// socket belongs to this process.
+func (w *socketWatcher) wait(ctx context.Context, inPlace bool) bool {
 	changed, interval := w.changed, w.interval
-	if w.unwatched || !owned {
-		changed, interval = nil, checkInterval // failed attempts also change the directory
+	if w.unwatched || !inPlace {
+		// Changes are ignored, because failed attempts also change the directory.
+		changed, interval = nil, checkInterval
 	}
 	timer := time.NewTimer(interval)
 	defer timer.Stop()

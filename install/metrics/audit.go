@@ -66,7 +66,8 @@ var auditMetrics = []Metric{
 	},
 	{
 		Name: "sluice_rule_packets_total", Type: Counter, Replaced: true,
-		// Prometheus gives the names namespace and pod to the pod that it scrapes.
+		// The names namespace and pod are not used, because Prometheus sets these labels to the pod
+		// that it scrapes.
 		Labels: []Label{
 			{Name: "pod_namespace"},
 			{Name: "pod_name"},
@@ -85,12 +86,12 @@ var auditMetrics = []Metric{
 
 // outcomes returns the outcomes of the roles of rules.
 func outcomes() []string {
-	var list []string
+	var names []string
 	for _, r := range rules.Roles() {
-		list = append(list, r.Outcome())
+		names = append(names, r.Outcome())
 	}
-	slices.Sort(list)
-	return slices.Compact(list)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 var operateMetrics = []Metric{

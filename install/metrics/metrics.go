@@ -1,8 +1,8 @@
-// Package metrics is the table of the node agent's metrics: names, help, labels and buckets. The
-// agent creates its collectors from it, and the dashboard and the alert rules are tested against
-// it. Names follow the conventions of Prometheus: base units, counters end in _total. Metrics whose
-// names begin with istio_cni_ or ztunnel_ have the meaning that they have in istio-cni, so that
-// existing alerts keep working.
+// Package metrics contains a table of the node agent's metrics: names, help, labels and buckets. The
+// agent creates its collectors from the table, and the dashboard and the alert rules are tested
+// against it. Names follow the conventions of Prometheus: units are base units, and the names of
+// counters end in _total. Metrics whose names begin with istio_cni_ or ztunnel_ have the same meaning
+// as in istio-cni, so that existing alerts keep working.
 package metrics
 
 import "slices"
@@ -17,25 +17,26 @@ const (
 	Histogram Type = "histogram"
 )
 
-// A Metric is one family of the table.
+// A Metric is one entry of the table.
 type Metric struct {
 	Name string
 	Type Type
 	// Help is one sentence without a full stop.
 	Help string
-	// Labels are in the order in which a collector takes their values.
+	// Labels contains the labels in the order of a collector's label values.
 	Labels []Label
-	// Buckets are the upper bounds of a histogram, in the unit of its name.
+	// Buckets contains the upper bounds of a histogram, in the unit of its name.
 	Buckets []float64
-	// Replaced counters have all their series set at once. A series that is not set again ends.
+	// Replaced is set for a counter whose series are all set together. A series that is not set
+	// again is removed.
 	Replaced bool
 }
 
 // A Label is one dimension of a metric.
 type Label struct {
 	Name string
-	// Values are all possible values; empty for names from outside, of which there are few:
-	// programs, versions, and pods up to a limit.
+	// Values contains all possible values. It is empty if they are not known in advance; their
+	// number is nevertheless limited: names of programs, versions, and a limited number of pods.
 	Values []string
 }
 
@@ -50,5 +51,6 @@ func (m Metric) LabelNames() []string {
 
 // All returns the metrics.
 func All() []Metric {
-	return slices.Concat(installMetrics, addMetrics, auditMetrics, ambientMetrics, operateMetrics, istioMetrics)
+	return slices.Concat(installMetrics, addMetrics, auditMetrics, ambientMetrics, operateMetrics,
+		istioMetrics)
 }

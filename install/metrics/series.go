@@ -22,8 +22,8 @@ func (s series) Labels() []string { return s.labels }
 // String returns the name and the values of the labels: sluice_audits_total{drift}.
 func (s series) String() string { return s.name + "{" + strings.Join(s.labels, ",") + "}" }
 
-// The series of the three types of metrics. Only the functions below return them, so that a name or
-// a label that is not in the table does not compile.
+// The series of the three types of metrics. Only the functions below return series, so that code
+// with a metric or a label that is not in the table does not compile.
 type (
 	// CounterSeries is a series of a counter.
 	CounterSeries struct{ series }
@@ -221,8 +221,8 @@ func EventsLost(source Source) CounterSeries {
 	return counter("sluice_events_lost_total", string(source))
 }
 
-// RulePackets returns the series of sluice_rule_packets_total; pod is empty for the pods of a
-// namespace together.
+// RulePackets returns the series of sluice_rule_packets_total. An empty pod means the sum of all
+// pods of the namespace.
 func RulePackets(namespace, pod string, role rules.Role) CounterSeries {
 	return counter("sluice_rule_packets_total", namespace, pod, role.Direction(), role.Outcome())
 }

@@ -15,13 +15,15 @@ import (
 
 // Actual is the actual state of the node.
 type Actual struct {
-	// Files are the files of the configuration directory that runtimes read, by name.
+	// Files contains the files of the configuration directory that runtimes read, by name.
 	Files map[string]File
-	// PluginDirs are the names of networks that load plugins from a directory next to the list.
+	// PluginDirs contains the names of the subdirectories of the configuration directory, and
+	// whether they contain plugins. A list loads plugins from the directory with its network's name.
 	PluginDirs map[string]bool
-	// Entries are the journal's entries of files in the configuration directory, by name.
+	// Entries contains the journal entries of files in the configuration directory, by name.
 	Entries map[string]journal.Entry
-	// Executables are the types of plugins that can be executed, without no-op executables.
+	// Executables contains the replaced types of plugins, and whether their executable exists and is
+	// not the no-op executable.
 	Executables map[string]bool
 }
 
@@ -29,8 +31,8 @@ type Actual struct {
 type File struct {
 	Data []byte
 	Mode fs.FileMode
-	Err  error // the error of reading the file
-	// Incomplete reports that the file became invalid recently: a program may be writing it.
+	Err  error // of reading the file
+	// Incomplete is set if the file became invalid recently: a program may be writing it.
 	Incomplete bool
 }
 
@@ -58,14 +60,15 @@ func (f Actual) hasPlugin(name, plugin string) bool {
 	return err == nil && list.Has(plugin)
 }
 
-// Keys of the journal use the names of files, because another process may mount the directories at
-// other paths.
+// The keys of the journal contain the names of files without their directories, because another
+// process may mount the directories at other paths.
 func confKey(name string) string { return "conf/" + name }
 func binKey(name string) string  { return "bin/" + name }
 
-// readConfigurations reads the configuration directory.
+// readConfigurations reads the configuration directory. It returns the values of [Actual.Files] and
+// [Actual.PluginDirs].
 func readConfigurations(dir string) (map[string]File, map[string]bool, error) {
-	if err := checkLinked(dir); err != nil {
+	if err := checkExists(dir); err != nil {
 		return nil, nil, err
 	}
 	entries, err := os.ReadDir(dir)
@@ -103,7 +106,7 @@ func readFile(path string) File {
 	return File{Data: data, Mode: info.Mode().Perm(), Err: err}
 }
 
-// links returns the symbolic links among the configurations and Sluice's executables.
+// links returns the paths of the symbolic links among the configurations and Sluice's executables.
 func links(s Settings) []string {
 	var paths []string
 	entries, _ := os.ReadDir(s.CNIConfDir) // the reconciliation that follows reports the error
@@ -121,6 +124,7 @@ func links(s Settings) []string {
 	return paths
 }
 
+// hasPlugins reports whether a directory contains configurations of plugins.
 func hasPlugins(dir string) bool {
 	entries, err := os.ReadDir(dir)
 	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
@@ -132,7 +136,8 @@ func hasPlugins(dir string) bool {
 var errGone = errors.New(
 	"it was removed on the node; the agent cannot access a directory that was created in its place")
 
-func checkLinked(dir string) error {
+// checkExists returns errGone if a mounted directory was removed on the node.
+func checkExists(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && info.Sys().(*syscall.Stat_t).Nlink == 0 {
 		err = &fs.PathError{Op: "read", Path: dir, Err: errGone}

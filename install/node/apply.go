@@ -19,15 +19,15 @@ func (n *Node) apply(
 		path := filepath.Join(s.CNIConfDir, t.Name)
 		if t.Entry != nil {
 			if err := j.Record(confKey(t.Name), *t.Entry); err != nil {
-				if !recordOptional(j, t) {
+				if !isRecordOptional(j, t) {
 					return changed, unrecorded, err
 				}
-				unrecorded = append(unrecorded,
-					fmt.Errorf("write the journal entry of %s, which another program changed: %w", t.Name, err))
+				unrecorded = append(unrecorded, fmt.Errorf(
+					"write the journal entry of %s, which another program changed: %w", t.Name, err))
 			}
 		}
-		if !t.done() {
-			if err := t.replace(path); err != nil {
+		if !t.isDone() {
+			if err := t.write(path); err != nil {
 				return changed, unrecorded, err
 			}
 			changed = append(changed, path)
@@ -36,24 +36,25 @@ func (n *Node) apply(
 		if t.Forget {
 			n.conflicts.noteReleased(t.Name)
 			if err := j.Forget(confKey(t.Name)); err != nil {
-				unrecorded = append(unrecorded,
-					fmt.Errorf("remove the journal entry of %s, which Sluice no longer manages: %w", t.Name, err))
+				unrecorded = append(unrecorded, fmt.Errorf(
+					"remove the journal entry of %s, which Sluice no longer manages: %w", t.Name, err))
 			}
 		}
 	}
 	return changed, unrecorded, nil
 }
 
-// recordOptional reports whether a change may be made although its journal entry cannot be written:
-// the existing entry is sufficient to remove the plugin from the file, and no foreign content is
-// lost.
-func recordOptional(j *journal.Journal, t Target) bool {
+// isRecordOptional reports whether a change may be made although its journal entry cannot be
+// written, because the existing entry is sufficient to remove the plugin from the file without loss
+// of foreign content.
+func isRecordOptional(j *journal.Journal, t Target) bool {
 	old, exists := j.Entry(confKey(t.Name))
 	return exists && slices.EqualFunc(old.Replaced, t.Entry.Replaced, slices.Equal) &&
 		(old.Kind != journal.Created || t.Entry.Kind == journal.Created)
 }
 
-func (t Target) replace(path string) error {
+// write writes or removes the file at path.
+func (t Target) write(path string) error {
 	if t.Content == nil {
 		return file.RemoveIf(path, t.Current)
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// install installs the executables. ok reports that a configuration may name the plugin. outdated
-// reports that the executable is not the installed agent's version, so that existing configurations
-// of the plugin stay.
+// install installs the executables. ok means that the plugin's executable exists, so that a
+// configuration may name the plugin. outdated means that it is not the version of this agent, so that
+// existing configurations of the plugin must not change.
 func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.Binaries)) {
 		path := filepath.Join(s.CNIBinDir, name)
@@ -37,7 +37,7 @@ func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated
 			status.add(n.wrongExecutable(path, s.Binaries[name], err))
 		default:
 			p := problemOf(err)
-			// An earlier version also works.
+			// Pods are redirected by an earlier version of the plugin too.
 			p.Blocking = name != s.Type || status.Executable != Outdated
 			status.add(p)
 		}
@@ -51,17 +51,17 @@ func (n *Node) wrongExecutable(path, source string, cause error) Problem {
 	if err != nil {
 		found = "unknown (" + err.Error() + ")"
 	}
-	addTarget, err := n.executables.sum(source)
+	desired, err := n.executables.sum(source)
 	if err != nil {
-		addTarget = "unknown (" + err.Error() + ")"
+		desired = "unknown (" + err.Error() + ")"
 	}
-	return problem(WrongExecutable, true,
-		"%s is not the plugin: its sha256 is %s, the plugin in the agent's image has %s; it cannot be replaced: %v; "+
-			"pods that start now have no redirection: make the file and its directory writable (chattr -i), "+
-			"or unmount what is mounted there (umount)", path, found, addTarget, cause)
+	return problem(WrongExecutable, true, "%s is not the plugin: its sha256 is %s, "+
+		"the plugin in the agent's image has %s; it cannot be replaced: %v; "+
+		"pods that start now have no redirection: make the file and its directory writable "+
+		"(chattr -i), or unmount what is mounted there (umount)", path, found, desired, cause)
 }
 
-// countFailed counts a failed write.
+// countFailed counts err if it is the error of a failed write.
 func (n *Node) countFailed(s Settings, err error) {
 	var failed *file.Error
 	if !errors.As(err, &failed) || errors.Is(err, file.ErrChanged) {
@@ -96,20 +96,21 @@ func (n *Node) putVersion(
 	e, hasEntry := j.Entry(binKey(name))
 	if !slices.Contains(e.Versions, sum) {
 		e.Kind = journal.Created
-		e.Versions = append(e.Versions[max(0,
-			len(e.Versions)-maxVersions+1):len(e.Versions):len(e.Versions)], sum)
+		kept := e.Versions[max(0, len(e.Versions)-maxVersions+1):]
+		e.Versions = append(slices.Clip(kept), sum)
 		if err := j.Record(binKey(name), e); err != nil {
 			if !hasEntry {
 				return false, false, err
 			}
-			n.addHarmless(status, fmt.Errorf("write the journal entry of the new version of %s: %w", name, err))
+			n.addHarmless(status,
+				fmt.Errorf("write the journal entry of the new version of %s: %w", name, err))
 		}
 	}
 	return n.executables.put(name, source)
 }
 
-// putNoop writes a journal entry for the no-op executable and copies it. The checksum in the entry
-// identifies the executable without its source.
+// putNoop writes a journal entry for the no-op executable and copies the executable. The checksum in
+// the entry identifies the copy for later versions, which have another no-op executable.
 func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, err error) {
 	sum, err := n.executables.sum(source)
 	if err != nil {
@@ -128,22 +129,22 @@ func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, e
 // maxCountAge is the maximum age of the reference counts.
 const maxCountAge = time.Minute
 
-// updateNoops keeps a no-op executable at the path of each replaced plugin while sandboxes need an
-// executable there for DEL.
+// updateNoops writes the no-op executable to the path of each replaced plugin whose executable is
+// missing while sandboxes need it for DEL, and removes the no-op executable afterwards.
 func (n *Node) updateNoops(s Settings, j *journal.Journal, status *Status) {
 	if s.Noop == "" {
 		return
 	}
 	for _, plugin := range s.ReplacedTypes {
-		noop := n.isNoop(s, j, plugin)
+		isNoop := n.isNoop(s, j, plugin)
 		_, hasEntry := j.Entry(binKey(plugin))
-		if n.executables.exists(plugin) && !noop {
+		if n.executables.exists(plugin) && !isNoop {
 			if hasEntry { // another program installed the plugin again
 				n.addHarmless(status, j.Forget(binKey(plugin)))
 			}
 			continue
 		}
-		references, err := n.count(s, status.At)
+		references, err := n.countReferences(s, status.At)
 		if err != nil {
 			n.addHarmless(status, err)
 			continue
@@ -151,7 +152,7 @@ func (n *Node) updateNoops(s Settings, j *journal.Journal, status *Status) {
 		switch {
 		case references[plugin].Sandboxes > 0:
 			n.addHarmless(status, n.writeNoop(s, j, plugin, status))
-		case noop:
+		case isNoop:
 			n.addHarmless(status, n.discardExecutable(j, plugin))
 		}
 	}
@@ -186,14 +187,14 @@ func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
 	if same, err := n.executables.sameContent(plugin, s.Noop); err == nil && same {
 		return true
 	}
-	// It may be the executable of an earlier version.
+	// It may be the no-op executable of an earlier version.
 	data, err := os.ReadFile(filepath.Join(s.CNIBinDir, plugin))
 	return err == nil && e.WrittenByAgent(data)
 }
 
-// count returns the number of cached results that name each plugin. The numbers are at most
-// maxCountAge old.
-func (n *Node) count(s Settings, now time.Time) (map[string]Use, error) {
+// countReferences returns the sandboxes that need each plugin for DEL; see [References]. The numbers
+// are at most maxCountAge old.
+func (n *Node) countReferences(s Settings, now time.Time) (map[string]Use, error) {
 	if n.references != nil && now.Sub(n.counted) < maxCountAge {
 		return n.references, nil
 	}
@@ -205,7 +206,7 @@ func (n *Node) count(s Settings, now time.Time) (map[string]Use, error) {
 	return references, nil
 }
 
-// addHarmless adds a problem that does not affect pods.
+// addHarmless adds an error, unless it is nil, as a problem that does not affect pods.
 func (n *Node) addHarmless(status *Status, err error) {
 	if err != nil {
 		p := problemOf(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// choose returns the configuration to insert the plugin into. It reports the invalid files, and
-// whether the configuration can contain a chain.
+// choose returns the configuration to insert the plugin into, and false if there is none that
+// supports chains. It reports invalid files as problems.
 func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	_, skippedFirst, _ := chain.Discover(files, "")
 	choice, skipped, err := p.find(files)
@@ -21,18 +21,19 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 		p.reportSkipped(s, true)
 	}
 	for _, s := range skipped {
-		if !reported[s.Name] { // sorts after the file in use
+		if !reported[s.Name] { // the file sorts after the configuration in use
 			p.reportSkipped(s, false)
 		}
 	}
 	if err != nil {
-		p.report(NoConfiguration, true, "%v in %s; the plugin is inserted when a network plugin installs one", err, p.CNIConfDir)
+		p.report(NoConfiguration, true,
+			"%v in %s; the plugin is inserted when a network plugin installs one", err, p.CNIConfDir)
 		return choice, false
 	}
 	if p.found.PluginDirs[choice.List.Name] && !choice.List.OnlyInlined && !choice.SinglePlugin {
 		p.report(NotChainable, false,
-			"%s loads more plugins from the directory %s; they run after Sluice's plugin", choice.Name,
-			choice.List.Name)
+			"%s loads more plugins from the directory %s; they run after Sluice's plugin",
+			choice.Name, choice.List.Name)
 	}
 	if !choice.List.SupportsChains() {
 		p.report(NotChainable, true, "%s has cniVersion %q; plugin chains need 0.3.0 or later",
@@ -42,8 +43,8 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	return choice, true
 }
 
-// find returns the configuration to insert the plugin into: the configuration that runtimes use or,
-// if cniConfFileName is set, the named one or the list that replaced it.
+// find returns the configuration that runtimes use or, if cniConfFileName is set, the named
+// configuration or the list that replaced it.
 func (p *planner) find(files []chain.File) (chain.Choice, []chain.Skipped, error) {
 	name := p.CNIConfFileName
 	if list, ok := p.replacementList(name); ok {
@@ -57,8 +58,8 @@ func (p *planner) find(files []chain.File) (chain.Choice, []chain.Skipped, error
 	return choice, skipped, err
 }
 
-// replacementList returns the list that replaced a single-plugin configuration which no longer
-// exists.
+// replacementList returns the name of the list that replaced a single-plugin configuration, and
+// false if the single-plugin configuration exists or there is no such list.
 func (p *planner) replacementList(single string) (string, bool) {
 	if _, exists := p.found.Files[single]; exists {
 		return "", false
@@ -72,34 +73,38 @@ func (p *planner) replacementList(single string) (string, bool) {
 	return "", false
 }
 
-// reportSkipped reports an invalid file. first means that it sorts before the first valid file and
-// therefore affects runtimes, unless Sluice's configuration sorts before it.
+// reportSkipped reports an invalid file. If first is set, the file sorts before the first valid file
+// and therefore affects runtimes, unless Sluice's configuration sorts before it.
 func (p *planner) reportSkipped(s chain.Skipped, first bool) {
 	file := p.found.Files[s.Name]
 	switch {
 	case errors.Is(s.Reason, chain.ErrNoPlugins):
-		p.report(NotChainable, first,
-			"%s loads its plugins from a directory; runtimes that support this use the file, and Sluice's plugin cannot be inserted into it", s.Name)
+		p.report(NotChainable, first, "%s loads its plugins from a directory; "+
+			"runtimes that support this use the file, and Sluice's plugin cannot be inserted into it",
+			s.Name)
 	case !first, p.sortsAfterOwned(s.Name):
 		p.report(Unreadable, false, "%v", s)
 	case file.Incomplete:
 	case file.Err != nil:
-		p.report(Unreadable, true,
-			"%v; a runtime that can read it uses it, and new pods have no redirection; if it cannot read it, %s; %s",
-			s, whatRuntimesDo, correctIt)
+		p.report(Unreadable, true, "%v; a runtime that can read it uses it, "+
+			"and new pods have no redirection; if it cannot read it, %s; %s",
+			s, invalidEffect, invalidAdvice)
 	default:
-		p.report(Unreadable, true, "%v; %s; %s", s, whatRuntimesDo, correctIt)
+		p.report(Unreadable, true, "%v; %s; %s", s, invalidEffect, invalidAdvice)
 	}
 }
 
+// The effect of an invalid file that sorts first, and the remedy.
 const (
-	whatRuntimesDo = "containerd loads no configuration because of it, and no pod starts; CRI-O skips it"
-	correctIt      = "correct it, or remove it from the directory"
+	invalidEffect = "containerd loads no configuration because of it, and no pod starts; " +
+		"CRI-O skips it"
+	invalidAdvice = "correct it, or remove it from the directory"
 )
 
 // sortsAfterOwned reports whether an invalid file sorts after Sluice's copy of the primary
-// configuration. A new copy is not placed before a file that the agent cannot read: the file may be
-// the configuration of the node's network, and the copy would be of another configuration.
+// configuration, which exists or will be created. A copy is not created before a file that the agent
+// cannot read: this file may be the configuration of the node's network, and the copy would have the
+// content of another configuration.
 func (p *planner) sortsAfterOwned(name string) bool {
 	_, exists := p.found.Files[p.IstioOwnedCNIConfigFileName]
 	return p.owned() && p.IstioOwnedCNIConfigFileName < name && (exists ||
@@ -119,8 +124,7 @@ func (p *planner) unreadableFirst(files []chain.File) (name string, ok bool) {
 	return skippedFirst[i].Name, true
 }
 
-// updatePrimary updates the primary configuration if runtimes use another file than the one with
-// the plugin.
+// updatePrimary sets Primary to the file that runtimes use if this is not the chosen one.
 func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 	if first, _, err := chain.Discover(files, ""); err == nil && first.Name != chosen.Name {
 		p.reportNotInUse(chosen, first)
@@ -131,10 +135,10 @@ func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 }
 
 // reportNotInUse reports that another configuration sorts before the named one, unless the other
-// one delegates to the named one. If the target of the delegation cannot be determined
-// ([chain.Unclear]), the problem does not make the node unready, although pods may have no
-// redirection: the target is stored in the API server or in another directory, and a node where the
-// target is the named configuration would never become ready.
+// one delegates to the named one. If it cannot be determined to which configuration it delegates
+// ([chain.Unclear]), pods may have no redirection. The problem is nevertheless not blocking, because
+// otherwise a node that delegates to the named configuration through the API server or another
+// directory would never become ready.
 func (p *planner) reportNotInUse(named, first chain.Choice) {
 	delegation := first.Delegates(named, p.Type)
 	switch {
@@ -146,16 +150,18 @@ func (p *planner) reportNotInUse(named, first chain.Choice) {
 	default:
 		p.Primary, p.Plugins = first.Name, first.List.Types()
 		p.report(NotInUse, true,
-			"cniConfFileName is %s, but runtimes use the first file in order of names, %s, of %s%s: new pods have no redirection; %s; %s",
+			"cniConfFileName is %s, but runtimes use the first file in order of names, %s, of %s%s: "+
+				"new pods have no redirection; %s; %s",
 			named.Name, first.Name, p.writerText(), delegationText(delegation), crioLimit,
 			remedy(delegation, first.Name))
 	}
 }
 
-// crioLimit is a limitation of choosing by the order of names.
+// crioLimit describes why a runtime may use another file than the first one.
 const crioLimit = "the agent does not read CRI-O's cni_default_network"
 
-// writerText names the program that installs the first plugin in use, and the plugins.
+// writerText returns the name of the program that installs the first plugin of the primary
+// configuration, and the plugins.
 func (p *planner) writerText() string {
 	return writerOf(p.Plugins[0]).name + " (" + strings.Join(p.Plugins, ", ") + ")"
 }
@@ -171,5 +177,6 @@ func remedy(d chain.Delegation, first string) string {
 	if d == chain.NoDelegation {
 		return "set cniConfFileName to " + first + " or to an empty string"
 	}
-	return "let Multus delegate to the file in cniConfFileName, or restart Multus so that it copies the file again"
+	return "let Multus delegate to the file in cniConfFileName, " +
+		"or restart Multus so that it copies the file again"
 }

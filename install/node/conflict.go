@@ -10,16 +10,19 @@ import (
 // A ConflictingWriter is another program that repeatedly writes or removes a file after the agent
 // has written it.
 type ConflictingWriter struct {
-	// File is a configuration without its directory, or the path of an executable. Plugin is the
-	// plugin that identifies the program; it is empty for an executable.
-	File, Plugin string
-	// Writer is the program, if the plugin identifies it; Advice is the remedy.
-	Writer, Advice string
+	// File is the name of a configuration, or the path of an executable.
+	File string
+	// Plugin is the plugin that identifies the program; empty for an executable.
+	Plugin string
+	// Writer is the name of the program, as far as the plugin identifies it.
+	Writer string
+	// Advice is the remedy.
+	Advice string
 	// Rewrites is the number of consecutive writes by this program, from Since to Last.
 	Rewrites    int
 	Since, Last time.Time
 
-	recent [minRewrites]time.Time // the last rewrites, in a ring
+	recent [minRewrites]time.Time // ring buffer of the times of the last rewrites
 }
 
 // period returns the average time between the last rewrites; 0 for a single one.
@@ -31,18 +34,21 @@ func (writer ConflictingWriter) period() time.Duration {
 	return writer.Last.Sub(writer.recent[(writer.Rewrites-n)%minRewrites]) / time.Duration(n-1)
 }
 
-// fast reports whether the plugin is missing for so much of the time that pods probably start
+// isFast reports whether the plugin is missing for so much of the time that pods probably start
 // without it.
-func (writer ConflictingWriter) fast() bool { return writer.period() <= maxFastPeriod }
+func (writer ConflictingWriter) isFast() bool { return writer.period() <= maxFastPeriod }
 
-// String returns a description without the number, which Rewrites contains.
+// String returns a description without the number of rewrites, so that it does not change with each
+// rewrite.
 func (writer ConflictingWriter) String() string {
 	since := writer.Since.UTC().Format(time.RFC3339)
 	if writer.Plugin == "" {
-		return fmt.Sprintf("%s has repeatedly removed or replaced %s since %s; pods that start in between fail: %s",
+		return fmt.Sprintf("%s has repeatedly removed or replaced %s since %s; "+
+			"pods that start in between fail: %s",
 			writer.Writer, writer.File, since, writer.Advice)
 	}
-	return fmt.Sprintf("%s (plugin %s) has repeatedly rewritten %s since %s; pods that start in between have no redirection: %s",
+	return fmt.Sprintf("%s (plugin %s) has repeatedly rewritten %s since %s; "+
+		"pods that start in between have no redirection: %s",
 		writer.Writer, writer.Plugin, writer.File, since, writer.Advice)
 }
 
@@ -62,11 +68,11 @@ const (
 // conflicts counts the writes of other programs to files of the agent. It is not safe for
 // concurrent use.
 type conflicts struct {
-	written map[string]bool // the agent's write is the last known write to the file
-	writers map[string]*ConflictingWriter
-	relaxed Relaxed
-	until   time.Time
-	total   map[string]uint64 // rewrites by writer
+	written      map[string]bool               // files whose last known write is the agent's
+	writers      map[string]*ConflictingWriter // by file
+	relaxed      Relaxed
+	relaxedUntil time.Time
+	total        map[string]uint64 // number of rewrites by writer
 }
 
 func newConflicts() *conflicts {
@@ -82,8 +88,8 @@ func (cs *conflicts) noteWritten(name string) { cs.written[name] = true }
 // noteReleased records that the agent no longer manages a file.
 func (cs *conflicts) noteReleased(name string) { delete(cs.written, name) }
 
-// noteRewrite records that a file does not have the desired content, and the plugin of the program
-// that wrote it. It counts one rewrite per write of the agent.
+// noteRewrite records that a program, identified by its plugin, has changed a file that had the
+// desired content. It counts at most one rewrite per write of the agent.
 func (cs *conflicts) noteRewrite(now time.Time, name, plugin string) {
 	if !cs.written[name] {
 		return
@@ -92,7 +98,7 @@ func (cs *conflicts) noteRewrite(now time.Time, name, plugin string) {
 	cs.count(now, name, plugin, writerOf(plugin))
 }
 
-// count counts a write to a file.
+// count counts a write of another program to a file.
 func (cs *conflicts) count(now time.Time, name, plugin string, w writer) {
 	cs.total[w.name]++
 	c := cs.writers[name]
@@ -105,7 +111,7 @@ func (cs *conflicts) count(now time.Time, name, plugin string, w writer) {
 	c.Rewrites++
 }
 
-// active returns the current conflicting writers by file.
+// active returns the current conflicting writers, sorted by file.
 func (cs *conflicts) active(now time.Time) []ConflictingWriter {
 	var active []ConflictingWriter
 	for _, name := range slices.Sorted(maps.Keys(cs.writers)) {
@@ -126,12 +132,12 @@ func (cs *conflicts) active(now time.Time) []ConflictingWriter {
 func (cs *conflicts) relax(now time.Time, c Relaxed) {
 	cs.relaxed.Position = cs.relaxed.Position || c.Position
 	cs.relaxed.KeepReplaced = cs.relaxed.KeepReplaced || c.KeepReplaced
-	cs.until = now.Add(relaxTime)
+	cs.relaxedUntil = now.Add(relaxTime)
 }
 
 // relaxedAt returns the currently relaxed constraints.
 func (cs *conflicts) relaxedAt(now time.Time) Relaxed {
-	if !now.Before(cs.until) {
+	if !now.Before(cs.relaxedUntil) {
 		cs.relaxed = Relaxed{}
 	}
 	return cs.relaxed

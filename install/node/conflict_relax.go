@@ -19,10 +19,11 @@ func confEntries(j *journal.Journal) map[string]journal.Entry {
 	return entries
 }
 
-// noteConflicts counts conflicting writes, and relaxes constraints where that is harmless.
+// noteConflicts counts conflicting writes, and relaxes constraints that conflicting writers violate
+// while the plugin stays in the chain.
 func (n *Node) noteConflicts(s Settings, f Actual, state State, now time.Time) {
 	for _, t := range state.Files {
-		if e := f.Entries[t.Name]; t.done() || t.Forget || e.WrittenByAgent(t.Current) {
+		if e := f.Entries[t.Name]; t.isDone() || t.Forget || e.WrittenByAgent(t.Current) {
 			continue
 		}
 		n.conflicts.noteRewrite(now, t.Name, likelyWriter(s, f, t.Name, state.Plugins))
@@ -38,8 +39,8 @@ func (n *Node) addConflicts(status *Status) {
 	status.ConflictingWriters = n.conflicts.active(status.At)
 	relaxed := n.conflicts.relaxedAt(status.At)
 	for _, r := range status.ConflictingWriters {
-		status.add(problem(ConflictingWrites, r.fast() && (r.Plugin == "" || relaxed == Relaxed{}), "%v",
-			r))
+		blocking := r.isFast() && (r.Plugin == "" || relaxed == Relaxed{})
+		status.add(problem(ConflictingWrites, blocking, "%v", r))
 	}
 }
 

@@ -12,10 +12,12 @@ import (
 // Relaxed contains the constraints that are temporarily relaxed because they cannot be met. The
 // constraint that the plugin is in the chain is never relaxed.
 type Relaxed struct {
-	Position     bool // other plugins may come after Sluice's plugin
-	KeepReplaced bool // plugins that Sluice's plugin replaces may stay in the chain
-	// an element of Sluice's plugin with another configuration may stay, because its executable
-	// could not be replaced
+	// Position: other plugins may come after Sluice's plugin.
+	Position bool
+	// KeepReplaced: plugins that Sluice's plugin replaces may stay in the chain.
+	KeepReplaced bool
+	// Outdated: an element of Sluice's plugin with another configuration may stay, because the
+	// executable that it was written for could not be replaced.
 	Outdated bool
 }
 
@@ -34,7 +36,7 @@ func Desired(s Settings, f Actual, c Relaxed) State {
 	return p.State
 }
 
-// A planner collects the targets of one computation.
+// A planner computes the desired state.
 type planner struct {
 	Settings
 	State
@@ -43,8 +45,8 @@ type planner struct {
 }
 
 // planChained inserts the plugin into the configuration that the runtime uses. It also updates the
-// plugin in other configurations that contain it, so that another configuration is ready if the
-// first is removed.
+// plugin's element in other configurations that contain the plugin, because the runtime uses one of
+// them if the first is removed.
 func (p *planner) planChained() {
 	own := p.leftovers()
 	files := p.found.configurations(own...)
@@ -67,12 +69,12 @@ func (p *planner) planChained() {
 	}
 }
 
-// releaseLeftovers removes files that the agent created with other settings. While there is no
-// primary configuration, it keeps copies of one, but not a stand-alone configuration, which
-// provides no network.
-func (p *planner) releaseLeftovers(primary bool) {
+// releaseLeftovers removes files that the agent created with other settings. If there is no primary
+// configuration, it keeps lists, which are copies of an earlier one, and removes only stand-alone
+// configurations, which provide no network.
+func (p *planner) releaseLeftovers(hasPrimary bool) {
 	for _, name := range p.leftovers() {
-		if primary || filepath.Ext(name) != ".conflist" {
+		if hasPrimary || filepath.Ext(name) != ".conflist" {
 			p.Files = append(p.Files, release(p.Settings, p.found, name)...)
 		}
 	}
@@ -83,7 +85,7 @@ func (p *planner) leftovers() []string {
 	var names []string
 	for name, e := range p.found.Entries {
 		if _, exists := p.found.Files[name]; exists && e.Kind == journal.Created &&
-			!p.foreign(name) {
+			!p.isForeign(name) {
 			names = append(names, name)
 		}
 	}
@@ -91,15 +93,15 @@ func (p *planner) leftovers() []string {
 	return names
 }
 
-// planOwned maintains a copy of the primary configuration with the plugin. If the copy's name is in
-// use by another program, or a file that the agent cannot read sorts first, the plugin is inserted
-// into the primary configuration.
+// planOwned maintains a copy of the primary configuration with the plugin. If another program uses
+// the copy's name, or if the agent cannot read the first file, the plugin is inserted into the
+// primary configuration instead.
 func (p *planner) planOwned() {
 	name := p.IstioOwnedCNIConfigFileName
 	current, exists := p.found.Files[name]
-	if exists && (p.foreign(name) || p.found.Entries[name].Kind == journal.Edited) {
-		p.report(NameTaken, false,
-			"%s belongs to another program; the plugin is inserted into the configuration in use instead", name)
+	if exists && (p.isForeign(name) || p.found.Entries[name].Kind == journal.Edited) {
+		p.report(NameTaken, false, "%s belongs to another program; "+
+			"the plugin is inserted into the configuration in use instead", name)
 		p.planChained()
 		return
 	}
@@ -113,14 +115,16 @@ func (p *planner) planOwned() {
 	choice, ok := p.choose(others)
 	if !ok {
 		if exists {
-			// when the network's configuration returns, pods must not start without redirection
+			// The copy stays, so that no pod starts without redirection when the configuration of the
+			// network returns.
 			p.Primary = name
 		}
 		p.releaseLeftovers(false)
 		return
 	}
 	p.Primary, p.Plugins = name, choice.List.Types()
-	content, err := choice.List.Insert(p.element(name), p.replacedTypes(choice.Name, choice.List)...)
+	types := p.replacedTypes(choice.Name, choice.List)
+	content, err := choice.List.Insert(p.element(name), types...)
 	if err != nil {
 		p.Problems = append(p.Problems, problemOf(err))
 		return
@@ -130,9 +134,8 @@ func (p *planner) planOwned() {
 	}, p.journalEntry(name))
 	inUse, _, err := chain.Discover(others, "")
 	if err == nil && inUse.Name < name {
-		p.report(Preempted, false,
-			"%s sorts before %s, so the plugin is inserted into %[1]s too; set istioOwnedCNIConfigFileName to a name that sorts first",
-			inUse.Name, name)
+		p.report(Preempted, false, "%s sorts before %s, so the plugin is inserted into %[1]s too; "+
+			"set istioOwnedCNIConfigFileName to a name that sorts first", inUse.Name, name)
 		p.Primary = inUse.Name
 		p.insert(inUse)
 	}
@@ -143,7 +146,7 @@ func (p *planner) planOwned() {
 func (p *planner) planStandalone() {
 	name := p.CNIConfFileName
 	current, exists := p.found.Files[name]
-	if exists && p.foreign(name) && !slices.Contains(p.ReplacedTypes, chain.TypeOf(current.Data)) {
+	if exists && p.isForeign(name) && !slices.Contains(p.ReplacedTypes, chain.TypeOf(current.Data)) {
 		p.report(NameTaken, true, "%s belongs to another program; choose another cniConfFileName",
 			name)
 		return
@@ -157,7 +160,7 @@ func (p *planner) planStandalone() {
 	entry, mode := p.journalEntry(name), p.standaloneMode()
 	if exists {
 		mode = current.Mode
-		if p.foreign(name) {
+		if p.isForeign(name) {
 			entry = journal.Entry{Kind: journal.Edited, Original: current.Data, Mode: mode}
 		}
 	}
@@ -176,17 +179,18 @@ func (p *planner) journalEntry(name string) journal.Entry {
 	return journal.Entry{Kind: journal.Created}
 }
 
-// foreign reports whether a file was created by another program and does not contain the plugin.
-func (p *planner) foreign(name string) bool {
-	return !p.found.hasPlugin(name, p.Type) && !p.found.Entries[name].WrittenByAgent(p.found.Files[name].Data)
+// isForeign reports whether a file was created by another program and does not contain the plugin.
+func (p *planner) isForeign(name string) bool {
+	return !p.found.hasPlugin(name, p.Type) &&
+		!p.found.Entries[name].WrittenByAgent(p.found.Files[name].Data)
 }
 
-// releaseOthers removes the plugin from all files except keep. They contain it because of earlier
-// settings.
-func (p *planner) releaseOthers(keep ...string) {
+// releaseOthers removes the plugin from all files except the given ones. The files contain the plugin
+// because of earlier settings.
+func (p *planner) releaseOthers(except ...string) {
 	for _, name := range slices.Sorted(maps.Keys(p.found.Files)) {
 		_, hasEntry := p.found.Entries[name]
-		if !slices.Contains(keep, name) && (hasEntry || p.found.hasPlugin(name, p.Type)) {
+		if !slices.Contains(except, name) && (hasEntry || p.found.hasPlugin(name, p.Type)) {
 			p.Files = append(p.Files, release(p.Settings, p.found, name)...)
 		}
 	}

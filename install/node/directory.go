@@ -19,16 +19,20 @@ type Directory string
 
 // The states of a directory. The state is empty before the first reconciliation.
 const (
-	Same     Directory = "same"     // the runtime finds the agent's directory at the path on the node
-	Replaced Directory = "replaced" // the runtime finds another directory there
-	Missing  Directory = "missing"  // there is no directory at the path on the node
-	Unknown  Directory = "unknown"  // the agent cannot access the path on the node
+	// Same: the path on the node leads to the directory that is mounted in the agent.
+	Same Directory = "same"
+	// Replaced: the path on the node leads to another directory.
+	Replaced Directory = "replaced"
+	// Missing: the path on the node does not exist.
+	Missing Directory = "missing"
+	// Unknown: the agent cannot access the path on the node.
+	Unknown Directory = "unknown"
 )
 
 // Directories contains the states of the managed directories.
 type Directories struct {
 	Configuration, Binary Directory
-	// Why is the reason why a state is unknown.
+	// Why is the reason if a state is unknown.
 	Why string
 }
 
@@ -39,9 +43,9 @@ const (
 	// remountAfter is the time for which a directory must differ from the node's directory before
 	// the agent restarts for new mounts. A directory that was moved may be moved back.
 	remountAfter = 2 * time.Second
-	// remountLimit is the same for a directory that never was the node's directory: new mounts will
-	// probably not help, and must not be made too often.
-	remountLimit = 5 * time.Minute
+	// remountAfterFailure is this time for a directory that never was the node's directory. It is
+	// longer, because new mounts will probably not help.
+	remountAfterFailure = 5 * time.Minute
 )
 
 // directories tracks whether this process manages the directories that the runtime uses. It is not
@@ -50,14 +54,15 @@ type directories struct {
 	mounts map[string]*mount // by the path on the node
 }
 
-// mount contains what is known about a directory, or about a file in a directory.
+// A mount is the state of a mounted directory, or of a file in a mounted directory.
 type mount struct {
-	root    string    // first known path of its root in its file system; empty if unknown
-	wasSame bool      // it was the node's directory or file at some time
-	since   time.Time // since when it differs from the node's; zero if it does not
+	root    string    // first known path of the mount's root in its file system; empty if unknown
+	wasSame bool      // the state was Same at some time
+	since   time.Time // begin of the state Replaced; zero in other states
 }
 
-func (d *directories) of(onNode string) *mount {
+// mountOf returns the mount for a path on the node.
+func (d *directories) mountOf(onNode string) *mount {
 	if d.mounts == nil {
 		d.mounts = map[string]*mount{}
 	}
@@ -77,13 +82,13 @@ func (d *directories) check(s Settings, status *Status) {
 		root, rootErr = s.RuntimeRoot()
 	}
 	compare := func(dir, onNode, name string) Directory {
-		m := d.of(onNode)
+		m := d.mountOf(onNode)
 		found, err := m.compare(dir, root, onNode, rootErr)
 		m.report(found, status, onNode, true)
 		if found == Same && name != "" {
 			path := filepath.Join(onNode, name)
-			m = d.of(path)
-			found, err = sameFile(filepath.Join(dir, name), root, path)
+			m = d.mountOf(path)
+			found, err = compareFile(filepath.Join(dir, name), root, path)
 			m.report(found, status, path, false)
 		}
 		if found == Unknown {
@@ -99,7 +104,7 @@ func (d *directories) check(s Settings, status *Status) {
 // only a moved or removed directory is detected, by its path in its file system.
 func (m *mount) compare(dir, root, onNode string, rootErr error) (Directory, error) {
 	if rootErr == nil {
-		found, err := sameFile(dir, root, onNode)
+		found, err := compareFile(dir, root, onNode)
 		if found != Unknown {
 			return found, nil
 		}
@@ -118,28 +123,30 @@ func (m *mount) compare(dir, root, onNode string, rootErr error) (Directory, err
 	return Unknown, rootErr
 }
 
-// report adds a problem if a directory, or a file in a directory, is not the node's. isDir reports
-// that it is a directory.
+// report adds a problem if a directory, or a file in a directory, is not the node's, and decides
+// whether new mounts are needed.
 func (m *mount) report(found Directory, status *Status, onNode string, isDir bool) {
 	switch found {
 	case Missing:
-		status.add(problem(DirectoryGone, true,
-			"%s no longer exists on the node, and the runtime does not use the directory that is mounted in "+
-				"the agent: pods that start now have no redirection, or do not start; the agent waits until it exists again", onNode))
+		status.add(problem(DirectoryGone, true, "%s no longer exists on the node, "+
+			"and the runtime does not use the directory that is mounted in the agent: "+
+			"pods that start now have no redirection, or do not start; "+
+			"the agent waits until it exists again", onNode))
 		m.since = time.Time{}
 	case Replaced:
 		if m.since.IsZero() {
 			m.since = status.At
 		}
 		status.add(problem(DirectoryGone, true,
-			"%s is no longer the one that is mounted in the agent: on the node it was moved, replaced or "+
-				"mounted over, and the runtime uses the new one; pods that start now may have no redirection, or not start; "+
+			"%s is no longer the one that is mounted in the agent: "+
+				"on the node it was moved, replaced or mounted over, and the runtime uses the new one; "+
+				"pods that start now may have no redirection, or not start; "+
 				"the agent exits, so that the kubelet restarts it with new mounts", onNode))
 		switch duration := status.At.Sub(m.since); {
 		case m.wasSame:
 			status.Remount = status.Remount || duration >= remountAfter
 		case isDir:
-			status.Remount = status.Remount || duration >= remountLimit
+			status.Remount = status.Remount || duration >= remountAfterFailure
 		}
 	case Same:
 		m.wasSame, m.since = true, time.Time{}
@@ -148,9 +155,9 @@ func (m *mount) report(found Directory, status *Status, onNode string, isDir boo
 	}
 }
 
-// sameFile compares a file of this process with the file at a path under a root directory. It
-// repeats the comparison of different files, because the file may be about to be replaced.
-func sameFile(path, root, onNode string) (found Directory, err error) {
+// compareFile compares a file of this process with the file at a path under a root directory. It
+// repeats the comparison of different files, because the file may be replaced in between.
+func compareFile(path, root, onNode string) (found Directory, err error) {
 	for range 3 {
 		found, err = compareOnce(path, root, onNode)
 		if found == Same {
@@ -182,7 +189,8 @@ func compareOnce(path, root, onNode string) (Directory, error) {
 	return Same, nil
 }
 
-// absent distinguishes a missing file from an inaccessible node.
+// absent returns Missing if the error means that the file does not exist, and Unknown if the node's
+// root is not accessible.
 func absent(root string, err error) (Directory, error) {
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return Unknown, err

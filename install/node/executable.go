@@ -15,28 +15,29 @@ import (
 
 const executableMode = 0o755
 
-// executables compares executables with their sources. Contents are read once: a result is valid
-// while the identities of both files are unchanged. It is not safe for concurrent use.
+// executables compares executables with their sources. It caches the results, which are valid while
+// the identities of both files are unchanged. It is not safe for concurrent use.
 type executables struct {
 	dir         string
 	comparisons map[pair]comparison
 	sums        map[string]checksum // by path
 }
 
+// A pair is the name of an executable and the path of its source.
 type pair struct{ name, source string }
 
 type comparison struct {
-	name, source identity
-	same         bool
+	executable, source identity
+	same               bool
 }
 
-// checksum is the checksum of a file's content.
 type checksum struct {
 	file identity
 	sum  string
 }
 
-// identity changes with each change of a file's content: only the kernel sets the change time.
+// An identity of a file changes with each change of the file's content, because it includes the
+// change time, which only the kernel sets.
 type identity struct {
 	dev, ino uint64
 	size     int64
@@ -62,7 +63,7 @@ func (x *executables) sameContent(name, source string) (bool, error) {
 		return false, err
 	}
 	c, ok := x.comparisons[pair{name, source}]
-	if !ok || c.name != here || c.source != there {
+	if !ok || c.executable != here || c.source != there {
 		same := false
 		if here.size == there.size {
 			if same, err = file.Same(path, source); err != nil {
@@ -117,30 +118,29 @@ func (x *executables) exists(name string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
-// put makes the executable a copy of source. changed reports that it wrote the executable,
+// put makes the executable a copy of source. changed means that put has written the executable, and
 // foreignChange that another program had removed or changed it.
 func (x *executables) put(name, source string) (changed, foreignChange bool, err error) {
-	foreignChange = x.foreignChange(name, source)
+	foreignChange = x.hasForeignChange(name, source)
 	if same, err := x.sameContent(name, source); err == nil && same {
 		return false, false, nil
 	}
 	x.discardComparison(name)
 	if changed, err = file.Copy(filepath.Join(x.dir, name), source, executableMode); err == nil {
-		// This stores the identity of the file. If the file has disappeared, the next check detects
-		// it.
-		_, _ = x.sameContent(name, source)
+		_, _ = x.sameContent(name, source) // stores the identity of the file
 	}
 	return changed, foreignChange, err
 }
 
-// foreignChange reports whether the executable is not the file that was last compared with source.
-func (x *executables) foreignChange(name, source string) bool {
+// hasForeignChange reports whether the executable is not the file that was last compared with
+// source.
+func (x *executables) hasForeignChange(name, source string) bool {
 	c, ok := x.comparisons[pair{name, source}]
 	if !ok {
 		return false
 	}
 	here, _, err := identify(filepath.Join(x.dir, name))
-	return errors.Is(err, fs.ErrNotExist) || err == nil && here != c.name
+	return errors.Is(err, fs.ErrNotExist) || err == nil && here != c.executable
 }
 
 func (x *executables) remove(name string) error {

@@ -18,8 +18,8 @@ func (p *planner) insert(choice chain.Choice) {
 	p.edit(choice.Name, choice.List, true)
 }
 
-// edit corrects the plugin's entry in a list. In the configuration in use it also removes
-// conflicting plugins.
+// edit corrects the plugin's element in a list. In the configuration in use it also removes the
+// plugins that Sluice's plugin replaces.
 func (p *planner) edit(name string, list *chain.List, inUse bool) {
 	var types []string
 	if inUse {
@@ -33,7 +33,7 @@ func (p *planner) edit(name string, list *chain.List, inUse bool) {
 			"another program keeps plugin %s last in %s; Sluice's plugin runs before it",
 			list.Types()[len(list.Plugins)-1], name)
 	}
-	if len(types) > 0 || !p.acceptable(defect, inUse) {
+	if len(types) > 0 || !p.isAcceptable(defect, inUse) {
 		var err error
 		if content, err = list.Insert(element, types...); err != nil {
 			p.Problems = append(p.Problems, problemOf(err))
@@ -43,16 +43,17 @@ func (p *planner) edit(name string, list *chain.List, inUse bool) {
 	e := p.found.Entries[name]
 	if !e.WrittenByAgent(current.Data) {
 		e = journal.Entry{
-			Kind: journal.Edited, Original: list.Remove(p.Type), Mode: current.Mode, Replaced: e.Replaced,
+			Kind: journal.Edited, Original: list.Remove(p.Type), Mode: current.Mode,
+			Replaced: e.Replaced,
 		}
 	}
 	e.Replaced = replacedElements(e.Replaced, list, types)
 	p.addTarget(Target{Name: name, Current: current.Data, Content: content, Mode: current.Mode}, e)
 }
 
-// acceptable reports whether a defect may remain. In a configuration that sorts after the one in
-// use, the plugin need not be last.
-func (p *planner) acceptable(d chain.Defect, inUse bool) bool {
+// isAcceptable reports whether a defect may remain. The plugin need not be last in a configuration
+// that is not in use.
+func (p *planner) isAcceptable(d chain.Defect, inUse bool) bool {
 	return d == chain.None || d == chain.NotLast && (p.relaxed.Position || !inUse)
 }
 
@@ -67,8 +68,8 @@ func (p *planner) element(name string) json.RawMessage {
 	return p.Element
 }
 
-// convert replaces a single-plugin configuration with a list. Runtimes use the single-plugin file
-// until it is removed, after the list is complete.
+// convert replaces a single-plugin configuration with a list. The single-plugin file, which sorts
+// before the list, is removed when the list is complete.
 func (p *planner) convert(choice chain.Choice) {
 	name, ok := p.convertedName(choice.Name)
 	if !ok {
@@ -77,13 +78,15 @@ func (p *planner) convert(choice chain.Choice) {
 			return exists
 		})
 	}
-	content, err := choice.List.Insert(p.element(name), p.replacedTypes(choice.Name, choice.List)...)
+	types := p.replacedTypes(choice.Name, choice.List)
+	content, err := choice.List.Insert(p.element(name), types...)
 	if err != nil {
 		p.Problems = append(p.Problems, problemOf(err))
 		return
 	}
 	single, current := p.found.Files[choice.Name], p.found.Files[name]
-	if p.addTarget(Target{Name: name, Current: current.Data, Content: content, Mode: single.Mode}, journal.Entry{
+	target := Target{Name: name, Current: current.Data, Content: content, Mode: single.Mode}
+	if p.addTarget(target, journal.Entry{
 		Kind: journal.Converted, From: choice.Name, Original: single.Data, Mode: single.Mode,
 		Written: p.found.Entries[name].Written,
 	}) {
@@ -92,8 +95,8 @@ func (p *planner) convert(choice chain.Choice) {
 	}
 }
 
-// convertedName returns the name of the list that replaced a single-plugin configuration earlier,
-// if the list is unchanged.
+// convertedName returns the name of the list that replaced a single-plugin configuration earlier. It
+// returns false if there is none, or if another program has changed it.
 func (p *planner) convertedName(single string) (string, bool) {
 	for name, e := range p.found.Entries {
 		if current, exists := p.found.Files[name]; exists && e.Kind == journal.Converted &&
@@ -104,13 +107,13 @@ func (p *planner) convertedName(single string) (string, bool) {
 	return "", false
 }
 
-// addTarget adds a target and its journal entry. If it would install the plugin for the first time
-// while the readiness check fails, it adds nothing and returns false.
+// addTarget adds a target and its journal entry. If the target would insert the plugin for the first
+// time while ReadyToInsert fails, addTarget adds nothing and returns false.
 func (p *planner) addTarget(t Target, e journal.Entry) bool {
-	if p.insertionBlocked(t.Name) {
+	if p.isInsertionBlocked(t.Name) {
 		return false
 	}
-	if old, hasEntry := p.found.Entries[t.Name]; !t.done() || !hasEntry ||
+	if old, hasEntry := p.found.Entries[t.Name]; !t.isDone() || !hasEntry ||
 		!bytes.Equal(old.Original, e.Original) {
 		next := e.WithChange(t.Current, t.Content)
 		t.Entry = &next
@@ -119,10 +122,9 @@ func (p *planner) addTarget(t Target, e journal.Entry) bool {
 	return true
 }
 
-// insertionBlocked reports whether the readiness check fails. It does not call the check if the
-// plugin is already in a configuration, because pods would start without redirection if it were
-// removed.
-func (p *planner) insertionBlocked(name string) bool {
+// isInsertionBlocked reports whether ReadyToInsert fails. If the plugin is already in a
+// configuration, it returns false without calling ReadyToInsert, because the plugin must stay.
+func (p *planner) isInsertionBlocked(name string) bool {
 	if p.ReadyToInsert == nil || len(p.found.Entries) > 0 {
 		return false
 	}
@@ -168,9 +170,8 @@ func (p *planner) replacedTypes(name string, list *chain.List) []string {
 				"%s in %s serves ambient mode and stays in the chain; both plugins run",
 				plugin.Type, name)
 		case p.relaxed.KeepReplaced && list.Has(p.Type):
-			p.report(OtherPluginStays, false,
-				"another program keeps adding plugin %s to %s: uninstall that program; until then both plugins run",
-				plugin.Type, name)
+			p.report(OtherPluginStays, false, "another program keeps adding plugin %s to %s: "+
+				"uninstall that program; until then both plugins run", plugin.Type, name)
 		default:
 			types = append(types, plugin.Type)
 		}

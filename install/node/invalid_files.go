@@ -8,22 +8,23 @@ import (
 )
 
 // invalidTolerance is the time for which a file of a healthy node may be invalid before it is
-// reported: a program may be writing it, and the next event reports its end. It is less than one
-// second, within which the agent must report changes of other programs.
+// reported, because a program may be writing it. It is less than one second, within which the agent
+// must report changes of other programs.
 const invalidTolerance = 500 * time.Millisecond
 
-// invalidFiles contains the times since when files are invalid, by name. It is not safe for
-// concurrent use.
+// invalidFiles contains the time since which each invalid file is invalid, by name. It is not safe
+// for concurrent use.
 type invalidFiles map[string]time.Time
 
-// mark marks the files that are settling, and reports whether there are any. If the node was not
-// healthy before, no file is settling, so that an initial problem is always reported.
+// mark sets [File.Incomplete] of files that became invalid less than invalidTolerance ago, and
+// reports whether there are any. On a node that was not healthy before, it marks no new file, so that
+// an initial problem is reported at once.
 func (s invalidFiles) mark(now time.Time, files map[string]File, healthy bool) bool {
 	maps.DeleteFunc(s, func(name string, _ time.Time) bool {
 		_, exists := files[name]
 		return !exists
 	})
-	pending := false
+	anyIncomplete := false
 	for name, f := range files {
 		if _, err := chain.Read(chain.File{Name: name, Data: f.Data, Err: f.Err}); err == nil {
 			delete(s, name)
@@ -38,7 +39,7 @@ func (s invalidFiles) mark(now time.Time, files map[string]File, healthy bool) b
 		}
 		f.Incomplete = now.Sub(since) < invalidTolerance
 		files[name] = f
-		pending = pending || f.Incomplete
+		anyIncomplete = anyIncomplete || f.Incomplete
 	}
-	return pending
+	return anyIncomplete
 }

@@ -27,9 +27,9 @@ type Node struct {
 	directories   directories
 	healthy       bool // Status.Installed of the last reconciliation
 	totals        Totals
-	tempRemoved   bool
+	tempRemoved   bool // temporary files of killed processes were removed
 	references    map[string]Use
-	counted       time.Time // when references were counted
+	counted       time.Time // time when references were counted
 }
 
 // Options are optional parameters of a node.
@@ -75,8 +75,8 @@ func (n *Node) current() Settings {
 	return n.settings
 }
 
-// lockTimeout is the maximum time that a reconciliation waits for the lock, which other processes
-// hold for some milliseconds.
+// lockTimeout is the maximum time that a reconciliation waits for the lock. Other processes hold the
+// lock for some milliseconds.
 const lockTimeout = 5 * time.Second
 
 // Reconcile reads the actual state and applies the desired state. The status contains the problems.
@@ -90,8 +90,8 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 			status.add(problem(JournalLost, false, "%v", damage))
 		}
 		if readOnly != nil {
-			n.addHarmless(&status,
-				fmt.Errorf("no journal entry can be added, so the plugin is not inserted into further files: %w", readOnly))
+			n.addHarmless(&status, fmt.Errorf("no journal entry can be added, "+
+				"so the plugin is not inserted into further files: %w", readOnly))
 		}
 		n.converge(s, j, &status)
 		return nil
@@ -114,8 +114,8 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	return status
 }
 
-// withLock calls do with the journal while no other process changes the node. damage is the error
-// of reading the journal, readOnly the reason why the journal cannot be written.
+// withLock calls do with the journal while no other process changes the node's files. damage is the
+// error if the journal is damaged, and readOnly the error if it cannot be written.
 func (n *Node) withLock(
 	ctx context.Context, s Settings, do func(j *journal.Journal, damage, readOnly error) error,
 ) error {
@@ -138,7 +138,8 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	if !n.tempRemoved {
 		n.removeTemporary(s, status)
 		for name := range confEntries(j) {
-			// later changes are detected by the comparison with the desired state
+			// The files had the desired content at the end of the last process. If they do not have
+			// it now, another program has changed them.
 			n.conflicts.noteWritten(name)
 		}
 	}
@@ -156,15 +157,13 @@ func (n *Node) removeTemporary(s Settings, status *Status) {
 	for _, dir := range []string{s.CNIConfDir, s.CNIBinDir, s.StateDir} {
 		if _, err := file.Sweep(dir); err != nil {
 			n.tempRemoved = false
-			p := problemOf(fmt.Errorf("sweep %s: %w", dir, err))
-			p.Blocking = false
-			status.add(p)
+			n.addHarmless(status, fmt.Errorf("sweep %s: %w", dir, err))
 		}
 	}
 }
 
-// maxAttempts is the maximum number of attempts to apply the desired state, which fail because of
-// concurrent writes.
+// maxAttempts is the maximum number of attempts to apply the desired state. An attempt fails if
+// another program writes a file at the same time.
 const maxAttempts = 5
 
 // configure applies the desired state of the configuration directory.
@@ -207,7 +206,8 @@ func (n *Node) readState(s Settings, j *journal.Journal) (Actual, error) {
 		return Actual{}, err
 	}
 	found := Actual{
-		Files: files, PluginDirs: pluginDirs, Entries: confEntries(j), Executables: map[string]bool{},
+		Files: files, PluginDirs: pluginDirs, Entries: confEntries(j),
+		Executables: map[string]bool{},
 	}
 	for _, plugin := range s.ReplacedTypes {
 		found.Executables[plugin] = n.executables.exists(plugin) && !n.isNoop(s, j, plugin)

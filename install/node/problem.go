@@ -8,12 +8,12 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// A Problem is an actual or possible cause why the node is not in its desired state.
+// A Problem is a reason why the node is not, or may not be, in its desired state.
 type Problem struct {
 	Reason  Reason
 	Message string // for users, with the next step if it is known
-	// Blocking reports that a pod that starts now may not be redirected, or may fail to start
-	// because of Sluice.
+	// Blocking is set if a pod that starts now may have no redirection, or may fail to start because
+	// of Sluice.
 	Blocking bool
 }
 
@@ -22,29 +22,36 @@ type Reason string
 
 // The reasons.
 const (
-	// no valid configuration to insert the plugin into
+	// NoConfiguration: there is no valid configuration to insert the plugin into.
 	NoConfiguration Reason = "NoNetworkConfiguration"
-	NotChainable    Reason = "NotChainable"         // the configuration does not support plugin chains
-	Unreadable      Reason = "InvalidConfiguration" // a file that sorts before the one in use is invalid
-	// another configuration sorts before the named one
-	NotInUse  Reason = "ConfigurationNotInUse"
-	Preempted Reason = "Preempted"     // a file sorts before Sluice's copy
-	NameTaken Reason = "FileNameTaken" // another program uses the name of Sluice's file
-	// the runtime does not use the directory that is mounted in the agent
+	// NotChainable: the configuration does not support plugin chains.
+	NotChainable Reason = "NotChainable"
+	// Unreadable: a file is invalid, or cannot be read.
+	Unreadable Reason = "InvalidConfiguration"
+	// NotInUse: another configuration sorts before the named one.
+	NotInUse Reason = "ConfigurationNotInUse"
+	// Preempted: a file sorts before Sluice's copy.
+	Preempted Reason = "Preempted"
+	// NameTaken: another program uses the name of Sluice's file.
+	NameTaken Reason = "FileNameTaken"
+	// DirectoryGone: the runtime does not use the directory that is mounted in the agent.
 	DirectoryGone Reason = "DirectoryReplaced"
-	// another program has the plugin's name, and cannot be replaced
-	WrongExecutable  Reason = "WrongExecutable"
-	NotReadyToInsert Reason = "NotReadyToInsert" // the plugin would not work yet
-	// another program repeatedly writes the same file
+	// WrongExecutable: another program has the plugin's name, and cannot be replaced.
+	WrongExecutable Reason = "WrongExecutable"
+	// NotReadyToInsert: the plugin would not work yet.
+	NotReadyToInsert Reason = "NotReadyToInsert"
+	// ConflictingWrites: another program repeatedly writes the same file.
 	ConflictingWrites Reason = "ConflictingWriter"
-	// a plugin that Sluice's plugin should replace is still in the chain
+	// OtherPluginStays: a plugin that Sluice's plugin should replace is still in the chain.
 	OtherPluginStays Reason = "OtherPluginStays"
 	DiskFull         Reason = "DiskFull"
 	ReadOnly         Reason = "ReadOnlyFileSystem"
 	Forbidden        Reason = "PermissionDenied"
 	Failed           Reason = "InstallFailed"
-	JournalLost      Reason = "JournalDamaged" // the original contents are unknown
-	Polling          Reason = "WatchFailed"    // changes are detected by polling
+	// JournalLost: the journal is damaged, and the original contents are unknown.
+	JournalLost Reason = "JournalDamaged"
+	// Polling: the directories cannot be watched, and changes are detected by polling.
+	Polling Reason = "WatchFailed"
 )
 
 func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Reason, p.Message) }
@@ -53,7 +60,7 @@ func problem(reason Reason, blocking bool, format string, args ...any) Problem {
 	return Problem{Reason: reason, Message: fmt.Sprintf(format, args...), Blocking: blocking}
 }
 
-// problemOf classifies an error of a change.
+// problemOf returns the blocking problem for the error of a change.
 func problemOf(err error) Problem {
 	reason := Failed
 	switch {

@@ -9,9 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// Released computes the state of the configuration directory without Sluice: the original bytes of
-// files that no other program changed, otherwise the current bytes without Sluice's element.
-// Plugins that Sluice's plugin replaced are inserted again if their executable exists.
+// Released returns the state of the configuration directory without Sluice. Files that no other
+// program has changed get their original bytes; other files keep their current bytes without
+// Sluice's element. Plugins that Sluice's plugin replaced are inserted again if their executable
+// exists.
 func Released(s Settings, f Actual) State {
 	var state State
 	names := maps.Clone(f.Entries)
@@ -26,11 +27,13 @@ func Released(s Settings, f Actual) State {
 	return state
 }
 
-// release removes the plugin from one file.
+// release returns the targets that remove the plugin from one file.
 func release(s Settings, f Actual, name string) []Target {
 	file, exists := f.Files[name]
 	e, hasEntry := f.Entries[name]
-	t := Target{Name: name, Current: file.Data, Content: file.Data, Mode: file.Mode, Forget: hasEntry}
+	t := Target{
+		Name: name, Current: file.Data, Content: file.Data, Mode: file.Mode, Forget: hasEntry,
+	}
 	if !exists || file.Err != nil {
 		t.Current, t.Content = nil, nil
 		return []Target{t} // a removed file is not restored
@@ -42,8 +45,10 @@ func release(s Settings, f Actual, name string) []Target {
 	case hasEntry && e.Kind == journal.Converted:
 		return releaseConverted(s, f, t, e, unchanged)
 	case hasEntry && e.Kind == journal.Edited && unchanged:
-		t.Content, t.Mode = reinsertReplaced(f, removeTypes(e.Original, typesNotExecutable(s, f)), e), e.Mode
-	case hasEntry && e.Kind == journal.Created, name == s.IstioOwnedCNIConfigFileName, filepath.Ext(name) != ".conflist":
+		t.Content = reinsertReplaced(f, removeTypes(e.Original, typesNotExecutable(s, f)), e)
+		t.Mode = e.Mode
+	case hasEntry && e.Kind == journal.Created, name == s.IstioOwnedCNIConfigFileName,
+		filepath.Ext(name) != ".conflist":
 		t.Content = nil
 	default:
 		t.Content = removePlugin(s, f, file.Data, e)
@@ -51,8 +56,9 @@ func release(s Settings, f Actual, name string) []Target {
 	return []Target{t}
 }
 
-// releaseConverted restores a single-plugin configuration before it removes the list that replaced
-// it, because it sorts before the list. unchanged reports that no other program changed the list.
+// releaseConverted returns the targets that restore a single-plugin configuration and then remove the
+// list that replaced it. unchanged means that no other program has changed the list; otherwise only
+// the plugin is removed from it.
 func releaseConverted(s Settings, f Actual, t Target, e journal.Entry, unchanged bool) []Target {
 	if !unchanged {
 		t.Content = removePlugin(s, f, t.Current, e)
@@ -65,8 +71,8 @@ func releaseConverted(s Settings, f Actual, t Target, e journal.Entry, unchanged
 	return []Target{{Name: e.From, Content: e.Original, Mode: e.Mode}, t}
 }
 
-// removePlugin returns a list that another program changed, without Sluice's element and with the
-// elements that it replaced.
+// removePlugin returns the text of a list that another program has changed, without Sluice's element
+// and with the elements that Sluice's element replaced.
 func removePlugin(s Settings, f Actual, data []byte, e journal.Entry) []byte {
 	return reinsertReplaced(f, removeTypes(data, []string{s.Type}), e)
 }
@@ -90,8 +96,8 @@ func reinsertReplaced(f Actual, data []byte, e journal.Entry) []byte {
 	return data
 }
 
-// typesNotExecutable returns the replaced types without an executable: a chain with them would
-// fail.
+// typesNotExecutable returns the replaced types without an executable. A chain that contains them
+// would fail.
 func typesNotExecutable(s Settings, f Actual) []string {
 	var types []string
 	for _, plugin := range s.ReplacedTypes {
@@ -102,8 +108,8 @@ func typesNotExecutable(s Settings, f Actual) []string {
 	return types
 }
 
-// removeTypes returns the original content without elements of the types; nil for a single-plugin
-// configuration of such a type.
+// removeTypes returns a configuration without elements of the types. The result is nil for a
+// single-plugin configuration of such a type.
 func removeTypes(data []byte, types []string) []byte {
 	list, err := chain.Parse(data)
 	if err == nil {

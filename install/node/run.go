@@ -13,28 +13,28 @@ const (
 	// retryInterval is the maximum time between reconciliations while the node has a blocking
 	// problem.
 	retryInterval = time.Second
-	// minInterval is the minimum time between two reconciliations; contestedInterval while there is
-	// a conflicting writer.
-	minInterval       = 10 * time.Millisecond
-	contestedInterval = 20 * time.Millisecond
+	// minInterval is the minimum time between two reconciliations, and conflictInterval the minimum
+	// time while there is a conflicting writer.
+	minInterval      = 10 * time.Millisecond
+	conflictInterval = 20 * time.Millisecond
 )
 
-// Run runs reconciliations until ctx ends: when the directories or the targets of links in them
-// change, after Wake, and at least every Settings.Resync. If publish is not nil, Run calls it with
-// the status of each reconciliation, before the next reconciliation. When Run ends, the plugin
-// stays installed.
+// Run reconciles the node until ctx ends: when the directories or the targets of links in them
+// change, after [Node.Wake], and at least every [Settings.Resync]. If publish is not nil, Run calls
+// it with the status of each reconciliation. When Run ends, the plugin stays installed.
 func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	s := n.current()
 	registration, err := journal.RegisterAgent(s.StateDir)
 	if err != nil {
-		// Without a registration, only a manual uninstallation is not refused.
+		// The error is ignored: without a registration, only a manual uninstallation is not
+		// rejected while the agent runs.
 		registration = nil
 	}
 	watch := dirwatch.New(n.Wake, s.CNIConfDir, s.CNIBinDir)
 	defer watch.Close()
 	for {
-		// Renew the watch before the reconciliation, or a change between them would not be
-		// detected.
+		// Renew the watch before the reconciliation: a change between them would not be detected if
+		// the order were reversed.
 		pollErr := watch.Renew(links(n.current())...)
 		status := n.Reconcile(ctx)
 		if ctx.Err() != nil {
@@ -42,8 +42,8 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 		}
 		if pollErr != nil {
 			n.mu.Lock()
-			n.status.add(problem(Polling, false,
-				"cannot watch the directories, so changes are detected by polling every second: %v", pollErr))
+			n.status.add(problem(Polling, false, "cannot watch the directories, "+
+				"so changes are detected by polling every second: %v", pollErr))
 			status = n.status
 			n.mu.Unlock()
 		}
@@ -64,7 +64,7 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 func (n *Node) sleep(ctx context.Context, status Status, polling bool) bool {
 	interval := minInterval
 	if len(status.ConflictingWriters) > 0 {
-		interval = contestedInterval
+		interval = conflictInterval
 	}
 	if !wait(ctx, interval, nil) {
 		return false
@@ -81,12 +81,10 @@ func (n *Node) sleep(ctx context.Context, status Status, polling bool) bool {
 
 // wait waits for d or for wake, and returns true. It returns false when ctx ends.
 func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 	case <-wake:
 	}
 	return true

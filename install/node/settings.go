@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,34 +12,37 @@ import (
 	"time"
 )
 
-// Settings describe the desired state of the node. Settings that Istio's chart has too have the
-// same names.
+// Settings describes the desired state of the node. Fields that correspond to values of Istio's
+// chart have the same names.
 type Settings struct {
 	// CNIBinDir and CNIConfDir are the directories of the executables and of the network
 	// configurations, as this process sees them. They must exist.
 	CNIBinDir, CNIConfDir string
-	// RuntimeRoot returns the path of the root directory in which the runtime finds the directories
-	// NodeCNIBinDir and NodeCNIConfDir: /proc/PID/root of a process that the runtime started. Each
-	// reconciliation compares CNIBinDir and CNIConfDir with them. An error says why the path is
-	// unknown. If RuntimeRoot is nil, the reconciliation cannot tell whether the directories are
-	// the same.
-	RuntimeRoot                   func() (string, error)
+	// RuntimeRoot returns the path of the runtime's root directory: /proc/PID/root of a process that
+	// the runtime started. Each reconciliation compares CNIBinDir and CNIConfDir with NodeCNIBinDir
+	// and NodeCNIConfDir below this root. If RuntimeRoot is nil or returns an error, it is unknown
+	// whether the runtime uses the same directories.
+	RuntimeRoot func() (string, error)
+	// NodeCNIBinDir and NodeCNIConfDir are the paths of the directories for the runtime.
 	NodeCNIBinDir, NodeCNIConfDir string
 	// CNIConfFileName is the file to insert the plugin into. If it is empty, the plugin is inserted
-	// into the first valid file, as runtimes choose it. If another file sorts before the named one,
-	// pods have no redirection, and the node has a blocking problem. An exception is a
-	// configuration of Multus that delegates to the named file. If the agent cannot determine its
-	// target (no clusterNetwork and no delegates, a NetworkAttachmentDefinition, a directory), it
-	// reports a problem that is not blocking. For a stand-alone configuration it is the name of the
-	// file to write (YYY-sluice-cni.conf), which must not end in .conflist.
+	// into the first valid file, which runtimes use. If another file sorts before the named one,
+	// pods have no redirection, and the node has a blocking problem, except if the other file is a
+	// configuration of Multus that delegates to the named file. If the agent cannot determine to
+	// which configuration Multus delegates (no clusterNetwork and no delegates, a
+	// NetworkAttachmentDefinition, a directory), the problem is not blocking.
+	//
+	// Without Chained, CNIConfFileName is the name of the stand-alone configuration
+	// (YYY-sluice-cni.conf), and must not end in .conflist.
 	CNIConfFileName string
 	// Chained inserts the plugin at the end of the node's chain. Otherwise a stand-alone
 	// configuration is written, which Multus runs for pods that request its network.
 	Chained bool
-	// IstioOwnedCNIConfig leaves the primary configuration unchanged and maintains a copy of it
-	// with the plugin, named IstioOwnedCNIConfigFileName (02-istio-cni.conflist), which must sort
-	// before it.
-	IstioOwnedCNIConfig         bool
+	// IstioOwnedCNIConfig leaves the primary configuration unchanged and maintains a copy of it with
+	// the plugin.
+	IstioOwnedCNIConfig bool
+	// IstioOwnedCNIConfigFileName is the name of this copy (02-istio-cni.conflist), which must sort
+	// before the primary configuration.
 	IstioOwnedCNIConfigFileName string
 	// CNIConfGroupRead makes a stand-alone configuration readable by its group: mode 0640 instead
 	// of 0600.
@@ -50,30 +54,29 @@ type Settings struct {
 	Element json.RawMessage
 	// NetworkName and CNIVersion complete a stand-alone configuration (istio-cni, 0.3.1).
 	NetworkName, CNIVersion string
-	// Binaries are the executables to install into CNIBinDir, by name, with the paths to copy them
-	// from. One must have the name Type.
+	// Binaries maps the names of the executables to install into CNIBinDir to the paths of their
+	// sources. One must have the name Type.
 	Binaries map[string]string
-	// Noop is the path of the no-op executable. It replaces removed executables while cached
-	// results of the runtime name them. If it is empty, uninstallation leaves the plugin installed
-	// in that case.
+	// Noop is the path of the no-op executable. It replaces removed executables while cached results
+	// of the runtime name them. If it is empty, uninstallation leaves these executables in place.
 	Noop string
-	// TakeOver are types of plugins that the plugin replaces, and that are restored by
-	// uninstallation (istio-cni). Elements with ambient_enabled are not replaced.
+	// ReplacedTypes contains the types of plugins that the plugin replaces (istio-cni).
+	// Uninstallation restores them. Elements with ambient_enabled are not replaced.
 	ReplacedTypes []string
 
 	// StateDir contains the journal. It should persist across reboots: without it, uninstallation
 	// only removes the plugin's element.
 	StateDir string
-	// ResultDirs are the directories where runtimes cache results of ADD (/var/lib/cni/results and
-	// /var/lib/cni/cache/results).
+	// ResultDirs contains the directories in which runtimes cache results of ADD
+	// (/var/lib/cni/results and /var/lib/cni/cache/results).
 	ResultDirs []string
 	// AgentNamespace is the namespace of the agent's pods, AgentDaemonSet the name of their
 	// DaemonSet and of the uninstall job. If either is empty, no pod is identified as the agent's.
 	// See [Settings.OwnPod].
 	AgentNamespace, AgentDaemonSet string
-	// ReadyToInsert is called before the plugin is inserted for the first time. An error prevents
-	// the insertion, so that no pod uses a plugin that cannot work. It may be nil. It is called by
-	// the goroutine of the reconciliation.
+	// ReadyToInsert, unless nil, is called by the goroutine of the reconciliation before the plugin
+	// is inserted for the first time. An error prevents the insertion, so that no pod uses a plugin
+	// that cannot work.
 	ReadyToInsert func() error
 	// Resync is the maximum time between reconciliations (10 s).
 	Resync time.Duration
@@ -90,25 +93,18 @@ const (
 
 // WithDefaults returns the settings with defaults for empty ones.
 func (s Settings) WithDefaults() Settings {
-	fill := func(value *string, fallback string) {
-		if *value == "" {
-			*value = fallback
-		}
-	}
-	fill(&s.IstioOwnedCNIConfigFileName, DefaultOwnedFileName)
+	s.IstioOwnedCNIConfigFileName = cmp.Or(s.IstioOwnedCNIConfigFileName, DefaultOwnedFileName)
 	if !s.Chained {
-		fill(&s.CNIConfFileName, DefaultStandaloneFileName)
+		s.CNIConfFileName = cmp.Or(s.CNIConfFileName, DefaultStandaloneFileName)
 	}
-	fill(&s.NetworkName, defaultNetworkName)
-	fill(&s.CNIVersion, defaultCNIVersion)
+	s.NetworkName = cmp.Or(s.NetworkName, defaultNetworkName)
+	s.CNIVersion = cmp.Or(s.CNIVersion, defaultCNIVersion)
+	s.Resync = cmp.Or(s.Resync, defaultResync)
 	if s.ReplacedTypes == nil {
 		s.ReplacedTypes = []string{"istio-cni"}
 	}
 	if s.ResultDirs == nil {
 		s.ResultDirs = []string{"/var/lib/cni/results", "/var/lib/cni/cache/results"}
-	}
-	if s.Resync == 0 {
-		s.Resync = defaultResync
 	}
 	return s
 }
@@ -116,7 +112,7 @@ func (s Settings) WithDefaults() Settings {
 // Validate returns an error with all invalid settings.
 func (s Settings) Validate() error {
 	var errs []error
-	need := func(ok bool, format string, args ...any) {
+	require := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
@@ -124,25 +120,27 @@ func (s Settings) Validate() error {
 	for _, dir := range []struct{ name, path string }{
 		{"cniBinDir", s.CNIBinDir}, {"cniConfDir", s.CNIConfDir}, {"state directory", s.StateDir},
 	} {
-		need(filepath.IsAbs(dir.path), "%s: %q is not an absolute path", dir.name, dir.path)
+		require(filepath.IsAbs(dir.path), "%s: %q is not an absolute path", dir.name, dir.path)
 	}
 	for _, file := range []struct{ name, value, ext string }{
 		{"istioOwnedCNIConfigFileName", s.IstioOwnedCNIConfigFileName, ".conflist"},
 		{"cniConfFileName", s.CNIConfFileName, ""},
 	} {
-		need(file.value == filepath.Base(file.value) || file.value == "",
+		require(file.value == filepath.Base(file.value) || file.value == "",
 			"%s: %q is not the name of a file", file.name, file.value)
-		need(file.ext == "" || filepath.Ext(file.value) == file.ext, "%s: %q does not end in %s",
+		require(file.ext == "" || filepath.Ext(file.value) == file.ext, "%s: %q does not end in %s",
 			file.name, file.value, file.ext)
 	}
-	var head struct{ Type string }
-	need(s.Chained || filepath.Ext(s.CNIConfFileName) != ".conflist",
-		"cniConfFileName: %q ends in .conflist, but without chained it is a single-plugin configuration: use .conf", s.CNIConfFileName)
-	err := json.Unmarshal(s.Element, &head)
-	need(err == nil && head.Type == s.Type && s.Type != "",
+	require(s.Chained || filepath.Ext(s.CNIConfFileName) != ".conflist",
+		"cniConfFileName: %q ends in .conflist, "+
+			"but without chained it is a single-plugin configuration: use .conf", s.CNIConfFileName)
+	var element struct{ Type string }
+	err := json.Unmarshal(s.Element, &element)
+	require(err == nil && element.Type == s.Type && s.Type != "",
 		"plugin configuration: not a JSON object of type %q", s.Type)
-	need(s.Binaries[s.Type] != "", "binaries: no path for %q", s.Type)
-	need(!slices.Contains(s.ReplacedTypes, s.Type), "replaced types: %q is the plugin's own type", s.Type)
+	require(s.Binaries[s.Type] != "", "binaries: no path for %q", s.Type)
+	require(!slices.Contains(s.ReplacedTypes, s.Type),
+		"replaced types: %q is the plugin's own type", s.Type)
 	return errors.Join(errs...)
 }
 

@@ -10,29 +10,29 @@ import (
 type Status struct {
 	// At is the time when the reconciliation began; zero before the first one.
 	At time.Time
-	// Primary is the file that runtimes use, without its directory, and Plugins the chain in it
-	// before the reconciliation; nil if it cannot be read.
+	// Primary is the name of the file that runtimes use.
 	Primary string
-	Plugins []string
-	// Problems are the current problems.
+	// Plugins is the chain in this file before the reconciliation; nil if it cannot be read.
+	Plugins  []string
 	Problems []Problem
 	// Executable is the state of the executable with the plugin's name.
 	Executable Executable
-	// Directories reports whether the runtime reads the managed directories. Remount reports that
-	// it does not, and that a restart with new mounts is necessary.
+	// Directories contains the states of the managed directories.
 	Directories Directories
-	Remount     bool
-	// ConflictingWriters are the current conflicting writers.
+	// Remount is set if the runtime does not use the managed directories, and a restart of the agent
+	// with new mounts is necessary.
+	Remount bool
+	// ConflictingWriters contains the current conflicting writers.
 	ConflictingWriters []ConflictingWriter
-	// Noops are the types of plugins whose executable was replaced with the no-op executable,
-	// because sandboxes still name it.
+	// Noops contains the types of plugins whose executable was replaced with the no-op executable,
+	// because sandboxes still need it.
 	Noops []string
-	// Changes are the paths of the files that the reconciliation changed.
+	// Changes contains the paths of the files that the reconciliation changed.
 	Changes []string
-	// Totals are counters since the start of the process.
+	// Totals contains counters since the start of the process.
 	Totals Totals
 
-	incomplete bool // a file may be about to be written: run the next reconciliation soon
+	incomplete bool // a program may be writing a file: the next reconciliation must follow soon
 }
 
 // Totals are counters for metrics.
@@ -41,20 +41,19 @@ type Totals struct {
 	Changes  uint64            // files changed
 	Failures uint64            // reconciliations that ended with a blocking problem
 	Rewrites map[string]uint64 // writes of other programs to the agent's files, by program
-	// FailedWrites are the failed writes by kind, "binary" and "configuration".
+	// FailedWrites is the number of failed writes by kind, "binary" and "configuration".
 	FailedWrites map[string]uint64
 }
 
 // Executable is the state of an executable with the plugin's name.
 type Executable string
 
-// The states of an executable. The empty one is unknown: it was not read yet, or cannot be read.
+// The states of an executable. The state is empty if the file has not been read, or cannot be read.
 const (
-	Verified Executable = "verified" // identical to the agent image's
-	// installed by an earlier agent, and cannot be replaced now
-	Outdated     Executable = "outdated"
-	OtherProgram Executable = "other program"
-	Absent       Executable = "absent" // no executable file
+	Verified     Executable = "verified"      // identical to the executable in the agent's image
+	Outdated     Executable = "outdated"      // an earlier version, which cannot be replaced now
+	OtherProgram Executable = "other program" // not installed by an agent
+	Absent       Executable = "absent"        // no executable file
 )
 
 // Installed reports whether the plugin is in the node's chain and its executable exists, so that it

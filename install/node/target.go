@@ -11,12 +11,12 @@ import (
 type Target struct {
 	// Name is the name without the directory.
 	Name string
-	// Was is the current content; nil if the file does not exist. A file that was changed meanwhile
-	// is not overwritten.
+	// Current is the current content; nil if the file does not exist. If the file has another
+	// content when the target is applied, it is not overwritten.
 	Current []byte
 	// Content is the desired content; nil if the file must not exist.
 	Content []byte
-	// Mode are the permission bits; they are not changed if the content is unchanged.
+	// Mode contains the permission bits. They are not set if the content is unchanged.
 	Mode fs.FileMode
 	// Entry is the journal entry that is written before the change; nil if it does not change.
 	Entry *journal.Entry
@@ -24,8 +24,8 @@ type Target struct {
 	Forget bool
 }
 
-// done reports whether the file has the desired content.
-func (t Target) done() bool {
+// isDone reports whether the file has the desired content.
+func (t Target) isDone() bool {
 	return (t.Current == nil) == (t.Content == nil) && bytes.Equal(t.Current, t.Content)
 }
 
@@ -46,7 +46,7 @@ type State struct {
 func Compare(desired State) []Target {
 	var missing []Target
 	for _, t := range desired.Files {
-		if !t.done() || t.Entry != nil || t.Forget {
+		if !t.isDone() || t.Entry != nil || t.Forget {
 			missing = append(missing, t)
 		}
 	}

@@ -26,14 +26,17 @@ type Report struct {
 // A Leftover is an executable that remains because sandboxes need it for their removal, or because
 // a foreign configuration names it. A later run removes it.
 type Leftover struct {
-	Path       string
-	References int // sandboxes whose cached result names it
-	// sandboxes of the agent's pods among them, which exist until the agent has ended
+	Path string
+	// References is the number of sandboxes whose cached result names the executable.
+	References int
+	// AgentPods is the number of these sandboxes that belong to the agent's pods, which exist until
+	// the agent has ended.
 	AgentPods int
-	// the path of the first configuration that names it, such as a copy that Multus made; empty if
-	// none names it
+	// NamedBy is the path of the first configuration that names the executable, such as a copy that
+	// Multus made; empty if none names it.
 	NamedBy string
-	Noop    bool // it was replaced with the no-op executable
+	// Noop is set if the executable was replaced with the no-op executable.
+	Noop bool
 }
 
 func (l Leftover) String() string {
@@ -47,8 +50,8 @@ func (l Leftover) String() string {
 			fmt.Sprintf("the removal of %d sandboxes needs it%s", l.References, l.agentPodsText()))
 	}
 	if l.NamedBy != "" {
-		reasons = append(reasons,
-			fmt.Sprintf("%s names it: pods that use that file do not start until it is written again without the plugin", l.NamedBy))
+		reasons = append(reasons, fmt.Sprintf("%s names it: pods that use that file do not start "+
+			"until it is written again without the plugin", l.NamedBy))
 	}
 	return fmt.Sprintf("%s stays, as %s, because %s", l.Path, description,
 		strings.Join(reasons, ", and because "))
@@ -67,23 +70,23 @@ func (l Leftover) agentPodsText() string {
 const (
 	// pollInterval is the interval for reading cached results.
 	pollInterval = 500 * time.Millisecond
-	// reloadDelay is the time for which a runtime may use its previous configuration: some tenths
-	// of a second until it reads the new one (containerd), and the time to create a sandbox and
-	// cache its result.
+	// reloadDelay is the time for which a runtime may use its previous configuration: containerd
+	// reads the new one after some tenths of a second, and must then create a sandbox and cache its
+	// result.
 	reloadDelay = 2 * time.Second
 )
 
-// Uninstall removes the plugin from the configurations. It removes the executable when no cached
-// result of a runtime names it, or after patience. It does not wait for sandboxes of the agent's
-// pods, because they end after the agent. Executables that cached results, or copies of the
-// configuration, still name after patience are replaced with the no-op executable, and the journal
-// is kept until nothing is left. Uninstall may be repeated, even after a kill. It returns
+// Uninstall removes the plugin from the configurations, and then removes the executables when no
+// cached result of a runtime names the plugin. It waits for this at most for patience, and not for
+// sandboxes of the agent's pods, which end after the agent. Executables that cached results or copies
+// of the configuration still name are replaced with the no-op executable, and the journal is kept
+// until nothing is left. Uninstall may be repeated, even after a kill. It returns
 // [journal.ErrAgentRunning] while an agent runs, because the agent would install the plugin again.
 func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, error) {
 	n.reconcileLock.Lock()
 	defer n.reconcileLock.Unlock()
 	s := n.current()
-	// From here on, writes of other programs are ignored.
+	// Recorded writes are forgotten, so that later changes of the files are not conflicts.
 	n.conflicts, n.tempRemoved = newConflicts(), false
 	var report Report
 	if err := journal.CheckNoAgent(s.StateDir); err != nil {
@@ -120,7 +123,7 @@ func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 		var found Actual
 		found, err = n.readState(s, j)
 		if errors.Is(err, fs.ErrNotExist) {
-			// the directory was removed with all changes of the agent
+			// The directory was removed together with all changes of the agent.
 			found, err = Actual{Entries: confEntries(j)}, nil
 		}
 		if err != nil {
@@ -138,9 +141,10 @@ func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 	return err
 }
 
-// awaitRelease waits until cached results name the plugin only for the agent's own pods, and
-// returns what they name at the end. If they cannot be read, each executable counts as named. After
-// a change it waits at least reloadDelay, in which new results may appear.
+// awaitRelease waits until cached results name the plugin only for the agent's own pods, at most for
+// patience, and returns the final references; see [References]. If the results cannot be read, each
+// executable counts as named. After a change of the configuration it waits at least reloadDelay, in
+// which new results may appear.
 func awaitRelease(
 	ctx context.Context, s Settings, patience time.Duration, justChanged bool,
 ) map[string]Use {
@@ -160,7 +164,8 @@ func awaitRelease(
 				references[plugin] = Use{Sandboxes: 1}
 			}
 		}
-		if use := references[s.Type]; use.Sandboxes == use.AgentPods && !time.Now().Before(settled) {
+		use := references[s.Type]
+		if use.Sandboxes == use.AgentPods && !time.Now().Before(settled) {
 			return references
 		}
 		select {
@@ -184,19 +189,20 @@ func (n *Node) removeExecutables(
 	})
 	for _, name := range append(slices.Sorted(maps.Keys(s.Binaries)), noops...) {
 		path := filepath.Join(s.CNIBinDir, name)
-		if use := references[name]; (use.Sandboxes > 0 ||
-			named[name] != "") && n.executables.exists(name) {
-			noop := slices.Contains(noops, name)
-			if !noop && s.Noop != "" {
+		use := references[name]
+		isNamed := use.Sandboxes > 0 || named[name] != ""
+		if isNamed && n.executables.exists(name) {
+			isNoop := slices.Contains(noops, name)
+			if !isNoop && s.Noop != "" {
 				status := Status{}
 				if err := n.writeNoop(s, j, name, &status); err != nil {
 					return err
 				}
 				report.Changed = append(report.Changed, status.Changes...)
-				noop = true
+				isNoop = true
 			}
 			report.Left = append(report.Left, Leftover{
-				path, use.Sandboxes, use.AgentPods, named[name], noop,
+				path, use.Sandboxes, use.AgentPods, named[name], isNoop,
 			})
 			continue
 		}

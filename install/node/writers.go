@@ -10,13 +10,15 @@ import (
 // installs.
 type writer struct{ name, advice string }
 
+// Advice for several writers.
 const (
-	ownConfiguration = "set istioOwnedCNIConfig, so that its file is not changed"
-	uninstallIt      = "uninstall it, or remove it from this node"
+	ownConfiguration  = "set istioOwnedCNIConfig, so that its file is not changed"
+	uninstallIt       = "uninstall it, or remove it from this node"
+	nameConfiguration = "name the configuration that it delegates to in cniConfFileName"
 )
 
-// writerOf returns the program that installs a plugin, if known. See the installers of the
-// projects.
+// writerOf returns the program that installs a plugin, according to the installers of the projects.
+// For an unknown plugin the name is "the installer of" the plugin.
 func writerOf(plugin string) writer {
 	known := map[string]writer{
 		"cilium-cni":          {"Cilium's agent", "set cni.exclusive=false in Cilium's values"},
@@ -29,14 +31,12 @@ func writerOf(plugin string) writer {
 		"kube-ovn":            {"Kube-OVN", ownConfiguration},
 		"ovn-k8s-cni-overlay": {"OVN-Kubernetes", ownConfiguration},
 		"weave-net":           {"Weave Net", ownConfiguration},
-		"multus": {
-			"Multus", "name the configuration that it delegates to in cniConfFileName",
-		},
-		"multus-shim": {"Multus", "name the configuration that it delegates to in cniConfFileName"},
-		"istio-cni":   {"istio-cni's agent", uninstallIt},
-		"linkerd-cni": {"linkerd-cni", uninstallIt},
-		"consul-cni":  {"consul-cni", uninstallIt},
-		"kuma-cni":    {"kuma-cni", uninstallIt},
+		"multus":              {"Multus", nameConfiguration},
+		"multus-shim":         {"Multus", nameConfiguration},
+		"istio-cni":           {"istio-cni's agent", uninstallIt},
+		"linkerd-cni":         {"linkerd-cni", uninstallIt},
+		"consul-cni":          {"consul-cni", uninstallIt},
+		"kuma-cni":            {"kuma-cni", uninstallIt},
 	}
 	if w, ok := known[plugin]; ok {
 		return w
@@ -44,7 +44,7 @@ func writerOf(plugin string) writer {
 	return writer{"the installer of " + plugin, ownConfiguration}
 }
 
-// unknownWriter is the writer of an executable, because no plugin identifies it.
+// unknownWriter is the writer for executables, which no plugin identifies.
 var unknownWriter = writer{
 	"an unknown program",
 	"find the program that cleans or writes the plugin directory of the node, and stop it",
@@ -67,7 +67,7 @@ func likelyWriter(s Settings, f Actual, name string, primary []string) string {
 		return "an unknown plugin"
 	}
 	if last := plugins[len(plugins)-1]; slices.Contains(plugins, s.Type) && last != s.Type {
-		return last // it was added after Sluice's plugin
+		return last // added after Sluice's plugin
 	}
 	return plugins[0]
 }
