@@ -52,7 +52,7 @@ func TestGuardLeavesTheSocketOfAnotherProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer _ = first.Close()
+	defer func() { _ = first.Close() }()
 	other, err := open("unixpacket", path)
 	if err != nil {
 		t.Fatal(err)

@@ -3,14 +3,15 @@ package repair
 // An Action is an action on a pod, as in the metric.
 type Action string
 
-// The actions. The empty one means to wait.
+// The actions. The empty string means that there is no action yet.
 const (
 	InPlace Action = "repair"
 	Delete  Action = "delete"
 	Label   Action = "label"
 )
 
-// Fallback returns the action for a broken pod that is not repaired in place, or the empty one.
+// Fallback returns the action for a broken pod that is not repaired in place, or an empty string if
+// no action is allowed or the pod is already labelled.
 func (p *Policy) Fallback(pod Pod) Action {
 	_, labelled := pod.Metadata.Labels[p.LabelKey]
 	switch {

@@ -1,10 +1,10 @@
 // Package repair selects the action for mesh pods that started before the plugin was installed, and
-// therefore have no redirection. istio-cni calls this the race condition. The settings, their
-// meaning and order are the same as in its repair controller (REPAIR_*).
+// therefore have no redirection. istio-cni calls this the race condition. The settings (REPAIR_*)
+// have the same meaning and order as in istio-cni's repair controller.
 //
 // If repair in place is allowed, a pod is redirected as soon as the agent detects that it has no
-// rules. The pod need not have failed: the rules are the same that ADD would install, even if an
-// ADD is in progress. If the repair fails or does not help, or if repair in place is not allowed,
-// the next allowed action is applied to pods that fail: deletion before labelling. Repairs are
-// stored in a [Store], which the next agent reads.
+// rules, whether or not the pod has failed. The rules are those that ADD would install, so that an
+// ADD in progress does no harm. If repair in place is not allowed, fails or does not help, pods that
+// fail are deleted or, if deletion is not allowed, labelled. Repairs are stored in a [Store], which
+// the next agent reads.
 package repair

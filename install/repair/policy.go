@@ -16,11 +16,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// A Policy selects the pods to repair, and the actions. The zero value repairs none.
+// A Policy selects the pods to repair, and the actions. The zero value repairs no pod.
 type Policy struct {
-	// InPlace, Delete and Label are the allowed actions, in this order.
+	// InPlace, Delete and Label report which actions are allowed. They are tried in this order.
 	InPlace, Delete, Label bool
-	// LabelKey and LabelValue are the label of a broken pod.
+	// LabelKey and LabelValue are the label that marks a broken pod.
 	LabelKey, LabelValue string
 
 	annotation    string
@@ -45,18 +45,18 @@ func New(v settings.Values) (Policy, error) {
 		exitCode:      v.Int("REPAIR_INIT_CONTAINER_EXIT_CODE"),
 		message:       strings.TrimSpace(v.Text("REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE")),
 	}
-	var faults []error
+	var errs []error
 	var err error
 	if p.labels, err = labels.Parse(v.Text("REPAIR_LABEL_SELECTORS")); err != nil {
-		faults = append(faults, fmt.Errorf("environment variable REPAIR_LABEL_SELECTORS: %w", err))
+		errs = append(errs, fmt.Errorf("environment variable REPAIR_LABEL_SELECTORS: %w", err))
 	}
 	if p.fields, err = fields.ParseSelector(v.Text("REPAIR_FIELD_SELECTORS")); err == nil {
-		err = knownFields(p.fields)
+		err = checkFields(p.fields)
 	}
 	if err != nil {
-		faults = append(faults, fmt.Errorf("environment variable REPAIR_FIELD_SELECTORS: %w", err))
+		errs = append(errs, fmt.Errorf("environment variable REPAIR_FIELD_SELECTORS: %w", err))
 	}
-	return p, errors.Join(faults...)
+	return p, errors.Join(errs...)
 }
 
 // Any reports whether any action is allowed.
@@ -78,8 +78,8 @@ func (p *Policy) Selects(pod Pod) bool {
 		p.fields.Matches(fieldsOf(pod))
 }
 
-// Broken reports whether the pod's validation failed in a run that began at since or later, and has
-// not succeeded since. The zero time means any run.
+// Broken reports whether the pod's validation container failed in a run that began at or after
+// since, and has not succeeded afterwards. The zero time means any run.
 func (p *Policy) Broken(status podcache.PodStatus, since time.Time) bool {
 	return slices.ContainsFunc(status.Init, func(c podcache.InitContainer) bool {
 		return c.Name == p.initContainer && !c.Succeeded && c.Last != nil &&
@@ -89,7 +89,7 @@ func (p *Policy) Broken(status podcache.PodStatus, since time.Time) bool {
 	})
 }
 
-// fieldNames are the supported fields of field selectors.
+// fieldNames contains the supported fields of field selectors.
 var fieldNames = []string{
 	"metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy",
 	"spec.schedulerName", "spec.serviceAccountName",
@@ -107,14 +107,14 @@ func fieldsOf(pod Pod) fields.Set {
 	}
 }
 
-// knownFields returns an error for a selector with unsupported fields, which would match no pod.
-func knownFields(s fields.Selector) error {
-	var faults []error
+// checkFields returns an error for a selector with unsupported fields, which would match no pod.
+func checkFields(s fields.Selector) error {
+	var errs []error
 	for _, r := range s.Requirements() {
 		if !slices.Contains(fieldNames, r.Field) {
-			faults = append(faults,
+			errs = append(errs,
 				fmt.Errorf("field %q: want one of %s", r.Field, strings.Join(fieldNames, ", ")))
 		}
 	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }

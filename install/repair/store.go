@@ -17,45 +17,49 @@ import (
 
 // An Entry is the record of a pod that was repaired in place. It replaces the record of ADD.
 type Entry struct {
-	// UID is the pod's UID. Namespace and Name are for display.
-	UID       string `json:"uid"`
+	// UID is the pod's UID.
+	UID string `json:"uid"`
+	// Namespace and Name are for display.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Redirect contains the parameters of its rules, Backend is their backend.
-	Redirect rules.Redirect     `json:"redirect"`
-	Backend  compat.BackendName `json:"engine"`
+	// Redirect contains the parameters of the pod's rules.
+	Redirect rules.Redirect `json:"redirect"`
+	// Backend is the backend in which the rules are installed.
+	Backend compat.BackendName `json:"engine"`
 	// Time is the time of the repair.
 	Time time.Time `json:"time"`
 }
 
-// A Store is a directory with a small file for each entry. Like the records of ADD it is on a
-// tmpfs, because after a reboot the sandboxes are new. The methods are safe for concurrent use.
+// A Store is a directory with a small file for each entry. Like the records of ADD, it should be on
+// a tmpfs, because a reboot replaces all sandboxes. The methods are safe for concurrent use.
 type Store struct{ dir string }
 
-// In returns the store in the directory shared by agent and plugin. It is created when needed.
+// In returns the store in the run directory, which agent and plugin share. The store's directory is
+// created when the first entry is stored.
 func In(runDir string) Store { return Store{filepath.Join(runDir, "repaired")} }
 
 const suffix = ".json"
 
-// file returns the path of a pod's entry. The UID of a static pod can be set by users.
-func (l Store) file(uid string) (string, error) {
+// file returns the path of a pod's entry. It checks the UID, because users can set the UID of a
+// static pod.
+func (s Store) file(uid string) (string, error) {
 	if uid == "" || strings.HasPrefix(uid, ".") || strings.ContainsAny(uid, "/\x00") ||
 		len(uid) > 200 {
 		return "", fmt.Errorf("pod uid %q is not a file name", uid)
 	}
-	return filepath.Join(l.dir, uid+suffix), nil
+	return filepath.Join(s.dir, uid+suffix), nil
 }
 
 // Put stores an entry and replaces an earlier one.
-func (l Store) Put(e Entry) error {
-	if err := l.put(e); err != nil {
+func (s Store) Put(e Entry) error {
+	if err := s.put(e); err != nil {
 		return fmt.Errorf("store the repair of pod %s/%s: %w", e.Namespace, e.Name, err)
 	}
 	return nil
 }
 
-func (l Store) put(e Entry) error {
-	path, err := l.file(e.UID)
+func (s Store) put(e Entry) error {
+	path, err := s.file(e.UID)
 	if err != nil {
 		return err
 	}
@@ -63,15 +67,15 @@ func (l Store) put(e Entry) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
 	return file.WriteNoSync(path, append(data, '\n'))
 }
 
-// List returns all valid entries by the UIDs of their pods. The error names the other files.
-func (l Store) List() (map[string]Entry, error) {
-	files, err := os.ReadDir(l.dir)
+// List returns all valid entries by the UIDs of their pods. The error names the invalid files.
+func (s Store) List() (map[string]Entry, error) {
+	files, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]Entry{}, nil
 	}
@@ -81,7 +85,7 @@ func (l Store) List() (map[string]Entry, error) {
 		if !found || strings.HasPrefix(uid, ".") {
 			continue
 		}
-		e, readErr := read(filepath.Join(l.dir, f.Name()))
+		e, readErr := read(filepath.Join(s.dir, f.Name()))
 		if readErr == nil && e.UID != uid {
 			readErr = fmt.Errorf("%s: it belongs to pod %q", f.Name(), e.UID)
 		}
@@ -109,11 +113,11 @@ func read(path string) (Entry, error) {
 	return e, nil
 }
 
-// Remove removes the entry of a pod, if there is one.
-func (l Store) Remove(uid string) error {
-	path, err := l.file(uid)
+// Remove removes the entry of a pod, if it exists.
+func (s Store) Remove(uid string) error {
+	path, err := s.file(uid)
 	if err != nil {
-		return nil // Put does not accept the UID
+		return nil // there is no entry, because Put does not accept the UID
 	}
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

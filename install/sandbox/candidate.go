@@ -19,32 +19,33 @@ type candidate struct {
 // candidates contains the candidates of one source.
 type candidates struct {
 	byUID  map[string][]candidate // the newest first
-	byPath map[string]candidate   // the newest
+	byPath map[string]candidate   // the newest of each path
 }
 
-func newCandidates() candidates { return candidates{map[string][]candidate{}, map[string]candidate{}} }
+func newCandidates() candidates {
+	return candidates{map[string][]candidate{}, map[string]candidate{}}
+}
 
-// add adds a candidate.
-func (c *candidates) add(a candidate) {
-	list := c.byUID[a.pod.UID]
-	at, _ := slices.BinarySearchFunc(list, a, func(b, a candidate) int {
-		return a.time.Compare(b.time)
+func (c *candidates) add(added candidate) {
+	ofPod := c.byUID[added.pod.UID]
+	at, _ := slices.BinarySearchFunc(ofPod, added, func(a, b candidate) int {
+		return b.time.Compare(a.time)
 	})
-	c.byUID[a.pod.UID] = slices.Insert(list, at, a)
-	if known, ok := c.byPath[a.path]; !ok || a.time.After(known.time) {
-		c.byPath[a.path] = a
+	c.byUID[added.pod.UID] = slices.Insert(ofPod, at, added)
+	if existing, ok := c.byPath[added.path]; !ok || added.time.After(existing.time) {
+		c.byPath[added.path] = added
 	}
 }
 
 // newest returns the newest candidate of a pod, or the zero value.
 func (c *candidates) newest(uid string) candidate {
-	if list := c.byUID[uid]; len(list) > 0 {
-		return list[0]
+	if ofPod := c.byUID[uid]; len(ofPod) > 0 {
+		return ofPod[0]
 	}
 	return candidate{}
 }
 
-// canonicalPath returns the canonical form of a path of the node: /var/run is a link to /run.
+// canonicalPath returns a path of the node with /run in place of /var/run, which is a link to it.
 func canonicalPath(path string) string {
 	path = filepath.Clean(path)
 	if rest, ok := strings.CutPrefix(path, "/var/run/"); ok {

@@ -5,23 +5,24 @@ import "strings"
 // podOf returns the UID of the pod that a process belongs to, from the text of its
 // /proc/PID/cgroup; empty if it does not belong to a pod.
 //
-// The kubelet names a pod's cgroup pod<UID> (driver cgroupfs) or kubepods-<class>-pod<UID with _
-// for ->.slice (driver systemd), and both may have more before it, as in kind. Seen from a cgroup
-// namespace a path may begin with /../. The pod chooses the names of levels below its cgroup.
+// The kubelet names a pod's cgroup pod<UID> (driver cgroupfs) or kubepods-<class>-pod<UID>.slice,
+// where the UID contains _ in place of - (driver systemd). There may be more levels above it, as in
+// kind, and seen from a cgroup namespace the path may begin with /../. The pod chooses the names of
+// levels below its cgroup.
 func podOf(cgroup string) (uid string) {
 	for line := range strings.Lines(cgroup) {
-		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":") // the hierarchy's number
-		_, path, ok := strings.Cut(rest, ":")                          // its controllers
-		if !ok {
+		// hierarchy-ID:controller-list:cgroup-path (cgroups(7))
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(fields) < 3 {
 			continue
 		}
-		found := podInPath(path)
+		found := podInPath(fields[2])
 		switch {
 		case found == "" || found == uid:
 		case uid == "":
 			uid = found
 		default:
-			return "" // hierarchies of version 1 that do not agree
+			return "" // the hierarchies of version 1 name different pods
 		}
 	}
 	return uid
@@ -53,8 +54,9 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s, "", false
 }
 
-// isUID reports whether the text may be a pod's UID: 36 characters with hyphens, or the 32 of a
-// static pod's hash. Other programs may create cgroups whose names begin with "pod".
+// isUID reports whether the text may be a pod's UID: 36 characters with hyphens, or the 32
+// characters of a static pod's hash. The check is necessary, because other programs may create
+// cgroups whose names begin with "pod".
 func isUID(s string) bool {
 	if len(s) != 36 && len(s) != 32 {
 		return false

@@ -89,7 +89,7 @@ func TestStartedIn(t *testing.T) {
 		"no number":                        {strings.Replace("7 (cat)"+rest, "4711", "x", 1), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := startedIn([]byte(row.stat)); got != row.want ||
+			if got, err := parseStartTime([]byte(row.stat)); got != row.want ||
 				(err != nil) != (row.want == 0) {
 				t.Errorf("%d, %v, want %d", got, err, row.want)
 			}
@@ -104,23 +104,23 @@ func TestWhichNamespaceOfAPodCounts(t *testing.T) {
 	}{
 		{
 			"the older of two processes",
-			processNetns{started: 1, pid: 9},
-			processNetns{started: 2, pid: 8},
+			processNetns{startTime: 1, pid: 9},
+			processNetns{startTime: 2, pid: 8},
 		},
 		{
 			"the lower number of two processes of the same tick",
-			processNetns{started: 1, pid: 8},
-			processNetns{started: 1, pid: 9},
+			processNetns{startTime: 1, pid: 8},
+			processNetns{startTime: 1, pid: 9},
 		},
 		{
 			"a namespace that the runtime created, of any age",
-			processNetns{mounted: true, started: 2, pid: 9},
-			processNetns{started: 1, pid: 8},
+			processNetns{mounted: true, startTime: 2, pid: 9},
+			processNetns{startTime: 1, pid: 8},
 		},
 		{
 			"the older of two that runtimes created",
-			processNetns{mounted: true, started: 1},
-			processNetns{mounted: true, started: 2},
+			processNetns{mounted: true, startTime: 1},
+			processNetns{mounted: true, startTime: 2},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestAProcessThatEndsMeanwhileDoesNotCount(t *testing.T) {
 	}
 	s := search{Finder: New(Options{ProcDir: dir})}
 	none := func() map[netns.ID]string { return nil }
-	if c, err := s.netnsOf(7, other, none); err != nil || c.started != 4711 {
+	if c, err := s.netnsOf(7, other, none); err != nil || c.startTime != 4711 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if c, err := s.netnsOf(7, uid, none); err == nil || err.Error() != "it has ended" {
@@ -163,7 +163,7 @@ func FuzzProcess(f *testing.F) {
 			!strings.Contains(strings.ReplaceAll(cgroup, "_", "-"), got)) {
 			t.Errorf("UID %q in %q", got, cgroup)
 		}
-		_, _ = startedIn([]byte(stat))
+		_, _ = parseStartTime([]byte(stat))
 		if pid, ok := processOf(path); ok && procDir("/proc").netns(pid) != path {
 			t.Errorf("process %d of %q", pid, path)
 		}

@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticks is the number of clock ticks per second in /proc (USER_HZ, which is the same on all
+// ticksPerSecond is the number of clock ticks per second in /proc (USER_HZ, which is the same on all
 // architectures of Go).
-const ticks = 100
+const ticksPerSecond = 100
 
-// created returns the creation time of the namespace at a path of the finder, by the node's clock;
-// zero if unknown. For a mounted namespace the kernel provides it. For a namespace known only from
-// a process, it is the start time of the process.
-func (s *search) created(path string) time.Time {
+// creationTime returns the creation time of the network namespace at a path, by the node's clock;
+// zero if unknown. For a mounted namespace this is the file's change time. For a namespace known only
+// from a process, it is the start time of the process.
+func (s *search) creationTime(path string) time.Time {
 	pid, ok := s.proc.process(path)
 	if !ok {
 		var st unix.Stat_t
@@ -22,7 +22,7 @@ func (s *search) created(path string) time.Time {
 		}
 		return time.Unix(st.Ctim.Unix())
 	}
-	started, err := s.proc.started(pid)
+	started, err := s.proc.startTime(pid)
 	if err != nil {
 		return time.Time{}
 	}
@@ -31,5 +31,5 @@ func (s *search) created(path string) time.Time {
 		return time.Time{}
 	}
 	boot := time.Now().Add(-time.Duration(sinceBoot.Nano()))
-	return boot.Add(time.Duration(started) * (time.Second / ticks))
+	return boot.Add(time.Duration(started) * (time.Second / ticksPerSecond))
 }

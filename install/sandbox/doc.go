@@ -1,6 +1,7 @@
 // Package sandbox finds the network namespaces of a node's pods.
 //
-// It searches three sources, in order of cost, and each only for pods that were not found before:
+// It searches three sources, the cheapest first. Each source is searched only for pods that were not
+// found in the sources before it:
 //
 //	source   what it is                                     needs
 //	record   what the plugin's ADD has stored               the plugin's run directory, the directory of network namespaces

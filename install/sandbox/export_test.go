@@ -4,5 +4,5 @@ package sandbox
 func Remembered(f *Finder) (sandboxes, claims int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.found), len(f.records.known)
+	return len(f.cached), len(f.records.known)
 }

@@ -1,26 +1,33 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// Options contains the locations of the sources. All paths are the finder's own unless noted.
+// Options contains the locations of the sources. Paths are valid in this process's mount namespace
+// unless noted.
 type Options struct {
-	// RunDir is the plugin's run directory with its records; empty for none.
+	// RunDir is the plugin's run directory, which contains the records of ADD. If it is empty, there
+	// are no records.
 	RunDir string
-	// ResultDirs contain the runtime's cached results; directories that do not exist are ignored.
+	// ResultDirs contains the directories of the runtime's cached results. Directories that do not
+	// exist are ignored.
 	ResultDirs []string
 	// HostNetnsDir is the path on the node of the directory where the runtime mounts network
-	// namespaces; by default /var/run/netns. NetnsDir is its path for the finder; by default the
-	// same. Mounts must propagate there.
-	HostNetnsDir, NetnsDir string
-	// ProcDir is the node's /proc. If it is empty, it is not searched.
+	// namespaces; /var/run/netns if it is empty.
+	HostNetnsDir string
+	// NetnsDir is the path of this directory for this process; HostNetnsDir if it is empty. Mounts of
+	// the runtime must propagate to it.
+	NetnsDir string
+	// ProcDir is the node's /proc. If it is empty, processes are not searched.
 	ProcDir string
 }
 
@@ -32,9 +39,9 @@ type Finder struct {
 	records *records
 	results *results
 
-	mu    sync.Mutex
-	found map[string]known // by UID
-	// removeEndedAt is the number of cached sandboxes at which ended ones are removed.
+	mu     sync.Mutex
+	cached map[string]cachedSandbox // by UID
+	// removeEndedAt is the number of cached sandboxes at which ended sandboxes are removed.
 	removeEndedAt int
 }
 
@@ -43,23 +50,19 @@ const minCached = 128
 
 // New returns a finder.
 func New(o Options) *Finder {
-	if o.HostNetnsDir == "" {
-		o.HostNetnsDir = "/var/run/netns"
+	o.HostNetnsDir = cmp.Or(o.HostNetnsDir, "/var/run/netns")
+	o.NetnsDir = cmp.Or(o.NetnsDir, o.HostNetnsDir)
+	return &Finder{
+		netns:   netnsDir{path: o.NetnsDir, onNode: canonicalPath(o.HostNetnsDir)},
+		proc:    procDir(o.ProcDir),
+		records: &records{disabled: o.RunDir == "", store: record.In(o.RunDir)},
+		results: &results{dirs: o.ResultDirs},
+		cached:  map[string]cachedSandbox{}, removeEndedAt: minCached,
 	}
-	if o.NetnsDir == "" {
-		o.NetnsDir = o.HostNetnsDir
-	}
-	f := &Finder{
-		netns: netnsDir{path: o.NetnsDir, onNode: canonicalPath(o.HostNetnsDir)}, proc: procDir(o.ProcDir),
-		found:         map[string]known{},
-		removeEndedAt: minCached, results: &results{dirs: o.ResultDirs},
-	}
-	f.records = &records{none: o.RunDir == "", store: record.In(o.RunDir)}
-	return f
 }
 
-// Find returns the sandboxes of the pods by their UIDs, and the pods without a known sandbox. One
-// search serves all pods. It ends early when ctx is done.
+// Find returns the sandboxes of the pods by their UIDs, and the pods whose sandbox was not found. It
+// searches each source once for all pods, and ends early when ctx is done.
 func (f *Finder) Find(
 	ctx context.Context, pods []Pod,
 ) (found map[string]Sandbox, missing []Missing) {
@@ -75,8 +78,8 @@ func (f *Finder) Find(
 			missing = append(missing, Missing{p, errors.New("it has no UID")})
 			continue
 		}
-		if known, ok := f.cached(p); ok {
-			s.found[p.UID] = known
+		if sb, ok := f.fromCache(p); ok {
+			s.found[p.UID] = sb
 		} else {
 			s.wanted[p.UID] = &Missing{Pod: p}
 		}
@@ -87,7 +90,7 @@ func (f *Finder) Find(
 			delete(s.wanted, p.UID)
 			cause := errors.Join(m.Err, s.err)
 			if cause == nil {
-				cause = errors.New("neither a record nor the runtime's cache has it")
+				cause = errors.New("neither a record nor the runtime's cache contains it")
 			}
 			missing = append(missing, Missing{p, cause})
 		}
@@ -96,44 +99,39 @@ func (f *Finder) Find(
 	return s.found, missing
 }
 
-// known is a found sandbox, with the container of the pod's newest record at that time; empty if
-// there was none.
-type known struct {
+// A cachedSandbox is a found sandbox. It is valid until the pod has a new record.
+type cachedSandbox struct {
 	Sandbox
-	recorded string
+	recordedID string // container ID of the pod's newest record; empty if there was none
 }
 
-// cache caches a sandbox.
 func (f *Finder) cache(s Sandbox) {
-	f.found[s.Pod.UID] = known{s, f.records.claims.newest(s.Pod.UID).containerID}
+	f.cached[s.Pod.UID] = cachedSandbox{s, f.records.candidates.newest(s.Pod.UID).containerID}
 }
 
-// cached returns the cached sandbox of a pod if it is still valid.
-func (f *Finder) cached(p Pod) (Sandbox, bool) {
-	k, ok := f.found[p.UID]
+// fromCache returns the cached sandbox of a pod if it is still valid.
+func (f *Finder) fromCache(p Pod) (Sandbox, bool) {
+	c, ok := f.cached[p.UID]
 	if !ok {
 		return Sandbox{}, false
 	}
-	if k.recorded != f.records.claims.newest(p.UID).containerID || k.Pod != p || !k.exists() ||
-		!f.proc.confirms(k.Sandbox) {
-		delete(f.found, p.UID)
+	if c.recordedID != f.records.candidates.newest(p.UID).containerID || c.Pod != p ||
+		!c.exists() || !f.proc.confirms(c.Sandbox) {
+		delete(f.cached, p.UID)
 		return Sandbox{}, false
 	}
-	return k.Sandbox, true
+	return c.Sandbox, true
 }
 
 // removeEnded removes sandboxes that have ended from the cache, each time the number of cached
 // sandboxes has doubled.
 func (f *Finder) removeEnded() {
-	if len(f.found) < f.removeEndedAt {
+	if len(f.cached) < f.removeEndedAt {
 		return
 	}
-	for uid, k := range f.found {
-		if !k.exists() {
-			delete(f.found, uid)
-		}
-	}
-	f.removeEndedAt = max(minCached, 2*len(f.found))
+	maps.DeleteFunc(f.cached, func(_ string, c cachedSandbox) bool { return !c.exists() })
+	f.removeEndedAt = max(minCached, 2*len(f.cached))
 }
 
+// errorIn returns an error of a source.
 func errorIn(s Source, err error) error { return fmt.Errorf("%s: %w", s, err) }

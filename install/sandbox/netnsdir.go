@@ -8,11 +8,11 @@ import (
 
 // netnsDir is the directory where the runtime mounts network namespaces.
 type netnsDir struct {
-	// path is its path for the finder, onNode its canonical path on the node.
-	path, onNode string
+	path   string // for this process
+	onNode string // canonical path on the node
 }
 
-// localPath returns the finder's path for a path of the node in the directory.
+// localPath returns the path for this process of a file in the directory from its path on the node.
 func (d netnsDir) localPath(onNode string) (path string, ok bool) {
 	dir, name := filepath.Split(onNode)
 	if name == "" || name == ".." || filepath.Clean(dir) != d.onNode {
@@ -21,8 +21,8 @@ func (d netnsDir) localPath(onNode string) (path string, ok bool) {
 	return filepath.Join(d.path, name), true
 }
 
-// mounted returns the paths of the namespaces in the directory. Files that are not namespaces have
-// other identities.
+// mounted returns the paths of the files in the directory by their identities. Files that are not
+// network namespaces do no harm, because no network namespace has their identity.
 func (d netnsDir) mounted() (map[netns.ID]string, error) {
 	names, err := readNames(d.path)
 	paths := make(map[netns.ID]string, len(names))

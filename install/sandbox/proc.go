@@ -20,7 +20,7 @@ type procDir string
 // netns returns the path of a process's network namespace.
 func (d procDir) netns(pid int) string { return string(d) + "/" + strconv.Itoa(pid) + "/ns/net" }
 
-// firstProcess is a process that is always in the node's network namespace.
+// firstProcess is the PID of a process that is always in the node's network namespace.
 const firstProcess = 1
 
 // namespace returns the network namespace of a process.
@@ -36,41 +36,41 @@ func (d procDir) namespace(pid int) (netns.ID, error) {
 func (d procDir) podOf(pid int) string {
 	var buf [16 << 10]byte // 13 hierarchies with paths of 1 KiB
 	n, err := readSmall(string(d)+"/"+strconv.Itoa(pid)+"/cgroup", buf[:])
-	// The end of a longer file might change the result.
-	if err != nil || n == len(buf) {
+	if err != nil || n == len(buf) { // the missing end of a longer file might change the result
 		return ""
 	}
 	return podOf(string(buf[:n]))
 }
 
-// started returns the start time of a process in ticks since the boot of the node.
-func (d procDir) started(pid int) (uint64, error) {
+// startTime returns the start time of a process in ticks since the boot of the node.
+func (d procDir) startTime(pid int) (uint64, error) {
 	var buf [1 << 10]byte
 	n, err := readSmall(string(d)+"/"+strconv.Itoa(pid)+"/stat", buf[:])
 	if err != nil {
 		return 0, err
 	}
-	return startedIn(buf[:n])
+	return parseStartTime(buf[:n])
 }
 
-// startedIn returns the field starttime of a /proc/PID/stat. The name of the process, in
-// parentheses, may contain any bytes.
-func startedIn(stat []byte) (uint64, error) {
-	const field = 22 - 3 // fields are counted from 1; after the name comes the third
+// parseStartTime returns the field starttime of a /proc/PID/stat (proc_pid_stat(5), field 22). The
+// name of the process, which is the second field in parentheses, may contain any bytes.
+func parseStartTime(stat []byte) (uint64, error) {
+	const index = 22 - 3 // the fields after the name begin with field 3
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) <= field {
+	if len(fields) <= index {
 		return 0, errors.New("no start time")
 	}
-	return strconv.ParseUint(string(fields[field]), 10, 64)
+	return strconv.ParseUint(string(fields[index]), 10, 64)
 }
 
-// confirms reports whether a sandbox found here still belongs to the pod: process ids are reused.
+// confirms reports whether a sandbox that was found in /proc still belongs to the pod, because
+// process IDs are reused. It returns true for other sandboxes.
 func (d procDir) confirms(s Sandbox) bool {
 	pid, ok := d.process(s.Path)
 	return !ok || d.podOf(pid) == s.Pod.UID
 }
 
-// process returns the process in a path of the finder to a namespace.
+// process returns the process of a path for this process of the form ProcDir/PID/ns/net.
 func (d procDir) process(path string) (pid int, ok bool) {
 	if rest, ok := strings.CutPrefix(path, string(d)+"/"); ok && d != "" {
 		return processOf("/proc/" + rest)
@@ -78,7 +78,7 @@ func (d procDir) process(path string) (pid int, ok bool) {
 	return 0, false
 }
 
-// processOf returns the process in a path of the node of the form /proc/PID/ns/net.
+// processOf returns the process of a path on the node of the form /proc/PID/ns/net.
 func processOf(path string) (pid int, ok bool) {
 	rest, isProc := strings.CutPrefix(path, "/proc/")
 	number, isNet := strings.CutSuffix(rest, "/ns/net")
@@ -101,7 +101,7 @@ func (d procDir) processes() ([]int, error) {
 	return pids, err
 }
 
-// readSmall reads a file of the kernel up to the size of the buffer.
+// readSmall reads a file below /proc into the buffer, and returns the number of bytes.
 func readSmall(file string, buf []byte) (int, error) {
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

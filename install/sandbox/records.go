@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 
@@ -11,16 +12,16 @@ import (
 // records contains the records of the plugin's ADD. A record is read once, because the pod and the
 // namespace of a container never change.
 type records struct {
-	none   bool // no directory is configured
-	store  record.Store
-	known  map[record.Key]candidate
-	claims candidates
+	disabled   bool // no directory is configured
+	store      record.Store
+	known      map[record.Key]candidate // the records that have been read
+	candidates candidates
 }
 
 // refresh reads new records. The error names the records that cannot be read. They are read again
 // by the next refresh.
 func (r *records) refresh() error {
-	if r.none {
+	if r.disabled {
 		return nil
 	}
 	keys, err := r.store.Keys()
@@ -34,41 +35,55 @@ func (r *records) refresh() error {
 	if len(keys) == len(r.known) && !slices.ContainsFunc(keys, isNew) {
 		return nil
 	}
-	var trouble fileErrors
+	var errs fileErrors
 	known := make(map[record.Key]candidate, len(keys))
-	r.claims = newCandidates()
+	r.candidates = newCandidates()
 	for _, k := range keys {
 		c, ok := r.known[k]
 		if !ok {
-			got, err := r.store.Get(k)
+			read, err := r.store.Get(k)
 			if err != nil {
-				trouble.note(err)
+				errs.add(err)
 				continue
 			}
 			c = candidate{
-				Pod{Namespace: got.Pod.Namespace, Name: got.Pod.Name, UID: got.Pod.UID},
-				got.ContainerID,
-				canonicalPath(got.Netns), got.Time,
+				pod: Pod{
+					Namespace: read.Pod.Namespace, Name: read.Pod.Name, UID: read.Pod.UID,
+				},
+				containerID: read.ContainerID, path: canonicalPath(read.Netns), time: read.Time,
 			}
 		}
 		known[k] = c
-		r.claims.add(c)
+		r.candidates.add(c)
 	}
 	r.known = known
-	return trouble.in(Record)
+	return errs.in(Record)
 }
 
-// fileErrors contains the errors about files of a source, of which there may be many.
+// fileErrors contains the first error of reading files of a source, and the number of errors, of
+// which there may be many.
 type fileErrors struct {
 	first error
 	count int
 }
 
-func (t *fileErrors) note(err error) {
+// add adds an error, unless it means that the file was removed meanwhile.
+func (e *fileErrors) add(err error) {
 	if errors.Is(err, fs.ErrNotExist) {
-		return // removed meanwhile
+		return
 	}
-	if t.count++; t.first == nil {
-		t.first = err
+	if e.count++; e.first == nil {
+		e.first = err
 	}
+}
+
+// in returns the errors as one error of a source, or nil.
+func (e *fileErrors) in(s Source) error {
+	if e.count > 1 {
+		return errorIn(s, fmt.Errorf("%d files cannot be read, among them: %w", e.count, e.first))
+	}
+	if e.count == 1 {
+		return errorIn(s, e.first)
+	}
+	return nil
 }

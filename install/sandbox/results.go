@@ -16,74 +16,74 @@ import (
 
 // results contains the runtime's cached results of plugins. A file is read again after a change.
 type results struct {
-	dirs   []string
-	known  map[string]cached // by file
-	claims candidates
+	dirs       []string
+	known      map[string]result // by file
+	candidates candidates
 }
 
-// cached is the content of a file.
-type cached struct {
-	size   int64
-	time   time.Time
-	claim  candidate // zero if the result does not belong to a pod
-	broken error
+// A result is the content of a file.
+type result struct {
+	size      int64
+	time      time.Time
+	candidate candidate // zero if the result does not belong to a pod
+	err       error     // why the file is not a valid result
 }
 
 // refresh reads new and changed files.
 func (r *results) refresh(ctx context.Context) error {
-	var trouble fileErrors
-	known := make(map[string]cached, len(r.known))
-	r.claims = newCandidates()
+	var errs fileErrors
+	known := make(map[string]result, len(r.known))
+	r.candidates = newCandidates()
 	for _, dir := range r.dirs {
-		entries, err := readNames(dir)
+		names, err := readNames(dir)
 		if err != nil {
-			trouble.note(err)
+			errs.add(err)
 			continue
 		}
-		for _, name := range entries {
+		for _, name := range names {
 			if err := ctx.Err(); err != nil {
 				return errorIn(Runtime, err)
 			}
 			file := filepath.Join(dir, name)
 			c, err := r.read(file)
 			if err == nil {
-				known[file], err = c, c.broken
+				known[file], err = c, c.err
 			}
 			if err != nil {
-				trouble.note(err)
-			} else if c.claim.pod.UID != "" {
-				r.claims.add(c.claim)
+				errs.add(err)
+			} else if c.candidate.pod.UID != "" {
+				r.candidates.add(c.candidate)
 			}
 		}
 	}
 	r.known = known
-	return trouble.in(Runtime)
+	return errs.in(Runtime)
 }
 
-// read returns the content of a file.
-func (r *results) read(file string) (cached, error) {
+// read returns the content of a file, which it reads only if the file has changed.
+func (r *results) read(file string) (result, error) {
 	info, err := os.Lstat(file)
 	if err != nil {
-		return cached{}, err
+		return result{}, err
 	}
 	if known, ok := r.known[file]; ok && known.size == info.Size() &&
 		known.time.Equal(info.ModTime()) {
 		return known, nil
 	}
-	c := cached{size: info.Size(), time: info.ModTime()}
+	c := result{size: info.Size(), time: info.ModTime()}
 	text, err := readRegular(file)
 	if err != nil {
-		return cached{}, err
+		return result{}, err
 	}
-	if c.claim, err = parseResult(text); err != nil {
-		c.broken = fmt.Errorf("%s: %w", file, err)
+	if c.candidate, err = parseResult(text); err != nil {
+		c.err = fmt.Errorf("%s: %w", file, err)
 	}
-	c.claim.time = c.time
+	c.candidate.time = c.time
 	return c, nil
 }
 
-// maxResultBytes is the maximum size of a cached result in bytes: it contains the configuration of
-// the chain, and twice the pod's annotations, which are limited to 256 KiB.
+// maxResultBytes is the maximum size of a cached result in bytes. A result contains the configuration
+// of the chain, and the pod's annotations twice, which are limited to 256 KiB.
 const maxResultBytes = 2 << 20
 
 // readRegular reads a regular file of limited size. It does not follow links and does not block.
@@ -108,12 +108,13 @@ func readRegular(file string) ([]byte, error) {
 	return text, err
 }
 
-// loopback is the interface of a separate network that containerd adds before the pod's
-// (cni-loopback): its result exists while the ADD of the chain is running.
+// loopback is the interface of a separate network (cni-loopback), which containerd adds before the
+// pod's network. It is ignored, because its result exists before the ADD of the chain has ended.
 const loopback = "lo"
 
-// parseResult returns the claim in a result in libcni's format (kind cniCacheV1). It has no pod if
-// the text is other JSON, the sandbox has no pod, or the network is the loopback network.
+// parseResult returns the candidate in a result in libcni's format (kind cniCacheV1). It returns the
+// zero value if the text is other JSON, the sandbox does not belong to a pod, or the network is the
+// loopback network.
 func parseResult(text []byte) (candidate, error) {
 	var c struct {
 		Kind        string      `json:"kind"`
@@ -170,15 +171,4 @@ func readNames(dir string) ([]string, error) {
 	}
 	names, err := d.Readdirnames(-1)
 	return names, errors.Join(err, d.Close())
-}
-
-// in returns the errors as an error of a source.
-func (t fileErrors) in(s Source) error {
-	if t.count > 1 {
-		return errorIn(s, fmt.Errorf("%d files cannot be read, among them: %w", t.count, t.first))
-	}
-	if t.count == 1 {
-		return errorIn(s, t.first)
-	}
-	return nil
 }

@@ -12,12 +12,13 @@ import (
 // Pod identifies a pod.
 type Pod struct {
 	Namespace, Name string
-	// UID is the UID of the pod in the kubelet. For a static pod it is in the annotation
+	// UID is the UID of the pod in the kubelet. For a static pod this is the annotation
 	// kubernetes.io/config.hash.
 	UID string
-	// Unproven reports that the UID may belong to another pod, as in an annotation, which every
-	// user can set. Then only the sources that contain the name of the pod are searched, not /proc.
-	// Search for such a pod alone: the result of Find contains one sandbox for each UID.
+	// Unproven is set if the UID may belong to another pod because it is from an annotation, which
+	// users can set. Then only the sources that contain the name of the pod are searched, not /proc.
+	// Search for such a pod in a separate call, because the result of [Finder.Find] contains one
+	// sandbox for each UID.
 	Unproven bool
 }
 
@@ -40,22 +41,21 @@ const (
 // Sandbox is a pod's network namespace.
 type Sandbox struct {
 	Pod Pod
-	// Path is the namespace's file, which can be opened while the namespace exists; see
-	// [Sandbox.Open].
+	// Path is the path of the network namespace for this process; see [Sandbox.Open].
 	Path string
 	// ID identifies the namespace while it exists.
 	ID netns.ID
-	// ContainerID is the runtime's id of the sandbox; empty if it was found in /proc.
+	// ContainerID is the runtime's ID of the sandbox; empty if the sandbox was found in /proc.
 	ContainerID string
 	Source      Source
-	// Created is the creation time of the namespace, or the start time of the process that showed
-	// it, by the node's clock; zero if unknown.
+	// Created is the creation time of the network namespace or, if it was found in /proc, the start
+	// time of the process, by the node's clock; zero if unknown.
 	Created time.Time
 }
 
-// Open opens the namespace. It should be closed soon, because an open namespace does not end. The
-// error wraps [fs.ErrNotExist] if the file has been removed. It is also an error if the file is
-// another namespace now; then find the pod again.
+// Open opens the network namespace. Close it soon, because an open namespace does not end. The error
+// wraps [fs.ErrNotExist] if the file has been removed. If the path now leads to another namespace,
+// Open returns another error; then find the pod again.
 func (s Sandbox) Open() (*netns.NS, error) {
 	ns, err := netns.Open(s.Path)
 	if err != nil {
@@ -69,13 +69,14 @@ func (s Sandbox) Open() (*netns.NS, error) {
 	return ns, nil
 }
 
-// exists reports whether the path is still the same namespace.
+// exists reports whether the path still leads to the same namespace.
 func (s Sandbox) exists() bool {
 	id, err := identify(s.Path)
 	return err == nil && id == s.ID
 }
 
-// identify returns the identity of a file if it is a namespace.
+// identify returns the identity that a network namespace at the path has. It does not check whether
+// the file is a network namespace.
 func identify(path string) (netns.ID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -87,7 +88,7 @@ func identify(path string) (netns.ID, error) {
 // Missing is a pod whose sandbox was not found.
 type Missing struct {
 	Pod Pod
-	// Err contains the reasons by source. It is not a failure: a pod that is starting or ending has
-	// no sandbox.
+	// Err contains the reason for each source. It is not necessarily a failure, because a pod that is
+	// starting or ending has no sandbox.
 	Err error
 }

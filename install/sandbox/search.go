@@ -14,8 +14,8 @@ type search struct {
 	ctx    context.Context
 	found  map[string]Sandbox
 	wanted map[string]*Missing // pods that are not found yet, by UID
-	// own and host are the namespaces of this process and of the node, which are not sandboxes.
-	// host is zero if /proc is not available.
+	// own and host are the network namespaces of this process and of the node, which are not
+	// sandboxes. host is zero if /proc is not available.
 	own, host netns.ID
 	// err contains the errors that concern a whole source.
 	err error
@@ -37,13 +37,13 @@ func (s *search) run() {
 			s.addError(errorIn(Proc, err))
 		}
 	}
-	s.searchCandidates(Record, &s.records.claims)
+	s.searchCandidates(Record, &s.records.candidates)
 	if len(s.wanted) == 0 {
 		return
 	}
 	s.addError(s.results.refresh(s.ctx))
-	s.searchCandidates(Runtime, &s.results.claims)
-	// If the node's network namespace is unknown, it could be mistaken for that of a pod.
+	s.searchCandidates(Runtime, &s.results.candidates)
+	// If the node's network namespace is unknown, it could be mistaken for a sandbox.
 	if len(s.wanted) == 0 || s.proc == "" || err != nil {
 		return
 	}
@@ -57,7 +57,7 @@ func (s *search) searchCandidates(source Source, c *candidates) {
 			found, err := s.verify(m.Pod, a, c)
 			if err == nil {
 				found.Source = source
-				s.find(found)
+				s.addFound(found)
 				break
 			}
 			m.Err = errors.Join(m.Err,
@@ -66,19 +66,19 @@ func (s *search) searchCandidates(source Source, c *candidates) {
 	}
 }
 
-// find adds a found sandbox.
-func (s *search) find(f Sandbox) {
-	f.Created = s.created(f.Path)
+// addFound adds a found sandbox.
+func (s *search) addFound(f Sandbox) {
+	f.Created = s.creationTime(f.Path)
 	delete(s.wanted, f.Pod.UID)
 	s.found[f.Pod.UID] = f
 	s.cache(f)
 }
 
-// verify returns the sandbox of a candidate if it exists.
+// verify returns the sandbox of a candidate if it exists and does not belong to another pod.
 func (s *search) verify(p Pod, a candidate, all *candidates) (Sandbox, error) {
-	named := p
-	named.Unproven = false
-	if owner := all.byPath[a.path].pod; owner != named {
+	proven := p
+	proven.Unproven = false // candidates do not have this field
+	if owner := all.byPath[a.path].pod; owner != proven {
 		return Sandbox{}, fmt.Errorf("%s belongs to pod %s with UID %s", a.path, owner, owner.UID)
 	}
 	path, err := s.localPath(a)
@@ -99,7 +99,7 @@ func (s *search) verify(p Pod, a candidate, all *candidates) (Sandbox, error) {
 // isHostOrOwn reports whether a namespace is the node's or this process's.
 func (s *search) isHostOrOwn(id netns.ID) bool { return id == s.own || id == s.host }
 
-// localPath returns the finder's path for the path of a candidate.
+// localPath returns the path for this process of a candidate.
 func (s *search) localPath(a candidate) (string, error) {
 	if path, ok := s.netns.localPath(a.path); ok {
 		return path, nil
@@ -110,5 +110,6 @@ func (s *search) localPath(a candidate) (string, error) {
 		}
 		return s.proc.netns(pid), nil
 	}
-	return "", fmt.Errorf("%s is not in the directory of network namespaces, and /proc is not searched", a.path)
+	return "", fmt.Errorf(
+		"%s is not in the directory of network namespaces, and /proc is not searched", a.path)
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A processNetns is a namespace of a process of a pod.
+// A processNetns is the network namespace of a process of a pod.
 type processNetns struct {
-	id      netns.ID
-	path    string
-	mounted bool // it is in the directory of network namespaces
-	started uint64
-	pid     int
+	id        netns.ID
+	path      string
+	mounted   bool   // the path is in the directory of network namespaces
+	startTime uint64 // of the process
+	pid       int
 }
 
 // precedes reports whether c takes precedence over d; see the package documentation.
@@ -23,8 +23,8 @@ func (c processNetns) precedes(d processNetns) bool {
 	switch {
 	case c.mounted != d.mounted:
 		return c.mounted
-	case c.started != d.started:
-		return c.started < d.started
+	case c.startTime != d.startTime:
+		return c.startTime < d.startTime
 	}
 	return c.pid < d.pid
 }
@@ -36,15 +36,15 @@ func (s *search) searchProc() {
 		s.addError(errorIn(Proc, err))
 		return
 	}
-	// Read on first use, because it is rarely needed.
+	// The directory is read on first use, because it is rarely needed.
 	mounts := sync.OnceValue(func() map[netns.ID]string {
 		paths, err := s.netns.mounted()
 		if err != nil {
-			s.addError(errorIn(Proc, err)) // not needed for the search
+			s.addError(errorIn(Proc, err)) // the search continues without the directory
 		}
 		return paths
 	})
-	best, trouble := map[string]processNetns{}, map[string]error{}
+	best, errs := map[string]processNetns{}, map[string]error{} // by UID
 	for _, pid := range pids {
 		if err := s.ctx.Err(); err != nil {
 			s.addError(errorIn(Proc, err))
@@ -59,17 +59,17 @@ func (s *search) searchProc() {
 			err = s.checkOwner(c, uid)
 		}
 		if err != nil {
-			trouble[uid] = fmt.Errorf("process %d: %w", pid, err)
+			errs[uid] = fmt.Errorf("process %d: %w", pid, err)
 		} else if old, ok := best[uid]; !ok || c.precedes(old) {
 			best[uid] = c
 		}
 	}
 	for uid, m := range s.wanted {
 		if c, ok := best[uid]; ok {
-			s.find(Sandbox{Pod: m.Pod, Path: c.path, ID: c.id, Source: Proc})
+			s.addFound(Sandbox{Pod: m.Pod, Path: c.path, ID: c.id, Source: Proc})
 			continue
 		}
-		err := trouble[uid]
+		err := errs[uid]
 		if err == nil {
 			err = errors.New("the pod has no process")
 		}
@@ -77,7 +77,7 @@ func (s *search) searchProc() {
 	}
 }
 
-// processNetns returns the namespace of a process of a pod, if it may be the pod's.
+// netnsOf returns the network namespace of a process of a pod, if it may be the pod's sandbox.
 func (s *search) netnsOf(
 	pid int, uid string, mounts func() map[netns.ID]string,
 ) (processNetns, error) {
@@ -86,14 +86,14 @@ func (s *search) netnsOf(
 	if c.id, err = s.proc.namespace(pid); err != nil {
 		return c, err
 	}
-	if c.started, err = s.proc.started(pid); err != nil {
+	if c.startTime, err = s.proc.startTime(pid); err != nil {
 		return c, err
 	}
 	switch {
 	case s.isHostOrOwn(c.id):
 		return c, errors.New("it is in the namespace of the node or of this process")
 	case s.proc.podOf(pid) != uid:
-		return c, errors.New("it has ended") // another process has its PID
+		return c, errors.New("it has ended") // another process may have its PID now
 	}
 	if path, ok := mounts()[c.id]; ok {
 		c.path, c.mounted = path, true
@@ -101,20 +101,20 @@ func (s *search) netnsOf(
 	return c, nil
 }
 
-// checkOwner returns an error if the namespace is known to belong to another pod, because a
+// checkOwner returns an error if the network namespace is known to belong to another pod: a
 // privileged process may enter any namespace.
 func (s *search) checkOwner(c processNetns, uid string) error {
 	if c.mounted {
 		onNode := filepath.Join(s.netns.onNode, filepath.Base(c.path))
-		for _, all := range []candidates{s.records.claims, s.results.claims} {
-			if last, ok := all.byPath[onNode]; ok && last.pod.UID != uid {
-				return fmt.Errorf("it is in the namespace of pod %s", last.pod)
+		for _, known := range []candidates{s.records.candidates, s.results.candidates} {
+			if owner, ok := known.byPath[onNode]; ok && owner.pod.UID != uid {
+				return fmt.Errorf("it is in the namespace of pod %s", owner.pod)
 			}
 		}
 	}
-	for _, k := range s.Finder.found {
-		if k.ID == c.id && k.Pod.UID != uid && k.exists() {
-			return fmt.Errorf("it is in the namespace of pod %s", k.Pod)
+	for _, known := range s.cached {
+		if known.ID == c.id && known.Pod.UID != uid && known.exists() {
+			return fmt.Errorf("it is in the namespace of pod %s", known.Pod)
 		}
 	}
 	return nil

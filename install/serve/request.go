@@ -26,7 +26,7 @@ type Result string
 const (
 	Success  Result = "success"   // from the cache
 	Fetched  Result = "fetched"   // from the API server
-	NotFound Result = "not_found" // no such object, or one of the same name with another UID
+	NotFound Result = "not_found" // no object has the name and UID
 	Refused  Result = "refused"   // the API server denied access
 	Failed   Result = "error"     // no answer is available
 )
@@ -64,7 +64,7 @@ func (s *Server) serve(conn *net.UnixConn) error {
 	return s.reply(conn, body, err)
 }
 
-// handleNotification handles requests without an answer: log lines and results of ADD.
+// handleNotification handles requests without a reply: log lines and results of ADD.
 func (s *Server) handleNotification(r *agent.Request) error {
 	if r.Verb == agent.NotifyLog {
 		if !json.Valid([]byte(r.Line)) || !strings.HasPrefix(r.Line, "{") ||
@@ -84,7 +84,7 @@ func (s *Server) handleNotification(r *agent.Request) error {
 	return nil
 }
 
-// answer answers a query.
+// answer returns the reply to a query, and the result for the metric.
 func (s *Server) answer(r *agent.Request) ([]byte, Result, error) {
 	timeout := answerTime
 	if r.Verb == agent.AskLocate {
@@ -133,7 +133,7 @@ func (s *Server) locate(ctx context.Context, r *agent.Request) ([]byte, error) {
 	return json.Marshal(found)
 }
 
-// host returns the rules of the node.
+// host returns the rules that the node should have for pods in ambient mode.
 func (s *Server) host() ([]byte, error) {
 	found, err := s.options.Host()
 	if err != nil {
@@ -151,7 +151,8 @@ func (s *Server) enrol(r *agent.Request, fds []int) ([]byte, error) {
 	}()
 	if len(fds) != 1 {
 		return nil, source.WithKind(source.Unavailable,
-			fmt.Errorf("the request has %d descriptors; must have one, of a network namespace", len(fds)))
+			fmt.Errorf("the request has %d descriptors; must have one, of a network namespace",
+				len(fds)))
 	}
 	select {
 	case s.enrolments <- struct{}{}:
@@ -188,17 +189,17 @@ func resultOf(fetched bool, err error) Result {
 	return Failed
 }
 
-// reply sends an answer in one piece.
-func (s *Server) reply(conn net.Conn, body []byte, failed error) error {
+// reply sends a reply with one write: the body, or the error queryErr unless it is nil.
+func (s *Server) reply(conn net.Conn, body []byte, queryErr error) error {
 	answer := agent.Answer{Version: agent.Version}
-	if failed != nil {
-		answer = agent.ErrorAnswer(string(source.KindOf(failed)), failed)
+	if queryErr != nil {
+		answer = agent.ErrorAnswer(string(source.KindOf(queryErr)), queryErr)
 	}
 	message, err := agent.AppendJSON(make([]byte, 0, 64+len(body)), answer, agent.MaxAnswer)
 	if err != nil {
 		return err
 	}
-	if failed == nil {
+	if queryErr == nil {
 		message = agent.AppendFrame(message, body)
 	}
 	_ = conn.SetDeadline(time.Now().Add(requestTime))

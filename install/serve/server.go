@@ -26,8 +26,8 @@ type Objects interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of a server. All functions are called concurrently, and must not block
-// unless noted.
+// Options are the options of a [Server]. Socket and Objects are required. All functions are called
+// concurrently, and must not block unless noted.
 type Options struct {
 	// Socket is the path of the socket; see [agent.SocketIn]. Its directory is created if it does
 	// not exist, and gets the mode 0700.
@@ -37,55 +37,56 @@ type Options struct {
 	// Policy returns the current configuration for the plugin, a JSON object; nil for none.
 	Policy func() json.RawMessage
 	// Locate returns the location and the desired redirection of a pod of the node. Its errors have
-	// a [source.Kind]: NotFound if the node has no such pod. It may block until the context is
-	// done; nil means that it is not available.
+	// a [source.Kind]: NotFound if the node has no such pod. It may block until the context is done.
+	// It is nil if pods are not located.
 	Locate func(ctx context.Context, namespace, name string) (agent.Location, error)
 	// Host returns the rules that the node should have for pods in ambient mode. Its errors have a
-	// [source.Kind]; nil means that ambient mode is disabled.
+	// [source.Kind]. It is nil if ambient mode is disabled.
 	Host func() (agent.HostRules, error)
-	// Enrol enrols a pod in ambient mode that has the network namespace and the addresses, and
-	// returns when ztunnel has acknowledged it, or when the context ends, because the server ends.
-	// Its errors have a [source.Kind], or a kind of package agent. nil means that it is not
-	// available.
+	// Enrol enrols a pod with the network namespace and the addresses in ambient mode, and returns
+	// when ztunnel has acknowledged the pod. The context ends when the server ends. The errors have a
+	// [source.Kind], or a kind of package agent. It is nil if ambient mode is disabled.
 	Enrol func(
 		ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
 	) (agent.Enrolment, error)
-	// Status returns the state of the node as a JSON value; nil means that it is not available.
+	// Status returns the state of the node as a JSON value.
 	Status func() any
-	// Log receives a line of the plugin's log, one JSON object without the line end.
+	// Log is called with each line of the plugin's log, a JSON object without the line end.
 	Log func(line []byte)
-	// Added receives the valid report of an ADD.
+	// Added is called with each valid report of an ADD.
 	Added func(agent.Add)
-	// Answered counts queries with their duration.
+	// Answered is called with the result and the duration of each query.
 	Answered func(Result, time.Duration)
-	// Failed receives errors for the log: a client that is not root, an invalid request, a lost
-	// socket.
+	// Failed is called with errors for the log: a client that is not root, an invalid request, or a
+	// removed socket.
 	Failed func(error)
 }
 
 // Limits for clients.
 const (
 	maxConnections = 64
-	// requestTime limits the reception of the request, and again the delivery of the reply: the
-	// client is on the same machine.
+	// requestTime is the time limit for receiving a request, and for sending a reply. It is short,
+	// because the client is on the same node.
 	requestTime = time.Second
-	// answerTime is less than the plugin's timeout, so that the plugin receives the error.
+	// answerTime is the time limit for answering the plugin. It is less than the plugin's timeout, so
+	// that the plugin receives an error.
 	answerTime = 800 * time.Millisecond
-	// locateTime limits a query of a user, and is less than the timeout of the command rules.
+	// locateTime is the time limit for a query of a user. It is less than the timeout of the command
+	// rules.
 	locateTime = 2500 * time.Millisecond
-	// maxEnrolments is the number of enrolments at a time, more than a kubelet has pods
-	// (maxPods is usually 110 or 250). They do not count against maxConnections.
+	// maxEnrolments is the maximum number of concurrent enrolments. It is more than the maximum
+	// number of pods of a kubelet (maxPods, usually 110 or 250). The connections of enrolments do not
+	// count against maxConnections.
 	maxEnrolments = 512
 )
 
 // A Server serves the plugin. Use [New].
 type Server struct {
-	options  Options
-	listener *listen.Server
-	// enrolments has room for the enrolments at a time, which may take long.
-	enrolments chan struct{}
-	ended      context.Context // of Run
-	end        context.CancelFunc
+	options    Options
+	listener   *listen.Server
+	enrolments chan struct{}      // semaphore for maxEnrolments
+	ended      context.Context    // ends with Run
+	end        context.CancelFunc // of ended
 }
 
 // New returns a server that is not listening yet. Functions that are nil in the options are not
@@ -136,7 +137,8 @@ func New(o Options) *Server {
 	s.ended, s.end = context.WithCancel(context.Background())
 	s.listener = listen.New(listen.Options{
 		Network: "unix", Path: o.Socket, MaxConnections: connections,
-		Serve: func(conn *net.UnixConn, _ unix.Ucred) error { return s.serve(conn) }, Failed: o.Failed,
+		Serve:  func(conn *net.UnixConn, _ unix.Ucred) error { return s.serve(conn) },
+		Failed: o.Failed,
 	})
 	return s
 }
@@ -146,8 +148,8 @@ func New(o Options) *Server {
 func (s *Server) Listening() bool { return s.listener.Listening() }
 
 // Run serves until the context ends, and returns after all requests are answered. The socket
-// remains, because the next agent replaces it; a plugin that finds no listener uses the API server
-// immediately. Errors are passed to Options.Failed, and the operation is repeated.
+// remains, because the next agent replaces it; until then the plugin uses the API server. Errors are
+// passed to Options.Failed, and the failed operation is repeated.
 func (s *Server) Run(ctx context.Context) {
 	defer s.end()
 	defer context.AfterFunc(ctx, s.end)()

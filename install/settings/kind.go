@@ -19,7 +19,7 @@ import (
 type Kind struct {
 	// Want describes the allowed values in errors and manuals.
 	Want string
-	// Words lists the allowed values if there are few.
+	// Words contains the allowed values if there are few, and otherwise is nil.
 	Words   []string
 	allowed func(string) bool
 }
@@ -43,8 +43,8 @@ var (
 	}
 	ListName       = Kind{"a file name without a directory that ends in .conflist", nil, isListName}
 	Mode           = Kind{"an octal mode without permissions for others, such as 0600", nil, isMode}
-	Names          = ofField("exclude_namespaces", separated).described("comma-separated: ")
-	JSONList       = ofField("enablement_selectors", inJSON).described("JSON: ")
+	Names          = ofField("exclude_namespaces", separated).withSyntax("comma-separated: ")
+	JSONList       = ofField("enablement_selectors", inJSON).withSyntax("JSON: ")
 	TaintKey       = Kind{"the key of a taint, such as cni.istio.io/not-ready", nil, isQualified}
 	CounterMetrics = oneOf("none", "namespace", "pod")
 	Unreadable     = ofField("unreadable_pods", quoted, string(config.Fail), string(config.Skip))
@@ -54,8 +54,8 @@ var (
 var keyPattern = regexp.MustCompile(
 	`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
-// ofField returns the kind of a field of the plugin's configuration, for a variable whose text is
-// the field's value in JSON after encode. The words are the allowed values if there are few.
+// ofField returns the kind of a field of the plugin's configuration. encode converts the text of the
+// variable to the JSON value of the field. words are the allowed values if there are few.
 func ofField(name string, encode func(string) json.RawMessage, words ...string) Kind {
 	field := config.FieldNamed(name)
 	return Kind{field.Want, words, func(v string) bool {
@@ -72,8 +72,8 @@ func oneOf(values ...string) Kind {
 	}
 }
 
-// described returns the kind with a remark about the syntax before the allowed values.
-func (k Kind) described(syntax string) Kind {
+// withSyntax returns the kind with a description of the syntax before the allowed values.
+func (k Kind) withSyntax(syntax string) Kind {
 	k.Want = syntax + k.Want
 	return k
 }
@@ -84,11 +84,10 @@ func separated(v string) json.RawMessage { return marshal(strings.Split(v, ","))
 
 func inJSON(v string) json.RawMessage { return json.RawMessage(v) }
 
-// marshal returns the text as a JSON string.
 func marshal(value any) json.RawMessage { return must(json.Marshal(value)) }
 
-// ofParameter returns the kind of a parameter of the catalogue. Commas separate the elements of a
-// list.
+// ofParameter returns the kind of a parameter of package rules/parameter. Commas separate the
+// elements of a list.
 func ofParameter(p *parameter.Parameter) Kind {
 	return Kind{p.Kind.Allowed(), p.Kind.Words(), func(v string) bool {
 		elements := []string{v}
@@ -121,18 +120,18 @@ func within(v string, limit uint64) bool {
 	return err == nil && n <= limit
 }
 
-// isDuration reports whether the value is a duration in the allowed range. Shorter timers than the
-// minimum would keep a processor busy.
+// isDuration reports whether the value is a duration in the allowed range. Timers that are shorter
+// than the minimum would keep a processor busy.
 func isDuration(v string) bool {
 	d, err := time.ParseDuration(v)
 	return err == nil && d >= 100*time.Millisecond && d <= 24*time.Hour
 }
 
-// isFileName reports whether the value is a name in the directory that runtimes read.
+// isFileName reports whether the value is the name of a configuration without a directory.
 func isFileName(v string) bool {
 	extension := filepath.Ext(v)
-	return filepath.Base(v) == v && (extension == ".conf" ||
-		extension == ".conflist") && v != extension
+	return filepath.Base(v) == v && v != extension &&
+		(extension == ".conf" || extension == ".conflist")
 }
 
 func isListName(v string) bool { return isFileName(v) && filepath.Ext(v) == ".conflist" }

@@ -42,9 +42,9 @@ var operateSettings = []Setting{
 	},
 }
 
-// placeSettings are the paths in the container, and the paths on the node for messages and for the
+// pathSettings are the paths in the container, and the paths on the node for messages and for the
 // plugin.
-var placeSettings = []Setting{
+var pathSettings = []Setting{
 	{
 		Env: "CNI_AGENT_RUN_DIR", Fixed: true, Kind: Path, Default: RunDir, Example: "/run/mesh",
 		Help: "directory shared by agent and plugin; the same path in the container and on the node",

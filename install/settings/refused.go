@@ -7,11 +7,7 @@ type Refusal struct {
 	Reason string
 }
 
-const (
-	noBinaries = "selects an iptables program, and Sluice runs no programs"
-)
-
-// Refused returns the refusals.
+// Refused returns the variables of Istio's installer that Sluice rejects.
 func Refused() []Refusal {
 	return []Refusal{
 		{
@@ -30,7 +26,10 @@ func Refused() []Refusal {
 			"AMBIENT_RECONCILE_POD_RULES_ON_STARTUP",
 			"is not supported; the rules of pods in ambient mode are always checked when the agent starts",
 		},
-		{"AMBIENT_USE_SCOPED_XTABLES_LOCKING", "configures the lock of iptables programs, and Sluice runs no programs"},
+		{
+			"AMBIENT_USE_SCOPED_XTABLES_LOCKING",
+			"configures the lock of iptables programs, and Sluice runs no programs",
+		},
 		{
 			"CNI_NETWORK_CONFIG",
 			"is not read by Istio either; these settings determine the plugin's configuration",
@@ -43,8 +42,10 @@ func Refused() []Refusal {
 			"ENABLE_AMBIENT_DETECTION_RETRY",
 			"is not supported; ADD always fails if a pod cannot be read, unless SLUICE_UNREADABLE_PODS=skip",
 		},
-		{"FORCE_IPTABLES_BINARY", noBinaries +
-			"; SLUICE_BACKEND=nft or legacy selects the backend"},
+		{
+			"FORCE_IPTABLES_BINARY", "selects an iptables program, and Sluice runs no programs; " +
+				"SLUICE_BACKEND=nft or legacy selects the backend",
+		},
 		{
 			"ISTIO_OWNED_CNI_CONF_FILENAME",
 			"is set by Istio's chart and not read by Istio; use ISTIO_OWNED_CNI_CONFIG_FILENAME",

@@ -1,10 +1,11 @@
 // Package settings declares the environment variables of the node agent and the Helm values that
-// set them. The agent parses its environment with it; the chart and its documentation are tested
-// against it. Parameters of the plugin and the command rules come from the catalogue in package
-// rules/parameter, and other fields of the plugin's configuration from package plugin/config.
-// Settings that Istio's installer has too have Istio's names. The names of other settings begin
-// with SLUICE_. Variables of Istio that have no effect here are rejected with an explanation,
-// [Refused], instead of being ignored.
+// set them. The agent parses its environment with this package, and the chart and its documentation
+// are tested against it. The descriptions of the plugin's settings are taken from the packages
+// rules/parameter and plugin/config.
+//
+// Settings that Istio's installer has too have Istio's names. The names of other settings begin with
+// SLUICE_. Variables of Istio that have no effect in Sluice are not ignored: they are errors with an
+// explanation ([Refused]).
 package settings
 
 import "slices"
@@ -13,27 +14,29 @@ import "slices"
 type Setting struct {
 	// Env is the variable's name.
 	Env string
-	// Helm is the key in the chart's values, with a dot between an object and its field; empty if
-	// there is none, and then the key env.NAME sets it unless it is Fixed.
+	// Helm is the key in the chart's values, with a dot between an object and its field. If it is
+	// empty, the key env.NAME sets the variable, unless the setting is Fixed.
 	Helm string
 	// Kind defines the allowed values.
 	Kind Kind
-	// Default applies if the variable is unset or empty. Required settings have none.
+	// Default is the value if the variable is unset or empty.
 	Default string
 	// Chart is the value in the chart's values.yaml, if it differs from Default.
 	Chart string
 	// Example is another allowed value.
 	Example string
-	// Required settings have no default. The chart sets them through the downward API.
+	// Required is set if the setting has no default. The chart sets these settings through the
+	// downward API.
 	Required bool
-	// Fixed settings cannot be overridden through Helm values, because mounts and permissions of
-	// the chart depend on them. Required settings are fixed as well.
+	// Fixed is set if Helm values cannot override the setting, because mounts and permissions of the
+	// chart depend on it. Required settings cannot be overridden either.
 	Fixed bool
 	// Help describes the purpose of the setting.
 	Help string
 }
 
-// Paths in the container of the agent, and defaults of the chart. SourceDir is in the image.
+// Defaults of the chart: paths in the agent's container, the name of the DaemonSet, and ports.
+// SourceDir is a directory of the image.
 const (
 	SourceDir      = "/opt/cni/bin"
 	MountedBinDir  = "/host/opt/cni/bin"
@@ -51,11 +54,11 @@ const (
 
 // All returns the settings in the order in which they are documented.
 func All() []Setting {
-	return slices.Concat(installSettings, pluginSettings, ambientSettings, repairSettings, operateSettings,
-		placeSettings)
+	return slices.Concat(installSettings, pluginSettings, ambientSettings, repairSettings,
+		operateSettings, pathSettings)
 }
 
-// Find returns the setting of an environment variable.
+// Find returns the setting of an environment variable, and false if there is none.
 func Find(env string) (Setting, bool) {
 	all := All()
 	at := slices.IndexFunc(all, func(s Setting) bool { return s.Env == env })

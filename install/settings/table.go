@@ -5,13 +5,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// ofCatalogue returns the setting of a parameter of the catalogue, by its field in the plugin's
-// configuration.
-func ofCatalogue(config, example, extra string) Setting {
+// ofRedirection returns the setting of a parameter of package rules/parameter, by its field in the
+// plugin's configuration. extraHelp is appended to the help.
+func ofRedirection(config, example, extraHelp string) Setting {
 	p := parameter.OfConfig(config)
 	s := Setting{
 		Env: p.AgentVariable, Helm: p.Helm, Kind: ofParameter(p), Default: p.Default,
-		Example: example, Help: p.Help + extra,
+		Example: example, Help: p.Help + extraHelp,
 	}
 	if p.Kind == parameter.Bool {
 		s.Default = p.DefaultText()
@@ -19,8 +19,9 @@ func ofCatalogue(config, example, extra string) Setting {
 	return s
 }
 
-// ofPlugin completes the setting of a field of the plugin's configuration that is not a parameter
-// of a redirection, with the field's description, and with its default unless the setting has one.
+// ofPlugin returns the setting of a field of the plugin's configuration that is not a parameter of a
+// redirection: s with the field's description as help, and with the field's default unless s has
+// one.
 func ofPlugin(field string, s Setting) Setting {
 	f := config.FieldNamed(field)
 	s.Help = f.Meaning
@@ -92,10 +93,10 @@ var pluginSettings = []Setting{
 		Env: "SLUICE_ENABLEMENT_SELECTORS", Helm: "enablementSelectors", Kind: JSONList,
 		Default: "[]", Example: `[{"podSelector":{"matchLabels":{"mesh":"on"}}}]`,
 	}),
-	ofCatalogue("backend", "nft", "; global.nativeNftables means nft"),
-	ofCatalogue("strict_istio", "true", ""),
-	ofCatalogue("deviations_off", "nat-first", ""),
-	ofCatalogue("counters", "true", ""),
+	ofRedirection("backend", "nft", "; global.nativeNftables means nft"),
+	ofRedirection("strict_istio", "true", ""),
+	ofRedirection("deviations_off", "nat-first", ""),
+	ofRedirection("counters", "true", ""),
 	ofPlugin("unreadable_pods", Setting{
 		Env: "SLUICE_UNREADABLE_PODS", Helm: "unreadablePods", Kind: Unreadable, Example: "skip",
 	}),

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// claims are the claims of a token (RFC 7519). They are not verified: the API server does that.
+// claims contains the claims of a token (RFC 7519). They are not verified, because the API server
+// verifies them.
 type claims struct {
 	Subject  string `json:"sub"`
 	IssuedAt int64  `json:"iat"`
@@ -28,20 +29,21 @@ func claimsOf(token string) claims {
 	return c
 }
 
-// account returns the namespace and the name of the token's service account; empty if there is
-// none.
+// account returns the namespace and the name of the token's service account, or empty strings if the
+// token does not belong to a service account.
 func (c claims) account() (namespace, name string) {
-	sleep, found := strings.CutPrefix(c.Subject, "system:serviceaccount:")
-	namespace, name, named := strings.Cut(sleep, ":")
-	if !found || !named || namespace == "" || name == "" || strings.ContainsAny(sleep, "/?#%") {
+	account, isAccount := strings.CutPrefix(c.Subject, "system:serviceaccount:")
+	namespace, name, hasName := strings.Cut(account, ":")
+	if !isAccount || !hasName || namespace == "" || name == "" ||
+		strings.ContainsAny(account, "/?#%") {
 		return "", ""
 	}
 	return namespace, name
 }
 
-// issued and expiry are zero if the token does not contain them.
-func (c claims) issued() time.Time { return seconds(c.IssuedAt) }
-func (c claims) expiry() time.Time { return seconds(c.Expiry) }
+// issued and expiry return zero times if the token does not contain them.
+func (c claims) issued() time.Time { return fromSeconds(c.IssuedAt) }
+func (c claims) expiry() time.Time { return fromSeconds(c.Expiry) }
 
 // Validity returns the period of validity in a token; zero times if it has none. The token is not
 // verified.
@@ -50,7 +52,7 @@ func Validity(token string) (issued, expiry time.Time) {
 	return c.issued(), c.expiry()
 }
 
-func seconds(n int64) time.Time {
+func fromSeconds(n int64) time.Time {
 	if n <= 0 {
 		return time.Time{}
 	}

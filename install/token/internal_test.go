@@ -68,7 +68,7 @@ func FuzzIssued(f *testing.F) {
 		answer := recorder.Result()
 		answer.StatusCode = code
 		token, err := readIssued(answer)
-		if (token == "") != (err != nil) || token != "" && (!wellFormed(token) ||
+		if (token == "") != (err != nil) || token != "" && (!isWellFormed(token) ||
 			code != http.StatusOK && code != http.StatusCreated) {
 			t.Errorf("%q, %v", token, err)
 		}

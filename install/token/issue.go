@@ -16,14 +16,14 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// issueTimeout limits a request for a token.
+// issueTimeout is the time limit of a request for a token.
 const issueTimeout = 10 * time.Second
 
 // errNotPermitted is the error for a request that the API server forbids or does not support.
 var errNotPermitted = errors.New("requesting a token is not permitted")
 
-// issue requests a token for the account of the given token. It is not bound to a pod: a token that
-// became invalid with the agent's pod would be useless when the plugin needs it.
+// issue requests a token for the service account of the given token. The new token is not bound to a
+// pod, because the plugin needs it when the agent's pod does not exist.
 func (o *Options) issue(ctx context.Context, token string) (string, error) {
 	namespace, name := claimsOf(token).account()
 	if name == "" {
@@ -64,7 +64,8 @@ func readIssued(answer *http.Response) (string, error) {
 	_ = json.Unmarshal(text, &issued)
 	var status struct{ Token string }
 	switch code := answer.StatusCode; {
-	case code == http.StatusForbidden, code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
+	case code == http.StatusForbidden, code == http.StatusNotFound,
+		code == http.StatusMethodNotAllowed:
 		return "", fmt.Errorf("%w: the API server answers %d: %s", errNotPermitted, code,
 			quote(issued.Message))
 	case code == http.StatusUnauthorized:
@@ -73,14 +74,14 @@ func readIssued(answer *http.Response) (string, error) {
 	case code != http.StatusCreated && code != http.StatusOK:
 		return "", fmt.Errorf("the API server answers %d: %s", code, quote(issued.Message))
 	}
-	if json.Unmarshal(issued.Status, &status) != nil || !wellFormed(status.Token) {
+	if json.Unmarshal(issued.Status, &status) != nil || !isWellFormed(status.Token) {
 		return "", errors.New("the API server's answer contains no valid token")
 	}
 	return status.Token, nil
 }
 
-// wellFormed reports whether a token contains only characters that are allowed in a header.
-func wellFormed(token string) bool {
+// isWellFormed reports whether a token contains only characters that are allowed in a header.
+func isWellFormed(token string) bool {
 	return token != "" && !strings.ContainsFunc(token, func(c rune) bool {
 		return c <= ' ' || c > '~'
 	})

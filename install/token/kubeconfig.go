@@ -18,9 +18,10 @@ func (o *Options) kubeconfig(token string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the certificate authority: %w", err)
 		}
-		// The plugin must not get an incomplete file that is being written.
+		// The check fails if the file is being written and is incomplete.
 		if !x509.NewCertPool().AppendCertsFromPEM(authority) {
-			return nil, fmt.Errorf("certificate authority: %s contains no PEM certificate", o.CAFile)
+			return nil, fmt.Errorf("certificate authority: %s contains no PEM certificate",
+				o.CAFile)
 		}
 		cluster["certificate-authority-data"] = authority
 	}
@@ -38,7 +39,7 @@ func (o *Options) kubeconfig(token string) ([]byte, error) {
 		"current-context": name,
 	}, "", "  ")
 	if err != nil {
-		// the error might quote the token
+		// The error of the encoder might quote the token.
 		return nil, errors.New("cannot encode the kubeconfig as JSON")
 	}
 	return append(text, '\n'), nil

@@ -2,6 +2,7 @@ package token
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,22 +18,24 @@ import (
 
 // Options are the options of a [Publisher].
 type Options struct {
-	// Kubeconfig is the path of the plugin's kubeconfig, Mode its mode (0600).
+	// Kubeconfig is the path of the plugin's kubeconfig.
 	Kubeconfig string
-	Mode       fs.FileMode
-	// Options contains the address of the API server. TokenFile is the token that the kubelet
-	// projects into the agent's pod.
+	// Mode is the mode of the kubeconfig; 0600 if it is 0.
+	Mode fs.FileMode
+	// Options contains the address of the API server. TokenFile is the path of the token that the
+	// kubelet projects into the agent's pod.
 	apiclient.Options
-	// Lifetime is the lifetime in a TokenRequest (24 h); the API server may assign less. An outage
-	// of the API server or of the agent may last half of it.
+	// Lifetime is the requested lifetime of a token; 24 h if it is 0. The API server may assign a
+	// shorter one. The plugin can read pods during an outage of the API server or the agent of half
+	// of the lifetime.
 	Lifetime time.Duration
-	// CheckEvery is the longest interval for checking the published token (10 min) while the checks
-	// succeed. An interval is shorter by a random part of at most a quarter.
+	// CheckEvery is the longest interval for checking the published token while the checks succeed;
+	// 10 min if it is 0. Intervals are shorter by a random part of at most a quarter.
 	CheckEvery time.Duration
-	// Namespaces reports that the plugin also reads namespaces and needs the permission.
+	// Namespaces is set if the plugin also reads namespaces, for which it needs permission.
 	Namespaces bool
-	// Poll checks the files only every 10 s, and not when they change: for file systems without
-	// inotify.
+	// Poll disables checks after changes of the files, which are then only checked every 10 s. It is
+	// for file systems without inotify.
 	Poll bool
 	// Changed, unless nil, is called with each new status, and must not block.
 	Changed func(Status)
@@ -40,18 +43,18 @@ type Options struct {
 
 const (
 	defaultLifetime = 24 * time.Hour
-	// defaultCheck is the default interval for checking the published token, and askEvery the
-	// interval for requesting a token instead of the projected one.
 	defaultCheck    = 10 * time.Minute
+	// requestInterval is the interval for requesting a token while the projected token is published.
 	requestInterval = 10 * time.Minute
-	// retryCheckAfter is the delay after a failed check: a permission may have been granted, or the
-	// API server may be available again. On 10,000 nodes without permissions this causes 2,000
-	// connections per second, less than those for watching their pods. It is shortened by up to
-	// half, at random.
+	// retryCheckAfter is the longest delay of the next check after a failed one, because a
+	// permission may have been granted, or the API server may be available again. Delays are shorter
+	// by a random part of at most a half. On 10,000 nodes without permissions the checks make 2,000
+	// connections per second, which are fewer than the connections for watching pods.
 	retryCheckAfter = 5 * time.Second
 )
 
-// A Publisher maintains the kubeconfig. Use [New]. Status may be called at any time, Run once.
+// A Publisher maintains the kubeconfig. Use [New]. Run may be called once. The other methods are
+// safe for concurrent use.
 type Publisher struct {
 	options Options
 
@@ -69,15 +72,9 @@ type Publisher struct {
 
 // New returns a publisher that has not published a token.
 func New(o Options) *Publisher {
-	if o.Mode == 0 {
-		o.Mode = 0o600
-	}
-	if o.Lifetime <= 0 {
-		o.Lifetime = defaultLifetime
-	}
-	if o.CheckEvery <= 0 {
-		o.CheckEvery = defaultCheck
-	}
+	o.Mode = cmp.Or(o.Mode, 0o600)
+	o.Lifetime = cmp.Or(o.Lifetime, defaultLifetime)
+	o.CheckEvery = cmp.Or(o.CheckEvery, defaultCheck)
 	return &Publisher{options: o, checkRequested: make(chan struct{}, 1)}
 }
 
@@ -97,8 +94,8 @@ func (p *Publisher) Status() Status {
 	return p.status
 }
 
-// set changes and reports the status.
-func (p *Publisher) set(change func(*Status)) {
+// setStatus changes and reports the status.
+func (p *Publisher) setStatus(change func(*Status)) {
 	p.mu.Lock()
 	change(&p.status)
 	current := p.status
@@ -149,14 +146,15 @@ func (o *Options) projected() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !wellFormed(token) {
+	if !isWellFormed(token) {
 		return "", fmt.Errorf("service account token: %s contains no valid token", o.TokenFile)
 	}
 	return token, nil
 }
 
-// nextToken returns the token to publish: a new one, or the projected one if none can be requested.
-// A valid token is not replaced because of a temporary failure.
+// nextToken returns the token to publish: a requested token, or the projected token if requests are
+// not permitted. After another failure of the request it returns an error, so that the published
+// token stays, or the projected token if no token is published.
 func (p *Publisher) nextToken(ctx context.Context, projected string) (string, Origin, error) {
 	token, err := p.options.issue(ctx, projected)
 	switch {
@@ -172,20 +170,20 @@ func (p *Publisher) nextToken(ctx context.Context, projected string) (string, Or
 func (p *Publisher) check(ctx context.Context, now time.Time) {
 	err := p.options.try(ctx, p.content)
 	if ctx.Err() != nil {
-		return // the error does not describe the API server
+		return // the check was interrupted
 	}
 	p.planCheck(err)
 	switch source.KindOf(err) {
 	case source.Unauthorized:
-		p.content = nil // check it again even if there is no other token
-		p.set(func(s *Status) {
-			s.answered(nil)
+		p.content = nil // the reconciliation then publishes a token, even if it is the same one
+		p.setStatus(func(s *Status) {
+			s.setReplied(nil)
 			s.Revoked, s.Problem = true, err
 		})
 	case source.Forbidden, "":
-		p.set(func(s *Status) { s.answered(err) })
+		p.setStatus(func(s *Status) { s.setReplied(err) })
 	default:
-		p.set(func(s *Status) {
+		p.setStatus(func(s *Status) {
 			if s.Unavailable == nil {
 				s.UnavailableSince = now
 			}
@@ -196,9 +194,9 @@ func (p *Publisher) check(ctx context.Context, now time.Time) {
 
 // planCheck sets the time of the next check.
 func (p *Publisher) planCheck(err error) {
-	delay := early(p.options.CheckEvery, 4)
+	delay := shorten(p.options.CheckEvery, 4)
 	if err != nil {
-		delay = min(delay, early(retryCheckAfter, 2))
+		delay = min(delay, shorten(retryCheckAfter, 2))
 	}
 	p.checkAt = time.Now().Add(delay)
 }
@@ -213,29 +211,31 @@ func (p *Publisher) publish(
 	case kind == source.Unauthorized:
 		return p.setProblem(fmt.Errorf("token not published: %w", err))
 	case err != nil && kind != source.Forbidden:
-		return p.setProblem(fmt.Errorf("token not published, because it cannot be checked: %w", err))
+		return p.setProblem(
+			fmt.Errorf("token not published, because it cannot be checked: %w", err))
 	}
 	// An accepted token whose owner lacks a permission is still published: the permission may be
 	// granted later, and the old token expires.
 	forbidden := err
 	if _, err := file.Write(p.options.Kubeconfig, content, p.options.Mode); err != nil {
-		p.set(func(s *Status) { s.answered(forbidden) })
+		p.setStatus(func(s *Status) { s.setReplied(forbidden) })
 		return p.setProblem(err)
 	}
 	p.token, p.content = token, content
 	p.planCheck(forbidden)
 	p.planRenewal(now, origin)
 	c := claimsOf(token)
-	p.set(func(s *Status) {
+	p.setStatus(func(s *Status) {
 		s.Origin, s.PublishedAt, s.IssuedAt, s.Expiry = origin, now, c.issued(), c.expiry()
 		s.Revoked, s.Problem, s.Published = false, nil, s.Published+1
-		s.answered(forbidden)
+		s.setReplied(forbidden)
 	})
 	return nil
 }
 
-// planRenewal sets the time of the next token. Only lifetimes are used, because the clocks of the
-// node and the API server may differ.
+// planRenewal sets the time of the next renewal, unless it is in the future already. It uses the
+// lifetime of the token, not its expiry, because the clocks of the node and the API server may
+// differ.
 func (p *Publisher) planRenewal(now time.Time, origin Origin) {
 	if !now.After(p.renewAt) {
 		return
@@ -245,25 +245,26 @@ func (p *Publisher) planRenewal(now time.Time, origin Origin) {
 	if origin == Projected || c.expiry().IsZero() || c.issued().IsZero() {
 		lifetime = 2 * requestInterval
 	}
-	p.renewAt = now.Add(early(lifetime/2, 4))
+	p.renewAt = now.Add(shorten(lifetime/2, 4))
 }
 
-// early returns a time that is shorter by a random part of at most d/part. Agents that have started
-// together, or have waited for the same API server, would otherwise send their requests together.
-func early(d time.Duration, part int64) time.Duration {
-	return d - rand.N(max(1, d/time.Duration(part)))
+// shorten returns a duration that is shorter by a random part of at most d/divisor. Otherwise agents
+// that have started at the same time, or have waited for the same API server, would send their
+// requests at the same time.
+func shorten(d time.Duration, divisor int64) time.Duration {
+	return d - rand.N(max(1, d/time.Duration(divisor)))
 }
 
 // clearProblem clears a solved problem.
 func (p *Publisher) clearProblem() {
 	if p.Status().Problem != nil {
-		p.set(func(s *Status) { s.Problem = nil })
+		p.setStatus(func(s *Status) { s.Problem = nil })
 	}
 }
 
 // setProblem reports the error of an attempt, and returns it.
 func (p *Publisher) setProblem(err error) error {
-	p.set(func(s *Status) {
+	p.setStatus(func(s *Status) {
 		s.Problem = err
 		if source.KindOf(err) == source.Unauthorized {
 			s.Refused++

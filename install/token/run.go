@@ -11,13 +11,14 @@ import (
 const (
 	// resync is the interval of reconciliations without an event.
 	resync = 10 * time.Second
-	// initialBackoff and maxBackoff are the limits of the delay after a failed attempt, which
-	// is shortened by up to half, at random.
+	// The delay after a failed attempt doubles from initialBackoff to maxBackoff, and is shorter by
+	// a random part of at most a half.
 	initialBackoff = time.Second
 	maxBackoff     = 30 * time.Second
-	// eventGap is the minimum time between two reconciliations because of changed files. The
-	// plugin's log, which changes with each ADD, is in the same directory.
-	eventGap = 100 * time.Millisecond
+	// minEventInterval is the minimum time between two reconciliations after changes of the
+	// directories. They may change often: the directory of the kubeconfig contains the plugin's log,
+	// which changes with each ADD.
+	minEventInterval = 100 * time.Millisecond
 )
 
 // Run publishes and renews the kubeconfig until the context ends. Failed attempts are repeated with
@@ -29,13 +30,13 @@ func (p *Publisher) Run(ctx context.Context) {
 	backoff := initialBackoff
 	for {
 		if !p.options.Poll {
-			// Renew before the reconciliation, so that no change is missed. If nothing can be
-			// watched, the timer is sufficient.
+			// Renew before the reconciliation, so that no change is missed. The error is ignored,
+			// because the files are also checked every 10 s.
 			_ = watch.Renew(p.options.TokenFile, p.options.CAFile)
 		}
 		wait := resync
 		if err := p.reconcile(ctx); err != nil {
-			wait, backoff = early(backoff, 2), min(2*backoff, maxBackoff)
+			wait, backoff = shorten(backoff, 2), min(2*backoff, maxBackoff)
 		} else {
 			wait, backoff = min(wait, time.Until(p.checkAt)), initialBackoff
 		}
@@ -48,20 +49,18 @@ func (p *Publisher) Run(ctx context.Context) {
 // sleep waits for a timeout, a request or a changed file, and returns true. It returns false when
 // ctx ends.
 func (p *Publisher) sleep(ctx context.Context, wait time.Duration, changed <-chan struct{}) bool {
-	timer, gap := time.NewTimer(wait), time.NewTimer(eventGap)
-	defer timer.Stop()
-	defer gap.Stop()
-	var events <-chan struct{}
+	timeout, interval := time.After(wait), time.After(minEventInterval)
+	var events <-chan struct{} // nil until minEventInterval has elapsed
 	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-timer.C:
+		case <-timeout:
 			return true
 		case <-p.checkRequested:
 			p.checkAt = time.Time{}
 			return true
-		case <-gap.C:
+		case <-interval:
 			events = changed
 		case <-events:
 			return true

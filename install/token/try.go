@@ -15,7 +15,7 @@ import (
 // try sends the plugin's requests with a kubeconfig. The errors have a [source.Kind]; a missing
 // permission of the plugin is an error too.
 func (o *Options) try(ctx context.Context, kubeconfig []byte) error {
-	f, err := inMemory(kubeconfig)
+	f, err := memoryFile(kubeconfig)
 	if err != nil {
 		return fmt.Errorf("create a temporary file for the kubeconfig: %w", err)
 	}
@@ -36,9 +36,8 @@ func (o *Options) try(ctx context.Context, kubeconfig []byte) error {
 	return nil
 }
 
-// inMemory returns a file without a directory entry, so that a killed process leaves no token
-// behind.
-func inMemory(content []byte) (*os.File, error) {
+// memoryFile returns a file in memory, so that a killed process leaves no token on disk.
+func memoryFile(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("kubeconfig", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, err

@@ -17,43 +17,46 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 )
 
-// A connection is a connected ztunnel after its hello. The fields below mu are guarded by the mutex
-// of the server.
+// A connection is a connected ztunnel after its hello. The mutex of the server guards the fields in
+// the second group.
 type connection struct {
 	server  *Server
 	conn    *net.UnixConn
 	id      uint64
-	pid     int32 // 0 if it is not visible
+	pid     int32 // 0 if the process is not visible
 	version zds.Version
 	since   time.Time
 	log     *zap.Logger
-	wake    chan struct{} // buffered; the queue has grown, or the last message has been acknowledged
+	// wake is buffered. It wakes write if the queue has grown or a message has been acknowledged.
+	wake chan struct{}
 
-	synced         bool     // the snapshot is acknowledged
-	queue          []string // UIDs whose state is to be sent
-	unacknowledged *request // the last message, until it is acknowledged
-	results        map[string]result
+	synced         bool              // the snapshot has been acknowledged
+	queue          []string          // UIDs of the pods whose state must be sent
+	unacknowledged *request          // last message, until it is acknowledged
+	results        map[string]result // by UID
 	lastErr        string
 }
 
 // A result is the last acknowledgement for a pod.
 type result struct {
 	entry *entry // nil for a delete
-	err   string // text of ztunnel
-	keep  bool
+	err   string // of ztunnel
+	keep  bool   // the message was a keep
 }
 
-// A verdict is what a ztunnel has said about an entry.
+// A verdict is ztunnel's reply about an entry.
 type verdict int
 
 const (
-	unknown verdict = iota // not sent, not acknowledged, or another entry
+	unknown verdict = iota // the entry was not sent, or has not been acknowledged
 	acknowledged
-	kept // ztunnel serves it if it did before
+	kept // a keep was acknowledged: ztunnel serves the pod if it served it before
 	refused
 )
 
-func (c *connection) result(e *entry) verdict {
+// verdict returns the verdict about the entry, which is unknown if the last acknowledgement is for
+// another entry of the same pod.
+func (c *connection) verdict(e *entry) verdict {
 	r := c.results[e.UID]
 	switch {
 	case r.entry != e:
@@ -80,7 +83,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, pid int32) error
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	version, err := readHello(conn)
 	if errors.Is(err, io.EOF) || ctx.Err() != nil {
-		return nil // a probe of an earlier version of the agent, or a ztunnel that ended
+		return nil // an agent of an earlier version has checked the socket, or ztunnel has ended
 	}
 	if err != nil {
 		return fmt.Errorf("ztunnel pid %d: hello: %w", pid, err)
@@ -100,7 +103,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, pid int32) error
 	return nil
 }
 
-// count counts the accepted connections.
+// count adds n to the number of accepted connections.
 func (s *Server) count(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +111,7 @@ func (s *Server) count(n int) {
 	s.options.Connected(s.accepted)
 }
 
-// connect registers a connection, with a snapshot of the state as its queue.
+// connect registers a connection, whose queue contains all pods of the state.
 func (s *Server) connect(conn *net.UnixConn, pid int32, version zds.Version) *connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +146,7 @@ func (s *Server) disconnect(c *connection, err error) {
 	c.log.Info("ztunnel disconnected", fields...)
 }
 
-// enqueue causes the current state of a pod to be sent.
+// enqueue adds a pod to the queue, so that its current state is sent.
 func (c *connection) enqueue(uid string) {
 	if !slices.Contains(c.queue, uid) {
 		c.queue = append(c.queue, uid)
@@ -158,12 +161,12 @@ func (c *connection) signal() {
 	}
 }
 
-// pending reports whether the state of a pod is to be sent, or was sent and is not acknowledged.
-func (c *connection) pending(uid string) bool {
+// isPending reports whether the state of a pod must be sent, or was sent and is not acknowledged.
+func (c *connection) isPending(uid string) bool {
 	return c.unacknowledged != nil && c.unacknowledged.uid == uid || slices.Contains(c.queue, uid)
 }
 
-// next returns the next message, or nil if there is none yet. Deletes follow the snapshot.
+// next returns the next message, or nil if there is none or the last one is not acknowledged.
 func (c *connection) next() *request {
 	s := c.server
 	s.mu.Lock()
@@ -181,7 +184,8 @@ func (c *connection) next() *request {
 	return c.unacknowledged
 }
 
-// take removes the first message from the queue.
+// take returns the message for the first pod in the queue, and removes the pod. Before the snapshot
+// is acknowledged, it skips deletes; when no other pods remain, it returns the end of the snapshot.
 func (c *connection) take() *request {
 	for i, uid := range c.queue {
 		e := c.server.pods[uid]
@@ -197,7 +201,7 @@ func (c *connection) take() *request {
 		case !c.synced:
 			return keepRequest(e)
 		}
-		return c.take() // restored after the snapshot, without a network namespace
+		return c.take() // after the snapshot, a pod without a network namespace is not sent
 	}
 	if !c.synced {
 		return snapshotRequest()
@@ -298,8 +302,8 @@ func (c *connection) acknowledge(text string) error {
 	return nil
 }
 
-// missing describes the message that is not acknowledged, and how many messages wait for it.
-func (c *connection) missing() string {
+// describePending describes the message that is not acknowledged, and the number of waiting messages.
+func (c *connection) describePending() string {
 	text := fmt.Sprintf("ztunnel pid %d, connected for %s,", c.pid, round(time.Since(c.since)))
 	if c.unacknowledged == nil {
 		return text + " has acknowledged all messages"

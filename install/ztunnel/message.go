@@ -13,14 +13,14 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// maxMessage is the maximum size of a message of ztunnel, in bytes. Only the text of an error is
-// longer than a few bytes.
+// maxMessage is the maximum size of a message of ztunnel in bytes. Messages without an error have a
+// few bytes.
 const maxMessage = 64 << 10
 
-// maxError is the maximum length of an error that is kept, in bytes.
+// maxError is the maximum length of a stored error in bytes.
 const maxError = 1 << 10
 
-// readPacket reads one packet. Descriptors in it are discarded by the kernel.
+// readPacket reads one packet. The kernel discards file descriptors in it.
 func readPacket(conn *net.UnixConn, buffer []byte) ([]byte, error) {
 	n, _, flags, _, err := conn.ReadMsgUnix(buffer, nil)
 	if err != nil {
@@ -47,7 +47,7 @@ func readHello(conn *net.UnixConn) (zds.Version, error) {
 	return hello.GetVersion(), nil
 }
 
-// decodeAck returns the error of an acknowledgement, empty for success.
+// decodeAck returns ztunnel's error in an acknowledgement, or an empty string for success.
 func decodeAck(data []byte) (string, error) {
 	var response zds.Response
 	if err := proto.Unmarshal(data, &response); err != nil {

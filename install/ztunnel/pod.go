@@ -15,9 +15,9 @@ type Pod struct {
 	UID             string // metadata.uid, required
 	Name, Namespace string
 	ServiceAccount  string // spec.serviceAccountName, may be empty
-	// Netns is the network namespace of the pod. The server duplicates the descriptor: the caller
-	// may close it after the call. If it is nil, the namespace is unknown: [Server.Restore] makes
-	// the pod one that a ztunnel keeps if it has it, and [Server.Add] fails.
+	// Netns is the network namespace of the pod. The server duplicates the descriptor: the caller may
+	// close it after the call. If the namespace is unknown, Netns is nil: after [Server.Restore] a
+	// ztunnel then keeps the pod if it already serves it, and [Server.Add] fails.
 	Netns *netns.NS
 }
 
@@ -29,17 +29,16 @@ func (p Pod) String() string {
 	return p.Namespace + "/" + p.Name
 }
 
-// An entry is a pod of the state. It is immutable, except for users.
+// An entry is a pod of the state. Only removed and users change.
 type entry struct {
-	Pod             // Netns is a duplicate
-	revision uint64 // differs for each content of the entry
-	removed  bool   // or replaced
-	users    int    // connections that are sending Netns
+	Pod          // Netns is a duplicate
+	removed bool // the entry was removed or replaced
+	users   int  // number of connections that are sending Netns
 }
 
-// newEntry duplicates the network namespace of a pod.
-func newEntry(p Pod, revision uint64) (*entry, error) {
-	e := &entry{Pod: p, revision: revision}
+// newEntry returns an entry with a duplicate of the pod's network namespace.
+func newEntry(p Pod) (*entry, error) {
+	e := &entry{Pod: p}
 	if p.Netns == nil {
 		return e, nil
 	}
@@ -51,9 +50,9 @@ func newEntry(p Pod, revision uint64) (*entry, error) {
 	return e, nil
 }
 
-// same reports whether a pod needs no new entry. An unknown network namespace replaces no known
-// one.
-func (e *entry) same(p Pod) bool {
+// matches reports whether a pod needs no new entry. An unknown network namespace matches every
+// namespace.
+func (e *entry) matches(p Pod) bool {
 	if e.Name != p.Name || e.Namespace != p.Namespace || e.ServiceAccount != p.ServiceAccount {
 		return false
 	}
@@ -71,10 +70,10 @@ func (e *entry) closeUnused() {
 type request struct {
 	message *zds.Request
 	uid     string // empty for the end of the snapshot
-	text    string // for errors: add default/web
+	text    string // for errors and logs, for example "add default/web"
 	entry   *entry // of an add or a keep
 	keep    bool
-	since   time.Time
+	since   time.Time // time when the message was sent
 }
 
 func (r *request) isAdd() bool { return r.entry != nil && !r.keep }

@@ -29,13 +29,12 @@ const (
 
 // Options are the options of a server.
 type Options struct {
-	// Connected receives the number of connected ztunnels, including those without a hello, after
-	// each change; for the metric ztunnel_connected. It must not block and must not call the
-	// server. Nil is not called.
+	// Connected, unless nil, is called after each change with the number of connected ztunnels,
+	// including ztunnels that have not sent a hello. It must not block and must not call the server.
 	Connected func(n int)
 }
 
-// A Server tells ztunnels about pods. Use [New]. It is safe for concurrent use.
+// A Server sends pods to ztunnels. Use [New]. It is safe for concurrent use.
 type Server struct {
 	log      *zap.Logger
 	options  Options
@@ -44,9 +43,8 @@ type Server struct {
 
 	mu          sync.Mutex
 	pods        map[string]*entry // by UID
-	removed     map[string]bool   // UIDs before Restore, nil afterwards
-	revision    uint64
-	accepted    int // connections, including those without a hello
+	removed     map[string]bool   // UIDs that were removed before Restore; nil afterwards
+	accepted    int               // number of connections, also before their hello
 	lastID      uint64
 	connections map[*connection]struct{} // after hello
 	waiters     map[*waiter]struct{}
@@ -66,10 +64,11 @@ func New(log *zap.Logger, o Options) *Server {
 
 // Serve listens on a socket, usually [DefaultSocket], until the context ends; then it closes all
 // connections and returns nil. It may be called once. A ztunnel that connects before
-// [Server.Restore] waits. Problems with the socket are logged, and the operation is repeated: the
-// directory of the socket must belong to the user of the process, and gets the mode 0700. The
-// socket replaces another agent's socket atomically, and remains: ztunnel connects to the next
-// agent.
+// [Server.Restore] waits.
+//
+// The directory of the socket must belong to the user of the process, and gets the mode 0700. The
+// socket replaces another agent's socket atomically, and remains until the next agent replaces it.
+// Problems with the socket are logged, and the failed operation is repeated.
 func (s *Server) Serve(ctx context.Context, socket string) error {
 	l := listen.New(listen.Options{
 		Network: "unixpacket", Path: socket, MaxConnections: maxConnections,
@@ -114,14 +113,14 @@ func (s *Server) Restore(pods []Pod) {
 	}
 }
 
-// Add adds a pod, or replaces the one with the same UID, sends it to each connected ztunnel, and
-// returns nil once one of them has acknowledged it. A pod that is unchanged is sent only to those
-// that have not.
+// Add adds a pod, or replaces the pod with the same UID, and sends it to each connected ztunnel. It
+// returns nil once one of them has acknowledged the pod. An unchanged pod is only sent to ztunnels
+// that have not acknowledged it.
 //
-// If no ztunnel is connected, the error wraps [ErrNotConnected]; if each has refused the pod,
-// [ErrRefused]. If the context ends, the error wraps the context's, and names the messages that are
-// not acknowledged and since when. After all these errors the pod is in the state: it is sent to
-// the next ztunnel that connects. After other errors it is not.
+// If no ztunnel is connected, the error wraps [ErrNotConnected]; if each ztunnel has refused the pod,
+// it wraps [ErrRefused]. If the context ends, the error wraps the context's error, and names the
+// messages that are not acknowledged and since when. After these errors the pod is in the state, and
+// is sent to the next ztunnel that connects. After other errors it is not in the state.
 func (s *Server) Add(ctx context.Context, p Pod) error {
 	if p.UID == "" {
 		return errNoUID
@@ -137,13 +136,13 @@ func (s *Server) Add(ctx context.Context, p Pod) error {
 	}
 	delete(s.removed, p.UID)
 	s.send(e)
-	return s.wait(ctx, e.String(), p.UID, func() (bool, error) { return s.added(e) })
+	return s.wait(ctx, e.String(), p.UID, func() (bool, error) { return s.isAdded(e) })
 }
 
-// Remove removes the pod with the UID, which need not be in the state, and returns nil once each
-// connected ztunnel has acknowledged that, or if none is connected. If one refuses, the error wraps
-// [ErrRefused]; if the context ends, the error is as for [Server.Add]. After an error the pod is
-// not in the state, and a snapshot does not contain it; Remove may be repeated.
+// Remove removes the pod with the UID, which need not be in the state. It returns nil once each
+// connected ztunnel has acknowledged the removal, or if none is connected. If a ztunnel refuses the
+// removal, the error wraps [ErrRefused]; if the context ends, the error is as for [Server.Add]. The
+// pod is not in the state even after an error; Remove may be repeated.
 func (s *Server) Remove(ctx context.Context, uid string) error {
 	if uid == "" {
 		return errNoUID
@@ -161,25 +160,24 @@ func (s *Server) Remove(ctx context.Context, uid string) error {
 		delete(c.results, uid)
 		c.enqueue(uid)
 	}
-	return s.wait(ctx, name, uid, func() (bool, error) { return s.deleted(uid) })
+	return s.wait(ctx, name, uid, func() (bool, error) { return s.isDeleted(uid) })
 }
 
 // put adds a pod to the state, and returns its entry.
 func (s *Server) put(p Pod) (*entry, error) {
 	old := s.pods[p.UID]
-	if old != nil && old.same(p) {
+	if old != nil && old.matches(p) {
 		return old, nil
 	}
-	e, err := newEntry(p, s.revision+1)
+	e, err := newEntry(p)
 	if err != nil {
 		return nil, err
 	}
-	s.revision++
 	if old != nil {
 		s.drop(old)
 	}
 	s.pods[p.UID] = e
-	s.notify(p.UID) // the waiters for the old one
+	s.notify(p.UID) // wakes the waiters for the old entry
 	return e, nil
 }
 
@@ -194,7 +192,7 @@ func (s *Server) drop(e *entry) {
 // send sends a pod to the connections that have not acknowledged it.
 func (s *Server) send(e *entry) {
 	for c := range s.connections {
-		if c.result(e) == acknowledged || c.unacknowledged != nil && c.unacknowledged.entry == e {
+		if c.verdict(e) == acknowledged || c.unacknowledged != nil && c.unacknowledged.entry == e {
 			continue
 		}
 		delete(c.results, e.UID)

@@ -8,37 +8,38 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A State is what the server knows at one time.
+// A State is the state of a server at one time.
 type State struct {
 	// Listening reports whether ztunnel can connect.
 	Listening bool
 	// Restored reports whether [Server.Restore] was called.
 	Restored bool
-	// Connections are the connected ztunnels after their hello, the oldest first.
+	// Connections contains the connected ztunnels that have sent a hello, the oldest first.
 	Connections []Connection
-	// Pods are the pods of the state by UID.
+	// Pods contains the pods sorted by UID.
 	Pods []PodState
 }
 
 // A Connection is a connected ztunnel.
 type Connection struct {
 	ID      uint64    // differs for each connection of the server
-	PID     int32     // of ztunnel, 0 if it is not visible from the PID namespace of the agent
-	Version string    // in the hello: V1, or the number of a version that is not known here
-	Since   time.Time // of the hello
+	PID     int32     // of ztunnel; 0 if it is not visible in the PID namespace of the agent
+	Version string    // in the hello: V1, or the number of an unknown version
+	Since   time.Time // time of the hello
 	// Ready reports whether ztunnel has acknowledged the snapshot.
 	Ready bool
-	// Unacknowledged is the last message (add default/web) until ztunnel acknowledges it, and SentAt
-	// the time when it was sent.
+	// Unacknowledged is the last message, for example "add default/web", until ztunnel acknowledges
+	// it.
 	Unacknowledged string
-	SentAt         time.Time
-	// Queued is the number of pods whose state is to be sent afterwards.
+	// SentAt is the time when this message was sent.
+	SentAt time.Time
+	// Queued is the number of pods whose state must be sent afterwards.
 	Queued int
-	// LastError is the last error that ztunnel acknowledged a message with, with the message.
+	// LastError is the last message that ztunnel acknowledged with an error, and the error.
 	LastError string
 }
 
-// A PodState is a pod and what ztunnels have said about it.
+// A PodState is a pod with the acknowledgements of ztunnels.
 type PodState struct {
 	UID, Name, Namespace string
 	Netns                netns.ID // zero if unknown
@@ -48,11 +49,11 @@ type PodState struct {
 	// AckedByReady reports whether at least one connection is ready, and each ready one has
 	// acknowledged the pod.
 	AckedByReady bool
-	// Refused is the error that ztunnel acknowledged the pod with, empty for none.
+	// Refused is the error with which ztunnel acknowledged the pod; empty for none.
 	Refused string
 }
 
-// IsConnected reports whether a ztunnel is connected, and has sent its hello.
+// IsConnected reports whether a ztunnel is connected and has sent its hello.
 func (s *Server) IsConnected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +108,7 @@ func (e *entry) state(connections []*connection) PodState {
 	}
 	ready, ackedByReady := 0, 0
 	for _, c := range connections {
-		verdict := c.result(e)
+		verdict := c.verdict(e)
 		switch verdict {
 		case acknowledged:
 			p.AckedBy++

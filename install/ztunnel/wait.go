@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,13 +21,14 @@ var (
 	errNoUID = errors.New("pod without a uid (required, metadata.uid)")
 )
 
-// A waiter is a call that waits for the acknowledgement of a pod.
+// A waiter is a call of Add or Remove that waits for the acknowledgement of a pod.
 type waiter struct {
 	uid  string
 	wake chan struct{} // buffered
 }
 
-// wait waits until done returns true or an error. The caller holds s.mu, also while done is called.
+// wait waits until done returns true or an error. The caller holds s.mu, which wait releases while it
+// waits, but not while it calls done.
 func (s *Server) wait(
 	ctx context.Context, pod, uid string, done func() (bool, error),
 ) error {
@@ -51,12 +53,12 @@ func (s *Server) wait(
 		s.mu.Lock()
 		if err != nil {
 			return fmt.Errorf("pod %s: waited %s for ztunnel: %s: %w",
-				pod, round(time.Since(start)), s.missing(uid), err)
+				pod, round(time.Since(start)), s.describePending(uid), err)
 		}
 	}
 }
 
-// notify wakes the waiters for a pod, or all if the UID is empty.
+// notify wakes the waiters for a pod, or all waiters if the UID is empty.
 func (s *Server) notify(uid string) {
 	for w := range s.waiters {
 		if uid == "" || w.uid == uid {
@@ -68,8 +70,9 @@ func (s *Server) notify(uid string) {
 	}
 }
 
-// added reports whether a ztunnel has acknowledged the entry.
-func (s *Server) added(e *entry) (bool, error) {
+// isAdded reports whether a ztunnel has acknowledged the entry. It returns an error if there is no
+// reason to wait for an acknowledgement.
+func (s *Server) isAdded(e *entry) (bool, error) {
 	if e.removed {
 		return false, errors.New("removed or replaced before ztunnel acknowledged it")
 	}
@@ -81,7 +84,7 @@ func (s *Server) added(e *entry) (bool, error) {
 	}
 	var refusals []string
 	for _, c := range s.sorted() {
-		switch c.result(e) {
+		switch c.verdict(e) {
 		case acknowledged:
 			return true, nil
 		case refused:
@@ -94,11 +97,12 @@ func (s *Server) added(e *entry) (bool, error) {
 	return false, nil
 }
 
-// deleted reports whether each ztunnel has acknowledged the removal.
-func (s *Server) deleted(uid string) (bool, error) {
+// isDeleted reports whether each ztunnel has acknowledged the removal. It returns an error if one has
+// refused it.
+func (s *Server) isDeleted(uid string) (bool, error) {
 	var refusals []string
 	for _, c := range s.sorted() {
-		if c.pending(uid) {
+		if c.isPending(uid) {
 			return false, nil
 		}
 		if r := c.results[uid]; r.entry == nil && r.err != "" {
@@ -111,12 +115,12 @@ func (s *Server) deleted(uid string) (bool, error) {
 	return true, nil
 }
 
-// missing describes the connections that have not acknowledged a pod.
-func (s *Server) missing(uid string) string {
+// describePending describes the connections that have not acknowledged a pod.
+func (s *Server) describePending(uid string) string {
 	var texts []string
 	for _, c := range s.sorted() {
-		if c.pending(uid) {
-			texts = append(texts, c.missing())
+		if c.isPending(uid) {
+			texts = append(texts, c.describePending())
 		}
 	}
 	if len(texts) == 0 {
@@ -125,17 +129,14 @@ func (s *Server) missing(uid string) string {
 	return strings.Join(texts, "; ")
 }
 
-// sorted returns the connections after hello, the oldest first.
+// sorted returns the connections that have sent a hello, the oldest first.
 func (s *Server) sorted() []*connection {
-	all := make([]*connection, 0, len(s.connections))
-	for c := range s.connections {
-		all = append(all, c)
-	}
-	slices.SortFunc(all, func(a, b *connection) int { return cmp.Compare(a.id, b.id) })
-	return all
+	return slices.SortedFunc(maps.Keys(s.connections), func(a, b *connection) int {
+		return cmp.Compare(a.id, b.id)
+	})
 }
 
-// round rounds a duration for people.
+// round rounds a duration for errors.
 func round(d time.Duration) time.Duration {
 	if d > time.Second {
 		return d.Round(100 * time.Millisecond)

@@ -24,19 +24,20 @@ type Options struct {
 	NodeName string
 	// Fetch provides objects that are not cached.
 	Fetch source.Source
-	// Changed, unless nil, is called with the name of each pod that was added, changed or removed,
-	// or with empty names after a new list, when any pod may have changed. It must not block.
+	// Changed, unless nil, is called with the name of each pod that was added, changed or removed.
+	// After a new list it is called with empty names, because any pod may have changed. It must not
+	// block.
 	Changed func(namespace, name string)
 	// NamespaceChanged, unless nil, is called with the name of each namespace that was added,
 	// changed or removed, or with an empty name after a new list. It must not block.
 	NamespaceChanged func(name string)
-	// Broken, unless nil, is called with the error if a watch fails, and every half minute while it
-	// does. Events may be lost meanwhile; then the objects are listed again.
+	// Broken, unless nil, is called with the error if a watch fails, and then every half minute
+	// until the watch is established again. Events may be lost meanwhile.
 	Broken func(error)
 }
 
-// maxFetches is the maximum number of concurrent requests to the API server; a pod has at most a
-// few MiB.
+// maxFetches is the maximum number of concurrent requests for single objects to the API server. It
+// limits the memory, because a pod may have a few MiB.
 const maxFetches = 8
 
 // A Cache caches pods and namespaces. It is safe for concurrent use.
@@ -45,12 +46,12 @@ type Cache struct {
 	client          *rest.RESTClient
 	pods            store
 	namespaces      store
-	wantsNamespaces chan struct{}
-	once            sync.Once
-	fetches         chan struct{}
+	wantsNamespaces chan struct{} // closed by the first call of Namespace
+	once            sync.Once     // closes wantsNamespaces
+	fetches         chan struct{} // semaphore for requests to the API server
 }
 
-// New returns a cache that is empty until Run, and fetches everything.
+// New returns a cache that is empty until Run, and requests each object from the API server.
 func New(o Options) (*Cache, error) {
 	if o.NodeName == "" {
 		return nil, errors.New("pod cache: the node has no name")
@@ -64,7 +65,7 @@ func New(o Options) (*Cache, error) {
 	}
 	return &Cache{
 		options: o, client: client,
-		pods:            store{changed: o.notify},
+		pods:            store{changed: o.notifyPod},
 		namespaces:      store{changed: o.notifyNamespace},
 		wantsNamespaces: make(chan struct{}),
 		fetches:         make(chan struct{}, maxFetches),
@@ -77,15 +78,15 @@ func (o *Options) notifyNamespace(n name) {
 	}
 }
 
-func (o *Options) notify(n name) {
+func (o *Options) notifyPod(n name) {
 	if o.Changed != nil {
 		o.Changed(n.namespace, n.name)
 	}
 }
 
-// Run keeps the cache up to date until the context ends. Failed watches are repeated: of pods after
-// at most five seconds, of namespaces with delays that grow to a minute. Meanwhile the last state
-// remains.
+// Run keeps the cache up to date until the context ends. A failed watch of the pods is repeated after
+// at most five seconds, a failed watch of the namespaces with delays that grow to a minute. The last
+// state remains in the cache meanwhile.
 func (m *Cache) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -104,13 +105,13 @@ func (m *Cache) Run(ctx context.Context) {
 }
 
 // Synced reports whether the node's pods have been listed.
-func (m *Cache) Synced() bool { return m.pods.ready() }
+func (m *Cache) Synced() bool { return m.pods.isSynced() }
 
 // Requested reports whether the first request for the node's pods has succeeded or failed.
 func (m *Cache) Requested() bool { return m.Synced() || m.pods.watchError() != nil }
 
-// Refused returns the error of the last request for the node's pods if the API server denied
-// permission, otherwise nil. While it is not nil, the cache is not updated.
+// Refused returns the error of the last request for the node's pods if the API server rejected the
+// credentials or permissions, and otherwise nil. While it is not nil, the cache is not updated.
 func (m *Cache) Refused() error { return m.pods.refusedError() }
 
 // Ready returns nil if pods can be read now: the watch is established, or the API server replies.
@@ -121,8 +122,8 @@ func (m *Cache) Ready(ctx context.Context) error {
 	return m.options.Fetch.Ready(ctx)
 }
 
-// Pod returns the JSON of a pod, and whether it had to be fetched. It must not be changed. The
-// errors are classified as for [source.Source].
+// Pod returns the JSON of a pod, which the caller must not change, and whether it was requested from
+// the API server. The errors are classified as for [source.Source].
 func (m *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error) {
 	if k := m.pods.get(name{ref.Namespace, ref.Name}); k != nil && k.hasUID(ref.UID) {
 		return k.json, false, nil
@@ -131,23 +132,24 @@ func (m *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bo
 	return pod, true, err
 }
 
-// Namespace returns the JSON of a namespace with its labels, as Pod does. The first call starts the
-// watch of namespaces.
+// Namespace returns the JSON of a namespace with its labels, and otherwise is as Pod. The first call
+// starts the watch of namespaces.
 func (m *Cache) Namespace(
-	ctx context.Context, which string,
+	ctx context.Context, namespaceName string,
 ) (namespace []byte, fetched bool, err error) {
 	m.once.Do(func() { close(m.wantsNamespaces) })
-	if k := m.namespaces.get(name{"", which}); k != nil {
+	if k := m.namespaces.get(name{"", namespaceName}); k != nil {
 		return k.json, false, nil
 	}
 	namespace, err = fetch(ctx, m, func() (*decide.Namespace, error) {
-		return m.options.Fetch.Namespace(ctx, which)
+		return m.options.Fetch.Namespace(ctx, namespaceName)
 	})
 	return namespace, true, err
 }
 
-// fetch sends a request to the API server, in the order of the calls.
-func fetch[T any](ctx context.Context, m *Cache, question func() (*T, error)) ([]byte, error) {
+// fetch calls request, which requests an object from the API server, and returns the object's JSON.
+// At most maxFetches calls run at a time.
+func fetch[T any](ctx context.Context, m *Cache, request func() (*T, error)) ([]byte, error) {
 	select {
 	case m.fetches <- struct{}{}:
 		defer func() { <-m.fetches }()
@@ -155,11 +157,11 @@ func fetch[T any](ctx context.Context, m *Cache, question func() (*T, error)) ([
 		return nil, source.WithKind(source.Unavailable,
 			errors.New("too many concurrent requests to the API server"))
 	}
-	answer, err := question()
+	object, err := request()
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(answer)
+	return json.Marshal(object)
 }
 
 // An Item identifies a cached pod.
@@ -170,8 +172,8 @@ type Item struct {
 	PodStatus       PodStatus
 }
 
-// Pods returns the pods of the node sorted by name; none before they are listed. [Cache.Pod]
-// returns the object.
+// Pods returns the pods of the node sorted by name, or no pods before they have been listed.
+// [Cache.Pod] returns the object.
 func (m *Cache) Pods() []Item {
 	items := m.pods.all()
 	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.String(), b.String()) })
@@ -180,5 +182,5 @@ func (m *Cache) Pods() []Item {
 
 // Item returns a pod of the node, if it is cached.
 func (m *Cache) Item(namespace, podName string) (Item, bool) {
-	return m.pods.one(name{namespace, podName})
+	return m.pods.item(name{namespace, podName})
 }

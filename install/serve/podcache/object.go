@@ -20,11 +20,12 @@ const maxCachedBytes = 32 << 10
 // configHash is the annotation that identifies a static pod; see [decide.Pod.HasUID].
 const configHash = "kubernetes.io/config.hash"
 
-// lastApplied is written by kubectl, doubles the size of a pod, and is not needed.
+// lastApplied is an annotation that kubectl writes. It is removed, because it doubles the size of a
+// pod and decisions do not need it.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// object is a pod or a namespace, first as received and then as cached. The types of k8s.io/api are
-// not used, so that their many fields are not decoded.
+// An object is a pod or a namespace, first as received and then as cached. The types of k8s.io/api
+// are not used, because decoding their many fields takes time.
 type object struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -43,8 +44,9 @@ func (o *object) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// trim converts an object to its cached form. An invalid object is reduced to its name, and a
-// request for it returns the reason. An error would make client-go log the whole object.
+// trim converts an object to its cached form. For an invalid object this form has no JSON, so that
+// the object is requested from the API server, which shows the reason. trim does not return an error
+// for it, because client-go would log the whole object.
 func trim(obj any) (any, error) {
 	o, ok := obj.(*object)
 	if !ok {
@@ -57,7 +59,7 @@ func trim(obj any) (any, error) {
 		uid: string(o.UID), hash: short(o.Annotations[configHash]), version: o.ResourceVersion,
 	}
 	if text, err := o.encode(); err == nil && len(text) <= maxCachedBytes {
-		k.json = bytes.Clone(text) // without the room that the encoder left
+		k.json = bytes.Clone(text) // without the unused capacity of the encoder's buffer
 	}
 	if o.Namespace != "" {
 		k.status = statusOf(o)
@@ -70,7 +72,8 @@ func trim(obj any) (any, error) {
 // maxNameLength is the maximum length of a name in Kubernetes.
 const maxNameLength = 253
 
-// short returns the text, or an empty string if it is longer than any valid one.
+// short returns the text, or an empty string if it is longer than maxNameLength and therefore
+// invalid.
 func short(text string) string {
 	if len(text) > maxNameLength {
 		return ""
@@ -81,7 +84,7 @@ func short(text string) string {
 // encode returns the JSON of the parts that decisions need.
 func (o *object) encode() ([]byte, error) {
 	m := decide.Metadata{Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Labels: o.Labels}
-	if o.Namespace == "" { // the objects of a list do not say their kind
+	if o.Namespace == "" { // a namespace; objects in a list have no kind
 		return json.Marshal(decide.Namespace{Metadata: m})
 	}
 	delete(o.Annotations, lastApplied)
@@ -94,7 +97,7 @@ func (o *object) encode() ([]byte, error) {
 	return json.Marshal(pod)
 }
 
-// unmarshal does not change the value if the text is empty.
+// unmarshal is json.Unmarshal, but does not change the value if the text is empty.
 func unmarshal(text json.RawMessage, value any) error {
 	if len(text) == 0 {
 		return nil

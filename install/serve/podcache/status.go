@@ -9,13 +9,13 @@ import (
 // PodStatus contains the phase of a pod, and other fields for field selectors. It is not sent to
 // the plugin. The zero value describes an unknown pod.
 type PodStatus struct {
-	// Deleted reports that the pod is being deleted, which is irreversible.
+	// Deleted is set if the pod is being deleted, which is irreversible.
 	Deleted bool
 	// Phase is the phase of the pod's status: Pending, Running, Succeeded, Failed or Unknown.
 	Phase string
-	// RestartPolicy, SchedulerName and ServiceAccount come from its specification.
+	// RestartPolicy, SchedulerName and ServiceAccount are from the pod's specification.
 	RestartPolicy, SchedulerName, ServiceAccount string
-	// Init are the init containers that have ended at least once.
+	// Init contains the init containers that have ended at least once.
 	Init []InitContainer
 }
 
@@ -25,7 +25,7 @@ func (l *PodStatus) Over() bool { return l.Phase == "Succeeded" || l.Phase == "F
 // An InitContainer contains the results of an init container that has ended at least once.
 type InitContainer struct {
 	Name string
-	// Succeeded reports that its last run succeeded.
+	// Succeeded reports whether the last run succeeded.
 	Succeeded bool
 	// Last is the last completed run; nil if there was none.
 	Last *Termination
@@ -39,8 +39,8 @@ type Termination struct {
 	Started time.Time
 }
 
-// maxMessagesBytes is the maximum total size of the cached messages of a pod. The kubelet truncates
-// each to 4 KiB.
+// maxMessagesBytes is the maximum total size of the cached termination messages of a pod in bytes.
+// The kubelet truncates each message to 4 KiB.
 const maxMessagesBytes = 8 << 10
 
 // statusOf returns the status of an object. Invalid parts are ignored.
@@ -57,7 +57,7 @@ func statusOf(o *object) PodStatus {
 		RestartPolicy: short(spec.RestartPolicy),
 		SchedulerName: short(spec.SchedulerName), ServiceAccount: short(spec.ServiceAccountName),
 	}
-	room := maxMessagesBytes
+	remaining := maxMessagesBytes
 	for _, s := range status.InitContainerStatuses {
 		c := InitContainer{
 			Name:      short(s.Name),
@@ -65,7 +65,7 @@ func statusOf(o *object) PodStatus {
 		}
 		if t := s.LastState.Terminated; t != nil {
 			c.Last = &Termination{ExitCode: t.ExitCode, Message: t.Message, Started: t.StartedAt}
-			if room -= len(t.Message); room < 0 {
+			if remaining -= len(t.Message); remaining < 0 {
 				c.Last.Message = ""
 			}
 		}

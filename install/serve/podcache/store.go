@@ -10,23 +10,24 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// store is the store of a watch. It is safe for concurrent use. Without a watch it is empty.
+// A store contains the objects of a watch. It is safe for concurrent use.
 type store struct {
 	mu       sync.RWMutex
 	objects  map[name]*cachedObject
 	synced   bool
 	broken   error     // error of the current watch; nil if it is established
 	reported time.Time // time of the last report of broken
-	// called after each change, with the zero name if any object may have changed; may be nil
+	// changed, unless nil, is called after each change, with the zero name if any object may have
+	// changed.
 	changed func(name)
 }
 
 var _ cache.TransformingStore = (*store)(nil)
 
-// name identifies an object; the namespace of a namespace is empty.
+// A name identifies an object. For a namespace, the field namespace is empty.
 type name struct{ namespace, name string }
 
-// cachedObject is a cached object. It is immutable.
+// A cachedObject is the cached form of an object. It is immutable.
 type cachedObject struct {
 	uid, hash, version string
 	// json contains the required parts; nil if they are too large or invalid.
@@ -37,7 +38,7 @@ type cachedObject struct {
 // hasUID reports whether the object has the UID in the kubelet. The empty UID matches every object.
 func (k *cachedObject) hasUID(uid string) bool { return uid == "" || k.uid == uid || k.hash == uid }
 
-// get returns an object with its text; nil if there is none.
+// get returns an object with its JSON, or nil if it is not in the store.
 func (s *store) get(n name) *cachedObject {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -47,7 +48,7 @@ func (s *store) get(n name) *cachedObject {
 	return nil
 }
 
-// all returns all objects without their text.
+// all returns all objects without their JSON.
 func (s *store) all() []Item {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -58,8 +59,8 @@ func (s *store) all() []Item {
 	return items
 }
 
-// one returns an object without its text.
-func (s *store) one(n name) (Item, bool) {
+// item returns an object without its JSON.
+func (s *store) item(n name) (Item, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	k := s.objects[n]
@@ -74,8 +75,8 @@ func (k *cachedObject) item(n name) Item {
 	return Item{Ref: ref, ResourceVersion: k.version, PodStatus: k.status}
 }
 
-// ready reports whether the first list has been received.
-func (s *store) ready() bool {
+// isSynced reports whether the first list has been received.
+func (s *store) isSynced() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.synced
@@ -88,7 +89,8 @@ func (s *store) watchError() error {
 	return s.broken
 }
 
-// refusedError returns the last error if it means that the agent has no permission to watch.
+// refusedError returns the reason why the watch is interrupted if the API server rejected the
+// credentials or permissions, and otherwise nil.
 func (s *store) refusedError() error {
 	if err := s.watchError(); apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		return err
@@ -96,11 +98,11 @@ func (s *store) refusedError() error {
 	return nil
 }
 
-// reportInterval is the minimum time between reports of a lasting failure, which is retried more
+// reportInterval is the minimum time between reports of a lasting failure. The watch is retried more
 // often.
 const reportInterval = 30 * time.Second
 
-// note records the result of the last request, and reports whether it is a failure to report.
+// note records the result of the last request, and returns whether the error must be reported.
 func (s *store) note(err error) (report bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

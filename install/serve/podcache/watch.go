@@ -14,15 +14,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// podPause is the delay before watching the node's pods again after a failure: uniformly
-// distributed from half a second to five seconds, without growing. client-go's default delays grow
-// to a minute, in which the audit would not receive new pods.
+// podPause is the delay before watching the node's pods again after a failure. It is random, from
+// half a second to five seconds, and does not grow: client-go's default delays grow to a minute, in
+// which the audit would not receive new pods.
 //
-// An agent sends a request every 2.75 s on average, only for the pods of one node, for which API
-// servers have an index. On 10,000 nodes this causes 3,600 connections per second that an
-// unavailable server rejects, and when it is available again 2,200 lists per second for five
-// seconds. They are requests of a service account, which priority and fairness ranks after requests
-// of the nodes.
+// During an outage an agent sends a request every 2.75 s on average: 3,600 connections per second of
+// 10,000 nodes, which an unavailable server rejects. When the server is available again, the agents
+// send 2,200 lists per second for five seconds. Each list is of the pods of one node, for which API
+// servers have an index, and priority and fairness ranks it after requests of the nodes.
 var podPause = wait.Backoff{
 	Duration: minPause, Jitter: float64(maxPause/minPause) - 1,
 }
@@ -32,14 +31,14 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// listTime limits a list and the begin of a watch, which would otherwise wait indefinitely for a
-// slow response. A list of the namespaces of a large cluster takes seconds. A watch ends at most so
-// long after the time when the API server should have ended it.
+// listTime is the time limit for a list, and for the begin of a watch, which would otherwise wait
+// indefinitely for a slow response. A list of the namespaces of a large cluster takes seconds. If the
+// API server does not end a watch in time, the watch is ended after this additional time.
 const listTime = time.Minute
 
-// namespacePause is client-go's default, from about a second to a minute: the namespaces of the
-// whole cluster are too large to be requested by every node every few seconds. A new namespace is
-// fetched meanwhile.
+// namespacePause is nil for client-go's default delays, which grow from about a second to a minute:
+// the list of all namespaces of the cluster is too large to be requested by every node every few
+// seconds. A namespace that is not cached is requested singly meanwhile.
 var namespacePause *wait.Backoff
 
 // A boundedWatch is a watch that cancels its context when it is stopped.
@@ -56,12 +55,13 @@ func (w boundedWatch) Stop() {
 
 // watch keeps a store up to date until the context ends.
 func (m *Cache) watch(
-	ctx context.Context, resource string, which fields.Selector, pause *wait.Backoff, s *store,
+	ctx context.Context, resource string, selector fields.Selector, pause *wait.Backoff, s *store,
 ) {
-	// client-go would retry a request that is reset ten times, each time after exactly a second,
-	// and then begin anew: all agents of a cluster at the same time, without ever reaching pause.
+	// Retries of client-go are disabled: it would retry a request whose connection is reset ten
+	// times, each time after exactly a second. All agents of a cluster would do so at the same time,
+	// without the random delay of pause.
 	request := func(o metav1.ListOptions) *rest.Request {
-		o.FieldSelector = which.String()
+		o.FieldSelector = selector.String()
 		return m.client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).
 			MaxRetries(0)
 	}
@@ -81,7 +81,7 @@ func (m *Cache) watch(
 			defer cancel()
 			list, err := request(o).Do(ctx).Get()
 			if err != nil {
-				note(err) // otherwise the watch that comes next says whether pods are followed
+				note(err) // a success is recorded only when the following watch is established
 			}
 			return list, err
 		},

@@ -1,4 +1,4 @@
-// Package ztunneltest is ztunnel's side of the protocol of package ztunnel, for tests.
+// Package ztunneltest implements ztunnel's side of the protocol of package ztunnel for tests.
 package ztunneltest
 
 import (
@@ -55,9 +55,9 @@ func (c *Client) Write(packet []byte) error {
 	return err
 }
 
-// Next waits for the next message. The namespace, which the caller must close, is nil unless the
-// packet has a descriptor; more than one is an error. After the connection has ended the error is
-// io.EOF.
+// Next waits for the next message, and returns it with the network namespace in the packet, which the
+// caller must close; nil if the packet has no descriptor. More than one descriptor is an error. After
+// the connection has ended, the error is io.EOF.
 func (c *Client) Next() (*zds.Request, *netns.NS, error) {
 	n, rights, flags, _, err := c.conn.ReadMsgUnix(c.buffer, c.rights)
 	if err != nil {
@@ -86,29 +86,29 @@ func namespace(data []byte) (*netns.NS, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []int
+	var received []int
 	for _, m := range messages {
 		fds, err := unix.ParseUnixRights(&m)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, fds...)
+		received = append(received, fds...)
 	}
 	defer func() {
-		for _, fd := range all {
+		for _, fd := range received {
 			_ = unix.Close(fd)
 		}
 	}()
-	switch len(all) {
+	switch len(received) {
 	case 0:
 		return nil, nil
 	case 1:
-		return netns.FromHandle(vishnetns.NsHandle(all[0]))
+		return netns.FromHandle(vishnetns.NsHandle(received[0]))
 	}
 	return nil, errors.New("the packet has more than one descriptor")
 }
 
-// Ack acknowledges a message, with an error unless it is empty.
+// Ack acknowledges a message, with an error unless failure is empty.
 func (c *Client) Ack(failure string) error {
 	data, err := proto.Marshal(&zds.Response{
 		Payload: &zds.Response_Ack{Ack: &zds.Ack{Error: failure}},

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A Ztunnel acknowledges all messages, and has the pods that it was told of.
+// A Ztunnel acknowledges all messages, and records them and the pods that it should serve.
 type Ztunnel struct {
 	// Reply returns the error with which a message is acknowledged, empty for success; it may
 	// block. Nil means success.
