@@ -345,7 +345,7 @@ func TestDirectoriesThatAreNotGiven(t *testing.T) {
 	wantMissing(t, sandbox.New(sandbox.Options{RunDir: n.run}), other,
 		"/var/run/netns/sluice-no-such-name: open: no such file")
 	wantMissing(t, sandbox.New(sandbox.Options{}), other,
-		"neither a record nor the runtime's cache has it")
+		"neither a record nor the runtime's cache contains it")
 }
 
 func TestADirectoryThatCannotBeRead(t *testing.T) {

@@ -168,7 +168,7 @@ func TestNothingIsSearchedWithoutTheNodesProc(t *testing.T) {
 	n.start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
 	proc := n.proc
 	n.proc = ""
-	wantMissing(t, n.finder(), p, "neither a record nor the runtime's cache has it")
+	wantMissing(t, n.finder(), p, "neither a record nor the runtime's cache contains it")
 	n.proc = filepath.Join(proc, "none")
 	wantMissing(t, n.finder(), p, "proc: ", "no such file")
 	n.proc = proc
