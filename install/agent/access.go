@@ -63,8 +63,8 @@ func (a *Agent) checkInsertable() error {
 }
 
 // socketReady reports whether the plugin can read pods through the socket. During an outage of the
-// API server the cached pods suffice, because no pod is scheduled to the node meanwhile. Without the
-// permission to watch pods they do not, because new pods would be missing.
+// API server the cached pods suffice, because no pod is scheduled to the node meanwhile. Without
+// the permission to watch pods they do not, because new pods would be missing.
 func (a *Agent) socketReady() bool {
 	return a.server != nil && a.server.Listening() && a.podCache.Synced() &&
 		a.podCache.Refused() == nil

@@ -109,7 +109,8 @@ func (m *ambientMode) hostRules() (agent.HostRules, error) {
 			errors.New("the agent does not know the node's pods yet"))
 	}
 	return agent.HostRules{
-		NetNS: m.hostNode.NetNS(), Proc: m.hostNode.ProcDir, Backend: string(backend), Parameters: p,
+		NetNS: m.hostNode.NetNS(), Proc: m.hostNode.ProcDir,
+		Backend: string(backend), Parameters: p,
 	}, nil
 }
 

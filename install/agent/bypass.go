@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// newBypass returns the detector for pods that the runtime starts without the plugin. Its file is on
-// a tmpfs, because a reboot ends all bypasses: the sandboxes are new, and the runtime has read its
-// configuration again.
+// newBypass returns the detector for pods that the runtime starts without the plugin. Its file is
+// on a tmpfs, because a reboot ends all bypasses: the sandboxes are new, and the runtime has read
+// its configuration again.
 func (a *Agent) newBypass() *bypass.Detector {
 	d, err := bypass.New(bypass.Options{
 		Optional: !a.options.Settings.Bool("CHAINED_CNI_PLUGIN"),
@@ -35,7 +35,8 @@ func (a *Agent) bypassChanged() {
 	if b, bypassed := a.bypass.Current(); bypassed {
 		a.options.Log.Error(bypassReason+": "+b.String(), zap.String("pod", b.Pod))
 	} else {
-		a.options.Log.Info("resolved: " + bypassReason + ": the runtime called the plugin for a pod")
+		a.options.Log.Info("resolved: " + bypassReason + ": the runtime called the plugin for a " +
+			"pod")
 	}
 	a.updateEvents()
 }

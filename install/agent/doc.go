@@ -14,8 +14,8 @@
 // server permits the agent to watch them; an outage of the API server does not matter, because no
 // pod is scheduled to the node meanwhile. The kubeconfig is available while the API server replies
 // and permits the plugin to read pods; an outage of more than half a minute makes it unavailable.
-// The agent checks the kubeconfig every half minute if it does not serve the socket, otherwise every
-// ten minutes.
+// The agent checks the kubeconfig every half minute if it does not serve the socket, otherwise
+// every ten minutes.
 //
 // The API server must accept the agent's own credentials (package credential), and the permissions
 // of the plugin's kubeconfig must be known.
@@ -31,9 +31,10 @@
 // # Reboot
 //
 // The plugin's configuration persists across a reboot, but not the kubeconfig, which is on a tmpfs.
-// The agent's pod must still start. For this pod the plugin therefore neither reads a kubeconfig nor
-// sends a request. It identifies the pod by pod_namespace and agent_daemonset, or by the annotation
-// that the runtime passes (the agent requests this capability in the plugin's configuration).
+// The agent's pod must still start. For this pod the plugin therefore neither reads a kubeconfig
+// nor sends a request. It identifies the pod by pod_namespace and agent_daemonset, or by the
+// annotation that the runtime passes (the agent requests this capability in the plugin's
+// configuration).
 //
 // On runtimes that call STATUS, a missing kubeconfig or an expired token must not make STATUS fail
 // if the configuration names the agent (pod_namespace), because the agent will correct it.

@@ -45,8 +45,8 @@ func (a *Agent) loops() []heartbeat.Loop {
 	return loops
 }
 
-// A caller sends requests to the agent's socket as the plugin does, because a listening socket alone
-// does not show that requests are answered.
+// A caller sends requests to the agent's socket as the plugin does, because a listening socket
+// alone does not show that requests are answered.
 type caller struct {
 	listening func() bool
 	request   func(context.Context) error

@@ -46,7 +46,8 @@ func (a *Agent) reportPodsUnwatched(err error) {
 
 func (r *reporter) reportDaemonSetUnwatched(err error) {
 	r.log.Warn("cannot watch the agent's DaemonSet; "+
-		"the plugin stays installed unless the API server replies when the agent ends", zap.Error(err))
+		"the plugin stays installed unless the API server replies when the agent ends",
+		zap.Error(err))
 }
 
 func (r *reporter) countAnswer(result serve.Result, duration time.Duration) {

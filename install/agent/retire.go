@@ -48,8 +48,8 @@ func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Log
 	return removeAccess(v, parsed.Kubeconfig, log)
 }
 
-// uninstallNode removes the plugin from the node, and logs the changed and the remaining files. Paths
-// in messages are paths on the node.
+// uninstallNode removes the plugin from the node, and logs the changed and the remaining files.
+// Paths in messages are paths on the node.
 func uninstallNode(ctx context.Context, n *node.Node, v settings.Values, log *zap.Logger) error {
 	report, err := n.Uninstall(ctx, v.Duration("SLUICE_UNINSTALL_TIMEOUT"))
 	paths := hostPaths(v)

@@ -41,8 +41,8 @@ const insertPoll = 20 * time.Millisecond
 // Run keeps the node in its desired state until ctx is done, and then removes the plugin from the
 // node if no agent will replace this one. It returns an error if a port cannot be opened or served,
 // if the uninstallation fails, or if the agent must be restarted: because only a restart replaces
-// its credentials (package credential), or because the runtime uses directories that are not mounted
-// in the agent.
+// its credentials (package credential), or because the runtime uses directories that are not
+// mounted in the agent.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.cluster.Close()
 	defer a.fetch.Close()
@@ -136,8 +136,8 @@ func (a *Agent) startWorkers(ctx context.Context, group *sync.WaitGroup) {
 	}
 }
 
-// wakeWhenInsertable polls until the plugin can be inserted, because there is no event for this, and
-// then triggers a reconciliation.
+// wakeWhenInsertable polls until the plugin can be inserted, because there is no event for this,
+// and then triggers a reconciliation.
 func (a *Agent) wakeWhenInsertable(ctx context.Context) {
 	ticker := time.NewTicker(insertPoll)
 	defer ticker.Stop()

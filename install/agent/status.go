@@ -147,8 +147,8 @@ func (a *Agent) conflictsTopic(rewrites map[string]int) agent.Topic {
 	return t
 }
 
-// formatCounts returns counts as text, for example "2 drifted", in the order of the names and without
-// zeros.
+// formatCounts returns counts as text, for example "2 drifted", in the order of the names and
+// without zeros.
 func formatCounts(counts map[string]int) []string {
 	var formatted []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {

@@ -159,7 +159,9 @@ func (r *reporter) reportDirectories(d node.Directories) {
 	for part, current := range map[string]node.Directory{
 		observe.Configuration: d.Configuration, observe.Binary: d.Binary,
 	} {
-		for _, state := range []node.Directory{node.Same, node.Replaced, node.Missing, node.Unknown} {
+		for _, state := range []node.Directory{
+			node.Same, node.Replaced, node.Missing, node.Unknown,
+		} {
 			r.metrics.SetBool(metrics.NodeDirectory(part, string(state)), current == state)
 		}
 	}

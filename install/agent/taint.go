@@ -14,8 +14,8 @@ import (
 const (
 	// taintPoll is the interval for checking whether an ADD would succeed.
 	taintPoll = 100 * time.Millisecond
-	// maxTaintRetry is the maximum delay after an error. Delays are random, because all agents retry
-	// after an outage of the API server.
+	// maxTaintRetry is the maximum delay after an error. Delays are random, because all agents
+	// retry after an outage of the API server.
 	maxTaintRetry = 30 * time.Second
 	// taintTime is the time limit of the requests that remove the taint.
 	taintTime = 10 * time.Second

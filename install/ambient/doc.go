@@ -16,10 +16,10 @@
 //
 // # Pods that start
 //
-// In ADD the plugin requests the enrolment of the pod and passes its network namespace ([Node.Add]).
-// ADD waits for ztunnel for up to 30 s, because pods and ztunnel start at the same time after a
-// reboot, and then fails: a pod of the mesh does not start without ztunnel. After 2 s an event on
-// the pod reports that it waits. The annotation is set after the reply to the plugin.
+// In ADD the plugin requests the enrolment of the pod and passes its network namespace
+// ([Node.Add]). ADD waits for ztunnel for up to 30 s, because pods and ztunnel start at the same
+// time after a reboot, and then fails: a pod of the mesh does not start without ztunnel. After 2 s
+// an event on the pod reports that it waits. The annotation is set after the reply to the plugin.
 //
 // # Migration from istio-cni
 //
@@ -44,14 +44,14 @@
 // Between reconciliations the audit compares and repairs the installed rules ([Node.Rules]; package
 // audit).
 //
-// When the agent starts, it accepts connections of ztunnels only after it has listed all pods of the
-// node and searched for their network namespaces. It reports a pod without a network namespace to
-// ztunnel too, so that ztunnel keeps the pod if it already serves it.
+// When the agent starts, it accepts connections of ztunnels only after it has listed all pods of
+// the node and searched for their network namespaces. It reports a pod without a network namespace
+// to ztunnel too, so that ztunnel keeps the pod if it already serves it.
 //
 // # The annotation
 //
-// The annotation is "enabled" after step 3, and "pending" while ztunnel has not acknowledged the pod
-// or the node's rules lack its addresses. It is changed only if the pod has another value. If the
-// rules are in the kernel already when the agent starts, the annotation stays until ztunnel connects
-// again.
+// The annotation is "enabled" after step 3, and "pending" while ztunnel has not acknowledged the
+// pod or the node's rules lack its addresses. It is changed only if the pod has another value. If
+// the rules are in the kernel already when the agent starts, the annotation stays until ztunnel
+// connects again.
 package ambient

@@ -36,8 +36,8 @@ type desiredPod struct {
 // errNotAmbient is the error for a pod that should not be in ambient mode.
 var errNotAmbient = errors.New("the pod is not in ambient mode")
 
-// desired returns the desired state of a pod. The error wraps errNotAmbient if the pod should not be
-// in ambient mode.
+// desired returns the desired state of a pod. The error wraps errNotAmbient if the pod should not
+// be in ambient mode.
 func (n *Node) desired(ctx context.Context, ref source.Ref) (desiredPod, error) {
 	data, _, err := n.Pods.Pod(ctx, ref)
 	if err != nil {
@@ -142,8 +142,8 @@ func (n *Node) add(
 	return e, nil
 }
 
-// abandon closes the network namespace of a pod whose ADD failed: the runtime removes the namespace,
-// and calls ADD again with another one.
+// abandon closes the network namespace of a pod whose ADD failed: the runtime removes the
+// namespace, and calls ADD again with another one.
 func (n *Node) abandon(p *pod) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // Remove sends the message, and does not wait for the acknowledgement
@@ -204,10 +204,10 @@ func (n *Node) enrol(
 // connectInterval is the time between two attempts while no ztunnel is connected.
 const connectInterval = 50 * time.Millisecond
 
-// notifyZtunnel sends a pod to ztunnel, and returns nil once ztunnel has acknowledged the pod. If no
-// ztunnel is connected, because the agent was restarted or ztunnel is still connected to istio-cni,
-// the listeners of ztunnel in the pod's network namespace suffice. Otherwise notifyZtunnel waits for
-// a connection if wait is set.
+// notifyZtunnel sends a pod to ztunnel, and returns nil once ztunnel has acknowledged the pod. If
+// no ztunnel is connected, because the agent was restarted or ztunnel is still connected to
+// istio-cni, the listeners of ztunnel in the pod's network namespace suffice. Otherwise
+// notifyZtunnel waits for a connection if wait is set.
 func (n *Node) notifyZtunnel(ctx context.Context, p ztunnel.Pod, wait bool) error {
 	start := time.Now()
 	if wait {

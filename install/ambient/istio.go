@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// istio-cni leaves its rules in the pods of a node when it is uninstalled. These rules treat packets
-// as the rules of Sluice do, and stay in the pod until it leaves ambient mode.
+// istio-cni leaves its rules in the pods of a node when it is uninstalled. These rules treat
+// packets as the rules of Sluice do, and stay in the pod until it leaves ambient mode.
 
 // removeIstioRules removes the rules of istio-cni from a pod that leaves ambient mode. If they
 // stayed, the pod could not connect to anything without ztunnel. The caller holds the pod's lock.
@@ -28,8 +28,8 @@ func (n *Node) removeIstioRules(p *pod) error {
 	return nil
 }
 
-// isTakenOver reports whether istio-cni has replaced this agent and has rules in the pod. The caller
-// holds the pod's lock.
+// isTakenOver reports whether istio-cni has replaced this agent and has rules in the pod. The
+// caller holds the pod's lock.
 func (n *Node) isTakenOver(p *pod) bool {
 	if !n.Ztunnel.IsReplaced() || p.ns == nil {
 		return false

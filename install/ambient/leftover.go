@@ -20,8 +20,8 @@ import (
 // ambient mode once.
 
 // findLeftovers searches the network namespaces of pods outside ambient mode for rules of ambient
-// mode. It adds pods with such rules to n.pods, so that they leave. The next reconciliation searches
-// pods again whose network namespaces were not found.
+// mode. It adds pods with such rules to n.pods, so that they leave. The next reconciliation
+// searches pods again whose network namespaces were not found.
 func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 	n.mu.Lock()
 	for _, o := range objects {

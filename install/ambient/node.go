@@ -115,8 +115,9 @@ type Node struct {
 
 	mu   sync.Mutex
 	pods map[string]*pod // by UID
-	// unsearched contains the UIDs of pods outside ambient mode that existed when the agent started,
-	// and whose network namespaces have not yet been searched for rules of an earlier agent.
+	// unsearched contains the UIDs of pods outside ambient mode that existed when the agent
+	// started, and whose network namespaces have not yet been searched for rules of an earlier
+	// agent.
 	unsearched map[cluster.Name]string
 }
 

@@ -37,8 +37,9 @@ func States() []State { return []State{Enrolled, Pending} }
 // A pod is a pod that is, or may be, in ambient mode.
 type pod struct {
 	ref source.Ref
-	// lock protects the other fields. It is held while the pod is reconciled or enrolled, also while
-	// ztunnel does not reply. It is a semaphore, because acquiring it must respect a deadline.
+	// lock protects the other fields. It is held while the pod is reconciled or enrolled, also
+	// while ztunnel does not reply. It is a semaphore, because acquiring it must respect a
+	// deadline.
 	lock *semaphore.Weighted
 
 	// rules is held while the rules in the network namespace are read or written. To change ns,
@@ -182,8 +183,8 @@ const eventReason = "AmbientNotEnrolled"
 // eventTime is the time limit of a request that sends an event.
 const eventTime = 5 * time.Second
 
-// report logs an error of a running pod and sends an event, unless the last error had the same kind.
-// The texts are not compared, because they may contain durations.
+// report logs an error of a running pod and sends an event, unless the last error had the same
+// kind. The texts are not compared, because they may contain durations.
 func (n *Node) report(ctx context.Context, p *pod, err error) {
 	kind := string(source.KindOf(err))
 	if kind == p.reported {
@@ -212,8 +213,8 @@ func (n *Node) sendEvent(ctx context.Context, ref source.Ref, message string) {
 	}
 }
 
-// reportWait sends an event if the ADD of a pod waits for ztunnel longer than ReportWait. The caller
-// calls done when the wait ends.
+// reportWait sends an event if the ADD of a pod waits for ztunnel longer than ReportWait. The
+// caller calls done when the wait ends.
 func (n *Node) reportWait(ctx context.Context, p ztunnel.Pod) (done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})

@@ -64,8 +64,8 @@ func (n *Node) restore(ctx context.Context) bool {
 }
 
 // runningPods returns the pods of the node that should be in ambient mode, and the others that have
-// a network namespace of their own. Pods with invalid annotations belong to the former, because they
-// may be enrolled.
+// a network namespace of their own. Pods with invalid annotations belong to the former, because
+// they may be enrolled.
 func (n *Node) runningPods(ctx context.Context) (inAmbient, others []*decide.Pod) {
 	for _, item := range n.Pods.Pods() {
 		if item.PodStatus.Over() {

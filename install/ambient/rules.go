@@ -24,8 +24,8 @@ type Rules struct {
 	Ambient rules.Ambient
 	// Backend is the backend in which the rules are installed.
 	Backend compat.BackendName
-	// Repaired contains the differences that the node found and repaired when it enrolled a pod that
-	// should have had the rules already; nil for none. A difference is returned once.
+	// Repaired contains the differences that the node found and repaired when it enrolled a pod
+	// that should have had the rules already; nil for none. A difference is returned once.
 	Repaired *compat.Comparison
 	Release  func()
 }
@@ -57,8 +57,8 @@ func (n *Node) Rules(uid string) *Rules {
 	return r
 }
 
-// install installs the rules in the pod and reads them back. If this fails, it removes rules that it
-// has created. If the pod should have had the rules already, the differences are stored for the
+// install installs the rules in the pod and reads them back. If this fails, it removes rules that
+// it has created. If the pod should have had the rules already, the differences are stored for the
 // audit.
 func (n *Node) install(p *pod, a rules.Ambient, expected bool) (applied compat.Result, err error) {
 	rs, err := rules.CompileAmbient(a)

@@ -50,9 +50,9 @@ func (a *Auditor) ambientPod(uid string) *AmbientPod {
 	return a.Ambient(uid)
 }
 
-// auditAmbient audits a pod in ambient mode. The desired state of the pod is the rules that the agent
-// has installed, not the record of its ADD, because the pod's annotations may have changed since
-// ADD.
+// auditAmbient audits a pod in ambient mode. The desired state of the pod is the rules that the
+// agent has installed, not the record of its ADD, because the pod's annotations may have changed
+// since ADD.
 func (v *reconciliation) auditAmbient(ctx context.Context, p *AmbientPod) {
 	last := v.desired.redirection
 	v.desired = desired{

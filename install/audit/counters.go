@@ -17,7 +17,7 @@ type CounterMetrics string
 const (
 	NoCounters        CounterMetrics = "none"
 	NamespaceCounters CounterMetrics = "namespace" // one series for the pods of each namespace
-	PodCounters       CounterMetrics = "pod"       // one series for each of the pods with the most packets
+	PodCounters       CounterMetrics = "pod"       // series of the pods with the most packets
 )
 
 // packets are numbers of packets by role.
@@ -40,8 +40,8 @@ func (p *packets) sum() (total uint64) {
 // a rule begins at 0 when a repair creates the rule again.
 type podCounters struct {
 	total packets
-	// last contains the counters of the rules at the last visit; nil before the first visit, and for
-	// a pod without counters.
+	// last contains the counters of the rules at the last visit; nil before the first visit, and
+	// for a pod without counters.
 	last []rules.RolePackets
 	// netns and redirection are the network namespace and the parameters of these rules.
 	netns       netns.ID

@@ -74,9 +74,9 @@ func (a *Auditor) getPod(ctx context.Context, item podcache.Item) (*decide.Pod, 
 	return pod, nil
 }
 
-// recordsOf returns the records of ADD for a pod. The records of a static pod have its config hash as
-// the UID, which is an annotation that users can set. They are therefore returned only if they have
-// the pod's name.
+// recordsOf returns the records of ADD for a pod. The records of a static pod have its config hash
+// as the UID, which is an annotation that users can set. They are therefore returned only if they
+// have the pod's name.
 func (a *Auditor) recordsOf(pod *decide.Pod) []*record.Record {
 	if records := a.records.Of(pod.Metadata.UID); len(records) > 0 {
 		return records
@@ -156,10 +156,10 @@ func (a *Auditor) updateMode(ctx context.Context, pod *decide.Pod, d desired) (d
 	return d, nil
 }
 
-// decisiveRecord returns the record of ADD that contains the desired state of the pod, or nil. A pod
-// has one record for each attachment, and all redirected attachments have the same rules. Among the
-// records of one sandbox, a record with a redirection takes precedence; otherwise the newest record
-// does.
+// decisiveRecord returns the record of ADD that contains the desired state of the pod, or nil. A
+// pod has one record for each attachment, and all redirected attachments have the same rules. Among
+// the records of one sandbox, a record with a redirection takes precedence; otherwise the newest
+// record does.
 func decisiveRecord(records []*record.Record) *record.Record {
 	var best *record.Record
 	for _, r := range records {
@@ -247,8 +247,8 @@ func (a *Auditor) ensureParameters(
 	return err
 }
 
-// errNoAddress is the error for a network namespace without an address: none is assigned yet, or the
-// sandbox is being removed.
+// errNoAddress is the error for a network namespace without an address: none is assigned yet, or
+// the sandbox is being removed.
 var errNoAddress = errors.New("the pod's network namespace has no address")
 
 // parameters returns the parameters that ADD would use for a pod with the addresses of the network

@@ -1,28 +1,28 @@
 // Package audit ensures that the mesh pods of a node keep their redirection.
 //
-// The desired state of a pod is taken from the record of its ADD. If there is none, it is taken from
-// the record of its repair (package repair), or decided as in ADD, with the pod and the addresses of
-// its network namespace. Pods that ADD skips are not audited, nor are pods that have ended or are
-// being deleted. The actual state is read completely from the kernel: a comparison takes about
-// 0.3 ms with nftables and less than 1 ms with iptables-legacy. If the two states were equal at the
-// last comparison, the generation ID of nftables and a check of the routing suffice, which takes
-// 0.1 ms.
+// The desired state of a pod is taken from the record of its ADD. If there is none, it is taken
+// from the record of its repair (package repair), or decided as in ADD, with the pod and the
+// addresses of its network namespace. Pods that ADD skips are not audited, nor are pods that have
+// ended or are being deleted. The actual state is read completely from the kernel: a comparison
+// takes about 0.3 ms with nftables and less than 1 ms with iptables-legacy. If the two states were
+// equal at the last comparison, the generation ID of nftables and a check of the routing suffice,
+// which takes 0.1 ms.
 //
 // # Visits
 //
 // One reconciliation of a pod is called a visit. A pod is visited when it appears or changes, after
 // an event of its network namespace (package nft/watch), and when the audit interval has elapsed,
 // because iptables-legacy has no events and events may be lost. Visits without an event take place
-// at a few common times, because waking a thread costs more than a visit. After lost events all pods
-// are visited, limited to 2 % of a core.
+// at a few common times, because waking a thread costs more than a visit. After lost events all
+// pods are visited, limited to 2 % of a core.
 //
 // # Repair
 //
 // A pod that differs from its desired state is repaired by one transaction of the backend, and the
 // result is read back. A pod that changes its rules repeatedly is repaired three times immediately,
 // and then once per second; between a change and the next repair its traffic bypasses the proxy. A
-// pod whose object changes repeatedly is visited every two seconds. If a visit takes long because of
-// many rules, visits of the pod are limited to 5 % of a core.
+// pod whose object changes repeatedly is visited every two seconds. If a visit takes long because
+// of many rules, visits of the pod are limited to 5 % of a core.
 //
 // A failed repair is repeated with exponential backoff of up to a minute. Differences that a repair
 // cannot remove, such as a foreign rule among Sluice's policy routes, are reported and repaired
@@ -36,9 +36,9 @@
 //
 // Foreign rules, of any backend and table, are evaluated by their effect on the traffic that the
 // pod's rules capture (package foreign). If they let some traffic bypass the proxy, or if this
-// cannot be decided, the pod does not count as redirected, and an event names the rule. The decision
-// is made at the first visit of a network namespace and when its rules have changed. The tables of
-// iptables-legacy, which has no events, are read at each visit and compared by a digest.
+// cannot be decided, the pod does not count as redirected, and an event names the rule. The
+// decision is made at the first visit of a network namespace and when its rules have changed. The
+// tables of iptables-legacy, which has no events, are read at each visit and compared by a digest.
 //
 // A pod without rules and without a record of ADD started before the plugin was installed: package
 // repair decides about it. If its namespace contains rules of Istio, istio-cni has redirected it,

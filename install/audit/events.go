@@ -33,8 +33,8 @@ type lastEvent struct {
 	since int
 }
 
-// countOccurrence counts an occurrence of a reason. It reports whether an event may be sent, and the
-// number of occurrences since the last event.
+// countOccurrence counts an occurrence of a reason. It reports whether an event may be sent, and
+// the number of occurrences since the last event.
 func (v *reconciliation) countOccurrence(reason string) (count int, due bool) {
 	last, known := v.lastEvents[reason]
 	last.since++
@@ -46,8 +46,8 @@ func (v *reconciliation) countOccurrence(reason string) (count int, due bool) {
 	return last.since, true
 }
 
-// recordEvent queues an event on the pod and logs it, unless the last event with the same reason was
-// less than eventInterval ago.
+// recordEvent queues an event on the pod and logs it, unless the last event with the same reason
+// was less than eventInterval ago.
 func (v *reconciliation) recordEvent(reason, message string) {
 	count, due := v.countOccurrence(reason)
 	if !due {

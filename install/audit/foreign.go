@@ -20,8 +20,8 @@ type foreignEffect struct {
 	exhausted bool
 }
 
-// retryFactor multiplies the time budget of a decision if the last decision exceeded the normal one.
-// [visitPause] limits the cost of pods whose rules cause this repeatedly.
+// retryFactor multiplies the time budget of a decision if the last decision exceeded the normal
+// one. [visitPause] limits the cost of pods whose rules cause this repeatedly.
 const retryFactor = 10
 
 // inspectForeign determines the effect of foreign rules on captured traffic of a pod whose Sluice

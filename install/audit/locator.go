@@ -17,8 +17,8 @@ const (
 	maxSearchBackoff     = time.Minute
 	// searchTimeout is the time limit of a search.
 	searchTimeout = 30 * time.Second
-	// batchDelay is the delay of a search after the first request, so that concurrent requests share
-	// one scan of /proc.
+	// batchDelay is the delay of a search after the first request, so that concurrent requests
+	// share one scan of /proc.
 	batchDelay = 5 * time.Millisecond
 )
 

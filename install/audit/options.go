@@ -75,8 +75,8 @@ type Options struct {
 // audits reports whether an enabled feature needs visits of pods.
 func (o *Options) audits() bool { return o.Compare || o.Policy.Any() }
 
-// entersNamespaces reports whether an enabled feature enters network namespaces. Otherwise the chart
-// does not give the agent the permission.
+// entersNamespaces reports whether an enabled feature enters network namespaces. Otherwise the
+// chart does not give the agent the permission.
 func (o *Options) entersNamespaces() bool { return o.Compare || o.Policy.InPlace }
 
 // Pods provides the node's pods; implemented by [podcache.Cache].

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// visits numbers the visits, and contains the running ones. The methods are safe for concurrent use.
+// visits numbers the visits, and contains the running ones. The methods are safe for concurrent
+// use.
 type visits struct {
 	mu      sync.Mutex
 	begun   uint64 // number of the last visit

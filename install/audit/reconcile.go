@@ -22,8 +22,8 @@ import (
 // errorBackoff is the time before the next visit of a pod after an error.
 const errorBackoff = 15 * time.Second
 
-// A reconciliation is one visit of a pod: it compares the pod with its desired state and acts on the
-// result.
+// A reconciliation is one visit of a pod: it compares the pod with its desired state and acts on
+// the result.
 type reconciliation struct {
 	*Auditor
 	*pod
@@ -271,10 +271,10 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 	return found, err
 }
 
-// mayBeInADD reports whether the pod's ADD may be running, so that its addresses may not be assigned
-// yet and it does not count as unprotected. This is possible if the sandbox was found in /proc,
-// because processes of the pod may exist before ADD ends. Other sources contain a sandbox only after
-// its ADD.
+// mayBeInADD reports whether the pod's ADD may be running, so that its addresses may not be
+// assigned yet and it does not count as unprotected. This is possible if the sandbox was found in
+// /proc, because processes of the pod may exist before ADD ends. Other sources contain a sandbox
+// only after its ADD.
 func (v *reconciliation) mayBeInADD() bool {
 	return v.desired.origin == fromPod && v.sandbox.Source == sandbox.Proc && !v.started()
 }

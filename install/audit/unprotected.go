@@ -149,8 +149,8 @@ func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
 }
 
 const (
-	// actionTimeout is the time limit of a request to the API server. It is short, because other pods
-	// may wait for the request.
+	// actionTimeout is the time limit of a request to the API server. It is short, because other
+	// pods may wait for the request.
 	actionTimeout = 3 * time.Second
 	// actionPause is the time without requests after a request that got no reply.
 	actionPause = 30 * time.Second

@@ -16,8 +16,8 @@ const (
 	// maxWatchBackoff is the maximum delay between attempts to subscribe to events.
 	maxWatchBackoff = 5 * time.Minute
 	// fullPassPerPod is multiplied by the number of pods to get the minimum time between two visits
-	// of all pods after lost events. A visit takes 2 ms including foreign rules, so that lost events
-	// cost at most 2 % of a core.
+	// of all pods after lost events. A visit takes 2 ms including foreign rules, so that lost
+	// events cost at most 2 % of a core.
 	fullPassPerPod = 100 * time.Millisecond
 )
 
@@ -88,8 +88,8 @@ func (a *Auditor) onEvent(e watch.Event) {
 	a.plan(uid, p.eventLimit.next(now))
 }
 
-// visitAll plans visits of all pods with a network namespace. Calls in quick succession are delayed;
-// see fullPassPerPod.
+// visitAll plans visits of all pods with a network namespace. Calls in quick succession are
+// delayed; see fullPassPerPod.
 func (a *Auditor) visitAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -69,7 +69,8 @@ func (h *chainHistory) explain(created time.Time) Cause {
 		return Cause{Early, text +
 			", and the agent has not found the plugin in the node's CNI chain yet"}
 	case created.Before(h.spans[0].from):
-		return Cause{Early, text + ", before the agent found the plugin in the node's CNI chain at " +
+		return Cause{Early, text + ", before the agent found the plugin in the node's CNI chain " +
+			"at " +
 			stamp(h.spans[0].from)}
 	case complete && created.Sub(last.from) < reloadTime:
 		return Cause{Early, fmt.Sprintf(

@@ -17,8 +17,8 @@ import (
 // seconds.
 const reloadTime = 5 * time.Second
 
-// Options are the options of a [Detector]. With the zero value the plugin should be in the chain, and
-// bypasses are not stored.
+// Options are the options of a [Detector]. With the zero value the plugin should be in the chain,
+// and bypasses are not stored.
 type Options struct {
 	// Optional is set if the plugin is not inserted into the chain, and pods must request its
 	// network. Then a start without the plugin is not a bypass.
@@ -31,8 +31,8 @@ type Options struct {
 	Check func()
 	// Changed is called, without a lock held, when a bypass begins, is repeated or ends.
 	Changed func()
-	// Elapsed returns the time since a fixed moment, by a clock that is never set. If it is nil, the
-	// monotonic readings of the times that are passed to [Detector.Note] are used.
+	// Elapsed returns the time since a fixed moment, by a clock that is never set. If it is nil,
+	// the monotonic readings of the times that are passed to [Detector.Note] are used.
 	Elapsed func() time.Duration
 }
 
@@ -73,8 +73,8 @@ func (b Bypass) String() string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// New returns a detector. If the state of an earlier agent cannot be read, it returns an error and a
-// detector without that state.
+// New returns a detector. If the state of an earlier agent cannot be read, it returns an error and
+// a detector without that state.
 func New(o Options) (*Detector, error) {
 	d := &Detector{options: o}
 	if o.File == "" {
@@ -96,11 +96,11 @@ func New(o Options) (*Detector, error) {
 	return d, nil
 }
 
-// Note records whether the chain was complete at a time. If repaired is set, it was incomplete until
-// a repair at this time. reason is the problem of an incomplete chain.
+// Note records whether the chain was complete at a time. If repaired is set, it was incomplete
+// until a repair at this time. reason is the problem of an incomplete chain.
 //
-// If the node's clock was set since the last call, earlier times are not compared with later ones: a
-// new period begins, and the creation time of a current bypass is corrected, so that a later ADD
+// If the node's clock was set since the last call, earlier times are not compared with later ones:
+// a new period begins, and the creation time of a current bypass is corrected, so that a later ADD
 // ends the bypass.
 func (d *Detector) Note(at time.Time, complete, repaired bool, reason string) {
 	d.mu.Lock()

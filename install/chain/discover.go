@@ -45,11 +45,11 @@ func IsConfiguration(name string) bool {
 	return slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name))
 }
 
-// Discover returns the configuration that a runtime uses from a directory with these files. If named
-// is empty, this is the first valid file in the order of names; otherwise it is the file with the
-// name, where .conf and .conflist are equivalent. Discover also returns the skipped files: CRI-O
-// skips them, and containerd rejects the whole directory if an invalid file sorts before a valid
-// one.
+// Discover returns the configuration that a runtime uses from a directory with these files. If
+// named is empty, this is the first valid file in the order of names; otherwise it is the file with
+// the name, where .conf and .conflist are equivalent. Discover also returns the skipped files:
+// CRI-O skips them, and containerd rejects the whole directory if an invalid file sorts before a
+// valid one.
 func Discover(files []File, named string) (Choice, []Skipped, error) {
 	var skipped []Skipped
 	for _, f := range candidates(files, named) {

@@ -93,8 +93,8 @@ func (l *List) Elements(plugin string) []Plugin {
 	return found
 }
 
-// SupportsChains reports whether the list's CNI version supports passing results to the next plugin,
-// as version 0.3.0 and later do.
+// SupportsChains reports whether the list's CNI version supports passing results to the next
+// plugin, as version 0.3.0 and later do.
 func (l *List) SupportsChains() bool { return supportsChains(l.CNIVersion) }
 
 func supportsChains(cniVersion string) bool {

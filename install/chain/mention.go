@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Mentions returns the sorted types of all plugins in a configuration, including nested plugins, for
-// example in the copies to which Multus delegates. It returns nil for invalid JSON.
+// Mentions returns the sorted types of all plugins in a configuration, including nested plugins,
+// for example in the copies to which Multus delegates. It returns nil for invalid JSON.
 func Mentions(data []byte) []string {
 	v, err := decodeValue(json.RawMessage(data))
 	if err != nil {

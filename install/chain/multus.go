@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A Delegation describes which network a configuration with Multus as its first plugin runs for each
-// pod, relative to another configuration in the same directory.
+// A Delegation describes which network a configuration with Multus as its first plugin runs for
+// each pod, relative to another configuration in the same directory.
 type Delegation string
 
 // The delegations.

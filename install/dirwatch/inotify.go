@@ -41,8 +41,8 @@ func (i *instance) watch(dir string) (descriptor int, err error) {
 	return descriptor, nil
 }
 
-// unwatch removes the watch of a directory. Errors are ignored, because the kernel removes the watch
-// of a removed directory itself.
+// unwatch removes the watch of a directory. Errors are ignored, because the kernel removes the
+// watch of a removed directory itself.
 func (i *instance) unwatch(descriptor int) { _, _ = unix.InotifyRmWatch(i.fd, uint32(descriptor)) }
 
 // read calls wake for each event. The content of events and lost events do not matter, because the

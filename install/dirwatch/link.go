@@ -23,8 +23,8 @@ func linkDirs(links []string) []string {
 }
 
 // dirsOfLink returns the directories in which a change may change the link's target or the target's
-// content: the directories of all links on the path, and the directory of the file. If the file does
-// not exist, the last directory is the deepest existing one on its path.
+// content: the directories of all links on the path, and the directory of the file. If the file
+// does not exist, the last directory is the deepest existing one on its path.
 func dirsOfLink(link string) []string {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(link))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package dirwatch reports that a file in a set of directories has changed. It does not report which
-// file: it is for callers that then check all files, and also check them periodically.
+// Package dirwatch reports that a file in a set of directories has changed. It does not report
+// which file: it is for callers that then check all files, and also check them periodically.
 package dirwatch
 
 import (

@@ -13,8 +13,8 @@
 //     creates the cgroup again when it restarts the kubelet. The guard checks this four times per
 //     second.
 //
-// A guard writes nothing before it knows the addresses of all pods ([Guard.Replace]). Until then the
-// rules of an earlier agent are still correct.
+// A guard writes nothing before it knows the addresses of all pods ([Guard.Replace]). Until then
+// the rules of an earlier agent are still correct.
 //
 // # Finding the kubelet
 //

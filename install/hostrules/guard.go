@@ -126,8 +126,8 @@ func (g *Guard) Set(uid string, addresses []netip.Addr) error {
 	return g.write(changes)
 }
 
-// Remove removes a pod, and returns when the rules no longer contain its addresses, except addresses
-// that another pod has too.
+// Remove removes a pod, and returns when the rules no longer contain its addresses, except
+// addresses that another pod has too.
 func (g *Guard) Remove(uid string) error { return g.Set(uid, nil) }
 
 // Replace sets the addresses of all pods of the node.
@@ -158,7 +158,8 @@ func (g *Guard) set(uid string, addresses []netip.Addr) uint64 {
 	return g.changes
 }
 
-// write writes the rules with at least the given number of changes, unless another call has done so.
+// write writes the rules with at least the given number of changes, unless another call has done
+// so.
 func (g *Guard) write(changes uint64) error {
 	g.writing.Lock()
 	defer g.writing.Unlock()
@@ -198,8 +199,8 @@ func (g *Guard) parameters() (rules.AmbientHost, uint64) {
 	return p, changes
 }
 
-// reconcile brings the rules to the desired state. The caller holds writing. event is the event that
-// caused the call, or nil.
+// reconcile brings the rules to the desired state. The caller holds writing. event is the event
+// that caused the call, or nil.
 func (g *Guard) reconcile(event *watch.Event) error {
 	g.mu.Lock()
 	loaded := g.loaded

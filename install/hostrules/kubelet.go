@@ -48,8 +48,8 @@ var errNoKubelet = errors.New("no process of the node's network namespace is nam
 	strings.Join(kubeletNames(), ", "))
 
 // FindKubelet returns the kubelet in a mounted /proc: the oldest process with one of its names that
-// is in the network namespace host and not in a pod. The calling thread must be in the node's cgroup
-// namespace.
+// is in the network namespace host and not in a pod. The calling thread must be in the node's
+// cgroup namespace.
 func FindKubelet(procDir string, host netns.ID) (Kubelet, error) {
 	entries, err := os.ReadDir(procDir)
 	if err != nil {
@@ -104,8 +104,8 @@ func candidate(procDir string, pid int, host netns.ID) (Kubelet, bool) {
 	return k, true
 }
 
-// setCgroup sets the cgroup of the process from its path in the hierarchy, unless rules cannot match
-// the cgroup.
+// setCgroup sets the cgroup of the process from its path in the hierarchy, unless rules cannot
+// match the cgroup.
 func (k *Kubelet) setCgroup(procDir, path string) {
 	m := rules.CgroupOf(path)
 	// Rules can match neither the root nor a cgroup outside the cgroup namespace, whose path begins
@@ -176,7 +176,8 @@ func userOf(status []byte) uint32 {
 	return 0
 }
 
-// cgroupOf returns the path of the cgroup of version 2 in the file cgroup of a process (cgroups(7)).
+// cgroupOf returns the path of the cgroup of version 2 in the file cgroup of a process
+// (cgroups(7)).
 func cgroupOf(text []byte) (string, bool) {
 	for line := range bytes.Lines(text) {
 		if path, ok := bytes.CutPrefix(bytes.TrimRight(line, "\n"), []byte("0::")); ok {

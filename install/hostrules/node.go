@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A Node gives access to the namespaces of the node that the agent's container runs on. It opens the
-// namespaces once. It is safe for concurrent use.
+// A Node gives access to the namespaces of the node that the agent's container runs on. It opens
+// the namespaces once. It is safe for concurrent use.
 type Node struct {
 	// ProcDir is the node's /proc in the agent's mount namespace.
 	ProcDir string
@@ -96,8 +96,8 @@ func (n *Node) Do(fn func() error) error {
 }
 
 // runAndEndThread runs fn on the thread of this goroutine, and sends its error to done. The thread
-// ends with the goroutine. If this is the main thread, which cannot end, a second goroutine runs fn;
-// it closes started when it is locked to another thread. started is nil in the first goroutine.
+// ends with the goroutine. If this is the main thread, which cannot end, a second goroutine runs
+// fn; it closes started when it is locked to another thread. started is nil in the first goroutine.
 func runAndEndThread(fn func() error, done chan<- error, started chan<- struct{}) {
 	runtime.LockOSThread()
 	if started != nil {

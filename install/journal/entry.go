@@ -27,8 +27,8 @@ type Entry struct {
 	From string `json:"from,omitempty"`
 	// Mode contains the permission bits of the original file.
 	Mode fs.FileMode `json:"mode,omitempty"`
-	// Written contains the checksums of the contents that the agent wrote: one checksum, or two while
-	// a change may be in progress.
+	// Written contains the checksums of the contents that the agent wrote: one checksum, or two
+	// while a change may be in progress.
 	Written []string `json:"written"`
 	// Versions contains the checksums of installed versions of the plugin's executable, the newest
 	// last; empty for other files. An old version stays in use while it cannot be replaced.
@@ -41,8 +41,8 @@ type Entry struct {
 func (e Entry) WrittenByAgent(data []byte) bool { return slices.Contains(e.Written, Sum(data)) }
 
 // WithChange returns the entry for a change of the file's content from current to content. If the
-// agent wrote current too, the entry contains both checksums, because the process may end before the
-// change.
+// agent wrote current too, the entry contains both checksums, because the process may end before
+// the change.
 func (e Entry) WithChange(current, content []byte) Entry {
 	next := e
 	next.Written = []string{Sum(content)}

@@ -66,8 +66,8 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 	}
 }
 
-// open opens a file to be locked, and creates it if it does not exist. On a read-only file system it
-// opens an existing file, and returns the error of the file system as readOnly.
+// open opens a file to be locked, and creates it if it does not exist. On a read-only file system
+// it opens an existing file, and returns the error of the file system as readOnly.
 func open(path string) (f *os.File, readOnly, err error) {
 	f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if !file.IsReadOnly(err) {

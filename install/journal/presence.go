@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Registration shows other processes that an agent is running on the node. During a rolling update
-// several agents may be registered. A registration ends with the process, even if it is killed.
+// A Registration shows other processes that an agent is running on the node. During a rolling
+// update several agents may be registered. A registration ends with the process, even if it is
+// killed.
 type Registration struct{ f *os.File }
 
 const presenceName = "agents"

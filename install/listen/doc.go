@@ -1,12 +1,12 @@
-// Package listen maintains a listening Unix socket at a path, and passes its connections from root to
-// a function. The server for the plugin (package serve) and the server for ztunnel (package ztunnel)
-// use it.
+// Package listen maintains a listening Unix socket at a path, and passes its connections from root
+// to a function. The server for the plugin (package serve) and the server for ztunnel (package
+// ztunnel) use it.
 //
 // The socket is in a directory that only root may enter. A new agent creates its socket under a
 // temporary name and renames it over the existing one, so that one of the agents always accepts
 // connections. If the socket is removed, or its agent ends, another agent replaces it within a
 // second; until then connections are refused.
 //
-// An agent determines without a connection whether another agent listens. Earlier versions connected
-// and closed the connection without a message: a server must not treat this as an error.
+// An agent determines without a connection whether another agent listens. Earlier versions
+// connected and closed the connection without a message: a server must not treat this as an error.
 package listen

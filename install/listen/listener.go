@@ -129,7 +129,8 @@ func (l *listener) isInPlace() bool {
 	return err == nil && os.SameFile(current, l.file)
 }
 
-// leave makes next return an error once no more connections arrive. It does not block. l may be nil.
+// leave makes next return an error once no more connections arrive. It does not block. l may be
+// nil.
 func (l *listener) leave() {
 	if l == nil {
 		return
@@ -141,8 +142,8 @@ func (l *listener) leave() {
 	})
 }
 
-// next waits for the next connection. After leave it returns a timeout if there is no connection for
-// drainTime, or after leaveTime, because another process may have the socket open too.
+// next waits for the next connection. After leave it returns a timeout if there is no connection
+// for drainTime, or after leaveTime, because another process may have the socket open too.
 func (l *listener) next() (*net.UnixConn, error) {
 	select {
 	case <-l.left:

@@ -28,8 +28,8 @@ type Options struct {
 	// of messages.
 	Network string
 	// Path is the path of the socket. It and a temporary name in the same directory, which has 13
-	// bytes, must not exceed 107 bytes. The directory is created if it does not exist, gets the mode
-	// 0700, and must belong to the user of the process.
+	// bytes, must not exceed 107 bytes. The directory is created if it does not exist, gets the
+	// mode 0700, and must belong to the user of the process.
 	Path string
 	// MaxConnections is the maximum number of connections that are served at a time. Others wait in
 	// the queue of the socket.

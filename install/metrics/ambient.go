@@ -4,7 +4,8 @@ var ambientMetrics = []Metric{
 	{
 		Name: "sluice_ambient_pods", Type: Gauge,
 		Labels: []Label{{"state", []string{"enrolled", "pending"}}},
-		Help: "Pods of the node in ambient mode; enrolled pods have rules, ztunnel has acknowledged them, " +
+		Help: "Pods of the node in ambient mode; enrolled pods have rules, ztunnel has " +
+			"acknowledged them, " +
 			"and their probes have the source address that is not captured",
 	},
 	{
@@ -13,7 +14,8 @@ var ambientMetrics = []Metric{
 	},
 	{
 		Name: "sluice_host_rules_in_place", Type: Gauge,
-		Help: "Whether the last comparison found the node's rules for probes of pods in ambient mode as desired: 1 or 0",
+		Help: "Whether the last comparison found the node's rules for probes of pods in ambient " +
+			"mode as desired: 1 or 0",
 	},
 	{
 		Name: "sluice_ztunnel_pods_unacknowledged", Type: Gauge,
@@ -24,7 +26,8 @@ var ambientMetrics = []Metric{
 		Labels: []Label{{"event", []string{
 			"repaired", "failed", "kubelet-changed", "kubelet-missing", "by-user", "unwatched",
 		}}},
-		Help: "Events of the node's rules for probes of pods in ambient mode; repaired means that another program had changed them",
+		Help: "Events of the node's rules for probes of pods in ambient mode; " +
+			"repaired means that another program had changed them",
 	},
 }
 

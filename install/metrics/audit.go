@@ -10,13 +10,16 @@ var auditMetrics = []Metric{
 	{
 		Name: "sluice_pods", Type: Gauge,
 		Labels: []Label{{"state", []string{"redirected", "drifted", "unprotected", "unknown"}}},
-		Help: "Mesh pods on the node by the state of their redirection; unprotected pods have no rules; unknown means that the " +
-			"network namespace was not found or cannot be read, or that the effect of foreign rules cannot be decided",
+		Help: "Mesh pods on the node by the state of their redirection; " +
+			"unprotected pods have no rules; unknown means that the " +
+			"network namespace was not found or cannot be read, or that the effect of foreign " +
+			"rules cannot be decided",
 	},
 	{
 		Name: "sluice_pods_foreign_rules", Type: Gauge,
 		Labels: []Label{{"effect", []string{"bypass", "unknown"}}},
-		Help: "Mesh pods on the node whose own rules are correct, and in which foreign rules let captured traffic " +
+		Help: "Mesh pods on the node whose own rules are correct, and in which foreign rules let " +
+			"captured traffic " +
 			"bypass the proxy, or may do so: unknown if that cannot be decided",
 	},
 	{
@@ -46,23 +49,28 @@ var auditMetrics = []Metric{
 			{"action", []string{"repair", "label", "delete"}},
 			result,
 		},
-		Help: "Actions for pods with missing or changed redirection; race means that the pod started while the plugin was not in the chain, " +
+		Help: "Actions for pods with missing or changed redirection; " +
+			"race means that the pod started while the plugin was not in the chain, " +
 			"bypass that the runtime did not call it",
 	},
 	{
 		Name: "sluice_bypassed_pods_total", Type: Counter,
-		Help: "Mesh pods whose sandbox the runtime created without calling the plugin, although the node's CNI chain was complete",
+		Help: "Mesh pods whose sandbox the runtime created without calling the plugin, although " +
+			"the node's CNI chain was complete",
 	},
 	{
 		Name: "sluice_repair_duration_seconds", Type: Histogram,
 		Labels: []Label{{"cause", []string{"drift", "race", "bypass"}}}, Buckets: durations,
-		Help: "Time from the detection of missing or changed redirection until the repair was verified",
+		Help: "Time from the detection of missing or changed redirection until the repair was " +
+			"verified",
 	},
 	{
 		Name: "sluice_bypassing_connections_total", Type: Counter,
 		Labels: []Label{{"result", []string{"ended", "kept", "failed", "undecided", "error"}}},
-		Help: "Connections that bypass the proxy because they were opened before a pod was repaired, by result; " +
-			"undecided ones are kept because it is unknown whether they bypass it, and error counts pods whose connections could not all be read",
+		Help: "Connections that bypass the proxy because they were opened before a pod was " +
+			"repaired, by result; " +
+			"undecided ones are kept because it is unknown whether they bypass it, and error " +
+			"counts pods whose connections could not all be read",
 	},
 	{
 		Name: "sluice_rule_packets_total", Type: Counter, Replaced: true,
@@ -74,8 +82,10 @@ var auditMetrics = []Metric{
 			{"direction", []string{"inbound", "outbound"}},
 			{"outcome", outcomes()},
 		},
-		Help: "Packets that the rules of pods with counters have counted, by outcome: the first packet of each connection, but each " +
-			"packet for dropped_invalid, and for excluded inbound ports and interfaces in mode TPROXY",
+		Help: "Packets that the rules of pods with counters have counted, by outcome: the first " +
+			"packet of each connection, but each " +
+			"packet for dropped_invalid, and for excluded inbound ports and interfaces in mode " +
+			"TPROXY",
 	},
 	{
 		Name: "sluice_events_lost_total", Type: Counter,
@@ -131,7 +141,8 @@ var istioMetrics = []Metric{
 			{"type", []string{"repair", "delete", "label"}},
 			{"result", []string{"success", "skip", "fail"}},
 		},
-		Help: "Pods that were repaired because they started before the plugin was installed, under istio-cni's name",
+		Help: "Pods that were repaired because they started before the plugin was installed, " +
+			"under istio-cni's name",
 	},
 	{
 		Name: "ztunnel_connected", Type: Gauge,

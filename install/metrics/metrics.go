@@ -1,8 +1,8 @@
-// Package metrics contains a table of the node agent's metrics: names, help, labels and buckets. The
-// agent creates its collectors from the table, and the dashboard and the alert rules are tested
+// Package metrics contains a table of the node agent's metrics: names, help, labels and buckets.
+// The agent creates its collectors from the table, and the dashboard and the alert rules are tested
 // against it. Names follow the conventions of Prometheus: units are base units, and the names of
-// counters end in _total. Metrics whose names begin with istio_cni_ or ztunnel_ have the same meaning
-// as in istio-cni, so that existing alerts keep working.
+// counters end in _total. Metrics whose names begin with istio_cni_ or ztunnel_ have the same
+// meaning as in istio-cni, so that existing alerts keep working.
 package metrics
 
 import "slices"

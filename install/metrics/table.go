@@ -9,7 +9,8 @@ var installMetrics = []Metric{
 	},
 	{
 		Name: "sluice_install_part_ready", Type: Gauge, Labels: []Label{readyPart},
-		Help: "Whether a part that an ADD needs is ready: 1 or 0; one of kubeconfig and socket is sufficient",
+		Help: "Whether a part that an ADD needs is ready: 1 or 0; " +
+			"one of kubeconfig and socket is sufficient",
 	},
 	{
 		Name: "sluice_install_writes_total", Type: Counter, Labels: []Label{part, result},
@@ -17,7 +18,8 @@ var installMetrics = []Metric{
 	},
 	{
 		Name: "sluice_chain_bypassed", Type: Gauge,
-		Help: "Whether the runtime uses a configuration without the plugin, according to its directory and to the pods that it has started: 1 or 0",
+		Help: "Whether the runtime uses a configuration without the plugin, according to its " +
+			"directory and to the pods that it has started: 1 or 0",
 	},
 	{
 		Name: "sluice_node_directory", Type: Gauge,
@@ -25,12 +27,14 @@ var installMetrics = []Metric{
 			{"directory", []string{"configuration", "binary"}},
 			{"state", []string{"same", "replaced", "missing", "unknown"}},
 		},
-		Help: "Whether the runtime reads the directory that the agent writes: 1 for the current state; " +
+		Help: "Whether the runtime reads the directory that the agent writes: 1 for the current " +
+			"state; " +
 			"unknown means that the agent cannot see the node's directories",
 	},
 	{
 		Name: "sluice_conflicting_writes_total", Type: Counter, Labels: []Label{{Name: "writer"}},
-		Help: "Removals of the plugin from the configuration, or of its executable, by the program that removed it",
+		Help: "Removals of the plugin from the configuration, or of its executable, by the " +
+			"program that removed it",
 	},
 	{
 		Name: "sluice_token_age_seconds", Type: Gauge,
@@ -38,12 +42,14 @@ var installMetrics = []Metric{
 	},
 	{
 		Name: "sluice_token_expiry_timestamp_seconds", Type: Gauge,
-		Help: "Time at which the service account token that the plugin uses expires, in seconds since 1970",
+		Help: "Time at which the service account token that the plugin uses expires, in seconds " +
+			"since 1970",
 	},
 	{
 		Name: "sluice_token_publications_total", Type: Counter,
 		Labels: []Label{{"result", []string{"success", "refused", "error"}}},
-		Help:   "Tests of tokens before publication; refused means that the API server rejected the token",
+		Help: "Tests of tokens before publication; refused means that the API server rejected " +
+			"the token",
 	},
 }
 
@@ -76,7 +82,8 @@ var addMetrics = []Metric{
 		Labels: []Label{{
 			"result", []string{"success", "fetched", "not_found", "refused", "error"},
 		}},
-		Help: "Requests of the plugin; fetched means that the agent requested the object from the API server",
+		Help: "Requests of the plugin; fetched means that the agent requested the object from " +
+			"the API server",
 	},
 	{
 		Name: "sluice_serve_duration_seconds", Type: Histogram, Buckets: durations,

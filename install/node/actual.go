@@ -18,12 +18,13 @@ type Actual struct {
 	// Files contains the files of the configuration directory that runtimes read, by name.
 	Files map[string]File
 	// PluginDirs contains the names of the subdirectories of the configuration directory, and
-	// whether they contain plugins. A list loads plugins from the directory with its network's name.
+	// whether they contain plugins. A list loads plugins from the directory with its network's
+	// name.
 	PluginDirs map[string]bool
 	// Entries contains the journal entries of files in the configuration directory, by name.
 	Entries map[string]journal.Entry
-	// Executables contains the replaced types of plugins, and whether their executable exists and is
-	// not the no-op executable.
+	// Executables contains the replaced types of plugins, and whether their executable exists and
+	// is not the no-op executable.
 	Executables map[string]bool
 }
 

@@ -14,8 +14,8 @@ import (
 )
 
 // install installs the executables. ok means that the plugin's executable exists, so that a
-// configuration may name the plugin. outdated means that it is not the version of this agent, so that
-// existing configurations of the plugin must not change.
+// configuration may name the plugin. outdated means that it is not the version of this agent, so
+// that existing configurations of the plugin must not change.
 func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.Binaries)) {
 		path := filepath.Join(s.CNIBinDir, name)
@@ -109,8 +109,8 @@ func (n *Node) putVersion(
 	return n.executables.put(name, source)
 }
 
-// putNoop writes a journal entry for the no-op executable and copies the executable. The checksum in
-// the entry identifies the copy for later versions, which have another no-op executable.
+// putNoop writes a journal entry for the no-op executable and copies the executable. The checksum
+// in the entry identifies the copy for later versions, which have another no-op executable.
 func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, err error) {
 	sum, err := n.executables.sum(source)
 	if err != nil {
@@ -192,8 +192,8 @@ func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
 	return err == nil && e.WrittenByAgent(data)
 }
 
-// countReferences returns the sandboxes that need each plugin for DEL; see [References]. The numbers
-// are at most maxCountAge old.
+// countReferences returns the sandboxes that need each plugin for DEL; see [References]. The
+// numbers are at most maxCountAge old.
 func (n *Node) countReferences(s Settings, now time.Time) (map[string]Use, error) {
 	if n.references != nil && now.Sub(n.counted) < maxCountAge {
 		return n.references, nil

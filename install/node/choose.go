@@ -27,7 +27,8 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	}
 	if err != nil {
 		p.report(NoConfiguration, true,
-			"%v in %s; the plugin is inserted when a network plugin installs one", err, p.CNIConfDir)
+			"%v in %s; the plugin is inserted when a network plugin installs one", err,
+			p.CNIConfDir)
 		return choice, false
 	}
 	if p.found.PluginDirs[choice.List.Name] && !choice.List.OnlyInlined && !choice.SinglePlugin {
@@ -73,14 +74,15 @@ func (p *planner) replacementList(single string) (string, bool) {
 	return "", false
 }
 
-// reportSkipped reports an invalid file. If first is set, the file sorts before the first valid file
-// and therefore affects runtimes, unless Sluice's configuration sorts before it.
+// reportSkipped reports an invalid file. If first is set, the file sorts before the first valid
+// file and therefore affects runtimes, unless Sluice's configuration sorts before it.
 func (p *planner) reportSkipped(s chain.Skipped, first bool) {
 	file := p.found.Files[s.Name]
 	switch {
 	case errors.Is(s.Reason, chain.ErrNoPlugins):
 		p.report(NotChainable, first, "%s loads its plugins from a directory; "+
-			"runtimes that support this use the file, and Sluice's plugin cannot be inserted into it",
+			"runtimes that support this use the file, and Sluice's plugin cannot be inserted "+
+			"into it",
 			s.Name)
 	case !first, p.sortsAfterOwned(s.Name):
 		p.report(Unreadable, false, "%v", s)
@@ -102,9 +104,9 @@ const (
 )
 
 // sortsAfterOwned reports whether an invalid file sorts after Sluice's copy of the primary
-// configuration, which exists or will be created. A copy is not created before a file that the agent
-// cannot read: this file may be the configuration of the node's network, and the copy would have the
-// content of another configuration.
+// configuration, which exists or will be created. A copy is not created before a file that the
+// agent cannot read: this file may be the configuration of the node's network, and the copy would
+// have the content of another configuration.
 func (p *planner) sortsAfterOwned(name string) bool {
 	_, exists := p.found.Files[p.IstioOwnedCNIConfigFileName]
 	return p.owned() && p.IstioOwnedCNIConfigFileName < name && (exists ||
@@ -136,9 +138,9 @@ func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 
 // reportNotInUse reports that another configuration sorts before the named one, unless the other
 // one delegates to the named one. If it cannot be determined to which configuration it delegates
-// ([chain.Unclear]), pods may have no redirection. The problem is nevertheless not blocking, because
-// otherwise a node that delegates to the named configuration through the API server or another
-// directory would never become ready.
+// ([chain.Unclear]), pods may have no redirection. The problem is nevertheless not blocking,
+// because otherwise a node that delegates to the named configuration through the API server or
+// another directory would never become ready.
 func (p *planner) reportNotInUse(named, first chain.Choice) {
 	delegation := first.Delegates(named, p.Type)
 	switch {

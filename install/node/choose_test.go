@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// wantProblem fails the test unless a status has exactly this problem, which keeps the node from being
-// ready, with all these texts.
+// wantProblem fails the test unless a status has exactly this problem, which keeps the node from
+// being ready, with all these texts.
 func (tn *testNode) wantProblem(s node.Status, reason node.Reason, words ...string) {
 	tn.t.Helper()
 	tn.mustBeBlocked(s, reason, "")

@@ -115,8 +115,8 @@ func (p *planner) planOwned() {
 	choice, ok := p.choose(others)
 	if !ok {
 		if exists {
-			// The copy stays, so that no pod starts without redirection when the configuration of the
-			// network returns.
+			// The copy stays, so that no pod starts without redirection when the configuration of
+			// the network returns.
 			p.Primary = name
 		}
 		p.releaseLeftovers(false)
@@ -146,7 +146,8 @@ func (p *planner) planOwned() {
 func (p *planner) planStandalone() {
 	name := p.CNIConfFileName
 	current, exists := p.found.Files[name]
-	if exists && p.isForeign(name) && !slices.Contains(p.ReplacedTypes, chain.TypeOf(current.Data)) {
+	isReplaced := slices.Contains(p.ReplacedTypes, chain.TypeOf(current.Data))
+	if exists && p.isForeign(name) && !isReplaced {
 		p.report(NameTaken, true, "%s belongs to another program; choose another cniConfFileName",
 			name)
 		return
@@ -185,8 +186,8 @@ func (p *planner) isForeign(name string) bool {
 		!p.found.Entries[name].WrittenByAgent(p.found.Files[name].Data)
 }
 
-// releaseOthers removes the plugin from all files except the given ones. The files contain the plugin
-// because of earlier settings.
+// releaseOthers removes the plugin from all files except the given ones. The files contain the
+// plugin because of earlier settings.
 func (p *planner) releaseOthers(except ...string) {
 	for _, name := range slices.Sorted(maps.Keys(p.found.Files)) {
 		_, hasEntry := p.found.Entries[name]

@@ -22,10 +22,10 @@
 // # Choice of the configuration
 //
 // The agent knows neither which runtime is used nor whether the runtime selects a network by name.
-// It assumes that the runtime uses the first valid file in the order of names, as runtimes that skip
-// invalid files do, and inserts the plugin into this file. Files that prevent runtimes from using
-// the plugin are problems of the node: a file that sorts before the named configuration, and an
-// invalid or unreadable file that sorts first.
+// It assumes that the runtime uses the first valid file in the order of names, as runtimes that
+// skip invalid files do, and inserts the plugin into this file. Files that prevent runtimes from
+// using the plugin are problems of the node: a file that sorts before the named configuration, and
+// an invalid or unreadable file that sorts first.
 //
 // The [Status] reports programs that write the same files ([ConflictingWriter]).
 package node

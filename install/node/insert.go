@@ -95,8 +95,8 @@ func (p *planner) convert(choice chain.Choice) {
 	}
 }
 
-// convertedName returns the name of the list that replaced a single-plugin configuration earlier. It
-// returns false if there is none, or if another program has changed it.
+// convertedName returns the name of the list that replaced a single-plugin configuration earlier.
+// It returns false if there is none, or if another program has changed it.
 func (p *planner) convertedName(single string) (string, bool) {
 	for name, e := range p.found.Entries {
 		if current, exists := p.found.Files[name]; exists && e.Kind == journal.Converted &&
@@ -107,8 +107,8 @@ func (p *planner) convertedName(single string) (string, bool) {
 	return "", false
 }
 
-// addTarget adds a target and its journal entry. If the target would insert the plugin for the first
-// time while ReadyToInsert fails, addTarget adds nothing and returns false.
+// addTarget adds a target and its journal entry. If the target would insert the plugin for the
+// first time while ReadyToInsert fails, addTarget adds nothing and returns false.
 func (p *planner) addTarget(t Target, e journal.Entry) bool {
 	if p.isInsertionBlocked(t.Name) {
 		return false

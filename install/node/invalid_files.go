@@ -17,8 +17,8 @@ const invalidTolerance = 500 * time.Millisecond
 type invalidFiles map[string]time.Time
 
 // mark sets [File.Incomplete] of files that became invalid less than invalidTolerance ago, and
-// reports whether there are any. On a node that was not healthy before, it marks no new file, so that
-// an initial problem is reported at once.
+// reports whether there are any. On a node that was not healthy before, it marks no new file, so
+// that an initial problem is reported at once.
 func (s invalidFiles) mark(now time.Time, files map[string]File, healthy bool) bool {
 	maps.DeleteFunc(s, func(name string, _ time.Time) bool {
 		_, exists := files[name]

@@ -213,8 +213,8 @@ func killWhile(t *testing.T, tn *testNode, job string, longest map[string]time.D
 	return status.Signaled()
 }
 
-// wantPodsCanStart fails the test unless pods could start at this moment: there is a valid network with all
-// foreign plugins, and no configuration contains a plugin whose executable is incomplete.
+// wantPodsCanStart fails the test unless pods could start at this moment: there is a valid network
+// with all foreign plugins, and no configuration contains a plugin whose executable is incomplete.
 func wantPodsCanStart(tn *testNode, f form) {
 	tn.t.Helper()
 	entries, err := os.ReadDir(tn.path("conf"))

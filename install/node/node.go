@@ -75,8 +75,8 @@ func (n *Node) current() Settings {
 	return n.settings
 }
 
-// lockTimeout is the maximum time that a reconciliation waits for the lock. Other processes hold the
-// lock for some milliseconds.
+// lockTimeout is the maximum time that a reconciliation waits for the lock. Other processes hold
+// the lock for some milliseconds.
 const lockTimeout = 5 * time.Second
 
 // Reconcile reads the actual state and applies the desired state. The status contains the problems.

@@ -12,8 +12,8 @@ import (
 type Problem struct {
 	Reason  Reason
 	Message string // for users, with the next step if it is known
-	// Blocking is set if a pod that starts now may have no redirection, or may fail to start because
-	// of Sluice.
+	// Blocking is set if a pod that starts now may have no redirection, or may fail to start
+	// because of Sluice.
 	Blocking bool
 }
 

@@ -12,9 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// canUseSynctest reports whether this process can run a node in a bubble of synctest: without inotify,
-// whose reader would keep the time of the bubble from advancing. There a test wakes the node like
-// an event. Only the time that a reconciliation waits counts, not the time that it computes.
+// canUseSynctest reports whether this process can run a node in a bubble of synctest: without
+// inotify, whose reader would keep the time of the bubble from advancing. There a test wakes the
+// node like an event. Only the time that a reconciliation waits counts, not the time that it
+// computes.
 func canUseSynctest(t *testing.T) bool {
 	t.Helper()
 	if !filetest.Private(t) {

@@ -21,10 +21,10 @@ type Use struct {
 }
 
 // References returns, by type of plugin, the number of sandboxes whose cached result names the
-// plugin. For DEL, a runtime that uses this cache, such as CRI-O, runs the named executables even if
-// the configuration has changed. isAgent reports whether a pod is the agent's; a sandbox whose pod
-// is unknown does not count as the agent's. Directories that do not exist and files that are not
-// cached results are ignored.
+// plugin. For DEL, a runtime that uses this cache, such as CRI-O, runs the named executables even
+// if the configuration has changed. isAgent reports whether a pod is the agent's; a sandbox whose
+// pod is unknown does not count as the agent's. Directories that do not exist and files that are
+// not cached results are ignored.
 func References(dirs []string, isAgent func(namespace, pod string) bool) (map[string]Use, error) {
 	counts := map[string]Use{}
 	var errs []error
@@ -56,13 +56,13 @@ func References(dirs []string, isAgent func(namespace, pod string) bool) (map[st
 	return counts, errors.Join(errs...)
 }
 
-// A cachedResult contains the used fields of a result in libcni's cache. The zero value represents a
-// file that is not a cached result.
+// A cachedResult contains the used fields of a result in libcni's cache. The zero value represents
+// a file that is not a cached result.
 type cachedResult struct {
 	Kind   string `json:"kind"`
 	Config []byte `json:"config"`
-	// Args contains pairs of strings. It is decoded separately, so that a sandbox is counted even if
-	// Args has another form.
+	// Args contains pairs of strings. It is decoded separately, so that a sandbox is counted even
+	// if Args has another form.
 	Args json.RawMessage `json:"cniArgs"`
 }
 
@@ -111,8 +111,8 @@ func (r cachedResult) pod() (namespace, name string) {
 	return values["K8S_POD_NAMESPACE"], values["K8S_POD_NAME"]
 }
 
-// mentions returns, by type of plugin, the path of the first configuration in a directory that names
-// the plugin anywhere. The result is empty if the directory does not exist.
+// mentions returns, by type of plugin, the path of the first configuration in a directory that
+// names the plugin anywhere. The result is empty if the directory does not exist.
 func mentions(dir string) (map[string]string, error) {
 	files, _, err := readConfigurations(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -56,9 +56,9 @@ func release(s Settings, f Actual, name string) []Target {
 	return []Target{t}
 }
 
-// releaseConverted returns the targets that restore a single-plugin configuration and then remove the
-// list that replaced it. unchanged means that no other program has changed the list; otherwise only
-// the plugin is removed from it.
+// releaseConverted returns the targets that restore a single-plugin configuration and then remove
+// the list that replaced it. unchanged means that no other program has changed the list; otherwise
+// only the plugin is removed from it.
 func releaseConverted(s Settings, f Actual, t Target, e journal.Entry, unchanged bool) []Target {
 	if !unchanged {
 		t.Content = removePlugin(s, f, t.Current, e)
@@ -71,8 +71,8 @@ func releaseConverted(s Settings, f Actual, t Target, e journal.Entry, unchanged
 	return []Target{{Name: e.From, Content: e.Original, Mode: e.Mode}, t}
 }
 
-// removePlugin returns the text of a list that another program has changed, without Sluice's element
-// and with the elements that Sluice's element replaced.
+// removePlugin returns the text of a list that another program has changed, without Sluice's
+// element and with the elements that Sluice's element replaced.
 func removePlugin(s Settings, f Actual, data []byte, e journal.Entry) []byte {
 	return reinsertReplaced(f, removeTypes(data, []string{s.Type}), e)
 }

@@ -18,10 +18,10 @@ type Settings struct {
 	// CNIBinDir and CNIConfDir are the directories of the executables and of the network
 	// configurations, as this process sees them. They must exist.
 	CNIBinDir, CNIConfDir string
-	// RuntimeRoot returns the path of the runtime's root directory: /proc/PID/root of a process that
-	// the runtime started. Each reconciliation compares CNIBinDir and CNIConfDir with NodeCNIBinDir
-	// and NodeCNIConfDir below this root. If RuntimeRoot is nil or returns an error, it is unknown
-	// whether the runtime uses the same directories.
+	// RuntimeRoot returns the path of the runtime's root directory: /proc/PID/root of a process
+	// that the runtime started. Each reconciliation compares CNIBinDir and CNIConfDir with
+	// NodeCNIBinDir and NodeCNIConfDir below this root. If RuntimeRoot is nil or returns an error,
+	// it is unknown whether the runtime uses the same directories.
 	RuntimeRoot func() (string, error)
 	// NodeCNIBinDir and NodeCNIConfDir are the paths of the directories for the runtime.
 	NodeCNIBinDir, NodeCNIConfDir string
@@ -38,8 +38,8 @@ type Settings struct {
 	// Chained inserts the plugin at the end of the node's chain. Otherwise a stand-alone
 	// configuration is written, which Multus runs for pods that request its network.
 	Chained bool
-	// IstioOwnedCNIConfig leaves the primary configuration unchanged and maintains a copy of it with
-	// the plugin.
+	// IstioOwnedCNIConfig leaves the primary configuration unchanged and maintains a copy of it
+	// with the plugin.
 	IstioOwnedCNIConfig bool
 	// IstioOwnedCNIConfigFileName is the name of this copy (02-istio-cni.conflist), which must sort
 	// before the primary configuration.
@@ -57,8 +57,9 @@ type Settings struct {
 	// Binaries maps the names of the executables to install into CNIBinDir to the paths of their
 	// sources. One must have the name Type.
 	Binaries map[string]string
-	// Noop is the path of the no-op executable. It replaces removed executables while cached results
-	// of the runtime name them. If it is empty, uninstallation leaves these executables in place.
+	// Noop is the path of the no-op executable. It replaces removed executables while cached
+	// results of the runtime name them. If it is empty, uninstallation leaves these executables in
+	// place.
 	Noop string
 	// ReplacedTypes contains the types of plugins that the plugin replaces (istio-cni).
 	// Uninstallation restores them. Elements with ambient_enabled are not replaced.

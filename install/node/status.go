@@ -19,8 +19,8 @@ type Status struct {
 	Executable Executable
 	// Directories contains the states of the managed directories.
 	Directories Directories
-	// Remount is set if the runtime does not use the managed directories, and a restart of the agent
-	// with new mounts is necessary.
+	// Remount is set if the runtime does not use the managed directories, and a restart of the
+	// agent with new mounts is necessary.
 	Remount bool
 	// ConflictingWriters contains the current conflicting writers.
 	ConflictingWriters []ConflictingWriter

@@ -78,9 +78,9 @@ const (
 
 // Uninstall removes the plugin from the configurations, and then removes the executables when no
 // cached result of a runtime names the plugin. It waits for this at most for patience, and not for
-// sandboxes of the agent's pods, which end after the agent. Executables that cached results or copies
-// of the configuration still name are replaced with the no-op executable, and the journal is kept
-// until nothing is left. Uninstall may be repeated, even after a kill. It returns
+// sandboxes of the agent's pods, which end after the agent. Executables that cached results or
+// copies of the configuration still name are replaced with the no-op executable, and the journal is
+// kept until nothing is left. Uninstall may be repeated, even after a kill. It returns
 // [journal.ErrAgentRunning] while an agent runs, because the agent would install the plugin again.
 func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, error) {
 	n.reconcileLock.Lock()
@@ -141,10 +141,10 @@ func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 	return err
 }
 
-// awaitRelease waits until cached results name the plugin only for the agent's own pods, at most for
-// patience, and returns the final references; see [References]. If the results cannot be read, each
-// executable counts as named. After a change of the configuration it waits at least reloadDelay, in
-// which new results may appear.
+// awaitRelease waits until cached results name the plugin only for the agent's own pods, at most
+// for patience, and returns the final references; see [References]. If the results cannot be read,
+// each executable counts as named. After a change of the configuration it waits at least
+// reloadDelay, in which new results may appear.
 func awaitRelease(
 	ctx context.Context, s Settings, patience time.Duration, justChanged bool,
 ) map[string]Use {

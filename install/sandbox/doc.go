@@ -1,14 +1,15 @@
 // Package sandbox finds the network namespaces of a node's pods.
 //
-// It searches three sources, the cheapest first. Each source is searched only for pods that were not
-// found in the sources before it:
+// It searches three sources, the cheapest first. Each source is searched only for pods that were
+// not found in the sources before it:
 //
 //	source   what it is                                     needs
-//	record   what the plugin's ADD has stored               the plugin's run directory, the directory of network namespaces
-//	runtime  the runtime's cache of results (libcni's)      that cache, the directory of network namespaces
+//	record   records of the plugin's ADD                    run directory, netns directory
+//	runtime  the runtime's cache of results (libcni's)      the cache, netns directory
 //	proc     processes whose cgroup is below the pod's      the node's /proc, CAP_SYS_PTRACE
 //
-// Entering a namespace requires CAP_SYS_ADMIN, and also CAP_SYS_PTRACE if its path is below /proc.
+// The netns directory is the directory where the runtime mounts network namespaces. Entering a
+// namespace requires CAP_SYS_ADMIN, and also CAP_SYS_PTRACE if its path is below /proc.
 //
 // The first two sources contain a path of the node. It must be in the node's directory of network
 // namespaces, which may be mounted at another path for the finder, or be the file of a process

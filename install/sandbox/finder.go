@@ -15,8 +15,8 @@ import (
 // Options contains the locations of the sources. Paths are valid in this process's mount namespace
 // unless noted.
 type Options struct {
-	// RunDir is the plugin's run directory, which contains the records of ADD. If it is empty, there
-	// are no records.
+	// RunDir is the plugin's run directory, which contains the records of ADD. If it is empty,
+	// there are no records.
 	RunDir string
 	// ResultDirs contains the directories of the runtime's cached results. Directories that do not
 	// exist are ignored.
@@ -24,8 +24,8 @@ type Options struct {
 	// HostNetnsDir is the path on the node of the directory where the runtime mounts network
 	// namespaces; /var/run/netns if it is empty.
 	HostNetnsDir string
-	// NetnsDir is the path of this directory for this process; HostNetnsDir if it is empty. Mounts of
-	// the runtime must propagate to it.
+	// NetnsDir is the path of this directory for this process; HostNetnsDir if it is empty. Mounts
+	// of the runtime must propagate to it.
 	NetnsDir string
 	// ProcDir is the node's /proc. If it is empty, processes are not searched.
 	ProcDir string
@@ -61,8 +61,8 @@ func New(o Options) *Finder {
 	}
 }
 
-// Find returns the sandboxes of the pods by their UIDs, and the pods whose sandbox was not found. It
-// searches each source once for all pods, and ends early when ctx is done.
+// Find returns the sandboxes of the pods by their UIDs, and the pods whose sandbox was not found.
+// It searches each source once for all pods, and ends early when ctx is done.
 func (f *Finder) Find(
 	ctx context.Context, pods []Pod,
 ) (found map[string]Sandbox, missing []Missing) {

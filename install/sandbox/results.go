@@ -82,8 +82,8 @@ func (r *results) read(file string) (result, error) {
 	return c, nil
 }
 
-// maxResultBytes is the maximum size of a cached result in bytes. A result contains the configuration
-// of the chain, and the pod's annotations twice, which are limited to 256 KiB.
+// maxResultBytes is the maximum size of a cached result in bytes. A result contains the
+// configuration of the chain, and the pod's annotations twice, which are limited to 256 KiB.
 const maxResultBytes = 2 << 20
 
 // readRegular reads a regular file of limited size. It does not follow links and does not block.
@@ -112,9 +112,9 @@ func readRegular(file string) ([]byte, error) {
 // pod's network. It is ignored, because its result exists before the ADD of the chain has ended.
 const loopback = "lo"
 
-// parseResult returns the candidate in a result in libcni's format (kind cniCacheV1). It returns the
-// zero value if the text is other JSON, the sandbox does not belong to a pod, or the network is the
-// loopback network.
+// parseResult returns the candidate in a result in libcni's format (kind cniCacheV1). It returns
+// the zero value if the text is other JSON, the sandbox does not belong to a pod, or the network is
+// the loopback network.
 func parseResult(text []byte) (candidate, error) {
 	var c struct {
 		Kind        string      `json:"kind"`

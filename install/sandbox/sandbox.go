@@ -16,9 +16,9 @@ type Pod struct {
 	// kubernetes.io/config.hash.
 	UID string
 	// Unproven is set if the UID may belong to another pod because it is from an annotation, which
-	// users can set. Then only the sources that contain the name of the pod are searched, not /proc.
-	// Search for such a pod in a separate call, because the result of [Finder.Find] contains one
-	// sandbox for each UID.
+	// users can set. Then only the sources that contain the name of the pod are searched, not
+	// /proc. Search for such a pod in a separate call, because the result of [Finder.Find] contains
+	// one sandbox for each UID.
 	Unproven bool
 }
 
@@ -53,9 +53,9 @@ type Sandbox struct {
 	Created time.Time
 }
 
-// Open opens the network namespace. Close it soon, because an open namespace does not end. The error
-// wraps [fs.ErrNotExist] if the file has been removed. If the path now leads to another namespace,
-// Open returns another error; then find the pod again.
+// Open opens the network namespace. Close it soon, because an open namespace does not end. The
+// error wraps [fs.ErrNotExist] if the file has been removed. If the path now leads to another
+// namespace, Open returns another error; then find the pod again.
 func (s Sandbox) Open() (*netns.NS, error) {
 	ns, err := netns.Open(s.Path)
 	if err != nil {
@@ -88,7 +88,7 @@ func identify(path string) (netns.ID, error) {
 // Missing is a pod whose sandbox was not found.
 type Missing struct {
 	Pod Pod
-	// Err contains the reason for each source. It is not necessarily a failure, because a pod that is
-	// starting or ending has no sandbox.
+	// Err contains the reason for each source. It is not necessarily a failure, because a pod that
+	// is starting or ending has no sandbox.
 	Err error
 }

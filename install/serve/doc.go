@@ -1,7 +1,7 @@
 // Package serve implements the server for the plugin and the command rules. Through the agent's
 // socket the plugin requests pods, and the command rules requests the location of a pod. Package
-// plugin/agent defines the protocol. Package listen creates the socket, and accepts connections only
-// from root.
+// plugin/agent defines the protocol. Package listen creates the socket, and accepts connections
+// only from root.
 //
 // The number of connections, the size of a request and the time for each step are limited. If a
 // limit is reached, the plugin uses the API server.

@@ -37,15 +37,15 @@ type Options struct {
 	// Policy returns the current configuration for the plugin, a JSON object; nil for none.
 	Policy func() json.RawMessage
 	// Locate returns the location and the desired redirection of a pod of the node. Its errors have
-	// a [source.Kind]: NotFound if the node has no such pod. It may block until the context is done.
-	// It is nil if pods are not located.
+	// a [source.Kind]: NotFound if the node has no such pod. It may block until the context is
+	// done. It is nil if pods are not located.
 	Locate func(ctx context.Context, namespace, name string) (agent.Location, error)
 	// Host returns the rules that the node should have for pods in ambient mode. Its errors have a
 	// [source.Kind]. It is nil if ambient mode is disabled.
 	Host func() (agent.HostRules, error)
 	// Enrol enrols a pod with the network namespace and the addresses in ambient mode, and returns
-	// when ztunnel has acknowledged the pod. The context ends when the server ends. The errors have a
-	// [source.Kind], or a kind of package agent. It is nil if ambient mode is disabled.
+	// when ztunnel has acknowledged the pod. The context ends when the server ends. The errors have
+	// a [source.Kind], or a kind of package agent. It is nil if ambient mode is disabled.
 	Enrol func(
 		ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
 	) (agent.Enrolment, error)
@@ -68,15 +68,15 @@ const (
 	// requestTime is the time limit for receiving a request, and for sending a reply. It is short,
 	// because the client is on the same node.
 	requestTime = time.Second
-	// answerTime is the time limit for answering the plugin. It is less than the plugin's timeout, so
-	// that the plugin receives an error.
+	// answerTime is the time limit for answering the plugin. It is less than the plugin's timeout,
+	// so that the plugin receives an error.
 	answerTime = 800 * time.Millisecond
-	// locateTime is the time limit for a query of a user. It is less than the timeout of the command
-	// rules.
+	// locateTime is the time limit for a query of a user. It is less than the timeout of the
+	// command rules.
 	locateTime = 2500 * time.Millisecond
 	// maxEnrolments is the maximum number of concurrent enrolments. It is more than the maximum
-	// number of pods of a kubelet (maxPods, usually 110 or 250). The connections of enrolments do not
-	// count against maxConnections.
+	// number of pods of a kubelet (maxPods, usually 110 or 250). The connections of enrolments do
+	// not count against maxConnections.
 	maxEnrolments = 512
 )
 
@@ -148,8 +148,8 @@ func New(o Options) *Server {
 func (s *Server) Listening() bool { return s.listener.Listening() }
 
 // Run serves until the context ends, and returns after all requests are answered. The socket
-// remains, because the next agent replaces it; until then the plugin uses the API server. Errors are
-// passed to Options.Failed, and the failed operation is repeated.
+// remains, because the next agent replaces it; until then the plugin uses the API server. Errors
+// are passed to Options.Failed, and the failed operation is repeated.
 func (s *Server) Run(ctx context.Context) {
 	defer s.end()
 	defer context.AfterFunc(ctx, s.end)()

@@ -54,8 +54,8 @@ var (
 var keyPattern = regexp.MustCompile(
 	`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
-// ofField returns the kind of a field of the plugin's configuration. encode converts the text of the
-// variable to the JSON value of the field. words are the allowed values if there are few.
+// ofField returns the kind of a field of the plugin's configuration. encode converts the text of
+// the variable to the JSON value of the field. words are the allowed values if there are few.
 func ofField(name string, encode func(string) json.RawMessage, words ...string) Kind {
 	field := config.FieldNamed(name)
 	return Kind{field.Want, words, func(v string) bool {

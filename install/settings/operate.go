@@ -4,7 +4,8 @@ var operateSettings = []Setting{
 	{
 		Env: "SLUICE_LOG_LEVEL", Helm: "logging.level", Kind: Level, Default: "info",
 		Example: "debug",
-		Help:    "minimum log level of the agent and the plugin; global.logging.level if logging.level is empty",
+		Help: "minimum log level of the agent and the plugin; " +
+			"global.logging.level if logging.level is empty",
 	},
 	{
 		Env: "SLUICE_LOG_JSON", Helm: "global.logAsJson", Kind: Bool, Default: "false",
@@ -34,11 +35,13 @@ var operateSettings = []Setting{
 	},
 	{
 		Env: "SLUICE_NODE_IP", Fixed: true, Kind: Text, Example: "10.0.0.7",
-		Help: "addresses of the node (downward API), for which connections to both ports are reserved",
+		Help: "addresses of the node (downward API), for which connections to both ports are " +
+			"reserved",
 	},
 	{
 		Env: "SLUICE_DAEMONSET", Fixed: true, Kind: Text, Default: DaemonSet, Example: "mesh-node",
-		Help: "name of the agent's DaemonSet, whose pods are not redirected and whose deletion triggers uninstallation",
+		Help: "name of the agent's DaemonSet, whose pods are not redirected and whose deletion " +
+			"triggers uninstallation",
 	},
 }
 
@@ -47,12 +50,14 @@ var operateSettings = []Setting{
 var pathSettings = []Setting{
 	{
 		Env: "CNI_AGENT_RUN_DIR", Fixed: true, Kind: Path, Default: RunDir, Example: "/run/mesh",
-		Help: "directory shared by agent and plugin; the same path in the container and on the node",
+		Help: "directory shared by agent and plugin; the same path in the container and on the " +
+			"node",
 	},
 	{
 		Env: "SLUICE_STATE_DIR", Fixed: true, Kind: Path, Default: StateDir,
 		Example: "/var/lib/mesh",
-		Help:    "directory of the state that uninstallation restores, kept across reboots; the same path in the container and on the node",
+		Help: "directory of the state that uninstallation restores, kept across reboots; " +
+			"the same path in the container and on the node",
 	},
 	{
 		Env: "MOUNTED_CNI_NET_DIR", Fixed: true, Kind: Path, Default: MountedNetDir,
@@ -77,7 +82,8 @@ var pathSettings = []Setting{
 	{
 		Env: "SLUICE_MOUNTED_CACHE_DIR", Fixed: true, Kind: Path, Default: MountedCache,
 		Example: "/mnt/cache",
-		Help:    "mount point of the runtime's cache of plugin results, which contains results or cache/results",
+		Help: "mount point of the runtime's cache of plugin results, which contains results " +
+			"or cache/results",
 	},
 	{
 		Env: "SLUICE_SOURCE_DIR", Fixed: true, Kind: Path, Default: SourceDir,
@@ -97,11 +103,13 @@ var pathSettings = []Setting{
 	{
 		Env: "SLUICE_HOST_CACHE_DIR", Helm: "cniCacheDir", Kind: Path, Default: "/var/lib/cni",
 		Example: "/run/cni",
-		Help:    "directory on the node where the runtime caches results of plugins, which show the sandboxes that need the plugin",
+		Help: "directory on the node where the runtime caches results of plugins, which show " +
+			"the sandboxes that need the plugin",
 	},
 	{
 		Env: "SLUICE_HOST_NETNS_DIR", Helm: "cniNetnsDir", Kind: Path, Default: "/var/run/netns",
 		Example: "/var/run/docker/netns",
-		Help:    "directory on the node where the runtime mounts network namespaces; the default depends on the platform",
+		Help: "directory on the node where the runtime mounts network namespaces; " +
+			"the default depends on the platform",
 	},
 }

@@ -12,19 +12,23 @@ func Refused() []Refusal {
 	return []Refusal{
 		{
 			"ALLOW_SWITCH_TO_HOST_NS",
-			"has no effect; in ambient mode the agent always writes the node's rules in the node's network namespace",
+			"has no effect; in ambient mode the agent always writes the node's rules in the " +
+				"node's network namespace",
 		},
 		{
 			"AMBIENT_DISABLE_SAFE_UPGRADE",
-			"is not supported; pods stay enrolled during an upgrade, and leave when the agent is uninstalled",
+			"is not supported; pods stay enrolled during an upgrade, and leave when the agent is " +
+				"uninstalled",
 		},
 		{
 			"AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE",
-			"is not supported; pods in ambient mode with a branch network interface of AWS get no routes for probes",
+			"is not supported; pods in ambient mode with a branch network interface of AWS get " +
+				"no routes for probes",
 		},
 		{
 			"AMBIENT_RECONCILE_POD_RULES_ON_STARTUP",
-			"is not supported; the rules of pods in ambient mode are always checked when the agent starts",
+			"is not supported; the rules of pods in ambient mode are always checked when the " +
+				"agent starts",
 		},
 		{
 			"AMBIENT_USE_SCOPED_XTABLES_LOCKING",
@@ -40,7 +44,8 @@ func Refused() []Refusal {
 		},
 		{
 			"ENABLE_AMBIENT_DETECTION_RETRY",
-			"is not supported; ADD always fails if a pod cannot be read, unless SLUICE_UNREADABLE_PODS=skip",
+			"is not supported; ADD always fails if a pod cannot be read, unless " +
+				"SLUICE_UNREADABLE_PODS=skip",
 		},
 		{
 			"FORCE_IPTABLES_BINARY", "selects an iptables program, and Sluice runs no programs; " +

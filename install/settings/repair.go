@@ -14,12 +14,14 @@ var repairSettings = []Setting{
 	{
 		Env: "REPAIR_DELETE_PODS", Helm: "repair.deletePods", Kind: Bool, Default: "false",
 		Example: "true",
-		Help:    "delete such a pod if its validation fails and repair in place is disabled or fails; takes precedence over labeling",
+		Help: "delete such a pod if its validation fails and repair in place is disabled or " +
+			"fails; takes precedence over labeling",
 	},
 	{
 		Env: "REPAIR_LABEL_PODS", Helm: "repair.labelPods", Kind: Bool, Default: "false",
 		Example: "true",
-		Help:    "label such a pod if its validation fails and repair in place is disabled or fails",
+		Help: "label such a pod if its validation fails and repair in place is disabled or " +
+			"fails",
 	},
 	{
 		Env: "REPAIR_BROKEN_POD_LABEL_KEY", Helm: "repair.brokenPodLabelKey", Kind: Text,
@@ -69,7 +71,8 @@ var repairSettings = []Setting{
 	{
 		Env: "SLUICE_AUDIT_END_CONNECTIONS", Helm: "audit.endConnections", Kind: Bool,
 		Default: "true", Example: "false",
-		Help: "end connections that bypass the proxy because they were opened before a repair; false only counts them",
+		Help: "end connections that bypass the proxy because they were opened before a repair; " +
+			"false only counts them",
 	},
 	{
 		Env: "SLUICE_AUDIT_INTERVAL", Helm: "audit.interval", Kind: Duration, Default: "1m",
@@ -79,7 +82,8 @@ var repairSettings = []Setting{
 	{
 		Env: "SLUICE_COUNTER_METRICS", Helm: "counterMetrics.per", Kind: CounterMetrics,
 		Default: "namespace", Example: "pod",
-		Help: "series of the counters of rules (sluice_rule_packets_total): of each namespace, of the pods with the most packets, or none",
+		Help: "series of the counters of rules (sluice_rule_packets_total): of each namespace, " +
+			"of the pods with the most packets, or none",
 	},
 	{
 		Env: "SLUICE_COUNTER_METRICS_PODS", Helm: "counterMetrics.topPods", Kind: Pods,
@@ -89,6 +93,7 @@ var repairSettings = []Setting{
 	{
 		Env: "SLUICE_SEARCH_PROC", Helm: "searchProc", Kind: Bool, Default: "true",
 		Example: "false",
-		Help:    "search /proc for network namespaces of pods that are not in the records of ADD or in the runtime's directory",
+		Help: "search /proc for network namespaces of pods that are not in the records of ADD " +
+			"or in the runtime's directory",
 	},
 }

@@ -3,9 +3,9 @@
 // are tested against it. The descriptions of the plugin's settings are taken from the packages
 // rules/parameter and plugin/config.
 //
-// Settings that Istio's installer has too have Istio's names. The names of other settings begin with
-// SLUICE_. Variables of Istio that have no effect in Sluice are not ignored: they are errors with an
-// explanation ([Refused]).
+// Settings that Istio's installer has too have Istio's names. The names of other settings begin
+// with SLUICE_. Variables of Istio that have no effect in Sluice are not ignored: they are errors
+// with an explanation ([Refused]).
 package settings
 
 import "slices"
@@ -28,8 +28,8 @@ type Setting struct {
 	// Required is set if the setting has no default. The chart sets these settings through the
 	// downward API.
 	Required bool
-	// Fixed is set if Helm values cannot override the setting, because mounts and permissions of the
-	// chart depend on it. Required settings cannot be overridden either.
+	// Fixed is set if Helm values cannot override the setting, because mounts and permissions of
+	// the chart depend on it. Required settings cannot be overridden either.
 	Fixed bool
 	// Help describes the purpose of the setting.
 	Help string

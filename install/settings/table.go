@@ -19,8 +19,8 @@ func ofRedirection(config, example, extraHelp string) Setting {
 	return s
 }
 
-// ofPlugin returns the setting of a field of the plugin's configuration that is not a parameter of a
-// redirection: s with the field's description as help, and with the field's default unless s has
+// ofPlugin returns the setting of a field of the plugin's configuration that is not a parameter of
+// a redirection: s with the field's description as help, and with the field's default unless s has
 // one.
 func ofPlugin(field string, s Setting) Setting {
 	f := config.FieldNamed(field)
@@ -35,16 +35,19 @@ var installSettings = []Setting{
 	{
 		Env: "CNI_CONF_NAME", Helm: "cniConfFileName", Kind: FileName,
 		Example: "10-calico.conflist",
-		Help:    "configuration file to which the plugin is added, or with CHAINED_CNI_PLUGIN=false the file to create; if empty, the first valid file",
+		Help: "configuration file to which the plugin is added, or with " +
+			"CHAINED_CNI_PLUGIN=false the file to create; if empty, the first valid file",
 	},
 	{
 		Env: "CHAINED_CNI_PLUGIN", Helm: "chained", Kind: Bool, Default: "true", Example: "false",
-		Help: "add the plugin to the node's plugin chain; false creates a separate configuration for Multus",
+		Help: "add the plugin to the node's plugin chain; false creates a separate configuration " +
+			"for Multus",
 	},
 	{
 		Env: "ISTIO_OWNED_CNI_CONFIG", Helm: "istioOwnedCNIConfig", Kind: Bool, Default: "false",
 		Example: "true",
-		Help:    "do not change the primary configuration; maintain a copy with the plugin that sorts before it",
+		Help: "do not change the primary configuration; maintain a copy with the plugin that " +
+			"sorts before it",
 	},
 	{
 		Env: "ISTIO_OWNED_CNI_CONFIG_FILENAME", Helm: "istioOwnedCNIConfigFileName", Kind: ListName,
@@ -53,7 +56,8 @@ var installSettings = []Setting{
 	},
 	{
 		Env: "CNI_CONF_GROUP_READ", Kind: Bool, Default: "false", Example: "true",
-		Help: "make created configuration files readable by their group (mode 0640 instead of 0600)",
+		Help: "make created configuration files readable by their group (mode 0640 instead of " +
+			"0600)",
 	},
 	{
 		Env: "KUBECONFIG_MODE", Kind: Mode, Default: "0600", Example: "0640",
@@ -61,7 +65,8 @@ var installSettings = []Setting{
 	},
 	{
 		Env: "KUBE_CA_FILE", Kind: Path, Example: "/etc/ca.crt",
-		Help: "certificate authority in the plugin's kubeconfig; if empty, the certificate authority of the service account",
+		Help: "certificate authority in the plugin's kubeconfig; " +
+			"if empty, the certificate authority of the service account",
 	},
 	{
 		Env: "SKIP_TLS_VERIFY", Kind: Bool, Default: "false", Example: "true",
@@ -75,12 +80,14 @@ var installSettings = []Setting{
 	{
 		Env: "SLUICE_UNINSTALL_TIMEOUT", Helm: "uninstallTimeout", Kind: Duration, Default: "20s",
 		Example: "40s",
-		Help:    "maximum time that uninstallation waits for sandboxes that need the plugin; less than terminationGracePeriodSeconds",
+		Help: "maximum time that uninstallation waits for sandboxes that need the plugin; " +
+			"less than terminationGracePeriodSeconds",
 	},
 	{
 		Env: "SLUICE_STARTUP_TAINT", Helm: "startupTaint", Kind: TaintKey,
 		Example: "cni.istio.io/not-ready",
-		Help:    "key of the taint that the agent removes when ADD works on the node; if empty, none",
+		Help: "key of the taint that the agent removes when ADD works on the node; " +
+			"if empty, none",
 	},
 }
 

@@ -29,8 +29,8 @@ func claimsOf(token string) claims {
 	return c
 }
 
-// account returns the namespace and the name of the token's service account, or empty strings if the
-// token does not belong to a service account.
+// account returns the namespace and the name of the token's service account, or empty strings if
+// the token does not belong to a service account.
 func (c claims) account() (namespace, name string) {
 	account, isAccount := strings.CutPrefix(c.Subject, "system:serviceaccount:")
 	namespace, name, hasName := strings.Cut(account, ":")

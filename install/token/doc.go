@@ -8,10 +8,10 @@
 // Before a new token is published, the agent sends the plugin's requests with it. If the API server
 // rejects the token, the old token stays, and the status contains the reason. A valid token is
 // published even if its owner lacks the permission to read pods, because the permission may be
-// granted later; until then the status contains the API server's message. The status also reports an
-// API server that has not replied for half a minute. While one of these problems exists, the
+// granted later; until then the status contains the API server's message. The status also reports
+// an API server that has not replied for half a minute. While one of these problems exists, the
 // published token is checked again every five seconds.
 //
-// Tokens are renewed at a random time between three eighths and half of their lifetime, so that they
-// remain valid during an outage of the API server for half of their lifetime.
+// Tokens are renewed at a random time between three eighths and half of their lifetime, so that
+// they remain valid during an outage of the API server for half of their lifetime.
 package token

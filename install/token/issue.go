@@ -22,8 +22,8 @@ const issueTimeout = 10 * time.Second
 // errNotPermitted is the error for a request that the API server forbids or does not support.
 var errNotPermitted = errors.New("requesting a token is not permitted")
 
-// issue requests a token for the service account of the given token. The new token is not bound to a
-// pod, because the plugin needs it when the agent's pod does not exist.
+// issue requests a token for the service account of the given token. The new token is not bound to
+// a pod, because the plugin needs it when the agent's pod does not exist.
 func (o *Options) issue(ctx context.Context, token string) (string, error) {
 	namespace, name := claimsOf(token).account()
 	if name == "" {

@@ -34,8 +34,8 @@ type Options struct {
 	CheckEvery time.Duration
 	// Namespaces is set if the plugin also reads namespaces, for which it needs permission.
 	Namespaces bool
-	// Poll disables checks after changes of the files, which are then only checked every 10 s. It is
-	// for file systems without inotify.
+	// Poll disables checks after changes of the files, which are then only checked every 10 s. It
+	// is for file systems without inotify.
 	Poll bool
 	// Changed, unless nil, is called with each new status, and must not block.
 	Changed func(Status)
@@ -44,12 +44,13 @@ type Options struct {
 const (
 	defaultLifetime = 24 * time.Hour
 	defaultCheck    = 10 * time.Minute
-	// requestInterval is the interval for requesting a token while the projected token is published.
+	// requestInterval is the interval for requesting a token while the projected token is
+	// published.
 	requestInterval = 10 * time.Minute
 	// retryCheckAfter is the longest delay of the next check after a failed one, because a
-	// permission may have been granted, or the API server may be available again. Delays are shorter
-	// by a random part of at most a half. On 10,000 nodes without permissions the checks make 2,000
-	// connections per second, which are fewer than the connections for watching pods.
+	// permission may have been granted, or the API server may be available again. Delays are
+	// shorter by a random part of at most a half. On 10,000 nodes without permissions the checks
+	// make 2,000 connections per second, which are fewer than the connections for watching pods.
 	retryCheckAfter = 5 * time.Second
 )
 
@@ -248,9 +249,9 @@ func (p *Publisher) planRenewal(now time.Time, origin Origin) {
 	p.renewAt = now.Add(shorten(lifetime/2, 4))
 }
 
-// shorten returns a duration that is shorter by a random part of at most d/divisor. Otherwise agents
-// that have started at the same time, or have waited for the same API server, would send their
-// requests at the same time.
+// shorten returns a duration that is shorter by a random part of at most d/divisor. Otherwise
+// agents that have started at the same time, or have waited for the same API server, would send
+// their requests at the same time.
 func shorten(d time.Duration, divisor int64) time.Duration {
 	return d - rand.N(max(1, d/time.Duration(divisor)))
 }

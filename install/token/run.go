@@ -16,8 +16,8 @@ const (
 	initialBackoff = time.Second
 	maxBackoff     = 30 * time.Second
 	// minEventInterval is the minimum time between two reconciliations after changes of the
-	// directories. They may change often: the directory of the kubeconfig contains the plugin's log,
-	// which changes with each ADD.
+	// directories. They may change often: the directory of the kubeconfig contains the plugin's
+	// log, which changes with each ADD.
 	minEventInterval = 100 * time.Millisecond
 )
 

@@ -55,9 +55,9 @@ func (s Status) Usable(at time.Time) bool {
 	return s.Origin != "" && !s.Revoked && s.Forbidden == nil && !unavailable && !s.isExpired(at)
 }
 
-// isExpired reports whether the lifetime of the published token is over. The lifetime of a requested
-// token is counted from the publication, which immediately follows the request, because the node's
-// clock may differ from the API server's.
+// isExpired reports whether the lifetime of the published token is over. The lifetime of a
+// requested token is counted from the publication, which immediately follows the request, because
+// the node's clock may differ from the API server's.
 func (s Status) isExpired(at time.Time) bool {
 	end := s.Expiry
 	if s.Origin == Requested && !s.IssuedAt.IsZero() && !s.PublishedAt.IsZero() && !end.IsZero() {

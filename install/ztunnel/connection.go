@@ -302,7 +302,8 @@ func (c *connection) acknowledge(text string) error {
 	return nil
 }
 
-// describePending describes the message that is not acknowledged, and the number of waiting messages.
+// describePending describes the message that is not acknowledged, and the number of waiting
+// messages.
 func (c *connection) describePending() string {
 	text := fmt.Sprintf("ztunnel pid %d, connected for %s,", c.pid, round(time.Since(c.since)))
 	if c.unacknowledged == nil {

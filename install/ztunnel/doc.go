@@ -1,6 +1,6 @@
 // Package ztunnel serves the ztunnel discovery service (ZDS): it sends the ztunnels of the node the
-// pods to serve, with their network namespaces. ztunnel opens its listeners inside the pod's network
-// namespace.
+// pods to serve, with their network namespaces. ztunnel opens its listeners inside the pod's
+// network namespace.
 //
 // # Use
 //
@@ -14,7 +14,7 @@
 //	...
 //	err := server.Add(ctx, ztunnel.Pod{UID: uid, Name: "web", Namespace: "default", Netns: ns})
 //	switch {
-//	case errors.Is(err, ztunnel.ErrNotConnected): // the pod is sent to the next ztunnel that connects
+//	case errors.Is(err, ztunnel.ErrNotConnected): // the next ztunnel receives the pod
 //	case errors.Is(err, ztunnel.ErrRefused):      // err contains the error of ztunnel
 //	}
 //
@@ -27,8 +27,8 @@
 // and deletes as they occur. ztunnel acknowledges each message, in order. A connection has at most
 // one message that is not acknowledged.
 //
-// During an upgrade several ztunnels are connected. Each receives all messages. An add succeeds when
-// the first ztunnel has acknowledged it, a removal when all have. A ztunnel that disconnects
+// During an upgrade several ztunnels are connected. Each receives all messages. An add succeeds
+// when the first ztunnel has acknowledged it, a removal when all have. A ztunnel that disconnects
 // meanwhile does not count.
 //
 // Differences from istio-cni are in the manual of the tests (e2e/README.md, Ambient mode).

@@ -15,9 +15,10 @@ type Pod struct {
 	UID             string // metadata.uid, required
 	Name, Namespace string
 	ServiceAccount  string // spec.serviceAccountName, may be empty
-	// Netns is the network namespace of the pod. The server duplicates the descriptor: the caller may
-	// close it after the call. If the namespace is unknown, Netns is nil: after [Server.Restore] a
-	// ztunnel then keeps the pod if it already serves it, and [Server.Add] fails.
+	// Netns is the network namespace of the pod. The server duplicates the descriptor: the caller
+	// may close it after the call. If the namespace is unknown, Netns is nil: after
+	// [Server.Restore] a ztunnel then keeps the pod if it already serves it, and [Server.Add]
+	// fails.
 	Netns *netns.NS
 }
 

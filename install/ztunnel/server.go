@@ -30,7 +30,8 @@ const (
 // Options are the options of a server.
 type Options struct {
 	// Connected, unless nil, is called after each change with the number of connected ztunnels,
-	// including ztunnels that have not sent a hello. It must not block and must not call the server.
+	// including ztunnels that have not sent a hello. It must not block and must not call the
+	// server.
 	Connected func(n int)
 }
 
@@ -117,10 +118,10 @@ func (s *Server) Restore(pods []Pod) {
 // returns nil once one of them has acknowledged the pod. An unchanged pod is only sent to ztunnels
 // that have not acknowledged it.
 //
-// If no ztunnel is connected, the error wraps [ErrNotConnected]; if each ztunnel has refused the pod,
-// it wraps [ErrRefused]. If the context ends, the error wraps the context's error, and names the
-// messages that are not acknowledged and since when. After these errors the pod is in the state, and
-// is sent to the next ztunnel that connects. After other errors it is not in the state.
+// If no ztunnel is connected, the error wraps [ErrNotConnected]; if each ztunnel has refused the
+// pod, it wraps [ErrRefused]. If the context ends, the error wraps the context's error, and names
+// the messages that are not acknowledged and since when. After these errors the pod is in the
+// state, and is sent to the next ztunnel that connects. After other errors it is not in the state.
 func (s *Server) Add(ctx context.Context, p Pod) error {
 	if p.UID == "" {
 		return errNoUID

@@ -12,11 +12,11 @@ import (
 )
 
 // Serves reports whether a ztunnel serves a network namespace: whether it contains listeners at
-// ztunnel's three ports for captured connections and HBONE. The ztunnel need not be connected to the
-// agent: the agent may have been restarted, or ztunnel may still be connected to istio-cni.
+// ztunnel's three ports for captured connections and HBONE. The ztunnel need not be connected to
+// the agent: the agent may have been restarted, or ztunnel may still be connected to istio-cni.
 //
-// Before the containers of a pod start, only ztunnel opens listeners in its network namespace. Later
-// a process of the pod can open them too, and then captures the traffic of its own pod.
+// Before the containers of a pod start, only ztunnel opens listeners in its network namespace.
+// Later a process of the pod can open them too, and then captures the traffic of its own pod.
 func Serves(ns *netns.NS) (bool, error) {
 	var h *netlink.Handle
 	err := ns.Do(func() (err error) {

@@ -27,8 +27,8 @@ type waiter struct {
 	wake chan struct{} // buffered
 }
 
-// wait waits until done returns true or an error. The caller holds s.mu, which wait releases while it
-// waits, but not while it calls done.
+// wait waits until done returns true or an error. The caller holds s.mu, which wait releases while
+// it waits, but not while it calls done.
 func (s *Server) wait(
 	ctx context.Context, pod, uid string, done func() (bool, error),
 ) error {
@@ -97,8 +97,8 @@ func (s *Server) isAdded(e *entry) (bool, error) {
 	return false, nil
 }
 
-// isDeleted reports whether each ztunnel has acknowledged the removal. It returns an error if one has
-// refused it.
+// isDeleted reports whether each ztunnel has acknowledged the removal. It returns an error if one
+// has refused it.
 func (s *Server) isDeleted(uid string) (bool, error) {
 	var refusals []string
 	for _, c := range s.sorted() {

@@ -16,8 +16,8 @@ type Object struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
-// NodeObject returns the subject of events about a node. Its UID is the node's name, because kubectl
-// describe looks up the events of a node by this UID, which the kubelet uses too.
+// NodeObject returns the subject of events about a node. Its UID is the node's name, because
+// kubectl describe looks up the events of a node by this UID, which the kubelet uses too.
 func NodeObject(name string) Object {
 	return Object{Kind: "Node", APIVersion: "v1", Name: name, UID: name}
 }

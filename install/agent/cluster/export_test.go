@@ -2,7 +2,8 @@ package cluster
 
 import "time"
 
-// SetUpdateIntervals sets the shortest and the longest time between two updates of a repeated event.
+// SetUpdateIntervals sets the shortest and the longest time between two updates of a repeated
+// event.
 func (c *Client) SetUpdateIntervals(shortest, longest time.Duration) {
 	c.series.minInterval, c.series.maxInterval = shortest, longest
 }

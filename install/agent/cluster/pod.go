@@ -10,8 +10,8 @@ func podPath(n Name) string {
 	return "/api/v1/namespaces/" + url.PathEscape(n.Namespace) + "/pods/" + url.PathEscape(n.Name)
 }
 
-// DeletePod deletes a pod if its UID and version are still the given ones. Otherwise [IsConflict] or
-// [IsNotFound] is true for the error.
+// DeletePod deletes a pod if its UID and version are still the given ones. Otherwise [IsConflict]
+// or [IsNotFound] is true for the error.
 func (c *Client) DeletePod(ctx context.Context, pod Name, uid, resourceVersion string) error {
 	return c.do(ctx, http.MethodDelete, podPath(pod), nil, map[string]any{
 		"kind": "DeleteOptions", "apiVersion": "v1",

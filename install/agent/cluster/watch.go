@@ -122,8 +122,8 @@ func (c *Client) followDaemonSet(
 	}
 }
 
-// handleEvent calls seen with the DaemonSet of an event of a watch, or nil if it was deleted. Events
-// about other DaemonSets are ignored.
+// handleEvent calls seen with the DaemonSet of an event of a watch, or nil if it was deleted.
+// Events about other DaemonSets are ignored.
 func handleEvent(
 	eventType string, object json.RawMessage, n Name, seen func(*DaemonSet),
 ) error {
@@ -158,4 +158,6 @@ func (c *Client) requestMetadata(
 	return response, checkStatus(response, http.MethodGet, path)
 }
 
-func selectName(n Name) url.Values { return url.Values{"fieldSelector": {"metadata.name=" + n.Name}} }
+func selectName(n Name) url.Values {
+	return url.Values{"fieldSelector": {"metadata.name=" + n.Name}}
+}

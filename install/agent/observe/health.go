@@ -28,7 +28,7 @@ type Health struct {
 // Handler serves the following requests. The port is open to the cluster: the log level can only be
 // set from the agent's own network namespace, from which kubectl port-forward connects.
 //
-//	GET /readyz     200 or 503; the reasons as text, or as JSON with ?format=json or an Accept header
+//	GET /readyz     200 or 503, with the reasons as text, or as JSON (?format=json or Accept)
 //	GET /healthz    200 or 503
 //	GET /log-level  the minimum log level
 //	PUT /log-level  sets the minimum log level: debug, info, warn, error, fatal or none

@@ -53,8 +53,8 @@ func Everywhere(
 	}
 }
 
-// deleteOnce deletes the DaemonSet unless *deleted is set, which it then sets, and returns the names
-// of the remaining agents' pods.
+// deleteOnce deletes the DaemonSet unless *deleted is set, which it then sets, and returns the
+// names of the remaining agents' pods.
 func deleteOnce(
 	ctx context.Context, c *cluster.Client, d cluster.Name, deleted *bool,
 ) ([]string, error) {

@@ -116,9 +116,9 @@ func (o *options) newVerb(verb, short string) *cobra.Command {
 	}
 }
 
-// split separates the flags of kubectl sluice from the other arguments. Before POD, all flags belong
-// to kubectl sluice. After POD, only the flags that rules does not have belong to it, because users
-// write -n and --context anywhere.
+// split separates the flags of kubectl sluice from the other arguments. Before POD, all flags
+// belong to kubectl sluice. After POD, only the flags that rules does not have belong to it,
+// because users write -n and --context anywhere.
 func split(cmd *cobra.Command, args []string) (own, rest []string, err error) {
 	flags := cmd.Root().PersistentFlags()
 	anywhere := map[string]bool{

@@ -106,8 +106,8 @@ func (o *options) completeNamespace(
 	return c.namespaces(cmd.Context(), ""), noFiles
 }
 
-// completeSelector completes a label selector with the labels of the pods in the namespace. The text
-// before the last comma is kept.
+// completeSelector completes a label selector with the labels of the pods in the namespace. The
+// text before the last comma is kept.
 func (o *options) completeSelector(
 	cmd *cobra.Command, args []string, begin string,
 ) ([]string, cobra.ShellCompDirective) {
@@ -126,8 +126,8 @@ func (o *options) completeSelector(
 	return slices.Compact(words), noSpaces
 }
 
-// connectFor parses the flags among the arguments before the completed one. It returns a connection,
-// the current namespace and the arguments that are not flags.
+// connectFor parses the flags among the arguments before the completed one. It returns a
+// connection, the current namespace and the arguments that are not flags.
 func (o *options) connectFor(
 	cmd *cobra.Command, args []string,
 ) (c cluster, namespace string, rest []string, err error) {
@@ -167,8 +167,8 @@ func (c cluster) namespaces(ctx context.Context, suffix string) []string {
 	return names
 }
 
-// items returns the metadata of the objects of a kind in a namespace. It returns nil after an error,
-// because a completion cannot show errors.
+// items returns the metadata of the objects of a kind in a namespace. It returns nil after an
+// error, because a completion cannot show errors.
 func (c cluster) items(
 	ctx context.Context, kind, namespace string,
 ) []metav1.PartialObjectMetadata {

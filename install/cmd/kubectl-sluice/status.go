@@ -197,8 +197,8 @@ func (o *options) nodeStatus(
 	return status
 }
 
-// statusJSON decodes the output of rules status. In this output the field agentVersion is the version
-// of the agent, and the field version is the version of the format.
+// statusJSON decodes the output of rules status. In this output the field agentVersion is the
+// version of the agent, and the field version is the version of the format.
 type statusJSON struct {
 	status  *agent.Status
 	version *string

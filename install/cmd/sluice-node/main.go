@@ -10,9 +10,9 @@
 //
 //	kubectl port-forward ds/sluice-node 8000 & curl -X PUT -d debug localhost:8000/log-level
 //
-// If a container runtime executes sluice-node as a CNI plugin, it is a no-op plugin. The agent copies
-// it to the path of a removed plugin while the runtime's cached results of sandboxes name this
-// plugin.
+// If a container runtime executes sluice-node as a CNI plugin, it is a no-op plugin. The agent
+// copies it to the path of a removed plugin while the runtime's cached results of sandboxes name
+// this plugin.
 package main
 
 import (

@@ -120,8 +120,9 @@ func lookupLenient(name string) (string, bool) {
 	return "", false
 }
 
-// uninstallEverywhere deletes the DaemonSet and waits until all agents have ended. It runs in the pod
-// of the uninstall job, which has only the settings of the namespace, the DaemonSet and the log.
+// uninstallEverywhere deletes the DaemonSet and waits until all agents have ended. It runs in the
+// pod of the uninstall job, which has only the settings of the namespace, the DaemonSet and the
+// log.
 func uninstallEverywhere(ctx context.Context) error {
 	namespace := os.Getenv("POD_NAMESPACE")
 	if namespace == "" {

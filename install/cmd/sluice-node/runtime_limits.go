@@ -9,11 +9,11 @@ import (
 
 const (
 	// maxThreads is the maximum number of threads that run Go code. Two workers audit pods, and the
-	// other goroutines mostly wait. Without the limit each garbage collection and each wake-up would
-	// start many threads on a node with 64 processors.
+	// other goroutines mostly wait. Without the limit each garbage collection and each wake-up
+	// would start many threads on a node with 64 processors.
 	maxThreads = 2
-	// gcPercent is the value of GOGC: a collection starts when the heap has grown by this percentage.
-	// About a hundred collections of 2 ms then run in an hour.
+	// gcPercent is the value of GOGC: a collection starts when the heap has grown by this
+	// percentage. About a hundred collections of 2 ms then run in an hour.
 	gcPercent = 50
 	// heapPercent is the percentage of the container's memory limit that Go's runtime may use. The
 	// rest is for buffers of the kernel, which count toward the limit too.

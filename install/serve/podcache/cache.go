@@ -84,9 +84,9 @@ func (o *Options) notifyPod(n name) {
 	}
 }
 
-// Run keeps the cache up to date until the context ends. A failed watch of the pods is repeated after
-// at most five seconds, a failed watch of the namespaces with delays that grow to a minute. The last
-// state remains in the cache meanwhile.
+// Run keeps the cache up to date until the context ends. A failed watch of the pods is repeated
+// after at most five seconds, a failed watch of the namespaces with delays that grow to a minute.
+// The last state remains in the cache meanwhile.
 func (m *Cache) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -122,8 +122,8 @@ func (m *Cache) Ready(ctx context.Context) error {
 	return m.options.Fetch.Ready(ctx)
 }
 
-// Pod returns the JSON of a pod, which the caller must not change, and whether it was requested from
-// the API server. The errors are classified as for [source.Source].
+// Pod returns the JSON of a pod, which the caller must not change, and whether it was requested
+// from the API server. The errors are classified as for [source.Source].
 func (m *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error) {
 	if k := m.pods.get(name{ref.Namespace, ref.Name}); k != nil && k.hasUID(ref.UID) {
 		return k.json, false, nil
@@ -132,8 +132,8 @@ func (m *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bo
 	return pod, true, err
 }
 
-// Namespace returns the JSON of a namespace with its labels, and otherwise is as Pod. The first call
-// starts the watch of namespaces.
+// Namespace returns the JSON of a namespace with its labels, and otherwise is as Pod. The first
+// call starts the watch of namespaces.
 func (m *Cache) Namespace(
 	ctx context.Context, namespaceName string,
 ) (namespace []byte, fetched bool, err error) {

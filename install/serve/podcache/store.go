@@ -98,8 +98,8 @@ func (s *store) refusedError() error {
 	return nil
 }
 
-// reportInterval is the minimum time between reports of a lasting failure. The watch is retried more
-// often.
+// reportInterval is the minimum time between reports of a lasting failure. The watch is retried
+// more often.
 const reportInterval = 30 * time.Second
 
 // note records the result of the last request, and returns whether the error must be reported.

@@ -18,10 +18,10 @@ import (
 // half a second to five seconds, and does not grow: client-go's default delays grow to a minute, in
 // which the audit would not receive new pods.
 //
-// During an outage an agent sends a request every 2.75 s on average: 3,600 connections per second of
-// 10,000 nodes, which an unavailable server rejects. When the server is available again, the agents
-// send 2,200 lists per second for five seconds. Each list is of the pods of one node, for which API
-// servers have an index, and priority and fairness ranks it after requests of the nodes.
+// During an outage an agent sends a request every 2.75 s on average: 3,600 connections per second
+// of 10,000 nodes, which an unavailable server rejects. When the server is available again, the
+// agents send 2,200 lists per second for five seconds. Each list is of the pods of one node, for
+// which API servers have an index, and priority and fairness ranks it after requests of the nodes.
 var podPause = wait.Backoff{
 	Duration: minPause, Jitter: float64(maxPause/minPause) - 1,
 }
@@ -32,8 +32,8 @@ const (
 )
 
 // listTime is the time limit for a list, and for the begin of a watch, which would otherwise wait
-// indefinitely for a slow response. A list of the namespaces of a large cluster takes seconds. If the
-// API server does not end a watch in time, the watch is ended after this additional time.
+// indefinitely for a slow response. A list of the namespaces of a large cluster takes seconds. If
+// the API server does not end a watch in time, the watch is ended after this additional time.
 const listTime = time.Minute
 
 // namespacePause is nil for client-go's default delays, which grow from about a second to a minute:
@@ -58,8 +58,8 @@ func (m *Cache) watch(
 	ctx context.Context, resource string, selector fields.Selector, pause *wait.Backoff, s *store,
 ) {
 	// Retries of client-go are disabled: it would retry a request whose connection is reset ten
-	// times, each time after exactly a second. All agents of a cluster would do so at the same time,
-	// without the random delay of pause.
+	// times, each time after exactly a second. All agents of a cluster would do so at the same
+	// time, without the random delay of pause.
 	request := func(o metav1.ListOptions) *rest.Request {
 		o.FieldSelector = selector.String()
 		return m.client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).

@@ -55,9 +55,9 @@ func (c *Client) Write(packet []byte) error {
 	return err
 }
 
-// Next waits for the next message, and returns it with the network namespace in the packet, which the
-// caller must close; nil if the packet has no descriptor. More than one descriptor is an error. After
-// the connection has ended, the error is io.EOF.
+// Next waits for the next message, and returns it with the network namespace in the packet, which
+// the caller must close; nil if the packet has no descriptor. More than one descriptor is an error.
+// After the connection has ended, the error is io.EOF.
 func (c *Client) Next() (*zds.Request, *netns.NS, error) {
 	n, rights, flags, _, err := c.conn.ReadMsgUnix(c.buffer, c.rights)
 	if err != nil {
