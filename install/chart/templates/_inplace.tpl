@@ -17,8 +17,8 @@ from the nodes' chains, before Sluice's pods run. Without access to a cluster, a
 {{- end -}}
 
 {{/*
-sluice.refuseAmbientOff fails if an upgrade disables ambient mode while pods may be enrolled: they would keep rules that lead to ztunnel, and no
-agent would tell the next ztunnel about them.
+sluice.refuseAmbientOff fails if an upgrade disables ambient mode while pods may be enrolled: they would keep rules that lead to ztunnel, and the
+next ztunnel would not learn about them, because no agent would send them.
 */}}
 {{- define "sluice.refuseAmbientOff" -}}
 {{- $release := .Release -}}

@@ -24,7 +24,7 @@ operator.istio.io/component: Cni
 {{- else -}}
 {{- $tag := coalesce $v.tag $v.global.tag .Chart.AppVersion -}}
 {{- if and (kindIs "float64" $tag) (eq (floor $tag) $tag) -}}
-{{- /* A commit whose hash has only digits: 44624469 would print as 4.4624469e+07. */ -}}
+{{- /* YAML decodes a tag that has only digits, such as the commit hash 44624469, as a number, which would be printed as 4.4624469e+07. */ -}}
 {{- $tag = int64 $tag -}}
 {{- end -}}
 {{- printf "%s/%s:%s" ($v.hub | default $v.global.hub) $v.image (toString $tag) -}}
@@ -34,14 +34,14 @@ operator.istio.io/component: Cni
 
 {{/* sluice.capabilities returns the capabilities that the enabled features need, as a YAML list. */}}
 {{- define "sluice.capabilities" -}}
-{{- $list := list -}}
-{{- if .dacOverride -}}{{- $list = append $list "DAC_OVERRIDE" -}}{{- end -}}
+{{- $capabilities := list -}}
+{{- if .dacOverride -}}{{- $capabilities = append $capabilities "DAC_OVERRIDE" -}}{{- end -}}
 {{- if .entersPods -}}
-{{- $list = concat $list (list "NET_ADMIN" "SYS_ADMIN") -}}
-{{- if or (ne .backend "nft") .ambient.enabled -}}{{- $list = append $list "NET_RAW" -}}{{- end -}}
-{{- if or .audit.enabled .ambient.enabled -}}{{- $list = append $list "NET_BROADCAST" -}}{{- end -}}
+{{- $capabilities = concat $capabilities (list "NET_ADMIN" "SYS_ADMIN") -}}
+{{- if or (ne .backend "nft") .ambient.enabled -}}{{- $capabilities = append $capabilities "NET_RAW" -}}{{- end -}}
+{{- if or .audit.enabled .ambient.enabled -}}{{- $capabilities = append $capabilities "NET_BROADCAST" -}}{{- end -}}
 {{- end -}}
-{{- if .readsProc -}}{{- $list = append $list "SYS_PTRACE" -}}
+{{- if .readsProc -}}{{- $capabilities = append $capabilities "SYS_PTRACE" -}}
 {{- end -}}
-{{- sortAlpha $list | toYaml -}}
+{{- sortAlpha $capabilities | toYaml -}}
 {{- end -}}

@@ -29,7 +29,7 @@ defaults. All other templates use it.
 {{- if $v.global.nativeNftables -}}{{- $_ := set $v "backend" "nft" -}}{{- end -}}
 {{- $repairs := and $v.repair.enabled $v.repair.repairPods -}}
 {{- $_ := set $v "entersPods" (or $repairs $v.audit.enabled $v.ambient.enabled) -}}
-{{- /* With ambient mode for the network namespace of the node and for the kubelet. */ -}}
+{{- /* Ambient mode needs /proc to find the network namespace of the node and the kubelet. */ -}}
 {{- $_ := set $v "readsProc" (or (and $v.searchProc $v.entersPods) $v.ambient.enabled) -}}
 {{- $_ := set $v "knowsPods" (or $v.serve.enabled $v.audit.enabled $v.repair.enabled) -}}
 {{- range $v.enablementSelectors -}}
@@ -44,7 +44,7 @@ defaults. All other templates use it.
 {{- end -}}
 {{- $_ := set $v "cluster" (has $v.global.resourceScope (list "all" "cluster")) -}}
 {{- $_ := set $v "namespaced" (has $v.global.resourceScope (list "all" "namespace")) -}}
-{{- /* why helm test has no pod to start, or empty */ -}}
+{{- /* untested is the reason why helm test starts no pod; empty if it starts one */ -}}
 {{- $_ := set $v "untested" "" -}}
 {{- if has $.Release.Namespace $v.excludeNamespaces -}}
 {{- $_ := set $v "untested" (printf "excludeNamespaces contains %s" $.Release.Namespace) -}}
