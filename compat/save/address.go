@@ -10,53 +10,55 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// readAddress parses an address, a prefix, or a list of these, each of which becomes a separate
-// rule.
+// readAddress parses an address, a prefix, or a list of them. Each element of a list becomes a
+// separate rule.
 func (r *ruleReader) readAddress(flag word, not bool) {
-	side, place, bit := rules.Source, &r.header.source, uint(givenSource)
+	side, matches, bit := rules.Source, &r.header.source, uint(givenSource)
 	if flag.raw == "-d" || strings.HasPrefix(flag.raw, "--d") {
-		side, place, bit = rules.Destination, &r.header.destination, givenDestination
+		side, matches, bit = rules.Destination, &r.header.destination, givenDestination
 	}
 	r.recordOnce(flag, bit)
-	w := r.value(r.wantAddress(), &not)
+	w := r.value(r.expectedAddress(), &not)
 	if strings.Contains(w.text, ",") && not {
 		r.fail(w, "a single address after a !")
 		return
 	}
-	r.header.list = w
+	r.header.lastList = w
 	for text := range strings.SplitSeq(w.text, ",") {
-		*place = append(*place, r.addressMatch(flag, w, text, side, not))
+		*matches = append(*matches, r.addressMatch(flag, w, text, side, not))
 	}
 }
 
-func (r *ruleReader) wantAddress() string {
+// expectedAddress describes an address of the family in errors.
+func (r *ruleReader) expectedAddress() string {
 	if r.family == rules.IPv6 {
 		return "an IPv6 address or prefix"
 	}
 	return "an IPv4 address or prefix"
 }
 
-// addressMatch parses an address with its mask; it returns nil if all addresses match.
+// addressMatch parses an address with its mask. It returns nil if all addresses match. w is the word
+// that contains the text.
 func (r *ruleReader) addressMatch(flag, w word, text string, side rules.Side, not bool) rules.Match {
-	address, mask, masked := strings.Cut(text, "/")
-	if isName(address) {
-		return unread(flag, not, word{raw: text}) // of a host
+	address, mask, hasMask := strings.Cut(text, "/")
+	if isName(address) { // the name of a host
+		return unknownHeaderMatch(flag, not, word{raw: text})
 	}
 	a, ok := r.address(address)
 	if !ok {
-		r.fail(w, "%s", r.wantAddress())
+		r.fail(w, "%s", r.expectedAddress())
 		return nil
 	}
 	bits := a.BitLen()
-	if masked {
+	if hasMask {
 		if bits, ok = r.maskBits(mask, a.BitLen()); !ok {
-			r.fail(w, "%s", r.wantAddress())
+			r.fail(w, "%s", r.expectedAddress())
 			return nil
 		}
 	}
 	switch {
 	case bits < 0:
-		return unread(flag, not, word{raw: text})
+		return unknownHeaderMatch(flag, not, word{raw: text})
 	case bits == 0 && !not:
 		return nil
 	}
@@ -66,17 +68,18 @@ func (r *ruleReader) addressMatch(flag, w word, text string, side rules.Side, no
 	}
 }
 
-// address parses an address of the family. A zone is ignored, because rules cannot match it
-// (iptables ignores it too).
+// address parses an address of the family. It ignores a zone like iptables, because rules cannot
+// match a zone.
 func (r *ruleReader) address(text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	return a.WithZone(""), err == nil && rules.FamilyOf(a) == r.family
 }
 
-// maskBits parses the length of a prefix, or a mask; -1 for a noncontiguous mask.
-func (r *ruleReader) maskBits(text string, most int) (int, bool) {
+// maskBits parses the length of a prefix, of at most maxBits, or a mask. It returns -1 for a mask that
+// is not a prefix.
+func (r *ruleReader) maskBits(text string, maxBits int) (int, bool) {
 	if n, ok := number(text, 8); ok {
-		return int(n), int(n) <= most
+		return int(n), int(n) <= maxBits
 	}
 	mask, ok := r.address(text)
 	if !ok {
@@ -89,7 +92,7 @@ func (r *ruleReader) maskBits(text string, most int) (int, bool) {
 	return ones, true
 }
 
-// addressRange parses "FIRST-LAST" or one address.
+// addressRange parses "FIRST-LAST" or a single address.
 func (r *moduleReader) addressRange(w word) []netipx.IPRange {
 	from, to, isRange := strings.Cut(w.text, "-")
 	if !isRange {

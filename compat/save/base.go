@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// priority returns the priority of the table (enum nf_ip_hook_priorities in
-// linux/netfilter_ipv4.h), except for source NAT.
+// priority returns the priority of the table's chains (enum nf_ip_hook_priorities in
+// linux/netfilter_ipv4.h), except chains for source NAT.
 func priority(table string) int {
 	switch table {
 	case "raw":
@@ -22,10 +22,11 @@ func priority(table string) int {
 	return 0
 }
 
+// sourceNATPriority is the priority of chains for source NAT (NF_IP_PRI_NAT_SRC).
 const sourceNATPriority = 100
 
-// hooksOf returns the hooks of the table's built-in chains, in the order of the kernel's numbers;
-// nil if iptables has no such table.
+// hooksOf returns the hooks of the table's built-in chains, in the order of the kernel's numbers. It
+// returns nil if iptables has no such table.
 func hooksOf(table string) []rules.Hook {
 	switch table {
 	case "raw":
@@ -42,14 +43,14 @@ func hooksOf(table string) []rules.Hook {
 	return nil
 }
 
-// chainNames are the names of the built-in chains by hook.
+// chainNames contains the names of the built-in chains by hook.
 var chainNames = [...]string{
 	rules.Prerouting: "PREROUTING", rules.Input: "INPUT", rules.Forward: "FORWARD",
-	rules.Output:      "OUTPUT",
-	rules.Postrouting: "POSTROUTING",
+	rules.Output: "OUTPUT", rules.Postrouting: "POSTROUTING",
 }
 
-// Base returns how xtables registers the built-in chain of a table at a hook. Drop is its policy.
+// Base returns the type, hook, priority and policy of the built-in chain of a table at a hook. drop
+// sets the policy DROP.
 func Base(table string, hook rules.Hook, drop bool) *rules.Base {
 	b := &rules.Base{Hook: hook, Priority: priority(table), Drop: drop}
 	switch {
@@ -64,12 +65,13 @@ func Base(table string, hook rules.Hook, drop bool) *rules.Base {
 	return b
 }
 
-// newTable returns a table with its built-in chains, empty and with the policy accept; false if
-// iptables has no such table.
+// newTable returns a table with its built-in chains, which are empty and have the policy ACCEPT. It
+// returns false if iptables has no such table.
 func newTable(family rules.Family, name string) (*table, bool) {
 	hooks := hooksOf(name)
 	t := &table{
-		Table: rules.Table{Family: family, Name: name, XTables: true}, named: map[string]*chain{},
+		Table:       rules.Table{Family: family, Name: name, XTables: true},
+		chainByName: map[string]*chain{},
 	}
 	for _, h := range hooks {
 		t.add(&chain{name: chainNames[h], base: Base(name, h, false)})

@@ -27,8 +27,8 @@ func shortCommand(name string) string {
 	return name
 }
 
-// command parses a line that changes the table.
-func (p *parser) command(words []word) *SyntaxError {
+// readCommand parses a line that changes the table, and executes it.
+func (p *parser) readCommand(words []word) *SyntaxError {
 	var hits *rules.Hits
 	if words[0].raw[0] == '[' {
 		counter, ok := parseCounters(words[0].raw)
@@ -44,9 +44,9 @@ func (p *parser) command(words []word) *SyntaxError {
 	case "-A", "-I", "-D":
 		return p.ruleCommand(name, words[1:], hits)
 	case "-F", "-X":
-		return p.emptyCommand(name, words[1:])
+		return p.flushOrDelete(name, words[1:])
 	case "-N":
-		if err := p.exactly(words, 2, "the name of a new chain"); err != nil {
+		if err := p.checkLength(words, 2, "the name of a new chain"); err != nil {
 			return err
 		}
 		return p.addChain(words[1])
@@ -56,8 +56,9 @@ func (p *parser) command(words []word) *SyntaxError {
 	return p.at(words[0], "one of -A, -D, -F, -I, -N, -P and -X")
 }
 
-// exactly checks the number of words in the line.
-func (p *parser) exactly(words []word, n int, missing string) *SyntaxError {
+// checkLength returns an error unless the line has n words. missing describes the words that may be
+// missing.
+func (p *parser) checkLength(words []word, n int, missing string) *SyntaxError {
 	if len(words) < n {
 		return p.atEnd("%s", missing)
 	}
@@ -67,9 +68,9 @@ func (p *parser) exactly(words []word, n int, missing string) *SyntaxError {
 	return nil
 }
 
-// chain returns a chain of the table.
+// chain returns the chain of the table with the name.
 func (p *parser) chain(name word) (*chain, *SyntaxError) {
-	c := p.table().named[name.text]
+	c := p.table().chainByName[name.text]
 	if c == nil {
 		return nil, p.at(name, "a chain of table %s", p.table().Name)
 	}
@@ -78,7 +79,7 @@ func (p *parser) chain(name word) (*chain, *SyntaxError) {
 
 // policyCommand parses "-P CHAIN POLICY".
 func (p *parser) policyCommand(words []word) *SyntaxError {
-	if err := p.exactly(words, 3, "a chain and its policy"); err != nil {
+	if err := p.checkLength(words, 3, "a chain and its policy"); err != nil {
 		return err
 	}
 	c, err := p.chain(words[1])
@@ -91,9 +92,9 @@ func (p *parser) policyCommand(words []word) *SyntaxError {
 	return p.setPolicy(c, words[2])
 }
 
-// emptyCommand parses "-F [CHAIN]", which deletes the rules of a chain or of all, and "-X [CHAIN]",
-// which deletes one or all user-defined chains.
-func (p *parser) emptyCommand(name string, words []word) *SyntaxError {
+// flushOrDelete parses "-F [CHAIN]", which deletes the rules of one chain or all chains, and
+// "-X [CHAIN]", which deletes one or all user-defined chains.
+func (p *parser) flushOrDelete(name string, words []word) *SyntaxError {
 	if len(words) > 1 {
 		return p.at(words[1], "the line to end")
 	}
@@ -122,7 +123,8 @@ func (p *parser) emptyCommand(name string, words []word) *SyntaxError {
 	return nil
 }
 
-// deleteChain deletes a chain that is empty and not a target of a jump, as the kernel requires.
+// deleteChain deletes a chain. Like the kernel, it rejects a chain that has rules or to which a rule
+// jumps.
 func (p *parser) deleteChain(c *chain, flag word) *SyntaxError {
 	switch {
 	case c.base != nil:
@@ -133,10 +135,11 @@ func (p *parser) deleteChain(c *chain, flag word) *SyntaxError {
 		p.table().remove(c)
 		return nil
 	case p.errs.areMany():
-		// The search takes time, and its result is not reported.
+		// Do not search for the rule that jumps, because this error will not be reported.
 		return p.at(flag, "a chain to delete that no rule jumps to")
 	}
-	return p.at(flag, "a chain to delete that no rule jumps to: %s does", p.table().jumper(c).name)
+	return p.at(flag, "a chain to delete that no rule jumps to: %s does",
+		p.table().callerOf(c).name)
 }
 
 // ruleCommand parses the rest of -A, -I or -D.
@@ -166,14 +169,14 @@ func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *Synta
 			}
 		}
 	}
-	list, merged, err := p.readRule(words, hits)
+	parsed, merged, err := p.readRule(words, hits)
 	if err != nil {
 		return err
 	}
 	if name == "-D" {
-		return p.deleteRules(c, list, words)
+		return p.deleteRules(c, parsed, words)
 	}
-	p.table().insert(c, at, list)
+	p.table().insert(c, at, parsed)
 	c.merged = c.merged || merged
 	return nil
 }
@@ -187,7 +190,7 @@ func (p *parser) ruleNumber(name string, c *chain, w word) (int, *SyntaxError) {
 	}
 	last := c.rules.length
 	if name == "-I" {
-		last++ // a new rule after the last one
+		last++ // a new rule can follow the last rule
 	}
 	n, err := strconv.Atoi(w.raw)
 	if err != nil || n < 1 || n > last {
@@ -196,10 +199,10 @@ func (p *parser) ruleNumber(name string, c *chain, w word) (int, *SyntaxError) {
 	return n - 1, nil
 }
 
-// deleteRules deletes, for each rule of the list, the first equal rule.
-func (p *parser) deleteRules(c *chain, list []rules.Rule, words []word) *SyntaxError {
-	for i := range list {
-		if p.table().deleteSame(c, &list[i]) {
+// deleteRules deletes, for each given rule, the first equal rule of the chain.
+func (p *parser) deleteRules(c *chain, given []rules.Rule, words []word) *SyntaxError {
+	for i := range given {
+		if p.table().deleteSame(c, &given[i]) {
 			continue
 		}
 		if len(words) == 0 {

@@ -5,29 +5,30 @@
 //	tables, err := save.Parse(rules.IPv4, "rules.v4", file)
 //	err = save.Print(os.Stdout, tables)
 //
-// Everything that the model cannot represent becomes [rules.Unknown] with the exact words of the
-// text and with its possible effect: other matches and targets, and names of users, services or
-// hosts, because nothing is looked up. An unknown match with a possible side effect is an action of
-// the rule, and the matches after it follow it as [rules.Require]. LOG, NFLOG, ULOG, TRACE, AUDIT,
-// RATEEST, IDLETIMER and LED do not change packets, so that such a rule only counts.
+// A match or target that the model cannot represent becomes [rules.Unknown], with the exact words of
+// the text and its possible effect. This includes names of users, services and hosts, because the
+// package does not look them up. An unknown match with a possible side effect becomes an action of
+// the rule, and the matches after it follow as [rules.Require]. A rule with the target LOG, NFLOG,
+// ULOG, TRACE, AUDIT, RATEEST, IDLETIMER or LED only counts, because these do not change packets.
 //
 // Text that iptables-restore would reject is a [SyntaxError].
 //
 // # Logs of Istio
 //
-// [ParseIstioLog] reads the following formats; testdata has an example of each. The versions are
-// those of public logs and sources:
+// [ParseIstioLog] reads the following formats. testdata has an example of each. The versions are the
+// versions of which public logs or sources exist:
 //
-//   - headings, commands and their output without levels, with the rules as iptables-save printed
-//     them at the end: 1.4, in which each iptables command is a line, and 1.6 to 1.9, with "Writing
-//     following contents to rules file:";
-//   - messages with a level, "Writing following contents to rules file:" and "Command output:":
-//     1.11 to 1.13;
-//   - messages with a level, "Running iptables-restore with the following input:" and "Command
-//     output:": 1.20 and 1.21;
-//   - messages with "Final iptables state": as of August 2026, tested with recorded runs.
+//   - 1.4 and 1.6 to 1.9: headings, commands and their output, without levels. The rules are the
+//     output of iptables-save at the end. 1.4 prints each iptables command in a line, and the later
+//     versions print "Writing following contents to rules file:".
+//   - 1.11 to 1.13: messages with a level, "Writing following contents to rules file:" and "Command
+//     output:".
+//   - 1.20 and 1.21: messages with a level, "Running iptables-restore with the following input:" and
+//     "Command output:".
+//   - The development version of August 2026: messages with "Final iptables state", tested with
+//     recorded runs.
 //
-// No logs were available of 1.10, 1.14 to 1.19, and 1.22 and later. They should have the previous
-// or the next format. Versions before 1.3 ran a shell script, and are not supported.
-// [IstioLog.Unstated] contains the parameters that an older version lacks or does not print.
+// The other versions since 1.3 should have the previous or the next format, but no logs of them were
+// available. Versions before 1.3 ran a shell script, and are not supported. [IstioLog.Unstated]
+// contains the parameters that an older version lacks or does not print.
 package save

@@ -5,34 +5,34 @@ import (
 	"fmt"
 )
 
-// A SyntaxError is a syntax error at a position of a text. Parse and ParseIstioLog report several,
-// joined by [errors.Join].
+// A SyntaxError is a syntax error at a position of a text. Parse and ParseIstioLog return several
+// errors, joined by [errors.Join].
 type SyntaxError struct {
 	File string
 	Line int // from 1
-	// Column is the byte of the line at which the token begins, from 1; 0 in JSON, where the
+	// Column is the byte of the line at which the token begins, from 1. It is 0 in JSON, where the
 	// position in the line is unknown.
 	Column int
-	// Token is the token at this position; empty at the end of a line.
+	// Token is the token at this position. It is empty at the end of a line.
 	Token string
-	// Want describes what is expected.
+	// Want describes the expected text.
 	Want string
 }
 
-// Error returns the position, the token and what is expected in one line.
+// Error returns the position, the token and the expected text in one line.
 func (e *SyntaxError) Error() string {
-	place := fmt.Sprintf("%s:%d", e.File, e.Line)
+	position := fmt.Sprintf("%s:%d", e.File, e.Line)
 	if e.Column > 0 {
-		place += fmt.Sprintf(":%d", e.Column)
+		position += fmt.Sprintf(":%d", e.Column)
 	}
 	if e.Token == "" {
-		return fmt.Sprintf("%s: the line ends: want %s", place, e.Want)
+		return fmt.Sprintf("%s: the line ends: want %s", position, e.Want)
 	}
 	token := e.Token
 	if len(token) > maxToken {
 		token = token[:maxToken] + "..."
 	}
-	return fmt.Sprintf("%s: %q: want %s", place, token, e.Want)
+	return fmt.Sprintf("%s: %q: want %s", position, token, e.Want)
 }
 
 // maxToken is the maximum length of a token in an error, in bytes.
@@ -41,8 +41,8 @@ const maxToken = 200
 // maxErrors is the maximum number of errors that are reported for a text.
 const maxErrors = 20
 
-// syntaxErrors are the first errors of a text in the order of its lines, and the number of further
-// ones.
+// syntaxErrors contains the first errors of a text in the order of its lines, and the number of
+// further errors.
 type syntaxErrors struct {
 	list    []*SyntaxError
 	omitted int
@@ -50,14 +50,14 @@ type syntaxErrors struct {
 
 // err returns the joined errors, or nil.
 func (s *syntaxErrors) err() error {
-	var list []error
+	var errs []error
 	for _, e := range s.list {
-		list = append(list, e)
+		errs = append(errs, e)
 	}
 	if s.omitted > 0 {
-		list = append(list, fmt.Errorf("%s: %d more errors", s.list[0].File, s.omitted))
+		errs = append(errs, fmt.Errorf("%s: %d more errors", s.list[0].File, s.omitted))
 	}
-	return errors.Join(list...)
+	return errors.Join(errs...)
 }
 
 // areMany reports whether further errors are only counted.

@@ -11,11 +11,12 @@ import (
 type header struct {
 	given   uint // bits of the options that were given
 	in, out rules.Match
-	// one for each resulting rule; nil, also as an element, for any address
+	// source and destination contain a match for each address of a list. An empty list and a nil
+	// match mean any address.
 	source, destination []rules.Match
-	list                word // the last of these lists
+	lastList            word // the last list of addresses
 	protocol, fragment  rules.Match
-	otherFamily         bool // the rule is for the other family
+	otherFamily         bool // whether the rule is for the other family
 }
 
 // Bits of header.given.
@@ -30,7 +31,7 @@ const (
 	givenCounters
 )
 
-// headerOptions are the options of all rules, with their spellings.
+// headerOptions contains the options of all rules, with their spellings.
 var headerOptions = [...]struct {
 	names []string
 	read  func(r *ruleReader, flag word, not bool)
@@ -70,32 +71,36 @@ func beginsHeaderOption(text string) bool {
 	return false
 }
 
-// matches returns the header matches of each resulting rule in the kernel's order, the interfaces
-// first.
+// matches returns the header matches of each resulting rule, in the order of the kernel, which
+// compares interfaces first.
 func (h *header) matches() [][]rules.Match {
-	var list [][]rules.Match
-	for _, s := range orAny(h.source) {
-		for _, d := range orAny(h.destination) {
-			var of []rules.Match
-			for _, m := range [...]rules.Match{h.in, h.out, s, d, h.protocol, h.fragment} {
+	var combinations [][]rules.Match
+	for _, source := range orAny(h.source) {
+		for _, destination := range orAny(h.destination) {
+			var combination []rules.Match
+			for _, m := range [...]rules.Match{
+				h.in, h.out, source, destination, h.protocol, h.fragment,
+			} {
 				if m != nil {
-					of = append(of, m)
+					combination = append(combination, m)
 				}
 			}
-			list = append(list, of)
+			combinations = append(combinations, combination)
 		}
 	}
-	return list
+	return combinations
 }
 
-func orAny(list []rules.Match) []rules.Match {
-	if len(list) == 0 {
+// orAny returns the matches or, if there are none, nil for any address.
+func orAny(matches []rules.Match) []rules.Match {
+	if len(matches) == 0 {
 		return []rules.Match{nil}
 	}
-	return list
+	return matches
 }
 
-// onlyProtocol returns the protocol that the rule matches.
+// onlyProtocol returns the only protocol that the rule matches. It returns false if the rule matches
+// several protocols.
 func (h *header) onlyProtocol() (rules.Protocol, bool) {
 	m, ok := h.protocol.(rules.MatchProtocol)
 	if !ok || m.Not {
@@ -104,7 +109,7 @@ func (h *header) onlyProtocol() (rules.Protocol, bool) {
 	return m.Protocols[0], true
 }
 
-// recordOnce records an option, which must not be repeated.
+// recordOnce records that an option was given, and reports an error if it is repeated.
 func (r *ruleReader) recordOnce(flag word, bit uint) {
 	if r.header.given&bit != 0 {
 		r.fail(flag, "this option only once")
@@ -122,9 +127,9 @@ func (r *ruleReader) rejectNegation(flag word, not bool) {
 // headerIgnores contains the inputs on which the header of a rule does not depend.
 const headerIgnores = rules.AllInputs &^ rules.HeaderInput
 
-// unread returns an unsupported match for an option with its value. The header of a rule only reads
-// the packet.
-func unread(flag word, not bool, values ...word) rules.Match {
+// unknownHeaderMatch returns the match for an option of the header that the model does not support,
+// with its values. Its effect is known: the header of a rule only reads the packet.
+func unknownHeaderMatch(flag word, not bool, values ...word) rules.Match {
 	words := append([]word{flag}, values...)
 	if not {
 		words = append([]word{{raw: "!"}}, words...)
@@ -134,12 +139,13 @@ func unread(flag word, not bool, values ...word) rules.Match {
 
 func (r *ruleReader) readInterface(flag word, not bool) {
 	out := flag.raw == "-o" || flag.raw == "--out-interface"
-	place, bit := &r.header.in, uint(givenIn)
+	match, bit := &r.header.in, uint(givenIn)
 	if out {
-		place, bit = &r.header.out, givenOut
+		match, bit = &r.header.out, givenOut
 	}
 	r.recordOnce(flag, bit)
-	const want = "an interface name of 1 to 15 bytes without blanks or slashes; a trailing + matches a prefix"
+	const want = "an interface name of 1 to 15 bytes without blanks or slashes; a trailing + matches" +
+		" a prefix"
 	w := r.value(want, &not)
 	name, prefix := strings.CutSuffix(w.text, "+")
 	switch {
@@ -148,13 +154,14 @@ func (r *ruleReader) readInterface(flag word, not bool) {
 	case name == "" && !not:
 		// All interfaces match.
 	default:
-		*place = rules.MatchInterface{
+		*match = rules.MatchInterface{
 			Out: out, Not: not, Names: []rules.InterfaceName{{Name: name, Prefix: prefix}},
 		}
 	}
 }
 
-// maxInterface is IFNAMSIZ of linux/if.h without the terminating zero.
+// maxInterface is the maximum length of an interface name in bytes (IFNAMSIZ of linux/if.h without
+// the terminating zero).
 const maxInterface = 15
 
 func (r *ruleReader) readProtocol(flag word, not bool) {
@@ -164,7 +171,7 @@ func (r *ruleReader) readProtocol(flag word, not bool) {
 	p, known := protocolNamed(strings.ToLower(w.text))
 	if !known {
 		if isName(w.text) {
-			r.header.protocol = unread(flag, not, w)
+			r.header.protocol = unknownHeaderMatch(flag, not, w)
 			return
 		}
 		n, ok := number(w.text, 8)
@@ -181,36 +188,37 @@ func (r *ruleReader) readProtocol(flag word, not bool) {
 	}
 }
 
-// readFragment parses an unsupported condition, for which IPv6 has no option.
+// readFragment parses the option for fragments, which the model does not support. ip6tables has no
+// such option.
 func (r *ruleReader) readFragment(flag word, not bool) {
 	r.recordOnce(flag, givenFragment)
 	if r.family == rules.IPv6 {
 		r.fail(flag, "an option of ip6tables")
 	}
-	r.header.fragment = unread(flag, not)
+	r.header.fragment = unknownHeaderMatch(flag, not)
 }
 
 // readCounters parses the counter of a rule.
 func (r *ruleReader) readCounters(flag word, not bool) {
 	r.rejectNegation(flag, not)
 	r.recordOnce(flag, givenCounters)
-	for _, to := range []*uint64{&r.hits.Packets, &r.hits.Bytes} {
+	for _, counter := range []*uint64{&r.hits.Packets, &r.hits.Bytes} {
 		const want = "the number of packets and the number of bytes"
 		w := r.next(want)
 		n, ok := number(w.text, 64)
 		if !ok {
 			r.fail(w, "%s", want)
 		}
-		*to = n
+		*counter = n
 	}
 }
 
 // readFamily parses the option that restricts a rule to a family in a text for both families.
 func (r *ruleReader) readFamily(flag word, not bool) {
 	r.rejectNegation(flag, not)
-	of := rules.IPv4
+	family := rules.IPv4
 	if strings.HasSuffix(flag.raw, "6") {
-		of = rules.IPv6
+		family = rules.IPv6
 	}
-	r.header.otherFamily = r.header.otherFamily || of != r.family
+	r.header.otherFamily = r.header.otherFamily || family != r.family
 }

@@ -10,21 +10,22 @@ import (
 type kind struct {
 	name    string
 	options []optionKind
-	// open reports that some of its options are unknown: every word before the next option of the
-	// rule may be one. The known options determine which words are values, because values may look
-	// like options.
+	// open reports that the match or target may have other options too. Each following word that is
+	// no option of the rule may be one of them. The known options show which words are values,
+	// because a value may look like an option.
 	open bool
-	// match returns the matches of the options; nil for a target.
+	// match returns the matches for the given options. It is nil for a target.
 	match func(*moduleReader) []rules.Match
-	// target returns the action of a target, or nil if it has none; nil for a match.
+	// target returns the action for the given options, or nil if the target has no effect on
+	// packets. It is nil for a match.
 	target func(*moduleReader) rules.Action
 }
 
 // An optionKind is an option of a match or target.
 type optionKind struct {
 	name   string
-	other  string // another spelling of the name; empty for none
-	values int
+	other  string // another spelling of the name, or empty
+	values int    // the number of values
 }
 
 // begins reports whether the text is a prefix of a spelling of the option.
@@ -32,7 +33,7 @@ func (o *optionKind) begins(text string) bool {
 	return strings.HasPrefix(o.name, text) || strings.HasPrefix(o.other, text)
 }
 
-// spelled returns the option with a spelling, or nil.
+// spelled returns the option with the spelling, or nil.
 func (k *kind) spelled(name string) *optionKind {
 	for i := range k.options {
 		if o := &k.options[i]; o.name == name || o.other == name {
@@ -42,7 +43,7 @@ func (k *kind) spelled(name string) *optionKind {
 	return nil
 }
 
-// kindOf returns the kind with a name, or nil.
+// kindOf returns the kind with the name, or nil.
 func kindOf(list []kind, name string) *kind {
 	for i := range list {
 		if list[i].name == name {
@@ -52,7 +53,7 @@ func kindOf(list []kind, name string) *kind {
 	return nil
 }
 
-// kinds are the matches with known options.
+// kinds contains the matches whose options are all known.
 var kinds = []kind{
 	{name: "tcp", match: (*moduleReader).tcp, options: []optionKind{
 		{"--dport", "--destination-port", 1},
@@ -128,7 +129,7 @@ var kinds = []kind{
 	{name: "icmp6", match: (*moduleReader).icmpv6, options: []optionKind{{"--icmpv6-type", "", 1}}},
 }
 
-// targets are the supported targets.
+// targets contains the targets that the model supports.
 var targets = []kind{
 	{name: "ACCEPT", target: accepts},
 	{name: "DROP", target: drops},

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// optionsOf parses a list of options, each followed by one = for each of its values.
+// optionsOf parses a list of options. An option with N values is followed by N equals signs.
 func optionsOf(list string) []optionKind {
 	var options []optionKind
 	for field := range strings.FieldsSeq(list) {
@@ -16,15 +16,15 @@ func optionsOf(list string) []optionKind {
 	return options
 }
 
-// An openKind is a match or a target with its options in the form of optionsOf. Without a function
-// it is unsupported.
+// An openKind is a match or a target with its options in the format of optionsOf. Without a function
+// match or target it is unknown to the model.
 type openKind struct {
 	name, options string
 	match         func(*moduleReader) []rules.Match
 	target        func(*moduleReader) rules.Action
 }
 
-// openKindOf returns the kind with a name, or nil.
+// openKindOf returns the kind with the name, or nil.
 func openKindOf(list []openKind, name string) *kind {
 	for _, o := range list {
 		if o.name != name {
@@ -37,13 +37,17 @@ func openKindOf(list []openKind, name string) *kind {
 	return nil
 }
 
-// openMatches are unsupported matches with the options in their manual pages.
+// openMatches contains further matches, with the options in their manual pages.
 var openMatches = [...]openKind{
-	{name: "recent", match: (*moduleReader).recent, options: `--set --rcheck --update --remove --reap --rttl --rsource --rdest
-		--seconds= --hitcount= --name= --mask=`},
+	{name: "recent", match: (*moduleReader).recent, options: `--set --rcheck --update --remove
+		--reap --rttl --rsource --rdest --seconds= --hitcount= --name= --mask=`},
 	{name: "limit", match: (*moduleReader).limit, options: "--limit= --limit-burst="},
-	{name: "statistic", match: (*moduleReader).statistic, options: "--mode= --probability= --every= --packet="},
-	{name: "hashlimit", match: (*moduleReader).hashLimit, options: `--hashlimit= --hashlimit-upto= --hashlimit-above= --hashlimit-mode=
+	{
+		name: "statistic", match: (*moduleReader).statistic,
+		options: "--mode= --probability= --every= --packet=",
+	},
+	{name: "hashlimit", match: (*moduleReader).hashLimit, options: `--hashlimit=
+		--hashlimit-upto= --hashlimit-above= --hashlimit-mode=
 		--hashlimit-srcmask= --hashlimit-dstmask= --hashlimit-name= --hashlimit-burst=
 		--hashlimit-htable-size= --hashlimit-htable-max= --hashlimit-htable-gcinterval=
 		--hashlimit-htable-expire= --hashlimit-rate-interval= --hashlimit-rate-match`},
@@ -51,12 +55,12 @@ var openMatches = [...]openKind{
 	{name: "time", options: `--datestart= --datestop= --timestart= --timestop= --monthdays=
 		--weekdays= --kerneltz --contiguous --utc --localtz`},
 	{name: "string", options: "--from= --to= --algo= --string= --hex-string= --icase"},
-	{name: "set", match: (*moduleReader).listed, options: `--match-set== --set== --return-nomatch --update-counters
-		--update-subcounters --packets-eq= --packets-lt= --packets-gt= --bytes-eq= --bytes-lt=
-		--bytes-gt=`},
-	{name: "rateest", match: (*moduleReader).rate, options: `--rateest= --rateest1= --rateest2= --rateest-delta
-		--rateest-bps --rateest-pps --rateest-bps1= --rateest-pps1= --rateest-bps2= --rateest-pps2=
-		--rateest-lt --rateest-gt --rateest-eq`},
+	{name: "set", match: (*moduleReader).ipset, options: `--match-set== --set== --return-nomatch
+		--update-counters --update-subcounters --packets-eq= --packets-lt= --packets-gt=
+		--bytes-eq= --bytes-lt= --bytes-gt=`},
+	{name: "rateest", match: (*moduleReader).rate, options: `--rateest= --rateest1= --rateest2=
+		--rateest-delta --rateest-bps --rateest-pps --rateest-bps1= --rateest-pps1=
+		--rateest-bps2= --rateest-pps2= --rateest-lt --rateest-gt --rateest-eq`},
 	{name: "physdev", options: `--physdev-in= --physdev-out= --physdev-is-in --physdev-is-out
 		--physdev-is-bridged`},
 	{name: "policy", options: `--dir= --pol= --reqid= --spi= --proto= --mode= --tunnel-src=
@@ -96,12 +100,10 @@ var openMatches = [...]openKind{
 	{name: "ipv6header", options: "--header= --soft"},
 	{name: "cluster", options: `--cluster-total-nodes= --cluster-local-node=
 		--cluster-local-nodemask= --cluster-hash-seed=`},
-	{
-		name: "connlabel", match: (*moduleReader).label, options: "--label= --set",
-	},
+	{name: "connlabel", match: (*moduleReader).label, options: "--label= --set"},
 }
 
-// openMatch is a match with unknown options.
+// openMatch is the kind of a match whose name is unknown.
 var openMatch = kind{open: true, match: (*moduleReader).unknownMatch}
 
 func (r *moduleReader) unknownMatch() []rules.Match {
@@ -109,13 +111,12 @@ func (r *moduleReader) unknownMatch() []rules.Match {
 	return nil
 }
 
-// openTargets are targets that only record packets, and unsupported targets, with the options in
-// their manual pages.
+// openTargets contains further targets, with the options in their manual pages.
 var openTargets = [...]openKind{
-	{name: "LOG", target: (*moduleReader).noAction, options: `--log-level= --log-prefix= --log-tcp-sequence --log-tcp-options
-		--log-ip-options --log-uid --log-macdecode`},
-	{name: "NFLOG", target: (*moduleReader).noAction, options: `--nflog-group= --nflog-range= --nflog-size= --nflog-threshold=
-		--nflog-prefix=`},
+	{name: "LOG", target: (*moduleReader).noAction, options: `--log-level= --log-prefix=
+		--log-tcp-sequence --log-tcp-options --log-ip-options --log-uid --log-macdecode`},
+	{name: "NFLOG", target: (*moduleReader).noAction, options: `--nflog-group= --nflog-range=
+		--nflog-size= --nflog-threshold= --nflog-prefix=`},
 	{
 		name: "ULOG", target: (*moduleReader).noAction,
 		options: "--ulog-nlgroup= --ulog-cprange= --ulog-qthreshold= --ulog-prefix=",
@@ -123,7 +124,7 @@ var openTargets = [...]openKind{
 	{name: "TRACE", target: (*moduleReader).noAction, options: ""},
 	{name: "AUDIT", target: (*moduleReader).noAction, options: "--type="},
 	{
-		name: "RATEEST", target: (*moduleReader).measures,
+		name: "RATEEST", target: (*moduleReader).rateEstimator,
 		options: "--rateest-name= --rateest-interval= --rateest-ewmalog=",
 	},
 	{name: "IDLETIMER", target: (*moduleReader).noAction, options: "--timeout= --label= --alarm"},
@@ -136,12 +137,12 @@ var openTargets = [...]openKind{
 		options: "--to-source= --random --random-fully --persistent",
 	},
 	{
-		name: "MASQUERADE", target: (*moduleReader).translatesSource,
+		name: "MASQUERADE", target: (*moduleReader).unknownSourceNAT,
 		options: "--to-ports= --random --random-fully",
 	},
 	{name: "NETMAP", options: "--to="},
-	{name: "SET", target: (*moduleReader).changesSet, options: `--add-set== --del-set== --map-set== --timeout= --exist --map-mark --map-prio
-		--map-queue`},
+	{name: "SET", target: (*moduleReader).changeSet, options: `--add-set== --del-set== --map-set==
+		--timeout= --exist --map-mark --map-prio --map-queue`},
 	{name: "TEE", options: "--gateway= --oif="},
 	{name: "NFQUEUE", options: "--queue-num= --queue-balance= --queue-bypass --queue-cpu-fanout"},
 	{name: "SECMARK", options: "--selctx="},
@@ -160,7 +161,7 @@ var openTargets = [...]openKind{
 	{name: "DNPT", options: "--src-pfx= --dst-pfx="},
 }
 
-// openTarget is an unknown target.
+// openTarget is the kind of a target whose name is unknown.
 var openTarget = kind{open: true, target: (*moduleReader).unknownTarget}
 
 func (r *moduleReader) unknownTarget() rules.Action {
@@ -168,11 +169,12 @@ func (r *moduleReader) unknownTarget() rules.Action {
 	return nil
 }
 
-// translatesSource returns the action of a target that changes the source of the connection.
-func (r *moduleReader) translatesSource() rules.Action {
+// unknownSourceNAT parses a target that translates the source to an address or port that the text
+// does not determine.
+func (r *moduleReader) unknownSourceNAT() rules.Action {
 	r.unknown, r.effect = true, rules.TranslatesSource
 	return nil
 }
 
-// noAction returns the action of a target without effect on packets, such as one that records them.
+// noAction parses a target without effect on packets, such as LOG.
 func (r *moduleReader) noAction() rules.Action { return nil }

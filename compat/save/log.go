@@ -11,35 +11,35 @@ import (
 
 // An IstioLog is the result of the last run in a log of an istio-init container.
 type IstioLog struct {
-	// Tables are the resulting tables, as Parse returns them, IPv4 first; [rules.Rule.Line] is a
-	// line of the log. A family without printed state has none: istio-init prints the state of IPv6
-	// if it captures IPv6.
+	// Tables are the resulting tables, as Parse returns them, IPv4 first. [rules.Rule.Line] is a
+	// line of the log. If the log does not contain the state of a family, it has no tables:
+	// istio-init prints the state of IPv6 only if it captures IPv6.
 	Tables []rules.Table
 	// DryRun reports that the run changed nothing. Then Tables are the result for empty tables.
 	DryRun bool
-	// FromInput reports that some tables come from the input of iptables-restore, for empty tables:
-	// in a dry run, and if the log has no final state.
+	// FromInput reports that some tables are the result of applying the input of iptables-restore to
+	// empty tables. This is the case in a dry run, and if the log has no final state.
 	FromInput bool
-	// Failure is the error of the run, or empty. Tables are the result in either case.
+	// Failure is the error of the run, or empty. Tables is also set if the run failed.
 	Failure string
-	// Redirect contains the printed parameters of the run. It is nil if the log does not contain
-	// all of them, if one of them is invalid, or if the run only removed rules: then NoRedirect is
-	// the reason.
+	// Redirect contains the printed parameters of the run. It is nil if the log does not contain all
+	// parameters, if a parameter is invalid, or if the run only removed rules. NoRedirect is then the
+	// reason.
 	Redirect   *rules.Redirect
 	NoRedirect error
-	// Unstated are the parameters of Redirect with default values because the log does not contain
-	// them, by the names of istio-iptables: HOST_IPV4_LOOPBACK_CIDR, which no version prints, and
-	// parameters that an older version lacks or does not print.
+	// Unstated contains the names, in istio-iptables, of the parameters of Redirect that have default
+	// values because the log does not contain them. These are HOST_IPV4_LOOPBACK_CIDR, which no
+	// version prints, and parameters that an older version lacks or does not print.
 	Unstated []string
 }
 
 // ParseIstioLog reads the log of an istio-init container as `kubectl logs` prints it, also with
-// --timestamps or --prefix, or as a container runtime keeps it: Istio's format with or without
-// time, JSON, or the plain output of versions up to 1.9. Of several runs in a log, the last counts.
-// File is the name that errors have for the log.
+// --timestamps or --prefix, or as a container runtime stores it. The format is Istio's format with or
+// without time, JSON, or the plain output of versions up to 1.9. If the log contains several runs,
+// ParseIstioLog returns the last run. file is the name of the log in errors.
 //
-// The error is an error of [Parse], a [*SyntaxError] where the log shows no iptables rules, or an
-// error of reading. Among the former is a run with native nftables: its log has no rules in a
+// The error is an error of [Parse], a [*SyntaxError] if the log contains no iptables rules, or an
+// error of reading. A run with native nftables is an error too, because its log has no rules in a
 // format that this package reads.
 func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	data, err := io.ReadAll(r)
@@ -78,20 +78,21 @@ func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	return l, nil
 }
 
-// An istioRun contains the log entries of a run of istio-iptables that concern the rules.
+// An istioRun contains the log entries of a run of istio-iptables that describe the rules.
 type istioRun struct {
 	dry    bool
-	native *logEntry // reports that nftables was used
+	native *logEntry // the entry that shows that nftables was used, or nil
 	config *logEntry
-	input  map[rules.Family]*logEntry // of iptables-restore
-	final  map[rules.Family]*logEntry // output of iptables-save at the end
+	input  map[rules.Family]*logEntry // the input of iptables-restore
+	final  map[rules.Family]*logEntry // the output of iptables-save at the end
 	last   *logEntry
-	stage  stage // the latest
-	// saving is the family of the iptables-save in the last entry, or Inet.
+	stage  stage // the latest stage
+	// saving is the family of the iptables-save command in the last entry, or Inet if the entry is
+	// another one.
 	saving rules.Family
 }
 
-// A stage is a stage of a run. The stages of a run ascend, and some may be missing.
+// A stage is a stage of a run. The stages of a run have ascending numbers. Some may be missing.
 type stage uint8
 
 const (
@@ -105,7 +106,8 @@ const (
 	final6
 )
 
-// stageOf returns the stage of an entry, by the texts of istio-iptables and of older versions.
+// stageOf returns the stage to which an entry belongs, or noStage. It knows the messages of all
+// supported versions of istio-iptables.
 func stageOf(e *logEntry) stage {
 	title := e.title()
 	switch {
@@ -201,13 +203,13 @@ func (r *istioRun) add(e *logEntry, s stage) {
 		r.final[rules.IPv6] = e
 	}
 	r.addSaved(e, s)
-	// The last entry of a dry run also shows it; the begin of the log may be missing.
+	// The last entry of a dry run shows that it is one, even if the begin of the log is missing.
 	r.dry = r.dry || e.title() == "skipping configuring routes due to dry run mode"
 	r.stage = max(r.stage, s)
 	r.last = e
 }
 
-// addSaved records the output of iptables-save, which older versions run at the end, and others
+// addSaved records the output of iptables-save. Older versions run it at the end, and other versions
 // also at the begin.
 func (r *istioRun) addSaved(e *logEntry, s stage) {
 	title := strings.TrimPrefix(e.title(), "+ ")
@@ -236,6 +238,7 @@ func isSave(command string) bool {
 		!strings.Contains(command, " ")
 }
 
+// familyOf returns the family of an iptables command.
 func familyOf(command string) rules.Family {
 	if strings.HasPrefix(command, "ip6") {
 		return rules.IPv6
@@ -243,18 +246,18 @@ func familyOf(command string) rules.Family {
 	return rules.IPv4
 }
 
-// failure returns the error at the end of the run, if any: istio-iptables logs it last.
+// failure returns the error of the run, or an empty text. istio-iptables logs an error last.
 func (r *istioRun) failure() string {
 	if r.last == nil || !slices.Contains([]string{"error", "fatal", "critical"}, r.last.level) {
 		return ""
 	}
 	if strings.HasPrefix(r.last.title(), "panic: ") {
-		return r.last.title() // what is after it is where in the program
+		return r.last.title() // the stack trace follows
 	}
 	return strings.TrimSpace(r.last.message())
 }
 
-// howToLog names the command that prints the log.
+// howToLog describes the command that prints the log, in errors.
 const howToLog = "as kubectl logs POD -c istio-init prints it"
 
 // endsBeforeRules is what a log that ends early lacks.
@@ -291,30 +294,30 @@ func (r *istioRun) isTruncated(family rules.Family, text *logEntry, tables []rul
 		})
 }
 
-// unreadable returns the reason why the run contains no rules, or nil.
+// unreadable returns an error with the reason why the run contains no rules, or nil.
 func (r *istioRun) unreadable(file string, log string, entries []logEntry) error {
 	start, _, _ := strings.Cut(log, "\n")
-	of := func(e *logEntry, want string) error { return syntaxErrorAt(file, e, want) }
+	errorAt := func(e *logEntry, want string) error { return syntaxErrorAt(file, e, want) }
 	switch {
 	case len(entries) == 0:
 		want := "an entry of the log of istio-init, " + howToLog + LooksLike(log)
 		return &SyntaxError{File: file, Line: 1, Column: 1, Token: start, Want: want}
 	case r.native != nil:
-		return of(r.native,
+		return errorAt(r.native,
 			"a run with iptables; of one with native nftables the log shows no rules that can be read: "+
 				"read those in the namespace")
 	case len(r.final) == 0 && len(r.input) == 0 && r.failure() != "":
-		return of(r.last, "a run that came to the rules: this one failed before")
+		return errorAt(r.last, "a run that came to the rules: this one failed before")
 	case len(r.final) == 0 && len(r.input) == 0 && r.stage == noStage:
-		return of(&entries[0], "the log of istio-init, "+howToLog+": this is another log")
+		return errorAt(&entries[0], "the log of istio-init, "+howToLog+": this is another log")
 	case len(r.final) == 0 && len(r.input) == 0:
-		return of(r.last, endsBeforeRules)
+		return errorAt(r.last, endsBeforeRules)
 	case len(r.final) == 0 && r.failure() != "":
-		return of(r.last,
+		return errorAt(r.last,
 			"the final state before it: of a run that failed, nothing else says what it left")
 	case isEnabled(r.configured("ENABLE_INBOUND_IPV6")) && r.final[rules.IPv6] == nil &&
 		r.input[rules.IPv6] == nil:
-		return of(r.last, "the rules of IPv6 after it, because the run captures IPv6")
+		return errorAt(r.last, "the rules of IPv6 after it, because the run captures IPv6")
 	}
 	return nil
 }

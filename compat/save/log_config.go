@@ -21,8 +21,8 @@ func (r *istioRun) configured(key string) string {
 	return ""
 }
 
-// redirect returns the parameters in the printed configuration, or the reason why that is not
-// possible.
+// redirect returns the parameters in the printed configuration and the unstated parameters, or the
+// reason why this is not possible.
 func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, _ error) {
 	if r.config == nil {
 		return nil, nil, fmt.Errorf("%s: the log does not contain the configuration", file)
@@ -38,13 +38,13 @@ func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, 
 		return nil, nil, fmt.Errorf("%s:%d: the run only removed rules", file, c.title)
 	}
 	redirect := c.redirect()
-	if len(c.faults) == 0 {
+	if len(c.errs) == 0 {
 		if err := redirect.Validate(); err != nil {
-			c.faults = append(c.faults, fmt.Errorf("%s:%d: %w", file, c.title, err))
+			c.errs = append(c.errs, fmt.Errorf("%s:%d: %w", file, c.title, err))
 		}
 	}
-	if len(c.faults) > 0 {
-		return nil, nil, errors.Join(c.faults...)
+	if len(c.errs) > 0 {
+		return nil, nil, errors.Join(c.errs...)
 	}
 	return &redirect, append(c.unstated, "HOST_IPV4_LOOPBACK_CIDR"), nil
 }
@@ -52,10 +52,10 @@ func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, 
 // A configReader parses the values of a configuration.
 type configReader struct {
 	file   string
-	title  int // the line where it begins
+	title  int // the line at which the configuration begins
 	values map[string]configValue
-	faults []error
-	// older reports that the version may have fewer parameters.
+	errs   []error
+	// older reports that the log is of an older version, which may have fewer parameters.
 	older    bool
 	unstated []string
 }
@@ -70,6 +70,7 @@ type configValue struct {
 func (c *configReader) redirect() rules.Redirect {
 	r := rules.DefaultRedirect()
 	// istio-iptables treats every mode other than TPROXY as REDIRECT.
+	asText := func(text string) (string, error) { return text, nil }
 	if read(c, "INBOUND_INTERCEPTION_MODE", asText) == string(rules.ModeTProxy) {
 		r.Mode = rules.ModeTProxy
 	}
@@ -95,15 +96,16 @@ func (c *configReader) redirect() rules.Redirect {
 	r.ExcludeInterfaces = readOr(c, "EXCLUDE_INTERFACES", rules.ParseInterfaces, nil)
 	r.RerouteInterfaces = read(c, c.virtualInterfaces(), rules.ParseInterfaces)
 	r.DropInvalid = readOr(c, "DROP_INVALID", rules.ParseBool, false)
-	r.IPv6 = read(c, "ENABLE_INBOUND_IPV6", c.enabled)
-	r.DNS.Servers = readOr(c, "DNS_SERVERS", dnsServers, nil)
-	// Servers are looked up only for a capture.
+	r.IPv6 = read(c, "ENABLE_INBOUND_IPV6", c.parseEnabled)
+	r.DNS.Servers = readOr(c, "DNS_SERVERS", parseServers, nil)
+	// istio-iptables determines the servers only if it captures DNS.
 	r.DNS.Capture = readOr(c, "DNS_CAPTURE", rules.ParseBool, len(r.DNS.Servers) > 0)
 	r.DNS.All = readOr(c, "CAPTURE_ALL_DNS", rules.ParseBool, false)
 	return r
 }
 
-// virtualInterfaces is the name of the parameter, which was another one up to version 1.11.
+// virtualInterfaces returns the name of the parameter for virtual interfaces. It changed after
+// version 1.11.
 func (c *configReader) virtualInterfaces() string {
 	if _, found := c.values["KUBEVIRT_INTERFACES"]; found {
 		return "KUBEVIRT_INTERFACES"
@@ -111,8 +113,9 @@ func (c *configReader) virtualInterfaces() string {
 	return "KUBE_VIRT_INTERFACES"
 }
 
-// enabled parses a boolean. Versions up to 1.5 print the pod's address, or nothing.
-func (c *configReader) enabled(text string) (bool, error) {
+// parseEnabled parses the parameter ENABLE_INBOUND_IPV6. Versions up to 1.5 print the pod's address
+// or nothing instead of a boolean.
+func (c *configReader) parseEnabled(text string) (bool, error) {
 	if _, err := netip.ParseAddr(text); err == nil && c.older {
 		return true, nil
 	}
@@ -122,32 +125,30 @@ func (c *configReader) enabled(text string) (bool, error) {
 	return rules.ParseBool(text)
 }
 
-// isEnabled reports whether a boolean is true, in any version.
+// isEnabled reports whether the value of ENABLE_INBOUND_IPV6 means true in any version.
 func isEnabled(text string) bool {
-	on, err := (&configReader{older: true}).enabled(text)
-	return on && err == nil
+	isTrue, err := (&configReader{older: true}).parseEnabled(text)
+	return isTrue && err == nil
 }
-
-func asText(text string) (string, error) { return text, nil }
 
 // read parses a value, and records an error if it is invalid.
 func read[T any](c *configReader, key string, parse func(string) (T, error)) T {
 	v, found := c.values[key]
 	if !found {
-		var none T
-		c.faults = append(c.faults,
+		var zero T
+		c.errs = append(c.errs,
 			fmt.Errorf("%s:%d: the configuration does not contain %s", c.file, c.title, key))
-		return none
+		return zero
 	}
 	value, err := parse(v.text)
 	if err != nil {
-		c.faults = append(c.faults, fmt.Errorf("%s:%d: %s: %w", c.file, v.line, key, err))
+		c.errs = append(c.errs, fmt.Errorf("%s:%d: %s: %w", c.file, v.line, key, err))
 	}
 	return value
 }
 
-// readOr parses a value that older versions do not have or do not print. For these it returns the
-// default of the version.
+// readOr parses a value that older versions lack or do not print. If it is missing in the log of an
+// older version, readOr returns the default value of that version.
 func readOr[T any](c *configReader, key string, parse func(string) (T, error), absent T) T {
 	if _, found := c.values[key]; !found && c.older {
 		c.unstated = append(c.unstated, key)
@@ -156,8 +157,8 @@ func readOr[T any](c *configReader, key string, parse func(string) (T, error), a
 	return read(c, key, parse)
 }
 
-// dnsServers parses "[10.96.0.10 10.96.0.11],[fd00::a]": the IPv4 servers and the IPv6 servers.
-func dnsServers(text string) ([]netip.Addr, error) {
+// parseServers parses "[10.96.0.10 10.96.0.11],[fd00::a]": the IPv4 servers and the IPv6 servers.
+func parseServers(text string) ([]netip.Addr, error) {
 	var servers []netip.Addr
 	for field := range strings.FieldsFuncSeq(text, func(c rune) bool {
 		return strings.ContainsRune("[], ", c)

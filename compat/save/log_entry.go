@@ -26,22 +26,25 @@ func (e *logEntry) message() string {
 	return strings.Join(texts, "\n")
 }
 
-// The prefixes that kubectl and container runtimes add to each line, and the prefix of Istio's log
-// before the first line of a message. Scope and source position are optional. In text copied from a
-// terminal, blanks replace the tabs.
+// linePrefix matches the prefixes that kubectl and container runtimes add to each line. entryPrefix
+// matches the prefix of Istio's log before the first line of a message, in which the scope and the
+// source position are optional. copiedPrefix matches entryPrefix in text that was copied from a
+// terminal, where blanks replace the tabs.
 var (
 	linePrefix = lazyPattern{expression: `^(\[pod/[^\]]*\] )?` +
 		`(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?)?`}
 	entryPrefix = lazyPattern{
-		expression: `^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\t)?(debug|info|warn|error|fatal)\t(?:[^\t]*\t)*`,
+		expression: `^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\t)?` +
+			`(debug|info|warn|error|fatal)\t(?:[^\t]*\t)*`,
 	}
 	copiedPrefix = lazyPattern{
-		expression: `^( *)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z[ \t]+(debug|info|warn|error|fatal)[ \t]+`,
+		expression: `^( *)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z[ \t]+` +
+			`(debug|info|warn|error|fatal)[ \t]+`,
 	}
 )
 
-// A lazyPattern is compiled at its first use, because most commands read no log and compiling the
-// three patterns takes a quarter of a millisecond.
+// A lazyPattern is compiled at its first use. Compiling the three patterns takes 0.25 ms, and most
+// commands read no log.
 type lazyPattern struct {
 	expression string
 	once       sync.Once
@@ -56,9 +59,9 @@ func (p *lazyPattern) regexp() *regexp.Regexp {
 // A logReader splits a log into entries.
 type logReader struct {
 	entries []logEntry
-	// leveled reports that an entry with a level has been read. The plain format of old versions
-	// has no levels.
-	leveled bool
+	// hasLevels reports that an entry with a level has been read, so that the format is not the plain
+	// format of old versions.
+	hasLevels bool
 	// indent is the indentation of entries in a copied log.
 	indent int
 	// source is the container of the current line, and last contains the index of the last entry of
@@ -67,17 +70,18 @@ type logReader struct {
 	last   map[string]int
 }
 
-// logEntries splits the log into entries. It drops lines before the first entry, which belong to an
-// incomplete one.
+// logEntries splits the log into entries. It drops the lines before the first entry, because they
+// belong to an incomplete entry.
 func logEntries(log string) []logEntry {
 	var r logReader
 	for line := range linesOf(log) {
-		r.read(line)
+		r.readLine(line)
 	}
 	return r.entries
 }
 
-func (r *logReader) read(line textLine) {
+// readLine adds a line of the log to the entries.
+func (r *logReader) readLine(line textLine) {
 	if text, ok := dockerLine(line.text); ok {
 		line.text, line.before = text, -1
 	}
@@ -88,7 +92,7 @@ func (r *logReader) read(line textLine) {
 	// In a copied log, the time of the entry looks like a prefix of kubectl.
 	m := copiedPrefix.regexp().FindStringSubmatch(line.text)
 	if m != nil && !entryPrefix.regexp().MatchString(line.text) {
-		r.leveled, r.indent = true, len(m[1])
+		r.hasLevels, r.indent = true, len(m[1])
 		r.add(m[2], line.skip(len(m[0])))
 		return
 	}
@@ -102,15 +106,15 @@ func (r *logReader) read(line textLine) {
 			lines = append(lines, textLine{number: line.number, text: text, before: -1})
 		}
 		r.add(level, lines...)
-		r.leveled = true
+		r.hasLevels = true
 		return
 	}
 	if m := entryPrefix.regexp().FindStringSubmatch(line.text); m != nil {
-		r.leveled, r.indent = true, 0
+		r.hasLevels, r.indent = true, 0
 		r.add(m[1], line.skip(len(m[0])))
 		return
 	}
-	if level, ok := plainTitle(line.text); ok && !r.leveled {
+	if level, ok := plainTitle(line.text); ok && !r.hasLevels {
 		r.add(level, line)
 		return
 	}
@@ -126,6 +130,7 @@ func (r *logReader) addLine(line textLine) {
 	}
 }
 
+// add begins an entry.
 func (r *logReader) add(level string, lines ...textLine) {
 	if r.last == nil {
 		r.last = map[string]int{}
@@ -143,8 +148,9 @@ func (l textLine) skip(n int) textLine {
 	return l
 }
 
-// plainTitle reports whether a line begins an entry of the plain format, in which istio-iptables
-// wrote headings, its commands and their output. An entry that ends a run has a level.
+// plainTitle reports whether a line begins an entry of the plain format. In this format
+// istio-iptables wrote headings, its commands and their output. The level is "fatal" for an error
+// that ends the run, and otherwise empty.
 func plainTitle(line string) (level string, ok bool) {
 	line = strings.TrimPrefix(line, "+ ")
 	if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "Failed to execute: ") {

@@ -1,6 +1,7 @@
 package save
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/nft/xt"
@@ -14,10 +15,11 @@ func (r *ruleReader) readModule(flag word, not bool) {
 	if !isName(name.text) {
 		r.fail(name, "the name of a match")
 	}
-	called := matchName(name.text)
-	words := append(make([]word, 0, 6), flag, name)
-	m := &module{kind: matchNamed(called), called: called, flag: name, words: words}
-	r.modules = append(r.modules, m)
+	kernelName := matchName(name.text)
+	r.modules = append(r.modules, &module{
+		kind: matchNamed(kernelName), kernelName: kernelName, flag: name,
+		words: append(make([]word, 0, 6), flag, name),
+	})
 }
 
 // matchName returns the kernel's name of a match.
@@ -29,7 +31,7 @@ func matchName(name string) string {
 	return name
 }
 
-// matchNamed returns the kind of the match with a name.
+// matchNamed returns the kind of the match with the name, which is openMatch if the name is unknown.
 func matchNamed(name string) *kind {
 	if k := kindOf(kinds, name); k != nil {
 		return k
@@ -43,7 +45,7 @@ func matchNamed(name string) *kind {
 	return &openMatch
 }
 
-// protocolMatch returns the name of the match for a protocol.
+// protocolMatch returns the name of the match that iptables implies for a protocol.
 func protocolMatch(p rules.Protocol) string {
 	switch {
 	case p == mobility:
@@ -54,9 +56,10 @@ func protocolMatch(p rules.Protocol) string {
 	return ""
 }
 
-// matchesOf returns the matches of a module; all of them are unknown if one is.
+// matchesOf returns the matches of a module. If the model does not represent one of its options, the
+// result is a single unknown match.
 func (r *ruleReader) matchesOf(m *module) []rules.Match {
-	mr := moduleReader{ruleReader: r, module: m, effect: xt.MatchEffect(m.called)}
+	mr := moduleReader{ruleReader: r, module: m, effect: xt.MatchEffect(m.kernelName)}
 	found := m.match(&mr)
 	if mr.unknown {
 		text, complete := mr.unknownText()
@@ -65,15 +68,15 @@ func (r *ruleReader) matchesOf(m *module) []rules.Match {
 		}
 		return []rules.Match{rules.Unknown{
 			Text: text, Effect: mr.effect, State: mr.state,
-			Ignores: xt.MatchIgnores(m.called),
+			Ignores: xt.MatchIgnores(m.kernelName),
 		}}
 	}
 	return found
 }
 
-// unknownText returns the text of an unknown match, and whether it is one that identifies the match
-// in the kernel too. Otherwise it consists of the words, for example if one of them is not a known
-// option.
+// unknownText returns the text of an unknown match. complete reports that the text is the same as
+// that of an equal match in the kernel. Otherwise the text is the words of the rule, for example
+// because an option is unknown.
 func (r *moduleReader) unknownText() (text string, complete bool) {
 	words := 2 // -m and the name
 	for _, o := range r.options {
@@ -88,22 +91,20 @@ func (r *moduleReader) unknownText() (text string, complete bool) {
 	return r.text, true
 }
 
-// needs reports an error unless the rule matches a protocol of the list.
-func (r *moduleReader) needs(list ...rules.Protocol) {
-	p, _ := r.header.onlyProtocol()
-	for _, protocol := range list {
-		if p == protocol {
-			return
-		}
+// requireProtocol reports an error unless the rule matches one of the protocols.
+func (r *moduleReader) requireProtocol(protocols ...rules.Protocol) {
+	if p, _ := r.header.onlyProtocol(); slices.Contains(protocols, p) {
+		return
 	}
-	names := make([]string, len(list))
-	for i, protocol := range list {
+	names := make([]string, len(protocols))
+	for i, protocol := range protocols {
 		names[i] = "-p " + protocol.String()
 	}
 	r.fail(r.flag, "%s beside it", strings.Join(names, " or "))
 }
 
-// required returns a required option of the module.
+// required returns an option of the module. If it was not given, required reports an error and
+// returns nil.
 func (r *moduleReader) required(name string) *option {
 	o := r.option(name)
 	if o == nil {
@@ -112,7 +113,7 @@ func (r *moduleReader) required(name string) *option {
 	return o
 }
 
-// comments parses the comment of the rule.
+// comments parses the match comment. It returns no match.
 func (r *moduleReader) comments() []rules.Match {
 	if o := r.required("--comment"); o != nil {
 		r.rejectNegation(o.flag, o.not)

@@ -26,9 +26,9 @@ var statusBits = []namedBits{
 	{"CONFIRMED", uint8(rules.StatusConfirmed)},
 }
 
-// connection parses the matches conntrack and state. Options other than --ctstate are not just
-// further conditions, because for a packet without a connection only the state is compared
-// (conntrack_mt in net/netfilter/xt_conntrack.c).
+// connection parses the matches conntrack and state. A match with several options is unknown. It is
+// not the conjunction of the options, because for a packet without a connection the kernel compares
+// only the state (conntrack_mt in net/netfilter/xt_conntrack.c).
 func (r *moduleReader) connection() []rules.Match {
 	if len(r.options) == 0 {
 		r.fail(r.flag, "an option after it")
@@ -42,11 +42,11 @@ func (r *moduleReader) connection() []rules.Match {
 	switch w := o.values[0]; o.name {
 	case "--ctstate", "--state":
 		const want = "states: a list of NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED, SNAT and DNAT"
-		set := r.list(w, stateBits, want)
+		set := r.bitSet(w, stateBits, want)
 		return []rules.Match{rules.MatchState{Not: o.not, States: rules.StateSet(set)}}
 	case "--ctstatus":
 		const want = "status bits: NONE, or a list of EXPECTED, SEEN_REPLY, ASSURED and CONFIRMED"
-		set := r.list(w, statusBits, want)
+		set := r.bitSet(w, statusBits, want)
 		return []rules.Match{rules.MatchStatus{Not: o.not, Status: rules.Status(set)}}
 	case "--ctdir":
 		reply := strings.EqualFold(w.text, "REPLY")

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addrType parses types of addresses. With an interface option, the type does not depend on the
-// address alone.
+// addrType parses the match addrtype. With an option for interfaces the match is unknown, because the
+// type of an address then depends on the interface.
 func (r *moduleReader) addrType() []rules.Match {
 	var list []rules.Match
 	for _, o := range r.options {
@@ -29,9 +29,9 @@ func (r *moduleReader) addrType() []rules.Match {
 	return list
 }
 
-// addrTypes parses a list of types. For IPv6 the types of the kernel overlap and differ from those
-// of routing, and an address must have all types of the list (match_type6 in
-// net/netfilter/xt_addrtype.c). Only LOCAL or MULTICAST alone have the same meaning.
+// addrTypes parses a list of types. For IPv6 only LOCAL or MULTICAST alone have the meaning of the
+// model. The other types overlap and differ from the types of routes, and an address must have all
+// types of the list (match_type6 in net/netfilter/xt_addrtype.c).
 func (r *moduleReader) addrTypes(w word) rules.AddrTypeSet {
 	var set rules.AddrTypeSet
 	for text := range strings.SplitSeq(w.text, ",") {
@@ -43,13 +43,13 @@ func (r *moduleReader) addrTypes(w word) rules.AddrTypeSet {
 		}
 		set |= rules.AddrTypes(t)
 	}
-	same := set == rules.AddrTypes(rules.Local) || set == rules.AddrTypes(rules.Multicast)
-	r.unknown = r.unknown || r.family == rules.IPv6 && !same
+	isModelled := set == rules.AddrTypes(rules.Local) || set == rules.AddrTypes(rules.Multicast)
+	r.unknown = r.unknown || r.family == rules.IPv6 && !isModelled
 	return set
 }
 
-// socket parses the match socket, of which the model represents transparent sockets.
-// --restore-skmark sets the packet's mark.
+// socket parses the match socket. The model represents only matches of transparent sockets. The
+// option --restore-skmark sets the packet's mark.
 func (r *moduleReader) socket() []rules.Match {
 	var m rules.MatchSocket
 	if r.option("--nowildcard") != nil {
@@ -59,15 +59,14 @@ func (r *moduleReader) socket() []rules.Match {
 		r.unknown, r.effect = true, rules.AnyEffect
 	}
 	r.unknown = r.unknown || r.option("--transparent") == nil
-	r.refuseNot()
+	r.rejectNegations()
 	return []rules.Match{m}
 }
 
 // pathFlags contains the options of the match rpfilter that change the route lookup.
 var pathFlags = []string{"--loose", "--validmark", "--accept-local"}
 
-// reversePath parses the match rpfilter. For the kernel packets of lo always pass, whatever the
-// options are.
+// reversePath parses the match rpfilter. In the kernel, packets of lo always pass, with any options.
 func (r *moduleReader) reversePath() []rules.Match {
 	var kind []string
 	for _, flag := range pathFlags {
@@ -75,13 +74,13 @@ func (r *moduleReader) reversePath() []rules.Match {
 			kind = append(kind, strings.TrimPrefix(flag, "--"))
 		}
 	}
-	r.refuseNot()
+	r.rejectNegations()
 	m := rules.MatchReversePath{Not: r.option("--invert") != nil, Kind: strings.Join(kind, " ")}
 	return []rules.Match{m}
 }
 
-// refuseNot rejects a ! before options that cannot be negated.
-func (r *moduleReader) refuseNot() {
+// rejectNegations reports an error if an option is negated.
+func (r *moduleReader) rejectNegations() {
 	if i := slices.IndexFunc(r.options, func(o option) bool { return o.not }); i >= 0 {
 		r.rejectNegation(r.options[i].flag, true)
 	}

@@ -8,14 +8,16 @@ import (
 
 // An icmpName is a name of an ICMP type, or of one of its codes.
 type icmpName struct {
-	name            string
-	number          uint16 // type
-	first, lastCode uint16 // codes
+	name                string
+	icmpType            uint16
+	firstCode, lastCode uint16
 }
 
 // values returns the range of 256 times the type plus the code, as in the kernel's matches.
 func (n icmpName) values() rules.Range[uint16] {
-	return rules.Range[uint16]{First: n.number<<8 | n.first, Last: n.number<<8 | n.lastCode}
+	return rules.Range[uint16]{
+		First: n.icmpType<<8 | n.firstCode, Last: n.icmpType<<8 | n.lastCode,
+	}
 }
 
 // icmpNames contains the names for IPv4, from extensions/libxt_icmp.h of iptables.
@@ -95,7 +97,7 @@ var icmpv6Names = []icmpName{
 }
 
 func (r *moduleReader) icmp() []rules.Match {
-	r.needs(rules.ICMP)
+	r.requireProtocol(rules.ICMP)
 	if r.family != rules.IPv4 {
 		r.fail(r.flag, "a match of ip6tables, such as icmp6")
 	}
@@ -103,7 +105,7 @@ func (r *moduleReader) icmp() []rules.Match {
 }
 
 func (r *moduleReader) icmpv6() []rules.Match {
-	r.needs(rules.ICMPv6)
+	r.requireProtocol(rules.ICMPv6)
 	if r.family != rules.IPv6 {
 		r.fail(r.flag, "a match of iptables, such as icmp")
 	}
@@ -117,8 +119,8 @@ const anyICMP = 255
 // anyCode contains all types and codes.
 var anyCode = rules.Range[uint16]{Last: 1<<16 - 1}
 
-// icmpOption parses a type, with an optional code. It returns no match if all types and codes
-// match.
+// icmpOption parses the option with the name, whose value is a type with an optional code. It returns
+// no match if all types and codes match.
 func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpName) []rules.Match {
 	o := r.required(name)
 	if o == nil {
@@ -140,7 +142,8 @@ func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpNa
 	return []rules.Match{m}
 }
 
-// icmpValues parses a name, which may be abbreviated if it is unambiguous, or numbers.
+// icmpValues parses a name, or the numbers of a type and a code. A name may be abbreviated if the
+// abbreviation is unambiguous.
 func icmpValues(text string, names []icmpName) (rules.Range[uint16], bool) {
 	var found []icmpName
 	for _, n := range names {

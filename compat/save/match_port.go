@@ -7,24 +7,22 @@ import (
 )
 
 func (r *moduleReader) tcp() []rules.Match {
-	r.needs(rules.TCP)
-	list := append(r.portOption("--sport", rules.Source),
-		r.portOption("--dport", rules.Destination)...)
-	list = append(list, r.tcpFlags()...)
+	matches := append(r.portsOf(rules.TCP), r.tcpFlags()...)
 	r.unknown = r.unknown || r.option("--tcp-option") != nil
-	return list
+	return matches
 }
 
 func (r *moduleReader) udp() []rules.Match { return r.portsOf(rules.UDP) }
 
-// portsOf parses the ports of a protocol, which the rule must match.
+// portsOf parses the ports of a protocol. It reports an error if the rule does not match the
+// protocol.
 func (r *moduleReader) portsOf(p rules.Protocol) []rules.Match {
-	r.needs(p)
+	r.requireProtocol(p)
 	return append(r.portOption("--sport", rules.Source),
 		r.portOption("--dport", rules.Destination)...)
 }
 
-// portOption parses the ports of one side. A range of all ports is no condition.
+// portOption parses the ports of one side. For a range of all ports it returns no match.
 func (r *moduleReader) portOption(name string, side rules.Side) []rules.Match {
 	o := r.option(name)
 	if o == nil {
@@ -49,7 +47,7 @@ var flagBits = []namedBits{
 	{"NONE", 0},
 }
 
-// tcpFlags parses --tcp-flags, or --syn, which is an abbreviation for one value.
+// tcpFlags parses --tcp-flags, or --syn, which is an abbreviation of --tcp-flags with certain values.
 func (r *moduleReader) tcpFlags() []rules.Match {
 	const want = "flags: a list of SYN, ACK, FIN, RST, URG and PSH, or ALL or NONE"
 	m := rules.MatchTCPFlags{Mask: rules.SYN | rules.RST | rules.ACK | rules.FIN, Value: rules.SYN}
@@ -59,8 +57,8 @@ func (r *moduleReader) tcpFlags() []rules.Match {
 			r.fail(o.flag, "either --syn or --tcp-flags")
 		}
 		o = flags
-		m.Mask = rules.TCPFlags(r.list(o.values[0], flagBits, want))
-		m.Value = rules.TCPFlags(r.list(o.values[1], flagBits, want))
+		m.Mask = rules.TCPFlags(r.bitSet(o.values[0], flagBits, want))
+		m.Value = rules.TCPFlags(r.bitSet(o.values[1], flagBits, want))
 	}
 	if o == nil || m == (rules.MatchTCPFlags{}) && !o.not {
 		return nil
@@ -73,9 +71,9 @@ func (r *moduleReader) tcpFlags() []rules.Match {
 // (XT_MULTI_PORTS).
 const maxMultiport = 15
 
-// multiport parses a list of ports of one side, or of either.
+// multiport parses a list of ports for one side or for either side.
 func (r *moduleReader) multiport() []rules.Match {
-	r.needs(rules.TCP, rules.UDP, rules.SCTP, rules.UDPLite, rules.DCCP)
+	r.requireProtocol(rules.TCP, rules.UDP, rules.SCTP, rules.UDPLite, rules.DCCP)
 	if len(r.options) != 1 {
 		r.fail(r.flag, "one of --sports, --dports and --ports after it")
 		return nil
@@ -85,14 +83,14 @@ func (r *moduleReader) multiport() []rules.Match {
 	if o.name == "--dports" {
 		m.Side = rules.Destination
 	}
-	room := maxMultiport
+	slots := 0
 	for text := range strings.SplitSeq(o.values[0].text, ",") {
-		if room--; strings.Contains(text, ":") {
-			room--
+		if slots++; strings.Contains(text, ":") {
+			slots++
 		}
 		m.Ports = append(m.Ports, r.ports(o.values[0], text))
 	}
-	if room < 0 {
+	if slots > maxMultiport {
 		r.fail(o.values[0], "at most %d ports, of which a range counts as two", maxMultiport)
 	}
 	m.Ports = rules.Normalize(m.Ports)

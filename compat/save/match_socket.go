@@ -6,6 +6,7 @@ func (r *moduleReader) matchMark() []rules.Match { return r.markOption(false) }
 
 func (r *moduleReader) matchConnmark() []rules.Match { return r.markOption(true) }
 
+// markOption parses the option --mark of the matches mark and connmark.
 func (r *moduleReader) markOption(conntrack bool) []rules.Match {
 	o := r.required("--mark")
 	if o == nil {
@@ -16,13 +17,13 @@ func (r *moduleReader) markOption(conntrack bool) []rules.Match {
 	return []rules.Match{m}
 }
 
-// owner parses the ids of a socket. In the kernel (owner_mt in net/netfilter/xt_owner.c) a packet
-// without a socket matches if all conditions are negated. A condition that no socket exists cannot
-// be combined with others.
+// owner parses the match owner. In the kernel (owner_mt in net/netfilter/xt_owner.c) a packet without
+// a socket matches if all conditions are negated. The model does not represent a combination of
+// "! --socket-exists" with a condition that is not negated.
 func (r *moduleReader) owner() []rules.Match {
 	exists := r.option("--socket-exists")
-	var list []rules.Match
-	positive := false
+	var matches []rules.Match
+	hasPositive := false
 	for _, o := range r.options {
 		switch o.name {
 		case "--suppl-groups":
@@ -33,8 +34,8 @@ func (r *moduleReader) owner() []rules.Match {
 				Group: o.name == "--gid-owner", Not: o.not, Socketless: socketless,
 				IDs: r.ids(o.values[0]),
 			}
-			list = append(list, m)
-			positive = positive || !o.not
+			matches = append(matches, m)
+			hasPositive = hasPositive || !o.not
 		}
 	}
 	switch {
@@ -42,15 +43,16 @@ func (r *moduleReader) owner() []rules.Match {
 		r.fail(r.flag, "one of --uid-owner, --gid-owner and --socket-exists after it")
 	case exists == nil:
 	case exists.not:
-		r.unknown = r.unknown || positive
+		r.unknown = r.unknown || hasPositive
 		return []rules.Match{rules.MatchOwner{Not: true, Socketless: true, IDs: allIDs()}}
-	case len(list) == 0:
+	case len(matches) == 0:
 		return []rules.Match{rules.MatchOwner{IDs: allIDs()}}
 	}
-	return list
+	return matches
 }
 
-// cgroup parses a path of a cgroup of version 2. A class of version 1 is unknown.
+// cgroup parses the match cgroup. The model represents the path of a cgroup of version 2, but not a
+// class of version 1.
 func (r *moduleReader) cgroup() []rules.Match {
 	o := r.option("--path")
 	if o == nil || o.not || len(r.options) != 1 {
@@ -63,10 +65,10 @@ func (r *moduleReader) cgroup() []rules.Match {
 	return []rules.Match{m}
 }
 
-// allIDs returns the ids of all sockets.
+// allIDs returns the range of all IDs.
 func allIDs() []rules.IDRange { return []rules.IDRange{{First: 0, Last: 1<<32 - 1}} }
 
-// iprange parses ranges of addresses.
+// iprange parses the match iprange.
 func (r *moduleReader) iprange() []rules.Match {
 	var list []rules.Match
 	for _, o := range r.options {

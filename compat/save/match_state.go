@@ -9,9 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The following matches and targets depend on state of earlier packets, or change such state.
+// This file contains matches and targets that depend on the state of earlier packets, or change such
+// state.
 
-// recent parses the match recent, which keeps a named list of addresses. --set adds the packet's
+// recent parses the match recent, which uses a named list of addresses. --set adds the packet's
 // address and always matches (recent_mt in net/netfilter/xt_recent.c).
 func (r *moduleReader) recent() []rules.Match {
 	r.unknown = true
@@ -27,12 +28,12 @@ func (r *moduleReader) recent() []rules.Match {
 	return nil
 }
 
-// valueOf returns the value of an option, or the default if it is not given.
-func (r *moduleReader) valueOf(name, otherwise string) string {
+// valueOf returns the value of an option, or the default value if the option was not given.
+func (r *moduleReader) valueOf(name, defaultValue string) string {
 	if o := r.option(name); o != nil {
 		return o.values[0].text
 	}
-	return otherwise
+	return defaultValue
 }
 
 // hashLimit parses the match hashlimit. Rules with the same name share their counters.
@@ -41,8 +42,8 @@ func (r *moduleReader) hashLimit() []rules.Match {
 	return nil
 }
 
-// account parses the match nfacct. It counts packets in an object, and matches unless the object
-// has a quota that is not used up.
+// account parses the match nfacct. The match counts packets in a named object. It matches unless the
+// object has a quota that is not used up.
 func (r *moduleReader) account() []rules.Match {
 	r.unknown, r.state = true, xt.StateOfAccount(r.valueOf("--nfacct-name", ""))
 	return nil
@@ -66,8 +67,8 @@ func (r *moduleReader) limit() []rules.Match {
 	return nil
 }
 
-// limitRate returns the time between two packets of a rate, in units of 100 µs: parse_rate in
-// extensions/libxt_limit.c of iptables. A unit may be abbreviated.
+// limitRate parses a rate such as "3/hour" and returns the time between two packets, in units of
+// 100 µs (parse_rate in extensions/libxt_limit.c of iptables). The unit may be abbreviated.
 func limitRate(text string) (average uint32, ok bool) {
 	rate, unit, hasUnit := strings.Cut(text, "/")
 	n, err := strconv.ParseUint(rate, 10, 31)
@@ -85,7 +86,8 @@ func limitRate(text string) (average uint32, ok bool) {
 	return 0, false
 }
 
-// statistic parses the match statistic. A probability of 0 or 1, or every packet, does not vary.
+// statistic parses the match statistic. The result varies between equal packets, unless the
+// probability is 0 or 1, or every packet matches.
 func (r *moduleReader) statistic() []rules.Match {
 	r.unknown, r.effect = true, rules.Reads
 	var s xt.Statistic
@@ -111,8 +113,8 @@ func (r *moduleReader) statistic() []rules.Match {
 	return nil
 }
 
-// listed parses the match set, which the model represents without the counters of elements.
-func (r *moduleReader) listed() []rules.Match {
+// ipset parses the match set. The model does not represent conditions on the counters of elements.
+func (r *moduleReader) ipset() []rules.Match {
 	o := r.option("--match-set")
 	if o == nil {
 		o = r.option("--set")
@@ -154,20 +156,20 @@ func (r *moduleReader) label() []rules.Match {
 	return nil
 }
 
-// sctp parses the match sctp, of which the model represents the ports.
+// sctp parses the match sctp. The model represents only the ports.
 func (r *moduleReader) sctp() []rules.Match {
 	r.unknown = r.option("--chunk-types") != nil
 	return r.portsOf(rules.SCTP)
 }
 
-// dccp parses the match dccp, of which the model represents the ports.
+// dccp parses the match dccp. The model represents only the ports.
 func (r *moduleReader) dccp() []rules.Match {
 	r.unknown = r.option("--dccp-types") != nil || r.option("--dccp-option") != nil
 	return r.portsOf(rules.DCCP)
 }
 
-// changesSet parses the target SET. The effect of --map-set depends on the set.
-func (r *moduleReader) changesSet() rules.Action {
+// changeSet parses the target SET. The effect of --map-set on the packet depends on the set.
+func (r *moduleReader) changeSet() rules.Action {
 	r.unknown, r.state = true, xt.StateOfSets
 	if r.option("--map-set") == nil {
 		r.effect = rules.Writes
@@ -175,8 +177,8 @@ func (r *moduleReader) changesSet() rules.Action {
 	return nil
 }
 
-// measures parses the target RATEEST.
-func (r *moduleReader) measures() rules.Action {
+// rateEstimator parses the target RATEEST, which measures a rate.
+func (r *moduleReader) rateEstimator() rules.Action {
 	r.unknown, r.effect, r.state = true, rules.Writes, xt.StateOfRates
 	return nil
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Parse parses the output of iptables-save for one family, or input of iptables-restore, and
-// returns the tables as the kernel would have them. Each table has its built-in chains, even if the
-// text does not mention them. -N, -A, -I, -D, -F, -P and -X are executed in order. A rule with
-// several addresses becomes several rules. A table that the text does not mention is not returned.
+// Parse parses the output of iptables-save for one family, or input of iptables-restore, and returns
+// the resulting tables in the kernel. It returns the tables that the text contains, each with all
+// built-in chains. It executes -N, -A, -I, -D, -F, -P and -X in order. A rule with several addresses
+// becomes several rules.
 //
 // [rules.Rule.Line] is the line number of the rule. [rules.Rule.Hits] contains the counter in the
 // text, and every rule has a counter action, as in the kernel. file is the name of the text in
-// errors. Syntax errors are [*SyntaxError] values; up to twenty of them are joined, and no table is
-// returned with them. A second block of the same table is a syntax error too, because it may be
-// from another program. A text without any table is one error, which describes the text: it is
+// errors. If the text has syntax errors, Parse returns up to twenty [*SyntaxError] values, joined,
+// and no tables. A second block of the same table is a syntax error too, because it may be from
+// another program. A text without any table results in one error, which describes the text. It is
 // often the output of a failed command and must not be treated as an empty ruleset.
 //
-// Long lists of addresses result in many rules. If a rule would result in more than 4096, and the
-// addresses of each list are disjoint, it becomes a single rule that matches all of them; its chain
-// then has no rule numbers. If lists would result in more rules than fit into a reasonable amount
-// of memory, Parse returns an error.
+// Long lists of addresses result in many rules. If a rule would result in more than 4096 rules, and
+// the addresses of each list are disjoint, it becomes a single rule that matches all of them. The
+// text must then not refer to rules of this chain by number. If lists would result in more than about
+// 300,000 rules, Parse returns an error.
 func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -34,7 +34,7 @@ func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error)
 	p := newParser(family, file)
 	tables := p.parse(linesOf(string(data)))
 	if len(p.begun) == 0 && (p.errs.list == nil || p.outside != nil) {
-		return nil, notSave(file, string(data), p.outside)
+		return nil, noTableError(file, string(data), p.outside)
 	}
 	if err := p.errs.err(); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func linesOf(text string) iter.Seq[textLine] {
 type textLine struct {
 	number int
 	text   string
-	// before is the number of bytes of the line before the text; -1 if it is unknown.
+	// before is the number of bytes of the line before the text, or -1 if it is unknown.
 	before int
 }
 
@@ -69,15 +69,14 @@ type parser struct {
 	file       string
 	line       textLine
 	tables     []*table
-	begun      map[string]int // the first lines of tables
-	open       bool           // the last table has not been committed
-	unreadable bool           // the line belongs to a table that cannot be read
-	// outside is the error for the first line outside a table.
+	begun      map[string]int // the line at which each table begins, by name
+	isOpen     bool           // whether the last table has not been committed
+	unreadable bool           // whether the line belongs to a table that cannot be read
+	// outside is the error for the first line, if it is outside a table.
 	outside *SyntaxError
-	words   []word // of the line, kept for its memory
+	words   []word // the words of the line; reused to save memory
 	errs    syntaxErrors
-	// expanded is the size of the rules that resulted from lists of addresses, as limited by
-	// maxExpansion.
+	// expanded is the size of the rules that resulted from lists of addresses; see maxExpansion.
 	expanded int
 }
 
@@ -85,22 +84,22 @@ func newParser(family rules.Family, file string) *parser {
 	return &parser{family: family, file: file, begun: map[string]int{}}
 }
 
-// parse parses the lines.
+// parse parses the lines and returns the tables. The errors are in errs.
 func (p *parser) parse(lines iter.Seq[textLine]) []rules.Table {
 	for p.line = range lines {
 		p.errs.add(p.readLine())
 	}
-	if p.open {
+	if p.isOpen {
 		p.errs.add(p.atEnd("COMMIT of table %s", p.table().Name))
 	}
-	var list []rules.Table
+	var tables []rules.Table
 	for _, t := range p.tables {
-		list = append(list, t.build())
+		tables = append(tables, t.build())
 	}
-	return list
+	return tables
 }
 
-// at returns an error at a word.
+// at returns an error at a word. The format describes the expected text.
 func (p *parser) at(w word, format string, args ...any) *SyntaxError {
 	e := &SyntaxError{
 		File: p.file, Line: p.line.number, Column: w.column + p.line.before, Token: w.raw,
@@ -112,7 +111,7 @@ func (p *parser) at(w word, format string, args ...any) *SyntaxError {
 	return e
 }
 
-// atEnd returns an error at the end of a line.
+// atEnd returns an error at the end of the line. The format describes the expected text.
 func (p *parser) atEnd(format string, args ...any) *SyntaxError {
 	return p.at(word{column: len(p.line.text) + 1}, format, args...)
 }
@@ -120,32 +119,33 @@ func (p *parser) atEnd(format string, args ...any) *SyntaxError {
 // table returns the current table.
 func (p *parser) table() *table { return p.tables[len(p.tables)-1] }
 
+// readLine parses the current line.
 func (p *parser) readLine() *SyntaxError {
 	text := strings.Trim(p.line.text, blanks)
 	switch {
 	case text == "":
 		return nil
 	case text[0] == '#':
-		return p.comment()
+		return p.readComment()
 	}
-	words, open := splitWords(p.line.text, p.words[:0])
+	words, quote := splitWords(p.line.text, p.words[:0])
 	p.words = words
-	if open > 0 {
-		return p.notInTable(p.at(word{raw: `"`, column: open}, "a closing quote"))
+	if quote > 0 {
+		return p.outsideError(p.at(word{raw: `"`, column: quote}, "a closing quote"))
 	}
 	first := words[0]
 	switch {
 	case first.raw[0] == '*':
 		err := p.beginTable(words)
-		p.unreadable = err != nil && !p.open
+		p.unreadable = err != nil && !p.isOpen
 		return err
 	case p.unreadable:
 		p.unreadable = !first.is("COMMIT")
 		return nil
-	case !p.open:
-		return p.notInTable(p.at(first, "a table to begin, such as *nat"))
+	case !p.isOpen:
+		return p.outsideError(p.at(first, "a table to begin, such as *nat"))
 	case first.is("COMMIT"):
-		p.open = false
+		p.isOpen = false
 		if len(words) > 1 {
 			return p.at(words[1], "nothing after COMMIT")
 		}
@@ -153,20 +153,21 @@ func (p *parser) readLine() *SyntaxError {
 	case first.raw[0] == ':':
 		return p.declareChain(words)
 	}
-	return p.command(words)
+	return p.readCommand(words)
 }
 
-// notInTable stores the error of a line, if the text begins with it and not with a table. It
-// returns the error.
-func (p *parser) notInTable(err *SyntaxError) *SyntaxError {
+// outsideError returns the error of a line. It records the error if no table and no other error
+// precedes the line.
+func (p *parser) outsideError(err *SyntaxError) *SyntaxError {
 	if len(p.begun) == 0 && p.errs.list == nil {
 		p.outside = err
 	}
 	return err
 }
 
-// comment detects the comment that iptables-nft-save writes for a table that it cannot represent.
-func (p *parser) comment() *SyntaxError {
+// readComment returns an error for the comment that iptables-nft-save writes for a table that it
+// cannot represent.
+func (p *parser) readComment() *SyntaxError {
 	if strings.Contains(p.line.text, " is incompatible, use 'nft' tool") {
 		return p.at(word{raw: p.line.text, column: 1}, "the table itself: it is not in this text")
 	}
@@ -184,7 +185,7 @@ func (p *parser) beginTable(words []word) *SyntaxError {
 	switch line, again := p.begun[name.raw]; {
 	case len(words) > 1:
 		return p.at(words[1], "nothing after the name of the table")
-	case p.open:
+	case p.isOpen:
 		return p.at(words[0], "COMMIT of table %s before another begins", p.table().Name)
 	case again:
 		return p.at(name, "each table once: this one began on line %d", line)
@@ -194,12 +195,12 @@ func (p *parser) beginTable(words []word) *SyntaxError {
 		return p.at(name, "a table: raw, mangle, nat, filter or security")
 	}
 	p.tables = append(p.tables, t)
-	p.begun[t.Name], p.open = p.line.number, true
+	p.begun[t.Name], p.isOpen = p.line.number, true
 	return nil
 }
 
-// declareChain parses ":NAME POLICY [PACKETS:BYTES]". The policy of a user-defined chain is "-",
-// which keeps the policy of a built-in one.
+// declareChain parses ":NAME POLICY [PACKETS:BYTES]". The policy of a user-defined chain is "-". For a
+// built-in chain, "-" keeps the policy.
 func (p *parser) declareChain(words []word) *SyntaxError {
 	name := words[0]
 	name.text, name.raw, name.column = name.text[1:], name.raw[1:], name.column+1
@@ -214,7 +215,7 @@ func (p *parser) declareChain(words []word) *SyntaxError {
 	if len(words) > 3 {
 		return p.at(words[3], "nothing after the counter of a chain")
 	}
-	if c := p.table().named[name.text]; c != nil && c.base != nil {
+	if c := p.table().chainByName[name.text]; c != nil && c.base != nil {
 		if words[1].is("-") {
 			return nil
 		}
@@ -238,12 +239,12 @@ func (p *parser) setPolicy(c *chain, policy word) *SyntaxError {
 	return nil
 }
 
-// maxChainName is XT_EXTENSION_MAXNAMELEN of linux/netfilter/x_tables.h without the terminating
-// zero.
+// maxChainName is the maximum length of a chain name in bytes (XT_EXTENSION_MAXNAMELEN of
+// linux/netfilter/x_tables.h without the terminating zero).
 const maxChainName = 28
 
 func (p *parser) addChain(name word) *SyntaxError {
-	if p.table().named[name.text] != nil {
+	if p.table().chainByName[name.text] != nil {
 		return p.at(name, "the name of a new chain: the table has this one")
 	}
 	if !isChainName(name.text) {
@@ -264,11 +265,11 @@ func isChainName(name string) bool {
 
 // parseCounters parses "[PACKETS:BYTES]".
 func parseCounters(text string) (rules.Hits, bool) {
-	inner, ok := strings.CutPrefix(text, "[")
-	inner, closed := strings.CutSuffix(inner, "]")
-	a, b, parted := strings.Cut(inner, ":")
-	packets, errA := strconv.ParseUint(a, 10, 64)
-	bytes, errB := strconv.ParseUint(b, 10, 64)
-	return rules.Hits{Packets: packets, Bytes: bytes}, ok && closed && parted && errA == nil &&
-		errB == nil
+	inner, hasOpening := strings.CutPrefix(text, "[")
+	inner, hasClosing := strings.CutSuffix(inner, "]")
+	before, after, hasColon := strings.Cut(inner, ":")
+	packets, packetsErr := strconv.ParseUint(before, 10, 64)
+	bytes, bytesErr := strconv.ParseUint(after, 10, 64)
+	return rules.Hits{Packets: packets, Bytes: bytes},
+		hasOpening && hasClosing && hasColon && packetsErr == nil && bytesErr == nil
 }

@@ -11,37 +11,35 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Print writes tables of one family in the format of iptables-save. iptables-restore loads the
-// text, and [Parse] returns the same tables if they have all built-in chains. Counters are written.
-// Names of sets, positions, and a range of all ports, which has no effect, are not.
+// Print writes tables of one family in the format of iptables-save, with counters. iptables-restore
+// loads the text, and [Parse] returns the same tables if they have all built-in chains. Print does not
+// write names of sets, line numbers, and matches of all ports, which have no effect.
 //
 // Each rule must be expressible in xtables: at most one match of each kind, with one interface, one
-// range of addresses, one protocol, one range of ids or up to fifteen ports, and at most one action
-// besides the counter. The error names the table, chain and rule of everything that cannot be
-// written, or else is an error of w. A table with such a rule is not written. Print does not check
-// what the kernel allows only at some hooks (an owner, TPROXY).
+// range of addresses, one protocol, one range of IDs or up to fifteen ports, and at most one action
+// in addition to the counter. Otherwise Print writes nothing, and the error names the table, chain
+// and rule of each fault. Print does not check matches and targets that the kernel allows only at
+// some hooks, such as owner and TPROXY.
 func Print(w io.Writer, tables []rules.Table) error {
 	var text bytes.Buffer
-	var faults []error
+	var errs []error
 	for i := range tables {
 		t := &tables[i]
 		p := tablePrinter{Buffer: &text, table: t}
 		p.print()
-		for _, err := range p.faults {
-			faults = append(faults, fmt.Errorf("table %s %s%w", t.Family, t.Name, err))
+		for _, err := range p.errs {
+			errs = append(errs, fmt.Errorf("table %s %s%w", t.Family, t.Name, err))
 		}
 		if t.Family != tables[0].Family {
-			faults = append(faults,
-				fmt.Errorf("table %s %s: not of family %s as the first", t.Family, t.Name,
-					tables[0].Family))
+			errs = append(errs, fmt.Errorf("table %s %s: not of family %s as the first",
+				t.Family, t.Name, tables[0].Family))
 		}
 	}
-	if len(faults) > maxErrors {
-		faults = append(faults[:maxErrors:maxErrors],
-			fmt.Errorf("%d more rules", len(faults)-maxErrors))
+	if len(errs) > maxErrors {
+		errs = append(errs[:maxErrors:maxErrors], fmt.Errorf("%d more rules", len(errs)-maxErrors))
 	}
-	if len(faults) > 0 {
-		return errors.Join(faults...)
+	if len(errs) > 0 {
+		return errors.Join(errs...)
 	}
 	_, err := w.Write(text.Bytes())
 	return err
@@ -50,26 +48,28 @@ func Print(w io.Writer, tables []rules.Table) error {
 // A tablePrinter writes a table and collects the parts that cannot be represented.
 type tablePrinter struct {
 	*bytes.Buffer
-	table  *rules.Table
-	chain  *rules.Chain
-	faults []error
+	table *rules.Table
+	chain *rules.Chain
+	errs  []error
 }
 
-// fault records an error about the current table, chain or rule; rules are counted from 1.
-func (p *tablePrinter) fault(rule int, err error) {
-	place := ""
+// addError records an error about the current table or chain or, if rule is not 0, about the rule
+// with this number, counted from 1.
+func (p *tablePrinter) addError(rule int, err error) {
+	position := ""
 	if p.chain != nil {
-		place = " chain " + p.chain.Name
+		position = " chain " + p.chain.Name
 	}
 	if rule > 0 {
-		place += fmt.Sprintf(" rule %d", rule)
+		position += fmt.Sprintf(" rule %d", rule)
 	}
-	p.faults = append(p.faults, fmt.Errorf("%s: %w", place, err))
+	p.errs = append(p.errs, fmt.Errorf("%s: %w", position, err))
 }
 
+// print writes the table.
 func (p *tablePrinter) print() {
 	if hooksOf(p.table.Name) == nil || p.table.Family == rules.Inet {
-		p.fault(0, errors.New("iptables has no such table"))
+		p.addError(0, errors.New("iptables has no such table"))
 		return
 	}
 	fmt.Fprintf(p, "*%s\n", p.table.Name)
@@ -77,22 +77,23 @@ func (p *tablePrinter) print() {
 		p.chain = &p.table.Chains[i]
 		policy, err := p.policy()
 		if err != nil {
-			p.fault(0, err)
+			p.addError(0, err)
 		}
 		fmt.Fprintf(p, ":%s %s [0:0]\n", p.chain.Name, policy)
 	}
 	for i := range p.table.Chains {
 		p.chain = &p.table.Chains[i]
 		for j := range p.chain.Rules {
-			if err := p.rule(&p.chain.Rules[j]); err != nil {
-				p.fault(j+1, err)
+			if err := p.printRule(&p.chain.Rules[j]); err != nil {
+				p.addError(j+1, err)
 			}
 		}
 	}
 	p.WriteString("COMMIT\n")
 }
 
-// policy returns the policy of the chain in iptables-save format.
+// policy returns the policy of the chain as iptables-save prints it. It returns an error if iptables
+// cannot have the chain.
 func (p *tablePrinter) policy() (string, error) {
 	c := p.chain
 	hook, builtIn := HookOf(p.table.Name, c.Name)
@@ -113,8 +114,8 @@ func (p *tablePrinter) policy() (string, error) {
 	return "-", nil
 }
 
-// sameBase reports whether a chain is registered like the built-in one, except for the order at its
-// position.
+// sameBase reports whether a chain is registered like the built-in chain. It ignores the order of
+// chains with equal priority.
 func sameBase(b *rules.Base, table string, hook rules.Hook) bool {
 	if b == nil {
 		return false
@@ -124,16 +125,15 @@ func sameBase(b *rules.Base, table string, hook rules.Hook) bool {
 	return *b == *builtIn
 }
 
-// The maximum number of arguments of iptables-restore (MAX_ARGC in iptables' xshared.h) without
-// those that it adds: three, and three more for a counter. So many arguments fit into its line of
-// 10239 bytes.
+// maxWords is the maximum number of words of a rule in iptables-restore: 255 arguments (MAX_ARGC in
+// iptables' xshared.h) without the arguments that it adds. A counter needs counterWords of them.
 const (
 	maxWords     = 251
 	counterWords = 3
 )
 
-// rule writes a rule, or nothing if there is an error.
-func (p *tablePrinter) rule(r *rules.Rule) error {
+// printRule writes a rule, or nothing if there is an error.
+func (p *tablePrinter) printRule(r *rules.Rule) error {
 	line := rulePrinter{table: p.table, chain: p.chain, words: []string{"-A", p.chain.Name}}
 	if err := line.addMatches(r.Matches); err != nil {
 		return err
@@ -165,6 +165,7 @@ type rulePrinter struct {
 	protocol rules.Protocol
 }
 
+// add adds words to the rule.
 func (p *rulePrinter) add(words ...string) { p.words = append(p.words, words...) }
 
 // addOption adds an option, with a ! if it is negated.
@@ -175,9 +176,11 @@ func (p *rulePrinter) addOption(not bool, words ...string) {
 	p.add(words...)
 }
 
-// maxComment is XT_MAX_COMMENT_LEN of linux/netfilter/xt_comment.h without the terminating zero.
+// maxComment is the maximum length of a comment in bytes (XT_MAX_COMMENT_LEN of
+// linux/netfilter/xt_comment.h without the terminating zero).
 const maxComment = 255
 
+// addComment writes the match comment.
 func (p *rulePrinter) addComment(text string) error {
 	if text == "" {
 		return nil

@@ -41,7 +41,8 @@ func (p *rulePrinter) addConnection(m rules.Match) error {
 	return nil
 }
 
-// addAddrType writes types of addresses. Only two of them have the same meaning in ip6tables.
+// addAddrType writes the match addrtype. For ip6tables only the types local and multicast have the
+// meaning of the model.
 func (p *rulePrinter) addAddrType(m rules.MatchAddrType) error {
 	var names []string
 	for t := range rules.ResolvedType + 1 {
@@ -65,7 +66,7 @@ func (p *rulePrinter) addAddrType(m rules.MatchAddrType) error {
 	return nil
 }
 
-// addReversePath writes the match rpfilter. Its kind consists of the flags without their dashes.
+// addReversePath writes the match rpfilter. Its Kind contains the options without their dashes.
 func (p *rulePrinter) addReversePath(m rules.MatchReversePath) error {
 	options := []string{"-m", "rpfilter"}
 	kinds := strings.Fields(m.Kind)
@@ -97,7 +98,7 @@ func (p *rulePrinter) addSocket(m rules.MatchSocket) error {
 	return nil
 }
 
-// addICMP writes a type with all of its codes or with one.
+// addICMP writes the match icmp or icmp6 for one type, with one code or all codes.
 func (p *rulePrinter) addICMP(m rules.MatchICMP) error {
 	protocol, module, option, family := rules.ICMP, "icmp", "--icmp-type", rules.IPv4
 	if m.V6 {
@@ -118,7 +119,8 @@ func (p *rulePrinter) addICMP(m rules.MatchICMP) error {
 	return nil
 }
 
-// icmpText writes a type with all of its codes or with one; empty for other ranges.
+// icmpText returns the text of a type with one code or all codes. It returns an empty text for other
+// ranges.
 func icmpText(r rules.Range[uint16], v6 bool) string {
 	t := strconv.Itoa(int(r.First >> 8))
 	switch {

@@ -13,26 +13,28 @@ import (
 var headerOrder = []string{"-s", "-d", "-i", "-o", "-p"}
 
 // addMatches writes the matches of a rule.
-func (p *rulePrinter) addMatches(list []rules.Match) error {
+func (p *rulePrinter) addMatches(matches []rules.Match) error {
 	header := map[string][]string{}
-	var rest []rules.Match
-	for _, m := range list {
+	var moduleMatches []rules.Match
+	for _, m := range matches {
 		option, words, err := p.headerWords(m)
 		if err != nil {
 			return err
 		}
 		_, taken := header[option]
 		if option == "" || taken || words == nil {
-			rest = append(rest, m)
+			moduleMatches = append(moduleMatches, m)
 		}
 		if !taken {
-			header[option] = words // nil keeps a second match from preceding this one
+			// If words is nil, a later match must not use the option, because it would then precede
+			// this match.
+			header[option] = words
 		}
 	}
 	for _, option := range headerOrder {
 		p.add(header[option]...)
 	}
-	for _, m := range rest {
+	for _, m := range moduleMatches {
 		if err := p.addModule(m); err != nil {
 			return err
 		}
@@ -40,8 +42,8 @@ func (p *rulePrinter) addMatches(list []rules.Match) error {
 	return nil
 }
 
-// headerWords returns the option of the header for the match, if there is one, and its words, if
-// the header can express it.
+// headerWords returns the option of the header for matches of this kind, or an empty option if there
+// is none. It also returns the words of the option, or nil if the header cannot express the match.
 func (p *rulePrinter) headerWords(m rules.Match) (option string, words []string, err error) {
 	var value string
 	var not bool
@@ -75,6 +77,7 @@ func (p *rulePrinter) headerWords(m rules.Match) (option string, words []string,
 	return option, append(words, option, value), err
 }
 
+// sideLetter returns the letter for the side in names of options.
 func sideLetter(s rules.Side) string {
 	if s == rules.Destination {
 		return "d"
@@ -86,10 +89,10 @@ func sideLetter(s rules.Side) string {
 // whose packets do not have them.
 func (p *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 	if base := p.chain.Base; base != nil {
-		without := map[bool][]rules.Hook{
+		hooksWithout := map[bool][]rules.Hook{
 			false: {rules.Output, rules.Postrouting}, true: {rules.Prerouting, rules.Input},
 		}[m.Out]
-		if slices.Contains(without, base.Hook) {
+		if slices.Contains(hooksWithout, base.Hook) {
 			return "", fmt.Errorf("%s: at %s there is no such interface", m, base.Hook)
 		}
 	}
@@ -97,8 +100,8 @@ func (p *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 		return "", fmt.Errorf("%s: iptables compares one interface", m)
 	}
 	text := m.Names[0].Name
-	bad := func(c rune) bool { return c <= ' ' || strings.ContainsRune("/\"\\!", c) }
-	if text == "" || strings.HasSuffix(text, "+") || strings.ContainsFunc(text, bad) {
+	isInvalid := func(c rune) bool { return c <= ' ' || strings.ContainsRune("/\"\\!", c) }
+	if text == "" || strings.HasSuffix(text, "+") || strings.ContainsFunc(text, isInvalid) {
 		return "", fmt.Errorf("%s: iptables does not support this interface name", m)
 	}
 	if m.Names[0].Prefix {
@@ -110,8 +113,8 @@ func (p *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 	return text, nil
 }
 
-// prefixText returns addresses as a prefix. The header has no condition for all addresses, not even
-// negated.
+// prefixText returns the addresses of the match as a prefix. It returns an empty text if they are no
+// prefix, or are all addresses, because the header cannot express a negated match of all addresses.
 func (p *rulePrinter) prefixText(m rules.MatchAddr) (string, error) {
 	if len(m.Ranges) != 1 || m.Family() != p.table.Family {
 		return "", fmt.Errorf("%s: iptables compares one range of addresses of the table's family",
@@ -173,6 +176,7 @@ func (p *rulePrinter) addModule(m rules.Match) error {
 	return fmt.Errorf("%s: iptables has no such match", m)
 }
 
+// addTCPFlags writes the option --tcp-flags of the match tcp.
 func (p *rulePrinter) addTCPFlags(m rules.MatchTCPFlags) error {
 	if p.protocol != rules.TCP {
 		return fmt.Errorf("%s: the rule must match tcp", m)
@@ -191,8 +195,8 @@ func (p *rulePrinter) addTCPFlags(m rules.MatchTCPFlags) error {
 	return nil
 }
 
-// addOwner writes the ids of a socket. The range of all ids means any socket, which xtables
-// supports only for users.
+// addOwner writes the match owner. The range of all user IDs means any socket, for which iptables has
+// an option. For groups it has none.
 func (p *rulePrinter) addOwner(m rules.MatchOwner) error {
 	if len(m.IDs) != 1 || m.Socketless && !m.Not {
 		return fmt.Errorf("%s: iptables compares one range of ids", m)

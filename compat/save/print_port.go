@@ -2,13 +2,14 @@ package save
 
 import (
 	"fmt"
-	"slices"
+	"reflect"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addPorts writes ports: one port or range with the protocol's own match, several with multiport.
+// addPorts writes a single port or range with the match of the protocol, and several of them with the
+// match multiport.
 func (p *rulePrinter) addPorts(m rules.MatchPort) error {
 	texts, err := p.portTexts(m, m.Ports)
 	switch {
@@ -24,42 +25,42 @@ func (p *rulePrinter) addPorts(m rules.MatchPort) error {
 	return nil
 }
 
-// addEitherPort writes ports of either side, the only tuple that iptables supports.
+// addEitherPort writes a match of the same ports as source or destination. It is the only tuple that
+// iptables supports.
 func (p *rulePrinter) addEitherPort(m rules.MatchTuple) error {
-	if len(m.Alternatives) == 2 && len(m.Alternatives[0]) == 1 && len(m.Alternatives[1]) == 1 {
-		source, okSource := m.Alternatives[0][0].(rules.MatchPort)
-		destination, okDestination := m.Alternatives[1][0].(rules.MatchPort)
-		if okSource && okDestination && !source.Not && !destination.Not &&
-			source.Side == rules.Source &&
-			destination.Side == rules.Destination && slices.Equal(source.Ports, destination.Ports) {
-			texts, err := p.portTexts(m, source.Ports)
-			if err != nil {
-				return err
-			}
-			p.add("-m", "multiport")
-			p.addOption(m.Not, "--ports", strings.Join(texts, ","))
-			return nil
-		}
+	var source rules.MatchPort
+	if len(m.Alternatives) > 0 && len(m.Alternatives[0]) > 0 {
+		source, _ = m.Alternatives[0][0].(rules.MatchPort)
 	}
-	return fmt.Errorf("%s: iptables has no such match", m)
+	if !reflect.DeepEqual(rules.Match(m), eitherPort(source.Ports, m.Not)) {
+		return fmt.Errorf("%s: iptables has no such match", m)
+	}
+	texts, err := p.portTexts(m, source.Ports)
+	if err != nil {
+		return err
+	}
+	p.add("-m", "multiport")
+	p.addOption(m.Not, "--ports", strings.Join(texts, ","))
+	return nil
 }
 
-// portTexts returns the texts of the ports or ranges of a match, which must fit into multiport.
+// portTexts returns the texts of the ports or ranges of a match. It returns an error if they do not
+// fit into a match multiport.
 func (p *rulePrinter) portTexts(m rules.Match, ports []rules.PortRange) ([]string, error) {
 	if !p.protocol.HasPorts() {
 		return nil, fmt.Errorf(
 			"%s: the rule must match a protocol with ports, such as tcp or udp", m)
 	}
-	room := maxMultiport
+	slots := 0
 	texts := make([]string, len(ports))
 	for i, p := range ports {
 		texts[i] = portText(p.First)
-		if room--; !p.IsSingle() {
+		if slots++; !p.IsSingle() {
 			texts[i] += ":" + portText(p.Last)
-			room--
+			slots++
 		}
 	}
-	if room < 0 || len(texts) == 0 {
+	if slots > maxMultiport || len(texts) == 0 {
 		return nil, fmt.Errorf(
 			"%s: iptables compares 1 to %d ports, of which a range counts as two", m, maxMultiport)
 	}

@@ -9,21 +9,22 @@ import (
 )
 
 // addActions writes the target, after an optional counter.
-func (p *rulePrinter) addActions(list []rules.Action) error {
-	if len(list) > 0 && list[0] == (rules.Count{}) {
-		list = list[1:]
+func (p *rulePrinter) addActions(actions []rules.Action) error {
+	if len(actions) > 0 && actions[0] == (rules.Count{}) {
+		actions = actions[1:]
 	}
-	if len(list) == 0 {
+	if len(actions) == 0 {
 		return nil
 	}
-	if len(list) > 1 {
-		return fmt.Errorf("%s %s: iptables has one action for each rule", list[0], list[1])
+	if len(actions) > 1 {
+		return fmt.Errorf("%s %s: iptables has one action for each rule", actions[0], actions[1])
 	}
-	return p.addAction(list[0])
+	return p.addAction(actions[0])
 }
 
-func (p *rulePrinter) addAction(addAction rules.Action) error {
-	switch a := addAction.(type) {
+// addAction writes the target for an action.
+func (p *rulePrinter) addAction(action rules.Action) error {
+	switch a := action.(type) {
 	case rules.Verdict:
 		p.add("-j",
 			[...]string{rules.Accept: "ACCEPT", rules.Drop: "DROP", rules.Return: "RETURN"}[a])
@@ -40,7 +41,8 @@ func (p *rulePrinter) addAction(addAction rules.Action) error {
 		}
 		return p.addToPort(a, a.Port, "nat", "REDIRECT", "--to-ports", portsText(a.Port, a.Last))
 	case rules.DNATPort:
-		return p.addToPort(a, a.Port, "nat", "DNAT", "--to-destination", ":"+portsText(a.Port, a.Last))
+		return p.addToPort(a, a.Port, "nat", "DNAT", "--to-destination",
+			":"+portsText(a.Port, a.Last))
 	case rules.DNATTo:
 		return p.addDNAT(a)
 	case rules.SNATTo:
@@ -71,7 +73,7 @@ func (p *rulePrinter) addAction(addAction rules.Action) error {
 	case rules.Notrack:
 		return p.addTarget(a, "raw", "CT", "--notrack")
 	}
-	return fmt.Errorf("%s: iptables has no such target", addAction)
+	return fmt.Errorf("%s: iptables has no such target", action)
 }
 
 // addTarget writes a target. If table is not empty, only that table allows the target.
@@ -113,10 +115,12 @@ func (p *rulePrinter) addDNAT(a rules.DNATTo) error {
 	return p.addToPort(a, a.Port, "nat", "DNAT", "--to-destination", text)
 }
 
+// isOfFamily reports whether the address is valid in a table of this family.
 func (p *rulePrinter) isOfFamily(a netip.Addr) bool {
 	return a.IsValid() && rules.FamilyOf(a) == p.table.Family && a.Zone() == ""
 }
 
+// addTProxy writes the target TPROXY.
 func (p *rulePrinter) addTProxy(a rules.TProxyDrop) error {
 	address := netip.IPv4Unspecified()
 	if p.table.Family == rules.IPv6 {
@@ -132,6 +136,7 @@ func (p *rulePrinter) addTProxy(a rules.TProxyDrop) error {
 		"--on-ip", address.String(), "--tproxy-mark", fullMark(a.Value, a.Mask))
 }
 
+// addReject writes the target REJECT.
 func (p *rulePrinter) addReject(a rules.Reject) error {
 	for _, rejection := range rejections(p.table.Family) {
 		switch {
@@ -145,10 +150,10 @@ func (p *rulePrinter) addReject(a rules.Reject) error {
 	return fmt.Errorf("%s: iptables has no such REJECT type in this family", a)
 }
 
-// addMixMark writes one of the three operations of CONNMARK: it sets the connection's mark, saves
-// the packet's mark, or restores it.
+// addMixMark writes one of the three operations of the target CONNMARK, which sets the connection's
+// mark, saves the packet's mark to it, or restores the packet's mark from it.
 func (p *rulePrinter) addMixMark(a rules.MixMark) error {
-	masked := func(option string, packet, connection uint32) error {
+	addMasked := func(option string, packet, connection uint32) error {
 		return p.addTarget(a, "", "CONNMARK", option, "--nfmask", fmt.Sprintf("0x%x", packet),
 			"--ctmask", fmt.Sprintf("0x%x", connection))
 	}
@@ -156,16 +161,16 @@ func (p *rulePrinter) addMixMark(a rules.MixMark) error {
 	case a.Conntrack && a.Mark == 0:
 		return p.addTarget(a, "", "CONNMARK", "--set-xmark", fullMark(a.Xor, ^a.ConntrackMark))
 	case a.Conntrack && a.Xor == 0:
-		return masked("--save-mark", a.Mark, ^a.ConntrackMark)
+		return addMasked("--save-mark", a.Mark, ^a.ConntrackMark)
 	case !a.Conntrack && a.Xor == 0 && a.ConntrackMark != 0:
-		return masked("--restore-mark", ^a.Mark, a.ConntrackMark)
+		return addMasked("--restore-mark", ^a.Mark, a.ConntrackMark)
 	}
 	return fmt.Errorf("%s: iptables has no such target", a)
 }
 
 func portText(p uint16) string { return strconv.Itoa(int(p)) }
 
-// portsText returns a port, or a range if last is not 0.
+// portsText returns the text of a port, or of a range if last is not 0.
 func portsText(first, last uint16) string {
 	if last == 0 {
 		return portText(first)
@@ -173,4 +178,5 @@ func portsText(first, last uint16) string {
 	return portText(first) + "-" + portText(last)
 }
 
+// fullMark returns the text of a mark with its mask.
 func fullMark(value, mask uint32) string { return fmt.Sprintf("0x%x/0x%x", value, mask) }

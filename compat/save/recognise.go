@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// A textKind is a kind of text that may be mistaken for another one.
+// A textKind is a kind of text that a user may pass instead of the expected text.
 type textKind struct {
 	name string
-	// matches reports whether a text is of the kind, by its first lines and by the first line that
-	// is not blank and no comment.
+	// matches reports whether a text is of the kind. head is the beginning of the text, and first is
+	// the first line that is neither blank nor a comment.
 	matches func(head, first string) bool
 }
 
-// textKinds are the kinds that are recognised, the more special ones first.
+// textKinds returns the kinds that LooksLike recognises. A special kind precedes a general kind.
 func textKinds() []textKind {
 	return []textKind{
 		{"an empty text, which iptables-save prints only where there are no tables", isEmpty},
@@ -46,7 +46,7 @@ func textKinds() []textKind {
 	}
 }
 
-// contains returns a function that looks for an expression in the first lines of a text.
+// contains returns a function that searches the head for a regular expression.
 func contains(expression string) func(head, first string) bool {
 	re := regexp.MustCompile(expression)
 	return func(head, _ string) bool { return re.MatchString(head) }
@@ -54,24 +54,25 @@ func contains(expression string) func(head, first string) bool {
 
 func isEmpty(head, _ string) bool { return head == "" }
 
-// isJSON reports whether the first line is JSON, or the beginning of a longer text of it.
+// isJSON reports whether the first line is JSON, or the beginning of JSON of several lines.
 func isJSON(_, first string) bool {
 	return first == "{" || first == "[" || strings.HasPrefix(first, `{"`) ||
 		strings.HasPrefix(first, "[") && json.Valid([]byte(first))
 }
 
-// jsonWith returns a function that looks for JSON with a text in its first lines.
+// jsonWith returns a function that reports whether the text is JSON whose head contains the given
+// text.
 func jsonWith(text string) func(head, first string) bool {
 	return func(head, first string) bool {
 		return isJSON(head, first) && strings.Contains(head, text)
 	}
 }
 
-// maxHead bounds how much of a text is looked at to recognise it, in bytes.
+// maxHead is the number of bytes of a text that LooksLike reads.
 const maxHead = 16 << 10
 
-// LooksLike returns what kind of text it is, as the end of an error; empty if it is of no known
-// kind.
+// LooksLike returns the kind of the text in the form of the end of an error message: "; this looks
+// like JSON". It returns an empty text if it does not recognise the kind.
 func LooksLike(text string) string {
 	head := strings.ReplaceAll(text[:min(len(text), maxHead)], "\r\n", "\n")
 	head = strings.TrimSpace(strings.TrimPrefix(head, "\ufeff"))
@@ -89,12 +90,12 @@ func LooksLike(text string) string {
 	return ""
 }
 
-// notSave returns the error of a text in which no table begins. At is the error of the first line
-// that is not blank and no comment, nil if there is no such line.
-func notSave(file, text string, position *SyntaxError) *SyntaxError {
+// noTableError returns the error for a text without a table. first is the error for the first line
+// that is neither blank nor a comment, or nil if there is no such line.
+func noTableError(file, text string, first *SyntaxError) *SyntaxError {
 	e := &SyntaxError{File: file, Line: 1, Column: 1}
-	if position != nil {
-		*e = *position
+	if first != nil {
+		*e = *first
 	}
 	e.Want = "a table to begin, such as *nat, in text that iptables-save or ip6tables-save prints" +
 		LooksLike(text)

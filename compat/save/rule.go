@@ -10,8 +10,8 @@ import (
 // A ruleReader reads the words of one rule.
 type ruleReader struct {
 	*parser
-	words []word       // those to read
-	err   *SyntaxError // the first
+	words []word       // the words that are not read yet
+	err   *SyntaxError // the first error
 
 	header  header
 	modules []*module // in the order of the rule
@@ -23,27 +23,29 @@ type ruleReader struct {
 // A module is a match or target of a rule, with its options.
 type module struct {
 	*kind
-	called  string // the name of a match, even if its kind is unknown
-	flag    word   // its name, or the first option of one that the protocol implies
-	words   []word // all its words
+	kernelName string // of a match; set even if its kind is unknown
+	// flag is the word with the name. For a match that the protocol implies, it is the first option
+	// of the match.
+	flag    word
+	words   []word // all words of the match or target
 	options []option
-	implied bool // by the protocol, not by -m
+	implied bool // whether the protocol implies the match, instead of -m
 }
 
-// An option of a match or target.
+// An option is a given option of a match or target.
 type option struct {
 	name   string // the first of its spellings
-	flag   word   // as given
+	flag   word   // the word with the name, as given
 	not    bool
 	values [2]word // as many as the option has
 }
 
-// readRule parses the rest of a rule after its chain. A list of addresses results in several rules,
-// and a rule for the other family in none. merged reports that one rule represents several. hits is
-// the counter before the command, or nil.
+// readRule parses the words of a rule after the name of its chain. A rule with a list of addresses
+// results in several rules, and a rule for the other family in none. merged reports that one rule
+// represents several combinations of addresses. hits is the counter before the command, or nil.
 func (p *parser) readRule(
 	words []word, hits *rules.Hits,
-) (list []rules.Rule, merged bool, _ *SyntaxError) {
+) (parsed []rules.Rule, merged bool, _ *SyntaxError) {
 	if len(words) > maxRuleWords {
 		return nil, false, p.at(words[maxRuleWords], "at most %d words in a rule", maxRuleWords)
 	}
@@ -74,46 +76,46 @@ func (p *parser) readRule(
 			Line: rules.Line(p.line.number), Hits: r.hits,
 		}
 		rules.SortMatches(rule.Matches)
-		list = append(list, rule)
+		parsed = append(parsed, rule)
 	}
-	return list, merged, r.err
+	return parsed, merged, r.err
 }
 
-// maxRuleWords limits the words of a rule. iptables-restore accepts 255, and iptables-save prints
-// more only for rules of the iptables command.
+// maxRuleWords is the maximum number of words of a rule. iptables-restore accepts 255, but
+// iptables-save may print more for a rule that the command iptables has added.
 const maxRuleWords = 1024
 
 // conditions returns the matches of the rule. The kernel evaluates them in order, and ends the rule
-// at the first that fails. A match with a possible side effect is therefore an action, and the
-// matches after it become [rules.Require] actions.
+// at the first match that fails. A match with a possible side effect therefore becomes an action, and
+// the matches after it become [rules.Require] actions.
 func (r *ruleReader) conditions() (matches []rules.Match, actions []rules.Action) {
 	for _, m := range r.modules {
 		if m.match == nil {
 			continue
 		}
-		for _, one := range r.matchesOf(m) {
-			u, isUnknown := one.(rules.Unknown)
+		for _, match := range r.matchesOf(m) {
+			u, isUnknown := match.(rules.Unknown)
 			switch {
 			case isUnknown && !u.Effect.IsCondition():
 				actions = append(actions, u)
 			case len(actions) > 0:
-				actions = append(actions, rules.Require{Match: one})
+				actions = append(actions, rules.Require{Match: match})
 			default:
-				matches = append(matches, one)
+				matches = append(matches, match)
 			}
 		}
 	}
 	return matches, actions
 }
 
-// fail records the first error.
+// fail records an error at the word, unless an error is already recorded.
 func (r *ruleReader) fail(w word, format string, args ...any) {
 	if r.err == nil {
 		r.err = r.at(w, format, args...)
 	}
 }
 
-// next returns the next word. It is an error if the line has ended.
+// next returns and removes the next word. At the end of the line it records an error.
 func (r *ruleReader) next(want string) word {
 	if len(r.words) == 0 {
 		if r.err == nil {
@@ -126,7 +128,8 @@ func (r *ruleReader) next(want string) word {
 	return w
 }
 
-// value returns the value of an option. In the obsolete form of negation, a ! precedes the value.
+// value returns and removes the value of an option. In the obsolete form of negation a ! precedes the
+// value; value then sets not.
 func (r *ruleReader) value(want string, not *bool) word {
 	if len(r.words) > 0 && r.words[0].is("!") && !*not {
 		*not = true
@@ -135,14 +138,14 @@ func (r *ruleReader) value(want string, not *bool) word {
 	return r.next(want)
 }
 
-// readOption parses an option, of the rule itself or of a module.
+// readOption parses an option of the header or of a module.
 func (r *ruleReader) readOption() {
 	var last *module
 	if n := len(r.modules); n > 0 {
 		last = r.modules[n-1]
 	}
-	unknown := last != nil && last.open && len(last.kind.options) == 0
-	if !unknown {
+	afterUnknown := last != nil && last.open && len(last.kind.options) == 0
+	if !afterUnknown {
 		r.splitOption()
 	}
 	words := r.words[:1]
@@ -154,7 +157,7 @@ func (r *ruleReader) readOption() {
 		words = r.words[:2]
 	}
 	flag := words[len(words)-1]
-	if !unknown {
+	if !afterUnknown {
 		if m, o := exactOption(r.modules, flag); o != nil {
 			r.readKnownOption(m, o, words)
 			return
@@ -165,7 +168,7 @@ func (r *ruleReader) readOption() {
 	case header != nil:
 		r.words = r.words[len(words):]
 		header(r, flag, len(words) > 1)
-	case unknown || last != nil && last.open && !r.isOfProtocol(flag):
+	case afterUnknown || last != nil && last.open && !r.isProtocolOption(flag):
 		last.words = append(last.words, words...)
 		r.words = r.words[len(words):]
 	case !flag.isOption():
@@ -175,15 +178,15 @@ func (r *ruleReader) readOption() {
 	}
 }
 
-// splitOption splits an option "--dport=80", also after "!".
+// splitOption splits the next word if it has the form "--dport=80". A ! may precede it.
 func (r *ruleReader) splitOption() {
 	i := 0
 	if r.words[0].is("!") && len(r.words) > 1 {
 		i = 1
 	}
 	w := r.words[i]
-	raw, _, long := strings.Cut(w.raw, "=")
-	if !long || !strings.HasPrefix(raw, "--") {
+	raw, _, hasValue := strings.Cut(w.raw, "=")
+	if !hasValue || !strings.HasPrefix(raw, "--") {
 		return
 	}
 	n := len(raw) + 1
@@ -222,7 +225,8 @@ func (r *ruleReader) readModuleOption(words []word) {
 	}
 }
 
-// exactOption returns the option with the name, and its module.
+// exactOption returns the option with the name and its module. If several modules have the option, it
+// returns the last one.
 func exactOption(modules []*module, flag word) (*module, *optionKind) {
 	if !flag.isOption() {
 		return nil, nil
@@ -235,14 +239,14 @@ func exactOption(modules []*module, flag word) (*module, *optionKind) {
 	return nil, nil
 }
 
-// isOfProtocol reports whether the match that the rule's protocol implies has the option.
-func (r *ruleReader) isOfProtocol(flag word) bool {
+// isProtocolOption reports whether the match that the rule's protocol implies has the option.
+func (r *ruleReader) isProtocolOption(flag word) bool {
 	m := r.protocolModule()
 	return m != nil && flag.isOption() && m.spelled(flag.raw) != nil
 }
 
-// findOption returns an option and its module: the last one in the rule that has the option. As
-// with getopt_long, an unambiguous prefix of the name is enough. It returns nil if there is none.
+// findOption is like exactOption, but like getopt_long it also accepts an unambiguous prefix of a
+// name. It returns nil if no module has the option.
 func (r *ruleReader) findOption(modules []*module, flag word) (owner *module, found *optionKind) {
 	if m, o := exactOption(modules, flag); o != nil {
 		return m, o
@@ -290,13 +294,13 @@ func (r *ruleReader) readKnownOption(m *module, kind *optionKind, words []word) 
 	m.options = append(m.options, o)
 }
 
-// protocolModule returns the match that the rule's protocol implies, or nil if the rule has none or
-// names it already.
+// protocolModule returns the match that the rule's protocol implies. It returns nil if there is none,
+// or if the rule already has an implied match.
 func (r *ruleReader) protocolModule() *module {
 	protocol, isSet := r.header.onlyProtocol()
 	if !isSet || slices.ContainsFunc(r.modules, func(m *module) bool { return m.implied }) {
 		return nil
 	}
 	name := protocolMatch(protocol)
-	return &module{kind: matchNamed(name), called: name, implied: true}
+	return &module{kind: matchNamed(name), kernelName: name, implied: true}
 }

@@ -9,34 +9,35 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A ruleList contains the rules of a chain, in blocks, so that inserting, deleting and finding a
-// rule is fast in a long chain too. The zero value is an empty list.
+// A ruleList contains the rules of a chain in blocks, so that inserting, deleting and finding a rule
+// is also fast in a long chain. The zero value is an empty list.
 type ruleList struct {
 	blocks []*ruleBlock
 	length int
-	// same contains the rules by sameKey, which decides which rules -D treats as equal. It is nil
-	// until it is needed.
-	same map[string]*ruleQueue
+	// equal contains the rules by equalityKey. It is nil until the first rule is deleted by its
+	// content.
+	equal map[string]*ruleQueue
 }
 
-// A ruleBlock is a part of a list: at most maxBlock rules, and at least one.
+// A ruleBlock is a part of a list. It has 1 to maxBlock rules.
 type ruleBlock struct {
 	number  int // its index in the list
 	entries []*ruleEntry
 }
 
+// maxBlock is the maximum number of rules of a block. A list of 300,000 rules (see maxExpansion) then
+// has about as many blocks as a block has rules, so that both searches take the same time.
 const maxBlock = 512
 
-// A ruleEntry is a rule and its position: its block, and its position among equal rules if the list
-// knows these.
+// A ruleEntry is a rule and its position.
 type ruleEntry struct {
 	rule  rules.Rule
 	block *ruleBlock
-	same  *ruleQueue
-	index int
+	equal *ruleQueue // the queue that contains the entry, or nil
+	index int        // in the queue
 }
 
-// insert inserts a rule before the index, or at the end.
+// insert inserts a rule at the index.
 func (l *ruleList) insert(at int, r rules.Rule) {
 	if len(l.blocks) == 0 {
 		l.blocks = []*ruleBlock{{}}
@@ -48,8 +49,8 @@ func (l *ruleList) insert(at int, r rules.Rule) {
 	if len(b.entries) > maxBlock {
 		l.split(b)
 	}
-	if l.same != nil {
-		l.addSame(e)
+	if l.equal != nil {
+		l.addEqual(e)
 	}
 }
 
@@ -68,8 +69,8 @@ func (l *ruleList) find(at int) (*ruleBlock, int) {
 	return last, len(last.entries)
 }
 
-// split splits a block in two. At the end of the list, where most rules are inserted, it leaves the
-// first one full.
+// split splits a block in two. At the end of the list, where most rules are inserted, the first of the
+// two remains full.
 func (l *ruleList) split(b *ruleBlock) {
 	half := len(b.entries) / 2
 	if b.number == len(l.blocks)-1 {
@@ -85,23 +86,24 @@ func (l *ruleList) split(b *ruleBlock) {
 	l.renumber()
 }
 
+// renumber sets the numbers of the blocks.
 func (l *ruleList) renumber() {
 	for i, b := range l.blocks {
 		b.number = i
 	}
 }
 
-// delete removes the rule at an index and returns it.
+// delete removes and returns the rule at the index.
 func (l *ruleList) delete(at int) rules.Rule {
 	b, i := l.find(at)
 	e := b.entries[i]
-	if e.same != nil {
-		heap.Remove(e.same, e.index)
+	if e.equal != nil {
+		heap.Remove(e.equal, e.index)
 	}
 	return l.remove(e, i)
 }
 
-// remove removes an entry, which has the index in its block.
+// remove removes an entry from the blocks. i is its index in its block.
 func (l *ruleList) remove(e *ruleEntry, i int) rules.Rule {
 	b := e.block
 	b.entries = slices.Delete(b.entries, i, i+1)
@@ -113,15 +115,16 @@ func (l *ruleList) remove(e *ruleEntry, i int) rules.Rule {
 	return e.rule
 }
 
-// deleteSame removes the first equal rule and returns it. It returns false if there is none.
+// deleteSame removes and returns the first rule that -D treats as equal. It returns false if there is
+// none.
 func (l *ruleList) deleteSame(r *rules.Rule) (rules.Rule, bool) {
-	if l.same == nil {
-		l.same = map[string]*ruleQueue{}
+	if l.equal == nil {
+		l.equal = map[string]*ruleQueue{}
 		for e := range l.each {
-			l.addSame(e)
+			l.addEqual(e)
 		}
 	}
-	queue := l.same[sameKey(r)]
+	queue := l.equal[equalityKey(r)]
 	if queue == nil || queue.Len() == 0 {
 		return rules.Rule{}, false
 	}
@@ -129,19 +132,21 @@ func (l *ruleList) deleteSame(r *rules.Rule) (rules.Rule, bool) {
 	return l.remove(e, slices.Index(e.block.entries, e)), true
 }
 
-func (l *ruleList) addSame(e *ruleEntry) {
-	key := sameKey(&e.rule)
-	queue := l.same[key]
+// addEqual adds the entry to the queue of equal rules.
+func (l *ruleList) addEqual(e *ruleEntry) {
+	key := equalityKey(&e.rule)
+	queue := l.equal[key]
 	if queue == nil {
 		queue = &ruleQueue{}
-		l.same[key] = queue
+		l.equal[key] = queue
 	}
-	e.same = queue
+	e.equal = queue
 	heap.Push(queue, e)
 }
 
-// sameKey returns equal keys for two rules of a text with the same matches, actions and comment.
-func sameKey(r *rules.Rule) string {
+// equalityKey returns a key that is equal for rules that -D treats as equal: rules with the same
+// matches, actions and comment.
+func equalityKey(r *rules.Rule) string {
 	var b strings.Builder
 	b.WriteString(r.Comment)
 	b.WriteString("\n")
@@ -157,7 +162,7 @@ func sameKey(r *rules.Rule) string {
 	return b.String()
 }
 
-// socketlessText returns the part of a match that its text does not contain.
+// socketlessText returns the field Socketless of an owner match, which String omits.
 func socketlessText(m rules.Match) string {
 	if owner, ok := m.(rules.MatchOwner); ok {
 		return fmt.Sprintf(" %t", owner.Socketless)

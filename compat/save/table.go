@@ -10,19 +10,20 @@ import (
 type table struct {
 	rules.Table           // without chains
 	chains      list.List // of *chain
-	named       map[string]*chain
-	filled      []*chain // chains that had rules since all were last flushed
+	chainByName map[string]*chain
+	filled      []*chain // chains that may have rules; see flushAll
 }
 
 // A chain is a chain of a table.
 type chain struct {
-	name   string
-	base   *rules.Base
-	place  *list.Element // position in the table
-	rules  ruleList
-	jumps  int  // number of rules that jump to it
-	filled bool // it is in the table's list filled
-	// merged reports that one of its rules represents several, so that rules have no numbers.
+	name    string
+	base    *rules.Base
+	element *list.Element // the position in the table
+	rules   ruleList
+	jumps   int  // the number of rules that jump to the chain
+	filled  bool // whether table.filled contains the chain
+	// merged reports that a rule of the chain represents several rules of the text. Rules after it
+	// then have other numbers than in the text.
 	merged bool
 }
 
@@ -45,22 +46,23 @@ func (t *table) eachChain(do func(*chain) bool) {
 	}
 }
 
+// add appends a chain.
 func (t *table) add(c *chain) {
-	c.place = t.chains.PushBack(c)
-	t.named[c.name] = c
+	c.element = t.chains.PushBack(c)
+	t.chainByName[c.name] = c
 }
 
 // remove deletes a chain without rules.
 func (t *table) remove(c *chain) {
-	t.chains.Remove(c.place)
-	delete(t.named, c.name)
+	t.chains.Remove(c.element)
+	delete(t.chainByName, c.name)
 }
 
 // insert inserts rules into the chain.
 func (t *table) insert(c *chain, at int, list []rules.Rule) {
 	for i, r := range list {
 		c.rules.insert(at+i, r)
-		t.count(&r, 1)
+		t.countJump(&r, 1)
 	}
 	if !c.filled && len(list) > 0 {
 		c.filled = true
@@ -71,22 +73,22 @@ func (t *table) insert(c *chain, at int, list []rules.Rule) {
 // delete removes the rule at an index from the chain.
 func (t *table) delete(c *chain, at int) {
 	r := c.rules.delete(at)
-	t.count(&r, -1)
+	t.countJump(&r, -1)
 }
 
 // deleteSame removes the first equal rule from the chain. It returns false if there is none.
 func (t *table) deleteSame(c *chain, r *rules.Rule) bool {
 	found, ok := c.rules.deleteSame(r)
 	if ok {
-		t.count(&found, -1)
+		t.countJump(&found, -1)
 	}
 	return ok
 }
 
-// count updates the counters after a rule was inserted or deleted.
-func (t *table) count(r *rules.Rule, n int) {
+// countJump adds n to the number of jumps to the chain to which the rule jumps, if any.
+func (t *table) countJump(r *rules.Rule, n int) {
 	if to := jumpOf(r); to != "" {
-		t.named[to].jumps += n
+		t.chainByName[to].jumps += n
 	}
 }
 
@@ -99,7 +101,7 @@ func jumpOf(r *rules.Rule) string {
 // flush removes all rules of a chain.
 func (t *table) flush(c *chain) {
 	for e := range c.rules.each {
-		t.count(&e.rule, -1)
+		t.countJump(&e.rule, -1)
 	}
 	c.rules, c.merged = ruleList{}, false
 }
@@ -113,8 +115,8 @@ func (t *table) flushAll() {
 	t.filled = nil
 }
 
-// jumper returns a chain with a rule that jumps to another chain, or nil.
-func (t *table) jumper(to *chain) *chain {
+// callerOf returns a chain with a rule that jumps to the given chain, or nil.
+func (t *table) callerOf(to *chain) *chain {
 	for c := range t.eachChain {
 		for e := range c.rules.each {
 			if jumpOf(&e.rule) == to.name {

@@ -14,7 +14,7 @@ func (r *ruleReader) readTarget(flag word, not bool) {
 	isGoto := flag.raw == "-g" || flag.raw == "--goto"
 	name := r.next("a target or a chain")
 	k := targetNamed(name.text)
-	isChain := r.table().named[name.text] != nil
+	isChain := r.table().chainByName[name.text] != nil
 	switch {
 	case k != nil && !isGoto:
 	case isChain:
@@ -45,8 +45,8 @@ func targetNamed(name string) *kind {
 	return k
 }
 
-// action returns the action of the rule's target, or nil if it has none or does not affect the
-// packet.
+// action returns the action of the rule's target. It returns nil if the rule has no target, or if the
+// target does not affect packets.
 func (r *ruleReader) action() rules.Action {
 	if r.target == nil {
 		return nil
@@ -62,9 +62,9 @@ func (r *ruleReader) action() rules.Action {
 	return a
 }
 
-// only returns the one required option of a target. Other options are allowed, but the model does
-// not represent them.
-func (r *moduleReader) only(names ...string) *option {
+// exactlyOne returns the given option among the names. It reports an error if not exactly one of them
+// was given.
+func (r *moduleReader) exactlyOne(names ...string) *option {
 	var found *option
 	for _, name := range names {
 		if o := r.option(name); o != nil && found == nil {
@@ -79,7 +79,7 @@ func (r *moduleReader) only(names ...string) *option {
 	return found
 }
 
-// track parses the target CT. Without an option it assigns packets to zone 0.
+// track parses the target CT. Without an option the target assigns packets to zone 0.
 func (r *moduleReader) track() rules.Action {
 	if len(r.options) == 1 && r.options[0].name == "--notrack" {
 		return rules.Notrack{}
@@ -111,7 +111,7 @@ func (r *moduleReader) track() rules.Action {
 	return a
 }
 
-// tproxy parses the target TPROXY. The model does not represent the packet's own port.
+// tproxy parses the target TPROXY.
 func (r *moduleReader) tproxy() rules.Action {
 	o := r.required("--on-port")
 	if o == nil {
@@ -125,7 +125,7 @@ func (r *moduleReader) tproxy() rules.Action {
 		address, ok := r.address(ip.values[0].text)
 		switch {
 		case !ok:
-			r.fail(ip.values[0], "%s", r.wantAddress())
+			r.fail(ip.values[0], "%s", r.expectedAddress())
 		case !address.IsUnspecified():
 			a.Addr = address
 		}
@@ -133,8 +133,11 @@ func (r *moduleReader) tproxy() rules.Action {
 	return a
 }
 
-// A rejection is an answer of REJECT: its two names in iptables, and its name in nft.
-type rejection struct{ name, other, with string }
+// A rejection is a kind of answer of the target REJECT.
+type rejection struct {
+	name, otherName string // in iptables
+	with            string // in nft
+}
 
 // rejections returns the answers for packets of a family, the default first.
 func rejections(f rules.Family) []rejection {
@@ -162,24 +165,24 @@ func rejections(f rules.Family) []rejection {
 	}
 }
 
-// reject parses the target REJECT. An abbreviated name may be ambiguous; iptables decides which one
-// is meant.
+// reject parses the target REJECT. An abbreviated name of an answer is unknown, because it may be
+// ambiguous.
 func (r *moduleReader) reject() rules.Action {
-	list := rejections(r.family)
+	known := rejections(r.family)
 	o := r.option("--reject-with")
 	if o == nil {
-		return rules.Reject{With: list[0].with}
+		return rules.Reject{With: known[0].with}
 	}
 	w := o.values[0]
-	names := make([]string, len(list))
-	for i, rejection := range list {
-		if strings.EqualFold(w.text, rejection.name) || strings.EqualFold(w.text, rejection.other) {
-			return rules.Reject{With: rejection.with}
+	prefix := strings.ToLower(w.text)
+	names := make([]string, len(known))
+	for i, k := range known {
+		if strings.EqualFold(w.text, k.name) || strings.EqualFold(w.text, k.otherName) {
+			return rules.Reject{With: k.with}
 		}
-		prefix := strings.ToLower(w.text)
-		begins := strings.HasPrefix(rejection.name, prefix) || strings.HasPrefix(rejection.other, prefix)
-		r.unknown = r.unknown || prefix != "" && begins
-		names[i] = rejection.name
+		isPrefix := strings.HasPrefix(k.name, prefix) || strings.HasPrefix(k.otherName, prefix)
+		r.unknown = r.unknown || prefix != "" && isPrefix
+		names[i] = k.name
 	}
 	if !r.unknown {
 		r.fail(w, "an answer: %s", strings.Join(names, ", "))

@@ -6,10 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// setMark parses the target MARK: the bits of a mask are cleared, and the result is xored with a
-// value.
+// setMark parses the target MARK.
 func (r *moduleReader) setMark() rules.Action {
-	o := r.only("--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark")
+	o := r.exactlyOne("--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark")
 	if o == nil {
 		return nil
 	}
@@ -17,8 +16,8 @@ func (r *moduleReader) setMark() rules.Action {
 	return rules.SetMark{Value: value, Mask: mask}
 }
 
-// xmark parses one of the five options that change a mark: the bits of a mask are cleared, and the
-// result is xored with a value.
+// xmark parses one of the five options that change a mark. Each is equivalent to --set-xmark, which
+// clears the bits of a mask and then XORs the result with a value.
 func (r *moduleReader) xmark(o *option) (value, mask uint32) {
 	value, mask = r.mark(o.values[0])
 	isMasked := o.name == "--set-xmark" || o.name == "--set-mark"
@@ -40,7 +39,7 @@ func (r *moduleReader) xmark(o *option) (value, mask uint32) {
 
 // connmark parses the target CONNMARK (connmark_tg in net/netfilter/xt_connmark.c).
 func (r *moduleReader) connmark() rules.Action {
-	o := r.only("--save-mark", "--restore-mark",
+	o := r.exactlyOne("--save-mark", "--restore-mark",
 		"--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark")
 	if o == nil {
 		return nil
@@ -58,11 +57,11 @@ func (r *moduleReader) connmark() rules.Action {
 	for _, other := range r.options {
 		switch other.name {
 		case "--nfmask":
-			packet = r.bits(&other)
+			packet = r.mask(&other)
 		case "--ctmask":
-			connection = r.bits(&other)
+			connection = r.mask(&other)
 		case "--mask":
-			packet = r.bits(&other)
+			packet = r.mask(&other)
 			connection = packet
 			r.unknown = r.unknown || len(r.options) > 2
 		case "--left-shift-mark", "--right-shift-mark":
@@ -78,8 +77,9 @@ func (r *moduleReader) connmark() rules.Action {
 	return rules.MixMark{Conntrack: true, Mark: packet, ConntrackMark: ^connection}
 }
 
-// restoreMark copies bits of the connection's mark. The model represents only masks with which
-// packets without a connection are unchanged.
+// restoreMark returns the action that copies bits of the connection's mark to the packet's mark. The
+// arguments are the masks of both marks. With the mask 0 for the connection's mark the action is
+// unknown.
 func (r *moduleReader) restoreMark(packet, connection uint32) rules.Action {
 	if packet == allBits && connection == allBits {
 		return rules.RestoreMark{}
@@ -88,8 +88,8 @@ func (r *moduleReader) restoreMark(packet, connection uint32) rules.Action {
 	return rules.MixMark{Mark: ^packet, ConntrackMark: connection}
 }
 
-// bits parses a mask of 32 bits.
-func (r *moduleReader) bits(o *option) uint32 {
+// mask parses a mask of 32 bits.
+func (r *moduleReader) mask(o *option) uint32 {
 	n, ok := number(o.values[0].text, 32)
 	if !ok {
 		r.fail(o.values[0], "bits of 32")

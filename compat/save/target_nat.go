@@ -14,24 +14,24 @@ func (r *moduleReader) redirect() rules.Action {
 	if o != nil {
 		a.Port, a.Last = r.toPorts(o.values[0], o.values[0].text)
 	}
-	// With a random option the kernel uses any port of a range.
+	// With an option for random ports the kernel selects any port of a range.
 	r.unknown = r.unknown || r.isRandom() && (o == nil || a.Last != 0)
 	return a
 }
 
-// isRandom reports whether the kernel selects at random.
+// isRandom reports whether the kernel selects ports at random.
 func (r *moduleReader) isRandom() bool {
 	return r.option("--random") != nil || r.option("--random-fully") != nil
 }
 
-// toPorts parses a port, or a range "FIRST-LAST". last is 0 for a single port. For the kernel,
-// unlike in the model, 0 is a port like others.
+// toPorts parses a port, or a range "FIRST-LAST". last is 0 for a single port. Port 0 is unknown,
+// because in the model it means no port.
 func (r *moduleReader) toPorts(w word, text string) (first, last uint16) {
-	a, b, isRange := strings.Cut(text, "-")
+	from, to, isRange := strings.Cut(text, "-")
 	if !isRange || isName(text) {
-		a, b = text, text
+		from, to = text, text
 	}
-	first, last = r.port(w, a), r.port(w, b)
+	first, last = r.port(w, from), r.port(w, to)
 	if first > last && !r.unknown {
 		r.fail(w, "a port or an ascending range of ports")
 	}
@@ -84,24 +84,23 @@ func splitDestination(text string) (addresses, ports string) {
 	}
 	i := strings.IndexByte(text, ':')
 	if i < 0 || strings.Contains(text[i+1:], ":") {
-		return text, "" // of several colons none precedes a port
+		return text, "" // an IPv6 address, which ports can follow only after brackets
 	}
 	return text[:i], text[i:]
 }
 
-// toAddresses parses an address or a range. last is invalid for a single address. The kernel treats
-// a descending range as one that wraps around at the last address, which the model does not
-// represent.
+// toAddresses parses an address or a range. last is invalid for a single address. A descending range
+// is unknown, because for the kernel it wraps around at the last address.
 func (r *moduleReader) toAddresses(w word, text string) (first, last netip.Addr) {
 	from, to, isRange := strings.Cut(text, "-")
 	if !isRange {
 		to = from
 	}
-	first, okFirst := r.address(from)
-	last, okLast := r.address(to)
+	first, firstValid := r.address(from)
+	last, lastValid := r.address(to)
 	switch {
-	case !okFirst || !okLast:
-		r.fail(w, "%s, a range of them, or a port after a colon", r.wantAddress())
+	case !firstValid || !lastValid:
+		r.fail(w, "%s, a range of them, or a port after a colon", r.expectedAddress())
 	case first == last:
 		last = netip.Addr{}
 	case last.Less(first):
@@ -110,8 +109,8 @@ func (r *moduleReader) toAddresses(w word, text string) (first, last netip.Addr)
 	return first, last
 }
 
-// snat parses the target SNAT to one address. Others select an address or a port and are unknown
-// translations.
+// snat parses the target SNAT. A translation to other than a single address is unknown, because the
+// kernel selects the address or the port.
 func (r *moduleReader) snat() rules.Action {
 	o := r.required("--to-source")
 	if o == nil {
@@ -119,11 +118,11 @@ func (r *moduleReader) snat() rules.Action {
 	}
 	addresses, ports := splitDestination(o.values[0].text)
 	if ports != "" || strings.Contains(addresses, "-") || r.isRandom() {
-		return r.translatesSource()
+		return r.unknownSourceNAT()
 	}
 	a, ok := r.address(addresses)
 	if !ok {
-		r.fail(o.values[0], "%s, a range of them, or a port after a colon", r.wantAddress())
+		r.fail(o.values[0], "%s, a range of them, or a port after a colon", r.expectedAddress())
 	}
 	return rules.SNATTo{Addr: a}
 }

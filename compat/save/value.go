@@ -8,16 +8,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// isName reports whether the text may be the name of a user, a service, a protocol or a host. Only
-// the system that loads the rules can look it up.
+// isName reports whether the text may be the name of a user, a service, a protocol or a host. Such a
+// name has a meaning only on the system that loads the rules.
 func isName(text string) bool {
 	if text == "" || !isLetter(rune(text[0])) {
 		return false
 	}
-	other := func(c rune) bool {
+	isInvalid := func(c rune) bool {
 		return !isLetter(c) && (c < '0' || c > '9') && !strings.ContainsRune("._-", c)
 	}
-	return !strings.ContainsFunc(text, other)
+	return !strings.ContainsFunc(text, isInvalid)
 }
 
 func isLetter(c rune) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
@@ -36,14 +36,12 @@ func number(text string, bits int) (uint64, bool) {
 type moduleReader struct {
 	*ruleReader
 	*module
-	// unknown reports that the model does not represent one of the options.
+	// unknown reports that the model does not represent the match or target with its options. The
+	// other fields apply only then.
 	unknown bool
-	// effect is the possible effect of the match or target if it is unknown.
-	effect rules.Effect
-	// state is the state that it reads or changes if it is unknown.
-	state string
-	// text is its text if it is unknown; empty for the words of the rule.
-	text string
+	effect  rules.Effect // the possible effect
+	state   string       // the state that the match or target reads or changes
+	text    string       // the text of the match; if empty, the words of the rule
 }
 
 // option returns an option, or nil if it was not given.
@@ -56,9 +54,7 @@ func (r *moduleReader) option(name string) *option {
 	return nil
 }
 
-const wantPort = "a port (0-65535)"
-
-// port parses a port. Names of services are unknown.
+// port parses a port. The name of a service is unknown.
 func (r *moduleReader) port(w word, text string) uint16 {
 	if isName(text) {
 		r.unknown = true
@@ -66,7 +62,7 @@ func (r *moduleReader) port(w word, text string) uint16 {
 	}
 	n, ok := number(text, 16)
 	if !ok {
-		r.fail(w, wantPort)
+		r.fail(w, "a port (0-65535)")
 	}
 	return uint16(n)
 }
@@ -92,46 +88,47 @@ func (r *moduleReader) ports(w word, text string) rules.PortRange {
 
 // mark parses "VALUE" or "VALUE/MASK".
 func (r *moduleReader) mark(w word) (value, mask uint32) {
-	a, b, masked := strings.Cut(w.text, "/")
-	v, ok := number(a, 32)
-	m, okMask := uint64(1<<32-1), true
-	if masked {
-		m, okMask = number(b, 32)
+	valueText, maskText, hasMask := strings.Cut(w.text, "/")
+	v, valueValid := number(valueText, 32)
+	m, maskValid := uint64(allBits), true
+	if hasMask {
+		m, maskValid = number(maskText, 32)
 	}
-	if !ok || !okMask {
+	if !valueValid || !maskValid {
 		r.fail(w, "a mark: VALUE or VALUE/MASK of 32 bits")
 	}
 	return uint32(v), uint32(m)
 }
 
-// ids parses a numeric id or a range. Names of users and groups are unknown.
+// ids parses a numeric ID or a range of IDs. The name of a user or a group is unknown.
 func (r *moduleReader) ids(w word) []rules.IDRange {
-	first, last, isRange := strings.Cut(w.text, "-")
+	from, to, isRange := strings.Cut(w.text, "-")
 	if !isRange {
-		last = first
+		to = from
 	}
-	a, okA := number(first, 32)
-	b, okB := number(last, 32)
+	first, firstValid := number(from, 32)
+	last, lastValid := number(to, 32)
 	switch {
 	case isName(w.text):
 		r.unknown = true
-	case !okA || !okB || a > b || b > maxID:
+	case !firstValid || !lastValid || first > last || last > maxID:
 		r.fail(w, "a numeric id (0-4294967294) or an ascending range of ids")
 	}
-	return []rules.IDRange{{First: uint32(a), Last: uint32(b)}}
+	return []rules.IDRange{{First: uint32(first), Last: uint32(last)}}
 }
 
-// maxID is the largest id: the last number is -1, which the kernel uses for "no id".
+// maxID is the largest ID. The next number is -1, which the kernel uses for "no ID".
 const maxID = 1<<32 - 2
 
-// namedBits are named bits of a set, with names in upper case.
+// namedBits is an element of a set with its name in upper case and its bits.
 type namedBits struct {
 	name string
 	bits uint8
 }
 
-// list parses elements separated by commas as bits of a set.
-func (r *moduleReader) list(w word, names []namedBits, want string) uint8 {
+// bitSet parses elements separated by commas, and returns the union of their bits. want describes the
+// expected text in errors.
+func (r *moduleReader) bitSet(w word, names []namedBits, want string) uint8 {
 	var set uint8
 	for text := range strings.SplitSeq(w.text, ",") {
 		name := strings.ToUpper(text)

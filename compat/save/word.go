@@ -2,14 +2,14 @@ package save
 
 import "strings"
 
-// A word is an argument as iptables-restore splits them.
+// A word is an argument of a command, as iptables-restore splits a line into arguments.
 type word struct {
 	text   string // without quotes and escapes
 	raw    string // as written
-	column int    // of its first byte in the line, from 1
+	column int    // the position of its first byte in the line, from 1
 }
 
-// is reports whether the word is the text, without quotes.
+// is reports whether the word was written exactly like the text, without quotes.
 func (w word) is(text string) bool { return w.raw == text }
 
 // isOption reports whether the word looks like an option. A quoted word is a value.
@@ -17,10 +17,10 @@ func (w word) isOption() bool { return len(w.raw) > 1 && w.raw[0] == '-' }
 
 const blanks = " \t\r"
 
-// splitWords splits a line at blanks. Blanks in double quotes do not split, and within quotes a
-// backslash escapes the next byte (add_param_to_argv in iptables' xshared.c). If a quote is not
-// closed it returns the position of the quote, otherwise 0.
-func splitWords(line string, words []word) (_ []word, open int) {
+// splitWords splits a line at blanks and appends the words. Blanks in double quotes do not split, and
+// within quotes a backslash escapes the next byte (add_param_to_argv in iptables' xshared.c). If a
+// quote is not closed, openQuote is its position, from 1. Otherwise openQuote is 0.
+func splitWords(line string, words []word) (_ []word, openQuote int) {
 	for i := 0; i < len(line); {
 		if strings.IndexByte(blanks, line[i]) >= 0 {
 			i++
@@ -45,34 +45,34 @@ func splitWords(line string, words []word) (_ []word, open int) {
 	return words, 0
 }
 
-// quotedWord parses a word with quotes and returns its end, or -1 and the position of the quote if
-// a quote is not closed.
+// quotedWord parses a word with quotes and returns its end. If a quote is not closed, end is -1 and
+// the column of the word is the position of the quote.
 func quotedWord(line string, start int) (w word, end int) {
 	var text strings.Builder
-	open := -1
+	quote := -1 // the index of the open quote
 	for i := start; i < len(line); i++ {
 		c := line[i]
 		switch {
-		case c == '"' && open < 0:
-			open = i
+		case c == '"' && quote < 0:
+			quote = i
 		case c == '"':
-			open = -1
-		case open < 0 && strings.IndexByte(blanks, c) >= 0:
+			quote = -1
+		case quote < 0 && strings.IndexByte(blanks, c) >= 0:
 			return word{text.String(), line[start:i], start + 1}, i
-		case open >= 0 && c == '\\' && i+1 < len(line):
+		case quote >= 0 && c == '\\' && i+1 < len(line):
 			i++
 			text.WriteByte(line[i])
 		default:
 			text.WriteByte(c)
 		}
 	}
-	if open >= 0 {
-		return word{column: open + 1}, -1
+	if quote >= 0 {
+		return word{column: quote + 1}, -1
 	}
 	return word{text.String(), line[start:], start + 1}, len(line)
 }
 
-// rawText returns the words as written, separated by one blank.
+// rawText returns the words as written, separated by single blanks.
 func rawText(words []word) string {
 	texts := make([]string, len(words))
 	for i, w := range words {
