@@ -11,28 +11,28 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A compiler translates the statements of a rule to the expressions of nf_tables that nft makes of
-// them, so that package nft decodes them like expressions of the kernel.
+// A compiler translates the statements of a rule to the expressions of nf_tables to which nft
+// translates them, so that package nft decodes them like expressions of the kernel.
 type compiler struct {
-	sets *setBuilder
-	list []any // expressions of complete statements
+	sets     *setBuilder
+	compiled []any // the expressions of complete statements
 
-	// network is the protocol of the network header that the table or earlier statements imply: ip
-	// or ip6. transport is the transport protocol that earlier statements imply.
+	// network is the network protocol, ip or ip6, that the table or earlier statements imply.
+	// transport is the transport protocol that earlier statements imply.
 	network   string
 	transport *byte
 
-	// needed and added are the expressions of the current statement: the conditions that nft adds
-	// before it, and its own.
+	// added contains the expressions of the current statement. needed contains the conditions that
+	// nft adds before the statement.
 	needed, added []any
 	// used is the number of registers that the current statement uses.
 	used int
-	// nesting is the number of computations in the statement. failed reports that it needs more
-	// registers than there are.
+	// nesting is the number of computations in the statement.
 	nesting int
-	failed  bool
-	// omitted is the family, ip or ip6, to which nft may have limited the rule by a condition that
-	// it does not list.
+	// failed reports that the statement needs more registers than there are.
+	failed bool
+	// omitted is the family, ip or ip6, to which a condition that nft does not list may limit the
+	// rule.
 	omitted string
 }
 
@@ -49,33 +49,33 @@ func newCompiler(family string, sets *setBuilder) *compiler {
 func (c *compiler) add(e expr.Any) { c.added = append(c.added, e) }
 
 // addNeeded adds a condition before the current statement.
-func (c *compiler) addNeeded(list ...expr.Any) {
-	for _, e := range list {
+func (c *compiler) addNeeded(expressions ...expr.Any) {
+	for _, e := range expressions {
 		c.needed = append(c.needed, e)
 	}
 }
 
-// compileStatement translates a statement. One that is not supported may have any effect, and a
-// comparison that is not supported is an unknown condition.
+// compileStatement translates a statement. An unsupported statement may have any effect, but an
+// unsupported comparison is an unknown condition.
 func (c *compiler) compileStatement(s statement) {
 	c.needed, c.added, c.used, c.nesting, c.failed = nil, nil, 0, 0, false
 	network, transport := c.network, c.transport
 	if c.translate(s) && !c.failed {
-		c.list = append(append(c.list, c.needed...), c.added...)
+		c.compiled = append(append(c.compiled, c.needed...), c.added...)
 		return
 	}
 	c.network, c.transport = network, transport
 	c.sets.in.noteChanges(s)
 	u := rules.Unknown{Text: s.text}
-	if s.kind == "match" && !dependsOnMore(s.body) {
+	if s.kind == "match" && !variesForPacket(s.body) {
 		u.Effect = rules.Reads
 	}
-	c.list = append(c.list, u)
+	c.compiled = append(c.compiled, u)
 }
 
-// dependsOnMore reports whether a comparison depends on more than the packet: on random or changing
-// values.
-func dependsOnMore(match json.RawMessage) bool {
+// variesForPacket reports whether a comparison may have different results for equal packets, because
+// it depends on random or changing values.
+func variesForPacket(match json.RawMessage) bool {
 	for _, word := range []string{
 		"numgen", "random", "hash", "osf", "time", "day", "hour", "count", "expiration", "bytes",
 		"packets",
@@ -87,7 +87,7 @@ func dependsOnMore(match json.RawMessage) bool {
 	return false
 }
 
-// translate adds the expressions of a statement. It reports false if it is not supported.
+// translate adds the expressions of a statement. It returns false if the statement is not supported.
 func (c *compiler) translate(s statement) bool {
 	isNull := len(s.body) == 0 || string(s.body) == "null"
 	switch s.kind {
@@ -156,7 +156,7 @@ func verdictOf(kind string, body json.RawMessage) (*expr.Verdict, bool) {
 	return v, true
 }
 
-// isName reports whether a name is one that the kernel accepts (NFT_NAME_MAXLEN).
+// isName reports whether the kernel accepts the name (NFT_NAME_MAXLEN).
 func isName(name string) bool { return name != "" && len(name) < unix.NFT_NAME_MAXLEN }
 
 // A register is a register of nf_tables, counted in units of 4 bytes.
@@ -170,17 +170,18 @@ func (r register) number() uint32 {
 	return unix.NFT_REG32_00 + uint32(r)
 }
 
-// allocate returns registers for a value. Like nft it begins with a register of 16 bytes.
+// allocate returns the first of the registers for a value. Like nft it uses whole registers of 16
+// bytes.
 func (c *compiler) allocate(size int) register {
 	reg := register(c.used)
 	c.used += (size + 15) / 16 * 4
 	return reg
 }
 
-// words returns the number of registers of 4 bytes for a value.
+// words returns the number of registers of 4 bytes for a value of size bytes.
 func words(size int) int { return (size + 3) / 4 }
 
-// sizeOf returns the size of the values of a concatenation, of which each begins at a register.
+// sizeOf returns the size in bytes of a concatenation. Each of its values begins at a register.
 func sizeOf(fields []field) int {
 	if len(fields) == 1 {
 		return fields[0].size
@@ -192,8 +193,9 @@ func sizeOf(fields []field) int {
 	return size
 }
 
-// load allocates registers and loads fields to them, for comparisons with intervals in network byte
-// order. It reports false if there are not enough registers.
+// load allocates registers and loads fields to them. inInterval reports that they are compared with
+// intervals, for which they must be in network byte order. load returns false if there are not enough
+// registers.
 func (c *compiler) load(fields []field, inInterval bool) (register, bool) {
 	reg := c.allocate(sizeOf(fields))
 	if c.used > maxFields {
@@ -219,47 +221,49 @@ func (c *compiler) loadAt(to register, fields []field, inInterval bool) {
 
 // compile translates the rules of a chain.
 func (in *reader) compile(c chainObject, sets *setBuilder) []nft.Rule {
-	var list []nft.Rule
+	var compiledRules []nft.Rule
 	for _, r := range in.rules[objectID{c.Family, c.Table, c.Name}] {
 		compiled := compileRule(c.Family, sets, r.Statements)
 		for _, expressions := range compiled {
-			list = append(list, nft.Rule{
+			compiledRules = append(compiledRules, nft.Rule{
 				Handle: rules.Handle(r.Handle), Line: r.line, Comment: r.Comment,
 				Expressions: expressions, Incomplete: len(compiled) > 1,
 			})
 		}
 	}
-	return list
+	return compiledRules
 }
 
-// compileRule translates a rule. If nft may have left out a condition on the family of packets, the
-// rule becomes one for each family, of which the second has an unknown condition.
+// compileRule translates a rule and returns the expressions of one or two rules. If nft may have
+// omitted a condition on the family of packets, the result is a rule for each family. The second of
+// them has an unknown condition.
 func compileRule(family string, sets *setBuilder, statements []statement) [][]any {
 	c := newCompiler(family, sets)
 	for _, s := range statements {
 		c.compileStatement(s)
 	}
 	if c.omitted == "" {
-		return [][]any{c.list}
+		return [][]any{c.compiled}
 	}
 	other := map[string]string{"ip": "ip6", "ip6": "ip"}[c.omitted]
-	var list [][]any
+	var byFamily [][]any
 	for _, network := range []string{c.omitted, other} {
 		limited := newCompiler(family, sets)
 		limited.needNetwork(network)
-		limited.list = limited.needed
+		limited.compiled = limited.needed
 		if network == other {
-			limited.list = append(limited.list, omittedFamily())
+			limited.compiled = append(limited.compiled, omittedFamily())
 		}
 		for _, s := range statements {
 			limited.compileStatement(s)
 		}
-		list = append(list, limited.list)
+		byFamily = append(byFamily, limited.compiled)
 	}
-	return list
+	return byFamily
 }
 
-// omittedFamily returns the condition on the family of a packet that nft may have left out.
+// omittedFamily returns an unknown condition for the condition on the family of a packet that nft may
+// have omitted.
 func omittedFamily() rules.Unknown {
 	return rules.Unknown{Text: "meta nfproto, which nft may leave out", Effect: rules.Reads}
 }

@@ -2,28 +2,30 @@ package nftlist
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/google/nftables/expr"
 )
 
-// maxNesting is the maximum number of operations within operations.
+// maxNesting is the maximum depth of nested operations.
 const maxNesting = 32
 
-// bitwiseField translates an operation on a field and a constant. Like nft it combines successive
-// operations in one: (value & mask) ^ xor.
+// bitwiseField translates a bitwise operation on a field and a constant. Like nft it combines nested
+// operations into one: (value & mask) ^ xor.
 func (c *compiler) bitwiseField(operator string, body json.RawMessage) (field, bool) {
 	type operation struct {
 		operator string
 		constant json.RawMessage
 	}
-	var list []operation
+	var operations []operation // the outermost first
 	var key json.RawMessage
 	for {
 		var operands []json.RawMessage
-		if json.Unmarshal(body, &operands) != nil || len(operands) != 2 || len(list) == maxNesting {
+		if json.Unmarshal(body, &operands) != nil || len(operands) != 2 ||
+			len(operations) == maxNesting {
 			return field{}, false
 		}
-		list = append(list, operation{operator, operands[1]})
+		operations = append(operations, operation{operator, operands[1]})
 		key = operands[0]
 		inner, innerBody := only(key)
 		if inner != "&" && inner != "|" && inner != "^" {
@@ -39,13 +41,13 @@ func (c *compiler) bitwiseField(operator string, body json.RawMessage) (field, b
 	for i := range mask {
 		mask[i] = 0xff
 	}
-	for i := len(list) - 1; i >= 0; i-- {
-		n, ok := f.flags(list[i].constant)
+	for _, o := range slices.Backward(operations) {
+		n, ok := f.flags(o.constant)
 		if !ok {
 			return field{}, false
 		}
 		for j := range mask {
-			switch list[i].operator {
+			switch o.operator {
 			case "&":
 				mask[j], xor[j] = mask[j]&n[j], xor[j]&n[j]
 			case "|":
@@ -61,7 +63,7 @@ func (c *compiler) bitwiseField(operator string, body json.RawMessage) (field, b
 	}}, true
 }
 
-// addBitwise adds register = (register & mask) ^ xor.
+// addBitwise adds the operation register = (register & mask) ^ xor.
 func (c *compiler) addBitwise(reg register, mask, xor []byte) {
 	c.add(&expr.Bitwise{
 		SourceRegister: reg.number(), DestRegister: reg.number(), Len: uint32(len(mask)),
@@ -83,7 +85,7 @@ func (c *compiler) hashField(kind string, body json.RawMessage) (field, bool) {
 	var sources []field
 	if kind == "jhash" {
 		var ok bool
-		if sources, ok = c.nested(object.Expr); !ok {
+		if sources, ok = c.nestedFields(object.Expr); !ok {
 			return field{}, false
 		}
 		hash.Type = expr.HashTypeJenkins
@@ -103,21 +105,22 @@ func (c *compiler) hashField(kind string, body json.RawMessage) (field, bool) {
 	}}, true
 }
 
-// nested translates the operand of a computation, which may be a computation itself.
-func (c *compiler) nested(e json.RawMessage) ([]field, bool) {
+// nestedFields translates the operand of a computation, which may itself be a computation.
+func (c *compiler) nestedFields(e json.RawMessage) ([]field, bool) {
 	if c.nesting++; c.nesting > maxNesting {
 		return nil, false
 	}
 	return c.fields(e)
 }
 
-// mapField translates the value that a map contains for a key: one or several of the types.
+// mapField translates a lookup of a key in a map. values are the types of the value, which is a
+// concatenation if there are several.
 func (c *compiler) mapField(body json.RawMessage, values []datatype) (field, bool) {
 	var object struct{ Key, Data json.RawMessage }
 	if !exactly(body, &object) {
 		return field{}, false
 	}
-	keys, ok := c.nested(object.Key)
+	keys, ok := c.nestedFields(object.Key)
 	if !ok {
 		return field{}, false
 	}

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// A datatype is the type of a value that the kernel compares: how nft encodes it in registers and
-// in sets.
+// A datatype describes how nft encodes a kind of value in registers and in sets.
 type datatype struct {
 	kind datakind
 	size int // in bytes
@@ -19,7 +18,7 @@ type datatype struct {
 	isPair bool
 	// isFlags reports that a comparison without an operator matches any of the bits.
 	isFlags bool
-	// parse returns the number with a name; nil if there are no names.
+	// parse returns the number with a name. It is nil if values have no names.
 	parse func(name string) (uint64, bool)
 }
 
@@ -104,11 +103,11 @@ func (t datatype) scalar(e json.RawMessage, inInterval bool) ([]byte, bool) {
 		return key, copy(key, text) == len(text) && text != "" && len(text) < t.size &&
 			!strings.ContainsAny(text, "*\\\x00")
 	case t.kind == boolean:
-		var is bool
-		if json.Unmarshal(e, &is) != nil || string(e) == "null" {
+		var value bool
+		if json.Unmarshal(e, &value) != nil || string(e) == "null" {
 			return nil, false
 		}
-		return map[bool][]byte{false: {0}, true: {1}}[is], true
+		return map[bool][]byte{false: {0}, true: {1}}[value], true
 	case t.kind != integer:
 		return nil, false
 	case isText:
@@ -130,7 +129,7 @@ func isScalar(e json.RawMessage) bool {
 	return len(e) > 0 && (e[0] == '"' || e[0] >= '0' && e[0] <= '9')
 }
 
-// flags encodes one or several flags: one of them, a list, or the operation "|".
+// flags encodes a flag, a list of flags, or the operation "|" on flags.
 func (t datatype) flags(e json.RawMessage) ([]byte, bool) {
 	sum := make([]byte, t.size)
 	remaining := maxFlags
@@ -140,7 +139,8 @@ func (t datatype) flags(e json.RawMessage) ([]byte, bool) {
 // maxFlags is the maximum number of flags and operations in a value.
 const maxFlags = 64
 
-// addFlags adds flags to a sum. left is how many flags and operations there may still be.
+// addFlags adds flags to a sum. remaining is the number of flags and operations that the value may
+// still have; addFlags decreases it.
 func (t datatype) addFlags(sum []byte, e json.RawMessage, remaining *int) bool {
 	if *remaining--; *remaining < 0 {
 		return false
@@ -170,31 +170,31 @@ func (t datatype) addFlags(sum []byte, e json.RawMessage, remaining *int) bool {
 	return len(list) > 0
 }
 
-// interval encodes a scalar, a range, a prefix or the beginning of a name with an asterisk as the
-// first and the last value.
+// interval encodes a scalar, a range, a prefix, or the beginning of a name followed by an asterisk. It
+// returns the first and the last value.
 func (t datatype) interval(e json.RawMessage, inInterval bool) (key [2][]byte, ok bool) {
 	var bounds struct {
 		Range []json.RawMessage `json:"range"`
 	}
 	if exactly(e, &bounds) && len(bounds.Range) == 2 {
-		first, okFirst := t.scalar(bounds.Range[0], inInterval)
-		last, okLast := t.scalar(bounds.Range[1], inInterval)
-		return [2][]byte{first, last}, okFirst && okLast
+		first, firstValid := t.scalar(bounds.Range[0], inInterval)
+		last, lastValid := t.scalar(bounds.Range[1], inInterval)
+		return [2][]byte{first, last}, firstValid && lastValid
 	}
 	if p, ok := t.prefix(e); ok {
-		return lastOf(p.Masked().Addr().AsSlice(), p.Bits()), true
+		return prefixInterval(p.Masked().Addr().AsSlice(), p.Bits()), true
 	}
 	if text, ok := t.wildcard(e); ok {
 		key := make([]byte, t.size)
 		copy(key, text)
-		return lastOf(key, 8*len(text)), true
+		return prefixInterval(key, 8*len(text)), true
 	}
 	value, ok := t.scalar(e, inInterval)
 	return [2][]byte{value, value}, ok
 }
 
-// lastOf returns the interval of all values with the first bits of a value.
-func lastOf(first []byte, bits int) [2][]byte {
+// prefixInterval returns the interval of all values that have the first bits of a value.
+func prefixInterval(first []byte, bits int) [2][]byte {
 	last := new(big.Int).SetBytes(first)
 	ones := new(big.Int).Lsh(big.NewInt(1), uint(8*len(first)-bits))
 	last.Or(last, ones.Sub(ones, big.NewInt(1)))

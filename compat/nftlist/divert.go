@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft"
 )
 
-// tproxy translates tproxy to an address and a port.
+// tproxy translates the statement tproxy.
 func (c *compiler) tproxy(body json.RawMessage) bool {
 	var to struct {
 		Family     string
@@ -46,14 +46,16 @@ func (c *compiler) tproxy(body json.RawMessage) bool {
 	return known
 }
 
-// reject translates reject and its variants.
+// reject translates the statement reject.
 func (c *compiler) reject(body json.RawMessage) bool {
 	var with struct {
 		Type string
 		Expr json.RawMessage
 	}
 	if len(body) == 0 || string(body) == "null" {
-		with.Type = map[string]string{"inet": "icmpx", "ip": "icmp", "ip6": "icmpv6"}[c.sets.id.family]
+		with.Type = map[string]string{
+			"inet": "icmpx", "ip": "icmp", "ip6": "icmpv6",
+		}[c.sets.id.family]
 		with.Expr = encode("port-unreachable")
 	} else if !exactly(body, &with) {
 		return false
@@ -63,7 +65,7 @@ func (c *compiler) reject(body json.RawMessage) bool {
 	case "tcp reset":
 		x.Type = unix.NFT_REJECT_TCP_RST
 		if c.network == "" {
-			// nft lists meta nfproto ipv4 reject with tcp reset without the first condition.
+			// nft lists "meta nfproto ipv4 reject with tcp reset" without its condition.
 			c.added = append(c.added, omittedFamily())
 		}
 		c.add(&x)

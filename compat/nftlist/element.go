@@ -14,8 +14,8 @@ type entry struct {
 	expires   bool
 }
 
-// elementOf decodes an element without its value. It reports false if statements of the element
-// affect whether it matches.
+// elementOf decodes an element without the value of a map. It returns false if the element has
+// statements that may affect whether it matches.
 func elementOf(e json.RawMessage) (entry, bool) {
 	kind, body := only(e)
 	if kind != "elem" {
@@ -63,9 +63,10 @@ func hasIntervals(elements []json.RawMessage, isMap bool) bool {
 	})
 }
 
-// fill encodes elements. It returns why that is not possible, or an empty string.
-func fill(s *nft.Set, elements []json.RawMessage, keys, datas []datatype) string {
-	var intervals []spanElement
+// encodeElements adds the encoded elements to the set. If an element cannot be encoded, it returns the
+// reason.
+func encodeElements(s *nft.Set, elements []json.RawMessage, keys, datas []datatype) string {
+	var intervals []intervalElement
 	for _, e := range elements {
 		element, ok := entryOf(e, s.IsMap)
 		if !ok {
@@ -94,7 +95,7 @@ func fill(s *nft.Set, elements []json.RawMessage, keys, datas []datatype) string
 			el.Last = key[1]
 			s.Elements = append(s.Elements, el)
 		case s.Interval:
-			intervals = append(intervals, spanElement{el, key[1]})
+			intervals = append(intervals, intervalElement{el, key[1]})
 		default:
 			s.Elements = append(s.Elements, el)
 		}
@@ -150,18 +151,19 @@ func addData(el *nft.SetElement, e json.RawMessage, types []datatype, isMap bool
 	return ok && bytes.Equal(key[0], key[1])
 }
 
-// A spanElement is an element of an interval set with its last key.
-type spanElement struct {
+// An intervalElement is an element of an interval set with its last key.
+type intervalElement struct {
 	nft.SetElement
 	last []byte
 }
 
-// addIntervals adds elements of an interval set in the form of the kernel: a start and an end,
-// which is the key after the last one. It returns why that is not possible, or an empty string.
-func addIntervals(s *nft.Set, list []spanElement) string {
-	slices.SortFunc(list, func(a, b spanElement) int { return bytes.Compare(a.Key, b.Key) })
-	for i, el := range list {
-		if i > 0 && bytes.Compare(list[i-1].last, el.Key) >= 0 {
+// addIntervals adds elements of an interval set as the kernel represents them: by a start element, and
+// an end element whose key is the key after the last key. If elements overlap, it returns the reason
+// why it cannot add them.
+func addIntervals(s *nft.Set, elements []intervalElement) string {
+	slices.SortFunc(elements, func(a, b intervalElement) int { return bytes.Compare(a.Key, b.Key) })
+	for i, el := range elements {
+		if i > 0 && bytes.Compare(elements[i-1].last, el.Key) >= 0 {
 			return "overlapping set elements"
 		}
 		if i == 0 && slices.ContainsFunc(el.Key, func(b byte) bool { return b != 0 }) {

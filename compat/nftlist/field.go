@@ -18,8 +18,8 @@ type field struct {
 	load func(c *compiler, reg register, length int)
 }
 
-// loads returns the field that one expression loads.
-func loads(t datatype, load func(reg uint32, length int) expr.Any) (field, bool) {
+// newField returns the field that a single expression loads, and true.
+func newField(t datatype, load func(reg uint32, length int) expr.Any) (field, bool) {
 	return field{t, func(c *compiler, reg register, length int) {
 		c.add(load(reg.number(), length))
 	}}, true
@@ -37,20 +37,20 @@ func (c *compiler) fields(e json.RawMessage) ([]field, bool) {
 	if len(concat.Concat) > maxFields {
 		return nil, false
 	}
-	list := make([]field, len(concat.Concat))
+	fields := make([]field, len(concat.Concat))
 	for i, part := range concat.Concat {
 		var ok bool
-		if list[i], ok = c.field(part); !ok {
+		if fields[i], ok = c.field(part); !ok {
 			return nil, false
 		}
 	}
-	return list, true
+	return fields, true
 }
 
 // maxFields is the maximum number of fields of a concatenation (NFT_REG32_COUNT).
 const maxFields = 16
 
-// field translates an expression that has one value.
+// field translates an expression with a single value.
 func (c *compiler) field(e json.RawMessage) (field, bool) {
 	kind, body := only(e)
 	switch kind {
@@ -74,7 +74,8 @@ func (c *compiler) field(e json.RawMessage) (field, bool) {
 	return field{}, false
 }
 
-// only returns the key and the value of an object with one key; an empty key for anything else.
+// only returns the key and the value of an object with exactly one key. For other JSON it returns an
+// empty key.
 func only(e json.RawMessage) (kind string, body json.RawMessage) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(e, &object) != nil || len(object) != 1 {
@@ -113,6 +114,7 @@ func metaType(key string) (datatype, bool) {
 	return datatype{}, false
 }
 
+// metaField translates a property of the packet (meta).
 func metaField(body json.RawMessage) (field, bool) {
 	var object struct{ Key string }
 	if !exactly(body, &object) {
@@ -123,7 +125,7 @@ func metaField(body json.RawMessage) (field, bool) {
 	if !known || !hasKey {
 		return field{}, false
 	}
-	return loads(t, func(reg uint32, _ int) expr.Any {
+	return newField(t, func(reg uint32, _ int) expr.Any {
 		return &expr.Meta{Key: expr.MetaKey(key), Register: reg}
 	})
 }
@@ -157,6 +159,7 @@ func ctType(key string) (datatype, bool) {
 	return datatype{}, false
 }
 
+// ctField translates a property of the connection (ct).
 func (c *compiler) ctField(body json.RawMessage) (field, bool) {
 	var object struct{ Key, Dir string }
 	if !exactly(body, &object) {
@@ -171,14 +174,14 @@ func (c *compiler) ctField(body json.RawMessage) (field, bool) {
 		object.Dir != "" && object.Dir != "original" && object.Dir != "reply" {
 		return field{}, false
 	}
-	return loads(t, func(reg uint32, _ int) expr.Any {
+	return newField(t, func(reg uint32, _ int) expr.Any {
 		return &expr.Ct{
 			Key: expr.CtKey(key), Register: reg, OptDirection: isDirected, Direction: direction,
 		}
 	})
 }
 
-// fibField translates a lookup in the routing tables.
+// fibField translates the result of a lookup in the routing tables (fib).
 func fibField(body json.RawMessage) (field, bool) {
 	fib, result, ok := fibLoad(body)
 	t, known := map[string]datatype{
@@ -187,16 +190,16 @@ func fibField(body json.RawMessage) (field, bool) {
 	if !ok || !known {
 		return field{}, false
 	}
-	return loads(t, fib)
+	return newField(t, fib)
 }
 
-// fibPresence translates whether a lookup in the routing tables has a result.
+// fibPresence translates the condition that a lookup in the routing tables has a result.
 func fibPresence(body json.RawMessage) (field, bool) {
 	fib, _, ok := fibLoad(body)
 	if !ok {
 		return field{}, false
 	}
-	return loads(booleanType, func(reg uint32, length int) expr.Any {
+	return newField(booleanType, func(reg uint32, length int) expr.Any {
 		loaded := fib(reg, length).(*expr.Fib)
 		loaded.FlagPRESENT = true
 		return loaded
@@ -228,6 +231,7 @@ func fibLoad(
 	}, object.Result, true
 }
 
+// socketField translates a property of the socket of the packet (socket).
 func socketField(body json.RawMessage) (field, bool) {
 	var object struct{ Key string }
 	if !exactly(body, &object) {
@@ -244,11 +248,12 @@ func socketField(body json.RawMessage) (field, bool) {
 	default:
 		return field{}, false
 	}
-	return loads(t, func(reg uint32, _ int) expr.Any {
+	return newField(t, func(reg uint32, _ int) expr.Any {
 		return &expr.Socket{Key: key, Register: reg}
 	})
 }
 
+// numgenField translates a generated number (numgen).
 func numgenField(body json.RawMessage) (field, bool) {
 	var object struct {
 		Mode        string
@@ -262,7 +267,7 @@ func numgenField(body json.RawMessage) (field, bool) {
 	if !ok {
 		return field{}, false
 	}
-	return loads(hostType, func(reg uint32, _ int) expr.Any {
+	return newField(hostType, func(reg uint32, _ int) expr.Any {
 		return &expr.Numgen{Register: reg, Modulus: object.Mod, Type: kind, Offset: object.Offset}
 	})
 }

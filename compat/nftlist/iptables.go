@@ -7,10 +7,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// undecidedTranslations returns a sentence about each table that may be one of iptables-nft. In
-// text nft translates its matches and targets, and what it cannot translate may be missing without
-// a sign: nft 1.0.6 leaves out targets of ip6tables. Some translations are not exact either, such
-// like the condition of a negated owner. JSON names them without a translation.
+// undecidedTranslations returns a sentence about each table that may belong to iptables-nft. In text,
+// nft translates the matches and targets of iptables. It may omit parts that it cannot translate: nft
+// 1.0.6 omits targets of ip6tables. Some translations are not exact, such as the translation of a
+// negated owner. JSON contains the names of matches and targets instead of translations.
 func undecidedTranslations(tables []rules.Table) []string {
 	var sentences []string
 	for _, t := range tables {
@@ -22,7 +22,7 @@ func undecidedTranslations(tables []rules.Table) []string {
 	return sentences
 }
 
-// isIPTables reports whether a table has rules, and the name and a chain of one of iptables-nft.
+// isIPTables reports whether a table has rules, and has the name and a chain of an iptables table.
 func isIPTables(t *rules.Table) bool {
 	tables := []string{"filter", "nat", "mangle", "raw", "security"}
 	chains := []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}

@@ -26,7 +26,8 @@ func (in *reader) readJSON(file string, text []byte) error {
 		return notJSON(file, text, err)
 	}
 	if document.Objects == nil {
-		return fmt.Errorf(`%s: there is no list "nftables": want the output of nft -j list ruleset%s`,
+		return fmt.Errorf(
+			`%s: there is no list "nftables": want the output of nft -j list ruleset%s`,
 			file, save.LooksLike(string(text)))
 	}
 	for i, object := range document.Objects {
@@ -39,15 +40,15 @@ func (in *reader) readJSON(file string, text []byte) error {
 	return nil
 }
 
-// notJSON returns the error of a text that is not JSON, or has other types than a listing, with the
-// position of the error.
+// notJSON returns the error for a text that is not JSON, with the position of the error, or for JSON
+// with other types than a listing.
 func notJSON(file string, text []byte, err error) error {
 	const want = "the output of nft -j list ruleset"
 	syntax := (*json.SyntaxError)(nil)
 	if !errors.As(err, &syntax) {
 		return fmt.Errorf("%s: %w: want %s", file, mistyped(err), want)
 	}
-	// The offset is that after the first byte that is wrong, or the end of the text.
+	// The offset is the offset after the first wrong byte, or the end of the text.
 	at := min(int(syntax.Offset), len(text))
 	e := &save.SyntaxError{File: file, Want: want + ", which is JSON: " + syntax.Error()}
 	if !strings.HasPrefix(syntax.Error(), "unexpected end") && at > 0 {
@@ -80,8 +81,8 @@ func mistyped(err error) error {
 // maxValue is the maximum length of a value in an error, in bytes.
 const maxValue = 40
 
-// readObject stores an object. Other objects, such as named counters, are relevant only for
-// statements that use them, which do not depend on their values.
+// readObject stores an object. It ignores other kinds of objects, such as named counters, because the
+// effect of the statements that use them does not depend on their values.
 func (in *reader) readObject(kind string, body json.RawMessage) error {
 	switch kind {
 	case "metainfo":
@@ -112,6 +113,7 @@ func (in *reader) readObject(kind string, body json.RawMessage) error {
 	return nil
 }
 
+// decoded decodes an object.
 func decoded[T any](body json.RawMessage) (object T, err error) {
 	err = json.Unmarshal(body, &object)
 	return object, err

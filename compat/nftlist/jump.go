@@ -12,15 +12,15 @@ const maxJumps = 16
 // checkJumps returns an error if a rule jumps to a missing chain, or if jumps form a cycle or are
 // deeper than the kernel allows.
 func checkJumps(t *rules.Table) error {
-	depths := map[string]int{} // of the chains that have been seen: how deep jumps below them go
+	depths := map[string]int{} // the depth of jumps from each visited chain, by name
 	chains := make(map[string]*rules.Chain, len(t.Chains))
 	for i := range t.Chains {
 		chains[t.Chains[i].Name] = &t.Chains[i]
 	}
 	var visit func(c *rules.Chain, depth int) (int, error)
 	visit = func(c *rules.Chain, depth int) (int, error) {
-		if below, seen := depths[c.Name]; seen {
-			return below, nil
+		if known, visited := depths[c.Name]; visited {
+			return known, nil
 		}
 		if depth > maxJumps {
 			return 0, fmt.Errorf("chain %s %s %s: the jumps are a loop, or deeper than %d",

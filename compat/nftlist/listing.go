@@ -13,8 +13,8 @@ import (
 // A Listing is the content of a listing.
 type Listing struct {
 	Tables []rules.Table
-	// Undecided are sentences about missing information that may affect packets at prerouting and
-	// output.
+	// Undecided contains sentences about information that the listing lacks, and that may affect
+	// packets at prerouting and output.
 	Undecided []string
 	// UnmodelledChains describes chains with rules that are not at the hooks of Tables, such as
 	// chains of a device.
@@ -45,7 +45,7 @@ type (
 		Statements []statement `json:"expr"`
 		line       rules.Line  // in text
 	}
-	// setObject is a set, or a map if it has Map.
+	// setObject is a set or, if Map is set, a map.
 	setObject struct {
 		Family     string            `json:"family"`
 		Table      string            `json:"table"`
@@ -56,7 +56,7 @@ type (
 		Elements   []json.RawMessage `json:"elem"`
 		Statements []json.RawMessage `json:"stmt"`
 	}
-	// objectID identifies a table or, with a name, a chain or set of it.
+	// objectID identifies a table or, if name is set, a chain or a set of the table.
 	objectID struct{ family, table, name string }
 )
 
@@ -66,7 +66,7 @@ type reader struct {
 	chains  []chainObject
 	rules   map[objectID][]ruleObject // of each chain
 	sets    map[objectID]setObject
-	changed map[string]bool // sets that statements that are not supported may change, by name
+	changed map[string]bool // names of sets that an unsupported statement may change
 	isText  bool
 }
 
@@ -87,7 +87,7 @@ func (in *reader) listing() (*Listing, error) {
 	l := new(Listing)
 	var tables []nft.Table
 	var sets []*setBuilder
-	at := map[objectID]int{}
+	indexes := map[objectID]int{} // of tables
 	listed := map[objectID]bool{}
 	for _, t := range in.tables {
 		key := objectID{t.Family, t.Name, ""}
@@ -97,7 +97,7 @@ func (in *reader) listing() (*Listing, error) {
 		listed[key] = true
 		family, ok := families()[t.Family]
 		if !ok {
-			continue // see elsewhere
+			continue // see UnmodelledChains
 		}
 		flags := flagsOf(t.Flags)
 		if slices.Contains(flags, "dormant") {
@@ -110,12 +110,12 @@ func (in *reader) listing() (*Listing, error) {
 					t.Family, t.Name, f))
 			}
 		}
-		at[key] = len(tables)
+		indexes[key] = len(tables)
 		tables = append(tables, nft.Table{Family: family, Name: t.Name})
 		sets = append(sets, newSetBuilder(in, key))
 	}
 	for _, c := range in.chains {
-		i, base, err := in.placeOf(l, at, listed, c)
+		i, base, err := in.tableOf(l, indexes, listed, c)
 		if err != nil {
 			return nil, fmt.Errorf("chain %s %s %s: %w", c.Family, c.Table, c.Name, err)
 		}
@@ -145,17 +145,17 @@ func (in *reader) listing() (*Listing, error) {
 	return l, err
 }
 
-// placeOf returns the number of the table of a chain and its base. The number is negative for a
-// chain that is not part of the tables, which is added to Elsewhere.
-func (in *reader) placeOf(
-	l *Listing, at map[objectID]int, listed map[objectID]bool, c chainObject,
+// tableOf returns the index of the table of a chain, and the base of the chain. It adds a chain that
+// is not part of the tables to UnmodelledChains, and returns a negative index.
+func (in *reader) tableOf(
+	l *Listing, indexes map[objectID]int, listed map[objectID]bool, c chainObject,
 ) (int, *rules.Base, error) {
 	key := objectID{c.Family, c.Table, c.Name}
 	if listed[key] {
 		return 0, nil, errors.New("it is listed twice")
 	}
 	listed[key] = true
-	i, ok := at[objectID{c.Family, c.Table, ""}]
+	i, ok := indexes[objectID{c.Family, c.Table, ""}]
 	if !ok {
 		in.addUnmodelledChain(l, c)
 		return -1, nil, nil
@@ -168,12 +168,12 @@ func (in *reader) placeOf(
 	return i, base, err
 }
 
-// families returns the families whose packets are compared.
+// families returns the families that the model supports, by name.
 func families() map[string]rules.Family {
 	return map[string]rules.Family{"ip": rules.IPv4, "ip6": rules.IPv6, "inet": rules.Inet}
 }
 
-// flagsOf returns the flags of a table, one or a list. A flag that is no word is returned as JSON.
+// flagsOf decodes a flag or a list of flags. Of other JSON it returns the text.
 func flagsOf(flags json.RawMessage) []string {
 	if len(flags) == 0 || string(flags) == "null" {
 		return nil
@@ -195,15 +195,16 @@ func (in *reader) addUnmodelledChain(l *Listing, c chainObject) {
 		return t.Family == c.Family && t.Name == c.Table &&
 			slices.Contains(flagsOf(t.Flags), "dormant")
 	})
-	if c.Hook == nil || dormant || len(in.rules[objectID{c.Family, c.Table, c.Name}]) == 0 && c.Policy != "drop" {
+	isEmpty := len(in.rules[objectID{c.Family, c.Table, c.Name}]) == 0 && c.Policy != "drop"
+	if c.Hook == nil || dormant || isEmpty {
 		return
 	}
 	l.UnmodelledChains = append(l.UnmodelledChains,
 		fmt.Sprintf("chain %s %s %s at %s", c.Family, c.Table, c.Name, *c.Hook))
 }
 
-// baseOf returns the base of a chain, or nil for a user-defined chain. known is false if the hook
-// is one of a device.
+// baseOf returns the base of a chain, or nil for a user-defined chain. known is false if the hook is a
+// hook of a device.
 func baseOf(c chainObject) (base *rules.Base, known bool, err error) {
 	if c.Hook == nil {
 		return nil, true, nil

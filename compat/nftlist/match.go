@@ -24,7 +24,7 @@ func (c *compiler) match(body json.RawMessage) bool {
 		return ok && c.compare(f, m.Op, m.Right, false)
 	}
 	if kind == "fib" && string(m.Right) == "1" && bytes.Contains(left, []byte(`"oif"`)) {
-		return false // the index 1, or with nft -n a route that exists
+		return false // the interface with index 1 or, with nft -n, the condition that a route exists
 	}
 	fields, ok := c.fields(m.Left)
 	switch {
@@ -46,7 +46,7 @@ func (c *compiler) match(body json.RawMessage) bool {
 
 func isBool(e json.RawMessage) bool { return string(e) == "true" || string(e) == "false" }
 
-// isSet reports whether the right side of a comparison is a set or the name of one.
+// isSet reports whether the right side of a comparison is a set or the name of a set.
 func isSet(right json.RawMessage) bool {
 	var name string
 	if json.Unmarshal(right, &name) == nil && strings.HasPrefix(name, "@") {
@@ -70,7 +70,7 @@ func (c *compiler) lookup(fields []field, op string, right json.RawMessage) bool
 	return ok
 }
 
-// compare adds a comparison with a value. isMasked reports that the field is masked.
+// compare adds a comparison with a value. isMasked reports that the field is the result of "&".
 func (c *compiler) compare(f field, op string, right json.RawMessage, isMasked bool) bool {
 	var list []json.RawMessage
 	isList := json.Unmarshal(right, &list) == nil
@@ -81,7 +81,7 @@ func (c *compiler) compare(f field, op string, right json.RawMessage, isMasked b
 		}
 		return op == "in" && !isList && c.equal(f, expr.CmpOpEq, right)
 	case "==":
-		// Versions of nft differ in the meaning of a list.
+		// The meaning of a list depends on the version of nft.
 		return (isMasked || !isList) && c.equal(f, expr.CmpOpEq, right)
 	case "!=":
 		return (isMasked || !isList) && c.equal(f, expr.CmpOpNeq, right)
@@ -114,7 +114,7 @@ func (c *compiler) anyFlag(f field, none bool, flags json.RawMessage) bool {
 	return ok
 }
 
-// order adds a comparison of order.
+// order adds a comparison with the operator <, <=, > or >=.
 func (c *compiler) order(f field, op expr.CmpOp, right json.RawMessage) bool {
 	data, ok := f.scalar(right, true)
 	if !ok || f.kind == interfaceName {
@@ -125,7 +125,8 @@ func (c *compiler) order(f field, op expr.CmpOp, right json.RawMessage) bool {
 	return ok
 }
 
-// equal adds a comparison with a value, a range or a prefix.
+// equal adds the condition that the field is equal, or with CmpOpNeq not equal, to a value, or is in a
+// range or a prefix.
 func (c *compiler) equal(f field, op expr.CmpOp, right json.RawMessage) bool {
 	if data, ok := f.flags(right); ok {
 		reg, ok := c.load([]field{f}, false)
@@ -171,8 +172,8 @@ func (c *compiler) equalPrefix(f field, op expr.CmpOp, value []byte, bits int) b
 	return true
 }
 
-// noteProtocol records the protocol to which a condition limits the rule. Later statements that
-// need the protocol do not need another condition.
+// noteProtocol records the protocol to which a condition limits the rule. nft then adds no condition
+// before later statements that need the protocol.
 func (c *compiler) noteProtocol(kind string, left, right json.RawMessage) {
 	var key struct{ Key, Protocol, Field string }
 	if json.Unmarshal(left, &key) != nil || kind != "meta" && kind != "payload" {
@@ -192,8 +193,10 @@ func (c *compiler) noteProtocol(kind string, left, right json.RawMessage) {
 			c.transport = &value[0]
 		}
 		if c.network == "" {
-			// nft lists meta nfproto ipv4 meta l4proto icmp without the first condition.
-			c.omitted = map[byte]string{unix.IPPROTO_ICMP: "ip", unix.IPPROTO_ICMPV6: "ip6"}[value[0]]
+			// nft lists "meta nfproto ipv4 meta l4proto icmp" without the first condition.
+			c.omitted = map[byte]string{
+				unix.IPPROTO_ICMP: "ip", unix.IPPROTO_ICMPV6: "ip6",
+			}[value[0]]
 		}
 	}
 }

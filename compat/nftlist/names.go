@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A nameTable contains names of numbers. It is no map, because maps are made before main of every
-// command runs.
+// A nameTable contains names of numbers. It is not a map, because a global map would be initialized at
+// the start of every command.
 type nameTable []struct {
 	name   string
 	number uint64
@@ -47,7 +47,7 @@ func parseTC(text string) (uint64, bool) {
 	return a<<16 | b, err == nil
 }
 
-// nft's names of values. otherProtocols are those that package rules has no name for (IANA,
+// nft's names of values. otherProtocols contains the protocols that package rules does not name (IANA,
 // Protocol Numbers).
 var (
 	otherProtocols = nameTable{

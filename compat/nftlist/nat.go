@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flagNames contains flags: one or a list of them.
+// flagNames contains the names of flags. In JSON it is a name or a list of names.
 type flagNames []string
 
 // UnmarshalJSON decodes a name or a list of names.
@@ -23,12 +23,13 @@ func (f *flagNames) UnmarshalJSON(text []byte) error {
 
 func (f flagNames) has(name string) bool { return slices.Contains(f, name) }
 
-// only reports whether there are no other flags than those with the names.
+// only reports whether all flags are among the names.
 func (f flagNames) only(names ...string) bool {
 	return !slices.ContainsFunc(f, func(name string) bool { return !slices.Contains(names, name) })
 }
 
-// registers are the registers of a range; 0 without a range.
+// registers contains the registers of the first and the last value of a range. They are 0 if there is
+// no range.
 type registers struct{ first, last uint32 }
 
 // A translationObject is the body of dnat, snat, masquerade or redirect.
@@ -131,8 +132,8 @@ func (c *compiler) natTo(kind string, to translationObject) bool {
 	return true
 }
 
-// addresses loads the addresses of a translation: one, a range, or a value of a map, which may also
-// contain a port.
+// addresses loads the addresses of a translation: an address, a range, or a value of a map. The value
+// of a map may also contain a port.
 func (c *compiler) addresses(
 	e json.RawMessage, family string,
 ) (addrs, ports registers, ok bool) {
@@ -172,8 +173,8 @@ func (c *compiler) addresses(
 	return addrs, ports, true
 }
 
-// formOfData returns the form of the values of a map: concat, scalar, or range if one of them is a
-// range or a prefix. It returns an empty string for a map that does not exist or is empty.
+// formOfData returns the form of the values of a map: "concat", "scalar", or "range" if a value is a
+// range or a prefix. For a map that does not exist or is empty, it returns an empty string.
 func (c *compiler) formOfData(body json.RawMessage) string {
 	var object struct{ Data json.RawMessage }
 	if json.Unmarshal(body, &object) != nil {
@@ -219,7 +220,7 @@ func (c *compiler) constants(e json.RawMessage, t datatype) (registers, bool) {
 	return registers{first.number(), last.number()}, true
 }
 
-// portRange loads the port of a translation: one, a range, or a value of a map.
+// portRange loads the ports of a translation: a port, a range, or a value of a map.
 func (c *compiler) portRange(e json.RawMessage) (registers, bool) {
 	kind, body := only(e)
 	if kind != "map" {

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// maxBaseChains is how many base chains of a family the kernel allows at a hook
+	// maxBaseChains is the maximum number of base chains of a family at a hook in the kernel
 	// (MAX_HOOK_COUNT).
 	maxBaseChains = 1024
 	// maxSentences is the maximum number of sentences about the order of chains.
@@ -33,9 +33,9 @@ func undecidedOrder(tables []rules.Table) ([]string, error) {
 				fmt.Sprintf("whether chain %s runs before conntrack is not listed", nameOf(a)))
 		}
 		for _, b := range chains[i+1:] {
-			apart := a.Table.Family != b.Table.Family && a.Table.Family != rules.Inet &&
-				b.Table.Family != rules.Inet
-			if b.Chain.Base.Hook == base.Hook && !apart && samePlace(base, b.Chain.Base) {
+			samePackets := a.Table.Family == b.Table.Family || a.Table.Family == rules.Inet ||
+				b.Table.Family == rules.Inet
+			if b.Chain.Base.Hook == base.Hook && samePackets && samePosition(base, b.Chain.Base) {
 				sentences = append(sentences,
 					fmt.Sprintf("which of the chains %s and %s runs first is not listed", nameOf(a),
 						nameOf(b)))
@@ -50,11 +50,11 @@ func undecidedOrder(tables []rules.Table) ([]string, error) {
 
 // baseChains returns the base chains that affect packets.
 func baseChains(tables []rules.Table) ([]rules.ChainRef, error) {
-	type place struct {
+	type familyHook struct {
 		family rules.Family
 		hook   rules.Hook
 	}
-	count := map[place]int{}
+	count := map[familyHook]int{}
 	var chains []rules.ChainRef
 	for i := range tables {
 		for j := range tables[i].Chains {
@@ -63,8 +63,8 @@ func baseChains(tables []rules.Table) ([]rules.ChainRef, error) {
 			if base == nil {
 				continue
 			}
-			at := place{c.Table.Family, base.Hook}
-			if count[at]++; count[at] > maxBaseChains {
+			key := familyHook{c.Table.Family, base.Hook}
+			if count[key]++; count[key] > maxBaseChains {
 				return nil, fmt.Errorf("chain %s: more than %d chains at hook %s", nameOf(c),
 					maxBaseChains, base.Hook)
 			}
@@ -80,8 +80,9 @@ func nameOf(c rules.ChainRef) string {
 	return c.Table.Family.String() + " " + c.Table.Name + " " + c.Chain.Name
 }
 
-// samePlace reports whether the order of two chains of a hook is unknown.
-func samePlace(a, b *rules.Base) bool {
+// samePosition reports whether two chains of a hook are at the same position, so that their order is
+// unknown.
+func samePosition(a, b *rules.Base) bool {
 	if a.Type == rules.NAT && b.Type == rules.NAT {
 		return a.Priority == b.Priority
 	}

@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A header describes the place of a field in a header, in bytes.
-type header struct {
+// A headerField describes the position of a field in a header.
+type headerField struct {
 	base   expr.PayloadBase
-	offset uint32
+	offset uint32 // in bytes
 	datatype
 }
 
-// headerOf returns the place of a field of a protocol.
-func headerOf(protocol, name string) (header, bool) {
-	network := func(offset uint32, t datatype) (header, bool) {
-		return header{expr.PayloadBaseNetworkHeader, offset, t}, true
+// headerFieldOf returns the field of a protocol with the name.
+func headerFieldOf(protocol, name string) (headerField, bool) {
+	network := func(offset uint32, t datatype) (headerField, bool) {
+		return headerField{expr.PayloadBaseNetworkHeader, offset, t}, true
 	}
-	transport := func(offset uint32, t datatype) (header, bool) {
-		return header{expr.PayloadBaseTransportHeader, offset, t}, true
+	transport := func(offset uint32, t datatype) (headerField, bool) {
+		return headerField{expr.PayloadBaseTransportHeader, offset, t}, true
 	}
 	switch protocol + " " + name {
 	case "ip saddr":
@@ -62,10 +62,10 @@ func headerOf(protocol, name string) (header, bool) {
 			return transport(2, portType)
 		}
 	}
-	return header{}, false
+	return headerField{}, false
 }
 
-// transportProtocol returns the number of a transport protocol that nft has fields of.
+// transportProtocol returns the number of a transport protocol whose fields nft can compare.
 func transportProtocol(name string) (byte, bool) {
 	switch name {
 	case "tcp":
@@ -93,19 +93,19 @@ func (c *compiler) payloadField(body json.RawMessage) (field, bool) {
 	if !exactly(body, &object) {
 		return field{}, false
 	}
-	h, ok := headerOf(object.Protocol, object.Field)
+	h, ok := headerFieldOf(object.Protocol, object.Field)
 	if !ok || !c.needHeader(object.Protocol) {
 		return field{}, false
 	}
-	return loads(h.datatype, func(reg uint32, length int) expr.Any {
+	return newField(h.datatype, func(reg uint32, length int) expr.Any {
 		return &expr.Payload{
 			DestRegister: reg, Base: h.base, Offset: h.offset, Len: uint32(length),
 		}
 	})
 }
 
-// needHeader adds the conditions that the packet has the header of a protocol. It reports false if
-// the table or an earlier statement excludes the protocol, which nft does not accept.
+// needHeader adds the conditions that the packet has the header of a protocol. It returns false if the
+// table or an earlier statement excludes the protocol. nft does not accept such a rule.
 func (c *compiler) needHeader(protocol string) bool {
 	switch protocol {
 	case "ip", "ip6":
@@ -130,7 +130,8 @@ func (c *compiler) needHeader(protocol string) bool {
 	return *c.transport == number
 }
 
-// needNetwork adds the condition that the packet is one of ip or ip6.
+// needNetwork adds the condition that the network protocol of the packet is ip or ip6. It returns
+// false if the table or an earlier statement excludes the protocol.
 func (c *compiler) needNetwork(protocol string) bool {
 	if c.network == "" {
 		number := byte(unix.NFPROTO_IPV4)

@@ -2,11 +2,11 @@ package nftlist
 
 import "strings"
 
-// A token is a token of a text.
+// A token is a lexical element of a listing.
 type token struct {
 	kind tokenKind
 	text string // of a string without the quotes; of a comment with #
-	// offset is where it begins in the text, and end where it ends.
+	// offset and end are the positions of the token's beginning and end in the listing, in bytes.
 	offset, end int
 	line        int // from 1
 }
@@ -67,7 +67,7 @@ func (s *scanner) next() token {
 			t.kind, t.text, size = quoted, rest[1:1+end], end+2
 			break
 		}
-		fallthrough // a quote without its end belongs to a word, which no statement has
+		fallthrough // an unclosed quote begins a word, which no statement accepts
 	default:
 		t.kind = word
 		if size = strings.IndexAny(rest[1:], " \t\r\n{},;\"") + 1; size == 0 {

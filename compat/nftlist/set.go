@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft"
 )
 
-// A setBuilder builds the sets of a table that rules use. The types of the fields with which a rule
-// looks up a set determine how its elements are encoded.
+// A setBuilder builds the sets of a table that rules use. The encoding of the elements depends on the
+// types of the fields that a rule looks up in the set.
 type setBuilder struct {
 	in    *reader
 	id    objectID // the table
@@ -30,9 +30,9 @@ func newSetBuilder(in *reader, id objectID) *setBuilder {
 	return &setBuilder{in: in, id: id, named: map[string]builtSet{}}
 }
 
-// get returns a set, or with isMap a map, by its name or its elements. datas are the types of the
-// values of a map, none for a verdict map. It reports false if there is no such set, or if another
-// rule uses it with other types.
+// get returns a set or, if isMap is set, a map. e contains its name or its elements. datas are the
+// types of the values of a map, and empty for a verdict map. get returns false if there is no such set,
+// or if another rule uses it with other types.
 func (b *setBuilder) get(
 	e json.RawMessage, fields []field, datas []datatype, isMap bool,
 ) (*nft.Set, bool) {
@@ -60,14 +60,15 @@ func (b *setBuilder) get(
 		Name: fmt.Sprintf("{ %d }", b.anonymous), Anonymous: true, IsMap: isMap,
 		Interval: hasIntervals(anonymous.Set, isMap),
 	}
-	describe(&s, keys, datas)
-	if reason := fill(&s, anonymous.Set, keys, datas); reason != "" {
+	setLengths(&s, keys, datas)
+	if reason := encodeElements(&s, anonymous.Set, keys, datas); reason != "" {
 		return nil, false
 	}
 	b.sets = append(b.sets, s)
 	return &s, true
 }
 
+// getNamed returns the set with the name.
 func (b *setBuilder) getNamed(
 	name string, object setObject, keys, datas []datatype,
 ) (*nft.Set, bool) {
@@ -81,10 +82,10 @@ func (b *setBuilder) getNamed(
 		Changes: slices.Contains(flags, "timeout") || slices.Contains(flags, "dynamic") ||
 			slices.Contains(flags, "eval") || len(object.Timeout) > 0,
 	}
-	describe(&s, keys, datas)
-	s.Unknown = unknownSet(object, flags)
+	setLengths(&s, keys, datas)
+	s.Unknown = unknownReason(object, flags)
 	if s.Unknown == "" {
-		s.Unknown = fill(&s, object.Elements, keys, datas)
+		s.Unknown = encodeElements(&s, object.Elements, keys, datas)
 	}
 	if s.Unknown != "" {
 		s.Elements = nil
@@ -94,7 +95,8 @@ func (b *setBuilder) getNamed(
 	return &s, true
 }
 
-// complete returns the sets. Those that a statement may change that is not supported are not known.
+// complete returns the sets. The elements of a set that an unsupported statement may change are
+// unknown.
 func (b *setBuilder) complete() []nft.Set {
 	for i := range b.sets {
 		if s := &b.sets[i]; b.in.changed[s.Name] && !s.Anonymous {
@@ -104,8 +106,8 @@ func (b *setBuilder) complete() []nft.Set {
 	return b.sets
 }
 
-// unknownSet returns why the elements of a set are not known, or an empty string.
-func unknownSet(object setObject, flags []string) string {
+// unknownReason returns the reason why the elements of a set are unknown, or an empty string.
+func unknownReason(object setObject, flags []string) string {
 	for _, f := range flags {
 		switch f {
 		case "constant", "interval", "timeout", "dynamic", "eval":
@@ -114,8 +116,8 @@ func unknownSet(object setObject, flags []string) string {
 		}
 	}
 	if len(object.Timeout) > 0 {
-		// Without state nft does not list when elements expire, so that these cannot be told from
-		// elements that remain.
+		// With -s, nft does not list when elements expire, so that such elements look like elements
+		// that do not expire.
 		for _, e := range object.Elements {
 			if element, ok := elementOf(e); !ok || !element.expires {
 				return "set element without the time of its expiration"
@@ -130,8 +132,8 @@ func unknownSet(object setObject, flags []string) string {
 	return ""
 }
 
-// describe sets the lengths of keys and values.
-func describe(s *nft.Set, keys, datas []datatype) {
+// setLengths sets the lengths of keys and values, and Concatenated.
+func setLengths(s *nft.Set, keys, datas []datatype) {
 	s.KeyLength = keys[0].size
 	if len(keys) > 1 {
 		s.KeyLength = 0

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bytesOf returns a number of bytes in a unit of nft.
+// bytesOf converts n, in a unit of nft, to bytes.
 func bytesOf(n uint64, unit string) (uint64, bool) {
 	factor, ok := map[string]uint64{
 		"bytes": 1, "kbytes": 1 << 10, "mbytes": 1 << 20, "gbytes": 1 << 30,
@@ -30,11 +30,10 @@ const (
 	objectCTExpectation = 9
 )
 
-// operationDelete is NFT_DYNSET_OP_DELETE.
+// operationDelete is NFT_DYNSET_OP_DELETE, which package unix lacks.
 const operationDelete = 2
 
-// object translates the use of a named object. It reports false if the statement does not consist
-// of a name.
+// object translates the use of a named object. It returns false if the statement is not a name.
 func (c *compiler) object(kind int, body json.RawMessage) bool {
 	var name string
 	if json.Unmarshal(body, &name) != nil || !isName(name) {
@@ -44,6 +43,7 @@ func (c *compiler) object(kind int, body json.RawMessage) bool {
 	return true
 }
 
+// counter translates the statement counter.
 func (c *compiler) counter(body json.RawMessage) bool {
 	if c.object(objectCounter, body) {
 		return true
@@ -56,6 +56,7 @@ func (c *compiler) counter(body json.RawMessage) bool {
 	return true
 }
 
+// limit translates the statement limit.
 func (c *compiler) limit(body json.RawMessage) bool {
 	if c.object(objectLimit, body) {
 		return true
@@ -81,7 +82,7 @@ func (c *compiler) limit(body json.RawMessage) bool {
 	burst := uint64(0)
 	switch object.RateUnit {
 	case "", "packets":
-		if burst = 5; object.Burst != nil { // nft(8): the default
+		if burst = 5; object.Burst != nil { // 5 is the default of nft(8)
 			burst = *object.Burst
 		}
 	default:
@@ -98,6 +99,7 @@ func (c *compiler) limit(body json.RawMessage) bool {
 	return ok && burst <= 1<<32-1
 }
 
+// quota translates the statement quota.
 func (c *compiler) quota(body json.RawMessage) bool {
 	if c.object(objectQuota, body) {
 		return true
@@ -133,7 +135,7 @@ func (c *compiler) connectionLimit(body json.RawMessage) bool {
 	return true
 }
 
-// changeSet translates the addition of an element to a set, or its deletion.
+// changeSet translates a statement that adds an element to a set or deletes it.
 func (c *compiler) changeSet(body json.RawMessage) bool {
 	var change struct {
 		Op, Set string

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// A statement of a rule in the form of JSON. The kind is empty if it is unknown.
+// A statement is a statement of a rule as nft represents it in JSON.
 type statement struct {
-	kind string
+	kind string // empty if it is unknown
 	body json.RawMessage
-	text string // in an explanation of what is unknown
+	text string // of the unknown condition or action if the statement is not supported
 }
 
-// UnmarshalJSON decodes an object of one statement. nft writes a string for some that have no form
-// in JSON, such as a jump to an anonymous chain.
+// UnmarshalJSON decodes a statement. nft writes a string for a statement that JSON cannot represent,
+// such as a jump to an anonymous chain.
 func (s *statement) UnmarshalJSON(object []byte) error {
 	*s = statement{text: string(object)}
 	var fields map[string]json.RawMessage
@@ -26,7 +26,7 @@ func (s *statement) UnmarshalJSON(object []byte) error {
 	return nil
 }
 
-// noteChanges records the names of the sets that a statement changes that is not supported.
+// noteChanges records the names of the sets that an unsupported statement may change.
 func (in *reader) noteChanges(s statement) {
 	if s.kind != "set" && s.kind != "map" {
 		return
@@ -41,7 +41,7 @@ func (in *reader) noteChanges(s statement) {
 	}
 }
 
-// exactly decodes an object that has no other fields.
+// exactly decodes an object. It returns false if the object has fields that the target lacks.
 func exactly(body json.RawMessage, to any) bool {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
