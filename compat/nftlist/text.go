@@ -12,8 +12,8 @@ import (
 // readText reads the output of nft list ruleset.
 func (in *reader) readText(file, text string) error {
 	if strings.TrimSpace(text) == "" {
-		return fmt.Errorf("%s: the text is empty: nft list ruleset prints nothing only where there "+
-			"are no tables", file)
+		return fmt.Errorf("%s: the text is empty: nft list ruleset prints nothing only where there"+
+			" are no tables", file)
 	}
 	in.isText = true
 	t := textReader{in: in, file: file, scan: scanner{text: text, line: 1}}
@@ -22,9 +22,9 @@ func (in *reader) readText(file, text string) error {
 		switch {
 		case err != nil:
 			return err
-		case head.ends.kind == endOfText && len(head.tokens) == 0:
+		case head.end.kind == endOfText && len(head.tokens) == 0:
 			return nil
-		case len(head.tokens) == 0 && !head.ends.isMark("}"):
+		case len(head.tokens) == 0 && !head.end.isMark("}"):
 			continue
 		}
 		if err := t.readTable(head); err != nil {
@@ -33,7 +33,7 @@ func (in *reader) readText(file, text string) error {
 	}
 }
 
-// A textReader reads a text into the objects that JSON has.
+// A textReader reads text into the objects of JSON.
 type textReader struct {
 	in   *reader
 	file string
@@ -44,14 +44,15 @@ type textReader struct {
 type textStatement struct {
 	tokens []token
 	handle uint64
-	// ends is the token after it: a separator, { before a block, or } after the last statement.
-	ends token
+	// end is the token after the statement: a separator, { before a block, or } after the last
+	// statement of a block.
+	end token
 }
 
-// isHeader reports whether the statement begins a block and consists of these words, of which an
-// empty one stands for any, and a name.
+// isHeader reports whether the statement begins a block, and consists of the words and a name. An
+// empty word stands for any word.
 func (s textStatement) isHeader(words ...string) bool {
-	if !s.ends.isMark("{") || len(s.tokens) != len(words)+1 {
+	if !s.end.isMark("{") || len(s.tokens) != len(words)+1 {
 		return false
 	}
 	for i, w := range words {
@@ -62,7 +63,7 @@ func (s textStatement) isHeader(words ...string) bool {
 	return true
 }
 
-// key returns the first word; empty if there is none.
+// key returns the first word, or an empty text if the statement does not begin with a word.
 func (s textStatement) key() string {
 	if len(s.tokens) > 0 && s.tokens[0].kind == word {
 		return s.tokens[0].text
@@ -70,7 +71,7 @@ func (s textStatement) key() string {
 	return ""
 }
 
-// readStatement reads the next statement. With blocks it ends before a block; otherwise braces
+// readStatement reads the next statement. If blocks is set, it ends before a block. Otherwise braces
 // belong to the statement, which may have several lines.
 func (t *textReader) readStatement(blocks bool) (textStatement, error) {
 	var s textStatement
@@ -81,16 +82,16 @@ func (t *textReader) readStatement(blocks bool) (textStatement, error) {
 		case next.kind == endOfText && depth > 0:
 			return s, t.syntaxError(next, "} before the end of the text")
 		case next.kind == comment && depth == 0:
-			if handle, ok := handleOf(next); ok {
+			if handle, ok := parseHandle(next); ok {
 				s.handle = handle
 				continue
 			}
 			if len(s.tokens) == 0 {
 				continue
 			}
-			// Older versions write what they cannot translate as a comment.
+			// Older versions of nft write a match or target that they cannot translate as a comment.
 		case depth == 0 && (next.isEnd() || next.isMark("}") || blocks && next.isMark("{")):
-			s.ends = next
+			s.end = next
 			return s, nil
 		case next.kind == newline:
 			continue
@@ -103,8 +104,8 @@ func (t *textReader) readStatement(blocks bool) (textStatement, error) {
 	}
 }
 
-// handleOf returns the handle in a comment of nft -a.
-func handleOf(t token) (uint64, bool) {
+// parseHandle returns the handle in a comment of nft -a.
+func parseHandle(t token) (uint64, bool) {
 	number, ok := strings.CutPrefix(t.text, "# handle ")
 	if !ok {
 		return 0, false
@@ -141,19 +142,19 @@ func (t *textReader) readTable(head textStatement) error {
 			return err
 		}
 		switch {
-		case s.ends.isMark("{"):
+		case s.end.isMark("{"):
 			err = t.readBlock(id, s)
 		case s.key() == "flags":
 			object.Flags = flagList(s.tokens[1:])
-		case s.ends.kind == endOfText:
-			err = t.syntaxError(s.ends, "} before the end of the text")
+		case s.end.kind == endOfText:
+			err = t.syntaxError(s.end, "} before the end of the text")
 		case len(s.tokens) > 0 && s.key() != "comment":
 			err = t.syntaxError(s.tokens[0], "a chain, a set or another object of a table")
 		}
 		if err != nil {
 			return err
 		}
-		if s.ends.isMark("}") {
+		if s.end.isMark("}") {
 			t.in.tables = append(t.in.tables, object)
 			return nil
 		}
@@ -168,8 +169,8 @@ func isFamily(text string) bool {
 	return false
 }
 
-// readBlock reads an object of a table. Objects other than chains, sets and maps are relevant only
-// for statements that use them, which do not depend on their values.
+// readBlock reads an object of a table. It skips objects other than chains, sets and maps, because the
+// effect of the statements that use them does not depend on their values.
 func (t *textReader) readBlock(id objectID, head textStatement) error {
 	switch {
 	case head.isHeader("chain"):
@@ -179,12 +180,12 @@ func (t *textReader) readBlock(id objectID, head textStatement) error {
 		id.name = head.tokens[1].text
 		return t.readSet(id, head.key() == "map")
 	case len(head.tokens) == 0:
-		return t.syntaxError(head.ends, "a chain, a set or another object of a table")
+		return t.syntaxError(head.end, "a chain, a set or another object of a table")
 	}
 	return t.skip()
 }
 
-// syntaxError returns a syntax error.
+// syntaxError returns a syntax error at a token. want describes the expected text.
 func (t *textReader) syntaxError(at token, want string) error {
 	column := at.offset - strings.LastIndexByte(t.scan.text[:at.offset], '\n')
 	e := &save.SyntaxError{File: t.file, Line: at.line, Column: column, Want: want}
@@ -194,9 +195,9 @@ func (t *textReader) syntaxError(at token, want string) error {
 	return e
 }
 
-// notTableError returns the error of a statement that begins no table.
+// notTableError returns the error for a statement that does not begin a table.
 func (t *textReader) notTableError(s textStatement) error {
-	token := s.ends
+	token := s.end
 	if len(s.tokens) > 0 {
 		token = s.tokens[0]
 	}

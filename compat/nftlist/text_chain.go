@@ -15,8 +15,8 @@ func (t *textReader) readChain(id objectID) error {
 			return err
 		}
 		switch {
-		case len(s.tokens) == 0 && s.ends.kind == endOfText:
-			return t.syntaxError(s.ends, "} before the end of the text")
+		case len(s.tokens) == 0 && s.end.kind == endOfText:
+			return t.syntaxError(s.end, "} before the end of the text")
 		case len(s.tokens) == 0:
 		case len(s.tokens) > 3 && s.key() == "type" && s.tokens[2].is("hook"):
 			err = t.readBase(&object, s.tokens)
@@ -29,7 +29,7 @@ func (t *textReader) readChain(id objectID) error {
 		if err != nil {
 			return err
 		}
-		if s.ends.isMark("}") {
+		if s.end.isMark("}") {
 			t.in.chains = append(t.in.chains, object)
 			return nil
 		}
@@ -84,7 +84,7 @@ func parsePriority(family, text string) (int, bool) {
 	return priority + int(n), err == nil
 }
 
-// priorities returns the names of priorities (nft(8)).
+// priorities returns the priorities with a name, by name (nft(8)).
 func priorities(family string) map[string]int {
 	if family == "bridge" {
 		return map[string]int{"dstnat": -300, "filter": -200, "out": 100, "srcnat": 300}
@@ -94,14 +94,14 @@ func priorities(family string) map[string]int {
 	}
 }
 
-// readSet reads a set or a map. One with a statement that is unknown is not stored, so that rules
-// that use it are undecided.
+// readSet reads a set or a map. It does not store a set with an unknown statement, so that rules that
+// use the set are undecided.
 func (t *textReader) readSet(id objectID, isMap bool) error {
 	object := setObject{Family: id.family, Table: id.table, Name: id.name}
 	if isMap {
 		object.Map = encode("map")
 	}
-	known := true
+	isKnown := true
 	for {
 		s, err := t.readStatement(false)
 		if err != nil {
@@ -119,15 +119,15 @@ func (t *textReader) readSet(id objectID, isMap bool) error {
 			if len(s.tokens) < 3 || !s.tokens[1].is("=") || !s.tokens[2].isMark("{") {
 				return t.syntaxError(s.tokens[0], "elements = { ELEMENT, ... }")
 			}
-			object.Elements = elementsOf(s.tokens[2:])
+			object.Elements = parseElements(s.tokens[2:])
 		default:
-			known = known && len(s.tokens) == 0
+			isKnown = isKnown && len(s.tokens) == 0
 		}
-		if s.ends.kind == endOfText {
-			return t.syntaxError(s.ends, "} before the end of the text")
+		if s.end.kind == endOfText {
+			return t.syntaxError(s.end, "} before the end of the text")
 		}
-		if s.ends.isMark("}") {
-			if known {
+		if s.end.isMark("}") {
+			if isKnown {
 				t.in.sets[id] = object
 			}
 			return nil
@@ -137,11 +137,11 @@ func (t *textReader) readSet(id objectID, isMap bool) error {
 
 // flagList returns the words of a list as JSON.
 func flagList(tokens []token) json.RawMessage {
-	list := []string{}
+	flags := []string{}
 	for _, token := range tokens {
 		if token.kind == word {
-			list = append(list, token.text)
+			flags = append(flags, token.text)
 		}
 	}
-	return encode(list)
+	return encode(flags)
 }

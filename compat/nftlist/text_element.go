@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// elementsOf returns the elements between braces: keys, or keys and values of a map. An element
-// that is not understood is unsupported.
-func elementsOf(tokens []token) []json.RawMessage {
+// parseElements returns the elements between braces: keys of a set, or keys and values of a map. It
+// returns an unsupported expression for an element that it cannot parse.
+func parseElements(tokens []token) []json.RawMessage {
 	elements := []json.RawMessage{}
 	first, depth := 1, 1
 	for i := 1; i < len(tokens); i++ {
@@ -21,7 +21,7 @@ func elementsOf(tokens []token) []json.RawMessage {
 			continue
 		}
 		if i > first {
-			elements = append(elements, pairOf(tokens[first:i]))
+			elements = append(elements, parsePair(tokens[first:i]))
 		}
 		if first = i + 1; depth == 0 {
 			break
@@ -30,16 +30,16 @@ func elementsOf(tokens []token) []json.RawMessage {
 	return elements
 }
 
-// pairOf returns an element: a key, or a key and a value of a map.
-func pairOf(tokens []token) json.RawMessage {
+// parsePair returns an element: a key, or a key and a value of a map.
+func parsePair(tokens []token) json.RawMessage {
 	colon := slices.IndexFunc(tokens, func(t token) bool { return t.is(":") })
 	if colon < 0 {
-		return keyElementOf(tokens)
+		return parseKey(tokens)
 	}
 	if colon == 0 || colon+1 == len(tokens) {
 		return unsupported(tokens)
 	}
-	key, data := keyElementOf(tokens[:colon]), tokens[colon+1:]
+	key, data := parseKey(tokens[:colon]), tokens[colon+1:]
 	switch {
 	case len(data) == 2 && (data[0].is("jump") || data[0].is("goto")) && data[1].kind == word:
 		return encode([]any{key, map[string]any{
@@ -48,7 +48,7 @@ func pairOf(tokens []token) json.RawMessage {
 	case len(data) == 1 && isVerdict(data[0]):
 		return encode([]any{key, map[string]any{data[0].text: nil}})
 	}
-	return encode([]any{key, concatOf(data)})
+	return encode([]any{key, parseConcat(data)})
 }
 
 // isVerdict reports whether a token is a verdict without an argument.
@@ -56,45 +56,45 @@ func isVerdict(t token) bool {
 	return t.is("accept") || t.is("drop") || t.is("return") || t.is("continue")
 }
 
-// keyElementOf returns a key, with what nft lists about the element: a comment, a counter, and when
-// it expires.
-func keyElementOf(tokens []token) json.RawMessage {
+// parseKey returns a key with the attributes of the element that follow it: a comment, a counter, and
+// the time of its expiration.
+func parseKey(tokens []token) json.RawMessage {
 	end := slices.IndexFunc(tokens, func(t token) bool {
 		return t.is("comment") || t.is("timeout") || t.is("expires") || t.is("counter")
 	})
 	if end <= 0 {
-		return concatOf(tokens)
+		return parseConcat(tokens)
 	}
-	of := map[string]any{"val": concatOf(tokens[:end])}
+	fields := map[string]any{"val": parseConcat(tokens[:end])}
 	for rest := tokens[end:]; len(rest) > 0; {
 		size := 2
 		switch name := rest[0].text; {
 		case rest[0].kind != word:
 			return unsupported(tokens)
 		case name == "counter":
-			size, _ = counterOf(rest)
-			of[name] = nil
+			size, _ = parseCounter(rest)
+			fields[name] = nil
 		case name == "comment" || name == "timeout" || name == "expires":
-			of[name] = ""
+			fields[name] = ""
 		default:
 			return unsupported(tokens)
 		}
 		rest = rest[min(size, len(rest)):]
 	}
-	return encode(map[string]any{"elem": of})
+	return encode(map[string]any{"elem": fields})
 }
 
-// concatOf returns a value, or values with dots between them.
-func concatOf(tokens []token) json.RawMessage {
+// parseConcat returns a value, or values with dots between them.
+func parseConcat(tokens []token) json.RawMessage {
 	if len(tokens) == 1 {
-		return valueOf(tokens[0])
+		return parseValue(tokens[0])
 	}
 	var parts []json.RawMessage
 	for i := 0; i < len(tokens); i += 2 {
 		if i+1 < len(tokens) && !tokens[i+1].is(".") || tokens[i].is(".") {
 			return unsupported(tokens)
 		}
-		parts = append(parts, valueOf(tokens[i]))
+		parts = append(parts, parseValue(tokens[i]))
 	}
 	if len(tokens)%2 == 0 {
 		return unsupported(tokens)

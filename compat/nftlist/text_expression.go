@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// operandOf reads the left side of a statement: an expression or a concatenation. It returns the
-// number of its tokens, 0 if it is not understood.
-func operandOf(tokens []token) (int, json.RawMessage) {
-	size, first := partOf(tokens)
+// parseOperand reads the left side of a statement: an expression or a concatenation. Like all functions
+// of this file it returns the number of the tokens that it has read, or 0 if it cannot parse them.
+func parseOperand(tokens []token) (int, json.RawMessage) {
+	size, first := parsePart(tokens)
 	if size == 0 || size+1 >= len(tokens) || !tokens[size].is(".") {
 		return size, first
 	}
 	parts := []json.RawMessage{first}
 	for size+1 < len(tokens) && tokens[size].is(".") {
-		count, part := partOf(tokens[size+1:])
+		count, part := parsePart(tokens[size+1:])
 		if count == 0 {
 			return 0, nil
 		}
@@ -24,9 +24,9 @@ func operandOf(tokens []token) (int, json.RawMessage) {
 	return size, encode(map[string]any{"concat": parts})
 }
 
-// partOf reads a property of packets or a computation, and bitwise operations on it.
-func partOf(tokens []token) (int, json.RawMessage) {
-	size, value := expressionOf(tokens)
+// parsePart reads a property of packets or a computation, and bitwise operations on it.
+func parsePart(tokens []token) (int, json.RawMessage) {
+	size, value := parseExpression(tokens)
 	if size == 0 {
 		return 0, nil
 	}
@@ -35,7 +35,7 @@ func partOf(tokens []token) (int, json.RawMessage) {
 		if operator != "&" && operator != "|" && operator != "^" {
 			break
 		}
-		count, constant := maskOf(tokens[size+1:])
+		count, constant := parseMask(tokens[size+1:])
 		if count == 0 || operations == maxNesting {
 			return 0, nil
 		}
@@ -45,13 +45,13 @@ func partOf(tokens []token) (int, json.RawMessage) {
 	return size, value
 }
 
-// mappedOf reads an operand, and the map in which it is looked up if there is one.
-func mappedOf(tokens []token) (int, json.RawMessage) {
-	size, key := operandOf(tokens)
+// parseMapped reads an operand and, if one follows, the map in which it is looked up.
+func parseMapped(tokens []token) (int, json.RawMessage) {
+	size, key := parseOperand(tokens)
 	if size == 0 || size+1 >= len(tokens) || !tokens[size].is("map") {
 		return size, key
 	}
-	count, data := rightOf(tokens[size+1:])
+	count, data := parseRight(tokens[size+1:])
 	if count == 0 {
 		return 0, nil
 	}
@@ -60,8 +60,8 @@ func mappedOf(tokens []token) (int, json.RawMessage) {
 	})
 }
 
-// expressionOf reads a property of packets or a computation.
-func expressionOf(tokens []token) (int, json.RawMessage) {
+// parseExpression reads a property of packets or a computation.
+func parseExpression(tokens []token) (int, json.RawMessage) {
 	if len(tokens) > 0 && tokens[0].kind == word && isShort(tokens[0].text) {
 		return 1, keyed("meta", tokens[0].text)
 	}
@@ -71,15 +71,15 @@ func expressionOf(tokens []token) (int, json.RawMessage) {
 	first, second := tokens[0].text, tokens[1].text
 	switch {
 	case first == "ct" && (second == "original" || second == "reply"):
-		return directedOf(tokens)
+		return parseDirected(tokens)
 	case first == "meta" || first == "ct":
 		return 2, keyed(first, second)
 	case first == "socket" && second != "cgroupv2":
 		return 2, keyed(first, second)
 	case first == "fib":
-		return fibOf(tokens)
+		return parseFib(tokens)
 	case isComputation(tokens[0]):
-		return computationOf(tokens)
+		return parseComputation(tokens)
 	case isProtocol(first) && second != "option":
 		return 2, encode(map[string]any{
 			"payload": map[string]string{"protocol": first, "field": second},
@@ -88,6 +88,7 @@ func expressionOf(tokens []token) (int, json.RawMessage) {
 	return 0, nil
 }
 
+// keyed returns an expression with a key, such as {"meta": {"key": "mark"}}.
 func keyed(kind, key string) json.RawMessage {
 	return encode(map[string]any{kind: map[string]string{"key": key}})
 }
@@ -102,6 +103,7 @@ func isShort(key string) bool {
 	return false
 }
 
+// isProtocol reports whether the name begins an expression for a field of a header.
 func isProtocol(name string) bool {
 	switch name {
 	case "ether", "vlan", "arp", "ip", "ip6", "icmp", "icmpv6", "igmp", "ah", "esp", "comp", "udp",
@@ -111,8 +113,8 @@ func isProtocol(name string) bool {
 	return false
 }
 
-// directedOf reads ct DIRECTION [ip|ip6] KEY.
-func directedOf(tokens []token) (int, json.RawMessage) {
+// parseDirected reads ct DIRECTION [ip|ip6] KEY.
+func parseDirected(tokens []token) (int, json.RawMessage) {
 	size, family := 3, ""
 	if len(tokens) > 2 && (tokens[2].is("ip") || tokens[2].is("ip6")) {
 		size, family = 4, tokens[2].text+" "
@@ -125,8 +127,8 @@ func directedOf(tokens []token) (int, json.RawMessage) {
 	}})
 }
 
-// fibOf reads fib KEY [. KEY]... RESULT.
-func fibOf(tokens []token) (int, json.RawMessage) {
+// parseFib reads fib KEY [. KEY]... RESULT.
+func parseFib(tokens []token) (int, json.RawMessage) {
 	flags := []string{tokens[1].text}
 	size := 2
 	for size+1 < len(tokens) && tokens[size].is(".") {
@@ -148,26 +150,26 @@ func fibOf(tokens []token) (int, json.RawMessage) {
 // isComputation reports whether a token begins a computation.
 func isComputation(t token) bool { return t.is("numgen") || t.is("jhash") || t.is("symhash") }
 
-// computationOf reads numgen MODE mod N [offset N], jhash EXPRESSION mod N [seed N] [offset N], or
+// parseComputation reads numgen MODE mod N [offset N], jhash EXPRESSION mod N [seed N] [offset N], or
 // symhash mod N [offset N].
-func computationOf(tokens []token) (int, json.RawMessage) {
+func parseComputation(tokens []token) (int, json.RawMessage) {
 	kind := tokens[0].text
-	of := map[string]any{}
+	fields := map[string]any{}
 	size := 1
 	switch kind {
 	case "numgen":
-		of["mode"] = tokens[1].text
+		fields["mode"] = tokens[1].text
 		size++
 	case "jhash":
 		end := slices.IndexFunc(tokens, func(t token) bool { return t.is("mod") })
 		if end < 0 || slices.ContainsFunc(tokens[1:end], isComputation) {
 			return 0, nil
 		}
-		count, expression := operandOf(tokens[1:end])
+		count, expression := parseOperand(tokens[1:end])
 		if count == 0 {
 			return 0, nil
 		}
-		of["expr"] = expression
+		fields["expr"] = expression
 		size += count
 	}
 	if size+1 >= len(tokens) || !tokens[size].is("mod") {
@@ -178,12 +180,12 @@ func computationOf(tokens []token) (int, json.RawMessage) {
 		if name != "mod" && name != "seed" && name != "offset" || tokens[size].kind != word {
 			break
 		}
-		number, ok := numberOf(tokens[size+1].text)
+		number, ok := parseNumber(tokens[size+1].text)
 		if !ok || tokens[size+1].kind != word {
 			return 0, nil
 		}
-		of[name] = number
+		fields[name] = number
 		size += 2
 	}
-	return size, encode(map[string]any{kind: of})
+	return size, encode(map[string]any{kind: fields})
 }

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// matchOf reads LEFT [OPERATOR] VALUE or LEFT [OPERATOR] VALUE / MASK, of which the first tokens
-// are the left side.
-func matchOf(tokens []token, size int, left json.RawMessage) (int, statement) {
+// parseMatch reads LEFT [OPERATOR] VALUE or LEFT [OPERATOR] VALUE / MASK. The first size tokens are the
+// left side, which is already parsed.
+func parseMatch(tokens []token, size int, left json.RawMessage) (int, statement) {
 	// Without an operator a comparison of flags, such as ct state, matches any of them.
 	op := "in"
 	switch tokens[size].text {
@@ -15,14 +15,14 @@ func matchOf(tokens []token, size int, left json.RawMessage) (int, statement) {
 		op = tokens[size].text
 		size++
 	}
-	count, right := rightOf(tokens[size:])
+	count, right := parseRight(tokens[size:])
 	if count == 0 {
 		return 0, statement{}
 	}
 	isSet := tokens[size].isMark("{")
 	size += count
 	if size+1 < len(tokens) && tokens[size].is("/") {
-		count, mask := rightOf(tokens[size+1:])
+		count, mask := parseRight(tokens[size+1:])
 		if count == 0 {
 			return 0, statement{}
 		}
@@ -38,19 +38,19 @@ func matchOf(tokens []token, size int, left json.RawMessage) (int, statement) {
 	})}
 }
 
-// maskOf reads a value, or in newer versions names of flags such as (syn | ack).
-func maskOf(tokens []token) (int, json.RawMessage) {
+// parseMask reads a value or, as newer versions of nft write it, names of flags such as (syn | ack).
+func parseMask(tokens []token) (int, json.RawMessage) {
 	if len(tokens) == 0 || tokens[0].kind != word || isOperator(tokens[0]) {
 		return 0, nil
 	}
 	name, isList := strings.CutPrefix(tokens[0].text, "(")
 	if !isList {
-		return 1, valueOf(tokens[0])
+		return 1, parseValue(tokens[0])
 	}
-	flags := []json.RawMessage{valueOf(token{kind: word, text: name})}
+	flags := []json.RawMessage{parseValue(token{kind: word, text: name})}
 	for size := 1; size+1 < len(tokens) && tokens[size].is("|"); size += 2 {
 		name, isLast := strings.CutSuffix(tokens[size+1].text, ")")
-		flags = append(flags, valueOf(token{kind: word, text: name}))
+		flags = append(flags, parseValue(token{kind: word, text: name}))
 		if isLast {
 			return size + 2, encode(map[string]any{"|": flags})
 		}
@@ -58,44 +58,45 @@ func maskOf(tokens []token) (int, json.RawMessage) {
 	return 0, nil
 }
 
-// rightOf reads a value, a list of flags, a set or the name of one.
-func rightOf(tokens []token) (int, json.RawMessage) {
+// parseRight reads the right side of a comparison: a value, a list of flags, a set, or the name of a
+// set.
+func parseRight(tokens []token) (int, json.RawMessage) {
 	if len(tokens) == 0 {
 		return 0, nil
 	}
 	if tokens[0].isMark("{") {
-		return setOf(tokens)
+		return parseSet(tokens)
 	}
 	if tokens[0].kind == word && strings.HasPrefix(tokens[0].text, "(") {
-		return maskOf(tokens)
+		return parseMask(tokens)
 	}
 	if tokens[0].kind != word && tokens[0].kind != quoted || isOperator(tokens[0]) {
 		return 0, nil
 	}
 	isComma := func(t token) bool { return t.isMark(",") }
-	if size, list := listOf(tokens, isComma); size > 1 {
+	if size, list := parseList(tokens, isComma); size > 1 {
 		return size, encode(list)
 	}
 	isOr := func(t token) bool { return t.is("|") }
-	if size, list := listOf(tokens, isOr); size > 1 {
+	if size, list := parseList(tokens, isOr); size > 1 {
 		return size, encode(map[string]any{"|": list})
 	}
-	return 1, valueOf(tokens[0])
+	return 1, parseValue(tokens[0])
 }
 
-// listOf reads values with separators.
-func listOf(tokens []token, separates func(token) bool) (int, []json.RawMessage) {
-	list := []json.RawMessage{valueOf(tokens[0])}
+// parseList reads values with separators.
+func parseList(tokens []token, isSeparator func(token) bool) (int, []json.RawMessage) {
+	values := []json.RawMessage{parseValue(tokens[0])}
 	size := 1
-	for size+1 < len(tokens) && separates(tokens[size]) && tokens[size+1].kind == word {
-		list = append(list, valueOf(tokens[size+1]))
+	for size+1 < len(tokens) && isSeparator(tokens[size]) && tokens[size+1].kind == word {
+		values = append(values, parseValue(tokens[size+1]))
 		size += 2
 	}
-	return size, list
+	return size, values
 }
 
-// setOf reads an anonymous set or map.
-func setOf(tokens []token) (int, json.RawMessage) {
+// parseSet reads an anonymous set or map.
+func parseSet(tokens []token) (int, json.RawMessage) {
 	depth := 0
 	for i, t := range tokens {
 		switch {
@@ -103,7 +104,7 @@ func setOf(tokens []token) (int, json.RawMessage) {
 			depth++
 		case t.isMark("}"):
 			if depth--; depth == 0 {
-				return i + 1, encode(map[string]any{"set": elementsOf(tokens[:i+1])})
+				return i + 1, encode(map[string]any{"set": parseElements(tokens[:i+1])})
 			}
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// readRule reads a rule. From the first statement that is not understood, and the one before it, to
-// which its text may belong, the rest of the rule is one unknown statement.
+// readRule reads a rule. If it cannot parse a statement, the rest of the rule becomes a single unknown
+// statement, together with the statement before, to which the text may belong.
 func (t *textReader) readRule(id objectID, s textStatement) ruleObject {
 	r := ruleObject{
 		Family: id.family, Table: id.table, Chain: id.name, Handle: s.handle, line: s.line(),
@@ -17,7 +17,7 @@ func (t *textReader) readRule(id objectID, s textStatement) ruleObject {
 	}
 	previous := rest
 	for len(rest) > 0 {
-		size, parsed := statementOf(rest)
+		size, parsed := parseStatement(rest)
 		if size == 0 {
 			if !isStart(rest[0]) && len(r.Statements) > 0 {
 				rest, r.Statements = previous, r.Statements[:len(r.Statements)-1]
@@ -39,7 +39,7 @@ func (t *textReader) textOf(tokens []token) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// noteSets records the sets that unknown statements name: they may change them.
+// noteSets records the sets that unknown statements name, because the statements may change them.
 func (t *textReader) noteSets(tokens []token) {
 	for _, token := range tokens {
 		if name, ok := strings.CutPrefix(token.text, "@"); ok {
@@ -48,8 +48,8 @@ func (t *textReader) noteSets(tokens []token) {
 	}
 }
 
-// isStart reports whether a token begins a statement and cannot belong to one of those that
-// statementOf understands.
+// isStart reports whether a token always begins a statement, so that it cannot belong to a preceding
+// statement that parseStatement supports.
 func isStart(t token) bool {
 	if t.kind != word {
 		return false
@@ -63,9 +63,9 @@ func isStart(t token) bool {
 	return isProtocol(t.text)
 }
 
-// statementOf reads the first statement and returns the number of its tokens, 0 if it is not
-// understood.
-func statementOf(tokens []token) (int, statement) {
+// parseStatement reads the first statement and returns the number of its tokens, or 0 if it cannot
+// parse the statement. The functions that it calls do the same.
+func parseStatement(tokens []token) (int, statement) {
 	first := tokens[0]
 	if first.kind != word {
 		return 0, statement{}
@@ -81,41 +81,41 @@ func statementOf(tokens []token) (int, statement) {
 		}
 		return 0, statement{}
 	case "counter":
-		return counterOf(tokens)
+		return parseCounter(tokens)
 	case "log":
-		return logOf(tokens)
+		return parseLog(tokens)
 	case "limit":
-		return limitOf(tokens)
+		return parseLimit(tokens)
 	case "quota":
-		return quotaOf(tokens)
+		return parseQuota(tokens)
 	case "add", "update", "delete":
-		return changeOf(tokens)
+		return parseSetChange(tokens)
 	case "dnat", "snat", "masquerade", "redirect", "tproxy":
-		return translationOf(tokens)
+		return parseTranslation(tokens)
 	case "reject":
-		return rejectOf(tokens)
+		return parseReject(tokens)
 	}
 	if first.is("ct") && len(tokens) > 1 && tokens[1].is("count") {
-		return connectionLimitOf(tokens)
+		return parseConnectionLimit(tokens)
 	}
-	if size, s := connectionObjectOf(tokens); size > 0 {
+	if size, s := parseConnectionObject(tokens); size > 0 {
 		return size, s
 	}
-	size, left := operandOf(tokens)
+	size, left := parseOperand(tokens)
 	switch {
 	case size == 0 || size == len(tokens):
 		return 0, statement{}
 	case tokens[size].is("set"):
-		return mangleOf(tokens, size, left)
+		return parseMangle(tokens, size, left)
 	case tokens[size].is("vmap"):
-		return verdictMapOf(tokens, size, left)
+		return parseVerdictMap(tokens, size, left)
 	}
-	return matchOf(tokens, size, left)
+	return parseMatch(tokens, size, left)
 }
 
-// verdictMapOf reads KEY vmap MAP, of which the first tokens are the key.
-func verdictMapOf(tokens []token, size int, key json.RawMessage) (int, statement) {
-	count, data := rightOf(tokens[size+1:])
+// parseVerdictMap reads KEY vmap MAP. The first size tokens are the key, which is already parsed.
+func parseVerdictMap(tokens []token, size int, key json.RawMessage) (int, statement) {
+	count, data := parseRight(tokens[size+1:])
 	if count == 0 {
 		return 0, statement{}
 	}
@@ -124,18 +124,18 @@ func verdictMapOf(tokens []token, size int, key json.RawMessage) (int, statement
 	})}
 }
 
-// mangleOf reads KEY set VALUE, of which the first tokens are the key.
-func mangleOf(tokens []token, size int, key json.RawMessage) (int, statement) {
+// parseMangle reads KEY set VALUE. The first size tokens are the key, which is already parsed.
+func parseMangle(tokens []token, size int, key json.RawMessage) (int, statement) {
 	rest := tokens[size+1:]
 	if len(rest) == 0 {
 		return 0, statement{}
 	}
-	count, value := mappedOf(rest)
+	count, value := parseMapped(rest)
 	if count == 0 {
-		if count, value = rightOf(rest); count != 1 {
+		if count, value = parseRight(rest); count != 1 {
 			return 0, statement{}
 		}
-		if _, isNumber := numberOf(rest[0].text); !isNumber && !strings.Contains(rest[0].text, ":") {
+		if _, isNumber := parseNumber(rest[0].text); !isNumber && !strings.Contains(rest[0].text, ":") {
 			return 0, statement{}
 		}
 	}

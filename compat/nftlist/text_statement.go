@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// counterOf reads counter [packets N bytes N | name "NAME"].
-func counterOf(tokens []token) (int, statement) {
+// parseCounter reads counter [packets N bytes N | name "NAME"].
+func parseCounter(tokens []token) (int, statement) {
 	switch {
 	case len(tokens) > 4 && tokens[1].is("packets") && tokens[3].is("bytes"):
 		return 5, statement{kind: "counter"}
@@ -16,8 +16,8 @@ func counterOf(tokens []token) (int, statement) {
 	return 1, statement{kind: "counter"}
 }
 
-// logOf reads log and its options. One that queues packets to a program is no mere log.
-func logOf(tokens []token) (int, statement) {
+// parseLog reads log and its options.
+func parseLog(tokens []token) (int, statement) {
 	size := 1
 	options := map[string]string{}
 	for size+1 < len(tokens) && tokens[size].kind == word {
@@ -43,101 +43,101 @@ func logOf(tokens []token) (int, statement) {
 	return min(size, len(tokens)), statement{kind: "log", body: encode(options)}
 }
 
-// limitOf reads limit rate [over] N[ UNIT]/TIME [burst N UNIT], or limit name "NAME".
-func limitOf(tokens []token) (int, statement) {
+// parseLimit reads limit rate [over] N[ UNIT]/TIME [burst N UNIT], or limit name "NAME".
+func parseLimit(tokens []token) (int, statement) {
 	if len(tokens) > 2 && tokens[1].is("name") {
 		return 3, statement{kind: "limit", body: encode(tokens[2].text)}
 	}
 	if len(tokens) < 3 || !tokens[1].is("rate") {
 		return 0, statement{}
 	}
-	of := map[string]any{}
+	fields := map[string]any{}
 	size := 2
 	if tokens[size].is("over") {
-		of["inv"] = true
+		fields["inv"] = true
 		size++
 	}
 	if size+1 < len(tokens) && strings.Contains(tokens[size+1].text, "bytes/") {
 		unit, per, _ := strings.Cut(tokens[size+1].text, "/")
-		rate, ok := numberOf(tokens[size].text)
+		rate, ok := parseNumber(tokens[size].text)
 		if !ok {
 			return 0, statement{}
 		}
-		of["rate"], of["rate_unit"], of["per"] = rate, unit, per
+		fields["rate"], fields["rate_unit"], fields["per"] = rate, unit, per
 		size += 2
 	} else {
 		if size >= len(tokens) {
 			return 0, statement{}
 		}
 		number, per, _ := strings.Cut(tokens[size].text, "/")
-		rate, ok := numberOf(number)
+		rate, ok := parseNumber(number)
 		if !ok {
 			return 0, statement{}
 		}
-		of["rate"], of["per"] = rate, per
+		fields["rate"], fields["per"] = rate, per
 		size++
 	}
 	if size+2 < len(tokens) && tokens[size].is("burst") {
-		burst, ok := numberOf(tokens[size+1].text)
+		burst, ok := parseNumber(tokens[size+1].text)
 		if !ok {
 			return 0, statement{}
 		}
-		of["burst"] = burst
+		fields["burst"] = burst
 		if unit := tokens[size+2].text; unit != "packets" {
-			of["burst_unit"] = unit
+			fields["burst_unit"] = unit
 		}
 		size += 3
 	}
-	return size, statement{kind: "limit", body: encode(of)}
+	return size, statement{kind: "limit", body: encode(fields)}
 }
 
-// quotaOf reads quota [over|until] N UNIT [used N UNIT], or quota name "NAME".
-func quotaOf(tokens []token) (int, statement) {
+// parseQuota reads quota [over|until] N UNIT [used N UNIT], or quota name "NAME".
+func parseQuota(tokens []token) (int, statement) {
 	if len(tokens) > 2 && tokens[1].is("name") {
 		return 3, statement{kind: "quota", body: encode(tokens[2].text)}
 	}
-	of := map[string]any{}
+	fields := map[string]any{}
 	size := 1
 	if len(tokens) > 1 && (tokens[1].is("over") || tokens[1].is("until")) {
-		of["inv"] = tokens[1].is("over")
+		fields["inv"] = tokens[1].is("over")
 		size++
 	}
 	if size+1 >= len(tokens) {
 		return 0, statement{}
 	}
-	number, ok := numberOf(tokens[size].text)
+	number, ok := parseNumber(tokens[size].text)
 	if !ok {
 		return 0, statement{}
 	}
-	of["val"], of["val_unit"] = number, tokens[size+1].text
+	fields["val"], fields["val_unit"] = number, tokens[size+1].text
 	size += 2
 	if size+2 < len(tokens) && tokens[size].is("used") {
 		size += 3
 	}
-	return size, statement{kind: "quota", body: encode(of)}
+	return size, statement{kind: "quota", body: encode(fields)}
 }
 
-// connectionLimitOf reads ct count [over] N.
-func connectionLimitOf(tokens []token) (int, statement) {
-	of := map[string]any{}
+// parseConnectionLimit reads ct count [over] N.
+func parseConnectionLimit(tokens []token) (int, statement) {
+	fields := map[string]any{}
 	size := 2
 	if len(tokens) > size && tokens[size].is("over") {
-		of["inv"] = true
+		fields["inv"] = true
 		size++
 	}
 	if size >= len(tokens) {
 		return 0, statement{}
 	}
-	number, ok := numberOf(tokens[size].text)
+	number, ok := parseNumber(tokens[size].text)
 	if !ok {
 		return 0, statement{}
 	}
-	of["val"] = number
-	return size + 1, statement{kind: "ct count", body: encode(of)}
+	fields["val"] = number
+	return size + 1, statement{kind: "ct count", body: encode(fields)}
 }
 
-// connectionObjectOf reads ct helper|timeout|expectation set "NAME".
-func connectionObjectOf(tokens []token) (int, statement) {
+// parseConnectionObject reads ct helper|timeout|expectation set "NAME".
+func parseConnectionObject(tokens []token) (int, statement) {
 	if len(tokens) < 4 || !tokens[0].is("ct") || !tokens[2].is("set") || tokens[3].kind != quoted {
 		return 0, statement{}
 	}
@@ -148,18 +148,18 @@ func connectionObjectOf(tokens []token) (int, statement) {
 	return 0, statement{}
 }
 
-// changeOf reads add|update|delete @SET { KEY [timeout TIME] }.
-func changeOf(tokens []token) (int, statement) {
+// parseSetChange reads add|update|delete @SET { KEY [timeout TIME] }.
+func parseSetChange(tokens []token) (int, statement) {
 	if len(tokens) < 5 || !strings.HasPrefix(tokens[1].text, "@") || !tokens[2].isMark("{") {
 		return 0, statement{}
 	}
-	size, key := operandOf(tokens[3:])
+	size, key := parseOperand(tokens[3:])
 	if size == 0 {
 		return 0, statement{}
 	}
 	size += 3
 	if size+1 < len(tokens) && tokens[size].is("timeout") {
-		seconds, ok := secondsOf(tokens[size+1].text)
+		seconds, ok := parseSeconds(tokens[size+1].text)
 		if !ok {
 			return 0, statement{}
 		}
@@ -174,8 +174,8 @@ func changeOf(tokens []token) (int, statement) {
 	})}
 }
 
-// secondsOf parses a time such as 1d2h3m4s.
-func secondsOf(text string) (uint64, bool) {
+// parseSeconds parses a time such as 1d2h3m4s and returns it in seconds.
+func parseSeconds(text string) (uint64, bool) {
 	seconds := uint64(0)
 	for text != "" {
 		i := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
@@ -193,8 +193,8 @@ func secondsOf(text string) (uint64, bool) {
 	return seconds, true
 }
 
-// rejectOf reads reject [with tcp reset | with KIND [type] CODE].
-func rejectOf(tokens []token) (int, statement) {
+// parseReject reads reject [with tcp reset | with KIND [type] CODE].
+func parseReject(tokens []token) (int, statement) {
 	if len(tokens) < 4 || !tokens[1].is("with") {
 		return 1, statement{kind: "reject"}
 	}
@@ -209,6 +209,6 @@ func rejectOf(tokens []token) (int, statement) {
 		return 0, statement{}
 	}
 	return size + 1, statement{kind: "reject", body: encode(map[string]any{
-		"type": tokens[2].text, "expr": valueOf(tokens[size]),
+		"type": tokens[2].text, "expr": parseValue(tokens[size]),
 	})}
 }

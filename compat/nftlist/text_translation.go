@@ -6,46 +6,46 @@ import (
 	"strings"
 )
 
-// translationOf reads dnat, snat, masquerade, redirect or tproxy: KIND [FAMILY] [FORM] [to
+// parseTranslation reads dnat, snat, masquerade, redirect or tproxy: KIND [FAMILY] [FORM] [to
 // [ADDRESS][:PORT]] [FLAGS].
-func translationOf(tokens []token) (int, statement) {
+func parseTranslation(tokens []token) (int, statement) {
 	s := statement{kind: tokens[0].text}
-	of := map[string]any{}
+	fields := map[string]any{}
 	size := 1
 	if size < len(tokens) && (tokens[size].is("ip") || tokens[size].is("ip6")) {
-		of["family"] = tokens[size].text
+		fields["family"] = tokens[size].text
 		size++
 	}
-	count, form := formOf(tokens[size:])
+	count, form := parseForm(tokens[size:])
 	if form != "" {
-		of["type_flags"] = form
+		fields["type_flags"] = form
 		size += count
 	}
 	if size+1 < len(tokens) && tokens[size].is("to") {
-		count := targetOf(tokens[size+1:], of)
+		count := parseTarget(tokens[size+1:], fields)
 		if count == 0 {
 			return 0, statement{}
 		}
 		size += 1 + count
-	} else if len(of) > 0 {
+	} else if len(fields) > 0 {
 		return 0, statement{}
 	}
-	count, flags := natFlagsOf(tokens[size:])
+	count, flags := parseNATFlags(tokens[size:])
 	if count > 0 {
-		of["flags"] = flags
+		fields["flags"] = flags
 		size += count
 	}
 	if form == "prefix" {
-		of["flags"] = append(flags, "netmap")
+		fields["flags"] = append(flags, "netmap")
 	}
-	if len(of) > 0 {
-		s.body = encode(of)
+	if len(fields) > 0 {
+		s.body = encode(fields)
 	}
 	return size, s
 }
 
-// formOf reads the form of the values of a map: addr . port, prefix or interval.
-func formOf(tokens []token) (int, string) {
+// parseForm reads the form of the values of a map: addr . port, prefix or interval.
+func parseForm(tokens []token) (int, string) {
 	switch {
 	case len(tokens) > 2 && tokens[0].is("addr") && tokens[1].is(".") && tokens[2].is("port"):
 		return 3, "concat"
@@ -55,8 +55,8 @@ func formOf(tokens []token) (int, string) {
 	return 0, ""
 }
 
-// natFlagsOf reads a list of flags of a translation.
-func natFlagsOf(tokens []token) (int, []string) {
+// parseNATFlags reads a list of flags of a translation.
+func parseNATFlags(tokens []token) (int, []string) {
 	var flags []string
 	size := 0
 	for size < len(tokens) {
@@ -75,12 +75,12 @@ func natFlagsOf(tokens []token) (int, []string) {
 	return size, flags
 }
 
-// targetOf reads [ADDRESS][:PORT], of which each may be a value of a map, and returns the number of
-// its tokens.
-func targetOf(tokens []token, of map[string]any) int {
+// parseTarget reads [ADDRESS][:PORT] and sets the fields addr and port. Each may be a value of a map. It
+// returns the number of the tokens, or 0 if it cannot parse them.
+func parseTarget(tokens []token, fields map[string]any) int {
 	size := 0
-	if count, addr := mappedOf(tokens); count > 0 {
-		of["addr"] = addr
+	if count, addr := parseMapped(tokens); count > 0 {
+		fields["addr"] = addr
 		if size = count; size >= len(tokens) || !strings.HasPrefix(tokens[size].text, ":") {
 			return size
 		}
@@ -90,26 +90,26 @@ func targetOf(tokens []token, of map[string]any) int {
 	}
 	addr, port, hasPort := splitTarget(tokens[size].text)
 	if addr != "" {
-		value, ok := addressOf(addr)
+		value, ok := parseAddress(addr)
 		if !ok || size > 0 {
 			return 0
 		}
-		of["addr"] = value
+		fields["addr"] = value
 	}
 	if !hasPort {
 		return 1
 	}
 	first := tokens[size]
 	first.text = port
-	if _, isNumber := numberOf(port[:min(1, len(port))]); isNumber {
-		of["port"] = valueOf(first)
+	if _, isNumber := parseNumber(port[:min(1, len(port))]); isNumber {
+		fields["port"] = parseValue(first)
 		return size + 1
 	}
-	count, value := mappedOf(append([]token{first}, tokens[size+1:]...))
+	count, value := parseMapped(append([]token{first}, tokens[size+1:]...))
 	if count == 0 {
 		return 0
 	}
-	of["port"] = value
+	fields["port"] = value
 	return size + count
 }
 
@@ -117,17 +117,17 @@ func targetOf(tokens []token, of map[string]any) int {
 // brackets.
 func splitTarget(text string) (addr, port string, hasPort bool) {
 	colon := strings.LastIndexByte(text, ':')
-	isBare := strings.Count(text, ":") > 1 && !strings.Contains(text, "]:")
-	if colon < 0 || isBare {
+	isIPv6Only := strings.Count(text, ":") > 1 && !strings.Contains(text, "]:")
+	if colon < 0 || isIPv6Only {
 		return text, "", false
 	}
 	return text[:colon], text[colon+1:], true
 }
 
-// addressOf returns an address, a prefix or a range.
-func addressOf(text string) (json.RawMessage, bool) {
+// parseAddress parses an address, a prefix or a range of addresses.
+func parseAddress(text string) (json.RawMessage, bool) {
 	text = strings.NewReplacer("[", "", "]", "").Replace(text)
-	value := valueOf(token{kind: word, text: text})
+	value := parseValue(token{kind: word, text: text})
 	first, _, _ := strings.Cut(text, "-")
 	first, _, _ = strings.Cut(first, "/")
 	_, err := netip.ParseAddr(first)

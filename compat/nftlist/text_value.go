@@ -16,7 +16,7 @@ func encode(value any) json.RawMessage {
 	return text
 }
 
-// unsupported returns an expression of which only the text is known.
+// unsupported returns an expression that the compiler does not support. It contains only the text.
 func unsupported(tokens []token) json.RawMessage {
 	var text strings.Builder
 	for _, t := range tokens {
@@ -25,8 +25,8 @@ func unsupported(tokens []token) json.RawMessage {
 	return encode(map[string]string{"text": text.String()})
 }
 
-// valueOf returns a value: a string, a number, a prefix, a range, or whether something exists.
-func valueOf(t token) json.RawMessage {
+// parseValue parses a value: a string, a number, a prefix, a range, or "exists" or "missing".
+func parseValue(t token) json.RawMessage {
 	switch {
 	case t.kind == quoted && !strings.HasPrefix(t.text, "@"):
 		return encode(t.text)
@@ -41,16 +41,16 @@ func valueOf(t token) json.RawMessage {
 		})
 	}
 	if n, length, ok := strings.Cut(t.text, "/"); ok {
-		mark, isNumber := numberOf(n)
-		bits, isLength := numberOf(length)
+		mark, isNumber := parseNumber(n)
+		bits, isLength := parseNumber(length)
 		if isNumber && isLength {
 			return encode(map[string]any{"prefix": map[string]any{"addr": mark, "len": bits}})
 		}
 	}
 	first, last, isRange := strings.Cut(t.text, "-")
-	from, isFirst := scalarOf(first)
+	from, isFirst := parseScalar(first)
 	if isRange && isFirst {
-		if to, ok := scalarOf(last); ok {
+		if to, ok := parseScalar(last); ok {
 			return encode(map[string]any{"range": []json.RawMessage{from, to}})
 		}
 	}
@@ -60,9 +60,9 @@ func valueOf(t token) json.RawMessage {
 	return encode(t.text)
 }
 
-// scalarOf returns a number or an address.
-func scalarOf(text string) (json.RawMessage, bool) {
-	if n, ok := numberOf(text); ok {
+// parseScalar parses a number or an address.
+func parseScalar(text string) (json.RawMessage, bool) {
+	if n, ok := parseNumber(text); ok {
 		return encode(n), true
 	}
 	if a, err := netip.ParseAddr(text); err == nil {
@@ -71,8 +71,8 @@ func scalarOf(text string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// numberOf parses a decimal or hexadecimal number.
-func numberOf(text string) (uint64, bool) {
+// parseNumber parses a decimal or hexadecimal number.
+func parseNumber(text string) (uint64, bool) {
 	base := 10
 	if digits, ok := strings.CutPrefix(text, "0x"); ok {
 		text, base = digits, 16
