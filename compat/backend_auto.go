@@ -39,8 +39,8 @@ type autoBackend struct{ nftBackend }
 
 func (autoBackend) Name() BackendName { return BackendAuto }
 
-// applyWithLegacy applies the ruleset with legacy in the namespace of the thread, after nft failed with
-// nftErr.
+// applyWithLegacy applies the ruleset with legacy in the namespace of the thread, after nft failed
+// with nftErr.
 func applyWithLegacy(rs rules.Ruleset, nftErr error) (Result, error) {
 	result, err := legacyBackend{}.Apply(nil, rs, Snapshot{})
 	if err != nil && result.Outcome == "" {

@@ -104,8 +104,8 @@ func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Comparis
 	return c, err
 }
 
-// rulesInOtherBackend returns a difference for each table with Sluice's rules in a backend that must
-// not contain any.
+// rulesInOtherBackend returns a difference for each table with Sluice's rules in a backend that
+// must not contain any.
 func rulesInOtherBackend(name BackendName, tables []rules.Table) []rules.Difference {
 	var diffs []rules.Difference
 	for i := range tables {

@@ -44,8 +44,8 @@ func (b nftBackend) Apply(
 	return result, err
 }
 
-// A migration removes Sluice's rules from iptables-legacy when they are applied to nf_tables, in the
-// namespace of the thread.
+// A migration removes Sluice's rules from iptables-legacy when they are applied to nf_tables, in
+// the namespace of the thread.
 type migration struct {
 	ruleset rules.Ruleset
 	// started reports that nft's Apply has called begin. exclusive reports that Apply held the lock

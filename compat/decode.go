@@ -116,9 +116,9 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 		d.protocol(h.Protocol)
 	}
 	if flags != 0 || d.invert != 0 {
-		// These are fragments, the type of service of IPv6, or inversions without a match. The model
-		// does not support them. Current kernels have no other flags, but the flags of later kernels
-		// may have any effect.
+		// These are fragments, the type of service of IPv6, or inversions without a match. The
+		// model does not support them. Current kernels have no other flags, but the flags of later
+		// kernels may have any effect.
 		effect := rules.Reads
 		if flags&^known != 0 || d.invert&^knownInverts != 0 {
 			effect = rules.AnyEffect

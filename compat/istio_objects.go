@@ -11,8 +11,8 @@ import (
 )
 
 // FindIstioObjects returns one line for each object that RemoveIstioObjects would delete after the
-// rules and routes of Sluice are deleted, also if it returns an error. policy is the policy route of
-// Istio's program.
+// rules and routes of Sluice are deleted, also if it returns an error. policy is the policy route
+// of Istio's program.
 func FindIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
 	tables, err := nft.FindIstio(ns)
 	if isUnsupported(err) {
@@ -41,7 +41,8 @@ func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error
 }
 
 // isUnsupported reports whether the error means that the kernel has no nf_tables, so that there is
-// nothing to delete. FindIstio and RemoveIstio return no error if the kernel has no iptables-legacy.
+// nothing to delete. FindIstio and RemoveIstio return no error if the kernel has no
+// iptables-legacy.
 func isUnsupported(err error) bool {
 	var unsupported *nft.UnsupportedError
 	return errors.As(err, &unsupported)

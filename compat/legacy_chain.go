@@ -35,8 +35,8 @@ type continuation struct {
 	end   string
 }
 
-// translateBaseChain translates a base chain. It returns the built-in chain that jumps to the translated
-// chain, or nil if the translated chain has no rules.
+// translateBaseChain translates a base chain. It returns the built-in chain that jumps to the
+// translated chain, or nil if the translated chain has no rules.
 func (tr *translator) translateBaseChain(name string) (*rules.Chain, error) {
 	tr.path = []string{name}
 	first, err := tr.translateChain(continuation{chain: name})
@@ -52,8 +52,8 @@ func (tr *translator) translateBaseChain(name string) (*rules.Chain, error) {
 	return &rules.Chain{Name: tr.position.chain, Base: base, Rules: []rules.Rule{jump}}, nil
 }
 
-// translateChain translates a chain and returns the name of the result. If the result has no rules, it
-// returns the name of the following chain.
+// translateChain translates a chain and returns the name of the result. If the result has no rules,
+// it returns the name of the following chain.
 func (tr *translator) translateChain(next continuation) (string, error) {
 	if name, ok := tr.chains[next]; ok {
 		return name, nil
@@ -94,8 +94,8 @@ func (tr *translator) reserveChain(source, suffix string) string {
 	return name
 }
 
-// fillChain sets the rules of a reserved chain, without ineffective rules at the end, and returns its
-// name. If no rules remain, it removes the chain and returns the name of the following chain.
+// fillChain sets the rules of a reserved chain, without ineffective rules at the end, and returns
+// its name. If no rules remain, it removes the chain and returns the name of the following chain.
 func (tr *translator) fillChain(name string, list []rules.Rule, end string) string {
 	for len(list) > 0 && len(list[len(list)-1].Actions) == 1 &&
 		list[len(list)-1].Actions[0] == jumpTo(end) {
@@ -211,8 +211,8 @@ func (tr *translator) translateRule(
 	return list, split, err
 }
 
-// translateAction translates an action. end is the chain that follows the current chain, and follows is the
-// chain that follows the rule.
+// translateAction translates an action. end is the chain that follows the current chain, and
+// follows is the chain that follows the rule.
 func (tr *translator) translateAction(a rules.Action, end, follows string) (rules.Action, error) {
 	switch a := a.(type) {
 	case rules.Verdict:

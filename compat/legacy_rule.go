@@ -22,8 +22,8 @@ type ruleParts struct {
 	actions []rules.Action
 }
 
-// readRule returns the parts of the first rule, and the number of rules that they represent: two if the
-// second rule is the drop after a tproxy.
+// readRule returns the parts of the first rule, and the number of rules that they represent: two if
+// the second rule is the drop after a tproxy.
 func (tr *translator) readRule(list []rules.Rule) (ruleParts, int, error) {
 	r, n := &list[0], 1
 	actions := withoutCount(r.Actions)
@@ -79,8 +79,8 @@ func withoutCount(actions []rules.Action) []rules.Action {
 	})
 }
 
-// checkAction returns an error if xtables does not support the action in the table or at the hook. It
-// records whether an action changes the packet's mark.
+// checkAction returns an error if xtables does not support the action in the table or at the hook.
+// It records whether an action changes the packet's mark.
 func (tr *translator) checkAction(a rules.Action) error {
 	only := func(table string) error {
 		if tr.position.table != table {
@@ -122,8 +122,8 @@ func (tr *translator) checkAction(a rules.Action) error {
 	return nil
 }
 
-// checkProtocol returns an error if an action needs a protocol with ports, but the conditions do not
-// require TCP or UDP.
+// checkProtocol returns an error if an action needs a protocol with ports, but the conditions do
+// not require TCP or UDP.
 func checkProtocol(r ruleParts) error {
 	for _, a := range r.actions {
 		for _, matches := range r.alternatives {
@@ -147,7 +147,8 @@ func needsPorts(a rules.Action) bool {
 	return false
 }
 
-// protocolAlternatives returns an alternative for each protocol with ports that the alternatives match.
+// protocolAlternatives returns an alternative for each protocol with ports that the alternatives
+// match.
 func (r *ruleParts) protocolAlternatives() matchAlternatives {
 	var list matchAlternatives
 	for _, p := range []rules.Protocol{rules.TCP, rules.UDP} {
@@ -211,7 +212,8 @@ func (r *ruleParts) hasSideEffects() bool {
 	})
 }
 
-// xtablesRules returns the xtables rules: one for each combination of a list of conditions and an action.
+// xtablesRules returns the xtables rules: one for each combination of a list of conditions and an
+// action.
 func (tr *translator) xtablesRules(r ruleParts) ([]rules.Rule, error) {
 	if len(r.actions) == 0 && !r.counts {
 		return nil, nil

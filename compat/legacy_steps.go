@@ -43,9 +43,9 @@ func tablesOf(list []rules.Table) tables {
 type step struct {
 	id      xtables.ID
 	desired *rules.Table
-	// hasGate reports that the gate exists after the step. Before the next step, the caller must call
-	// nft.WaitForPackets, because some packets entered a hook before the gate, or before the chains
-	// that the step has registered.
+	// hasGate reports that the gate exists after the step. Before the next step, the caller must
+	// call nft.WaitForPackets, because some packets entered a hook before the gate, or before the
+	// chains that the step has registered.
 	hasGate bool
 }
 
@@ -65,8 +65,8 @@ type step struct {
 //     after 200 ms (TCP_RTO_MIN).
 //   - A family without rules of Sluice captures nothing and needs no gate.
 //
-// A rollback passes through the same states in reverse order, and is equally safe. A process that is
-// killed between two steps leaves old rules, new rules, or the gate.
+// A rollback passes through the same states in reverse order, and is equally safe. A process that
+// is killed between two steps leaves old rules, new rules, or the gate.
 func steps(desired, current tables) []step {
 	var list []step
 	for _, f := range families {
@@ -114,8 +114,8 @@ func sameTable(a, b *rules.Table) bool {
 // gateChain is the chain that drops TCP while tables are being replaced.
 const gateChain = ChainPrefix + "GATE"
 
-// anyTCP returns a match for all TCP packets. The gate drops all of them while both backends contain
-// rules that save marks; see SavesMarks.
+// anyTCP returns a match for all TCP packets. The gate drops all of them while both backends
+// contain rules that save marks; see SavesMarks.
 func anyTCP() []rules.Match {
 	return []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}}
 }
@@ -171,9 +171,10 @@ func withGate(f rules.Family, t *rules.Table, prerouting []rules.Match) *rules.T
 	return &gated
 }
 
-// SavesMarks reports whether the table copies marks of packets to their connections. If two programs
-// or backends have such tables, connections break: the second table interprets the mark that the
-// first table assigns to a captured packet as the mark of a connection with the client's address.
+// SavesMarks reports whether the table copies marks of packets to their connections. If two
+// programs or backends have such tables, connections break: the second table interprets the mark
+// that the first table assigns to a captured packet as the mark of a connection with the client's
+// address.
 func SavesMarks(t *rules.Table) bool {
 	return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {

@@ -36,8 +36,8 @@ type Live struct {
 	// Ambiguous contains the chains with rules whose order is unknown, by hook. For these
 	// BaseChains returns one possible order.
 	Ambiguous []Ambiguity
-	// Others contains functions other than chains and tables that the kernel calls at prerouting and
-	// output, such as BPF programs. It is empty if the kernel does not list hook functions
+	// Others contains functions other than chains and tables that the kernel calls at prerouting
+	// and output, such as BPF programs. It is empty if the kernel does not list hook functions
 	// ([nft.Hooks]). The effect of the functions on packets is unknown.
 	Others []nft.HookFunction
 	// UnmodelledChains describes the chains of nf_tables with rules that are not in Ruleset because

@@ -243,8 +243,8 @@ func (p *liveOrder) positions() []chainPosition {
 	return positions
 }
 
-// isKnownBefore reports whether the kernel's data show that chain i runs before chain j. It does not
-// consider transitivity.
+// isKnownBefore reports whether the kernel's data show that chain i runs before chain j. It does
+// not consider transitivity.
 func (p *liveOrder) isKnownBefore(i, j int, positions []chainPosition) bool {
 	a, b := p.chains[i], p.chains[j]
 	x, y := a.Chain.Base, b.Chain.Base

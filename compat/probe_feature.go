@@ -13,8 +13,8 @@ import (
 // The newest of these revisions is revision 3 of conntrack.
 const firstVersion = "2.6.39"
 
-// describeFeature returns the display name of a feature, its configuration option and module, and the
-// first kernel version that supports it.
+// describeFeature returns the display name of a feature, its configuration option and module, and
+// the first kernel version that supports it.
 func describeFeature(f xtables.Feature) nft.Feature {
 	d := nft.Feature{Name: f.String(), Since: since(f)}
 	option, module := sourceOf(f)

@@ -23,8 +23,8 @@ type Program struct {
 	Name string
 	// UID is the user who loaded the program; nil if it is not readable.
 	UID *uint32
-	// Processes are the processes that have the program open, as NAME[PID]. It may be empty, because
-	// an attached program remains without a process.
+	// Processes are the processes that have the program open, as NAME[PID]. It may be empty,
+	// because an attached program remains without a process.
 	Processes []string
 	// SocketMap is the name of a sockmap or sockhash that the program uses, or empty.
 	SocketMap string

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file encodes calls of bpf(2) without github.com/cilium/ebpf. That library would add 1.1 MB to
-// the command rules, and 0.35 ms to the start of each of its subcommands, such as rules apply.
+// This file encodes calls of bpf(2) without github.com/cilium/ebpf. That library would add 1.1 MB
+// to the command rules, and 0.35 ms to the start of each of its subcommands, such as rules apply.
 
-// maxIDs is the maximum number of programs at one hook (BPF_CGROUP_MAX_PROGS, BPF_MPROG_MAX). Of the
-// maps of a program, only this number is read.
+// maxIDs is the maximum number of programs at one hook (BPF_CGROUP_MAX_PROGS, BPF_MPROG_MAX). Of
+// the maps of a program, only this number is read.
 const maxIDs = 64
 
 // queryAttr is the part of union bpf_attr for BPF_PROG_QUERY.
@@ -22,8 +22,8 @@ type queryAttr struct {
 	_, _, _, _               uint64 // flags of attachment, links, revision
 }
 
-// queryPrograms returns the IDs of the programs at a hook of a target, which is a file descriptor or
-// the index of an interface.
+// queryPrograms returns the IDs of the programs at a hook of a target, which is a file descriptor
+// or the index of an interface.
 func queryPrograms(target int, attachType uint32) ([]uint32, error) {
 	ids := new([maxIDs]uint32)
 	var pinner runtime.Pinner
@@ -65,8 +65,8 @@ type mapInfo struct {
 	name [16]byte
 }
 
-// readInfo reads the info of the object with the ID. openCommand is the command of bpf(2) that opens
-// the object.
+// readInfo reads the info of the object with the ID. openCommand is the command of bpf(2) that
+// opens the object.
 func readInfo[T programInfo | mapInfo](openCommand int, id uint32, info *T) error {
 	fd, err := call(openCommand, &idAttr{id: id})
 	if err != nil {

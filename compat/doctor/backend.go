@@ -51,8 +51,8 @@ func (d *diagnosis) missingLegacy() []nft.Feature {
 	return missing
 }
 
-// usesLegacy reports whether rules apply would use iptables-legacy, because the user requests it, or
-// because the kernel supports the parameters only with iptables-legacy.
+// usesLegacy reports whether rules apply would use iptables-legacy, because the user requests it,
+// or because the kernel supports the parameters only with iptables-legacy.
 func (d *diagnosis) usesLegacy() bool {
 	switch d.Backend {
 	case compat.BackendNFT:

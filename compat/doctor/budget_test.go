@@ -47,7 +47,8 @@ func costlyTables() map[string]rules.Table {
 	return map[string]rules.Table{"nested jumps": nested, "random marks": randomMarks}
 }
 
-// The bound is far above diff.AgentBudget, which limits the decisions, but not the rest of Diagnose.
+// The bound is far above diff.AgentBudget, which limits the decisions, but not the rest of
+// Diagnose.
 func TestDiagnoseIsBoundedForCostlyTables(t *testing.T) {
 	bound := budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 	for name, table := range costlyTables() {

@@ -23,9 +23,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Gather reads the facts about the namespace (nil: the current one) for the desired ruleset. It does
-// not change the namespace, and creates no table of iptables-legacy. Without privileges it returns
-// the facts that any process may read.
+// Gather reads the facts about the namespace (nil: the current one) for the desired ruleset. It
+// does not change the namespace, and creates no table of iptables-legacy. Without privileges it
+// returns the facts that any process may read.
 func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
 	var f Facts
 	f.Kernel = release()

@@ -71,8 +71,8 @@ func hasSluiceRules(live *compat.Live) bool {
 // IsValid reports whether a snapshot of the namespace is still valid. The caller must know that the
 // nftables rules, the routes and the desired ruleset have not changed. IsValid reads the
 // iptables-legacy tables, for which the kernel sends no events, and the name of the loopback
-// interface. A snapshot is never valid if the inspection failed or used up its budget (Exhausted), or
-// if the namespace has the rules of a trace.
+// interface. A snapshot is never valid if the inspection failed or used up its budget (Exhausted),
+// or if the namespace has the rules of a trace.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	if s.Exhausted || s.Traced {
 		return false

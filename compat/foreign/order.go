@@ -15,8 +15,8 @@ const maxOrders = 8
 // sets its order in the ruleset. ordersOf returns false if there are more orders than maxOrders, or
 // if it is unknown which chains run before conntrack.
 //
-// Some of the orders may be impossible, because ordersOf ignores pairs whose order is known. This is
-// safe: an additional order can only make the effect unknown.
+// Some of the orders may be impossible, because ordersOf ignores pairs whose order is known. This
+// is safe: an additional order can only make the effect unknown.
 func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 	orders := []func(){func() {}}
 	for _, a := range ambiguous {

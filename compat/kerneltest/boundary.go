@@ -2,75 +2,79 @@ package kerneltest
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
 // BoundaryPackets returns packets at the boundaries of the classes into which the rulesets divide
-// packets. For each rule of each ruleset it returns a packet whose fields lie at or next to an end
-// of the rule's matches, and usually also satisfy the jumps that lead to the rule's chain. The
-// packets can be sent one after the other.
+// packets. For each rule of each ruleset it returns a packet whose fields are at or next to an end
+// of the ranges that the rule matches. The packet usually also matches the jumps that lead to the
+// rule's chain. The packets can be sent one after the other.
 func (g *Generator) BoundaryPackets(
 	n *Network, count int, rulesets ...*rules.Ruleset,
 ) []rules.Packet {
-	var variants []way
+	var targets []ruleRef
 	for _, rs := range rulesets {
 		for i := range rs.Tables {
 			for j := range rs.Tables[i].Chains {
 				c := &rs.Tables[i].Chains[j]
 				for k := range c.Rules {
-					variants = append(variants, way{&rs.Tables[i], c, &c.Rules[k]})
+					targets = append(targets, ruleRef{&rs.Tables[i], c, &c.Rules[k]})
 				}
 			}
 		}
 	}
-	if len(variants) == 0 {
+	if len(targets) == 0 {
 		return nil
 	}
-	g.random.Shuffle(len(variants), func(i, j int) { variants[i], variants[j] = variants[j], variants[i] })
+	g.random.Shuffle(len(targets), func(i, j int) {
+		targets[i], targets[j] = targets[j], targets[i]
+	})
 	var packets []rules.Packet
-	met := meetings{}
+	used := usedPorts{}
 	for try := 0; len(packets) < count && try < 20*count; try++ {
 		p := g.packet()
-		g.lead(&p, variants[try%len(variants)])
-		if n.Complete(&p); n.Sendable(&p) == nil && met.add(&p) {
+		g.directTo(&p, targets[try%len(targets)])
+		if n.Complete(&p); n.Sendable(&p) == nil && used.add(&p) {
 			packets = append(packets, p)
 		}
 	}
 	return packets
 }
 
-// A way is a rule and its position.
-type way struct {
+// A ruleRef is a rule with its table and chain.
+type ruleRef struct {
 	table *rules.Table
 	chain *rules.Chain
 	rule  *rules.Rule
 }
 
-// lead changes the packet so that it may reach the rule and lies at a boundary of the rule's
-// matches. It ignores one in six matches on the way.
-func (g *Generator) lead(p *rules.Packet, w way) {
+// directTo changes the packet so that it may reach the rule, and has values at the boundaries of
+// the rule's matches. It ignores one in six matches of the rule and of the jumps that lead to it.
+func (g *Generator) directTo(p *rules.Packet, r ruleRef) {
 	for range 8 {
-		for _, m := range matchesOf(w.rule) {
+		for _, m := range matchesOf(r.rule) {
 			if !g.oneIn(6) {
 				g.approach(p, m)
 			}
 		}
-		if w.chain.Base != nil {
-			g.enter(p, w.chain.Base.Hook)
+		if r.chain.Base != nil {
+			g.setHook(p, r.chain.Base.Hook)
 			return
 		}
-		caller, ok := g.caller(w)
+		caller, ok := g.caller(r)
 		if !ok {
 			return
 		}
-		w = caller
+		r = caller
 	}
 }
 
-// enter makes the packet a packet of the hook if it can then still be sent: each packet at
-// prerouting may have left by lo before.
-func (g *Generator) enter(p *rules.Packet, h rules.Hook) {
+// setHook makes the packet a packet of the hook, unless the network could then not send it. A
+// packet of the hook output sometimes remains, because it traverses prerouting too if it leaves by
+// lo.
+func (g *Generator) setHook(p *rules.Packet, h rules.Hook) {
 	switch {
 	case h == rules.Output && p.Hook != rules.Output:
 		p.Hook, p.InInterface, p.InAddress, p.NoReversePath = rules.Output, "", netip.Addr{}, false
@@ -83,36 +87,36 @@ func (g *Generator) enter(p *rules.Packet, h rules.Hook) {
 }
 
 // caller returns a rule that jumps to the chain of the given rule.
-func (g *Generator) caller(w way) (way, bool) {
-	var list []way
-	for i := range w.table.Chains {
-		c := &w.table.Chains[i]
+func (g *Generator) caller(r ruleRef) (ruleRef, bool) {
+	var callers []ruleRef
+	for i := range r.table.Chains {
+		c := &r.table.Chains[i]
 		for j := range c.Rules {
 			for _, a := range c.Rules[j].Actions {
-				if jump, ok := a.(rules.Jump); ok && jump.Chain == w.chain.Name {
-					list = append(list, way{w.table, c, &c.Rules[j]})
+				if jump, ok := a.(rules.Jump); ok && jump.Chain == r.chain.Name {
+					callers = append(callers, ruleRef{r.table, c, &c.Rules[j]})
 				}
 			}
 		}
 	}
-	if len(list) == 0 {
-		return way{}, false
+	if len(callers) == 0 {
+		return ruleRef{}, false
 	}
-	return draw(g, list...), true
+	return draw(g, callers...), true
 }
 
-// matchesOf returns the matches of a rule, including those after statements.
+// matchesOf returns the matches of a rule, including matches after statements.
 func matchesOf(r *rules.Rule) []rules.Match {
-	list := r.Matches[:len(r.Matches):len(r.Matches)]
+	matches := slices.Clone(r.Matches)
 	for _, a := range r.Actions {
 		if q, ok := a.(rules.Require); ok {
-			list = append(list, q.Match)
+			matches = append(matches, q.Match)
 		}
 	}
-	return list
+	return matches
 }
 
-// approach gives the packet a value at a boundary of the match.
+// approach sets the field that the match compares to a value at a boundary of the match.
 func (g *Generator) approach(p *rules.Packet, match rules.Match) {
 	switch m := match.(type) {
 	case rules.MatchTuple:
@@ -164,11 +168,12 @@ func (g *Generator) approach(p *rules.Packet, match rules.Match) {
 	}
 }
 
-// neighbour returns an end of a range, or a value beside an end.
+// neighbour returns an end of a range, or a value next to an end.
 func neighbour[T uint16 | uint32](g *Generator, r rules.Range[T]) T {
 	return draw(g, r.First, r.Last, r.First, r.Last, r.First-1, r.Last+1)
 }
 
+// approachInterface sets the interface of the packet.
 func (g *Generator) approachInterface(p *rules.Packet, m rules.MatchInterface) {
 	name := draw(g, m.Names...)
 	for _, known := range interfaces {
@@ -184,8 +189,8 @@ func (g *Generator) approachInterface(p *rules.Packet, m rules.MatchInterface) {
 	}
 }
 
-// approachAddr changes an address of the packet. It does nothing if the match is of the other
-// family, or if a packet cannot have the address.
+// approachAddr sets an address of the packet. It does nothing if the match is for the other family,
+// or if the packet cannot have the address.
 func (g *Generator) approachAddr(p *rules.Packet, m rules.MatchAddr) {
 	r := draw(g, m.Ranges...)
 	a := draw(g, r.From(), r.To(), r.From(), r.To(), r.From().Prev(), r.To().Next())
@@ -208,7 +213,8 @@ func (g *Generator) approachAddr(p *rules.Packet, m rules.MatchAddr) {
 	}
 }
 
-// approachProtocol makes the packet a TCP or UDP packet if it opens a connection.
+// approachProtocol makes the packet a TCP or UDP packet. It does nothing unless the packet begins a
+// connection.
 func (g *Generator) approachProtocol(p *rules.Packet, protocol rules.Protocol) {
 	if protocol != rules.TCP && protocol != rules.UDP || p.Protocol == protocol ||
 		p.State != rules.New || p.Status != 0 {
@@ -224,6 +230,7 @@ func (g *Generator) approachProtocol(p *rules.Packet, protocol rules.Protocol) {
 	}
 }
 
+// approachPort sets a port of the packet.
 func (g *Generator) approachPort(p *rules.Packet, m rules.MatchPort) {
 	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
 		g.approachProtocol(p, draw(g, rules.TCP, rules.UDP))
@@ -238,7 +245,8 @@ func (g *Generator) approachPort(p *rules.Packet, m rules.MatchPort) {
 	}
 }
 
-// approachMark sets the mark of the packet, or of its known connection.
+// approachMark sets the mark of the packet or, if conntrack is set, the mark of a connection that
+// exists before the packet.
 func (g *Generator) approachMark(p *rules.Packet, conntrack bool, mark uint32) {
 	switch {
 	case !conntrack:

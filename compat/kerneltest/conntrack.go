@@ -30,7 +30,7 @@ const (
 	ctaTupleProto = 2
 )
 
-// conntrack creates and deletes entries.
+// conntrack creates and deletes conntrack entries.
 type conntrack struct{ conn *netlink.Conn }
 
 func (n *Network) openConntrack() error {
@@ -75,14 +75,15 @@ type tuple struct {
 
 func (t tuple) reversed() tuple { return tuple{t.protocol, t.to, t.from} }
 
-// An entry is a connection to create.
+// An entry is a conntrack entry to create.
 type entry struct {
 	original, reply tuple
 	status          rules.Status
 	mark            uint32
 }
 
-// Zones are those in which connections are created, so that a packet has its state in each.
+// Zones contains the conntrack zones in which the network creates connections, so that a packet has
+// its state in each zone to which a rule may assign it.
 var Zones = []uint16{0, 1, 5, 65535}
 
 // create creates the connection in all zones.
@@ -103,8 +104,8 @@ func (c *conntrack) createIn(zone uint16, e entry) error {
 	encoder.Uint32(ctaStatus, uint32(e.status|rules.StatusConfirmed))
 	encoder.Uint32(ctaTimeout, 600)
 	encoder.Uint32(ctaMark, e.mark)
-	// The entry translates its destination to the same address, so that no later packet traverses
-	// NAT chains.
+	// Translate the destination to the same address, so that packets of the connection do not
+	// traverse NAT chains.
 	encoder.Nested(ctaNATDst, func(nat *netlink.AttributeEncoder) error {
 		const address4, address6 = 1, 4
 		if to := e.original.to.Addr(); to.Is4() {
@@ -119,13 +120,17 @@ func (c *conntrack) createIn(zone uint16, e entry) error {
 	}
 	if e.original.protocol == rules.TCP {
 		encoder.Nested(ctaProtoInfo, func(info *netlink.AttributeEncoder) error {
-			const tcp, state, flagsOriginal, flagsReply, synSent, established, liberal = 1, 1, 4, 5, 1, 3, 8
-			now := uint8(established)
+			const (
+				tcp, state, flagsOriginal, flagsReply = 1, 1, 4, 5 // attributes
+				synSent, established                  = 1, 3       // states
+				liberal                               = 8          // IP_CT_TCP_FLAG_BE_LIBERAL
+			)
+			current := uint8(established)
 			if e.status&rules.StatusSeenReply == 0 {
-				now = synSent
+				current = synSent
 			}
 			info.Nested(tcp, func(a *netlink.AttributeEncoder) error {
-				a.Uint8(state, now)
+				a.Uint8(state, current)
 				a.Bytes(flagsOriginal, []byte{liberal, liberal})
 				a.Bytes(flagsReply, []byte{liberal, liberal})
 				return nil

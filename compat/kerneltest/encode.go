@@ -12,18 +12,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Each packet ends with magic and a token of four bytes. Before these, notesAt bytes after the IP
-// header, the observer writes its notes.
+// Each packet ends with magic and a token, of four bytes each. Before them, notesAt bytes after the
+// IP header, is space for the notes of the observer.
 const (
 	magic     = 0x51ce0a5d
 	notesAt   = 80
 	notesSize = 36
-	// The notes are initially zero, except the status, which has bits that no connection has.
+	// noStatus is the initial status. No connection has all of its bits. The other notes are
+	// initially zero.
 	noStatus = 0xffffffff
 )
 
-// A note is written into a packet by the observer: a conntrack field that nfnetlink_log does not
-// report on all kernels.
+// A note is a conntrack field that the observer writes into a packet, because nfnetlink_log does
+// not report it on all kernels.
 type note struct {
 	key      expr.CtKey
 	at, size uint32
@@ -41,7 +42,7 @@ var notes = []note{
 	{expr.CtKeyPROTODST, 32, 2},
 }
 
-// newNotes returns the bytes before the observer has written to them.
+// newNotes returns the bytes of the notes before the observer writes to them.
 func newNotes() []byte {
 	b := make([]byte, notesSize)
 	binary.NativeEndian.PutUint32(b[4:], noStatus)
@@ -68,7 +69,7 @@ const (
 	bitUntracked   = 64
 )
 
-// readNotes returns the state of a packet and its connection, or nil if it has none.
+// readNotes returns the state of a packet and its connection, which is nil if the packet has none.
 func readNotes(b []byte, ipv4 bool) (rules.State, *Connection) {
 	state := rules.Invalid
 	switch binary.NativeEndian.Uint32(b[8:]) {
@@ -99,8 +100,8 @@ func readNotes(b []byte, ipv4 bool) (rules.State, *Connection) {
 	}
 }
 
-// encode returns the packet with its headers and the token. An ICMP error contains the beginning of
-// inner.
+// encode returns the bytes of the packet with the token. If inner is not nil, the packet is an ICMP
+// error about inner, and contains its beginning.
 func encode(p *rules.Packet, token uint32, inner []byte) []byte {
 	from, to := p.Source.Addr(), p.Destination.Addr()
 	var segment []byte
@@ -160,9 +161,9 @@ func encode(p *rules.Packet, token uint32, inner []byte) []byte {
 	return append(header(from, to, protocol, len(segment), uint16(token)), segment...)
 }
 
-// extensions are the headers of some IPv6 packets before the transport header, which the model does
-// not distinguish from others. Zeros after the first byte are valid contents of each: options that
-// are padding, or a routing header without segments left.
+// extensions contains the extension headers of half of the IPv6 packets. The model does not
+// distinguish packets with and without them. Zeros after the first byte are valid in each header:
+// padding options, or a routing header without segments left.
 var extensions = []rules.Protocol{unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, unix.IPPROTO_DSTOPTS}
 
 const extensionSize = 8
@@ -187,7 +188,7 @@ func header(from, to netip.Addr, protocol rules.Protocol, length int, id uint16)
 	return append(append(h, from.AsSlice()...), to.AsSlice()...)
 }
 
-// sum16 adds the data as 16-bit words, RFC 1071.
+// sum16 adds the data as 16-bit words to the sum (RFC 1071).
 func sum16(sum uint32, data []byte) uint32 {
 	for ; len(data) > 1; data = data[2:] {
 		sum += uint32(binary.BigEndian.Uint16(data))
@@ -198,6 +199,7 @@ func sum16(sum uint32, data []byte) uint32 {
 	return sum
 }
 
+// fold returns the Internet checksum for a sum of 16-bit words (RFC 1071).
 func fold(sum uint32) uint16 {
 	for sum>>16 != 0 {
 		sum = sum&0xffff + sum>>16
@@ -213,8 +215,9 @@ type decoded struct {
 	hasTokens bool
 	state     rules.State
 	conn      *Connection
-	// answer is the kernel's answer to the packet with the token, or to the packet to whose
-	// destination this one has the source. It is empty if the packet is not an answer.
+	// answer describes the packet if it is the kernel's answer to another packet, and is otherwise
+	// empty. An ICMP error answers the packet with the token. A reset answers the packet whose
+	// source is its destination.
 	answer string
 }
 

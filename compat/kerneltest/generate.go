@@ -15,7 +15,8 @@ type Generator struct {
 	random *rand.Rand
 	// Ordinary omits most constructs that the model cannot express.
 	Ordinary bool
-	// Wide adds rules with other option names and orders, and many that the model cannot express.
+	// Wide adds rules with rarely used options and orders of options, of which the model cannot
+	// express many.
 	Wide bool
 	// conntrack makes rules that match or change conntrack state more frequent, so that they
 	// interact.
@@ -27,7 +28,7 @@ func NewGenerator(seed uint64) *Generator {
 	return &Generator{random: rand.New(rand.NewPCG(seed, 0))}
 }
 
-// Rules and packets have few values, so that they often match.
+// The values in rules. Rules and packets have few different values, so that they often match.
 var (
 	somePorts = []string{"53", "80", "443", "9090", "15001", "15006"}
 	someMarks = []string{"0x0", "0x1", "0x5", "0x7", "0x100", "0x539"}
@@ -57,18 +58,20 @@ var (
 	flagNames = []string{"SYN", "ACK", "FIN", "RST", "SYN,ACK", "SYN,ACK,FIN,RST"}
 )
 
-// TProxyListeners are the listeners for rulesets that are tested with listeners.
+// TProxyListeners contains the listeners that trials with listeners open.
 var TProxyListeners = []Listener{
 	{15001, rules.Owner{UID: 0, GID: 1337}},
 	{15006, rules.Owner{UID: 1337, GID: 1337}},
 	{9090, rules.Owner{UID: 1000, GID: 0}},
 }
 
+// below returns a number from 0 to n-1.
 func (g *Generator) below(n int) int { return g.random.IntN(n) }
 
 // oneIn returns true with probability 1/n.
 func (g *Generator) oneIn(n int) bool { return g.random.IntN(n) == 0 }
 
+// draw returns one of the values.
 func draw[T any](g *Generator, from ...T) T { return from[g.random.IntN(len(from))] }
 
 // not returns the word with probability 1/3, otherwise "".
@@ -174,33 +177,35 @@ func (rs Ruleset) clone() Ruleset {
 // Has reports whether a rule of the ruleset contains the text.
 func (rs Ruleset) Has(text string) bool { return strings.Contains(rs.String(), text) }
 
-// Packets returns packets that can be sent one after the other without affecting each other's
-// connections.
+// Packets returns packets that can be sent one after the other, because they do not affect each
+// other's connections.
 func (g *Generator) Packets(n *Network, count int) []rules.Packet {
 	var packets []rules.Packet
-	met := meetings{}
+	used := usedPorts{}
 	for len(packets) < count {
 		p := g.packet()
-		if n.Complete(&p); met.add(&p) {
+		if n.Complete(&p); used.add(&p) {
 			packets = append(packets, p)
 		}
 	}
 	return packets
 }
 
-// meetings contains the ports of packets. Packets of different connections do not interact if no
-// source port is used twice, or as a destination port, which would be a reply. This holds for any
-// translation of destinations.
-type meetings map[string]bool
+// usedPorts contains the ports of packets. Packets of different connections do not interact if no
+// source port occurs twice, and no source port is also a destination port, as in a reply. This is
+// also true if rules translate destinations.
+type usedPorts map[string]bool
 
-// add adds the packet unless it interacts with an earlier one, and reports whether it did.
-func (m meetings) add(p *rules.Packet) bool {
+// add adds the packet, unless it may interact with an earlier packet. It reports whether it has
+// added the packet.
+func (m usedPorts) add(p *rules.Packet) bool {
 	switch p.Protocol {
 	case rules.ICMP, rules.ICMPv6:
-		return true // each has its own identifier
+		return true // each ICMP packet has its own identifier
 	case rules.TCP, rules.UDP:
 	default:
-		// Connections of other protocols consist of two addresses, which rules may change.
+		// A connection of another protocol has no ports, and rules may change its addresses. Allow
+		// one packet of each protocol.
 		key := fmt.Sprint(p.Family(), p.Protocol)
 		if m[key] {
 			return false
@@ -213,7 +218,7 @@ func (m meetings) add(p *rules.Packet) bool {
 	}
 	from, to := p.Source.Port(), p.Destination.Port()
 	if p.Reply {
-		from, to = to, from // the first packet came from there
+		from, to = to, from // the ports of the first packet of the connection
 	}
 	if m[key("from", from)] || m[key("from", to)] || m[key("to", from)] {
 		return false
@@ -222,6 +227,7 @@ func (m meetings) add(p *rules.Packet) bool {
 	return true
 }
 
+// packet draws a packet.
 func (g *Generator) packet() rules.Packet {
 	family := draw(g, rules.IPv4, rules.IPv4, rules.IPv6)
 	p := rules.Packet{Hook: draw(g, rules.Output, rules.Prerouting)}
@@ -233,7 +239,7 @@ func (g *Generator) packet() rules.Packet {
 	addr := func() netip.Addr {
 		for {
 			a := netip.MustParseAddr(draw(g, packetAddrs[family]...))
-			// These sources are impossible for packets from another host.
+			// A packet from another host cannot have a loopback address.
 			if p.Hook == rules.Prerouting && a.IsLoopback() {
 				continue
 			}
@@ -273,7 +279,7 @@ func (g *Generator) packet() rules.Packet {
 	return p
 }
 
-// The values of packets: the values of rules, and values next to them.
+// The values in packets. They are the values in rules, and values next to them.
 var (
 	packetAddrs = map[rules.Family][]string{
 		rules.IPv4: append([]string{"10.0.2.0", "11.0.0.1", "192.0.2.129"},
@@ -287,16 +293,16 @@ var (
 
 // drawState selects the state of the packet's connection, and the fields that depend on it.
 func (g *Generator) drawState(p *rules.Packet) {
-	ported := p.Protocol == rules.TCP || p.Protocol == rules.UDP
+	hasPorts := p.Protocol == rules.TCP || p.Protocol == rules.UDP
 	switch kind := g.below(10); {
-	case kind == 0 && ported, kind == 1 && ported:
+	case kind == 0 && hasPorts, kind == 1 && hasPorts:
 		p.State, p.Status, p.Reply = rules.Established, EstablishedStatus, g.oneIn(2)
 		p.ConntrackMark = draw(g, packetMarks...)
 		if p.Protocol == rules.TCP {
 			p.Flags = draw(g, rules.ACK, rules.ACK|rules.PSH)
 		}
 		return
-	case kind == 2 && ported:
+	case kind == 2 && hasPorts:
 		if p.Protocol == rules.TCP {
 			p.Flags = rules.SYN
 		}
@@ -323,6 +329,7 @@ func (g *Generator) drawState(p *rules.Packet) {
 	p.State = InitialState(p)
 }
 
+// drawRelated makes the packet an ICMP error about a connection.
 func (g *Generator) drawRelated(p *rules.Packet) {
 	p.State, p.Status, p.Reply = rules.Related, RelatedStatus, g.oneIn(2)
 	p.ConntrackMark = draw(g, packetMarks...)

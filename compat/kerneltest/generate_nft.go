@@ -63,7 +63,7 @@ func (g *Generator) nft() Ruleset {
 	return rs
 }
 
-// An nftDraw is the place for which rules are drawn.
+// An nftDraw draws rules for a chain of an nft table.
 type nftDraw struct {
 	*Generator
 	family   rules.Family
@@ -95,8 +95,9 @@ func (d *nftDraw) rules(most int) []Rule {
 	return list
 }
 
-// probe draws, with probability 1/2, a rule that changes all packets and one that matches and logs
-// what it matched, so that a match sees the effect of a statement.
+// probe draws, with probability 1/2, a rule that changes all packets, and a rule that marks or
+// drops the packets that it matches. The second rule shows whether a match sees the effect of the
+// first rule.
 func (d *nftDraw) probe() []Rule {
 	if d.oneIn(2) {
 		return nil
@@ -157,7 +158,7 @@ func (d *nftDraw) anyRule() Rule {
 	return r
 }
 
-// addrFamily draws the address family of a match, usually one that the table has.
+// addrFamily draws the address family of a match, usually a family of the table.
 func (d *nftDraw) addrFamily() (rules.Family, string) {
 	family := d.family
 	if family == rules.Inet {

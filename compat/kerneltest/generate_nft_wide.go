@@ -310,7 +310,8 @@ func ofFamily(family rules.Family, text string) bool {
 	return true
 }
 
-// wide draws with a function until the table allows the text. It returns "" if it never does.
+// wide calls the function until the table allows the drawn text. It returns "" if the table allows
+// no drawn text.
 func (d *nftDraw) wide(drawn func() string) string {
 	for range 20 {
 		text := drawn()

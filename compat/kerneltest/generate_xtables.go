@@ -27,13 +27,13 @@ func (g *Generator) xtables(p Program) Ruleset {
 	return rs
 }
 
-// An xtDraw is the place for which rules are drawn.
+// An xtDraw draws rules for a chain of an iptables table.
 type xtDraw struct {
 	*Generator
 	family rules.Family
 	table  string
-	hooks  []string // builtin chains from which the chain is reached
-	jumps  []string // chains that may be jumped to
+	hooks  []string // the built-in chains from which packets reach the chain
+	jumps  []string // the chains to which rules may jump
 }
 
 // xtable draws a table. The names of its user-defined chains begin with O for OUTPUT, otherwise

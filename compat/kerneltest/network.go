@@ -34,8 +34,8 @@ var addresses = []struct{ device, prefix string }{
 	{"lo", "::6/128"},
 }
 
-// A Network is a pod with the interfaces lo, eth0, eth1 and eth2, and the peers of the last three.
-// It is not safe for concurrent use.
+// A Network is a pod with the interfaces lo, eth0, eth1 and eth2, and the peers of eth0, eth1 and
+// eth2. It is not safe for concurrent use.
 type Network struct {
 	Pod *netns.NS
 
@@ -289,7 +289,7 @@ func (n *Network) readAddresses(h *netlink.Handle) error {
 	return nil
 }
 
-// local reports whether the address is one of the pod's.
+// local reports whether the address is an address of the pod.
 func local(a netip.Addr) bool {
 	if a.IsLoopback() {
 		return true
@@ -312,8 +312,8 @@ func route(to netip.Addr, mark uint32) string {
 	return "eth0"
 }
 
-// routeOf returns the interface by which the pod sends the packet if its socket is not bound to
-// one.
+// routeOf returns the interface by which the pod sends the packet if its socket is not bound to an
+// interface.
 func routeOf(p *rules.Packet) string {
 	if p.Owner == nil {
 		return route(p.Destination.Addr(), 0)
@@ -329,7 +329,7 @@ func addrType(a netip.Addr) rules.AddrType {
 	case a.IsLinkLocalUnicast() && a.Is6():
 		return rules.AddrTypeUnknown // it depends on the interface
 	case a == netip.IPv6Unspecified():
-		return rules.AddrTypeUnknown // nf_tables calls its type unspec, which the model does not have
+		return rules.AddrTypeUnknown // its type in nf_tables is unspec, which the model lacks
 	case a.IsMulticast():
 		return rules.Multicast
 	case a == netip.MustParseAddr("255.255.255.255"), a == netip.MustParseAddr("10.244.1.255"),
@@ -358,10 +358,10 @@ func (n *Network) Complete(p *rules.Packet) {
 	p.InAddress = d.redirectsTo(to)
 }
 
-// redirectsTo returns the destination after a redirection, as nf_nat_redirect_ipv4 and
-// nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c select it: the first address of the
-// interface, and for an IPv6 destination with a scope the first of that scope. The unspecified
-// address means that the interface has no such address.
+// redirectsTo returns the destination after a redirection, like nf_nat_redirect_ipv4 and
+// nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c. It is the first address of the interface
+// or, for an IPv6 destination with a scope, the first address with this scope. If the interface has
+// no such address, it is the unspecified address.
 func (d *device) redirectsTo(to netip.Addr) netip.Addr {
 	for _, a := range d.addrs {
 		if a.Is4() == to.Is4() && (to.Is4() || scopeOf(to) == 0 || scopeOf(to)&scopeOf(a) != 0) {
@@ -375,7 +375,7 @@ func (d *device) redirectsTo(to netip.Addr) netip.Addr {
 }
 
 // scopeOf returns the scope of an IPv6 address like ipv6_addr_scope in include/net/ipv6.h. It is 0
-// for global addresses, but not for IPv4-compatible ones such as ::6.
+// for global addresses, but not for IPv4-compatible addresses such as ::6.
 func scopeOf(a netip.Addr) int {
 	const loopback, linkLocal, siteLocal, compatible = 0x10, 0x20, 0x40, 0x80
 	bytes := a.As16()

@@ -15,29 +15,29 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An Observation is what the kernel did to a packet.
+// An Observation describes what the kernel did with a packet.
 type Observation struct {
 	// Entries contains the logged positions of the packet, in order.
 	Entries []LogEntry
 	// Answer is the kernel's answer to the packet: "tcp reset", or the protocol, type and code of
-	// an ICMP error. It is empty if there was none.
+	// an ICMP error. It is empty if the kernel did not answer.
 	Answer string
-	// Err is the reason for which the packet could not be sent as described.
+	// Err is the reason why the packet could not be sent as described.
 	Err error
 }
 
 // at returns the last entry at a position, or nil.
-func (o *Observation) at(place string) *LogEntry {
-	for i := len(o.Entries) - 1; i >= 0; i-- {
-		if o.Entries[i].Position == place {
+func (o *Observation) at(position string) *LogEntry {
+	for i := range slices.Backward(o.Entries) {
+		if o.Entries[i].Position == position {
 			return &o.Entries[i]
 		}
 	}
 	return nil
 }
 
-// Observe sends the packets one after the other and returns an observation of each. For packets in
-// states other than new, it creates the connections before.
+// Observe sends the packets one after the other and returns an observation of each packet. Before a
+// packet in a state other than new, it creates the connection.
 func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -45,7 +45,7 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
 		return nil, err
 	}
-	// Packets from one processor are not reordered.
+	// The kernel does not reorder packets that are sent from one processor.
 	var cpus unix.CPUSet
 	cpus.Set(someCPU(&all))
 	if err := unix.SchedSetaffinity(0, &cpus); err != nil {
@@ -84,7 +84,8 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 			}
 			continue
 		}
-		// Not an answer that contains the token. The source may be translated at the end.
+		// Ignore an answer that contains the token. The source of the packet may be translated at
+		// the end of postrouting.
 		isTranslated := s.Position == "postrouting end" && s.To.Addr() != packets[i].Source.Addr()
 		if p := &packets[i]; s.Protocol == p.Protocol && (s.From == p.Source || isTranslated) {
 			observations[i].Entries = append(observations[i].Entries, s)
@@ -98,7 +99,7 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 	return observations, nil
 }
 
-// someCPU returns one of the processors.
+// someCPU returns a random processor of the set.
 func someCPU(set *unix.CPUSet) int {
 	skip := rand.IntN(set.Count())
 	for i := 0; ; i++ {
@@ -138,8 +139,8 @@ func (o *Observation) check(p *rules.Packet) error {
 	return nil
 }
 
-// logged returns the log of the packets that were sent. It repeats the sentinel, which a busy machine
-// may lose or delay.
+// logged returns the log entries of the packets that were sent. It repeats the sentinel, because a
+// busy machine may lose or delay it.
 func (n *Network) logged() (sights []LogEntry, err error) {
 	n.token++
 	for begin := time.Now(); ; {
@@ -171,7 +172,7 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 	var inner []byte
 	e, ok := known(p)
 	if p.State == rules.Related {
-		// A connection of the receiver, and the packet of it that the error refers to.
+		// The error refers to a packet of a connection of the receiver.
 		n.flows++
 		e, inner = aboutConnection(p, n.flows)
 	}
@@ -193,7 +194,7 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 	return nil
 }
 
-// known returns the connection of the packet, and reports whether conntrack has it in advance.
+// known returns the connection of the packet, and reports whether it must exist before the packet.
 func known(p *rules.Packet) (entry, bool) {
 	own := tuple{p.Protocol, p.Source, p.Destination}
 	if p.Reply {
@@ -204,8 +205,8 @@ func known(p *rules.Packet) (entry, bool) {
 			p.Status != 0
 }
 
-// aboutConnection returns the connection that an ICMP error refers to, and a packet of it: a
-// request of the error's receiver to another host.
+// aboutConnection returns the connection to which an ICMP error refers, and a packet of the
+// connection: a request from the receiver of the error to another host.
 func aboutConnection(p *rules.Packet, number uint32) (entry, []byte) {
 	to := netip.MustParseAddr("203.0.113.7")
 	if p.Destination.Addr().Is6() {
@@ -223,7 +224,7 @@ func aboutConnection(p *rules.Packet, number uint32) (entry, []byte) {
 	return entry{original, original.reversed(), p.Status, p.ConntrackMark}, encode(&about, 0, nil)
 }
 
-// Sendable returns the reason for which the network cannot send the packet, or nil.
+// Sendable returns an error with the reason why the network cannot send the packet, or nil.
 func (n *Network) Sendable(p *rules.Packet) error {
 	unsendable := func(reason string) error { return fmt.Errorf("%w: %s", errUnsendable, reason) }
 	switch {
@@ -236,8 +237,8 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		return unsendable("without a socket, but tracked or by another interface")
 	case p.Hook == rules.Output && p.Owner == nil && p.Protocol == rules.ICMPv6 &&
 		InitialState(p) == rules.Untracked:
-		// The observer's copy would be untracked before conntrack too, where other packets are not
-		// yet.
+		// The copy that the observer sends would be untracked even before conntrack, unlike other
+		// packets.
 		return unsendable("without a socket, and of a kind that conntrack does not track")
 	case p.Hook == rules.Output && n.devices[p.OutInterface] == nil:
 		return unsendable("no interface " + p.OutInterface)
@@ -250,7 +251,7 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		return unsendable(
 			"of a connection with itself, whose directions conntrack does not tell apart")
 	}
-	ported := p.Protocol == rules.TCP || p.Protocol == rules.UDP
+	hasPorts := p.Protocol == rules.TCP || p.Protocol == rules.UDP
 	switch p.State {
 	case rules.New:
 		switch {
@@ -260,12 +261,12 @@ func (n *Network) Sendable(p *rules.Packet) error {
 			return unsendable("conntrack does not begin a connection with it")
 		case p.Status == 0 && p.ConntrackMark != 0:
 			return unsendable("a new connection with a mark")
-		case p.Status != 0 && (!ported || p.Protocol == rules.TCP && p.Flags != rules.SYN):
+		case p.Status != 0 && (!hasPorts || p.Protocol == rules.TCP && p.Flags != rules.SYN):
 			return unsendable("a known new connection, but not UDP or TCP's SYN")
 		}
 	case rules.Established:
 		switch {
-		case !ported || p.Protocol == rules.TCP && p.Flags&^(rules.PSH|rules.URG) != rules.ACK:
+		case !hasPorts || p.Protocol == rules.TCP && p.Flags&^(rules.PSH|rules.URG) != rules.ACK:
 			return unsendable("established, but not UDP or TCP's ACK")
 		case p.Status != EstablishedStatus: // the packet itself makes it assured
 			return unsendable("established with status " + p.Status.String())
@@ -280,8 +281,7 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		}
 	case rules.Untracked:
 		if !isNeighbourDiscovery(p) && (p.Hook != rules.Output || p.Owner != nil) ||
-			p.ConntrackMark != 0 || p.Status != 0 ||
-			p.Reply {
+			p.ConntrackMark != 0 || p.Status != 0 || p.Reply {
 			return unsendable("untracked, but arriving or with a socket")
 		}
 	default:
@@ -290,7 +290,7 @@ func (n *Network) Sendable(p *rules.Packet) error {
 	return nil
 }
 
-// RelatedStatus is the status of connections for which the network sends ICMP errors.
+// RelatedStatus is the status of the connections to which the ICMP errors of the network refer.
 const RelatedStatus = rules.StatusConfirmed | rules.StatusSeenReply
 
 // EstablishedStatus is the status of the established connections that the network can create.
@@ -313,8 +313,8 @@ func isNeighbourDiscovery(p *rules.Packet) bool {
 		p.ICMPType == 143)
 }
 
-// InitialState returns the state of a packet whose connection conntrack does not know. It returns
-// Untracked for packets that the network does not send.
+// InitialState returns the state that conntrack assigns to a packet without an existing connection.
+// It returns Untracked for packets that the network does not send.
 func InitialState(p *rules.Packet) rules.State {
 	switch p.Protocol {
 	case rules.TCP:

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// observerTable is the name of the tables that observe packets, one of family inet and one of
+// observerTable is the name of the two tables that observe packets, in the families inet and
 // netdev.
 const observerTable = "observer"
 
@@ -29,8 +29,8 @@ const sentinelPort = 65534
 // observerTables contains chains that run before and after all chains of a ruleset. They log each
 // packet, and drop it at its last position.
 //
-// The tables of one family send copies of packets that arrive in frames of [withoutSocket]: a copy
-// leaves by output and has no socket, and conntrack does not track it (nf_dup_ipv4 in
+// The tables of one family send copies of packets that arrive in frames of the kind withoutSocket.
+// A copy traverses output without a socket, and conntrack does not track it (nf_dup_ipv4 in
 // net/ipv4/netfilter/nf_dup_ipv4.c).
 const observerTables = `
 table ip observer {
@@ -242,8 +242,8 @@ func (s LogEntry) String() string {
 // errLost reports that the log ended before the sentinel.
 var errLost = errors.New("the log is incomplete")
 
-// until reads the log up to the sentinel with the token. With an error it returns the entries before
-// it.
+// until reads the log up to the sentinel with the token. It also returns the entries before an
+// error.
 func (n *Network) until(sentinel uint32, wait time.Duration) ([]LogEntry, error) {
 	var sights []LogEntry
 	if err := n.log.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {

@@ -11,14 +11,15 @@ import (
 // A PairCounts counts the results of testing decisions about pairs of rulesets.
 type PairCounts struct {
 	Pairs, Refused, Equivalent, Different, Undecidable int
-	// Confirmed counts witnesses with the two outcomes of the decision, Unobservable those whose
-	// outcomes do not differ in anything observable, Unsent those that cannot be sent.
+	// Confirmed counts the witnesses that had the two outcomes of the decision. Unobservable counts
+	// the witnesses whose two outcomes have the same observable effect. Unsent counts, by cause,
+	// the witnesses that could not be sent.
 	Confirmed, Unobservable int
 	Unsent                  map[string]int
-	// Boundary counts the packets from the boundaries of both rulesets' classes.
+	// Boundary counts the packets at the boundaries of both rulesets' classes.
 	Boundary int
-	// Attacks counts packets that had equal effects with both rulesets, Explained those with
-	// different ones that are in a class or undecided.
+	// Attacks counts the packets that had equal effects with both rulesets. Explained counts the
+	// packets with different effects that are in a class of the decision or undecided.
 	Attacks, Explained int
 	Failures           []PairFailure
 }
@@ -50,11 +51,12 @@ func (t *PairCounts) String() string {
 	for _, count := range t.Unsent {
 		unsent += count
 	}
-	return fmt.Sprintf("%d pairs of rulesets (%d refused): %d equivalent, %d different, %d cannot decide\n"+
-		"  witnesses: %d confirmed, %d differ in nothing observable, %d cannot be sent %v\n"+
-		"  packets: %d alike, %d different as decided, %d failures; %d of them at boundaries\n", t.Pairs, t.Refused, t.Equivalent, t.Different,
-		t.Undecidable, t.Confirmed, t.Unobservable, unsent, t.Unsent, t.Attacks, t.Explained,
-		len(t.Failures), t.Boundary)
+	return fmt.Sprintf(
+		"%d pairs of rulesets (%d refused): %d equivalent, %d different, %d cannot decide\n"+
+			"  witnesses: %d confirmed, %d differ in nothing observable, %d cannot be sent %v\n"+
+			"  packets: %d alike, %d different as decided, %d failures; %d of them at boundaries\n",
+		t.Pairs, t.Refused, t.Equivalent, t.Different, t.Undecidable, t.Confirmed, t.Unobservable,
+		unsent, t.Unsent, t.Attacks, t.Explained, len(t.Failures), t.Boundary)
 }
 
 // A PairFailure is a packet for which a decision is wrong.
@@ -69,19 +71,20 @@ type PairFailure struct {
 
 // String returns everything that is needed to reproduce the failure.
 func (f PairFailure) String() string {
-	return fmt.Sprintf("seed %d, listeners %t\nleft:\n%sright:\n%spacket %s status %s reply %t icmp %d/%d\nclaim: %s\nleft:  %s\nright: %s\n",
+	return fmt.Sprintf("seed %d, listeners %t\nleft:\n%sright:\n%s"+
+		"packet %s status %s reply %t icmp %d/%d\nclaim: %s\nleft:  %s\nright: %s\n",
 		f.Seed, f.Listeners, f.Left, f.Right, f.Packet, f.Packet.Status, f.Packet.Reply,
-		f.Packet.ICMPType, f.Packet.ICMPCode,
-		f.Claim, f.Effects.Left, f.Effects.Right)
+		f.Packet.ICMPType, f.Packet.ICMPCode, f.Claim, f.Effects.Left, f.Effects.Right)
 }
 
-// side is a ruleset as loaded and read.
+// A side is one of the two rulesets: its text, and its model as read from the kernel.
 type side struct {
 	text      Ruleset
 	model     rules.Ruleset
 	ambiguous bool
 }
 
+// side loads the ruleset and reads its model.
 func (n *Network) side(rs Ruleset) (side, error) {
 	if err := n.Load(rs); err != nil {
 		return side{}, err
@@ -90,7 +93,8 @@ func (n *Network) side(rs Ruleset) (side, error) {
 	return side{rs, live.Ruleset, len(live.Ambiguous) > 0}, err
 }
 
-// PairTrial draws two rulesets, decides whether they are alike, and sends packets through both.
+// PairTrial draws two rulesets, decides whether they are equivalent, and tests the decision with
+// packets.
 func (n *Network) PairTrial(seed uint64, packets int) (PairCounts, error) {
 	t := PairCounts{Unsent: map[string]int{}}
 	g := NewGenerator(seed)
@@ -139,8 +143,8 @@ func (g *Generator) translate(rs Ruleset) Ruleset {
 	return rs
 }
 
-// pair decides about two rulesets and tests the decision with the packets, and with as many packets
-// from the boundaries of the classes if there is a generator.
+// pair decides whether two rulesets are equivalent, and tests the decision with the packets. If g
+// is not nil, it also tests packets at the boundaries of the classes.
 func (n *Network) pair(
 	t *PairCounts, left, right Ruleset, drawn []rules.Packet, listeners bool, g *Generator,
 ) error {
@@ -248,7 +252,7 @@ func (a *pairAttempt) fail(p rules.Packet, claim string, left, right Effect) {
 	})
 }
 
-// effects returns the effects of both sides, or the reason for which they are unknown.
+// effects returns the effects of both sides, or an error with the reason why they are unknown.
 func effects(p *rules.Packet, left, right *Observation) (l, r Effect, err error) {
 	for _, o := range []*Observation{left, right} {
 		if o.Err != nil {

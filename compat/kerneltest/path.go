@@ -24,10 +24,11 @@ type PathCounts struct {
 	Equal, Rules int
 	// NotCompared counts traced packets whose path the model does not predict, by cause.
 	NotCompared map[string]int
-	// NotTraced counts packets that the kernel did not report, because they are not the first of
-	// their connection or were not sent as described.
+	// NotTraced counts packets that the kernel did not report, because they are not the first
+	// packet of their connection or were not sent as described.
 	NotTraced int
-	// Ambiguous counts packets that would differ, of rulesets whose order of chains is unknown.
+	// Ambiguous counts packets with a different path if the order of chains of the ruleset is
+	// unknown.
 	Ambiguous int
 	Failures  []PathFailure
 }
@@ -192,9 +193,9 @@ func (n *Network) tracePaths(
 	return nil
 }
 
-// sharesHeader reports whether another packet has the same header in the log of iptables-legacy:
-// the sent frame of a packet that is a copy of it, or a packet from the same source in a protocol
-// without sequence numbers.
+// sharesHeader reports whether another packet has the same header in the log of iptables-legacy.
+// This is the case if a packet is a copy of the frame, or if it is from the same source and its
+// protocol has no sequence numbers.
 func sharesHeader(packets []rules.Packet, i int) bool {
 	p := &packets[i]
 	if p.Hook == rules.Output && p.Owner == nil {
@@ -282,8 +283,8 @@ func collect(to *trace.Collector, next func() (trace.Batch, error)) error {
 	}
 }
 
-// untilUntraced waits until the kernel has removed the table of a closed session: a program that
-// another goroutine starts may hold the socket for a moment.
+// untilUntraced waits until the kernel has removed the table of a closed session. A program that
+// another goroutine starts may keep the socket open for a moment.
 func (n *Network) untilUntraced() error {
 	for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(time.Millisecond) {
 		tables, err := n.tables.ListTablesOfFamily(nftables.TableFamilyINet)

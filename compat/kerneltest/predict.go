@@ -34,11 +34,11 @@ type Effect struct {
 	// From is the source address of a packet that leaves the host, if postrouting may have
 	// translated it; otherwise it is invalid.
 	From netip.Addr
-	// TProxy is the owner of the transparent listener that has the packet.
+	// TProxy is the owner of the transparent listener to which the packet is assigned.
 	TProxy    rules.Owner
 	TProxied  bool
 	Untracked bool
-	// Rerouted reports whether the packet went to lo instead of leaving.
+	// Rerouted reports that the packet was routed to lo instead of leaving the host.
 	Rerouted bool
 	// HasConnection reports whether the following fields are valid.
 	HasConnection bool
@@ -73,7 +73,7 @@ func (o Effect) String() string {
 	return text
 }
 
-// Effect returns the observed effect. The error reports that the packet vanished between hooks.
+// Effect returns the observed effect. It returns an error if the packet disappeared between hooks.
 func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
 	last := o.at("prerouting end")
 	if p.Hook == rules.Output {
@@ -119,8 +119,8 @@ func predictsAny(p *rules.Packet, outcomes []rules.Outcome, o Effect, listeners 
 	})
 }
 
-// Predicts reports whether the outcome predicts the effect of the packet. listeners are the open
-// ones.
+// Predicts reports whether the outcome predicts the effect of the packet. listeners contains the
+// open listeners.
 func Predicts(p *rules.Packet, f rules.Outcome, o Effect, listeners []Listener) bool {
 	if f.Dropped || o.Dropped {
 		return f.Dropped == o.Dropped && answers(p, f, o.Answer)
@@ -157,8 +157,9 @@ func Predicts(p *rules.Packet, f rules.Outcome, o Effect, listeners []Listener) 
 	return isTranslated(f) || f.Rerouted == o.Rerouted
 }
 
-// isOriginal reports whether the packet's destination is the original one of its connection: the
-// packet is not an answer or an error about another packet, and its protocol has ports.
+// isOriginal reports whether the packet's destination is the original destination of its
+// connection. This is so if the packet is not an answer or an error about another packet, and its
+// protocol has ports.
 func isOriginal(p *rules.Packet) bool {
 	return !p.Reply && p.State != rules.Related && (p.Protocol == rules.TCP ||
 		p.Protocol == rules.UDP)
@@ -209,7 +210,7 @@ func answers(p *rules.Packet, f rules.Outcome, answer string) bool {
 	return answer == want
 }
 
-// isTranslated reports whether the packet has another destination than its own.
+// isTranslated reports whether the outcome changes the destination of the packet.
 func isTranslated(f rules.Outcome) bool {
 	return f.Redirect != 0 || f.ToHost || f.DNATPort != 0 || f.DNATAddr.IsValid()
 }
@@ -227,8 +228,9 @@ func isAnswered(p *rules.Packet, with string) bool {
 	return p.Protocol == rules.TCP || p.Protocol == rules.UDP
 }
 
-// sentFrom reports whether the outcome gives the packet the source. The outcome does not
-// contain the source of a connection that was translated before, and one that the kernel selects.
+// sentFrom reports whether the packet may have the source after the outcome. The outcome does not
+// contain the source of a connection that was translated before, nor a source that the kernel
+// selects.
 func sentFrom(p *rules.Packet, f rules.Outcome, from netip.Addr) bool {
 	switch {
 	case !from.IsValid(), f.SNAT != "", p.Status&(rules.StatusSNAT|rules.StatusDNAT) != 0:
@@ -239,7 +241,7 @@ func sentFrom(p *rules.Packet, f rules.Outcome, from netip.Addr) bool {
 	return from == p.Source.Addr()
 }
 
-// sentTo reports whether the outcome gives the packet the destination.
+// sentTo reports whether the packet may have the destination after the outcome.
 func sentTo(p *rules.Packet, f rules.Outcome, to netip.AddrPort) bool {
 	wantAddr, last := p.Destination.Addr(), netip.Addr{}
 	wantPort, lastPort := p.Destination.Port(), uint16(0)

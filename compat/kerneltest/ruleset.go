@@ -60,7 +60,7 @@ type programRun struct {
 	input   string
 }
 
-// runs returns the runs of programs: consecutive tables of one program are one run.
+// runs returns the runs of programs. Consecutive tables of one program are loaded in one run.
 func (rs Ruleset) runs() []programRun {
 	var runs []programRun
 	for _, t := range rs {
@@ -127,8 +127,8 @@ func (rs Ruleset) uses(p Program) bool {
 	return slices.ContainsFunc(rs, func(t Table) bool { return t.Program == p })
 }
 
-// Load replaces the rules of the pod. If a program rejects its part, [IsRefused] returns true for
-// the error, and the pod may have some of the rules.
+// Load replaces the rules of the pod. If a program rejects its input, the error satisfies
+// [IsRefused], and the pod may have some of the rules.
 func (n *Network) Load(rs Ruleset) error {
 	if err := n.Reset(); err != nil {
 		return err

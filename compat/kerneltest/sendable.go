@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// sendableOf returns a packet of the class that the network can send: the witness, or one that
-// differs only in the fields that make the witness impossible to send. Otherwise it returns the
-// witness.
+// sendableOf returns a packet of the class that the network can send. It is the witness, or a
+// packet that differs from it only in the fields that prevent sending the witness. If there is no
+// such packet, sendableOf returns the witness.
 func (n *Network) sendableOf(c diff.Class) rules.Packet {
 	usual := func(p *rules.Packet) {
 		out := p.OutInterface
@@ -68,7 +68,7 @@ func (n *Network) sendableOf(c diff.Class) rules.Packet {
 	if n.Sendable(&witness) == nil {
 		return witness
 	}
-	// All combinations of changes, fewest first.
+	// Try all combinations of changes, beginning with the fewest changes.
 	combinations := make([]int, 1<<len(changes))
 	for i := range combinations {
 		combinations[i] = i

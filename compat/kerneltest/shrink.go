@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// maxShrinking bounds the time for shrinking a failure.
+// maxShrinking is the maximum time for shrinking a failure.
 const maxShrinking = 20 * time.Second
 
-// ErrNotRepeated reports that the packet alone is treated as predicted: its treatment depended on
-// earlier packets of the batch, for instance through a connection or a limit.
+// ErrNotRepeated reports that the failure does not occur if the packet is sent alone. It depended
+// on earlier packets of the batch, for instance because of a connection or a limit.
 var ErrNotRepeated = errors.New("the failure does not repeat for the packet alone")
 
 // shrink repeatedly removes one part of the ruleset and calls fails with the rest. It continues
@@ -40,7 +40,8 @@ func shrink(rs Ruleset, fails func(Ruleset) (bool, error)) error {
 	return nil
 }
 
-// smaller returns the rulesets without one part each, largest parts first.
+// smaller returns the rulesets that lack one part of the ruleset. The rulesets that lack the
+// largest parts are first.
 func (rs Ruleset) smaller() []Ruleset {
 	var list []Ruleset
 	for i := range rs {

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// as runs fn in the namespace with the user and group, which then own the sockets that fn creates.
+// as runs fn in the namespace as the user and group, so that they own the sockets that fn creates.
 func as(ns *netns.NS, whose rules.Owner, fn func() error) error {
 	return ns.Do(func() error { return owner.As(int(whose.UID), int(whose.GID), fn) })
 }
@@ -123,8 +123,8 @@ func (n *Network) writeRaw(p *rules.Packet, packet []byte) error {
 		addr = &unix.SockaddrInet6{Addr: to.As16()}
 	}
 	err = unix.Sendto(fd, packet, 0, addr)
-	// EPERM means that a rule has dropped the packet. Other errors are routing errors after a rule
-	// has changed the packet.
+	// EPERM means that a rule has dropped the packet. The other errors occur if the kernel cannot
+	// route the packet after a rule has changed it.
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAGAIN) {
 		return os.NewSyscallError("sendto", err)
 	}
@@ -142,7 +142,7 @@ type Listener struct {
 const listenerMark = 0x100
 
 // Listen opens transparent listeners. It repeats the attempt while a process that is being started
-// has copies of earlier ones (see [Network.CloseListeners]).
+// has copies of the sockets of earlier listeners (see [Network.CloseListeners]).
 func (n *Network) Listen(listeners []Listener) error {
 	for begin := time.Now(); ; runtime.Gosched() {
 		err := n.listenOnce(listeners)

@@ -17,7 +17,8 @@ type Counts struct {
 	UnknownMarks int
 	Undecided    map[string]int // by cause
 	Unsendable   map[string]int // by cause
-	// Ambiguous counts pairs that would differ, of rulesets whose order of chains is unknown.
+	// Ambiguous counts pairs for which the prediction is wrong, but the order of chains of the
+	// ruleset is unknown.
 	Ambiguous int
 	// ByProgram contains all pairs and the undecided ones, by the programs of the ruleset.
 	ByProgram map[string]Share
@@ -153,11 +154,11 @@ func (f Failure) String() string {
 	return text.String()
 }
 
-// comparison is the result for a packet.
+// A comparison is the result of comparing the model with the kernel for a packet.
 type comparison struct {
-	err          error // not sent
+	err          error // the reason why the packet was not sent
 	undecided    string
-	marksUnknown bool // the marks are not known
+	marksUnknown bool // whether the model does not know the marks
 	agrees       bool
 	failure      Failure
 }
@@ -288,7 +289,7 @@ func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
 	}
 }
 
-// cause shortens an error, so that equal causes are counted together.
+// cause returns the part of an error message that is equal for equal causes.
 func cause(err error) string {
 	text := err.Error()
 	if before, _, ok := strings.Cut(text, " entered as"); ok {

@@ -161,9 +161,9 @@ func (a *Answers) Unanswered() int {
 // Read reads events and returns the answers to watched connections. lost is the number of events
 // that the kernel dropped because the buffer was full.
 //
-// The caller can watch a connection only after it has read all trace events of the first packet. Read
-// therefore keeps the events of connections that are not watched. At each time now, the caller must
-// read the trace events first, and then call Read. The trace events that belong to an event of
+// The caller can watch a connection only after it has read all trace events of the first packet.
+// Read therefore keeps the events of connections that are not watched. At each time now, the caller
+// must read the trace events first, and then call Read. The trace events that belong to an event of
 // conntrack are then read before the next Read. Read discards an event if this next Read was before
 // the time forget.
 func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, err error) {

@@ -10,8 +10,8 @@ import (
 )
 
 // This file finds the element of a map that a packet matched. The model represents a rule with a
-// map as several rules, its branches, which all have the handle of the rule. The kernel reports only
-// the handle and the verdict.
+// map as several rules, its branches, which all have the handle of the rule. The kernel reports
+// only the handle and the verdict.
 
 // maxBranches bounds the branches with equal verdicts that are compared with a packet.
 const maxBranches = 256
@@ -127,8 +127,8 @@ func dependsOnHeader(m rules.Match) bool {
 	return false
 }
 
-// currentPacket returns the packet with the header that it has in a base chain, after NAT of earlier
-// chains, or nil if the event does not contain it.
+// currentPacket returns the packet with the header that it has in a base chain, after NAT of
+// earlier chains, or nil if the event does not contain it.
 func currentPacket(base *rules.Base, h *trace.Header) *rules.Packet {
 	if base == nil || h == nil {
 		return nil

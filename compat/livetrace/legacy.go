@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// legacyStep returns the step for an event of iptables-legacy. Its Index is -1 if the event is at the
-// end of a chain.
+// legacyStep returns the step for an event of iptables-legacy. Its Index is -1 if the event is at
+// the end of a chain.
 func legacyStep(rs *rules.Ruleset, e trace.Event) Step {
 	s := Step{Event: e, Owner: foreign.OwnerLegacy, Hook: e.Hook}
 	s.Index = -1

@@ -48,7 +48,8 @@ type Observation struct {
 	// differ from the outcome of the connection.
 	Repeated bool
 
-	// markedBeforeConntrack reports that iptables-legacy marks packets for tracing before conntrack.
+	// markedBeforeConntrack reports that iptables-legacy marks packets for tracing before
+	// conntrack.
 	markedBeforeConntrack bool
 }
 
@@ -158,8 +159,8 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 	return steps
 }
 
-// nftStep returns the step for an event of nf_tables, without its base chain. Its Index is -1 if the
-// ruleset lacks the rule.
+// nftStep returns the step for an event of nf_tables, without its base chain. Its Index is -1 if
+// the ruleset lacks the rule.
 func nftStep(rs *rules.Ruleset, e trace.Event) Step {
 	s := Step{Event: e, Owner: foreign.OwnerNFT}
 	s.Index = -1
@@ -394,8 +395,8 @@ func isUnmatched(s rules.Step) bool {
 }
 
 // endedWithoutEffect reports whether the kernel reports a match without a verdict, although the
-// model's rule has one. This happens if a map has the verdict "continue" for the packet, or if NAT is
-// for the other family. The model has no rule for these cases.
+// model's rule has one. This happens if a map has the verdict "continue" for the packet, or if NAT
+// is for the other family. The model has no rule for these cases.
 func endedWithoutEffect(s Step) bool {
 	return s.Event.Verdict == trace.Continue && s.Index >= 0 &&
 		slices.ContainsFunc(s.Rule().Actions, func(a rules.Action) bool {

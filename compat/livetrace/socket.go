@@ -174,8 +174,8 @@ func (n *Namespace) processDirs() []string {
 	return append(inside, outside...)
 }
 
-// hasOpen reports whether the process with the /proc directory dir has a file open to which the link
-// refers, such as "socket:[1234]".
+// hasOpen reports whether the process with the /proc directory dir has a file open to which the
+// link refers, such as "socket:[1234]".
 func hasOpen(dir, link string) bool {
 	files, _ := filepath.Glob(filepath.Join(dir, "fd/*"))
 	return slices.ContainsFunc(files, func(file string) bool {

@@ -63,9 +63,10 @@ func verdictText(v trace.Verdict) string {
 	return "accept"
 }
 
-// Path returns a line for each step: hook, owner, position and text of the rule. A line also contains
-// the conntrack state, the packet's mark and the assigned conntrack zone, if they differ from the
-// line before. nf_tables reports the mark after the rule, and iptables-legacy the mark before it.
+// Path returns a line for each step: hook, owner, position and text of the rule. A line also
+// contains the conntrack state, the packet's mark and the assigned conntrack zone, if they differ
+// from the line before. nf_tables reports the mark after the rule, and iptables-legacy the mark
+// before it.
 func (o *Observation) Path() []string {
 	lines := make([]string, len(o.Steps))
 	mark, state, hasZone := o.Packet.Mark, "", false

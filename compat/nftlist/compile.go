@@ -73,8 +73,8 @@ func (c *compiler) compileStatement(s statement) {
 	c.compiled = append(c.compiled, u)
 }
 
-// variesForPacket reports whether a comparison may have different results for equal packets, because
-// it depends on random or changing values.
+// variesForPacket reports whether a comparison may have different results for equal packets,
+// because it depends on random or changing values.
 func variesForPacket(match json.RawMessage) bool {
 	for _, word := range []string{
 		"numgen", "random", "hash", "osf", "time", "day", "hour", "count", "expiration", "bytes",
@@ -87,7 +87,8 @@ func variesForPacket(match json.RawMessage) bool {
 	return false
 }
 
-// translate adds the expressions of a statement. It returns false if the statement is not supported.
+// translate adds the expressions of a statement. It returns false if the statement is not
+// supported.
 func (c *compiler) translate(s statement) bool {
 	isNull := len(s.body) == 0 || string(s.body) == "null"
 	switch s.kind {
@@ -194,8 +195,8 @@ func sizeOf(fields []field) int {
 }
 
 // load allocates registers and loads fields to them. inInterval reports that they are compared with
-// intervals, for which they must be in network byte order. load returns false if there are not enough
-// registers.
+// intervals, for which they must be in network byte order. load returns false if there are not
+// enough registers.
 func (c *compiler) load(fields []field, inInterval bool) (register, bool) {
 	reg := c.allocate(sizeOf(fields))
 	if c.used > maxFields {
@@ -262,8 +263,8 @@ func compileRule(family string, sets *setBuilder, statements []statement) [][]an
 	return byFamily
 }
 
-// omittedFamily returns an unknown condition for the condition on the family of a packet that nft may
-// have omitted.
+// omittedFamily returns an unknown condition for the condition on the family of a packet that nft
+// may have omitted.
 func omittedFamily() rules.Unknown {
 	return rules.Unknown{Text: "meta nfproto, which nft may leave out", Effect: rules.Reads}
 }

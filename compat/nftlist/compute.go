@@ -10,8 +10,8 @@ import (
 // maxNesting is the maximum depth of nested operations.
 const maxNesting = 32
 
-// bitwiseField translates a bitwise operation on a field and a constant. Like nft it combines nested
-// operations into one: (value & mask) ^ xor.
+// bitwiseField translates a bitwise operation on a field and a constant. Like nft it combines
+// nested operations into one: (value & mask) ^ xor.
 func (c *compiler) bitwiseField(operator string, body json.RawMessage) (field, bool) {
 	type operation struct {
 		operator string

@@ -170,8 +170,8 @@ func (t datatype) addFlags(sum []byte, e json.RawMessage, remaining *int) bool {
 	return len(list) > 0
 }
 
-// interval encodes a scalar, a range, a prefix, or the beginning of a name followed by an asterisk. It
-// returns the first and the last value.
+// interval encodes a scalar, a range, a prefix, or the beginning of a name followed by an asterisk.
+// It returns the first and the last value.
 func (t datatype) interval(e json.RawMessage, inInterval bool) (key [2][]byte, ok bool) {
 	var bounds struct {
 		Range []json.RawMessage `json:"range"`

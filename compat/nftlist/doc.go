@@ -1,9 +1,9 @@
 // Package nftlist reads the output of nft list ruleset, as text or as JSON (libnftables-json(5)).
 //
-// The package reads text into the objects and statements of JSON. A compiler translates statements to
-// the expressions of nf_tables to which nft translates them, including the conditions that nft adds,
-// such as "meta l4proto tcp" before "tcp dport". Package nft decodes them like expressions of the
-// kernel. The result is therefore equal to the result of [nft.ReadAll] for the same rules.
+// The package reads text into the objects and statements of JSON. A compiler translates statements
+// to the expressions of nf_tables to which nft translates them, including the conditions that nft
+// adds, such as "meta l4proto tcp" before "tcp dport". Package nft decodes them like expressions of
+// the kernel. The result is therefore equal to the result of [nft.ReadAll] for the same rules.
 //
 // Statements that the compiler does not support become [rules.Unknown], so that results that depend
 // on them are undecided. This also applies to statements whose meaning the output does not show:

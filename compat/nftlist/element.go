@@ -63,8 +63,8 @@ func hasIntervals(elements []json.RawMessage, isMap bool) bool {
 	})
 }
 
-// encodeElements adds the encoded elements to the set. If an element cannot be encoded, it returns the
-// reason.
+// encodeElements adds the encoded elements to the set. If an element cannot be encoded, it returns
+// the reason.
 func encodeElements(s *nft.Set, elements []json.RawMessage, keys, datas []datatype) string {
 	var intervals []intervalElement
 	for _, e := range elements {
@@ -157,9 +157,9 @@ type intervalElement struct {
 	last []byte
 }
 
-// addIntervals adds elements of an interval set as the kernel represents them: by a start element, and
-// an end element whose key is the key after the last key. If elements overlap, it returns the reason
-// why it cannot add them.
+// addIntervals adds elements of an interval set as the kernel represents them: by a start element,
+// and an end element whose key is the key after the last key. If elements overlap, it returns the
+// reason why it cannot add them.
 func addIntervals(s *nft.Set, elements []intervalElement) string {
 	slices.SortFunc(elements, func(a, b intervalElement) int { return bytes.Compare(a.Key, b.Key) })
 	for i, el := range elements {

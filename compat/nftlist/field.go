@@ -74,8 +74,8 @@ func (c *compiler) field(e json.RawMessage) (field, bool) {
 	return field{}, false
 }
 
-// only returns the key and the value of an object with exactly one key. For other JSON it returns an
-// empty key.
+// only returns the key and the value of an object with exactly one key. For other JSON it returns
+// an empty key.
 func only(e json.RawMessage) (kind string, body json.RawMessage) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(e, &object) != nil || len(object) != 1 {

@@ -40,8 +40,8 @@ func (in *reader) readJSON(file string, text []byte) error {
 	return nil
 }
 
-// notJSON returns the error for a text that is not JSON, with the position of the error, or for JSON
-// with other types than a listing.
+// notJSON returns the error for a text that is not JSON, with the position of the error, or for
+// JSON with other types than a listing.
 func notJSON(file string, text []byte, err error) error {
 	const want = "the output of nft -j list ruleset"
 	syntax := (*json.SyntaxError)(nil)
@@ -81,8 +81,8 @@ func mistyped(err error) error {
 // maxValue is the maximum length of a value in an error, in bytes.
 const maxValue = 40
 
-// readObject stores an object. It ignores other kinds of objects, such as named counters, because the
-// effect of the statements that use them does not depend on their values.
+// readObject stores an object. It ignores other kinds of objects, such as named counters, because
+// the effect of the statements that use them does not depend on their values.
 func (in *reader) readObject(kind string, body json.RawMessage) error {
 	switch kind {
 	case "metainfo":

@@ -145,8 +145,8 @@ func (in *reader) listing() (*Listing, error) {
 	return l, err
 }
 
-// tableOf returns the index of the table of a chain, and the base of the chain. It adds a chain that
-// is not part of the tables to UnmodelledChains, and returns a negative index.
+// tableOf returns the index of the table of a chain, and the base of the chain. It adds a chain
+// that is not part of the tables to UnmodelledChains, and returns a negative index.
 func (in *reader) tableOf(
 	l *Listing, indexes map[objectID]int, listed map[objectID]bool, c chainObject,
 ) (int, *rules.Base, error) {
@@ -203,8 +203,8 @@ func (in *reader) addUnmodelledChain(l *Listing, c chainObject) {
 		fmt.Sprintf("chain %s %s %s at %s", c.Family, c.Table, c.Name, *c.Hook))
 }
 
-// baseOf returns the base of a chain, or nil for a user-defined chain. known is false if the hook is a
-// hook of a device.
+// baseOf returns the base of a chain, or nil for a user-defined chain. known is false if the hook
+// is a hook of a device.
 func baseOf(c chainObject) (base *rules.Base, known bool, err error) {
 	if c.Hook == nil {
 		return nil, true, nil

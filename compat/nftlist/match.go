@@ -125,8 +125,8 @@ func (c *compiler) order(f field, op expr.CmpOp, right json.RawMessage) bool {
 	return ok
 }
 
-// equal adds the condition that the field is equal, or with CmpOpNeq not equal, to a value, or is in a
-// range or a prefix.
+// equal adds the condition that the field is equal, or with CmpOpNeq not equal, to a value, or is
+// in a range or a prefix.
 func (c *compiler) equal(f field, op expr.CmpOp, right json.RawMessage) bool {
 	if data, ok := f.flags(right); ok {
 		reg, ok := c.load([]field{f}, false)
@@ -172,8 +172,8 @@ func (c *compiler) equalPrefix(f field, op expr.CmpOp, value []byte, bits int) b
 	return true
 }
 
-// noteProtocol records the protocol to which a condition limits the rule. nft then adds no condition
-// before later statements that need the protocol.
+// noteProtocol records the protocol to which a condition limits the rule. nft then adds no
+// condition before later statements that need the protocol.
 func (c *compiler) noteProtocol(kind string, left, right json.RawMessage) {
 	var key struct{ Key, Protocol, Field string }
 	if json.Unmarshal(left, &key) != nil || kind != "meta" && kind != "payload" {

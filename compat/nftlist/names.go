@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A nameTable contains names of numbers. It is not a map, because a global map would be initialized at
-// the start of every command.
+// A nameTable contains names of numbers. It is not a map, because a global map would be initialized
+// at the start of every command.
 type nameTable []struct {
 	name   string
 	number uint64
@@ -47,8 +47,8 @@ func parseTC(text string) (uint64, bool) {
 	return a<<16 | b, err == nil
 }
 
-// nft's names of values. otherProtocols contains the protocols that package rules does not name (IANA,
-// Protocol Numbers).
+// nft's names of values. otherProtocols contains the protocols that package rules does not name
+// (IANA, Protocol Numbers).
 var (
 	otherProtocols = nameTable{
 		{"igmp", 2},

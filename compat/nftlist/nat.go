@@ -28,8 +28,8 @@ func (f flagNames) only(names ...string) bool {
 	return !slices.ContainsFunc(f, func(name string) bool { return !slices.Contains(names, name) })
 }
 
-// registers contains the registers of the first and the last value of a range. They are 0 if there is
-// no range.
+// registers contains the registers of the first and the last value of a range. They are 0 if there
+// is no range.
 type registers struct{ first, last uint32 }
 
 // A translationObject is the body of dnat, snat, masquerade or redirect.
@@ -132,8 +132,8 @@ func (c *compiler) natTo(kind string, to translationObject) bool {
 	return true
 }
 
-// addresses loads the addresses of a translation: an address, a range, or a value of a map. The value
-// of a map may also contain a port.
+// addresses loads the addresses of a translation: an address, a range, or a value of a map. The
+// value of a map may also contain a port.
 func (c *compiler) addresses(
 	e json.RawMessage, family string,
 ) (addrs, ports registers, ok bool) {
@@ -173,8 +173,8 @@ func (c *compiler) addresses(
 	return addrs, ports, true
 }
 
-// formOfData returns the form of the values of a map: "concat", "scalar", or "range" if a value is a
-// range or a prefix. For a map that does not exist or is empty, it returns an empty string.
+// formOfData returns the form of the values of a map: "concat", "scalar", or "range" if a value is
+// a range or a prefix. For a map that does not exist or is empty, it returns an empty string.
 func (c *compiler) formOfData(body json.RawMessage) string {
 	var object struct{ Data json.RawMessage }
 	if json.Unmarshal(body, &object) != nil {

@@ -80,8 +80,8 @@ func nameOf(c rules.ChainRef) string {
 	return c.Table.Family.String() + " " + c.Table.Name + " " + c.Chain.Name
 }
 
-// samePosition reports whether two chains of a hook are at the same position, so that their order is
-// unknown.
+// samePosition reports whether two chains of a hook are at the same position, so that their order
+// is unknown.
 func samePosition(a, b *rules.Base) bool {
 	if a.Type == rules.NAT && b.Type == rules.NAT {
 		return a.Priority == b.Priority

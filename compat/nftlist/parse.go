@@ -9,8 +9,9 @@ import (
 // maxSize is the maximum size of a listing in bytes.
 const maxSize = 256 << 20
 
-// Parse parses a listing. A listing that begins with a brace is JSON, and any other listing is text.
-// file is the name of the listing in errors. A syntax error of a text is a [*save.SyntaxError].
+// Parse parses a listing. A listing that begins with a brace is JSON, and any other listing is
+// text. file is the name of the listing in errors. A syntax error of a text is a
+// [*save.SyntaxError].
 func Parse(file string, r io.Reader) (*Listing, error) {
 	content, err := io.ReadAll(io.LimitReader(r, maxSize+1))
 	if err != nil {

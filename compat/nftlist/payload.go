@@ -104,8 +104,8 @@ func (c *compiler) payloadField(body json.RawMessage) (field, bool) {
 	})
 }
 
-// needHeader adds the conditions that the packet has the header of a protocol. It returns false if the
-// table or an earlier statement excludes the protocol. nft does not accept such a rule.
+// needHeader adds the conditions that the packet has the header of a protocol. It returns false if
+// the table or an earlier statement excludes the protocol. nft does not accept such a rule.
 func (c *compiler) needHeader(protocol string) bool {
 	switch protocol {
 	case "ip", "ip6":

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft"
 )
 
-// A setBuilder builds the sets of a table that rules use. The encoding of the elements depends on the
-// types of the fields that a rule looks up in the set.
+// A setBuilder builds the sets of a table that rules use. The encoding of the elements depends on
+// the types of the fields that a rule looks up in the set.
 type setBuilder struct {
 	in    *reader
 	id    objectID // the table
@@ -31,8 +31,8 @@ func newSetBuilder(in *reader, id objectID) *setBuilder {
 }
 
 // get returns a set or, if isMap is set, a map. e contains its name or its elements. datas are the
-// types of the values of a map, and empty for a verdict map. get returns false if there is no such set,
-// or if another rule uses it with other types.
+// types of the values of a map, and empty for a verdict map. get returns false if there is no such
+// set, or if another rule uses it with other types.
 func (b *setBuilder) get(
 	e json.RawMessage, fields []field, datas []datatype, isMap bool,
 ) (*nft.Set, bool) {

@@ -13,8 +13,8 @@ type statement struct {
 	text string // of the unknown condition or action if the statement is not supported
 }
 
-// UnmarshalJSON decodes a statement. nft writes a string for a statement that JSON cannot represent,
-// such as a jump to an anonymous chain.
+// UnmarshalJSON decodes a statement. nft writes a string for a statement that JSON cannot
+// represent, such as a jump to an anonymous chain.
 func (s *statement) UnmarshalJSON(object []byte) error {
 	*s = statement{text: string(object)}
 	var fields map[string]json.RawMessage

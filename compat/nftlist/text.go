@@ -71,8 +71,8 @@ func (s textStatement) key() string {
 	return ""
 }
 
-// readStatement reads the next statement. If blocks is set, it ends before a block. Otherwise braces
-// belong to the statement, which may have several lines.
+// readStatement reads the next statement. If blocks is set, it ends before a block. Otherwise
+// braces belong to the statement, which may have several lines.
 func (t *textReader) readStatement(blocks bool) (textStatement, error) {
 	var s textStatement
 	depth := 0
@@ -89,7 +89,8 @@ func (t *textReader) readStatement(blocks bool) (textStatement, error) {
 			if len(s.tokens) == 0 {
 				continue
 			}
-			// Older versions of nft write a match or target that they cannot translate as a comment.
+			// Older versions of nft write a match or target that they cannot translate as a
+			// comment.
 		case depth == 0 && (next.isEnd() || next.isMark("}") || blocks && next.isMark("{")):
 			s.end = next
 			return s, nil
@@ -169,8 +170,8 @@ func isFamily(text string) bool {
 	return false
 }
 
-// readBlock reads an object of a table. It skips objects other than chains, sets and maps, because the
-// effect of the statements that use them does not depend on their values.
+// readBlock reads an object of a table. It skips objects other than chains, sets and maps, because
+// the effect of the statements that use them does not depend on their values.
 func (t *textReader) readBlock(id objectID, head textStatement) error {
 	switch {
 	case head.isHeader("chain"):

@@ -94,8 +94,8 @@ func priorities(family string) map[string]int {
 	}
 }
 
-// readSet reads a set or a map. It does not store a set with an unknown statement, so that rules that
-// use the set are undecided.
+// readSet reads a set or a map. It does not store a set with an unknown statement, so that rules
+// that use the set are undecided.
 func (t *textReader) readSet(id objectID, isMap bool) error {
 	object := setObject{Family: id.family, Table: id.table, Name: id.name}
 	if isMap {

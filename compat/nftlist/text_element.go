@@ -56,8 +56,8 @@ func isVerdict(t token) bool {
 	return t.is("accept") || t.is("drop") || t.is("return") || t.is("continue")
 }
 
-// parseKey returns a key with the attributes of the element that follow it: a comment, a counter, and
-// the time of its expiration.
+// parseKey returns a key with the attributes of the element that follow it: a comment, a counter,
+// and the time of its expiration.
 func parseKey(tokens []token) json.RawMessage {
 	end := slices.IndexFunc(tokens, func(t token) bool {
 		return t.is("comment") || t.is("timeout") || t.is("expires") || t.is("counter")

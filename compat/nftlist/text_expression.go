@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// parseOperand reads the left side of a statement: an expression or a concatenation. Like all functions
-// of this file it returns the number of the tokens that it has read, or 0 if it cannot parse them.
+// parseOperand reads the left side of a statement: an expression or a concatenation. Like all
+// functions of this file it returns the number of the tokens that it has read, or 0 if it cannot
+// parse them.
 func parseOperand(tokens []token) (int, json.RawMessage) {
 	size, first := parsePart(tokens)
 	if size == 0 || size+1 >= len(tokens) || !tokens[size].is(".") {
@@ -150,8 +151,8 @@ func parseFib(tokens []token) (int, json.RawMessage) {
 // isComputation reports whether a token begins a computation.
 func isComputation(t token) bool { return t.is("numgen") || t.is("jhash") || t.is("symhash") }
 
-// parseComputation reads numgen MODE mod N [offset N], jhash EXPRESSION mod N [seed N] [offset N], or
-// symhash mod N [offset N].
+// parseComputation reads numgen MODE mod N [offset N], jhash EXPRESSION mod N [seed N] [offset N],
+// or symhash mod N [offset N].
 func parseComputation(tokens []token) (int, json.RawMessage) {
 	kind := tokens[0].text
 	fields := map[string]any{}

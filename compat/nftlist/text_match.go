@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// parseMatch reads LEFT [OPERATOR] VALUE or LEFT [OPERATOR] VALUE / MASK. The first size tokens are the
-// left side, which is already parsed.
+// parseMatch reads LEFT [OPERATOR] VALUE or LEFT [OPERATOR] VALUE / MASK. The first size tokens are
+// the left side, which is already parsed.
 func parseMatch(tokens []token, size int, left json.RawMessage) (int, statement) {
 	// Without an operator a comparison of flags, such as ct state, matches any of them.
 	op := "in"
@@ -38,7 +38,8 @@ func parseMatch(tokens []token, size int, left json.RawMessage) (int, statement)
 	})}
 }
 
-// parseMask reads a value or, as newer versions of nft write it, names of flags such as (syn | ack).
+// parseMask reads a value or, as newer versions of nft write it, names of flags such as (syn |
+// ack).
 func parseMask(tokens []token) (int, json.RawMessage) {
 	if len(tokens) == 0 || tokens[0].kind != word || isOperator(tokens[0]) {
 		return 0, nil
@@ -58,8 +59,8 @@ func parseMask(tokens []token) (int, json.RawMessage) {
 	return 0, nil
 }
 
-// parseRight reads the right side of a comparison: a value, a list of flags, a set, or the name of a
-// set.
+// parseRight reads the right side of a comparison: a value, a list of flags, a set, or the name of
+// a set.
 func parseRight(tokens []token) (int, json.RawMessage) {
 	if len(tokens) == 0 {
 		return 0, nil

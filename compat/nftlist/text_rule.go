@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// readRule reads a rule. If it cannot parse a statement, the rest of the rule becomes a single unknown
-// statement, together with the statement before, to which the text may belong.
+// readRule reads a rule. If it cannot parse a statement, the rest of the rule becomes a single
+// unknown statement, together with the statement before, to which the text may belong.
 func (t *textReader) readRule(id objectID, s textStatement) ruleObject {
 	r := ruleObject{
 		Family: id.family, Table: id.table, Chain: id.name, Handle: s.handle, line: s.line(),
@@ -48,8 +48,8 @@ func (t *textReader) noteSets(tokens []token) {
 	}
 }
 
-// isStart reports whether a token always begins a statement, so that it cannot belong to a preceding
-// statement that parseStatement supports.
+// isStart reports whether a token always begins a statement, so that it cannot belong to a
+// preceding statement that parseStatement supports.
 func isStart(t token) bool {
 	if t.kind != word {
 		return false

@@ -75,8 +75,8 @@ func parseNATFlags(tokens []token) (int, []string) {
 	return size, flags
 }
 
-// parseTarget reads [ADDRESS][:PORT] and sets the fields addr and port. Each may be a value of a map. It
-// returns the number of the tokens, or 0 if it cannot parse them.
+// parseTarget reads [ADDRESS][:PORT] and sets the fields addr and port. Each may be a value of a
+// map. It returns the number of the tokens, or 0 if it cannot parse them.
 func parseTarget(tokens []token, fields map[string]any) int {
 	size := 0
 	if count, addr := parseMapped(tokens); count > 0 {

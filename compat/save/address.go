@@ -37,8 +37,8 @@ func (r *ruleReader) expectedAddress() string {
 	return "an IPv4 address or prefix"
 }
 
-// addressMatch parses an address with its mask. It returns nil if all addresses match. w is the word
-// that contains the text.
+// addressMatch parses an address with its mask. It returns nil if all addresses match. w is the
+// word that contains the text.
 func (r *ruleReader) addressMatch(flag, w word, text string, side rules.Side, not bool) rules.Match {
 	address, mask, hasMask := strings.Cut(text, "/")
 	if isName(address) { // the name of a host
@@ -75,8 +75,8 @@ func (r *ruleReader) address(text string) (netip.Addr, bool) {
 	return a.WithZone(""), err == nil && rules.FamilyOf(a) == r.family
 }
 
-// maskBits parses the length of a prefix, of at most maxBits, or a mask. It returns -1 for a mask that
-// is not a prefix.
+// maskBits parses the length of a prefix, of at most maxBits, or a mask. It returns -1 for a mask
+// that is not a prefix.
 func (r *ruleReader) maskBits(text string, maxBits int) (int, bool) {
 	if n, ok := number(text, 8); ok {
 		return int(n), int(n) <= maxBits

@@ -25,8 +25,8 @@ func priority(table string) int {
 // sourceNATPriority is the priority of chains for source NAT (NF_IP_PRI_NAT_SRC).
 const sourceNATPriority = 100
 
-// hooksOf returns the hooks of the table's built-in chains, in the order of the kernel's numbers. It
-// returns nil if iptables has no such table.
+// hooksOf returns the hooks of the table's built-in chains, in the order of the kernel's numbers.
+// It returns nil if iptables has no such table.
 func hooksOf(table string) []rules.Hook {
 	switch table {
 	case "raw":

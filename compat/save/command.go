@@ -123,8 +123,8 @@ func (p *parser) flushOrDelete(name string, words []word) *SyntaxError {
 	return nil
 }
 
-// deleteChain deletes a chain. Like the kernel, it rejects a chain that has rules or to which a rule
-// jumps.
+// deleteChain deletes a chain. Like the kernel, it rejects a chain that has rules or to which a
+// rule jumps.
 func (p *parser) deleteChain(c *chain, flag word) *SyntaxError {
 	switch {
 	case c.base != nil:

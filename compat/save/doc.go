@@ -5,18 +5,19 @@
 //	tables, err := save.Parse(rules.IPv4, "rules.v4", file)
 //	err = save.Print(os.Stdout, tables)
 //
-// A match or target that the model cannot represent becomes [rules.Unknown], with the exact words of
-// the text and its possible effect. This includes names of users, services and hosts, because the
-// package does not look them up. An unknown match with a possible side effect becomes an action of
-// the rule, and the matches after it follow as [rules.Require]. A rule with the target LOG, NFLOG,
-// ULOG, TRACE, AUDIT, RATEEST, IDLETIMER or LED only counts, because these do not change packets.
+// A match or target that the model cannot represent becomes [rules.Unknown], with the exact words
+// of the text and its possible effect. This includes names of users, services and hosts, because
+// the package does not look them up. An unknown match with a possible side effect becomes an action
+// of the rule, and the matches after it follow as [rules.Require]. A rule with the target LOG,
+// NFLOG, ULOG, TRACE, AUDIT, RATEEST, IDLETIMER or LED only counts, because these do not change
+// packets.
 //
 // Text that iptables-restore would reject is a [SyntaxError].
 //
 // # Logs of Istio
 //
-// [ParseIstioLog] reads the following formats. testdata has an example of each. The versions are the
-// versions of which public logs or sources exist:
+// [ParseIstioLog] reads the following formats. testdata has an example of each. The versions are
+// the versions of which public logs or sources exist:
 //
 //   - 1.4 and 1.6 to 1.9: headings, commands and their output, without levels. The rules are the
 //     output of iptables-save at the end. 1.4 prints each iptables command in a line, and the later
@@ -28,7 +29,7 @@
 //   - The development version of August 2026: messages with "Final iptables state", tested with
 //     recorded runs.
 //
-// The other versions since 1.3 should have the previous or the next format, but no logs of them were
-// available. Versions before 1.3 ran a shell script, and are not supported. [IstioLog.Unstated]
-// contains the parameters that an older version lacks or does not print.
+// The other versions since 1.3 should have the previous or the next format, but no logs of them
+// were available. Versions before 1.3 ran a shell script, and are not supported.
+// [IstioLog.Unstated] contains the parameters that an older version lacks or does not print.
 package save

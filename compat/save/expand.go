@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxCombinations is the maximum number of rules that result from a rule with lists of addresses. If
-// there are more combinations, and the addresses of each list are disjoint, a single rule represents
-// them all, because a packet matches at most one combination.
+// maxCombinations is the maximum number of rules that result from a rule with lists of addresses.
+// If there are more combinations, and the addresses of each list are disjoint, a single rule
+// represents them all, because a packet matches at most one combination.
 const maxCombinations = 4096
 
 // maxExpansion limits the memory for rules that result from lists of addresses in a text. It is the

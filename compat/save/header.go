@@ -99,8 +99,8 @@ func orAny(matches []rules.Match) []rules.Match {
 	return matches
 }
 
-// onlyProtocol returns the only protocol that the rule matches. It returns false if the rule matches
-// several protocols.
+// onlyProtocol returns the only protocol that the rule matches. It returns false if the rule
+// matches several protocols.
 func (h *header) onlyProtocol() (rules.Protocol, bool) {
 	m, ok := h.protocol.(rules.MatchProtocol)
 	if !ok || m.Not {

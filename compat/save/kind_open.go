@@ -16,8 +16,8 @@ func optionsOf(list string) []optionKind {
 	return options
 }
 
-// An openKind is a match or a target with its options in the format of optionsOf. Without a function
-// match or target it is unknown to the model.
+// An openKind is a match or a target with its options in the format of optionsOf. Without a
+// function match or target it is unknown to the model.
 type openKind struct {
 	name, options string
 	match         func(*moduleReader) []rules.Match

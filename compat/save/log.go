@@ -17,26 +17,26 @@ type IstioLog struct {
 	Tables []rules.Table
 	// DryRun reports that the run changed nothing. Then Tables are the result for empty tables.
 	DryRun bool
-	// FromInput reports that some tables are the result of applying the input of iptables-restore to
-	// empty tables. This is the case in a dry run, and if the log has no final state.
+	// FromInput reports that some tables are the result of applying the input of iptables-restore
+	// to empty tables. This is the case in a dry run, and if the log has no final state.
 	FromInput bool
 	// Failure is the error of the run, or empty. Tables is also set if the run failed.
 	Failure string
-	// Redirect contains the printed parameters of the run. It is nil if the log does not contain all
-	// parameters, if a parameter is invalid, or if the run only removed rules. NoRedirect is then the
-	// reason.
+	// Redirect contains the printed parameters of the run. It is nil if the log does not contain
+	// all parameters, if a parameter is invalid, or if the run only removed rules. NoRedirect is
+	// then the reason.
 	Redirect   *rules.Redirect
 	NoRedirect error
-	// Unstated contains the names, in istio-iptables, of the parameters of Redirect that have default
-	// values because the log does not contain them. These are HOST_IPV4_LOOPBACK_CIDR, which no
-	// version prints, and parameters that an older version lacks or does not print.
+	// Unstated contains the names, in istio-iptables, of the parameters of Redirect that have
+	// default values because the log does not contain them. These are HOST_IPV4_LOOPBACK_CIDR,
+	// which no version prints, and parameters that an older version lacks or does not print.
 	Unstated []string
 }
 
 // ParseIstioLog reads the log of an istio-init container as `kubectl logs` prints it, also with
-// --timestamps or --prefix, or as a container runtime stores it. The format is Istio's format with or
-// without time, JSON, or the plain output of versions up to 1.9. If the log contains several runs,
-// ParseIstioLog returns the last run. file is the name of the log in errors.
+// --timestamps or --prefix, or as a container runtime stores it. The format is Istio's format with
+// or without time, JSON, or the plain output of versions up to 1.9. If the log contains several
+// runs, ParseIstioLog returns the last run. file is the name of the log in errors.
 //
 // The error is an error of [Parse], a [*SyntaxError] if the log contains no iptables rules, or an
 // error of reading. A run with native nftables is an error too, because its log has no rules in a
@@ -209,8 +209,8 @@ func (r *istioRun) add(e *logEntry, s stage) {
 	r.last = e
 }
 
-// addSaved records the output of iptables-save. Older versions run it at the end, and other versions
-// also at the begin.
+// addSaved records the output of iptables-save. Older versions run it at the end, and other
+// versions also at the begin.
 func (r *istioRun) addSaved(e *logEntry, s stage) {
 	title := strings.TrimPrefix(e.title(), "+ ")
 	switch {

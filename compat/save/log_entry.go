@@ -59,8 +59,8 @@ func (p *lazyPattern) regexp() *regexp.Regexp {
 // A logReader splits a log into entries.
 type logReader struct {
 	entries []logEntry
-	// hasLevels reports that an entry with a level has been read, so that the format is not the plain
-	// format of old versions.
+	// hasLevels reports that an entry with a level has been read, so that the format is not the
+	// plain format of old versions.
 	hasLevels bool
 	// indent is the indentation of entries in a copied log.
 	indent int

@@ -31,7 +31,8 @@ func matchName(name string) string {
 	return name
 }
 
-// matchNamed returns the kind of the match with the name, which is openMatch if the name is unknown.
+// matchNamed returns the kind of the match with the name, which is openMatch if the name is
+// unknown.
 func matchNamed(name string) *kind {
 	if k := kindOf(kinds, name); k != nil {
 		return k
@@ -56,8 +57,8 @@ func protocolMatch(p rules.Protocol) string {
 	return ""
 }
 
-// matchesOf returns the matches of a module. If the model does not represent one of its options, the
-// result is a single unknown match.
+// matchesOf returns the matches of a module. If the model does not represent one of its options,
+// the result is a single unknown match.
 func (r *ruleReader) matchesOf(m *module) []rules.Match {
 	mr := moduleReader{ruleReader: r, module: m, effect: xt.MatchEffect(m.kernelName)}
 	found := m.match(&mr)

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addrType parses the match addrtype. With an option for interfaces the match is unknown, because the
-// type of an address then depends on the interface.
+// addrType parses the match addrtype. With an option for interfaces the match is unknown, because
+// the type of an address then depends on the interface.
 func (r *moduleReader) addrType() []rules.Match {
 	var list []rules.Match
 	for _, o := range r.options {
@@ -66,7 +66,8 @@ func (r *moduleReader) socket() []rules.Match {
 // pathFlags contains the options of the match rpfilter that change the route lookup.
 var pathFlags = []string{"--loose", "--validmark", "--accept-local"}
 
-// reversePath parses the match rpfilter. In the kernel, packets of lo always pass, with any options.
+// reversePath parses the match rpfilter. In the kernel, packets of lo always pass, with any
+// options.
 func (r *moduleReader) reversePath() []rules.Match {
 	var kind []string
 	for _, flag := range pathFlags {

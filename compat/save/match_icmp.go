@@ -119,8 +119,8 @@ const anyICMP = 255
 // anyCode contains all types and codes.
 var anyCode = rules.Range[uint16]{Last: 1<<16 - 1}
 
-// icmpOption parses the option with the name, whose value is a type with an optional code. It returns
-// no match if all types and codes match.
+// icmpOption parses the option with the name, whose value is a type with an optional code. It
+// returns no match if all types and codes match.
 func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpName) []rules.Match {
 	o := r.required(name)
 	if o == nil {

@@ -47,7 +47,8 @@ var flagBits = []namedBits{
 	{"NONE", 0},
 }
 
-// tcpFlags parses --tcp-flags, or --syn, which is an abbreviation of --tcp-flags with certain values.
+// tcpFlags parses --tcp-flags, or --syn, which is an abbreviation of --tcp-flags with certain
+// values.
 func (r *moduleReader) tcpFlags() []rules.Match {
 	const want = "flags: a list of SYN, ACK, FIN, RST, URG and PSH, or ALL or NONE"
 	m := rules.MatchTCPFlags{Mask: rules.SYN | rules.RST | rules.ACK | rules.FIN, Value: rules.SYN}

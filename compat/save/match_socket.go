@@ -17,9 +17,9 @@ func (r *moduleReader) markOption(conntrack bool) []rules.Match {
 	return []rules.Match{m}
 }
 
-// owner parses the match owner. In the kernel (owner_mt in net/netfilter/xt_owner.c) a packet without
-// a socket matches if all conditions are negated. The model does not represent a combination of
-// "! --socket-exists" with a condition that is not negated.
+// owner parses the match owner. In the kernel (owner_mt in net/netfilter/xt_owner.c) a packet
+// without a socket matches if all conditions are negated. The model does not represent a
+// combination of "! --socket-exists" with a condition that is not negated.
 func (r *moduleReader) owner() []rules.Match {
 	exists := r.option("--socket-exists")
 	var matches []rules.Match

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file contains matches and targets that depend on the state of earlier packets, or change such
-// state.
+// This file contains matches and targets that depend on the state of earlier packets, or change
+// such state.
 
 // recent parses the match recent, which uses a named list of addresses. --set adds the packet's
 // address and always matches (recent_mt in net/netfilter/xt_recent.c).
@@ -42,8 +42,8 @@ func (r *moduleReader) hashLimit() []rules.Match {
 	return nil
 }
 
-// account parses the match nfacct. The match counts packets in a named object. It matches unless the
-// object has a quota that is not used up.
+// account parses the match nfacct. The match counts packets in a named object. It matches unless
+// the object has a quota that is not used up.
 func (r *moduleReader) account() []rules.Match {
 	r.unknown, r.state = true, xt.StateOfAccount(r.valueOf("--nfacct-name", ""))
 	return nil

@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Parse parses the output of iptables-save for one family, or input of iptables-restore, and returns
-// the resulting tables in the kernel. It returns the tables that the text contains, each with all
-// built-in chains. It executes -N, -A, -I, -D, -F, -P and -X in order. A rule with several addresses
-// becomes several rules.
+// Parse parses the output of iptables-save for one family, or input of iptables-restore, and
+// returns the resulting tables in the kernel. It returns the tables that the text contains, each
+// with all built-in chains. It executes -N, -A, -I, -D, -F, -P and -X in order. A rule with several
+// addresses becomes several rules.
 //
 // [rules.Rule.Line] is the line number of the rule. [rules.Rule.Hits] contains the counter in the
 // text, and every rule has a counter action, as in the kernel. file is the name of the text in
@@ -24,8 +24,8 @@ import (
 //
 // Long lists of addresses result in many rules. If a rule would result in more than 4096 rules, and
 // the addresses of each list are disjoint, it becomes a single rule that matches all of them. The
-// text must then not refer to rules of this chain by number. If lists would result in more than about
-// 300,000 rules, Parse returns an error.
+// text must then not refer to rules of this chain by number. If lists would result in more than
+// about 300,000 rules, Parse returns an error.
 func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -199,8 +199,8 @@ func (p *parser) beginTable(words []word) *SyntaxError {
 	return nil
 }
 
-// declareChain parses ":NAME POLICY [PACKETS:BYTES]". The policy of a user-defined chain is "-". For a
-// built-in chain, "-" keeps the policy.
+// declareChain parses ":NAME POLICY [PACKETS:BYTES]". The policy of a user-defined chain is "-".
+// For a built-in chain, "-" keeps the policy.
 func (p *parser) declareChain(words []word) *SyntaxError {
 	name := words[0]
 	name.text, name.raw, name.column = name.text[1:], name.raw[1:], name.column+1

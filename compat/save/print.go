@@ -12,8 +12,8 @@ import (
 )
 
 // Print writes tables of one family in the format of iptables-save, with counters. iptables-restore
-// loads the text, and [Parse] returns the same tables if they have all built-in chains. Print does not
-// write names of sets, line numbers, and matches of all ports, which have no effect.
+// loads the text, and [Parse] returns the same tables if they have all built-in chains. Print does
+// not write names of sets, line numbers, and matches of all ports, which have no effect.
 //
 // Each rule must be expressible in xtables: at most one match of each kind, with one interface, one
 // range of addresses, one protocol, one range of IDs or up to fifteen ports, and at most one action
@@ -92,8 +92,8 @@ func (p *tablePrinter) print() {
 	p.WriteString("COMMIT\n")
 }
 
-// policy returns the policy of the chain as iptables-save prints it. It returns an error if iptables
-// cannot have the chain.
+// policy returns the policy of the chain as iptables-save prints it. It returns an error if
+// iptables cannot have the chain.
 func (p *tablePrinter) policy() (string, error) {
 	c := p.chain
 	hook, builtIn := HookOf(p.table.Name, c.Name)

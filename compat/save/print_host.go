@@ -119,8 +119,8 @@ func (p *rulePrinter) addICMP(m rules.MatchICMP) error {
 	return nil
 }
 
-// icmpText returns the text of a type with one code or all codes. It returns an empty text for other
-// ranges.
+// icmpText returns the text of a type with one code or all codes. It returns an empty text for
+// other ranges.
 func icmpText(r rules.Range[uint16], v6 bool) string {
 	t := strconv.Itoa(int(r.First >> 8))
 	switch {

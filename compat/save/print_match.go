@@ -42,8 +42,9 @@ func (p *rulePrinter) addMatches(matches []rules.Match) error {
 	return nil
 }
 
-// headerWords returns the option of the header for matches of this kind, or an empty option if there
-// is none. It also returns the words of the option, or nil if the header cannot express the match.
+// headerWords returns the option of the header for matches of this kind, or an empty option if
+// there is none. It also returns the words of the option, or nil if the header cannot express the
+// match.
 func (p *rulePrinter) headerWords(m rules.Match) (option string, words []string, err error) {
 	var value string
 	var not bool
@@ -113,8 +114,9 @@ func (p *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 	return text, nil
 }
 
-// prefixText returns the addresses of the match as a prefix. It returns an empty text if they are no
-// prefix, or are all addresses, because the header cannot express a negated match of all addresses.
+// prefixText returns the addresses of the match as a prefix. It returns an empty text if they are
+// no prefix, or are all addresses, because the header cannot express a negated match of all
+// addresses.
 func (p *rulePrinter) prefixText(m rules.MatchAddr) (string, error) {
 	if len(m.Ranges) != 1 || m.Family() != p.table.Family {
 		return "", fmt.Errorf("%s: iptables compares one range of addresses of the table's family",
@@ -195,8 +197,8 @@ func (p *rulePrinter) addTCPFlags(m rules.MatchTCPFlags) error {
 	return nil
 }
 
-// addOwner writes the match owner. The range of all user IDs means any socket, for which iptables has
-// an option. For groups it has none.
+// addOwner writes the match owner. The range of all user IDs means any socket, for which iptables
+// has an option. For groups it has none.
 func (p *rulePrinter) addOwner(m rules.MatchOwner) error {
 	if len(m.IDs) != 1 || m.Socketless && !m.Not {
 		return fmt.Errorf("%s: iptables compares one range of ids", m)

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addPorts writes a single port or range with the match of the protocol, and several of them with the
-// match multiport.
+// addPorts writes a single port or range with the match of the protocol, and several of them with
+// the match multiport.
 func (p *rulePrinter) addPorts(m rules.MatchPort) error {
 	texts, err := p.portTexts(m, m.Ports)
 	switch {
@@ -25,8 +25,8 @@ func (p *rulePrinter) addPorts(m rules.MatchPort) error {
 	return nil
 }
 
-// addEitherPort writes a match of the same ports as source or destination. It is the only tuple that
-// iptables supports.
+// addEitherPort writes a match of the same ports as source or destination. It is the only tuple
+// that iptables supports.
 func (p *rulePrinter) addEitherPort(m rules.MatchTuple) error {
 	var source rules.MatchPort
 	if len(m.Alternatives) > 0 && len(m.Alternatives[0]) > 0 {

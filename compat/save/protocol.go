@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// protocolNames contains the names that iptables-save prints, by protocol number. They are the names
-// of xtables_chain_protos, and of /etc/protocols in Debian.
+// protocolNames contains the names that iptables-save prints, by protocol number. They are the
+// names of xtables_chain_protos, and of /etc/protocols in Debian.
 var protocolNames = [...]string{
 	0: "all", 1: "icmp", 2: "igmp", 3: "ggp", 4: "ipencap", 5: "st", 6: "tcp", 8: "egp", 9: "igp",
 	12: "pup", 17: "udp", 20: "hmp",
@@ -23,8 +23,8 @@ var protocolNames = [...]string{
 	141: "wesp", 142: "rohc", 143: "ethernet",
 }
 
-// mobility is the protocol of the mobility header of IPv6 (RFC 6275), for which package rules has no
-// constant.
+// mobility is the protocol of the mobility header of IPv6 (RFC 6275), for which package rules has
+// no constant.
 const mobility rules.Protocol = 135
 
 // protocolNamed returns the protocol with the name in lower case, or false if there is none.

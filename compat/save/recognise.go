@@ -9,8 +9,8 @@ import (
 // A textKind is a kind of text that a user may pass instead of the expected text.
 type textKind struct {
 	name string
-	// matches reports whether a text is of the kind. head is the beginning of the text, and first is
-	// the first line that is neither blank nor a comment.
+	// matches reports whether a text is of the kind. head is the beginning of the text, and first
+	// is the first line that is neither blank nor a comment.
 	matches func(head, first string) bool
 }
 

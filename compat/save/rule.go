@@ -86,8 +86,8 @@ func (p *parser) readRule(
 const maxRuleWords = 1024
 
 // conditions returns the matches of the rule. The kernel evaluates them in order, and ends the rule
-// at the first match that fails. A match with a possible side effect therefore becomes an action, and
-// the matches after it become [rules.Require] actions.
+// at the first match that fails. A match with a possible side effect therefore becomes an action,
+// and the matches after it become [rules.Require] actions.
 func (r *ruleReader) conditions() (matches []rules.Match, actions []rules.Action) {
 	for _, m := range r.modules {
 		if m.match == nil {
@@ -128,8 +128,8 @@ func (r *ruleReader) next(want string) word {
 	return w
 }
 
-// value returns and removes the value of an option. In the obsolete form of negation a ! precedes the
-// value; value then sets not.
+// value returns and removes the value of an option. In the obsolete form of negation a ! precedes
+// the value; value then sets not.
 func (r *ruleReader) value(want string, not *bool) word {
 	if len(r.words) > 0 && r.words[0].is("!") && !*not {
 		*not = true
@@ -225,8 +225,8 @@ func (r *ruleReader) readModuleOption(words []word) {
 	}
 }
 
-// exactOption returns the option with the name and its module. If several modules have the option, it
-// returns the last one.
+// exactOption returns the option with the name and its module. If several modules have the option,
+// it returns the last one.
 func exactOption(modules []*module, flag word) (*module, *optionKind) {
 	if !flag.isOption() {
 		return nil, nil
@@ -294,8 +294,8 @@ func (r *ruleReader) readKnownOption(m *module, kind *optionKind, words []word) 
 	m.options = append(m.options, o)
 }
 
-// protocolModule returns the match that the rule's protocol implies. It returns nil if there is none,
-// or if the rule already has an implied match.
+// protocolModule returns the match that the rule's protocol implies. It returns nil if there is
+// none, or if the rule already has an implied match.
 func (r *ruleReader) protocolModule() *module {
 	protocol, isSet := r.header.onlyProtocol()
 	if !isSet || slices.ContainsFunc(r.modules, func(m *module) bool { return m.implied }) {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A ruleList contains the rules of a chain in blocks, so that inserting, deleting and finding a rule
-// is also fast in a long chain. The zero value is an empty list.
+// A ruleList contains the rules of a chain in blocks, so that inserting, deleting and finding a
+// rule is also fast in a long chain. The zero value is an empty list.
 type ruleList struct {
 	blocks []*ruleBlock
 	length int
@@ -25,8 +25,8 @@ type ruleBlock struct {
 	entries []*ruleEntry
 }
 
-// maxBlock is the maximum number of rules of a block. A list of 300,000 rules (see maxExpansion) then
-// has about as many blocks as a block has rules, so that both searches take the same time.
+// maxBlock is the maximum number of rules of a block. A list of 300,000 rules (see maxExpansion)
+// then has about as many blocks as a block has rules, so that both searches take the same time.
 const maxBlock = 512
 
 // A ruleEntry is a rule and its position.
@@ -69,8 +69,8 @@ func (l *ruleList) find(at int) (*ruleBlock, int) {
 	return last, len(last.entries)
 }
 
-// split splits a block in two. At the end of the list, where most rules are inserted, the first of the
-// two remains full.
+// split splits a block in two. At the end of the list, where most rules are inserted, the first of
+// the two remains full.
 func (l *ruleList) split(b *ruleBlock) {
 	half := len(b.entries) / 2
 	if b.number == len(l.blocks)-1 {
@@ -115,8 +115,8 @@ func (l *ruleList) remove(e *ruleEntry, i int) rules.Rule {
 	return e.rule
 }
 
-// deleteSame removes and returns the first rule that -D treats as equal. It returns false if there is
-// none.
+// deleteSame removes and returns the first rule that -D treats as equal. It returns false if there
+// is none.
 func (l *ruleList) deleteSame(r *rules.Rule) (rules.Rule, bool) {
 	if l.equal == nil {
 		l.equal = map[string]*ruleQueue{}

@@ -45,8 +45,8 @@ func targetNamed(name string) *kind {
 	return k
 }
 
-// action returns the action of the rule's target. It returns nil if the rule has no target, or if the
-// target does not affect packets.
+// action returns the action of the rule's target. It returns nil if the rule has no target, or if
+// the target does not affect packets.
 func (r *ruleReader) action() rules.Action {
 	if r.target == nil {
 		return nil
@@ -62,8 +62,8 @@ func (r *ruleReader) action() rules.Action {
 	return a
 }
 
-// exactlyOne returns the given option among the names. It reports an error if not exactly one of them
-// was given.
+// exactlyOne returns the given option among the names. It reports an error if not exactly one of
+// them was given.
 func (r *moduleReader) exactlyOne(names ...string) *option {
 	var found *option
 	for _, name := range names {

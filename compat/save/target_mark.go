@@ -77,9 +77,9 @@ func (r *moduleReader) connmark() rules.Action {
 	return rules.MixMark{Conntrack: true, Mark: packet, ConntrackMark: ^connection}
 }
 
-// restoreMark returns the action that copies bits of the connection's mark to the packet's mark. The
-// arguments are the masks of both marks. With the mask 0 for the connection's mark the action is
-// unknown.
+// restoreMark returns the action that copies bits of the connection's mark to the packet's mark.
+// The arguments are the masks of both marks. With the mask 0 for the connection's mark the action
+// is unknown.
 func (r *moduleReader) restoreMark(packet, connection uint32) rules.Action {
 	if packet == allBits && connection == allBits {
 		return rules.RestoreMark{}

@@ -89,8 +89,8 @@ func splitDestination(text string) (addresses, ports string) {
 	return text[:i], text[i:]
 }
 
-// toAddresses parses an address or a range. last is invalid for a single address. A descending range
-// is unknown, because for the kernel it wraps around at the last address.
+// toAddresses parses an address or a range. last is invalid for a single address. A descending
+// range is unknown, because for the kernel it wraps around at the last address.
 func (r *moduleReader) toAddresses(w word, text string) (first, last netip.Addr) {
 	from, to, isRange := strings.Cut(text, "-")
 	if !isRange {

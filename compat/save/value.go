@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// isName reports whether the text may be the name of a user, a service, a protocol or a host. Such a
-// name has a meaning only on the system that loads the rules.
+// isName reports whether the text may be the name of a user, a service, a protocol or a host. Such
+// a name has a meaning only on the system that loads the rules.
 func isName(text string) bool {
 	if text == "" || !isLetter(rune(text[0])) {
 		return false
@@ -126,8 +126,8 @@ type namedBits struct {
 	bits uint8
 }
 
-// bitSet parses elements separated by commas, and returns the union of their bits. want describes the
-// expected text in errors.
+// bitSet parses elements separated by commas, and returns the union of their bits. want describes
+// the expected text in errors.
 func (r *moduleReader) bitSet(w word, names []namedBits, want string) uint8 {
 	var set uint8
 	for text := range strings.SplitSeq(w.text, ",") {

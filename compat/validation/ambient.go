@@ -8,8 +8,8 @@ import (
 )
 
 // planZtunnelCalls adds connections of ztunnel to the application, with the address of a client as
-// source. The replies to that address must stay in the pod, because the rules mark the connection and
-// the policy route leads the replies back.
+// source. The replies to that address must stay in the pod, because the rules mark the connection
+// and the policy route leads the replies back.
 func (p *planner) planZtunnelCalls(f rules.Family) {
 	for _, a := range p.podIPs(f) {
 		t := newTCP(ZtunnelCalls, fmt.Sprintf("ztunnel calls the application as a client, %s", a))

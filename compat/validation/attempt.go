@@ -162,8 +162,8 @@ func (v *validator) send(
 	return s, o
 }
 
-// acceptTime is the maximum time until a listener of this process accepts an established connection.
-// On a busy machine this may take seconds.
+// acceptTime is the maximum time until a listener of this process accepts an established
+// connection. On a busy machine this may take seconds.
 const acceptTime = 5 * time.Second
 
 // connect waits for the connection and its arrival.

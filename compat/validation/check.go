@@ -12,8 +12,8 @@ type Check struct {
 	// Kind is common to the checks of all families and addresses.
 	Kind Kind `json:"kind"`
 	// Proves reports that the check, if it is ok, shows that rules or routes exist. It is false for
-	// a check that would also be ok without rules, such as the check of a setting or of a connection
-	// that must not be captured.
+	// a check that would also be ok without rules, such as the check of a setting or of a
+	// connection that must not be captured.
 	Proves bool `json:"proves"`
 	// Packet is the first packet of the connection, in the syntax of rules.ParsePacket. It is empty
 	// for a check without a packet. Port 0 represents an ephemeral port.
@@ -57,8 +57,8 @@ const (
 // A Result is the result of [Run].
 type Result struct {
 	Checks []Check
-	// Empty reports that the parameters capture no inbound or outbound connection of the application
-	// and no DNS query, so that the checks prove nothing.
+	// Empty reports that the parameters capture no inbound or outbound connection of the
+	// application and no DNS query, so that the checks prove nothing.
 	Empty bool
 	// Running reports that a proxy was already listening, so that Run opened no listeners for
 	// captured connections.

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// planMarkedPackets adds a packet to another host with the mark of the policy route. The policy route
-// delivers it locally, like the application's replies to a proxy that uses the client's address. The
-// packet is a datagram, because no other rule matches a datagram.
+// planMarkedPackets adds a packet to another host with the mark of the policy route. The policy
+// route delivers it locally, like the application's replies to a proxy that uses the client's
+// address. The packet is a datagram, because no other rule matches a datagram.
 func (p *planner) planMarkedPackets(f rules.Family) {
 	routing := p.rules.Routing
 	i := slices.IndexFunc(routing.Policies, func(r rules.PolicyRoute) bool { return r.Family == f })
@@ -35,9 +35,9 @@ func (p *planner) planMarkedPackets(f rules.Family) {
 	p.add(t)
 }
 
-// checkSourceMark checks the sysctl src_valid_mark, which breaks TPROXY if it is 1. Connections from
-// within the namespace do not show this, because the kernel does not look up a route for packets that
-// arrive over lo.
+// checkSourceMark checks the sysctl src_valid_mark, which breaks TPROXY if it is 1. Connections
+// from within the namespace do not show this, because the kernel does not look up a route for
+// packets that arrive over lo.
 func (v *validator) checkSourceMark() []Check {
 	if v.options.Redirect.Mode != rules.ModeTProxy {
 		return nil

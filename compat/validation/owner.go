@@ -32,8 +32,8 @@ func (o *owners) mayRunAs(id rules.Owner) bool {
 	return o.runAs(id, func() error { return nil }) == nil
 }
 
-// runAs runs fn with the owner's file system IDs (see [owner.As]). For rules, sockets that fn creates
-// have this owner.
+// runAs runs fn with the owner's file system IDs (see [owner.As]). For rules, sockets that fn
+// creates have this owner.
 func (o *owners) runAs(id rules.Owner, fn func() error) error {
 	if id == o.self {
 		return fn()

@@ -80,8 +80,8 @@ func plan(o Options, desired rules.Ruleset, in planInputs) (probes []probe, capt
 	return p.probes, p.captures
 }
 
-// families returns the families to test: the captured families. In ambient mode it omits a family of
-// which the pod has no address.
+// families returns the families to test: the captured families. In ambient mode it omits a family
+// of which the pod has no address.
 func (p *planner) families() (families []rules.Family) {
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		switch {
@@ -180,8 +180,8 @@ func (p *planner) proxyOwner() rules.Owner {
 	return rules.Owner{UID: r.ProxyUIDs[0].First, GID: r.ProxyGIDs[0].First}
 }
 
-// tproxyOwner returns the owner of the proxy in TPROXY mode. The injector runs the proxy as root with
-// the proxy's group. If this process has the group, the result is the owner of this process.
+// tproxyOwner returns the owner of the proxy in TPROXY mode. The injector runs the proxy as root
+// with the proxy's group. If this process has the group, the result is the owner of this process.
 func (p *planner) tproxyOwner() rules.Owner {
 	r := &p.options.Redirect
 	if rules.Contains(rules.Normalize(r.ProxyGIDs), p.self.GID) &&

@@ -76,8 +76,8 @@ func withDifferences(c Check, differences []rules.Difference) Check {
 	return c
 }
 
-// explainFailures sets the reason of failed checks to the outcome of their packets with all rules in
-// the namespace, if the rules can be read.
+// explainFailures sets the reason of failed checks to the outcome of their packets with all rules
+// in the namespace, if the rules can be read.
 func (v *validator) explainFailures(r Result) Result {
 	if r.Count(Failed) == 0 {
 		return r

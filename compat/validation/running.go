@@ -27,8 +27,8 @@ const (
 	tcpClose  = 7
 )
 
-// sockets returns the TCP and UDP sockets of the namespace. It needs no privilege, but a kernel with
-// CONFIG_INET_DIAG.
+// sockets returns the TCP and UDP sockets of the namespace. It needs no privilege, but a kernel
+// with CONFIG_INET_DIAG.
 func sockets(ns *netns.NS) ([]socketEntry, error) {
 	var h *netlink.Handle
 	err := ns.Do(func() (err error) {

@@ -119,8 +119,8 @@ func testNets(f rules.Family) []netip.Addr {
 	}
 }
 
-// privateNets returns addresses at the ends of private networks (RFC 1918, RFC 6598, RFC 4193). They
-// are needed if the parameters exclude all other networks.
+// privateNets returns addresses at the ends of private networks (RFC 1918, RFC 6598, RFC 4193).
+// They are needed if the parameters exclude all other networks.
 func privateNets(f rules.Family) []netip.Addr {
 	if f == rules.IPv6 {
 		return []netip.Addr{netip.MustParseAddr("fdff:ffff::1")}
@@ -131,8 +131,8 @@ func privateNets(f rules.Family) []netip.Addr {
 	}
 }
 
-// planOutbound adds a connection of the application to another host. It prefers a host that does not
-// exist, if connections to it are captured.
+// planOutbound adds a connection of the application to another host. It prefers a host that does
+// not exist, if connections to it are captured.
 func (p *planner) planOutbound(f rules.Family) {
 	r := &p.options.Redirect
 	addrs := slices.Concat(testNets(f),
@@ -144,8 +144,8 @@ func (p *planner) planOutbound(f rules.Family) {
 	p.planFromApplication(newTCP(Outbound, "outbound, "+familyName(f)), addrs, ports)
 }
 
-// maxBoundaryPrefixes is the maximum number of included and of excluded prefixes whose boundaries are
-// tried. It limits the time of the search for a captured address.
+// maxBoundaryPrefixes is the maximum number of included and of excluded prefixes whose boundaries
+// are tried. It limits the time of the search for a captured address.
 const maxBoundaryPrefixes = 256
 
 // boundaryAddrs returns addresses just inside the included prefixes and just outside the excluded
@@ -176,8 +176,8 @@ func boundaryAddrs(f rules.Family, included, excluded []netip.Prefix) []netip.Ad
 	return found
 }
 
-// planDNS adds queries of the application. It prefers a server that does not exist, if queries to it
-// are captured.
+// planDNS adds queries of the application. It prefers a server that does not exist, if queries to
+// it are captured.
 func (p *planner) planDNS(f rules.Family) {
 	d := &p.options.Redirect.DNS
 	if !d.Capture || !d.All && len(d.Servers) == 0 {
@@ -195,8 +195,8 @@ func (p *planner) planDNS(f rules.Family) {
 	if len(servers) == 0 {
 		return
 	}
-	// The kernel translates the reply of the DNS proxy back only in the conntrack zone of the proxy's
-	// user.
+	// The kernel translates the reply of the DNS proxy back only in the conntrack zone of the
+	// proxy's user.
 	agent := p.proxyOwner()
 	udp := probe{Check: Check{Name: "DNS over UDP, " + familyName(f), Kind: DNS}, agent: &agent}
 	if p.running || agent != p.self && !p.mayRunAs(agent) {

@@ -23,8 +23,8 @@ const (
 type Options struct {
 	// Redirect contains the parameters, which must be valid. It is ignored if Ambient is set.
 	Redirect rules.Redirect
-	// Ambient contains the parameters of a pod in ambient mode, which must be valid. It is nil for a
-	// pod with a sidecar.
+	// Ambient contains the parameters of a pod in ambient mode, which must be valid. It is nil for
+	// a pod with a sidecar.
 	Ambient *rules.Ambient
 	// PodIPs are the pod's addresses. The default is the addresses of the namespace's interfaces.
 	PodIPs []netip.Addr
@@ -51,10 +51,10 @@ const (
 	maxPause   = 500 * time.Millisecond
 )
 
-// Run validates with probes whether the namespace (nil: the current one) captures the traffic of the
-// parameters. It repeats failed checks until no check fails or the timeout expires. If the caller is
-// in another namespace, Run sends the inbound probe from there. An error means that no check was
-// possible; failed checks are in the result.
+// Run validates with probes whether the namespace (nil: the current one) captures the traffic of
+// the parameters. It repeats failed checks until no check fails or the timeout expires. If the
+// caller is in another namespace, Run sends the inbound probe from there. An error means that no
+// check was possible; failed checks are in the result.
 func Run(ns *netns.NS, o Options) (Result, error) {
 	desired, err := o.compile()
 	if err != nil {
@@ -112,7 +112,8 @@ type validator struct {
 	owners       *owners
 	pod          *network // of ns
 	outerNetwork *network // of here; nil if here and ns are the same namespace
-	// completed contains by name the checks that passed in an earlier attempt. They are not repeated.
+	// completed contains by name the checks that passed in an earlier attempt. They are not
+	// repeated.
 	completed map[string]Check
 	// running reports that a proxy is listening. transparent reports that this process may open
 	// transparent listeners.
@@ -153,8 +154,8 @@ func (v *validator) close() {
 	_ = v.here.Close()
 }
 
-// attempt runs all checks once. wait is the maximum time until probes arrive. empty reports that the
-// parameters capture no traffic of the application.
+// attempt runs all checks once. wait is the maximum time until probes arrive. empty reports that
+// the parameters capture no traffic of the application.
 func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	// Ignore an error. If the kernel cannot list sockets and a proxy is running, opening a listener
 	// fails.

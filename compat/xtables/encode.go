@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// encode returns the table in the kernel's format, and the old position (element.old) of each entry.
+// encode returns the table in the kernel's format, and the old position (element.old) of each
+// entry.
 func (t *Table) encode() (b *blob, old []int, err error) {
 	e := encoder{layout: t.layout, blob: &blob{}, starts: map[string]int{}}
 	e.computeStarts(t)

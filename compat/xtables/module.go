@@ -7,8 +7,8 @@ import (
 )
 
 // loadModule makes the kernel load ip_tables or ip6_tables, which implements the socket options for
-// reading and replacing tables. The kernel loads all other modules for rules automatically; iptables
-// runs modprobe for this module.
+// reading and replacing tables. The kernel loads all other modules for rules automatically;
+// iptables runs modprobe for this module.
 //
 // loadModule requests a network device with the module's name. Because the device does not exist,
 // the kernel loads the module with that name (dev_load in net/core/dev_ioctl.c), but only if the

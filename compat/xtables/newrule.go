@@ -13,7 +13,8 @@ import (
 
 // A Target is the target of a rule: a jump, an extension or a verdict.
 type Target struct {
-	// Chain is the chain to jump to, or empty. If Goto is set, packets do not return from the chain.
+	// Chain is the chain to jump to, or empty. If Goto is set, packets do not return from the
+	// chain.
 	Chain string
 	Goto  bool
 	// Extension is a target extension. Its name is empty if the target is a jump or a verdict.
@@ -25,8 +26,8 @@ type Target struct {
 
 // NewRule returns a rule for tables of the family, IPv4 or IPv6, that evaluates the header and then
 // each match in order. It sets the goto flag of the header from the target, and pads the data of
-// extensions. It does not validate extensions, because the kernel does so. [Replace] checks that the
-// chain of the target exists.
+// extensions. It does not validate extensions, because the kernel does so. [Replace] checks that
+// the chain of the target exists.
 func NewRule(family rules.Family, h Header, matches []Extension, target Target) (Rule, error) {
 	l, err := layoutOf(family)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // namespace. Therefore replaceInside clones this process: the clone has one thread, makes three
 // system calls and exits. It does not execute a program.
 //
-// The kernel writes the counters of the old table to an address that b contains. Both processes must
-// share the memory at this address; see sharedMemory.
+// The kernel writes the counters of the old table to an address that b contains. Both processes
+// must share the memory at this address; see sharedMemory.
 func (c *conn) replaceInside(b []byte) error {
 	owner, err := owningNamespace()
 	if err != nil {

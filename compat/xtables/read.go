@@ -22,8 +22,8 @@ type ID struct {
 // String returns a name like "iptables-legacy ip nat".
 func (id ID) String() string { return fmt.Sprintf("iptables-legacy %s %s", id.Family, id.Name) }
 
-// Tables returns the tables that exist in the namespace (nil: the current one), sorted by family and
-// name. It creates no tables, unlike a getsockopt with the name of a table. On a kernel without
+// Tables returns the tables that exist in the namespace (nil: the current one), sorted by family
+// and name. It creates no tables, unlike a getsockopt with the name of a table. On a kernel without
 // iptables-legacy the result is empty. Tables needs root or CAP_DAC_OVERRIDE to read
 // /proc/net/ip_tables_names and ip6_tables_names.
 func Tables(ns *netns.NS) ([]ID, error) {
@@ -97,9 +97,9 @@ func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 }
 
 // Open is like [Read], but creates the table if it does not exist, with empty built-in chains and
-// policy accept. The kernel loads the module of the table if necessary, and from then on the packets
-// of the namespace traverse the table. If the kernel does not support the table, the error wraps
-// [fs.ErrNotExist].
+// policy accept. The kernel loads the module of the table if necessary, and from then on the
+// packets of the namespace traverse the table. If the kernel does not support the table, the error
+// wraps [fs.ErrNotExist].
 func Open(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
 	err := do(ns, "open", ID{family, name}, func(c *conn) (err error) {
