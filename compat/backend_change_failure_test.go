@@ -189,7 +189,7 @@ func own(t *testing.T, ns *netns.NS, line string) {
 	t.Fatal("nft did not execute the command")
 }
 
-// If a rollback fails, the outcome states what was written.
+// If a rollback fails, the outcome shows whether rules were created or replaced.
 func TestOutcomeOfAFailedRollback(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

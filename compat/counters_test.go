@@ -29,7 +29,8 @@ func TestLegacyRulesAreTheSameWithCounters(t *testing.T) {
 
 func sameText(a, b rules.Rule) bool { return a.String() == b.String() && a.Comment == b.Comment }
 
-// TestLegacyKeepsTheCounts repairs rules after one was deleted, and changes the parameters.
+// TestLegacyKeepsTheCounts verifies that rules keep their counters if Apply repairs a deleted rule,
+// and if it changes the parameters.
 func TestLegacyKeepsTheCounts(t *testing.T) {
 	ns := netnstest.New(t)
 	b := chosen(t, compat.BackendLegacy)

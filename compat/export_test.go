@@ -79,12 +79,12 @@ func Steps(want, live []rules.Table) []string {
 	return names
 }
 
-// WithGate returns an IPv4 mangle table with the gate, the chain that drops packets of new
-// connections while rules move, which a killed process may leave.
+// WithGate returns an IPv4 mangle table with the gate, which drops packets of new connections while
+// rules move. A killed process may leave such a table.
 func WithGate() rules.Table { return *withGate(rules.IPv4, nil, notEstablished()) }
 
-// BeginApply executes count steps of an Apply, like a process that is then killed, and reports
-// whether there are more.
+// BeginApply executes the first count steps of an Apply, like a process that is then killed. It
+// reports whether there are further steps.
 func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err error) {
 	err = ns.Do(func() error {
 		live, err := readLegacy(ownRules)
@@ -98,8 +98,8 @@ func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err err
 	return more, err
 }
 
-// Kept returns the number of packets that the rules for established connections let pass, as
-// reported in Result.
+// Kept returns the number of packets that the rules for established connections have accepted, as
+// in Result.EstablishedPackets.
 func Kept(want, live []rules.Table) uint64 {
 	return establishedPackets(tablesOf(want), tablesOf(live))
 }

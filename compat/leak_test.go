@@ -69,11 +69,11 @@ func withLoopbackDown(t *testing.T) *netns.NS {
 	return ns
 }
 
-// resources counts what a process uses, also in the kernel.
+// resources contains the numbers of resources that a process uses.
 type resources struct{ descriptors, threads, namespaces int }
 
-// countResources counts the resources. Namespaces are those that the process's descriptors and
-// threads refer to.
+// countResources counts the resources of this process. Its namespaces are the namespaces to which
+// its descriptors and threads refer.
 func countResources(t *testing.T) resources {
 	t.Helper()
 	glob := func(pattern string) []string {

@@ -94,9 +94,9 @@ func owners() []owner {
 	return list
 }
 
-// TestPredictedOwnerDecides adds and removes owners in random order, and sends a real connection
-// after each change. The rule that decides must be the one that the model predicts, or one of those
-// that the model reports as ambiguous.
+// TestPredictedOwnerDecides adds and removes owners in random order, and opens a connection after
+// each change. The model must predict the owner whose rule decides, or report its chain as
+// ambiguous.
 func TestPredictedOwnerDecides(t *testing.T) {
 	for _, zone := range []bool{false, true} {
 		for seed := range uint64(12) {

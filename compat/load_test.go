@@ -130,9 +130,9 @@ func (list rulesetSequence) underLoad(t *testing.T, network *testbed.Network, n 
 	t.Logf("%d connections", load.opened)
 }
 
-// A load opens connections as fast as possible, one after the other for each flow, and in between
-// uses one lasting connection for each flow. The lasting connections are not used without pause,
-// because they would take the processor from the changes.
+// A load opens connections as fast as possible, one after the other for each flow. Between them it
+// sends data on one lasting connection for each flow. It does not send data continuously, because
+// it would take the processor from the changes under test.
 type load struct {
 	t       *testing.T
 	stopped atomic.Bool

@@ -19,8 +19,9 @@ import (
 // the tests.
 const roleVariable = "SLUICE_TEST_ROLE"
 
-// roles lists what test processes can do, in their own network namespace unless descriptor 3 is
-// another one. The test reads their output. An error ends the process.
+// roles contains the functions that test processes can run, by role. They run in the network
+// namespace of the process or, if descriptor 3 is a network namespace, in this namespace. The test
+// reads the output of the process. An error ends the process.
 var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader) error{
 	"dial":                 dial,
 	"apply alternately":    applyAlternately,

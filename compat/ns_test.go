@@ -2,10 +2,11 @@ package compat_test
 
 import "os"
 
-// times returns how often a test repeats what depends on chance.
-func times(short, inLong int) int {
+// times returns the number of repetitions of a test whose result depends on chance: long if
+// SLUICE_LONG is set, and otherwise short.
+func times(short, long int) int {
 	if os.Getenv("SLUICE_LONG") == "1" {
-		return inLong
+		return long
 	}
 	return short
 }

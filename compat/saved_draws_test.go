@@ -33,10 +33,10 @@ func anyDraw(r *rand.Rand) string {
 		r.IntN(every))
 }
 
-// TestSavedDrawsAreThoseOfTheKernel loads random rules, and compares what iptables-save prints with
-// what the kernel has. A random match has the same result in the same rule, in whatever form the
-// rule was read.
-func TestSavedDrawsAreThoseOfTheKernel(t *testing.T) {
+// TestSavedRandomMatchesEqualTheKernelsMatches loads rules with random matches, and compares the
+// output of iptables-save with the rules in the kernel. The model must give a random match the same
+// result, whether it read the rule from text or from the kernel.
+func TestSavedRandomMatchesEqualTheKernelsMatches(t *testing.T) {
 	const programs, size = 10, 12
 	for seed := range uint64(programs) {
 		r := rand.New(rand.NewPCG(seed, 16))

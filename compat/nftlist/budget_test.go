@@ -14,8 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// The bounds for reading a text, and for one decision within diff.AgentBudget including resources
-// that the meter does not count. They are twenty times the measured values.
+// boundOfReading is the bound for reading a text. boundOfQuestion is the bound for one decision
+// within diff.AgentBudget, including resources that the budget does not count. The bounds are
+// twenty times the measured values.
 var (
 	boundOfReading  = budgettest.Bound{Processor: 10 * time.Second, Allocated: 1 << 30}
 	boundOfQuestion = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}

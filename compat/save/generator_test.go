@@ -85,8 +85,8 @@ func (g *generator) draw(t *rapid.T) rules.Table {
 	return table
 }
 
-// rule draws a rule. Rules that the kernel allows at some hooks only are in user-defined chains
-// that have no callers, the ones with odd numbers.
+// rule draws a rule. It draws matches and targets that the kernel allows only at some hooks only
+// for user-defined chains with odd numbers, to which no rule jumps.
 func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rules.Rule {
 	free := c.Base == nil && c.Name[len(c.Name)-1]%2 == 1
 	var r rules.Rule

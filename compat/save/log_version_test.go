@@ -104,7 +104,7 @@ func TestParseLogOfOlderVersions(t *testing.T) {
 	}
 }
 
-// The latest version logs all parameters but one.
+// The latest version logs all parameters except HOST_IPV4_LOOPBACK_CIDR.
 func TestParseLogReportsUnstatedParameters(t *testing.T) {
 	l := parseLog(t, fixture(t, "applied.log"))
 	if diff := cmp.Diff([]string{"HOST_IPV4_LOOPBACK_CIDR"}, l.Unstated); diff != "" {

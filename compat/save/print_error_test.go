@@ -365,8 +365,8 @@ func TestPrintReturnsTheErrorOfTheWriter(t *testing.T) {
 	}
 }
 
-// iptables-restore limits the length of a rule. It accepts what Print writes, and rejects what
-// Print rejects for its length.
+// iptables-restore limits the length of a rule. It accepts the longest rules that Print writes, and
+// rejects longer rules, for which Print returns an error.
 func TestPrintKeepsRulesShortEnoughToLoad(t *testing.T) {
 	ports := rules.MatchPort{}
 	for i := range 7 {

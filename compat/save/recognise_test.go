@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// For a text of another kind there is one error, with the position, what was expected, and what the
-// text looks like.
+// For a text of another kind Parse returns one error, with the position, the expected text, and the
+// likely kind of the text.
 func TestParseRecognisesOtherTexts(t *testing.T) {
 	const want = ": want a table to begin, such as *nat, in text that iptables-save or ip6tables-save prints"
 	for _, tc := range []struct{ text, at, kind string }{
