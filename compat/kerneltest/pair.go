@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -37,12 +38,7 @@ func (t *PairCounts) Add(o PairCounts) {
 	t.Attacks += o.Attacks
 	t.Explained += o.Explained
 	t.Failures = append(t.Failures, o.Failures...)
-	if t.Unsent == nil {
-		t.Unsent = map[string]int{}
-	}
-	for reason, count := range o.Unsent {
-		t.Unsent[reason] += count
-	}
+	addCounts(&t.Unsent, o.Unsent)
 }
 
 // String writes the counts.
@@ -190,51 +186,57 @@ func (n *Network) pair(
 	for _, c := range result.Classes {
 		witnesses = append(witnesses, n.sendableOf(c))
 	}
-	observed := map[*side][2][]Observation{}
-	for _, s := range []*side{&r, &l} {
-		if s == &l {
-			if err := n.Load(left); err != nil {
-				return err
-			}
-		}
-		var first []Observation
-		for _, batch := range batches {
-			if err := n.Flush(); err != nil {
-				return err
-			}
-			o, err := n.Observe(batch)
-			if err != nil {
-				return err
-			}
-			first = append(first, o...)
-		}
-		var second []Observation
-		for _, p := range witnesses {
-			if err := n.Flush(); err != nil {
-				return err
-			}
-			if err := n.setListeners(!p.NoListener); err != nil {
-				return err
-			}
-			o, err := n.Observe([]rules.Packet{p})
-			if err != nil {
-				return err
-			}
-			second = append(second, o[0])
-		}
-		if err := n.setListeners(listeners); err != nil {
-			return err
-		}
-		observed[s] = [2][]Observation{first, second}
+	// The right ruleset is still loaded.
+	onRight, err := n.observeSide(batches, witnesses, listeners)
+	if err != nil {
+		return err
+	}
+	if err := n.Load(left); err != nil {
+		return err
+	}
+	onLeft, err := n.observeSide(batches, witnesses, listeners)
+	if err != nil {
+		return err
 	}
 	attempt := pairAttempt{t, &l, &r, result, listeners}
 	for i, p := range slices.Concat(batches...) {
-		attempt.checkDrawn(p, observed[&l][0][i], observed[&r][0][i])
+		attempt.checkDrawn(p, onLeft.batches[i], onRight.batches[i])
 	}
 	for i, p := range witnesses {
-		attempt.checkWitness(p, result.Classes[i], observed[&l][1][i], observed[&r][1][i])
+		attempt.checkWitness(p, result.Classes[i], onLeft.witnesses[i], onRight.witnesses[i])
 	}
 	return nil
+}
+
+// sideObservations contains the observations of the packets of all batches, and of the witnesses.
+type sideObservations struct{ batches, witnesses []Observation }
+
+// observeSide sends the packets through the loaded ruleset: each batch without connections of
+// earlier batches, and each witness alone.
+func (n *Network) observeSide(
+	batches [][]rules.Packet, witnesses []rules.Packet, listeners bool,
+) (observed sideObservations, err error) {
+	for _, batch := range batches {
+		if err := n.Flush(); err != nil {
+			return observed, err
+		}
+		o, err := n.Observe(batch)
+		if err != nil {
+			return observed, err
+		}
+		observed.batches = append(observed.batches, o...)
+	}
+	for _, p := range witnesses {
+		if err := errors.Join(n.Flush(), n.setListeners(!p.NoListener)); err != nil {
+			return observed, err
+		}
+		o, err := n.Observe([]rules.Packet{p})
+		if err != nil {
+			return observed, err
+		}
+		observed.witnesses = append(observed.witnesses, o...)
+	}
+	return observed, n.setListeners(listeners)
 }
 
 // A pairAttempt is a decision under test.

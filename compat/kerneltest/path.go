@@ -51,12 +51,7 @@ func (t *PathCounts) Add(other PathCounts) {
 	t.NotTraced += other.NotTraced
 	t.Ambiguous += other.Ambiguous
 	t.Failures = append(t.Failures, other.Failures...)
-	if t.NotCompared == nil {
-		t.NotCompared = map[string]int{}
-	}
-	for cause, count := range other.NotCompared {
-		t.NotCompared[cause] += count
-	}
+	addCounts(&t.NotCompared, other.NotCompared)
 }
 
 // String returns the counts.

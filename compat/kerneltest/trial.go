@@ -79,23 +79,26 @@ func (t *Counts) Add(other Counts) {
 		sum := t.ByProgram[programs]
 		t.ByProgram[programs] = Share{sum.Undecided + share.Undecided, sum.Pairs + share.Pairs}
 	}
-	addTo := func(to *map[string]int, from map[string]int) {
-		if *to == nil {
-			*to = map[string]int{}
-		}
-		for cause, count := range from {
-			(*to)[cause] += count
-		}
+	addCounts(&t.Undecided, other.Undecided)
+	addCounts(&t.Unsendable, other.Unsendable)
+}
+
+// addCounts adds the counts by cause. It creates the map if it is nil.
+func addCounts(to *map[string]int, from map[string]int) {
+	if *to == nil {
+		*to = map[string]int{}
 	}
-	addTo(&t.Undecided, other.Undecided)
-	addTo(&t.Unsendable, other.Unsendable)
+	for cause, count := range from {
+		(*to)[cause] += count
+	}
 }
 
 // String returns the counts, most frequent causes first.
 func (t *Counts) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text,
-		"%d rulesets (%d refused), %d pairs: %d agree (%d without their marks), %d undecided (%.1f %%), %d of ambiguous order, %d differ\n",
+		"%d rulesets (%d refused), %d pairs: %d agree (%d without their marks), "+
+			"%d undecided (%.1f %%), %d of ambiguous order, %d differ\n",
 		t.Rulesets, t.Refused, t.Pairs(), t.Agree, t.UnknownMarks, t.undecided(),
 		100*float64(t.undecided())/float64(max(t.Pairs(), 1)),
 		t.Ambiguous, len(t.Failures))
@@ -163,11 +166,11 @@ type comparison struct {
 	failure      Failure
 }
 
-// try loads the ruleset and compares the packets. It returns an error if the ruleset was rejected,
-// or a fatal error.
-func (n *Network) try(
+// compare loads the ruleset, sends the packets, and compares the model with the kernel for each
+// packet. ambiguous reports that the order of the ruleset's chains is unknown.
+func (n *Network) compare(
 	rs Ruleset, packets []rules.Packet, listeners bool,
-) (list []comparison, ambiguous bool, err error) {
+) (comparisons []comparison, ambiguous bool, err error) {
 	if err := n.Load(rs); err != nil {
 		return nil, false, err
 	}
@@ -187,38 +190,35 @@ func (n *Network) try(
 		return nil, false, err
 	}
 	open := map[bool][]Listener{true: TProxyListeners}[listeners]
-	list = make([]comparison, len(packets))
+	comparisons = make([]comparison, len(packets))
 	for i, o := range observations {
 		p := &packets[i]
-		j := &list[i]
-		if j.err = o.Err; j.err != nil {
+		c := &comparisons[i]
+		if c.err = o.Err; c.err != nil {
 			continue
 		}
 		if reason := modelLacksSockets(rs, p, listeners); reason != "" {
-			j.err = fmt.Errorf("%w: %s", errUnsendable, reason)
+			c.err = fmt.Errorf("%w: %s", errUnsendable, reason)
 			continue
 		}
 		effect, err := o.Effect(p)
-		if j.err = err; err != nil {
+		if c.err = err; err != nil {
 			continue
 		}
 		outcome, alternatives := Explain(&live.Ruleset, *p)
-		j.marksUnknown = outcome.UnknownMarks != ""
+		c.marksUnknown = outcome.UnknownMarks != ""
 		if outcome.Undecided != "" {
-			j.undecided = outcome.Undecided
+			c.undecided = outcome.Undecided
 			continue
 		}
 		outcomes := append([]rules.Outcome{outcome}, alternatives...)
-		j.agrees = slices.ContainsFunc(outcomes, func(f rules.Outcome) bool {
-			return Predicts(p, f,
-				effect, open)
-		})
-		j.failure = Failure{
+		c.agrees = predictsAny(p, outcomes, effect, open)
+		c.failure = Failure{
 			Ruleset: rs, Packet: *p, Listeners: listeners, Predicted: outcomes,
 			Observed: effect, Entries: o.Entries,
 		}
 	}
-	return list, len(live.Ambiguous) > 0, nil
+	return comparisons, len(live.Ambiguous) > 0, nil
 }
 
 // modelLacksSockets returns the reason why the model cannot represent the listening sockets that
@@ -255,7 +255,7 @@ func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
 	for {
 		rs := g.Ruleset()
 		drawn := g.Packets(n, packets)
-		list, ambiguous, err := n.try(rs, drawn, !g.oneIn(4))
+		comparisons, ambiguous, err := n.compare(rs, drawn, !g.oneIn(4))
 		if IsRefused(err) {
 			t.Refused++
 			continue
@@ -267,22 +267,22 @@ func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
 		defer func() {
 			t.ByProgram = map[string]Share{rs.programs(): {t.undecided(), t.Pairs()}}
 		}()
-		for _, j := range list {
+		for _, c := range comparisons {
 			switch {
-			case j.err != nil:
-				t.Unsendable[cause(j.err)]++
-			case j.undecided != "":
-				t.Undecided[j.undecided]++
-			case j.agrees:
+			case c.err != nil:
+				t.Unsendable[cause(c.err)]++
+			case c.undecided != "":
+				t.Undecided[c.undecided]++
+			case c.agrees:
 				t.Agree++
-				if j.marksUnknown {
+				if c.marksUnknown {
 					t.UnknownMarks++
 				}
 			case ambiguous:
 				t.Ambiguous++
 			default:
-				j.failure.Seed = seed
-				t.Failures = append(t.Failures, j.failure)
+				c.failure.Seed = seed
+				t.Failures = append(t.Failures, c.failure)
 			}
 		}
 		return t, nil
@@ -302,19 +302,19 @@ func cause(err error) string {
 func (n *Network) Shrink(f Failure) (Failure, error) {
 	smallest := f
 	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {
-		list, ambiguous, err := n.try(rs, []rules.Packet{f.Packet}, f.Listeners)
+		comparisons, ambiguous, err := n.compare(rs, []rules.Packet{f.Packet}, f.Listeners)
 		switch {
 		case IsRefused(err):
 			return false, nil
 		case err != nil:
 			return false, err
 		}
-		j := list[0]
-		if j.err != nil || j.undecided != "" || j.agrees || ambiguous {
+		c := comparisons[0]
+		if c.err != nil || c.undecided != "" || c.agrees || ambiguous {
 			return false, nil
 		}
-		j.failure.Seed = f.Seed
-		smallest = j.failure
+		c.failure.Seed = f.Seed
+		smallest = c.failure
 		return true, nil
 	})
 	return smallest, err
