@@ -106,8 +106,8 @@ func dialFrom(t testing.TB, ns *netns.NS, in cgroup, uid uint32, to string) stri
 	return string(out)
 }
 
-// answer serves a port of the namespace: it sends name and the caller's address.
-func answer(t testing.TB, ns *netns.NS, name, port string) {
+// serveAnswer serves a port of the namespace: it sends name and the caller's address.
+func serveAnswer(t testing.TB, ns *netns.NS, name, port string) {
 	t.Helper()
 	var l net.Listener
 	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp", ":"+port); return err }); err != nil {
@@ -142,22 +142,22 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 			}
 			t.Cleanup(func() { bed.Close() })
 			node := bed.Neighbour
-			answer(t, bed.Pod, "application", "8080")
-			answer(t, bed.Pod, "ztunnel", "15006")
-			applied(t, chosen(t, e), bed.Pod, ambientRuleset(t), nft.Created)
+			serveAnswer(t, bed.Pod, "application", "8080")
+			serveAnswer(t, bed.Pod, "ztunnel", "15006")
+			applyAndCheck(t, chosen(t, e), bed.Pod, ambientRuleset(t), nft.Created)
 
 			h := rules.DefaultAmbientHost()
 			h.Kubelet = kubelet.MatchCgroup
 			h.Pods = []netip.Addr{testbed.PodIP4}
-			applied(t, chosen(t, e), node, compiledHost(t, h), nft.Created)
+			applyAndCheck(t, chosen(t, e), node, compiledHost(t, h), nft.Created)
 			const ipv4, ipv6 = "10.244.1.5:8080", "[fd00:10:244:1::5]:8080"
 			if got := dialFrom(t, node, kubelet, 0, ipv6); got != "ztunnel from fd00:10:244:1::1" {
 				t.Errorf("to an address of no pod: %s", got)
 			}
 			h.Pods = append(h.Pods, testbed.PodIP6)
 			rs := compiledHost(t, h)
-			applied(t, chosen(t, e), node, rs, nft.Replaced)
-			applied(t, chosen(t, e), node, rs, nft.Unchanged)
+			applyAndCheck(t, chosen(t, e), node, rs, nft.Replaced)
+			applyAndCheck(t, chosen(t, e), node, rs, nft.Unchanged)
 			live := readLive(t, node, compat.OriginAll)
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
@@ -203,8 +203,8 @@ func TestProbesByUser(t *testing.T) {
 			h := rules.DefaultAmbientHost()
 			h.Pods, h.KubeletUID = []netip.Addr{testbed.PodIP4, testbed.PodIP6}, 1000
 			rs := compiledHost(t, h)
-			applied(t, chosen(t, e), node, rs, nft.Created)
-			applied(t, chosen(t, e), node, rs, nft.Unchanged)
+			applyAndCheck(t, chosen(t, e), node, rs, nft.Created)
+			applyAndCheck(t, chosen(t, e), node, rs, nft.Unchanged)
 			live := readLive(t, node, compat.OriginAll)
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})

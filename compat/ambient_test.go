@@ -30,8 +30,8 @@ func TestBackendsReadBackAmbientRules(t *testing.T) {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
 			b, rs := chosen(t, e), ambientRuleset(t)
-			applied(t, b, ns, rs, nft.Created)
-			applied(t, b, ns, rs, nft.Unchanged)
+			applyAndCheck(t, b, ns, rs, nft.Created)
+			applyAndCheck(t, b, ns, rs, nft.Unchanged)
 			live := readLive(t, ns, compat.OriginAll)
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
@@ -78,7 +78,7 @@ func TestAmbientTraffic(t *testing.T) {
 			}
 			istiotest.Run(t, network.Neighbour, "", "ip", "address", "add", probeSource+"/32", "dev", "lo")
 			rs := ambientRuleset(t)
-			applied(t, chosen(t, e), network.Pod, rs, nft.Created)
+			applyAndCheck(t, chosen(t, e), network.Pod, rs, nft.Created)
 			if err := network.Settle(rs.Routing); err != nil {
 				t.Fatal(err)
 			}

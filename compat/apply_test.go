@@ -63,7 +63,7 @@ func TestLegacyUndoesAllTablesWhenTheLastOneIsRejected(t *testing.T) {
 			ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
 			b := chosen(t, compat.BackendLegacy)
 			if tc.before != nil {
-				applied(t, b, ns, compiled(t, tc.before...), nft.Created)
+				applyAndCheck(t, b, ns, compiled(t, tc.before...), nft.Created)
 			}
 			before, routing := istiotest.Dump(t, ns, istiotest.Legacy), routes(t, ns)
 			result, err := compat.ApplyLegacy(ns, refusedLast(t, tc.change...))
@@ -163,7 +163,7 @@ func TestApplyWithConcurrentWriters(t *testing.T) {
 		if _, err := b.Apply(ns, rs, compat.Snapshot{}); err != nil {
 			t.Error(err)
 		}
-		equal(t, b, ns, rs)
+		wantInSync(t, b, ns, rs)
 	}
 	stopped.Store(true)
 	others.Wait()
@@ -213,9 +213,9 @@ func TestLegacyReplacesThousandsOfPrefixesInLinearTime(t *testing.T) {
 		}
 	}
 	b := chosen(t, compat.BackendLegacy)
-	applied(t, b, ns, compiled(t, prefixes(0)), nft.Created)
+	applyAndCheck(t, b, ns, compiled(t, prefixes(0)), nft.Created)
 	begin := processorTime(t)
-	applied(t, b, ns, compiled(t, prefixes(128)), nft.Replaced)
+	applyAndCheck(t, b, ns, compiled(t, prefixes(128)), nft.Replaced)
 	if used := processorTime(t) - begin; used > 20*time.Second {
 		t.Errorf("it took %v of processor time", used)
 	}

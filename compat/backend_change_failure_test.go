@@ -22,7 +22,7 @@ import (
 func TestOldRulesThatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
+	applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
 	p := start(t, ns, "apply without writing legacy")
 	for range 2 { // by nft, then by auto
 		got := p.line(t)
@@ -43,7 +43,7 @@ func TestBackendChangeWithoutItsGateChangesNothing(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	old := compiled(t, tproxy)
-	applied(t, chosen(t, compat.BackendLegacy), ns, old, nft.Created)
+	applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, old, nft.Created)
 	p := start(t, ns, "apply without writing legacy")
 	for range 2 { // by nft, then by auto
 		if got := p.line(t); !strings.HasPrefix(got, " by , moved false: ") ||
@@ -54,7 +54,7 @@ func TestBackendChangeWithoutItsGateChangesNothing(t *testing.T) {
 	if found, err := nft.Read(ns); err != nil || len(found.Tables) > 0 {
 		t.Errorf("nftables has %v, %v", found.Tables, err)
 	}
-	equal(t, chosen(t, compat.BackendLegacy), ns, old)
+	wantInSync(t, chosen(t, compat.BackendLegacy), ns, old)
 }
 
 func applyWithoutWritingLegacy(ns *netns.NS, _ *bufio.Reader) error {
@@ -95,7 +95,7 @@ func TestBackendChangeWithFailingRoutes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
 			old, rs := compiled(t, tproxy), compiled(t, tproxy, exclusions)
-			applied(t, chosen(t, compat.BackendLegacy), ns, old, nft.Created)
+			applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, old, nft.Created)
 			got, err := compat.ApplyNFT(ns, rs, func(*netns.NS, rules.Ruleset) (nft.Result, error) {
 				if tc.carryOut {
 					if _, err := nft.Apply(nil, rs); err != nil {
@@ -109,9 +109,9 @@ func TestBackendChangeWithFailingRoutes(t *testing.T) {
 				t.Errorf("%+v, %v; want %+v", got, err, tc.want)
 			}
 			if tc.carryOut {
-				equal(t, chosen(t, compat.BackendNFT), ns, rs)
+				wantInSync(t, chosen(t, compat.BackendNFT), ns, rs)
 			} else {
-				equal(t, chosen(t, compat.BackendLegacy), ns, old)
+				wantInSync(t, chosen(t, compat.BackendLegacy), ns, old)
 			}
 		})
 	}
@@ -121,7 +121,7 @@ func TestBackendChangeWithFailingRoutes(t *testing.T) {
 // rules, because the pod had rules.
 func TestBackendChangeWhileAnotherProgramRemovesTheOldRules(t *testing.T) {
 	ns := netnstest.New(t)
-	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
+	applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
 	rs := compiled(t, exclusions)
 	got, err := compat.ApplyNFT(ns, rs, func(_ *netns.NS, rs rules.Ruleset) (nft.Result, error) {
 		if _, err := chosen(t, compat.BackendLegacy).Remove(nil); err != nil {
@@ -132,14 +132,14 @@ func TestBackendChangeWhileAnotherProgramRemovesTheOldRules(t *testing.T) {
 	if err != nil || got.Outcome != nft.Replaced || got.Moved {
 		t.Errorf("%+v, %v; want replaced", got, err)
 	}
-	equal(t, chosen(t, compat.BackendNFT), ns, rs)
+	wantInSync(t, chosen(t, compat.BackendNFT), ns, rs)
 }
 
 // A change to iptables-legacy is rolled back without an outcome if the nftables rules cannot be
 // deleted. Here a process owns Sluice's table, which no other process can delete.
 func TestBackendChangeFromATableThatCannotBeDeleted(t *testing.T) {
 	ns := netnstest.New(t)
-	own(t, ns,
+	ownTable(t, ns,
 		"add table inet sluice { flags owner; chain nat-output { type nat hook output priority -110; oifname lo return; }; }")
 	before, err := nft.Read(ns)
 	if err != nil || len(before.Tables) != 1 {
@@ -159,8 +159,8 @@ func TestBackendChangeFromATableThatCannotBeDeleted(t *testing.T) {
 	}
 }
 
-// own starts nft with a command, and keeps its socket open until the test ends.
-func own(t *testing.T, ns *netns.NS, line string) {
+// ownTable starts nft with a command, and keeps its socket open until the test ends.
+func ownTable(t *testing.T, ns *netns.NS, line string) {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, "nft"), "--interactive")
 	stdin, err := cmd.StdinPipe()
@@ -202,7 +202,7 @@ func TestOutcomeOfAFailedRollback(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
 			for _, rs := range tc.before {
-				applied(t, chosen(t, compat.BackendLegacy), ns, rs, nft.Created)
+				applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, rs, nft.Created)
 			}
 			got, err := compat.ApplyLegacyWithoutRollback(ns, refusedLast(t, tproxy))
 			if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "roll back: ") {

@@ -36,13 +36,13 @@ func TestRulesChangeTheirBackend(t *testing.T) {
 			to := backends[1-i]
 			t.Run(tc.name+", to "+string(to), func(t *testing.T) {
 				ns := netnstest.New(t)
-				applied(t, chosen(t, from), ns, compiled(t, tc.from...), nft.Created)
+				applyAndCheck(t, chosen(t, from), ns, compiled(t, tc.from...), nft.Created)
 				rs := compiled(t, tc.to...)
 				if plan, err := chosen(t, to).Plan(ns, rs, compat.Snapshot{}); err != nil ||
 					plan.Outcome != nft.Replaced {
 					t.Errorf("plan %+v, error %v", plan, err)
 				}
-				if r := applied(t, chosen(t, to), ns, rs, nft.Replaced); !r.Moved ||
+				if r := applyAndCheck(t, chosen(t, to), ns, rs, nft.Replaced); !r.Moved ||
 					r.Backend != to {
 					t.Errorf("result %+v", r)
 				}
@@ -50,9 +50,9 @@ func TestRulesChangeTheirBackend(t *testing.T) {
 				if err != nil || len(installed) != 1 || installed[0].Name() != to {
 					t.Errorf("installed backends %v, error %v", installed, err)
 				}
-				applied(t, chosen(t, to), ns, rs, nft.Unchanged)
-				// The automatic backend finds them wherever they are.
-				equal(t, chosen(t, compat.BackendAuto), ns, rs)
+				applyAndCheck(t, chosen(t, to), ns, rs, nft.Unchanged)
+				// The automatic backend finds the rules in either backend.
+				wantInSync(t, chosen(t, compat.BackendAuto), ns, rs)
 				if removed, err := chosen(t, compat.BackendAuto).Remove(ns); err != nil ||
 					!removed {
 					t.Error(removed, err)
@@ -79,13 +79,13 @@ func TestFailedBackendChangeChangesNothing(t *testing.T) {
 	} {
 		t.Run("from "+string(tc.from), func(t *testing.T) {
 			ns := netnstest.New(t)
-			applied(t, chosen(t, tc.from), ns, rs, nft.Created)
+			applyAndCheck(t, chosen(t, tc.from), ns, rs, nft.Created)
 			result, err := tc.move(ns)
 			if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) ||
 				result != (compat.Result{}) {
 				t.Fatalf("%+v, error %v, want a rejected ruleset", result, err)
 			}
-			equal(t, chosen(t, tc.from), ns, rs)
+			wantInSync(t, chosen(t, tc.from), ns, rs)
 		})
 	}
 }
@@ -97,7 +97,7 @@ func TestOneBackendDoesNotDisturbTheOther(t *testing.T) {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
 			b, other := chosen(t, e), chosen(t, backends[1-i])
-			applied(t, b, ns, rs, nft.Created)
+			applyAndCheck(t, b, ns, rs, nft.Created)
 			found, err := other.Check(ns, rs, compat.Snapshot{})
 			if err != nil || !slices.ContainsFunc(found.Differences, func(d rules.Difference) bool {
 				return d.Kind == rules.Extra && d.Where == e.String()
@@ -107,7 +107,7 @@ func TestOneBackendDoesNotDisturbTheOther(t *testing.T) {
 			if removed, err := other.Remove(ns); err != nil || removed {
 				t.Error(removed, err)
 			}
-			equal(t, b, ns, rs)
+			wantInSync(t, b, ns, rs)
 		})
 	}
 }

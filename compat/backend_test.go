@@ -21,6 +21,7 @@ import (
 // backends lists the backends for tests of all backends.
 var backends = []compat.BackendName{compat.BackendNFT, compat.BackendLegacy}
 
+// chosen returns the backend with the name.
 func chosen(t testing.TB, e compat.BackendName) compat.Backend {
 	t.Helper()
 	b, err := compat.Choose(e)
@@ -66,9 +67,9 @@ func compiled(t testing.TB, change ...func(*rules.Redirect)) rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// applied applies the ruleset, and verifies the outcome and that the namespace has exactly these
-// rules.
-func applied(
+// applyAndCheck applies the ruleset, and verifies the outcome and that the namespace has exactly
+// these rules.
+func applyAndCheck(
 	t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset, want nft.Outcome,
 ) compat.Result {
 	t.Helper()
@@ -79,11 +80,12 @@ func applied(
 	if result.Outcome != want {
 		t.Fatalf("%s: %s, want %s", b.Name(), result.Outcome, want)
 	}
-	equal(t, b, ns, rs)
+	wantInSync(t, b, ns, rs)
 	return result
 }
 
-func equal(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) {
+// wantInSync verifies that the backend finds no differences from the ruleset.
+func wantInSync(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) {
 	t.Helper()
 	found, err := b.Check(ns, rs, compat.Snapshot{})
 	if err != nil {
@@ -115,16 +117,13 @@ func wantNoRules(t testing.TB, ns *netns.NS) {
 	}
 }
 
-// ChainPrefix is the prefix of Sluice's chain names in iptables-legacy.
-const ChainPrefix = "SLUICE_"
-
-// dumpWithoutOurs returns the rules in iptables-legacy with counters, without Sluice's chains and
+// dumpForeignRules returns the rules in iptables-legacy with counters, except Sluice's chains and
 // the rules that refer to them.
-func dumpWithoutOurs(t testing.TB, ns *netns.NS) string {
+func dumpForeignRules(t testing.TB, ns *netns.NS) string {
 	t.Helper()
 	var kept []string
 	for line := range strings.Lines(istiotest.Dump(t, ns, istiotest.Legacy)) {
-		if !strings.Contains(line, ChainPrefix) {
+		if !strings.Contains(line, compat.ChainPrefix) {
 			kept = append(kept, line)
 		}
 	}
@@ -154,11 +153,11 @@ func TestBackendsReadBackAppliedRules(t *testing.T) {
 			t.Run(string(e)+"/"+tc.name, func(t *testing.T) {
 				ns := netnstest.New(t)
 				b, rs := chosen(t, e), compiled(t, tc.change...)
-				if r := applied(t, b, ns, rs, nft.Created); r.Backend != e || r.Rules == 0 ||
+				if r := applyAndCheck(t, b, ns, rs, nft.Created); r.Backend != e || r.Rules == 0 ||
 					r.Moved {
 					t.Errorf("result %+v", r)
 				}
-				if r := applied(t, b, ns, rs, nft.Unchanged); r.Bytes+r.Routes > 0 {
+				if r := applyAndCheck(t, b, ns, rs, nft.Unchanged); r.Bytes+r.Routes > 0 {
 					t.Errorf("unchanged rules, but result %+v", r)
 				}
 				held, err := b.Read(ns)
@@ -191,16 +190,16 @@ func TestCommentsAreNotCompared(t *testing.T) {
 					earlier.Tables[0].Chains[i].Rules[j].Comment = "another comment"
 				}
 			}
-			applied(t, chosen(t, e), ns, earlier, nft.Created)
-			equal(t, chosen(t, e), ns, rs)
-			applied(t, chosen(t, e), ns, rs, nft.Unchanged)
+			applyAndCheck(t, chosen(t, e), ns, earlier, nft.Created)
+			wantInSync(t, chosen(t, e), ns, rs)
+			applyAndCheck(t, chosen(t, e), ns, rs, nft.Unchanged)
 		})
 	}
 }
 
 func TestLegacyWithoutIPv6LeavesNoIPv6Rules(t *testing.T) {
 	ns := netnstest.New(t)
-	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t, tproxy, allDNS), nft.Created)
+	applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, compiled(t, tproxy, allDNS), nft.Created)
 	tables, err := xtables.Tables(ns)
 	want := []xtables.ID{
 		{Family: rules.IPv4, Name: "mangle"},
@@ -215,7 +214,7 @@ func TestLegacyWithoutIPv6LeavesNoIPv6Rules(t *testing.T) {
 // Tables that the rules do not need are not created, because packets would traverse them.
 func TestLegacyCreatesOnlyTheTablesThatItNeeds(t *testing.T) {
 	ns := netnstest.New(t)
-	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
+	applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
 	tables, err := xtables.Tables(ns)
 	if err != nil || !slices.Equal(tables, []xtables.ID{{Family: rules.IPv4, Name: "nat"}}) {
 		t.Errorf("tables %v, error %v", tables, err)
@@ -226,10 +225,10 @@ func TestLegacyKeepsForeignRulesAndCounters(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
 	before := istiotest.Dump(t, ns, istiotest.Legacy)
 	b := chosen(t, compat.BackendLegacy)
-	applied(t, b, ns, compiled(t, tproxy, dual, allDNS), nft.Created)
+	applyAndCheck(t, b, ns, compiled(t, tproxy, dual, allDNS), nft.Created)
 	for _, change := range []func(*rules.Redirect){exclusions, dropInvalid, tproxy} {
-		applied(t, b, ns, compiled(t, dual, change), nft.Replaced)
-		if diff := cmp.Diff(before, dumpWithoutOurs(t, ns)); diff != "" {
+		applyAndCheck(t, b, ns, compiled(t, dual, change), nft.Replaced)
+		if diff := cmp.Diff(before, dumpForeignRules(t, ns)); diff != "" {
 			t.Fatalf("-before +after:\n%s", diff)
 		}
 	}
@@ -244,7 +243,7 @@ func TestLegacyKeepsForeignRulesAndCounters(t *testing.T) {
 // The jump to Sluice's chains precedes foreign rules.
 func TestLegacyJumpsPrecedeForeignRules(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
-	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
+	applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
 	for line := range strings.Lines(istiotest.Run(t, ns, "", "iptables-legacy", "-t", "nat", "-S",
 		"OUTPUT")) {
 		if strings.HasPrefix(line, "-A") {
@@ -280,7 +279,7 @@ func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
 			b, rs := chosen(t, compat.BackendLegacy), compiled(t, tproxy)
-			applied(t, b, ns, rs, nft.Created)
+			applyAndCheck(t, b, ns, rs, nft.Created)
 			for command := range strings.SplitSeq(tc.change, ";") {
 				istiotest.Run(t, ns, "", "iptables-legacy", strings.Fields(command)...)
 			}
@@ -292,7 +291,7 @@ func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 				plan.Outcome != nft.Replaced {
 				t.Errorf("plan %+v, error %v", plan, err)
 			}
-			applied(t, b, ns, rs, nft.Replaced)
+			applyAndCheck(t, b, ns, rs, nft.Replaced)
 		})
 	}
 }
@@ -301,13 +300,13 @@ func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 func TestLegacyDoesNotCompareForeignRules(t *testing.T) {
 	ns := netnstest.New(t)
 	b, rs := chosen(t, compat.BackendLegacy), compiled(t, tproxy)
-	applied(t, b, ns, rs, nft.Created)
+	applyAndCheck(t, b, ns, rs, nft.Created)
 	for _, change := range []string{
 		"-t nat -A OUTPUT -j ACCEPT", "-t mangle -P OUTPUT DROP", "-t nat -N OTHER",
 		"-t filter -A INPUT -j ACCEPT", "-t mangle -A PREROUTING -i eth9 -j ACCEPT",
 	} {
 		istiotest.Run(t, ns, "", "iptables-legacy", strings.Fields(change)...)
 	}
-	equal(t, b, ns, rs)
-	applied(t, b, ns, rs, nft.Unchanged)
+	wantInSync(t, b, ns, rs)
+	applyAndCheck(t, b, ns, rs, nft.Unchanged)
 }

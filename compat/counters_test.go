@@ -34,8 +34,8 @@ func sameText(a, b rules.Rule) bool { return a.String() == b.String() && a.Comme
 func TestLegacyKeepsTheCounts(t *testing.T) {
 	ns := netnstest.New(t)
 	b := chosen(t, compat.BackendLegacy)
-	applied(t, b, ns, compiled(t), nft.Created)
-	before := count(t, ns)
+	applyAndCheck(t, b, ns, compiled(t), nft.Created)
+	before := setCounters(t, ns)
 	table := must(xtables.Read(ns, rules.IPv4, "nat"))
 	out := table.Chain("SLUICE_OUTPUT")
 	out.Rules = out.Rules[1:]
@@ -43,13 +43,13 @@ func TestLegacyKeepsTheCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	repaired := hits(t, ns)
-	applied(t, b, ns, compiled(t), nft.Replaced)
+	applyAndCheck(t, b, ns, compiled(t), nft.Replaced)
 	for rule, h := range hits(t, ns) {
 		if _, exists := repaired[rule]; exists && h != before[rule] {
 			t.Errorf("%s: %v after the repair, want %v", rule, h, before[rule])
 		}
 	}
-	applied(t, b, ns, compiled(t, exclusions), nft.Replaced)
+	applyAndCheck(t, b, ns, compiled(t, exclusions), nft.Replaced)
 	kept := 0
 	for rule, h := range hits(t, ns) {
 		if _, exists := repaired[rule]; exists && h == before[rule] {
@@ -61,8 +61,8 @@ func TestLegacyKeepsTheCounts(t *testing.T) {
 	}
 }
 
-// count gives each rule of Sluice in nat a different counter.
-func count(t *testing.T, ns *netns.NS) map[string]rules.Hits {
+// setCounters gives each rule of Sluice in nat a different counter.
+func setCounters(t *testing.T, ns *netns.NS) map[string]rules.Hits {
 	t.Helper()
 	var counted strings.Builder
 	n := 0
@@ -102,11 +102,11 @@ func TestCheckIgnoresAdditionalCounters(t *testing.T) {
 	ns := netnstest.New(t)
 	b := chosen(t, compat.BackendNFT)
 	with, without := compiled(t, dual, counters), compiled(t, dual)
-	applied(t, b, ns, with, nft.Created)
-	equal(t, b, ns, without)
-	applied(t, b, ns, without, nft.Replaced)
+	applyAndCheck(t, b, ns, with, nft.Created)
+	wantInSync(t, b, ns, without)
+	applyAndCheck(t, b, ns, without, nft.Replaced)
 	found, err := b.Check(ns, with, compat.Snapshot{})
 	if err != nil || len(found.Differences) == 0 {
-		t.Errorf("unexpected difference for missing counters: %v", err)
+		t.Errorf("no difference for missing counters, error %v", err)
 	}
 }

@@ -103,8 +103,8 @@ func TestEffectsOfAllMatches(t *testing.T) {
 	})
 }
 
-// targetWords are targets that the model can express for some options.
-var targetWords = []string{
+// modelledTargets are targets that the model can express for some options.
+var modelledTargets = []string{
 	"CONNMARK", "CT", "DNAT", "MARK", "NOTRACK", "REDIRECT", "REJECT", "SNAT", "TPROXY",
 }
 
@@ -128,7 +128,7 @@ func TestEffectsOfAllTargets(t *testing.T) {
 			}
 		case unknown && (u.Effect == rules.AnyEffect || u.Effect == rules.Writes ||
 			x.Name == "CONNMARK"):
-		case !unknown && slices.Contains(targetWords, x.Name):
+		case !unknown && slices.Contains(modelledTargets, x.Name):
 		default:
 			t.Errorf("%s revision %d is %#v", x.Name, x.Revision, a)
 		}

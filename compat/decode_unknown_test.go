@@ -38,14 +38,14 @@ func TestUnknownRulesEqualOnlyThemselves(t *testing.T) {
 	}
 	for variant, read := range tableReaders() {
 		for _, f := range istiotest.Families {
-			var words []word
+			var words []optionCase
 			for _, rule := range list {
-				words = append(words, word{table: "mangle", rule: rule})
+				words = append(words, optionCase{table: "mangle", rule: rule})
 			}
 			var found [2][]rules.Unknown
 			for side := range found {
 				ns := netnstest.New(t)
-				istiotest.Restore(t, ns, variant, f, wordTables(f, words))
+				istiotest.Restore(t, ns, variant, f, optionTables(f, words))
 				tables := read(ns)
 				n := slices.IndexFunc(tables, func(table rules.Table) bool {
 					return table.Family == f && table.Name == "mangle"

@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A word is an iptables option and its representation in the model.
-type word struct {
+// An optionCase is a rule with an iptables option and its representation in the model.
+type optionCase struct {
 	table string
 	rule  string // {8} and {6} stand for two addresses of the family
 	// matches lists the matches, without the match of -p.
@@ -32,8 +32,8 @@ type word struct {
 	notNFT bool
 }
 
-// words lists the options of matches and targets that the model can express in some uses.
-func words(f rules.Family) []word {
+// optionCases returns the options of matches and targets that the model can express in some uses.
+func optionCases(f rules.Family) []optionCase {
 	addr := func(last byte) netip.Addr {
 		if f == rules.IPv4 {
 			return netip.AddrFrom4([4]byte{10, 0, 0, last})
@@ -71,7 +71,7 @@ func words(f rules.Family) []word {
 	history := func(text, state string) []rules.Match {
 		return list(rules.Unknown{Text: text, Effect: rules.ReadsHistory, State: state})
 	}
-	does0 := func(text string) []rules.Action { return does(rules.Unknown{Text: text}) }
+	doesUnknown := func(text string) []rules.Action { return does(rules.Unknown{Text: text}) }
 	writes := func(effect rules.Effect, text, state string) []rules.Action {
 		return does(rules.Unknown{Text: text, Effect: effect, State: state})
 	}
@@ -81,7 +81,7 @@ func words(f rules.Family) []word {
 	natRevision := map[rules.Family]string{
 		v4: "target DNAT revision 2", v6: "target DNAT revision 2",
 	}[f]
-	return []word{
+	return []optionCase{
 		{table: "mangle", rule: "-m addrtype --dst-type LOCAL", matches: list(
 			rules.MatchAddrType{Side: rules.Destination, Types: types(rules.Local)})},
 		{
@@ -269,7 +269,7 @@ func words(f rules.Family) []word {
 		},
 		{
 			table: "mangle", rule: "-m connlimit --connlimit-above 3",
-			actions: does0("match connlimit revision 1"),
+			actions: doesUnknown("match connlimit revision 1"),
 		},
 		{
 			table: "mangle", rule: `-m bpf --bytecode "4,48 0 0 9,21 0 1 6,6 0 0 1,6 0 0 0"`,
@@ -278,7 +278,7 @@ func words(f rules.Family) []word {
 		{
 			table:   "mangle",
 			rule:    "-m cluster --cluster-total-nodes 2 --cluster-local-node 1 --cluster-hash-seed 1",
-			actions: does0("match cluster revision 0"),
+			actions: doesUnknown("match cluster revision 0"),
 		},
 		{
 			table: "mangle", rule: "-m length --length 100",
@@ -378,11 +378,11 @@ func words(f rules.Family) []word {
 		{table: "raw", rule: "-j CT --notrack", actions: does(rules.Notrack{})},
 		{table: "raw", rule: "-j NOTRACK", actions: does(rules.Notrack{})},
 		{table: "raw", rule: "-j CT --zone 7", actions: does(rules.SetZone{Zone: 7})},
-		{table: "raw", rule: "-j CT --zone-orig 7", actions: does0("target CT revision 2")},
-		{table: "raw", rule: "-j CT --zone-reply mark", actions: does0("target CT revision 2")},
+		{table: "raw", rule: "-j CT --zone-orig 7", actions: doesUnknown("target CT revision 2")},
+		{table: "raw", rule: "-j CT --zone-reply mark", actions: doesUnknown("target CT revision 2")},
 		{
 			table: "raw", rule: "-j CT --ctevents new,destroy",
-			actions: does0("target CT revision 2"),
+			actions: doesUnknown("target CT revision 2"),
 		},
 
 		{table: "nat", rule: "-p tcp -j REDIRECT", actions: does(rules.RedirectTo{})},
@@ -400,7 +400,7 @@ func words(f rules.Family) []word {
 		},
 		{
 			table: "nat", rule: "-p tcp -j REDIRECT --to-ports 80-90 --random",
-			actions: does0("target REDIRECT revision 0"),
+			actions: doesUnknown("target REDIRECT revision 0"),
 		},
 		{
 			table: "nat", rule: "-j DNAT --to-destination {8}",
@@ -416,7 +416,7 @@ func words(f rules.Family) []word {
 		},
 		{
 			table: "nat", rule: "-j DNAT --to-destination {6}-{8} --persistent",
-			actions: does0(natRevision),
+			actions: doesUnknown(natRevision),
 		},
 		{
 			table: "nat", rule: "-p tcp -j DNAT --to-destination [{8}]:80",
@@ -430,11 +430,11 @@ func words(f rules.Family) []word {
 		},
 		{
 			table: "nat", rule: "-p tcp -j DNAT --to-destination [{8}]:80-90/100",
-			actions: does0(natRevision),
+			actions: doesUnknown(natRevision),
 		},
 		{
 			table: "nat", rule: "-p tcp -j DNAT --to-destination [{8}]:80-90 --random",
-			actions: does0(natRevision),
+			actions: doesUnknown(natRevision),
 		},
 
 		{
@@ -525,22 +525,22 @@ func words(f rules.Family) []word {
 			actions: writes(rules.Writes, "target RATEEST revision 0", "rateest"),
 		},
 		{table: "mangle", rule: "-j IDLETIMER --timeout 10 --label x"},
-		{table: "mangle", rule: "-j DSCP --set-dscp 1", actions: does0("target DSCP revision 0")},
-		{table: "mangle", rule: "-j TEE --gateway {8}", actions: does0("target TEE revision 1")},
+		{table: "mangle", rule: "-j DSCP --set-dscp 1", actions: doesUnknown("target DSCP revision 0")},
+		{table: "mangle", rule: "-j TEE --gateway {8}", actions: doesUnknown("target TEE revision 1")},
 		{
 			table: "mangle", rule: "-j CLASSIFY --set-class 1:1",
-			actions: does0("target CLASSIFY revision 0"),
+			actions: doesUnknown("target CLASSIFY revision 0"),
 		},
-		{table: "nat", rule: "-j NETMAP --to {8}", actions: does0("target NETMAP revision 0")},
+		{table: "nat", rule: "-j NETMAP --to {8}", actions: doesUnknown("target NETMAP revision 0")},
 		{
 			table: "mangle", rule: "-j NFQUEUE --queue-num 1",
-			actions: does0("target NFQUEUE revision 3"),
+			actions: doesUnknown("target NFQUEUE revision 3"),
 		},
 	}
 }
 
 // withAddresses replaces {8} and {6} by addresses of the family.
-func (w word) withAddresses(f rules.Family) string {
+func (w optionCase) withAddresses(f rules.Family) string {
 	if f == rules.IPv4 {
 		return strings.NewReplacer("[", "", "]", "", "{8}", "10.0.0.8", "{6}",
 			"10.0.0.6").Replace(w.rule)
@@ -564,10 +564,10 @@ func TestDecodeOptions(t *testing.T) {
 		}[variant]
 		for _, f := range istiotest.Families {
 			ns := netnstest.New(t)
-			list := slices.DeleteFunc(words(f), func(w word) bool {
+			list := slices.DeleteFunc(optionCases(f), func(w optionCase) bool {
 				return w.only != rules.Inet && w.only != f || w.notNFT && variant == istiotest.NFT
 			})
-			istiotest.Restore(t, ns, variant, f, wordTables(f, list))
+			istiotest.Restore(t, ns, variant, f, optionTables(f, list))
 			tables := read(ns)
 			for i, w := range list {
 				t.Run(fmt.Sprintf("%s %s -t %s %s", name, f, w.table, w.rule), func(t *testing.T) {
@@ -581,8 +581,8 @@ func TestDecodeOptions(t *testing.T) {
 	}
 }
 
-// wordTables returns tables with a chain for each word.
-func wordTables(f rules.Family, list []word) string {
+// optionTables returns tables with a chain for each option.
+func optionTables(f rules.Family, list []optionCase) string {
 	var b strings.Builder
 	for _, table := range []string{"raw", "mangle", "nat", "filter"} {
 		fmt.Fprintf(&b, "*%s\n", table)
@@ -596,9 +596,9 @@ func wordTables(f rules.Family, list []word) string {
 	return b.String()
 }
 
-// check compares a decoded rule with the word. It does not compare the bytes of unknown matches and
-// actions.
-func (w word) check(t *testing.T, got rules.Rule) {
+// check compares a decoded rule with the representation. It does not compare the bytes of unknown
+// matches and actions.
+func (w optionCase) check(t *testing.T, got rules.Rule) {
 	t.Helper()
 	isProtocol := func(m rules.Match) bool {
 		_, ok := m.(rules.MatchProtocol)

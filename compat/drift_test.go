@@ -23,7 +23,7 @@ func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
 			b, want := chosen(t, e), compiled(t, tproxy, dual)
-			applied(t, b, ns, want, nft.Created)
+			applyAndCheck(t, b, ns, want, nft.Created)
 			ip := netnstest.RequireBinary(t, "ip")
 			for _, args := range []string{
 				"-6 route add blackhole fd00::/16 table 133",
@@ -119,7 +119,7 @@ func checkAgainAfter(t *testing.T, e compat.BackendName, want rules.Ruleset, com
 	t.Helper()
 	ns := netnstest.New(t)
 	b := chosen(t, e)
-	applied(t, b, ns, want, nft.Created)
+	applyAndCheck(t, b, ns, want, nft.Created)
 	last, err := b.Check(ns, want, compat.Snapshot{})
 	if err != nil || len(last.Differences) > 0 {
 		t.Fatalf("%v, %v", last.Differences, err)
@@ -187,7 +187,7 @@ func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 				) (compat.Result, error),
 				) compat.Result {
 					ns := netnstest.New(t)
-					applied(t, b, ns, want, nft.Created)
+					applyAndCheck(t, b, ns, want, nft.Created)
 					do(ns, row.found)
 					found, err := b.Check(ns, want, compat.Snapshot{})
 					if err != nil {
@@ -243,7 +243,7 @@ func TestComparisonReportsWhetherRulesExist(t *testing.T) {
 				}
 			}
 			tells(false)
-			applied(t, b, ns, want, nft.Created)
+			applyAndCheck(t, b, ns, want, nft.Created)
 			tells(true)
 			if _, err := b.Remove(ns); err != nil {
 				t.Fatal(err)
@@ -265,7 +265,7 @@ func TestApplyUsesTheSnapshotOfCheck(t *testing.T) {
 				netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.2.0/24"),
 			}
 		})
-		applied(t, b, ns, want, nft.Created)
+		applyAndCheck(t, b, ns, want, nft.Created)
 		command := strings.Fields("add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }")
 		if err := ns.Do(exec.Command(nftables, command...).Run); err != nil {
 			t.Fatal(err)
@@ -289,7 +289,7 @@ func TestCheckAfterApplyDoesNotReadLegacyAgain(t *testing.T) {
 	nftables := netnstest.RequireBinary(t, "nft")
 	ns := netnstest.New(t)
 	b, want := chosen(t, compat.BackendNFT), compiled(t)
-	result := applied(t, b, ns, want, nft.Created)
+	result := applyAndCheck(t, b, ns, want, nft.Created)
 	if _, err := compat.BeginApply(ns, []rules.Table{compat.WithGate()}, 1); err != nil {
 		t.Fatal(err)
 	}
