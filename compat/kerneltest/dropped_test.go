@@ -16,7 +16,8 @@ import (
 // same packets before and after conntrack keeps the state of the connection are not said to be
 // equivalent if a rule reads it.
 func TestStatesAfterDroppedPackets(t *testing.T) {
-	const sent = "output priority 0; oifname lo udp dport 9 drop"
+	// Packets of translated connections may leave the host although they were routed to lo first.
+	const sent = "output priority 0; oifname lo udp dport 9 ct status & (snat | dnat) == 0 drop"
 	const arriving = "prerouting priority 0; iifname lo udp dport 9 drop"
 	for _, tc := range []struct {
 		name, reads string

@@ -217,6 +217,8 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		diff.ConntrackReassembles:          true, // TestFragments
 		diff.UntrackedNotReassembled:       true, // TestFragments
 		diff.ResetHasConnection:            true, // TestResets
+		diff.ErrorHasConnection:            true, // TestErrorsOfTheKernel
+		diff.NATDropsRedirects:             true, // TestRedirectsOfTranslatedConnections
 		diff.CopyHasConnection:             true, // TestCopies
 		diff.KernelSocketHasNoOwner:        true, // TestKernelSockets
 		diff.NATSetsStatus:                 true, // TestRulesChangeOnlyTheInputs of package nft

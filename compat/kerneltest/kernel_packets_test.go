@@ -1,8 +1,11 @@
 package kerneltest_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +55,137 @@ func TestResets(t *testing.T) {
 	if want := (rules.Outcome{Mark: 7}); got != want {
 		t.Errorf("the model: %s, want: %s", got, want)
 	}
+}
+
+// TestErrorsOfTheKernel verifies diff.ErrorHasConnection: the error that a reject rule sends about
+// the first packet of a connection has this connection, which conntrack could not find.
+func TestErrorsOfTheKernel(t *testing.T) {
+	for _, tc := range []struct{ family, address, protocol, kind, code string }{
+		{"ip", "127.0.0.1", "icmp", "destination-unreachable", "3/3"},
+		{"ip6", "::1", "icmpv6", "destination-unreachable", "1/4"},
+	} {
+		t.Run(tc.family, func(t *testing.T) {
+			ns := netnstest.New(t)
+			istiotest.Run(t, ns, fmt.Sprintf(`table %s a {
+				chain early { type filter hook output priority -300
+				%s type %s ct state related counter meta mark set 7
+				}
+				chain answers { type filter hook output priority 0
+				udp dport 9 reject
+				}
+			}`, tc.family, tc.protocol, tc.kind), "nft", "-f", "-")
+			err := ns.Do(func() error {
+				c, err := net.Dial("udp", net.JoinHostPort(tc.address, "9"))
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				_, _ = c.Write([]byte("x")) // EPERM, because it is rejected
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			live := readLive(t, ns)
+			if hits := live.Tables[0].Chains[0].Rules[0].Hits.Packets; hits != 1 {
+				t.Errorf("the kernel has counted %d errors, want 1", hits)
+			}
+			protocol := map[string]string{"ip": "icmp", "ip6": "ipv6-icmp"}[tc.family]
+			packet := fmt.Sprintf("out %s %s > %[2]s kernel-socket state related reply icmp %s", protocol,
+				tc.address, tc.code)
+			if got := diff.Explain(live, parsed(t, packet)).Outcome; got != (rules.Outcome{Mark: 7}) {
+				t.Errorf("the model: %s, want: mark 0x7", got)
+			}
+			packet += " status confirmed"
+			if got := diff.Explain(live, parsed(t, packet)).Outcome; got.UnknownMarks == "" {
+				t.Errorf("the model, if conntrack may have found the connection: %s", got)
+			}
+		})
+	}
+}
+
+// TestRedirectsOfTranslatedConnections verifies diff.NATDropsRedirects.
+func TestRedirectsOfTranslatedConnections(t *testing.T) {
+	ns := netnstest.New(t)
+	istiotest.Run(t, ns, `table ip a {
+		chain nat { type nat hook output priority -100
+		udp dport 9 redirect to :10
+		}
+		chain before { type filter hook output priority -150
+		icmp type redirect ct state related counter
+		}
+		chain after { type filter hook output priority 0
+		icmp type redirect counter
+		}
+	}`, "nft", "-f", "-")
+	for _, tc := range []struct {
+		port   byte
+		to     byte // the port after NAT
+		status string
+		hits   [2]uint64 // of the rules before and after NAT
+	}{
+		{9, 10, "confirmed,dnat", [2]uint64{1, 0}},
+		{11, 11, "confirmed", [2]uint64{2, 1}},
+	} {
+		err := ns.Do(func() error {
+			c, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4000},
+				&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(tc.port)})
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if _, err := c.Write([]byte("x")); err != nil {
+				return err
+			}
+			raw, err := net.Dial("ip4:1", "127.0.0.1")
+			if err != nil {
+				return err
+			}
+			defer raw.Close()
+			_, err = raw.Write(redirectAbout(tc.to))
+			if (tc.hits[1] == 0) != errors.Is(err, unix.EPERM) {
+				return fmt.Errorf("send a redirect: %w", err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("port %d: %v", tc.port, err)
+		}
+		live := readLive(t, ns)
+		var hits [2]uint64
+		for _, c := range live.Tables[0].Chains {
+			if i := slices.Index([]string{"before", "after"}, c.Name); i >= 0 {
+				hits[i] = c.Rules[0].Hits.Packets
+			}
+		}
+		if hits != tc.hits {
+			t.Errorf("the kernel, status %s: %v redirects before and after NAT, want %v", tc.status,
+				hits, tc.hits)
+		}
+		packet := "out icmp 127.0.0.1 > 127.0.0.1 uid 0 icmp 5/1 state related reply status " + tc.status
+		got := diff.Explain(live, parsed(t, packet))
+		if dropped := tc.hits[1] == 0; got.Outcome.Dropped != dropped || dropped &&
+			len(got.Passes[0].Notes) == 0 {
+			t.Errorf("the model, status %s: %s, %v", tc.status, got.Outcome, got.Passes[0].Notes)
+		}
+	}
+}
+
+// redirectAbout returns an ICMP redirect about a UDP packet from port 4000 of 127.0.0.1 to another
+// of its ports.
+func redirectAbout(port byte) []byte {
+	message := []byte{
+		5, 1, 0, 0, 127, 0, 0, 2,
+		0x45, 0, 0, 29, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1,
+		4000 >> 8, 4000 & 0xff, 0, port, 0, 9, 0, 0,
+	}
+	var sum uint32
+	for i := 0; i < len(message); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(message[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(message[2:], ^uint16(sum+sum>>16))
+	return message
 }
 
 // TestCopies checks that the copy of a multicast packet that the host itself receives has a

@@ -209,7 +209,7 @@ func reason(t rules.Trace, p part) string {
 	text := ""
 	for _, pass := range t.Passes {
 		for _, n := range pass.Notes {
-			if p.atBase(n.Chain.Chain.Base) || n.Text == policyDrops {
+			if p.atBase(n.Chain.Chain.Base) || n.Text == policyDrops || n.Text == natDrops {
 				text = n.String()
 			}
 		}

@@ -21,6 +21,7 @@ func TestDropsBeforeConntrack(t *testing.T) {
 		return base(rules.Filter, rules.Prerouting, priority, list...)
 	}
 	drop := when(rules.Drop, eth1)
+	untranslated := rules.MatchState{Not: true, States: rules.States(rules.SNAT, rules.DNAT)}
 	first := rules.MatchState{States: rules.States(rules.New)}
 	ignored := when(rules.Notrack{}, eth1)
 	zone := when(rules.SetZone{Zone: 1}, eth1)
@@ -91,9 +92,15 @@ func TestDropsBeforeConntrack(t *testing.T) {
 		},
 		{
 			"when they are sent over lo, and when they arrive",
-			ruleset(base(rules.Filter, rules.Output, 0, when(rules.Drop, toLo)),
+			ruleset(base(rules.Filter, rules.Output, 0, when(rules.Drop, toLo, untranslated)),
 				at(0, when(rules.Drop, lo)), reads),
 			ruleset(at(0, when(rules.Drop, lo)), reads), diff.Undecidable,
+		},
+		{
+			"when they are sent over lo, which packets of translated connections may leave, and when they arrive",
+			ruleset(base(rules.Filter, rules.Output, 0, when(rules.Drop, toLo)),
+				at(0, when(rules.Drop, lo)), reads),
+			ruleset(at(0, when(rules.Drop, lo)), reads), diff.Different,
 		},
 	} {
 		r := decide(tc.left, tc.right)

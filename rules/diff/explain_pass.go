@@ -14,6 +14,9 @@ func (x *explanation) pass(i int) rules.Pass {
 	for _, b := range traversed.bases {
 		x.addBase(&p, b)
 	}
+	if x.holds(traversed.redirects) {
+		x.addDroppedRedirect(&p)
+	}
 	if f, ok := x.explainedFlow(traversed.ended); ok {
 		p.Outcome = x.outcomeOf(f)
 	} else if f, ok := x.explainedFlow(traversed.remaining); ok {
@@ -83,6 +86,16 @@ func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
 		addNote(policyDrops)
 	}
 }
+
+// addDroppedRedirect adds the note of an ICMP redirect that NAT drops (NATDropsRedirects).
+func (x *explanation) addDroppedRedirect(p *rules.Pass) {
+	if c := natChain(x.rs, x.family); c.Chain != nil { // not only the other side has one
+		p.Notes = append(p.Notes, rules.Note{Chain: c, Before: len(p.Steps), Text: natDrops})
+	}
+}
+
+// natDrops is the note of a NAT chain because of which the kernel dropped the packet.
+var natDrops = "is a reason to drop the packet: " + NATDropsRedirects.String()
 
 // policyDrops is the note of a base chain whose policy dropped the packet.
 const policyDrops = "drops by its policy"

@@ -13,6 +13,7 @@ const (
 	FirstNATMapping
 	NATDecidesOnce
 	ErrorsSkipNAT
+	NATDropsRedirects
 	UntrackedSkipsNAT
 	ExpectationFollowsMaster
 	NATMappingPersists
@@ -31,6 +32,7 @@ const (
 
 	NoConnectionBeforeConntrack
 	ResetHasConnection
+	ErrorHasConnection
 	CopyHasConnection
 	EntersUntracked
 	MarkNeedsConnection
@@ -118,6 +120,11 @@ var factTexts = [...]factText{
 	ErrorsSkipNAT: {
 		"ErrorsSkipNAT", "ICMP errors related to a connection do not traverse NAT chains",
 		"nf_nat_ipv4_fn and nf_nat_ipv6_fn in net/netfilter/nf_nat_proto.c",
+	},
+	NATDropsRedirects: {
+		"NATDropsRedirects",
+		"if there is a NAT chain for IPv4, an ICMP redirect is dropped at prerouting and output if it is related to a connection that NAT translated, or whose first packet has not left yet",
+		"nf_nat_icmp_reply_translation in net/netfilter/nf_nat_proto.c",
 	},
 	UntrackedSkipsNAT: {
 		"UntrackedSkipsNAT", "packets without a conntrack entry do not traverse NAT chains",
@@ -212,6 +219,11 @@ var factTexts = [...]factText{
 			"not decided for the connection, but they do not translate it",
 		"nf_send_reset in net/ipv4/netfilter/nf_reject_ipv4.c, nf_conntrack_attach in " +
 			"net/netfilter/nf_conntrack_core.c",
+	},
+	ErrorHasConnection: {
+		"ErrorHasConnection",
+		"an ICMP error that the kernel sends about a packet with a connection has this connection, in state related, also before conntrack",
+		"icmp_glue_bits in net/ipv4/icmp.c, icmpv6_getfrag in net/ipv6/icmp.c, nf_conntrack_attach in net/netfilter/nf_conntrack_core.c",
 	},
 	CopyHasConnection: {
 		"CopyHasConnection",

@@ -486,6 +486,31 @@ func TestConditionsOnTheDestinationAfterTranslation(t *testing.T) {
 	}
 }
 
+// TestTranslatedPacketsLeaveLoopback verifies that a later packet of a translated connection is not
+// said to arrive by lo only because it was routed there first (NATMappingPersists,
+// DNATAtOutputReroutes).
+func TestTranslatedPacketsLeaveLoopback(t *testing.T) {
+	rs := ruleset(base(rules.NAT, rules.Output, -100),
+		base(rules.Filter, rules.Prerouting, 0, when(rules.Drop,
+			rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}})))
+	const packet = "out udp 10.244.1.5:4000 > 10.244.1.5:53 dev lo state new status confirmed"
+	for _, tc := range []struct {
+		text               string
+		dropped, undecided bool
+	}{
+		{packet, true, false}, {packet + ",dnat", false, true},
+	} {
+		p, err := rules.ParsePacket(tc.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := diff.Explain(&rs, p).Outcome
+		if o.Dropped != tc.dropped || (o.Undecided != "") != tc.undecided {
+			t.Errorf("%s: %s", tc.text, o)
+		}
+	}
+}
+
 // TestConditionsOnTheSourceAfterTranslation verifies that a rule for several sources and one rule
 // for each are equivalent after NAT too: the source to which earlier packets of a connection were
 // translated is unknown, but the same for all rules (NATMappingPersists).

@@ -188,7 +188,8 @@ func (w *walk) route(in []flow) (arriving, leaving []flow) {
 		if f.leavesLoopback {
 			onLo = w.and(onLo, w.keepsLoopback())
 		}
-		local, remote := w.split(f, w.or(onLo, w.leadsHere(f)))
+		again := w.translatedAgain(f)
+		local, remote := w.split(f, w.or(w.minus(onLo, again), w.leadHere(again)))
 		arrive(local, false)
 		if f.toLoopback {
 			arrive(remote, true)
@@ -199,12 +200,17 @@ func (w *walk) route(in []flow) (arriving, leaving []flow) {
 	return back.list, away.list
 }
 
-// leadsHere returns the packets whose connection was translated to this host earlier.
-func (w *walk) leadsHere(f flow) set {
+// translatedAgain returns the packets whose connection was translated earlier (NATMappingPersists).
+func (w *walk) translatedAgain(f flow) set {
 	if f.tracking == untracked || f.mapped {
 		return none
 	}
-	again := w.retranslated()
+	return w.retranslated()
+}
+
+// leadHere returns the packets of translated connections that are sent to this host, also by another
+// interface than lo. Others leave the host, also if they were routed to lo (DNATAtOutputReroutes).
+func (w *walk) leadHere(again set) set {
 	if again == none {
 		return none
 	}

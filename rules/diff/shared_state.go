@@ -22,6 +22,9 @@ type sharedState struct {
 	// differing contains the states that the sides write differently; found contains the states
 	// that the current round has found to differ.
 	differing, found map[string]bool
+	// hasNAT contains the families for which the ruleset of either side has a NAT chain
+	// (NATDropsRedirects).
+	hasNAT map[rules.Family]bool
 	// hasHelper reports that a rule of either side assigns a conntrack helper.
 	hasHelper bool
 }
@@ -32,6 +35,11 @@ func newSharedState(sides ...*rules.Ruleset) sharedState {
 		written: map[string]bool{}, differing: map[string]bool{}, found: map[string]bool{},
 	}
 	for _, rs := range sides {
+		for _, f := range [...]rules.Family{rules.IPv4, rules.IPv6} {
+			if setsUpNAT(rs, f) {
+				lazySet(&h.hasNAT, f, true)
+			}
+		}
 		for i := range rs.Tables {
 			for j := range rs.Tables[i].Chains {
 				c := &rs.Tables[i].Chains[j]

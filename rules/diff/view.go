@@ -69,7 +69,7 @@ func (s *space) connection(v *view) set {
 }
 
 // carriesConnection returns the packets that enter their hook with a conntrack entry
-// (ResetHasConnection, CopyHasConnection).
+// (ResetHasConnection, ErrorHasConnection, CopyHasConnection).
 func (s *space) carriesConnection() set {
 	if s.carried != nil {
 		return *s.carried
@@ -80,7 +80,8 @@ func (s *space) carriesConnection() set {
 			key: "answer of reject", kind: unknownBit,
 			text: "whether the TCP reset is the answer of a rule",
 		}
-		packets = s.and(s.resets, s.or(s.bit(reply, 0), s.variable(answers)))
+		packets = s.or(s.and(s.resets, s.or(s.bit(reply, 0), s.variable(answers))),
+			s.errorsWithConnection())
 	} else {
 		toSeveral := s.or(s.is(destinationType, number(rules.Multicast)),
 			s.is(destinationType, number(rules.Broadcast)))
@@ -91,6 +92,41 @@ func (s *space) carriesConnection() set {
 	}
 	s.carried = &packets
 	return packets
+}
+
+// natRedirects returns the ICMP redirects that NAT drops (NATDropsRedirects). The source of an
+// unconfirmed connection, on which only the kernel of this host reports, is not translated yet.
+func (s *space) natRedirects() set {
+	const redirect = 5
+	redirects := s.and(s.and(s.isICMP, s.stateIs(rules.Related)), s.within(icmp, []span{{
+		number[uint32](redirect << 8), number[uint32](redirect<<8 | 0xff),
+	}}))
+	if redirects == none || !s.translations && !s.kernelPackets {
+		return none
+	}
+	translated := s.not(s.maskedEquals(status, 0, uint32(rules.StatusSNAT|rules.StatusDNAT)))
+	if s.hook != rules.Output {
+		return s.and(redirects, translated)
+	}
+	return s.and(redirects, s.or(translated, s.and(s.kernelOwned, s.unconfirmed())))
+}
+
+// unconfirmed returns the packets of connections that conntrack has not confirmed.
+func (s *space) unconfirmed() set {
+	return s.maskedEquals(status, 0, uint32(rules.StatusConfirmed))
+}
+
+// errorsWithConnection returns the ICMP errors that the kernel has sent with the connection of the
+// reported packet. Conntrack finds the connection of other errors only if it is confirmed.
+func (s *space) errorsWithConnection() set {
+	errors := s.and(s.and(s.isICMP, s.kernelOwned), s.stateIs(rules.Related))
+	if errors == none {
+		return none
+	}
+	return s.and(errors, s.or(s.unconfirmed(), s.variable(variable{
+		key: "error about a packet with a connection", kind: unknownBit,
+		text: "whether the ICMP error reports a packet that had its connection",
+	})))
 }
 
 // stateAs returns the packets for which the rules read one of the states (TemplateIsNew,

@@ -60,6 +60,8 @@ type hookTraversal struct {
 	// leavesHost reports that the hook is postrouting and the packets leave the host.
 	leavesHost bool
 	bases      []baseTraversal
+	// redirects contains the packets that NAT drops (NATDropsRedirects).
+	redirects set
 	// remaining contains the packets after the hook, and ended all packets whose evaluation ended
 	// at this hook or an earlier one.
 	remaining, ended []flow
@@ -108,12 +110,29 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 }
 
 // setsUpNAT reports whether the ruleset has a NAT chain for the family.
-func setsUpNAT(rs *rules.Ruleset, f rules.Family) bool {
-	return slices.ContainsFunc(rs.Tables, func(t rules.Table) bool {
-		return appliesTo(&t, f) && slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
-			return c.Base != nil && c.Base.Type == rules.NAT
-		})
-	})
+func setsUpNAT(rs *rules.Ruleset, f rules.Family) bool { return natChain(rs, f).Chain != nil }
+
+// NATDiffers reports whether only one of the rulesets has a NAT chain for the family, so that the
+// kernel translates known connections (nf_nat_unregister_fn in net/netfilter/nf_nat_core.c), and
+// drops some ICMP redirects (NATDropsRedirects), on one side only. Decide does not compare that.
+func NATDiffers(left, right *rules.Ruleset, f rules.Family) bool {
+	return setsUpNAT(left, f) != setsUpNAT(right, f)
+}
+
+// natChain returns a NAT chain for the family, or the zero value.
+func natChain(rs *rules.Ruleset, f rules.Family) rules.ChainRef {
+	for i := range rs.Tables {
+		t := &rs.Tables[i]
+		if !appliesTo(t, f) {
+			continue
+		}
+		for j := range t.Chains {
+			if b := t.Chains[j].Base; b != nil && b.Type == rules.NAT {
+				return rules.ChainRef{Table: t, Chain: &t.Chains[j]}
+			}
+		}
+	}
+	return rules.ChainRef{}
 }
 
 // lazySet sets an element of a map, and creates the map if it is nil. To explain one packet, most
@@ -146,7 +165,7 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 			hook: h, leavesHost: h == rules.Postrouting && w.leavesHost,
 		})
 	}
-	routed := h != rules.Output
+	routed, filtered := h != rules.Output, h == rules.Postrouting || loopbackArrival
 	for _, c := range w.rs.BaseChains(h) {
 		w.meter.step()
 		if !appliesTo(c.Table, w.family) {
@@ -154,6 +173,9 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 		}
 		p := chainPosition{chain: c, loopbackArrival: loopbackArrival}
 		position := c.Chain.Base.Position()
+		if position > translation && !filtered {
+			in, filtered = w.dropRedirects(in), true
+		}
 		if position > translation && !routed {
 			in, routed = w.routeTranslated(in), true
 		}
@@ -192,6 +214,9 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 		w.add(&out, w.evaluateBase(&p, after)...)
 		in = out.list
 	}
+	if !filtered {
+		in = w.dropRedirects(in)
+	}
 	if !routed {
 		in = w.routeTranslated(in)
 	}
@@ -200,6 +225,36 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 		traversal.remaining, traversal.ended = in, slices.Clone(w.ended.list)
 	}
 	return in
+}
+
+// dropRedirects drops the ICMP redirects about connections that NAT translates
+// (NATDropsRedirects).
+func (w *walk) dropRedirects(in []flow) []flow {
+	if w.family != rules.IPv4 || !w.shared.hasNAT[w.family] {
+		return in
+	}
+	redirects := w.natRedirects()
+	if redirects == none {
+		return in
+	}
+	var out flows
+	for _, f := range in {
+		if f.tracking == untracked {
+			w.add(&out, f)
+			continue
+		}
+		dropped, others := w.split(f, redirects)
+		w.add(&out, others)
+		if dropped.packets != none {
+			dropped.dropped = true
+			w.add(&w.ended, dropped)
+			if w.single != nil {
+				hook := &w.traversals[len(w.traversals)-1]
+				hook.redirects = w.or(hook.redirects, dropped.packets)
+			}
+		}
+	}
+	return out.list
 }
 
 // translation is the priority of NAT at prerouting and output: NF_IP_PRI_NAT_DST in

@@ -65,6 +65,16 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 			addNotCompared("what %s does before and after these hooks: %s", side.name, text)
 		}
 	}
+	for _, f := range []struct {
+		family, other rules.Family
+		name          string
+	}{{rules.IPv4, rules.IPv6, "IPv4"}, {rules.IPv6, rules.IPv4, "IPv6"}} {
+		if left.family != f.other && right.family != f.other &&
+			diff.NATDiffers(&left.Ruleset, &right.Ruleset, f.family) {
+			r.notCompared = append(r.notCompared, f.name+
+				" packets of connections that were translated earlier: only one side has chains of NAT, without which the kernel does not translate them")
+		}
+	}
 	if left.family != rules.IPv4 && right.family != rules.IPv4 &&
 		diff.ComparesProtocolsTwice(&left.Ruleset, &right.Ruleset) {
 		addNotCompared("IPv6 packets with an authentication header: iptables-legacy compares " +
