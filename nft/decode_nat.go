@@ -81,6 +81,9 @@ func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 	if !ok || last.IsValid() || a.Get(unix.NFTA_NAT_REG_PROTO_MIN) != nil ||
 		a.Get(unix.NFTA_NAT_REG_PROTO_MAX) != nil ||
 		a.Number(unix.NFTA_NAT_FLAGS)&^(natRangeMapIPs|natRangePersistent) != 0 {
+		if err := d.limitNAT(family); err != nil {
+			return err
+		}
 		return sourceTranslation{}
 	}
 	return d.translate(family, rules.SNATTo{Addr: addr})
@@ -120,6 +123,15 @@ func (d *ruleDecoder) decodeNAT(a attributes) error {
 
 // translate adds a NAT action that applies to packets of a family.
 func (d *ruleDecoder) translate(family uint32, action rules.Action) error {
+	if err := d.limitNAT(family); err != nil {
+		return err
+	}
+	d.act(action)
+	return nil
+}
+
+// limitNAT limits the rule to packets of the family of a NAT expression.
+func (d *ruleDecoder) limitNAT(family uint32) error {
 	// For packets of the other family the kernel continues with the next expression
 	// (nft_nat_inet_eval in net/netfilter/nft_nat.c). The match of the family is correct only if
 	// there is no next expression.
@@ -131,7 +143,6 @@ func (d *ruleDecoder) translate(family uint32, action rules.Action) error {
 	if d.family != previous {
 		d.undo = &before
 	}
-	d.act(action)
 	return nil
 }
 

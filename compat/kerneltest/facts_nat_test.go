@@ -110,6 +110,14 @@ func natFacts() (list factList) {
 		with(udp, func(p *rules.Packet) { p.Status = rules.StatusConfirmed }),
 		"to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
+	for _, to := range []string{"10.0.2.8", "10.0.2.8-10.0.2.9"} {
+		list.add(diff.OtherFamilyFailsMatch, "nft: NAT to "+to+" does not change an IPv6 packet",
+			rulesetOf(chains(rules.Inet, []string{
+				base("nat", "postrouting", "100") + " policy drop;", "snat ip to " + to,
+			})),
+			out(0, rules.TCP, "[fd00:10:244:1::5]:1000", "[2001:db8::9]:80"), "dropped",
+		)
+	}
 	list.add(diff.UntrackedSkipsNAT, "nft: invalid packets do not enter NAT",
 		rulesetOf(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),

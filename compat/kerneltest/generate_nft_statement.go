@@ -64,7 +64,9 @@ func (d *nftDraw) sourceNAT() string {
 	if d.family != rules.Inet {
 		ip = ""
 	}
-	return draw(d.Generator, "", "accept", "masquerade", "snat "+ip+" to "+to, "snat "+ip+" to "+to)
+	last := map[rules.Family]string{rules.IPv4: "169.254.7.129", rules.IPv6: "fd16:9254::3"}[family]
+	return draw(d.Generator, "", "accept", "masquerade", "snat "+ip+" to "+to, "snat "+ip+" to "+to,
+		"snat "+ip+" to "+to+"-"+last)
 }
 
 // verdict draws the end of a rule.
