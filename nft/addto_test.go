@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// library opens a connection of google/nftables to the namespace.
-func library(t testing.TB, ns *netns.NS) *nftables.Conn {
+// openLibrary opens a connection of google/nftables to the namespace.
+func openLibrary(t testing.TB, ns *netns.NS) *nftables.Conn {
 	t.Helper()
 	c, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
 	if err != nil {
@@ -28,24 +28,24 @@ func TestARulesetOfALibraryTransactionReadsBackEqual(t *testing.T) {
 	t.Parallel()
 	rulesets := map[string]rules.Ruleset{"20000 prefixes of each family": manyPrefixes(0, 20000)}
 	for _, e := range examples {
-		rulesets[e.name] = compiled(e.change)
+		rulesets[e.name] = compileWith(e.change)
 	}
 	for name, want := range rulesets {
 		t.Run(name, func(t *testing.T) {
 			ns := netnstest.New(t)
-			c := library(t, ns)
+			c := openLibrary(t, ns)
 			if err := AddTo(c, want); err != nil {
 				t.Fatal(err)
 			}
-			empty(t, ns)
+			checkEmpty(t, ns)
 			if err := c.Flush(); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := route.Ensure(ns, want.Routing); err != nil {
 				t.Fatal(err)
 			}
-			holds(t, ns, want)
-			applied(t, ns, want, Unchanged)
+			checkRuleset(t, ns, want)
+			mustApply(t, ns, want, Unchanged)
 		})
 	}
 }
@@ -67,7 +67,7 @@ func TestAnyRulesetOfALibraryTransactionReadsBackEqual(t *testing.T) {
 		if err := c.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		holds(t, ns, want)
+		checkRuleset(t, ns, want)
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func TestARulesetIsCommittedTogetherWithTheRestOfTheTransaction(t *testing.T) {
 	ns := netnstest.New(t)
 	want := example("sidecar-ipv4")
 	transaction := func(name string) error {
-		c := library(t, ns)
+		c := openLibrary(t, ns)
 		c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: name})
 		if err := AddTo(c, want); err != nil {
 			t.Fatal(err)
@@ -88,7 +88,7 @@ func TestARulesetIsCommittedTogetherWithTheRestOfTheTransaction(t *testing.T) {
 	if err := transaction("first"); err != nil {
 		t.Fatal(err)
 	}
-	holds(t, ns, want)
+	checkRuleset(t, ns, want)
 	if err := transaction("second"); err == nil {
 		t.Error("a table that exists was added")
 	}
@@ -99,7 +99,7 @@ func TestARulesetIsCommittedTogetherWithTheRestOfTheTransaction(t *testing.T) {
 
 func TestInexpressibleRuleLeavesTheLibraryTransactionUnchanged(t *testing.T) {
 	ns := netnstest.New(t)
-	c := library(t, ns)
+	c := openLibrary(t, ns)
 	c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "other"})
 	err := AddTo(c, rules.Ruleset{Tables: []rules.Table{
 		{Name: "good"},
@@ -121,7 +121,7 @@ func TestInexpressibleRuleLeavesTheLibraryTransactionUnchanged(t *testing.T) {
 // tableNames returns the names of the inet tables of a namespace.
 func tableNames(t *testing.T, ns *netns.NS) string {
 	t.Helper()
-	tables, err := library(t, ns).ListTablesOfFamily(unix.NFPROTO_INET)
+	tables, err := openLibrary(t, ns).ListTablesOfFamily(unix.NFPROTO_INET)
 	if err != nil {
 		t.Fatal(err)
 	}

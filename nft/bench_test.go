@@ -252,10 +252,3 @@ func withAnotherPrefix(r rules.Redirect) rules.Redirect {
 		netip.MustParsePrefix("192.0.2.0/24"))
 	return r
 }
-
-func mustApply(b *testing.B, ns *netns.NS, rs rules.Ruleset, want Outcome) {
-	result, err := Apply(ns, rs)
-	if err != nil || result.Outcome != want {
-		b.Fatalf("%v, %v", result, err)
-	}
-}

@@ -16,8 +16,8 @@ import (
 // The bounds of decoding and of a query within diff.AgentBudget, including work that the budget
 // does not count.
 var (
-	boundOfDecoding = budgettest.Bound{Processor: 5 * time.Second, Allocated: 512 << 20}
-	boundOfQuestion = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
+	decodingBound = budgettest.Bound{Processor: 5 * time.Second, Allocated: 512 << 20}
+	queryBound    = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 )
 
 // FuzzDecodeWithinBudget checks that decoding thousands of copies of any rule, which share any set,
@@ -36,7 +36,7 @@ func FuzzDecodeWithinBudget(f *testing.F) {
 		f.Add(lookupRule("set"), elements(2000), uint16(4), false, copies)
 		f.Add(lookupRule("set"), elements(2000), uint16(4), true, copies)
 		for _, e := range examples {
-			tx, err := Encode(compiled(e.change))
+			tx, err := Encode(compileWith(e.change))
 			if err != nil {
 				f.Fatal(err)
 			}
@@ -58,11 +58,11 @@ func FuzzDecodeWithinBudget(f *testing.F) {
 		chain := rules.Chain{
 			Name: "output", Base: &rules.Base{Type: rules.Filter, Hook: rules.Output},
 		}
-		boundOfDecoding.Check(t, "decoding", func() {
-			room := maxExpansion
+		decodingBound.Check(t, "decoding", func() {
+			budget := maxExpansion
 			for range copies % 4000 {
 				chain.Rules = append(chain.Rules,
-					decodeRules(&room, rules.IPv4, setDecoder{"set": set}, rawRule{attrs: rule})...)
+					decodeRules(&budget, rules.IPv4, setDecoder{"set": set}, rawRule{attrs: rule})...)
 			}
 		})
 		checkBudget(t, rules.Ruleset{Tables: []rules.Table{{
@@ -81,11 +81,11 @@ func checkBudget(t *testing.T, rs rules.Ruleset) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		boundOfQuestion.Check(t, "explaining "+text, func() {
+		queryBound.Check(t, "explaining "+text, func() {
 			diff.ExplainWithin(&rs, p, diff.AgentBudget)
 		})
 	}
-	boundOfQuestion.Check(t, "deciding", func() {
+	queryBound.Check(t, "deciding", func() {
 		diff.Decide(diff.Side{Ruleset: rs}, diff.Side{Ruleset: changed(rs)},
 			diff.Options{Budget: diff.AgentBudget})
 	})
@@ -119,7 +119,7 @@ func FuzzReceiveWithinBudget(f *testing.F) {
 			t.Fatal(err)
 		}
 		var rs rules.Ruleset
-		boundOfDecoding.Check(t, "decoding", func() {
+		decodingBound.Check(t, "decoding", func() {
 			tables, _, _ := c.listTables(nil)
 			for i, table := range tables {
 				table.Name = fmt.Sprint(i, table.Name)

@@ -31,31 +31,31 @@ func TestTransactionsOfAReplacement(t *testing.T) {
 		t.Run(tc.from+" to "+tc.to, func(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
-			applied(t, ns, example(tc.from), Created)
-			if n, err := batchesOf(t, ns, example(tc.to), nil); err != nil || n != tc.want {
+			mustApply(t, ns, example(tc.from), Created)
+			if n, err := applyCountingBatches(t, ns, example(tc.to), nil); err != nil || n != tc.want {
 				t.Errorf("%d transactions, want %d (error %v)", n, tc.want, err)
 			}
-			holdsTables(t, ns, example(tc.to))
+			checkTables(t, ns, example(tc.to))
 		})
 	}
 }
 
-// TestRejectedBackendChange checks that the gate is removed, whichever transaction the kernel
+// TestRejectedCaptureMove checks that the gate is removed, whichever transaction the kernel
 // rejects.
-func TestRejectedBackendChange(t *testing.T) {
+func TestRejectedCaptureMove(t *testing.T) {
 	for refused := range int32(3) {
 		t.Run(fmt.Sprintf("transaction %d", refused+1), func(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
 			from := example("sidecar-ipv4")
-			applied(t, ns, from, Created)
+			mustApply(t, ns, from, Created)
 			to := example("tproxy-dual")
-			_, err := batchesOf(t, ns, to, func(n int32) bool { return n == refused+1 })
+			_, err := applyCountingBatches(t, ns, to, func(n int32) bool { return n == refused+1 })
 			if refusal := (*KernelError)(nil); !errors.As(err, &refusal) ||
 				refusal.Errno != unix.EINVAL {
 				t.Errorf("error %v", err)
 			}
-			holdsTables(t, ns, []rules.Ruleset{from, from, to}[refused])
+			checkTables(t, ns, []rules.Ruleset{from, from, to}[refused])
 		})
 	}
 }
@@ -68,23 +68,23 @@ func TestLeftoverGateIsRemoved(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
 			from := example("sidecar-ipv4")
-			applied(t, ns, from, Created)
-			within(t, ns, func(c *conn) error {
+			mustApply(t, ns, from, Created)
+			withConn(t, ns, func(c *conn) error {
 				gated, err := encodeGate(&from.Tables[0], 0)
 				if err != nil {
 					return err
 				}
 				return c.commit(gated)
 			})
-			applied(t, ns, example(next), Replaced)
-			holds(t, ns, example(next))
+			mustApply(t, ns, example(next), Replaced)
+			checkRuleset(t, ns, example(next))
 		})
 	}
 }
 
-// batchesOf applies the tables of the ruleset and returns the number of transactions. The kernel
-// rejects those that refuse selects.
-func batchesOf(
+// applyCountingBatches applies the tables of the ruleset and returns the number of transactions.
+// The kernel rejects the transactions that refuse selects.
+func applyCountingBatches(
 	t *testing.T, ns *netns.NS, rs rules.Ruleset, refuse func(n int32) bool,
 ) (int32, error) {
 	var batches atomic.Int32
@@ -97,7 +97,7 @@ func batchesOf(
 		}
 		return kernel(request)
 	})
-	a := newApplier(c, prepared(t, rs), ApplyOptions{})
+	a := newApplier(c, mustPrepare(t, rs), ApplyOptions{})
 	err := a.apply(step{})
 	if replaced := batches.Load() > 3; err != nil &&
 		(a.outcome(err).Outcome == Replaced) != replaced {
@@ -106,7 +106,7 @@ func batchesOf(
 	return batches.Load(), err
 }
 
-func holdsTables(t *testing.T, ns *netns.NS, want rules.Ruleset) {
+func checkTables(t *testing.T, ns *netns.NS, want rules.Ruleset) {
 	t.Helper()
 	got, err := Read(ns)
 	if err != nil {

@@ -21,25 +21,25 @@ func TestTwoProcessesInstallAtOnce(t *testing.T) {
 	ns := netnstest.New(t)
 	names := []string{"exclusions-dual", "tproxy-dual"}
 	appliers := []*process{
-		start(t, ns, nil, "apply the named examples"), start(t, ns, nil, "apply the named examples"),
+		startProcess(t, ns, nil, "apply the named examples"), startProcess(t, ns, nil, "apply the named examples"),
 	}
 	outcomes := map[string]int{}
-	for range times(50, 1000) {
+	for range repetitions(50, 1000) {
 		for i, p := range appliers {
 			p.writeLine(t, names[i])
 		}
 		for _, p := range appliers {
-			outcome := p.line(t)
+			outcome := p.readLine(t)
 			if strings.HasPrefix(outcome, "error") {
 				t.Fatal(outcome)
 			}
 			outcomes[outcome]++
 		}
-		holdsOneOf(t, ns, names...)
+		checkOneOf(t, ns, names...)
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)
 		}
-		empty(t, ns)
+		checkEmpty(t, ns)
 	}
 	t.Log(outcomes)
 	if outcomes[string(Created)] == 0 {
@@ -72,7 +72,7 @@ func TestEightInstallersAtOnce(t *testing.T) {
 	for _, e := range examples {
 		names = append(names, e.name)
 	}
-	for range times(3, 50) {
+	for range repetitions(3, 50) {
 		atOnce(t, len(examples), func(i int) error {
 			for j := range examples {
 				if _, err := Apply(ns, example(names[(i+j)%len(names)])); err != nil {
@@ -81,11 +81,11 @@ func TestEightInstallersAtOnce(t *testing.T) {
 			}
 			return nil
 		})
-		holdsOneOf(t, ns, names...)
+		checkOneOf(t, ns, names...)
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)
 		}
-		empty(t, ns)
+		checkEmpty(t, ns)
 	}
 }
 
@@ -95,8 +95,8 @@ func TestEightInstallersAtOnce(t *testing.T) {
 func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	applied(t, ns, manyPrefixes(0, 50), Created)
-	for range times(20, 500) {
+	mustApply(t, ns, manyPrefixes(0, 50), Created)
+	for range repetitions(20, 500) {
 		atOnce(t, 4, func(i int) error {
 			return ns.Do(func() error {
 				c, err := dial()
@@ -104,7 +104,7 @@ func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 					return err
 				}
 				defer c.close()
-				return newApplier(c, prepared(t, manyPrefixes(i, 50)), ApplyOptions{}).apply(step{})
+				return newApplier(c, mustPrepare(t, manyPrefixes(i, 50)), ApplyOptions{}).apply(step{})
 			})
 		})
 		got, err := Read(ns)
@@ -124,7 +124,7 @@ func TestInstallersAndRemoversAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	names := []string{"tproxy-dual", "exclusions-dual"}
-	for range times(10, 100) {
+	for range repetitions(10, 100) {
 		atOnce(t, 4, func(i int) error {
 			for range 3 {
 				if i%2 == 0 {
@@ -160,12 +160,12 @@ func TestContinuousForeignChanges(t *testing.T) {
 	ns := netnstest.New(t)
 	stop := writeWithoutPause(t, ns)
 	defer stop()
-	for range times(5, 100) {
-		applied(t, ns, manyPrefixes(0, 3), Created)
-		applied(t, ns, manyPrefixes(0, 3), Unchanged)
-		applied(t, ns, manyPrefixes(1, 3), Updated, Replaced)
-		applied(t, ns, example("tproxy-dual"), Replaced)
-		holds(t, ns, example("tproxy-dual"))
+	for range repetitions(5, 100) {
+		mustApply(t, ns, manyPrefixes(0, 3), Created)
+		mustApply(t, ns, manyPrefixes(0, 3), Unchanged)
+		mustApply(t, ns, manyPrefixes(1, 3), Updated, Replaced)
+		mustApply(t, ns, example("tproxy-dual"), Replaced)
+		checkRuleset(t, ns, example("tproxy-dual"))
 		if removed, err := Remove(ns); err != nil || !removed {
 			t.Fatal(removed, err)
 		}
@@ -194,7 +194,7 @@ func TestSixtyFourNamespacesAtOnce(t *testing.T) {
 		namespaces[i] = netnstest.New(t)
 	}
 	atOnce(t, len(namespaces), func(i int) error {
-		for j := range times(2, 20) {
+		for j := range repetitions(2, 20) {
 			// Use a different ruleset in each namespace to detect mix-ups.
 			want := manyPrefixes(i, 2+j)
 			if _, err := Apply(namespaces[i], want); err != nil {
@@ -236,8 +236,8 @@ func atOnce(t *testing.T, n int, do func(i int) error) {
 	}
 }
 
-// holdsOneOf checks that the namespace has exactly one of the examples, with its routing.
-func holdsOneOf(t *testing.T, ns *netns.NS, names ...string) {
+// checkOneOf checks that the namespace has exactly one of the examples, with its routing.
+func checkOneOf(t *testing.T, ns *netns.NS, names ...string) {
 	t.Helper()
 	got, err := ReadAll(ns)
 	if err != nil {

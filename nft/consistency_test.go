@@ -13,14 +13,14 @@ import (
 func TestReaderNeverReturnsAMixture(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	applied(t, ns, example(alternatives[1]), Created)
-	writer := start(t, ns, nil, "apply alternately")
+	mustApply(t, ns, example(alternatives[1]), Created)
+	writer := startProcess(t, ns, nil, "apply alternately")
 	seen := map[string]int{}
-	for i := 0; i < times(300, 10_000) || len(seen) < 2; i++ {
+	for i := 0; i < repetitions(300, 10_000) || len(seen) < 2; i++ {
 		if i%3 == 0 {
-			writer.line(t) // the writer is running and does not wait for the reader
+			writer.readLine(t) // the writer is running and does not wait for the reader
 		}
-		seen[wholeTable(t, ns)]++
+		seen[completeAlternative(t, ns)]++
 	}
 	t.Log(seen)
 	if seen["nothing"] > 0 {
@@ -34,14 +34,14 @@ func TestReaderNeverReturnsAMixtureOfSets(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	versions := []rules.Ruleset{manyPrefixes(0, 40), manyPrefixes(40, 40)}
-	applied(t, ns, versions[0], Created)
+	mustApply(t, ns, versions[0], Created)
 	stop := updateWithoutPause(t, ns, versions)
 	defer stop()
 	seen := [2]int{}
 	// Use one socket: closing a socket waits until the kernel has freed objects that other
 	// processes have deleted.
-	within(t, ns, func(c *conn) error {
-		for i := 0; i < times(400, 20_000) || seen[0] == 0 || seen[1] == 0; i++ {
+	withConn(t, ns, func(c *conn) error {
+		for i := 0; i < repetitions(400, 20_000) || seen[0] == 0 || seen[1] == 0; i++ {
 			found, err := c.readSluiceTable(&foundTable{Table: rules.Table{Name: rules.TableName}},
 				newExpectation(nil))
 			if errors.Is(err, errBusy) {

@@ -24,7 +24,7 @@ func counted(change func(*rules.Redirect)) rules.Ruleset {
 }
 
 func withCounters(change func(*rules.Redirect)) rules.Ruleset {
-	return compiled(func(r *rules.Redirect) {
+	return compileWith(func(r *rules.Redirect) {
 		captureAll(r)
 		r.Counters = true
 		r.OutboundExcludeCIDRs = prefixList("10.0.0.0/8", "192.168.0.0/16")
@@ -60,10 +60,10 @@ func hitsByRule(rs *rules.Ruleset) map[string]rules.Hits {
 
 func TestCountersAreNotCompared(t *testing.T) {
 	ns := netnstest.New(t)
-	applied(t, ns, counted(unchanged), Created)
+	mustApply(t, ns, counted(unchanged), Created)
 	want := withCounters(unchanged)
-	holds(t, ns, want)
-	applied(t, ns, want, Unchanged)
+	checkRuleset(t, ns, want)
+	mustApply(t, ns, want, Unchanged)
 	if _, met, _ := expecting(t, ns, want); !met {
 		t.Error("the fast comparison does not match rules with other counts")
 	}
@@ -73,11 +73,11 @@ func TestCountersAreAddedAndRemoved(t *testing.T) {
 	ns := netnstest.New(t)
 	with := withCounters(unchanged)
 	without := with.WithoutCounters()
-	applied(t, ns, without, Created)
-	applied(t, ns, with, Replaced)
-	holds(t, ns, with)
-	applied(t, ns, without, Replaced)
-	holds(t, ns, without)
+	mustApply(t, ns, without, Created)
+	mustApply(t, ns, with, Replaced)
+	checkRuleset(t, ns, with)
+	mustApply(t, ns, without, Replaced)
+	checkRuleset(t, ns, without)
 }
 
 func TestRepairKeepsTheCounters(t *testing.T) {
@@ -94,10 +94,10 @@ func TestRepairKeepsTheCounters(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
 			rs := counted(unchanged)
-			applied(t, ns, rs, Created)
+			mustApply(t, ns, rs, Created)
 			load(t, ns, row.change)
-			applied(t, ns, withCounters(unchanged), row.outcome)
-			equalHits(t, hits(t, ns), hitsByRule(&rs))
+			mustApply(t, ns, withCounters(unchanged), row.outcome)
+			checkHits(t, hits(t, ns), hitsByRule(&rs))
 		})
 	}
 }
@@ -105,15 +105,15 @@ func TestRepairKeepsTheCounters(t *testing.T) {
 // TestRepairAfterASnapshotKeepsTheCounters counts packets after the reading.
 func TestRepairAfterASnapshotKeepsTheCounters(t *testing.T) {
 	ns := netnstest.New(t)
-	applied(t, ns, withCounters(unchanged), Created)
+	mustApply(t, ns, withCounters(unchanged), Created)
 	load(t, ns, "insert rule inet sluice nat-output accept")
-	last := reading(t, ns)
+	last := readSnapshot(t, ns)
 	for i := range last.found[0].Chains {
 		for j := range last.found[0].Chains[i].Rules {
 			last.found[0].Chains[i].Rules[j].Hits.Packets = 1000
 		}
 	}
-	if _, err := prepared(t, withCounters(unchanged)).Apply(ns, ApplyOptions{
+	if _, err := mustPrepare(t, withCounters(unchanged)).Apply(ns, ApplyOptions{
 		Since: last,
 	}); err != nil {
 		t.Fatal(err)
@@ -129,24 +129,24 @@ func TestRepairAfterASnapshotKeepsTheCounters(t *testing.T) {
 func TestAChangeKeepsTheCountsOfOtherRules(t *testing.T) {
 	ns := netnstest.New(t)
 	old := counted(unchanged)
-	applied(t, ns, old, Created)
+	mustApply(t, ns, old, Created)
 	exclude := func(r *rules.Redirect) {
 		r.OutboundExcludePorts = portList("5432")
 		r.OutboundExcludeCIDRs = prefixList("10.0.0.0/8", "172.16.0.0/12")
 	}
-	applied(t, ns, withCounters(exclude), Replaced)
+	mustApply(t, ns, withCounters(exclude), Replaced)
 	want := hitsByRule(&old)
 	want["nat-output: tcp dport 5432 counter return"] = rules.Hits{}
-	equalHits(t, hits(t, ns), want)
+	checkHits(t, hits(t, ns), want)
 }
 
-// TestBackendChangeKeepsTheCountersOfOtherRules covers a replacement with a gate between the old
+// TestModeChangeKeepsTheCountersOfOtherRules covers a replacement with a gate between the old
 // and the new rules.
-func TestBackendChangeKeepsTheCountersOfOtherRules(t *testing.T) {
+func TestModeChangeKeepsTheCountersOfOtherRules(t *testing.T) {
 	ns := netnstest.New(t)
 	old := counted(unchanged)
-	applied(t, ns, old, Created)
-	applied(t, ns, withCounters(func(r *rules.Redirect) { r.Mode = rules.ModeTProxy }), Replaced)
+	mustApply(t, ns, old, Created)
+	mustApply(t, ns, withCounters(func(r *rules.Redirect) { r.Mode = rules.ModeTProxy }), Replaced)
 	before := hitsByRule(&old)
 	kept := 0
 	for rule, got := range hits(t, ns) {
@@ -162,7 +162,7 @@ func TestBackendChangeKeepsTheCountersOfOtherRules(t *testing.T) {
 	}
 }
 
-func equalHits(t *testing.T, got, want map[string]rules.Hits) {
+func checkHits(t *testing.T, got, want map[string]rules.Hits) {
 	t.Helper()
 	for rule, w := range want {
 		if g, ok := got[rule]; !ok || g != w {

@@ -23,7 +23,7 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			decided(t, diff.Side{Ruleset: rs}, diff.Side{Ruleset: rs}, diff.Equivalent)
+			checkDecided(t, diff.Side{Ruleset: rs}, diff.Side{Ruleset: rs}, diff.Equivalent)
 			load(t, ns, `table inet other {
 				chain in { type filter hook prerouting priority -290; tcp dport 4711 drop; }
 			}`)
@@ -31,7 +31,7 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			decided(t, diff.Side{Ruleset: rs}, diff.Side{Ruleset: other}, diff.Different)
+			checkDecided(t, diff.Side{Ruleset: rs}, diff.Side{Ruleset: other}, diff.Different)
 			for _, text := range []string{
 				"in tcp 192.0.2.10:40000 > 10.96.0.14:80",
 				"out tcp 10.244.1.5:40000 > 10.96.0.14:80",
@@ -58,8 +58,8 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 	}
 }
 
-// decided fails the test unless both sides have the verdict and nothing is undecided.
-func decided(t *testing.T, left, right diff.Side, want diff.Verdict) {
+// checkDecided fails the test unless both sides have the verdict and nothing is undecided.
+func checkDecided(t *testing.T, left, right diff.Side, want diff.Verdict) {
 	t.Helper()
 	r := diff.Decide(left, right, diff.Options{MaxClasses: 3})
 	if got := r.Verdict(true); got != want {
@@ -130,6 +130,6 @@ func TestSetsThatRulesChange(t *testing.T) {
 		}
 		return diff.Side{Ruleset: rs}
 	}
-	decided(t, hold("u"), hold("u"), diff.Equivalent)
-	decided(t, hold("u"), hold("v"), diff.Different)
+	checkDecided(t, hold("u"), hold("u"), diff.Equivalent)
+	checkDecided(t, hold("u"), hold("v"), diff.Different)
 }

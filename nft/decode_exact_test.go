@@ -112,7 +112,7 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 			e.cmp(false, hostBytes(1))
 			accept(e)
 		}, "| notrack [reads(register 0x01000000)?] accept"},
-		{"a constant is", func(e *encoder) {
+		{"a constant that was loaded before an action has not changed", func(e *encoder) {
 			e.immediate(hostBytes(1))
 			numbers(e, "notrack")
 			e.setMeta(unix.NFT_META_MARK)
@@ -335,24 +335,24 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 			}
 		})
 	}
-	room, branches, unknown := maxExpansion, 0, 0
+	budget, branches, unknown := maxExpansion, 0, 0
 	for range list {
-		read := decodeRules(&room, rules.Inet, sets, rawRule{attrs: use("verdicts", true)})
+		read := decodeRules(&budget, rules.Inet, sets, rawRule{attrs: use("verdicts", true)})
 		branches += len(read)
 		unknown += len(unknownsOf(read[0]))
 	}
 	if branches > maxExpansion || branches < elements || unknown == 0 {
 		t.Errorf("%d rules of %d were created, %d of them unknown", branches, list, unknown)
 	}
-	room = maxExpansion
+	budget = maxExpansion
 	var first []rules.Match
 	for i := range list {
-		r := decodeRules(&room, rules.Inet, sets, rawRule{attrs: use("pairs", false)})[0]
+		r := decodeRules(&budget, rules.Inet, sets, rawRule{attrs: use("pairs", false)})[0]
 		tuple, ok := r.Matches[0].(rules.MatchTuple)
 		if !ok || len(tuple.Alternatives) != elements {
 			t.Fatalf("rule %d: %d alternatives", i, len(tuple.Alternatives))
 		}
-		m := decodeRules(&room, rules.Inet, sets,
+		m := decodeRules(&budget, rules.Inet, sets,
 			rawRule{attrs: use("marks", false)})[0].Matches[0].(rules.MatchMarkRange)
 		if i == 0 {
 			first = []rules.Match{tuple, m}
@@ -363,7 +363,7 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 			t.Fatal("each rule has its own copy of a set")
 		}
 	}
-	if taken := maxExpansion - room; taken > 4*elements {
+	if taken := maxExpansion - budget; taken > 4*elements {
 		t.Errorf("a set used %d of the budget", taken)
 	}
 	large := &decodedSet{keyLength: 8, concat: true, lists: []attributes{{}}, listedCount: maxMap + 1}

@@ -235,7 +235,7 @@ func loads(t *testing.T, values []value, hook, change string) []string {
 func elementsOf(t *testing.T, ns *netns.NS, sets int) []string {
 	t.Helper()
 	found := make([]string, sets)
-	within(t, ns, func(c *conn) (err error) {
+	withConn(t, ns, func(c *conn) (err error) {
 		for i := len(found) - 1; i >= 0; i-- { // a packet adds to the first set last
 			_, listed := c.dump(unix.NFT_MSG_GETSETELEM, rules.IPv4, func(m *messages) {
 				m.addText(unix.NFTA_SET_ELEM_LIST_TABLE, "t")

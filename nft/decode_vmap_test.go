@@ -104,11 +104,11 @@ func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 	one, two := native.AppendUint32(nil, 1), native.AppendUint32(nil, 2)
 	jump, goTo, drop := verdict(unix.NFT_JUMP, "c"), verdict(unix.NFT_GOTO, "c"), verdict(0, "")
 	for _, row := range []struct {
-		name       string
-		first      []byte
-		second     []byte
-		wantTexts  []string
-		useAnother bool // use the user instead of the mark as the key
+		name      string
+		first     []byte
+		second    []byte
+		wantTexts []string
+		keyIsUser bool // use the user instead of the mark as the key
 	}{
 		{
 			name: "a jump before another verdict", first: jump, second: drop,
@@ -124,7 +124,7 @@ func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 		},
 		{
 			name: "a user, which rules cannot change", first: jump, second: drop,
-			wantTexts: []string{"meta skuid 1 jump c", "meta skuid 2 drop"}, useAnother: true,
+			wantTexts: []string{"meta skuid 1 jump c", "meta skuid 2 drop"}, keyIsUser: true,
 		},
 	} {
 		sets := setDecoder{"map": {
@@ -132,7 +132,7 @@ func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 			verdicts: map[string]attributes{string(one): row.first, string(two): row.second},
 		}}
 		key := expr.MetaKeyMARK
-		if row.useAnother {
+		if row.keyIsUser {
 			key = expr.MetaKeySKUID
 		}
 		e := newEncoder(0)
@@ -158,6 +158,6 @@ func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 
 // decodeAlone decodes a rule with the whole budget of a table.
 func decodeAlone(family rules.Family, sets setDecoder, a attributes) []rules.Rule {
-	room := maxExpansion
-	return decodeRules(&room, family, sets, rawRule{attrs: a})
+	budget := maxExpansion
+	return decodeRules(&budget, family, sets, rawRule{attrs: a})
 }

@@ -96,7 +96,7 @@ func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
 			want := example(row.example)
-			applied(t, ns, want, Created)
+			mustApply(t, ns, want, Created)
 			if row.nft != "" {
 				load(t, ns, row.nft)
 			}
@@ -106,11 +106,11 @@ func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
 			if diff := cmp.Diff(row.found, differences(t, ns, want)); diff != "" {
 				t.Errorf("-want +found\n%s", diff)
 			}
-			applied(t, ns, want, row.outcome)
+			mustApply(t, ns, want, row.outcome)
 			if diff := cmp.Diff(row.remaining, differences(t, ns, want)); diff != "" {
 				t.Errorf("-want +left\n%s", diff)
 			}
-			applied(t, ns, want, Unchanged)
+			mustApply(t, ns, want, Unchanged)
 		})
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestTransactionsAreTheGoldenOnes(t *testing.T) {
+func TestTransactionsEqualTheGoldenFiles(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
-			tx, err := Encode(compiled(e.change))
+			tx, err := Encode(compileWith(e.change))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -29,13 +29,13 @@ func TestTransactionsAreTheGoldenOnes(t *testing.T) {
 
 func TestEncodeIsDeterministicAndLeavesTheRulesetAlone(t *testing.T) {
 	for _, e := range examples {
-		rs := compiled(e.change)
+		rs := compileWith(e.change)
 		first, _ := Encode(rs)
 		second, _ := Encode(rs)
 		if !bytes.Equal(first.Bytes(), second.Bytes()) {
 			t.Errorf("%s: encoded differently the second time", e.name)
 		}
-		if !reflect.DeepEqual(rs, compiled(e.change)) {
+		if !reflect.DeepEqual(rs, compileWith(e.change)) {
 			t.Errorf("%s: the ruleset has changed:\n%s", e.name, rs)
 		}
 	}
@@ -96,7 +96,7 @@ func TestInexpressibleRulesAreErrors(t *testing.T) {
 		{"a family match without a family", match(rules.MatchFamily{}), "at least one value"},
 		{
 			"a prefix among several interfaces",
-			match(rules.MatchInterface{Names: names("eth0,tap+")}), "eth0",
+			match(rules.MatchInterface{Names: interfaceList("eth0,tap+")}), "eth0",
 		},
 		{
 			"an interface name that is too long",

@@ -19,7 +19,7 @@ func expecting(
 ) (x *expectation, met bool, got rules.Ruleset) {
 	t.Helper()
 	x = newExpectation(&rs.Tables[0])
-	within(t, ns, func(c *conn) error {
+	withConn(t, ns, func(c *conn) error {
 		found, err := c.findSluiceTable()
 		if err != nil {
 			return err
@@ -41,8 +41,8 @@ func TestAppliedRulesAreRecognized(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
-			rs := compiled(e.change)
-			applied(t, ns, rs, Created)
+			rs := compileWith(e.change)
+			mustApply(t, ns, rs, Created)
 			x, met, got := expecting(t, ns, rs)
 			if x.unrecognized != 0 || !met {
 				t.Errorf("%d rules were not recognized; matched %v", x.unrecognized, met)
@@ -71,16 +71,16 @@ func TestDriftFromTheExpectedRulesetIsRead(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
 			rs := manyPrefixes(0, 3)
-			applied(t, ns, rs, Created)
+			mustApply(t, ns, rs, Created)
 			if _, met, _ := expecting(t, ns, rs); !met {
 				t.Fatal("the ruleset does not match before the change")
 			}
 			load(t, ns, row.change)
 			if _, met, _ := expecting(t, ns, rs); met {
-				t.Error("met")
+				t.Error("the ruleset matches after the change")
 			}
-			applied(t, ns, rs, Replaced, Updated)
-			holds(t, ns, rs)
+			mustApply(t, ns, rs, Replaced, Updated)
+			checkRuleset(t, ns, rs)
 		})
 	}
 }
@@ -116,8 +116,8 @@ func TestExpectedRulesetDoesNotAffectTheReading(t *testing.T) {
 // TestSetThatDiffersFromTheDesiredOne covers sets with the expected name and different contents.
 func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 	const name = "excluded"
-	web := ports(false, "80,443")
-	two := addrs("10.0.0.0/8", "192.168.0.0/16")
+	web := matchDestinationPorts(false, "80,443")
+	two := matchDestinations("10.0.0.0/8", "192.168.0.0/16")
 	two.Set = name
 	some := two
 	some.Set = ""
@@ -130,10 +130,10 @@ func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 	}
 	swap := func(s *decodedSet) { slices.Reverse(s.elements) }
 	for _, row := range []struct {
-		name string
-		got  *decodedSet
-		of   rules.Match
-		want bool
+		name  string
+		got   *decodedSet
+		match rules.Match
+		want  bool
 	}{
 		{"an equal set", like(web, func(*decodedSet) {}), web, true},
 		{"another order of elements", like(web, swap), web, true},
@@ -185,7 +185,7 @@ func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 		{"ports instead of addresses", like(web, func(*decodedSet) {}), some, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := row.got.equalsMatch(row.of, name); got != row.want {
+			if got := row.got.equalsMatch(row.match, name); got != row.want {
 				t.Errorf("%v, want %v", got, row.want)
 			}
 		})
@@ -199,7 +199,7 @@ func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 // no change since the last answer.
 func TestGenerationIsNotRequestedTwice(t *testing.T) {
 	ns := netnstest.New(t)
-	applied(t, ns, example("sidecar-ipv4"), Created)
+	mustApply(t, ns, example("sidecar-ipv4"), Created)
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 		if messageOf(request) == messageType(unix.NFT_MSG_GETGEN) {
 			t.Error("the generation was requested")
@@ -215,7 +215,7 @@ func TestGenerationIsNotRequestedTwice(t *testing.T) {
 // the request returns.
 func TestWrongGenerationIsCorrected(t *testing.T) {
 	ns := netnstest.New(t)
-	applied(t, ns, example("sidecar-ipv4"), Created)
+	mustApply(t, ns, example("sidecar-ipv4"), Created)
 	var c *conn
 	if err := ns.Do(func() (err error) { c, err = dial(); return err }); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ func interfaceName(name string) []byte {
 	return append([]byte(name), make([]byte, 16-len(name))...)
 }
 
-func addrs(prefixes ...string) rules.MatchAddr {
+func matchDestinations(prefixes ...string) rules.MatchAddr {
 	var list []netip.Prefix
 	for _, p := range prefixes {
 		list = append(list, netip.MustParsePrefix(p))
@@ -71,19 +71,19 @@ func TestExpressionsEqualThoseOfAnotherEncoder(t *testing.T) {
 		want   []expr.Any
 	}{
 		{
-			match: rules.MatchInterface{Names: names("eth0")},
+			match: rules.MatchInterface{Names: interfaceList("eth0")},
 			want:  list(meta(expr.MetaKeyIIFNAME), equals(interfaceName("eth0")...)),
 		},
 		{
-			match: rules.MatchInterface{Out: true, Not: true, Names: names("lo")},
+			match: rules.MatchInterface{Out: true, Not: true, Names: interfaceList("lo")},
 			want:  list(meta(expr.MetaKeyOIFNAME), differs(interfaceName("lo")...)),
 		},
 		{
-			match: rules.MatchInterface{Names: names("tap*")},
+			match: rules.MatchInterface{Names: interfaceList("tap*")},
 			want:  list(meta(expr.MetaKeyIIFNAME), equals([]byte("tap")...)),
 		},
 		{
-			match: rules.MatchInterface{Names: names("eth0,eth1")},
+			match: rules.MatchInterface{Names: interfaceList("eth0,eth1")},
 			want: list(meta(expr.MetaKeyIIFNAME), &expr.Lookup{
 				SourceRegister: 1, SetName: "__set%d", SetID: 1,
 			}),
@@ -103,20 +103,20 @@ func TestExpressionsEqualThoseOfAnotherEncoder(t *testing.T) {
 		},
 
 		{
-			match: addrs("10.1.2.3/32"),
+			match: matchDestinations("10.1.2.3/32"),
 			want:  join(v4, load(expr.PayloadBaseNetworkHeader, 16, 4), equals(10, 1, 2, 3)),
 		},
 		{
-			match: addrs("10.1.0.0/16"),
+			match: matchDestinations("10.1.0.0/16"),
 			want:  join(v4, load(expr.PayloadBaseNetworkHeader, 16, 2), equals(10, 1)),
 		},
 		{
-			match: addrs("10.32.0.0/11"),
+			match: matchDestinations("10.32.0.0/11"),
 			want: join(v4, load(expr.PayloadBaseNetworkHeader, 16, 4),
 				and(be(255, 224, 0, 0), be(0, 0, 0, 0)), equals(10, 32, 0, 0)),
 		},
 		{
-			match: addrs("10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24"),
+			match: matchDestinations("10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24"),
 			want: join(v4, load(expr.PayloadBaseNetworkHeader, 16,
 				4), &expr.Range{
 				Op: expr.CmpOpEq, Register: 1, FromData: be(10, 0, 0, 0),
@@ -124,7 +124,7 @@ func TestExpressionsEqualThoseOfAnotherEncoder(t *testing.T) {
 			}),
 		},
 		{
-			match: addrs("0.0.0.0/0"),
+			match: matchDestinations("0.0.0.0/0"),
 			want: join(v4, load(expr.PayloadBaseNetworkHeader, 16,
 				4), &expr.Range{
 				Op: expr.CmpOpEq, Register: 1, FromData: be(0, 0, 0, 0),
@@ -132,28 +132,28 @@ func TestExpressionsEqualThoseOfAnotherEncoder(t *testing.T) {
 			}),
 		},
 		{
-			match: addrs("10.0.0.0/8", "192.168.0.0/16"),
+			match: matchDestinations("10.0.0.0/8", "192.168.0.0/16"),
 			want: join(v4, load(expr.PayloadBaseNetworkHeader, 16,
 				4), &expr.Lookup{SourceRegister: 1, SetName: "__set%d", SetID: 1}),
 		},
 		{
-			match: rules.MatchAddr{Not: true, Ranges: addrs("fd00::/8").Ranges},
+			match: rules.MatchAddr{Not: true, Ranges: matchDestinations("fd00::/8").Ranges},
 			want:  join(v6, load(expr.PayloadBaseNetworkHeader, 8, 1), differs(0xfd)),
 		},
 		{
-			match: addrs("fd00::6/128"),
+			match: matchDestinations("fd00::6/128"),
 			want: join(v6, load(expr.PayloadBaseNetworkHeader, 24, 16),
 				equals(netip.MustParseAddr("fd00::6").AsSlice()...)),
 		},
 
-		{match: ports(false, "80"), want: list(port, equals(0, 80))},
-		{match: ports(true, "80,443"), want: list(port, differs(0, 80), differs(1, 187))},
+		{match: matchDestinationPorts(false, "80"), want: list(port, equals(0, 80))},
+		{match: matchDestinationPorts(true, "80,443"), want: list(port, differs(0, 80), differs(1, 187))},
 		{
-			match: ports(false, "80,443"),
+			match: matchDestinationPorts(false, "80,443"),
 			want:  list(port, &expr.Lookup{SourceRegister: 1, SetName: "__set%d", SetID: 1}),
 		},
 		{
-			match: ports(true, "80-90"),
+			match: matchDestinationPorts(true, "80-90"),
 			want: list(port, &expr.Range{
 				Op: expr.CmpOpNeq, Register: 1, FromData: be(0, 80), ToData: be(0, 90),
 			}),
@@ -401,6 +401,6 @@ func describe(list attributes) []string {
 	return texts
 }
 
-func ports(negated bool, text string) rules.MatchPort {
+func matchDestinationPorts(negated bool, text string) rules.MatchPort {
 	return rules.MatchPort{Side: rules.Destination, Not: negated, Ports: portList(text)}
 }

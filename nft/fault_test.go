@@ -39,7 +39,7 @@ func TestLostAcknowledgementIsResolvedByReadingBack(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
-			applied(t, ns, example("sidecar-ipv4"), Created)
+			mustApply(t, ns, example("sidecar-ipv4"), Created)
 			var batches atomic.Int32
 			c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 				if isBatch(request) && batches.Add(1) == 1 {
@@ -47,7 +47,7 @@ func TestLostAcknowledgementIsResolvedByReadingBack(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c.withShortTimeout(t), prepared(t, example("exclusions-dual")),
+			a := newApplier(c.withShortTimeout(t), mustPrepare(t, example("exclusions-dual")),
 				ApplyOptions{})
 			if err := a.apply(step{}); err != nil {
 				t.Fatal(err)
@@ -57,19 +57,19 @@ func TestLostAcknowledgementIsResolvedByReadingBack(t *testing.T) {
 			}
 			want := example("exclusions-dual")
 			want.Routing = rules.Routing{} // not compared by this test
-			holds(t, ns, want)
+			checkRuleset(t, ns, want)
 		})
 	}
 }
 
 // TestResponseThatTheKernelCannotDeliver fills the receive buffer with unread answers, so that it
-// has no room for the final answer. The kernel then reports ENOBUFS, whether it has executed the
+// has no budget for the final answer. The kernel then reports ENOBUFS, whether it has executed the
 // transaction or not.
 func TestResponseThatTheKernelCannotDeliver(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
-	within(t, ns, func(c *conn) error {
-		a := newApplier(c, prepared(t, rs), ApplyOptions{})
+	withConn(t, ns, func(c *conn) error {
+		a := newApplier(c, mustPrepare(t, rs), ApplyOptions{})
 		tx, err := Encode(rs)
 		if err != nil {
 			return err
@@ -90,7 +90,7 @@ func TestResponseThatTheKernelCannotDeliver(t *testing.T) {
 		}
 		return nil
 	})
-	holds(t, ns, rs)
+	checkRuleset(t, ns, rs)
 }
 
 // flood sends requests without reading until the answers exceed the buffer.
@@ -115,7 +115,7 @@ func flood(t *testing.T, c *conn) {
 func TestFailedTransactionLeavesNoUnreadMessages(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
-	within(t, ns, func(c *conn) error {
+	withConn(t, ns, func(c *conn) error {
 		tx, err := Encode(rs)
 		if err != nil {
 			return err
@@ -146,7 +146,7 @@ func TestFailedTransactionLeavesNoUnreadMessages(t *testing.T) {
 func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("exclusions-dual")
-	applied(t, ns, rs, Created)
+	mustApply(t, ns, rs, Created)
 	var seen sync.Map
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 		datagrams := kernel(request)
@@ -223,7 +223,7 @@ func TestUnresponsiveKernelIsAnError(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c.withShortTimeout(t), prepared(t, example("sidecar-ipv4")),
+			a := newApplier(c.withShortTimeout(t), mustPrepare(t, example("sidecar-ipv4")),
 				ApplyOptions{})
 			if err := a.apply(step{}); err == nil ||
 				!strings.Contains(err.Error(), "the kernel does not answer") {

@@ -229,7 +229,7 @@ func TestForeignRulesAreReadOrUnknown(t *testing.T) {
 	if diff := cmp.Diff(want, ruleTexts(rs)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	sameHandles(t, ns, rs)
+	checkHandles(t, ns, rs)
 	for name, want := range map[string]rules.Base{
 		"filter": {Type: rules.Filter, Hook: rules.Prerouting, Drop: true},
 		"nat":    {Type: rules.NAT, Hook: rules.Prerouting, Priority: 5},
@@ -274,9 +274,9 @@ var (
 	listedRule  = regexp.MustCompile(`^\t\t.* # handle (\d+)$`)
 )
 
-// sameHandles checks that the rules are exactly those that the nft command lists, by chain and in
-// this order.
-func sameHandles(t *testing.T, ns *netns.NS, rs rules.Ruleset) {
+// checkHandles checks that the rules are exactly the rules that the nft command lists, by chain and
+// in this order.
+func checkHandles(t *testing.T, ns *netns.NS, rs rules.Ruleset) {
 	t.Helper()
 	want, got := map[string][]string{}, map[string][]string{}
 	table, chain := "", ""
@@ -295,7 +295,7 @@ func sameHandles(t *testing.T, ns *netns.NS, rs rules.Ruleset) {
 		for _, c := range table.Chains {
 			for _, r := range c.Rules {
 				name := fmt.Sprintf("%s %s %s", table.Family, table.Name, c.Name)
-				// a verdict map's
+				// All rules of a verdict map have its handle.
 				if handle := fmt.Sprint(r.Handle); len(got[name]) == 0 ||
 					got[name][len(got[name])-1] != handle {
 					got[name] = append(got[name], handle)

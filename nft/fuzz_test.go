@@ -17,7 +17,7 @@ import (
 // expression contains an unknown.
 func FuzzDecodeRule(f *testing.F) {
 	for _, e := range examples {
-		tx, err := Encode(compiled(e.change))
+		tx, err := Encode(compileWith(e.change))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -164,7 +164,7 @@ func recorded(f *testing.F) [][]byte {
 		return nil // the committed seeds remain
 	}
 	ns := netnstest.New(f)
-	applied(f, ns, example("exclusions-dual"), Created)
+	mustApply(f, ns, example("exclusions-dual"), Created)
 	var mu sync.Mutex
 	var seen [][]byte
 	c := scripted(f, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {

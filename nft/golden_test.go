@@ -69,7 +69,7 @@ var examples = []struct {
 		r.OutboundExcludePorts = portList("53,100-200,8443")
 		r.ProxyUIDs = []rules.IDRange{rules.Single[uint32](1337), {First: 2000, Last: 2005}}
 		r.ProxyGIDs = rules.Singles[uint32](1337, 1338)
-		r.ExcludeInterfaces = names("eth1,net2,tap+")
+		r.ExcludeInterfaces = interfaceList("eth1,net2,tap+")
 	}},
 	{"lists-and-groups", func(r *rules.Redirect) {
 		r.IPv6 = true
@@ -77,7 +77,7 @@ var examples = []struct {
 		r.OutboundCIDRs.Prefixes = prefixList("10.96.0.0/12", "172.16.0.0/12", "fd00:96::/108")
 		r.OutboundPorts = portList("5432")
 		r.OwnerGroups = rules.GroupSelection{IDs: rules.Singles[uint32](202, 203)}
-		r.RerouteInterfaces = names("k6t-eth0")
+		r.RerouteInterfaces = interfaceList("k6t-eth0")
 	}},
 	{"counters", func(r *rules.Redirect) {
 		captureAll(r)
@@ -97,8 +97,8 @@ func captureAll(r *rules.Redirect) {
 	r.InboundExcludePorts = portList("15020,15021,15090")
 }
 
-// compiled returns the ruleset of the default parameters after a change.
-func compiled(change func(r *rules.Redirect)) rules.Ruleset {
+// compileWith returns the ruleset of the default parameters after a change.
+func compileWith(change func(r *rules.Redirect)) rules.Ruleset {
 	r := rules.DefaultRedirect()
 	change(&r)
 	return rules.MustCompile(r)
@@ -108,7 +108,7 @@ func compiled(change func(r *rules.Redirect)) rules.Ruleset {
 func example(name string) rules.Ruleset {
 	for _, e := range examples {
 		if e.name == name {
-			return compiled(e.change)
+			return compileWith(e.change)
 		}
 	}
 	panic("no example " + name)
@@ -130,7 +130,7 @@ func prefixList(texts ...string) []netip.Prefix {
 	return list
 }
 
-func names(text string) []rules.InterfaceName {
+func interfaceList(text string) []rules.InterfaceName {
 	list, err := rules.ParseInterfaces(text)
 	if err != nil {
 		panic(err)

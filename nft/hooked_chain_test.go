@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestChainsElsewhereAreNamed covers chains of families that the model does not support, and chains
-// of devices. Chains without rules and chains of a dormant table have no effect.
-func TestChainsElsewhereAreNamed(t *testing.T) {
+// TestUnmodelledChainsAreListed covers chains of families that the model does not support, and
+// chains of devices. Chains without rules and chains of a dormant table have no effect.
+func TestUnmodelledChainsAreListed(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns, `
 		table netdev filter {

@@ -20,9 +20,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// crowd creates a namespace in which every kind of owner has hooks at the same places, registered
-// in the order of the lines.
-func crowd(t testing.TB) *netns.NS {
+// newCrowdedNS creates a namespace in which every kind of owner has hooks at the same places,
+// registered in the order of the lines.
+func newCrowdedNS(t testing.TB) *netns.NS {
 	t.Helper()
 	ns := netnstest.New(t)
 	for _, table := range []string{"raw", "mangle", "nat", "filter", "security"} {
@@ -133,7 +133,7 @@ func formatHooks(lists []HookList) map[string]string {
 // TestHooksAreListedInTheKernelsOrder reads the hooks of the running kernel. A kernel without hook
 // lists must be one of the known exceptions.
 func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
-	ns := crowd(t)
+	ns := newCrowdedNS(t)
 	lists, err := Hooks(ns)
 	if err != nil {
 		var unsupported *UnsupportedError

@@ -60,7 +60,7 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 		},
 		{"everything", prefixList("0.0.0.0/0", "10.0.0.0/8", "::/0", "fd00::/8"), 2},
 		{"all addresses in two halves", prefixList("0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1"), 2},
-		{"all but one address", without(netip.MustParseAddr("10.0.0.1")), 2},
+		{"all but one address", allExcept(netip.MustParseAddr("10.0.0.1")), 2},
 		{
 			"mapped",
 			prefixList("::ffff:10.0.0.0/104", "192.168.0.0/16", "::ffff:192.168.0.0/120",
@@ -72,7 +72,7 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			rs := excluding(row.prefixes...)
 			ranges := 0
-			for _, m := range excluded(rs) {
+			for _, m := range excludedMatches(rs) {
 				ranges += len(m.Ranges)
 			}
 			if ranges != row.ranges {
@@ -81,7 +81,7 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 			if _, err := Apply(ns, rs); err != nil {
 				t.Fatal(err)
 			}
-			holds(t, ns, rs)
+			checkRuleset(t, ns, rs)
 		})
 	}
 }
@@ -92,7 +92,7 @@ func TestIntervalsOfRandomNumbersAreReadAsTheyWereApplied(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	rapid.Check(t, func(t *rapid.T) {
-		rs := compiled(func(r *rules.Redirect) {
+		rs := compileWith(func(r *rules.Redirect) {
 			captureAll(r)
 			r.InboundExcludePorts = rapid.SliceOfN(anyPorts(), 1, 30).Draw(t, "ports")
 			r.ProxyUIDs = rapid.SliceOfN(anyIDs(), 1, 30).Draw(t, "users")
@@ -102,8 +102,8 @@ func TestIntervalsOfRandomNumbersAreReadAsTheyWereApplied(t *testing.T) {
 		if _, err := Apply(ns, rs); err != nil {
 			t.Fatal(err)
 		}
-		holds(t, ns, rs)
-		applied(t, ns, rs, Unchanged)
+		checkRuleset(t, ns, rs)
+		mustApply(t, ns, rs, Unchanged)
 	})
 }
 
@@ -112,27 +112,27 @@ func TestTenThousandPrefixesOfEachFamilyAreOneTransaction(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := manyPrefixes(0, 10_000)
 	before := generationOf(t, ns)
-	result := applied(t, ns, rs, Created)
+	result := mustApply(t, ns, rs, Created)
 	if after := generationOf(t, ns); after != before+1 {
 		t.Errorf("generation %d, then %d: want one transaction", before, after)
 	}
 	if result.Elements != 20_000 || result.Sets != 2 {
 		t.Errorf("%+v, want 20000 elements in 2 sets", result)
 	}
-	holds(t, ns, rs)
-	applied(t, ns, rs, Unchanged)
+	checkRuleset(t, ns, rs)
+	mustApply(t, ns, rs, Unchanged)
 }
 
 // excluding returns the ruleset that excludes the destinations, in a dual-stack pod.
 func excluding(prefixes ...netip.Prefix) rules.Ruleset {
-	return compiled(func(r *rules.Redirect) {
+	return compileWith(func(r *rules.Redirect) {
 		captureAll(r)
 		r.IPv6, r.OutboundExcludeCIDRs = true, prefixes
 	})
 }
 
-// excluded returns the matches of the excluded destinations.
-func excluded(rs rules.Ruleset) []rules.MatchAddr {
+// excludedMatches returns the matches of the excluded destinations.
+func excludedMatches(rs rules.Ruleset) []rules.MatchAddr {
 	var found []rules.MatchAddr
 	for _, c := range rs.Tables[0].Chains {
 		for _, r := range c.Rules {
@@ -146,8 +146,8 @@ func excluded(rs rules.Ruleset) []rules.MatchAddr {
 	return found
 }
 
-// without returns the prefixes of all IPv4 addresses except one.
-func without(hole netip.Addr) []netip.Prefix {
+// allExcept returns the prefixes of all IPv4 addresses except one.
+func allExcept(hole netip.Addr) []netip.Prefix {
 	var list []netip.Prefix
 	for bits := 1; bits <= 32; bits++ {
 		sibling := netip.PrefixFrom(hole, bits).Masked().Addr().As4()

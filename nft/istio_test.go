@@ -36,13 +36,13 @@ func TestRemoveIstioKeepsForeignObjects(t *testing.T) {
 				c.Tables != ""; remains != (len(removed) > 0) {
 				t.Errorf("removed %q", removed)
 			}
-			wantNoIstio(t, ns)
+			checkNoIstio(t, ns)
 		})
 	}
 }
 
-// wantNoIstio checks that no rules of Istio are found and that nothing is written.
-func wantNoIstio(t *testing.T, ns *netns.NS) {
+// checkNoIstio checks that no rules of Istio are found and that nothing is written.
+func checkNoIstio(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	before := istioGeneration(t, ns)
 	if removed, err := RemoveIstio(ns); err != nil || len(removed) > 0 {
@@ -73,7 +73,7 @@ func istioGeneration(t *testing.T, ns *netns.NS) uint32 {
 
 func TestRemoveIstioWithoutRulesOfIstio(t *testing.T) {
 	ns := netnstest.New(t)
-	wantNoIstio(t, ns)
+	checkNoIstio(t, ns)
 	// Tables with other names or families, and chains with other names, are not Istio's.
 	istiotest.Run(t, ns, `
 add table ip istio-proxy-nat
@@ -87,7 +87,7 @@ add chain ip nat ISTIOD
 add chain ip nat ISTIO_BASE { type filter hook input priority 0; }
 add rule ip nat ISTIO_BASE jump ISTIOD
 `, "nft", "-f", "-")
-	wantNoIstio(t, ns)
+	checkNoIstio(t, ns)
 }
 
 func TestRemoveIstioReportsWhatItRemoved(t *testing.T) {
@@ -208,7 +208,7 @@ func TestRemoveIstioKeepsForeignRules(t *testing.T) {
 		strings.Contains(strings.ToLower(remaining), "istio_r") {
 		t.Errorf("%d of 20 rules, in:\n%s", n, remaining)
 	}
-	wantNoIstio(t, ns)
+	checkNoIstio(t, ns)
 }
 
 func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {

@@ -26,13 +26,13 @@ func TestAnApplierThatIsKilledLeavesAWholeRuleset(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	found := map[string]int{}
-	for i := range times(30, 300) {
-		p := start(t, ns, nil, "apply alternately")
+	for i := range repetitions(30, 300) {
+		p := startProcess(t, ns, nil, "apply alternately")
 		if i%2 == 0 {
-			p.line(t) // the process is about to apply
+			p.readLine(t) // the process is about to apply
 		} else {
 			for range 1 + random.IntN(4) {
-				p.line(t)
+				p.readLine(t)
 			}
 		}
 		// An Apply takes about 1 ms. Spin instead of sleeping, which is not precise enough.
@@ -44,18 +44,18 @@ func TestAnApplierThatIsKilledLeavesAWholeRuleset(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = p.Wait()
-		state := wholeTable(t, ns)
-		missesNoRoute(t, ns, state)
+		state := completeAlternative(t, ns)
+		checkRouting(t, ns, state)
 		found[state]++
 
 		// The next Apply repairs the state, such as routes without rules.
-		applied(t, ns, example(alternatives[0]), Created, Replaced, Unchanged)
-		holds(t, ns, example(alternatives[0]))
+		mustApply(t, ns, example(alternatives[0]), Created, Replaced, Unchanged)
+		checkRuleset(t, ns, example(alternatives[0]))
 		if i%2 == 1 {
 			if _, err := Remove(ns); err != nil {
 				t.Fatal(err)
 			}
-			empty(t, ns)
+			checkEmpty(t, ns)
 		}
 	}
 	t.Log(found)
@@ -73,9 +73,9 @@ func applyAlternately(ns *netns.NS, _ *bufio.Reader, _ []string) error {
 	}
 }
 
-// wholeTable returns the alternative that the namespace has, possibly behind the gate, regardless
-// of routes. It fails the test if the ruleset is incomplete.
-func wholeTable(t *testing.T, ns *netns.NS) string {
+// completeAlternative returns the alternative that the namespace has, possibly behind the gate,
+// regardless of routes. It fails the test if the ruleset is incomplete.
+func completeAlternative(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	got, err := Read(ns)
 	if err != nil {
@@ -98,9 +98,9 @@ func wholeTable(t *testing.T, ns *netns.NS) string {
 	return ""
 }
 
-// missesNoRoute checks that the namespace has the routing of the alternative, possibly with that of
+// checkRouting checks that the namespace has the routing of the alternative, possibly with that of
 // the other one.
-func missesNoRoute(t *testing.T, ns *netns.NS, name string) {
+func checkRouting(t *testing.T, ns *netns.NS, name string) {
 	t.Helper()
 	if name == "nothing" {
 		return

@@ -26,9 +26,9 @@ func TestApplyLeaksNothing(t *testing.T) {
 		defer ns.Close()
 		setLoopbackUp(t, ns)
 		want := example(examples[i%len(examples)].name)
-		applied(t, ns, want, Created)
-		applied(t, ns, want, Unchanged)
-		if _, err := Apply(ns, refused()); err == nil {
+		mustApply(t, ns, want, Created)
+		mustApply(t, ns, want, Unchanged)
+		if _, err := Apply(ns, rejectedRuleset()); err == nil {
 			t.Fatal("the ruleset was accepted")
 		}
 		if _, err := Remove(ns); err != nil {
@@ -39,14 +39,14 @@ func TestApplyLeaksNothing(t *testing.T) {
 	for i := range 10 {
 		round(i)
 	}
-	before := holdings(t)
-	for i := range times(40, 400) {
+	before := countResources(t)
+	for i := range repetitions(40, 400) {
 		round(i)
 	}
 	// Sockets are closed asynchronously, and the kernel destroys namespaces with a delay.
-	var after held
+	var after resources
 	rulestest.EventuallySucceeds(t, "return of the descriptors and namespaces", func() error {
-		after = holdings(t)
+		after = countResources(t)
 		if after.descriptors > before.descriptors || after.namespaces > before.namespaces {
 			return fmt.Errorf("%+v, then %+v", before, after)
 		}
@@ -72,12 +72,12 @@ func setLoopbackUp(t *testing.T, ns *netns.NS) {
 	}
 }
 
-// held contains the numbers of resources that a process uses.
-type held struct{ descriptors, threads, namespaces int }
+// resources contains the numbers of resources that a process uses.
+type resources struct{ descriptors, threads, namespaces int }
 
-// holdings counts the resources. Namespaces are the namespaces of the process's descriptors and
-// threads.
-func holdings(t *testing.T) held {
+// countResources counts the resources. Namespaces are the namespaces of the process's descriptors
+// and threads.
+func countResources(t *testing.T) resources {
 	t.Helper()
 	count := func(pattern string) int {
 		files, err := filepath.Glob(pattern)
@@ -95,7 +95,7 @@ func holdings(t *testing.T) held {
 			seen[target] = true
 		}
 	}
-	return held{count("/proc/self/fd/*"), count("/proc/self/task/*"), len(seen)}
+	return resources{count("/proc/self/fd/*"), count("/proc/self/task/*"), len(seen)}
 }
 
 // TestADescriptorAboveAThousandWorks covers descriptors from 1024 on, which select(2) does not
@@ -113,13 +113,13 @@ func TestADescriptorAboveAThousandWorks(t *testing.T) {
 		}
 		defer unix.Close(fd)
 	}
-	within(t, ns, func(c *conn) error {
+	withConn(t, ns, func(c *conn) error {
 		if c.fd < 1024 {
 			t.Errorf("descriptor %d", c.fd)
 		}
 		return nil
 	})
 	rs := manyPrefixes(0, 2000)
-	applied(t, ns, rs, Created)
-	holds(t, ns, rs)
+	mustApply(t, ns, rs, Created)
+	checkRuleset(t, ns, rs)
 }

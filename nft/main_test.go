@@ -38,14 +38,14 @@ func TestMain(m *testing.M) {
 		rulestest.SetChecks(os.Getenv)
 		goleak.VerifyTestMain(m)
 	}
-	if err := play(roles[role]); err != nil {
+	if err := runRole(roles[role]); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", role, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func play(role func(*netns.NS, *bufio.Reader, []string) error) error {
+func runRole(role func(*netns.NS, *bufio.Reader, []string) error) error {
 	const inherited = 3 // the first of exec.Cmd.ExtraFiles
 	ns, err := netns.FromHandle(inherited)
 	if err != nil {
@@ -62,9 +62,9 @@ type process struct {
 	stderr strings.Builder
 }
 
-// start starts a process in a role. Without a namespace the process runs in the namespace of the
-// test, or in a new one if attr specifies it.
-func start(
+// startProcess starts a process in a role. Without a namespace the process runs in the namespace of
+// the test, or in a new one if attr specifies it.
+func startProcess(
 	t testing.TB, ns *netns.NS, attr *syscall.SysProcAttr, role string, args ...string,
 ) *process {
 	t.Helper()
@@ -120,8 +120,8 @@ func roleNames() []string {
 	return names
 }
 
-// line returns the next line that the process prints.
-func (p *process) line(t testing.TB) string {
+// readLine returns the next line that the process prints.
+func (p *process) readLine(t testing.TB) string {
 	t.Helper()
 	text, err := p.stdout.ReadString('\n')
 	if err != nil {

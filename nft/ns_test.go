@@ -23,16 +23,16 @@ type tester interface {
 // long reports whether the long forms of the tests are enabled.
 var long = os.Getenv("SLUICE_LONG") == "1"
 
-// times returns the number of repetitions of a randomized test.
-func times(short, inLong int) int {
+// repetitions returns the number of repetitions of a randomized test.
+func repetitions(short, inLong int) int {
 	if long {
 		return inLong
 	}
 	return short
 }
 
-// applied applies the ruleset, checks the outcome, and returns the result.
-func applied(t tester, ns *netns.NS, rs rules.Ruleset, want ...Outcome) Result {
+// mustApply applies the ruleset, checks the outcome, and returns the result.
+func mustApply(t tester, ns *netns.NS, rs rules.Ruleset, want ...Outcome) Result {
 	t.Helper()
 	result, err := Apply(ns, rs)
 	if err != nil {
@@ -47,8 +47,8 @@ func applied(t tester, ns *netns.NS, rs rules.Ruleset, want ...Outcome) Result {
 	return result
 }
 
-// holds checks that the namespace has exactly the ruleset.
-func holds(t tester, ns *netns.NS, want rules.Ruleset) {
+// checkRuleset checks that the namespace has exactly the ruleset.
+func checkRuleset(t tester, ns *netns.NS, want rules.Ruleset) {
 	t.Helper()
 	got, err := Read(ns)
 	if err != nil {
@@ -105,15 +105,15 @@ func load(t testing.TB, ns *netns.NS, text string) {
 // generationOf returns the generation id of the namespace's ruleset.
 func generationOf(t tester, ns *netns.NS) (id uint32) {
 	t.Helper()
-	within(t, ns, func(c *conn) (err error) {
+	withConn(t, ns, func(c *conn) (err error) {
 		id, err = c.generation()
 		return err
 	})
 	return id
 }
 
-// within opens a socket in the namespace and passes it to do.
-func within(t tester, ns *netns.NS, do func(c *conn) error) {
+// withConn opens a socket in the namespace and passes it to do.
+func withConn(t tester, ns *netns.NS, do func(c *conn) error) {
 	t.Helper()
 	err := ns.Do(func() error {
 		c, err := dial()
@@ -128,8 +128,8 @@ func within(t tester, ns *netns.NS, do func(c *conn) error) {
 	}
 }
 
-// empty checks that the namespace has no tables and no routing of Sluice.
-func empty(t tester, ns *netns.NS) {
+// checkEmpty checks that the namespace has no tables and no routing of Sluice.
+func checkEmpty(t tester, ns *netns.NS) {
 	t.Helper()
 	all, err := ReadAll(ns)
 	if err != nil {

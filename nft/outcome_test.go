@@ -33,7 +33,7 @@ func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 		return answers
 	})
 	want := example("tproxy-dual")
-	a := newApplier(c, prepared(t, want), ApplyOptions{})
+	a := newApplier(c, mustPrepare(t, want), ApplyOptions{})
 	err := ns.Do(a.run)
 	if err == nil || !strings.HasPrefix(err.Error(),
 		"the rules are in place, but not all of their routes: ") {
@@ -80,7 +80,7 @@ func TestErrorReportsWhetherRulesMayBeInPlace(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c.withShortTimeout(t), prepared(t, example("sidecar-ipv4")),
+			a := newApplier(c.withShortTimeout(t), mustPrepare(t, example("sidecar-ipv4")),
 				ApplyOptions{})
 			err := ns.Do(a.run)
 			if err == nil {

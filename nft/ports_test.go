@@ -33,7 +33,7 @@ func TestManyPortsAreASetOfIntervals(t *testing.T) {
 		if _, err := Apply(ns, rs); err != nil {
 			t.Fatal(err)
 		}
-		holds(t, ns, rs)
+		checkRuleset(t, ns, rs)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func prepared(t testing.TB, rs rules.Ruleset) *Prepared {
+func mustPrepare(t testing.TB, rs rules.Ruleset) *Prepared {
 	t.Helper()
 	p, err := Prepare(rs)
 	if err != nil {
@@ -25,7 +25,7 @@ func prepared(t testing.TB, rs rules.Ruleset) *Prepared {
 // concurrently: sharing the batch must not affect the results.
 func TestPreparedServesManyNamespaces(t *testing.T) {
 	rs := example("exclusions-dual")
-	p := prepared(t, rs)
+	p := mustPrepare(t, rs)
 	var group sync.WaitGroup
 	for range 8 {
 		ns := netnstest.New(t)
@@ -49,7 +49,7 @@ func TestPreparedServesManyNamespaces(t *testing.T) {
 
 // TestPreparedEncodesOnce checks that two namespaces receive the same slice of bytes.
 func TestPreparedEncodesOnce(t *testing.T) {
-	p := prepared(t, example("sidecar-ipv4"))
+	p := mustPrepare(t, example("sidecar-ipv4"))
 	first, err := p.creation()
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestBeforeChange(t *testing.T) {
 		}
 		return result
 	}}
-	if got, err := prepared(t, rs).Apply(ns, o); !errors.Is(err, refused) || got != (Result{}) {
+	if got, err := mustPrepare(t, rs).Apply(ns, o); !errors.Is(err, refused) || got != (Result{}) {
 		t.Errorf("%+v, %v; want the error of BeforeChange", got, err)
 	}
 	found, err := Read(ns)
@@ -107,7 +107,7 @@ func TestBeforeChange(t *testing.T) {
 		outcome Outcome
 		calls   int
 	}{{Created, 2}, {Unchanged, 2}} {
-		got, err := prepared(t, rs).Apply(ns, o)
+		got, err := mustPrepare(t, rs).Apply(ns, o)
 		if err != nil || got.Outcome != want.outcome || calls != want.calls {
 			t.Errorf("%s, %v after %d calls; want %+v", got.Outcome, err, calls, want)
 		}

@@ -16,7 +16,7 @@ func TestNftCommandListsTheTable(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
-			applied(t, ns, compiled(e.change), Created)
+			mustApply(t, ns, compileWith(e.change), Created)
 			golden(t, "list-"+e.name, nftCommand(t, ns, "", "--stateless", "list", "ruleset"))
 		})
 	}
@@ -28,7 +28,7 @@ func TestNftCommandLoadsItsOwnListing(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			original, restored := netnstest.New(t), netnstest.New(t)
-			applied(t, original, compiled(e.change), Created)
+			mustApply(t, original, compileWith(e.change), Created)
 			load(t, restored, nftCommand(t, original, "", "list", "ruleset"))
 			want, err := Read(original)
 			if err != nil {

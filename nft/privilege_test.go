@@ -28,16 +28,16 @@ func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 		"apply: created", "apply: unchanged", "apply: replaced", "apply: updated", "read: equal",
 		"probe: not permitted", "refused: not supported",
 	} {
-		if got := p.line(t); got != want {
+		if got := p.readLine(t); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	holds(t, ns, manyPrefixes(1, 5))
+	checkRuleset(t, ns, manyPrefixes(1, 5))
 	p.writeLine(t, "remove")
-	if got := p.line(t); got != "removed: true" {
+	if got := p.readLine(t); got != "removed: true" {
 		t.Error(got)
 	}
-	empty(t, ns)
+	checkEmpty(t, ns)
 }
 
 // TestWithoutNetAdminEveryOperationFails checks that the error names the missing capability.
@@ -46,12 +46,12 @@ func TestWithoutNetAdminEveryOperationFails(t *testing.T) {
 	ns := netnstest.New(t)
 	p := startWith(t, ns, nil, "apply unprivileged")
 	for range 2 {
-		if got := p.line(t); !strings.HasPrefix(got, "apply: not permitted") ||
+		if got := p.readLine(t); !strings.HasPrefix(got, "apply: not permitted") ||
 			!strings.Contains(got, "CAP_NET_ADMIN") {
 			t.Error(got)
 		}
 	}
-	empty(t, ns)
+	checkEmpty(t, ns)
 }
 
 // applyUnprivileged applies a ruleset to its namespace, and prints the result.
@@ -80,7 +80,7 @@ func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
 		map[bool]string{true: "equal", false: "different"}[rules.Equal(manyPrefixes(1, 5), got)])
 	_, err = Probe()
 	report("probe", err, "works")
-	_, err = Apply(nil, refused())
+	_, err = Apply(nil, rejectedRuleset())
 	report("refused", err, "accepted")
 	if _, err := stdin.ReadString('\n'); err != nil {
 		return nil
@@ -99,7 +99,7 @@ func startWith(t *testing.T, ns *netns.NS, capabilities []int, role string) *pro
 	}
 	var p *process
 	err := ns.Do(func() error {
-		p = start(t, nil, nil, "give up capabilities", args...)
+		p = startProcess(t, nil, nil, "give up capabilities", args...)
 		return nil
 	})
 	if err != nil {
@@ -143,14 +143,14 @@ func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.NewInUserNS(t)
 	for _, e := range examples {
-		rs := compiled(e.change)
-		applied(t, ns, rs, Created)
-		holds(t, ns, rs)
-		applied(t, ns, rs, Unchanged)
+		rs := compileWith(e.change)
+		mustApply(t, ns, rs, Created)
+		checkRuleset(t, ns, rs)
+		mustApply(t, ns, rs, Unchanged)
 		if removed, err := Remove(ns); err != nil || !removed {
 			t.Fatal(removed, err)
 		}
-		empty(t, ns)
+		checkEmpty(t, ns)
 	}
 }
 
@@ -160,13 +160,13 @@ func TestTooLargeBatchReportsHowToReduceIt(t *testing.T) {
 	t.Parallel()
 	netnstest.RequireRoot(t)
 	own := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-	p := start(t, nil, &syscall.SysProcAttr{
+	p := startProcess(t, nil, &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, UidMappings: own, GidMappings: own,
 	}, "send a big batch")
-	if got := p.line(t); got != "3000 prefixes: created" {
+	if got := p.readLine(t); got != "3000 prefixes: created" {
 		t.Error(got)
 	}
-	got := p.line(t)
+	got := p.readLine(t)
 	for _, want := range []string{
 		"the kernel refuses to execute a transaction of", "message too long", "net.core.wmem_max",
 		"CAP_NET_ADMIN",

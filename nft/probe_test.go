@@ -37,14 +37,14 @@ func TestThisKernelSupportsEverything(t *testing.T) {
 
 func TestAProbeLeavesNoTrace(t *testing.T) {
 	ns := netnstest.New(t)
-	before := holdings(t)
+	before := countResources(t)
 	for range 5 {
-		within(t, ns, func(*conn) error {
+		withConn(t, ns, func(*conn) error {
 			_, err := probe()
 			return err
 		})
 	}
-	empty(t, ns)
+	checkEmpty(t, ns)
 	if list := nftCommand(t, ns, "", "list", "ruleset"); list != "" {
 		t.Errorf("remaining tables:\n%s", list)
 	}
@@ -58,7 +58,7 @@ func TestAProbeLeavesNoTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	rulestest.Eventually(t, "all resources are released", func() bool {
-		after := holdings(t)
+		after := countResources(t)
 		// The namespace of the comparison is still open.
 		return after.descriptors <= before.descriptors+1 && after.namespaces <= before.namespaces+1
 	})

@@ -70,7 +70,7 @@ func listUnknowns(t *testing.T, w *strings.Builder, name string, ns *netns.NS) {
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	sameHandles(t, ns, rs)
+	checkHandles(t, ns, rs)
 	w.WriteString(name + "\n" + rulestest.Unknowns(rs.Tables) + "\n")
 }
 

@@ -21,7 +21,7 @@ func TestIstiosTablesAreKnownToTheModel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rs := known(t, netnstest.New(t), string(text))
+			rs := checkKnown(t, netnstest.New(t), string(text))
 			golden(t, "read-"+name, rs.String())
 		})
 	}
@@ -49,15 +49,15 @@ func TestRecordedTablesOfIstioAreKnownToTheModel(t *testing.T) {
 				t.Fatal(err)
 			}
 			if strings.Contains(string(text), "table ") {
-				known(t, netnstest.New(t), string(text))
+				checkKnown(t, netnstest.New(t), string(text))
 			}
 		})
 	}
 }
 
-// known loads a text into the namespace and checks that the ruleset has no unknown or missing
+// checkKnown loads a text into the namespace and checks that the ruleset has no unknown or missing
 // parts.
-func known(t *testing.T, ns *netns.NS, text string) rules.Ruleset {
+func checkKnown(t *testing.T, ns *netns.NS, text string) rules.Ruleset {
 	t.Helper()
 	load(t, ns, text)
 	rs, err := ReadAll(ns)
@@ -69,7 +69,7 @@ func known(t *testing.T, ns *netns.NS, text string) rules.Ruleset {
 			t.Error(rule)
 		}
 	}
-	sameHandles(t, ns, rs)
+	checkHandles(t, ns, rs)
 	return rs
 }
 
@@ -92,7 +92,7 @@ COMMIT
 	if err != nil {
 		t.Fatal(err)
 	}
-	sameHandles(t, ns, rs)
+	checkHandles(t, ns, rs)
 	unknown := 0
 	for _, rule := range ruleTexts(rs) {
 		if strings.Contains(rule, "unknown") {
@@ -110,7 +110,7 @@ COMMIT
 func TestDormantTableIsNotReadAsActive(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
-	applied(t, ns, rs, Created)
+	mustApply(t, ns, rs, Created)
 	load(t, ns, "add table inet sluice { flags dormant; }")
 	got, err := Read(ns)
 	if err != nil {
@@ -126,8 +126,8 @@ func TestDormantTableIsNotReadAsActive(t *testing.T) {
 	if rules.Equal(rs, all) {
 		t.Error("a dormant table is read as active")
 	}
-	applied(t, ns, rs, Replaced)
-	holds(t, ns, rs)
+	mustApply(t, ns, rs, Replaced)
+	checkRuleset(t, ns, rs)
 	if list := nftCommand(t, ns, "", "list", "ruleset"); strings.Contains(list, "dormant") {
 		t.Errorf("still dormant:\n%s", list)
 	}
@@ -141,8 +141,8 @@ func TestForeignTablesStayUnchanged(t *testing.T) {
 			"table inet sluice2 {\n set s {\n type ipv4_addr\n elements = { 1.2.3.4 }\n }\n chain nat-output {\n ip saddr @s drop\n }\n }\n")
 	before := nftCommand(t, ns, "", "list", "ruleset")
 	for _, step := range []func(){
-		func() { applied(t, ns, example("tproxy-dual"), Created) },
-		func() { applied(t, ns, example("sidecar-ipv4"), Replaced) },
+		func() { mustApply(t, ns, example("tproxy-dual"), Created) },
+		func() { mustApply(t, ns, example("sidecar-ipv4"), Replaced) },
 		func() {
 			if _, err := Remove(ns); err != nil {
 				t.Fatal(err)
@@ -185,7 +185,7 @@ func TestInputIsReadOnlyUpToTheLimit(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns, "table inet sluice { chain c { "+
 		strings.Repeat("ip daddr 10.0.0.1 counter accept; ", 100)+"}; }")
-	within(t, ns, func(c *conn) error {
+	withConn(t, ns, func(c *conn) error {
 		for _, row := range []struct {
 			most int
 			want error

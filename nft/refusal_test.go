@@ -18,19 +18,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// insert returns a ruleset with routes, and with an additional rule in the middle of a chain.
-func insert(chain string, r rules.Rule) rules.Ruleset {
+// withInsertedRule returns a ruleset with routes, and with an additional rule in the middle of a
+// chain.
+func withInsertedRule(chain string, r rules.Rule) rules.Ruleset {
 	rs := example("tproxy-dual")
 	c := rs.Tables[0].Chain(chain)
 	c.Rules = slices.Insert(c.Rules, 2, r)
 	return rs
 }
 
-// refused returns a ruleset with routes that the kernel rejects.
-func refused() rules.Ruleset { return insert("mangle-output", action(rules.RedirectTo{Port: 1})) }
+// rejectedRuleset returns a ruleset with routes that the kernel rejects.
+func rejectedRuleset() rules.Ruleset {
+	return withInsertedRule("mangle-output", action(rules.RedirectTo{Port: 1}))
+}
 
-// overlapping contains ranges that NormalizeAddrs would never return.
-func overlapping(set string) rules.Rule {
+// overlappingRule returns a rule with ranges that NormalizeAddrs would never return.
+func overlappingRule(set string) rules.Rule {
 	ranges := make([]netipx.IPRange, 0, 3000)
 	for i := range cap(ranges) {
 		from := netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0})
@@ -53,18 +56,18 @@ func TestRejectionNamesTheRejectedObjectAndChangesNothing(t *testing.T) {
 		want  []string
 	}{
 		{
-			"a redirect in a chain that is not for NAT", refused(), unix.EOPNOTSUPP,
+			"a redirect in a chain that is not for NAT", rejectedRuleset(), unix.EOPNOTSUPP,
 			[]string{"add rule inet sluice mangle-output #3: redirect to :1", "rules doctor"},
 		},
 		{
 			"a jump to a missing chain",
-			insert("nat-output", action(rules.Jump{Chain: "nowhere"})), unix.ENOENT,
+			withInsertedRule("nat-output", action(rules.Jump{Chain: "nowhere"})), unix.ENOENT,
 			[]string{
 				"add rule inet sluice nat-output #3: jump nowhere", "no such file or directory",
 			},
 		},
 		{
-			"a jump to itself", insert("nat-output", action(rules.Jump{Chain: "nat-output"})),
+			"a jump to itself", withInsertedRule("nat-output", action(rules.Jump{Chain: "nat-output"})),
 			unix.EOPNOTSUPP,
 			[]string{"add rule inet sluice nat-output #3: jump nat-output"},
 		},
@@ -82,12 +85,12 @@ func TestRejectionNamesTheRejectedObjectAndChangesNothing(t *testing.T) {
 			},
 		},
 		{
-			"overlapping elements of a named set", insert("nat-output", overlapping("a-set")),
+			"overlapping elements of a named set", withInsertedRule("nat-output", overlappingRule("a-set")),
 			unix.EEXIST,
 			[]string{"add elements inet sluice a-set: 10.9.196.2"},
 		},
 		{
-			"overlapping elements of an anonymous set", insert("nat-output", overlapping("")),
+			"overlapping elements of an anonymous set", withInsertedRule("nat-output", overlappingRule("")),
 			unix.EEXIST,
 			[]string{"add elements inet sluice nat-output #3: ip daddr { 10.0.0.0/31"},
 		},
@@ -95,17 +98,17 @@ func TestRejectionNamesTheRejectedObjectAndChangesNothing(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
-			refuses(t, ns, row.rs, row.errno, row.want)
-			empty(t, ns)
-			applied(t, ns, example("tproxy-dual"), Created)
-			refuses(t, ns, row.rs, row.errno, row.want)
-			holds(t, ns, example("tproxy-dual"))
+			checkRefused(t, ns, row.rs, row.errno, row.want)
+			checkEmpty(t, ns)
+			mustApply(t, ns, example("tproxy-dual"), Created)
+			checkRefused(t, ns, row.rs, row.errno, row.want)
+			checkRuleset(t, ns, example("tproxy-dual"))
 		})
 	}
 }
 
-// refuses checks the error, and that the listing of the namespace is unchanged.
-func refuses(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, want []string) {
+// checkRefused checks the error, and that the listing of the namespace is unchanged.
+func checkRefused(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, want []string) {
 	t.Helper()
 	before, generation, routing := nftCommand(t, ns, "", "-a", "list", "ruleset"),
 		generationOf(t, ns), routes(t, ns)
@@ -160,9 +163,9 @@ func TestANamespaceWithoutIPv6(t *testing.T) {
 			IsNotPermitted(err) {
 			t.Errorf("%s: %v, want an error that there is no IPv6", name, err)
 		}
-		empty(t, ns)
+		checkEmpty(t, ns)
 	}
-	applied(t, ns, example("sidecar-ipv4"), Created)
+	mustApply(t, ns, example("sidecar-ipv4"), Created)
 }
 
 // TestApplyReplacesOnlyTheTableOfSluice covers rulesets with other tables, which Apply must reject.
@@ -180,5 +183,5 @@ func TestApplyReplacesOnlyTheTableOfSluice(t *testing.T) {
 			t.Errorf("%v: error %v, want an error that names the table inet sluice", rs.Tables, err)
 		}
 	}
-	empty(t, ns)
+	checkEmpty(t, ns)
 }

@@ -11,11 +11,11 @@ func TestRemoveRulesLeavesTheRoutes(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	want := example("tproxy-dual")
-	applied(t, ns, want, Created)
+	mustApply(t, ns, want, Created)
 	for _, exists := range []bool{true, false} {
 		if removed, err := RemoveRules(ns); err != nil || removed != exists {
 			t.Errorf("removed %v, error %v", removed, err)
 		}
-		holds(t, ns, rules.Ruleset{Routing: want.Routing})
+		checkRuleset(t, ns, rules.Ruleset{Routing: want.Routing})
 	}
 }

@@ -36,7 +36,7 @@ func TestAReplacementKeepsTheChainsThatStayAttached(t *testing.T) {
 	ns := netnstest.New(t)
 	handles := func() []uint64 {
 		var found []uint64
-		within(t, ns, func(c *conn) error {
+		withConn(t, ns, func(c *conn) error {
 			_, err := c.dump(unix.NFT_MSG_GETCHAIN, rules.Inet, nil, func(_ uint8, a attributes) {
 				found = append(found, a.Number64(unix.NFTA_CHAIN_HANDLE))
 			})
@@ -44,9 +44,9 @@ func TestAReplacementKeepsTheChainsThatStayAttached(t *testing.T) {
 		})
 		return found
 	}
-	applied(t, ns, dropAll(1), Created)
+	mustApply(t, ns, dropAll(1), Created)
 	before := handles()
-	applied(t, ns, dropAll(2), Replaced)
+	mustApply(t, ns, dropAll(2), Replaced)
 	if after := handles(); !slices.Equal(before, after) {
 		t.Errorf("the handles of the chains changed from %v to %v: for a moment the packet path had both chains or none", before, after)
 	}
@@ -61,7 +61,7 @@ func TestNoPacketPassesAReplacement(t *testing.T) {
 		duration = 30 * time.Second
 	}
 	ns := netnstest.New(t)
-	applied(t, ns, dropAll(1), Created)
+	mustApply(t, ns, dropAll(1), Created)
 	var stop atomic.Bool
 	done := make(chan error, 1)
 	var sent, leaked int

@@ -18,26 +18,26 @@ func TestAppliedRulesReadBackEqual(t *testing.T) {
 		first, second := rules.MustCompile(redirects.Draw(t, "first")),
 			rules.MustCompile(redirects.Draw(t, "second"))
 
-		applied(t, ns, first, Created)
-		holds(t, ns, first)
+		mustApply(t, ns, first, Created)
+		checkRuleset(t, ns, first)
 		before := generationOf(t, ns)
-		applied(t, ns, first, Unchanged)
+		mustApply(t, ns, first, Unchanged)
 		if after := generationOf(t, ns); after != before {
 			t.Fatalf("a second Apply changes the ruleset: generation %d, then %d", before, after)
 		}
 
 		if rules.Equal(first, second) {
-			applied(t, ns, second, Unchanged)
+			mustApply(t, ns, second, Unchanged)
 		} else {
 			// The outcome Unchanged is possible because rulesets may differ only in their routes.
-			applied(t, ns, second, Replaced, Updated, Unchanged)
+			mustApply(t, ns, second, Replaced, Updated, Unchanged)
 		}
-		holds(t, ns, second)
+		checkRuleset(t, ns, second)
 
 		if removed, err := Remove(ns); err != nil || !removed {
 			t.Fatalf("remove: %v, %v", removed, err)
 		}
-		empty(t, ns)
+		checkEmpty(t, ns)
 		if removed, err := Remove(ns); err != nil || removed {
 			t.Fatalf("remove again: %v, %v", removed, err)
 		}
@@ -82,7 +82,7 @@ func TestResultCountsAllObjects(t *testing.T) {
 			Result{Outcome: Updated, Rules: count(manyPrefixes(1, 4)), Sets: 2, Elements: 8},
 		},
 	} {
-		got := applied(t, ns, step.rs, step.want.Outcome)
+		got := mustApply(t, ns, step.rs, step.want.Outcome)
 		if step.want.Bytes == 0 && step.want.Outcome != Unchanged {
 			step.want.Bytes = got.Bytes // not compared by this test
 		}

@@ -14,44 +14,45 @@ import (
 func TestApplyRepairsRoutesOfEqualRules(t *testing.T) {
 	ns := netnstest.New(t)
 	want := example("tproxy-dual")
-	applied(t, ns, want, Created)
+	mustApply(t, ns, want, Created)
 	if _, err := route.Prune(ns, rules.Routing{}); err != nil {
 		t.Fatal(err)
 	}
-	if result := applied(t, ns, want, Updated); result.Routes == 0 || result.Bytes != 0 {
+	if result := mustApply(t, ns, want, Updated); result.Routes == 0 || result.Bytes != 0 {
 		t.Errorf("%+v, want routes and no transaction", result)
 	}
-	applied(t, ns, want, Unchanged)
+	mustApply(t, ns, want, Unchanged)
 }
 
-// TestIstiosAddressIsNotChanged covers ::6 on lo from istio-init, without rules of Sluice.
+// TestIstiosAddressIsNotChanged covers the address ::6 that istio-init adds to lo.
 func TestIstiosAddressIsNotChanged(t *testing.T) {
-	istios := rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
+	existing := rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 	for name, do := range map[string]func(*testing.T){
 		"by a removal without rules": func(t *testing.T) {
 			ns := netnstest.New(t)
-			if _, err := route.Ensure(ns, istios); err != nil {
+			if _, err := route.Ensure(ns, existing); err != nil {
 				t.Fatal(err)
 			}
 			if removed, err := Remove(ns); err != nil || removed {
 				t.Errorf("removed %v, %v", removed, err)
 			}
-			wantRouting(t, ns, istios)
+			checkRoutes(t, ns, existing)
 		},
 		"by a first installation without IPv6": func(t *testing.T) {
 			ns := netnstest.New(t)
-			if _, err := route.Ensure(ns, istios); err != nil {
+			if _, err := route.Ensure(ns, existing); err != nil {
 				t.Fatal(err)
 			}
-			applied(t, ns, example("sidecar-ipv4"), Created)
-			wantRouting(t, ns, istios)
+			mustApply(t, ns, example("sidecar-ipv4"), Created)
+			checkRoutes(t, ns, existing)
 		},
 	} {
 		t.Run(name, do)
 	}
 }
 
-func wantRouting(t *testing.T, ns *netns.NS, want rules.Routing) {
+// checkRoutes checks the routing of the namespace.
+func checkRoutes(t *testing.T, ns *netns.NS, want rules.Routing) {
 	t.Helper()
 	got, err := route.Read(ns)
 	if err != nil || !rules.Equal(rules.Ruleset{Routing: want}, rules.Ruleset{Routing: got}) {
@@ -62,9 +63,9 @@ func wantRouting(t *testing.T, ns *netns.NS, want rules.Routing) {
 // holdLock holds the lock of a namespace until the test ends.
 func holdLock(t *testing.T, ns *netns.NS) {
 	t.Helper()
-	release, taken, err := ns.Lock(0)
-	if err != nil || !taken {
-		t.Fatalf("taken %v, %v", taken, err)
+	release, acquired, err := ns.Lock(0)
+	if err != nil || !acquired {
+		t.Fatalf("acquired %v, %v", acquired, err)
 	}
 	t.Cleanup(release)
 }
@@ -75,8 +76,8 @@ func TestLockHolderOnlyDelays(t *testing.T) {
 	ns := netnstest.New(t)
 	holdLock(t, ns)
 	want := example("tproxy-dual")
-	applied(t, ns, want, Created)
-	wantRouting(t, ns, want.Routing)
+	mustApply(t, ns, want, Created)
+	checkRoutes(t, ns, want.Routing)
 }
 
 // TestNoChangeNeedsNoLock has a process hold the lock during an Apply without a change.
@@ -84,14 +85,14 @@ func TestNoChangeNeedsNoLock(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	want := example("exclusions-dual")
-	applied(t, ns, want, Created)
+	mustApply(t, ns, want, Created)
 	holdLock(t, ns)
 	// Use the shortest of several attempts: each would exceed the timeout if Apply waited for the
 	// lock.
 	shortest := time.Hour
 	for range 10 {
 		start := time.Now()
-		applied(t, ns, want, Unchanged)
+		mustApply(t, ns, want, Unchanged)
 		if shortest = min(shortest, time.Since(start)); shortest < lockTimeout {
 			return
 		}
@@ -104,7 +105,7 @@ func TestNoChangeNeedsNoLock(t *testing.T) {
 func TestRoutesOfRemainingRulesAreKept(t *testing.T) {
 	for _, row := range []struct {
 		present string
-		stay    bool
+		kept    bool
 	}{
 		{"tproxy-dual", true},
 		{"sidecar-ipv4", false},
@@ -112,7 +113,7 @@ func TestRoutesOfRemainingRulesAreKept(t *testing.T) {
 		t.Run(row.present, func(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
-			applied(t, ns, example(row.present), Created)
+			mustApply(t, ns, example(row.present), Created)
 			if _, err := route.Prune(ns, rules.Routing{}); err != nil {
 				t.Fatal(err)
 			}
@@ -124,10 +125,10 @@ func TestRoutesOfRemainingRulesAreKept(t *testing.T) {
 				t.Fatal("a jump to a missing chain was accepted")
 			}
 			var want rules.Routing
-			if row.stay {
+			if row.kept {
 				want = refused.Routing
 			}
-			wantRouting(t, ns, want)
+			checkRoutes(t, ns, want)
 		})
 	}
 }

@@ -14,8 +14,8 @@ import (
 // function that forwards it, and returns the datagrams that the connection receives.
 type script func(request []byte, kernel func([]byte) [][]byte) [][]byte
 
-// scripted returns a connection whose requests a script answers. The namespace is that of the
-// kernel, or nil without a kernel.
+// scripted returns a connection whose requests a script answers. The script can forward requests to
+// the kernel in the namespace ns; ns is nil if it forwards none.
 func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 	t.Helper()
 	// Use a socket of another family: it preserves the boundaries of datagrams and ignores
@@ -35,7 +35,7 @@ func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 		if err := ns.Do(func() (err error) { c, err = dial(); return err }); err != nil {
 			t.Fatal(err)
 		}
-		kernel, closeKernel = c.answers, c.close
+		kernel, closeKernel = c.roundTrip, c.close
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -76,9 +76,9 @@ func (c *conn) withShortTimeout(t testing.TB) *conn {
 	return c
 }
 
-// answers sends a request to the kernel and returns its complete answer, which is available when
+// roundTrip sends a request to the kernel and returns its complete answer, which is available when
 // the send returns.
-func (c *conn) answers(request []byte) [][]byte {
+func (c *conn) roundTrip(request []byte) [][]byte {
 	if err := c.send(request); err != nil {
 		panic(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// reading returns the current reading of the namespace.
-func reading(t *testing.T, ns *netns.NS) Snapshot {
+// readSnapshot returns a snapshot of the namespace.
+func readSnapshot(t *testing.T, ns *netns.NS) Snapshot {
 	t.Helper()
 	r, err := ReadSince(ns, 0, rules.Routing{})
 	if err != nil {
@@ -25,7 +25,7 @@ func TestFreshSnapshotIsNotReadAgain(t *testing.T) {
 	prefixes := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
 	for _, row := range []struct {
 		name     string
-		is       rules.Ruleset
+		present  rules.Ruleset
 		outcome  Outcome
 		requests bool
 	}{
@@ -39,7 +39,7 @@ func TestFreshSnapshotIsNotReadAgain(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
-			applied(t, ns, row.is, Created)
+			mustApply(t, ns, row.present, Created)
 			var requested atomic.Int32
 			c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 				if !isBatch(request) {
@@ -47,21 +47,21 @@ func TestFreshSnapshotIsNotReadAgain(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c, prepared(t, prefixes), ApplyOptions{})
-			a.snapshot = reading(t, ns)
+			a := newApplier(c, mustPrepare(t, prefixes), ApplyOptions{})
+			a.snapshot = readSnapshot(t, ns)
 			err := ns.Do(a.run)
 			if got := a.outcome(err); err != nil || got.Outcome != row.outcome ||
 				(requested.Load() > 0) != row.requests {
 				t.Errorf("%s, %v, with %d requests", got.Outcome, err, requested.Load())
 			}
-			holds(t, ns, prefixes)
+			checkRuleset(t, ns, prefixes)
 		})
 	}
 }
 
-// TestAChangeAfterTheReadingIsSeen makes changes after which a plan from the old reading would lead
-// to a wrong ruleset.
-func TestAChangeAfterTheReadingIsSeen(t *testing.T) {
+// TestAChangeAfterTheSnapshotIsSeen makes changes after which a plan from the old snapshot would
+// lead to a wrong ruleset.
+func TestAChangeAfterTheSnapshotIsSeen(t *testing.T) {
 	before := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
 	want := excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...)
 	for _, row := range []struct {
@@ -88,14 +88,14 @@ func TestAChangeAfterTheReadingIsSeen(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
-			applied(t, ns, before, Created)
-			last := reading(t, ns)
+			mustApply(t, ns, before, Created)
+			last := readSnapshot(t, ns)
 			load(t, ns, row.change)
-			result, err := prepared(t, row.want).Apply(ns, ApplyOptions{Since: last})
+			result, err := mustPrepare(t, row.want).Apply(ns, ApplyOptions{Since: last})
 			if err != nil || result.Outcome != row.outcome {
 				t.Errorf("%s, %v, want %s", result.Outcome, err, row.outcome)
 			}
-			holds(t, ns, row.want)
+			checkRuleset(t, ns, row.want)
 		})
 	}
 }
@@ -103,20 +103,20 @@ func TestAChangeAfterTheReadingIsSeen(t *testing.T) {
 // TestSnapshotOfAnotherNamespaceIsNotUsed uses two namespaces with the same generation.
 func TestSnapshotOfAnotherNamespaceIsNotUsed(t *testing.T) {
 	one, other := netnstest.New(t), netnstest.New(t)
-	applied(t, one, excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...), Created)
-	applied(t, other, excluding(prefixList("10.0.0.0/24", "10.0.8.0/24")...), Created)
-	last := reading(t, one)
-	if now := reading(t, other); now.Generation != last.Generation {
+	mustApply(t, one, excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...), Created)
+	mustApply(t, other, excluding(prefixList("10.0.0.0/24", "10.0.8.0/24")...), Created)
+	last := readSnapshot(t, one)
+	if now := readSnapshot(t, other); now.Generation != last.Generation {
 		t.Fatalf("generations %d and %d: want equal generations", last.Generation, now.Generation)
 	}
 	want := excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...)
-	if _, err := prepared(t, want).Apply(other, ApplyOptions{Since: last}); err != nil {
+	if _, err := mustPrepare(t, want).Apply(other, ApplyOptions{Since: last}); err != nil {
 		t.Error(err)
 	}
-	holds(t, other, want)
+	checkRuleset(t, other, want)
 }
 
-// TestUnusableSnapshotLeavesNothingBehind passes a reading that equals the desired ruleset, as if
+// TestUnusableSnapshotLeavesNothingBehind passes a snapshot that equals the desired ruleset, as if
 // only the routes had to be repaired.
 func TestUnusableSnapshotLeavesNothingBehind(t *testing.T) {
 	want := example("sidecar-ipv4")
@@ -125,10 +125,10 @@ func TestUnusableSnapshotLeavesNothingBehind(t *testing.T) {
 		outcome Outcome
 	}{{"delete table inet sluice", Created}, {"add rule inet sluice nat-output drop", Replaced}} {
 		ns := netnstest.New(t)
-		applied(t, ns, want, Created)
-		last := reading(t, ns)
+		mustApply(t, ns, want, Created)
+		last := readSnapshot(t, ns)
 		load(t, ns, row.change)
-		if result, err := prepared(t, want).Apply(ns, ApplyOptions{Since: last}); err != nil ||
+		if result, err := mustPrepare(t, want).Apply(ns, ApplyOptions{Since: last}); err != nil ||
 			result.Outcome != row.outcome {
 			t.Errorf("%s: %+v, %v", row.change, result, err)
 		}

@@ -152,11 +152,11 @@ func TestTrafficDNSNeedsZones(t *testing.T) {
 		}
 	}
 	rs.Tables[0].Chains = chains
-	programRules(t, b, rs)
+	applyRules(t, b, rs)
 	for _, sender := range []string{"app", "proxy"} {
 		for _, c := range (row{call: sender + " udp resolver:53 from pod:5000"}).calls() {
 			c.Timeout = callTimeout
-			if got, err := b.Dial(c); err != nil || !is(got, "dns") {
+			if got, err := b.Dial(c); err != nil || !isAnswer(got, "dns") {
 				t.Errorf("%s: %s %v, want dns: without zones the proxy's query is treated like the application's", c, got, err)
 			}
 		}

@@ -23,7 +23,7 @@ type strayPacket struct {
 	invalid, valid []byte
 }
 
-// port is excluded from capture, so that packets to it have the same outcome in every mode.
+// strayPort is excluded from capture, so that packets to it have the same outcome in every mode.
 const strayPort = 15020
 
 var strays = [2][]strayPacket{
@@ -47,7 +47,7 @@ func TestTrafficDropInvalid(t *testing.T) {
 				b := startNetwork(t, testbed.Options{}, mode, nil)
 				r := sidecar(mode)
 				r.DropInvalid = drop
-				rs := program(t, b, r)
+				rs := applyRedirect(t, b, r)
 				for i, addr := range []netip.Addr{testbed.PodIP4, testbed.PodIP6} {
 					for _, stray := range strays[i] {
 						if predicted := stray.explain(&rs, addr); predicted.Dropped != drop {
@@ -59,7 +59,7 @@ func TestTrafficDropInvalid(t *testing.T) {
 						}
 					}
 				}
-				try(t, b, rs, mode, verdicts[:4])
+				checkCalls(t, b, rs, mode, defaultCalls[:4])
 			})
 		}
 	}
@@ -103,9 +103,9 @@ func (s strayPacket) send(
 			packet = packet[int(packet[0]&0xf)*4:] // raw IPv4 sockets read the header too
 		}
 		switch {
-		case s.like(packet, s.invalid):
+		case s.resembles(packet, s.invalid):
 			arrived = true
-		case s.like(packet, s.valid):
+		case s.resembles(packet, s.valid):
 			second = true
 		}
 		if second && !expected {
@@ -115,8 +115,9 @@ func (s strayPacket) send(
 	return arrived
 }
 
-// like compares the fields that distinguish the packets: the flags of TCP and the type of ICMP.
-func (s strayPacket) like(got, sent []byte) bool {
+// resembles compares the fields that distinguish the packets: the flags of TCP and the type of
+// ICMP.
+func (s strayPacket) resembles(got, sent []byte) bool {
 	if s.protocol == rules.TCP {
 		return binary.BigEndian.Uint16(got) == 5555 && got[13] == sent[13]
 	}
@@ -148,9 +149,9 @@ func sendRaw(t *testing.T, f *os.File, to netip.Addr, protocol rules.Protocol, h
 	t.Helper()
 	packet := append([]byte(nil), header...)
 	var dst unix.Sockaddr
-	from, at := testbed.NeighbourIP4, 2
+	from, checksumOffset := testbed.NeighbourIP4, 2
 	if protocol == rules.TCP {
-		at = 16
+		checksumOffset = 16
 	}
 	var pseudo []byte
 	if to.Is6() {
@@ -162,7 +163,7 @@ func sendRaw(t *testing.T, f *os.File, to netip.Addr, protocol rules.Protocol, h
 		pseudo = append(append(from.AsSlice(), to.AsSlice()...), 0, byte(protocol), 0,
 			byte(len(packet)))
 	}
-	binary.BigEndian.PutUint16(packet[at:], checksum(pseudo, packet))
+	binary.BigEndian.PutUint16(packet[checksumOffset:], checksum(pseudo, packet))
 	if err := unix.Sendto(int(f.Fd()), packet, 0, dst); err != nil {
 		t.Fatal(err)
 	}

@@ -21,12 +21,12 @@ func TestTrafficInUserNamespace(t *testing.T) {
 			t.Parallel()
 			o := testbed.Options{Pod: netnstest.NewInUserNS(t), IDBase: netnstest.UserNSBase}
 			b := startNetwork(t, o, mode, nil)
-			try(t, b, program(t, b, sidecar(mode)), mode, verdicts)
+			checkCalls(t, b, applyRedirect(t, b, sidecar(mode)), mode, defaultCalls)
 
 			r := sidecar(mode)
 			allDNS(&r)
 			r.OwnerGroupsExclude = must(rules.ParseIDs("2000-2005", nil))
-			try(t, b, program(t, b, r), mode, []row{
+			checkCalls(t, b, applyRedirect(t, b, r), mode, []row{
 				{call: "app udp world:53", want: "dns"},
 				{call: "proxy udp world:53", want: "outside"},
 				{call: "5:2003 tcp world:80", want: "outside"},
@@ -61,9 +61,9 @@ var foreignLegacy = []string{
 	"-A OUTPUT -p tcp --dport 7778 -j DROP",
 }
 
-// besideForeign contains calls in a pod with foreign rules. They do not affect traffic that Sluice
-// captures, and apply to other traffic.
-var besideForeign = []row{
+// callsWithForeignRules contains calls in a pod with foreign rules. They do not affect traffic that
+// Sluice captures, and apply to other traffic.
+var callsWithForeignRules = []row{
 	{call: "app tcp world:80", want: "outbound"},
 	{call: "app tcp world:81", want: "outbound"},
 	{call: "app tcp world:443", want: "outbound"},
@@ -93,7 +93,7 @@ func TestTrafficWithForeignRules(t *testing.T) {
 			r := sidecar(rules.ModeRedirect)
 			r.OutboundExcludePorts = must(rules.ParsePorts("3306-3308"))
 			if order == "Sluice first" {
-				program(t, b, r)
+				applyRedirect(t, b, r)
 			}
 			run(t, b.Pod, foreignTable, nftBinary, "-f", "-")
 			for _, args := range foreignLegacy {
@@ -110,18 +110,18 @@ func TestTrafficWithForeignRules(t *testing.T) {
 				return text
 			}
 			before := listing()
-			program(t, b, r)
-			tryBesideForeign(t, b, besideForeign)
+			applyRedirect(t, b, r)
+			checkAnswers(t, b, callsWithForeignRules)
 
 			r.OutboundExcludePorts = must(rules.ParsePorts("3306-3309"))
-			program(t, b, r)
-			tryBesideForeign(t, b,
-				append([]row{{call: "app tcp world:3309", want: "outside"}}, besideForeign...))
+			applyRedirect(t, b, r)
+			checkAnswers(t, b,
+				append([]row{{call: "app tcp world:3309", want: "outside"}}, callsWithForeignRules...))
 
 			if _, err := nft.Remove(b.Pod); err != nil {
 				t.Fatal(err)
 			}
-			tryBesideForeign(t, b, []row{
+			checkAnswers(t, b, []row{
 				{call: "app tcp world:80", want: "application"},
 				{call: "app tcp world:443", want: "outside"},
 			})
@@ -140,22 +140,23 @@ func TestTrafficAtIstiosPriorities(t *testing.T) {
 	b := startNetwork(t, testbed.Options{}, rules.ModeRedirect, nil)
 	r := sidecar(rules.ModeRedirect)
 	r.Without = []rules.DeviationID{rules.NATFirst}
-	program(t, b, r)
-	tryBesideForeign(t, b, []row{{call: "app tcp world:80", want: "outbound"}})
+	applyRedirect(t, b, r)
+	checkAnswers(t, b, []row{{call: "app tcp world:80", want: "outbound"}})
 	run(t, b.Pod, foreignTable, nftBinary, "-f", "-")
-	tryBesideForeign(t, b, []row{{call: "app tcp world:80", want: "application"}})
+	checkAnswers(t, b, []row{{call: "app tcp world:80", want: "application"}})
 	// A replacement keeps the position of the chains.
 	r.OutboundExcludePorts = must(rules.ParsePorts("81"))
-	program(t, b, r)
-	tryBesideForeign(t, b, []row{{call: "app tcp world:80", want: "application"}})
+	applyRedirect(t, b, r)
+	checkAnswers(t, b, []row{{call: "app tcp world:80", want: "application"}})
 }
 
-// tryBesideForeign is like try without the model, which has only the rules of Sluice.
-func tryBesideForeign(t *testing.T, b *testbed.Network, rows []row) {
+// checkAnswers is like checkCalls, but does not consult the model, which has only the rules of
+// Sluice.
+func checkAnswers(t *testing.T, b *testbed.Network, rows []row) {
 	t.Helper()
 	for _, c := range (row{call: "root tcp lo:9999"}).calls() {
 		c.Timeout = callTimeout
-		if got, err := b.Dial(c); err != nil || !is(got, "application") {
+		if got, err := b.Dial(c); err != nil || !isAnswer(got, "application") {
 			t.Fatalf("%s: %s %v: the foreign proxy does not listen", c, got, err)
 		}
 	}
@@ -164,7 +165,7 @@ func tryBesideForeign(t *testing.T, b *testbed.Network, rows []row) {
 			if r.want != "silent" {
 				c.Timeout = callTimeout
 			}
-			if got, err := b.Dial(c); err != nil || !is(got, r.want) {
+			if got, err := b.Dial(c); err != nil || !isAnswer(got, r.want) {
 				t.Errorf("%s: %s %v, want %s", c, got, err, r.want)
 			}
 		}

@@ -37,7 +37,7 @@ type scenario struct {
 	rows   []row
 }
 
-// run creates a network for each mode and tries the rows in order.
+// run creates a network for each mode and checks the rows in order.
 func (s scenario) run(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		if s.only != "" && s.only != mode {
@@ -50,7 +50,7 @@ func (s scenario) run(t *testing.T) {
 				s.change(&r)
 			}
 			b := startNetwork(t, testbed.Options{Interface: secondInterface}, mode, s.proxy)
-			try(t, b, program(t, b, r), mode, s.rows)
+			checkCalls(t, b, applyRedirect(t, b, r), mode, s.rows)
 		})
 	}
 }
@@ -84,17 +84,17 @@ func startNetwork(
 	return b
 }
 
-// program applies the redirection to the network's pod and returns the ruleset of the kernel.
-func program(t *testing.T, b *testbed.Network, r rules.Redirect) rules.Ruleset {
+// applyRedirect applies the redirection to the network's pod and returns the ruleset of the kernel.
+func applyRedirect(t *testing.T, b *testbed.Network, r rules.Redirect) rules.Ruleset {
 	t.Helper()
 	if err := r.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	return programRules(t, b, rules.MustCompile(r))
+	return applyRules(t, b, rules.MustCompile(r))
 }
 
-// programRules is like [program], but takes a compiled ruleset.
-func programRules(t *testing.T, b *testbed.Network, rs rules.Ruleset) rules.Ruleset {
+// applyRules is like [applyRedirect], but takes a compiled ruleset.
+func applyRules(t *testing.T, b *testbed.Network, rs rules.Ruleset) rules.Ruleset {
 	t.Helper()
 	if _, err := nft.Apply(b.Pod, rs); err != nil {
 		t.Fatal(err)
@@ -109,9 +109,9 @@ func programRules(t *testing.T, b *testbed.Network, rs rules.Ruleset) rules.Rule
 	return rs
 }
 
-// try makes the calls of the rows and compares the answers with the rows and with the model's
-// prediction.
-func try(t *testing.T, b *testbed.Network, rs rules.Ruleset, mode rules.Mode, rows []row) {
+// checkCalls makes the calls of the rows and compares the answers with the rows and with the
+// model's prediction.
+func checkCalls(t *testing.T, b *testbed.Network, rs rules.Ruleset, mode rules.Mode, rows []row) {
 	t.Helper()
 	for _, r := range rows {
 		for _, c := range r.calls() {
@@ -120,7 +120,7 @@ func try(t *testing.T, b *testbed.Network, rs rules.Ruleset, mode rules.Mode, ro
 				want = r.tproxy
 			}
 			got, predicted, trace := dial(t, b, &rs, c)
-			if !is(got, want) || !got.Agrees(predicted) {
+			if !isAnswer(got, want) || !got.Agrees(predicted) {
 				t.Errorf("%s\n\tgot       %s\n\twant      %s\n\tpredicted %s\n%s", c, got, want,
 					predicted, formatTrace(trace))
 			} else if err := checkAddrs(got, c, trace.Outcome); err != nil {
@@ -147,8 +147,8 @@ func dial(
 	return got, predicted, trace
 }
 
-// is reports whether the answer is the expected one: a name, "silent" or "refused".
-func is(a testbed.Answer, want string) bool {
+// isAnswer reports whether the answer is the expected one: a name, "silent" or "refused".
+func isAnswer(a testbed.Answer, want string) bool {
 	switch want {
 	case "silent":
 		return a.Outcome == testbed.Silent

@@ -26,10 +26,10 @@ func TestTrafficWithoutListeningProxy(t *testing.T) {
 		t.Run(tc.name+"/"+string(tc.mode), func(t *testing.T) {
 			t.Parallel()
 			b := startNetwork(t, testbed.Options{}, tc.mode, nil)
-			rs := program(t, b, sidecar(tc.mode))
-			try(t, b, rs, tc.mode, []row{{call: "in tcp pod:8080", want: "inbound"}})
+			rs := applyRedirect(t, b, sidecar(tc.mode))
+			checkCalls(t, b, rs, tc.mode, []row{{call: "in tcp pod:8080", want: "inbound"}})
 			tc.stop(t, b)
-			try(t, b, rs, tc.mode, []row{
+			checkCalls(t, b, rs, tc.mode, []row{
 				{call: "in tcp pod:8080", want: tc.want},
 				{call: "app tcp pod:8080", want: "application"},
 				{call: "in udp pod:8080", want: "application"},
@@ -53,11 +53,11 @@ func restartOpaque(t *testing.T, b *testbed.Network) {
 func TestTrafficInTheClientsName(t *testing.T) {
 	t.Parallel()
 	b := startNetwork(t, testbed.Options{}, rules.ModeTProxy, nil)
-	rs := program(t, b, sidecar(rules.ModeTProxy))
+	rs := applyRedirect(t, b, sidecar(rules.ModeTProxy))
 	for _, c := range (row{call: "rootproxy tcp pod:8080 from world:7000 mark 1337"}).calls() {
 		c.Transparent = true
 		got, predicted, trace := dial(t, b, &rs, c)
-		if !is(got, "application") || got.Peer != c.Local || !got.Agrees(predicted) {
+		if !isAnswer(got, "application") || got.Peer != c.Local || !got.Agrees(predicted) {
 			t.Errorf("%s: %s, seen as %s; predicted %s\n%s", c, got, got.Peer, predicted,
 				formatTrace(trace))
 		}
@@ -89,11 +89,11 @@ func TestTrafficAfterRemoval(t *testing.T) {
 			b := startNetwork(t, testbed.Options{}, mode, nil)
 			r := sidecar(mode)
 			allDNS(&r)
-			program(t, b, r)
+			applyRedirect(t, b, r)
 			if removed, err := nft.Remove(b.Pod); err != nil || !removed {
 				t.Fatal(removed, err)
 			}
-			try(t, b, rules.Ruleset{}, mode, []row{
+			checkCalls(t, b, rules.Ruleset{}, mode, []row{
 				{call: "app tcp world:80", want: "outside"},
 				{call: "app udp world:53", want: "outside"},
 				{call: "in tcp pod:8080", want: "application"},

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// verdicts contains the expected outcome of traffic with the default parameters. It equals that of
-// istio-init's rules, except for the deviations.
-var verdicts = []row{
+// defaultCalls contains the expected outcome of traffic with the default parameters. It equals the
+// outcome with istio-init's rules, except for the deviations.
+var defaultCalls = []row{
 	{call: "in tcp pod:8080", want: "inbound"},
 	{call: "in tcp pod:80", want: "inbound"},
 	{call: "in tcp pod:15001", want: "inbound"},
@@ -76,7 +76,7 @@ var verdicts = []row{
 
 func TestTrafficVerdicts(t *testing.T) {
 	t.Parallel()
-	scenario{name: "default", rows: verdicts}.run(t)
+	scenario{name: "default", rows: defaultCalls}.run(t)
 }
 
 // TestTrafficStrictIstio checks that without the deviations TPROXY captures the tunnel port too.
@@ -84,7 +84,7 @@ func TestTrafficStrictIstio(t *testing.T) {
 	t.Parallel()
 	strict := func(r *rules.Redirect) { r.StrictIstio() }
 	var rows []row
-	for _, r := range verdicts {
+	for _, r := range defaultCalls {
 		switch r.call {
 		case "in tcp pod:15008", "proxy tcp pod:15008", "rootproxy tcp pod:15008":
 			r.tproxy = "inbound"

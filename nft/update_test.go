@@ -58,18 +58,18 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
 			from, to := excluding(base...), excluding(row.now...)
-			applied(t, ns, from, Created)
+			mustApply(t, ns, from, Created)
 			for _, step := range []rules.Ruleset{to, from} { // and back
 				before := generationOf(t, ns)
-				result := applied(t, ns, step, Updated)
+				result := mustApply(t, ns, step, Updated)
 				if after := generationOf(t, ns); after != before+1 {
 					t.Errorf("generation %d, then %d: want one transaction", before, after)
 				}
 				if bytes := 300 + 36*row.elements; result.Bytes > bytes {
 					t.Errorf("%d bytes sent, want at most %d", result.Bytes, bytes)
 				}
-				holds(t, ns, step)
-				applied(t, ns, step, Unchanged)
+				checkRuleset(t, ns, step)
+				mustApply(t, ns, step, Unchanged)
 			}
 		})
 	}
@@ -106,20 +106,20 @@ func TestChangesOtherThanElements(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
-			applied(t, ns, row.from, Created)
+			mustApply(t, ns, row.from, Created)
 			if row.between != nil {
 				row.between(t, ns)
 			}
-			if got := applied(t, ns, row.to, row.want); got.Routes != row.routes {
+			if got := mustApply(t, ns, row.to, row.want); got.Routes != row.routes {
 				t.Errorf("%d routing changes, want %d", got.Routes, row.routes)
 			}
-			applied(t, ns, row.to, Unchanged)
+			mustApply(t, ns, row.to, Unchanged)
 		})
 	}
 }
 
 func keepingEstablished(prefixes ...netip.Prefix) rules.Ruleset {
-	return compiled(func(r *rules.Redirect) {
+	return compileWith(func(r *rules.Redirect) {
 		captureAll(r)
 		r.OutboundExcludeCIDRs, r.KeepEstablished = prefixes, true
 	})
@@ -144,8 +144,8 @@ func TestRandomChangesOfPrefixes(t *testing.T) {
 			if _, err := Apply(ns, rs); err != nil {
 				t.Fatal(err)
 			}
-			holds(t, ns, rs)
-			applied(t, ns, rs, Unchanged)
+			checkRuleset(t, ns, rs)
+			mustApply(t, ns, rs, Unchanged)
 		}
 	})
 }
@@ -216,22 +216,22 @@ func TestSetThatAnotherProgramChangedIsRepaired(t *testing.T) {
 			t.Run(row.name+" "+next.name, func(t *testing.T) {
 				t.Parallel()
 				ns := netnstest.New(t)
-				applied(t, ns,
+				mustApply(t, ns,
 					excluding(prefixList("10.0.0.0/24", "10.0.2.0/24", "10.0.9.0/24")...), Created)
 				load(t, ns, row.commands)
 				want := excluding(next.prefixes...)
-				wantRepaired(t, ns, want)
+				checkRepaired(t, ns, want)
 			})
 		}
 	}
 }
 
-// wantRepaired checks that the namespace has the ruleset after one Apply.
-func wantRepaired(t *testing.T, ns *netns.NS, want rules.Ruleset) {
+// checkRepaired checks that the namespace has the ruleset after one Apply.
+func checkRepaired(t *testing.T, ns *netns.NS, want rules.Ruleset) {
 	t.Helper()
 	if _, err := Apply(ns, want); err != nil {
 		t.Fatal(err)
 	}
-	holds(t, ns, want)
-	applied(t, ns, want, Unchanged)
+	checkRuleset(t, ns, want)
+	mustApply(t, ns, want, Unchanged)
 }

@@ -13,7 +13,7 @@ import (
 // writeWithoutPause adds chains to its own table until stop is called.
 func writeWithoutPause(t *testing.T, ns *netns.NS) (stop func()) {
 	table := rules.Table{Name: "foreign"}
-	return withoutPause(t, ns, func(i int) *Transaction {
+	return commitWithoutPause(t, ns, func(i int) *Transaction {
 		e := newEncoder(0)
 		e.table = &table
 		if i == 0 {
@@ -44,15 +44,15 @@ func updateWithoutPause(t *testing.T, ns *netns.NS, versions []rules.Ruleset) (s
 		}
 		updates[i] = encodeUpdate(to, changes, 0)
 	}
-	return withoutPause(t, ns, func(i int) *Transaction { return updates[i%2] })
+	return commitWithoutPause(t, ns, func(i int) *Transaction { return updates[i%2] })
 }
 
-// withoutPause commits transactions continuously until stop is called.
-func withoutPause(t *testing.T, ns *netns.NS, next func(i int) *Transaction) (stop func()) {
+// commitWithoutPause commits transactions continuously until stop is called.
+func commitWithoutPause(t *testing.T, ns *netns.NS, next func(i int) *Transaction) (stop func()) {
 	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		within(t, ns, func(c *conn) error {
+		withConn(t, ns, func(c *conn) error {
 			for i := 0; ; i++ {
 				if err := c.commit(next(i)); err != nil {
 					return err

@@ -14,7 +14,7 @@ import (
 
 // ambientConnections returns test connections of a pod in ambient mode. The sockets of ztunnel have
 // its mark, and no user of their own.
-func ambientConnections(outside, pod, client, probes string) []connection {
+func ambientConnections(outside, pod, client, probeSource string) []connection {
 	out := func(mark uint32) testbed.Call {
 		return testbed.Call{
 			Network: "tcp", Owner: testbed.ApplicationOwner, Mark: mark, To: to(outside, 8080),
@@ -28,7 +28,7 @@ func ambientConnections(outside, pod, client, probes string) []connection {
 		}
 	}
 	probe := in(8080)
-	probe.Local = netip.AddrPortFrom(netip.MustParseAddr(probes), 0)
+	probe.Local = netip.AddrPortFrom(netip.MustParseAddr(probeSource), 0)
 	toApplication := testbed.Call{
 		Network: "tcp", Mark: rules.ZtunnelMark, Transparent: true, To: to(pod, 8080),
 		Local:   netip.AddrPortFrom(netip.MustParseAddr(client), 0),
@@ -69,16 +69,16 @@ func TestConnectionsPastZtunnelAreEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const probes4, probes6 = "169.254.7.127", "fd16:9254:7127:1337:ffff:ffff:ffff:ffff"
+	const probeSource4, probeSource6 = "169.254.7.127", "fd16:9254:7127:1337:ffff:ffff:ffff:ffff"
 	for _, tracked := range []bool{false, true} {
 		for family, list := range map[rules.Family][]connection{
-			rules.IPv4: ambientConnections("10.9.9.9", testbed.PodIP4.String(), "10.8.8.8", probes4),
+			rules.IPv4: ambientConnections("10.9.9.9", testbed.PodIP4.String(), "10.8.8.8", probeSource4),
 			rules.IPv6: ambientConnections("2001:db8:9::9", testbed.PodIP6.String(), "2001:db8:8::8",
-				probes6),
+				probeSource6),
 		} {
 			t.Run(fmt.Sprintf("tracked %t, IPv%d", tracked, family), func(t *testing.T) {
 				network := newNetwork(t, rules.ModeTProxy)
-				for _, a := range []string{probes4 + "/32", probes6 + "/128"} {
+				for _, a := range []string{probeSource4 + "/32", probeSource6 + "/128"} {
 					istiotest.Run(t, network.Neighbour, "", "ip", "address", "add", a, "dev", "lo", "nodad")
 				}
 				testGap(t, network, rs, tracked, list, established.Options{ProcDir: "/proc"})

@@ -29,7 +29,7 @@ type connection struct {
 	ends bool
 }
 
-const excluded = 9090
+const excludedPort = 9090
 
 func to(address string, port int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(address), uint16(port))
@@ -53,7 +53,7 @@ func connections(outside, pod string) []connection {
 		{name: "captured, outbound", call: out(app, 8080), by: testbed.Outbound},
 		{name: "captured, inbound", call: in(8080), by: testbed.Inbound},
 		{name: "the proxy's own", call: out(proxy, 8080), by: testbed.Outside},
-		{name: "excluded", call: out(app, excluded), by: testbed.Outside},
+		{name: "excluded", call: out(app, excludedPort), by: testbed.Outside},
 		{
 			name: "outbound in the gap", gap: true, call: out(app, 8080), by: testbed.Outside,
 			ends: true,
@@ -70,21 +70,21 @@ func connections(outside, pod string) []connection {
 			name: "with the proxy's group in the gap", gap: true,
 			call: out(rules.Owner{UID: app.UID, GID: proxy.GID}, 8080), by: testbed.Outside,
 		},
-		{name: "excluded in the gap", gap: true, call: out(app, excluded), by: testbed.Outside},
+		{name: "excluded in the gap", gap: true, call: out(app, excludedPort), by: testbed.Outside},
 		{
-			name: "excluded, inbound in the gap", gap: true, call: in(excluded),
+			name: "excluded, inbound in the gap", gap: true, call: in(excludedPort),
 			by: testbed.Application,
 		},
 	}
 }
 
-// desired returns a ruleset that captures all ports except one.
-func desired(mode rules.Mode) rules.Ruleset {
+// capturingRules returns a ruleset that captures all ports except one.
+func capturingRules(mode rules.Mode) rules.Ruleset {
 	r := rules.DefaultRedirect()
 	r.IPv6, r.Mode = true, mode
 	r.OutboundCIDRs.All, r.InboundPorts.All = true, true
-	r.InboundExcludePorts, r.OutboundExcludePorts = rules.Singles[uint16](excluded),
-		rules.Singles[uint16](excluded)
+	r.InboundExcludePorts, r.OutboundExcludePorts = rules.Singles[uint16](excludedPort),
+		rules.Singles[uint16](excludedPort)
 	return rules.MustCompile(r)
 }
 
@@ -106,7 +106,7 @@ func newNetwork(t *testing.T, mode rules.Mode) *testbed.Network {
 	return network
 }
 
-func apply(t *testing.T, network *testbed.Network, rs rules.Ruleset) {
+func mustApply(t *testing.T, network *testbed.Network, rs rules.Ruleset) {
 	t.Helper()
 	if _, err := nft.Apply(network.Pod, rs); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestConnectionsOpenedDuringDriftAreEnded(t *testing.T) {
 			} {
 				t.Run(fmt.Sprintf("%s, tracked %t, IPv%d", mode, tracked,
 					family), func(t *testing.T) {
-					testGap(t, newNetwork(t, mode), desired(mode), tracked, list,
+					testGap(t, newNetwork(t, mode), capturingRules(mode), tracked, list,
 						established.Options{ProcDir: "/proc"})
 				})
 			}
@@ -135,14 +135,16 @@ func TestConnectionsOpenedDuringDriftAreEnded(t *testing.T) {
 	}
 }
 
+// testGap opens the connections before the rules are removed and while they are missing, and checks
+// which ones End ends.
 func testGap(
 	t *testing.T, network *testbed.Network, rs rules.Ruleset, tracked bool, list []connection,
 	o established.Options,
 ) {
 	t.Helper()
-	apply(t, network, rs)
+	mustApply(t, network, rs)
 	open := make([]*testbed.Conn, len(list))
-	begin := func(gap bool) {
+	openConnections := func(gap bool) {
 		for i, c := range list {
 			if c.gap != gap {
 				continue
@@ -158,7 +160,7 @@ func testGap(
 			open[i] = conn
 		}
 	}
-	begin(false)
+	openConnections(false)
 	if tracked {
 		istiotest.Run(t, network.Pod,
 			"table inet own { chain out { type filter hook output priority 0; ct state new counter; }; }", "nft", "-f", "-")
@@ -166,8 +168,8 @@ func testGap(
 	if _, err := nft.Remove(network.Pod); err != nil {
 		t.Fatal(err)
 	}
-	begin(true)
-	apply(t, network, rs)
+	openConnections(true)
+	mustApply(t, network, rs)
 	report, err := established.End(network.Pod, rs, o)
 	t.Logf("%+v", report)
 	if err != nil {
@@ -195,15 +197,15 @@ func testGap(
 // TestKeptConnections checks the number of kept connections. In this gap conntrack remains enabled;
 // otherwise their packets would be evaluated like those of new connections.
 func TestKeptConnections(t *testing.T) {
-	testGap(t, newNetwork(t, rules.ModeRedirect), desired(rules.ModeRedirect), true,
+	testGap(t, newNetwork(t, rules.ModeRedirect), capturingRules(rules.ModeRedirect), true,
 		connections("10.9.9.9", testbed.PodIP4.String()),
 		established.Options{ProcDir: "/proc", CountOnly: true})
 }
 
-// TestWithoutGroups covers sockets whose group is unknown: connections whose decision depends on
-// the group are kept and counted.
-func TestWithoutGroups(t *testing.T) {
-	network, rs := newNetwork(t, rules.ModeRedirect), desired(rules.ModeRedirect)
+// TestConnectionsWithUnknownGroupAreKept covers a connection whose decision
+// depends on the unknown group of its socket.
+func TestConnectionsWithUnknownGroupAreKept(t *testing.T) {
+	network, rs := newNetwork(t, rules.ModeRedirect), capturingRules(rules.ModeRedirect)
 	conn, err := network.Open(testbed.Call{
 		Network: "tcp", Owner: testbed.ApplicationOwner, To: to("10.9.9.9", 8080),
 		Timeout: 2 * time.Second,
@@ -215,7 +217,7 @@ func TestWithoutGroups(t *testing.T) {
 	if answer := conn.Ask(); answer.By != testbed.Outside {
 		t.Fatal(answer)
 	}
-	apply(t, network, rs)
+	mustApply(t, network, rs)
 	report, err := established.End(network.Pod, rs, established.Options{})
 	if err != nil || report.Undecided != 1 || report.Ended != 0 || report.UndecidedExample == "" {
 		t.Errorf("%+v, %v", report, err)

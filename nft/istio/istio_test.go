@@ -95,7 +95,7 @@ func TestFind(t *testing.T) {
 		table  string
 		chains []chain
 	}{
-		{"without a chain of Istio's no rule is Istio's", "nat", []chain{
+		{"no rule is Istio's if Istio's chains are missing", "nat", []chain{
 			pre("in eth1 return"), out("out eth1 return"), {"MINE", nil},
 		}},
 		{
@@ -237,10 +237,10 @@ func TestFind(t *testing.T) {
 					built.Base = &rules.Base{}
 				}
 				for _, text := range c.rules {
-					own, isIstio := strings.CutPrefix(text, "+")
-					built.Rules = append(built.Rules, rule(t, own))
+					ruleText, isIstio := strings.CutPrefix(text, "+")
+					built.Rules = append(built.Rules, rule(t, ruleText))
 					if isIstio {
-						want = append(want, c.name+": "+own)
+						want = append(want, c.name+": "+ruleText)
 					}
 				}
 				table.Chains = append(table.Chains, built)

@@ -74,7 +74,7 @@ func TestDoInManyNamespacesAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	wantAllThreadsIn(t, original)
+	checkThreads(t, original)
 }
 
 func TestCloseDuringDo(t *testing.T) {
@@ -105,7 +105,7 @@ func TestPanicReachesTheCaller(t *testing.T) {
 		}()
 		_ = n.Do(func() error { panic("boom") })
 	}()
-	wantAllThreadsIn(t, original)
+	checkThreads(t, original)
 }
 
 func TestGoexitReachesTheCaller(t *testing.T) {
@@ -130,7 +130,7 @@ func TestThreadWhoseNamespaceCannotBeRestoredEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantAllThreadsIn(t, original)
+	checkThreads(t, original)
 }
 
 // dropCapabilities drops all capabilities of the calling thread.
@@ -150,22 +150,22 @@ func TestNothingLeaksInThousandDo(t *testing.T) {
 	for range 10 { // warm up: the runtime starts its first threads
 		do()
 	}
-	descriptors, threads := count(t, "/proc/self/fd"), count(t, "/proc/self/task")
+	descriptors, threads := countEntries(t, "/proc/self/fd"), countEntries(t, "/proc/self/task")
 	for range 1000 {
 		do()
 	}
-	if got := count(t, "/proc/self/fd"); got > descriptors {
+	if got := countEntries(t, "/proc/self/fd"); got > descriptors {
 		t.Errorf("%d descriptors before, %d after", descriptors, got)
 	}
 	// The runtime starts threads for other reasons too, more of them on a busy machine.
-	if got := count(t, "/proc/self/task"); got > threads+20 {
+	if got := countEntries(t, "/proc/self/task"); got > threads+20 {
 		t.Errorf("%d threads before, %d after", threads, got)
 	}
 }
 
 func TestNothingLeaksInHundredNew(t *testing.T) {
 	netnstest.RequireRoot(t)
-	descriptors, threads := count(t, "/proc/self/fd"), count(t, "/proc/self/task")
+	descriptors, threads := countEntries(t, "/proc/self/fd"), countEntries(t, "/proc/self/task")
 	for range 100 {
 		n, err := netns.New()
 		if err != nil {
@@ -175,11 +175,11 @@ func TestNothingLeaksInHundredNew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := count(t, "/proc/self/fd"); got > descriptors {
+	if got := countEntries(t, "/proc/self/fd"); got > descriptors {
 		t.Errorf("%d descriptors before, %d after", descriptors, got)
 	}
 	rulestest.Eventually(t, "the threads end", func() bool {
-		return count(t, "/proc/self/task") <= threads+20
+		return countEntries(t, "/proc/self/task") <= threads+20
 	})
 }
 
@@ -187,7 +187,7 @@ func TestNothingLeaksInHundredNew(t *testing.T) {
 // namespace) and passes it a namespace as descriptor 3.
 func TestWithoutPrivilege(t *testing.T) {
 	if os.Getenv("SLUICE_TEST_WITHOUT_PRIVILEGE") != "" {
-		withoutPrivilege(t)
+		checkWithoutPrivilege(t)
 		return
 	}
 	n := netnstest.New(t)
@@ -203,14 +203,14 @@ func TestWithoutPrivilege(t *testing.T) {
 	}
 }
 
-func withoutPrivilege(t *testing.T) {
+func checkWithoutPrivilege(t *testing.T) {
 	foreign, err := netns.FromHandle(3)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer foreign.Close()
 	err = foreign.Do(func() error { t.Error("fn was called"); return nil })
-	wantError(t, err, unix.EPERM, foreign.String(), "CAP_SYS_ADMIN")
+	checkError(t, err, unix.EPERM, foreign.String(), "CAP_SYS_ADMIN")
 
 	own, err := netns.OpenPID(os.Getpid())
 	if err != nil {
@@ -226,7 +226,7 @@ func withoutPrivilege(t *testing.T) {
 	if created != nil {
 		t.Errorf("New: got %v", created)
 	}
-	wantError(t, err, unix.EPERM, "CAP_SYS_ADMIN")
+	checkError(t, err, unix.EPERM, "CAP_SYS_ADMIN")
 }
 
 func dupFile(t *testing.T, n *netns.NS) *os.File {
@@ -240,9 +240,9 @@ func dupFile(t *testing.T, n *netns.NS) *os.File {
 	return f
 }
 
-// wantAllThreadsIn waits until every thread of the process is in the namespace. A terminated thread
+// checkThreads waits until every thread of the process is in the namespace. A terminated thread
 // may take a moment to disappear.
-func wantAllThreadsIn(t *testing.T, want netns.ID) {
+func checkThreads(t *testing.T, want netns.ID) {
 	t.Helper()
 	rulestest.Eventually(t, "every thread is in the original namespace", func() bool {
 		entries, err := os.ReadDir("/proc/self/task")

@@ -18,9 +18,9 @@ func TestLockAdmitsOneAtATime(t *testing.T) {
 	for range 8 {
 		group.Go(func() {
 			for range 20 {
-				release, taken, err := ns.Lock(timeout)
-				if err != nil || !taken {
-					t.Errorf("taken %v, %v", taken, err)
+				release, acquired, err := ns.Lock(timeout)
+				if err != nil || !acquired {
+					t.Errorf("acquired %v, %v", acquired, err)
 					return
 				}
 				if n := holders.Add(1); n > maxHolders.Load() {
@@ -39,9 +39,9 @@ func TestLockAdmitsOneAtATime(t *testing.T) {
 
 func TestLockOfAnotherNamespaceIsFree(t *testing.T) {
 	for range 2 {
-		release, taken, err := netnstest.New(t).Lock(0)
-		if err != nil || !taken {
-			t.Fatalf("taken %v, %v", taken, err)
+		release, acquired, err := netnstest.New(t).Lock(0)
+		if err != nil || !acquired {
+			t.Fatalf("acquired %v, %v", acquired, err)
 		}
 		defer release()
 	}
@@ -54,9 +54,9 @@ func TestLockGivesUpWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer release()
-	again, taken, err := ns.Lock(time.Millisecond)
-	if err != nil || taken {
-		t.Fatalf("taken %v, %v, want it not taken and no error", taken, err)
+	releaseSecond, acquired, err := ns.Lock(time.Millisecond)
+	if err != nil || acquired {
+		t.Fatalf("acquired %v, %v, want false and no error", acquired, err)
 	}
-	again()
+	releaseSecond()
 }

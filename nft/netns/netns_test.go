@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEachWayToOpenReturnsTheSameNamespace(t *testing.T) {
 	want := netnstest.New(t)
-	pid := sleeper(t, want).Process.Pid
+	pid := startSleeper(t, want).Process.Pid
 	for _, tc := range []struct {
 		variant string
 		open    func() (*netns.NS, error)
@@ -58,7 +58,7 @@ func TestEachWayToOpenReturnsTheSameNamespace(t *testing.T) {
 
 func TestAHandleOfTheLibraryAndANamespaceAreClosedIndependently(t *testing.T) {
 	want := netnstest.New(t)
-	h, err := library.GetFromPid(sleeper(t, want).Process.Pid)
+	h, err := library.GetFromPid(startSleeper(t, want).Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestOpenMountedFile(t *testing.T) {
 				return err
 			}
 			_, err = netns.Open(path)
-			wantError(t, err, nil, path, "not a namespace file")
+			checkError(t, err, nil, path, "not a namespace file")
 			return nil
 		},
 	})
@@ -123,7 +123,7 @@ func TestOpenMountedFile(t *testing.T) {
 	}
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpenRejects(t *testing.T) {
 	dir := t.TempDir()
 	plain, fifo := filepath.Join(dir, "plain"), filepath.Join(dir, "fifo")
 	touch(t, plain)
@@ -136,10 +136,10 @@ func TestOpenRefuses(t *testing.T) {
 	}
 
 	for _, tc := range []struct {
-		name string
-		open func() (*netns.NS, error)
-		is   error // nil: any error
-		text []string
+		name   string
+		open   func() (*netns.NS, error)
+		target error // nil: any error
+		text   []string
 	}{
 		{"a missing file", open(filepath.Join(dir, "none")), fs.ErrNotExist, []string{dir +
 			"/none"}},
@@ -164,13 +164,13 @@ func TestOpenRefuses(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			before := count(t, "/proc/self/fd")
+			before := countEntries(t, "/proc/self/fd")
 			n, err := tc.open()
 			if n != nil {
 				t.Errorf("got %v and an error", n)
 			}
-			wantError(t, err, tc.is, tc.text...)
-			if after := count(t, "/proc/self/fd"); after != before {
+			checkError(t, err, tc.target, tc.text...)
+			if after := countEntries(t, "/proc/self/fd"); after != before {
 				t.Errorf("%d descriptors before, %d after", before, after)
 			}
 		})
@@ -188,7 +188,7 @@ func TestCloseIsIdempotent(t *testing.T) {
 	if n.FD() != -1 || n.ID() != id {
 		t.Errorf("closed: FD %d, ID %v, want -1 and still %v", n.FD(), n.ID(), id)
 	}
-	wantError(t, n.Do(func() error {
+	checkError(t, n.Do(func() error {
 		t.Error("fn was called")
 		return nil
 	}), os.ErrClosed, id.String())
@@ -229,8 +229,8 @@ func idInDo(t *testing.T, n *netns.NS) (id netns.ID) {
 	return id
 }
 
-// sleeper starts a process in n that runs until the test ends.
-func sleeper(t *testing.T, n *netns.NS) *exec.Cmd {
+// startSleeper starts a process in n that runs until the test ends.
+func startSleeper(t *testing.T, n *netns.NS) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, "cat"))
 	stdin, err := cmd.StdinPipe()
@@ -270,8 +270,8 @@ func touch(t *testing.T, path string) {
 	}
 }
 
-// count returns how many entries a directory of /proc has.
-func count(t *testing.T, dir string) int {
+// countEntries returns the number of entries of a directory of /proc.
+func countEntries(t *testing.T, dir string) int {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -280,8 +280,8 @@ func count(t *testing.T, dir string) int {
 	return len(entries)
 }
 
-// wantError checks that err wraps target, unless target is nil, and contains every text.
-func wantError(t *testing.T, err, target error, texts ...string) {
+// checkError checks that err wraps target, unless target is nil, and contains every text.
+func checkError(t *testing.T, err, target error, texts ...string) {
 	t.Helper()
 	if err == nil {
 		t.Fatal("no error")

@@ -18,12 +18,12 @@ import (
 func TestFastPathHasTheSameResult(t *testing.T) {
 	added := func(want rules.Routing, inPlace bool) (list []netlink.Addr, change route.Change) {
 		n := netnstest.New(t)
-		at := n
+		arg := n
 		if inPlace {
-			at = nil
+			arg = nil
 		}
 		if err := n.Do(func() (err error) {
-			if change, err = route.Ensure(at, want); err != nil {
+			if change, err = route.Ensure(arg, want); err != nil {
 				return err
 			}
 			lo, err := netlink.LinkByName("lo")
@@ -48,17 +48,17 @@ func TestFastPathHasTheSameResult(t *testing.T) {
 		}
 		return list, change
 	}
-	for _, want := range []rules.Routing{nothing, onlySix} {
-		there, other := added(want, false)
-		here, first := added(want, true)
+	for _, want := range []rules.Routing{nothing, onlyPassthrough} {
+		slowAddrs, slow := added(want, false)
+		fastAddrs, fast := added(want, true)
 		flags := cmp.Transformer("flags", func(a netlink.Addr) string {
 			return fmt.Sprintf("%s flags 0x%x scope %d", a, a.Flags, a.Scope)
 		})
-		if diff := cmp.Diff(there, here, flags); diff != "" {
+		if diff := cmp.Diff(slowAddrs, fastAddrs, flags); diff != "" {
 			t.Error(diff)
 		}
-		if first.Len() != other.Len() {
-			t.Errorf("%d added, want %d", first.Len(), other.Len())
+		if fast.Len() != slow.Len() {
+			t.Errorf("%d added, want %d", fast.Len(), slow.Len())
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestFastPathHasTheSameResult(t *testing.T) {
 // TestFastPathRejectsARouteWithTypeOfService covers a route that does not apply to all packets.
 func TestFastPathRejectsARouteWithTypeOfService(t *testing.T) {
 	n := netnstest.New(t)
-	ip(t, n, ourRule4, "-4 route add local default dev lo tos 0x10 table 133")
+	ip(t, n, sluiceRule4, "-4 route add local default dev lo tos 0x10 table 133")
 	if found, err := route.Read(n); err != nil || len(found.Policies) > 0 ||
 		len(found.Unrouted) != 1 || len(found.Others) != 1 {
 		t.Errorf("read %+v, %v", found, err)
@@ -86,12 +86,12 @@ func TestFastPathRejectsARouteWithTypeOfService(t *testing.T) {
 // slow path, which reports them.
 func TestFastPathIsNotTakenWithStaleRules(t *testing.T) {
 	for name, before := range map[string][]string{
-		"a rule": {ourRule4}, "an IPv6 rule": {ourRule6},
+		"a rule": {sluiceRule4}, "an IPv6 rule": {sluiceRule6},
 	} {
 		n := netnstest.New(t)
 		ip(t, n, before...)
 		if err := n.Do(func() error {
-			change, err := route.Ensure(nil, onlySix)
+			change, err := route.Ensure(nil, onlyPassthrough)
 			if !change.Stale() || change.Len() != 1 {
 				t.Errorf("%s: stale %t, %d added", name, change.Stale(), change.Len())
 			}
@@ -108,7 +108,7 @@ func TestUndoKeepsAnExistingAddress(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "-6 address add ::6/128 dev lo nodad")
 	if err := n.Do(func() error {
-		change, err := route.Ensure(nil, onlySix)
+		change, err := route.Ensure(nil, onlyPassthrough)
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func TestUndoKeepsAnExistingAddress(t *testing.T) {
 		if err := change.Undo(); err != nil {
 			return err
 		}
-		if !route.InSync(onlySix) {
+		if !route.InSync(onlyPassthrough) {
 			t.Error("the address was removed")
 		}
 		return nil
@@ -131,9 +131,9 @@ func TestUndoKeepsAnExistingAddress(t *testing.T) {
 // has added before Ensure took the slow path.
 func TestUndoRemovesObjectsOfTheFastPath(t *testing.T) {
 	n := netnstest.New(t)
-	ip(t, n, ourRule4)
+	ip(t, n, sluiceRule4)
 	if err := n.Do(func() error {
-		change, err := route.Ensure(nil, onlySix)
+		change, err := route.Ensure(nil, onlyPassthrough)
 		if err != nil {
 			return err
 		}

@@ -26,11 +26,11 @@ var (
 		"-6 rule 133 from all fwmark 0x539 lookup 133",
 		"-6 route local default dev lo table 133",
 	}
-	stateSix = []string{"::6"}
+	statePassthrough = []string{"::6"}
 )
 
-// masked compares some bits of the mark, as ambient mode does.
-var masked = rules.Routing{Policies: []rules.PolicyRoute{{
+// maskedPolicy compares some bits of the mark, as ambient mode does.
+var maskedPolicy = rules.Routing{Policies: []rules.PolicyRoute{{
 	Family: rules.IPv4, Mark: 0x111, Mask: 0xfff, Table: 100, Priority: 133,
 }}}
 
@@ -42,9 +42,9 @@ func TestEnsureAddsMissingObjects(t *testing.T) {
 		after  []string
 		undone []string // state after Undo
 	}{
-		{"all routing, in a new namespace", nil, everything, join(state4, state6, stateSix), nil},
+		{"all routing, in a new namespace", nil, everything, join(state4, state6, statePassthrough), nil},
 		{"IPv4 only", nil, onlyIPv4, state4, nil},
-		{"::6 only", nil, onlySix, stateSix, nil},
+		{"::6 only", nil, onlyPassthrough, statePassthrough, nil},
 		{
 			"a table above 255 and a mark of 32 bits", nil,
 			rules.Routing{Policies: []rules.PolicyRoute{{
@@ -57,7 +57,7 @@ func TestEnsureAddsMissingObjects(t *testing.T) {
 			nil,
 		},
 		{
-			"a mark with a mask", nil, masked,
+			"a mark with a mask", nil, maskedPolicy,
 			[]string{
 				"-4 rule 133 from all fwmark 0x111/0xfff lookup 100",
 				"-4 route local default dev lo table 100",
@@ -73,7 +73,7 @@ func TestEnsureAddsMissingObjects(t *testing.T) {
 			"a route of Sluice without its rule",
 			[]string{istioRoute4, istioRoute6},
 			everything,
-			join(state4, state6, stateSix),
+			join(state4, state6, statePassthrough),
 			[]string{state4[1], state6[1]},
 		},
 		{
@@ -84,7 +84,7 @@ func TestEnsureAddsMissingObjects(t *testing.T) {
 				state4[1:]),
 			[]string{"-4 rule 32765 from all fwmark 0x539 lookup 133", state4[1]},
 		},
-		{"an address of Istio is kept", []string{istioSix}, onlySix, stateSix, stateSix},
+		{"an address of Istio is kept", []string{istioPassthrough}, onlyPassthrough, statePassthrough, statePassthrough},
 		{
 			"a rule of Sluice with another mask is kept",
 			[]string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133"},
@@ -97,21 +97,21 @@ func TestEnsureAddsMissingObjects(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			n := netnstest.New(t)
 			ip(t, n, tc.before...)
-			change := ensure(t, n, tc.want)
+			change := mustEnsure(t, n, tc.want)
 			if want := len(tc.after) - len(tc.undone); change.Len() != want ||
 				change.Empty() != (want == 0) {
 				t.Errorf("added %d, want %d; empty: %v", change.Len(), want, change.Empty())
 			}
-			wantState(t, n, tc.after...)
-			if second := ensure(t, n, tc.want); !second.Empty() {
+			checkState(t, n, tc.after...)
+			if second := mustEnsure(t, n, tc.want); !second.Empty() {
 				t.Error("a second Ensure added objects")
 			}
-			wantState(t, n, tc.after...)
+			checkState(t, n, tc.after...)
 			for range 2 {
 				if err := change.Undo(); err != nil {
 					t.Fatal(err)
 				}
-				wantState(t, n, tc.undone...)
+				checkState(t, n, tc.undone...)
 			}
 		})
 	}
@@ -126,7 +126,7 @@ func TestEnsureTakesEffect(t *testing.T) {
 		{"in a namespace of another user namespace", netnstest.NewInUserNS(t)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ensure(t, tc.n, everything)
+			mustEnsure(t, tc.n, everything)
 			for _, dst := range []string{"192.0.2.1", "2001:db8::1"} {
 				got := strings.Join(ip(t, tc.n, "route get "+dst+" mark 1337"), " ")
 				if !strings.HasPrefix(got, "local "+dst) ||
@@ -141,7 +141,7 @@ func TestEnsureTakesEffect(t *testing.T) {
 func TestPassthroughCanBeBoundImmediately(t *testing.T) {
 	for range 20 {
 		n := netnstest.New(t)
-		ensure(t, n, onlySix)
+		mustEnsure(t, n, onlyPassthrough)
 		err := n.Do(func() error {
 			l, err := net.ListenTCP("tcp6", &net.TCPAddr{IP: rules.PassthroughIPv6().AsSlice()})
 			if err != nil {
@@ -162,8 +162,8 @@ func TestPassthroughCanBeBoundImmediately(t *testing.T) {
 
 func TestUndoOfNothingOpensNoSocket(t *testing.T) {
 	n := netnstest.New(t)
-	ensure(t, n, onlySix)
-	unchanged := ensure(t, n, onlySix)
+	mustEnsure(t, n, onlyPassthrough)
+	unchanged := mustEnsure(t, n, onlyPassthrough)
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestUndoOfNothingOpensNoSocket(t *testing.T) {
 		t.Errorf("undo: %v", err)
 	}
 	// A closed namespace must not be treated as the current one.
-	if _, err := route.Ensure(n, onlySix); !errors.Is(err, os.ErrClosed) {
+	if _, err := route.Ensure(n, onlyPassthrough); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Ensure in a closed namespace: error %v, want os.ErrClosed", err)
 	}
 }
@@ -180,32 +180,32 @@ func TestNilIsTheCurrentNamespace(t *testing.T) {
 	n := netnstest.New(t)
 	var change route.Change
 	err := n.Do(func() error {
-		change = ensure(t, nil, onlyIPv4)
-		wantRead(t, nil, onlyIPv4)
+		change = mustEnsure(t, nil, onlyIPv4)
+		checkRead(t, nil, onlyIPv4)
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantState(t, n, state4...)
+	checkState(t, n, state4...)
 	if err := n.Do(change.Undo); err != nil {
 		t.Fatal(err)
 	}
-	wantState(t, n)
+	checkState(t, n)
 }
 
 func TestEnsureWithLoopbackDown(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "link set lo down")
-	ensure(t, n, rules.Routing{Policies: onlyIPv4.Policies, LoopbackAddrs: ipv6})
-	wantState(t, n, join(state4, stateSix)...)
+	mustEnsure(t, n, rules.Routing{Policies: onlyIPv4.Policies, LoopbackAddrs: ipv6})
+	checkState(t, n, join(state4, statePassthrough)...)
 	if got := ip(t, n, "-brief link show lo"); strings.Contains(got[0], "UP") {
 		t.Errorf("lo is up: %q", got)
 	}
 	_, err := route.Ensure(n, everything)
-	wantError(t, err, unix.ENETDOWN,
+	checkError(t, err, unix.ENETDOWN,
 		`add route "ip -6 route local default dev lo table 133": lo is down: `)
-	wantState(t, n, join(state4, stateSix)...)
+	checkState(t, n, join(state4, statePassthrough)...)
 }
 
 // TestEnsureWithLoopbackRenamed checks that the loopback interface is the one with index 1, not the
@@ -213,8 +213,8 @@ func TestEnsureWithLoopbackDown(t *testing.T) {
 func TestEnsureWithLoopbackRenamed(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "link set lo down", "link set lo name loop0", "link set loop0 up")
-	ensure(t, n, everything)
-	wantRead(t, n, everything)
+	mustEnsure(t, n, everything)
+	checkRead(t, n, everything)
 }
 
 func TestFailedEnsureChangesNothing(t *testing.T) {
@@ -223,17 +223,17 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 		before    []string
 		sysctl    string
 		want      rules.Routing
-		is        error
+		target    error
 		text      string
 		remaining []string
 	}{
 		{
 			"IPv6 is disabled on all interfaces, ::6 is wanted", nil, "ipv6/conf/all/disable_ipv6",
-			onlySix, route.ErrNoIPv6,
+			onlyPassthrough, route.ErrNoIPv6,
 			`add address "ip -6 address ::6 dev lo": the namespace has no IPv6: sysctl net.ipv6.conf.lo.disable_ipv6 is 1: permission denied`, nil,
 		},
 		{
-			"IPv6 is disabled on lo, ::6 is wanted", nil, "ipv6/conf/lo/disable_ipv6", onlySix,
+			"IPv6 is disabled on lo, ::6 is wanted", nil, "ipv6/conf/lo/disable_ipv6", onlyPassthrough,
 			route.ErrNoIPv6, "has no IPv6", nil,
 		},
 		{
@@ -310,23 +310,23 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 			n := netnstest.New(t)
 			ip(t, n, tc.before...)
 			if tc.sysctl != "" {
-				sysctl(t, n, tc.sysctl)
+				enableSysctl(t, n, tc.sysctl)
 			}
 			change, err := route.Ensure(n, tc.want)
-			wantError(t, err, tc.is, tc.text)
+			checkError(t, err, tc.target, tc.text)
 			if !change.Empty() {
 				t.Error("the change is not empty")
 			}
-			wantState(t, n, tc.remaining...)
+			checkState(t, n, tc.remaining...)
 		})
 	}
 }
 
 func TestIPv6DisabledDoesNotMatterToIPv4(t *testing.T) {
 	n := netnstest.New(t)
-	sysctl(t, n, "ipv6/conf/all/disable_ipv6")
-	ensure(t, n, onlyIPv4)
-	wantRead(t, n, onlyIPv4)
+	enableSysctl(t, n, "ipv6/conf/all/disable_ipv6")
+	mustEnsure(t, n, onlyIPv4)
+	checkRead(t, n, onlyIPv4)
 	if removed, err := route.Prune(n, nothing); removed != 2 || err != nil {
 		t.Errorf("pruned %d, error %v, want 2", removed, err)
 	}
@@ -334,19 +334,19 @@ func TestIPv6DisabledDoesNotMatterToIPv4(t *testing.T) {
 
 func TestEnsureWithoutCapability(t *testing.T) {
 	n := netnstest.New(t)
-	ensure(t, n, onlySix)
+	mustEnsure(t, n, onlyPassthrough)
 	err := n.Do(func() error {
 		return withoutNetAdmin(t, func() error {
 			_, err := route.Ensure(nil, onlyIPv4)
 			return err
 		})
 	})
-	wantError(t, err, unix.EPERM,
+	checkError(t, err, unix.EPERM,
 		`add policy rule "ip -4 rule priority 133 fwmark 0x539 lookup 133": operation not permitted`)
 	err = n.Do(func() error {
 		return withoutNetAdmin(t, func() error { _, err := route.Prune(nil, nothing); return err })
 	})
-	wantError(t, err, unix.EPERM,
+	checkError(t, err, unix.EPERM,
 		`remove address "ip -6 address ::6 dev lo": operation not permitted`)
 }
 
@@ -396,27 +396,27 @@ func TestConcurrentEnsureAddsOnce(t *testing.T) {
 		}
 		close(start)
 		wg.Wait()
-		wantState(t, n, join(state4, state6, stateSix)...)
+		checkState(t, n, join(state4, state6, statePassthrough)...)
 		for i := range changes {
 			if err := changes[i].Undo(); err != nil {
 				t.Error(err)
 			}
 		}
-		wantState(t, n)
+		checkState(t, n)
 	}
 }
 
 func TestNoDescriptorLeaks(t *testing.T) {
 	n := netnstest.New(t)
 	disabled := netnstest.New(t)
-	sysctl(t, disabled, "ipv6/conf/all/disable_ipv6")
+	enableSysctl(t, disabled, "ipv6/conf/all/disable_ipv6")
 	before := descriptors(t)
 	for range 1000 {
-		change := ensure(t, n, everything)
+		change := mustEnsure(t, n, everything)
 		if err := change.Undo(); err != nil {
 			t.Fatal(err)
 		}
-		ensure(t, n, everything)
+		mustEnsure(t, n, everything)
 		if _, err := route.Read(n); err != nil {
 			t.Fatal(err)
 		}
@@ -444,8 +444,8 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// wantError checks that err wraps target, unless target is nil, and contains the text.
-func wantError(t *testing.T, err, target error, text string) {
+// checkError checks that err wraps target, unless target is nil, and contains the text.
+func checkError(t *testing.T, err, target error, text string) {
 	t.Helper()
 	if err == nil {
 		t.Fatalf("no error, want %q", text)
@@ -460,9 +460,9 @@ func wantError(t *testing.T, err, target error, text string) {
 
 func TestUndoKeepsExceptedObjects(t *testing.T) {
 	n := netnstest.New(t)
-	change := ensure(t, n, everything)
+	change := mustEnsure(t, n, everything)
 	if err := change.Except(onlyIPv4).Undo(); err != nil {
 		t.Fatal(err)
 	}
-	wantState(t, n, state4...)
+	checkState(t, n, state4...)
 }

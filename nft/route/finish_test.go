@@ -14,15 +14,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// found describes the rules of Sluice before a change.
-type found struct {
-	Any  bool          // before the change
-	Stay []rules.Table // after a change that failed
+// ownRules describes the rules of Sluice in the namespace.
+type ownRules struct {
+	exist     bool          // before the change
+	remaining []rules.Table // after a change that failed
 }
 
-// around changes rules and their routes in the namespace of the thread.
-func around(
-	want rules.Routing, exclusive bool, change func() (found, error),
+// changeWithRoutes changes rules and their routes in the namespace of the thread.
+func changeWithRoutes(
+	want rules.Routing, exclusive bool, change func() (ownRules, error),
 ) (changed int, err error) {
 	added, err := route.Ensure(nil, want)
 	if err != nil {
@@ -31,9 +31,9 @@ func around(
 	found, err := change()
 	switch {
 	case err == nil:
-		return added.Finish(found.Any, exclusive)
+		return added.Finish(found.exist, exclusive)
 	case exclusive:
-		err = errors.Join(err, added.Rollback(found.Stay))
+		err = errors.Join(err, added.Rollback(found.remaining))
 	}
 	return 0, err
 }
@@ -53,7 +53,7 @@ func TestRoutesOfAChange(t *testing.T) {
 		before []string
 		want   rules.Routing
 		shared bool // not exclusive
-		found  found
+		found  ownRules
 		err    error
 		// changed is the result of Finish, and state the resulting routing.
 		changed int
@@ -61,76 +61,76 @@ func TestRoutesOfAChange(t *testing.T) {
 	}{
 		{
 			"missing routing is added", nil, everything, false,
-			found{},
+			ownRules{},
 			nil, 5,
-			join(state4, state6, stateSix),
+			join(state4, state6, statePassthrough),
 		},
 		{
 			"existing routing is not changed",
-			[]string{ourRule4, istioRoute4},
+			[]string{sluiceRule4, istioRoute4},
 			onlyIPv4, false,
-			found{Any: true},
+			ownRules{exist: true},
 			nil, 0, state4,
 		},
 		{
 			"objects that are no longer needed are removed",
-			[]string{ourRule4, istioRoute4, istioSix},
+			[]string{sluiceRule4, istioRoute4, istioPassthrough},
 			nothing, false,
-			found{Any: true},
+			ownRules{exist: true},
 			nil, 3, nil,
 		},
 		{
 			"without rules of Sluice, ::6 may be Istio's",
-			[]string{ourRule4, istioRoute4, istioSix},
+			[]string{sluiceRule4, istioRoute4, istioPassthrough},
 			nothing, false,
-			found{},
-			nil, 2, stateSix,
+			ownRules{},
+			nil, 2, statePassthrough,
 		},
 		{
 			"a policy route of another mark is replaced",
 			[]string{other4, istioRoute4},
 			onlyIPv4,
 			false,
-			found{Any: true},
+			ownRules{exist: true},
 			nil, 2, state4,
 		},
-		{"a change that fails leaves no routes", nil, everything, false, found{}, refused, 0, nil},
+		{"a change that fails leaves no routes", nil, everything, false, ownRules{}, refused, 0, nil},
 		{
 			"a change that fails keeps existing routes",
-			[]string{ourRule4, istioRoute4},
+			[]string{sluiceRule4, istioRoute4},
 			everything, false,
-			found{},
+			ownRules{},
 			refused, 0, state4,
 		},
 		{
 			"a change that fails keeps unwanted routes",
-			[]string{ourRule4, istioRoute4, istioSix},
+			[]string{sluiceRule4, istioRoute4, istioPassthrough},
 			nothing, false,
-			found{},
-			refused, 0, join(state4, stateSix),
+			ownRules{},
+			refused, 0, join(state4, statePassthrough),
 		},
 		{
 			"a change that fails without the lock keeps its routes", nil, everything, true,
-			found{},
-			refused, 0, join(state4, state6, stateSix),
+			ownRules{},
+			refused, 0, join(state4, state6, statePassthrough),
 		},
 		{
 			"a failed change keeps routing that remaining tproxy rules may use",
 			nil, everything, false,
-			found{Stay: rule(tcp, rules.TProxy{Port: 15006})},
+			ownRules{remaining: rule(tcp, rules.TProxy{Port: 15006})},
 			refused, 0, join(state4, state6),
 		},
 		{
 			"a failed change keeps routing that remaining rules of iptables-legacy may use",
 			nil, everything, false,
-			found{Stay: rule(tcp, rules.TProxyDrop{Port: 15006})},
+			ownRules{remaining: rule(tcp, rules.TProxyDrop{Port: 15006})},
 			refused, 0, join(state4, state6),
 		},
 		{
 			"a failed change keeps ::6 if IPv6 rules remain",
 			nil, everything, false,
-			found{Stay: rule(ofIPv6, rules.Return)},
-			refused, 0, stateSix,
+			ownRules{remaining: rule(ofIPv6, rules.Return)},
+			refused, 0, statePassthrough,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestRoutesOfAChange(t *testing.T) {
 			ip(t, n, tc.before...)
 			var changed int
 			err := n.Do(func() (err error) {
-				changed, err = around(tc.want, !tc.shared, func() (found, error) {
+				changed, err = changeWithRoutes(tc.want, !tc.shared, func() (ownRules, error) {
 					return tc.found, tc.err
 				})
 				return err
@@ -146,7 +146,7 @@ func TestRoutesOfAChange(t *testing.T) {
 			if !errors.Is(err, tc.err) || changed != tc.changed {
 				t.Errorf("changed %d, %v, want %d, %v", changed, err, tc.changed, tc.err)
 			}
-			wantState(t, n, tc.state...)
+			checkState(t, n, tc.state...)
 		})
 	}
 }
@@ -156,16 +156,16 @@ func TestRoutesOfAChange(t *testing.T) {
 func TestFinishAddsRemovedRoutesAgain(t *testing.T) {
 	n := netnstest.New(t)
 	err := n.Do(func() error {
-		_, err := around(everything, false, func() (found, error) {
+		_, err := changeWithRoutes(everything, false, func() (ownRules, error) {
 			_, err := route.Prune(nil, nothing)
-			return found{}, err
+			return ownRules{}, err
 		})
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantState(t, n, join(state4, state6, stateSix)...)
+	checkState(t, n, join(state4, state6, statePassthrough)...)
 }
 
 // TestFinishThatFails checks that Finish returns an error for failed steps and counts the
@@ -184,11 +184,11 @@ func TestFinishThatFails(t *testing.T) {
 	}{
 		{
 			"old routes cannot be removed",
-			[]string{istioSix},
+			[]string{istioPassthrough},
 			onlyIPv4, false,
 			func(t *testing.T, _ *netns.NS) func() { return dropNetAdmin(t) },
 			"the rules are in place, but not all old routes are removed: ",
-			2, join(state4, stateSix),
+			2, join(state4, statePassthrough),
 		},
 		{
 			"a route that conflicts with a foreign one cannot be added again",
@@ -210,16 +210,16 @@ func TestFinishThatFails(t *testing.T) {
 			err := n.Do(func() (err error) {
 				restore := func() {}
 				defer func() { restore() }()
-				changed, err = around(tc.want, !tc.shared, func() (found, error) {
+				changed, err = changeWithRoutes(tc.want, !tc.shared, func() (ownRules, error) {
 					restore = tc.during(t, n)
-					return found{Any: true}, nil
+					return ownRules{exist: true}, nil
 				})
 				return err
 			})
 			if err == nil || !strings.HasPrefix(err.Error(), tc.text) || changed != tc.changed {
 				t.Errorf("changed %d, %v, want %d, %q", changed, err, tc.changed, tc.text)
 			}
-			wantState(t, n, tc.state...)
+			checkState(t, n, tc.state...)
 		})
 	}
 }
@@ -228,9 +228,9 @@ func TestEnsureThatFailsBeforeTheChange(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "-4 route add unreachable default table 133")
 	err := n.Do(func() error {
-		_, err := around(onlyIPv4, true, func() (found, error) {
+		_, err := changeWithRoutes(onlyIPv4, true, func() (ownRules, error) {
 			t.Error("called")
-			return found{}, nil
+			return ownRules{}, nil
 		})
 		return err
 	})

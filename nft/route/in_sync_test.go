@@ -10,66 +10,66 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestHolds(t *testing.T) {
+func TestInSync(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		before []string
 		want   rules.Routing
-		holds  bool
+		inSync bool
 	}{
 		{"no routing, in a new namespace", nil, nothing, true},
-		{"::6 is missing", nil, onlySix, false},
-		{"::6 exists", []string{istioSix}, onlySix, true},
-		{"::6 exists and is not wanted", []string{istioSix}, nothing, false},
+		{"::6 is missing", nil, onlyPassthrough, false},
+		{"::6 exists", []string{istioPassthrough}, onlyPassthrough, true},
+		{"::6 exists and is not wanted", []string{istioPassthrough}, nothing, false},
 		{
-			"::6 is on another interface", join(eth0, []string{"address add ::6/128 dev eth0"}),
-			onlySix, false,
+			"::6 is on another interface", join(addEth0, []string{"address add ::6/128 dev eth0"}),
+			onlyPassthrough, false,
 		},
-		{"::6 has a shorter prefix", []string{"address add ::6/64 dev lo"}, onlySix, true},
-		{"lo has another address", []string{"address add ::7/128 dev lo"}, onlySix, false},
-		{"an unwanted rule of Sluice", []string{ourRule4}, nothing, false},
-		{"an unwanted IPv6 rule of Sluice", []string{istioSix, ourRule6}, onlySix, false},
+		{"::6 has a shorter prefix", []string{"address add ::6/64 dev lo"}, onlyPassthrough, true},
+		{"lo has another address", []string{"address add ::7/128 dev lo"}, onlyPassthrough, false},
+		{"an unwanted rule of Sluice", []string{sluiceRule4}, nothing, false},
+		{"an unwanted IPv6 rule of Sluice", []string{istioPassthrough, sluiceRule6}, onlyPassthrough, false},
 		{
 			"Istio's rules are not Sluice's",
 			[]string{istioRule4, istioRule6, istioRoute4},
 			nothing,
 			true,
 		},
-		{"a policy route exists", []string{ourRule4, istioRoute4}, onlyIPv4, true},
+		{"a policy route exists", []string{sluiceRule4, istioRoute4}, onlyIPv4, true},
 		{
 			"policy routes of both families and ::6 exist",
-			[]string{ourRule6, ourRule4, istioRoute6, istioRoute4, istioSix},
+			[]string{sluiceRule6, sluiceRule4, istioRoute6, istioRoute4, istioPassthrough},
 			everything, true,
 		},
 		{
 			"the rule exists with a protocol",
-			[]string{ourRule4 + " protocol static", istioRoute4},
+			[]string{sluiceRule4 + " protocol static", istioRoute4},
 			onlyIPv4, true,
 		},
 		{
 			"the rule exists in addition to Istio's with the same mark and table",
-			[]string{istioRule4, ourRule4, istioRoute4},
+			[]string{istioRule4, sluiceRule4, istioRoute4},
 			onlyIPv4, true,
 		},
 		{
 			"the route exists in addition to another route of the table",
-			[]string{ourRule4, istioRoute4, "-4 route add blackhole 10.0.0.0/8 table 133"},
+			[]string{sluiceRule4, istioRoute4, "-4 route add blackhole 10.0.0.0/8 table 133"},
 			onlyIPv4, true,
 		},
 		{
 			"the rule exists in addition to another rule of Sluice",
-			[]string{ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133"},
+			[]string{sluiceRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133"},
 			onlyIPv4,
 			false,
 		},
 		{
 			"one of the two families is missing",
-			[]string{ourRule4, istioRoute4, istioRoute6, istioSix},
+			[]string{sluiceRule4, istioRoute4, istioRoute6, istioPassthrough},
 			everything, false,
 		},
 		{
 			"::6 is missing, the policy routes exist",
-			[]string{ourRule6, ourRule4, istioRoute6, istioRoute4},
+			[]string{sluiceRule6, sluiceRule4, istioRoute6, istioRoute4},
 			everything, false,
 		},
 		{"the rule is missing", []string{istioRoute4}, onlyIPv4, false},
@@ -96,7 +96,7 @@ func TestHolds(t *testing.T) {
 				"-4 rule add pref 133 fwmark 0x111/0xfff lookup 100",
 				"-4 route add local default dev lo table 100",
 			},
-			masked, true,
+			maskedPolicy, true,
 		},
 		{
 			"the rule has another mask than the wanted one",
@@ -104,7 +104,7 @@ func TestHolds(t *testing.T) {
 				"-4 rule add pref 133 fwmark 0x111/0xffff lookup 100",
 				"-4 route add local default dev lo table 100",
 			},
-			masked, false,
+			maskedPolicy, false,
 		},
 		{
 			"the rule has a source",
@@ -130,45 +130,45 @@ func TestHolds(t *testing.T) {
 			},
 			onlyIPv4, false,
 		},
-		{"the table is empty", []string{ourRule4}, onlyIPv4, false},
+		{"the table is empty", []string{sluiceRule4}, onlyIPv4, false},
 		{
 			"the table has a route of another kind",
-			[]string{ourRule4, "-4 route add unreachable default table 133"},
+			[]string{sluiceRule4, "-4 route add unreachable default table 133"},
 			onlyIPv4, false,
 		},
 		{
 			"the route covers only a part of the addresses",
-			[]string{ourRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"},
+			[]string{sluiceRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"},
 			onlyIPv4, false,
 		},
 		{
 			"the route has a type of service",
-			[]string{ourRule4, "-4 route add local default dev lo tos 0x10 table 133"},
+			[]string{sluiceRule4, "-4 route add local default dev lo tos 0x10 table 133"},
 			onlyIPv4,
 			false,
 		},
 		{
 			"the route is in another table",
-			[]string{ourRule4, "-4 route add local default dev lo table 134"},
+			[]string{sluiceRule4, "-4 route add local default dev lo table 134"},
 			onlyIPv4, false,
 		},
-		{"the route is of the other family", []string{ourRule4, istioRoute6}, onlyIPv4, false},
+		{"the route is of the other family", []string{sluiceRule4, istioRoute6}, onlyIPv4, false},
 		{
 			"the route is not on lo",
-			join(eth0, []string{ourRule4, "-4 route add local default dev eth0 table 133"}),
+			join(addEth0, []string{sluiceRule4, "-4 route add local default dev eth0 table 133"}),
 			onlyIPv4, false,
 		},
 		{
 			"the IPv6 route has another metric",
 			[]string{
-				ourRule4, istioRoute4, istioSix, ourRule6,
+				sluiceRule4, istioRoute4, istioPassthrough, sluiceRule6,
 				"-6 route add local default dev lo metric 2000 table 133",
 			},
 			everything, false,
 		},
 		{"more rules than fit into one answer", manyRules(200), nothing, true},
 		{
-			"a rule of Sluice after many foreign rules", join(manyRules(200), []string{ourRule6}), nothing,
+			"a rule of Sluice after many foreign rules", join(manyRules(200), []string{sluiceRule6}), nothing,
 			false,
 		},
 	} {
@@ -176,15 +176,15 @@ func TestHolds(t *testing.T) {
 			n := netnstest.New(t)
 			ip(t, n, tc.before...)
 			before := state(t, n)
-			var holds bool
-			if err := n.Do(func() error { holds = route.InSync(tc.want); return nil }); err != nil {
+			var inSync bool
+			if err := n.Do(func() error { inSync = route.InSync(tc.want); return nil }); err != nil {
 				t.Fatal(err)
 			}
-			if holds != tc.holds {
-				t.Errorf("%v, want %v", holds, tc.holds)
+			if inSync != tc.inSync {
+				t.Errorf("%v, want %v", inSync, tc.inSync)
 			}
-			wantState(t, n, before...)
-			if !holds {
+			checkState(t, n, before...)
+			if !inSync {
 				return
 			}
 			found, err := route.Read(n)

@@ -22,7 +22,7 @@ func TestDumpIsRepeatedWhenInterrupted(t *testing.T) {
 		interrupted int // times, before the error
 		err         error
 		want        []int
-		is          error
+		target      error
 		calls       int
 	}{
 		{"never interrupted", 0, nil, []int{1, 2}, nil, 1},
@@ -38,9 +38,9 @@ func TestDumpIsRepeatedWhenInterrupted(t *testing.T) {
 				}
 				return []int{1, 2}, tc.err
 			})
-			if !slices.Equal(got, tc.want) || !errors.Is(err, tc.is) || calls != tc.calls {
+			if !slices.Equal(got, tc.want) || !errors.Is(err, tc.target) || calls != tc.calls {
 				t.Errorf("got %v, %v after %d calls, want %v, %v after %d", got, err, calls,
-					tc.want, tc.is, tc.calls)
+					tc.want, tc.target, tc.calls)
 			}
 		})
 	}

@@ -20,9 +20,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/route"
 )
 
-// observing marks UDP packets, assigns packets to port 9 to a transparent listener, and counts all
-// packets after prerouting, and those that are delivered to this host or forwarded.
-const observing = `table ip t {
+// observerTable marks UDP packets, assigns packets to port 9 to a transparent listener, and counts
+// all packets after prerouting, and those that are delivered to this host or forwarded.
+const observerTable = `table ip t {
 	chain p {
 		type filter hook prerouting priority -150
 		meta l4proto udp meta mark set 7
@@ -65,7 +65,7 @@ func TestDelivers(t *testing.T) {
 		{"a prohibited destination", []string{"-4 route add prohibit 192.0.2.1"}, false, "192.0.2.1", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			here, neighbour := connected(t)
+			here, neighbour := connectedPair(t)
 			ip(t, here, append([]string{"-4 route add default via 10.1.0.3"}, tc.routes...)...)
 			if tc.forwards {
 				err := here.Do(func() error {
@@ -78,7 +78,7 @@ func TestDelivers(t *testing.T) {
 			for _, port := range []string{":9", ":10"} {
 				forwarded := tc.forwards && port == ":10" && !tc.want
 				_ = nftCommand(here, "delete table ip t")
-				if err := nftCommand(here, observing); err != nil {
+				if err := nftCommand(here, observerTable); err != nil {
 					t.Fatal(err)
 				}
 				listener := listen(t, here)
@@ -91,7 +91,7 @@ func TestDelivers(t *testing.T) {
 					t.Errorf("delivers: %t, %v; want %t", got, err, tc.want)
 				}
 				send(t, neighbour, to)
-				delivered, counted := counters(t, here)
+				delivered, counted := waitCounters(t, here)
 				if delivered != tc.want || counted != forwarded {
 					t.Errorf("port %s: delivered %t, want %t; forwarded %t, want %t", port,
 						delivered, tc.want, counted, forwarded)
@@ -112,9 +112,9 @@ func TestDeliversByAnInterfaceThatDoesNotExist(t *testing.T) {
 	}
 }
 
-// connected returns two namespaces whose interfaces eth0 have the addresses 10.1.0.1 and 10.1.0.2.
-// The second sends packets to any address through the first.
-func connected(t *testing.T) (here, neighbour *netns.NS) {
+// connectedPair returns two namespaces whose interfaces eth0 have the addresses 10.1.0.1 and
+// 10.1.0.2. The second sends packets to any address through the first.
+func connectedPair(t *testing.T) (here, neighbour *netns.NS) {
 	t.Helper()
 	here, neighbour = netnstest.New(t), netnstest.New(t)
 	err := here.Do(func() error {
@@ -184,8 +184,8 @@ func send(t *testing.T, ns *netns.NS, to netip.AddrPort) {
 	}
 }
 
-// counters waits for the packets, and reports whether they were delivered and forwarded.
-func counters(t *testing.T, ns *netns.NS) (delivered, forwarded bool) {
+// waitCounters waits for the packets, and reports whether they were delivered and forwarded.
+func waitCounters(t *testing.T, ns *netns.NS) (delivered, forwarded bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
 		var out []byte

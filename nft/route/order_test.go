@@ -26,11 +26,11 @@ func TestRouteExistsOnlyWithItsRule(t *testing.T) {
 	}
 	defer events.Close()
 
-	change := ensure(t, n, onlyIPv4)
+	change := mustEnsure(t, n, onlyIPv4)
 	if err := change.Undo(); err != nil {
 		t.Fatal(err)
 	}
-	ensure(t, n, onlyIPv4)
+	mustEnsure(t, n, onlyIPv4)
 	if _, err := route.Prune(n, nothing); err != nil {
 		t.Fatal(err)
 	}

@@ -28,9 +28,9 @@ func TestPrune(t *testing.T) {
 	}{
 		{"an empty namespace", nothing, nil, nothing, 0, nil},
 		{"everything is removed", everything, nil, nothing, 5, nil},
-		{"everything is kept", everything, nil, everything, 0, join(state4, state6, stateSix)},
+		{"everything is kept", everything, nil, everything, 0, join(state4, state6, statePassthrough)},
 		{"one family is kept", everything, nil, onlyIPv4, 3, state4},
-		{"::6 is kept", everything, nil, onlySix, 4, stateSix},
+		{"::6 is kept", everything, nil, onlyPassthrough, 4, statePassthrough},
 		{
 			"another mark and table are removed", onlyIPv4,
 			[]string{
@@ -127,19 +127,19 @@ func TestPrune(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := netnstest.New(t)
-			ensure(t, n, tc.have)
+			mustEnsure(t, n, tc.have)
 			ip(t, n, tc.before...)
 			before := state(t, n)
 			found, err := route.Find(n, tc.keep)
 			if err != nil || len(found) != tc.removed {
 				t.Errorf("found %q, error %v, want %d", found, err, tc.removed)
 			}
-			wantState(t, n, before...)
+			checkState(t, n, before...)
 			removed, err := route.Prune(n, tc.keep)
 			if err != nil || removed != tc.removed {
 				t.Errorf("removed %d, error %v, want %d", removed, err, tc.removed)
 			}
-			wantState(t, n, tc.remaining...)
+			checkState(t, n, tc.remaining...)
 			if removed, err := route.Prune(n, tc.keep); err != nil || removed != 0 {
 				t.Errorf("again: removed %d, error %v, want 0", removed, err)
 			}
@@ -163,12 +163,12 @@ func TestPruneIstio(t *testing.T) {
 		remaining []string
 	}{
 		{"an empty namespace", nothing, nil, nothing, nil, nil},
-		{"::6 of redirect mode is removed", nothing, []string{istioSix}, nothing, []string{addr}, nil},
+		{"::6 of redirect mode is removed", nothing, []string{istioPassthrough}, nothing, []string{addr}, nil},
 		{
 			"three rules per family of three runs are removed", nothing,
 			[]string{
 				istioRoute4, istioRule4, istioRule4, istioRule4, istioRoute6, istioRule6,
-				istioRule6, istioRule6, istioSix,
+				istioRule6, istioRule6, istioPassthrough,
 			},
 			nothing,
 			[]string{
@@ -205,7 +205,7 @@ func TestPruneIstio(t *testing.T) {
 			[]string{istioRule4},
 			everything,
 			[]string{`policy rule "ip -4 rule priority 132 fwmark 0x539 lookup 133"`},
-			join(state4, state6, stateSix),
+			join(state4, state6, statePassthrough),
 		},
 		{
 			"a route that a rule with another mark uses remains", nothing,
@@ -233,7 +233,7 @@ func TestPruneIstio(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := netnstest.New(t)
-			ensure(t, n, tc.have)
+			mustEnsure(t, n, tc.have)
 			ip(t, n, tc.before...)
 			removed, err := route.PruneIstio(n, istioPolicy, tc.keep)
 			if err != nil {
@@ -242,7 +242,7 @@ func TestPruneIstio(t *testing.T) {
 			if diff := cmp.Diff(tc.removed, removed, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("-want +removed:\n%s", diff)
 			}
-			wantState(t, n, tc.remaining...)
+			checkState(t, n, tc.remaining...)
 		})
 	}
 }
@@ -306,7 +306,7 @@ func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 		},
 		{
 			"without Sluice's routing all except ::6, which Prune removes", nothing,
-			[]string{istioRoute6, istioRule6, istioSix},
+			[]string{istioRoute6, istioRule6, istioPassthrough},
 			onlyIPv4,
 			[]string{
 				`route "ip -6 route local default dev lo table 133"`,
@@ -316,7 +316,7 @@ func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := netnstest.New(t)
-			ensure(t, n, tc.have)
+			mustEnsure(t, n, tc.have)
 			ip(t, n, tc.before...)
 			before := state(t, n)
 			found, err := route.FindIstio(n, istioPolicy, tc.keep)
@@ -326,7 +326,7 @@ func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 			if diff := cmp.Diff(tc.found, found, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("-want +found:\n%s", diff)
 			}
-			wantState(t, n, before...)
+			checkState(t, n, before...)
 			if _, err := route.Prune(n, tc.keep); err != nil {
 				t.Fatal(err)
 			}

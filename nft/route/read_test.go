@@ -12,45 +12,45 @@ import (
 
 func TestRead(t *testing.T) {
 	other := rules.PolicyRoute{Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 133}
-	// half returns a policy route without its route, and foreign objects.
-	half := func(others ...string) rules.Routing {
+	// withoutRoute returns a policy route without its route, and foreign objects.
+	withoutRoute := func(others ...string) rules.Routing {
 		return rules.Routing{Unrouted: []rules.PolicyRoute{policy4}, Others: others}
 	}
-	only := func(others ...string) rules.Routing { return rules.Routing{Others: others} }
+	onlyOthers := func(others ...string) rules.Routing { return rules.Routing{Others: others} }
 	for _, tc := range []struct {
 		name   string
 		before []string
 		want   rules.Routing
 	}{
 		{"a new namespace", nil, nothing},
-		{"a policy route with its rule and route", []string{ourRule4, istioRoute4}, onlyIPv4},
+		{"a policy route with its rule and route", []string{sluiceRule4, istioRoute4}, onlyIPv4},
 		{"both families, IPv4 first", []string{
-			ourRule6, istioRoute6, istioSix, ourRule4, istioRoute4,
+			sluiceRule6, istioRoute6, istioPassthrough, sluiceRule4, istioRoute4,
 		}, everything},
-		{"a rule without its route", []string{ourRule4}, half()},
-		{"a rule whose route is of the other family", []string{ourRule4, istioRoute6}, half()},
+		{"a rule without its route", []string{sluiceRule4}, withoutRoute()},
+		{"a rule whose route is of the other family", []string{sluiceRule4, istioRoute6}, withoutRoute()},
 		{
 			"a rule whose route is in another table",
-			[]string{ourRule4, "-4 route add local default dev lo table 134"},
-			half(),
+			[]string{sluiceRule4, "-4 route add local default dev lo table 134"},
+			withoutRoute(),
 		},
 		{
 			"a rule whose table covers only a part of the addresses",
-			[]string{ourRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"},
-			half("ip -4 route local 10.0.0.0/8 dev lo table 133"),
+			[]string{sluiceRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"},
+			withoutRoute("ip -4 route local 10.0.0.0/8 dev lo table 133"),
 		},
 		{
 			"a rule whose table has another default route",
-			[]string{ourRule4, "-4 route add unreachable default table 133"},
-			half("ip -4 route unreachable default table 133"),
+			[]string{sluiceRule4, "-4 route add unreachable default table 133"},
+			withoutRoute("ip -4 route unreachable default table 133"),
 		},
 		{
 			"a rule whose local route is not on lo",
-			join(eth0, []string{ourRule4, "-4 route add local default dev eth0 table 133"}),
-			half("ip -4 route local default dev if8 table 133"),
+			join(addEth0, []string{sluiceRule4, "-4 route add local default dev eth0 table 133"}),
+			withoutRoute("ip -4 route local default dev if8 table 133"),
 		},
 		{"a rule whose route has another metric", []string{
-			ourRule6,
+			sluiceRule6,
 			"-6 route add local default dev lo metric 2000 table 133",
 		}, rules.Routing{
 			Unrouted: []rules.PolicyRoute{policy6},
@@ -60,12 +60,12 @@ func TestRead(t *testing.T) {
 		{
 			"an additional rule at Sluice's priority with another mark and table",
 			[]string{
-				ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 1000",
+				sluiceRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 1000",
 				"-4 route add local default dev lo table 1000",
 			},
 			rules.Routing{Policies: []rules.PolicyRoute{policy4, other}},
 		},
-		{"a rule with a protocol", []string{ourRule4 + " protocol static", istioRoute4}, onlyIPv4},
+		{"a rule with a protocol", []string{sluiceRule4 + " protocol static", istioRoute4}, onlyIPv4},
 		{
 			"a rule at another priority",
 			[]string{istioRule4, istioRoute4, istioRule6, istioRoute6},
@@ -81,34 +81,34 @@ func TestRead(t *testing.T) {
 		{
 			"a rule at Sluice's priority with a source",
 			[]string{"-4 rule add pref 133 from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4},
-			only("ip -4 rule priority 133 from 10.1.1.1/32 fwmark 0x539 lookup 133"),
+			onlyOthers("ip -4 rule priority 133 from 10.1.1.1/32 fwmark 0x539 lookup 133"),
 		},
 		{
 			"a rule at Sluice's priority that is inverted",
 			[]string{"-4 rule add pref 133 not fwmark 1337 lookup 133", istioRoute4},
-			only("ip -4 rule priority 133 not fwmark 0x539 lookup 133"),
+			onlyOthers("ip -4 rule priority 133 not fwmark 0x539 lookup 133"),
 		},
 		{
 			"a rule at Sluice's priority without a mark",
 			[]string{"-4 rule add pref 133 lookup 133", istioRoute4},
-			only("ip -4 rule priority 133 lookup 133"),
+			onlyOthers("ip -4 rule priority 133 lookup 133"),
 		},
 		{
 			"a rule at Sluice's priority without a table",
 			[]string{
 				"-4 rule add pref 133 fwmark 1337 blackhole", "-4 route add local default dev lo",
 			},
-			only("ip -4 rule priority 133 fwmark 0x539 without a table"),
+			onlyOthers("ip -4 rule priority 133 fwmark 0x539 without a table"),
 		},
 		{
 			"a rule at Sluice's priority with a destination and interfaces",
 			[]string{"-4 rule add pref 133 to 10.0.0.0/8 iif lo oif lo lookup 133"},
-			only("ip -4 rule priority 133 to 10.0.0.0/8 iif lo oif lo lookup 133"),
+			onlyOthers("ip -4 rule priority 133 to 10.0.0.0/8 iif lo oif lo lookup 133"),
 		},
 		{
 			"other routes in the table, reported once although two rules use them",
 			[]string{
-				ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133",
+				sluiceRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133",
 				"-4 route add blackhole 10.0.0.0/8 table 133",
 			},
 			rules.Routing{
@@ -120,8 +120,8 @@ func TestRead(t *testing.T) {
 		},
 		{
 			"a route through a gateway in the table",
-			join(eth0, []string{
-				"address add 10.9.0.1/24 dev eth0", ourRule4, istioRoute4,
+			join(addEth0, []string{
+				"address add 10.9.0.1/24 dev eth0", sluiceRule4, istioRoute4,
 				"-4 route add 10.0.0.0/8 via 10.9.0.2 dev eth0 table 133",
 			}),
 			rules.Routing{
@@ -134,24 +134,24 @@ func TestRead(t *testing.T) {
 			[]string{istioRule4, "-4 route add blackhole 10.0.0.0/8 table 133"},
 			nothing,
 		},
-		{"::6 on another interface", join(eth0, []string{"address add ::6/128 dev eth0"}), nothing},
+		{"::6 on another interface", join(addEth0, []string{"address add ::6/128 dev eth0"}), nothing},
 		{
 			"other addresses of lo",
 			[]string{"address add ::7/128 dev lo", "address add 127.0.0.6/32 dev lo"},
 			nothing,
 		},
-		{"::6 with a shorter prefix", []string{"address add ::6/64 dev lo"}, onlySix},
+		{"::6 with a shorter prefix", []string{"address add ::6/64 dev lo"}, onlyPassthrough},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := netnstest.New(t)
 			ip(t, n, tc.before...)
-			wantRead(t, n, tc.want)
+			checkRead(t, n, tc.want)
 		})
 	}
 }
 
 func TestReadAll(t *testing.T) {
-	at := func(p rules.PolicyRoute, priority int) rules.PolicyRoute {
+	withPriority := func(p rules.PolicyRoute, priority int) rules.PolicyRoute {
 		p.Priority = priority
 		return p
 	}
@@ -161,11 +161,11 @@ func TestReadAll(t *testing.T) {
 		want   []rules.PolicyRoute
 	}{
 		{"a new namespace", nil, nil},
-		{"a policy route of Sluice", []string{ourRule4, istioRoute4}, []rules.PolicyRoute{policy4}},
+		{"a policy route of Sluice", []string{sluiceRule4, istioRoute4}, []rules.PolicyRoute{policy4}},
 		{
 			"a foreign policy route at its priority",
 			[]string{"-4 rule add pref 32765 fwmark 1337 lookup 133", istioRoute4},
-			[]rules.PolicyRoute{at(policy4, 32765)},
+			[]rules.PolicyRoute{withPriority(policy4, 32765)},
 		},
 		{
 			"a duplicate",
@@ -173,7 +173,7 @@ func TestReadAll(t *testing.T) {
 				"-4 rule add pref 32765 fwmark 1337 lookup 133",
 				"-4 rule add pref 32764 fwmark 1337 lookup 133", istioRoute4,
 			},
-			[]rules.PolicyRoute{at(policy4, 32764)},
+			[]rules.PolicyRoute{withPriority(policy4, 32764)},
 		},
 		{
 			"two policy routes",
@@ -183,7 +183,7 @@ func TestReadAll(t *testing.T) {
 				"-4 route add local default dev lo table 1000",
 			},
 			[]rules.PolicyRoute{
-				at(policy4, 7), {Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 8},
+				withPriority(policy4, 7), {Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 8},
 			},
 		},
 		{

@@ -26,29 +26,29 @@ var (
 	policy6 = rules.PolicyRoute{Family: rules.IPv6, Mark: 1337, Table: 133, Priority: 133}
 	ipv6    = []netip.Addr{rules.PassthroughIPv6()}
 
-	nothing    rules.Routing
-	onlyIPv4   = rules.Routing{Policies: []rules.PolicyRoute{policy4}}
-	onlySix    = rules.Routing{LoopbackAddrs: ipv6}
-	everything = rules.Routing{Policies: []rules.PolicyRoute{policy4, policy6}, LoopbackAddrs: ipv6}
+	nothing         rules.Routing
+	onlyIPv4        = rules.Routing{Policies: []rules.PolicyRoute{policy4}}
+	onlyPassthrough = rules.Routing{LoopbackAddrs: ipv6}
+	everything      = rules.Routing{Policies: []rules.PolicyRoute{policy4, policy6}, LoopbackAddrs: ipv6}
 )
 
 // Commands that add the routing of istio-iptables.
 const (
-	istioRule4  = "-4 rule add fwmark 1337 lookup 133"
-	istioRule6  = "-6 rule add fwmark 1337 lookup 133"
-	istioRoute4 = "-4 route add local default dev lo table 133"
-	istioRoute6 = "-6 route add local default dev lo table 133"
-	istioSix    = "-6 address add ::6/128 dev lo"
+	istioRule4       = "-4 rule add fwmark 1337 lookup 133"
+	istioRule6       = "-6 rule add fwmark 1337 lookup 133"
+	istioRoute4      = "-4 route add local default dev lo table 133"
+	istioRoute6      = "-6 route add local default dev lo table 133"
+	istioPassthrough = "-6 address add ::6/128 dev lo"
 )
 
 // Commands that add the rules of this package.
 const (
-	ourRule4 = "-4 rule add pref 133 fwmark 1337 lookup 133"
-	ourRule6 = "-6 rule add pref 133 fwmark 1337 lookup 133"
+	sluiceRule4 = "-4 rule add pref 133 fwmark 1337 lookup 133"
+	sluiceRule6 = "-6 rule add pref 133 fwmark 1337 lookup 133"
 )
 
-// eth0 adds the interfaces eth0 (index 8) and net1 (index 9).
-var eth0 = []string{
+// addEth0 adds the interfaces eth0 (index 8) and net1 (index 9).
+var addEth0 = []string{
 	"link add name net1 index 9 type veth peer name eth0 index 8", "link set net1 up",
 	"link set eth0 up",
 }
@@ -105,8 +105,8 @@ func state(t testing.TB, n *netns.NS) []string {
 	return found
 }
 
-// wantState checks that [state] returns want, in any order.
-func wantState(t testing.TB, n *netns.NS, want ...string) {
+// checkState checks that [state] returns want, in any order.
+func checkState(t testing.TB, n *netns.NS, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), state(t, n),
 		cmpopts.EquateEmpty()); diff != "" {
@@ -114,8 +114,8 @@ func wantState(t testing.TB, n *netns.NS, want ...string) {
 	}
 }
 
-// wantRead checks that Read returns want.
-func wantRead(t testing.TB, n *netns.NS, want rules.Routing) {
+// checkRead checks that Read returns want.
+func checkRead(t testing.TB, n *netns.NS, want rules.Routing) {
 	t.Helper()
 	got, err := route.Read(n)
 	if err != nil {
@@ -128,8 +128,8 @@ func wantRead(t testing.TB, n *netns.NS, want rules.Routing) {
 
 var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
-// ensure calls Ensure, which must succeed.
-func ensure(t testing.TB, n *netns.NS, want rules.Routing) route.Change {
+// mustEnsure calls Ensure, which must succeed.
+func mustEnsure(t testing.TB, n *netns.NS, want rules.Routing) route.Change {
 	t.Helper()
 	change, err := route.Ensure(n, want)
 	if err != nil {
@@ -138,8 +138,8 @@ func ensure(t testing.TB, n *netns.NS, want rules.Routing) route.Change {
 	return change
 }
 
-// sysctl writes 1 into a file under /proc/sys/net.
-func sysctl(t testing.TB, n *netns.NS, name string) {
+// enableSysctl writes 1 into a file under /proc/sys/net.
+func enableSysctl(t testing.TB, n *netns.NS, name string) {
 	t.Helper()
 	err := n.Do(func() error { return os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0) })
 	if err != nil {

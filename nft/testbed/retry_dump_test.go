@@ -10,13 +10,13 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-func TestListIsConsistent(t *testing.T) {
+func TestRetryDumpRepeatsAnInterruptedDump(t *testing.T) {
 	errRefused := errors.New("refused")
 	for _, row := range []struct {
-		name  string
-		fails []error
-		want  []int
-		err   error
+		name string
+		errs []error
+		want []int
+		err  error
 	}{
 		{"uninterrupted", []error{nil}, []int{1}, nil},
 		{
@@ -31,7 +31,7 @@ func TestListIsConsistent(t *testing.T) {
 			calls := 0
 			got, err := testbed.RetryDump(func() ([]int, error) {
 				calls++
-				return []int{calls}, row.fails[calls-1]
+				return []int{calls}, row.errs[calls-1]
 			})
 			if !slices.Equal(got, row.want) || !errors.Is(err, row.err) {
 				t.Errorf("got %v, %v", got, err)

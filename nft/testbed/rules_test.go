@@ -17,7 +17,7 @@ func TestProxyForwards(t *testing.T) {
 		owner rules.Owner
 	}{{rules.ModeRedirect, testbed.ProxyOwner}, {rules.ModeTProxy, testbed.TProxyOwner}} {
 		t.Run(string(tc.mode), func(t *testing.T) {
-			b := newBed(t, testbed.Options{}, testbed.ProxyOptions{
+			b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{
 				Owner: tc.owner, Transparent: tc.mode == rules.ModeTProxy, Forward: true,
 			})
 			r := rules.DefaultRedirect()

@@ -23,8 +23,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // timeout ends the wait for an expected answer.
 const timeout = time.Minute
 
-// newBed returns a network with a proxy and an application.
-func newBed(t *testing.T, o testbed.Options, p testbed.ProxyOptions) *testbed.Network {
+// newNetwork returns a network with a proxy and an application.
+func newNetwork(t *testing.T, o testbed.Options, p testbed.ProxyOptions) *testbed.Network {
 	t.Helper()
 	netnstest.RequireIDs(t, 1337, 1337)
 	b, err := testbed.New(o)
@@ -51,7 +51,7 @@ func call(from testbed.Caller, network, to string) testbed.Call {
 }
 
 func TestWithoutRulesNothingIsRedirected(t *testing.T) {
-	b := newBed(t, testbed.Options{
+	b := newNetwork(t, testbed.Options{
 		Interface: "vnet0",
 	}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Transparent: true})
 	for _, tc := range []struct {
@@ -112,7 +112,7 @@ func TestWithoutRulesNothingIsRedirected(t *testing.T) {
 }
 
 func TestCallsWithALocalAddress(t *testing.T) {
-	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, tc := range []struct{ network, local, to string }{
 		{"tcp", "127.0.0.6:0", "10.244.1.5:80"},
 		{"tcp", "10.244.1.5:7777", "10.9.9.9:80"},
@@ -172,7 +172,7 @@ func TestUnansweredCalls(t *testing.T) {
 }
 
 func TestSeveralRequests(t *testing.T) {
-	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, network := range []string{"tcp", "udp"} {
 		conn, err := b.Open(call(testbed.FromPod, network, "10.9.9.9:80"))
 		if err != nil {
@@ -189,7 +189,7 @@ func TestSeveralRequests(t *testing.T) {
 
 // TestProxyDoesNotForwardToItself makes a direct call to the outbound listener.
 func TestProxyDoesNotForwardToItself(t *testing.T) {
-	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{
+	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{
 		Owner: testbed.ProxyOwner, Forward: true,
 	})
 	got, err := b.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))
@@ -199,7 +199,7 @@ func TestProxyDoesNotForwardToItself(t *testing.T) {
 }
 
 func TestManyCallersAtOnce(t *testing.T) {
-	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -218,7 +218,7 @@ func TestManyCallersAtOnce(t *testing.T) {
 }
 
 func TestSecondProxyIsRejected(t *testing.T) {
-	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	if err := b.StartProxy(testbed.ProxyOptions{}); err == nil {
 		t.Error("two proxies")
 	}
@@ -234,7 +234,7 @@ func TestSecondProxyIsRejected(t *testing.T) {
 }
 
 func TestClosedNetworkRejectsCalls(t *testing.T) {
-	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	if err := errors.Join(b.Close(), b.Close()); err != nil {
 		t.Error(err)
 	}
@@ -250,7 +250,7 @@ func TestClosedNetworkRejectsCalls(t *testing.T) {
 
 func TestNothingLeaks(t *testing.T) {
 	use := func(t *testing.T) {
-		b := newBed(t, testbed.Options{
+		b := newNetwork(t, testbed.Options{
 			Interface: "vnet0",
 		}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true})
 		for _, to := range []string{"10.9.9.9:80", "127.0.0.1:80", "127.0.0.1:15001"} {

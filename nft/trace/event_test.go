@@ -29,8 +29,8 @@ func join(parts ...[]byte) (b []byte) {
 	return b
 }
 
-// jump encodes the message of a rule that jumps, with the headers of a TCP segment.
-func jump() []byte {
+// jumpMessage encodes the message of a rule that jumps, with the headers of a TCP segment.
+func jumpMessage() []byte {
 	network := make([]byte, 20)
 	network[9] = 6
 	copy(network[12:], []byte{10, 0, 0, 1, 10, 0, 0, 2})
@@ -57,7 +57,7 @@ func jump() []byte {
 }
 
 func TestDecode(t *testing.T) {
-	got, err := trace.Decode(jump())
+	got, err := trace.Decode(jumpMessage())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestDecodeRejectsMalformedInput(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(jump())
+	f.Add(jumpMessage())
 	f.Fuzz(func(_ *testing.T, message []byte) { _, _ = trace.Decode(message) })
 }
 

@@ -29,12 +29,13 @@ const childVariable = "TRACE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
-		child()
+		runChild()
 	}
 	goleak.VerifyTestMain(m)
 }
 
-func child() {
+// runChild opens and closes sessions.
+func runChild() {
 	ns, err := netns.Open("/proc/self/fd/3")
 	for err == nil {
 		var s *trace.Session
@@ -57,7 +58,7 @@ func tableExists(t *testing.T, ns *netns.NS) bool {
 	return slices.ContainsFunc(rs.Tables, func(x rules.Table) bool { return x.Name == trace.Table })
 }
 
-func open(t *testing.T, ns *netns.NS, f trace.Filter) *trace.Session {
+func openSession(t *testing.T, ns *netns.NS, f trace.Filter) *trace.Session {
 	t.Helper()
 	s, err := trace.Open(ns, trace.Options{Filter: f})
 	if err != nil {
@@ -93,8 +94,8 @@ func dial(t *testing.T, ns *netns.NS, network string, port int) {
 	}
 }
 
-// until reads events up to the first one of a packet to the port, and returns all of them.
-func until(t *testing.T, s *trace.Session, port uint16) []trace.Event {
+// readUntil reads events up to the first one of a packet to the port, and returns all of them.
+func readUntil(t *testing.T, s *trace.Session, port uint16) []trace.Event {
 	t.Helper()
 	if err := s.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
@@ -114,21 +115,21 @@ func until(t *testing.T, s *trace.Session, port uint16) []trace.Event {
 	}
 }
 
-// add adds tables in nft's syntax.
-func add(t *testing.T, ns *netns.NS, text string) {
+// addTables adds tables in nft's syntax.
+func addTables(t *testing.T, ns *netns.NS, text string) {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, "nft"), "-f", "-")
 	cmd.Stdin = strings.NewReader(text)
 	if err := ns.Do(func() error {
 		out, err := cmd.CombinedOutput()
-		return errors.Join(err, refusal(out))
+		return errors.Join(err, outputError(out))
 	}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// refusal returns the output of a program as an error, or nil if it is empty.
-func refusal(out []byte) error {
+// outputError returns the output of a program as an error, or nil if it is empty.
+func outputError(out []byte) error {
 	if len(out) == 0 {
 		return nil
 	}
@@ -137,12 +138,12 @@ func refusal(out []byte) error {
 
 func TestSessionSeesFirstPacketsFromTheFirstChainOn(t *testing.T) {
 	ns := netnstest.New(t)
-	add(t, ns, chains)
-	s := open(t, ns, trace.Filter{})
+	addTables(t, ns, chains)
+	s := openSession(t, ns, trace.Filter{})
 	dial(t, ns, "tcp", 1111)
 	dial(t, ns, "udp", 1112)
 	var seen []string
-	for _, e := range until(t, s, 1112) {
+	for _, e := range readUntil(t, s, 1112) {
 		if e.Kind == trace.Rule && e.Header != nil {
 			seen = append(seen,
 				fmt.Sprintf("%s %s %d", e.Header.Protocol, e.Chain, e.Header.Destination.Port()))
@@ -161,11 +162,11 @@ func TestSessionSeesFirstPacketsFromTheFirstChainOn(t *testing.T) {
 
 func TestFilterSelects(t *testing.T) {
 	ns := netnstest.New(t)
-	add(t, ns, chains)
-	s := open(t, ns, trace.Filter{Out: true, Port: 1111})
+	addTables(t, ns, chains)
+	s := openSession(t, ns, trace.Filter{Out: true, Port: 1111})
 	dial(t, ns, "tcp", 1110)
 	dial(t, ns, "tcp", 1111)
-	for _, e := range until(t, s, 1111) {
+	for _, e := range readUntil(t, s, 1111) {
 		if e.Header != nil && e.Header.Destination.Port() != 1111 {
 			t.Errorf("a packet to port %d is traced", e.Header.Destination.Port())
 		}
@@ -174,7 +175,7 @@ func TestFilterSelects(t *testing.T) {
 
 func TestOneSessionAtATime(t *testing.T) {
 	ns := netnstest.New(t)
-	s := open(t, ns, trace.Filter{})
+	s := openSession(t, ns, trace.Filter{})
 	if _, err := trace.Open(ns, trace.Options{}); !errors.Is(err, trace.ErrBusy) {
 		t.Errorf("a second session: %v, want %v", err, trace.ErrBusy)
 	}
@@ -199,9 +200,9 @@ func TestLeftTableWithoutOwnerIsRemoved(t *testing.T) {
 			}
 			return err
 		},
-		func() error { return open(t, ns, trace.Filter{}).Close() },
+		func() error { return openSession(t, ns, trace.Filter{}).Close() },
 	} {
-		add(t, ns, "table inet "+trace.Table+" {}")
+		addTables(t, ns, "table inet "+trace.Table+" {}")
 		if !tableExists(t, ns) {
 			t.Fatal("there is no table to remove")
 		}
@@ -214,7 +215,7 @@ func TestLeftTableWithoutOwnerIsRemoved(t *testing.T) {
 // TestLostEventsAreCounted overflows the receive buffer of the socket.
 func TestLostEventsAreCounted(t *testing.T) {
 	ns := netnstest.New(t)
-	add(t, ns, chains)
+	addTables(t, ns, chains)
 	cmd := exec.Command(netnstest.RequireBinary(t, "iptables-legacy"), "-A", "OUTPUT", "-j",
 		"ACCEPT")
 	if err := ns.Do(cmd.Run); err != nil {
@@ -297,7 +298,7 @@ func TestTheNextSessionRemovesTheTableOfAKilledOne(t *testing.T) {
 		if remains && hasOwnerTables {
 			t.Error("the table remains, although the kernel supports owner tables")
 		}
-		if err := open(t, ns, trace.Filter{}).Close(); err != nil || tableExists(t, ns) {
+		if err := openSession(t, ns, trace.Filter{}).Close(); err != nil || tableExists(t, ns) {
 			t.Fatalf("the next session leaves a table behind, error %v", err)
 		}
 	}

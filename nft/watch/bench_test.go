@@ -14,7 +14,7 @@ import (
 // the kernel a message and the watcher a read.
 func BenchmarkChange(b *testing.B) {
 	b.Run("unwatched", func(b *testing.B) {
-		c := change(b, netnstest.New(b), 0)
+		c := newChanger(b, netnstest.New(b), 0)
 		start := processorTime(b)
 		for b.Loop() {
 			c.commit(b)
@@ -25,15 +25,15 @@ func BenchmarkChange(b *testing.B) {
 		agent, pod := netnstest.New(b), netnstest.New(b)
 		w := open(b, agent)
 		add(b, w, pod)
-		c := change(b, pod, 0)
-		next(b, w)
+		c := newChanger(b, pod, 0)
+		nextEvent(b, w)
 		start, changes, reported := processorTime(b), 0, 0
 		for b.Loop() {
 			c.commit(b)
 			changes++
 			// Limit the queued messages to the capacity of the buffer.
 			for changes-reported >= 1000 {
-				reported += next(b, w).Count
+				reported += nextEvent(b, w).Count
 			}
 		}
 		b.ReportMetric(float64(processorTime(b)-start)/float64(b.N), "cpu-ns/op")
@@ -54,7 +54,7 @@ func BenchmarkFlood(b *testing.B) {
 	agent, pod := netnstest.New(b), netnstest.New(b)
 	w := open(b, agent)
 	add(b, w, pod)
-	c := change(b, pod, 0)
+	c := newChanger(b, pod, 0)
 	ctx, cancel := context.WithCancel(context.Background())
 	count := make(chan int)
 	go func() {

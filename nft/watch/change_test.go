@@ -17,9 +17,9 @@ type changer struct {
 	flags uint16 // additional flags of the message
 }
 
-// change returns a changer in a namespace. Its socket has the port id, or an id chosen by the
+// newChanger returns a changer in a namespace. Its socket has the port id, or an id chosen by the
 // kernel if port is 0.
-func change(t testing.TB, ns *netns.NS, port uint32) *changer {
+func newChanger(t testing.TB, ns *netns.NS, port uint32) *changer {
 	t.Helper()
 	c := &changer{}
 	err := ns.Do(func() (err error) {
@@ -44,20 +44,20 @@ func change(t testing.TB, ns *netns.NS, port uint32) *changer {
 func (c *changer) commit(t testing.TB) {
 	t.Helper()
 	c.off ^= unix.NFT_TABLE_F_DORMANT
-	begin := netfilter(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.NFNL_SUBSYS_NFTABLES, nil)
+	begin := netfilterMessage(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.NFNL_SUBSYS_NFTABLES, nil)
 	table := []byte{
 		6, 0, unix.NFTA_TABLE_NAME, 0, 'x', 0, 0, 0, 8, 0, unix.NFTA_TABLE_FLAGS, 0, 0, 0, 0, c.off,
 	}
-	add := netfilter(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|c.flags,
+	add := netfilterMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|c.flags,
 		0, table)
-	end := netfilter(unix.NFNL_MSG_BATCH_END, 0, unix.NFNL_SUBSYS_NFTABLES, nil)
+	end := netfilterMessage(unix.NFNL_MSG_BATCH_END, 0, unix.NFNL_SUBSYS_NFTABLES, nil)
 	if _, err := unix.Write(c.fd, append(append(begin, add...), end...)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// netfilter encodes an nfnetlink message of the family inet.
-func netfilter(kind, flags, resource uint16, attributes []byte) []byte {
+// netfilterMessage encodes an nfnetlink message of the family inet.
+func netfilterMessage(kind, flags, resource uint16, attributes []byte) []byte {
 	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+4+len(attributes)))
 	m = binary.NativeEndian.AppendUint16(m, kind)
 	m = binary.NativeEndian.AppendUint16(m, unix.NLM_F_REQUEST|flags)

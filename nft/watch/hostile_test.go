@@ -36,17 +36,17 @@ func TestAPodCannotGuessAPortThatSuppressesReports(t *testing.T) {
 		{"the port of the watcher", ports[0], false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c := change(t, pod, row.port)
-			if e := next(t, w); !e.Rules {
+			c := newChanger(t, pod, row.port)
+			if e := nextEvent(t, w); !e.Rules {
 				t.Errorf("got %+v", e)
 			}
 			c.flags = unix.NLM_F_ECHO
 			c.commit(t)
 			if !row.reported {
-				wantNothing(t, w)
+				checkNoEvent(t, w)
 				return
 			}
-			if e := next(t, w); !e.Rules {
+			if e := nextEvent(t, w); !e.Rules {
 				t.Errorf("got %+v", e)
 			}
 		})
@@ -71,12 +71,12 @@ func TestMessagesFromProcessesAreIgnored(t *testing.T) {
 		group := &unix.SockaddrNetlink{
 			Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1),
 		}
-		return unix.Sendto(fd, netfilter(generation, 0, 0, nil), 0, group)
+		return unix.Sendto(fd, netfilterMessage(generation, 0, 0, nil), 0, group)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantNothing(t, w)
+	checkNoEvent(t, w)
 }
 
 // TestMessagesOfOtherProcessesAreIgnored covers a process in the agent's namespace that sends a
@@ -106,7 +106,7 @@ func TestMessagesOfOtherProcessesAreIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	add(t, w, pod)
-	wantReported(t, w, first, pod)
+	checkReported(t, w, first, pod)
 }
 
 // TestTheAnswerToAnEarlierRequestIsIgnored covers an abandoned request, whose answer may precede
@@ -117,7 +117,7 @@ func TestTheAnswerToAnEarlierRequestIsIgnored(t *testing.T) {
 	add(t, w, first)
 	watch.AbandonRequest(t, w, first)
 	add(t, w, pod)
-	wantReported(t, w, first, pod)
+	checkReported(t, w, first, pod)
 }
 
 // TestAClosedWatcherSendsNoRequest checks that Add does not use the number of the closed
@@ -158,12 +158,12 @@ func TestAClosedWatcherSendsNoRequest(t *testing.T) {
 	}
 }
 
-// wantReported checks that a change in each namespace is reported with the right namespace.
-func wantReported(t *testing.T, w *watch.Watcher, namespaces ...*netns.NS) {
+// checkReported checks that a change in each namespace is reported with the right namespace.
+func checkReported(t *testing.T, w *watch.Watcher, namespaces ...*netns.NS) {
 	t.Helper()
 	for _, ns := range namespaces {
 		nft(t, ns, "add table inet x")
-		if e := next(t, w); e.NS != ns.ID() {
+		if e := nextEvent(t, w); e.NS != ns.ID() {
 			t.Errorf("got %+v, want a change in %s", e, ns)
 		}
 	}
@@ -176,8 +176,8 @@ func TestLostEventsAreReported(t *testing.T) {
 	w := open(t, agent)
 	add(t, w, pod, quiet)
 	watch.ShrinkBuffers(t, w)
-	c := change(t, pod, 0)
-	if e := next(t, w); e.NS != pod.ID() {
+	c := newChanger(t, pod, 0)
+	if e := nextEvent(t, w); e.NS != pod.ID() {
 		t.Errorf("got %+v", e)
 	}
 	for range 1000 {
@@ -185,7 +185,7 @@ func TestLostEventsAreReported(t *testing.T) {
 	}
 	losses := 0
 	for count := 0; losses == 0; count++ {
-		switch e := next(t, w); {
+		switch e := nextEvent(t, w); {
 		case e == watch.Event{Lost: true}:
 			losses++
 		case e.NS != pod.ID() || count > 10:
@@ -195,9 +195,9 @@ func TestLostEventsAreReported(t *testing.T) {
 	// Messages between two reads may overflow the buffer again, so that this change is lost too.
 	for ; losses < 4; losses++ {
 		nft(t, quiet, fmt.Sprint("add table inet x", losses))
-		e := next(t, w)
+		e := nextEvent(t, w)
 		for e.NS == pod.ID() {
-			e = next(t, w)
+			e = nextEvent(t, w)
 		}
 		if e.NS == quiet.ID() {
 			return
@@ -214,7 +214,7 @@ func TestLateRemovalOfAnIDKeepsItsNextNamespace(t *testing.T) {
 	add(t, w, pod)
 	watch.RemoveAll(w)
 	nft(t, pod, "add table inet x")
-	if e := next(t, w); e.NS != pod.ID() {
+	if e := nextEvent(t, w); e.NS != pod.ID() {
 		t.Errorf("got %+v", e)
 	}
 }

@@ -46,8 +46,8 @@ func add(t testing.TB, w *watch.Watcher, namespaces ...*netns.NS) {
 	}
 }
 
-// next returns the next event.
-func next(t testing.TB, w *watch.Watcher) watch.Event {
+// nextEvent returns the next event.
+func nextEvent(t testing.TB, w *watch.Watcher) watch.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -58,16 +58,16 @@ func next(t testing.TB, w *watch.Watcher) watch.Event {
 	return e
 }
 
-// wantNothing checks that no event is pending: it makes a change for each socket in a new
+// checkNoEvent checks that no event is pending: it makes a change for each socket in a new
 // namespace, and fails if an event of another namespace precedes theirs.
-func wantNothing(t testing.TB, w *watch.Watcher) {
+func checkNoEvent(t testing.TB, w *watch.Watcher) {
 	t.Helper()
 	marker := netnstest.New(t)
 	add(t, w, marker)
 	ip(t, marker, "rule add lookup 7")
 	nft(t, marker, "add table inet marker")
 	for rules, routes := false, false; !rules || !routes; {
-		e := next(t, w)
+		e := nextEvent(t, w)
 		if e.NS != marker.ID() {
 			t.Fatalf("got %+v, want only events of the marker namespace %s", e, marker)
 		}

@@ -22,7 +22,7 @@ func TestARuleChangeIsReportedOnceWithItsThread(t *testing.T) {
 		for range 2 {
 			nft(t, ns,
 				"add table inet x; add chain inet x y; add rule inet x y accept; add rule inet x y drop")
-			e := next(t, w)
+			e := nextEvent(t, w)
 			if e.PID == 0 || e.Generation <= last {
 				t.Errorf("%s: missing thread or old generation: %+v", ns, e)
 			}
@@ -38,7 +38,7 @@ func TestARuleChangeIsReportedOnceWithItsThread(t *testing.T) {
 			}
 		}
 	}
-	wantNothing(t, w)
+	checkNoEvent(t, w)
 }
 
 // generation returns the generation id of the ruleset, read with google/nftables.
@@ -63,7 +63,7 @@ func TestNoNamespaceIsTheCallersOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		nft(t, ns, "add table inet x")
-		if e := next(t, w); e.NS != ns.ID() {
+		if e := nextEvent(t, w); e.NS != ns.ID() {
 			t.Errorf("got %+v, want a change in %s", e, ns)
 		}
 	}
@@ -75,26 +75,26 @@ func TestNamespacesThatWereNotAddedAreNotReported(t *testing.T) {
 	add(t, w, pod)
 	nft(t, other, "add table inet x")
 	nft(t, agent, "add table inet x")
-	wantNothing(t, w)
+	checkNoEvent(t, w)
 }
 
 func TestBurstOfChangesIsOneEvent(t *testing.T) {
 	agent, pods := netnstest.New(t), []*netns.NS{netnstest.New(t), netnstest.New(t)}
 	w := open(t, agent)
 	add(t, w, pods...)
-	const each = 20
-	for range each {
+	const changesPerPod = 20
+	for range changesPerPod {
 		for _, ns := range pods {
 			nft(t, ns, "add table inet x; delete table inet x")
 		}
 	}
 	counts, events := map[netns.ID]int{}, 0
-	for counts[pods[0].ID()] < each || counts[pods[1].ID()] < each {
-		e := next(t, w)
+	for counts[pods[0].ID()] < changesPerPod || counts[pods[1].ID()] < changesPerPod {
+		e := nextEvent(t, w)
 		counts[e.NS] += e.Count
 		events++
 	}
-	if len(counts) != 2 || events > each {
+	if len(counts) != 2 || events > changesPerPod {
 		t.Errorf("%d events for %v", events, counts)
 	}
 }
@@ -148,10 +148,10 @@ func TestRouteChanges(t *testing.T) {
 			}
 			ip(t, pod, row.command)
 			if !row.reported {
-				wantNothing(t, w)
+				checkNoEvent(t, w)
 				return
 			}
-			if e := next(t, w); e.NS != pod.ID() || !e.Routes || e.Rules {
+			if e := nextEvent(t, w); e.NS != pod.ID() || !e.Routes || e.Rules {
 				t.Errorf("got %+v", e)
 			}
 		})
@@ -169,7 +169,7 @@ func TestAnAddedNamespaceIsNotKeptAlive(t *testing.T) {
 	}
 	add(t, w, pod)
 	nft(t, pod, "add table inet x")
-	if e := next(t, w); e.NS != pod.ID() {
+	if e := nextEvent(t, w); e.NS != pod.ID() {
 		t.Errorf("got %+v", e)
 	}
 	if err := pod.Close(); err != nil {
@@ -180,7 +180,7 @@ func TestAnAddedNamespaceIsNotKeptAlive(t *testing.T) {
 	second := netnstest.New(t)
 	add(t, w, second)
 	nft(t, second, "add table inet x")
-	if e := next(t, w); e.NS != second.ID() {
+	if e := nextEvent(t, w); e.NS != second.ID() {
 		t.Errorf("got %+v, want a change in %s", e, second)
 	}
 }

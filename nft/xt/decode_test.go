@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// packed encodes a structure from numbers in host byte order and bytes.
-func packed(fields ...any) []byte {
+// pack encodes a structure from numbers in host byte order and bytes.
+func pack(fields ...any) []byte {
 	var b []byte
 	for _, f := range fields {
 		switch f := f.(type) {
@@ -37,12 +37,12 @@ func must[T any](v T, err error) T {
 }
 
 // numbers encodes 32-bit numbers.
-func numbers(list ...uint32) []byte { return packed(list) }
+func numbers(list ...uint32) []byte { return pack(list) }
 
 // zeros returns n zero bytes.
 func zeros(n int) []byte { return make([]byte, n) }
 
-const all = ^uint32(0)
+const allBits = ^uint32(0)
 
 var (
 	tcp = rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
@@ -52,8 +52,8 @@ var (
 	icmp6 = rules.MatchProtocol{Protocols: []rules.Protocol{rules.ICMPv6}}
 )
 
-// comparers returns options for comparing matches.
-func comparers() cmp.Option {
+// compareOptions returns options for comparing matches.
+func compareOptions() cmp.Option {
 	return cmp.Options{
 		cmp.Comparer(func(a, b netipx.IPRange) bool { return a == b }),
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
@@ -75,24 +75,24 @@ func TestDecodeMatch(t *testing.T) {
 	}
 	// tcpInfo is struct xt_tcp with ports of both sides.
 	tcpInfo := func(source, destination [2]uint16, rest ...byte) []byte {
-		return packed(source[:], destination[:], rest)
+		return pack(source[:], destination[:], rest)
 	}
 	whole, web := [2]uint16{0, 65535}, [2]uint16{80, 80}
 	owner := func(uid, gid [2]uint32, bits ...byte) []byte {
-		return packed(uid[:], gid[:], bits, zeros(2))
+		return pack(uid[:], gid[:], bits, zeros(2))
 	}
 	someone, group := [2]uint32{1337, 1337}, [2]uint32{1338, 1339}
 	multi := func(direction, count byte, ports []uint16, flags []byte, invert byte) []byte {
 		ports, flags = append(ports, make([]uint16, 15-len(ports))...),
 			append(flags, zeros(15-len(flags))...)
-		return packed([]byte{direction, count}, ports, flags, []byte{invert})
+		return pack([]byte{direction, count}, ports, flags, []byte{invert})
 	}
 	state := func(revision uint32, requested, negated, mask uint16) []byte {
-		b := packed(zeros(146), requested, negated)
+		b := pack(zeros(146), requested, negated)
 		if revision == 1 {
-			return packed(b, []byte{byte(mask), 0})
+			return pack(b, []byte{byte(mask), 0})
 		}
-		return packed(b, mask, zeros(map[uint32]int{2: 4, 3: 12}[revision]))
+		return pack(b, mask, zeros(map[uint32]int{2: 4, 3: 12}[revision]))
 	}
 	// status is like state, with the mask of the status after the mask of the state.
 	status := func(revision uint32, negated, mask uint16) []byte {
@@ -122,18 +122,18 @@ func TestDecodeMatch(t *testing.T) {
 		want     []rules.Match // nil if it is unknown
 	}{
 		{
-			"--mark 0x539", nil, "mark", 1, packed(numbers(0x539, all), zeros(4)),
-			[]rules.Match{rules.MatchMark{Value: 0x539, Mask: all}},
+			"--mark 0x539", nil, "mark", 1, pack(numbers(0x539, allBits), zeros(4)),
+			[]rules.Match{rules.MatchMark{Value: 0x539, Mask: allBits}},
 		},
 		{
-			"! --mark 0x1/0xf", nil, "mark", 1, packed(numbers(1, 15), []byte{1, 0, 0, 0}),
+			"! --mark 0x1/0xf", nil, "mark", 1, pack(numbers(1, 15), []byte{1, 0, 0, 0}),
 			[]rules.Match{rules.MatchMark{Not: true, Value: 1, Mask: 15}},
 		},
-		{"an older revision of mark", nil, "mark", 0, packed(numbers(1, 15), zeros(4)), nil},
+		{"an older revision of mark", nil, "mark", 0, pack(numbers(1, 15), zeros(4)), nil},
 		{"a truncated mark", nil, "mark", 1, numbers(1, 15), nil},
 		{
-			"connmark", nil, "connmark", 1, packed(numbers(1, all), zeros(4)),
-			[]rules.Match{rules.MatchMark{Conntrack: true, Value: 1, Mask: all}},
+			"connmark", nil, "connmark", 1, pack(numbers(1, allBits), zeros(4)),
+			[]rules.Match{rules.MatchMark{Conntrack: true, Value: 1, Mask: allBits}},
 		},
 
 		{
@@ -149,10 +149,10 @@ func TestDecodeMatch(t *testing.T) {
 		}},
 		{
 			"--socket-exists", nil, "owner", 1, owner(someone, someone, 4, 0),
-			[]rules.Match{rules.MatchOwner{IDs: ids(0, all)}},
+			[]rules.Match{rules.MatchOwner{IDs: ids(0, allBits)}},
 		},
 		{"! --socket-exists", nil, "owner", 1, owner(someone, someone, 4, 4), []rules.Match{
-			rules.MatchOwner{Not: true, Socketless: true, IDs: ids(0, all)},
+			rules.MatchOwner{Not: true, Socketless: true, IDs: ids(0, allBits)},
 		}},
 		{
 			"--socket-exists ! --uid-owner", nil, "owner", 1, owner(someone, someone, 5, 1),
@@ -198,18 +198,18 @@ func TestDecodeMatch(t *testing.T) {
 		{"reversed ports", tcp, "tcp", 0, tcpInfo([2]uint16{9, 8}, web, 0, 0, 0, 0), nil},
 		{"a truncated tcp", tcp, "tcp", 0, tcpInfo(whole, web, 0, 0, 0), nil},
 		{
-			"-p udp --sport 53", udp, "udp", 0, packed([]uint16{53, 53, 0, 65535}, zeros(2)),
+			"-p udp --sport 53", udp, "udp", 0, pack([]uint16{53, 53, 0, 65535}, zeros(2)),
 			[]rules.Match{port(rules.Source, false, rules.Single[uint16](53))},
 		},
 		{
-			"-p udp ! --dport 53", udp, "udp", 0, packed([]uint16{0, 65535, 53, 53}, []byte{2, 0}),
+			"-p udp ! --dport 53", udp, "udp", 0, pack([]uint16{0, 65535, 53, 53}, []byte{2, 0}),
 			[]rules.Match{port(rules.Destination, true, rules.Single[uint16](53))},
 		},
 		{
 			"udp with an unknown bit", udp, "udp", 0,
-			packed([]uint16{0, 65535, 53, 53}, []byte{4, 0}), nil,
+			pack([]uint16{0, 65535, 53, 53}, []byte{4, 0}), nil,
 		},
-		{"udp of a rule for TCP", tcp, "udp", 0, packed([]uint16{53, 53, 0, 65535}, zeros(2)), nil},
+		{"udp of a rule for TCP", tcp, "udp", 0, pack([]uint16{53, 53, 0, 65535}, zeros(2)), nil},
 
 		{"--dports 443,80:90", tcp, "multiport", 1, multi(1, 3, []uint16{443, 80, 90},
 			[]byte{0, 1, 0}, 0), []rules.Match{
@@ -314,7 +314,7 @@ func TestDecodeMatch(t *testing.T) {
 			rules.Unknown{Text: "match conntrack revision 4", Data: string(numbers(6)[:1])},
 		}},
 
-		{"--state NEW,UNTRACKED of old iptables", nil, "state", 0, packed(numbers(0x48),
+		{"--state NEW,UNTRACKED of old iptables", nil, "state", 0, pack(numbers(0x48),
 			zeros(4)), []rules.Match{
 			rules.MatchState{States: rules.States(rules.New, rules.Untracked)},
 		}},
@@ -341,32 +341,32 @@ func TestDecodeMatch(t *testing.T) {
 		{"icmp with an unknown flag", icmp, "icmp", 0, []byte{8, 0, 255, 2}, nil},
 		{"a truncated icmp", icmp, "icmp", 0, []byte{8, 0, 255}, nil},
 
-		{"--src-type LOCAL,BROADCAST", nil, "addrtype", 1, packed([]uint16{0xc, 0},
+		{"--src-type LOCAL,BROADCAST", nil, "addrtype", 1, pack([]uint16{0xc, 0},
 			numbers(0)), []rules.Match{
 			rules.MatchAddrType{Types: rules.AddrTypes(rules.Local, rules.Broadcast)},
 		}},
-		{"! --src-type MULTICAST --dst-type UNICAST", nil, "addrtype", 1, packed([]uint16{0x20, 2},
+		{"! --src-type MULTICAST --dst-type UNICAST", nil, "addrtype", 1, pack([]uint16{0x20, 2},
 			numbers(1)), []rules.Match{
 			rules.MatchAddrType{Not: true, Types: rules.AddrTypes(rules.Multicast)},
 			rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Unicast)},
 		}},
-		{"! --dst-type XRESOLVE of old iptables", nil, "addrtype", 0, packed([]uint16{0, 0x800},
+		{"! --dst-type XRESOLVE of old iptables", nil, "addrtype", 0, pack([]uint16{0, 0x800},
 			numbers(0, 1)), []rules.Match{
 			rules.MatchAddrType{
 				Side: rules.Destination, Not: true, Types: rules.AddrTypes(rules.ResolvedType),
 			},
 		}},
-		{"--limit-iface-in", nil, "addrtype", 1, packed([]uint16{0, 4}, numbers(4)), nil},
-		{"--limit-iface-out", nil, "addrtype", 1, packed([]uint16{0, 4}, numbers(8)), nil},
+		{"--limit-iface-in", nil, "addrtype", 1, pack([]uint16{0, 4}, numbers(4)), nil},
+		{"--limit-iface-out", nil, "addrtype", 1, pack([]uint16{0, 4}, numbers(8)), nil},
 		{
 			"a type that does not exist", nil, "addrtype", 1,
-			packed([]uint16{0, 0x1000}, numbers(0)), nil,
+			pack([]uint16{0, 0x1000}, numbers(0)), nil,
 		},
 		{
 			"a negation with another number", nil, "addrtype", 0,
-			packed([]uint16{4, 0}, numbers(2, 0)), nil,
+			pack([]uint16{4, 0}, numbers(2, 0)), nil,
 		},
-		{"a truncated addrtype", nil, "addrtype", 0, packed([]uint16{4, 0}, numbers(0)), nil},
+		{"a truncated addrtype", nil, "addrtype", 0, pack([]uint16{4, 0}, numbers(0)), nil},
 
 		{"--transparent", nil, "socket", 1, []byte{1}, []rules.Match{rules.MatchSocket{}}},
 		{
@@ -398,23 +398,23 @@ func TestDecodeMatch(t *testing.T) {
 		{"rpfilter with an unknown flag", nil, "rpfilter", 0, []byte{16}, nil},
 		{"a truncated conntrack", nil, "conntrack", 3, state(3, 1, 0, 6)[:163], nil},
 
-		{"--src-range", nil, "iprange", 1, packed(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32),
+		{"--src-range", nil, "iprange", 1, pack(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32),
 			[]byte{1, 0, 0, 0}), []rules.Match{
 			between(rules.Source, false, "10.0.0.1-10.0.0.9"),
 		}},
-		{"--src-range ! --dst-range", nil, "iprange", 1, packed(addr("10.0.0.1"), addr("10.0.0.9"),
+		{"--src-range ! --dst-range", nil, "iprange", 1, pack(addr("10.0.0.1"), addr("10.0.0.9"),
 			addr("1.0.0.0"), addr("2.0.0.0"), []byte{0x23, 0, 0, 0}), []rules.Match{
 			between(rules.Source, false, "10.0.0.1-10.0.0.9"),
 			between(rules.Destination, true, "1.0.0.0-2.0.0.0"),
 		}},
 		{
 			"a reversed range", nil, "iprange", 1,
-			packed(addr("10.0.0.9"), addr("10.0.0.1"), zeros(32), []byte{1, 0, 0, 0}), nil,
+			pack(addr("10.0.0.9"), addr("10.0.0.1"), zeros(32), []byte{1, 0, 0, 0}), nil,
 		},
-		{"an iprange without a condition", nil, "iprange", 1, packed(zeros(68)), nil},
+		{"an iprange without a condition", nil, "iprange", 1, pack(zeros(68)), nil},
 		{
 			"a range with an unknown bit", nil, "iprange", 1,
-			packed(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32), []byte{5, 0, 0, 0}), nil,
+			pack(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32), []byte{5, 0, 0, 0}), nil,
 		},
 
 		{"another match", nil, "length", 0, zeros(5), nil},
@@ -435,7 +435,7 @@ func TestDecodeMatch(t *testing.T) {
 			decodeMatch(&r, rules.IPv4, xt.Extension{
 				Name: tc.match, Revision: tc.revision, Data: tc.info,
 			})
-			if diff := cmp.Diff(want, r.Matches, comparers()); diff != "" {
+			if diff := cmp.Diff(want, r.Matches, compareOptions()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -464,18 +464,18 @@ func TestDecodeTarget(t *testing.T) {
 	}
 	// nat4 is struct nf_nat_ipv4_multi_range_compat, nat6 struct nf_nat_range.
 	nat4 := func(count, flags uint32, first, last uint16) []byte {
-		return packed(numbers(count, flags), zeros(8),
+		return pack(numbers(count, flags), zeros(8),
 			big.AppendUint16(big.AppendUint16(nil, first), last), zeros(4))
 	}
 	nat6 := func(flags uint32, first, last uint16, rest ...byte) []byte {
-		return packed(numbers(flags), zeros(32),
+		return pack(numbers(flags), zeros(32),
 			big.AppendUint16(big.AppendUint16(nil, first), last), rest)
 	}
 	tproxy := func(mask, value uint32, addr []byte, port uint16) []byte {
-		return packed(numbers(mask, value), addr, big.AppendUint16(nil, port), zeros(6))
+		return pack(numbers(mask, value), addr, big.AppendUint16(nil, port), zeros(6))
 	}
 	zone := func(flags, zone uint16, size int, rest ...byte) []byte {
-		return packed(flags, zone, rest, zeros(size-4-len(rest)))
+		return pack(flags, zone, rest, zeros(size-4-len(rest)))
 	}
 	for _, tc := range []struct {
 		name     string
@@ -486,8 +486,8 @@ func TestDecodeTarget(t *testing.T) {
 		want     rules.Action // nil if it is unknown
 	}{
 		{
-			"--set-mark 0x53a", rules.IPv4, "MARK", 2, numbers(0x53a, all),
-			rules.SetMark{Value: 0x53a, Mask: all},
+			"--set-mark 0x53a", rules.IPv4, "MARK", 2, numbers(0x53a, allBits),
+			rules.SetMark{Value: 0x53a, Mask: allBits},
 		},
 		{
 			"--set-mark 1/15", rules.IPv4, "MARK", 2, numbers(1, 15),
@@ -499,59 +499,59 @@ func TestDecodeTarget(t *testing.T) {
 
 		{
 			"--save-mark", rules.IPv4, "CONNMARK", 1,
-			packed(numbers(0, all, all), []byte{1, 0, 0, 0}),
+			pack(numbers(0, allBits, allBits), []byte{1, 0, 0, 0}),
 			rules.SaveMark{},
 		},
 		{
 			"--restore-mark", rules.IPv4, "CONNMARK", 1,
-			packed(numbers(0, all, all), []byte{2, 0, 0, 0}),
+			pack(numbers(0, allBits, allBits), []byte{2, 0, 0, 0}),
 			rules.RestoreMark{},
 		},
 		{
 			"--save-mark of newer iptables", rules.IPv4, "CONNMARK", 2,
-			packed(numbers(0, all, all), []byte{0, 0, 1, 0}),
+			pack(numbers(0, allBits, allBits), []byte{0, 0, 1, 0}),
 			rules.SaveMark{},
 		},
 		{
 			"a mark that is shifted and saved", rules.IPv4, "CONNMARK", 2,
-			packed(numbers(0, all, all), []byte{0, 8, 1, 0}),
-			unknown("CONNMARK", 2, packed(numbers(0, all, all), []byte{0, 8, 1}),
+			pack(numbers(0, allBits, allBits), []byte{0, 8, 1, 0}),
+			unknown("CONNMARK", 2, pack(numbers(0, allBits, allBits), []byte{0, 8, 1}),
 				rules.WritesConntrackMark),
 		},
 		{
 			"a mark that is shifted and restored", rules.IPv4, "CONNMARK", 2,
-			packed(numbers(0, all, all), []byte{1, 8, 2, 0}),
-			unknown("CONNMARK", 2, packed(numbers(0, all, all), []byte{1, 8, 2}), rules.WritesMark),
+			pack(numbers(0, allBits, allBits), []byte{1, 8, 2, 0}),
+			unknown("CONNMARK", 2, pack(numbers(0, allBits, allBits), []byte{1, 8, 2}), rules.WritesMark),
 		},
 		{
 			"a mark that is shifted in an unknown mode", rules.IPv4, "CONNMARK", 2,
-			packed(numbers(0, all, all), []byte{1, 8, 3, 0}), nil,
+			pack(numbers(0, allBits, allBits), []byte{1, 8, 3, 0}), nil,
 		},
 		{
 			"--save-mark --nfmask 0xf --ctmask 0xff", rules.IPv4, "CONNMARK", 1,
-			packed(numbers(0, 0xff, 15), []byte{1, 0, 0, 0}),
-			rules.MixMark{Conntrack: true, ConntrackMark: all &^ 0xff, Mark: 15},
+			pack(numbers(0, 0xff, 15), []byte{1, 0, 0, 0}),
+			rules.MixMark{Conntrack: true, ConntrackMark: allBits &^ 0xff, Mark: 15},
 		},
 		{
 			"--restore-mark --nfmask 0xf --ctmask 0xff", rules.IPv6, "CONNMARK", 2,
-			packed(numbers(0, 0xff, 15), []byte{0, 0, 2, 0}),
-			rules.MixMark{Mark: all &^ 15, ConntrackMark: 0xff},
+			pack(numbers(0, 0xff, 15), []byte{0, 0, 2, 0}),
+			rules.MixMark{Mark: allBits &^ 15, ConntrackMark: 0xff},
 		},
 		{
 			"--set-mark 1/15 of the connection", rules.IPv4, "CONNMARK", 1,
-			packed(numbers(1, 15, 0), zeros(4)),
-			rules.MixMark{Conntrack: true, ConntrackMark: all &^ 15, Xor: 1},
+			pack(numbers(1, 15, 0), zeros(4)),
+			rules.MixMark{Conntrack: true, ConntrackMark: allBits &^ 15, Xor: 1},
 		},
 		{
 			"--set-mark 5 of the connection", rules.IPv4, "CONNMARK", 2,
-			packed(numbers(5, all, 0), zeros(4)),
+			pack(numbers(5, allBits, 0), zeros(4)),
 			rules.MixMark{Conntrack: true, Xor: 5},
 		},
 		{
 			"a connmark in an unknown mode", rules.IPv4, "CONNMARK", 1,
-			packed(numbers(0, all, all), []byte{3, 0, 0, 0}), nil,
+			pack(numbers(0, allBits, allBits), []byte{3, 0, 0, 0}), nil,
 		},
-		{"a truncated CONNMARK", rules.IPv4, "CONNMARK", 2, numbers(0, all, all), nil},
+		{"a truncated CONNMARK", rules.IPv4, "CONNMARK", 2, numbers(0, allBits, allBits), nil},
 
 		{
 			"--to-ports 15001", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 15001, 15001),
@@ -599,12 +599,12 @@ func TestDecodeTarget(t *testing.T) {
 		},
 		{
 			"--to-destination 10.0.0.1:8080", rules.IPv4, "DNAT", 0,
-			packed(numbers(1, 3), []byte{10, 0, 0, 1, 10, 0, 0, 1, 0x1f, 0x90, 0x1f, 0x90}),
+			pack(numbers(1, 3), []byte{10, 0, 0, 1, 10, 0, 0, 1, 0x1f, 0x90, 0x1f, 0x90}),
 			rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1"), Port: 8080},
 		},
 		{
 			"--to-destination 10.0.0.1-10.0.0.3", rules.IPv4, "DNAT", 1,
-			packed(numbers(1), []byte{10, 0, 0, 1}, zeros(12), []byte{10, 0, 0, 3}, zeros(12),
+			pack(numbers(1), []byte{10, 0, 0, 1}, zeros(12), []byte{10, 0, 0, 3}, zeros(12),
 				zeros(4)),
 			rules.DNATTo{
 				Addr: netip.MustParseAddr("10.0.0.1"), LastAddr: netip.MustParseAddr("10.0.0.3"),
@@ -612,18 +612,18 @@ func TestDecodeTarget(t *testing.T) {
 		},
 		{
 			"--to-destination fd00::1 --persistent --random", rules.IPv6, "DNAT", 2,
-			packed(numbers(9), []byte{0xfd}, zeros(14), []byte{1, 0xfd}, zeros(14), []byte{1},
+			pack(numbers(9), []byte{0xfd}, zeros(14), []byte{1, 0xfd}, zeros(14), []byte{1},
 				zeros(8)),
 			rules.DNATTo{Addr: netip.MustParseAddr("fd00::1")},
 		},
 		{
 			"--to-destination fd00::1-fd00::2 --persistent", rules.IPv6, "DNAT", 2,
-			packed(numbers(9), []byte{0xfd}, zeros(14), []byte{1, 0xfd}, zeros(14), []byte{2},
+			pack(numbers(9), []byte{0xfd}, zeros(14), []byte{1, 0xfd}, zeros(14), []byte{2},
 				zeros(8)), nil,
 		},
 		{
 			"reversed addresses", rules.IPv6, "DNAT", 2,
-			packed(numbers(1), []byte{0xfd}, zeros(14), []byte{2, 0xfd}, zeros(14), []byte{1},
+			pack(numbers(1), []byte{0xfd}, zeros(14), []byte{2, 0xfd}, zeros(14), []byte{1},
 				zeros(8)), nil,
 		},
 		{"DNAT without a change", rules.IPv4, "DNAT", 0, nat4(1, 0, 0, 0), nil},
@@ -674,34 +674,34 @@ func TestDecodeTarget(t *testing.T) {
 		{"a REJECT without a family", rules.Inet, "REJECT", 0, numbers(3), nil},
 
 		{
-			"--on-port 15006", rules.IPv4, "TPROXY", 1, tproxy(all, 0x539, zeros(16), 15006),
-			rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all},
+			"--on-port 15006", rules.IPv4, "TPROXY", 1, tproxy(allBits, 0x539, zeros(16), 15006),
+			rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: allBits},
 		},
 		{
-			"an older revision of TPROXY", rules.IPv4, "TPROXY", 0, tproxy(all, 0x539, zeros(4), 15006),
-			rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all},
+			"an older revision of TPROXY", rules.IPv4, "TPROXY", 0, tproxy(allBits, 0x539, zeros(4), 15006),
+			rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: allBits},
 		},
 		{
-			"an older revision of TPROXY of IPv6", rules.IPv6, "TPROXY", 0, tproxy(all, 0x539, zeros(4), 15006),
+			"an older revision of TPROXY of IPv6", rules.IPv6, "TPROXY", 0, tproxy(allBits, 0x539, zeros(4), 15006),
 			nil,
 		},
 		{
 			"--on-ip", rules.IPv4, "TPROXY", 1,
-			tproxy(all, 0x539, append([]byte{127, 0, 0, 1}, zeros(12)...), 15006),
+			tproxy(allBits, 0x539, append([]byte{127, 0, 0, 1}, zeros(12)...), 15006),
 			rules.TProxyDrop{
-				Port: 15006, Value: 0x539, Mask: all, Addr: netip.MustParseAddr("127.0.0.1"),
+				Port: 15006, Value: 0x539, Mask: allBits, Addr: netip.MustParseAddr("127.0.0.1"),
 			},
 		},
 		{
 			"--on-ip of IPv6", rules.IPv6, "TPROXY", 1,
-			tproxy(all, 0x539, append(zeros(15), 1), 15006),
+			tproxy(allBits, 0x539, append(zeros(15), 1), 15006),
 			rules.TProxyDrop{
-				Port: 15006, Value: 0x539, Mask: all, Addr: netip.MustParseAddr("::1"),
+				Port: 15006, Value: 0x539, Mask: allBits, Addr: netip.MustParseAddr("::1"),
 			},
 		},
 		{
-			"--on-port 0", rules.IPv4, "TPROXY", 1, tproxy(all, 0x539, zeros(16), 0),
-			rules.TProxyDrop{Value: 0x539, Mask: all},
+			"--on-port 0", rules.IPv4, "TPROXY", 1, tproxy(allBits, 0x539, zeros(16), 0),
+			rules.TProxyDrop{Value: 0x539, Mask: allBits},
 		},
 		{
 			"--tproxy-mark with bits to flip", rules.IPv4, "TPROXY", 1, tproxy(1, 3, zeros(16), 1),
@@ -715,7 +715,7 @@ func TestDecodeTarget(t *testing.T) {
 			rules.SetZone{Zone: 65535},
 		},
 		{
-			"a pointer of the kernel", rules.IPv4, "CT", 0, packed(zone(0, 1, 32), numbers(7, 7)),
+			"a pointer of the kernel", rules.IPv4, "CT", 0, pack(zone(0, 1, 32), numbers(7, 7)),
 			rules.SetZone{Zone: 1},
 		},
 		{"--notrack", rules.IPv4, "CT", 1, zone(1, 0, 72), rules.Notrack{}},
@@ -731,7 +731,7 @@ func TestDecodeTarget(t *testing.T) {
 		{"--zone 1 --ctevents new", rules.IPv4, "CT", 2, zone(0, 1, 72, 1), nil},
 		{
 			"a helper and a pointer of the kernel", rules.IPv4, "CT", 0,
-			packed(zone(0, 0, 32, append(zeros(8), "ftp"...)...), numbers(7, 7)),
+			pack(zone(0, 0, 32, append(zeros(8), "ftp"...)...), numbers(7, 7)),
 			rules.SetZone{Helper: "ftp"},
 		},
 		{"a truncated CT", rules.IPv4, "CT", 2, zone(0, 1, 64), nil},
@@ -758,7 +758,7 @@ func TestDecodeTarget(t *testing.T) {
 				tc.want = unknown(tc.target, tc.revision, tc.info, rules.AnyEffect)
 			}
 			x := xt.Extension{Name: tc.target, Revision: tc.revision, Data: tc.info}
-			if diff := cmp.Diff(tc.want, xt.DecodeTarget(tc.family, x), comparers()); diff != "" {
+			if diff := cmp.Diff(tc.want, xt.DecodeTarget(tc.family, x), compareOptions()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -777,7 +777,7 @@ func FuzzDecode(f *testing.F) {
 		for _, protocol := range []rules.MatchProtocol{tcp, udp} {
 			r := rules.Rule{Matches: []rules.Match{protocol}}
 			decodeMatch(&r, family, x)
-			reencode(t, family, protocol, r.Matches[1:])
+			checkReencoding(t, family, protocol, r.Matches[1:])
 		}
 		switch a := xt.DecodeTarget(family, x).(type) {
 		case nil:
@@ -792,8 +792,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// reencode checks that decoded matches are unchanged after encoding and decoding.
-func reencode(
+// checkReencoding checks that decoded matches are unchanged after encoding and decoding.
+func checkReencoding(
 	t *testing.T, family rules.Family, protocol rules.MatchProtocol, matches []rules.Match,
 ) {
 	t.Helper()
@@ -811,7 +811,7 @@ func reencode(
 	for _, x := range list {
 		decodeMatch(&r, family, x)
 	}
-	if diff := cmp.Diff(matches, r.Matches[1:], comparers()); len(matches)+len(r.Matches) > 1 &&
+	if diff := cmp.Diff(matches, r.Matches[1:], compareOptions()); len(matches)+len(r.Matches) > 1 &&
 		diff != "" {
 		t.Errorf("-decoded +encoded and decoded again:\n%s", diff)
 	}

@@ -54,18 +54,18 @@ var encodable = []struct {
 		"owner 1 070000000700000000000000000000000501",
 	},
 	{
-		rules.MatchOwner{IDs: []rules.IDRange{{First: 0, Last: all}}},
+		rules.MatchOwner{IDs: []rules.IDRange{{First: 0, Last: allBits}}},
 		"owner 1 0000000000000000000000000000000004",
 	},
 	{
-		rules.MatchOwner{Not: true, Socketless: true, IDs: []rules.IDRange{{First: 0, Last: all}}},
+		rules.MatchOwner{Not: true, Socketless: true, IDs: []rules.IDRange{{First: 0, Last: allBits}}},
 		"owner 1 000000000000000000000000000000000404",
 	},
 	{
 		rules.MatchCgroup{Path: "a/b", Level: 2},
 		"cgroup 2 01000000" + "612f62",
 	},
-	{rules.MatchMark{Not: true, Value: 0x539, Mask: all}, "mark 1 39050000ffffffff01"},
+	{rules.MatchMark{Not: true, Value: 0x539, Mask: allBits}, "mark 1 39050000ffffffff01"},
 	{rules.MatchMark{Conntrack: true, Value: 1, Mask: 15}, "connmark 1 010000000f"},
 	{
 		rules.MatchState{Not: true, States: rules.States(rules.New, rules.Untracked)},
@@ -98,7 +98,7 @@ var targets = []struct {
 	action rules.Action
 	want   string
 }{
-	{rules.IPv4, rules.SetMark{Value: 0x53a, Mask: all}, "MARK 2 3a050000ffffffff"},
+	{rules.IPv4, rules.SetMark{Value: 0x53a, Mask: allBits}, "MARK 2 3a050000ffffffff"},
 	{rules.IPv6, rules.SetMark{Value: 3, Mask: 1}, "MARK 2 0300000001"},
 	{
 		rules.IPv4,
@@ -166,7 +166,7 @@ var targets = []struct {
 	{rules.IPv4, rules.TProxyDrop{Value: 3, Mask: 1}, "TPROXY 1 0100000003"},
 	{
 		rules.IPv6,
-		rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all},
+		rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: allBits},
 		"TPROXY 1 ffffffff39050000" + strings.Repeat("00", 16) + "3a9e",
 	},
 	{rules.IPv4, rules.SetZone{Zone: 2}, "CT 0 000002"},
@@ -180,8 +180,8 @@ var sizes = map[string]int{
 	"CT 0": 40,
 }
 
-// written formats an extension as in the lists above.
-func written(x xt.Extension) string {
+// formatExtension formats an extension as in the lists above.
+func formatExtension(x xt.Extension) string {
 	key := x.Name + " " + string('0'+rune(x.Revision))
 	return strings.TrimRight(key+" "+hex.EncodeToString([]byte(strings.TrimRight(string(x.Data),
 		"\x00"))), " ")
@@ -195,9 +195,9 @@ func TestEncodeMatches(t *testing.T) {
 			continue
 		}
 		x := list[0]
-		if size := sizes[x.Name+" "+string('0'+rune(x.Revision))]; written(x) != tc.want ||
+		if size := sizes[x.Name+" "+string('0'+rune(x.Revision))]; formatExtension(x) != tc.want ||
 			len(x.Data) != size {
-			t.Errorf("%s: got %s with %d bytes, want %s with %d", tc.match, written(x), len(x.Data),
+			t.Errorf("%s: got %s with %d bytes, want %s with %d", tc.match, formatExtension(x), len(x.Data),
 				tc.want, size)
 		}
 	}
@@ -208,7 +208,7 @@ func TestEncodePortsOfUDP(t *testing.T) {
 		rules.MatchPort{Side: rules.Source, Ports: rules.Singles[uint16](53)},
 		rules.MatchPort{Side: rules.Destination, Not: true, Ports: rules.Singles[uint16](1)},
 	})
-	if err != nil || len(list) != 1 || written(list[0]) != "udp 0 350035000100010002" ||
+	if err != nil || len(list) != 1 || formatExtension(list[0]) != "udp 0 350035000100010002" ||
 		len(list[0].Data) != 10 {
 		t.Errorf("%v, error %v", list, err)
 	}
@@ -221,8 +221,8 @@ func TestEncodeTarget(t *testing.T) {
 		if x.Name == "REDIRECT" {
 			size = map[rules.Family]int{rules.IPv4: 20, rules.IPv6: 40}[tc.family]
 		}
-		if err != nil || written(x) != tc.want || len(x.Data) != size {
-			t.Errorf("%s: got %s with %d bytes, error %v, want %s with %d", tc.action, written(x),
+		if err != nil || formatExtension(x) != tc.want || len(x.Data) != size {
+			t.Errorf("%s: got %s with %d bytes, error %v, want %s with %d", tc.action, formatExtension(x),
 				len(x.Data), err, tc.want, size)
 		}
 		if got := xt.DecodeTarget(tc.family, x); got != tc.action {
@@ -309,12 +309,12 @@ func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
 		},
 		{
 			"the invalid id", 0,
-			[]rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](all)}},
+			[]rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](allBits)}},
 			"the invalid id 4294967295",
 		},
 		{
 			"no owner", 0,
-			[]rules.Match{rules.MatchOwner{Not: true, IDs: []rules.IDRange{{Last: all}}}},
+			[]rules.Match{rules.MatchOwner{Not: true, IDs: []rules.IDRange{{Last: allBits}}}},
 			"the invalid id 4294967295",
 		},
 		{
@@ -412,7 +412,7 @@ func TestEncodedMatchesDecodeToTheSame(t *testing.T) {
 		}
 		rules.SortMatches(r.Matches[1:])
 		if diff := cmp.Diff(append([]rules.Match{}, matches...), r.Matches[1:],
-			comparers()); diff != "" {
+			compareOptions()); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	})
@@ -425,7 +425,7 @@ func TestEncodeAddrRangeOfIPv6(t *testing.T) {
 	list := must(xt.EncodeMatches(0, []rules.Match{want}))
 	var r rules.Rule
 	decodeMatch(&r, rules.IPv6, list[0])
-	if diff := cmp.Diff([]rules.Match{want}, r.Matches, comparers()); diff != "" {
+	if diff := cmp.Diff([]rules.Match{want}, r.Matches, compareOptions()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	// The structure does not contain the family of the addresses.

@@ -11,7 +11,7 @@ import (
 // different matches have different texts.
 func TestTextOfStatefulMatches(t *testing.T) {
 	random := func(probability uint32, flags uint16) []byte {
-		return packed(uint16(0), flags, numbers(probability, 0, 0))
+		return pack(uint16(0), flags, numbers(probability, 0, 0))
 	}
 	for _, tc := range []struct {
 		match string
@@ -28,10 +28,10 @@ func TestTextOfStatefulMatches(t *testing.T) {
 		{"limit", numbers(1<<32-1, 3), "-m limit --limit 0/day (4294967295) --limit-burst 3"},
 		{"statistic", random(1<<29, 0), "-m statistic --mode random --probability 0.25000000000"},
 		{"statistic", random(1, 1), "-m statistic --mode random ! --probability 0.00000000047"},
-		{"statistic", packed(uint16(1), uint16(0), numbers(2, 1, 7)), "-m statistic --mode nth --every 3 --packet 1"},
-		{"statistic", packed(uint16(1), uint16(1), numbers(2, 0, 0)), "-m statistic --mode nth ! --every 3 --packet 0"},
-		{"statistic", packed(uint16(1), uint16(2), numbers(2, 0, 0)), "match statistic revision 0"},
-		{"statistic", packed(uint16(2), uint16(0), numbers(2, 0, 0)), "match statistic revision 0"},
+		{"statistic", pack(uint16(1), uint16(0), numbers(2, 1, 7)), "-m statistic --mode nth --every 3 --packet 1"},
+		{"statistic", pack(uint16(1), uint16(1), numbers(2, 0, 0)), "-m statistic --mode nth ! --every 3 --packet 0"},
+		{"statistic", pack(uint16(1), uint16(2), numbers(2, 0, 0)), "match statistic revision 0"},
+		{"statistic", pack(uint16(2), uint16(0), numbers(2, 0, 0)), "match statistic revision 0"},
 	} {
 		u := xt.DecodeMatch(&rules.Rule{}, rules.IPv4, xt.Extension{
 			Name: tc.match, Data: tc.data,

@@ -11,10 +11,10 @@ import (
 func TestIdentity(t *testing.T) {
 	pointer := numbers(0x1234, 0xffff8880)
 	limit := func(average, state uint32) []byte {
-		return packed(numbers(average, 5), numbers(state, 0), numbers(state, 9, 9, 0), pointer)
+		return pack(numbers(average, 5), numbers(state, 0), numbers(state, 9, 9, 0), pointer)
 	}
 	bpf := func(mode uint16, rest ...byte) []byte {
-		return packed(mode, uint16(1), numbers(7), rest)
+		return pack(mode, uint16(1), numbers(7), rest)
 	}
 	pinned := []byte("/sys/fs/bpf/x")
 	for _, tc := range []struct {
