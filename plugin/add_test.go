@@ -41,12 +41,12 @@ func TestADDDoesNotRedirectOtherPods(t *testing.T) {
 			if got := env.add(t, c); got != c.prevResult {
 				t.Errorf("result: %s", got)
 			}
-			holdsNothing(t, ns)
+			checkNoRules(t, ns)
 			if r := c.record(t); r.Outcome != "skip" || r.Reason != string(reason) ||
 				r.Redirect != nil {
 				t.Errorf("record: %+v, want reason %s", r, reason)
 			}
-			line := env.logged(t)[0]
+			line := env.logLines(t)[0]
 			if line["msg"] != "ADD" || line["decision"] != "skip" ||
 				line["reason"] != string(reason) || line["why"] == "" {
 				t.Errorf("log: %v", line)
@@ -67,14 +67,14 @@ func TestADDWithoutRequests(t *testing.T) {
 			c.args = "K8S_POD_NAMESPACE=shop"
 		},
 		"in an excluded namespace": func(c *sandboxCall) {
-			c.stdin = c.with(`"exclude_namespaces":["kube-system","shop"]`)
+			c.stdin = c.configuration(`"exclude_namespaces":["kube-system","shop"]`)
 		},
 		"of a pod of the node agent": func(c *sandboxCall) {
-			c.stdin = c.with(`"pod_namespace":"shop"`)
+			c.stdin = c.configuration(`"pod_namespace":"shop"`)
 			c.args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=sluice-node-x7k2p"
 		},
 		"of a pod whose annotations show that it was not injected": func(c *sandboxCall) {
-			c.stdin = c.with(`"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"}}`)
+			c.stdin = c.configuration(`"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"}}`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestADDRequestsThePod(t *testing.T) {
 				Name: "shop", Labels: tc.labels,
 			}}
 			c := newCall(t, ns)
-			c.stdin = c.with(tc.field)
+			c.stdin = c.configuration(tc.field)
 			env.add(t, c)
 			if diff := cmp.Diff(tc.requested, env.source.requested); diff != "" {
 				t.Error(diff)
@@ -192,24 +192,24 @@ func TestUnreadablePods(t *testing.T) {
 			if env.stdout.Len() > 0 {
 				t.Errorf("standard output: %q", env.stdout.String())
 			}
-			c.wantNoRecord(t)
-			line := env.logged(t)[0]
+			c.checkNoRecord(t)
+			line := env.logLines(t)[0]
 			if line["level"] != "error" || line["code"] != float64(tc.code) ||
 				line["error"] != want.Msg || line["details"] != want.Details ||
 				line["decision"] != "unreadable" || line["reason"] != "pod-unreadable" {
 				t.Errorf("log: %v", line)
 			}
 
-			c.stdin = c.with(`"unreadable_pods":"skip"`)
+			c.stdin = c.configuration(`"unreadable_pods":"skip"`)
 			env.stderr.Reset()
 			if got := env.add(t, c); got != c.prevResult {
 				t.Errorf("result: %s", got)
 			}
-			if line := env.logged(t)[0]; line["level"] != "error" ||
+			if line := env.logLines(t)[0]; line["level"] != "error" ||
 				line["reason"] != "pod-unreadable" || line["unreadable"] == nil {
 				t.Errorf("log: %v", line)
 			}
-			holdsNothing(t, ns)
+			checkNoRules(t, ns)
 			// CHECK requests the pod again. A pod of the mesh that was skipped is not in its
 			// desired state.
 			env.source.err, env.source.pod = nil, readPod(t, "sidecar")
@@ -246,12 +246,12 @@ func TestUnreadableNamespace(t *testing.T) {
 	env.source.namespaceErr = source.WithKind(source.Forbidden,
 		errors.New("namespace shop: not allowed"))
 	c := newCall(t, ns)
-	c.stdin = c.with(`"enablement_selectors":[{"namespaceSelector":{}}]`)
+	c.stdin = c.configuration(`"enablement_selectors":[{"namespaceSelector":{}}]`)
 	if e := env.call("ADD", c); e == nil || e.Code != 100 ||
 		e.Details != "namespace shop: not allowed" {
 		t.Errorf("%+v", e)
 	}
-	holdsNothing(t, ns)
+	checkNoRules(t, ns)
 }
 
 // TestADDOfTheNodeAgentWithAWrongConfiguration checks that the node agent's pod starts with an
@@ -259,14 +259,14 @@ func TestUnreadableNamespace(t *testing.T) {
 func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
 	env := newTestEnv(t, "sidecar")
 	c := newCall(t, netnstest.New(t))
-	c.stdin = c.with(`"pod_namespace":"shop","exclude_namespace":[]`)
+	c.stdin = c.configuration(`"pod_namespace":"shop","exclude_namespace":[]`)
 	if e := env.call("ADD", c); e == nil || e.Code != types.ErrInvalidNetworkConfig {
 		t.Errorf("another pod: %+v", e)
 	}
 	env.stderr.Reset()
 	c.args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=sluice-node-x7k2p"
 	env.add(t, c)
-	line := env.logged(t)[0]
+	line := env.logLines(t)[0]
 	if text, _ := line["configuration"].(string); line["level"] != "error" ||
 		!strings.Contains(text, "want exclude_namespaces") {
 		t.Errorf("log: %v", line)
@@ -287,14 +287,14 @@ func TestADDThatFailsAfterASuccessfulOne(t *testing.T) {
 	if e := env.call("ADD", c); e == nil {
 		t.Error("ADD succeeds")
 	}
-	holds(t, ns)
+	checkHasRules(t, ns)
 	if diff := cmp.Diff(before, c.record(t),
 		cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 		t.Error(diff)
 	}
 	env.source.err, env.source.pod = nil, readPod(t, "not-injected")
 	env.add(t, c)
-	holdsNothing(t, ns)
+	checkNoRules(t, ns)
 }
 
 // TestADDThatFailsAfterOneWithoutEffect checks that a failed ADD removes the record of a pod that
@@ -307,7 +307,7 @@ func TestADDThatFailsAfterOneWithoutEffect(t *testing.T) {
 	if e := env.call("ADD", c); e == nil {
 		t.Error("ADD succeeds")
 	}
-	c.wantNoRecord(t)
+	c.checkNoRecord(t)
 }
 
 // TestADDOfAPodWithWrongSettings checks that all invalid settings of a pod are in one error of
@@ -330,12 +330,12 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 	if len(e.Msg) > 160 || len(e.Details) > 768 || strings.Contains(e.Msg+e.Details, "\n") {
 		t.Errorf("too long: %+v", e)
 	}
-	if all, _ := env.logged(t)[0]["error_full"].(string); !strings.Contains(all,
+	if all, _ := env.logLines(t)[0]["error_full"].(string); !strings.Contains(all,
 		"variable ISTIO_DUAL_STACK of container istio-proxy") {
 		t.Errorf("the log does not list all invalid settings: %s", all)
 	}
-	holdsNothing(t, ns)
-	c.wantNoRecord(t)
+	checkNoRules(t, ns)
+	c.checkNoRecord(t)
 }
 
 // TestALineAboutAHostilePod checks that the log line about any pod is short enough for the node
@@ -380,7 +380,7 @@ func TestADDRejects(t *testing.T) {
 	}{
 		{
 			"a configuration with invalid fields", func(c *sandboxCall) {
-				c.stdin = c.with(`"backend":"ebpf"`, `"api_budget":"1h"`)
+				c.stdin = c.configuration(`"backend":"ebpf"`, `"api_budget":"1h"`)
 			},
 			types.ErrInvalidNetworkConfig,
 			`the plugin's configuration has 2 invalid fields; api_budget: "1h" is not allowed: want a duration`,
@@ -409,14 +409,14 @@ func TestADDRejects(t *testing.T) {
 		{
 			"an invalid result", func(c *sandboxCall) {
 				c.prevResult = `"none"`
-				c.stdin = c.with()
+				c.stdin = c.configuration()
 			},
 			types.ErrInvalidNetworkConfig, "the previous plugin's result is invalid",
 		},
 		{
 			"an invalid address", func(c *sandboxCall) {
 				c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.1"}]}`
-				c.stdin = c.with()
+				c.stdin = c.configuration()
 			},
 			types.ErrInvalidNetworkConfig, `prevResult: ips[0].address: "10.0.0.1" is invalid`,
 		},
@@ -439,7 +439,7 @@ func TestADDRejects(t *testing.T) {
 			if strings.Contains(tc.name, "configuration") {
 				return
 			}
-			if lines := env.logged(t); len(lines) != 1 || lines[0]["msg"] != "ADD" ||
+			if lines := env.logLines(t); len(lines) != 1 || lines[0]["msg"] != "ADD" ||
 				lines[0]["code"] != float64(tc.code) || lines[0]["decision"] == nil {
 				t.Errorf("log: %v", lines)
 			}
@@ -458,12 +458,12 @@ func TestADDWithoutAWritableDirectory(t *testing.T) {
 	}
 	for _, dir := range []string{file, "/proc/nowhere"} {
 		c.runDir = dir
-		c.stdin = c.with()
+		c.stdin = c.configuration()
 		env.stderr.Reset()
 		if got := env.add(t, c); got != c.prevResult {
 			t.Errorf("result: %s", got)
 		}
-		holds(t, ns)
+		checkHasRules(t, ns)
 		if text := env.stderr.String(); !strings.Contains(text, "record_error") {
 			t.Errorf("log: %s", text)
 		}
@@ -479,7 +479,7 @@ func TestManyADDsAtOnce(t *testing.T) {
 		ns := netnstest.New(t)
 		c := newCall(t, ns)
 		c.id, c.runDir = fmt.Sprintf("%064x", i+1), runDir
-		c.stdin = c.with()
+		c.stdin = c.configuration()
 		env := newTestEnv(t, "sidecar")
 		group.Go(func() {
 			if e := env.call("ADD", c); e != nil {

@@ -28,20 +28,20 @@ func newAmbientTestEnv(t testing.TB) (*testEnv, *netns.NS, sandboxCall) {
 	env, ns := newTestEnv(t, "not-injected"), netnstest.New(t)
 	env.source.pod.Metadata.Labels = map[string]string{"istio.io/dataplane-mode": "ambient"}
 	c := newCall(t, ns)
-	c.stdin = c.with(`"ambient_enabled":true`)
+	c.stdin = c.configuration(`"ambient_enabled":true`)
 	env.agent.enrol = func(
 		ref source.Ref, addresses []netip.Addr, fd int,
 	) (*agent.Enrolment, error) {
 		if ref.UID != podUID || !slices.Equal(addresses, []netip.Addr{netip.MustParseAddr("10.244.1.5")}) {
 			t.Errorf("request for %v with %v", ref, addresses)
 		}
-		return install(fd)
+		return installRules(fd)
 	}
 	return env, ns, c
 }
 
-// install installs the rules of ambient mode like the agent.
-func install(fd int) (*agent.Enrolment, error) {
+// installRules installs the rules of ambient mode like the agent.
+func installRules(fd int) (*agent.Enrolment, error) {
 	ns, err := netns.FromHandle(vishnetns.NsHandle(fd))
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func TestPodInAmbientModeIsEnrolledByTheAgent(t *testing.T) {
 		r.Backend != compat.BackendNFT {
 		t.Errorf("record: %+v", r)
 	}
-	line := env.logged(t)[0]
+	line := env.logLines(t)[0]
 	if line["decision"] != "ambient" || line["backend"] != "nft" || line["outcome"] != "created" ||
 		line["notes"] != "annotation-ignored: x" {
 		t.Errorf("log: %v", line)
@@ -86,7 +86,7 @@ func TestPodInAmbientModeIsEnrolledByTheAgent(t *testing.T) {
 	}
 	// Without the record CHECK decides like ADD.
 	c.runDir = t.TempDir()
-	c.stdin = c.with(`"ambient_enabled":true`)
+	c.stdin = c.configuration(`"ambient_enabled":true`)
 	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("CHECK without a record: %+v", e)
 	}
@@ -130,8 +130,8 @@ func TestPodInAmbientModeFailsClosed(t *testing.T) {
 				!strings.Contains(e.Msg, "is in ambient mode and cannot be enrolled") {
 				t.Errorf("%+v", e)
 			}
-			c.wantNoRecord(t)
-			holdsNothing(t, ns)
+			c.checkNoRecord(t)
+			checkNoRules(t, ns)
 			if a := env.agent.last(t); a.Decision != "ambient" || a.Result != "error" {
 				t.Errorf("report: %+v", a)
 			}
@@ -151,7 +151,7 @@ func TestNamespaceInAmbientMode(t *testing.T) {
 		t.Errorf("record: %+v", r)
 	}
 	env.source.requested = nil
-	c.stdin = c.with()
+	c.stdin = c.configuration()
 	env.add(t, c)
 	if r := c.record(t); r.Outcome != "skip" || strings.Contains(fmt.Sprint(env.source.requested), "namespace") {
 		t.Errorf("without ambient mode: %+v, requests %v", r, env.source.requested)
@@ -163,7 +163,7 @@ func TestNamespaceInAmbientMode(t *testing.T) {
 func TestRepeatedADDOfAPodThatLeavesAmbientMode(t *testing.T) {
 	env, ns, c := newAmbientTestEnv(t)
 	env.add(t, c)
-	holds(t, ns)
+	checkHasRules(t, ns)
 	env.source.pod = readPod(t, "sidecar")
 	env.add(t, c)
 	if r := c.record(t); r.Redirect == nil || r.Ambient != nil {
@@ -177,5 +177,5 @@ func TestRepeatedADDOfAPodThatLeavesAmbientMode(t *testing.T) {
 	env.source.pod.Metadata.Labels = nil
 	env.source.namespace = &decide.Namespace{}
 	env.add(t, c)
-	holdsNothing(t, ns)
+	checkNoRules(t, ns)
 }

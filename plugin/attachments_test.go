@@ -34,11 +34,11 @@ func TestSeveralAttachments(t *testing.T) {
 			second.ifname = "net1"
 			for c, ips := range map[*sandboxCall]string{&first: tc.first, &second: tc.second} {
 				c.prevResult = `{"cniVersion":"1.1.0","ips":[` + ips + `]}`
-				c.stdin = c.with()
+				c.stdin = c.configuration()
 			}
 			env.add(t, first)
 			env.add(t, second)
-			if _, noted := env.logged(t)[1]["ipv6-uncaptured"]; noted != tc.noted {
+			if _, noted := env.logLines(t)[1]["ipv6-uncaptured"]; noted != tc.noted {
 				t.Errorf("log: %s", env.stderr.String())
 			}
 			all, err := record.In(first.runDir).Of(first.id)
@@ -103,7 +103,7 @@ func TestSecondAttachmentThatIsNotRedirected(t *testing.T) {
 	first := newCall(t, ns)
 	env.add(t, first)
 	second := first
-	second.ifname, second.stdin = "net1", first.with(`"exclude_namespaces":["shop"]`)
+	second.ifname, second.stdin = "net1", first.configuration(`"exclude_namespaces":["shop"]`)
 	env.add(t, second)
 	if r := first.record(t); r.Redirect == nil {
 		t.Errorf("record: %+v", r)
@@ -120,7 +120,7 @@ func TestAttachmentIsNotAnotherAttachmentOfItsPod(t *testing.T) {
 	c := newCall(t, ns)
 	before := c
 	before.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"fd00::5/64"}]}`
-	before.stdin = before.with()
+	before.stdin = before.configuration()
 	env.add(t, before)
 	env.add(t, c)
 	if r := c.record(t); r.Redirect == nil || r.Redirect.IPv6 {

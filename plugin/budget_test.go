@@ -13,24 +13,24 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// slow is a source that takes some time to return the pod, and never returns the namespace.
-type slow struct {
-	*pods
+// slowSource is a source that takes some time to return the pod, and never returns the namespace.
+type slowSource struct {
+	*podSource
 	podTakes time.Duration
 }
 
-func (s slow) Pod(ctx context.Context, ref source.Ref) (*decide.Pod, error) {
+func (s slowSource) Pod(ctx context.Context, ref source.Ref) (*decide.Pod, error) {
 	timer := time.NewTimer(s.podTakes)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return s.pods.Pod(ctx, ref)
+		return s.podSource.Pod(ctx, ref)
 	case <-ctx.Done():
 		return nil, source.WithKind(source.Unavailable, context.Cause(ctx))
 	}
 }
 
-func (s slow) Namespace(ctx context.Context, _ string) (*decide.Namespace, error) {
+func (s slowSource) Namespace(ctx context.Context, _ string) (*decide.Namespace, error) {
 	<-ctx.Done()
 	return nil, source.WithKind(source.Unavailable, context.Cause(ctx))
 }
@@ -50,9 +50,9 @@ func TestBudgetOfAllRequests(t *testing.T) {
 			ns := netnstest.New(t)
 			synctest.Test(t, func(t *testing.T) {
 				env := newTestEnv(t, "sidecar")
-				env.Source = func(*config.Config) source.Source { return slow{env.source, tc.podTakes} }
+				env.Source = func(*config.Config) source.Source { return slowSource{env.source, tc.podTakes} }
 				c := newCall(t, ns)
-				c.stdin = c.with(`"api_budget":"5s"`,
+				c.stdin = c.configuration(`"api_budget":"5s"`,
 					`"enablement_selectors":[{"namespaceSelector":{}}]`)
 				for _, verb := range []string{"ADD", "CHECK"} {
 					start := time.Now()

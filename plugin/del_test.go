@@ -30,20 +30,21 @@ func TestDELWithoutState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCall(t, nil)
 			c.stdin, c.netns = stdin, "/run/netns/gone"
-			execute(t, host, "DEL", c).silent(t)
+			execute(t, host, "DEL", c).checkSilent(t)
 			c.netns, c.args = "", "no pairs"
-			execute(t, host, "DEL", c).silent(t)
+			execute(t, host, "DEL", c).checkSilent(t)
 		})
 	}
 	c := newCall(t, nil)
 	c.id = "../../etc/passwd"
-	if e := execute(t, host, "DEL", c).failed(t); e.Code != types.ErrInvalidEnvironmentVariables {
+	if e := execute(t, host, "DEL", c).mustFail(t); e.Code != types.ErrInvalidEnvironmentVariables {
 		t.Errorf("DEL of an invalid container id: %+v", e)
 	}
 }
 
-// refused contains changes to a valid configuration because of which package skel rejects DEL.
-var refused = map[string]struct{ was, is string }{
+// rejectedConfigurations contains changes to a valid configuration because of which package skel
+// rejects DEL.
+var rejectedConfigurations = map[string]struct{ old, new string }{
 	"an unknown version":             {`"cniVersion":"1.1.0","name"`, `"cniVersion":"7.0.0","name"`},
 	"no name":                        {`"name":"e2e"`, `"name":""`},
 	"a name that is not allowed":     {`"name":"e2e"`, `"name":"../e2e"`},
@@ -54,19 +55,19 @@ var refused = map[string]struct{ was, is string }{
 // an invalid configuration.
 func TestRejectedDELRemovesTheRecord(t *testing.T) {
 	host := netnstest.New(t)
-	for name, change := range refused {
+	for name, change := range rejectedConfigurations {
 		t.Run(name, func(t *testing.T) {
 			env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 			c := newCall(t, ns)
 			env.add(t, c)
-			c.stdin = strings.Replace(c.stdin, change.was, change.is, 1)
+			c.stdin = strings.Replace(c.stdin, change.old, change.new, 1)
 			out := execute(t, host, "DEL", c)
-			out.silent(t)
+			out.checkSilent(t)
 			if !strings.Contains(out.stderr, "DEL continues although it is rejected: ") {
 				t.Errorf("standard error: %q", out.stderr)
 			}
-			c.wantNoRecord(t)
-			holdsNothing(t, ns)
+			c.checkNoRecord(t)
+			checkNoRules(t, ns)
 		})
 	}
 }
@@ -84,8 +85,8 @@ func TestRejectedDELKeepsRules(t *testing.T) {
 		env.add(t, c)
 		env.add(t, other)
 		other.stdin = strings.Replace(c.stdin, `"name":"e2e"`, `"name":""`, 1)
-		execute(t, host, "DEL", other).silent(t)
-		holds(t, ns)
+		execute(t, host, "DEL", other).checkSilent(t)
+		checkHasRules(t, ns)
 		keys, err := record.In(c.runDir).Keys()
 		if want := []record.Key{{ContainerID: c.id, IfName: "eth0"}}; err != nil ||
 			!slices.Equal(keys, want) {
@@ -98,9 +99,9 @@ func TestRejectedDELKeepsRules(t *testing.T) {
 		env.add(t, c)
 		c.args += ";K8S_POD_INFRA_CONTAINER_ID=" + c.id
 		c.stdin = strings.Replace(c.stdin, `"name":"e2e"`, `"name":""`, 1)
-		execute(t, host, "DEL", c).silent(t)
-		holds(t, ns)
-		c.wantNoRecord(t)
+		execute(t, host, "DEL", c).checkSilent(t)
+		checkHasRules(t, ns)
+		c.checkNoRecord(t)
 	})
 }
 
@@ -111,19 +112,19 @@ func TestRejectedDELInTheHostNamespace(t *testing.T) {
 	c := newCall(t, host)
 	env.add(t, c)
 	c.stdin = strings.Replace(c.stdin, `"name":"e2e"`, `"name":""`, 1)
-	execute(t, host, "DEL", c).silent(t)
-	holds(t, host)
+	execute(t, host, "DEL", c).checkSilent(t)
+	checkHasRules(t, host)
 	cmd := command(t, "DEL", c)
 	cmd.Env = append(cmd.Env, "CNI_NETNS_OVERRIDE=1")
-	run(t, host, cmd).silent(t)
-	holdsNothing(t, host)
+	run(t, host, cmd).checkSilent(t)
+	checkNoRules(t, host)
 }
 
 // TestDELWithoutCompleteEnvironment covers an incomplete environment, which is rejected before
 // standard input is read. DEL reads it nevertheless, with a timeout.
 func TestDELWithoutCompleteEnvironment(t *testing.T) {
 	host := netnstest.New(t)
-	without := func(environment []string) []string {
+	withoutPath := func(environment []string) []string {
 		return slices.DeleteFunc(environment, func(pair string) bool {
 			return strings.HasPrefix(pair, "CNI_PATH=")
 		})
@@ -133,9 +134,9 @@ func TestDELWithoutCompleteEnvironment(t *testing.T) {
 		c := newCall(t, nil)
 		env.add(t, c)
 		cmd := command(t, "DEL", c)
-		cmd.Env = without(cmd.Env)
-		run(t, host, cmd).silent(t)
-		c.wantNoRecord(t)
+		cmd.Env = withoutPath(cmd.Env)
+		run(t, host, cmd).checkSilent(t)
+		c.checkNoRecord(t)
 	})
 	t.Run("standard input does not end", func(t *testing.T) {
 		c := newCall(t, nil)
@@ -145,9 +146,9 @@ func TestDELWithoutCompleteEnvironment(t *testing.T) {
 		}
 		defer func() { _ = errors.Join(silent.Close(), keptOpen.Close()) }()
 		cmd := command(t, "DEL", c)
-		cmd.Env, cmd.Stdin = without(cmd.Env), silent
+		cmd.Env, cmd.Stdin = withoutPath(cmd.Env), silent
 		out := run(t, host, cmd)
-		out.silent(t)
+		out.checkSilent(t)
 		if !strings.Contains(out.stderr,
 			"DEL continues without its configuration: standard input has not ended after 1s") {
 			t.Errorf("standard error: %q", out.stderr)
@@ -187,7 +188,7 @@ func TestDELWithALongConfiguration(t *testing.T) {
 			ended := run(t, host, cmd)
 			_ = errors.Join(out.Close(), in.Close()) // also ends the writer
 			writer.Wait()
-			ended.silent(t)
+			ended.checkSilent(t)
 			if (ended.stderr == "") != (tc.stderr == "") ||
 				!strings.Contains(ended.stderr, tc.stderr) {
 				t.Errorf("standard error: %q", ended.stderr)

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// wantKeysOnce fails the test if an object has a duplicate key, of which most readers would keep
+// checkUniqueKeys fails the test if an object has a duplicate key, of which most readers would keep
 // one value.
-func wantKeysOnce(t testing.TB, object string) {
+func checkUniqueKeys(t testing.TB, object string) {
 	t.Helper()
 	seen := map[string]bool{}
 	d := json.NewDecoder(strings.NewReader(object))
@@ -45,9 +45,9 @@ func TestNotesOfOneKind(t *testing.T) {
 	}
 	c := newCall(t, ns)
 	c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
-	c.stdin = c.with()
+	c.stdin = c.configuration()
 	env.add(t, c)
-	line := env.logged(t)[0]
+	line := env.logLines(t)[0]
 	text, _ := line["variable-unread"].(string)
 	if line["ipv6-uncaptured"] == nil {
 		t.Errorf("a note of another kind is missing: %v", line)
@@ -79,7 +79,7 @@ func TestRecordsThatCannotBeShared(t *testing.T) {
 	}
 	env.stderr.Reset()
 	env.add(t, c)
-	text, _ := env.logged(t)[0]["other_records_error"].(string)
+	text, _ := env.logLines(t)[0]["other_records_error"].(string)
 	for _, name := range others {
 		if !strings.Contains(text, name) {
 			t.Errorf("nothing of %s: %s", name, text)

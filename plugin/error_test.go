@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// specified contains the codes of the specification by their names in Go.
-var specified = map[string]uint{
+// specCodes contains the codes of the specification by their names in Go.
+var specCodes = map[string]uint{
 	"ErrIncompatibleCNIVersion":      types.ErrIncompatibleCNIVersion,
 	"ErrUnsupportedField":            types.ErrUnsupportedField,
 	"ErrUnknownContainer":            types.ErrUnknownContainer,
@@ -43,7 +43,7 @@ func TestDocumentedCodes(t *testing.T) {
 	documented := map[uint]bool{}
 	for _, row := range regexp.MustCompile(`(?m)^//\t *(\d+)  `).FindAllStringSubmatch(string(text),
 		-1) {
-		documented[number(t, row[1])] = true
+		documented[mustParse(t, row[1])] = true
 	}
 	returned := map[uint]bool{types.ErrIncompatibleCNIVersion: true} // by package skel
 	files, err := filepath.Glob("*.go")
@@ -61,15 +61,15 @@ func TestDocumentedCodes(t *testing.T) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.SelectorExpr:
-				if code, known := specified[n.Sel.Name]; known {
+				if code, known := specCodes[n.Sel.Name]; known {
 					returned[code] = true
-				} else if of, _ := n.X.(*ast.Ident); of != nil && of.Name == "types" &&
+				} else if pkg, _ := n.X.(*ast.Ident); pkg != nil && pkg.Name == "types" &&
 					strings.HasPrefix(n.Sel.Name, "Err") && n.Sel.Name != "Error" {
 					t.Errorf("%s: the code of %s is unknown", name, n.Sel.Name)
 				}
 			case *ast.ValueSpec:
 				if value, isCode := codeOf(n); isCode {
-					returned[number(t, value)] = true
+					returned[mustParse(t, value)] = true
 				}
 			}
 			return true
@@ -92,7 +92,7 @@ func codeOf(spec *ast.ValueSpec) (string, bool) {
 	return "", false
 }
 
-func number(t testing.TB, text string) uint {
+func mustParse(t testing.TB, text string) uint {
 	t.Helper()
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {

@@ -67,8 +67,8 @@ func run(t *testing.T, host *netns.NS, cmd *exec.Cmd) output {
 	return output{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// failed returns the error that the executable has printed.
-func (o output) failed(t *testing.T) types.Error {
+// mustFail returns the error that the executable has printed.
+func (o output) mustFail(t *testing.T) types.Error {
 	t.Helper()
 	var e types.Error
 	if err := json.Unmarshal([]byte(o.stdout), &e); err != nil || o.status != 1 || e.Code == 0 {
@@ -78,8 +78,8 @@ func (o output) failed(t *testing.T) types.Error {
 	return e
 }
 
-// silent fails the test unless the executable has succeeded without standard output.
-func (o output) silent(t *testing.T) {
+// checkSilent fails the test unless the executable has succeeded without standard output.
+func (o output) checkSilent(t *testing.T) {
 	t.Helper()
 	if o.status != 0 || o.stdout != "" {
 		t.Errorf("status %d, stdout %q, stderr %q; want 0 and nothing", o.status, o.stdout,
@@ -111,7 +111,7 @@ func TestTheExecutable(t *testing.T) {
 	if out.status != 0 || out.stdout != c.prevResult {
 		t.Fatalf("ADD: %+v", out)
 	}
-	holds(t, pod)
+	checkHasRules(t, pod)
 	var line struct {
 		Pod, Namespace, Sandbox, Decision, Reason, Backend string
 		DurationMS                                         float64 `json:"duration_ms"`
@@ -130,22 +130,22 @@ func TestTheExecutable(t *testing.T) {
 		string(file) != out.stderr {
 		t.Errorf("log file: %q, %v; want %q", file, err, out.stderr)
 	}
-	execute(t, host, "CHECK", c).silent(t)
-	execute(t, host, "DEL", c).silent(t)
-	execute(t, host, "DEL", c).silent(t)
-	c.stdin = c.with(`"cni.dev/valid-attachments":[]`)
-	execute(t, host, "GC", c).silent(t)
+	execute(t, host, "CHECK", c).checkSilent(t)
+	execute(t, host, "DEL", c).checkSilent(t)
+	execute(t, host, "DEL", c).checkSilent(t)
+	c.stdin = c.configuration(`"cni.dev/valid-attachments":[]`)
+	execute(t, host, "GC", c).checkSilent(t)
 	if out := execute(t, host, "VERSION", c); !strings.Contains(out.stdout,
 		`"supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]`) {
 		t.Errorf("VERSION: %+v", out)
 	}
 	token := server.Token()
 	server.SetToken("another")
-	if e := execute(t, host, "ADD", c).failed(t); e.Code != 100 ||
+	if e := execute(t, host, "ADD", c).mustFail(t); e.Code != 100 ||
 		!strings.Contains(e.Msg, "unauthorized") {
 		t.Errorf("ADD with a token that is not accepted: %+v", e)
 	}
-	if e := execute(t, host, "STATUS", c).failed(t); e.Code != types.ErrPluginNotAvailable {
+	if e := execute(t, host, "STATUS", c).mustFail(t); e.Code != types.ErrPluginNotAvailable {
 		t.Errorf("STATUS with a token that is not accepted: %+v", e)
 	}
 	if file, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni.log")); err != nil ||

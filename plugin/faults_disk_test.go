@@ -22,20 +22,20 @@ func TestAFullDisk(t *testing.T) {
 	ns := netnstest.New(t)
 	c := newCall(t, ns)
 	c.runDir = filetest.Disk(t, "256k")
-	c.stdin = c.with()
+	c.stdin = c.configuration()
 	env := newTestEnv(t, "sidecar")
 	free := filetest.Fill(t, c.runDir)
 	env.add(t, c)
 	if log := env.stderr.String(); !strings.Contains(log, "no space left on device") {
 		t.Errorf("the log does not report what was not written: %s", log)
 	}
-	c.wantNoRecord(t)
+	c.checkNoRecord(t)
 	for _, verb := range []string{"CHECK", "STATUS", "STATUS"} {
 		if e := env.call(verb, c); e != nil {
 			t.Errorf("%s: %+v", verb, e)
 		}
 	}
-	wantWhole(t, c.runDir)
+	checkComplete(t, c.runDir)
 	free()
 	if e := env.call("STATUS", c); e != nil {
 		t.Errorf("STATUS: %+v", e)
@@ -47,13 +47,13 @@ func TestAFullDisk(t *testing.T) {
 	if e := env.call("DEL", c); e != nil {
 		t.Errorf("DEL: %+v", e)
 	}
-	c.wantNoRecord(t)
-	wantWhole(t, c.runDir)
+	c.checkNoRecord(t)
+	checkComplete(t, c.runDir)
 	free()
 }
 
-// wantWhole fails the test if a file is incomplete.
-func wantWhole(t *testing.T, dir string) {
+// checkComplete fails the test if a file is incomplete.
+func checkComplete(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

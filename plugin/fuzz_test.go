@@ -13,19 +13,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// idle is a backend that does nothing, and reports no difference.
-type idle struct{ compat.Backend }
+// idleBackend is a backend that does nothing, and reports no difference.
+type idleBackend struct{ compat.Backend }
 
-func (idle) Name() compat.BackendName { return compat.BackendNFT }
+func (idleBackend) Name() compat.BackendName { return compat.BackendNFT }
 
-func (idle) Apply(*netns.NS, rules.Ruleset, compat.Snapshot) (compat.Result, error) {
+func (idleBackend) Apply(*netns.NS, rules.Ruleset, compat.Snapshot) (compat.Result, error) {
 	return compat.Result{Result: nft.Result{Outcome: nft.Created}, Backend: compat.BackendNFT}, nil
 }
 
-func (idle) Check(*netns.NS, rules.Ruleset, compat.Snapshot) (compat.Comparison, error) {
+func (idleBackend) Check(*netns.NS, rules.Ruleset, compat.Snapshot) (compat.Comparison, error) {
 	return compat.Comparison{}, nil
 }
-func (idle) Remove(*netns.NS) (bool, error) { return false, nil }
+func (idleBackend) Remove(*netns.NS) (bool, error) { return false, nil }
 
 // FuzzVerbs passes arbitrary input to the verbs. No verb panics; standard output is empty or JSON;
 // errors are printable lines of bounded length. For speed nothing is written to disk: the tests of
@@ -33,20 +33,20 @@ func (idle) Remove(*netns.NS) (bool, error) { return false, nil }
 func FuzzVerbs(f *testing.F) {
 	c := newCall(f, nil)
 	f.Add([]byte(c.stdin), c.args, c.id)
-	f.Add([]byte(c.with(`"kubernetes":{"kubeconfig":"/k","exclude_namespaces":["a"]}`,
+	f.Add([]byte(c.configuration(`"kubernetes":{"kubeconfig":"/k","exclude_namespaces":["a"]}`,
 		`"log_level":"debug"`)), "", "x")
-	f.Add([]byte(c.with(`"cni.dev/valid-attachments":[{"containerID":"../x","ifname":"eth0"}]`)),
+	f.Add([]byte(c.configuration(`"cni.dev/valid-attachments":[{"containerID":"../x","ifname":"eth0"}]`)),
 		"K8S_POD_NAME=../../x;K8S_POD_NAMESPACE=;", "..")
 	f.Add([]byte(`{"cniVersion":"0.3.0","name":"n","prevResult":{"cniVersion":"0.2.0","ip4":{"ip":"1.2.3.4/5"}}}`), "=;=;=", "a:b")
 	f.Add([]byte(
 		`{"cniVersion":"0.4.0","name":"n","prevResult":{"ips":[{"address":"::1%lo/128"}]}}`), "K8S_POD_NAME=a=b", "a\x00b")
 	env := newTestEnv(f, "sidecar")
-	env.Backend = func(compat.BackendName) (compat.Backend, error) { return idle{}, nil }
+	env.Backend = func(compat.BackendName) (compat.Backend, error) { return idleBackend{}, nil }
 	env.Now = func() time.Time { return time.Unix(0, 0) }
 	f.Fuzz(func(t *testing.T, stdin []byte, args, id string) {
 		env.source.requested = nil
 		call := sandboxCall{
-			id: id, netns: "/proc/self/ns/net", override: "1", args: args, stdin: confined(stdin),
+			id: id, netns: "/proc/self/ns/net", override: "1", args: args, stdin: withoutFiles(stdin),
 		}
 		for _, verb := range []string{"ADD", "CHECK", "DEL", "GC", "STATUS"} {
 			env.stdout.Reset()
@@ -69,9 +69,9 @@ func FuzzVerbs(f *testing.F) {
 
 func isControl(c rune) bool { return !unicode.IsPrint(c) }
 
-// confined returns a configuration whose files cannot be written. Input that is not a JSON object
-// is unchanged.
-func confined(stdin []byte) string {
+// withoutFiles returns a configuration whose files cannot be written. Input that is not a JSON
+// object is unchanged.
+func withoutFiles(stdin []byte) string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(stdin, &fields) != nil || fields == nil {
 		return string(stdin)

@@ -41,8 +41,8 @@ func (b backend) Check(
 	return b.Backend.Check(ns, rs, since)
 }
 
-// use replaces every backend.
-func (env *testEnv) use(t *testing.T, b backend) {
+// useBackend replaces every backend.
+func (env *testEnv) useBackend(t *testing.T, b backend) {
 	t.Helper()
 	env.Backend = func(e compat.BackendName) (_ compat.Backend, err error) {
 		b.Backend, err = compat.Choose(e)
@@ -50,8 +50,8 @@ func (env *testEnv) use(t *testing.T, b backend) {
 	}
 }
 
-// other is the comparison with a kernel whose ruleset differs.
-func other(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
+// reportDifference returns the comparison with a kernel whose ruleset differs.
+func reportDifference(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
 	d := rules.Difference{
 		Kind: rules.Missing, Where: "chain inet sluice nat-output", Want: "redirect",
 	}
@@ -62,7 +62,7 @@ func other(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
 // error.
 func TestADDThatTheKernelRejects(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
-	env.use(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
+	env.useBackend(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
 		return compat.Result{}, errors.New(
 			"add rule inet sluice nat-output: operation not supported\nload nft_redir")
 	}})
@@ -73,7 +73,7 @@ func TestADDThatTheKernelRejects(t *testing.T) {
 		e.Details != "add rule inet sluice nat-output: operation not supported; load nft_redir" {
 		t.Errorf("%+v", e)
 	}
-	c.wantNoRecord(t)
+	c.checkNoRecord(t)
 }
 
 // TestADDThatIsNotVerified checks that ADD fails if the rules in the kernel differ from the applied
@@ -82,22 +82,22 @@ func TestADDThatTheKernelRejects(t *testing.T) {
 func TestADDThatIsNotVerified(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
-	env.use(t, backend{check: other})
+	env.useBackend(t, backend{check: reportDifference})
 	e := env.call("ADD", c)
 	if e == nil || e.Code != 103 ||
 		!strings.Contains(e.Details, "missing in chain inet sluice nat-output: redirect") {
 		t.Errorf("%+v", e)
 	}
-	holdsNothing(t, ns)
-	c.wantNoRecord(t)
+	checkNoRules(t, ns)
+	c.checkNoRecord(t)
 
-	env.use(t, backend{})
+	env.useBackend(t, backend{})
 	env.add(t, c)
-	env.use(t, backend{check: other})
+	env.useBackend(t, backend{check: reportDifference})
 	if e := env.call("ADD", c); e == nil || e.Code != 103 {
 		t.Errorf("%+v", e)
 	}
-	holds(t, ns)
+	checkHasRules(t, ns)
 }
 
 // TestADDThatFailsWithRulesInPlace covers a backend that fails after installing the rules, for
@@ -106,7 +106,7 @@ func TestADDThatIsNotVerified(t *testing.T) {
 func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
-	env.use(t, backend{apply: func(ns *netns.NS, rs rules.Ruleset) (compat.Result, error) {
+	env.useBackend(t, backend{apply: func(ns *netns.NS, rs rules.Ruleset) (compat.Result, error) {
 		b, err := compat.Choose(compat.BackendNFT)
 		if err != nil {
 			return compat.Result{}, err
@@ -121,20 +121,20 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 			e.Details != "the rules are in place, but not all old routes are gone: busy" {
 			t.Errorf("%+v", e)
 		}
-		holdsNothing(t, ns)
-		c.wantNoRecord(t)
+		checkNoRules(t, ns)
+		c.checkNoRecord(t)
 	}
 
 	// Existing rules and their record are kept.
 	failing := env.Backend
-	env.use(t, backend{})
+	env.useBackend(t, backend{})
 	env.add(t, c)
 	before := c.record(t)
 	env.source.pod, env.Backend = readPod(t, "tproxy"), failing
 	if e := env.call("ADD", c); e == nil || e.Code != 102 {
 		t.Errorf("%+v", e)
 	}
-	holds(t, ns)
+	checkHasRules(t, ns)
 	if diff := cmp.Diff(before, c.record(t),
 		cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 		t.Error(diff)
@@ -153,20 +153,20 @@ func TestRulesThatCannotBeRead(t *testing.T) {
 		Code: 103, Msg: "the rules of pod shop/" + podName + " cannot be read",
 		Details: "receive: no buffer space available",
 	}
-	env.use(t, unreadable)
+	env.useBackend(t, unreadable)
 	if e := env.call("ADD", c); e == nil || *e != want {
 		t.Errorf("ADD: %+v", e)
 	}
-	holdsNothing(t, ns)
-	c.wantNoRecord(t)
+	checkNoRules(t, ns)
+	c.checkNoRecord(t)
 
-	env.use(t, backend{})
+	env.useBackend(t, backend{})
 	env.add(t, c)
-	env.use(t, unreadable)
+	env.useBackend(t, unreadable)
 	if e := env.call("CHECK", c); e == nil || *e != want {
 		t.Errorf("CHECK: %+v", e)
 	}
-	holds(t, ns)
+	checkHasRules(t, ns)
 }
 
 // TestADDByLegacy checks that auto does not use an unsupported backend, and that the record
@@ -174,12 +174,12 @@ func TestRulesThatCannotBeRead(t *testing.T) {
 func TestADDByLegacy(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
-	c.stdin = c.with(`"backend":"legacy"`)
+	c.stdin = c.configuration(`"backend":"legacy"`)
 	env.add(t, c)
 	if r := c.record(t); r.Backend != compat.BackendLegacy {
 		t.Errorf("record: %+v", r)
 	}
-	c.stdin = c.with(`"backend":"nft"`) // CHECK uses the backend of the record
+	c.stdin = c.configuration(`"backend":"nft"`) // CHECK uses the backend of the record
 	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("CHECK: %v", e)
 	}
@@ -196,7 +196,7 @@ func TestPanics(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
-			env.use(t, backend{apply: func(ns *netns.NS, _ rules.Ruleset) (compat.Result, error) {
+			env.useBackend(t, backend{apply: func(ns *netns.NS, _ rules.Ruleset) (compat.Result, error) {
 				return compat.Result{}, panics(ns)
 			}})
 			e := env.call("ADD", newCall(t, ns))
@@ -220,15 +220,15 @@ func TestPanics(t *testing.T) {
 		})
 	}
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
-	env.use(t, backend{check: func(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
+	env.useBackend(t, backend{check: func(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
 		panic("impossible")
 	}})
 	c := newCall(t, ns)
 	if e := env.call("ADD", c); e == nil || e.Code != 999 {
 		t.Errorf("a defect after the installation of the rules: %+v", e)
 	}
-	holdsNothing(t, ns)
-	c.wantNoRecord(t)
+	checkNoRules(t, ns)
+	c.checkNoRecord(t)
 
 	env, ns = newTestEnv(t, ""), netnstest.New(t)
 	env.Backend = func(compat.BackendName) (compat.Backend, error) { panic("impossible") }

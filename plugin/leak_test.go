@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// descriptors returns the number of open files of this process.
-func descriptors(t *testing.T) int {
+// countDescriptors returns the number of open files of this process.
+func countDescriptors(t *testing.T) int {
 	t.Helper()
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -24,9 +24,9 @@ func TestVerbsLeakNothing(t *testing.T) {
 	c := newCall(t, ns)
 	wrong := c
 	wrong.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"x"}]}`
-	wrong.stdin = wrong.with()
+	wrong.stdin = wrong.configuration()
 	valid := c
-	valid.stdin = c.with(`"cni.dev/valid-attachments":[]`)
+	valid.stdin = c.configuration(`"cni.dev/valid-attachments":[]`)
 	round := func() {
 		for _, call := range []struct {
 			verb string
@@ -49,11 +49,11 @@ func TestVerbsLeakNothing(t *testing.T) {
 		}
 	}
 	round() // the first round starts the runtime's poller
-	before := descriptors(t)
+	before := countDescriptors(t)
 	for range 20 {
 		round()
 	}
-	if after := descriptors(t); after > before {
+	if after := countDescriptors(t); after > before {
 		t.Errorf("%d open files, then %d", before, after)
 	}
 }

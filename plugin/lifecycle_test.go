@@ -40,8 +40,9 @@ func newPod(t *testing.T, proxy testbed.ProxyOptions) *testbed.Network {
 	return network
 }
 
-// answers fails the test unless these servers answer outbound and inbound connections of the pod.
-func answers(t *testing.T, network *testbed.Network, out, in testbed.Name) {
+// checkAnswers fails the test unless these servers answer outbound and inbound connections of the
+// pod.
+func checkAnswers(t *testing.T, network *testbed.Network, out, in testbed.Name) {
 	t.Helper()
 	for _, tc := range []struct {
 		call testbed.Call
@@ -89,8 +90,8 @@ func TestPodLifecycle(t *testing.T) {
 			network := newPod(t, tc.proxy)
 			env := newTestEnv(t, tc.file)
 			c := newCall(t, network.Pod)
-			c.stdin = c.with(`"backend":"` + tc.backend + `"`)
-			answers(t, network, testbed.Outside, testbed.Application)
+			c.stdin = c.configuration(`"backend":"` + tc.backend + `"`)
+			checkAnswers(t, network, testbed.Outside, testbed.Application)
 
 			if got := env.add(t, c); got != c.prevResult {
 				t.Errorf("result: %s", got)
@@ -98,13 +99,13 @@ func TestPodLifecycle(t *testing.T) {
 			if err := network.Settle(rules.MustCompile(*c.record(t).Redirect).Routing); err != nil {
 				t.Fatal(err)
 			}
-			answers(t, network, testbed.Outbound, testbed.Inbound)
+			checkAnswers(t, network, testbed.Outbound, testbed.Inbound)
 			env.source.pod = nil // the pod must not be requested again
 			if e := env.call("CHECK", c); e != nil {
 				t.Errorf("CHECK: %v", e)
 			}
 
-			tamper(t, network.Pod)
+			removeRules(t, network.Pod)
 			e := env.call("CHECK", c)
 			if e == nil || e.Code != 104 ||
 				!strings.Contains(e.Msg, "is incorrect") ||
@@ -113,10 +114,10 @@ func TestPodLifecycle(t *testing.T) {
 			}
 			env.source.pod = readPod(t, tc.file)
 			env.add(t, c)
-			answers(t, network, testbed.Outbound, testbed.Inbound)
+			checkAnswers(t, network, testbed.Outbound, testbed.Inbound)
 			env.stderr.Reset()
 			env.add(t, c)
-			if line := env.logged(t)[0]; line["outcome"] != "unchanged" ||
+			if line := env.logLines(t)[0]; line["outcome"] != "unchanged" ||
 				line["backend"] != string(c.record(t).Backend) {
 				t.Errorf("log of an ADD without a change: %v", line)
 			}
@@ -124,9 +125,9 @@ func TestPodLifecycle(t *testing.T) {
 			if e := env.call("DEL", c); e != nil {
 				t.Errorf("DEL: %v", e)
 			}
-			holdsNothing(t, network.Pod)
-			c.wantNoRecord(t)
-			answers(t, network, testbed.Outside, testbed.Application)
+			checkNoRules(t, network.Pod)
+			c.checkNoRecord(t)
+			checkAnswers(t, network, testbed.Outside, testbed.Application)
 			if e := env.call("CHECK", c); e == nil || e.Code != 104 {
 				t.Errorf("CHECK after DEL: %+v", e)
 			}
@@ -137,8 +138,8 @@ func TestPodLifecycle(t *testing.T) {
 	}
 }
 
-// tamper removes the rules between two calls of the plugin.
-func tamper(t *testing.T, ns *netns.NS) {
+// removeRules removes the rules between two calls of the plugin.
+func removeRules(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	b, err := compat.Choose(compat.BackendAuto)
 	if err != nil {
@@ -156,14 +157,14 @@ func TestADDWithoutPreviousResult(t *testing.T) {
 	env := newTestEnv(t, "dual-stack")
 	c := newCall(t, network.Pod)
 	c.prevResult = "null"
-	c.stdin = c.with()
+	c.stdin = c.configuration()
 	if got := env.add(t, c); got != `{"cniVersion":"1.1.0"}` {
 		t.Errorf("result: %s", got)
 	}
 	if r := c.record(t); r.Redirect == nil || !r.Redirect.IPv6 {
 		t.Errorf("record: %+v, want IPv6 captured", r)
 	}
-	answers(t, network, testbed.Outbound, testbed.Inbound)
+	checkAnswers(t, network, testbed.Outbound, testbed.Inbound)
 }
 
 // TestADDOfAnAttachmentWithALinkLocalAddress covers an attachment whose addresses do not determine
@@ -185,11 +186,11 @@ func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 			env := newTestEnv(t, row.file)
 			first := newCall(t, network.Pod)
 			first.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
-			first.stdin = first.with()
+			first.stdin = first.configuration()
 			second := first
 			second.ifname = "net1"
 			second.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"169.254.3.4/16"},{"address":"fe80::4/64"}]}`
-			second.stdin = second.with()
+			second.stdin = second.configuration()
 			if row.additional {
 				env.add(t, first)
 			}
@@ -210,7 +211,7 @@ func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 	}
 	env, c := newTestEnv(t, "sidecar"), newCall(t, netnstest.New(t))
 	c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"169.254.3.4/16"}]}`
-	c.stdin = c.with()
+	c.stdin = c.configuration()
 	e := env.call("ADD", c)
 	if e == nil || e.Code != 101 ||
 		!strings.Contains(e.Details, "want one that is neither loopback nor link-local") {
@@ -248,7 +249,7 @@ func TestDELKeepsRules(t *testing.T) {
 			if e := env.call("DEL", c); e != nil {
 				t.Errorf("DEL: %v", e)
 			}
-			holds(t, ns)
+			checkHasRules(t, ns)
 			if _, err := record.In(c.runDir).Get(record.Key{
 				ContainerID: c.id, IfName: "eth0",
 			}); err == nil {
@@ -270,7 +271,7 @@ func TestCHECKWithoutRecord(t *testing.T) {
 			c := newCall(t, ns)
 			env.add(t, c)
 			spoil(&c)
-			c.stdin = c.with()
+			c.stdin = c.configuration()
 			env.source.requested = nil
 			if e := env.call("CHECK", c); e != nil {
 				t.Errorf("CHECK: %v", e)
@@ -278,7 +279,7 @@ func TestCHECKWithoutRecord(t *testing.T) {
 			if len(env.source.requested) != 1 {
 				t.Errorf("requests: %v", env.source.requested)
 			}
-			tamper(t, ns)
+			removeRules(t, ns)
 			if e := env.call("CHECK", c); e == nil || e.Code != 104 {
 				t.Errorf("CHECK of a pod without its rules: %+v", e)
 			}
@@ -309,12 +310,12 @@ func TestCHECKWithUnknownResult(t *testing.T) {
 		{
 			"the result is invalid", func(_ *testEnv, c *sandboxCall) {
 				c.prevResult = "7"
-				c.stdin = c.with()
+				c.stdin = c.configuration()
 			},
 			types.ErrInvalidNetworkConfig,
 		},
 		{"the configuration is invalid", func(_ *testEnv, c *sandboxCall) {
-			c.stdin = c.with(`"backend":"x"`)
+			c.stdin = c.configuration(`"backend":"x"`)
 		}, types.ErrInvalidNetworkConfig},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -338,7 +339,7 @@ func TestDELInTheHostNamespace(t *testing.T) {
 		found := false
 		env.Backend = func(compat.BackendName) (compat.Backend, error) {
 			found = true
-			return idle{}, nil
+			return idleBackend{}, nil
 		}
 		if e := env.call("DEL", c); e != nil || found != want {
 			t.Errorf("override %q: %v, backend requested: %t, want %t", override, e, found,

@@ -39,7 +39,7 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 			"IPv6 in addition to IPv4 that is not captured", "sidecar",
 			func(_ *testEnv, c *sandboxCall) {
 				c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
-				c.stdin = c.with()
+				c.stdin = c.configuration()
 			},
 			func(a *agent.Add) {
 				a.Result, a.Decision, a.Reason, a.Backend = "success", "redirect", "mesh-pod", "nft"
@@ -49,9 +49,9 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 		{
 			"a pod that does not start, so that none of its traffic bypasses the proxy", "sidecar",
 			func(env *testEnv, c *sandboxCall) {
-				env.use(t, refusing)
+				env.useBackend(t, refusing)
 				c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
-				c.stdin = c.with()
+				c.stdin = c.configuration()
 			},
 			func(a *agent.Add) {
 				a.Result, a.Decision, a.Reason, a.Backend = "error", "redirect", "mesh-pod", "none"
@@ -85,7 +85,7 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 			"a pod that cannot be read and starts nevertheless", "",
 			func(env *testEnv, c *sandboxCall) {
 				env.source.err = source.WithKind(source.Unavailable, errors.New("no"))
-				c.stdin = c.with(`"unreadable_pods":"skip"`)
+				c.stdin = c.configuration(`"unreadable_pods":"skip"`)
 			},
 			func(a *agent.Add) {
 				a.Result, a.Decision, a.Reason, a.Backend = "success", "unreadable",
@@ -100,7 +100,7 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 		},
 		{
 			"rules that the kernel rejects", "sidecar", func(env *testEnv, _ *sandboxCall) {
-				env.use(t, refusing)
+				env.useBackend(t, refusing)
 			},
 			func(a *agent.Add) {
 				a.Result, a.Decision, a.Reason, a.Backend = "error", "redirect", "mesh-pod", "none"
@@ -108,7 +108,7 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 		},
 		{
 			"a wrong configuration", "sidecar", func(_ *testEnv, c *sandboxCall) {
-				c.stdin = c.with(`"backend":"ebpf"`)
+				c.stdin = c.configuration(`"backend":"ebpf"`)
 			},
 			func(a *agent.Add) {
 				a.Result, a.Decision, a.Reason, a.Backend = "error", "undecided", "undecided",

@@ -17,8 +17,8 @@ var results = map[string]string{
 		`"ips":[{"interface":0,"address":"10.1.2.3/24","gateway":"10.1.2.1"}],"routes":[{"dst":"0.0.0.0/0"}]}`,
 }
 
-// form returns the format that results of a version have.
-func form(version string) string {
+// resultVersion returns the first version with the format of the results of a version.
+func resultVersion(version string) string {
 	if version[0] == '0' {
 		return "0.3.0"
 	}
@@ -33,10 +33,10 @@ func TestResultsAreConverted(t *testing.T) {
 			t.Run(from+" to "+to, func(t *testing.T) {
 				env := newTestEnv(t, "plain")
 				c := newCall(t, nil)
-				c.prevResult = withField(t, results[form(from)], "cniVersion", from)
-				c.stdin = withField(t, c.with(), "cniVersion", to)
-				got, want := decoded(t, env.add(t, c)),
-					decoded(t, withField(t, results[form(to)], "cniVersion", to))
+				c.prevResult = withField(t, results[resultVersion(from)], "cniVersion", from)
+				c.stdin = withField(t, c.configuration(), "cniVersion", to)
+				got, want := decode(t, env.add(t, c)),
+					decode(t, withField(t, results[resultVersion(to)], "cniVersion", to))
 				// The empty DNS settings of a result depend on the conversion.
 				delete(got, "dns")
 				delete(want, "dns")
@@ -71,7 +71,7 @@ func TestResultsStayUntouched(t *testing.T) {
 			env := newTestEnv(t, "plain")
 			c := newCall(t, nil)
 			c.prevResult = tc.previous
-			c.stdin = c.with()
+			c.stdin = c.configuration()
 			if got := env.add(t, c); got != tc.want {
 				t.Errorf("%s\nwant %s", got, tc.want)
 			}
@@ -79,7 +79,7 @@ func TestResultsStayUntouched(t *testing.T) {
 	}
 }
 
-func decoded(t *testing.T, text string) map[string]any {
+func decode(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var value map[string]any
 	if err := json.Unmarshal([]byte(text), &value); err != nil {

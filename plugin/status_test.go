@@ -88,12 +88,12 @@ func TestStatus(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			netnstest.RequireRoot(t)
 			env := newTestEnv(t, "")
-			env.use(t, tc.backend)
+			env.useBackend(t, tc.backend)
 			if tc.kind != "" {
 				env.source.err = source.WithKind(tc.kind, errors.New("API"))
 			}
 			c := newCall(t, nil)
-			c.stdin = c.with(tc.field)
+			c.stdin = c.configuration(tc.field)
 			e := env.call("STATUS", c)
 			if len(tc.want) == 0 && e != nil {
 				t.Fatalf("%+v, want success", e)
@@ -150,7 +150,7 @@ func TestGC(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c.stdin = c.with(tc.list)
+			c.stdin = c.configuration(tc.list)
 			if e := env.call("GC", c); (e == nil) != (tc.code == 0) || e != nil && e.Code != tc.code {
 				t.Errorf("%+v, want code %d", e, tc.code)
 			}

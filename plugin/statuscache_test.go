@@ -21,7 +21,7 @@ func TestStatusCachesSuccess(t *testing.T) {
 	netnstest.RequireRoot(t)
 	env := newTestEnv(t, "")
 	kernel, refused := 0, error(nil)
-	env.use(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
+	env.useBackend(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
 		kernel++
 		return compat.Result{}, refused
 	}})
@@ -41,17 +41,17 @@ func TestStatusCachesSuccess(t *testing.T) {
 		{"a minute later", func() { now = now.Add(time.Minute) }, 0, 1, false},
 		{"five minutes later", func() { now = now.Add(5 * time.Minute) }, 1, 1, false},
 		{"the clock was set back", func() { now = now.Add(-time.Hour) }, 1, 1, false},
-		{"a changed kubeconfig", func() { write(t, kubeconfig, "a") }, 0, 1, false},
-		{"the kubeconfig changes again", func() { write(t, kubeconfig, "ab") }, 0, 1, false},
+		{"a changed kubeconfig", func() { writeFile(t, kubeconfig, "a") }, 0, 1, false},
+		{"the kubeconfig changes again", func() { writeFile(t, kubeconfig, "ab") }, 0, 1, false},
 		{"another backend", func() {
-			c.stdin = c.with(`"backend":"nft"`)
+			c.stdin = c.configuration(`"backend":"nft"`)
 		}, 1, 0, false},
-		{"another boot", func() { replace(t, file, `"boot":"`, `"boot":"x`) }, 1, 1, false},
+		{"another boot", func() { replaceInFile(t, file, `"boot":"`, `"boot":"x`) }, 1, 1, false},
 		{"another program", func() {
-			replace(t, file, `"program":"`, `"program":"x`)
+			replaceInFile(t, file, `"program":"`, `"program":"x`)
 		}, 1, 1, false},
-		{"a damaged cache", func() { write(t, file, "{") }, 1, 1, false},
-		{"an empty cache", func() { write(t, file, "null") }, 1, 1, false},
+		{"a damaged cache", func() { writeFile(t, file, "{") }, 1, 1, false},
+		{"an empty cache", func() { writeFile(t, file, "null") }, 1, 1, false},
 		{
 			"after a failed ADD", func() {
 				wrong := c
@@ -95,7 +95,7 @@ func TestStatusDuringAFailingADD(t *testing.T) {
 	netnstest.RequireRoot(t)
 	env := newTestEnv(t, "")
 	kernel := 0
-	env.use(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
+	env.useBackend(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
 		kernel++
 		return compat.Result{}, nil
 	}})
@@ -110,7 +110,7 @@ func TestStatusDuringAFailingADD(t *testing.T) {
 	}
 	status()
 	now = now.Add(time.Minute)
-	env.source.during = func() {
+	env.source.onRequest = func() {
 		wrong := c
 		wrong.args = "no pairs"
 		if e := env.call("ADD", wrong); e == nil {
@@ -121,7 +121,7 @@ func TestStatusDuringAFailingADD(t *testing.T) {
 	if kernel != 1 {
 		t.Errorf("%d requests to the kernel", kernel)
 	}
-	env.source.during = nil
+	env.source.onRequest = nil
 	status()
 	if kernel != 2 {
 		t.Error("no request to the kernel after a failed ADD")
@@ -132,13 +132,13 @@ func TestStatusDuringAFailingADD(t *testing.T) {
 func TestStatusCacheExpires(t *testing.T) {
 	netnstest.RequireRoot(t)
 	env := newTestEnv(t, "")
-	env.use(t, backend{})
+	env.useBackend(t, backend{})
 	now := time.Unix(1e9, 0)
 	env.Now = func() time.Time { return now }
 	c := newCall(t, nil)
 	for i := range 50 {
 		now = now.Add(time.Minute)
-		write(t, filepath.Join(c.runDir, "sluice-cni-kubeconfig"), strings.Repeat("x", i))
+		writeFile(t, filepath.Join(c.runDir, "sluice-cni-kubeconfig"), strings.Repeat("x", i))
 		if e := env.call("STATUS", c); e != nil {
 			t.Fatal(e)
 		}
@@ -154,7 +154,7 @@ func TestStatusWithoutACacheDirectory(t *testing.T) {
 	env := newTestEnv(t, "")
 	c := newCall(t, nil)
 	c.runDir = "/proc/nowhere"
-	c.stdin = c.with()
+	c.stdin = c.configuration()
 	for range 2 {
 		if e := env.call("STATUS", c); e != nil {
 			t.Error(e)
@@ -165,18 +165,18 @@ func TestStatusWithoutACacheDirectory(t *testing.T) {
 	}
 }
 
-func write(t *testing.T, path, text string) {
+func writeFile(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func replace(t *testing.T, path, before, after string) {
+func replaceInFile(t *testing.T, path, before, after string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil || !strings.Contains(string(text), before) {
 		t.Fatalf("%s: %q, %v", path, text, err)
 	}
-	write(t, path, strings.Replace(string(text), before, after, 1))
+	writeFile(t, path, strings.Replace(string(text), before, after, 1))
 }

@@ -59,7 +59,7 @@ func readPod(t testing.TB, name string) *decide.Pod {
 // A testEnv is a plugin whose dependencies a test controls.
 type testEnv struct {
 	*plugin.Plugin
-	source         *pods
+	source         *podSource
 	agent          *agentRecorder
 	stdout, stderr lockedBuffer
 }
@@ -68,7 +68,7 @@ type testEnv struct {
 // none.
 func newTestEnv(t testing.TB, file string) *testEnv {
 	t.Helper()
-	env := &testEnv{source: &pods{}, agent: &agentRecorder{}}
+	env := &testEnv{source: &podSource{}, agent: &agentRecorder{}}
 	if file != "" {
 		env.source.pod = readPod(t, file)
 	}
@@ -132,12 +132,12 @@ func newCall(t testing.TB, ns *netns.NS) sandboxCall {
 	if ns != nil {
 		c.netns = pathOf(ns)
 	}
-	c.stdin = c.with()
+	c.stdin = c.configuration()
 	return c
 }
 
-// with returns the configuration with additional fields.
-func (c sandboxCall) with(fields ...string) string {
+// configuration returns the configuration with additional fields.
+func (c sandboxCall) configuration(fields ...string) string {
 	text := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"e2e","type":"sluice-cni","cni_agent_run_dir":%q,"prevResult":%s`, c.runDir, c.prevResult)
 	for _, f := range fields {
 		text += "," + f
@@ -155,42 +155,42 @@ func (c sandboxCall) record(t testing.TB) record.Record {
 	return r
 }
 
-// wantNoRecord fails the test if there is a record.
-func (c sandboxCall) wantNoRecord(t testing.TB) {
+// checkNoRecord fails the test if there is a record.
+func (c sandboxCall) checkNoRecord(t testing.TB) {
 	t.Helper()
 	if all, err := recordtest.List(record.In(c.runDir)); err != nil || len(all) > 0 {
 		t.Errorf("records: %+v, %v; want none", all, err)
 	}
 }
 
-// pods is a source that has one pod, one namespace, or an error.
-type pods struct {
+// podSource is a source that has one pod, one namespace, or an error.
+type podSource struct {
 	mu        sync.Mutex
 	pod       *decide.Pod
 	namespace *decide.Namespace
 	err       error
 	// namespaceErr is the error of requests for the namespace.
 	namespaceErr error
-	// during is called during a request, if it is not nil.
-	during    func()
+	// onRequest is called during a request, if it is not nil.
+	onRequest func()
 	requested []string
 }
 
-func (p *pods) Pod(_ context.Context, ref source.Ref) (*decide.Pod, error) {
-	return p.pod, p.note(fmt.Sprintf("pod %s %s", ref, ref.UID))
+func (p *podSource) Pod(_ context.Context, ref source.Ref) (*decide.Pod, error) {
+	return p.pod, p.request(fmt.Sprintf("pod %s %s", ref, ref.UID))
 }
 
-func (p *pods) Namespace(_ context.Context, name string) (*decide.Namespace, error) {
-	return p.namespace, errors.Join(p.note("namespace "+name), p.namespaceErr)
+func (p *podSource) Namespace(_ context.Context, name string) (*decide.Namespace, error) {
+	return p.namespace, errors.Join(p.request("namespace "+name), p.namespaceErr)
 }
 
-func (p *pods) Ready(context.Context) error { return p.note("ready") }
+func (p *podSource) Ready(context.Context) error { return p.request("ready") }
 
-func (p *pods) Close() {}
+func (p *podSource) Close() {}
 
-func (p *pods) note(question string) error {
-	if p.during != nil {
-		p.during()
+func (p *podSource) request(question string) error {
+	if p.onRequest != nil {
+		p.onRequest()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -244,8 +244,8 @@ func (a *agentRecorder) last(t testing.TB) agent.Add {
 	return add
 }
 
-// rulesIn returns the number of rules in a namespace.
-func rulesIn(t testing.TB, ns *netns.NS) int {
+// countRules returns the number of rules in a namespace.
+func countRules(t testing.TB, ns *netns.NS) int {
 	t.Helper()
 	installed, err := compat.InstalledBackends(ns)
 	if err != nil {
@@ -266,16 +266,16 @@ func rulesIn(t testing.TB, ns *netns.NS) int {
 	return n
 }
 
-func holds(t testing.TB, ns *netns.NS) {
+func checkHasRules(t testing.TB, ns *netns.NS) {
 	t.Helper()
-	if rulesIn(t, ns) == 0 {
+	if countRules(t, ns) == 0 {
 		t.Error("the namespace has no rules of Sluice")
 	}
 }
 
-func holdsNothing(t testing.TB, ns *netns.NS) {
+func checkNoRules(t testing.TB, ns *netns.NS) {
 	t.Helper()
-	if n := rulesIn(t, ns); n > 0 {
+	if n := countRules(t, ns); n > 0 {
 		t.Errorf("the namespace has %d rules of Sluice, want none", n)
 	}
 }
@@ -292,8 +292,8 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// logged returns the decoded lines of the log.
-func (env *testEnv) logged(t testing.TB) []map[string]any {
+// logLines returns the decoded lines of the log.
+func (env *testEnv) logLines(t testing.TB) []map[string]any {
 	t.Helper()
 	var lines []map[string]any
 	for text := range strings.Lines(env.stderr.String()) {
@@ -301,7 +301,7 @@ func (env *testEnv) logged(t testing.TB) []map[string]any {
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			t.Fatalf("%q is not JSON: %v", text, err)
 		}
-		wantKeysOnce(t, text)
+		checkUniqueKeys(t, text)
 		lines = append(lines, line)
 	}
 	return lines

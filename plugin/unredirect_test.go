@@ -28,7 +28,7 @@ func TestRepeatedADDOfAPodThatIsNoLongerRedirected(t *testing.T) {
 		{
 			"its namespace is excluded", "nft",
 			func(_ *testEnv, c *sandboxCall) {
-				c.stdin = c.with(`"exclude_namespaces":["shop"]`)
+				c.stdin = c.configuration(`"exclude_namespaces":["shop"]`)
 			}, "namespace-excluded",
 		},
 		{"it is not a Kubernetes pod", "nft", func(_ *testEnv, c *sandboxCall) {
@@ -38,20 +38,20 @@ func TestRepeatedADDOfAPodThatIsNoLongerRedirected(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 			c := newCall(t, ns)
-			c.stdin = c.with(`"backend":"` + row.backend + `"`)
+			c.stdin = c.configuration(`"backend":"` + row.backend + `"`)
 			env.add(t, c)
-			holds(t, ns)
+			checkHasRules(t, ns)
 			row.change(env, &c)
 			env.stderr.Reset()
 			if got := env.add(t, c); got != c.prevResult {
 				t.Errorf("result: %s", got)
 			}
-			holdsNothing(t, ns)
+			checkNoRules(t, ns)
 			if r := c.record(t); r.Outcome != "skip" || r.Reason != row.reason ||
 				r.Redirect != nil || r.Backend != "" {
 				t.Errorf("record: %+v", r)
 			}
-			if line := env.logged(t)[0]; line["outcome"] != "removed" {
+			if line := env.logLines(t)[0]; line["outcome"] != "removed" {
 				t.Errorf("log: %v", line)
 			}
 			if e := env.call("CHECK", c); e != nil {
@@ -68,9 +68,9 @@ func TestRepeatedADDOfAPodThatCannotBeRead(t *testing.T) {
 	c := newCall(t, ns)
 	env.add(t, c)
 	env.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
-	c.stdin = c.with(`"unreadable_pods":"skip"`)
+	c.stdin = c.configuration(`"unreadable_pods":"skip"`)
 	env.add(t, c)
-	holds(t, ns)
+	checkHasRules(t, ns)
 	if r := c.record(t); r.Redirect == nil || r.Reason != "mesh-pod" {
 		t.Errorf("record: %+v", r)
 	}
@@ -86,7 +86,7 @@ func TestCHECKOfAPodThatCannotBeRead(t *testing.T) {
 	env.add(t, newCall(t, ns))
 	env.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
 	c := newCall(t, ns) // another run directory without a record
-	c.stdin = c.with(`"unreadable_pods":"skip"`)
+	c.stdin = c.configuration(`"unreadable_pods":"skip"`)
 	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("without a record: %+v", e)
 	}
@@ -116,7 +116,7 @@ func TestRepeatedADDFailsIfRulesCannotBeRemoved(t *testing.T) {
 	}
 	env.Backend = compat.Choose
 	env.add(t, c)
-	holdsNothing(t, ns)
+	checkNoRules(t, ns)
 }
 
 // TestCHECKOfAPodThatIsNotRedirected checks that CHECK reports rules in such a pod, except if its
@@ -163,7 +163,7 @@ func TestCHECKOfAPodThatIsNotRedirected(t *testing.T) {
 				row.change(env)
 			}
 			c := newCall(t, ns)
-			c.stdin = c.with(row.field)
+			c.stdin = c.configuration(row.field)
 			env.add(t, c)
 			if r := c.record(t); r.Reason != string(row.reason) {
 				t.Errorf("record: %+v, want %s", r, row.reason)
@@ -189,11 +189,11 @@ func TestCHECKOfAnUnreadablePodThatIsNotRedirected(t *testing.T) {
 	env, ns := newTestEnv(t, "plain"), netnstest.New(t)
 	c := newCall(t, ns)
 	env.add(t, c)
-	execute(t, host, "CHECK", c).silent(t)
+	execute(t, host, "CHECK", c).checkSilent(t)
 	cmd := command(t, "CHECK", c)
 	cmd.Args = []string{"setpriv", "--bounding-set=-net_admin", cmd.Path}
 	cmd.Path = netnstest.RequireBinary(t, "setpriv")
-	e := run(t, host, cmd).failed(t)
+	e := run(t, host, cmd).mustFail(t)
 	if e.Code != 103 || e.Msg != "the rules of pod shop/"+podName+" cannot be read" ||
 		!strings.Contains(e.Details, "CAP_NET_ADMIN") {
 		t.Errorf("%+v", e)

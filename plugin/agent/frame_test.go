@@ -54,7 +54,7 @@ func TestAnnouncedLengthIsNotTrusted(t *testing.T) {
 
 // FuzzReadFrame reads arbitrary streams: a frame equals the input, and is not longer than allowed.
 func FuzzReadFrame(f *testing.F) {
-	f.Add(agenttest.Frames(`{"version":1}`, located), 100)
+	f.Add(agenttest.Frames(`{"version":1}`, locationJSON), 100)
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, 1<<20)
 	f.Add([]byte{0, 0, 0}, 0)
 	f.Fuzz(func(t *testing.T, stream []byte, longest int) {
@@ -72,7 +72,7 @@ func FuzzReadFrame(f *testing.F) {
 // FuzzLocation returns arbitrary answers to a request for a location: the result is valid and about
 // the requested pod, or a one-line error.
 func FuzzLocation(f *testing.F) {
-	f.Add(agenttest.Frames(`{"version":1}`, located))
+	f.Add(agenttest.Frames(`{"version":1}`, locationJSON))
 	f.Add(agenttest.Frames(`{"version":1,"kind":"not-found","error":"none\n"}`))
 	f.Add(agenttest.Frames(`{"version":1}`,
 		`{"namespace":"default","name":"web","decision":"redirect","redirect":{}}`))
@@ -83,7 +83,7 @@ func FuzzLocation(f *testing.F) {
 	})}
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		answer = sent
-		found, err := c.Locate(within(t), "default", "web")
+		found, err := c.Locate(requestContext(t), "default", "web")
 		if err == nil {
 			if found.Namespace != "default" || found.Name != "web" || found.Validate() != nil {
 				t.Errorf("%+v", found)

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The parameters of the node's rules are the same on both sides of the socket.
+// TestRulesOfTheNode checks that the parameters of the node's rules are the same on both sides of
+// the socket.
 func TestRulesOfTheNode(t *testing.T) {
 	want := &agent.HostRules{
 		NetNS: "/host/proc/1/ns/net", Proc: "/host/proc", Backend: "nft", Parameters: rules.DefaultAmbientHost(),
@@ -28,7 +29,7 @@ func TestRulesOfTheNode(t *testing.T) {
 	}
 	c := agent.Caller{Socket: agenttest.Listen(t, agenttest.Reply(t,
 		agenttest.Frames(`{"version":1}`, string(body))))}
-	got, err := c.Host(within(t))
+	got, err := c.Host(requestContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func TestRulesOfTheNode(t *testing.T) {
 	} {
 		c := agent.Caller{Socket: agenttest.Listen(t, agenttest.Reply(t,
 			agenttest.Frames(`{"version":1}`, strings.Replace(string(body), row.old, row.new, 1))))}
-		_, err := c.Host(within(t))
+		_, err := c.Host(requestContext(t))
 		t.Log(name)
 		checkText(t, err, row.want)
 	}

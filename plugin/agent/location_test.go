@@ -24,9 +24,9 @@ func TestAPodIsLocated(t *testing.T) {
 			t.Error(err)
 		}
 		requested = string(text)
-		_, _ = c.Write(agenttest.Frames(`{"version":1}`, located))
+		_, _ = c.Write(agenttest.Frames(`{"version":1}`, locationJSON))
 	})}
-	got, err := c.Locate(within(t), "default", "web")
+	got, err := c.Locate(requestContext(t), "default", "web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 		},
 		{
 			"another pod", "its answer is about another pod",
-			agenttest.Frames(`{"version":1}`, strings.Replace(located, `"web"`, `"db"`, 1)), false,
+			agenttest.Frames(`{"version":1}`, strings.Replace(locationJSON, `"web"`, `"db"`, 1)), false,
 		},
 		{
 			"no location", "its answer is no location", agenttest.Frames(`{"version":1}`, `[]`),
@@ -66,13 +66,13 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 		},
 		{
 			"an invalid location", "decision: \"x\" is neither",
-			agenttest.Frames(`{"version":1}`, strings.Replace(located, "skip", "x", 1)), false,
+			agenttest.Frames(`{"version":1}`, strings.Replace(locationJSON, "skip", "x", 1)), false,
 		},
 		{"an empty answer", "no answer: unexpected EOF", nil, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := agent.Caller{Socket: agenttest.Listen(t, agenttest.Reply(t, row.answer))}
-			_, err := c.Locate(within(t), "default", "web")
+			_, err := c.Locate(requestContext(t), "default", "web")
 			checkText(t, err, row.text)
 			if agent.IsNotFound(err) != row.notFound || agent.IsNotRunning(err) {
 				t.Errorf("%#v", err)
@@ -82,13 +82,13 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 	t.Run("no agent", func(t *testing.T) {
 		if _, err := (agent.Caller{
 			Socket: "/nonexistent",
-		}).Locate(within(t), "default", "web"); !agent.IsNotRunning(err) {
+		}).Locate(requestContext(t), "default", "web"); !agent.IsNotRunning(err) {
 			t.Error(err)
 		}
 	})
 }
 
-func TestLocationDescription(t *testing.T) {
+func TestLocationValidate(t *testing.T) {
 	redirect := rules.DefaultRedirect()
 	for _, row := range []struct {
 		name   string
@@ -132,7 +132,7 @@ func TestLocationDescription(t *testing.T) {
 }
 
 func TestLateChangesAreReported(t *testing.T) {
-	over, cancel := context.WithCancel(t.Context())
+	expired, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, row := range map[string]struct {
 		ctx  context.Context
@@ -140,7 +140,7 @@ func TestLateChangesAreReported(t *testing.T) {
 		late bool
 	}{
 		"an answer before the deadline": {t.Context(), nil, false},
-		"an answer at the deadline":     {over, nil, false},
+		"an answer at the deadline":     {expired, nil, false},
 		"no agent": {
 			t.Context(), errors.New("connection refused"), false,
 		},
@@ -149,7 +149,7 @@ func TestLateChangesAreReported(t *testing.T) {
 			t.Context(), fmt.Errorf("dial: %w", context.DeadlineExceeded), true,
 		},
 		"any error at the deadline": {
-			over, errors.New("use of closed connection"), true,
+			expired, errors.New("use of closed connection"), true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

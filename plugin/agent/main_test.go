@@ -11,11 +11,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// located is the body of an answer with the location of a pod.
-const located = `{"namespace":"default","name":"web","uid":"556740d7","netns":"/proc/7/ns/net","decision":"skip","reason":"not-injected"}`
+// locationJSON is the body of an answer with the location of a pod.
+const locationJSON = `{"namespace":"default","name":"web","uid":"556740d7","netns":"/proc/7/ns/net","decision":"skip","reason":"not-injected"}`
 
-// within returns a context for one request.
-func within(t testing.TB) context.Context {
+// requestContext returns a context for one request.
+func requestContext(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const webPath = "/api/v1/namespaces/default/pods/web"
 
-// client returns a client that trusts the authority of the server.
-func client(
+// newClient returns a client that trusts the authority of the server.
+func newClient(
 	t *testing.T, s *apiservertest.Server, dial func(
 		context.Context, string, string,
 	) (net.Conn, error),
@@ -43,8 +43,8 @@ func client(
 	return &http.Client{Transport: transport}
 }
 
-// ask makes a request and returns the status and the body.
-func ask(
+// request makes a request and returns the status and the body.
+func request(
 	t *testing.T, c *http.Client, s *apiservertest.Server, method, path, token string,
 ) (int, map[string]any) {
 	t.Helper()
@@ -102,7 +102,7 @@ func TestServerAnswersAsAnAPIServer(t *testing.T) {
 			s.Put("metadata: {name: web, uid: a}", "kind: Namespace\nmetadata: {name: default}",
 				"metadata: {name: web2}")
 			s.DeletePod("default", "web2")
-			code, body := ask(t, client(t, s, nil), s, row.method, row.path, row.token)
+			code, body := request(t, newClient(t, s, nil), s, row.method, row.path, row.token)
 			message, _ := body["message"].(string)
 			if code != row.code || body["kind"] != row.kind || body["apiVersion"] != "v1" ||
 				message != row.message {
@@ -116,13 +116,13 @@ func TestBehavioursApplyInTurn(t *testing.T) {
 	s := apiservertest.Start(t)
 	s.Put("metadata: {name: web, uid: a}")
 	s.Next(apiservertest.InternalError(), apiservertest.OtherUID("b"))
-	c := client(t, s, nil)
+	c := newClient(t, s, nil)
 	var got []any
 	for range 4 {
 		if len(got) == 3 {
 			s.Always(apiservertest.Forbidden())
 		}
-		code, body := ask(t, c, s, http.MethodGet, webPath, s.Token())
+		code, body := request(t, c, s, http.MethodGet, webPath, s.Token())
 		metadata, _ := body["metadata"].(map[string]any)
 		got = append(got, []any{code, metadata["uid"]})
 	}
@@ -151,9 +151,9 @@ func TestBehavioursOfConnections(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := apiservertest.StartInMemory(t)
 				s.Put("metadata: {name: web}")
-				c := client(t, s, s.Dial)
+				c := newClient(t, s, s.Dial)
 				c.Timeout = time.Second
-				ask(t, c, s, http.MethodGet, webPath, s.Token())
+				request(t, c, s, http.MethodGet, webPath, s.Token())
 				s.Next(row.behaviour)
 				answer, err := c.Get(s.URL() + webPath)
 				if err == nil {

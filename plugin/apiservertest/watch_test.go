@@ -18,12 +18,12 @@ func TestListsAndTokensAreAnsweredAsAnAPIServerDoes(t *testing.T) {
 	s := apiservertest.Start(t)
 	s.Put("{metadata: {name: a}, spec: {nodeName: x}}",
 		"{metadata: {name: b}, spec: {nodeName: y1}}", "{kind: Namespace, metadata: {name: ns}}")
-	c := client(t, s, nil)
+	c := newClient(t, s, nil)
 	for path, want := range map[string]string{
 		"/api/v1/pods": "PodList a b", "/api/v1/pods?fieldSelector=spec.nodeName%3Dy1": "PodList b",
 		"/api/v1/namespaces": "NamespaceList ns",
 	} {
-		_, body := ask(t, c, s, http.MethodGet, path, s.Token())
+		_, body := request(t, c, s, http.MethodGet, path, s.Token())
 		got := body["kind"].(string)
 		for _, item := range body["items"].([]any) {
 			got += " " + item.(map[string]any)["metadata"].(map[string]any)["name"].(string)
@@ -33,21 +33,21 @@ func TestListsAndTokensAreAnsweredAsAnAPIServerDoes(t *testing.T) {
 		}
 	}
 	const path = "/api/v1/namespaces/ns/serviceaccounts/a/token"
-	if code, _ := ask(t, c, s, http.MethodPost, path, s.Token()); code != 403 {
+	if code, _ := request(t, c, s, http.MethodPost, path, s.Token()); code != 403 {
 		t.Errorf("a token is issued by default: %d", code)
 	}
 	s.Issue(func(int64) (string, time.Time) { return "new", time.Now() })
-	if code, _ := ask(t, c, s, http.MethodPost, path, s.Token()); code != 400 {
+	if code, _ := request(t, c, s, http.MethodPost, path, s.Token()); code != 400 {
 		t.Errorf("a token is issued without a TokenRequest: %d", code)
 	}
 	s.AddToken("new")
 	for token, want := range map[string]int{"new": 200, s.Token(): 200, "other": 401} {
-		if code, _ := ask(t, c, s, http.MethodGet, "/api/v1/pods", token); code != want {
+		if code, _ := request(t, c, s, http.MethodGet, "/api/v1/pods", token); code != want {
 			t.Errorf("%s: %d", token, code)
 		}
 	}
 	s.SetToken("only")
-	if code, _ := ask(t, c, s, http.MethodGet, "/api/v1/pods", "new"); code != 401 {
+	if code, _ := request(t, c, s, http.MethodGet, "/api/v1/pods", "new"); code != 401 {
 		t.Errorf("%d", code)
 	}
 }
@@ -65,7 +65,7 @@ func TestWatchesStreamEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer "+s.Token())
-		answer, err := client(t, s, nil).Do(r)
+		answer, err := newClient(t, s, nil).Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -73,8 +73,8 @@ func (o *nodeAgent) Namespace(context.Context, string) ([]byte, bool, error) {
 
 func (o *nodeAgent) Ready(context.Context) error { return nil }
 
-// last waits for the next outcome and returns it.
-func (o *nodeAgent) last(t testing.TB) agent.Add {
+// nextReport waits for the next outcome and returns it.
+func (o *nodeAgent) nextReport(t testing.TB) agent.Add {
 	t.Helper()
 	receive(t, o.reports, "report of an ADD")
 	o.mu.Lock()
@@ -82,8 +82,9 @@ func (o *nodeAgent) last(t testing.TB) agent.Add {
 	return o.adds[len(o.adds)-1]
 }
 
-// log waits for the next line, which may arrive after the outcome, and returns all lines so far.
-func (o *nodeAgent) log(t testing.TB) []string {
+// nextLines waits for the next line, which may arrive after the outcome, and returns all lines so
+// far.
+func (o *nodeAgent) nextLines(t testing.TB) []string {
 	t.Helper()
 	receive(t, o.lines, "line of the log")
 	o.mu.Lock()
@@ -107,12 +108,12 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	n.api.Always(apiservertest.InternalError())
 	n.serveAgent(t, o)
 	p := n.newSandbox(t)
-	c := chain{version: latest, dual: true}
+	c := chain{version: latest, dualStack: true}
 	p.mustAdd(t, c)
 	if p.rules(t) == "" {
 		t.Error("the pod has no rules")
 	}
-	add, logs := o.last(t), o.log(t)
+	add, logs := o.nextReport(t), o.nextLines(t)
 	if add.Duration <= 0 || add.Bytes < 1000 {
 		t.Errorf("%v, %d bytes", add.Duration, add.Bytes)
 	}
@@ -137,14 +138,14 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	if add := o.last(t); add.Decision != "skip" || add.Reason != "namespace-excluded" ||
+	if add := o.nextReport(t); add.Decision != "skip" || add.Reason != "namespace-excluded" ||
 		add.Backend != "none" {
 		t.Errorf("reported %+v", add)
 	}
 	_, err := n.newSandbox(t).add(t, chain{
 		version: latest, fields: map[string]any{"backend": "ebpf"},
 	})
-	if add := o.last(t); err == nil || add.Result != "error" || add.Decision != "undecided" ||
+	if add := o.nextReport(t); err == nil || add.Result != "error" || add.Decision != "undecided" ||
 		add.Reason != "undecided" {
 		t.Errorf("reported %+v of %v", add, err)
 	}
@@ -155,9 +156,9 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 func TestAnAgentThatFails(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name string
-		make func(t testing.TB, path string)
-		more time.Duration // in addition to the time of an ADD
+		name   string
+		listen func(t testing.TB, path string)
+		delay  time.Duration // in addition to the time of an ADD
 	}{
 		{"the agent never ran", func(testing.TB, string) {}, 0},
 		{"only its socket exists", func(t testing.TB, path string) { listenOn(t, path).Close() }, 0},
@@ -182,7 +183,7 @@ func TestAnAgentThatFails(t *testing.T) {
 			n := newNode(t)
 			path := agent.SocketIn(n.run)
 			must(t, os.MkdirAll(filepath.Dir(path), 0o700))
-			row.make(t, path)
+			row.listen(t, path)
 			p := n.newPod(t, "sidecar")
 			add := func(p *pod, budget time.Duration) (elapsed time.Duration, err error) {
 				fields := map[string]any{
@@ -198,20 +199,20 @@ func TestAnAgentThatFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("ADD took %v", elapsed)
-			if elapsed < row.more || elapsed > row.more+timeout { // on a busy machine an ADD itself takes seconds
+			if elapsed < row.delay || elapsed > row.delay+timeout { // on a busy machine an ADD itself takes seconds
 				t.Errorf("ADD took %v", elapsed)
 			}
 			if p.rules(t) == "" {
 				t.Error("the pod has no rules")
 			}
-			n.wantLogged(t, p, `"decision":"redirect"`)
+			n.checkLogged(t, p, `"decision":"redirect"`)
 
 			n.api.Always(apiservertest.NoReply())
 			const budget = time.Second
 			if elapsed, err := add(n.newPod(t, "sidecar"), budget); err == nil ||
-				elapsed < row.more+budget {
+				elapsed < row.delay+budget {
 				t.Errorf("with an API server that does not answer, ADD took %v of %v: %v", elapsed,
-					row.more+budget, err)
+					row.delay+budget, err)
 			}
 		})
 	}

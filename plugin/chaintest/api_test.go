@@ -17,16 +17,17 @@ import (
 // A misbehaviour is a fault because of which a pod cannot be read.
 type misbehaviour struct {
 	name string
-	// make applies the fault to the node or its API server.
-	make func(t testing.TB, n *node)
-	// hangs reports that each attempt takes all of its time, and long that there is only one
-	// attempt, which may take its time on a busy machine.
-	hangs, long bool
+	// apply applies the fault to the node or its API server.
+	apply func(t testing.TB, n *node)
+	// hangs reports that each attempt uses all of its time, and onlyAttempt that there is only one
+	// attempt, which may take long on a busy machine.
+	hangs, onlyAttempt bool
 }
 
-// misbehaviours contains the faults of every run, and rarer those of long runs: their attempts are
-// repeated until the budget is used up. testdata/unreadable.txt contains the errors that users see.
-var misbehaviours, rarer = []misbehaviour{
+// misbehaviours contains the faults of every run, and rareMisbehaviours additional ones of long
+// runs, whose attempts are repeated until the budget is used up. testdata/unreadable.txt contains
+// the errors that users see.
+var misbehaviours, rareMisbehaviours = []misbehaviour{
 	{"401", always(apiservertest.Unauthorized()), false, true},
 	{"403", always(apiservertest.Forbidden()), false, true},
 	{"404 of the pod", func(_ testing.TB, n *node) { n.unknownPods = true }, false, true},
@@ -61,12 +62,12 @@ var misbehaviours, rarer = []misbehaviour{
 	{"an endless answer", always(apiservertest.Trickle(time.Millisecond)), true, false},
 	{"no connection", func(t testing.TB, n *node) {
 		n.in(t, func() error {
-			n.point(t, apiservertest.NeverAccepting(t))
+			n.setServer(t, apiservertest.NeverAccepting(t))
 			return nil
 		})
 	}, true, false},
 	{"no listener", func(t testing.TB, n *node) {
-		n.point(t, "https://127.0.0.1:1")
+		n.setServer(t, "https://127.0.0.1:1")
 	}, false, false},
 	{
 		"a page of a proxy",
@@ -83,8 +84,8 @@ func always(b apiservertest.Behaviour) func(testing.TB, *node) {
 	return func(_ testing.TB, n *node) { n.api.Always(b) }
 }
 
-// point changes the server in the kubeconfig.
-func (n *node) point(_ testing.TB, server string) {
+// setServer changes the server in the kubeconfig.
+func (n *node) setServer(_ testing.TB, server string) {
 	n.api.WriteKubeconfig(n.kubeconfig(), func(cluster, _ map[string]any) {
 		cluster["server"] = server
 	})
@@ -102,15 +103,15 @@ func must(t testing.TB, err error) {
 func TestAnUnreadablePod(t *testing.T) {
 	t.Parallel()
 	rows := misbehaviours
-	if times(0, 1) > 0 {
-		rows = append(rows, rarer...)
+	if repetitions(0, 1) > 0 {
+		rows = append(rows, rareMisbehaviours...)
 	}
-	texts := golden(t, "unreadable.txt")
+	texts := openGolden(t, "unreadable.txt")
 	for _, c := range rows {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
-			c.make(t, n)
+			c.apply(t, n)
 			fails, skips := n.unreadablePod(t), n.unreadablePod(t)
 			// An attempt that the end of the budget interrupts is not reported if there was an
 			// earlier one.
@@ -119,7 +120,7 @@ func TestAnUnreadablePod(t *testing.T) {
 				fields:  map[string]any{"api_budget": "3s", "api_try_timeout": "3s"},
 			}
 			switch {
-			case c.long:
+			case c.onlyAttempt:
 				failing.fields = map[string]any{"api_budget": "20s", "api_try_timeout": "20s"}
 			case c.hangs:
 				failing.fields = map[string]any{"api_budget": "2500ms", "api_try_timeout": "1s"}
@@ -131,8 +132,8 @@ func TestAnUnreadablePod(t *testing.T) {
 			wg.Go(func() { _, skipErr = skips.add(t, skipping) })
 			_, err := fails.add(t, failing)
 			wg.Wait()
-			texts.want(t, c.name,
-				fmt.Sprintf("ADD: %s\nSTATUS: %s\n", n.shown(err), n.shown(n.status(t, failing))))
+			texts.check(t, c.name,
+				fmt.Sprintf("ADD: %s\nSTATUS: %s\n", n.formatError(err), n.formatError(n.status(t, failing))))
 
 			if remaining := fails.rules(t); err == nil || remaining != "" {
 				t.Errorf("ADD: %v; rules: %q", err, remaining)
@@ -142,9 +143,9 @@ func TestAnUnreadablePod(t *testing.T) {
 				t.Fatalf("ADD with the policy skip: %v", skipErr)
 			}
 			skips.start(t)
-			skips.wantTraffic(t, false)
-			n.wantKept(t, skips)
-			n.wantLogged(t, skips, `"level":"error"`, `"reason":"pod-unreadable"`)
+			skips.checkTraffic(t, false)
+			n.checkRecords(t, skips)
+			n.checkLogged(t, skips, `"level":"error"`, `"reason":"pod-unreadable"`)
 		})
 	}
 }
@@ -168,7 +169,7 @@ func TestASlowAPIServer(t *testing.T) {
 		p := n.newPod(t, "sidecar")
 		p.mustAdd(t, chain{version: latest})
 		p.start(t)
-		p.wantTraffic(t, true)
+		p.checkTraffic(t, true)
 	}
 }
 
@@ -176,9 +177,9 @@ func TestASlowAPIServer(t *testing.T) {
 // and the operation during which a connection broke.
 var varying = regexp.MustCompile(`dial tcp \S+ connect: connection reset|(read|write) tcp \S+ (read|write): |127\.0\.0\.1:\d{2,5}| \(\d+ attempts in [^)]+\)|orders-\d+|7d1e6c2a-[-0-9a-f]+| within [0-9.]+m?s`)
 
-// shown formats an error as the kubelet puts it into an event, with placeholders for the parts that
-// differ between runs.
-func (n *node) shown(err error) string {
+// formatError formats an error as the kubelet puts it into an event, with placeholders for the
+// parts that differ between runs.
+func (n *node) formatError(err error) string {
 	if err == nil {
 		return "no error"
 	}
@@ -200,9 +201,9 @@ func (n *node) shown(err error) string {
 	})
 }
 
-// wantLogged fails the test unless the log file has a line about the pod that contains all the
+// checkLogged fails the test unless the log file has a line about the pod that contains all the
 // words.
-func (n *node) wantLogged(t testing.TB, p *pod, words ...string) {
+func (n *node) checkLogged(t testing.TB, p *pod, words ...string) {
 	t.Helper()
 	log, err := os.ReadFile(filepath.Join(n.run, "sluice-cni.log"))
 	must(t, err)

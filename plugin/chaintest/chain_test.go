@@ -34,7 +34,7 @@ func TestChain(t *testing.T) {
 			"sidecar",
 		},
 		{"tproxy", chain{version: latest}, "tproxy"},
-		{"both families", chain{version: latest, dual: true}, "dual-stack"},
+		{"both families", chain{version: latest, dualStack: true}, "dual-stack"},
 		{"annotations by the runtime", chain{version: latest, annotations: true}, "native-sidecar"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -42,11 +42,11 @@ func TestChain(t *testing.T) {
 			p := newNode(t).newPod(t, c.pod)
 			result := p.mustAdd(t, c.chain)
 			p.start(t)
-			p.wantTraffic(t, true)
+			p.checkTraffic(t, true)
 
-			p.wantCheck(t, c.chain, "")
+			p.checkDrift(t, c.chain, "")
 			p.tamper(t, c.chain)
-			p.wantCheck(t, c.chain, "OUTPUT")
+			p.checkDrift(t, c.chain, "OUTPUT")
 			second, err := p.execute(t, "ADD", c.chain, result)
 			if err != nil {
 				t.Fatalf("ADD again: %v", err)
@@ -54,8 +54,8 @@ func TestChain(t *testing.T) {
 			if diff := cmp.Diff(result, second); diff != "" {
 				t.Errorf("second ADD, result (-before +after):\n%s", diff)
 			}
-			p.wantCheck(t, c.chain, "")
-			p.wantTraffic(t, true)
+			p.checkDrift(t, c.chain, "")
+			p.checkTraffic(t, true)
 
 			if err := p.del(t, c.chain); err != nil {
 				t.Errorf("DEL: %v", err)
@@ -63,11 +63,11 @@ func TestChain(t *testing.T) {
 			if err := p.del(t, c.chain); err != nil {
 				t.Errorf("DEL again: %v", err)
 			}
-			p.leave(t)
+			p.removePath(t)
 			if err := p.del(t, c.chain); err != nil {
 				t.Errorf("DEL without the namespace: %v", err)
 			}
-			p.node.wantKept(t)
+			p.node.checkRecords(t)
 		})
 	}
 }
@@ -89,7 +89,7 @@ func TestADeletedAttachmentIsNoLongerCaptured(t *testing.T) {
 	if remaining := p.rules(t); remaining != "" {
 		t.Errorf("rules after DEL, which logged %q:\n%s", &x.stderr, remaining)
 	}
-	p.wantTraffic(t, false)
+	p.checkTraffic(t, false)
 }
 
 // TestAWrongPod checks the error that users see of a pod with invalid annotations.
@@ -97,16 +97,16 @@ func TestAWrongPod(t *testing.T) {
 	t.Parallel()
 	p := newNode(t).newPod(t, "wrong")
 	_, err := p.add(t, chain{version: latest})
-	golden(t, "wrong.txt").want(t, "invalid annotations", p.node.shown(err))
+	openGolden(t, "wrong.txt").check(t, "invalid annotations", p.node.formatError(err))
 	if remaining := p.rules(t); err == nil || remaining != "" {
 		t.Errorf("ADD: %v; rules: %q", err, remaining)
 	}
-	p.node.wantKept(t)
+	p.node.checkRecords(t)
 }
 
-// wantCheck runs CHECK. If the version supports CHECK, its error must name the drift; an empty
+// checkDrift runs CHECK. If the version supports CHECK, its error must name the drift; an empty
 // drift means no error.
-func (p *pod) wantCheck(t testing.TB, c chain, drift string) {
+func (p *pod) checkDrift(t testing.TB, c chain, drift string) {
 	t.Helper()
 	err := p.check(t, c)
 	switch {
@@ -151,9 +151,9 @@ func (p *pod) run(t testing.TB, command ...string) string {
 	return string(out)
 }
 
-// leave removes the path of the namespace. The sockets of its servers are closed at the end of the
-// test.
-func (p *pod) leave(t testing.TB) {
+// removePath removes the path of the namespace. The sockets of its servers are closed at the end of
+// the test.
+func (p *pod) removePath(t testing.TB) {
 	t.Helper()
 	if err := os.Remove(p.path); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 // plugin takes.
 func TestManyConnections(t *testing.T) {
 	t.Parallel()
-	pods := make([]*pod, times(12, 100))
+	pods := make([]*pod, repetitions(12, 100))
 	n := newNode(t)
 	c := chain{version: latest}
 	for i := range pods {
@@ -32,20 +32,20 @@ func TestManyConnections(t *testing.T) {
 	wg.Wait()
 	t.Logf("%d concurrent ADDs: all complete after %v; medians per ADD: %v", len(pods),
 		time.Since(begin), n.clock)
-	n.wantLines(t, "ADD", len(pods))
-	n.wantKept(t, pods...)
+	n.checkLines(t, "ADD", len(pods))
+	n.checkRecords(t, pods...)
 	for _, p := range pods {
 		if p.rules(t) == "" {
 			t.Errorf("pod %s has no rules", p.name)
 		}
 		must(t, p.del(t, c))
 	}
-	n.wantKept(t)
+	n.checkRecords(t)
 }
 
-// wantLines fails the test unless the log file has the given number of lines of the verb, and all
+// checkLines fails the test unless the log file has the given number of lines of the verb, and all
 // lines are complete.
-func (n *node) wantLines(t testing.TB, verb string, want int) {
+func (n *node) checkLines(t testing.TB, verb string, want int) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.run, "sluice-cni*.log"))
 	if err != nil || len(files) != 1 {

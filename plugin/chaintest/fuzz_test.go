@@ -31,8 +31,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// hostile contains values of an attacker's pod.
-var hostile = []string{
+// hostileValues contains values of an attacker's pod.
+var hostileValues = []string{
 	"", "*", "80,443", "10.0.0.0/8", "::/0", "eth0", "TPROXY", "true", "65536", "-1", "\x00",
 	"a\nb", "\x1b[31m", "日本",
 	"../../../../etc/cron.d/x", "/etc/passwd", "$(reboot)", "`id`", "; rm -rf /", "' OR 1=1 --",
@@ -40,12 +40,12 @@ var hostile = []string{
 	`{"containers":["istio-proxy"]}`, `"}, "level":"info"`, "lo; flush ruleset", `" drop comment "`,
 	`";drop;"`, "eth0;reboot,k6t-*",
 	"lxc\u00e9", strings.Repeat("8,", 5000), "80\xff\xfe", "\xc3\x28,443",
-	strings.Repeat("x", 256<<10), everySecond(40_000),
+	strings.Repeat("x", 256<<10), separatePorts(40_000),
 }
 
-// everySecond returns a list of n ports, no two of which are adjacent. The maximum size of a pod's
-// annotations limits n.
-func everySecond(n int) string {
+// separatePorts returns a list of n ports, no two of which are adjacent. The maximum size of a
+// pod's annotations limits n.
+func separatePorts(n int) string {
 	var list []byte
 	for i := range n {
 		list = append(strconv.AppendInt(list, int64(1+2*i%65535), 10), ',')
@@ -66,19 +66,19 @@ func FuzzHostilePod(f *testing.F) {
 	}
 	keys := slices.Sorted(maps.Keys(asMap(asMap(podObject(f,
 		"annotations")["metadata"])["annotations"])))
-	for i, value := range hostile {
-		f.Add(uint8(i), value, hostile[(i*7+3)%len(hostile)], hostile[(i*5+1)%len(hostile)])
+	for i, value := range hostileValues {
+		f.Add(uint8(i), value, hostileValues[(i*7+3)%len(hostileValues)], hostileValues[(i*5+1)%len(hostileValues)])
 		for key := range keys { // some values are valid, so that there are rules
-			f.Add(uint8(key), value, hostile[(i+key)%len(hostile)], "")
+			f.Add(uint8(key), value, hostileValues[(i+key)%len(hostileValues)], "")
 		}
 	}
 	f.Fuzz(func(t *testing.T, which uint8, value, argument, variable string) {
 		pod := hostilePod(t, sidecar, keys[int(which)%len(keys)], value, argument, variable)
 		run := t.TempDir()
 		var stdout, stderr bytes.Buffer
-		backend := &witness{}
+		backend := &backendRecorder{}
 		p := plugin.Plugin{
-			Source: func(*config.Config) source.Source { return only{pod} },
+			Source: func(*config.Config) source.Source { return singlePodSource{pod} },
 			Agent: func(*config.Config) plugin.Agent {
 				return client.New(client.Options{Socket: "/nonexistent"})
 			},
@@ -122,9 +122,9 @@ func FuzzHostilePod(f *testing.F) {
 			}
 		}
 		for _, rs := range backend.rulesets {
-			wantAllowedWords(t, rs, allowed)
+			checkWords(t, rs, allowed)
 		}
-		wantPrintable(t, failed)
+		checkPrintable(t, failed)
 	})
 }
 
@@ -153,8 +153,8 @@ func hostilePod(t testing.TB, sidecar []byte, key, value, argument, variable str
 	return &pod
 }
 
-// wantPrintable fails the test unless the error, if not nil, fits into an event.
-func wantPrintable(t testing.TB, failed error) {
+// checkPrintable fails the test unless the error, if not nil, fits into an event.
+func checkPrintable(t testing.TB, failed error) {
 	t.Helper()
 	if failed == nil {
 		return
@@ -184,16 +184,16 @@ func filesIn(t testing.TB, dir string) []string {
 	return files
 }
 
-// only is a source that returns one pod for every request.
-type only struct{ pod *decide.Pod }
+// singlePodSource is a source that returns one pod for every request.
+type singlePodSource struct{ pod *decide.Pod }
 
-func (o only) Pod(_ context.Context, _ source.Ref) (*decide.Pod, error) { return o.pod, nil }
+func (o singlePodSource) Pod(_ context.Context, _ source.Ref) (*decide.Pod, error) { return o.pod, nil }
 
-func (o only) Namespace(_ context.Context, name string) (*decide.Namespace, error) {
+func (o singlePodSource) Namespace(_ context.Context, name string) (*decide.Namespace, error) {
 	return nil, fmt.Errorf("no namespace %s", name)
 }
-func (only) Ready(context.Context) error { return nil }
-func (only) Close()                      {}
+func (singlePodSource) Ready(context.Context) error { return nil }
+func (singlePodSource) Close()                      {}
 
 // TestNothingIsExecuted checks that the executable links no function that executes programs.
 func TestNothingIsExecuted(t *testing.T) {
@@ -202,7 +202,7 @@ func TestNothingIsExecuted(t *testing.T) {
 	list.Stderr = io.Discard
 	packages, err := list.Output()
 	if err != nil {
-		absent(t, fmt.Sprintf("go list: %v", err))
+		skipOrFail(t, fmt.Sprintf("go list: %v", err))
 	}
 	if slices.Contains(strings.Fields(string(packages)), "os/exec") {
 		t.Error("sluice-cni links os/exec")

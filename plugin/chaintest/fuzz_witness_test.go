@@ -16,21 +16,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// witness is a backend that records the desired rulesets and their namespaces.
-type witness struct {
+// backendRecorder is a backend that records the desired rulesets and their namespaces.
+type backendRecorder struct {
 	compat.Backend
 	entered  []netns.ID
 	rulesets []rules.Ruleset
 }
 
-func (w *witness) Name() compat.BackendName { return compat.BackendNFT }
+func (w *backendRecorder) Name() compat.BackendName { return compat.BackendNFT }
 
-func (w *witness) Apply(ns *netns.NS, rs rules.Ruleset, _ compat.Snapshot) (compat.Result, error) {
+func (w *backendRecorder) Apply(ns *netns.NS, rs rules.Ruleset, _ compat.Snapshot) (compat.Result, error) {
 	w.entered, w.rulesets = append(w.entered, ns.ID()), append(w.rulesets, rs)
 	return compat.Result{Result: nft.Result{Outcome: nft.Created}, Backend: compat.BackendNFT}, nil
 }
 
-func (w *witness) Check(
+func (w *backendRecorder) Check(
 	ns *netns.NS, rs rules.Ruleset, _ compat.Snapshot,
 ) (compat.Comparison, error) {
 	w.entered, w.rulesets = append(w.entered, ns.ID()), append(w.rulesets, rs)
@@ -66,9 +66,9 @@ func wordsOfRules(t testing.TB) map[string]bool {
 	return words
 }
 
-// wantAllowedWords fails the test unless all comments and names in the rules are Sluice's, or
+// checkWords fails the test unless all comments and names in the rules are Sluice's, or
 // harmless interface names.
-func wantAllowedWords(t testing.TB, rs rules.Ruleset, allowed map[string]bool) {
+func checkWords(t testing.TB, rs rules.Ruleset, allowed map[string]bool) {
 	t.Helper()
 	want := func(description, word string) {
 		if !allowed[word] {
@@ -82,13 +82,13 @@ func wantAllowedWords(t testing.TB, rs rules.Ruleset, allowed map[string]bool) {
 			want("chain", chain.Name)
 			for _, rule := range chain.Rules {
 				want("comment", rule.Comment)
-				wantAllowedWordsInRule(t, rule, want)
+				checkWordsOfRule(t, rule, want)
 			}
 		}
 	}
 }
 
-func wantAllowedWordsInRule(t testing.TB, rule rules.Rule, want func(description, word string)) {
+func checkWordsOfRule(t testing.TB, rule rules.Rule, want func(description, word string)) {
 	t.Helper()
 	for _, action := range rule.Actions {
 		switch a := action.(type) {
@@ -106,7 +106,7 @@ func wantAllowedWordsInRule(t testing.TB, rule rules.Rule, want func(description
 			}
 		case rules.MatchInterface:
 			for _, n := range m.Names {
-				wantInterface(t, n.Name)
+				checkInterface(t, n.Name)
 			}
 		case rules.Unknown:
 			t.Errorf("match %q", m.Text)
@@ -114,13 +114,13 @@ func wantAllowedWordsInRule(t testing.TB, rule rules.Rule, want func(description
 	}
 }
 
-// wantInterface fails the test if the name contains characters with a special meaning, for example
+// checkInterface fails the test if the name contains characters with a special meaning, for example
 // in the text of a ruleset.
-func wantInterface(t testing.TB, name string) {
+func checkInterface(t testing.TB, name string) {
 	t.Helper()
-	if !harmless.MatchString(name) {
+	if !harmlessName.MatchString(name) {
 		t.Errorf("interface %q", name)
 	}
 }
 
-var harmless = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,14}$`)
+var harmlessName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,14}$`)

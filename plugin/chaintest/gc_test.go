@@ -26,11 +26,11 @@ func TestGCRemovesStaleRecords(t *testing.T) {
 	if err := n.gc(t, c, stays, skipped); err != nil {
 		t.Errorf("GC: %v", err)
 	}
-	n.wantKept(t, stays, skipped)
-	stays.wantCheck(t, c, "")
-	skipped.wantCheck(t, c, "")
+	n.checkRecords(t, stays, skipped)
+	stays.checkDrift(t, c, "")
+	skipped.checkDrift(t, c, "")
 	if err := n.gc(t, c); err != nil {
 		t.Errorf("GC without pods: %v", err)
 	}
-	n.wantKept(t)
+	n.checkRecords(t)
 }

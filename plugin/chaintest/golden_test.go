@@ -16,17 +16,18 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the texts in testdata that differ")
 
-// texts is a file in testdata with texts, each after a line "# NAME", in the order of their names.
-type texts struct {
+// goldenFile is a file in testdata with texts, each after a line "# NAME", in the order of their
+// names.
+type goldenFile struct {
 	mu     sync.Mutex
 	file   string
 	byName map[string]string
 }
 
-// golden reads the file. With -update the file is written at the end of the test.
-func golden(t testing.TB, name string) *texts {
+// openGolden reads the file. With -update the file is written at the end of the test.
+func openGolden(t testing.TB, name string) *goldenFile {
 	t.Helper()
-	g := &texts{file: filepath.Join("testdata", name), byName: map[string]string{}}
+	g := &goldenFile{file: filepath.Join("testdata", name), byName: map[string]string{}}
 	content, err := os.ReadFile(g.file)
 	if err != nil && !*update {
 		t.Fatal(err)
@@ -42,8 +43,8 @@ func golden(t testing.TB, name string) *texts {
 	return g
 }
 
-// want compares the text with the one that the file has for the name.
-func (g *texts) want(t testing.TB, name, got string) {
+// check compares the text with the one that the file has for the name.
+func (g *goldenFile) check(t testing.TB, name, got string) {
 	t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -56,7 +57,7 @@ func (g *texts) want(t testing.TB, name, got string) {
 	}
 }
 
-func (g *texts) write(t testing.TB) {
+func (g *goldenFile) write(t testing.TB) {
 	t.Helper()
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(g.byName)) {

@@ -22,14 +22,14 @@ func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 			t.Parallel()
 			c := chain{version: latest, fields: map[string]any{"backend": string(backend)}}
 			n := newNode(t)
-			whole, elapsed := n.addAlone(t, c)
+			whole, elapsed := n.measureADD(t, c)
 			seed := uint64(time.Now().UnixNano())
 			random := rand.New(rand.NewPCG(seed, 0))
 			found := map[string]int{}
-			for range times(10, 150) {
+			for range repetitions(10, 150) {
 				p := n.newPod(t, "tproxy")
 				result := someResult(p)
-				p.killedADD(t, c, result, time.Duration(random.Int64N(int64(elapsed))))
+				p.killADD(t, c, result, time.Duration(random.Int64N(int64(elapsed))))
 				remaining := p.rules(t)
 				switch {
 				case remaining == "":
@@ -54,14 +54,14 @@ func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 					t.Fatalf("seed %d: DEL: %v", seed, err)
 				}
 			}
-			n.wantKept(t)
+			n.checkRecords(t)
 			t.Logf("killed within %v of an ADD: %v", elapsed, found)
 		})
 	}
 }
 
-// addAlone adds a pod, and returns its rules and the duration.
-func (n *node) addAlone(t testing.TB, c chain) (whole string, elapsed time.Duration) {
+// measureADD adds a pod, and returns its rules and the duration.
+func (n *node) measureADD(t testing.TB, c chain) (whole string, elapsed time.Duration) {
 	t.Helper()
 	p := n.newPod(t, "tproxy")
 	x := p.execution(t, "ADD", c, someResult(p))
@@ -79,8 +79,8 @@ func (n *node) addAlone(t testing.TB, c chain) (whole string, elapsed time.Durat
 	return whole, elapsed
 }
 
-// killedADD starts ADD, and kills it after the given time unless it has ended.
-func (p *pod) killedADD(t testing.TB, c chain, previous *types100.Result, after time.Duration) {
+// killADD starts ADD, and kills it after the given time unless it has ended.
+func (p *pod) killADD(t testing.TB, c chain, previous *types100.Result, after time.Duration) {
 	t.Helper()
 	cmd := p.execution(t, "ADD", c, previous).cmd()
 	p.node.in(t, cmd.Start)

@@ -23,10 +23,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// times returns the number of repetitions of a randomized test.
-func times(short, inLong int) int {
+// repetitions returns the number of repetitions of a randomized test.
+func repetitions(short, long int) int {
 	if os.Getenv("SLUICE_LONG") == "1" {
-		return inLong
+		return long
 	}
 	return short
 }

@@ -112,7 +112,7 @@ func linkExecutables(t testing.TB, dir string) {
 			_, err = os.Stat(path)
 		}
 		if err != nil {
-			absent(t, fmt.Sprintf("%v: \"make bin/cni/bridge\" builds the reference plugins", err))
+			skipOrFail(t, fmt.Sprintf("%v: \"make bin/cni/bridge\" builds the reference plugins", err))
 		}
 		links[name] = path
 	}
@@ -123,9 +123,9 @@ func linkExecutables(t testing.TB, dir string) {
 	}
 }
 
-// absent skips the test because of a missing prerequisite, or fails it if tests must not be
+// skipOrFail skips the test because of a missing prerequisite, or fails it if tests must not be
 // skipped.
-func absent(t testing.TB, description string) {
+func skipOrFail(t testing.TB, description string) {
 	t.Helper()
 	if netnstest.MustNotSkip() {
 		t.Fatal(description)

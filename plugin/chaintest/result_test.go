@@ -72,7 +72,7 @@ func TestHostNamespaceIsRejectedWithOneError(t *testing.T) {
 				types.ErrInvalidNetNS)
 		}
 	}
-	n.wantKept(t)
+	n.checkRecords(t)
 }
 
 // someResult returns a result that a previous plugin could return for the pod.
@@ -101,8 +101,8 @@ func decodeResult(version string, text []byte) (*types100.Result, error) {
 	return types100.NewResultFromResult(result)
 }
 
-// wantKept fails the test unless the plugin has records of exactly these pods.
-func (n *node) wantKept(t testing.TB, pods ...*pod) {
+// checkRecords fails the test unless the plugin has records of exactly these pods.
+func (n *node) checkRecords(t testing.TB, pods ...*pod) {
 	t.Helper()
 	var want, got []string
 	for _, p := range pods {

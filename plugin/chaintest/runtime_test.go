@@ -19,8 +19,8 @@ type chain struct {
 	version string
 	// first is the plugin that creates the interface: bridge or ptp; bridge if empty.
 	first string
-	// dual gives pods an address of each family.
-	dual bool
+	// dualStack gives pods an address of each family.
+	dualStack bool
 	// fields contains the plugin's own fields.
 	fields map[string]any
 	// annotations makes the runtime pass the pod's annotations.
@@ -35,7 +35,7 @@ func (c chain) list(t testing.TB, n *node) *libcni.NetworkConfigList {
 	t.Helper()
 	ranges := [][]map[string]any{{{"subnet": "10.244.0.0/16"}}}
 	routes := []map[string]any{{"dst": "0.0.0.0/0"}}
-	if c.dual {
+	if c.dualStack {
 		ranges = append(ranges, []map[string]any{{"subnet": "fd00:10:244::/64"}})
 		routes = append(routes, map[string]any{"dst": "::/0"})
 	}

@@ -73,7 +73,7 @@ const timeout = 30 * time.Second
 // dial connects from the namespace as the user, and returns the name of the server that answers.
 func dial(ns *netns.NS, uid int, address string) (name string, err error) {
 	err = ns.Do(func() error {
-		return as(uid, func() error {
+		return asUser(uid, func() error {
 			conn, err := net.DialTimeout("tcp", address, timeout)
 			if err != nil {
 				return err
@@ -88,8 +88,8 @@ func dial(ns *netns.NS, uid int, address string) (name string, err error) {
 	return name, err
 }
 
-// as runs fn on this thread with the effective uid for files and sockets.
-func as(uid int, fn func() error) error {
+// asUser runs fn on this thread with the effective uid for files and sockets.
+func asUser(uid int, fn func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Setfsuid(uid); err != nil {
@@ -99,9 +99,9 @@ func as(uid int, fn func() error) error {
 	return fn()
 }
 
-// wantTraffic fails the test unless all connections of the pod are captured, or none of a pod that
+// checkTraffic fails the test unless all connections of the pod are captured, or none of a pod that
 // is not redirected.
-func (p *pod) wantTraffic(t testing.TB, captured bool) {
+func (p *pod) checkTraffic(t testing.TB, captured bool) {
 	t.Helper()
 	out, in := outside, application
 	if captured {

@@ -25,8 +25,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// with returns a configuration with additional fields.
-func with(fields ...string) []byte {
+// configuration returns a configuration with additional fields.
+func configuration(fields ...string) []byte {
 	return []byte(`{"cniVersion":"1.0.0","name":"e2e","type":"sluice-cni"` +
 		strings.Join(append([]string{""}, fields...), ",") + "}")
 }
@@ -45,7 +45,7 @@ func defaults() *config.Config {
 	}
 }
 
-var all = []rules.DeviationID{
+var allDeviations = []rules.DeviationID{
 	rules.TunnelPortTProxy, rules.RerouteTProxy, rules.MappedCIDR, rules.NATFirst,
 	rules.AmbientIPv6, rules.ProbesByUser, rules.ProbesByHost,
 }
@@ -165,14 +165,14 @@ func TestParse(t *testing.T) {
 		{"the backend", `"backend":"legacy"`, func(c *config.Config) {
 			c.Backend = compat.BackendLegacy
 		}},
-		{"strict Istio", `"strict_istio":true`, func(c *config.Config) { c.Decide.Without = all }},
+		{"strict Istio", `"strict_istio":true`, func(c *config.Config) { c.Decide.Without = allDeviations }},
 		{"some deviations disabled", `"deviations_off":["nat-first"]`, func(c *config.Config) {
 			c.Decide.Without = []rules.DeviationID{"nat-first"}
 		}},
 		{"counters", `"counters":true`, func(c *config.Config) { c.Decide.Counters = true }},
 		{
 			"strict Istio with some deviations disabled", `"strict_istio":true,"deviations_off":["nat-first"]`,
-			func(c *config.Config) { c.Decide.Without = all },
+			func(c *config.Config) { c.Decide.Without = allDeviations },
 		},
 		{
 			"the log file",
@@ -184,7 +184,7 @@ func TestParse(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			want := defaults()
 			tc.change(want)
-			got, err := config.Parse(with(tc.fields))
+			got, err := config.Parse(configuration(tc.fields))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -262,7 +262,7 @@ func TestWrongValues(t *testing.T) {
 		},
 	} {
 		t.Run(tc.field+" "+tc.value, func(t *testing.T) {
-			_, err := config.Parse(with(fmt.Sprintf("%q:%s", tc.field, tc.value)))
+			_, err := config.Parse(configuration(fmt.Sprintf("%q:%s", tc.field, tc.value)))
 			var faults rules.Faults
 			if !errors.As(err, &faults) || !strings.Contains(err.Error(), tc.field) ||
 				!strings.Contains(err.Error(), tc.want) {
@@ -297,13 +297,13 @@ func TestMisspeltFields(t *testing.T) {
 		"unreadable_pod": "unreadable_pods", "apibudget": "api_budget", "Kubernetes": "kubernetes",
 		"cni_agent_rundir": "cni_agent_run_dir",
 	} {
-		_, err := config.Parse(with(fmt.Sprintf("%q:null", unknown)))
+		_, err := config.Parse(configuration(fmt.Sprintf("%q:null", unknown)))
 		if want := fmt.Sprintf("%q: this name is not allowed: want %s", unknown,
 			suggestion); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", unknown, err, want)
 		}
 	}
-	if _, err := config.Parse(with(`"kubernetes":{"exclude_namespace":[]}`)); err == nil ||
+	if _, err := config.Parse(configuration(`"kubernetes":{"exclude_namespace":[]}`)); err == nil ||
 		!strings.Contains(err.Error(), "want kubernetes.exclude_namespaces") {
 		t.Errorf("%v", err)
 	}
@@ -323,7 +323,7 @@ func TestNamesAreFarApart(t *testing.T) {
 		"readinessindicatorfile", "namespaceIsolation",
 	}
 	for _, other := range others {
-		if _, err := config.Parse(with(nested(other))); err != nil {
+		if _, err := config.Parse(configuration(nullField(other))); err != nil {
 			t.Errorf("%s: %v", other, err)
 		}
 	}
@@ -332,7 +332,7 @@ func TestNamesAreFarApart(t *testing.T) {
 // TestReadingTakesLittleMemory limits the memory: every call of the plugin reads its configuration
 // in a new process, where the first use of memory takes most of the time.
 func TestReadingTakesLittleMemory(t *testing.T) {
-	data := with(
+	data := configuration(
 		`"prevResult":{"ips":[]},"capabilities":{},"runtimeConfig":{},"cni_agent_run_dir":"/run/s"`)
 	result := testing.Benchmark(func(b *testing.B) {
 		for b.Loop() {
@@ -346,7 +346,7 @@ func TestReadingTakesLittleMemory(t *testing.T) {
 	}
 }
 
-func nested(name string) string {
+func nullField(name string) string {
 	if object, field, ok := strings.Cut(name, "kubernetes."); ok && object == "" {
 		return fmt.Sprintf(`"kubernetes":{%q:null}`, field)
 	}
@@ -386,7 +386,7 @@ func TestParseLenient(t *testing.T) {
 			t.Errorf("%s: %s, want %s", data, got, want)
 		}
 	}
-	wrong := with(`"backend":"x","exclude_namespace":[],"pod_namespace":"mesh","agent_daemonset":"X","prevResult":{"ips":[]}`)
+	wrong := configuration(`"backend":"x","exclude_namespace":[],"pod_namespace":"mesh","agent_daemonset":"X","prevResult":{"ips":[]}`)
 	c := config.ParseLenient(wrong)
 	if c.Decide.AgentNamespace != "mesh" || c.Decide.AgentDaemonSet != "sluice-node" ||
 		c.Backend != compat.BackendAuto ||
@@ -411,7 +411,7 @@ func TestTableOfFields(t *testing.T) {
 		if f.Default == "false" || f.Default == "true" || strings.Trim(f.Default, "0123456789") == "" {
 			value = []byte(f.Default)
 		}
-		got, err := config.Parse(with(fmt.Sprintf("%q:%s", f.Name, value)))
+		got, err := config.Parse(configuration(fmt.Sprintf("%q:%s", f.Name, value)))
 		if err != nil {
 			t.Errorf("default of %s: %v", f.Name, err)
 			continue
@@ -426,8 +426,8 @@ func TestTableOfFields(t *testing.T) {
 
 // FuzzParse parses arbitrary input. An accepted configuration is valid.
 func FuzzParse(f *testing.F) {
-	f.Add(with(`"kubernetes":{"kubeconfig":"/k"},"enablement_selectors":[{}],"api_budget":"1s","log_level":"debug"`))
-	f.Add(with(`"excludenamespaces":0,"log_file_max_mb":1e3,"deviations_off":["nat-first"],"strict_istio":true`))
+	f.Add(configuration(`"kubernetes":{"kubeconfig":"/k"},"enablement_selectors":[{}],"api_budget":"1s","log_level":"debug"`))
+	f.Add(configuration(`"excludenamespaces":0,"log_file_max_mb":1e3,"deviations_off":["nat-first"],"strict_istio":true`))
 	f.Add([]byte(`{"cniVersion":"1.1.0","prevResult":null,"cni.dev/valid-attachments":null,"runtimeConfig":{"io.kubernetes.cri.pod-annotations":null}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if dir := config.ParseLenient(data).RunDir; !strings.HasPrefix(dir, "/") {
@@ -456,34 +456,48 @@ func ExampleFields() {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Name, f.Default, f.Meaning)
 	}
 	_ = w.Flush()
-	// Output:
-	// cni_agent_run_dir              /var/run/sluice-cni                      directory of the plugin's files, shared with the node agent; agent/plugin.sock in it is the agent's socket
-	// kubernetes.kubeconfig          as kubeconfig                            the field kubeconfig of early versions of istio-cni
-	// kubeconfig                     cni_agent_run_dir/sluice-cni-kubeconfig  file with the address of the API server and the plugin's credentials
-	// kubernetes.exclude_namespaces  none                                     the field exclude_namespaces of early versions of istio-cni
-	// exclude_namespaces             none                                     namespaces whose pods are not redirected; the plugin does not read them
-	// enablement_selectors           none                                     redirect only pods that match one of these selectors; if empty, all
-	// ambient_enabled                false                                    let the node agent redirect the pods of ambient mode to ztunnel
-	// ambient_enablement_selectors   none                                     pods that match one of these selectors are in ambient mode; if missing, Istio's default: the label istio.io/dataplane-mode
-	// ambient_dns_capture            true                                     capture the DNS queries of pods in ambient mode, unless their annotation says otherwise
-	// ambient_ipv6                   true                                     capture the IPv6 traffic of pods in ambient mode
-	// host_probe_snat_ip             169.254.7.127                            IPv4 source address of probes, whose connections pods in ambient mode do not capture
-	// host_probe_snat_ipv6           fd16:9254:7127:1337:ffff:ffff:ffff:ffff  IPv6 source address of probes, whose connections pods in ambient mode do not capture
-	// pod_namespace                  none                                     namespace of the node agent, whose pods are never redirected; if set, STATUS fails only for problems of the kernel, and logs problems that the agent repairs (configuration and credentials)
-	// agent_daemonset                sluice-node                              name of the node agent's DaemonSet
-	// proxy_container                istio-proxy                              name of the proxy's container
-	// validation_container           istio-validation                         name of the init container whose arguments state the mesh's settings
-	// unreadable_pods                fail                                     what ADD does if the pod cannot be read: fail, or skip redirection
-	// api_budget                     10s                                      time limit for all attempts to read a pod from the API server, in addition to one second for the node agent
-	// api_try_timeout                3s                                       time limit for one attempt, not more than api_budget
-	// backend                        auto                                     backend: nft (nf_tables), legacy (iptables-legacy), or auto, the first of the two that the kernel supports
-	// strict_istio                   false                                    treat every packet as istio-init does: disables all deviations
-	// deviations_off                 none                                     disable single deviations from Istio by id
-	// counters                       false                                    give each rule a counter in nf_tables; the rules of iptables-legacy always have counters
-	// log_level                      info                                     the field plugin_log_level of early versions of istio-cni
-	// plugin_log_level               info                                     minimum log level
-	// log_file                       cni_agent_run_dir/sluice-cni.log         log file; messages are also sent to standard error and to the node agent
-	// log_file_max_mb                10                                       size in megabytes at which the log file is rotated
-	// log_file_backups               1                                        number of rotated log files to keep; if 0, all
-	// log_file_max_days              2                                        days for which rotated log files are kept; if 0, forever
+	// Output: cni_agent_run_dir              /var/run/sluice-cni                      directory of
+	// the plugin's files, shared with the node agent; agent/plugin.sock in it is the agent's socket
+	// kubernetes.kubeconfig          as kubeconfig                            the field kubeconfig
+	// of early versions of istio-cni kubeconfig
+	// cni_agent_run_dir/sluice-cni-kubeconfig  file with the address of the API server and the
+	// plugin's credentials kubernetes.exclude_namespaces  none
+	// the field exclude_namespaces of early versions of istio-cni exclude_namespaces
+	// none                                     namespaces whose pods are not redirected; the plugin
+	// does not read them enablement_selectors           none
+	// redirect only pods that match one of these selectors; if empty, all ambient_enabled
+	// false                                    let the node agent redirect the pods of ambient mode
+	// to ztunnel ambient_enablement_selectors   none                                     pods that
+	// match one of these selectors are in ambient mode; if missing, Istio's default: the label
+	// istio.io/dataplane-mode ambient_dns_capture            true
+	// capture the DNS queries of pods in ambient mode, unless their annotation says otherwise
+	// ambient_ipv6                   true                                     capture the IPv6
+	// traffic of pods in ambient mode host_probe_snat_ip             169.254.7.127
+	// IPv4 source address of probes, whose connections pods in ambient mode do not capture
+	// host_probe_snat_ipv6           fd16:9254:7127:1337:ffff:ffff:ffff:ffff  IPv6 source address
+	// of probes, whose connections pods in ambient mode do not capture pod_namespace
+	// none                                     namespace of the node agent, whose pods are never
+	// redirected; if set, STATUS fails only for problems of the kernel, and logs problems that the
+	// agent repairs (configuration and credentials) agent_daemonset                sluice-node
+	// name of the node agent's DaemonSet proxy_container                istio-proxy
+	// name of the proxy's container validation_container           istio-validation
+	// name of the init container whose arguments state the mesh's settings unreadable_pods
+	// fail                                     what ADD does if the pod cannot be read: fail, or
+	// skip redirection api_budget                     10s                                      time
+	// limit for all attempts to read a pod from the API server, in addition to one second for the
+	// node agent api_try_timeout                3s                                       time limit
+	// for one attempt, not more than api_budget backend                        auto
+	// backend: nft (nf_tables), legacy (iptables-legacy), or auto, the first of the two that the
+	// kernel supports strict_istio                   false                                    treat
+	// every packet as istio-init does: disables all deviations deviations_off                 none
+	// disable single deviations from Istio by id counters                       false
+	// give each rule a counter in nf_tables; the rules of iptables-legacy always have counters
+	// log_level                      info                                     the field
+	// plugin_log_level of early versions of istio-cni plugin_log_level               info
+	// minimum log level log_file                       cni_agent_run_dir/sluice-cni.log         log
+	// file; messages are also sent to standard error and to the node agent log_file_max_mb
+	// 10                                       size in megabytes at which the log file is rotated
+	// log_file_backups               1                                        number of rotated log
+	// files to keep; if 0, all log_file_max_days              2
+	// days for which rotated log files are kept; if 0, forever
 }

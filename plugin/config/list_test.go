@@ -9,19 +9,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const own = `{"type":"sluice-cni","exclude_namespaces":["kube-system"]}`
+const pluginEntry = `{"type":"sluice-cni","exclude_namespaces":["kube-system"]}`
 
 func TestParseList(t *testing.T) {
 	for _, row := range []struct{ name, text, version, network string }{
 		{
 			"a list",
-			`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},` + own + `]}`,
+			`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},` + pluginEntry + `]}`,
 			"1.0.0", "pods",
 		},
-		{"only the plugin", own, "1.1.0", ""},
+		{"only the plugin", pluginEntry, "1.1.0", ""},
 		{
 			"the plugin with its own version",
-			strings.Replace(own, "{", `{"cniVersion":"0.3.1",`, 1), "0.3.1", "",
+			strings.Replace(pluginEntry, "{", `{"cniVersion":"0.3.1",`, 1), "0.3.1", "",
 		},
 	} {
 		c, err := config.ParseList([]byte(row.text))
@@ -44,12 +44,12 @@ func TestWrongLists(t *testing.T) {
 			"no entry of type sluice-cni",
 		},
 		{
-			"a list with two entries of the plugin", `{"plugins":[` + own + "," + own + `]}`,
+			"a list with two entries of the plugin", `{"plugins":[` + pluginEntry + "," + pluginEntry + `]}`,
 			"more than one entry of type sluice-cni; remove all but one",
 		},
 		{"plugins that are not a list", `{"plugins":7}`, "plugins: 7 is not a list of objects"},
 		{
-			"an unsupported version", `{"cniVersion":"9.0.0","plugins":[` + own + `]}`,
+			"an unsupported version", `{"cniVersion":"9.0.0","plugins":[` + pluginEntry + `]}`,
 			`cniVersion: "9.0.0" is not allowed`,
 		},
 		{
@@ -66,8 +66,8 @@ func TestWrongLists(t *testing.T) {
 
 // FuzzParseList parses arbitrary files: the result is a valid configuration or an error.
 func FuzzParseList(f *testing.F) {
-	f.Add([]byte(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},` + own + `]}`))
-	f.Add([]byte(own))
+	f.Add([]byte(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},` + pluginEntry + `]}`))
+	f.Add([]byte(pluginEntry))
 	f.Add([]byte(`{"plugins":[null]}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {

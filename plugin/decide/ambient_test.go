@@ -27,7 +27,7 @@ func ambientSettings() *decide.Settings {
 }
 
 func TestWhichPodsAreInAmbientMode(t *testing.T) {
-	in := func(mode string) map[string]string {
+	labels := func(mode string) map[string]string {
 		if mode == "" {
 			return nil
 		}
@@ -112,12 +112,12 @@ func TestWhichPodsAreInAmbientMode(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := ambientSettings()
 			pod := &decide.Pod{Metadata: decide.Metadata{
-				Namespace: "shop", Name: "web", Labels: in(test.pod),
+				Namespace: "shop", Name: "web", Labels: labels(test.pod),
 			}}
 			if test.change != nil {
 				test.change(pod, s)
 			}
-			namespace := &decide.Namespace{Metadata: decide.Metadata{Labels: in(test.namespace)}}
+			namespace := &decide.Namespace{Metadata: decide.Metadata{Labels: labels(test.namespace)}}
 			got := decide.Decide(decide.Input{
 				Attachment: attachment(pod), Pod: pod, Namespace: namespace,
 			}, s)
@@ -164,7 +164,7 @@ func TestAmbientParameters(t *testing.T) {
 		change      func(*decide.AmbientSettings)
 		want        func(*rules.Ambient)
 		note        string
-		addFault    string
+		fault       string
 	}{
 		{name: "the node's settings"},
 		{
@@ -202,21 +202,21 @@ func TestAmbientParameters(t *testing.T) {
 		},
 		{
 			name: "an asterisk is ambiguous", annotations: map[string]string{reroute: "virt*"},
-			addFault: `annotation istio.io/reroute-virtual-interfaces: "virt*" is not allowed`,
+			fault: `annotation istio.io/reroute-virtual-interfaces: "virt*" is not allowed`,
 		},
 		{
 			name:        "a line feed cannot add rules",
 			annotations: map[string]string{reroute: "virt0,a\n-A X"},
-			addFault:    `annotation istio.io/reroute-virtual-interfaces: "a\n-A X" is not allowed`,
+			fault:       `annotation istio.io/reroute-virtual-interfaces: "a\n-A X" is not allowed`,
 		},
 		{
 			name: "a name of 16 bytes", annotations: map[string]string{reroute: "abcdefghijklmnop"},
-			addFault: `"abcdefghijklmnop" is not allowed`,
+			fault: `"abcdefghijklmnop" is not allowed`,
 		},
 		{
 			name:        "many invalid names",
 			annotations: map[string]string{reroute: strings.Repeat("a/b,", 20)},
-			addFault:    "each of 12 more elements is not allowed",
+			fault:       "each of 12 more elements is not allowed",
 		},
 		{
 			name:        "annotations of sidecars have no effect",
@@ -239,10 +239,10 @@ func TestAmbientParameters(t *testing.T) {
 			}
 			pod := &decide.Pod{Metadata: decide.Metadata{Annotations: test.annotations}}
 			got, notes, err := decide.AmbientParameters(pod, s)
-			if test.addFault != "" {
+			if test.fault != "" {
 				var faults rules.Faults
-				if !errors.As(err, &faults) || !strings.Contains(err.Error(), test.addFault) {
-					t.Errorf("error %v, want %s", err, test.addFault)
+				if !errors.As(err, &faults) || !strings.Contains(err.Error(), test.fault) {
+					t.Errorf("error %v, want %s", err, test.fault)
 				}
 				return
 			}
@@ -294,8 +294,8 @@ func FuzzAmbient(f *testing.F) {
 			if !errors.As(err, &faults) || len(faults) == 0 {
 				t.Fatalf("an error without faults: %v", err)
 			}
-			for _, addFault := range faults {
-				checkLine(t, addFault.String())
+			for _, fault := range faults {
+				checkLine(t, fault.String())
 			}
 			return
 		}

@@ -10,70 +10,70 @@ import (
 // TestArguments parses the proxy's port (default 15001) and the inbound port (default 15006).
 func TestArguments(t *testing.T) {
 	for _, test := range []struct {
-		name, args       string
-		outbound, inward uint16
-		unknown          string // the end of the note
+		name, args        string
+		outbound, inbound uint16
+		unknown           string // the end of the note
 	}{
-		{name: "none", args: "", outbound: 15001, inward: 15006},
-		{name: "a letter", args: "istio-iptables -p 1 -z 2", outbound: 1, inward: 2},
-		{name: "a letter with its value", args: "-p1 -z=2", outbound: 1, inward: 2},
-		{name: "a long name", args: "--envoy-port 1 --inbound-capture-port=2", outbound: 1, inward: 2},
-		{name: "the last value applies", args: "-p 1 --envoy-port=3 -p 4 -z 2", outbound: 4, inward: 2},
+		{name: "none", args: "", outbound: 15001, inbound: 15006},
+		{name: "a letter", args: "istio-iptables -p 1 -z 2", outbound: 1, inbound: 2},
+		{name: "a letter with its value", args: "-p1 -z=2", outbound: 1, inbound: 2},
+		{name: "a long name", args: "--envoy-port 1 --inbound-capture-port=2", outbound: 1, inbound: 2},
+		{name: "the last value applies", args: "-p 1 --envoy-port=3 -p 4 -z 2", outbound: 4, inbound: 2},
 		{
 			name: "a Boolean flag takes no argument",
-			args: "--run-validation -p 1 --skip-rule-apply -z 2", outbound: 1, inward: 2,
+			args: "--run-validation -p 1 --skip-rule-apply -z 2", outbound: 1, inbound: 2,
 		},
-		{name: "a Boolean flag before other letters", args: "-np1 -nz 2", outbound: 1, inward: 2},
+		{name: "a Boolean flag before other letters", args: "-np1 -nz 2", outbound: 1, inbound: 2},
 		{
 			name: "a Boolean flag with a value", args: "-n=false -p 1 --dry-run=true -z 2",
-			outbound: 1, inward: 2,
+			outbound: 1, inbound: 2,
 		},
 		{
 			name: "a flag without effect takes its argument",
-			args: "--probe-timeout -p --log_target=x -z 2", outbound: 15001, inward: 2,
+			args: "--probe-timeout -p --log_target=x -z 2", outbound: 15001, inbound: 2,
 		},
 		{
 			name: "other words are ignored", args: "pilot-agent istio-iptables word -p 1 word - -z 2",
-			outbound: 1, inward: 2,
+			outbound: 1, inbound: 2,
 		},
-		{name: "two dashes end the flags", args: "-p 1 -- -z 2", outbound: 1, inward: 15006},
+		{name: "two dashes end the flags", args: "-p 1 -- -z 2", outbound: 1, inbound: 15006},
 		{
 			name: "an unknown name with its value", args: "--new 7 -p 1 --more=8 -z 2", outbound: 1,
-			inward: 2, unknown: `"--new", "--more"`,
+			inbound: 2, unknown: `"--new", "--more"`,
 		},
 		{
 			name: "an unknown name without value", args: "--future -p 1", outbound: 1,
-			inward: 15006, unknown: `"--future"`,
+			inbound: 15006, unknown: `"--future"`,
 		},
 		{
 			name: "an unknown letter with its value", args: "-y 7 -p 1 -y7 -z 2", outbound: 1,
-			inward: 2, unknown: `"-y", "-y"`,
+			inbound: 2, unknown: `"-y", "-y"`,
 		},
 		{
-			name: "a character that is not a letter", args: "-é 7 -p 1", outbound: 1, inward: 15006,
+			name: "a character that is not a letter", args: "-é 7 -p 1", outbound: 1, inbound: 15006,
 			unknown: `"-é"`,
 		},
 		{
-			name: "an unknown name at the end", args: "-p 1 --future", outbound: 1, inward: 15006,
+			name: "an unknown name at the end", args: "-p 1 --future", outbound: 1, inbound: 15006,
 			unknown: `"--future"`,
 		},
 		{
-			name: "an invalid character", args: "-\xdd 7 -p 1", outbound: 1, inward: 15006,
+			name: "an invalid character", args: "-\xdd 7 -p 1", outbound: 1, inbound: 15006,
 			unknown: `"-\xdd"`,
 		},
-		{name: "an empty name", args: "--= -p 1", outbound: 1, inward: 15006, unknown: `"--"`},
+		{name: "an empty name", args: "--= -p 1", outbound: 1, inbound: 15006, unknown: `"--"`},
 		{
 			name: "very many unknown flags", args: strings.Repeat("--x ", 1000), outbound: 15001,
-			inward: 15006, unknown: "and 992 more",
+			inbound: 15006, unknown: "and 992 more",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pod := meshPod()
 			pod.Spec.InitContainers[0].Args = strings.Fields(test.args)
 			r, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
-			if err != nil || r.ProxyPort != test.outbound || r.InboundCapturePort != test.inward {
+			if err != nil || r.ProxyPort != test.outbound || r.InboundCapturePort != test.inbound {
 				t.Errorf("ports %d and %d, %v, want %d and %d", r.ProxyPort, r.InboundCapturePort,
-					err, test.outbound, test.inward)
+					err, test.outbound, test.inbound)
 			}
 			if test.unknown == "" {
 				if len(notes) > 0 {

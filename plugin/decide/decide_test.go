@@ -18,7 +18,7 @@ func TestRuntimeStatusDecides(t *testing.T) {
 	status := map[string]string{
 		"sidecar.istio.io/status": "{}", "kubernetes.io/config.source": "api",
 	}
-	with := func(key, value string) map[string]string {
+	injectedWith := func(key, value string) map[string]string {
 		return map[string]string{"sidecar.istio.io/status": "{}", key: value}
 	}
 	for _, test := range []struct {
@@ -62,17 +62,17 @@ func TestRuntimeStatusDecides(t *testing.T) {
 		},
 		{
 			"the agent's annotation under another name",
-			decide.Attachment{"sluice-system", "agent-x7k2p", with(decide.AgentAnnotation, "true")},
+			decide.Attachment{"sluice-system", "agent-x7k2p", injectedWith(decide.AgentAnnotation, "true")},
 			decide.Skip, decide.NodeAgent,
 		},
 		{
 			"the agent's annotation with another value",
-			decide.Attachment{"sluice-system", "agent-x7k2p", with(decide.AgentAnnotation, "no")},
+			decide.Attachment{"sluice-system", "agent-x7k2p", injectedWith(decide.AgentAnnotation, "no")},
 			decide.Undecided, decide.PodUnknown,
 		},
 		{
 			"the agent's annotation in another namespace",
-			decide.Attachment{"shop", "x", with(decide.AgentAnnotation, "true")},
+			decide.Attachment{"shop", "x", injectedWith(decide.AgentAnnotation, "true")},
 			decide.Undecided, decide.PodUnknown,
 		},
 		{
@@ -105,12 +105,12 @@ func TestRuntimeStatusDecides(t *testing.T) {
 		},
 		{
 			"annotations with mode NONE",
-			decide.Attachment{"shop", "web", with("sidecar.istio.io/interceptionMode", "NONE")},
+			decide.Attachment{"shop", "web", injectedWith("sidecar.istio.io/interceptionMode", "NONE")},
 			decide.Skip, decide.InterceptionNone,
 		},
 		{
 			"a label may take precedence over an annotation that opts out",
-			decide.Attachment{"shop", "web", with("sidecar.istio.io/inject", "false")},
+			decide.Attachment{"shop", "web", injectedWith("sidecar.istio.io/inject", "false")},
 			decide.Undecided, decide.PodUnknown,
 		},
 	} {

@@ -115,7 +115,7 @@ func TestCombinedErrorsAreNamedAfterInputs(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name  string
-		state place
+		place place
 		text  string
 		want  string
 	}{
@@ -141,7 +141,7 @@ func TestCombinedErrorsAreNamedAfterInputs(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			pod := meshPod()
 			pod.Metadata.Annotations["sidecar.istio.io/interceptionMode"] = "TPROXY"
-			test.state.state(pod, test.text)
+			test.place.set(pod, test.text)
 			_, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 			if err == nil || !strings.HasPrefix(err.Error(), test.want) ||
 				strings.Contains(err.Error(), "\n") {

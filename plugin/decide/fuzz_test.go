@@ -96,17 +96,17 @@ func FuzzValue(f *testing.F) {
 		"-", "--", "$(id)", "../../etc/passwd", "\x00", "\u202e", "1338", "254", "4294967295",
 		"1-0", ",", "*,*", "127.0.0.0/7", "fe80::1%e/64",
 	} {
-		for i := range stated {
+		for i := range parameterPlaces {
 			f.Add(value, uint16(i), true)
 		}
 	}
 	f.Fuzz(func(t *testing.T, value string, which uint16, tproxy bool) {
-		all := stated[int(which)%len(stated)].places
+		all := parameterPlaces[int(which)%len(parameterPlaces)].places
 		pod := meshPod()
 		if tproxy {
 			pod.Metadata.Annotations["sidecar.istio.io/interceptionMode"] = "TPROXY"
 		}
-		all[int(which)/len(stated)%len(all)].state(pod, value)
+		all[int(which)/len(parameterPlaces)%len(all)].set(pod, value)
 		checkPod(t, pod, ipv4)
 		pod.Spec.InitContainers[0].Args = append(pod.Spec.InitContainers[0].Args,
 			strings.Fields(value)...)
@@ -131,8 +131,8 @@ func TestAnyMixtureOfValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pod := meshPod()
 		for range rapid.IntRange(0, 8).Draw(t, "number") {
-			all := rapid.SampledFrom(stated).Draw(t, "parameter").places
-			rapid.SampledFrom(all).Draw(t, "place").state(pod, text.Draw(t, "text"))
+			all := rapid.SampledFrom(parameterPlaces).Draw(t, "parameter").places
+			rapid.SampledFrom(all).Draw(t, "place").set(pod, text.Draw(t, "text"))
 		}
 		checkPod(t, pod, addresses("10.0.0.5", "fd00::5"))
 	})

@@ -15,7 +15,7 @@ const traffic = "traffic.sidecar.istio.io/"
 // A place is an input that can set a parameter.
 type place struct{ kind, name string }
 
-func (p place) state(pod *decide.Pod, text string) {
+func (p place) set(pod *decide.Pod, text string) {
 	validation, proxy := &pod.Spec.InitContainers[0], &pod.Spec.Containers[1]
 	switch p.kind {
 	case "annotation":
@@ -46,9 +46,9 @@ func places(annotations, argument, letter, variables string) []place {
 	return all
 }
 
-// stated contains, for each parameter, the places that can set it, in order of precedence, and two
-// values.
-var stated = []struct {
+// parameterPlaces contains, for each parameter, the places that can set it, in order of precedence,
+// and two values.
+var parameterPlaces = []struct {
 	name   string
 	places []place
 	text   string
@@ -244,13 +244,13 @@ var stated = []struct {
 }
 
 func TestEachPlaceOfEachParameter(t *testing.T) {
-	for _, test := range stated {
+	for _, test := range parameterPlaces {
 		want := cniDefaults()
 		test.change(&want)
 		for _, p := range test.places {
 			t.Run(test.name+" by "+p.kind+" "+p.name, func(t *testing.T) {
 				pod := meshPod()
-				p.state(pod, test.text)
+				p.set(pod, test.text)
 				got, _, err := decide.Parameters(pod, addresses("10.244.1.7", "fd00::7"),
 					&decide.Settings{})
 				if d := diff(want, got); d != "" || err != nil {
@@ -264,7 +264,7 @@ func TestEachPlaceOfEachParameter(t *testing.T) {
 // TestPrecedenceOfPlaces sets a parameter in two places: a value in the first, and
 // another or an invalid value in the later one.
 func TestPrecedenceOfPlaces(t *testing.T) {
-	for _, test := range stated {
+	for _, test := range parameterPlaces {
 		want := cniDefaults()
 		test.change(&want)
 		for i, first := range test.places {
@@ -275,8 +275,8 @@ func TestPrecedenceOfPlaces(t *testing.T) {
 				}
 				for _, text := range []string{test.other, "!"} {
 					pod := meshPod()
-					later.state(pod, text)
-					first.state(pod, test.text)
+					later.set(pod, text)
+					first.set(pod, test.text)
 					got, _, err := decide.Parameters(pod, addresses("10.244.1.7", "fd00::7"),
 						&decide.Settings{})
 					if d := diff(want, got); d != "" || err != nil {
@@ -299,7 +299,7 @@ func TestOutboundPortsOfThePodTakePrecedence(t *testing.T) {
 			"ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE") {
 			pod := meshPod()
 			pod.Metadata.Annotations[traffic+"excludeOutboundPorts"] = text
-			p.state(pod, "1")
+			p.set(pod, "1")
 			got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 			if !slices.Equal(got.OutboundExcludePorts, want) || err != nil {
 				t.Errorf("annotation %q and %v: %v, %v", text, p, got.OutboundExcludePorts, err)

@@ -28,16 +28,16 @@ func TestAFullDiskNeverTruncates(t *testing.T) {
 			t.Fatal(err)
 		}
 		content := bytes.Repeat([]byte("x"), size)
-		source := put(t, filepath.Join(t.TempDir(), "source"), string(content))
+		source := createFile(t, filepath.Join(t.TempDir(), "source"), string(content))
 		for _, attempt := range []func() (bool, error){
 			func() (bool, error) { return file.Copy(path, source, 0o755) },
 			func() (bool, error) {
-				return false, file.Replace(path, []byte(read(t, path)), content, 0o755)
+				return false, file.Replace(path, []byte(readFile(t, path)), content, 0o755)
 			},
 		} {
-			before := read(t, path)
+			before := readFile(t, path)
 			changed, err := attempt()
-			switch got := read(t, path); {
+			switch got := readFile(t, path); {
 			case err == nil && got != string(content):
 				t.Errorf("%d bytes: no error, but the plugin has %d", size, len(got))
 			case err != nil && got != before:
@@ -49,9 +49,9 @@ func TestAFullDiskNeverTruncates(t *testing.T) {
 			case err != nil && changed:
 				t.Errorf("%d bytes: changed and failed", size)
 			}
-			clean(t, dir)
+			checkNoTemporaryFile(t, dir)
 		}
-		if size > 1<<20 && read(t, path) != string(old) {
+		if size > 1<<20 && readFile(t, path) != string(old) {
 			t.Errorf("%d bytes were written to a disk of one mebibyte", size)
 		}
 	}
@@ -62,8 +62,8 @@ func TestAReadOnlyDirectory(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	path := put(t, filepath.Join(dir, "file"), "old")
-	source := put(t, filepath.Join(t.TempDir(), "source"), "new")
+	path := createFile(t, filepath.Join(dir, "file"), "old")
+	source := createFile(t, filepath.Join(t.TempDir(), "source"), "new")
 	writable := filetest.ReadOnly(t, dir)
 	for description, attempt := range map[string]func() error{
 		"write":   func() error { return write(path) },
@@ -78,11 +78,11 @@ func TestAReadOnlyDirectory(t *testing.T) {
 			t.Errorf("%s: %v", description, err)
 		}
 	}
-	if got := read(t, path); got != "old" {
+	if got := readFile(t, path); got != "old" {
 		t.Errorf("the file contains %q", got)
 	}
 	writable()
-	if err := write(path); err != nil || read(t, path) != "new" {
-		t.Errorf("writable again: %v, %q", err, read(t, path))
+	if err := write(path); err != nil || readFile(t, path) != "new" {
+		t.Errorf("writable again: %v, %q", err, readFile(t, path))
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// put creates a file, and read returns the content of one.
-func put(t *testing.T, path, content string) string {
+// createFile creates a file and returns its path.
+func createFile(t *testing.T, path, content string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
@@ -20,7 +20,7 @@ func put(t *testing.T, path, content string) string {
 	return path
 }
 
-func read(t *testing.T, path string) string {
+func readFile(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -29,8 +29,8 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// clean fails the test if dir contains a temporary file.
-func clean(t *testing.T, dir string) {
+// checkNoTemporaryFile fails the test if dir contains a temporary file.
+func checkNoTemporaryFile(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {

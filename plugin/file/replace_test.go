@@ -18,58 +18,58 @@ import (
 )
 
 func TestReplace(t *testing.T) {
-	replaceRows(t)
+	testReplace(t)
 }
 
 // TestReplaceWithoutExchange covers file systems and kernels that cannot exchange files.
 func TestReplaceWithoutExchange(t *testing.T) {
 	if filetest.Private(t) {
 		filetest.Deny(t, unix.SYS_RENAMEAT2, unix.EINVAL)
-		replaceRows(t)
+		testReplace(t)
 	}
 }
 
-func replaceRows(t *testing.T) {
+func testReplace(t *testing.T) {
 	t.Helper()
 	for _, row := range []struct {
 		reason        string
-		there         *string
+		present       *string
 		old           []byte
 		want          string
 		changedByThem bool
 	}{
-		{"the expected content is replaced", p("old"), []byte("old"), "new", false},
-		{"foreign content is kept", p("theirs"), []byte("old"), "theirs", true},
+		{"the expected content is replaced", pointer("old"), []byte("old"), "new", false},
+		{"foreign content is kept", pointer("theirs"), []byte("old"), "theirs", true},
 		{"a missing file is created", nil, nil, "new", false},
-		{"a file created in the meantime is kept", p("theirs"), nil, "theirs", true},
+		{"a file created in the meantime is kept", pointer("theirs"), nil, "theirs", true},
 		{"a file removed in the meantime is not created", nil, []byte("old"), "", true},
-		{"an empty file is not a missing file", p(""), nil, "", true},
-		{"an empty file is replaced", p(""), []byte{}, "new", false},
+		{"an empty file is not a missing file", pointer(""), nil, "", true},
+		{"an empty file is replaced", pointer(""), []byte{}, "new", false},
 	} {
 		t.Run(row.reason, func(t *testing.T) {
-			replaceRow(t, row.there, row.old, row.want, row.changedByThem)
+			testReplaceRow(t, row.present, row.old, row.want, row.changedByThem)
 		})
 	}
 }
 
-func p(s string) *string { return &s }
+func pointer(s string) *string { return &s }
 
-func replaceRow(t *testing.T, there *string, old []byte, want string, changedByThem bool) {
+func testReplaceRow(t *testing.T, present *string, old []byte, want string, changedByThem bool) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
-	if there != nil {
-		put(t, path, *there)
+	if present != nil {
+		createFile(t, path, *present)
 	}
 	err := file.Replace(path, old, []byte("new"), 0o640)
 	if errors.Is(err, file.ErrChanged) != changedByThem || (err != nil) != changedByThem {
 		t.Errorf("%v", err)
 	}
 	data, err := os.ReadFile(path)
-	if string(data) != want || (err != nil) != (there == nil && changedByThem) {
+	if string(data) != want || (err != nil) != (present == nil && changedByThem) {
 		t.Errorf("holds %q, %v; want %q", data, err, want)
 	}
-	clean(t, dir)
+	checkNoTemporaryFile(t, dir)
 }
 
 // TestReplaceKeepsConcurrentWrites has a conflicting writer that writes versions of its file one
@@ -78,7 +78,7 @@ func replaceRow(t *testing.T, there *string, old []byte, want string, changedByT
 func TestReplaceKeepsConcurrentWrites(t *testing.T) {
 	versions := rulestest.Trials(200, os.Getenv)
 	dir := t.TempDir()
-	path := put(t, filepath.Join(dir, "file"), "0")
+	path := createFile(t, filepath.Join(dir, "file"), "0")
 	seen := map[string]bool{}
 	var mu sync.Mutex
 	var writer sync.WaitGroup
@@ -132,16 +132,16 @@ func TestReplaceKeepsConcurrentWrites(t *testing.T) {
 		}
 	}
 	writer.Wait()
-	clean(t, dir)
+	checkNoTemporaryFile(t, dir)
 }
 
 func TestRemove(t *testing.T) {
 	dir := t.TempDir()
-	path := put(t, filepath.Join(dir, "file"), "theirs")
+	path := createFile(t, filepath.Join(dir, "file"), "theirs")
 	if err := file.RemoveIf(path, []byte("old")); !errors.Is(err, file.ErrChanged) {
 		t.Errorf("another content: %v", err)
 	}
-	if got := read(t, path); got != "theirs" {
+	if got := readFile(t, path); got != "theirs" {
 		t.Errorf("holds %q", got)
 	}
 	if err := file.RemoveIf(path, []byte("theirs")); err != nil {
@@ -150,20 +150,20 @@ func TestRemove(t *testing.T) {
 	if err := file.RemoveIf(path, []byte("theirs")); err != nil {
 		t.Errorf("removed already: %v", err)
 	}
-	put(t, path, "again")
+	createFile(t, path, "again")
 	for _, want := range []bool{true, false} {
 		if existed, err := file.Remove(path); err != nil || existed != want {
 			t.Errorf("existed %t, %v", existed, err)
 		}
 	}
-	clean(t, dir)
+	checkNoTemporaryFile(t, dir)
 }
 
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, ".sluice-123.tmp"), "half")
+	createFile(t, filepath.Join(dir, ".sluice-123.tmp"), "half")
 	for _, foreign := range []string{"10-calico.conflist", ".sluice-notes", ".other-1.tmp"} {
-		put(t, filepath.Join(dir, foreign), "theirs")
+		createFile(t, filepath.Join(dir, foreign), "theirs")
 	}
 	swept, err := file.Sweep(dir)
 	if err != nil || len(swept) != 1 || swept[0] != ".sluice-123.tmp" {

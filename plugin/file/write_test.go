@@ -23,19 +23,19 @@ func TestWrite(t *testing.T) {
 		"a new file is created":           {func(*testing.T, string) {}, 0o600, true},
 		"a new file has exactly the mode": {func(*testing.T, string) {}, 0o666, true},
 		"other content is replaced": {func(t *testing.T, p string) {
-			put(t, p, "old")
+			createFile(t, p, "old")
 		}, 0o600, true},
 		"longer content is replaced": {func(t *testing.T, p string) {
-			put(t, p, "new and more")
+			createFile(t, p, "new and more")
 		}, 0o600, true},
 		"a file with equal content and mode is not changed": {func(t *testing.T, p string) {
-			put(t, p, "new")
+			createFile(t, p, "new")
 		}, 0o600, false},
 		"equal content gets another mode": {func(t *testing.T, p string) {
-			put(t, p, "new")
+			createFile(t, p, "new")
 		}, 0o644, true},
 		"the target of a link is written": {func(t *testing.T, p string) {
-			link(t, put(t, p+".target", "old"), p)
+			link(t, createFile(t, p+".target", "old"), p)
 		}, 0o600, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,14 +52,14 @@ func TestWrite(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := read(t, path); got != "new" || info.Mode() != row.mode {
+			if got := readFile(t, path); got != "new" || info.Mode() != row.mode {
 				t.Errorf("contains %q with mode %v, want %q with %v", got, info.Mode(), "new",
 					row.mode)
 			}
 			if now, _ := os.Readlink(path); now != linked {
 				t.Errorf("the link to %q was changed to %q", linked, now)
 			}
-			clean(t, dir)
+			checkNoTemporaryFile(t, dir)
 		})
 	}
 }
@@ -72,8 +72,8 @@ func link(t *testing.T, target, path string) {
 }
 
 func TestAnEqualFileKeepsItsInode(t *testing.T) {
-	path := put(t, filepath.Join(t.TempDir(), "file"), "content")
-	source := put(t, filepath.Join(t.TempDir(), "source"), "content")
+	path := createFile(t, filepath.Join(t.TempDir(), "file"), "content")
+	source := createFile(t, filepath.Join(t.TempDir(), "source"), "content")
 	before, _ := os.Stat(path)
 	for range 2 {
 		if _, err := file.Write(path, []byte("content"), 0o640); err != nil {
@@ -89,7 +89,7 @@ func TestAnEqualFileKeepsItsInode(t *testing.T) {
 }
 
 func TestOwnerIsKept(t *testing.T) {
-	path := put(t, filepath.Join(t.TempDir(), "file"), "old")
+	path := createFile(t, filepath.Join(t.TempDir(), "file"), "old")
 	if err := os.Chown(path, 4711, 4712); err != nil {
 		if errors.Is(err, fs.ErrPermission) {
 			return // another process cannot have created a file either
@@ -179,7 +179,7 @@ func TestAProgramIsReplacedWhileItRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	next := put(t, filepath.Join(dir, "next"), strings.Repeat("another program\n", 10_000))
+	next := createFile(t, filepath.Join(dir, "next"), strings.Repeat("another program\n", 10_000))
 	changed, err := file.Copy(path, next, 0o755)
 	if err != nil || !changed {
 		t.Fatalf("changed %t, %v", changed, err)
@@ -196,7 +196,7 @@ func TestAReaderSeesTheOldOrTheNew(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
 	contents := []string{strings.Repeat("a", 100_000), strings.Repeat("b", 70_000)}
-	put(t, path, contents[0])
+	createFile(t, path, contents[0])
 	done := make(chan struct{})
 	var reader sync.WaitGroup
 	reader.Go(func() {

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// open returns a logger like the plugin's.
-func open(o options.Log, stderr io.Writer, others ...io.Writer) (*zap.Logger, func()) {
+// openLogger returns a logger like the plugin's.
+func openLogger(o options.Log, stderr io.Writer, others ...io.Writer) (*zap.Logger, func()) {
 	core, closeFile := log.Open(o, stderr, others...)
 	return zap.New(core, zap.ErrorOutput(zapcore.AddSync(stderr))), closeFile
 }
@@ -36,7 +36,7 @@ func open(o options.Log, stderr io.Writer, others ...io.Writer) (*zap.Logger, fu
 func TestOthers(t *testing.T) {
 	var stderr bytes.Buffer
 	var copied lines
-	logger, closeFile := open(options.Log{}, &stderr, &copied)
+	logger, closeFile := openLogger(options.Log{}, &stderr, &copied)
 	defer closeFile()
 	logger.Info("ADD")
 	logger.Debug("left out")
@@ -59,7 +59,7 @@ func TestLines(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "sluice.log")
 	var stderr bytes.Buffer
 	for range 2 { // two processes
-		logger, closeFile := open(options.Log{File: file}, &stderr)
+		logger, closeFile := openLogger(options.Log{File: file}, &stderr)
 		logger.Debug("left out")
 		logger.Info("ADD", zap.String("pod", "a\nb"))
 		closeFile()
@@ -118,7 +118,7 @@ func TestRotation(t *testing.T) {
 				File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1, Backups: tc.backups,
 				MaxDays: tc.days,
 			}
-			logger, closeFile := open(o, &stderr)
+			logger, closeFile := openLogger(o, &stderr)
 			logger.Info("ADD")
 			closeFile()
 			if strings.Contains(stderr.String(), "error") {
@@ -169,16 +169,16 @@ func TestRotationKeepsOtherFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, other := range others {
-				path, long := filepath.Join(dir, other), time.Unix(0, 0)
+				path, longAgo := filepath.Join(dir, other), time.Unix(0, 0)
 				if err := errors.Join(os.WriteFile(path, nil, 0o600),
-					os.Chtimes(path, long, long)); err != nil {
+					os.Chtimes(path, longAgo, longAgo)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			o := options.Log{
 				File: filepath.Join(dir, name), MaxMegabytes: 1, Backups: 1, MaxDays: 1,
 			}
-			logger, closeFile := open(o, io.Discard)
+			logger, closeFile := openLogger(o, io.Discard)
 			for range 3 { // the file is rotated twice
 				logger.Info("ADD", zap.String("long", strings.Repeat("x", 600<<10)))
 			}
@@ -205,7 +205,7 @@ func TestConcurrentWriters(t *testing.T) {
 	for w := range writers {
 		group.Go(func() {
 			for i := range lines {
-				logger, closeFile := open(o, io.Discard)
+				logger, closeFile := openLogger(o, io.Discard)
 				logger.Info("ADD", zap.Int("line", w*lines+i),
 					zap.String("long", strings.Repeat("x", 20<<10)))
 				closeFile()
@@ -253,7 +253,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
-			logger, closeFile := open(options.Log{File: file}, &stderr)
+			logger, closeFile := openLogger(options.Log{File: file}, &stderr)
 			logger.Info("ADD")
 			closeFile()
 			if text := stderr.String(); strings.Count(text, "\n") != 2 ||
@@ -291,7 +291,7 @@ func TestLevels(t *testing.T) {
 		}
 		var stderr bytes.Buffer
 		file := filepath.Join(t.TempDir(), "log")
-		logger, closeFile := open(options.Log{Level: level, File: file}, &stderr)
+		logger, closeFile := openLogger(options.Log{Level: level, File: file}, &stderr)
 		logger.Debug("a")
 		logger.Info("b")
 		logger.Warn("c")

@@ -25,7 +25,7 @@ import (
 
 func key(id, ifname string) record.Key { return record.Key{ContainerID: id, IfName: ifname} }
 
-var equate = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
+var compareAddrs = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 
 // sample returns a record with a value in every field.
 func sample(k record.Key) record.Record {
@@ -66,7 +66,7 @@ func TestRecordsAreKept(t *testing.T) {
 	put(t, s, want)
 	put(t, s, record.Record{Key: key("a", "net1")})
 	got, err := s.Get(want.Key)
-	if diff := cmp.Diff(want, got, equate); diff != "" || err != nil {
+	if diff := cmp.Diff(want, got, compareAddrs); diff != "" || err != nil {
 		t.Errorf("%s%v", diff, err)
 	}
 	if !rules.Equal(rules.MustCompile(*want.Redirect), rules.MustCompile(*got.Redirect)) {
@@ -140,7 +140,7 @@ func TestEveryRedirectIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := s.Get(want.Key)
-		if diff := cmp.Diff(want, got, equate, cmpopts.EquateEmpty()); diff != "" || err != nil {
+		if diff := cmp.Diff(want, got, compareAddrs, cmpopts.EquateEmpty()); diff != "" || err != nil {
 			t.Fatalf("%s%v", diff, err)
 		}
 	})
@@ -201,11 +201,11 @@ func TestVersionsOfRecords(t *testing.T) {
 		}
 	}
 	write(`{`)
-	if r, err := s.Get(k); err != nil || !cmp.Equal(r, sample(k), equate) {
+	if r, err := s.Get(k); err != nil || !cmp.Equal(r, sample(k), compareAddrs) {
 		t.Errorf("without a version: %+v, %v", r, err)
 	}
 	write(`{"version":1,"added":{"later":true},`)
-	if r, err := s.Get(k); err != nil || !cmp.Equal(r, sample(k), equate) {
+	if r, err := s.Get(k); err != nil || !cmp.Equal(r, sample(k), compareAddrs) {
 		t.Errorf("with an added field: %+v, %v", r, err)
 	}
 	for _, newer := range []string{`{"version":2,`, `{"version":2,"outcome":{"of":"another type"},`} {

@@ -25,7 +25,7 @@ func paths(s *apiservertest.Server) []string {
 
 func TestPodIsDecoded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, api := inMemory(t)
+		server, api := startInMemory(t)
 		got, err := api.Pod(t.Context(), web)
 		if err != nil {
 			t.Fatal(err)
@@ -103,8 +103,8 @@ func TestWhichPodCounts(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, api := inMemory(t)
-				ask(t.Context(), api, row.ref).check(t, row.kind, row.text)
+				_, api := startInMemory(t)
+				requestPod(t.Context(), api, row.ref).check(t, row.kind, row.text)
 			})
 		})
 	}
@@ -112,35 +112,35 @@ func TestWhichPodCounts(t *testing.T) {
 
 func TestInvalidNamesAreNotRequested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, api := inMemory(t)
+		server, api := startInMemory(t)
 		long := strings.Repeat("a", 254)
 		for _, name := range []string{
 			"", ".", "..", "../secrets/x", "a/b", "a%2fb", "web?x=y", "web#", "Web", "a b", "a\nb",
 			"-a", "a-", "a..b", "ä", long,
 		} {
-			ask(t.Context(), api, source.Ref{
+			requestPod(t.Context(), api, source.Ref{
 				Namespace: "default", Name: name,
 			}).check(t, source.NotFound, "not names that Kubernetes allows")
-			ask(t.Context(), api, source.Ref{
+			requestPod(t.Context(), api, source.Ref{
 				Namespace: name, Name: "web",
 			}).check(t, source.NotFound, "not names that Kubernetes allows")
 			if _, err := api.Namespace(t.Context(), name); !source.IsNotFound(err) {
 				t.Errorf("namespace %q: %v", name, err)
 			}
 		}
-		ask(t.Context(), api, source.Ref{
+		requestPod(t.Context(), api, source.Ref{
 			Namespace: "a.b", Name: "web",
 		}).check(t, source.NotFound, "not names that Kubernetes allows")
-		ask(t.Context(), api, source.Ref{
+		requestPod(t.Context(), api, source.Ref{
 			Namespace: long[:64], Name: "web",
 		}).check(t, source.NotFound, "not names that Kubernetes allows")
 		if requested := paths(server); len(requested) > 0 {
 			t.Errorf("requests: %q", requested)
 		}
-		ask(t.Context(), api, source.Ref{
+		requestPod(t.Context(), api, source.Ref{
 			Namespace: long[:63], Name: long[:253],
 		}).check(t, source.NotFound, "it answers 404")
-		ask(t.Context(), api, source.Ref{
+		requestPod(t.Context(), api, source.Ref{
 			Namespace: "a-0", Name: "0.b-1",
 		}).check(t, source.NotFound, "it answers 404")
 	})
@@ -148,7 +148,7 @@ func TestInvalidNamesAreNotRequested(t *testing.T) {
 
 func TestNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, api := inMemory(t)
+		server, api := startInMemory(t)
 		server.Next(apiservertest.InternalError())
 		got, err := api.Namespace(t.Context(), "default")
 		if err != nil {
@@ -180,7 +180,7 @@ func TestNamespace(t *testing.T) {
 
 func TestPodAndNamespaceShareAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, api := inMemory(t)
+		server, api := startInMemory(t)
 		_, first := api.Pod(t.Context(), web)
 		_, second := api.Namespace(t.Context(), "default")
 		if err := errors.Join(first, second); err != nil {
@@ -216,7 +216,7 @@ func TestReady(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server, api := inMemory(t)
+				server, api := startInMemory(t)
 				server.Always(row.behaviour)
 				start := time.Now()
 				err := api.Ready(t.Context())

@@ -169,9 +169,9 @@ func TestMisbehaviour(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server, api := inMemory(t)
+				server, api := startInMemory(t)
 				server.Next(row.behaviour)
-				got := ask(t.Context(), api, web)
+				got := requestPod(t.Context(), api, web)
 				got.check(t, row.kind, row.text)
 				if n := len(server.Requests()); n != row.tries {
 					t.Errorf("%d requests, want %d", n, row.tries)
@@ -261,9 +261,9 @@ func TestLastingMisbehaviour(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server, api := inMemory(t)
+				server, api := startInMemory(t)
 				server.Always(row.behaviour)
-				got := ask(t.Context(), api, web)
+				got := requestPod(t.Context(), api, web)
 				got.check(t, row.kind, row.text)
 				checkText(t, got.err, "pod default/web: API server memory.test:443: ")
 				if got.elapsed < row.least || got.elapsed > 10*time.Second {

@@ -13,7 +13,7 @@ import (
 
 func TestServerBelowAPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, _ := inMemory(t)
+		server, _ := startInMemory(t)
 		path := server.KubeconfigWith(func(cluster, _ fields) {
 			cluster["server"] = server.URL() + "/k8s/clusters/c-1/?x=y"
 		})
@@ -21,7 +21,7 @@ func TestServerBelowAPath(t *testing.T) {
 		got := newSource(t, source.Options{
 			Kubeconfig: path, Dial: server.Dial, Timeout: time.Millisecond,
 		})
-		ask(t.Context(), got, web).check(t, source.NotFound, "404")
+		requestPod(t.Context(), got, web).check(t, source.NotFound, "404")
 		if want := "/k8s/clusters/c-1/api/v1/namespaces/default/pods/web"; len(server.Requests()) != 1 || server.Requests()[0].Path != want {
 			t.Errorf("requests: %q", paths(server))
 		}

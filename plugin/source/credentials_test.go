@@ -131,7 +131,7 @@ func TestUser(t *testing.T) {
 func TestNewCredentials(t *testing.T) {
 	t.Run("a token file is read for each request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			server, _ := inMemory(t)
+			server, _ := startInMemory(t)
 			folder := t.TempDir()
 			write(t, folder, "token", []byte(server.Token()))
 			path := filepath.Join(folder, "kubeconfig")
@@ -140,21 +140,21 @@ func TestNewCredentials(t *testing.T) {
 				user["tokenFile"] = "token"
 			})
 			api := newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial})
-			ask(t.Context(), api, web).check(t, "", "")
+			requestPod(t.Context(), api, web).check(t, "", "")
 			server.SetToken("another.one")
 			write(t, folder, "token", []byte("another.one"))
-			ask(t.Context(), api, web).check(t, "", "")
+			requestPod(t.Context(), api, web).check(t, "", "")
 		})
 	})
 	t.Run("a kubeconfig is read again after 401", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			server, _ := inMemory(t)
+			server, _ := startInMemory(t)
 			path := server.Kubeconfig()
 			api := newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial})
 			server.SetToken("another.one")
-			ask(t.Context(), api, web).check(t, source.Unauthorized, "401")
+			requestPod(t.Context(), api, web).check(t, source.Unauthorized, "401")
 			server.WriteKubeconfig(path, func(_, _ fields) {})
-			ask(t.Context(), api, web).check(t, "", "")
+			requestPod(t.Context(), api, web).check(t, "", "")
 		})
 	})
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// fixed is a source that always returns the same answer, and counts the requests.
-type fixed struct {
+// fixedSource is a source that always returns the same answer, and counts the requests.
+type fixedSource struct {
 	uid       string
 	err       error
 	requested *[]string
 }
 
-func (f fixed) Pod(context.Context, source.Ref) (*decide.Pod, error) {
+func (f fixedSource) Pod(context.Context, source.Ref) (*decide.Pod, error) {
 	*f.requested = append(*f.requested, f.uid)
 	if f.err != nil {
 		return nil, f.err
@@ -26,7 +26,7 @@ func (f fixed) Pod(context.Context, source.Ref) (*decide.Pod, error) {
 	return &decide.Pod{Metadata: decide.Metadata{UID: f.uid}}, nil
 }
 
-func (f fixed) Namespace(context.Context, string) (*decide.Namespace, error) {
+func (f fixedSource) Namespace(context.Context, string) (*decide.Namespace, error) {
 	*f.requested = append(*f.requested, f.uid)
 	if f.err != nil {
 		return nil, f.err
@@ -34,12 +34,12 @@ func (f fixed) Namespace(context.Context, string) (*decide.Namespace, error) {
 	return &decide.Namespace{Metadata: decide.Metadata{UID: f.uid}}, nil
 }
 
-func (f fixed) Ready(context.Context) error {
+func (f fixedSource) Ready(context.Context) error {
 	*f.requested = append(*f.requested, f.uid)
 	return f.err
 }
 
-func (f fixed) Close() { *f.requested = append(*f.requested, f.uid) }
+func (f fixedSource) Close() { *f.requested = append(*f.requested, f.uid) }
 
 func TestFallback(t *testing.T) {
 	because := func(kind source.Kind) error {
@@ -102,22 +102,22 @@ func TestFallback(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var requested, askedAgain, ready []string
-			pod, err := source.Fallback(fixed{
+			pod, err := source.Fallback(fixedSource{
 				"a", row.a, &requested,
-			}, fixed{"b", row.b, &requested}).Pod(t.Context(), web)
+			}, fixedSource{"b", row.b, &requested}).Pod(t.Context(), web)
 			outcome{pod: pod, err: err}.check(t, row.kind, row.text)
 			if d := cmp.Diff(row.requested, requested); d != "" {
 				t.Errorf("(-want +got)\n%s", d)
 			}
-			_, err = source.Fallback(fixed{
+			_, err = source.Fallback(fixedSource{
 				"a", row.a, &askedAgain,
-			}, fixed{"b", row.b, &askedAgain}).Namespace(t.Context(), "default")
+			}, fixedSource{"b", row.b, &askedAgain}).Namespace(t.Context(), "default")
 			if source.KindOf(err) != row.kind || !cmp.Equal(row.requested, askedAgain) {
 				t.Errorf("namespaces differ from pods: %v from %q", err, askedAgain)
 			}
-			err = source.Fallback(fixed{
+			err = source.Fallback(fixedSource{
 				"a", row.a, &ready,
-			}, fixed{"b", row.b, &ready}).Ready(t.Context())
+			}, fixedSource{"b", row.b, &ready}).Ready(t.Context())
 			if source.KindOf(err) != row.kind || !cmp.Equal(row.requested, ready) {
 				t.Errorf("ready differs from pods: %v from %q", err, ready)
 			}
@@ -127,7 +127,7 @@ func TestFallback(t *testing.T) {
 
 func TestFallbackClosesAll(t *testing.T) {
 	var closed []string
-	source.Fallback(fixed{"a", nil, &closed}, fixed{"b", nil, &closed}).Close()
+	source.Fallback(fixedSource{"a", nil, &closed}, fixedSource{"b", nil, &closed}).Close()
 	if d := cmp.Diff([]string{"a", "b"}, closed); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
@@ -144,14 +144,14 @@ func TestFallbackStopsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var requested []string
-	_, err := source.Fallback(fixed{"a", ctx.Err(), &requested}, fixed{"b", nil, &requested}).Pod(ctx, web)
+	_, err := source.Fallback(fixedSource{"a", ctx.Err(), &requested}, fixedSource{"b", nil, &requested}).Pod(ctx, web)
 	if !errors.Is(err, context.Canceled) || len(requested) != 1 {
 		t.Errorf("requested %q: %v", requested, err)
 	}
 }
 
 func TestKinds(t *testing.T) {
-	questions := map[source.Kind]func(error) bool{
+	kindChecks := map[source.Kind]func(error) bool{
 		source.NotFound: source.IsNotFound, source.Replaced: source.IsReplaced,
 		source.Unauthorized: source.IsRefused,
 		source.Forbidden:    source.IsRefused, source.Misconfigured: source.IsMisconfigured,
@@ -159,13 +159,13 @@ func TestKinds(t *testing.T) {
 	}
 	for _, kind := range source.Kinds() {
 		err := errors.Join(errors.New("another error"), source.WithKind(kind, context.Canceled))
-		if source.KindOf(err) != kind || !questions[kind](err) ||
+		if source.KindOf(err) != kind || !kindChecks[kind](err) ||
 			!errors.Is(err, context.Canceled) {
 			t.Errorf("%s is not found again", kind)
 		}
 	}
-	for kind, question := range questions {
-		if question(nil) {
+	for kind, isKind := range kindChecks {
+		if isKind(nil) {
 			t.Errorf("no error is %s", kind)
 		}
 	}

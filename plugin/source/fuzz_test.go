@@ -89,7 +89,7 @@ func FuzzAnswer(f *testing.F) {
 			api := newSource(t, source.Options{
 				Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Timeout: budget,
 			})
-			got := ask(t.Context(), api, web)
+			got := requestPod(t.Context(), api, web)
 			switch {
 			case got.elapsed > budget:
 				t.Errorf("took %v", got.elapsed)

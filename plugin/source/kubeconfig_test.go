@@ -42,9 +42,9 @@ type kubeconfigCase struct {
 // YAML. Errors name the file, contain no secrets, and are returned immediately: a retry would have
 // the same result.
 func (c kubeconfigCase) run(t *testing.T) {
-	server, _ := inMemory(t)
+	server, _ := startInMemory(t)
 	path := server.KubeconfigWith(func(cluster, user fields) { c.edit(server, cluster, user) })
-	c.ask(t, server, path)
+	c.check(t, server, path)
 	inJSON, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -53,13 +53,13 @@ func (c kubeconfigCase) run(t *testing.T) {
 	if err != nil || json.Valid(inYAML) {
 		t.Fatalf("%v in YAML: %s", err, inYAML)
 	}
-	c.ask(t, server, write(t, filepath.Dir(path), "kubeconfig.yaml", inYAML))
+	c.check(t, server, write(t, filepath.Dir(path), "kubeconfig.yaml", inYAML))
 }
 
-// ask makes a request with the kubeconfig at the path.
-func (c kubeconfigCase) ask(t *testing.T, server *apiservertest.Server, path string) {
+// check makes a request with the kubeconfig at the path.
+func (c kubeconfigCase) check(t *testing.T, server *apiservertest.Server, path string) {
 	t.Helper()
-	got := ask(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}), web)
+	got := requestPod(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}), web)
 	got.check(t, c.kind, c.text)
 	if got.elapsed > 0 {
 		t.Errorf("took %v", got.elapsed)
@@ -186,7 +186,7 @@ func TestKubeconfigText(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			path := write(t, t.TempDir(), "kubeconfig", []byte(row.text))
-			got := ask(t.Context(), newSource(t, source.Options{Kubeconfig: path}), web)
+			got := requestPod(t.Context(), newSource(t, source.Options{Kubeconfig: path}), web)
 			got.check(t, source.Misconfigured, "pod default/web: kubeconfig "+path+": "+row.want)
 			if strings.Contains(got.err.Error(), secret) {
 				t.Errorf("a secret in %v", got.err)
@@ -201,9 +201,9 @@ func TestKubeconfigText(t *testing.T) {
 
 func TestMissingKubeconfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	ask(t.Context(), newSource(t, source.Options{Kubeconfig: path}),
+	requestPod(t.Context(), newSource(t, source.Options{Kubeconfig: path}),
 		web).check(t, source.Misconfigured, "open "+path+": no such file or directory")
-	ask(t.Context(), newSource(t, source.Options{}),
+	requestPod(t.Context(), newSource(t, source.Options{}),
 		web).check(t, source.Misconfigured, "no kubeconfig is configured")
 }
 
@@ -221,15 +221,15 @@ func TestNonRegularFiles(t *testing.T) {
 		folder: "is not a regular file",
 		huge:   "has more than 1048576 bytes",
 	} {
-		ask(t.Context(), newSource(t, source.Options{Kubeconfig: path}),
+		requestPod(t.Context(), newSource(t, source.Options{Kubeconfig: path}),
 			web).check(t, source.Misconfigured, path+" "+want)
 		synctest.Test(t, func(t *testing.T) {
-			server, _ := inMemory(t)
+			server, _ := startInMemory(t)
 			kubeconfig := server.KubeconfigWith(func(_, user fields) {
 				delete(user, "token")
 				user["tokenFile"] = path
 			})
-			got := ask(t.Context(),
+			got := requestPod(t.Context(),
 				newSource(t, source.Options{Kubeconfig: kubeconfig, Dial: server.Dial}), web)
 			got.check(t, source.Misconfigured, "its user's tokenFile: "+path+" "+want)
 		})
@@ -238,18 +238,18 @@ func TestNonRegularFiles(t *testing.T) {
 
 func TestKubeconfigIsCreatedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, _ := inMemory(t)
+		server, _ := startInMemory(t)
 		path := filepath.Join(t.TempDir(), "kubeconfig")
 		api := newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial})
-		ask(t.Context(), api, web).check(t, source.Misconfigured, "no such file")
+		requestPod(t.Context(), api, web).check(t, source.Misconfigured, "no such file")
 		server.WriteKubeconfig(path, func(_, _ fields) {})
-		ask(t.Context(), api, web).check(t, "", "")
+		requestPod(t.Context(), api, web).check(t, "", "")
 	})
 }
 
 func TestPathsAreRelativeToTheKubeconfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, _ := inMemory(t)
+		server, _ := startInMemory(t)
 		folder := t.TempDir()
 		certificate, key := server.ClientCertificate()
 		for name, text := range map[string][]byte{
@@ -264,7 +264,7 @@ func TestPathsAreRelativeToTheKubeconfig(t *testing.T) {
 			cluster["certificate-authority"], user["tokenFile"] = "ca", "token"
 			user["client-certificate"], user["client-key"] = "crt", "key"
 		})
-		ask(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}),
+		requestPod(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}),
 			web).check(t, "", "")
 	})
 }
@@ -273,7 +273,7 @@ func TestPathsAreRelativeToTheKubeconfig(t *testing.T) {
 // YAML: names and tokens need no quotes.
 func TestNumbersAreTextsInJSONAsInYAML(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, _ := inMemory(t)
+		server, _ := startInMemory(t)
 		path := server.Kubeconfig()
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -283,6 +283,6 @@ func TestNumbersAreTextsInJSONAsInYAML(t *testing.T) {
 		if !json.Valid(numbered) || string(numbered) == string(text) {
 			t.Fatalf("%s", numbered)
 		}
-		kubeconfigCase{}.ask(t, server, write(t, filepath.Dir(path), "numbered", numbered))
+		kubeconfigCase{}.check(t, server, write(t, filepath.Dir(path), "numbered", numbered))
 	})
 }

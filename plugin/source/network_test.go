@@ -63,7 +63,7 @@ func TestNetwork(t *testing.T) {
 			api := newSource(t, source.Options{
 				Kubeconfig: server.KubeconfigWith(row.edit), Timeout: row.budget, RequestTimeout: row.try,
 			})
-			got := ask(t.Context(), api, web)
+			got := requestPod(t.Context(), api, web)
 			got.check(t, row.kind, row.text)
 			// The time must be less than without a budget. Tests in virtual time check the exact
 			// time.

@@ -16,9 +16,9 @@ import (
 
 func TestEachAttemptHasItsOwnConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, api := inMemory(t)
+		server, api := startInMemory(t)
 		server.Next(apiservertest.InternalError(), apiservertest.InternalError())
-		ask(t.Context(), api, web).check(t, "", "")
+		requestPod(t.Context(), api, web).check(t, "", "")
 		if n := server.Connections(); n != 3 {
 			t.Errorf("%d connections, want 3: behind a load balancer only another one finds another API server", n)
 		}
@@ -27,9 +27,9 @@ func TestEachAttemptHasItsOwnConnection(t *testing.T) {
 
 func TestBackoffGrowsAndIsRandom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, api := inMemory(t)
+		server, api := startInMemory(t)
 		server.Always(apiservertest.InternalError())
-		ask(t.Context(), api, web).check(t, source.Unavailable, "500")
+		requestPod(t.Context(), api, web).check(t, source.Unavailable, "500")
 		requests := server.Requests()
 		step, halves := 100*time.Millisecond, 0
 		for i := range requests[1:] {
@@ -50,13 +50,13 @@ func TestBackoffGrowsAndIsRandom(t *testing.T) {
 
 func TestConfiguredTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, _ := inMemory(t)
+		server, _ := startInMemory(t)
 		server.Always(apiservertest.NoReply())
 		api := newSource(t, source.Options{
 			Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Timeout: 3 * time.Second,
 			RequestTimeout: time.Second,
 		})
-		got := ask(t.Context(), api, web)
+		got := requestPod(t.Context(), api, web)
 		got.check(t, source.Unavailable, "(3 attempts in 3s)")
 		if got.elapsed != 3*time.Second {
 			t.Errorf("took %v", got.elapsed)
@@ -78,12 +78,12 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server, api := inMemory(t)
+				server, api := startInMemory(t)
 				server.Always(row.behaviour)
 				ctx, cancel := context.WithCancelCause(t.Context())
 				cause := errors.New("the runtime has no more time")
 				time.AfterFunc(time.Second, func() { cancel(cause) })
-				got := ask(ctx, api, web)
+				got := requestPod(ctx, api, web)
 				got.check(t, row.kind, "the runtime has no more time")
 				if got.elapsed != time.Second || !errors.Is(got.err, cause) {
 					t.Errorf("after %v: %v", got.elapsed, got.err)
@@ -93,23 +93,23 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 	}
 }
 
-func TestManyAskAtOnce(t *testing.T) {
+func TestConcurrentRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, api := inMemory(t)
+		server, api := startInMemory(t)
 		server.Next(apiservertest.Reset(), apiservertest.Unauthorized(),
 			apiservertest.InternalError())
-		var questions sync.WaitGroup
+		var requests sync.WaitGroup
 		var mu sync.Mutex
 		kinds := map[source.Kind]int{}
 		for range 50 {
-			questions.Go(func() {
-				got := ask(t.Context(), api, web)
+			requests.Go(func() {
+				got := requestPod(t.Context(), api, web)
 				mu.Lock()
 				defer mu.Unlock()
 				kinds[source.KindOf(got.err)]++
 			})
 		}
-		questions.Wait()
+		requests.Wait()
 		if d := cmp.Diff(map[source.Kind]int{"": 49, source.Unauthorized: 1}, kinds); d != "" {
 			t.Errorf("(-want +got)\n%s", d)
 		}

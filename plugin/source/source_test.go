@@ -55,8 +55,9 @@ metadata:
 
 var web = source.Ref{Namespace: "default", Name: "web", UID: "556740d7-0403-486a-8758-b92ee8a08100"}
 
-// inMemory starts a server that has the pods, and a source that uses it. Both end with the test.
-func inMemory(t *testing.T) (*apiservertest.Server, *source.APIServer) {
+// startInMemory starts a server that has the pods, and a source that uses it. Both end with the
+// test.
+func startInMemory(t *testing.T) (*apiservertest.Server, *source.APIServer) {
 	t.Helper()
 	server := apiservertest.StartInMemory(t)
 	server.Put(webPod, staticPod, defaultNamespace)
@@ -77,7 +78,7 @@ type outcome struct {
 	elapsed time.Duration
 }
 
-func ask(ctx context.Context, s source.Source, ref source.Ref) outcome {
+func requestPod(ctx context.Context, s source.Source, ref source.Ref) outcome {
 	start := time.Now()
 	pod, err := s.Pod(ctx, ref)
 	return outcome{pod, err, time.Since(start)}
