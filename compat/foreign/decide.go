@@ -208,7 +208,7 @@ func packetsText(conditions []diff.Condition) string {
 // unreadParts returns a sentence for each function and chain whose effect on packets is unknown,
 // because Ruleset does not contain it.
 func unreadParts(live *compat.Live) []string {
-	reasons := append([]string{}, live.UndecidedEffects()...)
+	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
 	for _, c := range live.UnmodelledChains {
 		if strings.HasPrefix(c, "table arp ") {
 			continue // a table of family arp sees no IP packets
