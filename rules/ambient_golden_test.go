@@ -132,12 +132,15 @@ var (
 // ambientDeviations lists the runs outside of the matrix with different packets.
 var ambientDeviations = map[string]ambientDeviation{
 	"037-virt-plus-suffix": {nft: bothFamilies, reason: "its nftables backend fails at the +"},
-	"038-virt-star-suffix": {legacy: bothFamilies, reason: "its iptables backend treats * as a character of the name"},
+	"038-virt-star-suffix": {
+		legacy: bothFamilies, reason: "its iptables backend treats * as a character of the name",
+	},
 	"053-seq-dns-to-nodns-reconcile": {
 		nft: bothFamilies, reason: "its nftables backend leaves the DNS zones in place",
 	},
 	"054-seq-dns-to-nodns-noreconcile": {
-		legacy: bothFamilies, nft: bothFamilies, reason: "its iptables backend fails and leaves the previous rules",
+		legacy: bothFamilies, nft: bothFamilies,
+		reason: "its iptables backend fails and leaves the previous rules",
 	},
 	"060-foreign-rules-present": {
 		legacy: []rules.Family{rules.IPv4}, reason: "a foreign rule precedes its jump",
@@ -194,6 +197,7 @@ func TestNFTablesWithoutIPv6IsAKnownDeviation(t *testing.T) {
 	}
 }
 
+// wantDifferentOnlyIn fails unless the rulesets differ in exactly these families.
 func wantDifferentOnlyIn(
 	t testing.TB, backend string, sluice, istio rules.Ruleset, families []rules.Family,
 ) {

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// recordedHost returns the parameters of a run of Istio's node agent on a node, and the members of
-// its sets.
+// recordedHost returns the parameters of a run of Istio's node agent on a node. The pods are the
+// members of its sets.
 func recordedHost(t testing.TB, run string) rules.AmbientHost {
 	t.Helper()
 	var recorded struct {
@@ -28,7 +28,8 @@ func recordedHost(t testing.TB, run string) rules.AmbientHost {
 			KubeletUID uint32 `json:"kubelet_uid,string"`
 		}
 	}
-	if err := json.Unmarshal([]byte(readText(t, filepath.Join(run, "args.json"))), &recorded); err != nil {
+	text := readText(t, filepath.Join(run, "args.json"))
+	if err := json.Unmarshal([]byte(text), &recorded); err != nil {
 		t.Fatal(err)
 	}
 	args := recorded.Args
@@ -53,8 +54,8 @@ func readIPSets(text string) map[string][]netip.Addr {
 	return members
 }
 
-// On the recorded nodes, the packets whose source Istio's backends translate differ from Sluice's
-// only by the backend's deviation. Without the deviation, every packet is treated alike.
+// On the recorded nodes, every difference between Sluice's rules and the rules of a backend of Istio
+// is the known deviation of the backend. Without the deviation, every packet is treated alike.
 func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 	for _, name := range []string{
 		"101-host-v4", "102-host-dual", "103-host-dual-kubelet-uid-1000", "104-host-other-snat",
@@ -62,7 +63,8 @@ func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 	} {
 		run := filepath.Join(ambientDir(t), name)
 		h := recordedHost(t, run)
-		asJSON, err := nftlist.Parse("nft.json", strings.NewReader(readText(t, filepath.Join(run, "nft.json"))))
+		asJSON, err := nftlist.Parse("nft.json",
+			strings.NewReader(readText(t, filepath.Join(run, "nft.json"))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +76,8 @@ func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 		backends := []backend{{rules.ProbesByUser, recordedNFT(t, run)}}
 		if _, err := os.Stat(filepath.Join(run, "legacy-v4.save")); err == nil {
 			legacy := recordedLegacy(t, run)
-			rulestest.ReplaceIPSets(t, legacy, readIPSets(readText(t, filepath.Join(run, "legacy-ipset.txt"))))
+			rulestest.ReplaceIPSets(t, legacy,
+				readIPSets(readText(t, filepath.Join(run, "legacy-ipset.txt"))))
 			backends = append(backends, backend{rules.ProbesByHost, legacy})
 		}
 		for _, backend := range backends {

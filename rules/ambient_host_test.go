@@ -68,15 +68,19 @@ func TestAmbientHostRules(t *testing.T) {
 func TestEachAmbientHostParameterMatters(t *testing.T) {
 	plain := ambientHost()
 	for name, change := range map[string]func(*rules.AmbientHost){
-		"a pod":                func(h *rules.AmbientHost) { h.Pods = h.Pods[1:] },
-		"the kubelet":          func(h *rules.AmbientHost) { h.Kubelet = rules.CgroupOf("system.slice/k3s.service") },
-		"no cgroup":            func(h *rules.AmbientHost) { h.Kubelet = rules.MatchCgroup{} },
-		"IPv6":                 func(h *rules.AmbientHost) { h.IPv6 = false },
-		"the mark":             func(h *rules.AmbientHost) { h.ProbeMark = 0x1000 },
-		"the source":           func(h *rules.AmbientHost) { h.ProbeSourceIPv4 = netip.MustParseAddr("169.254.9.9") },
-		"the source of IPv6":   func(h *rules.AmbientHost) { h.ProbeSourceIPv6 = netip.MustParseAddr("fd99::9") },
-		"probes by their user": func(h *rules.AmbientHost) { h.Without = []rules.DeviationID{rules.ProbesByUser} },
-		"probes by the host":   func(h *rules.AmbientHost) { h.Without = []rules.DeviationID{rules.ProbesByHost} },
+		"a pod":              func(h *rules.AmbientHost) { h.Pods = h.Pods[1:] },
+		"the kubelet":        func(h *rules.AmbientHost) { h.Kubelet = rules.CgroupOf("system.slice/k3s.service") },
+		"no cgroup":          func(h *rules.AmbientHost) { h.Kubelet = rules.MatchCgroup{} },
+		"IPv6":               func(h *rules.AmbientHost) { h.IPv6 = false },
+		"the mark":           func(h *rules.AmbientHost) { h.ProbeMark = 0x1000 },
+		"the source":         func(h *rules.AmbientHost) { h.ProbeSourceIPv4 = netip.MustParseAddr("169.254.9.9") },
+		"the source of IPv6": func(h *rules.AmbientHost) { h.ProbeSourceIPv6 = netip.MustParseAddr("fd99::9") },
+		"probes by their user": func(h *rules.AmbientHost) {
+			h.Without = []rules.DeviationID{rules.ProbesByUser}
+		},
+		"probes by the host": func(h *rules.AmbientHost) {
+			h.Without = []rules.DeviationID{rules.ProbesByHost}
+		},
 	} {
 		changed := plain
 		change(&changed)

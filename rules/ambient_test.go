@@ -42,23 +42,25 @@ func ambientSave(a rules.Ambient, f rules.Family) string {
 		loopback, probes = "::1/128", a.ProbeSourceIPv6.String()+"/128"
 	}
 	const (
-		jumps    = "-A PREROUTING -j ISTIO_PRERT\n-A OUTPUT -j ISTIO_OUTPUT\n"
-		ztunnel  = "-m mark --mark 0x539/0xfff"
-		notOf    = "-m mark ! --mark 0x539/0xfff"
-		wholeAll = "--nfmask 0xffffffff --ctmask 0xffffffff"
+		jumps       = "-A PREROUTING -j ISTIO_PRERT\n-A OUTPUT -j ISTIO_OUTPUT\n"
+		fromZtunnel = "-m mark --mark 0x539/0xfff"
+		notZtunnel  = "-m mark ! --mark 0x539/0xfff"
+		allBits     = "--nfmask 0xffffffff --ctmask 0xffffffff"
 	)
 	b := new(strings.Builder)
-	table := func(name string) { fmt.Fprintf(b, "*%s\n:ISTIO_OUTPUT -\n:ISTIO_PRERT -\n%s", name, jumps) }
+	table := func(name string) {
+		fmt.Fprintf(b, "*%s\n:ISTIO_OUTPUT -\n:ISTIO_PRERT -\n%s", name, jumps)
+	}
 	add := func(format string, args ...any) { fmt.Fprintf(b, "-A "+format+"\n", args...) }
 	if a.DNS {
 		table("raw")
-		add("ISTIO_OUTPUT -p udp -m udp --dport 53 %s -j CT --zone 1", ztunnel)
-		add("ISTIO_PRERT -p udp -m udp --sport 53 %s -j CT --zone 1", notOf)
+		add("ISTIO_OUTPUT -p udp -m udp --dport 53 %s -j CT --zone 1", fromZtunnel)
+		add("ISTIO_PRERT -p udp -m udp --sport 53 %s -j CT --zone 1", notZtunnel)
 		b.WriteString("COMMIT\n")
 	}
 	table("mangle")
-	add("ISTIO_PRERT %s -j CONNMARK --set-xmark 0x111/0xfff", ztunnel)
-	add("ISTIO_OUTPUT -m connmark --mark 0x111/0xfff -j CONNMARK --restore-mark %s", wholeAll)
+	add("ISTIO_PRERT %s -j CONNMARK --set-xmark 0x111/0xfff", fromZtunnel)
+	add("ISTIO_OUTPUT -m connmark --mark 0x111/0xfff -j CONNMARK --restore-mark %s", allBits)
 	b.WriteString("COMMIT\n")
 	table("nat")
 	for _, n := range a.RerouteInterfaces {
@@ -68,17 +70,17 @@ func ambientSave(a rules.Ambient, f rules.Family) string {
 	if !a.BypassInboundCapture {
 		add("ISTIO_PRERT -s %s -p tcp -m tcp -j ACCEPT", probes)
 		add("ISTIO_PRERT ! -d %s -p tcp -m tcp ! --dport 15008 %s -j REDIRECT --to-ports 15006",
-			loopback, notOf)
+			loopback, notZtunnel)
 	}
 	add("ISTIO_OUTPUT -d %s -p tcp -m tcp -j ACCEPT", probes)
 	if a.DNS {
-		add("ISTIO_OUTPUT ! -o lo -p udp -m udp --dport 53 %s -j REDIRECT --to-ports 15053", notOf)
+		add("ISTIO_OUTPUT ! -o lo -p udp -m udp --dport 53 %s -j REDIRECT --to-ports 15053", notZtunnel)
 		add("ISTIO_OUTPUT ! -d %s -p tcp -m tcp --dport 53 %s -j REDIRECT --to-ports 15053",
-			loopback, notOf)
+			loopback, notZtunnel)
 	}
 	add("ISTIO_OUTPUT -p tcp -m mark --mark 0x111/0xfff -j ACCEPT")
 	add("ISTIO_OUTPUT ! -d %s -o lo -j ACCEPT", loopback)
-	add("ISTIO_OUTPUT ! -d %s -p tcp %s -j REDIRECT --to-ports 15001", loopback, notOf)
+	add("ISTIO_OUTPUT ! -d %s -p tcp %s -j REDIRECT --to-ports 15001", loopback, notZtunnel)
 	b.WriteString("COMMIT\n")
 	return b.String()
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// many returns n rules in a chain, as iptables-legacy has them: one rule for each excluded address.
-func many(n int, port uint16) rules.Ruleset {
-	list := make([]rules.Rule, n)
-	for i := range list {
+// manyRules returns n rules in a chain, as iptables-legacy has them: one rule for each address.
+func manyRules(n int, port uint16) rules.Ruleset {
+	chain := make([]rules.Rule, n)
+	for i := range chain {
 		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
-		list[i] = rules.Rule{
+		chain[i] = rules.Rule{
 			Matches: []rules.Match{rules.MatchAddr{
 				Side:   rules.Destination,
 				Ranges: rules.AddrRanges([]netip.Prefix{netip.PrefixFrom(a, 32)}),
@@ -24,7 +24,7 @@ func many(n int, port uint16) rules.Ruleset {
 		}
 	}
 	return rules.Ruleset{Tables: []rules.Table{{
-		Name: "nat", Chains: []rules.Chain{{Name: "OUTPUT", Rules: list}},
+		Name: "nat", Chains: []rules.Chain{{Name: "OUTPUT", Rules: chain}},
 	}}}
 }
 
@@ -38,12 +38,12 @@ func TestCompareManyRules(t *testing.T) {
 		kinds map[rules.DifferenceKind]int
 	}{
 		{"all rules changed", func([]rules.Rule) []rules.Rule {
-			return *list(many(n, 2))
+			return *list(manyRules(n, 2))
 		}, map[rules.DifferenceKind]int{
 			rules.Missing: n, rules.Extra: n,
 		}},
 		{"every second rule changed", func(l []rules.Rule) []rules.Rule {
-			for i, other := range *list(many(n, 2)) {
+			for i, other := range *list(manyRules(n, 2)) {
 				if i%2 == 0 {
 					l[i] = other
 				}
@@ -67,10 +67,10 @@ func TestCompareManyRules(t *testing.T) {
 			return slices.Repeat(l[1:2], n)
 		}, map[rules.DifferenceKind]int{rules.Missing: n - 1, rules.Extra: n - 1}},
 	} {
-		got := many(n, 1)
+		got := manyRules(n, 1)
 		*list(got) = tc.change(*list(got))
 		kinds := map[rules.DifferenceKind]int{}
-		for _, d := range rules.Compare(many(n, 1), got) {
+		for _, d := range rules.Compare(manyRules(n, 1), got) {
 			kinds[d.Kind]++
 		}
 		if fmt.Sprint(kinds) != fmt.Sprint(tc.kinds) {
@@ -83,13 +83,13 @@ func TestCompareManyRules(t *testing.T) {
 // is allocated.
 func TestCompareTakesLinearSpace(t *testing.T) {
 	perRule := func(n int) (objects, bytes float64) {
-		want, got := many(n, 1), many(n, 2)
+		want, got := manyRules(n, 1), manyRules(n, 2)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		rules.Compare(want, got)
 		runtime.ReadMemStats(&after)
-		return float64(
-			after.Mallocs-before.Mallocs) / float64(n), float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
+		return float64(after.Mallocs-before.Mallocs) / float64(n),
+			float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
 	}
 	objects, bytes := perRule(2_000)
 	manyObjects, manyBytes := perRule(10_000)
@@ -102,9 +102,9 @@ func TestCompareTakesLinearSpace(t *testing.T) {
 func BenchmarkCompare(b *testing.B) {
 	for _, n := range []int{100, 1_000, 10_000} {
 		for name, got := range map[string]rules.Ruleset{
-			"equal": many(n, 1), "changed": many(n, 2),
+			"equal": manyRules(n, 1), "changed": manyRules(n, 2),
 		} {
-			want := many(n, 1)
+			want := manyRules(n, 1)
 			b.Run(fmt.Sprintf("%s/rules=%d", name, n), func(b *testing.B) {
 				for b.Loop() {
 					rules.Compare(want, got)

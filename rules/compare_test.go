@@ -29,13 +29,13 @@ func TestCompareNamesEachDifference(t *testing.T) {
 	}{
 		{"nothing", func(*rules.Ruleset) {}, nil},
 		{
-			"a rule less", inChain(groups, func(c *rules.Chain) {
+			"a missing rule", inChain(groups, func(c *rules.Chain) {
 				c.Rules = slices.Delete(c.Rules, 4, 5)
 			}),
 			[]string{"missing in chain inet sluice nat-output-groups: ip daddr 127.0.0.1 return"},
 		},
 		{
-			"a rule more", inChain(groups, func(c *rules.Chain) {
+			"an extra rule", inChain(groups, func(c *rules.Chain) {
 				c.Rules = slices.Insert(c.Rules, 4, rule)
 			}),
 			[]string{"extra in chain inet sluice nat-output-groups: drop"},
@@ -90,13 +90,13 @@ func TestCompareNamesEachDifference(t *testing.T) {
 			"missing in chain inet sluice mangle-output: meta l4proto tcp ct mark 0x539 meta mark set ct mark",
 		}},
 		{
-			"a chain less", func(rs *rules.Ruleset) {
+			"a missing chain", func(rs *rules.Ruleset) {
 				rs.Tables[0].Chains = rs.Tables[0].Chains[:len(rs.Tables[0].Chains)-1]
 			},
 			[]string{"missing in the ruleset: chain inet sluice nat-output-groups"},
 		},
 		{
-			"a chain more", func(rs *rules.Ruleset) {
+			"an extra chain", func(rs *rules.Ruleset) {
 				rs.Tables[0].Chains = append(rs.Tables[0].Chains, chain("foreign"))
 			},
 			[]string{"extra in the ruleset: chain inet sluice foreign"},
@@ -217,16 +217,19 @@ func TestCompareNamesChangedElementsOfSets(t *testing.T) {
 		checkDifferences(t, tc.name, rules.Compare(compiled(tc.want), compiled(tc.got)),
 			tc.differences)
 	}
-	checkDifferences(t, "a set that becomes a single value", rules.Compare(compiled("10.1.0.0/16,10.3.0.0/16"), compiled("10.1.0.0/16")), []string{
-		"missing in chain inet sluice nat-output: ip daddr @outbound-exclude-ipv4 return",
-		"extra in chain inet sluice nat-output: ip daddr 10.1.0.0/16 return",
-	})
+	checkDifferences(t, "a set that becomes a single value",
+		rules.Compare(compiled("10.1.0.0/16,10.3.0.0/16"), compiled("10.1.0.0/16")),
+		[]string{
+			"missing in chain inet sluice nat-output: ip daddr @outbound-exclude-ipv4 return",
+			"extra in chain inet sluice nat-output: ip daddr 10.1.0.0/16 return",
+		})
 	included := func(cidrs string) rules.Ruleset {
 		return rules.MustCompile(typical(func(r *rules.Redirect) {
 			r.OutboundCIDRs, r.KeepEstablished = prefixSelection(cidrs), true
 		}))
 	}
-	checkDifferences(t, "a set that two rules use is reported once", rules.Compare(included("10.1.0.0/16,10.3.0.0/16"), included("10.1.0.0/16,10.4.0.0/16")),
+	checkDifferences(t, "a set that two rules use is reported once",
+		rules.Compare(included("10.1.0.0/16,10.3.0.0/16"), included("10.1.0.0/16,10.4.0.0/16")),
 		[]string{
 			"missing in chain inet sluice nat-output, set outbound-include-ipv4: 10.3.0.0/16",
 			"extra in chain inet sluice nat-output, set outbound-include-ipv4: 10.4.0.0/16",
@@ -338,7 +341,7 @@ func TestEqualDistinguishesAllMatchesAndActions(t *testing.T) {
 	}
 	for i := range list {
 		for j := range list {
-			if got := rules.Equal(one(list[i]), one(list[j])); got != (i == j) {
+			if got := rules.Equal(inOneChain(list[i]), inOneChain(list[j])); got != (i == j) {
 				t.Errorf("%s and %s: equal is %t", fmt.Sprintf("%+v", list[i]),
 					fmt.Sprintf("%+v", list[j]), got)
 			}

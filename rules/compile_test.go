@@ -145,25 +145,25 @@ func TestDisabledFeaturesLeaveNoChains(t *testing.T) {
 }
 
 func TestDisabledFeaturesLeaveNoRules(t *testing.T) {
-	rule := func(r rules.Redirect, text string) bool {
+	contains := func(r rules.Redirect, text string) bool {
 		return strings.Contains(compile(t, r).String(), text)
 	}
 	withoutDNS := typical(func(r *rules.Redirect) { r.OutboundExcludePorts = ports("53") })
 	withDNS := typical(servers("10.96.0.10"), func(r *rules.Redirect) {
 		r.OutboundExcludePorts = ports("53")
 	})
-	if rule(withoutDNS, "udp") || !rule(withDNS, "udp dport 53 return") {
+	if contains(withoutDNS, "udp") || !contains(withDNS, "udp dport 53 return") {
 		t.Error("the UDP rule of excluded ports requires captured DNS and the excluded port 53")
 	}
-	if rule(typical(servers("10.96.0.10"), func(r *rules.Redirect) {
+	if contains(typical(servers("10.96.0.10"), func(r *rules.Redirect) {
 		r.OutboundExcludePorts = ports("54")
 	}), "udp dport 54") {
 		t.Error("excluded ports other than 53 must have no UDP rule")
 	}
-	if rule(typical(), "nat-output-groups") || rule(typical(), "skgid 202") {
+	if contains(typical(), "nat-output-groups") || contains(typical(), "skgid 202") {
 		t.Error("rules for owner groups without any group")
 	}
-	if rule(typical(ipv6), "nfproto") {
+	if contains(typical(ipv6), "nfproto") {
 		t.Error("an IPv6 guard with both families")
 	}
 }
@@ -172,7 +172,7 @@ func TestRouting(t *testing.T) {
 	policy := func(f rules.Family) rules.PolicyRoute {
 		return rules.PolicyRoute{Family: f, Mark: 1337, Table: 133, Priority: rules.PolicyPriority}
 	}
-	six := []netip.Addr{rules.PassthroughIPv6()}
+	passthrough := []netip.Addr{rules.PassthroughIPv6()}
 	for _, tc := range []struct {
 		name string
 		r    rules.Redirect
@@ -181,7 +181,7 @@ func TestRouting(t *testing.T) {
 		{"REDIRECT in IPv4 needs no routing", typical(), rules.Routing{}},
 		{
 			"IPv6 needs the address from which the proxy calls the application", typical(ipv6),
-			rules.Routing{LoopbackAddrs: six},
+			rules.Routing{LoopbackAddrs: passthrough},
 		},
 		{
 			"TPROXY needs a policy route", typical(tproxyMode),
@@ -191,7 +191,7 @@ func TestRouting(t *testing.T) {
 			"TPROXY in both families needs two policy routes", typical(tproxyMode, ipv6),
 			rules.Routing{
 				Policies:      []rules.PolicyRoute{policy(rules.IPv4), policy(rules.IPv6)},
-				LoopbackAddrs: six,
+				LoopbackAddrs: passthrough,
 			},
 		},
 		{"TPROXY without inbound capture needs no policy route", typical(tproxyMode, func(r *rules.Redirect) {
@@ -211,27 +211,29 @@ func TestRouting(t *testing.T) {
 }
 
 func TestPrioritiesAreTenLowerThanIstiosUnlessStrict(t *testing.T) {
-	base := func(strict bool) string {
+	priorities := func(strict bool) string {
 		r := typical(everyParameter, tproxyMode)
 		if strict {
 			r.StrictIstio()
 		}
-		var priorities []string
+		var texts []string
 		for _, c := range compile(t, r).Tables[0].Chains {
 			if c.Base != nil {
-				priorities = append(priorities,
+				texts = append(texts,
 					fmt.Sprintf("%s %s %d", c.Base.Hook, c.Base.Type, c.Base.Priority))
 			}
 		}
-		return strings.Join(priorities, ", ")
+		return strings.Join(texts, ", ")
 	}
-	const sluicePriorities = "prerouting filter -310, output filter -310, prerouting filter -160, output route -160, prerouting nat -110, output nat -110"
-	if got := base(false); got != sluicePriorities {
+	const sluicePriorities = "prerouting filter -310, output filter -310, " +
+		"prerouting filter -160, output route -160, prerouting nat -110, output nat -110"
+	if got := priorities(false); got != sluicePriorities {
 		t.Errorf("got %s, want %s", got, sluicePriorities)
 	}
-	const istios = "prerouting filter -300, output filter -300, prerouting filter -150, output route -150, prerouting nat -100, output nat -100"
-	if got := base(true); got != istios {
-		t.Errorf("strict: got %s, want %s", got, istios)
+	const istioPriorities = "prerouting filter -300, output filter -300, " +
+		"prerouting filter -150, output route -150, prerouting nat -100, output nat -100"
+	if got := priorities(true); got != istioPriorities {
+		t.Errorf("strict: got %s, want %s", got, istioPriorities)
 	}
 }
 
@@ -251,8 +253,8 @@ func TestRulesAreInTheFormThatBackendsExpect(t *testing.T) {
 			for _, rule := range c.Rules {
 				sorted := slices.Clone(rule.Matches)
 				rules.SortMatches(sorted)
-				if !rules.Equal(one(rules.Rule{Matches: sorted}),
-					one(rules.Rule{Matches: rule.Matches})) {
+				if !rules.Equal(inOneChain(rules.Rule{Matches: sorted}),
+					inOneChain(rules.Rule{Matches: rule.Matches})) {
 					t.Errorf("%s: %s: matches are not in canonical order", c.Name, &rule)
 				}
 				if len(rule.Comment) == 0 || len(rule.Comment) > 128 {
@@ -313,8 +315,8 @@ func TestInvalidParametersDoNotCompile(t *testing.T) {
 	}
 }
 
-// one returns a ruleset with the rules in one chain.
-func one(list ...rules.Rule) rules.Ruleset {
+// inOneChain returns a ruleset with the rules in one chain.
+func inOneChain(list ...rules.Rule) rules.Ruleset {
 	return rules.Ruleset{Tables: []rules.Table{{
 		Name: "t", Chains: []rules.Chain{{Name: "c", Rules: list}},
 	}}}

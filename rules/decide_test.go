@@ -210,7 +210,7 @@ func TestDeviationsOfEitherSideAreReported(t *testing.T) {
 	}
 }
 
-// named compiles the parameters and returns the ruleset with them.
+// named returns the compiled ruleset with its parameters, with which the decision names deviations.
 func named(r rules.Redirect) diff.Side {
 	return diff.Side{Ruleset: rules.MustCompile(r), RoutingKnown: true, Redirect: &r}
 }

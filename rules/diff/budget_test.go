@@ -110,7 +110,8 @@ func TestDiagramsCountTheirTables(t *testing.T) {
 		d.node(i, none, all)
 	}
 	d.newRound()
-	want := int64(cap(d.nodes)*nodeSize + len(d.numbers)*numberSize + len(d.results)*resultSize + len(d.projected)*projectionSize)
+	want := int64(cap(d.nodes)*nodeSize + len(d.numbers)*numberSize +
+		len(d.results)*resultSize + len(d.projected)*projectionSize)
 	if m.memory < want*99/100 || m.memory > want*101/100 {
 		t.Errorf("the meter counts %d bytes, the tables take %d", m.memory, want)
 	}
@@ -129,8 +130,8 @@ func TestExplainReportsAnExhaustedBudget(t *testing.T) {
 	}
 }
 
-// Interface names in an alternative or after an action separate interface classes, like those of an
-// ordinary match.
+// Interface names in an alternative or after an action separate interface classes, as in an ordinary
+// match.
 func TestInterfaceNamesInEveryPositionSeparateClasses(t *testing.T) {
 	port := rules.MatchPort{
 		Side: rules.Destination, Ports: []rules.PortRange{rules.Single[uint16](80)},
@@ -181,7 +182,7 @@ func TestRemainderOfAnInterfacePrefixHasAnExample(t *testing.T) {
 			rules.InterfaceName{Name: "a0" + string(c), Prefix: c%2 == 0})
 	}
 	d := interfaceClasses(names, newMeter(Budget{}))
-	i := d.find("a unlikely name")
+	i := d.find("an unlikely name")
 	if i < 0 || d.classes[i].name != names[0] || !strings.HasPrefix(d.classes[i].example, "a") {
 		t.Fatalf("class %d of %v", i, d.classes)
 	}

@@ -17,9 +17,8 @@ func TestBypass(t *testing.T) {
 	nat := func(list ...rules.Rule) rules.Chain {
 		return base(rules.NAT, rules.Output, -150, list...)
 	}
-	unknown, chance := rules.Unknown{
-		Text: "a word", Effect: rules.Reads,
-	}, rules.Unknown{Text: "chance", Effect: rules.ReadsVarying}
+	unknown := rules.Unknown{Text: "a word", Effect: rules.Reads}
+	chance := rules.Unknown{Text: "chance", Effect: rules.ReadsVarying}
 	for _, row := range []struct {
 		name   string
 		others rules.Chain

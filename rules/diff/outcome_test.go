@@ -125,9 +125,8 @@ func TestDecidingRule(t *testing.T) {
 }
 
 func TestUndecidedPackets(t *testing.T) {
-	unknown, condition := rules.Unknown{
-		Text: "xt strange",
-	}, rules.Unknown{Text: "xt string", Effect: rules.Reads}
+	unknown := rules.Unknown{Text: "xt strange"}
+	condition := rules.Unknown{Text: "xt string", Effect: rules.Reads}
 	rs := ruleset(mangleIn(
 		when(rules.Accept, protocol(rules.UDP)), // packets that an earlier rule accepts are decided
 		when(rules.Drop, condition, tcp, toPort(80)),
