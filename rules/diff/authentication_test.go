@@ -21,7 +21,7 @@ func legacyIPv6(t *testing.T, list string) rules.Ruleset {
 
 // TestProtocolAfterAuthenticationHeader verifies that the outcome of an IPv6 packet with an
 // authentication header is unknown where a rule of iptables-legacy compares the protocol, and that
-// a decision has no class of such packets.
+// no class of a decision contains such packets.
 func TestProtocolAfterAuthenticationHeader(t *testing.T) {
 	native := rules.Ruleset{Tables: []rules.Table{{
 		Family: rules.IPv6, Name: "t", Chains: []rules.Chain{{

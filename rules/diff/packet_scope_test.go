@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestResetsAreComparedIfARuleSendsThem checks that a rule which matches only TCP resets that
-// answer for a reject rule makes a difference if one of the rulesets may send such resets.
+// TestResetsAreComparedIfARuleSendsThem verifies that a rule that matches only the TCP resets of
+// reject rules makes a difference only if a ruleset may send such resets.
 func TestResetsAreComparedIfARuleSendsThem(t *testing.T) {
 	matchesResets := base(rules.Filter, rules.Output, -300,
 		when(rules.Drop, tcp, rules.MatchState{States: rules.States(rules.Related)}))

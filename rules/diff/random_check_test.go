@@ -38,9 +38,9 @@ func assume(rs rules.Ruleset, fulfilled int) rules.Ruleset {
 	return assumed
 }
 
-// isOfNoScope reports whether a redirection drops the packet because of its destination. Such
+// isNotRedirected reports whether a redirection drops the packet because of its destination. Such
 // packets are compared only if no other packets differ.
-func isOfNoScope(p rules.Packet) bool {
+func isNotRedirected(p rules.Packet) bool {
 	to := p.Destination.Addr()
 	return p.Hook == rules.Prerouting && (netip.MustParsePrefix("::/96").Contains(to) ||
 		netip.MustParsePrefix("fec0::/10").Contains(to))
@@ -91,8 +91,8 @@ func sendsResets(rs *rules.Ruleset) bool {
 	return false
 }
 
-// entersUntracked reports whether the packet is untracked for another reason than being neighbour
-// discovery, which conntrack ignores.
+// entersUntracked reports whether the packet is untracked, but not because it is a packet of
+// neighbour discovery, which conntrack ignores.
 func entersUntracked(p rules.Packet) bool {
 	isNeighbourDiscovery := p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 136 ||
 		p.ICMPType == 143)
@@ -106,7 +106,7 @@ func isOpen(f rules.Outcome) bool { return f.Undecided != "" || f.UnknownMarks !
 // conditions.
 func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *rules.Ruleset) {
 	t.Helper()
-	if !diff.Possible(p) || isOfNoScope(p) || isImpossibleReset(p, left, right) || result.More ||
+	if !diff.Possible(p) || isNotRedirected(p) || isImpossibleReset(p, left, right) || result.More ||
 		result.Exhausted != "" {
 		return
 	}
@@ -186,9 +186,8 @@ func TestDecisionsAgreeWithExplanations(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				d := dice(t)
 				left := d.ruleset()
-				right := pick(d, "right", d.change, func(rules.Ruleset) rules.Ruleset {
-					return d.ruleset()
-				},
+				right := pick(d, "right", d.change,
+					func(rules.Ruleset) rules.Ruleset { return d.ruleset() },
 					func(rules.Ruleset) rules.Ruleset { return rules.Ruleset{} })
 				checkDecision(t, d, left, right(left))
 			})
@@ -243,7 +242,7 @@ func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 // differ is in none.
 func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *rules.Ruleset) {
 	t.Helper()
-	if !diff.Possible(p) || isOfNoScope(p) || isImpossibleReset(p, left, right) {
+	if !diff.Possible(p) || isNotRedirected(p) || isImpossibleReset(p, left, right) {
 		return
 	}
 	l, r := diff.Explain(left, p).Outcome, diff.Explain(right, p).Outcome
@@ -262,8 +261,8 @@ func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *ru
 	if toItself(p, l).Same(toItself(p, r)) && !l.Same(r) {
 		return // one side redirects the packet to its own destination
 	}
-	if in == 0 && (entersUntracked(p) || isOfKernel(p)) && (len(result.Classes) > 0 || len(result.Undecided) > 0 ||
-		result.UntrackedOpen) {
+	othersDiffer := len(result.Classes) > 0 || len(result.Undecided) > 0 || result.UntrackedOpen
+	if in == 0 && (entersUntracked(p) || isOfKernel(p)) && othersDiffer {
 		return // not compared if other packets differ
 	}
 	if want := map[bool]int{false: 1, true: 0}[l.Same(r)]; in != want && (want == 0 ||

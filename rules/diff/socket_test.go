@@ -7,8 +7,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestSocketsBeforeConntrack verifies that no decision relies on the socket before conntrack being
-// the one after it: for replies to a translated source, the kernel looks it up by the connection.
+// TestSocketsBeforeConntrack verifies that a decision does not assume that the kernel finds the same
+// socket before and after conntrack. For a reply to a translated source, the kernel finds the socket
+// by the connection.
 func TestSocketsBeforeConntrack(t *testing.T) {
 	at := func(priority int) rules.Ruleset {
 		// A chain after NAT makes connections with translations relevant.
@@ -17,7 +18,7 @@ func TestSocketsBeforeConntrack(t *testing.T) {
 			base(rules.Filter, rules.Prerouting, -50, when(setMark(1, everyBit), tcp)))
 	}
 	if r := decide(at(-300), at(-150)); r.Verdict(true) == diff.Equivalent {
-		t.Error("a socket match before conntrack and one after it are said to be equivalent")
+		t.Error("a socket match before conntrack and one after it are decided to be equivalent")
 	}
 	if r := decide(at(-160), at(-150)); r.Verdict(true) != diff.Equivalent {
 		t.Errorf("two socket matches after conntrack: %s", r.Verdict(true))

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestValuesDependOnStates compares rulesets that write a mark that depends on a state.
+// TestValuesDependOnStates compares rulesets that set a mark to a value derived from a state.
 func TestValuesDependOnStates(t *testing.T) {
 	const others = rules.AllInputs &^ rules.StateInput
 	priority := rules.Unknown{
@@ -32,7 +32,7 @@ func TestValuesDependOnStates(t *testing.T) {
 		return append(actions, rules.Require{Match: labelled}, rules.Drop)
 	}
 	for _, tc := range []struct {
-		says        string
+		name        string
 		left, right []rules.Action
 		want        Verdict
 	}{
@@ -75,7 +75,7 @@ func TestValuesDependOnStates(t *testing.T) {
 			Equivalent,
 		},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			side := func(actions []rules.Action) Side {
 				return Side{Ruleset: rules.Ruleset{Tables: []rules.Table{{
 					Family: rules.IPv4, Name: "t", Chains: []rules.Chain{{
@@ -93,7 +93,8 @@ func TestValuesDependOnStates(t *testing.T) {
 	}
 }
 
-// separate returns a rule for each action, and one for a condition and what follows it.
+// separate returns one rule for each action before the first condition, and one rule for the
+// condition and all actions after it.
 func separate(actions []rules.Action) []rules.Rule {
 	var list []rules.Rule
 	for i, a := range actions {

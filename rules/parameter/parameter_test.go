@@ -15,7 +15,8 @@ import (
 // sample returns a valid value of the kind that differs from every default.
 func sample(k parameter.Kind) string {
 	switch k {
-	case parameter.Port, parameter.OptionalPort, parameter.Mark, parameter.IDs, parameter.GroupSelection:
+	case parameter.Port, parameter.OptionalPort, parameter.Mark, parameter.IDs,
+		parameter.GroupSelection:
 		return "4242"
 	case parameter.Ports, parameter.PortSelection:
 		return "4242,4343"
@@ -73,14 +74,15 @@ func TestEachParameterSetsItsOwnValue(t *testing.T) {
 func TestAmbientParameters(t *testing.T) {
 	samples := map[string]string{
 		"ambient-dns-capture": "false", "ambient-ipv6": "false", "bypass-inbound-capture": "true",
-		"host-probe-snat-ip": "10.9.9.9", "host-probe-snat-ipv6": "fd99::9", "kube-virt-interfaces": "net1",
-		"counters": "true", "without": string(rules.NATFirst),
+		"host-probe-snat-ip": "10.9.9.9", "host-probe-snat-ipv6": "fd99::9",
+		"kube-virt-interfaces": "net1",
+		"counters":             "true", "without": string(rules.NATFirst),
 	}
 	defaults := parameter.Defaults()
 	before := defaults.AmbientRedirect()
 	for _, p := range slices.Concat(parameter.All(), parameter.Ambient(), parameter.SluiceOnly()) {
-		text, shapes := samples[p.Flag]
-		if !shapes {
+		text, found := samples[p.Flag]
+		if !found {
 			continue
 		}
 		v := parameter.Defaults()
@@ -141,7 +143,7 @@ func TestInvalidElementsInAnnotations(t *testing.T) {
 	}
 }
 
-// Names are unique, and a fault of a field leads to the field's parameter.
+// Names are unique, and each field that a parameter names exists.
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range slices.Concat(parameter.All(), parameter.Ambient(), parameter.SluiceOnly()) {

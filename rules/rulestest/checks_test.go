@@ -18,7 +18,7 @@ func TestSetChecks(t *testing.T) {
 		{"the long form", "1", "7", initial},
 		{"a number", "", "7", "7"},
 		{"the short form", "", "", "15"},
-		{"a flag given before", "", "7", "15"}, // SetChecks gave it
+		{"a flag given before", "", "7", "15"}, // which SetChecks set
 	} {
 		if c.name == "a number" || c.name == "the short form" {
 			flag.CommandLine = unset(t)

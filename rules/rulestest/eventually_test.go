@@ -23,7 +23,7 @@ func TestEventuallyReturnsWhenTheConditionIsMet(t *testing.T) {
 	})
 }
 
-func TestAnAttemptThatNeverSucceedsFailsTheTestWithItsLastError(t *testing.T) {
+func TestEventuallySucceedsFailsWithTheLastError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := failures{TB: t}
 		func() {

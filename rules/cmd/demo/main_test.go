@@ -64,14 +64,14 @@ func newHost(t *testing.T) host { return host{netnstest.New(t), t.TempDir()} }
 // demo returns the command for the host. The command has its own mounts.
 func (h host) demo(t *testing.T) *exec.Cmd {
 	t.Helper()
-	cmd := demo(t, own(t))
+	cmd := demo(t, testBinary(t))
 	cmd.Env = append(cmd.Env, netnsDir+"="+h.named)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Unshareflags: unix.CLONE_NEWNS}
 	return cmd
 }
 
-// traces lists the host's interfaces and named namespaces.
-func (h host) traces(t *testing.T) []string {
+// leftovers lists the host's interfaces and named namespaces.
+func (h host) leftovers(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	err := h.Do(func() error {
@@ -94,7 +94,7 @@ func (h host) traces(t *testing.T) []string {
 	return found
 }
 
-func own(t *testing.T) string {
+func testBinary(t *testing.T) string {
 	t.Helper()
 	path, err := os.Executable()
 	if err != nil {
@@ -106,7 +106,7 @@ func own(t *testing.T) string {
 func TestDemo(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	home := newHost(t)
-	before := home.traces(t)
+	before := home.leftovers(t)
 	start := time.Now()
 	var out []byte
 	err := home.Do(func() (err error) {
@@ -124,7 +124,8 @@ func TestDemo(t *testing.T) {
 		"table inet sluice {", "outbound, asked for [2001:db8::9]:80 → outside",
 		"inbound, asked for 10.244.1.5:8080 → application",
 		": captured: outbound to the proxy (15001)",
-		"> 10.9.9.9:3306: not captured: excluded outbound port 3306", " 0 past the proxy, 0 failed", "All was as expected.",
+		"> 10.9.9.9:3306: not captured: excluded outbound port 3306",
+		" 0 past the proxy, 0 failed", "All was as expected.",
 		"every packet has the same outcome: equivalent", "out tcp 10.244.1.5:40000 > 192.0.2.10:3306",
 	} {
 		if !strings.Contains(text, want) {
@@ -133,19 +134,19 @@ func TestDemo(t *testing.T) {
 	}
 	if lines := strings.Count(text, "\n"); lines > 110 || strings.Contains(text, "\x1b") ||
 		strings.Contains(text, "!!") {
-		t.Errorf("%d lines, want at most 110 without colours and without unexpected results:\n%s", lines,
-			text)
+		t.Errorf("%d lines, want at most 110 without colours and without unexpected results:\n%s",
+			lines, text)
 	}
-	if after := home.traces(t); !slices.Equal(after, before) {
+	if after := home.leftovers(t); !slices.Equal(after, before) {
 		t.Errorf("interfaces and namespaces: before %q, after %q", before, after)
 	}
 }
 
-// The test interrupts the demo when it prints the given line.
+// The test interrupts the demo when it prints a line that begins with the given text.
 func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	home := newHost(t)
-	before := home.traces(t)
+	before := home.leftovers(t)
 	for _, tc := range []struct {
 		after  string
 		signal syscall.Signal
@@ -180,7 +181,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 			case !strings.Contains(stderr.String(), "nothing is left"):
 				t.Errorf("stderr: %s", stderr.String())
 			}
-			if after := home.traces(t); !slices.Equal(after, before) {
+			if after := home.leftovers(t); !slices.Equal(after, before) {
 				t.Errorf("interfaces and namespaces: before %q, after %q", before, after)
 			}
 			// A namespace without a process, file or interface does not persist.
@@ -206,7 +207,7 @@ func interruptAfter(t *testing.T, cmd *exec.Cmd, out io.Reader, line string, s s
 
 func TestWithoutRoot(t *testing.T) {
 	netnstest.RequireRoot(t)
-	binary, err := os.ReadFile(own(t))
+	binary, err := os.ReadFile(testBinary(t))
 	if err != nil {
 		t.Fatal(err)
 	}
