@@ -23,7 +23,7 @@ func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
 	}
 }
 
-func TestListing(t *testing.T) {
+func TestDifferencesText(t *testing.T) {
 	differences := []rules.Difference{
 		{Kind: rules.Missing, Where: "chain a", Want: "tcp dport 80 accept"},
 		{Kind: rules.Extra, Where: "chain b", Got: "drop"},

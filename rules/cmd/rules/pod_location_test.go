@@ -347,8 +347,8 @@ func TestDiffOfAnInitContainerLogAndTheKernel(t *testing.T) {
 	diff(0)
 }
 
-// Of a pod in ambient mode the agent says so, and the commands are about its redirection to
-// ztunnel.
+// The agent reports that a pod is in ambient mode. The commands then examine the pod's redirection
+// to ztunnel.
 func TestCommandsAboutAPodInAmbientMode(t *testing.T) {
 	ns := netnstest.NewPair(t).Pod
 	a := rules.DefaultAmbient()
@@ -420,7 +420,7 @@ func TestDiffOfAnInitContainerLogAndADesiredRuleset(t *testing.T) {
 	}
 }
 
-// If no agent answers, the error says so and names the pod.
+// If no agent answers, the error names the pod and says that no agent answers.
 func TestCommandsWithoutAnAgent(t *testing.T) {
 	code, _, stderr := command(t, t.TempDir(), "", "check", "--pod", "default/web")
 	if code != 3 || !strings.Contains(stderr,
