@@ -23,18 +23,70 @@ func allRules(rs *rules.Ruleset) iter.Seq[*rules.Rule] {
 	}
 }
 
+// evaluatedRules returns the rules of the chains that packets of the families may traverse at the
+// hooks that are evaluated.
+func evaluatedRules(rs *rules.Ruleset, families []rules.Family) iter.Seq[*rules.Rule] {
+	return func(yield func(*rules.Rule) bool) {
+		for i := range rs.Tables {
+			t := &rs.Tables[i]
+			applies := t.Family == rules.Inet || slices.Contains(families, t.Family)
+			if applies && !eachEvaluated(t, yield) {
+				return
+			}
+		}
+	}
+}
+
+// eachEvaluated calls yield for the evaluated rules of a table until it returns false, and returns
+// its last result.
+func eachEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
+	index := make(map[string]*rules.Chain, len(t.Chains))
+	var queue []*rules.Chain
+	for i := range t.Chains {
+		c := &t.Chains[i]
+		switch {
+		case c.Base == nil:
+			index[c.Name] = c
+		case isCompared(c.Base.Hook) || c.Base.Hook == rules.Postrouting:
+			queue = append(queue, c)
+		}
+	}
+	for len(queue) > 0 {
+		list := queue[0].Rules
+		queue = queue[1:]
+		for i := range list {
+			if !yield(&list[i]) {
+				return false
+			}
+			for _, a := range list[i].Actions {
+				if jump, ok := a.(rules.Jump); ok && index[jump.Chain] != nil {
+					queue = append(queue, index[jump.Chain])
+					delete(index, jump.Chain)
+				}
+			}
+		}
+	}
+	return true
+}
+
 // hasMatch reports whether a rule has a match for which a condition is true, before or between its
 // actions.
 func hasMatch(rs *rules.Ruleset, is func(rules.Match) bool) bool {
 	for r := range allRules(rs) {
-		if slices.ContainsFunc(r.Matches, is) {
+		if ruleHasMatch(r, is) {
 			return true
 		}
 	}
-	return hasAction(rs, func(a rules.Action) bool {
-		q, ok := a.(rules.Require)
-		return ok && is(q.Match)
-	})
+	return false
+}
+
+// ruleHasMatch is hasMatch for one rule.
+func ruleHasMatch(r *rules.Rule, is func(rules.Match) bool) bool {
+	return slices.ContainsFunc(r.Matches, is) ||
+		slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+			q, ok := a.(rules.Require)
+			return ok && is(q.Match)
+		})
 }
 
 // hasAction reports whether a rule has an action for which a condition is true.

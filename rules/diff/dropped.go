@@ -11,7 +11,8 @@ import (
 func (d *decision) compareStates(s *space, left, right *walk) {
 	lefts, rights := left.dropped(), right.dropped()
 	if sameTraces(left, right, lefts, rights) ||
-		!dependsOnStates(d.sides.Left) && !dependsOnStates(d.sides.Right) {
+		!dependsOnStates(d.sides.Left, d.options.Families) &&
+			!dependsOnStates(d.sides.Right, d.options.Families) {
 		return
 	}
 	packets := none
@@ -99,26 +100,33 @@ func (w *walk) recordDropped(p *chainPosition) {
 	}
 }
 
-// dependsOnStates reports whether the ruleset has a NAT rule, or a rule that depends on the state
-// of a connection.
-func dependsOnStates(rs *rules.Ruleset) bool {
-	var reads func(m rules.Match) bool
-	reads = func(m rules.Match) bool {
-		switch m := m.(type) {
-		case rules.Unknown:
-			return m.Ignores&rules.ConnectionInput == 0
-		case rules.MatchTuple:
-			return hasPart(m, reads)
-		}
-		return readsConntrack(m)
-	}
-	return hasMatch(rs, reads) || hasAction(rs, func(a rules.Action) bool {
-		switch a := a.(type) {
-		case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo:
+// dependsOnStates reports whether packets of the families may traverse, at the hooks that are
+// evaluated, a NAT rule or a rule that depends on the state of a connection.
+func dependsOnStates(rs *rules.Ruleset, families []rules.Family) bool {
+	for r := range evaluatedRules(rs, families) {
+		if ruleHasMatch(r, readsStates) || slices.ContainsFunc(r.Actions, usesStates) {
 			return true
-		case rules.Unknown:
-			return a.Effect == rules.TranslatesSource || a.Ignores&rules.ConnectionInput == 0
 		}
-		return usesConnectionMark(a)
-	})
+	}
+	return false
+}
+
+func readsStates(m rules.Match) bool {
+	switch m := m.(type) {
+	case rules.Unknown:
+		return m.Ignores&rules.ConnectionInput == 0
+	case rules.MatchTuple:
+		return hasPart(m, readsStates)
+	}
+	return readsConntrack(m)
+}
+
+func usesStates(a rules.Action) bool {
+	switch a := a.(type) {
+	case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo:
+		return true
+	case rules.Unknown:
+		return a.Effect == rules.TranslatesSource || a.Ignores&rules.ConnectionInput == 0
+	}
+	return usesConnectionMark(a)
 }

@@ -1,6 +1,7 @@
 package diff_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -15,6 +16,10 @@ func TestDropsBeforeConntrack(t *testing.T) {
 	toLo := rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: "lo"}}}
 	established := rules.MatchState{States: rules.States(rules.Established)}
 	reads := base(rules.Filter, rules.Prerouting, 10, when(setMark(1, 1), established))
+	input := base(rules.Filter, rules.Input, 0, when(rules.Drop, established))
+	jump := when(rules.Jump{Chain: "states"})
+	toChain := base(rules.Filter, rules.Input, 0, jump)
+	states := chain("states", when(rules.Drop, established))
 	marks := base(rules.Filter, rules.Prerouting, 10, when(setMark(1, 1)))
 	translates := natIn(when(redirect(15006), tcp))
 	at := func(priority int, list ...rules.Rule) rules.Chain {
@@ -81,6 +86,26 @@ func TestDropsBeforeConntrack(t *testing.T) {
 			ruleset(at(-300, zone, drop), reads), ruleset(at(-300, drop), reads), diff.Equivalent,
 		},
 		{
+			"before and after conntrack, and a rule at input reads the state",
+			ruleset(at(-300, drop), input), ruleset(at(-50, drop), input), diff.Equivalent,
+		},
+		{
+			"before and after conntrack, and a rule that only input reaches reads the state",
+			ruleset(at(-300, drop), toChain, states), ruleset(at(-50, drop), toChain, states),
+			diff.Equivalent,
+		},
+		{
+			"before and after conntrack, and a rule that prerouting reaches reads the state",
+			ruleset(at(-300, drop), at(10, jump), states), ruleset(at(-50, drop), at(10, jump), states),
+			diff.Undecidable,
+		},
+		{
+			"before and after conntrack, and a rule at postrouting reads the state",
+			ruleset(at(-300, drop), base(rules.Filter, rules.Postrouting, 0, when(setMark(1, 1), established))),
+			ruleset(at(-50, drop), base(rules.Filter, rules.Postrouting, 0, when(setMark(1, 1), established))),
+			diff.Undecidable,
+		},
+		{
 			"before and after conntrack, and another packet is treated differently",
 			ruleset(at(-300, drop), reads), ruleset(at(-50, drop), marks), diff.Different,
 		},
@@ -106,6 +131,55 @@ func TestDropsBeforeConntrack(t *testing.T) {
 		r := decide(tc.left, tc.right)
 		if got := r.Verdict(true); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+// An unknown rule is the cause of an undecided answer, even if the states of connections are unknown
+// too.
+func TestUnknownRuleIsReportedInsteadOfStates(t *testing.T) {
+	eth1 := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "eth1"}}}
+	drop := when(rules.Drop, eth1)
+	unknown := when(setMark(1, 1), rules.Unknown{
+		Text: "sampled", Effect: rules.Reads, Data: rules.NoData,
+	})
+	side := func(priority int) rules.Ruleset {
+		return ruleset(base(rules.Filter, rules.Prerouting, priority, drop),
+			base(rules.Filter, rules.Prerouting, 10, unknown))
+	}
+	r := decide(side(-300), side(-50))
+	if r.Verdict(true) != diff.Undecidable || len(r.Undecided) == 0 {
+		t.Fatalf("%s, %v", r.Verdict(true), r.Undecided)
+	}
+	for _, u := range r.Undecided {
+		if !strings.Contains(u.Text, "sampled") {
+			t.Errorf("undecided because of %s", u.Text)
+		}
+	}
+}
+
+// States of connections matter only to rules that packets of the compared families meet.
+func TestStatesOfOtherFamilies(t *testing.T) {
+	eth1 := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "eth1"}}}
+	established := rules.MatchState{States: rules.States(rules.Established)}
+	side := func(priority int) rules.Ruleset {
+		rs := ruleset(base(rules.Filter, rules.Prerouting, priority, when(rules.Drop, eth1)))
+		rs.Tables[0].Family = rules.Inet
+		rs.Tables = append(rs.Tables, rules.Table{
+			Family: rules.IPv6, Name: "v6", Chains: []rules.Chain{
+				base(rules.Filter, rules.Prerouting, 10, when(setMark(1, 1), established)),
+			},
+		})
+		return rs
+	}
+	left, right := side(-300), side(-50)
+	for family, want := range map[rules.Family]diff.Verdict{
+		rules.IPv4: diff.Equivalent, rules.IPv6: diff.Undecidable,
+	} {
+		r := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right},
+			diff.Options{Families: []rules.Family{family}})
+		if got := r.Verdict(true); got != want {
+			t.Errorf("%s: %s, want %s", family, got, want)
 		}
 	}
 }
