@@ -28,6 +28,10 @@ func TestMatchFindsTheElementOfAMap(t *testing.T) {
 		branch(8, rules.MatchMark{Value: 1, Mask: 1}, rules.RedirectTo{Port: 3}),
 		branch(8, rules.MatchMark{Value: 2, Mask: 2}, rules.RedirectTo{Port: 4}),
 		branch(9, port(80), rules.Drop),
+		{
+			Handle: 10, Matches: []rules.Match{rules.MatchFamily{Family: rules.IPv6}},
+			Actions: []rules.Action{rules.DNATTo{Addr: netip.MustParseAddr("fd00::1")}},
+		},
 	}
 	for name, tc := range map[string]struct {
 		handle  rules.Handle
@@ -57,6 +61,12 @@ func TestMatchFindsTheElementOfAMap(t *testing.T) {
 			handle: 9, verdict: trace.Continue, port: 83,
 			message: "not captured: no rule captures it",
 			path:    "output: nft chain inet x out rule 5: unknown element of a map",
+		},
+		"NAT of the other family": {
+			handle: 10, verdict: trace.Continue, port: 80,
+			message: "not captured: no rule captures it",
+			path: "output: nft chain inet x out rule 6: meta nfproto ipv6 dnat ip6 to fd00::1" +
+				" (without effect)",
 		},
 		"by the header": {
 			handle: 7, verdict: trace.Accept, port: 81,

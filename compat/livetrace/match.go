@@ -193,7 +193,7 @@ func (o *Observation) setOutcome() {
 			o.Outcome, o.Message, o.LocalPort = Dropped, "dropped by "+s.String(), 0
 			return
 		}
-		if s.Index < 0 || o.Outcome == Captured {
+		if s.Index < 0 || o.Outcome == Captured || endedWithoutEffect(s) {
 			continue
 		}
 		reason := s.Rule().Comment

@@ -36,8 +36,11 @@ func (s Step) String() string {
 			s.Event.Handle)
 	}
 	text := fmt.Sprintf("%s rule %d: %s", chain, s.Number(), s.Rule())
-	if s.Ambiguous {
+	switch {
+	case s.Ambiguous:
 		text = fmt.Sprintf("%s rule %d: unknown element of a map", chain, s.Number())
+	case endedWithoutEffect(s):
+		text += " (without effect)"
 	}
 	if c := s.Rule().Comment; c != "" {
 		text += "  # " + c
