@@ -25,6 +25,10 @@ type Trace struct {
 	Exhausted string
 	// DependsOn names the conditions that select between Outcome and Alternatives.
 	DependsOn []string
+	// UnknownAt contains the rules with the unknown expressions that Outcome.Undecided and
+	// Outcome.UnknownMarks name, at most ten. Their Stopped is nil. An unknown fact about the host
+	// has no rule.
+	UnknownAt []Step
 	// Uncertain names the random or unknown conditions that decide whether some rules match, even
 	// if the outcome does not depend on them. Steps assume that none of the conditions holds.
 	Uncertain []string

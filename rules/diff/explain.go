@@ -59,7 +59,7 @@ func explain(rs *rules.Ruleset, p rules.Packet, a assumptions) rules.Trace {
 	for i := range x.traversals {
 		t.Passes = append(t.Passes, x.pass(i))
 	}
-	t.Uncertain = x.uncertain
+	t.Uncertain, t.UnknownAt = x.uncertain, x.unknownAt
 	t.Delivery = x.delivery(t.Outcome)
 	return t
 }
@@ -87,6 +87,7 @@ type explanation struct {
 	stepCount int // number of steps of the current pass
 	// uncertain are the texts of Trace.Uncertain.
 	uncertain []string
+	unknownAt []rules.Step // Trace.UnknownAt
 }
 
 // holds reports whether the set contains the explained case.
@@ -134,20 +135,24 @@ func (x *explanation) outcome() rules.Outcome {
 	explained, _ := x.explainedFlow(x.ended.list)
 	outcome := x.outcomeOf(explained)
 	var causes []string
-	addCause := func(text string) {
+	addCause := func(text string, step *rules.Step) {
 		x.meter.charge(len(causes))
 		if !slices.Contains(causes, text) {
 			causes = append(causes, text)
 		}
+		if step != nil && len(x.unknownAt) < maxCauses && !slices.Contains(x.unknownAt, *step) {
+			x.unknownAt = append(x.unknownAt, *step)
+		}
 	}
 	addUnknowns := func(cases set) {
 		for _, v := range x.unknownOf(cases) {
-			addCause(v.text)
+			addCause(v.text, v.step)
 		}
 	}
 	for i, f := range x.ended.list {
 		if f.undecided != 0 {
-			addCause(x.walk.unknown[f.undecided-1].text)
+			u := &x.walk.unknown[f.undecided-1]
+			addCause(u.text, &u.step)
 		}
 		for _, g := range x.ended.list[:i] {
 			x.meter.step()

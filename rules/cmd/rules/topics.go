@@ -129,9 +129,9 @@ check       (Check) namespace, backend, equal, differences[]: kind (missing, ext
             reordered), where, want, got; if where names a set, want and got are the elements that
             are missing or extra; foreign: the effect of rules of other owners
 explain     (Explanation, with --pod PodExplanation) packets[]: packet, fate, alternatives[] (other
-            possible fates), dependsOn[] (the conditions that select between them), delivery (of a
-            packet that is assigned to a transparent listener: delivered, dropped or unknown),
-            passes[]
+            possible fates), dependsOn[] (the conditions that select between them), unknownAt[] (the
+            rules with the unknown expressions that decide, as steps[]), delivery (of a packet that
+            is assigned to a transparent listener: delivered, dropped or unknown), passes[]
             with --pod also: pod, outcome (skip, redirect), reason, sentence, notes[]: kind,
             sentence; ruleset (a RULESET)
             fate:     text, captured, dropped, rejected (the reply to the sender), redirect and

@@ -26,6 +26,10 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 	if text := deliveryText(trace); text != "" {
 		fmt.Fprintln(b, "  "+text)
 	}
+	for _, step := range trace.UnknownAt {
+		fmt.Fprintf(b, "  Unknown in chain %s rule %d: %s\n", chainName(step), step.Number(),
+			stepText(step))
+	}
 	for _, o := range trace.Alternatives {
 		fmt.Fprintln(b, "  By chance: "+outcomeSentence(o))
 	}
@@ -129,6 +133,7 @@ type (
 		Outcome      jsonOutcome   `json:"fate"`
 		Alternatives []jsonOutcome `json:"alternatives,omitempty"`
 		DependsOn    []string      `json:"dependsOn,omitempty"`
+		UnknownAt    []jsonStep    `json:"unknownAt,omitempty"`
 		Delivery     string        `json:"delivery,omitempty"`
 		Passes       []jsonPassed  `json:"passes"`
 	}
@@ -185,6 +190,7 @@ func toExplained(packet rules.Packet, trace rules.Trace) explained {
 			return jsonOutcomeOf(*o)
 		}),
 		DependsOn: trace.DependsOn,
+		UnknownAt: list(trace.UnknownAt, jsonStepOf),
 		Delivery:  deliveryName(trace),
 		Passes: list(trace.Passes, func(pass *rules.Pass) jsonPassed {
 			return jsonPassed{
