@@ -24,7 +24,7 @@ func (in *reader) readText(file, text string) error {
 			return err
 		case head.end.kind == endOfText && len(head.tokens) == 0:
 			return nil
-		case len(head.tokens) == 0 && !head.end.isMark("}"):
+		case len(head.tokens) == 0 && head.end.isEnd():
 			continue
 		}
 		if err := t.readTable(head); err != nil {

@@ -239,6 +239,8 @@ func TestTextWithErrors(t *testing.T) {
 		{"table ip a {\n}\nadd rule ip a b drop\n", `file:3:1: "add": ` + wantTable},
 		{"table x {\n}\n", `file:1:1: "table": ` + wantTable},
 		{"}\n", `file:1:1: "}": ` + wantTable},
+		{"table ip a {\n}\n{\n", `file:3:1: "{": ` + wantTable},
+		{"table ip a {\n}{\ntable ip b {\n}\n", `file:2:2: "{": ` + wantTable},
 		{"table ip t {\n", "file:2:1: the line ends: want } before the end of the text"},
 		{"table ip t {\n\tchain c {\n\t\tdrop\n", "want } before the end of the text"},
 		{"table ip t {\n\tset s {\n", "want } before the end of the text"},
