@@ -219,6 +219,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		diff.ResetHasConnection:            true, // TestResets
 		diff.ErrorHasConnection:            true, // TestErrorsOfTheKernel
 		diff.NATDropsRedirects:             true, // TestRedirectsOfTranslatedConnections
+		diff.ICMPStateFollowsType:          true, // TestStatesOfICMPMessages
 		diff.CopyHasConnection:             true, // TestCopies
 		diff.KernelSocketHasNoOwner:        true, // TestKernelSockets
 		diff.NATSetsStatus:                 true, // TestRulesChangeOnlyTheInputs of package nft

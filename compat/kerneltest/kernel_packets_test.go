@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -338,4 +339,59 @@ func parsed(t *testing.T, text string) rules.Packet {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// TestStatesOfICMPMessages verifies diff.ICMPStateFollowsType: each ICMP message is sent twice, from
+// a socket of its own, and the kernel answers some of them.
+func TestStatesOfICMPMessages(t *testing.T) {
+	for _, tc := range []struct{ family, network, address, protocol, requests, answers string }{
+		{"ip", "ip4:1", "127.0.0.1", "icmp", "8, 13, 15, 17", "0, 14, 16, 18"},
+		{"ip6", "ip6:58", "::1", "icmpv6", "128, 139", "129, 140"},
+	} {
+		t.Run(tc.family, func(t *testing.T) {
+			ns := netnstest.New(t)
+			types := []string{"!= {" + tc.requests + "}", "{" + tc.requests + "}"}
+			answers := []string{"!= {" + tc.answers + "}", "{" + tc.answers + "}"}
+			var text strings.Builder
+			fmt.Fprintf(&text, "table %s a { chain output { type filter hook output priority 0\n",
+				tc.family)
+			for i := range 2 {
+				fmt.Fprintf(&text, `%[1]s type %[2]s ct state new counter
+					%[1]s type %[2]s ct state established ct direction original counter
+					%[1]s type %[3]s ct state established ct direction reply counter
+				`, tc.protocol, types[i], answers[i])
+			}
+			text.WriteString("}\n}")
+			istiotest.Run(t, ns, text.String(), "nft", "-f", "-")
+			err := ns.Do(func() error {
+				for i := range 2 * 256 {
+					c, err := net.Dial(tc.network, tc.address)
+					if err != nil {
+						return err
+					}
+					if _, err := c.Write(icmpMessage(byte(i))); err != nil {
+						return fmt.Errorf("send type %d: %w", i%256, err)
+					}
+					_ = c.Close()
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range readLive(t, ns).Tables[0].Chains[0].Rules {
+				if got := r.Hits.Packets > 0; got != (i >= 3) {
+					t.Errorf("rule %d: %d packets: %v", i+1, r.Hits.Packets, r)
+				}
+			}
+		})
+	}
+}
+
+// icmpMessage returns an ICMP message with the type as its identifier.
+func icmpMessage(kind byte) []byte {
+	message := []byte{kind, 0, 0, 0, 0, kind, 0, 1}
+	sum := uint32(kind)<<8 + uint32(kind) + 1
+	binary.BigEndian.PutUint16(message[2:], ^uint16(sum))
+	return message
 }

@@ -190,6 +190,7 @@ func (s *space) formed() []set {
 		s.or(s.withPorts, isZero(sourcePort, destinationPort)),
 		s.or(s.tcp, isZero(flags)),
 		s.or(s.isICMP, isZero(icmp)),
+		s.or(s.not(s.isICMP), s.icmpStates()),
 		s.or(s.owned,
 			s.and(isZero(group), s.within(user, []span{{last: number[uint8](ofKernel)}}))),
 		// Conntrack has marks, status bits and a direction only for known connections.
@@ -222,6 +223,35 @@ func (s *space) formed() []set {
 		conditions = append(conditions, s.not(isZero(inAddress)))
 	}
 	return append(conditions, s.addrTypes()...)
+}
+
+// Types of ICMP messages that begin a connection, and of their answers: echo, timestamp, information
+// and address mask for IPv4; echo and node information for IPv6.
+var (
+	icmpRequests, icmpAnswers     = []uint8{8, 13, 15, 17}, []uint8{0, 14, 16, 18}
+	icmpv6Requests, icmpv6Answers = []uint8{128, 139}, []uint8{129, 140}
+)
+
+// icmpStates returns the packets whose state is possible for their type as an ICMP message
+// (ICMPStateFollowsType).
+func (s *space) icmpStates() set {
+	requests, answers := icmpRequests, icmpAnswers
+	if s.family == rules.IPv6 {
+		requests, answers = icmpv6Requests, icmpv6Answers
+	}
+	ofTypes := func(types []uint8) set {
+		var spans []span
+		for _, t := range types {
+			first := uint16(t) << 8
+			spans = append(spans, span{number(first), number(first | 0xff)})
+		}
+		return s.within(icmp, spans)
+	}
+	established := s.stateIs(rules.Established)
+	ofRequests := s.or(s.stateIs(rules.New), s.and(established, s.is(reply, value{})))
+	ofAnswers := s.and(established, s.bit(reply, 0))
+	return s.and(s.or(s.not(ofRequests), ofTypes(requests)),
+		s.or(s.not(ofAnswers), ofTypes(answers)))
 }
 
 // addrTypeOf returns the type of an address if it is the same on every host, otherwise

@@ -86,6 +86,36 @@ func TestPossible(t *testing.T) {
 			"a new connection has a mark from an earlier packet",
 			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 ctmark 0x1", true,
 		},
+		{"a new ping", "in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 8", true},
+		{"a new ping of IPv6", "in ipv6-icmp fd00::1 > fd00::5 dev eth0 icmp 128", true},
+		{
+			"an answer to a ping",
+			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 0 state established reply", true,
+		},
+		{
+			"a ping in reply direction",
+			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 8 state established reply", false,
+		},
+		{
+			"an answer that begins a connection", "in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 0",
+			false,
+		},
+		{
+			"an error that begins a connection", "in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 3/1",
+			false,
+		},
+		{
+			"an error of IPv6 that begins a connection",
+			"in ipv6-icmp fd00::1 > fd00::5 dev eth0 icmp 1/3", false,
+		},
+		{
+			"an error about a connection",
+			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 3/1 state related", true,
+		},
+		{
+			"an error about no connection",
+			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 3/1 state invalid", true,
+		},
 	} {
 		p, err := rules.ParsePacket(tc.packet)
 		if err != nil {

@@ -46,6 +46,7 @@ const (
 	NotrackNeedsNoConnection
 	ZoneAfterConntrackHasNoEffect
 	NeighbourDiscoveryUntracked
+	ICMPStateFollowsType
 
 	SocketsAfterPrerouting
 	TProxyAssignsSocket
@@ -304,6 +305,15 @@ var factTexts = [...]factText{
 		"NeighbourDiscoveryUntracked",
 		"conntrack does not track ICMPv6 neighbour discovery, router discovery and MLD messages",
 		"nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c",
+	},
+	ICMPStateFollowsType: {
+		"ICMPStateFollowsType",
+		"of the ICMP messages, only requests are in state new or in state established of the " +
+			"original direction, and only answers are in state established of the reply direction; " +
+			"an error is related, or it has no connection",
+		"nf_conntrack_icmp_packet and nf_conntrack_icmpv4_error in " +
+			"net/netfilter/nf_conntrack_proto_icmp.c, nf_conntrack_icmpv6_packet and " +
+			"nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c",
 	},
 	SocketsAfterPrerouting: {
 		"SocketsAfterPrerouting",
