@@ -20,7 +20,7 @@ func LoopbackName(ns *netns.NS) (name string, err error) {
 		if err != nil {
 			return err
 		}
-		defer unix.Close(fd)
+		defer func() { _ = unix.Close(fd) }()
 		request, err := unix.NewIfreq("")
 		if err != nil {
 			return err

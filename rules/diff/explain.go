@@ -174,16 +174,17 @@ func (x *explanation) outcome() rules.Outcome {
 		x.add(&merged, f)
 	}
 	for _, f := range merged.list {
-		for i := range f.mark {
-			for _, b := range [...]set{f.mark[i], f.connection[i]} {
-				if f.dropped && b == f.mark[i] {
-					continue // the mark of a dropped packet has no effect
-				}
-				if b > all && x.and(x.possibly(x.and(f.packets, b)),
-					x.possibly(x.minus(f.packets, b))) != none {
-					addUnknowns(b)
-				}
+		addIfUnknown := func(bit set) {
+			if bit > all && x.and(x.possibly(x.and(f.packets, bit)),
+				x.possibly(x.minus(f.packets, bit))) != none {
+				addUnknowns(bit)
 			}
+		}
+		for i := range f.mark {
+			if !f.dropped { // the mark of a dropped packet has no effect
+				addIfUnknown(f.mark[i])
+			}
+			addIfUnknown(f.connection[i])
 		}
 	}
 	outcome.UnknownMarks = causesText(causes)

@@ -376,6 +376,9 @@ func TestPacketsWithUnknownMarks(t *testing.T) {
 	for name, rs := range map[string]rules.Ruleset{
 		"set in a chain of type route": ruleset(base(rules.Route, rules.Output, -150,
 			when(five, rules.Unknown{Text: "rt mtu", Effect: rules.Reads}))),
+		"saved in the connection of a dropped packet": ruleset(mangleOut(
+			when(five, rules.Unknown{Text: "rt mtu", Effect: rules.Reads}),
+			when(rules.SaveMark{}), when(rules.Drop))),
 		"of a packet with a zone that may be sent to this host": ruleset(
 			base(rules.Filter, rules.Output, -300, when(rules.SetZone{Zone: 1})),
 			base(rules.NAT, rules.Output, -100, toHost),
