@@ -1,6 +1,6 @@
-// Command kubernetes is the whole control plane, the node's agents and etcd as one program: what it
-// is called by, or else its first argument, says which of them it is. One program is linked once,
-// and takes a third of the space of eight.
+// Command kubernetes contains the control plane, the node's agents and etcd in one program. The
+// name by which it is called, or its first argument, selects one of them. The program takes a third
+// of the space of eight separate programs, and is linked once.
 package main
 
 import (
@@ -49,7 +49,7 @@ func main() {
 	}
 	if program == nil {
 		fmt.Fprintln(os.Stderr,
-			"kubernetes: call it by the name of a program, such as kubelet, or give that as the first argument")
+			"kubernetes: want the name of a program, such as kubelet, as the program's name or first argument")
 		os.Exit(2)
 	}
 	program()

@@ -1,5 +1,5 @@
-// Command dns is CoreDNS with the plugins that a cluster's Corefile names. Its own main links the
-// clients of three clouds too.
+// Command dns is CoreDNS with only the plugins that the Corefile of a cluster names. CoreDNS's own
+// main package also links the client libraries of three cloud providers.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	// In the order in which a query passes them.
+	// A query passes the plugins in this order.
 	dnsserver.Directives = []string{
 		"health", "ready", "errors", "log", "loadbalance", "cache", "template", "hosts",
 		"kubernetes",
