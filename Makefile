@@ -192,7 +192,7 @@ e2e-node: ## Run tests on a virtual machine with Debian's kernel, systemd and co
 		$(progress)
 
 e2e-kernels: ## Run tests on older kernels under qemu; UPDATE=1 writes the table in e2e/README.md, KERNEL=5.10 selects a kernel.
-	@go run -C e2e ./kernels/cmd/kernels $(if $(UPDATE),-update) -timeout $(LIMIT) -kernel '$(KERNEL)' -shape '$(SHAPE)'
+	@go run -C e2e ./kernels/cmd/kernels $(if $(UPDATE),-update) -timeout $(LIMIT) -kernel '$(KERNEL)' -modules '$(MODULES)'
 
 manifests: ## Render install/manifests from the chart.
 	go test -C e2e/deploy -count=1 -run TestManifests . -update

@@ -175,7 +175,7 @@ func TestApplyWithConcurrentWriters(t *testing.T) {
 
 // Apply adds the routes first. If this fails, it changes no table and does not try the other
 // backend.
-func TestNothingIsAppliedWithoutItsRoutes(t *testing.T) {
+func TestNoRulesAreAppliedIfRoutesFail(t *testing.T) {
 	for _, e := range append(slices.Clone(backends), compat.BackendAuto) {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
@@ -191,8 +191,8 @@ func TestNothingIsAppliedWithoutItsRoutes(t *testing.T) {
 				t.Errorf("error %v, want an error that IPv6 is disabled", err)
 			}
 			wantNoRules(t, ns)
-			if made, err := xtables.Tables(ns); err != nil || len(made) > 0 {
-				t.Errorf("tables %v, error %v", made, err)
+			if list, err := xtables.Tables(ns); err != nil || len(list) > 0 {
+				t.Errorf("tables %v, error %v; want no tables", list, err)
 			}
 		})
 	}

@@ -146,8 +146,8 @@ func applyWithoutEntering(ns *netns.NS, _ *bufio.Reader) error {
 	return nil
 }
 
-// TestWithoutNFTAutoIsLegacy runs on a kernel without nfnetlink, which a seccomp filter simulates.
-func TestWithoutNFTAutoIsLegacy(t *testing.T) {
+// TestAutoSelectsLegacyIfNFTIsMissing runs on a kernel without nfnetlink, which a seccomp filter simulates.
+func TestAutoSelectsLegacyIfNFTIsMissing(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	p := start(t, ns, "apply without nft")

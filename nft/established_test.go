@@ -144,7 +144,7 @@ func TestWithoutKeepEstablishedNoOlderConnectionBypasses(t *testing.T) {
 	}
 }
 
-func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
+func TestNoPayloadBypassesTheProxyAfterConntrackFlush(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()

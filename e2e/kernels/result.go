@@ -15,8 +15,8 @@ import (
 
 // A Result is the result of a machine.
 type Result struct {
-	Kernel Kernel
-	Shape  Shape
+	Kernel  Kernel
+	Modules ModuleSet
 	// Release is the kernel's release (uname -r).
 	Release string
 	// Auto is the backend that --backend auto selected.
@@ -67,9 +67,9 @@ func (r *record) add(e guest.Event) {
 func (r *record) output(step string) string { return strings.Join(r.lines[step], "\n") }
 
 // check returns the result of a machine. The error contains all unexpected results.
-func (r *record) check(k Kernel, s Shape) (Result, error) {
+func (r *record) check(k Kernel, s ModuleSet) (Result, error) {
 	result := Result{
-		Kernel: k, Shape: s, Release: r.release, Refused: map[compat.BackendName]string{},
+		Kernel: k, Modules: s, Release: r.release, Refused: map[compat.BackendName]string{},
 	}
 	var errs []error
 	for _, name := range backends {
@@ -96,14 +96,14 @@ func (r *record) check(k Kernel, s Shape) (Result, error) {
 }
 
 // checkBackend adds the result of rules apply with the backend. It returns an error if the result
-// does not match the shape.
+// does not match the module set.
 func (r *record) checkBackend(result *Result, name compat.BackendName) error {
 	step := stepApply + string(name)
 	backend, refusal, err := r.applied(step)
 	if err != nil {
 		return err
 	}
-	if !result.Shape.has(name) {
+	if !result.Modules.has(name) {
 		result.Refused[name] = refusal
 		switch {
 		case refusal == "":
@@ -115,7 +115,7 @@ func (r *record) checkBackend(result *Result, name compat.BackendName) error {
 	}
 	want := name
 	if name == compat.BackendAuto {
-		want, result.Auto = result.Shape.auto(), backend
+		want, result.Auto = result.Modules.auto(), backend
 	}
 	if backend != want {
 		return fmt.Errorf("%s: applied by %s, want %s: %s", step, cmp.Or(backend.String(), "none"),

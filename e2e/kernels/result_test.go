@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// recorded returns the record of a machine with the shape on which everything passed.
-func recorded(s Shape) *record {
+// recorded returns the record of a machine with the modules on which everything passed.
+func recorded(s ModuleSet) *record {
 	r := newRecord()
 	r.add(guest.Event{Kernel: "5.10.0"})
 	addLine := func(step, text string) { r.add(guest.Event{Step: step, Line: &text}) }
@@ -48,7 +48,7 @@ func recorded(s Shape) *record {
 }
 
 func TestCheckAcceptsExpectedResults(t *testing.T) {
-	for _, s := range Shapes {
+	for _, s := range ModuleSets {
 		result, err := recorded(s).check(Kernels[0], s)
 		if err != nil {
 			t.Errorf("%s: %v", s.Name, err)
@@ -67,12 +67,12 @@ func TestCheckAcceptsExpectedResults(t *testing.T) {
 }
 
 func TestCheckReportsUnexpectedResults(t *testing.T) {
-	all, noNFT, noLegacy := Shapes[0], Shapes[1], Shapes[2]
+	all, noNFT, noLegacy := ModuleSets[0], ModuleSets[1], ModuleSets[2]
 	for _, row := range []struct {
-		name   string
-		shape  Shape
-		change func(r *record)
-		want   string
+		name    string
+		modules ModuleSet
+		change  func(r *record)
+		want    string
 	}{
 		{"auto selects the wrong backend", all, func(r *record) {
 			r.lines[stepApply+"auto"] = []string{`{"backend":"legacy"}`}
@@ -113,9 +113,9 @@ func TestCheckReportsUnexpectedResults(t *testing.T) {
 		}, "nft: go test: exit code 1"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := recorded(row.shape)
+			r := recorded(row.modules)
 			row.change(r)
-			if _, err := r.check(Kernels[0], row.shape); err == nil ||
+			if _, err := r.check(Kernels[0], row.modules); err == nil ||
 				!strings.Contains(err.Error(), row.want) {
 				t.Errorf("error %v, want %q", err, row.want)
 			}
@@ -147,7 +147,7 @@ func TestSelectedTestsExist(t *testing.T) {
 }
 
 func TestTestsOfAvailableBackendsAreSelected(t *testing.T) {
-	for _, s := range Shapes {
+	for _, s := range ModuleSets {
 		if tests := testsOf("nft", s); s.NFT != slices.Contains(tests, "TestTrafficVerdicts") {
 			t.Errorf("%s: %v", s.Name, tests)
 		}

@@ -34,14 +34,14 @@ type Run struct {
 	mu    sync.Mutex
 }
 
-// A Task is a test run on a kernel with a shape.
+// A Task is a test run on a kernel with a module set.
 type Task struct {
-	Kernel Kernel
-	Shape  Shape
+	Kernel  Kernel
+	Modules ModuleSet
 }
 
 // String returns the name of the task, such as "5.10 amd64, no nf_tables".
-func (t Task) String() string { return t.Kernel.String() + ", " + t.Shape.Name }
+func (t Task) String() string { return t.Kernel.String() + ", " + t.Modules.Name }
 
 // Do runs the tasks and returns their results in the same order. The error contains all unexpected
 // results. The result of a failed task has no Release. Do stops at the first UnavailableError.
@@ -127,7 +127,7 @@ func (r *Run) unpackPrograms(ctx context.Context, f *fetcher, arch, dir string) 
 
 // runTask boots a machine and checks its results.
 func (r *Run) runTask(ctx context.Context, t Task, in inputs) (Result, error) {
-	in.guestSteps, in.excludedModules = newSteps(t.Shape), t.Shape.Without
+	in.guestSteps, in.excludedModules = newSteps(t.Modules), t.Modules.Without
 	name := strings.NewReplacer(" ", "-", ",", "").Replace(t.String())
 	initramfs := filepath.Join(r.Dir, name+".cpio")
 	defer func() { _ = os.Remove(initramfs) }()
@@ -153,7 +153,7 @@ func (r *Run) runTask(ctx context.Context, t Task, in inputs) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	result, err := record.check(t.Kernel, t.Shape)
+	result, err := record.check(t.Kernel, t.Modules)
 	if err != nil {
 		return result, fmt.Errorf("%w\nthe console's output is in %s", err, log.Name())
 	}

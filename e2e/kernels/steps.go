@@ -45,7 +45,7 @@ const parallelTests = "4"
 
 // newSteps returns the steps of a machine. The steps with backend auto are first, because the later
 // steps load modules, which may affect the selection.
-func newSteps(s Shape) []guest.Step {
+func newSteps(s ModuleSet) []guest.Step {
 	var steps []guest.Step
 	for _, backend := range backends {
 		name := string(backend)

@@ -33,7 +33,7 @@ func Table(results []Result) string {
 			return "rejected " + strings.Repeat("*", i+1)
 		}
 		fmt.Fprintf(&text, "| %s, %s | %s | %s | %s | %s | %s | %d of %d |\n", r.Kernel,
-			r.Kernel.Release, r.Shape.Name, r.Auto,
+			r.Kernel.Release, r.Modules.Name, r.Auto,
 			escape(cell(compat.BackendNFT)), escape(cell(compat.BackendLegacy)), r.Facts.optional(),
 			r.Passed, r.Tests)
 	}

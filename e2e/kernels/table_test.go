@@ -14,14 +14,14 @@ func TestTableContainsTheResults(t *testing.T) {
 	k := kernels.Kernel{Version: "5.10", Arch: "amd64", Release: "Debian 11"}
 	lacks := map[compat.BackendName]string{compat.BackendNFT: "no nf_tables (CONFIG_NF_TABLES)"}
 	got := kernels.Table([]kernels.Result{
-		{Kernel: k, Shape: kernels.Shapes[0], Auto: compat.BackendNFT, Tests: 40, Passed: 39},
+		{Kernel: k, Modules: kernels.ModuleSets[0], Auto: compat.BackendNFT, Tests: 40, Passed: 39},
 		{
-			Kernel: k, Shape: kernels.Shapes[1], Auto: compat.BackendLegacy, Refused: lacks,
+			Kernel: k, Modules: kernels.ModuleSets[1], Auto: compat.BackendLegacy, Refused: lacks,
 			Tests: 9, Passed: 9, Facts: kernels.Facts{Hooks: true, Destroy: true},
 		},
-		{Kernel: k, Shape: kernels.Shapes[1], Auto: compat.BackendLegacy, Refused: lacks},
+		{Kernel: k, Modules: kernels.ModuleSets[1], Auto: compat.BackendLegacy, Refused: lacks},
 		{
-			Kernel: k, Shape: kernels.Shapes[2], Auto: compat.BackendNFT,
+			Kernel: k, Modules: kernels.ModuleSets[2], Auto: compat.BackendNFT,
 			Refused: map[compat.BackendName]string{compat.BackendLegacy: "no ip_tables"},
 		},
 	})

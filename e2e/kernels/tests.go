@@ -43,14 +43,14 @@ var testSets = []testSet{
 		"TestTrafficOwners",
 		"TestTrafficInterfaces",
 		"TestTrafficStrictIstio",
-		"TestConntrackFlushLetsNoPayloadPassTheProxy",
+		"TestNoPayloadBypassesTheProxyAfterConntrackFlush",
 		"TestTenThousandPrefixesOfEachFamilyAreOneTransaction",
 	}},
 	{pkg: "nft/trace", nft: true, tests: []string{
 		"TestSessionSeesFirstPacketsFromTheFirstChainOn",
 		"TestFilterSelects",
 		"TestOneSessionAtATime",
-		"TestLeftTableWithoutOwnerIsRemoved",
+		"TestLeftoverTableWithoutOwnerIsRemoved",
 		"TestTheNextSessionRemovesTheTableOfAKilledOne",
 	}},
 	{pkg: "compat", legacy: true, tests: []string{
@@ -66,7 +66,7 @@ var testSets = []testSet{
 		"TestLegacyFindsAndRepairsDrift",
 		"TestLegacyUndoesAllTablesWhenTheLastOneIsRejected",
 		"TestRemoveIstioCreatesNoTable",
-		"TestWithoutNFTAutoIsLegacy",
+		"TestAutoSelectsLegacyIfNFTIsMissing",
 		"TestLegacyTraffic",
 		"TestLegacyTrafficInAnotherUserNamespace",
 	}},
@@ -74,7 +74,7 @@ var testSets = []testSet{
 		"TestHooksAreListedInTheKernelsOrder",
 	}},
 	{pkg: "compat", nft: true, legacy: true, tests: []string{
-		"TestNothingIsAppliedWithoutItsRoutes",
+		"TestNoRulesAreAppliedIfRoutesFail",
 		"TestBackendsReadBackAppliedRules",
 		"TestRulesChangeTheirBackend",
 		"TestFailedBackendChangeChangesNothing",
@@ -85,11 +85,11 @@ var testSets = []testSet{
 	}},
 }
 
-// runsIn reports whether the tests run with the backends of the shape.
-func (t testSet) runsIn(s Shape) bool { return (!t.nft || s.NFT) && (!t.legacy || s.Legacy) }
+// runsIn reports whether the machine has the backends that the tests need.
+func (t testSet) runsIn(s ModuleSet) bool { return (!t.nft || s.NFT) && (!t.legacy || s.Legacy) }
 
-// testsOf returns the tests of a package that run in a shape.
-func testsOf(pkg string, s Shape) []string {
+// testsOf returns the tests of a package that run with the modules.
+func testsOf(pkg string, s ModuleSet) []string {
 	var tests []string
 	for _, set := range testSets {
 		if set.pkg == pkg && set.runsIn(s) {

@@ -190,7 +190,7 @@ func TestOneSessionAtATime(t *testing.T) {
 	}
 }
 
-func TestLeftTableWithoutOwnerIsRemoved(t *testing.T) {
+func TestLeftoverTableWithoutOwnerIsRemoved(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, remove := range []func() error{
 		func() error {

@@ -41,7 +41,7 @@ func run(ctx context.Context) error {
 		"`URL` of the mirror of Debian's packages")
 	kernel := flag.String("kernel", "",
 		"run only kernels whose name contains this `text`, such as 5.10 or arm64")
-	shape := flag.String("shape", "",
+	modules := flag.String("modules", "",
 		"run only module sets whose name contains this `text`: all, nf_tables or legacy")
 	update := flag.Bool("update", false, "write the table into e2e/README.md instead of comparing")
 	pin := flag.Bool("pin", false,
@@ -66,10 +66,10 @@ func run(ctx context.Context) error {
 		return kernels.Pin(ctx, m, filepath.Join(*root, "e2e", "kernels"))
 	}
 
-	tasks := selectTasks(*kernel, *shape)
+	tasks := selectTasks(*kernel, *modules)
 	if len(tasks) == 0 {
 		return fmt.Errorf("no kernel has a name that contains %q and a module set that contains %q",
-			*kernel, *shape)
+			*kernel, *modules)
 	}
 	if err := kernels.InstallEmulators(ctx, *root, tasks); err != nil {
 		return unavailable(err)
@@ -84,7 +84,7 @@ func run(ctx context.Context) error {
 	}
 	table := kernels.Table(results)
 	fmt.Println(table)
-	if err != nil || *kernel+*shape != "" {
+	if err != nil || *kernel+*modules != "" {
 		return err
 	}
 	manual := filepath.Join(*root, "e2e", "README.md")
@@ -98,13 +98,13 @@ func run(ctx context.Context) error {
 var tableBlock = readme.Block{Name: "kernels", Command: "make e2e-kernels UPDATE=1"}
 
 // selectTasks returns the tasks whose kernel has a name that contains kernel, and whose module set
-// has a name that contains shape.
-func selectTasks(kernel, shape string) []kernels.Task {
+// has a name that contains modules.
+func selectTasks(kernel, modules string) []kernels.Task {
 	var tasks []kernels.Task
 	for _, k := range kernels.Kernels {
-		for _, s := range kernels.Shapes {
-			if strings.Contains(k.String(), kernel) && strings.Contains(s.Name, shape) {
-				tasks = append(tasks, kernels.Task{Kernel: k, Shape: s})
+		for _, s := range kernels.ModuleSets {
+			if strings.Contains(k.String(), kernel) && strings.Contains(s.Name, modules) {
+				tasks = append(tasks, kernels.Task{Kernel: k, Modules: s})
 			}
 		}
 	}

@@ -2,8 +2,8 @@ package kernels
 
 import "github.com/sluice-mesh/sluice/compat"
 
-// A Shape is a selection of a kernel's modules.
-type Shape struct {
+// A ModuleSet is a selection of a kernel's modules.
+type ModuleSet struct {
 	// Name is the display name.
 	Name string
 	// Without lists modules that are removed, together with the modules that depend on them.
@@ -12,15 +12,15 @@ type Shape struct {
 	NFT, Legacy bool
 }
 
-// Shapes contains the tested sets of modules, which exist on real nodes.
-var Shapes = []Shape{
+// ModuleSets contains the tested sets of modules, which exist on real nodes.
+var ModuleSets = []ModuleSet{
 	{Name: "all modules", NFT: true, Legacy: true},
 	{Name: "no nf_tables", Without: []string{"nf_tables"}, Legacy: true},
 	{Name: "no iptables-legacy", Without: []string{"ip_tables", "ip6_tables"}, NFT: true},
 }
 
 // auto returns the backend that --backend auto must select.
-func (s Shape) auto() compat.BackendName {
+func (s ModuleSet) auto() compat.BackendName {
 	if s.NFT {
 		return compat.BackendNFT
 	}
@@ -28,7 +28,7 @@ func (s Shape) auto() compat.BackendName {
 }
 
 // has reports whether the machine supports the backend. It is true for auto.
-func (s Shape) has(name compat.BackendName) bool {
+func (s ModuleSet) has(name compat.BackendName) bool {
 	switch name {
 	case compat.BackendNFT:
 		return s.NFT
