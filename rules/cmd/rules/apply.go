@@ -82,7 +82,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	default:
 		s.removeLeftTrace(ns)
 		if err := s.checkIstioRules(ns, redirect); err != nil {
-			return refused(err)
+			return systemError(err)
 		}
 		if unprinted, err = s.program(ns, p, rs, redirect); err != nil {
 			return err
@@ -92,7 +92,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		return nil
 	}
 	if s.validate == nil {
-		return refused(errors.New("--run-validation: this program was built without validation"))
+		return systemError(errors.New("--run-validation: this program was built without validation"))
 	}
 	v := p.validation(ns, redirect)
 	v.applied = unprinted
@@ -191,7 +191,7 @@ func (s *system) program(
 	start := time.Now() // for applied.Milliseconds
 	result, err := backend.Apply(ns, rs, compat.Snapshot{})
 	if err != nil {
-		return nil, refused(err)
+		return nil, systemError(err)
 	}
 	a := applied{
 		Outcome: string(result.Outcome), Namespace: ns.String(), Backend: string(result.Backend),

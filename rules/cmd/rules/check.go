@@ -83,7 +83,7 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 	}
 	found, err := backend.Check(ns, desired, compat.Snapshot{})
 	if err != nil {
-		return refused(err)
+		return systemError(err)
 	}
 	var effect *foreign.Effect
 	switch {

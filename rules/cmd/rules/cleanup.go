@@ -74,10 +74,10 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 		lines = append(lines, extra...)
 	}
 	if err != nil && len(lines) == 0 {
-		return refused(err)
+		return systemError(err)
 	}
 	c := cleaned{Namespace: ns.String(), DryRun: p.dryRun, Removed: append([]string{}, lines...)}
-	return errors.Join(s.print(c.text(), c), refused(err))
+	return errors.Join(s.print(c.text(), c), systemError(err))
 }
 
 // withoutRules returns the routing that remains without rules of Sluice: ::6 may be Istio's.

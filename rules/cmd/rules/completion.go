@@ -40,11 +40,11 @@ func newCompletionCommand(s *system) *cobra.Command {
 		root := cmd.Root()
 		switch args[0] {
 		case "zsh":
-			return refused(root.GenZshCompletion(s.stdout))
+			return systemError(root.GenZshCompletion(s.stdout))
 		case "fish":
-			return refused(root.GenFishCompletion(s.stdout, true))
+			return systemError(root.GenFishCompletion(s.stdout, true))
 		}
-		return refused(root.GenBashCompletionV2(s.stdout, true))
+		return systemError(root.GenBashCompletionV2(s.stdout, true))
 	})
 }
 

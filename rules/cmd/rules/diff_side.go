@@ -238,7 +238,7 @@ func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 		}
 		side.unmodelledChains = live.UnmodelledChains
 		side.undecided = append(side.undecided, live.UndecidedEffects()...)
-		return refused(err)
+		return systemError(err)
 	}
 	if from.paths[0] == "" {
 		return side, p.inNamespace(read)

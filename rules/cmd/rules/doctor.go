@@ -80,7 +80,7 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 	case doctor.Degraded:
 		return failure{code: exitDifferent}
 	case doctor.Prevented:
-		return failure{code: exitRefused}
+		return failure{code: exitSystemError}
 	}
 	return nil
 }

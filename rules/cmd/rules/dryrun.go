@@ -38,7 +38,7 @@ func (s *system) dryRun(ns *netns.NS, p *parameters, ruleset rules.Ruleset) erro
 		plan, err = backend.Plan(nil, ruleset, compat.EmptySnapshot())
 	}
 	if err != nil {
-		return refused(err)
+		return systemError(err)
 	}
 	object := planned{
 		Outcome: "dry-run", Would: string(plan.Outcome), Namespace: ns.String(),

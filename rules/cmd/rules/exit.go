@@ -12,9 +12,9 @@ const (
 	exitDifferent = 1 // check or diff found a difference, or check found a bypass
 	// A flag, an argument or an environment variable is invalid, or names a namespace or a pod that
 	// does not exist.
-	exitBadInput = 2
-	exitRefused  = 3   // the kernel or the system refused, or lacks a feature
-	exitInvalid  = 126 // validation failed; Istio's repair controller waits for this code
+	exitBadInput    = 2
+	exitSystemError = 3   // the kernel or the system refused, or lacks a feature
+	exitInvalid     = 126 // validation failed; Istio's repair controller waits for this code
 )
 
 const exitCodesHelp = `Exit codes:
@@ -51,12 +51,12 @@ func (f failure) Error() string {
 
 func (f failure) Unwrap() error { return f.err }
 
-// refused marks an error of the system or the kernel; nil stays nil.
-func refused(err error) error {
+// systemError gives an error of the system or the kernel its exit code. It returns nil for nil.
+func systemError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return failure{exitRefused, err}
+	return failure{exitSystemError, err}
 }
 
 // exitCode returns the exit code for an error. Errors without one come from the command line.

@@ -17,7 +17,7 @@ func (s *system) rulesetOf(p *parameters) (rules.Ruleset, error) {
 	var live rules.Ruleset
 	err := p.inNamespace(func(ns *netns.NS) (err error) {
 		live, err = s.readLive(ns, compat.BackendName(p.Backend))
-		return refused(err)
+		return systemError(err)
 	})
 	return live, err
 }

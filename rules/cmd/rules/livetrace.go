@@ -63,7 +63,7 @@ func newLiveTraceCommand(s *system) *cobra.Command {
 		check: checkTrace,
 	}
 	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		return p.inNamespace(func(ns *netns.NS) error { return refused(s.liveTrace(p, ns)) })
+		return p.inNamespace(func(ns *netns.NS) error { return systemError(s.liveTrace(p, ns)) })
 	})
 }
 

@@ -120,5 +120,5 @@ func (t *liveTracer) printAnswer(a livetrace.Answer) error {
 	}
 	b.WriteByte('\n')
 	_, err := io.WriteString(t.s.stdout, b.String())
-	return refused(err)
+	return systemError(err)
 }

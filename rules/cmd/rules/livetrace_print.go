@@ -124,5 +124,5 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 			cmp.Or(line.Reproducer, "the ruleset"))
 	}
 	_, err := io.WriteString(t.s.stdout, b.String())
-	return refused(err)
+	return systemError(err)
 }

@@ -144,5 +144,5 @@ func (t *liveTracer) printSummary() error {
 		return t.s.printLine(s)
 	}
 	_, err := io.WriteString(t.s.stdout, s.String())
-	return refused(err)
+	return systemError(err)
 }

@@ -77,7 +77,7 @@ var noNamespace = []unix.Errno{
 func wrongNamespace(err error) error {
 	var number unix.Errno
 	if errors.As(err, &number) && !slices.Contains(noNamespace, number) {
-		return refused(err)
+		return systemError(err)
 	}
 	return err
 }

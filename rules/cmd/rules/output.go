@@ -15,7 +15,7 @@ type document interface{ kind() string }
 func (s *system) print(text string, d document) error {
 	if !s.json {
 		_, err := io.WriteString(s.stdout, text)
-		return refused(err)
+		return systemError(err)
 	}
 	line, err := encode(d)
 	if err != nil {
@@ -26,17 +26,17 @@ func (s *system) print(text string, d document) error {
 		return err
 	}
 	_, err = indented.WriteTo(s.stdout)
-	return refused(err)
+	return systemError(err)
 }
 
-// printLine writes one of several objects of a command as a line.
+// printLine writes a document as one line of JSON. Commands that print several documents use it.
 func (s *system) printLine(d document) error {
 	line, err := encode(d)
 	if err != nil {
 		return err
 	}
 	_, err = s.stdout.Write(line)
-	return refused(err)
+	return systemError(err)
 }
 
 // encode returns the document as one line of JSON, without escaping & and >.

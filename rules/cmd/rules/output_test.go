@@ -16,7 +16,7 @@ func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
 	for _, args := range [][]string{{"show"}, {"show", "-o", "json"}, {"version"}} {
 		s, stderr := testSystem()
 		s.stdout = fullDisk{}
-		if code := run(s, args); code != exitRefused ||
+		if code := run(s, args); code != exitSystemError ||
 			!strings.Contains(stderr.String(), "no space left") {
 			t.Errorf("rules %v: exit code %d, stderr %q", args, code, stderr)
 		}
@@ -58,8 +58,8 @@ func TestExitCodes(t *testing.T) {
 		{"no error", nil, 0},
 		{"a difference", failure{code: exitDifferent}, 1},
 		{"an error of cobra or of parsing", errors.New("x"), 2},
-		{"an error from the kernel", refused(errors.New("x")), 3},
-		{"no error from the kernel", refused(nil), 0},
+		{"an error from the kernel", systemError(errors.New("x")), 3},
+		{"no error from the kernel", systemError(nil), 0},
 		{"a failed validation", failure{exitInvalid, errors.New("x")}, 126},
 		{
 			"a failed validation joined with other errors",

@@ -53,7 +53,7 @@ func (p *parameters) assume() {
 func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 	addresses, err := s.addresses(ns)
 	if err != nil {
-		return nil, refused(err)
+		return nil, systemError(err)
 	}
 	var found []netip.Addr
 	for _, a := range addresses {
@@ -62,7 +62,7 @@ func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, refused(fmt.Errorf("network namespace %s: no valid local IP address: "+
+		return nil, systemError(fmt.Errorf("network namespace %s: no valid local IP address: "+
 			"there are only loopback and link-local addresses; "+
 			"pass the address of the pod with --pod-ip", ns))
 	}
@@ -78,7 +78,7 @@ func (s *system) findNameservers(p *parameters) error {
 	if len(dns.Servers) == 0 {
 		found, err := nameservers(s.resolvConf)
 		if err != nil {
-			return refused(fmt.Errorf("nameservers for --redirect-dns: %w", err))
+			return systemError(fmt.Errorf("nameservers for --redirect-dns: %w", err))
 		}
 		dns.Servers = found
 	}

@@ -111,7 +111,7 @@ func (s *system) locate(p *parameters) error {
 	case agent.IsNotFound(err):
 		return fmt.Errorf("pod %s is not on this node: %w", p.pod, err)
 	case err != nil:
-		return refused(fmt.Errorf("pod %s: %w", p.pod, agentError(ctx, "--pod", err)))
+		return systemError(fmt.Errorf("pod %s: %w", p.pod, agentError(ctx, "--pod", err)))
 	}
 	p.located, p.netnsPath = found, found.NetNS
 	switch {
@@ -140,7 +140,7 @@ func (s *system) locateNode(p *parameters) error {
 	case agent.IsNotFound(err):
 		return fmt.Errorf("this node has no rules for probes: %w", err)
 	case err != nil:
-		return refused(agentError(ctx, "--node", err))
+		return systemError(agentError(ctx, "--node", err))
 	}
 	p.host, p.netnsPath = found, found.NetNS
 	p.setBackend(found.Backend)

@@ -81,7 +81,7 @@ func TestFamiliesOfThePod(t *testing.T) {
 			r, err := s.complete(p, nil)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) ||
-					exitCode(err) != exitRefused {
+					exitCode(err) != exitSystemError {
 					t.Fatalf("error %v, want %q", err, test.err)
 				}
 				return

@@ -46,15 +46,15 @@ func newStatusCommand(s *system) *cobra.Command {
 		switch {
 		case err == nil:
 		case agent.IsNotRunning(err):
-			return refused(fmt.Errorf("status: no node agent answers here: %w; "+
+			return systemError(fmt.Errorf("status: no node agent answers here: %w; "+
 				"see whether the pod of the DaemonSet sluice-node runs on this node "+
 				"(kubectl get pods -A -l k8s-app=sluice-node -o wide), "+
 				"and name its directory by --cni-agent-run-dir", err))
 		case agent.IsTimeout(ctx, err):
-			return refused(fmt.Errorf("status: the node agent does not answer within %v; "+
+			return systemError(fmt.Errorf("status: the node agent does not answer within %v; "+
 				"the kubelet restarts it if it is stuck", statusTime))
 		default:
-			return refused(fmt.Errorf("status: node agent: %w", err))
+			return systemError(fmt.Errorf("status: node agent: %w", err))
 		}
 		if err := s.print(s.statusText(found), statusDocumentOf(found)); err != nil {
 			return err

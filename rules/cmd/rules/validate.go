@@ -95,7 +95,7 @@ func validate(s *system, v validation) error {
 		Progress: s.progressOf(v),
 	})
 	if err != nil {
-		return errors.Join(s.printApplied(v, nil), refused(err))
+		return errors.Join(s.printApplied(v, nil), systemError(err))
 	}
 	result := validated{
 		Namespace: v.namespace.String(), Outcome: r.Outcome(), NotChecked: r.Unchecked(),
@@ -114,7 +114,7 @@ func validate(s *system, v validation) error {
 	case prove.Fails:
 		return failure{code: exitInvalid}
 	case prove.NotDecided:
-		return refused(errors.New("nothing could be validated: see the reasons of the checks"))
+		return systemError(errors.New("nothing could be validated: see the reasons of the checks"))
 	case prove.CapturesNothing:
 		s.warn("these parameters capture no connection, in or out, and no DNS: " +
 			"there is nothing to validate")
