@@ -9,9 +9,9 @@ import (
 // A Difference is a difference between an actual ruleset and the expected one.
 type Difference struct {
 	Kind DifferenceKind `json:"kind"`
-	// Where is the position: "table inet sluice", "chain inet sluice nat-output" or "routing"; or a
-	// set of a chain: "chain inet sluice nat-output, set outbound-exclude-ipv4", of which Want and
-	// Got list elements.
+	// Where is the position: "the ruleset", "table inet sluice", "chain inet sluice nat-output" or
+	// "routing". If the elements of a set differ, it also names the set, as in "chain inet sluice
+	// nat-output, set outbound-exclude-ipv4"; Want and Got then list the elements.
 	Where string `json:"where"`
 	// Want is the expected text and Got the actual one; either may be empty.
 	Want string `json:"want,omitempty"`
@@ -88,7 +88,7 @@ func compareTables(want, got *Table) []Difference {
 	diffs := compareNamed(want.Chains, got.Chains, chainName,
 		func(want, got *Chain) []Difference { return compareChains(chainName(want), want, got) })
 	for _, name := range got.UnusedSets {
-		// If the rule that uses the set is missing, the difference of the rule is sufficient.
+		// If the rule that uses the set is missing, the missing rule is already reported.
 		if !slices.ContainsFunc(want.Sets(), func(m MatchAddr) bool { return m.Set == name }) {
 			diffs = append(diffs, Difference{
 				Kind: Extra, Where: "table " + table, Got: "set " + name + ", which no rule uses",
@@ -116,9 +116,9 @@ func sameBase(a, b *Base) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	unordered := *a
-	unordered.Order = b.Order
-	return unordered == *b
+	sameOrder := *a
+	sameOrder.Order = b.Order
+	return sameOrder == *b
 }
 
 func compareRouting(want, got Routing) []Difference {
@@ -131,7 +131,8 @@ func compareRouting(want, got Routing) []Difference {
 	}
 	forEachNotIn(want.Policies, got.Policies, func(p PolicyRoute) { missing(p.String()) })
 	forEachNotIn(got.Policies, want.Policies, func(p PolicyRoute) { extra(p.String()) })
-	// If an unrouted policy rule is wanted, it is already reported as missing.
+	// A policy rule without its route is extra, unless the desired routing contains it: then it was
+	// reported as missing above.
 	forEachNotIn(got.Unrouted, want.Policies, func(p PolicyRoute) {
 		extra(p.ruleString() + ", without its route")
 	})

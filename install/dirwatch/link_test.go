@@ -58,7 +58,7 @@ func TestChangeBehindALinkIsNoticed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := linked(t, row.links)
-			w, woken := watched(filepath.Join(root, "dir"))
+			w, woken := newWatch(filepath.Join(root, "dir"))
 			defer w.Close()
 			for range 2 { // the second iteration renews the watch without a change
 				if err := w.Renew(filepath.Join(root, "dir/link")); err != nil {
@@ -126,7 +126,7 @@ func watchedInodes(t *testing.T) []uint64 {
 
 func TestLinkToItselfIsAnError(t *testing.T) {
 	root := linked(t, map[string]string{"dir/link": "link"})
-	w, _ := watched(filepath.Join(root, "dir"))
+	w, _ := newWatch(filepath.Join(root, "dir"))
 	defer w.Close()
 	if err := w.Renew(filepath.Join(root, "dir/link"),
 		filepath.Join(root, "none/link")); err != nil {

@@ -36,8 +36,8 @@ func TestChangesAreNoticed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := made(t)
-			w, woken := watched(dir)
+			dir := newDir(t)
+			w, woken := newWatch(dir)
 			defer w.Close()
 			if err := w.Renew(); err != nil {
 				t.Fatal(err)
@@ -53,7 +53,7 @@ func TestChangesAreNoticed(t *testing.T) {
 func TestDirectoryThatIsCreatedLateOrReplaced(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "late")
-	w, woken := watched(dir)
+	w, woken := newWatch(dir)
 	defer w.Close()
 	if err := w.Renew(); err == nil {
 		t.Error("a missing directory is watched")
@@ -79,13 +79,13 @@ func TestDirectoryThatIsCreatedLateOrReplaced(t *testing.T) {
 	}
 }
 
-func TestNothingIsWatchedBeforeItIsRenewed(t *testing.T) {
-	w := dirwatch.New(func() { t.Error("woken") }, made(t))
+func TestCloseBeforeFirstRenew(t *testing.T) {
+	w := dirwatch.New(func() { t.Error("woken") }, newDir(t))
 	w.Close()
 }
 
-// made returns a directory with a file.
-func made(t *testing.T) string {
+// newDir creates a directory with a file.
+func newDir(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "dir")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -97,8 +97,8 @@ func made(t *testing.T) string {
 	return dir
 }
 
-// watched returns a watch, and a channel with its notifications.
-func watched(dir string) (*dirwatch.Watch, chan struct{}) {
+// newWatch returns a watch, and a channel with its notifications.
+func newWatch(dir string) (*dirwatch.Watch, chan struct{}) {
 	woken := make(chan struct{}, 100)
 	return dirwatch.New(func() { woken <- struct{}{} }, dir), woken
 }

@@ -142,8 +142,9 @@ func (l *listener) leave() {
 	})
 }
 
-// next waits for the next connection. After leave it returns a timeout if there is no connection
-// for drainTime, or after leaveTime, because another process may have the socket open too.
+// next waits for the next connection. After leave, it returns a timeout error once no connection
+// has arrived for drainTime, and after leaveTime at the latest: if another process has the socket
+// open too, connections may never stop arriving.
 func (l *listener) next() (*net.UnixConn, error) {
 	select {
 	case <-l.left:
@@ -166,7 +167,8 @@ func (l *listener) pause() bool {
 	}
 }
 
-// Remove removes the socket when no agent remains on the node. A missing socket is not an error.
+// Remove removes the socket, and its directory if it is empty. It must be called only when no agent
+// remains on the node. A missing socket is not an error.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove socket: %w", err)

@@ -12,8 +12,8 @@ import (
 // Bound is the maximum cost of a function.
 type Bound struct {
 	// Processor is the processor time of the thread. Unlike elapsed time, it does not depend on
-	// other load of the machine. A function with a deadline of elapsed time uses at most as much
-	// processor time, except for the work after its last check of the clock.
+	// other load of the machine. If a function has a deadline, the deadline also limits its
+	// processor time, apart from the work after the function last checks the clock.
 	Processor time.Duration
 	// Allocated is the number of allocated bytes, including freed ones.
 	Allocated uint64
@@ -29,10 +29,10 @@ func (b Bound) Check(t testing.TB, description string, do func()) {
 	runtime.ReadMemStats(&before)
 	start := processorTime(t)
 	do()
-	elapsed := processorTime(t) - start
+	used := processorTime(t) - start
 	runtime.ReadMemStats(&after)
-	if elapsed > b.Processor {
-		t.Errorf("%s took %s of processor time, more than %s", description, elapsed, b.Processor)
+	if used > b.Processor {
+		t.Errorf("%s took %s of processor time, more than %s", description, used, b.Processor)
 	}
 	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > b.Allocated {
 		t.Errorf("%s allocated %d MB, more than %d MB", description, allocated>>20, b.Allocated>>20)
