@@ -62,7 +62,11 @@ func (r *moduleReader) limit() []rules.Match {
 	burst, isNumber := number(r.valueOf("--limit-burst", "5"), 32)
 	if negated := slices.ContainsFunc(r.options, func(o option) bool { return o.not }); ok &&
 		isNumber && !negated {
-		r.text = xt.Limit{Average: average, Burst: uint32(burst)}.String()
+		l := xt.Limit{Average: average, Burst: uint32(burst)}
+		r.text = l.String()
+		if r.isNFT {
+			r.text = l.ExpressionText()
+		}
 	}
 	return nil
 }

@@ -15,15 +15,46 @@ type Limit struct {
 	Burst   uint32
 }
 
-// limitUnits are the units of a rate that iptables prints, with their length in units of 100 µs.
-var limitUnits = [...]struct {
-	name   string
-	length uint32
-}{{"day", 864000000}, {"hour", 36000000}, {"min", 600000}, {"sec", 10000}}
+// A limitUnit is the unit of a rate.
+type limitUnit struct {
+	name   string // in iptables
+	long   string // in nftables
+	length uint32 // in units of 100 µs
+}
+
+// limitUnits are the units of a rate that iptables prints.
+var limitUnits = [...]limitUnit{
+	{"day", "day", 864000000},
+	{"hour", "hour", 36000000},
+	{"min", "minute", 600000},
+	{"sec", "second", 10000},
+}
 
 // String returns the text of iptables-save.
 func (l Limit) String() string {
 	return fmt.Sprintf("-m limit --limit %s --limit-burst %d", rateText(l.Average), l.Burst)
+}
+
+// ExpressionText returns the text of the expression of nftables to which iptables-nft converts the
+// match (add_nft_limit in iptables/nft.c).
+func (l Limit) ExpressionText() string {
+	rate, unit := uint32(0), limitUnits[0]
+	if l.Average > 0 {
+		rate, unit = rateOf(l.Average)
+	}
+	return fmt.Sprintf("limit rate %d/%s burst %d packets", rate, unit.long, l.Burst)
+}
+
+// rateOf returns an average as a number of packets in a unit of time.
+func rateOf(average uint32) (rate uint32, unit limitUnit) {
+	unit = limitUnits[0]
+	for _, shorter := range limitUnits[1:] {
+		if average > shorter.length || shorter.length/average < shorter.length%average {
+			break
+		}
+		unit = shorter
+	}
+	return unit.length / average, unit
 }
 
 // rateText returns a rate as iptables-save prints it (print_rate in extensions/libxt_limit.c). If
@@ -32,14 +63,7 @@ func rateText(average uint32) string {
 	if average == 0 {
 		return "0"
 	}
-	unit := limitUnits[0]
-	for _, shorter := range limitUnits[1:] {
-		if average > shorter.length || shorter.length/average < shorter.length%average {
-			break
-		}
-		unit = shorter
-	}
-	rate := unit.length / average
+	rate, unit := rateOf(average)
 	text := fmt.Sprintf("%d/%s", rate, unit.name)
 	if rate == 0 || unit.length/rate != average {
 		text += fmt.Sprintf(" (%d)", average)

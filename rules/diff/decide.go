@@ -192,7 +192,7 @@ func (d *decision) comparePath(f rules.Family, h rules.Hook, scope packetScope) 
 	s.translations, s.untracked = scope.translations, scope.untracked
 	s.kernelPackets = scope.kernelPackets
 	s.shared, s.cgroups, s.given = d.shared, d.cgroups, map[string]bool{}
-	s.mixesDraws = mixesDraws(d.sides.Left, d.sides.Right)
+	s.mixesDraws, s.drawsByText = compareDraws(d.sides.Left, d.sides.Right)
 	if !scope.boundSockets {
 		s.given[boundKey] = false
 	}

@@ -7,12 +7,14 @@ import (
 )
 
 // A drawForm is a way to write random conditions: as expressions of nftables, to which iptables-nft
-// converts limits, or as matches of xtables, as iptables-save prints these limits. The same
-// condition has another text and other data in each form.
+// converts limits, as the text of such an expression, which is all that the output of
+// iptables-nft-save determines, or as matches of xtables. The same condition has other data, or
+// another text too, in each form.
 type drawForm uint8
 
 const (
 	expressionForm drawForm = 1 << iota
+	textForm
 	matchForm
 )
 
@@ -23,6 +25,8 @@ func drawFormOf(u rules.Unknown) drawForm {
 		return 0
 	case strings.HasPrefix(u.Text, "-m "), strings.HasPrefix(u.Text, "match "):
 		return matchForm
+	case u.Data == "":
+		return textForm
 	}
 	return expressionForm
 }
@@ -51,9 +55,13 @@ func drawForms(rs *rules.Ruleset) drawForm {
 	return forms
 }
 
-// mixesDraws reports whether the two rulesets have random conditions in different forms. It is then
-// unknown whether they are the same conditions.
-func mixesDraws(left, right *rules.Ruleset) bool {
+// compareDraws returns how the random conditions of two rulesets compare. mixed reports that they
+// have different forms, so that it is unknown whether conditions are the same if their texts or the
+// texts of their rules differ. byText reports that the data of an expression is known on one side
+// only, so that the texts alone determine whether expressions are the same.
+func compareDraws(left, right *rules.Ruleset) (mixed, byText bool) {
 	l, r := drawForms(left), drawForms(right)
-	return l != 0 && r != 0 && l|r == expressionForm|matchForm
+	forms := l | r
+	mixed = l != 0 && r != 0 && forms&(forms-1) != 0
+	return mixed, mixed && forms&textForm != 0
 }

@@ -28,6 +28,23 @@ func TestDrawsOfDifferentForms(t *testing.T) {
 			t.Errorf("%s and %s: %s, want %s", tc.left, tc.right, r.Verdict(true), tc.want)
 		}
 	}
+	text := rules.Unknown{Text: "limit rate 1/second", Effect: rules.ReadsVarying}
+	for _, tc := range []struct {
+		right rules.Ruleset
+		want  diff.Verdict
+	}{
+		{limit("limit rate 1/second"), diff.Equivalent},
+		{limit("limit rate 2/second"), diff.Undecidable},
+		{limit("-m limit --limit 1/sec"), diff.Undecidable},
+		{ruleset(mangleIn(when(rules.Accept, text))), diff.Different},
+		{ruleset(mangleIn(when(rules.Drop, text))), diff.Equivalent},
+		{ruleset(), diff.Different},
+	} {
+		left := ruleset(mangleIn(when(rules.Drop, text)))
+		if r := decide(left, tc.right); r.Verdict(true) != tc.want {
+			t.Errorf("a text and %v: %s, want %s", tc.right, r.Verdict(true), tc.want)
+		}
+	}
 	if r := decide(limit("-m limit --limit 1/sec"), ruleset()); r.Verdict(true) != diff.Different {
 		t.Errorf("a limit and no rule: %s", r.Verdict(true))
 	}

@@ -20,8 +20,8 @@ type space struct {
 	single *onePacket
 	// devices are the classes of interfaces; nil in the space of one packet.
 	devices *devices
-	// mixesDraws is the result of the function mixesDraws for the two sides.
-	mixesDraws bool
+	// mixesDraws and drawsByText are the results of compareDraws for the two sides.
+	mixesDraws, drawsByText bool
 	// shared contains the effects of the rules on states that conditions depend on.
 	shared sharedState
 	// cgroups contains the paths of cgroups by their numbers, as far as rules have both.

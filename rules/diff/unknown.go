@@ -37,9 +37,13 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 	if differs {
 		side = e.side
 	}
+	data := u.Data
+	if e.drawsByText && drawFormOf(u) == expressionForm && !differs {
+		data = ""
+	}
 	found := variable{
 		key: strings.Join([]string{
-			e.position.key(), e.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, side,
+			e.position.key(), e.ruleKey(), strconv.Itoa(int(part)), u.Text, data, side,
 			strconv.Itoa(e.callNumber), e.source, e.inputs(u, f),
 		}, "\x01"),
 		text: u.Text, step: e.step(), kind: unknownBit,
