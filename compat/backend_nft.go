@@ -53,9 +53,9 @@ type migration struct {
 	started, exclusive bool
 	// old contains Sluice's tables in iptables-legacy before the change.
 	old []rules.Table
-	// gates inserts the gate (rules that drop new TCP connections) before old rules that would
+	// gateWriter inserts the gate (a chain that drops TCP packets) before old rules that would
 	// interfere with the rules in nf_tables.
-	gates writer
+	gateWriter writer
 }
 
 // begin reads Sluice's rules in iptables-legacy, and inserts the gate before rules that would
@@ -65,17 +65,17 @@ func (m *migration) begin(exclusive bool) (err error) {
 	if m.old, err = legacyTables(nil); err != nil {
 		return err
 	}
-	return m.gates.gateMarks(m.old)
+	return m.gateWriter.insertGates(m.old)
 }
 
 // finish ends the migration after nft's Apply. It removes the old rules from iptables-legacy. If
 // Apply failed, it removes the gate instead.
 func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	if err != nil && !wasReplaced(applied) {
-		if len(m.gates.replaced) > 0 {
-			err = withLock(func(bool) error { return m.gates.undo(err) })
+		if len(m.gateWriter.replaced) > 0 {
+			err = withLock(func(bool) error { return m.gateWriter.undo(err) })
 		}
-		return m.gates.resultAfterFailure(m.old), err
+		return m.gateWriter.resultAfterFailure(m.old), err
 	}
 	result := Result{Result: applied, Backend: BackendNFT}
 	if m.started && m.exclusive && len(m.old) == 0 {

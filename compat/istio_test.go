@@ -45,16 +45,16 @@ func TestRemoveIstioKeepsRulesOfOtherPrograms(t *testing.T) {
 			if diff := cmp.Diff(want, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {
 				t.Errorf("-want +left:\n%s\nremoved:\n%s", diff, strings.Join(removed, "\n"))
 			}
-			if remains := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_"); remains != (len(removed) > 0) {
-				t.Errorf("removed %q", removed)
+			if hasIstio := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_"); hasIstio != (len(removed) > 0) {
+				t.Errorf("removed %q, want rules to be removed: %t", removed, hasIstio)
 			}
-			wantNothing(t, ns)
+			wantNoIstioRules(t, ns)
 		})
 	}
 }
 
-// wantNothing verifies that nothing is found.
-func wantNothing(t *testing.T, ns *netns.NS) {
+// wantNoIstioRules verifies that RemoveIstio finds no rule to remove.
+func wantNoIstioRules(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	if removed, err := compat.RemoveIstio(ns); err != nil || len(removed) > 0 {
 		t.Errorf("removed %q, error %v, want nothing", removed, err)
@@ -66,7 +66,7 @@ func TestRemoveIstioCreatesNoTable(t *testing.T) {
 	if found, err := compat.FindIstio(ns); err != nil || len(found) > 0 {
 		t.Errorf("found %q, error %v", found, err)
 	}
-	wantNothing(t, ns)
+	wantNoIstioRules(t, ns)
 	if list, err := xtables.Tables(ns); err != nil || len(list) > 0 {
 		t.Errorf("tables %v, error %v", list, err)
 	}
@@ -111,7 +111,7 @@ func TestRemoveIstioReportsRemovedRules(t *testing.T) {
 	}
 }
 
-func TestRemoveIstioKeepsForeignRules(t *testing.T) {
+func TestRemoveIstioDuringConcurrentWrites(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.Legacy, istiotest.Cases(t, istiotest.Legacy)[0])
 	var wg sync.WaitGroup
 	for range 4 {
@@ -124,10 +124,10 @@ func TestRemoveIstioKeepsForeignRules(t *testing.T) {
 		})
 	}
 	for range 20 {
-		addDespiteOthers(t, ns)
+		addRule(t, ns)
 	}
 	wg.Wait()
-	wantNothing(t, ns)
+	wantNoIstioRules(t, ns)
 	remaining := istiotest.Dump(t, ns, istiotest.Legacy)
 	if n := strings.Count(remaining, "-A PORTMAP -p tcp -m tcp --dport 82 -j RETURN"); n != 20 ||
 		strings.Contains(remaining, ":ISTIO_") {
@@ -135,9 +135,8 @@ func TestRemoveIstioKeepsForeignRules(t *testing.T) {
 	}
 }
 
-// addDespiteOthers adds a rule. It repeats the attempt, because iptables gives up if another
-// process changed the table.
-func addDespiteOthers(t *testing.T, ns *netns.NS) {
+// addRule adds a rule. It retries, because iptables fails if another process changed the table.
+func addRule(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	const resourceProblem = 4 // iptables(8): exit status when resources are busy
 	for range 100 {
@@ -185,8 +184,9 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 	})
 }
 
-// From outside the user namespace of a pod (hostUsers: false), rules that remain must not have an
-// owner match.
+// The kernel accepts a table with an owner match only from a process in the user namespace that
+// owns the network namespace. RemoveIstio keeps such rules of other programs, even in a pod with
+// its own user namespace (hostUsers: false).
 func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {
 	tproxy := istiotest.Cases(t, istiotest.Legacy)[1].IPv4
 	for _, others := range []string{

@@ -27,12 +27,12 @@ func (a *legacyApplier) run(desired rules.Routing, exclusive bool) (Result, erro
 		return Result{}, err
 	}
 	if err = a.apply(); err != nil {
-		remaining := a.found
+		installed := a.found
 		if a.result.Moved {
-			remaining = a.desired.list()
+			installed = a.desired.list()
 		}
 		if exclusive {
-			err = errors.Join(err, routes.Rollback(remaining))
+			err = errors.Join(err, routes.Rollback(installed))
 		}
 		if a.result.Outcome == "" {
 			return a.writer.resultAfterFailure(a.found), err
@@ -60,7 +60,7 @@ func (a *legacyApplier) apply() error {
 		}
 		return err
 	}
-	gated, err := a.replace(gateSavedMarks(a.desired))
+	result, err := a.replace(dropTCPBeforeSavedMarks(a.desired))
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (a *legacyApplier) apply() error {
 		return a.writer.undo(fmt.Errorf("remove Sluice's rules from nftables: %w", err))
 	}
 	// After the rules in nf_tables are removed, nothing can be rolled back.
-	a.writer, a.result = writer{}, gated
+	a.writer, a.result = writer{}, result
 	a.result.Moved, a.result.Outcome = true, nft.Replaced
 	if _, err := a.replace(a.desired); err != nil {
 		return fmt.Errorf("the rules are in iptables-legacy, but drop TCP packets, because chain %s"+
@@ -79,21 +79,22 @@ func (a *legacyApplier) apply() error {
 	return nil
 }
 
-// gateSavedMarks returns the tables with a gate before rules that must not read the marks of the
-// rules in nf_tables.
-func gateSavedMarks(desired tables) tables {
-	gated := tables{}
+// dropTCPBeforeSavedMarks returns the tables with gateChain, which drops TCP packets, before the
+// rules of each table that saves marks. Otherwise these rules would take a mark set by the rules in
+// nf_tables for a mark of their own.
+func dropTCPBeforeSavedMarks(desired tables) tables {
+	changed := tables{}
 	for id, t := range desired {
-		gated[id] = t
+		changed[id] = t
 		if SavesMarks(t) {
-			gated[id] = withGate(id.Family, t, anyTCP())
+			changed[id] = withGate(id.Family, t, anyTCP())
 		}
 	}
-	return gated
+	return changed
 }
 
-// replace replaces tables until the kernel contains the desired tables. If a process that ignores
-// the lock changes them at the same time, the process that reads last prevails.
+// replace replaces tables until it reads the desired tables from the kernel, at most maxAttempts
+// times. It overwrites changes by processes that ignore the lock, except those after its last read.
 func (a *legacyApplier) replace(desired tables) (Result, error) {
 	result := Result{Backend: BackendLegacy, Result: nft.Result{Rules: desired.count()}}
 	selection := ownAndPreceding
@@ -102,19 +103,19 @@ func (a *legacyApplier) replace(desired tables) (Result, error) {
 		if err != nil {
 			return result, a.writer.undo(err)
 		}
-		// Move Sluice's jumps before foreign rules only once. Otherwise two programs that both do
-		// so would never stop.
+		// Read the foreign rules before Sluice's jumps in the first attempt only, so that the jumps
+		// are moved at most once: two programs that both move theirs would never stop.
 		selection = ownRules
-		remaining := steps(desired, current)
+		pending := steps(desired, current)
 		if result.Outcome == "" {
-			result.Outcome = outcomeOf(current, remaining)
+			result.Outcome = outcomeOf(current, pending)
 			a.found = append(a.found, current.list()...)
 		}
-		if len(remaining) == 0 {
+		if len(pending) == 0 {
 			result.EstablishedPackets = establishedPackets(desired, current)
 			return result, nil
 		}
-		if err := a.writer.do(remaining); err != nil {
+		if err := a.writer.do(pending); err != nil {
 			return result, err
 		}
 	}

@@ -111,7 +111,7 @@ func sameTable(a, b *rules.Table) bool {
 		rules.Ruleset{Tables: []rules.Table{*b}})) == 0
 }
 
-// gateChain is the chain that drops TCP while tables are being replaced.
+// gateChain is a chain, called the gate, that drops TCP packets while tables are being replaced.
 const gateChain = ChainPrefix + "GATE"
 
 // anyTCP returns a match for all TCP packets. The gate drops all of them while both backends

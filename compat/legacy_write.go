@@ -50,9 +50,9 @@ func (w *writer) write(s step) error {
 	return err
 }
 
-// gateMarks inserts the gate before the rules of mangle that interfere with rules in nf_tables; see
-// SavesMarks.
-func (w *writer) gateMarks(current []rules.Table) error {
+// insertGates inserts gateChain, which drops TCP packets, before the rules of mangle that save
+// marks; see SavesMarks.
+func (w *writer) insertGates(current []rules.Table) error {
 	var list []step
 	for i := range current {
 		if t := &current[i]; SavesMarks(t) {

@@ -179,7 +179,7 @@ func TestRemoveIstioIsGuarded(t *testing.T) {
 	}
 }
 
-func TestRemoveIstioKeepsForeignRules(t *testing.T) {
+func TestRemoveIstioDuringConcurrentWrites(t *testing.T) {
 	c := istiotest.Cases(t, istiotest.NFT)[0]
 	ns := istiotest.Load(t, istiotest.NFT, c)
 	var wg sync.WaitGroup

@@ -74,8 +74,8 @@ func (g *Generator) oneIn(n int) bool { return g.random.IntN(n) == 0 }
 // draw returns one of the values.
 func draw[T any](g *Generator, from ...T) T { return from[g.random.IntN(len(from))] }
 
-// not returns the word with probability 1/3, otherwise "".
-func (g *Generator) not(word string) string {
+// maybe returns the word with probability 1/3, otherwise "".
+func (g *Generator) maybe(word string) string {
 	if g.oneIn(3) {
 		return word
 	}

@@ -39,8 +39,8 @@ func (g *Generator) nft() Ruleset {
 			if d.kind[:3] == "nat" {
 				d.priority = draw(g, -100, -110, -90, 0)
 			}
-			own := g.below(3)
-			for j := range own {
+			regularChains := g.below(3)
+			for j := range regularChains {
 				d.jumps = append(d.jumps, fmt.Sprintf("c%d%d", i, j))
 			}
 			policy := "accept"
@@ -52,7 +52,7 @@ func (g *Generator) nft() Ruleset {
 				Name: fmt.Sprint("base", i), Base: base,
 				Rules: append(d.probe(), d.rules(5)...),
 			})
-			for j := range own {
+			for j := range regularChains {
 				inner := d
 				inner.jumps = d.jumps[j+1:]
 				t.Chains = append(t.Chains, Chain{Name: d.jumps[j], Rules: inner.rules(3)})
@@ -110,7 +110,7 @@ func (d *nftDraw) probe() []Rule {
 	return []Rule{{d.statement()}, check}
 }
 
-// rule draws a rule, and repeats it if nft would reject it as contradictory.
+// rule draws rules until one is not contradictory, because nft rejects contradictory rules.
 func (d *nftDraw) rule() Rule {
 	for {
 		if r := d.anyRule(); !contradicts(r) {
@@ -158,7 +158,7 @@ func (d *nftDraw) anyRule() Rule {
 	return r
 }
 
-// addrFamily draws the address family of a match, usually a family of the table.
+// addrFamily draws one of the table's address families, and returns it with its nft keyword.
 func (d *nftDraw) addrFamily() (rules.Family, string) {
 	family := d.family
 	if family == rules.Inet {
@@ -171,38 +171,38 @@ func (d *nftDraw) addrFamily() (rules.Family, string) {
 func (d *nftDraw) values(word, span func() string) string {
 	switch d.below(6) {
 	case 0, 1:
-		return d.not("!= ") + "{ " + word() + ", " + span() + " }"
+		return d.maybe("!= ") + "{ " + word() + ", " + span() + " }"
 	case 2:
-		return d.not("!= ") + span()
+		return d.maybe("!= ") + span()
 	}
-	return d.not("!= ") + word()
+	return d.maybe("!= ") + word()
 }
 
 func (d *nftDraw) addrs(family rules.Family) string {
 	word := func() string { return draw(d.Generator, someAddrs[family]...) }
 	if d.oneIn(8) {
-		return d.not("!= ") + map[rules.Family]string{
+		return d.maybe("!= ") + map[rules.Family]string{
 			rules.IPv4: "@addrs4",
 			rules.IPv6: "@addrs6",
 		}[family]
 	}
 	if d.oneIn(4) {
-		return d.not("!= ") + draw(d.Generator, someRanges[family]...)
+		return d.maybe("!= ") + draw(d.Generator, someRanges[family]...)
 	}
 	if d.oneIn(4) {
-		return d.not("!= ") + draw(d.Generator, somePrefixes[family]...)
+		return d.maybe("!= ") + draw(d.Generator, somePrefixes[family]...)
 	}
 	if d.oneIn(3) {
-		return d.not("!= ") + "{ " + word() + ", " + draw(d.Generator,
+		return d.maybe("!= ") + "{ " + word() + ", " + draw(d.Generator,
 			somePrefixes[family]...) + " }"
 	}
-	return d.not("!= ") + word()
+	return d.maybe("!= ") + word()
 }
 
 func (d *nftDraw) match() string {
 	g := d.Generator
 	if g.Wide && g.oneIn(3) {
-		return d.wide(d.wideMatch)
+		return d.drawUntilAllowed(d.wideMatch)
 	}
 	if !g.Ordinary && g.oneIn(20) || g.oneIn(150) {
 		return d.unusual()
@@ -219,9 +219,9 @@ func (d *nftDraw) match() string {
 	case 0, 1:
 		device := draw(g, `"lo"`, `"eth0"`, `"eth1"`, `"eth*"`, `{ "lo", "eth0" }`)
 		if d.isPrerouting() {
-			return "iifname " + d.not("!= ") + device
+			return "iifname " + d.maybe("!= ") + device
 		}
-		return draw(g, "oifname ", "oifname ", "iifname ") + d.not("!= ") + device
+		return draw(g, "oifname ", "oifname ", "iifname ") + d.maybe("!= ") + device
 	case 2:
 		return ip + " saddr " + d.addrs(family)
 	case 3, 4:
@@ -231,9 +231,9 @@ func (d *nftDraw) match() string {
 			ports)
 	case 7:
 		if g.oneIn(3) {
-			return "tcp dport " + d.not("!= ") + "@ports"
+			return "tcp dport " + d.maybe("!= ") + "@ports"
 		}
-		return "meta l4proto " + d.not("!= ") + draw(g, "{ tcp, udp }", "tcp", "icmp", "253",
+		return "meta l4proto " + d.maybe("!= ") + draw(g, "{ tcp, udp }", "tcp", "icmp", "253",
 			"udp") + draw(g, "", " th dport "+port())
 	case 8:
 		return "tcp flags " + draw(g, "syn", "& (syn|ack) == syn", "& (syn|ack) != syn", "!= syn",
@@ -241,7 +241,7 @@ func (d *nftDraw) match() string {
 	case 9:
 		key := draw(g, "meta skuid ", "meta skgid ")
 		if g.oneIn(4) {
-			return "meta skuid " + d.not("!= ") + "@ids"
+			return "meta skuid " + d.maybe("!= ") + "@ids"
 		}
 		return key + d.values(func() string { return draw(g, "0", "1000", "1337") },
 			func() string { return draw(g, "0-1000", "1000-1337") })
@@ -252,7 +252,7 @@ func (d *nftDraw) match() string {
 		return "ct mark " + draw(g, d.values(mark, func() string { return "0x1-0x100" }),
 			"& "+draw(g, someMasks...)+draw(g, " == ", " != ")+mark())
 	case 12, 13:
-		return "ct state " + d.not("!= ") + draw(g, "new", "established", "related,established",
+		return "ct state " + d.maybe("!= ") + draw(g, "new", "established", "related,established",
 			"invalid", "untracked", "new,untracked", "{ new, established }")
 	case 14:
 		return draw(g, "ct status ", "ct status != ") + draw(g, "snat", "dnat", "seen-reply",
@@ -260,7 +260,7 @@ func (d *nftDraw) match() string {
 	case 15:
 		return "ct direction " + draw(g, "original", "reply")
 	case 16:
-		return "fib " + draw(g, "daddr", "daddr", "saddr") + " type " + d.not("!= ") + draw(g,
+		return "fib " + draw(g, "daddr", "daddr", "saddr") + " type " + d.maybe("!= ") + draw(g,
 			"local", "unicast", "{ local, broadcast }", "multicast")
 	case 17:
 		if family == rules.IPv4 {
@@ -274,7 +274,7 @@ func (d *nftDraw) match() string {
 		other := draw(g, someAddrs[family]...)
 		return fmt.Sprintf("%s %s . %s dport %s{ %s . %s, %s . %s }", ip, draw(g, "daddr",
 			"saddr"), draw(g, "tcp", "udp", "th"),
-			d.not("!= "), address, g.port(), other, "53")
+			d.maybe("!= "), address, g.port(), other, "53")
 	}
 	if d.family == rules.Inet {
 		return draw(g, "meta nfproto ipv4", "meta nfproto ipv6", "meta nfproto != ipv4",

@@ -6,7 +6,7 @@ import "github.com/sluice-mesh/sluice/rules"
 func (d *nftDraw) statement() string {
 	g := d.Generator
 	if g.Wide && g.oneIn(3) {
-		return d.wide(d.wideStatement)
+		return d.drawUntilAllowed(d.wideStatement)
 	}
 	mark := draw(g, someMarks...)
 	kind := g.below(12)
@@ -73,7 +73,7 @@ func (d *nftDraw) sourceNAT() string {
 func (d *nftDraw) verdict() string {
 	g := d.Generator
 	if g.Wide && g.oneIn(3) {
-		return d.wide(d.wideVerdict)
+		return d.drawUntilAllowed(d.wideVerdict)
 	}
 	switch g.below(12) {
 	case 0, 1:

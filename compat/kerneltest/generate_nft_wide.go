@@ -310,11 +310,11 @@ func ofFamily(family rules.Family, text string) bool {
 	return true
 }
 
-// wide calls the function until the table allows the drawn text. It returns "" if the table allows
-// no drawn text.
-func (d *nftDraw) wide(drawn func() string) string {
+// drawUntilAllowed calls next until the table allows the drawn text. After 20 attempts it returns a
+// match on the mark, which every table allows.
+func (d *nftDraw) drawUntilAllowed(next func() string) string {
 	for range 20 {
-		text := drawn()
+		text := next()
 		if d.family != rules.Inet {
 			text = strings.NewReplacer("dnat ip to", "dnat to", "tproxy ip to", "tproxy to",
 				"dnat ip6 to", "dnat to", "tproxy ip6 to", "tproxy to").Replace(text)

@@ -160,7 +160,7 @@ func option(term string) string {
 }
 
 // negation returns "! " with probability 1/3.
-func (d xtDraw) negation() string { return d.not("! ") }
+func (d xtDraw) negation() string { return d.maybe("! ") }
 
 func (d xtDraw) addrs() string {
 	switch d.below(4) {

@@ -68,11 +68,12 @@ func TestSentPacketsEqualTheirDescription(t *testing.T) {
 			}
 			last := o.Entries[len(o.Entries)-1]
 			if last.State != p.State {
-				t.Errorf("%s: state %s: %s", p, last.State, last)
+				t.Errorf("%s: got state %s, want %s: %s", p, last.State, p.State, last)
 			}
 			if c := last.Connection; c != nil && p.State != rules.New && (c.Status != p.Status ||
 				c.Reply != p.Reply) {
-				t.Errorf("%s status %s reply %t: %s", p, p.Status, p.Reply, last)
+				t.Errorf("%s: got status %s, reply %t; want status %s, reply %t: %s", p, c.Status,
+					c.Reply, p.Status, p.Reply, last)
 			}
 		}
 	}

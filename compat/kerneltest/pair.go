@@ -92,7 +92,7 @@ func (n *Network) side(rs Ruleset) (side, error) {
 // PairTrial draws two rulesets, decides whether they are equivalent, and tests the decision with
 // packets.
 func (n *Network) PairTrial(seed uint64, packets int) (PairCounts, error) {
-	t := PairCounts{Unsent: map[string]int{}}
+	counts := PairCounts{Unsent: map[string]int{}}
 	g := NewGenerator(seed)
 	g.Ordinary, g.Wide = seed%4 != 0, seed%4 == 2
 	for {
@@ -110,18 +110,18 @@ func (n *Network) PairTrial(seed uint64, packets int) (PairCounts, error) {
 		}
 		listeners := !g.oneIn(4)
 		drawn := g.Packets(n, packets)
-		err := n.pair(&t, left, right, drawn, listeners, g)
+		err := n.checkPair(&counts, left, right, drawn, listeners, g)
 		if IsRefused(err) {
-			t.Refused++
+			counts.Refused++
 			continue
 		}
-		for i := range t.Failures {
-			t.Failures[i].Seed = seed
+		for i := range counts.Failures {
+			counts.Failures[i].Seed = seed
 		}
 		if err != nil {
 			err = fmt.Errorf("seed %d: %w", seed, err)
 		}
-		return t, err
+		return counts, err
 	}
 }
 
@@ -139,9 +139,9 @@ func (g *Generator) translate(rs Ruleset) Ruleset {
 	return rs
 }
 
-// pair decides whether two rulesets are equivalent, and tests the decision with the packets. If g
-// is not nil, it also tests packets at the boundaries of the classes.
-func (n *Network) pair(
+// checkPair decides whether two rulesets are equivalent, and tests the decision with the packets. If
+// g is not nil, it also tests packets at the boundaries of the classes.
+func (n *Network) checkPair(
 	t *PairCounts, left, right Ruleset, drawn []rules.Packet, listeners bool, g *Generator,
 ) error {
 	l, err := n.side(left)

@@ -8,21 +8,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// ShrinkPair removes parts of one or both rulesets while the decision about them is wrong, for at
-// most 20 seconds.
+// ShrinkPair reduces the rulesets of a failure. It keeps a reduction if the kernel still
+// contradicts the result of diff for the packet. It stops after 20 seconds.
 func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
 	smallest, begin := f, time.Now()
 	try := func(left, right Ruleset) (bool, error) {
-		var t PairCounts
-		t.Unsent = map[string]int{}
-		err := n.pair(&t, left, right, []rules.Packet{f.Packet}, f.Listeners, nil)
+		counts := PairCounts{Unsent: map[string]int{}}
+		err := n.checkPair(&counts, left, right, []rules.Packet{f.Packet}, f.Listeners, nil)
 		if IsRefused(err) {
 			return false, nil
 		}
-		if err != nil || len(t.Failures) == 0 {
+		if err != nil || len(counts.Failures) == 0 {
 			return false, err
 		}
-		smallest = t.Failures[0]
+		smallest = counts.Failures[0]
 		smallest.Seed = f.Seed
 		return true, nil
 	}

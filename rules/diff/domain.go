@@ -191,14 +191,14 @@ func (s *space) formed() []set {
 		s.or(s.tcp, isZero(flags)),
 		s.or(s.isICMP, isZero(icmp)),
 		s.or(s.not(s.isICMP), s.icmpStates()),
-		s.or(s.owned,
+		s.or(s.hasUserSocket,
 			s.and(isZero(group), s.within(user, []span{{last: number[uint8](ofKernel)}}))),
 		// Conntrack has marks, status bits and a direction only for known connections.
 		s.or(s.connected, isZero(connectionMark, status, reply)),
 		// Only packets of tc, copies, and neighbour discovery enter untracked. Notrack rules are
 		// part of the evaluation.
 		s.or(constant(s.untracked), s.not(s.untrackedBefore())),
-		s.or(constant(s.kernelPackets), s.not(s.or(s.resets, s.kernelOwned))),
+		s.or(constant(s.kernelPackets), s.not(s.or(s.resets, s.hasKernelSocket))),
 		s.not(s.excluded),
 		// A new connection has no reply.
 		s.or(s.not(first), s.and(isZero(reply), s.maskedEquals(status, 0, uint32(notFirst)))),

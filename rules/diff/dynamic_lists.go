@@ -42,7 +42,7 @@ func (s *space) inList(m rules.MatchListed, v *view) set {
 	lookup := func(key, text string) set {
 		found := variable{key: key, text: text}
 		if s.single != nil {
-			found.kind = draw // both results are possible for one packet
+			found.kind = random // both results are possible for one packet
 		}
 		return s.variable(found)
 	}

@@ -204,7 +204,7 @@ func causesText(causes []string) string {
 // alternatives returns the other outcomes that random matches may produce.
 func (x *explanation) alternatives(actual rules.Outcome) []rules.Outcome {
 	if actual.Undecided != "" || !slices.ContainsFunc(x.list, func(v variable) bool {
-		return v.kind == draw
+		return v.kind == random
 	}) {
 		return nil
 	}
@@ -227,7 +227,7 @@ func (x *explanation) randomMatches() []string {
 	var found []string
 	add := func(bit uint32) {
 		i, ok := x.variableOf(bit)
-		if ok && x.list[i].kind == draw && !slices.Contains(found, x.list[i].text) {
+		if ok && x.list[i].kind == random && !slices.Contains(found, x.list[i].text) {
 			found = append(found, x.list[i].text)
 		}
 	}

@@ -15,10 +15,10 @@ func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	case v.atPostrouting && m.Out, v.loopbackArrival && !m.Out:
 		return constant(s.isNamed(m.Names, loopback) != m.Not)
 	case v.atPostrouting && s.hook == rules.Output:
-		return s.ifElse(s.owned, constant(s.isNamed(m.Names, "") != m.Not),
+		return s.ifElse(s.hasUserSocket, constant(s.isNamed(m.Names, "") != m.Not),
 			s.negateIf(m.Not, s.variable(variable{
 				key: fmt.Sprint("input interface at postrouting ", m.Names), kind: unknownBit,
-				text: "by which interface the packet came in, which has no socket and leaves",
+				text: "the input interface of a packet that leaves the host and has no socket",
 			})))
 	case v.atPostrouting, v.loopbackArrival, m.Out != (s.hook == rules.Output):
 		return constant(s.isNamed(m.Names, "") != m.Not)
@@ -30,14 +30,14 @@ func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 // unknown for packets that were translated to another address, and for packets that a changed mark
 // routed away from lo. Other packets are assumed to keep the interface that output saw.
 func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
-	moved := none
+	rerouted := none
 	switch {
 	case v.target.kind == addrTarget:
-		moved = all
+		rerouted = all
 	case v.leavesLoopback:
-		moved = s.overLoopback
+		rerouted = s.overLoopback
 	}
-	if moved == none {
+	if rerouted == none {
 		return s.deviceNamed(names)
 	}
 	by := variable{
@@ -45,7 +45,7 @@ func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
 		text: "by which interface the packet leaves after its destination or its mark has changed",
 	}
 	if s.single != nil {
-		by.kind = draw // both outcomes are listed
+		by.kind = random // for a single packet, list both outcomes
 	}
-	return s.ifElse(moved, s.variable(by), s.deviceNamed(names))
+	return s.ifElse(rerouted, s.variable(by), s.deviceNamed(names))
 }

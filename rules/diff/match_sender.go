@@ -28,10 +28,10 @@ func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
 	if m.Group {
 		ids = s.within(group, spansOf(m.IDs, 0))
 	}
-	packets := s.or(s.and(s.owned, s.negateIf(m.Not, ids)),
-		s.minus(s.minus(socketless, s.owned), s.kernelOwned))
+	packets := s.or(s.and(s.hasUserSocket, s.negateIf(m.Not, ids)),
+		s.minus(s.minus(socketless, s.hasUserSocket), s.hasKernelSocket))
 	if v.xtables && m.Not != anySocket(m) {
-		packets = s.or(packets, s.kernelOwned)
+		packets = s.or(packets, s.hasKernelSocket)
 	}
 	return packets
 }
@@ -62,9 +62,9 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 		return s.variable(in)
 	}
 	if s.single != nil {
-		in.kind = draw // both outcomes are listed
+		in.kind = random // for a single packet, list both outcomes
 	}
-	return s.and(s.or(s.owned, s.kernelOwned), s.variable(in))
+	return s.and(s.or(s.hasUserSocket, s.hasKernelSocket), s.variable(in))
 }
 
 // addCgroups adds the paths of the cgroups in the rules by their numbers.

@@ -108,7 +108,7 @@ func (w *walk) localMark(mark *markBits) set {
 // bound returns the packets of sockets bound to their interface, which rerouting does not change
 // (BoundSocketKeepsInterface).
 func (w *walk) bound() set {
-	return w.and(w.owned, w.variable(variable{
+	return w.and(w.hasUserSocket, w.variable(variable{
 		key: boundKey, text: "the socket is bound to the interface",
 	}))
 }
@@ -232,7 +232,7 @@ func (w *walk) isLocal(t target) set {
 			t.addr),
 	}
 	if w.single != nil {
-		local.kind = draw // both outcomes are listed
+		local.kind = random // for a single packet, list both outcomes
 	}
 	return w.variable(local)
 }

@@ -45,9 +45,9 @@ type space struct {
 	overLoopback, connected set
 	// Sets by protocol. withNATPorts contains the packets whose ports NAT can change.
 	tcp, tcpOrUDP, withPorts, withNATPorts, isICMP set
-	// owned contains the packets with a socket of a user, kernelOwned those with a socket of the
-	// kernel.
-	owned, kernelOwned set
+	// hasUserSocket contains the packets with a socket of a user, hasKernelSocket the packets with a
+	// socket of the kernel.
+	hasUserSocket, hasKernelSocket set
 	// resets are the TCP resets in state related (ResetHasConnection). If no rule sends resets,
 	// they are in excluded instead: the domain does not contain excluded packets.
 	resets, excluded set
@@ -97,8 +97,10 @@ func (s *space) initFrequentSets() {
 	s.connected = s.states(func(state rules.State) bool { return state.HasConnection() })
 	s.resets = s.and(s.and(s.tcp, s.maskedEquals(flags, uint32(rules.RST), uint32(rules.RST))),
 		s.stateIs(rules.Related))
-	s.owned = s.within(user, []span{{number[uint64](withSocket), number[uint64](2*withSocket - 1)}})
-	s.kernelOwned = s.is(user, number[uint8](ofKernel))
+	s.hasUserSocket = s.within(user, []span{{
+		number[uint64](withSocket), number[uint64](2*withSocket - 1),
+	}})
+	s.hasKernelSocket = s.is(user, number[uint8](ofKernel))
 	s.overLoopback = s.deviceNamed([]rules.InterfaceName{{Name: loopback}})
 }
 

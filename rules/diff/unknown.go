@@ -50,9 +50,9 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 	}
 	switch {
 	case u.Effect == rules.ReadsVarying && !differs && !e.mixesDraws:
-		found.kind = draw
+		found.kind = random
 	case e.single != nil && (u.Effect == rules.ReadsVarying || u.Effect == rules.ReadsHistory):
-		found.kind = draw // both results are possible for one packet
+		found.kind = random // both results are possible for one packet
 	}
 	return found
 }

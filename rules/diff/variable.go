@@ -25,8 +25,8 @@ const (
 	// hostFact is a fact about the host that is the same for both sides, such as a route. A
 	// difference for one of its values is a difference.
 	hostFact variableKind = iota
-	// draw is a random number, or depends on earlier packets: both values occur.
-	draw
+	// random is a random number, or depends on earlier packets: both values occur.
+	random
 	// unknownBit is unknown: results that depend on it are undecided.
 	unknownBit
 )

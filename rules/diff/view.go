@@ -108,7 +108,7 @@ func (s *space) natRedirects() set {
 	if s.hook != rules.Output {
 		return s.and(redirects, translated)
 	}
-	return s.and(redirects, s.or(translated, s.and(s.kernelOwned, s.unconfirmed())))
+	return s.and(redirects, s.or(translated, s.and(s.hasKernelSocket, s.unconfirmed())))
 }
 
 // unconfirmed returns the packets of connections that conntrack has not confirmed.
@@ -119,7 +119,7 @@ func (s *space) unconfirmed() set {
 // errorsWithConnection returns the ICMP errors that the kernel has sent with the connection of the
 // reported packet. Conntrack finds the connection of other errors only if it is confirmed.
 func (s *space) errorsWithConnection() set {
-	errors := s.and(s.and(s.isICMP, s.kernelOwned), s.stateIs(rules.Related))
+	errors := s.and(s.and(s.isICMP, s.hasKernelSocket), s.stateIs(rules.Related))
 	if errors == none {
 		return none
 	}

@@ -370,7 +370,7 @@ func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow 
 func (w *walk) followsMaster() set {
 	related := w.minus(w.stateIs(rules.Related), w.isICMP)
 	return w.and(related, w.variable(variable{
-		key: "follows its master", kind: draw,
+		key: "follows its master", kind: random,
 		text: "the connection was expected by a conntrack helper and uses the NAT mapping of its " +
 			"master connection",
 	}))
