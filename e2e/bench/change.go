@@ -55,7 +55,7 @@ func (t Tools) changing(first, second programmer, before, after Sidecar) Candida
 		prepare := func(ns *netns.NS) error { return first.run(t, ns, before) }
 		return inPod(prepare, func(ns *netns.NS) (Task, error) {
 			commands, err := second.commands(t, ns, after)
-			return underTraffic(ns, inTurn(commands)), err
+			return underTraffic(ns, inSequence(commands)), err
 		})
 	}}
 }

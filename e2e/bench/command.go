@@ -111,8 +111,8 @@ func (c *Command) Output() ([]byte, error) {
 	return output, err
 }
 
-// inTurn returns the task of executing commands one after the other.
-func inTurn(commands []*Command) Task {
+// inSequence returns the task of executing commands one after the other.
+func inSequence(commands []*Command) Task {
 	runAll := func(sum Sample, execute func(*Command) (Sample, error)) (Sample, error) {
 		for _, c := range commands {
 			s, err := execute(c)

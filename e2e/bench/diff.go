@@ -21,27 +21,27 @@ func diffRows(t Tools) []Row {
 		const name = "rules diff"
 		row := Row{
 			ID: c.id, Topic: "rules diff", Name: c.name, Plotted: report.Wall,
-			Candidates: []Candidate{t.deciding(c.id, name, c.sidecar)},
+			Candidates: []Candidate{t.diffCandidate(c.id, name, c.sidecar)},
 		}
 		if c.limit > 0 {
 			row.Goals = []report.Goal{{Entry: name, Quantity: report.Wall, Limit: c.limit}}
 		}
 		rows = append(rows, row)
 	}
-	rows[0].Note = "The whole process: the parameters are compared with the output of iptables-save " +
-		"and ip6tables-save after the real istio-iptables, which has one rule per prefix. No peer can " +
-		"make this comparison."
+	rows[0].Note = "The whole process: the parameters are compared with the rules that the real " +
+		"istio-iptables has created, as printed by iptables-save and ip6tables-save. They contain one " +
+		"rule per prefix. No peer can make this comparison."
 	return rows
 }
 
-// deciding returns a candidate that compares the sidecar's rules with istio-iptables' rules.
-func (t Tools) deciding(id, name string, s Sidecar) Candidate {
+// diffCandidate returns a candidate that compares the sidecar's rules with istio-iptables' rules.
+func (t Tools) diffCandidate(id, name string, s Sidecar) Candidate {
 	var args []string
 	return Candidate{
 		Name: name, Kind: report.Sluice,
 		Open: func() (func(), error) {
 			args = append([]string{"diff"}, s.Flags()...)
-			return func() {}, t.inExample(istioLegacy, s, func(ns *netns.NS) error {
+			return func() {}, t.withConfiguredPod(istioLegacy, s, func(ns *netns.NS) error {
 				families := []string{"iptables", "ip6tables"}
 				if s.IPv4Only {
 					families = families[:1]
@@ -61,7 +61,7 @@ func (t Tools) deciding(id, name string, s Sidecar) Candidate {
 			})
 		},
 		Prepare: func() (Task, error) {
-			// rules diff exits with 0, although known deviations may differ.
+			// rules diff exits with 0 even if the rulesets differ by known deviations.
 			c, err := t.Command(nil, Rules, nil, args...)
 			if err != nil {
 				return Task{}, err

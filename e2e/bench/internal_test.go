@@ -23,18 +23,18 @@ func newTestPod(t *testing.T) *netns.NS {
 	return ns
 }
 
-// The floor sends the same messages as Apply, including routing.
-func TestFloorSendsAllMessages(t *testing.T) {
+// rawNetlink sends the same messages as Apply, including those for routing.
+func TestRawNetlinkSendsAllMessages(t *testing.T) {
 	ns := newTestPod(t)
 	rs, err := Sidecar{IPv4Prefixes: 10, IPv6Prefixes: 10}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := newRawNetlink(rs)
+	raw, err := newRawNetlink(rs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.apply(ns); err != nil {
+	if err := raw.apply(ns); err != nil {
 		t.Fatal(err)
 	}
 	backend, err := compat.Choose(compat.BackendNFT)
@@ -45,7 +45,7 @@ func TestFloorSendsAllMessages(t *testing.T) {
 		len(found.Differences) > 0 {
 		t.Errorf("%v, %v", found, err)
 	}
-	if err := f.apply(ns); err == nil {
+	if err := raw.apply(ns); err == nil {
 		t.Error("no error when the rules already exist")
 	}
 }
@@ -53,7 +53,7 @@ func TestFloorSendsAllMessages(t *testing.T) {
 func TestTrafficCountsLostDatagrams(t *testing.T) {
 	ns := newTestPod(t)
 	nft := netnstest.RequireBinary(t, "nft")
-	lost := func() (lost, sent int) {
+	measure := func() (lost, sent int) {
 		traffic, err := startTraffic(ns)
 		if err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func TestTrafficCountsLostDatagrams(t *testing.T) {
 		}
 		return lost, traffic.sent
 	}
-	if lost, sent := lost(); lost != 0 || sent == 0 {
+	if lost, sent := measure(); lost != 0 || sent == 0 {
 		t.Errorf("%d of %d datagrams lost without rules, want 0", lost, sent)
 	}
 	drop := Command{Path: nft, Args: []string{"-f", "-"}, Env: os.Environ(), NS: ns, Stdin: []byte(
@@ -81,7 +81,7 @@ func TestTrafficCountsLostDatagrams(t *testing.T) {
 	if err := drop.Run(); err != nil {
 		t.Fatal(err)
 	}
-	if lost, sent := lost(); lost != sent || sent == 0 {
+	if lost, sent := measure(); lost != sent || sent == 0 {
 		t.Errorf("%d of %d datagrams lost with a rule that drops all, want all", lost, sent)
 	}
 }
@@ -123,13 +123,13 @@ func TestPacketBaselineEnablesConntrack(t *testing.T) {
 	}
 }
 
-// The times and executed programs of all commands are added. Memory is the maximum over their
-// processes.
+// The cost of commands in sequence is the sum of their times and of their numbers of executed
+// programs. Its memory is that of the largest process.
 func TestCostOfCommandsInSequence(t *testing.T) {
 	shell := func(text string) *Command {
 		return &Command{Path: "/bin/sh", Env: os.Environ(), Stdin: []byte(text)}
 	}
-	counted, err := inTurn([]*Command{
+	counted, err := inSequence([]*Command{
 		shell("/bin/true; true"), shell("dd if=/dev/zero of=/dev/null bs=20000000 count=1"),
 	}).Count()
 	if err != nil {
@@ -138,11 +138,11 @@ func TestCostOfCommandsInSequence(t *testing.T) {
 	if counted[report.Executed] != 3 || counted[report.Memory] < 20e6 {
 		t.Errorf("%v: want three executed programs besides the first shell, and the memory of dd", counted)
 	}
-	sample, err := inTurn([]*Command{shell("true"), shell("true")}).Do()
+	sample, err := inSequence([]*Command{shell("true"), shell("true")}).Do()
 	if err != nil || sample[report.Wall] <= 0 || sample[report.CPU] <= 0 {
 		t.Errorf("%v, %v", sample, err)
 	}
-	if _, err := inTurn([]*Command{shell("true"), shell("exit 3")}).Do(); err == nil {
+	if _, err := inSequence([]*Command{shell("true"), shell("exit 3")}).Do(); err == nil {
 		t.Error("no error when the second command fails")
 	}
 }

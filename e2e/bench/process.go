@@ -92,7 +92,7 @@ func (t Tools) commandsInPod(
 ) (Task, error) {
 	return inPod(prepare, func(ns *netns.NS) (Task, error) {
 		commands, err := p.commands(t, ns, s)
-		return inTurn(commands), err
+		return inSequence(commands), err
 	})
 }
 
@@ -100,7 +100,7 @@ func (t Tools) commandsInPod(
 func (t Tools) nft(s Sidecar) Candidate {
 	var text []byte
 	return t.loading(nftName, func() error {
-		return t.inExample(rulesApply, s, func(ns *netns.NS) (err error) {
+		return t.withConfiguredPod(rulesApply, s, func(ns *netns.NS) (err error) {
 			text, err = t.Output(ns, "nft", "-nn", "list", "ruleset")
 			return err
 		})
@@ -116,7 +116,7 @@ func (t Tools) restore(s Sidecar) Candidate {
 	programs := []string{"iptables-legacy", "ip6tables-legacy"}
 	texts := make([][]byte, len(programs))
 	return t.loading(legacyName, func() error {
-		return t.inExample(istioLegacy, s, func(ns *netns.NS) error {
+		return t.withConfiguredPod(istioLegacy, s, func(ns *netns.NS) error {
 			for i, p := range programs {
 				var err error
 				if texts[i], err = t.Output(ns, p+"-save"); err != nil {
@@ -152,8 +152,8 @@ func (t Tools) loading(
 	return c
 }
 
-// inExample calls do with a new pod whose rules the programmer has written.
-func (t Tools) inExample(p programmer, s Sidecar, do func(*netns.NS) error) error {
+// withConfiguredPod calls do with a new pod whose rules the programmer has written.
+func (t Tools) withConfiguredPod(p programmer, s Sidecar, do func(*netns.NS) error) error {
 	ns, err := NewPod()
 	if err != nil {
 		return err

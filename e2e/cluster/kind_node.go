@@ -95,7 +95,7 @@ func (n *kindNode) run(ctx context.Context, argv ...string) (string, error) {
 
 // Reboot implements Node.
 func (n *kindNode) Reboot(ctx context.Context) error {
-	down := time.Now()
+	rebootTime := time.Now()
 	restart := n.cluster.engine.Command(ctx, "docker", "restart", "--time=0", n.name)
 	if err := withOutput(restart.CombinedOutput()); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
@@ -104,7 +104,7 @@ func (n *kindNode) Reboot(ctx context.Context) error {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
 	n.cluster.progress.logf("node %s reboots", n.name)
-	if err := n.cluster.waitForNode(ctx, n.name, down); err != nil {
+	if err := n.cluster.waitForReadyNode(ctx, n.name, rebootTime); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
 	if err := n.cluster.addRoutes(ctx); err != nil {

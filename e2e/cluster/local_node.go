@@ -25,12 +25,12 @@ func (n *localNode) Listen(address string) (net.Listener, error) {
 
 // Reboot implements Node.
 func (n *localNode) Reboot(ctx context.Context) error {
-	down := time.Now()
+	rebootTime := time.Now()
 	if err := n.Machine.Reboot(ctx); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
 	n.cluster.progress.logf("node %s reboots", n.name)
-	if err := n.cluster.waitForNode(ctx, n.name, down); err != nil {
+	if err := n.cluster.waitForReadyNode(ctx, n.name, rebootTime); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
 	return nil

@@ -34,7 +34,7 @@ func (c *Cluster) makeReady(ctx context.Context, o Options, software *build.Soft
 	}
 	c.progress.logf("loaded %d images", len(images))
 	for _, node := range c.nodes {
-		if err := c.waitForNode(ctx, node.Name(), time.Time{}); err != nil {
+		if err := c.waitForReadyNode(ctx, node.Name(), time.Time{}); err != nil {
 			return err
 		}
 	}
@@ -50,9 +50,9 @@ func (c *Cluster) makeReady(ctx context.Context, o Options, software *build.Soft
 	return c.runDNS(ctx)
 }
 
-// waitForNode waits until the kubelet has reported after the given time that the node is ready. A
+// waitForReadyNode waits until the kubelet has reported after the given time that the node is ready. A
 // zero time accepts every report.
-func (c *Cluster) waitForNode(ctx context.Context, name string, after time.Time) error {
+func (c *Cluster) waitForReadyNode(ctx context.Context, name string, after time.Time) error {
 	err := c.progress.waitUntil(ctx, "the API server is ready", func(ctx context.Context) error {
 		return c.clients.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})

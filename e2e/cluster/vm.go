@@ -86,7 +86,7 @@ func bootVM(
 	if c, err = newCluster(s, m, ca); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
-	n := &vmNode{Machine: m, cluster: c, name: o.Name, runtime: o.Runtime}
+	n := &vmNode{host: m, cluster: c, name: o.Name, runtime: o.Runtime}
 	c.nodes = []Node{n}
 	copyLogs := c.copyLogs
 	c.copyLogs = func(to string) error { return errors.Join(copyLogs(to), n.copyJournal(to)) }

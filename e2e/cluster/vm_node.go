@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-// A vmNode is a virtual machine. Machine is the control plane's machine, which runs qemu.
+// A vmNode is a node that runs in a virtual machine. host runs the control plane and qemu.
 type vmNode struct {
-	*machine.Machine
+	host    *machine.Machine
 	cluster *Cluster
 	name    string
 	runtime string
@@ -36,7 +36,7 @@ func (n *vmNode) Path(string) string { return "" }
 // Command implements Node. kubectl runs on the control plane's machine, where it is faster.
 func (n *vmNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	if argv[0] == "kubectl" {
-		return n.Machine.Command(ctx, argv...)
+		return n.host.Command(ctx, argv...)
 	}
 	words := []string{
 		"env", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
@@ -47,7 +47,7 @@ func (n *vmNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	}
 	// ProxyCommand=false prevents ssh from opening a new connection, which takes seconds, if the
 	// shared connection is missing.
-	return n.Machine.Command(ctx, "ssh", "-o", "ProxyCommand=false", sshHost,
+	return n.host.Command(ctx, "ssh", "-o", "ProxyCommand=false", sshHost,
 		strings.Join(words, " "))
 }
 
@@ -91,7 +91,7 @@ func (n *vmNode) bootID(ctx context.Context) (string, error) {
 // StopService implements Node.
 func (n *vmNode) StopService(ctx context.Context, service string) error {
 	if !onNode(service) {
-		return n.Machine.StopService(ctx, service)
+		return n.host.StopService(ctx, service)
 	}
 	_, err := n.run(ctx, "systemctl", "stop", service)
 	return err
@@ -100,7 +100,7 @@ func (n *vmNode) StopService(ctx context.Context, service string) error {
 // StartService implements Node.
 func (n *vmNode) StartService(ctx context.Context, service string) error {
 	if !onNode(service) {
-		return n.Machine.StartService(ctx, service)
+		return n.host.StartService(ctx, service)
 	}
 	_, err := n.run(ctx, "systemctl", "start", "--no-block", service)
 	return err
@@ -109,7 +109,7 @@ func (n *vmNode) StartService(ctx context.Context, service string) error {
 // KillService implements Node.
 func (n *vmNode) KillService(ctx context.Context, service string) error {
 	if !onNode(service) {
-		return n.Machine.KillService(ctx, service)
+		return n.host.KillService(ctx, service)
 	}
 	_, err := n.run(ctx, "systemctl", "kill", "--signal=KILL", "--kill-whom=main", service)
 	return err
@@ -121,7 +121,7 @@ func (n *vmNode) Reboot(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
-	down := time.Now()
+	rebootTime := time.Now()
 	// The connection may end before the command does.
 	if _, err := n.run(ctx, "systemctl", "reboot", "--no-block"); err != nil {
 		n.cluster.progress.logf("systemctl reboot: %v", err)
@@ -135,7 +135,7 @@ func (n *vmNode) Reboot(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		err = n.cluster.waitForNode(ctx, n.name, down)
+		err = n.cluster.waitForReadyNode(ctx, n.name, rebootTime)
 	}
 	if err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)

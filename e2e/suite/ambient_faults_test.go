@@ -62,18 +62,18 @@ func checkAmbientReplacement(t *testing.T, tc *testCluster) {
 	}
 	logStep("before")
 
-	tc.agentSignals(t)("KILL")
+	tc.signalAgent(t, "KILL")
 	requests.waitForMore(t, 3)
 	eventually(t, readyTimeout, "the agent is ready again", func(ctx context.Context) error {
 		return tc.checkAgentsReady(ctx, agent)
 	})
 	logStep("the agent was killed")
 
-	killed, err := tc.ztunnels(t.Context())
-	if err != nil || len(killed) != len(tc.Nodes()) {
-		t.Fatalf("%d pods of ztunnel: %v", len(killed), err)
+	ztunnels, err := tc.ztunnels(t.Context())
+	if err != nil || len(ztunnels) != len(tc.Nodes()) {
+		t.Fatalf("%d pods of ztunnel: %v", len(ztunnels), err)
 	}
-	pid, err := tc.containerPID(t.Context(), &killed[0], mesh.ProxyContainer)
+	pid, err := tc.containerPID(t.Context(), &ztunnels[0], mesh.ProxyContainer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,8 @@ func checkAmbientReplacement(t *testing.T, tc *testCluster) {
 	logStep("the agent was replaced")
 	after := tc.mustReach(t, pods[0], to, throughZtunnel("b"))
 	if !t.Failed() && before.Answer.Via[0].Upstream != after.Answer.Via[0].Upstream {
-		t.Errorf("ztunnel has opened another HBONE connection, %s after %s: it removed the pods",
+		t.Errorf("ztunnel opened a new HBONE connection (from %s, previously from %s), so it had "+
+			"removed the pods from its state",
 			after.Answer.Via[0].Upstream, before.Answer.Via[0].Upstream)
 	}
 	c := tc.run(t, mesh.Pod(ns, "c"))[0]
@@ -166,8 +167,8 @@ func (c *requestLoop) record(err error) {
 	}
 }
 
-// waitForMore waits until number requests that started after the call have ended.
-func (c *requestLoop) waitForMore(t *testing.T, number int) {
+// waitForMore waits until at least n requests that started after the call have ended.
+func (c *requestLoop) waitForMore(t *testing.T, n int) {
 	t.Helper()
 	c.mu.Lock()
 	before := c.ended
@@ -175,8 +176,8 @@ func (c *requestLoop) waitForMore(t *testing.T, number int) {
 	eventually(t, readyTimeout, "more requests", func(context.Context) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.ended <= before+number { // one of them may have started before the call
-			return fmt.Errorf("%d of %d", c.ended-before, number+1)
+		if c.ended <= before+n { // one of them may have started before the call
+			return fmt.Errorf("%d of %d", c.ended-before, n+1)
 		}
 		return nil
 	})

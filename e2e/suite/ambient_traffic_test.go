@@ -101,6 +101,11 @@ func checkAmbientLabel(t *testing.T, tc *testCluster) {
 	}
 }
 
+// checkReady returns an error unless the pod is ready.
+func (tc *testCluster) checkReady(ctx context.Context, pod *corev1.Pod) error {
+	return tc.checkReadySince(ctx, pod, time.Now())
+}
+
 // checkReadySince returns an error unless the pod became ready before the time and has been ready
 // since.
 func (tc *testCluster) checkReadySince(ctx context.Context, pod *corev1.Pod, since time.Time) error {

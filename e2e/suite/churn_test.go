@@ -81,13 +81,13 @@ func (c *podChurn) count() (started, ended int) {
 	return c.started, c.ended
 }
 
-// waitForMore waits until number pods that started after the call have ended.
-func (c *podChurn) waitForMore(t *testing.T, number int) {
+// waitForMore waits until at least n pods that started after the call have ended.
+func (c *podChurn) waitForMore(t *testing.T, n int) {
 	t.Helper()
-	before, _ := c.count()
+	started, _ := c.count()
 	eventually(t, churnTimeout, "more pods start and end", func(context.Context) error {
-		if _, ended := c.count(); ended < before+number {
-			return fmt.Errorf("%d of %d", ended, before+number)
+		if _, ended := c.count(); ended < started+n {
+			return fmt.Errorf("%d of %d", ended, started+n)
 		}
 		return nil
 	})

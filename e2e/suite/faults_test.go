@@ -40,7 +40,7 @@ var faults = testGroup{name: "faults", tests: []groupTest{
 func checkAgentKilled(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
 	b := tc.run(t, meshPod(ns, "b"))[0]
-	signal := tc.agentSignals(t)
+	signal := tc.newAgentSignaler(t)
 	signal("STOP")
 	a := meshPod(ns, "a")
 	tc.create(t, a)
@@ -60,8 +60,8 @@ func checkAgentKilled(t *testing.T, tc *testCluster) {
 	})
 }
 
-// agentSignals returns a function that sends signals to the current agent process.
-func (tc *testCluster) agentSignals(t *testing.T) func(name string) {
+// newAgentSignaler returns a function that sends signals to the current agent process.
+func (tc *testCluster) newAgentSignaler(t *testing.T) func(name string) {
 	t.Helper()
 	pid, err := tc.containerPID(t.Context(), tc.agentPod(t), agent)
 	if err != nil {
@@ -73,6 +73,12 @@ func (tc *testCluster) agentSignals(t *testing.T) func(name string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// signalAgent sends a signal to the current agent process.
+func (tc *testCluster) signalAgent(t *testing.T, name string) {
+	t.Helper()
+	tc.newAgentSignaler(t)(name)
 }
 
 func checkConflictingWriter(t *testing.T, tc *testCluster) {

@@ -45,11 +45,11 @@ func (o *outage) mustBeKnown(t *testing.T) {
 	})
 }
 
-// start stops the API server and the pod's sandbox.
-func (o *outage) start(t *testing.T) {
+// startOutage stops the API server and the pod's sandbox.
+func (o *outage) startOutage(t *testing.T) {
 	t.Helper()
 	o.stopAPIServer(t)
-	o.startPod(t)
+	o.recreateSandbox(t)
 }
 
 // stopAPIServer stops the API server.
@@ -66,8 +66,8 @@ func (o *outage) stopAPIServer(t *testing.T) {
 	}
 }
 
-// startPod stops the pod's sandbox, so that the kubelet creates a new one.
-func (o *outage) startPod(t *testing.T) {
+// recreateSandbox stops the pod's sandbox; the kubelet then creates a new one.
+func (o *outage) recreateSandbox(t *testing.T) {
 	t.Helper()
 	o.before, o.begin = o.mustSandbox(t, o.a), time.Now()
 	if _, err := o.crictl(t.Context(), "stopp", o.before.id); err != nil {
@@ -84,7 +84,7 @@ func (o *outage) mustRun(t *testing.T) {
 	// Service is unavailable until then.
 	elapsed := eventually(t, 2*readyTimeout, "the pod's application runs in a new sandbox", func(ctx context.Context) (err error) {
 		if now, err = o.sandbox(ctx, o.a); err == nil && now.id == o.before.id {
-			err = errors.New("the old sandbox is ready")
+			err = errors.New("the pod still has its old sandbox")
 		}
 		if err != nil {
 			return err
@@ -102,8 +102,8 @@ func (o *outage) mustRun(t *testing.T) {
 	}
 }
 
-// end starts the API server, and waits until it responds.
-func (o *outage) end(t *testing.T) {
+// endOutage starts the API server, and waits until it responds.
+func (o *outage) endOutage(t *testing.T) {
 	t.Helper()
 	if err := o.node().StartService(t.Context(), cluster.APIServer); err != nil {
 		t.Fatal(err)
@@ -122,8 +122,8 @@ func (o *outage) mustCaptureAgain(t *testing.T) {
 
 func checkAPIServerAway(t *testing.T, tc *testCluster) {
 	o := tc.newOutage(t)
-	o.start(t)
+	o.startOutage(t)
 	o.mustRun(t)
-	o.end(t)
+	o.endOutage(t)
 	o.mustCaptureAgain(t)
 }

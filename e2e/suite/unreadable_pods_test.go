@@ -27,16 +27,16 @@ func unreadableMessage(pod *corev1.Pod) string {
 // checkAgentBackFirst pauses the agent, and resumes it while the API server is unavailable.
 func checkAgentBackFirst(t *testing.T, tc *testCluster) {
 	o := tc.newOutage(t)
-	signal := tc.agentSignals(t)
+	signal := tc.newAgentSignaler(t)
 	o.stopAPIServer(t)
 	// If the test fails, the kubelet restarts the agent after a minute because of its liveness
 	// probe.
 	signal("STOP")
-	o.startPod(t)
+	o.recreateSandbox(t)
 	o.mustNotStart(t, "node agent: no answer within")
 	signal("CONT")
 	o.mustRun(t)
-	o.end(t)
+	o.endOutage(t)
 	o.mustReportReason(t)
 	o.mustCaptureAgain(t)
 }
@@ -45,9 +45,9 @@ func checkAgentBackFirst(t *testing.T, tc *testCluster) {
 func checkAPIServerBackFirst(t *testing.T, tc *testCluster) {
 	o := tc.newOutage(t)
 	tc.removeAgent(t)
-	o.start(t)
+	o.startOutage(t)
 	o.mustNotStart(t, "node agent: ")
-	o.end(t)
+	o.endOutage(t)
 	o.mustRun(t)
 	o.mustReportReason(t)
 	o.mustCaptureAgain(t)

@@ -13,36 +13,48 @@ var figuresBlock = readme.Block{Name: "figures", Command: "make bench"}
 
 // A figure is a row of the table in the README.
 type figure struct {
+	// title is the task in the README.
 	title string
-	row   string
-	// sluice is the entry of Sluice. other is the entry to compare with, or empty; the README calls
-	// it otherTitle.
-	sluice, other, otherTitle string
-	quantities                []Quantity
+	// resultRow is the ID of the row of the results that contains the entries.
+	resultRow string
+	// sluice is the name of Sluice's entry.
+	sluice string
+	// peer is the name of the entry to compare with. It is empty if there is none.
+	peer string
+	// peerTitle is the name of the peer in the README.
+	peerTitle  string
+	quantities []Quantity
 }
 
 // figures are the figures of the README.
 var figures = []figure{
 	{
-		"rules of a new pod, in process", "fresh", "Sluice in process",
-		"the same netlink messages, prepared", "the same netlink messages, encoded beforehand",
-		[]Quantity{Wall},
+		title: "rules of a new pod, in process", resultRow: "fresh", sluice: "Sluice in process",
+		peer:       "the same netlink messages, prepared",
+		peerTitle:  "the same netlink messages, encoded beforehand",
+		quantities: []Quantity{Wall},
 	},
 	{
-		"rules of a new pod, as a process", "process", "rules apply", "istio-init, nftables",
-		"istio-init in nftables mode",
-		[]Quantity{Wall},
+		title: "rules of a new pod, as a process", resultRow: "process", sluice: "rules apply",
+		peer: "istio-init, nftables", peerTitle: "istio-init in nftables mode",
+		quantities: []Quantity{Wall},
 	},
 	{
-		"CNI ADD of a mesh pod", AddRow, WithAgent, "istio-cni, native nftables", "istio-cni",
-		[]Quantity{Wall, Memory},
+		title: "CNI ADD of a mesh pod", resultRow: AddRow, sluice: WithAgent,
+		peer: "istio-cni, native nftables", peerTitle: "istio-cni",
+		quantities: []Quantity{Wall, Memory},
 	},
 	{
-		"new connections per second, 10,000 excluded prefixes", "connect", "Sluice, 10000 prefixes",
-		"istio-iptables, legacy, 10000 prefixes", "istio-init's iptables rules",
-		[]Quantity{Rate},
+		title:     "new connections per second, 10,000 excluded prefixes",
+		resultRow: "connect", sluice: "Sluice, 10000 prefixes",
+		peer:       "istio-iptables, legacy, 10000 prefixes",
+		peerTitle:  "istio-init's iptables rules",
+		quantities: []Quantity{Rate},
 	},
-	{"`rules diff`, default parameters", "diff", "rules diff", "", "none", []Quantity{Wall}},
+	{
+		title: "`rules diff`, default parameters", resultRow: "diff", sluice: "rules diff",
+		peerTitle: "none", quantities: []Quantity{Wall},
+	},
 }
 
 // WriteFigures writes the figures into the README at path.
@@ -74,23 +86,23 @@ func (r *Results) figures() (string, error) {
 		"medians on %d cores, Linux %s:\n\n| task | Sluice | compared with |\n|---|---|---|\n",
 		r.Machine.Cores, version)
 	for _, f := range figures {
-		row := r.Row(f.row)
+		row := r.Row(f.resultRow)
 		if row == nil {
-			return "", fmt.Errorf("the row %q was not measured", f.row)
+			return "", fmt.Errorf("the row %q was not measured", f.resultRow)
 		}
 		own, err := f.value(row, f.sluice)
 		if err != nil {
 			return "", err
 		}
-		other := f.otherTitle
-		if f.other != "" {
-			value, err := f.value(row, f.other)
+		peer := f.peerTitle
+		if f.peer != "" {
+			value, err := f.value(row, f.peer)
 			if err != nil {
 				return "", err
 			}
-			other = value + ": " + other
+			peer = value + ": " + peer
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.title, own, other)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.title, own, peer)
 	}
 	return b.String(), nil
 }
@@ -99,13 +111,13 @@ func (r *Results) figures() (string, error) {
 func (f figure) value(row *Row, name string) (string, error) {
 	entry := row.Entry(name)
 	if entry == nil {
-		return "", fmt.Errorf("%q of the row %q was not measured", name, f.row)
+		return "", fmt.Errorf("%q of the row %q was not measured", name, f.resultRow)
 	}
 	texts := make([]string, len(f.quantities))
 	for i, q := range f.quantities {
 		summary, ok := entry.Values[q]
 		if !ok {
-			return "", fmt.Errorf("%s of %q in the row %q was not measured", q.title(), name, f.row)
+			return "", fmt.Errorf("%s of %q in the row %q was not measured", q.title(), name, f.resultRow)
 		}
 		texts[i] = q.format(summary.Median)
 		if q == Rate {
