@@ -75,20 +75,30 @@ type localRoute struct {
 
 func (r localRoute) family() rules.Family { return r.ip }
 
+// maxRouteAttempts is the maximum number of attempts to add a route that other
+// processes add and remove at the same time.
+const maxRouteAttempts = 100
+
 // add distinguishes EEXIST for this route from EEXIST for another default route
-// of the table.
+// of the table. If the table has neither, another process has removed a route
+// since the kernel returned EEXIST, and add tries again.
 func (r localRoute) add(h *netlink.Handle) error {
-	err := h.RouteAdd(r.kernel())
-	if !errors.Is(err, unix.EEXIST) {
-		return err
+	for range maxRouteAttempts {
+		err := h.RouteAdd(r.kernel())
+		if !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+		found, readErr := r.list(h)
+		switch {
+		case readErr != nil:
+			return readErr
+		case slices.ContainsFunc(found, r.equals):
+			return err
+		case slices.ContainsFunc(found, r.conflicts):
+			return errors.New("the table has another default route")
+		}
 	}
-	switch found, readErr := r.exists(h); {
-	case readErr != nil:
-		return readErr
-	case !found:
-		return errors.New("the table has another default route")
-	}
-	return err
+	return errors.New("other processes add and remove the route continuously")
 }
 
 func (r localRoute) remove(h *netlink.Handle) error { return h.RouteDel(r.kernel()) }
@@ -111,6 +121,14 @@ func (r localRoute) equals(found netlink.Route) bool {
 	want := r.kernel()
 	return found.Type == want.Type && found.Tos == want.Tos && found.LinkIndex == want.LinkIndex &&
 		found.Priority == want.Priority && found.Dst.String() == want.Dst.String()
+}
+
+// conflicts reports whether the kernel refuses this route because of a route of
+// the table.
+func (r localRoute) conflicts(found netlink.Route) bool {
+	want := r.kernel()
+	return found.Tos == want.Tos && found.Priority == want.Priority &&
+		found.Dst.String() == want.Dst.String()
 }
 
 func (r localRoute) String() string {
