@@ -178,7 +178,7 @@ func TestDecodeRules(t *testing.T) {
 			rules.IPv4, "-t nat -p tcp -j DNAT --to-destination 10.0.0.1:80",
 			"meta l4proto tcp counter dnat ip to 10.0.0.1:80",
 		},
-		{rules.IPv4, "-t nat -j MASQUERADE", "counter unknown(target MASQUERADE revision 0)"},
+		{rules.IPv4, "-t nat -j MASQUERADE", "counter unknown(masquerade)"},
 	} {
 		t.Run(tc.family.String()+" "+tc.rule, func(t *testing.T) {
 			ns := netnstest.New(t)

@@ -243,6 +243,11 @@ func TestUnknownsAreEqualOnlyIfTheirDependenciesAre(t *testing.T) {
 		{"snat ip to 1.1.1.1-1.1.1.3", "snat ip to 1.1.1.1-1.1.1.3", true},
 		{"snat ip to 1.1.1.1-1.1.1.3", "snat ip to 1.1.1.2-1.1.1.3", false},
 		{"masquerade", "masquerade random", false},
+		{"masquerade random", "meta l4proto tcp masquerade random", true},
+		{
+			"meta l4proto tcp masquerade to :80-90", "meta l4proto tcp masquerade to :80-91", false,
+		},
+		{"snat ip to 1.1.1.1-1.1.1.3 persistent", "snat ip to 1.1.1.1-1.1.1.3", false},
 		{
 			"snat ip to ip saddr map { 1.1.1.1 : 2.2.2.2 }",
 			"snat ip to ip saddr map { 1.1.1.1 : 2.2.2.2 }", true,

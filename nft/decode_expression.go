@@ -121,7 +121,9 @@ func kindOfExpression(name string) (kind expressionKind, known bool) {
 	case "target":
 		return expressionKind{decode: (*ruleDecoder).decodeExtensionTarget}, true
 	case "masq":
-		return expressionKind{effect: rules.TranslatesSource}, true
+		return expressionKind{
+			decode: (*ruleDecoder).decodeMasquerade, effect: rules.TranslatesSource,
+		}, true
 	case "dup", "fwd", "queue", "flow_offload", "synproxy":
 		return expressionKind{}, true
 	}
@@ -174,6 +176,10 @@ func (d *ruleDecoder) decodeExpression(name string, a attributes) {
 	effect := kind.effect
 	if source := (sourceTranslation{}); errors.As(err, &source) {
 		effect = rules.TranslatesSource
+		if source.text != "" {
+			d.addUnknown(source.text, effect, "")
+			return
+		}
 	}
 	if effect == rules.AnyEffect {
 		// The expression may write to any register.

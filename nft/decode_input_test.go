@@ -127,7 +127,7 @@ func TestEveryExpressionOfTheKernelMayHaveAnyEffect(t *testing.T) {
 		"log": "counter", "notrack": "notrack", "inner": "reads(inner)?", "redir": "redirect",
 		"quota": "reads history(quota 0 bytes)", "lookup": "reads(register . register {})?",
 		"limit":  "draws(limit rate 0/0 seconds burst 0 packets)",
-		"dynset": "(dynset @)?", "masq": "translates source(masq)?",
+		"dynset": "(dynset @)?", "masq": "translates source(masquerade)",
 		"nat":    "translates source(nat: source)?",
 		"reject": "reject with icmp net-unreachable",
 	}

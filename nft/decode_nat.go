@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -69,8 +70,8 @@ func (d *ruleDecoder) decodeRedirect(a attributes) error {
 }
 
 // A sourceTranslation is the error for source NAT for which the model has no action, but only the
-// effect [rules.TranslatesSource].
-type sourceTranslation struct{}
+// effect [rules.TranslatesSource]. text identifies the translation, or is empty.
+type sourceTranslation struct{ text string }
 
 func (sourceTranslation) Error() string { return "source " + errUnsupported.Error() }
 
@@ -81,12 +82,39 @@ func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 	if !ok || last.IsValid() || a.Get(unix.NFTA_NAT_REG_PROTO_MIN) != nil ||
 		a.Get(unix.NFTA_NAT_REG_PROTO_MAX) != nil ||
 		a.Number(unix.NFTA_NAT_FLAGS)&^(natRangeMapIPs|natRangePersistent) != 0 {
+		text := ""
+		if ok && addr.IsValid() {
+			text = d.sourceText(xt.SourceNAT{Addr: addr, LastAddr: last}, a, unix.NFTA_NAT_FLAGS,
+				unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
+		}
 		if err := d.limitNAT(family); err != nil {
 			return err
 		}
-		return sourceTranslation{}
+		return sourceTranslation{text}
 	}
 	return d.translate(family, rules.SNATTo{Addr: addr})
+}
+
+// decodeMasquerade decodes source NAT to an address that the kernel selects.
+func (d *ruleDecoder) decodeMasquerade(a attributes) error {
+	return sourceTranslation{d.sourceText(xt.SourceNAT{Masquerade: true}, a, unix.NFTA_MASQ_FLAGS,
+		unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)}
+}
+
+// sourceText adds the ports and flags to a translation of the source, and returns the text that
+// identifies it, as for xtables. It returns an empty text if the ports or flags are not known.
+func (d *ruleDecoder) sourceText(
+	s xt.SourceNAT, a attributes, flagsAttr, minAttr, maxAttr uint16,
+) string {
+	flags := a.Number(flagsAttr)
+	const known = natRangeMapIPs | natRangeProtoSpecified | natRangeProtoRandom |
+		natRangeProtoRandomFully | natRangePersistent
+	var ok bool
+	if s.Port, s.Last, ok = d.natPorts(a, minAttr, maxAttr); !ok || flags&^known != 0 {
+		return ""
+	}
+	s.SetFlags(flags)
+	return s.String()
 }
 
 // decodeNAT decodes source NAT and destination NAT.

@@ -220,7 +220,7 @@ func TestForeignRulesAreReadOrUnknown(t *testing.T) {
 		chain post { type nat hook postrouting priority 100; masquerade; }
 		chain early { type filter hook ingress device lo priority -500; log; }
 	}`, objects, strings.Join(filter, "\n"), strings.Join(nat, "\n")))
-	want = append(want, "unknown(masq)", "counter")
+	want = append(want, "unknown(masquerade)", "counter")
 
 	rs, err := ReadAll(ns)
 	if err != nil {

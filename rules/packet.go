@@ -46,7 +46,9 @@ type Packet struct {
 	SourceType, DestinationType AddrType
 	// NoReversePath reports that the host would not route the source over InInterface.
 	NoReversePath bool
-	// TransparentSocket reports that the host has a transparent socket for the packet.
+	// TransparentSocket reports that the host has a transparent socket for the packet, which all
+	// kinds of lookup find. The match socket of xtables without --nowildcard does not find a
+	// listener for all addresses (socket_match in net/netfilter/xt_socket.c).
 	TransparentSocket bool
 	// Copy reports that the packet is the copy of a multicast or broadcast packet that this host
 	// has sent and receives itself.

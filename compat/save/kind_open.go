@@ -137,7 +137,7 @@ var openTargets = [...]openKind{
 		options: "--to-source= --random --random-fully --persistent",
 	},
 	{
-		name: "MASQUERADE", target: (*moduleReader).unknownSourceNAT,
+		name: "MASQUERADE", target: (*moduleReader).masquerade,
 		options: "--to-ports= --random --random-fully",
 	},
 	{name: "NETMAP", options: "--to="},
@@ -166,13 +166,6 @@ var openTarget = kind{open: true, target: (*moduleReader).unknownTarget}
 
 func (r *moduleReader) unknownTarget() rules.Action {
 	r.unknown = true
-	return nil
-}
-
-// unknownSourceNAT parses a target that translates the source to an address or port that the text
-// does not determine.
-func (r *moduleReader) unknownSourceNAT() rules.Action {
-	r.unknown, r.effect = true, rules.TranslatesSource
 	return nil
 }
 

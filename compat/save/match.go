@@ -75,11 +75,11 @@ func (r *ruleReader) matchesOf(m *module) []rules.Match {
 	return found
 }
 
-// unknownText returns the text of an unknown match. complete reports that the text is the same as
-// that of an equal match in the kernel. Otherwise the text is the words of the rule, for example
+// unknownText returns the text of an unknown match or target. complete reports that the text is the same as
+// that of an equal one in the kernel. Otherwise the text is the words of the rule, for example
 // because an option is unknown.
 func (r *moduleReader) unknownText() (text string, complete bool) {
-	words := 2 // -m and the name
+	words := 2 // -m or -j, and the name
 	for _, o := range r.options {
 		words += 1 + r.kind.spelled(o.name).values
 		if o.not {

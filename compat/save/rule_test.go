@@ -359,7 +359,7 @@ var ruleCases = []ruleCase{
 		"nat", "-j DNAT --to-destination 10.0.0.1 --random",
 		"counter unknown(-j DNAT --to-destination 10.0.0.1 --random)",
 	},
-	{"nat", "-j MASQUERADE", "counter unknown(-j MASQUERADE)"},
+	{"nat", "-j MASQUERADE", "counter unknown(masquerade)"},
 	{"filter", "-j NFLOG --nflog-group 5", "counter"},
 	{"filter", `-j LOG --log-prefix "a b"`, "counter"},
 	{"filter", "-j NFLOG --nflog-prefix -j", "counter"},
@@ -378,7 +378,7 @@ var ruleCases = []ruleCase{
 	},
 	{
 		"nat", "-p tcp -j MASQUERADE --to-ports 80-90",
-		"meta l4proto tcp counter unknown(-j MASQUERADE --to-ports 80-90)",
+		"meta l4proto tcp counter unknown(masquerade to :80-90)",
 	},
 	{
 		"filter", "-p tcp -j REJECT --reject-with tcp-reset",

@@ -57,7 +57,8 @@ func (r *ruleReader) action() rules.Action {
 	}
 	a := r.target.target(&mr)
 	if mr.unknown {
-		return rules.Unknown{Text: rawText(r.target.words), Effect: mr.effect, State: mr.state}
+		text, _ := mr.unknownText()
+		return rules.Unknown{Text: text, Effect: mr.effect, State: mr.state}
 	}
 	return a
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -116,13 +117,41 @@ func (r *moduleReader) snat() rules.Action {
 	if o == nil {
 		return nil
 	}
-	addresses, ports := splitDestination(o.values[0].text)
-	if ports != "" || strings.Contains(addresses, "-") || r.isRandom() {
-		return r.unknownSourceNAT()
+	w := o.values[0]
+	addresses, ports := splitDestination(w.text)
+	if ports == "" && !strings.Contains(addresses, "-") && !r.isRandom() {
+		a, ok := r.address(addresses)
+		if !ok {
+			r.fail(w, "%s, a range of them, or a port after a colon", r.expectedAddress())
+		}
+		return rules.SNATTo{Addr: a}
 	}
-	a, ok := r.address(addresses)
-	if !ok {
-		r.fail(o.values[0], "%s, a range of them, or a port after a colon", r.expectedAddress())
+	var s xt.SourceNAT
+	if addresses != "" {
+		s.Addr, s.LastAddr = r.toAddresses(w, addresses)
 	}
-	return rules.SNATTo{Addr: a}
+	if ports != "" {
+		s.Port, s.Last = r.toPorts(w, strings.TrimPrefix(ports, ":"))
+	}
+	return r.unknownSource(s)
+}
+
+// masquerade parses the target MASQUERADE, for which the kernel selects the address.
+func (r *moduleReader) masquerade() rules.Action {
+	s := xt.SourceNAT{Masquerade: true}
+	if o := r.option("--to-ports"); o != nil {
+		s.Port, s.Last = r.toPorts(o.values[0], o.values[0].text)
+	}
+	return r.unknownSource(s)
+}
+
+// unknownSource records a translation to a source that the rule does not determine.
+func (r *moduleReader) unknownSource(s xt.SourceNAT) rules.Action {
+	s.Random, s.FullyRandom = r.option("--random") != nil, r.option("--random-fully") != nil
+	s.Persistent = r.option("--persistent") != nil
+	if !r.unknown {
+		r.text = s.String()
+	}
+	r.unknown, r.effect = true, rules.TranslatesSource
+	return nil
 }

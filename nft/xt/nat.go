@@ -40,6 +40,10 @@ const (
 type natRange struct {
 	addr, lastAddr netip.Addr
 	port, last     uint16
+	// flags are the decoded flags. isComplete reports that the range and the flags that
+	// [SourceNAT] has describe a decoded structure completely.
+	flags      uint32
+	isComplete bool
 }
 
 // decodeRange4 decodes a struct nf_nat_ipv4_multi_range_compat.
@@ -66,7 +70,7 @@ func decodeRange(family rules.Family, info []byte, size int) (natRange, bool) {
 // the choice of the address and the port. Flags for the choice within a range are ignored if the
 // range has one value.
 func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (natRange, bool) {
-	var r natRange
+	r := natRange{flags: flags}
 	if flags&natAddrs != 0 {
 		r.addr = addrs[0]
 		switch addrs[0].Compare(addrs[1]) {
@@ -87,8 +91,8 @@ func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (natRange, bool) 
 		}
 	}
 	const random = natRandom | natRandomFully
-	ok := flags&^(natAddrs|natPorts|natPersistent|random) == 0 &&
-		(flags&random == 0 || r.port != 0 && r.last == 0) &&
+	r.isComplete = flags&^(natAddrs|natPorts|natPersistent|random) == 0
+	ok := r.isComplete && (flags&random == 0 || r.port != 0 && r.last == 0) &&
 		(flags&natPersistent == 0 || !r.lastAddr.IsValid())
 	return r, ok
 }
@@ -176,9 +180,89 @@ func encodeRedirect(family rules.Family, a rules.RedirectTo) (Extension, error) 
 func decodeSNAT(family rules.Family, x Extension) rules.Action {
 	r, ok := decodeAnyRange(family, x.Revision, x.Data)
 	if !ok || !r.addr.IsValid() || r.lastAddr.IsValid() || r.port != 0 {
-		return unknownTarget(x, rules.TranslatesSource)
+		return unknownSourceNAT(r, x)
 	}
 	return rules.SNATTo{Addr: r.addr}
+}
+
+// decodeMasquerade decodes MASQUERADE, for which the kernel selects the address.
+func decodeMasquerade(family rules.Family, x Extension) rules.Action {
+	var r natRange
+	switch family {
+	case rules.IPv4:
+		r, _ = decodeRange4(x.Data)
+	case rules.IPv6:
+		r, _ = decodeRange(family, x.Data, rangeSize)
+	}
+	return unknownSourceNAT(r, x)
+}
+
+// unknownSourceNAT returns a translation to a source that the range does not determine.
+func unknownSourceNAT(r natRange, x Extension) rules.Unknown {
+	u := unknownTarget(x, rules.TranslatesSource)
+	masquerade := x.Name == "MASQUERADE"
+	if r.isComplete && !(masquerade && r.addr.IsValid()) {
+		s := SourceNAT{
+			Masquerade: masquerade,
+			Addr:       r.addr, LastAddr: r.lastAddr, Port: r.port, Last: r.last,
+		}
+		s.SetFlags(r.flags)
+		u.Text, u.Data = s.String(), "" // the text identifies the translation
+	}
+	return u
+}
+
+// A SourceNAT is a translation of the source for which the kernel selects the address or the port.
+// A zero address or port means that the rule does not limit it. A range of one value has no last
+// value. Like a [Limit] it has the same text wherever it was read, also as an expression of
+// nftables.
+type SourceNAT struct {
+	Masquerade                      bool
+	Addr, LastAddr                  netip.Addr
+	Port, Last                      uint16
+	Random, FullyRandom, Persistent bool
+}
+
+// SetFlags sets Random, FullyRandom and Persistent from flags of NAT (NF_NAT_RANGE_* in
+// linux/netfilter/nf_nat.h).
+func (s *SourceNAT) SetFlags(flags uint32) {
+	s.Random, s.FullyRandom = flags&natRandom != 0, flags&natRandomFully != 0
+	s.Persistent = flags&natPersistent != 0
+}
+
+// String returns the translation in nft's syntax.
+func (s SourceNAT) String() string {
+	text, to := "snat", ""
+	if s.Masquerade {
+		text = "masquerade"
+	}
+	if s.Addr.IsValid() {
+		to = s.Addr.String()
+		if s.LastAddr.IsValid() {
+			to += "-" + s.LastAddr.String()
+		}
+		if s.Port != 0 && s.Addr.Is6() {
+			to = "[" + to + "]"
+		}
+	}
+	if s.Port != 0 {
+		to += fmt.Sprintf(":%d", s.Port)
+		if s.Last != 0 {
+			to += fmt.Sprintf("-%d", s.Last)
+		}
+	}
+	if to != "" {
+		text += " to " + to
+	}
+	for _, flag := range [...]struct {
+		name string
+		set  bool
+	}{{"random", s.Random}, {"fully-random", s.FullyRandom}, {"persistent", s.Persistent}} {
+		if flag.set {
+			text += " " + flag.name
+		}
+	}
+	return text
 }
 
 func encodeSNAT(family rules.Family, a rules.SNATTo) (Extension, error) {
@@ -219,7 +303,7 @@ func decodeDNAT(family rules.Family, revision uint32, info []byte) rules.Action 
 }
 
 func encodeDNAT(family rules.Family, a rules.DNATTo) (Extension, error) {
-	r := natRange{a.Addr, a.LastAddr, a.Port, a.Last}
+	r := natRange{addr: a.Addr, lastAddr: a.LastAddr, port: a.Port, last: a.Last}
 	if !r.addr.IsValid() && r.port == 0 {
 		return Extension{}, errors.New("DNAT to port 0")
 	}

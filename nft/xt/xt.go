@@ -128,7 +128,7 @@ func decodeTarget(family rules.Family, x Extension) rules.Action {
 	case key{"SNAT", 0}, key{"SNAT", 1}, key{"SNAT", 2}:
 		return decodeSNAT(family, x)
 	case key{"MASQUERADE", 0}:
-		return unknownTarget(x, rules.TranslatesSource)
+		return decodeMasquerade(family, x)
 	case key{"RATEEST", 0}:
 		u := unknownTarget(x, rules.Writes)
 		u.State = StateOfRates
