@@ -94,7 +94,7 @@ func (tr *translator) convertMatch(m rules.Match) (matchAlternatives, []rules.Ma
 		return options, nil, err
 	case rules.MatchTCPFlags:
 		if m.Mask == 0 && m.Value == 0 {
-			return negated(m.Not, always), nil, nil
+			return negateIf(m.Not, always), nil, nil
 		}
 	case rules.Unknown:
 		return nil, nil, fmt.Errorf("%s is unknown to the model", m)
@@ -102,8 +102,8 @@ func (tr *translator) convertMatch(m rules.Match) (matchAlternatives, []rules.Ma
 	return matchAlternatives{{m}}, nil, nil
 }
 
-// negated returns c, which is always or never, or its opposite if not is set.
-func negated(not bool, c matchAlternatives) matchAlternatives {
+// negateIf returns c, which is always or never, or its opposite if not is set.
+func negateIf(not bool, c matchAlternatives) matchAlternatives {
 	if not == (len(c) > 0) {
 		return never
 	}
@@ -158,7 +158,7 @@ func (tr *translator) addresses(m rules.MatchAddr) (matchAlternatives, []rules.M
 	for _, r := range m.Ranges {
 		for _, p := range r.Prefixes() {
 			if p.Bits() == 0 {
-				return negated(m.Not, always), nil
+				return negateIf(m.Not, always), nil
 			}
 			list = append(list, rules.MatchAddr{
 				Side: m.Side, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(p)},
@@ -198,7 +198,7 @@ func (tr *translator) owners(m rules.MatchOwner) (matchAlternatives, error) {
 // ports returns conditions of up to 15 ports each, the maximum of a multiport match.
 func ports(m rules.MatchPort) matchAlternatives {
 	if slices.Equal(m.Ports, []rules.PortRange{{First: 0, Last: 1<<16 - 1}}) {
-		return negated(m.Not, always)
+		return negateIf(m.Not, always)
 	}
 	options, all := matchAlternatives{}, []rules.Match(nil)
 	for rest := m.Ports; len(rest) > 0; {

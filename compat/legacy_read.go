@@ -139,11 +139,11 @@ func establishedPackets(desired, current tables) uint64 {
 // compare returns the differences of tables of iptables-legacy and routes. It ignores Count
 // actions, because every rule in the kernel has counters.
 func compare(want, got rules.Ruleset) []rules.Difference {
-	return rules.Compare(uncounted(want), uncounted(got))
+	return rules.Compare(withoutCounters(want), withoutCounters(got))
 }
 
-// uncounted returns the ruleset without Count actions.
-func uncounted(rs rules.Ruleset) rules.Ruleset {
+// withoutCounters returns the ruleset without Count actions.
+func withoutCounters(rs rules.Ruleset) rules.Ruleset {
 	rs.Tables = slices.Clone(rs.Tables)
 	for i := range rs.Tables {
 		chains := slices.Clone(rs.Tables[i].Chains)

@@ -74,8 +74,8 @@ func (a *applier) planFrom(old *foundTable, generation uint32) (step, error) {
 }
 
 // planFromSnapshot plans from the state that the caller passed, and clears it. Discard the result
-// if its transaction is nil: the state may be outdated, which only the kernel's generation check of
-// a transaction detects.
+// if its transaction is nil: the state may be outdated, and only the kernel's generation check of a
+// transaction detects this.
 func (a *applier) planFromSnapshot() step {
 	s := a.snapshot
 	a.snapshot = Snapshot{}

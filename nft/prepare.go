@@ -12,7 +12,7 @@ import (
 // equal parameters. It is safe for concurrent use. [Prepare] returns it.
 type Prepared struct {
 	ruleset rules.Ruleset
-	// creation returns the transaction of a first installation, which it encodes on the first call.
+	// creation returns the transaction of a first installation. It encodes it on the first call.
 	creation func() (*Transaction, error)
 }
 

@@ -26,7 +26,7 @@ func changedSets(want *rules.Table, found *foundTable) ([]setChange, bool) {
 		if i < 0 || foundSets[i].Family() != w.Family() {
 			return nil, false
 		}
-		if removed, added := unshared(foundSets[i].Ranges, w.Ranges); len(removed)+len(added) > 0 {
+		if removed, added := diffRanges(foundSets[i].Ranges, w.Ranges); len(removed)+len(added) > 0 {
 			if found.elements[w.Set] != addrElementCount(foundSets[i].Ranges) || !needsSet(w) {
 				return nil, false
 			}
@@ -69,10 +69,10 @@ func withSets(t rules.Table, other *rules.Table) rules.Table {
 	return t
 }
 
-// unshared returns the ranges of a that are not in b, and the ranges of b that are not in a. Both
+// diffRanges returns the ranges of a that are not in b, and the ranges of b that are not in a. Both
 // must be sorted. It skips the common beginning and end, because usually only a few adjacent ranges
 // differ.
-func unshared(a, b []netipx.IPRange) (onlyA, onlyB []netipx.IPRange) {
+func diffRanges(a, b []netipx.IPRange) (onlyA, onlyB []netipx.IPRange) {
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
 		a, b = a[1:], b[1:]
 	}

@@ -38,7 +38,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 	return nil
 }
 
-// add is Add without the output of the result, which it returns.
+// add is Add, but returns the result instead of printing it.
 func (c *call) add() (_ []byte, err error) {
 	// Package skel refuses the host's namespace only after the verb has printed its result.
 	if c.sandbox, err = openSandbox(c.args); err != nil {

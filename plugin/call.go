@@ -76,7 +76,7 @@ func (c *call) allowAgentPod(configErr error) error {
 func (c *call) do(work func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = c.panicked(v, debug.Stack())
+			err = c.panicError(v, debug.Stack())
 		}
 		c.end(err)
 	}()
@@ -169,7 +169,7 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 		if faults := rules.Faults(nil); errors.As(err, &faults) {
 			count = len(faults)
 		}
-		message := counted(fmt.Sprintf("pod %s has", c.ref.Shown()), count, "invalid setting")
+		message := countText(fmt.Sprintf("pod %s has", c.ref.Shown()), count, "invalid setting")
 		return rules.Redirect{}, failure(CodeParameters, message, err)
 	}
 	return r, nil

@@ -63,7 +63,7 @@ func (p *Plugin) removeFrom(args *skel.CmdArgs) error {
 		return nil
 	}
 	defer func() { _ = ns.Close() }()
-	if isHost(ns) && !overridden(args) {
+	if isHost(ns) && !allowsHostNamespace(args) {
 		return nil
 	}
 	return p.removeRules(ns)

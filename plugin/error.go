@@ -57,7 +57,7 @@ func details(err error) string {
 func configFailure(err error) *types.Error {
 	var faults rules.Faults
 	if errors.As(err, &faults) {
-		message := counted("the plugin's configuration has", len(faults), "invalid field")
+		message := countText("the plugin's configuration has", len(faults), "invalid field")
 		return failure(types.ErrInvalidNetworkConfig, message, err)
 	}
 	return failure(types.ErrDecodingFailure, "the plugin's configuration cannot be read", err)
@@ -74,8 +74,8 @@ func podFailure(ref source.Ref, err error) *types.Error {
 	return failure(code, fmt.Sprintf(format, ref.Shown(), source.KindOf(err)), err)
 }
 
-// counted returns "has 1 invalid field" or "has 2 invalid fields".
-func counted(before string, n int, noun string) string {
+// countText returns "has 1 invalid field" or "has 2 invalid fields".
+func countText(before string, n int, noun string) string {
 	if n != 1 {
 		noun += "s"
 	}

@@ -12,22 +12,22 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// guarded returns the verb with its panics turned into errors. The runtime would otherwise report
-// only that the plugin has exited.
-func (p *Plugin) guarded(verb func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
+// withoutPanics returns the verb with its panics turned into errors. The runtime would otherwise
+// report only that the plugin has exited.
+func (p *Plugin) withoutPanics(verb func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
 	return func(args *skel.CmdArgs) (err error) {
 		defer func() {
 			if v := recover(); v != nil {
-				err = p.panicked(v, debug.Stack())
+				err = p.panicError(v, debug.Stack())
 			}
 		}()
 		return verb(args)
 	}
 }
 
-// panicked returns the error for a panic, and prints its stack, which is hard to read in a JSON
+// panicError returns the error for a panic, and prints its stack, which is hard to read in a JSON
 // log.
-func (p *Plugin) panicked(v any, stack []byte) error {
+func (p *Plugin) panicError(v any, stack []byte) error {
 	for {
 		err, _ := v.(error)
 		var inner *netns.Panic // of a function that ran on another thread

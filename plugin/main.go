@@ -52,6 +52,6 @@ func (p *Plugin) completeDel(refusal *types.Error, input *stdinTee) *types.Error
 	if args.StdinData, err = input.wait(stdinTimeout); err != nil {
 		fmt.Fprintf(p.Stderr, "DEL continues without its configuration: %v\n", err)
 	}
-	_ = p.guarded(p.Del)(args)
+	_ = p.withoutPanics(p.Del)(args)
 	return nil
 }

@@ -80,10 +80,10 @@ func (p *Plugin) openLog(c *config.Config) (*zap.Logger, func()) {
 // Funcs returns the verbs for package skel. A panic in a verb becomes an error.
 func (p *Plugin) Funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{
-		Add:    p.guarded(p.Add),
-		Check:  p.guarded(p.Check),
-		Del:    p.guarded(p.Del),
-		GC:     p.guarded(p.GC),
-		Status: p.guarded(p.Status),
+		Add:    p.withoutPanics(p.Add),
+		Check:  p.withoutPanics(p.Check),
+		Del:    p.withoutPanics(p.Del),
+		GC:     p.withoutPanics(p.GC),
+		Status: p.withoutPanics(p.Status),
 	}
 }

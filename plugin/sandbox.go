@@ -24,7 +24,7 @@ func openSandbox(args *skel.CmdArgs) (sandbox, error) {
 		return sandbox{err: failure(types.ErrInvalidNetNS,
 			"the network namespace of the pod cannot be opened", err)}, nil
 	}
-	if isHost(ns) && !overridden(args) {
+	if isHost(ns) && !allowsHostNamespace(args) {
 		_ = ns.Close()
 		return sandbox{}, failure(types.ErrInvalidNetNS,
 			"CNI_NETNS is the network namespace of the host", nil)
@@ -37,7 +37,8 @@ func (s sandbox) close() { _ = s.ns.Close() }
 // isHost reports whether the namespace is the one that the plugin runs in.
 func isHost(ns *netns.NS) bool { return ns.ID() == (*netns.NS)(nil).ID() }
 
-// overridden reports whether the caller allows the namespace of the host: see package skel.
-func overridden(args *skel.CmdArgs) bool {
+// allowsHostNamespace reports whether the caller allows the namespace of the host: see package
+// skel.
+func allowsHostNamespace(args *skel.CmdArgs) bool {
 	return args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "true")
 }

@@ -19,8 +19,8 @@ type Packet struct {
 	// Owner is the owner of the sending socket; nil at Prerouting, and for packets that the kernel
 	// itself sends.
 	Owner *Owner
-	// KernelSocket reports that the packet has a socket of the kernel, as an echo reply and a TCP
-	// reset do, which has no owner.
+	// KernelSocket reports that the packet has a socket of the kernel, like an echo reply or a TCP
+	// reset. Such a socket has no owner.
 	KernelSocket  bool
 	Mark          uint32
 	ConntrackMark uint32

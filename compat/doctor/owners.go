@@ -166,7 +166,7 @@ func (d *diagnosis) checkIstio() {
 const removeIstio = "run rules cleanup --istio to remove them"
 
 // checkIstioRules reports rules of Istio's programs. verdict is the begin of the finding's verdict.
-// savesMarks reports that the rules save marks to connections, which conflicts with TPROXY.
+// savesMarks reports that the rules save marks to connections. Such rules conflict with TPROXY.
 func (d *diagnosis) checkIstioRules(verdict string, savesMarks bool) {
 	switch {
 	case !d.usesTProxy():

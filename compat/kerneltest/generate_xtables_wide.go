@@ -78,7 +78,7 @@ func implicit(term string) bool {
 var (
 	// devgroup is not among them: in a chain of iptables-nft that output jumps to, the kernel
 	// (6.18) does not refuse --src-group, and devgroup_mt in net/netfilter/xt_devgroup.c then reads
-	// the group of an interface that there is not, which kills the sender.
+	// the group of an interface that does not exist. The kernel kills the sender.
 	wideXTMatches = []string{
 		"-m helper --helper ftp", "-m conntrack --ctexpire 0:100",
 		"-m conntrack ! --ctstate NEW,ESTABLISHED ! --ctstatus CONFIRMED",

@@ -64,7 +64,7 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 		}
 		observations[i].Err = err
 	}
-	sights, err := n.logged()
+	sights, err := n.logEntries()
 	if err != nil {
 		return nil, err
 	}
@@ -139,9 +139,9 @@ func (o *Observation) check(p *rules.Packet) error {
 	return nil
 }
 
-// logged returns the log entries of the packets that were sent. It repeats the sentinel, because a
-// busy machine may lose or delay it.
-func (n *Network) logged() (sights []LogEntry, err error) {
+// logEntries returns the log entries of the packets that were sent. It repeats the sentinel,
+// because a busy machine may lose or delay it.
+func (n *Network) logEntries() (sights []LogEntry, err error) {
 	n.token++
 	for begin := time.Now(); ; {
 		if err := n.sentinel("eth0"); err != nil {
@@ -170,7 +170,7 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 		return err
 	}
 	var inner []byte
-	e, ok := known(p)
+	e, ok := knownConnection(p)
 	if p.State == rules.Related {
 		// The error refers to a packet of a connection of the receiver.
 		n.flows++
@@ -194,8 +194,9 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 	return nil
 }
 
-// known returns the connection of the packet, and reports whether it must exist before the packet.
-func known(p *rules.Packet) (entry, bool) {
+// knownConnection returns the connection of the packet, and reports whether it must exist before
+// the packet.
+func knownConnection(p *rules.Packet) (entry, bool) {
 	own := tuple{p.Protocol, p.Source, p.Destination}
 	if p.Reply {
 		own = own.reversed()

@@ -151,7 +151,7 @@ func (n *Network) tracePaths(
 	for i := range packets {
 		packets[i].NoListener = !listeners
 	}
-	traced, observations, err := n.traced(packets)
+	traced, observations, err := n.sendTraced(packets)
 	if err != nil {
 		return err
 	}
@@ -209,9 +209,9 @@ func sharesHeader(packets []rules.Packet, i int) bool {
 // traceRate is high enough for all packets of a trial.
 const traceRate = 1_000_000
 
-// traced sends the packets while they are traced. It returns the trace of each packet without the
-// events of the witness, or nil.
-func (n *Network) traced(packets []rules.Packet) (
+// sendTraced sends the packets while they are traced. It returns the trace of each packet without
+// the events of the witness, or nil.
+func (n *Network) sendTraced(packets []rules.Packet) (
 	found []*trace.Packet, observations []Observation, err error,
 ) {
 	log, err := trace.OpenLog(n.Pod, 0)

@@ -33,7 +33,7 @@ func (in *reader) readJSON(file string, text []byte) error {
 	for i, object := range document.Objects {
 		for kind, body := range object {
 			if err := in.readObject(kind, body); err != nil {
-				return fmt.Errorf("%s: object %d, %s: %w", file, i+1, kind, mistyped(err))
+				return fmt.Errorf("%s: object %d, %s: %w", file, i+1, kind, describeTypeError(err))
 			}
 		}
 	}
@@ -46,7 +46,7 @@ func notJSON(file string, text []byte, err error) error {
 	const want = "the output of nft -j list ruleset"
 	syntax := (*json.SyntaxError)(nil)
 	if !errors.As(err, &syntax) {
-		return fmt.Errorf("%s: %w: want %s", file, mistyped(err), want)
+		return fmt.Errorf("%s: %w: want %s", file, describeTypeError(err), want)
 	}
 	// The offset is the offset after the first wrong byte, or the end of the text.
 	at := min(int(syntax.Offset), len(text))
@@ -64,9 +64,9 @@ func notJSON(file string, text []byte, err error) error {
 	return e
 }
 
-// mistyped describes a value of the wrong type in JSON's terms instead of Go's, and truncates a
-// long value.
-func mistyped(err error) error {
+// describeTypeError describes a value of the wrong type in JSON's terms instead of Go's, and
+// truncates a long value.
+func describeTypeError(err error) error {
 	wrong := (*json.UnmarshalTypeError)(nil)
 	if !errors.As(err, &wrong) {
 		return err

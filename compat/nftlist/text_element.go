@@ -37,7 +37,7 @@ func parsePair(tokens []token) json.RawMessage {
 		return parseKey(tokens)
 	}
 	if colon == 0 || colon+1 == len(tokens) {
-		return unsupported(tokens)
+		return unsupportedExpression(tokens)
 	}
 	key, data := parseKey(tokens[:colon]), tokens[colon+1:]
 	switch {
@@ -70,14 +70,14 @@ func parseKey(tokens []token) json.RawMessage {
 		size := 2
 		switch name := rest[0].text; {
 		case rest[0].kind != word:
-			return unsupported(tokens)
+			return unsupportedExpression(tokens)
 		case name == "counter":
 			size, _ = parseCounter(rest)
 			fields[name] = nil
 		case name == "comment" || name == "timeout" || name == "expires":
 			fields[name] = ""
 		default:
-			return unsupported(tokens)
+			return unsupportedExpression(tokens)
 		}
 		rest = rest[min(size, len(rest)):]
 	}
@@ -92,12 +92,12 @@ func parseConcat(tokens []token) json.RawMessage {
 	var parts []json.RawMessage
 	for i := 0; i < len(tokens); i += 2 {
 		if i+1 < len(tokens) && !tokens[i+1].is(".") || tokens[i].is(".") {
-			return unsupported(tokens)
+			return unsupportedExpression(tokens)
 		}
 		parts = append(parts, parseValue(tokens[i]))
 	}
 	if len(tokens)%2 == 0 {
-		return unsupported(tokens)
+		return unsupportedExpression(tokens)
 	}
 	return encode(map[string]any{"concat": parts})
 }

@@ -64,7 +64,7 @@ func parseMapped(tokens []token) (int, json.RawMessage) {
 // parseExpression reads a property of packets or a computation.
 func parseExpression(tokens []token) (int, json.RawMessage) {
 	if len(tokens) > 0 && tokens[0].kind == word && isShort(tokens[0].text) {
-		return 1, keyed("meta", tokens[0].text)
+		return 1, keyExpression("meta", tokens[0].text)
 	}
 	if len(tokens) < 2 || tokens[0].kind != word || tokens[1].kind != word {
 		return 0, nil
@@ -74,9 +74,9 @@ func parseExpression(tokens []token) (int, json.RawMessage) {
 	case first == "ct" && (second == "original" || second == "reply"):
 		return parseDirected(tokens)
 	case first == "meta" || first == "ct":
-		return 2, keyed(first, second)
+		return 2, keyExpression(first, second)
 	case first == "socket" && second != "cgroupv2":
-		return 2, keyed(first, second)
+		return 2, keyExpression(first, second)
 	case first == "fib":
 		return parseFib(tokens)
 	case isComputation(tokens[0]):
@@ -89,8 +89,8 @@ func parseExpression(tokens []token) (int, json.RawMessage) {
 	return 0, nil
 }
 
-// keyed returns an expression with a key, such as {"meta": {"key": "mark"}}.
-func keyed(kind, key string) json.RawMessage {
+// keyExpression returns an expression with a key, such as {"meta": {"key": "mark"}}.
+func keyExpression(kind, key string) json.RawMessage {
 	return encode(map[string]any{kind: map[string]string{"key": key}})
 }
 

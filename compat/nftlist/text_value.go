@@ -16,8 +16,9 @@ func encode(value any) json.RawMessage {
 	return text
 }
 
-// unsupported returns an expression that the compiler does not support. It contains only the text.
-func unsupported(tokens []token) json.RawMessage {
+// unsupportedExpression returns an expression that the compiler does not support. It contains only
+// the text.
+func unsupportedExpression(tokens []token) json.RawMessage {
 	var text strings.Builder
 	for _, t := range tokens {
 		text.WriteString(t.text + " ")
@@ -31,7 +32,7 @@ func parseValue(t token) json.RawMessage {
 	case t.kind == quoted && !strings.HasPrefix(t.text, "@"):
 		return encode(t.text)
 	case t.kind != word || strings.ContainsAny(t.text, `"`):
-		return unsupported([]token{t})
+		return unsupportedExpression([]token{t})
 	case t.text == "missing" || t.text == "exists":
 		return encode(t.text == "exists")
 	}

@@ -33,8 +33,8 @@ func (o *optionKind) begins(text string) bool {
 	return strings.HasPrefix(o.name, text) || strings.HasPrefix(o.other, text)
 }
 
-// spelled returns the option with the spelling, or nil.
-func (k *kind) spelled(name string) *optionKind {
+// optionSpelled returns the option with the spelling, or nil.
+func (k *kind) optionSpelled(name string) *optionKind {
 	for i := range k.options {
 		if o := &k.options[i]; o.name == name || o.other == name {
 			return o

@@ -276,11 +276,11 @@ func syntaxErrorAt(file string, e *logEntry, want string) *SyntaxError {
 // IPv6. The final state contains all tables of the input. A run that fails or removes rules may
 // leave no table.
 func (r *istioRun) isTruncated(family rules.Family, text *logEntry, tables []rules.Table) bool {
-	if r.failure() != "" || r.configured("CLEANUP_ONLY") == "true" {
+	if r.failure() != "" || r.configValue("CLEANUP_ONLY") == "true" {
 		return false
 	}
 	given := r.input[family]
-	required := family == rules.IPv4 || isEnabled(r.configured("ENABLE_INBOUND_IPV6")) ||
+	required := family == rules.IPv4 || isEnabled(r.configValue("ENABLE_INBOUND_IPV6")) ||
 		text == r.last && (given == nil || r.config == nil)
 	if len(tables) == 0 && required {
 		return true
@@ -315,7 +315,7 @@ func (r *istioRun) unreadable(file string, log string, entries []logEntry) error
 	case len(r.final) == 0 && r.failure() != "":
 		return errorAt(r.last,
 			"the final state before it: of a run that failed, nothing else says what it left")
-	case isEnabled(r.configured("ENABLE_INBOUND_IPV6")) && r.final[rules.IPv6] == nil &&
+	case isEnabled(r.configValue("ENABLE_INBOUND_IPV6")) && r.final[rules.IPv6] == nil &&
 		r.input[rules.IPv6] == nil:
 		return errorAt(r.last, "the rules of IPv6 after it, because the run captures IPv6")
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// configured returns a value of the printed configuration, or an empty string.
-func (r *istioRun) configured(key string) string {
+// configValue returns a value of the printed configuration, or an empty string.
+func (r *istioRun) configValue(key string) string {
 	if r.config != nil {
 		for _, l := range r.config.lines[1:] {
 			if value, ok := strings.CutPrefix(l.text, key+"="); ok {
@@ -34,7 +34,7 @@ func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, 
 			c.values[key] = configValue{value, l.number}
 		}
 	}
-	if r.configured("CLEANUP_ONLY") == "true" {
+	if r.configValue("CLEANUP_ONLY") == "true" {
 		return nil, nil, fmt.Errorf("%s:%d: the run only removed rules", file, c.title)
 	}
 	redirect := c.redirect()

@@ -81,7 +81,7 @@ func (r *ruleReader) matchesOf(m *module) []rules.Match {
 func (r *moduleReader) unknownText() (text string, complete bool) {
 	words := 2 // -m or -j, and the name
 	for _, o := range r.options {
-		words += 1 + r.kind.spelled(o.name).values
+		words += 1 + r.kind.optionSpelled(o.name).values
 		if o.not {
 			words++
 		}
@@ -104,9 +104,9 @@ func (r *moduleReader) requireProtocol(protocols ...rules.Protocol) {
 	r.fail(r.flag, "%s beside it", strings.Join(names, " or "))
 }
 
-// required returns an option of the module. If it was not given, required reports an error and
-// returns nil.
-func (r *moduleReader) required(name string) *option {
+// requiredOption returns an option of the module. If it was not given, requiredOption reports an
+// error and returns nil.
+func (r *moduleReader) requiredOption(name string) *option {
 	o := r.option(name)
 	if o == nil {
 		r.fail(r.flag, "%s after it", name)
@@ -116,7 +116,7 @@ func (r *moduleReader) required(name string) *option {
 
 // comments parses the match comment. It returns no match.
 func (r *moduleReader) comments() []rules.Match {
-	if o := r.required("--comment"); o != nil {
+	if o := r.requiredOption("--comment"); o != nil {
 		r.rejectNegation(o.flag, o.not)
 		r.comment = append(r.comment, o.values[0].text)
 	}

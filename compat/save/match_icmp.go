@@ -122,7 +122,7 @@ var anyCode = rules.Range[uint16]{Last: 1<<16 - 1}
 // icmpOption parses the option with the name, whose value is a type with an optional code. It
 // returns no match if all types and codes match.
 func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpName) []rules.Match {
-	o := r.required(name)
+	o := r.requiredOption(name)
 	if o == nil {
 		return nil
 	}

@@ -8,7 +8,7 @@ func (r *moduleReader) matchConnmark() []rules.Match { return r.markOption(true)
 
 // markOption parses the option --mark of the matches mark and connmark.
 func (r *moduleReader) markOption(conntrack bool) []rules.Match {
-	o := r.required("--mark")
+	o := r.requiredOption("--mark")
 	if o == nil {
 		return nil
 	}

@@ -232,7 +232,7 @@ func exactOption(modules []*module, flag word) (*module, *optionKind) {
 		return nil, nil
 	}
 	for _, m := range slices.Backward(modules) {
-		if o := m.spelled(flag.raw); o != nil {
+		if o := m.optionSpelled(flag.raw); o != nil {
 			return m, o
 		}
 	}
@@ -242,7 +242,7 @@ func exactOption(modules []*module, flag word) (*module, *optionKind) {
 // isProtocolOption reports whether the match that the rule's protocol implies has the option.
 func (r *ruleReader) isProtocolOption(flag word) bool {
 	m := r.protocolModule()
-	return m != nil && flag.isOption() && m.spelled(flag.raw) != nil
+	return m != nil && flag.isOption() && m.optionSpelled(flag.raw) != nil
 }
 
 // findOption is like exactOption, but like getopt_long it also accepts an unambiguous prefix of a

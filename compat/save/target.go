@@ -114,7 +114,7 @@ func (r *moduleReader) track() rules.Action {
 
 // tproxy parses the target TPROXY.
 func (r *moduleReader) tproxy() rules.Action {
-	o := r.required("--on-port")
+	o := r.requiredOption("--on-port")
 	if o == nil {
 		return nil
 	}

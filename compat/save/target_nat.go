@@ -46,7 +46,7 @@ func (r *moduleReader) toPorts(w word, text string) (first, last uint16) {
 // dnat parses the target DNAT: "[ADDRESS[-ADDRESS]][:PORT[-PORT[/BASE]]]", for IPv6 with brackets
 // around the addresses if ports follow.
 func (r *moduleReader) dnat() rules.Action {
-	o := r.required("--to-destination")
+	o := r.requiredOption("--to-destination")
 	if o == nil {
 		return nil
 	}
@@ -113,7 +113,7 @@ func (r *moduleReader) toAddresses(w word, text string) (first, last netip.Addr)
 // snat parses the target SNAT. A translation to other than a single address is unknown, because the
 // kernel selects the address or the port.
 func (r *moduleReader) snat() rules.Action {
-	o := r.required("--to-source")
+	o := r.requiredOption("--to-source")
 	if o == nil {
 		return nil
 	}

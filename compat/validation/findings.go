@@ -18,7 +18,7 @@ func (t *probe) result(o observation, rulesMatch bool) Check {
 	if o.source.IsValid() {
 		packet.Source = o.source
 	}
-	c.Packet, c.Found = packet.String(), t.finding(o)
+	c.Packet, c.Found = packet.String(), t.outcomeText(o)
 	c.Status = Failed
 	switch {
 	case o.outcome == unknown:
@@ -53,8 +53,8 @@ func (t *probe) isExpected(o observation) bool {
 	return !original.IsValid() || original == t.packet.Destination
 }
 
-// finding describes the observed outcome of the probe.
-func (t *probe) finding(o observation) string {
+// outcomeText describes the observed outcome of the probe.
+func (t *probe) outcomeText(o observation) string {
 	to := t.packet.Destination
 	switch o.outcome {
 	case unsent:

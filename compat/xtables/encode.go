@@ -88,11 +88,12 @@ func (e *encoder) writeRule(r *Rule) error {
 // kernels before 4.11 it may report false for equal tables, because these kernels return internal
 // state in the structures of some matches.
 func (l *layout) same(a, b *blob) bool {
-	return a.offsets == b.offsets && bytes.Equal(l.cleared(a.entries), l.cleared(b.entries))
+	return a.offsets == b.offsets &&
+		bytes.Equal(l.withoutKernelFields(a.entries), l.withoutKernelFields(b.entries))
 }
 
-// cleared returns a copy of the entries without the fields that the kernel changes.
-func (l *layout) cleared(entries []byte) []byte {
+// withoutKernelFields returns a copy of the entries without the fields that the kernel changes.
+func (l *layout) withoutKernelFields(entries []byte) []byte {
 	entries = slices.Clone(entries)
 	l.clearKernelFields(entries)
 	return entries

@@ -89,7 +89,7 @@ func (r *Rule) Hits() rules.Hits { return r.layout.countersOf(r.entry) }
 // Identity returns the header, the matches and the target of the rule as bytes. Two rules of the
 // same family are equal if their identities are equal.
 func (r *Rule) Identity() string {
-	e := r.layout.cleared(r.entry)
+	e := r.layout.withoutKernelFields(r.entry)
 	if r.jump != "" || r.fallsThrough {
 		// The target contains the offset of an entry, which depends on the other rules.
 		at := r.layout.targetOf(r.entry) + extensionSize

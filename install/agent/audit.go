@@ -87,8 +87,8 @@ func (a *Agent) podChanged(namespace, name string) {
 	}
 }
 
-// namespaceChanged tells ambient mode that a namespace has changed, whose label may change the mode
-// of its pods.
+// namespaceChanged tells ambient mode that a namespace has changed, because the label of the
+// namespace may change the mode of its pods.
 func (a *Agent) namespaceChanged(name string) {
 	if a.ambient != nil {
 		a.ambient.pods.Changed(name, "")

@@ -61,9 +61,9 @@ func (a *Agent) runtimePart() observe.Part {
 	return observe.Part{Name: observe.Runtime, Reasons: []string{b.String()}}
 }
 
-// bypassed reports whether the runtime uses a configuration without the plugin, according to the
+// isBypassed reports whether the runtime uses a configuration without the plugin, according to the
 // node's files.
-func (r *reporter) bypassed() bool {
+func (r *reporter) isBypassed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lastReported.bypassed

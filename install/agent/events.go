@@ -111,7 +111,7 @@ func (ne *nodeEvents) run(ctx context.Context) {
 
 // deliver sends the pending events until a request fails, and reports whether all were sent.
 func (ne *nodeEvents) deliver(ctx context.Context) bool {
-	for _, e := range ne.pending(time.Now()) {
+	for _, e := range ne.pendingEvents(time.Now()) {
 		deadlineCtx, cancel := context.WithTimeout(ctx, eventTimeout)
 		err := ne.send(deadlineCtx, e.Event)
 		cancel()
@@ -125,8 +125,9 @@ func (ne *nodeEvents) deliver(ctx context.Context) bool {
 	return true
 }
 
-// pending returns the events that have not been reported, and removes ended problems from reported.
-func (ne *nodeEvents) pending(at time.Time) []nodeEvent {
+// pendingEvents returns the events that have not been reported, and removes ended problems from
+// reported.
+func (ne *nodeEvents) pendingEvents(at time.Time) []nodeEvent {
 	ne.mu.Lock()
 	defer ne.mu.Unlock()
 	event := cluster.Event{About: cluster.NodeObject(ne.node), Node: ne.node, Time: at}
@@ -138,7 +139,7 @@ func (ne *nodeEvents) pending(at time.Time) []nodeEvent {
 	}
 	seen := map[string]bool{}
 	for _, p := range ne.current {
-		if added := ne.unreported(p); !seen[p.reason] && added > 0 {
+		if added := ne.unreportedCount(p); !seen[p.reason] && added > 0 {
 			e := event
 			e.Warning, e.Reason, e.Message, e.Count = true, p.reason, p.message, added
 			events = append(events, nodeEvent{e, p.count})
@@ -153,8 +154,8 @@ func (ne *nodeEvents) pending(at time.Time) []nodeEvent {
 	return events
 }
 
-// unreported returns the number of occurrences of a problem since its last report.
-func (ne *nodeEvents) unreported(p problemEvent) int {
+// unreportedCount returns the number of occurrences of a problem since its last report.
+func (ne *nodeEvents) unreportedCount(p problemEvent) int {
 	reported, ok := ne.reported[p.reason]
 	if !ok || p.count < reported { // the problem is new, or its count has restarted
 		return max(1, p.count)

@@ -97,7 +97,7 @@ func (a *Agent) updateMetrics() {
 		a.metrics.SetBool(metrics.InstallPartReady(p.Name), p.Ready)
 	}
 	_, bypassed := a.bypass.Current()
-	a.metrics.SetBool(metrics.ChainBypassed(), bypassed || a.reporter.bypassed())
+	a.metrics.SetBool(metrics.ChainBypassed(), bypassed || a.reporter.isBypassed())
 	if a.auditor != nil {
 		a.auditor.Measure()
 	}

@@ -95,14 +95,14 @@ func TestSync(t *testing.T) {
 		`sluice_install_writes_total{part="binary",result="error"} 3`,
 		`istio_cni_installs_total{result="COPY_BINARIES_FAILURE"} 3`,
 	)
-	if !d.bypassed() {
+	if !d.isBypassed() {
 		t.Error("the configuration that the runtime uses is not reported")
 	}
 	d.reportFiles(node.Status{
 		At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"}, Totals: s.Totals,
 		Changes: []string{"/host/opt/cni/bin/sluice-cni", "/host/etc/cni/net.d/05-cilium.conflist"},
 	})
-	if d.bypassed() {
+	if d.isBypassed() {
 		t.Error("bypassed after all problems were resolved")
 	}
 	d.wantLogs(

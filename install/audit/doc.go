@@ -29,7 +29,7 @@
 // again with the same backoff, which does not delay the repair of other differences.
 //
 // The pods are in a rate-limiting work queue of client-go with two workers. A deleted pod remains
-// in the queue until its next visit, which has no effect.
+// in the queue until its next visit. This visit has no effect.
 //
 // Connections that were opened before a repair and bypass the proxy are ended (package
 // established), unless the agent is configured to keep them.

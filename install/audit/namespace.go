@@ -100,7 +100,8 @@ func (n namespace) Foreign(
 	}
 	s := foreign.Inspect(n.ns, rs, b)
 	if s.Traced {
-		// If this fails, the rules remain, which change no packet, and the next audit tries again.
+		// If this fails, the rules remain and the next audit tries again. The rules change no
+		// packet.
 		_, _ = livetrace.RemoveStale(n.ns)
 	}
 	return s

@@ -174,7 +174,7 @@ func (v *reconciliation) requestSandbox(ctx context.Context) {
 	v.mu.Lock()
 	isRetried, lookupErr := v.queue.NumRequeues(v.uid) > 0, v.lookupErr
 	v.mu.Unlock()
-	if isRetried && v.started() {
+	if isRetried && v.hasStarted() {
 		v.state = Unknown
 		v.logUnknownState(lookupErr)
 		if v.desired.origin == fromPod {
@@ -276,11 +276,11 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 // /proc, because processes of the pod may exist before ADD ends. Other sources contain a sandbox
 // only after its ADD.
 func (v *reconciliation) mayBeInADD() bool {
-	return v.desired.origin == fromPod && v.sandbox.Source == sandbox.Proc && !v.started()
+	return v.desired.origin == fromPod && v.sandbox.Source == sandbox.Proc && !v.hasStarted()
 }
 
-// started reports whether the pod's status shows a sandbox with a network.
-func (v *reconciliation) started() bool {
+// hasStarted reports whether the pod's status shows a sandbox with a network.
+func (v *reconciliation) hasStarted() bool {
 	return v.desired.hasSandbox || v.item.PodStatus.Phase == "Running"
 }
 
@@ -306,8 +306,8 @@ func (v *reconciliation) onInvalidPod(err error) {
 }
 
 // visitTimes is the number of times in an interval at which pods are visited without an event.
-// Visits at the same time share the cost of waking a thread and filling caches, which is several
-// times the cost of a visit.
+// Visits at the same time share the cost of waking a thread and filling caches. This cost is
+// several times the cost of a visit.
 const visitTimes = 6
 
 // nextIntervalVisit returns the time of the next visit without an event. A hash of the pod's UID

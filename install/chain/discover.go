@@ -69,7 +69,7 @@ func Discover(files []File, named string) (Choice, []Skipped, error) {
 func candidates(files []File, named string) []File {
 	var found []File
 	for _, f := range files {
-		if IsConfiguration(f.Name) && (named == "" || f.Name == named || f.Name == sibling(named)) {
+		if IsConfiguration(f.Name) && (named == "" || f.Name == named || f.Name == otherNameOf(named)) {
 			found = append(found, f)
 		}
 	}
@@ -85,9 +85,9 @@ func candidates(files []File, named string) []File {
 	return found
 }
 
-// sibling returns the other name that a named configuration may have, because an installer may
+// otherNameOf returns the other name that a named configuration may have, because an installer may
 // write either form.
-func sibling(named string) string {
+func otherNameOf(named string) string {
 	if stem, ok := strings.CutSuffix(named, ".conf"); ok {
 		return stem + ".conflist"
 	}

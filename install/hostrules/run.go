@@ -14,9 +14,9 @@ const (
 	// rules are in the legacy backend, which reports no events, or after an error.
 	defaultInterval = 10 * time.Second
 	legacyInterval  = time.Second
-	// kubeletInterval is the time between two checks of the kubelet, which take 20 µs.
+	// kubeletInterval is the time between two checks of the kubelet. A check takes 20 µs.
 	kubeletInterval = 250 * time.Millisecond
-	// searchInterval is the time between two searches for a missing kubelet, which take some
+	// searchInterval is the time between two searches for a missing kubelet. A search takes some
 	// milliseconds.
 	searchInterval = 2 * time.Second
 )

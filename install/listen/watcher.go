@@ -11,7 +11,7 @@ import (
 const (
 	// checkInterval is the interval of checks while changes of the directory cannot be used: while
 	// they are not reported, while the socket cannot be created, and while the socket belongs to
-	// another agent, whose end does not change the directory.
+	// another agent, because the directory does not change when that agent ends.
 	checkInterval = time.Second
 	// watchedInterval is the interval of checks in addition to the checks after reported changes.
 	// It is long, because waking up each second costs more than a check.

@@ -21,9 +21,9 @@ func (d netnsDir) localPath(onNode string) (path string, ok bool) {
 	return filepath.Join(d.path, name), true
 }
 
-// mounted returns the paths of the files in the directory by their identities. Files that are not
+// pathsByID returns the paths of the files in the directory by their identities. Files that are not
 // network namespaces do no harm, because no network namespace has their identity.
-func (d netnsDir) mounted() (map[netns.ID]string, error) {
+func (d netnsDir) pathsByID() (map[netns.ID]string, error) {
 	names, err := readNames(d.path)
 	paths := make(map[netns.ID]string, len(names))
 	for _, name := range names {

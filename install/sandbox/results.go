@@ -60,7 +60,7 @@ func (r *results) refresh(ctx context.Context) error {
 	return errs.in(Runtime)
 }
 
-// read returns the content of a file, which it reads only if the file has changed.
+// read returns the content of a file. It reads the file only if the file has changed.
 func (r *results) read(file string) (result, error) {
 	info, err := os.Lstat(file)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *results) read(file string) (result, error) {
 }
 
 // maxResultBytes is the maximum size of a cached result in bytes. A result contains the
-// configuration of the chain, and the pod's annotations twice, which are limited to 256 KiB.
+// configuration of the chain, and twice the pod's annotations, which are limited to 256 KiB.
 const maxResultBytes = 2 << 20
 
 // readRegular reads a regular file of limited size. It does not follow links and does not block.

@@ -38,7 +38,7 @@ func (s *search) searchProc() {
 	}
 	// The directory is read on first use, because it is rarely needed.
 	mounts := sync.OnceValue(func() map[netns.ID]string {
-		paths, err := s.netns.mounted()
+		paths, err := s.netns.pathsByID()
 		if err != nil {
 			s.addError(errorIn(Proc, err)) // the search continues without the directory
 		}

@@ -12,7 +12,7 @@ import (
 // The methods panic if a setting is not in the table or has another kind.
 type Values map[string]string
 
-// Read reads the settings from an environment, in which lookup looks up a variable. The error names
+// Read reads the settings from an environment. lookup looks up a variable. The error names
 // each value that is not allowed, each missing required setting, and each variable of Istio that is
 // not supported.
 func Read(lookup func(name string) (string, bool)) (Values, error) {

@@ -41,15 +41,15 @@ func (c claims) account() (namespace, name string) {
 	return namespace, name
 }
 
-// issued and expiry return zero times if the token does not contain them.
-func (c claims) issued() time.Time { return fromSeconds(c.IssuedAt) }
-func (c claims) expiry() time.Time { return fromSeconds(c.Expiry) }
+// issuedAt and expiry return zero times if the token does not contain them.
+func (c claims) issuedAt() time.Time { return fromSeconds(c.IssuedAt) }
+func (c claims) expiry() time.Time   { return fromSeconds(c.Expiry) }
 
 // Validity returns the period of validity in a token; zero times if it has none. The token is not
 // verified.
 func Validity(token string) (issued, expiry time.Time) {
 	c := claimsOf(token)
-	return c.issued(), c.expiry()
+	return c.issuedAt(), c.expiry()
 }
 
 func fromSeconds(n int64) time.Time {

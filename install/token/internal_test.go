@@ -14,12 +14,12 @@ func TestClaims(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
 	c := claimsOf(apiservertest.JWT("system:serviceaccount:mesh:sluice", at, at.Add(time.Hour)))
 	if namespace, name := c.account(); namespace != "mesh" || name != "sluice" ||
-		!c.issued().Equal(at) || !c.expiry().Equal(at.Add(time.Hour)) {
+		!c.issuedAt().Equal(at) || !c.expiry().Equal(at.Add(time.Hour)) {
 		t.Errorf("%+v", c)
 	}
 	for _, text := range []string{"", "opaque", "a.b.c", "a.e30.c"} {
 		c := claimsOf(text)
-		if namespace, name := c.account(); namespace+name != "" || !c.issued().IsZero() ||
+		if namespace, name := c.account(); namespace+name != "" || !c.issuedAt().IsZero() ||
 			!c.expiry().IsZero() {
 			t.Errorf("%q: %+v", text, c)
 		}

@@ -119,7 +119,7 @@ func (p *Publisher) reconcile(ctx context.Context) error {
 	if p.content != nil && !now.Before(p.checkAt) {
 		p.check(ctx, now)
 	}
-	projected, err := p.options.projected()
+	projected, err := p.options.readProjected()
 	if err != nil {
 		return p.setProblem(err)
 	}
@@ -141,8 +141,8 @@ func (p *Publisher) reconcile(ctx context.Context) error {
 	return p.publish(ctx, now, token, origin, content)
 }
 
-// projected reads the token of the agent's pod.
-func (o *Options) projected() (string, error) {
+// readProjected reads the token of the agent's pod.
+func (o *Options) readProjected() (string, error) {
 	token, err := apiclient.ReadToken(o.TokenFile)
 	if err != nil {
 		return "", err
@@ -227,7 +227,7 @@ func (p *Publisher) publish(
 	p.planRenewal(now, origin)
 	c := claimsOf(token)
 	p.setStatus(func(s *Status) {
-		s.Origin, s.PublishedAt, s.IssuedAt, s.Expiry = origin, now, c.issued(), c.expiry()
+		s.Origin, s.PublishedAt, s.IssuedAt, s.Expiry = origin, now, c.issuedAt(), c.expiry()
 		s.Revoked, s.Problem, s.Published = false, nil, s.Published+1
 		s.setReplied(forbidden)
 	})
@@ -242,8 +242,8 @@ func (p *Publisher) planRenewal(now time.Time, origin Origin) {
 		return
 	}
 	c := claimsOf(p.token)
-	lifetime := c.expiry().Sub(c.issued())
-	if origin == Projected || c.expiry().IsZero() || c.issued().IsZero() {
+	lifetime := c.expiry().Sub(c.issuedAt())
+	if origin == Projected || c.expiry().IsZero() || c.issuedAt().IsZero() {
 		lifetime = 2 * requestInterval
 	}
 	p.renewAt = now.Add(shorten(lifetime/2, 4))

@@ -155,7 +155,7 @@ func (p pruning) find(h *netlink.Handle) ([]object, error) {
 	for _, k := range p.keep.Policies {
 		used = append(used, localRoute{k.Family, k.Table})
 	}
-	routes, err := unused(h, candidates, used)
+	routes, err := findUnused(h, candidates, used)
 	if err != nil {
 		return nil, err
 	}
@@ -171,8 +171,8 @@ func (p pruning) find(h *netlink.Handle) ([]object, error) {
 	return objects, err
 }
 
-// unused returns the distinct candidates that exist and are not in used.
-func unused(h *netlink.Handle, candidates, used []localRoute) ([]object, error) {
+// findUnused returns the distinct candidates that exist and are not in used.
+func findUnused(h *netlink.Handle, candidates, used []localRoute) ([]object, error) {
 	var routes []object
 	for _, r := range candidates {
 		if slices.Contains(used, r) {

@@ -117,8 +117,8 @@ func (a Answer) String() string {
 	return fmt.Sprintf("failed: %v", a.Err)
 }
 
-// unanswered returns the answer of a call that failed with err.
-func unanswered(err error) Answer {
+// answerOfError returns the answer of a call that failed with err.
+func answerOfError(err error) Answer {
 	a := Answer{Outcome: Failed, Err: err}
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):

@@ -150,17 +150,17 @@ func (c *Conn) Ask() Answer {
 // roundTrip sends a request and waits for its answer.
 func (c *Conn) roundTrip() Answer {
 	if c.connectErr != nil {
-		return unanswered(c.connectErr)
+		return answerOfError(c.connectErr)
 	}
 	if err := c.s.SetDeadline(time.Now().Add(c.timeout)); err != nil {
-		return unanswered(err)
+		return answerOfError(err)
 	}
 	if err := c.s.WaitConnected(); err != nil {
-		return unanswered(err)
+		return answerOfError(err)
 	}
 	token := strconv.FormatUint(lastToken.Add(1), 10)
 	if _, err := c.s.WriteString(token + "\n"); err != nil {
-		return unanswered(err)
+		return answerOfError(err)
 	}
 	for {
 		line, err := c.answers.ReadString('\n')
@@ -168,11 +168,11 @@ func (c *Conn) roundTrip() Answer {
 			err = errors.New("the server closed the connection without an answer")
 		}
 		if err != nil {
-			return unanswered(err)
+			return answerOfError(err)
 		}
 		answered, hops, err := decode(line)
 		if err != nil {
-			return unanswered(err)
+			return answerOfError(err)
 		}
 		// A late answer to an earlier request has another token.
 		if answered == token {

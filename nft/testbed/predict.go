@@ -51,24 +51,24 @@ func (b *Network) Predict(
 		// if a rule redirects it too.
 		port = cmp.Or(outcome.TProxy, outcome.Redirect)
 	case b.isMachineAddr(c.To.Addr()) && !b.isLocal(rs, c):
-		return answered(Machine, c), trace
+		return answerBy(Machine, c), trace
 	case !b.isLocal(rs, c):
 		if c.From == FromMachine && repliesDiverted(rs, trace.Passes[0].Packet) {
 			return Answer{Outcome: Silent}, trace
 		}
-		return answered(Outside, c), trace
+		return answerBy(Outside, c), trace
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.proxy != nil {
 		if name, ok := b.proxy.listenerOn(c.Network, port); ok {
-			return answered(name, c), trace
+			return answerBy(name, c), trace
 		}
 	}
 	if b.application == nil || outcome.Captured() {
 		return Answer{Outcome: Refused}, trace
 	}
-	return answered(Application, c), trace
+	return answerBy(Application, c), trace
 }
 
 // repliesDiverted reports whether a rule marks the replies to a forwarded packet so that a policy
@@ -101,7 +101,7 @@ func (a Answer) Agrees(predicted Answer) bool {
 		a.To == predicted.To)
 }
 
-func answered(by Name, c Call) Answer {
+func answerBy(by Name, c Call) Answer {
 	a := Answer{Hop: Hop{By: by, To: c.To}}
 	if c.Network == "udp" {
 		a.To = netip.AddrPort{}

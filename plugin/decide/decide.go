@@ -190,8 +190,8 @@ func decideProxy(pod *Pod, s *Settings) Decision {
 	return podUnknown
 }
 
-// proxyRole returns the first argument of pilot-agent's command proxy, or an empty string if there
-// is none or it is a flag, which means sidecar.
+// proxyRole returns the first argument of pilot-agent's command proxy. It returns an empty string,
+// which means sidecar, if there is no argument or the first one is a flag.
 func proxyRole(args []string) string {
 	if len(args) < 2 || args[0] != "proxy" || strings.HasPrefix(args[1], "-") {
 		return ""

@@ -66,8 +66,8 @@ func IsFull(err error) bool {
 // IsReadOnly reports whether the error means that the file system is mounted read-only.
 func IsReadOnly(err error) bool { return errors.Is(err, syscall.EROFS) }
 
-// failed returns the error for a failure that did not change the file.
-func failed(op, path string, err error) error {
+// unchangedError returns the error for a failure that did not change the file.
+func unchangedError(op, path string, err error) error {
 	state := Unknown
 	switch _, statErr := os.Stat(path); {
 	case statErr == nil:

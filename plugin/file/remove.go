@@ -16,7 +16,7 @@ func Remove(path string) (existed bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return true, failed("remove", path, err)
+		return true, unchangedError("remove", path, err)
 	}
 	if err := syncDirectory(filepath.Dir(path)); err != nil {
 		return true, &Error{Op: "remove", Path: path, State: Replaced, Err: err}
@@ -31,12 +31,12 @@ func RemoveIf(path string, old []byte) error {
 		return nil
 	}
 	if err := checkContent(path, old); err != nil {
-		return failed("remove", path, err)
+		return unchangedError("remove", path, err)
 	}
 	// Rename the file and read it again: after the rename no process can open it by its name.
 	aside := filepath.Join(filepath.Dir(path), prefix+time.Now().Format("150405.000000000")+suffix)
 	if err := os.Rename(path, aside); err != nil {
-		return failed("remove", path, err)
+		return unchangedError("remove", path, err)
 	}
 	t := &temporary{path: aside}
 	if err := checkContent(aside, old); err != nil {
@@ -44,10 +44,10 @@ func RemoveIf(path string, old []byte) error {
 		if back := t.create(path); back != nil && !errors.Is(back, ErrChanged) {
 			err = errors.Join(err, back)
 		}
-		return failed("remove", path, err)
+		return unchangedError("remove", path, err)
 	}
 	if _, err := Remove(aside); err != nil {
-		return failed("remove", path, err)
+		return unchangedError("remove", path, err)
 	}
 	return nil
 }

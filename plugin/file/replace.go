@@ -18,19 +18,19 @@ import (
 func Replace(path string, old, content []byte, mode fs.FileMode) error {
 	target, info, err := resolve(path)
 	if err != nil {
-		return failed("write", path, err)
+		return unchangedError("write", path, err)
 	}
 	if (info == nil) != (old == nil) {
-		return failed("write", path, ErrChanged)
+		return unchangedError("write", path, ErrChanged)
 	}
 	if info != nil {
 		if err := checkContent(target, old); err != nil {
-			return failed("write", path, err)
+			return unchangedError("write", path, err)
 		}
 	}
 	t, err := prepare(target, bytes.NewReader(content), int64(len(content)), mode)
 	if err != nil {
-		return failed("write", path, err)
+		return unchangedError("write", path, err)
 	}
 	if old == nil {
 		err = t.create(target)
@@ -38,7 +38,7 @@ func Replace(path string, old, content []byte, mode fs.FileMode) error {
 		err = t.exchange(target, old, content)
 	}
 	if err != nil {
-		return failed("write", path, err)
+		return unchangedError("write", path, err)
 	}
 	return syncRename("write", path, target, t.info)
 }

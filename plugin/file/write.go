@@ -16,12 +16,12 @@ import (
 func Write(path string, content []byte, mode fs.FileMode) (changed bool, err error) {
 	target, info, err := resolve(path)
 	if err != nil {
-		return false, failed("write", path, err)
+		return false, unchangedError("write", path, err)
 	}
 	if info != nil {
 		old, err := os.ReadFile(target)
 		if err != nil {
-			return false, failed("write", path, err)
+			return false, unchangedError("write", path, err)
 		}
 		if bytes.Equal(old, content) {
 			return setMode("write", path, target, info, mode)
@@ -35,21 +35,21 @@ func Write(path string, content []byte, mode fs.FileMode) (changed bool, err err
 func Copy(path, source string, mode fs.FileMode) (changed bool, err error) {
 	from, err := os.Open(source)
 	if err != nil {
-		return false, failed("copy", path, err)
+		return false, unchangedError("copy", path, err)
 	}
 	defer from.Close() //nolint:errcheck // only read from
 	size, err := regularSize(from)
 	if err != nil {
-		return false, failed("copy", path, err)
+		return false, unchangedError("copy", path, err)
 	}
 	target, info, err := resolve(path)
 	if err != nil {
-		return false, failed("copy", path, err)
+		return false, unchangedError("copy", path, err)
 	}
 	if info != nil && info.Size() == size {
 		same, err := Same(target, source)
 		if err != nil {
-			return false, failed("copy", path, err)
+			return false, unchangedError("copy", path, err)
 		}
 		if same {
 			return setMode("copy", path, target, info, mode)
@@ -91,11 +91,11 @@ func put(
 ) (bool, error) {
 	t, err := prepare(target, content, size, mode)
 	if err != nil {
-		return false, failed(op, path, err)
+		return false, unchangedError(op, path, err)
 	}
 	if err := os.Rename(t.path, target); err != nil {
 		t.drop()
-		return false, failed(op, path, err)
+		return false, unchangedError(op, path, err)
 	}
 	return true, syncRename(op, path, target, t.info)
 }
@@ -121,7 +121,7 @@ func setMode(op, path, target string, info fs.FileInfo, mode fs.FileMode) (bool,
 		return false, nil
 	}
 	if err := os.Chmod(target, mode.Perm()); err != nil {
-		return false, failed(op, path, err)
+		return false, unchangedError(op, path, err)
 	}
 	return true, nil
 }

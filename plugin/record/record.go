@@ -50,7 +50,7 @@ type Record struct {
 	// "engine", as earlier versions wrote it.
 	Redirect *rules.Redirect    `json:"redirect,omitempty"`
 	Backend  compat.BackendName `json:"engine,omitempty"`
-	// Ambient has the parameters of the rules of a pod in ambient mode, which Backend contains.
+	// Ambient has the parameters of the rules of a pod in ambient mode. The rules are in Backend.
 	Ambient *rules.Ambient `json:"ambient,omitempty"`
 	// Time is the time of the ADD.
 	Time time.Time `json:"time"`

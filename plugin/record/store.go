@@ -181,8 +181,8 @@ func (s Store) names() ([]string, error) {
 
 // Prune deletes the records of all attachments to a network except the valid ones, and returns
 // their keys. It also deletes temporary and damaged files of all networks, but keeps records of a
-// newer program, because that program may be installed again. No ADD may run meanwhile, which CNI
-// guarantees for GC.
+// newer program, because that program may be installed again. No ADD may run meanwhile; CNI
+// guarantees this for GC.
 func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 	names, err := s.names()
 	var deleted []Key

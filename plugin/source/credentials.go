@@ -83,16 +83,16 @@ func (c *credentials) authorize(r *http.Request) (string, error) {
 func (c *credentials) describe(token string) string {
 	switch {
 	case token != "":
-		return "the token" + expired(tokenExpiry(token))
+		return "the token" + describeExpiry(tokenExpiry(token))
 	case len(c.certificates) > 0:
-		return "the client certificate" + expired(c.certificates[0].Leaf.NotAfter)
+		return "the client certificate" + describeExpiry(c.certificates[0].Leaf.NotAfter)
 	default:
 		return "a user without credentials"
 	}
 }
 
-// expired returns the text that describes an expiry in the past, or "".
-func expired(at time.Time) string {
+// describeExpiry returns the text that describes an expiry in the past, or "".
+func describeExpiry(at time.Time) string {
 	if at.IsZero() || time.Now().Before(at) {
 		return ""
 	}

@@ -58,7 +58,7 @@ func (c *client) transportError(err error) *requestError {
 // statusError describes an answer with a status other than 200.
 func (c *client) statusError(answer *http.Response, p path, token string) *requestError {
 	s := readStatus(answer)
-	err := fmt.Errorf("it answers %d%s", answer.StatusCode, s.quoted())
+	err := fmt.Errorf("it answers %d%s", answer.StatusCode, s.messageSuffix())
 	switch code := answer.StatusCode; {
 	case code == http.StatusUnauthorized:
 		err = fmt.Errorf("it answers 401: it does not accept %s of kubeconfig %s",
@@ -104,8 +104,8 @@ func readStatus(answer *http.Response) status {
 	return s
 }
 
-// quoted returns the server's message, to be appended to an error.
-func (s *status) quoted() string {
+// messageSuffix returns the server's message, to be appended to an error.
+func (s *status) messageSuffix() string {
 	if s.Message == "" {
 		return ""
 	}

@@ -19,7 +19,7 @@ func (c Class) String() string {
 	}
 	packets := strings.Join(words, ", ")
 	if len(c.Deviations) > 0 {
-		packets += fmt.Sprintf(" (known deviation %s)", joined(c.Deviations))
+		packets += fmt.Sprintf(" (known deviation %s)", joinIDs(c.Deviations))
 	}
 	return fmt.Sprintf("%s\n\texample: %s\n\tleft:    %s\n\tright:   %s",
 		packets, c.Witness, c.Outcome.Left, c.Outcome.Right)
@@ -36,8 +36,8 @@ func (o SideOutcome) String() string {
 	return o.Outcome.String()
 }
 
-// joined returns the ids of deviations as one text.
-func joined(ids []rules.DeviationID) string {
+// joinIDs returns the ids of deviations as one text.
+func joinIDs(ids []rules.DeviationID) string {
 	words := make([]string, len(ids))
 	for i, id := range ids {
 		words[i] = string(id)

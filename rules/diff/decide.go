@@ -213,7 +213,7 @@ func (d *decision) comparePath(f rules.Family, h rules.Hook, scope packetScope) 
 	found := d.compare(s, left, right)
 	d.addUndecided(s, found, left, right)
 	if len(found.differences) > 0 {
-		d.paths = append(d.paths, path{s, d.explained(s, found.differences)})
+		d.paths = append(d.paths, path{s, d.splitByDeviation(s, found.differences)})
 		return
 	}
 	if d.comparesStates && d.states == nil && len(d.paths) == 0 {

@@ -101,9 +101,9 @@ func (d *decision) variant(ids []rules.DeviationID) variant {
 	}
 }
 
-// explained divides the differences by the deviations that explain them: without these deviations
-// there is no difference.
-func (d *decision) explained(s *space, found []difference) []difference {
+// splitByDeviation divides the differences by the deviations that explain them: without these
+// deviations there is no difference.
+func (d *decision) splitByDeviation(s *space, found []difference) []difference {
 	if d.variants == nil {
 		d.variants = d.buildVariants()
 	}

@@ -38,7 +38,8 @@ const (
 	multicastIPv4, multicastIPv6     = "224.0.0.0/4", "ff00::/8"
 )
 
-// constraints returns all constraints except those that follow from the packet's form (see formed).
+// constraints returns all constraints except those that follow from the packet's form (see
+// wellFormed).
 //
 // Packets of established connections do not traverse NAT chains, and packets that arrive on lo do
 // not traverse the chains of prerouting. These packets exist; the evaluation handles them.
@@ -109,7 +110,7 @@ func (s *space) possible() set {
 	if s.domain != none {
 		return s.domain
 	}
-	conditions := s.formed()
+	conditions := s.wellFormed()
 	for _, c := range constraints() {
 		if c.hook != s.hook {
 			continue
@@ -128,14 +129,14 @@ func (s *space) possible() set {
 				s.not(s.matching(addresses(rules.Destination, prefix), &view{})))
 		}
 	}
-	s.domain = s.fulfilling(conditions)
+	s.domain = s.intersection(conditions)
 	return s.domain
 }
 
-// fulfilling returns the intersection of the sets. Sets that depend only on late bits are combined
-// first, so that the intermediate result is the lower part of the next one and is not traversed
-// again.
-func (s *space) fulfilling(conditions []set) set {
+// intersection returns the intersection of the sets. Sets that depend only on late bits are
+// combined first, so that the intermediate result is the lower part of the next one and is not
+// traversed again.
+func (s *space) intersection(conditions []set) set {
 	slices.SortStableFunc(conditions, func(a, b set) int {
 		return cmp.Compare(s.nodes[b].bit, s.nodes[a].bit)
 	})
@@ -170,9 +171,9 @@ func (s *space) exist(packets set) bool {
 	return packets != none && s.intersects(packets, s.possible())
 }
 
-// formed returns sets whose intersection contains the well-formed packets: they have only fields
-// of their protocol and their state, and no bits without a meaning.
-func (s *space) formed() []set {
+// wellFormed returns sets whose intersection contains the well-formed packets: they have only
+// fields of their protocol and their state, and no bits without a meaning.
+func (s *space) wellFormed() []set {
 	isZero := func(fields ...field) set {
 		packets := all
 		for _, f := range fields {

@@ -157,8 +157,8 @@ func (v value) with(bit int) value {
 	return v
 }
 
-// filled returns the value with all bits below the given bit set.
-func (v value) filled(bit int) value {
+// withLowBits returns the value with all bits below the given bit set.
+func (v value) withLowBits(bit int) value {
 	switch {
 	case bit >= 128:
 		return value{^uint64(0), ^uint64(0)}
@@ -274,7 +274,7 @@ func (s *space) tree(bits []uint32, base value, spans []span) set {
 		return none
 	}
 	width := len(bits)
-	if last := base.filled(width); !base.less(spans[0].first) && !spans[0].last.less(last) {
+	if last := base.withLowBits(width); !base.less(spans[0].first) && !spans[0].last.less(last) {
 		return all
 	}
 	middle := base.with(width - 1)
@@ -304,7 +304,7 @@ func (s *space) firstSpans(f field, packets set, limit int) []span {
 		}
 		s.meter.step()
 		if packets == all {
-			last := base.filled(len(bits))
+			last := base.withLowBits(len(bits))
 			if n := len(found); n > 0 && found[n-1].last.next() == base {
 				found[n-1].last = last
 			} else {

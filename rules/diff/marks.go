@@ -139,7 +139,7 @@ func (s *space) valueIn(bits []set, base value, spans []span) set {
 	if len(spans) == 0 {
 		return none
 	}
-	if last := base.filled(width); !base.less(spans[0].first) && !spans[0].last.less(last) {
+	if last := base.withLowBits(width); !base.less(spans[0].first) && !spans[0].last.less(last) {
 		return all
 	}
 	s.meter.step()

@@ -57,7 +57,7 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 	return found
 }
 
-// inputs returns a key of the inputs of an unsupported condition, which differs for packets with
+// inputs returns a key of the inputs of an unsupported condition. The key differs for packets with
 // different inputs. It is empty for packets that have not changed since they entered.
 func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 	if u.Effect == rules.ReadsVarying {

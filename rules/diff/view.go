@@ -232,7 +232,7 @@ func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 		found.key, found.kind = fmt.Sprint("socket ", m.Kind, *v), unknownBit
 	}
 	// For replies to a translated source, the kernel looks up the socket by the address before the
-	// translation, which it knows from the connection (nf_sk_lookup_slow_v4 in
+	// translation. It knows this address from the connection (nf_sk_lookup_slow_v4 in
 	// net/ipv4/netfilter/nf_socket_ipv4.c).
 	translated := s.and(s.connection(v), s.and(s.bit(reply, 0),
 		s.maskedEquals(status, uint32(rules.StatusSNAT), uint32(rules.StatusSNAT))))

@@ -159,7 +159,7 @@ func (c choice) some(f field) value {
 	second := first.next()
 	isRange := f == destination || f == source || f == destinationPort || f == sourcePort ||
 		f == group || f == user
-	if isRange && first != (value{}).filled(len(c.bits[f])) && c.narrow(c.is(f, second)) {
+	if isRange && first != (value{}).withLowBits(len(c.bits[f])) && c.narrow(c.is(f, second)) {
 		return second
 	}
 	return first

@@ -9,8 +9,8 @@ import (
 // a busy machine.
 const eventuallyLimit = time.Minute
 
-// Eventually waits until a condition is met, which it checks every few milliseconds. It fails the
-// test after a minute.
+// Eventually checks a condition every few milliseconds until it is met. It fails the test after a
+// minute.
 func Eventually(t testing.TB, condition string, met func() bool) {
 	t.Helper()
 	wait(t, met, func() { t.Fatalf("not met after %s: %s", eventuallyLimit, condition) })

@@ -42,7 +42,7 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 		}
 	}
 	for i, chains := range [][]rules.ChainRef{result.OtherHooks.Left, result.OtherHooks.Right} {
-		leaving, others := divided(chains)
+		leaving, others := splitPostrouting(chains)
 		if len(leaving) > 0 {
 			addNotCompared("what %s does at postrouting to packets that it forwards: %s",
 				sides[i].name, strings.Join(chainTexts(leaving), ", "))
@@ -83,8 +83,8 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 	return r
 }
 
-// divided divides chains into those at postrouting and others.
-func divided(chains []rules.ChainRef) (leaving, others []rules.ChainRef) {
+// splitPostrouting divides chains into those at postrouting and others.
+func splitPostrouting(chains []rules.ChainRef) (leaving, others []rules.ChainRef) {
 	for _, c := range chains {
 		if c.Chain.Base.Hook == rules.Postrouting {
 			leaving = append(leaving, c)
@@ -141,9 +141,9 @@ func (r diffReport) verdict() diff.Verdict {
 // unknown returns the number of unknown facts about whole sides.
 func (r diffReport) unknown() int { return len(r.left.undecided) + len(r.right.undecided) }
 
-// counted returns the number of classes that count as differences, and the number of classes that
-// do not, because they are known deviations.
-func (r diffReport) counted() (differences, known int) {
+// countClasses returns the number of classes that count as differences, and the number of classes
+// that do not, because they are known deviations.
+func (r diffReport) countClasses() (differences, known int) {
 	for _, c := range r.Classes {
 		if len(c.Deviations) > 0 && !r.strict {
 			known++
@@ -202,7 +202,7 @@ func (s *system) diffText(r diffReport) string {
 
 // summary returns the number of differences as text.
 func (r diffReport) summary() string {
-	differences, known := r.counted()
+	differences, known := r.countClasses()
 	var parts []string
 	if differences > 0 {
 		parts = append(parts, countOf(differences, "class", "classes")+" of packets")
@@ -263,7 +263,7 @@ func (s *system) classTexts(b *strings.Builder, r diffReport) {
 		fmt.Fprintln(b)
 		s.classText(b, r, c, deviations)
 	}
-	switch differences, _ := r.counted(); {
+	switch differences, _ := r.countClasses(); {
 	case !r.More:
 	case differences > 0:
 		fmt.Fprintf(b, "\nand more classes of packets differ\n")

@@ -275,7 +275,7 @@ func (side *diffSide) locate(step *rules.Step) string {
 	if text, ok := side.texts[step.Table.Family]; ok && rule.Line > 0 &&
 		int(rule.Line) <= len(text.lines) {
 		return fmt.Sprintf("%s:%d: %s", text.name, rule.Line,
-			shortened(string(bytes.TrimSpace(text.lines[rule.Line-1]))))
+			shorten(string(bytes.TrimSpace(text.lines[rule.Line-1]))))
 	}
 	where := chainName(*step)
 	if rule.Handle != 0 {

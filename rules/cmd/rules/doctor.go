@@ -116,7 +116,7 @@ func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
 		return err
 	}
 	if len(p.PodIPs) == 0 {
-		// Without addresses there is no pod yet, which doctor reports.
+		// Ignore the error: without addresses there is no pod yet, and doctor reports this.
 		p.PodIPs, _ = s.podAddresses(ns)
 	}
 	p.assume()

@@ -51,7 +51,7 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 	flags := pflag.NewFlagSet(cmd, pflag.ContinueOnError)
 	flags.Usage = func() {}
 	letter := letterValue{in: in}
-	named, letters := mentioned(args)
+	named, letters := flagNames(args)
 	for i := range in.parameters {
 		p := &in.parameters[i]
 		if p.flag == excludeFlag {
@@ -106,9 +106,9 @@ func (in *inputs) meantFlag(err error) string {
 	return didYouMean(unknown.GetSpecifiedName(), "--", names)
 }
 
-// mentioned returns the long and short names in arguments that look like flags, including values
+// flagNames returns the long and short names in arguments that look like flags, including values
 // that look like flags.
-func mentioned(args []string) (names map[string]bool, letters string) {
+func flagNames(args []string) (names map[string]bool, letters string) {
 	names = map[string]bool{}
 	// A builder, because thousands of arguments may be short flags.
 	var all strings.Builder

@@ -143,7 +143,7 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 		fmt.Fprintf(s.stderr, "rules: tracing %s; Ctrl-C ends it\n", namespaceName(ns))
 	}
 	for ctx.Err() == nil && !t.full() {
-		if ended := p.ended(); ended != "" {
+		if ended := p.describeEnd(); ended != "" {
 			s.warn("%s", ended)
 			break
 		}
@@ -165,8 +165,8 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	return t.printSummary()
 }
 
-// ended returns a sentence if the pod or namespace no longer exists, otherwise "".
-func (p *parameters) ended() string {
+// describeEnd returns a sentence if the pod or namespace no longer exists, otherwise "".
+func (p *parameters) describeEnd() string {
 	if p.pid != 0 {
 		if errors.Is(unix.Kill(p.pid, 0), unix.ESRCH) {
 			return fmt.Sprintf("process %d has ended", p.pid)

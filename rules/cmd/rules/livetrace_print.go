@@ -103,7 +103,7 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		line.To, user, o.Message)
 	if t.p.trace.verbose {
 		for _, step := range line.Path {
-			fmt.Fprintf(b, "    %s\n", shortened(step))
+			fmt.Fprintf(b, "    %s\n", shorten(step))
 		}
 		switch line.Listener {
 		case "":

@@ -44,7 +44,7 @@ func execute(s *system, args []string) error {
 		args = append([]string{"version"}, args[1:]...)
 	}
 	root := newRootCommand(s)
-	if cmd := called(s, args); cmd != nil && cmd.Name() != "completion" {
+	if cmd := calledCommand(s, args); cmd != nil && cmd.Name() != "completion" {
 		root.AddCommand(cmd)
 		return cmd.RunE(cmd, args[1:])
 	}
@@ -89,8 +89,8 @@ func wantsJSON(args []string) bool {
 	return false
 }
 
-// called returns the subcommand that the arguments begin with, or nil.
-func called(s *system, args []string) *cobra.Command {
+// calledCommand returns the subcommand that the arguments begin with, or nil.
+func calledCommand(s *system, args []string) *cobra.Command {
 	for _, c := range commands {
 		if len(args) > 0 && slices.Contains(c.names, args[0]) {
 			return c.make(s)

@@ -15,7 +15,7 @@ func TestCommandsAreFoundByTheirNames(t *testing.T) {
 			t.Errorf("%q is found by %q", names, c.names)
 		}
 		for _, name := range c.names {
-			if found := called(s, []string{name, "--help"}); found == nil ||
+			if found := calledCommand(s, []string{name, "--help"}); found == nil ||
 				found.Name() != cmd.Name() {
 				t.Errorf("%s: found %v", name, found)
 			}
@@ -24,7 +24,7 @@ func TestCommandsAreFoundByTheirNames(t *testing.T) {
 	for _, args := range [][]string{
 		nil, {"help"}, {"--help", "apply"}, {"Apply"}, {"app"}, {"environment"},
 	} {
-		if found := called(s, args); found != nil {
+		if found := calledCommand(s, args); found != nil {
 			t.Errorf("%q: found %s", args, found.Name())
 		}
 	}

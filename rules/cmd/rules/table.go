@@ -137,11 +137,11 @@ func otherTable() []parameter {
 				"iptables-legacy) and istio-nftables",
 			set: setBool(func(p *parameters) *bool { return &p.istio }),
 		},
-		ignored("force-apply", "FORCE_APPLY", "",
+		ignoredParameter("force-apply", "FORCE_APPLY", "",
 			"rules that are already in place are never an error"),
-		ignored("reconcile", "RECONCILE", "",
+		ignoredParameter("reconcile", "RECONCILE", "",
 			"drifted rules are always replaced, in one transaction"),
-		ignored("native-nftables", "NATIVE_NFTABLES", "", "no binary is executed; see --backend"),
+		ignoredParameter("native-nftables", "NATIVE_NFTABLES", "", "no binary is executed; see --backend"),
 		{
 			flag: "force-iptables-binary", variables: []string{"FORCE_IPTABLES_BINARY"},
 			value:   "legacy|nft",
@@ -149,19 +149,19 @@ func otherTable() []parameter {
 			help:    "no binary is executed; see --backend",
 			set:     choice(func(*parameters) *string { return new(string) }, "", "legacy", "nft"),
 		},
-		ignored("cni-mode", "CNI_MODE", "",
+		ignoredParameter("cni-mode", "CNI_MODE", "",
 			"the only lock is in the network namespace itself, and no sandbox is entered"),
-		ignored("log_output_level", "", "LEVELS", "there is no log"),
-		ignored("log_as_json", "", "", "see --output json"),
-		ignored("log_target", "", "PATH", "there is no log"),
-		ignored("log_stacktrace_level", "", "LEVELS", "there is no log"),
-		ignored("log_caller", "", "SCOPES", "there is no log"),
+		ignoredParameter("log_output_level", "", "LEVELS", "there is no log"),
+		ignoredParameter("log_as_json", "", "", "see --output json"),
+		ignoredParameter("log_target", "", "PATH", "there is no log"),
+		ignoredParameter("log_stacktrace_level", "", "LEVELS", "there is no log"),
+		ignoredParameter("log_caller", "", "SCOPES", "there is no log"),
 	}
 }
 
-// ignored returns a parameter of istio-iptables that has no effect in this program. The value of a
-// Boolean, which has no placeholder, is validated nevertheless.
-func ignored(flag, variable, value, reason string) parameter {
+// ignoredParameter returns a parameter of istio-iptables that has no effect in this program. The
+// value of a Boolean, which has no placeholder, is validated nevertheless.
+func ignoredParameter(flag, variable, value, reason string) parameter {
 	p := parameter{flag: flag, value: value, help: reason, section: sectionIgnored}
 	if variable != "" {
 		p.variables = []string{variable}

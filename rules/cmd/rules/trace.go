@@ -79,7 +79,7 @@ func hookText(p rules.Packet) string {
 }
 
 func stepText(step rules.Step) string {
-	text := shortened(step.Rule().String())
+	text := shorten(step.Rule().String())
 	if comment := step.Rule().Comment; comment != "" {
 		text += "  # " + comment
 	}
@@ -106,8 +106,8 @@ func stoppedText(a rules.Action) string {
 // of addresses of any length.
 const maxRuleBytes = 2000
 
-// shortened returns the text of a rule, shortened to maxRuleBytes.
-func shortened(text string) string {
+// shorten returns the text of a rule, shortened to maxRuleBytes.
+func shorten(text string) string {
 	if len(text) <= maxRuleBytes {
 		return text
 	}
