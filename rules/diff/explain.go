@@ -151,7 +151,7 @@ func (x *explanation) outcome() rules.Outcome {
 	}
 	for i, f := range x.ended.list {
 		if f.undecided != 0 {
-			u := &x.walk.unknown[f.undecided-1]
+			u := &x.unknown[f.undecided-1]
 			addCause(u.text, &u.step)
 		}
 		for _, g := range x.ended.list[:i] {
