@@ -40,7 +40,7 @@ func checkAmbientRepair(t *testing.T, tc *testCluster) {
 	t.Logf("pod's rules restored after at most %s", elapsed.Round(time.Millisecond))
 	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), throughZtunnel("b"))
 	for _, p := range pods {
-		if err := tc.checkReadySince(t.Context(), p, time.Now()); err != nil {
+		if err := tc.checkReady(t.Context(), p); err != nil {
 			t.Error(err)
 		}
 	}

@@ -96,7 +96,7 @@ func checkAmbientLabel(t *testing.T, tc *testCluster) {
 	tc.labelNamespace(t, ns, "")
 	tc.waitAnnotated(t, "", a, b)
 	tc.mustReach(t, a, to, path.Expected{Server: "b"})
-	if err := tc.checkReadySince(t.Context(), b, time.Now()); err != nil {
+	if err := tc.checkReady(t.Context(), b); err != nil {
 		t.Error(err)
 	}
 }

@@ -201,7 +201,7 @@ func decodeMasquerade(family rules.Family, x Extension) rules.Action {
 func unknownSourceNAT(r natRange, x Extension) rules.Unknown {
 	u := unknownTarget(x, rules.TranslatesSource)
 	masquerade := x.Name == "MASQUERADE"
-	if r.isComplete && !(masquerade && r.addr.IsValid()) {
+	if r.isComplete && (!masquerade || !r.addr.IsValid()) {
 		s := SourceNAT{
 			Masquerade: masquerade,
 			Addr:       r.addr, LastAddr: r.lastAddr, Port: r.port, Last: r.last,
