@@ -98,8 +98,8 @@ func completeAlternative(t *testing.T, ns *netns.NS) string {
 	return ""
 }
 
-// checkRouting checks that the namespace has the routing of the alternative, possibly with that of
-// the other one.
+// checkRouting checks that the namespace has the routing of the alternative. It may also have the
+// routing of the other one.
 func checkRouting(t *testing.T, ns *netns.NS, name string) {
 	t.Helper()
 	if name == "nothing" {

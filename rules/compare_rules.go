@@ -103,7 +103,7 @@ func (u *unpaired) takeChanged(where string, want *Rule) []Difference {
 	return nil
 }
 
-// remaining returns the indices without those of removed rules at the start.
+// remaining returns the indices from the first rule that is still unpaired.
 func (u *unpaired) remaining(indices []int) []int {
 	for len(indices) > 0 && u.taken[indices[0]] {
 		indices = indices[1:]

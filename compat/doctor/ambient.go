@@ -38,7 +38,7 @@ func (d *diagnosis) markedRoute() markedRoute {
 }
 
 // ambientSamples returns typical packets of a pod in ambient mode. pod is an address and port of
-// the application, and other those of a peer in the same family.
+// the application, and other is an address and port of a peer in the same family.
 func (d *diagnosis) ambientSamples(pod, other netip.AddrPort) []sample {
 	out := func(protocol rules.Protocol, mark uint32, port uint16) rules.Packet {
 		return rules.Packet{

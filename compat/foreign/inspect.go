@@ -46,7 +46,8 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 }
 
 // InspectAsInstalled is like [Inspect], but the namespace may lack Sluice's rules. If they are
-// missing, the effect is that of the foreign rules after the installation of the desired ruleset.
+// missing, it returns the effect that the foreign rules will have once the desired ruleset is
+// installed.
 func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {

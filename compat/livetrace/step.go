@@ -17,7 +17,7 @@ type Step struct {
 	Hook  rules.Hook // of the base chain
 	Owner foreign.Owner
 	// Ambiguous reports that the kernel's rule contains a map, and that it is not known which of
-	// its elements the packet matched, if any. Index is that of the first one.
+	// its elements the packet matched, if any. Index is the index of the first element.
 	Ambiguous bool
 }
 

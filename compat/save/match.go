@@ -75,9 +75,9 @@ func (r *ruleReader) matchesOf(m *module) []rules.Match {
 	return found
 }
 
-// unknownText returns the text of an unknown match or target. complete reports that the text is the same as
-// that of an equal one in the kernel. Otherwise the text is the words of the rule, for example
-// because an option is unknown.
+// unknownText returns the text of an unknown match or target. complete reports that an equal match
+// or target in the kernel has the same text. Otherwise the text is the words of the rule, for
+// example because an option is unknown.
 func (r *moduleReader) unknownText() (text string, complete bool) {
 	words := 2 // -m or -j, and the name
 	for _, o := range r.options {

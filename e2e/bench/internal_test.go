@@ -124,7 +124,7 @@ func TestPacketBaselineEnablesConntrack(t *testing.T) {
 }
 
 // The cost of commands in sequence is the sum of their times and of their numbers of executed
-// programs. Its memory is that of the largest process.
+// programs. Its memory is the memory of the largest process.
 func TestCostOfCommandsInSequence(t *testing.T) {
 	shell := func(text string) *Command {
 		return &Command{Path: "/bin/sh", Env: os.Environ(), Stdin: []byte(text)}

@@ -288,7 +288,7 @@ func (g *Guard) lock() (unlock func(), err error) {
 func isLegacy(b compat.Backend) bool { return b.Name() == compat.BackendLegacy }
 
 // reportWrite reports a write that was not caused by a change of pods. sameRules means that the
-// desired rules are those of the last write.
+// desired rules have not changed since the last write.
 func (g *Guard) reportWrite(
 	applied compat.Result, sameRules, kubeletChanged bool, event *watch.Event,
 ) {

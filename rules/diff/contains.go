@@ -21,9 +21,9 @@ func (c *Class) Contains(p rules.Packet) bool {
 		return false
 	}
 	// Rare packets that the scope of the comparison excludes are not part of any class.
-	ofKernel := c.space.or(c.space.resets, c.space.hasKernelSocket)
+	sentByKernel := c.space.or(c.space.resets, c.space.hasKernelSocket)
 	if !c.space.untracked && c.space.contains(c.space.untrackedBefore(), &values) ||
-		!c.space.kernelPackets && c.space.contains(ofKernel, &values) {
+		!c.space.kernelPackets && c.space.contains(sentByKernel, &values) {
 		return false
 	}
 	for f, condition := range c.box.fields {

@@ -14,10 +14,10 @@ import (
 // itself. [Decide] uses the same evaluation.
 //
 // Chains at input and forward, and at postrouting for packets that are forwarded, are not
-// evaluated, because [rules.Compile] creates no chains there. A drop by a foreign chain at input is
-// therefore not part of the outcome. The outcome neither tells whether a process listens (except
-// for tproxy), nor where packets are routed whose mark does not change. If it is unknown whether
-// the interface has an address, it is assumed to have one.
+// evaluated, because [rules.Compile] creates no chains there. A drop by a foreign chain at input
+// is therefore not part of the outcome. It is also not part of the outcome whether a process
+// listens (except for tproxy), and where a packet is routed whose mark does not change. If it is
+// unknown whether the interface has an address, it is assumed to have one.
 //
 // [DefaultBudget] limits the work. Explain is safe for concurrent use.
 func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {

@@ -124,7 +124,9 @@ var factTexts = [...]factText{
 	},
 	NATDropsRedirects: {
 		"NATDropsRedirects",
-		"if there is a NAT chain for IPv4, an ICMP redirect is dropped at prerouting and output if it is related to a connection that NAT translated, or whose first packet has not left yet",
+		"if there is a NAT chain for IPv4, an ICMP redirect is dropped at prerouting and output " +
+			"if it is related to a connection that NAT translated, or whose first packet has " +
+			"not left yet",
 		"nf_nat_icmp_reply_translation in net/netfilter/nf_nat_proto.c",
 	},
 	UntrackedSkipsNAT: {
@@ -223,8 +225,10 @@ var factTexts = [...]factText{
 	},
 	ErrorHasConnection: {
 		"ErrorHasConnection",
-		"an ICMP error that the kernel sends about a packet with a connection has this connection, in state related, also before conntrack",
-		"icmp_glue_bits in net/ipv4/icmp.c, icmpv6_getfrag in net/ipv6/icmp.c, nf_conntrack_attach in net/netfilter/nf_conntrack_core.c",
+		"an ICMP error that the kernel sends about a packet with a connection has this " +
+			"connection, in state related, also before conntrack",
+		"icmp_glue_bits in net/ipv4/icmp.c, icmpv6_getfrag in net/ipv6/icmp.c, " +
+			"nf_conntrack_attach in net/netfilter/nf_conntrack_core.c",
 	},
 	CopyHasConnection: {
 		"CopyHasConnection",
