@@ -20,11 +20,12 @@ type server struct {
 	identity identity
 	accept   acceptFunc
 
-	mu     sync.Mutex
-	closed bool
-	ports  map[endpoint]bool
-	files  map[*os.File]bool // listeners and connections
-	wg     sync.WaitGroup
+	mu        sync.Mutex
+	closed    bool
+	ports     map[endpoint]bool
+	listeners []socket.Socket   // of TCP
+	files     map[*os.File]bool // all sockets
+	wg        sync.WaitGroup
 }
 
 // endpoint is a port of one protocol.
@@ -93,6 +94,7 @@ func (s *server) serve(e endpoint, options ...socket.Option) error {
 		s.wg.Go(func() { s.answerDatagrams(l, e) })
 		return nil
 	}
+	s.listeners = append(s.listeners, l)
 	s.wg.Go(func() {
 		// The owner of an accepted connection is the accepting thread.
 		_ = s.identity.as(func() error { return s.acceptAll(l, e) })
@@ -124,13 +126,18 @@ func listen(e endpoint, options ...socket.Option) (socket.Socket, error) {
 	return socket.FromFD(fd), nil
 }
 
-// close closes all listeners and connections and waits for their goroutines.
+// close closes all listeners and connections and waits for their goroutines. Afterwards the kernel
+// refuses connections, even while a child process that a test is starting has copies of the
+// descriptors until it calls execve.
 func (s *server) close() {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	s.closed = true
+	for _, l := range s.listeners {
+		_ = l.Control(func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RDWR) })
+	}
 	for f := range s.files {
 		_ = f.Close()
 	}

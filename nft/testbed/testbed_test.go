@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -230,6 +231,30 @@ func TestSecondProxyIsRejected(t *testing.T) {
 	err := b.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	if !errors.Is(err, unix.EADDRINUSE) {
 		t.Errorf("%v, want EADDRINUSE: the application listens on the port", err)
+	}
+}
+
+// TestStoppedProxyRejectsConnections copies the descriptors, as a child process has them until it
+// calls execve.
+func TestStoppedProxyRejectsConnections(t *testing.T) {
+	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			defer unix.Close(c)
+		}
+	}
+	b.StopProxy()
+	got, err := b.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))
+	if err != nil || got.By != testbed.Application {
+		t.Errorf("%v %v, want the application on the released port", got, err)
 	}
 }
 
