@@ -48,7 +48,7 @@ func sampleLimit() int {
 	if long() {
 		return math.MaxInt
 	}
-	return 2_000
+	return 500
 }
 
 // size returns the number of combinations.
