@@ -123,11 +123,14 @@ func newVocabulary(rulesets []rules.Ruleset) vocabulary {
 	return v
 }
 
-// of returns the matches of one type.
+// of returns the matches of one type, without repetitions.
 func of[M rules.Match](v vocabulary) []M {
 	var found []M
+	seen := map[string]bool{}
 	for _, m := range v.matches {
-		if m, ok := m.(M); ok {
+		m, ok := m.(M)
+		if ok && !seen[fmt.Sprint(m)] {
+			seen[fmt.Sprint(m)] = true
 			found = append(found, m)
 		}
 	}
@@ -136,12 +139,16 @@ func of[M rules.Match](v vocabulary) []M {
 
 // classes returns one value of each class of values at a hook. Values of a class satisfy the same
 // matches.
-func classes[T any, M rules.Match](
+func classes[T comparable, M rules.Match](
 	h rules.Hook, matches []M, values []T, set func(*rules.Packet, T),
 ) []T {
 	var distinct []T
-	seen := map[string]bool{}
+	tried, seen := map[T]bool{}, map[string]bool{}
 	for _, value := range values {
+		if tried[value] {
+			continue
+		}
+		tried[value] = true
 		p := rules.Packet{Hook: h, Protocol: rules.TCP}
 		set(&p, value)
 		if signature := fmt.Sprint(fulfilled(matches, p)); !seen[signature] {
@@ -153,7 +160,7 @@ func classes[T any, M rules.Match](
 }
 
 // oneOfEach returns the changes for one value of each class.
-func oneOfEach[T any, M rules.Match](
+func oneOfEach[T comparable, M rules.Match](
 	h rules.Hook, matches []M, values []T, set func(*rules.Packet, T),
 ) []change {
 	return every(classes(h, matches, values, set), set)
