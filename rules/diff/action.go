@@ -26,17 +26,18 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 			}
 		case rules.RedirectTo:
 			e.translate(packets,
-				target{kind: redirectTarget, hook: e.hookHere(), port: a.Port, last: a.Last},
+				target{kind: redirectTarget, hook: e.hookHere(), port: a.Port, lastPort: a.Last},
 				action)
 			return
 		case rules.DNATPort:
 			e.translate(packets,
-				target{kind: portTarget, hook: e.hookHere(), port: a.Port, last: a.Last}, action)
+				target{kind: portTarget, hook: e.hookHere(), port: a.Port, lastPort: a.Last},
+				action)
 			return
 		case rules.DNATTo:
 			e.translate(packets, target{
 				kind: addrTarget, hook: e.hookHere(), addr: a.Addr, lastAddr: a.LastAddr,
-				port: a.Port, last: a.Last,
+				port: a.Port, lastPort: a.Last,
 			}, action)
 			return
 		case rules.SNATTo:
@@ -66,9 +67,9 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 	e.add(e.next, packets...)
 }
 
-// listens returns the packets for which a tproxy to the port has a transparent socket
-// (TProxyNeedsTCPOrUDP, TProxyIgnoresState). The field NoListener of a packet does not describe a
-// listener on its own port (TProxyPortZeroIsDestinationPort).
+// listens returns the packets for which a tproxy action finds a transparent socket on the port
+// (TProxyNeedsTCPOrUDP, TProxyIgnoresState). For port 0 this is the destination port of the packet
+// (TProxyPortZeroIsDestinationPort), whose listener rules.Packet.NoListener does not describe.
 func (e *evaluator) listens(port uint16) set {
 	if port != 0 || e.single == nil {
 		return e.and(e.tcpOrUDP, e.not(e.bit(listener, 0)))
@@ -151,7 +152,7 @@ func (e *evaluator) unanswered(a rules.Reject, f flow) set {
 	if e.family != rules.IPv4 {
 		return e.unansweredLinkLocal(a, f, &view)
 	}
-	toLoopback := e.minus(e.matching(addresses(rules.Destination, loopbackIPv4), &view),
+	toLoopback := e.minus(e.matchSet(addresses(rules.Destination, loopbackIPv4), &view),
 		e.is(sourceType, number(rules.Local)))
 	onHost := none
 	switch {
@@ -160,7 +161,7 @@ func (e *evaluator) unanswered(a rules.Reject, f flow) set {
 	case e.position.loopbackArrival, f.toLoopback:
 		onHost = all
 	case e.hookHere() != rules.Output:
-		return none // the error about an arriving packet has an address of this host as source
+		return none // an ICMP error about an arriving packet has a source address of this host
 	case !f.leavesLoopback:
 		onHost = e.overLoopback
 	}
@@ -171,15 +172,16 @@ func (e *evaluator) unanswered(a rules.Reject, f flow) set {
 	if e.and(onHost, f.packets) == none {
 		return toLoopback
 	}
-	local := e.addrTypeIs(rules.MatchAddrType{
+	local := e.addrTypeMatches(rules.MatchAddrType{
 		Side: rules.Destination, Types: rules.AddrTypes(rules.Local),
 	}, &view)
-	local = e.or(local, e.matching(addresses(rules.Destination, unspecifiedIPv4), &view))
+	local = e.or(local, e.matchSet(addresses(rules.Destination, unspecifiedIPv4), &view))
 	return e.or(toLoopback, e.minus(onHost, local))
 }
 
-// unansweredLinkLocal returns the packets from link-local addresses on lo without a reply. There is
-// a reply if the route names another interface, as routes to addresses of this host do.
+// unansweredLinkLocal returns the packets on lo, from link-local addresses, to which the kernel
+// does not reply. It replies if the route names another interface, as do routes to addresses of
+// this host.
 func (e *evaluator) unansweredLinkLocal(a rules.Reject, f flow, view *view) set {
 	onLoopback := e.overLoopback
 	switch {
@@ -190,7 +192,7 @@ func (e *evaluator) unansweredLinkLocal(a rules.Reject, f flow, view *view) set 
 	case f.leavesLoopback:
 		return none
 	}
-	packets := e.and(onLoopback, e.matching(addresses(rules.Source, linkLocalIPv6), view))
+	packets := e.and(onLoopback, e.matchSet(addresses(rules.Source, linkLocalIPv6), view))
 	if e.and(packets, f.packets) == none {
 		return none
 	}
@@ -238,9 +240,9 @@ func (e *evaluator) translate(packets []flow, to target, action rules.Action) {
 	}
 }
 
-// translateSource accepts packets and changes their source (FirstNATMapping). If the new source is
-// invalid, it is unknown. The parameter by names the action. At other hooks than postrouting the
-// result is unknown.
+// translateSource accepts packets and changes their source (FirstNATMapping). The address to is
+// invalid if the new source is unknown. The parameter by names the action. At other hooks than
+// postrouting the result is unknown.
 func (e *evaluator) translateSource(packets []flow, by string, to netip.Addr) {
 	base := e.position.chain.Chain.Base
 	if base.Type != rules.NAT || base.Hook != rules.Postrouting {
@@ -252,8 +254,8 @@ func (e *evaluator) translateSource(packets []flow, by string, to netip.Addr) {
 	e.accept(packets, func(f *flow) { f.source, f.snat = by, to })
 }
 
-// require divides packets into those that meet a match and others, for which the next rule is
-// evaluated (MapMissEndsRule).
+// require divides packets into the packets that meet a match, and others. It adds the others to
+// next (MapMissEndsRule).
 func (e *evaluator) require(
 	m rules.Match, packets []flow, part rulePart,
 ) (matched, others []flow) {

@@ -30,16 +30,16 @@ func evaluatedRules(rs *rules.Ruleset, families []rules.Family) iter.Seq[*rules.
 		for i := range rs.Tables {
 			t := &rs.Tables[i]
 			applies := t.Family == rules.Inet || slices.Contains(families, t.Family)
-			if applies && !eachEvaluated(t, yield) {
+			if applies && !yieldEvaluated(t, yield) {
 				return
 			}
 		}
 	}
 }
 
-// eachEvaluated calls yield for the evaluated rules of a table until it returns false, and returns
-// its last result.
-func eachEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
+// yieldEvaluated calls yield for the evaluated rules of a table. It stops, and returns false, when
+// yield returns false.
+func yieldEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
 	index := make(map[string]*rules.Chain, len(t.Chains))
 	var queue []*rules.Chain
 	for i := range t.Chains {
@@ -69,8 +69,8 @@ func eachEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
 	return true
 }
 
-// hasMatch reports whether a rule has a match for which a condition is true, before or between its
-// actions.
+// hasMatch reports whether a rule of the ruleset has a match for which the condition is true,
+// before or between its actions.
 func hasMatch(rs *rules.Ruleset, is func(rules.Match) bool) bool {
 	for r := range allRules(rs) {
 		if ruleHasMatch(r, is) {
@@ -80,7 +80,8 @@ func hasMatch(rs *rules.Ruleset, is func(rules.Match) bool) bool {
 	return false
 }
 
-// ruleHasMatch is hasMatch for one rule.
+// ruleHasMatch reports whether a rule has a match for which the condition is true, before or
+// between its actions.
 func ruleHasMatch(r *rules.Rule, is func(rules.Match) bool) bool {
 	return slices.ContainsFunc(r.Matches, is) ||
 		slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
@@ -89,7 +90,7 @@ func ruleHasMatch(r *rules.Rule, is func(rules.Match) bool) bool {
 		})
 }
 
-// hasAction reports whether a rule has an action for which a condition is true.
+// hasAction reports whether a rule of the ruleset has an action for which the condition is true.
 func hasAction(rs *rules.Ruleset, is func(rules.Action) bool) bool {
 	for r := range allRules(rs) {
 		if slices.ContainsFunc(r.Actions, is) {
@@ -99,8 +100,8 @@ func hasAction(rs *rules.Ruleset, is func(rules.Action) bool) bool {
 	return false
 }
 
-// hasPart reports whether a tuple has a part for which a condition is true.
-func hasPart(m rules.MatchTuple, is func(rules.Match) bool) bool {
+// tupleHas reports whether an alternative of a tuple has a match for which the condition is true.
+func tupleHas(m rules.MatchTuple, is func(rules.Match) bool) bool {
 	return slices.ContainsFunc(m.Alternatives, func(alternative []rules.Match) bool {
 		return slices.ContainsFunc(alternative, is)
 	})

@@ -13,19 +13,19 @@ type Budget struct {
 	Time time.Duration
 	// Memory is the maximum memory in bytes, including garbage; 0 means no limit.
 	Memory int64
-	// begin is the time when the work began, zero if it begins with the request.
+	// begin is the time when the work began; zero if the work begins with the request.
 	begin time.Time
-	// spent is the time used by several requests with one budget, nil for a single request.
+	// spent is the time that the requests with this budget have used; nil for a single request.
 	spent *atomic.Int64
 }
 
-// DefaultBudget is a hundred times what the rules of known nodes need.
+// DefaultBudget is a hundred times the budget that the rules of known nodes need.
 var DefaultBudget = Budget{Time: 10 * time.Second, Memory: 512 << 20}
 
 // AgentBudget is for requests of an agent about many pods, whose owners may create expensive rules.
 var AgentBudget = Budget{Time: 50 * time.Millisecond, Memory: 16 << 20}
 
-// From returns a common budget for several requests of work that began at a time. The time before
+// From returns a budget that several requests share, for work that began at a time. The time before
 // the first request counts in full; the time between the requests does not count.
 func (b Budget) From(begin time.Time) Budget {
 	if b == (Budget{}) {
@@ -41,11 +41,11 @@ type exhausted struct{ limit string }
 // A meter counts the work on a request: the steps of each loop, and the bytes of each table, that
 // grow with the input.
 type meter struct {
-	budget    Budget
-	memory    int64
-	stepsLeft int // until the next reading of the clock
-	now       func() time.Time
-	last      time.Time // of the last reading of the clock
+	budget      Budget
+	memory      int64
+	stepsLeft   int // until the next reading of the clock
+	now         func() time.Time
+	lastReading time.Time // of the last reading of the clock
 }
 
 // stepsPerReading is the number of steps between two readings of the clock: at most a millisecond.
@@ -58,20 +58,20 @@ const maxPerReading = 2 * time.Millisecond
 // textSteps is the number of steps for the text of a list element.
 const textSteps = 16
 
-// liveShare is the ratio of Budget.Memory to the memory that may be in use. The garbage collector
-// runs when there is as much garbage as memory in use.
+// liveShare is the ratio of Budget.Memory to the memory that may be in use. The rest is for
+// garbage: the garbage collector runs when there is as much garbage as memory in use.
 const liveShare = 2
 
 func newMeter(b Budget) *meter {
 	if b == (Budget{}) {
 		b = DefaultBudget
 	}
-	m := &meter{budget: b, stepsLeft: stepsPerReading, now: time.Now, last: time.Now()}
+	m := &meter{budget: b, stepsLeft: stepsPerReading, now: time.Now, lastReading: time.Now()}
 	if b.spent == nil {
 		m.budget.spent = new(atomic.Int64)
 	}
 	if !b.begin.IsZero() {
-		m.budget.spent.CompareAndSwap(0, int64(m.last.Sub(b.begin)))
+		m.budget.spent.CompareAndSwap(0, int64(m.lastReading.Sub(b.begin)))
 	}
 	return m
 }
@@ -94,8 +94,8 @@ func (m *meter) charge(steps int) {
 func (m *meter) checkTime() {
 	m.stepsLeft = stepsPerReading
 	now := m.now()
-	spent := m.budget.spent.Add(int64(min(now.Sub(m.last), maxPerReading)))
-	m.last = now
+	spent := m.budget.spent.Add(int64(min(now.Sub(m.lastReading), maxPerReading)))
+	m.lastReading = now
 	if limit := m.budget.Time; limit > 0 && time.Duration(spent) > limit {
 		m.exhaust(fmt.Sprintf("more than %s of work", limit))
 	}
@@ -115,9 +115,9 @@ func (m *meter) release(bytes int64) { m.memory -= bytes }
 // exhaust ends the request because of a limit.
 func (m *meter) exhaust(limit string) { panic(exhausted{limit}) }
 
-// limitOf runs a function and returns the limit of the budget that it reached, otherwise an empty
-// string.
-func limitOf(do func()) (limit string) {
+// runLimited runs do. If do exhausts its budget, runLimited returns the limit that was reached,
+// otherwise an empty string.
+func runLimited(do func()) (limit string) {
 	defer func() {
 		if r := recover(); r != nil {
 			e, ok := r.(exhausted)

@@ -35,11 +35,11 @@ func interfaceNamed(name string) rules.Match {
 // was given.
 func TestBudgetStartsWithTheWork(t *testing.T) {
 	spent := Budget{Time: time.Hour}.From(time.Now().Add(-2 * time.Hour))
-	limit := limitOf(func() { newMeter(spent).charge(stepsPerReading) })
+	limit := runLimited(func() { newMeter(spent).charge(stepsPerReading) })
 	if want := "more than 1h0m0s of work"; limit != want {
 		t.Errorf("got %q, want %q", limit, want)
 	}
-	if limit := limitOf(func() {
+	if limit := runLimited(func() {
 		newMeter(Budget{}.From(time.Now())).charge(stepsPerReading)
 	}); limit != "" {
 		t.Errorf("the default budget is spent: %s", limit)
@@ -49,13 +49,13 @@ func TestBudgetStartsWithTheWork(t *testing.T) {
 // While the process is suspended, at most maxPerReading is charged for each reading of the clock.
 func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
 	m := newMeter(Budget{Time: 10 * maxPerReading})
-	clock := m.last
+	clock := m.lastReading
 	m.now = func() time.Time {
 		clock = clock.Add(time.Hour)
 		return clock
 	}
 	for i := range 11 {
-		limit := limitOf(func() { m.charge(stepsPerReading) })
+		limit := runLimited(func() { m.charge(stepsPerReading) })
 		if last := i == 10; last != (limit != "") {
 			t.Fatalf("after pause %d: %q", i+1, limit)
 		}
@@ -65,7 +65,7 @@ func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
 		clock = clock.Add(time.Microsecond)
 		return clock
 	}
-	m.last = clock
+	m.lastReading = clock
 	m.charge(stepsPerReading)
 	if spent := m.budget.spent.Load(); spent != int64(time.Microsecond) {
 		t.Errorf("a microsecond counts as %d ns", spent)
@@ -78,8 +78,8 @@ func TestRequestsShareABudget(t *testing.T) {
 	var limits []string
 	for range 4 {
 		m := newMeter(b)
-		m.now = func() time.Time { return m.last.Add(time.Hour) }
-		limits = append(limits, limitOf(func() { m.charge(stepsPerReading) }))
+		m.now = func() time.Time { return m.lastReading.Add(time.Hour) }
+		limits = append(limits, runLimited(func() { m.charge(stepsPerReading) }))
 	}
 	if strings.Join(limits[:3], "") != "" || limits[3] == "" {
 		t.Errorf("got %q: want only the fourth to exceed the budget", limits)
@@ -89,7 +89,7 @@ func TestRequestsShareABudget(t *testing.T) {
 // The meter counts memory in use, and not memory that was released.
 func TestMeterCountsMemoryInUse(t *testing.T) {
 	m := newMeter(Budget{Memory: 100 << 20})
-	limit := limitOf(func() {
+	limit := runLimited(func() {
 		for range 1000 {
 			m.alloc(40 << 20)
 			m.release(40 << 20)
@@ -105,7 +105,7 @@ func TestMeterCountsMemoryInUse(t *testing.T) {
 // The meter counts the tables of a space.
 func TestDiagramsCountTheirTables(t *testing.T) {
 	m := newMeter(Budget{Memory: 1 << 30})
-	d := newDiagrams(firstSize, m)
+	d := newDiagrams(initialSize, m)
 	for i := range uint32(100_000) {
 		d.node(i, none, all)
 	}
@@ -130,8 +130,8 @@ func TestExplainReportsAnExhaustedBudget(t *testing.T) {
 	}
 }
 
-// Interface names in an alternative or after an action separate interface classes, as in an ordinary
-// match.
+// Interface names in an alternative or after an action separate interface classes, as in an
+// ordinary match.
 func TestInterfaceNamesInEveryPositionSeparateClasses(t *testing.T) {
 	port := rules.MatchPort{
 		Side: rules.Destination, Ports: []rules.PortRange{rules.Single[uint16](80)},
@@ -182,7 +182,7 @@ func TestRemainderOfAnInterfacePrefixHasAnExample(t *testing.T) {
 			rules.InterfaceName{Name: "a0" + string(c), Prefix: c%2 == 0})
 	}
 	d := interfaceClasses(names, newMeter(Budget{}))
-	i := d.find("an unlikely name")
+	i := d.classOf("an unlikely name")
 	if i < 0 || d.classes[i].name != names[0] || !strings.HasPrefix(d.classes[i].example, "a") {
 		t.Fatalf("class %d of %v", i, d.classes)
 	}

@@ -3,34 +3,35 @@ package diff
 import "github.com/sluice-mesh/sluice/rules"
 
 // Bypass returns the packets that the desired ruleset redirects to a proxy and that the live
-// ruleset neither redirects to the same port of this host nor drops. Packets that the live ruleset
-// additionally captures or drops are not included. The result holds for all packets of connections
-// that were not translated earlier.
+// ruleset neither redirects to the same port of this host nor drops. The result does not include
+// other packets that the live ruleset redirects or drops. It is valid for all packets of
+// connections that were not translated earlier.
 //
 // Result.Classes contains the packets that bypass the proxy: Left is the outcome of the desired
-// ruleset, Right the outcome of the live one. Result.Undecided lists the causes why it is unknown
-// whether captured packets bypass the proxy. Routing is not compared, and chains are not listed.
+// ruleset, Right is the outcome of the live ruleset. Result.Undecided lists the reasons why it is
+// unknown whether redirected packets bypass the proxy. Bypass does not compare the routing and does
+// not list chains.
 //
 // Bypass is safe for concurrent use.
 func Bypass(desired, live rules.Ruleset, o Options) Result {
 	d := newDecision(Side{Ruleset: desired, RoutingKnown: true},
 		Side{Ruleset: live, RoutingKnown: true}, o)
-	d.compare = (*space).bypassing
-	d.result.Exhausted = limitOf(func() {
+	d.compare = (*space).compareBypass
+	d.result.Exhausted = runLimited(func() {
 		d.decideScope(packetScope{}, rules.Output, rules.Prerouting)
 	})
 	d.describeClasses()
 	return d.result
 }
 
-// bypassing compares two walks for [Bypass].
-func (s *space) bypassing(left, right *walk) comparison {
+// compareBypass compares two walks for [Bypass].
+func (s *space) compareBypass(left, right *walk) comparison {
 	lefts, unknownLeft := left.outcomes()
 	rights, unknownRight := right.outcomes()
 	var c comparison
 	var sets, captured []set
 	for _, l := range lefts.list {
-		if !l.captured() {
+		if !l.isCaptured() {
 			continue
 		}
 		captured = append(captured, l.packets)
@@ -52,15 +53,15 @@ func (s *space) bypassing(left, right *walk) comparison {
 	return c
 }
 
-// captured reports whether a proxy receives the packets.
-func (p *progress) captured() bool {
+// isCaptured reports whether a proxy receives the packets.
+func (p *progress) isCaptured() bool {
 	return !p.dropped && (p.tproxy.assigned || p.target.kind == redirectTarget)
 }
 
 // sameCapture returns the packets that two outcomes redirect to the same port of this host.
 func (s *space) sameCapture(l, r *flow) set {
 	switch {
-	case !r.captured() || l.tproxy.assigned != r.tproxy.assigned:
+	case !r.isCaptured() || l.tproxy.assigned != r.tproxy.assigned:
 		return none
 	case l.tproxy.assigned:
 		return s.samePort(target{port: l.tproxy.port}, target{port: r.tproxy.port})

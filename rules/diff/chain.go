@@ -9,54 +9,55 @@ import (
 // A chainPosition is the position of a base chain in the evaluation.
 type chainPosition struct {
 	chain rules.ChainRef
-	// beforeConntrack reports that conntrack has not run yet, loopbackArrival that the packets were
-	// sent over lo and arrive.
-	beforeConntrack, loopbackArrival bool
-	// atPostrouting reports that the packets are at postrouting, leavesHost that they leave the
-	// host and are not sent over lo.
+	// beforeConntrack reports that conntrack has not run yet.
+	beforeConntrack bool
+	// loopbackArrival reports that the packets were sent over lo and arrive now.
+	loopbackArrival bool
+	// atPostrouting reports that the packets are at postrouting. leavesHost reports that they leave
+	// the host, and are not sent over lo.
 	atPostrouting, leavesHost bool
-	// translated reports that the chain runs after NAT translates destinations, sourceTranslated
-	// that it runs after NAT translates sources.
+	// translated reports that the chain runs after the translation of destinations by NAT, and
+	// sourceTranslated that it runs after the translation of sources.
 	translated, sourceTranslated bool
 	// equalPriority reports that the chain has conntrack's priority and is assumed to run before
 	// it.
 	equalPriority bool
 }
 
-// key identifies the position. It is equal for the same chain of both sides.
+// key identifies the position. The keys of the same chain of both sides are equal.
 func (p *chainPosition) key() string {
 	return fmt.Sprint(p.chain.Chain.Base.Hook, p.loopbackArrival, p.equalPriority,
 		chainName(p.chain))
 }
 
-// A call is a chain with the progress of the packets at its begin. Packets with equal progress have
-// equal results. A call is therefore evaluated once, for all possible packets, independent of the
-// number of jumps.
+// A call is a chain with the progress of the packets that enter it. Packets with equal progress
+// have equal results. Therefore a call is evaluated only once, for all possible packets, however
+// many jumps lead to the chain.
 type call struct {
 	chain    *rules.Chain
 	position *chainPosition
 	progress
 	mark, connection *markBits
-	// number counts the calls by one packet, if the chain has random matches: their results are
-	// independent.
+	// number distinguishes several calls by one packet if the chain has random matches, because the
+	// results of these matches are independent.
 	number int
 }
 
 // A summary is the result of a call of a chain.
 type summary struct {
 	chain rules.ChainRef
-	// returned contains the packets at the end of the chain, accepted the packets that leave the
-	// base chain, ended the packets whose evaluation has ended.
+	// returned contains the packets that reach the end of the chain, accepted contains the packets
+	// that leave the base chain, and ended contains the packets whose evaluation has ended.
 	returned, accepted, ended flows
-	// drawn contains the packets that evaluated a variable, by its key.
-	drawn map[string]set
+	// evaluated contains the packets that evaluated a variable, by its key.
+	evaluated map[string]set
 	// updates are the writes of the rules to states.
 	updates updates
 	// events are the matched rules and calls, in order.
 	events []event
 	// incomplete reports that the evaluation of the chain is not complete.
 	incomplete bool
-	// entered contains the packets at the begin of the chain.
+	// entered contains the packets that enter the chain.
 	entered set
 }
 
@@ -105,7 +106,7 @@ func (w *walk) summarize(key call, c rules.ChainRef) *summary {
 	return s
 }
 
-// Sizes in bytes: of a call, and of its stack frames, which are copied when the stack grows.
+// The sizes of a call and of its stack frames in bytes. The frames are copied when the stack grows.
 const (
 	summarySize = 512
 	stackSize   = 4 << 10
@@ -115,12 +116,12 @@ const (
 // base chain. Each call adds variables for its random matches.
 const maxCalls = 8
 
-// evaluateCall evaluates another chain, and returns the packets that reach its end. The text names
-// the chain if the result is unknown.
+// evaluateCall evaluates another chain, and returns the packets that reach its end. The text
+// describes the call if the result is unknown.
 func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 	key := call{c.Chain, e.position, f.progress, f.mark, f.connection, e.callNumber}
 	called := e.summarize(key, c)
-	for !called.incomplete && e.drewBefore(called, f.packets) {
+	for !called.incomplete && e.evaluatedBefore(called, f.packets) {
 		if key.number++; key.number > e.callNumber+maxCalls {
 			e.endUndecided(fmt.Sprintf(
 				"%s: more than %d visits of a chain in which chance decides", text, maxCalls), f)
@@ -129,13 +130,13 @@ func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 		called = e.summarize(key, c)
 	}
 	if called.incomplete {
-		// The kernel rejects cycles of jumps, but a text may contain one.
+		// The kernel rejects cycles of jumps, but a file of rules may contain a cycle.
 		e.endUndecided(text, f)
 		return nil
 	}
-	for key, packets := range called.drawn {
+	for key, packets := range called.evaluated {
 		e.meter.step()
-		e.recordDraw(key, e.or(e.summary.drawn[key], e.and(packets, f.packets)))
+		e.recordEvaluation(key, e.or(e.summary.evaluated[key], e.and(packets, f.packets)))
 	}
 	e.addUpdates(&e.summary.updates, &called.updates, f.packets)
 	e.addEvent(event{packets: f.packets, index: e.run.first, call: called})
@@ -144,28 +145,28 @@ func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 	return e.restrict(&called.returned, f.packets)
 }
 
-// drewBefore reports whether some of the packets have already evaluated a random match of the
+// evaluatedBefore reports whether some of the packets have already evaluated a random match of the
 // called chain.
-func (e *evaluator) drewBefore(called *summary, packets set) bool {
-	for key, drew := range called.drawn {
+func (e *evaluator) evaluatedBefore(called *summary, packets set) bool {
+	for key, evaluated := range called.evaluated {
 		e.meter.step()
-		if e.and(e.and(drew, packets), e.summary.drawn[key]) != none {
+		if e.and(e.and(evaluated, packets), e.summary.evaluated[key]) != none {
 			return true
 		}
 	}
 	return false
 }
 
-// recordDraw records the packets that evaluated a variable.
-func (e *evaluator) recordDraw(key string, packets set) {
+// recordEvaluation records the packets that evaluated a variable.
+func (e *evaluator) recordEvaluation(key string, packets set) {
 	s := e.summary
-	if s.drawn == nil {
-		s.drawn = map[string]set{}
+	if s.evaluated == nil {
+		s.evaluated = map[string]set{}
 	}
-	if _, known := s.drawn[key]; !known {
+	if _, known := s.evaluated[key]; !known {
 		e.meter.alloc(64)
 	}
-	s.drawn[key] = packets
+	s.evaluated[key] = packets
 }
 
 // restrict returns the flows of a summary restricted to some packets.

@@ -4,8 +4,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// evaluateChange evaluates an action that does not end the rule. It returns the packets for which
-// the rule continues; for the others the next rule is evaluated.
+// evaluateChange evaluates an action that does not end the rule for all packets. It returns the
+// packets for which the rule continues; the others continue with the next rule.
 func (e *evaluator) evaluateChange(
 	action rules.Action, packets []flow, eventIndex int, part rulePart,
 ) []flow {
@@ -29,7 +29,7 @@ func (e *evaluator) evaluateChange(
 		case rules.SaveMark:
 			f.connection = e.saveMark(f, view, f.mark)
 		case rules.RestoreMark:
-			with, without := e.split(f, e.connection(&view))
+			with, without := e.split(f, e.hasConnection(&view))
 			e.add(e.next, without)
 			if !view.xtables {
 				e.recordStop(eventIndex, []flow{without}, action)
@@ -39,7 +39,7 @@ func (e *evaluator) evaluateChange(
 		case rules.MixMark:
 			if eventIndex >= 0 && a.ConntrackMark != 0 && !view.xtables {
 				// For a packet without a connection the rule ends here.
-				_, without := e.split(f, e.connection(&view))
+				_, without := e.split(f, e.hasConnection(&view))
 				e.recordStop(eventIndex, []flow{without}, action)
 			}
 			f = e.mixMark(a, f, view)
@@ -50,7 +50,7 @@ func (e *evaluator) evaluateChange(
 				break // the packet keeps its template (FirstTemplateStays)
 			}
 			var without flow // NotrackNeedsNoConnection
-			f, without = e.split(f, e.connection(&view))
+			f, without = e.split(f, e.hasConnection(&view))
 			without.tracking = untracked
 			e.add(&continuing, without)
 		}
@@ -59,8 +59,8 @@ func (e *evaluator) evaluateChange(
 	return continuing.list
 }
 
-// saveMark returns the conntrack mark of a flow's connections after a mark was saved in it. A
-// template does not store a mark.
+// saveMark returns the connection mark of a flow after a rule saved a mark. The model does not
+// store the mark of a template (see connectionMark).
 func (e *evaluator) saveMark(f flow, view view, saved *markBits) *markBits {
 	if view.hasTemplate() {
 		return f.connection
@@ -71,7 +71,7 @@ func (e *evaluator) saveMark(f flow, view view, saved *markBits) *markBits {
 // mergeByConnection returns the new mark for packets with a connection, and the old mark for
 // others.
 func (e *evaluator) mergeByConnection(f flow, view *view, mark, old *markBits) *markBits {
-	with, without := e.split(f, e.connection(view))
+	with, without := e.split(f, e.hasConnection(view))
 	return e.marks.merge(with.packets, mark, without.packets, old)
 }
 
@@ -89,15 +89,15 @@ func (e *evaluator) mixMark(a rules.MixMark, f flow, view view) flow {
 	return f
 }
 
-// setZone attaches a template with the zone to packets that conntrack has not seen, unless they
-// have a template. The rule continues for all packets: setZone returns the packets that are
-// unchanged, and adds the packets that get the zone to continuing.
+// setZone attaches a template with the zone to packets that conntrack has not seen and that have no
+// template. The rule continues for all packets: setZone returns the unchanged packets, and adds the
+// packets that get the zone to continuing.
 func (e *evaluator) setZone(a rules.SetZone, f flow, view view, continuing *flows) flow {
 	if view.hasTemplate() {
 		return f
 	}
 	// The action has no effect on packets with a connection (ZoneAfterConntrackHasNoEffect).
-	connected, others := e.split(f, e.connection(&view))
+	connected, others := e.split(f, e.hasConnection(&view))
 	attach := func(f flow) {
 		f.zone, f.tracking = a.Zone, cpuTemplate
 		if view.xtables {
@@ -116,10 +116,10 @@ func (e *evaluator) setZone(a rules.SetZone, f flow, view view, continuing *flow
 		return connected
 	case view.beforeConntrack && !f.tracking.isTemplate() &&
 		(!view.loopbackArrival || f.tracking != untracked):
-		// It is unknown how conntrack treats a packet that entered untracked. Packets of neighbour
+		// It is unknown how conntrack treats a packet that entered untracked. Packets of neighbor
 		// discovery on lo are an exception: xtables does not change them, and conntrack ignores
-		// them whatever zone nftables assigns.
-		notTracked := e.untrackedBefore()
+		// them regardless of the zone that nftables assigns.
+		notTracked := e.entersUntracked()
 		if view.loopbackArrival && view.xtables {
 			notTracked = e.stateIs(rules.Untracked)
 		}

@@ -10,8 +10,9 @@ import (
 // String returns the field and its values, such as "destination port 443".
 func (c Condition) String() string { return c.Field + " " + c.Values }
 
-// String returns a description of the class in four lines: the packets with the deviations that
-// explain the difference, an example, and the outcome of each side with its rule.
+// String returns a description of the class in four lines: the packets, with the deviations that
+// explain the difference; an example; and for each side the outcome and the rule that determines
+// it.
 func (c Class) String() string {
 	words := make([]string, len(c.Packets))
 	for i, condition := range c.Packets {

@@ -9,12 +9,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// describeClasses describes the differences, unless the budget is already used up.
+// describeClasses describes the differences, unless the budget is already exhausted.
 func (d *decision) describeClasses() {
 	if d.result.Exhausted != "" {
 		return
 	}
-	limit := limitOf(d.addClasses)
+	limit := runLimited(d.addClasses)
 	d.result.More = d.result.More || limit != ""
 	if len(d.result.Classes) == 0 {
 		d.result.Exhausted = limit
@@ -29,7 +29,7 @@ func (d *decision) addClasses() {
 	for _, deviation := range []bool{false, true} {
 		for more := true; more; {
 			more = false
-			for _, p := range d.paths {
+			for _, p := range d.spaces {
 				for i := range p.differences {
 					from := &p.differences[i]
 					if (len(from.deviations) > 0) != deviation || !p.exist(from.packets) {
@@ -47,7 +47,7 @@ func (d *decision) addClasses() {
 	}
 }
 
-// sortClasses sorts by the length of the description, known deviations last.
+// sortClasses sorts classes by the lengths of their descriptions, known deviations last.
 func sortClasses(classes []Class) {
 	slices.SortStableFunc(classes, func(a, b Class) int {
 		return cmp.Or(cmp.Compare(min(1, len(a.Deviations)), min(1, len(b.Deviations))),
@@ -64,7 +64,7 @@ func (c *Class) size() int {
 	return size
 }
 
-// takeClass removes the packets of one class from a difference, and returns the class.
+// takeClass removes the packets of one class from a difference, and returns that class.
 func (d *decision) takeClass(s *space, from *difference) Class {
 	chosen := s.choose(from.packets)
 	box := s.widen(chosen, from.describable)
@@ -84,7 +84,7 @@ func (d *decision) takeClass(s *space, from *difference) Class {
 
 // setHostFields sets the fields of the witness that describe the host.
 func (s *space) setHostFields(b box, p *rules.Packet) {
-	for _, l := range b.others {
+	for _, l := range b.literals {
 		switch key := s.list[l.variable].key; {
 		case strings.HasPrefix(key, reversePathKey):
 			p.NoReversePath = !l.value
@@ -110,7 +110,7 @@ func clearIrrelevantFields(b box, p *rules.Packet) {
 	if b.fields[sourceType] == all {
 		p.SourceType = rules.AddrTypeUnknown
 	}
-	if b.fields[inAddress] == all && len(b.others) == 0 {
+	if b.fields[inAddress] == all && len(b.literals) == 0 {
 		p.InAddress = netip.Addr{}
 	}
 	if b.fields[status] == all {
@@ -121,8 +121,8 @@ func clearIrrelevantFields(b box, p *rules.Packet) {
 // A box is a set of packets described by one condition for each field and for some variables.
 type box struct {
 	fields [fieldCount]set
-	// others are the conditions on variables.
-	others []literal
+	// literals are the conditions on variables.
+	literals []literal
 }
 
 // A literal is a variable, identified by its position in the list of variables, with a value.
@@ -134,7 +134,7 @@ type literal struct {
 // packets returns the packets that meet all conditions.
 func (b *box) packets(s *space) set {
 	packets := all
-	for _, l := range b.others {
+	for _, l := range b.literals {
 		packets = s.and(packets, s.literal(l))
 	}
 	for f := fieldCount; f > 0; f-- {
@@ -156,8 +156,8 @@ var widenOrder = []field{
 	destinationPort, protocol, state, source, destination,
 }
 
-// widen returns a box that contains the chosen packet and no possible packet outside the set. No
-// single condition of the box can be dropped.
+// widen returns a box that contains the chosen packet, and that contains no possible packet outside
+// the set. Without any one of its conditions, the box would contain such a packet.
 func (s *space) widen(chosen [fieldCount]value, within set) box {
 	var b box
 	for f := range fieldCount {
@@ -165,11 +165,11 @@ func (s *space) widen(chosen [fieldCount]value, within set) box {
 			b.fields[f] = s.is(f, chosen[f])
 		}
 	}
-	b.others = s.literals(s.and(within, b.packets(s)))
+	b.literals = s.literals(s.and(within, b.packets(s)))
 	outside := func(b *box) set { return s.and(s.minus(b.packets(s), within), s.possible()) }
-	for i := 0; i < len(b.others); {
+	for i := 0; i < len(b.literals); {
 		fewer := b
-		fewer.others = slices.Delete(slices.Clone(b.others), i, i+1)
+		fewer.literals = slices.Delete(slices.Clone(b.literals), i, i+1)
 		if outside(&fewer) == none {
 			b = fewer
 			continue
@@ -178,10 +178,10 @@ func (s *space) widen(chosen [fieldCount]value, within set) box {
 	}
 	for _, f := range widenOrder {
 		b.fields[f] = all
-		forbidden := s.onlyField(outside(&b), f)
+		forbidden := s.projectToField(outside(&b), f)
 		b.fields[f] = s.not(forbidden)
 		if isBits(f) {
-			b.fields[f] = s.plain(f, uint32(chosen[f].low), b.fields[f])
+			b.fields[f] = s.shortCondition(f, uint32(chosen[f].low), b.fields[f])
 		}
 	}
 	return b
@@ -207,19 +207,19 @@ func (s *space) literals(packets set) []literal {
 	return found
 }
 
-// onlyField returns the packets with a value of the field that some packet of the set has.
-func (s *space) onlyField(packets set, f field) set {
+// projectToField returns the packets with a value of the field that some packet of the set has.
+func (s *space) projectToField(packets set, f field) set {
 	return s.project(packets, func(bit uint32) bool {
 		return int(bit) < len(s.field) && s.field[bit] == f
 	})
 }
 
-// isBits reports whether the values of the field are bits instead of a number.
+// isBits reports whether a value of the field is a set of bits, and not a number.
 func isBits(f field) bool { return f == mark || f == connectionMark || f == flags || f == status }
 
-// plain returns the set of values if its description is short. Otherwise it returns a subset with a
-// short description: the values that have some bits in common with v.
-func (s *space) plain(f field, v uint32, values set) set {
+// shortCondition returns the set of values if its description is short. Otherwise it returns a
+// subset with a short description: the values that have some bits in common with v.
+func (s *space) shortCondition(f field, v uint32, values set) set {
 	for _, described := range []set{values, s.not(values)} {
 		if _, _, ok := s.pattern(f, described); ok || s.isFew(f, described) {
 			return values
@@ -235,7 +235,7 @@ func (s *space) plain(f field, v uint32, values set) set {
 	return s.maskedEquals(f, v&mask, mask)
 }
 
-// isFew reports whether there are at most maxListed values.
+// isFew reports whether the set contains at most maxListed values.
 func (s *space) isFew(f field, values set) bool {
 	return len(s.firstValues(f, values, maxListed+1)) <= maxListed
 }
@@ -281,13 +281,13 @@ func (s *space) pattern(f field, values set) (v, mask uint32, ok bool) {
 // outcomes returns the effect of each side on a packet of a box, and its cause.
 func (d *decision) outcomes(s *space, b box, p rules.Packet) Pair[SideOutcome] {
 	given := map[string]bool{}
-	for _, l := range b.others {
+	for _, l := range b.literals {
 		given[s.list[l.variable].key] = l.value
 	}
 	left := explain(d.sides.Left, p, assumptions{"left ", given, d.shared, d.meter})
 	right := explain(d.sides.Right, p, assumptions{"right ", given, d.shared, d.meter})
 	part := differingPart(left.Outcome, right.Outcome)
 	return Pair[SideOutcome]{
-		decidedBy(d.sides.Left, left, part), decidedBy(d.sides.Right, right, part),
+		sideOutcome(d.sides.Left, left, part), sideOutcome(d.sides.Right, right, part),
 	}
 }

@@ -10,9 +10,9 @@ import (
 // side.
 type difference struct {
 	packets set
-	// describable contains these packets, and packets that a rule of one side sends to their
-	// original destination. They are no difference, but a description that excludes them would be
-	// long.
+	// describable contains the packets of the difference, and other packets that the description of
+	// a class may include: a rule of one side sends them to their original destination, so that
+	// they do not differ, but a description without them would be long.
 	describable set
 	left, right flow
 	// deviations explain the difference.
@@ -37,13 +37,14 @@ func (w *walk) outcomes() (decided flows, undecided set) {
 
 // A comparison is the result of comparing two walks of a space.
 type comparison struct {
-	// differences contain the packets that are treated differently for all values of the unknowns.
-	// They are disjoint.
+	// differences are disjoint sets of packets that are treated differently for all values of the
+	// unknowns.
 	differences []difference
 	// undecided contains the packets for which the result depends on unknowns.
 	undecided set
-	// depends is the condition, on packets and unknowns, under which they are treated differently.
-	depends set
+	// differsIf is the condition, on packets and unknowns, under which they are treated
+	// differently.
+	differsIf set
 }
 
 // compare returns the packets that two walks treat differently.
@@ -104,8 +105,8 @@ func (s *space) divideByUnknowns(c *comparison, differing, unknown set) {
 	if !s.unknowns {
 		certain = differing
 	}
-	c.depends = s.minus(s.or(differing, unknown), certain)
-	c.undecided = s.possibly(c.depends)
+	c.differsIf = s.minus(s.or(differing, unknown), certain)
+	c.undecided = s.possibly(c.differsIf)
 	taken, possible := none, s.or(s.possibly(differing), c.undecided)
 	for i := range c.differences {
 		d := &c.differences[i]
@@ -137,7 +138,7 @@ func (s *space) equalOutcome(w *walk, l, r *flow) set {
 	packets := all
 	if !p.tracking.isTemplate() && !q.tracking.isTemplate() && p.tracking != q.tracking {
 		// Notrack has no effect on a packet that entered untracked.
-		packets, p.tracking = s.untrackedBefore(), q.tracking
+		packets, p.tracking = s.entersUntracked(), q.tracking
 	}
 	if p != q {
 		return none
@@ -151,15 +152,15 @@ func (s *space) equalOutcome(w *walk, l, r *flow) set {
 	return s.minus(packets, w.marksDiffer(l, r))
 }
 
-// sameSource returns the packets that leave with the same source address on both sides. If the
-// kernel selects an address by different rules, it is unknown whether the addresses are equal.
+// sameSource returns the packets that leave with the same source address on both sides. It is
+// unknown whether the addresses are equal if the kernel selects one of them.
 func (s *space) sameSource(l, r *progress) set {
 	switch {
 	case l.source == r.source:
 		return all
 	case l.source != "" && !l.snat.IsValid(), r.source != "" && !r.snat.IsValid():
 		return s.variable(variable{
-			key: "source after " + l.source + translationEnd + r.source, kind: unknownBit,
+			key: "source after " + l.source + translationSeparator + r.source, kind: unknownBit,
 			text: "whether the source address that the kernel selects is the same on both sides",
 		})
 	case l.source != "" && r.source != "":

@@ -20,9 +20,9 @@ func (c *Class) Contains(p rules.Packet) bool {
 	if c.space.contains(c.space.excluded, &values) {
 		return false
 	}
-	// Rare packets that the scope of the comparison excludes are not part of any class.
+	// The classes contain no packets outside the scope of the comparison.
 	sentByKernel := c.space.or(c.space.resets, c.space.hasKernelSocket)
-	if !c.space.untracked && c.space.contains(c.space.untrackedBefore(), &values) ||
+	if !c.space.untracked && c.space.contains(c.space.entersUntracked(), &values) ||
 		!c.space.kernelPackets && c.space.contains(sentByKernel, &values) {
 		return false
 	}
@@ -33,12 +33,12 @@ func (c *Class) Contains(p rules.Packet) bool {
 	}
 	packet := onePacket{Packet: p}
 	for key, want := range c.space.given {
-		if value, ok := packet.fact(key); ok && value != want {
+		if value, ok := packet.hostFactValue(key); ok && value != want {
 			return false
 		}
 	}
-	for _, l := range c.box.others {
-		if value, ok := packet.fact(c.space.list[l.variable].key); ok && value != l.value {
+	for _, l := range c.box.literals {
+		if value, ok := packet.hostFactValue(c.space.list[l.variable].key); ok && value != l.value {
 			return false
 		}
 	}
@@ -50,7 +50,7 @@ func (s *space) contains(packets set, values *[fieldCount]value) bool {
 	for packets != none && packets != all {
 		n := s.nodes[packets]
 		f := s.field[n.bit]
-		if packets = n.no; values[f].has(len(s.bits[f]) - 1 - slices.Index(s.bits[f], n.bit)) {
+		if packets = n.no; values[f].hasBit(len(s.bits[f]) - 1 - slices.Index(s.bits[f], n.bit)) {
 			packets = n.yes
 		}
 	}
@@ -63,7 +63,7 @@ func (s *space) hasCondition(condition set, f field, v value) bool {
 		n := s.nodes[condition]
 		switch {
 		case n.bit != bit:
-		case v.has(len(s.bits[f]) - 1 - i):
+		case v.hasBit(len(s.bits[f]) - 1 - i):
 			condition = n.yes
 		default:
 			condition = n.no
@@ -78,5 +78,5 @@ func (s *space) deviceOf(p rules.Packet) int {
 	if s.hook == rules.Output {
 		name = p.OutInterface
 	}
-	return s.devices.find(name)
+	return s.devices.classOf(name)
 }

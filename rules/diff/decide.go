@@ -9,19 +9,20 @@ import (
 // Decide returns the packets that two rulesets treat differently. The result holds for every packet
 // that can enter at prerouting or output (see [Possible]); the outcome of each packet is the
 // outcome that [Explain] returns. Decide assumes that the states of connections are equal on both
-// sides, and also finds differences of earlier packets that change these states.
+// sides. It also reports packets after which these states would differ.
 //
 // The time is near-linear in the number of rules for all rulesets that programs write. For other
 // rulesets the budget limits it, and Result.Exhausted is set. Decide is safe for concurrent use.
 func Decide(left, right Side, o Options) Result {
 	d := newDecision(left, right, o)
 	d.comparesStates = true
-	d.result.Exhausted = limitOf(func() {
+	d.result.Exhausted = runLimited(func() {
 		d.shared.compareOtherHooks(d.sides.Left, d.sides.Right)
-		// Each round assumes equal shared states on both sides. Differences are valid under this
-		// assumption. If there are none, check that the states remain equal, and otherwise compare
-		// again.
-		for again := true; again; again = len(d.paths) == 0 && d.shared.addFound() {
+		// Each round assumes that the states in shared, except the ones known to differ, are equal
+		// on both sides. Differences are valid under this assumption. If a round finds no
+		// differences, but finds further states that differ, compare again without assuming that
+		// these are equal.
+		for again := true; again; again = len(d.spaces) == 0 && d.shared.addFound() {
 			d.compareScopes()
 		}
 	})
@@ -30,7 +31,9 @@ func Decide(left, right Side, o Options) Result {
 		d.result.RoutingCompared = true
 		d.result.Routing = compareRouting(left.Ruleset.Routing, right.Ruleset.Routing)
 	}
-	d.result.Unreachable = Pair[[]rules.ChainRef]{d.unreachable(false), d.unreachable(true)}
+	d.result.Unreachable = Pair[[]rules.ChainRef]{
+		d.unreachableChains(false), d.unreachableChains(true),
+	}
 	families := d.options.Families
 	d.result.OtherHooks = Pair[[]rules.ChainRef]{
 		chainsAtOtherHooks(d.sides.Left, families), chainsAtOtherHooks(d.sides.Right, families),
@@ -40,10 +43,10 @@ func Decide(left, right Side, o Options) Result {
 
 // compareScopes compares the packets of all families and hooks.
 func (d *decision) compareScopes() {
-	d.states = nil
+	d.stateCause = nil
 	largest := packetScope{
 		translations:  seesTranslations(d.sides.Left) || seesTranslations(d.sides.Right),
-		boundSockets:  routesAgain(d.sides.Left) || routesAgain(d.sides.Right),
+		boundSockets:  mayReroute(d.sides.Left) || mayReroute(d.sides.Right),
 		kernelPackets: true,
 	}
 	result := d.decideScope(largest, rules.Output, rules.Prerouting)
@@ -55,20 +58,20 @@ func (d *decision) compareScopes() {
 	}
 	if !result.differs() && (readsUntracked(d.sides.Left) || readsUntracked(d.sides.Right)) {
 		untracked := d.decideScope(packetScope{untracked: true}, rules.Output, rules.Prerouting)
-		if d.result.UntrackedOpen = len(untracked.undecided) > 0; len(untracked.paths) > 0 {
+		if d.result.UntrackedOpen = len(untracked.undecided) > 0; len(untracked.spaces) > 0 {
 			untracked.undecided, untracked.moreUndecided = nil, false
 			result = untracked
 		}
 	}
-	if d.states != nil && !result.differs() {
-		result.undecided = []Undecided{*d.states}
+	if d.stateCause != nil && !result.differs() {
+		result.undecided = []Undecided{*d.stateCause}
 	}
-	d.paths, d.result.Undecided, d.result.MoreUndecided =
-		result.paths, result.undecided, result.moreUndecided
+	d.spaces, d.result.Undecided, d.result.MoreUndecided =
+		result.spaces, result.undecided, result.moreUndecided
 }
 
-// decideSmallestScope compares packets in the smallest part of a scope that has differences, so
-// that differences of rare packets are reported only if there are no others.
+// decideSmallestScope compares the packets of the smallest scope that has differences, up to the
+// largest one. Therefore differences of rare packets are reported only if there are no others.
 func (d *decision) decideSmallestScope(largest packetScope) (result scopeResult) {
 	scopes := []packetScope{{}}
 	if largest.translations {
@@ -89,22 +92,22 @@ func (d *decision) decideSmallestScope(largest packetScope) (result scopeResult)
 
 // A scopeResult is the result of comparing a scope.
 type scopeResult struct {
-	paths         []path
+	spaces        []spaceDifferences
 	undecided     []Undecided
 	moreUndecided bool
 }
 
-func (r scopeResult) differs() bool { return len(r.paths) > 0 || len(r.undecided) > 0 }
+func (r scopeResult) differs() bool { return len(r.spaces) > 0 || len(r.undecided) > 0 }
 
 // decideScope compares the packets of a scope at some hooks.
 func (d *decision) decideScope(scope packetScope, hooks ...rules.Hook) scopeResult {
-	d.paths, d.result.Undecided, d.result.MoreUndecided = nil, nil, false
+	d.spaces, d.result.Undecided, d.result.MoreUndecided = nil, nil, false
 	for _, f := range d.options.Families {
 		for _, h := range hooks {
-			d.comparePath(f, h, scope)
+			d.compareSpace(f, h, scope)
 		}
 	}
-	return scopeResult{d.paths, d.result.Undecided, d.result.MoreUndecided}
+	return scopeResult{d.spaces, d.result.Undecided, d.result.MoreUndecided}
 }
 
 // A decision is the state of one call of Decide.
@@ -112,7 +115,7 @@ type decision struct {
 	left, right Side
 	options     Options
 	meter       *meter
-	// sides are the rulesets with the routing to use.
+	// sides are the rulesets with the routing that the evaluation uses.
 	sides Pair[*rules.Ruleset]
 	names []rules.InterfaceName
 	// diagrams are shared by the spaces of a family while they have fewer than maxShared nodes.
@@ -126,21 +129,21 @@ type decision struct {
 	cgroups map[uint64]string
 	// variants contains the rulesets without some deviations; nil until there is a difference.
 	variants []variant
-	// paths are the spaces with differences.
-	paths []path
+	// spaces are the spaces with differences.
+	spaces []spaceDifferences
 	// reached contains the chains that packets reach.
 	reached Pair[map[*rules.Chain]bool]
 	result  Result
-	// comparesStates reports that states of connections are compared. states is the reason why they
-	// may differ, or nil.
+	// comparesStates reports that states of connections are compared. stateCause is the reason why
+	// they may differ, or nil.
 	comparesStates bool
-	states         *Undecided
+	stateCause     *Undecided
 	// compare returns the packets that two walks treat differently.
 	compare func(s *space, left, right *walk) comparison
 }
 
-// A path is a family and a hook, with its differences.
-type path struct {
+// A spaceDifferences contains the differences of the packets of a space.
+type spaceDifferences struct {
 	*space
 	differences []difference
 }
@@ -180,19 +183,19 @@ func newDecision(left, right Side, o Options) *decision {
 	}
 }
 
-// comparePath compares the packets of a family and a scope that enter at a hook.
-func (d *decision) comparePath(f rules.Family, h rules.Hook, scope packetScope) {
+// compareSpace compares the packets of a family and a scope that enter at a hook.
+func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope) {
 	if d.devices == nil {
 		d.devices = interfaceClasses(d.names, d.meter)
 	}
 	shared := d.diagramsOf(f)
 	memory := d.meter.memory - shared.memory()
 	s := newSpace(f, h, d.devices, shared)
-	s.withoutAddress = constant(scope.withoutAddress)
+	s.withoutAddress = allIf(scope.withoutAddress)
 	s.translations, s.untracked = scope.translations, scope.untracked
 	s.kernelPackets = scope.kernelPackets
 	s.shared, s.cgroups, s.given = d.shared, d.cgroups, map[string]bool{}
-	s.mixesDraws, s.drawsByText = compareDraws(d.sides.Left, d.sides.Right)
+	s.mixesRandomForms, s.comparesTexts = compareRandomForms(d.sides.Left, d.sides.Right)
 	if !scope.boundSockets {
 		s.given[boundKey] = false
 	}
@@ -213,23 +216,22 @@ func (d *decision) comparePath(f rules.Family, h rules.Hook, scope packetScope) 
 	found := d.compare(s, left, right)
 	d.addUndecided(s, found, left, right)
 	if len(found.differences) > 0 {
-		d.paths = append(d.paths, path{s, d.splitByDeviation(s, found.differences)})
+		d.spaces = append(d.spaces, spaceDifferences{s, d.splitByDeviation(s, found.differences)})
 		return
 	}
-	if d.comparesStates && d.states == nil && len(d.paths) == 0 {
+	if d.comparesStates && d.stateCause == nil && len(d.spaces) == 0 {
 		d.compareStates(s, left, right)
 	}
-	// The space is garbage now, but other spaces of the family may use its diagrams.
+	// The space is no longer used, but other spaces of the family may use its diagrams.
 	d.meter.release(d.meter.memory - memory - shared.memory())
-	if len(shared.nodes) > d.maxShared && !slices.ContainsFunc(d.paths, func(p path) bool {
-		return p.diagrams == shared
-	}) {
+	isUsed := func(p spaceDifferences) bool { return p.diagrams == shared }
+	if len(shared.nodes) > d.maxShared && !slices.ContainsFunc(d.spaces, isUsed) {
 		d.meter.release(shared.memory())
 		delete(d.diagrams, f)
 	}
 }
 
-// maxShared is the maximum number of nodes of diagrams that another space uses.
+// maxShared is the maximum number of nodes of diagrams that are used for another space.
 const maxShared = 1 << 16
 
 // diagramsOf returns diagrams for a space of the family. The spaces have most sets in common, which
@@ -237,13 +239,13 @@ const maxShared = 1 << 16
 func (d *decision) diagramsOf(f rules.Family) *diagrams {
 	shared := d.diagrams[f]
 	if shared == nil || len(shared.nodes) > d.maxShared {
-		shared = newDiagrams(firstSize, d.meter)
+		shared = newDiagrams(initialSize, d.meter)
 		lazySet(&d.diagrams, f, shared)
 	}
 	return shared
 }
 
-// addReached adds the chains that packets reach.
+// addReached adds the user-defined chains that packets reach.
 func (w *walk) addReached(reached map[*rules.Chain]bool) {
 	// In reverse order, because callers were completed after the chains that they call.
 	for _, s := range slices.Backward(w.completed) {
@@ -262,7 +264,7 @@ func (w *walk) addReached(reached map[*rules.Chain]bool) {
 	}
 }
 
-// addUndecided adds the causes of undecided packets, each once for a rule.
+// addUndecided adds the reasons why packets are undecided, each reason once for a rule.
 func (d *decision) addUndecided(s *space, c comparison, sides ...*walk) {
 	if !s.exist(c.undecided) {
 		return
@@ -298,7 +300,7 @@ func (d *decision) addUndecided(s *space, c comparison, sides ...*walk) {
 			}
 		}
 	}
-	for _, v := range s.unknownOf(c.depends) {
+	for _, v := range s.unknownOf(c.differsIf) {
 		if d.meter.charge(MostUndecided); d.result.MoreUndecided {
 			return
 		}
@@ -323,19 +325,19 @@ func hasChain(rs *rules.Ruleset, c *rules.Chain) bool {
 	return false
 }
 
-// unreachable returns the chains of a side that no packet reaches. It returns nil if packets of the
-// side are undecided, because their further path is unknown.
-func (d *decision) unreachable(right bool) []rules.ChainRef {
+// unreachableChains returns the chains of a side that no packet reaches. It returns nil if packets
+// of the side are undecided, because their further path is unknown.
+func (d *decision) unreachableChains(right bool) []rules.ChainRef {
 	if slices.ContainsFunc(d.result.Undecided, func(u Undecided) bool { return u.Right == right }) {
 		return nil
 	}
 	if right {
-		return unreachable(d.sides.Right, d.reached.Right, d.options.Families)
+		return findUnreachable(d.sides.Right, d.reached.Right, d.options.Families)
 	}
-	return unreachable(d.sides.Left, d.reached.Left, d.options.Families)
+	return findUnreachable(d.sides.Left, d.reached.Left, d.options.Families)
 }
 
-// sameRule reports whether both have the same cause in the same rule.
+// sameRule reports whether two reasons have the same text and belong to the same rule.
 func (u Undecided) sameRule(other Undecided) bool {
 	return u.Right == other.Right && u.Text == other.Text && u.Step.Chain == other.Step.Chain &&
 		u.Step.Index == other.Step.Index

@@ -7,13 +7,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A part of an outcome, and the rules that can determine it.
-type part struct {
+// An outcomePart is a part of an outcome, with the rules that can determine the part.
+type outcomePart struct {
 	name    string
 	differs func(a, b rules.Outcome) bool
 	// sets reports whether the action sets the part.
 	sets func(rules.Action) bool
-	// byFirst reports whether the first such rule determines the part, instead of the last.
+	// byFirst reports whether the first rule with such an action determines the part, instead of
+	// the last one.
 	byFirst bool
 	// atBase reports whether rules reached from the base chain can set the part.
 	atBase func(*rules.Base) bool
@@ -21,9 +22,9 @@ type part struct {
 	isDestination bool
 }
 
-// parts contains the parts in the order of their importance: if a packet is dropped on one side
-// only, its marks do not matter.
-var parts = []part{
+// outcomeParts contains the parts in the order of their importance: if a packet is dropped on one
+// side only, its marks do not matter.
+var outcomeParts = []outcomePart{
 	{
 		name:          "drops it",
 		isDestination: true,
@@ -34,7 +35,7 @@ var parts = []part{
 			return a == rules.Action(rules.Drop) || isAction[rules.TProxyDrop](a) ||
 				isAction[rules.Reject](a)
 		},
-		atBase: notNAT,
+		atBase: isNotNAT,
 	},
 	{
 		name:    "tracks it",
@@ -60,7 +61,7 @@ var parts = []part{
 			return a.TProxy != b.TProxy || a.TProxyAddr != b.TProxyAddr
 		},
 		sets:   isTProxy,
-		atBase: notNAT,
+		atBase: isNotNAT,
 	},
 	{
 		name:          "translates its destination",
@@ -85,7 +86,7 @@ var parts = []part{
 		isDestination: true,
 		differs:       func(a, b rules.Outcome) bool { return a.Rerouted != b.Rerouted },
 		sets:          setsMark,
-		atBase:        notNAT,
+		atBase:        isNotNAT,
 	},
 	{
 		name:    "chooses a zone",
@@ -139,20 +140,20 @@ func isAction[A rules.Action](a rules.Action) bool {
 }
 
 func isNAT(b *rules.Base) bool     { return b.Type == rules.NAT }
-func notNAT(b *rules.Base) bool    { return b.Type != rules.NAT }
+func isNotNAT(b *rules.Base) bool  { return b.Type != rules.NAT }
 func isRaw(b *rules.Base) bool     { return b.Position() <= rules.ConntrackPriority }
 func atAnyHook(b *rules.Base) bool { return b != nil }
 
 // differingPart returns the first part in which two outcomes differ.
-func differingPart(a, b rules.Outcome) part {
-	i := slices.IndexFunc(parts, func(p part) bool { return p.differs(a, b) })
-	return parts[max(i, 0)]
+func differingPart(a, b rules.Outcome) outcomePart {
+	i := slices.IndexFunc(outcomeParts, func(p outcomePart) bool { return p.differs(a, b) })
+	return outcomeParts[max(i, 0)]
 }
 
-// decidedBy returns the outcome with the cause of a part: the rule that set the part, or a policy
-// or fact of the kernel, or the last rule that ended a chain in which other rules could have set
-// it.
-func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) SideOutcome {
+// sideOutcome returns the outcome with the cause of a part: the rule that set the part; a policy or
+// a fact of the kernel; or the last rule that ended a chain in which a later rule could have set
+// the part.
+func sideOutcome(rs *rules.Ruleset, t rules.Trace, p outcomePart) SideOutcome {
 	o := SideOutcome{Outcome: t.Outcome}
 	var ending *rules.Step
 	for _, pass := range t.Passes {
@@ -181,18 +182,18 @@ func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) SideOutcome {
 	case ending != nil && !t.Outcome.Dropped:
 		o.Decided = ending
 	default:
-		if o.Reason = reason(t, p); o.Reason != "" {
+		if o.Reason = reasonWithoutRule(t, p); o.Reason != "" {
 			break
 		}
 		if o.Decided = ending; ending == nil {
-			o.Reason = policies(rs, t, p)
+			o.Reason = policyReason(rs, t, p)
 		}
 	}
 	if o.Decided == nil && !p.differs(t.Outcome, rules.Outcome{}) {
 		// No rule set the part, because something else determined the destination.
-		for _, q := range parts {
+		for _, q := range outcomeParts {
 			if q.isDestination && q.differs(t.Outcome, rules.Outcome{}) {
-				return decidedBy(rs, t, q)
+				return sideOutcome(rs, t, q)
 			}
 		}
 	}
@@ -204,8 +205,8 @@ func endsChain(a rules.Action) bool {
 		isAction[rules.Reject](a)
 }
 
-// reason returns the cause if no rule determined the part, otherwise an empty string.
-func reason(t rules.Trace, p part) string {
+// reasonWithoutRule returns the cause if no rule determined the part, otherwise an empty string.
+func reasonWithoutRule(t rules.Trace, p outcomePart) string {
 	text := ""
 	for _, pass := range t.Passes {
 		for _, n := range pass.Notes {
@@ -220,15 +221,15 @@ func reason(t rules.Trace, p part) string {
 			text = RedirectWithoutAddressDrops.String() + ": " + steps[len(steps)-1].String()
 		}
 	}
-	if text == "" && t.Outcome.Dropped && p.name != parts[0].name {
+	if text == "" && t.Outcome.Dropped && p.name != outcomeParts[0].name {
 		text = "the packet is dropped before"
 	}
 	return text
 }
 
-// policies returns a text that no rule determined the part, with the chains that accepted the
-// packet.
-func policies(rs *rules.Ruleset, t rules.Trace, p part) string {
+// policyReason returns a text which says that no rule determined the part, and lists the chains
+// that accepted the packet.
+func policyReason(rs *rules.Ruleset, t rules.Trace, p outcomePart) string {
 	var passed []string
 	listed := map[*rules.Chain]bool{}
 	for _, pass := range t.Passes {
@@ -243,7 +244,7 @@ func policies(rs *rules.Ruleset, t rules.Trace, p part) string {
 	if len(passed) == 0 {
 		return fmt.Sprintf("no chain %s at its hooks", p.name)
 	}
-	return fmt.Sprintf("no rule %s; the policy is accept in %s", p.name, list(passed))
+	return fmt.Sprintf("no rule %s; the policy is accept in %s", p.name, joinList(passed))
 }
 
 func isTProxy(a rules.Action) bool {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// describedFields contains the fields with their names, in the order of a description. The socket
-// is part of the user.
+// describedFields contains the fields with their names, in the order in which a description lists
+// them. The field user includes the socket.
 var describedFields = []struct {
 	field field
 	name  string
@@ -53,8 +53,8 @@ func (s *space) describe(b box) []Condition {
 		}
 		others := b
 		others.fields[d.field] = all
-		possible := s.onlyField(s.and(others.packets(s), s.possible()), d.field)
-		has := s.onlyField(packets, d.field)
+		possible := s.projectToField(s.and(others.packets(s), s.possible()), d.field)
+		has := s.projectToField(packets, d.field)
 		if possible == has {
 			continue
 		}
@@ -62,7 +62,7 @@ func (s *space) describe(b box) []Condition {
 			d.name, s.values(d.field, has, possible, b.fields[d.field]),
 		})
 	}
-	for _, l := range b.others {
+	for _, l := range b.literals {
 		answer := "no"
 		if l.value {
 			answer = "yes"
@@ -97,12 +97,12 @@ func (s *space) values(f field, has, possible, condition set) string {
 // maxListed is the maximum number of values in a list.
 const maxListed = 3
 
-// maxWritten is the maximum number of values to convert for a list, more than any field has named
-// values.
+// maxWritten is the maximum number of values that are converted to text for a list. No field has
+// more values with names.
 const maxWritten = 256
 
-// list joins texts with commas, at most maxListed of them.
-func list(texts []string) string {
+// joinList joins texts with commas, at most maxListed of them.
+func joinList(texts []string) string {
 	if n := len(texts) - maxListed; n > 1 {
 		return fmt.Sprintf("%s and %d more", strings.Join(texts[:maxListed], ", "), n)
 	}
@@ -114,12 +114,12 @@ func (s *space) spanTexts(f field, spans []span) string {
 	for _, v := range spans {
 		s.meter.step()
 		if len(texts) > maxWritten {
-			texts = append(texts, "") // list leaves it out
+			texts = append(texts, "") // joinList omits it
 			continue
 		}
 		texts = append(texts, s.spanText(f, v)...)
 	}
-	return list(texts)
+	return joinList(texts)
 }
 
 func (s *space) spanText(f field, v span) []string {
@@ -146,13 +146,13 @@ func (s *space) spanText(f field, v span) []string {
 		return texts
 	case user:
 		switch {
-		case first == ofKernel && last < withSocket:
+		case first == kernelSocketUser && last < userSocketBit:
 			return []string{"kernel socket"}
-		case last < withSocket:
+		case last < userSocketBit:
 			return []string{"no socket"}
-		case first < withSocket:
+		case first < userSocketBit:
 			return []string{"no socket", rules.IDRange{Last: uint32(last)}.String()}
-		case first == withSocket && last == 2*withSocket-1:
+		case first == userSocketBit && last == 2*userSocketBit-1:
 			return []string{"any"}
 		}
 	}
@@ -180,7 +180,7 @@ func valueName(f field, n uint64) string {
 }
 
 // bitValues returns the text of values of a field of bits. has contains the values that exist, and
-// condition is the result of plain.
+// condition is the result of shortCondition.
 func (s *space) bitValues(f field, has, condition set) string {
 	for _, c := range []struct {
 		values  set
@@ -198,7 +198,7 @@ func (s *space) bitValues(f field, has, condition set) string {
 	for _, v := range s.firstValues(f, condition, maxListed) {
 		texts = append(texts, bitsText(f, v))
 	}
-	return prefix + list(texts)
+	return prefix + joinList(texts)
 }
 
 func bitsText(f field, v uint32) string {
@@ -228,8 +228,8 @@ func (s *space) patternText(f field, v, mask uint32, negated bool) string {
 	return fmt.Sprintf("& %s %s %s", bitsText(f, mask), operator, bitsText(f, v))
 }
 
-// deviceValues returns the text of the interfaces in has, as all possible interfaces except some if
-// the others are too many to list.
+// deviceValues returns the text of the interfaces in has. If has contains the class of the
+// interfaces that no rule names, the text lists the other possible interfaces, after "not".
 func (s *space) deviceValues(has, possible set) string {
 	var in, out []interfaceClass
 	for i, c := range s.devices.classes {
@@ -248,11 +248,11 @@ func (s *space) deviceValues(has, possible set) string {
 	return deviceNames(in, out)
 }
 
-// deviceNames returns the text of classes: their names, and for a prefix the names of the other
-// classes with the prefix, which are excluded.
+// deviceNames returns the text of classes. The text of a class with a prefix also lists the
+// excluded names: the names in others that have the prefix.
 func deviceNames(classes, others []interfaceClass) string {
 	texts := make([]string, len(classes))
-	// list omits the text of the classes after the first maxListed.
+	// joinList omits the text of the classes after the first maxListed.
 	for i, c := range classes[:min(len(classes), maxListed+1)] {
 		texts[i] = c.name.String()
 		var excluded []string
@@ -262,8 +262,8 @@ func deviceNames(classes, others []interfaceClass) string {
 			}
 		}
 		if len(excluded) > 0 {
-			texts[i] += " but not " + list(excluded)
+			texts[i] += " but not " + joinList(excluded)
 		}
 	}
-	return list(texts)
+	return joinList(texts)
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A variant contains the two rulesets without some deviations.
+// A variant contains the two rulesets, compiled with some deviations disabled.
 type variant struct {
-	without []rules.DeviationID
-	sides   Pair[*rules.Ruleset]
+	disabled []rules.DeviationID
+	sides    Pair[*rules.Ruleset]
 }
 
 // has reports whether the ruleset of the side was compiled with the deviation.
@@ -24,7 +24,7 @@ func (s *Side) has(id rules.DeviationID) bool {
 	return s.AmbientHost != nil && !slices.Contains(s.AmbientHost.Without, id)
 }
 
-// compile compiles the parameters of the side again, without further deviations.
+// compile compiles the parameters of the side again, with additional deviations disabled.
 func (s *Side) compile(ids []rules.DeviationID) (rules.Ruleset, error) {
 	switch {
 	case s.Redirect != nil:
@@ -41,17 +41,17 @@ func (s *Side) compile(ids []rules.DeviationID) (rules.Ruleset, error) {
 	return rules.CompileAmbientHost(h)
 }
 
-// without returns the ruleset of the side without some deviations. Deviations do not change the
-// routing.
-func (s *Side) without(present *rules.Ruleset, ids []rules.DeviationID) *rules.Ruleset {
+// rulesetWithout returns the ruleset of the side with some deviations disabled. Deviations do not
+// change the routing.
+func (s *Side) rulesetWithout(current *rules.Ruleset, ids []rules.DeviationID) *rules.Ruleset {
 	if !slices.ContainsFunc(ids, s.has) {
-		return present
+		return current
 	}
 	other, err := s.compile(ids)
 	if err != nil {
-		return present // the parameters are invalid, so the side was not compiled from them
+		return current // the parameters are invalid, so the side was not compiled from them
 	}
-	other.Routing = present.Routing
+	other.Routing = current.Routing
 	return &other
 }
 
@@ -81,28 +81,28 @@ func (d *decision) buildVariants() []variant {
 		variants = append(variants, d.variant(ids))
 	}
 	slices.SortStableFunc(variants, func(a, b variant) int {
-		return cmp.Compare(len(a.without), len(b.without))
+		return cmp.Compare(len(a.disabled), len(b.disabled))
 	})
 	return variants
 }
 
 // isChanged reports whether a variant of a ruleset has other rules. A ruleset that was not compiled
 // is its own variant, and may contain tables of equal names, which [rules.Equal] does not compare.
-func isChanged(variant, present *rules.Ruleset) bool {
-	return variant != present && !rules.Equal(*variant, *present)
+func isChanged(variant, current *rules.Ruleset) bool {
+	return variant != current && !rules.Equal(*variant, *current)
 }
 
 func (d *decision) variant(ids []rules.DeviationID) variant {
 	return variant{
 		ids,
 		Pair[*rules.Ruleset]{
-			d.left.without(d.sides.Left, ids), d.right.without(d.sides.Right, ids),
+			d.left.rulesetWithout(d.sides.Left, ids), d.right.rulesetWithout(d.sides.Right, ids),
 		},
 	}
 }
 
-// splitByDeviation divides the differences by the deviations that explain them: without these
-// deviations there is no difference.
+// splitByDeviation divides the differences by the deviations that explain them. Deviations explain
+// a difference that does not exist when they are disabled.
 func (d *decision) splitByDeviation(s *space, found []difference) []difference {
 	if d.variants == nil {
 		d.variants = d.buildVariants()
@@ -124,15 +124,15 @@ func (d *decision) splitByDeviation(s *space, found []difference) []difference {
 				divided = append(divided, f)
 				continue
 			}
-			known := f
-			known.deviations = v.without
-			known.packets = s.minus(f.packets, remaining)
-			known.describable = s.minus(f.describable, describable)
+			explained := f
+			explained.deviations = v.disabled
+			explained.packets = s.minus(f.packets, remaining)
+			explained.describable = s.minus(f.describable, describable)
 			f.packets = s.and(f.packets, remaining)
 			f.describable = s.and(f.describable, describable)
-			for _, part := range []difference{known, f} {
-				if s.exist(part.packets) {
-					divided = append(divided, part)
+			for _, split := range []difference{explained, f} {
+				if s.exist(split.packets) {
+					divided = append(divided, split)
 				}
 			}
 		}

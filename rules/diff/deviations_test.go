@@ -20,7 +20,7 @@ func TestVariantsOfTablesWithEqualNames(t *testing.T) {
 		Side{Ruleset: live}, Options{})
 	var got [][]rules.DeviationID
 	for _, v := range d.buildVariants() {
-		got = append(got, v.without)
+		got = append(got, v.disabled)
 	}
 	want := [][]rules.DeviationID{{rules.NATFirst}}
 	if !slices.EqualFunc(got, want, slices.Equal) {

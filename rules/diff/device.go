@@ -29,7 +29,7 @@ const maxClasses = 1 << 16
 
 // devices contains the interface classes that the compared rulesets distinguish.
 type devices struct {
-	// classes are sorted by their examples, so that the classes of a prefix are adjacent.
+	// classes are sorted by their examples. Therefore the classes of a prefix are adjacent.
 	classes []interfaceClass
 	// named contains the names, and prefixed the prefixes, in the rules.
 	named, prefixed map[string]bool
@@ -41,7 +41,7 @@ func interfaceClasses(names []rules.InterfaceName, m *meter) *devices {
 	d := &devices{named: map[string]bool{}, prefixed: map[string]bool{}}
 	for _, n := range names {
 		m.step()
-		if known := d.namesOrPrefixes(n.Prefix); !known[n.Name] {
+		if known := d.known(n.Prefix); !known[n.Name] {
 			m.alloc(128)
 			known[n.Name] = true
 		}
@@ -53,7 +53,7 @@ func interfaceClasses(names []rules.InterfaceName, m *meter) *devices {
 		}
 	}
 	for n := range d.prefixed {
-		if example, ok := d.example(n, m); ok {
+		if example, ok := d.unusedName(n, m); ok {
 			d.add(example, rules.InterfaceName{Name: n, Prefix: true})
 		}
 	}
@@ -69,7 +69,7 @@ func interfaceClasses(names []rules.InterfaceName, m *meter) *devices {
 	return d
 }
 
-func (d *devices) namesOrPrefixes(prefix bool) map[string]bool {
+func (d *devices) known(prefix bool) map[string]bool {
 	if prefix {
 		return d.prefixed
 	}
@@ -88,14 +88,14 @@ func (d *devices) addRest(m *meter) {
 			return
 		}
 	}
-	if example, ok := d.example("", m); ok {
+	if example, ok := d.unusedName("", m); ok {
 		d.add(example, rules.InterfaceName{})
 	}
 }
 
-// example returns an interface name that has the prefix, is not a name in the rules, and has no
-// longer prefix in the rules.
-func (d *devices) example(prefix string, m *meter) (string, bool) {
+// unusedName returns an interface name that has the prefix, that no rule contains, and that no rule
+// matches by a longer prefix.
+func (d *devices) unusedName(prefix string, m *meter) (string, bool) {
 	const characters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 	isFree := func(name string) bool {
 		return !d.named[name] && name != loopback && name != "" && name != "."
@@ -126,8 +126,8 @@ func (d *devices) longestPrefix(name string) (prefix string, ok bool) {
 	return "", false
 }
 
-// find returns the index of the class of an interface, or -1.
-func (d *devices) find(device string) int {
+// classOf returns the index of the class of an interface, or -1.
+func (d *devices) classOf(device string) int {
 	name := rules.InterfaceName{Name: device}
 	if !d.named[device] && device != loopback {
 		name.Name, name.Prefix = d.longestPrefix(device)
@@ -135,11 +135,11 @@ func (d *devices) find(device string) int {
 	return slices.IndexFunc(d.classes, func(c interfaceClass) bool { return c.name == name })
 }
 
-// matching returns the index ranges of the classes whose interfaces match one of the names.
-func (d *devices) matching(names []rules.InterfaceName) []span {
+// classSpans returns the index ranges of the classes whose interfaces match one of the names.
+func (d *devices) classSpans(names []rules.InterfaceName) []span {
 	var found []span
 	for _, n := range names {
-		from := d.search(n.Name)
+		from := d.firstIndex(n.Name)
 		end := from
 		switch {
 		case n.Prefix:
@@ -153,10 +153,10 @@ func (d *devices) matching(names []rules.InterfaceName) []span {
 			found = append(found, span{number(uint32(from)), number(uint32(end - 1))})
 		}
 	}
-	return union(found)
+	return mergeSpans(found)
 }
 
-// search returns the index of the first class whose example is not less than the name.
-func (d *devices) search(name string) int {
+// firstIndex returns the index of the first class whose example is not less than the name.
+func (d *devices) firstIndex(name string) int {
 	return sort.Search(len(d.classes), func(i int) bool { return d.classes[i].example >= name })
 }

@@ -17,11 +17,11 @@ type Side struct {
 	// If the routing of neither side is known, a changed mark does not change the route of a
 	// packet.
 	RoutingKnown bool
-	// Redirect is the source of a compiled ruleset, otherwise nil. With it, differences that are
-	// known deviations have names.
+	// Redirect contains the parameters from which the ruleset was compiled, or is nil. The result
+	// names known deviations only for a ruleset with parameters.
 	Redirect *rules.Redirect
-	// Ambient is the source of a compiled ruleset of a pod in ambient mode, and AmbientHost the
-	// source of a compiled ruleset of its node; otherwise nil.
+	// Ambient contains the parameters of a compiled ruleset of a pod in ambient mode, AmbientHost
+	// the parameters of a compiled ruleset of its node. Otherwise they are nil.
 	Ambient     *rules.Ambient
 	AmbientHost *rules.AmbientHost
 }
@@ -45,9 +45,9 @@ const MostUndecided = 100
 
 // A Result is the result of a decision.
 type Result struct {
-	// Classes are the sets of packets whose outcomes differ (see [rules.Outcome.Same]), sorted by
-	// the length of the description, with known deviations last. They are disjoint. They do not
-	// include packets that are undecided on a side.
+	// Classes are the disjoint sets of packets whose outcomes differ (see [rules.Outcome.Same]),
+	// sorted by the length of the description, with known deviations last. They do not include
+	// packets whose outcome on a side is undecided.
 	Classes []Class
 	// More reports that there are more classes than MaxClasses.
 	More bool
@@ -89,8 +89,8 @@ const (
 )
 
 // Verdict summarizes the result. A difference takes precedence over undecided packets. Known
-// deviations count as differences only if strict is true. Because differences without a name are
-// listed first, the list of classes is sufficient even if there are more.
+// deviations count as differences only if strict is true. The classes that are not in the result
+// (More) do not matter, because differences that are no known deviations are listed first.
 func (r *Result) Verdict(strict bool) Verdict {
 	differs := func(c Class) bool { return strict || len(c.Deviations) == 0 }
 	switch {
@@ -155,9 +155,9 @@ type Undecided struct {
 	Right bool
 	// Text describes the reason.
 	Text string
-	// Step is the rule that depends on the reason, which may be a jump to a missing chain or a
-	// cycle of jumps. Step.Chain is nil if no rule depends on it. Witness is a packet whose outcome
-	// is unknown.
+	// Step is the rule that contains the reason, which may be a jump to a missing chain or a cycle
+	// of jumps. Step.Chain is nil if the reason does not belong to a rule. Witness is a packet
+	// whose outcome is unknown.
 	Step    rules.Step
 	Witness rules.Packet
 }

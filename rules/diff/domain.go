@@ -23,7 +23,7 @@ import (
 // for 127.0.0.1 may arrive on eth0: only routing drops it as martian, after the rules, unless they
 // redirect it.
 type constraint struct {
-	// fact is the constraint in words, with its place in the kernel.
+	// fact describes the constraint, and names the kernel functions that guarantee it.
 	fact Fact
 	hook rules.Hook
 	// impossible are conditions that no packet of the hook meets together.
@@ -39,7 +39,7 @@ const (
 )
 
 // constraints returns all constraints except those that follow from the packet's form (see
-// wellFormed).
+// wellFormedConditions).
 //
 // Packets of established connections do not traverse NAT chains, and packets that arrive on lo do
 // not traverse the chains of prerouting. These packets exist; the evaluation handles them.
@@ -99,7 +99,7 @@ func Possible(p rules.Packet) bool {
 		rules.FamilyOf(p.Source.Addr()) != p.Family() {
 		return false
 	}
-	s := newSpaceOf(p, newMeter(DefaultBudget))
+	s := newPacketSpace(p, newMeter(DefaultBudget))
 	s.domain = none
 	return s.possible() != none
 }
@@ -110,14 +110,14 @@ func (s *space) possible() set {
 	if s.domain != none {
 		return s.domain
 	}
-	conditions := s.wellFormed()
+	conditions := s.wellFormedConditions()
 	for _, c := range constraints() {
 		if c.hook != s.hook {
 			continue
 		}
 		impossible := all
 		for _, m := range c.impossible {
-			impossible = s.and(impossible, s.matching(m, &view{xtables: true}))
+			impossible = s.and(impossible, s.matchSet(m, &view{xtables: true}))
 		}
 		conditions = append(conditions, s.not(impossible))
 	}
@@ -126,7 +126,7 @@ func (s *space) possible() set {
 		// their scope.
 		for _, prefix := range formerScopes {
 			conditions = append(conditions,
-				s.not(s.matching(addresses(rules.Destination, prefix), &view{})))
+				s.not(s.matchSet(addresses(rules.Destination, prefix), &view{})))
 		}
 	}
 	s.domain = s.intersection(conditions)
@@ -134,8 +134,7 @@ func (s *space) possible() set {
 }
 
 // intersection returns the intersection of the sets. Sets that depend only on late bits are
-// combined first, so that the intermediate result is the lower part of the next one and is not
-// traversed again.
+// combined first: their result is the lower part of the next result, and is not traversed again.
 func (s *space) intersection(conditions []set) set {
 	slices.SortStableFunc(conditions, func(a, b set) int {
 		return cmp.Compare(s.nodes[b].bit, s.nodes[a].bit)
@@ -147,8 +146,8 @@ func (s *space) intersection(conditions []set) set {
 	return packets
 }
 
-// formerScopes are prefixes of IPv6 addresses with scopes of their own: IPv4-compatible and
-// site-local.
+// formerScopes are the prefixes of IPv6 addresses with a scope that is no longer used:
+// IPv4-compatible and site-local addresses.
 var formerScopes = [...]string{"::/96", "fec0::/10"}
 
 func hasFormerScope(a netip.Addr) bool {
@@ -160,20 +159,20 @@ func hasFormerScope(a netip.Addr) bool {
 	return false
 }
 
-// excludesFormerScopes reports whether packets to addresses of some scopes are excluded.
+// excludesFormerScopes reports whether packets to addresses of former scopes are excluded.
 func (s *space) excludesFormerScopes() bool {
 	return s.single == nil && s.family == rules.IPv6 && s.hook == rules.Prerouting &&
 		s.withoutAddress == none
 }
 
-// exist reports whether some of the packets can exist.
+// exist reports whether at least one of the packets can exist.
 func (s *space) exist(packets set) bool {
 	return packets != none && s.intersects(packets, s.possible())
 }
 
-// wellFormed returns sets whose intersection contains the well-formed packets: they have only
-// fields of their protocol and their state, and no bits without a meaning.
-func (s *space) wellFormed() []set {
+// wellFormedConditions returns sets whose intersection contains the well-formed packets: they have
+// only fields of their protocol and their state, and no bits without a meaning.
+func (s *space) wellFormedConditions() []set {
 	isZero := func(fields ...field) set {
 		packets := all
 		for _, f := range fields {
@@ -193,13 +192,13 @@ func (s *space) wellFormed() []set {
 		s.or(s.isICMP, isZero(icmp)),
 		s.or(s.not(s.isICMP), s.icmpStates()),
 		s.or(s.hasUserSocket,
-			s.and(isZero(group), s.within(user, []span{{last: number[uint8](ofKernel)}}))),
+			s.and(isZero(group), s.within(user, []span{{last: number[uint8](kernelSocketUser)}}))),
 		// Conntrack has marks, status bits and a direction only for known connections.
 		s.or(s.connected, isZero(connectionMark, status, reply)),
 		// Only packets of tc, copies, and neighbour discovery enter untracked. Notrack rules are
 		// part of the evaluation.
-		s.or(constant(s.untracked), s.not(s.untrackedBefore())),
-		s.or(constant(s.kernelPackets), s.not(s.or(s.resets, s.hasKernelSocket))),
+		s.or(allIf(s.untracked), s.not(s.entersUntracked())),
+		s.or(allIf(s.kernelPackets), s.not(s.or(s.resets, s.hasKernelSocket))),
 		s.not(s.excluded),
 		// A new connection has no reply.
 		s.or(s.not(first), s.and(isZero(reply), s.maskedEquals(status, 0, uint32(notFirst)))),
@@ -209,7 +208,7 @@ func (s *space) wellFormed() []set {
 					uint32(notNew|rules.StatusConfirmed)))),
 		s.or(s.not(s.stateIs(rules.Established)), has(rules.StatusSeenReply|rules.StatusConfirmed)),
 		s.or(s.retranslated(), isZero(newDestination, newPort)),
-		s.or(constant(s.translations),
+		s.or(allIf(s.translations),
 			s.maskedEquals(status, 0, uint32(rules.StatusSNAT|rules.StatusDNAT))),
 	}
 	if s.single == nil {
@@ -223,11 +222,11 @@ func (s *space) wellFormed() []set {
 		// The value 0 means that the interface has no address.
 		conditions = append(conditions, s.not(isZero(inAddress)))
 	}
-	return append(conditions, s.addrTypes()...)
+	return append(conditions, s.addrTypeConditions()...)
 }
 
-// Types of ICMP messages that begin a connection, and of their answers: echo, timestamp, information
-// and address mask for IPv4; echo and node information for IPv6.
+// Types of ICMP messages that begin a connection, and of their answers: echo, timestamp,
+// information and address mask for IPv4; echo and node information for IPv6.
 var (
 	icmpRequests, icmpAnswers     = []uint8{8, 13, 15, 17}, []uint8{0, 14, 16, 18}
 	icmpv6Requests, icmpv6Answers = []uint8{128, 139}, []uint8{129, 140}
@@ -269,9 +268,9 @@ func addrTypeOf(a netip.Addr) rules.AddrType {
 	return rules.AddrTypeUnknown
 }
 
-// addrTypes returns sets whose intersection contains the packets with possible types of their
-// addresses.
-func (s *space) addrTypes() []set {
+// addrTypeConditions returns sets whose intersection contains the packets with possible types of
+// their addresses.
+func (s *space) addrTypeConditions() []set {
 	var conditions []set
 	for _, end := range []struct {
 		address, addrType field
@@ -290,7 +289,7 @@ func (s *space) addrTypes() []set {
 		for prefix, addrType := range map[string]rules.AddrType{
 			local: rules.Local, multicast: rules.Multicast,
 		} {
-			inPrefix := s.matching(addresses(end.side, prefix), &view{})
+			inPrefix := s.matchSet(addresses(end.side, prefix), &view{})
 			conditions = append(conditions,
 				s.or(s.not(inPrefix), s.is(end.addrType, number(addrType))))
 		}

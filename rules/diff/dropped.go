@@ -9,15 +9,15 @@ import (
 // compareStates finds packets that both sides drop and that change the states of connections
 // differently (ConntrackSeesDropped). The outcome of later packets may depend on these states.
 func (d *decision) compareStates(s *space, left, right *walk) {
-	lefts, rights := left.dropped(), right.dropped()
-	if sameTraces(left, right, lefts, rights) ||
+	lefts, rights := left.droppedFlows(), right.droppedFlows()
+	if sameConntrackEffects(left, right, lefts, rights) ||
 		!dependsOnStates(d.sides.Left, d.options.Families) &&
 			!dependsOnStates(d.sides.Right, d.options.Families) {
 		return
 	}
 	packets := none
-	for _, l := range left.traces(lefts) {
-		for _, r := range right.traces(rights) {
+	for _, l := range left.conntrackEffects(lefts) {
+		for _, r := range right.conntrackEffects(rights) {
 			s.meter.step()
 			if l.seen != r.seen || l.zone != r.zone {
 				packets = s.or(packets, s.and(l.packets, r.packets))
@@ -31,7 +31,7 @@ func (d *decision) compareStates(s *space, left, right *walk) {
 	ignored := s.or(s.carriesConnection(),
 		s.or(s.resets, s.and(s.isICMP, s.stateIs(rules.Related))))
 	if packets = s.minus(s.and(packets, s.connected), ignored); s.exist(packets) {
-		d.states = &Undecided{
+		d.stateCause = &Undecided{
 			Text: "the states of connections, which differ because conntrack sees this packet " +
 				"on one side only or in another zone",
 			Witness: s.witness(packets),
@@ -39,9 +39,9 @@ func (d *decision) compareStates(s *space, left, right *walk) {
 	}
 }
 
-// sameTraces reports, without new sets, that the dropped packets of two walks are the same and have
-// the same effects on conntrack.
-func sameTraces(left, right *walk, lefts, rights []flow) bool {
+// sameConntrackEffects reports whether the dropped packets of two walks are the same and have the
+// same effects on conntrack. It creates no sets.
+func sameConntrackEffects(left, right *walk, lefts, rights []flow) bool {
 	samePackets := func(l, r flow) bool { return l.packets == r.packets }
 	return left.droppedEarly == right.droppedEarly &&
 		slices.EqualFunc(left.arriving, right.arriving, samePackets) &&
@@ -50,8 +50,8 @@ func sameTraces(left, right *walk, lefts, rights []flow) bool {
 		})
 }
 
-// dropped returns the packets that have been dropped so far.
-func (w *walk) dropped() []flow {
+// droppedFlows returns the packets that have been dropped so far.
+func (w *walk) droppedFlows() []flow {
 	var dropped []flow
 	for i := range w.ended.list {
 		if w.ended.list[i].dropped {
@@ -61,41 +61,43 @@ func (w *walk) dropped() []flow {
 	return dropped
 }
 
-// A trace is the effect of dropped packets on conntrack.
-type trace struct {
+// A conntrackEffect is the effect of dropped packets on conntrack.
+type conntrackEffect struct {
 	packets set
-	// seen reports that conntrack keeps a connection in the zone, with the state after the packet.
+	// seen reports that conntrack sees the packets, so that the zone has their connection, with the
+	// state that it has after such a packet.
 	seen bool
 	zone uint16
 }
 
-// traces returns the effects of dropped packets on conntrack.
-func (w *walk) traces(dropped []flow) []trace {
+// conntrackEffects returns the effects of dropped packets on conntrack.
+func (w *walk) conntrackEffects(dropped []flow) []conntrackEffect {
 	// Postrouting confirms the connections of packets that are sent over lo.
 	unconfirmed := w.or(w.is(state, number(rules.New)), w.stateIs(rules.Related))
 	for i := range w.arriving {
 		unconfirmed = w.minus(unconfirmed, w.arriving[i].packets)
 	}
 	unseen := w.or(w.droppedEarly, unconfirmed)
-	var traces []trace
+	var traces []conntrackEffect
 	for i := range dropped {
 		f := &dropped[i]
 		if f.tracking == untracked {
-			traces = append(traces, trace{packets: f.packets})
+			traces = append(traces, conntrackEffect{packets: f.packets})
 			continue
 		}
-		traces = append(traces, trace{packets: w.and(f.packets, unseen)},
-			trace{w.minus(f.packets, unseen), true, f.zone})
+		traces = append(traces, conntrackEffect{packets: w.and(f.packets, unseen)},
+			conntrackEffect{w.minus(f.packets, unseen), true, f.zone})
 	}
 	return traces
 }
 
-// recordDropped records the packets that have been dropped before conntrack, after a chain.
+// recordDropped records, after the evaluation of a chain before conntrack, the packets that have
+// been dropped so far.
 func (w *walk) recordDropped(p *chainPosition) {
 	if !p.beforeConntrack || p.loopbackArrival || w.single != nil {
 		return
 	}
-	for _, f := range w.dropped() {
+	for _, f := range w.droppedFlows() {
 		w.droppedEarly = w.or(w.droppedEarly, f.packets)
 	}
 }
@@ -116,7 +118,7 @@ func readsStates(m rules.Match) bool {
 	case rules.Unknown:
 		return m.Ignores&rules.ConnectionInput == 0
 	case rules.MatchTuple:
-		return hasPart(m, readsStates)
+		return tupleHas(m, readsStates)
 	}
 	return readsConntrack(m)
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// listed returns the packets of a flow that are in a list whose contents are unknown.
+// listMatches returns the packets of a flow that are in a list whose contents are unknown.
 //
 // If no rule of either side writes to the list, the result is a fact about the host, equal for all
 // rules of both sides that look up the same fields of the packet.
-func (e *evaluator) listed(m rules.MatchListed, f flow, packets set, part rulePart) set {
+func (e *evaluator) listMatches(m rules.MatchListed, f flow, packets set, part rulePart) set {
 	text := m
 	text.Not = false
 	view := e.view(&f.progress)
@@ -36,8 +36,8 @@ func (e *evaluator) listed(m rules.MatchListed, f flow, packets set, part rulePa
 const listIgnores = rules.ConnectionInput | rules.ConntrackMarkInput | rules.ContentsInput |
 	rules.StateInput | rules.NATInput
 
-// inList returns the packets whose fields are in the list. After a translation, the result for the
-// new addresses is a variable of its own.
+// inList returns the packets whose fields are in the list. The result for the addresses after a
+// translation is another variable than the result for the original addresses.
 func (s *space) inList(m rules.MatchListed, v *view) set {
 	lookup := func(key, text string) set {
 		found := variable{key: key, text: text}
@@ -47,13 +47,13 @@ func (s *space) inList(m rules.MatchListed, v *view) set {
 		return s.variable(found)
 	}
 	key := fmt.Sprintf("list %s %s %s %s", m.State, m.List, m.Parts, m.Contents)
-	own := lookup(key, m.String())
+	original := lookup(key, m.String())
 	if source := s.sourceRetranslated(v); source != none {
-		own = s.ifElse(source, lookup(key+" source translated before", m.String()+
-			" for the source to which earlier packets were translated"), own)
+		original = s.ifElse(source, lookup(key+" source translated before", m.String()+
+			" for the source to which earlier packets were translated"), original)
 	}
 	if !m.Destination {
-		return own
+		return original
 	}
 	changed, again := s.not(s.sameDestination(v.target, target{})), none
 	if v.target.kind == noTarget {
@@ -62,7 +62,7 @@ func (s *space) inList(m rules.MatchListed, v *view) set {
 	if v.translated && v.tracking != untracked {
 		again = s.minus(s.retranslated(), changed)
 	}
-	packets := own
+	packets := original
 	if changed != none {
 		packets = s.ifElse(changed,
 			lookup(fmt.Sprint(key, v.target), m.String()+" for the new destination"), packets)

@@ -23,7 +23,7 @@ type evaluator struct {
 	next *flows
 }
 
-// rule is the first rule of the run. The others differ only in their addresses.
+// rule returns the first rule of the run. The other rules of the run have the same action.
 func (e *evaluator) rule() *rules.Rule { return &e.chain.Chain.Rules[e.run.first] }
 
 // evaluateFlow evaluates the rules of the run for a flow.
@@ -32,7 +32,7 @@ func (e *evaluator) evaluateFlow(f flow) {
 	if e.run.hasSideEffects {
 		// An expression that may have a side effect has it even if the rest of the rule does not
 		// match (EffectsBeforeFailedMatch, SocketMatchRestoresMark).
-		e.endUndecided(unknownIn(e.rule()), f)
+		e.endUndecided(sideEffectText(e.rule()), f)
 		return
 	}
 	matched, others := e.split(f, e.guard(f))
@@ -48,15 +48,16 @@ func (e *evaluator) evaluateFlow(f flow) {
 	e.evaluateActions(e.rule().Actions, []flow{matched}, eventIndex)
 }
 
-// guard returns the packets that match a rule of the run, if they have the progress of the flow.
+// guard returns the packets that match a rule of the run. The result is valid for packets with the
+// progress of the flow.
 func (e *evaluator) guard(f flow) set {
 	view := e.view(&f.progress)
 	packets := e.staticGuard(&view)
 	if e.run.isStatic {
 		return packets
 	}
-	// A run with other matches is a single rule. Their results depend on the progress of the
-	// packets.
+	// A run with a match that is not static is a single rule. The results of such matches depend on
+	// the flow.
 	for i, m := range e.rule().Matches {
 		if packets != none && !e.matches.isStatic(m) {
 			packets = e.and(packets, e.evaluateMatch(m, f, packets, matchPart(i)))
@@ -68,7 +69,7 @@ func (e *evaluator) guard(f flow) set {
 // staticGuard returns the packets that meet all static matches of a rule of the run.
 func (e *evaluator) staticGuard(view *view) set {
 	if e.single != nil {
-		return e.static(e.rule(), view)
+		return e.staticRuleSet(e.rule(), view)
 	}
 	key := guardKey{e.chain.Chain, e.run.first, *view}
 	packets, known := e.guards[key]
@@ -90,27 +91,28 @@ func (e *evaluator) runGuards(view *view) []set {
 	for i := e.run.first; i < e.run.end; i++ {
 		e.meter.step()
 		r := &e.chain.Chain.Rules[i]
-		if m, ok := e.addressesOnly(r); ok && e.run.end-e.run.first > 1 {
+		if m, ok := e.onlyAddressMatch(r); ok && e.run.end-e.run.first > 1 {
 			e.meter.charge(textSteps * len(m.Ranges))
 			for _, r := range m.Ranges {
 				lists[m.Side].AddRange(r)
 			}
 			continue
 		}
-		sets = append(sets, e.static(r, view))
+		sets = append(sets, e.staticRuleSet(r, view))
 	}
 	for side := range lists {
 		// The builder rejects only invalid ranges, and addressesOnly excludes them.
 		if list, err := lists[side].IPSet(); err == nil && len(list.Ranges()) > 0 {
 			sets = append(sets,
-				e.matching(rules.MatchAddr{Side: rules.Side(side), Ranges: list.Ranges()}, view))
+				e.matchSet(rules.MatchAddr{Side: rules.Side(side), Ranges: list.Ranges()}, view))
 		}
 	}
 	return sets
 }
 
-// addressesOnly returns the only match of a rule if it is a list of addresses of the family.
-func (e *evaluator) addressesOnly(r *rules.Rule) (m rules.MatchAddr, ok bool) {
+// onlyAddressMatch returns the only match of a rule if that match is a list of addresses of the
+// family.
+func (e *evaluator) onlyAddressMatch(r *rules.Rule) (m rules.MatchAddr, ok bool) {
 	if len(r.Matches) != 1 {
 		return m, false
 	}
@@ -131,39 +133,39 @@ func (e *evaluator) addEvent(ev event) {
 // A rulePart identifies a match of a rule, an action, or the value that an action writes.
 type rulePart int
 
-func matchPart(i int) rulePart        { return rulePart(i) }
-func actionPart(i int) rulePart       { return rulePart(-2*i - 1) }
-func writtenPart(p rulePart) rulePart { return p - 1 }
+func matchPart(i int) rulePart      { return rulePart(i) }
+func actionPart(i int) rulePart     { return rulePart(-2*i - 1) }
+func valuePart(p rulePart) rulePart { return p - 1 }
 
-// static returns the packets that meet all static matches of the rule.
-func (e *evaluator) static(r *rules.Rule, view *view) set {
+// staticRuleSet returns the packets that meet all static matches of the rule.
+func (e *evaluator) staticRuleSet(r *rules.Rule, view *view) set {
 	packets := all
 	for i := range r.Matches {
 		if e.matches.isStatic(r.Matches[i]) {
-			packets = e.and(packets, e.matches.static(&r.Matches[i], view))
+			packets = e.and(packets, e.matches.staticMatchSet(&r.Matches[i], view))
 		}
 	}
 	return packets
 }
 
-// evaluateMatch returns the packets of a flow that meet a match. Random matches are evaluated for
-// the given packets; part distinguishes the match from other matches of the rule.
+// evaluateMatch returns the packets of a flow that meet a match. Random matches are evaluated only
+// for packets, and part distinguishes the match from the other matches of the rule.
 func (e *evaluator) evaluateMatch(match rules.Match, f flow, packets set, part rulePart) set {
 	view := e.view(&f.progress)
 	switch m := match.(type) {
 	case rules.MatchMark:
 		if m.Conntrack {
-			return e.and(e.connection(&view), e.marks.equals(e.connectionMark(f), m))
+			return e.and(e.hasConnection(&view), e.marks.equals(e.connectionMark(f), m))
 		}
 		return e.marks.equals(f.mark, m)
 	case rules.MatchMarkRange:
 		if m.Conntrack {
-			return e.and(e.connection(&view),
+			return e.and(e.hasConnection(&view),
 				e.negateIf(m.Not, e.marks.within(e.connectionMark(f), m.Values)))
 		}
 		return e.negateIf(m.Not, e.marks.within(f.mark, m.Values))
 	case rules.MatchListed:
-		return e.listed(m, f, packets, part)
+		return e.listMatches(m, f, packets, part)
 	case rules.Unknown:
 		return e.evaluateUnknown(m, f, e.and(f.packets, packets), part)
 	case rules.MatchReversePath:
@@ -180,22 +182,22 @@ func (e *evaluator) evaluateMatch(match rules.Match, f flow, packets set, part r
 			u := rules.Unknown{Text: m.String(), Effect: rules.Reads, Data: rules.NoData}
 			return e.evaluateUnknown(u, f, e.and(f.packets, packets), part)
 		}
-		return e.tuple(m, func(alternative rules.Match) set {
+		return e.tupleMatches(m, func(alternative rules.Match) set {
 			return e.evaluateMatch(alternative, f, packets, part)
 		})
 	}
-	return e.matching(match, &view)
+	return e.matchSet(match, &view)
 }
 
-// connectionMark returns the mark of the packets' connections as rules read it: before conntrack,
-// the mark of the template. A match on the mark fails without a connection (MarkNeedsConnection).
+// connectionMark returns the connection mark that rules read. Before conntrack this is the mark of
+// the template. A match on the mark fails for packets without a connection (MarkNeedsConnection).
 func (e *evaluator) connectionMark(f flow) *markBits {
 	view := e.view(&f.progress)
 	switch {
 	case !view.hasTemplate():
 		return f.connection
 	case e.savesEarly, view.tracking == cpuTemplate:
-		// A mark that was saved in a template remains there (TemplateIsShared).
+		// A mark that was saved in a template is kept for other packets (TemplateIsShared).
 		side := ""
 		if e.savesEarly {
 			side = e.side

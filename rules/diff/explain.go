@@ -14,10 +14,10 @@ import (
 // itself. [Decide] uses the same evaluation.
 //
 // Chains at input and forward, and at postrouting for packets that are forwarded, are not
-// evaluated, because [rules.Compile] creates no chains there. A drop by a foreign chain at input
-// is therefore not part of the outcome. It is also not part of the outcome whether a process
-// listens (except for tproxy), and where a packet is routed whose mark does not change. If it is
-// unknown whether the interface has an address, it is assumed to have one.
+// evaluated, because [rules.Compile] creates no chains there. The outcome therefore does not
+// include a drop by a foreign chain at input. It does not depend on whether a process listens
+// (except for tproxy), and does not include the route of a packet whose mark does not change. An
+// interface is assumed to have an address if this is unknown.
 //
 // [DefaultBudget] limits the work. Explain is safe for concurrent use.
 func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {
@@ -26,7 +26,7 @@ func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {
 
 // ExplainWithin is [Explain] with another budget. If it is exhausted, the outcome is undecided.
 func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) {
-	if limit := limitOf(func() {
+	if limit := runLimited(func() {
 		t = explain(rs, p, assumptions{shared: newSharedState(rs), meter: newMeter(b)})
 	}); limit != "" {
 		return rules.Trace{
@@ -38,8 +38,9 @@ func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) 
 	return t
 }
 
-// assumptions contain facts that are known in addition to the packet: the values of some variables
-// by key. Some keys include the side.
+// assumptions contain what is known in addition to the packet: given contains the values of some
+// variables by key, and side is part of the keys of variables whose values differ between the
+// sides.
 type assumptions struct {
 	side   string
 	given  map[string]bool
@@ -49,7 +50,7 @@ type assumptions struct {
 
 // explain evaluates a ruleset for a packet.
 func explain(rs *rules.Ruleset, p rules.Packet, a assumptions) rules.Trace {
-	s := newSpaceOf(p, a.meter)
+	s := newPacketSpace(p, a.meter)
 	s.given, s.shared = a.given, a.shared
 	x := &explanation{walk: walkAll(s, rs, a.side)}
 	t := rules.Trace{Outcome: x.outcome()}
@@ -79,9 +80,9 @@ func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 	return rules.DeliveryUnknown
 }
 
-// An explanation describes the evaluation of one packet. If it depends on random matches or unknown
-// conditions, a set of packets is the set of the combinations of their results (cases). The
-// explained case is the one in which they do not match.
+// An explanation describes the evaluation of one packet. A set of packets in the space of one
+// packet is a set of cases: each case is a combination of results of the random matches and unknown
+// conditions. The explained case is the case in which none of them matches.
 type explanation struct {
 	*walk
 	stepCount int // number of steps of the current pass
@@ -129,8 +130,8 @@ func (x *explanation) explainedFlow(list []flow) (flow, bool) {
 	return list[i], true
 }
 
-// outcome returns the outcome of the explained case. It is undecided if it depends on something
-// unknown.
+// outcome returns the outcome of the explained case. The outcome is undecided if it depends on an
+// unknown condition.
 func (x *explanation) outcome() rules.Outcome {
 	explained, _ := x.explainedFlow(x.ended.list)
 	outcome := x.outcomeOf(explained)
@@ -191,7 +192,7 @@ func (x *explanation) outcome() rules.Outcome {
 	return outcome
 }
 
-// maxCauses is the maximum number of unknown causes in a text.
+// maxCauses is the maximum number of causes in a text.
 const maxCauses = 10
 
 func causesText(causes []string) string {
@@ -245,7 +246,7 @@ func (x *explanation) randomMatches() []string {
 // maxAlternatives is the maximum number of outcomes that differ only in marks.
 const maxAlternatives = 64
 
-// byMarks divides a flow into flows with one mark each.
+// byMarks divides a flow into flows whose packets have one mark.
 func (x *explanation) byMarks(f flow) []flow {
 	parts := []flow{f}
 	for i := range f.mark {
@@ -281,16 +282,16 @@ func (x *explanation) outcomeOf(f flow) rules.Outcome {
 	own := x.single.Destination.Port()
 	switch t := f.target; t.kind {
 	case redirectTarget:
-		outcome.Redirect, outcome.RedirectLast = cmp.Or(t.port, own), t.last
-		outcome.ToHost = outcome.Redirect == 0 && t.last == 0
+		outcome.Redirect, outcome.RedirectLast = cmp.Or(t.port, own), t.lastPort
+		outcome.ToHost = outcome.Redirect == 0 && t.lastPort == 0
 	case portTarget:
-		outcome.DNATPort, outcome.DNATPortLast = cmp.Or(t.port, own), t.last
+		outcome.DNATPort, outcome.DNATPortLast = cmp.Or(t.port, own), t.lastPort
 	case addrTarget:
 		outcome.DNATAddr, outcome.DNATAddrLast = t.addr, t.lastAddr
-		outcome.DNATPort, outcome.DNATPortLast = cmp.Or(t.port, own), t.last
+		outcome.DNATPort, outcome.DNATPortLast = cmp.Or(t.port, own), t.lastPort
 	}
 	if outcome.SNATAddr = f.snat; !f.snat.IsValid() {
-		outcome.SNAT, _, _ = strings.Cut(f.source, translationEnd)
+		outcome.SNAT, _, _ = strings.Cut(f.source, translationSeparator)
 	}
 	if f.tproxy.assigned {
 		outcome.TProxy, outcome.TProxyAddr = cmp.Or(f.tproxy.port, own), f.tproxy.addr

@@ -6,11 +6,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// pass returns the traversal of a hook.
+// pass describes the traversal of the hook at an index.
 func (x *explanation) pass(i int) rules.Pass {
 	traversed := x.traversals[i]
 	x.stepCount = 0
-	p := rules.Pass{Packet: x.entering(i)}
+	p := rules.Pass{Packet: x.enteringPacket(i)}
 	for _, b := range traversed.bases {
 		x.addBase(&p, b)
 	}
@@ -25,8 +25,8 @@ func (x *explanation) pass(i int) rules.Pass {
 	return p
 }
 
-// entering returns the packet at the start of a pass.
-func (x *explanation) entering(i int) rules.Packet {
+// enteringPacket returns the packet at the start of the traversal at an index.
+func (x *explanation) enteringPacket(i int) rules.Packet {
 	p := x.single.Packet
 	if i == 0 {
 		return p
@@ -89,22 +89,22 @@ func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
 
 // addDroppedRedirect adds the note of an ICMP redirect that NAT drops (NATDropsRedirects).
 func (x *explanation) addDroppedRedirect(p *rules.Pass) {
-	if c := natChain(x.rs, x.family); c.Chain != nil { // not only the other side has one
+	if c := natChain(x.rs, x.family); c.Chain != nil { // nil if only the other side has a NAT chain
 		p.Notes = append(p.Notes, rules.Note{Chain: c, Before: len(p.Steps), Text: natDrops})
 	}
 }
 
-// natDrops is the note of a NAT chain because of which the kernel dropped the packet.
+// natDrops is the note of a NAT chain whose existence made the kernel drop the packet.
 var natDrops = "is a reason to drop the packet: " + NATDropsRedirects.String()
 
 // policyDrops is the note of a base chain whose policy dropped the packet.
 const policyDrops = "drops by its policy"
 
 // MostSteps is the maximum number of steps of a pass in a trace. A rule with a list counts as an
-// additional step for every listPart of its elements.
+// additional step for every elementsPerStep elements.
 const MostSteps = 10_000
 
-const listPart = 64
+const elementsPerStep = 64
 
 // stepsOf returns the number of steps of a rule.
 func stepsOf(r *rules.Rule) int {
@@ -125,7 +125,7 @@ func stepsOf(r *rules.Rule) int {
 			values += len(m.Values)
 		}
 	}
-	return 1 + values/listPart
+	return 1 + values/elementsPerStep
 }
 
 // addSteps adds the matching rules of a chain.

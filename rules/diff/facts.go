@@ -536,7 +536,7 @@ func (f Fact) Name() string { return factTexts[f].name }
 // String returns a description of the fact.
 func (f Fact) String() string { return factTexts[f].text }
 
-// Source returns the functions of Linux 6.18 that implement the fact, and their files.
+// Source returns the kernel functions that implement the fact, with their files, as of Linux 6.18.
 func (f Fact) Source() string { return factTexts[f].source }
 
 // skipsNAT contains the reasons why a packet skips NAT chains.

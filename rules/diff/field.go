@@ -35,7 +35,7 @@ const (
 	icmp // 256 times the type and the code
 	flags
 	device    // the interface by which the packet comes or leaves, as the number of its class
-	user      // 0 without a socket, ofKernel for a socket of the kernel, else withSocket + the id
+	user      // 0 without a socket, kernelSocketUser, or userSocketBit + the user id
 	group     // 0 without a user
 	listener  // 1 if a transparent socket is missing
 	inAddress // the interface's address, for redirections at prerouting
@@ -50,9 +50,9 @@ const (
 	fieldCount  = unknownMark + unknownMarks
 )
 
-// unknownMarks is the number of unknown marks with a field. Further unknown marks consist of
-// variables after all fields, so far from the bits of the other marks that comparing them may
-// exhaust the budget.
+// unknownMarks is the number of unknown marks that have a field. The bits of further unknown marks
+// are variables after all fields. Comparing such a mark with another mark may exhaust the budget,
+// because their bits are far from each other in the diagram.
 const unknownMarks = 4
 
 // isUnknownMark reports whether the field is one of the unknown marks.
@@ -72,33 +72,33 @@ type layout struct {
 	field []field
 }
 
-// newLayout returns the layout for addresses of the width.
+// newLayout returns the layout for addresses of a width in bits.
 func newLayout(addressWidth int) *layout {
 	l := new(layout)
 	width := fieldWidth
 	for _, f := range []field{destination, newDestination, source, inAddress} {
 		width[f] = addressWidth
 	}
-	take := func(f field) {
+	addBit := func(f field) {
 		l.bits[f] = append(l.bits[f], uint32(len(l.field)))
 		l.field = append(l.field, f)
 	}
 	for f := range mark {
 		for range width[f] {
-			take(f)
+			addBit(f)
 		}
 	}
 	// The bits of the marks alternate, because otherwise the set of packets with two equal marks
 	// would be large.
 	for range width[mark] {
 		for f := mark; f < fieldCount; f++ {
-			take(f)
+			addBit(f)
 		}
 	}
 	return l
 }
 
-// The layouts of both families. They do not change.
+// The layouts of the two families. A layout is not modified after its creation.
 var (
 	layoutIPv4 = sync.OnceValue(func() *layout { return newLayout(32) })
 	layoutIPv6 = sync.OnceValue(func() *layout { return newLayout(128) })
@@ -111,11 +111,11 @@ func layoutOf(f rules.Family) *layout {
 	return layoutIPv4()
 }
 
-// withSocket is set in the user of a packet with a socket of a user. The user of a packet with a
-// socket of the kernel is ofKernel.
+// Values of the field user: userSocketBit is set for a packet with a socket of a user, and
+// kernelSocketUser is the value for a packet with a socket of the kernel.
 const (
-	withSocket = 1 << 32
-	ofKernel   = 1
+	userSocketBit    = 1 << 32
+	kernelSocketUser = 1
 )
 
 // A value of a field is a number of up to 128 bits.
@@ -132,7 +132,7 @@ func address(a netip.Addr) value {
 	return v
 }
 
-// address converts the value to an address of the width.
+// address converts the value to an address of a width in bits.
 func (v value) address(width int) netip.Addr {
 	if width == 32 {
 		return netip.AddrFrom4([4]byte{
@@ -147,8 +147,8 @@ func (v value) address(width int) netip.Addr {
 
 func (v value) less(w value) bool { return v.high < w.high || v.high == w.high && v.low < w.low }
 
-// with returns the value with the bit, counted from the least significant, set.
-func (v value) with(bit int) value {
+// withBit returns the value with the bit, counted from the least significant, set.
+func (v value) withBit(bit int) value {
 	if bit >= 64 {
 		v.high |= 1 << (bit - 64)
 	} else {
@@ -169,7 +169,7 @@ func (v value) withLowBits(bit int) value {
 	return v
 }
 
-func (v value) has(bit int) bool {
+func (v value) hasBit(bit int) bool {
 	if bit >= 64 {
 		return v.high>>(bit-64)&1 == 1
 	}
@@ -187,8 +187,8 @@ func (v value) next() value {
 // A span is a range of values, inclusive.
 type span struct{ first, last value }
 
-// union sorts spans and merges spans that overlap.
-func union(spans []span) []span {
+// mergeSpans sorts spans and merges spans that overlap.
+func mergeSpans(spans []span) []span {
 	slices.SortFunc(spans, func(a, b span) int {
 		return cmp.Or(cmp.Compare(a.first.high, b.first.high),
 			cmp.Compare(a.first.low, b.first.low))
@@ -211,25 +211,25 @@ func (s *space) within(f field, spans []span) set {
 	if s.single != nil && s.single.known[f] {
 		v := s.single.values[f]
 		i := sort.Search(len(spans), func(i int) bool { return !spans[i].last.less(v) })
-		return constant(i < len(spans) && !v.less(spans[i].first))
+		return allIf(i < len(spans) && !v.less(spans[i].first))
 	}
-	return s.tree(s.bits[f], value{}, spans)
+	return s.spansSet(s.bits[f], value{}, spans)
 }
 
 // is returns the packets whose field has the value.
 func (s *space) is(f field, v value) set { return s.within(f, []span{{v, v}}) }
 
-// addressIn returns the packets whose field, an address, is in one of the ranges.
+// addressIn returns the packets whose address in the field is in one of the ranges.
 func (s *space) addressIn(f field, ranges []netipx.IPRange) set {
 	if s.single != nil && s.single.known[f] {
-		return constant(isIn(s.single.values[f].address(len(s.bits[f])), ranges))
+		return allIf(isIn(s.single.values[f].address(len(s.bits[f])), ranges))
 	}
-	key := rangesOf{f, unsafe.SliceData(ranges), len(ranges)}
+	key := rangesKey{f, unsafe.SliceData(ranges), len(ranges)}
 	packets, ok := s.ranges[key]
 	if !ok {
 		packets = s.within(f, s.addressSpans(ranges))
 		if s.ranges == nil {
-			s.ranges = map[rangesOf]set{}
+			s.ranges = map[rangesKey]set{}
 		}
 		s.meter.alloc(64)
 		s.ranges[key] = packets
@@ -237,8 +237,8 @@ func (s *space) addressIn(f field, ranges []netipx.IPRange) set {
 	return packets
 }
 
-// rangesOf identifies a list of ranges, which several rules may share, for a field.
-type rangesOf struct {
+// rangesKey identifies a list of ranges, which several rules may share, for a field.
+type rangesKey struct {
 	field field
 	first *netipx.IPRange
 	count int
@@ -263,13 +263,14 @@ func (s *space) addressSpans(ranges []netipx.IPRange) []span {
 // bit returns the packets in which a bit of the field, counted from the least significant, is 1.
 func (s *space) bit(f field, i int) set {
 	if s.single != nil && s.single.known[f] {
-		return constant(s.single.values[f].has(i))
+		return allIf(s.single.values[f].hasBit(i))
 	}
 	return s.node(s.bits[f][len(s.bits[f])-1-i], none, all)
 }
 
-// tree returns the set of the values with the prefix base whose remaining bits are in the spans.
-func (s *space) tree(bits []uint32, base value, spans []span) set {
+// spansSet returns the set of the values with the prefix base whose remaining bits are in the
+// spans.
+func (s *space) spansSet(bits []uint32, base value, spans []span) set {
 	if len(spans) == 0 {
 		return none
 	}
@@ -277,14 +278,15 @@ func (s *space) tree(bits []uint32, base value, spans []span) set {
 	if last := base.withLowBits(width); !base.less(spans[0].first) && !spans[0].last.less(last) {
 		return all
 	}
-	middle := base.with(width - 1)
-	lower, upper := cut(spans, middle)
-	no := s.tree(bits[1:], base, lower)
-	return s.node(bits[0], no, s.tree(bits[1:], middle, upper))
+	middle := base.withBit(width - 1)
+	lower, upper := splitSpans(spans, middle)
+	no := s.spansSet(bits[1:], base, lower)
+	return s.node(bits[0], no, s.spansSet(bits[1:], middle, upper))
 }
 
-// cut divides spans into values below the middle and others.
-func cut(spans []span, middle value) (lower, upper []span) {
+// splitSpans divides spans into the spans with values below the middle and the spans with other
+// values. A span that contains values of both kinds is in both results.
+func splitSpans(spans []span, middle value) (lower, upper []span) {
 	first := sort.Search(len(spans), func(i int) bool { return !spans[i].first.less(middle) })
 	last := sort.Search(len(spans), func(i int) bool { return !spans[i].last.less(middle) })
 	return spans[:first], spans[last:]
@@ -317,7 +319,7 @@ func (s *space) firstSpans(f field, packets set, limit int) []span {
 			no, yes = n.no, n.yes
 		}
 		visit(bits[1:], base, no)
-		visit(bits[1:], base.with(len(bits)-1), yes)
+		visit(bits[1:], base.withBit(len(bits)-1), yes)
 	}
 	visit(s.bits[f], value{}, packets)
 	return found[:min(len(found), limit)]

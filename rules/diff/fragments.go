@@ -11,10 +11,10 @@ import (
 const reassembly = -400
 
 // MeetsFragments reports whether rules of the family that read ports, flags or ICMP types may be
-// evaluated for fragments, which lack them. Decide compares whole packets: with conntrack or a
-// transparent proxy the kernel reassembles fragments before the rules (ConntrackReassembles),
-// except before a chain of the same priority that was registered later, and except untracked
-// fragments that are sent over lo (UntrackedNotReassembled).
+// evaluated for fragments, which lack these fields. Decide compares whole packets: with conntrack
+// or a transparent proxy, the kernel reassembles fragments before it evaluates rules
+// (ConntrackReassembles). There are two exceptions: rules of a chain that runs before the
+// reassembly, and untracked fragments that are sent over lo (UntrackedNotReassembled).
 func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
 	reads, reassembles, early, untracks := false, false, false, false
 	for i := range rs.Tables {
@@ -42,8 +42,8 @@ func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
 	return reads && (early || untracks || !reassembles)
 }
 
-// requiresTransport reports whether an action ends the rule because of a field that only the first
-// fragment has.
+// requiresTransport reports whether an action may end the rule because of a field that only the
+// first fragment has.
 func requiresTransport(a rules.Action) bool {
 	require, ok := a.(rules.Require)
 	return ok && readsTransport(require.Match)
@@ -55,7 +55,7 @@ func readsTransport(m rules.Match) bool {
 	case rules.MatchPort, rules.MatchTCPFlags, rules.MatchICMP:
 		return true
 	case rules.MatchTuple:
-		return hasPart(m, readsTransport)
+		return tupleHas(m, readsTransport)
 	}
 	return false
 }

@@ -13,28 +13,28 @@ type markBits [32]set
 // marks contains one copy of each markBits, so that equal marks are equal pointers.
 type marks struct {
 	*space
-	known map[markBits]*markBits
+	interned map[markBits]*markBits
 	// packet and connection are the marks of entering packets, zero is the mark 0.
 	packet, connection, zero *markBits
 }
 
 func newMarks(s *space) *marks {
-	m := &marks{space: s, known: make(map[markBits]*markBits, 4)}
+	m := &marks{space: s, interned: make(map[markBits]*markBits, 4)}
 	var p, c, z markBits
 	for i := range p {
 		p[i], c[i], z[i] = s.bit(mark, i), s.bit(connectionMark, i), none
 	}
-	m.packet, m.connection, m.zero = m.of(p), m.of(c), m.of(z)
+	m.packet, m.connection, m.zero = m.intern(p), m.intern(c), m.intern(z)
 	return m
 }
 
-// of returns the copy of the bits.
-func (m *marks) of(b markBits) *markBits {
-	if known, ok := m.known[b]; ok {
+// intern returns the only copy of the bits.
+func (m *marks) intern(b markBits) *markBits {
+	if known, ok := m.interned[b]; ok {
 		return known
 	}
 	m.meter.alloc(320)
-	m.known[b] = &b
+	m.interned[b] = &b
 	return &b
 }
 
@@ -44,27 +44,27 @@ func (m *marks) set(b *markBits, v, mask uint32) *markBits {
 }
 
 // mix returns the mark (a & ofA) ^ (b & ofB) ^ xor.
-func (m *marks) mix(a, b *markBits, ofA, ofB, xor uint32) *markBits {
+func (m *marks) mix(a, b *markBits, maskA, maskB, xor uint32) *markBits {
 	m.meter.charge(len(a))
 	var mixed markBits
 	for i := range mixed {
 		bit := none
-		if ofA>>i&1 == 1 {
+		if maskA>>i&1 == 1 {
 			bit = a[i]
 		}
-		if ofB>>i&1 == 1 {
-			bit = m.differ(bit, b[i])
+		if maskB>>i&1 == 1 {
+			bit = m.xor(bit, b[i])
 		}
 		if xor>>i&1 == 1 {
 			bit = m.not(bit)
 		}
 		mixed[i] = bit
 	}
-	return m.of(mixed)
+	return m.intern(mixed)
 }
 
-// merge returns the mark that is a for the packets of one set and b for the packets of another,
-// disjoint set. It is not valid for other packets.
+// merge returns the mark that is equal to a for the packets in ofA, and equal to b for the packets
+// in ofB. The sets must be disjoint. The mark is not valid for other packets.
 func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
 	if a == b {
 		return a
@@ -72,7 +72,7 @@ func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
 	m.meter.charge(len(a))
 	var merged markBits
 	for i := range merged {
-		switch d := m.differ(a[i], b[i]); {
+		switch d := m.xor(a[i], b[i]); {
 		case d == none || !m.intersects(ofA, d):
 			merged[i] = b[i]
 		case !m.intersects(ofB, d):
@@ -81,7 +81,7 @@ func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
 			merged[i] = m.ifElse(ofA, a[i], b[i])
 		}
 	}
-	return m.of(merged)
+	return m.intern(merged)
 }
 
 // unknown returns an unknown mark. Marks with equal keys are equal.
@@ -104,7 +104,7 @@ func (m *marks) unknown(v variable) *markBits {
 		v.key = key + string(rune('A'+i))
 		b[i] = m.variable(v)
 	}
-	return m.of(b)
+	return m.intern(b)
 }
 
 // equals returns the packets whose mark meets the match.
@@ -132,8 +132,9 @@ func (m *marks) within(b *markBits, ranges []rules.Range[uint32]) set {
 	return m.valueIn(b[:], value{}, spansOf(ranges, 0))
 }
 
-// valueIn returns the packets for which a value is in one of the spans. The bits are the packets in
-// which a bit of the value is 1, from the least significant; base contains the bits above them.
+// valueIn returns the packets for which a value is in one of the spans. Each element of bits
+// contains the packets in which one bit of the value is 1, from the least significant bit; base
+// contains the bits of the value above these.
 func (s *space) valueIn(bits []set, base value, spans []span) set {
 	width := len(bits)
 	if len(spans) == 0 {
@@ -143,8 +144,8 @@ func (s *space) valueIn(bits []set, base value, spans []span) set {
 		return all
 	}
 	s.meter.step()
-	middle := base.with(width - 1)
-	lower, upper := cut(spans, middle)
+	middle := base.withBit(width - 1)
+	lower, upper := splitSpans(spans, middle)
 	return s.ifElse(bits[width-1], s.valueIn(bits[:width-1], middle, upper),
 		s.valueIn(bits[:width-1], base, lower))
 }
@@ -157,7 +158,7 @@ func (m *marks) differs(a, b *markBits) set {
 	packets := none
 	m.meter.charge(len(a))
 	for i := range a {
-		packets = m.or(packets, m.differ(a[i], b[i]))
+		packets = m.or(packets, m.xor(a[i], b[i]))
 	}
 	return packets
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A matchKey identifies a match by its position in a rule, under a view.
+// A matchKey identifies a match, by its position in a rule, and the view of its packets.
 type matchKey struct {
 	match *rules.Match
 	view  view
@@ -17,62 +17,64 @@ type matchKey struct {
 // A matcher converts the matches of rules to sets and caches them.
 type matcher struct {
 	*space
-	known  map[matchKey]set
-	tuples map[seenTuple]set
-	// staticTuples caches which lists of alternatives are static.
-	staticTuples map[alternatives]bool
+	staticSets map[matchKey]set
+	tuples     map[tupleKey]set
+	// staticTuples caches whether all matches of a list of alternatives are static.
+	staticTuples map[alternativesKey]bool
 }
 
-// static returns the packets that meet a match that does not depend on marks.
-func (m *matcher) static(match *rules.Match, v *view) set {
+// staticMatchSet returns the packets that meet a match that does not depend on marks.
+func (m *matcher) staticMatchSet(match *rules.Match, v *view) set {
 	if tuple, ok := (*match).(rules.MatchTuple); ok {
-		return m.sharedTuple(tuple, v)
+		return m.tupleSet(tuple, v)
 	}
 	if m.single != nil {
-		return m.matching(*match, v)
+		return m.matchSet(*match, v)
 	}
-	key := matchKey{match, relevant(*match, *v)}
-	packets, ok := m.known[key]
+	key := matchKey{match, relevantView(*match, *v)}
+	packets, ok := m.staticSets[key]
 	if !ok {
-		packets = m.matching(*match, v)
+		packets = m.matchSet(*match, v)
 		m.meter.alloc(guardSize)
-		lazySet(&m.known, key, packets)
+		lazySet(&m.staticSets, key, packets)
 	}
 	return packets
 }
 
-// A seenTuple identifies a list of alternatives, which several rules may share, under a view.
-type seenTuple struct {
-	alternatives
+// A tupleKey identifies a tuple, by its list of alternatives, which several rules may share, and
+// the view of its packets.
+type tupleKey struct {
+	alternativesKey
 	not  bool
 	view view
 }
 
-// alternatives identifies the alternatives of a tuple by their memory.
-type alternatives struct {
+// An alternativesKey identifies the alternatives of a tuple by their address in memory.
+type alternativesKey struct {
 	first *[]rules.Match
 	count int
 }
 
-func alternativesOf(tuple rules.MatchTuple) alternatives {
-	return alternatives{unsafe.SliceData(tuple.Alternatives), len(tuple.Alternatives)}
+func alternativesKeyOf(tuple rules.MatchTuple) alternativesKey {
+	return alternativesKey{unsafe.SliceData(tuple.Alternatives), len(tuple.Alternatives)}
 }
 
-// sharedTuple is static for a tuple. Several rules may share its alternatives, so the result is
-// cached by their memory instead of the position of the match.
-func (m *matcher) sharedTuple(tuple rules.MatchTuple, v *view) set {
-	key := seenTuple{alternativesOf(tuple), tuple.Not, *v}
+// tupleSet returns the packets that meet a static tuple. Several rules may share the alternatives
+// of a tuple. Therefore the address of the alternatives is the key of the cached result, and not
+// the position of the match.
+func (m *matcher) tupleSet(tuple rules.MatchTuple, v *view) set {
+	key := tupleKey{alternativesKeyOf(tuple), tuple.Not, *v}
 	packets, ok := m.tuples[key]
 	if !ok {
-		packets = m.matching(tuple, v)
+		packets = m.matchSet(tuple, v)
 		m.meter.alloc(guardSize)
 		lazySet(&m.tuples, key, packets)
 	}
 	return packets
 }
 
-// relevant returns the part of a view on which the set of a match depends.
-func relevant(match rules.Match, v view) view {
+// relevantView returns the part of a view on which the set of a match depends.
+func relevantView(match rules.Match, v view) view {
 	switch m := match.(type) {
 	case rules.MatchFamily, rules.MatchProtocol, rules.MatchTCPFlags, rules.MatchICMP:
 		return view{}
@@ -108,10 +110,10 @@ func (m *matcher) isStatic(match rules.Match) bool {
 	case rules.MatchReversePath:
 		return !strings.Contains(match.Kind, "mark")
 	case rules.MatchTuple:
-		key := alternativesOf(match)
+		key := alternativesKeyOf(match)
 		static, known := m.staticTuples[key]
 		if !known {
-			static = m.onlyStatic(match.Alternatives)
+			static = m.allStatic(match.Alternatives)
 			lazySet(&m.staticTuples, key, static)
 		}
 		return static
@@ -119,8 +121,8 @@ func (m *matcher) isStatic(match rules.Match) bool {
 	return true
 }
 
-// onlyStatic reports whether all of the matches are static.
-func (m *matcher) onlyStatic(alternatives [][]rules.Match) bool {
+// allStatic reports whether all of the matches are static.
+func (m *matcher) allStatic(alternatives [][]rules.Match) bool {
 	for _, matches := range alternatives {
 		m.meter.step()
 		for _, match := range matches {
@@ -140,19 +142,19 @@ func (s *space) negateIf(negated bool, packets set) set {
 	return packets
 }
 
-// constant returns all packets if a condition is true, otherwise no packets.
-func constant(condition bool) set {
+// allIf returns all packets if a condition is true, otherwise no packets.
+func allIf(condition bool) set {
 	if condition {
 		return all
 	}
 	return none
 }
 
-// matching returns the packets that meet a static match.
-func (s *space) matching(match rules.Match, v *view) set {
+// matchSet returns the packets that meet a static match.
+func (s *space) matchSet(match rules.Match, v *view) set {
 	switch m := match.(type) {
 	case rules.MatchFamily: // OtherFamilyFailsMatch
-		return constant(m.Family == rules.Inet || m.Family == s.family)
+		return allIf(m.Family == rules.Inet || m.Family == s.family)
 	case rules.MatchInterface:
 		return s.interfaceMatches(m, v)
 	case rules.MatchAddr:
@@ -176,15 +178,15 @@ func (s *space) matching(match rules.Match, v *view) set {
 	case rules.MatchState:
 		return s.stateMatches(m, v)
 	case rules.MatchStatus:
-		return s.and(s.connection(v), s.negateIf(m.Not, s.statusAs(v, m.Status)))
+		return s.and(s.hasConnection(v), s.negateIf(m.Not, s.readsStatus(v, m.Status)))
 	case rules.MatchDirection:
 		isReply := s.bit(reply, 0)
 		if v.hasTemplate() {
 			isReply = none
 		}
-		return s.and(s.connection(v), s.negateIf(!m.Reply, isReply))
+		return s.and(s.hasConnection(v), s.negateIf(!m.Reply, isReply))
 	case rules.MatchAddrType:
-		return s.negateIf(m.Not, s.addrTypeIs(m, v))
+		return s.negateIf(m.Not, s.addrTypeMatches(m, v))
 	case rules.MatchReversePath:
 		path := variable{
 			key:  reversePathKey + m.Kind,
@@ -195,13 +197,13 @@ func (s *space) matching(match rules.Match, v *view) set {
 			// Older kernels differ (SocketChangesReversePath).
 			path.key, path.kind = fmt.Sprint("path of socket ", m.Kind, *v), unknownBit
 		case v.loopbackArrival:
-			return constant(!m.Not) // every source on lo is reached by lo
+			return allIf(!m.Not) // every source on lo is reached by lo
 		}
 		return s.negateIf(m.Not, s.variable(path))
 	case rules.MatchSocket:
 		return s.negateIf(m.Not, s.socketFound(m, v))
 	case rules.MatchTuple:
-		return s.tuple(m, func(part rules.Match) set { return s.matching(part, v) })
+		return s.tupleMatches(m, func(part rules.Match) set { return s.matchSet(part, v) })
 	}
 	panic(fmt.Sprintf("no set of packets for a match of type %T", match))
 }
@@ -215,16 +217,16 @@ func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 	}
 	switch {
 	case v.snat.IsValid():
-		return constant(isIn(v.snat, m.Ranges) != m.Not)
+		return allIf(isIn(v.snat, m.Ranges) != m.Not)
 	case v.source != "":
 		s.meter.charge(textSteps * len(m.Ranges))
-		return s.ofSource(m.String(), v)
+		return s.sourceCondition(m.String(), v)
 	}
-	own := s.addressIn(source, m.Ranges)
+	original := s.addressIn(source, m.Ranges)
 	if v.sourceTranslated {
-		own = s.sourceOr(source, s.addressSpans(m.Ranges), v, own)
+		original = s.sourceWithin(source, s.addressSpans(m.Ranges), v, original)
 	}
-	return s.negateIf(m.Not, own)
+	return s.negateIf(m.Not, original)
 }
 
 func (s *space) portMatches(m rules.MatchPort, v *view) set {
@@ -235,10 +237,10 @@ func (s *space) portMatches(m rules.MatchPort, v *view) set {
 		packets = s.portIn(v, spansOf(m.Ports, 0))
 	case v.source != "":
 		s.meter.charge(textSteps * len(m.Ports))
-		return s.and(s.withPorts, s.ofSource(m.String(), v))
+		return s.and(s.withPorts, s.sourceCondition(m.String(), v))
 	default:
 		spans := spansOf(m.Ports, 0)
-		packets = s.sourceOr(sourcePort, spans, v, s.within(sourcePort, spans))
+		packets = s.sourceWithin(sourcePort, spans, v, s.within(sourcePort, spans))
 	}
 	return s.and(s.withPorts, s.negateIf(m.Not, packets))
 }
@@ -253,17 +255,17 @@ func spansOf[T uint16 | uint32](ranges []rules.Range[T], base uint64) []span {
 }
 
 func (s *space) stateMatches(m rules.MatchState, v *view) set {
-	packets := s.stateAs(v, func(state rules.State) bool { return m.States.Has(state) })
+	packets := s.readsState(v, func(state rules.State) bool { return m.States.Has(state) })
 	if m.States.Has(rules.SNAT) {
-		packets = s.or(packets, s.statusAs(v, rules.StatusSNAT))
+		packets = s.or(packets, s.readsStatus(v, rules.StatusSNAT))
 	}
 	if m.States.Has(rules.DNAT) {
-		packets = s.or(packets, s.statusAs(v, rules.StatusDNAT))
+		packets = s.or(packets, s.readsStatus(v, rules.StatusDNAT))
 	}
 	return s.negateIf(m.Not, packets)
 }
 
-func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
+func (s *space) addrTypeMatches(m rules.MatchAddrType, v *view) set {
 	f := sourceType
 	if m.Side == rules.Destination {
 		f = destinationType
@@ -277,9 +279,9 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 			}), s.typeIn(f, m.Types))
 		case own:
 		case !a.IsValid() && v.target.kind == redirectTarget:
-			return constant(m.Types.Has(rules.Local))
+			return allIf(m.Types.Has(rules.Local))
 		case a.IsValid() && addrTypeOf(a) != rules.AddrTypeUnknown:
-			return constant(m.Types.Has(addrTypeOf(a)))
+			return allIf(m.Types.Has(addrTypeOf(a)))
 		default:
 			return s.variable(variable{
 				key:  fmt.Sprint("type of ", v.target.addr, v.target.lastAddr, m.Types),
@@ -290,20 +292,20 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 		}
 	}
 	if m.Side == rules.Source && v.source != "" {
-		return s.ofSource(m.String(), v)
+		return s.sourceCondition(m.String(), v)
 	}
 	if m.Side == rules.Source {
-		return s.sourceOr(f, typeSpans(m.Types), v, s.typeIn(f, m.Types))
+		return s.sourceWithin(f, typeSpans(m.Types), v, s.typeIn(f, m.Types))
 	}
 	return s.typeIn(f, m.Types)
 }
 
-// typeIn returns the packets whose type of an address is in a set.
+// typeIn returns the packets whose address type in the field is one of the types.
 func (s *space) typeIn(f field, types rules.AddrTypeSet) set {
 	return s.within(f, typeSpans(types))
 }
 
-// typeSpans converts types of addresses.
+// typeSpans converts address types.
 func typeSpans(types rules.AddrTypeSet) []span {
 	var spans []span
 	for t := range rules.ResolvedType + 1 {
@@ -314,15 +316,16 @@ func typeSpans(types rules.AddrTypeSet) []span {
 	return spans
 }
 
-// tuple returns the packets that meet an alternative; with Not, the packets that have all compared
-// fields and meet no alternative. The function returns the packets that meet a part.
-func (s *space) tuple(m rules.MatchTuple, meeting func(rules.Match) set) set {
+// tupleMatches returns the packets that meet an alternative; with Not, the packets that have all
+// compared fields and meet no alternative. setOf returns the packets that meet one match of an
+// alternative.
+func (s *space) tupleMatches(m rules.MatchTuple, setOf func(rules.Match) set) set {
 	sets := make([]set, len(m.Alternatives))
 	for i, matches := range m.Alternatives {
 		s.meter.step()
 		sets[i] = all
 		for _, part := range matches {
-			sets[i] = s.and(sets[i], meeting(part))
+			sets[i] = s.and(sets[i], setOf(part))
 		}
 	}
 	packets := s.unite(sets)
@@ -331,12 +334,12 @@ func (s *space) tuple(m rules.MatchTuple, meeting func(rules.Match) set) set {
 	}
 	compared := all
 	for _, part := range m.Alternatives[0] {
-		compared = s.and(compared, s.or(meeting(part), meeting(negated(part))))
+		compared = s.and(compared, s.or(setOf(part), setOf(negated(part))))
 	}
 	return s.minus(compared, packets)
 }
 
-// negated returns the match for packets with the compared field and another value.
+// negated returns the match of the packets that have the compared field with another value.
 func negated(match rules.Match) rules.Match {
 	switch m := match.(type) {
 	case rules.MatchInterface:
@@ -388,5 +391,5 @@ func negated(match rules.Match) rules.Match {
 		m.Not = !m.Not
 		return m
 	}
-	return match // a MatchFamily: every packet has a family
+	return match // a MatchFamily: every packet has a family, so that no other value exists
 }

@@ -13,22 +13,23 @@ func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	case v.leavesHost && m.Out:
 		return s.negateIf(m.Not, s.leavesBy(m.Names, v))
 	case v.atPostrouting && m.Out, v.loopbackArrival && !m.Out:
-		return constant(s.isNamed(m.Names, loopback) != m.Not)
+		return allIf(s.isNamed(m.Names, loopback) != m.Not)
 	case v.atPostrouting && s.hook == rules.Output:
-		return s.ifElse(s.hasUserSocket, constant(s.isNamed(m.Names, "") != m.Not),
+		return s.ifElse(s.hasUserSocket, allIf(s.isNamed(m.Names, "") != m.Not),
 			s.negateIf(m.Not, s.variable(variable{
 				key: fmt.Sprint("input interface at postrouting ", m.Names), kind: unknownBit,
 				text: "the input interface of a packet that leaves the host and has no socket",
 			})))
 	case v.atPostrouting, v.loopbackArrival, m.Out != (s.hook == rules.Output):
-		return constant(s.isNamed(m.Names, "") != m.Not)
+		return allIf(s.isNamed(m.Names, "") != m.Not)
 	}
 	return s.negateIf(m.Not, s.deviceNamed(m.Names))
 }
 
 // leavesBy returns the packets at postrouting that leave by one of the interfaces. The interface is
 // unknown for packets that were translated to another address, and for packets that a changed mark
-// routed away from lo. Other packets are assumed to keep the interface that output saw.
+// routed away from lo. Other packets are assumed to leave by the interface that rules at output
+// matched.
 func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
 	rerouted := none
 	switch {

@@ -20,11 +20,11 @@ func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
 				v.tproxy.port),
 		})
 	}
-	socketless := constant(m.Not && m.Socketless)
+	socketless := allIf(m.Not && m.Socketless)
 	if v.loopbackArrival {
 		return socketless
 	}
-	ids := s.within(user, spansOf(m.IDs, withSocket))
+	ids := s.within(user, spansOf(m.IDs, userSocketBit))
 	if m.Group {
 		ids = s.within(group, spansOf(m.IDs, 0))
 	}
@@ -41,8 +41,8 @@ func anySocket(m rules.MatchOwner) bool {
 	return !m.Group && len(m.IDs) == 1 && m.IDs[0] == rules.IDRange{Last: math.MaxUint32}
 }
 
-// cgroupMatches returns the packets whose socket is in a cgroup. The cgroup is not a field of a
-// packet but a fact about the sender, equal on both sides.
+// cgroupMatches returns the packets whose socket is in a cgroup. A packet has no field for the
+// cgroup: it is a fact about the sender, equal on both sides.
 func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	if v.loopbackArrival {
 		return none
@@ -67,7 +67,7 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	return s.and(s.or(s.hasUserSocket, s.hasKernelSocket), s.variable(in))
 }
 
-// addCgroups adds the paths of the cgroups in the rules by their numbers.
+// addCgroups adds the path of each cgroup in the rules by the number of the cgroup.
 func addCgroups(to map[uint64]string, rs *rules.Ruleset) {
 	for r := range allRules(rs) {
 		for _, m := range r.Matches {

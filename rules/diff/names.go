@@ -8,7 +8,7 @@ import (
 
 // interfaceNames returns the names of interfaces in the rulesets.
 func interfaceNames(rulesets ...rules.Ruleset) []rules.InterfaceName {
-	var n names
+	var n nameCollector
 	for i := range rulesets {
 		for r := range allRules(&rulesets[i]) {
 			n.addRule(r)
@@ -17,24 +17,24 @@ func interfaceNames(rulesets ...rules.Ruleset) []rules.InterfaceName {
 	return n.list
 }
 
-// names collects the names of interfaces. A list that several rules share is read once.
-type names struct {
+// A nameCollector collects the names of interfaces. It reads a list that several rules share once.
+type nameCollector struct {
 	list   []rules.InterfaceName
-	lists  map[nameList]bool
-	tuples map[alternatives]bool
+	lists  map[nameListKey]bool
+	tuples map[alternativesKey]bool
 }
 
-// nameList identifies a list of names by its memory.
-type nameList struct {
+// A nameListKey identifies a list of names by its address in memory.
+type nameListKey struct {
 	first *rules.InterfaceName
 	count int
 }
 
-func nameListOf(list []rules.InterfaceName) nameList {
-	return nameList{unsafe.SliceData(list), len(list)}
+func nameListKeyOf(list []rules.InterfaceName) nameListKey {
+	return nameListKey{unsafe.SliceData(list), len(list)}
 }
 
-func (n *names) addRule(r *rules.Rule) {
+func (n *nameCollector) addRule(r *rules.Rule) {
 	for _, m := range r.Matches {
 		n.addMatch(m)
 	}
@@ -45,15 +45,15 @@ func (n *names) addRule(r *rules.Rule) {
 	}
 }
 
-func (n *names) addMatch(match rules.Match) {
+func (n *nameCollector) addMatch(match rules.Match) {
 	switch m := match.(type) {
 	case rules.MatchInterface:
-		if list := nameListOf(m.Names); !n.lists[list] {
+		if list := nameListKeyOf(m.Names); !n.lists[list] {
 			lazySet(&n.lists, list, true)
 			n.list = append(n.list, m.Names...)
 		}
 	case rules.MatchTuple:
-		list := alternativesOf(m)
+		list := alternativesKeyOf(m)
 		if n.tuples[list] {
 			return
 		}

@@ -8,7 +8,8 @@ import (
 
 // A packetScope selects the rare packets to include in a comparison.
 type packetScope struct {
-	// withoutAddress: the interface has no address, so that a redirection at prerouting drops.
+	// withoutAddress: the interface has no address, so that a redirection at prerouting drops the
+	// packet.
 	withoutAddress bool
 	// translations: earlier packets of the connection were translated.
 	translations bool
@@ -51,7 +52,7 @@ func readsUntracked(rs *rules.Ruleset) bool {
 	}
 	matches := func(m rules.Match) bool {
 		tuple, ok := m.(rules.MatchTuple)
-		return distinguishes(m) || ok && hasPart(tuple, distinguishes)
+		return distinguishes(m) || ok && tupleHas(tuple, distinguishes)
 	}
 	changes := func(a rules.Action) bool {
 		return isAction[rules.SetZone](a) || isAction[rules.Notrack](a)
@@ -59,8 +60,8 @@ func readsUntracked(rs *rules.Ruleset) bool {
 	return hasMatch(rs, matches) || hasAction(rs, changes)
 }
 
-// routesAgain reports whether a rule at output may change the route of a packet.
-func routesAgain(rs *rules.Ruleset) bool {
+// mayReroute reports whether a rule at output may change the route of a packet.
+func mayReroute(rs *rules.Ruleset) bool {
 	return slices.ContainsFunc(rs.BaseChains(rules.Output), func(c rules.ChainRef) bool {
 		return c.Chain.Base.Type != rules.Filter && len(c.Chain.Rules) > 0
 	})

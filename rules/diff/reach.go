@@ -14,7 +14,7 @@ func appliesTo(t *rules.Table, f rules.Family) bool {
 	return t.Family == rules.Inet || t.Family == f
 }
 
-// appliesToOthers reports whether packets of a family that is not in the list traverse the table.
+// appliesToOthers reports whether the table applies to a family that is not in the list.
 func appliesToOthers(t *rules.Table, families []rules.Family) bool {
 	return slices.ContainsFunc([]rules.Family{rules.IPv4, rules.IPv6}, func(f rules.Family) bool {
 		return appliesTo(t, f) && !slices.Contains(families, f)
@@ -37,9 +37,9 @@ func chainsAtOtherHooks(rs *rules.Ruleset, families []rules.Family) []rules.Chai
 	return found
 }
 
-// unreachable returns the user-defined chains that no packet reaches: neither in the evaluation nor
-// by jumps from base chains that are not evaluated for all packets.
-func unreachable(
+// findUnreachable returns the user-defined chains that no packet reaches, neither in the evaluation
+// nor by jumps from base chains that are not evaluated for all packets.
+func findUnreachable(
 	rs *rules.Ruleset, reached map[*rules.Chain]bool, families []rules.Family,
 ) []rules.ChainRef {
 	var index map[string]*rules.Chain // the chains of the current table

@@ -15,20 +15,20 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	w.add(&w.ended, lost)
 	bound, changed := w.split(changed, w.bound())
 	w.add(out, bound)
-	link, changed := w.split(changed, w.staysOnLink())
-	if link.packets != none {
+	linkLocal, changed := w.split(changed, w.staysOnLink())
+	if linkLocal.packets != none {
 		// The lookup is restricted to the interface and may fail. Two rulesets that change the mark
 		// of the same packets lose the same packets, so this matters only for the outcome of a
 		// single packet.
 		if w.single != nil {
-			link, lost = w.split(link, w.variable(variable{
+			linkLocal, lost = w.split(linkLocal, w.variable(variable{
 				key: "route on the link", kind: unknownBit,
 				text: "whether the host has a route to the destination by the interface",
 			}))
 			lost.dropped = true
 			w.add(&w.ended, lost)
 		}
-		w.add(out, link)
+		w.add(out, linkLocal)
 	}
 	local, remote := w.split(changed, w.localMark(changed.mark))
 	local.toLoopback, remote.toLoopback = true, false
@@ -49,17 +49,17 @@ func (w *walk) toUnspecified() set {
 	if w.family != rules.IPv6 {
 		return none
 	}
-	return w.matching(addresses(rules.Destination, unspecifiedIPv6), &view{})
+	return w.matchSet(addresses(rules.Destination, unspecifiedIPv6), &view{})
 }
 
-// mayBeLost returns the packets of sockets bound to lo whose route after a translation is unknown:
-// packets to the unspecified address that are translated to an address that is no loopback address
-// (UnspecifiedAddressIsReplaced).
+// mayBeLost returns the packets of sockets bound to lo for which it is unknown whether they have a
+// route after their translation: packets to the unspecified address that are translated to an
+// address outside of loopback (UnspecifiedAddressIsReplaced).
 func (w *walk) mayBeLost(f flow) set {
 	if a, _ := w.addressOf(f.target); a.IsLoopback() {
 		return none
 	}
-	translated := w.and(w.toUnspecified(), w.otherAddress(f.target))
+	translated := w.and(w.toUnspecified(), w.toOtherAddress(f.target))
 	if translated == none {
 		return none
 	}
@@ -69,16 +69,16 @@ func (w *walk) mayBeLost(f flow) set {
 	}))
 }
 
-// routeTranslated determines which packets that were translated to another address are routed to lo
-// because of their current mark (DNATAtOutputReroutes). Packets that are routed to lo because of
-// their address are handled by route.
+// routeTranslated determines which of the packets that were translated to another address are
+// routed to lo because of their current mark (DNATAtOutputReroutes). The method route handles
+// packets that are routed to lo because of their address.
 func (w *walk) routeTranslated(in []flow) []flow {
 	if len(localMarks(w.rs.Routing, w.family)) == 0 {
 		return in
 	}
 	var out flows
 	for _, f := range in {
-		moved := w.otherAddress(f.target)
+		moved := w.toOtherAddress(f.target)
 		if !f.mapped && f.tracking != untracked {
 			if again := w.and(w.retranslated(), w.localMark(f.mark)); w.and(again,
 				f.packets) != none {
@@ -113,8 +113,8 @@ func (w *walk) bound() set {
 	}))
 }
 
-// keepsLoopback returns the packets on lo that stay there although their mark, with which they were
-// routed, has changed (MarkChangeReroutesLoopback).
+// keepsLoopback returns the packets on lo that stay on lo when they are routed again because their
+// mark has changed (MarkChangeReroutesLoopback).
 func (w *walk) keepsLoopback() set {
 	local := w.or(w.is(destinationType, number(rules.Local)), w.not(w.localMark(w.marks.packet)))
 	if local == all {
@@ -132,22 +132,22 @@ func (w *walk) staysOnLink() set {
 	if w.family != rules.IPv6 {
 		return none
 	}
-	linkLocal := w.matching(addresses(rules.Destination, linkLocalIPv6), &view{})
-	return w.or(linkLocal, w.matching(addresses(rules.Destination, multicastIPv6), &view{}))
+	linkLocal := w.matchSet(addresses(rules.Destination, linkLocalIPv6), &view{})
+	return w.or(linkLocal, w.matchSet(addresses(rules.Destination, multicastIPv6), &view{}))
 }
 
 // route divides the packets after the output hook into packets that arrive on lo and packets that
 // leave the host.
 func (w *walk) route(in []flow) (arriving, leaving []flow) {
-	var back, away flows
+	var toHost, toNetwork flows
 	arrive := func(f flow, rerouted bool) {
-		// On lo the packet keeps its conntrack entry: its mapping does not change
+		// A packet on lo keeps its conntrack entry, whose mapping does not change
 		// (LoopbackKeepsConnection).
 		f.mapped, f.toLoopback, f.leavesLoopback, f.rerouted = true, false, false, rerouted
 		if f.tracking.isTemplate() {
 			f.tracking = tracked // conntrack has replaced it
 		}
-		w.add(&back, f)
+		w.add(&toHost, f)
 	}
 	for _, f := range in {
 		var bound flow
@@ -161,27 +161,27 @@ func (w *walk) route(in []flow) (arriving, leaving []flow) {
 			// The interface's own address is routed to lo too, but loopback addresses do not belong
 			// to it.
 			var moved flow
-			moved, elsewhere = w.split(elsewhere, w.otherAddress(elsewhere.target))
-			own := none
+			moved, elsewhere = w.split(elsewhere, w.toOtherAddress(elsewhere.target))
+			ownAddress := none
 			if a, _ := w.addressOf(moved.target); !a.IsLoopback() {
-				own = w.isLocal(moved.target)
+				ownAddress = w.isLocal(moved.target)
 			}
-			local, remote := w.split(moved, own)
+			local, remote := w.split(moved, ownAddress)
 			arrive(local, false)
-			w.add(&away, remote)
+			w.add(&toNetwork, remote)
 		}
-		w.add(&away, elsewhere)
+		w.add(&toNetwork, elsewhere)
 		// After a change of the destination the kernel routes again; an address of this host is
 		// routed to lo (DNATAtOutputReroutes).
 		var moved flow
-		moved, f = w.split(f, w.otherAddress(f.target))
+		moved, f = w.split(f, w.toOtherAddress(f.target))
 		if moved.packets != none {
 			local, remote := w.split(moved, w.isLocal(moved.target))
 			arrive(local, false)
 			if remote.toLoopback {
 				arrive(remote, true)
 			} else {
-				w.add(&away, remote)
+				w.add(&toNetwork, remote)
 			}
 		}
 		onLo := w.overLoopback
@@ -189,15 +189,15 @@ func (w *walk) route(in []flow) (arriving, leaving []flow) {
 			onLo = w.and(onLo, w.keepsLoopback())
 		}
 		again := w.translatedAgain(f)
-		local, remote := w.split(f, w.or(w.minus(onLo, again), w.leadHere(again)))
+		local, remote := w.split(f, w.or(w.minus(onLo, again), w.sentToHost(again)))
 		arrive(local, false)
 		if f.toLoopback {
 			arrive(remote, true)
 		} else {
-			w.add(&away, remote)
+			w.add(&toNetwork, remote)
 		}
 	}
-	return back.list, away.list
+	return toHost.list, toNetwork.list
 }
 
 // translatedAgain returns the packets whose connection was translated earlier (NATMappingPersists).
@@ -208,9 +208,10 @@ func (w *walk) translatedAgain(f flow) set {
 	return w.retranslated()
 }
 
-// leadHere returns the packets of translated connections that are sent to this host, also by another
-// interface than lo. Others leave the host, also if they were routed to lo (DNATAtOutputReroutes).
-func (w *walk) leadHere(again set) set {
+// sentToHost returns those of the packets in again, whose connections were translated earlier, that
+// are sent to this host, by lo or another interface. The others leave the host, even if they were
+// routed to lo (DNATAtOutputReroutes).
+func (w *walk) sentToHost(again set) set {
 	if again == none {
 		return none
 	}

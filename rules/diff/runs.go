@@ -19,8 +19,8 @@ import (
 //   - Jumps to a pure chain, which returns packets unmodified: the next rule of the run would send
 //     the packet through the same chain again, with the same result.
 //
-// In addition no match of the run may depend on state that rules modify, such as marks, because
-// then the union would not be one fixed set of packets.
+// In addition, no match of a run may depend on state that rules modify, such as marks: the union
+// must be one fixed set of packets.
 
 // A run is a range of rules of a chain that are evaluated as one.
 type run struct {
@@ -31,17 +31,16 @@ type run struct {
 	hasSideEffects bool
 }
 
-// A guardKey is the key under which the packets that a run matches are cached: the run, and the
-// view in which it is evaluated.
+// A guardKey identifies a run, by its first rule, and the view of its packets.
 type guardKey struct {
 	chain *rules.Chain
 	first int
 	view  view
 }
 
-// runsOf divides the rules of a chain into runs. It omits rules without an action or a side effect.
-// To explain one packet, rules are not merged, because each matching rule is a step of the
-// explanation.
+// runsOf divides the rules of a chain into runs. It omits rules that have neither an action nor a
+// side effect. To explain one packet, rules are not merged, because each matching rule is a step of
+// the explanation.
 func (w *walk) runsOf(c rules.ChainRef) []run {
 	if known, ok := w.runs[c.Chain]; ok {
 		return known
@@ -59,7 +58,7 @@ func (w *walk) runsOf(c rules.ChainRef) []run {
 				runs[n-1].end = i + 1
 				continue
 			}
-			onlyCounts := !slices.ContainsFunc(list[i].Actions, isNoCounter)
+			onlyCounts := !slices.ContainsFunc(list[i].Actions, hasEffect)
 			if onlyCounts && !hasSideEffects(&list[i]) {
 				continue
 			}
@@ -74,7 +73,8 @@ func (w *walk) runsOf(c rules.ChainRef) []run {
 // runSize is the size of a run in bytes.
 const runSize = 24
 
-func isNoCounter(a rules.Action) bool { return !isAction[rules.Count](a) }
+// hasEffect reports whether the action is not a counter.
+func hasEffect(a rules.Action) bool { return !isAction[rules.Count](a) }
 
 // hasSideEffects reports whether a match of the rule may have a side effect.
 func hasSideEffects(r *rules.Rule) bool {
@@ -96,7 +96,7 @@ func (w *walk) canMerge(t *rules.Table, first, r *rules.Rule) bool {
 func singleAction(r *rules.Rule) rules.Action {
 	var single rules.Action
 	for _, a := range r.Actions {
-		if isNoCounter(a) {
+		if hasEffect(a) {
 			if single != nil {
 				return nil
 			}
@@ -152,7 +152,7 @@ func (w *walk) isPure(t *rules.Table, c *rules.Chain) bool {
 			return false
 		}
 		for _, action := range c.Rules[i].Actions {
-			if isNoCounter(action) && !w.isTerminalOrPureJump(t, action) {
+			if hasEffect(action) && !w.isTerminalOrPureJump(t, action) {
 				return false
 			}
 		}

@@ -31,7 +31,8 @@ type diagrams struct {
 	numbers []set
 	// results caches the results of recent operations. An overwritten entry is computed again.
 	results []result
-	// projected caches the results of a call of project, by node.
+	// projected caches the results of the current call of project, by node. round is the number of
+	// that call.
 	projected []projection
 	round     uint32
 	meter     *meter
@@ -51,15 +52,15 @@ const (
 	opAnd
 	opOr
 	opMinus
-	opDiffer
+	opXor
 	opIfElse
 	opDisjoint // a cached result means that the sets are disjoint
 )
 
 // The initial lengths of the tables, for all packets and for a single packet.
 const (
-	firstSize         = 1 << 14
-	firstSizeOfSingle = 1 << 4
+	initialSize         = 1 << 14
+	initialSizeOfSingle = 1 << 4
 )
 
 // maxResults is the maximum length of the table of results, which grows with the unique table.
@@ -80,10 +81,10 @@ func newDiagrams(size int, m *meter) *diagrams {
 	return d
 }
 
-// newTable returns a table of zero elements and writes to each of its memory pages. The first
-// access to most pages of a table would otherwise be a read, for which the kernel maps a page that
-// is shared, and the first write would cause a second page fault: a tenth of the time of a short
-// decision.
+// newTable returns a table of zero elements, after a write to each of its memory pages. Without
+// this write, the first access to most pages would be a read, for which the kernel maps a shared
+// page. The first write to the page would then cause a second page fault. These faults would take a
+// tenth of the time of a short decision.
 func newTable[T any](size int) []T {
 	const pageSize = 4096
 	table := make([]T, size)
@@ -128,7 +129,7 @@ func (d *diagrams) node(bit uint32, no, yes set) set {
 	return s
 }
 
-// grow doubles the tables. Both old and new tables are in memory meanwhile.
+// grow doubles the tables. The old and the new tables are in memory at the same time.
 func (d *diagrams) grow() {
 	size := 2 * len(d.numbers)
 	d.meter.alloc(int64(size) * (nodeSize/2 + numberSize))
@@ -152,7 +153,7 @@ func (d *diagrams) grow() {
 // and returns the packets that are in both sets.
 func (d *diagrams) and(a, b set) set { return d.apply(opAnd, a, b) }
 
-// or returns the packets that are in one of the sets.
+// or returns the packets that are in at least one of the sets.
 func (d *diagrams) or(a, b set) set { return d.apply(opOr, a, b) }
 
 // minus returns the packets of a that are not in b.
@@ -161,8 +162,7 @@ func (d *diagrams) minus(a, b set) set { return d.apply(opMinus, a, b) }
 // not returns the packets that are not in the set.
 func (d *diagrams) not(a set) set { return d.apply(opMinus, all, a) }
 
-// ifElse returns the packets of the condition that are in yes, and the other packets that are in
-// no.
+// ifElse returns the packets in yes that meet the condition, and the packets in no that do not.
 func (d *diagrams) ifElse(condition, yes, no set) set {
 	switch {
 	case condition == all || yes == no:
@@ -183,25 +183,26 @@ func (d *diagrams) ifElse(condition, yes, no set) set {
 		return r.value
 	}
 	bit := min(d.nodes[condition].bit, d.nodes[yes].bit, d.nodes[no].bit)
-	conditionNo, conditionYes := d.at(condition, bit)
-	yesNo, yesYes := d.at(yes, bit)
-	noNo, noYes := d.at(no, bit)
+	conditionNo, conditionYes := d.successors(condition, bit)
+	yesNo, yesYes := d.successors(yes, bit)
+	noNo, noYes := d.successors(no, bit)
 	lower := d.ifElse(conditionNo, yesNo, noNo)
 	combined := d.node(bit, lower, d.ifElse(conditionYes, yesYes, noYes))
 	d.results[i&uint32(len(d.results)-1)] = result{opIfElse, condition, yes, no, combined}
 	return combined
 }
 
-// at returns the successors of a set for a bit, which must not be after the bit of the set's node.
-func (d *diagrams) at(s set, bit uint32) (no, yes set) {
+// successors returns the successors of a set for a bit, which must not be after the bit of the
+// set's node.
+func (d *diagrams) successors(s set, bit uint32) (no, yes set) {
 	if n := d.nodes[s]; n.bit == bit {
 		return n.no, n.yes
 	}
 	return s, s
 }
 
-// differ returns the packets that are in exactly one of the sets.
-func (d *diagrams) differ(a, b set) set { return d.apply(opDiffer, a, b) }
+// xor returns the packets that are in exactly one of the sets.
+func (d *diagrams) xor(a, b set) set { return d.apply(opXor, a, b) }
 
 // intersects reports whether the sets intersect. It creates no nodes.
 func (d *diagrams) intersects(a, b set) bool {
@@ -234,7 +235,7 @@ func (d *diagrams) intersects(a, b set) bool {
 	return false
 }
 
-// unite returns the union of the sets. Uniting them pairwise in halves keeps intermediate results
+// unite returns the union of the sets. It unites each half first, so that intermediate results are
 // small.
 func (d *diagrams) unite(sets []set) set {
 	switch len(sets) {
@@ -249,7 +250,7 @@ func (d *diagrams) unite(sets []set) set {
 
 // apply computes an operation recursively from the root nodes.
 func (d *diagrams) apply(op operation, a, b set) set {
-	if combined, known := simple(op, a, b); known {
+	if combined, known := trivialResult(op, a, b); known {
 		return combined
 	}
 	if op != opMinus && a > b {
@@ -275,8 +276,8 @@ func (d *diagrams) apply(op operation, a, b set) set {
 	return combined
 }
 
-// simple returns the results that follow from terminal or equal operands.
-func simple(op operation, a, b set) (value set, known bool) {
+// trivialResult returns the results that follow from terminal or equal operands.
+func trivialResult(op operation, a, b set) (value set, known bool) {
 	switch op {
 	case opAnd:
 		switch {
@@ -296,7 +297,7 @@ func simple(op operation, a, b set) (value set, known bool) {
 		case b == none:
 			return a, true
 		}
-	case opDiffer:
+	case opXor:
 		switch {
 		case a == b:
 			return none, true
@@ -316,8 +317,8 @@ func simple(op operation, a, b set) (value set, known bool) {
 	return none, false
 }
 
-// project quantifies existentially: it returns the packets that are in the set for some value of
-// the bits that are not kept.
+// project returns the packets that are in the set for some value of the bits that are not kept
+// (existential quantification).
 func (d *diagrams) project(s set, kept func(bit uint32) bool) set {
 	if s <= all {
 		return s
@@ -365,7 +366,7 @@ func (d *diagrams) newRound() {
 	d.round++
 }
 
-// support calls a function for each bit on which the set depends.
+// support calls do for each bit on which the set depends.
 func (d *diagrams) support(s set, do func(bit uint32)) {
 	d.newRound()
 	bits := map[uint32]bool{}

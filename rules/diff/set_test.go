@@ -54,7 +54,7 @@ func (d *diagrams) table(s set) tableSet {
 
 func TestOperationsOnSets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := newDiagrams(firstSize, newMeter(Budget{}))
+		d := newDiagrams(initialSize, newMeter(Budget{}))
 		a, inA := anySet(t, d)
 		b, inB := anySet(t, d)
 		if (a == b) != (inA == inB) {
@@ -95,8 +95,8 @@ func TestOperationsOnSets(t *testing.T) {
 // TestTablesGrow creates more nodes than the initial tables can store.
 func TestTablesGrow(t *testing.T) {
 	s := newSpace(rules.IPv4, rules.Output, interfaceClasses(nil, newMeter(Budget{})),
-		newDiagrams(firstSizeOfSingle, newMeter(Budget{})))
-	sets := make([]set, 1000*firstSizeOfSingle)
+		newDiagrams(initialSizeOfSingle, newMeter(Budget{})))
+	sets := make([]set, 1000*initialSizeOfSingle)
 	for i := range sets {
 		sets[i] = s.is(destination, number(uint32(i*7919)))
 	}
@@ -119,7 +119,7 @@ func TestSpansOfAFieldRoundTrip(t *testing.T) {
 	}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		s := newSpace(f, rules.Output, interfaceClasses(nil, newMeter(Budget{})),
-			newDiagrams(firstSize, newMeter(Budget{})))
+			newDiagrams(initialSize, newMeter(Budget{})))
 		rapid.Check(t, func(t *rapid.T) {
 			var list []netipx.IPRange
 			for _, text := range rapid.SliceOf(rapid.SampledFrom(texts)).Draw(t, "prefixes") {
@@ -161,7 +161,7 @@ func TestInterfacesOfAClassMatchTheSameRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfN(name, 0, 5).Draw(t, "names")
 		s := newSpace(rules.IPv4, rules.Prerouting, interfaceClasses(names, newMeter(Budget{})),
-			newDiagrams(firstSize, newMeter(Budget{})))
+			newDiagrams(initialSize, newMeter(Budget{})))
 		device := rapid.StringMatching("[elo][t0]{0,3}").Draw(t, "device")
 		class := s.deviceOf(rules.Packet{InInterface: device})
 		if class < 0 {

@@ -74,7 +74,7 @@ func writtenIn(c *rules.Chain) map[string]bool {
 	return written
 }
 
-// differs reports whether a state on which a condition depends differs between the sides.
+// differs reports whether a condition depends on a state that differs between the sides.
 func (h sharedState) differs(u rules.Unknown) bool {
 	return h.differing[u.State] || u.Ignores&rules.StateInput == 0 && len(h.differing) > 0
 }
@@ -100,8 +100,8 @@ func (h sharedState) addFound() bool {
 	return found
 }
 
-// compareOtherHooks finds the states that are written at hooks that are not compared, unless both
-// sides have the same chains there.
+// compareOtherHooks adds, to found, the states that chains at other hooks than prerouting and
+// output write, unless both sides have the same chains there.
 func (h sharedState) compareOtherHooks(left, right *rules.Ruleset) {
 	l, statesLeft := otherHooksText(left)
 	r, statesRight := otherHooksText(right)
@@ -117,8 +117,8 @@ func (h sharedState) compareOtherHooks(left, right *rules.Ruleset) {
 	}
 }
 
-// connectionMarks is the state of the connection marks if chains at hooks that are not compared
-// write them.
+// connectionMarks is the name of the state that contains the connection marks. Only chains at hooks
+// that are not compared count as writers of this state.
 const connectionMarks = "\x00connection marks"
 
 // readsConnectionMark reports whether a rule at prerouting or output depends on the mark of a
@@ -141,7 +141,7 @@ func comparesConnectionMark(m rules.Match) bool {
 	case rules.MatchMarkRange:
 		return m.Conntrack
 	case rules.MatchTuple:
-		return hasPart(m, comparesConnectionMark)
+		return tupleHas(m, comparesConnectionMark)
 	}
 	return false
 }
@@ -172,7 +172,7 @@ func writesConnectionMark(a rules.Action) bool {
 }
 
 // otherHooksText returns the text of the chains at hooks other than prerouting and output, and the
-// states that they write.
+// states that these chains write.
 func otherHooksText(rs *rules.Ruleset) (string, map[string]bool) {
 	text := new(strings.Builder)
 	states := map[string]bool{}

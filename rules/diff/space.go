@@ -7,10 +7,11 @@ import (
 )
 
 // A space contains the bits of all packets of a family that enter at a hook, or of a single packet.
-// Sets of one space can be combined.
+// Sets of one space can be combined. A method with the name of a predicate, such as stateIs or
+// isLocal, returns the set of the packets for which the predicate is true.
 //
-// In the space of a single packet a known field is not a bit: a match on it is the set of all or of
-// no packets.
+// In the space of a single packet a known field has no bits: a match on the field is the set of all
+// packets or of no packets.
 type space struct {
 	*diagrams
 	*layout
@@ -20,18 +21,18 @@ type space struct {
 	single *onePacket
 	// devices are the classes of interfaces; nil in the space of one packet.
 	devices *devices
-	// mixesDraws and drawsByText are the results of compareDraws for the two sides.
-	mixesDraws, drawsByText bool
+	// mixesRandomForms and comparesTexts are the results of compareRandomForms for the two sides.
+	mixesRandomForms, comparesTexts bool
 	// shared contains the effects of the rules on states that conditions depend on.
 	shared sharedState
-	// cgroups contains the paths of cgroups by their numbers, as far as rules have both.
+	// cgroups contains the path of a cgroup by its number, if a rule contains both.
 	cgroups map[uint64]string
 	// variables are the inputs of sets other than the packet.
 	variables
 	// ranges caches the packets with addresses in lists of ranges.
-	ranges map[rangesOf]set
+	ranges map[rangesKey]set
 	// byNames caches the packets with interfaces in lists of names.
-	byNames map[nameList]set
+	byNames map[nameListKey]set
 	// translations reports that the space has packets of connections whose address or port was
 	// translated earlier.
 	translations bool
@@ -41,12 +42,13 @@ type space struct {
 	kernelPackets bool
 	// withoutAddress contains the packets whose interface has no address of the family.
 	withoutAddress set
-	// overLoopback contains the packets sent over lo, connected the packets with a conntrack entry.
+	// overLoopback contains the packets sent over lo, connected contains the packets with a
+	// conntrack entry.
 	overLoopback, connected set
 	// Sets by protocol. withNATPorts contains the packets whose ports NAT can change.
 	tcp, tcpOrUDP, withPorts, withNATPorts, isICMP set
-	// hasUserSocket contains the packets with a socket of a user, hasKernelSocket the packets with a
-	// socket of the kernel.
+	// hasUserSocket contains the packets with a socket of a user, hasKernelSocket contains the
+	// packets with a socket of the kernel.
 	hasUserSocket, hasKernelSocket set
 	// resets are the TCP resets in state related (ResetHasConnection). If no rule sends resets,
 	// they are in excluded instead: the domain does not contain excluded packets.
@@ -57,7 +59,7 @@ type space struct {
 	domain set
 }
 
-// A onePacket is a packet as values of fields.
+// A onePacket is a packet with the values of its fields; known reports which values are known.
 type onePacket struct {
 	rules.Packet
 	values [fieldCount]value
@@ -73,10 +75,10 @@ func newSpace(f rules.Family, h rules.Hook, devices *devices, d *diagrams) *spac
 	return s
 }
 
-// newSpaceOf returns the space of one packet.
-func newSpaceOf(p rules.Packet, m *meter) *space {
+// newPacketSpace returns the space of one packet.
+func newPacketSpace(p rules.Packet, m *meter) *space {
 	s := &space{
-		diagrams: newDiagrams(firstSizeOfSingle, m), layout: layoutOf(p.Family()),
+		diagrams: newDiagrams(initialSizeOfSingle, m), layout: layoutOf(p.Family()),
 		family: p.Family(), hook: p.Hook, single: newOnePacket(p),
 	}
 	s.initFrequentSets()
@@ -94,13 +96,13 @@ func (s *space) initFrequentSets() {
 		s.or(s.is(protocol, number(rules.SCTP)), s.is(protocol, number(rules.UDPLite))))
 	s.withPorts = s.or(s.withNATPorts, s.is(protocol, number(rules.DCCP)))
 	s.isICMP = s.is(protocol, number(icmpOf(s.family)))
-	s.connected = s.states(func(state rules.State) bool { return state.HasConnection() })
+	s.connected = s.stateIn(func(state rules.State) bool { return state.HasConnection() })
 	s.resets = s.and(s.and(s.tcp, s.maskedEquals(flags, uint32(rules.RST), uint32(rules.RST))),
 		s.stateIs(rules.Related))
 	s.hasUserSocket = s.within(user, []span{{
-		number[uint64](withSocket), number[uint64](2*withSocket - 1),
+		number[uint64](userSocketBit), number[uint64](2*userSocketBit - 1),
 	}})
-	s.hasKernelSocket = s.is(user, number[uint8](ofKernel))
+	s.hasKernelSocket = s.is(user, number[uint8](kernelSocketUser))
 	s.overLoopback = s.deviceNamed([]rules.InterfaceName{{Name: loopback}})
 }
 
@@ -108,7 +110,7 @@ func (s *space) initFrequentSets() {
 // prerouting, in the space of one packet.
 func (s *space) withoutRedirectAddress(p rules.Packet) set {
 	if p.InAddress.IsValid() {
-		return constant(p.InAddress.IsUnspecified())
+		return allIf(p.InAddress.IsUnspecified())
 	}
 	to := p.Destination.Addr()
 	switch {
@@ -120,9 +122,8 @@ func (s *space) withoutRedirectAddress(p rules.Packet) set {
 			text: "whether the interface has an address of the scope of " + to.String(),
 		})
 	}
-	// Addresses of these scopes do not exist any more (ipv6_addr_scope in
-	// net/ipv6/addrconf_core.c).
-	return constant(hasFormerScope(to))
+	// No interface has an address of a former scope (ipv6_addr_scope in net/ipv6/addrconf_core.c).
+	return allIf(hasFormerScope(to))
 }
 
 // icmpOf returns the protocol of control messages of a family.
@@ -183,16 +184,16 @@ func valuesOf(p rules.Packet) [fieldCount]value {
 		v[reply] = number[uint8](1)
 	}
 	if p.KernelSocket {
-		v[user] = number[uint8](ofKernel)
+		v[user] = number[uint8](kernelSocketUser)
 	}
 	if p.Owner != nil {
-		v[user], v[group] = number(withSocket+uint64(p.Owner.UID)), number(p.Owner.GID)
+		v[user], v[group] = number(userSocketBit+uint64(p.Owner.UID)), number(p.Owner.GID)
 	}
 	return v
 }
 
-// states returns the packets in the states for which the function returns true.
-func (s *space) states(in func(rules.State) bool) set {
+// stateIn returns the packets in the states for which the function returns true.
+func (s *space) stateIn(in func(rules.State) bool) set {
 	packets := none
 	for state := rules.New; state <= rules.Untracked; state++ {
 		if in(state) {
@@ -219,15 +220,15 @@ func (s *space) stateIs(st rules.State) set {
 func (s *space) deviceNamed(names []rules.InterfaceName) set {
 	switch {
 	case s.single != nil && s.hook == rules.Output:
-		return constant(s.isNamed(names, s.single.OutInterface))
+		return allIf(s.isNamed(names, s.single.OutInterface))
 	case s.single != nil:
-		return constant(s.isNamed(names, s.single.InInterface))
+		return allIf(s.isNamed(names, s.single.InInterface))
 	}
-	list := nameListOf(names)
+	list := nameListKeyOf(names)
 	packets, ok := s.byNames[list]
 	if !ok {
 		s.meter.charge(16 * len(names))
-		packets = s.within(device, s.devices.matching(names))
+		packets = s.within(device, s.devices.classSpans(names))
 		s.meter.alloc(64)
 		lazySet(&s.byNames, list, packets)
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A progress is the effect of the rules on packets so far, except marks. It determines everything
-// that later rules can depend on, and finally the outcome. Packets with equal progress are
-// evaluated together.
+// A progress is the effect of the rules on packets so far, except marks. Later rules, and finally
+// the outcome, depend only on the packet, its marks and its progress. Packets with equal progress
+// are evaluated together.
 type progress struct {
 	target   target
 	tproxy   tproxyTarget
@@ -16,18 +16,16 @@ type progress struct {
 	tracking tracking
 	// helper is the conntrack helper of a connection that the packet begins.
 	helper string
-	// source names the action that changed the source of the packets to an unknown one; empty if
-	// there is none.
+	// source names the action that changed the source of the packets; empty if no action did.
 	source string
-	// snat is the new source of the packets if it is known; otherwise it is invalid.
+	// snat is the new source of the packets; it is invalid if the new source is unknown.
 	snat netip.Addr
 	// mapped reports that NAT is determined.
 	mapped bool
 	// toLoopback reports that a changed mark routed outgoing packets back to this host, and
-	// rerouted that they have arrived.
+	// rerouted reports that these packets have arrived.
 	toLoopback, rerouted bool
-	// leavesLoopback reports that packets to be sent over lo are routed again because of another
-	// mark, to another interface.
+	// leavesLoopback reports that a changed mark routed packets from lo to another interface.
 	leavesLoopback bool
 	dropped        bool
 	// rejected is the reply to the sender of dropped packets.
@@ -46,8 +44,8 @@ type target struct {
 	// for a single address.
 	addr, lastAddr netip.Addr
 	// port to last is the range from which the kernel selects a port; port 0 is the original port,
-	// last 0 means a single port.
-	port, last uint16
+	// lastPort 0 means a single port.
+	port, lastPort uint16
 }
 
 type targetKind uint8
@@ -100,10 +98,10 @@ type flows struct {
 // flowSize is the size of a flow in a list in bytes.
 const flowSize = 256
 
-// manyFlows is the number of flows from which a map is faster than a linear search.
-const manyFlows = 8
+// indexThreshold is the number of flows from which a map is faster than a linear search.
+const indexThreshold = 8
 
-// add unites flows with the flows of equal progress.
+// add adds flows. It unites flows of equal progress.
 func (w *walk) add(to *flows, from ...flow) {
 	for _, f := range from {
 		if f.packets == none {
@@ -128,7 +126,7 @@ func (w *walk) add(to *flows, from ...flow) {
 
 // find returns the index of the flow with a progress, or -1.
 func (f *flows) find(p progress) int {
-	if f.index == nil && len(f.list) >= manyFlows {
+	if f.index == nil && len(f.list) >= indexThreshold {
 		f.index = make(map[progress]int, 2*len(f.list))
 		for i := range f.list {
 			f.index[f.list[i].progress] = i

@@ -10,10 +10,10 @@ import (
 )
 
 // hasPort reports whether the target changes the port.
-func (t target) hasPort() bool { return t.port != 0 || t.last != 0 }
+func (t target) hasPort() bool { return t.port != 0 || t.lastPort != 0 }
 
 // isRange reports whether the kernel selects one of several ports.
-func (t target) isRange() bool { return t.last != 0 && t.last != t.port }
+func (t target) isRange() bool { return t.lastPort != 0 && t.lastPort != t.port }
 
 // isAddrRange reports whether the kernel selects one of several addresses.
 func (t target) isAddrRange() bool { return t.lastAddr.IsValid() && t.lastAddr != t.addr }
@@ -26,9 +26,9 @@ func (s *space) loopbackAddress() netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
-// addressOf returns the address of the target. It is invalid if the address is the original one
-// (own is true), the interface's, or one of several.
-func (s *space) addressOf(t target) (a netip.Addr, own bool) {
+// addressOf returns the address of the target. It is invalid if the target keeps the original
+// address (then isOriginal is true), uses the address of the interface, or is a range of addresses.
+func (s *space) addressOf(t target) (a netip.Addr, isOriginal bool) {
 	switch {
 	case t.kind == noTarget || t.kind == portTarget:
 		return a, true
@@ -51,45 +51,46 @@ func (s *space) sameDestination(t, u target) set {
 // samePort returns the packets that both targets send to the same port (PortInRangeIsKept).
 func (s *space) samePort(t, u target) set {
 	switch {
-	case t.isRange() && u.isRange() && t.port == u.port && t.last == u.last:
+	case t.isRange() && u.isRange() && t.port == u.port && t.lastPort == u.lastPort:
 		return all
 	case t.isRange() || u.isRange():
 		same := none
-		for _, p := range s.portsUnlessTaken(t) {
-			for _, q := range s.portsUnlessTaken(u) {
+		for _, p := range s.preferredPorts(t) {
+			for _, q := range s.preferredPorts(u) {
 				same = s.or(same,
 					s.and(s.and(p.packets, q.packets), s.samePort(p.target, q.target)))
 			}
 		}
 		text := "whether the port that the kernel takes first is in use"
 		return s.ifElse(s.variable(variable{key: text, text: text}),
-			s.taken(fmt.Sprint("ports of ", t, u)), same)
+			s.kernelSelects(fmt.Sprint("ports of ", t, u)), same)
 	case t.hasPort() && u.hasPort():
-		return constant(t.port == u.port)
+		return allIf(t.port == u.port)
 	case !t.hasPort() && !u.hasPort():
 		return all
 	}
 	return s.is(destinationPort, number(max(t.port, u.port)))
 }
 
-// A portOf is the port to which a target sends some packets.
-type portOf struct {
+// A portCase contains the packets that a target sends to one port: the port of target, where 0
+// means the original port.
+type portCase struct {
 	packets set
 	target  target
 }
 
-// portsUnlessTaken returns the ports to which the target sends packets if no other connection uses
-// them.
-func (s *space) portsUnlessTaken(t target) []portOf {
+// preferredPorts returns the ports to which the target sends packets while no other connection uses
+// these ports.
+func (s *space) preferredPorts(t target) []portCase {
 	if !t.isRange() {
-		return []portOf{{all, target{port: t.port}}}
+		return []portCase{{all, target{port: t.port}}}
 	}
-	kept := s.within(destinationPort, []span{{number(t.port), number(t.last)}})
-	return []portOf{{kept, target{}}, {s.not(kept), target{port: t.port}}}
+	kept := s.within(destinationPort, []span{{number(t.port), number(t.lastPort)}})
+	return []portCase{{kept, target{}}, {s.not(kept), target{port: t.port}}}
 }
 
-// taken returns the packets for which the kernel's selection meets a condition.
-func (s *space) taken(condition string) set {
+// kernelSelects returns the packets for which the kernel's selection meets a condition.
+func (s *space) kernelSelects(condition string) set {
 	return s.variable(variable{
 		key: "taken " + condition, kind: unknownBit,
 		text: "which address or port of a range the kernel takes",
@@ -107,8 +108,8 @@ func (s *space) sameAddress(t, u target) set {
 		if t.addr == u.addr && t.lastAddr == u.lastAddr {
 			return all // a hash of the connection's addresses decides
 		}
-		return s.minus(s.taken(fmt.Sprint("addresses of ", t, u)),
-			constant(t.lastAddr.Less(u.addr) || u.lastAddr.Less(t.addr)))
+		return s.minus(s.kernelSelects(fmt.Sprint("addresses of ", t, u)),
+			allIf(t.lastAddr.Less(u.addr) || u.lastAddr.Less(t.addr)))
 	case u.isAddrRange():
 		return s.sameAddress(u, t)
 	case t.isAddrRange():
@@ -117,13 +118,13 @@ func (s *space) sameAddress(t, u target) set {
 		case ownB:
 			possible = s.within(destination, []span{r})
 		case b.IsValid():
-			possible = constant(!address(b).less(r.first) && !r.last.less(address(b)))
+			possible = allIf(!address(b).less(r.first) && !r.last.less(address(b)))
 		default:
 			possible = s.within(inAddress, []span{r})
 		}
-		return s.and(possible, s.taken(fmt.Sprint("addresses of ", t, u)))
+		return s.and(possible, s.kernelSelects(fmt.Sprint("addresses of ", t, u)))
 	case a.IsValid() && b.IsValid():
-		return constant(a == b)
+		return allIf(a == b)
 	case ownA && b.IsValid():
 		return s.is(destination, address(b))
 	case ownB && a.IsValid():
@@ -154,18 +155,18 @@ func validOf(a, b netip.Addr) netip.Addr {
 // RedirectMatchesScope).
 func (s *space) destinationIn(v *view, ranges []netipx.IPRange) set {
 	t := v.target
-	switch a, own := s.addressOf(t); {
-	case own && s.seesRetranslated(v):
+	switch a, isOriginal := s.addressOf(t); {
+	case isOriginal && s.seesRetranslated(v):
 		return s.ifElse(s.retranslated(), s.addressIn(newDestination, ranges),
 			s.addressIn(destination, ranges))
-	case own:
+	case isOriginal:
 		return s.addressIn(destination, ranges)
 	case a.IsValid():
-		return constant(isIn(a, ranges))
+		return allIf(isIn(a, ranges))
 	case t.kind == redirectTarget:
 		return s.addressIn(inAddress, ranges)
 	default:
-		return s.ofRange(span{address(t.addr), address(t.lastAddr)}, s.addressSpans(ranges),
+		return s.selectedIn(span{address(t.addr), address(t.lastAddr)}, s.addressSpans(ranges),
 			fmt.Sprint("which of ", t.addr, " to ", t.lastAddr, " the kernel takes"))
 	}
 }
@@ -181,17 +182,17 @@ func (s *space) portIn(v *view, spans []span) set {
 	case !t.hasPort():
 		packets = s.within(destinationPort, spans)
 	case t.isRange():
-		packets = s.ofRange(span{number(t.port), number(t.last)}, spans,
-			fmt.Sprint("which of the ports ", t.port, " to ", t.last, " the kernel takes"))
+		packets = s.selectedIn(span{number(t.port), number(t.lastPort)}, spans,
+			fmt.Sprint("which of the ports ", t.port, " to ", t.lastPort, " the kernel takes"))
 	default:
-		packets = s.ofRange(span{number(t.port), number(t.port)}, spans, "")
+		packets = s.selectedIn(span{number(t.port), number(t.port)}, spans, "")
 	}
 	return s.and(s.withPorts, packets)
 }
 
-// ofRange returns the packets for which the value that the kernel selects from a range is in one of
-// the spans: a variable if the result depends on the selection.
-func (s *space) ofRange(r span, spans []span, text string) set {
+// selectedIn returns the packets for which the value that the kernel selects from a range is in one
+// of the spans. The result is a variable if it depends on the selection.
+func (s *space) selectedIn(r span, spans []span, text string) set {
 	s.meter.charge(len(spans))
 	for _, other := range spans {
 		switch {
@@ -218,8 +219,8 @@ func (s *space) retranslated() set {
 	return s.translatedBefore(rules.StatusDNAT, rules.StatusSNAT)
 }
 
-// sourceRetranslated returns the packets whose source has been translated like the one of earlier
-// packets of the connection (NATMappingPersists).
+// sourceRetranslated returns the packets whose source has been translated like the source of
+// earlier packets of the connection (NATMappingPersists).
 func (s *space) sourceRetranslated(v *view) set {
 	if !v.sourceTranslated || v.tracking == untracked {
 		return none
@@ -227,8 +228,9 @@ func (s *space) sourceRetranslated(v *view) set {
 	return s.translatedBefore(rules.StatusSNAT, rules.StatusDNAT)
 }
 
-// translatedBefore returns the packets, except first packets, of connections with a status bit: the
-// first bit for packets in the original direction, the second for packets in the reply direction.
+// translatedBefore returns the packets of connections with a status bit, except the first packet of
+// a connection. The bit is original for packets in the original direction, and answer for packets
+// in the reply direction.
 func (s *space) translatedBefore(original, answer rules.Status) set {
 	if !s.translations {
 		return none
@@ -238,9 +240,9 @@ func (s *space) translatedBefore(original, answer rules.Status) set {
 	return s.and(later, s.ifElse(s.bit(reply, 0), bit(answer), bit(original)))
 }
 
-// otherAddress returns the packets that the target sends to another address than their original
-// one.
-func (w *walk) otherAddress(t target) set {
+// toOtherAddress returns the packets that the target sends to an address other than their original
+// destination.
+func (w *walk) toOtherAddress(t target) set {
 	switch a, own := w.addressOf(t); {
 	case own:
 		return none

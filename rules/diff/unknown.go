@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// unknownIn returns the name of an unsupported match of a rule that may have a side effect, or an
-// empty string.
-func unknownIn(r *rules.Rule) string {
+// sideEffectText returns the text of the first match of a rule that is unsupported and may have a
+// side effect, or an empty string.
+func sideEffectText(r *rules.Rule) string {
 	for _, m := range r.Matches {
 		if u, ok := m.(rules.Unknown); ok && !u.Effect.IsCondition() {
 			return u.Text
@@ -25,7 +25,7 @@ func unknownIn(r *rules.Rule) string {
 // which it is evaluated.
 func (e *evaluator) evaluateUnknown(u rules.Unknown, f flow, packets set, part rulePart) set {
 	condition := e.unknownVariable(u, f, part)
-	e.recordDraw(condition.key, e.or(e.summary.drawn[condition.key], packets))
+	e.recordEvaluation(condition.key, e.or(e.summary.evaluated[condition.key], packets))
 	e.recordCondition(u, condition.key, packets)
 	return e.variable(condition)
 }
@@ -38,7 +38,7 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 		side = e.side
 	}
 	data := u.Data
-	if e.drawsByText && drawFormOf(u) == expressionForm && !differs {
+	if e.comparesTexts && randomFormOf(u) == expressionForm && !differs {
 		data = ""
 	}
 	found := variable{
@@ -49,7 +49,7 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 		text: u.Text, step: e.step(), kind: unknownBit,
 	}
 	switch {
-	case u.Effect == rules.ReadsVarying && !differs && !e.mixesDraws:
+	case u.Effect == rules.ReadsVarying && !differs && !e.mixesRandomForms:
 		found.kind = random
 	case e.single != nil && (u.Effect == rules.ReadsVarying || u.Effect == rules.ReadsHistory):
 		found.kind = random // both results are possible for one packet
@@ -61,7 +61,7 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 // different inputs. It is empty for packets that have not changed since they entered.
 func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 	if u.Effect == rules.ReadsVarying {
-		return "" // a random number, or a state of its own
+		return "" // a random number, or a state that only this condition uses
 	}
 	reads := func(inputs rules.Inputs) bool { return u.Ignores&inputs != inputs }
 	view := e.view(&f.progress)
@@ -127,7 +127,7 @@ func (e *evaluator) ruleKey() string {
 
 // textKey returns a key that differs from the keys of rules of other chains or with other text.
 func (e *evaluator) textKey(r *rules.Rule, count map[string]int) string {
-	text := r.String() // which may hold a list of any length
+	text := r.String() // may contain a list of any length
 	e.meter.charge(len(text))
 	if len(text) > sha256.Size {
 		sum := sha256.Sum256([]byte(text))
@@ -165,16 +165,17 @@ func (e *evaluator) endUndecided(text string, packets ...flow) {
 	}
 }
 
-// translationBy returns the name of a translation of sources, which is equal on both sides only if
-// the new source is the same. The name begins with the text and translationEnd.
-func (e *evaluator) translationBy(a rules.Unknown) string {
+// translationName returns the name of an unsupported source translation. The names of two
+// translations are equal only if the new source is the same. A name begins with the text of the
+// action and translationSeparator.
+func (e *evaluator) translationName(a rules.Unknown) string {
 	if a.Data == rules.NoData {
-		return a.Text + translationEnd + e.side
+		return a.Text + translationSeparator + e.side
 	}
-	return a.Text + translationEnd + a.Data
+	return a.Text + translationSeparator + a.Data
 }
 
-const translationEnd = "\x01"
+const translationSeparator = "\x01"
 
 // evaluateUnknownAction evaluates an unsupported action (eventIndex: see evaluateActions). It
 // returns the packets for which the rule continues, or nil if the evaluation has ended.
@@ -198,13 +199,13 @@ func (e *evaluator) evaluateUnknownAction(
 		e.recordWrite(a, packets, part)
 		return packets
 	case rules.WritesMark, rules.WritesConntrackMark:
-		// The action may also have ended the rule.
+		// The action writes the mark or ends the rule, under an unknown condition.
 		continuing := meeting(rules.Unknown{
 			Text: a.Text, Data: a.Data, Effect: rules.Reads, Ignores: a.Ignores,
 		})
 		for i := range continuing {
 			f := &continuing[i]
-			value := e.unknownVariable(a, *f, writtenPart(part))
+			value := e.unknownVariable(a, *f, valuePart(part))
 			e.recordCondition(a, value.key, f.packets)
 			written := e.marks.unknown(value)
 			if a.Effect == rules.WritesMark {
@@ -216,7 +217,7 @@ func (e *evaluator) evaluateUnknownAction(
 		}
 		return continuing
 	case rules.TranslatesSource:
-		e.translateSource(packets, e.translationBy(a), netip.Addr{})
+		e.translateSource(packets, e.translationName(a), netip.Addr{})
 		return nil
 	}
 	e.endUndecided(a.Text, packets...)

@@ -11,8 +11,9 @@ import (
 // updates contains the writes of the rules of a walk or of a chain to the states that packets
 // share, and their conditions on these states.
 //
-// Two walks leave equal states, and conditions in the same rule have equal results, if each packet
-// makes the same writes in the same order, and has made the same writes before each condition.
+// If each packet makes the same writes in the same order in two walks, both walks leave equal
+// states. If it has also made the same writes before each condition, conditions in the same rule
+// have equal results.
 type updates struct {
 	states  []string // in the order of their first use
 	byState map[string]*stateUpdates
@@ -22,25 +23,25 @@ type updates struct {
 type stateUpdates struct {
 	// writes contains the packets that write the state, by the key of the rule, in the order of
 	// evaluation.
-	writes setsBy[string]
-	// conditions contains the packets for which a condition is evaluated, by its key. earlier
-	// contains the packets that make a write before a condition: the keys are of the condition and
-	// of the write.
-	conditions setsBy[string]
-	earlier    setsBy[[2]string]
-	// unordered reports that a packet makes the writes in another order than writes, or makes one
-	// of them repeatedly.
+	writes keyedSets[string]
+	// conditions contains the packets for which a condition is evaluated, by the key of the
+	// condition. writesBefore contains the packets that make a write before a condition is
+	// evaluated, by the keys of the condition and of the write.
+	conditions   keyedSets[string]
+	writesBefore keyedSets[[2]string]
+	// unordered reports that a packet makes the writes in an order other than the order of writes,
+	// or makes one of them repeatedly.
 	unordered bool
 }
 
-// A setsBy contains sets of packets by key, and the keys in the order in which they were added.
-type setsBy[K comparable] struct {
+// A keyedSets contains sets of packets by key, and the keys in the order in which they were added.
+type keyedSets[K comparable] struct {
 	keys []K
 	sets map[K]set
 }
 
 // addSet adds packets to the set of a key.
-func addSet[K comparable](s *space, to *setsBy[K], key K, packets set) {
+func addSet[K comparable](s *space, to *keyedSets[K], key K, packets set) {
 	if packets == none {
 		return
 	}
@@ -53,7 +54,7 @@ func addSet[K comparable](s *space, to *setsBy[K], key K, packets set) {
 	to.sets[key] = s.or(known, packets)
 }
 
-func (u *updates) ofState(s *space, state string) *stateUpdates {
+func (u *updates) forState(s *space, state string) *stateUpdates {
 	found := u.byState[state]
 	if found == nil {
 		found = &stateUpdates{}
@@ -67,7 +68,7 @@ func (u *updates) ofState(s *space, state string) *stateUpdates {
 // addWrite adds packets that write the state after all packets that were added before.
 func (s *space) addWrite(to *stateUpdates, key string, packets set) {
 	if known, ok := to.writes.sets[key]; ok && !to.unordered {
-		// The packets must not have made this write, or one that follows it in the order.
+		// The order is kept only if no packet has made this write, or a later write, before.
 		to.unordered = s.and(known, packets) != none
 		for i := len(to.writes.keys) - 1; to.writes.keys[i] != key && !to.unordered; i-- {
 			s.meter.step()
@@ -82,7 +83,7 @@ func (s *space) addWrite(to *stateUpdates, key string, packets set) {
 func (s *space) addCondition(to *stateUpdates, key string, packets set) {
 	for _, write := range to.writes.keys {
 		s.meter.step()
-		addSet(s, &to.earlier, [2]string{key, write}, s.and(to.writes.sets[write], packets))
+		addSet(s, &to.writesBefore, [2]string{key, write}, s.and(to.writes.sets[write], packets))
 	}
 	addSet(s, &to.conditions, key, packets)
 }
@@ -90,19 +91,19 @@ func (s *space) addCondition(to *stateUpdates, key string, packets set) {
 // addUpdates adds the updates of a chain for some of its packets.
 func (s *space) addUpdates(to, from *updates, packets set) {
 	for _, state := range from.states {
-		before, after := to.ofState(s, state), from.byState[state]
-		for _, key := range after.conditions.keys {
-			s.addCondition(before, key, s.and(after.conditions.sets[key], packets))
+		toState, fromState := to.forState(s, state), from.byState[state]
+		for _, key := range fromState.conditions.keys {
+			s.addCondition(toState, key, s.and(fromState.conditions.sets[key], packets))
 		}
-		for _, key := range after.earlier.keys {
+		for _, key := range fromState.writesBefore.keys {
 			s.meter.step()
-			addSet(s, &before.earlier, key, s.and(after.earlier.sets[key], packets))
+			addSet(s, &toState.writesBefore, key, s.and(fromState.writesBefore.sets[key], packets))
 		}
-		for _, key := range after.writes.keys {
+		for _, key := range fromState.writes.keys {
 			s.meter.step()
-			s.addWrite(before, key, s.and(after.writes.sets[key], packets))
+			s.addWrite(toState, key, s.and(fromState.writes.sets[key], packets))
 		}
-		before.unordered = before.unordered || after.unordered
+		toState.unordered = toState.unordered || fromState.unordered
 	}
 }
 
@@ -118,25 +119,26 @@ func (e *evaluator) recordWrite(u rules.Unknown, packets []flow, part rulePart) 
 	for _, f := range packets {
 		key := rule + "\x01" + e.inputs(u, f)
 		e.recordCondition(u, key, f.packets)
-		e.addWrite(e.summary.updates.ofState(e.space, u.State), key, f.packets)
+		e.addWrite(e.summary.updates.forState(e.space, u.State), key, f.packets)
 	}
 }
 
-// recordCondition adds the evaluation of a condition, or of a value, that may depend on states.
+// recordCondition adds the evaluation, for some packets, of a condition or a value that may depend
+// on states.
 func (e *evaluator) recordCondition(u rules.Unknown, key string, packets set) {
 	if len(e.shared.written) == 0 || packets == none {
 		return
 	}
 	for _, state := range e.shared.statesOf(u) {
-		e.addCondition(e.summary.updates.ofState(e.space, state), key, packets)
+		e.addCondition(e.summary.updates.forState(e.space, state), key, packets)
 	}
 }
 
-// compareUpdates finds the states that two walks write differently, or on which conditions depend
-// after different writes.
+// compareUpdates adds states to found: the states that two walks write differently, and the states
+// that a condition reads after different writes.
 func (h sharedState) compareUpdates(s *space, left, right *updates) {
 	for state := range h.written {
-		l, r := left.ofState(s, state), right.ofState(s, state)
+		l, r := left.forState(s, state), right.forState(s, state)
 		if !h.differing[state] && !s.sameUpdates(l, r) {
 			h.found[state] = true
 		}
@@ -150,15 +152,16 @@ func (s *space) sameUpdates(left, right *stateUpdates) bool {
 	}
 	for _, key := range left.writes.keys {
 		s.meter.step()
-		if s.exist(s.differ(left.writes.sets[key], right.writes.sets[key])) {
+		if s.exist(s.xor(left.writes.sets[key], right.writes.sets[key])) {
 			return false
 		}
 	}
-	for _, keys := range [...][][2]string{left.earlier.keys, right.earlier.keys} {
+	for _, keys := range [...][][2]string{left.writesBefore.keys, right.writesBefore.keys} {
 		for _, key := range keys {
 			s.meter.step()
 			both := s.and(left.conditions.sets[key[0]], right.conditions.sets[key[0]])
-			if s.exist(s.and(both, s.differ(left.earlier.sets[key], right.earlier.sets[key]))) {
+			l, r := left.writesBefore.sets[key], right.writesBefore.sets[key]
+			if s.exist(s.and(both, s.xor(l, r))) {
 				return false
 			}
 		}

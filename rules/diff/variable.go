@@ -35,7 +35,8 @@ const (
 type variables struct {
 	list  []variable
 	index map[string]int
-	// unknowns reports that a variable has the kind unknownBit.
+	// unknowns reports whether there is an unknown: a variable of kind unknownBit or an unknown
+	// mark.
 	unknowns bool
 	// unknownMarks are the variables of the fields of unknown marks.
 	unknownMarks []variable
@@ -46,11 +47,11 @@ type variables struct {
 // variable returns the packets for which the variable is 1.
 func (s *space) variable(v variable) set {
 	if value, ok := s.given[v.key]; ok {
-		return constant(value)
+		return allIf(value)
 	}
 	if s.single != nil && v.kind == hostFact {
-		if value, ok := s.single.fact(v.key); ok {
-			return constant(value)
+		if value, ok := s.single.hostFactValue(v.key); ok {
+			return allIf(value)
 		}
 		v.kind = unknownBit
 	}
@@ -68,8 +69,9 @@ func (s *space) variable(v variable) set {
 	return s.node(variableBit(i), none, all)
 }
 
-// firstVariable is the bit of the first variable. Later variables have lower bits: the set of
-// packets after many random rules is then a chain of nodes to which each rule adds one at the top.
+// firstVariable is the bit of the first variable. Later variables have lower bits. Therefore the
+// set of the packets after many random rules is a chain of nodes, and each rule adds one node at
+// the top.
 const firstVariable = 1 << 31
 
 func variableBit(i int) uint32 { return firstVariable - uint32(i) }
@@ -89,8 +91,8 @@ const (
 	routeByLoopbackKey = "route by lo"
 )
 
-// fact returns the value of a host fact, if the packet determines it.
-func (p *onePacket) fact(key string) (value, ok bool) {
+// hostFactValue returns the value of a host fact, if the packet determines it.
+func (p *onePacket) hostFactValue(key string) (value, ok bool) {
 	switch {
 	case strings.HasPrefix(key, reversePathKey) && strings.Contains(key, "mark") && p.Mark != 0:
 		return false, false // policy routes may send the mark elsewhere
@@ -123,7 +125,7 @@ func (s *space) isUnknown(bit uint32) bool {
 	return s.single != nil
 }
 
-// possibly returns the packets that are in the set for some value of the unknowns.
+// possibly returns the packets that are in the set for at least one value of the unknowns.
 func (s *space) possibly(packets set) set {
 	if !s.unknowns && s.single == nil {
 		return packets

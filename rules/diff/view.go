@@ -12,13 +12,14 @@ import (
 type view struct {
 	// beforeConntrack reports that conntrack has not run yet.
 	beforeConntrack bool
-	// loopbackArrival reports that the packets were sent over lo and arrive.
+	// loopbackArrival reports that the packets were sent over lo and arrive now.
 	loopbackArrival bool
-	// atPostrouting reports that the packets are at postrouting, leavesHost that they leave the
-	// host and are not sent over lo. leavesLoopback is a copy of progress.leavesLoopback.
+	// atPostrouting reports that the packets are at postrouting. leavesHost reports that they leave
+	// the host, and are not sent over lo. leavesLoopback is a copy of progress.leavesLoopback.
 	atPostrouting, leavesHost, leavesLoopback bool
-	// translated reports that the kernel has translated the destinations of packets of connections
-	// that were translated before, sourceTranslated the sources.
+	// translated reports that the kernel has already translated the destination of a packet if
+	// earlier packets of its connection were translated. sourceTranslated is the same for the
+	// source.
 	translated, sourceTranslated bool
 	// xtables reports that the rules are rules of iptables (legacy or nft).
 	xtables bool
@@ -53,13 +54,13 @@ func (e *evaluator) isXTables() bool { return e.chain.Table.XTables || e.rule().
 // hasTemplate reports whether the packets have a template of a connection.
 func (v *view) hasTemplate() bool { return v.beforeConntrack && v.tracking.isTemplate() }
 
-// connection returns the packets with a conntrack entry, which may be a template
+// hasConnection returns the packets with a conntrack entry, which may be a template
 // (NoConnectionBeforeConntrack, NFTReadsTemplateStateOnly).
-func (s *space) connection(v *view) set {
+func (s *space) hasConnection(v *view) set {
 	switch {
 	case v.hasTemplate():
 		// Rules of nftables read only the state of a template.
-		return constant(v.xtables)
+		return allIf(v.xtables)
 	case v.tracking == untracked:
 		return none
 	case v.beforeConntrack && !v.loopbackArrival:
@@ -94,8 +95,9 @@ func (s *space) carriesConnection() set {
 	return packets
 }
 
-// natRedirects returns the ICMP redirects that NAT drops (NATDropsRedirects). The source of an
-// unconfirmed connection, on which only the kernel of this host reports, is not translated yet.
+// natRedirects returns the ICMP redirects that NAT drops (NATDropsRedirects). Redirects about an
+// unconfirmed connection, whose source is not translated yet, come only from the kernel of this
+// host.
 func (s *space) natRedirects() set {
 	const redirect = 5
 	redirects := s.and(s.and(s.isICMP, s.stateIs(rules.Related)), s.within(icmp, []span{{
@@ -129,61 +131,61 @@ func (s *space) errorsWithConnection() set {
 	})))
 }
 
-// stateAs returns the packets for which the rules read one of the states (TemplateIsNew,
+// readsState returns the packets for which rules read a state for which in is true (TemplateIsNew,
 // EntersUntracked).
-func (s *space) stateAs(v *view, in func(rules.State) bool) set {
+func (s *space) readsState(v *view, in func(rules.State) bool) set {
 	switch {
 	case v.tracking == untracked:
-		return constant(in(rules.Untracked))
+		return allIf(in(rules.Untracked))
 	case v.hasTemplate():
-		return constant(in(rules.New))
+		return allIf(in(rules.New))
 	case v.beforeConntrack && !v.loopbackArrival:
-		// Before conntrack runs, packets that it will ignore are not yet marked as untracked,
-		// unless they entered untracked.
-		return s.ifElse(s.carriesConnection(), s.states(in),
-			s.ifElse(s.untrackedBefore(), constant(in(rules.Untracked)),
-				constant(in(rules.Invalid))))
+		// Packets that conntrack will ignore are marked as untracked when conntrack runs. Before,
+		// only packets that entered untracked have this state.
+		return s.ifElse(s.carriesConnection(), s.stateIn(in),
+			s.ifElse(s.entersUntracked(), allIf(in(rules.Untracked)),
+				allIf(in(rules.Invalid))))
 	}
-	return s.states(in)
+	return s.stateIn(in)
 }
 
-// statusAs returns the packets of connections with any of the bits (StatusNeedsConnection,
-// LoopbackConfirms).
-func (s *space) statusAs(v *view, bits rules.Status) set {
+// readsStatus returns the packets for which rules read a status with any of the bits
+// (StatusNeedsConnection, LoopbackConfirms).
+func (s *space) readsStatus(v *view, bits rules.Status) set {
 	if v.hasTemplate() {
-		return constant(v.xtables && bits&rules.StatusConfirmed != 0)
+		return allIf(v.xtables && bits&rules.StatusConfirmed != 0)
 	}
-	packets := constant(v.loopbackArrival && bits&rules.StatusConfirmed != 0)
+	packets := allIf(v.loopbackArrival && bits&rules.StatusConfirmed != 0)
 	for i := range fieldWidth[status] {
 		if bits>>i&1 == 1 {
 			packets = s.or(packets, s.bit(status, i))
 		}
 	}
 	if bits&rules.StatusDNAT != 0 {
-		packets = s.or(packets, s.translated(v.target))
+		packets = s.or(packets, s.isTranslated(v.target))
 	}
 	if bits&rules.StatusSNAT != 0 && v.source != "" {
-		packets = s.or(packets, s.ofSource("translates", v))
+		packets = s.or(packets, s.sourceCondition("translates", v))
 	}
-	return s.and(packets, s.connection(v))
+	return s.and(packets, s.hasConnection(v))
 }
 
-// ofSource returns the packets whose unknown source meets a condition.
-func (s *space) ofSource(condition string, v *view) set {
-	by, _, _ := strings.Cut(v.source, translationEnd)
+// sourceCondition returns the packets whose unknown source meets a condition.
+func (s *space) sourceCondition(condition string, v *view) set {
+	by, _, _ := strings.Cut(v.source, translationSeparator)
 	return s.variable(variable{
 		key: "source after " + v.source + "\x01" + condition, kind: unknownBit,
 		text: "the source of the packet after " + by,
 	})
 }
 
-// sourceOr returns the packets whose address, port or type of the source is in one of the spans. If
-// the source is translated like the source of earlier packets of the connection, the value is
-// unknown, but equal for all rules. own is the result for other packets.
-func (s *space) sourceOr(f field, spans []span, v *view, own set) set {
+// sourceWithin returns the packets whose source has an address, a port or a type (the field) in one
+// of the spans. If the source is translated like the source of earlier packets of the connection,
+// the value is unknown, but equal for all rules. original is the result for other packets.
+func (s *space) sourceWithin(f field, spans []span, v *view, original set) set {
 	again := s.sourceRetranslated(v)
 	if again == none {
-		return own
+		return original
 	}
 	bits := make([]set, len(s.bits[f]))
 	for i := range bits {
@@ -192,25 +194,25 @@ func (s *space) sourceOr(f field, spans []span, v *view, own set) set {
 			text: "the source to which earlier packets of the connection were translated",
 		})
 	}
-	return s.ifElse(again, s.valueIn(bits, value{}, spans), own)
+	return s.ifElse(again, s.valueIn(bits, value{}, spans), original)
 }
 
-// translated returns the packets whose target is not their original destination.
-func (s *space) translated(t target) set {
+// isTranslated returns the packets whose target is not their original destination.
+func (s *space) isTranslated(t target) set {
 	if t.kind == noTarget {
 		return none
 	}
 	return s.not(s.sameDestination(t, target{}))
 }
 
-// untrackedBefore returns the packets that enter untracked.
-func (s *space) untrackedBefore() set {
-	return s.minus(s.stateIs(rules.Untracked), s.neighbourDiscovery())
+// entersUntracked returns the packets that enter untracked.
+func (s *space) entersUntracked() set {
+	return s.minus(s.stateIs(rules.Untracked), s.neighborDiscovery())
 }
 
-// neighbourDiscovery returns the packets that conntrack does not track
+// neighborDiscovery returns the packets that conntrack does not track
 // (NeighbourDiscoveryUntracked).
-func (s *space) neighbourDiscovery() set {
+func (s *space) neighborDiscovery() set {
 	if s.family != rules.IPv6 {
 		return none
 	}
@@ -223,7 +225,7 @@ func (s *space) neighbourDiscovery() set {
 	return s.and(s.isICMP, s.within(icmp, spans))
 }
 
-// socketFound returns the packets for which the host has a transparent socket.
+// socketFound returns the packets for which the match finds a transparent socket.
 func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 	found := variable{
 		key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet",
@@ -234,7 +236,7 @@ func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 	// For replies to a translated source, the kernel looks up the socket by the address before the
 	// translation. It knows this address from the connection (nf_sk_lookup_slow_v4 in
 	// net/ipv4/netfilter/nf_socket_ipv4.c).
-	translated := s.and(s.connection(v), s.and(s.bit(reply, 0),
+	translated := s.and(s.hasConnection(v), s.and(s.bit(reply, 0),
 		s.maskedEquals(status, uint32(rules.StatusSNAT), uint32(rules.StatusSNAT))))
 	packets := s.variable(found)
 	again := none

@@ -22,8 +22,8 @@ type walk struct {
 	guards     map[guardKey]set
 	chains     map[*rules.Table]map[string]*rules.Chain
 	ruleKeys   map[*rules.Chain][]string
-	// summaries contains the results of the calls of chains; completed contains the same results in
-	// the order of their completion.
+	// summaries contains the results of calls. completed contains the same results in the order in
+	// which the calls were completed.
 	summaries map[call]*summary
 	completed []*summary
 	// leavesHost reports that packets at postrouting leave the host.
@@ -39,7 +39,7 @@ type walk struct {
 	ended flows
 	// droppedEarly are the packets that were dropped before conntrack.
 	droppedEarly set
-	// arriving are the packets that were sent over lo, whose connections conntrack has confirmed.
+	// arriving are the packets that were sent over lo. Conntrack has confirmed their connections.
 	arriving []flow
 	// unknown lists the expressions that undecided packets reached.
 	unknown      []unknown
@@ -62,16 +62,16 @@ type hookTraversal struct {
 	bases      []baseTraversal
 	// redirects contains the packets that NAT drops (NATDropsRedirects).
 	redirects set
-	// remaining contains the packets after the hook, and ended all packets whose evaluation ended
-	// at this hook or an earlier one.
+	// remaining contains the packets after the hook. ended contains all packets whose evaluation
+	// ended at this hook or an earlier hook.
 	remaining, ended []flow
 }
 
 // A baseTraversal is the traversal of a base chain.
 type baseTraversal struct {
 	position chainPosition
-	// skipped contains the packets that do not traverse the chain because of NAT, by the fact that
-	// is the reason.
+	// skipped contains the packets that do not traverse the NAT chain, by the fact that is the
+	// reason.
 	skipped map[Fact]set
 	calls   []event
 	// policy contains the packets that the policy drops.
@@ -112,9 +112,10 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 // setsUpNAT reports whether the ruleset has a NAT chain for the family.
 func setsUpNAT(rs *rules.Ruleset, f rules.Family) bool { return natChain(rs, f).Chain != nil }
 
-// NATDiffers reports whether only one of the rulesets has a NAT chain for the family, so that the
-// kernel translates known connections (nf_nat_unregister_fn in net/netfilter/nf_nat_core.c), and
-// drops some ICMP redirects (NATDropsRedirects), on one side only. Decide does not compare that.
+// NATDiffers reports whether only one of the rulesets has a NAT chain for the family. Decide does
+// not compare the consequences: only on that side, the kernel translates known connections
+// (nf_nat_unregister_fn in net/netfilter/nf_nat_core.c) and drops some ICMP redirects
+// (NATDropsRedirects).
 func NATDiffers(left, right *rules.Ruleset, f rules.Family) bool {
 	return setsUpNAT(left, f) != setsUpNAT(right, f)
 }
@@ -135,8 +136,8 @@ func natChain(rs *rules.Ruleset, f rules.Family) rules.ChainRef {
 	return rules.ChainRef{}
 }
 
-// lazySet sets an element of a map, and creates the map if it is nil. To explain one packet, most
-// of the maps are not needed.
+// lazySet sets an element of a map, and creates the map if it is nil. Explain does not need most of
+// the maps.
 func lazySet[K comparable, V any](to *map[K]V, key K, value V) {
 	if *to == nil {
 		*to = map[K]V{}
@@ -198,8 +199,8 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 			w.recordDropped(&p)
 			continue
 		}
-		// It is unknown which of the two was registered last and therefore runs first
-		// (ConntrackPriorityTies).
+		// It is unknown whether the chain or conntrack was registered last, and therefore runs
+		// first (ConntrackPriorityTies).
 		first := w.variable(variable{
 			key: "before conntrack " + w.side + p.key(), kind: unknownBit,
 			text: fmt.Sprintf("whether chain %s runs before conntrack, which has the same priority",
@@ -272,7 +273,7 @@ func chainName(c rules.ChainRef) string {
 	return fmt.Sprintf("%s %s %s", c.Table.Family, c.Table.Name, c.Chain.Name)
 }
 
-// evaluateBase evaluates a base chain, and returns the packets that continue with the next one.
+// evaluateBase evaluates a base chain, and returns the packets that continue with the next chain.
 func (w *walk) evaluateBase(p *chainPosition, in []flow) []flow {
 	base := p.chain.Chain.Base
 	traversal := baseTraversal{position: *p}
@@ -319,7 +320,7 @@ func (w *walk) evaluateBase(p *chainPosition, in []flow) []flow {
 // enterNAT returns the packets that traverse a NAT chain, and adds the others to out
 // (FirstNATMapping, skipsNAT).
 func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow {
-	// Related ICMP errors are translated like the connection that they report.
+	// ICMP errors in state related are translated like the connection to which they are related.
 	undecided := w.or(w.is(state, number(rules.New)), w.minus(w.stateIs(rules.Related), w.isICMP))
 	if resets := w.and(w.resets, undecided); resets != none {
 		undecided = w.minus(undecided, w.and(resets, w.variable(variable{
@@ -365,8 +366,8 @@ func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow 
 	return entering
 }
 
-// followsMaster returns the packets of connections whose NAT was determined by a helper of the
-// connection that announced them.
+// followsMaster returns the packets whose connection was expected by a conntrack helper, so that
+// its NAT mapping follows its master connection (ExpectationFollowsMaster).
 func (w *walk) followsMaster() set {
 	related := w.minus(w.stateIs(rules.Related), w.isICMP)
 	return w.and(related, w.variable(variable{

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// typicalValues returns typical values of a field for an example, the best first. The fields before
-// it in choiceOrder are already chosen.
+// typicalValues returns typical values of a field for an example, the best first. chosen contains
+// the values of the fields that are before this field in choiceOrder.
 func (s *space) typicalValues(f field, chosen *[fieldCount]value) []value {
 	switch f {
 	case protocol:
@@ -19,7 +19,8 @@ func (s *space) typicalValues(f field, chosen *[fieldCount]value) []value {
 		return []value{number[uint32](40000), {}}
 	case user:
 		return []value{
-			number[uint64](withSocket + 1000), number[uint64](withSocket + rules.DefaultProxyID),
+			number[uint64](userSocketBit + 1000),
+			number[uint64](userSocketBit + rules.DefaultProxyID),
 			{},
 		}
 	case group:
@@ -90,7 +91,7 @@ func (s *space) typicalRoutes() []set {
 	if s.family == rules.IPv6 {
 		prefix = loopbackIPv6
 	}
-	local := s.matching(addresses(rules.Destination, prefix), &view{})
+	local := s.matchSet(addresses(rules.Destination, prefix), &view{})
 	return []set{
 		s.not(s.or(local, s.overLoopback)), s.minus(s.overLoopback, local),
 		s.and(s.overLoopback, local),
@@ -106,7 +107,8 @@ var choiceOrder = []field{
 }
 
 // A choice is a set of packets from which an example is chosen: the intersection of packets and
-// possible. It is not computed, because the result may be large: only packets is restricted.
+// possible. The intersection is not computed, because it may be large: narrow restricts packets
+// only.
 type choice struct {
 	*space
 	packets, possible set
@@ -145,16 +147,16 @@ func (s *space) choose(packets set) [fieldCount]value {
 			}
 		}
 		if !found {
-			chosen[f] = c.some(f)
+			chosen[f] = c.pickValue(f)
 			c.narrow(s.is(f, chosen[f]))
 		}
 	}
 	return chosen
 }
 
-// some returns a value of the field in a packet of the choice: the least value, or in a range the
-// one after it, because the address of a network and the number 0 are not typical.
-func (c choice) some(f field) value {
+// pickValue returns a value of the field in a packet of the choice: the least value, or in a range
+// the one after it, because the address of a network and the number 0 are not typical.
+func (c choice) pickValue(f field) value {
 	first := c.least(f)
 	second := first.next()
 	isRange := f == destination || f == source || f == destinationPort || f == sourcePort ||
@@ -171,7 +173,7 @@ func (c choice) least(f field) value {
 	width := len(c.bits[f])
 	for i, bit := range c.bits[f] {
 		if !c.narrow(c.node(bit, all, none)) {
-			v = v.with(width - 1 - i)
+			v = v.withBit(width - 1 - i)
 			c.narrow(c.node(bit, none, all))
 		}
 	}
@@ -207,8 +209,8 @@ func (s *space) packet(v [fieldCount]value) rules.Packet {
 	} else {
 		p.InInterface = name
 	}
-	p.KernelSocket = v[user].low == ofKernel
-	if v[user].low >= withSocket {
+	p.KernelSocket = v[user].low == kernelSocketUser
+	if v[user].low >= userSocketBit {
 		p.Owner = &rules.Owner{UID: uint32(v[user].low), GID: uint32(v[group].low)}
 	}
 	return p
