@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
@@ -25,9 +26,25 @@ type foreignEffect struct {
 const retryFactor = 10
 
 // inspectForeign determines the effect of foreign rules on captured traffic of a pod whose Sluice
-// rules are as desired. The agent does not change foreign rules. The decision is repeated when
-// rules have changed.
+// rules are as desired. The agent does not change foreign rules.
 func (v *reconciliation) inspectForeign(ns Namespace) {
+	v.inspect(ns, v.rulesets.mustRuleset(v.desired.redirection),
+		"Sluice's rules in the pod are correct", "foreign rules")
+}
+
+// inspectIstio determines whether Istio's rules in a pod without Sluice's rules capture the traffic
+// that Sluice's rules would capture. Deviations from Istio are disabled for this comparison.
+func (v *reconciliation) inspectIstio(ns Namespace) {
+	strict := *v.desired.redirect
+	strict.StrictIstio()
+	v.inspect(ns, v.rulesets.mustRuleset(redirection{redirect: &strict}),
+		"the pod has Istio's rules, which the agent does not change", "its rules")
+}
+
+// inspect determines whether traffic that a ruleset captures bypasses the proxy because of the
+// rules in the network namespace, and sets the state of the pod. The decision is repeated when
+// rules have changed. situation and culprit are the beginning and the subject of messages.
+func (v *reconciliation) inspect(ns Namespace, rs rules.Ruleset, situation, culprit string) {
 	v.state = Redirected
 	generation := v.lastEqual.found.Snapshot.Generation
 	var last *foreign.Snapshot
@@ -42,15 +59,15 @@ func (v *reconciliation) inspectForeign(ns Namespace) {
 		budget.Time *= retryFactor
 	}
 	v.foreignEffect = foreignEffect{
-		reading: ns.Foreign(v.rulesets.mustRuleset(v.desired.redirection), last, budget),
+		reading: ns.Foreign(rs, last, budget),
 		netns:   v.sandbox.ID, redirection: v.desired.redirection, generation: generation,
 	}
 	found := &v.foreignEffect.reading
 	switch v.effect = found.Verdict(); v.effect {
 	case foreign.Bypassed:
 		v.state = Drifted
-		v.recordEvent(bypassed, "Sluice's rules in the pod are correct, "+
-			"but foreign rules let traffic bypass the proxy: "+strings.Join(found.Messages(), "; "))
+		v.recordEvent(bypassed, situation+", but "+culprit+" let traffic bypass the proxy: "+
+			strings.Join(found.Messages(), "; "))
 	case foreign.Unknown:
 		v.state = Unknown
 		// The node may have been busy: report this only if it happens again.
@@ -59,8 +76,7 @@ func (v *reconciliation) inspectForeign(ns Namespace) {
 			v.revisitAt = earliest(v.revisitAt, v.now.Add(initialBackoff))
 			return
 		}
-		v.recordEvent(effectUnknown, "Sluice's rules in the pod are correct, "+
-			"but whether foreign rules let traffic bypass the proxy cannot be decided: "+
-			strings.Join(found.Messages(), "; "))
+		v.recordEvent(effectUnknown, situation+", but whether "+culprit+
+			" let traffic bypass the proxy cannot be decided: "+strings.Join(found.Messages(), "; "))
 	}
 }

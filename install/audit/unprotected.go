@@ -23,9 +23,9 @@ func (v *reconciliation) onUnprotected(ctx context.Context, ns Namespace) {
 		return
 	}
 	if len(istioRules) > 0 {
-		v.state = Redirected
 		v.Log.Debug("a pod is not repaired, because it contains Istio's rules",
 			zap.Stringer("pod", v.item.Ref), zap.Int("rules", len(istioRules)))
+		v.inspectIstio(ns)
 		return
 	}
 	v.noteBypass()
