@@ -322,7 +322,8 @@ func TestStepsContainTheirBaseChain(t *testing.T) {
 		base(rules.Filter, rules.Prerouting, -150, do(rules.Jump{Chain: "c"})),
 		base(rules.NAT, rules.Prerouting, -100, do(rules.Jump{Chain: "c"})),
 		chain("c", do(rules.Count{})),
-		base(rules.Filter, rules.Prerouting, 0, when(rules.Drop, rules.Unknown{Text: "xt string"})))
+		base(rules.Filter, rules.Prerouting, 0, when(rules.Drop, rules.Unknown{Text: "xt string"})),
+		base(rules.Filter, rules.Input, 0, do(rules.SaveMark{}))) // enables conntrack
 	var types []string
 	for _, s := range diff.Explain(&rs, packet(in)).Passes[0].Steps {
 		types = append(types, fmt.Sprint(s.Base.Type, s.Base.Priority))

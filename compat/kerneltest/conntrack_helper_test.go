@@ -81,7 +81,7 @@ func listenUDP(t *testing.T, ns *netns.NS, address string) net.PacketConn {
 	t.Helper()
 	var c net.PacketConn
 	err := ns.Do(func() (err error) {
-		c, err = net.ListenPacket("udp4", address)
+		c, err = net.ListenPacket("udp", address)
 		return err
 	})
 	if err != nil {

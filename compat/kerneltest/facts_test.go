@@ -222,6 +222,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		diff.ICMPStateFollowsType:          true, // TestStatesOfICMPMessages
 		diff.CopyHasConnection:             true, // TestCopies
 		diff.KernelSocketHasNoOwner:        true, // TestKernelSockets
+		diff.NATNeedsConntrack:             true, // TestNATWithoutConntrack
 		diff.NATSetsStatus:                 true, // TestRulesChangeOnlyTheInputs of package nft
 		diff.TProxyNeedsLocalRoute:         true, // TestDelivers of package route
 	}

@@ -33,7 +33,7 @@ func comparesProtocols(rs *rules.Ruleset, legacy bool) bool {
 		}
 		for j := range t.Chains {
 			if slices.ContainsFunc(t.Chains[j].Rules, func(r rules.Rule) bool {
-				return !isOfIPv4(&r) && slices.ContainsFunc(r.Matches, compares)
+				return !isOfOtherFamily(&r, rules.IPv6) && slices.ContainsFunc(r.Matches, compares)
 			}) {
 				return true
 			}
@@ -42,14 +42,15 @@ func comparesProtocols(rs *rules.Ruleset, legacy bool) bool {
 	return false
 }
 
-// isOfIPv4 reports whether the rule matches only IPv4 packets.
-func isOfIPv4(r *rules.Rule) bool {
+// isOfOtherFamily reports whether the rule does not match packets of the family, because it matches
+// the other family or its addresses.
+func isOfOtherFamily(r *rules.Rule, f rules.Family) bool {
 	return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
 		switch m := m.(type) {
 		case rules.MatchFamily:
-			return m.Family == rules.IPv4
+			return m.Family != f && m.Family != rules.Inet
 		case rules.MatchAddr:
-			return m.Family() == rules.IPv4
+			return m.Family() != f && m.Family() != rules.Inet
 		}
 		return false
 	})

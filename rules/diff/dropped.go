@@ -120,7 +120,7 @@ func readsStates(m rules.Match) bool {
 	case rules.MatchTuple:
 		return tupleHas(m, readsStates)
 	}
-	return readsConntrack(m)
+	return readsConntrack(m) || findsSocket(m)
 }
 
 func usesStates(a rules.Action) bool {

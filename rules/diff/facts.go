@@ -15,6 +15,7 @@ const (
 	ErrorsSkipNAT
 	NATDropsRedirects
 	UntrackedSkipsNAT
+	NATNeedsConntrack
 	ExpectationFollowsMaster
 	NATMappingPersists
 	LoopbackKeepsConnection
@@ -132,6 +133,14 @@ var factTexts = [...]factText{
 	UntrackedSkipsNAT: {
 		"UntrackedSkipsNAT", "packets without a conntrack entry do not traverse NAT chains",
 		"nf_nat_inet_fn in net/netfilter/nf_nat_core.c",
+	},
+	NATNeedsConntrack: {
+		"NATNeedsConntrack",
+		"packets traverse NAT chains only if conntrack is enabled for their family, which a NAT " +
+			"chain alone does not do; an inet table's NAT to an address enables it for the " +
+			"family of the address",
+		"nf_nat_inet_fn in net/netfilter/nf_nat_core.c, nf_ct_netns_get in " +
+			"net/netfilter/nf_conntrack_proto.c, nft_nat_init in net/netfilter/nft_nat.c",
 	},
 	ExpectationFollowsMaster: {
 		"ExpectationFollowsMaster",
@@ -540,4 +549,7 @@ func (f Fact) String() string { return factTexts[f].text }
 func (f Fact) Source() string { return factTexts[f].source }
 
 // skipsNAT contains the reasons why a packet skips NAT chains.
-var skipsNAT = [...]Fact{NATDecidesOnce, ErrorsSkipNAT, UntrackedSkipsNAT, ExpectationFollowsMaster}
+var skipsNAT = [...]Fact{
+	NATDecidesOnce, ErrorsSkipNAT, UntrackedSkipsNAT, NATNeedsConntrack,
+	ExpectationFollowsMaster,
+}

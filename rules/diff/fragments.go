@@ -35,7 +35,7 @@ func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
 					slices.Contains(c.Rules[k].Actions, rules.Action(rules.Notrack{}))
 				reads = reads || slices.ContainsFunc(c.Rules[k].Matches, readsTransport) ||
 					slices.ContainsFunc(c.Rules[k].Actions, requiresTransport)
-				reassembles = reassembles || usesConntrack(&c.Rules[k])
+				reassembles = reassembles || enablesReassembly(&c.Rules[k], family)
 			}
 		}
 	}
@@ -60,39 +60,18 @@ func readsTransport(m rules.Match) bool {
 	return false
 }
 
-// usesConntrack reports whether a rule makes the kernel enable conntrack or the reassembly of
-// fragments.
-func usesConntrack(r *rules.Rule) bool {
-	if slices.ContainsFunc(r.Matches, readsConntrack) {
-		return true
-	}
-	for _, a := range r.Actions {
-		switch a := a.(type) {
-		case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo, rules.TProxy,
-			rules.TProxyDrop, rules.SaveMark, rules.RestoreMark, rules.MixMark, rules.SetZone:
-			return true
-		case rules.Require:
-			if readsConntrack(a.Match) {
-				return true
-			}
-		}
-	}
-	return false
+// enablesReassembly reports whether a rule makes the kernel reassemble fragments of the family,
+// because it enables conntrack or looks up a transparent socket.
+func enablesReassembly(r *rules.Rule, f rules.Family) bool {
+	return enablesConntrack(r, f) || ruleHasMatch(r, findsSocket) ||
+		slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+			return isAction[rules.TProxy](a) || isAction[rules.TProxyDrop](a)
+		})
 }
 
-// readsConntrack reports whether a match makes the kernel enable conntrack or reassembly, because
-// it reads the connection or a transparent socket.
-func readsConntrack(m rules.Match) bool {
-	switch m := m.(type) {
-	case rules.MatchState, rules.MatchStatus, rules.MatchDirection:
-		return true
-	case rules.MatchSocket:
-		// The socket expression of nft does not enable reassembly, unlike the match of xtables.
-		return m.Kind != rules.NFTSocket
-	case rules.MatchMark:
-		return m.Conntrack
-	case rules.MatchMarkRange:
-		return m.Conntrack
-	}
-	return false
+// findsSocket reports whether a match looks up a socket as xtables does. The socket expression of
+// nft does not enable reassembly, unlike the match of xtables.
+func findsSocket(m rules.Match) bool {
+	socket, ok := m.(rules.MatchSocket)
+	return ok && socket.Kind != rules.NFTSocket
 }

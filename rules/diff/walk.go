@@ -32,6 +32,10 @@ type walk struct {
 	savesEarly bool
 	// setsUpNAT reports that the ruleset has NAT chains for the family (NATSetsStatus).
 	setsUpNAT bool
+	// usesConntrack and maybeConntrack are the results of conntrackUse; they are computed only if
+	// the ruleset has NAT chains.
+	usesConntrack  bool
+	maybeConntrack string
 
 	// updates are the writes of the rules to states.
 	updates updates
@@ -84,6 +88,9 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 		space: s, rs: rs, side: side, matches: matcher{space: s}, marks: newMarks(s),
 		runs: map[*rules.Chain][]run{}, summaries: map[call]*summary{}, savesEarly: savesEarly(rs),
 		setsUpNAT: setsUpNAT(rs, s.family),
+	}
+	if w.setsUpNAT {
+		w.usesConntrack, w.maybeConntrack = conntrackUse(rs, s.family)
 	}
 	connection := w.marks.connection
 	if s.shared.differing[connectionMarks] {
@@ -353,6 +360,8 @@ func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow 
 			following, f = w.split(f, w.followsMaster())
 			skip(following, ExpectationFollowsMaster)
 		}
+		f, without := w.split(f, w.withConntrack(traversal.position.chain.Chain))
+		skip(without, NATNeedsConntrack)
 		enters, passes := w.split(f, undecided)
 		tracked, others := w.split(passes, w.connected)
 		errors, answers := w.split(tracked, w.isICMP)

@@ -1,0 +1,69 @@
+package kerneltest_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestNATWithoutConntrack verifies diff.NATNeedsConntrack: which rules beside a NAT chain that drops
+// packets make the kernel apply it to packets of IPv4 and of IPv6. The model predicts the same, or
+// reports the packet as undecided.
+func TestNATWithoutConntrack(t *testing.T) {
+	const natChain = "chain n {\ntype nat hook output priority -100; policy drop;\n%s\n}\n"
+	for _, tc := range []struct {
+		name, nat, filter string
+		dropped           [2]bool // IPv4, IPv6
+		// decided reports that the model decides all packets that the kernel drops.
+		decided bool
+	}{
+		{"no rule", "", "", [2]bool{}, true},
+		{"a rule without a translation", "tcp dport 9 counter accept", "", [2]bool{}, true},
+		{"notrack", "", "tcp dport 9 notrack", [2]bool{}, true},
+		{"a state", "", "ct state new counter", [2]bool{true, true}, true},
+		{"a state in a set", "", "ct state . udp dport { new . 7 } counter", [2]bool{true, true}, true},
+		{"a connection mark", "", "tcp dport 9 ct mark set 1", [2]bool{true, true}, true},
+		{"a zone", "", "tcp dport 9 ct zone set 1", [2]bool{true, true}, true},
+		{"an unknown field", "", "ct id 5 counter", [2]bool{true, true}, false},
+		{"redirect", "tcp dport 9 redirect", "", [2]bool{true, true}, true},
+		{"redirect of IPv4", "meta nfproto ipv4 tcp dport 9 redirect", "", [2]bool{true, true}, true},
+		{"dnat to a port", "tcp dport 9 dnat to :8", "", [2]bool{true, true}, true},
+		{"dnat to IPv4", "tcp dport 9 dnat ip to 127.0.0.1", "", [2]bool{true, false}, true},
+		{"dnat to IPv6", "tcp dport 9 dnat ip6 to ::1", "", [2]bool{false, true}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			text := "table inet a {\n" + fmt.Sprintf(natChain, tc.nat) +
+				"chain f {\ntype filter hook output priority -300;\n" + tc.filter + "\n}\n}\n"
+			ns := netnstest.New(t)
+			istiotest.Run(t, ns, text, "nft", "-f", "-")
+			live := readLive(t, ns)
+			for i, address := range []string{"127.0.0.1", "::1"} {
+				from := listenUDP(t, ns, net.JoinHostPort(address, "4000"))
+				to := listenUDP(t, ns, net.JoinHostPort(address, "10"))
+				_, err := from.WriteTo([]byte("x"), to.LocalAddr()) // EPERM if the chain drops it
+				if (err != nil) != tc.dropped[i] {
+					t.Errorf("packet to %s: %v, want dropped %t", address, err, tc.dropped[i])
+				}
+				ip := netip.MustParseAddr(address)
+				outcome := diff.Explain(live, rules.Packet{
+					Hook: rules.Output, OutInterface: "lo", Protocol: rules.UDP,
+					Source: netip.AddrPortFrom(ip, 4000), Destination: netip.AddrPortFrom(ip, 10),
+					Owner: &rules.Owner{},
+				}).Outcome
+				undecided := outcome.Undecided != ""
+				if !undecided && outcome.Dropped != tc.dropped[i] {
+					t.Errorf("packet to %s: the model says %s", address, outcome)
+				}
+				if undecided && tc.dropped[i] && tc.decided {
+					t.Errorf("packet to %s: %s, want a decision", address, outcome)
+				}
+			}
+		})
+	}
+}

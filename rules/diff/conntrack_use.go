@@ -1,0 +1,99 @@
+package diff
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// withConntrack returns the packets that may traverse a NAT chain because conntrack is in use
+// (NATNeedsConntrack). If no rule certainly enables conntrack for the family, it is unknown whether
+// it is in use: an unknown expression of a rule, or something other than netfilter's rules, may
+// enable it.
+func (w *walk) withConntrack(c *rules.Chain) set {
+	if w.usesConntrack || idle(c) {
+		return all
+	}
+	return w.variable(variable{
+		key: "conntrack in use" + w.maybeConntrack, kind: unknownBit,
+		text: "whether conntrack is in use: no rule of the family is known to enable it",
+	})
+}
+
+// conntrackUse reports whether a rule certainly makes the kernel enable conntrack for packets of
+// the family. Otherwise maybe identifies the unknown expressions, which may enable it.
+func conntrackUse(rs *rules.Ruleset, f rules.Family) (certain bool, maybe string) {
+	var unknowns []string
+	addUnknown := func(m any) {
+		if u, ok := m.(rules.Unknown); ok {
+			unknowns = append(unknowns, "\x01"+u.Text)
+		}
+	}
+	for i := range rs.Tables {
+		t := &rs.Tables[i]
+		if !appliesTo(t, f) {
+			continue
+		}
+		for j := range t.Chains {
+			for k := range t.Chains[j].Rules {
+				r := &t.Chains[j].Rules[k]
+				if enablesConntrack(r, f) {
+					return true, ""
+				}
+				for _, m := range r.Matches {
+					addUnknown(m)
+				}
+				for _, a := range r.Actions {
+					addUnknown(a)
+					if q, ok := a.(rules.Require); ok {
+						addUnknown(q.Match)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(unknowns)
+	return false, strings.Join(slices.Compact(unknowns), "")
+}
+
+// enablesConntrack reports whether the kernel certainly enables conntrack for packets of the family
+// while the rule, of a table that applies to the family, exists: calls of nf_ct_netns_get in
+// net/netfilter. In a table for both families, a translation of addresses enables it only for the
+// family of the new address.
+func enablesConntrack(r *rules.Rule, f rules.Family) bool {
+	if ruleHasMatch(r, readsConntrack) {
+		return true
+	}
+	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+		switch a := a.(type) {
+		case rules.RedirectTo, rules.SaveMark, rules.RestoreMark, rules.MixMark, rules.SetZone:
+			return true
+		case rules.DNATTo:
+			return rules.FamilyOf(a.Addr) == f
+		case rules.SNATTo:
+			return rules.FamilyOf(a.Addr) == f
+		case rules.DNATPort:
+			return !isOfOtherFamily(r, f)
+		case rules.Unknown:
+			return a.Effect == rules.TranslatesSource && !isOfOtherFamily(r, f)
+		}
+		return false
+	})
+}
+
+// readsConntrack reports whether a match makes the kernel enable conntrack, because it reads the
+// connection.
+func readsConntrack(m rules.Match) bool {
+	switch m := m.(type) {
+	case rules.MatchState, rules.MatchStatus, rules.MatchDirection:
+		return true
+	case rules.MatchMark:
+		return m.Conntrack
+	case rules.MatchMarkRange:
+		return m.Conntrack
+	case rules.MatchTuple:
+		return tupleHas(m, readsConntrack)
+	}
+	return false
+}
