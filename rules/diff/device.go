@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"unicode"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -48,11 +49,14 @@ func interfaceClasses(names []rules.InterfaceName, m *meter) *devices {
 	}
 	d.add(loopback, rules.InterfaceName{Name: loopback})
 	for n := range d.named {
-		if n != loopback && n != "" && len(n) <= maxNameLen {
+		if n != loopback && isInterfaceName(n) {
 			d.add(n, rules.InterfaceName{Name: n})
 		}
 	}
 	for n := range d.prefixed {
+		if !beginsInterfaceName(n) {
+			continue
+		}
 		if example, ok := d.unusedName(n, m); ok {
 			d.add(example, rules.InterfaceName{Name: n, Prefix: true})
 		}
@@ -67,6 +71,20 @@ func interfaceClasses(names []rules.InterfaceName, m *meter) *devices {
 		m.exhaust(fmt.Sprintf("more than %d distinct interface names and prefixes", maxClasses))
 	}
 	return d
+}
+
+// isInterfaceName reports whether an interface can have the name: dev_valid_name in net/core/dev.c.
+// iptables-nft uses the name INVAL/D in rules that match no packet.
+func isInterfaceName(name string) bool {
+	return name != "" && len(name) <= maxNameLen && name != "." && name != ".." &&
+		beginsInterfaceName(name)
+}
+
+// beginsInterfaceName reports whether all characters of the text can be part of an interface name.
+func beginsInterfaceName(text string) bool {
+	return !strings.ContainsFunc(text, func(c rune) bool {
+		return c == '/' || c == ':' || unicode.IsSpace(c)
+	})
 }
 
 func (d *devices) known(prefix bool) map[string]bool {
@@ -98,7 +116,7 @@ func (d *devices) addRest(m *meter) {
 func (d *devices) unusedName(prefix string, m *meter) (string, bool) {
 	const characters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 	isFree := func(name string) bool {
-		return !d.named[name] && name != loopback && name != "" && name != "."
+		return !d.named[name] && name != loopback && isInterfaceName(name)
 	}
 	for queue := []string{prefix}; len(queue) > 0; queue = queue[1:] {
 		for _, c := range characters {
@@ -113,7 +131,7 @@ func (d *devices) unusedName(prefix string, m *meter) (string, bool) {
 			}
 		}
 	}
-	return prefix, isFree(prefix) && len(prefix) <= maxNameLen
+	return prefix, isFree(prefix)
 }
 
 // longestPrefix returns the longest prefix in the rules with which the name begins.

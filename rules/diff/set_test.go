@@ -175,3 +175,41 @@ func TestInterfacesOfAClassMatchTheSameRules(t *testing.T) {
 		}
 	})
 }
+
+// TestImpossibleInterfaceNames verifies that no packet has an interface whose name the kernel does
+// not permit (dev_valid_name).
+func TestImpossibleInterfaceNames(t *testing.T) {
+	for _, n := range []rules.InterfaceName{
+		{Name: "INVAL/D"},
+		{Name: "."},
+		{Name: ".."},
+		{Name: "eth0:1"},
+		{Name: "a b"},
+		{Name: "a/", Prefix: true},
+		{Name: "sixteen-letters-"},
+	} {
+		drops := rules.Rule{
+			Matches: []rules.Match{rules.MatchInterface{Names: []rules.InterfaceName{n}}},
+			Actions: []rules.Action{rules.Drop},
+		}
+		sides := [2]Side{}
+		for i, list := range [][]rules.Rule{{drops}, nil} {
+			base := &rules.Base{Type: rules.Filter, Hook: rules.Prerouting}
+			sides[i].Ruleset = rules.Ruleset{Tables: []rules.Table{
+				{Name: "t", Chains: []rules.Chain{{Name: "c", Base: base, Rules: list}}},
+			}}
+		}
+		r := Decide(sides[0], sides[1], Options{})
+		if got := r.Verdict(true); got != Equivalent {
+			t.Errorf("a rule for interface %q: %s, witness %s", n, got, r.Classes[0].Witness)
+		}
+	}
+	for _, name := range []string{"fifteen-letters", ".a"} {
+		names := []rules.InterfaceName{{Name: name}, {Name: name, Prefix: true}}
+		for _, n := range names {
+			if interfaceClasses([]rules.InterfaceName{n}, newMeter(Budget{})).classOf(name) < 0 {
+				t.Errorf("no class for interface %s, which matches %q", name, n)
+			}
+		}
+	}
+}
