@@ -272,7 +272,7 @@ func (b *brancher) addOtherKeys(keys []keyInterval, do func(*ruleDecoder) error)
 		if !b.d.spend(len(keys) * (len(b.ops) + 1)) {
 			return errTooMany
 		}
-		if comparesOtherThanPorts(b.ops) {
+		if !isNegatable(b.ops) {
 			return errUnsupported
 		}
 		m := rules.MatchTuple{Not: true}

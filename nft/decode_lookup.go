@@ -125,12 +125,19 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 	}
 	alternatives, ok := d.alternatives(ops, v)
 	switch {
-	case !ok || len(alternatives) == 0, negated && comparesOtherThanPorts(ops):
+	case !ok || len(alternatives) == 0, negated && !isNegatable(ops):
 		return nil, false
 	case len(alternatives) == 1 && !negated:
 		return alternatives[0], true
 	}
 	return []rules.Match{rules.MatchTuple{Not: negated, Alternatives: alternatives}}, true
+}
+
+// isNegatable reports whether the model supports a negated comparison of the operands, as of an
+// operand alone (see matchOf).
+func isNegatable(ops []operand) bool {
+	return !comparesOtherThanPorts(ops) &&
+		!slices.ContainsFunc(ops, func(op operand) bool { return op.field == fieldCgroup })
 }
 
 // comparesOtherThanPorts reports whether an operand is a port only in packets of some protocols. In

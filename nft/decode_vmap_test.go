@@ -161,3 +161,20 @@ func decodeAlone(family rules.Family, sets setDecoder, a attributes) []rules.Rul
 	budget := maxExpansion
 	return decodeRules(&budget, family, sets, rawRule{attrs: a})
 }
+
+// TestNegatedSetsWithCgroups verifies that the absence of a cgroup in a set of several fields is
+// unknown, because a socket above the level does not match (nft_socket_eval in
+// net/netfilter/nft_socket.c).
+func TestNegatedSetsWithCgroups(t *testing.T) {
+	cgroup := loadedField(fieldCgroup, 8, "socket cgroupv2 level 1")
+	cgroup.constant = []byte{1}
+	mark, _ := metaField(unix.NFT_META_MARK)
+	for _, negated := range []bool{false, true} {
+		d := ruleDecoder{}
+		key := []byte{1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0}
+		set := &decodedSet{concat: true, keyLength: len(key), elements: []element{{key: key}}}
+		if _, ok := d.setMatches([]operand{cgroup, mark}, negated, values{set: set}); ok == negated {
+			t.Errorf("negated %t: represented %t", negated, ok)
+		}
+	}
+}

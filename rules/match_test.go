@@ -72,6 +72,15 @@ func TestMatches(t *testing.T) {
 			ipv6, false,
 			"meta nfproto ipv4",
 		},
+		{
+			"a family that is in none of several tuples",
+			rules.MatchTuple{Not: true, Alternatives: [][]rules.Match{
+				{rules.MatchFamily{Family: rules.IPv4}, rules.MatchDirection{}},
+				{rules.MatchFamily{Family: rules.IPv6}, rules.MatchDirection{Reply: true}},
+			}},
+			ipv6, true,
+			"!= { meta nfproto ipv4 . ct direction original, meta nfproto ipv6 . ct direction reply }",
+		},
 
 		{
 			"an address in a range",

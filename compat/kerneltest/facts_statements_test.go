@@ -187,5 +187,11 @@ func familiesFacts() (list factList) {
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ip6 saddr != ::1 drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
+	list.add(diff.OtherFamilyFailsMatch, "nft: a family that is not in a set of several fields",
+		rulesetOf(chains(rules.Inet, []string{
+			mangleNFT, "ct direction . meta nfproto != { original . ipv6, reply . ipv4 } drop",
+		})),
+		syn, "dropped",
+	)
 	return list
 }

@@ -334,6 +334,9 @@ func (s *space) tupleMatches(m rules.MatchTuple, setOf func(rules.Match) set) se
 	}
 	compared := all
 	for _, part := range m.Alternatives[0] {
+		if _, ok := part.(rules.MatchFamily); ok {
+			continue // every packet has a family
+		}
 		compared = s.and(compared, s.or(setOf(part), setOf(negated(part))))
 	}
 	return s.minus(compared, packets)
@@ -391,5 +394,5 @@ func negated(match rules.Match) rules.Match {
 		m.Not = !m.Not
 		return m
 	}
-	return match // a MatchFamily: every packet has a family, so that no other value exists
+	return match
 }
