@@ -113,6 +113,29 @@ func setKey(key string, s settings.Setting, values map[string]any) error {
 	return strvals.ParseInto(key+"="+s.Example, values)
 }
 
+// TestLabelsThatAreNotStringsInYAML checks that labels may be written without quotes, as for
+// istio-cni, and that the agent accepts the result.
+func TestLabelsThatAreNotStringsInYAML(t *testing.T) {
+	const (
+		selectors = "[{podSelector: {matchLabels: {mesh: true, size: 1500000}}}, {podSelector: {}, namespaceSelector: " +
+			"{matchExpressions: [{key: a, operator: In, values: [1, b, false]}, {key: c, operator: Exists}]}}]"
+		want = `[{"podSelector":{"matchLabels":{"mesh":"true","size":"1500000"}}},` +
+			`{"namespaceSelector":{"matchExpressions":[{"key":"a","operator":"In","values":["1","b","false"]},` +
+			`{"key":"c","operator":"Exists"}]},"podSelector":{}}]`
+	)
+	deployed, _ := render(t, "{enablementSelectors: "+selectors+
+		", ambient: {enabled: true, enablementSelectors: "+selectors+"}}", deploy.Options{})
+	environment := deployed.environment(t)
+	for _, name := range []string{"SLUICE_ENABLEMENT_SELECTORS", "AMBIENT_ENABLEMENT_SELECTOR"} {
+		if got := environment[name]; got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+		if !settings.JSONList.Allows(environment[name]) {
+			t.Errorf("%s: the agent rejects %s", name, environment[name])
+		}
+	}
+}
+
 func TestAlternativeKeys(t *testing.T) {
 	for _, c := range []struct{ reason, values, variable, want string }{
 		{"Istio's value for nftables", "global: {nativeNftables: true}", "SLUICE_BACKEND", "nft"},
@@ -334,6 +357,10 @@ func TestRejectedValues(t *testing.T) {
 		},
 		{"env: {NODE_NAME: a}", "env.NODE_NAME: cannot be set here"},
 		{
+			"env: {SLUICE_AUDIT_INTERVALL: 5s}",
+			"env.SLUICE_AUDIT_INTERVALL: is no variable of the agent",
+		},
+		{
 			"env: {AMBIENT_ENABLED: true}",
 			"env.AMBIENT_ENABLED: set the value ambient.enabled instead",
 		},
@@ -369,6 +396,21 @@ func TestRejectedValues(t *testing.T) {
 			"istioOwnedCNIConfigFileName",
 		},
 		{"apiBudget: 10", "apiBudget"},
+		{"repair: {brokenPodLabelKey: a b}", "/repair/brokenPodLabelKey"},
+		{"repair: {brokenPodLabelValue: a/b}", "/repair/brokenPodLabelValue"},
+		{"repair: {initContainerName: Validation}", "/repair/initContainerName"},
+		{
+			"enablementSelectors: [{podSelector: {matchLabels: {a b: c}}}]",
+			"/enablementSelectors/0/podSelector/matchLabels': additional properties 'a b'",
+		},
+		{
+			"enablementSelectors: [{podSelector: {matchLabels: {a: b c}}}]",
+			"/enablementSelectors/0/podSelector/matchLabels/a",
+		},
+		{
+			"ambient: {enablementSelectors: [{namespaceSelector: {matchExpressions: [{key: a, operator: In, values: [b/c]}]}}]}",
+			"/ambient/enablementSelectors/0/namespaceSelector/matchExpressions/0/values/0",
+		},
 		{"global: {resourceScope: cluster-wide}", "resourceScope"},
 		{"backend: iptables", "backend"},
 		{"deviationsOff: [nat-last]", "deviationsOff"},

@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
-	"github.com/sluice-mesh/sluice/install/agent"
-	"github.com/sluice-mesh/sluice/install/agent/logs"
-	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/record"
@@ -124,25 +121,5 @@ func TestAuditWithoutServing(t *testing.T) {
 				t.Error("pods are listed although no feature needs them")
 			}
 		}
-	}
-}
-
-func TestSelectorsAreRead(t *testing.T) {
-	b := newTestNode(t)
-	b.env["REPAIR_LABEL_SELECTORS"] = "a b"
-	v, err := settings.Read(func(name string) (string, bool) {
-		value, set := b.env[name]
-		return value, set
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := logs.New("none", true, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := agent.New(agent.Options{Settings: v, API: b.config(), Log: log}); err == nil ||
-		!strings.Contains(err.Error(), "REPAIR_LABEL_SELECTORS") {
-		t.Errorf("%v", err)
 	}
 }

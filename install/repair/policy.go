@@ -2,7 +2,6 @@ package repair
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +30,7 @@ type Policy struct {
 	fields        fields.Selector
 }
 
-// New returns the policy of the settings. The error lists invalid selectors.
+// New returns the policy of the settings.
 func New(v settings.Values) (Policy, error) {
 	enabled := v.Bool("REPAIR_ENABLED")
 	p := Policy{
@@ -45,18 +44,10 @@ func New(v settings.Values) (Policy, error) {
 		exitCode:      v.Int("REPAIR_INIT_CONTAINER_EXIT_CODE"),
 		message:       strings.TrimSpace(v.Text("REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE")),
 	}
-	var errs []error
-	var err error
-	if p.labels, err = labels.Parse(v.Text("REPAIR_LABEL_SELECTORS")); err != nil {
-		errs = append(errs, fmt.Errorf("environment variable REPAIR_LABEL_SELECTORS: %w", err))
-	}
-	if p.fields, err = fields.ParseSelector(v.Text("REPAIR_FIELD_SELECTORS")); err == nil {
-		err = checkFields(p.fields)
-	}
-	if err != nil {
-		errs = append(errs, fmt.Errorf("environment variable REPAIR_FIELD_SELECTORS: %w", err))
-	}
-	return p, errors.Join(errs...)
+	var errLabels, errFields error
+	p.labels, errLabels = labels.Parse(v.Text("REPAIR_LABEL_SELECTORS"))
+	p.fields, errFields = fields.ParseSelector(v.Text("REPAIR_FIELD_SELECTORS"))
+	return p, errors.Join(errLabels, errFields)
 }
 
 // Any reports whether any action is allowed.
@@ -89,13 +80,7 @@ func (p *Policy) Broken(status podcache.PodStatus, since time.Time) bool {
 	})
 }
 
-// fieldNames contains the supported fields of field selectors.
-var fieldNames = []string{
-	"metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy",
-	"spec.schedulerName", "spec.serviceAccountName",
-	"spec.hostNetwork", "status.phase", "status.podIP",
-}
-
+// fieldsOf returns the values of [settings.SelectableFields].
 func fieldsOf(pod Pod) fields.Set {
 	return fields.Set{
 		"metadata.name": pod.Name, "metadata.namespace": pod.Namespace,
@@ -105,16 +90,4 @@ func fieldsOf(pod Pod) fields.Set {
 		"spec.hostNetwork":        strconv.FormatBool(pod.Spec.HostNetwork),
 		"status.phase":            pod.PodStatus.Phase, "status.podIP": pod.Status.PodIP,
 	}
-}
-
-// checkFields returns an error for a selector with unsupported fields, which would match no pod.
-func checkFields(s fields.Selector) error {
-	var errs []error
-	for _, r := range s.Requirements() {
-		if !slices.Contains(fieldNames, r.Field) {
-			errs = append(errs,
-				fmt.Errorf("field %q: want one of %s", r.Field, strings.Join(fieldNames, ", ")))
-		}
-	}
-	return errors.Join(errs...)
 }

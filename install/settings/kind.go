@@ -3,11 +3,14 @@ package settings
 import (
 	"encoding/json"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/plugin/log/options"
@@ -28,6 +31,13 @@ type Kind struct {
 // unset.
 func (k Kind) Allows(value string) bool { return k.allowed(value) }
 
+// SelectableFields are the fields of pods that a [FieldSelector] may contain.
+var SelectableFields = []string{
+	"metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy",
+	"spec.schedulerName", "spec.serviceAccountName",
+	"spec.hostNetwork", "status.phase", "status.podIP",
+}
+
 // The kinds.
 var (
 	Text       = Kind{"any text", nil, func(v string) bool { return v != "" }}
@@ -41,18 +51,27 @@ var (
 	FileName   = Kind{
 		"a file name without a directory that ends in .conf or .conflist", nil, isFileName,
 	}
-	ListName       = Kind{"a file name without a directory that ends in .conflist", nil, isListName}
-	Mode           = Kind{"an octal mode without permissions for others, such as 0600", nil, isMode}
-	Names          = ofField("exclude_namespaces", separated).withSyntax("comma-separated: ")
-	JSONList       = ofField("enablement_selectors", inJSON).withSyntax("JSON: ")
-	TaintKey       = Kind{"the key of a taint, such as cni.istio.io/not-ready", nil, isQualified}
+	ListName      = Kind{"a file name without a directory that ends in .conflist", nil, isListName}
+	Mode          = Kind{"an octal mode without permissions for others, such as 0600", nil, isMode}
+	Names         = ofField("exclude_namespaces", separated).withSyntax("comma-separated: ")
+	JSONList      = ofField("enablement_selectors", inJSON).withSyntax("JSON: ")
+	TaintKey      = Kind{"the key of a taint, such as cni.istio.io/not-ready", nil, isQualified}
+	QualifiedName = Kind{"a qualified name, such as example.com/name", nil, isQualified}
+	LabelValue    = Kind{
+		"at most 63 letters, digits, -, _ and ., with a letter or digit at both ends",
+		nil, isLabelValue,
+	}
+	ContainerName = ofField("validation_container", quoted)
+	LabelSelector = Kind{"a label selector, such as tier=web", nil, isLabelSelector}
+	FieldSelector = Kind{
+		"a field selector, such as metadata.namespace=web, with the fields " +
+			strings.Join(SelectableFields, ", "),
+		nil, isFieldSelector,
+	}
 	CounterMetrics = oneOf("none", "namespace", "pod")
 	Unreadable     = ofField("unreadable_pods", quoted, string(config.Fail), string(config.Skip))
 	Level          = ofField("plugin_log_level", quoted, options.LevelNames()...)
 )
-
-var keyPattern = regexp.MustCompile(
-	`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
 // ofField returns the kind of a field of the plugin's configuration. encode converts the text of
 // the variable to the JSON value of the field. words are the allowed values if there are few.
@@ -141,4 +160,20 @@ func isMode(v string) bool {
 	return err == nil && mode&0o7007 == 0 && mode&0o400 != 0 && mode <= 0o770
 }
 
-func isQualified(v string) bool { return keyPattern.MatchString(v) }
+func isQualified(v string) bool { return len(validation.IsQualifiedName(v)) == 0 }
+
+func isLabelValue(v string) bool { return len(validation.IsValidLabelValue(v)) == 0 }
+
+func isLabelSelector(v string) bool {
+	_, err := labels.Parse(v)
+	return err == nil
+}
+
+// isFieldSelector reports whether the value is a field selector without other fields than
+// SelectableFields. With another field it would match no pod.
+func isFieldSelector(v string) bool {
+	s, err := fields.ParseSelector(v)
+	return err == nil && !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool {
+		return !slices.Contains(SelectableFields, r.Field)
+	})
+}

@@ -24,16 +24,16 @@ var repairSettings = []Setting{
 			"fails",
 	},
 	{
-		Env: "REPAIR_BROKEN_POD_LABEL_KEY", Helm: "repair.brokenPodLabelKey", Kind: Text,
+		Env: "REPAIR_BROKEN_POD_LABEL_KEY", Helm: "repair.brokenPodLabelKey", Kind: QualifiedName,
 		Default: "cni.istio.io/uninitialized", Example: "mesh/broken", Help: "key of the label",
 	},
 	{
-		Env: "REPAIR_BROKEN_POD_LABEL_VALUE", Helm: "repair.brokenPodLabelValue", Kind: Text,
+		Env: "REPAIR_BROKEN_POD_LABEL_VALUE", Helm: "repair.brokenPodLabelValue", Kind: LabelValue,
 		Default: "true", Example: "yes",
 		Help: "value of the label",
 	},
 	{
-		Env: "REPAIR_INIT_CONTAINER_NAME", Helm: "repair.initContainerName", Kind: Text,
+		Env: "REPAIR_INIT_CONTAINER_NAME", Helm: "repair.initContainerName", Kind: ContainerName,
 		Default: "istio-validation",
 		Example: "mesh-validation",
 		Help:    "init container whose failure indicates missing redirection",
@@ -47,16 +47,16 @@ var repairSettings = []Setting{
 		Help: "required exit code of that container; if 0, any",
 	},
 	{
-		Env: "REPAIR_SIDECAR_ANNOTATION", Kind: Text, Default: "sidecar.istio.io/status",
+		Env: "REPAIR_SIDECAR_ANNOTATION", Kind: QualifiedName, Default: "sidecar.istio.io/status",
 		Example: "mesh/status",
 		Help:    "annotation of injected pods",
 	},
 	{
-		Env: "REPAIR_LABEL_SELECTORS", Kind: Text, Example: "tier=web",
+		Env: "REPAIR_LABEL_SELECTORS", Kind: LabelSelector, Example: "tier=web",
 		Help: "label selector of the pods to repair; if empty, all",
 	},
 	{
-		Env: "REPAIR_FIELD_SELECTORS", Kind: Text, Example: "metadata.namespace=web",
+		Env: "REPAIR_FIELD_SELECTORS", Kind: FieldSelector, Example: "metadata.namespace=web",
 		Help: "field selector of the pods to repair; if empty, all",
 	},
 	{

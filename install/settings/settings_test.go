@@ -159,6 +159,10 @@ func TestParametersOfTheCatalogue(t *testing.T) {
 		},
 		{"SLUICE_DEVIATIONS_OFF", "nat-first,", `"nat-first,": must be a list of ids`},
 		{"SLUICE_ENABLEMENT_SELECTORS", `[{"pods":{}}]`, `"[{\"pods\":{}}]": must be JSON: a list`},
+		{
+			"AMBIENT_ENABLEMENT_SELECTOR", `[{"podSelector":{"matchLabels":{"a":"b "}}}]`,
+			`"[{\"podSelector\":{\"matchLabels\":{\"a\":\"b \"}}}]": must be JSON: a list`,
+		},
 		{"EXCLUDE_NAMESPACES", "a,B", `"a,B": must be comma-separated: a list of Kubernetes names`},
 	} {
 		_, err := settings.Read(lookup(map[string]string{c.env: c.value}))
@@ -209,6 +213,18 @@ func TestKinds(t *testing.T) {
 		{"an object instead of a list", settings.JSONList, "{}", false},
 		{"a key with a prefix", settings.TaintKey, "cni.istio.io/not-ready", true},
 		{"a taint with its effect", settings.TaintKey, "cni.istio.io/not-ready:NoSchedule", false},
+		{"a label with a prefix", settings.QualifiedName, "cni.istio.io/uninitialized", true},
+		{"a key with a blank", settings.QualifiedName, "not redirected", false},
+		{"a key with two empty levels in its domain", settings.QualifiedName, "a..b/c", false},
+		{"a value of a label with a slash", settings.LabelValue, "a/b", false},
+		{"a value of a label that is too long", settings.LabelValue, strings.Repeat("a", 64), false},
+		{"the name of a container", settings.ContainerName, "istio-validation", true},
+		{"a name that no container can have", settings.ContainerName, "Istio_Validation", false},
+		{"a label selector", settings.LabelSelector, "tier in (web, db),!old", true},
+		{"a label selector without an operator", settings.LabelSelector, "tier web", false},
+		{"a field selector", settings.FieldSelector, "metadata.namespace!=web,spec.hostNetwork=true", true},
+		{"a field selector without an operator", settings.FieldSelector, "metadata.name", false},
+		{"a field that is not supported", settings.FieldSelector, "status.nominatedNodeName=x", false},
 		{"an exit code above 255", settings.Number, "256", false},
 		{"an empty text", settings.Text, "", false},
 	} {

@@ -3,6 +3,7 @@ package decide
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -15,8 +16,8 @@ type Selector struct {
 	Namespaces *LabelSelector `json:"namespaceSelector,omitempty"`
 }
 
-// Validate returns an error if the selector is invalid. An unknown operator would match no pod, and
-// pods would silently not be redirected.
+// Validate returns an error if the selector is invalid. An unknown operator, or a label that no
+// object can have, would match no pod, and pods would silently not be redirected.
 func (s Selector) Validate() error {
 	return errors.Join(inField("podSelector", s.Pods.Validate()),
 		inField("namespaceSelector", s.Namespaces.Validate()))
@@ -93,6 +94,10 @@ func (s *LabelSelector) Validate() error {
 		return nil
 	}
 	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
+		err := errors.Join(validateLabelKey(key), validateLabelValue(s.MatchLabels[key]))
+		errs = append(errs, inField(fmt.Sprintf("matchLabels[%s]", quote(key)), err))
+	}
 	for i, r := range s.MatchExpressions {
 		errs = append(errs, inField(fmt.Sprintf("matchExpressions[%d]", i), r.validate()))
 	}
@@ -100,14 +105,19 @@ func (s *LabelSelector) Validate() error {
 }
 
 func (r LabelRequirement) validate() error {
-	if r.Key == "" {
-		return errors.New("key: is empty: want the name of a label")
+	if err := validateLabelKey(r.Key); err != nil {
+		return err
 	}
 	switch r.Operator {
 	case LabelIn, LabelNotIn:
 		if len(r.Values) == 0 {
 			return fmt.Errorf("values: %s requires at least one", r.Operator)
 		}
+		var errs []error
+		for _, value := range r.Values {
+			errs = append(errs, validateLabelValue(value))
+		}
+		return errors.Join(errs...)
 	case LabelExists, LabelDoesNotExist:
 		if len(r.Values) > 0 {
 			return fmt.Errorf("values: %s does not allow any", r.Operator)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
@@ -100,7 +102,19 @@ func TestInvalidLabelSelectors(t *testing.T) {
 		},
 		{
 			`{"podSelector":{"matchExpressions":[{"operator":"Exists"}]}}`,
-			"key: is empty",
+			`key: "" is not allowed: want the key of a label, such as app or example.com/app`,
+		},
+		{
+			`{"podSelector":{"matchLabels":{"a b":"c"}}}`,
+			`podSelector: matchLabels["a b"]: key: "a b" is not allowed`,
+		},
+		{
+			`{"podSelector":{"matchLabels":{"a":"b "}}}`,
+			`podSelector: matchLabels["a"]: value: "b " is not allowed: want at most 63 letters`,
+		},
+		{
+			`{"podSelector":{"matchExpressions":[{"key":"a","operator":"In","values":["b","c/d"]}]}}`,
+			`podSelector: matchExpressions[0]: value: "c/d" is not allowed`,
 		},
 		{
 			`{"podSelector":{"matchExpressions":[{"key":"a","operator":"Exists"},{"key":"b"}]}}`,
@@ -122,6 +136,28 @@ func TestInvalidLabelSelectors(t *testing.T) {
 		if strings.Contains(test.selector, `"operator":"in"`) &&
 			s.Pods.Matches(map[string]string{"a": "b"}) {
 			t.Errorf("%s: matches", test.selector)
+		}
+	}
+}
+
+// TestLabelsAreValidatedAsInKubernetes compares the validation with the validation of Kubernetes.
+func TestLabelsAreValidatedAsInKubernetes(t *testing.T) {
+	long := strings.Repeat("a", 63)
+	for _, text := range []string{
+		"", "a", "A", "0", "a-b", "a_b", "a.b", "-a", "a-", ".a", "a.", "_a", "a b", "a/b", "A/b",
+		"a.b/c", "a..b/c", "a-/b", "-a/b", "a/", "/a", "a/b/c", "é", "a\x00", " a", "a_b/c", "a/B_c",
+		long, long + "a", long + "/a", "a/" + long, "a/" + long + "a",
+		strings.Repeat("a.", 126) + "a/b", strings.Repeat("a.", 126) + "aa/b",
+	} {
+		byKey := decide.Selector{Pods: &decide.LabelSelector{
+			MatchExpressions: []decide.LabelRequirement{{Key: text, Operator: decide.LabelExists}},
+		}}
+		if got, want := byKey.Validate() == nil, len(validation.IsQualifiedName(text)) == 0; got != want {
+			t.Errorf("key %q: valid %t, want %t", text, got, want)
+		}
+		byValue := decide.Selector{Pods: &decide.LabelSelector{MatchLabels: map[string]string{"a": text}}}
+		if got, want := byValue.Validate() == nil, len(validation.IsValidLabelValue(text)) == 0; got != want {
+			t.Errorf("value %q: valid %t, want %t", text, got, want)
 		}
 	}
 }

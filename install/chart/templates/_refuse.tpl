@@ -94,6 +94,8 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- $errors = append $errors (printf "env.%s: %s" $name (index $settings.refused $name)) -}}
 {{- else if hasKey $settings.keys $name -}}
 {{- $errors = append $errors (printf "env.%s: %s" $name (index $settings.keys $name)) -}}
+{{- else if hasPrefix "SLUICE_" $name -}}
+{{- $errors = append $errors (printf "env.%s: is no variable of the agent; correct or omit it" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- if $errors -}}

@@ -32,6 +32,7 @@ defaults. All other templates use it.
 {{- /* Ambient mode needs /proc to find the network namespace of the node and the kubelet. */ -}}
 {{- $_ := set $v "readsProc" (or (and $v.searchProc $v.entersPods) $v.ambient.enabled) -}}
 {{- $_ := set $v "knowsPods" (or $v.serve.enabled $v.audit.enabled $v.repair.enabled) -}}
+{{- include "sluice.setLabelTexts" (concat ($v.enablementSelectors | default list) ($v.ambient.enablementSelectors | default list)) -}}
 {{- range $v.enablementSelectors -}}
 {{- if hasKey . "namespaceSelector" -}}{{- $_ := set $v "asksNamespaces" true -}}{{- end -}}
 {{- end -}}
@@ -52,6 +53,30 @@ defaults. All other templates use it.
 {{- $_ := set $v "untested" "enablementSelectors may not select its pod" -}}
 {{- end -}}
 {{- toYaml $v -}}
+{{- end -}}
+
+{{/*
+sluice.setLabelTexts converts the numbers and Booleans in enablement selectors to strings, as istio-cni does: YAML reads the value of the label
+in "mesh: true" as a Boolean.
+*/}}
+{{- define "sluice.setLabelTexts" -}}
+{{- range $selector := . -}}
+{{- range $key := list "podSelector" "namespaceSelector" -}}
+{{- $labels := (index $selector $key | default dict).matchLabels | default dict -}}
+{{- range $label, $value := $labels -}}
+{{- $_ := set $labels $label (include "sluice.labelText" $value) -}}
+{{- end -}}
+{{- range $expression := (index $selector $key | default dict).matchExpressions -}}
+{{- $texts := list -}}
+{{- range $expression.values -}}{{- $texts = append $texts (include "sluice.labelText" .) -}}{{- end -}}
+{{- if $texts -}}{{- $_ := set $expression "values" $texts -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "sluice.labelText" -}}
+{{- if kindIs "string" . -}}{{- . -}}{{- else -}}{{- toJson . -}}{{- end -}}
 {{- end -}}
 
 {{/* sluice.logLevel converts a level, or Istio's list of scope:level, of which it returns the most verbose level. */}}
