@@ -43,8 +43,9 @@
 // A pod without rules and without a record of ADD started before the plugin was installed: package
 // repair decides about it. If its namespace contains rules of Istio, istio-cni has redirected it.
 // The agent does not change it, but evaluates these rules: the pod counts as redirected only if
-// they capture what Sluice's rules would capture. A pod whose sandbox is known only from a process is not repaired until its
-// status has an address, because its ADD may be running and its addresses may not be assigned yet.
+// they capture what Sluice's rules would capture. A pod whose sandbox is known only from a process
+// is not repaired until its status has an address, because its ADD may be running and its addresses
+// may not be assigned yet.
 //
 // # Ambient mode
 //

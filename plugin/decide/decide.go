@@ -199,8 +199,8 @@ func proxyRole(args []string) string {
 	return args[1]
 }
 
-// decideOptOut decides by the label and the annotation that opt out of injection. As in istio-cni, the label takes precedence over the annotation, even if its value is
-// invalid.
+// decideOptOut decides by the label and the annotation that opt out of injection. As in istio-cni,
+// the label takes precedence over the annotation, even if its value is invalid.
 func decideOptOut(pod *Pod, _ *Settings) Decision {
 	if value, labelled := pod.Metadata.Labels[injectName]; labelled {
 		if isFalse(value) {

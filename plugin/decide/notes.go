@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -33,6 +34,9 @@ const (
 	// InitContainersCaptured: init containers run before the proxy, but their traffic is redirected to
 	// it.
 	InitContainersCaptured NoteKind = "init-containers-captured"
+	// ApplicationUncaptured: a container other than the proxy runs as the proxy's user or group, whose
+	// outbound connections bypass the proxy.
+	ApplicationUncaptured NoteKind = "application-uncaptured"
 	// AnnotationIgnored: an annotation of ambient mode has a value that Istio ignores.
 	AnnotationIgnored NoteKind = "annotation-ignored"
 )
@@ -84,15 +88,38 @@ func (r *result) noteInitContainers(s *sources) {
 	}
 }
 
-// isProxyUser reports whether a container runs as the proxy's user, whose traffic is not captured.
-func (r *result) isProxyUser(c *Container, pod *Pod) bool {
-	for _, context := range []*SecurityContext{c.SecurityContext, pod.Spec.SecurityContext} {
-		if context != nil && context.RunAsUser != nil {
-			uid := *context.RunAsUser
-			return slices.ContainsFunc(r.Redirect.ProxyUIDs, func(ids rules.IDRange) bool {
-				return int64(ids.First) <= uid && uid <= int64(ids.Last)
-			})
+// noteApplication adds a note that names the containers other than the proxy that run as the
+// proxy's user or group.
+func (r *result) noteApplication(s *sources) {
+	var names []string
+	for i := range s.pod.Spec.Containers {
+		c := &s.pod.Spec.Containers[i]
+		if c != s.proxy && (r.isProxyUser(c, s.pod) ||
+			isOneOf(idOf("runAsGroup", c, s.pod), r.Redirect.ProxyGIDs)) {
+			names = append(names, c.Name)
 		}
 	}
-	return false
+	if len(names) > 0 {
+		r.note(ApplicationUncaptured,
+			"outbound connections of containers that run as the proxy's user or group"+
+				" are not captured: %s",
+			shortList(names))
+	}
+}
+
+// isProxyUser reports whether a container runs as the proxy's user, whose traffic is not captured.
+func (r *result) isProxyUser(c *Container, pod *Pod) bool {
+	return isOneOf(idOf("runAsUser", c, pod), r.Redirect.ProxyUIDs)
+}
+
+// idOf returns the field runAsUser or runAsGroup of a container, or else of its pod.
+func idOf(name string, c *Container, pod *Pod) *int64 {
+	return cmp.Or(valueOf(name, c.SecurityContext), valueOf(name, pod.Spec.SecurityContext))
+}
+
+// isOneOf reports whether an id is known and in one of the ranges.
+func isOneOf(id *int64, ranges []rules.IDRange) bool {
+	return id != nil && slices.ContainsFunc(ranges, func(ids rules.IDRange) bool {
+		return int64(ids.First) <= *id && *id <= int64(ids.Last)
+	})
 }

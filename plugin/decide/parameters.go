@@ -61,6 +61,7 @@ func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, 
 	}
 	r.noteArguments(&sources)
 	r.noteInitContainers(&sources)
+	r.noteApplication(&sources)
 	return r.Redirect, r.notes, nil
 }
 

@@ -428,6 +428,47 @@ func TestInitContainersBeforeTheProxy(t *testing.T) {
 	}
 }
 
+// TestContainersWithTheProxysIDs covers applications whose outbound connections bypass the proxy.
+func TestContainersWithTheProxysIDs(t *testing.T) {
+	ids := func(user, group int64) *decide.SecurityContext {
+		return &decide.SecurityContext{RunAsUser: &user, RunAsGroup: &group}
+	}
+	for _, test := range []struct {
+		name             string
+		pod, proxy, app  *decide.SecurityContext
+		wantsApplication bool
+	}{
+		{"no ids", nil, nil, nil, false},
+		{"other ids", nil, ids(1337, 1337), ids(1000, 1000), false},
+		{"the default user of the proxy", nil, nil, ids(1337, 1000), true},
+		{"the default group of the proxy", nil, nil, ids(1000, 1337), true},
+		{"the user of the proxy's container", nil, ids(2000, 2000), ids(2000, 1000), true},
+		{"the pod's user applies to both containers", ids(1000, 1000), nil, nil, true},
+		{"the pod's user applies only to the application", ids(1000, 1000), ids(1337, 1337), nil, false},
+		{"the pod's user applies only to the proxy", ids(1000, 1000), nil, ids(2000, 2000), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pod := meshPod()
+			pod.Spec.SecurityContext = test.pod
+			for i := range pod.Spec.Containers {
+				c := &pod.Spec.Containers[i]
+				c.SecurityContext = test.app
+				if c.Name == "istio-proxy" {
+					c.SecurityContext = test.proxy
+				}
+			}
+			_, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			hasNote := len(notes) == 1 && notes[0].Kind == decide.ApplicationUncaptured
+			if hasNote != test.wantsApplication || len(notes) > 1 {
+				t.Errorf("notes %v", notes)
+			}
+		})
+	}
+}
+
 func TestCountersAnnotationTakesPrecedence(t *testing.T) {
 	for _, test := range []struct {
 		name       string
