@@ -2,6 +2,7 @@ package compat_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -14,7 +15,8 @@ import (
 // wantEquivalent verifies that every packet has the same outcome.
 func wantEquivalent(t *rapid.T, rs rules.Ruleset, legacy compat.Legacy) {
 	t.Helper()
-	translated := rules.Ruleset{Tables: legacy.Tables, Routing: legacy.Routing}
+	translated := withConntrack(rules.Ruleset{Tables: legacy.Tables, Routing: legacy.Routing})
+	rs = withConntrack(rs)
 	side := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
 	result := diff.Decide(side(rs), side(translated), diff.Options{})
 	if result.Verdict(true) == diff.Equivalent {
@@ -26,6 +28,21 @@ func wantEquivalent(t *rapid.T, rs rules.Ruleset, legacy compat.Legacy) {
 			c.Outcome.Right.Outcome)
 	}
 	t.Fatalf("%v\n%s\n%s", result.Routing, rs, translated)
+}
+
+// withConntrack returns the ruleset with a rule that enables conntrack for both families. Without
+// it, the redirection of one family in a table for both families enables conntrack for both, and
+// its translation does not.
+func withConntrack(rs rules.Ruleset) rules.Ruleset {
+	rs.Tables = append(slices.Clip(rs.Tables), rules.Table{
+		Name: "conntrack",
+		Chains: []rules.Chain{{
+			Name:  "input",
+			Base:  &rules.Base{Type: rules.Filter, Hook: rules.Input},
+			Rules: []rules.Rule{{Actions: []rules.Action{rules.SaveMark{}}}},
+		}},
+	})
+	return rs
 }
 
 // wantSameOutcomes compares the outcomes of single packets, including impossible ones.
