@@ -205,8 +205,8 @@ func packetsText(conditions []diff.Condition) string {
 	return "packets with " + strings.Join(words, ", ")
 }
 
-// unreadParts returns a sentence for each function and chain whose effect on packets is unknown,
-// because Ruleset does not contain it.
+// unreadParts returns a sentence for each function, chain and rule whose effect on packets is
+// unknown, because Ruleset does not contain it, or because its hook is not evaluated.
 func unreadParts(live *compat.Live) []string {
 	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
 	for _, c := range live.UnmodelledChains {
@@ -215,7 +215,7 @@ func unreadParts(live *compat.Live) []string {
 		}
 		reasons = append(reasons, "the effect of this chain on packets is unknown: "+c)
 	}
-	return reasons
+	return append(reasons, unknownAtInput(live)...)
 }
 
 // hasOnlySluiceRules reports whether the namespace has no foreign rules.
