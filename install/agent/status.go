@@ -111,7 +111,9 @@ func (a *Agent) podsTopic(pods map[string]int) agent.Topic {
 			"rules check --pod NAMESPACE/POD lists the differences; " +
 			"recreating the pod restores its rules"
 	case pods["unknown"] > 0:
-		t.Next = "pods whose network namespace is not found may have ended; " +
+		t.State = agent.TopicUnknown
+		t.Next = "see the events of the pods; " +
+			"pods whose network namespace is not found may have ended; " +
 			"rules check --pod NAMESPACE/POD gives details"
 	}
 	return t

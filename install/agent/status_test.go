@@ -59,7 +59,7 @@ func TestStatus(t *testing.T) {
 		"rights":    "ok:  | ",
 		"api":       "ok: the token expires at ",
 		"socket":    "ok:  | ",
-		"pods":      "ok: 1 unknown | pods whose network namespace is not found may have ended",
+		"pods":      "unknown: 1 unknown | see the events of the pods; pods whose network namespace is not found",
 		"drift":     "ok: none since the agent started | ",
 		"conflicts": "ok: none since the agent started | ",
 	} {
