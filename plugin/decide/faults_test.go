@@ -26,7 +26,7 @@ func TestAllErrorsAreListed(t *testing.T) {
 	}
 	want := []string{
 		`argument --envoy-port (-p) of container istio-validation: "0" is not allowed: want a port from 1 to 65535`,
-		`annotation sidecar.istio.io/interceptionMode: "tproxy" is not allowed: want REDIRECT or TPROXY`,
+		`annotation sidecar.istio.io/interceptionMode: "tproxy" is not allowed: want REDIRECT, TPROXY or NONE`,
 		`annotation traffic.sidecar.istio.io/includeInboundPorts: "80-90" is not allowed: ` +
 			wantAllOr + wantPorts[5:],
 		`annotation traffic.sidecar.istio.io/excludeInboundPorts: "*" is not allowed: ` + wantPorts,

@@ -88,11 +88,15 @@ func (r *result) setParameter(s *sources, p *parameter.Parameter) {
 	}
 	r.origins[p.Field], r.isAnnotated[p.Field] = value.source, value.isAnnotated
 	wrong := p.SetOfPod(&r.Values, value.text)
+	allowed := p.Kind.Allowed()
+	if p.Kind == parameter.Mode {
+		allowed = "REDIRECT, TPROXY or NONE" // decideInjection handles NONE
+	}
 	for _, element := range wrong[:min(len(wrong), maxListed)] {
-		r.addFault(value.source, quote(element), p.Kind.Allowed())
+		r.addFault(value.source, quote(element), allowed)
 	}
 	if omitted := len(wrong) - maxListed; omitted > 0 {
-		r.addFault(value.source, fmt.Sprintf("each of %d more elements", omitted), p.Kind.Allowed())
+		r.addFault(value.source, fmt.Sprintf("each of %d more elements", omitted), allowed)
 	}
 }
 
