@@ -19,7 +19,8 @@ import (
 // because it lacks an nf_tables feature that the ruleset needs. This test costs nothing if
 // nf_tables works, needs no additional privileges, and does not depend on installed programs. Check
 // and Read use the backend that holds Sluice's rules. If neither backend holds rules, and for Plan,
-// the backend is chosen with nft.Probe, or without its privileges by reading the nftables rules.
+// the backend is chosen with nft.Probe. A process without the privileges for nft.Probe reads the
+// nftables rules instead.
 func Choose(name BackendName) (Backend, error) {
 	switch name {
 	case BackendAuto:

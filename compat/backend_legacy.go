@@ -65,7 +65,7 @@ func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (p Plan
 
 // planLegacy returns the outcome of Apply in the namespace of the thread.
 func planLegacy(desired tables) (nft.Outcome, error) {
-	current, err := readLegacy(ownAndPreceding)
+	current, err := readLegacy(sluiceAndPrecedingRules)
 	if err != nil {
 		return "", err
 	}
@@ -82,7 +82,7 @@ func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Comparis
 	if err != nil {
 		return Comparison{}, err
 	}
-	found, err := readRuleset(ns, ownAndPreceding)
+	found, err := readRuleset(ns, sluiceAndPrecedingRules)
 	if err != nil {
 		return Comparison{}, err
 	}
@@ -120,7 +120,9 @@ func rulesInOtherBackend(name BackendName, tables []rules.Table) []rules.Differe
 }
 
 // Read implements Backend.
-func (legacyBackend) Read(ns *netns.NS) (rules.Ruleset, error) { return readRuleset(ns, ownRules) }
+func (legacyBackend) Read(ns *netns.NS) (rules.Ruleset, error) {
+	return readRuleset(ns, sluiceRules)
+}
 
 // readRuleset returns the rules that readLegacy returns, and Sluice's routes.
 func readRuleset(ns *netns.NS, selection func(*rules.Table) *rules.Table) (rules.Ruleset, error) {
@@ -160,7 +162,7 @@ func (legacyBackend) Remove(ns *netns.NS) (removed bool, err error) {
 // conntrack zone that raw assigns. If a table cannot be replaced, it continues with the other
 // tables.
 func removeLegacy() (bool, error) {
-	current, err := readLegacy(ownRules)
+	current, err := readLegacy(sluiceRules)
 	if err != nil {
 		return false, err
 	}

@@ -136,7 +136,7 @@ func (nftBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Plan, err
 		if err != nil {
 			return Plan{}, err
 		}
-		return nftPlan(nft.Created, transaction), nil
+		return newNFTPlan(nft.Created, transaction), nil
 	}
 	outcome, transaction, err := nft.Plan(ns, rs)
 	if err != nil {
@@ -146,14 +146,14 @@ func (nftBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Plan, err
 	if err != nil {
 		return Plan{}, err
 	}
-	p := nftPlan(outcome, transaction)
+	p := newNFTPlan(outcome, transaction)
 	if len(old) > 0 {
 		p.Outcome = nft.Replaced
 	}
 	return p, nil
 }
 
-func nftPlan(outcome nft.Outcome, t *nft.Transaction) Plan {
+func newNFTPlan(outcome nft.Outcome, t *nft.Transaction) Plan {
 	p := Plan{Backend: BackendNFT, Outcome: outcome}
 	if t != nil {
 		p.Text, p.Bytes = t.String(), len(t.Bytes())
@@ -228,7 +228,7 @@ func (nftBackend) Remove(ns *netns.NS) (removed bool, err error) {
 func legacyTables(ns *netns.NS) ([]rules.Table, error) {
 	var tables []rules.Table
 	err := inNamespace(ns, func() error {
-		current, err := readLegacy(ownRules)
+		current, err := readLegacy(sluiceRules)
 		tables = current.list()
 		return err
 	})

@@ -101,10 +101,10 @@ func actionOf(family rules.Family, r *xtables.Rule) rules.Action {
 // decodeHeader converts the matches of the rule header.
 func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 	d := headerDecoder{invert: h.Invert}
-	d.iface(h.In, false, xtables.InvertIn)
-	d.iface(h.Out, true, xtables.InvertOut)
-	d.address(h.Source, rules.Source, xtables.InvertSource)
-	d.address(h.Destination, rules.Destination, xtables.InvertDestination)
+	d.addInterface(h.In, false, xtables.InvertIn)
+	d.addInterface(h.Out, true, xtables.InvertOut)
+	d.addAddress(h.Source, rules.Source, xtables.InvertSource)
+	d.addAddress(h.Destination, rules.Destination, xtables.InvertDestination)
 	flags, known := h.Flags&^xtables.FlagGoto4, uint8(xtables.FlagFragment4)
 	hasProtocol, tos := h.Protocol != 0, ""
 	if family == rules.IPv6 {
@@ -113,7 +113,7 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 		tos = fmt.Sprintf(", type of service 0x%x", h.TOS)
 	}
 	if hasProtocol {
-		d.protocol(h.Protocol)
+		d.addProtocol(h.Protocol)
 	}
 	if flags != 0 || d.invert != 0 {
 		// These are fragments, the type of service of IPv6, or inversions without a match. The
@@ -123,7 +123,7 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 		if flags&^known != 0 || d.invert&^knownInverts != 0 {
 			effect = rules.AnyEffect
 		}
-		d.unknown(effect, "header flags 0x%x, inversion flags 0x%x%s", flags, d.invert, tos)
+		d.addUnknown(effect, "header flags 0x%x, inversion flags 0x%x%s", flags, d.invert, tos)
 	}
 	return d.matches
 }
@@ -139,8 +139,8 @@ type headerDecoder struct {
 	invert  uint8
 }
 
-// unknown adds an unknown match. The text must identify it completely.
-func (d *headerDecoder) unknown(effect rules.Effect, format string, args ...any) {
+// addUnknown adds an unknown match. The text must identify it completely.
+func (d *headerDecoder) addUnknown(effect rules.Effect, format string, args ...any) {
 	d.matches = append(d.matches, rules.Unknown{
 		Text: fmt.Sprintf(format, args...), Effect: effect,
 		Ignores: rules.AllInputs &^ (rules.HeaderInput | rules.InterfaceInput),
@@ -162,8 +162,8 @@ func (d *headerDecoder) takeInverted(bit uint8) bool {
 	return isSet
 }
 
-// iface converts an interface. The mask shows whether the name is complete or a prefix.
-func (d *headerDecoder) iface(i xtables.Interface, out bool, invert uint8) {
+// addInterface converts an interface. The mask shows whether the name is complete or a prefix.
+func (d *headerDecoder) addInterface(i xtables.Interface, out bool, invert uint8) {
 	length := len(i.Mask) - len(bytes.TrimLeft(i.Mask[:], "\xff"))
 	if i.Mask == [len(i.Mask)]byte{} {
 		return
@@ -172,7 +172,7 @@ func (d *headerDecoder) iface(i xtables.Interface, out bool, invert uint8) {
 	if !isComplete && length == len(i.Name) || len(bytes.Trim(i.Mask[length:], "\x00")) != 0 ||
 		isComplete && len(name)+1 != length {
 		direction := map[bool]string{false: "incoming", true: "outgoing"}[out]
-		d.unknown(rules.Reads, "%s%s interface %q, mask %x", d.takeNot(invert), direction, i.Name,
+		d.addUnknown(rules.Reads, "%s%s interface %q, mask %x", d.takeNot(invert), direction, i.Name,
 			i.Mask)
 		return
 	}
@@ -182,8 +182,8 @@ func (d *headerDecoder) iface(i xtables.Interface, out bool, invert uint8) {
 	})
 }
 
-// address converts an address and its mask, which is usually a prefix.
-func (d *headerDecoder) address(a xtables.Address, side rules.Side, invert uint8) {
+// addAddress converts an address and its mask, which is usually a prefix.
+func (d *headerDecoder) addAddress(a xtables.Address, side rules.Side, invert uint8) {
 	if a.Mask.IsUnspecified() && (a.Addr.IsUnspecified() || a.Addr.Is6()) {
 		// An all-zero mask matches every address; in IPv4 only if the address is also zero
 		// (ip_packet_match, ip6_packet_match).
@@ -195,7 +195,7 @@ func (d *headerDecoder) address(a xtables.Address, side rules.Side, invert uint8
 		name := map[rules.Side]string{
 			rules.Source: "source", rules.Destination: "destination",
 		}[side]
-		d.unknown(rules.Reads, "%s%s address %s, mask %s", d.takeNot(invert), name, a.Addr,
+		d.addUnknown(rules.Reads, "%s%s address %s, mask %s", d.takeNot(invert), name, a.Addr,
 			a.Mask)
 		return
 	}
@@ -204,10 +204,10 @@ func (d *headerDecoder) address(a xtables.Address, side rules.Side, invert uint8
 	})
 }
 
-// protocol converts the transport protocol.
-func (d *headerDecoder) protocol(number uint16) {
+// addProtocol converts the transport protocol.
+func (d *headerDecoder) addProtocol(number uint16) {
 	if number == 0 || number > 255 { // IPv6: 0 matches any, even if inverted (ip6_packet_match)
-		d.unknown(rules.Reads, "%sprotocol %d", d.takeNot(xtables.InvertProtocol), number)
+		d.addUnknown(rules.Reads, "%sprotocol %d", d.takeNot(xtables.InvertProtocol), number)
 		return
 	}
 	d.matches = append(d.matches, rules.MatchProtocol{

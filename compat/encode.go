@@ -139,7 +139,7 @@ func (e *headerEncoder) addInterface(m rules.MatchInterface) error {
 }
 
 // addAddress encodes a prefix in the header. It adds a range that is not a prefix, or a second
-// address of the same side, to the matches that need an extension.
+// addAddress of the same side, to the matches that need an extension.
 func (e *headerEncoder) addAddress(m rules.MatchAddr) error {
 	if m.Family() != e.family {
 		return fmt.Errorf("the address is not of family %s", e.family)

@@ -87,7 +87,7 @@ func WithGate() rules.Table { return *withGate(rules.IPv4, nil, notEstablished()
 // reports whether there are further steps.
 func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err error) {
 	err = ns.Do(func() error {
-		live, err := readLegacy(ownRules)
+		live, err := readLegacy(sluiceRules)
 		if err != nil {
 			return err
 		}

@@ -25,13 +25,13 @@ const maxAttempts = 20
 // replaced, RemoveIstio continues with the next table. It needs the privileges of [xtables.Tables]
 // and [xtables.Replace].
 func RemoveIstio(ns *netns.NS) ([]string, error) {
-	return inEachTable(ns, "remove", removeFrom)
+	return inEachTable(ns, "remove", removeFromTable)
 }
 
 // FindIstio returns one line for each object that RemoveIstio would delete, also if it returns an
 // error. It needs the privileges of [xtables.Tables] and [xtables.Read].
 func FindIstio(ns *netns.NS) ([]string, error) {
-	return inEachTable(ns, "find", findIn)
+	return inEachTable(ns, "find", findInTable)
 }
 
 // inEachTable calls do for each existing table that Istio may have written to, and returns all
@@ -58,8 +58,8 @@ func inEachTable(
 	return lines, errors.Join(errs...)
 }
 
-// findIn returns the lines for Istio's rules in one table.
-func findIn(ns *netns.NS, id xtables.ID) ([]string, error) {
+// findInTable returns the lines for Istio's rules in one table.
+func findInTable(ns *netns.NS, id xtables.ID) ([]string, error) {
 	_, found, err := readWithIstio(ns, id)
 	return linesOf(found), err
 }
@@ -82,8 +82,8 @@ func linesOf(found istio.Leftovers) []string {
 	return lines
 }
 
-// removeFrom deletes Istio's rules from one table.
-func removeFrom(ns *netns.NS, id xtables.ID) (removed []string, err error) {
+// removeFromTable deletes Istio's rules from one table.
+func removeFromTable(ns *netns.NS, id xtables.ID) (removed []string, err error) {
 	for range maxAttempts {
 		var t *xtables.Table
 		var found istio.Leftovers

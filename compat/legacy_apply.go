@@ -97,15 +97,16 @@ func dropTCPBeforeSavedMarks(desired tables) tables {
 // times. It overwrites changes by processes that ignore the lock, except those after its last read.
 func (a *legacyApplier) replace(desired tables) (Result, error) {
 	result := Result{Backend: BackendLegacy, Result: nft.Result{Rules: desired.count()}}
-	selection := ownAndPreceding
+	selection := sluiceAndPrecedingRules
 	for range maxAttempts {
 		current, err := readLegacy(selection)
 		if err != nil {
 			return result, a.writer.undo(err)
 		}
 		// Read the foreign rules before Sluice's jumps in the first attempt only, so that the jumps
-		// are moved at most once: two programs that both move theirs would never stop.
-		selection = ownRules
+		// are moved at most once. Otherwise Sluice and another program that moves its own jumps
+		// would repeat this forever.
+		selection = sluiceRules
 		pending := steps(desired, current)
 		if result.Outcome == "" {
 			result.Outcome = outcomeOf(current, pending)

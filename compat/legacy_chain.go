@@ -25,14 +25,14 @@ type translator struct {
 	changesMark bool // whether a rule changes the mark of packets
 }
 
-// A continuation is the rest of a chain from the index of a rule, and the name of the chain that
-// follows at its end. If the name is empty, the packet leaves Sluice's chains at the end. A
-// continuation determines the outcome of a packet completely, because Sluice's chains continue in
-// each other and never return.
+// A continuation is the rest of a chain from the index of a rule, with the name of the following
+// chain. If that name is empty, a packet leaves Sluice's chains at the end of the chain. A
+// continuation determines the outcome of a packet completely, because Sluice's translated chains
+// never return to each other.
 type continuation struct {
-	chain string
-	rule  int
-	end   string
+	chain     string
+	rule      int
+	following string
 }
 
 // translateBaseChain translates a base chain. It returns the built-in chain that jumps to the
@@ -71,7 +71,7 @@ func (tr *translator) translateChain(next continuation) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name = tr.fillChain(name, list, next.end)
+	name = tr.fillChain(name, list, next.following)
 	tr.chains[next] = name
 	return name, nil
 }
@@ -94,8 +94,9 @@ func (tr *translator) reserveChain(source, suffix string) string {
 	return name
 }
 
-// fillChain sets the rules of a reserved chain, without ineffective rules at the end, and returns
-// its name. If no rules remain, it removes the chain and returns the name of the following chain.
+// fillChain sets the rules of a reserved chain, without the last rules if they have no effect, and
+// returns the name of the chain. If no rules remain, it removes the chain and returns the name of
+// the following chain.
 func (tr *translator) fillChain(name string, list []rules.Rule, end string) string {
 	for len(list) > 0 && len(list[len(list)-1].Actions) == 1 &&
 		list[len(list)-1].Actions[0] == jumpTo(end) {
@@ -125,12 +126,12 @@ func jumpTo(chain string) rules.Action {
 
 // alwaysEnds reports whether the rule ends the chain for every packet.
 func alwaysEnds(r *rules.Rule) bool {
-	return len(r.Matches) == 0 && len(r.Actions) > 0 && isLast(r.Actions[len(r.Actions)-1])
+	return len(r.Matches) == 0 && len(r.Actions) > 0 && endsChain(r.Actions[len(r.Actions)-1])
 }
 
-// isLast reports whether the kernel evaluates no further action and no further rule of the chain
+// endsChain reports whether the kernel evaluates no further action and no further rule of the chain
 // after the action.
-func isLast(a rules.Action) bool {
+func endsChain(a rules.Action) bool {
 	switch a := a.(type) {
 	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo, rules.Reject,
 		rules.TProxyDrop:
@@ -149,7 +150,7 @@ func (tr *translator) translateRules(c *rules.Chain, next continuation) ([]rules
 		var extra []rules.Rule
 		split := false
 		if err == nil && len(r.alternatives) > 0 {
-			extra, split, err = tr.translateRule(r, continuation{c.Name, i + n, next.end})
+			extra, split, err = tr.translateRule(r, continuation{c.Name, i + n, next.following})
 		}
 		if err != nil {
 			return nil, wrapRuleError(c, i, err)
@@ -163,8 +164,8 @@ func (tr *translator) translateRules(c *rules.Chain, next continuation) ([]rules
 	return list, nil
 }
 
-// A ruleError names the rule that cannot be translated. Of nested rules it names only the innermost
-// rule, not the rules that jump to its chain.
+// A ruleError names the rule that cannot be translated. It does not name the rules that jump to the
+// chain of that rule.
 type ruleError struct{ error }
 
 func wrapRuleError(c *rules.Chain, i int, err error) error {
@@ -195,7 +196,7 @@ func (tr *translator) translateRule(
 		}
 	}
 	for i, a := range r.actions {
-		if r.actions[i], err = tr.translateAction(a, next.end, follows); err != nil {
+		if r.actions[i], err = tr.translateAction(a, next.following, follows); err != nil {
 			return nil, false, err
 		}
 	}
@@ -230,7 +231,7 @@ func (tr *translator) translateAction(a rules.Action, end, follows string) (rule
 			follows = end
 		}
 		tr.path = append(tr.path, a.Chain)
-		chain, err := tr.translateChain(continuation{chain: a.Chain, end: follows})
+		chain, err := tr.translateChain(continuation{chain: a.Chain, following: follows})
 		tr.path = tr.path[:len(tr.path)-1]
 		return jumpTo(chain), err
 	}

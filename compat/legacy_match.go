@@ -80,17 +80,17 @@ func (tr *translator) convertMatch(m rules.Match) (matchAlternatives, []rules.Ma
 		}
 		return never, nil, nil
 	case rules.MatchInterface:
-		options, except := interfaces(m)
+		options, except := interfaceConditions(m)
 		return options, except, nil
 	case rules.MatchAddr:
-		options, except := tr.addresses(m)
+		options, except := tr.addressConditions(m)
 		return options, except, nil
 	case rules.MatchProtocol:
 		return always, nil, nil // see protocolConditions
 	case rules.MatchPort:
-		return ports(m), nil, nil
+		return portConditions(m), nil, nil
 	case rules.MatchOwner:
-		options, err := tr.owners(m)
+		options, err := tr.ownerConditions(m)
 		return options, nil, err
 	case rules.MatchTCPFlags:
 		if m.Mask == 0 && m.Value == 0 {
@@ -110,8 +110,9 @@ func negateIf(not bool, c matchAlternatives) matchAlternatives {
 	return always
 }
 
-// oneOf returns an alternative for each condition in list. If not is set, it returns the opposite:
-// the conditions as exceptions, or the negation of a single condition.
+// oneOf returns alternatives that match if one condition in list matches. If not is set, the result
+// matches if no condition matches: it is the negation of a single condition, or contains the
+// conditions as exceptions.
 func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (matchAlternatives, []rules.Match) {
 	if not && len(list) == 1 {
 		return matchAlternatives{{negate(list[0])}}, nil
@@ -130,16 +131,17 @@ func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (matchAlternativ
 	return options, except
 }
 
-// interfaces returns a condition for each name. It omits names that match a prefix in the list.
-func interfaces(m rules.MatchInterface) (matchAlternatives, []rules.Match) {
+// interfaceConditions returns a condition for each name. It omits names that match a prefix in the
+// list.
+func interfaceConditions(m rules.MatchInterface) (matchAlternatives, []rules.Match) {
 	var list []rules.MatchInterface
 	for i, n := range m.Names {
-		covered := false
+		isRedundant := false
 		for j, other := range m.Names {
 			wider := other.Prefix && other.Contains(n.Name) && (other != n || j < i)
-			covered = covered || wider || other == n && j < i
+			isRedundant = isRedundant || wider || other == n && j < i
 		}
-		if !covered {
+		if !isRedundant {
 			list = append(list, rules.MatchInterface{Out: m.Out, Names: []rules.InterfaceName{n}})
 		}
 	}
@@ -149,8 +151,8 @@ func interfaces(m rules.MatchInterface) (matchAlternatives, []rules.Match) {
 	})
 }
 
-// addresses returns a condition for each prefix.
-func (tr *translator) addresses(m rules.MatchAddr) (matchAlternatives, []rules.Match) {
+// addressConditions returns a condition for each prefix.
+func (tr *translator) addressConditions(m rules.MatchAddr) (matchAlternatives, []rules.Match) {
 	if m.Family() != tr.family {
 		return never, nil
 	}
@@ -171,9 +173,9 @@ func (tr *translator) addresses(m rules.MatchAddr) (matchAlternatives, []rules.M
 	})
 }
 
-// owners returns a condition for each range of ids. If the match is negated, one rule contains all
-// conditions.
-func (tr *translator) owners(m rules.MatchOwner) (matchAlternatives, error) {
+// ownerConditions returns a condition for each range of ids. If the match is negated, one rule
+// contains all conditions.
+func (tr *translator) ownerConditions(m rules.MatchOwner) (matchAlternatives, error) {
 	if tr.position.hook != rules.Output && tr.position.hook != rules.Postrouting {
 		return nil, fmt.Errorf("%s at %s: xtables supports owners at output and postrouting only", m,
 			tr.position.hook)
@@ -195,8 +197,8 @@ func (tr *translator) owners(m rules.MatchOwner) (matchAlternatives, error) {
 	return matchAlternatives{all}, nil
 }
 
-// ports returns conditions of up to 15 ports each, the maximum of a multiport match.
-func ports(m rules.MatchPort) matchAlternatives {
+// portConditions returns conditions of up to 15 ports each, the maximum of a multiport match.
+func portConditions(m rules.MatchPort) matchAlternatives {
 	if slices.Equal(m.Ports, []rules.PortRange{{First: 0, Last: 1<<16 - 1}}) {
 		return negateIf(m.Not, always)
 	}
@@ -206,8 +208,8 @@ func ports(m rules.MatchPort) matchAlternatives {
 		for xt.Slots(rest[:n]) > xt.MaxSlots {
 			n--
 		}
-		part := rules.MatchPort{Side: m.Side, Not: m.Not, Ports: rest[:n:n]}
-		options, all = append(options, []rules.Match{part}), append(all, part)
+		match := rules.MatchPort{Side: m.Side, Not: m.Not, Ports: rest[:n:n]}
+		options, all = append(options, []rules.Match{match}), append(all, match)
 		rest = rest[n:]
 	}
 	if m.Not {

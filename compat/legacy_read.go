@@ -12,7 +12,7 @@ import (
 )
 
 // readLegacy returns the selected rules of the tables of iptables-legacy in the namespace of the
-// thread. selection is ownRules or ownAndPreceding. readLegacy creates no table.
+// thread. selection is sluiceRules or sluiceAndPrecedingRules. readLegacy creates no table.
 func readLegacy(selection func(*rules.Table) *rules.Table) (tables, error) {
 	ids, err := xtables.Tables(nil)
 	if err != nil {
@@ -37,21 +37,21 @@ func readLegacy(selection func(*rules.Table) *rules.Table) (tables, error) {
 	return found, nil
 }
 
-// ownRules returns Sluice's chains of a table, and the rules of other chains that jump to Sluice's
-// chains, without policies. It returns nil if the table has none.
-func ownRules(t *rules.Table) *rules.Table {
-	return selectOwn(t, func(list []rules.Rule) []rules.Rule {
+// sluiceRules returns Sluice's chains of a table, and the rules of other chains that jump to
+// Sluice's chains, without policies. It returns nil if the table has none.
+func sluiceRules(t *rules.Table) *rules.Table {
+	return selectSluiceRules(t, func(list []rules.Rule) []rules.Rule {
 		return slices.DeleteFunc(slices.Clone(list), func(r rules.Rule) bool {
 			return !JumpsToSluice(&r)
 		})
 	})
 }
 
-// ownAndPreceding returns the result of ownRules, and the foreign rules that precede a jump to
-// Sluice's chains. A preceding rule may end the chain, so that packets do not reach the jump. Rules
-// that mark packets for tracing never end a chain, and are omitted.
-func ownAndPreceding(t *rules.Table) *rules.Table {
-	return selectOwn(t, func(list []rules.Rule) []rules.Rule {
+// sluiceAndPrecedingRules returns the result of sluiceRules, and the foreign rules that precede a
+// jump to Sluice's chains. A preceding rule may end the chain, so that packets do not reach the
+// jump. It omits rules that mark packets for tracing, because they never end a chain.
+func sluiceAndPrecedingRules(t *rules.Table) *rules.Table {
+	return selectSluiceRules(t, func(list []rules.Rule) []rules.Rule {
 		for i := range slices.Backward(list) {
 			if JumpsToSluice(&list[i]) {
 				return slices.DeleteFunc(slices.Clone(list[:i+1]), func(r rules.Rule) bool {
@@ -63,10 +63,10 @@ func ownAndPreceding(t *rules.Table) *rules.Table {
 	})
 }
 
-// selectOwn returns a table with Sluice's chains, and with the selected rules of other chains. It
-// returns nil if there are none.
-func selectOwn(t *rules.Table, selection func([]rules.Rule) []rules.Rule) *rules.Table {
-	own := rules.Table{Family: t.Family, Name: t.Name}
+// selectSluiceRules returns a table with Sluice's chains, and with the selected rules of other
+// chains. It returns nil if there are none.
+func selectSluiceRules(t *rules.Table, selection func([]rules.Rule) []rules.Rule) *rules.Table {
+	selected := rules.Table{Family: t.Family, Name: t.Name}
 	for _, c := range t.Chains {
 		if !IsSluiceChain(c.Name) {
 			if c.Rules = selection(c.Rules); len(c.Rules) == 0 {
@@ -77,12 +77,12 @@ func selectOwn(t *rules.Table, selection func([]rules.Rule) []rules.Rule) *rules
 			c.Base = new(*c.Base)
 			c.Base.Drop = false
 		}
-		own.Chains = append(own.Chains, c)
+		selected.Chains = append(selected.Chains, c)
 	}
-	if len(own.Chains) == 0 {
+	if len(selected.Chains) == 0 {
 		return nil
 	}
-	return &own
+	return &selected
 }
 
 // IsSluiceChain reports whether a chain of iptables-legacy is a chain of Sluice, by its name.

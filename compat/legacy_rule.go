@@ -40,7 +40,7 @@ func (tr *translator) readRule(list []rules.Rule) (ruleParts, int, error) {
 		}
 		_, restores := a.(rules.RestoreMark)
 		_, jumps := a.(rules.Jump)
-		if i < len(actions)-1 && (isLast(a) || restores || jumps) {
+		if i < len(actions)-1 && (endsChain(a) || restores || jumps) {
 			return parts, n, fmt.Errorf("%s before %s", a, actions[i+1])
 		}
 		parts.actions = append(parts.actions, a)
@@ -82,7 +82,7 @@ func withoutCount(actions []rules.Action) []rules.Action {
 // checkAction returns an error if xtables does not support the action in the table or at the hook.
 // It records whether an action changes the packet's mark.
 func (tr *translator) checkAction(a rules.Action) error {
-	only := func(table string) error {
+	requireTable := func(table string) error {
 		if tr.position.table != table {
 			return fmt.Errorf("%s in table %s: xtables supports it in table %s only", a,
 				tr.position.table, table)
@@ -91,17 +91,17 @@ func (tr *translator) checkAction(a rules.Action) error {
 	}
 	switch a := a.(type) {
 	case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo:
-		return only("nat")
+		return requireTable("nat")
 	case rules.SetZone, rules.Notrack:
-		return only("raw")
+		return requireTable("raw")
 	case rules.Reject:
-		return only("filter")
+		return requireTable("filter")
 	case rules.TProxyDrop:
 		if tr.position.hook != rules.Prerouting {
 			return fmt.Errorf("%s at %s: xtables supports it at prerouting only", a,
 				tr.position.hook)
 		}
-		return only("mangle")
+		return requireTable("mangle")
 	case rules.TProxy:
 		return errors.New("a tproxy rule must be followed by a rule that drops the same packets," +
 			" because TPROXY in xtables drops packets without a listener")
@@ -127,7 +127,7 @@ func (tr *translator) checkAction(a rules.Action) error {
 func checkProtocol(r ruleParts) error {
 	for _, a := range r.actions {
 		for _, matches := range r.alternatives {
-			if needsPorts(a) && !slices.ContainsFunc(matches, hasPorts) {
+			if needsPorts(a) && !slices.ContainsFunc(matches, isTCPOrUDP) {
 				return fmt.Errorf("%s needs a match of the protocol TCP or UDP", a)
 			}
 		}
@@ -155,7 +155,7 @@ func (r *ruleParts) protocolAlternatives() matchAlternatives {
 		m := rules.MatchProtocol{Protocols: []rules.Protocol{p}}
 		has := slices.ContainsFunc(r.alternatives, func(matches []rules.Match) bool {
 			return slices.ContainsFunc(matches, func(other rules.Match) bool {
-				return isOnly(other, p)
+				return matchesOnly(other, p)
 			})
 		})
 		if has {
@@ -165,14 +165,14 @@ func (r *ruleParts) protocolAlternatives() matchAlternatives {
 	return list
 }
 
-// isOnly reports whether the match matches exactly the packets of the protocol.
-func isOnly(m rules.Match, p rules.Protocol) bool {
+// matchesOnly reports whether the match matches exactly the packets of the protocol.
+func matchesOnly(m rules.Match, p rules.Protocol) bool {
 	match, ok := m.(rules.MatchProtocol)
 	return ok && !match.Not && slices.Equal(match.Protocols, []rules.Protocol{p})
 }
 
-// hasPorts reports whether the match matches only TCP packets or only UDP packets.
-func hasPorts(m rules.Match) bool {
+// isTCPOrUDP reports whether the match matches only TCP packets or only UDP packets.
+func isTCPOrUDP(m rules.Match) bool {
 	p, ok := m.(rules.MatchProtocol)
 	return ok && !p.Not && len(p.Protocols) == 1 && (p.Protocols[0] == rules.TCP ||
 		p.Protocols[0] == rules.UDP)

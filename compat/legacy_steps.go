@@ -82,20 +82,20 @@ func familySteps(f rules.Family, desired, current tables) []step {
 		return !sameTable(desired[id], current[id])
 	}
 	hasRules := func(name string) bool { return current[xtables.ID{Family: f, Name: name}] != nil }
-	gated := changed("mangle") && changed("nat") && (hasRules("mangle") || hasRules("nat"))
+	needsGate := changed("mangle") && changed("nat") && (hasRules("mangle") || hasRules("nat"))
 	for _, name := range kernelTables {
 		if !changed(name) {
 			continue
 		}
 		id := xtables.ID{Family: f, Name: name}
 		s := step{id: id, desired: desired[id]}
-		if name == "mangle" && gated {
+		if name == "mangle" && needsGate {
 			s.desired = withGate(f, s.desired, notEstablished())
 		}
-		s.hasGate = gated && name != "raw"
+		s.hasGate = needsGate && name != "raw"
 		list = append(list, s)
 	}
-	if gated {
+	if needsGate {
 		id := xtables.ID{Family: f, Name: "mangle"}
 		list = append(list, step{id: id, desired: desired[id]})
 	}
@@ -142,33 +142,34 @@ var gateHooks = []struct {
 // drops the packets that satisfy the given matches, and at output the packets of new TCP
 // connections. The table may be nil. If it already has the gate, withGate returns it unchanged.
 func withGate(f rules.Family, t *rules.Table, prerouting []rules.Match) *rules.Table {
-	gated := rules.Table{Family: f, Name: "mangle"}
+	result := rules.Table{Family: f, Name: "mangle"}
 	if t != nil {
 		if t.Chain(gateChain) != nil {
 			return t
 		}
-		gated.Chains = slices.Clone(t.Chains)
+		result.Chains = slices.Clone(t.Chains)
 	}
-	for _, at := range gateHooks {
+	for _, position := range gateHooks {
 		jump := rules.Rule{
 			Matches: notEstablished(), Actions: []rules.Action{rules.Jump{Chain: gateChain}},
 		}
-		if at.hook == rules.Prerouting {
+		if position.hook == rules.Prerouting {
 			jump.Matches = prerouting
 		}
-		if c := gated.Chain(at.chain); c != nil {
+		if c := result.Chain(position.chain); c != nil {
 			c.Rules = append([]rules.Rule{jump}, c.Rules...)
 			continue
 		}
-		gated.Chains = append(gated.Chains, rules.Chain{
-			Name: at.chain, Base: save.Base("mangle", at.hook, false), Rules: []rules.Rule{jump},
+		result.Chains = append(result.Chains, rules.Chain{
+			Name: position.chain, Base: save.Base("mangle", position.hook, false),
+			Rules: []rules.Rule{jump},
 		})
 	}
-	gated.Chains = append(gated.Chains, rules.Chain{Name: gateChain, Rules: []rules.Rule{{
+	result.Chains = append(result.Chains, rules.Chain{Name: gateChain, Rules: []rules.Rule{{
 		Matches: anyTCP(),
 		Actions: []rules.Action{rules.Drop},
 	}}})
-	return &gated
+	return &result
 }
 
 // SavesMarks reports whether the table copies marks of packets to their connections. If two

@@ -24,7 +24,7 @@ type Marks struct {
 // MarkTraces marks packets for tracing with the target TRACE in the chain [trace.Chain] of the
 // table raw of iptables-legacy, for kernels without nf_tables, where [trace.Open] does not work.
 // Packets traverse raw before conntrack. New connections are therefore recognized only for TCP, by
-// the flag SYN; of other protocols all packets are marked. If the process is killed, the rules
+// the flag SYN. For other protocols, all packets are marked. If the process is killed, the rules
 // remain until [UnmarkTraces] removes them.
 func MarkTraces(ns *netns.NS, o trace.Options) (*Marks, error) {
 	unlock, err := trace.LockSession(ns)
@@ -149,12 +149,12 @@ func traceMarks(f rules.Family, o trace.Options) (encodedRules, error) {
 		chain.rules = append(chain.rules, rule)
 	}
 	marks.chains = []encodedChain{chain}
-	for _, at := range gateHooks {
-		if !o.Filter.HasHook(at.hook) {
+	for _, position := range gateHooks {
+		if !o.Filter.HasHook(position.hook) {
 			continue
 		}
 		jump := rules.Rule{Actions: []rules.Action{rules.Jump{Chain: trace.Chain}}}
-		if at.hook == rules.Prerouting {
+		if position.hook == rules.Prerouting {
 			// A packet from lo has already traversed the chain OUTPUT, which marks it.
 			jump.Matches = []rules.Match{rules.MatchInterface{
 				Not: true, Names: []rules.InterfaceName{{Name: "lo"}},
@@ -164,7 +164,7 @@ func traceMarks(f rules.Family, o trace.Options) (encodedRules, error) {
 		if err != nil {
 			return marks, err
 		}
-		marks.jumps = append(marks.jumps, jumpRule{chain: at.chain, rule: rule})
+		marks.jumps = append(marks.jumps, jumpRule{chain: position.chain, rule: rule})
 	}
 	return marks, nil
 }

@@ -105,7 +105,7 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 		var after namespaceState
 		after, err = readNamespaceState(ns, origin)
 		if err == nil && before.equal(after) && after.listAllChains(rs) {
-			live := after.live(rs, origin)
+			live := after.toLive(rs, origin)
 			if live.LoopbackName, err = route.LoopbackName(ns); err != nil {
 				return Live{}, err
 			}
@@ -178,7 +178,7 @@ func (s namespaceState) listAllChains(rs rules.Ruleset) bool {
 	for _, h := range liveHooks {
 		for _, c := range rs.BaseChains(h) {
 			if s.hooks != nil && c.Chain.Base.Type != rules.NAT &&
-				!o.has(h, chainID{
+				!o.listsChain(h, chainID{
 					table: c.Table.Name, chain: c.Chain.Name, family: c.Table.Family,
 				}) {
 				return false
@@ -188,8 +188,8 @@ func (s namespaceState) listAllChains(rs rules.Ruleset) bool {
 	return true
 }
 
-// live returns the result of ReadLive. rs contains the tables of nf_tables and the routing.
-func (s namespaceState) live(rs rules.Ruleset, origin Origin) Live {
+// toLive returns the result of ReadLive. rs contains the tables of nf_tables and the routing.
+func (s namespaceState) toLive(rs rules.Ruleset, origin Origin) Live {
 	for i := range rs.Tables {
 		if t := &rs.Tables[i]; isIPTablesNFT(t) {
 			t.Comment = "iptables-nft"

@@ -53,8 +53,8 @@ func newHookOrder(lists []nft.HookList) hookOrder {
 	return o
 }
 
-// has reports whether a chain is listed in each of its families.
-func (o hookOrder) has(h rules.Hook, id chainID) bool {
+// listsChain reports whether a chain is listed in each of its families.
+func (o hookOrder) listsChain(h rules.Hook, id chainID) bool {
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		if id.family == rules.Inet || id.family == f {
 			if _, ok := o.position(f, h, id); !ok {

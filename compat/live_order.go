@@ -58,12 +58,12 @@ func orderLive(rs *rules.Ruleset, firstLegacy int, order hookOrder) []Ambiguity 
 				n = len(chains)
 			}
 			p := liveOrder{chains: chains[:n], legacy: legacy, hook: h, hooks: order}
-			open := p.arrange()
+			unordered := p.arrange()
 			if position == rules.ConntrackPriority {
-				open = p.arrangeAroundConntrack(open)
+				unordered = p.arrangeAroundConntrack(unordered)
 			}
-			if len(open) > 0 {
-				unknown = append(unknown, Ambiguity{h, open})
+			if len(unordered) > 0 {
+				unknown = append(unknown, Ambiguity{h, unordered})
 			}
 			chains = chains[n:]
 		}
@@ -77,7 +77,7 @@ type liveOrder struct {
 	legacy map[*rules.Table]bool
 	hook   rules.Hook
 	hooks  hookOrder
-	// following contains a bit set for each chain: the chains that are known to run after it.
+	// following contains a bit set for each chain, with the chains that are known to run after it.
 	following []big.Int
 }
 
@@ -87,24 +87,24 @@ func (p *liveOrder) arrange() []rules.ChainRef {
 		return nil
 	}
 	p.compareAll()
-	var open []rules.ChainRef
-	for order, next := range p.sorted() {
+	var unordered []rules.ChainRef
+	for order, next := range p.sortIndexes() {
 		c := p.chains[next]
 		c.Chain.Base.Order = order
 		if p.isAmbiguous(next) {
-			open = append(open, c)
+			unordered = append(unordered, c)
 		}
 	}
-	return open
+	return unordered
 }
 
 // arrangeAroundConntrack makes the Order of sorted chains negative for chains before conntrack, and
-// positive for chains after it. If the side of one chain is unknown, it sets all orders to 0 and
-// returns the chains whose order then matters. Otherwise it returns open.
-func (p *liveOrder) arrangeAroundConntrack(open []rules.ChainRef) []rules.ChainRef {
+// positive for chains after conntrack, and returns unordered. If it is unknown whether a chain runs
+// before conntrack, it sets all orders to 0, and returns the chains with rules or policy drop.
+func (p *liveOrder) arrangeAroundConntrack(unordered []rules.ChainRef) []rules.ChainRef {
 	before, known := 0, true
 	for _, c := range p.chains {
-		switch p.hooks.sideOfConntrack(p.hook, p.id(c)) {
+		switch p.hooks.sideOfConntrack(p.hook, p.idOf(c)) {
 		case -1:
 			before++
 		case 0:
@@ -123,15 +123,15 @@ func (p *liveOrder) arrangeAroundConntrack(open []rules.ChainRef) []rules.ChainR
 		}
 	}
 	if known || len(p.chains) < 2 {
-		return open
+		return unordered
 	}
-	open = slices.DeleteFunc(slices.Clone(p.chains), func(c rules.ChainRef) bool {
+	unordered = slices.DeleteFunc(slices.Clone(p.chains), func(c rules.ChainRef) bool {
 		return !hasEffect(c)
 	})
-	if len(open) < 2 {
+	if len(unordered) < 2 {
 		return nil
 	}
-	return open
+	return unordered
 }
 
 // compareAll compares all pairs of chains. It uses bit sets, because a hook may have a thousand
@@ -160,9 +160,9 @@ func (p *liveOrder) compareAll() {
 // runsBefore reports whether the first chain is known to run before the second.
 func (p *liveOrder) runsBefore(i, j int) bool { return p.following[i].Bit(j) == 1 }
 
-// sorted returns the indexes of the chains in their order. Each is the first remaining chain that
-// no other remaining chain precedes.
-func (p *liveOrder) sorted() []int {
+// sortIndexes returns the indexes of the chains in their order. The next chain is always the first
+// remaining chain that no other remaining chain precedes.
+func (p *liveOrder) sortIndexes() []int {
 	n := len(p.chains)
 	preceding := make([]int, n) // for each chain, the number of remaining chains that precede it
 	for i := range n {
@@ -210,14 +210,14 @@ func meetSamePackets(a, b rules.ChainRef) bool {
 		a.Table.Family == b.Table.Family
 }
 
-// hasEffect reports whether the chain has an effect on packets.
+// hasEffect reports whether the chain has rules or drops packets by its policy.
 func hasEffect(c rules.ChainRef) bool { return len(c.Chain.Rules) > 0 || c.Chain.Base.Drop }
 
 // A chainPosition is the position of a chain in its table and in the kernel's lists of hook
 // functions.
 type chainPosition struct {
 	index  int // in its table
-	listed [2]struct {
+	inList [2]struct {
 		position int
 		ok       bool
 	} // by family
@@ -234,10 +234,11 @@ func (p *liveOrder) positions() []chainPosition {
 				indexes[c.Table][&c.Table.Chains[j]] = j
 			}
 		}
-		at := &positions[i]
-		at.index = indexes[c.Table][c.Chain]
+		position := &positions[i]
+		position.index = indexes[c.Table][c.Chain]
 		for k, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-			at.listed[k].position, at.listed[k].ok = p.hooks.position(f, p.hook, p.id(c))
+			in := &position.inList[k]
+			in.position, in.ok = p.hooks.position(f, p.hook, p.idOf(c))
 		}
 	}
 	return positions
@@ -252,11 +253,12 @@ func (p *liveOrder) isKnownBefore(i, j int, positions []chainPosition) bool {
 	case bothNAT && x.Priority != y.Priority:
 		return x.Priority < y.Priority
 	case a.Table == b.Table && (bothNAT || x.Type != rules.NAT && y.Type != rules.NAT):
-		// A table lists its chains in the order of their creation, and the last one runs first.
+		// A table lists its chains in the order of their creation. The chain created last runs
+		// first.
 		return positions[i].index > positions[j].index
 	}
-	for family, first := range positions[i].listed {
-		second := positions[j].listed[family]
+	for family, first := range positions[i].inList {
+		second := positions[j].inList[family]
 		if first.ok && second.ok && first.position < second.position {
 			return true
 		}
@@ -264,8 +266,8 @@ func (p *liveOrder) isKnownBefore(i, j int, positions []chainPosition) bool {
 	return false
 }
 
-// id returns the ID of the chain in hookOrder.
-func (p *liveOrder) id(c rules.ChainRef) chainID {
+// idOf returns the ID of the chain in hookOrder.
+func (p *liveOrder) idOf(c rules.ChainRef) chainID {
 	id := chainID{family: c.Table.Family, table: c.Table.Name, nat: c.Chain.Base.Type == rules.NAT}
 	if !p.legacy[c.Table] {
 		id.chain = c.Chain.Name

@@ -41,15 +41,15 @@ func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 	if err != nil {
 		return nil, err
 	}
-	probed.Lock()
-	defer probed.Unlock()
-	if err := probed.probe(needed); err != nil {
+	probeCache.Lock()
+	defer probeCache.Unlock()
+	if err := probeCache.probe(needed); err != nil {
 		return nil, fmt.Errorf("probe the kernel's iptables-legacy features: %w", err)
 	}
 	var support []nft.Support
 	for _, f := range needed {
 		s := nft.Support{Feature: describeFeature(f)}
-		if err := probed.errs[f]; err != nil {
+		if err := probeCache.errs[f]; err != nil {
 			if errors.Is(err, unix.ENOPROTOOPT) {
 				s.Feature = describeFamily(f.Family)
 			}
@@ -99,8 +99,8 @@ func featuresOf(desired tables) ([]xtables.Feature, error) {
 	return features, nil
 }
 
-// probed caches the results by feature. A nil error means that the kernel supports the feature.
-var probed featureCache
+// probeCache caches the results by feature. A nil error means that the kernel supports the feature.
+var probeCache featureCache
 
 type featureCache struct {
 	sync.Mutex

@@ -33,7 +33,7 @@ func (d *diagnosis) missingNFT() []nft.Feature {
 	}
 	var missing []nft.Feature
 	for _, s := range d.Features {
-		if s.Err != nil && d.needs(s.Feature) {
+		if s.Err != nil && d.needsFeature(s.Feature) {
 			missing = append(missing, s.Feature)
 		}
 	}

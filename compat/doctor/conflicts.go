@@ -13,8 +13,8 @@ import (
 
 // A sample is the first packet of a typical connection.
 type sample struct {
-	kind   string
-	packet rules.Packet
+	description string
+	packet      rules.Packet
 }
 
 // samples returns typical packets of a mesh in the captured families.
@@ -125,7 +125,7 @@ func (d *diagnosis) checkConflicts() {
 		if trace.Exhausted != "" {
 			d.add("rules", Warning,
 				fmt.Sprintf("whether foreign rules change the outcome of %s cannot be decided: %s",
-					s.kind, trace.Exhausted),
+					s.description, trace.Exhausted),
 				"run rules explain --live to follow one connection with a larger budget")
 			return
 		}
@@ -150,7 +150,7 @@ func (d *diagnosis) checkConflicts() {
 		d.add("rules", severity,
 			fmt.Sprintf(
 				"%s (%s): with these parameters alone the packet is %s; with foreign rules %s",
-				s.kind, s.packet, d.outcomeText(alone), d.actualText(trace)), next)
+				s.description, s.packet, d.outcomeText(alone), d.actualText(trace)), next)
 	}
 	if !foundConflict && !d.bypasses() {
 		d.add("rules", OK, "foreign rules in nf_tables do not affect the tested connections", "")

@@ -115,11 +115,11 @@ func (d *diagnosis) run() []Finding {
 	d.checkForeignEffect()
 	d.checkPrograms()
 	d.checkRawSockets()
-	return d.sorted()
+	return d.sortFindings()
 }
 
-// sorted returns the findings, the most severe first.
-func (d *diagnosis) sorted() []Finding {
+// sortFindings returns the findings, the most severe first.
+func (d *diagnosis) sortFindings() []Finding {
 	slices.SortStableFunc(d.findings, func(a, b Finding) int {
 		return cmp.Compare(slices.Index(severities, a.Severity),
 			slices.Index(severities, b.Severity))

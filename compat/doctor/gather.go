@@ -28,15 +28,15 @@ import (
 // returns the facts that any process may read.
 func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
 	var f Facts
-	f.Kernel = release()
+	f.Kernel = kernelRelease()
 	f.Features, f.FeaturesErr = nft.Probe()
 	ruleset, err := nft.ReadAll(ns)
 	f.Tables, f.TablesErr = ruleset.Tables, err
 	err = ns.Do(func() error {
-		f.Settings, f.SettingsErr = settings()
+		f.Settings, f.SettingsErr = readSettings()
 		f.InterfacesErr = f.readNetwork()
-		f.Legacy, f.LegacyErr = legacyTables()
-		f.Sockets, f.SocketsErr = rawSockets()
+		f.Legacy, f.LegacyErr = readLegacyTables()
+		f.Sockets, f.SocketsErr = readRawSockets()
 		return nil
 	})
 	if err != nil {
@@ -60,8 +60,8 @@ func foreignEffect(ns *netns.NS, desired rules.Ruleset) *ForeignEffect {
 	return found
 }
 
-// release returns the release of the running kernel, as uname -r does.
-func release() string {
+// kernelRelease returns the release of the running kernel, as uname -r does.
+func kernelRelease() string {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return "of unknown release"
@@ -74,8 +74,8 @@ const (
 	sysctlDir = procDir + "/sys/net"
 )
 
-// settings returns the relevant sysctls of the thread's namespace.
-func settings() (map[string]string, error) {
+// readSettings returns the relevant sysctls of the thread's namespace.
+func readSettings() (map[string]string, error) {
 	if _, err := os.Stat(sysctlDir); err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (f *Facts) readNetwork() error {
 		return fmt.Errorf("open route netlink socket: %w", err)
 	}
 	defer h.Close()
-	// Ignore that a dump was interrupted: it only may lack the most recent changes.
+	// Ignore that a dump was interrupted: the dump may only lack the most recent changes.
 	listError := func(subject string, err error) error {
 		if err == nil || errors.Is(err, netlink.ErrDumpInterrupted) {
 			return nil

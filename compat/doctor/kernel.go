@@ -20,7 +20,7 @@ func (d *diagnosis) checkKernel() {
 		verdict := fmt.Sprintf("Linux %s lacks %s", d.Kernel, s.Feature.Name)
 		switch {
 		case s.Err == nil:
-		case !d.needs(s.Feature):
+		case !d.needsFeature(s.Feature):
 			d.add("kernel", Note, verdict+"; these parameters do not need it", "")
 		case d.usesLegacy():
 			isMissing = true
@@ -44,8 +44,8 @@ func kernelWith(f nft.Feature) string {
 // runAsRoot is the remedy for missing privileges to probe the kernel.
 const runAsRoot = "run rules doctor as root to determine the kernel's features"
 
-// needs reports whether the parameters need a feature.
-func (d *diagnosis) needs(f nft.Feature) bool {
+// needsFeature reports whether the parameters need a feature.
+func (d *diagnosis) needsFeature(f nft.Feature) bool {
 	r := &d.redirect
 	switch f {
 	case nft.FeatureTProxy:

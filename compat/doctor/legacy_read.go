@@ -7,10 +7,10 @@ import (
 	"github.com/sluice-mesh/sluice/compat/xtables"
 )
 
-// legacyTables returns the existing tables of iptables-legacy and ip6tables-legacy in the thread's
-// namespace. Unlike iptables-legacy-save it does not create tables. If the list of tables is
-// incomplete, it returns the tables found so far with the error.
-func legacyTables() ([]LegacyTable, error) {
+// readLegacyTables returns the existing tables of iptables-legacy and ip6tables-legacy in the
+// thread's namespace. Unlike iptables-legacy-save it does not create tables. If the list of tables
+// is incomplete, it returns the tables found so far with the error.
+func readLegacyTables() ([]LegacyTable, error) {
 	ids, listErr := xtables.Tables(nil)
 	var found []LegacyTable
 	for _, id := range ids {

@@ -42,10 +42,10 @@ func DiagnoseNode(f NodeFacts, h rules.AmbientHost) []Finding {
 	d.checkConntrack()
 	d.checkKubelet(&h)
 	d.checkProbes(&f, &h)
-	return d.sorted()
+	return d.sortFindings()
 }
 
-// checkKubelet reports how the rules recognise probes of the kubelet.
+// checkKubelet reports how the rules recognize probes of the kubelet.
 func (d *diagnosis) checkKubelet(h *rules.AmbientHost) {
 	if h.Kubelet != (rules.MatchCgroup{}) {
 		d.add("rules", OK, fmt.Sprintf("probes are connections of the cgroup /%s", h.Kubelet.Path),
@@ -130,8 +130,8 @@ func samplePods(h *rules.AmbientHost) (addrs []netip.Addr) {
 	return addrs
 }
 
-// probePacket returns the first packet of a probe at postrouting. At output the rules have marked
-// it.
+// probePacket returns the first packet of a probe at postrouting, with the mark that the rules at
+// output have set.
 func probePacket(h *rules.AmbientHost, pod netip.Addr) rules.Packet {
 	return rules.Packet{
 		Hook: rules.Postrouting, OutInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN,

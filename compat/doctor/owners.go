@@ -41,7 +41,7 @@ func (d *diagnosis) checkOwners() {
 
 // checkNATChain reports a foreign NAT chain.
 func (d *diagnosis) checkNATChain(t *rules.Table, c *rules.Chain) {
-	verdict, first := d.order(t, c, "rule of NAT", d.natPriority())
+	verdict, first := d.describeOrder(t, c, "rule of NAT", d.natPriority())
 	if !first {
 		d.add("rules", Note,
 			verdict+": they are not evaluated for connections that Sluice's rules redirect", "")
@@ -55,7 +55,7 @@ func (d *diagnosis) checkNATChain(t *rules.Table, c *rules.Chain) {
 // checkMangleChain reports a foreign chain at the positions of iptables' raw and mangle tables.
 func (d *diagnosis) checkMangleChain(t *rules.Table, c *rules.Chain) {
 	isRaw := c.Base.Priority < rules.ConntrackPriority
-	sluicePriority, ok := d.priority(func(b *rules.Base) bool {
+	sluicePriority, ok := d.priorityOf(func(b *rules.Base) bool {
 		return b.Hook == c.Base.Hook && b.Type != rules.NAT &&
 			(b.Priority < rules.ConntrackPriority) == isRaw
 	})
@@ -63,7 +63,7 @@ func (d *diagnosis) checkMangleChain(t *rules.Table, c *rules.Chain) {
 		d.add("rules", Note, rulePosition(t, c, "rule")+", where Sluice has no rules", "")
 		return
 	}
-	verdict, first := d.order(t, c, "rule", sluicePriority)
+	verdict, first := d.describeOrder(t, c, "rule", sluicePriority)
 	if isRaw && first && d.redirect.DNS.Capture && slices.ContainsFunc(c.Rules, setsZone) {
 		d.add("rules", Warning,
 			verdict+" and assign conntrack zones: the first assignment takes effect, and answers to"+
@@ -81,8 +81,9 @@ func setsZone(r rules.Rule) bool {
 	})
 }
 
-// order describes a chain, and reports whether it runs before Sluice's chain with the priority.
-func (d *diagnosis) order(
+// describeOrder describes a chain, and reports whether it runs before Sluice's chain with the
+// priority.
+func (d *diagnosis) describeOrder(
 	t *rules.Table, c *rules.Chain, noun string, sluicePriority int,
 ) (verdict string, first bool) {
 	first = d.runsFirst(t, c, sluicePriority)
@@ -118,15 +119,15 @@ func (d *diagnosis) runsFirst(t *rules.Table, c *rules.Chain, sluicePriority int
 
 // natPriority returns the priority of Sluice's NAT chains.
 func (d *diagnosis) natPriority() int {
-	if priority, ok := d.priority(func(b *rules.Base) bool { return b.Type == rules.NAT }); ok {
+	if priority, ok := d.priorityOf(func(b *rules.Base) bool { return b.Type == rules.NAT }); ok {
 		return priority
 	}
 	return rules.NATPriority
 }
 
-// priority returns the priority of Sluice's first base chain that matches. It uses the installed
+// priorityOf returns the priority of Sluice's first base chain that matches. It uses the installed
 // chains, or the compiled chains if none are installed.
-func (d *diagnosis) priority(matches func(*rules.Base) bool) (priority int, ok bool) {
+func (d *diagnosis) priorityOf(matches func(*rules.Base) bool) (priority int, ok bool) {
 	tables := d.compiled.Tables
 	if t := d.sluiceTable(); t != nil {
 		tables = []rules.Table{*t}
@@ -165,8 +166,9 @@ func (d *diagnosis) checkIstio() {
 // removeIstio is the remedy for rules of Istio's programs.
 const removeIstio = "run rules cleanup --istio to remove them"
 
-// checkIstioRules reports rules of Istio's programs. verdict is the begin of the finding's verdict.
-// savesMarks reports that the rules save marks to connections. Such rules conflict with TPROXY.
+// checkIstioRules reports rules of Istio's programs. verdict is the beginning of the finding's
+// verdict. savesMarks reports that the rules save marks to connections. Such rules conflict with
+// TPROXY.
 func (d *diagnosis) checkIstioRules(verdict string, savesMarks bool) {
 	switch {
 	case !d.usesTProxy():

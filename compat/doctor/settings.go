@@ -57,8 +57,8 @@ func (d *diagnosis) checkConntrack() {
 				" connection, its packets are invalid and bypass the proxy",
 			"sysctl -w net.netfilter.nf_conntrack_tcp_loose=1")
 	}
-	count, countOK := d.number(dir + "count")
-	limit, limitOK := d.number(dir + "max")
+	count, countOK := d.sysctlNumber(dir + "count")
+	limit, limitOK := d.sysctlNumber(dir + "max")
 	switch {
 	case !countOK || !limitOK || limit == 0:
 	case count >= limit:
@@ -74,8 +74,8 @@ func (d *diagnosis) checkConntrack() {
 	}
 }
 
-// number returns the value of a sysctl. It returns false if the kernel lacks the sysctl.
-func (d *diagnosis) number(name string) (int, bool) {
+// sysctlNumber returns the value of a sysctl. It returns false if the kernel lacks the sysctl.
+func (d *diagnosis) sysctlNumber(name string) (int, bool) {
 	n, err := strconv.Atoi(d.Settings[name])
 	return n, err == nil
 }
@@ -95,14 +95,14 @@ func (d *diagnosis) checkLocalPorts() {
 	if d.redirect.DNS.Capture {
 		ports = append(ports, rules.DNSPort)
 	}
-	var free []string
+	var assignable []string
 	for _, port := range ports {
 		if local.Contains(port) && !rules.Contains(rules.Normalize(reserved), port) {
-			free = append(free, strconv.Itoa(int(port)))
+			assignable = append(assignable, strconv.Itoa(int(port)))
 		}
 	}
-	if len(free) > 0 {
-		ports := strings.Join(free, ",")
+	if len(assignable) > 0 {
+		ports := strings.Join(assignable, ",")
 		d.add("settings", Warning,
 			fmt.Sprintf("net.ipv4.ip_local_port_range (%s) contains the proxy's ports %s: a"+
 				" connection that uses such a port prevents the proxy from listening on it", local,

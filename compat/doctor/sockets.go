@@ -21,9 +21,9 @@ type RawSocket struct {
 	inode string
 }
 
-// rawSockets returns the packet sockets and raw IP sockets of the thread's namespace, without their
-// processes.
-func rawSockets() ([]RawSocket, error) {
+// readRawSockets returns the packet sockets and raw IP sockets of the thread's namespace, without
+// their processes.
+func readRawSockets() ([]RawSocket, error) {
 	var sockets []RawSocket
 	for _, file := range []struct {
 		name       string

@@ -16,8 +16,8 @@ import (
 // A Snapshot is an effect at one time. [Snapshot.IsValid] checks later whether it is still valid.
 type Snapshot struct {
 	Effect
-	// Traced reports that the namespace has the rules of a trace, which a killed process may have
-	// left.
+	// Traced reports that the namespace has the rules of a trace. A killed process may have left
+	// these rules.
 	Traced bool
 	legacy xtables.Digest // of the iptables-legacy tables
 	// loopback is the name of the loopback interface. The agent has no event for its change.
@@ -45,9 +45,8 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	return s
 }
 
-// InspectAsInstalled is like [Inspect], but the namespace may lack Sluice's rules. If they are
-// missing, it returns the effect that the foreign rules will have once the desired ruleset is
-// installed.
+// InspectAsInstalled is like [Inspect], but the namespace may lack Sluice's rules. It then returns
+// the effect that the foreign rules will have when the desired ruleset is installed.
 func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {

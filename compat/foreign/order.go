@@ -47,8 +47,8 @@ func permutations(n, limit int) [][]int {
 	for i := range n {
 		var extended [][]int
 		for _, p := range found {
-			for at := range len(p) + 1 {
-				extended = append(extended, slices.Insert(slices.Clone(p), at, i))
+			for position := range len(p) + 1 {
+				extended = append(extended, slices.Insert(slices.Clone(p), position, i))
 			}
 		}
 		if found = extended; len(found) > limit {

@@ -73,7 +73,7 @@ type tuple struct {
 	from, to netip.AddrPort
 }
 
-func (t tuple) reversed() tuple { return tuple{t.protocol, t.to, t.from} }
+func (t tuple) reverse() tuple { return tuple{t.protocol, t.to, t.from} }
 
 // An entry is a conntrack entry to create.
 type entry struct {

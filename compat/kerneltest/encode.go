@@ -207,14 +207,14 @@ func fold(sum uint32) uint16 {
 	return ^uint16(sum)
 }
 
-// decoded contains the fields of a logged packet.
-type decoded struct {
-	token     uint32
-	protocol  rules.Protocol
-	from, to  netip.AddrPort
-	hasTokens bool
-	state     rules.State
-	conn      *Connection
+// decodedPacket contains the fields of a logged packet.
+type decodedPacket struct {
+	token    uint32
+	protocol rules.Protocol
+	from, to netip.AddrPort
+	hasToken bool
+	state    rules.State
+	conn     *Connection
 	// answer describes the packet if it is the kernel's answer to another packet, and is otherwise
 	// empty. An ICMP error answers the packet with the token. A reset answers the packet whose
 	// source is its destination.
@@ -222,8 +222,8 @@ type decoded struct {
 }
 
 // decode parses a logged packet.
-func decode(b []byte) decoded {
-	var d decoded
+func decode(b []byte) decodedPacket {
+	var d decodedPacket
 	var from, to netip.Addr
 	switch {
 	case len(b) >= 20 && b[0]>>4 == 4:
@@ -246,7 +246,7 @@ func decode(b []byte) decoded {
 	}
 	d.from, d.to = netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(to, toPort)
 	if end := notesAt + notesSize; len(b) == end+8 && binary.BigEndian.Uint32(b[end:]) == magic {
-		d.token, d.hasTokens = binary.BigEndian.Uint32(b[end+4:]), true
+		d.token, d.hasToken = binary.BigEndian.Uint32(b[end+4:]), true
 		d.state, d.conn = readNotes(b[notesAt:], to.Is4())
 		return d
 	}
@@ -256,13 +256,13 @@ func decode(b []byte) decoded {
 
 // readAnswer parses the answer to a rejected packet after the IP header: a reset, or an ICMP error,
 // which contains the packet with its token.
-func (d *decoded) readAnswer(b []byte) {
+func (d *decodedPacket) readAnswer(b []byte) {
 	switch {
 	case d.protocol == rules.TCP && len(b) >= 20 && rules.TCPFlags(b[13])&rules.RST != 0:
 		d.answer = "tcp reset"
 	case d.protocol == rules.ICMP && len(b) > 8+20 && b[0] == 3,
 		d.protocol == rules.ICMPv6 && len(b) > 8+40 && b[0] >= 1 && b[0] <= 4:
-		if inner := decode(b[8:]); inner.hasTokens {
+		if inner := decode(b[8:]); inner.hasToken {
 			d.answer, d.token = fmt.Sprintf("%s %d/%d", d.protocol, b[0], b[1]), inner.token
 		}
 	}

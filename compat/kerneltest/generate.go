@@ -15,8 +15,8 @@ type Generator struct {
 	random *rand.Rand
 	// Ordinary omits most constructs that the model cannot express.
 	Ordinary bool
-	// Wide adds rules with rarely used options and orders of options, of which the model cannot
-	// express many.
+	// Wide adds rules with rarely used options, and with options in unusual orders. The model
+	// cannot express many of these rules.
 	Wide bool
 	// conntrack makes rules that match or change conntrack state more frequent, so that they
 	// interact.
@@ -74,7 +74,7 @@ func (g *Generator) oneIn(n int) bool { return g.random.IntN(n) == 0 }
 // draw returns one of the values.
 func draw[T any](g *Generator, from ...T) T { return from[g.random.IntN(len(from))] }
 
-// maybe returns the word with probability 1/3, otherwise "".
+// maybe returns the word with probability 1/3, and otherwise an empty string.
 func (g *Generator) maybe(word string) string {
 	if g.oneIn(3) {
 		return word
@@ -98,7 +98,9 @@ func (g *Generator) portRange(separator string) string {
 	return first + separator + last
 }
 
-func (g *Generator) masked() string { return draw(g, someMarks...) + "/" + draw(g, someMasks...) }
+func (g *Generator) maskedMark() string {
+	return draw(g, someMarks...) + "/" + draw(g, someMasks...)
+}
 
 // Ruleset returns a ruleset of one or several programs.
 func (g *Generator) Ruleset() Ruleset {

@@ -233,9 +233,10 @@ func (d xtDraw) match(protocol string) string {
 		}
 		return ""
 	case 11:
-		return "-m mark " + d.negation() + "--mark " + draw(g, draw(g, someMarks...), g.masked())
+		return "-m mark " + d.negation() + "--mark " + draw(g, draw(g, someMarks...), g.maskedMark())
 	case 12:
-		return "-m connmark " + d.negation() + "--mark " + draw(g, draw(g, someMarks...), g.masked())
+		return "-m connmark " + d.negation() + "--mark " +
+			draw(g, draw(g, someMarks...), g.maskedMark())
 	case 13, 14:
 		states := draw(g, "NEW", "ESTABLISHED", "RELATED,ESTABLISHED", "INVALID", "UNTRACKED",
 			"NEW,UNTRACKED", "DNAT", "SNAT")
@@ -320,13 +321,13 @@ func (d xtDraw) target() (target, protocol string) {
 		}
 		return draw(g, "", "-j LOG"), ""
 	case 5:
-		return "-j MARK " + draw(g, "--set-mark "+draw(g, someMarks...), "--set-mark "+g.masked(),
-			"--set-xmark "+g.masked(),
-			"--and-mark "+draw(g, someMasks...), "--or-mark "+draw(g,
-				someMarks...), "--xor-mark "+draw(g, someMarks...)), ""
+		return "-j MARK " + draw(g, "--set-mark "+draw(g, someMarks...),
+			"--set-mark "+g.maskedMark(), "--set-xmark "+g.maskedMark(),
+			"--and-mark "+draw(g, someMasks...), "--or-mark "+draw(g, someMarks...),
+			"--xor-mark "+draw(g, someMarks...)), ""
 	case 6:
 		return "-j CONNMARK " + draw(g, "--set-mark "+draw(g, someMarks...),
-			"--set-mark "+g.masked(), "--set-xmark "+g.masked(),
+			"--set-mark "+g.maskedMark(), "--set-xmark "+g.maskedMark(),
 			"--save-mark", "--restore-mark", "--save-mark --mask 0xff",
 			"--restore-mark --mask 0xff",
 			"--save-mark --nfmask 0xf --ctmask 0xff", "--restore-mark --nfmask 0xff --ctmask 0x1",
@@ -362,7 +363,7 @@ func (d xtDraw) target() (target, protocol string) {
 				}
 				text += " --on-ip " + ip
 			}
-			return text + draw(g, "", " --tproxy-mark "+g.masked(),
+			return text + draw(g, "", " --tproxy-mark "+g.maskedMark(),
 				" --tproxy-mark 0x539"), draw(g, "tcp", "udp")
 		}
 	case "filter":

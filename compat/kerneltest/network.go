@@ -39,17 +39,17 @@ var addresses = []struct{ device, prefix string }{
 type Network struct {
 	Pod *netns.NS
 
-	peer      *netns.NS
-	devices   map[string]*device
-	byIndex   map[uint32]string
-	raw       map[rawKey]int
-	listeners []int
-	log       *log
-	conntrack *conntrack
-	tables    *nftables.Conn
-	legacy    map[legacyTable]bool // loaded since Reset
-	token     uint32               // of the last packet
-	flows     uint32               // to make ports unique
+	peer        *netns.NS
+	devices     map[string]*device
+	byIndex     map[uint32]string
+	raw         map[rawKey]int
+	listeners   []int
+	log         *log
+	conntrack   *conntrack
+	tables      *nftables.Conn
+	legacy      map[legacyTable]bool // loaded since Reset
+	token       uint32               // of the last packet
+	connections uint32               // reported so far, for unique ports
 }
 
 // device is an interface of the pod and a packet socket that writes frames to it.
@@ -156,8 +156,8 @@ func (n *Network) setSysctls() error {
 	return errors.Join(n.Pod.Do(pod), n.peer.Do(peer))
 }
 
-// inside runs fn with a route netlink socket of the namespace.
-func inside(ns *netns.NS, fn func(*netlink.Handle) error) error {
+// withRouteSocket runs fn with a route netlink socket of the namespace.
+func withRouteSocket(ns *netns.NS, fn func(*netlink.Handle) error) error {
 	var h *netlink.Handle
 	err := ns.Do(func() (err error) {
 		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -171,7 +171,7 @@ func inside(ns *netns.NS, fn func(*netlink.Handle) error) error {
 }
 
 func (n *Network) makeInterfaces() error {
-	return inside(n.Pod, func(h *netlink.Handle) error {
+	return withRouteSocket(n.Pod, func(h *netlink.Handle) error {
 		for _, name := range interfaces {
 			attrs := netlink.NewLinkAttrs()
 			attrs.Name = name
@@ -200,7 +200,7 @@ func (n *Network) makeInterfaces() error {
 }
 
 func (n *Network) setUpPeers() error {
-	return inside(n.peer, func(h *netlink.Handle) error {
+	return withRouteSocket(n.peer, func(h *netlink.Handle) error {
 		for _, name := range interfaces {
 			l, err := h.LinkByName(name)
 			if err != nil {
@@ -216,7 +216,7 @@ func (n *Network) setUpPeers() error {
 }
 
 func (n *Network) addRoutes() error {
-	return inside(n.Pod, func(h *netlink.Handle) error {
+	return withRouteSocket(n.Pod, func(h *netlink.Handle) error {
 		for _, a := range addresses {
 			l, err := h.LinkByName(a.device)
 			if err != nil {
@@ -289,8 +289,8 @@ func (n *Network) readAddresses(h *netlink.Handle) error {
 	return nil
 }
 
-// local reports whether the address is an address of the pod.
-func local(a netip.Addr) bool {
+// isLocal reports whether the address is an address of the pod.
+func isLocal(a netip.Addr) bool {
 	if a.IsLoopback() {
 		return true
 	}
@@ -299,9 +299,9 @@ func local(a netip.Addr) bool {
 	})
 }
 
-// route returns the interface by which the pod sends packets.
-func route(to netip.Addr, mark uint32) string {
-	if mark == LocalMark || local(to) {
+// outInterface returns the interface by which the pod sends packets.
+func outInterface(to netip.Addr, mark uint32) string {
+	if mark == LocalMark || isLocal(to) {
 		return "lo"
 	}
 	for _, a := range addresses {
@@ -312,19 +312,19 @@ func route(to netip.Addr, mark uint32) string {
 	return "eth0"
 }
 
-// routeOf returns the interface by which the pod sends the packet if its socket is not bound to an
-// interface.
-func routeOf(p *rules.Packet) string {
+// outInterfaceOf returns the interface by which the pod sends the packet if its socket is not bound
+// to an interface.
+func outInterfaceOf(p *rules.Packet) string {
 	if p.Owner == nil {
-		return route(p.Destination.Addr(), 0)
+		return outInterface(p.Destination.Addr(), 0)
 	}
-	return route(p.Destination.Addr(), p.Mark)
+	return outInterface(p.Destination.Addr(), p.Mark)
 }
 
 // addrType returns the routing type of the address.
 func addrType(a netip.Addr) rules.AddrType {
 	switch {
-	case local(a):
+	case isLocal(a):
 		return rules.Local
 	case a.IsLinkLocalUnicast() && a.Is6():
 		return rules.AddrTypeUnknown // it depends on the interface
@@ -345,24 +345,24 @@ func (n *Network) Complete(p *rules.Packet) {
 	from, to := p.Source.Addr(), p.Destination.Addr()
 	p.SourceType, p.DestinationType = addrType(from), addrType(to)
 	if p.Hook == rules.Output {
-		if p.Bound = p.Bound && p.Owner != nil && !local(to); !p.Bound {
-			p.OutInterface = routeOf(p)
+		if p.Bound = p.Bound && p.Owner != nil && !isLocal(to); !p.Bound {
+			p.OutInterface = outInterfaceOf(p)
 		}
 		return
 	}
-	p.NoReversePath = local(from) || route(from, 0) != p.InInterface
+	p.NoReversePath = isLocal(from) || outInterface(from, 0) != p.InInterface
 	d := n.devices[p.InInterface]
 	if d == nil {
 		return
 	}
-	p.InAddress = d.redirectsTo(to)
+	p.InAddress = d.redirectAddress(to)
 }
 
-// redirectsTo returns the destination after a redirection, like nf_nat_redirect_ipv4 and
+// redirectAddress returns the destination after a redirection, like nf_nat_redirect_ipv4 and
 // nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c. It is the first address of the interface
 // or, for an IPv6 destination with a scope, the first address with this scope. If the interface has
 // no such address, it is the unspecified address.
-func (d *device) redirectsTo(to netip.Addr) netip.Addr {
+func (d *device) redirectAddress(to netip.Addr) netip.Addr {
 	for _, a := range d.addrs {
 		if a.Is4() == to.Is4() && (to.Is4() || scopeOf(to) == 0 || scopeOf(to)&scopeOf(a) != 0) {
 			return a

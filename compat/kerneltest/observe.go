@@ -26,8 +26,8 @@ type Observation struct {
 	Err error
 }
 
-// at returns the last entry at a position, or nil.
-func (o *Observation) at(position string) *LogEntry {
+// lastEntry returns the last entry at a position, or nil.
+func (o *Observation) lastEntry(position string) *LogEntry {
 	for i := range slices.Backward(o.Entries) {
 		if o.Entries[i].Position == position {
 			return &o.Entries[i]
@@ -64,31 +64,31 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 		}
 		observations[i].Err = err
 	}
-	sights, err := n.logEntries()
+	entries, err := n.logEntries()
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range sights {
-		if s.answer == "tcp reset" {
-			s.token = first + uint32(slices.IndexFunc(packets, func(p rules.Packet) bool {
-				return p.Protocol == rules.TCP && p.Source == s.To
+	for _, e := range entries {
+		if e.answer == "tcp reset" {
+			e.token = first + uint32(slices.IndexFunc(packets, func(p rules.Packet) bool {
+				return p.Protocol == rules.TCP && p.Source == e.To
 			}))
 		}
-		i := int(s.token - first)
+		i := int(e.token - first)
 		if i < 0 || i >= len(packets) {
 			continue
 		}
-		if s.answer != "" {
-			if s.Position == "output begin" {
-				observations[i].Answer = s.answer
+		if e.answer != "" {
+			if e.Position == "output begin" {
+				observations[i].Answer = e.answer
 			}
 			continue
 		}
 		// Ignore an answer that contains the token. The source of the packet may be translated at
 		// the end of postrouting.
-		isTranslated := s.Position == "postrouting end" && s.To.Addr() != packets[i].Source.Addr()
-		if p := &packets[i]; s.Protocol == p.Protocol && (s.From == p.Source || isTranslated) {
-			observations[i].Entries = append(observations[i].Entries, s)
+		isTranslated := e.Position == "postrouting end" && e.To.Addr() != packets[i].Source.Addr()
+		if p := &packets[i]; e.Protocol == p.Protocol && (e.From == p.Source || isTranslated) {
+			observations[i].Entries = append(observations[i].Entries, e)
 		}
 	}
 	for i := range packets {
@@ -141,16 +141,16 @@ func (o *Observation) check(p *rules.Packet) error {
 
 // logEntries returns the log entries of the packets that were sent. It repeats the sentinel,
 // because a busy machine may lose or delay it.
-func (n *Network) logEntries() (sights []LogEntry, err error) {
+func (n *Network) logEntries() (entries []LogEntry, err error) {
 	n.token++
 	for begin := time.Now(); ; {
 		if err := n.sentinel("eth0"); err != nil {
 			return nil, err
 		}
-		more, err := n.until(n.token, time.Second)
-		sights = append(sights, more...)
+		more, err := n.readUntil(n.token, time.Second)
+		entries = append(entries, more...)
 		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begin) > time.Minute {
-			return sights, err
+			return entries, err
 		}
 	}
 }
@@ -170,11 +170,11 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 		return err
 	}
 	var inner []byte
-	e, ok := knownConnection(p)
+	e, ok := connectionOf(p)
 	if p.State == rules.Related {
 		// The error refers to a packet of a connection of the receiver.
-		n.flows++
-		e, inner = aboutConnection(p, n.flows)
+		n.connections++
+		e, inner = reportedConnection(p, n.connections)
 	}
 	if ok {
 		if err := n.conntrack.create(e); err != nil {
@@ -194,35 +194,35 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 	return nil
 }
 
-// knownConnection returns the connection of the packet, and reports whether it must exist before
-// the packet.
-func knownConnection(p *rules.Packet) (entry, bool) {
+// connectionOf returns the connection of the packet, and reports whether it must exist before the
+// packet.
+func connectionOf(p *rules.Packet) (entry, bool) {
 	own := tuple{p.Protocol, p.Source, p.Destination}
 	if p.Reply {
-		own = own.reversed()
+		own = own.reverse()
 	}
-	return entry{own, own.reversed(), p.Status, p.ConntrackMark},
+	return entry{own, own.reverse(), p.Status, p.ConntrackMark},
 		p.State == rules.Established || p.State == rules.Related || p.State == rules.New &&
 			p.Status != 0
 }
 
-// aboutConnection returns the connection to which an ICMP error refers, and a packet of the
+// reportedConnection returns the connection that an ICMP error reports, and a packet of the
 // connection: a request from the receiver of the error to another host.
-func aboutConnection(p *rules.Packet, number uint32) (entry, []byte) {
+func reportedConnection(p *rules.Packet, number uint32) (entry, []byte) {
 	to := netip.MustParseAddr("203.0.113.7")
 	if p.Destination.Addr().Is6() {
 		to = netip.MustParseAddr("2001:db8:113::7")
 	}
-	about := rules.Packet{
+	reported := rules.Packet{
 		Protocol:    rules.UDP,
 		Source:      netip.AddrPortFrom(p.Destination.Addr(), uint16(1024+number%60000)),
 		Destination: netip.AddrPortFrom(to, 7),
 	}
-	original := tuple{rules.UDP, about.Source, about.Destination}
+	original := tuple{rules.UDP, reported.Source, reported.Destination}
 	if !p.Reply {
-		original = original.reversed()
+		original = original.reverse()
 	}
-	return entry{original, original.reversed(), p.Status, p.ConntrackMark}, encode(&about, 0, nil)
+	return entry{original, original.reverse(), p.Status, p.ConntrackMark}, encode(&reported, 0, nil)
 }
 
 // Sendable returns an error with the reason why the network cannot send the packet, or nil.
@@ -234,7 +234,7 @@ func (n *Network) Sendable(p *rules.Packet) error {
 	case p.Hook == rules.Prerouting && p.Owner != nil:
 		return unsendable("arriving with a socket")
 	case p.Hook == rules.Output && p.Owner == nil && (p.State != rules.Untracked ||
-		p.OutInterface != route(p.Destination.Addr(), 0)):
+		p.OutInterface != outInterface(p.Destination.Addr(), 0)):
 		return unsendable("without a socket, but tracked or by another interface")
 	case p.Hook == rules.Output && p.Owner == nil && p.Protocol == rules.ICMPv6 &&
 		InitialState(p) == rules.Untracked:
@@ -243,7 +243,7 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		return unsendable("without a socket, and of a kind that conntrack does not track")
 	case p.Hook == rules.Output && n.devices[p.OutInterface] == nil:
 		return unsendable("no interface " + p.OutInterface)
-	case p.Hook == rules.Output && !p.Bound && p.OutInterface != routeOf(p):
+	case p.Hook == rules.Output && !p.Bound && p.OutInterface != outInterfaceOf(p):
 		return unsendable("by an interface that routing does not choose")
 	case p.Hook != rules.Output && p.Hook != rules.Prerouting:
 		return unsendable("at hook " + p.Hook.String())
@@ -281,7 +281,7 @@ func (n *Network) Sendable(p *rules.Packet) error {
 			return unsendable("not invalid")
 		}
 	case rules.Untracked:
-		if !isNeighbourDiscovery(p) && (p.Hook != rules.Output || p.Owner != nil) ||
+		if !isNeighborDiscovery(p) && (p.Hook != rules.Output || p.Owner != nil) ||
 			p.ConntrackMark != 0 || p.Status != 0 || p.Reply {
 			return unsendable("untracked, but arriving or with a socket")
 		}
@@ -307,9 +307,9 @@ func isICMPError(p *rules.Packet) bool {
 	return false
 }
 
-// isNeighbourDiscovery reports whether conntrack does not track the packet
+// isNeighborDiscovery reports whether conntrack does not track the packet
 // (nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c).
-func isNeighbourDiscovery(p *rules.Packet) bool {
+func isNeighborDiscovery(p *rules.Packet) bool {
 	return p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 137 ||
 		p.ICMPType == 143)
 }

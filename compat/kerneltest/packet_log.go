@@ -23,15 +23,15 @@ import (
 // netdev.
 const observerTable = "observer"
 
-// sentinelPort is the port of the packet that follows all others and marks their end.
+// sentinelPort is the port of the sentinel, a packet that is sent after all other packets.
 const sentinelPort = 65534
 
 // observerTables contains chains that run before and after all chains of a ruleset. They log each
 // packet, and drop it at its last position.
 //
-// The tables of one family send copies of packets that arrive in frames of the kind withoutSocket.
-// A copy traverses output without a socket, and conntrack does not track it (nf_dup_ipv4 in
-// net/ipv4/netfilter/nf_dup_ipv4.c).
+// The tables of the families ip and ip6 send a copy of each packet that arrives in a frame of the
+// kind withoutSocket. A copy traverses output without a socket, and conntrack does not track it
+// (nf_dup_ipv4 in net/ipv4/netfilter/nf_dup_ipv4.c).
 const observerTables = `
 table ip observer {
 	chain copy {
@@ -216,9 +216,9 @@ type LogEntry struct {
 	State      rules.State
 	Connection *Connection
 
-	token  uint32
-	valid  bool   // has a token
-	answer string // see [decoded]
+	token    uint32
+	hasToken bool
+	answer   string // see [decoded]
 }
 
 // String returns the entry in one line.
@@ -242,17 +242,17 @@ func (s LogEntry) String() string {
 // errLost reports that the log ended before the sentinel.
 var errLost = errors.New("the log is incomplete")
 
-// until reads the log up to the sentinel with the token. It also returns the entries before an
+// readUntil reads the log up to the sentinel with the token. It also returns the entries before an
 // error.
-func (n *Network) until(sentinel uint32, wait time.Duration) ([]LogEntry, error) {
-	var sights []LogEntry
+func (n *Network) readUntil(sentinel uint32, wait time.Duration) ([]LogEntry, error) {
+	var entries []LogEntry
 	if err := n.log.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return nil, err
 	}
 	for {
 		messages, err := n.log.conn.Receive()
 		if err != nil {
-			return sights, fmt.Errorf("%w: %w", errLost, err)
+			return entries, fmt.Errorf("%w: %w", errLost, err)
 		}
 		for _, m := range messages {
 			if m.Header.Type != subsysLog<<8 || len(m.Data) < 4 {
@@ -264,9 +264,9 @@ func (n *Network) until(sentinel uint32, wait time.Duration) ([]LogEntry, error)
 			}
 			switch {
 			case s.Position == "sentinel" && s.token == sentinel:
-				return sights, nil
-			case s.Position != "sentinel" && (s.valid || s.answer != ""):
-				sights = append(sights, s)
+				return entries, nil
+			case s.Position != "sentinel" && (s.hasToken || s.answer != ""):
+				entries = append(entries, s)
 			}
 		}
 	}
@@ -275,7 +275,7 @@ func (n *Network) until(sentinel uint32, wait time.Duration) ([]LogEntry, error)
 func (n *Network) readEntry(attributes []byte) (LogEntry, error) {
 	var s LogEntry
 	var owner rules.Owner
-	owned := false
+	hasOwner := false
 	a, err := netlink.NewAttributeDecoder(attributes)
 	if err != nil {
 		return s, err
@@ -291,18 +291,18 @@ func (n *Network) readEntry(attributes []byte) (LogEntry, error) {
 			s.Out = n.byIndex[a.Uint32()]
 		case logPayload:
 			d := decode(a.Bytes())
-			s.Protocol, s.From, s.To, s.token, s.valid = d.protocol, d.from, d.to, d.token,
-				d.hasTokens
+			s.Protocol, s.From, s.To, s.token, s.hasToken = d.protocol, d.from, d.to, d.token,
+				d.hasToken
 			s.State, s.Connection, s.answer = d.state, d.conn, d.answer
 		case logPrefix:
 			s.Position = a.String()
 		case logUID:
-			owner.UID, owned = a.Uint32(), true
+			owner.UID, hasOwner = a.Uint32(), true
 		case logGID:
-			owner.GID, owned = a.Uint32(), true
+			owner.GID, hasOwner = a.Uint32(), true
 		}
 	}
-	if owned {
+	if hasOwner {
 		s.Owner = &owner
 	}
 	return s, a.Err()
@@ -317,7 +317,7 @@ func (n *Network) waitForLinks() error {
 			n.token++
 			err := n.sentinel(name)
 			if err == nil {
-				_, err = n.until(n.token, 20*time.Millisecond)
+				_, err = n.readUntil(n.token, 20*time.Millisecond)
 			}
 			if err == nil {
 				break

@@ -19,10 +19,10 @@ type PairCounts struct {
 	Unsent                  map[string]int
 	// Boundary counts the packets at the boundaries of both rulesets' classes.
 	Boundary int
-	// Attacks counts the packets that had equal effects with both rulesets. Explained counts the
+	// Alike counts the packets that had equal effects with both rulesets. Explained counts the
 	// packets with different effects that are in a class of the decision or undecided.
-	Attacks, Explained int
-	Failures           []PairFailure
+	Alike, Explained int
+	Failures         []PairFailure
 }
 
 // Add adds the counts of other.
@@ -35,13 +35,13 @@ func (t *PairCounts) Add(o PairCounts) {
 	t.Confirmed += o.Confirmed
 	t.Unobservable += o.Unobservable
 	t.Boundary += o.Boundary
-	t.Attacks += o.Attacks
+	t.Alike += o.Alike
 	t.Explained += o.Explained
 	t.Failures = append(t.Failures, o.Failures...)
 	addCounts(&t.Unsent, o.Unsent)
 }
 
-// String writes the counts.
+// String returns the counts.
 func (t *PairCounts) String() string {
 	unsent := 0
 	for _, count := range t.Unsent {
@@ -52,7 +52,7 @@ func (t *PairCounts) String() string {
 			"  witnesses: %d confirmed, %d differ in nothing observable, %d cannot be sent %v\n"+
 			"  packets: %d alike, %d different as decided, %d failures; %d of them at boundaries\n",
 		t.Pairs, t.Refused, t.Equivalent, t.Different, t.Undecidable, t.Confirmed, t.Unobservable,
-		unsent, t.Unsent, t.Attacks, t.Explained, len(t.Failures), t.Boundary)
+		unsent, t.Unsent, t.Alike, t.Explained, len(t.Failures), t.Boundary)
 }
 
 // A PairFailure is a packet for which a decision is wrong.
@@ -80,8 +80,8 @@ type side struct {
 	ambiguous bool
 }
 
-// side loads the ruleset and reads its model.
-func (n *Network) side(rs Ruleset) (side, error) {
+// loadSide loads the ruleset and reads its model.
+func (n *Network) loadSide(rs Ruleset) (side, error) {
 	if err := n.Load(rs); err != nil {
 		return side{}, err
 	}
@@ -109,8 +109,8 @@ func (n *Network) PairTrial(seed uint64, packets int) (PairCounts, error) {
 			right = g.Mutate(left)
 		}
 		listeners := !g.oneIn(4)
-		drawn := g.Packets(n, packets)
-		err := n.checkPair(&counts, left, right, drawn, listeners, g)
+		sent := g.Packets(n, packets)
+		err := n.checkPair(&counts, left, right, sent, listeners, g)
 		if IsRefused(err) {
 			counts.Refused++
 			continue
@@ -139,16 +139,16 @@ func (g *Generator) translate(rs Ruleset) Ruleset {
 	return rs
 }
 
-// checkPair decides whether two rulesets are equivalent, and tests the decision with the packets. If
-// g is not nil, it also tests packets at the boundaries of the classes.
+// checkPair decides whether two rulesets are equivalent, and tests the decision with the packets.
+// If g is not nil, it also tests packets at the boundaries of the classes.
 func (n *Network) checkPair(
-	t *PairCounts, left, right Ruleset, drawn []rules.Packet, listeners bool, g *Generator,
+	t *PairCounts, left, right Ruleset, packets []rules.Packet, listeners bool, g *Generator,
 ) error {
-	l, err := n.side(left)
+	l, err := n.loadSide(left)
 	if err != nil {
 		return err
 	}
-	r, err := n.side(right)
+	r, err := n.loadSide(right)
 	if err != nil {
 		return err
 	}
@@ -166,14 +166,14 @@ func (n *Network) checkPair(
 	default:
 		t.Undecidable++
 	}
-	// In the model either all ports have a listener or none has.
+	// In the model, either all ports have a listener or no port has one.
 	listeners = listeners && !left.Has("--on-port 0") && !right.Has("--on-port 0")
 	if err := n.setListeners(listeners); err != nil {
 		return err
 	}
-	batches := [][]rules.Packet{slices.Clone(drawn)}
+	batches := [][]rules.Packet{slices.Clone(packets)}
 	if g != nil {
-		boundary := g.BoundaryPackets(n, 2*len(drawn), &l.model, &r.model)
+		boundary := g.BoundaryPackets(n, 2*len(packets), &l.model, &r.model)
 		t.Boundary += len(boundary)
 		batches = append(batches, boundary)
 	}
@@ -211,8 +211,8 @@ func (n *Network) checkPair(
 // sideObservations contains the observations of the packets of all batches, and of the witnesses.
 type sideObservations struct{ batches, witnesses []Observation }
 
-// observeSide sends the packets through the loaded ruleset: each batch without connections of
-// earlier batches, and each witness alone.
+// observeSide sends the packets through the loaded ruleset. It deletes all connections before each
+// batch and before each witness.
 func (n *Network) observeSide(
 	batches [][]rules.Packet, witnesses []rules.Packet, listeners bool,
 ) (observed sideObservations, err error) {
@@ -275,7 +275,7 @@ func (a *pairAttempt) checkDrawn(p rules.Packet, left, right Observation) {
 	}
 	leftOutcome, leftOthers := Explain(&a.left.model, p)
 	rightOutcome, rightOthers := Explain(&a.right.model, p)
-	if destinationDrawn(leftOutcome, p) || destinationDrawn(rightOutcome, p) {
+	if mayKeepDestination(leftOutcome, p) || mayKeepDestination(rightOutcome, p) {
 		l.To, r.To = p.Destination, p.Destination
 	}
 	if !l.HasConnection || !r.HasConnection {
@@ -287,14 +287,14 @@ func (a *pairAttempt) checkDrawn(p rules.Packet, left, right Observation) {
 	}
 	inClass := slices.ContainsFunc(a.result.Classes,
 		func(c diff.Class) bool { return c.Contains(p) })
-	// A decision covers packets of bound sockets, packets that a redirection drops and packets that
-	// enter untracked only where no other packets differ.
+	// If other packets differ, a decision does not cover packets of bound sockets, packets that a
+	// redirection drops, and packets that enter untracked.
 	rare := p.Bound || p.State == rules.Untracked && p.Owner == nil ||
 		p.InAddress.IsValid() && p.InAddress.IsUnspecified()
 	inClass = inClass || rare && a.result.Verdict(true) != diff.Equivalent
 	switch {
 	case l == r:
-		a.tally.Attacks++
+		a.tally.Alike++
 	case inClass, a.result.More, a.result.Exhausted != "", leftOutcome.Undecided != "", rightOutcome.Undecided != "", len(leftOthers)+len(rightOthers) > 0:
 		a.tally.Explained++
 	default:
@@ -302,9 +302,9 @@ func (a *pairAttempt) checkDrawn(p rules.Packet, left, right Observation) {
 	}
 }
 
-// destinationDrawn reports whether the kernel may select the destination that the packet has
-// already: a port of a range, or an address of a range that contains the address of the packet.
-func destinationDrawn(f rules.Outcome, p rules.Packet) bool {
+// mayKeepDestination reports whether the kernel may select the original destination of the packet
+// again: a port of a range, or an address of a range that contains the address of the packet.
+func mayKeepDestination(f rules.Outcome, p rules.Packet) bool {
 	if f.RedirectLast != 0 || f.DNATPortLast != 0 {
 		return true
 	}
@@ -320,23 +320,23 @@ func (a *pairAttempt) checkWitness(p rules.Packet, c diff.Class, left, right Obs
 		a.tally.Unsent[cause(err)]++
 		return
 	}
-	var open []Listener
+	var openListeners []Listener
 	if !p.NoListener {
-		open = TProxyListeners
+		openListeners = TProxyListeners
 	}
 	leftOutcome, rightOutcome := c.Outcome.Left.Outcome, c.Outcome.Right.Outcome
-	alone, leftOthers := Explain(&a.left.model, p)
-	aloneRight, rightOthers := Explain(&a.right.model, p)
-	// Of a witness that depends on the host, the class says how.
-	if p != c.Witness || alone.Undecided != "" || aloneRight.Undecided != "" {
-		leftOutcome, rightOutcome = alone, aloneRight
+	leftModel, leftOthers := Explain(&a.left.model, p)
+	rightModel, rightOthers := Explain(&a.right.model, p)
+	// If the outcome of the witness depends on the host, only the class contains the outcome.
+	if p != c.Witness || leftModel.Undecided != "" || rightModel.Undecided != "" {
+		leftOutcome, rightOutcome = leftModel, rightModel
 	}
 	claim := fmt.Sprintf("different: %s; %s", leftOutcome, rightOutcome)
 	switch {
 	case leftOutcome.Undecided != "" || rightOutcome.Undecided != "":
 		a.tally.Unsent["undecided for the packet that can be sent"]++
-	case !predictsAny(&p, append(leftOthers, leftOutcome), l, open) ||
-		!predictsAny(&p, append(rightOthers, rightOutcome), r, open):
+	case !predictsAny(&p, append(leftOthers, leftOutcome), l, openListeners) ||
+		!predictsAny(&p, append(rightOthers, rightOutcome), r, openListeners):
 		if a.unknownSocket(p) {
 			a.tally.Unsent["the model does not know the sockets for it"]++
 			return
@@ -349,11 +349,11 @@ func (a *pairAttempt) checkWitness(p rules.Packet, c diff.Class, left, right Obs
 	}
 }
 
-// unknownSocket reports whether the packet may have another socket than the model assumes.
+// unknownSocket reports whether the packet may have a socket other than the one in the model.
 func (a *pairAttempt) unknownSocket(p rules.Packet) bool {
 	has := func(word string) bool { return a.left.text.Has(word) || a.right.text.Has(word) }
 	if p.NoListener {
-		return p.TransparentSocket // there is none without listeners
+		return p.TransparentSocket // without listeners, no transparent socket exists
 	}
 	return has("socket") || has("--on-port 0")
 }

@@ -68,7 +68,7 @@ type PathFailure struct {
 	Seed        uint64
 	Ruleset     Ruleset
 	Packet      rules.Packet
-	Listeners   bool // are open
+	Listeners   bool // whether the listeners are open
 	Observation livetrace.Observation
 }
 
@@ -209,8 +209,8 @@ func sharesHeader(packets []rules.Packet, i int) bool {
 // traceRate is high enough for all packets of a trial.
 const traceRate = 1_000_000
 
-// sendTraced sends the packets while they are traced. It returns the trace of each packet without
-// the events of the witness, or nil.
+// sendTraced sends the packets while they are traced. It returns the trace of each packet, without
+// the events of the observer tables, or nil for a packet without a trace.
 func (n *Network) sendTraced(packets []rules.Packet) (
 	found []*trace.Packet, observations []Observation, err error,
 ) {
@@ -223,12 +223,13 @@ func (n *Network) sendTraced(packets []rules.Packet) (
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, session.Close(), n.untilUntraced()) }()
+	defer func() { err = errors.Join(err, session.Close(), n.waitUntilUntraced()) }()
 	if observations, err = n.Observe(packets); err != nil {
 		return nil, nil, err
 	}
 	// The kernel has queued all events when the last packet is observed. The events of nf_tables
-	// have an id of the packet, and the events of iptables-legacy are assigned to it by header.
+	// contain an ID of the packet. The collector assigns the events of iptables-legacy to packets
+	// by their headers.
 	var collector trace.Collector
 	fromSession := func() (trace.Batch, error) {
 		if err := session.SetDeadline(time.Now().Add(time.Millisecond)); err != nil {
@@ -251,7 +252,7 @@ func (n *Network) sendTraced(packets []rules.Packet) (
 	}
 	found = make([]*trace.Packet, len(packets))
 	for _, p := range collector.Take(time.Now().Add(time.Hour)) {
-		i := onlyPacket(packets, &p)
+		i := indexOfHeader(packets, &p)
 		p.Events = slices.DeleteFunc(p.Events, func(e trace.Event) bool {
 			return e.Table == observerTable
 		})
@@ -278,9 +279,9 @@ func collect(to *trace.Collector, next func() (trace.Batch, error)) error {
 	}
 }
 
-// untilUntraced waits until the kernel has removed the table of a closed session. A program that
-// another goroutine starts may keep the socket open for a moment.
-func (n *Network) untilUntraced() error {
+// waitUntilUntraced waits until the kernel has removed the table of a closed session. A program
+// that another goroutine starts may keep the socket open for a moment.
+func (n *Network) waitUntilUntraced() error {
 	for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(time.Millisecond) {
 		tables, err := n.tables.ListTablesOfFamily(nftables.TableFamilyINet)
 		if err != nil || !slices.ContainsFunc(tables, func(t *nftables.Table) bool {
@@ -292,9 +293,9 @@ func (n *Network) untilUntraced() error {
 	return errors.New("the table of a closed session remains")
 }
 
-// onlyPacket returns the index of the packet with the traced header, or -1 if none or several have
-// it.
-func onlyPacket(packets []rules.Packet, traced *trace.Packet) int {
+// indexOfHeader returns the index of the packet with the traced header. It returns -1 unless
+// exactly one packet has the header.
+func indexOfHeader(packets []rules.Packet, traced *trace.Packet) int {
 	h, arrived := traced.Header(), traced.Events[0].In != 0
 	if h == nil {
 		return -1

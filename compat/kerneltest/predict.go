@@ -49,7 +49,7 @@ type Effect struct {
 	Original netip.AddrPort
 }
 
-// String writes the effect in one line.
+// String returns the effect in one line.
 func (o Effect) String() string {
 	if o.Dropped && o.Answer != "" {
 		return "dropped, answered with " + o.Answer
@@ -75,10 +75,10 @@ func (o Effect) String() string {
 
 // Effect returns the observed effect. It returns an error if the packet disappeared between hooks.
 func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
-	last := o.at("prerouting end")
+	last := o.lastEntry("prerouting end")
 	if p.Hook == rules.Output {
-		sent := o.at("output end")
-		out := o.at("postrouting")
+		sent := o.lastEntry("output end")
+		out := o.lastEntry("postrouting")
 		switch {
 		case sent == nil:
 			return Effect{Dropped: true, Answer: o.Answer}, nil
@@ -86,8 +86,8 @@ func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
 			return Effect{}, fmt.Errorf("%w: it left output, but did not come to postrouting",
 				errUnsendable)
 		case out.Out != "lo":
-			last = o.at("postrouting end")
-		case o.at("prerouting begin") == nil:
+			last = o.lastEntry("postrouting end")
+		case o.lastEntry("prerouting begin") == nil:
 			return Effect{}, fmt.Errorf("%w: it left by lo, but did not arrive", errUnsendable)
 		}
 	}
@@ -128,11 +128,11 @@ func Predicts(p *rules.Packet, f rules.Outcome, o Effect, listeners []Listener) 
 	if isOriginal(p) && o.HasConnection && o.Original != p.Destination {
 		return false
 	}
-	taken := Effect{}
+	expected := Effect{}
 	for _, l := range listeners {
 		port := f.TProxy
 		if l.Port == port {
-			taken.TProxied, taken.TProxy = true, l.Owner
+			expected.TProxied, expected.TProxy = true, l.Owner
 		}
 	}
 	switch {
@@ -143,9 +143,9 @@ func Predicts(p *rules.Packet, f rules.Outcome, o Effect, listeners []Listener) 
 		return false
 	case o.HasConnection && f.UnknownMarks == "" && f.ConntrackMark != o.ConntrackMark:
 		return false
-	case taken.TProxied != o.TProxied, taken.TProxy != o.TProxy:
+	case expected.TProxied != o.TProxied, expected.TProxy != o.TProxy:
 		return false
-	case f.TProxy != 0 && !taken.TProxied:
+	case f.TProxy != 0 && !expected.TProxied:
 		return false
 	case !sentFrom(p, f, o.From):
 		return false
@@ -158,8 +158,7 @@ func Predicts(p *rules.Packet, f rules.Outcome, o Effect, listeners []Listener) 
 }
 
 // isOriginal reports whether the packet's destination is the original destination of its
-// connection. This is so if the packet is not an answer or an error about another packet, and its
-// protocol has ports.
+// connection. This is the case for packets of TCP and UDP, except replies and related packets.
 func isOriginal(p *rules.Packet) bool {
 	return !p.Reply && p.State != rules.Related && (p.Protocol == rules.TCP ||
 		p.Protocol == rules.UDP)
@@ -178,7 +177,7 @@ var icmpCodes = map[string]string{
 	"icmpv6 reject-route": "ipv6-icmp 1/6",
 }
 
-// icmpxCodes contains the same for the names that apply to both families.
+// icmpxCodes contains types and codes by the names that apply to both families.
 var icmpxCodes = map[string]map[rules.Family]string{
 	"no-route":         {rules.IPv4: "icmp 3/0", rules.IPv6: "ipv6-icmp 1/0"},
 	"port-unreachable": {rules.IPv4: "icmp 3/3", rules.IPv6: "ipv6-icmp 1/4"},
@@ -228,9 +227,9 @@ func isAnswered(p *rules.Packet, with string) bool {
 	return p.Protocol == rules.TCP || p.Protocol == rules.UDP
 }
 
-// sentFrom reports whether the packet may have the source after the outcome. The outcome does not
-// contain the source of a connection that was translated before, nor a source that the kernel
-// selects.
+// sentFrom reports whether a packet with the outcome may leave with the source. The outcome
+// contains neither the source of a connection that was translated before nor a source that the
+// kernel selects.
 func sentFrom(p *rules.Packet, f rules.Outcome, from netip.Addr) bool {
 	switch {
 	case !from.IsValid(), f.SNAT != "", p.Status&(rules.StatusSNAT|rules.StatusDNAT) != 0:
@@ -241,7 +240,7 @@ func sentFrom(p *rules.Packet, f rules.Outcome, from netip.Addr) bool {
 	return from == p.Source.Addr()
 }
 
-// sentTo reports whether the packet may have the destination after the outcome.
+// sentTo reports whether a packet with the outcome may leave with the destination.
 func sentTo(p *rules.Packet, f rules.Outcome, to netip.AddrPort) bool {
 	wantAddr, last := p.Destination.Addr(), netip.Addr{}
 	wantPort, lastPort := p.Destination.Port(), uint16(0)

@@ -18,7 +18,7 @@ func (n *Network) sendableOf(c diff.Class) rules.Packet {
 		n.Complete(p)
 		if p.Hook == rules.Output {
 			p.OutInterface = out
-			p.Bound = p.Owner != nil && out != routeOf(p) && !local(p.Destination.Addr())
+			p.Bound = p.Owner != nil && out != outInterfaceOf(p) && !isLocal(p.Destination.Addr())
 		}
 	}
 	changes := []func(p *rules.Packet){
@@ -49,7 +49,7 @@ func (n *Network) sendableOf(c diff.Class) rules.Packet {
 			if p.Hook == rules.Prerouting {
 				p.InInterface = "eth0"
 			} else {
-				p.OutInterface = routeOf(p)
+				p.OutInterface = outInterfaceOf(p)
 			}
 		},
 		func(p *rules.Packet) {

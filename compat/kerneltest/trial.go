@@ -20,7 +20,8 @@ type Counts struct {
 	// Ambiguous counts pairs for which the prediction is wrong, but the order of chains of the
 	// ruleset is unknown.
 	Ambiguous int
-	// ByProgram contains all pairs and the undecided ones, by the programs of the ruleset.
+	// ByProgram contains the numbers of pairs and of undecided pairs, by the programs of the
+	// ruleset.
 	ByProgram map[string]Share
 	Failures  []Failure
 }
@@ -54,9 +55,9 @@ func (rs Ruleset) programs() string {
 }
 
 // Pairs is the number of packets that were sent.
-func (t *Counts) Pairs() int { return t.Agree + t.undecided() + t.Ambiguous + len(t.Failures) }
+func (t *Counts) Pairs() int { return t.Agree + t.sumUndecided() + t.Ambiguous + len(t.Failures) }
 
-func (t *Counts) undecided() int {
+func (t *Counts) sumUndecided() int {
 	sum := 0
 	for _, count := range t.Undecided {
 		sum += count
@@ -99,8 +100,8 @@ func (t *Counts) String() string {
 	fmt.Fprintf(&text,
 		"%d rulesets (%d refused), %d pairs: %d agree (%d without their marks), "+
 			"%d undecided (%.1f %%), %d of ambiguous order, %d differ\n",
-		t.Rulesets, t.Refused, t.Pairs(), t.Agree, t.UnknownMarks, t.undecided(),
-		100*float64(t.undecided())/float64(max(t.Pairs(), 1)),
+		t.Rulesets, t.Refused, t.Pairs(), t.Agree, t.UnknownMarks, t.sumUndecided(),
+		100*float64(t.sumUndecided())/float64(max(t.Pairs(), 1)),
 		t.Ambiguous, len(t.Failures))
 	for _, programs := range slices.Sorted(maps.Keys(t.ByProgram)) {
 		share := t.ByProgram[programs]
@@ -133,7 +134,7 @@ type Failure struct {
 	Seed      uint64
 	Ruleset   Ruleset
 	Packet    rules.Packet
-	Listeners bool // are open
+	Listeners bool // whether the listeners are open
 	Predicted []rules.Outcome
 	Observed  Effect
 	Entries   []LogEntry
@@ -189,7 +190,7 @@ func (n *Network) compare(
 	if err != nil {
 		return nil, false, err
 	}
-	open := map[bool][]Listener{true: TProxyListeners}[listeners]
+	openListeners := map[bool][]Listener{true: TProxyListeners}[listeners]
 	comparisons = make([]comparison, len(packets))
 	for i, o := range observations {
 		p := &packets[i]
@@ -212,7 +213,7 @@ func (n *Network) compare(
 			continue
 		}
 		outcomes := append([]rules.Outcome{outcome}, alternatives...)
-		c.agrees = predictsAny(p, outcomes, effect, open)
+		c.agrees = predictsAny(p, outcomes, effect, openListeners)
 		c.failure = Failure{
 			Ruleset: rs, Packet: *p, Listeners: listeners, Predicted: outcomes,
 			Observed: effect, Entries: o.Entries,
@@ -265,7 +266,7 @@ func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
 		}
 		t.Rulesets++
 		defer func() {
-			t.ByProgram = map[string]Share{rs.programs(): {t.undecided(), t.Pairs()}}
+			t.ByProgram = map[string]Share{rs.programs(): {t.sumUndecided(), t.Pairs()}}
 		}()
 		for _, c := range comparisons {
 			switch {

@@ -23,7 +23,7 @@ type Connection struct {
 	Source, Destination netip.AddrPort
 }
 
-// A Result tells how a connection was answered.
+// A Result describes the answer to a connection.
 type Result string
 
 // The results.
@@ -71,14 +71,14 @@ type connectionEvent struct {
 
 // A connectionState is the state of a connection according to its events so far.
 type connectionState struct {
-	packet         time.Time // the time at which the first packet was read
-	since, expires time.Time // of the conntrack entry, zero before the first event
-	isAnswered     bool
-	isOver         bool // no further answer is possible
+	firstPacket      time.Time // the time at which the first packet was read
+	created, expires time.Time // of the conntrack entry, zero before the first event
+	isAnswered       bool
+	isOver           bool // no further answer is possible
 }
 
 // maxWatched is the maximum number of watched connections. At this number, Watch forgets the
-// connections that were answered. If all are unanswered, it forgets all.
+// connections that were answered. If none was answered, Watch forgets all connections.
 const maxWatched = 1 << 16
 
 // OpenAnswers starts to receive the events of the namespace (nil: the current one). The kernel
@@ -119,7 +119,7 @@ func (a *Answers) Close() error {
 
 // Watch makes Read return the answers to a connection. packet is the time at which the first packet
 // of the connection was read. Watch ignores protocols other than TCP and UDP.
-func (a *Answers) Watch(c Connection, packet time.Time) {
+func (a *Answers) Watch(c Connection, firstPacket time.Time) {
 	if c.Protocol != rules.TCP && c.Protocol != rules.UDP {
 		return
 	}
@@ -133,7 +133,7 @@ func (a *Answers) Watch(c Connection, packet time.Time) {
 			clear(a.watched)
 		}
 	}
-	a.watched[c] = &connectionState{packet: packet}
+	a.watched[c] = &connectionState{firstPacket: firstPacket}
 }
 
 // IsWaiting reports whether a watched connection has no answer yet.
@@ -151,7 +151,7 @@ func (a *Answers) IsWaiting() bool {
 func (a *Answers) Unanswered() int {
 	n := 0
 	for _, s := range a.watched {
-		if !s.isAnswered && !s.since.IsZero() {
+		if !s.isAnswered && !s.created.IsZero() {
 			n++
 		}
 	}
@@ -163,9 +163,9 @@ func (a *Answers) Unanswered() int {
 //
 // The caller can watch a connection only after it has read all trace events of the first packet.
 // Read therefore keeps the events of connections that are not watched. At each time now, the caller
-// must read the trace events first, and then call Read. The trace events that belong to an event of
-// conntrack are then read before the next Read. Read discards an event if this next Read was before
-// the time forget.
+// must first read the trace events, and then call Read. This order ensures that the caller has read
+// the trace events of a packet at the latest before the Read that follows the Read of its conntrack
+// event. Read discards the conntrack event if that following Read was before the time forget.
 func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, err error) {
 	for i := range a.queue {
 		if e := &a.queue[i]; e.nextRead.IsZero() {
@@ -232,12 +232,12 @@ func (a *Answers) handleEvent(e connectionEvent) (answer Answer, isWatched bool)
 		Time: e.time, Connection: c, Mark: f.Mark, Zone: f.Zone,
 		By: netip.AddrPortFrom(reply.IP.SourceAddress.Unmap(), reply.Proto.SourcePort),
 	}
-	if answer.Time.Before(s.packet) {
-		answer.Time = s.packet // the event was read before the packet, which came first
+	if answer.Time.Before(s.firstPacket) {
+		answer.Time = s.firstPacket // the event was read before the packet, which came first
 	}
 	switch e.event.Type {
 	case conntrack.EventNew:
-		s.since = e.time
+		s.created = e.time
 		s.expires = e.time.Add(time.Duration(f.Timeout)*time.Second - timeoutSlack)
 	case conntrack.EventUpdate:
 		answer.Result = s.update(c.Protocol, f)
@@ -285,7 +285,7 @@ func (s *connectionState) update(p rules.Protocol, f *conntrack.Flow) Result {
 // end returns the result that the deletion of the entry means, or "".
 func (s *connectionState) end(p rules.Protocol, at time.Time) Result {
 	switch {
-	case s.isAnswered || s.since.IsZero():
+	case s.isAnswered || s.created.IsZero():
 		return ""
 	case !at.Before(s.expires):
 		return TimedOut

@@ -16,25 +16,25 @@ import (
 // maxBranches bounds the branches with equal verdicts that are compared with a packet.
 const maxBranches = 256
 
-// selectBranch sets Index to the branch that the packet matched. If it is not known, Ambiguous is
-// set. current is the packet in the base chain, or nil if that is not known.
+// selectBranch sets Index to the branch that the packet matched, or sets Ambiguous if this branch
+// is unknown. current is the packet in the base chain, or nil if the packet is unknown.
 func (s *Step) selectBranch(current *rules.Packet) {
 	list := s.Chain.Rules
-	var same []int
+	var sameVerdict []int
 	branches := 0
 	for i := s.Index; i < len(list) && list[i].Handle == s.Event.Handle; i++ {
 		branches++
 		if s.hasVerdict(&list[i]) {
-			same = append(same, i)
+			sameVerdict = append(sameVerdict, i)
 		}
 	}
 	switch {
 	case branches == 1:
-		s.Ambiguous = len(same) == 0 // the map contains the verdict "continue" for the packet
-	case len(same) == 1:
-		s.Index = same[0]
+		s.Ambiguous = len(sameVerdict) == 0 // the map contains the verdict "continue" for the packet
+	case len(sameVerdict) == 1:
+		s.Index = sameVerdict[0]
 	default:
-		i, ok := matchingBranch(s.Table, list, same, current)
+		i, ok := matchingBranch(s.Table, list, sameVerdict, current)
 		if s.Ambiguous = !ok; ok {
 			s.Index = i
 		}
@@ -61,14 +61,15 @@ func (s *Step) hasVerdict(r *rules.Rule) bool {
 	return true
 }
 
-// matchingBranch returns the only one of the branches whose conditions the packet meets.
+// matchingBranch returns the branch whose conditions the packet meets. It returns false unless
+// exactly one branch can be determined.
 func matchingBranch(
 	t *rules.Table, list []rules.Rule, branches []int, current *rules.Packet,
 ) (int, bool) {
 	if current == nil || len(branches) == 0 || len(branches) > maxBranches {
 		return 0, false
 	}
-	probe := rules.Chain{
+	chain := rules.Chain{
 		Name: "branches", Base: &rules.Base{Hook: current.Hook, Type: rules.Filter},
 	}
 	shared := sharedMatches(list, branches)
@@ -79,13 +80,13 @@ func matchingBranch(
 		if slices.ContainsFunc(matches, func(m rules.Match) bool { return !dependsOnHeader(m) }) {
 			return 0, false
 		}
-		probe.Rules = append(probe.Rules, rules.Rule{
+		chain.Rules = append(chain.Rules, rules.Rule{
 			Matches: matches,
 			Actions: []rules.Action{rules.SetMark{Value: uint32(n + 1), Mask: ^uint32(0)}, rules.Accept},
 		})
 	}
 	o := diff.Explain(&rules.Ruleset{Tables: []rules.Table{{
-		Family: t.Family, Name: t.Name, Chains: []rules.Chain{probe},
+		Family: t.Family, Name: t.Name, Chains: []rules.Chain{chain},
 	}}}, *current).Outcome
 	if o.Undecided != "" || o.UnknownMarks != "" || o.Mark == 0 {
 		return 0, false
@@ -108,7 +109,7 @@ func contains(list []rules.Match, m rules.Match) bool {
 	return slices.ContainsFunc(list, func(other rules.Match) bool { return reflect.DeepEqual(other, m) })
 }
 
-// dependsOnHeader reports whether a match depends only on what an event contains.
+// dependsOnHeader reports whether a match depends only on the header, which an event contains.
 func dependsOnHeader(m rules.Match) bool {
 	switch m := m.(type) {
 	case rules.MatchFamily, rules.MatchProtocol, rules.MatchAddr, rules.MatchPort,
@@ -116,8 +117,8 @@ func dependsOnHeader(m rules.Match) bool {
 		return true
 	case rules.MatchTuple:
 		for _, matches := range m.Alternatives {
-			if slices.ContainsFunc(matches, func(part rules.Match) bool {
-				return !dependsOnHeader(part)
+			if slices.ContainsFunc(matches, func(match rules.Match) bool {
+				return !dependsOnHeader(match)
 			}) {
 				return false
 			}
@@ -127,8 +128,8 @@ func dependsOnHeader(m rules.Match) bool {
 	return false
 }
 
-// currentPacket returns the packet with the header that it has in a base chain, after NAT of
-// earlier chains, or nil if the event does not contain it.
+// currentPacket returns the packet with its header in a base chain, after NAT by earlier chains. It
+// returns nil if the event does not contain the header.
 func currentPacket(base *rules.Base, h *trace.Header) *rules.Packet {
 	if base == nil || h == nil {
 		return nil

@@ -38,14 +38,14 @@ type Observation struct {
 	// the packet is not delivered locally.
 	LocalPort uint16
 	// Predicted is the path that package diff predicts. Differences contains the deviations of the
-	// observed path from it.
+	// observed path from the predicted path.
 	Predicted   rules.Trace
 	Differences []string
 	// NotCompared is the reason why the paths were not compared, or empty.
 	NotCompared string
 	// Repeated reports that the packet is not the first packet of its connection, such as a
-	// retransmitted SYN. The kernel does not evaluate NAT rules for it, so that its outcome may
-	// differ from the outcome of the connection.
+	// retransmitted SYN. The kernel does not evaluate NAT rules for such a packet. Its outcome may
+	// therefore differ from the outcome of the connection.
 	Repeated bool
 
 	// markedBeforeConntrack reports that iptables-legacy marks packets for tracing before
@@ -296,8 +296,8 @@ func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 }
 
 // mayLackEvents reports whether a [trace.Collector] may have assigned the events of one packet to
-// two packets. The log of iptables-legacy has no ID of the packet, and after NAT the collector
-// recognises the packet only for TCP, by its header.
+// two packets. The log of iptables-legacy contains no ID of the packet. After NAT, the collector
+// therefore recognizes only TCP packets, by their header.
 func (o *Observation) mayLackEvents() bool {
 	var hasLegacy, hasNFT, isTranslated bool
 	add := func(s rules.Step) {

@@ -16,8 +16,8 @@ type Step struct {
 	Event trace.Event
 	Hook  rules.Hook // of the base chain
 	Owner foreign.Owner
-	// Ambiguous reports that the kernel's rule contains a map, and that it is not known which of
-	// its elements the packet matched, if any. Index is the index of the first element.
+	// Ambiguous reports that the kernel's rule contains a map, and that the matching element of the
+	// map is unknown. Index is then the index of the first element.
 	Ambiguous bool
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A compiler translates the statements of a rule to the expressions of nf_tables to which nft
-// translates them, so that package nft decodes them like expressions of the kernel.
+// A compiler translates the statements of a rule to expressions of nf_tables, as nft does. Package
+// nft decodes these expressions like expressions that it reads from the kernel.
 type compiler struct {
 	sets     *setBuilder
 	compiled []any // the expressions of complete statements
@@ -22,18 +22,18 @@ type compiler struct {
 	network   string
 	transport *byte
 
-	// added contains the expressions of the current statement. needed contains the conditions that
-	// nft adds before the statement.
-	needed, added []any
-	// used is the number of registers that the current statement uses.
-	used int
+	// added contains the expressions of the current statement. implied contains the conditions that
+	// the statement implies, which nft adds before it.
+	implied, added []any
+	// usedRegisters is the number of registers that the current statement uses.
+	usedRegisters int
 	// nesting is the number of computations in the statement.
 	nesting int
-	// failed reports that the statement needs more registers than there are.
-	failed bool
-	// omitted is the family, ip or ip6, to which a condition that nft does not list may limit the
-	// rule.
-	omitted string
+	// lacksRegisters reports that the statement needs more registers than there are.
+	lacksRegisters bool
+	// omittedFamily is the family, ip or ip6, to which the rule may be limited by a condition that
+	// nft does not list.
+	omittedFamily string
 }
 
 // newCompiler returns a compiler for a rule of a table.
@@ -48,24 +48,24 @@ func newCompiler(family string, sets *setBuilder) *compiler {
 // add adds an expression of the current statement.
 func (c *compiler) add(e expr.Any) { c.added = append(c.added, e) }
 
-// addNeeded adds a condition before the current statement.
-func (c *compiler) addNeeded(expressions ...expr.Any) {
+// addImplied adds a condition before the current statement.
+func (c *compiler) addImplied(expressions ...expr.Any) {
 	for _, e := range expressions {
-		c.needed = append(c.needed, e)
+		c.implied = append(c.implied, e)
 	}
 }
 
 // compileStatement translates a statement. An unsupported statement may have any effect, but an
 // unsupported comparison is an unknown condition.
 func (c *compiler) compileStatement(s statement) {
-	c.needed, c.added, c.used, c.nesting, c.failed = nil, nil, 0, 0, false
+	c.implied, c.added, c.usedRegisters, c.nesting, c.lacksRegisters = nil, nil, 0, 0, false
 	network, transport := c.network, c.transport
-	if c.translate(s) && !c.failed {
-		c.compiled = append(append(c.compiled, c.needed...), c.added...)
+	if c.translate(s) && !c.lacksRegisters {
+		c.compiled = append(append(c.compiled, c.implied...), c.added...)
 		return
 	}
 	c.network, c.transport = network, transport
-	c.sets.in.noteChanges(s)
+	c.sets.in.recordChanges(s)
 	u := rules.Unknown{Text: s.text}
 	if s.kind == "match" && !variesForPacket(s.body) {
 		u.Effect = rules.Reads
@@ -174,8 +174,8 @@ func (r register) number() uint32 {
 // allocate returns the first of the registers for a value. Like nft it uses whole registers of 16
 // bytes.
 func (c *compiler) allocate(size int) register {
-	reg := register(c.used)
-	c.used += (size + 15) / 16 * 4
+	reg := register(c.usedRegisters)
+	c.usedRegisters += (size + 15) / 16 * 4
 	return reg
 }
 
@@ -194,12 +194,12 @@ func sizeOf(fields []field) int {
 	return size
 }
 
-// load allocates registers and loads fields to them. inInterval reports that they are compared with
-// intervals, for which they must be in network byte order. load returns false if there are not
-// enough registers.
+// load allocates registers and loads fields to them. inInterval reports that the fields are
+// compared with intervals, and must therefore be in network byte order. load returns false if there
+// are not enough registers.
 func (c *compiler) load(fields []field, inInterval bool) (register, bool) {
 	reg := c.allocate(sizeOf(fields))
-	if c.used > maxFields {
+	if c.usedRegisters > maxFields {
 		return 0, false
 	}
 	c.loadAt(reg, fields, inInterval)
@@ -243,17 +243,17 @@ func compileRule(family string, sets *setBuilder, statements []statement) [][]an
 	for _, s := range statements {
 		c.compileStatement(s)
 	}
-	if c.omitted == "" {
+	if c.omittedFamily == "" {
 		return [][]any{c.compiled}
 	}
-	other := map[string]string{"ip": "ip6", "ip6": "ip"}[c.omitted]
+	other := map[string]string{"ip": "ip6", "ip6": "ip"}[c.omittedFamily]
 	var byFamily [][]any
-	for _, network := range []string{c.omitted, other} {
+	for _, network := range []string{c.omittedFamily, other} {
 		limited := newCompiler(family, sets)
 		limited.needNetwork(network)
-		limited.compiled = limited.needed
+		limited.compiled = limited.implied
 		if network == other {
-			limited.compiled = append(limited.compiled, omittedFamily())
+			limited.compiled = append(limited.compiled, omittedFamilyCondition())
 		}
 		for _, s := range statements {
 			limited.compileStatement(s)
@@ -263,8 +263,8 @@ func compileRule(family string, sets *setBuilder, statements []statement) [][]an
 	return byFamily
 }
 
-// omittedFamily returns an unknown condition for the condition on the family of a packet that nft
-// may have omitted.
-func omittedFamily() rules.Unknown {
+// omittedFamilyCondition returns an unknown condition for the condition on the family of a packet
+// that nft may have omitted.
+func omittedFamilyCondition() rules.Unknown {
 	return rules.Unknown{Text: "meta nfproto, which nft may leave out", Effect: rules.Reads}
 }

@@ -27,7 +27,7 @@ func (c *compiler) bitwiseField(operator string, body json.RawMessage) (field, b
 		}
 		operations = append(operations, operation{operator, operands[1]})
 		key = operands[0]
-		inner, innerBody := only(key)
+		inner, innerBody := onlyMember(key)
 		if inner != "&" && inner != "|" && inner != "^" {
 			break
 		}
@@ -98,7 +98,7 @@ func (c *compiler) hashField(kind string, body json.RawMessage) (field, bool) {
 		hash.DestRegister = reg.number()
 		if sources != nil {
 			from, ok := c.load(sources, false)
-			c.failed = c.failed || !ok
+			c.lacksRegisters = c.lacksRegisters || !ok
 			hash.SourceRegister, hash.Length = from.number(), uint32(sizeOf(sources))
 		}
 		c.add(&hash)
@@ -131,8 +131,8 @@ func (c *compiler) mapField(body json.RawMessage, values []datatype) (field, boo
 	t := values[0]
 	t.size = m.DataLength
 	return field{t, func(c *compiler, reg register, _ int) {
-		c.used = max(c.used, int(reg)+(max(sizeOf(keys), m.DataLength)+15)/16*4)
-		c.failed = c.failed || c.used > maxFields
+		c.usedRegisters = max(c.usedRegisters, int(reg)+(max(sizeOf(keys), m.DataLength)+15)/16*4)
+		c.lacksRegisters = c.lacksRegisters || c.usedRegisters > maxFields
 		c.loadAt(reg, keys, m.Interval)
 		c.add(&expr.Lookup{
 			SourceRegister: reg.number(), IsDestRegSet: true, DestRegister: reg.number(),
@@ -166,7 +166,7 @@ func (c *compiler) mangle(body json.RawMessage) bool {
 	if !exactly(body, &object) {
 		return false
 	}
-	kind, key := only(object.Key)
+	kind, key := onlyMember(object.Key)
 	var target field
 	var ok bool
 	switch kind {
@@ -205,7 +205,7 @@ func (c *compiler) value(e json.RawMessage, t datatype) (field, bool) {
 			c.add(&expr.Immediate{Register: reg.number(), Data: data})
 		}}, true
 	}
-	if kind, body := only(e); kind == "map" {
+	if kind, body := onlyMember(e); kind == "map" {
 		return c.mapField(body, []datatype{t})
 	}
 	f, ok := c.field(e)

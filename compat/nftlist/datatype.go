@@ -60,13 +60,13 @@ var (
 	packetType    = datatype{size: 1, parse: parsePacketType}
 )
 
-// same reports whether two types encode values in the same way.
-func (t datatype) same(other datatype) bool {
+// encodesLike reports whether two types encode values in the same way.
+func (t datatype) encodesLike(other datatype) bool {
 	return t.kind == other.kind && t.size == other.size && t.isHost == other.isHost &&
 		t.isPair == other.isPair && (t.parse == nil) == (other.parse == nil)
 }
 
-// number encodes a number. In intervals it is in network byte order, because the kernel
+// number encodes a number. A number in an interval is in network byte order, because the kernel
 // compares byte by byte.
 func (t datatype) number(n uint64, inInterval bool) ([]byte, bool) {
 	if t.size < 8 && n>>(8*t.size) != 0 {

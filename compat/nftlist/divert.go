@@ -31,13 +31,13 @@ func (c *compiler) tproxy(body json.RawMessage) bool {
 	x := expr.TProxy{Family: number}
 	if to.Addr != nil {
 		t, ok := map[string]datatype{"ip": ipv4Type, "ip6": ipv6Type}[family]
-		addr, isAddr := c.constants(to.Addr, t)
+		addr, isAddr := c.loadConstants(to.Addr, t)
 		if x.RegAddr = addr.first; !ok || !isAddr || !isScalar(to.Addr) {
 			return false
 		}
 	}
 	if to.Port != nil {
-		port, ok := c.portRange(to.Port)
+		port, ok := c.loadPorts(to.Port)
 		if x.RegPort = port.first; !ok || port.first != port.last {
 			return false
 		}
@@ -66,7 +66,7 @@ func (c *compiler) reject(body json.RawMessage) bool {
 		x.Type = unix.NFT_REJECT_TCP_RST
 		if c.network == "" {
 			// nft lists "meta nfproto ipv4 reject with tcp reset" without its condition.
-			c.added = append(c.added, omittedFamily())
+			c.added = append(c.added, omittedFamilyCondition())
 		}
 		c.add(&x)
 		return with.Expr == nil && c.needHeader("tcp")

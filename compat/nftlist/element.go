@@ -17,7 +17,7 @@ type entry struct {
 // elementOf decodes an element without the value of a map. It returns false if the element has
 // statements that may affect whether it matches.
 func elementOf(e json.RawMessage) (entry, bool) {
-	kind, body := only(e)
+	kind, body := onlyMember(e)
 	if kind != "elem" {
 		return entry{key: e}, true
 	}
@@ -56,7 +56,7 @@ func hasIntervals(elements []json.RawMessage, isMap bool) bool {
 			concat.Concat = []json.RawMessage{element.key}
 		}
 		return slices.ContainsFunc(concat.Concat, func(part json.RawMessage) bool {
-			kind, _ := only(part)
+			kind, _ := onlyMember(part)
 			return kind == "range" || kind == "prefix" ||
 				bytes.HasSuffix(part, []byte(`*"`)) && string(part) != `"*"`
 		})
@@ -137,7 +137,7 @@ func addData(el *nft.SetElement, e json.RawMessage, types []datatype, isMap bool
 	case !isMap:
 		return true
 	case len(types) == 0:
-		kind, body := only(e)
+		kind, body := onlyMember(e)
 		v, ok := verdictOf(kind, body)
 		el.Verdict = v
 		return ok

@@ -38,9 +38,9 @@ func (c *compiler) fields(e json.RawMessage) ([]field, bool) {
 		return nil, false
 	}
 	fields := make([]field, len(concat.Concat))
-	for i, part := range concat.Concat {
+	for i, operand := range concat.Concat {
 		var ok bool
-		if fields[i], ok = c.field(part); !ok {
+		if fields[i], ok = c.field(operand); !ok {
 			return nil, false
 		}
 	}
@@ -52,7 +52,7 @@ const maxFields = 16
 
 // field translates an expression with a single value.
 func (c *compiler) field(e json.RawMessage) (field, bool) {
-	kind, body := only(e)
+	kind, body := onlyMember(e)
 	switch kind {
 	case "meta":
 		return metaField(body)
@@ -74,9 +74,9 @@ func (c *compiler) field(e json.RawMessage) (field, bool) {
 	return field{}, false
 }
 
-// only returns the key and the value of an object with exactly one key. For other JSON it returns
-// an empty key.
-func only(e json.RawMessage) (kind string, body json.RawMessage) {
+// onlyMember returns the key and the value of an object with exactly one key. For other JSON it
+// returns an empty key.
+func onlyMember(e json.RawMessage) (kind string, body json.RawMessage) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(e, &object) != nil || len(object) != 1 {
 		return "", nil
@@ -183,7 +183,7 @@ func (c *compiler) ctField(body json.RawMessage) (field, bool) {
 
 // fibField translates the result of a lookup in the routing tables (fib).
 func fibField(body json.RawMessage) (field, bool) {
-	fib, result, ok := fibLoad(body)
+	fib, result, ok := decodeFib(body)
 	t, known := map[string]datatype{
 		"oif": indexType, "oifname": nameType, "type": addrTypeType,
 	}[result]
@@ -193,9 +193,9 @@ func fibField(body json.RawMessage) (field, bool) {
 	return newField(t, fib)
 }
 
-// fibPresence translates the condition that a lookup in the routing tables has a result.
-func fibPresence(body json.RawMessage) (field, bool) {
-	fib, _, ok := fibLoad(body)
+// fibPresenceField translates the condition that a lookup in the routing tables has a result.
+func fibPresenceField(body json.RawMessage) (field, bool) {
+	fib, _, ok := decodeFib(body)
 	if !ok {
 		return field{}, false
 	}
@@ -206,15 +206,15 @@ func fibPresence(body json.RawMessage) (field, bool) {
 	})
 }
 
-// fibLoad decodes a lookup in the routing tables.
-func fibLoad(
+// decodeFib decodes a lookup in the routing tables.
+func decodeFib(
 	body json.RawMessage,
 ) (load func(reg uint32, length int) expr.Any, result string, ok bool) {
 	var object struct {
 		Result string
 		Flags  flagNames
 	}
-	if !exactly(body, &object) || !object.Flags.only("saddr", "daddr", "mark", "iif", "oif") {
+	if !exactly(body, &object) || !object.Flags.areAmong("saddr", "daddr", "mark", "iif", "oif") {
 		return nil, "", false
 	}
 	fib := expr.Fib{

@@ -62,17 +62,18 @@ type (
 
 // reader collects the objects of a listing.
 type reader struct {
-	tables  []tableObject
-	chains  []chainObject
-	rules   map[objectID][]ruleObject // of each chain
-	sets    map[objectID]setObject
-	changed map[string]bool // names of sets that an unsupported statement may change
-	isText  bool
+	tables      []tableObject
+	chains      []chainObject
+	rules       map[objectID][]ruleObject // of each chain
+	sets        map[objectID]setObject
+	changedSets map[string]bool // names of sets that an unsupported statement may change
+	isText      bool
 }
 
 func newReader() *reader {
 	return &reader{
-		rules: map[objectID][]ruleObject{}, sets: map[objectID]setObject{}, changed: map[string]bool{},
+		rules: map[objectID][]ruleObject{}, sets: map[objectID]setObject{},
+		changedSets: map[string]bool{},
 	}
 }
 
@@ -88,13 +89,13 @@ func (in *reader) listing() (*Listing, error) {
 	var tables []nft.Table
 	var sets []*setBuilder
 	indexes := map[objectID]int{} // of tables
-	listed := map[objectID]bool{}
+	seen := map[objectID]bool{}
 	for _, t := range in.tables {
 		key := objectID{t.Family, t.Name, ""}
-		if listed[key] {
+		if seen[key] {
 			return nil, fmt.Errorf("table %s %s is listed twice", t.Family, t.Name)
 		}
-		listed[key] = true
+		seen[key] = true
 		family, ok := families()[t.Family]
 		if !ok {
 			continue // see UnmodelledChains
@@ -115,7 +116,7 @@ func (in *reader) listing() (*Listing, error) {
 		sets = append(sets, newSetBuilder(in, key))
 	}
 	for _, c := range in.chains {
-		i, base, err := in.tableOf(l, indexes, listed, c)
+		i, base, err := in.tableOf(l, indexes, seen, c)
 		if err != nil {
 			return nil, fmt.Errorf("chain %s %s %s: %w", c.Family, c.Table, c.Name, err)
 		}
@@ -173,7 +174,7 @@ func families() map[string]rules.Family {
 	return map[string]rules.Family{"ip": rules.IPv4, "ip6": rules.IPv6, "inet": rules.Inet}
 }
 
-// flagsOf decodes a flag or a list of flags. Of other JSON it returns the text.
+// flagsOf decodes a flag or a list of flags. For other JSON it returns the text.
 func flagsOf(flags json.RawMessage) []string {
 	if len(flags) == 0 || string(flags) == "null" {
 		return nil

@@ -18,13 +18,13 @@ func (c *compiler) match(body json.RawMessage) bool {
 	if !exactly(body, &m) {
 		return false
 	}
-	kind, left := only(m.Left)
+	kind, left := onlyMember(m.Left)
 	if kind == "fib" && isBool(m.Right) {
-		f, ok := fibPresence(left)
+		f, ok := fibPresenceField(left)
 		return ok && c.compare(f, m.Op, m.Right, false)
 	}
 	if kind == "fib" && string(m.Right) == "1" && bytes.Contains(left, []byte(`"oif"`)) {
-		return false // the interface with index 1 or, with nft -n, the condition that a route exists
+		return false // either interface 1 or, from nft -n, the condition that a route exists
 	}
 	fields, ok := c.fields(m.Left)
 	switch {
@@ -39,7 +39,7 @@ func (c *compiler) match(body json.RawMessage) bool {
 		return false
 	}
 	if m.Op == "==" || m.Op == "in" {
-		c.noteProtocol(kind, left, m.Right)
+		c.recordProtocol(kind, left, m.Right)
 	}
 	return true
 }
@@ -52,7 +52,7 @@ func isSet(right json.RawMessage) bool {
 	if json.Unmarshal(right, &name) == nil && strings.HasPrefix(name, "@") {
 		return true
 	}
-	kind, _ := only(right)
+	kind, _ := onlyMember(right)
 	return kind == "set"
 }
 
@@ -86,13 +86,13 @@ func (c *compiler) compare(f field, op string, right json.RawMessage, isMasked b
 	case "!=":
 		return (isMasked || !isList) && c.equal(f, expr.CmpOpNeq, right)
 	case "<":
-		return c.order(f, expr.CmpOpLt, right)
+		return c.compareOrder(f, expr.CmpOpLt, right)
 	case "<=":
-		return c.order(f, expr.CmpOpLte, right)
+		return c.compareOrder(f, expr.CmpOpLte, right)
 	case ">":
-		return c.order(f, expr.CmpOpGt, right)
+		return c.compareOrder(f, expr.CmpOpGt, right)
 	case ">=":
-		return c.order(f, expr.CmpOpGte, right)
+		return c.compareOrder(f, expr.CmpOpGte, right)
 	}
 	return false
 }
@@ -114,8 +114,8 @@ func (c *compiler) anyFlag(f field, none bool, flags json.RawMessage) bool {
 	return ok
 }
 
-// order adds a comparison with the operator <, <=, > or >=.
-func (c *compiler) order(f field, op expr.CmpOp, right json.RawMessage) bool {
+// compareOrder adds a comparison with the operator <, <=, > or >=.
+func (c *compiler) compareOrder(f field, op expr.CmpOp, right json.RawMessage) bool {
 	data, ok := f.scalar(right, true)
 	if !ok || f.kind == interfaceName {
 		return false
@@ -172,9 +172,9 @@ func (c *compiler) equalPrefix(f field, op expr.CmpOp, value []byte, bits int) b
 	return true
 }
 
-// noteProtocol records the protocol to which a condition limits the rule. nft then adds no
+// recordProtocol records the protocol to which a condition limits the rule. nft then adds no
 // condition before later statements that need the protocol.
-func (c *compiler) noteProtocol(kind string, left, right json.RawMessage) {
+func (c *compiler) recordProtocol(kind string, left, right json.RawMessage) {
 	var key struct{ Key, Protocol, Field string }
 	if json.Unmarshal(left, &key) != nil || kind != "meta" && kind != "payload" {
 		return
@@ -194,7 +194,7 @@ func (c *compiler) noteProtocol(kind string, left, right json.RawMessage) {
 		}
 		if c.network == "" {
 			// nft lists "meta nfproto ipv4 meta l4proto icmp" without the first condition.
-			c.omitted = map[byte]string{
+			c.omittedFamily = map[byte]string{
 				unix.IPPROTO_ICMP: "ip", unix.IPPROTO_ICMPV6: "ip6",
 			}[value[0]]
 		}

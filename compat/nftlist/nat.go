@@ -23,8 +23,8 @@ func (f *flagNames) UnmarshalJSON(text []byte) error {
 
 func (f flagNames) has(name string) bool { return slices.Contains(f, name) }
 
-// only reports whether all flags are among the names.
-func (f flagNames) only(names ...string) bool {
+// areAmong reports whether all flags are among the names.
+func (f flagNames) areAmong(names ...string) bool {
 	return !slices.ContainsFunc(f, func(name string) bool { return !slices.Contains(names, name) })
 }
 
@@ -44,12 +44,12 @@ type translationObject struct {
 func (c *compiler) translation(kind string, body json.RawMessage) bool {
 	var to translationObject
 	if len(body) > 0 && string(body) != "null" && !exactly(body, &to) ||
-		!to.Flags.only("random", "fully-random", "persistent", "netmap") ||
-		!to.TypeFlags.only("prefix", "interval", "concat") {
+		!to.Flags.areAmong("random", "fully-random", "persistent", "netmap") ||
+		!to.TypeFlags.areAmong("prefix", "interval", "concat") {
 		return false
 	}
 	if kind == "dnat" || kind == "snat" {
-		return c.natTo(kind, to)
+		return c.translateNAT(kind, to)
 	}
 	if to.Addr != nil || to.Family != "" || to.Flags.has("netmap") {
 		return false
@@ -57,7 +57,7 @@ func (c *compiler) translation(kind string, body json.RawMessage) bool {
 	var ports registers
 	if to.Port != nil {
 		var ok bool
-		if ports, ok = c.portRange(to.Port); !ok {
+		if ports, ok = c.loadPorts(to.Port); !ok {
 			return false
 		}
 	}
@@ -92,8 +92,8 @@ func redirectFlags(names flagNames, ports registers) uint32 {
 	return flags
 }
 
-// natTo translates dnat and snat.
-func (c *compiler) natTo(kind string, to translationObject) bool {
+// translateNAT translates dnat and snat.
+func (c *compiler) translateNAT(kind string, to translationObject) bool {
 	family := to.Family
 	if family == "" {
 		family = c.network
@@ -115,14 +115,14 @@ func (c *compiler) natTo(kind string, to translationObject) bool {
 	var addrs, ports registers
 	if to.Addr != nil {
 		var ok bool
-		if addrs, ports, ok = c.addresses(to.Addr, family); !ok {
+		if addrs, ports, ok = c.loadAddresses(to.Addr, family); !ok {
 			return false
 		}
 	}
 	if to.Port != nil {
 		var ok bool
 		hasPort := ports.first != 0
-		if ports, ok = c.portRange(to.Port); !ok || hasPort {
+		if ports, ok = c.loadPorts(to.Port); !ok || hasPort {
 			return false
 		}
 	}
@@ -132,18 +132,18 @@ func (c *compiler) natTo(kind string, to translationObject) bool {
 	return true
 }
 
-// addresses loads the addresses of a translation: an address, a range, or a value of a map. The
+// loadAddresses loads the addresses of a translation: an address, a range, or a value of a map. The
 // value of a map may also contain a port.
-func (c *compiler) addresses(
+func (c *compiler) loadAddresses(
 	e json.RawMessage, family string,
 ) (addrs, ports registers, ok bool) {
 	t, ok := map[string]datatype{"ip": ipv4Type, "ip6": ipv6Type}[family]
 	if !ok {
 		return addrs, ports, false
 	}
-	kind, body := only(e)
+	kind, body := onlyMember(e)
 	if kind != "map" {
-		addrs, ok = c.constants(e, t)
+		addrs, ok = c.loadConstants(e, t)
 		return addrs, ports, ok
 	}
 	types := []datatype{t}
@@ -192,7 +192,7 @@ func (c *compiler) formOfData(body json.RawMessage) string {
 	form := ""
 	for _, e := range anonymous.Set {
 		element, _ := entryOf(e, true)
-		switch kind, _ := only(element.data); {
+		switch kind, _ := onlyMember(element.data); {
 		case kind == "range" || kind == "prefix":
 			return "range"
 		case kind == "concat":
@@ -204,8 +204,8 @@ func (c *compiler) formOfData(body json.RawMessage) string {
 	return form
 }
 
-// constants loads a constant, or the first and the last value of a range, to registers.
-func (c *compiler) constants(e json.RawMessage, t datatype) (registers, bool) {
+// loadConstants loads a constant, or the first and the last value of a range, to registers.
+func (c *compiler) loadConstants(e json.RawMessage, t datatype) (registers, bool) {
 	key, ok := t.interval(e, false)
 	if !ok {
 		return registers{}, false
@@ -220,11 +220,11 @@ func (c *compiler) constants(e json.RawMessage, t datatype) (registers, bool) {
 	return registers{first.number(), last.number()}, true
 }
 
-// portRange loads the ports of a translation: a port, a range, or a value of a map.
-func (c *compiler) portRange(e json.RawMessage) (registers, bool) {
-	kind, body := only(e)
+// loadPorts loads the ports of a translation: a port, a range, or a value of a map.
+func (c *compiler) loadPorts(e json.RawMessage) (registers, bool) {
+	kind, body := onlyMember(e)
 	if kind != "map" {
-		return c.constants(e, portType)
+		return c.loadConstants(e, portType)
 	}
 	f, ok := c.mapField(body, []datatype{portType})
 	if !ok {

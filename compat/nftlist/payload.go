@@ -123,7 +123,7 @@ func (c *compiler) needHeader(protocol string) bool {
 	}
 	number, _ := transportProtocol(protocol)
 	if c.transport == nil {
-		c.addNeeded(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		c.addImplied(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{number}})
 		c.transport = &number
 	}
@@ -138,7 +138,7 @@ func (c *compiler) needNetwork(protocol string) bool {
 		if protocol == "ip6" {
 			number = unix.NFPROTO_IPV6
 		}
-		c.addNeeded(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
+		c.addImplied(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{number}})
 		c.network = protocol
 	}

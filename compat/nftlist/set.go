@@ -73,8 +73,8 @@ func (b *setBuilder) getNamed(
 	name string, object setObject, keys, datas []datatype,
 ) (*nft.Set, bool) {
 	if built, ok := b.named[name]; ok {
-		return &built.set, slices.EqualFunc(built.keys, keys, datatype.same) &&
-			slices.EqualFunc(built.datas, datas, datatype.same)
+		return &built.set, slices.EqualFunc(built.keys, keys, datatype.encodesLike) &&
+			slices.EqualFunc(built.datas, datas, datatype.encodesLike)
 	}
 	flags := flagsOf(object.Flags)
 	s := nft.Set{
@@ -99,7 +99,7 @@ func (b *setBuilder) getNamed(
 // unknown.
 func (b *setBuilder) complete() []nft.Set {
 	for i := range b.sets {
-		if s := &b.sets[i]; b.in.changed[s.Name] && !s.Anonymous {
+		if s := &b.sets[i]; b.in.changedSets[s.Name] && !s.Anonymous {
 			s.Elements, s.Unknown = nil, "set that a statement changes which is not supported"
 		}
 	}
@@ -125,7 +125,7 @@ func unknownReason(object setObject, flags []string) string {
 		}
 	}
 	for _, s := range object.Statements {
-		if kind, _ := only(s); kind != "counter" {
+		if kind, _ := onlyMember(s); kind != "counter" {
 			return "set with statement " + kind
 		}
 	}

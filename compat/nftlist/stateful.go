@@ -155,7 +155,7 @@ func (c *compiler) changeSet(body json.RawMessage) bool {
 	}
 	key := change.Elem
 	x := expr.Dynset{SetName: name, Operation: operation}
-	if kind, elem := only(change.Elem); kind == "elem" {
+	if kind, elem := onlyMember(change.Elem); kind == "elem" {
 		var with struct {
 			Val     json.RawMessage
 			Timeout uint32 // in seconds

@@ -26,8 +26,8 @@ func (s *statement) UnmarshalJSON(object []byte) error {
 	return nil
 }
 
-// noteChanges records the names of the sets that an unsupported statement may change.
-func (in *reader) noteChanges(s statement) {
+// recordChanges records the names of the sets that an unsupported statement may change.
+func (in *reader) recordChanges(s statement) {
 	if s.kind != "set" && s.kind != "map" {
 		return
 	}
@@ -36,8 +36,8 @@ func (in *reader) noteChanges(s statement) {
 		Map string `json:"map"`
 	}
 	if json.Unmarshal(s.body, &change) == nil {
-		in.changed[strings.TrimPrefix(change.Set, "@")] = true
-		in.changed[strings.TrimPrefix(change.Map, "@")] = true
+		in.changedSets[strings.TrimPrefix(change.Set, "@")] = true
+		in.changedSets[strings.TrimPrefix(change.Map, "@")] = true
 	}
 }
 

@@ -43,7 +43,7 @@ func (t *textReader) textOf(tokens []token) string {
 func (t *textReader) noteSets(tokens []token) {
 	for _, token := range tokens {
 		if name, ok := strings.CutPrefix(token.text, "@"); ok {
-			t.in.changed[name] = true
+			t.in.changedSets[name] = true
 		}
 	}
 }

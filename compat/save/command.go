@@ -33,11 +33,11 @@ func (p *parser) readCommand(words []word) *SyntaxError {
 	if words[0].raw[0] == '[' {
 		counter, ok := parseCounters(words[0].raw)
 		if !ok {
-			return p.at(words[0], "a counter, as [12:3456]")
+			return p.errorAt(words[0], "a counter, as [12:3456]")
 		}
 		hits = &counter
 		if words = words[1:]; len(words) == 0 {
-			return p.atEnd("a rule after the counter")
+			return p.errorAtEnd("a rule after the counter")
 		}
 	}
 	switch name := shortCommand(words[0].raw); name {
@@ -53,17 +53,17 @@ func (p *parser) readCommand(words []word) *SyntaxError {
 	case "-P":
 		return p.policyCommand(words)
 	}
-	return p.at(words[0], "one of -A, -D, -F, -I, -N, -P and -X")
+	return p.errorAt(words[0], "one of -A, -D, -F, -I, -N, -P and -X")
 }
 
 // checkLength returns an error unless the line has n words. missing describes the words that may be
 // missing.
 func (p *parser) checkLength(words []word, n int, missing string) *SyntaxError {
 	if len(words) < n {
-		return p.atEnd("%s", missing)
+		return p.errorAtEnd("%s", missing)
 	}
 	if len(words) > n {
-		return p.at(words[n], "the line to end")
+		return p.errorAt(words[n], "the line to end")
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func (p *parser) checkLength(words []word, n int, missing string) *SyntaxError {
 func (p *parser) chain(name word) (*chain, *SyntaxError) {
 	c := p.table().chainByName[name.text]
 	if c == nil {
-		return nil, p.at(name, "a chain of table %s", p.table().Name)
+		return nil, p.errorAt(name, "a chain of table %s", p.table().Name)
 	}
 	return c, nil
 }
@@ -87,7 +87,7 @@ func (p *parser) policyCommand(words []word) *SyntaxError {
 		return err
 	}
 	if c.base == nil {
-		return p.at(words[1], "a built-in chain: only these have a policy")
+		return p.errorAt(words[1], "a built-in chain: only these have a policy")
 	}
 	return p.setPolicy(c, words[2])
 }
@@ -96,7 +96,7 @@ func (p *parser) policyCommand(words []word) *SyntaxError {
 // "-X [CHAIN]", which deletes one or all user-defined chains.
 func (p *parser) flushOrDelete(name string, words []word) *SyntaxError {
 	if len(words) > 1 {
-		return p.at(words[1], "the line to end")
+		return p.errorAt(words[1], "the line to end")
 	}
 	if len(words) == 1 {
 		c, err := p.chain(words[0])
@@ -128,43 +128,43 @@ func (p *parser) flushOrDelete(name string, words []word) *SyntaxError {
 func (p *parser) deleteChain(c *chain, flag word) *SyntaxError {
 	switch {
 	case c.base != nil:
-		return p.at(flag, "a chain that is not built in")
+		return p.errorAt(flag, "a chain that is not built in")
 	case c.rules.length > 0:
-		return p.at(flag, "an empty chain to delete: %s has rules", c.name)
+		return p.errorAt(flag, "an empty chain to delete: %s has rules", c.name)
 	case c.jumps == 0:
 		p.table().remove(c)
 		return nil
 	case p.errs.areMany():
 		// Do not search for the rule that jumps, because this error will not be reported.
-		return p.at(flag, "a chain to delete that no rule jumps to")
+		return p.errorAt(flag, "a chain to delete that no rule jumps to")
 	}
-	return p.at(flag, "a chain to delete that no rule jumps to: %s does",
+	return p.errorAt(flag, "a chain to delete that no rule jumps to: %s does",
 		p.table().callerOf(c).name)
 }
 
 // ruleCommand parses the rest of -A, -I or -D.
 func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *SyntaxError {
 	if len(words) == 0 {
-		return p.atEnd("a chain")
+		return p.errorAtEnd("a chain")
 	}
 	c, err := p.chain(words[0])
 	if err != nil {
 		return err
 	}
 	words = words[1:]
-	at := c.rules.length
+	index := c.rules.length
 	if name != "-A" {
-		at = 0
+		index = 0
 		if len(words) > 0 && !words[0].isOption() && !words[0].is("!") {
-			if at, err = p.ruleNumber(name, c, words[0]); err != nil {
+			if index, err = p.ruleNumber(name, c, words[0]); err != nil {
 				return err
 			}
 			words = words[1:]
 			if name == "-D" {
 				if len(words) > 0 {
-					return p.at(words[0], "the line to end")
+					return p.errorAt(words[0], "the line to end")
 				}
-				p.table().delete(c, at)
+				p.table().delete(c, index)
 				return nil
 			}
 		}
@@ -176,7 +176,7 @@ func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *Synta
 	if name == "-D" {
 		return p.deleteRules(c, parsed, words)
 	}
-	p.table().insert(c, at, parsed)
+	p.table().insert(c, index, parsed)
 	c.merged = c.merged || merged
 	return nil
 }
@@ -186,7 +186,7 @@ func (p *parser) ruleNumber(name string, c *chain, w word) (int, *SyntaxError) {
 	if c.merged {
 		const want = "no number: a rule of chain %s has more than %d combinations of addresses, " +
 			"and is read as one"
-		return 0, p.at(w, want, c.name, maxCombinations)
+		return 0, p.errorAt(w, want, c.name, maxCombinations)
 	}
 	last := c.rules.length
 	if name == "-I" {
@@ -194,7 +194,7 @@ func (p *parser) ruleNumber(name string, c *chain, w word) (int, *SyntaxError) {
 	}
 	n, err := strconv.Atoi(w.raw)
 	if err != nil || n < 1 || n > last {
-		return 0, p.at(w, "the number of a rule of chain %s, from 1 to %d", c.name, last)
+		return 0, p.errorAt(w, "the number of a rule of chain %s, from 1 to %d", c.name, last)
 	}
 	return n - 1, nil
 }
@@ -206,11 +206,11 @@ func (p *parser) deleteRules(c *chain, given []rules.Rule, words []word) *Syntax
 			continue
 		}
 		if len(words) == 0 {
-			return p.atEnd("a rule of chain %s", c.name)
+			return p.errorAtEnd("a rule of chain %s", c.name)
 		}
 		w := words[0]
 		w.raw = rawText(words)
-		return p.at(w, "a rule of chain %s", c.name)
+		return p.errorAt(w, "a rule of chain %s", c.name)
 	}
 	return nil
 }

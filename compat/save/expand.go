@@ -32,8 +32,8 @@ func (r *ruleReader) headers(others int) (matches [][]rules.Match, merged bool) 
 		}
 	}
 	if combinations > 1 {
-		r.expanded += combinations * (others + headerSize)
-		if combinations > maxExpansion || r.expanded > maxExpansion {
+		r.expandedSize += combinations * (others + headerSize)
+		if combinations > maxExpansion || r.expandedSize > maxExpansion {
 			const want = "lists of addresses that are disjoint, or shorter ones: " +
 				"the lists of a text make up to %d rules and matches"
 			r.fail(h.lastList, want, maxExpansion)

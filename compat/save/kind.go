@@ -6,13 +6,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A kind is a match or a target with its options.
-type kind struct {
+// An extension is a kind of match or target with its options.
+type extension struct {
 	name    string
 	options []optionKind
-	// open reports that the match or target may have other options too. Each following word that is
-	// no option of the rule may be one of them. The known options show which words are values,
-	// because a value may look like an option.
+	// open reports that the match or target may have options that are not in this list. Each
+	// following word that is no option of the rule may be such an option. The listed options show
+	// which words are values, because a value may look like an option.
 	open bool
 	// match returns the matches for the given options. It is nil for a target.
 	match func(*moduleReader) []rules.Match
@@ -34,7 +34,7 @@ func (o *optionKind) begins(text string) bool {
 }
 
 // optionSpelled returns the option with the spelling, or nil.
-func (k *kind) optionSpelled(name string) *optionKind {
+func (k *extension) optionSpelled(name string) *optionKind {
 	for i := range k.options {
 		if o := &k.options[i]; o.name == name || o.other == name {
 			return o
@@ -43,8 +43,8 @@ func (k *kind) optionSpelled(name string) *optionKind {
 	return nil
 }
 
-// kindOf returns the kind with the name, or nil.
-func kindOf(list []kind, name string) *kind {
+// findExtension returns the kind with the name, or nil.
+func findExtension(list []extension, name string) *extension {
 	for i := range list {
 		if list[i].name == name {
 			return &list[i]
@@ -53,8 +53,8 @@ func kindOf(list []kind, name string) *kind {
 	return nil
 }
 
-// kinds contains the matches whose options are all known.
-var kinds = []kind{
+// matchExtensions contains the matches whose options are all known.
+var matchExtensions = []extension{
 	{name: "tcp", match: (*moduleReader).tcp, options: []optionKind{
 		{"--dport", "--destination-port", 1},
 		{"--sport", "--source-port", 1},
@@ -129,8 +129,8 @@ var kinds = []kind{
 	{name: "icmp6", match: (*moduleReader).icmpv6, options: []optionKind{{"--icmpv6-type", "", 1}}},
 }
 
-// targets contains the targets that the model supports.
-var targets = []kind{
+// targetExtensions contains the targets that the model supports.
+var targetExtensions = []extension{
 	{name: "ACCEPT", target: accepts},
 	{name: "DROP", target: drops},
 	{name: "RETURN", target: returns},
@@ -155,7 +155,7 @@ var targets = []kind{
 		{"--left-shift-mark", "", 1},
 		{"--right-shift-mark", "", 1},
 	}},
-	{name: "CT", target: (*moduleReader).track, options: []optionKind{
+	{name: "CT", target: (*moduleReader).conntrackTarget, options: []optionKind{
 		{"--zone", "", 1},
 		{"--zone-orig", "", 1},
 		{"--zone-reply", "", 1},

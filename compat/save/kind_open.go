@@ -24,13 +24,13 @@ type openKind struct {
 	target        func(*moduleReader) rules.Action
 }
 
-// openKindOf returns the kind with the name, or nil.
-func openKindOf(list []openKind, name string) *kind {
+// findOpenExtension returns the kind with the name, or nil.
+func findOpenExtension(list []openKind, name string) *extension {
 	for _, o := range list {
 		if o.name != name {
 			continue
 		}
-		return &kind{
+		return &extension{
 			name: name, open: true, match: o.match, target: o.target, options: optionsOf(o.options),
 		}
 	}
@@ -104,10 +104,10 @@ var openMatches = [...]openKind{
 }
 
 // openMatch is the kind of a match whose name is unknown.
-var openMatch = kind{open: true, match: (*moduleReader).unknownMatch}
+var openMatch = extension{open: true, match: (*moduleReader).unknownMatch}
 
 func (r *moduleReader) unknownMatch() []rules.Match {
-	r.unknown = true
+	r.isUnknown = true
 	return nil
 }
 
@@ -162,10 +162,10 @@ var openTargets = [...]openKind{
 }
 
 // openTarget is the kind of a target whose name is unknown.
-var openTarget = kind{open: true, target: (*moduleReader).unknownTarget}
+var openTarget = extension{open: true, target: (*moduleReader).unknownTarget}
 
 func (r *moduleReader) unknownTarget() rules.Action {
-	r.unknown = true
+	r.isUnknown = true
 	return nil
 }
 

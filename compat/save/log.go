@@ -20,7 +20,7 @@ type IstioLog struct {
 	// FromInput reports that some tables are the result of applying the input of iptables-restore
 	// to empty tables. This is the case in a dry run, and if the log has no final state.
 	FromInput bool
-	// Failure is the error of the run, or empty. Tables is also set if the run failed.
+	// Failure is the error of the run; empty if the run succeeded. A failed run has tables too.
 	Failure string
 	// Redirect contains the printed parameters of the run. It is nil if the log does not contain
 	// all parameters, if a parameter is invalid, or if the run only removed rules. NoRedirect is
@@ -48,14 +48,14 @@ func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	}
 	entries := logEntries(string(data))
 	run := lastRun(entries)
-	if fault := run.unreadable(file, string(data), entries); fault != nil {
+	if fault := run.unreadableError(file, string(data), entries); fault != nil {
 		return IstioLog{}, fault
 	}
-	l := IstioLog{DryRun: run.dry, Failure: run.failure()}
+	l := IstioLog{DryRun: run.isDryRun, Failure: run.failure()}
 	var errs syntaxErrors
 	for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
 		text, found := run.final[family]
-		isInput := !found || run.dry
+		isInput := !found || run.isDryRun
 		if isInput {
 			text, found = run.input[family]
 		}
@@ -80,16 +80,16 @@ func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 
 // An istioRun contains the log entries of a run of istio-iptables that describe the rules.
 type istioRun struct {
-	dry    bool
-	native *logEntry // the entry that shows that nftables was used, or nil
-	config *logEntry
-	input  map[rules.Family]*logEntry // the input of iptables-restore
-	final  map[rules.Family]*logEntry // the output of iptables-save at the end
-	last   *logEntry
-	stage  stage // the latest stage
-	// saving is the family of the iptables-save command in the last entry, or Inet if the entry is
-	// another one.
-	saving rules.Family
+	isDryRun    bool
+	nativeEntry *logEntry // the entry that shows that nftables was used, or nil
+	configEntry *logEntry
+	input       map[rules.Family]*logEntry // the input of iptables-restore
+	final       map[rules.Family]*logEntry // the output of iptables-save at the end
+	last        *logEntry
+	stage       stage // the latest stage
+	// savedFamily is the family of iptables-save if the last entry contains this command, otherwise
+	// Inet.
+	savedFamily rules.Family
 }
 
 // A stage is a stage of a run. The stages of a run have ascending numbers. Some may be missing.
@@ -97,42 +97,42 @@ type stage uint8
 
 const (
 	noStage stage = iota
-	begin
-	environment
-	config
-	input
-	input6
-	final
-	final6
+	stageBegin
+	stageEnvironment
+	stageConfig
+	stageInput
+	stageInputIPv6
+	stageFinal
+	stageFinalIPv6
 )
 
-// stageOf returns the stage to which an entry belongs, or noStage. It knows the messages of all
-// supported versions of istio-iptables.
+// stageOf returns the stage to which an entry belongs, or noStage. It recognizes the messages of
+// all supported versions of istio-iptables.
 func stageOf(e *logEntry) stage {
 	title := e.title()
 	switch {
 	case title == "running iptables in dry-run mode, no rule changes will be made", isNative(title):
-		return begin
+		return stageBegin
 	case title == "Istio iptables environment:", e.level == "" && title == "Environment:":
-		return environment
+		return stageEnvironment
 	case title == "Istio config:", title == "Istio iptables variables:",
 		e.level == "" && title == "Variables:":
-		return config
+		return stageConfig
 	case strings.HasPrefix(title, rulesFileTitle):
 		if strings.Contains(title, "ip6tables-rules") {
-			return input6
+			return stageInputIPv6
 		}
-		return input
+		return stageInput
 	case strings.HasPrefix(title, "Running ") && strings.Contains(title, "tables") &&
 		strings.HasSuffix(title, "the following input:"):
 		if strings.Contains(title, "ip6tables") {
-			return input6
+			return stageInputIPv6
 		}
-		return input
+		return stageInput
 	case title == "Final iptables state (IPv4):":
-		return final
+		return stageFinal
 	case title == "Final iptables state (IPv6):":
-		return final6
+		return stageFinalIPv6
 	}
 	return noStage
 }
@@ -144,8 +144,8 @@ func isNative(title string) bool {
 		title == "nftables rules programmed:"
 }
 
-// lastRun returns the last run. If the log has entries of several containers, it is the last run of
-// the container whose run began or continued last.
+// lastRun returns the last run. If the log has entries of several containers, the last run is the
+// run to which the last entry with a stage belongs.
 func lastRun(entries []logEntry) istioRun {
 	var run istioRun
 	if len(entries) == 0 {
@@ -163,7 +163,7 @@ func lastRun(entries []logEntry) istioRun {
 			continue
 		}
 		s := stageOf(e)
-		if s != noStage && run.endsBefore(e, s) {
+		if s != noStage && run.isAnotherRun(e, s) {
 			run = istioRun{}
 		}
 		run.add(e, s)
@@ -171,12 +171,12 @@ func lastRun(entries []logEntry) istioRun {
 	return run
 }
 
-// endsBefore reports whether the entry belongs to another run.
-func (r *istioRun) endsBefore(e *logEntry, s stage) bool {
-	if r.native != nil && isNative(e.title()) {
+// isAnotherRun reports whether the entry belongs to a run after r.
+func (r *istioRun) isAnotherRun(e *logEntry, s stage) bool {
+	if r.nativeEntry != nil && isNative(e.title()) {
 		return false
 	}
-	return s <= r.stage || r.native != nil && s != config
+	return s <= r.stage || r.nativeEntry != nil && s != stageConfig
 }
 
 func (r *istioRun) add(e *logEntry, s stage) {
@@ -184,55 +184,55 @@ func (r *istioRun) add(e *logEntry, s stage) {
 		r.input, r.final = map[rules.Family]*logEntry{}, map[rules.Family]*logEntry{}
 	}
 	switch s {
-	case begin:
+	case stageBegin:
 		switch native := isNative(e.title()); {
 		case !native:
-			r.dry = true
-		case r.native == nil:
-			r.native = e
+			r.isDryRun = true
+		case r.nativeEntry == nil:
+			r.nativeEntry = e
 		}
-	case config:
-		r.config = e
-	case input:
+	case stageConfig:
+		r.configEntry = e
+	case stageInput:
 		r.input[rules.IPv4] = e
-	case input6:
+	case stageInputIPv6:
 		r.input[rules.IPv6] = e
-	case final:
+	case stageFinal:
 		r.final[rules.IPv4] = e
-	case final6:
+	case stageFinalIPv6:
 		r.final[rules.IPv6] = e
 	}
-	r.addSaved(e, s)
-	// The last entry of a dry run shows that it is one, even if the begin of the log is missing.
-	r.dry = r.dry || e.title() == "skipping configuring routes due to dry run mode"
+	r.addSaveOutput(e, s)
+	// The last entry shows that the run is a dry run, even if the beginning of the log is missing.
+	r.isDryRun = r.isDryRun || e.title() == "skipping configuring routes due to dry run mode"
 	r.stage = max(r.stage, s)
 	r.last = e
 }
 
-// addSaved records the output of iptables-save. Older versions run it at the end, and other
-// versions also at the begin.
-func (r *istioRun) addSaved(e *logEntry, s stage) {
+// addSaveOutput records the output of iptables-save. Older versions of istio-iptables run it at the
+// end, and other versions also at the beginning.
+func (r *istioRun) addSaveOutput(e *logEntry, s stage) {
 	title := strings.TrimPrefix(e.title(), "+ ")
 	switch {
-	case s == input || s == input6:
-		if r.stage < final {
+	case s == stageInput || s == stageInputIPv6:
+		if r.stage < stageFinal {
 			clear(r.final)
 		}
-	case e.level == "" && isSave(title):
+	case e.level == "" && isSaveCommand(title):
 		r.final[familyOf(title)] = e
-	case r.saving != rules.Inet && title == "Command output:" && r.stage < final &&
-		r.stage >= input:
-		r.final[r.saving] = e
+	case r.savedFamily != rules.Inet && title == "Command output:" && r.stage < stageFinal &&
+		r.stage >= stageInput:
+		r.final[r.savedFamily] = e
 	}
-	r.saving = rules.Inet
+	r.savedFamily = rules.Inet
 	_, command, _ := strings.Cut(title, ": ")
-	if strings.HasPrefix(title, "Running command") && isSave(command) {
-		r.saving = familyOf(command)
+	if strings.HasPrefix(title, "Running command") && isSaveCommand(command) {
+		r.savedFamily = familyOf(command)
 	}
 }
 
-// isSave reports whether a command is iptables-save or a variant without arguments.
-func isSave(command string) bool {
+// isSaveCommand reports whether a command is iptables-save or a variant without arguments.
+func isSaveCommand(command string) bool {
 	command = strings.TrimRight(command, blanks)
 	return strings.HasPrefix(command, "ip") && strings.HasSuffix(command, "-save") &&
 		!strings.Contains(command, " ")
@@ -257,10 +257,10 @@ func (r *istioRun) failure() string {
 	return strings.TrimSpace(r.last.message())
 }
 
-// howToLog describes the command that prints the log, in errors.
+// howToLog describes, in errors, the command that prints the log.
 const howToLog = "as kubectl logs POD -c istio-init prints it"
 
-// endsBeforeRules is what a log that ends early lacks.
+// endsBeforeRules is the expected text in the error about a log that ends before its rules.
 const endsBeforeRules = "rules after it: the log ends before it shows any"
 
 // syntaxErrorAt returns an error about an entry.
@@ -271,39 +271,39 @@ func syntaxErrorAt(file string, e *logEntry, want string) *SyntaxError {
 	}
 }
 
-// isTruncated reports whether the log lacks tables of an entry, because it ends there or because
-// another program has written to it. Every run adds rules of IPv4, and rules of IPv6 if it captures
-// IPv6. The final state contains all tables of the input. A run that fails or removes rules may
-// leave no table.
+// isTruncated reports whether the log lacks tables of an entry, because the log ends in the entry
+// or because another program has written to the log. Every run adds rules of IPv4, and rules of
+// IPv6 if it captures IPv6. The final state contains all tables of the input. A run that fails or
+// removes rules may leave no table.
 func (r *istioRun) isTruncated(family rules.Family, text *logEntry, tables []rules.Table) bool {
 	if r.failure() != "" || r.configValue("CLEANUP_ONLY") == "true" {
 		return false
 	}
-	given := r.input[family]
+	inputEntry := r.input[family]
 	required := family == rules.IPv4 || isEnabled(r.configValue("ENABLE_INBOUND_IPV6")) ||
-		text == r.last && (given == nil || r.config == nil)
+		text == r.last && (inputEntry == nil || r.configEntry == nil)
 	if len(tables) == 0 && required {
 		return true
 	}
-	if given == nil || given == text {
+	if inputEntry == nil || inputEntry == text {
 		return false
 	}
-	return slices.ContainsFunc(newParser(family, "").parse(slices.Values(given.lines[1:])),
+	return slices.ContainsFunc(newParser(family, "").parse(slices.Values(inputEntry.lines[1:])),
 		func(input rules.Table) bool {
 			return !slices.ContainsFunc(tables, func(t rules.Table) bool { return t.Name == input.Name })
 		})
 }
 
-// unreadable returns an error with the reason why the run contains no rules, or nil.
-func (r *istioRun) unreadable(file string, log string, entries []logEntry) error {
+// unreadableError returns an error with the reason why the run contains no rules, or nil.
+func (r *istioRun) unreadableError(file string, log string, entries []logEntry) error {
 	start, _, _ := strings.Cut(log, "\n")
 	errorAt := func(e *logEntry, want string) error { return syntaxErrorAt(file, e, want) }
 	switch {
 	case len(entries) == 0:
 		want := "an entry of the log of istio-init, " + howToLog + LooksLike(log)
 		return &SyntaxError{File: file, Line: 1, Column: 1, Token: start, Want: want}
-	case r.native != nil:
-		return errorAt(r.native,
+	case r.nativeEntry != nil:
+		return errorAt(r.nativeEntry,
 			"a run with iptables; of one with native nftables the log shows no rules that can be read: "+
 				"read those in the namespace")
 	case len(r.final) == 0 && len(r.input) == 0 && r.failure() != "":

@@ -11,8 +11,8 @@ import (
 
 // configValue returns a value of the printed configuration, or an empty string.
 func (r *istioRun) configValue(key string) string {
-	if r.config != nil {
-		for _, l := range r.config.lines[1:] {
+	if r.configEntry != nil {
+		for _, l := range r.configEntry.lines[1:] {
 			if value, ok := strings.CutPrefix(l.text, key+"="); ok {
 				return value
 			}
@@ -24,12 +24,14 @@ func (r *istioRun) configValue(key string) string {
 // redirect returns the parameters in the printed configuration and the unstated parameters, or the
 // reason why this is not possible.
 func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, _ error) {
-	if r.config == nil {
+	if r.configEntry == nil {
 		return nil, nil, fmt.Errorf("%s: the log does not contain the configuration", file)
 	}
-	c := configReader{file: file, title: r.config.lines[0].number, values: map[string]configValue{}}
-	c.older = r.config.title() != "Istio config:"
-	for _, l := range r.config.lines[1:] {
+	c := configReader{
+		file: file, title: r.configEntry.lines[0].number, values: map[string]configValue{},
+	}
+	c.older = r.configEntry.title() != "Istio config:"
+	for _, l := range r.configEntry.lines[1:] {
 		if key, value, ok := strings.Cut(l.text, "="); ok {
 			c.values[key] = configValue{value, l.number}
 		}

@@ -17,7 +17,7 @@ func (r *ruleReader) readModule(flag word, not bool) {
 	}
 	kernelName := matchName(name.text)
 	r.modules = append(r.modules, &module{
-		kind: matchNamed(kernelName), kernelName: kernelName, flag: name,
+		extension: matchNamed(kernelName), kernelName: kernelName, flag: name,
 		words: append(make([]word, 0, 6), flag, name),
 	})
 }
@@ -33,11 +33,11 @@ func matchName(name string) string {
 
 // matchNamed returns the kind of the match with the name, which is openMatch if the name is
 // unknown.
-func matchNamed(name string) *kind {
-	if k := kindOf(kinds, name); k != nil {
+func matchNamed(name string) *extension {
+	if k := findExtension(matchExtensions, name); k != nil {
 		return k
 	}
-	if k := openKindOf(openMatches[:], name); k != nil {
+	if k := findOpenExtension(openMatches[:], name); k != nil {
 		if k.match == nil {
 			k.match = openMatch.match
 		}
@@ -62,7 +62,7 @@ func protocolMatch(p rules.Protocol) string {
 func (r *ruleReader) matchesOf(m *module) []rules.Match {
 	mr := moduleReader{ruleReader: r, module: m, effect: xt.MatchEffect(m.kernelName)}
 	found := m.match(&mr)
-	if mr.unknown {
+	if mr.isUnknown {
 		text, complete := mr.unknownText()
 		if mr.effect == rules.ReadsVarying && !complete {
 			mr.effect = rules.ReadsHistory // it may match all packets or none
@@ -81,7 +81,7 @@ func (r *ruleReader) matchesOf(m *module) []rules.Match {
 func (r *moduleReader) unknownText() (text string, complete bool) {
 	words := 2 // -m or -j, and the name
 	for _, o := range r.options {
-		words += 1 + r.kind.optionSpelled(o.name).values
+		words += 1 + r.extension.optionSpelled(o.name).values
 		if o.not {
 			words++
 		}

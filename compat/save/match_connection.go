@@ -36,7 +36,7 @@ func (r *moduleReader) connection() []rules.Match {
 	}
 	o := r.options[0]
 	if len(r.options) > 1 {
-		r.unknown = true
+		r.isUnknown = true
 		return nil
 	}
 	switch w := o.values[0]; o.name {
@@ -55,6 +55,6 @@ func (r *moduleReader) connection() []rules.Match {
 		}
 		return []rules.Match{rules.MatchDirection{Reply: reply != o.not}}
 	}
-	r.unknown = true
+	r.isUnknown = true
 	return nil
 }

@@ -20,7 +20,7 @@ func (r *moduleReader) addrType() []rules.Match {
 			}
 			list = append(list, m)
 		default:
-			r.unknown = true
+			r.isUnknown = true
 		}
 	}
 	if len(list) == 0 {
@@ -44,7 +44,7 @@ func (r *moduleReader) addrTypes(w word) rules.AddrTypeSet {
 		set |= rules.AddrTypes(t)
 	}
 	isModelled := set == rules.AddrTypes(rules.Local) || set == rules.AddrTypes(rules.Multicast)
-	r.unknown = r.unknown || r.family == rules.IPv6 && !isModelled
+	r.isUnknown = r.isUnknown || r.family == rules.IPv6 && !isModelled
 	return set
 }
 
@@ -56,9 +56,9 @@ func (r *moduleReader) socket() []rules.Match {
 		m.Kind = "nowildcard"
 	}
 	if r.option("--restore-skmark") != nil {
-		r.unknown, r.effect = true, rules.AnyEffect
+		r.isUnknown, r.effect = true, rules.AnyEffect
 	}
-	r.unknown = r.unknown || r.option("--transparent") == nil
+	r.isUnknown = r.isUnknown || r.option("--transparent") == nil
 	r.rejectNegations()
 	return []rules.Match{m}
 }

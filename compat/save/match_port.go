@@ -8,7 +8,7 @@ import (
 
 func (r *moduleReader) tcp() []rules.Match {
 	matches := append(r.portsOf(rules.TCP), r.tcpFlags()...)
-	r.unknown = r.unknown || r.option("--tcp-option") != nil
+	r.isUnknown = r.isUnknown || r.option("--tcp-option") != nil
 	return matches
 }
 

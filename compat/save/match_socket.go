@@ -27,7 +27,7 @@ func (r *moduleReader) owner() []rules.Match {
 	for _, o := range r.options {
 		switch o.name {
 		case "--suppl-groups":
-			r.unknown = true
+			r.isUnknown = true
 		case "--uid-owner", "--gid-owner":
 			socketless := o.not && exists == nil
 			m := rules.MatchOwner{
@@ -43,7 +43,7 @@ func (r *moduleReader) owner() []rules.Match {
 		r.fail(r.flag, "one of --uid-owner, --gid-owner and --socket-exists after it")
 	case exists == nil:
 	case exists.not:
-		r.unknown = r.unknown || hasPositive
+		r.isUnknown = r.isUnknown || hasPositive
 		return []rules.Match{rules.MatchOwner{Not: true, Socketless: true, IDs: allIDs()}}
 	case len(matches) == 0:
 		return []rules.Match{rules.MatchOwner{IDs: allIDs()}}

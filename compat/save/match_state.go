@@ -15,7 +15,7 @@ import (
 // recent parses the match recent, which uses a named list of addresses. --set adds the packet's
 // address and always matches (recent_mt in net/netfilter/xt_recent.c).
 func (r *moduleReader) recent() []rules.Match {
-	r.unknown = true
+	r.isUnknown = true
 	r.state = xt.StateOfRecent(r.valueOf("--name", "DEFAULT"))
 	set := r.option("--set")
 	switch {
@@ -38,26 +38,26 @@ func (r *moduleReader) valueOf(name, defaultValue string) string {
 
 // hashLimit parses the match hashlimit. Rules with the same name share their counters.
 func (r *moduleReader) hashLimit() []rules.Match {
-	r.unknown, r.state = true, xt.StateOfHashLimit(r.valueOf("--hashlimit-name", ""))
+	r.isUnknown, r.state = true, xt.StateOfHashLimit(r.valueOf("--hashlimit-name", ""))
 	return nil
 }
 
 // account parses the match nfacct. The match counts packets in a named object. It matches unless
 // the object has a quota that is not used up.
 func (r *moduleReader) account() []rules.Match {
-	r.unknown, r.state = true, xt.StateOfAccount(r.valueOf("--nfacct-name", ""))
+	r.isUnknown, r.state = true, xt.StateOfAccount(r.valueOf("--nfacct-name", ""))
 	return nil
 }
 
 // rate parses the match rateest, which compares a rate that the target RATEEST measures.
 func (r *moduleReader) rate() []rules.Match {
-	r.unknown, r.state = true, xt.StateOfRates
+	r.isUnknown, r.state = true, xt.StateOfRates
 	return nil
 }
 
 // limit parses the match limit.
 func (r *moduleReader) limit() []rules.Match {
-	r.unknown = true
+	r.isUnknown = true
 	average, ok := limitRate(r.valueOf("--limit", "3/hour"))
 	burst, isNumber := number(r.valueOf("--limit-burst", "5"), 32)
 	if negated := slices.ContainsFunc(r.options, func(o option) bool { return o.not }); ok &&
@@ -93,7 +93,7 @@ func limitRate(text string) (average uint32, ok bool) {
 // statistic parses the match statistic. The result varies between equal packets, unless the
 // probability is 0 or 1, or every packet matches.
 func (r *moduleReader) statistic() []rules.Match {
-	r.unknown, r.effect = true, rules.Reads
+	r.isUnknown, r.effect = true, rules.Reads
 	var s xt.Statistic
 	ok := false
 	switch probability, every := r.option("--probability"), r.option("--every"); {
@@ -145,7 +145,7 @@ func (r *moduleReader) ipset() []rules.Match {
 		case "--return-nomatch":
 			m.Parts += " " + other.name
 		default:
-			r.unknown, r.state = true, xt.StateOfSets
+			r.isUnknown, r.state = true, xt.StateOfSets
 		}
 	}
 	return []rules.Match{m}
@@ -153,7 +153,7 @@ func (r *moduleReader) ipset() []rules.Match {
 
 // label parses the match connlabel, which with --set labels the connection.
 func (r *moduleReader) label() []rules.Match {
-	r.unknown, r.state = true, xt.StateOfLabels
+	r.isUnknown, r.state = true, xt.StateOfLabels
 	if r.option("--set") != nil {
 		r.effect = rules.ReadsAndWrites
 	}
@@ -162,19 +162,19 @@ func (r *moduleReader) label() []rules.Match {
 
 // sctp parses the match sctp. The model represents only the ports.
 func (r *moduleReader) sctp() []rules.Match {
-	r.unknown = r.option("--chunk-types") != nil
+	r.isUnknown = r.option("--chunk-types") != nil
 	return r.portsOf(rules.SCTP)
 }
 
 // dccp parses the match dccp. The model represents only the ports.
 func (r *moduleReader) dccp() []rules.Match {
-	r.unknown = r.option("--dccp-types") != nil || r.option("--dccp-option") != nil
+	r.isUnknown = r.option("--dccp-types") != nil || r.option("--dccp-option") != nil
 	return r.portsOf(rules.DCCP)
 }
 
 // changeSet parses the target SET. The effect of --map-set on the packet depends on the set.
 func (r *moduleReader) changeSet() rules.Action {
-	r.unknown, r.state = true, xt.StateOfSets
+	r.isUnknown, r.state = true, xt.StateOfSets
 	if r.option("--map-set") == nil {
 		r.effect = rules.Writes
 	}
@@ -183,6 +183,6 @@ func (r *moduleReader) changeSet() rules.Action {
 
 // rateEstimator parses the target RATEEST, which measures a rate.
 func (r *moduleReader) rateEstimator() rules.Action {
-	r.unknown, r.effect, r.state = true, rules.Writes, xt.StateOfRates
+	r.isUnknown, r.effect, r.state = true, rules.Writes, xt.StateOfRates
 	return nil
 }

@@ -33,8 +33,8 @@ func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error)
 	}
 	p := newParser(family, file)
 	tables := p.parse(linesOf(string(data)))
-	if len(p.begun) == 0 && (p.errs.list == nil || p.outside != nil) {
-		return nil, noTableError(file, string(data), p.outside)
+	if len(p.beginLines) == 0 && (p.errs.list == nil || p.outsideErr != nil) {
+		return nil, noTableError(file, string(data), p.outsideErr)
 	}
 	if err := p.errs.err(); err != nil {
 		return nil, err
@@ -65,26 +65,27 @@ type textLine struct {
 
 // A parser parses the tables of one family.
 type parser struct {
-	family     rules.Family
-	file       string
-	line       textLine
-	tables     []*table
-	begun      map[string]int // the line at which each table begins, by name
-	isOpen     bool           // whether the last table has not been committed
-	unreadable bool           // whether the line belongs to a table that cannot be read
+	family      rules.Family
+	file        string
+	line        textLine
+	tables      []*table
+	beginLines  map[string]int // the line at which each table begins, by name
+	isTableOpen bool           // whether the last table has not been committed
+	skipsTable  bool           // whether the line belongs to a table that cannot be read
 	// isNFT reports that iptables-nft has written the tables after the last header. It converts the
 	// match limit to an expression of nftables.
 	isNFT bool
-	// outside is the error for the first line, if it is outside a table.
-	outside *SyntaxError
-	words   []word // the words of the line; reused to save memory
-	errs    syntaxErrors
-	// expanded is the size of the rules that resulted from lists of addresses; see maxExpansion.
-	expanded int
+	// outsideErr is the error for the first line, if it is outside a table.
+	outsideErr *SyntaxError
+	words      []word // the words of the line; reused to save memory
+	errs       syntaxErrors
+	// expandedSize is the size of the rules that resulted from lists of addresses; see
+	// maxExpansion.
+	expandedSize int
 }
 
 func newParser(family rules.Family, file string) *parser {
-	return &parser{family: family, file: file, begun: map[string]int{}}
+	return &parser{family: family, file: file, beginLines: map[string]int{}}
 }
 
 // parse parses the lines and returns the tables. The errors are in errs.
@@ -92,8 +93,8 @@ func (p *parser) parse(lines iter.Seq[textLine]) []rules.Table {
 	for p.line = range lines {
 		p.errs.add(p.readLine())
 	}
-	if p.isOpen {
-		p.errs.add(p.atEnd("COMMIT of table %s", p.table().Name))
+	if p.isTableOpen {
+		p.errs.add(p.errorAtEnd("COMMIT of table %s", p.table().Name))
 	}
 	var tables []rules.Table
 	for _, t := range p.tables {
@@ -102,8 +103,8 @@ func (p *parser) parse(lines iter.Seq[textLine]) []rules.Table {
 	return tables
 }
 
-// at returns an error at a word. The format describes the expected text.
-func (p *parser) at(w word, format string, args ...any) *SyntaxError {
+// errorAt returns an error at a word. The format describes the expected text.
+func (p *parser) errorAt(w word, format string, args ...any) *SyntaxError {
 	e := &SyntaxError{
 		File: p.file, Line: p.line.number, Column: w.column + p.line.before, Token: w.raw,
 	}
@@ -114,9 +115,9 @@ func (p *parser) at(w word, format string, args ...any) *SyntaxError {
 	return e
 }
 
-// atEnd returns an error at the end of the line. The format describes the expected text.
-func (p *parser) atEnd(format string, args ...any) *SyntaxError {
-	return p.at(word{column: len(p.line.text) + 1}, format, args...)
+// errorAtEnd returns an error at the end of the line. The format describes the expected text.
+func (p *parser) errorAtEnd(format string, args ...any) *SyntaxError {
+	return p.errorAt(word{column: len(p.line.text) + 1}, format, args...)
 }
 
 // table returns the current table.
@@ -134,23 +135,23 @@ func (p *parser) readLine() *SyntaxError {
 	words, quote := splitWords(p.line.text, p.words[:0])
 	p.words = words
 	if quote > 0 {
-		return p.outsideError(p.at(word{raw: `"`, column: quote}, "a closing quote"))
+		return p.outsideError(p.errorAt(word{raw: `"`, column: quote}, "a closing quote"))
 	}
 	first := words[0]
 	switch {
 	case first.raw[0] == '*':
 		err := p.beginTable(words)
-		p.unreadable = err != nil && !p.isOpen
+		p.skipsTable = err != nil && !p.isTableOpen
 		return err
-	case p.unreadable:
-		p.unreadable = !first.is("COMMIT")
+	case p.skipsTable:
+		p.skipsTable = !first.is("COMMIT")
 		return nil
-	case !p.isOpen:
-		return p.outsideError(p.at(first, "a table to begin, such as *nat"))
+	case !p.isTableOpen:
+		return p.outsideError(p.errorAt(first, "a table to begin, such as *nat"))
 	case first.is("COMMIT"):
-		p.isOpen = false
+		p.isTableOpen = false
 		if len(words) > 1 {
-			return p.at(words[1], "nothing after COMMIT")
+			return p.errorAt(words[1], "nothing after COMMIT")
 		}
 		return nil
 	case first.raw[0] == ':':
@@ -162,8 +163,8 @@ func (p *parser) readLine() *SyntaxError {
 // outsideError returns the error of a line. It records the error if no table and no other error
 // precedes the line.
 func (p *parser) outsideError(err *SyntaxError) *SyntaxError {
-	if len(p.begun) == 0 && p.errs.list == nil {
-		p.outside = err
+	if len(p.beginLines) == 0 && p.errs.list == nil {
+		p.outsideErr = err
 	}
 	return err
 }
@@ -176,7 +177,8 @@ func (p *parser) readComment() *SyntaxError {
 		p.isNFT = strings.Contains(p.line.text, " (nf_tables) ")
 	}
 	if strings.Contains(p.line.text, " is incompatible, use 'nft' tool") {
-		return p.at(word{raw: p.line.text, column: 1}, "the table itself: it is not in this text")
+		return p.errorAt(word{raw: p.line.text, column: 1},
+			"the table itself: it is not in this text")
 	}
 	return nil
 }
@@ -189,20 +191,20 @@ func (p *parser) beginTable(words []word) *SyntaxError {
 		words = words[1:]
 		name = words[0]
 	}
-	switch line, again := p.begun[name.raw]; {
+	switch line, again := p.beginLines[name.raw]; {
 	case len(words) > 1:
-		return p.at(words[1], "nothing after the name of the table")
-	case p.isOpen:
-		return p.at(words[0], "COMMIT of table %s before another begins", p.table().Name)
+		return p.errorAt(words[1], "nothing after the name of the table")
+	case p.isTableOpen:
+		return p.errorAt(words[0], "COMMIT of table %s before another begins", p.table().Name)
 	case again:
-		return p.at(name, "each table once: this one began on line %d", line)
+		return p.errorAt(name, "each table once: this one began on line %d", line)
 	}
 	t, known := newTable(p.family, name.raw)
 	if !known {
-		return p.at(name, "a table: raw, mangle, nat, filter or security")
+		return p.errorAt(name, "a table: raw, mangle, nat, filter or security")
 	}
 	p.tables = append(p.tables, t)
-	p.begun[t.Name], p.isOpen = p.line.number, true
+	p.beginLines[t.Name], p.isTableOpen = p.line.number, true
 	return nil
 }
 
@@ -212,15 +214,15 @@ func (p *parser) declareChain(words []word) *SyntaxError {
 	name := words[0]
 	name.text, name.raw, name.column = name.text[1:], name.raw[1:], name.column+1
 	if len(words) < 2 {
-		return p.atEnd("the policy of chain %s", name.raw)
+		return p.errorAtEnd("the policy of chain %s", name.raw)
 	}
 	if len(words) > 2 {
 		if _, ok := parseCounters(words[2].raw); !ok {
-			return p.at(words[2], "a counter, as [12:3456]")
+			return p.errorAt(words[2], "a counter, as [12:3456]")
 		}
 	}
 	if len(words) > 3 {
-		return p.at(words[3], "nothing after the counter of a chain")
+		return p.errorAt(words[3], "nothing after the counter of a chain")
 	}
 	if c := p.table().chainByName[name.text]; c != nil && c.base != nil {
 		if words[1].is("-") {
@@ -229,7 +231,7 @@ func (p *parser) declareChain(words []word) *SyntaxError {
 		return p.setPolicy(c, words[1])
 	}
 	if !words[1].is("-") {
-		return p.at(words[1], "- as the policy of chain %s, which is not built in", name.raw)
+		return p.errorAt(words[1], "- as the policy of chain %s, which is not built in", name.raw)
 	}
 	return p.addChain(name)
 }
@@ -241,7 +243,7 @@ func (p *parser) setPolicy(c *chain, policy word) *SyntaxError {
 	case "DROP":
 		c.base.Drop = true
 	default:
-		return p.at(policy, "a policy: ACCEPT or DROP")
+		return p.errorAt(policy, "a policy: ACCEPT or DROP")
 	}
 	return nil
 }
@@ -252,10 +254,10 @@ const maxChainName = 28
 
 func (p *parser) addChain(name word) *SyntaxError {
 	if p.table().chainByName[name.text] != nil {
-		return p.at(name, "the name of a new chain: the table has this one")
+		return p.errorAt(name, "the name of a new chain: the table has this one")
 	}
 	if !isChainName(name.text) {
-		return p.at(name,
+		return p.errorAt(name,
 			"the name of a chain: 1 to %d bytes without blank, not beginning with - or !",
 			maxChainName)
 	}

@@ -22,14 +22,14 @@ type ruleReader struct {
 
 // A module is a match or target of a rule, with its options.
 type module struct {
-	*kind
+	*extension
 	kernelName string // of a match; set even if its kind is unknown
 	// flag is the word with the name. For a match that the protocol implies, it is the first option
 	// of the match.
 	flag    word
 	words   []word // all words of the match or target
 	options []option
-	implied bool // whether the protocol implies the match, instead of -m
+	implied bool // whether the protocol implies the match, which -m does not name
 }
 
 // An option is a given option of a match or target.
@@ -47,7 +47,7 @@ func (p *parser) readRule(
 	words []word, hits *rules.Hits,
 ) (parsed []rules.Rule, merged bool, _ *SyntaxError) {
 	if len(words) > maxRuleWords {
-		return nil, false, p.at(words[maxRuleWords], "at most %d words in a rule", maxRuleWords)
+		return nil, false, p.errorAt(words[maxRuleWords], "at most %d words in a rule", maxRuleWords)
 	}
 	r := ruleReader{parser: p, words: words}
 	if hits != nil {
@@ -111,7 +111,7 @@ func (r *ruleReader) conditions() (matches []rules.Match, actions []rules.Action
 // fail records an error at the word, unless an error is already recorded.
 func (r *ruleReader) fail(w word, format string, args ...any) {
 	if r.err == nil {
-		r.err = r.at(w, format, args...)
+		r.err = r.errorAt(w, format, args...)
 	}
 }
 
@@ -119,7 +119,7 @@ func (r *ruleReader) fail(w word, format string, args ...any) {
 func (r *ruleReader) next(want string) word {
 	if len(r.words) == 0 {
 		if r.err == nil {
-			r.err = r.atEnd("%s", want)
+			r.err = r.errorAtEnd("%s", want)
 		}
 		return word{}
 	}
@@ -128,8 +128,8 @@ func (r *ruleReader) next(want string) word {
 	return w
 }
 
-// value returns and removes the value of an option. In the obsolete form of negation a ! precedes
-// the value; value then sets not.
+// value returns and removes the value of an option. In the obsolete form of negation, a ! precedes
+// the value; then the method value sets not.
 func (r *ruleReader) value(want string, not *bool) word {
 	if len(r.words) > 0 && r.words[0].is("!") && !*not {
 		*not = true
@@ -144,7 +144,7 @@ func (r *ruleReader) readOption() {
 	if n := len(r.modules); n > 0 {
 		last = r.modules[n-1]
 	}
-	afterUnknown := last != nil && last.open && len(last.kind.options) == 0
+	afterUnknown := last != nil && last.open && len(last.extension.options) == 0
 	if !afterUnknown {
 		r.splitOption()
 	}
@@ -190,10 +190,10 @@ func (r *ruleReader) splitOption() {
 		return
 	}
 	n := len(raw) + 1
-	parts := []word{
+	split := []word{
 		{raw, raw, w.column}, {strings.TrimPrefix(w.text, raw+"="), w.raw[n:], w.column + n},
 	}
-	r.words = slices.Concat(r.words[:i], parts, r.words[i+1:])
+	r.words = slices.Concat(r.words[:i], split, r.words[i+1:])
 }
 
 // readModuleOption parses an option of a module that the rule names, or that its protocol implies.
@@ -255,8 +255,8 @@ func (r *ruleReader) findOption(modules []*module, flag word) (owner *module, fo
 		return nil, nil
 	}
 	for _, m := range modules {
-		for i := range m.kind.options {
-			o := &m.kind.options[i]
+		for i := range m.extension.options {
+			o := &m.extension.options[i]
 			if !o.begins(flag.raw) {
 				continue
 			}
@@ -302,5 +302,5 @@ func (r *ruleReader) protocolModule() *module {
 		return nil
 	}
 	name := protocolMatch(protocol)
-	return &module{kind: matchNamed(name), kernelName: name, implied: true}
+	return &module{extension: matchNamed(name), kernelName: name, implied: true}
 }

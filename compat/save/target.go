@@ -19,7 +19,7 @@ func (r *ruleReader) readTarget(flag word, not bool) {
 	case k != nil && !isGoto:
 	case isChain:
 		jump := rules.Jump{Chain: name.text, Goto: isGoto}
-		k = &kind{target: func(*moduleReader) rules.Action { return jump }}
+		k = &extension{target: func(*moduleReader) rules.Action { return jump }}
 	case isGoto:
 		r.fail(name, "a chain of table %s", r.table().Name)
 		return
@@ -29,16 +29,16 @@ func (r *ruleReader) readTarget(flag word, not bool) {
 	default:
 		k = &openTarget
 	}
-	r.target = &module{kind: k, flag: name, words: append(make([]word, 0, 6), flag, name)}
+	r.target = &module{extension: k, flag: name, words: append(make([]word, 0, 6), flag, name)}
 	r.modules = append(r.modules, r.target)
 }
 
 // targetNamed returns the kind of the target with the name, or nil.
-func targetNamed(name string) *kind {
-	if k := kindOf(targets, name); k != nil {
+func targetNamed(name string) *extension {
+	if k := findExtension(targetExtensions, name); k != nil {
 		return k
 	}
-	k := openKindOf(openTargets[:], name)
+	k := findOpenExtension(openTargets[:], name)
 	if k != nil && k.target == nil {
 		k.target = openTarget.target
 	}
@@ -56,7 +56,7 @@ func (r *ruleReader) action() rules.Action {
 		r.rejectNegation(o.flag, o.not)
 	}
 	a := r.target.target(&mr)
-	if mr.unknown {
+	if mr.isUnknown {
 		text, _ := mr.unknownText()
 		return rules.Unknown{Text: text, Effect: mr.effect, State: mr.state}
 	}
@@ -80,8 +80,8 @@ func (r *moduleReader) exactlyOne(names ...string) *option {
 	return found
 }
 
-// track parses the target CT. Without an option the target assigns packets to zone 0.
-func (r *moduleReader) track() rules.Action {
+// conntrackTarget parses the target CT. Without an option the target assigns packets to zone 0.
+func (r *moduleReader) conntrackTarget() rules.Action {
 	if len(r.options) == 1 && r.options[0].name == "--notrack" {
 		return rules.Notrack{}
 	}
@@ -91,7 +91,7 @@ func (r *moduleReader) track() rules.Action {
 	}
 	for _, o := range r.options {
 		if o.name != "--zone" && o.name != "--helper" {
-			r.unknown = true
+			r.isUnknown = true
 			return nil
 		}
 	}
@@ -101,7 +101,7 @@ func (r *moduleReader) track() rules.Action {
 	}
 	w := o.values[0]
 	if w.is("mark") {
-		r.unknown = true
+		r.isUnknown = true
 		return nil
 	}
 	n, ok := number(w.text, 16)
@@ -182,10 +182,10 @@ func (r *moduleReader) reject() rules.Action {
 			return rules.Reject{With: k.with}
 		}
 		isPrefix := strings.HasPrefix(k.name, prefix) || strings.HasPrefix(k.otherName, prefix)
-		r.unknown = r.unknown || prefix != "" && isPrefix
+		r.isUnknown = r.isUnknown || prefix != "" && isPrefix
 		names[i] = k.name
 	}
-	if !r.unknown {
+	if !r.isUnknown {
 		r.fail(w, "an answer: %s", strings.Join(names, ", "))
 	}
 	return nil

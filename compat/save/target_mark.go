@@ -50,7 +50,7 @@ func (r *moduleReader) connmark() rules.Action {
 	}
 	if o.name != "--save-mark" && o.name != "--restore-mark" {
 		value, mask := r.xmark(o)
-		r.unknown = len(r.options) > 1
+		r.isUnknown = len(r.options) > 1
 		return rules.MixMark{Conntrack: true, ConntrackMark: ^mask, Xor: value}
 	}
 	packet, connection := allBits, allBits
@@ -63,9 +63,9 @@ func (r *moduleReader) connmark() rules.Action {
 		case "--mask":
 			packet = r.mask(&other)
 			connection = packet
-			r.unknown = r.unknown || len(r.options) > 2
+			r.isUnknown = r.isUnknown || len(r.options) > 2
 		case "--left-shift-mark", "--right-shift-mark":
-			r.unknown = true
+			r.isUnknown = true
 		}
 	}
 	if o.name == "--restore-mark" {
@@ -84,7 +84,7 @@ func (r *moduleReader) restoreMark(packet, connection uint32) rules.Action {
 	if packet == allBits && connection == allBits {
 		return rules.RestoreMark{}
 	}
-	r.unknown = r.unknown || connection == 0
+	r.isUnknown = r.isUnknown || connection == 0
 	return rules.MixMark{Mark: ^packet, ConntrackMark: connection}
 }
 

@@ -16,7 +16,7 @@ func (r *moduleReader) redirect() rules.Action {
 		a.Port, a.Last = r.toPorts(o.values[0], o.values[0].text)
 	}
 	// With an option for random ports the kernel selects any port of a range.
-	r.unknown = r.unknown || r.isRandom() && (o == nil || a.Last != 0)
+	r.isUnknown = r.isUnknown || r.isRandom() && (o == nil || a.Last != 0)
 	return a
 }
 
@@ -33,10 +33,10 @@ func (r *moduleReader) toPorts(w word, text string) (first, last uint16) {
 		from, to = text, text
 	}
 	first, last = r.port(w, from), r.port(w, to)
-	if first > last && !r.unknown {
+	if first > last && !r.isUnknown {
 		r.fail(w, "a port or an ascending range of ports")
 	}
-	r.unknown = r.unknown || first == 0
+	r.isUnknown = r.isUnknown || first == 0
 	if first == last {
 		last = 0
 	}
@@ -54,14 +54,14 @@ func (r *moduleReader) dnat() rules.Action {
 	addresses, ports := splitDestination(w.text)
 	var a rules.DNATTo
 	if strings.Contains(ports, "/") {
-		r.unknown = true
+		r.isUnknown = true
 		return nil
 	}
 	if ports != "" {
 		a.Port, a.Last = r.toPorts(w, strings.TrimPrefix(ports, ":"))
 	}
 	if addresses == "" {
-		r.unknown = r.unknown || r.isRandom() && a.Last != 0
+		r.isUnknown = r.isUnknown || r.isRandom() && a.Last != 0
 		if ports == "" {
 			r.fail(w, "an address, a port, or both")
 		}
@@ -70,7 +70,7 @@ func (r *moduleReader) dnat() rules.Action {
 	a.Addr, a.LastAddr = r.toAddresses(w, addresses)
 	isRange := a.Last != 0 || a.LastAddr.IsValid()
 	persistent := r.option("--persistent") != nil
-	r.unknown = r.unknown || r.isRandom() && (ports == "" || isRange) || persistent && isRange
+	r.isUnknown = r.isUnknown || r.isRandom() && (ports == "" || isRange) || persistent && isRange
 	return a
 }
 
@@ -105,7 +105,7 @@ func (r *moduleReader) toAddresses(w word, text string) (first, last netip.Addr)
 	case first == last:
 		last = netip.Addr{}
 	case last.Less(first):
-		r.unknown = true
+		r.isUnknown = true
 	}
 	return first, last
 }
@@ -149,9 +149,9 @@ func (r *moduleReader) masquerade() rules.Action {
 func (r *moduleReader) unknownSource(s xt.SourceNAT) rules.Action {
 	s.Random, s.FullyRandom = r.option("--random") != nil, r.option("--random-fully") != nil
 	s.Persistent = r.option("--persistent") != nil
-	if !r.unknown {
+	if !r.isUnknown {
 		r.text = s.String()
 	}
-	r.unknown, r.effect = true, rules.TranslatesSource
+	r.isUnknown, r.effect = true, rules.TranslatesSource
 	return nil
 }

@@ -36,12 +36,12 @@ func number(text string, bits int) (uint64, bool) {
 type moduleReader struct {
 	*ruleReader
 	*module
-	// unknown reports that the model does not represent the match or target with its options. The
+	// isUnknown reports that the model does not represent the match or target with its options. The
 	// other fields apply only then.
-	unknown bool
-	effect  rules.Effect // the possible effect
-	state   string       // the state that the match or target reads or changes
-	text    string       // the text of the match; if empty, the words of the rule
+	isUnknown bool
+	effect    rules.Effect // the possible effect
+	state     string       // the state that the match or target reads or changes
+	text      string       // the text of the match; if empty, the words of the rule
 }
 
 // option returns an option, or nil if it was not given.
@@ -57,7 +57,7 @@ func (r *moduleReader) option(name string) *option {
 // port parses a port. The name of a service is unknown.
 func (r *moduleReader) port(w word, text string) uint16 {
 	if isName(text) {
-		r.unknown = true
+		r.isUnknown = true
 		return 0
 	}
 	n, ok := number(text, 16)
@@ -80,7 +80,7 @@ func (r *moduleReader) ports(w word, text string) rules.PortRange {
 	if last != "" {
 		p.Last = r.port(w, last)
 	}
-	if p.First > p.Last && !r.unknown {
+	if p.First > p.Last && !r.isUnknown {
 		r.fail(w, "an ascending range of ports")
 	}
 	return p
@@ -110,7 +110,7 @@ func (r *moduleReader) ids(w word) []rules.IDRange {
 	last, lastValid := number(to, 32)
 	switch {
 	case isName(w.text):
-		r.unknown = true
+		r.isUnknown = true
 	case !firstValid || !lastValid || first > last || last > maxID:
 		r.fail(w, "a numeric id (0-4294967294) or an ascending range of ids")
 	}

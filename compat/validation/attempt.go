@@ -40,9 +40,9 @@ const (
 	unknown                        // it is unknown which socket received it
 )
 
-// listen opens the listeners for the probes of an attempt. If a proxy is running, it opens only the
-// listeners for marked packets, because the others would receive the proxy's connections.
-func (v *validator) listen(l *listeners, probes []probe) {
+// openListeners opens the listeners for the probes of an attempt. If a proxy is running, it opens
+// only the listeners for marked packets, because the others would receive the proxy's connections.
+func (v *validator) openListeners(l *listeners, probes []probe) {
 	opened := map[endpoint]error{}
 	open := func(e endpoint, owner rules.Owner) error {
 		if err, done := opened[e]; done {
@@ -123,8 +123,8 @@ func (v *validator) sendAndObserve(l *listeners, t *probe, deadline time.Time) o
 	return o.observation
 }
 
-// sent is a probe that has been sent.
-type sent struct {
+// A sentProbe is a probe that has been sent, with its outcome.
+type sentProbe struct {
 	observation
 	arrives <-chan arrival
 }
@@ -132,7 +132,7 @@ type sent struct {
 // send opens the probe's socket in the namespace with the owner, and begins the connection.
 func (v *validator) send(
 	l *listeners, t *probe, from *netns.NS, owner rules.Owner,
-) (s socket.Socket, o sent) {
+) (s socket.Socket, o sentProbe) {
 	var options []socket.Option
 	if t.packet.Mark != 0 {
 		options = append(options, socket.Mark(t.packet.Mark))
@@ -167,7 +167,7 @@ func (v *validator) send(
 const acceptTime = 5 * time.Second
 
 // connect waits for the connection and its arrival.
-func (o *sent) connect(
+func (o *sentProbe) connect(
 	v *validator, l *listeners, t *probe, s socket.Socket, deadline time.Time,
 ) {
 	err := s.SetDeadline(deadline)
@@ -220,7 +220,7 @@ func (o *sent) connect(
 }
 
 // waitArrival waits for the probe's arrival at a listener of this process.
-func (o *sent) waitArrival(deadline time.Time) bool {
+func (o *sentProbe) waitArrival(deadline time.Time) bool {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	select {
@@ -233,7 +233,7 @@ func (o *sent) waitArrival(deadline time.Time) bool {
 }
 
 // sendQuery sends the query and waits for its arrival, or for the reply.
-func (o *sent) sendQuery(v *validator, t *probe, s socket.Socket, deadline time.Time) {
+func (o *sentProbe) sendQuery(v *validator, t *probe, s socket.Socket, deadline time.Time) {
 	if v.running && t.packet.Mark == 0 {
 		o.sendTracked(v, t, s)
 		return
@@ -274,7 +274,7 @@ func (o *sent) sendQuery(v *validator, t *probe, s socket.Socket, deadline time.
 
 // sendTracked sends an empty datagram and reads its destination from conntrack. DNS servers do not
 // reply to an empty datagram.
-func (o *sent) sendTracked(v *validator, t *probe, s socket.Socket) {
+func (o *sentProbe) sendTracked(v *validator, t *probe, s socket.Socket) {
 	err := s.Control(func(fd int) error { return unix.Send(fd, nil, 0) })
 	if err != nil {
 		o.err = err
@@ -284,7 +284,7 @@ func (o *sent) sendTracked(v *validator, t *probe, s socket.Socket) {
 	switch {
 	case err != nil:
 		o.outcome = unknown
-		o.err = fmt.Errorf("where it went only conntrack can tell: %w", err)
+		o.err = fmt.Errorf("read the destination of the datagram from conntrack: %w", err)
 	case destination == t.packet.Destination:
 		o.outcome = receivedOutside
 	default:

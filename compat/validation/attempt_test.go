@@ -19,7 +19,7 @@ func TestConnectionThatIsAcceptedAfterTheDeadline(t *testing.T) {
 	var listener, client socket.Socket
 	var to netip.AddrPort
 	l := &listeners{}
-	o := sent{}
+	o := sentProbe{}
 	err := ns.Do(func() error {
 		fd, err := socket.New(rules.IPv4, rules.TCP)
 		if err != nil {

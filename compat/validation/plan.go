@@ -18,9 +18,9 @@ type probe struct {
 	trace  rules.Trace  // of packet, with the rules of the parameters
 	// hint is the remedy if the probe fails, or empty.
 	hint string
-	// outside reports that the probe is sent from the namespace of this process. If it does not
-	// arrive, a connection to control, which is not captured, shows whether the network path is the
-	// cause.
+	// outside reports that the probe is sent from the namespace of this process. If the probe does
+	// not arrive, a connection to control shows whether the network path is the cause. The rules do
+	// not capture connections to control.
 	outside bool
 	control netip.AddrPort
 	// listenerExpected reports that a listener is at the destination.
@@ -223,20 +223,20 @@ func (p *planner) applications() []rules.Owner {
 // the highest ID below 1000 that is not in a range, or else 1000. The maximum uint32 is not an ID.
 func firstOutside(ranges []rules.IDRange) uint32 {
 	const first = 1000
-	taken := rules.Normalize(ranges)
+	excluded := rules.Normalize(ranges)
 	for id := uint32(first); id < math.MaxUint32; id++ {
-		i := slices.IndexFunc(taken, func(r rules.IDRange) bool {
+		i := slices.IndexFunc(excluded, func(r rules.IDRange) bool {
 			return r.First <= id && id <= r.Last
 		})
 		if i < 0 {
 			return id
 		}
-		if id = taken[i].Last; id == math.MaxUint32 {
+		if id = excluded[i].Last; id == math.MaxUint32 {
 			break
 		}
 	}
 	for below := uint32(first); below > 0; below-- {
-		if !rules.Contains(taken, below-1) {
+		if !rules.Contains(excluded, below-1) {
 			return below - 1
 		}
 	}

@@ -28,8 +28,8 @@ func passthroughOf(f rules.Family) netip.Addr {
 	return rules.PassthroughIPv4()
 }
 
-// planSelfCalls adds connections of the proxy to its own pod, which are inbound: to 127.0.0.6 or
-// ::6, as in Istio's validation, and to the pod's addresses.
+// planSelfCalls adds connections of the proxy to its own pod: to 127.0.0.6 or ::6, as in Istio's
+// validation, and to the pod's addresses. The rules treat these connections as inbound.
 func (p *planner) planSelfCalls(f rules.Family) {
 	to := passthroughOf(f)
 	passthrough := newTCP(SelfCalls, fmt.Sprintf("the proxy calls %s", to))

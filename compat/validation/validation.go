@@ -169,7 +169,7 @@ func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 		}
 	}
 	var l listeners
-	v.listen(&l, probes)
+	v.openListeners(&l, probes)
 	observations := make([]observation, len(probes))
 	var wg sync.WaitGroup
 	deadline := time.Now().Add(wait)
