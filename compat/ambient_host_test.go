@@ -141,7 +141,7 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { bed.Close() })
-			node := bed.Neighbour
+			node := bed.Neighbor
 			serveAnswer(t, bed.Pod, "application", "8080")
 			serveAnswer(t, bed.Pod, "ztunnel", "15006")
 			applyAndCheck(t, chosen(t, e), bed.Pod, ambientRuleset(t), nft.Created)

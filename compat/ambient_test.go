@@ -76,7 +76,7 @@ func TestAmbientTraffic(t *testing.T) {
 			if err := network.StartApplication(testbed.ApplicationOwner); err != nil {
 				t.Fatal(err)
 			}
-			istiotest.Run(t, network.Neighbour, "", "ip", "address", "add", probeSource+"/32", "dev", "lo")
+			istiotest.Run(t, network.Neighbor, "", "ip", "address", "add", probeSource+"/32", "dev", "lo")
 			rs := ambientRuleset(t)
 			applyAndCheck(t, chosen(t, e), network.Pod, rs, nft.Created)
 			if err := network.Settle(rs.Routing); err != nil {
@@ -112,19 +112,19 @@ func TestAmbientTraffic(t *testing.T) {
 				},
 				{
 					"inbound is captured",
-					call(testbed.FromNeighbour, "tcp", "10.244.1.5:80"), testbed.Inbound,
+					call(testbed.FromNeighbor, "tcp", "10.244.1.5:80"), testbed.Inbound,
 				},
 				{
 					"inbound over IPv6 is captured",
-					call(testbed.FromNeighbour, "tcp", "[fd00:10:244:1::5]:80"), testbed.Inbound,
+					call(testbed.FromNeighbor, "tcp", "[fd00:10:244:1::5]:80"), testbed.Inbound,
 				},
 				{
 					"HBONE reaches its listener",
-					call(testbed.FromNeighbour, "tcp", "10.244.1.5:15008"), testbed.Tunnel,
+					call(testbed.FromNeighbor, "tcp", "10.244.1.5:15008"), testbed.Tunnel,
 				},
 				{
 					"a probe reaches the application",
-					as(probeSource, call(testbed.FromNeighbour, "tcp", "10.244.1.5:80")),
+					as(probeSource, call(testbed.FromNeighbor, "tcp", "10.244.1.5:80")),
 					testbed.Application,
 				},
 				{

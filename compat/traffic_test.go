@@ -70,7 +70,7 @@ var hosts = map[string][]netip.Addr{
 }
 
 var callers = map[string]testbed.Call{
-	"in":        {From: testbed.FromNeighbour},
+	"in":        {From: testbed.FromNeighbor},
 	"app":       {Owner: testbed.ApplicationOwner},
 	"root":      {},
 	"proxy":     {Owner: testbed.ProxyOwner},

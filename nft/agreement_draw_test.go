@@ -106,10 +106,10 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 		}).Draw(t, "network")}
 		var to []netip.Addr
 		switch c.From = rapid.SampledFrom([]testbed.Caller{
-			testbed.FromPod, testbed.FromPod, testbed.FromPod, testbed.FromNeighbour,
+			testbed.FromPod, testbed.FromPod, testbed.FromPod, testbed.FromNeighbor,
 			testbed.FromMachine,
 		}).Draw(t, "from"); c.From {
-		case testbed.FromNeighbour:
+		case testbed.FromNeighbor:
 			to = podAddrs
 		case testbed.FromMachine:
 			to = slices.Concat(podAddrs, worldAddrs)

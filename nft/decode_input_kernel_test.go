@@ -193,7 +193,7 @@ func loads(t *testing.T, values []value, hook, change string) []string {
 	load(t, pair.Pod, recording(values, hook, change))
 	sender, local, remote := pair.Pod, "10.244.1.5:4000", "192.0.2.1:9"
 	if hook == "prerouting" {
-		sender, local, remote = pair.Neighbour, "10.244.1.1:4000", "10.244.1.5:9"
+		sender, local, remote = pair.Neighbor, "10.244.1.1:4000", "10.244.1.5:9"
 	}
 	// Without fragmentation the kernel sets no random identification.
 	options := func(_, _ string, c syscall.RawConn) error {

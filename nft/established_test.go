@@ -57,7 +57,7 @@ var flows = []flow{
 	{
 		"inbound IPv4",
 		testbed.Call{
-			From: testbed.FromNeighbour, Network: "tcp",
+			From: testbed.FromNeighbor, Network: "tcp",
 			To: netip.AddrPortFrom(testbed.PodIP4, 8080),
 		},
 		testbed.Application, testbed.Inbound,
@@ -65,7 +65,7 @@ var flows = []flow{
 	{
 		"inbound IPv6",
 		testbed.Call{
-			From: testbed.FromNeighbour, Network: "tcp",
+			From: testbed.FromNeighbor, Network: "tcp",
 			To: netip.AddrPortFrom(testbed.PodIP6, 8080),
 		},
 		testbed.Application, testbed.Inbound,
@@ -150,7 +150,7 @@ func TestNoPayloadBypassesTheProxyAfterConntrackFlush(t *testing.T) {
 			t.Parallel()
 			network := startNetwork(t, testbed.Options{}, mode, nil)
 			install(t, network.Pod, sidecar(mode))
-			outside := watchPayload(t, network.Neighbour, 80)
+			outside := watchPayload(t, network.Neighbor, 80)
 			conns := open(t, network, brief, whenCaptured)
 			for round := range 5 {
 				flushConntrack(t, network.Pod)

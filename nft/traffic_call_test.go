@@ -17,7 +17,7 @@ const callTimeout = 20 * time.Second
 
 // A row of a traffic test is a call with the expected answer.
 type row struct {
-	// call is "CALLER NETWORK DESTINATION [from SOURCE] [mark N]". CALLER is "in" (the neighbour),
+	// call is "CALLER NETWORK DESTINATION [from SOURCE] [mark N]". CALLER is "in" (the neighbor),
 	// "machine" (connected to the second interface), or in the pod "app", "root", "proxy" (uid and
 	// gid 1337), "rootproxy" (uid 0, gid 1337), or UID:GID. A name in hosts represents an address
 	// of each family; such a row is two calls.
@@ -33,7 +33,7 @@ var hosts = map[string][2]netip.Addr{
 	"world":     {netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("2001:db8::9")},
 	"world2":    {netip.MustParseAddr("10.9.8.8"), netip.MustParseAddr("2001:db8:8::8")},
 	"resolver":  {netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00:96::10")},
-	"neighbour": {testbed.NeighbourIP4, testbed.NeighbourIP6},
+	"neighbor":  {testbed.NeighborIP4, testbed.NeighborIP6},
 	"pod":       {testbed.PodIP4, testbed.PodIP6},
 	"lo":        {netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()},
 	"pass":      {rules.PassthroughIPv4(), rules.PassthroughIPv6()},
@@ -42,7 +42,7 @@ var hosts = map[string][2]netip.Addr{
 }
 
 var callers = map[string]testbed.Call{
-	"in":        {From: testbed.FromNeighbour},
+	"in":        {From: testbed.FromNeighbor},
 	"machine":   {From: testbed.FromMachine},
 	"app":       {Owner: testbed.ApplicationOwner},
 	"root":      {},

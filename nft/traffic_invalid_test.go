@@ -67,9 +67,9 @@ func TestTrafficDropInvalid(t *testing.T) {
 
 // explain returns the model's prediction for the invalid packet.
 func (s strayPacket) explain(rs *rules.Ruleset, to netip.Addr) rules.Outcome {
-	from := testbed.NeighbourIP4
+	from := testbed.NeighborIP4
 	if to.Is6() {
-		from = testbed.NeighbourIP6
+		from = testbed.NeighborIP6
 	}
 	return diff.Explain(rs, rules.Packet{
 		Hook: rules.Prerouting, InInterface: "eth0", Protocol: s.protocol, State: rules.Invalid,
@@ -85,7 +85,7 @@ func (s strayPacket) send(
 ) (arrived bool) {
 	t.Helper()
 	in := rawSocket(t, b.Pod, to, s.protocol)
-	out := rawSocket(t, b.Neighbour, to, s.protocol)
+	out := rawSocket(t, b.Neighbor, to, s.protocol)
 	for _, p := range [][]byte{s.invalid, s.valid} {
 		sendRaw(t, out, to, s.protocol, p)
 	}
@@ -149,13 +149,13 @@ func sendRaw(t *testing.T, f *os.File, to netip.Addr, protocol rules.Protocol, h
 	t.Helper()
 	packet := append([]byte(nil), header...)
 	var dst unix.Sockaddr
-	from, checksumOffset := testbed.NeighbourIP4, 2
+	from, checksumOffset := testbed.NeighborIP4, 2
 	if protocol == rules.TCP {
 		checksumOffset = 16
 	}
 	var pseudo []byte
 	if to.Is6() {
-		from, dst = testbed.NeighbourIP6, &unix.SockaddrInet6{Addr: to.As16()}
+		from, dst = testbed.NeighborIP6, &unix.SockaddrInet6{Addr: to.As16()}
 	} else {
 		dst = &unix.SockaddrInet4{Addr: to.As4()}
 	}

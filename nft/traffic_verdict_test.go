@@ -29,7 +29,7 @@ var defaultCalls = []row{
 	{call: "app tcp world:15001", want: "outbound"},
 	{call: "app tcp world:15008", want: "outbound"},
 	{call: "app tcp world:15021", want: "outbound"},
-	{call: "app tcp neighbour:80", want: "outbound"},
+	{call: "app tcp neighbor:80", want: "outbound"},
 	{call: "app udp world:53", want: "outside"},
 	{call: "app udp world:443", want: "outside"},
 	{call: "root udp world:80", want: "outside"},

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// newPod returns a running pod with an application and a proxy, and a neighbour.
+// newPod returns a running pod with an application and a proxy, and a neighbor.
 func newPod(t *testing.T, proxy testbed.ProxyOptions) *testbed.Network {
 	t.Helper()
 	netnstest.RequireRoot(t)
@@ -57,7 +57,7 @@ func checkAnswers(t *testing.T, network *testbed.Network, out, in testbed.Name) 
 		},
 		{
 			testbed.Call{
-				From: testbed.FromNeighbour, Network: "tcp",
+				From: testbed.FromNeighbor, Network: "tcp",
 				To: netip.MustParseAddrPort("10.244.1.5:8080"),
 			},
 			in,

@@ -30,7 +30,7 @@ func TestARuleAtInputDeliversToTheApplication(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = listener.Close() }()
-	err = network.Neighbour.Do(func() (err error) {
+	err = network.Neighbor.Do(func() (err error) {
 		client, err = net.DialTimeout("tcp4", net.JoinHostPort(testbed.PodIP4.String(), "8080"), 10*time.Second)
 		return err
 	})

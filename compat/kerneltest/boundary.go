@@ -143,7 +143,7 @@ func (g *Generator) approach(p *rules.Packet, match rules.Match) {
 		}
 	case rules.MatchOwner:
 		if p.Owner != nil && len(m.IDs) > 0 {
-			id := neighbour(g, draw(g, m.IDs...))
+			id := neighbor(g, draw(g, m.IDs...))
 			if m.Group {
 				p.Owner = &rules.Owner{UID: p.Owner.UID, GID: id}
 			} else {
@@ -154,9 +154,9 @@ func (g *Generator) approach(p *rules.Packet, match rules.Match) {
 		other := uint32(1) << g.below(32)
 		g.approachMark(p, m.Conntrack, draw(g, m.Value, m.Value, m.Value|^m.Mask, m.Value^other))
 	case rules.MatchMarkRange:
-		g.approachMark(p, m.Conntrack, neighbour(g, draw(g, m.Values...)))
+		g.approachMark(p, m.Conntrack, neighbor(g, draw(g, m.Values...)))
 	case rules.MatchICMP:
-		if code := neighbour(g, draw(g, m.Values...)); p.ICMPType != 0 && p.State == rules.New {
+		if code := neighbor(g, draw(g, m.Values...)); p.ICMPType != 0 && p.State == rules.New {
 			p.ICMPType, p.ICMPCode = uint8(code>>8), uint8(code)
 			p.State = InitialState(p)
 		}
@@ -168,8 +168,8 @@ func (g *Generator) approach(p *rules.Packet, match rules.Match) {
 	}
 }
 
-// neighbour returns an end of a range, or a value next to an end.
-func neighbour[T uint16 | uint32](g *Generator, r rules.Range[T]) T {
+// neighbor returns an end of a range, or a value next to an end.
+func neighbor[T uint16 | uint32](g *Generator, r rules.Range[T]) T {
 	return draw(g, r.First, r.Last, r.First, r.Last, r.First-1, r.Last+1)
 }
 
@@ -235,7 +235,7 @@ func (g *Generator) approachPort(p *rules.Packet, m rules.MatchPort) {
 	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
 		g.approachProtocol(p, draw(g, rules.TCP, rules.UDP))
 	}
-	port := neighbour(g, draw(g, m.Ports...))
+	port := neighbor(g, draw(g, m.Ports...))
 	switch {
 	case port == 0 || p.Source.Port() == 0:
 	case m.Side == rules.Source:

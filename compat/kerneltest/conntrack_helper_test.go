@@ -38,7 +38,7 @@ func TestHelpersAffectNAT(t *testing.T) {
 			istiotest.Run(t, network.Pod, tc.rules, "nft", "-f", "-")
 			client, other := listenUDP(t, network.Pod, "10.244.1.5:40000"),
 				listenUDP(t, network.Pod, "10.244.1.5:41000")
-			data := listenUDP(t, network.Neighbour, "10.244.1.1:5000")
+			data := listenUDP(t, network.Neighbor, "10.244.1.1:5000")
 			server, err := net.ResolveUDPAddr("udp4", tc.server)
 			if err != nil {
 				t.Fatal(err)

@@ -54,8 +54,8 @@ func TestTheKernelKeepsTheConstraints(t *testing.T) {
 	for i, tc := range arrivals {
 		sender.send(netip.MustParseAddr(tc.from), netip.MustParseAddr(tc.to), uint16(100+i))
 	}
-	sender.send(pair.NeighbourIP4, netip.MustParseAddr("127.0.0.1"), saved)
-	sender.send(pair.NeighbourIP4, pair.PodIP4, control)
+	sender.send(pair.NeighborIP4, netip.MustParseAddr("127.0.0.1"), saved)
+	sender.send(pair.NeighborIP4, pair.PodIP4, control)
 	hits := waitForHit(t, pair.Pod, control)
 	for i, tc := range arrivals {
 		port := uint16(100 + i)
@@ -136,7 +136,7 @@ func waitForHit(t *testing.T, pod *netns.NS, port uint16) map[string]uint64 {
 	return nil
 }
 
-// A sender sends packets with arbitrary headers from the neighbour to the pod.
+// A sender sends packets with arbitrary headers from the neighbor to the pod.
 type sender struct {
 	t        *testing.T
 	pair     netnstest.Pair
@@ -147,7 +147,7 @@ func newSender(t *testing.T, pair netnstest.Pair) sender {
 	t.Helper()
 	s := sender{t: t, pair: pair}
 	open := func(domain int) (fd int) {
-		err := pair.Neighbour.Do(func() (err error) {
+		err := pair.Neighbor.Do(func() (err error) {
 			// the packet contains its header
 			fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 			return err

@@ -207,7 +207,7 @@ func beforeConntrackFacts() (list factList) {
 			"PREROUTING -m conntrack --ctstate NEW -j MARK --set-mark 9")
 		table.Family = rules.IPv6
 		list.add(diff.NeighbourDiscoveryUntracked,
-			string(p)+": a zone for neighbour discovery that arrives by lo",
+			string(p)+": a zone for neighbor discovery that arrives by lo",
 			rulesetOf(table),
 			with(out(0, rules.ICMPv6, "[fd00:10:0:2::1]:0",
 				"[fd00:10:244:1::5]:0"), func(p *rules.Packet) {

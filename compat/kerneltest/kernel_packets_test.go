@@ -34,7 +34,7 @@ func TestResets(t *testing.T) {
 		chain answers { type filter hook prerouting priority -150; tcp dport 81 reject with tcp reset
 		}
 	}`, "nft", "-f", "-")
-	err := network.Neighbour.Do(func() error {
+	err := network.Neighbor.Do(func() error {
 		c, err := net.Dial("tcp4", "10.244.1.5:81")
 		if err == nil {
 			return c.Close()

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-// newTestbed returns a pod and its neighbour, which are removed when the test ends.
+// newTestbed returns a pod and its neighbor, which are removed when the test ends.
 func newTestbed(t *testing.T) *testbed.Network {
 	t.Helper()
 	network, err := testbed.New(testbed.Options{})

@@ -66,7 +66,7 @@ func (a *answering) socket(t *testing.T, kind int) (int, netip.AddrPort) {
 	return fd, netip.AddrPortFrom(a.PodIP4, port)
 }
 
-// open watches a connection to a port of the neighbour and sends its first packet.
+// open watches a connection to a port of the neighbor and sends its first packet.
 func (a *answering) open(t *testing.T, kind, port int) livetrace.Connection {
 	t.Helper()
 	return a.connect(t, kind, port, func(c livetrace.Connection) {
@@ -74,7 +74,7 @@ func (a *answering) open(t *testing.T, kind, port int) livetrace.Connection {
 	})
 }
 
-// connect sends the first packet of a connection to a port of the neighbour.
+// connect sends the first packet of a connection to a port of the neighbor.
 func (a *answering) connect(
 	t *testing.T, kind, port int, before func(livetrace.Connection),
 ) livetrace.Connection {
@@ -82,13 +82,13 @@ func (a *answering) connect(
 	fd, source := a.socket(t, kind)
 	c := livetrace.Connection{
 		Protocol: rules.TCP, Source: source,
-		Destination: netip.AddrPortFrom(a.NeighbourIP4, uint16(port)),
+		Destination: netip.AddrPortFrom(a.NeighborIP4, uint16(port)),
 	}
 	if kind == unix.SOCK_DGRAM {
 		c.Protocol = rules.UDP
 	}
 	before(c)
-	to := &unix.SockaddrInet4{Addr: a.NeighbourIP4.As4(), Port: port}
+	to := &unix.SockaddrInet4{Addr: a.NeighborIP4.As4(), Port: port}
 	err := unix.Connect(fd, to)
 	if kind == unix.SOCK_DGRAM && err == nil {
 		_, err = unix.Write(fd, []byte("x"))
@@ -114,10 +114,10 @@ func (a *answering) until(t *testing.T, many int) []livetrace.Answer {
 	return got
 }
 
-// listen accepts TCP connections at the neighbour and calls then for each.
+// listen accepts TCP connections at the neighbor and calls then for each.
 func (a *answering) listen(t *testing.T, port int, then func(c *net.TCPConn)) {
 	t.Helper()
-	err := a.Neighbour.Do(func() error {
+	err := a.Neighbor.Do(func() error {
 		l, err := net.Listen("tcp4", fmt.Sprintf(":%d", port))
 		if err != nil {
 			return err
@@ -209,7 +209,7 @@ func TestAnswers(t *testing.T) {
 		{
 			name: "a datagram is answered",
 			prepare: func(t *testing.T) {
-				err := a.Neighbour.Do(func() error {
+				err := a.Neighbor.Do(func() error {
 					c, err := net.ListenPacket("udp4", ":53")
 					if err != nil {
 						return err
@@ -288,7 +288,7 @@ func TestAnswerBeforeItsConnectionIsWatched(t *testing.T) {
 // the first answer was a reset.
 func TestAnswerToAnExpiredConnection(t *testing.T) {
 	a := newAnswering(t)
-	within(t, a.Neighbour, "nft", "table ip silent { chain input { type filter hook input "+
+	within(t, a.Neighbor, "nft", "table ip silent { chain input { type filter hook input "+
 		"priority 0; ct state new drop; }; }")
 	a.open(t, unix.SOCK_STREAM, 83)
 	a.open(t, unix.SOCK_DGRAM, 84)

@@ -143,7 +143,7 @@ func TestParseOlderLogsInAllForms(t *testing.T) {
 	} {
 		for _, version := range []string{"1.4", "1.9", "1.13", "1.20"} {
 			if strings.HasPrefix(name, "indented") && (version == "1.4" || version == "1.9") {
-				continue // entries of the plain format have no recognisable beginning
+				continue // entries of the plain format have no recognizable beginning
 			}
 			text := fixture(t, "istio-"+version+".log")
 			want := parseLog(t, text)

@@ -22,7 +22,7 @@ func TestValidationLeaksNothing(t *testing.T) {
 	validate(t, pair, o) // starts threads and the poller of the runtime
 	files, goroutines, dumpable := openFiles(t), runtime.NumGoroutine(), isDumpable(t)
 	for range 20 {
-		// On a busy machine the neighbour may not reach the pod in time, so that a check is not
+		// On a busy machine the neighbor may not reach the pod in time, so that a check is not
 		// done.
 		if r := validate(t, pair, o); r.Outcome() == Fails {
 			t.Fatal(describe(r))

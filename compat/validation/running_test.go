@@ -32,10 +32,10 @@ func newNetwork(t *testing.T, o testbed.Options) *testbed.Network {
 	return network
 }
 
-func runFromNeighbour(t *testing.T, network *testbed.Network, o Options) (r Result) {
+func runFromNeighbor(t *testing.T, network *testbed.Network, o Options) (r Result) {
 	t.Helper()
 	o.Timeout = cmp.Or(o.Timeout, repeatTime)
-	err := network.Neighbour.Do(func() (err error) {
+	err := network.Neighbor.Do(func() (err error) {
 		r, err = Run(network.Pod, o)
 		return err
 	})
@@ -68,7 +68,7 @@ func TestRunningProxyIsNotDisturbed(t *testing.T) {
 			for range 5 {
 				r := validateRepeatedly(func(timeout time.Duration) Result {
 					o.Timeout = timeout
-					return runFromNeighbour(t, network, o)
+					return runFromNeighbor(t, network, o)
 				}, works)
 				if r.Outcome() != Works || !r.Running || r.Count(NotChecked) > 0 {
 					t.Error(describe(r))
@@ -85,8 +85,8 @@ func TestRunningProxyIsNotDisturbed(t *testing.T) {
 // returned function is called. That function returns the answers.
 func callAll(t *testing.T, network *testbed.Network) (stop func() []string) {
 	calls := []testbed.Call{
-		{From: testbed.FromNeighbour, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP4, 8080)},
-		{From: testbed.FromNeighbour, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP6, 8080)},
+		{From: testbed.FromNeighbor, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP4, 8080)},
+		{From: testbed.FromNeighbor, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP6, 8080)},
 		{
 			Owner: testbed.ApplicationOwner, Network: "tcp",
 			To: netip.MustParseAddrPort("198.51.100.1:80"),
@@ -130,7 +130,7 @@ func TestRunningProxyWithBrokenRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Options{Redirect: typical(rules.ModeRedirect), Timeout: 200 * time.Millisecond}
-	r := runFromNeighbour(t, network, o)
+	r := runFromNeighbor(t, network, o)
 	if ok := named(r, OK); len(ok) > 0 || !r.Running || r.Outcome() != Fails {
 		t.Errorf("successful checks %q of\n%s", ok, describe(r))
 	}
@@ -160,7 +160,7 @@ func TestRunningProxyUnprivileged(t *testing.T) {
 	}
 }
 
-// Rules that are applied while the validation repeats its checks are recognised.
+// Rules that are applied while the validation repeats its checks are recognized.
 func TestRulesAreAppliedLate(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	r := typical(rules.ModeRedirect)
@@ -208,7 +208,7 @@ func TestOtherUserNamespace(t *testing.T) {
 	}
 	// The user namespace has no process, so that its ids are not known. This process is not the
 	// proxy.
-	r := runFromNeighbour(t, network, o)
+	r := runFromNeighbor(t, network, o)
 	if r.Outcome() != WorksInPart || !slices.Contains(named(r, OK), "outbound, IPv6") ||
 		slices.Contains(named(r, OK), "the proxy calls 127.0.0.6") {
 		t.Error(describe(r))
@@ -216,7 +216,7 @@ func TestOtherUserNamespace(t *testing.T) {
 	startIn(t, ns)
 	r = validateRepeatedly(func(timeout time.Duration) Result {
 		o.Timeout = timeout
-		return runFromNeighbour(t, network, o)
+		return runFromNeighbor(t, network, o)
 	}, works)
 	if r.Outcome() != Works || r.Count(NotChecked) > 0 {
 		t.Error(describe(r))

@@ -43,7 +43,7 @@ const repeatTime = 2 * time.Minute
 func validate(t testing.TB, pair netnstest.Pair, o Options) (r Result) {
 	t.Helper()
 	o.Timeout = cmp.Or(o.Timeout, repeatTime)
-	err := pair.Neighbour.Do(func() (err error) {
+	err := pair.Neighbor.Do(func() (err error) {
 		r, err = Run(pair.Pod, o)
 		return err
 	})

@@ -136,9 +136,9 @@ func TestSluicePodsAreNotInTheMesh(t *testing.T) {
 	}
 }
 
-// The plugin recognises Sluice's pods by the DaemonSet's name before a suffix without a dash, or by
+// The plugin recognizes Sluice's pods by the DaemonSet's name before a suffix without a dash, or by
 // the annotation.
-func TestPluginRecognisesSluicePods(t *testing.T) {
+func TestPluginRecognizesSluicePods(t *testing.T) {
 	deployed, hooks := render(t, "podAnnotations: {"+decide.AgentAnnotation+": 'false'}",
 		deploy.Options{})
 	agent, hook := deployed.agent(t), job(t, hooks)
@@ -148,7 +148,7 @@ func TestPluginRecognisesSluicePods(t *testing.T) {
 		}
 	}
 	if agent.Name != settings.DaemonSet || hook.Name != settings.DaemonSet {
-		t.Errorf("DaemonSet %s, job %s, the plugin recognises %s", agent.Name, hook.Name,
+		t.Errorf("DaemonSet %s, job %s, the plugin recognizes %s", agent.Name, hook.Name,
 			settings.DaemonSet)
 	}
 }

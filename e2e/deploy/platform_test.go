@@ -130,8 +130,8 @@ func TestExplicitValuesOverrideThePlatform(t *testing.T) {
 	}
 }
 
-// Like Istio's chart, the chart recognises GKE by the API server's version.
-func TestGKEIsRecognised(t *testing.T) {
+// Like Istio's chart, the chart recognizes GKE by the API server's version.
+func TestGKEIsRecognized(t *testing.T) {
 	deployed, _ := render(t, "{}", deploy.Options{Kubernetes: "v1.33.4-gke.1245000"})
 	if got := settingsOf(t, deployed).Bin; got != "/home/kubernetes/bin" {
 		t.Errorf("plugin directory %s", got)

@@ -40,11 +40,11 @@ const (
 	validLen     = 16
 )
 
-// arrives sends the invalid datagram and then the valid one from the neighbour, and reports whether
+// arrives sends the invalid datagram and then the valid one from the neighbor, and reports whether
 // the invalid one arrived. Datagrams are not reordered.
 func arrives(t *testing.T, l loadedPod, p rules.Packet) bool {
 	t.Helper()
-	in, out := rawSocket(t, l.Pod, p.Destination.Addr()), rawSocket(t, l.Neighbour, p.Source.Addr())
+	in, out := rawSocket(t, l.Pod, p.Destination.Addr()), rawSocket(t, l.Neighbor, p.Source.Addr())
 	for _, length := range []int{truncatedLen, validLen} {
 		datagram := make([]byte, length)
 		binary.BigEndian.PutUint16(datagram, p.Source.Port())

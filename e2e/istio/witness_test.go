@@ -128,7 +128,7 @@ func configurationNamed(t *testing.T, name string) istio.Configuration {
 	return all[i]
 }
 
-// load creates a pod with a neighbour and runs istio-iptables in it.
+// load creates a pod with a neighbor and runs istio-iptables in it.
 func load(t *testing.T, s testCase, variant string, proxy bool) loadedPod {
 	t.Helper()
 	netnstest.RequireIDs(t, 1337, 1337)
@@ -205,7 +205,7 @@ const callTimeout = 2 * time.Second
 // callOf returns the call whose first packet is p.
 func callOf(p rules.Packet) testbed.Call {
 	c := testbed.Call{
-		From: testbed.FromNeighbour, Network: p.Protocol.String(), To: p.Destination,
+		From: testbed.FromNeighbor, Network: p.Protocol.String(), To: p.Destination,
 		Local: p.Source, Mark: p.Mark, Timeout: callTimeout,
 	}
 	if p.Hook == rules.Output {

@@ -27,7 +27,7 @@ func parsePod(t *testing.T, pod *corev1.Pod) *decide.Pod {
 	return &p
 }
 
-func TestPluginRecognisesInjectedPods(t *testing.T) {
+func TestPluginRecognizesInjectedPods(t *testing.T) {
 	settings := &decide.Settings{
 		ProxyContainer: mesh.ProxyContainer, ValidationContainer: mesh.ValidationContainer,
 	}

@@ -13,7 +13,7 @@ import (
 // apiFaults contains faults of an API server, with the readiness of the part "rights" during the
 // fault: a rejection makes the node unready, because it does not end by itself; an outage does not.
 var apiFaults = map[string]struct {
-	fault  apiservertest.Behaviour
+	fault  apiservertest.Behavior
 	rights string
 	// Requests hang for longer than a test waits. The tests of package podcache cover the
 	// consequences.

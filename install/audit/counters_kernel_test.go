@@ -88,12 +88,12 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 		ofGroup.Owner = excluded
 		connect("outbound,excluded_owner", 5, ofGroup)
 		inbound := to("tcp", "10.244.1.5:80")
-		inbound.From = testbed.FromNeighbour
+		inbound.From = testbed.FromNeighbor
 		connect("inbound,captured", 6, inbound)
 		inbound = to("tcp", "10.244.1.5:9090")
-		inbound.From = testbed.FromNeighbour
+		inbound.From = testbed.FromNeighbor
 		connect("inbound,excluded_port", 1, inbound)
-		sendInvalid(t, network.Neighbour, netip.MustParseAddr("10.244.1.5"))
+		sendInvalid(t, network.Neighbor, netip.MustParseAddr("10.244.1.5"))
 		want["sluice_rule_packets_total{shop,web,inbound,dropped_invalid}"]++
 	}
 	arrive := func(when string) {

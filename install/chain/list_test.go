@@ -106,7 +106,7 @@ func TestInsertThenRemoveLeavesNoTrace(t *testing.T) {
 	}
 }
 
-func TestTheElementLooksLikeItsNeighbours(t *testing.T) {
+func TestTheElementLooksLikeItsNeighbors(t *testing.T) {
 	for name, want := range map[string]string{
 		"Calico's": `
     },

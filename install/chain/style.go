@@ -15,11 +15,11 @@ func (l *List) spaceBefore(i int) []byte {
 	return l.data[from:start]
 }
 
-// formatLike formats an element like its neighbour: on one or several lines, with the neighbour's
-// indentation and line ends. space is the white space before the neighbour.
-func formatLike(element, neighbour json.RawMessage, space []byte) []byte {
+// formatLike formats an element like its neighbor: on one or several lines, with the neighbor's
+// indentation and line ends. space is the white space before the neighbor.
+func formatLike(element, neighbor json.RawMessage, space []byte) []byte {
 	var out bytes.Buffer
-	unit, multiline := indentation(neighbour, space)
+	unit, multiline := indentation(neighbor, space)
 	if !multiline {
 		if json.Compact(&out, element) != nil {
 			return element
@@ -29,7 +29,7 @@ func formatLike(element, neighbour json.RawMessage, space []byte) []byte {
 	if json.Indent(&out, bytes.TrimSpace(element), string(lastLine(space)), string(unit)) != nil {
 		return element
 	}
-	if bytes.Contains(neighbour, []byte("\r\n")) {
+	if bytes.Contains(neighbor, []byte("\r\n")) {
 		return bytes.ReplaceAll(out.Bytes(), []byte("\n"), []byte("\r\n"))
 	}
 	return out.Bytes()

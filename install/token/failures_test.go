@@ -177,10 +177,10 @@ func TestUnavailableAPIServer(t *testing.T) {
 				t.Errorf("5 s after the outage: %v", err)
 			}
 		}
-		for name, behaviour := range map[string]apiservertest.Behaviour{
+		for name, behavior := range map[string]apiservertest.Behavior{
 			"gone": apiservertest.Reset(), "broken": apiservertest.InternalError(),
 		} {
-			env.server.Always(behaviour)
+			env.server.Always(behavior)
 			later(65 * time.Second)
 			usable("a minute after it was "+name, false)
 			if s := env.Status(); s.Unavailable == nil || s.Problem != nil || s.Published != 1 {

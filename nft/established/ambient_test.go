@@ -23,7 +23,7 @@ func ambientConnections(outside, pod, client, probeSource string) []connection {
 	}
 	in := func(port int) testbed.Call {
 		return testbed.Call{
-			Network: "tcp", From: testbed.FromNeighbour, To: to(pod, port),
+			Network: "tcp", From: testbed.FromNeighbor, To: to(pod, port),
 			Timeout: 2 * time.Second,
 		}
 	}
@@ -79,7 +79,7 @@ func TestConnectionsPastZtunnelAreEnded(t *testing.T) {
 			t.Run(fmt.Sprintf("tracked %t, IPv%d", tracked, family), func(t *testing.T) {
 				network := newNetwork(t, rules.ModeTProxy)
 				for _, a := range []string{probeSource4 + "/32", probeSource6 + "/128"} {
-					istiotest.Run(t, network.Neighbour, "", "ip", "address", "add", a, "dev", "lo", "nodad")
+					istiotest.Run(t, network.Neighbor, "", "ip", "address", "add", a, "dev", "lo", "nodad")
 				}
 				testGap(t, network, rs, tracked, list, established.Options{ProcDir: "/proc"})
 			})

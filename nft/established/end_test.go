@@ -44,7 +44,7 @@ func connections(outside, pod string) []connection {
 	}
 	in := func(port int) testbed.Call {
 		return testbed.Call{
-			Network: "tcp", From: testbed.FromNeighbour, To: to(pod, port),
+			Network: "tcp", From: testbed.FromNeighbor, To: to(pod, port),
 			Timeout: 2 * time.Second,
 		}
 	}

@@ -65,7 +65,7 @@ func TestDelivers(t *testing.T) {
 		{"a prohibited destination", []string{"-4 route add prohibit 192.0.2.1"}, false, "192.0.2.1", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			here, neighbour := connectedPair(t)
+			here, neighbor := connectedPair(t)
 			ip(t, here, append([]string{"-4 route add default via 10.1.0.3"}, tc.routes...)...)
 			if tc.forwards {
 				err := here.Do(func() error {
@@ -90,7 +90,7 @@ func TestDelivers(t *testing.T) {
 				if err != nil || got != tc.want {
 					t.Errorf("delivers: %t, %v; want %t", got, err, tc.want)
 				}
-				send(t, neighbour, to)
+				send(t, neighbor, to)
 				delivered, counted := waitCounters(t, here)
 				if delivered != tc.want || counted != forwarded {
 					t.Errorf("port %s: delivered %t, want %t; forwarded %t, want %t", port,
@@ -114,22 +114,22 @@ func TestDeliversByAnInterfaceThatDoesNotExist(t *testing.T) {
 
 // connectedPair returns two namespaces whose interfaces eth0 have the addresses 10.1.0.1 and
 // 10.1.0.2. The second sends packets to any address through the first.
-func connectedPair(t *testing.T) (here, neighbour *netns.NS) {
+func connectedPair(t *testing.T) (here, neighbor *netns.NS) {
 	t.Helper()
-	here, neighbour = netnstest.New(t), netnstest.New(t)
+	here, neighbor = netnstest.New(t), netnstest.New(t)
 	err := here.Do(func() error {
 		return netlink.LinkAdd(&netlink.Veth{
 			LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0",
-			PeerNamespace: netlink.NsFd(neighbour.FD()),
+			PeerNamespace: netlink.NsFd(neighbor.FD()),
 		})
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ip(t, here, "address add 10.1.0.1/24 dev eth0", "link set eth0 up", "link set lo up")
-	ip(t, neighbour, "address add 10.1.0.2/24 dev eth0", "link set eth0 up",
+	ip(t, neighbor, "address add 10.1.0.2/24 dev eth0", "link set eth0 up",
 		"route add default via 10.1.0.1")
-	return here, neighbour
+	return here, neighbor
 }
 
 func nftCommand(ns *netns.NS, text string) error {

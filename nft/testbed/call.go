@@ -22,12 +22,12 @@ type Caller uint8
 // The callers.
 const (
 	FromPod Caller = iota
-	FromNeighbour
+	FromNeighbor
 	FromMachine
 )
 
 // String returns the name of the caller.
-func (c Caller) String() string { return [...]string{"pod", "neighbour", "machine"}[c] }
+func (c Caller) String() string { return [...]string{"pod", "neighbor", "machine"}[c] }
 
 // A Call is a connection or a datagram to a destination.
 type Call struct {

@@ -67,8 +67,8 @@ func (b *Network) caller(c Call) (identity, error) {
 	switch {
 	case c.From == FromPod:
 		return b.identity(c.Owner), nil
-	case c.From == FromNeighbour:
-		return identity{ns: b.Neighbour}, nil
+	case c.From == FromNeighbor:
+		return identity{ns: b.Neighbor}, nil
 	case b.Machine != nil:
 		return identity{ns: b.Machine}, nil
 	}

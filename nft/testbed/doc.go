@@ -1,5 +1,5 @@
 // Package testbed creates a test network in namespaces of this host: a pod with a proxy and an
-// application, and a neighbour that represents the rest of the network. It opens connections
+// application, and a neighbor that represents the rest of the network. It opens connections
 // between them and reports their outcomes, for tests and the demonstration.
 //
 // Each server answers with its name, the original destination of the call and the addresses of its

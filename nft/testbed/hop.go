@@ -11,7 +11,7 @@ type Name string
 
 // The names. The proxy and its agent have one for each port.
 const (
-	Outside     Name = "outside"     // the neighbour, on any address
+	Outside     Name = "outside"     // the neighbor, on any address
 	Machine     Name = "machine"     // connected to the pod's second interface
 	Application Name = "application" // in the pod
 	Outbound    Name = "outbound"    // the proxy's listener for outbound connections

@@ -87,10 +87,10 @@ func addDefaultRoutes(n *netns.NS, gateways ...netip.Addr) error {
 	})
 }
 
-// addNeighbourRoutes makes every address local except the addresses of the link and of the machine.
+// addNeighborRoutes makes every address local except the addresses of the link and of the machine.
 // All routes are in table local: the kernel looks up there whether an IPv4 source address is local
 // (__ip_dev_find in net/ipv4/devinet.c). With routes in table main, replies would fail.
-func addNeighbourRoutes(n *netns.NS) error {
+func addNeighborRoutes(n *netns.NS) error {
 	return withHandle(n, func(h *netlink.Handle) error {
 		lo, err := h.LinkByName(loName)
 		if err != nil {

@@ -9,10 +9,10 @@ import (
 
 // The addresses of every network.
 var (
-	PodIP4       = netip.MustParseAddr("10.244.1.5")
-	PodIP6       = netip.MustParseAddr("fd00:10:244:1::5")
-	NeighbourIP4 = netip.MustParseAddr("10.244.1.1") // the pod's gateway
-	NeighbourIP6 = netip.MustParseAddr("fd00:10:244:1::1")
+	PodIP4      = netip.MustParseAddr("10.244.1.5")
+	PodIP6      = netip.MustParseAddr("fd00:10:244:1::5")
+	NeighborIP4 = netip.MustParseAddr("10.244.1.1") // the pod's gateway
+	NeighborIP6 = netip.MustParseAddr("fd00:10:244:1::1")
 
 	// The addresses of the machine and of the pod's second interface.
 	MachineIP4   = netip.MustParseAddr("10.0.2.2")
@@ -34,22 +34,22 @@ func (b *Network) createNetwork() error {
 			return err
 		}
 	}
-	if b.Neighbour, err = b.newNS(); err != nil {
+	if b.Neighbor, err = b.newNS(); err != nil {
 		return err
 	}
 	steps := []step{
 		// Set the defaults before interfaces are created, which copy them.
 		{"set the pod's sysctls", func() error { return b.Pod.Do(b.setPodSysctls) }},
-		{"set the neighbour's sysctls", func() error { return b.Neighbour.Do(setNeighbourSysctls) }},
-		{"connect pod and neighbour", func() error { return addVeth(b.Pod, ethName, b.Neighbour) }},
+		{"set the neighbor's sysctls", func() error { return b.Neighbor.Do(setNeighborSysctls) }},
+		{"connect pod and neighbor", func() error { return addVeth(b.Pod, ethName, b.Neighbor) }},
 		{"set up the pod", func() error { return setUp(b.Pod, ethName, PodIP4, PodIP6) }},
-		{"set up the neighbour", func() error {
-			return setUp(b.Neighbour, ethName, NeighbourIP4, NeighbourIP6)
+		{"set up the neighbor", func() error {
+			return setUp(b.Neighbor, ethName, NeighborIP4, NeighborIP6)
 		}},
 		{"add the pod's routes", func() error {
-			return addDefaultRoutes(b.Pod, NeighbourIP4, NeighbourIP6)
+			return addDefaultRoutes(b.Pod, NeighborIP4, NeighborIP6)
 		}},
-		{"add the neighbour's routes", func() error { return addNeighbourRoutes(b.Neighbour) }},
+		{"add the neighbor's routes", func() error { return addNeighborRoutes(b.Neighbor) }},
 	}
 	if name := b.options.Interface; name != "" {
 		if b.Machine, err = b.newNS(); err != nil {
@@ -75,8 +75,8 @@ func (b *Network) createNetwork() error {
 	}
 	steps = append(steps,
 		step{"wait for the pod's link", func() error { return settle(b.Pod, ethName, PodIP6) }},
-		step{"wait for the neighbour's link", func() error {
-			return settle(b.Neighbour, ethName, NeighbourIP6)
+		step{"wait for the neighbor's link", func() error {
+			return settle(b.Neighbor, ethName, NeighborIP6)
 		}},
 	)
 	if name := b.options.Interface; name != "" {
@@ -125,8 +125,8 @@ func (b *Network) setPodSysctls() error {
 // disableDuplicateDetection makes link-local addresses usable immediately instead of after a second.
 func disableDuplicateDetection() error { return sysctl("ipv6/conf/default/accept_dad", "0") }
 
-// setNeighbourSysctls allows the neighbour to reply from every address.
-func setNeighbourSysctls() error {
+// setNeighborSysctls allows the neighbor to reply from every address.
+func setNeighborSysctls() error {
 	if err := disableDuplicateDetection(); err != nil {
 		return err
 	}

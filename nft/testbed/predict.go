@@ -24,7 +24,7 @@ func (b *Network) Packet(rs *rules.Ruleset, c Call, source netip.AddrPort) rules
 		p.Source = b.sourceOf(c)
 	}
 	switch c.From {
-	case FromNeighbour:
+	case FromNeighbor:
 		p.Hook, p.InInterface = rules.Prerouting, ethName
 	case FromMachine:
 		p.Hook, p.InInterface = rules.Prerouting, b.options.Interface
@@ -161,8 +161,8 @@ func (b *Network) sourceOf(c Call) netip.AddrPort {
 	}
 	to := c.To.Addr()
 	switch {
-	case c.From == FromNeighbour:
-		return choose(NeighbourIP4, NeighbourIP6)
+	case c.From == FromNeighbor:
+		return choose(NeighborIP4, NeighborIP6)
 	case c.From == FromMachine:
 		return choose(MachineIP4, MachineIP6)
 	case to.IsLoopback():

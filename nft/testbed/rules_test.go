@@ -40,7 +40,7 @@ func TestProxyForwards(t *testing.T) {
 					[]testbed.Name{testbed.Outbound, testbed.Outside},
 				},
 				{
-					testbed.FromNeighbour,
+					testbed.FromNeighbor,
 					[]string{"10.244.1.5:80", "[fd00:10:244:1::5]:80"},
 					[]testbed.Name{testbed.Inbound, testbed.Application},
 				},

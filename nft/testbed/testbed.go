@@ -30,16 +30,16 @@ type Options struct {
 	Interface string
 }
 
-// A Network is a test network of a pod, a neighbour, and their servers. Its methods are safe for
+// A Network is a test network of a pod, a neighbor, and their servers. Its methods are safe for
 // concurrent use.
 type Network struct {
-	Pod, Neighbour *netns.NS
-	Machine        *netns.NS // connected to the second interface, or nil without the interface
+	Pod, Neighbor *netns.NS
+	Machine       *netns.NS // connected to the second interface, or nil without the interface
 
 	options Options
 	owned   []*netns.NS // Close closes these
 
-	outside, machine *server // the servers of the neighbour and the machine
+	outside, machine *server // the servers of the neighbor and the machine
 
 	mu          sync.Mutex
 	closed      bool
@@ -47,15 +47,15 @@ type Network struct {
 	proxy       *proxy
 }
 
-// New creates the namespaces and connects them. The neighbour accepts connections and datagrams to
+// New creates the namespaces and connects them. The neighbor accepts connections and datagrams to
 // every address outside the pod, on every port. Without CAP_SYS_ADMIN and CAP_NET_ADMIN the error
 // wraps [unix.EPERM].
 func New(o Options) (*Network, error) {
 	b := &Network{options: o}
 	if err := b.createNetwork(); err != nil {
-		return nil, errors.Join(fmt.Errorf("create a pod and its neighbour: %w", err), b.Close())
+		return nil, errors.Join(fmt.Errorf("create a pod and its neighbor: %w", err), b.Close())
 	}
-	b.outside = newServer(identity{ns: b.Neighbour}, acceptAs(Outside))
+	b.outside = newServer(identity{ns: b.Neighbor}, acceptAs(Outside))
 	if b.Machine != nil {
 		b.machine = newServer(identity{ns: b.Machine}, acceptAs(Machine))
 	}

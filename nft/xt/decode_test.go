@@ -670,7 +670,7 @@ func TestDecodeTarget(t *testing.T) {
 			"--reject-with tcp-reset of IPv6", rules.IPv6, "REJECT", 0, numbers(6),
 			rules.Reject{With: "tcp reset"},
 		},
-		{"not a neighbour", rules.IPv6, "REJECT", 0, numbers(2), nil},
+		{"not a neighbor", rules.IPv6, "REJECT", 0, numbers(2), nil},
 		{"a REJECT without a family", rules.Inet, "REJECT", 0, numbers(3), nil},
 
 		{

@@ -8,7 +8,7 @@ import (
 )
 
 // The replies of REJECT in nft's syntax, by enum ipt_reject_with and ip6t_reject_with. The kernel
-// rejects values without a name here (echo reply), or no program uses them (not-neighbour).
+// rejects values without a name here (echo reply), or no program uses them (not-neighbor).
 var (
 	rejects4 = []string{
 		"icmp net-unreachable", "icmp host-unreachable", "icmp prot-unreachable",

@@ -7,7 +7,7 @@ import (
 
 // This file describes matches that depend on earlier packets or on chance. Such a match has the same
 // text whether it was read from the kernel or from the output of iptables-save, so that both are
-// recognised as the same match.
+// recognized as the same match.
 
 // A Limit is the match limit (struct xt_rateinfo).
 type Limit struct {

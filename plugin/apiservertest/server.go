@@ -34,8 +34,8 @@ type Server struct {
 	extra     []string // other accepted tokens
 	issue     func(seconds int64) (token string, expiry time.Time)
 	projected string // the directory of the projected token and CA; empty if there is none
-	next      []Behaviour
-	always    Behaviour
+	next      []Behavior
+	always    Behavior
 	http2     bool
 	requests  []Request
 	accepted  int
@@ -114,7 +114,7 @@ func (s *Server) tlsConfig(*tls.ClientHelloInfo) (*tls.Config, error) {
 	}, nil
 }
 
-// AllowHTTP2 lets clients negotiate HTTP/2 from now on, as an API server does. Behaviours that
+// AllowHTTP2 lets clients negotiate HTTP/2 from now on, as an API server does. Behaviors that
 // reset the connection of a request need HTTP/1.1.
 func (s *Server) AllowHTTP2() {
 	s.mu.Lock()
@@ -151,23 +151,23 @@ func (s *Server) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return s.network.dial(ctx)
 }
 
-// Next sets the behaviours for the next attempts, one for each connection or request. Later
-// attempts get the behaviour of Always.
-func (s *Server) Next(behaviours ...Behaviour) {
+// Next sets the behaviors for the next attempts, one for each connection or request. Later
+// attempts get the behavior of Always.
+func (s *Server) Next(behaviors ...Behavior) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.next = append(s.next, behaviours...)
+	s.next = append(s.next, behaviors...)
 }
 
-// Always sets the behaviour for all other attempts; initially [Normal].
-func (s *Server) Always(b Behaviour) {
+// Always sets the behavior for all other attempts; initially [Normal].
+func (s *Server) Always(b Behavior) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.always = b
 }
 
 // Fault is like Always, and closes all connections.
-func (s *Server) Fault(b Behaviour) {
+func (s *Server) Fault(b Behavior) {
 	s.Always(b)
 	s.CloseConnections()
 }
@@ -203,9 +203,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.take(false).request(s, w, r)
 }
 
-// take returns the behaviour for a new connection or for a request. A connection does not consume
-// behaviours for requests.
-func (s *Server) take(isConnection bool) Behaviour {
+// take returns the behavior for a new connection or for a request. A connection does not consume
+// behaviors for requests.
+func (s *Server) take(isConnection bool) Behavior {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.always

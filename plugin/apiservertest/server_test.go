@@ -112,7 +112,7 @@ func TestServerAnswersAsAnAPIServer(t *testing.T) {
 	}
 }
 
-func TestBehavioursApplyInTurn(t *testing.T) {
+func TestBehaviorsApplyInTurn(t *testing.T) {
 	s := apiservertest.Start(t)
 	s.Put("metadata: {name: web, uid: a}")
 	s.Next(apiservertest.InternalError(), apiservertest.OtherUID("b"))
@@ -135,12 +135,12 @@ func TestBehavioursApplyInTurn(t *testing.T) {
 	}
 }
 
-// TestBehavioursOfConnections applies behaviours of connections to open connections, where they
+// TestBehaviorsOfConnections applies behaviors of connections to open connections, where they
 // apply to requests.
-func TestBehavioursOfConnections(t *testing.T) {
+func TestBehaviorsOfConnections(t *testing.T) {
 	for _, row := range []struct {
 		name        string
-		behaviour   apiservertest.Behaviour
+		behavior    apiservertest.Behavior
 		answered    bool
 		connections int
 	}{
@@ -154,7 +154,7 @@ func TestBehavioursOfConnections(t *testing.T) {
 				c := newClient(t, s, s.Dial)
 				c.Timeout = time.Second
 				request(t, c, s, http.MethodGet, webPath, s.Token())
-				s.Next(row.behaviour)
+				s.Next(row.behavior)
 				answer, err := c.Get(s.URL() + webPath)
 				if err == nil {
 					answer.Body.Close()

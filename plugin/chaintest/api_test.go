@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// A misbehaviour is a fault because of which a pod cannot be read.
-type misbehaviour struct {
+// A misbehavior is a fault because of which a pod cannot be read.
+type misbehavior struct {
 	name string
 	// apply applies the fault to the node or its API server.
 	apply func(t testing.TB, n *node)
@@ -24,10 +24,10 @@ type misbehaviour struct {
 	hangs, onlyAttempt bool
 }
 
-// misbehaviours contains the faults of every run, and rareMisbehaviours additional ones of long
+// misbehaviors contains the faults of every run, and rareMisbehaviors additional ones of long
 // runs, whose attempts are repeated until the budget is used up. testdata/unreadable.txt contains
 // the errors that users see.
-var misbehaviours, rareMisbehaviours = []misbehaviour{
+var misbehaviors, rareMisbehaviors = []misbehavior{
 	{"401", always(apiservertest.Unauthorized()), false, true},
 	{"403", always(apiservertest.Forbidden()), false, true},
 	{"404 of the pod", func(_ testing.TB, n *node) { n.unknownPods = true }, false, true},
@@ -51,7 +51,7 @@ var misbehaviours, rareMisbehaviours = []misbehaviour{
 	{"an invalid kubeconfig", func(t testing.TB, n *node) {
 		must(t, os.WriteFile(n.kubeconfig(), []byte("token: [secret"), 0o600))
 	}, false, false},
-}, []misbehaviour{
+}, []misbehavior{
 	{
 		"404 of a load balancer",
 		always(apiservertest.Reply(404, "text/plain", "404 page not found\n")), false, false,
@@ -80,7 +80,7 @@ var misbehaviours, rareMisbehaviours = []misbehaviour{
 	},
 }
 
-func always(b apiservertest.Behaviour) func(testing.TB, *node) {
+func always(b apiservertest.Behavior) func(testing.TB, *node) {
 	return func(_ testing.TB, n *node) { n.api.Always(b) }
 }
 
@@ -102,9 +102,9 @@ func must(t testing.TB, err error) {
 // the node.
 func TestAnUnreadablePod(t *testing.T) {
 	t.Parallel()
-	rows := misbehaviours
+	rows := misbehaviors
 	if repetitions(0, 1) > 0 {
-		rows = append(rows, rareMisbehaviours...)
+		rows = append(rows, rareMisbehaviors...)
 	}
 	texts := openGolden(t, "unreadable.txt")
 	for _, c := range rows {

@@ -123,7 +123,7 @@ func TestRuntimeStatusDecides(t *testing.T) {
 	}
 }
 
-func TestAgentIsNotRecognisedWithoutItsNamespace(t *testing.T) {
+func TestAgentIsNotRecognizedWithoutItsNamespace(t *testing.T) {
 	for _, s := range []decide.Settings{
 		{}, {AgentDaemonSet: "sluice-node"}, {AgentNamespace: "sluice-system"},
 	} {

@@ -23,7 +23,7 @@ type file struct {
 	opened  *os.File // nil before the first write
 }
 
-// Write appends a line. The log serialises calls.
+// Write appends a line. The log serializes calls.
 func (f *file) Write(line []byte) (int, error) {
 	err := f.prepare(int64(len(line)))
 	if f.opened == nil {

@@ -194,10 +194,10 @@ func TestPodAndNamespaceShareAConnection(t *testing.T) {
 
 func TestReady(t *testing.T) {
 	for _, row := range []struct {
-		name      string
-		behaviour apiservertest.Behaviour
-		kind      source.Kind
-		text      string
+		name     string
+		behavior apiservertest.Behavior
+		kind     source.Kind
+		text     string
 	}{
 		{"if pods can be read", apiservertest.Normal(), "", ""},
 		{
@@ -217,7 +217,7 @@ func TestReady(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, api := startInMemory(t)
-				server.Always(row.behaviour)
+				server.Always(row.behavior)
 				start := time.Now()
 				err := api.Ready(t.Context())
 				if source.KindOf(err) != row.kind {

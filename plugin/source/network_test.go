@@ -21,7 +21,7 @@ func TestNetwork(t *testing.T) {
 	for _, row := range []struct {
 		name        string
 		edit        func(cluster, user fields)
-		always      apiservertest.Behaviour
+		always      apiservertest.Behavior
 		budget, try time.Duration
 		kind        source.Kind
 		text        string

@@ -66,9 +66,9 @@ func TestConfiguredTimes(t *testing.T) {
 
 func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 	for _, row := range []struct {
-		name      string
-		behaviour apiservertest.Behaviour
-		kind      source.Kind
+		name     string
+		behavior apiservertest.Behavior
+		kind     source.Kind
 	}{
 		{"while nothing answers", apiservertest.NoReply(), source.Unavailable},
 		{"within a handshake", apiservertest.NoHandshake(), source.Unavailable},
@@ -79,7 +79,7 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, api := startInMemory(t)
-				server.Always(row.behaviour)
+				server.Always(row.behavior)
 				ctx, cancel := context.WithCancelCause(t.Context())
 				cause := errors.New("the runtime has no more time")
 				time.AfterFunc(time.Second, func() { cancel(cause) })

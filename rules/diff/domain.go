@@ -195,7 +195,7 @@ func (s *space) wellFormedConditions() []set {
 			s.and(isZero(group), s.within(user, []span{{last: number[uint8](kernelSocketUser)}}))),
 		// Conntrack has marks, status bits and a direction only for known connections.
 		s.or(s.connected, isZero(connectionMark, status, reply)),
-		// Only packets of tc, copies, and neighbour discovery enter untracked. Notrack rules are
+		// Only packets of tc, copies, and neighbor discovery enter untracked. Notrack rules are
 		// part of the evaluation.
 		s.or(allIf(s.untracked), s.not(s.entersUntracked())),
 		s.or(allIf(s.kernelPackets), s.not(s.or(s.resets, s.hasKernelSocket))),

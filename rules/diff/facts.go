@@ -316,7 +316,7 @@ var factTexts = [...]factText{
 	},
 	NeighbourDiscoveryUntracked: {
 		"NeighbourDiscoveryUntracked",
-		"conntrack does not track ICMPv6 neighbour discovery, router discovery and MLD messages",
+		"conntrack does not track ICMPv6 neighbor discovery, router discovery and MLD messages",
 		"nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c",
 	},
 	ICMPStateFollowsType: {

@@ -42,7 +42,7 @@ func TestEachFactIsDocumented(t *testing.T) {
 	}
 }
 
-const factsHead = `# Kernel behaviour that does not depend on the rules
+const factsHead = `# Kernel behavior that does not depend on the rules
 
 Decisions of package diff rely on these facts. Each is a constant of facts.go, and package
 compat/kerneltest asks the kernel about each (TestKernelFacts, TestTheKernelKeepsTheConstraints).

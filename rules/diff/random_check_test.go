@@ -92,11 +92,11 @@ func sendsResets(rs *rules.Ruleset) bool {
 }
 
 // entersUntracked reports whether the packet is untracked, but not because it is a packet of
-// neighbour discovery, which conntrack ignores.
+// neighbor discovery, which conntrack ignores.
 func entersUntracked(p rules.Packet) bool {
-	isNeighbourDiscovery := p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 136 ||
+	isNeighborDiscovery := p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 136 ||
 		p.ICMPType == 143)
-	return p.State == rules.Untracked && !isNeighbourDiscovery
+	return p.State == rules.Untracked && !isNeighborDiscovery
 }
 
 // isOpen reports whether the outcome depends on unknown conditions.

@@ -27,11 +27,11 @@ func ExampleInvocation_Redirect() {
 	}
 	fmt.Println(redirect.OutboundExcludeCIDRs, redirect.InboundExcludePorts, redirect.DNS.Capture)
 
-	_, err = parameter.Invocation{Args: []string{"-z", "80a", "--colour", "-d", "1,x"}}.Redirect()
+	_, err = parameter.Invocation{Args: []string{"-z", "80a", "--color", "-d", "1,x"}}.Redirect()
 	fmt.Println(err)
 	// Output:
 	// [10.96.0.0/12] [15020 15021 15090] true
-	// "--colour" is not a flag of istio-iptables
+	// "--color" is not a flag of istio-iptables
 	// --inbound-capture-port (-z): "80a" is not a port (1-65535)
 	// --istio-local-exclude-ports (-d): "x" is not a port (0-65535) nor an ascending range of ports
 }

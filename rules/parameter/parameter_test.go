@@ -310,11 +310,11 @@ func environment(variables ...string) func(string) (string, bool) {
 func TestInvocationReportsAllErrors(t *testing.T) {
 	_, err := parameter.Invocation{
 		Args: []string{
-			"--colour=red", "-p", "0", "-m", "NONE", "-o", "-1,5", "-z", "15001", "-r",
+			"--color=red", "-p", "0", "-m", "NONE", "-o", "-1,5", "-z", "15001", "-r",
 		},
 		Variable: environment("PROXY_UID=root", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR=10.0.0.0/8"),
 	}.Redirect()
-	const want = `"--colour" is not a flag of istio-iptables
+	const want = `"--color" is not a flag of istio-iptables
 --istio-inbound-tproxy-route-table: want a value
 --envoy-port (-p): "0" is not a port (1-65535)
 environment variable PROXY_UID: "root" is not a numeric id (0-4294967294) nor an ascending range of ids

@@ -93,7 +93,7 @@ func newTestEnv(t *testing.T) *testEnv {
 	done := make(chan error, 2)
 	go func() { done <- env.server.Serve(ctx, socket) }()
 	o := ztunnel.Options{
-		Socket: socket, Resolver: env.NeighbourIP4.String() + ":53", Drain: time.Minute,
+		Socket: socket, Resolver: env.NeighborIP4.String() + ":53", Drain: time.Minute,
 	}
 	go func() { done <- ztunnel.Run(ctx, o) }()
 	t.Cleanup(func() {
@@ -106,7 +106,7 @@ func newTestEnv(t *testing.T) *testEnv {
 	})
 	env.server.Restore(nil)
 	env.application(env.Pod, "pod")
-	env.application(env.Neighbour, "neighbour")
+	env.application(env.Neighbor, "neighbor")
 	for start := time.Now(); len(env.server.State().Connections) == 0; time.Sleep(time.Millisecond) {
 		if time.Since(start) > 30*time.Second {
 			t.Fatal("ztunnel does not connect to the server")
@@ -115,7 +115,7 @@ func newTestEnv(t *testing.T) *testEnv {
 	return env
 }
 
-// secondPod returns another pod, which is connected to the first one. The neighbour cannot be a
+// secondPod returns another pod, which is connected to the first one. The neighbor cannot be a
 // pod, because it accepts packets to all addresses.
 func (env *testEnv) secondPod() (ns *netns.NS, ipv4, ipv6 netip.Addr) {
 	env.t.Helper()
@@ -268,16 +268,16 @@ func forEachBackend(t *testing.T, test func(*testing.T, compat.Backend)) {
 func TestTrafficBetweenTwoMeshPods(t *testing.T) {
 	forEachBackend(t, func(t *testing.T, backend compat.Backend) {
 		env := newTestEnv(t)
-		env.Neighbour, env.NeighbourIP4, env.NeighbourIP6 = env.secondPod()
-		env.application(env.Neighbour, "neighbour")
+		env.Neighbor, env.NeighborIP4, env.NeighborIP6 = env.secondPod()
+		env.application(env.Neighbor, "neighbor")
 		env.add(backend, env.Pod, "pod")
-		env.add(backend, env.Neighbour, "neighbour")
+		env.add(backend, env.Neighbor, "neighbor")
 		captured := path.Expected{Outbound: true, Inbound: true, Transparent: true}
 		for range 2 { // the second tunnel uses the connection of the first
-			env.get(env.Pod, "pod", anySource, env.NeighbourIP4, captured)
-			env.get(env.Pod, "pod", anySource, env.NeighbourIP6, captured)
-			env.get(env.Neighbour, "neighbour", anySource, env.PodIP4, captured)
-			env.get(env.Neighbour, "neighbour", anySource, env.PodIP6, captured)
+			env.get(env.Pod, "pod", anySource, env.NeighborIP4, captured)
+			env.get(env.Pod, "pod", anySource, env.NeighborIP6, captured)
+			env.get(env.Neighbor, "neighbor", anySource, env.PodIP4, captured)
+			env.get(env.Neighbor, "neighbor", anySource, env.PodIP6, captured)
 		}
 		// A connection to the pod's own address is direct.
 		env.get(env.Pod, "pod", anySource, env.PodIP4, path.Expected{})
@@ -292,7 +292,7 @@ func TestIstioHBONEClient(t *testing.T) {
 		command := exec.Command("/proc/self/exe")
 		command.Env = append(os.Environ(), asClient+"="+netip.AddrPortFrom(to, port).String())
 		var output []byte
-		if err := env.Neighbour.Do(func() (err error) {
+		if err := env.Neighbor.Do(func() (err error) {
 			output, err = command.Output()
 			return err
 		}); err != nil {
@@ -317,20 +317,20 @@ func TestIstioHBONEClient(t *testing.T) {
 func TestTrafficBetweenMeshPodAndOtherHost(t *testing.T) {
 	forEachBackend(t, func(t *testing.T, backend compat.Backend) {
 		env := newTestEnv(t)
-		env.get(env.Neighbour, "neighbour", anySource, env.PodIP4, path.Expected{})
+		env.get(env.Neighbor, "neighbor", anySource, env.PodIP4, path.Expected{})
 		env.add(backend, env.Pod, "pod")
-		for _, to := range []netip.Addr{env.NeighbourIP4, env.NeighbourIP6} {
+		for _, to := range []netip.Addr{env.NeighborIP4, env.NeighborIP6} {
 			env.get(env.Pod, "pod", anySource, to, path.Expected{Outbound: true})
 		}
 		for _, to := range []netip.Addr{env.PodIP4, env.PodIP6} {
-			env.get(env.Neighbour, "neighbour", anySource, to, path.Expected{Inbound: true, Transparent: true})
+			env.get(env.Neighbor, "neighbor", anySource, to, path.Expected{Inbound: true, Transparent: true})
 		}
 		// Probes of the kubelet are not captured.
-		env.get(env.Neighbour, "node", rules.DefaultProbeSourceIPv4(), env.PodIP4, path.Expected{})
-		env.get(env.Neighbour, "node", rules.DefaultProbeSourceIPv6(), env.PodIP6, path.Expected{})
+		env.get(env.Neighbor, "node", rules.DefaultProbeSourceIPv4(), env.PodIP4, path.Expected{})
+		env.get(env.Neighbor, "node", rules.DefaultProbeSourceIPv6(), env.PodIP6, path.Expected{})
 		env.resolve()
 
-		to := netip.AddrPortFrom(env.NeighbourIP4, port)
+		to := netip.AddrPortFrom(env.NeighborIP4, port)
 		open, err := dial(env.Pod, anySource, to)
 		if err != nil {
 			t.Fatal(err)
@@ -360,8 +360,8 @@ func (env *testEnv) resolve() {
 	ctx, cancel := context.WithCancel(env.t.Context())
 	defer cancel()
 	var l *name.Listener
-	if err := env.Neighbour.Do(func() (err error) {
-		l, err = name.Listen(ctx, net.ListenConfig{}, env.NeighbourIP4.String()+":53")
+	if err := env.Neighbor.Do(func() (err error) {
+		l, err = name.Listen(ctx, net.ListenConfig{}, env.NeighborIP4.String()+":53")
 		return err
 	}); err != nil {
 		env.t.Fatal(err)
@@ -369,7 +369,7 @@ func (env *testEnv) resolve() {
 	done := make(chan error)
 	go func() {
 		done <- l.Serve(ctx, func(_ string, query []byte, peer netip.AddrPort) ([]byte, error) {
-			return name.Answer(query, "neighbour", peer)
+			return name.Answer(query, "neighbor", peer)
 		})
 	}()
 	for _, network := range []string{"udp", "tcp"} {
@@ -383,7 +383,7 @@ func (env *testEnv) resolve() {
 			report = lookup.Do(ctx)
 			return nil
 		})
-		if err != nil || report.Proxy != "pod" || report.Server != "neighbour" {
+		if err != nil || report.Proxy != "pod" || report.Server != "neighbor" {
 			env.t.Errorf("lookup by %s: %+v, %v", network, report, err)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // TestEndlessWatch checks that a watch whose answer never begins, or arrives byte by byte, is
 // abandoned some time after the API server should have ended it, and that a new watch follows.
 func TestEndlessWatch(t *testing.T) {
-	for says, behaviour := range map[string]apiservertest.Behaviour{
+	for says, behavior := range map[string]apiservertest.Behavior{
 		"no answer":    apiservertest.NoReply(),
 		"byte by byte": apiservertest.Trickle(time.Second),
 	} {
@@ -25,7 +25,7 @@ func TestEndlessWatch(t *testing.T) {
 				server := apiservertest.StartInMemory(t)
 				list := apiservertest.Reply(http.StatusOK, "application/json",
 					`{"metadata":{"resourceVersion":"1"},"items":[]}`)
-				server.Next(list, behaviour)
+				server.Next(list, behavior)
 				server.Always(list)
 				api, err := apiclient.New(apiclient.Options{
 					Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(),

@@ -66,7 +66,7 @@ func flood(port string) {
 	group.Wait()
 }
 
-// A network is the pod of an agent with three neighbours, each on its own link: the node, from
+// A network is the pod of an agent with three neighbors, each on its own link: the node, from
 // which the kubelet probes, a pod of Prometheus, and a pod that floods.
 type network struct {
 	t                             *testing.T
@@ -122,7 +122,7 @@ func (n *network) address(ns *netns.NS, link, address string) {
 	})
 }
 
-// ask sends a request from a neighbour on a new connection, with the kubelet's timeout of the
+// ask sends a request from a neighbor on a new connection, with the kubelet's timeout of the
 // chart.
 func (n *network) ask(from *netns.NS, at string) error {
 	transport := &http.Transport{

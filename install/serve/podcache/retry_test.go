@@ -20,7 +20,7 @@ const newPod = `{metadata: {name: new, uid: c}, spec: {nodeName: here}}`
 // TestAPodIsKnownSoonAfterAnOutage checks that a pod created during an outage of any length is
 // known soon after its end.
 func TestAPodIsKnownSoonAfterAnOutage(t *testing.T) {
-	for name, behaviour := range map[string]apiservertest.Behaviour{
+	for name, behavior := range map[string]apiservertest.Behavior{
 		"errors": apiservertest.InternalError(), "connections are reset": apiservertest.Reset(),
 		"too many requests": apiservertest.TooManyRequests("1"),
 	} {
@@ -28,7 +28,7 @@ func TestAPodIsKnownSoonAfterAnOutage(t *testing.T) {
 			t.Run(name+" for "+outage.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					env := start(t)
-					env.server.Always(behaviour)
+					env.server.Always(behavior)
 					env.server.ForgetHistory()
 					time.Sleep(outage)
 					env.server.Put(newPod)
@@ -87,15 +87,15 @@ func (env *testEnv) knowsNew() {
 // TestAttemptsAreSpread covers an outage that all agents of a cluster notice at the same time.
 // Their requests to the next API server must be spread from the first attempt on.
 func TestAttemptsAreSpread(t *testing.T) {
-	for fault, behaviour := range map[string]apiservertest.Behaviour{
+	for fault, behavior := range map[string]apiservertest.Behavior{
 		"500": apiservertest.InternalError(), "429": apiservertest.TooManyRequests("1"),
 		"connections are closed": apiservertest.HangUp(),
 	} {
-		t.Run(fault, func(t *testing.T) { triesAreSpread(t, behaviour) })
+		t.Run(fault, func(t *testing.T) { triesAreSpread(t, behavior) })
 	}
 }
 
-func triesAreSpread(t *testing.T, fault apiservertest.Behaviour) {
+func triesAreSpread(t *testing.T, fault apiservertest.Behavior) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t)
 		env.server.Always(fault)

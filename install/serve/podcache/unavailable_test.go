@@ -91,7 +91,7 @@ func TestBeforeTheFirstList(t *testing.T) {
 func TestRejected(t *testing.T) {
 	for _, row := range []struct {
 		name    string
-		answer  apiservertest.Behaviour
+		answer  apiservertest.Behavior
 		refused string
 	}{
 		{"forbidden", apiservertest.Forbidden(), "watch pods: pods \"web\" is forbidden"},
@@ -161,13 +161,13 @@ func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 
 // TestErrorsHaveNoToken checks that no error contains the token, because errors are logged.
 func TestErrorsHaveNoToken(t *testing.T) {
-	for name, behaviour := range map[string]apiservertest.Behaviour{
+	for name, behavior := range map[string]apiservertest.Behavior{
 		"refused": apiservertest.Unauthorized(), "reset": apiservertest.Reset(),
 		"no JSON": apiservertest.Reply(200, "application/json", "{"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				env := start(t, func(s *apiservertest.Server) { s.Always(behaviour) })
+				env := start(t, func(s *apiservertest.Server) { s.Always(behavior) })
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, _, err := env.Pod(ctx, source.Ref{Namespace: "default", Name: "new"})

@@ -9,17 +9,17 @@ import (
 )
 
 // Pair is the network of a [testbed.Network] without its servers: the namespaces of a
-// pod and of a neighbour, connected by their interfaces eth0, with IPv4 and IPv6.
+// pod and of a neighbor, connected by their interfaces eth0, with IPv4 and IPv6.
 //
-// The neighbour is the pod's default gateway and accepts packets to every address
+// The neighbor is the pod's default gateway and accepts packets to every address
 // outside 10.244.1.0/24 and fd00:10:244:1::/64. Every connection of the pod to such
-// an address reaches a listener of the neighbour on 0.0.0.0 or [::], and replies
-// have that address as their source. The neighbour may also bind any address: a UDP
+// an address reaches a listener of the neighbor on 0.0.0.0 or [::], and replies
+// have that address as their source. The neighbor may also bind any address: a UDP
 // server needs this to reply from an address that no interface has.
 type Pair struct {
-	Pod, Neighbour             *netns.NS
-	PodIP4, PodIP6             netip.Addr // 10.244.1.5, fd00:10:244:1::5
-	NeighbourIP4, NeighbourIP6 netip.Addr // 10.244.1.1, fd00:10:244:1::1
+	Pod, Neighbor            *netns.NS
+	PodIP4, PodIP6           netip.Addr // 10.244.1.5, fd00:10:244:1::5
+	NeighborIP4, NeighborIP6 netip.Addr // 10.244.1.1, fd00:10:244:1::1
 }
 
 // NewPair returns a new [Pair].
@@ -36,8 +36,8 @@ func NewPair(t testing.TB) Pair {
 		}
 	})
 	return Pair{
-		Pod: b.Pod, Neighbour: b.Neighbour,
+		Pod: b.Pod, Neighbor: b.Neighbor,
 		PodIP4: testbed.PodIP4, PodIP6: testbed.PodIP6,
-		NeighbourIP4: testbed.NeighbourIP4, NeighbourIP6: testbed.NeighbourIP6,
+		NeighborIP4: testbed.NeighborIP4, NeighborIP6: testbed.NeighborIP6,
 	}
 }

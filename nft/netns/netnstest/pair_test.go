@@ -10,13 +10,13 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-func TestNeighbourAnswersForEveryAddress(t *testing.T) {
+func TestNeighborAnswersForEveryAddress(t *testing.T) {
 	p := netnstest.NewPair(t)
-	listen(t, p.Neighbour, "tcp4", "0.0.0.0:80")
-	listen(t, p.Neighbour, "tcp6", "[::]:80")
+	listen(t, p.Neighbor, "tcp4", "0.0.0.0:80")
+	listen(t, p.Neighbor, "tcp6", "[::]:80")
 	for _, addr := range []string{
-		net.JoinHostPort(p.NeighbourIP4.String(), "80"),
-		net.JoinHostPort(p.NeighbourIP6.String(), "80"),
+		net.JoinHostPort(p.NeighborIP4.String(), "80"),
+		net.JoinHostPort(p.NeighborIP6.String(), "80"),
 		"10.9.9.9:80", "10.244.2.1:80", "192.0.2.1:80", "8.8.8.8:80",
 		"[2001:db8::1]:80", "[fd00:10:244:2::1]:80", "[2606:4700::1111]:80",
 	} {
@@ -26,10 +26,10 @@ func TestNeighbourAnswersForEveryAddress(t *testing.T) {
 	}
 }
 
-func TestNeighbourAnswersDatagrams(t *testing.T) {
+func TestNeighborAnswersDatagrams(t *testing.T) {
 	p := netnstest.NewPair(t)
 	for _, addr := range []string{"10.9.9.9:53", "[2001:db8::53]:53"} {
-		echo(t, p.Neighbour, addr)
+		echo(t, p.Neighbor, addr)
 		c := dial(t, p.Pod, "udp", addr)
 		if _, err := c.Write([]byte("query")); err != nil {
 			t.Fatal(err)
@@ -45,13 +45,13 @@ func TestPodAnswersAnySource(t *testing.T) {
 	p := netnstest.NewPair(t)
 	listen(t, p.Pod, "tcp", "[::]:8080")
 	for _, tc := range []struct{ from, to string }{
-		{p.NeighbourIP4.String(), p.PodIP4.String()},
-		{p.NeighbourIP6.String(), p.PodIP6.String()},
+		{p.NeighborIP4.String(), p.PodIP4.String()},
+		{p.NeighborIP6.String(), p.PodIP6.String()},
 		{"10.9.9.9", p.PodIP4.String()},
 		{"2001:db8::1", p.PodIP6.String()},
 	} {
 		to := net.JoinHostPort(tc.to, "8080")
-		err := p.Neighbour.Do(func() error {
+		err := p.Neighbor.Do(func() error {
 			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(tc.from)}, Timeout: timeout}
 			c, err := d.Dial("tcp", to)
 			if err == nil {
@@ -85,7 +85,7 @@ func TestAPortWithoutListenerRefusesConnections(t *testing.T) {
 // addresses.
 func TestNoAddressIsTentative(t *testing.T) {
 	p := netnstest.NewPair(t)
-	for _, n := range []*netns.NS{p.Pod, p.Neighbour} {
+	for _, n := range []*netns.NS{p.Pod, p.Neighbor} {
 		err := n.Do(func() error {
 			iface, err := net.InterfaceByName("eth0")
 			if err != nil {
@@ -129,6 +129,6 @@ func BenchmarkNewPair(b *testing.B) {
 	for b.Loop() {
 		p := netnstest.NewPair(b)
 		_ = p.Pod.Close()
-		_ = p.Neighbour.Close()
+		_ = p.Neighbor.Close()
 	}
 }

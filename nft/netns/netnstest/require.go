@@ -1,5 +1,5 @@
 // Package netnstest creates network namespaces for tests that send packets: a
-// single namespace, a pod connected to a neighbour, and a namespace owned by
+// single namespace, a pod connected to a neighbor, and a namespace owned by
 // another user namespace.
 //
 // Functions with a [testing.TB] parameter fail the test on errors and clean up

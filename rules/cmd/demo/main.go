@@ -1,5 +1,5 @@
 // Command demo demonstrates Sluice on any Linux machine. It needs root and nothing else. It creates
-// a pod and its neighbour in network namespaces, programs the redirection, and shows the results of
+// a pod and its neighbor in network namespaces, programs the redirection, and shows the results of
 // real connections before, during and after a change.
 //
 // The exit code is 0 if all results were as expected, 1 if a result was not, 2 if the demonstration

@@ -134,7 +134,7 @@ func TestDemo(t *testing.T) {
 	}
 	if lines := strings.Count(text, "\n"); lines > 110 || strings.Contains(text, "\x1b") ||
 		strings.Contains(text, "!!") {
-		t.Errorf("%d lines, want at most 110 without colours and without unexpected results:\n%s",
+		t.Errorf("%d lines, want at most 110 without colors and without unexpected results:\n%s",
 			lines, text)
 	}
 	if after := home.leftovers(t); !slices.Equal(after, before) {

@@ -53,14 +53,14 @@ func perform(p *printer) (err error) {
 			return err
 		}
 	}
-	remaining, err := mounts(network.Pod, network.Neighbour)
+	remaining, err := mounts(network.Pod, network.Neighbor)
 	if err = errors.Join(err, closeNetwork()); err != nil {
 		return err
 	}
 	references, err := waitForReferences()
 	remaining = append(remaining, references...)
 	p.printVerdict(len(remaining) == 0,
-		"the pod and the neighbour are gone: nothing on this host refers to them",
+		"the pod and the neighbor are gone: nothing on this host refers to them",
 		fmt.Sprintf("nothing, found %q", remaining))
 	return err
 }

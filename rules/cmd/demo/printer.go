@@ -6,21 +6,21 @@ import (
 	"os"
 	"strings"
 
-	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
 // printer prints the report of the demonstration, and counts unexpected results.
 type printer struct {
 	unexpected int
 
-	out    io.Writer
-	colour colour.Painter
-	part   int
+	out   io.Writer
+	color color.Painter
+	part  int
 }
 
-// newPrinter returns a printer to f, with colours if f is a terminal that supports them.
+// newPrinter returns a printer to f, with colors if f is a terminal that supports them.
 func newPrinter(f *os.File) *printer {
-	return &printer{out: f, colour: colour.For(f)}
+	return &printer{out: f, color: color.For(f)}
 }
 
 func (p *printer) printLine(format string, args ...any) {
@@ -34,17 +34,17 @@ func (p *printer) printHeading(format string, args ...any) {
 		p.printLine("")
 	}
 	p.printLine("%s",
-		p.colour.Paint(colour.Bold, fmt.Sprintf("%d. ", p.part)+fmt.Sprintf(format, args...)))
+		p.color.Paint(color.Bold, fmt.Sprintf("%d. ", p.part)+fmt.Sprintf(format, args...)))
 }
 
 // printVerdict prints a result, and what was expected if it differs.
 func (p *printer) printVerdict(ok bool, description, expected string) {
 	if ok {
-		p.printLine("%s %s", p.colour.Paint(colour.Green, "ok"), description)
+		p.printLine("%s %s", p.color.Paint(color.Green, "ok"), description)
 		return
 	}
 	p.unexpected++
-	p.printLine("%s %s (expected %s)", p.colour.Paint(colour.Red, "!!"), description, expected)
+	p.printLine("%s %s (expected %s)", p.color.Paint(color.Red, "!!"), description, expected)
 }
 
 // printRuleset prints rules, with dimmed comments.
@@ -52,7 +52,7 @@ func (p *printer) printRuleset(text string) {
 	for line := range strings.Lines(text) {
 		line = strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "  ")
 		if rule, comment, found := strings.Cut(line, ` comment "`); found {
-			line = rule + "  " + p.colour.Paint(colour.Dim, "# "+strings.TrimSuffix(comment, `"`))
+			line = rule + "  " + p.color.Paint(color.Dim, "# "+strings.TrimSuffix(comment, `"`))
 		}
 		p.printLine("%s", strings.TrimRight("   "+line, " "))
 	}

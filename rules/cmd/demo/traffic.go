@@ -9,7 +9,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
 // callTimeout is the maximum wait for an answer. All calls are answered, within milliseconds.
@@ -23,9 +23,9 @@ type caller struct {
 }
 
 var (
-	app       = caller{"app", testbed.FromPod, testbed.ApplicationOwner}
-	proxy     = caller{"proxy", testbed.FromPod, testbed.ProxyOwner}
-	neighbour = caller{"neighbour", testbed.FromNeighbour, rules.Owner{}}
+	app      = caller{"app", testbed.FromPod, testbed.ApplicationOwner}
+	proxy    = caller{"proxy", testbed.FromPod, testbed.ProxyOwner}
+	neighbor = caller{"neighbor", testbed.FromNeighbor, rules.Owner{}}
 )
 
 func (c caller) String() string {
@@ -70,7 +70,7 @@ var captured = []row{
 	{app, "tcp", outside(80), "", by(testbed.Outbound, testbed.Outside)},
 	{app, "udp", outside(53), "DNS", by(testbed.DNS)},
 	{app, "tcp", outside(53), "DNS", by(testbed.DNS)},
-	{neighbour, "tcp", pod(8080), "", by(testbed.Inbound, testbed.Application)},
+	{neighbor, "tcp", pod(8080), "", by(testbed.Inbound, testbed.Application)},
 	{proxy, "tcp", pod(8080), "its own pod", by(testbed.Inbound, testbed.Application)},
 }
 
@@ -81,15 +81,15 @@ var leftAlone = []row{
 	{app, "udp", outside(443), "not DNS", by(testbed.Outside)},
 	{app, "tcp", pod(8080), "its own pod", by(testbed.Application)},
 	{app, "tcp", lo(8080), "loopback", by(testbed.Application)},
-	{neighbour, "tcp", pod(15021), "health port", by(testbed.Health)},
-	{neighbour, "tcp", pod(15008), "tunnel port", by(testbed.Tunnel)},
-	{neighbour, "udp", pod(8080), "", by(testbed.Application)},
+	{neighbor, "tcp", pod(15021), "health port", by(testbed.Health)},
+	{neighbor, "tcp", pod(15008), "tunnel port", by(testbed.Tunnel)},
+	{neighbor, "udp", pod(8080), "", by(testbed.Application)},
 }
 
 var rowsAfterChange = []row{
 	{app, "tcp", outside(80), "", by(testbed.Outside)},
 	{app, "udp", outside(53), "DNS", by(testbed.Outside)},
-	{neighbour, "tcp", pod(8080), "", by(testbed.Application)},
+	{neighbor, "tcp", pod(8080), "", by(testbed.Application)},
 }
 
 // showCaptured shows each family separately, with the destination that the proxy received.
@@ -141,7 +141,7 @@ func (r row) show(p *printer, network *testbed.Network, rs rules.Ruleset) error 
 	text := fmt.Sprintf("%-16s → %s %-44s → %s", r.caller, r.network,
 		strings.Join(destinations, ", "), strings.Join(slices.Compact(answers), "; "))
 	if r.note != "" {
-		text += p.colour.Paint(colour.Dim, "  ("+r.note+")")
+		text += p.color.Paint(color.Dim, "  ("+r.note+")")
 	}
 	p.printVerdict(ok, text, fmt.Sprint(r.path))
 	return nil

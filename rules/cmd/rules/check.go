@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
@@ -129,7 +129,7 @@ func (s *system) effectText(effect *foreign.Effect) string {
 			"cannot be decided"
 	}
 	b := new(strings.Builder)
-	fmt.Fprintln(b, s.colour.Paint(colour.Red, title))
+	fmt.Fprintln(b, s.color.Paint(color.Red, title))
 	for _, sentence := range effect.Messages() {
 		fmt.Fprintf(b, "  %s\n", sentence)
 	}
@@ -154,7 +154,7 @@ func (s *system) differencesText(differences []rules.Difference) string {
 	for _, d := range grouped {
 		if d.Where != where {
 			where = d.Where
-			fmt.Fprintln(b, s.colour.Paint(colour.Bold, where))
+			fmt.Fprintln(b, s.color.Paint(color.Bold, where))
 		}
 		fmt.Fprintln(b, s.differenceText(d))
 	}
@@ -167,12 +167,12 @@ func (s *system) differenceText(d rules.Difference) string {
 	}
 	switch d.Kind {
 	case rules.Missing:
-		return s.colour.Paint(colour.Red, line("missing", d.Want))
+		return s.color.Paint(color.Red, line("missing", d.Want))
 	case rules.Extra:
-		return s.colour.Paint(colour.Green, line("extra", d.Got))
+		return s.color.Paint(color.Green, line("extra", d.Got))
 	case rules.Changed:
-		return s.colour.Paint(colour.Yellow, line("changed", "want  "+d.Want)) + "\n" +
-			s.colour.Paint(colour.Yellow, line("", "found "+d.Got))
+		return s.color.Paint(color.Yellow, line("changed", "want  "+d.Want)) + "\n" +
+			s.color.Paint(color.Yellow, line("", "found "+d.Got))
 	}
-	return s.colour.Paint(colour.Yellow, line(string(d.Kind), d.Want))
+	return s.color.Paint(color.Yellow, line(string(d.Kind), d.Want))
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
@@ -154,14 +154,14 @@ func (r diffReport) countClasses() (differences, known int) {
 	return differences, known
 }
 
-func verdictColour(v diff.Verdict) colour.Code {
+func verdictColor(v diff.Verdict) color.Code {
 	switch v {
 	case diff.Equivalent:
-		return colour.Green
+		return color.Green
 	case diff.Different:
-		return colour.Red
+		return color.Red
 	default:
-		return colour.Yellow
+		return color.Yellow
 	}
 }
 
@@ -169,7 +169,7 @@ func verdictColour(v diff.Verdict) colour.Code {
 func (s *system) diffText(r diffReport) string {
 	b := new(strings.Builder)
 	verdict := r.verdict()
-	fmt.Fprintf(b, "%s%s\n", s.colour.Paint(verdictColour(verdict), string(verdict)), r.summary())
+	fmt.Fprintf(b, "%s%s\n", s.color.Paint(verdictColor(verdict), string(verdict)), r.summary())
 	fmt.Fprintf(b, "  left   %s\n  right  %s\n", r.left.heading(), r.right.heading())
 	s.classTexts(b, r)
 	for _, u := range r.Undecided {
@@ -177,11 +177,11 @@ func (s *system) diffText(r diffReport) string {
 	}
 	if r.MoreUndecided {
 		fmt.Fprintf(b, "\n%s\n",
-			s.colour.Paint(colour.Yellow,
+			s.color.Paint(color.Yellow,
 				"cannot decide: the answer depends on more unknown conditions than these"))
 	}
 	if r.Exhausted != "" {
-		fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: "+r.Exhausted+
+		fmt.Fprintf(b, "\n%s\n", s.color.Paint(color.Yellow, "cannot decide: "+r.Exhausted+
 			"; --max-time and --max-memory allow more"))
 	}
 	if r.unstated != "" {
@@ -189,7 +189,7 @@ func (s *system) diffText(r diffReport) string {
 	}
 	for _, side := range []*diffSide{r.left, r.right} {
 		for _, text := range side.undecided {
-			fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: "+side.name+": "+
+			fmt.Fprintf(b, "\n%s\n", s.color.Paint(color.Yellow, "cannot decide: "+side.name+": "+
 				text))
 		}
 	}
@@ -255,7 +255,7 @@ func (s *system) classTexts(b *strings.Builder, r diffReport) {
 			}
 			written[deviations] = true
 			fmt.Fprintf(b, "\n%s\n",
-				s.colour.Paint(colour.Bold,
+				s.color.Paint(color.Bold,
 					fmt.Sprintf("known deviation %s: %s of packets, the simplest is",
 						deviations, countOf(known[deviations], "class", "classes"))))
 			deviations = ""
@@ -278,13 +278,13 @@ func (s *system) classText(b *strings.Builder, r diffReport, c *diff.Class, devi
 	if deviations != "" {
 		title += " (known deviation " + deviations + ")"
 	}
-	fmt.Fprintln(b, s.colour.Paint(colour.Bold, title))
+	fmt.Fprintln(b, s.color.Paint(color.Bold, title))
 	fmt.Fprintf(b, "  witness  %s\n", c.Witness)
 	fmt.Fprintf(b, "  left     %s\n           %s\n",
-		s.colour.Paint(colour.Red, c.Outcome.Left.Outcome.String()),
+		s.color.Paint(color.Red, c.Outcome.Left.Outcome.String()),
 		r.left.decidedBy(c.Outcome.Left))
 	fmt.Fprintf(b, "  right    %s\n           %s\n",
-		s.colour.Paint(colour.Green, c.Outcome.Right.Outcome.String()),
+		s.color.Paint(color.Green, c.Outcome.Right.Outcome.String()),
 		r.right.decidedBy(c.Outcome.Right))
 }
 
@@ -294,7 +294,7 @@ func (s *system) undecidedText(b *strings.Builder, r diffReport, u diff.Undecide
 	if u.Right {
 		name, side = "right", r.right
 	}
-	fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: the answer depends on "+
+	fmt.Fprintf(b, "\n%s\n", s.color.Paint(color.Yellow, "cannot decide: the answer depends on "+
 		u.Text))
 	fmt.Fprintf(b, "  %-7s  %s\n  witness  %s\n", name, side.locate(&u.Step), u.Witness)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/doctor"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
 const doctorHelp = `
@@ -124,16 +124,16 @@ func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
 	return nil
 }
 
-func severityColour(s doctor.Severity) colour.Code {
+func severityColor(s doctor.Severity) color.Code {
 	switch s {
 	case doctor.OK:
-		return colour.Green
+		return color.Green
 	case doctor.Note:
-		return colour.Bold
+		return color.Bold
 	case doctor.Warning:
-		return colour.Yellow
+		return color.Yellow
 	default:
-		return colour.Red
+		return color.Red
 	}
 }
 
@@ -143,7 +143,7 @@ func (s *system) examinationText(e examined) string {
 	for _, f := range e.Findings {
 		counts[f.Severity]++
 		fmt.Fprintf(b, "  %s  %-10s  %s\n",
-			s.colour.Paint(severityColour(f.Severity), fmt.Sprintf("%-7s", f.Severity)), f.Topic,
+			s.color.Paint(severityColor(f.Severity), fmt.Sprintf("%-7s", f.Severity)), f.Topic,
 			f.Verdict)
 		if f.Next != "" {
 			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", f.Next)
@@ -153,7 +153,7 @@ func (s *system) examinationText(e examined) string {
 	if e.Node {
 		message = e.Verdict.NodeMessage()
 	}
-	return fmt.Sprintf("%s (%s): %s, %s\n", s.colour.Paint(colour.Bold, message), e.Namespace,
+	return fmt.Sprintf("%s (%s): %s, %s\n", s.color.Paint(color.Bold, message), e.Namespace,
 		count(counts[doctor.Problem], "problem"),
 		count(counts[doctor.Warning], "warning")) + b.String()
 }

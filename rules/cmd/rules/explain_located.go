@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
 // explainLocated prints the node agent's information about a pod, and the desired outcomes of the
@@ -19,7 +19,7 @@ func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
 		Pod: p.pod.String(), Outcome: l.Decision, Reason: decide.Reason(l.Reason),
 		Message: l.Message, Notes: []jsonNote{},
 	}
-	head := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decisionText(l))
+	head := fmt.Sprintf("%s: %s\n", s.color.Paint(color.Bold, result.Pod), decisionText(l))
 	if l.Redirect == nil && l.Ambient == nil {
 		return s.print(head, result)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 	"github.com/sluice-mesh/sluice/rules/diff"
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
@@ -74,7 +74,7 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 		Reason:  decision.Reason,
 		Message: decision.Message, Notes: []jsonNote{},
 	}
-	head := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decision)
+	head := fmt.Sprintf("%s: %s\n", s.color.Paint(color.Bold, result.Pod), decision)
 	if decision.Reason == decide.NamespaceUnknown {
 		head += "  the namespace may be in the file too: " +
 			"kubectl get pod/NAME namespace/NAMESPACE -n NAMESPACE -o yaml\n"

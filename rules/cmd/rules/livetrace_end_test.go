@@ -334,7 +334,7 @@ func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
 // datagram is found although it is not connected.
 func TestTraceOfRepeatedSegments(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	within(t, pair.Neighbour, "nft",
+	within(t, pair.Neighbor, "nft",
 		"table ip silent { chain c { type filter hook prerouting priority 0; tcp dport 5432 drop; }; }")
 	// The kernel reports events of a chain of another type than nat for each packet.
 	within(t, pair.Pod, "nft",

@@ -82,8 +82,8 @@ func TestTraceSelectsConnectionsItself(t *testing.T) {
 			if tc.rules != "" {
 				within(t, pair.Pod, "nft", tc.rules)
 			}
-			answerAt(t, pair.Neighbour, ":7001")
-			answerAt(t, pair.Neighbour, ":7002")
+			answerAt(t, pair.Neighbor, ":7001")
+			answerAt(t, pair.Neighbor, ":7002")
 			lines, _ := startTrace(t, pair.Pod, "-v", "--count", "2")
 			text := make(chan string)
 			go func() {

@@ -97,7 +97,7 @@ func TestTraceOfRealConnections(t *testing.T) {
 	within(t, pair.Pod, "iptables-nft", "-A", "OUTPUT", "-p", "tcp", "--dport", "5434", "-j",
 		"DROP")
 	listenAt(t, pair.Pod, ":15001")
-	listenAt(t, pair.Neighbour, ":5432")
+	listenAt(t, pair.Neighbor, ":5432")
 
 	lines, end := startTrace(t, pair.Pod, "--out", "-v")
 	for _, tc := range []struct {
@@ -210,11 +210,11 @@ func TestTraceOfAPodInAmbientMode(t *testing.T) {
 					wants: []string{": not captured: sent by ztunnel"},
 				},
 				{
-					packet: "in tcp 10.244.1.1:", from: pair.Neighbour, to: "10.244.1.5:8080",
+					packet: "in tcp 10.244.1.1:", from: pair.Neighbor, to: "10.244.1.5:8080",
 					wants: []string{": captured: inbound to ztunnel (15006)", "no listener on port 15006"},
 				},
 				{
-					packet: "in tcp 169.254.7.127:", from: pair.Neighbour, source: "169.254.7.127", to: "10.244.1.5:8080",
+					packet: "in tcp 169.254.7.127:", from: pair.Neighbor, source: "169.254.7.127", to: "10.244.1.5:8080",
 					wants: []string{": not captured: probes of the kubelet", "listener 0.0.0.0:8080"},
 				},
 				{
@@ -302,7 +302,7 @@ func TestTraceOfLegacyRules(t *testing.T) {
 	within(t, pair.Pod, "iptables-legacy", "-A", "OUTPUT", "-p", "tcp", "--dport", "5433", "-j",
 		"DROP")
 	listenAt(t, pair.Pod, ":15001")
-	listenAt(t, pair.Neighbour, ":5432")
+	listenAt(t, pair.Neighbor, ":5432")
 
 	lines, end := startTrace(t, pair.Pod, "--out", "-v")
 	for _, tc := range []struct {

@@ -95,7 +95,7 @@ func TestTraceOnTheNode(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	// The kubelet has another cgroup in this test, and probes are connections of user 0.
 	h := rules.DefaultAmbientHost()
-	h.Pods = []netip.Addr{pair.NeighbourIP4}
+	h.Pods = []netip.Addr{pair.NeighborIP4}
 	rs, err := rules.CompileAmbientHost(h)
 	if err != nil {
 		t.Fatal(err)
@@ -103,16 +103,16 @@ func TestTraceOnTheNode(t *testing.T) {
 	if _, err := nft.Apply(pair.Pod, rs); err != nil {
 		t.Fatal(err)
 	}
-	listenAt(t, pair.Neighbour, ":8080")
+	listenAt(t, pair.Neighbor, ":8080")
 	lines, end := startTrace(t, pair.Pod, "-v")
 	ctx, cancel := context.WithCancel(t.Context())
 	dialled := make(chan struct{})
 	go func() {
 		defer close(dialled)
-		dialMarked(ctx, pair.Pod, "", netip.AddrPortFrom(pair.NeighbourIP4, 8080).String(), 0)
+		dialMarked(ctx, pair.Pod, "", netip.AddrPortFrom(pair.NeighborIP4, 8080).String(), 0)
 	}()
 	block := ""
-	for !strings.Contains(block, "postrouting") && lines.Scan() { // the neighbour does not answer
+	for !strings.Contains(block, "postrouting") && lines.Scan() { // the neighbor does not answer
 		block += lines.Text() + "\n"
 	}
 	cancel()

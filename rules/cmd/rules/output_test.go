@@ -42,7 +42,7 @@ chain b
 	if got := s.differencesText(differences); got != plain {
 		t.Errorf("got\n%s\nwant\n%s", got, plain)
 	}
-	s.colour = true
+	s.color = true
 	if got, want := s.differencesText(differences[:1]),
 		"\x1b[1mchain a\x1b[0m\n\x1b[31m  missing    tcp dport 80 accept\x1b[0m\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)

@@ -81,7 +81,7 @@ func (v *liveView) print(now time.Time) error {
 		return v.s.printLine(d)
 	}
 	head := now.Format(time.RFC3339) + "\n"
-	if v.s.colour {
+	if v.s.color {
 		head = "\x1b[H\x1b[2J" + head // from the upper left corner of an empty terminal
 	}
 	return v.s.print(head+text+"\n", d)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/text"
-	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
 const statusHelp = `
@@ -89,26 +89,26 @@ func statusDocumentOf(s *agent.Status) statusDocument {
 	}
 }
 
-func topicColour(state agent.TopicState) colour.Code {
+func topicColor(state agent.TopicState) color.Code {
 	switch state {
 	case agent.TopicOK:
-		return colour.Green
+		return color.Green
 	case agent.TopicProblem:
-		return colour.Red
+		return color.Red
 	case agent.TopicOff:
-		return colour.Bold
+		return color.Bold
 	}
-	return colour.Yellow
+	return color.Yellow
 }
 
 func (s *system) statusText(found *agent.Status) string {
-	verdict, code := "ready", colour.Green
+	verdict, code := "ready", color.Green
 	if !found.Ready {
-		verdict, code = "not ready", colour.Red
+		verdict, code = "not ready", color.Red
 	}
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "node %s: %s (agent %s, %s)\n", text.Printable(found.Node),
-		s.colour.Paint(code, verdict), text.Printable(found.Version), timeText(found.Time))
+		s.color.Paint(code, verdict), text.Printable(found.Version), timeText(found.Time))
 	for _, t := range found.Topics {
 		s.writeTopic(b, t)
 	}
@@ -131,7 +131,7 @@ func (s *system) writeTopic(b *strings.Builder, t agent.Topic) {
 	if len(facts) == 0 {
 		facts = []string{""}
 	}
-	state := s.colour.Paint(topicColour(t.State),
+	state := s.color.Paint(topicColor(t.State),
 		fmt.Sprintf("%-7s", text.Printable(string(t.State))))
 	for i, fact := range facts {
 		if i > 0 {

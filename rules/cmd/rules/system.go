@@ -11,14 +11,14 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
 // system contains the command's access to its environment, except the kernel's rules.
 type system struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	colour         colour.Painter                   // stdout supports colours
+	color          color.Painter                    // stdout supports colors
 	variable       func(name string) (string, bool) // environment variables
 	users, groups  rules.Lookup                     // ids by name
 	// addresses returns the addresses of the interfaces, in the kernel's order.
@@ -37,7 +37,7 @@ func thisSystem() *system {
 		stdin:      os.Stdin,
 		stdout:     os.Stdout,
 		stderr:     os.Stderr,
-		colour:     colour.For(os.Stdout),
+		color:      color.For(os.Stdout),
 		variable:   os.LookupEnv,
 		users:      userID,
 		groups:     groupID,

@@ -54,7 +54,7 @@ elements in the file, which are separated by commas, blanks or ends of lines; # 
 		}
 	}
 	b.WriteString(`
-NO_COLOR, if not empty, disables colours. Output that is not a terminal has no colours.
+NO_COLOR, if not empty, disables colors. Output that is not a terminal has no colors.
 `)
 	return b.String()
 }

@@ -6,23 +6,23 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
 // traceText formats the path of the packet for people.
 func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 	b := new(strings.Builder)
-	fmt.Fprintln(b, s.colour.Paint(colour.Bold, packet.String()))
+	fmt.Fprintln(b, s.color.Paint(color.Bold, packet.String()))
 	for _, pass := range trace.Passes {
 		fmt.Fprintf(b, "  %s\n", hookText(pass.Packet))
 		passText(b, pass)
 	}
 	if trace.Exhausted != "" {
-		fmt.Fprintln(b, "  "+s.colour.Paint(colour.Bold, "Cannot decide: "+trace.Exhausted+
+		fmt.Fprintln(b, "  "+s.color.Paint(color.Bold, "Cannot decide: "+trace.Exhausted+
 			"; --max-time and --max-memory allow more."))
 		return b.String()
 	}
-	fmt.Fprintln(b, "  "+s.colour.Paint(colour.Bold, outcomeSentence(trace.Outcome)))
+	fmt.Fprintln(b, "  "+s.color.Paint(color.Bold, outcomeSentence(trace.Outcome)))
 	if text := deliveryText(trace); text != "" {
 		fmt.Fprintln(b, "  "+text)
 	}

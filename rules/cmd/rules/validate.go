@@ -11,7 +11,7 @@ import (
 
 	prove "github.com/sluice-mesh/sluice/compat/validation"
 	"github.com/sluice-mesh/sluice/nft/netns"
-	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
 const validateHelp = `
@@ -151,14 +151,14 @@ func (s *system) printApplied(v validation, result *validated) error {
 	return s.print("", *v.applied)
 }
 
-func statusColour(s prove.Status) colour.Code {
+func statusColor(s prove.Status) color.Code {
 	switch s {
 	case prove.OK:
-		return colour.Green
+		return color.Green
 	case prove.Failed:
-		return colour.Red
+		return color.Red
 	default:
-		return colour.Yellow
+		return color.Yellow
 	}
 }
 
@@ -166,7 +166,7 @@ func statusColour(s prove.Status) colour.Code {
 func (s *system) validationText(v validated, r prove.Result) string {
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "%s in %s: %d ok, %d failed, %d not checked, %.1f ms",
-		s.colour.Paint(colour.Bold, string(v.Outcome)), v.Namespace,
+		s.color.Paint(color.Bold, string(v.Outcome)), v.Namespace,
 		r.Count(prove.OK), r.Count(prove.Failed), r.Count(prove.NotChecked), v.Milliseconds)
 	if v.Attempts > 1 {
 		fmt.Fprintf(b, ", %d attempts", v.Attempts)
@@ -179,7 +179,7 @@ func (s *system) validationText(v validated, r prove.Result) string {
 	}
 	b.WriteString("\n")
 	for _, c := range v.Checks {
-		status := s.colour.Paint(statusColour(c.Status), fmt.Sprintf("%-11s", c.Status))
+		status := s.color.Paint(statusColor(c.Status), fmt.Sprintf("%-11s", c.Status))
 		switch c.Status {
 		case prove.OK:
 			fmt.Fprintf(b, "  %s  %s: %s\n", status, c.Name, c.Found)

@@ -40,15 +40,15 @@ func newTestEnv(t *testing.T, transparent bool) testEnv {
 	env := testEnv{netnstest.NewPair(t), t}
 	owner, args := syscall.Credential{
 		Uid: 1337, Gid: 1337,
-	}, []string{"proxy", "sidecar", "-resolver", env.NeighbourIP4.String() + ":53"}
+	}, []string{"proxy", "sidecar", "-resolver", env.NeighborIP4.String() + ":53"}
 	if transparent {
 		owner.Uid, args = 0, append(args, "-transparent")
 	}
 	env.start(env.Pod, "pod", &owner, args...)
 	env.start(env.Pod, "pod", &syscall.Credential{Uid: 1000, Gid: 1000}, "serve", "-tcp", "8080,8443",
 		"-udp", "7000")
-	env.start(env.Neighbour, "outside", nil, "serve", "-udp", "7000")
-	env.start(env.Neighbour, "outside", nil, "dns")
+	env.start(env.Neighbor, "outside", nil, "serve", "-udp", "7000")
+	env.start(env.Neighbor, "outside", nil, "dns")
 	return env
 }
 
@@ -80,7 +80,7 @@ func (env testEnv) start(ns *netns.NS, pod string, owner *syscall.Credential, ar
 func (env testEnv) runClient(ns *netns.NS, answer any, args ...string) {
 	env.t.Helper()
 	pod := "pod"
-	if ns == env.Neighbour {
+	if ns == env.Neighbor {
 		pod = "outside"
 	}
 	c := env.command(pod, &syscall.Credential{Uid: 1000, Gid: 1000}, args...)
@@ -148,14 +148,14 @@ func TestReportContainsForwardingProxies(t *testing.T) {
 			if c.redirect != nil {
 				env.redirect(c.redirect)
 			}
-			for _, to := range both(env.NeighbourIP4, env.NeighbourIP6, 8080) {
+			for _, to := range both(env.NeighborIP4, env.NeighborIP6, 8080) {
 				check(t, env.get(env.Pod, to), c.out)
 			}
 			for _, to := range both(env.PodIP4, env.PodIP6, 8080) {
-				check(t, env.get(env.Neighbour, to), c.in)
+				check(t, env.get(env.Neighbor, to), c.in)
 			}
 			for _, to := range both(env.PodIP4, env.PodIP6, 15021) {
-				check(t, env.get(env.Neighbour, to), path.Expected{Server: "pod", At: "proxy 15021"})
+				check(t, env.get(env.Neighbor, to), path.Expected{Server: "pod", At: "proxy 15021"})
 			}
 		})
 	}
@@ -178,7 +178,7 @@ func TestLookupReportsTheProxy(t *testing.T) {
 			var r name.Resolution
 			env.runClient(env.Pod, &r,
 				append(append([]string{
-					"lookup", "-wait", "5s", "-server", env.NeighbourIP4.String() + ":53",
+					"lookup", "-wait", "5s", "-server", env.NeighborIP4.String() + ":53",
 				}, args...), "a.example.")...)
 			if r.Proxy != proxy || r.Server != "outside" || len(r.Addresses) != 1 ||
 				r.Peer.Addr() != env.PodIP4 {
@@ -193,7 +193,7 @@ func TestDatagramsAreEchoed(t *testing.T) {
 	env := newTestEnv(t, false)
 	env.redirect(func(*rules.Redirect) {})
 	var r path.Report
-	env.runClient(env.Pod, &r, "udp", "-wait", "5s", env.NeighbourIP4.String()+":7000")
+	env.runClient(env.Pod, &r, "udp", "-wait", "5s", env.NeighborIP4.String()+":7000")
 	if r.Answer == nil || r.Answer.Server != "outside" || r.Answer.Peer != r.Local {
 		t.Errorf("%+v", r)
 	}
@@ -202,9 +202,9 @@ func TestDatagramsAreEchoed(t *testing.T) {
 func TestServerRepeatsTheLastAnswer(t *testing.T) {
 	env := newTestEnv(t, false)
 	env.redirect(func(*rules.Redirect) {})
-	first := env.get(env.Neighbour, netip.AddrPortFrom(env.PodIP4, 8080))
+	first := env.get(env.Neighbor, netip.AddrPortFrom(env.PodIP4, 8080))
 	var last path.Report
-	env.runClient(env.Neighbour, &last, "get", fmt.Sprintf("http://%s:8080/last/", env.PodIP4))
+	env.runClient(env.Neighbor, &last, "get", fmt.Sprintf("http://%s:8080/last/", env.PodIP4))
 	if last.Answer == nil || first.Answer == nil || last.Answer.Peer != first.Answer.Peer ||
 		len(last.Answer.Via) != 1 {
 		t.Errorf("%+v, after %+v", last.Answer, first.Answer)
@@ -213,8 +213,8 @@ func TestServerRepeatsTheLastAnswer(t *testing.T) {
 
 func TestGetCapturedFailsForUncapturedTraffic(t *testing.T) {
 	env := newTestEnv(t, false)
-	env.get(env.Pod, netip.AddrPortFrom(env.NeighbourIP4, 8080))
-	c := env.command("pod", nil, "get", "-captured", fmt.Sprintf("http://%s:8080/", env.NeighbourIP4))
+	env.get(env.Pod, netip.AddrPortFrom(env.NeighborIP4, 8080))
+	c := env.command("pod", nil, "get", "-captured", fmt.Sprintf("http://%s:8080/", env.NeighborIP4))
 	c.WaitDelay = time.Second
 	if err := env.Pod.Do(c.Run); c.ProcessState.ExitCode() != 1 {
 		t.Errorf("%v", err)

@@ -1,4 +1,4 @@
-package colour
+package color
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ func TestPaint(t *testing.T) {
 	}
 	var none Painter
 	if got := none.Paint(Red, "no"); got != "no" {
-		t.Errorf("%q without colours", got)
+		t.Errorf("%q without colors", got)
 	}
 }
 
@@ -34,7 +34,7 @@ func TestFor(t *testing.T) {
 		{"a terminal", terminal, "", "xterm", true},
 		{"a file", file, "", "xterm", false},
 		{"NO_COLOR is set", terminal, "1", "xterm", false},
-		{"a terminal without colours", terminal, "", "dumb", false},
+		{"a terminal without colors", terminal, "", "dumb", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Setenv("NO_COLOR", row.noColor)

@@ -1,5 +1,5 @@
-// Package colour colours the text that commands write to a terminal.
-package colour
+// Package color colors the text that commands write to a terminal.
+package color
 
 import (
 	"os"
@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Code is a colour code of terminals (SGR, in ECMA-48).
+// A Code is a color code of terminals (SGR, in ECMA-48).
 type Code string
 
-// The colours and styles that commands use.
+// The colors and styles that commands use.
 const (
 	Bold   Code = "1"
 	Dim    Code = "2"
@@ -19,10 +19,10 @@ const (
 	Yellow Code = "33"
 )
 
-// A Painter reports whether text is coloured. The zero value leaves text unchanged.
+// A Painter reports whether text is colored. The zero value leaves text unchanged.
 type Painter bool
 
-// For returns a painter for a file. It paints only if the file is a terminal that supports colours,
+// For returns a painter for a file. It paints only if the file is a terminal that supports colors,
 // and NO_COLOR (https://no-color.org) is not set.
 func For(f *os.File) Painter {
 	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
@@ -32,7 +32,7 @@ func For(f *os.File) Painter {
 	return err == nil
 }
 
-// Paint returns the text in the colour.
+// Paint returns the text in the color.
 func (p Painter) Paint(c Code, text string) string {
 	if !p {
 		return text

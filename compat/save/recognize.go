@@ -14,7 +14,7 @@ type textKind struct {
 	matches func(head, first string) bool
 }
 
-// textKinds returns the kinds that LooksLike recognises. A special kind precedes a general kind.
+// textKinds returns the kinds that LooksLike recognizes. A special kind precedes a general kind.
 func textKinds() []textKind {
 	return []textKind{
 		{"an empty text, which iptables-save prints only where there are no tables", isEmpty},
@@ -72,7 +72,7 @@ func jsonWith(text string) func(head, first string) bool {
 const maxHead = 16 << 10
 
 // LooksLike returns the kind of the text in the form of the end of an error message: "; this looks
-// like JSON". It returns an empty text if it does not recognise the kind.
+// like JSON". It returns an empty text if it does not recognize the kind.
 func LooksLike(text string) string {
 	head := strings.ReplaceAll(text[:min(len(text), maxHead)], "\r\n", "\n")
 	head = strings.TrimSpace(strings.TrimPrefix(head, "\ufeff"))

@@ -12,21 +12,21 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// TestMisbehaviour covers an API server that misbehaves once and then answers normally, in virtual
+// TestMisbehavior covers an API server that misbehaves once and then answers normally, in virtual
 // time.
-func TestMisbehaviour(t *testing.T) {
-	object := func(code int, format string, arguments ...any) apiservertest.Behaviour {
+func TestMisbehavior(t *testing.T) {
+	object := func(code int, format string, arguments ...any) apiservertest.Behavior {
 		return apiservertest.Reply(code, "application/json", fmt.Sprintf(format, arguments...))
 	}
 	const pod = `{"kind":%q,"apiVersion":%q,"metadata":{"name":%q,"namespace":%q,"uid":"556740d7-0403-486a-8758-b92ee8a08100"}}`
 	const notFound = `{"kind":"Status","apiVersion":"v1","reason":"NotFound","details":{"kind":%q,"name":%q},"code":404}`
 	for _, row := range []struct {
-		name      string
-		behaviour apiservertest.Behaviour
-		tries     int
-		least     time.Duration // the maximum is 100 ms more
-		kind      source.Kind
-		text      string
+		name     string
+		behavior apiservertest.Behavior
+		tries    int
+		least    time.Duration // the maximum is 100 ms more
+		kind     source.Kind
+		text     string
 	}{
 		{"a normal answer needs one request", apiservertest.Normal(), 1, 0, "", ""},
 		{
@@ -170,7 +170,7 @@ func TestMisbehaviour(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, api := startInMemory(t)
-				server.Next(row.behaviour)
+				server.Next(row.behavior)
 				got := requestPod(t.Context(), api, web)
 				got.check(t, row.kind, row.text)
 				if n := len(server.Requests()); n != row.tries {
@@ -184,15 +184,15 @@ func TestMisbehaviour(t *testing.T) {
 	}
 }
 
-// TestLastingMisbehaviour covers an API server that always misbehaves, in virtual time: the budget
+// TestLastingMisbehavior covers an API server that always misbehaves, in virtual time: the budget
 // limits the attempts.
-func TestLastingMisbehaviour(t *testing.T) {
+func TestLastingMisbehavior(t *testing.T) {
 	for _, row := range []struct {
-		name      string
-		behaviour apiservertest.Behaviour
-		least     time.Duration // at most the budget of 10 s
-		kind      source.Kind
-		text      string
+		name     string
+		behavior apiservertest.Behavior
+		least    time.Duration // at most the budget of 10 s
+		kind     source.Kind
+		text     string
 	}{
 		{
 			"500", apiservertest.InternalError(), 9 * time.Second, source.Unavailable,
@@ -262,7 +262,7 @@ func TestLastingMisbehaviour(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, api := startInMemory(t)
-				server.Always(row.behaviour)
+				server.Always(row.behavior)
 				got := requestPod(t.Context(), api, web)
 				got.check(t, row.kind, row.text)
 				checkText(t, got.err, "pod default/web: API server memory.test:443: ")

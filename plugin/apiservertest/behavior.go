@@ -11,28 +11,28 @@ import (
 	"time"
 )
 
-// A Behaviour is the reaction of the server to one attempt: a new connection, or a request. A
-// behaviour for connections reacts in the same way to a request on an open connection.
-type Behaviour struct {
+// A Behavior is the reaction of the server to one attempt: a new connection, or a request. A
+// behavior for connections reacts in the same way to a request on an open connection.
+type Behavior struct {
 	// connection takes over a connection before TLS; nil serves it.
 	connection func(*Server, net.Conn)
 	request    func(*Server, http.ResponseWriter, *http.Request)
 }
 
-// onRequest returns a behaviour for requests.
-func onRequest(f func(*Server, http.ResponseWriter, *http.Request)) Behaviour {
-	return Behaviour{request: f}
+// onRequest returns a behavior for requests.
+func onRequest(f func(*Server, http.ResponseWriter, *http.Request)) Behavior {
+	return Behavior{request: f}
 }
 
 // Normal replies as an API server does: with the object, 404, or 401 if the credentials are wrong.
-func Normal() Behaviour {
+func Normal() Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r, nil)
 	})
 }
 
 // Slow replies normally after a delay.
-func Slow(d time.Duration) Behaviour {
+func Slow(d time.Duration) Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
@@ -46,7 +46,7 @@ func Slow(d time.Duration) Behaviour {
 
 // OtherUID replies with the object and another UID, like the pod that had the name before or has it
 // now.
-func OtherUID(uid string) Behaviour {
+func OtherUID(uid string) Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r, func(object map[string]any) {
 			metadata := object["metadata"].(map[string]any)
@@ -57,12 +57,12 @@ func OtherUID(uid string) Behaviour {
 }
 
 // Reply answers with a status, a content type and a body of the caller's choice.
-func Reply(code int, contentType, body string) Behaviour {
+func Reply(code int, contentType, body string) Behavior {
 	return ReplyWith(code, http.Header{"Content-Type": {contentType}}, body)
 }
 
 // ReplyWith answers with a status, a header and a body of the caller's choice.
-func ReplyWith(code int, header http.Header, body string) Behaviour {
+func ReplyWith(code int, header http.Header, body string) Behavior {
 	return onRequest(func(_ *Server, w http.ResponseWriter, _ *http.Request) {
 		maps.Copy(w.Header(), header)
 		w.WriteHeader(code)
@@ -71,27 +71,27 @@ func ReplyWith(code int, header http.Header, body string) Behaviour {
 }
 
 // Status answers with a code and a message in the form of an API server.
-func Status(code int, message string) Behaviour {
+func Status(code int, message string) Behavior {
 	return Reply(code, "application/json", string(statusOf(code, message, "", "")))
 }
 
 // Unauthorized answers 401.
-func Unauthorized() Behaviour { return Status(http.StatusUnauthorized, "Unauthorized") }
+func Unauthorized() Behavior { return Status(http.StatusUnauthorized, "Unauthorized") }
 
 // Forbidden answers 403.
-func Forbidden() Behaviour {
+func Forbidden() Behavior {
 	return Status(http.StatusForbidden,
 		`pods "web" is forbidden: User "system:serviceaccount:sluice-system:sluice-cni" `+
 			`cannot get resource "pods" in API group "" in the namespace "default"`)
 }
 
 // InternalError answers 500.
-func InternalError() Behaviour {
+func InternalError() Behavior {
 	return Status(http.StatusInternalServerError, "etcdserver: request timed out")
 }
 
 // TooManyRequests answers 429 with the header Retry-After, which has seconds or a date.
-func TooManyRequests(retryAfter string) Behaviour {
+func TooManyRequests(retryAfter string) Behavior {
 	const code = http.StatusTooManyRequests
 	header := http.Header{"Content-Type": {"application/json"}, "Retry-After": {retryAfter}}
 	return ReplyWith(code, header,
@@ -99,14 +99,14 @@ func TooManyRequests(retryAfter string) Behaviour {
 }
 
 // NoHandshake accepts the connection and sends nothing.
-func NoHandshake() Behaviour {
+func NoHandshake() Behavior {
 	b := NoReply()
 	b.connection = func(s *Server, c net.Conn) { s.hold(c) }
 	return b
 }
 
 // NoReply reads the request and never replies.
-func NoReply() Behaviour {
+func NoReply() Behavior {
 	return onRequest(func(_ *Server, _ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler) // a handler that returns would reply
@@ -114,8 +114,8 @@ func NoReply() Behaviour {
 }
 
 // Reset resets the connection before TLS.
-func Reset() Behaviour {
-	return Behaviour{
+func Reset() Behavior {
+	return Behavior{
 		connection: func(_ *Server, c net.Conn) { reset(c) },
 		request:    func(_ *Server, w http.ResponseWriter, _ *http.Request) { resetRequest(w) },
 	}
@@ -123,14 +123,14 @@ func Reset() Behaviour {
 
 // HangUp reads the request and closes the connection without a reply, like a server that shuts
 // down.
-func HangUp() Behaviour {
+func HangUp() Behavior {
 	return onRequest(func(*Server, http.ResponseWriter, *http.Request) {
 		panic(http.ErrAbortHandler)
 	})
 }
 
 // ResetAnswer sends half of a normal reply, and resets the connection.
-func ResetAnswer() Behaviour {
+func ResetAnswer() Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		body := normalBody(s, r)
 		w.Header().Set("Content-Type", "application/json")
@@ -143,7 +143,7 @@ func ResetAnswer() Behaviour {
 
 // Truncated replies with the first half of the JSON of a normal reply, with a matching
 // Content-Length.
-func Truncated() Behaviour {
+func Truncated() Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		body := normalBody(s, r)
 		write(w, http.StatusOK, []byte(body[:len(body)/2]))
@@ -151,7 +151,7 @@ func Truncated() Behaviour {
 }
 
 // Trickle starts a normal reply, and then sends a blank at an interval without end.
-func Trickle(every time.Duration) Behaviour {
+func Trickle(every time.Duration) Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		body := normalBody(s, r)
 		w.Header().Set("Content-Type", "application/json")
@@ -175,7 +175,7 @@ func Trickle(every time.Duration) Behaviour {
 }
 
 // Huge replies with an object that has an annotation of the given length in bytes.
-func Huge(bytes int) Behaviour {
+func Huge(bytes int) Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r, func(object map[string]any) {
 			object["metadata"].(map[string]any)["annotations"] = map[string]any{

@@ -11,7 +11,7 @@ import (
 
 // For a text of another kind Parse returns one error, with the position, the expected text, and the
 // likely kind of the text.
-func TestParseRecognisesOtherTexts(t *testing.T) {
+func TestParseRecognizesOtherTexts(t *testing.T) {
 	const want = ": want a table to begin, such as *nat, in text that iptables-save or ip6tables-save prints"
 	for _, tc := range []struct{ text, at, kind string }{
 		{
@@ -93,8 +93,8 @@ func TestParseRecognisesOtherTexts(t *testing.T) {
 	}
 }
 
-// ParseIstioLog recognises other texts in the same way.
-func TestParseIstioLogRecognisesOtherTexts(t *testing.T) {
+// ParseIstioLog recognizes other texts in the same way.
+func TestParseIstioLogRecognizesOtherTexts(t *testing.T) {
 	for text, want := range map[string]string{
 		"table ip nat {\n}\n": "; this looks like the output of nft list ruleset",
 		"Error from server (BadRequest): container istio-init is not valid for pod web\n": "; this looks like an error of kubectl",
