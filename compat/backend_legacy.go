@@ -31,7 +31,7 @@ func (legacyBackend) Apply(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Result, 
 
 // applyLegacy applies translated tables.
 func applyLegacy(ns *netns.NS, desired Legacy) (result Result, err error) {
-	err = inNamespace(ns, func() error {
+	err = ns.DoNamed(func() error {
 		return withLock(func(exclusive bool) (err error) {
 			a := legacyApplier{desired: tablesOf(desired.Tables)}
 			result, err = a.run(desired.Routing, exclusive)
@@ -49,7 +49,7 @@ func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (p Plan
 	}
 	p = Plan{Backend: BackendLegacy, Outcome: nft.Created}
 	if !prev.empty {
-		err = inNamespace(ns, func() (err error) {
+		err = ns.DoNamed(func() (err error) {
 			p.Outcome, err = planLegacy(tablesOf(translated.Tables))
 			return err
 		})
@@ -127,7 +127,7 @@ func (legacyBackend) Read(ns *netns.NS) (rules.Ruleset, error) {
 // readRuleset returns the rules that readLegacy returns, and Sluice's routes.
 func readRuleset(ns *netns.NS, selection func(*rules.Table) *rules.Table) (rules.Ruleset, error) {
 	var rs rules.Ruleset
-	err := inNamespace(ns, func() error {
+	err := ns.DoNamed(func() error {
 		current, err := readLegacy(selection)
 		if err != nil {
 			return err
@@ -141,7 +141,7 @@ func readRuleset(ns *netns.NS, selection func(*rules.Table) *rules.Table) (rules
 
 // Remove implements Backend.
 func (legacyBackend) Remove(ns *netns.NS) (removed bool, err error) {
-	err = inNamespace(ns, func() error {
+	err = ns.DoNamed(func() error {
 		return withLock(func(bool) (err error) {
 			if removed, err = removeLegacy(); err != nil {
 				return err

@@ -24,7 +24,7 @@ func (b nftBackend) Apply(
 	ns *netns.NS, rs rules.Ruleset, prev Snapshot,
 ) (result Result, err error) {
 	if ns != nil {
-		err = inNamespace(ns, func() (err error) {
+		err = ns.DoNamed(func() (err error) {
 			result, err = b.Apply(nil, rs, prev)
 			return err
 		})
@@ -227,7 +227,7 @@ func (nftBackend) Remove(ns *netns.NS) (removed bool, err error) {
 // returns none, because the process cannot have written any.
 func legacyTables(ns *netns.NS) ([]rules.Table, error) {
 	var tables []rules.Table
-	err := inNamespace(ns, func() error {
+	err := ns.DoNamed(func() error {
 		current, err := readLegacy(sluiceRules)
 		tables = current.list()
 		return err

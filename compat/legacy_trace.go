@@ -32,7 +32,7 @@ func MarkTraces(ns *netns.NS, o trace.Options) (*Marks, error) {
 		return nil, err
 	}
 	m := &Marks{ns, unlock}
-	err = inNamespace(ns, func() error {
+	err = ns.DoNamed(func() error {
 		for _, f := range families {
 			a := o.Filter.To.Addr()
 			if !a.IsValid() {
@@ -79,7 +79,7 @@ func UnmarkTraces(ns *netns.NS) (removed bool, err error) {
 }
 
 func removeMarks(ns *netns.NS) (removed bool, err error) {
-	err = inNamespace(ns, func() error {
+	err = ns.DoNamed(func() error {
 		for _, f := range families {
 			t, err := xtables.Read(nil, f, "raw")
 			if errors.Is(err, fs.ErrNotExist) || err == nil && t.Chain(trace.Chain) == nil {

@@ -1,20 +1,10 @@
 package compat
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
-
-// inNamespace runs do on a thread in the namespace. It adds the name of the namespace to the error.
-func inNamespace(ns *netns.NS, do func() error) error {
-	err := ns.Do(do)
-	if err != nil && ns != nil {
-		return fmt.Errorf("%s: %w", ns, err)
-	}
-	return err
-}
 
 // withLock runs do while it holds the lock of the thread's namespace, so that other processes that
 // apply rules wait. The lock is advisory. If another process does not release the lock within 2 s,

@@ -22,7 +22,7 @@ type Outcome string
 const (
 	Created   Outcome = "created"   // the namespace had no Sluice table
 	Unchanged Outcome = "unchanged" // the namespace already had the ruleset: nothing was written
-	// only set elements or routes differed and were changed in place
+	// Updated: only set elements or routes differed, and they were changed in place.
 	Updated  Outcome = "updated"
 	Replaced Outcome = "replaced" // the namespace had a different ruleset
 )
@@ -66,15 +66,6 @@ func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 		return Result{}, err
 	}
 	return p.Apply(ns, ApplyOptions{})
-}
-
-// inside runs do in the namespace, and adds the name of the namespace to the error of do.
-func inside(ns *netns.NS, do func() error) error {
-	err := ns.Do(do)
-	if err != nil && ns != nil {
-		return fmt.Errorf("%s: %w", ns, err)
-	}
-	return err
 }
 
 // run applies the desired rules and routes to the namespace of the thread.
@@ -244,8 +235,8 @@ type applier struct {
 	found []rules.Table
 	// unanswered contains the outcome and size of a transaction whose answer was lost.
 	unanswered Result
-	// gateAdded reports that this call has added the chains of [gate], and rulesReplaced that it has
-	// then replaced the rules.
+	// gateAdded reports that this call has added the chains of [gate]. rulesReplaced reports that
+	// it has then replaced the rules.
 	gateAdded, rulesReplaced bool
 	// deleted reports that a transaction has deleted objects: closing the socket waits until the
 	// kernel has freed them.
@@ -258,7 +249,7 @@ func newApplier(c *conn, p *Prepared, o ApplyOptions) *applier {
 		beforeChange: o.BeforeChange,
 	}
 	if len(a.snapshot.found) > 0 {
-		if id := (*netns.NS)(nil).ID(); id != a.snapshot.in || id == (netns.ID{}) {
+		if id := (*netns.NS)(nil).ID(); id != a.snapshot.netns || id == (netns.ID{}) {
 			a.snapshot = Snapshot{}
 		}
 	}
@@ -321,7 +312,7 @@ func establishedPackets(t *rules.Table) uint64 {
 // Remove deletes the Sluice table and then its routes, and reports whether it deleted anything.
 func Remove(ns *netns.NS) (bool, error) {
 	var removed bool
-	err := inside(ns, func() (err error) {
+	err := ns.DoNamed(func() (err error) {
 		removed, err = remove()
 		return err
 	})

@@ -53,9 +53,9 @@ func gateAt(hook rules.Hook) rules.Chain {
 
 // withGate returns the table with the gate.
 func withGate(t *rules.Table) *rules.Table {
-	gated := *t
-	gated.Chains = append(slices.Clone(t.Chains), gate()...)
-	return &gated
+	result := *t
+	result.Chains = append(slices.Clone(t.Chains), gate()...)
+	return &result
 }
 
 // hasGate reports whether the table has the gate.

@@ -99,7 +99,7 @@ func (d *ruleDecoder) decodeVerdictMap(ops []operand, s *decodedSet) error {
 	if err != nil {
 		return err
 	}
-	if !d.maySplit || s.verdicts == nil || len(s.lasts) > 0 && overlap(ops, keys) {
+	if !d.maySplit || s.verdicts == nil || len(s.lasts) > 0 && mayOverlap(ops, keys) {
 		return errUnsupported
 	}
 	if len(keys) > *d.budget {
@@ -118,7 +118,7 @@ func (d *ruleDecoder) decodeVerdictMap(ops []operand, s *decodedSet) error {
 		catchall = &v
 	}
 	act := func(branch *ruleDecoder, v verdict) error {
-		branch.act(v.action)
+		branch.addAction(v.action)
 		return nil
 	}
 	if len(ops) == 1 && ops[0].field == fieldNumber && ops[0].mask == nil {
@@ -176,7 +176,7 @@ func (d *ruleDecoder) decodeMapBranches(r int, do func(*ruleDecoder) error) erro
 		return err
 	}
 	if !d.maySplit || op.mapped.catchall != nil ||
-		len(op.mapped.lasts) > 0 && overlap(op.sources, keys) {
+		len(op.mapped.lasts) > 0 && mayOverlap(op.sources, keys) {
 		return errUnsupported
 	}
 	if len(keys) > *d.budget {
@@ -254,7 +254,7 @@ func (b *brancher) addOtherKeys(keys []keyInterval, do func(*ruleDecoder) error)
 	var matches []rules.Match
 	switch {
 	case len(keys) == 0:
-		// Every key matches. Only the existence of the loaded fields is a condition.
+		// Every key matches. The only condition is that the loaded fields exist.
 		branch := *b.d
 		b.d.clearPending(b.ops...)
 		for _, p := range branch.pending {
@@ -333,7 +333,9 @@ func (b *brancher) finish() error {
 		// The rule has no effect on any packet, and does not match some packets. The model has no
 		// condition for these packets.
 		d.undo = &ruleLength{len(d.rule.Matches), len(d.rule.Actions)}
-		d.add(rules.Unknown{Text: "map without effect", Effect: rules.Reads, Data: rules.NoData})
+		d.addCondition(rules.Unknown{
+			Text: "map without effect", Effect: rules.Reads, Data: rules.NoData,
+		})
 	case len(b.branches) > 1 && d.hasActed:
 		return errUnsupported
 	default:

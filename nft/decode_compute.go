@@ -57,7 +57,7 @@ func (d *ruleDecoder) decodeBitwise(a attributes) error {
 	if a.Number(nftaBitwiseOp) != bitwiseMaskXor || op.network || !op.field.isOfPacket() {
 		return errUnsupported
 	}
-	mask, xor := constant(a, unix.NFTA_BITWISE_MASK), constant(a, unix.NFTA_BITWISE_XOR)
+	mask, xor := constantValue(a, unix.NFTA_BITWISE_MASK), constantValue(a, unix.NFTA_BITWISE_XOR)
 	if len(mask) != op.length || len(xor) != op.length {
 		return errUnsupported
 	}

@@ -67,7 +67,7 @@ func (d *ruleDecoder) decodeConnlimit(a attributes) error {
 func (d *ruleDecoder) decodeDynset(a attributes) error {
 	d.pending = nil // the expression also ends the rule if a loaded field is missing
 	name := a.Text(unix.NFTA_DYNSET_SET_NAME)
-	d.add(rules.Unknown{
+	d.addCondition(rules.Unknown{
 		Text: "dynset @" + name, Effect: rules.ReadsAndWrites, Data: d.identityWith(a),
 		State: d.sets[name].state(name),
 	})
@@ -76,7 +76,7 @@ func (d *ruleDecoder) decodeDynset(a attributes) error {
 
 // writeState adds the change of a state that affects only unknown conditions.
 func (d *ruleDecoder) writeState(state string, a attributes) {
-	d.add(rules.Unknown{
+	d.addCondition(rules.Unknown{
 		Text: state + " set", Effect: rules.Writes, Data: d.identityWith(a), State: state,
 	})
 }
@@ -97,14 +97,14 @@ func (d *ruleDecoder) decodeObjref(a attributes) error {
 	name := a.Text(unix.NFTA_OBJREF_IMM_NAME)
 	switch a.Number(unix.NFTA_OBJREF_IMM_TYPE) {
 	case nftObjectCounter:
-		d.count()
+		d.addCount()
 	case nftObjectCTTimeout: // determines when the connection expires
-		d.add(rules.Unknown{
+		d.addCondition(rules.Unknown{
 			Text: "ct timeout set " + name, Effect: rules.Writes, Data: rules.NoData,
 			State: "ct timeout",
 		})
 	case nftObjectSecmark:
-		d.add(rules.Unknown{
+		d.addCondition(rules.Unknown{
 			Text: "meta secmark set " + name, Effect: rules.Writes, Data: rules.NoData,
 			State: "meta secmark",
 		})

@@ -190,13 +190,13 @@ func (d *ruleDecoder) decodeExpression(name string, a attributes) {
 
 // noEffect decodes an expression that does not affect the packet in the model.
 func (d *ruleDecoder) noEffect(attributes) error {
-	d.count()
+	d.addCount()
 	return nil
 }
 
 // decodeNotrack decodes the action that excludes the packet from conntrack.
 func (d *ruleDecoder) decodeNotrack(attributes) error {
-	d.act(rules.Notrack{})
+	d.addAction(rules.Notrack{})
 	return nil
 }
 

@@ -242,7 +242,7 @@ func elementsOf(t *testing.T, ns *netns.NS, sets int) []string {
 				m.addText(unix.NFTA_SET_ELEM_LIST_SET, fmt.Sprintf("s%d", i))
 			}, func(_ uint8, a attributes) {
 				attributes(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)).Each(func(_ uint16, el []byte) {
-					found[i] += fmt.Sprintf("%x ", constant(el, unix.NFTA_SET_ELEM_KEY))
+					found[i] += fmt.Sprintf("%x ", constantValue(el, unix.NFTA_SET_ELEM_KEY))
 				})
 			})
 			err = errors.Join(err, listed)

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// field is a field of a packet that expressions load, or one of the first five values, which are not
-// fields of the packet.
+// field is a field of a packet that expressions load, or one of the first five values, which are
+// not fields of the packet.
 type field uint8
 
 const (
@@ -136,11 +136,11 @@ func (d *ruleDecoder) decodeCT(a attributes) error {
 	op := d.load(a, unix.NFTA_CT_SREG)
 	switch {
 	case key == unix.NFT_CT_ZONE && len(op.constant) == 2:
-		d.act(rules.SetZone{Zone: native.Uint16(op.constant)})
+		d.addAction(rules.SetZone{Zone: native.Uint16(op.constant)})
 	case key == unix.NFT_CT_MARK:
 		d.setConntrackMark(op)
 	case key == unix.NFT_CT_EVENTMASK:
-		d.count()
+		d.addCount()
 	case key == unix.NFT_CT_LABELS:
 		d.writeState("ct label", a)
 	case key == unix.NFT_CT_SECMARK:

@@ -72,7 +72,7 @@ func (d *ruleDecoder) decodeLookup(a attributes) error {
 		}
 		return d.decodeVerdictMap(ops, s)
 	}
-	return d.loadMapped(ops, ok, name, s, a)
+	return d.loadMapValue(ops, ok, name, s, a)
 }
 
 // addSetMatch adds the condition that the operands are, or are not, in a set. The set is nil if it
@@ -123,7 +123,7 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 		matches, err := d.matchesOf(ops[0], negated, v)
 		return matches, err == nil
 	}
-	alternatives, ok := d.alternatives(ops, v)
+	alternatives, ok := d.tupleAlternatives(ops, v)
 	switch {
 	case !ok || len(alternatives) == 0, negated && !isNegatable(ops):
 		return nil, false
@@ -149,9 +149,9 @@ func comparesOtherThanPorts(ops []operand) bool {
 	})
 }
 
-// alternatives returns the conditions of each key of a concatenation.
-func (d *ruleDecoder) alternatives(ops []operand, v values) ([][]rules.Match, bool) {
-	cacheOp := operand{field: fieldNone, ipv6: d.family == rules.IPv6, text: d.signature(ops)}
+// tupleAlternatives returns the conditions of each key of a concatenation.
+func (d *ruleDecoder) tupleAlternatives(ops []operand, v values) ([][]rules.Match, bool) {
+	cacheOp := operand{field: fieldNone, ipv6: d.family == rules.IPv6, text: d.cacheKeyOf(ops)}
 	return cached(v, cacheOp, func() ([][]rules.Match, bool) {
 		if !d.spend(len(v.keys) * (len(ops) + 1)) {
 			return nil, false
@@ -171,8 +171,8 @@ func (d *ruleDecoder) alternatives(ops []operand, v values) ([][]rules.Match, bo
 	})
 }
 
-// signature returns a cache key for the decoding of keys as the operands.
-func (d *ruleDecoder) signature(ops []operand) string {
+// cacheKeyOf returns a cache key for the decoding of keys as the operands.
+func (d *ruleDecoder) cacheKeyOf(ops []operand) string {
 	text := ""
 	for _, op := range ops {
 		text += fmt.Sprintf("%d %d %t %t %t %x %x %s;",
@@ -182,11 +182,12 @@ func (d *ruleDecoder) signature(ops []operand) string {
 }
 
 // tupleMatches returns the conditions of one key of a concatenation. supported reports that the
-// model can represent each condition. ok is false if the lengths of the key and the operands differ.
+// model can represent each condition. ok is false if the lengths of the key and the operands
+// differ.
 func (d *ruleDecoder) tupleMatches(
 	ops []operand, key keyInterval,
 ) (matches []rules.Match, supported, ok bool) {
-	parts := make([]keyInterval, len(ops))
+	fieldKeys := make([]keyInterval, len(ops))
 	from := 0
 	ports := false
 	for i, op := range ops {
@@ -195,12 +196,12 @@ func (d *ruleDecoder) tupleMatches(
 			return nil, false, false
 		}
 		next = min(next, len(key.first))
-		parts[i] = keyInterval{key.first[from:to], key.last[from:to]}
+		fieldKeys[i] = keyInterval{key.first[from:to], key.last[from:to]}
 		if !isZero(key.first[to:next]) || !isZero(key.last[to:next]) {
 			return nil, false, false // the kernel fills registers with zeros
 		}
-		if op.field == fieldProtocol && op.mask == nil && op.length == 1 && isSingle(parts[i]) {
-			p := rules.Protocol(parts[i].first[0])
+		if op.field == fieldProtocol && op.mask == nil && op.length == 1 && isSingle(fieldKeys[i]) {
+			p := rules.Protocol(fieldKeys[i].first[0])
 			ports = ports || p.HasPorts()
 		}
 		from = next
@@ -211,35 +212,37 @@ func (d *ruleDecoder) tupleMatches(
 	supported = true
 	matches = make([]rules.Match, 0, len(ops))
 	for i, op := range ops {
-		if match, ok := typeAndCode(ops[i:], parts[i:]); ok {
+		if match, ok := typeAndCode(ops[i:], fieldKeys[i:]); ok {
 			matches = append(matches, match)
 			continue
 		}
-		if _, ok := typeAndCode(ops[max(i-1, 0):], parts[max(i-1, 0):]); ok {
+		if _, ok := typeAndCode(ops[max(i-1, 0):], fieldKeys[max(i-1, 0):]); ok {
 			continue // the condition of the type includes the code
 		}
 		op.ofPorts = op.ofPorts || ports
-		part, err := d.matchesOf(op, false, intervalOf(parts[i].first, parts[i].last))
+		fieldMatches, err := d.matchesOf(op, false,
+			intervalOf(fieldKeys[i].first, fieldKeys[i].last))
 		if err != nil {
 			supported = false
 			data := op.data
 			if op.noData {
 				data = rules.NoData
 			}
-			part = []rules.Match{rules.Unknown{
-				Text: conditionText(op.String(), rangeText(parts[i]), false), Effect: rules.Reads,
-				Data: data,
+			fieldMatches = []rules.Match{rules.Unknown{
+				Text:   conditionText(op.String(), rangeText(fieldKeys[i]), false),
+				Effect: rules.Reads, Data: data,
 			}}
 			if op.effect != rules.Reads {
 				return nil, false, false
 			}
 		}
-		matches = append(matches, part...)
+		matches = append(matches, fieldMatches...)
 	}
 	return matches, supported, true
 }
 
-// typeAndCode returns the condition of an ICMP type and a code, if these are the first two operands.
+// typeAndCode returns the condition of an ICMP type and a code, if these are the first two
+// operands.
 func typeAndCode(ops []operand, parts []keyInterval) (rules.Match, bool) {
 	if len(ops) < 2 || ops[0].field != fieldICMPType || ops[1].field != fieldICMPCode ||
 		ops[0].mask != nil || ops[1].mask != nil || !isSingle(parts[0]) {
@@ -252,9 +255,9 @@ func typeAndCode(ops []operand, parts []keyInterval) (rules.Match, bool) {
 	return rules.MatchICMP{V6: ops[0].ipv6, Values: []rules.Range[uint16]{r}}, r.First <= r.Last
 }
 
-// loadMapped stores the value that a map contains for the operands. The expression ends the rule if
-// the map contains no value.
-func (d *ruleDecoder) loadMapped(
+// loadMapValue stores the value that a map contains for the operands. The expression ends the rule
+// if the map contains no value.
+func (d *ruleDecoder) loadMapValue(
 	ops []operand, ok bool, name string, s *decodedSet, a attributes,
 ) error {
 	op := operand{field: fieldUnknown, length: maxValueLength, effect: rules.Reads, noData: s == nil}
@@ -296,9 +299,9 @@ func (o operand) isMutable() bool {
 	return false
 }
 
-// overlap reports whether two keys of a concatenation may have a common value. It returns true for
-// more than 64 keys, without comparing them.
-func overlap(ops []operand, keys []keyInterval) bool {
+// mayOverlap reports whether two keys of a concatenation may have a common value. It returns true
+// for more than 64 keys, without comparing them.
+func mayOverlap(ops []operand, keys []keyInterval) bool {
 	const maxCompared = 64
 	if len(keys) > maxCompared {
 		return true

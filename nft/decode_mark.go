@@ -10,12 +10,12 @@ var hasConnection = rules.MatchMark{Conntrack: true}
 // addMixMark adds the action that sets a mark to a value that depends on the connection's mark.
 func (d *ruleDecoder) addMixMark(op operand, action rules.MixMark) {
 	d.clearPending(op)
-	d.act(action)
+	d.addAction(action)
 	d.needsConnection = true
 }
 
-// requireConnection adds the condition that the packet has a connection, if the last action ends the
-// rule for other packets.
+// requireConnection adds the condition that the packet has a connection, if the last action ends
+// the rule for other packets.
 func (d *ruleDecoder) requireConnection() {
 	if d.needsConnection {
 		d.needsConnection = false
@@ -39,12 +39,12 @@ func (d *ruleDecoder) setMark(op operand) {
 	value, isNumber := hostNumber(op.constant)
 	switch {
 	case op.field == fieldConstant && isNumber:
-		d.act(rules.SetMark{Value: value, Mask: ^uint32(0)})
+		d.addAction(rules.SetMark{Value: value, Mask: ^uint32(0)})
 	case op.field == fieldMark && ok:
-		d.act(rules.SetMark{Value: xor, Mask: ^mask})
+		d.addAction(rules.SetMark{Value: xor, Mask: ^mask})
 	case op.field == fieldConntrackMark && ok && mask == ^uint32(0) && xor == 0:
 		d.clearPending(op)
-		d.act(rules.RestoreMark{})
+		d.addAction(rules.RestoreMark{})
 	case op.field == fieldConntrackMark && ok:
 		d.addMixMark(op, rules.MixMark{ConntrackMark: mask, Xor: xor})
 	default:
@@ -59,11 +59,11 @@ func (d *ruleDecoder) setConntrackMark(op operand) {
 	value, isNumber := hostNumber(op.constant)
 	switch {
 	case op.field == fieldConstant && isNumber:
-		d.act(rules.MixMark{Conntrack: true, Xor: value})
+		d.addAction(rules.MixMark{Conntrack: true, Xor: value})
 	case op.field == fieldMark && ok && mask == ^uint32(0) && xor == 0:
-		d.act(rules.SaveMark{})
+		d.addAction(rules.SaveMark{})
 	case op.field == fieldMark && ok:
-		d.act(rules.MixMark{Conntrack: true, Mark: mask, Xor: xor})
+		d.addAction(rules.MixMark{Conntrack: true, Mark: mask, Xor: xor})
 	case op.field == fieldConntrackMark && ok:
 		d.addMixMark(op, rules.MixMark{Conntrack: true, ConntrackMark: mask, Xor: xor})
 	default:

@@ -36,7 +36,7 @@ func (v values) String() string {
 // decodeCompare adds a match that compares a register with a constant. It combines the two
 // comparisons of an interval in one match.
 func (d *ruleDecoder) decodeCompare(a attributes) error {
-	op, value := d.load(a, unix.NFTA_CMP_SREG), constant(a, unix.NFTA_CMP_DATA)
+	op, value := d.load(a, unix.NFTA_CMP_SREG), constantValue(a, unix.NFTA_CMP_DATA)
 	if len(value) == 0 {
 		return errUnsupported
 	}
@@ -75,7 +75,8 @@ func (d *ruleDecoder) decodeCompare(a attributes) error {
 
 // decodeCompareRange adds a match that compares a register with an interval.
 func (d *ruleDecoder) decodeCompareRange(a attributes) error {
-	first, last := constant(a, unix.NFTA_RANGE_FROM_DATA), constant(a, unix.NFTA_RANGE_TO_DATA)
+	first := constantValue(a, unix.NFTA_RANGE_FROM_DATA)
+	last := constantValue(a, unix.NFTA_RANGE_TO_DATA)
 	if len(first) == 0 || len(first) != len(last) {
 		return errUnsupported
 	}
@@ -84,8 +85,8 @@ func (d *ruleDecoder) decodeCompareRange(a attributes) error {
 	return nil
 }
 
-// A lowerBound is the comparison of a register with the lower bound of an interval. It is open until
-// the next expression, which may compare the register with the upper bound.
+// A lowerBound is the comparison of a register with the lower bound of an interval. It is open
+// until the next expression, which may compare the register with the upper bound.
 type lowerBound struct {
 	isOpen   bool
 	register int
@@ -97,7 +98,7 @@ type lowerBound struct {
 func (b lowerBound) isContinuedBy(name string, a attributes) bool {
 	return b.isOpen && name == "cmp" && a.Number(unix.NFTA_CMP_OP) == unix.NFT_CMP_LTE &&
 		registerIndex(a, unix.NFTA_CMP_SREG) == b.register &&
-		len(constant(a, unix.NFTA_CMP_DATA)) == len(b.value)
+		len(constantValue(a, unix.NFTA_CMP_DATA)) == len(b.value)
 }
 
 // closeLowerBound adds a match for an open lower bound, whose interval has no upper bound.
@@ -134,39 +135,39 @@ func (d *ruleDecoder) addMatch(m rules.Match) {
 		d.addPort(port)
 		return
 	}
-	d.add(m)
+	d.addCondition(m)
 }
 
 // addUnknownCondition adds the comparison of the operands with values as an unknown condition.
 func (d *ruleDecoder) addUnknownCondition(ops []operand, negated bool, v values) {
-	all := operand{effect: rules.Reads} // depends on all operands
+	combined := operand{effect: rules.Reads} // depends on all operands
 	text := ""
 	for i, op := range ops {
-		all.dependOn(op)
+		combined.dependOn(op)
 		if i > 0 {
 			text += " . "
 		}
 		text += op.String()
 	}
-	data := all.data
+	data := combined.data
 	if v.set != nil {
 		id := v.set.identity()
-		all.noData = all.noData || id == rules.NoData
+		combined.noData = combined.noData || id == rules.NoData
 		data += id
 	}
-	if all.noData || len(ops) == 0 {
+	if combined.noData || len(ops) == 0 {
 		data = rules.NoData
 	}
-	if all.effect == rules.ReadsVarying {
+	if combined.effect == rules.ReadsVarying {
 		if data != rules.NoData {
 			data = d.precondition(data)
 		}
 		if !varies(ops, v) {
-			all.effect = rules.ReadsHistory
+			combined.effect = rules.ReadsHistory
 		}
 	}
 	d.clearPending(ops...)
-	d.addUnknown(conditionText(text, v.String(), negated), all.effect, data)
+	d.addUnknown(conditionText(text, v.String(), negated), combined.effect, data)
 }
 
 // varies reports whether a comparison of a random number is true for some numbers and false for
@@ -322,7 +323,7 @@ func (d *ruleDecoder) addPort(m rules.MatchPort) {
 			}
 		}
 	}
-	d.add(m)
+	d.addCondition(m)
 }
 
 // sideOf returns the side of the packet, source or destination, that the field is about.

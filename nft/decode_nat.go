@@ -15,8 +15,8 @@ import (
 // This file decodes expressions that change an address of a packet, divert it to a local socket, or
 // reject it.
 
-// mappedRegister returns the first of the registers in the given attributes that contains a value of
-// a map.
+// mappedRegister returns the first of the registers in the given attributes that contains a value
+// of a map.
 func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) {
 	for _, attr := range attrs {
 		r := registerIndex(a, attr)
@@ -30,8 +30,8 @@ func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) 
 	return 0, false
 }
 
-// natPorts returns the ports in the registers of two attributes. A missing port is 0. last is also 0
-// if it equals first.
+// natPorts returns the ports in the registers of two attributes. A missing port is 0. last is also
+// 0 if it equals first.
 func (d *ruleDecoder) natPorts(a attributes, minAttr, maxAttr uint16) (first, last uint16, ok bool) {
 	if a.Get(minAttr) == nil {
 		return 0, 0, a.Get(maxAttr) == nil
@@ -65,7 +65,7 @@ func (d *ruleDecoder) decodeRedirect(a attributes) error {
 	if !ok || a.Number(unix.NFTA_REDIR_FLAGS)&^(natRangeProtoSpecified|natRangePersistent) != 0 {
 		return errUnsupported
 	}
-	d.act(rules.RedirectTo{Port: first, Last: last})
+	d.addAction(rules.RedirectTo{Port: first, Last: last})
 	return nil
 }
 
@@ -92,7 +92,7 @@ func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 		}
 		return sourceTranslation{text}
 	}
-	return d.translate(family, rules.SNATTo{Addr: addr})
+	return d.addTranslation(family, rules.SNATTo{Addr: addr})
 }
 
 // decodeMasquerade decodes source NAT to an address that the kernel selects.
@@ -146,15 +146,15 @@ func (d *ruleDecoder) decodeNAT(a attributes) error {
 	} else if first == 0 {
 		return errUnsupported
 	}
-	return d.translate(family, action)
+	return d.addTranslation(family, action)
 }
 
-// translate adds a NAT action that applies to packets of a family.
-func (d *ruleDecoder) translate(family uint32, action rules.Action) error {
+// addTranslation adds a NAT action that applies to packets of a family.
+func (d *ruleDecoder) addTranslation(family uint32, action rules.Action) error {
 	if err := d.limitNAT(family); err != nil {
 		return err
 	}
-	d.act(action)
+	d.addAction(action)
 	return nil
 }
 
@@ -236,7 +236,7 @@ func (d *ruleDecoder) decodeTProxy(a attributes) error {
 	if !d.limitedTo(rules.TCP, rules.UDP) {
 		d.addMatch(rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP, rules.UDP}})
 	}
-	d.act(action)
+	d.addAction(action)
 	return nil
 }
 
@@ -293,7 +293,7 @@ func (d *ruleDecoder) decodeReject(a attributes) error {
 	names, kind := rejectBoth[:], "icmpx"
 	switch a.Number(unix.NFTA_REJECT_TYPE) {
 	case unix.NFT_REJECT_TCP_RST:
-		d.act(rules.Reject{With: "tcp reset"})
+		d.addAction(rules.Reject{With: "tcp reset"})
 		return nil
 	case unix.NFT_REJECT_ICMP_UNREACH:
 		switch d.family {
@@ -312,6 +312,6 @@ func (d *ruleDecoder) decodeReject(a attributes) error {
 	if int(code) < len(names) {
 		name = cmp.Or(names[code], name)
 	}
-	d.act(rules.Reject{With: kind + " " + name})
+	d.addAction(rules.Reject{With: kind + " " + name})
 	return nil
 }

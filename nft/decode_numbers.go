@@ -61,7 +61,7 @@ func (d *ruleDecoder) numberData(op operand) string {
 	if id == rules.NoData {
 		return id
 	}
-	return fmt.Sprintf("%d %s", d.draws, id)
+	return fmt.Sprintf("%d %s", d.varyingCount, id)
 }
 
 // countNumbers returns how many possible values of the operand the keys contain, and the keys as

@@ -49,8 +49,8 @@ type ruleDecoder struct {
 	// isIncomplete reports that history does not cover all data that the expressions depend on.
 	isIncomplete bool
 	// unknowns contains the next expressions with the name unknownExpression.
-	unknowns []rules.Unknown
-	draws    int // number of random or stateful conditions
+	unknowns     []rules.Unknown
+	varyingCount int // number of random or stateful conditions
 	// inputs contains the inputs on which the expressions so far may depend.
 	inputs rules.Inputs
 
@@ -62,8 +62,8 @@ type ruleDecoder struct {
 	isNative bool
 	// needsConnection reports that the last action ends the rule for packets without a connection.
 	needsConnection bool
-	// undo is the length of the rule before the last expression, if the decoding of that expression
-	// is correct only at the end of the rule.
+	// undo is the length of the rule before the last expression; nil unless the decoding of that
+	// expression is correct only at the end of the rule.
 	undo *ruleLength
 	// maySplit permits a map to split the rule into branches. isSplit reports that the last
 	// expression has split the rule, possibly into no branches.
@@ -142,14 +142,14 @@ func (d *ruleDecoder) addUnknown(text string, effect rules.Effect, data string) 
 		d.pending = nil // the expression may also end the rule
 	}
 	if (effect == rules.ReadsVarying || effect == rules.ReadsHistory) && data != rules.NoData {
-		data = fmt.Sprintf("%d %s", d.draws, data)
-		d.draws++
+		data = fmt.Sprintf("%d %s", d.varyingCount, data)
+		d.varyingCount++
 	}
-	d.add(rules.Unknown{Text: text, Effect: effect, Data: data})
+	d.addCondition(rules.Unknown{Text: text, Effect: effect, Data: data})
 }
 
-// add adds a condition.
-func (d *ruleDecoder) add(m rules.Match) {
+// addCondition adds a condition.
+func (d *ruleDecoder) addCondition(m rules.Match) {
 	d.requireConnection()
 	u, isUnknown := m.(rules.Unknown)
 	if isUnknown && u.Ignores == 0 {
@@ -158,7 +158,7 @@ func (d *ruleDecoder) add(m rules.Match) {
 	}
 	switch {
 	case isUnknown && !u.Effect.IsCondition():
-		d.act(u)
+		d.addAction(u)
 	case d.hasActed:
 		d.rule.Actions = append(d.rule.Actions, rules.Require{Match: m})
 	default:
@@ -166,9 +166,9 @@ func (d *ruleDecoder) add(m rules.Match) {
 	}
 }
 
-// act adds an action. It clears the registers that contain fields of the packet, because the action
-// may change the fields.
-func (d *ruleDecoder) act(action rules.Action) {
+// addAction adds an action. It clears the registers that contain fields of the packet, because the
+// action may change the fields.
+func (d *ruleDecoder) addAction(action rules.Action) {
 	if action == rules.Action(rules.Count{}) {
 		d.rule.Actions = append(d.rule.Actions, action)
 		return
@@ -184,11 +184,11 @@ func (d *ruleDecoder) act(action rules.Action) {
 	}
 }
 
-// count adds a [rules.Count], unless the last action is a Count. It represents actions without an
-// effect on the packet.
-func (d *ruleDecoder) count() {
+// addCount adds a [rules.Count], unless the last action is a Count. It represents actions without
+// an effect on the packet.
+func (d *ruleDecoder) addCount() {
 	if n := len(d.rule.Actions); n == 0 || d.rule.Actions[n-1] != rules.Action(rules.Count{}) {
-		d.act(rules.Count{})
+		d.addAction(rules.Count{})
 	}
 }
 
@@ -205,8 +205,8 @@ func (d *ruleDecoder) requirePending() {
 	}
 }
 
-// clearPending removes the pending loads of the operands. It is called for a condition or an unknown
-// action that depends on the operands, and thereby on the existence of their fields.
+// clearPending removes the pending loads of the operands. It is called for a condition or an
+// unknown action that depends on the operands, and thereby on the existence of their fields.
 func (d *ruleDecoder) clearPending(ops ...operand) {
 	if len(d.pending) == 0 {
 		return
@@ -267,8 +267,9 @@ func (d *ruleDecoder) identity() string {
 // finish converts the rule to the canonical form of [rules.Compile].
 func (d *ruleDecoder) finish() {
 	if d.isNative && d.rule.XTables {
-		// XTables applies to all conditions of a rule, but this rule mixes extensions of xtables with
-		// expressions that differ from the equal extensions. No known program writes such a rule.
+		// XTables applies to all conditions of a rule, but this rule mixes extensions of xtables
+		// with expressions that differ from the equal extensions. No known program writes such a
+		// rule.
 		d.isSplit, d.branches, d.undo = false, nil, nil
 		d.rule.Matches = nil
 		d.rule.Actions = []rules.Action{rules.Unknown{
@@ -287,18 +288,18 @@ func (d *ruleDecoder) finish() {
 
 func (d *ruleDecoder) decodeCounter(a attributes) error {
 	d.rule.Hits = decodeHits(a)
-	d.act(rules.Count{})
+	d.addAction(rules.Count{})
 	return nil
 }
 
-// constant returns the value of a constant, which is in a nested attribute.
-func constant(a attributes, attr uint16) []byte {
+// constantValue returns the value of a constant, which is in a nested attribute.
+func constantValue(a attributes, attr uint16) []byte {
 	return attributes(a.Get(attr)).Get(unix.NFTA_DATA_VALUE)
 }
 
 func (d *ruleDecoder) decodeImmediate(a attributes) error {
 	if a.Number(unix.NFTA_IMMEDIATE_DREG) != unix.NFT_REG_VERDICT {
-		value := constant(a, unix.NFTA_IMMEDIATE_DATA)
+		value := constantValue(a, unix.NFTA_IMMEDIATE_DATA)
 		return d.store(a, unix.NFTA_IMMEDIATE_DREG, operand{
 			field: fieldConstant, length: len(value), constant: value,
 		})
@@ -308,11 +309,11 @@ func (d *ruleDecoder) decodeImmediate(a attributes) error {
 	case err != nil:
 		return err
 	case v.action != nil:
-		d.act(v.action)
+		d.addAction(v.action)
 	case v.endsRule:
 		d.addUnknown("break", rules.Reads, "")
 	default:
-		d.count()
+		d.addCount()
 	}
 	return nil
 }

@@ -20,9 +20,9 @@ func (d *ruleDecoder) decodeExtensionTarget(a attributes) error {
 		Data: a.Get(unix.NFTA_TARGET_INFO),
 	})
 	if action == rules.Action(rules.Count{}) {
-		d.count()
+		d.addCount()
 	} else {
-		d.act(action)
+		d.addAction(action)
 	}
 	return nil
 }

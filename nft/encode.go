@@ -59,7 +59,7 @@ func (t *Transaction) element(seq, offset uint32) string {
 		return ""
 	}
 	el := attributes(attributes(buf[offset:native.Uint32(buf)]).Get(unix.NFTA_LIST_ELEM))
-	key := constant(el, unix.NFTA_SET_ELEM_KEY)
+	key := constantValue(el, unix.NFTA_SET_ELEM_KEY)
 	if key == nil {
 		return ""
 	}
@@ -147,8 +147,8 @@ func (e *encoder) transaction() *Transaction {
 // that nf_tables does not support; [rules.Compile] does not create such rules.
 func Encode(rs rules.Ruleset) (*Transaction, error) { return encode(rs, nil, 0) }
 
-// encode returns the transaction that deletes the tables of old and creates the tables of rs. If the
-// generation is not 0, the kernel rejects it if the ruleset has another generation.
+// encode returns the transaction that deletes the tables of old and creates the tables of rs. If
+// the generation is not 0, the kernel rejects it if the ruleset has another generation.
 func encode(rs rules.Ruleset, old []rules.Table, generation uint32) (*Transaction, error) {
 	e := newEncoder(generation)
 	for i := range old {

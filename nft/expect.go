@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An expectation recognizes the unchanged rules of a table without decoding them. The kernel dumps
+// An expectation recognizes the unchanged rules of a table without decoding them: the kernel dumps
 // the expressions of a rule as the bytes that were sent, so that rules with equal bytes are equal.
-// Rules that are not recognized are decoded.
+// Other rules are decoded.
 type expectation struct {
 	table   *rules.Table // nil without an expectation
 	encoder encoder
@@ -45,9 +45,9 @@ func (x *expectation) isMet(found *foundTable) bool {
 		len(found.Chains) == len(x.table.Chains) && len(found.UnusedSets) == 0
 }
 
-// rule returns the next rule of a chain, without its comment, if it equals the expected rule at the
-// same position. Otherwise it returns false.
-func (x *expectation) rule(
+// recognize returns the next rule of a chain, without its comment, if it equals the expected rule
+// at the same position. Otherwise it returns false.
+func (x *expectation) recognize(
 	t *foundTable, c *rules.Chain, sets setDecoder, a attributes,
 ) (rules.Rule, bool) {
 	r := x.next(t, c)
@@ -102,8 +102,8 @@ func (x *expectation) equals(r *rules.Rule, sets setDecoder, expressions attribu
 }
 
 // lookedUpSets returns references to the sets that the expressions look up for the matches of the
-// rule. It returns false if the contents of the sets differ from the matches. The names are from the
-// expressions, because the kernel chooses the names of anonymous sets.
+// rule. It returns false if the contents of the sets differ from the matches. The names are from
+// the expressions, because the kernel chooses the names of anonymous sets.
 func lookedUpSets(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef, bool) {
 	var lookups []string
 	expressions.Each(func(_ uint16, value []byte) {

@@ -275,7 +275,7 @@ var (
 )
 
 // checkHandles checks that the rules are exactly the rules that the nft command lists, by chain and
-// in this order.
+// netns this order.
 func checkHandles(t *testing.T, ns *netns.NS, rs rules.Ruleset) {
 	t.Helper()
 	want, got := map[string][]string{}, map[string][]string{}

@@ -78,7 +78,7 @@ const (
 // the kernel cannot list the functions, and [IsNotPermitted] if the process lacks the permission.
 func Hooks(ns *netns.NS) ([]HookList, error) {
 	var lists []HookList
-	err := inside(ns, func() error {
+	err := ns.DoNamed(func() error {
 		c, err := dial()
 		if err != nil {
 			return err

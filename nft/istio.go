@@ -33,7 +33,7 @@ var iptablesTables = []string{"filter", "nat", "mangle", "raw"}
 // nothing. If it returns an error, nothing has changed.
 func RemoveIstio(ns *netns.NS) ([]string, error) {
 	var removed []string
-	err := inside(ns, func() (err error) {
+	err := ns.DoNamed(func() (err error) {
 		removed, err = removeIstio()
 		return err
 	})
@@ -43,7 +43,7 @@ func RemoveIstio(ns *netns.NS) ([]string, error) {
 // FindIstio returns a line for each object that RemoveIstio would delete.
 func FindIstio(ns *netns.NS) ([]string, error) {
 	var found istioLeftovers
-	err := inside(ns, func() error {
+	err := ns.DoNamed(func() error {
 		c, err := dial()
 		if err != nil {
 			return err
@@ -112,7 +112,7 @@ func (c *conn) findIstio() (istioLeftovers, error) {
 		!interrupted && len(tables) == 0 {
 		return istioLeftovers{}, err
 	}
-	found, err := c.consistent(func() ([]foundTable, bool, error) {
+	found, err := c.readConsistently(func() ([]foundTable, bool, error) {
 		tables, interrupted, err := c.listIstioTables()
 		if err != nil || interrupted {
 			return nil, interrupted, err

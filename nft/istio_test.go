@@ -56,7 +56,7 @@ func checkNoIstio(t *testing.T, ns *netns.NS) {
 func istioGeneration(t *testing.T, ns *netns.NS) uint32 {
 	t.Helper()
 	var id uint32
-	err := inside(ns, func() error {
+	err := ns.DoNamed(func() error {
 		c, err := dial()
 		if err != nil {
 			return err
@@ -161,7 +161,7 @@ func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
 // is read again.
 func TestRemoveIstioIsGuarded(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.NFT, istiotest.Cases(t, istiotest.NFT)[0])
-	err := inside(ns, func() error {
+	err := ns.DoNamed(func() error {
 		c, err := dial()
 		if err != nil {
 			return err

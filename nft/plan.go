@@ -99,7 +99,7 @@ func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 		return "", nil, err
 	}
 	var s step
-	err = inside(ns, func() error {
+	err = ns.DoNamed(func() error {
 		c, err := dial()
 		if err != nil {
 			return err

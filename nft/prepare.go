@@ -46,7 +46,7 @@ type ApplyOptions struct {
 // Apply is like [Apply] with the prepared ruleset.
 func (p *Prepared) Apply(ns *netns.NS, o ApplyOptions) (result Result, err error) {
 	if ns != nil {
-		err = inside(ns, func() (err error) {
+		err = ns.DoNamed(func() (err error) {
 			result, err = p.Apply(nil, o)
 			return err
 		})

@@ -67,7 +67,7 @@ func (e *UnsupportedError) Error() string {
 // Unwrap returns the kernel's error.
 func (e *UnsupportedError) Unwrap() error { return e.Err }
 
-// Support reports whether the kernel supports a feature: Err is nil or an UnsupportedError.
+// Support reports whether the kernel supports a feature: Err is nil, or an UnsupportedError.
 type Support struct {
 	Feature Feature
 	Err     error
@@ -78,10 +78,10 @@ type Support struct {
 // missing feature. The result is cached for the life of the process: the kernel loads modules on
 // demand, and a missing feature cannot appear later.
 func Probe() ([]Support, error) {
-	probed.Lock()
-	defer probed.Unlock()
-	if probed.features != nil {
-		return probed.features, nil
+	probeCache.Lock()
+	defer probeCache.Unlock()
+	if probeCache.features != nil {
+		return probeCache.features, nil
 	}
 	ns, err := netns.New()
 	if err != nil {
@@ -96,11 +96,11 @@ func Probe() ([]Support, error) {
 	if err != nil {
 		return nil, fmt.Errorf("probe the kernel's features: %w", err)
 	}
-	probed.features = features
+	probeCache.features = features
 	return features, nil
 }
 
-var probed struct {
+var probeCache struct {
 	sync.Mutex
 	features []Support
 }

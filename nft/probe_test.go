@@ -51,9 +51,9 @@ func TestAProbeLeavesNoTrace(t *testing.T) {
 	if id := generationOf(t, ns); id != generationOf(t, netnstest.New(t)) {
 		t.Errorf("generation %d: the ruleset was changed", id)
 	}
-	probed.Lock()
-	probed.features = nil
-	probed.Unlock()
+	probeCache.Lock()
+	probeCache.features = nil
+	probeCache.Unlock()
 	if _, err := Probe(); err != nil {
 		t.Fatal(err)
 	}

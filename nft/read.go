@@ -32,16 +32,17 @@ type Snapshot struct {
 	// UnmodelledChains contains the base chains that [ReadAllTables] has found and that Ruleset
 	// cannot represent completely.
 	UnmodelledChains []HookedChain
-	// in is the namespace, and found contains its tables with the additional data that a plan
+	// netns is the namespace, and found contains its tables with the additional data that a plan
 	// needs.
-	in    netns.ID
+	netns netns.ID
 	found []foundTable
 }
 
 // ReadSince is like [Read], but does not repeat an earlier read of the namespace. generation is
-// [Snapshot.Generation] of that read, or 0. Every change of nf_tables increments the generation. If
-// the generation has not changed, the tables are unchanged, and ReadSince omits them. It returns
-// the given routing if a fast check confirms it, and reads the routing otherwise.
+// [Snapshot.Generation] of the earlier read, or 0. Every change of nf_tables increments the
+// generation. If the generation has not changed, the tables are unchanged, and ReadSince omits
+// them. It returns the given routing if a fast check confirms that the routing has not changed, and
+// reads the routing otherwise.
 func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot, error) {
 	readRouting := func() (rules.Routing, error) {
 		// The fast check ignores foreign routes in the tables of policy routes.
@@ -81,7 +82,7 @@ func ReadAllTables(ns *netns.NS) (Snapshot, error) {
 	routing := func() (rules.Routing, error) { return route.Read(nil) }
 	var others unmodelledChains
 	r, err := read(ns, routing, func(c *conn) (tableSnapshot, error) {
-		return c.consistent(func() ([]foundTable, bool, error) {
+		return c.readConsistently(func() ([]foundTable, bool, error) {
 			others = unmodelledChains{}
 			tables, interrupted, err := c.listTables(&others)
 			if err != nil || interrupted {
@@ -104,7 +105,7 @@ func read(
 	ns *netns.NS, readRouting func() (rules.Routing, error),
 	readTables func(*conn) (tableSnapshot, error),
 ) (r Snapshot, err error) {
-	err = inside(ns, func() error {
+	err = ns.DoNamed(func() error {
 		c, err := dial()
 		if err != nil {
 			return err
@@ -114,7 +115,7 @@ func read(
 		if err != nil {
 			return err
 		}
-		r.Generation, r.in, r.found = s.generation, ns.ID(), s.tables
+		r.Generation, r.netns, r.found = s.generation, ns.ID(), s.tables
 		for _, t := range s.tables {
 			r.Tables = append(r.Tables, t.Table)
 		}
@@ -135,7 +136,7 @@ func (c *conn) readSluiceTable(found *foundTable, expected *expectation) (tableS
 	if found == nil {
 		return tableSnapshot{}, nil
 	}
-	return c.consistent(func() (tables []foundTable, interrupted bool, err error) {
+	return c.readConsistently(func() (tables []foundTable, interrupted bool, err error) {
 		if found == nil {
 			if found, err = c.findSluiceTable(); found == nil {
 				return nil, false, err
@@ -154,8 +155,8 @@ func (c *conn) readSluiceTable(found *foundTable, expected *expectation) (tableS
 	})
 }
 
-// maxReads and maxReadTime bound the repetitions of a read because of concurrent changes. A read
-// takes a fraction of a millisecond, so that maxReads is reached first. If a process of the pod has
+// maxReads and maxReadTime bound the repetitions of a read after concurrent changes. Usually a read
+// takes a fraction of a millisecond, and maxReads is reached first. If a process of the pod has
 // added tens of thousands of rules, a read takes longer, and maxReadTime is reached first.
 const (
 	maxReads    = 1000
@@ -174,14 +175,15 @@ var errTooLong = errors.New("the nftables rules exceed the limit of 64 MiB")
 var errBusy = errors.New("the nftables ruleset changed during every attempt to read it:" +
 	" another process changes it continuously")
 
-// consistent repeats a read until there is no concurrent change, and returns its result. Dumps are not atomic in the
-// kernel, and the generation does not change atomically with the objects that dumps return.
-// Therefore consistent waits before and after the read until no transaction is in progress.
-func (c *conn) consistent(
+// readConsistently repeats a read until there is no concurrent change, and returns its result.
+// Dumps are not atomic in the kernel, and the generation does not change atomically with the
+// objects that dumps return. Therefore consistent waits before and after the read until no
+// transaction is in progress.
+func (c *conn) readConsistently(
 	read func() (tables []foundTable, interrupted bool, err error),
 ) (tableSnapshot, error) {
-	// In a pod's namespace the generation is usually less than 65536 and equals its lower half in
-	// the last answer. This saves a request.
+	// In a pod's namespace the generation is usually less than 65536. The last answer contains its
+	// lower half, which saves a request for the generation.
 	generation := uint32(c.lastGeneration)
 	start := time.Now()
 	for reads := 0; reads < maxReads && time.Since(start) < maxReadTime; reads++ {
@@ -326,7 +328,8 @@ func (t *foundTable) addTableName(attr uint16) func(*messages) {
 	return func(m *messages) { m.addText(attr, t.Name) }
 }
 
-// readSets returns the sets of a table. It records their names and numbers of elements in the table.
+// readSets returns the sets of a table. It records their names and numbers of elements in the
+// table.
 func (r *tableReader) readSets(t *foundTable) setDecoder {
 	sets := setDecoder{}
 	t.elements = map[string]int{}
@@ -355,7 +358,7 @@ func (r *tableReader) readSets(t *foundTable) setDecoder {
 
 // readRules adds the rules to the chains of a table.
 func (r *tableReader) readRules(t *foundTable, sets setDecoder) {
-	t.UnusedSets = slices.Clone(t.namedSets) // removeUsed removes the used ones
+	t.UnusedSets = slices.Clone(t.namedSets) // recordUsedSets removes the used sets
 	var chain *rules.Chain                   // of the previous rule
 	var raw []rawRule
 	r.dump(unix.NFT_MSG_GETRULE, t.Family, t.addTableName(unix.NFTA_RULE_TABLE),
@@ -366,12 +369,12 @@ func (r *tableReader) readRules(t *foundTable, sets setDecoder) {
 			if chain == nil || !a.HasText(unix.NFTA_RULE_TABLE, t.Name) {
 				return
 			}
-			t.removeUsed(a.Get(unix.NFTA_RULE_EXPRESSIONS))
+			t.recordUsedSets(a.Get(unix.NFTA_RULE_EXPRESSIONS))
 			if t.splitsRules {
 				raw = append(raw, rawRule{chain: chain, attrs: slices.Clone(a)})
 				return
 			}
-			rule, isExpected := r.expected.rule(t, chain, sets, a)
+			rule, isExpected := r.expected.recognize(t, chain, sets, a)
 			if !isExpected {
 				rule = decodeRule(t.Family, sets, a)
 			}

@@ -9,7 +9,7 @@ import (
 // for the lock of the namespace, nor until the kernel has freed the deleted objects.
 func RemoveRules(ns *netns.NS) (bool, error) {
 	removed := false
-	err := inside(ns, func() error {
+	err := ns.DoNamed(func() error {
 		c, err := dial()
 		if err != nil {
 			return err

@@ -221,10 +221,10 @@ func (e *encoder) writeElements(
 		e.buf = slices.Grow(e.buf, len(elements)*(elementSize+len(elements[0].key)))
 	}
 	for first := 0; first < len(elements); first += maxElements {
-		part := elements[first:min(first+maxElements, len(elements))]
+		chunk := elements[first:min(first+maxElements, len(elements))]
 		d.set = ref.name
 		if d.rule == nil {
-			d.element = keyText(part[0].key)
+			d.element = keyText(chunk[0].key)
 		}
 		e.beginMessage(msg, flags, d)
 		e.addText(unix.NFTA_SET_ELEM_LIST_TABLE, e.table.Name)
@@ -233,7 +233,7 @@ func (e *encoder) writeElements(
 			e.addNumber(unix.NFTA_SET_ELEM_LIST_SET_ID, ref.id)
 		}
 		list := e.beginNest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-		for _, el := range part {
+		for _, el := range chunk {
 			e.buf = appendElement(e.buf, el)
 		}
 		e.endNest(list)

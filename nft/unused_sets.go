@@ -20,9 +20,9 @@ func setNameOf(expression string) (attr uint16, ok bool) {
 	return 0, false
 }
 
-// removeUsed removes the sets that a rule's expressions use from UnusedSets. It includes
+// recordUsedSets removes the sets that a rule's expressions use from UnusedSets. It includes
 // expressions that the model cannot represent.
-func (t *foundTable) removeUsed(expressions attributes) {
+func (t *foundTable) recordUsedSets(expressions attributes) {
 	if len(t.UnusedSets) == 0 {
 		return
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Check fails unless a mesh pod has the rules that ADD installed, and any other pod has no rules of
-// Sluice. A pod may have rules that it installed itself if ADD did not check whether it has an
-// istio-init container.
+// Check returns an error if a mesh pod lacks the rules that ADD installed, or if another pod has
+// rules of Sluice. A pod may have rules of its own istio-init container if ADD did not check
+// whether it has such a container.
 //
 // The record of the attachment describes what ADD installed. Annotations that changed since then do
 // not matter, and the pod is not read. Without a record, or if the pod could not be read at ADD,
@@ -32,7 +32,7 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	return c.do(c.check)
 }
 
-// check is Check after the input was parsed.
+// check performs CHECK after the input was parsed.
 func (c *call) check() (err error) {
 	if c.sandbox, err = openSandbox(c.args); err != nil {
 		return err

@@ -285,7 +285,7 @@ func byUser(ids []IDRange) MatchOwner { return MatchOwner{IDs: Normalize(ids)} }
 
 func byGroup(ids []IDRange) MatchOwner { return MatchOwner{Group: true, IDs: Normalize(ids)} }
 
-func marked(mark uint32) MatchMark { return MatchMark{Value: mark, Mask: ^uint32(0)} }
+func matchMark(mark uint32) MatchMark { return MatchMark{Value: mark, Mask: ^uint32(0)} }
 
 // interfaces returns a match for all complete names, and one for each prefix, because a set cannot
 // contain prefixes of names.

@@ -8,7 +8,7 @@ func (c *compiler) addTProxy(b *chainBuilder) {
 	// is saved in the connection, so that mangleOutput can route the replies to the proxy instead
 	// of the client.
 	b.addAll(NoRole, "the proxy's connections in the client's name", []Action{SaveMark{}, Return},
-		tcp, marked(c.TProxyMark))
+		tcp, matchMark(c.TProxyMark))
 	if !c.capturesInbound() {
 		return
 	}
@@ -21,7 +21,7 @@ func (c *compiler) addTProxy(b *chainBuilder) {
 		b.add("the proxy's connections to the application", Return, fromLoopback, passthrough(f),
 			tcp)
 	}
-	selfCall := marked(SelfCallMark)
+	selfCall := matchMark(SelfCallMark)
 	selfCall.Not = true
 	b.add("within the pod, but not from the proxy", Return, fromLoopback, tcp, selfCall)
 	if c.deviates(TunnelPortTProxy) {
@@ -52,14 +52,14 @@ func (c *compiler) mangleOutput() Chain {
 	for _, m := range interfaces(true, c.ExcludeInterfaces) {
 		b.add("excluded interface", Return, m)
 	}
-	b.add("marked already", Return, toLoopback, tcp, marked(c.TProxyMark))
+	b.add("marked already", Return, toLoopback, tcp, matchMark(c.TProxyMark))
 	selfCall := SetMark{Value: SelfCallMark, Mask: ^uint32(0)}
 	for _, owner := range []Match{c.proxyUser, c.proxyGroup} {
 		for _, f := range c.families {
 			b.add("the proxy calls its own pod", selfCall, toLoopback, c.offLoopback(f), tcp, owner)
 		}
 	}
-	connection := marked(c.TProxyMark)
+	connection := matchMark(c.TProxyMark)
 	connection.Conntrack = true
 	b.add("answers to the proxy's connections", RestoreMark{}, tcp, connection)
 	return b.build()

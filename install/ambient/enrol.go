@@ -36,9 +36,9 @@ type desiredPod struct {
 // errNotAmbient is the error for a pod that should not be in ambient mode.
 var errNotAmbient = errors.New("the pod is not in ambient mode")
 
-// desired returns the desired state of a pod. The error wraps errNotAmbient if the pod should not
-// be in ambient mode.
-func (n *Node) desired(ctx context.Context, ref source.Ref) (desiredPod, error) {
+// desiredPod returns the desired state of a pod. The error wraps errNotAmbient if the pod should
+// not be in ambient mode.
+func (n *Node) desiredPod(ctx context.Context, ref source.Ref) (desiredPod, error) {
 	data, _, err := n.Pods.Pod(ctx, ref)
 	if err != nil {
 		return desiredPod{}, err
@@ -104,7 +104,7 @@ func (n *Node) add(
 		return agent.Enrolment{}, source.WithKind(source.Unavailable,
 			errors.New("the agent is starting and has not listed the pods of the node yet"))
 	}
-	desired, err := n.desired(ctx, ref)
+	desired, err := n.desiredPod(ctx, ref)
 	if err != nil {
 		return agent.Enrolment{}, err
 	}
@@ -162,7 +162,7 @@ func (n *Node) abandon(p *pod) {
 func (n *Node) enrol(
 	ctx context.Context, p *pod, desired desiredPod, addresses []netip.Addr, isADD, expected bool,
 ) (applied compat.Result, err error) {
-	p.enrolled, p.annotates = false, true
+	p.enrolled, p.setsAnnotation = false, true
 	p.annotation = annotationPending
 	defer func() {
 		if p.err = err; err == nil {
@@ -170,7 +170,7 @@ func (n *Node) enrol(
 		}
 	}()
 	if applied, err = n.install(p, desired.ambient, expected); err != nil {
-		p.annotates = false // a pod without rules is not pending, as in Istio
+		p.setsAnnotation = false // a pod without rules is not pending, as in Istio
 		return applied, source.WithKind(agent.KindRules, err)
 	}
 	reported := ztunnel.Pod{
@@ -178,15 +178,15 @@ func (n *Node) enrol(
 		ServiceAccount: desired.object.Spec.ServiceAccountName, Netns: p.ns,
 	}
 	if applied.Outcome != nft.Unchanged {
-		p.fresh = true
+		p.awaitsZtunnel = true
 	}
 	if err = n.notifyZtunnel(ctx, reported, isADD); err != nil {
 		// If the rules existed already, the pod is enrolled: the agent was restarted, and ztunnel
 		// has not connected again yet. The annotation then stays.
-		p.annotates = p.fresh || !errors.Is(err, ztunnel.ErrNotConnected)
+		p.setsAnnotation = p.awaitsZtunnel || !errors.Is(err, ztunnel.ErrNotConnected)
 		return applied, source.WithKind(agent.KindZtunnel, err)
 	}
-	p.fresh = false
+	p.awaitsZtunnel = false
 	if len(addresses) == 0 {
 		if addresses, err = route.Addresses(p.ns); err != nil {
 			return applied, source.WithKind(agent.KindRules,

@@ -57,14 +57,14 @@ type pod struct {
 
 	addresses []netip.Addr
 	enrolled  bool
-	// fresh is set if ztunnel has not acknowledged the pod since the rules were installed.
-	fresh bool
-	err   error // of the last attempt to enrol the pod
+	// awaitsZtunnel is set if ztunnel has not acknowledged the pod since its rules were installed.
+	awaitsZtunnel bool
+	err           error // of the last attempt to enrol the pod
 
-	// annotation is the desired value of the annotation; empty for none.
+	// annotation is the desired value of the annotation; empty if the pod should not have it.
 	annotation string
-	// annotates is set if the annotation should be set to this value.
-	annotates bool
+	// setsAnnotation is set if the annotation should be changed to this value.
+	setsAnnotation bool
 	// patchedVersion is the resourceVersion before the last patch. While the object still has this
 	// version, the event of the patch has not arrived.
 	patchedVersion string
@@ -94,7 +94,7 @@ func (n *Node) forget(p *pod) {
 	}
 }
 
-// deletedPods returns the pods with the name and another UID than the current pod.
+// deletedPods returns the pods with the name, except the current pod.
 func (n *Node) deletedPods(name cluster.Name, currentUID string) []*pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -117,7 +117,7 @@ func (p *pod) setNS(ns *netns.NS) {
 	if p.ns != nil {
 		_ = p.ns.Close()
 	}
-	p.ns, p.enrolled, p.fresh, p.backend, p.repaired = ns, false, false, "", nil
+	p.ns, p.enrolled, p.awaitsZtunnel, p.backend, p.repaired = ns, false, false, "", nil
 }
 
 // A PendingPod is a pod that is not enrolled.

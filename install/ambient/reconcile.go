@@ -44,7 +44,7 @@ func (n *Node) reconcile(
 	if !exists || err != nil {
 		return 0, err
 	}
-	desired, err := n.desired(ctx, item.Ref)
+	desired, err := n.desiredPod(ctx, item.Ref)
 	over := item.PodStatus.Over()
 	switch {
 	case source.IsNotFound(err), source.IsReplaced(err):
@@ -169,7 +169,7 @@ func normalize(addresses []netip.Addr) []netip.Addr {
 	return slices.Compact(slices.SortedFunc(deciding, netip.Addr.Compare))
 }
 
-// leaveUnwanted makes a pod leave ambient mode that should not be in it, or that is over.
+// leaveUnwanted makes a pod leave ambient mode because it should not be in this mode or is over.
 func (n *Node) leaveUnwanted(
 	ctx context.Context, item podcache.Item, object *decide.Pod, over bool,
 ) (retryAfter time.Duration, err error) {
@@ -198,7 +198,7 @@ func (n *Node) leaveUnwanted(
 		n.Log.Warn("a pod cannot leave ambient mode yet", podField(item.Ref), zap.Error(err))
 		return 0, err
 	}
-	p.annotates, p.annotation = true, ""
+	p.setsAnnotation, p.annotation = true, ""
 	if err := n.annotate(ctx, p, item, object); err != nil {
 		// The pod stays in n.pods, so that its annotation is removed later.
 		n.mu.Lock()
@@ -209,8 +209,8 @@ func (n *Node) leaveUnwanted(
 	return 0, nil
 }
 
-// leave undoes the first three steps, and forgets the pod if this succeeds. Rules are not removed
-// from a pod that is over, because its network namespace no longer exists.
+// leave undoes the first three steps, and forgets the pod if this succeeds. It does not remove the
+// rules of a pod that is over, because the pod's network namespace no longer exists.
 func (n *Node) leave(ctx context.Context, p *pod, over bool) error {
 	if !over {
 		if err := n.uninstallRules(p); err != nil {
@@ -235,7 +235,7 @@ func (n *Node) annotate(
 	ctx context.Context, p *pod, item podcache.Item, object *decide.Pod,
 ) error {
 	value, has := object.Metadata.Annotations[annotationName]
-	if !p.annotates || has == (p.annotation != "") && value == p.annotation ||
+	if !p.setsAnnotation || has == (p.annotation != "") && value == p.annotation ||
 		p.patchedVersion == item.ResourceVersion {
 		return nil
 	}

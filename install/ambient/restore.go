@@ -71,7 +71,7 @@ func (n *Node) runningPods(ctx context.Context) (inAmbient, others []*decide.Pod
 		if item.PodStatus.Over() {
 			continue
 		}
-		desired, err := n.desired(ctx, item.Ref)
+		desired, err := n.desiredPod(ctx, item.Ref)
 		switch {
 		case desired.object == nil:
 		case !errors.Is(err, errNotAmbient):

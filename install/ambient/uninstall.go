@@ -62,10 +62,10 @@ func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
 	if !ok || item.UID != p.ref.UID {
 		return err
 	}
-	desired, desiredErr := n.desired(ctx, item.Ref)
+	desired, desiredErr := n.desiredPod(ctx, item.Ref)
 	if desired.object == nil {
 		return errors.Join(err, desiredErr)
 	}
-	p.annotates, p.annotation, p.patchedVersion = true, "", ""
+	p.setsAnnotation, p.annotation, p.patchedVersion = true, "", ""
 	return errors.Join(err, n.annotate(ctx, p, item, desired.object))
 }

@@ -55,7 +55,7 @@ func (a *Auditor) ambientPod(uid string) *AmbientPod {
 // since ADD.
 func (v *reconciliation) auditAmbient(ctx context.Context, p *AmbientPod) {
 	last := v.desired.redirection
-	v.desired = desired{
+	v.desired = desiredState{
 		decision: decide.Decision{
 			Outcome: decide.Ambient, Message: "the agent has enrolled the pod in ambient mode",
 		},

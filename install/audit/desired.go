@@ -26,8 +26,8 @@ const (
 	fromAmbient               // from the agent, which has enrolled the pod in ambient mode
 )
 
-// desired is the state that a pod should have.
-type desired struct {
+// A desiredState is the state that a pod should have.
+type desiredState struct {
 	decision decide.Decision
 	origin   origin
 	// redirection is empty if the pod is not redirected, or if its addresses are still unknown.
@@ -35,7 +35,7 @@ type desired struct {
 	backend    compat.BackendName
 	repairedAt time.Time // zero if the pod was not repaired
 	sandboxUID string    // UID of the pod in the kubelet
-	hasSandbox bool      // set if the pod's status contains an address
+	hasSandbox bool      // the pod's status contains an address
 }
 
 // A redirection contains the parameters of the rules in a pod. At most one field is not nil. Two
@@ -74,9 +74,9 @@ func (a *Auditor) getPod(ctx context.Context, item podcache.Item) (*decide.Pod, 
 	return pod, nil
 }
 
-// recordsOf returns the records of ADD for a pod. The records of a static pod have its config hash
-// as the UID, which is an annotation that users can set. They are therefore returned only if they
-// have the pod's name.
+// recordsOf returns the records of ADD for a pod. The records of a static pod have the pod's config
+// hash as the UID. The config hash is an annotation that users can set. Therefore recordsOf returns
+// such records only if they have the pod's name.
 func (a *Auditor) recordsOf(pod *decide.Pod) []*record.Record {
 	if records := a.records.Of(pod.Metadata.UID); len(records) > 0 {
 		return records
@@ -97,8 +97,8 @@ func (a *Auditor) recordsOf(pod *decide.Pod) []*record.Record {
 // desiredOf returns the desired state of a pod.
 func (a *Auditor) desiredOf(
 	ctx context.Context, pod *decide.Pod, records []*record.Record,
-) (desired, error) {
-	d := desired{
+) (desiredState, error) {
+	d := desiredState{
 		backend: a.Backend, sandboxUID: pod.Metadata.UID, hasSandbox: len(pod.Addresses()) > 0,
 	}
 	if len(records) > 0 {
@@ -139,7 +139,9 @@ func (a *Auditor) desiredOf(
 
 // updateMode decides again whether a pod without a redirection to a sidecar is in ambient mode,
 // because pods enter and leave this mode while they run. It returns the changed desired state.
-func (a *Auditor) updateMode(ctx context.Context, pod *decide.Pod, d desired) (desired, error) {
+func (a *Auditor) updateMode(
+	ctx context.Context, pod *decide.Pod, d desiredState,
+) (desiredState, error) {
 	now, err := a.decide(ctx, pod)
 	switch {
 	case err != nil:

@@ -56,7 +56,7 @@ type pod struct {
 	// determined. version is empty if desired must be determined again.
 	version       string
 	records       []*record.Record
-	desired       desired
+	desired       desiredState
 	watched       netns.ID // network namespace whose events cause visits
 	subscribed    bool     // the auditor receives events of this network namespace
 	lastEqual     lastEqual

@@ -33,11 +33,11 @@ type reconciliation struct {
 	pending pendingEvents
 	now     time.Time
 
-	state     State
-	effect    foreign.Verdict // of foreign rules; empty if it was not determined
-	compared  bool
-	used      time.Duration // processor time
-	revisitAt time.Time     // time of the next visit without an event; zero for none
+	state         State
+	effect        foreign.Verdict // of foreign rules; empty if it was not determined
+	hasCompared   bool
+	processorTime time.Duration // processor time
+	revisitAt     time.Time     // time of the next visit without an event; zero for none
 }
 
 // reconcile visits a pod. It must not be called for one pod by two goroutines at the same time.
@@ -62,10 +62,10 @@ func (a *Auditor) reconcile(ctx context.Context, uid string) {
 
 	before := a.Used()
 	v.run(ctx)
-	v.used = a.Used() - before // of the whole process: an upper bound for the visit
+	v.processorTime = a.Used() - before // of the whole process: an upper bound for the visit
 
 	if deleted := a.storeResults(v); deleted {
-		a.forget(uid) // again, because the visit may have stored state
+		a.forget(uid) // a second time, because the visit may have stored state
 	}
 }
 
@@ -78,8 +78,8 @@ func (a *Auditor) storeResults(v *reconciliation) (deleted bool) {
 		return p == nil
 	}
 	p.state, p.foreign = v.state, v.effect
-	p.visitPause.note(v.used, time.Now())
-	if v.compared {
+	p.visitPause.note(v.processorTime, time.Now())
+	if v.hasCompared {
 		p.audited = v.now
 	}
 	if !v.revisitAt.IsZero() {
@@ -128,7 +128,7 @@ func (v *reconciliation) run(ctx context.Context) {
 // mesh pod unless it is known not to be one.
 func (v *reconciliation) onUnknownDesired(ctx context.Context, err error) {
 	v.revisitAt = v.now.Add(errorBackoff)
-	// the pod was deleted, or the agent ends
+	// The pod was deleted, or the agent ends.
 	if ctx.Err() != nil || source.IsNotFound(err) || source.IsReplaced(err) {
 		return
 	}
@@ -234,14 +234,14 @@ func (v *reconciliation) audit(ctx context.Context, ns Namespace) {
 		v.onUnreadable(err)
 	case len(found.Differences) == 0:
 		v.Metrics.Count(metrics.Audits(metrics.AuditEqual), 1)
-		v.compared = true
+		v.hasCompared = true
 		v.desired.backend = found.Backend
 		v.unrepaired.reset()
 		v.inspectForeign(ns)
 		v.checkAfterRepair(ctx)
 	default:
 		v.Metrics.Count(metrics.Audits(metrics.AuditDrift), 1)
-		v.compared = true
+		v.hasCompared = true
 		v.onDifferences(ctx, ns, found)
 	}
 }
@@ -301,7 +301,7 @@ func (v *reconciliation) logUnknownState(cause error) {
 // onInvalidPod handles a pod whose desired state cannot be determined.
 func (v *reconciliation) onInvalidPod(err error) {
 	v.Metrics.Count(metrics.Audits(metrics.AuditError), 1)
-	v.state, v.compared, v.revisitAt = Unprotected, true, v.now.Add(errorBackoff)
+	v.state, v.hasCompared, v.revisitAt = Unprotected, true, v.now.Add(errorBackoff)
 	v.recordEvent(notRedirected, "the pod cannot be redirected: "+err.Error())
 }
 

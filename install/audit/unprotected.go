@@ -116,8 +116,8 @@ func (v *reconciliation) checkAfterRepair(ctx context.Context) {
 	}
 }
 
-// applyPolicy applies the policy to a pod that has failed since a time, if the pod is not or cannot
-// be repaired in place.
+// applyPolicy applies the policy to a pod that is not repaired in place, if the pod has failed
+// since a time.
 func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
 	if v.actedVersion == v.item.ResourceVersion || !v.Policy.Any() ||
 		!v.Policy.Broken(v.item.PodStatus, since) {

@@ -58,17 +58,17 @@ type Guard struct {
 	changes uint64                  // number of changes of pods
 	loaded  bool                    // Replace was called
 
-	writing        sync.Mutex // held while the rules are read or written; protects the fields below
+	rulesMu        sync.Mutex // held while the rules are read or written; protects the fields below
 	writtenChanges uint64     // value of changes when the rules were written
 	err            error      // of the last attempt
 	kubelet        Kubelet
-	searched       time.Time // time of the last search for the kubelet; zero before the first one
-	missing        error     // reason why the kubelet was not found, or nil
-	byUser         bool      // the kernel cannot match the kubelet's cgroup
+	searchedAt     time.Time // time of the last search for the kubelet; zero before the first one
+	kubeletErr     error     // reason why the kubelet was not found, or nil
+	matchesUser    bool      // the kernel cannot match the kubelet's cgroup
 	snapshot       compat.Snapshot
 	ruleset        rules.Ruleset // written rules
 	backend        compat.BackendName
-	compared       time.Time // time of the last comparison that found the rules as desired
+	comparedAt     time.Time // time of the last comparison that found the rules as desired
 	uninstalled    bool
 }
 
@@ -100,21 +100,21 @@ func (s State) InPlace() bool { return s.Err == nil && !s.Compared.IsZero() }
 
 // State returns the current state.
 func (g *Guard) State() State {
-	g.writing.Lock()
-	defer g.writing.Unlock()
+	g.rulesMu.Lock()
+	defer g.rulesMu.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return State{
-		Loaded: g.loaded, Pods: len(g.pods), Kubelet: g.kubelet, Missing: g.missing,
-		Backend: g.backend, Compared: g.compared, Err: g.err,
+		Loaded: g.loaded, Pods: len(g.pods), Kubelet: g.kubelet, Missing: g.kubeletErr,
+		Backend: g.backend, Compared: g.comparedAt, Err: g.err,
 	}
 }
 
 // errNotLoaded is the error before the first call of Replace.
 var errNotLoaded = errors.New("the agent does not know the node's pods yet")
 
-// Set sets the addresses of a pod, and returns when the rules contain them. Addresses that do not
-// decide about redirection are ignored; see [decide.Deciding].
+// Set sets the addresses of a pod, and returns when the rules contain them. It ignores addresses
+// that do not affect redirection; see [decide.Deciding].
 func (g *Guard) Set(uid string, addresses []netip.Addr) error {
 	g.mu.Lock()
 	if !g.loaded {
@@ -144,7 +144,7 @@ func (g *Guard) Replace(pods map[string][]netip.Addr) error {
 	return g.write(changes)
 }
 
-// set sets the addresses of a pod, and returns the number of changes so far. The caller holds mu.
+// set sets the addresses of a pod, and returns the number of changes so far. The caller holds g.mu.
 func (g *Guard) set(uid string, addresses []netip.Addr) uint64 {
 	addresses = decide.Deciding(addresses)
 	if slices.Equal(g.pods[uid], addresses) {
@@ -161,8 +161,8 @@ func (g *Guard) set(uid string, addresses []netip.Addr) uint64 {
 // write writes the rules with at least the given number of changes, unless another call has done
 // so.
 func (g *Guard) write(changes uint64) error {
-	g.writing.Lock()
-	defer g.writing.Unlock()
+	g.rulesMu.Lock()
+	defer g.rulesMu.Unlock()
 	if g.err == nil && g.writtenChanges >= changes {
 		return nil
 	}
@@ -172,8 +172,8 @@ func (g *Guard) write(changes uint64) error {
 // Parameters returns the parameters of the desired rules, and the backend in which the rules are;
 // empty if they have not been written. It returns false if the pods of the node are not known yet.
 func (g *Guard) Parameters() (p rules.AmbientHost, backend compat.BackendName, ok bool) {
-	g.writing.Lock()
-	defer g.writing.Unlock()
+	g.rulesMu.Lock()
+	defer g.rulesMu.Unlock()
 	p, _ = g.parameters()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -185,7 +185,7 @@ func (g *Guard) Parameters() (p rules.AmbientHost, backend compat.BackendName, o
 func (g *Guard) parameters() (rules.AmbientHost, uint64) {
 	p := g.options.Parameters
 	p.Kubelet, p.KubeletUID = g.kubelet.Cgroup, g.kubelet.UID
-	if g.byUser {
+	if g.matchesUser {
 		p.Kubelet = rules.MatchCgroup{}
 	}
 	g.mu.Lock()
@@ -235,8 +235,9 @@ func (g *Guard) reconcileInNode(event *watch.Event) error {
 	}
 	if len(found.Differences) > 0 {
 		applied, err := g.apply(rs, found.Snapshot)
-		if compat.IsNotSupported(err) && !g.byUser && g.kubelet.Cgroup != (rules.MatchCgroup{}) {
-			g.byUser = true
+		if compat.IsNotSupported(err) && !g.matchesUser &&
+			g.kubelet.Cgroup != (rules.MatchCgroup{}) {
+			g.matchesUser = true
 			g.options.Report(Report{Kind: ByUser, Kubelet: g.kubelet, Err: err})
 			return g.reconcileInNode(event)
 		}
@@ -252,7 +253,7 @@ func (g *Guard) reconcileInNode(event *watch.Event) error {
 		g.reportWrite(applied, sameRules, kubeletChanged, event)
 	}
 	g.snapshot, g.ruleset, g.backend = found.Snapshot, rs, found.Backend
-	g.writtenChanges, g.compared = changes, time.Now()
+	g.writtenChanges, g.comparedAt = changes, time.Now()
 	return nil
 }
 
@@ -305,15 +306,16 @@ func (g *Guard) reportWrite(
 }
 
 // findKubelet searches for the kubelet if a search is due, and reports whether its cgroup or user
-// has changed. If no kubelet is found, for example because it restarts, the last one is kept.
+// has changed. If no kubelet is found, for example because it restarts, findKubelet keeps the last
+// result.
 func (g *Guard) findKubelet() (changed bool) {
-	if !g.searched.IsZero() && !g.isSearchDue() {
+	if !g.searchedAt.IsZero() && !g.isSearchDue() {
 		return false
 	}
-	last, wasMissing := g.kubelet, g.missing != nil
-	g.searched = time.Now()
+	last, wasMissing := g.kubelet, g.kubeletErr != nil
+	g.searchedAt = time.Now()
 	k, err := g.options.Find()
-	if g.missing = err; err != nil {
+	if g.kubeletErr = err; err != nil {
 		if !wasMissing {
 			g.options.Report(Report{Kind: KubeletMissing, Err: err})
 		}
@@ -325,8 +327,8 @@ func (g *Guard) findKubelet() (changed bool) {
 
 // isSearchDue reports whether the kubelet must be searched for again after the first search.
 func (g *Guard) isSearchDue() bool {
-	if g.missing != nil {
-		return time.Since(g.searched) >= searchInterval
+	if g.kubeletErr != nil {
+		return time.Since(g.searchedAt) >= searchInterval
 	}
 	return !g.options.Current(g.kubelet)
 }

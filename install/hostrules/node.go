@@ -3,7 +3,6 @@ package hostrules
 import (
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -82,32 +81,14 @@ func (n *Node) Do(fn func() error) error {
 	if err != nil {
 		return err
 	}
-	done := make(chan error, 1)
-	go runAndEndThread(func() error {
+	enter := func() error {
 		if err := unix.Setns(cgroup, unix.CLONE_NEWCGROUP); err != nil {
 			return fmt.Errorf("enter the cgroup namespace of the node: %w", err)
 		}
 		if err := unix.Setns(net.FD(), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("enter the network namespace of the node: %w", err)
 		}
-		return fn()
-	}, done, nil)
-	return <-done
-}
-
-// runAndEndThread runs fn on the thread of this goroutine, and sends its error to done. The thread
-// ends with the goroutine. If this is the main thread, which cannot end, a second goroutine runs
-// fn; it closes started when it is locked to another thread. started is nil in the first goroutine.
-func runAndEndThread(fn func() error, done chan<- error, started chan<- struct{}) {
-	runtime.LockOSThread()
-	if started != nil {
-		close(started)
-	} else if unix.Gettid() == unix.Getpid() {
-		started := make(chan struct{})
-		go runAndEndThread(fn, done, started)
-		<-started
-		runtime.UnlockOSThread()
-		return
+		return nil
 	}
-	done <- fn()
+	return netns.OnNewThread(enter, fn)
 }

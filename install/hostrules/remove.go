@@ -9,8 +9,8 @@ import (
 
 // Uninstall removes the rules from all backends. The guard writes no rules afterwards.
 func (g *Guard) Uninstall() error {
-	g.writing.Lock()
-	defer g.writing.Unlock()
+	g.rulesMu.Lock()
+	defer g.rulesMu.Unlock()
 	g.uninstalled = true
 	return g.options.Do(func() error {
 		_, err := remove(g.options.Lock)

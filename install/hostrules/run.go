@@ -43,15 +43,15 @@ func (g *Guard) Run(ctx context.Context) {
 			}
 		}
 		compared = time.Now()
-		g.writing.Lock()
+		g.rulesMu.Lock()
 		_ = g.reconcile(event) // reconcile reports its error, and is repeated
-		g.writing.Unlock()
+		g.rulesMu.Unlock()
 	}
 }
 
 func (g *Guard) interval() time.Duration {
-	g.writing.Lock()
-	defer g.writing.Unlock()
+	g.rulesMu.Lock()
+	defer g.rulesMu.Unlock()
 	switch {
 	case g.err != nil, g.options.Interval == 0 && g.backend == compat.BackendLegacy:
 		return legacyInterval
@@ -64,9 +64,9 @@ func (g *Guard) interval() time.Duration {
 // isKubeletCurrent reports whether no search for the kubelet is due. The first write performs the
 // first search.
 func (g *Guard) isKubeletCurrent() bool {
-	g.writing.Lock()
-	defer g.writing.Unlock()
-	return g.searched.IsZero() || !g.isSearchDue()
+	g.rulesMu.Lock()
+	defer g.rulesMu.Unlock()
+	return g.searchedAt.IsZero() || !g.isSearchDue()
 }
 
 // listen sends the events of the node's network namespace until the context ends.

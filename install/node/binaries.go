@@ -195,14 +195,14 @@ func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
 // countReferences returns the sandboxes that need each plugin for DEL; see [References]. The
 // numbers are at most maxCountAge old.
 func (n *Node) countReferences(s Settings, now time.Time) (map[string]Use, error) {
-	if n.references != nil && now.Sub(n.counted) < maxCountAge {
+	if n.references != nil && now.Sub(n.countedAt) < maxCountAge {
 		return n.references, nil
 	}
 	references, err := References(s.ResultDirs, s.OwnPod)
 	if err != nil {
 		return nil, fmt.Errorf("read the cached results of the container runtime: %w", err)
 	}
-	n.references, n.counted = references, now
+	n.references, n.countedAt = references, now
 	return references, nil
 }
 

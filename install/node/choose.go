@@ -109,7 +109,7 @@ const (
 // have the content of another configuration.
 func (p *planner) sortsAfterOwned(name string) bool {
 	_, exists := p.found.Files[p.IstioOwnedCNIConfigFileName]
-	return p.owned() && p.IstioOwnedCNIConfigFileName < name && (exists ||
+	return p.maintainsCopy() && p.IstioOwnedCNIConfigFileName < name && (exists ||
 		p.found.Files[name].Err == nil)
 }
 

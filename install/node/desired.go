@@ -28,8 +28,8 @@ func Desired(s Settings, f Actual, c Relaxed) State {
 	switch {
 	case !s.Chained:
 		p.planStandalone()
-	case s.owned():
-		p.planOwned()
+	case s.maintainsCopy():
+		p.planCopy()
 	default:
 		p.planChained()
 	}
@@ -93,10 +93,10 @@ func (p *planner) leftovers() []string {
 	return names
 }
 
-// planOwned maintains a copy of the primary configuration with the plugin. If another program uses
+// planCopy maintains a copy of the primary configuration with the plugin. If another program uses
 // the copy's name, or if the agent cannot read the first file, the plugin is inserted into the
 // primary configuration instead.
-func (p *planner) planOwned() {
+func (p *planner) planCopy() {
 	name := p.IstioOwnedCNIConfigFileName
 	current, exists := p.found.Files[name]
 	if exists && (p.isForeign(name) || p.found.Entries[name].Kind == journal.Edited) {

@@ -43,8 +43,8 @@ const (
 	// remountAfter is the time for which a directory must differ from the node's directory before
 	// the agent restarts for new mounts. A directory that was moved may be moved back.
 	remountAfter = 2 * time.Second
-	// remountAfterFailure is this time for a directory that never was the node's directory. It is
-	// longer, because new mounts will probably not help.
+	// remountAfterFailure replaces remountAfter for a directory that never was the node's
+	// directory. It is longer, because new mounts will probably not help.
 	remountAfterFailure = 5 * time.Minute
 )
 
@@ -58,7 +58,7 @@ type directories struct {
 type mount struct {
 	root    string    // first known path of the mount's root in its file system; empty if unknown
 	wasSame bool      // the state was Same at some time
-	since   time.Time // begin of the state Replaced; zero in other states
+	since   time.Time // time when the state became Replaced; zero in other states
 }
 
 // mountOf returns the mount for a path on the node.
@@ -177,11 +177,11 @@ func compareOnce(path, root, onNode string) (Directory, error) {
 	}
 	target, err := file.ResolveIn(root, onNode)
 	if err != nil {
-		return absent(root, err)
+		return missingOrUnknown(root, err)
 	}
 	there, err := os.Stat(target)
 	if err != nil {
-		return absent(root, err)
+		return missingOrUnknown(root, err)
 	}
 	if !os.SameFile(here, there) {
 		return Replaced, nil
@@ -189,9 +189,9 @@ func compareOnce(path, root, onNode string) (Directory, error) {
 	return Same, nil
 }
 
-// absent returns Missing if the error means that the file does not exist, and Unknown if the node's
-// root is not accessible.
-func absent(root string, err error) (Directory, error) {
+// missingOrUnknown returns Missing if the error means that the file does not exist, and Unknown if
+// the node's root is not accessible.
+func missingOrUnknown(root string, err error) (Directory, error) {
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return Unknown, err
 	}

@@ -29,7 +29,7 @@ type Node struct {
 	totals        Totals
 	tempRemoved   bool // temporary files of killed processes were removed
 	references    map[string]Use
-	counted       time.Time // time when references were counted
+	countedAt     time.Time // time when references were counted
 }
 
 // Options are optional parameters of a node.
@@ -69,7 +69,7 @@ func (n *Node) Status() Status {
 	return n.status
 }
 
-func (n *Node) current() Settings {
+func (n *Node) currentSettings() Settings {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.settings
@@ -83,7 +83,7 @@ const lockTimeout = 5 * time.Second
 func (n *Node) Reconcile(ctx context.Context) Status {
 	n.reconcileLock.Lock()
 	defer n.reconcileLock.Unlock()
-	s := n.current()
+	s := n.currentSettings()
 	status := Status{At: n.now()}
 	if err := n.withLock(ctx, s, func(j *journal.Journal, damage, readOnly error) error {
 		if damage != nil {

@@ -23,7 +23,7 @@ const (
 // change, after [Node.Wake], and at least every [Settings.Resync]. If publish is not nil, Run calls
 // it with the status of each reconciliation. When Run ends, the plugin stays installed.
 func (n *Node) Run(ctx context.Context, publish func(Status)) error {
-	s := n.current()
+	s := n.currentSettings()
 	registration, err := journal.RegisterAgent(s.StateDir)
 	if err != nil {
 		// The error is ignored: without a registration, only a manual uninstallation is not
@@ -35,7 +35,7 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	for {
 		// Renew the watch before the reconciliation: a change between them would not be detected if
 		// the order were reversed.
-		pollErr := watch.Renew(links(n.current())...)
+		pollErr := watch.Renew(links(n.currentSettings())...)
 		status := n.Reconcile(ctx)
 		if ctx.Err() != nil {
 			break
@@ -69,7 +69,7 @@ func (n *Node) sleep(ctx context.Context, status Status, polling bool) bool {
 	if !wait(ctx, interval, nil) {
 		return false
 	}
-	timeout := n.current().Resync
+	timeout := n.currentSettings().Resync
 	if polling || !status.Installed() {
 		timeout = min(timeout, retryInterval)
 	}

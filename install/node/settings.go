@@ -26,11 +26,11 @@ type Settings struct {
 	// NodeCNIBinDir and NodeCNIConfDir are the paths of the directories for the runtime.
 	NodeCNIBinDir, NodeCNIConfDir string
 	// CNIConfFileName is the file to insert the plugin into. If it is empty, the plugin is inserted
-	// into the first valid file, which runtimes use. If another file sorts before the named one,
-	// pods have no redirection, and the node has a blocking problem, except if the other file is a
-	// configuration of Multus that delegates to the named file. If the agent cannot determine to
-	// which configuration Multus delegates (no clusterNetwork and no delegates, a
-	// NetworkAttachmentDefinition, a directory), the problem is not blocking.
+	// into the first valid file, which runtimes use. If another file sorts before the named file,
+	// pods have no redirection, and the node has a blocking problem. There is no problem if the
+	// other file is a configuration of Multus that delegates to the named file. The problem is not
+	// blocking if the agent cannot determine to which configuration Multus delegates (no
+	// clusterNetwork and no delegates, a NetworkAttachmentDefinition, a directory).
 	//
 	// Without Chained, CNIConfFileName is the name of the stand-alone configuration
 	// (YYY-sluice-cni.conf), and must not end in .conflist.
@@ -153,8 +153,8 @@ func (s Settings) OwnPod(namespace, pod string) bool {
 		found && suffix != "" && !strings.Contains(suffix, "-")
 }
 
-// owned reports whether a copy of the primary configuration is maintained.
-func (s Settings) owned() bool { return s.Chained && s.IstioOwnedCNIConfig }
+// maintainsCopy reports whether a copy of the primary configuration is maintained.
+func (s Settings) maintainsCopy() bool { return s.Chained && s.IstioOwnedCNIConfig }
 
 func (s Settings) standaloneMode() fs.FileMode {
 	if s.CNIConfGroupRead {

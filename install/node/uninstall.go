@@ -33,7 +33,7 @@ type Leftover struct {
 	// the agent has ended.
 	AgentPods int
 	// NamedBy is the path of the first configuration that names the executable, such as a copy that
-	// Multus made; empty if none names it.
+	// Multus made; empty if no configuration names the executable.
 	NamedBy string
 	// Noop is set if the executable was replaced with the no-op executable.
 	Noop bool
@@ -77,15 +77,16 @@ const (
 )
 
 // Uninstall removes the plugin from the configurations, and then removes the executables when no
-// cached result of a runtime names the plugin. It waits for this at most for patience, and not for
-// sandboxes of the agent's pods, which end after the agent. Executables that cached results or
-// copies of the configuration still name are replaced with the no-op executable, and the journal is
-// kept until nothing is left. Uninstall may be repeated, even after a kill. It returns
-// [journal.ErrAgentRunning] while an agent runs, because the agent would install the plugin again.
+// cached result of a runtime names the plugin. It waits for such results to disappear, at most for
+// the duration patience. It does not wait for the sandboxes of the agent's pods, which end after
+// the agent. Executables that cached results or copies of the configuration still name are replaced
+// with the no-op executable, and the journal is kept until nothing is left. Uninstall may be
+// repeated, even after a kill. It returns [journal.ErrAgentRunning] while an agent runs, because
+// the agent would install the plugin again.
 func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, error) {
 	n.reconcileLock.Lock()
 	defer n.reconcileLock.Unlock()
-	s := n.current()
+	s := n.currentSettings()
 	// Recorded writes are forgotten, so that later changes of the files are not conflicts.
 	n.conflicts, n.tempRemoved = newConflicts(), false
 	var report Report

@@ -16,11 +16,11 @@ var ambientSettings = []Setting{
 		Env: "AMBIENT_IPV6", Helm: "ambient.ipv6", Kind: Bool, Example: "false",
 	}),
 	ofPlugin("host_probe_snat_ip", Setting{
-		Env: "HOST_PROBE_SNAT_IP", Kind: ofField("host_probe_snat_ip", quoted),
+		Env: "HOST_PROBE_SNAT_IP", Kind: ofField("host_probe_snat_ip", encodeString),
 		Example: "169.254.9.9",
 	}),
 	ofPlugin("host_probe_snat_ipv6", Setting{
-		Env: "HOST_PROBE_SNAT_IPV6", Kind: ofField("host_probe_snat_ipv6", quoted),
+		Env: "HOST_PROBE_SNAT_IPV6", Kind: ofField("host_probe_snat_ipv6", encodeString),
 		Example: "fd99::9",
 	}),
 	{

@@ -42,26 +42,26 @@ var SelectableFields = []string{
 var (
 	Text       = Kind{"any text", nil, func(v string) bool { return v != "" }}
 	Bool       = Kind{"true or false", []string{"true", "false"}, isBool}
-	Number     = Kind{"a number from 0 to 255", nil, func(v string) bool { return within(v, 255) }}
+	Number     = Kind{"a number from 0 to 255", nil, func(v string) bool { return isAtMost(v, 255) }}
 	Pods       = Kind{"a number from 1 to 1000", nil, isPods}
 	Port       = Kind{"a port, or 0 to disable it", nil, isPort}
 	Duration   = Kind{"a duration from 100ms to 24h, such as 90s or 5m", nil, isDuration}
-	PluginTime = ofField("api_budget", quoted)
+	PluginTime = ofField("api_budget", encodeString)
 	Path       = Kind{"an absolute path", nil, filepath.IsAbs}
 	FileName   = Kind{
 		"a file name without a directory that ends in .conf or .conflist", nil, isFileName,
 	}
 	ListName      = Kind{"a file name without a directory that ends in .conflist", nil, isListName}
 	Mode          = Kind{"an octal mode without permissions for others, such as 0600", nil, isMode}
-	Names         = ofField("exclude_namespaces", separated).withSyntax("comma-separated: ")
-	JSONList      = ofField("enablement_selectors", inJSON).withSyntax("JSON: ")
+	Names         = ofField("exclude_namespaces", encodeList).withSyntax("comma-separated: ")
+	JSONList      = ofField("enablement_selectors", rawJSON).withSyntax("JSON: ")
 	TaintKey      = Kind{"the key of a taint, such as cni.istio.io/not-ready", nil, isQualified}
 	QualifiedName = Kind{"a qualified name, such as example.com/name", nil, isQualified}
 	LabelValue    = Kind{
 		"at most 63 letters, digits, -, _ and ., with a letter or digit at both ends",
 		nil, isLabelValue,
 	}
-	ContainerName = ofField("validation_container", quoted)
+	ContainerName = ofField("validation_container", encodeString)
 	LabelSelector = Kind{"a label selector, such as tier=web", nil, isLabelSelector}
 	FieldSelector = Kind{
 		"a field selector, such as metadata.namespace=web, with the fields " +
@@ -69,8 +69,9 @@ var (
 		nil, isFieldSelector,
 	}
 	CounterMetrics = oneOf("none", "namespace", "pod")
-	Unreadable     = ofField("unreadable_pods", quoted, string(config.Fail), string(config.Skip))
-	Level          = ofField("plugin_log_level", quoted, options.LevelNames()...)
+	Unreadable     = ofField(
+		"unreadable_pods", encodeString, string(config.Fail), string(config.Skip))
+	Level = ofField("plugin_log_level", encodeString, options.LevelNames()...)
 )
 
 // ofField returns the kind of a field of the plugin's configuration. encode converts the text of
@@ -91,17 +92,18 @@ func oneOf(values ...string) Kind {
 	}
 }
 
-// withSyntax returns the kind with a description of the syntax before the allowed values.
+// withSyntax returns the kind with a description of the syntax before the description of the
+// allowed values.
 func (k Kind) withSyntax(syntax string) Kind {
 	k.Want = syntax + k.Want
 	return k
 }
 
-func quoted(v string) json.RawMessage { return marshal(v) }
+func encodeString(v string) json.RawMessage { return marshal(v) }
 
-func separated(v string) json.RawMessage { return marshal(strings.Split(v, ",")) }
+func encodeList(v string) json.RawMessage { return marshal(strings.Split(v, ",")) }
 
-func inJSON(v string) json.RawMessage { return json.RawMessage(v) }
+func rawJSON(v string) json.RawMessage { return json.RawMessage(v) }
 
 func marshal(value any) json.RawMessage { return must(json.Marshal(value)) }
 
@@ -132,9 +134,9 @@ func isPort(v string) bool {
 	return err == nil
 }
 
-func isPods(v string) bool { return v != "0" && within(v, 1000) }
+func isPods(v string) bool { return v != "0" && isAtMost(v, 1000) }
 
-func within(v string, limit uint64) bool {
+func isAtMost(v string, limit uint64) bool {
 	n, err := strconv.ParseUint(v, 10, 32)
 	return err == nil && n <= limit
 }

@@ -61,9 +61,9 @@ func All() []Setting {
 // Find returns the setting of an environment variable, and false if there is none.
 func Find(env string) (Setting, bool) {
 	all := All()
-	at := slices.IndexFunc(all, func(s Setting) bool { return s.Env == env })
-	if at < 0 {
+	index := slices.IndexFunc(all, func(s Setting) bool { return s.Env == env })
+	if index < 0 {
 		return Setting{}, false
 	}
-	return all[at], true
+	return all[index], true
 }

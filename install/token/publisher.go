@@ -26,16 +26,16 @@ type Options struct {
 	// kubelet projects into the agent's pod.
 	apiclient.Options
 	// Lifetime is the requested lifetime of a token; 24 h if it is 0. The API server may assign a
-	// shorter one. The plugin can read pods during an outage of the API server or the agent of half
-	// of the lifetime.
+	// shorter one. During an outage of the API server or the agent, the plugin can read pods for
+	// half of the lifetime.
 	Lifetime time.Duration
 	// CheckEvery is the longest interval for checking the published token while the checks succeed;
-	// 10 min if it is 0. Intervals are shorter by a random part of at most a quarter.
+	// 10 min if it is 0. Each interval is shortened by a random part of at most a quarter.
 	CheckEvery time.Duration
-	// Namespaces is set if the plugin also reads namespaces, for which it needs permission.
+	// Namespaces is set if the plugin also reads namespaces, which needs a further permission.
 	Namespaces bool
-	// Poll disables checks after changes of the files, which are then only checked every 10 s. It
-	// is for file systems without inotify.
+	// Poll disables checks after changes of the files, so that the files are checked only every 10
+	// s. It is for file systems without inotify.
 	Poll bool
 	// Changed, unless nil, is called with each new status, and must not block.
 	Changed func(Status)

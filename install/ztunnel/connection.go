@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 )
 
-// A connection is a connected ztunnel after its hello. The mutex of the server guards the fields in
-// the second group.
+// A connection is a connected ztunnel that has sent its hello. The mutex of the server guards the
+// fields in the second group.
 type connection struct {
 	server  *Server
 	conn    *net.UnixConn
@@ -41,7 +41,7 @@ type connection struct {
 type result struct {
 	entry *entry // nil for a delete
 	err   string // of ztunnel
-	keep  bool   // the message was a keep
+	keep  bool   // the acknowledged message was a keep
 }
 
 // A verdict is ztunnel's reply about an entry.
@@ -166,7 +166,8 @@ func (c *connection) isPending(uid string) bool {
 	return c.unacknowledged != nil && c.unacknowledged.uid == uid || slices.Contains(c.queue, uid)
 }
 
-// next returns the next message, or nil if there is none or the last one is not acknowledged.
+// next returns the next message. It returns nil if there is none, or if the last message is not
+// acknowledged.
 func (c *connection) next() *request {
 	s := c.server
 	s.mu.Lock()
@@ -174,7 +175,7 @@ func (c *connection) next() *request {
 	if c.unacknowledged != nil {
 		return nil
 	}
-	c.unacknowledged = c.take()
+	c.unacknowledged = c.takeRequest()
 	if c.unacknowledged != nil {
 		c.unacknowledged.since = time.Now()
 		if c.unacknowledged.isAdd() {
@@ -184,9 +185,10 @@ func (c *connection) next() *request {
 	return c.unacknowledged
 }
 
-// take returns the message for the first pod in the queue, and removes the pod. Before the snapshot
-// is acknowledged, it skips deletes; when no other pods remain, it returns the end of the snapshot.
-func (c *connection) take() *request {
+// takeRequest returns the message for the first pod in the queue, and removes the pod. Before the
+// snapshot is acknowledged, it skips deletes; when no other pods remain, it returns the end of the
+// snapshot.
+func (c *connection) takeRequest() *request {
 	for i, uid := range c.queue {
 		e := c.server.pods[uid]
 		if e == nil && !c.synced {
@@ -201,7 +203,7 @@ func (c *connection) take() *request {
 		case !c.synced:
 			return keepRequest(e)
 		}
-		return c.take() // after the snapshot, a pod without a network namespace is not sent
+		return c.takeRequest() // after the snapshot, a pod without a network namespace is not sent
 	}
 	if !c.synced {
 		return snapshotRequest()
@@ -209,7 +211,8 @@ func (c *connection) take() *request {
 	return nil
 }
 
-// write sends messages, each after the acknowledgement of the one before, until the context ends.
+// write sends messages until the context ends. It sends a message after the previous message was
+// acknowledged.
 func (c *connection) write(ctx context.Context) error {
 	for {
 		r := c.next()

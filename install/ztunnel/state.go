@@ -83,7 +83,7 @@ func (s *Server) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state := State{Restored: s.removed == nil, Listening: l != nil && l.Listening()}
-	connections := s.sorted()
+	connections := s.sortedConnections()
 	for _, c := range connections {
 		info := Connection{
 			ID: c.id, PID: c.pid, Version: c.version.String(), Since: c.since, Ready: c.synced,

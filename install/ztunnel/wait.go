@@ -83,7 +83,7 @@ func (s *Server) isAdded(e *entry) (bool, error) {
 		return false, ErrNotConnected
 	}
 	var refusals []string
-	for _, c := range s.sorted() {
+	for _, c := range s.sortedConnections() {
 		switch c.verdict(e) {
 		case acknowledged:
 			return true, nil
@@ -101,7 +101,7 @@ func (s *Server) isAdded(e *entry) (bool, error) {
 // has refused it.
 func (s *Server) isDeleted(uid string) (bool, error) {
 	var refusals []string
-	for _, c := range s.sorted() {
+	for _, c := range s.sortedConnections() {
 		if c.isPending(uid) {
 			return false, nil
 		}
@@ -118,7 +118,7 @@ func (s *Server) isDeleted(uid string) (bool, error) {
 // describePending describes the connections that have not acknowledged a pod.
 func (s *Server) describePending(uid string) string {
 	var texts []string
-	for _, c := range s.sorted() {
+	for _, c := range s.sortedConnections() {
 		if c.isPending(uid) {
 			texts = append(texts, c.describePending())
 		}
@@ -129,8 +129,8 @@ func (s *Server) describePending(uid string) string {
 	return strings.Join(texts, "; ")
 }
 
-// sorted returns the connections that have sent a hello, the oldest first.
-func (s *Server) sorted() []*connection {
+// sortedConnections returns the connections that have sent a hello, the oldest first.
+func (s *Server) sortedConnections() []*connection {
 	return slices.SortedFunc(maps.Keys(s.connections), func(a, b *connection) int {
 		return cmp.Compare(a.id, b.id)
 	})

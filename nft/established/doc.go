@@ -12,9 +12,9 @@
 // The addresses of the first packet are conntrack's original direction. Without a conntrack entry,
 // End assumes that a socket whose local port has a listener was accepted, and that the namespace
 // opened other connections. The owner of a socket is the user from the kernel's list of sockets and
-// the group of the socket's file in /proc; its mark, by which the rules of ambient mode recognize
-// ztunnel's connections, is from the list of sockets too. If the decision depends on unknown data,
-// the connection is kept and counted as undecided.
+// the group of the socket's file in /proc. The mark of the socket, by which the rules of ambient
+// mode recognize ztunnel's connections, is from the list of sockets too. If the decision depends on
+// unknown data, the connection is kept and counted as undecided.
 //
 // # Termination
 //

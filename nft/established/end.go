@@ -75,7 +75,7 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 			o.Time = DefaultTime
 		}
 		e.evaluator = evaluator{
-			table: t, h: h, ruleset: &rs,
+			table: t, handle: h, ruleset: &rs,
 			groups:   &groups{procDir: o.ProcDir, ns: ns.ID()},
 			deadline: time.Now().Add(o.Time),
 			// The cache keys and the owners to evaluate depend on the matches of the ruleset.
@@ -109,7 +109,7 @@ func (e *ender) run() error {
 	for _, c := range e.entries {
 		if c.original.protocol == rules.TCP {
 			tracked[c.original.pair], tracked[c.reply] = true, true
-			tracked[c.original.reversed()], tracked[c.reply.reversed()] = true, true
+			tracked[c.original.reverse()], tracked[c.reply.reverse()] = true, true
 		}
 		e.process(c.original, c.reply.from, &c)
 	}
@@ -118,19 +118,19 @@ func (e *ender) run() error {
 		case tracked[addrs]:
 		case !isAccepted:
 			e.process(tuple{rules.TCP, addrs}, e.peers[addrs.from], nil)
-		// If the peer's socket is in this namespace too, it is processed instead.
-		case e.sockets[addrs.reversed()] == nil:
-			e.process(tuple{rules.TCP, addrs.reversed()}, netip.AddrPort{}, nil)
+		// If the peer's socket is in this namespace too, the loop processes that socket instead.
+		case e.sockets[addrs.reverse()] == nil:
+			e.process(tuple{rules.TCP, addrs.reverse()}, netip.AddrPort{}, nil)
 		}
 	}
 	return errors.Join(e.err, e.deleteEntries())
 }
 
-// process ends a connection if it bypasses the proxy. first is the tuple of its first packet. target
-// is the address that the connection leads to, or invalid if unknown. The conntrack entry c may be
-// nil.
+// process ends a connection if it bypasses the proxy. first is the tuple of its first packet.
+// target is the address to which the connection leads; it is invalid if unknown. The conntrack
+// entry c may be nil.
 func (e *ender) process(first tuple, target netip.AddrPort, c *entry) {
-	sockets := []*netlink.Socket{e.sockets[first.pair], e.sockets[first.reversed()]}
+	sockets := []*netlink.Socket{e.sockets[first.pair], e.sockets[first.reverse()]}
 	isAlive := sockets[0] != nil || sockets[1] != nil || first.protocol == rules.UDP
 	switch e.decide(first, target, c) {
 	case undecided:
@@ -156,13 +156,13 @@ func (e *ender) process(first tuple, target netip.AddrPort, c *entry) {
 		e.delete[entryKey{first, c.zone}] = true
 	}
 	if isAlive {
-		e.count(e.destroy(sockets), c != nil || first.protocol == rules.UDP)
+		e.addToReport(e.destroy(sockets), c != nil || first.protocol == rules.UDP)
 	}
 }
 
-// count adds a connection to the report. isDestroyed reports whether a socket was destroyed, and
-// breaks whether the connection breaks with its next packet because its entry is deleted.
-func (e *ender) count(isDestroyed, breaks bool) {
+// addToReport adds a connection to the report. isDestroyed reports whether a socket was destroyed,
+// and breaks whether the connection breaks with its next packet because its entry is deleted.
+func (e *ender) addToReport(isDestroyed, breaks bool) {
 	switch {
 	case isDestroyed:
 		e.report.Ended++
@@ -200,7 +200,7 @@ func (e *ender) deleteEntries() error {
 	}
 	var err error
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		_, deleteErr := e.h.ConntrackDeleteFilters(netlink.ConntrackTable, family, e)
+		_, deleteErr := e.handle.ConntrackDeleteFilters(netlink.ConntrackTable, family, e)
 		if !errors.Is(deleteErr, netlink.ErrDumpInterrupted) {
 			err = errors.Join(err, deleteErr)
 		}

@@ -15,7 +15,7 @@ import (
 // An evaluator decides which connections bypass the proxy.
 type evaluator struct {
 	*table
-	h        *netlink.Handle
+	handle   *netlink.Handle
 	ruleset  *rules.Ruleset
 	groups   *groups
 	deadline time.Time
@@ -53,8 +53,8 @@ const (
 	undecided                 // the decision depends on unknown data
 )
 
-// decide evaluates a connection whose first packet has the tuple first. target is the address that
-// the connection leads to, or invalid if unknown. The conntrack entry c may be nil.
+// decide evaluates a connection whose first packet has the tuple first. target is the address to
+// which the connection leads; it is invalid if unknown. The conntrack entry c may be nil.
 func (e *evaluator) decide(first tuple, target netip.AddrPort, c *entry) decision {
 	initiator := e.sockets[first.pair]
 	q := query{protocol: first.protocol, pair: first.pair}
@@ -75,8 +75,8 @@ func (e *evaluator) decide(first tuple, target netip.AddrPort, c *entry) decisio
 		o := e.outcome(q)
 		d := e.decideByOutcome(q, o, target)
 		decisions = append(decisions, d)
-		// Only a rule assigns a zone other than 0. Therefore the real sender is one for which the
-		// rules assign the zone of the entry.
+		// Only a rule assigns a zone other than 0. Therefore only senders for which the rules
+		// assign the zone of the entry are possible.
 		if c != nil && c.zone != 0 && o.Undecided == "" && o.Zone == c.zone {
 			inZone = append(inZone, d)
 		}
@@ -109,7 +109,7 @@ func (e *evaluator) decideByOutcome(q query, o rules.Outcome, target netip.AddrP
 // decideByListener decides about a connection that TPROXY captures to the port. The connection is
 // captured if its socket has the user of a listener on that port.
 func (e *evaluator) decideByListener(q query, port uint16) decision {
-	acceptor := e.sockets[q.reversed()]
+	acceptor := e.sockets[q.reverse()]
 	if acceptor == nil {
 		return keep // the connection no longer exists
 	}
@@ -186,8 +186,8 @@ func (e *evaluator) device(a netip.Addr) string {
 		return name
 	}
 	name := ""
-	if routes, err := e.h.RouteGet(a.AsSlice()); err == nil && len(routes) == 1 {
-		if link, err := e.h.LinkByIndex(routes[0].LinkIndex); err == nil {
+	if routes, err := e.handle.RouteGet(a.AsSlice()); err == nil && len(routes) == 1 {
+		if link, err := e.handle.LinkByIndex(routes[0].LinkIndex); err == nil {
 			name = link.Attrs().Name
 		}
 	}

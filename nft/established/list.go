@@ -16,7 +16,7 @@ import (
 // the peer address of a socket.
 type pair struct{ from, to netip.AddrPort }
 
-func (p pair) reversed() pair { return pair{p.to, p.from} }
+func (p pair) reverse() pair { return pair{p.to, p.from} }
 
 // A tuple identifies one direction of a connection.
 type tuple struct {

@@ -67,6 +67,22 @@ func (n *NS) Do(fn func() error) error {
 	return (<-done).Return()
 }
 
+// DoNamed is like [NS.Do], but adds the name of the namespace to an error, unless n is nil.
+func (n *NS) DoNamed(fn func() error) error {
+	err := n.Do(fn)
+	if err != nil && n != nil {
+		return fmt.Errorf("%s: %w", n, err)
+	}
+	return err
+}
+
+// OnNewThread runs enter and then fn on a thread that ends afterwards, and returns the error.
+// Therefore enter may change attributes of the thread that cannot be restored, such as several of
+// its namespaces. If fn panics or calls [runtime.Goexit], OnNewThread does the same, as in [NS.Do].
+func OnNewThread(enter, fn func() error) error {
+	return thread.Run(thread.Work{Enter: enter, Do: fn})
+}
+
 // originalNS is the namespace of a thread before Do changes it.
 type originalNS struct {
 	thread int

@@ -145,9 +145,9 @@ func (c Change) Undo() error {
 
 // Except returns the change without the objects of keep, so that Undo keeps them.
 func (c Change) Except(keep rules.Routing) Change {
-	kept, _ := objectsOf(keep) // an error means an object that Ensure cannot have added
+	keptObjects, _ := objectsOf(keep) // an error means an object that Ensure cannot have added
 	c.added = slices.DeleteFunc(slices.Clone(c.added), func(o object) bool {
-		return slices.Contains(kept, o)
+		return slices.Contains(keptObjects, o)
 	})
 	return c
 }

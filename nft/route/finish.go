@@ -13,23 +13,21 @@ import (
 // must hold the lock of the namespace ([netns.NS.Lock]), because another process
 // may rely on the removed objects.
 func (c Change) Rollback(remaining []rules.Table) error {
-	return c.Except(usedBy(remaining, c.want)).Undo()
+	return c.Except(routingUsedBy(remaining, c.want)).Undo()
 }
 
-// Finish completes a successful change of rules that needs the routing given to
-// [Ensure]. It removes routing that no rules need any more, and returns the
-// number of added and removed rules, routes and addresses, even with an error.
-// hadRules reports whether the namespace had rules of Sluice before the change.
-// exclusive reports whether the caller holds the lock of the namespace; otherwise
-// Finish adds objects again that another process has removed in the meantime.
-// After an error the rules are in place, and the next change completes the
-// routing.
+// Finish completes a successful change of rules that need the routing given to [Ensure]. It removes
+// routing that no rules need any more, and returns the number of added and removed rules, routes
+// and addresses, even with an error. hadRules reports whether the namespace had rules of Sluice
+// before the change. exclusive reports whether the caller holds the lock of the namespace;
+// otherwise Finish adds objects again that another process has removed in the meantime. After an
+// error the rules are in place, and the next change completes the routing.
 func (c Change) Finish(hadRules, exclusive bool) (changed int, err error) {
 	changed = c.Len()
 	if c.Stale() {
 		// Stale objects are from earlier rules, or from a process that was killed before it added
 		// rules.
-		pruned, err := Prune(c.ns, withUnownedAddrs(c.want, hadRules))
+		pruned, err := Prune(c.ns, withForeignAddrs(c.want, hadRules))
 		changed += pruned
 		if err != nil {
 			return changed, fmt.Errorf(
@@ -50,22 +48,21 @@ func (c Change) Finish(hadRules, exclusive bool) (changed int, err error) {
 // namespace, after all rules of Sluice were removed. hadRules reports whether
 // there were any.
 func PruneAfter(hadRules bool) (removed int, err error) {
-	return Prune(nil, withUnownedAddrs(rules.Routing{}, hadRules))
+	return Prune(nil, withForeignAddrs(rules.Routing{}, hadRules))
 }
 
-// withUnownedAddrs returns want with ::6, unless there were rules of Sluice. Without such rules the
-// address may belong to Istio and must be kept.
-func withUnownedAddrs(want rules.Routing, hadRules bool) rules.Routing {
+// withForeignAddrs returns want, and adds ::6 if there were no rules of Sluice: the address may
+// then belong to Istio, and must be kept.
+func withForeignAddrs(want rules.Routing, hadRules bool) rules.Routing {
 	if !hadRules {
 		want.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6()}
 	}
 	return want
 }
 
-// usedBy returns the part of added that rules of the tables may use. Another
-// process may have applied these rules and found the added routes, because
-// [InSync] takes no lock.
-func usedBy(tables []rules.Table, added rules.Routing) rules.Routing {
+// routingUsedBy returns the part of added that rules of the tables may use. Another process may
+// have applied these rules and found the added routes, because [InSync] takes no lock.
+func routingUsedBy(tables []rules.Table, added rules.Routing) rules.Routing {
 	var r rules.Routing
 	for _, t := range tables {
 		for _, c := range t.Chains {

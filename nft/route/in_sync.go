@@ -14,10 +14,10 @@ import (
 )
 
 // InSync is a fast check of the calling thread's namespace. If it returns true, the namespace has
-// all of want and no other objects of this package: [Ensure] would add nothing and [Prune] would
-// remove nothing. If it returns false, the result is inconclusive. InSync takes a fraction of
-// Ensure's time. Since Linux 6.10 it does not take the kernel's RTNL lock, which other processes
-// may hold.
+// all objects of want and no other objects of this package: [Ensure] would add nothing and [Prune]
+// would remove nothing. If it returns false, the result is inconclusive. InSync takes a fraction of
+// the time of Ensure. Since Linux 6.10 it does not take the kernel's RTNL lock, which other
+// processes may hold.
 func InSync(want rules.Routing) bool {
 	if slices.ContainsFunc(want.LoopbackAddrs, func(a netip.Addr) bool {
 		return a != rules.PassthroughIPv6()
@@ -43,13 +43,14 @@ type fastCheck struct {
 	found          []bool
 	isAnswered     bool // the request about ::6 was answered
 	hasPassthrough bool // ::6 exists
-	// adding reports that the request adds ::6 instead of querying it, and added that ::6 was added.
-	adding, added bool
-	// listed is the policy route whose table is being listed, and routeCount is the number of routes
-	// in the table that equal its route.
-	listed     rules.PolicyRoute
-	routeCount int
-	buf        *[bufferSize]byte
+	// addsPassthrough reports that the request adds ::6 instead of querying it, and added that ::6
+	// was added.
+	addsPassthrough, added bool
+	// currentPolicy is the policy route whose table is being listed, and routeCount is the number
+	// of routes in the table that equal its route.
+	currentPolicy rules.PolicyRoute
+	routeCount    int
+	buf           *[bufferSize]byte
 }
 
 // bufferSize is larger than the datagrams of a dump (NLMSG_GOODSIZE).
@@ -82,7 +83,7 @@ func (q *fastCheck) query() error { return q.send(queryRequest()) }
 
 // addPassthrough is like query, but adds ::6 if it is missing.
 func (q *fastCheck) addPassthrough() error {
-	q.adding = true
+	q.addsPassthrough = true
 	return q.send(addRequest())
 }
 
@@ -110,7 +111,7 @@ func (q *fastCheck) checkComplete() error {
 		return err
 	}
 	for _, p := range q.want.Policies {
-		q.listed, q.routeCount = p, 0
+		q.currentPolicy, q.routeCount = p, 0
 		if err := q.list(routesRequest(p)); err != nil {
 			return err
 		}
@@ -143,11 +144,11 @@ func (q *fastCheck) checkMessage(m nlmsg.Message) error {
 		}
 		q.isAnswered = true
 		switch {
-		case q.adding && answer.Errno == 0:
+		case q.addsPassthrough && answer.Errno == 0:
 			q.added, q.hasPassthrough = true, true
-		case q.adding && answer.Errno == unix.EEXIST:
+		case q.addsPassthrough && answer.Errno == unix.EEXIST:
 			q.hasPassthrough = true
-		case q.adding || answer.Errno != unix.EADDRNOTAVAIL:
+		case q.addsPassthrough || answer.Errno != unix.EADDRNOTAVAIL:
 			return errInconclusive
 		}
 	case unix.RTM_NEWRULE:
@@ -202,7 +203,7 @@ func (q *fastCheck) checkRule(body []byte) error {
 	return nil
 }
 
-// countRoute counts routes that equal the wanted one.
+// countRoute counts the routes that are equal to the route of the current policy.
 func (q *fastCheck) countRoute(body []byte) error {
 	if len(body) < unix.SizeofRtMsg {
 		return errInconclusive
@@ -211,9 +212,10 @@ func (q *fastCheck) countRoute(body []byte) error {
 	table, _ := a.HostNumber(unix.RTA_TABLE)
 	device, _ := a.HostNumber(unix.RTA_OIF)
 	metric, _ := a.HostNumber(unix.RTA_PRIORITY)
-	want := localRoute{q.listed.Family, q.listed.Table}.kernel()
-	if FamilyOf(int(body[0])) == q.listed.Family && body[1] == 0 && body[2] == 0 && body[3] == 0 &&
-		int(body[7]) == want.Type && table == q.listed.Table && device == loopback &&
+	want := localRoute{q.currentPolicy.Family, q.currentPolicy.Table}.kernel()
+	if FamilyOf(int(body[0])) == q.currentPolicy.Family &&
+		body[1] == 0 && body[2] == 0 && body[3] == 0 &&
+		int(body[7]) == want.Type && table == q.currentPolicy.Table && device == loopback &&
 		int(metric) == want.Priority {
 		q.routeCount++
 	}

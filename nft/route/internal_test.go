@@ -67,7 +67,7 @@ func FuzzFastCheck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		q := fastCheck{
 			want: rules.Routing{Policies: []rules.PolicyRoute{want}}, found: make([]bool, 1),
-			listed: want,
+			currentPolicy: want,
 		}
 		_, _ = nlmsg.Each(data, func(m nlmsg.Message) (bool, error) { return false, q.checkMessage(m) })
 		mark := native.AppendUint32(nil, want.Mark)

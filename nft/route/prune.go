@@ -30,7 +30,7 @@ func Find(ns *netns.NS, keep rules.Routing) ([]string, error) {
 	}
 	defer h.Close()
 	found, err := newPruning(keep).find(h)
-	return texts(found), err
+	return descriptions(found), err
 }
 
 // newPruning returns the pruning that removes all objects of this package except keep.
@@ -54,29 +54,28 @@ func PruneIstio(
 	ns *netns.NS, policy rules.PolicyRoute, keep rules.Routing,
 ) (removed []string, err error) {
 	objects, err := prune(ns, newIstioPruning(policy, keep))
-	return texts(objects), err
+	return descriptions(objects), err
 }
 
-// FindIstio returns descriptions of the objects that PruneIstio would remove
-// after Prune. It omits objects that Prune removes, even if PruneIstio would
-// remove them too.
+// FindIstio returns descriptions of the objects that PruneIstio would remove after Prune. It omits
+// the objects that Prune would remove already.
 func FindIstio(ns *netns.NS, policy rules.PolicyRoute, keep rules.Routing) ([]string, error) {
 	h, err := open(ns)
 	if err != nil {
 		return nil, err
 	}
 	defer h.Close()
-	owned, err := newPruning(keep).find(h)
+	sluiceObjects, err := newPruning(keep).find(h)
 	if err != nil {
 		return nil, err
 	}
 	// A route is removed with the last rule, of Istio or ours, that looks up its table.
-	both := newIstioPruning(policy, keep)
-	isIstio := both.selects
-	both.selects = func(r foundRule) bool { return r.isOwned() || isIstio(r) }
-	found, err := both.find(h)
-	return texts(slices.DeleteFunc(found, func(o object) bool {
-		return slices.Contains(owned, o)
+	combined := newIstioPruning(policy, keep)
+	isIstio := combined.selects
+	combined.selects = func(r foundRule) bool { return r.isOwned() || isIstio(r) }
+	found, err := combined.find(h)
+	return descriptions(slices.DeleteFunc(found, func(o object) bool {
+		return slices.Contains(sluiceObjects, o)
 	})), err
 }
 
@@ -92,8 +91,8 @@ func newIstioPruning(policy rules.PolicyRoute, keep rules.Routing) pruning {
 	}
 }
 
-// texts returns descriptions of the objects.
-func texts(objects []object) []string {
+// descriptions returns descriptions of the objects.
+func descriptions(objects []object) []string {
 	var texts []string
 	for _, o := range objects {
 		texts = append(texts, o.String())

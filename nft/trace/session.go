@@ -80,7 +80,7 @@ func (s *Session) open(o Options) error {
 		if s.unlock, err = LockSession(nil); err != nil {
 			return err
 		}
-		if _, err = remove(s.table); err == nil {
+		if _, err = removeTables(s.table); err == nil {
 			err = s.addTable(o, 0)
 		}
 	}
@@ -220,7 +220,7 @@ func (s *Session) Close() error {
 		}
 		if s.table != nil {
 			if s.unlock != nil {
-				_, err := remove(s.table)
+				_, err := removeTables(s.table)
 				s.err = errors.Join(s.err, err)
 				s.unlock()
 			}
@@ -230,8 +230,8 @@ func (s *Session) Close() error {
 	return s.err
 }
 
-// Remove removes the table of a killed session, which remains on kernels without owner tables. It
-// reports whether there was one, and keeps the table of a running session.
+// Remove removes the table that a killed session leaves on kernels without owner tables, and
+// reports whether there was such a table. It keeps the table of a running session.
 func Remove(ns *netns.NS) (removed bool, err error) {
 	err = ns.Do(func() error {
 		c, err := nftables.New()
@@ -253,11 +253,11 @@ func removeLeftover(c *nftables.Conn) (removed bool, err error) {
 		return false, err
 	}
 	defer release()
-	return remove(c)
+	return removeTables(c)
 }
 
-// remove removes the tables of sessions that have no owner.
-func remove(c *nftables.Conn) (removed bool, err error) {
+// removeTables removes the tables of sessions, except tables with an owner.
+func removeTables(c *nftables.Conn) (removed bool, err error) {
 	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
 	if errors.Is(err, unix.EINVAL) {
 		return false, nil // a kernel without nf_tables

@@ -35,11 +35,11 @@ const (
 	rangeSize2 = 44
 )
 
-// A natRange is the new destination of NAT. A zero address or port means that NAT does not change
-// it. A range of one value has no last value.
+// A natRange is the range of addresses and ports to which NAT translates. NAT does not change an
+// address or a port that is zero. A range of one value has no last value.
 type natRange struct {
 	addr, lastAddr netip.Addr
-	port, last     uint16
+	port, lastPort uint16
 	// flags are the decoded flags. isComplete reports that the range and the flags that
 	// [SourceNAT] has describe a decoded structure completely.
 	flags      uint32
@@ -87,12 +87,12 @@ func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (natRange, bool) 
 		}
 		r.port = first
 		if last > first {
-			r.last = last
+			r.lastPort = last
 		}
 	}
 	const random = natRandom | natRandomFully
 	r.isComplete = flags&^(natAddrs|natPorts|natPersistent|random) == 0
-	ok := r.isComplete && (flags&random == 0 || r.port != 0 && r.last == 0) &&
+	ok := r.isComplete && (flags&random == 0 || r.port != 0 && r.lastPort == 0) &&
 		(flags&natPersistent == 0 || !r.lastAddr.IsValid())
 	return r, ok
 }
@@ -126,7 +126,7 @@ func (r natRange) write(flags, first, last, ports []byte) {
 	if r.port != 0 {
 		bits |= natPorts
 		network.PutUint16(ports, r.port)
-		network.PutUint16(ports[2:], max(r.port, r.last))
+		network.PutUint16(ports[2:], max(r.port, r.lastPort))
 	}
 	native.PutUint32(flags, bits)
 }
@@ -134,9 +134,9 @@ func (r natRange) write(flags, first, last, ports []byte) {
 // check returns an error for a range that no structure of the family can represent.
 func (r natRange) check(family rules.Family) error {
 	switch {
-	case r.last != 0 && r.last < r.port, r.last != 0 && r.port == 0:
+	case r.lastPort != 0 && r.lastPort < r.port, r.lastPort != 0 && r.port == 0:
 		return fmt.Errorf("ports %d-%d: the first port must be 1 or more and at most the last",
-			r.port, r.last)
+			r.port, r.lastPort)
 	case r.addr.IsValid() && rules.FamilyOf(r.addr) != family:
 		return fmt.Errorf("address %s is not of family %s", r.addr, family)
 	case r.lastAddr.IsValid() && (r.addr.BitLen() != r.lastAddr.BitLen() ||
@@ -159,11 +159,11 @@ func decodeRedirect(family rules.Family, info []byte) rules.Action {
 	if !ok || r.addr.IsValid() {
 		return nil
 	}
-	return rules.RedirectTo{Port: r.port, Last: r.last}
+	return rules.RedirectTo{Port: r.port, Last: r.lastPort}
 }
 
 func encodeRedirect(family rules.Family, a rules.RedirectTo) (Extension, error) {
-	x, r := Extension{Name: "REDIRECT"}, natRange{port: a.Port, last: a.Last}
+	x, r := Extension{Name: "REDIRECT"}, natRange{port: a.Port, lastPort: a.Last}
 	if err := r.check(family); err != nil {
 		return x, fmt.Errorf("%s: %w", a, err)
 	}
@@ -204,7 +204,7 @@ func unknownSourceNAT(r natRange, x Extension) rules.Unknown {
 	if r.isComplete && (!masquerade || !r.addr.IsValid()) {
 		s := SourceNAT{
 			Masquerade: masquerade,
-			Addr:       r.addr, LastAddr: r.lastAddr, Port: r.port, Last: r.last,
+			Addr:       r.addr, LastAddr: r.lastAddr, Port: r.port, Last: r.lastPort,
 		}
 		s.SetFlags(r.flags)
 		u.Text, u.Data = s.String(), "" // the text identifies the translation
@@ -213,9 +213,9 @@ func unknownSourceNAT(r natRange, x Extension) rules.Unknown {
 }
 
 // A SourceNAT is a translation of the source for which the kernel selects the address or the port.
-// A zero address or port means that the rule does not limit it. A range of one value has no last
-// value. Like a [Limit] it has the same text wherever it was read, also as an expression of
-// nftables.
+// A zero address or port means that the rule does not limit the selection. A range of one value has
+// no last value. Like a [Limit], a SourceNAT has the same text if it was read as an extension of
+// xtables and if it was read as an expression of nftables.
 type SourceNAT struct {
 	Masquerade                      bool
 	Addr, LastAddr                  netip.Addr
@@ -295,15 +295,15 @@ func decodeDNAT(family rules.Family, revision uint32, info []byte) rules.Action 
 	r, ok := decodeAnyRange(family, revision, info)
 	switch {
 	case ok && r.addr.IsValid():
-		return rules.DNATTo{Addr: r.addr, LastAddr: r.lastAddr, Port: r.port, Last: r.last}
+		return rules.DNATTo{Addr: r.addr, LastAddr: r.lastAddr, Port: r.port, Last: r.lastPort}
 	case ok && r.port != 0:
-		return rules.DNATPort{Port: r.port, Last: r.last}
+		return rules.DNATPort{Port: r.port, Last: r.lastPort}
 	}
 	return nil
 }
 
 func encodeDNAT(family rules.Family, a rules.DNATTo) (Extension, error) {
-	r := natRange{addr: a.Addr, lastAddr: a.LastAddr, port: a.Port, last: a.Last}
+	r := natRange{addr: a.Addr, lastAddr: a.LastAddr, port: a.Port, lastPort: a.Last}
 	if !r.addr.IsValid() && r.port == 0 {
 		return Extension{}, errors.New("DNAT to port 0")
 	}

@@ -161,7 +161,7 @@ func decodeMultiport(info []byte, hasPorts bool) ([]rules.Match, bool) {
 type portEncoder struct {
 	protocol    rules.Protocol
 	matches     []rules.Match
-	done        []Extension
+	extensions  []Extension
 	header      []byte // struct xt_tcp or xt_udp, or nil
 	headerIndex int    // of the header in done
 }
@@ -175,17 +175,17 @@ func (e *portEncoder) encode(m rules.Match) error {
 		return e.encodeFlags(m)
 	}
 	x, err := encodeMatch(m)
-	e.done = append(e.done, x)
+	e.extensions = append(e.extensions, x)
 	return err
 }
 
 // headerStruct returns the structure of the header. Initially it matches every packet.
 func (e *portEncoder) headerStruct() []byte {
 	if e.header == nil {
-		e.header, e.headerIndex = make([]byte, tcpSize), len(e.done)
+		e.header, e.headerIndex = make([]byte, tcpSize), len(e.extensions)
 		native.PutUint16(e.header[2:], allPorts.Last)
 		native.PutUint16(e.header[6:], allPorts.Last)
-		e.done = append(e.done, Extension{})
+		e.extensions = append(e.extensions, Extension{})
 	}
 	return e.header
 }
@@ -210,7 +210,7 @@ func (e *portEncoder) encodePort(m rules.MatchPort) error {
 	unique := !slices.ContainsFunc(e.matches[first+1:], hasSide)
 	if !unique || len(m.Ports) != 1 || m.Ports[0] == allPorts && !m.Not {
 		x, err := encodeMultiport(m)
-		e.done = append(e.done, x)
+		e.extensions = append(e.extensions, x)
 		return err
 	}
 	ports := e.headerStruct()[4*m.Side:]
@@ -240,11 +240,11 @@ func (e *portEncoder) finish() []Extension {
 	switch {
 	case e.header == nil:
 	case e.protocol == rules.TCP:
-		e.done[e.headerIndex] = Extension{Name: "tcp", Data: e.header}
+		e.extensions[e.headerIndex] = Extension{Name: "tcp", Data: e.header}
 	default:
-		e.done[e.headerIndex] = Extension{Name: "udp", Data: e.header[:udpSize]}
+		e.extensions[e.headerIndex] = Extension{Name: "udp", Data: e.header[:udpSize]}
 	}
-	return e.done
+	return e.extensions
 }
 
 // Slots returns the number of slots that ports take in a multiport match. A range takes two.

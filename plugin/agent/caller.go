@@ -60,8 +60,8 @@ func (c Caller) query(ctx context.Context, r Request, rights []byte) ([]byte, er
 	return body, nil
 }
 
-// Send sends a request that is not answered. Without an error it was sent, but it may not have been
-// received. The context must have a deadline.
+// Send sends a request that the agent does not answer. If Send returns no error, the request was
+// sent, but the agent may not have received it. The context must have a deadline.
 func (c Caller) Send(ctx context.Context, r Request) error {
 	conn, err := c.send(ctx, r, nil)
 	if err != nil {

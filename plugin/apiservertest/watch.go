@@ -45,7 +45,7 @@ func (s *Server) update(objectPath string, edit func(object map[string]any)) {
 	s.replace(objectPath, object)
 }
 
-// replace is change. The caller holds the mutex.
+// replace is like change, but the caller holds the mutex.
 func (s *Server) replace(objectPath string, object map[string]any) {
 	kind := "ADDED"
 	before, known := s.objects[objectPath]

@@ -138,21 +138,21 @@ func Fields() []Field {
 			"time limit for one attempt, not more than api_budget",
 			duration(func(c *Config) *time.Duration { return &c.APITryTimeout }),
 		},
-		fromCatalogue("backend", func(c *Config, v *parameter.Values) {
+		fromParameter("backend", func(c *Config, v *parameter.Values) {
 			c.Backend = compat.BackendName(v.Backend)
 		}),
-		fromCatalogue("strict_istio", func(c *Config, v *parameter.Values) {
+		fromParameter("strict_istio", func(c *Config, v *parameter.Values) {
 			if v.StrictIstio {
 				v.Redirect.StrictIstio()
 				c.Decide.Without = v.Redirect.Without
 			}
 		}),
-		fromCatalogue("deviations_off", func(c *Config, v *parameter.Values) {
+		fromParameter("deviations_off", func(c *Config, v *parameter.Values) {
 			if len(c.Decide.Without) == 0 { // otherwise strict_istio disables all of them
 				c.Decide.Without = v.Redirect.Without
 			}
 		}),
-		fromCatalogue("counters", func(c *Config, v *parameter.Values) {
+		fromParameter("counters", func(c *Config, v *parameter.Values) {
 			c.Decide.Counters = v.Redirect.Counters
 		}),
 		{

@@ -50,8 +50,8 @@ func decode[T any](raw json.RawMessage) (value T, wrong []string) {
 	return value, wrong
 }
 
-// allowedString returns a setter of a string for which isAllowed returns true. An empty string counts
-// as missing.
+// allowedString returns a setter of a string for which isAllowed returns true. An empty string
+// counts as missing.
 func allowedString[T ~string](field func(*Config) *T, isAllowed func(string) bool) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		value, wrong := decode[T](raw)
@@ -71,8 +71,8 @@ func path(field func(*Config) *string) setter { return allowedString(field, isPa
 
 func isPath(value string) bool { return filepath.IsAbs(value) && !strings.ContainsRune(value, 0) }
 
-// setLogFile sets the path of the log file. Unlike for other paths, an empty string is a value: it
-// disables the file.
+// setLogFile sets the path of the log file. An empty string disables the file, and does not count
+// as missing as it does for other paths.
 func setLogFile(c *Config, raw json.RawMessage) []string {
 	c.Log.File = ""
 	return path(func(c *Config) *string { return &c.Log.File })(c, raw)
@@ -192,9 +192,9 @@ func address(isAllowed func(netip.Addr) bool, field func(*Config) *netip.Addr) s
 
 func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() && a.Zone() == "" }
 
-// fromCatalogue returns the field of a parameter of the catalogue. A value is a Boolean, a list of
+// fromParameter returns the field of a parameter of the catalogue. A value is a Boolean, a list of
 // strings or a string. An empty string counts as missing.
-func fromCatalogue(name string, store func(*Config, *parameter.Values)) Field {
+func fromParameter(name string, store func(*Config, *parameter.Values)) Field {
 	p := parameter.OfConfig(name)
 	set := func(c *Config, raw json.RawMessage) []string {
 		texts, wrong := valueTexts(p, raw)

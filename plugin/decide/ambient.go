@@ -29,8 +29,8 @@ const (
 // AmbientSettings are the node's settings of Istio's ambient mode. Start with
 // [DefaultAmbientSettings].
 type AmbientSettings struct {
-	// Selectors select the pods in ambient mode: one of them must match. Without selectors, no pod is
-	// in ambient mode.
+	// Selectors select the pods in ambient mode: one of them must match. Without selectors, no pod
+	// is in ambient mode.
 	Selectors []Selector
 	// DNS captures the DNS queries of pods, unless their annotation says otherwise.
 	DNS bool
@@ -40,9 +40,9 @@ type AmbientSettings struct {
 	ProbeSourceIPv4, ProbeSourceIPv6 netip.Addr
 }
 
-// DefaultAmbientSettings returns the settings of Istio's chart: DNS and IPv6 are captured. A pod is in
-// ambient mode if it has the label istio.io/dataplane-mode=ambient, or if its namespace has the label
-// and the pod does not have istio.io/dataplane-mode=none.
+// DefaultAmbientSettings returns the settings of Istio's chart: DNS and IPv6 are captured. A pod is
+// in ambient mode if it has the label istio.io/dataplane-mode=ambient, or if its namespace has the
+// label and the pod does not have istio.io/dataplane-mode=none.
 func DefaultAmbientSettings() AmbientSettings {
 	ambient := &LabelSelector{MatchLabels: map[string]string{dataplaneLabel: dataplaneAmbient}}
 	notNone := &LabelSelector{MatchExpressions: []LabelRequirement{
@@ -56,8 +56,8 @@ func DefaultAmbientSettings() AmbientSettings {
 	}
 }
 
-// decideAmbient decides whether the pod is in ambient mode. As in istio-cni, this comes before every
-// decision about sidecars, and a pod with a sidecar is not in ambient mode.
+// decideAmbient decides whether the pod is in ambient mode. As in istio-cni, this decision precedes
+// every decision about sidecars, and a pod with a sidecar is not in ambient mode.
 func (s *Settings) decideAmbient(in *Input) Decision {
 	if s.Ambient == nil || in.Pod.Spec.HostNetwork {
 		return podUnknown
@@ -80,8 +80,8 @@ func (s *Settings) decideAmbient(in *Input) Decision {
 // AmbientParameters returns the redirection of a pod that [Decide] puts into ambient mode. Without
 // an error it is valid.
 //
-// The error is a [rules.Faults] that names the annotation. As in Istio, an annotation that must be a
-// truth value and is not is ignored; a [Note] reports it.
+// The error is a [rules.Faults] that names the annotation. As in Istio, an annotation that must be
+// a truth value is ignored if it has another value; a [Note] then reports the annotation.
 func AmbientParameters(pod *Pod, s *Settings) (rules.Ambient, []Note, error) {
 	r := &result{}
 	a := rules.Ambient{
@@ -118,9 +118,9 @@ func (r *result) setBool(pod *Pod, annotation string, value *bool) {
 	*value = parsed
 }
 
-// rerouteInterfaces returns the names in the annotation. A "+" at the end makes a name a prefix, as in
-// Istio's iptables backend. A "*" at the end is a fault, because it has different meanings in Istio's
-// backends.
+// rerouteInterfaces returns the names in the annotation. A "+" at the end makes a name a prefix, as
+// in Istio's iptables backend. A "*" at the end is a fault, because it has different meanings in
+// Istio's backends.
 func (r *result) rerouteInterfaces(pod *Pod) []rules.InterfaceName {
 	const source = "annotation " + rerouteAnnotation
 	var interfaces []rules.InterfaceName

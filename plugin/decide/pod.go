@@ -84,7 +84,8 @@ const restartAlways = "Always"
 // configHashAnnotation has the kubelet's UID of a static pod in the API server's copy of the pod.
 const configHashAnnotation = "kubernetes.io/config.hash"
 
-// HasUID reports whether the kubelet knows the pod by the UID. Another pod may have the same name.
+// HasUID reports whether the UID is the pod's UID in the kubelet. Another pod may have the same
+// name.
 func (p *Pod) HasUID(uid string) bool {
 	return uid != "" && (p.Metadata.UID == uid || p.ConfigHash() == uid)
 }

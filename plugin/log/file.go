@@ -65,8 +65,8 @@ func (f *file) reopen() error {
 	if err := errors.Join(f.Close(), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
 		return err
 	}
-	// Check the type after opening, because another process may replace the file before. O_NONBLOCK:
-	// opening a named pipe without a reader would block.
+	// Check the type after opening, because another process may replace the file before.
+	// O_NONBLOCK: opening a named pipe without a reader would block.
 	opened, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (f *file) reopen() error {
 	return nil
 }
 
-// rotate renames the open file, unless another process is renaming it or has renamed it.
+// rotate renames the open file, unless another process is renaming or has renamed this file.
 func (f *file) rotate(opened os.FileInfo) error {
 	if err := unix.Flock(int(f.opened.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err,
 		unix.EWOULDBLOCK) {

@@ -337,13 +337,13 @@ func (s *space) tupleMatches(m rules.MatchTuple, setOf func(rules.Match) set) se
 		if _, ok := part.(rules.MatchFamily); ok {
 			continue // every packet has a family
 		}
-		compared = s.and(compared, s.or(setOf(part), setOf(negated(part))))
+		compared = s.and(compared, s.or(setOf(part), setOf(negatedMatch(part))))
 	}
 	return s.minus(compared, packets)
 }
 
-// negated returns the match of the packets that have the compared field with another value.
-func negated(match rules.Match) rules.Match {
+// negatedMatch returns the match of the packets that have the compared field with another value.
+func negatedMatch(match rules.Match) rules.Match {
 	switch m := match.(type) {
 	case rules.MatchInterface:
 		m.Not = !m.Not

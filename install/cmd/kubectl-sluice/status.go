@@ -257,8 +257,8 @@ func (s *clusterStatus) write(to io.Writer, asJSON bool) error {
 			ready = "yes"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Node, ready,
-			cmp.Or(n.AgentVersion, "unknown"), format(n.Pods), format(n.Drifts),
-			format(n.Conflicts))
+			cmp.Or(n.AgentVersion, "unknown"), countsText(n.Pods), countsText(n.Drifts),
+			countsText(n.Conflicts))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -269,15 +269,15 @@ func (s *clusterStatus) write(to io.Writer, asJSON bool) error {
 		}
 	}
 	if len(s.Versions) > 1 {
-		fmt.Fprintf(to, "the node agents have different versions: %s\n", format(s.Versions))
+		fmt.Fprintf(to, "the node agents have different versions: %s\n", countsText(s.Versions))
 	}
 	_, err := fmt.Fprintf(to, "%d of %d nodes are ready; pods: %s\n", s.Ready, len(s.Nodes),
-		format(s.Pods))
+		countsText(s.Pods))
 	return err
 }
 
-// format returns counts as text, for example "2 drifted, 5 redirected", without zeros.
-func format(counts map[string]int) string {
+// countsText returns counts as text, for example "2 drifted, 5 redirected", without zeros.
+func countsText(counts map[string]int) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		if counts[name] != 0 {

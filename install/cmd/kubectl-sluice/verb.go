@@ -39,7 +39,7 @@ func (o *options) runVerb(ctx context.Context, verb, target string, args []strin
 	if verb == traceVerb {
 		return o.trace(ctx, c, pods, args)
 	}
-	var failed error
+	var result error
 	for i := range pods {
 		if len(pods) > 1 {
 			fmt.Fprintf(o.streams.ErrOut, "pod %s/%s on node %s\n", pods[i].Namespace, pods[i].Name,
@@ -54,9 +54,9 @@ func (o *options) runVerb(ctx context.Context, verb, target string, args []strin
 		if len(pods) > 1 {
 			err = o.reportPod(&pods[i], err)
 		}
-		failed = higherCode(failed, err)
+		result = higherCode(result, err)
 	}
-	return failed
+	return result
 }
 
 // reportPod prints an error of kubectl sluice itself with the name of the pod, and returns an error
@@ -157,7 +157,7 @@ func (o *options) trace(ctx context.Context, c cluster, pods []corev1.Pod, args 
 	var (
 		group  sync.WaitGroup
 		lock   sync.Mutex
-		failed error
+		result error
 	)
 	for i := range pods {
 		pod := &pods[i]
@@ -181,11 +181,11 @@ func (o *options) trace(ctx context.Context, c cluster, pods []corev1.Pod, args 
 			if len(pods) > 1 {
 				err = o.reportPod(pod, err)
 			}
-			failed = higherCode(failed, err)
+			result = higherCode(result, err)
 		})
 	}
 	group.Wait()
-	return failed
+	return result
 }
 
 // higherCode returns the error with the higher exit code, or the first error without an exit code.
@@ -205,7 +205,7 @@ type lineWriter struct {
 	output io.Writer
 	prefix string
 	lock   *sync.Mutex
-	rest   []byte // begin of a line whose end has not been written
+	rest   []byte // beginning of a line that is not complete yet
 }
 
 func (w *lineWriter) Write(data []byte) (int, error) {

@@ -52,7 +52,7 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 		if _, err := network.Dial(call); err != nil {
 			return err
 		}
-		packets, err := received(session)
+		packets, err := receivePackets(session)
 		if err != nil {
 			return err
 		}
@@ -79,8 +79,8 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 	return nil
 }
 
-// received returns the packets of the events that the kernel has queued.
-func received(session *trace.Session) ([]trace.Packet, error) {
+// receivePackets returns the packets of the events that the kernel has queued.
+func receivePackets(session *trace.Session) ([]trace.Packet, error) {
 	var events trace.Collector
 	for {
 		if err := session.SetDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {

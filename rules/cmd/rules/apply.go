@@ -59,7 +59,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	if p.cleanupOnly {
 		return cleanup(s, ns, p)
 	}
-	rs, redirect, err := s.desired(p, ns)
+	rs, redirect, err := s.desiredRuleset(p, ns)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ type applied struct {
 	Kept         *uint64 `json:"kept,omitempty"`
 	Milliseconds float64 `json:"milliseconds"`
 	// Validation is the result of --run-validation.
-	Validation *validated `json:"validation,omitempty"`
+	Validation *validationResult `json:"validation,omitempty"`
 }
 
 func (applied) kind() string { return "Apply" }

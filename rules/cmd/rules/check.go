@@ -60,8 +60,8 @@ func newCheckCommand(s *system) *cobra.Command {
 	})
 }
 
-// checked is the result of check.
-type checked struct {
+// checkResult is the result of check.
+type checkResult struct {
 	Namespace   string             `json:"namespace"`
 	Backend     string             `json:"backend"`
 	Equal       bool               `json:"equal"`
@@ -70,10 +70,10 @@ type checked struct {
 	Foreign *foreign.Effect `json:"foreign,omitempty"`
 }
 
-func (checked) kind() string { return "Check" }
+func (checkResult) kind() string { return "Check" }
 
 func check(s *system, ns *netns.NS, p *parameters) error {
-	desired, _, err := s.desired(p, ns)
+	desired, _, err := s.desiredRuleset(p, ns)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (s *system) reportCheck(ns *netns.NS, found compat.Comparison, effect *fore
 	} else {
 		text += s.effectText(effect)
 	}
-	result := checked{
+	result := checkResult{
 		ns.String(), string(found.Backend), equal,
 		append([]rules.Difference{}, found.Differences...), effect,
 	}

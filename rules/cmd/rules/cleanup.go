@@ -47,14 +47,14 @@ func newCleanupCommand(s *system) *cobra.Command {
 	})
 }
 
-// cleaned is the result of cleanup.
-type cleaned struct {
+// cleanupResult is the result of cleanup.
+type cleanupResult struct {
 	Namespace string   `json:"namespace"`
 	DryRun    bool     `json:"dryRun"`
 	Removed   []string `json:"removed"`
 }
 
-func (cleaned) kind() string { return "Cleanup" }
+func (cleanupResult) kind() string { return "Cleanup" }
 
 func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	removeOwn, removeIstio := s.removeOwn, compat.RemoveIstioObjects
@@ -76,7 +76,9 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	if err != nil && len(lines) == 0 {
 		return systemError(err)
 	}
-	c := cleaned{Namespace: ns.String(), DryRun: p.dryRun, Removed: append([]string{}, lines...)}
+	c := cleanupResult{
+		Namespace: ns.String(), DryRun: p.dryRun, Removed: append([]string{}, lines...),
+	}
 	return errors.Join(s.print(c.text(), c), systemError(err))
 }
 
@@ -171,7 +173,7 @@ func contents(b compat.Backend, rs rules.Ruleset) []string {
 	return names
 }
 
-func (c cleaned) text() string {
+func (c cleanupResult) text() string {
 	if len(c.Removed) == 0 {
 		return fmt.Sprintf("nothing to remove in %s\n", c.Namespace)
 	}

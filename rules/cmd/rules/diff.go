@@ -226,7 +226,7 @@ func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
 	if err != nil {
 		return err
 	}
-	if specs.Right.kind == kindFlags && right.logged == nil && left.logged != nil {
+	if specs.Right.kind == kindFlags && right.logRedirect == nil && left.logRedirect != nil {
 		// In the reverse order: flags on the right, and a log on the left.
 		if right, err = s.load(p, specs.Right, specs.Left, left); err != nil {
 			return err

@@ -83,7 +83,7 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 	return r
 }
 
-// splitPostrouting divides chains into those at postrouting and others.
+// splitPostrouting divides chains into the chains at postrouting and the other chains.
 func splitPostrouting(chains []rules.ChainRef) (leaving, others []rules.ChainRef) {
 	for _, c := range chains {
 		if c.Chain.Base.Hook == rules.Postrouting {
@@ -128,18 +128,18 @@ func (r *diffReport) tryUnstated(families []rules.Family, budget diff.Budget) {
 // unstatedLoopback is the parameter that no log contains.
 const unstatedLoopback = "HOST_IPV4_LOOPBACK_CIDR"
 
-// verdict returns the answer. It is "cannot decide" if the order of some chains is a guess, and if
-// there is no difference but a fact about a whole side is unknown.
+// verdict returns the answer. The answer is "cannot decide" if the order of some chains is a guess,
+// or if there is no difference but a fact about a whole side is unknown.
 func (r diffReport) verdict() diff.Verdict {
 	verdict := r.Verdict(r.strict)
-	if r.left.isGuess || r.right.isGuess || verdict == diff.Equivalent && r.unknown() > 0 {
+	if r.left.isGuess || r.right.isGuess || verdict == diff.Equivalent && r.unknownCount() > 0 {
 		return diff.Undecidable
 	}
 	return verdict
 }
 
-// unknown returns the number of unknown facts about whole sides.
-func (r diffReport) unknown() int { return len(r.left.undecided) + len(r.right.undecided) }
+// unknownCount returns the number of unknown facts about whole sides.
+func (r diffReport) unknownCount() int { return len(r.left.undecided) + len(r.right.undecided) }
 
 // countClasses returns the number of classes that count as differences, and the number of classes
 // that do not, because they are known deviations.
@@ -170,7 +170,7 @@ func (s *system) diffText(r diffReport) string {
 	b := new(strings.Builder)
 	verdict := r.verdict()
 	fmt.Fprintf(b, "%s%s\n", s.color.Paint(verdictColor(verdict), string(verdict)), r.summary())
-	fmt.Fprintf(b, "  left   %s\n  right  %s\n", r.left.heading(), r.right.heading())
+	fmt.Fprintf(b, "  left   %s\n  right  %s\n", r.left.title(), r.right.title())
 	s.classTexts(b, r)
 	for _, u := range r.Undecided {
 		s.undecidedText(b, r, u)
@@ -220,7 +220,7 @@ func (r diffReport) summary() string {
 	if r.Exhausted != "" {
 		parts = append(parts, r.Exhausted)
 	}
-	if n := r.unknown(); n > 0 {
+	if n := r.unknownCount(); n > 0 {
 		parts = append(parts,
 			countOf(n, "unknown property of a side", "unknown properties of a side"))
 	}
@@ -234,12 +234,12 @@ func (r diffReport) summary() string {
 	return ": " + text
 }
 
-func (side *diffSide) heading() string {
+func (side *diffSide) title() string {
 	return strings.Join(append([]string{side.name}, side.notes...), "; ")
 }
 
-// classTexts writes the classes of packets. Of the classes with the same known deviations it writes
-// only the simplest one, unless they count as differences.
+// classTexts writes the classes of packets. Among the classes with the same known deviations it
+// writes only the simplest class, unless known deviations count as differences.
 func (s *system) classTexts(b *strings.Builder, r diffReport) {
 	known := map[string]int{}
 	for _, c := range r.Classes {

@@ -20,7 +20,7 @@ import (
 // A diffSide is one of the two rulesets.
 type diffSide struct {
 	diff.Side
-	name   string       // of the whole side
+	name   string       // the name of the side in messages
 	family rules.Family // the family of its rules; Inet for both
 	// texts contains the sources of the rules, by family. The position of a rule is its line
 	// number.
@@ -32,13 +32,13 @@ type diffSide struct {
 	unmodelledChains []string
 	// unstated contains the parameters that a log does not contain.
 	unstated []string
-	// isGuess reports that the order of some chains is one of several possible ones.
+	// isGuess reports that the order of some chains is one of several possible orders.
 	isGuess bool
 	// notes contains facts about the side that a reader should know.
 	notes []string
-	// logged is the redirection in a log. notLogged is the reason if there is none.
-	logged    *rules.Redirect
-	notLogged error
+	// logRedirect is the redirection in a log, or nil. logRedirectErr is the reason why it is nil.
+	logRedirect    *rules.Redirect
+	logRedirectErr error
 }
 
 // meetsFragments reports whether rules of the side may see fragments of packets.
@@ -82,8 +82,8 @@ func (s *system) load(
 }
 
 // loadFlags compiles parameters. Missing facts about the pod are taken from the log of the other
-// side, and otherwise from the namespace that location names; without a namespace, the defaults of
-// rules show apply.
+// side, or else from the namespace that location names. If location names no namespace, the
+// defaults of rules show apply.
 func (s *system) loadFlags(location, p *parameters, other *diffSide) (*diffSide, error) {
 	name := cmp.Or(p.text, "command-line flags")
 	if p.located != nil {
@@ -95,8 +95,8 @@ func (s *system) loadFlags(location, p *parameters, other *diffSide) (*diffSide,
 	case p.located != nil:
 		return compiledSide(name, p.Redirect)
 	}
-	if other != nil && other.logged != nil {
-		p.setFromLog(*other.logged)
+	if other != nil && other.logRedirect != nil {
+		p.setFromLog(*other.logRedirect)
 	}
 	if !location.namesNamespace() {
 		p.assume()
@@ -147,11 +147,11 @@ func (p *parameters) setFromLog(logged rules.Redirect) {
 
 // loggedSide returns the side for the configuration in the other side's log.
 func loggedSide(other *diffSide) (*diffSide, error) {
-	if other.logged == nil {
+	if other.logRedirect == nil {
 		return nil, fmt.Errorf("%s does not contain the parameters of istio-init, "+
-			"so that they are needed as flags: %w", other.name, other.notLogged)
+			"so that they are needed as flags: %w", other.name, other.logRedirectErr)
 	}
-	return compiledSide("the configuration in "+other.name, *other.logged)
+	return compiledSide("the configuration in "+other.name, *other.logRedirect)
 }
 
 // loadSave loads the files of one or both families.
@@ -192,10 +192,10 @@ func (s *system) loadLog(path string) (*diffSide, error) {
 	source := sourceText{path, bytes.Split(text, []byte("\n"))}
 	side := &diffSide{
 		name: path, Side: diff.Side{Ruleset: rules.Ruleset{Tables: log.Tables}},
-		logged:    log.Redirect,
-		notLogged: log.NoRedirect,
-		unstated:  log.Unstated,
-		texts:     map[rules.Family]sourceText{rules.IPv4: source, rules.IPv6: source},
+		logRedirect:    log.Redirect,
+		logRedirectErr: log.NoRedirect,
+		unstated:       log.Unstated,
+		texts:          map[rules.Family]sourceText{rules.IPv4: source, rules.IPv6: source},
 	}
 	if log.DryRun {
 		side.notes = append(side.notes, "a dry run: what it would have programmed")

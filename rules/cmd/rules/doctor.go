@@ -53,8 +53,8 @@ func newDoctorCommand(s *system) *cobra.Command {
 	})
 }
 
-// examined is the result of doctor.
-type examined struct {
+// doctorResult is the result of doctor.
+type doctorResult struct {
 	Namespace string           `json:"namespace"`
 	Kernel    string           `json:"kernel"`
 	Verdict   doctor.Verdict   `json:"verdict"`
@@ -62,14 +62,14 @@ type examined struct {
 	Node      bool             `json:"node,omitempty"`
 }
 
-func (examined) kind() string { return "Doctor" }
+func (doctorResult) kind() string { return "Doctor" }
 
 func examine(s *system, ns *netns.NS, p *parameters) error {
 	facts, findings, err := s.diagnose(ns, p)
 	if err != nil {
 		return err
 	}
-	e := examined{
+	e := doctorResult{
 		Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings),
 		Findings: findings, Node: p.host != nil,
 	}
@@ -137,7 +137,7 @@ func severityColor(s doctor.Severity) color.Code {
 	}
 }
 
-func (s *system) examinationText(e examined) string {
+func (s *system) examinationText(e doctorResult) string {
 	counts := map[doctor.Severity]int{}
 	b := new(strings.Builder)
 	for _, f := range e.Findings {

@@ -170,6 +170,6 @@ func explain(s *system, p *parameters, packets []rules.Packet) error {
 	if p.live {
 		deliver = func(trace *rules.Trace) { s.setDelivery(p, trace) }
 	}
-	text, traces := s.traces(ruleset, packets, budget, deliver)
+	text, traces := s.explainPackets(ruleset, packets, budget, deliver)
 	return s.print(text, explanation{traces})
 }

@@ -15,7 +15,7 @@ import (
 // packets.
 func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
 	l := p.located
-	result := explainedPod{
+	result := podExplanation{
 		Pod: p.pod.String(), Outcome: l.Decision, Reason: decide.Reason(l.Reason),
 		Message: l.Message, Notes: []jsonNote{},
 	}

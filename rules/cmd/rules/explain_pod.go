@@ -22,18 +22,18 @@ import (
 // parameters.
 var allowedWithPod = []string{"pod-ip", "strict-istio", "without"}
 
-// An explainedPod is the decision of the CNI plugin about a pod.
-type explainedPod struct {
-	Pod     string        `json:"pod"`
-	Outcome string        `json:"outcome"`
-	Reason  decide.Reason `json:"reason"`
-	Message string        `json:"sentence"`
-	Notes   []jsonNote    `json:"notes"`
-	Ruleset *jsonRuleset  `json:"ruleset,omitempty"`
-	Packets []explained   `json:"packets,omitempty"`
+// A podExplanation is the decision of the CNI plugin about a pod.
+type podExplanation struct {
+	Pod     string              `json:"pod"`
+	Outcome string              `json:"outcome"`
+	Reason  decide.Reason       `json:"reason"`
+	Message string              `json:"sentence"`
+	Notes   []jsonNote          `json:"notes"`
+	Ruleset *jsonRuleset        `json:"ruleset,omitempty"`
+	Packets []packetExplanation `json:"packets,omitempty"`
 }
 
-func (explainedPod) kind() string { return "PodExplanation" }
+func (podExplanation) kind() string { return "PodExplanation" }
 
 type jsonNote struct {
 	Kind    decide.NoteKind `json:"kind"`
@@ -41,7 +41,7 @@ type jsonNote struct {
 }
 
 // note adds notes, and returns their lines.
-func (e *explainedPod) note(notes ...decide.Note) string {
+func (e *podExplanation) note(notes ...decide.Note) string {
 	text := ""
 	for _, n := range notes {
 		text += fmt.Sprintf("  note: %s\n", n.Message)
@@ -50,8 +50,8 @@ func (e *explainedPod) note(notes ...decide.Note) string {
 	return text
 }
 
-// explainPod prints the plugin's decision about the pod in a file, and the outcomes that the
-// packets would then have.
+// explainPod prints the plugin's decision about the pod in a file, and the outcomes of the packets
+// after this decision.
 func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	workload, err := s.readWorkload(p.podFile)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	decision := decide.Decide(decide.Input{
 		Attachment: attachment, Pod: pod, Namespace: workload.Namespace,
 	}, settings)
-	result := explainedPod{
+	result := podExplanation{
 		Pod: pod.Metadata.Namespace + "/" + pod.Metadata.Name, Outcome: decision.Outcome.String(),
 		Reason:  decision.Reason,
 		Message: decision.Message, Notes: []jsonNote{},
@@ -84,7 +84,7 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 		return s.printAmbient(head, result, pod, settings, packets)
 	}
 	if decision.Outcome != decide.Redirect {
-		head += result.note(decidedEarlier(attachment, settings, decision)...)
+		head += result.note(earlyDecisionNotes(attachment, settings, decision)...)
 		return s.printNotRedirected(head, result, packets)
 	}
 	addresses, assumed := p.addressesOf(pod)
@@ -102,7 +102,7 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 
 // printAmbient prints a pod in ambient mode.
 func (s *system) printAmbient(
-	head string, result explainedPod, pod *decide.Pod, settings *decide.Settings,
+	head string, result podExplanation, pod *decide.Pod, settings *decide.Settings,
 	packets []rules.Packet,
 ) error {
 	a, notes, err := decide.AmbientParameters(pod, settings)
@@ -116,10 +116,10 @@ func (s *system) printAmbient(
 	return s.printRedirected(head+result.note(notes...), result, ruleset, packets)
 }
 
-// decidedEarlier returns a note with the decision that the plugin makes from the runtime's
+// earlyDecisionNotes returns a note with the decision that the plugin makes from the runtime's
 // annotations without reading the pod, if its reason differs. The record and the metrics then
 // contain that reason.
-func decidedEarlier(
+func earlyDecisionNotes(
 	a decide.Attachment, settings *decide.Settings, decision decide.Decision,
 ) []decide.Note {
 	if len(a.Annotations) == 0 {
@@ -139,7 +139,7 @@ func decidedEarlier(
 
 // printNotRedirected prints a pod that is not redirected.
 func (s *system) printNotRedirected(
-	head string, result explainedPod, packets []rules.Packet,
+	head string, result podExplanation, packets []rules.Packet,
 ) error {
 	switch {
 	case len(packets) == 0:
@@ -155,7 +155,8 @@ func (s *system) printNotRedirected(
 		Kind:    noteNoRules,
 		Message: "the plugin writes no rules for the pod; foreign rules are not considered",
 	})
-	traces, traced := s.traces(rules.Ruleset{}, packets, diff.DefaultBudget.From(time.Now()), nil)
+	traces, traced := s.explainPackets(rules.Ruleset{}, packets,
+		diff.DefaultBudget.From(time.Now()), nil)
 	result.Packets = traced
 	return s.print(head+"\n"+traces, result)
 }
@@ -185,11 +186,11 @@ func (p *parameters) pluginSettings() (*decide.Settings, error) {
 
 // printRedirected prints a pod that is redirected.
 func (s *system) printRedirected(
-	head string, result explainedPod, ruleset rules.Ruleset, packets []rules.Packet,
+	head string, result podExplanation, ruleset rules.Ruleset, packets []rules.Packet,
 ) error {
 	form := toJSON(ruleset)
 	result.Ruleset = &form
-	traces, traced := s.traces(ruleset, packets, diff.DefaultBudget.From(time.Now()), nil)
+	traces, traced := s.explainPackets(ruleset, packets, diff.DefaultBudget.From(time.Now()), nil)
 	result.Packets = traced
 	return s.print(strings.TrimRight(head+"\n"+ruleset.String()+"\n"+traces, "\n")+"\n", result)
 }
@@ -224,12 +225,12 @@ func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) 
 	}}
 }
 
-// traces returns explanations of the packets, as text and as objects.
-func (s *system) traces(
+// explainPackets returns explanations of the packets, as text and as objects.
+func (s *system) explainPackets(
 	ruleset rules.Ruleset, packets []rules.Packet, budget diff.Budget, deliver func(*rules.Trace),
-) (string, []explained) {
+) (string, []packetExplanation) {
 	var texts []string
-	traces := []explained{}
+	traces := []packetExplanation{}
 	for _, packet := range packets {
 		trace := diff.ExplainWithin(&ruleset, packet, budget)
 		if deliver != nil {

@@ -135,7 +135,7 @@ func TestJSONHelpNamesEveryField(t *testing.T) {
 			fields(typ.Field(i).Type)
 		}
 	}
-	for _, value := range []any{explained{}, jsonDiff{}, jsonTable{}} {
+	for _, value := range []any{packetExplanation{}, jsonDiff{}, jsonTable{}} {
 		fields(reflect.TypeOf(value))
 	}
 }

@@ -152,10 +152,10 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 			return err
 		}
 		now := time.Now()
-		if err := t.take(now, batch); err != nil {
+		if err := t.addBatch(now, batch); err != nil {
 			return err
 		}
-		if err := t.takeAnswers(now); err != nil {
+		if err := t.printAnswers(now); err != nil {
 			return err
 		}
 	}
@@ -199,9 +199,9 @@ func (t *liveTracer) read() error {
 	return err
 }
 
-// take adds the events of a batch, and prints the packets that are complete. now is the time at
+// addBatch adds the events of a batch, and prints the packets that are complete. now is the time at
 // which the batch was read.
-func (t *liveTracer) take(now time.Time, b trace.Batch) error {
+func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 	t.stale = t.stale || b.Changed
 	if b.Lost > 0 {
 		t.summary.Lost += b.Lost
@@ -238,7 +238,7 @@ func (t *liveTracer) take(now time.Time, b trace.Batch) error {
 		if t.source.session != nil && !p.Selected() {
 			continue // traced for another program
 		}
-		if !p.HasState() && t.flows.repeated(p) {
+		if !p.HasState() && t.flows.isRepeated(p) {
 			continue
 		}
 		packet := livetrace.PacketOf(p, interfaces)

@@ -47,9 +47,9 @@ func (t *liveTracer) watch(o livetrace.Observation) {
 	}
 }
 
-// takeAnswers prints the answers to the connections of printed packets. now is the time at which
+// printAnswers prints the answers to the connections of printed packets. now is the time at which
 // the last packets were read: later answers wait until their packets are printed.
-func (t *liveTracer) takeAnswers(now time.Time) error {
+func (t *liveTracer) printAnswers(now time.Time) error {
 	if t.answers == nil {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (t *liveTracer) lastAnswers(ctx context.Context) error {
 	}
 	end := time.Now().Add(lastAnswersWait)
 	for t.answers.IsWaiting() && time.Now().Before(end) {
-		if err := t.takeAnswers(time.Now()); err != nil {
+		if err := t.printAnswers(time.Now()); err != nil {
 			return err
 		}
 		select {
@@ -88,7 +88,7 @@ func (t *liveTracer) lastAnswers(ctx context.Context) error {
 		case <-time.After(idleTime / 5):
 		}
 	}
-	err := t.takeAnswers(time.Now())
+	err := t.printAnswers(time.Now())
 	t.summary.Unanswered = t.answers.Unanswered()
 	return err
 }

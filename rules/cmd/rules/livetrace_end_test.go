@@ -56,7 +56,7 @@ func TestTraceReportsLostEvents(t *testing.T) {
 	s.stdout, s.stderr = printed, stderr
 	tracer := &liveTracer{s: s, p: defaultParameters(params.Names{})}
 	for range 2 {
-		if err := tracer.take(time.Now(), trace.Batch{Lost: 7}); err != nil {
+		if err := tracer.addBatch(time.Now(), trace.Batch{Lost: 7}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -120,8 +120,8 @@ const flowTimeout = 30 * time.Second
 // is larger than the number of packets that are traced in this time.
 const maxFlows = 1 << 17
 
-// repeated reports whether an earlier packet had the same connection, and records the packet.
-func (f *flows) repeated(p trace.Packet) bool {
+// isRepeated reports whether an earlier packet had the same connection, and records the packet.
+func (f *flows) isRepeated(p trace.Packet) bool {
 	if *f == nil {
 		*f = flows{}
 	}

@@ -70,9 +70,11 @@ func (p *parameters) ruleset() (rules.Ruleset, error) {
 	return rules.Compile(p.Redirect)
 }
 
-// desired returns the ruleset of the parameters for the pod in the namespace, and the redirection
-// to the sidecar, which is nil in ambient mode and for the node.
-func (s *system) desired(p *parameters, ns *netns.NS) (rules.Ruleset, *rules.Redirect, error) {
+// desiredRuleset returns the ruleset of the parameters for the pod in the namespace, and the
+// redirection to the sidecar, which is nil in ambient mode and for the node.
+func (s *system) desiredRuleset(
+	p *parameters, ns *netns.NS,
+) (rules.Ruleset, *rules.Redirect, error) {
 	if p.AmbientMode || p.host != nil {
 		rs, err := p.ruleset()
 		return rs, nil, err

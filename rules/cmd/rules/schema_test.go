@@ -13,7 +13,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/sluice-mesh/sluice/compat/doctor"
-	prove "github.com/sluice-mesh/sluice/compat/validation"
+	validator "github.com/sluice-mesh/sluice/compat/validation"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/schematest"
@@ -26,13 +26,13 @@ func documents() map[document]string {
 		new(rulesetDocument):  "rules show: a ruleset",
 		new(applied):          "rules apply: what was done",
 		new(planned):          "rules apply --dry-run: what would be done",
-		new(checked):          "rules check: what differs, and what rules of other owners do",
+		new(checkResult):      "rules check: what differs, and what rules of other owners do",
 		new(explanation):      "rules explain: the way of packets through the rules",
-		new(explainedPod):     "rules explain --pod: the decision of the CNI plugin about a pod",
+		new(podExplanation):   "rules explain --pod: the decision of the CNI plugin about a pod",
 		new(jsonDiff):         "rules diff: the packets that two rulesets treat differently",
-		new(validated):        "rules validate: the connections that were tried",
-		new(cleaned):          "rules cleanup: what was removed, or with dryRun would be",
-		new(examined):         "rules doctor: what could keep redirection from working",
+		new(validationResult): "rules validate: the connections that were tried",
+		new(cleanupResult):    "rules cleanup: what was removed, or with dryRun would be",
+		new(doctorResult):     "rules doctor: what could keep redirection from working",
 		new(statusDocument):   "rules status: the state of the node",
 		new(tracedPacket):     "rules trace: a packet, one object a line",
 		new(tracedAnswer):     "rules trace: the answer to the connection of an earlier TracedPacket, whose protocol, from and to are the same",
@@ -54,9 +54,11 @@ func enumerations() map[reflect.Type]*jsonschema.Schema {
 		reflect.TypeFor[doctor.Severity](): schematest.Enum(doctor.OK, doctor.Note, doctor.Warning,
 			doctor.Problem),
 		reflect.TypeFor[doctor.Verdict](): schematest.Enum(doctor.Works, doctor.Degraded, doctor.Prevented),
-		reflect.TypeFor[prove.Status]():   schematest.Enum(prove.OK, prove.Failed, prove.NotChecked),
-		reflect.TypeFor[prove.Outcome](): schematest.Enum(prove.Works, prove.WorksInPart, prove.Fails,
-			prove.CapturesNothing, prove.NotDecided),
+		reflect.TypeFor[validator.Status](): schematest.Enum(
+			validator.OK, validator.Failed, validator.NotChecked),
+		reflect.TypeFor[validator.Outcome](): schematest.Enum(
+			validator.Works, validator.WorksInPart, validator.Fails,
+			validator.CapturesNothing, validator.NotDecided),
 		reflect.TypeFor[agent.TopicState](): schematest.Enum(agent.TopicOK, agent.TopicProblem,
 			agent.TopicUnknown, agent.TopicOff),
 	}
@@ -70,11 +72,11 @@ func definitions() map[string]reflect.Type {
 		"routing":    reflect.TypeFor[jsonRouting](),
 		"fate":       reflect.TypeFor[jsonOutcome](),
 		"step":       reflect.TypeFor[jsonStep](),
-		"packet":     reflect.TypeFor[explained](),
+		"packet":     reflect.TypeFor[packetExplanation](),
 		"side":       reflect.TypeFor[jsonSide](),
 		"outcome":    reflect.TypeFor[jsonSideOutcome](),
 		"difference": reflect.TypeFor[rules.Difference](),
-		"validation": reflect.TypeFor[validated](),
+		"validation": reflect.TypeFor[validationResult](),
 	}
 }
 

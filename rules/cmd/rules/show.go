@@ -118,7 +118,7 @@ func (s *system) compile(p *parameters) (rules.Ruleset, error) {
 	}
 	var rs rules.Ruleset
 	err := p.inNamespace(func(ns *netns.NS) (err error) {
-		rs, _, err = s.desired(p, ns)
+		rs, _, err = s.desiredRuleset(p, ns)
 		return err
 	})
 	return rs, err

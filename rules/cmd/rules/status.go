@@ -121,7 +121,7 @@ func (s *system) statusText(found *agent.Status) string {
 			line += ": " + e.Error
 		}
 		fmt.Fprintf(b, "  %s  %-5s  %s%s\n", timeText(e.Last), text.Printable(e.Level),
-			text.Printable(line), repeated(e))
+			text.Printable(line), repetitionText(e))
 	}
 	return b.String()
 }
@@ -149,7 +149,7 @@ func (s *system) writeTopic(b *strings.Builder, t agent.Topic) {
 
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-func repeated(e agent.LoggedError) string {
+func repetitionText(e agent.LoggedError) string {
 	if e.Count < 2 {
 		return ""
 	}

@@ -126,16 +126,16 @@ func outcomeSentence(o rules.Outcome) string {
 // The JSON form of an explanation. The help topic "json" describes it.
 type (
 	explanation struct {
-		Packets []explained `json:"packets"`
+		Packets []packetExplanation `json:"packets"`
 	}
-	explained struct {
+	packetExplanation struct {
 		Packet       string        `json:"packet"`
 		Outcome      jsonOutcome   `json:"fate"`
 		Alternatives []jsonOutcome `json:"alternatives,omitempty"`
 		DependsOn    []string      `json:"dependsOn,omitempty"`
 		UnknownAt    []jsonStep    `json:"unknownAt,omitempty"`
 		Delivery     string        `json:"delivery,omitempty"`
-		Passes       []jsonPassed  `json:"passes"`
+		Passes       []jsonPass    `json:"passes"`
 	}
 	jsonOutcome struct {
 		Text           string `json:"text"`
@@ -162,7 +162,7 @@ type (
 		Undecided      string `json:"undecided,omitempty"`
 		UnknownMarks   string `json:"unknownMarks,omitempty"`
 	}
-	jsonPassed struct {
+	jsonPass struct {
 		Hook   string     `json:"hook"`
 		Packet string     `json:"packet"`
 		Steps  []jsonStep `json:"steps"`
@@ -182,8 +182,8 @@ type (
 
 func (explanation) kind() string { return "Explanation" }
 
-func toExplained(packet rules.Packet, trace rules.Trace) explained {
-	return explained{
+func toExplained(packet rules.Packet, trace rules.Trace) packetExplanation {
+	return packetExplanation{
 		Packet:  packet.String(),
 		Outcome: jsonOutcomeOf(trace.Outcome),
 		Alternatives: list(trace.Alternatives, func(o *rules.Outcome) jsonOutcome {
@@ -192,8 +192,8 @@ func toExplained(packet rules.Packet, trace rules.Trace) explained {
 		DependsOn: trace.DependsOn,
 		UnknownAt: list(trace.UnknownAt, jsonStepOf),
 		Delivery:  deliveryName(trace),
-		Passes: list(trace.Passes, func(pass *rules.Pass) jsonPassed {
-			return jsonPassed{
+		Passes: list(trace.Passes, func(pass *rules.Pass) jsonPass {
+			return jsonPass{
 				pass.Packet.Hook.String(), pass.Packet.String(), list(pass.Steps, jsonStepOf),
 				pass.MoreSteps,
 				list(pass.Notes, func(n *rules.Note) string { return n.String() }),

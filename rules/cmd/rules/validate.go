@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	prove "github.com/sluice-mesh/sluice/compat/validation"
+	validator "github.com/sluice-mesh/sluice/compat/validation"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
@@ -65,7 +65,7 @@ func newValidateCommand(s *system) *cobra.Command {
 			return err
 		}
 		return p.inNamespace(func(ns *netns.NS) error {
-			_, redirect, err := s.desired(p, ns)
+			_, redirect, err := s.desiredRuleset(p, ns)
 			if err != nil {
 				return err
 			}
@@ -74,22 +74,22 @@ func newValidateCommand(s *system) *cobra.Command {
 	})
 }
 
-// validated is the result of validate.
-type validated struct {
-	Namespace    string        `json:"namespace"`
-	Outcome      prove.Outcome `json:"outcome"`
-	NotChecked   []string      `json:"notChecked,omitempty"` // the kinds
-	Running      bool          `json:"running"`
-	Attempts     int           `json:"attempts"`
-	Milliseconds float64       `json:"milliseconds"`
-	Checks       []prove.Check `json:"checks"`
+// validationResult is the result of validate.
+type validationResult struct {
+	Namespace    string            `json:"namespace"`
+	Outcome      validator.Outcome `json:"outcome"`
+	NotChecked   []string          `json:"notChecked,omitempty"` // the kinds
+	Running      bool              `json:"running"`
+	Attempts     int               `json:"attempts"`
+	Milliseconds float64           `json:"milliseconds"`
+	Checks       []validator.Check `json:"checks"`
 }
 
-func (validated) kind() string { return "Validation" }
+func (validationResult) kind() string { return "Validation" }
 
 // validate runs the validation and prints the result, for the command and for --run-validation.
 func validate(s *system, v validation) error {
-	r, err := prove.Run(v.namespace, prove.Options{
+	r, err := validator.Run(v.namespace, validator.Options{
 		Redirect: v.redirect, Ambient: v.ambient, PodIPs: v.podIPs, Port: v.port,
 		Timeout: v.timeout, Backend: v.backend,
 		Progress: s.progressOf(v),
@@ -97,7 +97,7 @@ func validate(s *system, v validation) error {
 	if err != nil {
 		return errors.Join(s.printApplied(v, nil), systemError(err))
 	}
-	result := validated{
+	result := validationResult{
 		Namespace: v.namespace.String(), Outcome: r.Outcome(), NotChecked: r.Unchecked(),
 		Running: r.Running, Attempts: r.Attempts,
 		Milliseconds: float64(r.Duration.Microseconds()) / 1000, Checks: r.Checks,
@@ -111,11 +111,11 @@ func validate(s *system, v validation) error {
 		return err
 	}
 	switch result.Outcome {
-	case prove.Fails:
+	case validator.Fails:
 		return failure{code: exitInvalid}
-	case prove.NotDecided:
+	case validator.NotDecided:
 		return systemError(errors.New("nothing could be validated: see the reasons of the checks"))
-	case prove.CapturesNothing:
+	case validator.CapturesNothing:
 		s.warn("these parameters capture no connection, in or out, and no DNS: " +
 			"there is nothing to validate")
 	}
@@ -123,12 +123,12 @@ func validate(s *system, v validation) error {
 }
 
 // progressOf returns a function that prints the failed checks to stderr when they change.
-func (s *system) progressOf(v validation) func(prove.Result, time.Duration) {
+func (s *system) progressOf(v validation) func(validator.Result, time.Duration) {
 	last := ""
-	return func(r prove.Result, remaining time.Duration) {
+	return func(r validator.Result, remaining time.Duration) {
 		var failed []string
 		for _, c := range r.Checks {
-			if c.Status == prove.Failed {
+			if c.Status == validator.Failed {
 				failed = append(failed, c.Name)
 			}
 		}
@@ -143,7 +143,7 @@ func (s *system) progressOf(v validation) func(prove.Result, time.Duration) {
 }
 
 // printApplied prints the result of apply before the validation, if it has not been printed yet.
-func (s *system) printApplied(v validation, result *validated) error {
+func (s *system) printApplied(v validation, result *validationResult) error {
 	if v.applied == nil {
 		return nil
 	}
@@ -151,11 +151,11 @@ func (s *system) printApplied(v validation, result *validated) error {
 	return s.print("", *v.applied)
 }
 
-func statusColor(s prove.Status) color.Code {
+func statusColor(s validator.Status) color.Code {
 	switch s {
-	case prove.OK:
+	case validator.OK:
 		return color.Green
-	case prove.Failed:
+	case validator.Failed:
 		return color.Red
 	default:
 		return color.Yellow
@@ -163,11 +163,12 @@ func statusColor(s prove.Status) color.Code {
 }
 
 // validationText formats the checks for people, with details of those that failed.
-func (s *system) validationText(v validated, r prove.Result) string {
+func (s *system) validationText(v validationResult, r validator.Result) string {
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "%s in %s: %d ok, %d failed, %d not checked, %.1f ms",
 		s.color.Paint(color.Bold, string(v.Outcome)), v.Namespace,
-		r.Count(prove.OK), r.Count(prove.Failed), r.Count(prove.NotChecked), v.Milliseconds)
+		r.Count(validator.OK), r.Count(validator.Failed), r.Count(validator.NotChecked),
+		v.Milliseconds)
 	if v.Attempts > 1 {
 		fmt.Fprintf(b, ", %d attempts", v.Attempts)
 	}
@@ -181,11 +182,11 @@ func (s *system) validationText(v validated, r prove.Result) string {
 	for _, c := range v.Checks {
 		status := s.color.Paint(statusColor(c.Status), fmt.Sprintf("%-11s", c.Status))
 		switch c.Status {
-		case prove.OK:
+		case validator.OK:
 			fmt.Fprintf(b, "  %s  %s: %s\n", status, c.Name, c.Found)
-		case prove.NotChecked:
+		case validator.NotChecked:
 			fmt.Fprintf(b, "  %s  %s: %s\n", status, c.Name, c.Reason)
-		case prove.Failed:
+		case validator.Failed:
 			fmt.Fprintf(b, "  %s  %s\n", status, c.Name)
 			for _, line := range []struct{ title, text string }{
 				{"packet", c.Packet},
@@ -207,10 +208,10 @@ func (s *system) validationText(v validated, r prove.Result) string {
 }
 
 // remedies returns the remedies for skipped checks.
-func (v validated) remedies() []string {
+func (v validationResult) remedies() []string {
 	var remedies []string
 	for _, c := range v.Checks {
-		if c.Status == prove.NotChecked && c.Next != "" && !slices.Contains(remedies, c.Next) {
+		if c.Status == validator.NotChecked && c.Next != "" && !slices.Contains(remedies, c.Next) {
 			remedies = append(remedies, c.Next)
 		}
 	}
