@@ -177,8 +177,8 @@ var errBusy = errors.New("the nftables ruleset changed during every attempt to r
 
 // readConsistently repeats a read until there is no concurrent change, and returns its result.
 // Dumps are not atomic in the kernel, and the generation does not change atomically with the
-// objects that dumps return. Therefore consistent waits before and after the read until no
-// transaction is in progress.
+// objects that dumps return. Therefore it waits before and after the read until no transaction is
+// in progress.
 func (c *conn) readConsistently(
 	read func() (tables []foundTable, interrupted bool, err error),
 ) (tableSnapshot, error) {

@@ -101,7 +101,7 @@ func (e *evaluator) runGuards(view *view) []set {
 		sets = append(sets, e.staticRuleSet(r, view))
 	}
 	for side := range lists {
-		// The builder rejects only invalid ranges, and addressesOnly excludes them.
+		// The builder rejects only invalid ranges, and onlyAddressMatch excludes them.
 		if list, err := lists[side].IPSet(); err == nil && len(list.Ranges()) > 0 {
 			sets = append(sets,
 				e.matchSet(rules.MatchAddr{Side: rules.Side(side), Ranges: list.Ranges()}, view))
