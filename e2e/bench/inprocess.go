@@ -42,7 +42,7 @@ func inProcessRows() []Row {
 			Candidates: []Candidate{rawCandidate(s), coldCandidate(s), cachedCandidate(s)},
 		})
 	}
-	rows[0].Note = "The parameters are those of an injected dual-stack pod with DNS capture. " +
+	rows[0].Note = "The parameters describe an injected dual-stack pod with DNS capture. " +
 		"\"In process\" is the time from parameters to committed rules. \"Batch cached\" omits " +
 		"compiling and encoding, as for many pods with the same parameters. Creating the namespace is " +
 		"not included."

@@ -32,7 +32,7 @@ type results struct {
 }
 
 // load contains the calls that are repeated under load.
-var load = []row{captured[0], captured[3]}
+var load = []row{capturedRows[0], capturedRows[3]}
 
 // changeUnderLoad excludes and includes a prefix in turn, while connections are opened as fast as
 // possible.

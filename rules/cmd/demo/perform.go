@@ -47,7 +47,7 @@ func perform(p *printer) (err error) {
 		return err
 	}
 	for _, part := range []func(*printer, *testbed.Network) error{
-		program, compareWithIstio, showCaptured, showLeftAlone, showTraced, changeUnderLoad, remove,
+		program, compareWithIstio, showCaptured, showNotCaptured, showTraced, changeUnderLoad, remove,
 	} {
 		if err := part(p, network); err != nil {
 			return err

@@ -13,15 +13,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// traced are calls and the outcomes that the kernel's trace must show.
-var traced = []struct {
+// tracedRows are calls and the outcomes that the kernel's trace must show.
+var tracedRows = []struct {
 	row     row
 	outcome livetrace.Outcome
 }{
-	{captured[0], livetrace.Captured},     // TCP to a host outside
-	{captured[1], livetrace.Captured},     // DNS
-	{captured[3], livetrace.Captured},     // inbound
-	{leftAlone[2], livetrace.NotCaptured}, // an excluded port
+	{capturedRows[0], livetrace.Captured},     // TCP to a host outside
+	{capturedRows[1], livetrace.Captured},     // DNS
+	{capturedRows[3], livetrace.Captured},     // inbound
+	{bypassingRows[2], livetrace.NotCaptured}, // an excluded port
 }
 
 // showTraced makes calls while the kernel traces them, and prints the first packet of each
@@ -47,7 +47,7 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, c := range traced {
+	for _, c := range tracedRows {
 		call := c.row.call(c.row.to[0])
 		if _, err := network.Dial(call); err != nil {
 			return err

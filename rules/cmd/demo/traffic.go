@@ -66,7 +66,7 @@ func endpoints(port uint16, addrs ...netip.Addr) []netip.AddrPort {
 
 func by(names ...testbed.Name) []testbed.Name { return names }
 
-var captured = []row{
+var capturedRows = []row{
 	{app, "tcp", outside(80), "", by(testbed.Outbound, testbed.Outside)},
 	{app, "udp", outside(53), "DNS", by(testbed.DNS)},
 	{app, "tcp", outside(53), "DNS", by(testbed.DNS)},
@@ -74,7 +74,7 @@ var captured = []row{
 	{proxy, "tcp", pod(8080), "its own pod", by(testbed.Inbound, testbed.Application)},
 }
 
-var leftAlone = []row{
+var bypassingRows = []row{
 	{proxy, "tcp", outside(80), "", by(testbed.Outside)},
 	{proxy, "udp", outside(53), "DNS", by(testbed.Outside)},
 	{app, "tcp", outside(excludedPort), "excluded port", by(testbed.Outside)},
@@ -97,7 +97,7 @@ func showCaptured(p *printer, network *testbed.Network) error {
 	p.printHeading("Captured: a listener of the proxy (outbound, inbound, dns) accepts " +
 		"the connection and knows its original destination")
 	var rows []row
-	for _, r := range captured {
+	for _, r := range capturedRows {
 		for i := range r.to {
 			single := r
 			single.to = r.to[i : i+1]
@@ -107,9 +107,9 @@ func showCaptured(p *printer, network *testbed.Network) error {
 	return showAll(p, network, rules.MustCompile(sidecar()), rows)
 }
 
-func showLeftAlone(p *printer, network *testbed.Network) error {
+func showNotCaptured(p *printer, network *testbed.Network) error {
 	p.printHeading("Not captured: the connection reaches its destination directly")
-	return showAll(p, network, rules.MustCompile(sidecar()), leftAlone)
+	return showAll(p, network, rules.MustCompile(sidecar()), bypassingRows)
 }
 
 // showAll makes the calls under the ruleset and prints their results.

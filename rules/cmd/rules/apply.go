@@ -67,11 +67,11 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		s.warn("these parameters capture no connection, in or out, and no DNS; " +
 			"-b '*' -i '*' captures all")
 	}
-	var unprinted *applied
+	var unprinted *applyResult
 	switch {
 	case p.skipApply && p.runValidation:
 	case p.skipApply:
-		return s.print("rules not applied (--skip-rule-apply)\n", applied{
+		return s.print("rules not applied (--skip-rule-apply)\n", applyResult{
 			Outcome: "skipped", Namespace: ns.String(),
 		})
 	case p.dryRun:
@@ -108,8 +108,8 @@ type validation struct {
 	port      uint16 // of the probe
 	timeout   time.Duration
 	backend   compat.BackendName
-	// applied is the result of apply, if both are printed as one object.
-	applied *applied
+	// applyResult is the result of apply, if both are printed as one object.
+	applied *applyResult
 }
 
 // validation returns the parameters of a validation. The redirect is the result of
@@ -128,8 +128,8 @@ func (p *parameters) validation(ns *netns.NS, redirect *rules.Redirect) validati
 	return v
 }
 
-// applied is the result of apply.
-type applied struct {
+// applyResult is the result of apply.
+type applyResult struct {
 	Outcome      string  `json:"outcome"`
 	Namespace    string  `json:"namespace"`
 	Backend      string  `json:"backend,omitempty"`
@@ -145,7 +145,7 @@ type applied struct {
 	Validation *validationResult `json:"validation,omitempty"`
 }
 
-func (applied) kind() string { return "Apply" }
+func (applyResult) kind() string { return "Apply" }
 
 // checkIstioRules looks for rules of Istio's own programs in the namespace. In TPROXY mode they are
 // an error, because they conflict with Sluice's; otherwise, and in ambient mode (a nil redirect),
@@ -183,7 +183,7 @@ func (s *system) checkIstioRules(ns *netns.NS, redirect *rules.Redirect) error {
 // as one JSON object, it returns the result instead. The redirect is nil in ambient mode.
 func (s *system) program(
 	ns *netns.NS, p *parameters, rs rules.Ruleset, redirect *rules.Redirect,
-) (*applied, error) {
+) (*applyResult, error) {
 	backend, err := p.backend()
 	if err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func (s *system) program(
 	if err != nil {
 		return nil, systemError(err)
 	}
-	a := applied{
+	a := applyResult{
 		Outcome: string(result.Outcome), Namespace: ns.String(), Backend: string(result.Backend),
 		Moved: result.Moved,
 		Rules: result.Rules, Sets: result.Sets, Elements: result.Elements, Routes: result.Routes,
@@ -206,7 +206,7 @@ func (s *system) program(
 	}
 	if redirect != nil && redirect.KeepEstablished {
 		a.Kept = &result.EstablishedPackets
-		text += keptText(result.EstablishedPackets, redirect.Mode)
+		text += establishedText(result.EstablishedPackets, redirect.Mode)
 	}
 	if s.json && p.runValidation && s.validate != nil {
 		return &a, nil
@@ -214,7 +214,7 @@ func (s *system) program(
 	return nil, s.print(text, a)
 }
 
-func (a applied) text() string {
+func (a applyResult) text() string {
 	text := fmt.Sprintf("%s in %s by %s: %s", a.Outcome, a.Namespace, compat.BackendName(a.Backend),
 		count(a.Rules, "rule"))
 	for _, part := range []struct {
@@ -228,8 +228,8 @@ func (a applied) text() string {
 	return text + fmt.Sprintf(", %.1f ms\n", a.Milliseconds)
 }
 
-// keptText describes the count of nft.Result.EstablishedPackets.
-func keptText(packets uint64, mode rules.Mode) string {
+// establishedText describes the count of nft.Result.EstablishedPackets.
+func establishedText(packets uint64, mode rules.Mode) string {
 	description := "one for each connection that conntrack did not know"
 	if mode == rules.ModeTProxy {
 		description = "of connections that conntrack did not know: the first packet of an " +

@@ -44,7 +44,7 @@ func newCheckCommand(s *system) *cobra.Command {
 	in := &inputs{
 		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
 			sectionBackend, sectionOutput),
-		tolerated: actionSections,
+		ignoredSections: actionSections,
 	}
 	cmd := &cobra.Command{
 		Use:     "check [FLAG]...",

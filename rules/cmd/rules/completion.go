@@ -29,10 +29,10 @@ func newCompletionCommand(s *system) *cobra.Command {
 	}
 	in := &inputs{check: func(_ *parameters, args []string) []error {
 		if len(args) != 1 {
-			return []error{wantShell("")}
+			return []error{unknownShellError("")}
 		}
 		if !slices.Contains(cmd.ValidArgs, args[0]) {
-			return []error{wantShell(args[0])}
+			return []error{unknownShellError(args[0])}
 		}
 		return nil
 	}}
@@ -48,9 +48,9 @@ func newCompletionCommand(s *system) *cobra.Command {
 	})
 }
 
-// wantShell returns the error for a shell without a completion script.
-func wantShell(name string) error {
-	return fmt.Errorf("%q is no shell with a completion script: want bash, zsh or fish", name)
+// unknownShellError returns the error for a shell without a completion script.
+func unknownShellError(name string) error {
+	return fmt.Errorf("%q has no completion script: want bash, zsh or fish", name)
 }
 
 // complete returns the possible next words of a command line, for the shell's completion.

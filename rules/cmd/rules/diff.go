@@ -111,7 +111,7 @@ func newDiffCommand(s *system) *cobra.Command {
 	in := &inputs{
 		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionDiff,
 			sectionBudget, sectionOutput),
-		tolerated: actionSections,
+		ignoredSections: actionSections,
 	}
 	var sides diff.Pair[spec]
 	in.check = func(p *parameters, args []string) []error {

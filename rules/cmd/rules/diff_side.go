@@ -99,7 +99,7 @@ func (s *system) loadFlags(location, p *parameters, other *diffSide) (*diffSide,
 		p.setFromLog(*other.logRedirect)
 	}
 	if !location.namesNamespace() {
-		p.assume()
+		p.assumePod()
 	}
 	var redirect rules.Redirect
 	err := location.inNamespace(func(ns *netns.NS) (err error) {
@@ -138,7 +138,7 @@ func compiledSide(name string, r rules.Redirect) (*diffSide, error) {
 func (p *parameters) setFromLog(logged rules.Redirect) {
 	if len(p.PodIPs) == 0 {
 		p.DualStack = p.DualStack || logged.IPv6
-		p.assume()
+		p.assumePod()
 	}
 	if len(p.Redirect.DNS.Servers) == 0 {
 		p.Redirect.DNS.Servers = logged.DNS.Servers

@@ -93,7 +93,7 @@ func parseFlagsSpec(n params.Names, text string) (*parameters, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q cannot be split into flags: %w", text, err)
 	}
-	in := &inputs{sections: captureSections, tolerated: actionSections}
+	in := &inputs{sections: captureSections, ignoredSections: actionSections}
 	in.load()
 	rest, err := in.parseFlags("rules diff", words)
 	if err != nil {

@@ -37,7 +37,7 @@ func newDoctorCommand(s *system) *cobra.Command {
 	in := &inputs{
 		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
 			sectionBackend, sectionOutput),
-		tolerated: actionSections,
+		ignoredSections: actionSections,
 	}
 	cmd := &cobra.Command{
 		Use:     "doctor [FLAG]...",
@@ -119,7 +119,7 @@ func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
 		// Ignore the error: without addresses there is no pod yet, and doctor reports this.
 		p.PodIPs, _ = s.podAddresses(ns)
 	}
-	p.assume()
+	p.assumePod()
 	p.Redirect.IPv6 = rules.CapturesIPv6(p.PodIPs, p.DualStack)
 	return nil
 }

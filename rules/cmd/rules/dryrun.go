@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// planned is the result of a dry run of apply.
-type planned struct {
+// dryRunResult is the result of a dry run of apply.
+type dryRunResult struct {
 	Outcome   string      `json:"outcome"` // "dry-run"
 	Would     string      `json:"would"`   // the outcome without --dry-run
 	Namespace string      `json:"namespace"`
@@ -23,7 +23,7 @@ type planned struct {
 	Bytes       int      `json:"bytes"`
 }
 
-func (planned) kind() string { return "DryRun" }
+func (dryRunResult) kind() string { return "DryRun" }
 
 // dryRun prints the ruleset and the messages with which apply would program it.
 func (s *system) dryRun(ns *netns.NS, p *parameters, ruleset rules.Ruleset) error {
@@ -40,7 +40,7 @@ func (s *system) dryRun(ns *netns.NS, p *parameters, ruleset rules.Ruleset) erro
 	if err != nil {
 		return systemError(err)
 	}
-	object := planned{
+	object := dryRunResult{
 		Outcome: "dry-run", Would: string(plan.Outcome), Namespace: ns.String(),
 		Backend: string(plan.Backend), Ruleset: toJSON(ruleset),
 		Transaction: []string{}, Bytes: plan.Bytes,

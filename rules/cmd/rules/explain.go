@@ -65,7 +65,7 @@ func newExplainCommand(s *system) *cobra.Command {
 	in := &inputs{
 		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
 			sectionBackend, sectionLive, sectionExplain, sectionBudget, sectionOutput),
-		tolerated: actionSections,
+		ignoredSections: actionSections,
 	}
 	var packets []rules.Packet
 	in.check = func(p *parameters, args []string) []error {

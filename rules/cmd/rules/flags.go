@@ -12,8 +12,8 @@ import (
 // inputs contains the parameters of a command, and the command line's values.
 type inputs struct {
 	sections []section
-	// tolerated are the sections of parameters that the command accepts without effect.
-	tolerated []section
+	// ignoredSections are the sections of parameters that the command accepts without effect.
+	ignoredSections []section
 	// check returns further errors of the parameters and the arguments. If it is nil, arguments are
 	// errors.
 	check func(p *parameters, args []string) []error
@@ -41,7 +41,7 @@ func ofCapture(others ...section) []section { return slices.Concat(captureSectio
 func (in *inputs) load() {
 	in.given = map[string][]string{}
 	in.parameters = slices.DeleteFunc(table(), func(p parameter) bool {
-		return !slices.Contains(in.sections, p.section) && !slices.Contains(in.tolerated, p.section)
+		return !slices.Contains(in.sections, p.section) && !slices.Contains(in.ignoredSections, p.section)
 	})
 }
 
@@ -82,7 +82,7 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 	case errors.Is(err, pflag.ErrHelp):
 		return nil, err
 	case err != nil:
-		return nil, fmt.Errorf("%w%s; %s --help-all lists the flags", err, in.meantFlag(err), cmd)
+		return nil, fmt.Errorf("%w%s; %s --help-all lists the flags", err, in.suggestFlag(err), cmd)
 	}
 	in.joinLists()
 	return flags.Args(), nil
@@ -91,8 +91,8 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 // helpAllFlag requests the description of every flag.
 const helpAllFlag = "help-all"
 
-// meantFlag returns a suggestion if the error is an unknown flag.
-func (in *inputs) meantFlag(err error) string {
+// suggestFlag returns a suggestion if the error is an unknown flag.
+func (in *inputs) suggestFlag(err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return ""
@@ -130,13 +130,13 @@ type flagValue struct {
 }
 
 func (v flagValue) Set(text string) error {
-	v.in.give(v.p, text)
+	v.in.addValue(v.p, text)
 	return nil
 }
 
-// give stores a value of a flag. For a list and a repeatable flag all values are kept, otherwise
+// addValue stores a value of a flag. For a list and a repeatable flag all values are kept, otherwise
 // the last value.
-func (in *inputs) give(p *parameter, text string) {
+func (in *inputs) addValue(p *parameter, text string) {
 	if !p.repeat && !p.list {
 		in.given[p.flag] = nil
 	}
@@ -182,7 +182,7 @@ func (v letterValue) Set(text string) error {
 		v.in.given[outputFlag] = []string{text}
 		return nil
 	}
-	v.in.give(v.ports, text)
+	v.in.addValue(v.ports, text)
 	v.ports.set = func(p *parameters, text string) error {
 		if err := v.setPorts(p, text); err != nil {
 			return fmt.Errorf("%w; only -o text and -o json choose the output", err)

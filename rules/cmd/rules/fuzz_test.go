@@ -39,7 +39,7 @@ func FuzzInputs(f *testing.F) {
 
 		in := &inputs{
 			sections:  ofCapture(sectionNamespace, sectionShow, sectionOutput),
-			tolerated: actionSections,
+			ignoredSections: actionSections,
 		}
 		in.load()
 		rest, err := in.parseFlags("rules", args)
@@ -53,7 +53,7 @@ func FuzzInputs(f *testing.F) {
 			}
 			return
 		}
-		p.assume()
+		p.assumePod()
 		redirect, err := s.complete(p, nil)
 		if err != nil {
 			t.Fatalf("%v: accepted, but incomplete: %v", args, err)

@@ -165,12 +165,12 @@ func (in *inputs) printFlags(out io.Writer) {
 			fmt.Fprintf(out, "        %s\n", line)
 		}
 	}
-	if len(in.tolerated) == 0 {
+	if len(in.ignoredSections) == 0 {
 		return
 	}
 	var names []string
 	for _, p := range table() {
-		if slices.Contains(in.tolerated, p.section) {
+		if slices.Contains(in.ignoredSections, p.section) {
 			names = append(names, p.names())
 		}
 	}

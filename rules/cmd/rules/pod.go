@@ -38,8 +38,8 @@ func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	return p.Redirect, nil
 }
 
-// assume sets the addresses of an assumed pod if no address is given.
-func (p *parameters) assume() {
+// assumePod sets the addresses of an assumed pod if no address is given.
+func (p *parameters) assumePod() {
 	if len(p.PodIPs) > 0 {
 		return
 	}

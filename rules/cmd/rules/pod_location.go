@@ -48,7 +48,7 @@ func parsePodName(words string) (podName, error) {
 // file, or has the extension of YAML or JSON, is a file.
 func (p *parameters) setPod(words string) error {
 	if words == "" {
-		return errors.New("it is empty: want NAMESPACE/NAME")
+		return errors.New("empty: want NAMESPACE/NAME")
 	}
 	named, err := parsePodName(words)
 	_, missing := os.Stat(words)
@@ -63,7 +63,7 @@ func (p *parameters) setPod(words string) error {
 
 func (p *parameters) setRunDir(path string) error {
 	if !filepath.IsAbs(path) {
-		return fmt.Errorf("%s is no absolute path", text.Quote(path, 100))
+		return fmt.Errorf("%s is not an absolute path", text.Quote(path, 100))
 	}
 	p.runDir = path
 	return nil

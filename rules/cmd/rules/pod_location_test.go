@@ -260,7 +260,7 @@ func TestCommandsForAPodOfTheNode(t *testing.T) {
 			"a relative directory",
 			[]string{"check", "--pod", "default/web", "--cni-agent-run-dir", "run"},
 			2, "",
-			`"run" is no absolute path`,
+			`"run" is not an absolute path`,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {

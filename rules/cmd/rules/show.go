@@ -32,7 +32,7 @@ func newShowCommand(s *system) *cobra.Command {
 	in := &inputs{
 		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
 			sectionBackend, sectionShow, sectionLive, sectionOutput),
-		tolerated: actionSections,
+		ignoredSections: actionSections,
 	}
 	in.check = func(p *parameters, args []string) []error {
 		faults := append(noArguments(args), in.rejectedWithLive(p)...)
@@ -114,7 +114,7 @@ func (s *system) compile(p *parameters) (rules.Ruleset, error) {
 		return p.ruleset()
 	}
 	if !p.namesNamespace() {
-		p.assume()
+		p.assumePod()
 	}
 	var rs rules.Ruleset
 	err := p.inNamespace(func(ns *netns.NS) (err error) {

@@ -52,7 +52,7 @@ func newValidateCommand(s *system) *cobra.Command {
 	in := &inputs{
 		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
 			sectionProbe, sectionOutput),
-		tolerated: []section{sectionDryRun, sectionAction, sectionIgnored},
+		ignoredSections: []section{sectionDryRun, sectionAction, sectionIgnored},
 	}
 	cmd := &cobra.Command{
 		Use:     "validate [FLAG]...",
