@@ -146,7 +146,8 @@ func applyWithoutEntering(ns *netns.NS, _ *bufio.Reader) error {
 	return nil
 }
 
-// TestAutoSelectsLegacyIfNFTIsMissing runs on a kernel without nfnetlink, which a seccomp filter simulates.
+// TestAutoSelectsLegacyIfNFTIsMissing runs on a kernel without nfnetlink, which a seccomp filter
+// simulates.
 func TestAutoSelectsLegacyIfNFTIsMissing(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)

@@ -92,8 +92,8 @@ func (x *expressions) addMixMark(a rules.MixMark) error {
 	return nil
 }
 
-// tproxyFamily returns the family of the sockets that tproxy looks up. In an inet table, tproxy looks
-// up sockets of the family of each packet.
+// tproxyFamily returns the family of the sockets that tproxy looks up. In an inet table, tproxy
+// looks up sockets of the family of each packet.
 func (x *expressions) tproxyFamily() byte {
 	if x.family == rules.Inet {
 		return unix.NFPROTO_UNSPEC

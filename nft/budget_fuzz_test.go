@@ -62,7 +62,7 @@ func FuzzDecodeWithinBudget(f *testing.F) {
 			budget := maxExpansion
 			for range copies % 4000 {
 				chain.Rules = append(chain.Rules,
-					decodeRules(&budget, rules.IPv4, setDecoder{"set": set}, rawRule{attrs: rule})...)
+					decodeRules(&budget, rules.IPv4, decodedSets{"set": set}, rawRule{attrs: rule})...)
 			}
 		})
 		checkBudget(t, rules.Ruleset{Tables: []rules.Table{{

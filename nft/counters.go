@@ -15,7 +15,8 @@ func decodeHits(a attributes) rules.Hits {
 	}
 }
 
-// hitsOf returns the values of the last counter in a list of expressions, or zero without a counter.
+// hitsOf returns the values of the last counter in a list of expressions, or zero without a
+// counter.
 func hitsOf(expressions attributes) rules.Hits {
 	var hits rules.Hits
 	expressions.Each(func(_ uint16, value []byte) {

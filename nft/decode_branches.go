@@ -12,7 +12,7 @@ import (
 // map lookup, there is one rule for each value of the map, all with the handle of the original
 // rule. These rules cannot be written back separately. decodeRules subtracts their size from
 // budget; see maxExpansion.
-func decodeRules(budget *int, family rules.Family, sets setDecoder, r rawRule) []rules.Rule {
+func decodeRules(budget *int, family rules.Family, sets decodedSets, r rawRule) []rules.Rule {
 	d := ruleDecoder{
 		family: family, sets: sets, maySplit: true, budget: budget, unknowns: r.unknowns,
 		// Conditions with a state are equal only in rules with equal expressions. Without all
@@ -99,7 +99,7 @@ func (d *ruleDecoder) decodeVerdictMap(ops []operand, s *decodedSet) error {
 	if err != nil {
 		return err
 	}
-	if !d.maySplit || s.verdicts == nil || len(s.lasts) > 0 && mayOverlap(ops, keys) {
+	if !d.maySplit || s.verdicts == nil || len(s.lastKeys) > 0 && mayOverlap(ops, keys) {
 		return errUnsupported
 	}
 	if len(keys) > *d.budget {
@@ -176,7 +176,7 @@ func (d *ruleDecoder) decodeMapBranches(r int, do func(*ruleDecoder) error) erro
 		return err
 	}
 	if !d.maySplit || op.mapped.catchall != nil ||
-		len(op.mapped.lasts) > 0 && mayOverlap(op.sources, keys) {
+		len(op.mapped.lastKeys) > 0 && mayOverlap(op.sources, keys) {
 		return errUnsupported
 	}
 	if len(keys) > *d.budget {

@@ -54,7 +54,7 @@ func (d *ruleDecoder) decodeHash(a attributes) error {
 // decodeBitwise decodes the masking of a register: the result is register & mask ^ xor.
 func (d *ruleDecoder) decodeBitwise(a attributes) error {
 	op := d.load(a, unix.NFTA_BITWISE_SREG)
-	if a.Number(nftaBitwiseOp) != bitwiseMaskXor || op.network || !op.field.isOfPacket() {
+	if a.Number(nftaBitwiseOp) != bitwiseMaskXor || op.networkOrder || !op.field.isOfPacket() {
 		return errUnsupported
 	}
 	mask, xor := constantValue(a, unix.NFTA_BITWISE_MASK), constantValue(a, unix.NFTA_BITWISE_XOR)
@@ -83,10 +83,11 @@ func (d *ruleDecoder) decodeByteorder(a attributes) error {
 	}
 	if a.Number(unix.NFTA_BYTEORDER_OP) != unix.NFT_BYTEORDER_HTON ||
 		a.Number(unix.NFTA_BYTEORDER_LEN) != 4 ||
-		a.Number(unix.NFTA_BYTEORDER_SIZE) != 4 || op.mask != nil || op.length != 4 || op.network ||
+		a.Number(unix.NFTA_BYTEORDER_SIZE) != 4 ||
+		op.mask != nil || op.length != 4 || op.networkOrder ||
 		!op.field.isOfPacket() && op.field != fieldNumber {
 		return errUnsupported
 	}
-	op.network = true
+	op.networkOrder = true
 	return d.store(a, unix.NFTA_BYTEORDER_DREG, op)
 }

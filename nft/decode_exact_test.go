@@ -310,7 +310,7 @@ func TestUnknownsAreEqualOnlyIfTheirDependenciesAre(t *testing.T) {
 func TestExpansionOfMapsIsBounded(t *testing.T) {
 	const elements, list = 1 << 15, 200
 	verdicts := &decodedSet{keyLength: 4, verdicts: map[string]attributes{}}
-	pairs := &decodedSet{keyLength: 8, concat: true}
+	pairs := &decodedSet{keyLength: 8, hasSeveralFields: true}
 	marks := &decodedSet{keyLength: 4}
 	for i := range uint32(elements) {
 		var m messages
@@ -322,7 +322,7 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		pairs.elements = append(pairs.elements, element{key: slices.Concat(key, key)})
 		marks.elements = append(marks.elements, element{key: key})
 	}
-	sets := setDecoder{"verdicts": verdicts, "pairs": pairs, "marks": marks}
+	sets := decodedSets{"verdicts": verdicts, "pairs": pairs, "marks": marks}
 	use := func(set string, verdict bool) attributes {
 		return written(func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
@@ -371,7 +371,7 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 	if taken := maxExpansion - budget; taken > 4*elements {
 		t.Errorf("a set used %d of the budget", taken)
 	}
-	large := &decodedSet{keyLength: 8, concat: true, lists: []attributes{{}}, listedCount: maxMap + 1}
+	large := &decodedSet{keyLength: 8, hasSeveralFields: true, lists: []attributes{{}}, listedCount: maxMap + 1}
 	if _, err := large.keys(); err == nil {
 		t.Error("a set of several fields is not bounded")
 	}

@@ -17,11 +17,12 @@ import (
 // hostRanges decodes numbers in host byte order, or in network byte order if the rule has converted
 // them.
 func hostRanges(op operand, keys []keyInterval) ([]rules.Range[uint32], bool) {
-	if op.network {
+	if op.networkOrder {
 		return numberRanges(keys, networkNumber[uint32])
 	}
 	if slices.ContainsFunc(keys, func(key keyInterval) bool { return !isSingle(key) }) {
-		return nil, false // the kernel compares byte by byte, which is wrong for intervals in host order
+		// The kernel compares byte by byte, which is wrong for intervals in host byte order.
+		return nil, false
 	}
 	return numberRanges(keys, hostNumber)
 }
@@ -111,7 +112,7 @@ func protocolKeys(keys []keyInterval) ([]rules.Protocol, bool) {
 
 // addrMatch decodes an address match. family is the family to which the rule is limited.
 func addrMatch(family rules.Family, f field, negated bool, v values) (rules.Match, bool) {
-	op := operand{field: f, ipv6: family == rules.IPv6}
+	op := operand{field: f, icmpv6: family == rules.IPv6}
 	size := int(addrField(family, sideOf(f)).length)
 	ranges, ok := cached(v, op, func() ([]netipx.IPRange, bool) { return addrKeys(v.keys, size) })
 	return rules.MatchAddr{Side: sideOf(f), Not: negated, Ranges: ranges, Set: v.name}, ok

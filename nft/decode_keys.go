@@ -14,28 +14,29 @@ type keyInterval struct{ first, last []byte }
 
 // keys returns the keys of the set, in unspecified order. The catchall element is not included.
 func (s *decodedSet) keys() ([]keyInterval, error) {
-	if err := s.loadUnchanging(); err != nil || s.keyList != nil {
+	if err := s.loadStatic(); err != nil || s.keyList != nil {
 		return s.keyList, err
 	}
 	keys := make([]keyInterval, 0, len(s.elements))
 	switch {
-	case s.concat || !s.interval:
+	case s.hasSeveralFields || !s.interval:
 		for _, el := range s.elements {
 			last := el.key
-			if end := s.lasts[string(el.key)]; end != nil {
+			if end := s.lastKeys[string(el.key)]; end != nil {
 				last = end
 			}
 			keys = append(keys, keyInterval{el.key, last})
 		}
 	default:
-		keys = s.intervals(keys)
+		keys = s.appendIntervals(keys)
 	}
 	s.keyList = keys
 	return keys, nil
 }
 
-// intervals appends the intervals of a set whose elements are the starts and ends of intervals.
-func (s *decodedSet) intervals(keys []keyInterval) []keyInterval {
+// appendIntervals appends the intervals of a set whose elements are the starts and ends of
+// intervals.
+func (s *decodedSet) appendIntervals(keys []keyInterval) []keyInterval {
 	s.sort()
 	var lasts []byte // the last keys of all intervals, which share an allocation
 	if len(s.elements) > 0 {
@@ -60,7 +61,7 @@ func (s *decodedSet) intervals(keys []keyInterval) []keyInterval {
 // identity returns a hash of the elements: sets with equal identities are equal. It returns
 // [rules.NoData] for a set that cannot be decoded, that changes, or that does not exist.
 func (s *decodedSet) identity() string {
-	if s == nil || s.loadUnchanging() != nil {
+	if s == nil || s.loadStatic() != nil {
 		return rules.NoData
 	}
 	if s.id != "" {
@@ -77,7 +78,7 @@ func (s *decodedSet) identity() string {
 	for _, el := range s.elements {
 		writePart(el.key)
 		writePart([]byte{map[bool]byte{true: 1}[el.end]})
-		writePart(s.lasts[string(el.key)])
+		writePart(s.lastKeys[string(el.key)])
 		writePart(s.verdicts[string(el.key)])
 		writePart(s.data[string(el.key)])
 	}
@@ -104,7 +105,7 @@ func cached[T any](v values, op operand, compute func() (T, bool)) (T, bool) {
 	if v.set == nil {
 		return compute()
 	}
-	key := cacheKey{op.field, op.network, op.ipv6, ""}
+	key := cacheKey{op.field, op.networkOrder, op.icmpv6, ""}
 	if op.field == fieldNone {
 		key.text = op.text
 	}

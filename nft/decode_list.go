@@ -27,17 +27,17 @@ func (s *decodedSet) state(name string) string {
 func (d *ruleDecoder) listMatch(
 	ops []operand, negated bool, name string, s *decodedSet,
 ) (rules.Match, bool) {
-	if !s.changes || s.hasLimits || s.verdicts != nil || s.data != nil {
+	if !s.isDynamic || s.hasLimits || s.verdicts != nil || s.data != nil {
 		return nil, false
 	}
 	m := rules.MatchListed{Not: negated, List: "@" + name, State: s.state(name)}
 	var parts []string
 	for _, op := range ops {
 		switch {
-		case op.mask != nil || op.noData || op.network:
+		case op.mask != nil || op.noData || op.networkOrder:
 			return nil, false
 		case d.isAddr(op), op.field == fieldProtocol, op.field == fieldFamily:
-		case (op.field == fieldSourcePort || op.field == fieldDestinationPort) && op.ofPorts:
+		case (op.field == fieldSourcePort || op.field == fieldDestinationPort) && op.hasPorts:
 		default:
 			return nil, false
 		}

@@ -119,7 +119,7 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 		return []rules.Match{rules.MatchTuple{}}, true // no packet matches
 	}
 	v.keys = keys
-	if len(ops) == 1 && !v.set.concat {
+	if len(ops) == 1 && !v.set.hasSeveralFields {
 		matches, err := d.matchesOf(ops[0], negated, v)
 		return matches, err == nil
 	}
@@ -145,13 +145,13 @@ func isNegatable(ops []operand) bool {
 // may match a negated lookup.
 func comparesOtherThanPorts(ops []operand) bool {
 	return slices.ContainsFunc(ops, func(op operand) bool {
-		return (op.field == fieldSourcePort || op.field == fieldDestinationPort) && !op.ofPorts
+		return (op.field == fieldSourcePort || op.field == fieldDestinationPort) && !op.hasPorts
 	})
 }
 
 // tupleAlternatives returns the conditions of each key of a concatenation.
 func (d *ruleDecoder) tupleAlternatives(ops []operand, v values) ([][]rules.Match, bool) {
-	cacheOp := operand{field: fieldNone, ipv6: d.family == rules.IPv6, text: d.cacheKeyOf(ops)}
+	cacheOp := operand{field: fieldNone, icmpv6: d.family == rules.IPv6, text: d.cacheKeyOf(ops)}
 	return cached(v, cacheOp, func() ([][]rules.Match, bool) {
 		if !d.spend(len(v.keys) * (len(ops) + 1)) {
 			return nil, false
@@ -176,7 +176,8 @@ func (d *ruleDecoder) cacheKeyOf(ops []operand) string {
 	text := ""
 	for _, op := range ops {
 		text += fmt.Sprintf("%d %d %t %t %t %x %x %s;",
-			op.field, op.length, op.network, op.ofPorts, op.ipv6, op.mask, op.xor, op.constant)
+			op.field, op.length, op.networkOrder, op.hasPorts, op.icmpv6, op.mask, op.xor,
+			op.constant)
 	}
 	return text
 }
@@ -219,7 +220,7 @@ func (d *ruleDecoder) tupleMatches(
 		if _, ok := typeAndCode(ops[max(i-1, 0):], fieldKeys[max(i-1, 0):]); ok {
 			continue // the condition of the type includes the code
 		}
-		op.ofPorts = op.ofPorts || ports
+		op.hasPorts = op.hasPorts || ports
 		fieldMatches, err := d.matchesOf(op, false,
 			intervalOf(fieldKeys[i].first, fieldKeys[i].last))
 		if err != nil {
@@ -252,7 +253,7 @@ func typeAndCode(ops []operand, parts []keyInterval) (rules.Match, bool) {
 	r := rules.Range[uint16]{
 		First: kind | uint16(parts[1].first[0]), Last: kind | uint16(parts[1].last[0]),
 	}
-	return rules.MatchICMP{V6: ops[0].ipv6, Values: []rules.Range[uint16]{r}}, r.First <= r.Last
+	return rules.MatchICMP{V6: ops[0].icmpv6, Values: []rules.Range[uint16]{r}}, r.First <= r.Last
 }
 
 // loadMapValue stores the value that a map contains for the operands. The expression ends the rule

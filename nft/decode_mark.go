@@ -26,11 +26,11 @@ func (d *ruleDecoder) requireConnection() {
 // maskOf returns the mask and the xor value of an operand that is a mark.
 func maskOf(op operand) (mask, xor uint32, ok bool) {
 	if op.mask == nil {
-		return ^uint32(0), 0, op.length == 4 && !op.network
+		return ^uint32(0), 0, op.length == 4 && !op.networkOrder
 	}
 	mask, okMask := hostNumber(op.mask)
 	xor, okXor := hostNumber(op.xor)
-	return mask, xor, okMask && okXor && !op.network
+	return mask, xor, okMask && okXor && !op.networkOrder
 }
 
 // setMark adds the action that sets the packet's mark to an operand.

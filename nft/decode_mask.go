@@ -14,7 +14,7 @@ func (d *ruleDecoder) maskedMatches(
 	op operand, negated bool, keys []keyInterval,
 ) ([]rules.Match, error) {
 	value := keys[0].first
-	if len(keys) != 1 || !isSingle(keys[0]) || len(value) != len(op.mask) || op.network {
+	if len(keys) != 1 || !isSingle(keys[0]) || len(value) != len(op.mask) || op.networkOrder {
 		return nil, errUnsupported
 	}
 	value = slices.Clone(value)

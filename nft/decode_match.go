@@ -246,7 +246,7 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 	case fieldSource, fieldDestination:
 		return addrMatch(d.family, op.field, negated, v)
 	case fieldSourcePort, fieldDestinationPort:
-		if !op.ofPorts {
+		if !op.hasPorts {
 			return nil, false
 		}
 		ports, ok := cached(v, op, func() ([]rules.PortRange, bool) {
@@ -265,7 +265,7 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 		icmp, ok := cached(v, op, func() ([]rules.Range[uint16], bool) {
 			return icmpRanges(op.field, v.keys)
 		})
-		return rules.MatchICMP{V6: op.ipv6, Not: negated, Values: icmp}, ok
+		return rules.MatchICMP{V6: op.icmpv6, Not: negated, Values: icmp}, ok
 	case fieldUID, fieldGID:
 		ids, ok := cached(v, op, func() ([]rules.IDRange, bool) { return hostRanges(op, v.keys) })
 		return rules.MatchOwner{Group: op.field == fieldGID, Not: negated, IDs: ids}, ok

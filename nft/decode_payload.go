@@ -23,9 +23,9 @@ func (d *ruleDecoder) decodePayload(a attributes) error {
 	ports := d.limitedToPorts()
 	// A packet of one family may have the control protocol of the other one.
 	icmp := d.limitedTo(rules.ICMP) && d.family == rules.IPv4
-	op.ipv6 = d.limitedTo(rules.ICMPv6) && d.family == rules.IPv6
+	op.icmpv6 = d.limitedTo(rules.ICMPv6) && d.family == rules.IPv6
 	switch {
-	case icmp || op.ipv6:
+	case icmp || op.icmpv6:
 		switch p {
 		case icmpType:
 			setField(fieldICMPType, "icmp type")
@@ -36,10 +36,10 @@ func (d *ruleDecoder) decodePayload(a attributes) error {
 		}
 	case p == sourcePort:
 		setField(fieldSourcePort, "th sport")
-		op.ofPorts = ports
+		op.hasPorts = ports
 	case p == destinationPort:
 		setField(fieldDestinationPort, "th dport")
-		op.ofPorts = ports
+		op.hasPorts = ports
 	case p == bothPorts && ports:
 		setField(fieldPorts, "th sport . th dport")
 	case p == tcpFlags && d.limitedTo(rules.TCP):

@@ -11,10 +11,11 @@ import (
 // other set. Because a set may have thousands of elements, it decodes them directly, and sorts them
 // only if the kernel has not listed them in descending order.
 func (s *decodedSet) addrRanges() []netipx.IPRange {
-	if s.ranges != nil || s.noRanges || !s.interval || s.concat || s.changes || s.unknown != "" {
+	if s.ranges != nil || s.rangesComputed || !s.interval || s.hasSeveralFields || s.isDynamic ||
+		s.unsupportedReason != "" {
 		return s.ranges
 	}
-	s.noRanges = true
+	s.rangesComputed = true
 	d := rangeBuilder{ranges: make([]netipx.IPRange, 0, s.size()/2+1)}
 	ok := s.lists != nil
 	format := newPlainFormat(s.keyLength)
@@ -27,7 +28,7 @@ func (s *decodedSet) addrRanges() []netipx.IPRange {
 			ok = ok && decoded && d.add(el)
 		})
 	}
-	if s.unknown != "" || s.catchall != nil {
+	if s.unsupportedReason != "" || s.catchall != nil {
 		return nil
 	}
 	if !ok { // the elements are not in descending order

@@ -116,14 +116,14 @@ func words(length int) int { return (length + 3) / 4 }
 
 // An operand is the content of a register: a field of the packet, possibly masked, or a constant.
 type operand struct {
-	field    field
-	length   int    // in bytes
-	constant []byte // the value of fieldConstant
-	mask     []byte // nil for all bits
-	xor      []byte
-	network  bool // a number that was converted from host to network byte order
-	ofPorts  bool // for port fields: the protocol has ports
-	ipv6     bool // for ICMP fields: ICMPv6
+	field        field
+	length       int    // in bytes
+	constant     []byte // the value of fieldConstant
+	mask         []byte // nil for all bits
+	xor          []byte
+	networkOrder bool // a number that was converted from host to network byte order
+	hasPorts     bool // for port fields: the protocol has ports
+	icmpv6       bool // for ICMP fields: ICMPv6
 	// loads contains the numbers of the pending loads that the value depends on.
 	loads []int
 	// text is the field in nft's syntax.

@@ -16,7 +16,7 @@ import (
 )
 
 // decodeRule decodes a rule. Expressions that the model cannot represent become [rules.Unknown].
-func decodeRule(family rules.Family, sets setDecoder, a attributes) rules.Rule {
+func decodeRule(family rules.Family, sets decodedSets, a attributes) rules.Rule {
 	d := ruleDecoder{family: family, sets: sets}
 	d.decode(a)
 	return d.rule
@@ -34,7 +34,7 @@ type ruleDecoder struct {
 	protocols []rules.Protocol
 	isLimited bool
 
-	sets      setDecoder
+	sets      decodedSets
 	registers [registerCount]*operand
 	// pending contains the loads of optional fields on which no condition depends yet. Such a load
 	// ends the rule for packets without the field.

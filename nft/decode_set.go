@@ -10,32 +10,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setDecoder contains the sets of a table by name.
-type setDecoder map[string]*decodedSet
+// decodedSets contains the sets of a table by name.
+type decodedSets map[string]*decodedSet
 
 // decodedSet is a set in the kernel.
 type decodedSet struct {
-	anonymous  bool
-	interval   bool
-	concat     bool   // the key has several fields; each interval has a first and a last key
-	keyLength  int    // in bytes, 0 if unknown
-	dataLength int    // of the values of a map
-	unknown    string // the reason why the model cannot represent the set
-	changes    bool   // rules or timeouts add and remove elements
-	hasLimits  bool   // elements may have an expression that affects the match
-	table      string // the family and the name
-	contents   string // currentContents of a set that changes
+	anonymous         bool
+	interval          bool
+	hasSeveralFields  bool   // the key has several fields; each interval has a first and a last key
+	keyLength         int    // in bytes, 0 if unknown
+	dataLength        int    // of the values of a map
+	unsupportedReason string // the reason why the model cannot represent the set
+	isDynamic         bool   // rules or timeouts add and remove elements
+	hasLimits         bool   // elements may have an expression that affects the match
+	table             string // the family and the name
+	contents          string // currentContents of a set that changes
 	// lists contains the dumped elements until load has decoded them, and listedCount is their
 	// number.
-	lists       []attributes
-	listedCount int
-	elements    []element
-	sorted      bool             // elements is sorted
-	ranges      []netipx.IPRange // cached result of addrRanges
-	noRanges    bool             // addrRanges has been called
-	keyList     []keyInterval    // cached result of keys
-	// lasts maps the first keys of intervals of several fields to the last keys.
-	lasts map[string][]byte
+	lists          []attributes
+	listedCount    int
+	elements       []element
+	sorted         bool             // elements is sorted
+	ranges         []netipx.IPRange // cached result of addrRanges
+	rangesComputed bool             // addrRanges has been called
+	keyList        []keyInterval    // cached result of keys
+	// lastKeys maps the first keys of intervals of several fields to the last keys.
+	lastKeys map[string][]byte
 	// verdicts maps the keys of a verdict map, or the first keys of intervals, to verdicts. It is
 	// nil for other sets. data contains the values of a map of data.
 	verdicts map[string]attributes
@@ -55,10 +55,10 @@ func decodeSet(a attributes) *decodedSet {
 	flags := a.Number(unix.NFTA_SET_FLAGS)
 	s := &decodedSet{
 		anonymous: flags&unix.NFT_SET_ANONYMOUS != 0, interval: flags&unix.NFT_SET_INTERVAL != 0,
-		concat:     flags&nftSetConcat != 0,
-		keyLength:  int(a.Number(unix.NFTA_SET_KEY_LEN)),
-		dataLength: int(a.Number(unix.NFTA_SET_DATA_LEN)),
-		changes:    flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0,
+		hasSeveralFields: flags&nftSetConcat != 0,
+		keyLength:        int(a.Number(unix.NFTA_SET_KEY_LEN)),
+		dataLength:       int(a.Number(unix.NFTA_SET_DATA_LEN)),
+		isDynamic:        flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0,
 	}
 	s.hasLimits = affectsMatch(a.Get(nftaSetExpr)) || a.Get(nftaSetExpressions) != nil
 	known := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL |
@@ -72,7 +72,7 @@ func decodeSet(a attributes) *decodedSet {
 		}
 	}
 	if other := flags &^ known; other != 0 {
-		s.unknown = fmt.Sprintf("set %s with flags 0x%x", a.Text(unix.NFTA_SET_NAME), other)
+		s.unsupportedReason = fmt.Sprintf("set %s with flags 0x%x", a.Text(unix.NFTA_SET_NAME), other)
 	}
 	return s
 }
@@ -135,15 +135,15 @@ func (s *decodedSet) load() {
 	if s.lists == nil {
 		return
 	}
-	if (s.verdicts != nil || s.data != nil || s.concat) && s.listedCount > maxMap {
-		s.unknown = fmt.Sprintf("%d elements", s.listedCount)
+	if (s.verdicts != nil || s.data != nil || s.hasSeveralFields) && s.listedCount > maxMap {
+		s.unsupportedReason = fmt.Sprintf("%d elements", s.listedCount)
 		s.lists = nil
 		return
 	}
-	if s.changes {
+	if s.isDynamic {
 		s.contents = currentContents(s.lists)
 	}
-	s.elements, s.catchall, s.lasts = make([]element, 0, s.size()), nil, nil
+	s.elements, s.catchall, s.lastKeys = make([]element, 0, s.size()), nil, nil
 	for _, list := range s.lists {
 		list.Each(func(_ uint16, value []byte) {
 			if el, ok := s.read(value); ok {
@@ -166,7 +166,7 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 			last = attributes(value).Get(unix.NFTA_DATA_VALUE)
 		case unix.NFTA_SET_ELEM_FLAGS:
 			if len(value) != 4 {
-				s.unknown = "set element with malformed flags"
+				s.unsupportedReason = "set element with malformed flags"
 				return
 			}
 			flags := binary.BigEndian.Uint32(value)
@@ -175,21 +175,21 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 		case unix.NFTA_SET_ELEM_DATA:
 			data = value
 		case unix.NFTA_SET_ELEM_TIMEOUT, unix.NFTA_SET_ELEM_EXPIRATION:
-			s.unknown = "set element with a timeout"
+			s.unsupportedReason = "set element with a timeout"
 		case unix.NFTA_SET_ELEM_OBJREF:
-			s.unknown = "set element with an object"
+			s.unsupportedReason = "set element with an object"
 		case unix.NFTA_SET_ELEM_EXPR:
 			if affectsMatch(value) {
-				s.unknown = "set element with expressions"
+				s.unsupportedReason = "set element with expressions"
 			}
 		case nftaSetElemExpressions:
 			wellFormed := len(value) > 0 && attributes(value).Each(func(_ uint16, e []byte) {
 				if affectsMatch(e) {
-					s.unknown = "set element with expressions"
+					s.unsupportedReason = "set element with expressions"
 				}
 			})
 			if !wellFormed {
-				s.unknown = "set element with expressions"
+				s.unsupportedReason = "set element with expressions"
 			}
 		}
 	})
@@ -200,16 +200,16 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 		}
 		return el, false
 	case el.key == nil || catchall:
-		s.unknown = "set element without key"
+		s.unsupportedReason = "set element without key"
 		return el, false
-	case last != nil && (!s.concat || len(last) != len(el.key)):
-		s.unknown = "set element with a last key"
+	case last != nil && (!s.hasSeveralFields || len(last) != len(el.key)):
+		s.unsupportedReason = "set element with a last key"
 	case last != nil:
-		if s.lasts == nil {
-			s.lasts = map[string][]byte{}
+		if s.lastKeys == nil {
+			s.lastKeys = map[string][]byte{}
 		}
-		s.rejectIfDuplicate(s.lasts[string(el.key)] != nil)
-		s.lasts[string(el.key)] = last
+		s.rejectIfDuplicate(s.lastKeys[string(el.key)] != nil)
+		s.lastKeys[string(el.key)] = last
 	}
 	if data != nil && s.verdicts != nil {
 		s.rejectIfDuplicate(s.verdicts[string(el.key)] != nil)
@@ -222,21 +222,22 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 	return el, true
 }
 
-// rejectIfDuplicate marks the set as unknown if it contains two elements that start at the same key.
+// rejectIfDuplicate marks the set as unknown if it contains two elements that start at the same
+// key.
 func (s *decodedSet) rejectIfDuplicate(isDuplicate bool) {
 	if isDuplicate {
-		s.unknown = "set with a duplicate key"
+		s.unsupportedReason = "set with a duplicate key"
 	}
 }
 
-// loadUnchanging decodes the elements. It returns an error if the model cannot represent them, or
+// loadStatic decodes the elements. It returns an error if the model cannot represent them, or
 // if rules or timeouts change them.
-func (s *decodedSet) loadUnchanging() error {
+func (s *decodedSet) loadStatic() error {
 	s.load()
 	switch {
-	case s.unknown != "":
-		return errors.New(s.unknown)
-	case s.changes:
+	case s.unsupportedReason != "":
+		return errors.New(s.unsupportedReason)
+	case s.isDynamic:
 		return errors.New("set that changes")
 	}
 	return nil

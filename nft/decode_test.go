@@ -152,7 +152,7 @@ func TestElementsThatAreNotAddressesAreNotReadAsAddresses(t *testing.T) {
 		{"no elements", nil, nil},
 		{"single addresses", []element{start, end}, func(s *decodedSet) { s.interval = false }},
 		{"an unsupported set", []element{start, end}, func(s *decodedSet) {
-			s.unknown = "set with flags 0x10"
+			s.unsupportedReason = "set with flags 0x10"
 		}},
 		{"an unsupported element", []element{start, end}, func(s *decodedSet) {
 			var m messages

@@ -26,7 +26,7 @@ func FuzzDecodeVerdictMap(f *testing.F) {
 		verdict(unix.NFT_CONTINUE, ""), true)
 	f.Add([]byte{0, 80}, []byte{}, verdict(unix.NFT_GOTO, "other"), []byte{1, 2, 3}, true)
 	f.Fuzz(func(t *testing.T, first, second, firstVerdict, secondVerdict []byte, interval bool) {
-		sets := setDecoder{"map": {
+		sets := decodedSets{"map": {
 			interval: interval, elements: []element{{key: first}, {key: second}},
 			verdicts: map[string]attributes{
 				string(first): firstVerdict, string(second): secondVerdict,
@@ -82,7 +82,7 @@ func TestExpressionsAfterAVerdictMapAreDecoded(t *testing.T) {
 	e.endNest(list)
 	var accept messages
 	accept.addNumber(unix.NFTA_VERDICT_CODE, 1)
-	sets := setDecoder{"map": {
+	sets := decodedSets{"map": {
 		elements: []element{{key: []byte{0, 80}}},
 		verdicts: map[string]attributes{"\x00P": accept.buf},
 	}}
@@ -127,7 +127,7 @@ func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 			wantTexts: []string{"meta skuid 1 jump c", "meta skuid 2 drop"}, keyIsUser: true,
 		},
 	} {
-		sets := setDecoder{"map": {
+		sets := decodedSets{"map": {
 			elements: []element{{key: one}, {key: two}},
 			verdicts: map[string]attributes{string(one): row.first, string(two): row.second},
 		}}
@@ -157,7 +157,7 @@ func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 }
 
 // decodeAlone decodes a rule with the whole budget of a table.
-func decodeAlone(family rules.Family, sets setDecoder, a attributes) []rules.Rule {
+func decodeAlone(family rules.Family, sets decodedSets, a attributes) []rules.Rule {
 	budget := maxExpansion
 	return decodeRules(&budget, family, sets, rawRule{attrs: a})
 }
@@ -172,7 +172,9 @@ func TestNegatedSetsWithCgroups(t *testing.T) {
 	for _, negated := range []bool{false, true} {
 		d := ruleDecoder{}
 		key := []byte{1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0}
-		set := &decodedSet{concat: true, keyLength: len(key), elements: []element{{key: key}}}
+		set := &decodedSet{
+			hasSeveralFields: true, keyLength: len(key), elements: []element{{key: key}},
+		}
 		if _, ok := d.setMatches([]operand{cgroup, mark}, negated, values{set: set}); ok == negated {
 			t.Errorf("negated %t: represented %t", negated, ok)
 		}

@@ -48,7 +48,7 @@ func (x *expectation) isMet(found *foundTable) bool {
 // recognize returns the next rule of a chain, without its comment, if it equals the expected rule
 // at the same position. Otherwise it returns false.
 func (x *expectation) recognize(
-	t *foundTable, c *rules.Chain, sets setDecoder, a attributes,
+	t *foundTable, c *rules.Chain, sets decodedSets, a attributes,
 ) (rules.Rule, bool) {
 	r := x.next(t, c)
 	if r == nil || !x.equals(r, sets, a.Get(unix.NFTA_RULE_EXPRESSIONS)) {
@@ -79,7 +79,7 @@ func (x *expectation) next(t *foundTable, c *rules.Chain) *rules.Rule {
 
 // equals reports whether the expressions equal the encoded rule, regardless of the value of its
 // counter. It stores this value in hits.
-func (x *expectation) equals(r *rules.Rule, sets setDecoder, expressions attributes) bool {
+func (x *expectation) equals(r *rules.Rule, sets decodedSets, expressions attributes) bool {
 	if checkRule(r) != nil {
 		return false
 	}
@@ -104,7 +104,7 @@ func (x *expectation) equals(r *rules.Rule, sets setDecoder, expressions attribu
 // lookedUpSets returns references to the sets that the expressions look up for the matches of the
 // rule. It returns false if the contents of the sets differ from the matches. The names are from
 // the expressions, because the kernel chooses the names of anonymous sets.
-func lookedUpSets(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef, bool) {
+func lookedUpSets(r *rules.Rule, sets decodedSets, expressions attributes) ([]setRef, bool) {
 	var lookups []string
 	expressions.Each(func(_ uint16, value []byte) {
 		if e := attributes(value); e.HasText(unix.NFTA_EXPR_NAME, "lookup") {
@@ -128,7 +128,7 @@ func lookedUpSets(r *rules.Rule, sets setDecoder, expressions attributes) ([]set
 // equalsMatch reports whether the set has the values of a match, and for a named set the name. The
 // set may be nil.
 func (s *decodedSet) equalsMatch(m rules.Match, name string) bool {
-	if s == nil || s.unknown != "" {
+	if s == nil || s.unsupportedReason != "" {
 		return false
 	}
 	if addr, ok := m.(rules.MatchAddr); ok {
@@ -136,7 +136,7 @@ func (s *decodedSet) equalsMatch(m rules.Match, name string) bool {
 			slices.Equal(s.addrRanges(), addr.Ranges) && s.size() == addrElementCount(addr.Ranges)
 	}
 	want := setOf(m)
-	if s.loadUnchanging() != nil || s.catchall != nil || s.concat || s.interval != want.interval ||
+	if s.loadStatic() != nil || s.catchall != nil || s.hasSeveralFields || s.interval != want.interval ||
 		!s.anonymous || len(s.elements) != len(want.elements) {
 		return false
 	}

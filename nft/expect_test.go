@@ -139,7 +139,7 @@ func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 		{"another order of elements", like(web, swap), web, true},
 		{"a missing set", nil, web, false},
 		{"an unsupported set", like(web, func(s *decodedSet) {
-			s.unknown = "set with flags 0x10"
+			s.unsupportedReason = "set with flags 0x10"
 		}), web, false},
 		{"with a name", like(web, func(s *decodedSet) { s.anonymous = false }), web, false},
 		{"of intervals", like(web, func(s *decodedSet) { s.interval = true }), web, false},
@@ -157,7 +157,7 @@ func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 		{"addresses without a name", like(some, func(*decodedSet) {}), some, true},
 		{"a missing set of addresses", nil, two, false},
 		{"an unsupported set of addresses", like(two, func(s *decodedSet) {
-			s.unknown = "set with flags 0x10"
+			s.unsupportedReason = "set with flags 0x10"
 		}), two, false},
 		{"addresses without the expected name", like(two, func(s *decodedSet) {
 			s.anonymous = true

@@ -17,8 +17,8 @@ const register = unix.NFT_REG_1
 // The encoder writes them to its transaction, an [expectation] compares them with a dump, and
 // [AddTo] passes them to the library.
 //
-// The expressions of one type share an allocation, because a ruleset has hundreds of expressions. So
-// do all keys.
+// The expressions of one type share an allocation, because a ruleset has hundreds of expressions.
+// So do all keys.
 type expressions struct {
 	family rules.Family // of the table
 	list   []expr.Any

@@ -27,7 +27,7 @@ func FuzzDecodeRule(f *testing.F) {
 			}
 		}
 	}
-	sets := setDecoder{
+	sets := decodedSets{
 		"interval": {
 			interval: true,
 			elements: []element{{key: []byte{10, 0, 0, 0}}, {key: []byte{11, 0, 0, 0}, end: true}},

@@ -330,8 +330,8 @@ func (t *foundTable) addTableName(attr uint16) func(*messages) {
 
 // readSets returns the sets of a table. It records their names and numbers of elements in the
 // table.
-func (r *tableReader) readSets(t *foundTable) setDecoder {
-	sets := setDecoder{}
+func (r *tableReader) readSets(t *foundTable) decodedSets {
+	sets := decodedSets{}
 	t.elements = map[string]int{}
 	var names []string
 	r.dump(unix.NFT_MSG_GETSET, t.Family, t.addTableName(unix.NFTA_SET_TABLE),
@@ -357,7 +357,7 @@ func (r *tableReader) readSets(t *foundTable) setDecoder {
 }
 
 // readRules adds the rules to the chains of a table.
-func (r *tableReader) readRules(t *foundTable, sets setDecoder) {
+func (r *tableReader) readRules(t *foundTable, sets decodedSets) {
 	t.UnusedSets = slices.Clone(t.namedSets) // recordUsedSets removes the used sets
 	var chain *rules.Chain                   // of the previous rule
 	var raw []rawRule
@@ -397,7 +397,7 @@ type rawRule struct {
 
 // decodeRaw decodes rules and adds them to their chains. It first marks the sets that the rules
 // change, because earlier rules may look up values in them. budget is as in decodeRules.
-func decodeRaw(family rules.Family, sets setDecoder, raw []rawRule, budget *int) {
+func decodeRaw(family rules.Family, sets decodedSets, raw []rawRule, budget *int) {
 	for _, r := range raw {
 		attributes(r.attrs.Get(unix.NFTA_RULE_EXPRESSIONS)).Each(func(_ uint16, value []byte) {
 			e := attributes(value)
@@ -406,7 +406,7 @@ func decodeRaw(family rules.Family, sets setDecoder, raw []rawRule, budget *int)
 			}
 			name := attributes(e.Get(unix.NFTA_EXPR_DATA)).Text(unix.NFTA_DYNSET_SET_NAME)
 			if s := sets[name]; s != nil {
-				s.changes = true
+				s.isDynamic = true
 			}
 		})
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Table is a table whose rules are lists of nf_tables expressions, which refer to sets by name. It
-// is for rulesets from other sources than the kernel; see [DecodeTables].
+// A Table is a table whose rules are lists of nf_tables expressions, which refer to sets by name.
+// It is for rulesets from other sources than the kernel; see [DecodeTables].
 type Table struct {
 	Family rules.Family
 	Name   string
@@ -30,8 +30,8 @@ type Rule struct {
 	Handle  rules.Handle
 	Line    rules.Line
 	Comment string
-	// Expressions contains values of type [expr.Any], and a [rules.Unknown] without Data in place of
-	// expressions that the source does not specify.
+	// Expressions contains values of type [expr.Any], and a [rules.Unknown] without Data in place
+	// of expressions that the source does not specify.
 	Expressions []any
 	// Incomplete reports that the kernel may evaluate other expressions than those in Expressions.
 	// An Unknown implies Incomplete.
@@ -65,8 +65,8 @@ type SetElement struct {
 	Verdict     *expr.Verdict // of a verdict map
 }
 
-// DecodeTables decodes tables as [ReadAll] decodes the tables of the kernel. It returns an error for
-// expressions that the package cannot encode.
+// DecodeTables decodes tables as [ReadAll] decodes the tables of the kernel. It returns an error
+// for expressions that the package cannot encode.
 func DecodeTables(tables []Table) ([]rules.Table, error) {
 	budget := maxExpansion
 	decoded := make([]rules.Table, len(tables))
@@ -81,7 +81,7 @@ func DecodeTables(tables []Table) ([]rules.Table, error) {
 // decode stores the decoded table in to. It subtracts the size of branches and tuples from budget.
 func (t *Table) decode(budget *int, to *rules.Table) error {
 	*to = rules.Table{Family: t.Family, Name: t.Name, Chains: make([]rules.Chain, len(t.Chains))}
-	sets := make(setDecoder, len(t.Sets))
+	sets := make(decodedSets, len(t.Sets))
 	for i := range t.Sets {
 		s := t.Sets[i].decoder()
 		s.table = t.Family.String() + " " + t.Name
@@ -146,8 +146,9 @@ const maxAttribute = 1<<16 - 1
 // decoder returns the set as if it were read from the kernel.
 func (s *Set) decoder() *decodedSet {
 	d := &decodedSet{
-		anonymous: s.Anonymous, interval: s.Interval, concat: s.Concatenated, changes: s.Changes,
-		keyLength: s.KeyLength, dataLength: s.DataLength, unknown: s.Unknown,
+		anonymous: s.Anonymous, interval: s.Interval, hasSeveralFields: s.Concatenated,
+		isDynamic: s.Changes,
+		keyLength: s.KeyLength, dataLength: s.DataLength, unsupportedReason: s.Unknown,
 		hasLimits: s.Unknown != "",
 	}
 	switch {

@@ -23,8 +23,8 @@ func (c *call) otherAttachments() []record.Record {
 	})
 }
 
-// keepFamilies enables the capture of IPv6 if another attachment of the pod captures it, even if this
-// attachment has no IPv6 address. It returns the notes that still apply.
+// keepFamilies enables the capture of IPv6 if another attachment of the pod captures it, even if
+// this attachment has no IPv6 address. It returns the notes that still apply.
 func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Note {
 	capturesIPv6 := func(other record.Record) bool { return other.Redirect != nil && other.Redirect.IPv6 }
 	if r.IPv6 || !slices.ContainsFunc(c.otherAttachments(), capturesIPv6) {
@@ -36,7 +36,8 @@ func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Not
 	})
 }
 
-// shareRules stores the new rules in the records of the other attachments, which share the namespace.
+// shareRules stores the new rules in the records of the other attachments, which share the
+// namespace.
 func (c *call) shareRules(r record.Record) {
 	var err error
 	for _, other := range c.otherAttachments() {

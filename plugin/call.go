@@ -175,8 +175,8 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 	return r, nil
 }
 
-// addresses returns the addresses in the result. If none of them determines the address families, it
-// returns the addresses of the namespace, IPv4 first. For example, a plugin that is alone in its
+// addresses returns the addresses in the result. If none of them determines the address families,
+// it returns the addresses of the namespace, IPv4 first. For example, a plugin that is alone in its
 // chain gets no result, and the result of a further attachment may contain only a link-local
 // address.
 func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {

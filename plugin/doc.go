@@ -25,10 +25,10 @@
 // # The node agent
 //
 // The plugin reads pods from the socket of the node agent first (package agent), and from the API
-// server if the agent does not answer. If no agent is running, the request fails immediately. If the
-// agent hangs, the request takes a second, in addition to the time of the API server. The agent also receives the
-// lines of the log, and the result of each ADD for its metrics: the decision, its reason, and the
-// address families that are not captured.
+// server if the agent does not answer. If no agent is running, the request fails immediately. If
+// the agent hangs, the request takes a second, in addition to the time of the API server. The agent
+// also receives the lines of the log, and the result of each ADD for its metrics: the decision, its
+// reason, and the address families that are not captured.
 //
 // If the configuration names an agent (pod_namespace), STATUS fails for the kernel only. Other
 // faults, such as a missing kubeconfig or an expired token, are logged, because the agent repairs

@@ -101,8 +101,8 @@ func (e *entry) addFullError(err error) {
 	}
 }
 
-// write writes the line. The line of an ADD always contains a decision: if the call failed before its
-// decision, the decision of the report, such as undecided.
+// write writes the line. The line of an ADD always contains a decision: if the call failed before
+// its decision, the decision of the report, such as undecided.
 func (e *entry) write(logger *zap.Logger, end time.Time, err error) {
 	if e.verb == verbAdd && !e.hasDecision {
 		e.put(zap.String("decision", e.add.Decision), zap.String("reason", e.add.Reason))

@@ -36,8 +36,8 @@ func (r *redirection) run() error {
 	applied, err := backend.Apply(nil, rs, compat.Snapshot{})
 	isVerified := false
 	defer func() {
-		// Remove only rules that did not exist before. Rules of an earlier ADD stay, because without
-		// rules a running pod would bypass the proxy.
+		// Remove only rules that did not exist before. Rules of an earlier ADD stay, because
+		// without rules a running pod would bypass the proxy.
 		if !isVerified && applied.Outcome == nft.Created {
 			r.removeNewRules(backend)
 		}

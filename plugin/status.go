@@ -30,9 +30,9 @@ import (
 //   - The API server forbids to read a pod that cannot exist: this says nothing about other pods.
 //   - Any of these, if pods that cannot be read start without redirection.
 //
-// The result of a successful check is cached: for five minutes for the kernel, and for one minute for
-// the credentials. It is valid only until the next boot of the node, for the same program and the same
-// kubeconfig, and until an ADD or a CHECK fails.
+// The result of a successful check is cached: for five minutes for the kernel, and for one minute
+// for the credentials. It is valid only until the next boot of the node, for the same program and
+// the same kubeconfig, and until an ADD or a CHECK fails.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
 	c, configErr := config.Parse(args.StdinData)
 	if configErr != nil {
@@ -70,8 +70,8 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 		errors.Join(errs...))
 }
 
-// isPermanent reports whether the error means that no pod can be read until the configuration or the
-// credentials change.
+// isPermanent reports whether the error means that no pod can be read until the configuration or
+// the credentials change.
 func isPermanent(err error) bool {
 	return source.IsMisconfigured(err) || source.KindOf(err) == source.Unauthorized
 }

@@ -29,7 +29,8 @@ type statusCache struct {
 	boot, program string
 }
 
-// cachedStatus is the content of the file. Good contains the time of the last success of each check.
+// cachedStatus is the content of the file. Good contains the time of the last success of each
+// check.
 type cachedStatus struct {
 	Boot    string               `json:"boot"`
 	Program string               `json:"program"`
@@ -73,8 +74,8 @@ func (c statusCache) since(at time.Time) time.Duration {
 // invalidateStatus makes the next STATUS check everything.
 func invalidateStatus(runDir string) { _ = os.Remove(filepath.Join(runDir, statusFile)) }
 
-// good returns the times of the last successes by check, from the file. The map is empty if there is
-// no valid file.
+// good returns the times of the last successes by check, from the file. The map is empty if there
+// is no valid file.
 func (c statusCache) good() map[string]time.Time {
 	var s cachedStatus
 	data, err := os.ReadFile(c.path)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// maxStdin is the maximum length of the input in bytes. It is much more than a runtime writes: most of
-// the input is the pod's annotations, which Kubernetes limits to 256 KiB.
+// maxStdin is the maximum length of the input in bytes. It is much more than a runtime writes: most
+// of the input is the pod's annotations, which Kubernetes limits to 256 KiB.
 const maxStdin = 16 << 20
 
 // stdinTimeout is the time for which a DEL that package skel rejected waits for the end of standard

@@ -16,8 +16,8 @@ import (
 // redirected pod, it may skip the pod, because its annotations or the configuration have changed.
 
 // unredirect removes the rules that an earlier ADD of the attachment has installed in the sandbox,
-// unless another attachment needs them. Rules without a record stay, because a container of the pod may
-// have installed them.
+// unless another attachment needs them. Rules without a record stay, because a container of the pod
+// may have installed them.
 func (c *call) unredirect() (removed bool, err error) {
 	if !c.wasRedirected() || len(c.otherAttachments()) > 0 {
 		return false, nil

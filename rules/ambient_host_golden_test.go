@@ -54,8 +54,9 @@ func readIPSets(text string) map[string][]netip.Addr {
 	return members
 }
 
-// On the recorded nodes, every difference between Sluice's rules and the rules of a backend of Istio
-// is the known deviation of the backend. Without the deviation, every packet is treated alike.
+// On the recorded nodes, every difference between Sluice's rules and the rules of a backend of
+// Istio is the known deviation of the backend. Without the deviation, every packet is treated
+// alike.
 func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 	for _, name := range []string{
 		"101-host-v4", "102-host-dual", "103-host-dual-kubelet-uid-1000", "104-host-other-snat",
@@ -99,8 +100,8 @@ func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 				h.Without = []rules.DeviationID{backend.deviation}
 				without := compileHost(t, h)
 				for i := range without.Tables {
-					// The owner match of iptables also matches packets of the kernel's sockets, such as
-					// an NFS client's; nftables' does not.
+					// The owner match of iptables also matches packets of the kernel's sockets,
+					// such as an NFS client's; nftables' does not.
 					without.Tables[i].XTables = backend.deviation == rules.ProbesByHost
 				}
 				r = diff.Decide(diff.Side{Ruleset: without, RoutingKnown: true},

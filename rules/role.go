@@ -3,8 +3,8 @@ package rules
 import "slices"
 
 // A Role is the outcome of the connections that a rule decides about. Only compiled rules have
-// roles: the kernel does not store them. A packet matches at most one rule with an inbound role, and
-// at most one with an outbound role.
+// roles: the kernel does not store them. A packet matches at most one rule with an inbound role,
+// and at most one with an outbound role.
 type Role uint8
 
 // The roles.

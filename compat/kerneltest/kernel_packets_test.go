@@ -341,8 +341,8 @@ func parsed(t *testing.T, text string) rules.Packet {
 	return p
 }
 
-// TestStatesOfICMPMessages verifies diff.ICMPStateFollowsType: each ICMP message is sent twice, from
-// a socket of its own, and the kernel answers some of them.
+// TestStatesOfICMPMessages verifies diff.ICMPStateFollowsType: each ICMP message is sent twice,
+// from a socket of its own, and the kernel answers some of them.
 func TestStatesOfICMPMessages(t *testing.T) {
 	for _, tc := range []struct{ family, network, address, protocol, requests, answers string }{
 		{"ip", "ip4:1", "127.0.0.1", "icmp", "8, 13, 15, 17", "0, 14, 16, 18"},

@@ -30,7 +30,8 @@ func (s *Step) selectBranch(current *rules.Packet) {
 	}
 	switch {
 	case branches == 1:
-		s.Ambiguous = len(sameVerdict) == 0 // the map contains the verdict "continue" for the packet
+		// If its verdict differs, the map contains the verdict "continue" for the packet.
+		s.Ambiguous = len(sameVerdict) == 0
 	case len(sameVerdict) == 1:
 		s.Index = sameVerdict[0]
 	default:

@@ -10,10 +10,10 @@
 //
 //   - Names of users, services and interfaces other than lo.
 //   - Sets whose elements expire, in the output of nft -s, which does not show when they expire.
-//   - "fib ... oif 1", which is an interface or, in the output of nft -n, means that a route exists.
-//   - In an inet table, a rule with "reject with tcp reset", and the packets of the other family in a
-//     rule with "meta l4proto icmp" or "ipv6-icmp". Such a rule may have a condition "meta nfproto",
-//     which nft does not list.
+//   - "fib ... oif 1", which is an interface or, in the output of nft -n, an existing route.
+//   - In an inet table, a rule with "reject with tcp reset", and the packets of the other family in
+//     a rule with "meta l4proto icmp" or "ipv6-icmp". Such a rule may have a condition "meta
+//     nfproto", which nft does not list.
 //
 // The order of chains at the same position of a hook is unknown, and text may lack statements of
 // iptables-nft. In text, a comment or log prefix that contains a quote and a line break cannot be

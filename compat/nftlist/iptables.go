@@ -7,10 +7,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// undecidedTranslations returns a sentence about each table that may belong to iptables-nft. In text,
-// nft translates the matches and targets of iptables. It may omit parts that it cannot translate: nft
-// 1.0.6 omits targets of ip6tables. Some translations are not exact, such as the translation of a
-// negated owner. JSON contains the names of matches and targets instead of translations.
+// undecidedTranslations returns a sentence about each table that may belong to iptables-nft. In
+// text, nft translates the matches and targets of iptables. It may omit parts that it cannot
+// translate: nft 1.0.6 omits targets of ip6tables. Some translations are not exact, such as the
+// translation of a negated owner. JSON contains the names of matches and targets instead of
+// translations.
 func undecidedTranslations(tables []rules.Table) []string {
 	var sentences []string
 	for _, t := range tables {

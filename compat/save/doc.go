@@ -24,12 +24,13 @@
 //     versions print "Writing following contents to rules file:".
 //   - 1.11 to 1.13: messages with a level, "Writing following contents to rules file:" and "Command
 //     output:".
-//   - 1.20 and 1.21: messages with a level, "Running iptables-restore with the following input:" and
-//     "Command output:".
+//   - 1.20 and 1.21: messages with a level, "Running iptables-restore with the following input:"
+//     and "Command output:".
 //   - The development version of August 2026: messages with "Final iptables state", tested with
 //     recorded runs.
 //
-// The other versions since 1.3 should have the previous or the next format, but no logs of them
-// were available. Versions before 1.3 ran a shell script, and are not supported.
+// The other versions since 1.3 should have the format of the previous or the next version of this
+// list, but no logs of them were available. Versions before 1.3 ran a shell script, and are not
+// supported.
 // [IstioLog.Unstated] contains the parameters that an older version lacks or does not print.
 package save

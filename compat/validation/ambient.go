@@ -24,7 +24,7 @@ func (p *planner) planZtunnelCalls(f rules.Family) {
 		switch {
 		case !p.transparent:
 			t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", runOnNode)
-		case err != nil: // the kernel needs a route for a reply even before the rules mark the reply
+		case err != nil: // the kernel needs a route for a reply even before rules mark the reply
 			t.skip(fmt.Sprintf("the namespace has no route to %s: %v", t.packet.Source.Addr(), err),
 				"run it when the pod's network is set up")
 		}

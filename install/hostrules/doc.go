@@ -6,9 +6,9 @@
 //
 //   - when the addresses of the pods change. Calls that arrive while rules are written share the
 //     next write.
-//   - when the rules differ from the desired rules, for example after "nft flush ruleset". nf_tables
-//     reports each change in the network namespace (package nft/watch); iptables-legacy reports
-//     none, so the rules are also compared at an interval.
+//   - when the rules differ from the desired rules, for example after "nft flush ruleset".
+//     nf_tables reports each change in the network namespace (package nft/watch); iptables-legacy
+//     reports none, so the rules are also compared at an interval.
 //   - when the kubelet has another cgroup: rules refer to a cgroup by its inode number, and systemd
 //     creates the cgroup again when it restarts the kubelet. The guard checks this four times per
 //     second.

@@ -229,8 +229,8 @@ func TestRulesThatAreFlushedComeBack(t *testing.T) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// The process is unknown if the guard finds the rules missing before it reads the event, as it may
-	// after its own change.
+	// The process is unknown if the guard finds the rules missing before it reads the event, as it
+	// may after its own change.
 	if !slices.ContainsFunc(w.reports, func(r hostrules.Report) bool {
 		return strings.Contains(r.String(), "are restored") && strings.Contains(r.String(), `by process "nft"`)
 	}) {

@@ -75,7 +75,7 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 			o.Time = DefaultTime
 		}
 		e.evaluator = evaluator{
-			table: t, handle: h, ruleset: &rs,
+			connectionTable: t, handle: h, ruleset: &rs,
 			groups:   &groups{procDir: o.ProcDir, ns: ns.ID()},
 			deadline: time.Now().Add(o.Time),
 			// The cache keys and the owners to evaluate depend on the matches of the ruleset.
@@ -128,8 +128,8 @@ func (e *ender) run() error {
 
 // process ends a connection if it bypasses the proxy. first is the tuple of its first packet.
 // target is the address to which the connection leads; it is invalid if unknown. The conntrack
-// entry c may be nil.
-func (e *ender) process(first tuple, target netip.AddrPort, c *entry) {
+// conntrackEntry c may be nil.
+func (e *ender) process(first tuple, target netip.AddrPort, c *conntrackEntry) {
 	sockets := []*netlink.Socket{e.sockets[first.pair], e.sockets[first.reverse()]}
 	isAlive := sockets[0] != nil || sockets[1] != nil || first.protocol == rules.UDP
 	switch e.decide(first, target, c) {
@@ -224,7 +224,7 @@ func destroySocket(s *netlink.Socket) error {
 
 // diagRequest encodes a struct inet_diag_req_v2 of linux/inet_diag.h that identifies the socket.
 func diagRequest(s *netlink.Socket) []byte {
-	b := inAnyState(s.Family)
+	b := anyStateRequest(s.Family)
 	b = binary.BigEndian.AppendUint16(b, s.ID.SourcePort)
 	b = binary.BigEndian.AppendUint16(b, s.ID.DestinationPort)
 	for _, ip := range []net.IP{s.ID.Source, s.ID.Destination} {

@@ -14,7 +14,7 @@ import (
 
 // An evaluator decides which connections bypass the proxy.
 type evaluator struct {
-	*table
+	*connectionTable
 	handle   *netlink.Handle
 	ruleset  *rules.Ruleset
 	groups   *groups
@@ -55,7 +55,7 @@ const (
 
 // decide evaluates a connection whose first packet has the tuple first. target is the address to
 // which the connection leads; it is invalid if unknown. The conntrack entry c may be nil.
-func (e *evaluator) decide(first tuple, target netip.AddrPort, c *entry) decision {
+func (e *evaluator) decide(first tuple, target netip.AddrPort, c *conntrackEntry) decision {
 	initiator := e.sockets[first.pair]
 	q := query{protocol: first.protocol, pair: first.pair}
 	if initiator != nil || e.isLocal(first.from.Addr()) {

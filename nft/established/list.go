@@ -24,8 +24,8 @@ type tuple struct {
 	pair
 }
 
-// An entry is a conntrack entry.
-type entry struct {
+// An conntrackEntry is a conntrack entry.
+type conntrackEntry struct {
 	original tuple
 	reply    pair
 	zone     uint16
@@ -45,9 +45,9 @@ const (
 	tcpNewSynRecv = 12
 )
 
-// A table lists the connections and sockets of a namespace.
-type table struct {
-	entries []entry
+// A connectionTable lists the connections and sockets of a namespace.
+type connectionTable struct {
+	entries []conntrackEntry
 	// sockets maps addresses to TCP sockets with a peer.
 	sockets map[pair]*netlink.Socket
 	// peers maps the peer addresses of these sockets to their local addresses.
@@ -77,8 +77,8 @@ func list[T any](objects string, dump func() ([]T, error)) (found []T, err error
 }
 
 // readTable lists the connections and sockets of the namespace of the handle.
-func readTable(h *netlink.Handle) (*table, error) {
-	t := &table{
+func readTable(h *netlink.Handle) (*connectionTable, error) {
+	t := &connectionTable{
 		sockets: map[pair]*netlink.Socket{}, peers: map[netip.AddrPort]netip.AddrPort{},
 		listeners: map[uint16][]*netlink.Socket{}, addresses: map[netip.Addr]bool{},
 	}
@@ -117,7 +117,7 @@ func readTable(h *netlink.Handle) (*table, error) {
 }
 
 // add adds a TCP socket.
-func (t *table) add(s *netlink.Socket) {
+func (t *connectionTable) add(s *netlink.Socket) {
 	switch s.State {
 	case tcpListen:
 		t.listeners[s.ID.SourcePort] = append(t.listeners[s.ID.SourcePort], s)
@@ -129,13 +129,13 @@ func (t *table) add(s *netlink.Socket) {
 }
 
 // isLocal reports whether the namespace has the address.
-func (t *table) isLocal(a netip.Addr) bool { return a.IsLoopback() || t.addresses[a] }
+func (t *connectionTable) isLocal(a netip.Addr) bool { return a.IsLoopback() || t.addresses[a] }
 
-func entryOf(f *netlink.ConntrackFlow) entry {
+func entryOf(f *netlink.ConntrackFlow) conntrackEntry {
 	forward := pair{
 		addrPort(f.Forward.SrcIP, f.Forward.SrcPort), addrPort(f.Forward.DstIP, f.Forward.DstPort),
 	}
-	return entry{
+	return conntrackEntry{
 		original: tuple{rules.Protocol(f.Forward.Protocol), forward}, zone: f.Zone,
 		reply: pair{
 			addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort),

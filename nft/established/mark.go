@@ -23,7 +23,7 @@ func readMarks() (map[[2]uint32]uint32, error) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		messages, err := list("marks of sockets", func() ([][]byte, error) {
 			request := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
-			request.AddRawData(inAnyState(family)[:diagRequestSize:diagRequestSize])
+			request.AddRawData(anyStateRequest(family)[:diagRequestSize:diagRequestSize])
 			return request.Execute(unix.NETLINK_INET_DIAG, 0)
 		})
 		if err != nil {
@@ -60,9 +60,9 @@ func addMark(marks map[[2]uint32]uint32, message []byte) error {
 	return nil
 }
 
-// inAnyState returns the beginning of a struct inet_diag_req_v2 for TCP sockets in any state. The
-// caller appends the identifier of the socket, for which the slice has the capacity.
-func inAnyState(family uint8) []byte {
+// anyStateRequest returns the beginning of a struct inet_diag_req_v2 for TCP sockets in any state.
+// The caller appends the identifier of the socket, for which the slice has the capacity.
+func anyStateRequest(family uint8) []byte {
 	b := append(make([]byte, 0, diagRequestSize), family, unix.IPPROTO_TCP, 0, 0)
 	return binary.NativeEndian.AppendUint32(b, ^uint32(0))
 }

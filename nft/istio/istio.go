@@ -2,15 +2,15 @@
 // iptables-nft, so that they can be removed without changing foreign rules.
 //
 // A table contains rules of Istio only if it has a chain with the prefix ISTIO_. The package finds
-// these chains, all rules that jump to them, and the rules of istio-iptables in the built-in chains.
-// It identifies the rules for the marks of TPROXY mode by their matches and actions. Other rules are
-// ambiguous: "-i eth1 -j RETURN" is identified as Istio's only at the position where istio-iptables
-// adds it:
+// these chains, all rules that jump to them, and the rules of istio-iptables in the built-in
+// chains. It identifies the rules for the marks of TPROXY mode by their matches and actions. Other
+// rules are ambiguous: "-i eth1 -j RETURN" is identified as Istio's only at the position where
+// istio-iptables adds it:
 //
 //   - For an excluded interface, "-o eth1 -j RETURN" must exist in OUTPUT too. Both rules must
 //     directly precede Istio's first rules, in the same order if there are several interfaces. In
-//     TPROXY mode, the nat PREROUTING chain has no other rules of Istio, and the rules may be at any
-//     position.
+//     TPROXY mode, the nat PREROUTING chain has no other rules of Istio, and the rules may be at
+//     any position.
 //   - For a rerouted interface, the rule must directly follow the rules that send packets of the
 //     interface to ISTIO_REDIRECT.
 //

@@ -17,8 +17,8 @@ func ensureFast(want rules.Routing) (added []object, done bool) {
 	}
 	defer q.close()
 	if len(want.Policies) == 0 && len(want.LoopbackAddrs) == 1 {
-		// Add the address without checking whether it exists. This takes less time than a check; the
-		// kernel returns EEXIST if the address exists.
+		// Add the address without checking whether it exists. This takes less time than a check;
+		// the kernel returns EEXIST if the address exists.
 		err = q.addPassthrough()
 	} else {
 		err = q.query()

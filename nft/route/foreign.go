@@ -83,10 +83,10 @@ func routeType(number int) string {
 	return names[number]
 }
 
-// routeText formats a route r in the table of own like the ip command, but with the index of the
-// interface.
+// routeText formats the route r, which is in the table of own, like the ip command, but with the
+// index of the interface.
 func routeText(own localRoute, r netlink.Route) string {
-	text := fmt.Sprintf("ip -%d route %s %s", own.ip, routeType(r.Type), destination(r.Dst))
+	text := fmt.Sprintf("ip -%d route %s %s", own.ipFamily, routeType(r.Type), destination(r.Dst))
 	if r.Tos != 0 {
 		text += fmt.Sprintf(" tos 0x%x", r.Tos)
 	}

@@ -168,7 +168,7 @@ func (q *fastCheck) checkRule(body []byte) error {
 	p := rules.PolicyRoute{Family: FamilyOf(int(body[0]))}
 	// hasOthers reports a selector or an action that policy routes do not have. The kernel omits
 	// attributes that are 0.
-	hasOthers := body[1] != 0 || body[2] != 0 || body[3] != 0 ||
+	hasOtherFields := body[1] != 0 || body[2] != 0 || body[3] != 0 ||
 		body[7] != nl.FR_ACT_TO_TBL || native.Uint32(body[8:]) != 0
 	wellFormed := nlmsg.Attributes(body[unix.SizeofRtMsg:]).Each(func(kind uint16, value []byte) {
 		switch n, _ := nlmsg.HostNumber(value); kind {
@@ -184,9 +184,9 @@ func (q *fastCheck) checkRule(body []byte) error {
 			p.Table = n
 		case nl.FRA_PROTOCOL: // the origin of the rule does not matter
 		case nl.FRA_SUPPRESS_PREFIXLEN:
-			hasOthers = hasOthers || n != ^uint32(0)
+			hasOtherFields = hasOtherFields || n != ^uint32(0)
 		default:
-			hasOthers = true
+			hasOtherFields = true
 		}
 	})
 	if !wellFormed {
@@ -196,7 +196,7 @@ func (q *fastCheck) checkRule(body []byte) error {
 		return nil
 	}
 	i := slices.Index(q.want.Policies, p)
-	if i < 0 || hasOthers {
+	if i < 0 || hasOtherFields {
 		return errInconclusive
 	}
 	q.found[i] = true

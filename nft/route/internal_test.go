@@ -146,7 +146,7 @@ func TestExplainError(t *testing.T) {
 // TestRouteOfAnUnknownType covers types of routes that later kernels may add.
 func TestRouteOfAnUnknownType(t *testing.T) {
 	got := routeText(localRoute{
-		ip: rules.IPv4, table: 133,
+		ipFamily: rules.IPv4, table: 133,
 	}, netlink.Route{Type: 200, LinkIndex: loopback})
 	if want := "ip -4 route  default dev lo table 133"; got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A Received is a packet that an interface of the namespace has received, as it is after prerouting.
+// A Received is a packet that an interface of the namespace has received, as it is after
+// prerouting.
 type Received struct {
 	Interface           string
 	Source, Destination netip.Addr

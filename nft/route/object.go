@@ -69,11 +69,11 @@ func (p policyRule) kernel() *netlink.Rule {
 
 // localRoute is the route of a policy route.
 type localRoute struct {
-	ip    rules.Family
-	table uint32
+	ipFamily rules.Family
+	table    uint32
 }
 
-func (r localRoute) family() rules.Family { return r.ip }
+func (r localRoute) family() rules.Family { return r.ipFamily }
 
 // maxRouteAttempts is the maximum number of attempts to add a route that other
 // processes add and remove at the same time.
@@ -111,7 +111,7 @@ func (r localRoute) exists(h *netlink.Handle) (bool, error) {
 // list returns all routes of the table.
 func (r localRoute) list(h *netlink.Handle) ([]netlink.Route, error) {
 	return dump("routes", func() ([]netlink.Route, error) {
-		return h.RouteListFiltered(addressFamily(r.ip), &netlink.Route{Table: int(r.table)},
+		return h.RouteListFiltered(addressFamily(r.ipFamily), &netlink.Route{Table: int(r.table)},
 			netlink.RT_FILTER_TABLE)
 	})
 }
@@ -132,7 +132,7 @@ func (r localRoute) conflicts(found netlink.Route) bool {
 }
 
 func (r localRoute) String() string {
-	return fmt.Sprintf("route \"ip -%d route local default dev lo table %d\"", r.ip, r.table)
+	return fmt.Sprintf("route \"ip -%d route local default dev lo table %d\"", r.ipFamily, r.table)
 }
 
 func (r localRoute) kernel() *netlink.Route {
@@ -143,7 +143,7 @@ func (r localRoute) kernel() *netlink.Route {
 		LinkIndex: loopback,
 		Table:     int(r.table),
 	}
-	if r.ip == rules.IPv6 {
+	if r.ipFamily == rules.IPv6 {
 		route.Dst = &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
 		route.Priority = ip6Metric
 	}

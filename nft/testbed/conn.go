@@ -31,8 +31,8 @@ type Conn struct {
 var lastToken atomic.Uint64
 
 // Dial makes the call, sends one request, and closes the connection. It first makes the server for
-// the destination, if it is running, listen on the port of the call. The error reports that the call
-// could not be made. A missing answer is not an error, but an outcome of the Answer.
+// the destination, if it is running, listen on the port of the call. The error reports that the
+// call could not be made. A missing answer is not an error, but an outcome of the Answer.
 func (b *Network) Dial(c Call) (Answer, error) {
 	conn, err := b.Open(c)
 	if err != nil {

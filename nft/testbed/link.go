@@ -62,7 +62,7 @@ func setUp(n *netns.NS, name string, addrs ...netip.Addr) error {
 				continue
 			}
 			for _, a := range addrs {
-				addr := &netlink.Addr{IPNet: withLength(a)}
+				addr := &netlink.Addr{IPNet: withPrefixLength(a)}
 				if a.Is6() {
 					addr.Flags = unix.IFA_F_NODAD
 				}
@@ -186,8 +186,8 @@ func isUsable(h *netlink.Handle, name string, a netip.Addr) (bool, error) {
 // isTentative reports whether duplicate address detection has not completed for the address.
 func isTentative(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }
 
-// withLength returns the address with the prefix length of its link.
-func withLength(a netip.Addr) *net.IPNet {
+// withPrefixLength returns the address with the prefix length of its link.
+func withPrefixLength(a netip.Addr) *net.IPNet {
 	bits := bits4
 	if a.Is6() {
 		bits = bits6

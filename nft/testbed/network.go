@@ -122,7 +122,8 @@ func (b *Network) setPodSysctls() error {
 	return disableDuplicateDetection()
 }
 
-// disableDuplicateDetection makes link-local addresses usable immediately instead of after a second.
+// disableDuplicateDetection makes link-local addresses usable immediately instead of after a
+// second.
 func disableDuplicateDetection() error { return sysctl("ipv6/conf/default/accept_dad", "0") }
 
 // setNeighborSysctls allows the neighbor to reply from every address.

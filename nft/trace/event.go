@@ -73,9 +73,9 @@ type Event struct {
 	Confirmed bool
 
 	// Number is the number of the rule of iptables-legacy, from 1 on, or 0 for events of nf_tables.
-	// The policy of a chain, and the return at the end of a user-defined chain, have the number after
-	// the last rule. Events of iptables-legacy have Hook instead of Handle and Verdict. All of them
-	// have a Header.
+	// The policy of a chain, and the return at the end of a user-defined chain, have the number
+	// after the last rule. Events of iptables-legacy have Hook instead of Handle and Verdict. All
+	// of them have a Header.
 	Number int
 	Hook   rules.Hook
 	// Owner is the owner of the sending socket, if the event has it.

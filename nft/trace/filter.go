@@ -52,7 +52,8 @@ func (f Filter) expressions(h rules.Hook) []expr.Any {
 	return list
 }
 
-// addrPort returns the expressions that match an address and a port at their offsets in the headers.
+// addrPort returns the expressions that match an address and a port at their offsets in the
+// headers.
 func addrPort(a netip.AddrPort, offset4, offset6, offsetPort uint32) []expr.Any {
 	var list []expr.Any
 	if addr := a.Addr(); addr.IsValid() {
@@ -71,7 +72,8 @@ func addrPort(a netip.AddrPort, offset4, offset6, offsetPort uint32) []expr.Any 
 	return list
 }
 
-// port returns the expressions that match a port. SCTP, DCCP and UDP-Lite have ports at the same offsets as TCP and UDP.
+// port returns the expressions that match a port. SCTP, DCCP and UDP-Lite have ports at the same
+// offsets as TCP and UDP.
 func port(offset uint32, n uint16) []expr.Any {
 	return []expr.Any{
 		load(expr.PayloadBaseTransportHeader, offset, 2),
@@ -121,8 +123,8 @@ func and(length uint32, mask []byte) expr.Any {
 	}
 }
 
-// enableTrace returns the expressions that enable tracing of the packet, for at most rate packets per
-// second.
+// enableTrace returns the expressions that enable tracing of the packet, for at most rate packets
+// per second.
 func enableTrace(rate uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Limit{

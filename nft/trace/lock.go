@@ -39,8 +39,8 @@ func Lock(ns *netns.NS) (release func(), err error) {
 // lockWait is longer than a removal holds the lock, which is some milliseconds.
 const lockWait = 2 * time.Second
 
-// LockSession is like [Lock], but for a new session: it waits while another process, such as the node
-// agent, removes the rules of a killed session.
+// LockSession is like [Lock], but for a new session: it waits while another process, such as the
+// node agent, removes the rules of a killed session.
 func LockSession(ns *netns.NS) (release func(), err error) {
 	for end := time.Now().Add(lockWait); ; time.Sleep(lockWait / 200) {
 		release, err = Lock(ns)

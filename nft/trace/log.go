@@ -191,7 +191,7 @@ func (l *Log) restoreLogger(family uint8, name string) error {
 	if err == nil {
 		return nil
 	}
-	// If /proc/sys is read-only, the previous logger cannot be restored. Remove the current one: the
-	// family then has no logger, which is the kernel's default.
+	// If /proc/sys is read-only, the previous logger cannot be restored. Remove the current one:
+	// the family then has no logger, which is the kernel's default.
 	return l.configure(family, attribute(attrCommand, commandPFUnbind))
 }

@@ -101,8 +101,8 @@ func (e *Event) setPosition(prefix string) bool {
 		return false
 	}
 	e.Table, e.Chain, e.Number = strings.TrimSpace(words[1]), words[2], n
-	// Ignore words[3]: the kernel writes "policy" or "return" for every rule without conditions, not
-	// only for the end of the chain.
+	// Ignore words[3]: the kernel writes "policy" or "return" for every rule without conditions,
+	// not only for the end of the chain.
 	e.Kind = Rule
 	return true
 }

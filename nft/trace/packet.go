@@ -41,9 +41,9 @@ func (p *Packet) continues(e Event, loopback uint32) bool {
 		e.Header.Protocol == h.Protocol && e.Header.Source == h.Source
 }
 
-// contains reports whether the header of the event is the header of the packet. It is used for events
-// of iptables-legacy, which have no id. Before postrouting, NAT may change the destination, but not
-// the source.
+// contains reports whether the header of the event is the header of the packet. It is used for
+// events of iptables-legacy, which have no id. Before postrouting, NAT may change the destination,
+// but not the source.
 func (p *Packet) contains(e Event) bool {
 	h := p.Header()
 	if h == nil || h.Protocol != e.Header.Protocol || h.Source != e.Header.Source ||

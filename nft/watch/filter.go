@@ -9,8 +9,8 @@ import (
 // Offsets of fields in a message.
 const (
 	typeOffset = 4
-	// tableOffset is the offset of rtm_table (struct rtmsg) in a message, and indexOffset the offset
-	// of ifi_index (struct ifinfomsg) or ifa_index (struct ifaddrmsg).
+	// tableOffset is the offset of rtm_table (struct rtmsg) in a message, and indexOffset the
+	// offset of ifi_index (struct ifinfomsg) or ifa_index (struct ifaddrmsg).
 	tableOffset = unix.NLMSG_HDRLEN + 4
 	indexOffset = unix.NLMSG_HDRLEN + 4
 )
@@ -21,8 +21,8 @@ const newGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
 // loIndex is the index of the loopback interface of each namespace.
 const loIndex = 1
 
-// rulesFilter accepts the last message of each transaction. A filter sees only the first message of a
-// datagram, which suffices, because the kernel sends this message in a separate datagram.
+// rulesFilter accepts the last message of each transaction. A filter sees only the first message of
+// a datagram, which suffices, because the kernel sends this message in a separate datagram.
 func rulesFilter() []unix.SockFilter {
 	return []unix.SockFilter{
 		load16(typeOffset),

@@ -63,7 +63,7 @@ func (c *idClient) ensure(ns *netns.NS) (int32, error) {
 	// EEXIST: the namespace has received an id in the meantime, for example because a process has
 	// listed the interfaces.
 	if err := c.assign(fd); err != nil && !errors.Is(err, unix.EEXIST) {
-		return 0, needs(err, "CAP_NET_ADMIN")
+		return 0, withCapability(err, "CAP_NET_ADMIN")
 	}
 	id, err = c.get(fd)
 	if err == nil && id < 0 {

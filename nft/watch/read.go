@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	// readInterval is the minimum time between two reads of a socket. It bounds the processor time. A
-	// message after an interval without messages is not delayed.
+	// readInterval is the minimum time between two reads of a socket. It bounds the processor time.
+	// A message after an interval without messages is not delayed.
 	readInterval = 100 * time.Millisecond
-	// lossInterval replaces readInterval after a loss, because the caller then checks all namespaces.
+	// lossInterval replaces readInterval after a loss, because the caller then checks all
+	// namespaces.
 	lossInterval = time.Second
 )
 

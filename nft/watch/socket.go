@@ -44,7 +44,7 @@ func subscribe(fd int, filter []unix.SockFilter, groups []group) error {
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID,
 		1); err != nil {
-		return fmt.Errorf("listen to all namespaces: %w", needs(err, "CAP_NET_BROADCAST"))
+		return fmt.Errorf("listen to all namespaces: %w", withCapability(err, "CAP_NET_BROADCAST"))
 	}
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
 		// Without CAP_NET_ADMIN: at most net.core.rmem_max.
@@ -56,7 +56,7 @@ func subscribe(fd int, filter []unix.SockFilter, groups []group) error {
 	for _, g := range groups {
 		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP,
 			int(g)); err != nil {
-			return fmt.Errorf("join multicast group %d: %w", g, needs(err, "CAP_NET_ADMIN"))
+			return fmt.Errorf("join multicast group %d: %w", g, withCapability(err, "CAP_NET_ADMIN"))
 		}
 	}
 	return nil
@@ -76,8 +76,8 @@ func bind(fd int) error {
 	}
 }
 
-// needs adds the missing capability to EPERM.
-func needs(err error, capability string) error {
+// withCapability adds the name of the missing capability to EPERM.
+func withCapability(err error, capability string) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w (needs %s)", err, capability)
 	}

@@ -20,7 +20,7 @@ type Watcher struct {
 	sockets []socket.Socket
 	readers sync.WaitGroup
 	closed  chan struct{}
-	own     netns.ID      // the namespace of the sockets
+	ownNS   netns.ID      // the namespace of the sockets
 	wake    chan struct{} // has capacity 1; see notify
 
 	mu sync.Mutex // also held while ids is used
@@ -35,7 +35,7 @@ type Watcher struct {
 // [unix.EPROTONOSUPPORT].
 func Open() (*Watcher, error) {
 	w := &Watcher{
-		own:        (*netns.NS)(nil).ID(),
+		ownNS:      (*netns.NS)(nil).ID(),
 		closed:     make(chan struct{}),
 		wake:       make(chan struct{}, 1),
 		namespaces: map[int32]netns.ID{},
@@ -64,7 +64,7 @@ func (w *Watcher) open() (err error) {
 	}
 	w.sockets = append(w.sockets, routes)
 	for _, s := range w.sockets {
-		w.readers.Go(func() { w.fail(w.read(s)) })
+		w.readers.Go(func() { w.recordError(w.read(s)) })
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (w *Watcher) Close() error {
 func (w *Watcher) Add(ns *netns.NS) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if id := ns.ID(); id == w.own {
+	if id := ns.ID(); id == w.ownNS {
 		w.namespaces[ownID] = id
 		return nil
 	}
@@ -132,8 +132,8 @@ func (w *Watcher) pop() (Event, bool, error) {
 	return e, ok, nil
 }
 
-// fail records the error that ended a reader.
-func (w *Watcher) fail(err error) {
+// recordError records the error that ended a reader.
+func (w *Watcher) recordError(err error) {
 	select {
 	case <-w.closed:
 		err = os.ErrClosed // the reader's error reports that Close has closed the socket

@@ -13,8 +13,8 @@ import "github.com/sluice-mesh/sluice/rules"
 // consider the options. A match may drop a malformed packet, or a packet for which it has no memory
 // (par->hotdrop). This is not an effect, because the model has no malformed packets.
 //
-// The match cluster has any effect, because it changes the type of a link-layer multicast packet to host
-// (xt_cluster_mt in net/netfilter/xt_cluster.c). nfacct consumes a quota, and set can compare
+// The match cluster has any effect, because it changes the type of a link-layer multicast packet to
+// host (xt_cluster_mt in net/netfilter/xt_cluster.c). nfacct consumes a quota, and set can compare
 // counters that it increases. bpf can use random numbers, but need not: whether it matches some
 // packets and not others is unknown.
 func MatchEffect(name string) rules.Effect {

@@ -62,11 +62,10 @@ func decodeAddrType(family rules.Family, revision uint32, info []byte) ([]rules.
 	return found, true
 }
 
-// isRouteType6 reports whether the kernel compares the set with the type of a route in IPv6 too, as it
-// does in IPv4. For other
-// sets match_type6 (net/netfilter/xt_addrtype.c) differs: UNICAST is every address that is not
-// multicast, including local addresses; UNICAST,LOCAL is the intersection of both; and UNREACHABLE
-// is every rejecting route.
+// isRouteType6 reports whether the kernel compares the set with the type of a route in IPv6, as it
+// does in IPv4. For other sets match_type6 (net/netfilter/xt_addrtype.c) differs: UNICAST is
+// every address that is not multicast, including local addresses; UNICAST,LOCAL is the intersection
+// of both; and UNREACHABLE is every rejecting route.
 func isRouteType6(types rules.AddrTypeSet) bool {
 	return types&^rules.AddrTypes(rules.Local, rules.Anycast) == 0 ||
 		types == rules.AddrTypes(rules.Multicast)

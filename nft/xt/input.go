@@ -16,8 +16,8 @@ func matchInputs(name string) rules.Inputs {
 	case "ah", "comment", "cpu", "dscp", "dst", "ecn", "esp", "frag", "hbh", "hl", "icmp", "icmp6",
 		"icmpv6", "ipcomp", "ipv6header", "limit", "mac", "mh", "rt", "srh", "statistic", "tcpmss",
 		"time", "tos", "ttl":
-		// Fields that no rule changes: NAT keeps IPv6 extension headers, ICMP types and the options of
-		// a SYN. comment, cpu, limit, statistic and time do not depend on the packet.
+		// Fields that no rule changes: NAT keeps IPv6 extension headers, ICMP types and the options
+		// of a SYN. comment, cpu, limit, statistic and time do not depend on the packet.
 		return 0
 	case "length", "quota":
 		return rules.ContentsInput // the length
@@ -29,7 +29,8 @@ func matchInputs(name string) rules.Inputs {
 	case "hashlimit", "l2tp", "string", "u32":
 		return rules.HeaderInput | rules.ContentsInput
 	case "osf":
-		// Options and window of a SYN; the source address decides whether the TTL is compared exactly.
+		// Options and window of a SYN; the source address decides whether the TTL is compared
+		// exactly.
 		return rules.HeaderInput
 	case "pkttype":
 		// The type of a multicast packet that the host sends to itself depends on the destination.

@@ -7,9 +7,9 @@ import (
 )
 
 // Values of [rules.Unknown.State] for matches of xtables. All rates of rateest share one state. All
-// sets share one state, because a set may contain other sets. All connection labels share one state.
-// The lists of recent, the counters of hashlimit and the objects of nfnetlink_acct have one state for
-// each name.
+// sets share one state, because a set may contain other sets. All connection labels share one
+// state. The lists of recent, the counters of hashlimit and the objects of nfnetlink_acct have one
+// state for each name.
 const (
 	StateOfRates  = "rateest"
 	StateOfSets   = "ipset"

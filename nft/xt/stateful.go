@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// This file describes matches that depend on earlier packets or on chance. Such a match has the same
-// text whether it was read from the kernel or from the output of iptables-save, so that both are
-// recognized as the same match.
+// This file describes matches that depend on earlier packets or on chance. Such a match has the
+// same text whether it was read from the kernel or from the output of iptables-save, so that both
+// are recognized as the same match.
 
 // A Limit is the match limit (struct xt_rateinfo).
 type Limit struct {
@@ -83,18 +83,18 @@ type Statistic struct {
 	Not bool
 	// Probability is in units of 2^-31.
 	Probability uint32
-	// Nth reports that the match matches every nth packet instead of random packets: n is Every, and
-	// Packet is the index of the first one.
+	// Nth reports that the match matches every nth packet instead of random packets: n is Every,
+	// and Packet is the index of the first one.
 	Nth           bool
 	Every, Packet uint32
 }
 
-// certain is the probability of 1.
-const certain = 1 << 31
+// probabilityOne is the probability of 1.
+const probabilityOne = 1 << 31
 
 // NewProbability returns the match with a probability.
 func NewProbability(not bool, probability float64) Statistic {
-	return Statistic{Not: not, Probability: uint32(math.Round(certain * probability))}
+	return Statistic{Not: not, Probability: uint32(math.Round(probabilityOne * probability))}
 }
 
 // Varies reports whether the match matches some packets and not others (statistic_mt in
@@ -103,7 +103,7 @@ func (s Statistic) Varies() bool {
 	if s.Nth {
 		return s.Every > 1
 	}
-	return s.Probability > 0 && s.Probability < certain
+	return s.Probability > 0 && s.Probability < probabilityOne
 }
 
 // String formats the match like iptables-save, with the exact probability.
@@ -113,7 +113,7 @@ func (s Statistic) String() string {
 		return fmt.Sprintf("-m statistic --mode nth %s--every %d --packet %d", not, s.Every, s.Packet)
 	}
 	return fmt.Sprintf("-m statistic --mode random %s--probability %.11f", not,
-		float64(s.Probability)/certain)
+		float64(s.Probability)/probabilityOne)
 }
 
 // decodeStatistic decodes the mode, the flags, and the probability or the interval minus one.

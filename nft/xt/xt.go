@@ -97,8 +97,8 @@ func comparesPorts(r *rules.Rule) bool {
 	})
 }
 
-// DecodeTarget returns the action of a target in a rule of the family. It returns a [rules.Unknown] if
-// the model cannot represent the action.
+// DecodeTarget returns the action of a target in a rule of the family. It returns a [rules.Unknown]
+// if the model cannot represent the action.
 func DecodeTarget(family rules.Family, x Extension) rules.Action {
 	if action := decodeTarget(family, x); action != nil {
 		return action

@@ -65,7 +65,8 @@ func TestAddValidate(t *testing.T) {
 	}
 }
 
-// TestReasonsAreTheFinalReasonsOfDecisions checks that a decision that is not final cannot be reported.
+// TestReasonsAreTheFinalReasonsOfDecisions checks that a decision that is not final cannot be
+// reported.
 func TestReasonsAreTheFinalReasonsOfDecisions(t *testing.T) {
 	for _, r := range decide.Reasons() {
 		final := r != decide.PodUnknown && r != decide.NamespaceUnknown

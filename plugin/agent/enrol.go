@@ -57,8 +57,8 @@ func (e *Enrolment) Validate() error {
 }
 
 // Enrol asks the agent to enrol a pod in ambient mode. netns is a descriptor of the pod's network
-// namespace, and addresses are the addresses of the pod. The answer follows when ztunnel has acknowledged the pod. The error may be
-// a [Refusal].
+// namespace, and addresses are the addresses of the pod. The answer follows when ztunnel has
+// acknowledged the pod. The error may be a [Refusal].
 func (c Caller) Enrol(
 	ctx context.Context, namespace, name, uid string, addresses []netip.Addr, netns int,
 ) (*Enrolment, error) {

@@ -11,8 +11,8 @@ import (
 
 // HostRules are the rules that the node should have for pods in ambient mode.
 type HostRules struct {
-	// NetNS is the path of the node's network namespace in the agent's mount namespace, and Proc the
-	// path of the node's /proc.
+	// NetNS is the path of the node's network namespace in the agent's mount namespace, and Proc
+	// the path of the node's /proc.
 	NetNS string `json:"netns"`
 	Proc  string `json:"proc"`
 	// Backend is the backend of the rules: nft or legacy, or empty if they were not written yet.
@@ -35,8 +35,8 @@ func (h *HostRules) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Host returns the rules of the node. The error may be a [Refusal], of kind not-found if ambient mode
-// is disabled, and unavailable if the agent does not know the node's pods yet.
+// Host returns the rules of the node. The error may be a [Refusal], of kind not-found if ambient
+// mode is disabled, and unavailable if the agent does not know the node's pods yet.
 func (c Caller) Host(ctx context.Context) (*HostRules, error) {
 	body, err := c.Query(ctx, Request{Verb: GetHost})
 	if err != nil {

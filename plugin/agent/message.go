@@ -74,8 +74,8 @@ func (r *Request) Supported() error {
 // An Answer is the agent's reply to a query. A body follows unless it has an error.
 type Answer struct {
 	Version int `json:"version"`
-	// Kind and Error describe why there is no body. Both are empty if there is a body. The kinds are
-	// defined in package source.
+	// Kind and Error describe why there is no body. Both are empty if there is a body. The kinds
+	// are defined in package source.
 	Kind  string `json:"kind,omitempty"`
 	Error string `json:"error,omitempty"`
 }

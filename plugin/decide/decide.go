@@ -152,8 +152,8 @@ func decideWithoutPod(a Attachment, s *Settings) Decision {
 	return podUnknown
 }
 
-// isAgent reports whether the pod belongs to the node agent. The name of such a pod is the name of the
-// DaemonSet, a dash and a suffix without dashes.
+// isAgent reports whether the pod belongs to the node agent. The name of such a pod is the name of
+// the DaemonSet, a dash and a suffix without dashes.
 func (s *Settings) isAgent(a Attachment) bool {
 	if s.AgentNamespace == "" || a.Namespace != s.AgentNamespace {
 		return false

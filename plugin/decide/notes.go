@@ -31,8 +31,8 @@ const (
 	// AllDNSCaptured: CAPTURE_ALL_DNS is false, but the pod's nameservers are not known when its
 	// rules are made.
 	AllDNSCaptured NoteKind = "all-dns-captured"
-	// InitContainersCaptured: init containers run before the proxy, but their traffic is redirected to
-	// it.
+	// InitContainersCaptured: init containers run before the proxy, but their traffic is redirected
+	// to it.
 	InitContainersCaptured NoteKind = "init-containers-captured"
 	// ApplicationUncaptured: a container other than the proxy runs as the proxy's user or group, whose
 	// outbound connections bypass the proxy.

@@ -36,9 +36,9 @@ type result struct {
 // whether IPv6 is captured.
 //
 // The error is a [rules.Faults] that lists all invalid values. [rules.Fault.Field] names the
-// annotation, or the argument or variable and its container. Values are truncated and quoted, so that
-// each fault is a short line. With an error, the redirection is the zero value; without an error, it
-// is valid.
+// annotation, or the argument or variable and its container. Values are truncated and quoted, so
+// that each fault is a short line. With an error, the redirection is the zero value; without an
+// error, it is valid.
 func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, []Note, error) {
 	sources := sourcesOf(pod, s)
 	r := &result{
@@ -106,8 +106,8 @@ func (r *result) addFault(source, value, want string) {
 
 // setDependentFields sets the fields that depend on several parameters.
 func (r *result) setDependentFields() {
-	// Only an annotation of the pod replaces istio-cni's default. Values from other sources apply to
-	// the whole mesh, and are added to the default.
+	// Only an annotation of the pod replaces istio-cni's default. Values from other sources apply
+	// to the whole mesh, and are added to the default.
 	if !r.isAnnotated["OutboundExcludePorts"] {
 		r.Redirect.OutboundExcludePorts = rules.Normalize(append(rules.Singles[uint16](statusPort),
 			r.Redirect.OutboundExcludePorts...))
@@ -146,8 +146,9 @@ func (r *result) setFamilies(addresses []netip.Addr) {
 	r.noteFamily(deciding)
 }
 
-// Deciding returns the addresses that determine the address families of a pod, in the given order. It
-// omits loopback, link-local and unspecified addresses. If no address remains, [Parameters] fails.
+// Deciding returns the addresses that determine the address families of a pod, in the given order.
+// It omits loopback, link-local and unspecified addresses. If no address remains, [Parameters]
+// fails.
 func Deciding(addresses []netip.Addr) []netip.Addr {
 	var deciding []netip.Addr
 	for _, a := range addresses {

@@ -11,13 +11,13 @@ type Settings struct {
 	// ExcludeNamespaces are the names of namespaces whose pods are not redirected.
 	ExcludeNamespaces []string
 	// AgentNamespace is the namespace of Sluice's node agent, and AgentDaemonSet the name of its
-	// DaemonSet. The agent's pods always start without redirection. Without the namespace, no pod is
-	// identified as the agent's. Without the name, only [AgentAnnotation] identifies its pods.
+	// DaemonSet. The agent's pods always start without redirection. Without the namespace, no pod
+	// is identified as the agent's. Without the name, only [AgentAnnotation] identifies its pods.
 	AgentNamespace, AgentDaemonSet string
 	// ProxyContainer is the name of the proxy's container; istio-proxy if empty.
 	ProxyContainer string
-	// ValidationContainer is the name of the init container whose arguments contain the settings that
-	// the pod has no annotation for; istio-validation if empty.
+	// ValidationContainer is the name of the init container whose arguments contain the settings
+	// that the pod has no annotation for; istio-validation if empty.
 	ValidationContainer string
 	// Selectors choose among the pods that would be redirected: one of them must match. Without
 	// selectors, all match.

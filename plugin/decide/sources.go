@@ -31,8 +31,8 @@ type statedValue struct {
 	source string // for errors; empty if there is no value
 	// isAnnotated reports that the source is an annotation.
 	isAnnotated bool
-	// unread is the source of a variable that would take precedence, but is ignored because its value
-	// comes from another object.
+	// unread is the source of a variable that would take precedence, but is ignored because its
+	// value comes from another object.
 	unread string
 }
 

@@ -1,10 +1,11 @@
 // Package file replaces files atomically: a reader finds either the old or the new content, never a
 // part of it.
 //
-// New content is written to a temporary file next to the old file. The temporary file is synced, and
-// its size and content are checked. Then it is renamed, and the directory is synced. A full disk, a
-// read-only mount or a kill at any time leaves the old file unchanged. If content and mode are
-// already as desired, nothing is written. A symbolic link is followed, and its target is replaced.
+// New content is written to a temporary file next to the old file. The temporary file is synced,
+// and its size and content are checked. Then it is renamed, and the directory is synced. A full
+// disk, a read-only mount or a kill at any time leaves the old file unchanged. If content and mode
+// are already as desired, nothing is written. A symbolic link is followed, and its target is
+// replaced.
 //
 // [WriteNoSync] only writes and renames, for state that need not survive a crash of the node.
 //

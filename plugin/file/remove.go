@@ -24,8 +24,8 @@ func Remove(path string) (existed bool, err error) {
 	return true, nil
 }
 
-// RemoveIf removes a file that other processes write too, if its content is old. Otherwise the error
-// wraps [ErrChanged] and the file stays. A missing file is not an error.
+// RemoveIf removes a file that other processes write too, if its content is old. Otherwise the
+// error wraps [ErrChanged] and the file stays. A missing file is not an error.
 func RemoveIf(path string, old []byte) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replace is like Write, but for a file that other processes write too. It writes content only if the
-// content of the file is old. If old is nil, the file must not exist; if it is empty but not nil, the
-// file must be empty. Otherwise the error wraps [ErrChanged], and the content of the other process
-// stays, even if it was written between the comparison and the replacement: Replace exchanges the old
-// and the new file, compares the old file, and exchanges the files again if it differs. On file
-// systems that cannot exchange two files, a change within some microseconds may be lost.
+// Replace is like Write, but for a file that other processes write too. It writes content only if
+// the content of the file is old. If old is nil, the file must not exist; if it is empty but not
+// nil, the file must be empty. Otherwise the error wraps [ErrChanged], and the content of the other
+// process stays, even if it was written between the comparison and the replacement: Replace
+// exchanges the old and the new file, compares the old file, and exchanges the files again if it
+// differs. On file systems that cannot exchange two files, a change within some microseconds may be
+// lost.
 func Replace(path string, old, content []byte, mode fs.FileMode) error {
 	target, info, err := resolve(path)
 	if err != nil {
@@ -69,8 +70,8 @@ func (t *temporary) create(target string) error {
 	return err
 }
 
-// exchange exchanges the temporary file and the file at target. It undoes the exchange if the content
-// of the replaced file is not old.
+// exchange exchanges the temporary file and the file at target. It undoes the exchange if the
+// content of the replaced file is not old.
 func (t *temporary) exchange(target string, old, content []byte) error {
 	switch err := exchangeFiles(t.path, target); {
 	case isUnsupported(err):
@@ -98,9 +99,10 @@ func (t *temporary) exchange(target string, old, content []byte) error {
 	return errors.Join(ErrChanged, err, t.putBack(target, replaced, content))
 }
 
-// putBack exchanges the temporary file, whose content is held, and the file at target, whose content
-// is placed, to restore held. If another process writes the target meanwhile, its content must stay:
-// the exchange is repeated until the file that it replaces is the file that was placed last.
+// putBack exchanges the temporary file, whose content is held, and the file at target, whose
+// content is placed, to restore held. If another process writes the target meanwhile, its content
+// must stay: the exchange is repeated until the file that it replaces is the file that was placed
+// last.
 func (t *temporary) putBack(target string, held, placed []byte) error {
 	const tries = 100 // no other process writes a hundred times in a row between two exchanges
 	for range tries {

@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
-// Open returns a core for a logger of zap, and a function that closes its file. The core is safe for
-// concurrent use. It writes each line to stderr, the log file and the other writers, each with one
-// call of Write. The file is opened when the first line is written; if it cannot be opened, writing
-// returns the error.
+// Open returns a core for a logger of zap, and a function that closes its file. The core is safe
+// for concurrent use. It writes each line to stderr, the log file and the other writers, each with
+// one call of Write. The file is opened when the first line is written; if it cannot be opened,
+// writing returns the error.
 //
-// This package creates no logger, because package zap links net/http, which programs that only read a
-// configuration do not need.
+// This package creates no logger, because package zap links net/http, which programs that only read
+// a configuration do not need.
 func Open(o options.Log, stderr io.Writer, others ...io.Writer) (zapcore.Core, func()) {
 	encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		TimeKey: "time", LevelKey: "level", MessageKey: "msg",

@@ -45,9 +45,9 @@ type Record struct {
 	// Outcome is "redirect", "ambient" or "skip". Reason is its reason, as in package decide.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason"`
-	// Redirect has the parameters of the pod's rules, and is nil if the pod is not redirected. Backend
-	// names the backend that has the rules, and is empty without rules. Its key in the file is
-	// "engine", as earlier versions wrote it.
+	// Redirect has the parameters of the pod's rules, and is nil if the pod is not redirected.
+	// Backend names the backend that has the rules, and is empty without rules. Its key in the file
+	// is "engine", as earlier versions wrote it.
 	Redirect *rules.Redirect    `json:"redirect,omitempty"`
 	Backend  compat.BackendName `json:"engine,omitempty"`
 	// Ambient has the parameters of the rules of a pod in ambient mode. The rules are in Backend.
@@ -59,8 +59,8 @@ type Record struct {
 // HasRules reports whether ADD has installed rules in the pod.
 func (r *Record) HasRules() bool { return r.Redirect != nil || r.Ambient != nil }
 
-// Decided reports whether the record defines the desired state of the pod. It returns false if the pod
-// could not be read. Annotations that changed after the ADD do not matter.
+// Decided reports whether the record defines the desired state of the pod. It returns false if the
+// pod could not be read. Annotations that changed after the ADD do not matter.
 func (r *Record) Decided() bool { return r.Reason != agent.PodUnreadable }
 
 // Pod names a pod.

@@ -83,8 +83,8 @@ func (s Store) read(name string) (Record, error) {
 	return r, nil
 }
 
-// decode decodes a file. It checks the version first, because a newer version may have fields of other
-// types.
+// decode decodes a file. It checks the version first, because a newer version may have fields of
+// other types.
 func decode(data []byte) (Record, error) {
 	var header struct {
 		Version int `json:"version"`
@@ -124,8 +124,8 @@ func (s Store) remove(name string) error {
 	return nil
 }
 
-// Keys returns the keys of all records in order. It reads only the names of the files. The files may
-// be damaged.
+// Keys returns the keys of all records in order. It reads only the names of the files. The files
+// may be damaged.
 func (s Store) Keys() ([]Key, error) {
 	names, err := s.names()
 	var keys []Key

@@ -25,8 +25,8 @@ type credentials struct {
 	certificates []tls.Certificate
 }
 
-// newCredentials reads the client certificate of the user. Paths are relative to the directory of the
-// kubeconfig.
+// newCredentials reads the client certificate of the user. Paths are relative to the directory of
+// the kubeconfig.
 func newCredentials(user *authInfo, dir string) (credentials, error) {
 	if err := user.checkSupported(); err != nil {
 		return credentials{}, err

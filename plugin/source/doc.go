@@ -1,8 +1,8 @@
 // Package source provides the pods that the plugin decides about.
 //
-// A [Source] returns the pod of a sandbox, or an error whose [Kind] classifies the cause. [APIServer] reads
-// from the API server: one GET with the credentials of a kubeconfig, repeated until a timeout.
-// [Fallback] calls several sources in order.
+// A [Source] returns the pod of a sandbox, or an error whose [Kind] classifies the cause.
+// [APIServer] reads from the API server: one GET with the credentials of a kubeconfig, repeated
+// until a timeout. [Fallback] calls several sources in order.
 //
 //	api := source.NewAPIServer(source.Options{Kubeconfig: path, Timeout: 5 * time.Second})
 //	pods := source.Fallback(agentClient, api)

@@ -123,8 +123,8 @@ func (e singleLine) Error() string { return text.Printable(text.Truncate(e.err.E
 
 func (e singleLine) Unwrap() error { return e.err }
 
-// maxRetryAfter limits the header Retry-After. It is longer than every timeout, and small enough that
-// adding a backoff does not overflow.
+// maxRetryAfter limits the header Retry-After. It is longer than every timeout, and small enough
+// that adding a backoff does not overflow.
 const maxRetryAfter = 1 << 31 * time.Second
 
 // parseRetryAfter parses the header Retry-After (RFC 9110, 10.2.3). It returns at most

@@ -1,8 +1,8 @@
 package text
 
-// Distance returns the edit distance of two names: the number of bytes that must be inserted, removed
-// or replaced to change a into b. If the distance is greater than limit, it may return any number
-// greater than limit.
+// Distance returns the edit distance of two names: the number of bytes that must be inserted,
+// removed or replaced to change a into b. If the distance is greater than limit, it may return any
+// number greater than limit.
 func Distance(a, b string, limit int) int {
 	if diff := len(a) - len(b); diff > limit || -diff > limit {
 		return limit + 1

@@ -135,8 +135,8 @@ func TestDropsBeforeConntrack(t *testing.T) {
 	}
 }
 
-// An unknown rule is the cause of an undecided answer, even if the states of connections are unknown
-// too.
+// An unknown rule is the cause of an undecided answer, even if the states of connections are
+// unknown too.
 func TestUnknownRuleIsReportedInsteadOfStates(t *testing.T) {
 	eth1 := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "eth1"}}}
 	drop := when(rules.Drop, eth1)

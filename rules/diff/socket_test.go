@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestSocketsBeforeConntrack verifies that a decision does not assume that the kernel finds the same
-// socket before and after conntrack. For a reply to a translated source, the kernel finds the socket
-// by the connection.
+// TestSocketsBeforeConntrack verifies that a decision does not assume that the kernel finds the
+// same socket before and after conntrack. For a reply to a translated source, the kernel finds the
+// socket by the connection.
 func TestSocketsBeforeConntrack(t *testing.T) {
 	at := func(priority int) rules.Ruleset {
 		// A chain after NAT makes connections with translations relevant.

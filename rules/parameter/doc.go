@@ -1,8 +1,8 @@
 // Package parameter is the catalogue of the parameters of a redirection.
 //
-// [All] lists Istio's parameters for a sidecar, [Ambient] the parameters that only ambient mode has,
-// and [SluiceOnly] the parameters that Istio does not have. A [Parameter] has a type, a default, a
-// description and names. Istio's names are the flag and the environment variables of
+// [All] lists Istio's parameters for a sidecar, [Ambient] the parameters that only ambient mode
+// has, and [SluiceOnly] the parameters that Istio does not have. A [Parameter] has a type, a
+// default, a description and names. Istio's names are the flag and the environment variables of
 // istio-iptables, the annotations of a pod and the field of a securityContext. Sluice's names are
 // the flag of the command rules, the field in the CNI plugin's configuration, the environment
 // variable of the node agent and the key in the chart's values. The programs that read these

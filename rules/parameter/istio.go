@@ -21,8 +21,8 @@ type Invocation struct {
 	Variable func(name string) (value string, found bool)
 	// Names find the ids of user and group names.
 	Names Names
-	// Addresses are the addresses of the pod in the order of its interfaces. Loopback and link-local
-	// addresses are ignored. Without other addresses, IPv6 is not captured.
+	// Addresses are the addresses of the pod in the order of its interfaces. Loopback and
+	// link-local addresses are ignored. Without other addresses, IPv6 is not captured.
 	Addresses []netip.Addr
 	// Nameservers are the servers of the pod's resolv.conf. Without nameservers, DNS is captured
 	// only if queries to all servers are captured.
@@ -33,8 +33,8 @@ type Invocation struct {
 // enabled. Flags take precedence over variables, as in istio-iptables.
 //
 // The error has one line for each wrong input: it names the flag or variable, the value and what is
-// allowed. Unlike istio-iptables, Redirect rejects unknown values of Boolean variables and of modes.
-// An unknown flag is an error; flags that have no effect on the rules are ignored.
+// allowed. Unlike istio-iptables, Redirect rejects unknown values of Boolean variables and of
+// modes. An unknown flag is an error; flags that have no effect on the rules are ignored.
 func (in Invocation) Redirect() (rules.Redirect, error) {
 	args := ParseArguments(in.Args)
 	var errs []error

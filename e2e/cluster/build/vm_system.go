@@ -26,8 +26,8 @@ var vmSystem = component{
 	},
 }
 
-// removeUnusedProfiles removes the AppArmor profiles of programs that are not installed. Loading one of
-// the hundred profiles takes a second on an emulated processor.
+// removeUnusedProfiles removes the AppArmor profiles of programs that are not installed. Loading
+// one of the hundred profiles takes a second on an emulated processor.
 func (t tree) removeUnusedProfiles() error {
 	profiles, err := filepath.Glob(t.path("etc/apparmor.d/*"))
 	errs := []error{err}

@@ -89,8 +89,8 @@ func Before(t testing.TB, f rules.Family) string {
 	return read(t, "before-"+fileName(f))
 }
 
-// After returns the foreign rules that are loaded after the run of Istio. Like [Before], they include
-// rules that resemble Istio's rules.
+// After returns the foreign rules that are loaded after the run of Istio. Like [Before], they
+// include rules that resemble Istio's rules.
 func After(t testing.TB, f rules.Family) string {
 	t.Helper()
 	return read(t, "after-"+fileName(f))

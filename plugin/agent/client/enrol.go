@@ -12,14 +12,14 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// EnrolTimeout limits an enrolment. It is longer than the 30 s for which the agent waits for ztunnel
-// before it answers with an error, and shorter than the two minutes for which a kubelet waits for a
-// runtime.
+// EnrolTimeout limits an enrolment. It is longer than the 30 s for which the agent waits for
+// ztunnel before it answers with an error, and shorter than the two minutes for which a kubelet
+// waits for a runtime.
 const EnrolTimeout = 35 * time.Second
 
 // Enrol enrols a pod in ambient mode. netns is a descriptor of the pod's network namespace, and
-// addresses are the addresses of the pod. It returns when ztunnel has acknowledged the pod. The error has a [source.Kind], or a
-// kind of package agent.
+// addresses are the addresses of the pod. It returns when ztunnel has acknowledged the pod. The
+// error has a [source.Kind], or a kind of package agent.
 func (c *Client) Enrol(
 	ctx context.Context, ref source.Ref, addresses []netip.Addr, netns int,
 ) (*agent.Enrolment, error) {

@@ -21,8 +21,8 @@ func (c *Client) Report(a agent.Add) error {
 	return c.send(agent.Request{Verb: agent.NotifyAdd, Add: &a})
 }
 
-// Write sends one line of the log. It never fails, so that a log continues with its other writers. A
-// line that the agent does not receive, because it is absent or the line is too long, is lost.
+// Write sends one line of the log. It never fails, so that a log continues with its other writers.
+// A line that the agent does not receive, because it is absent or the line is too long, is lost.
 func (c *Client) Write(line []byte) (int, error) {
 	_ = c.send(agent.Request{Verb: agent.NotifyLog, Line: string(bytes.TrimRight(line, "\n"))})
 	return len(line), nil

@@ -100,8 +100,8 @@ func (o *object) pod() (*decide.Pod, error) {
 }
 
 // documents returns the YAML documents of a file, except documents with only blanks and comments. A
-// line that begins with three dashes always begins a document, because multi-line text in a document
-// is indented.
+// line that begins with three dashes always begins a document, because multi-line text in a
+// document is indented.
 func documents(data []byte) [][]byte {
 	var found [][]byte
 	var current []byte

@@ -113,7 +113,7 @@ type validation struct {
 }
 
 // validation returns the parameters of a validation. The redirect is the result of
-// [system.desired], nil in ambient mode.
+// [system.desiredRuleset], nil in ambient mode.
 func (p *parameters) validation(ns *netns.NS, redirect *rules.Redirect) validation {
 	v := validation{
 		namespace: ns, podIPs: p.PodIPs, port: p.probePort, timeout: p.probeTimeout,
@@ -128,7 +128,7 @@ func (p *parameters) validation(ns *netns.NS, redirect *rules.Redirect) validati
 	return v
 }
 
-// applyResult is the result of apply.
+// applyResult is what apply prints.
 type applyResult struct {
 	Outcome      string  `json:"outcome"`
 	Namespace    string  `json:"namespace"`
@@ -217,12 +217,12 @@ func (s *system) program(
 func (a applyResult) text() string {
 	text := fmt.Sprintf("%s in %s by %s: %s", a.Outcome, a.Namespace, compat.BackendName(a.Backend),
 		count(a.Rules, "rule"))
-	for _, part := range []struct {
+	for _, counted := range []struct {
 		n    int
 		noun string
 	}{{a.Sets, "set"}, {a.Elements, "element"}, {a.Routes, "routing change"}, {a.Bytes, "byte"}} {
-		if part.n > 0 {
-			text += ", " + count(part.n, part.noun)
+		if counted.n > 0 {
+			text += ", " + count(counted.n, counted.noun)
 		}
 	}
 	return text + fmt.Sprintf(", %.1f ms\n", a.Milliseconds)

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// dryRunResult is the result of a dry run of apply.
+// dryRunResult is what apply prints with --dry-run.
 type dryRunResult struct {
 	Outcome   string      `json:"outcome"` // "dry-run"
 	Would     string      `json:"would"`   // the outcome without --dry-run

@@ -12,7 +12,7 @@ import (
 // inputs contains the parameters of a command, and the command line's values.
 type inputs struct {
 	sections []section
-	// ignoredSections are the sections of parameters that the command accepts without effect.
+	// ignoredSections contain the parameters that the command accepts without effect.
 	ignoredSections []section
 	// check returns further errors of the parameters and the arguments. If it is nil, arguments are
 	// errors.
@@ -91,7 +91,8 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 // helpAllFlag requests the description of every flag.
 const helpAllFlag = "help-all"
 
-// suggestFlag returns a suggestion if the error is an unknown flag.
+// suggestFlag returns the text " (did you mean …)" if the error is an unknown flag similar to a flag
+// of the command.
 func (in *inputs) suggestFlag(err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
@@ -134,8 +135,8 @@ func (v flagValue) Set(text string) error {
 	return nil
 }
 
-// addValue stores a value of a flag. For a list and a repeatable flag all values are kept, otherwise
-// the last value.
+// addValue stores a value of a flag. For a list and a repeatable flag all values are kept,
+// otherwise the last value.
 func (in *inputs) addValue(p *parameter, text string) {
 	if !p.repeat && !p.list {
 		in.given[p.flag] = nil

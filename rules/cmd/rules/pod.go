@@ -38,7 +38,7 @@ func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	return p.Redirect, nil
 }
 
-// assumePod sets the addresses of an assumed pod if no address is given.
+// assumePod sets unspecified addresses, which stand for any pod, if no address is given.
 func (p *parameters) assumePod() {
 	if len(p.PodIPs) > 0 {
 		return

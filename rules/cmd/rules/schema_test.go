@@ -24,8 +24,8 @@ import (
 func documents() map[document]string {
 	return map[document]string{
 		new(rulesetDocument):  "rules show: a ruleset",
-		new(applyResult):          "rules apply: what was done",
-		new(dryRunResult):          "rules apply --dry-run: what would be done",
+		new(applyResult):      "rules apply: what was done",
+		new(dryRunResult):     "rules apply --dry-run: what would be done",
 		new(checkResult):      "rules check: what differs, and what rules of other owners do",
 		new(explanation):      "rules explain: the way of packets through the rules",
 		new(podExplanation):   "rules explain --pod: the decision of the CNI plugin about a pod",
