@@ -37,7 +37,7 @@ func TestValuesThatOnlyUnknownConditionsRead(t *testing.T) {
 	}
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		const checks = "PREROUTING -m recent --name r --rcheck -j DROP"
-		const labelled = "PREROUTING -m connlabel --label 1 -j DROP"
+		const labeled = "PREROUTING -m connlabel --label 1 -j DROP"
 		pairs = append(
 			pairs,
 			pair{
@@ -47,8 +47,8 @@ func TestValuesThatOnlyUnknownConditionsRead(t *testing.T) {
 			},
 			pair{
 				string(p) + ": a label",
-				inXT(p, "PREROUTING -m connlabel --label 1 --set", labelled),
-				inXT(p, labelled), true,
+				inXT(p, "PREROUTING -m connlabel --label 1 --set", labeled),
+				inXT(p, labeled), true,
 			},
 		)
 	}

@@ -19,12 +19,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// compare compares the plugin's rules for pod with istio-init's rules for initialised. The only
+// compare compares the plugin's rules for pod with istio-init's rules for initialized. The only
 // differences allowed are s.others, and each of them must occur.
-func compare(t *testing.T, tools injection.Tools, s podCase, pod, initialised *corev1.Pod) {
+func compare(t *testing.T, tools injection.Tools, s podCase, pod, initialized *corev1.Pod) {
 	t.Helper()
 	sluiceRules := parameters(t, s, pod)
-	istioRules := runInit(t, tools, s, initialised)
+	istioRules := runInit(t, tools, s, initialized)
 	others := s.others
 	if others == nil {
 		others = usualDifferences

@@ -45,9 +45,9 @@ func TestInjectedPods(t *testing.T) {
 						return
 					}
 					mustBeInjected(t, c, s, pod)
-					initialised := inject(t, forInit, s)
-					mustSkip(t, readAsPlugin(t, initialised), decide.IstioInit)
-					compare(t, tools, s, pod, initialised)
+					initialized := inject(t, forInit, s)
+					mustSkip(t, readAsPlugin(t, initialized), decide.IstioInit)
+					compare(t, tools, s, pod, initialized)
 				})
 			}
 		})

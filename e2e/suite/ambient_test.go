@@ -140,7 +140,7 @@ func (tc *testCluster) ztunnels(ctx context.Context) ([]corev1.Pod, error) {
 // newAmbientNamespace creates a namespace for the test, whose pods are in ambient mode.
 func (tc *testCluster) newAmbientNamespace(t *testing.T) string {
 	t.Helper()
-	return tc.newLabelledNamespace(t, map[string]string{mesh.DataplaneLabel: "ambient"})
+	return tc.newLabeledNamespace(t, map[string]string{mesh.DataplaneLabel: "ambient"})
 }
 
 // labelNamespace sets the label of ambient mode; an empty value removes it.

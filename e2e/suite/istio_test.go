@@ -119,7 +119,7 @@ func (tc *testCluster) mustInstallIstiod(t *testing.T) {
 // newInjectedNamespace creates a namespace for the test with injection enabled.
 func (tc *testCluster) newInjectedNamespace(t *testing.T) string {
 	t.Helper()
-	return tc.newLabelledNamespace(t, map[string]string{"istio-injection": "enabled"})
+	return tc.newLabeledNamespace(t, map[string]string{"istio-injection": "enabled"})
 }
 
 // annotatedPod returns a pod with annotations, before injection.

@@ -33,12 +33,12 @@ var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 // newNamespace creates a namespace, and deletes it when the test ends.
 func (tc *testCluster) newNamespace(t *testing.T) string {
 	t.Helper()
-	return tc.newLabelledNamespace(t, nil)
+	return tc.newLabeledNamespace(t, nil)
 }
 
-// newLabelledNamespace creates a namespace with labels. Labels that are added later may not apply
+// newLabeledNamespace creates a namespace with labels. Labels that are added later may not apply
 // to the next pod, because the API server caches the labels of namespaces for webhooks.
-func (tc *testCluster) newLabelledNamespace(t *testing.T, labels map[string]string) string {
+func (tc *testCluster) newLabeledNamespace(t *testing.T, labels map[string]string) string {
 	t.Helper()
 	last := t.Name()[strings.LastIndex(t.Name(), "/")+1:]
 	prefix := notInNames.ReplaceAllString(strings.ToLower(last), "-")

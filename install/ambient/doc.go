@@ -36,7 +36,7 @@
 // # Pods that run
 //
 // A pod is reconciled when it or its namespace changes, and every half minute. It is enrolled if it
-// should be in ambient mode and is not, for example because its namespace was labelled, and leaves
+// should be in ambient mode and is not, for example because its namespace was labeled, and leaves
 // if it should not be. Changes of its annotations change its rules. Package sandbox finds its
 // network namespace, also after a restart of the agent. Only the rules in the kernel and ztunnel's
 // acknowledgement prove that a pod is enrolled; the annotation does not.

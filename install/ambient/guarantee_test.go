@@ -50,7 +50,7 @@ func TestLegacyBackend(t *testing.T) {
 		return env.has(ran, func(a *rules.Ambient) { a.DNS = false })
 	})
 	for name, ns := range map[string]*netns.NS{"started": started, "ran": ran} {
-		env.put(name, labelled(modeLabel, "none"))
+		env.put(name, labeled(modeLabel, "none"))
 		rulestest.Eventually(t, name+" leaves", func() bool { return env.annotation(name) == "" })
 		if !hasNoRules(t, ns) {
 			t.Errorf("%s: rules stay", name)
@@ -78,7 +78,7 @@ func TestBackendChanges(t *testing.T) {
 		env.stop()
 		z.Stop()
 		if i == 0 {
-			env.put("leaves", labelled(modeLabel, "none"))
+			env.put("leaves", labeled(modeLabel, "none"))
 		}
 		env.use(e)
 		env.socket = newServer(t, env)
@@ -134,7 +134,7 @@ func TestZtunnelRestarts(t *testing.T) {
 	// During an upgrade two ztunnels have the pods.
 	next := ztunneltest.Start(t, env.socket, nil)
 	next.Wait(t, "snapshot")
-	env.put("web", labelled(modeLabel, "none"))
+	env.put("web", labeled(modeLabel, "none"))
 	second.Wait(t, "del uid-web")
 	next.Wait(t, "del uid-web")
 	if !slices.Contains(next.Messages(), "add uid-web") {

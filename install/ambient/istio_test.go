@@ -69,7 +69,7 @@ func TestRulesOfIstioCNIAreRemovedFromAPodThatLeaves(t *testing.T) {
 		t.Run(backend, func(t *testing.T) {
 			env, ns, _ := enrolled(t, nil)
 			enrolByIstio(t, ns, backend)
-			env.put("web", labelled(modeLabel, "none"))
+			env.put("web", labeled(modeLabel, "none"))
 			rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return env.annotation("web") == "" })
 			if remaining := istioObjects(t, ns); len(remaining) > 0 || !hasNoRules(t, ns) {
 				t.Errorf("left: %q", remaining)

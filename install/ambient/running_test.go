@@ -92,7 +92,7 @@ func TestPodLeavesInOrder(t *testing.T) {
 		return ""
 	})
 	ns.Store(podNS)
-	env.put("web", labelled(modeLabel, "none"))
+	env.put("web", labeled(modeLabel, "none"))
 	rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return env.annotation("web") == "" })
 	if refused.Load() < 3 || env.probed("web") != nil {
 		t.Errorf("%d removals, probes of %v", refused.Load(), env.probed("web"))
@@ -115,7 +115,7 @@ func TestDeletedPod(t *testing.T) {
 			case "deleted":
 				env.delete("web")
 			case "ended":
-				env.put("web", labelled("phase", "Succeeded"))
+				env.put("web", labeled("phase", "Succeeded"))
 			default:
 				env.put("web", func(p *decide.Pod) {
 					p.Metadata.UID, p.Metadata.Annotations = "uid-new", map[string]string{}
@@ -196,7 +196,7 @@ func TestAgentRestarts(t *testing.T) {
 	z.Stop()
 	env.put("lost", running("10.0.0.8"), annotated(redirection, "enabled"))
 	env.put("starting")
-	env.put("ended", running("10.0.0.10"), labelled("phase", "Failed"))
+	env.put("ended", running("10.0.0.10"), labeled("phase", "Failed"))
 	env.put("plain", func(p *decide.Pod) { p.Metadata.Labels = nil })
 	second := newServer(t, env)
 	env.start()

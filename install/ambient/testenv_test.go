@@ -168,7 +168,7 @@ func annotated(key, value string) func(*decide.Pod) {
 	return func(p *decide.Pod) { p.Metadata.Annotations[key] = value }
 }
 
-func labelled(key, value string) func(*decide.Pod) {
+func labeled(key, value string) func(*decide.Pod) {
 	return func(p *decide.Pod) { p.Metadata.Labels[key] = value }
 }
 

@@ -65,7 +65,7 @@ type pod struct {
 	unrepaired    unrepaired
 	action        attempt // last deletion or label
 	// actedVersion is the version of the object for which no action is needed any more: it was
-	// deleted or labelled, or has changed.
+	// deleted or labeled, or has changed.
 	actedVersion string
 }
 

@@ -166,7 +166,7 @@ func (v *reconciliation) deleteOrLabel(ctx context.Context, action repair.Action
 	if action == repair.Delete {
 		err = v.Cluster.DeletePod(ctx, name, v.item.UID, v.item.ResourceVersion)
 	} else {
-		reason, text = "LabelBrokenPod", v.cause()+", and it has no redirection; it is labelled"
+		reason, text = "LabelBrokenPod", v.cause()+", and it has no redirection; it is labeled"
 		err = v.Cluster.LabelPod(ctx, name, v.item.UID, v.Policy.LabelKey, v.Policy.LabelValue)
 	}
 	switch {

@@ -11,13 +11,13 @@ const (
 )
 
 // Fallback returns the action for a broken pod that is not repaired in place, or an empty string if
-// no action is allowed or the pod is already labelled.
+// no action is allowed or the pod is already labeled.
 func (p *Policy) Fallback(pod Pod) Action {
-	_, labelled := pod.Metadata.Labels[p.LabelKey]
+	_, labeled := pod.Metadata.Labels[p.LabelKey]
 	switch {
 	case p.Delete:
 		return Delete
-	case p.Label && !labelled:
+	case p.Label && !labeled:
 		return Label
 	}
 	return ""

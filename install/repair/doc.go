@@ -5,6 +5,6 @@
 // If repair in place is allowed, a pod is redirected as soon as the agent detects that it has no
 // rules, whether or not the pod has failed. The rules are those that ADD would install, so that an
 // ADD in progress does no harm. If repair in place is not allowed, fails or does not help, pods
-// that fail are deleted or, if deletion is not allowed, labelled. Repairs are stored in a [Store],
+// that fail are deleted or, if deletion is not allowed, labeled. Repairs are stored in a [Store],
 // which the next agent reads.
 package repair

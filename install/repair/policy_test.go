@@ -147,12 +147,12 @@ func TestSelects(t *testing.T) {
 // TestActions checks the actions: the defaults equal the defaults of istio-cni's chart, and
 // deletion takes precedence over labelling, which is done once.
 func TestActions(t *testing.T) {
-	pod, labelled := broken(), broken()
-	labelled.Metadata.Labels = map[string]string{"cni.istio.io/uninitialized": "whatever"}
+	pod, labeled := broken(), broken()
+	labeled.Metadata.Labels = map[string]string{"cni.istio.io/uninitialized": "whatever"}
 	for _, row := range []struct {
-		env                string
-		any, inPlace       bool
-		action, ifLabelled repair.Action
+		env               string
+		any, inPlace      bool
+		action, ifLabeled repair.Action
 	}{
 		{"", true, true, "", ""},
 		{
@@ -168,9 +168,9 @@ func TestActions(t *testing.T) {
 	} {
 		p := must(t, row.env)
 		if p.Any() != row.any || p.InPlace != row.inPlace || p.Fallback(pod) != row.action ||
-			p.Fallback(labelled) != row.ifLabelled {
-			t.Errorf("%s: any %v, in place %v, %q, labelled %q", row.env, p.Any(), p.InPlace,
-				p.Fallback(pod), p.Fallback(labelled))
+			p.Fallback(labeled) != row.ifLabeled {
+			t.Errorf("%s: any %v, in place %v, %q, labeled %q", row.env, p.Any(), p.InPlace,
+				p.Fallback(pod), p.Fallback(labeled))
 		}
 	}
 	if p := must(t, ""); p.LabelKey != "cni.istio.io/uninitialized" || p.LabelValue != "true" {

@@ -65,7 +65,7 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 	}
 	for _, name := range parameter.Backend.Words() {
 		if _, err := compat.Choose(compat.BackendName(name)); err != nil {
-			t.Errorf("the catalogue has the backend %s: %v", name, err)
+			t.Errorf("the catalog has the backend %s: %v", name, err)
 		}
 	}
 }
@@ -147,9 +147,9 @@ func TestReadNamesEveryFault(t *testing.T) {
 	}
 }
 
-// TestParametersOfTheCatalogue checks that the agent rejects at its start values that the catalogue
+// TestParametersOfTheCatalog checks that the agent rejects at its start values that the catalog
 // or the plugin does not allow.
-func TestParametersOfTheCatalogue(t *testing.T) {
+func TestParametersOfTheCatalog(t *testing.T) {
 	for _, c := range []struct{ env, value, want string }{
 		{"SLUICE_BACKEND", "iptables", `"iptables": must be auto, nft or legacy`},
 		{"SLUICE_STRICT_ISTIO", "yes", `"yes": must be true or false`},

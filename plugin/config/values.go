@@ -192,7 +192,7 @@ func address(isAllowed func(netip.Addr) bool, field func(*Config) *netip.Addr) s
 
 func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() && a.Zone() == "" }
 
-// fromParameter returns the field of a parameter of the catalogue. A value is a Boolean, a list of
+// fromParameter returns the field of a parameter of the catalog. A value is a Boolean, a list of
 // strings or a string. An empty string counts as missing.
 func fromParameter(name string, store func(*Config, *parameter.Values)) Field {
 	p := parameter.OfConfig(name)

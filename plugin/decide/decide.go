@@ -202,7 +202,7 @@ func proxyRole(args []string) string {
 // decideOptOut decides by the label and the annotation that opt out of injection. As in istio-cni,
 // the label takes precedence over the annotation, even if its value is invalid.
 func decideOptOut(pod *Pod, _ *Settings) Decision {
-	if value, labelled := pod.Metadata.Labels[injectName]; labelled {
+	if value, labeled := pod.Metadata.Labels[injectName]; labeled {
 		if isFalse(value) {
 			return skip(OptOutLabel, "label %s is %s", injectName, value)
 		}

@@ -3,9 +3,9 @@
 //
 //	import _ "github.com/sluice-mesh/sluice/plugin/faststart"
 //
-// Packages are initialised in the order of their import paths, each after the packages that it
-// imports. This package imports so little that most others are initialised after it. Therefore its
-// effect includes their initialisation, which a call in the function main would come too late for.
+// Packages are initialized in the order of their import paths, each after the packages that it
+// imports. This package imports so little that most others are initialized after it. Therefore its
+// effect includes their initialization, which a call in the function main would come too late for.
 //
 // A package main that imports it should also have the line
 //
@@ -21,7 +21,7 @@ import "runtime"
 // takes a tenth of its time.
 var _ = runtime.GOMAXPROCS(1)
 
-// Packages are initialised by the main goroutine.
+// Packages are initialized by the main goroutine.
 var _ = growStack(false)
 
 // stackSize is more than a command, or a verb of the plugin, needs for all its calls.

@@ -36,10 +36,10 @@ func TestProcessorLimitIsNotFollowed(t *testing.T) {
 
 // checkPlace checks that the package is initialized early. Packages that are initialized before it
 // run with a second processor and a growing stack.
-func checkPlace(t *testing.T, order []initialisation) {
+func checkPlace(t *testing.T, order []initialization) {
 	t.Helper()
 	index := func(name string) int {
-		return slices.IndexFunc(order, func(i initialisation) bool { return i.name == name })
+		return slices.IndexFunc(order, func(i initialization) bool { return i.name == name })
 	}
 	at := index(itself)
 	if at < 0 || at > len(order)/2 {
@@ -59,7 +59,7 @@ const maxAllocated = 1024
 // checkOthers checks that no other package of Sluice allocates much when it is initialized, which
 // every command waits for. Large tables belong in a constant, or in a function that builds them at
 // the first call.
-func checkOthers(t *testing.T, order []initialisation) {
+func checkOthers(t *testing.T, order []initialization) {
 	t.Helper()
 	for _, i := range order {
 		if i.allocated > maxAllocated &&
@@ -70,14 +70,14 @@ func checkOthers(t *testing.T, order []initialisation) {
 	}
 }
 
-// TestOrderOfInitialisation builds each program once for both subtests.
-func TestOrderOfInitialisation(t *testing.T) {
+// TestOrderOfInitialization builds each program once for both subtests.
+func TestOrderOfInitialization(t *testing.T) {
 	for program := range programs {
-		order := initialised(t, program)
-		t.Run(program+"/most packages are initialised after it", func(t *testing.T) {
+		order := initialized(t, program)
+		t.Run(program+"/most packages are initialized after it", func(t *testing.T) {
 			checkPlace(t, order)
 		})
-		t.Run(program+"/the initialisation of other packages of Sluice is small", func(t *testing.T) {
+		t.Run(program+"/the initialization of other packages of Sluice is small", func(t *testing.T) {
 			checkOthers(t, order)
 		})
 	}
@@ -85,14 +85,14 @@ func TestOrderOfInitialisation(t *testing.T) {
 
 const itself = "github.com/sluice-mesh/sluice/plugin/faststart"
 
-// An initialisation of a package happens before main.
-type initialisation struct {
+// An initialization of a package happens before main.
+type initialization struct {
 	name      string
 	allocated int // bytes
 }
 
-// initialised returns the packages that a program initializes, in order.
-func initialised(t *testing.T, program string) []initialisation {
+// initialized returns the packages that a program initializes, in order.
+func initialized(t *testing.T, program string) []initialization {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), program)
 	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, programs[program])
@@ -106,14 +106,14 @@ func initialised(t *testing.T, program string) []initialisation {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	var order []initialisation
+	var order []initialization
 	line := regexp.MustCompile(`(?m)^init (\S+) .* (\d+) bytes, \d+ allocs$`)
 	for _, match := range line.FindAllStringSubmatch(string(out), -1) {
 		allocated, err := strconv.Atoi(match[2])
 		if err != nil {
 			t.Fatal(err)
 		}
-		order = append(order, initialisation{match[1], allocated})
+		order = append(order, initialization{match[1], allocated})
 	}
 	return order
 }

@@ -24,12 +24,12 @@ func TestValuesDependOnStates(t *testing.T) {
 		Text: "ct label set priority", Effect: rules.Writes, Data: "3", State: "ct label",
 		Ignores: others,
 	}
-	labelled := rules.Unknown{
+	labeled := rules.Unknown{
 		Text: "ct label", Effect: rules.Reads, Data: "4", State: "ct label", Ignores: rules.AllInputs,
 	}
 	type list []rules.Action
-	labelledAfter := func(actions ...rules.Action) []rules.Action {
-		return append(actions, rules.Require{Match: labelled}, rules.Drop)
+	labeledAfter := func(actions ...rules.Action) []rules.Action {
+		return append(actions, rules.Require{Match: labeled}, rules.Drop)
 	}
 	for _, tc := range []struct {
 		name        string
@@ -56,16 +56,16 @@ func TestValuesDependOnStates(t *testing.T) {
 			Equivalent,
 		},
 		{
-			"a state of another state", labelledAfter(priority, label),
-			labelledAfter(priority, label), Equivalent,
+			"a state of another state", labeledAfter(priority, label),
+			labeledAfter(priority, label), Equivalent,
 		},
 		{
-			"a state of another state that is written later", labelledAfter(priority, label),
-			labelledAfter(label, priority), Undecidable,
+			"a state of another state that is written later", labeledAfter(priority, label),
+			labeledAfter(label, priority), Undecidable,
 		},
 		{
-			"a state of another state that one side writes", labelledAfter(priority, label),
-			labelledAfter(label), Undecidable,
+			"a state of another state that one side writes", labeledAfter(priority, label),
+			labeledAfter(label), Undecidable,
 		},
 		{"a value that was not read", list{unread, mark}, list{unread, mark}, Undecidable},
 		{

@@ -1,4 +1,4 @@
-// Package parameter is the catalogue of the parameters of a redirection.
+// Package parameter is the catalog of the parameters of a redirection.
 //
 // [All] lists Istio's parameters for a sidecar, [Ambient] the parameters that only ambient mode
 // has, and [SluiceOnly] the parameters that Istio does not have. A [Parameter] has a type, a
@@ -6,7 +6,7 @@
 // istio-iptables, the annotations of a pod and the field of a securityContext. Sluice's names are
 // the flag of the command rules, the field in the CNI plugin's configuration, the environment
 // variable of the node agent and the key in the chart's values. The programs that read these
-// sources, their help and their manuals are derived from the catalogue.
+// sources, their help and their manuals are derived from the catalog.
 //
 // [Parameter.Set] parses a value as istio-iptables does, and [Parameter.SetOfPod] as the sidecar
 // injector validates it. Both store it in [Values].

@@ -145,7 +145,7 @@ func TestUntrustedCallers(t *testing.T) {
 	}
 }
 
-// TestPodsAreChangedUnderConditions checks that pods are deleted and labelled with preconditions,
+// TestPodsAreChangedUnderConditions checks that pods are deleted and labeled with preconditions,
 // so that another pod with the same name is not affected.
 func TestPodsAreChangedUnderConditions(t *testing.T) {
 	server, c := start(t)

@@ -242,7 +242,7 @@ func TestUnresponsiveAgent(t *testing.T) {
 	}
 }
 
-func TestCancelledRequestEnds(t *testing.T) {
+func TestCanceledRequestEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	release := make(chan struct{})
 	path := agenttest.Listen(t, func(*net.UnixConn) {

@@ -32,11 +32,11 @@ func sluiceTable() []parameter {
 	return table
 }
 
-// derive returns the rows for the catalogue's parameters.
-func derive(catalogue []params.Parameter) []parameter {
-	table := make([]parameter, 0, len(catalogue))
-	for i := range catalogue {
-		p := &catalogue[i]
+// derive returns the rows for the catalog's parameters.
+func derive(catalog []params.Parameter) []parameter {
+	table := make([]parameter, 0, len(catalog))
+	for i := range catalog {
+		p := &catalog[i]
 		if p.Flag == "" && len(p.Variables) == 0 {
 			continue // only a pod sets it
 		}
@@ -57,7 +57,7 @@ func derive(catalogue []params.Parameter) []parameter {
 	return table
 }
 
-// sectionOf returns the command's help section for a section of the catalogue.
+// sectionOf returns the command's help section for a section of the catalog.
 func sectionOf(s params.Section) section {
 	if s == params.SectionBackend {
 		return sectionBackend
