@@ -120,7 +120,7 @@ func (r *Rule) encode() (rawRule, error) {
 		case expr.Any:
 			err = e.write(x)
 		default:
-			err = fmt.Errorf("%T is no expression", x)
+			err = fmt.Errorf("%T is not an expression", x)
 		}
 		if err != nil {
 			return raw, err

@@ -25,10 +25,10 @@ const (
 const (
 	maxLine = 160 // the maximum length of a message in bytes
 	// maxDetails is the maximum length of the details in bytes. It leaves room in an event for the
-	// text that the runtime and the kubelet add. The API
-	// server rejects an event of events.k8s.io/v1 with a text of more than 1024 bytes
-	// (NoteLengthLimit in k8s.io/kubernetes/pkg/apis/core/validation). Kubelets still write the
-	// older kind of event, which has no such limit.
+	// text that the runtime and the kubelet add. The API server rejects an event of
+	// events.k8s.io/v1 with a text of more than 1024 bytes (NoteLengthLimit in
+	// k8s.io/kubernetes/pkg/apis/core/validation). Kubelets still write the older kind of event,
+	// which has no such limit.
 	maxDetails = 768
 )
 

@@ -27,7 +27,7 @@ import (
 //
 //   - The API server cannot be reached or does not answer: an outage of seconds would take the pods
 //     of the node out of service.
-//   - The API server forbids to read a pod that cannot exist: this says nothing about other pods.
+//   - The API server forbids reading a pod that cannot exist: this says nothing about other pods.
 //   - Any of these, if pods that cannot be read start without redirection.
 //
 // The result of a successful check is cached: for five minutes for the kernel, and for one minute

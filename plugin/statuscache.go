@@ -47,12 +47,12 @@ func openStatusCache(runDir string, now time.Time) statusCache {
 
 // check runs do, unless the check of that name has succeeded within ttl.
 func (c statusCache) check(name string, ttl time.Duration, do func() error) error {
-	if c.since(c.good()[name]) < ttl {
+	if c.since(c.lastSuccesses()[name]) < ttl {
 		return nil
 	}
 	err := do()
 	// Read the file again, because a call that failed meanwhile has invalidated the cache.
-	good := c.good()
+	good := c.lastSuccesses()
 	delete(good, name)
 	if err == nil {
 		good[name] = c.now
@@ -74,9 +74,9 @@ func (c statusCache) since(at time.Time) time.Duration {
 // invalidateStatus makes the next STATUS check everything.
 func invalidateStatus(runDir string) { _ = os.Remove(filepath.Join(runDir, statusFile)) }
 
-// good returns the times of the last successes by check, from the file. The map is empty if there
+// lastSuccesses returns the times of the last successes by check, from the file. The map is empty if there
 // is no valid file.
-func (c statusCache) good() map[string]time.Time {
+func (c statusCache) lastSuccesses() map[string]time.Time {
 	var s cachedStatus
 	data, err := os.ReadFile(c.path)
 	if err != nil || json.Unmarshal(data, &s) != nil {

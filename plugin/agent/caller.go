@@ -31,8 +31,8 @@ type Caller struct {
 func (c Caller) Query(ctx context.Context, r Request) ([]byte, error) { return c.query(ctx, r, nil) }
 
 // query is like Query, but also sends ancillary data.
-func (c Caller) query(ctx context.Context, r Request, rights []byte) ([]byte, error) {
-	conn, err := c.send(ctx, r, rights)
+func (c Caller) query(ctx context.Context, r Request, ancillary []byte) ([]byte, error) {
+	conn, err := c.send(ctx, r, ancillary)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (c Caller) Locate(ctx context.Context, namespace, name string) (*Location, 
 	}
 	found := new(Location)
 	if json.Unmarshal(body, found) != nil {
-		return nil, errors.New("its answer is no location")
+		return nil, errors.New("its answer is not a location")
 	}
 	if found.Namespace != namespace || found.Name != name {
 		return nil, errors.New("its answer is about another pod")
@@ -91,7 +91,7 @@ func (c Caller) Locate(ctx context.Context, namespace, name string) (*Location, 
 }
 
 // send connects, verifies the owner of the socket, and sends a request with ancillary data.
-func (c Caller) send(ctx context.Context, r Request, rights []byte) (*net.UnixConn, error) {
+func (c Caller) send(ctx context.Context, r Request, ancillary []byte) (*net.UnixConn, error) {
 	r.Version = Version
 	message, err := AppendJSON(nil, r, MaxRequest)
 	if err != nil {
@@ -111,8 +111,8 @@ func (c Caller) send(ctx context.Context, r Request, rights []byte) (*net.UnixCo
 		err = conn.SetDeadline(end)
 	}
 	n := 0
-	if err == nil && rights != nil {
-		n, _, err = conn.WriteMsgUnix(message, rights, nil)
+	if err == nil && ancillary != nil {
+		n, _, err = conn.WriteMsgUnix(message, ancillary, nil)
 	}
 	// Do not write if the message was sent with the ancillary data: the agent may already have
 	// answered and closed the connection.

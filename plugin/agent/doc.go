@@ -1,5 +1,5 @@
 // Package agent is the protocol of the node agent's socket. The plugin reads pods through it
-// without an API call and a token, and reports the results of its ADDs. The command rules finds
+// without an API call or a token, and reports the results of its ADDs. The command rules finds
 // pods of the node with it. The package has few dependencies because that command links it.
 //
 // A [Caller] sends requests. Package client implements a source of pods with it. Package

@@ -70,7 +70,7 @@ func (c Caller) Enrol(
 	}
 	e := new(Enrolment)
 	if json.Unmarshal(body, e) != nil {
-		return nil, errors.New("its answer is no enrolment")
+		return nil, errors.New("its answer is not an enrolment")
 	}
 	if err := e.Validate(); err != nil {
 		return nil, fmt.Errorf("its answer is wrong: %w", err)

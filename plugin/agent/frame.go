@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// The longest frames, in bytes. A body is at most as long as what the API server may answer to the
-// plugin; see package source.
+// The longest frames, in bytes. The limit of a body is the limit of an answer of the API server to
+// the plugin; see package source.
 const (
 	MaxRequest = 64 << 10
 	MaxAnswer  = 4 << 10
@@ -34,8 +34,8 @@ func ReadFrame(r io.Reader, longest int) ([]byte, error) {
 			errTooLong, longest)
 	}
 	// The length is untrusted: allocate at most the size of a typical pod before data has arrived.
-	const believed = 32 << 10
-	frame := make([]byte, min(int(length), believed))
+	const initialSize = 32 << 10
+	frame := make([]byte, min(int(length), initialSize))
 	if _, err := io.ReadFull(r, frame); err != nil {
 		return nil, unexpectedEOF(err)
 	}

@@ -61,7 +61,7 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 			agenttest.Frames(`{"version":1}`, strings.Replace(locationJSON, `"web"`, `"db"`, 1)), false,
 		},
 		{
-			"no location", "its answer is no location", agenttest.Frames(`{"version":1}`, `[]`),
+			"no location", "its answer is not a location", agenttest.Frames(`{"version":1}`, `[]`),
 			false,
 		},
 		{

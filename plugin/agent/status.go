@@ -80,7 +80,7 @@ func (c Caller) Status(ctx context.Context) (*Status, error) {
 	}
 	found := new(Status)
 	if json.Unmarshal(body, found) != nil || found.Node == "" {
-		return nil, errors.New("its answer is no status")
+		return nil, errors.New("its answer is not a status")
 	}
 	return found, nil
 }

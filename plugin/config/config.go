@@ -143,7 +143,7 @@ func (c *Config) checkCNIFields() rules.Faults {
 	var faults rules.Faults
 	if !slices.Contains(Versions(), c.CNIVersion) {
 		faults = append(faults, rules.Fault{
-			Field: "cniVersion", Value: short(strconv.Quote(c.CNIVersion)),
+			Field: "cniVersion", Value: shortValue(strconv.Quote(c.CNIVersion)),
 			Allowed: strings.Join(Versions(), ", "),
 		})
 	}

@@ -284,9 +284,9 @@ log_file_max_mb: 0 is not allowed: want 1 to 1024
 	}
 }
 
-// TestMisspeltFields checks that a field whose name resembles one of the plugin's is rejected as a
+// TestMisspelledFields checks that a field whose name resembles one of the plugin's is rejected as a
 // misspelling.
-func TestMisspeltFields(t *testing.T) {
+func TestMisspelledFields(t *testing.T) {
 	for unknown, suggestion := range map[string]string{
 		"exclude_namespace": "exclude_namespaces", "excludeNamespaces": "exclude_namespaces",
 		"Exclude-Namespaces": "exclude_namespaces",

@@ -5,7 +5,7 @@
 // valid part of any input, for verbs that must not fail. [Fields] is the table of all fields, from
 // which the documentation is written. Fields that Istio's plugin has, or had, have the same names.
 // Unknown fields are ignored, because runtimes and other programs add fields. Unknown fields that
-// resemble a field of the plugin are errors: otherwise a misspelt exclusion would not be noticed.
+// resemble a field of the plugin are errors: otherwise a misspelled exclusion would not be noticed.
 //
 //	c, err := config.Parse([]byte(`{"cniVersion":"1.1.0","name":"n","type":"sluice-cni","backend":"nft"}`))
 package config

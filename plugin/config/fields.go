@@ -211,7 +211,7 @@ func setFields(c *Config, values map[string]json.RawMessage) rules.Faults {
 		}
 		for _, wrong := range f.set(c, raw) {
 			faults = append(faults, rules.Fault{
-				Field: f.Name, Value: short(wrong), Allowed: f.Want,
+				Field: f.Name, Value: shortValue(wrong), Allowed: f.Want,
 			})
 		}
 	}
@@ -236,7 +236,7 @@ func flatten(values map[string]json.RawMessage) (map[string]json.RawMessage, rul
 	var inner map[string]json.RawMessage
 	if json.Unmarshal(raw, &inner) != nil {
 		return flat, rules.Faults{{
-			Field: earlyObject, Value: short(string(raw)), Allowed: "an object",
+			Field: earlyObject, Value: shortValue(string(raw)), Allowed: "an object",
 		}}
 	}
 	for key, value := range inner {
@@ -248,7 +248,7 @@ func flatten(values map[string]json.RawMessage) (map[string]json.RawMessage, rul
 // maxValueLen is the maximum length in bytes of a value in an error.
 const maxValueLen = 60
 
-// short returns a JSON value on one line, truncated for an error.
-func short(value string) string {
+// shortValue returns a JSON value on one line, truncated for an error.
+func shortValue(value string) string {
 	return text.Truncate(strings.Join(strings.Fields(value), " "), maxValueLen)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// maxDistance is the maximum edit distance between a misspelt name and the name of a field. The
+// maxDistance is the maximum edit distance between a misspelled name and the name of a field. The
 // names of the plugin's fields are long, and fields of other programs are less similar to them.
 const maxDistance = 2
 

@@ -16,7 +16,7 @@ const (
 	IstioInit         Reason = "istio-init"         // an init container programs the rules
 	ProxyDisabled     Reason = "proxy-disabled"     // the variable DISABLE_ENVOY is true
 	NoProxyContainer  Reason = "no-proxy-container" // no container could receive the traffic
-	ProxyType         Reason = "proxy-type"         // a gateway or another proxy that is no sidecar
+	ProxyType         Reason = "proxy-type"         // a gateway or another proxy that is not a sidecar
 	OptOutLabel       Reason = "opt-out-label"      // the label sidecar.istio.io/inject is false
 	// the annotation sidecar.istio.io/inject is false, and the pod has no such label
 	OptOutAnnotation Reason = "opt-out-annotation"

@@ -19,13 +19,13 @@ type Index struct {
 	mu sync.Mutex
 	// scanned is the modification time of the directory when it was last read completely, or zero.
 	scanned time.Time
-	files   map[string]indexed
+	files   map[string]indexedFile
 	pods    map[string][]*Record
 	newest  time.Time // see Newest
 }
 
-// An indexed is the state of a file, and its record, or nil if the file has none.
-type indexed struct {
+// An indexedFile is the state of a file, and its record, or nil if the file has none.
+type indexedFile struct {
 	inode   uint64
 	changed syscall.Timespec
 	record  *Record
@@ -70,7 +70,7 @@ func (x *Index) scan() error {
 	if err != nil {
 		return err
 	}
-	files := make(map[string]indexed, len(names))
+	files := make(map[string]indexedFile, len(names))
 	pods := make(map[string][]*Record, len(names))
 	for _, name := range names {
 		if strings.HasPrefix(name, ".") || !strings.HasSuffix(name, suffix) {
@@ -94,16 +94,16 @@ func (x *Index) scan() error {
 }
 
 // readFile returns the record of a file. It reads the file only if it has changed.
-func (x *Index) readFile(name string) (indexed, error) {
+func (x *Index) readFile(name string) (indexedFile, error) {
 	info, err := os.Lstat(filepath.Join(x.store.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return indexed{}, nil
+		return indexedFile{}, nil
 	}
 	if err != nil {
-		return indexed{}, err
+		return indexedFile{}, err
 	}
 	stat := info.Sys().(*syscall.Stat_t)
-	f := indexed{inode: stat.Ino, changed: stat.Ctim}
+	f := indexedFile{inode: stat.Ino, changed: stat.Ctim}
 	if known, ok := x.files[name]; ok && known.inode == f.inode && known.changed == f.changed {
 		return known, nil
 	}

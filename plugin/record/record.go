@@ -74,14 +74,14 @@ type Pod struct {
 // version fields may be added, which older programs ignore.
 const version = 1
 
-// stored is the format of the file.
-type stored struct {
+// storedRecord is the format of the file.
+type storedRecord struct {
 	Version int `json:"version"`
 	Record
 }
 
 // errDamaged is wrapped by the error for a file without a valid record.
-var errDamaged = errors.New("is no record")
+var errDamaged = errors.New("is not a record")
 
 // errNewer is wrapped, with errDamaged, by the error for a record of a newer program.
 var errNewer = errors.New("was written by a newer program")

@@ -37,7 +37,7 @@ func (s Store) put(r Record) error {
 	if err := r.Validate(); err != nil {
 		return err
 	}
-	data, err := json.Marshal(stored{version, r})
+	data, err := json.Marshal(storedRecord{version, r})
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func decode(data []byte) (Record, error) {
 		return Record{}, fmt.Errorf("version %d %w; this one understands %d", header.Version,
 			errNewer, version)
 	}
-	var s stored
+	var s storedRecord
 	err := json.Unmarshal(data, &s)
 	return s.Record, err
 }

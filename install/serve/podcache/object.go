@@ -50,7 +50,7 @@ func (o *object) DeepCopyObject() runtime.Object {
 func trim(obj any) (any, error) {
 	o, ok := obj.(*object)
 	if !ok {
-		return nil, fmt.Errorf("%T is no object of this package", obj)
+		return nil, fmt.Errorf("%T is not an object of this package", obj)
 	}
 	if o.cached != nil {
 		return o, nil

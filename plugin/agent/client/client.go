@@ -116,7 +116,7 @@ func (c *Client) request(ctx context.Context, r agent.Request, target any) error
 		err = fmt.Errorf("no answer within %v", time.Since(start).Round(time.Millisecond))
 	}
 	if err == nil && target != nil && json.Unmarshal(body, target) != nil {
-		err = fmt.Errorf("its answer is no %s", r.Verb)
+		err = fmt.Errorf("its answer is not a %s", r.Verb)
 	}
 	if err != nil {
 		return source.WithKind(kindOf(err), err)

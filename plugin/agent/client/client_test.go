@@ -108,7 +108,7 @@ func TestAnswers(t *testing.T) {
 		{"invalid JSON", agenttest.Frames(`HTTP`), source.Unavailable, "not understood"},
 		{
 			"a body that is not a pod", agenttest.Frames(`{"version":1}`, `[]`), source.Unavailable,
-			"its answer is no pod",
+			"its answer is not a pod",
 		},
 		{"an empty answer", nil, source.Unavailable, "no answer: unexpected EOF"},
 		{

@@ -3,8 +3,8 @@
 //
 // A [Client] is a [source.Source] whose pods come from the agent's cache of the node's pods. It
 // also sends the lines of the plugin's log and the report of each ADD to the agent. If the agent is
-// absent or slow, errors answer [source.IsUnavailable], so that [source.Fallback] asks the API
-// server next.
+// absent or slow, [source.IsUnavailable] is true for the error, so that [source.Fallback] asks the
+// API server next.
 //
 //	c := client.New(client.Options{Socket: agent.SocketIn(runDir)})
 //	pods := source.Fallback(c, source.NewAPIServer(options))

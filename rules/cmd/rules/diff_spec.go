@@ -71,7 +71,7 @@ func parseNamespaceSpec(text string) (spec, error) {
 		case compat.OriginNFT, compat.OriginLegacy, compat.OriginIPTablesNFT:
 		default:
 			return spec{}, fmt.Errorf(
-				"%q is no part of a namespace's rules: want nft, legacy or iptables-nft",
+				"%q is not a part of a namespace's rules: want nft, legacy or iptables-nft",
 				text[i+1:])
 		}
 	}

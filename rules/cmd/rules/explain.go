@@ -23,7 +23,7 @@ or --pid without a parameter of the ruleset implies --live.
 With --pod FILE, the file contains a pod or a workload, as printed by kubectl get -o yaml. If it
 contains several objects, the first object is used, and a note reports this. The CNI plugin's
 decision about the pod, its reason and the ruleset are printed; packets are optional. A note lists
-annotations that may be misspelt.
+annotations that may be misspelled.
 
 If the runtime passes annotations to the plugin, the plugin may decide earlier and for another
 reason; a note then reports this. A pod without an address is assumed to have one IPv4 address,

@@ -24,7 +24,7 @@ const (
 )
 
 // notesOfFile returns notes about the explained object of the file, and about annotations that look
-// misspelt.
+// misspelled.
 func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 	var notes []decide.Note
 	note := func(kind decide.NoteKind, format string, args ...any) {
@@ -53,7 +53,7 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 	}
 	annotations := w.Pod.Metadata.Annotations
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if suggestion, wrong := misspelt(key); wrong {
+		if suggestion, wrong := misspelled(key); wrong {
 			sentence := fmt.Sprintf("annotation %s is unknown and has no effect", key)
 			if suggestion != "" {
 				sentence += ": did you mean " + suggestion + "?"
@@ -67,9 +67,9 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 // trafficPrefix is the prefix of annotations whose names are all known.
 const trafficPrefix = "traffic.sidecar.istio.io/"
 
-// misspelt reports whether an annotation of Istio is a misspelt annotation that affects
+// misspelled reports whether an annotation of Istio is a misspelled annotation that affects
 // redirection, and returns the most similar annotation, if any is similar.
-func misspelt(key string) (suggestion string, wrong bool) {
+func misspelled(key string) (suggestion string, wrong bool) {
 	prefix, name, ok := strings.Cut(key, "/")
 	if !ok {
 		prefix, name = "", key

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// maxDistance is the maximum edit distance of a misspelt name.
+// maxDistance is the maximum edit distance of a misspelled name.
 const maxDistance = 2
 
 // didYouMean returns a question with the names that are most similar to a wrong name, for the end
