@@ -110,7 +110,10 @@ func dialFrom(t testing.TB, ns *netns.NS, in cgroup, uid uint32, to string) stri
 func serveAnswer(t testing.TB, ns *netns.NS, name, port string) {
 	t.Helper()
 	var l net.Listener
-	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp", ":"+port); return err }); err != nil {
+	if err := ns.Do(func() (err error) {
+		l, err = net.Listen("tcp", ":"+port)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})

@@ -147,7 +147,8 @@ func TestApplyWithConcurrentWriters(t *testing.T) {
 				}
 				replaced := (*xtables.ReplacedError)(nil)
 				switch {
-				case errors.As(err, &replaced): // another program replaced the table before its counters were set
+				// Another program replaced the table before its counters were set.
+				case errors.As(err, &replaced):
 				case errors.Is(err, xtables.ErrChanged):
 					i++ // repeat this step
 				case err != nil:

@@ -206,7 +206,8 @@ func TestDecodeUnknownHeaderFlags(t *testing.T) {
 	lo := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
 	length := rules.Unknown{Text: "match length revision 0", Effect: rules.Reads}
 	for name, h := range map[string]xtables.Header{
-		"header flags 0x80, inversion flags 0x0": {Flags: 0x80}, "header flags 0x0, inversion flags 0x80": {Invert: 0x80},
+		"header flags 0x80, inversion flags 0x0": {Flags: 0x80},
+		"header flags 0x0, inversion flags 0x80": {Invert: 0x80},
 	} {
 		h.In.Name, h.In.Mask = [16]byte{'l', 'o'}, [16]byte{0xff, 0xff, 0xff}
 		h.Source = xtables.Address{Addr: netip.IPv4Unspecified(), Mask: netip.IPv4Unspecified()}

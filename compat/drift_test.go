@@ -148,7 +148,11 @@ func checkAgainAfter(t *testing.T, e compat.BackendName, want rules.Ruleset, com
 // result as Apply without it, also if the rules change again after Check.
 func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
-	const add, flush, remove = "insert rule inet sluice nat-output accept", "flush chain inet sluice nat-output", "delete table inet sluice"
+	const (
+		add    = "insert rule inet sluice nat-output accept"
+		flush  = "flush chain inet sluice nat-output"
+		remove = "delete table inet sluice"
+	)
 	for _, row := range []struct{ name, found, since string }{
 		{"a rule more", add, ""},
 		{"an added rule, and another one after Check", add, add},

@@ -328,13 +328,17 @@ func TestFastCheckIsRepeatedAfterAChange(t *testing.T) {
 		hooks []nft.HookList
 		want  bool
 	}{
-		"no list at all":                          {nil, true},
-		"a list with the chain":                   {listed("ip: inet a p, NAT", "ip6: NAT, inet a p"), true},
+		"no list at all": {nil, true},
+		"a list with the chain": {
+			listed("ip: inet a p, NAT", "ip6: NAT, inet a p"), true,
+		},
 		"a list without the chain":                {listed("ip: NAT", "ip6: NAT"), false},
 		"a list of one family without the chain":  {listed("ip: inet a p, NAT", "ip6: NAT"), false},
 		"a chain of another table with this name": {listed("ip: ip a p", "ip6: ip a p"), false},
 		"an iptables-legacy table with this name": {listed("ip: legacy a", "ip6: legacy a"), false},
-		"a list with duplicates":                  {listed("ip: inet a p, inet a p", "ip6: inet a p"), true},
+		"a list with duplicates": {
+			listed("ip: inet a p, inet a p", "ip6: inet a p"), true,
+		},
 	} {
 		if got := (namespaceState{hooks: row.hooks}).listAllChains(a); got != row.want {
 			t.Errorf("%s: %t", name, got)

@@ -179,7 +179,8 @@ func TestProgramsOfAPod(t *testing.T) {
 		"classify": "tc_egress at interface " + name,
 	}
 	for _, program := range l.Programs {
-		if strings.HasPrefix(program.At, "cgroup /") && !strings.HasPrefix(program.At, "cgroup "+p.parent) {
+		if strings.HasPrefix(program.At, "cgroup /") &&
+			!strings.HasPrefix(program.At, "cgroup "+p.parent) {
 			continue // a program of the test machine
 		}
 		got := fmt.Sprintf("%s at %s", program.Hook, program.At)

@@ -27,23 +27,33 @@ func TestDiagnoseAmbient(t *testing.T) {
 		severity Severity
 		want     string // empty for no problem and no warning
 	}{
-		{"a healthy pod", func(f *Facts) { f.Routing.Rules = append(f.Routing.Rules, sluiceRule) }, "", ""},
 		{
-			"another rule for the mark is first", func(f *Facts) { f.Routing.Rules = append(f.Routing.Rules, other) },
+			"a healthy pod", func(f *Facts) { f.Routing.Rules = append(f.Routing.Rules, sluiceRule) },
+			"", "",
+		},
+		{
+			"another rule for the mark is first",
+			func(f *Facts) { f.Routing.Rules = append(f.Routing.Rules, other) },
 			Problem, "packets with ambient mode's mark 0x111 match another rule first: other",
 		},
 		{
 			"a foreign route in the table", func(f *Facts) {
-				f.Routing.Routes = []Route{{Table: rules.AmbientRouteTable, Default: true, Text: "default via 10.0.0.1"}}
+				f.Routing.Routes = []Route{{
+					Table: rules.AmbientRouteTable, Default: true,
+					Text: "default via 10.0.0.1",
+				}}
 			}, Problem, "table 100, which must deliver marked packets locally, has a foreign route: default via 10.0.0.1",
 		},
 		{
 			"the kernel lacks chains of type route", func(f *Facts) {
-				f.Features = append(f.Features, nft.Support{Feature: nft.FeatureRoute, Err: errors.New("not supported")})
+				f.Features = append(f.Features,
+					nft.Support{Feature: nft.FeatureRoute, Err: errors.New("not supported")})
 			}, Problem, "which these parameters need",
 		},
 		{
-			"foreign NAT runs first", func(f *Facts) { f.Tables = []rules.Table{natTable("x", -200, accepts)} },
+			"foreign NAT runs first", func(f *Facts) {
+				f.Tables = []rules.Table{natTable("x", -200, accepts)}
+			},
 			Problem, "the application's outbound connections",
 		},
 		{
@@ -71,7 +81,8 @@ func TestDiagnoseAmbient(t *testing.T) {
 				t.Errorf("no %s with %q in %+v", tc.severity, tc.want, findings)
 			}
 			for _, x := range findings {
-				if x.Topic != "kernel" && strings.Contains(x.Verdict, "TPROXY") || strings.Contains(x.Verdict, "::6") {
+				if x.Topic != "kernel" && strings.Contains(x.Verdict, "TPROXY") ||
+					strings.Contains(x.Verdict, "::6") {
 					t.Errorf("about a sidecar: %+v", x)
 				}
 			}

@@ -235,7 +235,8 @@ func TestDiagnose(t *testing.T) {
 			"nearly full", Works,
 		},
 		"conntrack has no limit": {redirect, nil, func(f *Facts) {
-			f.Settings["net.netfilter.nf_conntrack_max"], f.Settings["net.netfilter.nf_conntrack_count"] = "0", "9"
+			f.Settings["net.netfilter.nf_conntrack_max"],
+				f.Settings["net.netfilter.nf_conntrack_count"] = "0", "9"
 		}, OK, "src_valid_mark", Works},
 		"the proxy's ports are ephemeral ports": {
 			redirect, nil, setting("net.ipv4.ip_local_port_range", "1024\t65535"), Warning,
@@ -431,12 +432,14 @@ func TestDiagnose(t *testing.T) {
 			}), OK,
 			"rules of Sluice are in iptables-legacy's tables nat (IPv4)", Works,
 		},
-		"legacy: Sluice's rules, and foreign NAT at a priority between both backends": {redirect, v4, func(f *Facts) {
-			legacy(LegacyTable{
-				Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
-			})(f)
-			tables(natTable("between", -105, web))(f)
-		}, Problem, "redirected to port 7777 of this host by ip between out #1", Degraded},
+		"legacy: Sluice's rules, and foreign NAT at a priority between both backends": {
+			redirect, v4, func(f *Facts) {
+				legacy(LegacyTable{
+					Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
+				})(f)
+				tables(natTable("between", -105, web))(f)
+			}, Problem, "redirected to port 7777 of this host by ip between out #1", Degraded,
+		},
 		"Sluice's rules in both backends": {redirect, v4, func(f *Facts) {
 			legacy(LegacyTable{
 				Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,

@@ -37,7 +37,8 @@ func redirectionFacts() (list factList) {
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fe80::1]:80"),
 		"to [fe80::5]:15006 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectWithoutAddressDrops, "a redirection of IPv6 on an interface without an address",
+	list.add(diff.RedirectWithoutAddressDrops,
+		"a redirection of IPv6 on an interface without an address",
 		redirect6,
 		in("eth2", rules.TCP, "[2001:db8::9]:1000", "[fd00:10:244:1::5]:80"), "dropped",
 	)

@@ -28,7 +28,8 @@ func statementsFacts() (list factList) {
 		})),
 		syn, "to 10.244.1.5:9090 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MapMissEndsRule, "nft: setting a mark from a map without a matching element ends the rule",
+	list.add(diff.MapMissEndsRule,
+		"nft: setting a mark from a map without a matching element ends the rule",
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta mark set tcp dport map { 80 : 7 } drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
@@ -124,7 +125,8 @@ func statementsFacts() (list factList) {
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with tcp reset"},
 		)), outward, "dropped, answered with tcp reset")
-	list.add(diff.ICMPErrorNeedsLocalSource, "a rejection on lo of a packet that a mark routed to this host",
+	list.add(diff.ICMPErrorNeedsLocalSource,
+		"a rejection on lo of a packet that a mark routed to this host",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{mangleNFT, "reject with icmp port-unreachable"},
@@ -145,7 +147,8 @@ func statementsFacts() (list factList) {
 		reject := []string{base("filter", "output", "0"), "meta l4proto tcp reject with " + c.with}
 		redirect := []string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"}
 		marks := []string{base("route", "output", "-150"), "meta mark set 0x539"}
-		list.add(diff.LinkLocalErrorUsesRouteInterface, name, rulesetOf(chains(rules.Inet, reject)), packet,
+		list.add(diff.LinkLocalErrorUsesRouteInterface, name, rulesetOf(chains(rules.Inet, reject)),
+			packet,
 			c.plain)
 		list.add(diff.LinkLocalErrorUsesRouteInterface, name+" to this host",
 			rulesetOf(chains(rules.Inet, reject)), toThisHost, c.plain)

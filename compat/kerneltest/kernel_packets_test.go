@@ -263,7 +263,10 @@ func TestKernelSockets(t *testing.T) {
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		t.Run(string(p), func(t *testing.T) {
 			ns := netnstest.New(t)
-			program := map[kerneltest.Program]string{legacy: "iptables-legacy", iptablesNFT: "iptables-nft"}[p]
+			program := map[kerneltest.Program]string{
+				legacy:      "iptables-legacy",
+				iptablesNFT: "iptables-nft",
+			}[p]
 			for _, match := range [][]string{
 				{"--socket-exists", "-j", "MARK", "--or-mark", "1"},
 				{"!", "--socket-exists", "-j", "MARK", "--or-mark", "2"},

@@ -20,11 +20,13 @@ func TestICMPOfTheOtherFamily(t *testing.T) {
 		echoRequest     byte
 	}{
 		{
-			"ICMP in IPv6", "table ip6 a {\nchain c {\n" + hook + "icmp type echo-request counter drop\n}\n}\n",
+			"ICMP in IPv6", "table ip6 a {\nchain c {\n" + hook +
+				"icmp type echo-request counter drop\n}\n}\n",
 			"ip6:1", "::1", 8,
 		},
 		{
-			"ICMPv6 in IPv4", "table ip a {\nchain c {\n" + hook + "icmpv6 type echo-request counter drop\n}\n}\n",
+			"ICMPv6 in IPv4", "table ip a {\nchain c {\n" + hook +
+				"icmpv6 type echo-request counter drop\n}\n}\n",
 			"ip4:58", "127.0.0.1", 128,
 		},
 	} {

@@ -84,7 +84,8 @@ func TestSourceOfTranslatedConnection(t *testing.T) {
 			t.Errorf("the model at priority %s: %s", priority, got)
 		}
 	}
-	if r := diff.Decide(sides["50"], sides["150"], diff.Options{}); r.Verdict(true) == diff.Equivalent {
+	r := diff.Decide(sides["50"], sides["150"], diff.Options{})
+	if r.Verdict(true) == diff.Equivalent {
 		t.Error("the rules before and after the translation are said to be equivalent")
 	}
 }

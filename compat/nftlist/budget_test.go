@@ -40,7 +40,8 @@ func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 		"many statements":  chainOf(strings.Repeat("counter ", many)),
 		"unknown words":    chainOf(strings.Repeat("x ", many)),
 		"many braces":      chainOf(strings.Repeat("{", many) + strings.Repeat("}", many)),
-		"nested elements":  chainOf("tcp dport " + strings.Repeat("{ 1, ", many) + strings.Repeat("}", many)),
+		"nested elements": chainOf("tcp dport " + strings.Repeat("{ 1, ", many) +
+			strings.Repeat("}", many)),
 		"many elements":    chainOf("tcp dport { " + strings.Repeat("1, ", many) + "} drop"),
 		"many flags":       chainOf("ct state " + strings.Repeat("new,", many) + "new drop"),
 		"quotes":           chainOf(strings.Repeat(`"`, 2*many)),

@@ -161,7 +161,8 @@ func TestTextThatIsNotAListing(t *testing.T) {
 		`{"nftables": 5}`: `field "nftables" is number: want the output of nft -j list ruleset`,
 		`{"apiVersion": "v1"}`: `there is no list "nftables": want the output of nft -j list ruleset; ` +
 			"this looks like the output of kubectl with -o json",
-		`{"nftables":[{"chain":{"prio":` + strings.Repeat("9", 1000) + `}}]}`: `object 1, chain: field "prio" is number ` + strings.Repeat("9", 33) + "...",
+		`{"nftables":[{"chain":{"prio":` + strings.Repeat("9", 1000) +
+			`}}]}`: `object 1, chain: field "prio" is number ` + strings.Repeat("9", 33) + "...",
 		"{}": `there is no list "nftables"`,
 		`{"nftables":[{"metainfo":{"json_schema_version":2}}]}`: "object 1, metainfo: version 2 of the format: want 1",
 		`{"nftables":[{"table":[]}]}`:                           "object 1, table: ",

@@ -140,7 +140,8 @@ func TestTextOfSets(t *testing.T) {
 		},
 		{"type ipv4_addr", "ip daddr @other drop", "unknown(ip daddr @other) drop"},
 	} {
-		text := "table inet t {\n\tset s {\n\t\t" + tc.set + "\n\t}\n\n\tchain c {\n\t\t" + tc.rule + "\n\t}\n}\n"
+		text := "table inet t {\n\tset s {\n\t\t" + tc.set + "\n\t}\n\n\tchain c {\n\t\t" +
+			tc.rule + "\n\t}\n}\n"
 		if found := parsed(t, text); found[0].String() != tc.want {
 			t.Errorf("%s\n%s\n got %s\nwant %s", tc.set, tc.rule, &found[0], tc.want)
 		}
@@ -234,7 +235,8 @@ func TestTextWithErrors(t *testing.T) {
 	for _, tc := range []struct{ text, want string }{
 		{"", "file: the text is empty: nft list ruleset prints nothing only where there are no tables"},
 		{" \n\n", "file: the text is empty: nft list ruleset prints nothing only where there are no tables"},
-		{"*nat\nCOMMIT\n", `file:1:1: "*nat": ` + wantTable + "; this looks like the output of iptables-save"},
+		{"*nat\nCOMMIT\n", `file:1:1: "*nat": ` + wantTable +
+			"; this looks like the output of iptables-save"},
 		{"\nflush ruleset\n", `file:2:1: "flush": ` + wantTable},
 		{"table ip a {\n}\nadd rule ip a b drop\n", `file:3:1: "add": ` + wantTable},
 		{"table x {\n}\n", `file:1:1: "table": ` + wantTable},
@@ -246,8 +248,14 @@ func TestTextWithErrors(t *testing.T) {
 		{"table ip t {\n\tset s {\n", "want } before the end of the text"},
 		{"table ip t {\n\tmap s {\n", "want } before the end of the text"},
 		{"table ip t {\n\tchain c {\n\t\ttcp dport { 80\n", "want } before the end of the text"},
-		{"table ip t {\n\trule drop\n}\n", `file:2:2: "rule": want a chain, a set or another object of a table`},
-		{"table ip t {\n\t{\n\t}\n}\n", `file:2:2: "{": want a chain, a set or another object of a table`},
+		{
+			"table ip t {\n\trule drop\n}\n",
+			`file:2:2: "rule": want a chain, a set or another object of a table`,
+		},
+		{
+			"table ip t {\n\t{\n\t}\n}\n",
+			`file:2:2: "{": want a chain, a set or another object of a table`,
+		},
 		{
 			"table ip t {\n\tset s {\n\t\telements 5\n\t}\n}\n",
 			`file:3:3: "elements": want elements = { ELEMENT, ... }`,
@@ -260,8 +268,14 @@ func TestTextWithErrors(t *testing.T) {
 			strings.Replace(chainOf("drop"), "priority filter", "priority", 1),
 			`file:3:3: "type": want type TYPE hook HOOK priority PRIORITY`,
 		},
-		{strings.Replace(chainOf("drop"), "output", "x", 1), `file: chain inet t c: hook "x" is not known`},
-		{strings.Replace(chainOf("drop"), "accept", "x", 1), `file: chain inet t c: policy "x" is not known`},
+		{
+			strings.Replace(chainOf("drop"), "output", "x", 1),
+			`file: chain inet t c: hook "x" is not known`,
+		},
+		{
+			strings.Replace(chainOf("drop"), "accept", "x", 1),
+			`file: chain inet t c: policy "x" is not known`,
+		},
 		{chainOf("jump e"), `file: chain inet t c jumps to "e", which is not listed`},
 		{chainOf("drop") + chainOf("drop"), "file: table inet t is listed twice"},
 		{

@@ -319,7 +319,10 @@ var ruleCases = []ruleCase{
 		"meta l4proto tcp counter unknown(-j REDIRECT --to-ports 0)",
 	},
 	{"nat", "-j REDIRECT", "counter redirect"},
-	{"nat", "-p tcp -j SNAT --to-source 169.254.7.127", "meta l4proto tcp counter snat ip to 169.254.7.127"},
+	{
+		"nat", "-p tcp -j SNAT --to-source 169.254.7.127",
+		"meta l4proto tcp counter snat ip to 169.254.7.127",
+	},
 	{"nat", "-j SNAT --to-source 169.254.7.127 --persistent", "counter snat ip to 169.254.7.127"},
 	{"nat", "-p tcp -j DNAT --to-destination :8080", "meta l4proto tcp counter dnat to :8080"},
 	{
@@ -481,7 +484,10 @@ func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 		},
 		{
 			"filter", "-m limit --limit 5/min",
-			[]rules.Match{rules.Unknown{Text: "-m limit --limit 5/min --limit-burst 5", Effect: rules.ReadsVarying}},
+			[]rules.Match{rules.Unknown{
+				Text:   "-m limit --limit 5/min --limit-burst 5",
+				Effect: rules.ReadsVarying,
+			}},
 			nil,
 		},
 		{"filter", "-p sctp --dport 80 -s 10.0.0.1", []rules.Match{

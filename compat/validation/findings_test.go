@@ -71,7 +71,10 @@ func TestProbeResults(t *testing.T) {
 			"could not be sent: operation not permitted",
 		},
 		"accepted by an unknown socket": {
-			outbound, observation{outcome: unknown, err: unix.ENOENT}, NotChecked, "the accepting socket is unknown",
+			outbound,
+			observation{outcome: unknown, err: unix.ENOENT},
+			NotChecked,
+			"the accepting socket is unknown",
 		},
 		"not captured, as expected": {
 			uncaptured, at(15002, "127.0.0.6:15002"), OK,

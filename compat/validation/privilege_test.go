@@ -13,9 +13,11 @@ import (
 
 func TestChecksOfEachContainer(t *testing.T) {
 	const (
-		call4, call6   = "the proxy calls 127.0.0.6", "the proxy calls ::6"
-		pod4, pod6     = "the proxy calls its pod, 10.244.1.5", "the proxy calls its pod, fd00:10:244:1::5"
-		group4, group6 = "the proxy's group calls its pod, 10.244.1.5", "the proxy's group calls its pod, fd00:10:244:1::5"
+		call4, call6 = "the proxy calls 127.0.0.6", "the proxy calls ::6"
+		pod4, pod6   = "the proxy calls its pod, 10.244.1.5",
+			"the proxy calls its pod, fd00:10:244:1::5"
+		group4, group6 = "the proxy's group calls its pod, 10.244.1.5",
+			"the proxy's group calls its pod, fd00:10:244:1::5"
 	)
 	for name, row := range map[string]struct {
 		identity identity
