@@ -80,7 +80,8 @@ func (d *ruleDecoder) decodeCompareRange(a attributes) error {
 	if len(first) == 0 || len(first) != len(last) {
 		return errUnsupported
 	}
-	d.addComparison(d.load(a, unix.NFTA_RANGE_SREG), a.Number(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ,
+	d.addComparison(d.load(a, unix.NFTA_RANGE_SREG),
+		a.Number(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ,
 		intervalOf(first, last))
 	return nil
 }
@@ -215,7 +216,9 @@ func keyLength(keys []keyInterval) (int, bool) {
 		return 0, false
 	}
 	length := len(keys[0].first)
-	differs := func(key keyInterval) bool { return len(key.first) != length || len(key.last) != length }
+	differs := func(key keyInterval) bool {
+		return len(key.first) != length || len(key.last) != length
+	}
 	return length, !slices.ContainsFunc(keys, differs)
 }
 

@@ -32,7 +32,9 @@ func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) 
 
 // natPorts returns the ports in the registers of two attributes. A missing port is 0. last is also
 // 0 if it equals first.
-func (d *ruleDecoder) natPorts(a attributes, minAttr, maxAttr uint16) (first, last uint16, ok bool) {
+func (d *ruleDecoder) natPorts(
+	a attributes, minAttr, maxAttr uint16,
+) (first, last uint16, ok bool) {
 	if a.Get(minAttr) == nil {
 		return 0, 0, a.Get(maxAttr) == nil
 	}

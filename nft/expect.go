@@ -136,7 +136,8 @@ func (s *decodedSet) equalsMatch(m rules.Match, name string) bool {
 			slices.Equal(s.addrRanges(), addr.Ranges) && s.size() == addrElementCount(addr.Ranges)
 	}
 	want := setOf(m)
-	if s.loadStatic() != nil || s.catchall != nil || s.hasSeveralFields || s.interval != want.interval ||
+	if s.loadStatic() != nil || s.catchall != nil || s.hasSeveralFields ||
+		s.interval != want.interval ||
 		!s.anonymous || len(s.elements) != len(want.elements) {
 		return false
 	}

@@ -26,7 +26,9 @@ func (c *call) otherAttachments() []record.Record {
 // keepFamilies enables the capture of IPv6 if another attachment of the pod captures it, even if
 // this attachment has no IPv6 address. It returns the notes that still apply.
 func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Note {
-	capturesIPv6 := func(other record.Record) bool { return other.Redirect != nil && other.Redirect.IPv6 }
+	capturesIPv6 := func(other record.Record) bool {
+		return other.Redirect != nil && other.Redirect.IPv6
+	}
 	if r.IPv6 || !slices.ContainsFunc(c.otherAttachments(), capturesIPv6) {
 		return notes
 	}

@@ -74,8 +74,8 @@ func (c statusCache) since(at time.Time) time.Duration {
 // invalidateStatus makes the next STATUS check everything.
 func invalidateStatus(runDir string) { _ = os.Remove(filepath.Join(runDir, statusFile)) }
 
-// lastSuccesses returns the times of the last successes by check, from the file. The map is empty if there
-// is no valid file.
+// lastSuccesses returns the times of the last successes by check, from the file. The map is empty
+// if there is no valid file.
 func (c statusCache) lastSuccesses() map[string]time.Time {
 	var s cachedStatus
 	data, err := os.ReadFile(c.path)

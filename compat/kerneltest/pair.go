@@ -295,7 +295,8 @@ func (a *pairAttempt) checkDrawn(p rules.Packet, left, right Observation) {
 	switch {
 	case l == r:
 		a.tally.Alike++
-	case inClass, a.result.More, a.result.Exhausted != "", leftOutcome.Undecided != "", rightOutcome.Undecided != "", len(leftOthers)+len(rightOthers) > 0:
+	case inClass, a.result.More, a.result.Exhausted != "", leftOutcome.Undecided != "",
+		rightOutcome.Undecided != "", len(leftOthers)+len(rightOthers) > 0:
 		a.tally.Explained++
 	default:
 		a.fail(p, "alike: "+string(a.result.Verdict(true)), l, r)

@@ -15,7 +15,9 @@ import (
 const ModelIsComplete = true
 
 // Explain returns the model's outcome of the packet, and the alternatives that depend on chance.
-func Explain(rs *rules.Ruleset, p rules.Packet) (outcome rules.Outcome, alternatives []rules.Outcome) {
+func Explain(
+	rs *rules.Ruleset, p rules.Packet,
+) (outcome rules.Outcome, alternatives []rules.Outcome) {
 	t := diff.Explain(rs, p)
 	if t.Outcome.Rejected != "" && len(t.DependsOn) > 0 {
 		// If the packet was translated before, its answer may have no route.

@@ -107,7 +107,9 @@ func sharedMatches(list []rules.Rule, branches []int) []rules.Match {
 }
 
 func contains(list []rules.Match, m rules.Match) bool {
-	return slices.ContainsFunc(list, func(other rules.Match) bool { return reflect.DeepEqual(other, m) })
+	return slices.ContainsFunc(list, func(other rules.Match) bool {
+		return reflect.DeepEqual(other, m)
+	})
 }
 
 // dependsOnHeader reports whether a match depends only on the header, which an event contains.

@@ -39,7 +39,9 @@ func (r *ruleReader) expectedAddress() string {
 
 // addressMatch parses an address with its mask. It returns nil if all addresses match. w is the
 // word that contains the text.
-func (r *ruleReader) addressMatch(flag, w word, text string, side rules.Side, not bool) rules.Match {
+func (r *ruleReader) addressMatch(
+	flag, w word, text string, side rules.Side, not bool,
+) rules.Match {
 	address, mask, hasMask := strings.Cut(text, "/")
 	if isName(address) { // the name of a host
 		return unknownHeaderMatch(flag, not, word{raw: text})

@@ -52,7 +52,9 @@ func Reasons() []string {
 }
 
 // Decisions returns all decisions of an Add.
-func Decisions() []string { return []string{"redirect", "ambient", "skip", "unreadable", Undecided} }
+func Decisions() []string {
+	return []string{"redirect", "ambient", "skip", "unreadable", Undecided}
+}
 
 // Families returns the address families that may be uncaptured. IPv4 is always captured.
 func Families() []string { return []string{IPv6} }

@@ -28,7 +28,9 @@ type Caller struct {
 // Query sends a query and returns the body of the answer. The error may be a [Refusal]. The context
 // limits the time from connecting to the end of the answer, and must have a deadline: see
 // [IsTimeout].
-func (c Caller) Query(ctx context.Context, r Request) ([]byte, error) { return c.query(ctx, r, nil) }
+func (c Caller) Query(ctx context.Context, r Request) ([]byte, error) {
+	return c.query(ctx, r, nil)
+}
 
 // query is like Query, but also sends ancillary data.
 func (c Caller) query(ctx context.Context, r Request, ancillary []byte) ([]byte, error) {

@@ -72,7 +72,8 @@ func (s *Server) SetAgents(names ...string) {
 	s.mu.Lock()
 	var deleted []string
 	for objectPath, object := range s.objects {
-		if path.Dir(objectPath) == podsPath && hasLabel(object, "k8s-app", DaemonSet) && !agents[objectPath] {
+		if path.Dir(objectPath) == podsPath && hasLabel(object, "k8s-app", DaemonSet) &&
+			!agents[objectPath] {
 			deleted = append(deleted, objectPath)
 		}
 	}

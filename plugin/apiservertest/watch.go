@@ -125,7 +125,8 @@ func (s *Server) candidates(r *http.Request) []string {
 
 // isInCollection reports whether the object at a path is in the requested collection.
 func isInCollection(r *http.Request, objectPath string, object map[string]any) bool {
-	if path.Dir(objectPath) != r.URL.Path && (r.URL.Path != "/api/v1/pods" || object["kind"] != "Pod") {
+	if path.Dir(objectPath) != r.URL.Path &&
+		(r.URL.Path != "/api/v1/pods" || object["kind"] != "Pod") {
 		return false
 	}
 	query := r.URL.Query()

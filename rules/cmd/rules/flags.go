@@ -91,8 +91,8 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 // helpAllFlag requests the description of every flag.
 const helpAllFlag = "help-all"
 
-// suggestFlag returns the text " (did you mean …)" if the error is an unknown flag similar to a flag
-// of the command.
+// suggestFlag returns the text " (did you mean …)" if the error is an unknown flag similar to a
+// flag of the command.
 func (in *inputs) suggestFlag(err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {

@@ -44,8 +44,8 @@ func parsePodName(words string) (podName, error) {
 	return podName{namespace, name}, nil
 }
 
-// setPod sets the name of a pod, or for explain a file: the path of an existing file, or a path with
-// the extension of YAML or JSON.
+// setPod sets the name of a pod, or for explain a file: the path of an existing file, or a path
+// with the extension of YAML or JSON.
 func (p *parameters) setPod(words string) error {
 	if words == "" {
 		return errors.New("empty: want NAMESPACE/NAME")

@@ -141,7 +141,8 @@ func otherTable() []parameter {
 			"rules that are already in place are never an error"),
 		ignoredParameter("reconcile", "RECONCILE", "",
 			"drifted rules are always replaced, in one transaction"),
-		ignoredParameter("native-nftables", "NATIVE_NFTABLES", "", "no binary is executed; see --backend"),
+		ignoredParameter("native-nftables", "NATIVE_NFTABLES", "",
+			"no binary is executed; see --backend"),
 		{
 			flag: "force-iptables-binary", variables: []string{"FORCE_IPTABLES_BINARY"},
 			value:   "legacy|nft",
