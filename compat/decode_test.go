@@ -63,7 +63,7 @@ func TestDecodeRules(t *testing.T) {
 		},
 		{
 			rules.IPv4, "-p udp -m udp --dport 53 -j TTL --ttl-set 3",
-			"udp dport 53 counter unknown(target TTL revision 0)",
+			"udp dport 53 counter unknown(TTL --ttl-set 3)",
 		},
 		{
 			rules.IPv6, "-i lo -s fd00::/8 ! -d ::1 -p tcp -g CHAIN",

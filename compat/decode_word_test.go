@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -525,11 +526,23 @@ func optionCases(f rules.Family) []optionCase {
 			actions: writes(rules.Writes, "target RATEEST revision 0", "rateest"),
 		},
 		{table: "mangle", rule: "-j IDLETIMER --timeout 10 --label x"},
-		{table: "mangle", rule: "-j DSCP --set-dscp 1", actions: doesUnknown("target DSCP revision 0")},
+		{table: "mangle", rule: "-j DSCP --set-dscp 1", actions: does(xt.DSCP(1))},
+		{table: "mangle", rule: "-j TOS --set-tos 4", actions: does(xt.TOS(4, 0xff))},
+		{table: "mangle", rule: "-j TOS --or-tos 4", actions: does(xt.TOS(4, 4))},
+		{table: "mangle", rule: "-j TOS --and-tos 4", actions: does(xt.TOS(0, 0xfb))},
+		{table: "mangle", rule: "-j TOS --xor-tos 4", actions: does(xt.TOS(4, 0))},
+		{table: "mangle", rule: "-j CHECKSUM --checksum-fill", actions: does(xt.FillChecksum())},
+		{
+			table: "mangle", rule: "-p tcp --syn -j TCPMSS --set-mss 500",
+			matches: list(rules.MatchTCPFlags{
+				Mask: rules.SYN | rules.RST | rules.ACK | rules.FIN, Value: rules.SYN,
+			}),
+			actions: does(xt.TCPMSS(500)),
+		},
 		{table: "mangle", rule: "-j TEE --gateway {8}", actions: doesUnknown("target TEE revision 1")},
 		{
 			table: "mangle", rule: "-j CLASSIFY --set-class 1:1",
-			actions: doesUnknown("target CLASSIFY revision 0"),
+			actions: does(xt.Classify(1<<16 | 1)),
 		},
 		{table: "nat", rule: "-j NETMAP --to {8}", actions: doesUnknown("target NETMAP revision 0")},
 		{

@@ -96,7 +96,7 @@ func (d *ruleDecoder) decodeMeta(a attributes) error {
 	case unix.NFT_META_NFTRACE:
 		d.writeState(rules.TraceState, a)
 	case unix.NFT_META_PRIORITY:
-		d.writeState("meta priority", a)
+		d.writeState(rules.PriorityState, a)
 	case unix.NFT_META_SECMARK:
 		d.writeState("meta secmark", a)
 	default:

@@ -66,6 +66,15 @@ const NoData = "\x00"
 // TraceState is the State of an [Unknown] that determines whether the kernel traces the packet.
 const TraceState = "meta nftrace"
 
+// PriorityState is the State of an [Unknown] that sets the priority of the packet.
+const PriorityState = "meta priority"
+
+// RoutedHeader is the State of an [Unknown] with the effect WritesHeader if a change of the field
+// makes the kernel reroute the packet, like a change of the mark: the hop limit, and the type of
+// service (ipt_mangle_out in net/ipv4/netfilter/iptable_mangle.c and ip6t_mangle_out in
+// net/ipv6/netfilter/ip6table_mangle.c).
+const RoutedHeader = "routed header"
+
 // Effect is a possible side effect of an [Unknown].
 type Effect uint8
 
@@ -94,6 +103,10 @@ const (
 	WritesMark
 	// WritesConntrackMark sets the conntrack mark to an unknown value.
 	WritesConntrackMark
+	// WritesHeader changes a part of the header that the model does not represent, which State names.
+	// Evaluation continues with the next expression of the rule. The results of two changes are
+	// equal if Text, Data and the inputs are.
+	WritesHeader
 	// TranslatesSource, in a NAT chain at postrouting, ends the evaluation and changes the source
 	// address (SNAT, MASQUERADE). In other chains it is AnyEffect.
 	TranslatesSource

@@ -1,6 +1,8 @@
 package kerneltest_test
 
 import (
+	"fmt"
+
 	"github.com/sluice-mesh/sluice/compat/kerneltest"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -19,6 +21,30 @@ func routesFacts() (list factList) {
 		out(0, rules.TCP, "[fd00:1::2]:1000", "[2001:db8::9]:80"),
 		"to [2001:db8::9]:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
+	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
+		for target, rerouted := range map[string]string{
+			"-j TOS --set-tos 4": " rerouted", "-j DSCP --set-dscp 1": " rerouted",
+			"-j TTL --ttl-set 5":                 "",
+			"-p tcp --syn -j TCPMSS --set-mss 9": "", "-j CHECKSUM --checksum-fill": "",
+			"-j CLASSIFY --set-class 1:1": "",
+		} {
+			list.add(diff.HeaderChangeReroutes,
+				fmt.Sprintf("%s: a marked packet whose header is changed by %s", p, target),
+				rulesetOf(
+					xtables(p, "raw", "OUTPUT -j MARK --set-mark 0x539"),
+					xtables(p, "mangle", "OUTPUT "+target),
+				),
+				outward, "to 10.9.9.9:80 mark 0x539"+rerouted+" connection mark 0x0 zone 0",
+			)
+			list.add(diff.HeaderChangeReroutes,
+				fmt.Sprintf("%s: a packet whose header is changed by %s", p, target),
+				rulesetOf(
+					xtables(p, "mangle", "OUTPUT "+target, "OUTPUT -j CONNMARK --set-mark 9"),
+				),
+				outward, "to 10.9.9.9:80 mark 0x0 connection mark 0x9 zone 0",
+			)
+		}
+	}
 	list.add(diff.OutputSeesFirstInterface,
 		"a packet that is redirected at output keeps its interface in later chains",
 		rulesetOf(

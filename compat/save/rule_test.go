@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -578,6 +579,25 @@ func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 	}
 }
 
+// TestParseHeaderTargets verifies that targets that change the header are read as from the kernel.
+func TestParseHeaderTargets(t *testing.T) {
+	for rule, want := range map[string]rules.Action{
+		"-j TTL --ttl-dec 1":            xt.HopLimit(rules.IPv4, xt.DecrementHops, 1),
+		"-j TOS --set-tos 0x10/0x3f":    xt.TOS(0x10, 0x3f),
+		"-j TOS --or-tos 4":             xt.TOS(4, 4),
+		"-j DSCP --set-dscp 0x2e":       xt.DSCP(0x2e),
+		"-j CHECKSUM --checksum-fill":   xt.FillChecksum(),
+		"-j CLASSIFY --set-class 1:ff":  xt.Classify(1<<16 | 0xff),
+		"-j TCPMSS --clamp-mss-to-pmtu": xt.TCPMSS(xt.ClampMSS),
+		"-j TCPMSS --set-mss 1400":      xt.TCPMSS(1400),
+	} {
+		r := parsedRule(t, ruleCase{table: "mangle", rule: rule})
+		if diff := cmp.Diff([]rules.Action{rules.Count{}, want}, r.Actions); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", rule, diff)
+		}
+	}
+}
+
 var tcpOnly = rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
 
 func TestParseReportsPossibleEffectsOfUnknownTargets(t *testing.T) {
@@ -591,7 +611,10 @@ func TestParseReportsPossibleEffectsOfUnknownTargets(t *testing.T) {
 		"-j CONNMARK --set-mark 3 --ctmask 3":             rules.WritesConntrackMark,
 		"-j CT --notrack --zone 3":                        rules.AnyEffect,
 		"-j TEE --gateway 10.0.0.1":                       rules.AnyEffect,
-		"-j TOS --set-tos 0x10/0x3f":                      rules.AnyEffect,
+		"-j TOS --set-tos Minimize-Delay":                 rules.AnyEffect,
+		"-j TTL --ttl-set 3 --ttl-dec 1":                  rules.AnyEffect,
+		"-j DSCP --set-dscp 64":                           rules.AnyEffect,
+		"-j TCPMSS --set-mss 500 --fancy":                 rules.AnyEffect,
 		"-j DNAT --to-destination 10.0.0.9-10.0.0.1":      rules.AnyEffect,
 	} {
 		r := parsedRule(t, ruleCase{table: "mangle", rule: rule})

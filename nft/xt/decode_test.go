@@ -751,7 +751,16 @@ func TestDecodeTarget(t *testing.T) {
 			"a set that changes", rules.IPv4, "SET", 3, zeros(64),
 			rules.Unknown{Text: "target SET revision 3", Data: rules.NoData},
 		},
-		{"another target", rules.IPv4, "TTL", 0, numbers(1), nil},
+		{"TTL", rules.IPv4, "TTL", 0, []byte{2, 1}, xt.HopLimit(rules.IPv4, xt.DecrementHops, 1)},
+		{"HL", rules.IPv6, "HL", 0, []byte{0, 5}, xt.HopLimit(rules.IPv6, xt.SetHops, 5)},
+		{"an unknown mode of TTL", rules.IPv4, "TTL", 0, []byte{3, 1}, nil},
+		{"DSCP", rules.IPv4, "DSCP", 0, []byte{1}, xt.DSCP(1)},
+		{"TOS", rules.IPv4, "TOS", 1, []byte{4, 0xff}, xt.TOS(4, 0xff)},
+		{"TCPMSS", rules.IPv4, "TCPMSS", 0, []byte{0xff, 0xff}, xt.TCPMSS(xt.ClampMSS)},
+		{"CHECKSUM", rules.IPv4, "CHECKSUM", 0, []byte{1}, xt.FillChecksum()},
+		{"CLASSIFY", rules.IPv4, "CLASSIFY", 0, numbers(1<<16 | 2), xt.Classify(1<<16 | 2)},
+		{"another revision of TOS", rules.IPv4, "TOS", 0, []byte{4}, nil},
+		{"another target", rules.IPv4, "SYNPROXY", 0, numbers(1), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.want == nil {

@@ -53,6 +53,7 @@ var matchEffects = map[string]rules.Effect{
 var harmlessTargets = map[string]uint32{
 	"AUDIT": 0, "IDLETIMER": 1, "LED": 0, "LOG": 0, "NFLOG": 0, "TRACE": 0, "ULOG": 0, "RATEEST": 0,
 	"MASQUERADE": 0, "SNAT": 2, "NOTRACK": 0,
+	"CHECKSUM": 0, "CLASSIFY": 0, "DSCP": 0, "HL": 0, "TCPMSS": 0, "TOS": 1, "TTL": 0,
 }
 
 // extensionsOf returns the matches or targets that the running kernel has, and others.

@@ -129,6 +129,9 @@ func decodeTarget(family rules.Family, x Extension) rules.Action {
 		return decodeSNAT(family, x)
 	case key{"MASQUERADE", 0}:
 		return decodeMasquerade(family, x)
+	case key{"TCPMSS", 0}, key{"CHECKSUM", 0}, key{"TTL", 0}, key{"HL", 0}, key{"DSCP", 0},
+		key{"TOS", 1}, key{"CLASSIFY", 0}:
+		return decodeHeaderTarget(x)
 	case key{"RATEEST", 0}:
 		u := unknownTarget(x, rules.Writes)
 		u.State = StateOfRates

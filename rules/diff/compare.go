@@ -135,6 +135,7 @@ func (s *space) equalOutcome(w *walk, l, r *flow) set {
 	p.target, q.target = target{}, target{}
 	p.source, q.source, p.snat, q.snat = "", "", netip.Addr{}, netip.Addr{}
 	p.tproxy.port, q.tproxy.port = 0, 0
+	p.headers, q.headers = "", ""
 	packets := all
 	if !p.tracking.isTemplate() && !q.tracking.isTemplate() && p.tracking != q.tracking {
 		// Notrack has no effect on a packet that entered untracked.
@@ -148,8 +149,21 @@ func (s *space) equalOutcome(w *walk, l, r *flow) set {
 			s.and(s.sameDestination(l.target, r.target),
 				s.samePort(target{port: l.tproxy.port}, target{port: r.tproxy.port})))
 		packets = s.and(packets, s.sameSource(&l.progress, &r.progress))
+		packets = s.and(packets, s.sameHeaders(l.headers, r.headers))
 	}
 	return s.minus(packets, w.marksDiffer(l, r))
+}
+
+// sameHeaders returns the packets for which two sequences of changes of header fields have the same
+// result, which is unknown if the sequences differ.
+func (s *space) sameHeaders(l, r string) set {
+	if l == r {
+		return all
+	}
+	return s.variable(variable{
+		key: "headers after " + l + translationSeparator + translationSeparator + r, kind: unknownBit,
+		text: "whether rules change other fields of the header alike, such as the hop limit",
+	})
 }
 
 // sameSource returns the packets that leave with the same source address on both sides. It is

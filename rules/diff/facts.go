@@ -68,6 +68,7 @@ const (
 	MarkChangeReroutesLoopback
 	LinkLocalKeepsInterface
 	BoundSocketKeepsInterface
+	HeaderChangeReroutes
 	DNATAtOutputReroutes
 	OutputSeesFirstInterface
 	InputInterfaceAtPostrouting
@@ -427,6 +428,14 @@ var factTexts = [...]factText{
 		"rerouting keeps the interface to which the packet's socket is bound, even if the " +
 			"destination is a local address",
 		"ip_route_me_harder in net/ipv4/netfilter.c, ip6_route_me_harder in net/ipv6/netfilter.c",
+	},
+	HeaderChangeReroutes: {
+		"HeaderChangeReroutes",
+		"a chain that reroutes packets whose mark it changed also reroutes packets whose type of " +
+			"service it changed, or in IPv6 whose hop limit, with their current mark",
+		"ipt_mangle_out in net/ipv4/netfilter/iptable_mangle.c, ip6t_mangle_out in " +
+			"net/ipv6/netfilter/ip6table_mangle.c, nf_route_table_inet in " +
+			"net/netfilter/nft_chain_route.c",
 	},
 	DNATAtOutputReroutes: {
 		"DNATAtOutputReroutes",

@@ -20,6 +20,8 @@ type progress struct {
 	source string
 	// snat is the new source of the packets; it is invalid if the new source is unknown.
 	snat netip.Addr
+	// headers names the changes of header fields that the model does not represent, in order.
+	headers string
 	// mapped reports that NAT is determined.
 	mapped bool
 	// toLoopback reports that a changed mark routed outgoing packets back to this host, and

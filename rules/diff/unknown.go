@@ -87,6 +87,9 @@ func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 		(translated || f.tracking != tracked || f.helper != "") {
 		parts = append(parts, "contents", f.target, f.source, f.snat, f.tracking, f.helper)
 	}
+	if f.headers != "" {
+		parts = append(parts, "headers", f.headers)
+	}
 	if reads(rules.NATInput) && e.setsUpNAT {
 		parts = append(parts, "NAT")
 	}
@@ -198,6 +201,8 @@ func (e *evaluator) evaluateUnknownAction(
 	case rules.Writes:
 		e.recordWrite(a, packets, part)
 		return packets
+	case rules.WritesHeader:
+		return e.writeHeader(a, packets)
 	case rules.WritesMark, rules.WritesConntrackMark:
 		// The action writes the mark or ends the rule, under an unknown condition.
 		continuing := meeting(rules.Unknown{
@@ -222,4 +227,40 @@ func (e *evaluator) evaluateUnknownAction(
 	}
 	e.endUndecided(a.Text, packets...)
 	return nil
+}
+
+// writeHeader records a change of a header field that the model does not represent.
+func (e *evaluator) writeHeader(a rules.Unknown, packets []flow) []flow {
+	base := e.position.chain.Chain.Base
+	change := a.Text + "\x01" + a.Data
+	if a.Data == rules.NoData {
+		change += e.side
+	}
+	var changed flows
+	for _, f := range packets {
+		if a.State == rules.RoutedHeader && base.Type == rules.Route {
+			var moved flow
+			if moved, f = e.split(f, e.reroutedByHeader(f)); moved.packets != none {
+				e.endUndecided(a.Text, moved)
+			}
+		}
+		e.meter.charge(textSteps)
+		f.headers = fmt.Sprint(f.headers, change, base.Hook, e.inputs(a, f), "\x01")
+		e.meter.alloc(int64(len(f.headers)))
+		e.add(&changed, f)
+	}
+	return changed.list
+}
+
+// reroutedByHeader returns the packets that may take another route, or may be lost, if a chain of
+// type route changes a field of their header (HeaderChangeReroutes). Other packets have the mark
+// with which they were routed, so that they keep their route.
+func (e *evaluator) reroutedByHeader(f flow) set {
+	switch {
+	case f.mark != e.marks.packet:
+		return all
+	case e.single != nil:
+		return e.or(e.lostOnLoopback(f), e.staysOnLink())
+	}
+	return e.lostOnLoopback(f)
 }

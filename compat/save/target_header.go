@@ -1,0 +1,87 @@
+package save
+
+import (
+	"strings"
+
+	"github.com/sluice-mesh/sluice/nft/xt"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// This file parses targets that change a part of the header that the model does not represent.
+
+// known returns the action if the target has only options that are known, and exactly the given
+// number of them. Otherwise the target is unknown.
+func (r *moduleReader) known(options int, ok bool, a rules.Action) rules.Action {
+	u, isUnknown := a.(rules.Unknown)
+	r.text = u.Text
+	if _, complete := r.unknownText(); ok && isUnknown && complete && len(r.options) == options {
+		return a
+	}
+	r.text, r.isUnknown = "", true
+	return nil
+}
+
+// numberOf returns the number of an option, which must be the only option of the target.
+func (r *moduleReader) numberOf(name string, bits int) (n uint64, ok bool) {
+	return number(r.valueOf(name, ""), bits)
+}
+
+// segmentSize parses the target TCPMSS.
+func (r *moduleReader) segmentSize() rules.Action {
+	size, ok := r.numberOf("--set-mss", 16)
+	if r.option("--clamp-mss-to-pmtu") != nil {
+		size, ok = xt.ClampMSS, true
+	}
+	return r.known(1, ok, xt.TCPMSS(uint16(size)))
+}
+
+// checksum parses the target CHECKSUM.
+func (r *moduleReader) checksum() rules.Action { return r.known(1, true, xt.FillChecksum()) }
+
+// hopLimit parses the targets TTL and HL.
+func (r *moduleReader) hopLimit() rules.Action {
+	for mode, suffix := range []string{"set", "inc", "dec"} {
+		name := "--ttl-" + suffix
+		if r.family == rules.IPv6 {
+			name = "--hl-" + suffix
+		}
+		if n, ok := r.numberOf(name, 8); ok {
+			return r.known(1, true, xt.HopLimit(r.family, xt.HopMode(mode), uint8(n)))
+		}
+	}
+	return r.known(1, false, nil)
+}
+
+// dscp parses the target DSCP. The name of a class is unknown.
+func (r *moduleReader) dscp() rules.Action {
+	n, ok := r.numberOf("--set-dscp", 6)
+	return r.known(1, ok, xt.DSCP(uint8(n)))
+}
+
+// tos parses the target TOS. The name of a value is unknown.
+func (r *moduleReader) tos() rules.Action {
+	value, mask, hasMask := strings.Cut(r.valueOf("--set-tos", ""), "/")
+	v, ok := number(value, 8)
+	m, maskValid := number(mask, 8)
+	if !hasMask {
+		m, maskValid = 0xff, true
+	}
+	if n, isNumber := r.numberOf("--and-tos", 8); isNumber {
+		v, m, ok, maskValid = 0, ^n, true, true
+	}
+	if n, isNumber := r.numberOf("--or-tos", 8); isNumber {
+		v, m, ok, maskValid = n, n, true, true
+	}
+	if n, isNumber := r.numberOf("--xor-tos", 8); isNumber {
+		v, m, ok, maskValid = n, 0, true, true
+	}
+	return r.known(1, ok && maskValid, xt.TOS(uint8(v), uint8(m)))
+}
+
+// classify parses the target CLASSIFY.
+func (r *moduleReader) classify() rules.Action {
+	major, minor, _ := strings.Cut(r.valueOf("--set-class", ""), ":")
+	first, ok := number("0x"+major, 16)
+	last, lastValid := number("0x"+minor, 16)
+	return r.known(1, ok && lastValid, xt.Classify(uint32(first<<16|last)))
+}

@@ -1,0 +1,64 @@
+package diff_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestHeaderChanges verifies that changes of header fields that the model does not represent do not
+// end the evaluation, and that it is unknown whether different changes have the same result.
+func TestHeaderChanges(t *testing.T) {
+	change := func(text string) rules.Action {
+		return rules.Unknown{
+			Text: text, Effect: rules.WritesHeader, State: rules.RoutedHeader,
+			Ignores: rules.AllInputs,
+		}
+	}
+	reads := rules.Unknown{Text: "ttl 5", Effect: rules.Reads}
+	ttl, tos := when(change("ttl"), tcp), when(change("tos"), tcp)
+	drop := when(rules.Drop, tcp)
+	marks := base(rules.Filter, rules.Output, -300, when(setMark(1, everyBit)))
+	for _, tc := range []struct {
+		name        string
+		left, right rules.Ruleset
+		want        diff.Verdict
+	}{
+		{"the same change", ruleset(mangleIn(ttl)), ruleset(mangleIn(ttl)), diff.Equivalent},
+		{"a change on one side", ruleset(mangleIn(ttl)), ruleset(mangleIn()), diff.Undecidable},
+		{"other changes", ruleset(mangleIn(ttl)), ruleset(mangleIn(tos)), diff.Undecidable},
+		{
+			"another order", ruleset(mangleIn(ttl, tos)), ruleset(mangleIn(tos, ttl)),
+			diff.Undecidable,
+		},
+		{
+			"other packets are different", ruleset(mangleIn(ttl, drop)), ruleset(mangleIn(ttl)),
+			diff.Different,
+		},
+		{
+			"changes of dropped packets", ruleset(mangleIn(ttl, drop)), ruleset(mangleIn(drop)),
+			diff.Equivalent,
+		},
+		{
+			"a condition after a change on one side",
+			ruleset(mangleIn(ttl, when(rules.Drop, reads), drop)),
+			ruleset(mangleIn(when(rules.Drop, reads), drop)), diff.Equivalent,
+		},
+		{
+			"a condition after the change and before it",
+			ruleset(mangleIn(ttl, when(setMark(1, 1), reads))),
+			ruleset(mangleIn(when(setMark(1, 1), reads), ttl)), diff.Undecidable,
+		},
+		{"a chain that reroutes", ruleset(mangleOut(ttl)), ruleset(mangleOut(ttl)), diff.Equivalent},
+		{
+			"a chain that reroutes packets with another mark", ruleset(marks, mangleOut(ttl)),
+			ruleset(marks, mangleOut(ttl)), diff.Undecidable,
+		},
+	} {
+		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right}, diff.Options{})
+		if got := r.Verdict(true); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
