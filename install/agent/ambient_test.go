@@ -91,7 +91,7 @@ func (b *testNode) checkHostRules(host *netns.NS, backend compat.Backend) {
 // TestAmbientMode covers the plugin's ADD of a pod in ambient mode, the node's rules, and the
 // removal of both.
 func TestAmbientMode(t *testing.T) {
-	pod, host := netnstest.New(t), netnstest.New(t)
+	pod, host := netnstest.NewPod(t), netnstest.New(t)
 	b := newTestNode(t)
 	b.env["AMBIENT_ENABLED"], b.env["ZTUNNEL_UDS_ADDRESS"] = "true", b.path("z/z.sock")
 	b.env["SLUICE_MOUNTED_PROC_DIR"] = b.hostNode(host)

@@ -40,6 +40,9 @@
 // decision is made at the first visit of a network namespace and when its rules have changed. The
 // tables of iptables-legacy, which has no events, are read at each visit and compared by a digest.
 //
+// A pod whose network namespace has no address does not count as redirected either: a process of
+// the pod may have moved its interface to another namespace, in which there are no rules.
+//
 // A pod without rules and without a record of ADD started before the plugin was installed: package
 // repair decides about it. If its namespace contains rules of Istio, istio-cni has redirected it.
 // The agent does not change it, but evaluates these rules: the pod counts as redirected only if

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -64,6 +65,8 @@ func (v *reconciliation) inspect(ns Namespace, rs rules.Ruleset, situation, culp
 	}
 	found := &v.foreignEffect.reading
 	switch v.effect = found.Verdict(); v.effect {
+	case foreign.None:
+		v.inspectAddresses(ns, situation)
 	case foreign.Bypassed:
 		v.state = Drifted
 		v.recordEvent(bypassed, situation+", but "+culprit+" let traffic bypass the proxy: "+
@@ -79,4 +82,25 @@ func (v *reconciliation) inspect(ns Namespace, rs rules.Ruleset, situation, culp
 		v.recordEvent(effectUnknown, situation+", but whether "+culprit+
 			" let traffic bypass the proxy cannot be decided: "+strings.Join(found.Messages(), "; "))
 	}
+}
+
+// inspectAddresses determines whether the network namespace still has addresses. If the pod has
+// moved its interface to another namespace, its traffic does not meet the rules. The first time
+// nothing is reported, because the sandbox may be removed at the moment.
+func (v *reconciliation) inspectAddresses(ns Namespace, situation string) {
+	addresses, err := ns.Addresses()
+	if err != nil {
+		v.onUnreadable(err)
+		return
+	}
+	if len(decide.Deciding(addresses)) > 0 {
+		v.withoutAddress = false
+		return
+	}
+	v.state, v.revisitAt = Unknown, earliest(v.revisitAt, v.now.Add(errorBackoff))
+	if v.withoutAddress {
+		v.recordEvent(effectUnknown, situation+", but its network namespace has no address: "+
+			"if its interface was moved to another namespace, its traffic bypasses the proxy")
+	}
+	v.withoutAddress = true
 }

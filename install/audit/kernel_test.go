@@ -83,6 +83,28 @@ func (r *kernelTestEnv) add(
 	return rs, b
 }
 
+// TestAMovedInterfaceIsFound covers a pod that moves its interface to another network namespace, in
+// which its traffic does not meet the rules.
+func TestAMovedInterfaceIsFound(t *testing.T) {
+	network := newNetwork(t)
+	r, _, _ := startAudited(t, network, compat.BackendNFT)
+	other := netnstest.New(t)
+	err := network.Pod.Do(func() error {
+		eth0, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetNsFd(eth0, other.FD())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
+	rulestest.Eventually(t, "the reason is reported", func() bool {
+		return strings.Contains(r.takeEvents(), "RedirectUnknown")
+	})
+}
+
 // stands reports whether a namespace has the desired state.
 func stands(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) bool {
 	t.Helper()
@@ -178,7 +200,7 @@ func TestUnprotectedPodInTheKernel(t *testing.T) {
 // TestRoutesAreRepaired checks that missing routes are restored like rules.
 func TestRoutesAreRepaired(t *testing.T) {
 	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
-	ns := netnstest.New(t)
+	ns := netnstest.NewPod(t)
 	rs, b := r.add("web", ns, compat.BackendNFT)
 	r.start()
 	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
@@ -192,7 +214,7 @@ func TestRoutesAreRepaired(t *testing.T) {
 func TestATableBeforeOurs(t *testing.T) {
 	nft := netnstest.RequireBinary(t, "nft")
 	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
-	ns := netnstest.New(t)
+	ns := netnstest.NewPod(t)
 	rs, b := r.add("web", ns, compat.BackendNFT)
 	r.start()
 	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
@@ -229,7 +251,7 @@ func BenchmarkRound(b *testing.B) {
 			const pods = 250
 			r := newKernelTestEnv(b, map[string]string{"SLUICE_AUDIT_INTERVAL": "24h"})
 			for i := range pods {
-				r.add(fmt.Sprintf("pod-%d", i), netnstest.New(b), row.backend,
+				r.add(fmt.Sprintf("pod-%d", i), netnstest.NewPod(b), row.backend,
 					func(r *rules.Redirect) { r.Counters = row.counters })
 			}
 			r.start()

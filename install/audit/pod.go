@@ -61,9 +61,11 @@ type pod struct {
 	subscribed    bool     // the auditor receives events of this network namespace
 	lastEqual     lastEqual
 	foreignEffect foreignEffect
-	lastEvents    map[string]lastEvent // by reason
-	unrepaired    unrepaired
-	action        attempt // last deletion or label
+	// withoutAddress is set if the network namespace had no address at the last visit.
+	withoutAddress bool
+	lastEvents     map[string]lastEvent // by reason
+	unrepaired     unrepaired
+	action         attempt // last deletion or label
 	// actedVersion is the version of the object for which no action is needed any more: it was
 	// deleted or labeled, or has changed.
 	actedVersion string

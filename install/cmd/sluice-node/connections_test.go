@@ -153,7 +153,7 @@ func (b *testNode) populate() ([]*netns.NS, rules.Ruleset) {
 		b.Put(strings.NewReplacer("orders-6d5f8c7b9-x2k4n", name, pod.Metadata.UID, uid,
 			"nodeName: node-2", "nodeName: "+apiservertest.Node).
 			Replace(string(text)))
-		ns := netnstest.New(b.t)
+		ns := netnstest.NewPod(b.t)
 		r := redirectOf(b.t, pod)
 		ruleset = rules.MustCompile(r)
 		if _, err := nftBackend(b.t).Apply(ns, ruleset, compat.Snapshot{}); err != nil {
