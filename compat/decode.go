@@ -147,8 +147,8 @@ func (d *headerDecoder) addUnknown(effect rules.Effect, format string, args ...a
 	})
 }
 
-// takeNot returns "not " if the bit is set, and clears it in invert.
-func (d *headerDecoder) takeNot(bit uint8) string {
+// takeNegation returns "not " if the bit is set, otherwise "", and clears the bit in invert.
+func (d *headerDecoder) takeNegation(bit uint8) string {
 	if d.takeInverted(bit) {
 		return "not "
 	}
@@ -172,7 +172,7 @@ func (d *headerDecoder) addInterface(i xtables.Interface, out bool, invert uint8
 	if !isComplete && length == len(i.Name) || len(bytes.Trim(i.Mask[length:], "\x00")) != 0 ||
 		isComplete && len(name)+1 != length {
 		direction := map[bool]string{false: "incoming", true: "outgoing"}[out]
-		d.addUnknown(rules.Reads, "%s%s interface %q, mask %x", d.takeNot(invert), direction, i.Name,
+		d.addUnknown(rules.Reads, "%s%s interface %q, mask %x", d.takeNegation(invert), direction, i.Name,
 			i.Mask)
 		return
 	}
@@ -195,7 +195,7 @@ func (d *headerDecoder) addAddress(a xtables.Address, side rules.Side, invert ui
 		name := map[rules.Side]string{
 			rules.Source: "source", rules.Destination: "destination",
 		}[side]
-		d.addUnknown(rules.Reads, "%s%s address %s, mask %s", d.takeNot(invert), name, a.Addr,
+		d.addUnknown(rules.Reads, "%s%s address %s, mask %s", d.takeNegation(invert), name, a.Addr,
 			a.Mask)
 		return
 	}
@@ -207,7 +207,7 @@ func (d *headerDecoder) addAddress(a xtables.Address, side rules.Side, invert ui
 // addProtocol converts the transport protocol.
 func (d *headerDecoder) addProtocol(number uint16) {
 	if number == 0 || number > 255 { // IPv6: 0 matches any, even if inverted (ip6_packet_match)
-		d.addUnknown(rules.Reads, "%sprotocol %d", d.takeNot(xtables.InvertProtocol), number)
+		d.addUnknown(rules.Reads, "%sprotocol %d", d.takeNegation(xtables.InvertProtocol), number)
 		return
 	}
 	d.matches = append(d.matches, rules.MatchProtocol{

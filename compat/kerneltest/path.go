@@ -33,7 +33,7 @@ type PathCounts struct {
 	Failures  []PathFailure
 }
 
-// Traced is the number of packets that the kernel reported.
+// Traced returns the number of packets that the kernel reported.
 func (t *PathCounts) Traced() int {
 	sum := t.Equal + t.Ambiguous + len(t.Failures)
 	for _, count := range t.NotCompared {
@@ -57,8 +57,9 @@ func (t *PathCounts) Add(other PathCounts) {
 // String returns the counts.
 func (t *PathCounts) String() string {
 	compared := t.Equal + len(t.Failures)
-	return fmt.Sprintf("%d rulesets (%d refused), %d packets traced, %d not; %d paths compared: %d equal with "+
-		"%d rules, %d differ; %d not compared (%d causes), %d of ambiguous order",
+	return fmt.Sprintf("%d rulesets (%d refused), %d packets traced, %d not; "+
+		"%d paths compared: %d equal with %d rules, %d differ; "+
+		"%d not compared (%d causes), %d of ambiguous order",
 		t.Rulesets, t.Refused, t.Traced(), t.NotTraced, compared, t.Equal, t.Rules, len(t.Failures),
 		t.Traced()-compared-t.Ambiguous, len(slices.Collect(maps.Keys(t.NotCompared))), t.Ambiguous)
 }

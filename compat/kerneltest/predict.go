@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// ModelIsComplete makes tests fail if the model disagrees with the kernel. Otherwise they only
-// report it.
+// ModelIsComplete makes tests fail if the model disagrees with the kernel. Otherwise tests only
+// report a disagreement.
 const ModelIsComplete = true
 
 // Explain returns the model's outcome of the packet, and the alternatives that depend on chance.
@@ -52,25 +52,25 @@ type Effect struct {
 }
 
 // String returns the effect in one line.
-func (o Effect) String() string {
-	if o.Dropped && o.Answer != "" {
-		return "dropped, answered with " + o.Answer
+func (e Effect) String() string {
+	if e.Dropped && e.Answer != "" {
+		return "dropped, answered with " + e.Answer
 	}
-	if o.Dropped {
+	if e.Dropped {
 		return "dropped"
 	}
-	text := fmt.Sprintf("to %s mark 0x%x", o.To, o.Mark)
-	if o.TProxied {
-		text += fmt.Sprintf(" with the listener of %d:%d", o.TProxy.UID, o.TProxy.GID)
+	text := fmt.Sprintf("to %s mark 0x%x", e.To, e.Mark)
+	if e.TProxied {
+		text += fmt.Sprintf(" with the listener of %d:%d", e.TProxy.UID, e.TProxy.GID)
 	}
-	if o.Rerouted {
+	if e.Rerouted {
 		text += " rerouted"
 	}
-	if o.Untracked {
+	if e.Untracked {
 		text += " untracked"
 	}
-	if o.HasConnection {
-		text += fmt.Sprintf(" connection mark 0x%x zone %d", o.ConntrackMark, o.Zone)
+	if e.HasConnection {
+		text += fmt.Sprintf(" connection mark 0x%x zone %d", e.ConntrackMark, e.Zone)
 	}
 	return text
 }
@@ -115,48 +115,48 @@ func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
 }
 
 // predictsAny reports whether one of the possible outcomes predicts the effect.
-func predictsAny(p *rules.Packet, outcomes []rules.Outcome, o Effect, listeners []Listener) bool {
-	return slices.ContainsFunc(outcomes, func(f rules.Outcome) bool {
-		return Predicts(p, f, o, listeners)
+func predictsAny(p *rules.Packet, outcomes []rules.Outcome, observed Effect, listeners []Listener) bool {
+	return slices.ContainsFunc(outcomes, func(predicted rules.Outcome) bool {
+		return Predicts(p, predicted, observed, listeners)
 	})
 }
 
 // Predicts reports whether the outcome predicts the effect of the packet. listeners contains the
 // open listeners.
-func Predicts(p *rules.Packet, f rules.Outcome, o Effect, listeners []Listener) bool {
-	if f.Dropped || o.Dropped {
-		return f.Dropped == o.Dropped && answers(p, f, o.Answer)
+func Predicts(p *rules.Packet, predicted rules.Outcome, observed Effect, listeners []Listener) bool {
+	if predicted.Dropped || observed.Dropped {
+		return predicted.Dropped == observed.Dropped && answers(p, predicted, observed.Answer)
 	}
-	if isOriginal(p) && o.HasConnection && o.Original != p.Destination {
+	if isOriginal(p) && observed.HasConnection && observed.Original != p.Destination {
 		return false
 	}
 	expected := Effect{}
 	for _, l := range listeners {
-		port := f.TProxy
+		port := predicted.TProxy
 		if l.Port == port {
 			expected.TProxied, expected.TProxy = true, l.Owner
 		}
 	}
 	switch {
-	case f.UnknownMarks == "" && f.Mark != o.Mark, f.Untracked != o.Untracked &&
-		p.State != rules.Untracked:
+	case predicted.UnknownMarks == "" && predicted.Mark != observed.Mark,
+		predicted.Untracked != observed.Untracked && p.State != rules.Untracked:
 		return false
-	case o.HasConnection && f.Zone != o.Zone:
+	case observed.HasConnection && predicted.Zone != observed.Zone,
+		observed.HasConnection && predicted.UnknownMarks == "" &&
+			predicted.ConntrackMark != observed.ConntrackMark:
 		return false
-	case o.HasConnection && f.UnknownMarks == "" && f.ConntrackMark != o.ConntrackMark:
+	case expected.TProxied != observed.TProxied, expected.TProxy != observed.TProxy:
 		return false
-	case expected.TProxied != o.TProxied, expected.TProxy != o.TProxy:
+	case predicted.TProxy != 0 && !expected.TProxied:
 		return false
-	case f.TProxy != 0 && !expected.TProxied:
+	case !sentFrom(p, predicted, observed.From):
 		return false
-	case !sentFrom(p, f, o.From):
-		return false
-	case p.Status&rules.StatusDNAT != 0 && !isTranslated(f):
+	case p.Status&rules.StatusDNAT != 0 && !isTranslated(predicted):
 		return true // the outcome does not contain the destination of earlier packets
-	case !sentTo(p, f, o.To):
+	case !sentTo(p, predicted, observed.To):
 		return false
 	}
-	return isTranslated(f) || f.Rerouted == o.Rerouted
+	return isTranslated(predicted) || predicted.Rerouted == observed.Rerouted
 }
 
 // isOriginal reports whether the packet's destination is the original destination of its
@@ -168,15 +168,19 @@ func isOriginal(p *rules.Packet) bool {
 
 // icmpCodes contains types and codes by the names that rules use.
 var icmpCodes = map[string]string{
-	"icmp net-unreachable": "icmp 3/0", "icmp host-unreachable": "icmp 3/1",
-	"icmp prot-unreachable": "icmp 3/2",
-	"icmp port-unreachable": "icmp 3/3", "icmp net-prohibited": "icmp 3/9",
-	"icmp host-prohibited":  "icmp 3/10",
-	"icmp admin-prohibited": "icmp 3/13",
-	"icmpv6 no-route":       "ipv6-icmp 1/0", "icmpv6 admin-prohibited": "ipv6-icmp 1/1",
+	"icmp net-unreachable":    "icmp 3/0",
+	"icmp host-unreachable":   "icmp 3/1",
+	"icmp prot-unreachable":   "icmp 3/2",
+	"icmp port-unreachable":   "icmp 3/3",
+	"icmp net-prohibited":     "icmp 3/9",
+	"icmp host-prohibited":    "icmp 3/10",
+	"icmp admin-prohibited":   "icmp 3/13",
+	"icmpv6 no-route":         "ipv6-icmp 1/0",
+	"icmpv6 admin-prohibited": "ipv6-icmp 1/1",
 	"icmpv6 addr-unreachable": "ipv6-icmp 1/3",
-	"icmpv6 port-unreachable": "ipv6-icmp 1/4", "icmpv6 policy-fail": "ipv6-icmp 1/5",
-	"icmpv6 reject-route": "ipv6-icmp 1/6",
+	"icmpv6 port-unreachable": "ipv6-icmp 1/4",
+	"icmpv6 policy-fail":      "ipv6-icmp 1/5",
+	"icmpv6 reject-route":     "ipv6-icmp 1/6",
 }
 
 // icmpxCodes contains types and codes by the names that apply to both families.
@@ -187,11 +191,11 @@ var icmpxCodes = map[string]map[rules.Family]string{
 	"admin-prohibited": {rules.IPv4: "icmp 3/13", rules.IPv6: "ipv6-icmp 1/1"},
 }
 
-// answers reports whether the kernel answers a packet that a rule rejects with this answer. It
-// answers only hosts, and does not answer a reset or an ICMP error (nf_send_reset and
+// answers reports whether the kernel may send this answer to a packet with the outcome. The kernel
+// answers only packets between single hosts, and no resets or ICMP errors (nf_send_reset and
 // nf_send_unreach in net/ipv4/netfilter/nf_reject_ipv4.c, icmp_send in net/ipv4/icmp.c).
-func answers(p *rules.Packet, f rules.Outcome, answer string) bool {
-	rejected := f.Rejected
+func answers(p *rules.Packet, outcome rules.Outcome, answer string) bool {
+	rejected := outcome.Rejected
 	with := strings.TrimPrefix(rejected, "reject with ")
 	want := icmpCodes[with]
 	if both, ok := strings.CutPrefix(with, "icmpx "); ok {
@@ -206,14 +210,14 @@ func answers(p *rules.Packet, f rules.Outcome, answer string) bool {
 	if answer == "" && want != "" {
 		// A translation or another mark may have routed the packet to lo, where the answer has no
 		// route.
-		return isTranslated(f) || f.Mark != p.Mark || !isAnswered(p, with)
+		return isTranslated(outcome) || outcome.Mark != p.Mark || !isAnswered(p, with)
 	}
 	return answer == want
 }
 
 // isTranslated reports whether the outcome changes the destination of the packet.
-func isTranslated(f rules.Outcome) bool {
-	return f.Redirect != 0 || f.ToHost || f.DNATPort != 0 || f.DNATAddr.IsValid()
+func isTranslated(outcome rules.Outcome) bool {
+	return outcome.Redirect != 0 || outcome.ToHost || outcome.DNATPort != 0 || outcome.DNATAddr.IsValid()
 }
 
 // isAnswered reports whether the kernel always answers the packet if its destination is unchanged.
@@ -232,22 +236,22 @@ func isAnswered(p *rules.Packet, with string) bool {
 // sentFrom reports whether a packet with the outcome may leave with the source. The outcome
 // contains neither the source of a connection that was translated before nor a source that the
 // kernel selects.
-func sentFrom(p *rules.Packet, f rules.Outcome, from netip.Addr) bool {
+func sentFrom(p *rules.Packet, outcome rules.Outcome, from netip.Addr) bool {
 	switch {
-	case !from.IsValid(), f.SNAT != "", p.Status&(rules.StatusSNAT|rules.StatusDNAT) != 0:
+	case !from.IsValid(), outcome.SNAT != "", p.Status&(rules.StatusSNAT|rules.StatusDNAT) != 0:
 		return true
-	case f.SNATAddr.IsValid():
-		return from == f.SNATAddr
+	case outcome.SNATAddr.IsValid():
+		return from == outcome.SNATAddr
 	}
 	return from == p.Source.Addr()
 }
 
 // sentTo reports whether a packet with the outcome may leave with the destination.
-func sentTo(p *rules.Packet, f rules.Outcome, to netip.AddrPort) bool {
+func sentTo(p *rules.Packet, outcome rules.Outcome, to netip.AddrPort) bool {
 	wantAddr, last := p.Destination.Addr(), netip.Addr{}
 	wantPort, lastPort := p.Destination.Port(), uint16(0)
 	switch {
-	case f.Redirect != 0 || f.ToHost:
+	case outcome.Redirect != 0 || outcome.ToHost:
 		wantAddr = p.InAddress
 		if p.Hook == rules.Output {
 			wantAddr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -255,15 +259,15 @@ func sentTo(p *rules.Packet, f rules.Outcome, to netip.AddrPort) bool {
 				wantAddr = netip.IPv6Loopback()
 			}
 		}
-		if f.Redirect != 0 {
-			wantPort, lastPort = f.Redirect, f.RedirectLast
+		if outcome.Redirect != 0 {
+			wantPort, lastPort = outcome.Redirect, outcome.RedirectLast
 		}
-	case f.DNATAddr.IsValid() || f.DNATPort != 0:
-		if f.DNATAddr.IsValid() {
-			wantAddr, last = f.DNATAddr, f.DNATAddrLast
+	case outcome.DNATAddr.IsValid() || outcome.DNATPort != 0:
+		if outcome.DNATAddr.IsValid() {
+			wantAddr, last = outcome.DNATAddr, outcome.DNATAddrLast
 		}
-		if f.DNATPort != 0 {
-			wantPort, lastPort = f.DNATPort, f.DNATPortLast
+		if outcome.DNATPort != 0 {
+			wantPort, lastPort = outcome.DNATPort, outcome.DNATPortLast
 		}
 	}
 	if !last.IsValid() {

@@ -55,20 +55,20 @@ func (s *space) inList(m rules.MatchListed, v *view) set {
 	if !m.Destination {
 		return original
 	}
-	changed, again := s.not(s.sameDestination(v.target, target{})), none
+	changed, retranslated := s.not(s.sameDestination(v.target, target{})), none
 	if v.target.kind == noTarget {
 		changed = none
 	}
 	if v.translated && v.tracking != untracked {
-		again = s.minus(s.retranslated(), changed)
+		retranslated = s.minus(s.retranslated(), changed)
 	}
 	packets := original
 	if changed != none {
 		packets = s.ifElse(changed,
 			lookup(fmt.Sprint(key, v.target), m.String()+" for the new destination"), packets)
 	}
-	if again != none {
-		packets = s.ifElse(again,
+	if retranslated != none {
+		packets = s.ifElse(retranslated,
 			lookup(key+" translated before", m.String()+
 				" for the destination to which earlier packets were sent"), packets)
 	}

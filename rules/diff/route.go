@@ -80,9 +80,9 @@ func (w *walk) routeTranslated(in []flow) []flow {
 	for _, f := range in {
 		moved := w.toOtherAddress(f.target)
 		if !f.mapped && f.tracking != untracked {
-			if again := w.and(w.retranslated(), w.localMark(f.mark)); w.and(again,
-				f.packets) != none {
-				moved = w.and(again, w.variable(variable{
+			toHost := w.and(w.retranslated(), w.localMark(f.mark))
+			if w.and(toHost, f.packets) != none {
+				moved = w.and(toHost, w.variable(variable{
 					key:  "translated to another address",
 					text: "earlier packets of the connection were sent to another address",
 				}))
@@ -188,8 +188,9 @@ func (w *walk) route(in []flow) (arriving, leaving []flow) {
 		if f.leavesLoopback {
 			onLo = w.and(onLo, w.keepsLoopback())
 		}
-		again := w.translatedAgain(f)
-		local, remote := w.split(f, w.or(w.minus(onLo, again), w.sentToHost(again)))
+		retranslated := w.retranslatedIn(f)
+		local, remote := w.split(f,
+			w.or(w.minus(onLo, retranslated), w.sentToHost(retranslated)))
 		arrive(local, false)
 		if f.toLoopback {
 			arrive(remote, true)
@@ -200,22 +201,22 @@ func (w *walk) route(in []flow) (arriving, leaving []flow) {
 	return toHost.list, toNetwork.list
 }
 
-// translatedAgain returns the packets whose connection was translated earlier (NATMappingPersists).
-func (w *walk) translatedAgain(f flow) set {
+// retranslatedIn returns the packets of a flow whose connection was translated earlier
+// (NATMappingPersists).
+func (w *walk) retranslatedIn(f flow) set {
 	if f.tracking == untracked || f.mapped {
 		return none
 	}
 	return w.retranslated()
 }
 
-// sentToHost returns those of the packets in again, whose connections were translated earlier, that
-// are sent to this host, by lo or another interface. The others leave the host, even if they were
-// routed to lo (DNATAtOutputReroutes).
-func (w *walk) sentToHost(again set) set {
-	if again == none {
+// sentToHost returns the retranslated packets that are sent to this host, by lo or another
+// interface. The others leave the host, even if they were routed to lo (DNATAtOutputReroutes).
+func (w *walk) sentToHost(retranslated set) set {
+	if retranslated == none {
 		return none
 	}
-	return w.and(again, w.variable(variable{
+	return w.and(retranslated, w.variable(variable{
 		key:  "translated to this host",
 		text: "earlier packets of the connection were sent to this host",
 	}))

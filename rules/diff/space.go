@@ -193,10 +193,10 @@ func valuesOf(p rules.Packet) [fieldCount]value {
 }
 
 // stateIn returns the packets in the states for which the function returns true.
-func (s *space) stateIn(in func(rules.State) bool) set {
+func (s *space) stateIn(isWanted func(rules.State) bool) set {
 	packets := none
 	for state := rules.New; state <= rules.Untracked; state++ {
-		if in(state) {
+		if isWanted(state) {
 			packets = s.or(packets, s.stateIs(state))
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A view describes how the rules of a chain read packets, relative to the packets that entered.
+// A view describes what has happened to packets of a flow before a rule reads them. The rule
+// therefore reads other fields than the packets had when they entered their hook.
 type view struct {
 	// beforeConntrack reports that conntrack has not run yet.
 	beforeConntrack bool
@@ -17,9 +18,8 @@ type view struct {
 	// atPostrouting reports that the packets are at postrouting. leavesHost reports that they leave
 	// the host, and are not sent over lo. leavesLoopback is a copy of progress.leavesLoopback.
 	atPostrouting, leavesHost, leavesLoopback bool
-	// translated reports that the kernel has already translated the destination of a packet if
-	// earlier packets of its connection were translated. sourceTranslated is the same for the
-	// source.
+	// translated reports that the chain runs after the translation of destinations by NAT, and
+	// sourceTranslated that it runs after the translation of sources.
 	translated, sourceTranslated bool
 	// xtables reports that the rules are rules of iptables (legacy or nft).
 	xtables bool
@@ -131,22 +131,22 @@ func (s *space) errorsWithConnection() set {
 	})))
 }
 
-// readsState returns the packets for which rules read a state for which in is true (TemplateIsNew,
+// readsState returns the packets for which rules read one of the wanted states (TemplateIsNew,
 // EntersUntracked).
-func (s *space) readsState(v *view, in func(rules.State) bool) set {
+func (s *space) readsState(v *view, isWanted func(rules.State) bool) set {
 	switch {
 	case v.tracking == untracked:
-		return allIf(in(rules.Untracked))
+		return allIf(isWanted(rules.Untracked))
 	case v.hasTemplate():
-		return allIf(in(rules.New))
+		return allIf(isWanted(rules.New))
 	case v.beforeConntrack && !v.loopbackArrival:
 		// Packets that conntrack will ignore are marked as untracked when conntrack runs. Before,
 		// only packets that entered untracked have this state.
-		return s.ifElse(s.carriesConnection(), s.stateIn(in),
-			s.ifElse(s.entersUntracked(), allIf(in(rules.Untracked)),
-				allIf(in(rules.Invalid))))
+		return s.ifElse(s.carriesConnection(), s.stateIn(isWanted),
+			s.ifElse(s.entersUntracked(), allIf(isWanted(rules.Untracked)),
+				allIf(isWanted(rules.Invalid))))
 	}
-	return s.stateIn(in)
+	return s.stateIn(isWanted)
 }
 
 // readsStatus returns the packets for which rules read a status with any of the bits
@@ -183,8 +183,8 @@ func (s *space) sourceCondition(condition string, v *view) set {
 // of the spans. If the source is translated like the source of earlier packets of the connection,
 // the value is unknown, but equal for all rules. original is the result for other packets.
 func (s *space) sourceWithin(f field, spans []span, v *view, original set) set {
-	again := s.sourceRetranslated(v)
-	if again == none {
+	retranslated := s.sourceRetranslated(v)
+	if retranslated == none {
 		return original
 	}
 	bits := make([]set, len(s.bits[f]))
@@ -194,7 +194,7 @@ func (s *space) sourceWithin(f field, spans []span, v *view, original set) set {
 			text: "the source to which earlier packets of the connection were translated",
 		})
 	}
-	return s.ifElse(again, s.valueIn(bits, value{}, spans), original)
+	return s.ifElse(retranslated, s.valueIn(bits, value{}, spans), original)
 }
 
 // isTranslated returns the packets whose target is not their original destination.
@@ -239,19 +239,19 @@ func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 	translated := s.and(s.hasConnection(v), s.and(s.bit(reply, 0),
 		s.maskedEquals(status, uint32(rules.StatusSNAT), uint32(rules.StatusSNAT))))
 	packets := s.variable(found)
-	again := none
+	retranslated := none
 	if s.seesRetranslated(v) {
-		again = s.retranslated()
+		retranslated = s.retranslated()
 	}
 	if v.sourceTranslated {
-		again = s.or(again, s.sourceRetranslated(v))
+		retranslated = s.or(retranslated, s.sourceRetranslated(v))
 	}
-	if again = s.minus(again, translated); again != none {
+	if retranslated = s.minus(retranslated, translated); retranslated != none {
 		addresses := found
 		addresses.key, addresses.kind = "translated before "+found.key, unknownBit
 		addresses.text = "whether the host has a transparent socket for the addresses to which " +
 			"earlier packets of the connection were translated"
-		packets = s.ifElse(again, s.variable(addresses), packets)
+		packets = s.ifElse(retranslated, s.variable(addresses), packets)
 	}
 	if translated == none {
 		return packets

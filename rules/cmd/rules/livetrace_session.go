@@ -116,8 +116,8 @@ type flow struct {
 // connection (nf_conntrack_udp_timeout).
 const flowTimeout = 30 * time.Second
 
-// maxFlows is the number of connections from which connections are forgotten after flowTimeout. It
-// is larger than the number of packets that are traced in this time.
+// maxFlows is the number of connections at which the connections older than flowTimeout are
+// forgotten. It is larger than the number of packets that are traced in this time.
 const maxFlows = 1 << 17
 
 // isRepeated reports whether an earlier packet had the same connection, and records the packet.
