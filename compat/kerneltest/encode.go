@@ -12,14 +12,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Each packet ends with magic and a token, of four bytes each. Before them, notesAt bytes after the
-// IP header, is space for the notes of the observer.
+// Each packet ends with magic and a token, of four bytes each. The notes of the observer precede
+// them, notesAt bytes after the IP header.
 const (
 	magic     = 0x51ce0a5d
 	notesAt   = 80
 	notesSize = 36
-	// noStatus is the initial status. No connection has all of its bits. The other notes are
-	// initially zero.
+	// noStatus is the initial value of the status. No connection has all of its bits. The initial
+	// value of the other notes is zero.
 	noStatus = 0xffffffff
 )
 

@@ -10,21 +10,21 @@ import (
 
 // declareWide declares the named objects that wide rules use, with addresses of the family.
 func (d *nftDraw) declareWide() []string {
-	kind, family := "ipv4_addr", rules.IPv4
+	addrType, family := "ipv4_addr", rules.IPv4
 	if d.family == rules.IPv6 {
-		kind, family = "ipv6_addr", rules.IPv6
+		addrType, family = "ipv6_addr", rules.IPv6
 	}
 	a, p := someAddrs[family], somePrefixes[family]
 	dot := " . "
 	return []string{
-		"set seen { type " + kind + "; size 128; flags dynamic,timeout; timeout 1h; }",
+		"set seen { type " + addrType + "; size 128; flags dynamic,timeout; timeout 1h; }",
 		"set seenports { type inet_service; size 128; flags dynamic; }",
-		"map marks4 { type " + kind + " : mark; elements = { " + a[2] + " : 0x5, " + a[1] +
+		"map marks4 { type " + addrType + " : mark; elements = { " + a[2] + " : 0x5, " + a[1] +
 			" : 0x539 }; }",
 		"map verdicts { type inet_service : verdict; flags interval; elements = { 53 : accept, 80-443 : drop, 9090 : return }; }",
-		"map to { type inet_service : " + kind + " . inet_service; elements = { 80 : " +
+		"map to { type inet_service : " + addrType + " . inet_service; elements = { 80 : " +
 			a[6%len(a)] + dot + "9090, 443 : " + a[1] + dot + "15001 }; }",
-		"set pairs { type " + kind + " . inet_service; flags interval; elements = { " + p[0] + dot +
+		"set pairs { type " + addrType + " . inet_service; flags interval; elements = { " + p[0] + dot +
 			"80-443, " + p[3] + dot + "53 }; }",
 		"quota q { over 1 mbytes }",
 		"limit l { rate 1/second burst 3 packets }",
@@ -34,9 +34,9 @@ func (d *nftDraw) declareWide() []string {
 	}
 }
 
-// fill replaces placeholders by drawn values: $A and $B addresses, $C a prefix, $R a range of
-// addresses, $P and $Q ports, $S a range of ports, $M a mark, $K a mask, $T a verdict, $ip ip or
-// ip6.
+// fill replaces placeholders by drawn values: $A and $B by addresses, $C by a prefix, $R by a range
+// of addresses, $P and $Q by ports, $S by a range of ports, $M and $N by marks, $K by a mask, $T by
+// a verdict, $ip by ip or ip6, and $not by != or nothing.
 func (d *nftDraw) fill(text string) string {
 	g := d.Generator
 	family, ip := d.addrFamily()

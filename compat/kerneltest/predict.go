@@ -115,7 +115,9 @@ func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
 }
 
 // predictsAny reports whether one of the possible outcomes predicts the effect.
-func predictsAny(p *rules.Packet, outcomes []rules.Outcome, observed Effect, listeners []Listener) bool {
+func predictsAny(
+	p *rules.Packet, outcomes []rules.Outcome, observed Effect, listeners []Listener,
+) bool {
 	return slices.ContainsFunc(outcomes, func(predicted rules.Outcome) bool {
 		return Predicts(p, predicted, observed, listeners)
 	})
@@ -123,7 +125,9 @@ func predictsAny(p *rules.Packet, outcomes []rules.Outcome, observed Effect, lis
 
 // Predicts reports whether the outcome predicts the effect of the packet. listeners contains the
 // open listeners.
-func Predicts(p *rules.Packet, predicted rules.Outcome, observed Effect, listeners []Listener) bool {
+func Predicts(
+	p *rules.Packet, predicted rules.Outcome, observed Effect, listeners []Listener,
+) bool {
 	if predicted.Dropped || observed.Dropped {
 		return predicted.Dropped == observed.Dropped && answers(p, predicted, observed.Answer)
 	}
@@ -132,8 +136,7 @@ func Predicts(p *rules.Packet, predicted rules.Outcome, observed Effect, listene
 	}
 	expected := Effect{}
 	for _, l := range listeners {
-		port := predicted.TProxy
-		if l.Port == port {
+		if l.Port == predicted.TProxy {
 			expected.TProxied, expected.TProxy = true, l.Owner
 		}
 	}
@@ -217,7 +220,8 @@ func answers(p *rules.Packet, outcome rules.Outcome, answer string) bool {
 
 // isTranslated reports whether the outcome changes the destination of the packet.
 func isTranslated(outcome rules.Outcome) bool {
-	return outcome.Redirect != 0 || outcome.ToHost || outcome.DNATPort != 0 || outcome.DNATAddr.IsValid()
+	return outcome.Redirect != 0 || outcome.ToHost || outcome.DNATPort != 0 ||
+		outcome.DNATAddr.IsValid()
 }
 
 // isAnswered reports whether the kernel always answers the packet if its destination is unchanged.

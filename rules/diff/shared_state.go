@@ -36,7 +36,7 @@ func newSharedState(sides ...*rules.Ruleset) sharedState {
 	}
 	for _, rs := range sides {
 		for _, f := range [...]rules.Family{rules.IPv4, rules.IPv6} {
-			if setsUpNAT(rs, f) {
+			if hasNATChain(rs, f) {
 				lazySet(&h.hasNAT, f, true)
 			}
 		}

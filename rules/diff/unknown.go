@@ -90,7 +90,7 @@ func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 	if f.headers != "" {
 		parts = append(parts, "headers", f.headers)
 	}
-	if reads(rules.NATInput) && e.setsUpNAT {
+	if reads(rules.NATInput) && e.hasNATChain {
 		parts = append(parts, "NAT")
 	}
 	if reads(rules.InterfaceInput) && (f.toLoopback || f.leavesLoopback) {

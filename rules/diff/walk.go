@@ -30,8 +30,8 @@ type walk struct {
 	leavesHost bool
 	// savesEarly reports that a rule may save a mark in a conntrack template.
 	savesEarly bool
-	// setsUpNAT reports that the ruleset has NAT chains for the family (NATSetsStatus).
-	setsUpNAT bool
+	// hasNATChain reports that the ruleset has NAT chains for the family (NATSetsStatus).
+	hasNATChain bool
 	// usesConntrack and maybeConntrack are the results of conntrackUse; they are computed only if
 	// the ruleset has NAT chains.
 	usesConntrack  bool
@@ -87,9 +87,9 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	w := &walk{
 		space: s, rs: rs, side: side, matches: matcher{space: s}, marks: newMarks(s),
 		runs: map[*rules.Chain][]run{}, summaries: map[call]*summary{}, savesEarly: savesEarly(rs),
-		setsUpNAT: setsUpNAT(rs, s.family),
+		hasNATChain: hasNATChain(rs, s.family),
 	}
-	if w.setsUpNAT {
+	if w.hasNATChain {
 		w.usesConntrack, w.maybeConntrack = conntrackUse(rs, s.family)
 	}
 	connection := w.marks.connection
@@ -116,15 +116,15 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	return w
 }
 
-// setsUpNAT reports whether the ruleset has a NAT chain for the family.
-func setsUpNAT(rs *rules.Ruleset, f rules.Family) bool { return natChain(rs, f).Chain != nil }
+// hasNATChain reports whether the ruleset has a NAT chain for the family.
+func hasNATChain(rs *rules.Ruleset, f rules.Family) bool { return natChain(rs, f).Chain != nil }
 
 // NATDiffers reports whether only one of the rulesets has a NAT chain for the family. Decide does
 // not compare the consequences: only on that side, the kernel translates known connections
 // (nf_nat_unregister_fn in net/netfilter/nf_nat_core.c) and drops some ICMP redirects
 // (NATDropsRedirects).
 func NATDiffers(left, right *rules.Ruleset, f rules.Family) bool {
-	return setsUpNAT(left, f) != setsUpNAT(right, f)
+	return hasNATChain(left, f) != hasNATChain(right, f)
 }
 
 // natChain returns a NAT chain for the family, or the zero value.
