@@ -47,7 +47,6 @@ func newFloor(b *testing.B, rs rules.Ruleset) floor {
 	if err != nil {
 		b.Fatal(err)
 	}
-	const loopbackIndex = 1
 	var routing []byte
 	for _, p := range rs.Routing.Policies {
 		family := uint8(unix.AF_INET)
@@ -68,14 +67,14 @@ func newFloor(b *testing.B, rs rules.Ruleset) floor {
 			Protocol: unix.RTPROT_BOOT,
 		}})
 		route.AddData(nl.NewRtAttr(unix.RTA_TABLE, native.AppendUint32(nil, p.Table)))
-		route.AddData(nl.NewRtAttr(unix.RTA_OIF, native.AppendUint32(nil, loopbackIndex)))
+		route.AddData(nl.NewRtAttr(unix.RTA_OIF, native.AppendUint32(nil, netns.LoopbackIndex)))
 		routing = slices.Concat(routing, rule.Serialize(), route.Serialize())
 	}
 	// The last message is the only one that the kernel acknowledges.
 	address := nl.NewNetlinkRequest(unix.RTM_NEWADDR,
 		unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	msg := nl.NewIfAddrmsg(unix.AF_INET6)
-	msg.Prefixlen, msg.Flags, msg.Index = 128, unix.IFA_F_NODAD, loopbackIndex
+	msg.Prefixlen, msg.Flags, msg.Index = 128, unix.IFA_F_NODAD, netns.LoopbackIndex
 	address.AddData(msg)
 	address.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rules.PassthroughIPv6().AsSlice()))
 	return floor{t.Bytes(), append(routing, address.Serialize()...)}

@@ -8,6 +8,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -70,14 +71,11 @@ func interfaceNames(keys []keyInterval) ([]rules.InterfaceName, bool) {
 	return names, true
 }
 
-// loopbackIndex is the index of lo in every namespace (LOOPBACK_IFINDEX in net/net_namespace.h).
-// The interface names of other indexes are unknown, because rules contain only the index.
-const loopbackIndex = 1
-
-// isLoopback reports whether the keys are exactly the index of lo.
+// isLoopback reports whether the keys are exactly the index of lo. The interface names of other
+// indexes are unknown, because rules contain only the index.
 func isLoopback(keys []keyInterval) bool {
 	index, ok := hostNumber(keys[0].first)
-	return ok && len(keys) == 1 && index == loopbackIndex && isSingle(keys[0])
+	return ok && len(keys) == 1 && index == netns.LoopbackIndex && isSingle(keys[0])
 }
 
 // familyKey decodes a family. If negated, it returns IPv6 for IPv4 and IPv4 for IPv6.

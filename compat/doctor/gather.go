@@ -195,7 +195,7 @@ func routeOf(r netlink.Route, links []netlink.Link) Route {
 	}
 	return Route{
 		Family: route.FamilyOf(r.Family), Table: uint32(r.Table), Default: size == 0,
-		Local: r.Type == unix.RTN_LOCAL && r.LinkIndex == loopbackIndex && size == 0,
+		Local: r.Type == unix.RTN_LOCAL && r.LinkIndex == netns.LoopbackIndex && size == 0,
 		Text:  routeText(r, links),
 	}
 }
@@ -261,7 +261,3 @@ func linkName(index int, links []netlink.Link) string {
 	}
 	return fmt.Sprintf("if%d", index)
 }
-
-// loopbackIndex is the interface index of lo in every namespace (LOOPBACK_IFINDEX in
-// include/net/flow.h).
-const loopbackIndex = 1

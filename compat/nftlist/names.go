@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -61,9 +62,8 @@ var (
 	}
 	protocolFamilies = nameTable{{"ipv4", unix.NFPROTO_IPV4}, {"ipv6", unix.NFPROTO_IPV6}}
 	directions       = nameTable{{"original", 0}, {"reply", 1}}
-	// The index of lo is the same in every namespace (LOOPBACK_IFINDEX in net/net_namespace.h).
-	indexes    = nameTable{{"lo", 1}}
-	etherTypes = nameTable{
+	indexes          = nameTable{{"lo", netns.LoopbackIndex}}
+	etherTypes       = nameTable{
 		{"ip", unix.ETH_P_IP},
 		{"arp", unix.ETH_P_ARP},
 		{"vlan", unix.ETH_P_8021Q},

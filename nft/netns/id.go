@@ -10,6 +10,11 @@ import (
 // belongs to the main thread.
 const threadNS = "/proc/thread-self/ns/net"
 
+// LoopbackIndex is the index of the loopback interface in every namespace, even if the interface was
+// renamed. The interface cannot be removed (LOOPBACK_IFINDEX, loopback_net_init in
+// drivers/net/loopback.c).
+const LoopbackIndex = 1
+
 // ID identifies a network namespace while it exists: two NS refer to the same
 // namespace if and only if their IDs are equal. The kernel reuses the numbers of
 // destroyed namespaces.

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -95,7 +96,7 @@ func routeText(own localRoute, r netlink.Route) string {
 	}
 	switch r.LinkIndex {
 	case 0:
-	case loopback:
+	case netns.LoopbackIndex:
 		text += " dev lo"
 	default:
 		text += fmt.Sprintf(" dev if%d", r.LinkIndex)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -215,7 +216,7 @@ func (q *fastCheck) countRoute(body []byte) error {
 	want := localRoute{q.currentPolicy.Family, q.currentPolicy.Table}.kernel()
 	if FamilyOf(int(body[0])) == q.currentPolicy.Family &&
 		body[1] == 0 && body[2] == 0 && body[3] == 0 &&
-		int(body[7]) == want.Type && table == q.currentPolicy.Table && device == loopback &&
+		int(body[7]) == want.Type && table == q.currentPolicy.Table && device == netns.LoopbackIndex &&
 		int(metric) == want.Priority {
 		q.routeCount++
 	}

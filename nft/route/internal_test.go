@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -147,7 +148,7 @@ func TestExplainError(t *testing.T) {
 func TestRouteOfAnUnknownType(t *testing.T) {
 	got := routeText(localRoute{
 		ipFamily: rules.IPv4, table: 133,
-	}, netlink.Route{Type: 200, LinkIndex: loopback})
+	}, netlink.Route{Type: 200, LinkIndex: netns.LoopbackIndex})
 	if want := "ip -4 route  default dev lo table 133"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

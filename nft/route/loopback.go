@@ -8,10 +8,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// loopbackIndex is the index of the loopback interface of every namespace (LOOPBACK_IFINDEX in
-// include/net/flow.h of Linux).
-const loopbackIndex = 1
-
 // LoopbackName returns the name of the namespace's loopback interface (nil: the current namespace).
 // A process with CAP_NET_ADMIN can rename it, and give its name to another interface.
 func LoopbackName(ns *netns.NS) (name string, err error) {
@@ -25,7 +21,7 @@ func LoopbackName(ns *netns.NS) (name string, err error) {
 		if err != nil {
 			return err
 		}
-		request.SetUint32(loopbackIndex)
+		request.SetUint32(netns.LoopbackIndex)
 		err = unix.IoctlIfreq(fd, unix.SIOCGIFNAME, request)
 		name = request.Name()
 		return err

@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -51,7 +52,7 @@ func (r *request) get(encode func() []byte) []byte {
 // rules of all families.
 func addrAndRulesRequest(addr *nl.NetlinkRequest, attributes ...*nl.RtAttr) []byte {
 	m := nl.NewIfAddrmsg(unix.AF_INET6)
-	m.Prefixlen, m.Index = 128, loopback
+	m.Prefixlen, m.Index = 128, netns.LoopbackIndex
 	addr.AddData(m)
 	addr.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rules.PassthroughIPv6().AsSlice()))
 	for _, a := range attributes {

@@ -10,13 +10,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
-
-// loopback is the index of lo, even if lo was renamed: the kernel assigns it to
-// the loopback interface of every namespace, which cannot be removed
-// (LOOPBACK_IFINDEX, loopback_net_init in drivers/net/loopback.c).
-const loopback = 1
 
 // ip6Metric is the kernel's default metric of IPv6 routes, which Istio's routes
 // have too (IP6_RT_PRIO_USER, linux/ipv6_route.h). A removal without a metric
@@ -140,7 +136,7 @@ func (r localRoute) kernel() *netlink.Route {
 		Dst:       &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)},
 		Type:      unix.RTN_LOCAL,
 		Scope:     netlink.SCOPE_HOST, // ignored in IPv6
-		LinkIndex: loopback,
+		LinkIndex: netns.LoopbackIndex,
 		Table:     int(r.table),
 	}
 	if r.ipFamily == rules.IPv6 {
@@ -165,7 +161,7 @@ func (a loopbackAddr) exists(h *netlink.Handle) (bool, error) {
 	})
 	return slices.ContainsFunc(list, func(found netlink.Addr) bool {
 		ip, _ := addressOf(found)
-		return ip == netip.Addr(a) && found.LinkIndex == loopback
+		return ip == netip.Addr(a) && found.LinkIndex == netns.LoopbackIndex
 	}), err
 }
 
@@ -176,7 +172,7 @@ func (a loopbackAddr) String() string {
 func (a loopbackAddr) kernel() *netlink.Addr {
 	ip := netip.Addr(a)
 	return &netlink.Addr{
-		LinkIndex: loopback,
+		LinkIndex: netns.LoopbackIndex,
 		IPNet:     &net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(ip.BitLen(), ip.BitLen())},
 		// Without this flag the address cannot be bound until the kernel's worker for
 		// duplicate address detection has run (addrconf_dad_work in net/ipv6/addrconf.c).

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
 // Offsets of fields in a message.
@@ -17,9 +19,6 @@ const (
 
 // newGeneration is the type of the last message of each transaction with a change.
 const newGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
-
-// loIndex is the index of the loopback interface of each namespace.
-const loIndex = 1
 
 // rulesFilter accepts the last message of each transaction. A filter sees only the first message of
 // a datagram, which suffices, because the kernel sends this message in a separate datagram.
@@ -56,7 +55,7 @@ func routesFilter() []unix.SockFilter {
 		/* 12 */ ifEqual(unix.RT_TABLE_LOCAL, 5),
 		/* 13 */ accept,
 		/* 14 */ {Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: indexOffset},
-		/* 15 */ ifEqual(networkOrder32(loIndex), 1),
+		/* 15 */ ifEqual(networkOrder32(netns.LoopbackIndex), 1),
 		/* 16 */ drop,
 		/* 17 */ accept,
 		/* 18 */ drop,
