@@ -147,16 +147,16 @@ func (tr *translator) translateRules(c *rules.Chain, next continuation) ([]rules
 	var list []rules.Rule
 	for i := next.rule; i < len(c.Rules); {
 		r, n, err := tr.readRule(c.Rules[i:])
-		var extra []rules.Rule
+		var translated []rules.Rule
 		split := false
 		if err == nil && len(r.alternatives) > 0 {
-			extra, split, err = tr.translateRule(r, continuation{c.Name, i + n, next.following})
+			translated, split, err = tr.translateRule(r, continuation{c.Name, i + n, next.following})
 		}
 		if err != nil {
 			return nil, wrapRuleError(c, i, err)
 		}
-		list = append(list, extra...)
-		if split || len(extra) > 0 && alwaysEnds(&extra[len(extra)-1]) {
+		list = append(list, translated...)
+		if split || len(translated) > 0 && alwaysEnds(&translated[len(translated)-1]) {
 			break
 		}
 		i += n

@@ -85,26 +85,26 @@ func (d xtDraw) rules(most int) []Rule {
 	return list
 }
 
-// probe draws, with probability 1/2, a rule that changes all packets and one that matches and logs
-// what it matched, so that a match sees the effect of a target.
+// probe draws, with probability 1/2, a rule whose target may change packets, and a rule that marks
+// or drops the packets that match afterwards. They show how a match sees the effect of a target.
 func (d xtDraw) probe() []Rule {
 	if d.oneIn(2) {
 		return nil
 	}
 	target, protocol := d.target()
-	cause := Rule{target}
+	changing := Rule{target}
 	if protocol != "" {
-		cause = Rule{"-p " + protocol, target}
+		changing = Rule{"-p " + protocol, target}
 	}
-	shows := "-j MARK --xor-mark 0x10"
+	visibleTarget := "-j MARK --xor-mark 0x10"
 	if d.table != "nat" && d.oneIn(3) {
-		shows = "-j DROP"
+		visibleTarget = "-j DROP"
 	}
-	check := Rule{"-p tcp", d.match("tcp"), shows}
+	check := Rule{"-p tcp", d.match("tcp"), visibleTarget}
 	if d.oneIn(2) {
-		check = Rule{d.match("other"), shows}
+		check = Rule{d.match("other"), visibleTarget}
 	}
-	return []Rule{cause, check}
+	return []Rule{changing, check}
 }
 
 func (d xtDraw) rule() Rule {

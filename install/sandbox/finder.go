@@ -72,7 +72,7 @@ func (f *Finder) Find(
 		Finder: f, ctx: ctx, found: make(map[string]Sandbox, len(pods)),
 		wanted: map[string]*Missing{}, own: (*netns.NS)(nil).ID(),
 	}
-	s.readRecords()
+	s.addError(s.records.refresh())
 	for _, p := range pods {
 		if p.UID == "" {
 			missing = append(missing, Missing{p, errors.New("it has no UID")})

@@ -21,9 +21,6 @@ type search struct {
 	err error
 }
 
-// readRecords reads new records.
-func (s *search) readRecords() { s.addError(s.records.refresh()) }
-
 func (s *search) addError(err error) { s.err = errors.Join(s.err, err) }
 
 // run searches the sources for the wanted pods.

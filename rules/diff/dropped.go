@@ -64,8 +64,8 @@ func (w *walk) droppedFlows() []flow {
 // A conntrackEffect is the effect of dropped packets on conntrack.
 type conntrackEffect struct {
 	packets set
-	// seen reports that conntrack sees the packets, so that the zone has their connection, with the
-	// state that it has after such a packet.
+	// seen reports that conntrack sees the packets, so that it creates or updates their connection
+	// in the zone.
 	seen bool
 	zone uint16
 }
@@ -78,17 +78,17 @@ func (w *walk) conntrackEffects(dropped []flow) []conntrackEffect {
 		unconfirmed = w.minus(unconfirmed, w.arriving[i].packets)
 	}
 	unseen := w.or(w.droppedEarly, unconfirmed)
-	var traces []conntrackEffect
+	var effects []conntrackEffect
 	for i := range dropped {
 		f := &dropped[i]
 		if f.tracking == untracked {
-			traces = append(traces, conntrackEffect{packets: f.packets})
+			effects = append(effects, conntrackEffect{packets: f.packets})
 			continue
 		}
-		traces = append(traces, conntrackEffect{packets: w.and(f.packets, unseen)},
+		effects = append(effects, conntrackEffect{packets: w.and(f.packets, unseen)},
 			conntrackEffect{w.minus(f.packets, unseen), true, f.zone})
 	}
-	return traces
+	return effects
 }
 
 // recordDropped records, after the evaluation of a chain before conntrack, the packets that have

@@ -27,8 +27,8 @@ type Workload struct {
 	Ignored []string
 }
 
-// workloads lists the kinds that have the template of a pod, for errors.
-const workloads = "Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job or" +
+// workloadKinds lists the kinds that have the template of a pod, for errors.
+const workloadKinds = "Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job or" +
 	" CronJob"
 
 // template contains the pod template of a workload.
@@ -55,7 +55,7 @@ func ReadWorkload(r io.Reader) (*Workload, error) {
 		return o.Kind == "Pod" || o.hasTemplate()
 	})
 	if index < 0 {
-		return nil, fmt.Errorf("kind %q: want a Pod, or a %s", objects[0].Kind, workloads)
+		return nil, fmt.Errorf("kind %q: want a Pod, or a %s", objects[0].Kind, workloadKinds)
 	}
 	found := &Workload{Template: objects[index].hasTemplate()}
 	if found.Pod, err = objects[index].podOrTemplate(); err != nil {
