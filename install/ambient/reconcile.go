@@ -131,8 +131,8 @@ func (n *Node) sandboxOf(ctx context.Context, object *decide.Pod) (*sandbox.Sand
 func (n *Node) sandboxes(
 	ctx context.Context, objects []*decide.Pod,
 ) (map[string]sandbox.Sandbox, error) {
-	static := map[string]sandbox.Sandbox{}
-	var search []sandbox.Pod
+	staticPods := map[string]sandbox.Sandbox{}
+	var wanted []sandbox.Pod
 	for _, o := range objects {
 		p := sandbox.Pod{
 			Namespace: o.Metadata.Namespace, Name: o.Metadata.Name, UID: o.ConfigHash(),
@@ -141,18 +141,18 @@ func (n *Node) sandboxes(
 			p.Unproven = true
 			found, _ := n.Find(ctx, []sandbox.Pod{p})
 			if sb, ok := found[p.UID]; ok {
-				static[o.Metadata.UID] = sb
+				staticPods[o.Metadata.UID] = sb
 				continue
 			}
 		}
 		p.UID, p.Unproven = o.Metadata.UID, false
-		search = append(search, p)
+		wanted = append(wanted, p)
 	}
-	if len(search) == 0 {
-		return static, nil
+	if len(wanted) == 0 {
+		return staticPods, nil
 	}
-	found, missing := n.Find(ctx, search)
-	maps.Copy(found, static)
+	found, missing := n.Find(ctx, wanted)
+	maps.Copy(found, staticPods)
 	var err error
 	for _, m := range missing {
 		err = errors.Join(err, m.Err)
@@ -169,7 +169,7 @@ func normalize(addresses []netip.Addr) []netip.Addr {
 	return slices.Compact(slices.SortedFunc(deciding, netip.Addr.Compare))
 }
 
-// leaveUnwanted makes a pod leave ambient mode because it should not be in this mode or is over.
+// leaveUnwanted makes a pod leave ambient mode because it should not be in this mode or has ended.
 func (n *Node) leaveUnwanted(
 	ctx context.Context, item podcache.Item, object *decide.Pod, over bool,
 ) (retryAfter time.Duration, err error) {
@@ -210,7 +210,7 @@ func (n *Node) leaveUnwanted(
 }
 
 // leave undoes the first three steps, and forgets the pod if this succeeds. It does not remove the
-// rules of a pod that is over, because the pod's network namespace no longer exists.
+// rules of a pod that has ended (over), because the pod's network namespace no longer exists.
 func (n *Node) leave(ctx context.Context, p *pod, over bool) error {
 	if !over {
 		if err := n.uninstallRules(p); err != nil {
@@ -234,8 +234,8 @@ func (n *Node) leave(ctx context.Context, p *pod, over bool) error {
 func (n *Node) annotate(
 	ctx context.Context, p *pod, item podcache.Item, object *decide.Pod,
 ) error {
-	value, has := object.Metadata.Annotations[annotationName]
-	if !p.setsAnnotation || has == (p.annotation != "") && value == p.annotation ||
+	value, isAnnotated := object.Metadata.Annotations[annotationName]
+	if !p.setsAnnotation || isAnnotated == (p.annotation != "") && value == p.annotation ||
 		p.patchedVersion == item.ResourceVersion {
 		return nil
 	}

@@ -26,7 +26,8 @@ func (n *Node) restore(ctx context.Context) bool {
 		}
 	}
 	inAmbient, others := n.runningPods(ctx)
-	found, _ := n.sandboxes(ctx, inAmbient) // the reconciliation searches again for the other ones
+	// The reconciliation searches again for the sandboxes that are not found now.
+	found, _ := n.sandboxes(ctx, inAmbient)
 	reported := make([]ztunnel.Pod, len(inAmbient))
 	addresses := make(map[string][]netip.Addr, len(inAmbient))
 	for i, object := range inAmbient {
@@ -64,8 +65,8 @@ func (n *Node) restore(ctx context.Context) bool {
 }
 
 // runningPods returns the pods of the node that should be in ambient mode, and the others that have
-// a network namespace of their own. Pods with invalid annotations belong to the former, because
-// they may be enrolled.
+// a network namespace of their own. inAmbient includes pods with invalid annotations, because they
+// may be enrolled.
 func (n *Node) runningPods(ctx context.Context) (inAmbient, others []*decide.Pod) {
 	for _, item := range n.Pods.Pods() {
 		if item.PodStatus.Over() {

@@ -42,14 +42,14 @@ type Name struct{ Namespace, Name string }
 
 func (n Name) String() string { return n.Namespace + "/" + n.Name }
 
-func daemonSets(namespace string) string {
+func daemonSetsPath(namespace string) string {
 	return "/apis/apps/v1/namespaces/" + url.PathEscape(namespace) + "/daemonsets"
 }
 
 // DaemonSet returns a DaemonSet.
 func (c *Client) DaemonSet(ctx context.Context, n Name) (*DaemonSet, error) {
 	d := new(DaemonSet)
-	if err := c.do(ctx, http.MethodGet, daemonSets(n.Namespace)+"/"+url.PathEscape(n.Name), nil,
+	if err := c.do(ctx, http.MethodGet, daemonSetsPath(n.Namespace)+"/"+url.PathEscape(n.Name), nil,
 		nil, d); err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (c *Client) DeleteDaemonSet(ctx context.Context, n Name) error {
 	options := map[string]any{
 		"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground",
 	}
-	return c.do(ctx, http.MethodDelete, daemonSets(n.Namespace)+"/"+url.PathEscape(n.Name), nil,
+	return c.do(ctx, http.MethodDelete, daemonSetsPath(n.Namespace)+"/"+url.PathEscape(n.Name), nil,
 		options, nil)
 }
 

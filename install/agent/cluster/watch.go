@@ -70,11 +70,11 @@ func (c *Client) listDaemonSet(
 		Meta  Meta        `json:"metadata"`
 		Items []DaemonSet `json:"items"`
 	}
-	response, err := c.requestMetadata(ctx, daemonSets(n.Namespace), selectName(n))
+	response, err := c.requestMetadata(ctx, daemonSetsPath(n.Namespace), selectName(n))
 	if err != nil {
 		return "", err
 	}
-	if err := decode(response, http.MethodGet, daemonSets(n.Namespace), &list); err != nil {
+	if err := decode(response, http.MethodGet, daemonSetsPath(n.Namespace), &list); err != nil {
 		return "", err
 	}
 	var current *DaemonSet
@@ -98,7 +98,7 @@ func (c *Client) followDaemonSet(
 	query.Set("watch", "true")
 	query.Set("resourceVersion", version)
 	query.Set("timeoutSeconds", strconv.Itoa(int(duration/time.Second)))
-	response, err := c.requestMetadata(ctx, daemonSets(n.Namespace), query)
+	response, err := c.requestMetadata(ctx, daemonSetsPath(n.Namespace), query)
 	if err != nil {
 		return err
 	}
