@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -209,7 +210,7 @@ func (p Packet) String() string {
 	if p.ConntrackMark != 0 {
 		fmt.Fprintf(b, " ctmark 0x%x", p.ConntrackMark)
 	}
-	if p.State != New {
+	if state, ok := p.defaultState(); p.State != state || !ok {
 		fmt.Fprintf(b, " state %s", p.State)
 	}
 	if p.Reply {
@@ -221,7 +222,7 @@ func (p Packet) String() string {
 	if p.Protocol == TCP && p.Flags != defaultFlags(p.State) {
 		fmt.Fprintf(b, " flags %s", strings.ReplaceAll(p.Flags.String(), " | ", ","))
 	}
-	if p.ICMPType != 0 || p.ICMPCode != 0 {
+	if p.isICMP() || p.ICMPType != 0 || p.ICMPCode != 0 {
 		fmt.Fprintf(b, " icmp %d/%d", p.ICMPType, p.ICMPCode)
 	}
 	if p.NoListener {
@@ -255,6 +256,45 @@ func (p Packet) String() string {
 		b.WriteString(" bound")
 	}
 	return b.String()
+}
+
+func (p *Packet) isICMP() bool { return p.Protocol == ICMP || p.Protocol == ICMPv6 }
+
+// Types of ICMP messages that begin a connection, that answer these, and that report errors: echo,
+// timestamp, information and address mask for IPv4; echo and node information for IPv6.
+var (
+	ICMPRequests, ICMPAnswers     = []uint8{8, 13, 15, 17}, []uint8{0, 14, 16, 18}
+	ICMPv6Requests, ICMPv6Answers = []uint8{128, 139}, []uint8{129, 140}
+
+	icmpErrors = []uint8{3, 4, 5, 11, 12}
+)
+
+// defaultState returns the state that the packet probably has in conntrack. ok is false for an
+// answer of ICMP, which is established or, if its request is not known, invalid.
+func (p *Packet) defaultState() (state State, ok bool) {
+	requests, answers, isError, isUntracked := ICMPRequests, ICMPAnswers,
+		slices.Contains(icmpErrors, p.ICMPType), false
+	switch {
+	case !p.isICMP():
+		return New, true
+	case p.Protocol == ICMPv6:
+		requests, answers = ICMPv6Requests, ICMPv6Answers
+		// MLD, router discovery and neighbour discovery are not tracked (nf_conntrack_icmpv6_error
+		// in net/netfilter/nf_conntrack_proto_icmpv6.c).
+		isError, isUntracked = p.ICMPType < 128, p.ICMPType >= 130 && p.ICMPType <= 136 ||
+			p.ICMPType == 143
+	}
+	switch {
+	case slices.Contains(requests, p.ICMPType):
+		return New, true
+	case slices.Contains(answers, p.ICMPType):
+		return New, false
+	case isError:
+		return Related, true
+	case isUntracked:
+		return Untracked, true
+	}
+	return Invalid, true // conntrack accepts no other type
 }
 
 // impliedStatus returns the bits of every connection in the state.

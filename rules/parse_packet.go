@@ -22,9 +22,11 @@ const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev 
 //	in tcp [fd00::9]:51000 > [fd00::5]:8080 dev eth0 state established
 //
 // The default device is lo for an outgoing packet to a loopback address or to its own source, and
-// otherwise eth0. The default user is 0, the default group has the number of the user, and the
-// default state is new. The default TCP flags are syn for a new connection, and otherwise ack. The
-// arrow is > or ->. The error names every invalid word.
+// otherwise eth0. The default user is 0, and the default group has the number of the user. The
+// default type of ICMP is an echo request. The default state is new. For an ICMP error it is
+// related, and for a type that does not begin a connection untracked or invalid, as in conntrack;
+// an ICMP answer has no default. The default TCP flags are syn for a new connection, and otherwise
+// ack. The arrow is > or ->. The error names every invalid word.
 func ParsePacket(text string) (Packet, error) {
 	words := strings.Fields(text)
 	if len(words) > 3 && IsArrow(words[2]) {
@@ -89,6 +91,8 @@ type packetOptions struct {
 	uid, gid   *uint32
 	flags      *TCPFlags
 	socketless bool
+	// hasState and hasType report that the state and the type of ICMP are given.
+	hasState, hasType bool
 }
 
 // parseOptions parses the words after the addresses and sets defaults.
@@ -109,6 +113,7 @@ func (p *Packet) parseOptions(words []string) error {
 			faults = append(faults, err)
 		}
 	}
+	p.setICMPDefaults(options)
 	faults = append(faults, p.checkOptions(options)...)
 	if p.Hook == Output && !options.socketless {
 		p.Owner = &Owner{}
@@ -158,7 +163,7 @@ func (p *Packet) setOption(o *packetOptions, name, value string) (err error) {
 		if i < 0 {
 			err = fmt.Errorf("state %q is not one of %s", value, strings.Join(names, ", "))
 		}
-		p.State = State(max(i, 0))
+		p.State, o.hasState = State(max(i, 0)), true
 	case "flags":
 		if o.flags, err = parseFlags(value); p.Protocol != TCP {
 			err = errors.New("flags apply only to tcp")
@@ -182,6 +187,7 @@ func (p *Packet) setOption(o *packetOptions, name, value string) (err error) {
 	case "status":
 		p.Status, err = parseStatus(value)
 	case "icmp":
+		o.hasType = true
 		p.ICMPType, p.ICMPCode, err = parseICMP(value)
 		if p.Protocol != ICMP && p.Protocol != ICMPv6 {
 			err = errors.New("icmp applies only to the protocols icmp and ipv6-icmp")
@@ -196,6 +202,22 @@ func (p *Packet) setOption(o *packetOptions, name, value string) (err error) {
 		err = fmt.Errorf("%q is not an option; want %s", name, PacketSyntax)
 	}
 	return err
+}
+
+// setICMPDefaults sets the type of a message of ICMP to an echo request, and the state of a packet to
+// its default, unless they are given.
+func (p *Packet) setICMPDefaults(o packetOptions) {
+	if !o.hasType {
+		switch p.Protocol {
+		case ICMP:
+			p.ICMPType = ICMPRequests[0]
+		case ICMPv6:
+			p.ICMPType = ICMPv6Requests[0]
+		}
+	}
+	if !o.hasState {
+		p.State, _ = p.defaultState()
+	}
 }
 
 // checkOptions returns an error for each option that does not apply to the packet's direction,
@@ -215,6 +237,9 @@ func (p *Packet) checkOptions(o packetOptions) []error {
 		"in-address and no-reverse-path apply only to incoming packets")
 	check(!p.Reply || p.State == Established || p.State == Related,
 		"reply applies only to the states established and related")
+	_, hasDefault := p.defaultState()
+	check(o.hasState || hasDefault, "the state of an answer of ICMP is needed: state established "+
+		"reply, or state invalid if its request is not known")
 	check(!p.Copy || !out, "copy applies only to incoming packets")
 	check(!p.Bound || out && !o.socketless, "bound applies only to outgoing packets of a socket")
 	return faults

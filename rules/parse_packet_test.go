@@ -64,6 +64,30 @@ func TestParsePacketDefaults(t *testing.T) {
 			"in icmp 10.1.1.1 > 10.244.1.5 mark 1337 ctmark 0x53a",
 		},
 		{
+			"a message of ICMP is an echo request", "out icmp 10.1.1.1 > 10.244.1.5",
+			"out icmp 10.1.1.1 > 10.244.1.5 icmp 8/0 state new",
+		},
+		{
+			"a message of ICMPv6 is an echo request", "out ipv6-icmp fd00::1 > fd00::2",
+			"out ipv6-icmp fd00::1 > fd00::2 icmp 128/0 state new",
+		},
+		{
+			"an error of ICMP is related", "in icmp 10.1.1.1 > 10.244.1.5 icmp 3/1",
+			"in icmp 10.1.1.1 > 10.244.1.5 icmp 3/1 state related",
+		},
+		{
+			"an error of ICMPv6 is related", "in ipv6-icmp fd00::1 > fd00::2 icmp 1",
+			"in ipv6-icmp fd00::1 > fd00::2 icmp 1/0 state related",
+		},
+		{
+			"neighbour discovery is untracked", "in ipv6-icmp fd00::1 > fd00::2 icmp 135",
+			"in ipv6-icmp fd00::1 > fd00::2 icmp 135/0 state untracked",
+		},
+		{
+			"another type of ICMP is invalid", "in icmp 10.1.1.1 > 10.244.1.5 icmp 9",
+			"in icmp 10.1.1.1 > 10.244.1.5 icmp 9/0 state invalid",
+		},
+		{
 			"no flags", "in tcp 10.1.1.1:1 > 10.244.1.5:80 flags none",
 			"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags 0x0",
 		},
@@ -138,6 +162,10 @@ func TestParsePacketRejects(t *testing.T) {
 		{
 			"a source without port", "in tcp 10.1.1.1 > 10.244.1.5:80",
 			`source "10.1.1.1" is not an address and port`,
+		},
+		{
+			"an answer of ICMP without a state", "in icmp 10.1.1.1 > 10.244.1.5 icmp 0",
+			"the state of an answer of ICMP is needed",
 		},
 		{
 			"a port of ICMP", "in icmp 10.1.1.1 > 10.244.1.5:80",

@@ -225,19 +225,12 @@ func (s *space) wellFormedConditions() []set {
 	return append(conditions, s.addrTypeConditions()...)
 }
 
-// Types of ICMP messages that begin a connection, and of their answers: echo, timestamp,
-// information and address mask for IPv4; echo and node information for IPv6.
-var (
-	icmpRequests, icmpAnswers     = []uint8{8, 13, 15, 17}, []uint8{0, 14, 16, 18}
-	icmpv6Requests, icmpv6Answers = []uint8{128, 139}, []uint8{129, 140}
-)
-
 // icmpStates returns the packets whose state is possible for their type as an ICMP message
 // (ICMPStateFollowsType).
 func (s *space) icmpStates() set {
-	requests, answers := icmpRequests, icmpAnswers
+	requests, answers := rules.ICMPRequests, rules.ICMPAnswers
 	if s.family == rules.IPv6 {
-		requests, answers = icmpv6Requests, icmpv6Answers
+		requests, answers = rules.ICMPv6Requests, rules.ICMPv6Answers
 	}
 	ofTypes := func(types []uint8) set {
 		var spans []span

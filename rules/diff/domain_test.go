@@ -97,16 +97,16 @@ func TestPossible(t *testing.T) {
 			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 8 state established reply", false,
 		},
 		{
-			"an answer that begins a connection", "in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 0",
-			false,
+			"an answer that begins a connection",
+			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 0 state new", false,
 		},
 		{
-			"an error that begins a connection", "in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 3/1",
-			false,
+			"an error that begins a connection",
+			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 3/1 state new", false,
 		},
 		{
 			"an error of IPv6 that begins a connection",
-			"in ipv6-icmp fd00::1 > fd00::5 dev eth0 icmp 1/3", false,
+			"in ipv6-icmp fd00::1 > fd00::5 dev eth0 icmp 1/3 state new", false,
 		},
 		{
 			"an error about a connection",

@@ -44,7 +44,8 @@ left out, because a shell takes an unquoted > for a file:
 words follow as arguments.
 
 Defaults: the device is lo for an outgoing packet to a loopback address or to its own source, and
-eth0 otherwise; the user is 0; the group equals the user; the state is new; the TCP flags are syn
+eth0 otherwise; the user is 0; the group equals the user; an ICMP message is an echo request; the
+state is new, or related for an ICMP error, and an ICMP answer has no default; the TCP flags are syn
 for a new connection and ack otherwise. no-listener means that no transparent proxy listens. reply
 means the reply direction. in-address is the address of the interface, to which a redirection of an
 incoming packet leads. If the outcome depends on a property that is not given, the property is
