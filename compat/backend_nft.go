@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// nftBackend applies with package nft, and removes Sluice's rules from iptables-legacy.
+// nftBackend applies with package nft, and then removes Sluice's rules from iptables-legacy.
 type nftBackend struct {
 	// fallback makes Apply use the legacy backend if the kernel lacks a feature of nf_tables that
 	// the ruleset needs.
@@ -71,7 +71,7 @@ func (m *migration) begin(exclusive bool) (err error) {
 // finish ends the migration after nft's Apply. It removes the old rules from iptables-legacy. If
 // Apply failed, it removes the gate instead.
 func (m *migration) finish(applied nft.Result, err error) (Result, error) {
-	if err != nil && !wasReplaced(applied) {
+	if err != nil && !mayBeApplied(applied) {
 		if len(m.gateWriter.replaced) > 0 {
 			err = withLock(func(bool) error { return m.gateWriter.undo(err) })
 		}
@@ -85,12 +85,12 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	if len(m.old) > 0 {
 		result.Outcome = nft.Replaced
 	}
-	// Read again after a change, because another process may have changed iptables-legacy.
+	// Read after a change too, because another process may have changed iptables-legacy.
 	current, clearErr := legacyTables(nil)
 	result.legacyEmpty = clearErr == nil && len(current) == 0
 	if len(current) > 0 {
 		result.Moved, result.Outcome = true, nft.Replaced
-		nft.WaitForPackets()
+		nft.WaitForPackets() // each packet must traverse one of the two rulesets
 		clearErr = withLock(func(bool) error { return result.clearLegacy(m.ruleset) })
 	}
 	if clearErr != nil {
@@ -100,8 +100,9 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	return result, errors.Join(err, clearErr)
 }
 
-// wasReplaced reports whether the rules of a failed Apply may be in nf_tables.
-func wasReplaced(applied nft.Result) bool {
+// mayBeApplied reports whether the rules of a failed Apply may be in nf_tables. Without an answer
+// of the kernel, they may be.
+func mayBeApplied(applied nft.Result) bool {
 	if applied.Outcome == "" {
 		return false
 	}
@@ -212,7 +213,7 @@ func (nftBackend) Remove(ns *netns.NS) (removed bool, err error) {
 	switch {
 	case err != nil:
 		return false, err
-	case len(old) > 0:
+	case len(old) > 0: // the rules in iptables-legacy need the routes
 		removed, err = nft.RemoveRules(ns)
 	default:
 		removed, err = nft.Remove(ns)

@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// FindIstioObjects returns one line for each object that RemoveIstioObjects would delete after the
-// rules and routes of Sluice are deleted, also if it returns an error. policy is the policy route
-// of Istio's program.
+// FindIstioObjects returns one line for each object that RemoveIstioObjects would delete if
+// Sluice's own rules and routes were already deleted. The lines are valid even with an error. policy
+// is the policy route that istio-iptables was told to make.
 func FindIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
 	tables, err := nft.FindIstio(ns)
 	if isUnsupported(err) {
@@ -25,7 +25,7 @@ func FindIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) 
 
 // RemoveIstioObjects deletes the rules of Istio's programs in nf_tables and in iptables-legacy, and
 // their routes, in the namespace (nil: the current one). It returns one line for each deleted
-// object, also if it returns an error. It deletes the rules first, because they need the routes.
+// object, even with an error. It deletes the rules first, because they need the routes.
 func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
 	tables, err := nft.RemoveIstio(ns)
 	if isUnsupported(err) {
@@ -41,8 +41,8 @@ func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error
 }
 
 // isUnsupported reports whether the error means that the kernel has no nf_tables, so that there is
-// nothing to delete. FindIstio and RemoveIstio return no error if the kernel has no
-// iptables-legacy.
+// nothing to delete. FindIstio and RemoveIstio of this package, which treat iptables-legacy only,
+// return no error if the kernel has no iptables-legacy.
 func isUnsupported(err error) bool {
 	var unsupported *nft.UnsupportedError
 	return errors.As(err, &unsupported)

@@ -21,18 +21,20 @@ import (
 // server does not accept the credentials. The runtime reports the node as not ready on the first
 // such error, and the kubelet then starts only pods in the host's network.
 //
-// If the configuration names a node agent, faults that the agent repairs are only logged. Otherwise
-// the agent's pod could not start, for example after a boot, when the run directory is empty. The
-// following are not errors either:
+// If the configuration names a node agent, faults that the agent repairs are only logged. If they
+// were errors, the agent's pod could not start, for example after a boot, when the run directory is
+// empty. The following are not errors either:
 //
 //   - The API server cannot be reached or does not answer: an outage of seconds would take the pods
 //     of the node out of service.
-//   - The API server forbids reading a pod that cannot exist: this says nothing about other pods.
-//   - Any of these, if pods that cannot be read start without redirection.
+//   - The API server forbids reading the pod that the check requests, which cannot exist: this says
+//     nothing about other pods.
+//   - Any fault of the API server or the credentials, if the configuration lets pods that cannot be
+//     read start without redirection.
 //
 // The result of a successful check is cached: for five minutes for the kernel, and for one minute
-// for the credentials. It is valid only until the next boot of the node, for the same program and
-// the same kubeconfig, and until an ADD or a CHECK fails.
+// for the credentials. It is discarded after a boot of the node, after a failed ADD or CHECK, and
+// if the program or the kubeconfig changes.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
 	c, configErr := config.Parse(args.StdinData)
 	if configErr != nil {
@@ -54,8 +56,8 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 	}); err != nil {
 		errs = append(errs, err)
 	}
-	credentials := "source " + c.Kubeconfig + " " + fileID(c.Kubeconfig)
-	if err := cache.check(credentials, sourceTTL, func() error {
+	sourceKey := "source " + c.Kubeconfig + " " + fileID(c.Kubeconfig)
+	if err := cache.check(sourceKey, sourceTTL, func() error {
 		return p.sourceReady(c)
 	}); err != nil {
 		logger.Warn("STATUS", zap.String("source", string(source.KindOf(err))), zap.Error(err))

@@ -22,12 +22,12 @@ type Unknown struct {
 	Data string
 	// State names the state that the expression reads, or that it changes if Effect is
 	// ReadsAndWrites or Writes, for example an address list or labels. A condition on a state
-	// depends on all earlier writes to it. If State is empty, ReadsVarying and ReadsHistory use
-	// state private to the rule (for example a limit), and Reads may depend on any state, unless
-	// Ignores contains StateInput.
+	// depends on all earlier writes to it. If State is empty, an expression with the effect
+	// ReadsVarying or ReadsHistory has a state of its own (for example a limit). An expression with
+	// the effect Reads may then depend on any state, unless Ignores contains StateInput.
 	State string
 	// Ignores contains the inputs on which the condition, or the value that is written, does not
-	// depend. Two evaluations with different inputs may have different results.
+	// depend. If another input differs, two evaluations may have different results.
 	Ignores Inputs
 }
 
@@ -53,7 +53,7 @@ const (
 	ContentsInput
 	// StateInput is the states that rules write (see [Unknown.State]), except the condition's own.
 	StateInput
-	// NATInput is whether the ruleset has NAT chains, with which the kernel sets status bits of all
+	// NATInput is whether the ruleset has NAT chains. If it has, the kernel sets status bits of all
 	// connections.
 	NATInput
 	AllInputs Inputs = 1<<iota - 1
@@ -70,9 +70,9 @@ const TraceState = "meta nftrace"
 const PriorityState = "meta priority"
 
 // RoutedHeader is the State of an [Unknown] with the effect WritesHeader if a change of the field
-// makes the kernel reroute the packet, like a change of the mark: the hop limit, and the type of
-// service (ipt_mangle_out in net/ipv4/netfilter/iptable_mangle.c and ip6t_mangle_out in
-// net/ipv6/netfilter/ip6table_mangle.c).
+// makes the kernel reroute the packet, as a change of the mark does. These fields are the hop limit
+// and the type of service (ipt_mangle_out in net/ipv4/netfilter/iptable_mangle.c and
+// ip6t_mangle_out in net/ipv6/netfilter/ip6table_mangle.c).
 const RoutedHeader = "routed header"
 
 // Effect is a possible side effect of an [Unknown].
@@ -87,8 +87,7 @@ const (
 	// represent.
 	Reads
 	// ReadsVarying has no side effect: the condition depends on random numbers or on earlier
-	// packets (for example limit), so it matches some packets of any kind, and does not match
-	// others.
+	// packets (for example limit), so of every kind of packet it matches some and not others.
 	ReadsVarying
 	// ReadsHistory has no side effect: the condition depends on earlier packets, but may match all
 	// packets or none (for example a quota that is used up, or a list that is always empty).
@@ -144,9 +143,9 @@ func (r *Rule) UsesUnknown() bool {
 }
 
 // MatchTuple matches packets that satisfy all conditions of an alternative, like nft's
-// concatenations; with Not, packets that satisfy none of the alternatives. A packet without one of
-// the compared fields does not match in either case. Without alternatives and without Not no packet
-// matches.
+// concatenations; with Not, packets that satisfy none of the alternatives. A packet that
+// lacks any of the compared fields does not match in either case. If Alternatives is empty and Not
+// is false, no packet matches.
 type MatchTuple struct {
 	Not          bool
 	Alternatives [][]Match

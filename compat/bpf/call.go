@@ -8,7 +8,7 @@ import (
 )
 
 // This file encodes calls of bpf(2) without github.com/cilium/ebpf. That library would add 1.1 MB
-// to the command rules, and 0.35 ms to the start of each of its subcommands, such as rules apply.
+// to the rules command, and 0.35 ms to the start of each of its subcommands, such as rules apply.
 
 // maxIDs is the maximum number of programs at one hook (BPF_CGROUP_MAX_PROGS, BPF_MPROG_MAX). Of
 // the maps of a program, only this number is read.
@@ -102,7 +102,8 @@ func readMap(id uint32) (mapInfo, error) {
 	return *info, err
 }
 
-// call calls bpf(2) and returns its result. The caller must pin the memory to which attr points.
+// call calls bpf(2) and returns its result. The caller must pin the memory whose addresses
+// *attr contains.
 func call[T queryAttr | idAttr | infoAttr](command int, attr *T) (int, error) {
 	n, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(command), uintptr(unsafe.Pointer(attr)),
 		unsafe.Sizeof(*attr))

@@ -42,8 +42,8 @@ type Verdict string
 // The verdicts.
 const (
 	Works     Verdict = "works"     // nothing prevents capture
-	Degraded  Verdict = "degraded"  // something in the namespace prevents capture
-	Prevented Verdict = "prevented" // the kernel or a missing permission prevents capture
+	Degraded  Verdict = "degraded"  // capture fails; a change in the namespace can correct it
+	Prevented Verdict = "prevented" // capture fails because of the kernel or a missing permission
 )
 
 // Message returns the verdict as a sentence without a full stop.
@@ -95,7 +95,7 @@ func Diagnose(f Facts, r rules.Redirect) []Finding {
 }
 
 func (d *diagnosis) run() []Finding {
-	d.compiled = d.compile(nil)
+	d.compiled = d.compile(nil) // deviationsWithoutEffect depends on a compiled ruleset
 	d.compiled = d.compile(d.deviationsWithoutEffect())
 	d.checkKernel()
 	d.checkLegacyKernel()

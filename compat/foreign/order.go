@@ -11,16 +11,17 @@ import (
 // pairs (2³) or one ambiguous triple (3!).
 const maxOrders = 8
 
-// ordersOf returns a function for each possible order of the ambiguous base chains. The function
+// ordersOf returns a function for each permutation of the ambiguous base chains. The function
 // sets its order in the ruleset. ordersOf returns false if there are more orders than maxOrders, or
 // if it is unknown which chains run before conntrack.
 //
-// Some of the orders may be impossible, because ordersOf ignores pairs whose order is known. This
-// is safe: an additional order can only make the effect unknown.
+// Some of the orders may be impossible, because ordersOf also permutes pairs whose order is known.
+// This is safe: an additional order can only make the effect unknown.
 func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 	orders := []func(){func() {}}
 	for _, a := range ambiguous {
 		if a.Chains[0].Chain.Base.Position() == rules.ConntrackPriority {
+			// All chains of an ambiguity have the same position.
 			return nil, false // it is also unknown which chains run before conntrack
 		}
 		var extended []func()

@@ -216,8 +216,8 @@ type decodedPacket struct {
 	state    rules.State
 	conn     *Connection
 	// answer describes the packet if it is the kernel's answer to another packet, and is otherwise
-	// empty. An ICMP error answers the packet with the token. A reset answers the packet whose
-	// source is its destination.
+	// empty. An ICMP error answers the packet with the token. A reset answers the packet that
+	// came from the reset's destination.
 	answer string
 }
 

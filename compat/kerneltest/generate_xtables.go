@@ -32,7 +32,7 @@ type xtDraw struct {
 	*Generator
 	family rules.Family
 	table  string
-	hooks  []string // the built-in chains from which packets reach the chain
+	hooks  []string // PREROUTING or OUTPUT, from which packets reach the chain
 	jumps  []string // the chains to which rules may jump
 }
 
@@ -153,7 +153,7 @@ func option(term string) string {
 	case "--syn":
 		return "--tcp-flags"
 	case "--dport", "--sport":
-		// After -m multiport these options would be abbreviations of its own.
+		// After -m multiport, iptables reads --dport as an abbreviation of --dports.
 		return "multiport"
 	}
 	return words[0]
@@ -372,8 +372,8 @@ func (d xtDraw) target() (target, protocol string) {
 	return draw(g, "-j ACCEPT", "-j DROP", "-j RETURN", ""), ""
 }
 
-// conntrackTarget draws a target that changes conntrack state, or that logs what a rule has
-// matched.
+// conntrackTarget draws a target that changes conntrack state, or that marks the packets that a
+// rule has matched.
 func (d xtDraw) conntrackTarget() string {
 	g := d.Generator
 	if d.table == "raw" && g.oneIn(2) {

@@ -59,8 +59,8 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 		n.token++
 		err := n.send(&packets[i], n.token)
 		if errors.Is(err, unix.EAGAIN) {
-			return nil, fmt.Errorf("the kernel keeps the packets of a socket: %s: %w", packets[i],
-				err)
+			return nil, fmt.Errorf("the send buffer is full: the kernel has not freed earlier"+
+				" packets: %s: %w", packets[i], err)
 		}
 		observations[i].Err = err
 	}
@@ -84,8 +84,8 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 			}
 			continue
 		}
-		// Ignore an answer that contains the token. The source of the packet may be translated at
-		// the end of postrouting.
+		// Ignore packets that only return the token, such as an echo reply. The source of the packet
+		// may be translated at the end of postrouting.
 		isTranslated := e.Position == "postrouting end" && e.To.Addr() != packets[i].Source.Addr()
 		if p := &packets[i]; e.Protocol == p.Protocol && (e.From == p.Source || isTranslated) {
 			observations[i].Entries = append(observations[i].Entries, e)
@@ -207,7 +207,8 @@ func connectionOf(p *rules.Packet) (entry, bool) {
 }
 
 // reportedConnection returns the connection that an ICMP error reports, and a packet of the
-// connection: a request from the receiver of the error to another host.
+// connection from the receiver of the error to another host: a request if the error belongs to the
+// reply direction, and otherwise a reply.
 func reportedConnection(p *rules.Packet, number uint32) (entry, []byte) {
 	to := netip.MustParseAddr("203.0.113.7")
 	if p.Destination.Addr().Is6() {
@@ -235,11 +236,11 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		return unsendable("arriving with a socket")
 	case p.Hook == rules.Output && p.Owner == nil && (p.State != rules.Untracked ||
 		p.OutInterface != outInterface(p.Destination.Addr(), 0)):
-		return unsendable("without a socket, but tracked or by another interface")
+		return unsendable("without a socket, but tracked or not by the interface of packets without a mark")
 	case p.Hook == rules.Output && p.Owner == nil && p.Protocol == rules.ICMPv6 &&
 		InitialState(p) == rules.Untracked:
-		// The copy that the observer sends would be untracked even before conntrack, unlike other
-		// packets.
+		// Such packets are sent as copies, by a dup statement. The copy would be untracked even
+		// before conntrack.
 		return unsendable("without a socket, and of a kind that conntrack does not track")
 	case p.Hook == rules.Output && n.devices[p.OutInterface] == nil:
 		return unsendable("no interface " + p.OutInterface)
@@ -257,19 +258,19 @@ func (n *Network) Sendable(p *rules.Packet) error {
 	case rules.New:
 		switch {
 		case p.Reply || p.Status&^rules.StatusConfirmed != 0:
-			return unsendable("a new packet with a status")
+			return unsendable("a new packet that is a reply or has a status other than confirmed")
 		case InitialState(p) != rules.New:
 			return unsendable("conntrack does not begin a connection with it")
 		case p.Status == 0 && p.ConntrackMark != 0:
 			return unsendable("a new connection with a mark")
 		case p.Status != 0 && (!hasPorts || p.Protocol == rules.TCP && p.Flags != rules.SYN):
-			return unsendable("a known new connection, but not UDP or TCP's SYN")
+			return unsendable("new on a confirmed connection, but not UDP or TCP's SYN")
 		}
 	case rules.Established:
 		switch {
 		case !hasPorts || p.Protocol == rules.TCP && p.Flags&^(rules.PSH|rules.URG) != rules.ACK:
 			return unsendable("established, but not UDP or TCP's ACK")
-		case p.Status != EstablishedStatus: // the packet itself makes it assured
+		case p.Status != EstablishedStatus: // the packet makes the connection assured
 			return unsendable("established with status " + p.Status.String())
 		}
 	case rules.Related:
@@ -278,10 +279,10 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		}
 	case rules.Invalid:
 		if InitialState(p) != rules.Invalid || p.ConntrackMark != 0 || p.Status != 0 || p.Reply {
-			return unsendable("not invalid")
+			return unsendable("invalid, but conntrack classifies it otherwise or it has a connection")
 		}
 	case rules.Untracked:
-		if !isNeighborDiscovery(p) && (p.Hook != rules.Output || p.Owner != nil) ||
+		if !isUntrackedICMPv6(p) && (p.Hook != rules.Output || p.Owner != nil) ||
 			p.ConntrackMark != 0 || p.Status != 0 || p.Reply {
 			return unsendable("untracked, but arriving or with a socket")
 		}
@@ -307,15 +308,15 @@ func isICMPError(p *rules.Packet) bool {
 	return false
 }
 
-// isNeighborDiscovery reports whether conntrack does not track the packet
+// isUntrackedICMPv6 reports whether conntrack does not track the packet
 // (nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c).
-func isNeighborDiscovery(p *rules.Packet) bool {
+func isUntrackedICMPv6(p *rules.Packet) bool {
 	return p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 137 ||
 		p.ICMPType == 143)
 }
 
 // InitialState returns the state that conntrack assigns to a packet without an existing connection.
-// It returns Untracked for packets that the network does not send.
+// It returns Untracked also for packets that the network does not send.
 func InitialState(p *rules.Packet) rules.State {
 	switch p.Protocol {
 	case rules.TCP:

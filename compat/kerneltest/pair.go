@@ -14,7 +14,7 @@ type PairCounts struct {
 	Pairs, Refused, Equivalent, Different, Undecidable int
 	// Confirmed counts the witnesses that had the two outcomes of the decision. Unobservable counts
 	// the witnesses whose two outcomes have the same observable effect. Unsent counts, by cause,
-	// the witnesses that could not be sent.
+	// the witnesses that could not be sent or judged.
 	Confirmed, Unobservable int
 	Unsent                  map[string]int
 	// Boundary counts the packets at the boundaries of both rulesets' classes.
@@ -48,9 +48,9 @@ func (t *PairCounts) String() string {
 		unsent += count
 	}
 	return fmt.Sprintf(
-		"%d pairs of rulesets (%d refused): %d equivalent, %d different, %d cannot decide\n"+
+		"%d pairs of rulesets (%d more were refused): %d equivalent, %d different, %d cannot decide\n"+
 			"  witnesses: %d confirmed, %d differ in nothing observable, %d cannot be sent %v\n"+
-			"  packets: %d alike, %d different as decided, %d failures; %d of them at boundaries\n",
+			"  packets: %d alike, %d different as decided, %d failures; %d were drawn at boundaries\n",
 		t.Pairs, t.Refused, t.Equivalent, t.Different, t.Undecidable, t.Confirmed, t.Unobservable,
 		unsent, t.Unsent, t.Alike, t.Explained, len(t.Failures), t.Boundary)
 }
@@ -166,7 +166,8 @@ func (n *Network) checkPair(
 	default:
 		t.Undecidable++
 	}
-	// In the model, either all ports have a listener or no port has one.
+	// In the model, either all ports have a listener or no port has one. With --on-port 0, TPROXY
+	// looks for a listener on the packet's port, where the network has none.
 	listeners = listeners && !left.Has("--on-port 0") && !right.Has("--on-port 0")
 	if err := n.setListeners(listeners); err != nil {
 		return err
@@ -287,8 +288,8 @@ func (a *pairAttempt) checkDrawn(p rules.Packet, left, right Observation) {
 	}
 	inClass := slices.ContainsFunc(a.result.Classes,
 		func(c diff.Class) bool { return c.Contains(p) })
-	// If other packets differ, a decision does not cover packets of bound sockets, packets that a
-	// redirection drops, and packets that enter untracked.
+	// A decision that finds a difference does not cover packets of bound sockets, packets whose
+	// redirection fails because the interface has no address, and packets that enter untracked.
 	rare := p.Bound || p.State == rules.Untracked && p.Owner == nil ||
 		p.InAddress.IsValid() && p.InAddress.IsUnspecified()
 	inClass = inClass || rare && a.result.Verdict(true) != diff.Equivalent
@@ -304,7 +305,8 @@ func (a *pairAttempt) checkDrawn(p rules.Packet, left, right Observation) {
 }
 
 // mayKeepDestination reports whether the kernel may select the original destination of the packet
-// again: a port of a range, or an address of a range that contains the address of the packet.
+// again: any port of a range, or an address of a range that contains the packet's address. Then the
+// destination depends on chance, and is not compared.
 func mayKeepDestination(f rules.Outcome, p rules.Packet) bool {
 	if f.RedirectLast != 0 || f.DNATPortLast != 0 {
 		return true
@@ -328,7 +330,8 @@ func (a *pairAttempt) checkWitness(p rules.Packet, c diff.Class, left, right Obs
 	leftOutcome, rightOutcome := c.Outcome.Left.Outcome, c.Outcome.Right.Outcome
 	leftModel, leftOthers := Explain(&a.left.model, p)
 	rightModel, rightOthers := Explain(&a.right.model, p)
-	// If the outcome of the witness depends on the host, only the class contains the outcome.
+	// The outcomes of the class are for its own witness. The model has the outcomes of other
+	// packets, and of undecided ones.
 	if p != c.Witness || leftModel.Undecided != "" || rightModel.Undecided != "" {
 		leftOutcome, rightOutcome = leftModel, rightModel
 	}

@@ -44,6 +44,7 @@ func (r *moduleReader) owner() []rules.Match {
 	case exists == nil:
 	case exists.not:
 		r.isUnknown = r.isUnknown || hasPositive
+		// Exactly the packets without a socket match. Negated conditions hold for them.
 		return []rules.Match{rules.MatchOwner{Not: true, Socketless: true, IDs: allIDs()}}
 	case len(matches) == 0:
 		return []rules.Match{rules.MatchOwner{IDs: allIDs()}}

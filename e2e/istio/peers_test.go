@@ -56,7 +56,7 @@ func checkRefusal(t *testing.T, c istio.Configuration) {
 	check("rules", sluiceResult, c.Refused.BySluice)
 }
 
-// checkCommand compares the ruleset of the command rules, run with the same arguments in the same
+// checkCommand compares the ruleset of the rules command, run with the same arguments in the same
 // kind of pod, with the compiled ruleset.
 func (s testCase) checkCommand(t *testing.T) {
 	t.Helper()

@@ -77,7 +77,7 @@ func newSteps(s ModuleSet) []guest.Step {
 	return steps
 }
 
-// rulesStep returns a step that runs the command rules with the parameters.
+// rulesStep returns a step that runs the rules command with the parameters.
 func rulesStep(name, verb string, args ...string) guest.Step {
 	return guest.Step{
 		Name:    name,

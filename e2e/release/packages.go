@@ -20,7 +20,7 @@ type packaged struct {
 	file
 }
 
-// addPackages writes the packages of the command rules for Debian and RPM.
+// addPackages writes the packages of the rules command for Debian and RPM.
 func (r *Release) addPackages(arch string, program, license []byte, docs documents) (err error) {
 	dir, err := os.MkdirTemp("", "package")
 	if err != nil {

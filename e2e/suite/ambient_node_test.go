@@ -207,7 +207,7 @@ func checkAmbientBackend(t *testing.T, tc *testCluster) {
 	}
 }
 
-// podFlags returns the flags of the command rules that name the pods.
+// podFlags returns the flags of the rules command that name the pods.
 func podFlags(pods []*corev1.Pod) (flags [][]string) {
 	for _, p := range pods {
 		flags = append(flags, []string{"--pod", p.Namespace + "/" + p.Name})

@@ -86,7 +86,8 @@ func newGuard(
 	return hostrules.New(hostrules.Options{
 		Parameters: p, Backend: backend, Open: hostNode.Open, Do: hostNode.Do, Lock: hostNode.Lock,
 		Find: func() (hostrules.Kubelet, error) {
-			return hostrules.FindKubelet(hostNode.ProcDir, (*netns.NS)(nil).ID())
+			own := (*netns.NS)(nil).ID() // of the agent's namespace
+			return hostrules.FindKubelet(hostNode.ProcDir, own)
 		},
 		Current: func(k hostrules.Kubelet) bool { return k.Current(hostNode.ProcDir) },
 		Listen: func() (hostrules.Events, error) {
@@ -100,8 +101,8 @@ func newGuard(
 	})
 }
 
-// hostRules returns the parameters of the rules that the node should have. The command rules
-// requests them through the socket.
+// hostRules returns the parameters of the rules that the node should have. The rules
+// command requests them through the socket.
 func (m *ambientMode) hostRules() (agent.HostRules, error) {
 	p, backend, ok := m.guard.Parameters()
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// status returns the state of the node for the command rules.
+// status returns the state of the node for the rules command.
 func (a *Agent) status() agent.Status {
 	r := a.Readiness()
 	s := agent.Status{

@@ -34,12 +34,12 @@ type desiredState struct {
 	redirection
 	backend    compat.BackendName
 	repairedAt time.Time // zero if the pod was not repaired
-	sandboxUID string    // UID of the pod in the kubelet
-	hasSandbox bool      // the pod's status contains an address
+	sandboxUID string    // UID that the runtime knows; the API has another UID of a static pod
+	hasSandbox bool      // the pod has or had a sandbox: its status contains an address
 }
 
-// A redirection contains the parameters of the rules in a pod. At most one field is not nil. Two
-// redirections with equal pointers are the same.
+// A redirection contains the parameters of the rules in a pod. At most one field is not nil. The
+// structs are not changed afterwards, so that redirections are compared with ==.
 type redirection struct {
 	redirect *rules.Redirect // to the sidecar
 	ambient  *rules.Ambient  // to ztunnel
@@ -208,8 +208,10 @@ func (a *Auditor) updateDesired(ctx context.Context, p *pod, item podcache.Item)
 	if err := a.records.Refresh(); err != nil {
 		return fmt.Errorf("read the records of ADD: %w", err)
 	}
-	a.warn("cannot store that the runtime uses the plugin again",
-		a.Bypass.NoteAdd(a.records.Newest()))
+	// An ADD shows that the runtime uses the plugin again.
+	if err := a.Bypass.NoteAdd(a.records.Newest()); err != nil {
+		a.warn("cannot store that the runtime uses the plugin again", err)
+	}
 	uid := item.UID
 	if p.version != "" {
 		uid = p.desired.sandboxUID

@@ -12,44 +12,45 @@ import (
 type ConflictingWriter struct {
 	// File is the name of a configuration, or the path of an executable.
 	File string
-	// Plugin is the plugin that identifies the program; empty for an executable.
+	// Plugin is the plugin of the last write that identifies the program; empty for an executable.
 	Plugin string
 	// Writer is the name of the program, as far as the plugin identifies it.
 	Writer string
 	// Advice is the remedy.
 	Advice string
-	// Rewrites is the number of consecutive writes by this program, from Since to Last.
+	// Rewrites is the number of writes of other programs to the file, from Since to Last. Writer is
+	// the program that wrote last.
 	Rewrites    int
 	Since, Last time.Time
 
 	recent [minRewrites]time.Time // ring buffer of the times of the last rewrites
 }
 
-// period returns the average time between the last rewrites; 0 for a single one.
-func (writer ConflictingWriter) period() time.Duration {
-	n := min(writer.Rewrites, minRewrites)
+// period returns the average time between the last rewrites, and 0 after a single one.
+func (c ConflictingWriter) period() time.Duration {
+	n := min(c.Rewrites, minRewrites)
 	if n < 2 {
 		return 0
 	}
-	return writer.Last.Sub(writer.recent[(writer.Rewrites-n)%minRewrites]) / time.Duration(n-1)
+	return c.Last.Sub(c.recent[(c.Rewrites-n)%minRewrites]) / time.Duration(n-1)
 }
 
-// isFast reports whether the plugin is missing for so much of the time that pods probably start
-// without it.
-func (writer ConflictingWriter) isFast() bool { return writer.period() <= maxFastPeriod }
+// isFast reports whether Sluice's plugin is missing for so much of the time that pods probably
+// start without it.
+func (c ConflictingWriter) isFast() bool { return c.period() <= maxFastPeriod }
 
 // String returns a description without the number of rewrites, so that it does not change with each
 // rewrite.
-func (writer ConflictingWriter) String() string {
-	since := writer.Since.UTC().Format(time.RFC3339)
-	if writer.Plugin == "" {
+func (c ConflictingWriter) String() string {
+	since := c.Since.UTC().Format(time.RFC3339)
+	if c.Plugin == "" {
 		return fmt.Sprintf("%s has repeatedly removed or replaced %s since %s; "+
 			"pods that start in between fail: %s",
-			writer.Writer, writer.File, since, writer.Advice)
+			c.Writer, c.File, since, c.Advice)
 	}
 	return fmt.Sprintf("%s (plugin %s) has repeatedly rewritten %s since %s; "+
 		"pods that start in between have no redirection: %s",
-		writer.Writer, writer.Plugin, writer.File, since, writer.Advice)
+		c.Writer, c.Plugin, c.File, since, c.Advice)
 }
 
 const (
@@ -57,8 +58,8 @@ const (
 	// apart. Fewer rewrites are typical of an upgrade.
 	minRewrites = 3
 	conflictTTL = 10 * time.Minute
-	// If rewrites are at most maxFastPeriod apart on average, the plugin is missing for so much of
-	// the time that the node is not ready.
+	// If rewrites are at most maxFastPeriod apart on average, Sluice's plugin is missing for so
+	// much of the time that the node is not ready.
 	maxFastPeriod = 10 * time.Second
 	// relaxTime is the time for which a constraint that a conflicting writer violates remains
 	// relaxed.
@@ -120,7 +121,7 @@ func (cs *conflicts) active(now time.Time) []ConflictingWriter {
 			delete(cs.writers, name)
 			continue
 		}
-		// A program that did not write for two periods has stopped.
+		// A program that did not write for two periods, and for maxFastPeriod, has stopped.
 		if c.Rewrites >= minRewrites && now.Sub(c.Last) <= max(maxFastPeriod, 2*c.period()) {
 			active = append(active, *c)
 		}

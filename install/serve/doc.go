@@ -1,5 +1,5 @@
-// Package serve implements the server for the plugin and the command rules. Through the agent's
-// socket the plugin requests pods, and the command rules requests the location of a pod. Package
+// Package serve implements the server for the plugin and the rules command. Through the agent's
+// socket the plugin requests pods, and the rules command requests the location of a pod. Package
 // plugin/agent defines the protocol. Package listen creates the socket, and accepts connections
 // only from root.
 //

@@ -4,7 +4,7 @@
 // has, and [SluiceOnly] the parameters that Istio does not have. A [Parameter] has a type, a
 // default, a description and names. Istio's names are the flag and the environment variables of
 // istio-iptables, the annotations of a pod and the field of a securityContext. Sluice's names are
-// the flag of the command rules, the field in the CNI plugin's configuration, the environment
+// the flag of the rules command, the field in the CNI plugin's configuration, the environment
 // variable of the node agent and the key in the chart's values. The programs that read these
 // sources, their help and their manuals are derived from the catalog.
 //

@@ -40,7 +40,7 @@ type options struct {
 	asJSON bool
 }
 
-// agentContainer is the name of the node agent's container, whose image contains the command rules.
+// agentContainer is the name of the node agent's container, whose image contains the rules command.
 const agentContainer = "sluice-node"
 
 func newCommand(

@@ -21,7 +21,7 @@ import (
 // version is set by the linker.
 var version = "devel"
 
-// The exit codes of kubectl sluice itself. If the command rules ran, its exit code is returned.
+// The exit codes of kubectl sluice itself. If the rules command ran, its exit code is returned.
 const (
 	exitBadInput = 2
 	exitFailed   = 3

@@ -7,7 +7,7 @@ func (p *parameters) backend() (compat.Backend, error) {
 	return compat.Choose(compat.BackendName(p.Backend))
 }
 
-// backends returns the backends that are read or removed: all if the backend is auto.
+// backends returns the backends whose rules are listed or removed: all if the backend is auto.
 func (p *parameters) backends() ([]compat.Backend, error) {
 	if p.Backend == string(compat.BackendAuto) {
 		return compat.Backends(), nil
