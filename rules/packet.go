@@ -263,8 +263,10 @@ func (p *Packet) isICMP() bool { return p.Protocol == ICMP || p.Protocol == ICMP
 // Types of ICMP messages that begin a connection, that answer these, and that report errors: echo,
 // timestamp, information and address mask for IPv4; echo and node information for IPv6.
 var (
-	ICMPRequests, ICMPAnswers     = []uint8{8, 13, 15, 17}, []uint8{0, 14, 16, 18}
-	ICMPv6Requests, ICMPv6Answers = []uint8{128, 139}, []uint8{129, 140}
+	ICMPRequests   = []uint8{8, 13, 15, 17}
+	ICMPAnswers    = []uint8{0, 14, 16, 18}
+	ICMPv6Requests = []uint8{128, 139}
+	ICMPv6Answers  = []uint8{129, 140}
 
 	icmpErrors = []uint8{3, 4, 5, 11, 12}
 )

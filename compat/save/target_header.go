@@ -9,12 +9,12 @@ import (
 
 // This file parses targets that change a part of the header that the model does not represent.
 
-// known returns the action if the target has only options that are known, and exactly the given
-// number of them. Otherwise the target is unknown.
-func (r *moduleReader) known(options int, ok bool, a rules.Action) rules.Action {
+// known returns the action if the target has a single option, which is known. Otherwise the target
+// is unknown.
+func (r *moduleReader) known(ok bool, a rules.Action) rules.Action {
 	u, isUnknown := a.(rules.Unknown)
 	r.text = u.Text
-	if _, complete := r.unknownText(); ok && isUnknown && complete && len(r.options) == options {
+	if _, complete := r.unknownText(); ok && isUnknown && complete && len(r.options) == 1 {
 		return a
 	}
 	r.text, r.isUnknown = "", true
@@ -32,11 +32,11 @@ func (r *moduleReader) segmentSize() rules.Action {
 	if r.option("--clamp-mss-to-pmtu") != nil {
 		size, ok = xt.ClampMSS, true
 	}
-	return r.known(1, ok, xt.TCPMSS(uint16(size)))
+	return r.known(ok, xt.TCPMSS(uint16(size)))
 }
 
 // checksum parses the target CHECKSUM.
-func (r *moduleReader) checksum() rules.Action { return r.known(1, true, xt.FillChecksum()) }
+func (r *moduleReader) checksum() rules.Action { return r.known(true, xt.FillChecksum()) }
 
 // hopLimit parses the targets TTL and HL.
 func (r *moduleReader) hopLimit() rules.Action {
@@ -46,16 +46,16 @@ func (r *moduleReader) hopLimit() rules.Action {
 			name = "--hl-" + suffix
 		}
 		if n, ok := r.numberOf(name, 8); ok {
-			return r.known(1, true, xt.HopLimit(r.family, xt.HopMode(mode), uint8(n)))
+			return r.known(true, xt.HopLimit(r.family, xt.HopMode(mode), uint8(n)))
 		}
 	}
-	return r.known(1, false, nil)
+	return r.known(false, nil)
 }
 
 // dscp parses the target DSCP. The name of a class is unknown.
 func (r *moduleReader) dscp() rules.Action {
 	n, ok := r.numberOf("--set-dscp", 6)
-	return r.known(1, ok, xt.DSCP(uint8(n)))
+	return r.known(ok, xt.DSCP(uint8(n)))
 }
 
 // tos parses the target TOS. The name of a value is unknown.
@@ -75,7 +75,7 @@ func (r *moduleReader) tos() rules.Action {
 	if n, isNumber := r.numberOf("--xor-tos", 8); isNumber {
 		v, m, ok, maskValid = n, 0, true, true
 	}
-	return r.known(1, ok && maskValid, xt.TOS(uint8(v), uint8(m)))
+	return r.known(ok && maskValid, xt.TOS(uint8(v), uint8(m)))
 }
 
 // classify parses the target CLASSIFY.
@@ -83,5 +83,5 @@ func (r *moduleReader) classify() rules.Action {
 	major, minor, _ := strings.Cut(r.valueOf("--set-class", ""), ":")
 	first, ok := number("0x"+major, 16)
 	last, lastValid := number("0x"+minor, 16)
-	return r.known(1, ok && lastValid, xt.Classify(uint32(first<<16|last)))
+	return r.known(ok && lastValid, xt.Classify(uint32(first<<16|last)))
 }
