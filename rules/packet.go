@@ -268,6 +268,11 @@ var (
 	ICMPv6Requests = []uint8{128, 139}
 	ICMPv6Answers  = []uint8{129, 140}
 
+	// UntrackedICMPv6 contains the types that conntrack does not track: MLD, router discovery and
+	// neighbor discovery (nf_conntrack_icmpv6_error in
+	// net/netfilter/nf_conntrack_proto_icmpv6.c).
+	UntrackedICMPv6 = []uint8{130, 131, 132, 133, 134, 135, 136, 143}
+
 	icmpErrors = []uint8{3, 4, 5, 11, 12}
 )
 
@@ -281,10 +286,7 @@ func (p *Packet) defaultState() (state State, ok bool) {
 		return New, true
 	case p.Protocol == ICMPv6:
 		requests, answers = ICMPv6Requests, ICMPv6Answers
-		// MLD, router discovery and neighbour discovery are not tracked (nf_conntrack_icmpv6_error
-		// in net/netfilter/nf_conntrack_proto_icmpv6.c).
-		isError, isUntracked = p.ICMPType < 128, p.ICMPType >= 130 && p.ICMPType <= 136 ||
-			p.ICMPType == 143
+		isError, isUntracked = p.ICMPType < 128, slices.Contains(UntrackedICMPv6, p.ICMPType)
 	}
 	switch {
 	case slices.Contains(requests, p.ICMPType):

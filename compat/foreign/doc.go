@@ -6,5 +6,5 @@
 // backends and tables, for all packets that the ruleset captures. A foreign rule that drops packets
 // or captures more packets is not a bypass. If the effect cannot be decided, it is unknown, and the
 // result contains the reason. A foreign rule at input that may change packets, such as one that
-// writes a header, makes the effect unknown.
+// writes a port, makes the effect unknown.
 package foreign

@@ -18,7 +18,7 @@ func TestARuleAtInputDeliversToTheApplication(t *testing.T) {
 	network, desired := redirectedPod(t, compat.BackendNFT)
 	nftables(t, network, `table ip own {
 		chain in { type filter hook input priority 0; tcp dport vmap { 15006 : jump to_application }; }
-		chain to_application { tcp dport set 8080; }
+		chain to_application { tcp dport set 8080 counter accept; }
 	}`)
 	var application, client net.Conn
 	var listener net.Listener

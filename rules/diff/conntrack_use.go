@@ -88,12 +88,8 @@ func readsConntrack(m rules.Match) bool {
 	switch m := m.(type) {
 	case rules.MatchState, rules.MatchStatus, rules.MatchDirection:
 		return true
-	case rules.MatchMark:
-		return m.Conntrack
-	case rules.MatchMarkRange:
-		return m.Conntrack
 	case rules.MatchTuple:
 		return tupleHas(m, readsConntrack)
 	}
-	return false
+	return comparesConnectionMark(m)
 }

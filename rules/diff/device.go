@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"unicode"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -80,11 +79,15 @@ func isInterfaceName(name string) bool {
 		beginsInterfaceName(name)
 }
 
-// beginsInterfaceName reports whether all characters of the text can be part of an interface name.
+// beginsInterfaceName reports whether all bytes of the text can be part of an interface name. The
+// kernel takes the byte 0xa0, but no other byte above 0x7f, for a space (lib/ctype.c).
 func beginsInterfaceName(text string) bool {
-	return !strings.ContainsFunc(text, func(c rune) bool {
-		return c == '/' || c == ':' || unicode.IsSpace(c)
-	})
+	for i := range len(text) {
+		if strings.IndexByte("/: \t\n\v\f\r\xa0", text[i]) >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (d *devices) known(prefix bool) map[string]bool {

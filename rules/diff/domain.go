@@ -232,19 +232,21 @@ func (s *space) icmpStates() set {
 	if s.family == rules.IPv6 {
 		requests, answers = rules.ICMPv6Requests, rules.ICMPv6Answers
 	}
-	ofTypes := func(types []uint8) set {
-		var spans []span
-		for _, t := range types {
-			first := uint16(t) << 8
-			spans = append(spans, span{number(first), number(first | 0xff)})
-		}
-		return s.within(icmp, spans)
-	}
 	established := s.stateIs(rules.Established)
 	ofRequests := s.or(s.stateIs(rules.New), s.and(established, s.is(reply, value{})))
 	ofAnswers := s.and(established, s.bit(reply, 0))
-	return s.and(s.or(s.not(ofRequests), ofTypes(requests)),
-		s.or(s.not(ofAnswers), ofTypes(answers)))
+	return s.and(s.or(s.not(ofRequests), s.icmpTypes(requests)),
+		s.or(s.not(ofAnswers), s.icmpTypes(answers)))
+}
+
+// icmpTypes returns the packets whose type as an ICMP message is one of the types.
+func (s *space) icmpTypes(types []uint8) set {
+	var spans []span
+	for _, t := range types {
+		first := uint16(t) << 8
+		spans = append(spans, span{number(first), number(first | 0xff)})
+	}
+	return s.within(icmp, spans)
 }
 
 // addrTypeOf returns the type of an address if it is the same on every host, otherwise

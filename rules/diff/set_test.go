@@ -185,6 +185,7 @@ func TestImpossibleInterfaceNames(t *testing.T) {
 		{Name: ".."},
 		{Name: "eth0:1"},
 		{Name: "a b"},
+		{Name: "a\u00a0b"}, // contains the byte 0xa0
 		{Name: "a/", Prefix: true},
 		{Name: "sixteen-letters-"},
 	} {
@@ -204,7 +205,7 @@ func TestImpossibleInterfaceNames(t *testing.T) {
 			t.Errorf("a rule for interface %q: %s, witness %s", n, got, r.Classes[0].Witness)
 		}
 	}
-	for _, name := range []string{"fifteen-letters", ".a"} {
+	for _, name := range []string{"fifteen-letters", ".a", "a\u0085b", "a\u2003b"} {
 		names := []rules.InterfaceName{{Name: name}, {Name: name, Prefix: true}}
 		for _, n := range names {
 			if interfaceClasses([]rules.InterfaceName{n}, newMeter(Budget{})).classOf(name) < 0 {

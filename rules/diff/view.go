@@ -216,13 +216,7 @@ func (s *space) neighborDiscovery() set {
 	if s.family != rules.IPv6 {
 		return none
 	}
-	// The ICMPv6 types 130 to 136 are MLD and neighbor discovery; 143 is the report of MLDv2.
-	const first, last, report = 130, 136, 143
-	spans := []span{
-		{number[uint32](first << 8), number[uint32](last<<8 | 0xff)},
-		{number[uint32](report << 8), number[uint32](report<<8 | 0xff)},
-	}
-	return s.and(s.isICMP, s.within(icmp, spans))
+	return s.and(s.isICMP, s.icmpTypes(rules.UntrackedICMPv6))
 }
 
 // socketFound returns the packets for which the match finds a transparent socket.
