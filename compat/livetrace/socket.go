@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -62,24 +61,58 @@ type Process struct {
 	Container string
 }
 
-// Process returns the sender of the packet, or false if its socket is closed or unknown. If no
-// visible process has the socket open, PID is 0 and GID equals UID.
-func (n *Namespace) Process(
-	protocol rules.Protocol, source, destination netip.AddrPort,
-) (Process, bool) {
-	if protocol != rules.TCP && protocol != rules.UDP {
-		return Process{}, false
-	}
-	for s := range n.sockets(protocol) {
-		isPeer := s.ID.DestinationPort == destination.Port() ||
-			s.ID.DestinationPort == 0 && protocol == rules.UDP
-		local := localAddr(s)
-		if isPeer && s.ID.SourcePort == source.Port() &&
-			(local == source.Addr() || local.IsUnspecified()) {
-			return n.processOf(s), true
+// Endpoints are the addresses of a packet as its sender's socket has them.
+type Endpoints struct {
+	Protocol            rules.Protocol
+	Source, Destination netip.AddrPort
+}
+
+// Processes returns the senders of the packets with these endpoints, without those whose sockets are
+// closed or unknown. If no visible process has the socket open, PID is 0 and GID equals UID. The
+// sockets and processes are read once for all endpoints.
+func (n *Namespace) Processes(packets []Endpoints) map[Endpoints]Process {
+	senders := map[Endpoints]*netlink.Socket{}
+	for _, protocol := range []rules.Protocol{rules.TCP, rules.UDP} {
+		wanted := map[uint16][]Endpoints{} // by source port
+		for _, e := range packets {
+			if e.Protocol == protocol {
+				wanted[e.Source.Port()] = append(wanted[e.Source.Port()], e)
+			}
+		}
+		if len(wanted) == 0 {
+			continue
+		}
+		for s := range n.sockets(protocol) {
+			for _, e := range wanted[s.ID.SourcePort] {
+				if senders[e] == nil && isSender(s, e) {
+					senders[e] = s
+				}
+			}
 		}
 	}
-	return Process{}, false
+	inodes := map[uint32]bool{}
+	for _, s := range senders {
+		inodes[s.INode] = true
+	}
+	openedBy := n.processesWithSockets(inodes)
+	processes := make(map[Endpoints]Process, len(senders))
+	for e, s := range senders {
+		p := openedBy[s.INode]
+		p.Owner.UID = s.UID
+		if p.PID == 0 {
+			p.Owner.GID = s.UID
+		}
+		processes[e] = p
+	}
+	return processes
+}
+
+// isSender reports whether the socket, whose local port is the source port, sends such packets.
+func isSender(s *netlink.Socket, e Endpoints) bool {
+	local := localAddr(s)
+	return (local == e.Source.Addr() || local.IsUnspecified()) &&
+		(s.ID.DestinationPort == e.Destination.Port() ||
+			s.ID.DestinationPort == 0 && e.Protocol == rules.UDP)
 }
 
 // sockets iterates over the TCP or UDP sockets of the namespace, first of IPv4, then of IPv6. Some
@@ -127,31 +160,46 @@ func (n *Namespace) Listener(protocol rules.Protocol, port uint16) (netip.AddrPo
 // compiled when needed, not at program start.
 const containerID = `\b[0-9a-f]{64}\b`
 
-// processOf returns the first visible process that has the socket open.
-func (n *Namespace) processOf(s *netlink.Socket) Process {
-	p := Process{Owner: rules.Owner{UID: s.UID, GID: s.UID}}
-	link := fmt.Sprintf("socket:[%d]", s.INode)
+// processesWithSockets returns for each socket, by inode, the first visible process that has it open.
+// The UID of the owner is not set.
+func (n *Namespace) processesWithSockets(inodes map[uint32]bool) map[uint32]Process {
+	found := map[uint32]Process{}
 	for _, dir := range n.processDirs() {
-		if !hasOpen(dir, link) {
-			continue
+		if len(found) == len(inodes) {
+			break
 		}
-		p.PID, _ = strconv.Atoi(filepath.Base(dir))
-		if cgroup, err := os.ReadFile(filepath.Join(dir, "cgroup")); err == nil {
-			p.Container = regexp.MustCompile(containerID).FindString(string(cgroup))
+		var process *Process
+		for inode := range openSockets(dir) {
+			if _, known := found[inode]; known || !inodes[inode] {
+				continue
+			}
+			if process == nil {
+				p := readProcess(dir)
+				process = &p
+			}
+			found[inode] = *process
 		}
-		status, _ := os.ReadFile(filepath.Join(dir, "status"))
-		for line := range strings.Lines(string(status)) {
-			words := strings.Fields(line)
-			switch {
-			case len(words) > 1 && words[0] == "Name:":
-				p.Name = words[1]
-			case len(words) > 4 && words[0] == "Gid:":
-				if gid, err := strconv.ParseUint(words[4], 10, 32); err == nil {
-					p.Owner.GID = uint32(gid)
-				}
+	}
+	return found
+}
+
+// readProcess reads what is known of the process with the /proc directory dir, except its UID.
+func readProcess(dir string) (p Process) {
+	p.PID, _ = strconv.Atoi(filepath.Base(dir))
+	if cgroup, err := os.ReadFile(filepath.Join(dir, "cgroup")); err == nil {
+		p.Container = regexp.MustCompile(containerID).FindString(string(cgroup))
+	}
+	status, _ := os.ReadFile(filepath.Join(dir, "status"))
+	for line := range strings.Lines(string(status)) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) > 1 && words[0] == "Name:":
+			p.Name = words[1]
+		case len(words) > 4 && words[0] == "Gid:":
+			if gid, err := strconv.ParseUint(words[4], 10, 32); err == nil {
+				p.Owner.GID = uint32(gid)
 			}
 		}
-		break
 	}
 	return p
 }
@@ -174,12 +222,22 @@ func (n *Namespace) processDirs() []string {
 	return append(inside, outside...)
 }
 
-// hasOpen reports whether the process with the /proc directory dir has a file open to which the
-// link refers, such as "socket:[1234]".
-func hasOpen(dir, link string) bool {
-	files, _ := filepath.Glob(filepath.Join(dir, "fd/*"))
-	return slices.ContainsFunc(files, func(file string) bool {
-		target, err := os.Readlink(file)
-		return err == nil && target == link
-	})
+// openSockets iterates over the inodes of the sockets that the process with the /proc directory dir has
+// open.
+func openSockets(dir string) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		fds := filepath.Join(dir, "fd")
+		entries, _ := os.ReadDir(fds) // none, if the process has ended
+		for _, e := range entries {
+			link, _ := os.Readlink(filepath.Join(fds, e.Name()))
+			number, isSocket := strings.CutPrefix(link, "socket:[")
+			if !isSocket {
+				continue
+			}
+			inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 32)
+			if err == nil && !yield(uint32(inode)) {
+				return
+			}
+		}
+	}
 }

@@ -2,6 +2,7 @@ package livetrace_test
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -9,13 +10,15 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/compat/livetrace"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The process of a packet is found by the packet's socket in /proc.
-func TestProcess(t *testing.T) {
+// The processes of packets are found by the packets' sockets in /proc, which is read once.
+func TestProcesses(t *testing.T) {
 	ns := netnstest.New(t)
 	var socket *net.UDPConn
 	if err := ns.Do(func() (err error) {
@@ -74,14 +77,52 @@ func TestProcess(t *testing.T) {
 	want := livetrace.Process{
 		Owner: rules.Owner{UID: 0, GID: 8}, PID: 4711, Name: "curl", Container: id,
 	}
-	got, ok := n.Process(rules.UDP, local, netip.MustParseAddrPort("10.0.0.1:53"))
-	if !ok || got != want {
-		t.Errorf("got %+v, %v, want %+v", got, ok, want)
+	var packets []livetrace.Endpoints
+	senders := map[livetrace.Endpoints]livetrace.Process{}
+	for port := range uint16(100) {
+		e := livetrace.Endpoints{
+			Protocol: rules.UDP, Source: local,
+			Destination: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port),
+		}
+		packets, senders[e] = append(packets, e), want
+	}
+	packets = append(packets, livetrace.Endpoints{
+		Protocol: rules.UDP, Destination: packets[1].Destination,
+		Source: netip.AddrPortFrom(local.Addr(), local.Port()+1),
+	})
+	opened := countOpens(t, filepath.Join(process, "fd"))
+	if got := n.Processes(packets); !maps.Equal(got, senders) {
+		t.Errorf("got %+v, want %+v", got, senders)
+	}
+	if n := opened(); n != 1 {
+		t.Errorf("the descriptors of the process are read %d times for 100 packets, want once", n)
 	}
 	if at, ok := n.Listener(rules.UDP, local.Port()); !ok || at != local {
 		t.Errorf("listener %v, %v, want %v", at, ok, local)
 	}
 	if at, ok := n.Listener(rules.TCP, local.Port()); ok {
 		t.Errorf("a listener of TCP at %v", at)
+	}
+}
+
+// countOpens returns a function that returns how often the directory has been opened since.
+func countOpens(t *testing.T, dir string) func() int {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN|unix.IN_CLOSE); err != nil {
+		t.Fatal(err)
+	}
+	return func() int {
+		// Each open is followed by a close. The kernel would merge opens without other events in between.
+		events := make([]byte, 1<<16)
+		n, err := unix.Read(fd, events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n / unix.SizeofInotifyEvent / 2
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,19 +82,17 @@ type liveTracer struct {
 	ruleset   rules.Ruleset
 	stale     bool // the live ruleset has changed since it was read
 	collector trace.Collector
-	processes map[senderKey]livetrace.Process
+	processes map[livetrace.Endpoints]livetrace.Process
 	flows     flows
 	answers   *livetrace.Answers // nil if they are not printed
 	summary   traceSummary
 }
 
-type senderKey struct {
-	protocol            rules.Protocol
-	source, destination string
-}
-
-func keyOf(h *trace.Header) senderKey {
-	return senderKey{h.Protocol, h.Source.String(), h.Destination.String()}
+// endpointsOf returns the endpoints of the packet with the header.
+func endpointsOf(h *trace.Header) livetrace.Endpoints {
+	return livetrace.Endpoints{
+		Protocol: h.Protocol, Source: h.Source, Destination: h.Destination,
+	}
 }
 
 func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
@@ -109,7 +109,8 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	}
 	defer namespace.Close()
 	t := &liveTracer{
-		s: s, p: p, ns: ns, namespace: namespace, processes: map[senderKey]livetrace.Process{},
+		s: s, p: p, ns: ns, namespace: namespace,
+		processes: map[livetrace.Endpoints]livetrace.Process{},
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
@@ -199,6 +200,34 @@ func (t *liveTracer) read() error {
 	return err
 }
 
+// findSenders looks up the senders of the events' packets. It must be called before the packets are
+// printed, because their sockets may be closed soon.
+func (t *liveTracer) findSenders(events []trace.Event) {
+	owners := map[livetrace.Endpoints]*rules.Owner{} // nil if the event does not have the owner
+	for _, e := range events {
+		if e.Header == nil || e.In != 0 {
+			continue
+		}
+		endpoints := endpointsOf(e.Header)
+		if _, known := t.processes[endpoints]; !known && owners[endpoints] == nil {
+			owners[endpoints] = e.Owner
+		}
+	}
+	if len(owners) == 0 {
+		return
+	}
+	processes := t.namespace.Processes(slices.Collect(maps.Keys(owners)))
+	for endpoints, owner := range owners {
+		p, found := processes[endpoints]
+		if owner != nil {
+			p.Owner, found = *owner, true // the event has the owner even of a closed socket
+		}
+		if found {
+			t.processes[endpoints] = p
+		}
+	}
+}
+
 // addBatch adds the events of a batch, and prints the packets that are complete. now is the time at
 // which the batch was read.
 func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
@@ -208,21 +237,7 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 		t.s.warn("%d events are lost: the buffer of the kernel was full", b.Lost)
 	}
 	t.collector.Add(now, b.Events...)
-	// Look up the senders first, because their sockets may be closed soon.
-	for _, e := range b.Events {
-		if e.Header == nil || e.In != 0 {
-			continue
-		}
-		if _, known := t.processes[keyOf(e.Header)]; !known {
-			p, ok := t.namespace.Process(e.Header.Protocol, e.Header.Source, e.Header.Destination)
-			if e.Owner != nil {
-				p.Owner, ok = *e.Owner, true // the event has the owner even of a closed socket
-			}
-			if ok {
-				t.processes[keyOf(e.Header)] = p
-			}
-		}
-	}
+	t.findSenders(b.Events)
 	packets := t.collector.Take(now.Add(-idleTime))
 	if len(packets) == 0 {
 		return nil
@@ -235,6 +250,8 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 		if p.Header() == nil || t.full() {
 			continue
 		}
+		sender, known := t.processes[endpointsOf(p.Header())]
+		delete(t.processes, endpointsOf(p.Header()))
 		if t.source.session != nil && !p.Selected() {
 			continue // traced for another program
 		}
@@ -242,8 +259,6 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 			continue
 		}
 		packet := livetrace.PacketOf(p, interfaces)
-		sender, known := t.processes[keyOf(p.Header())]
-		delete(t.processes, keyOf(p.Header()))
 		if known {
 			packet.Owner = &sender.Owner
 		}
