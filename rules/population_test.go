@@ -48,7 +48,7 @@ func sampleLimit() int {
 	if long() {
 		return math.MaxInt
 	}
-	return 500
+	return 200
 }
 
 // size returns the number of combinations.
