@@ -62,7 +62,7 @@ func (c *call) add() (_ []byte, err error) {
 		return nil, c.rollBack(c.sandbox.err)
 	}
 	if d.Outcome == decide.Ambient {
-		err = c.enrol(&r, result)
+		err = c.enroll(&r, result)
 	} else {
 		install := redirection{call: c, pod: pod, result: result, record: &r}
 		if err = c.sandbox.ns.Do(install.run); err != nil {

@@ -14,26 +14,26 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// enrol makes the node agent enrol a pod in ambient mode. The agent installs the rules, passes the
-// network namespace to ztunnel and waits for ztunnel's acknowledgement. Without the agent the pod
-// does not start, because nothing would serve its captured traffic.
-func (c *call) enrol(r *record.Record, result []byte) error {
+// enroll makes the node agent enroll a pod in ambient mode. The agent installs the rules, passes
+// the network namespace to ztunnel and waits for ztunnel's acknowledgement. Without the agent the
+// pod does not start, because nothing would serve its captured traffic.
+func (c *call) enroll(r *record.Record, result []byte) error {
 	addresses, err := c.addresses(c.sandbox.ns, result)
 	if err != nil {
 		return err
 	}
-	e, err := c.Agent(c.config).Enrol(context.Background(), c.ref, addresses, c.sandbox.ns.FD())
+	e, err := c.Agent(c.config).Enroll(context.Background(), c.ref, addresses, c.sandbox.ns.FD())
 	if err != nil {
 		c.entry.addFullError(err)
-		return c.enrolFailure(err)
+		return c.enrollFailure(err)
 	}
 	c.entry.setEnrolled(e)
 	r.Ambient, r.Backend = &e.Ambient, compat.BackendName(e.Backend)
 	return nil
 }
 
-// enrolFailure gives the error of an enrolment a code.
-func (c *call) enrolFailure(err error) error {
+// enrollFailure gives the error of an enrollment a code.
+func (c *call) enrollFailure(err error) error {
 	const format = "pod %s is in ambient mode and cannot be enrolled (%s)"
 	code := types.ErrTryAgainLater
 	kind := source.KindOf(err)
@@ -47,7 +47,7 @@ func (c *call) enrolFailure(err error) error {
 }
 
 // setEnrolled records what the agent has done.
-func (e *entry) setEnrolled(done *agent.Enrolment) {
+func (e *entry) setEnrolled(done *agent.Enrollment) {
 	e.add.Backend, e.add.Bytes = done.Backend, done.Bytes
 	e.put(zap.String("backend", done.Backend), zap.String("outcome", done.Outcome),
 		zap.Int("rules", done.Rules), zap.Int("routes", done.Routes),

@@ -29,9 +29,9 @@ func newAmbientTestEnv(t testing.TB) (*testEnv, *netns.NS, sandboxCall) {
 	env.source.pod.Metadata.Labels = map[string]string{"istio.io/dataplane-mode": "ambient"}
 	c := newCall(t, ns)
 	c.stdin = c.configuration(`"ambient_enabled":true`)
-	env.agent.enrol = func(
+	env.agent.enroll = func(
 		ref source.Ref, addresses []netip.Addr, fd int,
-	) (*agent.Enrolment, error) {
+	) (*agent.Enrollment, error) {
 		if ref.UID != podUID || !slices.Equal(addresses, []netip.Addr{netip.MustParseAddr("10.244.1.5")}) {
 			t.Errorf("request for %v with %v", ref, addresses)
 		}
@@ -41,7 +41,7 @@ func newAmbientTestEnv(t testing.TB) (*testEnv, *netns.NS, sandboxCall) {
 }
 
 // installRules installs the rules of ambient mode like the agent.
-func installRules(fd int) (*agent.Enrolment, error) {
+func installRules(fd int) (*agent.Enrollment, error) {
 	ns, err := netns.FromHandle(vishnetns.NsHandle(fd))
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func installRules(fd int) (*agent.Enrolment, error) {
 		return nil, err
 	}
 	applied, err := b.Apply(ns, rs, compat.Snapshot{})
-	return &agent.Enrolment{
+	return &agent.Enrollment{
 		Ambient: a, Backend: "nft", Outcome: string(applied.Outcome), Rules: applied.Rules,
 		Notes: []string{"annotation-ignored: x"},
 	}, err
@@ -119,9 +119,9 @@ func TestPodInAmbientModeFailsClosed(t *testing.T) {
 		t.Run(string(test.kind), func(t *testing.T) {
 			env, ns, c := newAmbientTestEnv(t)
 			want := "it is not running"
-			if env.agent.enrol = nil; test.kind != "" {
+			if env.agent.enroll = nil; test.kind != "" {
 				want = "because of " + string(test.kind)
-				env.agent.enrol = func(source.Ref, []netip.Addr, int) (*agent.Enrolment, error) {
+				env.agent.enroll = func(source.Ref, []netip.Addr, int) (*agent.Enrollment, error) {
 					return nil, source.WithKind(test.kind, errors.New(want))
 				}
 			}

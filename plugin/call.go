@@ -185,7 +185,7 @@ func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {
 		return nil, failure(types.ErrInvalidNetworkConfig, "the previous plugin's result is wrong",
 			err)
 	}
-	if len(decide.Deciding(addresses)) > 0 {
+	if len(decide.GlobalAddresses(addresses)) > 0 {
 		return addresses, nil
 	}
 	if addresses, err = route.Addresses(ns); err != nil {

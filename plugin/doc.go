@@ -35,8 +35,8 @@
 // them: a runtime whose plugin reports 50 makes the node NotReady, and then neither the agent nor
 // pods outside the mesh could start.
 //
-// The agent also enrols pods in ambient mode. The plugin passes it their network namespace, and ADD
-// ends when ztunnel has acknowledged the pod, or fails after 35 s.
+// The agent also enrolls pods in ambient mode. The plugin passes it their network namespace, and
+// ADD ends when ztunnel has acknowledged the pod, or fails after 35 s.
 //
 // # Error codes
 //

@@ -19,19 +19,19 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// An Agent receives log lines and reports, and enrols pods in ambient mode. All methods except
-// Enrol return within a fraction of a second, and their errors may be ignored.
+// An Agent receives log lines and reports, and enrolls pods in ambient mode. All methods except
+// Enroll return within a fraction of a second, and their errors may be ignored.
 type Agent interface {
 	// Write sends a line of the log.
 	io.Writer
 	// Report sends the result of an ADD.
 	Report(agent.Add) error
-	// Enrol enrols a pod in ambient mode, and returns when ztunnel has acknowledged the pod. netns
-	// is a descriptor of the pod's network namespace. Its errors have a [source.Kind], or a kind of
-	// package agent.
-	Enrol(
+	// Enroll enrolls a pod in ambient mode, and returns when ztunnel has acknowledged the pod.
+	// netns is a descriptor of the pod's network namespace. Its errors have a [source.Kind], or a
+	// kind of package agent.
+	Enroll(
 		ctx context.Context, ref source.Ref, addresses []netip.Addr, netns int,
-	) (*agent.Enrolment, error)
+	) (*agent.Enrollment, error)
 }
 
 // A Plugin implements the verbs. Its fields are its dependencies. Its methods are safe for

@@ -203,17 +203,17 @@ type agentRecorder struct {
 	mu    sync.Mutex
 	lines []string
 	adds  []agent.Add
-	// enrol enrols a pod in ambient mode; nil means an agent that is not running.
-	enrol func(ref source.Ref, addresses []netip.Addr, netns int) (*agent.Enrolment, error)
+	// enroll enrolls a pod in ambient mode; nil means an agent that is not running.
+	enroll func(ref source.Ref, addresses []netip.Addr, netns int) (*agent.Enrollment, error)
 }
 
-func (a *agentRecorder) Enrol(
+func (a *agentRecorder) Enroll(
 	_ context.Context, ref source.Ref, addresses []netip.Addr, netns int,
-) (*agent.Enrolment, error) {
-	if a.enrol == nil {
+) (*agent.Enrollment, error) {
+	if a.enroll == nil {
 		return nil, source.WithKind(source.Unavailable, errors.New("node agent: it is not running"))
 	}
-	return a.enrol(ref, addresses, netns)
+	return a.enroll(ref, addresses, netns)
 }
 
 func (a *agentRecorder) Write(line []byte) (int, error) {

@@ -223,7 +223,7 @@ func TestRejectedValues(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
 		{
 			"{profile: ambient, serve: {enabled: false}}",
-			"ambient.enabled: the plugin asks the agent to enrol pods, which needs serve.enabled=true",
+			"ambient.enabled: the plugin asks the agent to enroll pods, which needs serve.enabled=true",
 		},
 		{
 			"ambient: {enabled: true, shareHostNetworkNamespace: true}",

@@ -22,7 +22,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// maxBenchmarkPods bounds the iterations, because each iteration enrols another pod.
+// maxBenchmarkPods bounds the iterations, because each iteration enrolls another pod.
 const maxBenchmarkPods = 200
 
 // BenchmarkADD measures the CNI ADD of a pod in ambient mode, from the plugin's request until the
@@ -180,7 +180,7 @@ func (n node) socket() string { return n.path("z/z.sock") }
 func (n node) add(p pod) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	_, err := protocol.Caller{Socket: protocol.SocketIn(n.path("run"))}.Enrol(ctx, "app", p.name, p.uid(),
+	_, err := protocol.Caller{Socket: protocol.SocketIn(n.path("run"))}.Enroll(ctx, "app", p.name, p.uid(),
 		[]netip.Addr{netip.AddrFrom4([4]byte{10, 244, 1, 99})}, p.ns.FD())
 	return err
 }

@@ -40,7 +40,7 @@ func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token
 		Changed: changed,
 	}
 	if !v.Bool("SLUICE_SERVE") {
-		t.CheckEvery = checkEvery
+		t.CheckInterval = checkEvery
 	}
 	return t
 }
@@ -127,7 +127,7 @@ func (a *Agent) rightsPart() observe.Part {
 		part.Reasons = append(part.Reasons, "the node's pods have not been requested yet")
 	}
 	// Before the first check of the kubeconfig it is unknown whether the plugin may read pods.
-	if !a.publisher.Status().RightsKnown {
+	if !a.publisher.Status().PermissionsKnown {
 		part.Ready = false
 		part.Reasons = append(part.Reasons,
 			"the agent has not checked yet whether the plugin may read pods")

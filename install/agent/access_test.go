@@ -86,7 +86,7 @@ func TestTokenOptions(t *testing.T) {
 		{
 			"SLUICE_SERVE", "false",
 			token.Options{
-				Options: apiclient.Options{CAFile: authority}, CheckEvery: 30 * time.Second,
+				Options: apiclient.Options{CAFile: authority}, CheckInterval: 30 * time.Second,
 			},
 		},
 		{

@@ -161,7 +161,7 @@ func (a *Agent) prepareServing(element []byte) {
 		},
 	}
 	if a.ambient != nil {
-		o.Enrol, o.Host = a.ambient.pods.Add, a.ambient.hostRules
+		o.Enroll, o.Host = a.ambient.pods.Add, a.ambient.hostRules
 	}
 	a.server = serve.New(o)
 	a.caller = newCaller(agent.SocketIn(a.config.RunDir), a.server.Listening)

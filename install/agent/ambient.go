@@ -39,7 +39,7 @@ func (a *Agent) prepareAmbient() error {
 	v, log := a.options.Settings, a.options.Log.Logger
 	if !v.Bool("SLUICE_SERVE") {
 		return errors.New("AMBIENT_ENABLED: needs SLUICE_SERVE, " +
-			"because the plugin asks the agent to enrol pods")
+			"because the plugin asks the agent to enroll pods")
 	}
 	backend, err := compat.Choose(a.config.Backend)
 	if err != nil {
@@ -59,7 +59,7 @@ func (a *Agent) prepareAmbient() error {
 		IsHost:       hostNode.IsHost,
 		RulesChanged: a.auditor.RulesChanged,
 		Enrolled: func(err error) {
-			a.metrics.Count(metrics.AmbientEnrolments(resultOf(err == nil)), 1)
+			a.metrics.Count(metrics.AmbientEnrollments(resultOf(err == nil)), 1)
 		},
 		Log: log,
 	})
@@ -85,12 +85,12 @@ func newGuard(
 	p.Counters, p.Without = c.Decide.Counters, c.Decide.Without
 	return hostrules.New(hostrules.Options{
 		Parameters: p, Backend: backend, Open: hostNode.Open, Do: hostNode.Do, Lock: hostNode.Lock,
-		Find: func() (hostrules.Kubelet, error) {
+		FindKubelet: func() (hostrules.Kubelet, error) {
 			own := (*netns.NS)(nil).ID() // of the agent's namespace
 			return hostrules.FindKubelet(hostNode.ProcDir, own)
 		},
-		Current: func(k hostrules.Kubelet) bool { return k.Current(hostNode.ProcDir) },
-		Listen: func() (hostrules.Events, error) {
+		IsKubeletCurrent: func(k hostrules.Kubelet) bool { return k.IsCurrent(hostNode.ProcDir) },
+		Subscribe: func() (hostrules.Events, error) {
 			w, err := watch.Open()
 			if err != nil {
 				return nil, err // an interface must not contain a nil *Watcher

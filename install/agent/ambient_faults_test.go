@@ -179,7 +179,7 @@ func TestAmbientModeSurvivesAStoppedAgent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// These are the listener, the request for the pod, and the request to enrol it.
+		// These are the listener, the request for the pod, and the request to enroll it.
 		return strings.Count(string(data), socket) >= 3
 	})
 	if holders(t, late) != 0 {

@@ -12,14 +12,14 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// ambientPart reports whether the agent can enrol a pod in ambient mode for the plugin. It does not
-// require a ztunnel, which may be installed after the agent.
+// ambientPart reports whether the agent can enroll a pod in ambient mode for the plugin. It does
+// not require a ztunnel, which may be installed after the agent.
 func (a *Agent) ambientPart() observe.Part {
 	part := observe.Part{Name: observe.Ambient, Ready: true}
 	if !a.server.Listening() {
 		part.Ready = false
 		part.Reasons = append(part.Reasons,
-			"the plugin cannot reach the agent, which enrols pods in ambient mode")
+			"the plugin cannot reach the agent, which enrolls pods in ambient mode")
 	}
 	if !a.ambient.pods.Restored() {
 		part.Ready = false
@@ -143,11 +143,11 @@ func hostRulesTopic(s hostrules.State, now time.Time) agent.Topic {
 	t.Facts = []string{
 		fmt.Sprintf(
 			"the node's rules for probes are in place (%s, %d pods), compared %s ago",
-			s.Backend, s.Pods, now.Sub(s.Compared).Round(time.Second)),
+			s.Backend, s.Pods, now.Sub(s.ComparedAt).Round(time.Second)),
 	}
-	if s.Missing != nil {
+	if s.KubeletErr != nil {
 		t.State = agent.TopicUnknown
-		t.Facts = append(t.Facts, "the kubelet is not found: "+s.Missing.Error())
+		t.Facts = append(t.Facts, "the kubelet is not found: "+s.KubeletErr.Error())
 		t.Next = "if the kubelet has another name here, connections of user 0 count as its probes"
 		return t
 	}

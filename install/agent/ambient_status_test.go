@@ -29,7 +29,7 @@ func TestAmbientTopics(t *testing.T) {
 	for i := range many {
 		many[i] = pending("web", failed)
 	}
-	connected := ztunnel.Connection{PID: 42, Ready: true}
+	connected := ztunnel.ConnectionState{PID: 42, Ready: true}
 	slow, refused := connected, connected
 	slow.Unacknowledged, slow.SentAt, slow.Queued = "add shop/web", now.Add(-12*time.Second), 3
 	refused.LastError, refused.PID, refused.ID = "add shop/web: too many open files", 0, 7
@@ -50,28 +50,28 @@ func TestAmbientTopics(t *testing.T) {
 			"problem: no ztunnel is connected to /z.sock: pods in ambient mode do not start | check that a pod of the DaemonSet ztunnel",
 		},
 		{
-			ztunnelTopic(ztunnel.State{Listening: true, Connections: []ztunnel.Connection{connected}, Pods: served}, "", now),
+			ztunnelTopic(ztunnel.State{Listening: true, Connections: []ztunnel.ConnectionState{connected}, Pods: served}, "", now),
 			"ok: 1 connected; 1 of 2 pods acknowledged | ",
 		},
 		{
-			ztunnelTopic(ztunnel.State{Listening: true, Connections: []ztunnel.Connection{slow}}, "", now),
+			ztunnelTopic(ztunnel.State{Listening: true, Connections: []ztunnel.ConnectionState{slow}}, "", now),
 			`problem: 1 connected; 0 of 0 pods acknowledged; pid 42 has not acknowledged "add shop/web" for 12s, and 3 messages wait | see`,
 		},
 		{
-			ztunnelTopic(ztunnel.State{Listening: true, Connections: []ztunnel.Connection{refused}}, "", now),
+			ztunnelTopic(ztunnel.State{Listening: true, Connections: []ztunnel.ConnectionState{refused}}, "", now),
 			"connection 7 refused: add shop/web: too many open files | ",
 		},
 		{hostRulesTopic(hostrules.State{}, now), "unknown: the node's rules for probes were not compared yet | "},
 		{
-			hostRulesTopic(hostrules.State{Err: errors.New("no permission"), Compared: now}, now),
+			hostRulesTopic(hostrules.State{Err: errors.New("no permission"), ComparedAt: now}, now),
 			"problem: the node's rules for probes are broken: no permission | probes of pods in ambient mode may fail",
 		},
 		{
-			hostRulesTopic(hostrules.State{Compared: now.Add(-4 * time.Second), Backend: compat.BackendNFT, Pods: 5}, now),
+			hostRulesTopic(hostrules.State{ComparedAt: now.Add(-4 * time.Second), Backend: compat.BackendNFT, Pods: 5}, now),
 			"ok: the node's rules for probes are in place (nft, 5 pods), compared 4s ago; the kubelet is process 0",
 		},
 		{
-			hostRulesTopic(hostrules.State{Compared: now, Missing: errors.New("no process")}, now),
+			hostRulesTopic(hostrules.State{ComparedAt: now, KubeletErr: errors.New("no process")}, now),
 			"compared 0s ago; the kubelet is not found: no process | if the kubelet has another name",
 		},
 	} {

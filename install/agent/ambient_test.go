@@ -183,7 +183,7 @@ status: {phase: Running, podIP: 10.1.0.7}`
 }
 
 // TestAmbientModeNeedsTheSocket checks that ambient mode without the plugin's socket is an error:
-// the agent could not enrol pods.
+// the agent could not enroll pods.
 func TestAmbientModeNeedsTheSocket(t *testing.T) {
 	b := newTestNode(t)
 	b.env["AMBIENT_ENABLED"], b.env["SLUICE_SERVE"] = "true", "false"

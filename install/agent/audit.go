@@ -39,7 +39,7 @@ func (a *Agent) prepareAudit(api *apiclient.Client) error {
 		Counters: audit.CounterMetrics(v.Text("SLUICE_COUNTER_METRICS")),
 		TopPods:  v.Int("SLUICE_COUNTER_METRICS_PODS"),
 		Policy:   policy, Decide: &a.config.Decide, Backend: a.config.Backend,
-		Records: record.In(a.config.RunDir), Repairs: repair.In(a.config.RunDir), Bypass: a.bypass,
+		Records: record.In(a.config.RunDir), Repairs: repair.StoreIn(a.config.RunDir), Bypass: a.bypass,
 		Pods: a.podCache, Cluster: a.cluster,
 		Find: sandbox.New(sandboxOptions(v)).Find, Open: audit.Open, Used: audit.Used,
 		Listen: func() (audit.Events, error) {

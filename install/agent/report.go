@@ -50,7 +50,7 @@ func (r *reporter) reportDaemonSetUnwatched(err error) {
 		zap.Error(err))
 }
 
-func (r *reporter) countAnswer(result serve.Result, duration time.Duration) {
+func (r *reporter) countAnswer(result serve.Outcome, duration time.Duration) {
 	r.metrics.Count(metrics.ServeRequests(string(result)), 1)
 	r.metrics.Observe(metrics.ServeDuration(), duration.Seconds())
 }

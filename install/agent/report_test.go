@@ -122,8 +122,8 @@ func TestTokenReports(t *testing.T) {
 	d := newReporterTest(t)
 	d.reportToken(token.Status{Failed: 1, Problem: errors.New("not reached")})
 	d.reportToken(token.Status{Failed: 2, Problem: errors.New("not reached")})
-	d.reportToken(token.Status{Failed: 2, Refused: 1, Problem: errors.New("refused")})
-	tokenChanged := token.Status{Failed: 2, Refused: 1, Published: 1, Origin: token.Projected}
+	d.reportToken(token.Status{Failed: 2, Rejected: 1, Problem: errors.New("refused")})
+	tokenChanged := token.Status{Failed: 2, Rejected: 1, Published: 1, Origin: token.Projected}
 	d.reportToken(tokenChanged)
 	d.wantLogs(
 		"warn the plugin's kubeconfig", "warn the plugin's kubeconfig",

@@ -223,7 +223,7 @@ func (r *reporter) reportToken(s token.Status) {
 		total, last uint64
 	}{
 		{metrics.TokenPublished, s.Published, last.Published},
-		{metrics.TokenRefused, s.Refused, last.Refused},
+		{metrics.TokenRefused, s.Rejected, last.Rejected},
 		{metrics.TokenFailed, s.Failed, last.Failed},
 	} {
 		if c.total > c.last {

@@ -22,9 +22,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestAddEnrolsInOrder checks the order: the rules, ztunnel, the node's rules, and the annotation
+// TestAddEnrollsInOrder checks the order: the rules, ztunnel, the node's rules, and the annotation
 // last.
-func TestAddEnrolsInOrder(t *testing.T) {
+func TestAddEnrollsInOrder(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
 	env.put("web")

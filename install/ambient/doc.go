@@ -16,14 +16,14 @@
 //
 // # Pods that start
 //
-// In ADD the plugin requests the enrolment of the pod and passes its network namespace
+// In ADD the plugin requests the enrollment of the pod and passes its network namespace
 // ([Node.Add]). ADD waits for ztunnel for up to 30 s, because pods and ztunnel start at the same
 // time after a reboot, and then fails: a pod of the mesh does not start without ztunnel. After 2 s
 // an event on the pod reports that it waits. The annotation is set after the reply to the plugin.
 //
 // # Migration from istio-cni
 //
-// While both are installed, the plugins of istio-cni and Sluice both enrol a pod in its ADD, and
+// While both are installed, the plugins of istio-cni and Sluice both enroll a pod in its ADD, and
 // ztunnel may be connected to istio-cni. Then the listeners of ztunnel in the pod's network
 // namespace prove that ztunnel serves the pod ([ztunnel.Serves]), and count as its acknowledgement.
 // When istio-cni ends, ztunnel connects to this agent and receives all pods. istio-cni leaves its

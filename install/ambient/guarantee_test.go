@@ -142,7 +142,7 @@ func TestZtunnelRestarts(t *testing.T) {
 	}
 }
 
-// TestRepairsAreKeptForTheAudit checks that a repair during the enrolment of a pod is kept for the
+// TestRepairsAreKeptForTheAudit checks that a repair during the enrollment of a pod is kept for the
 // audit, once. A pod that starts, and one that enters ambient mode, have nothing to repair.
 func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	env, ns, z := enrolled(t, nil)

@@ -30,8 +30,8 @@ var likeIstio = map[string][]string{
 	},
 }
 
-// enrolByIstio adds rules and routes of istio-cni to a namespace.
-func enrolByIstio(t *testing.T, ns *netns.NS, backend string) {
+// enrollByIstio adds rules and routes of istio-cni to a namespace.
+func enrollByIstio(t *testing.T, ns *netns.NS, backend string) {
 	t.Helper()
 	for _, line := range slices.Concat(likeIstio[backend], []string{
 		"ip rule add fwmark 0x111/0xfff lookup 100 priority 32764",
@@ -68,7 +68,7 @@ func TestRulesOfIstioCNIAreRemovedFromAPodThatLeaves(t *testing.T) {
 	for backend := range likeIstio {
 		t.Run(backend, func(t *testing.T) {
 			env, ns, _ := enrolled(t, nil)
-			enrolByIstio(t, ns, backend)
+			enrollByIstio(t, ns, backend)
 			env.put("web", labeled(modeLabel, "none"))
 			rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return env.annotation("web") == "" })
 			if remaining := istioObjects(t, ns); len(remaining) > 0 || !hasNoRules(t, ns) {
@@ -80,7 +80,7 @@ func TestRulesOfIstioCNIAreRemovedFromAPodThatLeaves(t *testing.T) {
 
 func TestRulesOfIstioCNIAreRemovedAtUninstallation(t *testing.T) {
 	env, ns, _ := enrolled(t, nil)
-	enrolByIstio(t, ns, "nftables")
+	enrollByIstio(t, ns, "nftables")
 	stop := env.halt()
 	if err := env.Uninstall(t.Context()); err != nil {
 		t.Error(err)
@@ -97,7 +97,7 @@ func TestIstioCNITakesPodsOver(t *testing.T) {
 	for backend := range likeIstio {
 		t.Run(backend, func(t *testing.T) {
 			env, ns, z := enrolled(t, nil)
-			enrolByIstio(t, ns, backend)
+			enrollByIstio(t, ns, backend)
 			listenAsIstio(t, env)
 			before := istioObjects(t, ns)
 			stop := env.halt()

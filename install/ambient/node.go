@@ -39,8 +39,8 @@ type Options struct {
 	// RulesChanged is called with the UID of a pod whose rules were installed or removed. It must
 	// not block.
 	RulesChanged func(uid string)
-	// Enrolled is called with the result of each attempt to enrol a pod, nil for a success. It must
-	// not block.
+	// Enrolled is called with the result of each attempt to enroll a pod, nil for a success. It
+	// must not block.
 	Enrolled func(error)
 	Log      *zap.Logger
 	// AddTime is the time limit of an ADD that waits for ztunnel; 30 s if it is 0.
@@ -154,7 +154,7 @@ func (n *Node) Changed(namespace, name string) {
 }
 
 // Run keeps the pods of the node enrolled until ctx is done. Pods then stay enrolled. Add still
-// enrols pods afterwards, but only the next agent sets their annotation.
+// enrolls pods afterwards, but only the next agent sets their annotation.
 func (n *Node) Run(ctx context.Context) {
 	defer n.queue.ShutDown()
 	if !n.restore(ctx) {

@@ -59,7 +59,7 @@ type pod struct {
 	enrolled  bool
 	// awaitsZtunnel is set if ztunnel has not acknowledged the pod since its rules were installed.
 	awaitsZtunnel bool
-	err           error // of the last attempt to enrol the pod
+	err           error // of the last attempt to enroll the pod
 
 	// annotation is the desired value of the annotation; empty if the pod should not have it.
 	annotation string

@@ -61,7 +61,7 @@ func (n *Node) reconcile(
 	}
 	defer p.lock.Release(1)
 	if err == nil {
-		retryAfter, err = n.enrolRunning(ctx, p, desired)
+		retryAfter, err = n.enrollRunning(ctx, p, desired)
 	} else {
 		p.err = err // the rules of an enrolled pod stay as they are
 	}
@@ -69,8 +69,8 @@ func (n *Node) reconcile(
 	return retryAfter, errors.Join(err, n.annotate(ctx, p, item, desired.object))
 }
 
-// enrolRunning enrols a running pod, unless it is enrolled already.
-func (n *Node) enrolRunning(
+// enrollRunning enrolls a running pod, unless it is enrolled already.
+func (n *Node) enrollRunning(
 	ctx context.Context, p *pod, desired desiredPod,
 ) (retryAfter time.Duration, err error) {
 	addresses := desired.object.Addresses()
@@ -106,7 +106,7 @@ func (n *Node) enrolRunning(
 	wasEnrolled := p.enrolled
 	expected := p.backend == "" &&
 		desired.object.Metadata.Annotations[annotationName] == annotationEnabled
-	_, err = n.enrol(ctx, p, desired, addresses, false, expected)
+	_, err = n.enroll(ctx, p, desired, addresses, false, expected)
 	if !wasEnrolled {
 		n.Enrolled(err)
 	}
@@ -165,7 +165,7 @@ func sameAddresses(a, b []netip.Addr) bool { return slices.Equal(normalize(a), n
 
 // normalize returns the addresses that decide about redirection, sorted and without duplicates.
 func normalize(addresses []netip.Addr) []netip.Addr {
-	deciding := slices.Values(decide.Deciding(addresses))
+	deciding := slices.Values(decide.GlobalAddresses(addresses))
 	return slices.Compact(slices.SortedFunc(deciding, netip.Addr.Compare))
 }
 

@@ -191,7 +191,7 @@ func (env *testEnv) addSandbox(name string, ns *netns.NS) *netns.NS {
 	return ns
 }
 
-func (env *testEnv) add(name string, ns *netns.NS) (agent.Enrolment, error) {
+func (env *testEnv) add(name string, ns *netns.NS) (agent.Enrollment, error) {
 	return env.Add(context.Background(), source.Ref{
 		Namespace: "shop", Name: name, UID: "uid-" + name,
 	}, ns, addresses("10.0.0.7"))

@@ -154,9 +154,9 @@ func TestAmbientPodChangesAndLeaves(t *testing.T) {
 	})
 }
 
-// TestRepairsAtEnrolmentAreReported checks that repairs during another enrolment of a pod are
+// TestRepairsAtEnrollmentAreReported checks that repairs during another enrollment of a pod are
 // reported once. A pod with Istio's rules comes from istio-cni.
-func TestRepairsAtEnrolmentAreReported(t *testing.T) {
+func TestRepairsAtEnrollmentAreReported(t *testing.T) {
 	for name, istio := range map[string][]string{"RedirectRepaired": nil, "": {"table inet istio-ambient"}} {
 		synctest.Test(t, func(t *testing.T) {
 			env := newAmbientTestEnv(t, func(env *ambientTestEnv) {

@@ -93,7 +93,7 @@ func (v *reconciliation) inspectAddresses(ns Namespace, situation string) {
 		v.onUnreadable(err)
 		return
 	}
-	if len(decide.Deciding(addresses)) > 0 {
+	if len(decide.GlobalAddresses(addresses)) > 0 {
 		v.withoutAddress = false
 		return
 	}

@@ -73,7 +73,7 @@ type Options struct {
 }
 
 // audits reports whether an enabled feature needs visits of pods.
-func (o *Options) audits() bool { return o.Compare || o.Policy.Any() }
+func (o *Options) audits() bool { return o.Compare || o.Policy.IsEnabled() }
 
 // entersNamespaces reports whether an enabled feature enters network namespaces. Otherwise the
 // chart does not give the agent the permission.

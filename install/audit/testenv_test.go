@@ -132,7 +132,7 @@ func newTestEnv(t testing.TB, environ map[string]string) *testEnv {
 		Counters: audit.CounterMetrics(values.Text("SLUICE_COUNTER_METRICS")),
 		TopPods:  values.Int("SLUICE_COUNTER_METRICS_PODS"),
 		Decide:   &decide.Settings{}, Backend: compat.BackendAuto,
-		Records: record.In(dir), Repairs: repair.In(dir), Bypass: detector, Pods: env, Cluster: env,
+		Records: record.In(dir), Repairs: repair.StoreIn(dir), Bypass: detector, Pods: env, Cluster: env,
 		Find: env.find, Open: env.open,
 		Used:   func() time.Duration { env.mu.Lock(); defer env.mu.Unlock(); return env.used },
 		Listen: func() (audit.Events, error) { return ears{env}, nil }, Metrics: env, Log: zap.NewNop(),

@@ -119,8 +119,8 @@ func (v *reconciliation) checkAfterRepair(ctx context.Context) {
 // applyPolicy applies the policy to a pod that is not repaired in place, if the pod has failed
 // since a time.
 func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
-	if v.actedVersion == v.item.ResourceVersion || !v.Policy.Any() ||
-		!v.Policy.Broken(v.item.PodStatus, since) {
+	if v.actedVersion == v.item.ResourceVersion || !v.Policy.IsEnabled() ||
+		!v.Policy.IsBroken(v.item.PodStatus, since) {
 		return
 	}
 	pod, err := v.policyPod(ctx, v.item)

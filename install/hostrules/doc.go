@@ -20,8 +20,9 @@
 //
 // [FindKubelet] searches the processes in the node's network namespace for the names that the
 // distributions give the kubelet, and returns the process with its cgroup of version 2. If the
-// process has no such cgroup, the rules match its user instead, as in Istio's nftables backend. If
-// there is no kubelet, the rules match user 0, and the guard reports this.
+// process has no such cgroup, or the kernel cannot match it, the rules match the process's user
+// instead, as in Istio's nftables backend. If no kubelet is found, the rules match user 0, and the
+// guard reports this.
 //
 // The kernel resolves the path of a cgroup, and counts its level, in the cgroup namespace of the
 // process that writes the rules. The agent's container has its own cgroup namespace; [Node.Do]

@@ -29,12 +29,12 @@ type Options struct {
 	// Lock takes the lock of the node's iptables programs before tables of iptables-legacy are
 	// written; see [Node.Lock].
 	Lock func() (unlock func(), err error)
-	// Find returns the kubelet. It is called in Do.
-	Find func() (Kubelet, error)
-	// Current reports whether the kubelet is still the same process in the same cgroup.
-	Current func(Kubelet) bool
-	// Listen subscribes to changes of rules.
-	Listen func() (Events, error)
+	// FindKubelet returns the kubelet. It is called in Do.
+	FindKubelet func() (Kubelet, error)
+	// IsKubeletCurrent reports whether the kubelet is still the same process in the same cgroup.
+	IsKubeletCurrent func(Kubelet) bool
+	// Subscribe subscribes to changes of rules.
+	Subscribe func() (Events, error)
 	// Report is called with each [Report]. It must not block.
 	Report func(Report)
 	// Interval is the time between comparisons without an event. If it is 0, it is one second while
@@ -84,19 +84,19 @@ type State struct {
 	// Pods is the number of pods with an address.
 	Pods    int
 	Kubelet Kubelet
-	// Missing is the reason why the kubelet was not found, or nil.
-	Missing error
+	// KubeletErr is the reason why the kubelet was not found, or nil.
+	KubeletErr error
 	// Backend is the backend in which the rules are; empty if they have not been written.
 	Backend compat.BackendName
-	// Compared is the time of the last comparison that found the rules as desired, possibly after a
-	// write; zero if there was none.
-	Compared time.Time
+	// ComparedAt is the time of the last comparison that found the rules as desired, possibly after
+	// a write; zero if there was none.
+	ComparedAt time.Time
 	// Err is the reason why the rules are not as desired, or nil.
 	Err error
 }
 
 // InPlace reports whether the last comparison found the rules as desired.
-func (s State) InPlace() bool { return s.Err == nil && !s.Compared.IsZero() }
+func (s State) InPlace() bool { return s.Err == nil && !s.ComparedAt.IsZero() }
 
 // State returns the current state.
 func (g *Guard) State() State {
@@ -105,8 +105,8 @@ func (g *Guard) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return State{
-		Loaded: g.loaded, Pods: len(g.pods), Kubelet: g.kubelet, Missing: g.kubeletErr,
-		Backend: g.backend, Compared: g.comparedAt, Err: g.err,
+		Loaded: g.loaded, Pods: len(g.pods), Kubelet: g.kubelet, KubeletErr: g.kubeletErr,
+		Backend: g.backend, ComparedAt: g.comparedAt, Err: g.err,
 	}
 }
 
@@ -114,7 +114,7 @@ func (g *Guard) State() State {
 var errNotLoaded = errors.New("the agent does not know the node's pods yet")
 
 // Set sets the addresses of a pod, and returns when the rules contain them. It ignores addresses
-// that do not affect redirection; see [decide.Deciding].
+// that do not affect redirection; see [decide.GlobalAddresses].
 func (g *Guard) Set(uid string, addresses []netip.Addr) error {
 	g.mu.Lock()
 	if !g.loaded {
@@ -146,7 +146,7 @@ func (g *Guard) Replace(pods map[string][]netip.Addr) error {
 
 // set sets the addresses of a pod, and returns the number of changes so far. The caller holds g.mu.
 func (g *Guard) set(uid string, addresses []netip.Addr) uint64 {
-	addresses = decide.Deciding(addresses)
+	addresses = decide.GlobalAddresses(addresses)
 	if slices.Equal(g.pods[uid], addresses) {
 		return g.changes
 	}
@@ -181,7 +181,7 @@ func (g *Guard) Parameters() (p rules.AmbientHost, backend compat.BackendName, o
 }
 
 // parameters returns the parameters of the desired rules, and the number of changes that they
-// contain. The caller holds writing.
+// contain. The caller holds g.rulesMu.
 func (g *Guard) parameters() (rules.AmbientHost, uint64) {
 	p := g.options.Parameters
 	p.Kubelet, p.KubeletUID = g.kubelet.Cgroup, g.kubelet.UID
@@ -199,7 +199,7 @@ func (g *Guard) parameters() (rules.AmbientHost, uint64) {
 	return p, changes
 }
 
-// reconcile brings the rules to the desired state. The caller holds writing. event is the event
+// reconcile brings the rules to the desired state. The caller holds g.rulesMu. event is the event
 // that caused the call, or nil.
 func (g *Guard) reconcile(event *watch.Event) error {
 	g.mu.Lock()
@@ -238,7 +238,7 @@ func (g *Guard) reconcileInNode(event *watch.Event) error {
 		if compat.IsNotSupported(err) && !g.matchesUser &&
 			g.kubelet.Cgroup != (rules.MatchCgroup{}) {
 			g.matchesUser = true
-			g.options.Report(Report{Kind: ByUser, Kubelet: g.kubelet, Err: err})
+			g.options.Report(Report{Kind: MatchedByUser, Kubelet: g.kubelet, Err: err})
 			return g.reconcileInNode(event)
 		}
 		if err != nil {
@@ -268,7 +268,8 @@ func (g *Guard) apply(rs rules.Ruleset, since compat.Snapshot) (compat.Result, e
 }
 
 // lock takes the lock of the iptables programs, unless only nf_tables will be written. The first
-// write also removes the rules that an earlier agent may have written to iptables-legacy.
+// write with the nf_tables backend also removes the rules that an earlier agent wrote to
+// iptables-legacy, and therefore needs the lock if there are such tables.
 func (g *Guard) lock() (unlock func(), err error) {
 	noUnlock := func() {}
 	if g.backend == compat.BackendNFT {
@@ -314,7 +315,7 @@ func (g *Guard) findKubelet() (changed bool) {
 	}
 	last, wasMissing := g.kubelet, g.kubeletErr != nil
 	g.searchedAt = time.Now()
-	k, err := g.options.Find()
+	k, err := g.options.FindKubelet()
 	if g.kubeletErr = err; err != nil {
 		if !wasMissing {
 			g.options.Report(Report{Kind: KubeletMissing, Err: err})
@@ -330,5 +331,5 @@ func (g *Guard) isSearchDue() bool {
 	if g.kubeletErr != nil {
 		return time.Since(g.searchedAt) >= searchInterval
 	}
-	return !g.options.Current(g.kubelet)
+	return !g.options.IsKubeletCurrent(g.kubelet)
 }

@@ -72,13 +72,13 @@ func newTestEnv(t testing.TB, backend compat.BackendName) *testEnv {
 	w.options = hostrules.Options{
 		Parameters: rules.DefaultAmbientHost(), Backend: w.backend,
 		Open: func() (*netns.NS, error) { return netns.FromHandle(w.host.Handle()) },
-		Do:   w.host.Do, Lock: w.lock, Find: w.find,
-		Current: func(k hostrules.Kubelet) bool {
+		Do:   w.host.Do, Lock: w.lock, FindKubelet: w.find,
+		IsKubeletCurrent: func(k hostrules.Kubelet) bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.missing == nil && k == w.kubelet
 		},
-		Listen: func() (hostrules.Events, error) { return watch.Open() },
+		Subscribe: func() (hostrules.Events, error) { return watch.Open() },
 		Report: func(r hostrules.Report) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -129,7 +129,7 @@ func (w *testEnv) has(pods ...string) bool {
 }
 
 // reported returns the number of reports of a kind.
-func (w *testEnv) reported(kind hostrules.Kind) int {
+func (w *testEnv) reported(kind hostrules.ReportKind) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := 0
@@ -254,7 +254,7 @@ func TestFirewalldReloads(t *testing.T) {
 		w.within("delete table inet firewalld\n"+string(listing), "nft", "-f", "-")
 		w.within("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-nft-restore")
 		w.within("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-legacy-restore")
-		rulestest.Eventually(t, "the rules are compared", func() bool { return w.State().Compared.After(begin) })
+		rulestest.Eventually(t, "the rules are compared", func() bool { return w.State().ComparedAt.After(begin) })
 		if !w.has("10.0.0.1") {
 			t.Error("the rules have changed")
 		}
@@ -371,7 +371,7 @@ func TestWithoutAKubelet(t *testing.T) {
 	w.missing = errors.New("no kubelet")
 	w.kubelet = hostrules.Kubelet{}
 	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
-	if !w.has("10.0.0.1") || w.reported(hostrules.KubeletMissing) != 1 || w.State().Missing == nil {
+	if !w.has("10.0.0.1") || w.reported(hostrules.KubeletMissing) != 1 || w.State().KubeletErr == nil {
 		t.Errorf("no rules for user 0; reports %v", w.reports)
 	}
 }

@@ -93,12 +93,12 @@ func candidate(procDir string, pid int, host netns.ID) (Kubelet, bool) {
 	if err != nil {
 		return Kubelet{}, false
 	}
-	k.UID = userOf(status)
+	k.UID = realUID(status)
 	text, err := os.ReadFile(filepath.Join(dir, "cgroup"))
 	if err != nil || bytes.Contains(text, []byte("kubepods")) {
 		return Kubelet{}, false
 	}
-	if path, ok := cgroupOf(text); ok {
+	if path, ok := cgroup2Path(text); ok {
 		k.setCgroup(procDir, path)
 	}
 	return k, true
@@ -134,8 +134,8 @@ func (k *Kubelet) setCgroup(procDir, path string) {
 	}
 }
 
-// Current reports whether the kubelet is still the same process in the same cgroup.
-func (k Kubelet) Current(procDir string) bool {
+// IsCurrent reports whether the kubelet is still the same process in the same cgroup.
+func (k Kubelet) IsCurrent(procDir string) bool {
 	started, err := startTime(filepath.Join(procDir, strconv.Itoa(k.PID)))
 	if err != nil || started != k.Started {
 		return false
@@ -163,8 +163,8 @@ func startTime(dir string) (uint64, error) {
 	return strconv.ParseUint(fields[index], 10, 64)
 }
 
-// userOf returns the real user in the file status of a process (proc_pid_status(5)), or 0.
-func userOf(status []byte) uint32 {
+// realUID returns the real user in the file status of a process (proc_pid_status(5)), or 0.
+func realUID(status []byte) uint32 {
 	for line := range bytes.Lines(status) {
 		if ids, ok := bytes.CutPrefix(line, []byte("Uid:")); ok {
 			if fields := bytes.Fields(ids); len(fields) > 0 {
@@ -176,9 +176,9 @@ func userOf(status []byte) uint32 {
 	return 0
 }
 
-// cgroupOf returns the path of the cgroup of version 2 in the file cgroup of a process
+// cgroup2Path returns the path of the cgroup of version 2 in the file cgroup of a process
 // (cgroups(7)).
-func cgroupOf(text []byte) (string, bool) {
+func cgroup2Path(text []byte) (string, bool) {
 	for line := range bytes.Lines(text) {
 		if path, ok := bytes.CutPrefix(bytes.TrimRight(line, "\n"), []byte("0::")); ok {
 			return string(path), true

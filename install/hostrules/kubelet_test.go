@@ -111,11 +111,11 @@ func TestFindKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if k.PID != pid || k.UID != 0 || k.Cgroup.Path != name || k.Cgroup.ID != id || k.Cgroup.Level != 1 ||
-		!k.Current("/proc") {
+		!k.IsCurrent("/proc") {
 		t.Errorf("found %+v; want process %d in %s (%d)", k, pid, name, id)
 	}
 	stop()
-	if k.Current("/proc") {
+	if k.IsCurrent("/proc") {
 		t.Error("a kubelet that has ended counts as running")
 	}
 	// systemd creates the cgroup again.

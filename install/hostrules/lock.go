@@ -13,11 +13,11 @@ import (
 const lockFile = "root/run/xtables.lock"
 
 const (
-	// lockTime is the maximum time to wait for the lock. kube-proxy holds the lock while it runs
+	// lockTimeout is the maximum time to wait for the lock. kube-proxy holds the lock while it runs
 	// iptables-restore.
-	lockTime = 5 * time.Second
-	// lockInterval is the time between two attempts to take the lock: flock has no time limit.
-	lockInterval = 10 * time.Millisecond
+	lockTimeout = 5 * time.Second
+	// lockRetryInterval is the time between two attempts to take the lock: flock has no time limit.
+	lockRetryInterval = 10 * time.Millisecond
 )
 
 // Lock takes the lock that the node's iptables programs hold while they replace a table of
@@ -28,7 +28,7 @@ func (n *Node) Lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the lock file of the iptables programs: %s: %w", path, err)
 	}
-	for deadline := time.Now().Add(lockTime); ; time.Sleep(lockInterval) {
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(lockRetryInterval) {
 		switch err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); {
 		case err == nil:
 			return func() { _ = unix.Close(fd) }, nil
@@ -36,7 +36,7 @@ func (n *Node) Lock() (unlock func(), err error) {
 			errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EWOULDBLOCK):
-			err = fmt.Errorf("another program has held it for %v", lockTime)
+			err = fmt.Errorf("another program has held it for %v", lockTimeout)
 		}
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("lock %s: %w", path, err)

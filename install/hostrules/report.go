@@ -7,35 +7,36 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Kind is a kind of report.
-type Kind string
+// A ReportKind is a kind of report.
+type ReportKind string
 
 // The kinds.
 const (
 	// Repaired: another program had changed or removed the rules, and the guard has restored them.
-	Repaired Kind = "repaired"
+	Repaired ReportKind = "repaired"
 	// Failed: the rules cannot be read or written. The guard tries again every second.
-	Failed Kind = "failed"
+	Failed ReportKind = "failed"
 	// KubeletChanged: the kubelet has another cgroup, and the rules now match this cgroup.
-	KubeletChanged Kind = "kubelet-changed"
+	KubeletChanged ReportKind = "kubelet-changed"
 	// KubeletMissing: the kubelet is not found.
-	KubeletMissing Kind = "kubelet-missing"
-	// ByUser: the kernel cannot match a cgroup, and the rules match the kubelet's user instead.
-	ByUser Kind = "by-user"
+	KubeletMissing ReportKind = "kubelet-missing"
+	// MatchedByUser: the kernel cannot match a cgroup, and the rules match the kubelet's user
+	// instead.
+	MatchedByUser ReportKind = "by-user"
 	// Unwatched: the kernel does not report changes of the rules, which are only compared at an
 	// interval.
-	Unwatched Kind = "unwatched"
+	Unwatched ReportKind = "unwatched"
 )
 
 // A Report describes a change of the rules, or a problem with them.
 type Report struct {
-	Kind Kind
+	Kind ReportKind
 	// Err is the reason of a failure.
 	Err error
 	// Process and PID name the process that last changed rules, if it is known.
 	Process string
 	PID     uint32
-	// Kubelet is the kubelet for KubeletChanged and ByUser.
+	// Kubelet is the kubelet for KubeletChanged and MatchedByUser.
 	Kubelet Kubelet
 }
 
@@ -56,7 +57,7 @@ func (r Report) String() string {
 	case KubeletChanged:
 		return "the rules for probes of pods in ambient mode refer to the kubelet's new cgroup: " +
 			r.Kubelet.String()
-	case ByUser:
+	case MatchedByUser:
 		return fmt.Sprintf("the kernel cannot match the kubelet's cgroup, "+
 			"so that every process of user %d counts as the kubelet: %v", r.Kubelet.UID, r.Err)
 	case KubeletMissing:

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// defaultInterval is the time between two comparisons, and legacyInterval the time while the
-	// rules are in the legacy backend, which reports no events, or after an error.
+	// defaultInterval is the time between two comparisons. legacyInterval replaces it after an
+	// error, and while the rules are in the legacy backend, which reports no events.
 	defaultInterval = 10 * time.Second
 	legacyInterval  = time.Second
 	// kubeletInterval is the time between two checks of the kubelet. A check takes 20 µs.
@@ -29,7 +29,7 @@ func (g *Guard) Run(ctx context.Context) {
 	defer group.Wait()
 	ticker := time.NewTicker(kubeletInterval)
 	defer ticker.Stop()
-	compared := time.Now()
+	reconciledAt := time.Now()
 	for {
 		var event *watch.Event
 		select {
@@ -38,11 +38,11 @@ func (g *Guard) Run(ctx context.Context) {
 		case e := <-events:
 			event = &e
 		case <-ticker.C:
-			if time.Since(compared) < g.interval() && g.isKubeletCurrent() {
+			if time.Since(reconciledAt) < g.interval() && !g.isKubeletSearchDue() {
 				continue
 			}
 		}
-		compared = time.Now()
+		reconciledAt = time.Now()
 		g.rulesMu.Lock()
 		_ = g.reconcile(event) // reconcile reports its error, and is repeated
 		g.rulesMu.Unlock()
@@ -61,12 +61,12 @@ func (g *Guard) interval() time.Duration {
 	return g.options.Interval
 }
 
-// isKubeletCurrent reports whether no search for the kubelet is due. The first write performs the
-// first search.
-func (g *Guard) isKubeletCurrent() bool {
+// isKubeletSearchDue reports whether the kubelet must be searched for again. It returns false
+// before the first write, which performs the first search.
+func (g *Guard) isKubeletSearchDue() bool {
 	g.rulesMu.Lock()
 	defer g.rulesMu.Unlock()
-	return g.searchedAt.IsZero() || !g.isSearchDue()
+	return !g.searchedAt.IsZero() && g.isSearchDue()
 }
 
 // listen sends the events of the node's network namespace until the context ends.
@@ -92,7 +92,7 @@ func (g *Guard) receive(ctx context.Context, received chan<- watch.Event) error 
 		return err
 	}
 	defer func() { _ = ns.Close() }()
-	events, err := g.options.Listen()
+	events, err := g.options.Subscribe()
 	if err != nil {
 		return err
 	}

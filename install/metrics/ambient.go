@@ -10,7 +10,7 @@ var ambientMetrics = []Metric{
 	},
 	{
 		Name: "sluice_ambient_enrolments_total", Type: Counter, Labels: []Label{result},
-		Help: "Attempts to enrol a pod in ambient mode, in ADD and of running pods",
+		Help: "Attempts to enroll a pod in ambient mode, in ADD and of running pods",
 	},
 	{
 		Name: "sluice_host_rules_in_place", Type: Gauge,
@@ -40,8 +40,8 @@ func ZtunnelPodsUnacknowledged() GaugeSeries { return gauge("sluice_ztunnel_pods
 // AmbientPods returns the series of sluice_ambient_pods.
 func AmbientPods(state string) GaugeSeries { return gauge("sluice_ambient_pods", state) }
 
-// AmbientEnrolments returns the series of sluice_ambient_enrolments_total.
-func AmbientEnrolments(r Result) CounterSeries {
+// AmbientEnrollments returns the series of sluice_ambient_enrolments_total.
+func AmbientEnrollments(r Result) CounterSeries {
 	return counter("sluice_ambient_enrolments_total", string(r))
 }
 

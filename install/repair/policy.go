@@ -50,8 +50,8 @@ func New(v settings.Values) (Policy, error) {
 	return p, errors.Join(errLabels, errFields)
 }
 
-// Any reports whether any action is allowed.
-func (p *Policy) Any() bool { return p.InPlace || p.Delete || p.Label }
+// IsEnabled reports whether any action is allowed.
+func (p *Policy) IsEnabled() bool { return p.InPlace || p.Delete || p.Label }
 
 // A Pod contains the properties of a pod that the policy needs.
 type Pod struct {
@@ -69,9 +69,9 @@ func (p *Policy) Selects(pod Pod) bool {
 		p.fields.Matches(fieldsOf(pod))
 }
 
-// Broken reports whether the pod's validation container failed in a run that began at or after
+// IsBroken reports whether the pod's validation container failed in a run that began at or after
 // since, and has not succeeded afterwards. The zero time means any run.
-func (p *Policy) Broken(status podcache.PodStatus, since time.Time) bool {
+func (p *Policy) IsBroken(status podcache.PodStatus, since time.Time) bool {
 	return slices.ContainsFunc(status.Init, func(c podcache.InitContainer) bool {
 		return c.Name == p.initContainer && !c.Succeeded && c.Last != nil &&
 			!c.Last.Started.Before(since) &&

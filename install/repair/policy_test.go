@@ -117,7 +117,7 @@ func TestBroken(t *testing.T) {
 			if row.change != nil {
 				row.change(&pod)
 			}
-			if got := p.Broken(pod.PodStatus, row.since); got != row.want {
+			if got := p.IsBroken(pod.PodStatus, row.since); got != row.want {
 				t.Errorf("broken: %v", got)
 			}
 		})
@@ -167,9 +167,9 @@ func TestActions(t *testing.T) {
 		},
 	} {
 		p := must(t, row.env)
-		if p.Any() != row.any || p.InPlace != row.inPlace || p.Fallback(pod) != row.action ||
+		if p.IsEnabled() != row.any || p.InPlace != row.inPlace || p.Fallback(pod) != row.action ||
 			p.Fallback(labeled) != row.ifLabeled {
-			t.Errorf("%s: any %v, in place %v, %q, labeled %q", row.env, p.Any(), p.InPlace,
+			t.Errorf("%s: any %v, in place %v, %q, labeled %q", row.env, p.IsEnabled(), p.InPlace,
 				p.Fallback(pod), p.Fallback(labeled))
 		}
 	}

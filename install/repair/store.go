@@ -34,9 +34,9 @@ type Entry struct {
 // a tmpfs, because a reboot replaces all sandboxes. The methods are safe for concurrent use.
 type Store struct{ dir string }
 
-// In returns the store in the run directory, which agent and plugin share. The store's directory is
-// created when the first entry is stored.
-func In(runDir string) Store { return Store{filepath.Join(runDir, "repaired")} }
+// StoreIn returns the store in the run directory, which agent and plugin share. The store's
+// directory is created when the first entry is stored.
+func StoreIn(runDir string) Store { return Store{filepath.Join(runDir, "repaired")} }
 
 const suffix = ".json"
 

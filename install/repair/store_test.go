@@ -30,7 +30,7 @@ func entry(uid string) repair.Entry {
 // read its file.
 func TestStore(t *testing.T) {
 	dir := t.TempDir()
-	l := repair.In(dir)
+	l := repair.StoreIn(dir)
 	if list, err := l.List(); len(list) > 0 || err != nil {
 		t.Errorf("before the first entry: %v, %v", list, err)
 	}
@@ -60,7 +60,7 @@ func TestStore(t *testing.T) {
 
 // TestUIDsThatAreNotFileNames checks that such a UID does not refer to another file.
 func TestUIDsThatAreNotFileNames(t *testing.T) {
-	l := repair.In(t.TempDir())
+	l := repair.StoreIn(t.TempDir())
 	for _, uid := range []string{"", "../a", "a/b", ".a", strings.Repeat("x", 201)} {
 		if err := l.Put(entry(uid)); err == nil {
 			t.Errorf("%q is kept", uid)
@@ -79,7 +79,7 @@ func TestDamagedEntries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			l := repair.In(dir)
+			l := repair.StoreIn(dir)
 			if err := l.Put(entry("c")); err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func TestDamagedEntries(t *testing.T) {
 // FuzzList checks that any file is an entry with valid parameters or an error.
 func FuzzList(f *testing.F) {
 	dir := f.TempDir()
-	l := repair.In(dir)
+	l := repair.StoreIn(dir)
 	if err := l.Put(entry("a")); err != nil {
 		f.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func start(t testing.TB, path string, o serve.Options) *testEnv {
 		env.report("add %s %s %s %s %v %d", a.Name, a.Result, a.Decision, a.Backend, a.Duration,
 			a.Bytes)
 	}
-	o.Answered = func(r serve.Result, elapsed time.Duration) { env.report("answered %s %v", r, elapsed >= 0) }
+	o.Answered = func(r serve.Outcome, elapsed time.Duration) { env.report("answered %s %v", r, elapsed >= 0) }
 	o.Failed = func(err error) { env.report("failed %v", err) }
 	env.Server = serve.New(o)
 	ctx, cancel := context.WithCancel(context.Background())

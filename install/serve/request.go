@@ -18,22 +18,22 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// A Result classifies how a query was answered. Its values are the values of the label result of
+// An Outcome classifies how a query was answered. Its values are the values of the label result of
 // the metric.
-type Result string
+type Outcome string
 
 // The results.
 const (
-	Success  Result = "success"   // from the cache
-	Fetched  Result = "fetched"   // from the API server
-	NotFound Result = "not_found" // no object has the name and UID
-	Refused  Result = "refused"   // the API server denied access
-	Failed   Result = "error"     // no answer is available
+	Success  Outcome = "success"   // from the cache
+	Fetched  Outcome = "fetched"   // from the API server
+	NotFound Outcome = "not_found" // no object has the name and UID
+	Refused  Outcome = "refused"   // the API server denied access
+	Failed   Outcome = "error"     // no answer is available
 )
 
 // serve reads one request and, unless it is a notification, replies.
 func (s *Server) serve(conn *net.UnixConn) error {
-	_ = conn.SetDeadline(time.Now().Add(requestTime))
+	_ = conn.SetDeadline(time.Now().Add(ioTimeout))
 	receiver := agent.NewReceiver(conn)
 	defer receiver.Close()
 	text, err := agent.ReadFrame(receiver, agent.MaxRequest)
@@ -52,20 +52,20 @@ func (s *Server) serve(conn *net.UnixConn) error {
 		return errors.Join(err, s.reply(conn, nil, err))
 	}
 	if !r.Verb.IsQuery() {
-		return s.handleNotification(&r)
+		return s.notify(&r)
 	}
-	if r.Verb == agent.AskEnrol {
-		body, err := s.enrol(&r, receiver.Descriptors())
-		s.options.Answered(resultOf(false, err), time.Since(start))
+	if r.Verb == agent.AskEnroll {
+		body, err := s.enroll(&r, receiver.Descriptors())
+		s.options.Answered(outcomeOf(false, err), time.Since(start))
 		return s.reply(conn, body, err)
 	}
-	body, result, err := s.answer(&r)
+	body, result, err := s.query(&r)
 	s.options.Answered(result, time.Since(start))
 	return s.reply(conn, body, err)
 }
 
-// handleNotification handles requests without a reply: log lines and results of ADD.
-func (s *Server) handleNotification(r *agent.Request) error {
+// notify handles requests without a reply: log lines and results of ADD.
+func (s *Server) notify(r *agent.Request) error {
 	if r.Verb == agent.NotifyLog {
 		if !json.Valid([]byte(r.Line)) || !strings.HasPrefix(r.Line, "{") ||
 			strings.ContainsAny(r.Line, "\r\n") {
@@ -84,11 +84,11 @@ func (s *Server) handleNotification(r *agent.Request) error {
 	return nil
 }
 
-// answer returns the reply to a query, and the result for the metric.
-func (s *Server) answer(r *agent.Request) ([]byte, Result, error) {
-	timeout := answerTime
+// query returns the reply to a query, and the result for the metric.
+func (s *Server) query(r *agent.Request) ([]byte, Outcome, error) {
+	timeout := queryTimeout
 	if r.Verb == agent.AskLocate {
-		timeout = locateTime
+		timeout = locateTimeout
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -118,7 +118,7 @@ func (s *Server) answer(r *agent.Request) ([]byte, Result, error) {
 	if err == nil && len(body) > agent.MaxBody {
 		err = fmt.Errorf("the answer has more than %d MiB", agent.MaxBody>>20)
 	}
-	return body, resultOf(fetched, err), err
+	return body, outcomeOf(fetched, err), err
 }
 
 // locate returns the network namespace and the redirection of a pod.
@@ -142,8 +142,8 @@ func (s *Server) host() ([]byte, error) {
 	return json.Marshal(found)
 }
 
-// enrol enrols a pod in ambient mode. It closes the descriptors.
-func (s *Server) enrol(r *agent.Request, fds []int) ([]byte, error) {
+// enroll enrolls a pod in ambient mode. It closes the descriptors.
+func (s *Server) enroll(r *agent.Request, fds []int) ([]byte, error) {
 	defer func() {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
@@ -155,18 +155,18 @@ func (s *Server) enrol(r *agent.Request, fds []int) ([]byte, error) {
 				len(fds)))
 	}
 	select {
-	case s.enrolments <- struct{}{}:
-		defer func() { <-s.enrolments }()
+	case s.enrollments <- struct{}{}:
+		defer func() { <-s.enrollments }()
 	default:
 		return nil, source.WithKind(source.Unavailable,
-			fmt.Errorf("%d pods are being enrolled already", maxEnrolments))
+			fmt.Errorf("%d pods are being enrolled already", maxEnrollments))
 	}
 	ns, err := netns.FromHandle(vishnetns.NsHandle(fds[0]))
 	if err != nil {
 		return nil, source.WithKind(source.Unavailable, err)
 	}
 	defer func() { _ = ns.Close() }()
-	e, err := s.options.Enrol(s.ended, source.Ref{
+	e, err := s.options.Enroll(s.ctx, source.Ref{
 		Namespace: r.Namespace, Name: r.Name, UID: r.UID,
 	}, ns, r.Addresses)
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *Server) enrol(r *agent.Request, fds []int) ([]byte, error) {
 	return json.Marshal(e)
 }
 
-func resultOf(fetched bool, err error) Result {
+func outcomeOf(fetched bool, err error) Outcome {
 	switch {
 	case err == nil && fetched:
 		return Fetched
@@ -202,7 +202,7 @@ func (s *Server) reply(conn net.Conn, body []byte, queryErr error) error {
 	if queryErr == nil {
 		message = agent.AppendFrame(message, body)
 	}
-	_ = conn.SetDeadline(time.Now().Add(requestTime))
+	_ = conn.SetDeadline(time.Now().Add(ioTimeout))
 	if _, err := conn.Write(message); err != nil {
 		return fmt.Errorf("answer: %w", err)
 	}

@@ -43,12 +43,13 @@ type Options struct {
 	// Host returns the rules that the node should have for pods in ambient mode. Its errors have a
 	// [source.Kind]. It is nil if ambient mode is disabled.
 	Host func() (agent.HostRules, error)
-	// Enrol enrols a pod with the network namespace and the addresses in ambient mode, and returns
-	// when ztunnel has acknowledged the pod. The context ends when the server ends. The errors have
-	// a [source.Kind], or a kind of package agent. It is nil if ambient mode is disabled.
-	Enrol func(
+	// Enroll enrolls a pod with the network namespace and the addresses in ambient mode, and
+	// returns when ztunnel has acknowledged the pod. The context ends when the server ends. The
+	// errors have a [source.Kind], or a kind of package agent. It is nil if ambient mode is
+	// disabled.
+	Enroll func(
 		ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
-	) (agent.Enrolment, error)
+	) (agent.Enrollment, error)
 	// Status returns the state of the node as a JSON value.
 	Status func() any
 	// Log is called with each line of the plugin's log, a JSON object without the line end.
@@ -56,7 +57,7 @@ type Options struct {
 	// Added is called with each valid report of an ADD.
 	Added func(agent.Add)
 	// Answered is called with the result and the duration of each query.
-	Answered func(Result, time.Duration)
+	Answered func(Outcome, time.Duration)
 	// Failed is called with errors for the log: a client that is not root, an invalid request, or a
 	// removed socket.
 	Failed func(error)
@@ -65,28 +66,28 @@ type Options struct {
 // Limits for clients.
 const (
 	maxConnections = 64
-	// requestTime is the time limit for receiving a request, and for sending a reply. It is short,
+	// ioTimeout is the time limit for receiving a request, and for sending a reply. It is short,
 	// because the client is on the same node.
-	requestTime = time.Second
-	// answerTime is the time limit for answering the plugin. It is less than the plugin's timeout,
-	// so that the plugin receives an error.
-	answerTime = 800 * time.Millisecond
-	// locateTime is the time limit for a query of a user. It is less than the timeout of the
+	ioTimeout = time.Second
+	// queryTimeout is the time limit for answering the plugin. It is less than the plugin's
+	// timeout, so that the plugin receives an error.
+	queryTimeout = 800 * time.Millisecond
+	// locateTimeout is the time limit for a query of a user. It is less than the timeout of the
 	// command rules.
-	locateTime = 2500 * time.Millisecond
-	// maxEnrolments is the maximum number of concurrent enrolments. It is more than the maximum
-	// number of pods of a kubelet (maxPods, usually 110 or 250). The connections of enrolments do
+	locateTimeout = 2500 * time.Millisecond
+	// maxEnrollments is the maximum number of concurrent enrollments. It is more than the maximum
+	// number of pods of a kubelet (maxPods, usually 110 or 250). The connections of enrollments do
 	// not count against maxConnections.
-	maxEnrolments = 512
+	maxEnrollments = 512
 )
 
 // A Server serves the plugin. Use [New].
 type Server struct {
 	options    Options
 	listener   *listen.Server
-	enrolments chan struct{}      // semaphore for maxEnrolments
-	ended      context.Context    // ends with Run
-	end        context.CancelFunc // of ended
+	enrollments chan struct{}      // semaphore for maxEnrollments
+	ctx        context.Context    // ends with Run
+	cancel     context.CancelFunc // of ctx
 }
 
 // New returns a server that is not listening yet. Functions that are nil in the options are not
@@ -108,13 +109,13 @@ func New(o Options) *Server {
 		}
 	}
 	connections := maxConnections
-	if o.Enrol != nil {
-		connections += maxEnrolments
+	if o.Enroll != nil {
+		connections += maxEnrollments
 	} else {
-		o.Enrol = func(
+		o.Enroll = func(
 			context.Context, source.Ref, *netns.NS, []netip.Addr,
-		) (agent.Enrolment, error) {
-			return agent.Enrolment{}, source.WithKind(source.Misconfigured,
+		) (agent.Enrollment, error) {
+			return agent.Enrollment{}, source.WithKind(source.Misconfigured,
 				errors.New("ambient mode is disabled in this agent"))
 		}
 	}
@@ -128,13 +129,13 @@ func New(o Options) *Server {
 		o.Added = func(agent.Add) {}
 	}
 	if o.Answered == nil {
-		o.Answered = func(Result, time.Duration) {}
+		o.Answered = func(Outcome, time.Duration) {}
 	}
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
-	s := &Server{options: o, enrolments: make(chan struct{}, maxEnrolments)}
-	s.ended, s.end = context.WithCancel(context.Background())
+	s := &Server{options: o, enrollments: make(chan struct{}, maxEnrollments)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.listener = listen.New(listen.Options{
 		Network: "unix", Path: o.Socket, MaxConnections: connections,
 		Serve:  func(conn *net.UnixConn, _ unix.Ucred) error { return s.serve(conn) },
@@ -151,7 +152,7 @@ func (s *Server) Listening() bool { return s.listener.Listening() }
 // remains, because the next agent replaces it; until then the plugin uses the API server. Errors
 // are passed to Options.Failed, and the failed operation is repeated.
 func (s *Server) Run(ctx context.Context) {
-	defer s.end()
-	defer context.AfterFunc(ctx, s.end)()
+	defer s.cancel()
+	defer context.AfterFunc(ctx, s.cancel)()
 	s.listener.Run(ctx)
 }

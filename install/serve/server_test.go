@@ -53,7 +53,7 @@ func TestWithoutAPolicyThereIsNone(t *testing.T) {
 
 // TestErrorsAreAnswered checks that each kind of error is returned to the plugin, and counted.
 func TestErrorsAreAnswered(t *testing.T) {
-	for kind, result := range map[source.Kind]serve.Result{
+	for kind, result := range map[source.Kind]serve.Outcome{
 		source.NotFound: serve.NotFound, source.Replaced: serve.NotFound,
 		source.Unauthorized: serve.Refused,
 		source.Forbidden:    serve.Refused, source.Misconfigured: serve.Failed,

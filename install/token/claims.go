@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// claims contains the claims of a token (RFC 7519). They are not verified, because the API server
-// verifies them.
+// claims contains claims of a JSON Web Token (RFC 7519). Their signature is not verified here,
+// because the API server verifies it.
 type claims struct {
 	Subject  string `json:"sub"`
 	IssuedAt int64  `json:"iat"`
@@ -29,9 +29,9 @@ func claimsOf(token string) claims {
 	return c
 }
 
-// account returns the namespace and the name of the token's service account, or empty strings if
-// the token does not belong to a service account.
-func (c claims) account() (namespace, name string) {
+// serviceAccount returns the namespace and the name of the token's service account, or empty
+// strings if the token does not belong to a service account.
+func (c claims) serviceAccount() (namespace, name string) {
 	account, isAccount := strings.CutPrefix(c.Subject, "system:serviceaccount:")
 	namespace, name, hasName := strings.Cut(account, ":")
 	if !isAccount || !hasName || namespace == "" || name == "" ||

@@ -58,7 +58,7 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 				later(12 * time.Second)
 				s := env.Status()
 				env.checkProblem(row.problem)
-				if (s.Refused > 0) != row.refused || (s.Failed > 0) == row.refused ||
+				if (s.Rejected > 0) != row.refused || (s.Failed > 0) == row.refused ||
 					!s.Usable(time.Now()) || s.Published != 1 {
 					t.Errorf("%+v", s)
 				}
@@ -160,7 +160,7 @@ func TestATokenWithoutTheRightToNamespaces(t *testing.T) {
 // unusable, except during an outage that is shorter than the start of a pod allows.
 func TestUnavailableAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		env := start(t, func(env *testEnv) { env.options.CheckEvery = 30 * time.Second })
+		env := start(t, func(env *testEnv) { env.options.CheckInterval = 30 * time.Second })
 		usable := func(when string, want bool) {
 			t.Helper()
 			if s := env.Status(); s.Usable(time.Now()) != want {

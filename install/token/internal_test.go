@@ -13,13 +13,13 @@ import (
 func TestClaims(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
 	c := claimsOf(apiservertest.JWT("system:serviceaccount:mesh:sluice", at, at.Add(time.Hour)))
-	if namespace, name := c.account(); namespace != "mesh" || name != "sluice" ||
+	if namespace, name := c.serviceAccount(); namespace != "mesh" || name != "sluice" ||
 		!c.issuedAt().Equal(at) || !c.expiry().Equal(at.Add(time.Hour)) {
 		t.Errorf("%+v", c)
 	}
 	for _, text := range []string{"", "opaque", "a.b.c", "a.e30.c"} {
 		c := claimsOf(text)
-		if namespace, name := c.account(); namespace+name != "" || !c.issuedAt().IsZero() ||
+		if namespace, name := c.serviceAccount(); namespace+name != "" || !c.issuedAt().IsZero() ||
 			!c.expiry().IsZero() {
 			t.Errorf("%q: %+v", text, c)
 		}
@@ -48,7 +48,7 @@ func FuzzClaims(f *testing.F) {
 	f.Add(apiservertest.JWT("system:serviceaccount:../x", time.Unix(-1, 0), time.Unix(0, 0)))
 	f.Add("a.e30.c")
 	f.Fuzz(func(t *testing.T, text string) {
-		namespace, name := claimsOf(text).account()
+		namespace, name := claimsOf(text).serviceAccount()
 		if (namespace == "") != (name == "") || strings.ContainsAny(namespace+name, "/?#%") {
 			t.Errorf("%q, %q", namespace, name)
 		}
@@ -67,7 +67,7 @@ func FuzzIssued(f *testing.F) {
 		recorder.Body.WriteString(body)
 		answer := recorder.Result()
 		answer.StatusCode = code
-		token, err := readIssued(answer)
+		token, err := readTokenResponse(answer)
 		if (token == "") != (err != nil) || token != "" && (!isWellFormed(token) ||
 			code != http.StatusOK && code != http.StatusCreated) {
 			t.Errorf("%q, %v", token, err)

@@ -29,9 +29,9 @@ type Options struct {
 	// shorter one. During an outage of the API server or the agent, the plugin can read pods for
 	// half of the lifetime.
 	Lifetime time.Duration
-	// CheckEvery is the longest interval for checking the published token while the checks succeed;
-	// 10 min if it is 0. Each interval is shortened by a random part of at most a quarter.
-	CheckEvery time.Duration
+	// CheckInterval is the longest interval for checking the published token while the checks
+	// succeed; 10 min if it is 0. Each interval is shortened by a random part of at most a quarter.
+	CheckInterval time.Duration
 	// Namespaces is set if the plugin also reads namespaces, which needs a further permission.
 	Namespaces bool
 	// Poll disables checks after changes of the files, so that the files are checked only every 10
@@ -75,7 +75,7 @@ type Publisher struct {
 func New(o Options) *Publisher {
 	o.Mode = cmp.Or(o.Mode, 0o600)
 	o.Lifetime = cmp.Or(o.Lifetime, defaultLifetime)
-	o.CheckEvery = cmp.Or(o.CheckEvery, defaultCheck)
+	o.CheckInterval = cmp.Or(o.CheckInterval, defaultCheck)
 	return &Publisher{options: o, checkRequested: make(chan struct{}, 1)}
 }
 
@@ -134,7 +134,7 @@ func (p *Publisher) reconcile(ctx context.Context) error {
 		return p.setProblem(err)
 	}
 	if bytes.Equal(content, p.content) {
-		p.planRenewal(now, origin)
+		p.scheduleRenewal(now, origin)
 		p.clearProblem()
 		return nil
 	}
@@ -157,7 +157,7 @@ func (o *Options) readProjected() (string, error) {
 // not permitted. After another failure of the request it returns an error, so that the published
 // token stays, or the projected token if no token is published.
 func (p *Publisher) nextToken(ctx context.Context, projected string) (string, Origin, error) {
-	token, err := p.options.issue(ctx, projected)
+	token, err := p.options.requestToken(ctx, projected)
 	switch {
 	case err == nil:
 		return token, Requested, nil
@@ -169,20 +169,20 @@ func (p *Publisher) nextToken(ctx context.Context, projected string) (string, Or
 
 // check checks the published token. If the API server rejects it, the reconciliation replaces it.
 func (p *Publisher) check(ctx context.Context, now time.Time) {
-	err := p.options.try(ctx, p.content)
+	err := p.options.verify(ctx, p.content)
 	if ctx.Err() != nil {
 		return // the check was interrupted
 	}
-	p.planCheck(err)
+	p.scheduleCheck(err)
 	switch source.KindOf(err) {
 	case source.Unauthorized:
 		p.content = nil // the reconciliation then publishes a token, even if it is the same one
 		p.setStatus(func(s *Status) {
-			s.setReplied(nil)
+			s.setAvailable(nil)
 			s.Revoked, s.Problem = true, err
 		})
 	case source.Forbidden, "":
-		p.setStatus(func(s *Status) { s.setReplied(err) })
+		p.setStatus(func(s *Status) { s.setAvailable(err) })
 	default:
 		p.setStatus(func(s *Status) {
 			if s.Unavailable == nil {
@@ -193,9 +193,9 @@ func (p *Publisher) check(ctx context.Context, now time.Time) {
 	}
 }
 
-// planCheck sets the time of the next check.
-func (p *Publisher) planCheck(err error) {
-	delay := shorten(p.options.CheckEvery, 4)
+// scheduleCheck sets the time of the next check.
+func (p *Publisher) scheduleCheck(err error) {
+	delay := shorten(p.options.CheckInterval, 4)
 	if err != nil {
 		delay = min(delay, shorten(retryCheckAfter, 2))
 	}
@@ -206,7 +206,7 @@ func (p *Publisher) planCheck(err error) {
 func (p *Publisher) publish(
 	ctx context.Context, now time.Time, token string, origin Origin, content []byte,
 ) error {
-	err := p.options.try(ctx, content)
+	err := p.options.verify(ctx, content)
 	kind := source.KindOf(err)
 	switch {
 	case kind == source.Unauthorized:
@@ -219,25 +219,25 @@ func (p *Publisher) publish(
 	// granted later, and the old token expires.
 	forbidden := err
 	if _, err := file.Write(p.options.Kubeconfig, content, p.options.Mode); err != nil {
-		p.setStatus(func(s *Status) { s.setReplied(forbidden) })
+		p.setStatus(func(s *Status) { s.setAvailable(forbidden) })
 		return p.setProblem(err)
 	}
 	p.token, p.content = token, content
-	p.planCheck(forbidden)
-	p.planRenewal(now, origin)
+	p.scheduleCheck(forbidden)
+	p.scheduleRenewal(now, origin)
 	c := claimsOf(token)
 	p.setStatus(func(s *Status) {
 		s.Origin, s.PublishedAt, s.IssuedAt, s.Expiry = origin, now, c.issuedAt(), c.expiry()
 		s.Revoked, s.Problem, s.Published = false, nil, s.Published+1
-		s.setReplied(forbidden)
+		s.setAvailable(forbidden)
 	})
 	return nil
 }
 
-// planRenewal sets the time of the next renewal, unless it is in the future already. It uses the
-// lifetime of the token, not its expiry, because the clocks of the node and the API server may
+// scheduleRenewal sets the time of the next renewal, unless it is in the future already. It uses
+// the lifetime of the token, not its expiry, because the clocks of the node and the API server may
 // differ.
-func (p *Publisher) planRenewal(now time.Time, origin Origin) {
+func (p *Publisher) scheduleRenewal(now time.Time, origin Origin) {
 	if !now.After(p.renewAt) {
 		return
 	}
@@ -268,7 +268,7 @@ func (p *Publisher) setProblem(err error) error {
 	p.setStatus(func(s *Status) {
 		s.Problem = err
 		if source.KindOf(err) == source.Unauthorized {
-			s.Refused++
+			s.Rejected++
 		} else {
 			s.Failed++
 		}

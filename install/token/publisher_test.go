@@ -30,7 +30,7 @@ func TestPublishedKubeconfig(t *testing.T) {
 		want2 := token.Status{
 			Origin: token.Projected, PublishedAt: time.Now(), IssuedAt: time.Now(),
 			Expiry: time.Now().Add(time.Hour), Published: 1,
-			RightsKnown: true,
+			PermissionsKnown: true,
 		}
 		if d := cmp.Diff(want2, env.Status()); d != "" {
 			t.Errorf("(-want +got)\n%s", d)
@@ -141,7 +141,7 @@ func TestUsableStaysTrueOverRotations(t *testing.T) {
 			env.project(jwt(time.Hour))
 		}
 		later(time.Minute)
-		if s := env.Status(); s.Published != 21 || s.Failed+s.Refused > 0 {
+		if s := env.Status(); s.Published != 21 || s.Failed+s.Rejected > 0 {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// resync is the interval of reconciliations without an event.
-	resync = 10 * time.Second
+	// resyncInterval is the interval of reconciliations without an event.
+	resyncInterval = 10 * time.Second
 	// The delay after a failed attempt doubles from initialBackoff to maxBackoff, and is shorter by
 	// a random part of at most a half.
 	initialBackoff = time.Second
@@ -34,7 +34,7 @@ func (p *Publisher) Run(ctx context.Context) {
 			// because the files are also checked every 10 s.
 			_ = watch.Renew(p.options.TokenFile, p.options.CAFile)
 		}
-		wait := resync
+		wait := resyncInterval
 		if err := p.reconcile(ctx); err != nil {
 			wait, backoff = shorten(backoff, 2), min(2*backoff, maxBackoff)
 		} else {

@@ -21,9 +21,9 @@ type Status struct {
 	IssuedAt, Expiry time.Time
 	// Revoked is set if the API server rejects the published token, and there is no other token.
 	Revoked bool
-	// RightsKnown is set once the API server has accepted a token, so that the permissions of the
-	// token's owner are known.
-	RightsKnown bool
+	// PermissionsKnown is set once the API server has accepted a token, so that the permissions of
+	// the token's owner are known.
+	PermissionsKnown bool
 	// Forbidden is the API server's error, on one line, if the owner of the valid token may not
 	// read pods, or namespaces if required; otherwise nil.
 	Forbidden error
@@ -37,8 +37,8 @@ type Status struct {
 	Problem error
 	// Published is the number of published tokens.
 	Published uint64
-	// Refused is the number of tokens that the API server rejected.
-	Refused uint64
+	// Rejected is the number of tokens that the API server rejected.
+	Rejected uint64
 	// Failed is the number of tokens that could not be obtained, checked or written.
 	Failed uint64
 }
@@ -66,10 +66,10 @@ func (s Status) isExpired(at time.Time) bool {
 	return !end.IsZero() && !at.Before(end)
 }
 
-// setReplied records that the API server replied to a check. forbidden is nil if no permission is
+// setAvailable records that the API server replied to a check. forbidden is nil if no permission is
 // missing.
-func (s *Status) setReplied(forbidden error) {
-	s.RightsKnown = true
+func (s *Status) setAvailable(forbidden error) {
+	s.PermissionsKnown = true
 	s.Forbidden, s.Unavailable, s.UnavailableSince = forbidden, nil, time.Time{}
 }
 

@@ -208,7 +208,7 @@ func TestAddDuringSnapshot(t *testing.T) {
 	if err := <-results; err != nil {
 		t.Error(err)
 	}
-	if got := env.State().Pods[0]; got.Refused != "not now" {
+	if got := env.State().Pods[0]; got.Error != "not now" {
 		t.Errorf("state %+v", got)
 	}
 }

@@ -44,23 +44,23 @@ type result struct {
 	keep  bool   // the acknowledged message was a keep
 }
 
-// A verdict is ztunnel's reply about an entry.
-type verdict int
+// A reply is ztunnel's reply to the message about an entry.
+type reply int
 
 const (
-	unknown verdict = iota // the entry was not sent, or has not been acknowledged
+	noReply reply = iota // the entry was not sent, or has not been acknowledged
 	acknowledged
 	kept // a keep was acknowledged: ztunnel serves the pod if it served it before
 	refused
 )
 
-// verdict returns the verdict about the entry, which is unknown if the last acknowledgement is for
+// reply returns the reply about the entry. It returns noReply if the last acknowledgement is for
 // another entry of the same pod.
-func (c *connection) verdict(e *entry) verdict {
+func (c *connection) reply(e *entry) reply {
 	r := c.results[e.UID]
 	switch {
 	case r.entry != e:
-		return unknown
+		return noReply
 	case r.err != "":
 		return refused
 	case r.keep:
@@ -69,10 +69,10 @@ func (c *connection) verdict(e *entry) verdict {
 	return acknowledged
 }
 
-// serve serves one connection until it or the context ends.
-func (s *Server) serve(ctx context.Context, conn *net.UnixConn, pid int32) error {
-	s.count(1)
-	defer s.count(-1)
+// serveConnection serves one connection until it or the context ends.
+func (s *Server) serveConnection(ctx context.Context, conn *net.UnixConn, pid int32) error {
+	s.addAccepted(1)
+	defer s.addAccepted(-1)
 	select {
 	case <-s.restored:
 	case <-ctx.Done():
@@ -83,7 +83,8 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, pid int32) error
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	version, err := readHello(conn)
 	if errors.Is(err, io.EOF) || ctx.Err() != nil {
-		return nil // an agent of an earlier version has checked the socket, or ztunnel has ended
+		// An agent of an earlier version connects to test whether the socket is served.
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("ztunnel pid %d: hello: %w", pid, err)
@@ -103,8 +104,8 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, pid int32) error
 	return nil
 }
 
-// count adds n to the number of accepted connections.
-func (s *Server) count(n int) {
+// addAccepted adds n to the number of accepted connections.
+func (s *Server) addAccepted(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.accepted += n
@@ -245,7 +246,7 @@ func (c *connection) send(r *request) error {
 	if err != nil {
 		return err
 	}
-	_ = c.conn.SetWriteDeadline(time.Now().Add(writeTime))
+	_ = c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	_, _, err = c.conn.WriteMsgUnix(data, rights, nil)
 	return err
 }
@@ -283,7 +284,7 @@ func (c *connection) acknowledge(text string) error {
 	}
 	c.unacknowledged = nil
 	elapsed := time.Since(r.since)
-	if elapsed > lateTime {
+	if elapsed > lateAfter {
 		c.log.Warn("ztunnel acknowledged late", zap.String("message", r.text),
 			zap.Duration("took", elapsed))
 	}

@@ -34,7 +34,7 @@ func readPacket(conn *net.UnixConn, buffer []byte) ([]byte, error) {
 
 // readHello reads the first message.
 func readHello(conn *net.UnixConn) (zds.Version, error) {
-	_ = conn.SetReadDeadline(time.Now().Add(helloTime))
+	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout))
 	data, err := readPacket(conn, make([]byte, maxMessage))
 	if err != nil {
 		return 0, err

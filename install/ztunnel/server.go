@@ -20,11 +20,11 @@ const DefaultSocket = "/var/run/ztunnel/ztunnel.sock"
 
 const (
 	maxConnections = 16
-	helloTime      = 5 * time.Second
-	writeTime      = 5 * time.Second
-	// lateTime is the time after which an acknowledgement is logged as late. Istio's agent closes
-	// the connection.
-	lateTime = 5 * time.Second
+	helloTimeout   = 5 * time.Second
+	writeTimeout   = 5 * time.Second
+	// lateAfter is the time after which an acknowledgement is logged as late. Istio's agent closes
+	// the connection instead.
+	lateAfter = 5 * time.Second
 )
 
 // Options are the options of a server.
@@ -44,8 +44,8 @@ type Server struct {
 
 	mu          sync.Mutex
 	pods        map[string]*entry // by UID
-	removed     map[string]bool   // UIDs that were removed before Restore; nil afterwards
-	accepted    int               // number of connections, also before their hello
+	removed     map[string]bool   // UIDs that were removed before Restore; nil after Restore
+	accepted    int               // number of connections, including those without a hello
 	lastID      uint64
 	connections map[*connection]struct{} // after hello
 	waiters     map[*waiter]struct{}
@@ -74,7 +74,7 @@ func (s *Server) Serve(ctx context.Context, socket string) error {
 	l := listen.New(listen.Options{
 		Network: "unixpacket", Path: socket, MaxConnections: maxConnections,
 		Serve: func(conn *net.UnixConn, peer unix.Ucred) error {
-			return s.serve(ctx, conn, peer.Pid)
+			return s.serveConnection(ctx, conn, peer.Pid)
 		},
 		Failed: func(err error) { s.log.Warn("the socket of ztunnel", zap.Error(err)) },
 	})
@@ -85,10 +85,10 @@ func (s *Server) Serve(ctx context.Context, socket string) error {
 	return nil
 }
 
-// Restore sets the pods that exist when the agent starts, after which ztunnels are accepted. Pods
-// that were added or removed before stay added or removed. A later call adds pods without waiting
-// for ztunnel. A pod whose network namespace cannot be duplicated is logged, and restored without
-// one; a pod without a UID is logged and ignored.
+// Restore sets the pods that exist when the agent starts. The server serves no ztunnel before the
+// first call. Pods that [Server.Add] or [Server.Remove] has changed before the first call are not
+// changed. A later call adds pods without waiting for ztunnel. A pod whose network namespace cannot
+// be duplicated is logged, and restored without one; a pod without a UID is logged and ignored.
 func (s *Server) Restore(pods []Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Server) Restore(pods []Pod) {
 			s.log.Warn("pod not restored", zap.Stringer("pod", p), zap.Error(errNoUID))
 			continue
 		}
-		if s.removed[p.UID] || s.removed != nil && s.pods[p.UID] != nil {
+		if s.removed[p.UID] || !s.isRestored() && s.pods[p.UID] != nil {
 			continue
 		}
 		e, err := s.put(p)
@@ -106,13 +106,16 @@ func (s *Server) Restore(pods []Pod) {
 			p.Netns = nil
 			e, _ = s.put(p) // fails only with a network namespace
 		}
-		s.send(e)
+		s.enqueue(e)
 	}
-	if s.removed != nil {
+	if !s.isRestored() {
 		s.removed = nil
 		close(s.restored)
 	}
 }
+
+// isRestored reports whether Restore was called.
+func (s *Server) isRestored() bool { return s.removed == nil }
 
 // Add adds a pod, or replaces the pod with the same UID, and sends it to each connected ztunnel. It
 // returns nil once one of them has acknowledged the pod. An unchanged pod is only sent to ztunnels
@@ -136,7 +139,7 @@ func (s *Server) Add(ctx context.Context, p Pod) error {
 		return err
 	}
 	delete(s.removed, p.UID)
-	s.send(e)
+	s.enqueue(e)
 	return s.wait(ctx, e.String(), p.UID, func() (bool, error) { return s.isAdded(e) })
 }
 
@@ -153,8 +156,8 @@ func (s *Server) Remove(ctx context.Context, uid string) error {
 	name := "uid " + uid
 	if e := s.pods[uid]; e != nil {
 		name = e.String()
-		s.drop(e)
-	} else if s.removed != nil {
+		s.removeEntry(e)
+	} else if !s.isRestored() {
 		s.removed[uid] = true
 	}
 	for c := range s.connections {
@@ -175,25 +178,25 @@ func (s *Server) put(p Pod) (*entry, error) {
 		return nil, err
 	}
 	if old != nil {
-		s.drop(old)
+		s.removeEntry(old)
 	}
 	s.pods[p.UID] = e
 	s.notify(p.UID) // wakes the waiters for the old entry
 	return e, nil
 }
 
-// drop removes a pod from the state.
-func (s *Server) drop(e *entry) {
+// removeEntry removes a pod from the state.
+func (s *Server) removeEntry(e *entry) {
 	delete(s.pods, e.UID)
 	e.removed = true
 	e.closeUnused()
 	s.notify(e.UID)
 }
 
-// send sends a pod to the connections that have not acknowledged it.
-func (s *Server) send(e *entry) {
+// enqueue adds a pod to the queue of each connection that has not acknowledged it.
+func (s *Server) enqueue(e *entry) {
 	for c := range s.connections {
-		if c.verdict(e) == acknowledged || c.unacknowledged != nil && c.unacknowledged.entry == e {
+		if c.reply(e) == acknowledged || c.unacknowledged != nil && c.unacknowledged.entry == e {
 			continue
 		}
 		delete(c.results, e.UID)

@@ -77,7 +77,7 @@ func TestSnapshotThenAddAndDelete(t *testing.T) {
 	since := state.Connections[0].Since
 	if want := (ztunnel.State{
 		Listening: true, Restored: true,
-		Connections: []ztunnel.Connection{{
+		Connections: []ztunnel.ConnectionState{{
 			ID: 1, PID: state.Connections[0].PID, Version: "V1", Since: since, Ready: true,
 		}},
 		Pods: []ztunnel.PodState{
@@ -198,7 +198,7 @@ func TestRefusedPod(t *testing.T) {
 			t.Errorf("an error of %d bytes", len(err.Error()))
 		}
 	}
-	if got := env.State(); got.Pods[0].AckedBy != 0 || got.Pods[0].Refused == "" ||
+	if got := env.State(); got.Pods[0].AckedBy != 0 || got.Pods[0].Error == "" ||
 		!strings.HasPrefix(got.Connections[0].LastError, "add default/a: cannot listen") {
 		t.Errorf("state %+v", got)
 	}

@@ -27,7 +27,7 @@ func Serves(ns *netns.NS) (bool, error) {
 		return false, fmt.Errorf("open a socket for the list of sockets: %w", err)
 	}
 	defer h.Close()
-	ports := map[uint16]bool{
+	missing := map[uint16]bool{
 		rules.DefaultProxyPort: true, rules.DefaultInboundCapturePort: true,
 		rules.DefaultTunnelPort: true,
 	}
@@ -39,9 +39,9 @@ func Serves(ns *netns.NS) (bool, error) {
 		}
 		for _, s := range sockets {
 			if s.State == netlink.TCP_LISTEN {
-				delete(ports, s.ID.SourcePort)
+				delete(missing, s.ID.SourcePort)
 			}
 		}
 	}
-	return len(ports) == 0, nil
+	return len(missing) == 0, nil
 }

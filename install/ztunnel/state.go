@@ -15,13 +15,13 @@ type State struct {
 	// Restored reports whether [Server.Restore] was called.
 	Restored bool
 	// Connections contains the connected ztunnels that have sent a hello, the oldest first.
-	Connections []Connection
+	Connections []ConnectionState
 	// Pods contains the pods sorted by UID.
 	Pods []PodState
 }
 
-// A Connection is a connected ztunnel.
-type Connection struct {
+// A ConnectionState is a connected ztunnel.
+type ConnectionState struct {
 	ID      uint64    // differs for each connection of the server
 	PID     int32     // of ztunnel; 0 if it is not visible in the PID namespace of the agent
 	Version string    // in the hello: V1, or the number of an unknown version
@@ -49,8 +49,8 @@ type PodState struct {
 	// AckedByReady reports whether at least one connection is ready, and each ready one has
 	// acknowledged the pod.
 	AckedByReady bool
-	// Refused is the error with which ztunnel acknowledged the pod; empty for none.
-	Refused string
+	// Error is the error with which ztunnel acknowledged the pod; empty for none.
+	Error string
 }
 
 // IsConnected reports whether a ztunnel is connected and has sent its hello.
@@ -82,10 +82,10 @@ func (s *Server) State() State {
 	l := s.listener.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := State{Restored: s.removed == nil, Listening: l != nil && l.Listening()}
+	state := State{Restored: s.isRestored(), Listening: l != nil && l.Listening()}
 	connections := s.sortedConnections()
 	for _, c := range connections {
-		info := Connection{
+		info := ConnectionState{
 			ID: c.id, PID: c.pid, Version: c.version.String(), Since: c.since, Ready: c.synced,
 			Queued: len(c.queue), LastError: c.lastErr,
 		}
@@ -108,16 +108,16 @@ func (e *entry) state(connections []*connection) PodState {
 	}
 	ready, ackedByReady := 0, 0
 	for _, c := range connections {
-		verdict := c.verdict(e)
-		switch verdict {
+		reply := c.reply(e)
+		switch reply {
 		case acknowledged:
 			p.AckedBy++
 		case refused:
-			p.Refused = c.results[e.UID].err
+			p.Error = c.results[e.UID].err
 		}
 		if c.synced {
 			ready++
-			if verdict == acknowledged {
+			if reply == acknowledged {
 				ackedByReady++
 			}
 		}

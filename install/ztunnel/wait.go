@@ -70,21 +70,22 @@ func (s *Server) notify(uid string) {
 	}
 }
 
-// isAdded reports whether a ztunnel has acknowledged the entry. It returns an error if there is no
-// reason to wait for an acknowledgement.
+// isAdded reports whether a ztunnel has acknowledged the entry. It returns an error if no
+// acknowledgement will follow: the entry was removed, no ztunnel is connected, or each has refused
+// the entry.
 func (s *Server) isAdded(e *entry) (bool, error) {
 	if e.removed {
 		return false, errors.New("removed or replaced before ztunnel acknowledged it")
 	}
 	if len(s.connections) == 0 {
-		if s.removed != nil {
+		if !s.isRestored() {
 			return false, fmt.Errorf("%w: the pods of the node are not known yet", ErrNotConnected)
 		}
 		return false, ErrNotConnected
 	}
 	var refusals []string
 	for _, c := range s.sortedConnections() {
-		switch c.verdict(e) {
+		switch c.reply(e) {
 		case acknowledged:
 			return true, nil
 		case refused:

@@ -18,7 +18,7 @@ func SocketIn(runDir string) string { return filepath.Join(runDir, "agent", "plu
 // A Verb is the kind of a request.
 type Verb string
 
-// The verbs. GetPod to AskEnrol are queries; NotifyLog and NotifyAdd are not answered.
+// The verbs. GetPod to AskEnroll are queries; NotifyLog and NotifyAdd are not answered.
 const (
 	GetPod       Verb = "pod"       // the pod that Namespace, Name and UID name
 	GetNamespace Verb = "namespace" // the namespace Request.Namespace
@@ -28,9 +28,9 @@ const (
 	AskLocate Verb = "locate"
 	GetHost   Verb = "host"   // the [HostRules] of the node
 	GetStatus Verb = "status" // the [Status] of the node
-	// the [Enrolment] of the pod that Namespace, Name and UID name, whose network namespace comes
+	// the [Enrollment] of the pod that Namespace, Name and UID name, whose network namespace comes
 	// with the request as a descriptor (SCM_RIGHTS)
-	AskEnrol  Verb = "enrol"
+	AskEnroll  Verb = "enrol"
 	NotifyLog Verb = "log" // Request.Line is a line of the plugin's log
 	NotifyAdd Verb = "add" // Request.Add is the report of an ADD
 )
@@ -38,7 +38,7 @@ const (
 // IsQuery reports whether a request with the verb is answered.
 func (v Verb) IsQuery() bool {
 	switch v {
-	case GetPod, GetNamespace, GetPolicy, GetReady, AskLocate, GetHost, GetStatus, AskEnrol:
+	case GetPod, GetNamespace, GetPolicy, GetReady, AskLocate, GetHost, GetStatus, AskEnroll:
 		return true
 	}
 	return false
@@ -52,7 +52,7 @@ type Request struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
-	// Addresses are the addresses of the pod, for AskEnrol.
+	// Addresses are the addresses of the pod, for AskEnroll.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	// Line is one line of the log without its end, for NotifyLog.
 	Line string `json:"line,omitempty"`

@@ -32,8 +32,8 @@ type result struct {
 }
 
 // Parameters returns the redirection of a pod that [Decide] redirects. addresses are the pod's
-// addresses in the order of the CNI result. The first of those that [Deciding] returns determines
-// whether IPv6 is captured.
+// addresses in the order of the CNI result. The first of those that [GlobalAddresses] returns
+// determines whether IPv6 is captured.
 //
 // The error is a [rules.Faults] that lists all invalid values. [rules.Fault.Field] names the
 // annotation, or the argument or variable and its container. Values are truncated and quoted, so
@@ -136,7 +136,7 @@ func (r *result) setDependentFields() {
 
 // setFamilies determines the captured address families from the pod's addresses.
 func (r *result) setFamilies(addresses []netip.Addr) {
-	deciding := Deciding(addresses)
+	deciding := GlobalAddresses(addresses)
 	if len(deciding) == 0 {
 		r.addFault("addresses of the pod", fmt.Sprintf("a list of %d", len(addresses)),
 			"one that is neither loopback nor link-local")
@@ -146,10 +146,10 @@ func (r *result) setFamilies(addresses []netip.Addr) {
 	r.noteFamily(deciding)
 }
 
-// Deciding returns the addresses that determine the address families of a pod, in the given order.
-// It omits loopback, link-local and unspecified addresses. If no address remains, [Parameters]
-// fails.
-func Deciding(addresses []netip.Addr) []netip.Addr {
+// GlobalAddresses returns the addresses that determine the address families of a pod, in the given
+// order. It omits loopback, link-local and unspecified addresses. If no address remains,
+// [Parameters] fails.
+func GlobalAddresses(addresses []netip.Addr) []netip.Addr {
 	var deciding []netip.Addr
 	for _, a := range addresses {
 		if a = a.Unmap(); rules.DecidesFamily(a) && !a.IsUnspecified() {

@@ -198,7 +198,7 @@ func TestMetrics(t *testing.T) {
 		metrics.IstioPodsRepaired(metrics.ActionRepair, metrics.PodSkipped),
 		metrics.BypassingConnections(metrics.ConnectionKept),
 		metrics.ConnectionsRefused("health"), metrics.LogLinesSuppressed(),
-		metrics.AmbientEnrolments(metrics.Success), metrics.HostRulesEvents("repaired"),
+		metrics.AmbientEnrollments(metrics.Success), metrics.HostRulesEvents("repaired"),
 	} {
 		m.Count(s, 1)
 	}

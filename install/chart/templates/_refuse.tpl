@@ -6,7 +6,7 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- $errors := list -}}
 {{- if $v.ambient.enabled -}}
 {{- if not $v.serve.enabled -}}
-{{- $errors = append $errors "ambient.enabled: the plugin asks the agent to enrol pods, which needs serve.enabled=true" -}}
+{{- $errors = append $errors "ambient.enabled: the plugin asks the agent to enroll pods, which needs serve.enabled=true" -}}
 {{- end -}}
 {{- if $v.ambient.shareHostNetworkNamespace -}}
 {{- $errors = append $errors "ambient.shareHostNetworkNamespace: is not supported; the agent enters the network namespace of the node only to write rules; omit it" -}}

@@ -12,21 +12,21 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// EnrolTimeout limits an enrolment. It is longer than the 30 s for which the agent waits for
+// EnrollTimeout limits an enrollment. It is longer than the 30 s for which the agent waits for
 // ztunnel before it answers with an error, and shorter than the two minutes for which a kubelet
 // waits for a runtime.
-const EnrolTimeout = 35 * time.Second
+const EnrollTimeout = 35 * time.Second
 
-// Enrol enrols a pod in ambient mode. netns is a descriptor of the pod's network namespace, and
+// Enroll enrolls a pod in ambient mode. netns is a descriptor of the pod's network namespace, and
 // addresses are the addresses of the pod. It returns when ztunnel has acknowledged the pod. The
 // error has a [source.Kind], or a kind of package agent.
-func (c *Client) Enrol(
+func (c *Client) Enroll(
 	ctx context.Context, ref source.Ref, addresses []netip.Addr, netns int,
-) (*agent.Enrolment, error) {
-	ctx, cancel := context.WithTimeout(ctx, EnrolTimeout)
+) (*agent.Enrollment, error) {
+	ctx, cancel := context.WithTimeout(ctx, EnrollTimeout)
 	defer cancel()
 	start := time.Now()
-	e, err := c.caller.Enrol(ctx, ref.Namespace, ref.Name, ref.UID, addresses, netns)
+	e, err := c.caller.Enroll(ctx, ref.Namespace, ref.Name, ref.UID, addresses, netns)
 	if err == nil {
 		return e, nil
 	}
@@ -35,7 +35,7 @@ func (c *Client) Enrol(
 	}
 	kind := kindOf(err)
 	var refusal *agent.Refusal
-	if errors.As(err, &refusal) && slices.Contains(agent.EnrolKinds(), refusal.Kind) {
+	if errors.As(err, &refusal) && slices.Contains(agent.EnrollKinds(), refusal.Kind) {
 		kind = source.Kind(refusal.Kind)
 	}
 	return nil, source.WithKind(kind, fmt.Errorf("node agent: %w", err))

@@ -73,12 +73,12 @@ func (n *Node) desiredPod(ctx context.Context, ref source.Ref) (desiredPod, erro
 	return desired, nil
 }
 
-// Add enrols a starting pod with the network namespace and the addresses, and returns a description
-// of the installed rules. It waits for ztunnel until ctx is done or AddTime has passed. Its errors
-// have a kind ([source.KindOf]). The caller closes ns.
+// Add enrolls a starting pod with the network namespace and the addresses, and returns a
+// description of the installed rules. It waits for ztunnel until ctx is done or AddTime has passed.
+// Its errors have a kind ([source.KindOf]). The caller closes ns.
 func (n *Node) Add(
 	ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
-) (agent.Enrolment, error) {
+) (agent.Enrollment, error) {
 	start := time.Now()
 	e, err := n.add(ctx, ref, ns, addresses)
 	n.Enrolled(err)
@@ -91,9 +91,9 @@ func (n *Node) Add(
 
 func (n *Node) add(
 	ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
-) (agent.Enrolment, error) {
+) (agent.Enrollment, error) {
 	if n.IsHost(ns.ID()) {
-		return agent.Enrolment{}, source.WithKind(agent.KindRules,
+		return agent.Enrollment{}, source.WithKind(agent.KindRules,
 			errors.New("the network namespace is the node's"))
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.AddTime)
@@ -101,22 +101,22 @@ func (n *Node) add(
 	select {
 	case <-n.restored:
 	case <-ctx.Done():
-		return agent.Enrolment{}, source.WithKind(source.Unavailable,
+		return agent.Enrollment{}, source.WithKind(source.Unavailable,
 			errors.New("the agent is starting and has not listed the pods of the node yet"))
 	}
 	desired, err := n.desiredPod(ctx, ref)
 	if err != nil {
-		return agent.Enrolment{}, err
+		return agent.Enrollment{}, err
 	}
 	ref.UID = desired.object.Metadata.UID // a static pod has another UID in the kubelet
 	own, err := netns.FromHandle(vishnetns.NsHandle(ns.FD()))
 	if err != nil {
-		return agent.Enrolment{}, source.WithKind(agent.KindRules, err)
+		return agent.Enrollment{}, source.WithKind(agent.KindRules, err)
 	}
 	p := n.pod(ref, true)
 	if err := p.lock.Acquire(ctx, 1); err != nil {
 		_ = own.Close()
-		return agent.Enrolment{}, source.WithKind(source.Unavailable,
+		return agent.Enrollment{}, source.WithKind(source.Unavailable,
 			errors.New("another request for the pod is not finished"))
 	}
 	defer p.lock.Release(1)
@@ -127,12 +127,12 @@ func (n *Node) add(
 	} else {
 		_ = own.Close()
 	}
-	applied, err := n.enrol(ctx, p, desired, addresses, true, false)
+	applied, err := n.enroll(ctx, p, desired, addresses, true, false)
 	if err != nil {
 		n.abandon(p)
-		return agent.Enrolment{}, err
+		return agent.Enrollment{}, err
 	}
-	e := agent.Enrolment{
+	e := agent.Enrollment{
 		Ambient: p.ambient, Backend: string(applied.Backend), Outcome: string(applied.Outcome),
 		Rules: applied.Rules, Routes: applied.Routes, Bytes: applied.Bytes,
 	}
@@ -156,10 +156,10 @@ func (n *Node) abandon(p *pod) {
 	p.addresses = nil
 }
 
-// enrol performs the first three steps for a pod with a known network namespace. The caller holds
-// the pod's lock. If isADD is set, enrol waits until a ztunnel connects. If expected is set, the
+// enroll performs the first three steps for a pod with a known network namespace. The caller holds
+// the pod's lock. If isADD is set, enroll waits until a ztunnel connects. If expected is set, the
 // pod should have the rules already, and missing rules are differences for the audit.
-func (n *Node) enrol(
+func (n *Node) enroll(
 	ctx context.Context, p *pod, desired desiredPod, addresses []netip.Addr, isADD, expected bool,
 ) (applied compat.Result, err error) {
 	p.enrolled, p.setsAnnotation = false, true

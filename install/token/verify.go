@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// try sends the plugin's requests with a kubeconfig. The errors have a [source.Kind]; a missing
+// verify sends the plugin's requests with a kubeconfig. The errors have a [source.Kind]; a missing
 // permission of the plugin is an error too.
-func (o *Options) try(ctx context.Context, kubeconfig []byte) error {
+func (o *Options) verify(ctx context.Context, kubeconfig []byte) error {
 	f, err := memoryFile(kubeconfig)
 	if err != nil {
 		return fmt.Errorf("create a temporary file for the kubeconfig: %w", err)

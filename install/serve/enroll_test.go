@@ -19,10 +19,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-type enrol = func(context.Context, source.Ref, *netns.NS, []netip.Addr) (agent.Enrolment, error)
+type enroll = func(context.Context, source.Ref, *netns.NS, []netip.Addr) (agent.Enrollment, error)
 
-func enrolment() agent.Enrolment {
-	return agent.Enrolment{Ambient: rules.DefaultAmbient(), Backend: "nft", Outcome: "created"}
+func enrollment() agent.Enrollment {
+	return agent.Enrollment{Ambient: rules.DefaultAmbient(), Backend: "nft", Outcome: "created"}
 }
 
 var address = []netip.Addr{netip.MustParseAddr("10.0.0.7")}
@@ -31,17 +31,17 @@ var address = []netip.Addr{netip.MustParseAddr("10.0.0.7")}
 // independent of its path in the agent's container.
 func TestNetworkNamespaceArrives(t *testing.T) {
 	ns := netnstest.New(t)
-	env := start(t, socket(t), serve.Options{Objects: echo, Enrol: func(
+	env := start(t, socket(t), serve.Options{Objects: echo, Enroll: func(
 		_ context.Context, ref source.Ref, got *netns.NS, addresses []netip.Addr,
-	) (agent.Enrolment, error) {
+	) (agent.Enrollment, error) {
 		if ref != web || got.ID() != ns.ID() || len(addresses) != 1 || addresses[0] != address[0] {
 			t.Errorf("%v in %v, want %v; %v", ref, got.ID(), ns.ID(), addresses)
 		}
-		return enrolment(), nil
+		return enrollment(), nil
 	}})
 	before := descriptors(t)
 	for range 5 {
-		e, err := env.client().Enrol(t.Context(), web, address, ns.FD())
+		e, err := env.client().Enroll(t.Context(), web, address, ns.FD())
 		if err != nil || e.Backend != "nft" || !e.Ambient.DNS {
 			t.Fatalf("%v, %+v", err, e)
 		}
@@ -65,21 +65,21 @@ func descriptors(t testing.TB) int {
 	return len(entries)
 }
 
-func TestRefusedEnrolments(t *testing.T) {
+func TestRefusedEnrollments(t *testing.T) {
 	ns := netnstest.New(t)
 	file, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	refusing := func(kind source.Kind) enrol {
-		return func(context.Context, source.Ref, *netns.NS, []netip.Addr) (agent.Enrolment, error) {
-			return agent.Enrolment{}, source.WithKind(kind, errors.New("because"))
+	refusing := func(kind source.Kind) enroll {
+		return func(context.Context, source.Ref, *netns.NS, []netip.Addr) (agent.Enrollment, error) {
+			return agent.Enrollment{}, source.WithKind(kind, errors.New("because"))
 		}
 	}
 	for _, test := range []struct {
 		name  string
-		enrol enrol
+		enroll enroll
 		fd    int
 		kind  source.Kind
 		text  string
@@ -91,47 +91,47 @@ func TestRefusedEnrolments(t *testing.T) {
 		{"unknown pod", refusing(source.NotFound), ns.FD(), source.NotFound, "because"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			env := start(t, socket(t), serve.Options{Objects: echo, Enrol: test.enrol})
-			_, err := env.client().Enrol(t.Context(), web, address, test.fd)
+			env := start(t, socket(t), serve.Options{Objects: echo, Enroll: test.enroll})
+			_, err := env.client().Enroll(t.Context(), web, address, test.fd)
 			if source.KindOf(err) != test.kind || !strings.Contains(err.Error(), test.text) {
 				t.Errorf("%q: %v, want %q: %s", source.KindOf(err), err, test.kind, test.text)
 			}
 		})
 	}
 	t.Run("no descriptor", func(t *testing.T) {
-		env := start(t, socket(t), serve.Options{Objects: echo, Enrol: refusing("")})
+		env := start(t, socket(t), serve.Options{Objects: echo, Enroll: refusing("")})
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		_, err := agent.Caller{Socket: env.path}.Query(ctx, agent.Request{Verb: agent.AskEnrol})
+		_, err := agent.Caller{Socket: env.path}.Query(ctx, agent.Request{Verb: agent.AskEnroll})
 		if err == nil || !strings.Contains(err.Error(), "0 descriptors") {
 			t.Error(err)
 		}
 	})
 	t.Run("no agent", func(t *testing.T) {
-		_, err := client.New(client.Options{Socket: socket(t)}).Enrol(t.Context(), web, address, ns.FD())
+		_, err := client.New(client.Options{Socket: socket(t)}).Enroll(t.Context(), web, address, ns.FD())
 		if source.KindOf(err) != source.Unavailable || !strings.Contains(err.Error(), "not running") {
 			t.Errorf("%q: %v", source.KindOf(err), err)
 		}
 	})
 }
 
-// TestWaitingEnrolments checks that enrolments that wait for ztunnel do not delay other requests,
+// TestWaitingEnrollments checks that enrollments that wait for ztunnel do not delay other requests,
 // and end with the server.
-func TestWaitingEnrolments(t *testing.T) {
+func TestWaitingEnrollments(t *testing.T) {
 	ns := netnstest.New(t)
 	const waiting = 200 // more than the limit of other connections
 	began := make(chan struct{}, waiting)
-	env := start(t, socket(t), serve.Options{Objects: echo, Enrol: func(
+	env := start(t, socket(t), serve.Options{Objects: echo, Enroll: func(
 		ctx context.Context, _ source.Ref, _ *netns.NS, _ []netip.Addr,
-	) (agent.Enrolment, error) {
+	) (agent.Enrollment, error) {
 		began <- struct{}{}
 		<-ctx.Done()
-		return agent.Enrolment{}, source.WithKind(agent.KindZtunnel, errors.New("the agent ends"))
+		return agent.Enrollment{}, source.WithKind(agent.KindZtunnel, errors.New("the agent ends"))
 	}})
 	var group sync.WaitGroup
 	for range waiting {
 		group.Go(func() {
-			if _, err := env.client().Enrol(context.Background(), web, address, ns.FD()); err == nil ||
+			if _, err := env.client().Enroll(context.Background(), web, address, ns.FD()); err == nil ||
 				!strings.Contains(err.Error(), "the agent ends") {
 				t.Error(err)
 			}

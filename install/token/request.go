@@ -22,10 +22,10 @@ const issueTimeout = 10 * time.Second
 // errNotPermitted is the error for a request that the API server forbids or does not support.
 var errNotPermitted = errors.New("requesting a token is not permitted")
 
-// issue requests a token for the service account of the given token. The new token is not bound to
-// a pod, because the plugin needs it when the agent's pod does not exist.
-func (o *Options) issue(ctx context.Context, token string) (string, error) {
-	namespace, name := claimsOf(token).account()
+// requestToken requests a token for the service account of the given token. The new token is not
+// bound to a pod, because the plugin needs it when the agent's pod does not exist.
+func (o *Options) requestToken(ctx context.Context, token string) (string, error) {
+	namespace, name := claimsOf(token).serviceAccount()
 	if name == "" {
 		return "", fmt.Errorf("%w: the agent's token does not belong to a service account",
 			errNotPermitted)
@@ -39,20 +39,20 @@ func (o *Options) issue(ctx context.Context, token string) (string, error) {
 	defer cancel()
 	path := "/api/v1/namespaces/" + url.PathEscape(namespace) + "/serviceaccounts/" +
 		url.PathEscape(name) + "/token"
-	answer, err := client.Do(ctx, http.MethodPost, path, nil, map[string]any{
+	response, err := client.Do(ctx, http.MethodPost, path, nil, map[string]any{
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
 		"spec": map[string]any{"expirationSeconds": int64(o.Lifetime.Seconds())},
 	})
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = answer.Body.Close() }()
-	return readIssued(answer)
+	defer func() { _ = response.Body.Close() }()
+	return readTokenResponse(response)
 }
 
-// readIssued reads the response to a request for a token.
-func readIssued(answer *http.Response) (string, error) {
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
+// readTokenResponse reads the response to a request for a token.
+func readTokenResponse(response *http.Response) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	if err != nil {
 		return "", fmt.Errorf("read the API server's answer: %w", err)
 	}
@@ -63,7 +63,7 @@ func readIssued(answer *http.Response) (string, error) {
 	// A response that is not JSON contains no token.
 	_ = json.Unmarshal(text, &issued)
 	var status struct{ Token string }
-	switch code := answer.StatusCode; {
+	switch code := response.StatusCode; {
 	case code == http.StatusForbidden, code == http.StatusNotFound,
 		code == http.StatusMethodNotAllowed:
 		return "", fmt.Errorf("%w: the API server answers %d: %s", errNotPermitted, code,

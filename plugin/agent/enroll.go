@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The kinds of a refusal of [AskEnrol], in addition to those of package source: what is wrong with
+// The kinds of a refusal of [AskEnroll], in addition to those of package source: what is wrong with
 // the pod, or which step failed.
 const (
 	KindParameters = "parameters" // an annotation of the pod is invalid
@@ -23,12 +23,12 @@ const (
 	KindHost       = "host"       // the node's rules for probes cannot be changed
 )
 
-// EnrolKinds returns the kinds of a refusal of [AskEnrol] that package source does not define.
-func EnrolKinds() []string { return []string{KindParameters, KindRules, KindZtunnel, KindHost} }
+// EnrollKinds returns the kinds of a refusal of [AskEnroll] that package source does not define.
+func EnrollKinds() []string { return []string{KindParameters, KindRules, KindZtunnel, KindHost} }
 
-// An Enrolment is the answer to [AskEnrol]: what the agent has done for a pod in ambient mode,
+// An Enrollment is the answer to [AskEnroll]: what the agent has done for a pod in ambient mode,
 // which ztunnel has acknowledged.
-type Enrolment struct {
+type Enrollment struct {
 	// Ambient has the parameters of the rules in the pod, and Backend is the backend that contains
 	// them: nft or legacy.
 	Ambient rules.Ambient `json:"ambient"`
@@ -44,7 +44,7 @@ type Enrolment struct {
 }
 
 // Validate returns an error that lists all invalid fields.
-func (e *Enrolment) Validate() error {
+func (e *Enrollment) Validate() error {
 	var faults []error
 	if e.Backend != "nft" && e.Backend != "legacy" {
 		faults = append(faults, fmt.Errorf("backend: %q is neither nft nor legacy",
@@ -56,21 +56,21 @@ func (e *Enrolment) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Enrol asks the agent to enrol a pod in ambient mode. netns is a descriptor of the pod's network
+// Enroll asks the agent to enroll a pod in ambient mode. netns is a descriptor of the pod's network
 // namespace, and addresses are the addresses of the pod. The answer follows when ztunnel has
 // acknowledged the pod. The error may be a [Refusal].
-func (c Caller) Enrol(
+func (c Caller) Enroll(
 	ctx context.Context, namespace, name, uid string, addresses []netip.Addr, netns int,
-) (*Enrolment, error) {
+) (*Enrollment, error) {
 	body, err := c.query(ctx, Request{
-		Verb: AskEnrol, Namespace: namespace, Name: name, UID: uid, Addresses: addresses,
+		Verb: AskEnroll, Namespace: namespace, Name: name, UID: uid, Addresses: addresses,
 	}, unix.UnixRights(netns))
 	if err != nil {
 		return nil, err
 	}
-	e := new(Enrolment)
+	e := new(Enrollment)
 	if json.Unmarshal(body, e) != nil {
-		return nil, errors.New("its answer is not an enrolment")
+		return nil, errors.New("its answer is not an enrollment")
 	}
 	if err := e.Validate(); err != nil {
 		return nil, fmt.Errorf("its answer is wrong: %w", err)
