@@ -1,9 +1,7 @@
 package rules
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 )
 
 // Unknown is a condition or an action that the model does not support. It implements both [Match]
@@ -102,9 +100,9 @@ const (
 	WritesMark
 	// WritesConntrackMark sets the conntrack mark to an unknown value.
 	WritesConntrackMark
-	// WritesHeader changes a part of the header that the model does not represent, which State names.
-	// Evaluation continues with the next expression of the rule. The results of two changes are
-	// equal if Text, Data and the inputs are.
+	// WritesHeader changes a part of the header that the model does not represent, which State
+	// names. Evaluation continues with the next expression of the rule. The results of two changes
+	// are equal if Text, Data and the inputs are.
 	WritesHeader
 	// TranslatesSource, in a NAT chain at postrouting, ends the evaluation and changes the source
 	// address (SNAT, MASQUERADE). In other chains it is AnyEffect.
@@ -140,67 +138,4 @@ func (r *Rule) UsesUnknown() bool {
 			_, ok := a.(Unknown)
 			return ok
 		})
-}
-
-// MatchTuple matches packets that satisfy all conditions of an alternative, like nft's
-// concatenations; with Not, packets that satisfy none of the alternatives. A packet that
-// lacks any of the compared fields does not match in either case. If Alternatives is empty and Not
-// is false, no packet matches.
-type MatchTuple struct {
-	Not          bool
-	Alternatives [][]Match
-}
-
-// UsesUnknown reports whether an alternative has an unsupported condition.
-func (m MatchTuple) UsesUnknown() bool {
-	return slices.ContainsFunc(m.Alternatives, func(matches []Match) bool {
-		return slices.ContainsFunc(matches, func(m Match) bool {
-			_, ok := m.(Unknown)
-			return ok
-		})
-	})
-}
-
-// MatchICMP matches ICMP packets, or with V6 ICMPv6 packets, by type and code.
-type MatchICMP struct {
-	V6     bool
-	Not    bool
-	Values []Range[uint16] // type<<8 | code; normalized
-}
-
-func (m MatchTuple) rank() int { return 3 }
-func (m MatchICMP) rank() int  { return 6 }
-
-// String returns the match in a notation similar to nft's, which nft does not accept.
-func (m MatchTuple) String() string {
-	alternatives := make([]string, len(m.Alternatives))
-	for i, matches := range m.Alternatives {
-		texts := make([]string, len(matches))
-		for j, m := range matches {
-			texts[j] = m.String()
-		}
-		alternatives[i] = strings.Join(texts, " . ")
-	}
-	text := "{ " + strings.Join(alternatives, ", ") + " }"
-	if len(alternatives) == 0 {
-		text = "{ }"
-	}
-	return not(m.Not) + text
-}
-
-// String returns the match in a notation similar to nft's, which nft does not accept.
-func (m MatchICMP) String() string {
-	key := "icmp type . code "
-	if m.V6 {
-		key = "icmpv6 type . code "
-	}
-	return key + operand(m.Not, m.Values, func(r Range[uint16]) string {
-		switch {
-		case r.IsSingle():
-			return fmt.Sprintf("%d . %d", r.First>>8, r.First&0xff)
-		case r.First&0xff == 0 && r.Last == r.First|0xff:
-			return fmt.Sprintf("%d . *", r.First>>8)
-		}
-		return fmt.Sprintf("%d . %d-%d . %d", r.First>>8, r.First&0xff, r.Last>>8, r.Last&0xff)
-	})
 }

@@ -107,13 +107,13 @@ func (l *Listing) addAttached(target int, object string, points []attachPoint) {
 			l.addUnread("programs of "+object, err)
 		default:
 			for _, id := range ids {
-				l.add(p.hook, object, id)
+				l.addProgram(p.hook, object, id)
 			}
 		}
 	}
 }
 
-func (l *Listing) add(hook Hook, object string, id uint32) {
+func (l *Listing) addProgram(hook Hook, object string, id uint32) {
 	l.Programs = append(l.Programs, Program{Hook: hook, At: object, ID: id})
 }
 
@@ -122,7 +122,7 @@ func (l *Listing) readDetails(proc string) {
 	if len(l.Programs) == 0 {
 		return
 	}
-	holders := programHolders(proc)
+	holders := processesOfPrograms(proc)
 	for i := range l.Programs {
 		p := &l.Programs[i]
 		p.Processes = holders[p.ID]

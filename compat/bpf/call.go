@@ -32,7 +32,7 @@ func queryPrograms(target int, attachType uint32) ([]uint32, error) {
 	attr := queryAttr{
 		target: uint32(target), attachType: attachType, programs: pointer(ids), count: maxIDs,
 	}
-	if _, err := call(unix.BPF_PROG_QUERY, &attr); err != nil {
+	if _, err := bpfCall(unix.BPF_PROG_QUERY, &attr); err != nil {
 		return nil, err
 	}
 	return ids[:min(attr.count, maxIDs)], nil
@@ -68,7 +68,7 @@ type mapInfo struct {
 // readInfo reads the info of the object with the ID. openCommand is the command of bpf(2) that
 // opens the object.
 func readInfo[T programInfo | mapInfo](openCommand int, id uint32, info *T) error {
-	fd, err := call(openCommand, &idAttr{id: id})
+	fd, err := bpfCall(openCommand, &idAttr{id: id})
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func readInfo[T programInfo | mapInfo](openCommand int, id uint32, info *T) erro
 	var pinner runtime.Pinner
 	pinner.Pin(info)
 	defer pinner.Unpin()
-	_, err = call(unix.BPF_OBJ_GET_INFO_BY_FD, &infoAttr{
+	_, err = bpfCall(unix.BPF_OBJ_GET_INFO_BY_FD, &infoAttr{
 		fd: uint32(fd), length: uint32(unsafe.Sizeof(*info)), info: pointer(info),
 	})
 	return err
@@ -102,9 +102,9 @@ func readMap(id uint32) (mapInfo, error) {
 	return *info, err
 }
 
-// call calls bpf(2) and returns its result. The caller must pin the memory whose addresses
+// bpfCall calls bpf(2) and returns its result. The caller must pin the memory whose addresses
 // *attr contains.
-func call[T queryAttr | idAttr | infoAttr](command int, attr *T) (int, error) {
+func bpfCall[T queryAttr | idAttr | infoAttr](command int, attr *T) (int, error) {
 	n, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(command), uintptr(unsafe.Pointer(attr)),
 		unsafe.Sizeof(*attr))
 	if errno != 0 {

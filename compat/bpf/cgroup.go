@@ -108,8 +108,8 @@ func cgroupMount() (string, error) {
 	return "", errors.New("no cgroup2 file system is mounted")
 }
 
-// programHolders returns the processes that have programs open, as NAME[PID], by program ID.
-func programHolders(proc string) map[uint32][]string {
+// processesOfPrograms returns the processes that have programs open, as NAME[PID], by program ID.
+func processesOfPrograms(proc string) map[uint32][]string {
 	holders := map[uint32][]string{}
 	for _, dir := range processDirs(proc) {
 		files, _ := filepath.Glob(filepath.Join(dir, "fd/*"))

@@ -40,9 +40,9 @@ func (l *Listing) addInterfaces() {
 		a := i.Attrs()
 		object := "interface " + a.Name
 		if a.Xdp != nil && a.Xdp.Attached {
-			l.add(XDP, object, a.Xdp.ProgId)
+			l.addProgram(XDP, object, a.Xdp.ProgId)
 		}
-		l.addFilters(h, i, object)
+		l.addTCFilters(h, i, object)
 		points := []attachPoint{
 			{TCXIngress, unix.BPF_TCX_INGRESS}, {TCXEgress, unix.BPF_TCX_EGRESS},
 		}
@@ -54,8 +54,8 @@ func (l *Listing) addInterfaces() {
 	}
 }
 
-// addFilters adds the programs of tc filters at the interface.
-func (l *Listing) addFilters(h *netlink.Handle, i netlink.Link, object string) {
+// addTCFilters adds the programs of tc filters at the interface.
+func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string) {
 	for hook, parent := range map[Hook]uint32{
 		TCIngress: netlink.HANDLE_MIN_INGRESS, TCEgress: netlink.HANDLE_MIN_EGRESS,
 	} {
@@ -65,7 +65,7 @@ func (l *Listing) addFilters(h *netlink.Handle, i netlink.Link, object string) {
 		}
 		for _, f := range filters {
 			if p, ok := f.(*netlink.BpfFilter); ok {
-				l.add(hook, object, uint32(p.Id))
+				l.addProgram(hook, object, uint32(p.Id))
 			}
 		}
 	}

@@ -76,13 +76,13 @@ func TestDiagnoseAmbient(t *testing.T) {
 					t.Errorf("%+v", findings[i])
 				}
 			case !slices.ContainsFunc(findings, func(x Finding) bool {
-				return x.Severity == tc.severity && strings.Contains(x.Verdict, tc.want)
+				return x.Severity == tc.severity && strings.Contains(x.Summary, tc.want)
 			}):
 				t.Errorf("no %s with %q in %+v", tc.severity, tc.want, findings)
 			}
 			for _, x := range findings {
-				if x.Topic != "kernel" && strings.Contains(x.Verdict, "TPROXY") ||
-					strings.Contains(x.Verdict, "::6") {
+				if x.Topic != "kernel" && strings.Contains(x.Summary, "TPROXY") ||
+					strings.Contains(x.Summary, "::6") {
 					t.Errorf("about a sidecar: %+v", x)
 				}
 			}

@@ -64,8 +64,8 @@ func TestDiagnoseReportsAnExhaustedBudget(t *testing.T) {
 	f.Tables = []rules.Table{costlyTables()["random marks"]}
 	var reported []string
 	for _, finding := range Diagnose(f, typical(rules.ModeRedirect)) {
-		if strings.Contains(finding.Verdict, "cannot be decided: more than") {
-			reported = append(reported, finding.Verdict)
+		if strings.Contains(finding.Summary, "cannot be decided: more than") {
+			reported = append(reported, finding.Summary)
 		}
 	}
 	limits := []string{

@@ -504,7 +504,7 @@ func TestDiagnose(t *testing.T) {
 			findings := Diagnose(facts, params)
 			found := false
 			for _, f := range findings {
-				found = found || f.Severity == row.severity && strings.Contains(f.Verdict, row.contains)
+				found = found || f.Severity == row.severity && strings.Contains(f.Summary, row.contains)
 				if f.Severity == Problem && f.Next == "" {
 					t.Errorf("a problem without a next step: %+v", f)
 				}
@@ -520,7 +520,7 @@ func TestDiagnose(t *testing.T) {
 func list(findings []Finding) string {
 	b := new(strings.Builder)
 	for _, f := range findings {
-		fmt.Fprintf(b, "%-8s %-11s %s\n", f.Severity, f.Topic, f.Verdict)
+		fmt.Fprintf(b, "%-8s %-11s %s\n", f.Severity, f.Topic, f.Summary)
 	}
 	return b.String()
 }
@@ -559,7 +559,7 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			}}}},
 			Finding{
 				Topic: "programs", Severity: Warning,
-				Verdict: `eBPF program "cil_sock4_connect" (id 7, loaded by uid 0, open in cilium-agent[12]) runs at ` +
+				Summary: `eBPF program "cil_sock4_connect" (id 7, loaded by uid 0, open in cilium-agent[12]) runs at ` +
 					"cgroup_inet4_connect of cgroup /kubepods: it can rewrite the destination of a connection (socket load balancing) " +
 					"before Sluice's rules see it, so that excluded and included addresses and ports are compared with the rewritten destination",
 				Next: "bpftool prog show id 7 on the node prints its details",
@@ -572,7 +572,7 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			}}}},
 			Finding{
 				Topic: "programs", Severity: Warning,
-				Verdict: "eBPF program without a readable name (id 8) runs at cgroup_sock_ops of cgroup /: it uses the map sockets of " +
+				Summary: "eBPF program without a readable name (id 8) runs at cgroup_sock_ops of cgroup /: it uses the map sockets of " +
 					"sockets: data between sockets in the map bypasses the network stack and all rules",
 				Next: "bpftool prog show id 8 on the node prints its details",
 			},
@@ -582,7 +582,7 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			Facts{Programs: bpf.Listing{Unread: []string{"a", "b"}}},
 			Finding{
 				Topic: "programs", Severity: Note,
-				Verdict: "not all eBPF programs are known: a; b",
+				Summary: "not all eBPF programs are known: a; b",
 			},
 		},
 		{
@@ -592,7 +592,7 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			}}},
 			Finding{
 				Topic: "sockets", Severity: Note,
-				Verdict: "a packet socket (AF_PACKET) of tcpdump[9] (uid 5) is open: it receives copies of packets, as tcpdump does; " +
+				Summary: "a packet socket (AF_PACKET) of tcpdump[9] (uid 5) is open: it receives copies of packets, as tcpdump does; " +
 					"packets that it sends bypass all rules",
 			},
 		},
@@ -601,7 +601,7 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			Facts{Sockets: []RawSocket{{}}},
 			Finding{
 				Topic: "sockets", Severity: Note,
-				Verdict: "a raw IP socket of an unknown process (uid 0) is open: packets that it sends pass Sluice's rules, but only " +
+				Summary: "a raw IP socket of an unknown process (uid 0) is open: packets that it sends pass Sluice's rules, but only " +
 					"TCP and DNS are captured",
 			},
 		},

@@ -8,6 +8,6 @@
 //
 //	facts := doctor.Gather(ns, ruleset)
 //	for _, f := range doctor.Diagnose(facts, redirect) {
-//		fmt.Println(f.Severity, f.Topic, f.Verdict)
+//		fmt.Println(f.Severity, f.Topic, f.Summary)
 //	}
 package doctor

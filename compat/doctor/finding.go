@@ -13,9 +13,9 @@ type Finding struct {
 	// "programs" or "sockets".
 	Topic    string   `json:"topic"`
 	Severity Severity `json:"severity"`
-	// Verdict is a sentence, without a full stop, about the finding and its consequence for
+	// Summary is a sentence, without a full stop, about the finding and its consequence for
 	// capture.
-	Verdict string `json:"verdict"`
+	Summary string `json:"verdict"`
 	// Next is the remedy; empty if none is needed.
 	Next string `json:"next,omitempty"`
 	// Prevented reports that the cause is the kernel or a missing permission, which cannot be
@@ -36,7 +36,7 @@ const (
 
 var severities = []Severity{Problem, Warning, Note, OK}
 
-// Verdict is the summary of findings.
+// Verdict is the conclusion from all findings.
 type Verdict string
 
 // The verdicts.
@@ -72,7 +72,7 @@ func (v Verdict) NodeMessage() string {
 	return "the node's rules for probes can work"
 }
 
-// Sum returns the summary of the findings.
+// Sum returns the verdict for the findings.
 func Sum(findings []Finding) Verdict {
 	sum := Works
 	for _, f := range findings {
@@ -154,14 +154,14 @@ func (d *diagnosis) compile(without []rules.DeviationID) rules.Ruleset {
 
 func (d *diagnosis) add(topic string, severity Severity, verdict, next string) {
 	d.findings = append(d.findings, Finding{
-		Topic: topic, Severity: severity, Verdict: verdict, Next: next,
+		Topic: topic, Severity: severity, Summary: verdict, Next: next,
 	})
 }
 
 // addPrevented adds a problem that cannot be corrected in the namespace.
 func (d *diagnosis) addPrevented(topic, verdict, next string) {
 	d.findings = append(d.findings, Finding{
-		Topic: topic, Severity: Problem, Verdict: verdict, Next: next, Prevented: true,
+		Topic: topic, Severity: Problem, Summary: verdict, Next: next, Prevented: true,
 	})
 }
 

@@ -26,8 +26,8 @@ func TestForeignEffect(t *testing.T) {
 			findings := Diagnose(facts, typical(rules.ModeRedirect))
 			var severity Severity
 			for _, f := range findings {
-				if f.Verdict == "the effect" ||
-					f.Verdict == "no foreign rule makes captured traffic bypass the proxy" {
+				if f.Summary == "the effect" ||
+					f.Summary == "no foreign rule makes captured traffic bypass the proxy" {
 					severity = f.Severity
 				}
 			}

@@ -1,112 +1,93 @@
 package kerneltest
 
 import (
-	"math/bits"
-	"net/netip"
-	"slices"
+	"errors"
+	"fmt"
 
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// sendableOf returns a packet of the class that the network can send. It is the witness, or a
-// packet that differs from it only in the fields that prevent sending the witness. If there is no
-// such packet, sendableOf returns the witness.
-func (n *Network) sendableOf(c diff.Class) rules.Packet {
-	usual := func(p *rules.Packet) {
-		out := p.OutInterface
-		n.Complete(p)
-		if p.Hook == rules.Output {
-			p.OutInterface = out
-			p.Bound = p.Owner != nil && out != outInterfaceOf(p) && !isLocal(p.Destination.Addr())
-		}
-	}
-	changes := []func(p *rules.Packet){
-		func(p *rules.Packet) {
-			switch p.State {
-			case rules.Established:
-				p.Status = EstablishedStatus
-			case rules.Related:
-				p.Status = RelatedStatus
-			case rules.New:
-				p.Status = 0
-				if p.ConntrackMark != 0 {
-					p.Status = rules.StatusConfirmed
-				}
-			}
-		},
-		func(p *rules.Packet) { p.Protocol, p.Flags = rules.TCP, flagsOf(p.State) },
-		func(p *rules.Packet) { p.Protocol, p.Flags = rules.UDP, 0 },
-		func(p *rules.Packet) {
-			p.Protocol, p.ICMPType = icmpOf(p)
-			p.Flags = 0
-			p.ICMPCode = 0
-			p.Source = netip.AddrPortFrom(p.Source.Addr(), 0)
-			p.Destination = netip.AddrPortFrom(p.Destination.Addr(), 0)
-		},
-		func(p *rules.Packet) { p.Protocol, p.Flags = 253, 0 },
-		func(p *rules.Packet) {
-			if p.Hook == rules.Prerouting {
-				p.InInterface = "eth0"
-			} else {
-				p.OutInterface = outInterfaceOf(p)
-			}
-		},
-		func(p *rules.Packet) {
-			if p.Hook == rules.Output && p.Owner == nil {
-				p.State, p.Status, p.ConntrackMark, p.Reply = rules.Untracked, 0, 0, false
-			}
-		},
-		func(p *rules.Packet) {
-			if p.Hook == rules.Output {
-				p.Owner = &rules.Owner{UID: 999, GID: 999}
-			}
-		},
-	}
-	witness := c.Witness
-	usual(&witness)
-	if n.Sendable(&witness) == nil {
-		return witness
-	}
-	// Try all combinations of changes, beginning with the fewest changes.
-	combinations := make([]int, 1<<len(changes))
-	for i := range combinations {
-		combinations[i] = i
-	}
-	slices.SortStableFunc(combinations, func(a, b int) int {
-		return bits.OnesCount(uint(a)) - bits.OnesCount(uint(b))
-	})
-	for _, combination := range combinations {
-		p := c.Witness
-		for i, change := range changes {
-			if combination&(1<<i) != 0 {
-				change(&p)
-			}
-		}
-		usual(&p)
-		if n.Sendable(&p) == nil && c.Contains(p) {
-			return p
-		}
-	}
-	return witness
-}
+// errUnsendable is wrapped by the error for a packet that the network cannot send.
+var errUnsendable = errors.New("cannot be sent")
 
-func flagsOf(s rules.State) rules.TCPFlags {
-	switch s {
+// Sendable returns an error with the reason why the network cannot send the packet, or nil.
+func (n *Network) Sendable(p *rules.Packet) error {
+	unsendable := func(reason string) error { return fmt.Errorf("%w: %s", errUnsendable, reason) }
+	switch {
+	case p.Hook == rules.Prerouting && (n.devices[p.InInterface] == nil || p.InInterface == "lo"):
+		return unsendable("no interface " + p.InInterface)
+	case p.Hook == rules.Prerouting && p.Owner != nil:
+		return unsendable("arriving with a socket")
+	case p.Hook == rules.Output && p.Owner == nil && (p.State != rules.Untracked ||
+		p.OutInterface != outInterface(p.Destination.Addr(), 0)):
+		return unsendable("without a socket, but tracked or not by the interface of packets without a mark")
+	case p.Hook == rules.Output && p.Owner == nil && p.Protocol == rules.ICMPv6 &&
+		InitialState(p) == rules.Untracked:
+		// Such packets are sent as copies, by a dup statement. The copy would be untracked even
+		// before conntrack.
+		return unsendable("without a socket, and of a kind that conntrack does not track")
+	case p.Hook == rules.Output && n.devices[p.OutInterface] == nil:
+		return unsendable("no interface " + p.OutInterface)
+	case p.Hook == rules.Output && !p.Bound && p.OutInterface != outInterfaceOf(p):
+		return unsendable("by an interface that routing does not choose")
+	case p.Hook != rules.Output && p.Hook != rules.Prerouting:
+		return unsendable("at hook " + p.Hook.String())
+	}
+	if p.Source == p.Destination && p.Status != 0 {
+		return unsendable(
+			"of a connection with itself, whose directions conntrack does not tell apart")
+	}
+	hasPorts := p.Protocol == rules.TCP || p.Protocol == rules.UDP
+	switch p.State {
 	case rules.New:
-		return rules.SYN
+		switch {
+		case p.Reply || p.Status&^rules.StatusConfirmed != 0:
+			return unsendable("a new packet that is a reply or has a status other than confirmed")
+		case InitialState(p) != rules.New:
+			return unsendable("conntrack does not begin a connection with it")
+		case p.Status == 0 && p.ConntrackMark != 0:
+			return unsendable("a new connection with a mark")
+		case p.Status != 0 && (!hasPorts || p.Protocol == rules.TCP && p.Flags != rules.SYN):
+			return unsendable("new on a confirmed connection, but not UDP or TCP's SYN")
+		}
+	case rules.Established:
+		switch {
+		case !hasPorts || p.Protocol == rules.TCP && p.Flags&^(rules.PSH|rules.URG) != rules.ACK:
+			return unsendable("established, but not UDP or TCP's ACK")
+		case p.Status != EstablishedStatus: // the packet makes the connection assured
+			return unsendable("established with status " + p.Status.String())
+		}
+	case rules.Related:
+		if !isICMPError(p) || p.Status != RelatedStatus {
+			return unsendable("related, but no ICMP error")
+		}
 	case rules.Invalid:
-		return rules.RST
+		if InitialState(p) != rules.Invalid || p.ConntrackMark != 0 || p.Status != 0 || p.Reply {
+			return unsendable("invalid, but conntrack classifies it otherwise or it has a connection")
+		}
+	case rules.Untracked:
+		if !isUntrackedICMPv6(p) && (p.Hook != rules.Output || p.Owner != nil) ||
+			p.ConntrackMark != 0 || p.Status != 0 || p.Reply {
+			return unsendable("untracked, but arriving or with a socket")
+		}
+	default:
+		return unsendable("state " + p.State.String())
 	}
-	return rules.ACK
+	return nil
 }
 
-// icmpOf returns the protocol and type of an ICMP packet in the state of the packet.
-func icmpOf(p *rules.Packet) (rules.Protocol, uint8) {
-	types := map[rules.State]uint8{rules.New: 8, rules.Related: 3, rules.Invalid: 0}
-	if p.Family() == rules.IPv6 {
-		types = map[rules.State]uint8{rules.New: 128, rules.Related: 1, rules.Invalid: 129}
-		return rules.ICMPv6, types[p.State]
+// RelatedStatus is the status of the connections to which the ICMP errors of the network refer.
+const RelatedStatus = rules.StatusConfirmed | rules.StatusSeenReply
+
+// EstablishedStatus is the status of the established connections that the network can create.
+const EstablishedStatus = rules.StatusConfirmed | rules.StatusSeenReply | rules.StatusAssured
+
+func isICMPError(p *rules.Packet) bool {
+	switch p.Protocol {
+	case rules.ICMP:
+		return p.ICMPType == 3 || p.ICMPType == 11
+	case rules.ICMPv6:
+		return p.ICMPType >= 1 && p.ICMPType <= 4
 	}
-	return rules.ICMP, types[p.State]
+	return false
 }

@@ -17,14 +17,14 @@ import (
 const (
 	optionReplace     = 64 // IPT_SO_SET_REPLACE
 	optionAddCounters = 65 // IPT_SO_SET_ADD_COUNTERS
-	optionInfo        = 64 // IPT_SO_GET_INFO
-	optionEntries     = 65 // IPT_SO_GET_ENTRIES
+	optionGetInfo     = 64 // IPT_SO_GET_INFO
+	optionGetEntries  = 65 // IPT_SO_GET_ENTRIES
 )
 
 // Sizes of the structures of the options, without the entries or counters that follow them.
 const (
 	infoSize        = nameSize + 4 + 2*4*len(hooks) + 8   // struct ipt_getinfo
-	getSize         = nameSize + 8                        // struct ipt_get_entries, padded
+	getEntriesSize  = nameSize + 8                        // struct ipt_get_entries, padded
 	replaceSize     = nameSize + 12 + 2*4*len(hooks) + 12 // struct ipt_replace
 	addCountersSize = nameSize + 8                        // struct xt_counters_info, padded
 	countersPointer = replaceSize - 8                     // offset in struct ipt_replace
@@ -53,9 +53,9 @@ func (l *layout) withConn(ns *netns.NS, table string, use func(*conn) error) err
 	})
 }
 
-// do calls use with a socket in the namespace. The error names the namespace, the table and the
-// operation.
-func do(ns *netns.NS, operation string, id ID, use func(*conn) error) error {
+// withTable calls use with a socket in the namespace (nil: the current one) for the table. The
+// error names the namespace, the table and the operation.
+func withTable(ns *netns.NS, operation string, id ID, use func(*conn) error) error {
 	l, err := layoutOf(id.Family)
 	switch {
 	case err != nil:
@@ -102,7 +102,7 @@ func (c *conn) newBuffer(size int) []byte {
 func (c *conn) get(option int, b []byte) error {
 	err := c.getOnce(option, b)
 	if errors.Is(err, unix.ENOPROTOOPT) {
-		c.loadModule()
+		c.requestModule()
 		err = c.getOnce(option, b)
 	}
 	return err
@@ -139,16 +139,16 @@ func (c *conn) readBlob() (*blob, error) {
 		if err != nil {
 			return nil, err
 		}
-		buf := c.newBuffer(getSize + size)
-		native.PutUint32(buf[nameSize:], uint32(size))
-		getErr := c.get(optionEntries, buf)
+		buf := c.newBuffer(getEntriesSize + size)
+		byteOrder.PutUint32(buf[nameSize:], uint32(size))
+		getErr := c.get(optionGetEntries, buf)
 		if getErr != nil && !errors.Is(getErr, unix.EAGAIN) { // EAGAIN: the size has changed
 			return nil, getErr
 		}
 		before, sizeBefore := current, size
 		current, size, err = c.info()
 		if err == nil && getErr == nil && before == current && sizeBefore == size {
-			return &blob{current, buf[getSize:]}, nil
+			return &blob{current, buf[getEntriesSize:]}, nil
 		}
 	}
 	return nil, fmt.Errorf("the table changed during each of %d attempts to read it:"+
@@ -159,10 +159,10 @@ func (c *conn) readBlob() (*blob, error) {
 func (c *conn) info() (offsets, int, error) {
 	var o offsets
 	buf := c.newBuffer(infoSize)
-	if err := c.get(optionInfo, buf); err != nil {
+	if err := c.get(optionGetInfo, buf); err != nil {
 		return o, 0, err
 	}
-	field := func(n int) uint32 { return native.Uint32(buf[nameSize+4*n:]) }
+	field := func(n int) uint32 { return byteOrder.Uint32(buf[nameSize+4*n:]) }
 	o.validHooks, o.count = field(0), field(1+2*len(hooks))
 	for h := range hooks {
 		if o.validHooks&(1<<h) != 0 { // otherwise the kernel's number is undefined

@@ -28,13 +28,13 @@ func decode(l *layout, name string, b *blob) (*Table, error) {
 // decoder decodes a blob from its beginning to its end.
 type decoder struct {
 	*layout
-	blob     *blob
-	table    *Table
-	elements []element
-	offsets  []int // of the elements
-	done     int   // the number of decoded elements
-	names    map[string]bool
-	starts   map[int]string // the names of user-defined chains by the offset of their first rule
+	blob       *blob
+	table      *Table
+	elements   []element
+	offsets    []int // of the elements
+	done       int   // the number of decoded elements
+	names      map[string]bool
+	firstRules map[int]string // the names of user-defined chains by the offset of their first rule
 }
 
 // splitEntries sets the elements and their offsets.
@@ -58,7 +58,7 @@ func (d *decoder) splitEntries() error {
 	}
 	d.table.end = d.elements[last]
 	d.elements = d.elements[:last]
-	d.names, d.starts = map[string]bool{}, map[int]string{}
+	d.names, d.firstRules = map[string]bool{}, map[int]string{}
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (d *decoder) addChain(c Chain, foot int) error {
 	if c.Hook == nil {
 		policies = []Verdict{Return}
 		// Only a user-defined chain can be the destination of a jump.
-		d.starts[d.offsets[d.done]] = c.Name
+		d.firstRules[d.offsets[d.done]] = c.Name
 	}
 	if !slices.Contains(policies, c.Policy()) {
 		return fmt.Errorf("chain %s ends with verdict %d", c.Name, c.Policy())
@@ -157,13 +157,13 @@ func (d *decoder) resolveJumps() error {
 				continue
 			}
 			verdict := int(verdictOf(r.entry, d.targetOf(r.entry)))
-			end := d.offsets[r.old-1] + len(r.entry)
+			end := d.offsets[r.oldPosition-1] + len(r.entry)
 			switch {
 			case verdict < 0:
 			case verdict == end:
 				r.fallsThrough = true
 			default:
-				name, ok := d.starts[verdict]
+				name, ok := d.firstRules[verdict]
 				if !ok {
 					return fmt.Errorf("chain %s: rule %d jumps to offset %d, where no chain begins",
 						c.Name, j+1, verdict)

@@ -15,14 +15,14 @@ import (
 func extension(name string, data []byte) []byte {
 	size := (extensionSize + len(data) + alignment - 1) / alignment * alignment
 	b := make([]byte, size)
-	native.PutUint16(b, uint16(size))
+	byteOrder.PutUint16(b, uint16(size))
 	copy(b[extensionNameOffset:], name)
 	copy(b[extensionSize:], data)
 	return b
 }
 
 // verdict encodes the standard target with a verdict or the offset of a jump.
-func verdict(v int) []byte { return extension("", native.AppendUint32(nil, uint32(int32(v)))) }
+func verdict(v int) []byte { return extension("", byteOrder.AppendUint32(nil, uint32(int32(v)))) }
 
 // begin encodes the target of the entry that begins a chain.
 func begin(chain string) []byte {
@@ -32,9 +32,9 @@ func begin(chain string) []byte {
 // entryOf encodes an entry.
 func (l *layout) entryOf(target []byte, matches ...[]byte) []byte {
 	m := slices.Concat(matches...)
-	b := slices.Concat(make([]byte, l.size), m, target)
-	native.PutUint16(b[l.target:], uint16(l.size+len(m)))
-	native.PutUint16(b[l.next:], uint16(len(b)))
+	b := slices.Concat(make([]byte, l.headerSize), m, target)
+	byteOrder.PutUint16(b[l.targetOffset:], uint16(l.headerSize+len(m)))
+	byteOrder.PutUint16(b[l.nextOffset:], uint16(len(b)))
 	return b
 }
 
@@ -64,7 +64,7 @@ func small(l *layout) *blob {
 }
 
 func (l *layout) setVerdict(b *blob, at, v int) {
-	native.PutUint32(b.entries[at+l.targetOf(b.entries[at:])+extensionSize:], uint32(int32(v)))
+	byteOrder.PutUint32(b.entries[at+l.targetOf(b.entries[at:])+extensionSize:], uint32(int32(v)))
 }
 
 func TestDecode(t *testing.T) {
@@ -97,7 +97,7 @@ func TestDecode(t *testing.T) {
 
 func TestDecodeRejectsInvalidTables(t *testing.T) {
 	l := &layouts[0]
-	policySize := l.size + standardSize
+	policySize := l.headerSize + standardSize
 	for _, tc := range []struct {
 		want  string // part of the error
 		spoil func(*blob)
@@ -106,19 +106,19 @@ func TestDecodeRejectsInvalidTables(t *testing.T) {
 		{"the table contains 10 entries, but its header specifies 11", func(b *blob) { b.count++ }},
 		{"the table contains 0 entries", func(b *blob) { b.entries, b.count = nil, 0 }},
 		{"the last entry is not the ERROR entry that ends a table", func(b *blob) {
-			b.entries, b.count = b.entries[:len(b.entries)-l.size-64], b.count-1
+			b.entries, b.count = b.entries[:len(b.entries)-l.headerSize-64], b.count-1
 		}},
-		{"entry 0 at 0: target at 0", func(b *blob) { native.PutUint16(b.entries[l.target:], 0) }},
+		{"entry 0 at 0: target at 0", func(b *blob) { byteOrder.PutUint16(b.entries[l.targetOffset:], 0) }},
 		{"entry 0 at 0: target at 65535", func(b *blob) {
-			native.PutUint16(b.entries[l.target:], 0xffff)
+			byteOrder.PutUint16(b.entries[l.targetOffset:], 0xffff)
 		}},
 		{"which is not a multiple", func(b *blob) {
-			native.PutUint16(b.entries[l.next:], native.Uint16(b.entries[l.next:])+1)
+			byteOrder.PutUint16(b.entries[l.nextOffset:], byteOrder.Uint16(b.entries[l.nextOffset:])+1)
 		}},
-		{"match of 0 bytes", func(b *blob) { native.PutUint16(b.entries[l.size:], 0) }},
-		{"match of 65535 bytes", func(b *blob) { native.PutUint16(b.entries[l.size:], 0xffff) }},
+		{"match of 0 bytes", func(b *blob) { byteOrder.PutUint16(b.entries[l.headerSize:], 0) }},
+		{"match of 65535 bytes", func(b *blob) { byteOrder.PutUint16(b.entries[l.headerSize:], 0xffff) }},
 		{"target of 31 bytes", func(b *blob) {
-			native.PutUint16(b.entries[l.targetOf(b.entries):], 31)
+			byteOrder.PutUint16(b.entries[l.targetOf(b.entries):], 31)
 		}},
 		{"unknown hooks", func(b *blob) { b.validHooks |= 1 << 5 }},
 		{"chain PREROUTING has invalid offsets 8 to", func(b *blob) { b.hookEntry[0] = 8 }},
@@ -140,7 +140,7 @@ func TestDecodeRejectsInvalidTables(t *testing.T) {
 			b.entries = bytes.Replace(b.entries, []byte("EMPTY"), []byte("FULL\x00"), 1)
 		}},
 		{"chain EMPTY has no end", func(b *blob) {
-			at := int(b.hookEntry[3]) + policySize + l.size + 64 // the return of EMPTY
+			at := int(b.hookEntry[3]) + policySize + l.headerSize + 64 // the return of EMPTY
 			b.entries, b.count = slices.Delete(b.entries, at, at+policySize), b.count-1
 		}},
 	} {
@@ -178,12 +178,12 @@ func FuzzDecode(f *testing.F) {
 		for i, at := range [][]uint32{b.hookEntry[:], b.underflow[:]} {
 			for h := range at {
 				if n := 4 * (i*len(hooks) + h); validHooks&(1<<h) != 0 && len(where) >= n+4 {
-					at[h] = native.Uint32(where[n:])
+					at[h] = byteOrder.Uint32(where[n:])
 				}
 			}
 		}
 		if len(where)%4 == 0 && len(where) > 40 {
-			b.count = native.Uint32(where[40:])
+			b.count = byteOrder.Uint32(where[40:])
 		}
 		table, err := decode(l, "nat", b)
 		if err != nil {
@@ -205,7 +205,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		second, _, err := table.encode()
 		if err != nil || second.offsets != b.offsets || !bytes.Equal(second.entries, b.entries) ||
-			!l.same(second, b) {
+			!l.equal(second, b) {
 			t.Errorf("error %v:\n%v %x\n%v %x", err, b.offsets, b.entries, second.offsets,
 				second.entries)
 		}
@@ -215,7 +215,7 @@ func FuzzDecode(f *testing.F) {
 func offsetBytes(b *blob) []byte {
 	var out []byte
 	for _, n := range slices.Concat(b.hookEntry[:], b.underflow[:], []uint32{b.count}) {
-		out = native.AppendUint32(out, n)
+		out = byteOrder.AppendUint32(out, n)
 	}
 	return out
 }

@@ -39,7 +39,7 @@ func DigestTables(ns *netns.NS) (Digest, error) {
 
 // digestTable writes a table to the hash, in the namespace of the thread.
 func digestTable(h hash.Hash, id ID) error {
-	return do(nil, "read", id, func(c *conn) error {
+	return withTable(nil, "read", id, func(c *conn) error {
 		if err := c.requireExisting(); err != nil {
 			return err
 		}
@@ -51,8 +51,8 @@ func digestTable(h hash.Hash, id ID) error {
 		_, _ = h.Write([]byte(id.String() + "\x00")) // never fails
 		_, _ = h.Write(b.entries)
 		for i := range hooks {
-			offsets := native.AppendUint32(nil, b.hookEntry[i])
-			_, _ = h.Write(native.AppendUint32(offsets, b.underflow[i]))
+			offsets := byteOrder.AppendUint32(nil, b.hookEntry[i])
+			_, _ = h.Write(byteOrder.AppendUint32(offsets, b.underflow[i]))
 		}
 		return nil
 	})

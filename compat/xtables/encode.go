@@ -6,11 +6,10 @@ import (
 	"slices"
 )
 
-// encode returns the table in the kernel's format, and the old position (element.old) of each
-// entry.
+// encode returns the table in the kernel's format, and [element.oldPosition] of each entry.
 func (t *Table) encode() (b *blob, old []int, err error) {
-	e := encoder{layout: t.layout, blob: &blob{}, starts: map[string]int{}}
-	e.computeStarts(t)
+	e := encoder{layout: t.layout, blob: &blob{}, firstRules: map[string]int{}}
+	e.computeFirstRules(t)
 	for i := range t.Chains {
 		c := &t.Chains[i]
 		if c.Hook == nil {
@@ -31,25 +30,25 @@ func (t *Table) encode() (b *blob, old []int, err error) {
 		e.write(c.foot)
 	}
 	e.write(t.end)
-	return e.blob, e.old, nil
+	return e.blob, e.oldPositions, nil
 }
 
 // encoder writes a blob.
 type encoder struct {
 	*layout
-	blob   *blob
-	old    []int
-	starts map[string]int // the offsets of the first rules of user-defined chains, by name
+	blob         *blob
+	oldPositions []int
+	firstRules   map[string]int // the offsets of the first rules of user-defined chains, by name
 }
 
-// computeStarts sets starts.
-func (e *encoder) computeStarts(t *Table) {
+// computeFirstRules sets firstRules.
+func (e *encoder) computeFirstRules(t *Table) {
 	at := 0
 	for i := range t.Chains {
 		c := &t.Chains[i]
 		at += len(c.head.entry)
 		if c.Hook == nil {
-			e.starts[c.Name] = at
+			e.firstRules[c.Name] = at
 		}
 		for j := range c.Rules {
 			at += len(c.Rules[j].entry)
@@ -61,7 +60,7 @@ func (e *encoder) computeStarts(t *Table) {
 func (e *encoder) write(el element) {
 	e.blob.entries = append(e.blob.entries, el.entry...)
 	e.blob.count++
-	e.old = append(e.old, el.old)
+	e.oldPositions = append(e.oldPositions, el.oldPosition)
 }
 
 // writeRule writes a rule, including the offset of its jump.
@@ -74,20 +73,20 @@ func (e *encoder) writeRule(r *Rule) error {
 		next = len(e.blob.entries)
 	case r.jump != "":
 		var ok bool
-		if next, ok = e.starts[r.jump]; !ok {
+		if next, ok = e.firstRules[r.jump]; !ok {
 			return fmt.Errorf("jump to chain %s, which does not exist", r.jump)
 		}
 	default:
 		return nil
 	}
-	native.PutUint32(e.blob.entries[start+e.targetOf(r.entry)+extensionSize:], uint32(next))
+	byteOrder.PutUint32(e.blob.entries[start+e.targetOf(r.entry)+extensionSize:], uint32(next))
 	return nil
 }
 
-// same reports whether two tables are equal except for the fields that the kernel changes. On
+// equal reports whether two tables are equal except for the fields that the kernel changes. On
 // kernels before 4.11 it may report false for equal tables, because these kernels return internal
 // state in the structures of some matches.
-func (l *layout) same(a, b *blob) bool {
+func (l *layout) equal(a, b *blob) bool {
 	return a.offsets == b.offsets &&
 		bytes.Equal(l.withoutKernelFields(a.entries), l.withoutKernelFields(b.entries))
 }
@@ -102,9 +101,9 @@ func (l *layout) withoutKernelFields(entries []byte) []byte {
 // clearKernelFields sets the fields to 0 that the kernel changes: counters, and comefrom, which
 // records the hooks that reach an entry.
 func (l *layout) clearKernelFields(entries []byte) {
-	for len(entries) >= l.size {
+	for len(entries) >= l.headerSize {
 		clear(entries[l.comefrom : l.comefrom+4])
 		clear(entries[l.counters : l.counters+countersSize])
-		entries = entries[min(max(l.sizeOf(entries), l.size), len(entries)):]
+		entries = entries[min(max(l.sizeOf(entries), l.headerSize), len(entries)):]
 	}
 }

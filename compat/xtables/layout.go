@@ -10,51 +10,51 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// native is the byte order of numbers. It is a pointer, because a copy of binary.NativeEndian would
-// need initialization code at program start.
-var native = &binary.NativeEndian
+// byteOrder is the byte order of numbers. It is a pointer, because a copy of binary.NativeEndian
+// would need initialization code at program start.
+var byteOrder = &binary.NativeEndian
 
 // A layout contains the differences between the families: socket options, and the offsets of fields
 // in struct ipt_entry and struct ip6t_entry.
 type layout struct {
-	family rules.Family
-	domain int    // of the socket
-	level  int    // of the socket options
-	names  string // the file in /proc/PID/net that lists the tables
-	module string // the name of the kernel module
-	// revision is the socket option for the revision of a match. The option for the revision of a
-	// target is the next number.
-	revision int
+	family    rules.Family
+	domain    int    // of the socket
+	level     int    // of the socket options
+	namesFile string // the file in /proc/PID/net that lists the tables
+	module    string // the name of the kernel module
+	// revisionOption is the socket option for the revision of a match. The option for the revision
+	// of a target is the next number.
+	revisionOption int
 
 	addressSize int // in bytes
 	gotoFlag    byte
 
 	// Offsets of fields in the entry.
-	protocol int
-	flags    int
-	invert   int
-	target   int // a 16-bit number: the offset of the target
-	next     int // a 16-bit number: the size of the whole entry
-	comefrom int // a 32-bit number that only the kernel uses
-	counters int
+	protocol     int
+	flags        int
+	invert       int
+	targetOffset int // a 16-bit number: the offset of the target
+	nextOffset   int // a 16-bit number: the size of the whole entry
+	comefrom     int // a 32-bit number that only the kernel uses
+	counters     int
 
-	size int // of the entry in bytes, without matches and target
+	headerSize int // size of the entry in bytes without matches and target
 }
 
 var layouts = [...]layout{
 	{
-		family: rules.IPv4, domain: unix.AF_INET, level: unix.SOL_IP, names: "ip_tables_names",
-		module:      "ip_tables",
-		revision:    66, // IPT_SO_GET_REVISION_MATCH
-		addressSize: 4, protocol: 80, flags: 82, invert: 83, gotoFlag: 0x02,
-		target: 88, next: 90, comefrom: 92, counters: 96, size: 112,
+		family: rules.IPv4, domain: unix.AF_INET, level: unix.SOL_IP, namesFile: "ip_tables_names",
+		module:         "ip_tables",
+		revisionOption: 66, // IPT_SO_GET_REVISION_MATCH
+		addressSize:    4, protocol: 80, flags: 82, invert: 83, gotoFlag: 0x02,
+		targetOffset: 88, nextOffset: 90, comefrom: 92, counters: 96, headerSize: 112,
 	},
 	{
-		family: rules.IPv6, domain: unix.AF_INET6, level: unix.SOL_IPV6, names: "ip6_tables_names",
-		module:      "ip6_tables",
-		revision:    68, // IP6T_SO_GET_REVISION_MATCH
-		addressSize: 16, protocol: 128, flags: 131, invert: 132, gotoFlag: 0x04,
-		target: 140, next: 142, comefrom: 144, counters: 152, size: 168,
+		family: rules.IPv6, domain: unix.AF_INET6, level: unix.SOL_IPV6, namesFile: "ip6_tables_names",
+		module:         "ip6_tables",
+		revisionOption: 68, // IP6T_SO_GET_REVISION_MATCH
+		addressSize:    16, protocol: 128, flags: 131, invert: 132, gotoFlag: 0x04,
+		targetOffset: 140, nextOffset: 142, comefrom: 144, counters: 152, headerSize: 168,
 	},
 }
 
@@ -114,26 +114,26 @@ type offsets struct {
 type entry []byte
 
 // sizeOf returns the size of the entry in bytes, including its matches and target.
-func (l *layout) sizeOf(e entry) int { return int(native.Uint16(e[l.next:])) }
+func (l *layout) sizeOf(e entry) int { return int(byteOrder.Uint16(e[l.nextOffset:])) }
 
 // targetOf returns the offset of the target in the entry.
-func (l *layout) targetOf(e entry) int { return int(native.Uint16(e[l.target:])) }
+func (l *layout) targetOf(e entry) int { return int(byteOrder.Uint16(e[l.targetOffset:])) }
 
 // countersOf returns the counters of the entry.
 func (l *layout) countersOf(e entry) rules.Hits {
 	return rules.Hits{
-		Packets: native.Uint64(e[l.counters:]), Bytes: native.Uint64(e[l.counters+8:]),
+		Packets: byteOrder.Uint64(e[l.counters:]), Bytes: byteOrder.Uint64(e[l.counters+8:]),
 	}
 }
 
 // checkEntry returns the first entry of the bytes, if it is well-formed.
 func (l *layout) checkEntry(b []byte) (entry, error) {
-	if len(b) < l.size {
-		return nil, fmt.Errorf("%d bytes remain, but an entry has at least %d", len(b), l.size)
+	if len(b) < l.headerSize {
+		return nil, fmt.Errorf("%d bytes remain, but an entry has at least %d", len(b), l.headerSize)
 	}
 	next, target := l.sizeOf(b), l.targetOf(b)
 	switch {
-	case target < l.size || next < target+extensionSize:
+	case target < l.headerSize || next < target+extensionSize:
 		return nil, fmt.Errorf("target at %d, end at %d", target, next)
 	case next > len(b):
 		return nil, fmt.Errorf("end at %d, but only %d bytes remain", next, len(b))
@@ -141,8 +141,8 @@ func (l *layout) checkEntry(b []byte) (entry, error) {
 		return nil, fmt.Errorf("end at %d, which is not a multiple of %d", next, alignment)
 	}
 	e := entry(b[:next:next])
-	for at := l.size; at < target; {
-		size := int(native.Uint16(e[at:]))
+	for at := l.headerSize; at < target; {
+		size := int(byteOrder.Uint16(e[at:]))
 		if size < extensionSize || size > target-at {
 			return nil, fmt.Errorf("match of %d bytes at %d, target at %d", size, at, target)
 		}
@@ -151,7 +151,7 @@ func (l *layout) checkEntry(b []byte) (entry, error) {
 			return nil, fmt.Errorf("%d bytes between a match and the target", target-at)
 		}
 	}
-	if size := int(native.Uint16(e[target:])); size < extensionSize || size > next-target {
+	if size := int(byteOrder.Uint16(e[target:])); size < extensionSize || size > next-target {
 		return nil, fmt.Errorf("target of %d bytes, but only %d bytes remain", size, next-target)
 	}
 	return e, nil

@@ -68,13 +68,13 @@ func NewRule(family rules.Family, h Header, matches []Extension, target Target) 
 
 // newEntry returns an entry with the matches and the target, and without conditions in the header.
 func (l *layout) newEntry(matches []Extension, target string, revision uint8, data []byte) entry {
-	e := make(entry, l.size, l.size+standardSize)
+	e := make(entry, l.headerSize, l.headerSize+standardSize)
 	for _, x := range matches {
 		e = appendExtension(e, x.Name, x.Revision, x.Data)
 	}
-	native.PutUint16(e[l.target:], uint16(len(e)))
+	byteOrder.PutUint16(e[l.targetOffset:], uint16(len(e)))
 	e = appendExtension(e, target, revision, data)
-	native.PutUint16(e[l.next:], uint16(len(e)))
+	byteOrder.PutUint16(e[l.nextOffset:], uint16(len(e)))
 	return e
 }
 
@@ -82,7 +82,7 @@ func (l *layout) newEntry(matches []Extension, target string, revision uint8, da
 func appendExtension(e entry, name string, revision uint8, data []byte) entry {
 	size := (extensionSize + len(data) + alignment - 1) / alignment * alignment
 	b := make([]byte, size)
-	native.PutUint16(b, uint16(size))
+	byteOrder.PutUint16(b, uint16(size))
 	copy(b[extensionNameOffset:extensionRevisionOffset], name)
 	b[extensionRevisionOffset] = revision
 	copy(b[extensionSize:], data)
@@ -90,7 +90,7 @@ func appendExtension(e entry, name string, revision uint8, data []byte) entry {
 }
 
 // verdictData returns the data of a standard target.
-func verdictData(v Verdict) []byte { return native.AppendUint32(nil, uint32(v)) }
+func verdictData(v Verdict) []byte { return byteOrder.AppendUint32(nil, uint32(v)) }
 
 // putHeader writes the header of the entry.
 func (l *layout) putHeader(e entry, h Header) error {
@@ -107,7 +107,7 @@ func (l *layout) putHeader(e entry, h Header) error {
 	}
 	copy(e[4*l.addressSize:],
 		slices.Concat(h.In.Name[:], h.Out.Name[:], h.In.Mask[:], h.Out.Mask[:]))
-	native.PutUint16(e[l.protocol:], h.Protocol)
+	byteOrder.PutUint16(e[l.protocol:], h.Protocol)
 	e[l.flags], e[l.invert] = h.Flags, h.Invert
 	if l.family == rules.IPv6 {
 		e[l.protocol+2] = h.TOS

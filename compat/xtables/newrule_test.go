@@ -98,7 +98,7 @@ func TestNewRulesEqualThoseOfIptables(t *testing.T) {
 			chains := "*mangle\n:FIRST - [0:0]\n:SECOND - [0:0]\n[0:0] -A OUTPUT -j FIRST\n"
 			istiotest.Restore(t, iptablesNS, istiotest.Legacy, f, chains+text+"COMMIT\n")
 			want, got := must(Read(iptablesNS, f, "mangle")), must(Read(sluiceNS, f, "mangle"))
-			if !want.layout.same(want.origin, got.origin) {
+			if !want.layout.equal(want.origin, got.origin) {
 				dump := func(t *Table) string { return hex.Dump(t.layout.withoutKernelFields(t.origin.entries)) }
 				t.Errorf("-want +got:\n%s", cmp.Diff(dump(want), dump(got)))
 			}

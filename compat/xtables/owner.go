@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replaceInside executes c.set(optionReplace, b) in a process of the user namespace that owns the
-// network namespace of the thread. Only such a process may set a table with an owner match
+// replaceInUserNamespace executes c.set(optionReplace, b) in a process of the user namespace that
+// owns the network namespace of the thread. Only such a process may set a table with an owner match
 // (owner_check in net/netfilter/xt_owner.c). A process with several threads cannot enter a user
-// namespace. Therefore replaceInside clones this process: the clone has one thread, makes three
-// system calls and exits. It does not execute a program.
+// namespace. Therefore replaceInUserNamespace clones this process: the clone has one thread, makes
+// three system calls and exits. It does not execute a program.
 //
 // The kernel writes the counters of the old table to an address that b contains. Both processes
 // must share the memory at this address; see sharedMemory.
-func (c *conn) replaceInside(b []byte) error {
-	owner, err := owningNamespace()
+func (c *conn) replaceInUserNamespace(b []byte) error {
+	owner, err := openOwningUserNamespace()
 	if err != nil {
 		return enterError(err)
 	}
@@ -106,14 +106,14 @@ func waitForClone(pid int) error {
 	}
 }
 
-// enterError returns the error for a user namespace that cannot be entered.
+// enterError returns the error for a user namespace that the process cannot enter.
 func enterError(err error) error {
 	return fmt.Errorf("enter the user namespace that owns the network namespace, which the kernel"+
 		" requires to replace a table with an owner match: %w", err)
 }
 
-// owningNamespace opens the user namespace that owns the network namespace of the thread.
-func owningNamespace() (int, error) {
+// openOwningUserNamespace opens the user namespace that owns the network namespace of the thread.
+func openOwningUserNamespace() (int, error) {
 	network, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err

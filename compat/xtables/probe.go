@@ -58,6 +58,6 @@ func Probe(ns *netns.NS, f Feature) error {
 		b := make([]byte, extensionNameSize+1)
 		copy(b[:len(b)-2], f.Name)
 		b[len(b)-1] = f.Revision
-		return c.get(l.revision+int(f.Kind-KindMatch), b)
+		return c.get(l.revisionOption+int(f.Kind-KindMatch), b)
 	})
 }

@@ -48,7 +48,7 @@ func Tables(ns *netns.NS) ([]ID, error) {
 
 // tableNames returns the sorted names of the family's tables in the namespace of the thread.
 func (l *layout) tableNames() ([]string, error) {
-	text, err := readProc("/proc/thread-self/net/" + l.names)
+	text, err := readProc("/proc/thread-self/net/" + l.namesFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func readProc(path string) ([]byte, error) {
 // in the user namespace that owns the network namespace.
 func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
-	err := do(ns, "read", ID{family, name}, func(c *conn) (err error) {
+	err := withTable(ns, "read", ID{family, name}, func(c *conn) (err error) {
 		if err = c.requireExisting(); err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 // wraps [fs.ErrNotExist].
 func Open(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
-	err := do(ns, "open", ID{family, name}, func(c *conn) (err error) {
+	err := withTable(ns, "open", ID{family, name}, func(c *conn) (err error) {
 		t, err = c.read() // IPT_SO_GET_INFO creates the table
 		return err
 	})

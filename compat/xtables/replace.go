@@ -14,9 +14,8 @@ import (
 // Replace atomically replaces the kernel's table with t, which was returned by [Read] or [Open] and
 // then edited. Each packet traverses either the old rules or the new ones. Rules that remain keep
 // their counters: Replace adds the old values immediately after the replacement, which sets all
-// counters to 0. The
-// kernel resets the internal state of some matches (-m limit, quota, statistic), as with any change
-// by iptables-legacy.
+// counters to 0. The kernel resets the internal state of some matches (-m limit, quota, statistic),
+// as with any change by iptables-legacy.
 //
 // The error wraps [ErrChanged] if another process has changed the table since it was read. The
 // kernel compares only the number of entries. A change between the last read and the replacement
@@ -32,15 +31,15 @@ func Replace(ns *netns.NS, t *Table) error {
 	if err != nil {
 		return err
 	}
-	return do(ns, "replace", ID{t.Family, t.Name}, func(c *conn) error {
+	return withTable(ns, "replace", ID{t.Family, t.Name}, func(c *conn) error {
 		found, err := c.readBlob()
 		if err != nil {
 			return err
 		}
-		if !c.same(found, t.origin) {
+		if !c.equal(found, t.origin) {
 			return ErrChanged
 		}
-		counters, err := c.replace(b, found.count, t.mustEnter())
+		counters, err := c.replace(b, found.count, t.mustEnterUserNamespace())
 		if err != nil {
 			return err
 		}
@@ -48,7 +47,7 @@ func Replace(ns *netns.NS, t *Table) error {
 			return &ReplacedError{fmt.Errorf("its counters are lost: %w", err)}
 		}
 		fresh, err := c.read()
-		if err == nil && !c.same(fresh.origin, b) {
+		if err == nil && !c.equal(fresh.origin, b) {
 			err = ErrChanged
 		}
 		if err != nil {
@@ -72,7 +71,7 @@ func (e *ReplacedError) Unwrap() error { return e.Err }
 
 // replace writes the table and returns the counters of the old table, which must have oldCount
 // entries. If inside is set, a process in the owning user namespace writes the table; see
-// replaceInside.
+// replaceInUserNamespace.
 func (c *conn) replace(b *blob, oldCount uint32, inside bool) ([]byte, error) {
 	counters, err := sharedMemory(countersSize * int(oldCount))
 	if err != nil {
@@ -83,12 +82,12 @@ func (c *conn) replace(b *blob, oldCount uint32, inside bool) ([]byte, error) {
 	fields := []uint32{b.validHooks, b.count, uint32(len(b.entries))}
 	fields = slices.Concat(fields, b.hookEntry[:], b.underflow[:], []uint32{oldCount})
 	for i, value := range fields {
-		native.PutUint32(buf[nameSize+4*i:], value)
+		byteOrder.PutUint32(buf[nameSize+4*i:], value)
 	}
-	native.PutUint64(buf[countersPointer:], uint64(uintptr(unsafe.Pointer(&counters[0]))))
+	byteOrder.PutUint64(buf[countersPointer:], uint64(uintptr(unsafe.Pointer(&counters[0]))))
 	copy(buf[replaceSize:], b.entries)
 	if inside {
-		err = c.replaceInside(buf)
+		err = c.replaceInUserNamespace(buf)
 	} else {
 		err = c.set(optionReplace, buf)
 	}
@@ -102,7 +101,7 @@ func (c *conn) replace(b *blob, oldCount uint32, inside bool) ([]byte, error) {
 // entry of the new table the position of its counter in the old table; see element.
 func (c *conn) addCounters(oldPositions []int, counters []byte) error {
 	buf := c.newBuffer(addCountersSize + countersSize*len(oldPositions))
-	native.PutUint32(buf[nameSize:], uint32(len(oldPositions)))
+	byteOrder.PutUint32(buf[nameSize:], uint32(len(oldPositions)))
 	for i, old := range oldPositions {
 		if old > 0 {
 			copy(buf[addCountersSize+countersSize*i:],
@@ -112,9 +111,10 @@ func (c *conn) addCounters(oldPositions []int, counters []byte) error {
 	return c.set(optionAddCounters, buf)
 }
 
-// mustEnter reports whether the kernel accepts the table only from a process in the user namespace
-// that owns the network namespace of the thread, and this process is in another user namespace.
-func (t *Table) mustEnter() bool { return t.hasMatch("owner") && !ownsNamespace() }
+// mustEnterUserNamespace reports whether the kernel accepts the table only from a process in the
+// user namespace that owns the network namespace of the thread, and this process is in another user
+// namespace.
+func (t *Table) mustEnterUserNamespace() bool { return t.hasMatch("owner") && !ownsNetworkNamespace() }
 
 // hasMatch reports whether any rule has the match.
 func (t *Table) hasMatch(match string) bool {
@@ -127,10 +127,10 @@ func (t *Table) hasMatch(match string) bool {
 	})
 }
 
-// ownsNamespace reports whether the thread's user namespace owns its network namespace. It returns
-// true if the owner is unknown.
-func ownsNamespace() bool {
-	owner, err := owningNamespace()
+// ownsNetworkNamespace reports whether the thread's user namespace owns its network namespace. It
+// returns true if the owner is unknown.
+func ownsNetworkNamespace() bool {
+	owner, err := openOwningUserNamespace()
 	if err != nil {
 		// The ioctl fails with EPERM if the owner is not a descendant of this user namespace.
 		return !errors.Is(err, unix.EPERM)

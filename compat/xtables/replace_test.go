@@ -17,7 +17,7 @@ import (
 func TestKernelRejectsAnotherNumberOfEntries(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*raw\nCOMMIT\n")
-	err := do(ns, "replace", ID{rules.IPv4, "raw"}, func(c *conn) error {
+	err := withTable(ns, "replace", ID{rules.IPv4, "raw"}, func(c *conn) error {
 		b, err := c.readBlob()
 		if err != nil {
 			return err
@@ -52,7 +52,7 @@ func TestErrorsNameNamespaceAndTable(t *testing.T) {
 			return c.get(1000, c.newBuffer(nameSize))
 		}, "the kernel has no iptables-legacy"},
 	} {
-		err := do(ns, "test", tc.id, tc.use)
+		err := withTable(ns, "test", tc.id, tc.use)
 		if err == nil || !strings.Contains(err.Error(), tc.want) ||
 			!strings.HasPrefix(err.Error(), ns.String()+": iptables-legacy") {
 			t.Errorf("error %v, want %s", err, tc.want)

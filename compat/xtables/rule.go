@@ -44,7 +44,7 @@ type Extension struct {
 // extensionAt returns the match or target at the offset. The entry must be well-formed; see
 // checkEntry.
 func extensionAt(e entry, at int) Extension {
-	size := int(native.Uint16(e[at:]))
+	size := int(byteOrder.Uint16(e[at:]))
 	return Extension{
 		Name:     zeroTerminated(e[at+extensionNameOffset : at+extensionRevisionOffset]),
 		Revision: e[at+extensionRevisionOffset],
@@ -56,7 +56,7 @@ func extensionAt(e entry, at int) Extension {
 func (r *Rule) Matches() []Extension {
 	var matches []Extension
 	target := r.layout.targetOf(r.entry)
-	for at := r.layout.size; at < target; at += int(native.Uint16(r.entry[at:])) {
+	for at := r.layout.headerSize; at < target; at += int(byteOrder.Uint16(r.entry[at:])) {
 		matches = append(matches, extensionAt(r.entry, at))
 	}
 	return matches
@@ -102,7 +102,7 @@ func (r *Rule) Identity() string {
 // which the result will be added. [Replace] adds the value of old's counter to the counter of the
 // result.
 func (r Rule) WithCounterOf(old *Rule) Rule {
-	r.old = old.old
+	r.oldPosition = old.oldPosition
 	return r
 }
 
@@ -162,7 +162,7 @@ func (r *Rule) Header() Header {
 		Destination: Address{address(1), address(3)},
 		In:          Interface{name(0), name(2)},
 		Out:         Interface{name(1), name(3)},
-		Protocol:    native.Uint16(e[l.protocol:]),
+		Protocol:    byteOrder.Uint16(e[l.protocol:]),
 		Flags:       e[l.flags], Invert: e[l.invert],
 	}
 	if l.family == rules.IPv6 {

@@ -35,9 +35,9 @@ type Chain struct {
 // An element is an entry and its original position in the table.
 type element struct {
 	entry entry
-	// old is the position of the entry when the table was read, counted from 1, or 0 for a new
-	// entry. It identifies the counter in the kernel.
-	old int
+	// oldPosition is the position of the entry when the table was read, counted from 1, or 0 for a
+	// new entry. It identifies the counter in the kernel.
+	oldPosition int
 }
 
 // String returns a name like "iptables-legacy ip nat".
@@ -104,7 +104,7 @@ func (c *Chain) Policy() Verdict {
 }
 
 // verdictOf returns the verdict of the standard target at the offset.
-func verdictOf(e entry, target int) int32 { return int32(native.Uint32(e[target+extensionSize:])) }
+func verdictOf(e entry, target int) int32 { return int32(byteOrder.Uint32(e[target+extensionSize:])) }
 
 // isStandard reports whether the target is a verdict or a jump.
 func (l *layout) isStandard(e entry) bool {
@@ -115,7 +115,7 @@ func (l *layout) isStandard(e entry) bool {
 // isPolicy reports whether the entry is a verdict without conditions.
 func (l *layout) isPolicy(e entry) bool {
 	hasConditions := slices.ContainsFunc(e[:l.invert+1], func(b byte) bool { return b != 0 })
-	return !hasConditions && l.targetOf(e) == l.size && l.isStandard(e)
+	return !hasConditions && l.targetOf(e) == l.headerSize && l.isStandard(e)
 }
 
 // chainName returns the name in an entry that begins a user-defined chain or ends the table. It

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/install/serve/servetest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/agent"
@@ -80,7 +81,7 @@ func (env *pluginEnv) startAgent(b *testing.B, runDir string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	server := serve.New(serve.Options{Socket: agent.SocketIn(runDir), Objects: m})
+	server := serve.New(servetest.Fill(serve.Options{Socket: agent.SocketIn(runDir), Objects: m}))
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() { m.Run(ctx) })

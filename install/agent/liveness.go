@@ -26,7 +26,7 @@ func (a *Agent) loops() []heartbeat.Loop {
 		Name: "installer", Longest: a.maxSyncInterval(),
 		Progress: func() (uint64, bool) {
 			s := a.node.Status()
-			return s.Totals.Passes, !s.At.IsZero()
+			return s.Totals.Reconciliations, !s.At.IsZero()
 		},
 	}}
 	if a.auditor != nil {

@@ -156,10 +156,10 @@ func (r *reporter) reportFiles(s node.Status) {
 // reportDirectories sets the metrics of the directories' states, and logs when it can no longer be
 // determined whether the runtime uses the directories.
 func (r *reporter) reportDirectories(d node.Directories) {
-	for part, current := range map[string]node.Directory{
+	for part, current := range map[string]node.DirectoryState{
 		observe.Configuration: d.Configuration, observe.Binary: d.Binary,
 	} {
-		for _, state := range []node.Directory{
+		for _, state := range []node.DirectoryState{
 			node.Same, node.Replaced, node.Missing, node.Unknown,
 		} {
 			r.metrics.SetBool(metrics.NodeDirectory(part, string(state)), current == state)
@@ -176,7 +176,7 @@ func (r *reporter) reportDirectories(d node.Directories) {
 // reportProblem reports a new problem.
 func (r *reporter) reportProblem(p node.Problem) {
 	text := r.hostPaths.Replace(p.String())
-	if p.Reason == node.Polling {
+	if p.Reason == node.WatchFailed {
 		r.metrics.Count(metrics.EventsLost(metrics.SourceFiles), 1)
 	}
 	if !p.Blocking || p.Reason == node.NotReadyToInsert { // the cause is reported as an error

@@ -55,7 +55,7 @@ func (n *Node) wrongExecutable(path, source string, cause error) Problem {
 	if err != nil {
 		desired = "unknown (" + err.Error() + ")"
 	}
-	return problem(WrongExecutable, true, "%s is not the plugin: its sha256 is %s, "+
+	return newProblem(WrongExecutable, true, "%s is not the plugin: its sha256 is %s, "+
 		"the plugin in the agent's image has %s; it cannot be replaced: %v; "+
 		"pods that start now have no redirection: make the file and its directory writable "+
 		"(chattr -i), or unmount what is mounted there (umount)", path, found, desired, cause)
@@ -194,7 +194,7 @@ func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
 
 // countReferences returns the sandboxes that need each plugin for DEL; see [References]. The
 // numbers are at most maxCountAge old.
-func (n *Node) countReferences(s Settings, now time.Time) (map[string]Use, error) {
+func (n *Node) countReferences(s Settings, now time.Time) (map[string]ReferenceCount, error) {
 	if n.references != nil && now.Sub(n.countedAt) < maxCountAge {
 		return n.references, nil
 	}

@@ -26,7 +26,7 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 		}
 	}
 	if err != nil {
-		p.report(NoConfiguration, true,
+		p.report(NoNetworkConfiguration, true,
 			"%v in %s; the plugin is inserted when a network plugin installs one", err,
 			p.CNIConfDir)
 		return choice, false
@@ -85,14 +85,14 @@ func (p *planner) reportSkipped(s chain.Skipped, first bool) {
 			"into it",
 			s.Name)
 	case !first, p.sortsAfterOwned(s.Name):
-		p.report(Unreadable, false, "%v", s)
+		p.report(InvalidConfiguration, false, "%v", s)
 	case file.Incomplete:
 	case file.Err != nil:
-		p.report(Unreadable, true, "%v; a runtime that can read it uses it, "+
+		p.report(InvalidConfiguration, true, "%v; a runtime that can read it uses it, "+
 			"and new pods have no redirection; if it cannot read it, %s; %s",
 			s, invalidEffect, invalidAdvice)
 	default:
-		p.report(Unreadable, true, "%v; %s; %s", s, invalidEffect, invalidAdvice)
+		p.report(InvalidConfiguration, true, "%v; %s; %s", s, invalidEffect, invalidAdvice)
 	}
 }
 
@@ -146,12 +146,12 @@ func (p *planner) reportNotInUse(named, first chain.Choice) {
 	switch {
 	case delegation == chain.Followed:
 	case delegation == chain.Unclear, first.List.Has(p.Type):
-		p.report(NotInUse, false,
+		p.report(ConfigurationNotInUse, false,
 			"cniConfFileName is %s, but runtimes use the first file in order of names, %s%s; %s",
 			named.Name, first.Name, delegationText(delegation), crioLimit)
 	default:
 		p.Primary, p.Plugins = first.Name, first.List.Types()
-		p.report(NotInUse, true,
+		p.report(ConfigurationNotInUse, true,
 			"cniConfFileName is %s, but runtimes use the first file in order of names, %s, of %s%s: "+
 				"new pods have no redirection; %s; %s",
 			named.Name, first.Name, p.writerText(), delegationText(delegation), crioLimit,

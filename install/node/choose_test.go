@@ -32,7 +32,7 @@ func TestEarlierConfigurationIsNamed(t *testing.T) {
 	tn.mustBeInstalled(n.Reconcile(t.Context()))
 	tn.put("conf/05-new.conflist", list("cilium-cni", "portmap"))
 	s := n.Reconcile(t.Context())
-	tn.wantProblem(s, node.NotInUse, "cniConfFileName is 10-a.conflist", "in order of names, 05-new.conflist",
+	tn.wantProblem(s, node.ConfigurationNotInUse, "cniConfFileName is 10-a.conflist", "in order of names, 05-new.conflist",
 		"Cilium's agent (cilium-cni, portmap)", "set cniConfFileName to 05-new.conflist",
 		"in order of names", "cni_default_network")
 	if s.Primary != "05-new.conflist" || strings.Join(s.Plugins, " ") != "cilium-cni portmap" {
@@ -84,7 +84,7 @@ func TestEarlierConfigurationMayContainThePlugin(t *testing.T) {
 	tn.settings.CNIConfFileName = "10-a.conflist"
 	s := tn.reconcile()
 	tn.mustBeInstalled(s)
-	if got := reasons(s); !slices.Equal(got, []node.Reason{node.NotInUse}) {
+	if got := reasons(s); !slices.Equal(got, []node.Reason{node.ConfigurationNotInUse}) {
 		t.Errorf("%v", got)
 	}
 	tn.wantChains(map[string]string{
@@ -100,7 +100,7 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	tn.must(os.Symlink("/seen/only/on/the/node.conflist", tn.path("conf/05-link.conflist")))
 	for range 2 {
 		s := tn.reconcile()
-		tn.wantProblem(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist",
+		tn.wantProblem(s, node.InvalidConfiguration, "05-link.conflist", "a link to /seen/only/on/the/node.conflist",
 			"new pods have no redirection",
 			"CRI-O skips it")
 		if s.Primary != "05-link.conflist" || len(s.Plugins) != 0 {
@@ -129,7 +129,7 @@ func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	link()
 	for range 2 {
 		s := tn.reconcile()
-		tn.wantProblem(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist")
+		tn.wantProblem(s, node.InvalidConfiguration, "05-link.conflist", "a link to /seen/only/on/the/node.conflist")
 		if s.Primary != "05-link.conflist" {
 			t.Errorf("the status reports that the runtime uses %s", s.Primary)
 		}
@@ -169,7 +169,7 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 		return n.Reconcile(t.Context())
 	}
 	tn.put("conf/05-b.conflist", "{")
-	tn.wantProblem(pass(0), node.Unreadable, "05-b.conflist") // the initial state
+	tn.wantProblem(pass(0), node.InvalidConfiguration, "05-b.conflist") // the initial state
 	tn.put("conf/05-b.conflist", list("cilium-cni"))
 	tn.mustBeInstalled(pass(0))
 	for range 3 {
@@ -187,12 +187,12 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	tn.put("conf/05-b.conflist", "{")
 	tn.mustBeInstalled(pass(0))
 	for range 3 {
-		tn.wantProblem(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist", "containerd",
+		tn.wantProblem(pass(500*time.Millisecond), node.InvalidConfiguration, "05-b.conflist", "containerd",
 			"no pod starts", "CRI-O skips it")
 	}
 	tn.remove("conf/05-b.conflist")
 	tn.mustBeInstalled(pass(0))
 	tn.put("conf/05-b.conflist", "") // another file with that name
 	tn.mustBeInstalled(pass(time.Second))
-	tn.wantProblem(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist")
+	tn.wantProblem(pass(500*time.Millisecond), node.InvalidConfiguration, "05-b.conflist")
 }

@@ -61,9 +61,9 @@ const (
 	// If rewrites are at most maxFastPeriod apart on average, Sluice's plugin is missing for so
 	// much of the time that the node is not ready.
 	maxFastPeriod = 10 * time.Second
-	// relaxTime is the time for which a constraint that a conflicting writer violates remains
+	// relaxDuration is the time for which a constraint that a conflicting writer violates remains
 	// relaxed.
-	relaxTime = 5 * time.Minute
+	relaxDuration = 5 * time.Minute
 )
 
 // conflicts counts the writes of other programs to files of the agent. It is not safe for
@@ -129,11 +129,11 @@ func (cs *conflicts) active(now time.Time) []ConflictingWriter {
 	return active
 }
 
-// relax relaxes constraints for relaxTime.
+// relax relaxes constraints for relaxDuration.
 func (cs *conflicts) relax(now time.Time, c Relaxed) {
 	cs.relaxed.Position = cs.relaxed.Position || c.Position
 	cs.relaxed.KeepReplaced = cs.relaxed.KeepReplaced || c.KeepReplaced
-	cs.relaxedUntil = now.Add(relaxTime)
+	cs.relaxedUntil = now.Add(relaxDuration)
 }
 
 // relaxedAt returns the currently relaxed constraints.

@@ -40,7 +40,7 @@ func (n *Node) addConflicts(status *Status) {
 	relaxed := n.conflicts.relaxedAt(status.At)
 	for _, r := range status.ConflictingWriters {
 		blocking := r.isFast() && (r.Plugin == "" || relaxed == Relaxed{})
-		status.add(problem(ConflictingWrites, blocking, "%v", r))
+		status.add(newProblem(ConflictingWrites, blocking, "%v", r))
 	}
 }
 

@@ -100,7 +100,7 @@ func (p *planner) planCopy() {
 	name := p.IstioOwnedCNIConfigFileName
 	current, exists := p.found.Files[name]
 	if exists && (p.isForeign(name) || p.found.Entries[name].Kind == journal.Edited) {
-		p.report(NameTaken, false, "%s belongs to another program; "+
+		p.report(FileNameTaken, false, "%s belongs to another program; "+
 			"the plugin is inserted into the configuration in use instead", name)
 		p.planChained()
 		return
@@ -148,7 +148,7 @@ func (p *planner) planStandalone() {
 	current, exists := p.found.Files[name]
 	isReplaced := slices.Contains(p.ReplacedTypes, chain.TypeOf(current.Data))
 	if exists && p.isForeign(name) && !isReplaced {
-		p.report(NameTaken, true, "%s belongs to another program; choose another cniConfFileName",
+		p.report(FileNameTaken, true, "%s belongs to another program; choose another cniConfFileName",
 			name)
 		return
 	}

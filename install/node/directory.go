@@ -14,24 +14,24 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// A Directory reports whether the runtime reads the directory that this process manages.
-type Directory string
+// A DirectoryState states whether the runtime reads the directory that this process manages.
+type DirectoryState string
 
 // The states of a directory. The state is empty before the first reconciliation.
 const (
 	// Same: the path on the node leads to the directory that is mounted in the agent.
-	Same Directory = "same"
+	Same DirectoryState = "same"
 	// Replaced: the path on the node leads to another directory.
-	Replaced Directory = "replaced"
+	Replaced DirectoryState = "replaced"
 	// Missing: the path on the node does not exist.
-	Missing Directory = "missing"
+	Missing DirectoryState = "missing"
 	// Unknown: the agent cannot access the path on the node.
-	Unknown Directory = "unknown"
+	Unknown DirectoryState = "unknown"
 )
 
 // Directories contains the states of the managed directories.
 type Directories struct {
-	Configuration, Binary Directory
+	Configuration, Binary DirectoryState
 	// Why is the reason if a state is unknown.
 	Why string
 }
@@ -81,7 +81,7 @@ func (d *directories) check(s Settings, status *Status) {
 	if s.RuntimeRoot != nil {
 		root, rootErr = s.RuntimeRoot()
 	}
-	compare := func(dir, onNode, name string) Directory {
+	compare := func(dir, onNode, name string) DirectoryState {
 		m := d.mountOf(onNode)
 		found, err := m.compare(dir, root, onNode, rootErr)
 		m.report(found, status, onNode, true)
@@ -102,7 +102,7 @@ func (d *directories) check(s Settings, status *Status) {
 
 // compare returns the state of a directory of this process. If the node's root is not accessible,
 // only a moved or removed directory is detected, by its path in its file system.
-func (m *mount) compare(dir, root, onNode string, rootErr error) (Directory, error) {
+func (m *mount) compare(dir, root, onNode string, rootErr error) (DirectoryState, error) {
 	if rootErr == nil {
 		found, err := compareFile(dir, root, onNode)
 		if found != Unknown {
@@ -125,10 +125,10 @@ func (m *mount) compare(dir, root, onNode string, rootErr error) (Directory, err
 
 // report adds a problem if a directory, or a file in a directory, is not the node's, and decides
 // whether new mounts are needed.
-func (m *mount) report(found Directory, status *Status, onNode string, isDir bool) {
+func (m *mount) report(found DirectoryState, status *Status, onNode string, isDir bool) {
 	switch found {
 	case Missing:
-		status.add(problem(DirectoryGone, true, "%s no longer exists on the node, "+
+		status.add(newProblem(DirectoryReplaced, true, "%s no longer exists on the node, "+
 			"and the runtime does not use the directory that is mounted in the agent: "+
 			"pods that start now have no redirection, or do not start; "+
 			"the agent waits until it exists again", onNode))
@@ -137,7 +137,7 @@ func (m *mount) report(found Directory, status *Status, onNode string, isDir boo
 		if m.since.IsZero() {
 			m.since = status.At
 		}
-		status.add(problem(DirectoryGone, true,
+		status.add(newProblem(DirectoryReplaced, true,
 			"%s is no longer the one that is mounted in the agent: "+
 				"on the node it was moved, replaced or mounted over, and the runtime uses the new one; "+
 				"pods that start now may have no redirection, or not start; "+
@@ -157,7 +157,7 @@ func (m *mount) report(found Directory, status *Status, onNode string, isDir boo
 
 // compareFile compares a file of this process with the file at a path under a root directory. It
 // repeats the comparison of different files, because the file may be replaced in between.
-func compareFile(path, root, onNode string) (found Directory, err error) {
+func compareFile(path, root, onNode string) (found DirectoryState, err error) {
 	for range 3 {
 		found, err = compareOnce(path, root, onNode)
 		if found == Same {
@@ -167,7 +167,7 @@ func compareFile(path, root, onNode string) (found Directory, err error) {
 	return found, err
 }
 
-func compareOnce(path, root, onNode string) (Directory, error) {
+func compareOnce(path, root, onNode string) (DirectoryState, error) {
 	here, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Same, nil // another check reports the missing file
@@ -191,7 +191,7 @@ func compareOnce(path, root, onNode string) (Directory, error) {
 
 // missingOrUnknown returns Missing if the error means that the file does not exist, and Unknown if
 // the node's root is not accessible.
-func missingOrUnknown(root string, err error) (Directory, error) {
+func missingOrUnknown(root string, err error) (DirectoryState, error) {
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return Unknown, err
 	}

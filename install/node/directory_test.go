@@ -120,7 +120,7 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 			s := m.pass(0)
 			blocking := false
 			for _, p := range s.Problems {
-				blocking = blocking || p.Blocking && p.Reason == node.DirectoryGone
+				blocking = blocking || p.Blocking && p.Reason == node.DirectoryReplaced
 			}
 			if !blocking || s.Remount {
 				t.Errorf("%s %s: %v, remount %t", dir, description, s.Problems, s.Remount)
@@ -189,7 +189,7 @@ func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 		m.put("other", list("calico"))
 		m.onNode("mount", "--bind", m.path("other"), m.path(path))
 		s := m.pass(0)
-		if s.Installed() || s.Problems[0].Reason != node.DirectoryGone {
+		if s.Installed() || s.Problems[0].Reason != node.DirectoryReplaced {
 			t.Errorf("%s: %v", path, s.Problems)
 		}
 		if s = m.pass(3 * time.Second); !s.Remount {

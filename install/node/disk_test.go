@@ -115,7 +115,7 @@ func TestReadOnlyDirectories(t *testing.T) {
 		tn.put("conf/10-a.conf", plainBridge)
 		before := tn.content("conf")
 		writable := filetest.ReadOnly(t, tn.path(name))
-		tn.mustBeBlocked(tn.reconcile(), node.ReadOnly, tn.path(name))
+		tn.mustBeBlocked(tn.reconcile(), node.ReadOnlyFileSystem, tn.path(name))
 		if diff := cmp.Diff(before, tn.content("conf")); diff != "" {
 			t.Errorf("%s: the configuration was changed (-before +after):\n%s", name, diff)
 		}
@@ -152,7 +152,7 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 		heal := spoil(tn)
 		s := tn.reconcile()
 		tn.mustBeInstalled(s)
-		if name == "read-only" && !slices.Contains(reasons(s), node.ReadOnly) {
+		if name == "read-only" && !slices.Contains(reasons(s), node.ReadOnlyFileSystem) {
 			t.Errorf("the failure to record the next change is not reported: %v", s.Problems)
 		}
 		tn.put("conf/10-a.conflist", list("calico")) // the recorded content
@@ -255,7 +255,7 @@ func TestADirectoryThatWasReplacedUnderItsMount(t *testing.T) {
 	tn.must(unix.Rmdir(tn.path("host")))
 	tn.put("host/10-a.conflist", list("calico"))
 	s := tn.reconcile()
-	if s.Installed() || len(s.Problems) == 0 || s.Problems[0].Reason != node.DirectoryGone {
+	if s.Installed() || len(s.Problems) == 0 || s.Problems[0].Reason != node.DirectoryReplaced {
 		t.Errorf("%v", s.Problems)
 	}
 }

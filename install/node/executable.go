@@ -95,7 +95,7 @@ func (x *executables) sum(path string) (string, error) {
 
 // classify returns the state of the executable: identical to source, one of the earlier versions,
 // or another program.
-func (x *executables) classify(name, source string, versions []string) Executable {
+func (x *executables) classify(name, source string, versions []string) ExecutableState {
 	if same, err := x.sameContent(name, source); err == nil && same {
 		return Verified
 	}

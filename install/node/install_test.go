@@ -50,7 +50,7 @@ func TestInstall(t *testing.T) {
 			after: map[string]string{
 				"00-multus.conf": "plain multus", "20-b.conflist": "calico sluice-cni",
 			},
-			reasons: []node.Reason{node.NotInUse},
+			reasons: []node.Reason{node.ConfigurationNotInUse},
 		},
 		"the configured list after a Multus that delegates to it": {
 			settings: named("20-b.conflist"),
@@ -71,7 +71,7 @@ func TestInstall(t *testing.T) {
 			after: map[string]string{
 				"00-multus.conf": "plain multus-shim", "20-b.conflist": "calico sluice-cni",
 			},
-			reasons: []node.Reason{node.NotInUse}, blocked: true,
+			reasons: []node.Reason{node.ConfigurationNotInUse}, blocked: true,
 		},
 		"no pod uses the configured list after a Multus with an old copy of it": {
 			settings: named("20-b.conflist"),
@@ -82,7 +82,7 @@ func TestInstall(t *testing.T) {
 			after: map[string]string{
 				"00-multus.conf": "plain multus-shim", "20-b.conflist": "calico sluice-cni",
 			},
-			reasons: []node.Reason{node.NotInUse}, blocked: true,
+			reasons: []node.Reason{node.ConfigurationNotInUse}, blocked: true,
 		},
 		"the configured list gets the plugin, although another one comes before it": {
 			settings: named("20-b.conflist"),
@@ -92,15 +92,15 @@ func TestInstall(t *testing.T) {
 			after: map[string]string{
 				"10-a.conflist": "cilium-cni", "20-b.conflist": "calico sluice-cni",
 			},
-			reasons: []node.Reason{node.NotInUse}, blocked: true,
+			reasons: []node.Reason{node.ConfigurationNotInUse}, blocked: true,
 		},
 		"a configured list that is missing is awaited": {
 			settings: named("20-b.conflist"),
 			before:   map[string]string{"10-a.conflist": list("calico")},
-			reasons:  []node.Reason{node.NoConfiguration}, blocked: true,
+			reasons:  []node.Reason{node.NoNetworkConfiguration}, blocked: true,
 		},
 		"without a configuration one is awaited": {
-			before: map[string]string{}, reasons: []node.Reason{node.NoConfiguration},
+			before: map[string]string{}, reasons: []node.Reason{node.NoNetworkConfiguration},
 			blocked: true,
 		},
 		"an invalid file stops the runtime, and the next file has the plugin": {
@@ -108,7 +108,7 @@ func TestInstall(t *testing.T) {
 			after: map[string]string{
 				"05-x.conflist": "not valid", "10-a.conflist": "calico sluice-cni",
 			},
-			reasons: []node.Reason{node.Unreadable}, blocked: true,
+			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
 		},
 		"an invalid file before the configured one": {
 			settings: named("10-a.conflist"),
@@ -116,7 +116,7 @@ func TestInstall(t *testing.T) {
 			after: map[string]string{
 				"05-x.conf": "not valid", "10-a.conflist": "calico sluice-cni",
 			},
-			reasons: []node.Reason{node.Unreadable}, blocked: true,
+			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
 		},
 		"the configured list with a list name that others use": {
 			settings: named("10-a.conf"),
@@ -131,7 +131,7 @@ func TestInstall(t *testing.T) {
 			after: map[string]string{
 				"10-a.conf-sluice.conflist": "bridge sluice-cni", "10-a.conflist": "not valid",
 			},
-			reasons: []node.Reason{node.Unreadable},
+			reasons: []node.Reason{node.InvalidConfiguration},
 		},
 		"files after the one in use are ignored": {
 			before: map[string]string{"10-a.conflist": list("calico"), "20-x.conflist": "{"},
@@ -146,7 +146,7 @@ func TestInstall(t *testing.T) {
 				"02-istio-cni.conflist": "calico sluice-cni", "05-x.conflist": "not valid",
 				"10-a.conflist": "calico",
 			},
-			reasons: []node.Reason{node.Unreadable},
+			reasons: []node.Reason{node.InvalidConfiguration},
 		},
 		"an invalid file before the owned configuration stops the runtime": {
 			settings: owned,
@@ -155,7 +155,7 @@ func TestInstall(t *testing.T) {
 				"01-x.conflist": "not valid", "02-istio-cni.conflist": "calico sluice-cni",
 				"10-a.conflist": "calico",
 			},
-			reasons: []node.Reason{node.Unreadable}, blocked: true,
+			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
 		},
 		"the owned configuration of the configured list comes first": {
 			settings: func(s *node.Settings) {
@@ -223,7 +223,7 @@ func TestInstall(t *testing.T) {
 			after: map[string]string{
 				"02-istio-cni.conflist": "a sluice-cni", "10-a.conflist": "b",
 			},
-			reasons: []node.Reason{node.NameTaken},
+			reasons: []node.Reason{node.FileNameTaken},
 		},
 		"a configuration for Multus": {
 			settings: func(s *node.Settings) { s.Chained = false },
@@ -244,7 +244,7 @@ func TestInstall(t *testing.T) {
 		"a name for Multus that is in use": {
 			settings: func(s *node.Settings) { s.Chained, s.CNIConfFileName = false, "10-a.conf" },
 			before:   map[string]string{"10-a.conf": plainBridge},
-			reasons:  []node.Reason{node.NameTaken}, blocked: true,
+			reasons:  []node.Reason{node.FileNameTaken}, blocked: true,
 		},
 		"istio-cni is replaced": {
 			before: map[string]string{"10-a.conflist": list("calico", "istio-cni", "portmap")},

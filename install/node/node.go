@@ -25,10 +25,10 @@ type Node struct {
 	conflicts     *conflicts
 	invalidFiles  invalidFiles
 	directories   directories
-	healthy       bool // Status.Installed of the last reconciliation
+	wasInstalled  bool // Status.Installed of the last reconciliation
 	totals        Totals
 	tempRemoved   bool // temporary files of killed processes were removed
-	references    map[string]Use
+	references    map[string]ReferenceCount
 	countedAt     time.Time // time when references were counted
 }
 
@@ -87,7 +87,7 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	status := Status{At: n.now()}
 	if err := n.withLock(ctx, s, func(j *journal.Journal, damage, readOnly error) error {
 		if damage != nil {
-			status.add(problem(JournalLost, false, "%v", damage))
+			status.add(newProblem(JournalDamaged, false, "%v", damage))
 		}
 		if readOnly != nil {
 			n.addHarmless(&status, fmt.Errorf("no journal entry can be added, "+
@@ -99,12 +99,12 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 		status.add(problemOf(err))
 	}
 	n.directories.check(s, &status)
-	n.totals.Passes++
+	n.totals.Reconciliations++
 	n.totals.Changes += uint64(len(status.Changes))
 	if !status.Installed() {
 		n.totals.Failures++
 	}
-	n.healthy = status.Installed()
+	n.wasInstalled = status.Installed()
 	n.totals.Rewrites = n.conflicts.total
 	status.Totals = n.totals.clone()
 
@@ -174,7 +174,7 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 		if found, err = n.readState(s, j); err != nil {
 			break
 		}
-		status.incomplete = n.invalidFiles.mark(status.At, found.Files, n.healthy)
+		status.incomplete = n.invalidFiles.mark(status.At, found.Files, n.wasInstalled)
 		relaxed := n.conflicts.relaxedAt(status.At)
 		relaxed.Outdated = outdated
 		state := Desired(s, found, relaxed)

@@ -22,20 +22,20 @@ type Reason string
 
 // The reasons.
 const (
-	// NoConfiguration: there is no valid configuration to insert the plugin into.
-	NoConfiguration Reason = "NoNetworkConfiguration"
+	// NoNetworkConfiguration: there is no valid configuration to insert the plugin into.
+	NoNetworkConfiguration Reason = "NoNetworkConfiguration"
 	// NotChainable: the configuration does not support plugin chains.
 	NotChainable Reason = "NotChainable"
-	// Unreadable: a file is invalid, or cannot be read.
-	Unreadable Reason = "InvalidConfiguration"
-	// NotInUse: another configuration sorts before the named one.
-	NotInUse Reason = "ConfigurationNotInUse"
+	// InvalidConfiguration: a file is invalid, or cannot be read.
+	InvalidConfiguration Reason = "InvalidConfiguration"
+	// ConfigurationNotInUse: another configuration sorts before the named one.
+	ConfigurationNotInUse Reason = "ConfigurationNotInUse"
 	// Preempted: a file sorts before Sluice's copy.
 	Preempted Reason = "Preempted"
-	// NameTaken: another program uses the name of Sluice's file.
-	NameTaken Reason = "FileNameTaken"
-	// DirectoryGone: the runtime does not use the directory that is mounted in the agent.
-	DirectoryGone Reason = "DirectoryReplaced"
+	// FileNameTaken: another program uses the name of Sluice's file.
+	FileNameTaken Reason = "FileNameTaken"
+	// DirectoryReplaced: the runtime does not use the directory that is mounted in the agent.
+	DirectoryReplaced Reason = "DirectoryReplaced"
 	// WrongExecutable: another program has the plugin's name, and cannot be replaced.
 	WrongExecutable Reason = "WrongExecutable"
 	// NotReadyToInsert: the plugin would not work yet.
@@ -43,35 +43,35 @@ const (
 	// ConflictingWrites: another program repeatedly writes the same file.
 	ConflictingWrites Reason = "ConflictingWriter"
 	// OtherPluginStays: a plugin that Sluice's plugin should replace is still in the chain.
-	OtherPluginStays Reason = "OtherPluginStays"
-	DiskFull         Reason = "DiskFull"
-	ReadOnly         Reason = "ReadOnlyFileSystem"
-	Forbidden        Reason = "PermissionDenied"
-	Failed           Reason = "InstallFailed"
-	// JournalLost: the journal is damaged, and the original contents are unknown.
-	JournalLost Reason = "JournalDamaged"
-	// Polling: the directories cannot be watched, and changes are detected by polling.
-	Polling Reason = "WatchFailed"
+	OtherPluginStays   Reason = "OtherPluginStays"
+	DiskFull           Reason = "DiskFull"
+	ReadOnlyFileSystem Reason = "ReadOnlyFileSystem"
+	PermissionDenied   Reason = "PermissionDenied"
+	InstallFailed      Reason = "InstallFailed"
+	// JournalDamaged: the journal is damaged, and the original contents are unknown.
+	JournalDamaged Reason = "JournalDamaged"
+	// WatchFailed: the directories cannot be watched, and changes are detected by polling.
+	WatchFailed Reason = "WatchFailed"
 )
 
 func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Reason, p.Message) }
 
-func problem(reason Reason, blocking bool, format string, args ...any) Problem {
+func newProblem(reason Reason, blocking bool, format string, args ...any) Problem {
 	return Problem{Reason: reason, Message: fmt.Sprintf(format, args...), Blocking: blocking}
 }
 
 // problemOf returns the blocking problem for the error of a change.
 func problemOf(err error) Problem {
-	reason := Failed
+	reason := InstallFailed
 	switch {
 	case errors.Is(err, errGone):
-		reason = DirectoryGone
+		reason = DirectoryReplaced
 	case file.IsFull(err):
 		reason = DiskFull
 	case file.IsReadOnly(err):
-		reason = ReadOnly
+		reason = ReadOnlyFileSystem
 	case errors.Is(err, fs.ErrPermission):
-		reason = Forbidden
+		reason = PermissionDenied
 	}
-	return problem(reason, true, "%v", err)
+	return newProblem(reason, true, "%v", err)
 }

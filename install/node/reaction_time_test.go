@@ -106,7 +106,7 @@ func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 		s := awaitWithin(t, time.Second, statuses, "reported", func(s node.Status) bool {
 			return !s.Installed()
 		})
-		if !slices.Contains(reasons(s), node.Unreadable) {
+		if !slices.Contains(reasons(s), node.InvalidConfiguration) {
 			t.Errorf("%v", s.Problems)
 		}
 	})

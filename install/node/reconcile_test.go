@@ -85,7 +85,7 @@ func TestDamagedJournalIsReportedAndRenamed(t *testing.T) {
 	tn.put("state/journal.json", "{")
 	s := tn.reconcile()
 	tn.mustBeInstalled(s)
-	if !slices.Contains(reasons(s), node.JournalLost) {
+	if !slices.Contains(reasons(s), node.JournalDamaged) {
 		t.Errorf("%v", s.Problems)
 	}
 	if s := tn.reconcile(); len(s.Problems) != 0 {

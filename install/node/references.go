@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-// A Use contains the number of sandboxes that need a plugin for DEL.
-type Use struct {
+// A ReferenceCount contains the number of sandboxes that need a plugin for DEL.
+type ReferenceCount struct {
 	Sandboxes int
 	// AgentPods is the number of these sandboxes that belong to the agent's own pods.
 	AgentPods int
@@ -25,8 +25,8 @@ type Use struct {
 // if the configuration has changed. isAgent reports whether a pod is the agent's; a sandbox whose
 // pod is unknown does not count as the agent's. Directories that do not exist and files that are
 // not cached results are ignored.
-func References(dirs []string, isAgent func(namespace, pod string) bool) (map[string]Use, error) {
-	counts := map[string]Use{}
+func References(dirs []string, isAgent func(namespace, pod string) bool) (map[string]ReferenceCount, error) {
+	counts := map[string]ReferenceCount{}
 	var errs []error
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
@@ -111,9 +111,9 @@ func (r cachedResult) pod() (namespace, name string) {
 	return values["K8S_POD_NAMESPACE"], values["K8S_POD_NAME"]
 }
 
-// mentions returns, by type of plugin, the path of the first configuration in a directory that
+// mentionedBy returns, by type of plugin, the path of the first configuration in a directory that
 // names the plugin anywhere. The result is empty if the directory does not exist.
-func mentions(dir string) (map[string]string, error) {
+func mentionedBy(dir string) (map[string]string, error) {
 	files, _, err := readConfigurations(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

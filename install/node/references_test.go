@@ -27,7 +27,7 @@ func TestReferences(t *testing.T) {
 	}
 	tn.put("results/folder/x", "")
 	got, err := node.References([]string{tn.path("results"), tn.path("absent")}, noPod)
-	if diff := cmp.Diff(map[string]node.Use{
+	if diff := cmp.Diff(map[string]node.ReferenceCount{
 		"calico": {Sandboxes: 2}, "sluice-cni": {Sandboxes: 1}, "istio-cni": {Sandboxes: 1},
 		"bridge": {Sandboxes: 1},
 	}, got); diff != "" || err != nil {
@@ -66,8 +66,8 @@ func TestReferencesOfTheAgent(t *testing.T) {
 	} {
 		tn.cacheArgs("one", row.args, "calico", "sluice-cni")
 		got, err := node.References([]string{tn.path("results")}, tn.settings.OwnPod)
-		use := node.Use{Sandboxes: 1, AgentPods: row.own}
-		if diff := cmp.Diff(map[string]node.Use{"calico": use, "sluice-cni": use},
+		use := node.ReferenceCount{Sandboxes: 1, AgentPods: row.own}
+		if diff := cmp.Diff(map[string]node.ReferenceCount{"calico": use, "sluice-cni": use},
 			got); diff != "" || err != nil {
 			t.Errorf("%s: %v, -want +got:\n%s", description, err, diff)
 		}

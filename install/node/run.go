@@ -42,7 +42,7 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 		}
 		if pollErr != nil {
 			n.mu.Lock()
-			n.status.add(problem(Polling, false, "cannot watch the directories, "+
+			n.status.add(newProblem(WatchFailed, false, "cannot watch the directories, "+
 				"so changes are detected by polling every second: %v", pollErr))
 			status = n.status
 			n.mu.Unlock()

@@ -87,7 +87,7 @@ func TestWithoutEventsTheTimerSuffices(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico"))
 	statuses := tn.running(tn.node())
 	status := await(t, statuses, "installed", node.Status.Installed)
-	if got := reasons(status); !slices.Contains(got, node.Polling) {
+	if got := reasons(status); !slices.Contains(got, node.WatchFailed) {
 		t.Errorf("reasons: %v", got)
 	}
 	tn.put("conf/10-a.conflist", list("calico"))

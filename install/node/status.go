@@ -16,7 +16,7 @@ type Status struct {
 	Plugins  []string
 	Problems []Problem
 	// Executable is the state of the executable with the plugin's name.
-	Executable Executable
+	Executable ExecutableState
 	// Directories contains the states of the managed directories.
 	Directories Directories
 	// Remount is set if the runtime does not use the managed directories, and a restart of the
@@ -37,23 +37,23 @@ type Status struct {
 
 // Totals are counters for metrics.
 type Totals struct {
-	Passes   uint64
-	Changes  uint64            // files changed
-	Failures uint64            // reconciliations that ended with a blocking problem
-	Rewrites map[string]uint64 // writes of other programs to the agent's files, by program
+	Reconciliations uint64
+	Changes         uint64            // files changed
+	Failures        uint64            // reconciliations that ended with a blocking problem
+	Rewrites        map[string]uint64 // writes of other programs to the agent's files, by program
 	// FailedWrites is the number of failed writes by kind, "binary" and "configuration".
 	FailedWrites map[string]uint64
 }
 
-// Executable is the state of an executable with the plugin's name.
-type Executable string
+// ExecutableState is the state of an executable with the plugin's name.
+type ExecutableState string
 
 // The states of an executable. The state is empty if the file has not been read, or cannot be read.
 const (
-	Verified     Executable = "verified"      // identical to the executable in the agent's image
-	Outdated     Executable = "outdated"      // an earlier version, which cannot be replaced now
-	OtherProgram Executable = "other program" // not installed by an agent
-	Absent       Executable = "absent"        // no executable file
+	Verified     ExecutableState = "verified"      // identical to the executable in the agent's image
+	Outdated     ExecutableState = "outdated"      // an earlier version, which cannot be replaced now
+	OtherProgram ExecutableState = "other program" // not installed by an agent
+	Absent       ExecutableState = "absent"        // no executable file
 )
 
 // Installed reports whether the plugin is in the node's chain and its executable exists, so that it

@@ -54,5 +54,5 @@ func Compare(desired State) []Target {
 }
 
 func (s *State) report(reason Reason, blocking bool, format string, args ...any) {
-	s.Problems = append(s.Problems, problem(reason, blocking, format, args...))
+	s.Problems = append(s.Problems, newProblem(reason, blocking, format, args...))
 }

@@ -99,7 +99,7 @@ func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, e
 	}); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
-	references := awaitRelease(ctx, s, patience, len(report.Changed) > 0)
+	references := waitForReferences(ctx, s, patience, len(report.Changed) > 0)
 	err := n.withLock(ctx, s, func(j *journal.Journal, _, _ error) error {
 		return n.removeExecutables(s, j, references, &report)
 	})
@@ -142,13 +142,13 @@ func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 	return err
 }
 
-// awaitRelease waits until cached results name the plugin only for the agent's own pods, at most
-// for patience, and returns the final references; see [References]. If the results cannot be read,
-// each executable counts as named. After a change of the configuration it waits at least
+// waitForReferences waits until cached results name the plugin only for the agent's own pods, at
+// most for patience, and returns the final references; see [References]. If the results cannot be
+// read, each executable counts as named. After a change of the configuration it waits at least
 // reloadDelay, in which new results may appear.
-func awaitRelease(
+func waitForReferences(
 	ctx context.Context, s Settings, patience time.Duration, justChanged bool,
-) map[string]Use {
+) map[string]ReferenceCount {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ticker := time.NewTicker(pollInterval)
@@ -160,9 +160,9 @@ func awaitRelease(
 	for {
 		references, err := References(s.ResultDirs, s.OwnPod)
 		if err != nil {
-			references = map[string]Use{}
+			references = map[string]ReferenceCount{}
 			for _, plugin := range append(slices.Clone(s.ReplacedTypes), s.Type) {
-				references[plugin] = Use{Sandboxes: 1}
+				references[plugin] = ReferenceCount{Sandboxes: 1}
 			}
 		}
 		use := references[s.Type]
@@ -179,9 +179,9 @@ func awaitRelease(
 
 // removeExecutables removes Sluice's executables except those that are still named.
 func (n *Node) removeExecutables(
-	s Settings, j *journal.Journal, references map[string]Use, report *Report,
+	s Settings, j *journal.Journal, references map[string]ReferenceCount, report *Report,
 ) error {
-	named, err := mentions(s.CNIConfDir)
+	named, err := mentionedBy(s.CNIConfDir)
 	if err != nil {
 		return err
 	}

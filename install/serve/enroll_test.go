@@ -78,11 +78,11 @@ func TestRefusedEnrollments(t *testing.T) {
 		}
 	}
 	for _, test := range []struct {
-		name  string
+		name   string
 		enroll enroll
-		fd    int
-		kind  source.Kind
-		text  string
+		fd     int
+		kind   source.Kind
+		text   string
 	}{
 		{"ambient mode is off", nil, ns.FD(), source.Misconfigured, "ambient mode is disabled"},
 		{"no namespace", refusing(""), int(file.Fd()), source.Unavailable, "not a namespace"},

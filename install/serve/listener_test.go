@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/listen"
 	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/install/serve/servetest"
 )
 
 func TestObstructingFilesAreReplaced(t *testing.T) {
@@ -74,9 +75,9 @@ func TestPathWhereNoSocketCanBeCreated(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := &testEnv{path: path, more: make(chan struct{})}
-	env.Server = serve.New(serve.Options{Socket: path, Objects: echo, Failed: func(err error) {
+	env.Server = serve.New(servetest.Fill(serve.Options{Socket: path, Objects: echo, Failed: func(err error) {
 		env.report("failed %v", err)
-	}})
+	}}))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -116,10 +117,10 @@ func TestDirectoryOfAnotherOwner(t *testing.T) {
 	}
 	failed := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	s := serve.New(serve.Options{Socket: path, Objects: echo, Failed: func(err error) {
+	s := serve.New(servetest.Fill(serve.Options{Socket: path, Objects: echo, Failed: func(err error) {
 		failed <- err
 		cancel()
-	}})
+	}}))
 	s.Run(ctx)
 	if err := <-failed; !strings.Contains(err.Error(), filepath.Dir(path)+
 		" must be a directory of uid 0") {
@@ -130,10 +131,10 @@ func TestDirectoryOfAnotherOwner(t *testing.T) {
 func TestAPathThatIsTooLong(t *testing.T) {
 	failed := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	s := serve.New(serve.Options{
+	s := serve.New(servetest.Fill(serve.Options{
 		Socket: filepath.Join(t.TempDir(), strings.Repeat("x", 100), "s"), Objects: echo,
 		Failed: func(err error) { failed <- err; cancel() },
-	})
+	}))
 	s.Run(ctx)
 	if err := <-failed; !strings.Contains(err.Error(),
 		"the path of a socket has at most 107 bytes") {

@@ -74,7 +74,6 @@ func TestPodsThatAreNotLocated(t *testing.T) {
 		},
 		{"an error", failing(errors.New("hm")), "hm", false},
 		{"an invalid location", failing(nil), "the pod has no name", false},
-		{"no function to locate pods", nil, "this agent does not support locating pods", false},
 		{"a timeout", func(ctx context.Context, _, _ string) (agent.Location, error) {
 			<-ctx.Done()
 			return agent.Location{}, ctx.Err()

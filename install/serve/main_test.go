@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/install/serve/servetest"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
@@ -77,7 +78,7 @@ func start(t testing.TB, path string, o serve.Options) *testEnv {
 	}
 	o.Answered = func(r serve.Outcome, elapsed time.Duration) { env.report("answered %s %v", r, elapsed >= 0) }
 	o.Failed = func(err error) { env.report("failed %v", err) }
-	env.Server = serve.New(o)
+	env.Server = serve.New(servetest.Fill(o))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

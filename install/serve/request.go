@@ -18,11 +18,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// An Outcome classifies how a query was answered. Its values are the values of the label result of
-// the metric.
+// An Outcome is the outcome of a query. The values are those of the label result of the metric
+// sluice_serve_requests_total.
 type Outcome string
 
-// The results.
+// The outcomes.
 const (
 	Success  Outcome = "success"   // from the cache
 	Fetched  Outcome = "fetched"   // from the API server
@@ -59,8 +59,8 @@ func (s *Server) serve(conn *net.UnixConn) error {
 		s.options.Answered(outcomeOf(false, err), time.Since(start))
 		return s.reply(conn, body, err)
 	}
-	body, result, err := s.query(&r)
-	s.options.Answered(result, time.Since(start))
+	body, outcome, err := s.query(&r)
+	s.options.Answered(outcome, time.Since(start))
 	return s.reply(conn, body, err)
 }
 
@@ -84,7 +84,7 @@ func (s *Server) notify(r *agent.Request) error {
 	return nil
 }
 
-// query returns the reply to a query, and the result for the metric.
+// query returns the reply to a query, and its outcome.
 func (s *Server) query(r *agent.Request) ([]byte, Outcome, error) {
 	timeout := queryTimeout
 	if r.Verb == agent.AskLocate {

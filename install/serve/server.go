@@ -26,8 +26,8 @@ type Objects interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of a [Server]. Socket and Objects are required. All functions are called
-// concurrently, and must not block unless noted.
+// Options are the options of a [Server]. All except Host and Enroll are required. All functions are
+// called concurrently, and must not block unless noted.
 type Options struct {
 	// Socket is the path of the socket; see [agent.SocketIn]. Its directory is created if it does
 	// not exist, and gets the mode 0700.
@@ -38,7 +38,7 @@ type Options struct {
 	Policy func() json.RawMessage
 	// Locate returns the location and the desired redirection of a pod of the node. Its errors have
 	// a [source.Kind]: NotFound if the node has no such pod. It may block until the context is
-	// done. It is nil if pods are not located.
+	// done.
 	Locate func(ctx context.Context, namespace, name string) (agent.Location, error)
 	// Host returns the rules that the node should have for pods in ambient mode. Its errors have a
 	// [source.Kind]. It is nil if ambient mode is disabled.
@@ -56,7 +56,7 @@ type Options struct {
 	Log func(line []byte)
 	// Added is called with each valid report of an ADD.
 	Added func(agent.Add)
-	// Answered is called with the result and the duration of each query.
+	// Answered is called with the outcome and the duration of each query.
 	Answered func(Outcome, time.Duration)
 	// Failed is called with errors for the log: a client that is not root, an invalid request, or a
 	// removed socket.
@@ -83,25 +83,15 @@ const (
 
 // A Server serves the plugin. Use [New].
 type Server struct {
-	options    Options
-	listener   *listen.Server
+	options     Options
+	listener    *listen.Server
 	enrollments chan struct{}      // semaphore for maxEnrollments
-	ctx        context.Context    // ends with Run
-	cancel     context.CancelFunc // of ctx
+	ctx         context.Context    // ends with Run
+	cancel      context.CancelFunc // of ctx
 }
 
-// New returns a server that is not listening yet. Functions that are nil in the options are not
-// called.
+// New returns a server that is not listening yet.
 func New(o Options) *Server {
-	if o.Policy == nil {
-		o.Policy = func() json.RawMessage { return nil }
-	}
-	if o.Locate == nil {
-		o.Locate = func(context.Context, string, string) (agent.Location, error) {
-			return agent.Location{}, source.WithKind(source.Unavailable,
-				errors.New("this agent does not support locating pods"))
-		}
-	}
 	if o.Host == nil {
 		o.Host = func() (agent.HostRules, error) {
 			return agent.HostRules{}, source.WithKind(source.NotFound,
@@ -118,21 +108,6 @@ func New(o Options) *Server {
 			return agent.Enrollment{}, source.WithKind(source.Misconfigured,
 				errors.New("ambient mode is disabled in this agent"))
 		}
-	}
-	if o.Status == nil {
-		o.Status = func() any { return nil }
-	}
-	if o.Log == nil {
-		o.Log = func([]byte) {}
-	}
-	if o.Added == nil {
-		o.Added = func(agent.Add) {}
-	}
-	if o.Answered == nil {
-		o.Answered = func(Outcome, time.Duration) {}
-	}
-	if o.Failed == nil {
-		o.Failed = func(error) {}
 	}
 	s := &Server{options: o, enrollments: make(chan struct{}, maxEnrollments)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/install/serve/servetest"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
@@ -163,7 +164,7 @@ func TestWaitingCallersAreAnsweredAtShutdown(t *testing.T) {
 func TestAKilledAgent(t *testing.T) {
 	path := os.Getenv("SLUICE_TEST_SOCKET")
 	if path != "" {
-		serve.New(serve.Options{Socket: path, Objects: echo}).Run(context.Background())
+		serve.New(servetest.Fill(serve.Options{Socket: path, Objects: echo})).Run(context.Background())
 		return
 	}
 	path = socket(t)

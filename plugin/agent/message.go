@@ -30,7 +30,7 @@ const (
 	GetStatus Verb = "status" // the [Status] of the node
 	// the [Enrollment] of the pod that Namespace, Name and UID name, whose network namespace comes
 	// with the request as a descriptor (SCM_RIGHTS)
-	AskEnroll  Verb = "enrol"
+	AskEnroll Verb = "enrol"
 	NotifyLog Verb = "log" // Request.Line is a line of the plugin's log
 	NotifyAdd Verb = "add" // Request.Add is the report of an ADD
 )

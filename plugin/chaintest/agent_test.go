@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/install/serve/servetest"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
@@ -31,7 +32,7 @@ type nodeAgent struct {
 func (n *node) serveAgent(t testing.TB, o *nodeAgent) {
 	t.Helper()
 	o.reports, o.lines = make(chan struct{}, 100), make(chan struct{}, 100)
-	server := serve.New(serve.Options{
+	server := serve.New(servetest.Fill(serve.Options{
 		Socket: agent.SocketIn(n.run), Objects: o,
 		Log: func(line []byte) {
 			o.mu.Lock()
@@ -46,7 +47,7 @@ func (n *node) serveAgent(t testing.TB, o *nodeAgent) {
 			o.reports <- struct{}{}
 		},
 		Failed: func(err error) { t.Errorf("agent: %v", err) },
-	})
+	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -144,7 +144,7 @@ func (s *system) examinationText(e doctorResult) string {
 		counts[f.Severity]++
 		fmt.Fprintf(b, "  %s  %-10s  %s\n",
 			s.color.Paint(severityColor(f.Severity), fmt.Sprintf("%-7s", f.Severity)), f.Topic,
-			f.Verdict)
+			f.Summary)
 		if f.Next != "" {
 			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", f.Next)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/install/serve/servetest"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -150,12 +151,12 @@ func wantStatus(ts *testscript.TestScript, want string, err error) {
 // scriptAgent starts a node agent that returns a status: agent RUNDIR FILE.
 func scriptAgent(ts *testscript.TestScript, _ bool, args []string) {
 	status := json.RawMessage(ts.ReadFile(args[1]))
-	server := serve.New(serve.Options{
+	server := serve.New(servetest.Fill(serve.Options{
 		Socket: agent.SocketIn(ts.MkAbs(args[0])),
 		Status: func() any {
 			return status
 		},
-	})
+	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/install/serve/servetest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/agent"
@@ -45,7 +46,7 @@ func startAgent(t *testing.T, o serve.Options) string {
 	t.Helper()
 	dir := t.TempDir()
 	o.Socket = agent.SocketIn(dir)
-	server := serve.New(o)
+	server := serve.New(servetest.Fill(o))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
