@@ -103,8 +103,8 @@ func TestEffectsOfAllMatches(t *testing.T) {
 	})
 }
 
-// modelledTargets are targets that the model can express for some options.
-var modelledTargets = []string{
+// modeledTargets are targets that the model can express for some options.
+var modeledTargets = []string{
 	"CONNMARK", "CT", "DNAT", "MARK", "NOTRACK", "REDIRECT", "REJECT", "SNAT", "TPROXY",
 }
 
@@ -128,7 +128,7 @@ func TestEffectsOfAllTargets(t *testing.T) {
 			}
 		case unknown && (u.Effect == rules.AnyEffect || u.Effect == rules.Writes ||
 			u.Effect == rules.WritesHeader || x.Name == "CONNMARK"):
-		case !unknown && slices.Contains(modelledTargets, x.Name):
+		case !unknown && slices.Contains(modeledTargets, x.Name):
 		default:
 			t.Errorf("%s revision %d is %#v", x.Name, x.Revision, a)
 		}

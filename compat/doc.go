@@ -16,8 +16,8 @@
 //	}
 //
 // [ReadLive] returns all rules that affect the packets of a namespace, in the order in which the
-// kernel evaluates them. [ReadTables] returns the iptables-legacy tables. [FindIstio] and
-// [RemoveIstio] find and remove the rules that istio-iptables added. Package xtables accesses the
-// iptables-legacy tables in the kernel, and package save prints and parses the text format of
+// kernel evaluates them. [ReadTables] returns the iptables-legacy tables. [FindLegacyIstio] and
+// [RemoveLegacyIstio] find and remove the rules that istio-iptables added. Package xtables accesses
+// the iptables-legacy tables in the kernel, and package save prints and parses the text format of
 // iptables-save.
 package compat

@@ -16,21 +16,21 @@ var istioTables = []string{"filter", "nat", "mangle", "raw"}
 // maxAttempts is the maximum number of attempts to replace a table while other processes change it.
 const maxAttempts = 20
 
-// RemoveIstio deletes the rules that istio-iptables added with iptables-legacy in the namespace
-// (nil: the current one). It changes each table atomically. Package [istio] describes how it
-// identifies the rules. Foreign rules keep their order and counters. RemoveIstio neither creates
-// tables nor deletes empty ones.
+// RemoveLegacyIstio deletes the rules that istio-iptables added with iptables-legacy in the
+// namespace (nil: the current one). It changes each table atomically. Package [istio] describes how
+// it identifies the rules. Foreign rules keep their order and counters. RemoveLegacyIstio neither
+// creates tables nor deletes empty ones.
 //
 // It returns one line for each deleted object, also if it returns an error. If a table cannot be
-// replaced, RemoveIstio continues with the next table. It needs the privileges of [xtables.Tables]
-// and [xtables.Replace].
-func RemoveIstio(ns *netns.NS) ([]string, error) {
+// replaced, RemoveLegacyIstio continues with the next table. It needs the privileges of
+// [xtables.Tables] and [xtables.Replace].
+func RemoveLegacyIstio(ns *netns.NS) ([]string, error) {
 	return inEachTable(ns, "remove", removeFromTable)
 }
 
-// FindIstio returns one line for each object that RemoveIstio would delete, also if it returns an
-// error. It needs the privileges of [xtables.Tables] and [xtables.Read].
-func FindIstio(ns *netns.NS) ([]string, error) {
+// FindLegacyIstio returns one line for each object that RemoveLegacyIstio would delete, also if it
+// returns an error. It needs the privileges of [xtables.Tables] and [xtables.Read].
+func FindLegacyIstio(ns *netns.NS) ([]string, error) {
 	return inEachTable(ns, "find", findInTable)
 }
 

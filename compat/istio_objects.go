@@ -11,14 +11,14 @@ import (
 )
 
 // FindIstioObjects returns one line for each object that RemoveIstioObjects would delete if
-// Sluice's own rules and routes were already deleted. The lines are valid even with an error. policy
-// is the policy route that istio-iptables was told to make.
+// Sluice's own rules and routes were already deleted. The lines are valid even with an error.
+// policy is the policy route that istio-iptables was told to make.
 func FindIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
 	tables, err := nft.FindIstio(ns)
 	if isUnsupported(err) {
 		err = nil
 	}
-	legacy, legacyErr := FindIstio(ns)
+	legacy, legacyErr := FindLegacyIstio(ns)
 	routes, routesErr := route.FindIstio(ns, policy, rules.Routing{})
 	return slices.Concat(tables, legacy, routes), errors.Join(err, legacyErr, routesErr)
 }
@@ -31,7 +31,7 @@ func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error
 	if isUnsupported(err) {
 		err = nil
 	}
-	legacy, legacyErr := RemoveIstio(ns)
+	legacy, legacyErr := RemoveLegacyIstio(ns)
 	removed := slices.Concat(tables, legacy)
 	if err = errors.Join(err, legacyErr); err != nil {
 		return removed, err
@@ -41,8 +41,8 @@ func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error
 }
 
 // isUnsupported reports whether the error means that the kernel has no nf_tables, so that there is
-// nothing to delete. FindIstio and RemoveIstio of this package, which treat iptables-legacy only,
-// return no error if the kernel has no iptables-legacy.
+// nothing to delete. FindLegacyIstio and RemoveLegacyIstio of this package, which treat
+// iptables-legacy only, return no error if the kernel has no iptables-legacy.
 func isUnsupported(err error) bool {
 	var unsupported *nft.UnsupportedError
 	return errors.As(err, &unsupported)

@@ -27,14 +27,14 @@ func TestRemoveIstioKeepsRulesOfOtherPrograms(t *testing.T) {
 			t.Parallel()
 			ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{IPv4: c.IPv4, IPv6: c.IPv6})
 			before := istiotest.Dump(t, ns, istiotest.Legacy)
-			found, err := compat.FindIstio(ns)
+			found, err := compat.FindLegacyIstio(ns)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(before, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {
 				t.Errorf("FindIstio changed the rules: -before +after:\n%s", diff)
 			}
-			removed, err := compat.RemoveIstio(ns)
+			removed, err := compat.RemoveLegacyIstio(ns)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,17 +53,17 @@ func TestRemoveIstioKeepsRulesOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// wantNoIstioRules verifies that RemoveIstio finds no rule to remove.
+// wantNoIstioRules verifies that RemoveLegacyIstio finds no rule to remove.
 func wantNoIstioRules(t *testing.T, ns *netns.NS) {
 	t.Helper()
-	if removed, err := compat.RemoveIstio(ns); err != nil || len(removed) > 0 {
+	if removed, err := compat.RemoveLegacyIstio(ns); err != nil || len(removed) > 0 {
 		t.Errorf("removed %q, error %v, want nothing", removed, err)
 	}
 }
 
 func TestRemoveIstioCreatesNoTable(t *testing.T) {
 	ns := netnstest.New(t)
-	if found, err := compat.FindIstio(ns); err != nil || len(found) > 0 {
+	if found, err := compat.FindLegacyIstio(ns); err != nil || len(found) > 0 {
 		t.Errorf("found %q, error %v", found, err)
 	}
 	wantNoIstioRules(t, ns)
@@ -90,7 +90,7 @@ COMMIT
 func TestRemoveIstioReportsRemovedRules(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, reference)
-	removed, err := compat.RemoveIstio(ns)
+	removed, err := compat.RemoveLegacyIstio(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestRemoveIstioDuringConcurrentWrites(t *testing.T) {
 		wg.Go(func() {
 			// The rules are removed even if a concurrent replacement prevents setting the counters.
 			var replaced *xtables.ReplacedError
-			if _, err := compat.RemoveIstio(ns); err != nil && !errors.As(err, &replaced) {
+			if _, err := compat.RemoveLegacyIstio(ns); err != nil && !errors.As(err, &replaced) {
 				t.Error(err)
 			}
 		})
@@ -169,7 +169,7 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 	}
 	round := func() {
 		istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, reference)
-		if removed, err := compat.RemoveIstio(ns); err != nil || len(removed) != 6 {
+		if removed, err := compat.RemoveLegacyIstio(ns); err != nil || len(removed) != 6 {
 			t.Fatalf("removed %q, error %v", removed, err)
 		}
 	}
@@ -185,8 +185,8 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 }
 
 // The kernel accepts a table with an owner match only from a process in the user namespace that
-// owns the network namespace. RemoveIstio keeps such rules of other programs, even in a pod with
-// its own user namespace (hostUsers: false).
+// owns the network namespace. RemoveLegacyIstio keeps such rules of other programs, even in a pod
+// with its own user namespace (hostUsers: false).
 func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {
 	tproxy := istiotest.Cases(t, istiotest.Legacy)[1].IPv4
 	for _, others := range []string{
@@ -196,7 +196,7 @@ func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {
 		t.Run(others, func(t *testing.T) {
 			ns := netnstest.NewInUserNS(t)
 			restoreInside(t, ns, "*mangle\n"+others+"COMMIT\n"+tproxy)
-			_, err := compat.RemoveIstio(ns)
+			_, err := compat.RemoveLegacyIstio(ns)
 			remaining := istiotest.Dump(t, ns, istiotest.Legacy)
 			if err != nil || strings.Contains(remaining, "ISTIO") || !strings.Contains(remaining, others) {
 				t.Errorf("error %v, left:\n%s", err, remaining)

@@ -40,17 +40,17 @@ type Live struct {
 	// and output, such as BPF programs. It is empty if the kernel does not list hook functions
 	// ([nft.Hooks]). The effect of the functions on packets is unknown.
 	Others []nft.HookFunction
-	// UnmodelledChains describes the chains of nf_tables with rules that are not in Ruleset because
+	// UnmodeledChains describes the chains of nf_tables with rules that are not in Ruleset because
 	// their family is not ip, ip6 or inet, or because they are attached to a device. Their effect
 	// on packets is unknown.
-	UnmodelledChains []string
+	UnmodeledChains []string
 	// LoopbackName is the name of the loopback interface. Rules that match the interface lo do not
 	// match its packets if it has another name.
 	LoopbackName string
 }
 
 // UndecidedEffects returns, as sentences, what affects packets in a way that the model does not
-// know, except UnmodelledChains.
+// know, except UnmodeledChains.
 func (l *Live) UndecidedEffects() []string {
 	var sentences []string
 	for _, f := range l.Others {
@@ -110,8 +110,8 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 				return Live{}, err
 			}
 			if origin == OriginAll || origin == OriginNFT {
-				for _, c := range found.UnmodelledChains {
-					live.UnmodelledChains = append(live.UnmodelledChains, c.String())
+				for _, c := range found.UnmodeledChains {
+					live.UnmodeledChains = append(live.UnmodeledChains, c.String())
 				}
 			}
 			return live, nil

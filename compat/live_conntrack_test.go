@@ -58,7 +58,7 @@ func TestChainsAtOtherHooksAreReported(t *testing.T) {
 		compat.OriginIPTablesNFT: nil,
 		compat.OriginLegacy:      nil,
 	} {
-		if diff := cmp.Diff(want, readLive(t, ns, part).UnmodelledChains); diff != "" {
+		if diff := cmp.Diff(want, readLive(t, ns, part).UnmodeledChains); diff != "" {
 			t.Errorf("part %q, -want +got\n%s", part, diff)
 		}
 	}

@@ -39,9 +39,9 @@ func (c HookedChain) String() string {
 	return text + ")"
 }
 
-// unmodelledChains collects the base chains that affect packets and that the model does not
+// unmodeledChains collects the base chains that affect packets and that the model does not
 // support.
-type unmodelledChains struct {
+type unmodeledChains struct {
 	dormant map[tableID]bool
 	chains  []HookedChain
 }
@@ -52,7 +52,7 @@ type tableID struct {
 }
 
 // addTable adds a table of any family.
-func (u *unmodelledChains) addTable(family uint8, a attributes) {
+func (u *unmodeledChains) addTable(family uint8, a attributes) {
 	if a.Number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT == 0 {
 		return
 	}
@@ -63,7 +63,7 @@ func (u *unmodelledChains) addTable(family uint8, a attributes) {
 }
 
 // addChain adds a chain of any family if the model does not support it.
-func (u *unmodelledChains) addChain(family uint8, a attributes) {
+func (u *unmodeledChains) addChain(family uint8, a attributes) {
 	hook := attributes(a.Get(unix.NFTA_CHAIN_HOOK))
 	table := a.Text(unix.NFTA_CHAIN_TABLE)
 	number := hook.Number(unix.NFTA_HOOK_HOOKNUM)

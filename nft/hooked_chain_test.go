@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestUnmodelledChainsAreListed covers chains of families that the model does not support, and
+// TestUnmodeledChainsAreListed covers chains of families that the model does not support, and
 // chains of devices. Chains without rules and chains of a dormant table have no effect.
-func TestUnmodelledChainsAreListed(t *testing.T) {
+func TestUnmodeledChainsAreListed(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns, `
 		table netdev filter {
@@ -32,7 +32,7 @@ func TestUnmodelledChainsAreListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, c := range r.UnmodelledChains {
+	for _, c := range r.UnmodeledChains {
 		got = append(got, c.String())
 	}
 	want := []string{

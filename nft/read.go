@@ -29,9 +29,9 @@ type Snapshot struct {
 	rules.Ruleset
 	// Generation is the generation id of the tables, 0 if unknown.
 	Generation uint32
-	// UnmodelledChains contains the base chains that [ReadAllTables] has found and that Ruleset
+	// UnmodeledChains contains the base chains that [ReadAllTables] has found and that Ruleset
 	// cannot represent completely.
-	UnmodelledChains []HookedChain
+	UnmodeledChains []HookedChain
 	// netns is the namespace, and found contains its tables with the additional data that a plan
 	// needs.
 	netns netns.ID
@@ -77,13 +77,13 @@ func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
 }
 
 // ReadAllTables is like [ReadAll], but also returns the base chains of other families and the base
-// chains that are attached to devices, in [Snapshot.UnmodelledChains].
+// chains that are attached to devices, in [Snapshot.UnmodeledChains].
 func ReadAllTables(ns *netns.NS) (Snapshot, error) {
 	routing := func() (rules.Routing, error) { return route.Read(nil) }
-	var others unmodelledChains
+	var others unmodeledChains
 	r, err := read(ns, routing, func(c *conn) (tableSnapshot, error) {
 		return c.readConsistently(func() ([]foundTable, bool, error) {
-			others = unmodelledChains{}
+			others = unmodeledChains{}
 			tables, interrupted, err := c.listTables(&others)
 			if err != nil || interrupted {
 				return nil, interrupted, err
@@ -96,7 +96,7 @@ func ReadAllTables(ns *netns.NS) (Snapshot, error) {
 		})
 	})
 	orderChains(&r.Ruleset)
-	r.UnmodelledChains = others.chains
+	r.UnmodeledChains = others.chains
 	return r, err
 }
 
@@ -221,7 +221,7 @@ func (c *conn) readConsistently(
 // listTables returns all tables of the families that the model supports, without their chains. It
 // adds the tables of all families to others, which may be nil.
 func (c *conn) listTables(
-	others *unmodelledChains,
+	others *unmodeledChains,
 ) (tables []foundTable, interrupted bool, err error) {
 	addTable := func(family uint8, a attributes) {
 		if others != nil {
@@ -254,7 +254,7 @@ var dumpNames = [...]string{
 // readTables reads the chains and rules of the tables. It adds the chains of all tables to others,
 // which may be nil.
 func (c *conn) readTables(
-	tables []foundTable, expected *expectation, others *unmodelledChains,
+	tables []foundTable, expected *expectation, others *unmodeledChains,
 ) (_ []foundTable, interrupted bool, err error) {
 	expected.reset()
 	r := tableReader{
@@ -312,7 +312,7 @@ func (r *tableReader) find(family uint8, name string) *foundTable {
 }
 
 // readChains adds the chains of all tables, without their rules.
-func (r *tableReader) readChains(others *unmodelledChains) {
+func (r *tableReader) readChains(others *unmodeledChains) {
 	r.dump(unix.NFT_MSG_GETCHAIN, rules.Inet, nil, func(family uint8, a attributes) {
 		if others != nil {
 			others.addChain(family, a)

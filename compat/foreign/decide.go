@@ -209,7 +209,7 @@ func packetsText(conditions []diff.Condition) string {
 // unknown, because Ruleset does not contain it, or because its hook is not evaluated.
 func unreadParts(live *compat.Live) []string {
 	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
-	for _, c := range live.UnmodelledChains {
+	for _, c := range live.UnmodeledChains {
 		if strings.HasPrefix(c, "table arp ") {
 			continue // a table of family arp sees no IP packets
 		}

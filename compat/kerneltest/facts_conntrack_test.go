@@ -206,7 +206,7 @@ func beforeConntrackFacts() (list factList) {
 		table := xtables(p, "raw", "PREROUTING -j CT --zone 5",
 			"PREROUTING -m conntrack --ctstate NEW -j MARK --set-mark 9")
 		table.Family = rules.IPv6
-		list.add(diff.NeighbourDiscoveryUntracked,
+		list.add(diff.NeighborDiscoveryUntracked,
 			string(p)+": a zone for neighbor discovery that arrives by lo",
 			rulesetOf(table),
 			with(out(0, rules.ICMPv6, "[fd00:10:0:2::1]:0",

@@ -159,11 +159,11 @@ func statementsFacts() (list factList) {
 	}
 	solicitation := with(in("eth0", rules.ICMPv6, "[fd00:10:244:1::9]:0", "[fd00:10:244:1::5]:0"),
 		func(p *rules.Packet) { p.ICMPType, p.State = 135, rules.Untracked })
-	list.add(diff.NeighbourDiscoveryUntracked,
+	list.add(diff.NeighborDiscoveryUntracked,
 		"nft: neighbor discovery is untracked after conntrack",
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ct state untracked meta mark set 9"})),
 		solicitation, "to [fd00:10:244:1::5]:0 mark 0x9 untracked")
-	list.add(diff.NeighbourDiscoveryUntracked,
+	list.add(diff.NeighborDiscoveryUntracked,
 		"nft: neighbor discovery is invalid before conntrack",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct state untracked meta mark set 9"})),
 		solicitation, "to [fd00:10:244:1::5]:0 mark 0x0 untracked")

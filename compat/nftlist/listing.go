@@ -16,9 +16,9 @@ type Listing struct {
 	// Undecided contains sentences about information that the listing lacks, and that may affect
 	// packets at prerouting and output.
 	Undecided []string
-	// UnmodelledChains describes chains with rules that are not at the hooks of Tables, such as
+	// UnmodeledChains describes chains with rules that are not at the hooks of Tables, such as
 	// chains of a device.
-	UnmodelledChains []string
+	UnmodeledChains []string
 }
 
 type (
@@ -98,7 +98,7 @@ func (in *reader) listing() (*Listing, error) {
 		seen[key] = true
 		family, ok := families()[t.Family]
 		if !ok {
-			continue // see UnmodelledChains
+			continue // see UnmodeledChains
 		}
 		flags := flagsOf(t.Flags)
 		if slices.Contains(flags, "dormant") {
@@ -147,7 +147,7 @@ func (in *reader) listing() (*Listing, error) {
 }
 
 // tableOf returns the index of the table of a chain, and the base of the chain. It adds a chain
-// that is not part of the tables to UnmodelledChains, and returns a negative index.
+// that is not part of the tables to UnmodeledChains, and returns a negative index.
 func (in *reader) tableOf(
 	l *Listing, indexes map[objectID]int, listed map[objectID]bool, c chainObject,
 ) (int, *rules.Base, error) {
@@ -158,12 +158,12 @@ func (in *reader) tableOf(
 	listed[key] = true
 	i, ok := indexes[objectID{c.Family, c.Table, ""}]
 	if !ok {
-		in.addUnmodelledChain(l, c)
+		in.addUnmodeledChain(l, c)
 		return -1, nil, nil
 	}
 	base, known, err := baseOf(c)
 	if err == nil && !known {
-		in.addUnmodelledChain(l, c)
+		in.addUnmodeledChain(l, c)
 		return -1, nil, nil
 	}
 	return i, base, err
@@ -190,8 +190,8 @@ func flagsOf(flags json.RawMessage) []string {
 	return []string{string(flags)}
 }
 
-// addUnmodelledChain describes a base chain with rules that is not part of the tables.
-func (in *reader) addUnmodelledChain(l *Listing, c chainObject) {
+// addUnmodeledChain describes a base chain with rules that is not part of the tables.
+func (in *reader) addUnmodeledChain(l *Listing, c chainObject) {
 	dormant := slices.ContainsFunc(in.tables, func(t tableObject) bool {
 		return t.Family == c.Family && t.Name == c.Table &&
 			slices.Contains(flagsOf(t.Flags), "dormant")
@@ -200,7 +200,7 @@ func (in *reader) addUnmodelledChain(l *Listing, c chainObject) {
 	if c.Hook == nil || dormant || isEmpty {
 		return
 	}
-	l.UnmodelledChains = append(l.UnmodelledChains,
+	l.UnmodeledChains = append(l.UnmodeledChains,
 		fmt.Sprintf("chain %s %s %s at %s", c.Family, c.Table, c.Name, *c.Hook))
 }
 

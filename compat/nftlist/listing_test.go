@@ -217,7 +217,7 @@ func TestDormantTablesAndOtherHooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(l.Tables) != 1 || l.Tables[0].Name != "t" ||
-		fmt.Sprint(l.UnmodelledChains) != "[chain netdev dev c at ingress]" ||
+		fmt.Sprint(l.UnmodeledChains) != "[chain netdev dev c at ingress]" ||
 		fmt.Sprint(l.Undecided) != "[whether chain ip t c runs before conntrack is not listed]" {
 		t.Errorf("%+v", l)
 	}

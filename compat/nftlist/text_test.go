@@ -211,7 +211,7 @@ table inet t { # handle 7
 	if diff := cmp.Diff(want, ruleset.String()); diff != "" {
 		t.Error(diff)
 	}
-	if fmt.Sprint(l.UnmodelledChains) != "[chain netdev dev c at ingress]" || len(l.Undecided) > 0 {
+	if fmt.Sprint(l.UnmodeledChains) != "[chain netdev dev c at ingress]" || len(l.Undecided) > 0 {
 		t.Errorf("%+v", l)
 	}
 	first := l.Tables[0].Chains[0].Rules[0]

@@ -43,8 +43,8 @@ func (r *moduleReader) addrTypes(w word) rules.AddrTypeSet {
 		}
 		set |= rules.AddrTypes(t)
 	}
-	isModelled := set == rules.AddrTypes(rules.Local) || set == rules.AddrTypes(rules.Multicast)
-	r.isUnknown = r.isUnknown || r.family == rules.IPv6 && !isModelled
+	isModeled := set == rules.AddrTypes(rules.Local) || set == rules.AddrTypes(rules.Multicast)
+	r.isUnknown = r.isUnknown || r.family == rules.IPv6 && !isModeled
 	return set
 }
 

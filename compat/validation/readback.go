@@ -48,7 +48,7 @@ func istioAlone(ns *netns.NS) string {
 	}
 	// Ignore a backend that cannot be read.
 	tables, _ := nft.FindIstio(ns)
-	legacy, _ := compat.FindIstio(ns)
+	legacy, _ := compat.FindLegacyIstio(ns)
 	if found := slices.Concat(tables, legacy); len(found) > 0 {
 		return found[0]
 	}

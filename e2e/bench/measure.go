@@ -88,10 +88,10 @@ func (r *run) round() {
 func (r *run) entry() report.Entry {
 	e := report.Entry{Name: r.Name, Kind: r.Kind, Values: map[report.Quantity]report.Summary{}}
 	for q, value := range r.counted {
-		e.Values[q] = report.Summarise([]float64{value})
+		e.Values[q] = report.Summarize([]float64{value})
 	}
 	for q, values := range r.samples {
-		e.Values[q] = report.Summarise(values)
+		e.Values[q] = report.Summarize(values)
 	}
 	return e
 }

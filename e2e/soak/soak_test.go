@@ -119,7 +119,7 @@ func TestSoak(t *testing.T) {
 	result := report.Soak{
 		Machine: bench.Machine(), Duration: r.duration, Sandboxes: r.sandboxes, Live: r.live,
 		Connections: r.count(),
-		Repairs:     report.Summarise(r.repairTimes()), LongestRepair: slices.Max(r.repairTimes()),
+		Repairs:     report.Summarize(r.repairTimes()), LongestRepair: slices.Max(r.repairTimes()),
 	}
 	for _, q := range quantities {
 		second, last := q.Quarters()

@@ -120,7 +120,7 @@ func (n namespace) Istio() ([]string, error) {
 	if nft.IsNotSupported(err) {
 		err = nil
 	}
-	inLegacy, legacyErr := compat.FindIstio(n.ns)
+	inLegacy, legacyErr := compat.FindLegacyIstio(n.ns)
 	if compat.IsNotSupported(legacyErr) {
 		legacyErr = nil
 	}

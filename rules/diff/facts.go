@@ -46,7 +46,7 @@ const (
 	NFTZoneOfUntracked
 	NotrackNeedsNoConnection
 	ZoneAfterConntrackHasNoEffect
-	NeighbourDiscoveryUntracked
+	NeighborDiscoveryUntracked
 	ICMPStateFollowsType
 
 	SocketsAfterPrerouting
@@ -315,8 +315,8 @@ var factTexts = [...]factText{
 		"a zone assigned after conntrack has no effect on a packet with a connection",
 		"nft_ct_set_zone_eval in net/netfilter/nft_ct.c",
 	},
-	NeighbourDiscoveryUntracked: {
-		"NeighbourDiscoveryUntracked",
+	NeighborDiscoveryUntracked: {
+		"NeighborDiscoveryUntracked",
 		"conntrack does not track ICMPv6 neighbor discovery, router discovery and MLD messages",
 		"nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c",
 	},

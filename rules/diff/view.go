@@ -211,7 +211,7 @@ func (s *space) entersUntracked() set {
 }
 
 // neighborDiscovery returns the packets that conntrack does not track
-// (NeighbourDiscoveryUntracked).
+// (NeighborDiscoveryUntracked).
 func (s *space) neighborDiscovery() set {
 	if s.family != rules.IPv6 {
 		return none

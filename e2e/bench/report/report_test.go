@@ -26,7 +26,7 @@ func example() report.Results {
 			Samples: 30,
 		}
 	}
-	once := func(value float64) report.Summary { return report.Summarise([]float64{value}) }
+	once := func(value float64) report.Summary { return report.Summarize([]float64{value}) }
 	process := func(
 		name string, kind report.Kind, wall, cpu, memory, executed float64,
 	) report.Entry {
@@ -172,7 +172,7 @@ func TestPlotsAreWellFormedAndReferenced(t *testing.T) {
 	}
 }
 
-func TestSummarise(t *testing.T) {
+func TestSummarize(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		values []float64
@@ -187,7 +187,7 @@ func TestSummarise(t *testing.T) {
 			report.Summary{3, 2, 4, 1, 5},
 		},
 	} {
-		if diff := cmp.Diff(row.want, report.Summarise(row.values)); diff != "" {
+		if diff := cmp.Diff(row.want, report.Summarize(row.values)); diff != "" {
 			t.Errorf("%s: %s", row.name, diff)
 		}
 	}

@@ -100,8 +100,8 @@ type Summary struct {
 	Samples int `json:"samples"`
 }
 
-// Summarise returns the distribution of the values; the zero value if there are none.
-func Summarise(values []float64) Summary {
+// Summarize returns the distribution of the values; the zero value if there are none.
+func Summarize(values []float64) Summary {
 	if len(values) == 0 {
 		return Summary{}
 	}

@@ -39,7 +39,7 @@ type Series struct {
 // is ignored, because the agent fills its caches in that time.
 func (s Series) Quarters() (second, last float64) {
 	n := len(s.Values)
-	return Summarise(s.Values[n/4 : n/2]).Median, Summarise(s.Values[n-n/4:]).Median
+	return Summarize(s.Values[n/4 : n/2]).Median, Summarize(s.Values[n-n/4:]).Median
 }
 
 // Flat reports whether the median has grown by at most Growth.

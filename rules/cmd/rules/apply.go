@@ -152,7 +152,7 @@ func (applyResult) kind() string { return "Apply" }
 // they cause a warning. Errors due to missing permissions or kernel features are ignored.
 func (s *system) checkIstioRules(ns *netns.NS, redirect *rules.Redirect) error {
 	tables, err := nft.FindIstio(ns)
-	legacy, legacyErr := compat.FindIstio(ns)
+	legacy, legacyErr := compat.FindLegacyIstio(ns)
 	for _, err := range []error{err, legacyErr} {
 		if err != nil && !nft.IsNotPermitted(err) && !nft.IsNotSupported(err) &&
 			!errors.Is(err, unix.ENOPROTOOPT) {

@@ -19,7 +19,7 @@ func (s *system) loadListing(path string) (*diffSide, error) {
 	}
 	side := &diffSide{
 		name: path, undecided: listing.Undecided, isGuess: len(listing.Undecided) > 0,
-		unmodelledChains: listing.UnmodelledChains, texts: map[rules.Family]sourceText{},
+		unmodeledChains: listing.UnmodeledChains, texts: map[rules.Family]sourceText{},
 	}
 	source := sourceText{path, bytes.Split(text, []byte("\n"))}
 	for _, family := range []rules.Family{rules.IPv4, rules.IPv6, rules.Inet} {

@@ -61,7 +61,7 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 			addNotCompared("fragments of packets: rules of %s may meet them "+
 				"before the kernel reassembles them", side.name)
 		}
-		for _, text := range side.unmodelledChains {
+		for _, text := range side.unmodeledChains {
 			addNotCompared("what %s does before and after these hooks: %s", side.name, text)
 		}
 	}

@@ -27,9 +27,9 @@ type diffSide struct {
 	texts map[rules.Family]sourceText
 	// undecided lists unknown facts about the whole side that may affect packets.
 	undecided []string
-	// unmodelledChains contains chains at hooks that are not compared, such as the ingress hook of
+	// unmodeledChains contains chains at hooks that are not compared, such as the ingress hook of
 	// a device.
-	unmodelledChains []string
+	unmodeledChains []string
 	// unstated contains the parameters that a log does not contain.
 	unstated []string
 	// isGuess reports that the order of some chains is one of several possible orders.
@@ -236,7 +236,7 @@ func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 		for _, a := range live.Ambiguous {
 			side.undecided = append(side.undecided, a.String())
 		}
-		side.unmodelledChains = live.UnmodelledChains
+		side.unmodeledChains = live.UnmodeledChains
 		side.undecided = append(side.undecided, live.UndecidedEffects()...)
 		return systemError(err)
 	}

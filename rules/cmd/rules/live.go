@@ -47,7 +47,7 @@ func (s *system) readLive(ns *netns.NS, name compat.BackendName) (rules.Ruleset,
 	for _, a := range live.Ambiguous {
 		s.warn("%s: the order in the kernel may differ from the order here", a)
 	}
-	for _, text := range live.UnmodelledChains {
+	for _, text := range live.UnmodeledChains {
 		s.warn("left out: %s", text)
 	}
 	for _, text := range live.UndecidedEffects() {
