@@ -137,7 +137,7 @@ func (e *evaluator) evaluateReject(a rules.Reject, packets []flow) {
 		e.applyVerdict(rules.Drop, others)
 	}
 	for _, f := range packets {
-		answered, unanswered := e.split(f, e.not(e.unanswered(a, f)))
+		unanswered, answered := e.split(f, e.unanswered(a, f))
 		e.applyVerdict(rules.Drop, []flow{unanswered})
 		answered.dropped, answered.rejected = true, a.String()
 		e.add(&e.summary.ended, answered)
@@ -166,7 +166,7 @@ func (e *evaluator) unanswered(a rules.Reject, f flow) set {
 		onHost = e.overLoopback
 	}
 	if e.hookHere() == rules.Output {
-		// The kernel also replies to a packet that leaves the host.
+		// At output the kernel also replies to packets of sockets that are bound to an interface.
 		toLoopback = e.minus(toLoopback, e.bound())
 	}
 	if e.and(onHost, f.packets) == none {
@@ -202,7 +202,7 @@ func (e *evaluator) unansweredLinkLocal(a rules.Reject, f flow, view *view) set 
 	}))
 }
 
-// accept ends the evaluation of the base chain for packets, after a modification.
+// accept modifies packets, and ends their evaluation of the base chain.
 func (e *evaluator) accept(packets []flow, modify func(*flow)) {
 	for _, f := range packets {
 		modify(&f)

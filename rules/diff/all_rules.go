@@ -69,8 +69,8 @@ func yieldEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
 	return true
 }
 
-// hasMatch reports whether a rule of the ruleset has a match for which the condition is true,
-// before or between its actions.
+// hasMatch reports whether a rule of the ruleset has a match for which the condition is true, among
+// its matches or in a [rules.Require] action.
 func hasMatch(rs *rules.Ruleset, is func(rules.Match) bool) bool {
 	for r := range allRules(rs) {
 		if ruleHasMatch(r, is) {
@@ -80,8 +80,8 @@ func hasMatch(rs *rules.Ruleset, is func(rules.Match) bool) bool {
 	return false
 }
 
-// ruleHasMatch reports whether a rule has a match for which the condition is true, before or
-// between its actions.
+// ruleHasMatch reports whether a rule has a match for which the condition is true, among its
+// matches or in a [rules.Require] action.
 func ruleHasMatch(r *rules.Rule, is func(rules.Match) bool) bool {
 	return slices.ContainsFunc(r.Matches, is) ||
 		slices.ContainsFunc(r.Actions, func(a rules.Action) bool {

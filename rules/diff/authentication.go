@@ -11,7 +11,7 @@ const authenticationHeader rules.Protocol = 51
 
 // ComparesProtocolsTwice reports whether the rulesets compare the protocols of IPv6 packets in two
 // ways, which differ for packets with an authentication header (AuthenticationHeaderIsSkipped).
-// Decide compares other packets.
+// Decide does not compare such packets.
 func ComparesProtocolsTwice(left, right *rules.Ruleset) bool {
 	compares := func(legacy bool) bool {
 		return comparesProtocols(left, legacy) || comparesProtocols(right, legacy)
@@ -19,8 +19,8 @@ func ComparesProtocolsTwice(left, right *rules.Ruleset) bool {
 	return compares(true) && compares(false)
 }
 
-// comparesProtocols reports whether a rule depends on the protocol of IPv6 packets. It considers
-// only rules of iptables-legacy if legacy is true, and otherwise only other rules.
+// comparesProtocols reports whether a rule depends on the protocol of IPv6 packets: a rule of
+// iptables-legacy if legacy is true, and another rule otherwise.
 func comparesProtocols(rs *rules.Ruleset, legacy bool) bool {
 	compares := func(m rules.Match) bool {
 		_, ok := m.(rules.MatchProtocol)

@@ -45,7 +45,7 @@ type meter struct {
 	memory      int64
 	stepsLeft   int // until the next reading of the clock
 	now         func() time.Time
-	lastReading time.Time // of the last reading of the clock
+	lastReading time.Time // the time at the last reading
 }
 
 // stepsPerReading is the number of steps between two readings of the clock: at most a millisecond.
@@ -55,7 +55,7 @@ const stepsPerReading = 1 << 12
 // means that the process did not run.
 const maxPerReading = 2 * time.Millisecond
 
-// textSteps is the number of steps for the text of a list element.
+// textSteps is the number of steps that count for writing the text of a list element.
 const textSteps = 16
 
 // liveShare is the ratio of Budget.Memory to the memory that may be in use. The rest is for

@@ -3,9 +3,9 @@ package diff
 import "github.com/sluice-mesh/sluice/rules"
 
 // Bypass returns the packets that the desired ruleset redirects to a proxy and that the live
-// ruleset neither redirects to the same port of this host nor drops. The result does not include
-// other packets that the live ruleset redirects or drops. It is valid for all packets of
-// connections that were not translated earlier.
+// ruleset neither redirects to the same port of this host nor drops. Packets that the desired
+// ruleset does not redirect are ignored. The result is valid for all packets of connections that
+// were not translated earlier.
 //
 // Result.Classes contains the packets that bypass the proxy: Left is the outcome of the desired
 // ruleset, Right is the outcome of the live ruleset. Result.Undecided lists the reasons why it is

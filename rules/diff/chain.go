@@ -30,9 +30,9 @@ func (p *chainPosition) key() string {
 		chainName(p.chain))
 }
 
-// A call is a chain with the progress of the packets that enter it. Packets with equal progress
-// have equal results. Therefore a call is evaluated only once, for all possible packets, however
-// many jumps lead to the chain.
+// A call is a chain with the progress and the marks of the packets that enter it. Packets with
+// equal progress and marks have equal results. Therefore a call is evaluated only once, for all
+// possible packets, however many jumps lead to the chain.
 type call struct {
 	chain    *rules.Chain
 	position *chainPosition
@@ -124,7 +124,7 @@ func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 	for !called.incomplete && e.evaluatedBefore(called, f.packets) {
 		if key.number++; key.number > e.callNumber+maxCalls {
 			e.endUndecided(fmt.Sprintf(
-				"%s: more than %d visits of a chain in which chance decides", text, maxCalls), f)
+				"%s: more than %d calls of a chain with a random match", text, maxCalls), f)
 			return nil
 		}
 		called = e.summarize(key, c)

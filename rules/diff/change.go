@@ -75,7 +75,7 @@ func (e *evaluator) mergeByConnection(f flow, view *view, mark, old *markBits) *
 	return e.marks.merge(with.packets, mark, without.packets, old)
 }
 
-// mixMark returns the flow after the action.
+// mixMark returns the flow with the mark, or the connection mark, that the action computes.
 func (e *evaluator) mixMark(a rules.MixMark, f flow, view view) flow {
 	mixed := e.marks.mix(f.mark, e.connectionMark(f), a.Mark, a.ConntrackMark, a.Xor)
 	switch {
@@ -119,13 +119,13 @@ func (e *evaluator) setZone(a rules.SetZone, f flow, view view, continuing *flow
 		// It is unknown how conntrack treats a packet that entered untracked. Packets of neighbor
 		// discovery on lo are an exception: xtables does not change them, and conntrack ignores
 		// them regardless of the zone that nftables assigns.
-		notTracked := e.entersUntracked()
+		noTemplate := e.entersUntracked()
 		if view.loopbackArrival && view.xtables {
-			notTracked = e.stateIs(rules.Untracked)
+			noTemplate = e.stateIs(rules.Untracked)
 		}
-		untrackedBefore, untracked := e.split(others, notTracked)
-		attach(untracked)
-		if others = untrackedBefore; view.xtables {
+		unattached, attached := e.split(others, noTemplate)
+		attach(attached)
+		if others = unattached; view.xtables {
 			e.add(continuing, others)
 			return connected
 		}

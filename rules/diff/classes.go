@@ -55,7 +55,8 @@ func sortClasses(classes []Class) {
 	})
 }
 
-// size is the length of the description of a class.
+// size is the approximate length of the description of a class: ten bytes for the name of each
+// field, and its values.
 func (c *Class) size() int {
 	size := 0
 	for _, condition := range c.Packets {
@@ -156,8 +157,9 @@ var widenOrder = []field{
 	destinationPort, protocol, state, source, destination,
 }
 
-// widen returns a box that contains the chosen packet, and that contains no possible packet outside
-// the set. Without any one of its conditions, the box would contain such a packet.
+// widen returns a box that contains the chosen packet, but no possible packet outside the set.
+// Every condition is necessary: without it, the box would contain a possible packet outside the
+// set.
 func (s *space) widen(chosen [fieldCount]value, within set) box {
 	var b box
 	for f := range fieldCount {

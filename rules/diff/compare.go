@@ -12,7 +12,7 @@ type difference struct {
 	packets set
 	// describable contains the packets of the difference, and other packets that the description of
 	// a class may include: a rule of one side sends them to their original destination, so that
-	// they do not differ, but a description without them would be long.
+	// the outcomes are equal, but a description without these packets would be long.
 	describable set
 	left, right flow
 	// deviations explain the difference.
@@ -42,8 +42,8 @@ type comparison struct {
 	differences []difference
 	// undecided contains the packets for which the result depends on unknowns.
 	undecided set
-	// differsIf is the condition, on packets and unknowns, under which they are treated
-	// differently.
+	// differsIf is the condition, on packets and unknowns, under which undecided packets are
+	// treated differently.
 	differsIf set
 }
 
@@ -161,7 +161,7 @@ func (s *space) sameHeaders(l, r string) set {
 		return all
 	}
 	return s.variable(variable{
-		key: "headers after " + l + translationSeparator + translationSeparator + r, kind: unknownBit,
+		key: "headers after " + l + keySeparator + keySeparator + r, kind: unknownBit,
 		text: "whether rules change other fields of the header alike, such as the hop limit",
 	})
 }
@@ -174,7 +174,7 @@ func (s *space) sameSource(l, r *progress) set {
 		return all
 	case l.source != "" && !l.snat.IsValid(), r.source != "" && !r.snat.IsValid():
 		return s.variable(variable{
-			key: "source after " + l.source + translationSeparator + r.source, kind: unknownBit,
+			key: "source after " + l.source + keySeparator + r.source, kind: unknownBit,
 			text: "whether the source address that the kernel selects is the same on both sides",
 		})
 	case l.source != "" && r.source != "":

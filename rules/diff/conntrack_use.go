@@ -27,7 +27,7 @@ func conntrackUse(rs *rules.Ruleset, f rules.Family) (certain bool, maybe string
 	var unknowns []string
 	addUnknown := func(m any) {
 		if u, ok := m.(rules.Unknown); ok {
-			unknowns = append(unknowns, "\x01"+u.Text)
+			unknowns = append(unknowns, keySeparator+u.Text)
 		}
 	}
 	for i := range rs.Tables {

@@ -22,8 +22,11 @@ func Decide(left, right Side, o Options) Result {
 		// on both sides. Differences are valid under this assumption. If a round finds no
 		// differences, but finds further states that differ, compare again without assuming that
 		// these are equal.
-		for again := true; again; again = len(d.spaces) == 0 && d.shared.addFound() {
+		for {
 			d.compareScopes()
+			if len(d.spaces) > 0 || !d.shared.addFound() {
+				break
+			}
 		}
 	})
 	d.describeClasses()
@@ -117,6 +120,7 @@ type decision struct {
 	meter       *meter
 	// sides are the rulesets with the routing that the evaluation uses.
 	sides Pair[*rules.Ruleset]
+	// names are the names of interfaces in the rules and in the parameters.
 	names []rules.InterfaceName
 	// diagrams are shared by the spaces of a family while they have fewer than maxShared nodes.
 	diagrams  map[rules.Family]*diagrams
@@ -189,7 +193,7 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 		d.devices = interfaceClasses(d.names, d.meter)
 	}
 	shared := d.diagramsOf(f)
-	memory := d.meter.memory - shared.memory()
+	otherMemory := d.meter.memory - shared.memory()
 	s := newSpace(f, h, d.devices, shared)
 	s.withoutAddress = allIf(scope.withoutAddress)
 	s.translations, s.untracked = scope.translations, scope.untracked
@@ -223,7 +227,7 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 		d.compareStates(s, left, right)
 	}
 	// The space is no longer used, but other spaces of the family may use its diagrams.
-	d.meter.release(d.meter.memory - memory - shared.memory())
+	d.meter.release(d.meter.memory - shared.memory() - otherMemory)
 	isUsed := func(p spaceDifferences) bool { return p.diagrams == shared }
 	if len(shared.nodes) > d.maxShared && !slices.ContainsFunc(d.spaces, isUsed) {
 		d.meter.release(shared.memory())
@@ -234,8 +238,8 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 // maxShared is the maximum number of nodes of diagrams that are used for another space.
 const maxShared = 1 << 16
 
-// diagramsOf returns diagrams for a space of the family. The spaces have most sets in common, which
-// the first one creates for all.
+// diagramsOf returns diagrams for a space of the family. Spaces share diagrams, because they have
+// most sets in common.
 func (d *decision) diagramsOf(f rules.Family) *diagrams {
 	shared := d.diagrams[f]
 	if shared == nil || len(shared.nodes) > d.maxShared {

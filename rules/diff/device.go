@@ -41,7 +41,11 @@ func interfaceClasses(names []rules.InterfaceName, m *meter) *devices {
 	d := &devices{named: map[string]bool{}, prefixed: map[string]bool{}}
 	for _, n := range names {
 		m.step()
-		if known := d.known(n.Prefix); !known[n.Name] {
+		known := d.named
+		if n.Prefix {
+			known = d.prefixed
+		}
+		if !known[n.Name] {
 			m.alloc(128)
 			known[n.Name] = true
 		}
@@ -79,8 +83,8 @@ func isInterfaceName(name string) bool {
 		beginsInterfaceName(name)
 }
 
-// beginsInterfaceName reports whether all bytes of the text can be part of an interface name. The
-// kernel takes the byte 0xa0, but no other byte above 0x7f, for a space (lib/ctype.c).
+// beginsInterfaceName reports whether an interface name can begin with the text: whether all its
+// bytes are allowed. Of the bytes above 0x7f, the kernel treats only 0xa0 as a space (lib/ctype.c).
 func beginsInterfaceName(text string) bool {
 	for i := range len(text) {
 		if strings.IndexByte("/: \t\n\v\f\r\xa0", text[i]) >= 0 {
@@ -88,13 +92,6 @@ func beginsInterfaceName(text string) bool {
 		}
 	}
 	return true
-}
-
-func (d *devices) known(prefix bool) map[string]bool {
-	if prefix {
-		return d.prefixed
-	}
-	return d.named
 }
 
 func (d *devices) add(example string, name rules.InterfaceName) {

@@ -56,18 +56,18 @@ type Result struct {
 	Undecided []Undecided
 	// MoreUndecided reports that there are more than MostUndecided reasons.
 	MoreUndecided bool
-	// UntrackedOpen reports that packets that enter without conntrack, such as copies and packets
-	// of tc, were compared only in part: if a rule assigns a zone to them, the behavior of the
-	// kernel is unknown.
+	// UntrackedOpen reports that packets that enter untracked, such as packets that tc or a dup
+	// rule sends, were compared only in part: it is unknown how the kernel treats such a packet
+	// after a rule has assigned a zone to it.
 	UntrackedOpen bool
 	// Exhausted names the limit of the budget that was reached. If it is not empty, nothing is
 	// decided.
 	Exhausted string
-	// Routing lists the differences between the policy routes and the loopback addresses; Want is
-	// the value of the left side, Got of the right side. The priority of a policy rule is not
-	// compared if both are before the main table. RoutingCompared reports whether the routing of
-	// both sides is known.
-	Routing         []rules.Difference
+	// Routing lists the differences between the policy routes and the loopback addresses: Want is
+	// the value of the left side, and Got is the value of the right side. The priorities of two
+	// policy rules are not compared if both rules precede the rule of the main table.
+	Routing []rules.Difference
+	// RoutingCompared reports whether the routing of both sides is known.
 	RoutingCompared bool
 	// Unreachable lists the user-defined chains of each side that no packet reaches, including
 	// chains without a jump to them. It is empty for a side with undecided packets.
@@ -89,8 +89,8 @@ const (
 )
 
 // Verdict summarizes the result. A difference takes precedence over undecided packets. Known
-// deviations count as differences only if strict is true. The classes that are not in the result
-// (More) do not matter, because differences that are no known deviations are listed first.
+// deviations count as differences only if strict is true. Classes that the result omits (see
+// Result.More) do not change the verdict, because known deviations are omitted first.
 func (r *Result) Verdict(strict bool) Verdict {
 	differs := func(c Class) bool { return strict || len(c.Deviations) == 0 }
 	switch {
@@ -155,9 +155,10 @@ type Undecided struct {
 	Right bool
 	// Text describes the reason.
 	Text string
-	// Step is the rule that contains the reason, which may be a jump to a missing chain or a cycle
-	// of jumps. Step.Chain is nil if the reason does not belong to a rule. Witness is a packet
-	// whose outcome is unknown.
-	Step    rules.Step
+	// Step is the rule that contains the unsupported match or action. It may also be a jump to a
+	// missing chain, or a jump of a cycle. Step.Chain is nil if the reason does not belong to a
+	// rule.
+	Step rules.Step
+	// Witness is a packet whose outcome is unknown.
 	Witness rules.Packet
 }

@@ -170,8 +170,9 @@ func (s *space) exist(packets set) bool {
 	return packets != none && s.intersects(packets, s.possible())
 }
 
-// wellFormedConditions returns sets whose intersection contains the well-formed packets: they have
-// only fields of their protocol and their state, and no bits without a meaning.
+// wellFormedConditions returns sets whose intersection contains the well-formed packets. Fields
+// that do not exist for the packet's protocol or state are 0, and values are in the range of the
+// field.
 func (s *space) wellFormedConditions() []set {
 	isZero := func(fields ...field) set {
 		packets := all
@@ -182,7 +183,8 @@ func (s *space) wellFormedConditions() []set {
 	}
 	has := func(bits rules.Status) set { return s.maskedEquals(status, uint32(bits), uint32(bits)) }
 	first, later := s.is(state, number(rules.New)), s.is(state, number(laterNew))
-	// The bits that new connections, and the first packets of connections, do not have.
+	// notNew contains the bits that new connections do not have, notFirst the bits that connections
+	// do not have when their first packet enters.
 	const notNew = rules.StatusSeenReply | rules.StatusAssured
 	const notFirst = notNew | rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
 	conditions := []set{
@@ -195,8 +197,8 @@ func (s *space) wellFormedConditions() []set {
 			s.and(isZero(group), s.within(user, []span{{last: number[uint8](kernelSocketUser)}}))),
 		// Conntrack has marks, status bits and a direction only for known connections.
 		s.or(s.connected, isZero(connectionMark, status, reply)),
-		// Only packets of tc, copies, and neighbor discovery enter untracked. Notrack rules are
-		// part of the evaluation.
+		// Packets of tc and of dup rules may enter untracked. The effect of notrack rules is part
+		// of the evaluation.
 		s.or(allIf(s.untracked), s.not(s.entersUntracked())),
 		s.or(allIf(s.kernelPackets), s.not(s.or(s.resets, s.hasKernelSocket))),
 		s.not(s.excluded),

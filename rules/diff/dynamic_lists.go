@@ -11,14 +11,14 @@ import (
 // If no rule of either side writes to the list, the result is a fact about the host, equal for all
 // rules of both sides that look up the same fields of the packet.
 func (e *evaluator) listMatches(m rules.MatchListed, f flow, packets set, part rulePart) set {
-	text := m
-	text.Not = false
+	positive := m
+	positive.Not = false
 	view := e.view(&f.progress)
 	switch {
 	case e.shared.written[m.State]:
 		return e.negateIf(m.Not,
 			e.evaluateUnknown(rules.Unknown{
-				Text: text.String(), Data: m.Contents, Effect: rules.ReadsHistory, State: m.State,
+				Text: positive.String(), Data: m.Contents, Effect: rules.ReadsHistory, State: m.State,
 				Ignores: listIgnores,
 			}, f, e.and(f.packets, packets), part))
 	case m.More && (view.loopbackArrival || f.mark != e.marks.packet):
@@ -26,10 +26,10 @@ func (e *evaluator) listMatches(m rules.MatchListed, f flow, packets set, part r
 		// another result.
 		return e.negateIf(m.Not,
 			e.evaluateUnknown(rules.Unknown{
-				Text: text.String(), Effect: rules.Reads, State: m.State, Ignores: listIgnores,
+				Text: positive.String(), Effect: rules.Reads, State: m.State, Ignores: listIgnores,
 			}, f, e.and(f.packets, packets), part))
 	}
-	return e.negateIf(m.Not, e.inList(text, &view))
+	return e.negateIf(m.Not, e.inList(positive, &view))
 }
 
 // listIgnores contains the inputs on which a lookup in a list does not depend.

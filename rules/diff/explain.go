@@ -291,7 +291,7 @@ func (x *explanation) outcomeOf(f flow) rules.Outcome {
 		outcome.DNATPort, outcome.DNATPortLast = cmp.Or(t.port, own), t.lastPort
 	}
 	if outcome.SNATAddr = f.snat; !f.snat.IsValid() {
-		outcome.SNAT, _, _ = strings.Cut(f.source, translationSeparator)
+		outcome.SNAT, _, _ = strings.Cut(f.source, keySeparator)
 	}
 	if f.tproxy.assigned {
 		outcome.TProxy, outcome.TProxyAddr = cmp.Or(f.tproxy.port, own), f.tproxy.addr

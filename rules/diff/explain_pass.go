@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// pass describes the traversal of the hook at an index.
+// pass describes the traversal at an index of x.traversals.
 func (x *explanation) pass(i int) rules.Pass {
 	traversed := x.traversals[i]
 	x.stepCount = 0
@@ -25,7 +25,7 @@ func (x *explanation) pass(i int) rules.Pass {
 	return p
 }
 
-// enteringPacket returns the packet at the start of the traversal at an index.
+// enteringPacket returns the packet at the start of the traversal at an index of x.traversals.
 func (x *explanation) enteringPacket(i int) rules.Packet {
 	p := x.single.Packet
 	if i == 0 {
@@ -42,8 +42,8 @@ func (x *explanation) enteringPacket(i int) rules.Packet {
 			port = f.target.port
 		}
 		p.Mark, p.ConntrackMark = outcome.Mark, outcome.ConntrackMark
-		a, own := x.addressOf(f.target)
-		if own || !a.IsValid() {
+		a, isOriginal := x.addressOf(f.target)
+		if isOriginal || !a.IsValid() {
 			a = p.Destination.Addr()
 		}
 		p.Destination = netip.AddrPortFrom(a, port)

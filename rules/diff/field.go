@@ -58,7 +58,8 @@ const unknownMarks = 4
 // isUnknownMark reports whether the field is one of the unknown marks.
 func isUnknownMark(f field) bool { return f >= unknownMark }
 
-// Widths of the fields in bits, except addresses.
+// fieldWidth contains the widths of the fields in bits. The width of addresses depends on the
+// family (see newLayout).
 var fieldWidth = [fieldCount]int{
 	protocol: 8, destinationPort: 16, newPort: 16, sourcePort: 16, icmp: 16, device: 16, user: 33,
 	group: 32, state: 3, reply: 1, status: 6,
@@ -66,10 +67,10 @@ var fieldWidth = [fieldCount]int{
 	unknownMark: 32, unknownMark + 1: 32, unknownMark + 2: 32, unknownMark + 3: 32,
 }
 
-// A layout maps each bit of each field to a number, and each number to its field.
+// A layout numbers the bits of all fields, in the order of the diagrams.
 type layout struct {
-	bits  [fieldCount][]uint32 // the most significant bit first
-	field []field
+	bits  [fieldCount][]uint32 // the numbers of a field's bits, the most significant bit first
+	field []field              // the field of the bit with a number
 }
 
 // newLayout returns the layout for addresses of a width in bits.
@@ -268,8 +269,8 @@ func (s *space) bit(f field, i int) set {
 	return s.node(s.bits[f][len(s.bits[f])-1-i], none, all)
 }
 
-// spansSet returns the set of the values with the prefix base whose remaining bits are in the
-// spans.
+// spansSet returns the packets for which a value is in one of the spans. The upper bits of the
+// value are the bits of base; bits are the numbers of its remaining bits.
 func (s *space) spansSet(bits []uint32, base value, spans []span) set {
 	if len(spans) == 0 {
 		return none
@@ -284,8 +285,8 @@ func (s *space) spansSet(bits []uint32, base value, spans []span) set {
 	return s.node(bits[0], no, s.spansSet(bits[1:], middle, upper))
 }
 
-// splitSpans divides spans into the spans with values below the middle and the spans with other
-// values. A span that contains values of both kinds is in both results.
+// splitSpans returns the spans with values below the middle, and the spans with values from the
+// middle on. A span on both sides of the middle is in both results.
 func splitSpans(spans []span, middle value) (lower, upper []span) {
 	first := sort.Search(len(spans), func(i int) bool { return !spans[i].first.less(middle) })
 	last := sort.Search(len(spans), func(i int) bool { return !spans[i].last.less(middle) })

@@ -33,17 +33,20 @@ func (m *marks) intern(b markBits) *markBits {
 	if known, ok := m.interned[b]; ok {
 		return known
 	}
-	m.meter.alloc(320)
+	m.meter.alloc(internedSize)
 	m.interned[b] = &b
 	return &b
 }
+
+// internedSize is the size of the two copies of the bits, and of their entry in the map, in bytes.
+const internedSize = 320
 
 // set returns the mark (b &^ mask) ^ v.
 func (m *marks) set(b *markBits, v, mask uint32) *markBits {
 	return m.mix(b, nil, ^mask, 0, v)
 }
 
-// mix returns the mark (a & ofA) ^ (b & ofB) ^ xor.
+// mix returns the mark (a & maskA) ^ (b & maskB) ^ xor.
 func (m *marks) mix(a, b *markBits, maskA, maskB, xor uint32) *markBits {
 	m.meter.charge(len(a))
 	var mixed markBits
@@ -84,21 +87,22 @@ func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
 	return m.intern(merged)
 }
 
-// unknown returns an unknown mark. Marks with equal keys are equal.
+// unknown returns an unknown mark. Unknown marks with equal keys are equal. While there are unused
+// fields for unknown marks (see unknownMarks), the mark gets one of them, otherwise 32 variables.
 func (m *marks) unknown(v variable) *markBits {
 	var b markBits
-	slot := slices.IndexFunc(m.unknownMarks, func(other variable) bool {
+	index := slices.IndexFunc(m.unknownMarks, func(other variable) bool {
 		return other.key == v.key
 	})
-	if slot < 0 && len(m.unknownMarks) < unknownMarks {
-		slot = len(m.unknownMarks)
+	if index < 0 && len(m.unknownMarks) < unknownMarks {
+		index = len(m.unknownMarks)
 		m.unknownMarks = append(m.unknownMarks, v)
 	}
 	m.unknowns = true
 	key := v.key
 	for i := range b {
-		if slot >= 0 {
-			b[i] = m.node(m.bits[unknownMark+field(slot)][31-i], none, all)
+		if index >= 0 {
+			b[i] = m.node(m.bits[unknownMark+field(index)][31-i], none, all)
 			continue
 		}
 		v.key = key + string(rune('A'+i))

@@ -269,15 +269,15 @@ func (s *space) addrTypeMatches(m rules.MatchAddrType, v *view) set {
 	f := sourceType
 	if m.Side == rules.Destination {
 		f = destinationType
-		switch a, own := s.addressOf(v.target); {
-		case own && s.seesRetranslated(v):
+		switch a, isOriginal := s.addressOf(v.target); {
+		case isOriginal && s.seesRetranslated(v):
 			return s.ifElse(s.retranslated(), s.variable(variable{
 				key:  fmt.Sprint("type of the destination translated before ", m.Types),
 				kind: unknownBit,
 				text: "the type of the address to which earlier packets of the connection " +
 					"were sent",
 			}), s.typeIn(f, m.Types))
-		case own:
+		case isOriginal: // the type of the destination field
 		case !a.IsValid() && v.target.kind == redirectTarget:
 			return allIf(m.Types.Has(rules.Local))
 		case a.IsValid() && addrTypeOf(a) != rules.AddrTypeUnknown:

@@ -30,14 +30,14 @@ func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
 	}
 	packets := s.or(s.and(s.hasUserSocket, s.negateIf(m.Not, ids)),
 		s.minus(s.minus(socketless, s.hasUserSocket), s.hasKernelSocket))
-	if v.xtables && m.Not != anySocket(m) {
+	if v.xtables && m.Not != comparesOnlySocket(m) {
 		packets = s.or(packets, s.hasKernelSocket)
 	}
 	return packets
 }
 
-// anySocket reports whether the match compares only whether there is a socket.
-func anySocket(m rules.MatchOwner) bool {
+// comparesOnlySocket reports whether the match depends only on whether there is a socket.
+func comparesOnlySocket(m rules.MatchOwner) bool {
 	return !m.Group && len(m.IDs) == 1 && m.IDs[0] == rules.IDRange{Last: math.MaxUint32}
 }
 

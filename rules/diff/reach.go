@@ -38,7 +38,8 @@ func chainsAtOtherHooks(rs *rules.Ruleset, families []rules.Family) []rules.Chai
 }
 
 // findUnreachable returns the user-defined chains that no packet reaches, neither in the evaluation
-// nor by jumps from base chains that are not evaluated for all packets.
+// nor by jumps from base chains that are not evaluated for all packets. It adds the chains that
+// such jumps reach to reached.
 func findUnreachable(
 	rs *rules.Ruleset, reached map[*rules.Chain]bool, families []rules.Family,
 ) []rules.ChainRef {

@@ -7,9 +7,9 @@ import (
 )
 
 // reroute determines, at the end of a chain of type route, which packets with a changed mark are
-// routed to lo (MarkChangeReroutes).
-func (w *walk) reroute(f flow, entry *markBits, out *flows) {
-	changed, unchanged := w.split(f, w.marks.differs(f.mark, entry))
+// routed to lo (MarkChangeReroutes). before is the mark at the start of the chain.
+func (w *walk) reroute(f flow, before *markBits, out *flows) {
+	changed, unchanged := w.split(f, w.marks.differs(f.mark, before))
 	lost, changed := w.split(changed, w.lostOnLoopback(changed))
 	lost.dropped = true
 	w.add(&w.ended, lost)
@@ -139,66 +139,89 @@ func (w *walk) staysOnLink() set {
 // route divides the packets after the output hook into packets that arrive on lo and packets that
 // leave the host.
 func (w *walk) route(in []flow) (arriving, leaving []flow) {
-	var toHost, toNetwork flows
-	arrive := func(f flow, rerouted bool) {
-		// A packet on lo keeps its conntrack entry, whose mapping does not change
-		// (LoopbackKeepsConnection).
-		f.mapped, f.toLoopback, f.leavesLoopback, f.rerouted = true, false, false, rerouted
-		if f.tracking.isTemplate() {
-			f.tracking = tracked // conntrack has replaced it
-		}
-		w.add(&toHost, f)
-	}
+	r := router{walk: w}
 	for _, f := range in {
-		var bound flow
-		bound, f = w.split(f, w.bound())
-		onLoopback, elsewhere := w.split(bound, w.overLoopback)
-		lost, onLoopback := w.split(onLoopback, w.mayBeLost(onLoopback))
-		lost.dropped = true
-		w.add(&w.ended, lost)
-		arrive(onLoopback, false)
-		if elsewhere.packets != none && elsewhere.target.kind == addrTarget {
-			// The interface's own address is routed to lo too, but loopback addresses do not belong
-			// to it.
-			var moved flow
-			moved, elsewhere = w.split(elsewhere, w.toOtherAddress(elsewhere.target))
-			ownAddress := none
-			if a, _ := w.addressOf(moved.target); !a.IsLoopback() {
-				ownAddress = w.isLocal(moved.target)
-			}
-			local, remote := w.split(moved, ownAddress)
-			arrive(local, false)
-			w.add(&toNetwork, remote)
-		}
-		w.add(&toNetwork, elsewhere)
-		// After a change of the destination the kernel routes again; an address of this host is
-		// routed to lo (DNATAtOutputReroutes).
-		var moved flow
-		moved, f = w.split(f, w.toOtherAddress(f.target))
-		if moved.packets != none {
-			local, remote := w.split(moved, w.isLocal(moved.target))
-			arrive(local, false)
-			if remote.toLoopback {
-				arrive(remote, true)
-			} else {
-				w.add(&toNetwork, remote)
-			}
-		}
-		onLo := w.overLoopback
-		if f.leavesLoopback {
-			onLo = w.and(onLo, w.keepsLoopback())
-		}
-		retranslated := w.retranslatedIn(f)
-		local, remote := w.split(f,
-			w.or(w.minus(onLo, retranslated), w.sentToHost(retranslated)))
-		arrive(local, false)
-		if f.toLoopback {
-			arrive(remote, true)
-		} else {
-			w.add(&toNetwork, remote)
-		}
+		bound, others := w.split(f, w.bound())
+		r.routeBound(bound)
+		moved, others := w.split(others, w.toOtherAddress(others.target))
+		r.routeMoved(moved)
+		r.routeUnmoved(others)
 	}
-	return toHost.list, toNetwork.list
+	return r.arriving.list, r.leaving.list
+}
+
+// A router collects the results of route.
+type router struct {
+	*walk
+	arriving, leaving flows
+}
+
+// arrive adds packets that arrive on lo. rerouted reports that they do so because of their mark.
+func (r *router) arrive(f flow, rerouted bool) {
+	// A packet on lo keeps its conntrack entry, whose mapping does not change
+	// (LoopbackKeepsConnection).
+	f.mapped, f.toLoopback, f.leavesLoopback, f.rerouted = true, false, false, rerouted
+	if f.tracking.isTemplate() {
+		f.tracking = tracked // conntrack has replaced it
+	}
+	r.add(&r.arriving, f)
+}
+
+// arriveIfMarked adds packets that arrive on lo if their mark routes them there, and leave the host
+// otherwise.
+func (r *router) arriveIfMarked(f flow) {
+	if f.toLoopback {
+		r.arrive(f, true)
+	} else {
+		r.add(&r.leaving, f)
+	}
+}
+
+// routeBound routes packets of sockets bound to their interface.
+func (r *router) routeBound(f flow) {
+	onLoopback, elsewhere := r.split(f, r.overLoopback)
+	lost, onLoopback := r.split(onLoopback, r.mayBeLost(onLoopback))
+	lost.dropped = true
+	r.add(&r.ended, lost)
+	r.arrive(onLoopback, false)
+	if elsewhere.packets != none && elsewhere.target.kind == addrTarget {
+		// The interface's own address is routed to lo too, but loopback addresses do not belong to
+		// it.
+		var moved flow
+		moved, elsewhere = r.split(elsewhere, r.toOtherAddress(elsewhere.target))
+		ownAddress := none
+		if a, _ := r.addressOf(moved.target); !a.IsLoopback() {
+			ownAddress = r.isLocal(moved.target)
+		}
+		local, remote := r.split(moved, ownAddress)
+		r.arrive(local, false)
+		r.add(&r.leaving, remote)
+	}
+	r.add(&r.leaving, elsewhere)
+}
+
+// routeMoved routes packets that a rule translated to another address: the kernel routes them
+// again, and an address of this host is routed to lo (DNATAtOutputReroutes).
+func (r *router) routeMoved(f flow) {
+	if f.packets == none {
+		return
+	}
+	local, remote := r.split(f, r.isLocal(f.target))
+	r.arrive(local, false)
+	r.arriveIfMarked(remote)
+}
+
+// routeUnmoved routes packets that no rule translated to another address.
+func (r *router) routeUnmoved(f flow) {
+	onLoopback := r.overLoopback
+	if f.leavesLoopback {
+		onLoopback = r.and(onLoopback, r.keepsLoopback())
+	}
+	retranslated := r.retranslatedIn(f)
+	local, remote := r.split(f,
+		r.or(r.minus(onLoopback, retranslated), r.sentToHost(retranslated)))
+	r.arrive(local, false)
+	r.arriveIfMarked(remote)
 }
 
 // retranslatedIn returns the packets of a flow whose connection was translated earlier

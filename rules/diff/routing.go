@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// mainTablePriority is the priority of the policy rule for the main table. Later rules do not apply
-// to packets for which the main table has a route (fib_default_rules_init in net/ipv4/fib_rules.c,
-// and the same in IPv6).
+// mainTablePriority is the priority of the policy rule for the main table (fib_default_rules_init
+// in net/ipv4/fib_rules.c; the same in IPv6). Later rules do not apply to packets for which the
+// main table has a route.
 const mainTablePriority = 32766
 
 // compareRouting returns the differences of the policy routes and addresses of two sides. The

@@ -66,7 +66,8 @@ const (
 // maxResults is the maximum length of the table of results, which grows with the unique table.
 const maxResults = 1 << 18
 
-// Sizes of the elements of the tables in bytes.
+// Sizes of the elements of the tables in bytes. The table of nodes has half as many elements as the
+// table of their numbers.
 const (
 	nodeSize       = 12
 	numberSize     = 4

@@ -19,8 +19,8 @@ import (
 type sharedState struct {
 	// written contains the states that a rule of either side writes.
 	written map[string]bool
-	// differing contains the states that the sides write differently; found contains the states
-	// that the current round has found to differ.
+	// differing contains the states that the sides write differently; found contains further such
+	// states, found by the comparison under the assumption that only differing ones differ.
 	differing, found map[string]bool
 	// hasNAT contains the families for which the ruleset of either side has a NAT chain
 	// (NATDropsRedirects).
@@ -245,5 +245,5 @@ func unknownData(r *rules.Rule) string {
 			add(required.Match)
 		}
 	}
-	return strings.Join(data, "\x01")
+	return strings.Join(data, keySeparator)
 }

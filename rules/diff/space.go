@@ -27,11 +27,11 @@ type space struct {
 	shared sharedState
 	// cgroups contains the path of a cgroup by its number, if a rule contains both.
 	cgroups map[uint64]string
-	// variables are the inputs of sets other than the packet.
+	// variables are the conditions that sets depend on besides the fields of the packet.
 	variables
-	// ranges caches the packets with addresses in lists of ranges.
+	// ranges caches the results of addressIn.
 	ranges map[rangesKey]set
-	// byNames caches the packets with interfaces in lists of names.
+	// byNames caches the results of deviceNamed.
 	byNames map[nameListKey]set
 	// translations reports that the space has packets of connections whose address or port was
 	// translated earlier.
@@ -42,17 +42,20 @@ type space struct {
 	kernelPackets bool
 	// withoutAddress contains the packets whose interface has no address of the family.
 	withoutAddress set
-	// overLoopback contains the packets sent over lo, connected contains the packets with a
-	// conntrack entry.
+	// overLoopback contains the packets whose interface is lo, connected contains the packets with
+	// a conntrack entry.
 	overLoopback, connected set
-	// Sets by protocol. withNATPorts contains the packets whose ports NAT can change.
+	// tcp, tcpOrUDP, withPorts and isICMP contain the packets of these protocols. withNATPorts
+	// contains the packets whose ports NAT can change.
 	tcp, tcpOrUDP, withPorts, withNATPorts, isICMP set
 	// hasUserSocket contains the packets with a socket of a user, hasKernelSocket contains the
 	// packets with a socket of the kernel.
 	hasUserSocket, hasKernelSocket set
-	// resets are the TCP resets in state related (ResetHasConnection). If no rule sends resets,
-	// they are in excluded instead: the domain does not contain excluded packets.
-	resets, excluded set
+	// resets contains the TCP resets in state related (ResetHasConnection); it is empty if no rule
+	// sends resets.
+	resets set
+	// excluded contains packets that are not compared: the domain does not contain them.
+	excluded set
 	// carried caches the result of carriesConnection.
 	carried *set
 	// domain contains the packets that can exist; see possible.
@@ -134,7 +137,7 @@ func icmpOf(f rules.Family) rules.Protocol {
 	return rules.ICMP
 }
 
-// newOnePacket returns the known fields of a packet.
+// newOnePacket returns the packet with the values of its fields.
 func newOnePacket(p rules.Packet) *onePacket {
 	o := &onePacket{Packet: p, values: valuesOf(p)}
 	for f := range fieldCount {
@@ -151,7 +154,8 @@ func newOnePacket(p rules.Packet) *onePacket {
 	return o
 }
 
-// valuesOf returns the values of all fields except the interface. It is the inverse of packet.
+// valuesOf returns the values of all fields except the interface. It is the inverse of
+// [space.packet].
 func valuesOf(p rules.Packet) [fieldCount]value {
 	v := [fieldCount]value{
 		destination: address(p.Destination.Addr()), source: address(p.Source.Addr()),
@@ -192,7 +196,7 @@ func valuesOf(p rules.Packet) [fieldCount]value {
 	return v
 }
 
-// stateIn returns the packets in the states for which the function returns true.
+// stateIn returns the packets in the wanted states.
 func (s *space) stateIn(isWanted func(rules.State) bool) set {
 	packets := none
 	for state := rules.New; state <= rules.Untracked; state++ {

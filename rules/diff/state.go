@@ -22,7 +22,7 @@ type progress struct {
 	snat netip.Addr
 	// headers names the changes of header fields that the model does not represent, in order.
 	headers string
-	// mapped reports that NAT is determined.
+	// mapped reports that the NAT mapping is determined, so that later NAT chains do not change it.
 	mapped bool
 	// toLoopback reports that a changed mark routed outgoing packets back to this host, and
 	// rerouted reports that these packets have arrived.
@@ -30,7 +30,7 @@ type progress struct {
 	// leavesLoopback reports that a changed mark routed packets from lo to another interface.
 	leavesLoopback bool
 	dropped        bool
-	// rejected is the reply to the sender of dropped packets.
+	// rejected is the reply to the sender of dropped packets; empty if there is none.
 	rejected string
 	// undecided is the position, counted from 1, of the unsupported expression in the walk's list.
 	undecided int
@@ -45,18 +45,18 @@ type target struct {
 	// addr to lastAddr is the range from which the kernel selects an address; lastAddr is invalid
 	// for a single address.
 	addr, lastAddr netip.Addr
-	// port to last is the range from which the kernel selects a port; port 0 is the original port,
-	// lastPort 0 means a single port.
+	// port to lastPort is the range from which the kernel selects a port; port 0 is the original
+	// port, lastPort 0 means a single port.
 	port, lastPort uint16
 }
 
 type targetKind uint8
 
 const (
-	noTarget targetKind = iota
-	redirectTarget
-	portTarget // another port of the same address
-	addrTarget
+	noTarget       targetKind = iota
+	redirectTarget            // an address of this host, selected by the kernel
+	portTarget                // another port of the same address
+	addrTarget                // another address
 )
 
 // tproxyTarget is the transparent listener that gets a packet; the zero value for none.

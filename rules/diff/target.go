@@ -99,10 +99,10 @@ func (s *space) kernelSelects(condition string) set {
 
 // sameAddress returns the packets that both targets send to the same address.
 func (s *space) sameAddress(t, u target) set {
-	a, ownA := s.addressOf(t)
-	b, ownB := s.addressOf(u)
+	a, originalA := s.addressOf(t)
+	b, originalB := s.addressOf(u)
 	switch {
-	case ownA && ownB:
+	case originalA && originalB:
 		return all
 	case t.isAddrRange() && u.isAddrRange():
 		if t.addr == u.addr && t.lastAddr == u.lastAddr {
@@ -115,7 +115,7 @@ func (s *space) sameAddress(t, u target) set {
 	case t.isAddrRange():
 		var possible set
 		switch r := (span{address(t.addr), address(t.lastAddr)}); {
-		case ownB:
+		case originalB:
 			possible = s.within(destination, []span{r})
 		case b.IsValid():
 			possible = allIf(!address(b).less(r.first) && !r.last.less(address(b)))
@@ -125,11 +125,11 @@ func (s *space) sameAddress(t, u target) set {
 		return s.and(possible, s.kernelSelects(fmt.Sprint("addresses of ", t, u)))
 	case a.IsValid() && b.IsValid():
 		return allIf(a == b)
-	case ownA && b.IsValid():
+	case originalA && b.IsValid():
 		return s.is(destination, address(b))
-	case ownB && a.IsValid():
+	case originalB && a.IsValid():
 		return s.is(destination, address(a))
-	case ownA || ownB:
+	case originalA || originalB:
 		// One address is the interface's. Comparing two fields bit by bit would take a diagram with
 		// 2^32 nodes.
 		return s.variable(variable{
@@ -171,7 +171,7 @@ func (s *space) destinationIn(v *view, ranges []netipx.IPRange) set {
 	}
 }
 
-// portIn returns the TCP and UDP packets whose destination port is in one of the spans.
+// portIn returns the packets with ports whose destination port is in one of the spans.
 func (s *space) portIn(v *view, spans []span) set {
 	t := v.target
 	var packets set
@@ -229,25 +229,25 @@ func (s *space) sourceRetranslated(v *view) set {
 }
 
 // translatedBefore returns the packets of connections with a status bit, except the first packet of
-// a connection. The bit is original for packets in the original direction, and answer for packets
+// a connection. The bit is original for packets in the original direction, and replied for packets
 // in the reply direction.
-func (s *space) translatedBefore(original, answer rules.Status) set {
+func (s *space) translatedBefore(original, replied rules.Status) set {
 	if !s.translations {
 		return none
 	}
 	bit := func(b rules.Status) set { return s.maskedEquals(status, uint32(b), uint32(b)) }
 	later := s.minus(s.connected, s.is(state, number(rules.New)))
-	return s.and(later, s.ifElse(s.bit(reply, 0), bit(answer), bit(original)))
+	return s.and(later, s.ifElse(s.bit(reply, 0), bit(replied), bit(original)))
 }
 
 // toOtherAddress returns the packets that the target sends to an address other than their original
 // destination.
 func (w *walk) toOtherAddress(t target) set {
-	switch a, own := w.addressOf(t); {
-	case own:
+	switch a, isOriginal := w.addressOf(t); {
+	case isOriginal:
 		return none
 	case a.IsValid():
 		return w.not(w.is(destination, address(a)))
 	}
-	return all // one of several
+	return all // the kernel selects one of several addresses
 }

@@ -45,7 +45,7 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 		key: strings.Join([]string{
 			e.position.key(), e.ruleKey(), strconv.Itoa(int(part)), u.Text, data, side,
 			strconv.Itoa(e.callNumber), e.source, e.inputs(u, f),
-		}, "\x01"),
+		}, keySeparator),
 		text: u.Text, step: e.step(), kind: unknownBit,
 	}
 	switch {
@@ -128,7 +128,8 @@ func (e *evaluator) ruleKey() string {
 	return keys[e.run.first]
 }
 
-// textKey returns a key that differs from the keys of rules of other chains or with other text.
+// textKey returns the key of a rule. It differs from the keys of rules of other chains and of rules
+// with another text. count contains the number of earlier rules of the chain by text.
 func (e *evaluator) textKey(r *rules.Rule, count map[string]int) string {
 	text := r.String() // may contain a list of any length
 	e.meter.charge(len(text))
@@ -154,6 +155,7 @@ func (e *evaluator) endUndecided(text string, packets ...flow) {
 		lazySet(&e.unknownIndex, u, i)
 	}
 	if e.single != nil && len(packets) > 0 {
+		// The explanation lists the rule as a step, unless evaluateFlow has added its event.
 		last := len(e.summary.events) - 1
 		if last < 0 || e.summary.events[last].index != e.run.first ||
 			e.summary.events[last].call != nil {
@@ -170,34 +172,32 @@ func (e *evaluator) endUndecided(text string, packets ...flow) {
 
 // translationName returns the name of an unsupported source translation. The names of two
 // translations are equal only if the new source is the same. A name begins with the text of the
-// action and translationSeparator.
+// action and keySeparator.
 func (e *evaluator) translationName(a rules.Unknown) string {
 	if a.Data == rules.NoData {
-		return a.Text + translationSeparator + e.side
+		return a.Text + keySeparator + e.side
 	}
-	return a.Text + translationSeparator + a.Data
+	return a.Text + keySeparator + a.Data
 }
-
-const translationSeparator = "\x01"
 
 // evaluateUnknownAction evaluates an unsupported action (eventIndex: see evaluateActions). It
 // returns the packets for which the rule continues, or nil if the evaluation has ended.
 func (e *evaluator) evaluateUnknownAction(
 	a rules.Unknown, packets []flow, eventIndex int, part rulePart,
 ) []flow {
-	meeting := func(u rules.Unknown) []flow {
+	packetsMeeting := func(u rules.Unknown) []flow {
 		continuing, others := e.require(u, packets, part)
 		e.recordStop(eventIndex, others, a)
 		return continuing
 	}
 	switch a.Effect {
 	case rules.Reads, rules.ReadsVarying, rules.ReadsHistory:
-		return meeting(a)
+		return packetsMeeting(a)
 	case rules.ReadsAndWrites:
 		e.recordWrite(a, packets, part)
 		u := a
 		u.Effect = rules.ReadsHistory
-		return meeting(u)
+		return packetsMeeting(u)
 	case rules.Writes:
 		e.recordWrite(a, packets, part)
 		return packets
@@ -205,7 +205,7 @@ func (e *evaluator) evaluateUnknownAction(
 		return e.writeHeader(a, packets)
 	case rules.WritesMark, rules.WritesConntrackMark:
 		// The action writes the mark or ends the rule, under an unknown condition.
-		continuing := meeting(rules.Unknown{
+		continuing := packetsMeeting(rules.Unknown{
 			Text: a.Text, Data: a.Data, Effect: rules.Reads, Ignores: a.Ignores,
 		})
 		for i := range continuing {
@@ -232,7 +232,7 @@ func (e *evaluator) evaluateUnknownAction(
 // writeHeader records a change of a header field that the model does not represent.
 func (e *evaluator) writeHeader(a rules.Unknown, packets []flow) []flow {
 	base := e.position.chain.Chain.Base
-	change := a.Text + "\x01" + a.Data
+	change := a.Text + keySeparator + a.Data
 	if a.Data == rules.NoData {
 		change += e.side
 	}
@@ -245,7 +245,7 @@ func (e *evaluator) writeHeader(a rules.Unknown, packets []flow) []flow {
 			}
 		}
 		e.meter.charge(textSteps)
-		f.headers = fmt.Sprint(f.headers, change, base.Hook, e.inputs(a, f), "\x01")
+		f.headers = fmt.Sprint(f.headers, change, base.Hook, e.inputs(a, f), keySeparator)
 		e.meter.alloc(int64(len(f.headers)))
 		e.add(&changed, f)
 	}

@@ -115,9 +115,9 @@ func (e *evaluator) recordWrite(u rules.Unknown, packets []flow, part rulePart) 
 	}
 	rule := strings.Join([]string{
 		e.position.key(), e.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, side,
-	}, "\x01")
+	}, keySeparator)
 	for _, f := range packets {
-		key := rule + "\x01" + e.inputs(u, f)
+		key := rule + keySeparator + e.inputs(u, f)
 		e.recordCondition(u, key, f.packets)
 		e.addWrite(e.summary.updates.forState(e.space, u.State), key, f.packets)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A variable is an input of an outcome other than the packet, represented by a bit after the bits
-// of the packet. Variables with equal keys have equal values on both sides.
+// A variable is a condition that does not depend on the fields of the packet. It is represented by
+// a bit after the bits of the packet. Variables with equal keys have equal values on both sides.
 type variable struct {
 	key  string
 	kind variableKind
@@ -18,6 +18,9 @@ type variable struct {
 	// step is the rule that depends on the variable; nil if only the kernel depends on it.
 	step *rules.Step
 }
+
+// keySeparator separates the parts of a key. No text of a rule contains it.
+const keySeparator = "\x01"
 
 type variableKind uint8
 
@@ -35,8 +38,7 @@ const (
 type variables struct {
 	list  []variable
 	index map[string]int
-	// unknowns reports whether there is an unknown: a variable of kind unknownBit or an unknown
-	// mark.
+	// unknowns reports that there is a variable of kind unknownBit or an unknown mark.
 	unknowns bool
 	// unknownMarks are the variables of the fields of unknown marks.
 	unknownMarks []variable
@@ -76,12 +78,13 @@ const firstVariable = 1 << 31
 
 func variableBit(i int) uint32 { return firstVariable - uint32(i) }
 
-// variableOf returns the number of the variable of a bit, if it is the bit of a variable.
+// variableOf returns the index in list of the variable that a bit represents. If the bit belongs to
+// the packet, ok is false.
 func (s *space) variableOf(bit uint32) (i int, ok bool) {
 	return int(firstVariable) - int(bit), int(bit) >= len(s.field)
 }
 
-// Keys of host facts that fields of a packet determine.
+// Keys of host facts that fields of a [rules.Packet] may determine.
 const (
 	reversePathKey     = "reverse path "
 	socketKey          = "transparent socket "

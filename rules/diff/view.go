@@ -27,6 +27,7 @@ type view struct {
 	// header of IPv6 (AuthenticationHeaderIsSkipped).
 	skipsAuthentication bool
 
+	// The other fields are copies of the fields of progress.
 	tracking tracking
 	target   target
 	tproxy   tproxyTarget
@@ -170,18 +171,20 @@ func (s *space) readsStatus(v *view, bits rules.Status) set {
 	return s.and(packets, s.hasConnection(v))
 }
 
-// sourceCondition returns the packets whose unknown source meets a condition.
+// sourceCondition returns the packets whose new source meets a condition, for packets to which a
+// rule gave an unknown source.
 func (s *space) sourceCondition(condition string, v *view) set {
-	by, _, _ := strings.Cut(v.source, translationSeparator)
+	by, _, _ := strings.Cut(v.source, keySeparator)
 	return s.variable(variable{
-		key: "source after " + v.source + "\x01" + condition, kind: unknownBit,
+		key: "source after " + v.source + keySeparator + condition, kind: unknownBit,
 		text: "the source of the packet after " + by,
 	})
 }
 
-// sourceWithin returns the packets whose source has an address, a port or a type (the field) in one
-// of the spans. If the source is translated like the source of earlier packets of the connection,
-// the value is unknown, but equal for all rules. original is the result for other packets.
+// sourceWithin returns the packets whose field f is in one of the spans: the source address, its
+// port or its type. If the source is translated like the source of earlier packets of the
+// connection, the value is unknown, but equal for all rules. original is the result for other
+// packets.
 func (s *space) sourceWithin(f field, spans []span, v *view, original set) set {
 	retranslated := s.sourceRetranslated(v)
 	if retranslated == none {
@@ -221,18 +224,18 @@ func (s *space) neighborDiscovery() set {
 
 // socketFound returns the packets for which the match finds a transparent socket.
 func (s *space) socketFound(m rules.MatchSocket, v *view) set {
-	found := variable{
+	current := variable{
 		key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet",
 	}
 	if v.target != (target{}) || v.tproxy.assigned || v.source != "" {
-		found.key, found.kind = fmt.Sprint("socket ", m.Kind, *v), unknownBit
+		current.key, current.kind = fmt.Sprint("socket ", m.Kind, *v), unknownBit
 	}
 	// For replies to a translated source, the kernel looks up the socket by the address before the
 	// translation. It knows this address from the connection (nf_sk_lookup_slow_v4 in
 	// net/ipv4/netfilter/nf_socket_ipv4.c).
 	translated := s.and(s.hasConnection(v), s.and(s.bit(reply, 0),
 		s.maskedEquals(status, uint32(rules.StatusSNAT), uint32(rules.StatusSNAT))))
-	packets := s.variable(found)
+	packets := s.variable(current)
 	retranslated := none
 	if s.seesRetranslated(v) {
 		retranslated = s.retranslated()
@@ -241,17 +244,17 @@ func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 		retranslated = s.or(retranslated, s.sourceRetranslated(v))
 	}
 	if retranslated = s.minus(retranslated, translated); retranslated != none {
-		addresses := found
-		addresses.key, addresses.kind = "translated before "+found.key, unknownBit
-		addresses.text = "whether the host has a transparent socket for the addresses to which " +
-			"earlier packets of the connection were translated"
-		packets = s.ifElse(retranslated, s.variable(addresses), packets)
+		translatedBefore := current
+		translatedBefore.key, translatedBefore.kind = "translated before "+current.key, unknownBit
+		translatedBefore.text = "whether the host has a transparent socket for the addresses to " +
+			"which earlier packets of the connection were translated"
+		packets = s.ifElse(retranslated, s.variable(translatedBefore), packets)
 	}
 	if translated == none {
 		return packets
 	}
-	original := found
-	original.key, original.kind = "original "+found.key, unknownBit
+	original := current
+	original.key, original.kind = "original "+current.key, unknownBit
 	original.text = "whether the host has a transparent socket for the packet's address " +
 		"before translation"
 	return s.ifElse(translated, s.variable(original), packets)

@@ -28,7 +28,8 @@ type walk struct {
 	completed []*summary
 	// leavesHost reports that packets at postrouting leave the host.
 	leavesHost bool
-	// savesEarly reports that a rule may save a mark in a conntrack template.
+	// savesEarly is the result of the function savesEarly: a rule may save a mark in a conntrack
+	// template.
 	savesEarly bool
 	// hasNATChain reports that the ruleset has NAT chains for the family (NATSetsStatus).
 	hasNATChain bool
@@ -82,7 +83,8 @@ type baseTraversal struct {
 	policy set
 }
 
-// walkAll evaluates a ruleset for all possible packets of the space.
+// walkAll evaluates a ruleset for all packets of the space. side is part of the keys of variables
+// whose values may differ between the sides.
 func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	w := &walk{
 		space: s, rs: rs, side: side, matches: matcher{space: s}, marks: newMarks(s),
@@ -173,56 +175,31 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 			hook: h, leavesHost: h == rules.Postrouting && w.leavesHost,
 		})
 	}
-	routed, filtered := h != rules.Output, h == rules.Postrouting || loopbackArrival
+	// Between the chains before and after NAT, the kernel drops ICMP redirects and routes
+	// translated packets.
+	redirectsDropped := h == rules.Postrouting || loopbackArrival
+	routed := h != rules.Output
 	for _, c := range w.rs.BaseChains(h) {
 		w.meter.step()
 		if !appliesTo(c.Table, w.family) {
 			continue
 		}
-		p := chainPosition{chain: c, loopbackArrival: loopbackArrival}
-		position := c.Chain.Base.Position()
-		if position > translation && !filtered {
-			in, filtered = w.dropRedirects(in), true
+		afterNAT := c.Chain.Base.Position() > translation
+		if afterNAT && !redirectsDropped {
+			in, redirectsDropped = w.dropRedirects(in), true
 		}
-		if position > translation && !routed {
+		if afterNAT && !routed {
 			in, routed = w.routeTranslated(in), true
 		}
-		p.beforeConntrack = position < rules.ConntrackPriority
-		p.translated = loopbackArrival || position > translation
-		p.sourceTranslated = loopbackArrival
-		if h == rules.Postrouting {
-			p.atPostrouting, p.leavesHost, p.beforeConntrack = true, w.leavesHost, false
-			p.translated, p.sourceTranslated = true, position > sourceTranslation
-			in = w.evaluateBase(&p, in)
+		p := w.positionOf(c, loopbackArrival)
+		if h != rules.Postrouting && mayPrecedeConntrack(c) {
+			in = w.evaluateTied(p, in)
 			continue
 		}
-		if position == rules.ConntrackPriority && c.Chain.Base.Type != rules.NAT &&
-			c.Chain.Base.Order < 0 {
-			p.beforeConntrack = true
-		}
-		if position != rules.ConntrackPriority || c.Chain.Base.Type == rules.NAT ||
-			c.Chain.Base.Order != 0 || idle(c.Chain) {
-			in = w.evaluateBase(&p, in)
-			w.recordDropped(&p)
-			continue
-		}
-		// It is unknown whether the chain or conntrack was registered last, and therefore runs
-		// first (ConntrackPriorityTies).
-		first := w.variable(variable{
-			key: "before conntrack " + w.side + p.key(), kind: unknownBit,
-			text: fmt.Sprintf("whether chain %s runs before conntrack, which has the same priority",
-				chainName(c)),
-		})
-		before, after := w.divide(in, first)
-		early := p
-		early.beforeConntrack, early.equalPriority = true, true
-		var out flows
-		w.add(&out, w.evaluateBase(&early, before)...)
-		w.recordDropped(&early)
-		w.add(&out, w.evaluateBase(&p, after)...)
-		in = out.list
+		in = w.evaluateBase(p, in)
+		w.recordDropped(p)
 	}
-	if !filtered {
+	if !redirectsDropped {
 		in = w.dropRedirects(in)
 	}
 	if !routed {
@@ -233,6 +210,52 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 		traversal.remaining, traversal.ended = in, slices.Clone(w.ended.list)
 	}
 	return in
+}
+
+// positionOf returns the position of a base chain. A chain that may precede conntrack is assumed to
+// run after conntrack.
+func (w *walk) positionOf(c rules.ChainRef, loopbackArrival bool) *chainPosition {
+	base, position := c.Chain.Base, c.Chain.Base.Position()
+	if base.Hook == rules.Postrouting {
+		return &chainPosition{
+			chain: c, loopbackArrival: loopbackArrival,
+			atPostrouting: true, leavesHost: w.leavesHost,
+			translated: true, sourceTranslated: position > sourceTranslation,
+		}
+	}
+	return &chainPosition{
+		chain: c, loopbackArrival: loopbackArrival,
+		beforeConntrack: position < rules.ConntrackPriority ||
+			position == rules.ConntrackPriority && base.Order < 0,
+		translated:       loopbackArrival || position > translation,
+		sourceTranslated: loopbackArrival,
+	}
+}
+
+// mayPrecedeConntrack reports whether a chain has conntrack's priority, so that it is unknown
+// whether the chain or conntrack was registered last, and therefore runs first
+// (ConntrackPriorityTies).
+func mayPrecedeConntrack(c rules.ChainRef) bool {
+	base := c.Chain.Base
+	return base.Position() == rules.ConntrackPriority && base.Order == 0 && !idle(c.Chain)
+}
+
+// evaluateTied evaluates a chain that may precede conntrack, once before conntrack and once after
+// it, and returns the packets that continue with the next chain.
+func (w *walk) evaluateTied(late *chainPosition, in []flow) []flow {
+	first := w.variable(variable{
+		key: "before conntrack " + w.side + late.key(), kind: unknownBit,
+		text: fmt.Sprintf("whether chain %s runs before conntrack, which has the same priority",
+			chainName(late.chain)),
+	})
+	before, after := w.divide(in, first)
+	early := *late
+	early.beforeConntrack, early.equalPriority = true, true
+	var out flows
+	w.add(&out, w.evaluateBase(&early, before)...)
+	w.recordDropped(&early)
+	w.add(&out, w.evaluateBase(late, after)...)
+	return out.list
 }
 
 // dropRedirects drops the ICMP redirects about connections that NAT translates
@@ -327,7 +350,8 @@ func (w *walk) evaluateBase(p *chainPosition, in []flow) []flow {
 // enterNAT returns the packets that traverse a NAT chain, and adds the others to out
 // (FirstNATMapping, skipsNAT).
 func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow {
-	// ICMP errors in state related are translated like the connection to which they are related.
+	// NAT is undecided for the connections of these packets. ICMP errors in state related are
+	// translated like the connection to which they are related.
 	undecided := w.or(w.is(state, number(rules.New)), w.minus(w.stateIs(rules.Related), w.isICMP))
 	if resets := w.and(w.resets, undecided); resets != none {
 		undecided = w.minus(undecided, w.and(resets, w.variable(variable{

@@ -35,10 +35,11 @@ func (s *space) typicalValues(f field, chosen *[fieldCount]value) []value {
 	case inAddress:
 		return append(s.typicalAddresses(destination, chosen), value{})
 	case icmp:
+		const echoRequest, echoRequestV6 = 8, 128 // types
 		if s.family == rules.IPv6 {
-			return []value{number[uint32](128 << 8), {}}
+			return []value{number[uint32](echoRequestV6 << 8), {}}
 		}
-		return []value{number[uint32](8 << 8), {}}
+		return []value{number[uint32](echoRequest << 8), {}}
 	case device:
 		return s.typicalDevices()
 	case source, destination:
@@ -114,7 +115,8 @@ type choice struct {
 	packets, possible set
 }
 
-// narrow restricts the choice, unless the result would be empty.
+// narrow restricts the choice to a set, unless the result would be empty. It reports whether the
+// choice was restricted.
 func (c *choice) narrow(to set) bool {
 	packets := c.and(c.packets, to)
 	if packets == none || !c.intersects(packets, c.possible) {
@@ -133,8 +135,8 @@ func (s *space) choose(packets set) [fieldCount]value {
 	}
 	for _, f := range choiceOrder {
 		if f == device {
-			for _, variant := range s.typicalRoutes() {
-				if c.narrow(variant) {
+			for _, route := range s.typicalRoutes() {
+				if c.narrow(route) {
 					break
 				}
 			}
