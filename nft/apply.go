@@ -68,6 +68,51 @@ func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	return p.Apply(ns, ApplyOptions{})
 }
 
+// applier is the state of a call of Apply.
+type applier struct {
+	conn    *conn
+	desired rules.Ruleset
+	// creation is [Prepared.creation].
+	creation func() (*Transaction, error)
+	// snapshot is [ApplyOptions.Since]. It is used once.
+	snapshot Snapshot
+	// beforeChange is [ApplyOptions.BeforeChange].
+	beforeChange func(exclusive bool) error
+	result       Result
+	// found is the Sluice table that was read last, if it existed.
+	found []rules.Table
+	// unanswered contains the outcome and size of the last transaction if its answer was lost.
+	unanswered Result
+	// gateAdded reports that this call has added the chains of [gate]. rulesReplaced reports that
+	// it has then replaced the rules.
+	gateAdded, rulesReplaced bool
+	// deleted reports that a transaction has deleted objects: closing the socket waits until the
+	// kernel has freed them.
+	deleted bool
+}
+
+func newApplier(c *conn, p *Prepared, o ApplyOptions) *applier {
+	a := &applier{
+		conn: c, desired: p.ruleset, creation: p.creation, snapshot: o.Since,
+		beforeChange: o.BeforeChange,
+	}
+	if len(a.snapshot.found) > 0 {
+		if id := (*netns.NS)(nil).ID(); id != a.snapshot.netns || id == (netns.ID{}) {
+			a.snapshot = Snapshot{}
+		}
+	}
+	return a
+}
+
+// close closes the socket, in the background if it waits for the kernel.
+func (a *applier) close() {
+	if a.deleted {
+		go a.conn.close()
+		return
+	}
+	a.conn.close()
+}
+
 // run applies the desired rules and routes to the namespace of the thread.
 func (a *applier) run() error {
 	planned, err := a.plan()
@@ -105,22 +150,23 @@ func (a *applier) run() error {
 	return a.finish(routes, exclusive)
 }
 
-// apply executes the step, or a new one if the step has no transaction. It plans again after each
-// concurrent change by another process.
+// apply executes the planned step, or a new one if the planned step has no transaction. It plans
+// again after each concurrent change by another process.
 func (a *applier) apply(planned step) error {
 	var err error
 	for range maxAttempts {
 		planned, err = a.replan(planned)
 		switch {
 		case err != nil || planned.transaction == nil:
+			// There is no transaction to send.
 		case planned.intermediate != nil:
 			if err = a.commitIntermediate(planned); err == nil {
 				planned = step{}
 				continue
 			}
 		default:
-			a.begin(planned)
-			err = a.end(planned, a.conn.commit(planned.transaction))
+			a.beforeCommit(planned)
+			err = a.afterCommit(planned, a.conn.commit(planned.transaction))
 		}
 		if !isRace(err) {
 			return a.removeGateAfter(err)
@@ -146,16 +192,16 @@ func (a *applier) replan(s step) (step, error) {
 	return s, err
 }
 
-// begin records that the transaction of the step is about to be sent.
-func (a *applier) begin(s step) {
+// beforeCommit records that the transaction of the step is about to be sent.
+func (a *applier) beforeCommit(s step) {
 	a.deleted = a.deleted || s.transaction.deletes
 	// The kernel did not execute an earlier attempt, or another process has replaced its result.
 	a.unanswered = Result{}
 }
 
-// end records the result of the step's transaction. It adds the missing kernel features to an
-// error.
-func (a *applier) end(s step, err error) error {
+// afterCommit records the result of the step's transaction, whose error is err. It returns err with
+// the missing features of the kernel.
+func (a *applier) afterCommit(s step, err error) error {
 	size := len(s.transaction.buf)
 	if err == nil {
 		a.result.Outcome, a.result.Bytes = s.outcome, size
@@ -177,8 +223,8 @@ func (a *applier) finish(routes route.Change, exclusive bool) error {
 	return err
 }
 
-// outcome returns the result for the caller of Apply, after run has returned err.
-func (a *applier) outcome(err error) Result {
+// resultAfter returns the result for the caller of Apply, after run has returned err.
+func (a *applier) resultAfter(err error) Result {
 	if err == nil {
 		return a.result
 	}
@@ -210,59 +256,14 @@ func growStack(touch bool) byte {
 const lockTimeout = 2 * time.Second
 
 // lock prevents other processes that call Apply from removing routes that this call has added.
-// Rules need no lock, because transactions are atomic: a process that does not release the lock
-// only delays the others. acquired is false after a timeout, and on systems without this lock.
+// Rules need no lock, because transactions are atomic. Therefore Apply continues without the lock
+// after a timeout, and on systems without this lock; acquired is false then.
 func lock(wait time.Duration) (release func(), acquired bool) {
 	release, acquired, err := (*netns.NS)(nil).Lock(wait)
 	if err != nil {
 		return func() {}, false
 	}
 	return release, acquired
-}
-
-// applier is the state of a call of Apply.
-type applier struct {
-	conn    *conn
-	desired rules.Ruleset
-	// creation is [Prepared.creation].
-	creation func() (*Transaction, error)
-	// snapshot is [ApplyOptions.Since]. It is used once.
-	snapshot Snapshot
-	// beforeChange is [ApplyOptions.BeforeChange].
-	beforeChange func(exclusive bool) error
-	result       Result
-	// found is the Sluice table that was read last, if it existed.
-	found []rules.Table
-	// unanswered contains the outcome and size of a transaction whose answer was lost.
-	unanswered Result
-	// gateAdded reports that this call has added the chains of [gate]. rulesReplaced reports that
-	// it has then replaced the rules.
-	gateAdded, rulesReplaced bool
-	// deleted reports that a transaction has deleted objects: closing the socket waits until the
-	// kernel has freed them.
-	deleted bool
-}
-
-func newApplier(c *conn, p *Prepared, o ApplyOptions) *applier {
-	a := &applier{
-		conn: c, desired: p.ruleset, creation: p.creation, snapshot: o.Since,
-		beforeChange: o.BeforeChange,
-	}
-	if len(a.snapshot.found) > 0 {
-		if id := (*netns.NS)(nil).ID(); id != a.snapshot.netns || id == (netns.ID{}) {
-			a.snapshot = Snapshot{}
-		}
-	}
-	return a
-}
-
-// close closes the socket, in the background if it waits for the kernel.
-func (a *applier) close() {
-	if a.deleted {
-		go a.conn.close()
-		return
-	}
-	a.conn.close()
 }
 
 // isRace reports whether the ruleset must be read again, because another process has changed it

@@ -137,7 +137,10 @@ func (a *applier) commitIntermediate(s step) error {
 	err := a.conn.commit(s.intermediate)
 	lost := (*nlmsg.LostError)(nil)
 	if err == nil || errors.As(err, &lost) {
-		a.gateAdded, a.rulesReplaced = true, a.rulesReplaced || err == nil && s.intermediateReplaces
+		a.gateAdded = true
+		if err == nil && s.intermediateReplaces {
+			a.rulesReplaced = true
+		}
 		WaitForPackets()
 	}
 	return diagnose(err)

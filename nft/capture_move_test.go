@@ -100,7 +100,7 @@ func applyCountingBatches(
 	a := newApplier(c, mustPrepare(t, rs), ApplyOptions{})
 	err := a.apply(step{})
 	if replaced := batches.Load() > 3; err != nil &&
-		(a.outcome(err).Outcome == Replaced) != replaced {
+		(a.resultAfter(err).Outcome == Replaced) != replaced {
 		t.Errorf("an error after %d transactions, result %+v", batches.Load(), a.result)
 	}
 	return batches.Load(), err

@@ -89,7 +89,7 @@ func (c *conn) enlargeSendBuffer(size int) {
 var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
 // receive waits for one datagram and calls do for each of its messages until do returns true or an
-// error. It returns the results of the last call.
+// error. It returns the results of the last call of do.
 func (c *conn) receive(do func(nlmsg.Message) (bool, error)) (bool, error) {
 	return c.receiveFlags(0, do)
 }
@@ -158,7 +158,7 @@ func (c *conn) receiveResult(t *Transaction) error {
 				return m.Sequence == last, nil
 			}
 			d := t.descriptions[m.Sequence]
-			d.rejected = t.element(m.Sequence, a.Offset)
+			d.rejected = t.elementAt(m.Sequence, a.Offset)
 			return false, &KernelError{
 				Message: d.String(), Errno: a.Errno, Text: a.Text, msg: d.msg,
 			}
@@ -248,7 +248,7 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 	}
 	for {
 		_, err := c.poll(func(m nlmsg.Message) (bool, error) {
-			if m.Type != unix.NLMSG_ERROR || m.Sequence > 1 {
+			if m.Type != unix.NLMSG_ERROR || m.Sequence > 1 { // the batch consists of 0 and 1
 				return false, nil // a late answer to an abandoned request
 			}
 			a, err := m.Answer()

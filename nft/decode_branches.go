@@ -168,7 +168,8 @@ func mayChange(ops []operand, keys []keyInterval) bool {
 }
 
 // decodeMapBranches splits the rule at an expression that ends the rule and uses register r, which
-// contains a value of a map. There is one branch for each value of the map.
+// contains a value of a map. There is one branch for each value of the map. do decodes the
+// expression in a branch, in which the register contains the branch's value.
 func (d *ruleDecoder) decodeMapBranches(r int, do func(*ruleDecoder) error) error {
 	op := d.registers[r]
 	keys, err := op.mapped.keys()
@@ -298,8 +299,8 @@ func (tooManyError) Error() string { return "too many keys, " + errUnsupported.E
 
 func (tooManyError) Unwrap() error { return errUnsupported }
 
-// addRule adds a branch with additional matches, which have the given number of values. do decodes
-// the expression that ends the branch.
+// addRule adds a branch with additional matches. values is the number of their values that the
+// caller has not subtracted from the budget. do decodes the expression that ends the branch.
 func (b *brancher) addRule(matches []rules.Match, values int, do func(*ruleDecoder) error) error {
 	d := b.d
 	if !d.spend(values + 2 + len(d.rule.Matches) + len(d.rule.Actions) + len(matches)) {

@@ -156,7 +156,8 @@ func (d *ruleDecoder) payloadInputs(p payload) rules.Inputs {
 	}
 	// natStart is the first offset in the network header that NAT changes: the checksum of IPv4, or
 	// the source address of IPv6. length contains the first offset of the length field and the
-	// offset after it. If the family is not known, it covers the fields of both families.
+	// offset after it. If the family is not known, natStart is the smaller of the two offsets, and
+	// length covers the fields of both families.
 	natStart, length := uint64(8), [2]uint64{2, 6}
 	switch d.family {
 	case rules.IPv4:

@@ -14,7 +14,7 @@ import (
 // This file decodes lookups in sets that rules or timeouts change. Their elements may differ from
 // packet to packet. The model represents such a set as a list with a name.
 
-// state returns the name of the state that a change of the set changes.
+// state returns the State of the model's matches and actions that read or change the set.
 func (s *decodedSet) state(name string) string {
 	if s == nil {
 		return "set " + name

@@ -75,8 +75,8 @@ func (d *ruleDecoder) decodeLookup(a attributes) error {
 	return d.loadMapValue(ops, ok, name, s, a)
 }
 
-// addSetMatch adds the condition that the operands are, or are not, in a set. The set is nil if it
-// does not exist.
+// addSetMatch adds the condition that the operands are, or are not, in a set. ok is false if a
+// register of the looked-up key is empty. The set is nil if it does not exist.
 func (d *ruleDecoder) addSetMatch(ops []operand, ok, negated bool, name string, s *decodedSet) {
 	v := values{set: s, name: name}
 	if s == nil {
@@ -133,8 +133,8 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 	return []rules.Match{rules.MatchTuple{Not: negated, Alternatives: alternatives}}, true
 }
 
-// isNegatable reports whether the model supports a negated comparison of the operands, as of an
-// operand alone (see matchOf).
+// isNegatable reports whether the model supports a negated comparison of several operands. matchOf
+// has the same restrictions for one operand.
 func isNegatable(ops []operand) bool {
 	return !comparesOtherThanPorts(ops) &&
 		!slices.ContainsFunc(ops, func(op operand) bool { return op.field == fieldCgroup })
@@ -183,8 +183,8 @@ func (d *ruleDecoder) cacheKeyOf(ops []operand) string {
 }
 
 // tupleMatches returns the conditions of one key of a concatenation. supported reports that the
-// model can represent each condition. ok is false if the lengths of the key and the operands
-// differ.
+// model can represent each condition. ok is false if the key does not consist of one field for each
+// operand, or if an operand without a match in the model is random.
 func (d *ruleDecoder) tupleMatches(
 	ops []operand, key keyInterval,
 ) (matches []rules.Match, supported, ok bool) {
@@ -257,7 +257,7 @@ func typeAndCode(ops []operand, parts []keyInterval) (rules.Match, bool) {
 }
 
 // loadMapValue stores the value that a map contains for the operands. The expression ends the rule
-// if the map contains no value.
+// if the map contains no value. ok and the set are as in addSetMatch.
 func (d *ruleDecoder) loadMapValue(
 	ops []operand, ok bool, name string, s *decodedSet, a attributes,
 ) error {

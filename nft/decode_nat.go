@@ -31,7 +31,8 @@ func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) 
 }
 
 // natPorts returns the ports in the registers of two attributes. A missing port is 0. last is also
-// 0 if it equals first.
+// 0 if it equals first. ok is false if a port is not a valid constant, or if the rule is not
+// limited to protocols with ports.
 func (d *ruleDecoder) natPorts(
 	a attributes, minAttr, maxAttr uint16,
 ) (first, last uint16, ok bool) {
@@ -77,7 +78,8 @@ type sourceTranslation struct{ text string }
 
 func (sourceTranslation) Error() string { return "source " + errUnsupported.Error() }
 
-// decodeSourceNAT decodes source NAT to one address that does not choose the port.
+// decodeSourceNAT decodes source NAT. The model has an action for a translation to one address
+// without specified ports. For other translations, decodeSourceNAT returns a sourceTranslation.
 func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 	family := a.Number(unix.NFTA_NAT_FAMILY)
 	addr, last, ok := d.natAddrs(a, family)

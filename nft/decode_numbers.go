@@ -39,6 +39,7 @@ func numberBranches[V comparable](
 				Text: op.String() + " " + texts[i], Effect: op.effect, Data: d.numberData(op),
 			})
 		}
+		// For the budget, 16 bytes of the text count as one value.
 		err := b.addRule(matches, len(texts[i])/16, func(branch *ruleDecoder) error {
 			return do(branch, v)
 		})

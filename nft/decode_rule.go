@@ -125,6 +125,7 @@ func (d *ruleDecoder) undoLast() {
 	}
 }
 
+// errUnsupported is the error for expressions that the model cannot represent.
 var errUnsupported = errors.New("unknown to the model")
 
 // unknownText describes an expression that is unknown to the model by its name and the error.
@@ -318,7 +319,8 @@ func (d *ruleDecoder) decodeImmediate(a attributes) error {
 	return nil
 }
 
-// A verdict is a decoded verdict. If action is nil, it ends the rule or has no effect.
+// A verdict is a decoded verdict. If action is nil, the verdict ends the rule (endsRule), or has no
+// effect.
 type verdict struct {
 	action   rules.Action
 	endsRule bool
@@ -329,9 +331,9 @@ func decodeVerdict(a attributes) (verdict, error) {
 		return verdict{}, fmt.Errorf("no verdict, %w", errUnsupported)
 	}
 	switch code := int32(a.Number(unix.NFTA_VERDICT_CODE)); code {
-	case 0:
+	case 0: // NF_DROP
 		return verdict{action: rules.Drop}, nil
-	case 1:
+	case 1: // NF_ACCEPT
 		return verdict{action: rules.Accept}, nil
 	case unix.NFT_RETURN:
 		return verdict{action: rules.Return}, nil

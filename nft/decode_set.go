@@ -13,7 +13,7 @@ import (
 // decodedSets contains the sets of a table by name.
 type decodedSets map[string]*decodedSet
 
-// decodedSet is a set in the kernel.
+// decodedSet is a set or a map in the kernel.
 type decodedSet struct {
 	anonymous         bool
 	interval          bool
@@ -51,6 +51,7 @@ type decodedSet struct {
 // take more memory than the elements of other sets.
 const maxMap = 1 << 17
 
+// decodeSet decodes the properties of a set, without its elements.
 func decodeSet(a attributes) *decodedSet {
 	flags := a.Number(unix.NFTA_SET_FLAGS)
 	s := &decodedSet{
@@ -130,7 +131,7 @@ func (p plainFormat) read(a attributes) (el element, ok bool) {
 	return el, flags&^unix.NFT_SET_ELEM_INTERVAL_END == 0
 }
 
-// load decodes the elements once.
+// load decodes the listed elements. Later calls do nothing.
 func (s *decodedSet) load() {
 	if s.lists == nil {
 		return
@@ -222,8 +223,8 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 	return el, true
 }
 
-// rejectIfDuplicate marks the set as unknown if it contains two elements that start at the same
-// key.
+// rejectIfDuplicate marks the set as unsupported if two of its elements have the same key or, for
+// intervals, the same first key.
 func (s *decodedSet) rejectIfDuplicate(isDuplicate bool) {
 	if isDuplicate {
 		s.unsupportedReason = "set with a duplicate key"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
@@ -35,7 +36,7 @@ func (t *Transaction) String() string {
 
 // A description describes a message of a transaction for errors and listings.
 type description struct {
-	msg      int
+	msg      int // the type of the message, such as NFT_MSG_NEWRULE
 	table    *rules.Table
 	chain    *rules.Chain
 	rule     *rules.Rule
@@ -45,9 +46,9 @@ type description struct {
 	rejected string // the element of a named set that the kernel rejected, if known
 }
 
-// element returns the element of a named set at an offset of the message with the sequence number,
-// or "".
-func (t *Transaction) element(seq, offset uint32) string {
+// elementAt returns the text of the set element at an offset of the message with the sequence
+// number, or "" if the message does not change a named set.
+func (t *Transaction) elementAt(seq, offset uint32) string {
 	if t.descriptions[seq].element == "" {
 		return ""
 	}
@@ -69,10 +70,9 @@ func (t *Transaction) element(seq, offset uint32) string {
 // messageNames contains nft's commands for the messages.
 var messageNames = [...]string{
 	unix.NFT_MSG_NEWTABLE: "add table", unix.NFT_MSG_DELTABLE: "delete table",
-	unix.NFT_MSG_NEWCHAIN: "add chain",
-	unix.NFT_MSG_DELCHAIN: "delete chain", unix.NFT_MSG_NEWRULE: "add rule",
-	unix.NFT_MSG_DELRULE: "delete rule",
-	unix.NFT_MSG_NEWSET:  "add set", unix.NFT_MSG_DELSET: "delete set",
+	unix.NFT_MSG_NEWCHAIN: "add chain", unix.NFT_MSG_DELCHAIN: "delete chain",
+	unix.NFT_MSG_NEWRULE: "add rule", unix.NFT_MSG_DELRULE: "delete rule",
+	unix.NFT_MSG_NEWSET: "add set", unix.NFT_MSG_DELSET: "delete set",
 	unix.NFT_MSG_NEWSETELEM: "add elements", unix.NFT_MSG_DELSETELEM: "delete elements",
 	unix.NFNL_MSG_BATCH_BEGIN: "begin", unix.NFNL_MSG_BATCH_END: "commit",
 }
@@ -114,8 +114,8 @@ type encoder struct {
 	deletes      bool
 }
 
-// newEncoder starts a batch. If the generation is not 0, the kernel rejects the batch if the
-// ruleset has another generation.
+// newEncoder starts a batch. The kernel rejects the batch if the ruleset has another generation
+// than the given one; 0 means any generation.
 func newEncoder(generation uint32) *encoder {
 	// The capacity is sufficient for the ruleset of most pods.
 	e := &encoder{
@@ -147,8 +147,8 @@ func (e *encoder) transaction() *Transaction {
 // that nf_tables does not support; [rules.Compile] does not create such rules.
 func Encode(rs rules.Ruleset) (*Transaction, error) { return encode(rs, nil, 0) }
 
-// encode returns the transaction that deletes the tables of old and creates the tables of rs. If
-// the generation is not 0, the kernel rejects it if the ruleset has another generation.
+// encode returns the transaction that deletes the tables of old and creates the tables of rs.
+// generation is as in newEncoder.
 func encode(rs rules.Ruleset, old []rules.Table, generation uint32) (*Transaction, error) {
 	e := newEncoder(generation)
 	for i := range old {
@@ -181,8 +181,8 @@ func (e *encoder) writeTable(t *rules.Table) error {
 	return errors.Join(checkComment(t.Comment), e.fillTable(t, chains))
 }
 
-// fillTable creates the named sets and the given chains of a table, and then the rules of all
-// chains.
+// fillTable creates the named sets of a table, the given chains, and then the rules of all chains.
+// chains contains the chains that do not exist yet.
 func (e *encoder) fillTable(t *rules.Table, chains []*rules.Chain) error {
 	refs := map[string]setRef{}
 	for _, m := range t.Sets() {
@@ -220,7 +220,7 @@ var hookNumbers = [...]uint32{
 	rules.Prerouting: unix.NF_INET_PRE_ROUTING, rules.Input: unix.NF_INET_LOCAL_IN,
 	rules.Forward: unix.NF_INET_FORWARD,
 	rules.Output:  unix.NF_INET_LOCAL_OUT, rules.Postrouting: unix.NF_INET_POST_ROUTING,
-	rules.Ingress: unix.NF_INET_NUMHOOKS,
+	rules.Ingress: unix.NF_INET_NUMHOOKS, // NF_INET_INGRESS
 }
 
 // writeChain creates a chain without its rules.
@@ -233,17 +233,18 @@ func (e *encoder) writeChain(c *rules.Chain) {
 		e.addNumber(unix.NFTA_HOOK_HOOKNUM, hookNumbers[b.Hook])
 		e.addNumber(unix.NFTA_HOOK_PRIORITY, uint32(int32(b.Priority)))
 		e.endNest(hook)
-		policy := uint32(1)
+		policy := expr.VerdictAccept
 		if b.Drop {
-			policy = 0
+			policy = expr.VerdictDrop
 		}
-		e.addNumber(unix.NFTA_CHAIN_POLICY, policy)
+		e.addNumber(unix.NFTA_CHAIN_POLICY, uint32(policy))
 		e.addText(unix.NFTA_CHAIN_TYPE, b.Type.String())
 	}
 	e.end()
 }
 
-// writeRule creates the anonymous sets of a rule and appends the rule to its chain.
+// writeRule creates the anonymous sets of the rule at an index of the chain, and appends the rule
+// to the chain. named contains the named sets of the table.
 func (e *encoder) writeRule(c *rules.Chain, index int, named map[string]setRef) error {
 	r := &c.Rules[index]
 	if err := checkRule(r); err != nil {

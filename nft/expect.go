@@ -21,6 +21,7 @@ type expectation struct {
 	hits rules.Hits
 }
 
+// newExpectation expects the rules of the table. If t is nil, it expects no rules.
 func newExpectation(t *rules.Table) *expectation {
 	x := &expectation{table: t, encoder: encoder{table: t}}
 	x.encoder.asDumped = true

@@ -35,7 +35,7 @@ func checkRule(r *rules.Rule) error {
 
 // checkMatch returns an error for a match with values that the encoder does not support.
 func checkMatch(m rules.Match) error {
-	values := 1
+	values := 1 // the number of values that the match lists
 	switch m := m.(type) {
 	case rules.MatchInterface:
 		values = len(m.Names)

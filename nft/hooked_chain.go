@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
@@ -51,7 +52,8 @@ type tableID struct {
 	name   string
 }
 
-// addTable adds a table of any family.
+// addTable records whether a table of any family is dormant. The kernel does not call the chains of
+// a dormant table.
 func (u *unmodeledChains) addTable(family uint8, a attributes) {
 	if a.Number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT == 0 {
 		return
@@ -62,13 +64,14 @@ func (u *unmodeledChains) addTable(family uint8, a attributes) {
 	u.dormant[tableID{family, a.Text(unix.NFTA_TABLE_NAME)}] = true
 }
 
-// addChain adds a chain of any family if the model does not support it.
+// addChain adds a chain of any family if the model does not support the chain and the chain affects
+// packets.
 func (u *unmodeledChains) addChain(family uint8, a attributes) {
 	hook := attributes(a.Get(unix.NFTA_CHAIN_HOOK))
 	table := a.Text(unix.NFTA_CHAIN_TABLE)
 	number := hook.Number(unix.NFTA_HOOK_HOOKNUM)
 	_, known := familyOf(family)
-	if hook == nil || known && number != unix.NF_INET_NUMHOOKS ||
+	if hook == nil || known && number != hookNumbers[rules.Ingress] ||
 		u.dormant[tableID{family, table}] {
 		return
 	}
@@ -79,7 +82,8 @@ func (u *unmodeledChains) addChain(family uint8, a attributes) {
 		// The use count of a base chain is the number of its rules, because no rule can jump to a
 		// base chain (nft_use_inc in net/netfilter/nf_tables_api.c).
 		Rules: int(a.Number(unix.NFTA_CHAIN_USE)),
-		Drop:  a.Get(unix.NFTA_CHAIN_POLICY) != nil && a.Number(unix.NFTA_CHAIN_POLICY) == 0,
+		Drop: a.Get(unix.NFTA_CHAIN_POLICY) != nil &&
+			a.Number(unix.NFTA_CHAIN_POLICY) == uint32(expr.VerdictDrop),
 	}
 	if c.Rules > 0 || c.Drop {
 		u.chains = append(u.chains, c)

@@ -30,7 +30,7 @@ func (e *encoder) writeTranslation(x expr.Any) bool {
 		var attrs []attribute
 		flags := rangeFlags(x.Random, x.FullyRandom, x.Persistent) |
 			flagIf(x.RegProtoMin != 0, natRangeProtoSpecified)
-		if flags != 0 {
+		if flags != 0 { // unlike for the other expressions, the flags precede the ports
 			attrs = append(attrs, attribute{unix.NFTA_MASQ_FLAGS, flags})
 		}
 		e.writeNAT("masq", attrs, portRange(unix.NFTA_MASQ_REG_PROTO_MIN,

@@ -39,7 +39,7 @@ func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 		"the rules are in place, but not all of their routes: ") {
 		t.Errorf("%v, want an error about missing routes", err)
 	}
-	if got := a.outcome(err); got.Outcome != Created || got.Rules == 0 || got.Bytes == 0 ||
+	if got := a.resultAfter(err); got.Outcome != Created || got.Rules == 0 || got.Bytes == 0 ||
 		got.Routes != 5 {
 		t.Errorf("%+v, want the created objects", got)
 	}
@@ -86,7 +86,7 @@ func TestErrorReportsWhetherRulesMayBeInPlace(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			if got := a.outcome(err); got.Outcome != row.want ||
+			if got := a.resultAfter(err); got.Outcome != row.want ||
 				(got != Result{}) != (row.want != "") {
 				t.Errorf("%+v (%v), want outcome %q", got, err, row.want)
 			}

@@ -28,7 +28,7 @@ func (a *applier) plan() (step, error) {
 	if s := a.planFromSnapshot(); s.transaction != nil {
 		return s, nil
 	}
-	// Discard the results of the snapshot.
+	// Discard the values that planFromSnapshot has stored.
 	a.result.EstablishedPackets, a.found = 0, nil
 	// A first installation does not read the rules, because its transaction fails if another
 	// process creates the table in the meantime.
@@ -73,9 +73,9 @@ func (a *applier) planFrom(old *foundTable, generation uint32) (step, error) {
 	return step{outcome: Updated, transaction: encodeUpdate(table, update, generation)}, nil
 }
 
-// planFromSnapshot plans from the state that the caller passed, and clears it. Discard the result
-// if its transaction is nil: the state may be outdated, and only the kernel's generation check of a
-// transaction detects this.
+// planFromSnapshot returns the step from the snapshot that the caller of Apply has passed, and
+// clears the snapshot. Discard the step if it has no transaction: the snapshot may be outdated, and
+// only the kernel's generation check of a transaction detects this.
 func (a *applier) planFromSnapshot() step {
 	s := a.snapshot
 	a.snapshot = Snapshot{}

@@ -12,7 +12,7 @@ import (
 // equal parameters. It is safe for concurrent use. [Prepare] returns it.
 type Prepared struct {
 	ruleset rules.Ruleset
-	// creation returns the transaction of a first installation. It encodes it on the first call.
+	// creation returns the transaction of a first installation, which the first call encodes.
 	creation func() (*Transaction, error)
 }
 
@@ -60,5 +60,5 @@ func (p *Prepared) Apply(ns *netns.NS, o ApplyOptions) (result Result, err error
 	a := newApplier(c, p, o)
 	defer a.close()
 	err = a.run()
-	return a.outcome(err), err
+	return a.resultAfter(err), err
 }

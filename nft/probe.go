@@ -133,7 +133,7 @@ func (c *conn) probe() ([]Support, error) {
 		}
 		support = append(support, Support{Feature: p.feature})
 	}
-	e.deleteTable(&rules.Table{Name: "no-such-table"})
+	e.deleteTable(&rules.Table{Name: "no-such-table"}) // the message that must fail
 	rejections, err := c.tryTransaction(e.transaction())
 	if err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func hasInterval[T uint16 | uint32](ranges []rules.Range[T]) bool {
 	return slices.ContainsFunc(ranges, func(r rules.Range[T]) bool { return !r.IsSingle() })
 }
 
-// addrRange decodes an interval of addresses.
+// addrRange decodes an interval of addresses. It returns false if the interval is invalid.
 func addrRange(first, last []byte) (netipx.IPRange, bool) {
 	a, okA := netip.AddrFromSlice(first)
 	b, okB := netip.AddrFromSlice(last)
@@ -56,7 +56,8 @@ func keyText(key []byte) string {
 	return fmt.Sprintf("0x%x", key)
 }
 
-// networkNumber decodes a number of 2 or 4 bytes in network byte order.
+// networkNumber decodes a number in network byte order. It returns false if the key does not have
+// the size of T.
 func networkNumber[T uint16 | uint32](key []byte) (T, bool) {
 	switch any(T(0)).(type) {
 	case uint16:
@@ -71,7 +72,8 @@ func networkNumber[T uint16 | uint32](key []byte) (T, bool) {
 	return 0, false
 }
 
-// hostNumber decodes a number of 4 bytes in host byte order.
+// hostNumber decodes a number in host byte order. It returns false if the key does not have 4
+// bytes.
 func hostNumber(key []byte) (uint32, bool) {
 	if len(key) != 4 {
 		return 0, false

@@ -50,7 +50,7 @@ func TestFreshSnapshotIsNotReadAgain(t *testing.T) {
 			a := newApplier(c, mustPrepare(t, prefixes), ApplyOptions{})
 			a.snapshot = readSnapshot(t, ns)
 			err := ns.Do(a.run)
-			if got := a.outcome(err); err != nil || got.Outcome != row.outcome ||
+			if got := a.resultAfter(err); err != nil || got.Outcome != row.outcome ||
 				(requested.Load() > 0) != row.requests {
 				t.Errorf("%s, %v, with %d requests", got.Outcome, err, requested.Load())
 			}

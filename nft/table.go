@@ -41,9 +41,11 @@ type Rule struct {
 // A Set is a set or a map of a [Table].
 type Set struct {
 	Name string
-	// Anonymous, Interval, Concatenated and Changes are flags of the set. Concatenated is for
-	// intervals of several fields.
-	Anonymous, Interval, Concatenated, Changes bool
+	// Anonymous, Interval and Concatenated are flags of the set. Concatenated means that a key has
+	// several fields, each of which may be an interval.
+	Anonymous, Interval, Concatenated bool
+	// Changes reports that rules or timeouts add and remove elements.
+	Changes bool
 	// IsMap reports that elements have values: verdicts if DataLength is 0.
 	IsMap                 bool
 	KeyLength, DataLength int // in bytes
@@ -83,7 +85,7 @@ func (t *Table) decode(budget *int, to *rules.Table) error {
 	*to = rules.Table{Family: t.Family, Name: t.Name, Chains: make([]rules.Chain, len(t.Chains))}
 	sets := make(decodedSets, len(t.Sets))
 	for i := range t.Sets {
-		s := t.Sets[i].decoder()
+		s := t.Sets[i].decode()
 		s.table = t.Family.String() + " " + t.Name
 		sets[t.Sets[i].Name] = s
 	}
@@ -143,8 +145,8 @@ func (r *Rule) encode() (rawRule, error) {
 // maxAttribute is the maximum length of an attribute in bytes: its length field has 16 bits.
 const maxAttribute = 1<<16 - 1
 
-// decoder returns the set as if it were read from the kernel.
-func (s *Set) decoder() *decodedSet {
+// decode returns the set as if it were read from the kernel.
+func (s *Set) decode() *decodedSet {
 	d := &decodedSet{
 		anonymous: s.Anonymous, interval: s.Interval, hasSeveralFields: s.Concatenated,
 		isDynamic: s.Changes,

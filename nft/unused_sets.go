@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setNameOf returns the attribute with the name of the set that an expression uses, and whether the
-// expression uses a set.
-func setNameOf(expression string) (attr uint16, ok bool) {
+// setNameAttribute returns the attribute of an expression that contains the name of a set. ok
+// reports whether the expression has such an attribute.
+func setNameAttribute(expression string) (attr uint16, ok bool) {
 	switch expression {
 	case "lookup":
 		return unix.NFTA_LOOKUP_SET, true
@@ -20,7 +20,7 @@ func setNameOf(expression string) (attr uint16, ok bool) {
 	return 0, false
 }
 
-// recordUsedSets removes the sets that a rule's expressions use from UnusedSets. It includes
+// recordUsedSets removes the sets that a rule's expressions use from UnusedSets. It also considers
 // expressions that the model cannot represent.
 func (t *foundTable) recordUsedSets(expressions attributes) {
 	if len(t.UnusedSets) == 0 {
@@ -28,7 +28,7 @@ func (t *foundTable) recordUsedSets(expressions attributes) {
 	}
 	expressions.Each(func(_ uint16, value []byte) {
 		e := attributes(value)
-		attr, ok := setNameOf(e.Text(unix.NFTA_EXPR_NAME))
+		attr, ok := setNameAttribute(e.Text(unix.NFTA_EXPR_NAME))
 		if !ok {
 			return
 		}

@@ -24,7 +24,8 @@ const (
 
 	nftaBitwiseOp    = 6
 	nftaBitwiseSreg2 = 8
-	// NFT_BITWISE_MASK_XOR, the only operation of kernels before 5.6, which lack the attribute
+	// bitwiseMaskXor is NFT_BITWISE_MASK_XOR, the value of nftaBitwiseOp. Kernels before 5.6 lack
+	// the attribute, and support only this operation.
 	bitwiseMaskXor = 0
 
 	nftaTProxyFamily  = 1
@@ -34,8 +35,9 @@ const (
 	nftaConnlimitCount = 1
 	nftaConnlimitFlags = 2
 
-	nftaSocketKey  = 1
-	nftaSocketDreg = 2
+	nftaSocketKey   = 1
+	nftaSocketDreg  = 2
+	nftaSocketLevel = 3
 
 	nftSocketTransparent = 0
 	nftSocketMark        = 1
@@ -48,10 +50,9 @@ const (
 	nftMetaTimeDay  = 31
 	nftMetaTimeHour = 32
 
-	nftaSocketLevel = 3
-	nftaOsfDreg     = 1
-	nftaTunnelDreg  = 2
-	nftaXfrmDreg    = 1
+	nftaOsfDreg    = 1
+	nftaTunnelDreg = 2
+	nftaXfrmDreg   = 1
 
 	nftObjectCounter   = 1
 	nftObjectQuota     = 2
@@ -103,7 +104,7 @@ type messages struct {
 // code at program start.
 var native = &binary.NativeEndian
 
-// begin starts a message with an nfnetlink header.
+// begin starts a message with an nfnetlink header. resource is the header's res_id.
 func (m *messages) begin(msgType uint16, flags uint16, seq uint32, family uint8, resource uint16) {
 	m.start = len(m.buf)
 	m.buf = nlmsg.AppendHeader(m.buf, msgType, flags, seq)
@@ -113,8 +114,8 @@ func (m *messages) begin(msgType uint16, flags uint16, seq uint32, family uint8,
 // end completes the message.
 func (m *messages) end() { nlmsg.SetLength(m.buf[m.start:]) }
 
-// beginBatch starts a transaction. If the generation is not 0, the kernel rejects the transaction
-// if the ruleset has another generation.
+// beginBatch starts a transaction. The kernel rejects the transaction if the ruleset has another
+// generation than the given one; 0 means any generation.
 func (m *messages) beginBatch(generation uint32) {
 	m.begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	if generation != 0 {
@@ -131,7 +132,7 @@ func (m *messages) endBatch(seq uint32) {
 
 // requestAck requests an acknowledgement of the last message.
 func (m *messages) requestAck() {
-	flags := m.buf[m.start+6:]
+	flags := m.buf[m.start+6:] // nlmsg_flags follows a length of 4 bytes and a type of 2 bytes
 	native.PutUint16(flags, native.Uint16(flags)|unix.NLM_F_ACK)
 }
 

@@ -103,7 +103,8 @@ type ender struct {
 	err    error // the first error of destroying a socket
 }
 
-// run processes all connections: the conntrack entries, and the TCP sockets without an entry.
+// run calls endIfBypassing for all connections: the conntrack entries, and the TCP sockets without
+// an entry.
 func (e *ender) run() error {
 	tracked := map[pair]bool{}
 	for _, c := range e.entries {
@@ -111,25 +112,25 @@ func (e *ender) run() error {
 			tracked[c.original.pair], tracked[c.reply] = true, true
 			tracked[c.original.reverse()], tracked[c.reply.reverse()] = true, true
 		}
-		e.process(c.original, c.reply.from, &c)
+		e.endIfBypassing(c.original, c.reply.from, &c)
 	}
 	for addrs, s := range e.sockets {
 		switch isAccepted := len(e.listeners[s.ID.SourcePort]) > 0; {
 		case tracked[addrs]:
 		case !isAccepted:
-			e.process(tuple{rules.TCP, addrs}, e.peers[addrs.from], nil)
+			e.endIfBypassing(tuple{rules.TCP, addrs}, e.peers[addrs.from], nil)
 		// If the peer's socket is in this namespace too, the loop processes that socket instead.
 		case e.sockets[addrs.reverse()] == nil:
-			e.process(tuple{rules.TCP, addrs.reverse()}, netip.AddrPort{}, nil)
+			e.endIfBypassing(tuple{rules.TCP, addrs.reverse()}, netip.AddrPort{}, nil)
 		}
 	}
 	return errors.Join(e.err, e.deleteEntries())
 }
 
-// process ends a connection if it bypasses the proxy. first is the tuple of its first packet.
-// target is the address to which the connection leads; it is invalid if unknown. The conntrack
-// conntrackEntry c may be nil.
-func (e *ender) process(first tuple, target netip.AddrPort, c *conntrackEntry) {
+// endIfBypassing ends a connection if it bypasses the proxy, and adds it to the report. first is
+// the tuple of its first packet. target is the address to which the connection leads; it is invalid
+// if unknown. c is the conntrack entry, or nil.
+func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrackEntry) {
 	sockets := []*netlink.Socket{e.sockets[first.pair], e.sockets[first.reverse()]}
 	isAlive := sockets[0] != nil || sockets[1] != nil || first.protocol == rules.UDP
 	switch e.decide(first, target, c) {

@@ -24,8 +24,9 @@ type evaluator struct {
 	// uids and gids are the representative ids of the ruleset, and markValues its representative
 	// marks; see representativeIDs and representativeMarks.
 	uids, gids, markValues []uint32
-	outcomes               map[query]rules.Outcome
-	devices                map[netip.Addr]string
+	// outcomes and devices cache the results of the methods outcome and device.
+	outcomes map[query]rules.Outcome
+	devices  map[netip.Addr]string
 }
 
 // A query is the part of the first packet that its outcome depends on.
@@ -195,9 +196,9 @@ func (e *evaluator) device(a netip.Addr) string {
 	return name
 }
 
-// representativeIDs returns the bounds of each range of users or groups in the matches of the
-// ruleset, and an id outside all ranges. If the ranges do not overlap, the ruleset treats every id
-// like one of these.
+// representativeIDs returns the bounds of each range of users, or of groups if group is true, in
+// the matches of the ruleset, and an id outside all ranges. If the ranges do not overlap, the
+// ruleset treats every id like one of these.
 func representativeIDs(rs *rules.Ruleset, group bool) []uint32 {
 	ids := []uint32{}
 	outside := uint32(1)
@@ -219,8 +220,8 @@ func representativeIDs(rs *rules.Ruleset, group bool) []uint32 {
 	return append(ids, outside)
 }
 
-// representativeMarks returns 0 and the values that rules compare the marks of packets with. Rules
-// treat a mark without these values like 0.
+// representativeMarks returns 0 and the values that rules compare the marks of packets with. If the
+// rules compare complete marks, they treat every other mark like 0.
 func representativeMarks(rs *rules.Ruleset) []uint32 {
 	marks := []uint32{0}
 	visitMatches(rs, func(m rules.Match) bool {
@@ -233,7 +234,8 @@ func representativeMarks(rs *rules.Ruleset) []uint32 {
 	return marks
 }
 
-// ownerRanges yields the ranges of users, or of groups, in the matches of the ruleset.
+// ownerRanges yields the ranges of users, or of groups if group is true, in the matches of the
+// ruleset.
 func ownerRanges(rs *rules.Ruleset, group bool) func(func(rules.IDRange) bool) {
 	return func(yield func(rules.IDRange) bool) {
 		visitMatches(rs, func(m rules.Match) bool {

@@ -24,7 +24,7 @@ type tuple struct {
 	pair
 }
 
-// An conntrackEntry is a conntrack entry.
+// A conntrackEntry is a conntrack entry.
 type conntrackEntry struct {
 	original tuple
 	reply    pair

@@ -10,11 +10,12 @@ import (
 type run struct {
 	start int // the index of the first rule
 	names []rules.InterfaceName
-	// precedesIstio reports that the rule after the run was identified as Istio's.
+	// precedesIstio reports that the rule after the run was identified as a rule that Istio has
+	// appended to the chain; see reroutes.
 	precedesIstio bool
 }
 
-// runs returns the maximal runs of a chain.
+// runs returns the maximal runs of a chain: of rules with -o if out is true, otherwise with -i.
 func (f *finder) runs(chain int, out bool) []run {
 	var found []run
 	var current run
@@ -39,7 +40,8 @@ func (f *finder) runs(chain int, out bool) []run {
 	return found
 }
 
-// returnFor returns the interface of "-i X -j RETURN" or "-o X -j RETURN".
+// returnFor returns the interface of a rule of the form "-o X -j RETURN" if out is true, otherwise
+// "-i X -j RETURN". It returns false for other rules.
 func returnFor(r *rules.Rule, out bool) (rules.InterfaceName, bool) {
 	isInterface := func(m rules.Match) bool {
 		_, ok := interfaceOf(m, out)
@@ -75,6 +77,8 @@ func (f *finder) addExcluded() {
 		if !o.precedesIstio {
 			continue
 		}
+		// The first rules of the run may be foreign: find the longest end of the run that has
+		// counterparts in PREROUTING.
 		for skip := range o.names {
 			names := o.names[skip:]
 			start := f.findSequence(inRuns, in, names)

@@ -81,8 +81,8 @@ func hasShape(r *rules.Rule, action rules.Action, matches ...func(rules.Match) b
 // isMark returns a function that reports whether a match is the given match of a mark.
 func isMark(want rules.MatchMark) func(rules.Match) bool {
 	return func(m rules.Match) bool {
-		got, ok := m.(rules.MatchMark)
-		return ok && got == want
+		mark, ok := m.(rules.MatchMark)
+		return ok && mark == want
 	}
 }
 
@@ -98,7 +98,8 @@ func isOverLoopback(m rules.Match) bool {
 	return ok && name == rules.InterfaceName{Name: "lo"}
 }
 
-// interfaceOf returns the interface of "-i" or "-o".
+// interfaceOf returns the interface of a match "-o" if out is true, otherwise "-i". It returns
+// false for other matches.
 func interfaceOf(m rules.Match, out bool) (rules.InterfaceName, bool) {
 	i, ok := m.(rules.MatchInterface)
 	if !ok || i.Out != out || i.Not || len(i.Names) != 1 {

@@ -10,8 +10,8 @@ import (
 // belongs to the main thread.
 const threadNS = "/proc/thread-self/ns/net"
 
-// LoopbackIndex is the index of the loopback interface in every namespace, even if the interface was
-// renamed. The interface cannot be removed (LOOPBACK_IFINDEX, loopback_net_init in
+// LoopbackIndex is the index of the loopback interface in every namespace, even if the interface
+// was renamed. The interface cannot be removed (LOOPBACK_IFINDEX, loopback_net_init in
 // drivers/net/loopback.c).
 const LoopbackIndex = 1
 

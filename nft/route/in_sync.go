@@ -36,7 +36,7 @@ func InSync(want rules.Routing) bool {
 // errInconclusive is the error of a fast check that cannot confirm the routing.
 var errInconclusive = errors.New("the fast check is inconclusive")
 
-// fastCheck is the state of a fast check.
+// A fastCheck compares the routing of the socket's namespace with the wanted routing.
 type fastCheck struct {
 	fd   int
 	want rules.Routing
@@ -123,8 +123,8 @@ func (q *fastCheck) checkComplete() error {
 	return nil
 }
 
-// list sends a dump request and processes the complete answer. The socket is non-blocking: the
-// first part of the answer is available when the request is sent.
+// list sends a dump request and calls checkMessage for each message of the answer. The socket is
+// non-blocking: the first part of the answer is available when the request is sent.
 func (q *fastCheck) list(request []byte) error {
 	interrupted, err := nlmsg.Exchange(q.fd, q.buf[:], request, q.checkMessage)
 	if err == nil && interrupted {
@@ -133,7 +133,8 @@ func (q *fastCheck) list(request []byte) error {
 	return err
 }
 
-// checkMessage processes a message of an answer.
+// checkMessage records whether ::6 exists, checks a policy rule, or counts a route. It returns
+// errInconclusive for a message that does not confirm the wanted routing.
 func (q *fastCheck) checkMessage(m nlmsg.Message) error {
 	switch m.Type {
 	case unix.RTM_NEWADDR:
@@ -167,8 +168,9 @@ func (q *fastCheck) checkRule(body []byte) error {
 		return errInconclusive
 	}
 	p := rules.PolicyRoute{Family: FamilyOf(int(body[0]))}
-	// hasOthers reports a selector or an action that policy routes do not have. The kernel omits
-	// attributes that are 0.
+	// hasOtherFields reports a selector or an action that policy routes do not have. The kernel
+	// omits attributes that are 0. The body begins with a struct fib_rule_hdr: family, dst_len,
+	// src_len, tos, table, res1, res2, action, and flags in 32 bits.
 	hasOtherFields := body[1] != 0 || body[2] != 0 || body[3] != 0 ||
 		body[7] != nl.FR_ACT_TO_TBL || native.Uint32(body[8:]) != 0
 	wellFormed := nlmsg.Attributes(body[unix.SizeofRtMsg:]).Each(func(kind uint16, value []byte) {
@@ -204,7 +206,8 @@ func (q *fastCheck) checkRule(body []byte) error {
 	return nil
 }
 
-// countRoute counts the routes that are equal to the route of the current policy.
+// countRoute counts the routes that are equal to the route of the current policy. The body begins
+// with a struct rtmsg: family, dst_len, src_len, tos, table, protocol, scope and type.
 func (q *fastCheck) countRoute(body []byte) error {
 	if len(body) < unix.SizeofRtMsg {
 		return errInconclusive

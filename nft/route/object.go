@@ -24,7 +24,7 @@ type object interface {
 	family() rules.Family
 	// add returns EEXIST if the object exists.
 	add(h *netlink.Handle) error
-	// remove returns an error of [isNotFound] if the object does not exist.
+	// remove returns an error for which [isNotFound] is true if the object does not exist.
 	remove(h *netlink.Handle) error
 	// String returns a text like `policy rule "ip -4 rule priority 133 …"`.
 	String() string

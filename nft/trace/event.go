@@ -224,7 +224,8 @@ func stateOf(bits uint32) (rules.State, bool) {
 	return 0, false
 }
 
-// decodeHeader decodes the headers. It returns nil without a complete network header.
+// decodeHeader decodes the headers (RFC 791, 792, 8200, 9293). It returns nil without a complete
+// network header.
 func decodeHeader(family uint32, network, transport []byte) *Header {
 	var h Header
 	var source, destination netip.Addr

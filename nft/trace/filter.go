@@ -40,10 +40,10 @@ func (f Filter) expressions(h rules.Hook) []expr.Any {
 		lo := append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)
 		list = append(list, meta(expr.MetaKeyIIFNAME), compare(expr.CmpOpNeq, lo))
 	}
-	list = append(list, addrPort(f.From, 12, 8, 0)...)
-	list = append(list, addrPort(f.To, 16, 24, 2)...)
+	list = append(list, addrPort(f.From, 12, 8, sourcePort)...)
+	list = append(list, addrPort(f.To, 16, 24, destinationPort)...)
 	if f.Port != 0 {
-		list = append(list, port(2, f.Port)...)
+		list = append(list, port(destinationPort, f.Port)...)
 	}
 	if f.UID != nil {
 		uid := binaryutil.NativeEndian.PutUint32(*f.UID)
@@ -52,8 +52,9 @@ func (f Filter) expressions(h rules.Hook) []expr.Any {
 	return list
 }
 
-// addrPort returns the expressions that match an address and a port at their offsets in the
-// headers.
+// addrPort returns the expressions that match an address and a port. offset4 and offset6 are the
+// offsets of the address in the IPv4 and the IPv6 header, and offsetPort is the offset of the port
+// in the transport header.
 func addrPort(a netip.AddrPort, offset4, offset6, offsetPort uint32) []expr.Any {
 	var list []expr.Any
 	if addr := a.Addr(); addr.IsValid() {
@@ -72,8 +73,14 @@ func addrPort(a netip.AddrPort, offset4, offset6, offsetPort uint32) []expr.Any 
 	return list
 }
 
-// port returns the expressions that match a port. SCTP, DCCP and UDP-Lite have ports at the same
-// offsets as TCP and UDP.
+// Offsets of the ports in the transport header, which are equal for TCP, UDP, SCTP, DCCP and
+// UDP-Lite.
+const (
+	sourcePort      = 0
+	destinationPort = 2
+)
+
+// port returns the expressions that match the port at an offset of the transport header.
 func port(offset uint32, n uint16) []expr.Any {
 	return []expr.Any{
 		load(expr.PayloadBaseTransportHeader, offset, 2),

@@ -122,7 +122,8 @@ func splitPacket(family uint8, packet []byte) (network, transport []byte) {
 	return packet[:length], packet[length:]
 }
 
-// setConnectionState sets the state by the number of enum ip_conntrack_info.
+// setConnectionState sets the state by the number of enum ip_conntrack_info: established 0, related
+// 1, new 2, untracked 7. In the reply direction established is 3 and related 4.
 func (e *Event) setConnectionState(n uint32) {
 	const replies, untracked = 3, 7
 	e.HasState, e.Reply = true, n >= replies && n < untracked

@@ -44,12 +44,11 @@ func NewReceiver(size int) (*Receiver, error) {
 }
 
 // Drain reads datagrams of the kernel and calls add for each, while wantsMore returns true. If the
-// queue is empty, it returns EAGAIN. The number is the number of messages that the kernel dropped
-// because the buffer was full.
+// queue is empty, it returns EAGAIN. lost is the number of messages that the kernel dropped because
+// the buffer was full.
 func (r *Receiver) Drain(
 	fd int, wantsMore func() bool, add func(datagram []byte),
-) (uint32, error) {
-	lost := uint32(0)
+) (lost uint32, err error) {
 	for wantsMore() {
 		n, from, err := unix.Recvfrom(fd, r.buffer, unix.MSG_DONTWAIT)
 		switch {

@@ -21,8 +21,8 @@ import (
 // Table is the name of the inet table of a session.
 const Table = "sluice_trace"
 
-// Chain is the name of the chain of iptables-legacy that marks packets where the kernel has no
-// nf_tables.
+// Chain is the name of the iptables-legacy chain that selects the packets to trace on kernels
+// without nf_tables.
 const Chain = Table
 
 // DefaultRate is the default number of traced packets per second of each rule. A thousand packets

@@ -32,8 +32,8 @@ func nsid(body []byte) (int32, bool) {
 // ids are not negative.
 const ownID int32 = -1
 
-// origin returns the id of the namespace that a message comes from, which its control message
-// contains.
+// origin returns the id of the namespace that a message comes from. It reads the id from the
+// control messages that recvmsg(2) has returned.
 func origin(control []byte) int32 {
 	for len(control) >= unix.SizeofCmsghdr {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(control)

@@ -75,17 +75,18 @@ func (w *Watcher) drain(fd int, buf []byte) (received, lost bool, err error) {
 			// Ignore messages of processes, which can send to the groups too.
 			if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid == 0 {
 				if m, _, err := nlmsg.Next(buf[:n]); err == nil {
-					w.handle(origin(control[:c]), m)
+					w.recordMessage(origin(control[:c]), m)
 				}
 			}
 		}
 	}
 }
 
-// handle processes a message from the namespace with an id.
-func (w *Watcher) handle(from int32, m nlmsg.Message) {
+// recordMessage adds the change that a message reports to the pending events, or removes a
+// destroyed namespace. from is the id of the namespace that the message comes from.
+func (w *Watcher) recordMessage(from int32, m nlmsg.Message) {
 	if m.Type == unix.RTM_DELNSID {
-		// The id is only meaningful in the watcher's own namespace: ids are per namespace.
+		// The watcher's ids are the ones of its own namespace. Each namespace assigns other ids.
 		if id, ok := nsid(m.Body); ok && from == ownID {
 			w.remove(id)
 		}

@@ -8,7 +8,7 @@ import (
 
 // This file describes targets that change a part of the header that the model does not represent,
 // and then continue. Such a target has the same text whether it was read from the kernel or from
-// the output of iptables-save. The functions return nil for other values.
+// the output of iptables-save. The functions return nil for invalid values.
 
 // headerTarget returns a target that changes a part of the header. The change depends on nothing
 // else, except that the largest segment size may depend on the route.
@@ -19,7 +19,7 @@ func headerTarget(text, field string) rules.Action {
 	}
 }
 
-// ClampMSS is the segment size with which TCPMSS uses the one of the route (XT_TCPMSS_CLAMP_PMTU).
+// ClampMSS is the size that makes TCPMSS use the segment size of the route (XT_TCPMSS_CLAMP_PMTU).
 const ClampMSS = 0xffff
 
 // TCPMSS returns the target that sets the option of the largest segment size in a SYN.
@@ -62,7 +62,8 @@ func DSCP(value uint8) rules.Action {
 	return headerTarget(fmt.Sprintf("DSCP --set-dscp 0x%02x", value), rules.RoutedHeader)
 }
 
-// TOS returns the target TOS, which clears the bits of the mask and then applies xor with the value.
+// TOS returns the target TOS, which clears the bits of the mask, and then applies xor with the
+// value.
 func TOS(value, mask uint8) rules.Action {
 	return headerTarget(fmt.Sprintf("TOS --set-tos 0x%02x/0x%02x", value, mask), rules.RoutedHeader)
 }

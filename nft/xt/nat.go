@@ -40,8 +40,8 @@ const (
 type natRange struct {
 	addr, lastAddr netip.Addr
 	port, lastPort uint16
-	// flags are the decoded flags. isComplete reports that the range and the flags that
-	// [SourceNAT] has describe a decoded structure completely.
+	// flags are the decoded flags. isComplete reports that a decoded structure has only flags that
+	// [SourceNAT] has, so that the range and the flags describe the structure completely.
 	flags      uint32
 	isComplete bool
 }
@@ -175,8 +175,8 @@ func encodeRedirect(family rules.Family, a rules.RedirectTo) (Extension, error) 
 	return x, nil
 }
 
-// decodeSNAT decodes SNAT to one address that does not choose the port; other forms are unknown
-// translations.
+// decodeSNAT decodes SNAT. The model has an action for one address without ports; other forms are
+// unknown translations.
 func decodeSNAT(family rules.Family, x Extension) rules.Action {
 	r, ok := decodeAnyRange(family, x.Revision, x.Data)
 	if !ok || !r.addr.IsValid() || r.lastAddr.IsValid() || r.port != 0 {

@@ -13,7 +13,8 @@ const (
 	ownerSocket = 1 << 2
 )
 
-// ownerSize is the size of struct xt_owner_match_info.
+// ownerSize is the size of struct xt_owner_match_info: the range of users, the range of groups, the
+// bits of the compared fields at offset 16, and the bits of the negated fields at offset 17.
 const ownerSize = 20
 
 // allIDs is the range of all numbers. Because every socket has an owner, this range matches packets

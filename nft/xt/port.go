@@ -13,6 +13,10 @@ const (
 	multiportSize = 48 // struct xt_multiport_v1
 )
 
+// Both structures begin with the ranges of source and destination ports. In struct xt_tcp follow
+// the option at offset 8, the mask and the value of the TCP flags at 9 and 10, and the negation
+// flags at 11. In struct xt_udp the negation flags are at 8.
+
 // Negation flags of struct xt_tcp and xt_udp. The flag of the destination is negateSource << 1.
 const (
 	negateSource = 1 << 0
@@ -120,8 +124,9 @@ func decodePorts(info []byte, negated byte) ([]rules.Match, bool) {
 // equal those of [rules.Side].
 const multiportEither = 2
 
-// decodeMultiport decodes struct xt_multiport_v1. A flag of each port reports whether the next port
-// is the end of its range.
+// decodeMultiport decodes struct xt_multiport_v1: the side, the number of ports, 15 ports, a flag
+// for each port at offset 32, and the negation at offset 47. The flag of a port reports whether the
+// next port is the end of its range.
 func decodeMultiport(info []byte, hasPorts bool) ([]rules.Match, bool) {
 	if !hasPorts || len(info) < multiportSize {
 		return nil, false
@@ -163,7 +168,7 @@ type portEncoder struct {
 	matches     []rules.Match
 	extensions  []Extension
 	header      []byte // struct xt_tcp or xt_udp, or nil
-	headerIndex int    // of the header in done
+	headerIndex int    // of the header in extensions
 }
 
 // encode appends the extension of a match.
