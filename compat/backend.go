@@ -102,9 +102,10 @@ type Comparison struct {
 	Differences []rules.Difference
 	// HasRules reports whether the backend holds rules of Sluice.
 	HasRules bool
-	// Packets are the counters of the rules with a role, in an order that depends only on the
-	// ruleset and the backend. It is nil if the ruleset has no counters (rules.Redirect.Counters),
-	// if there are differences, or if the rules were not read because of a snapshot.
+	// Packets contains the counters of the rules that have a rules.Role, in an order that depends
+	// only on the ruleset and the backend. It is nil if the ruleset has no counters
+	// (rules.Redirect.Counters), if there are differences, or if Check did not read the rules
+	// because they have not changed since the snapshot.
 	Packets []rules.RolePackets
 	// Snapshot can be passed to a later Check, or to an Apply that repairs the differences.
 	Snapshot Snapshot

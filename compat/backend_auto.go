@@ -57,8 +57,8 @@ func lacksNFT(err error) bool {
 	case err == nil, errors.Is(err, route.ErrNoIPv6):
 		return false
 	case errors.As(err, &kernelErr) && kernelErr.Errno == unix.ENOENT:
-		// The kernel does not support an expression or a chain type. The transaction creates all
-		// other objects that it uses.
+		// The kernel does not find an expression or a chain type. Nothing else can be missing,
+		// because the transaction creates all other objects that it uses.
 		return true
 	}
 	return nft.IsNotSupported(err)
@@ -83,7 +83,7 @@ func (e *unsupportedError) Unwrap() []error { return []error{e.nft, e.legacy} }
 // Plan implements Backend.
 func (b autoBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Plan, error) {
 	if prev.empty {
-		ns = nil
+		ns = nil // any namespace shows which features the kernel supports
 	}
 	return b.supportedBackend(ns, rs).Plan(ns, rs, prev)
 }
@@ -124,6 +124,7 @@ func (b autoBackend) installedBackend(ns *netns.NS, rs rules.Ruleset) Backend {
 func (autoBackend) supportedBackend(ns *netns.NS, rs rules.Ruleset) Backend {
 	features, err := nft.Probe()
 	if err != nil {
+		// Reading needs fewer privileges, and shows at least whether the kernel has nf_tables.
 		_, err = nft.Read(ns)
 		features = []nft.Support{{Feature: nft.FeatureTables, Err: err}}
 	}

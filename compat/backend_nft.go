@@ -85,7 +85,7 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	if len(m.old) > 0 {
 		result.Outcome = nft.Replaced
 	}
-	// Read after a change too, because another process may have changed iptables-legacy.
+	// Read even if begin has read, because another process may have changed iptables-legacy since.
 	current, clearErr := legacyTables(nil)
 	result.legacyEmpty = clearErr == nil && len(current) == 0
 	if len(current) > 0 {
@@ -166,13 +166,14 @@ func newNFTPlan(outcome nft.Outcome, t *nft.Transaction) Plan {
 // unchanged, because the legacy backend removes this table when it applies.
 func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error) {
 	if !prev.inSync {
-		prev.Generation = 0
+		prev.Generation = 0 // makes ReadSince read the rules even if they have not changed
 	}
 	found, err := nft.ReadSince(ns, prev.Generation, rs.Routing)
 	if err != nil {
 		return Comparison{}, err
 	}
 	if found.Generation != 0 && found.Generation == prev.Generation {
+		// The rules have not changed, and ReadSince has read only the routes.
 		routes := rules.Compare(rules.Ruleset{Routing: rs.Routing}, found.Ruleset)
 		return Comparison{
 			Backend: BackendNFT, Differences: routes, HasRules: prev.hasRules, Snapshot: prev,

@@ -162,7 +162,8 @@ func (d *headerDecoder) takeInverted(bit uint8) bool {
 	return isSet
 }
 
-// addInterface converts an interface. The mask shows whether the name is complete or a prefix.
+// addInterface converts an interface. The mask shows whether the name is complete or a prefix:
+// iptables sets the bytes of the mask for a complete name and its zero byte, or for a prefix only.
 func (d *headerDecoder) addInterface(i xtables.Interface, out bool, invert uint8) {
 	length := len(i.Mask) - len(bytes.TrimLeft(i.Mask[:], "\xff"))
 	if i.Mask == [len(i.Mask)]byte{} {

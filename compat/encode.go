@@ -139,18 +139,18 @@ func (e *headerEncoder) addInterface(m rules.MatchInterface) error {
 }
 
 // addAddress encodes a prefix in the header. It adds a range that is not a prefix, or a second
-// addAddress of the same side, to the matches that need an extension.
+// match of the same side, to the matches that need an extension.
 func (e *headerEncoder) addAddress(m rules.MatchAddr) error {
 	if m.Family() != e.family {
 		return fmt.Errorf("the address is not of family %s", e.family)
 	}
-	first := !e.hasAddr[m.Side]
+	isFirst := !e.hasAddr[m.Side]
 	e.hasAddr[m.Side] = true
 	if len(m.Ranges) != 1 {
 		return errSingleValue
 	}
 	p, isPrefix := m.Ranges[0].Prefix()
-	if !first || !isPrefix || p.Bits() == 0 { // 0 bits match every address
+	if !isFirst || !isPrefix || p.Bits() == 0 { // 0 bits match every address
 		e.extensionMatches = append(e.extensionMatches, m)
 		return nil
 	}

@@ -93,7 +93,7 @@ func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err err
 		}
 		list := steps(tablesOf(want), live)
 		more = count < len(list)
-		return (&writer{}).do(list[:min(count, len(list))])
+		return (&writer{}).run(list[:min(count, len(list))])
 	})
 	return more, err
 }

@@ -21,23 +21,23 @@ const maxAttempts = 20
 // it identifies the rules. Foreign rules keep their order and counters. RemoveLegacyIstio neither
 // creates tables nor deletes empty ones.
 //
-// It returns one line for each deleted object, also if it returns an error. If a table cannot be
-// replaced, RemoveLegacyIstio continues with the next table. It needs the privileges of
+// It returns one line for each deleted object, even if it also returns an error. If a table cannot
+// be replaced, RemoveLegacyIstio continues with the next table. It needs the privileges of
 // [xtables.Tables] and [xtables.Replace].
 func RemoveLegacyIstio(ns *netns.NS) ([]string, error) {
 	return inEachTable(ns, "remove", removeFromTable)
 }
 
-// FindLegacyIstio returns one line for each object that RemoveLegacyIstio would delete, also if it
-// returns an error. It needs the privileges of [xtables.Tables] and [xtables.Read].
+// FindLegacyIstio returns one line for each object that RemoveLegacyIstio would delete, even if it
+// also returns an error. It needs the privileges of [xtables.Tables] and [xtables.Read].
 func FindLegacyIstio(ns *netns.NS) ([]string, error) {
 	return inEachTable(ns, "find", findInTable)
 }
 
-// inEachTable calls do for each existing table that Istio may have written to, and returns all
-// lines and all errors.
+// inEachTable calls inTable for each existing table that Istio may have written to, and returns the
+// lines and errors of all calls.
 func inEachTable(
-	ns *netns.NS, verb string, do func(*netns.NS, xtables.ID) ([]string, error),
+	ns *netns.NS, verb string, inTable func(*netns.NS, xtables.ID) ([]string, error),
 ) ([]string, error) {
 	tables, err := xtables.Tables(ns)
 	if err != nil {
@@ -49,7 +49,7 @@ func inEachTable(
 		if !slices.Contains(istioTables, id.Name) {
 			continue
 		}
-		found, err := do(ns, id)
+		found, err := inTable(ns, id)
 		lines = append(lines, found...)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s Istio's rules: %w", verb, err))

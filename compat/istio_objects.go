@@ -11,8 +11,8 @@ import (
 )
 
 // FindIstioObjects returns one line for each object that RemoveIstioObjects would delete if
-// Sluice's own rules and routes were already deleted. The lines are valid even with an error.
-// policy is the policy route that istio-iptables was told to make.
+// Sluice's own rules and routes were already deleted. The lines are valid even if it also returns
+// an error. policy is the policy route that istio-iptables was told to make.
 func FindIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
 	tables, err := nft.FindIstio(ns)
 	if isUnsupported(err) {
@@ -25,7 +25,8 @@ func FindIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) 
 
 // RemoveIstioObjects deletes the rules of Istio's programs in nf_tables and in iptables-legacy, and
 // their routes, in the namespace (nil: the current one). It returns one line for each deleted
-// object, even with an error. It deletes the rules first, because they need the routes.
+// object, even if it also returns an error. It deletes the rules first, because they need the
+// routes.
 func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
 	tables, err := nft.RemoveIstio(ns)
 	if isUnsupported(err) {

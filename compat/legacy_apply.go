@@ -116,7 +116,7 @@ func (a *legacyApplier) replace(desired tables) (Result, error) {
 			result.EstablishedPackets = establishedPackets(desired, current)
 			return result, nil
 		}
-		if err := a.writer.do(pending); err != nil {
+		if err := a.writer.run(pending); err != nil {
 			return result, err
 		}
 	}

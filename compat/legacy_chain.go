@@ -97,19 +97,19 @@ func (tr *translator) reserveChain(source, suffix string) string {
 // fillChain sets the rules of a reserved chain, without the last rules if they have no effect, and
 // returns the name of the chain. If no rules remain, it removes the chain and returns the name of
 // the following chain.
-func (tr *translator) fillChain(name string, list []rules.Rule, end string) string {
+func (tr *translator) fillChain(name string, list []rules.Rule, following string) string {
 	for len(list) > 0 && len(list[len(list)-1].Actions) == 1 &&
-		list[len(list)-1].Actions[0] == jumpTo(end) {
+		list[len(list)-1].Actions[0] == jumpTo(following) {
 		list = list[:len(list)-1]
 	}
 	i := slices.IndexFunc(tr.translated, func(c rules.Chain) bool { return c.Name == name })
 	if len(list) == 0 {
 		tr.translated = slices.Delete(tr.translated, i, i+1)
 		delete(tr.names, name)
-		return end
+		return following
 	}
-	if end != "" && !alwaysEnds(&list[len(list)-1]) {
-		list = append(list, rules.Rule{Actions: []rules.Action{jumpTo(end)}})
+	if following != "" && !alwaysEnds(&list[len(list)-1]) {
+		list = append(list, rules.Rule{Actions: []rules.Action{jumpTo(following)}})
 	}
 	tr.translated[i].Rules = list
 	return name
@@ -184,68 +184,70 @@ func (e ruleError) Unwrap() error { return e.error }
 func (tr *translator) translateRule(
 	r ruleParts, next continuation,
 ) (list []rules.Rule, split bool, err error) {
-	separate := len(r.except) > 0 || r.hasSideEffects()
-	split = separate || slices.ContainsFunc(r.actions, func(a rules.Action) bool {
+	needsActionChain := len(r.except) > 0 || r.hasSideEffects()
+	split = needsActionChain || slices.ContainsFunc(r.actions, func(a rules.Action) bool {
 		jump, ok := a.(rules.Jump)
 		return ok && !jump.Goto
 	})
-	follows := ""
+	rest := "" // the chain of next
 	if split {
-		if follows, err = tr.translateChain(next); err != nil {
+		if rest, err = tr.translateChain(next); err != nil {
 			return nil, false, err
 		}
 	}
 	for i, a := range r.actions {
-		if r.actions[i], err = tr.translateAction(a, next.following, follows); err != nil {
+		if r.actions[i], err = tr.translateAction(a, next.following, rest); err != nil {
 			return nil, false, err
 		}
 	}
-	if separate {
-		if r, err = tr.moveActions(r, next.chain, follows); err != nil {
+	if needsActionChain {
+		if r, err = tr.moveActions(r, next.chain, rest); err != nil {
 			return nil, false, err
 		}
 	}
 	list, err = tr.xtablesRules(r)
 	if split && err == nil && (len(list) == 0 || !alwaysEnds(&list[len(list)-1])) {
-		list = append(list, rules.Rule{Actions: []rules.Action{jumpTo(follows)}})
+		list = append(list, rules.Rule{Actions: []rules.Action{jumpTo(rest)}})
 	}
 	return list, split, err
 }
 
-// translateAction translates an action. end is the chain that follows the current chain, and
-// follows is the chain that follows the rule.
-func (tr *translator) translateAction(a rules.Action, end, follows string) (rules.Action, error) {
+// translateAction translates an action. following is the chain that follows the current chain, and
+// rest is the chain with the rules after the current rule.
+func (tr *translator) translateAction(
+	a rules.Action, following, rest string,
+) (rules.Action, error) {
 	switch a := a.(type) {
 	case rules.Verdict:
 		switch a {
 		case rules.Accept:
 			return rules.Return, nil // to the built-in chain
 		case rules.Return:
-			return jumpTo(end), nil
+			return jumpTo(following), nil
 		}
 	case rules.Jump:
 		if slices.Contains(tr.path, a.Chain) {
 			return nil, fmt.Errorf("jump to chain %s is a loop", a.Chain)
 		}
-		if a.Goto {
-			follows = end
+		if !a.Goto {
+			following = rest
 		}
 		tr.path = append(tr.path, a.Chain)
-		chain, err := tr.translateChain(continuation{chain: a.Chain, following: follows})
+		chain, err := tr.translateChain(continuation{chain: a.Chain, following: following})
 		tr.path = tr.path[:len(tr.path)-1]
 		return jumpTo(chain), err
 	}
 	return a, nil
 }
 
-// moveActions moves the actions of a rule to a separate chain. This is necessary if one rule for
-// each action, with the same conditions, would not be equivalent.
-func (tr *translator) moveActions(r ruleParts, source, follows string) (ruleParts, error) {
+// moveActions moves the actions of a rule to a separate chain, followed by the chain rest. This is
+// necessary if one rule for each action, with the same conditions, would not be equivalent.
+func (tr *translator) moveActions(r ruleParts, source, rest string) (ruleParts, error) {
 	name := tr.reserveChain(source, "_DO")
 	var list []rules.Rule
 	for _, m := range r.except {
 		list = append(list, rules.Rule{
-			Matches: []rules.Match{m}, Actions: []rules.Action{jumpTo(follows)},
+			Matches: []rules.Match{m}, Actions: []rules.Action{jumpTo(rest)},
 		})
 	}
 	for i, a := range r.actions {
@@ -263,6 +265,6 @@ func (tr *translator) moveActions(r ruleParts, source, follows string) (rulePart
 		list = append(list, written...)
 	}
 	r.role, r.except = rules.NoRole, nil
-	r.actions = []rules.Action{jumpTo(tr.fillChain(name, list, follows))}
+	r.actions = []rules.Action{jumpTo(tr.fillChain(name, list, rest))}
 	return r, nil
 }

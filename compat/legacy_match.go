@@ -110,9 +110,9 @@ func negateIf(not bool, c matchAlternatives) matchAlternatives {
 	return always
 }
 
-// oneOf returns alternatives that match if one condition in list matches. If not is set, the result
-// matches if no condition matches: it is the negation of a single condition, or contains the
-// conditions as exceptions.
+// oneOf returns alternatives that match if one condition in list matches. If not is set, it returns
+// alternatives and exceptions that match if no condition in list matches: the negation of a single
+// condition, or several conditions as exceptions.
 func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (matchAlternatives, []rules.Match) {
 	if not && len(list) == 1 {
 		return matchAlternatives{{negate(list[0])}}, nil
@@ -131,8 +131,8 @@ func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (matchAlternativ
 	return options, except
 }
 
-// interfaceConditions returns a condition for each name. It omits names that match a prefix in the
-// list.
+// interfaceConditions returns a condition for each name. It omits names that a prefix in m.Names
+// covers.
 func interfaceConditions(m rules.MatchInterface) (matchAlternatives, []rules.Match) {
 	var list []rules.MatchInterface
 	for i, n := range m.Names {
@@ -173,8 +173,8 @@ func (tr *translator) addressConditions(m rules.MatchAddr) (matchAlternatives, [
 	})
 }
 
-// ownerConditions returns a condition for each range of ids. If the match is negated, one rule
-// contains all conditions.
+// ownerConditions returns a condition for each range of ids. If the match is negated, a packet must
+// satisfy all of them.
 func (tr *translator) ownerConditions(m rules.MatchOwner) (matchAlternatives, error) {
 	if tr.position.hook != rules.Output && tr.position.hook != rules.Postrouting {
 		return nil, fmt.Errorf("%s at %s: xtables supports owners at output and postrouting only", m,
@@ -189,7 +189,7 @@ func (tr *translator) ownerConditions(m rules.MatchOwner) (matchAlternatives, er
 	switch {
 	case !m.Not:
 		return options, nil
-	case len(all) == 0 && !m.Socketless:
+	case len(all) == 0 && !m.Socketless: // every packet with a socket matches
 		return matchAlternatives{{rules.MatchOwner{IDs: []rules.IDRange{{
 			First: 0, Last: ^uint32(0),
 		}}}}}, nil

@@ -39,10 +39,10 @@ func tablesOf(list []rules.Table) tables {
 	return m
 }
 
-// A step replaces Sluice's rules in a table with the desired rules. nil removes the rules.
+// A step replaces Sluice's rules in a table with the desired rules.
 type step struct {
 	id      xtables.ID
-	desired *rules.Table
+	desired *rules.Table // nil removes Sluice's rules
 	// hasGate reports that the gate exists after the step. Before the next step, the caller must
 	// call nft.WaitForPackets, because some packets entered a hook before the gate, or before the
 	// chains that the step has registered.

@@ -172,7 +172,7 @@ func traceMarks(f rules.Family, o trace.Options) (encodedRules, error) {
 // traceConditions returns the conditions of a filter.
 func traceConditions(f trace.Filter) []rules.Match {
 	var list []rules.Match
-	port := func(side rules.Side, n uint16) {
+	addPort := func(side rules.Side, n uint16) {
 		if n != 0 {
 			list = append(list, rules.MatchPort{
 				Side: side, Ports: []rules.PortRange{{First: n, Last: n}},
@@ -189,8 +189,8 @@ func traceConditions(f trace.Filter) []rules.Match {
 			Side: rules.Destination, Ranges: []netipx.IPRange{netipx.IPRangeFrom(a, a)},
 		})
 	}
-	port(rules.Source, f.From.Port())
-	port(rules.Destination, cmp.Or(f.To.Port(), f.Port))
+	addPort(rules.Source, f.From.Port())
+	addPort(rules.Destination, cmp.Or(f.To.Port(), f.Port))
 	if f.UID != nil {
 		list = append(list, rules.MatchOwner{IDs: []rules.IDRange{{First: *f.UID, Last: *f.UID}}})
 	}

@@ -21,11 +21,11 @@ type writer struct {
 type replacedRules struct {
 	id      xtables.ID
 	rules   encodedRules
-	hasGate bool // see step
+	hasGate bool // see step.hasGate
 }
 
-// do executes the steps. If one fails, it rolls back.
-func (w *writer) do(list []step) error {
+// run executes the steps. If one fails, it rolls back all tables that the writer has replaced.
+func (w *writer) run(list []step) error {
 	for _, s := range list {
 		if err := w.write(s); err != nil {
 			return w.undo(err)
@@ -60,7 +60,7 @@ func (w *writer) insertGates(current []rules.Table) error {
 			list = append(list, step{id, withGate(t.Family, t, anyTCP()), true})
 		}
 	}
-	return w.do(list)
+	return w.run(list)
 }
 
 // undo restores Sluice's rules in the tables, the last replaced table first. It returns the reason

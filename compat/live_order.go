@@ -99,8 +99,9 @@ func (p *liveOrder) arrange() []rules.ChainRef {
 }
 
 // arrangeAroundConntrack makes the Order of sorted chains negative for chains before conntrack, and
-// positive for chains after conntrack, and returns unordered. If it is unknown whether a chain runs
-// before conntrack, it sets all orders to 0, and returns the chains with rules or policy drop.
+// positive for chains after conntrack, and returns unordered unchanged. If it is unknown whether a
+// chain runs before conntrack, it sets all orders to 0, and returns the chains with rules or policy
+// drop.
 func (p *liveOrder) arrangeAroundConntrack(unordered []rules.ChainRef) []rules.ChainRef {
 	before, known := 0, true
 	for _, c := range p.chains {

@@ -17,13 +17,13 @@ func DiagnoseAmbient(f Facts, a rules.Ambient) []Finding {
 type markedRoute struct {
 	mark, mask, table uint32
 	markOwner         string // in the possessive form, for messages: "TPROXY's"
-	used              bool
-	// alternative is a second remedy if another policy rule precedes the policy rule. It may be
-	// empty.
+	used              bool   // whether the redirection has the route
+	// alternative is a second remedy if another policy rule precedes Sluice's, as a continuation of
+	// the first remedy. It may be empty.
 	alternative string
 }
 
-// markedRoute returns the policy route. In sidecar mode only TPROXY uses it.
+// markedRoute returns the policy route of the redirection. In sidecar mode only TPROXY uses it.
 func (d *diagnosis) markedRoute() markedRoute {
 	if d.ambient != nil {
 		return markedRoute{

@@ -97,7 +97,7 @@ func (d *diagnosis) checkLegacyKernel() {
 }
 
 // deviationsWithoutEffect returns the deviations that rules in iptables-legacy cannot have, because
-// they have the same priorities as Istio's rules.
+// the tables of iptables-legacy, which Istio uses too, have fixed priorities.
 func (d *diagnosis) deviationsWithoutEffect() []rules.DeviationID {
 	if d.sluiceTable() == nil && (len(d.sluiceLegacyTables()) > 0 || d.usesLegacy()) {
 		return []rules.DeviationID{rules.NATFirst}

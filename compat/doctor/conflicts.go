@@ -35,31 +35,31 @@ func (d *diagnosis) samples() []sample {
 				netip.AddrPortFrom(documentationAddr(f), 40000))...)
 			continue
 		}
-		end := netip.AddrPortFrom
+		endpoint := netip.AddrPortFrom
 		out := func(protocol rules.Protocol, owner rules.Owner, to netip.AddrPort) rules.Packet {
 			return rules.Packet{
 				Hook: rules.Output, OutInterface: "eth0", Protocol: protocol, Owner: &owner,
-				Source: end(pod, 40000), Destination: to,
+				Source: endpoint(pod, 40000), Destination: to,
 				Flags: map[rules.Protocol]rules.TCPFlags{rules.TCP: rules.SYN}[protocol],
 			}
 		}
 		other := documentationAddr(f)
-		self := out(rules.TCP, proxy, end(pod, 8080))
-		self.OutInterface = lo
+		toOwnPod := out(rules.TCP, proxy, endpoint(pod, 8080))
+		toOwnPod.OutInterface = lo
 		samples = append(samples,
 			sample{
 				"the application's outbound connections",
-				out(rules.TCP, application, end(d.destination(f), 80)),
+				out(rules.TCP, application, endpoint(d.destination(f), 80)),
 			},
 			sample{
 				"the application's DNS queries",
-				out(rules.UDP, application, end(d.nameserver(f), 53)),
+				out(rules.UDP, application, endpoint(d.nameserver(f), 53)),
 			},
-			sample{"the proxy's outbound connections", out(rules.TCP, proxy, end(other, 80))},
-			sample{"the proxy's calls to its own pod", self},
+			sample{"the proxy's outbound connections", out(rules.TCP, proxy, endpoint(other, 80))},
+			sample{"the proxy's calls to its own pod", toOwnPod},
 			sample{"inbound connections", rules.Packet{
 				Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN,
-				Source: end(other, 40000), Destination: end(pod, 8080),
+				Source: endpoint(other, 40000), Destination: endpoint(pod, 8080),
 			}},
 		)
 	}
@@ -109,8 +109,8 @@ func (d *diagnosis) nameserver(f rules.Family) netip.Addr {
 	return documentationAddr(f)
 }
 
-// checkConflicts compares the outcomes of samples with Sluice's rules alone and with the foreign
-// rules.
+// checkConflicts compares the outcome of each sample with Sluice's rules alone to its outcome with
+// Sluice's rules and the foreign rules together.
 func (d *diagnosis) checkConflicts() {
 	foreign := d.foreignTables()
 	if d.TablesErr != nil || len(foreign) == 0 {
@@ -181,20 +181,20 @@ func (d *diagnosis) sameCapture(a, b rules.Outcome) bool {
 
 // connectionMark returns TPROXY's mark if the mode is TPROXY and the connection has the mark.
 // Otherwise it returns 0.
-func (d *diagnosis) connectionMark(f rules.Outcome) uint32 {
-	if d.usesTProxy() && f.ConntrackMark == d.redirect.TProxyMark {
-		return f.ConntrackMark
+func (d *diagnosis) connectionMark(o rules.Outcome) uint32 {
+	if d.usesTProxy() && o.ConntrackMark == d.redirect.TProxyMark {
+		return o.ConntrackMark
 	}
 	return 0
 }
 
 // outcomeText describes an outcome, without marks and zones that sameCapture ignores.
-func (d *diagnosis) outcomeText(f rules.Outcome) string {
-	f.Mark, f.ConntrackMark, f.Zone = 0, d.connectionMark(f), 0
-	if !f.Captured() && !f.Dropped && f.Undecided == "" && f.ConntrackMark == 0 {
+func (d *diagnosis) outcomeText(o rules.Outcome) string {
+	o.Mark, o.ConntrackMark, o.Zone = 0, d.connectionMark(o), 0
+	if !o.Captured() && !o.Dropped && o.Undecided == "" && o.ConntrackMark == 0 {
 		return "not captured"
 	}
-	return f.String()
+	return o.String()
 }
 
 // actualText describes the outcome of the packet and the last matching rule of a foreign table.

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Facts describe a namespace and its kernel. If a fact could not be read, its error is the reason.
+// Facts describe a namespace and its kernel. If a fact could not be read, the field with its name
+// and the suffix Err contains the reason.
 type Facts struct {
 	// Kernel is the release of the running kernel, such as 6.18.44.
 	Kernel string
@@ -79,7 +80,7 @@ type PolicyRule struct {
 	Mark, Mask uint32 // Mark is not compared if Mask is 0
 	// HasOtherSelectors reports that the rule has other conditions than the mark.
 	HasOtherSelectors bool
-	// Text is the display text of the rule.
+	// Text is the rule in the syntax of the ip command.
 	Text string
 }
 
@@ -90,7 +91,7 @@ type Route struct {
 	Default bool // for all destinations
 	// Local reports that the route is "local … dev lo".
 	Local bool
-	Text  string
+	Text  string // the route in the syntax of the ip command
 }
 
 // LegacyTable is a table of iptables-legacy.

@@ -94,6 +94,7 @@ func Diagnose(f Facts, r rules.Redirect) []Finding {
 	return d.run()
 }
 
+// run makes all checks of a pod's redirection, and returns the findings.
 func (d *diagnosis) run() []Finding {
 	d.compiled = d.compile(nil) // deviationsWithoutEffect depends on a compiled ruleset
 	d.compiled = d.compile(d.deviationsWithoutEffect())
@@ -127,7 +128,7 @@ func (d *diagnosis) sortFindings() []Finding {
 	return d.findings
 }
 
-// A diagnosis collects findings about a redirection.
+// A diagnosis collects findings about a redirection. Each check method adds its findings.
 type diagnosis struct {
 	Facts
 	redirect rules.Redirect

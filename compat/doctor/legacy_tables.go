@@ -49,7 +49,7 @@ func (d *diagnosis) checkLegacy() {
 }
 
 // checkLegacyNAT reports the nat table of iptables-legacy, which runs at the kernel's dstnat
-// priority (NF_IP_PRI_NAT_DST).
+// priority (NF_IP_PRI_NAT_DST). name is the display name of the table.
 func (d *diagnosis) checkLegacyNAT(name string, t LegacyTable) {
 	verdict := fmt.Sprintf("%s has %s at priority %d", name, countText(t.Rules, "NAT rule"),
 		rules.IstioNATPriority)

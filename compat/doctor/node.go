@@ -92,21 +92,21 @@ func (d *diagnosis) checkProbes(f *NodeFacts, h *rules.AmbientHost) {
 func probeFinding(
 	trace rules.Trace, pod, desired netip.Addr,
 ) (severity Severity, verdict, next string) {
-	got := trace.Outcome
-	by := ""
+	outcome := trace.Outcome
+	by := "" // the responsible rule
 	if step := lastStep(trace); step != nil {
 		by = " by " + step.String()
 	}
 	const consequence = ": the pod captures the probes, and ztunnel may reject them"
 	switch {
-	case trace.Exhausted != "" || got.Undecided != "":
+	case trace.Exhausted != "" || outcome.Undecided != "":
 		return Warning, fmt.Sprintf("the source of probes to %s cannot be decided: %s%s", pod,
-			trace.Exhausted, got.Undecided), ""
-	case got.Dropped:
+			trace.Exhausted, outcome.Undecided), ""
+	case outcome.Dropped:
 		return Problem, fmt.Sprintf("probes to %s are dropped%s", pod, by), "remove that rule"
-	case got.SNATAddr == desired:
+	case outcome.SNATAddr == desired:
 		return OK, fmt.Sprintf("probes to %s get the source %s", pod, desired), ""
-	case got.SNATAddr.IsValid() || got.SNAT != "":
+	case outcome.SNATAddr.IsValid() || outcome.SNAT != "":
 		return Problem, fmt.Sprintf("probes to %s get another source than %s%s%s", pod, desired, by,
 			consequence), "remove that rule, or move its chain after Sluice's"
 	case by != "":

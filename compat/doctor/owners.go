@@ -81,8 +81,8 @@ func setsZone(r rules.Rule) bool {
 	})
 }
 
-// describeOrder describes a chain, and reports whether it runs before Sluice's chain with the
-// priority.
+// describeOrder describes a chain and its order relative to Sluice's chain with the priority. first
+// reports whether the chain runs before Sluice's.
 func (d *diagnosis) describeOrder(
 	t *rules.Table, c *rules.Chain, noun string, sluicePriority int,
 ) (verdict string, first bool) {
@@ -235,7 +235,7 @@ func countRules(t *rules.Table) int {
 	return n
 }
 
-// countText returns a count with a noun that begins with "rule", in the plural if n is not 1.
+// countText returns a count with a noun that contains the word "rule", in the plural if n is not 1.
 func countText(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -84,7 +84,7 @@ func (d *diagnosis) checkRawSockets() {
 			"")
 		return
 	}
-	for _, kind := range []struct {
+	for _, socketType := range []struct {
 		packet       bool
 		name, effect string
 	}{
@@ -98,15 +98,15 @@ func (d *diagnosis) checkRawSockets() {
 		},
 	} {
 		for _, s := range d.Sockets {
-			if s.Packet != kind.packet {
+			if s.Packet != socketType.packet {
 				continue
 			}
 			owner := "an unknown process"
 			if len(s.Processes) > 0 {
 				owner = strings.Join(slices.Sorted(slices.Values(s.Processes)), ", ")
 			}
-			d.add("sockets", Note, fmt.Sprintf("%s of %s (uid %d) is open: %s", kind.name, owner,
-				s.UID, kind.effect), "")
+			d.add("sockets", Note, fmt.Sprintf("%s of %s (uid %d) is open: %s", socketType.name,
+				owner, s.UID, socketType.effect), "")
 		}
 	}
 }

@@ -14,15 +14,16 @@ const localTable = 255
 func (d *diagnosis) checkMarkRules() {
 	route := d.markedRoute()
 	mark := route.mark
-	count := map[rules.Family]int{}
+	ruleCount := map[rules.Family]int{} // of policy rules like Sluice's
 	for _, r := range d.Routing.Rules {
 		if r.Mark == mark && r.Mask == route.mask && !r.HasOtherSelectors &&
 			r.Table == route.table {
-			count[r.Family]++
+			ruleCount[r.Family]++
 			continue
 		}
 		isLater := r.Priority > rules.PolicyPriority
 		matchesMark := r.Mask == 0 || mark&r.Mask == r.Mark
+		// Each namespace has such a rule, with priority 0.
 		isLocal := r.Table == localTable && r.Mask == 0
 		if route.used && matchesMark && !isLater && !isLocal {
 			d.add("routing", Problem,
@@ -38,7 +39,7 @@ func (d *diagnosis) checkMarkRules() {
 		}
 	}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		if n := count[f]; n > 1 {
+		if n := ruleCount[f]; n > 1 {
 			d.add("routing", Note,
 				fmt.Sprintf("IPv%d has %d rules for the mark %#x, which do the same: each run of"+
 					" istio-iptables adds one", f, n, mark),

@@ -48,17 +48,17 @@ const nearlyFull = 0.9
 
 // checkConntrack checks the settings of conntrack.
 func (d *diagnosis) checkConntrack() {
-	const dir = "net.netfilter.nf_conntrack_"
+	const prefix = "net.netfilter.nf_conntrack_"
 	// If tcp_loose is 1, a packet without an entry starts a connection and is redirected to the
 	// proxy, which resets the connection (tcp_new in net/netfilter/nf_conntrack_proto_tcp.c).
-	if d.Settings[dir+"tcp_loose"] == "0" {
+	if d.Settings[prefix+"tcp_loose"] == "0" {
 		d.add("settings", Warning,
 			"nf_conntrack_tcp_loose is 0: after conntrack discards the entry of a captured"+
 				" connection, its packets are invalid and bypass the proxy",
 			"sysctl -w net.netfilter.nf_conntrack_tcp_loose=1")
 	}
-	count, countOK := d.sysctlNumber(dir + "count")
-	limit, limitOK := d.sysctlNumber(dir + "max")
+	count, countOK := d.sysctlNumber(prefix + "count")
+	limit, limitOK := d.sysctlNumber(prefix + "max")
 	switch {
 	case !countOK || !limitOK || limit == 0:
 	case count >= limit:

@@ -120,7 +120,7 @@ const maxClasses = 3
 // ruleset captures. live contains all rules of the namespace, including Sluice's rules. The budget
 // bounds the total work.
 func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
-	e := Effect{Bypasses: []Bypass{}, Unknown: unreadParts(&live)}
+	e := Effect{Bypasses: []Bypass{}, Unknown: unknownEffects(&live)}
 	if hasOnlySluiceRules(&live) {
 		return e
 	}
@@ -141,8 +141,8 @@ func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 	return e
 }
 
-// addResults adds the results, one for each possible order of the chains. Packets that bypass the
-// proxy only with some of the orders are unknown.
+// addResults adds the results, one for each possible order of the chains. If packets bypass the
+// proxy only with some of the orders, it is unknown whether they do.
 func (e *Effect) addResults(results []diff.Result, ambiguous []compat.Ambiguity) {
 	hasBypass := func(r diff.Result) bool { return len(r.Classes) > 0 }
 	for _, r := range results {
@@ -205,9 +205,9 @@ func packetsText(conditions []diff.Condition) string {
 	return "packets with " + strings.Join(words, ", ")
 }
 
-// unreadParts returns a sentence for each function, chain and rule whose effect on packets is
-// unknown, because Ruleset does not contain it, or because its hook is not evaluated.
-func unreadParts(live *compat.Live) []string {
+// unknownEffects returns a sentence for each function, chain and rule whose effect on packets is
+// unknown, because live.Ruleset does not contain it, or because its hook is not evaluated.
+func unknownEffects(live *compat.Live) []string {
 	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
 	for _, c := range live.UnmodeledChains {
 		if strings.HasPrefix(c, "table arp ") {

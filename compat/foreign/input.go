@@ -7,11 +7,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// unknownAtInput returns a sentence for each rule at the hook input that may change
-// packets in a way that the model does not represent, such as a rule that writes a port or queues
-// packets to a program. It returns at most maxClasses. [diff.Bypass] does not evaluate input: it
+// unknownAtInput returns a sentence for each rule at the hook input that may change packets in a
+// way that the model does not represent, such as a rule that writes a port or queues packets to a
+// program. It returns at most maxClasses sentences. [diff.Bypass] does not evaluate input: it
 // assumes that no rule changes the destination of a packet there. Rules that drop, accept or mark
-// packets have no such effect.
+// packets do not change the destination.
 func unknownAtInput(live *compat.Live) []string {
 	var reasons []string
 	for i := range live.Ruleset.Tables {
@@ -26,8 +26,8 @@ func unknownAtInput(live *compat.Live) []string {
 	return reasons
 }
 
-// unknownStepsAtInput returns the rules of a table that packets at input may reach, and
-// whose effect is AnyEffect.
+// unknownStepsAtInput returns the rules of a table that packets at input may reach, and whose
+// effect is AnyEffect.
 func unknownStepsAtInput(t *rules.Table) []rules.Step {
 	var reached []*rules.Chain
 	isReached := map[*rules.Chain]bool{}

@@ -20,7 +20,7 @@ type Snapshot struct {
 	// these rules.
 	Traced bool
 	legacy xtables.Digest // of the iptables-legacy tables
-	// loopback is the name of the loopback interface. The agent has no event for its change.
+	// loopback is the name of the loopback interface. The agent gets no event when it changes.
 	loopback string
 }
 

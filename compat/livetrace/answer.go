@@ -82,7 +82,7 @@ type connectionState struct {
 const maxWatched = 1 << 16
 
 // OpenAnswers starts to receive the events of the namespace (nil: the current one). The kernel
-// reports connections that begin afterwards. It reports none if the sysctl
+// reports only connections that begin afterwards, and none if the sysctl
 // net.netfilter.nf_conntrack_events is 0.
 func OpenAnswers(ns *netns.NS) (*Answers, error) {
 	a := &Answers{watched: map[Connection]*connectionState{}}
@@ -117,8 +117,8 @@ func (a *Answers) Close() error {
 	return a.receiver.Close()
 }
 
-// Watch makes Read return the answers to a connection. packet is the time at which the first packet
-// of the connection was read. Watch ignores protocols other than TCP and UDP.
+// Watch makes Read return the answers to a connection. firstPacket is the time at which the first
+// packet of the connection was read. Watch ignores protocols other than TCP and UDP.
 func (a *Answers) Watch(c Connection, firstPacket time.Time) {
 	if c.Protocol != rules.TCP && c.Protocol != rules.UDP {
 		return
@@ -207,7 +207,7 @@ func connectionOf(f *conntrack.Flow) Connection {
 	}
 }
 
-// The used states of linux/netfilter/nf_conntrack_tcp.h.
+// The states of TCP entries that answers depend on (linux/netfilter/nf_conntrack_tcp.h).
 const (
 	tcpSynReceived = 2 // TCP_CONNTRACK_SYN_RECV
 	tcpEstablished = 3 // TCP_CONNTRACK_ESTABLISHED

@@ -13,7 +13,8 @@ import (
 // map as several rules, its branches, which all have the handle of the rule. The kernel reports
 // only the handle and the verdict.
 
-// maxBranches bounds the branches with equal verdicts that are compared with a packet.
+// maxBranches is the maximum number of branches with equal verdicts that are compared with a
+// packet. It limits the work for one event.
 const maxBranches = 256
 
 // selectBranch sets Index to the branch that the packet matched, or sets Ambiguous if this branch
@@ -30,7 +31,7 @@ func (s *Step) selectBranch(current *rules.Packet) {
 	}
 	switch {
 	case branches == 1:
-		// If its verdict differs, the map contains the verdict "continue" for the packet.
+		// If the verdict of the branch differs, the map contains "continue" for the packet.
 		s.Ambiguous = len(sameVerdict) == 0
 	case len(sameVerdict) == 1:
 		s.Index = sameVerdict[0]
@@ -53,11 +54,11 @@ func (s *Step) hasVerdict(r *rules.Rule) bool {
 			rules.Accept: trace.Accept, rules.Drop: trace.Drop, rules.Return: trace.Returned,
 		}[a]
 	case rules.Jump:
-		kind := trace.Jump
+		verdict := trace.Jump
 		if a.Goto {
-			kind = trace.Goto
+			verdict = trace.Goto
 		}
-		return s.Event.Verdict == kind && s.Event.Target == a.Chain
+		return s.Event.Verdict == verdict && s.Event.Target == a.Chain
 	}
 	return true
 }
@@ -74,6 +75,7 @@ func matchingBranch(
 		Name: "branches", Base: &rules.Base{Hook: current.Hook, Type: rules.Filter},
 	}
 	shared := sharedMatches(list, branches)
+	// Each branch sets its number as the mark, so that the outcome shows which branch matched.
 	for n, i := range branches {
 		matches := slices.DeleteFunc(slices.Clone(list[i].Matches), func(m rules.Match) bool {
 			return contains(shared, m)

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Outcome is a class of outcomes.
+// Outcome is the class of the outcome of a packet.
 type Outcome string
 
 // The outcomes.
@@ -388,7 +388,7 @@ func (o *Observation) predictedPath() []string {
 }
 
 // isUnmatched reports whether the evaluation of the rule stopped early, so that the kernel does not
-// report the rule.
+// report the rule. The kernel does report a TPROXY rule that drops the packet.
 func isUnmatched(s rules.Step) bool {
 	_, drops := s.Stopped.(rules.TProxyDrop)
 	return s.Stopped != nil && !drops

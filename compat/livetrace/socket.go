@@ -61,15 +61,15 @@ type Process struct {
 	Container string
 }
 
-// Endpoints are the addresses of a packet as its sender's socket has them.
+// Endpoints are the addresses of a packet before NAT, which are also those of its sender's socket.
 type Endpoints struct {
 	Protocol            rules.Protocol
 	Source, Destination netip.AddrPort
 }
 
-// Processes returns the senders of the packets with these endpoints, without those whose sockets are
-// closed or unknown. If no visible process has the socket open, PID is 0 and GID equals UID. The
-// sockets and processes are read once for all endpoints.
+// Processes returns the senders of the packets with these endpoints. It omits endpoints whose
+// socket is closed or unknown. If no visible process has the socket open, PID is 0 and GID equals
+// UID. Processes reads the sockets and the processes once for all endpoints.
 func (n *Namespace) Processes(packets []Endpoints) map[Endpoints]Process {
 	senders := map[Endpoints]*netlink.Socket{}
 	for _, protocol := range []rules.Protocol{rules.TCP, rules.UDP} {
@@ -107,7 +107,8 @@ func (n *Namespace) Processes(packets []Endpoints) map[Endpoints]Process {
 	return processes
 }
 
-// isSender reports whether the socket, whose local port is the source port, sends such packets.
+// isSender reports whether the socket may have sent a packet with the endpoints. The caller has
+// compared the source port.
 func isSender(s *netlink.Socket, e Endpoints) bool {
 	local := localAddr(s)
 	return (local == e.Source.Addr() || local.IsUnspecified()) &&
@@ -160,8 +161,8 @@ func (n *Namespace) Listener(protocol rules.Protocol, port uint16) (netip.AddrPo
 // compiled when needed, not at program start.
 const containerID = `\b[0-9a-f]{64}\b`
 
-// processesWithSockets returns for each socket, by inode, the first visible process that has it open.
-// The UID of the owner is not set.
+// processesWithSockets returns, by inode of the socket, the first visible process that has the
+// socket open. It does not set the UID of the owner.
 func (n *Namespace) processesWithSockets(inodes map[uint32]bool) map[uint32]Process {
 	found := map[uint32]Process{}
 	for _, dir := range n.processDirs() {
@@ -183,7 +184,8 @@ func (n *Namespace) processesWithSockets(inodes map[uint32]bool) map[uint32]Proc
 	return found
 }
 
-// readProcess reads what is known of the process with the /proc directory dir, except its UID.
+// readProcess reads the facts about the process with the /proc directory dir, except its UID. Facts
+// that cannot be read stay zero.
 func readProcess(dir string) (p Process) {
 	p.PID, _ = strconv.Atoi(filepath.Base(dir))
 	if cgroup, err := os.ReadFile(filepath.Join(dir, "cgroup")); err == nil {
@@ -222,8 +224,8 @@ func (n *Namespace) processDirs() []string {
 	return append(inside, outside...)
 }
 
-// openSockets iterates over the inodes of the sockets that the process with the /proc directory dir has
-// open.
+// openSockets iterates over the inodes of the sockets that the process with the /proc directory dir
+// has open.
 func openSockets(dir string) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		fds := filepath.Join(dir, "fd")

@@ -22,9 +22,9 @@ type observation struct {
 	source  netip.AddrPort
 	arrival arrival // if the probe arrived
 	err     error
-	// reached reports, for a probe from outside that did not arrive, that the control connection
-	// arrived.
-	reached bool
+	// controlArrived reports, for a probe from outside that did not arrive, that the connection to
+	// probe.control arrived.
+	controlArrived bool
 }
 
 // outcome is the kind of an observation.
@@ -118,7 +118,7 @@ func (v *validator) sendAndObserve(l *listeners, t *probe, deadline time.Time) o
 		control := probe{packet: t.packet, outside: true}
 		control.packet.Destination = t.control
 		controlObserved := v.sendAndObserve(l, &control, time.Now().Add(firstWait))
-		o.reached = controlObserved.outcome == arrived
+		o.controlArrived = controlObserved.outcome == arrived
 	}
 	return o.observation
 }

@@ -9,7 +9,7 @@ import (
 type Check struct {
 	// Name identifies the check, such as "outbound, IPv4".
 	Name string `json:"name"`
-	// Kind is common to the checks of all families and addresses.
+	// Kind is the kind of the check. Checks of several families or addresses have the same kind.
 	Kind Kind `json:"kind"`
 	// Proves reports that the check, if it is ok, shows that rules or routes exist. It is false for
 	// a check that would also be ok without rules, such as the check of a setting or of a

@@ -26,7 +26,7 @@ func (t *probe) result(o observation, rulesMatch bool) Check {
 		c.Next = runOnNode
 	case t.isExpected(o):
 		c.Status = OK
-	case t.outside && o.outcome != arrived && !o.reached:
+	case t.outside && o.outcome != arrived && !o.controlArrived:
 		c.Status, c.Reason = NotChecked,
 			"no connection from here reaches the pod, whether it is captured or not"
 		c.Next = "connect to the pod from another pod"
@@ -38,11 +38,11 @@ func (t *probe) result(o observation, rulesMatch bool) Check {
 
 // isExpected reports whether the observation matches the expected outcome.
 func (t *probe) isExpected(o observation) bool {
-	outcome := t.trace.Outcome
+	expected := t.trace.Outcome
 	switch {
-	case outcome.Dropped:
+	case expected.Dropped:
 		return o.outcome == unanswered
-	case !outcome.Captured() && o.outcome == refused:
+	case !expected.Captured() && o.outcome == refused:
 		return !t.listenerExpected // there is no listener, and nothing captured the probe
 	case o.outcome != arrived && o.outcome != answered, o.arrival.port != t.port():
 		return false

@@ -99,10 +99,10 @@ func TestProbeResults(t *testing.T) {
 			inbound, observation{outcome: refused}, NotChecked, "refused",
 		},
 		"inbound refused in the pod": {
-			inbound, observation{outcome: refused, reached: true}, Failed, "refused",
+			inbound, observation{outcome: refused, controlArrived: true}, Failed, "refused",
 		},
 		"inbound dropped in the pod": {
-			inbound, observation{outcome: unanswered, reached: true}, Failed, "no answer",
+			inbound, observation{outcome: unanswered, controlArrived: true}, Failed, "no answer",
 		},
 		"inbound did not arrive": {
 			inbound, observation{outcome: unanswered}, NotChecked, "no answer",

@@ -35,15 +35,15 @@ func (p *planner) planMarkedPackets(f rules.Family) {
 	p.add(t)
 }
 
-// checkSourceMark checks the sysctl src_valid_mark, which breaks TPROXY if it is 1. Connections
-// from within the namespace do not show this, because the kernel does not look up a route for
-// packets that arrive over lo.
+// checkSourceMark checks the sysctl src_valid_mark, which breaks TPROXY if it is 1. A probe from
+// within the namespace succeeds even then, because the kernel does not look up the route to the
+// source of packets that arrive over lo.
 func (v *validator) checkSourceMark() []Check {
 	if v.options.Redirect.Mode != rules.ModeTProxy {
 		return nil
 	}
 	var enabled []string
-	read := 0
+	readable := 0
 	_ = v.ns.Do(func() error {
 		files, err := filepath.Glob("/proc/sys/net/ipv4/conf/*/src_valid_mark")
 		for _, file := range files {
@@ -51,25 +51,25 @@ func (v *validator) checkSourceMark() []Check {
 			if readErr != nil {
 				continue
 			}
-			read++
+			readable++
 			if strings.TrimSpace(string(value)) != "0" {
 				enabled = append(enabled, filepath.Base(filepath.Dir(file)))
 			}
 		}
 		return err
 	})
-	return []Check{sourceMarkResult(read, enabled)}
+	return []Check{sourceMarkResult(readable, enabled)}
 }
 
-// sourceMarkResult returns the check. read is the number of sysctls that could be read, and enabled
-// contains the names of the interfaces with the value 1.
-func sourceMarkResult(read int, enabled []string) Check {
+// sourceMarkResult returns the check. readable is the number of sysctls that could be read, and
+// enabled contains the names of the interfaces with the value 1.
+func sourceMarkResult(readable int, enabled []string) Check {
 	c := Check{
 		Name: "source check", Kind: Settings, Expected: "net.ipv4.conf.*.src_valid_mark is 0",
 		Status: NotChecked,
 	}
 	switch {
-	case read == 0:
+	case readable == 0:
 		c.Reason = "/proc/sys/net/ipv4/conf cannot be read"
 	// "default" applies only to new interfaces.
 	case len(enabled) == 0 || slices.Equal(enabled, []string{"default"}):

@@ -27,8 +27,8 @@ type probe struct {
 	listenerExpected bool
 	// transparent reports that the socket is bound to a source address that the pod does not have.
 	transparent bool
-	// agent is the owner whose reply to a datagram must arrive. It is nil if it is sufficient that
-	// the datagram arrives.
+	// agent is the owner of the DNS proxy (Istio's agent) whose reply to a query must arrive. It is
+	// nil if it is sufficient that the query arrives.
 	agent *rules.Owner
 }
 

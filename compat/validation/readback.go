@@ -29,19 +29,20 @@ func (v *validator) readBack() Check {
 		return c
 	}
 	if len(found.Differences) > 0 {
-		if owner := istioAlone(v.ns); owner != "" {
+		if rule := onlyIstioRule(v.ns); rule != "" {
 			c.Status, c.Proves = NotChecked, false
-			c.Reason = "rules of Istio's own are here and none of Sluice, so that only connections " +
-				"are judged (" + owner + ")"
+			c.Reason = "the namespace has rules of Istio (" + rule + ") and none of Sluice, so that" +
+				" only connections are checked"
 			return c
 		}
 	}
 	return withDifferences(c, found.Differences)
 }
 
-// istioAlone returns a rule of Istio's programs if the namespace has no rules of Sluice. It returns
-// an empty text if it has rules of Sluice, or if this is unknown.
-func istioAlone(ns *netns.NS) string {
+// onlyIstioRule returns a rule of Istio's programs if the namespace has no rules of Sluice. It
+// returns an empty text if there is none, if the namespace has rules of Sluice, or if this is
+// unknown.
+func onlyIstioRule(ns *netns.NS) string {
 	installed, err := compat.InstalledBackends(ns)
 	if len(installed) > 0 || err != nil && !compat.IsNotSupported(err) {
 		return ""
@@ -109,7 +110,8 @@ func explanation(t rules.Trace, desired rules.Outcome) string {
 	}
 	switch {
 	case t.Outcome == desired:
-		return "the rules of the namespace say so too (" + text + "): the cause is elsewhere"
+		return "by the rules of the namespace the outcome is the expected one (" + text +
+			"): the cause is elsewhere"
 	case t.Outcome.Captured() || t.Outcome.Dropped || t.Outcome.Undecided != "":
 		return "by the rules of the namespace it is " + t.Outcome.String() + ": " + text
 	}
