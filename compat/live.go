@@ -36,10 +36,10 @@ type Live struct {
 	// Ambiguous contains the chains with rules whose order is unknown, by hook. For these
 	// BaseChains returns one possible order.
 	Ambiguous []Ambiguity
-	// Others contains functions other than chains and tables that the kernel calls at prerouting
-	// and output, such as BPF programs. It is empty if the kernel does not list hook functions
-	// ([nft.Hooks]). The effect of the functions on packets is unknown.
-	Others []nft.HookFunction
+	// OtherFunctions contains functions other than chains and tables that the kernel calls at
+	// prerouting and output, such as BPF programs. It is empty if the kernel does not list hook
+	// functions ([nft.Hooks]). The effect of the functions on packets is unknown.
+	OtherFunctions []nft.HookFunction
 	// UnmodeledChains describes the chains of nf_tables with rules that are not in Ruleset because
 	// their family is not ip, ip6 or inet, or because they are attached to a device. Their effect
 	// on packets is unknown.
@@ -53,7 +53,7 @@ type Live struct {
 // know, except UnmodeledChains.
 func (l *Live) UndecidedEffects() []string {
 	var sentences []string
-	for _, f := range l.Others {
+	for _, f := range l.OtherFunctions {
 		sentences = append(sentences,
 			"the effect of this kernel function on packets is unknown: "+f.String())
 	}
@@ -207,8 +207,8 @@ func (s namespaceState) toLive(rs rules.Ruleset, origin Origin) Live {
 	live.Ambiguous = orderLive(&live.Ruleset, first, newHookOrder(s.hooks))
 	for _, l := range s.hooks {
 		for _, f := range l.Functions {
-			if f.Kind == nft.HookOther && !slices.Contains(live.Others, f) {
-				live.Others = append(live.Others, f)
+			if f.Kind == nft.HookOther && !slices.Contains(live.OtherFunctions, f) {
+				live.OtherFunctions = append(live.OtherFunctions, f)
 			}
 		}
 	}
@@ -218,9 +218,9 @@ func (s namespaceState) toLive(rs rules.Ruleset, origin Origin) Live {
 // legacyComment is the comment of tables of iptables-legacy.
 const legacyComment = "iptables-legacy"
 
-// IsLegacy reports whether a table of ReadLive is a table of iptables-legacy, in which the position
-// of a rule is its number in the chain.
-func IsLegacy(t *rules.Table) bool { return t.Comment == legacyComment }
+// IsLegacyTable reports whether a table of ReadLive is a table of iptables-legacy, in which the
+// position of a rule is its number in the chain.
+func IsLegacyTable(t *rules.Table) bool { return t.Comment == legacyComment }
 
 // IsSluiceTable reports whether the table is Sluice's table in nf_tables.
 func IsSluiceTable(t *rules.Table) bool {

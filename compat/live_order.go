@@ -105,7 +105,7 @@ func (p *liveOrder) arrange() []rules.ChainRef {
 func (p *liveOrder) arrangeAroundConntrack(unordered []rules.ChainRef) []rules.ChainRef {
 	before, known := 0, true
 	for _, c := range p.chains {
-		switch p.hooks.sideOfConntrack(p.hook, p.idOf(c)) {
+		switch p.hooks.sideOfConntrack(p.hook, p.chainIDOf(c)) {
 		case -1:
 			before++
 		case 0:
@@ -239,7 +239,7 @@ func (p *liveOrder) positions() []chainPosition {
 		position.index = indexes[c.Table][c.Chain]
 		for k, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 			in := &position.inList[k]
-			in.position, in.ok = p.hooks.position(f, p.hook, p.idOf(c))
+			in.position, in.ok = p.hooks.position(f, p.hook, p.chainIDOf(c))
 		}
 	}
 	return positions
@@ -267,8 +267,8 @@ func (p *liveOrder) isKnownBefore(i, j int, positions []chainPosition) bool {
 	return false
 }
 
-// idOf returns the ID of the chain in hookOrder.
-func (p *liveOrder) idOf(c rules.ChainRef) chainID {
+// chainIDOf returns the ID of the chain in hookOrder.
+func (p *liveOrder) chainIDOf(c rules.ChainRef) chainID {
 	id := chainID{family: c.Table.Family, table: c.Table.Name, nat: c.Chain.Base.Type == rules.NAT}
 	if !p.legacy[c.Table] {
 		id.chain = c.Chain.Name

@@ -291,7 +291,7 @@ func TestForeignHookFunctionsAreReported(t *testing.T) {
 	s := namespaceState{hooks: listed("ip: nf_hook_run_bpf, NAT, inet a p",
 		"ip6: nf_hook_run_bpf, legacy raw")}
 	want := []nft.HookFunction{{Name: "nf_hook_run_bpf"}}
-	if diff := cmp.Diff(want, s.toLive(rules.Ruleset{}, OriginAll).Others); diff != "" {
+	if diff := cmp.Diff(want, s.toLive(rules.Ruleset{}, OriginAll).OtherFunctions); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }

@@ -25,7 +25,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 		return err
 	}
 	var result []byte
-	err = c.do(func() (err error) {
+	err = c.run(func() (err error) {
 		result, err = c.add()
 		return err
 	})
@@ -33,7 +33,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 		return err
 	}
 	if _, err := p.Stdout.Write(result); err != nil {
-		return failure(types.ErrIOFailure, "the result cannot be written", err)
+		return cniError(types.ErrIOFailure, "the result cannot be written", err)
 	}
 	return nil
 }
@@ -44,10 +44,10 @@ func (c *call) add() (_ []byte, err error) {
 	if c.sandbox, err = openSandbox(c.args); err != nil {
 		return nil, err
 	}
-	result, err := resultFor(c.config.PrevResult, c.config.CNIVersion)
+	result, err := convertResult(c.config.PrevResult, c.config.CNIVersion)
 	if err != nil {
 		const problem = "the previous plugin's result is invalid"
-		return nil, failure(types.ErrInvalidNetworkConfig, problem, err)
+		return nil, cniError(types.ErrInvalidNetworkConfig, problem, err)
 	}
 	d, pod, err := c.decide()
 	if err != nil {
@@ -64,9 +64,9 @@ func (c *call) add() (_ []byte, err error) {
 	if d.Outcome == decide.Ambient {
 		err = c.enroll(&r, result)
 	} else {
-		install := redirection{call: c, pod: pod, result: result, record: &r}
-		if err = c.sandbox.ns.Do(install.run); err != nil {
-			err = install.codedError(err)
+		redirected := redirection{call: c, pod: pod, result: result, record: &r}
+		if err = c.sandbox.ns.Do(redirected.install); err != nil {
+			err = redirected.codedError(err)
 		}
 	}
 	if err != nil {
@@ -116,16 +116,16 @@ func (c *call) rollBack(err error) error {
 
 // removeRecord removes the record of the attachment.
 func (c *call) removeRecord() {
-	if err := c.store.Remove(keyOf(c.args)); err != nil {
+	if err := c.store.Remove(attachmentKey(c.args)); err != nil {
 		c.entry.put(zap.NamedError("record_error", err))
 	}
 }
 
-// codedError gives an error of run the code CodeApply, unless it has a code.
+// codedError returns the error of install with the code CodeApply, unless it has a code.
 func (r *redirection) codedError(err error) error {
 	if coded := (*types.Error)(nil); errors.As(err, &coded) {
 		return err
 	}
-	return failure(CodeApply, fmt.Sprintf("the rules of pod %s cannot be installed", r.ref.Shown()),
+	return cniError(CodeApply, fmt.Sprintf("the rules of pod %s cannot be installed", r.ref.Shown()),
 		err)
 }

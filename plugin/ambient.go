@@ -25,15 +25,15 @@ func (c *call) enroll(r *record.Record, result []byte) error {
 	e, err := c.Agent(c.config).Enroll(context.Background(), c.ref, addresses, c.sandbox.ns.FD())
 	if err != nil {
 		c.entry.addFullError(err)
-		return c.enrollFailure(err)
+		return c.enrollError(err)
 	}
 	c.entry.setEnrolled(e)
 	r.Ambient, r.Backend = &e.Ambient, compat.BackendName(e.Backend)
 	return nil
 }
 
-// enrollFailure gives the error of an enrollment a code.
-func (c *call) enrollFailure(err error) error {
+// enrollError returns the error of an enrollment with a code for the runtime.
+func (c *call) enrollError(err error) error {
 	const format = "pod %s is in ambient mode and cannot be enrolled (%s)"
 	code := types.ErrTryAgainLater
 	kind := source.KindOf(err)
@@ -43,7 +43,7 @@ func (c *call) enrollFailure(err error) error {
 	case agent.KindRules, agent.KindHost:
 		code = CodeApply
 	}
-	return failure(code, fmt.Sprintf(format, c.ref.Shown(), kind), err)
+	return cniError(code, fmt.Sprintf(format, c.ref.Shown(), kind), err)
 }
 
 // setEnrolled records what the agent has done.

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// keyOf returns the key of the attachment that the runtime names.
-func keyOf(args *skel.CmdArgs) record.Key {
+// attachmentKey returns the key of the attachment that the runtime names.
+func attachmentKey(args *skel.CmdArgs) record.Key {
 	return record.Key{ContainerID: args.ContainerID, IfName: args.IfName}
 }
 
@@ -34,7 +34,7 @@ func parseArgs(pairs string) (podArgs, error) {
 		if !ok && strings.TrimSpace(pair) != "" {
 			message := fmt.Sprintf("CNI_ARGS: %q is not a pair KEY=VALUE",
 				text.Truncate(pair, maxLine/2))
-			return podArgs{}, failure(types.ErrInvalidEnvironmentVariables, message, nil)
+			return podArgs{}, cniError(types.ErrInvalidEnvironmentVariables, message, nil)
 		}
 		switch key {
 		case "K8S_POD_NAMESPACE":

@@ -17,7 +17,7 @@ import (
 // otherAttachments returns the records of the pod's other attachments that are redirected. Records
 // that are damaged or cannot be read are ignored.
 func (c *call) otherAttachments() []record.Record {
-	attachments, _ := c.store.Others(keyOf(c.args))
+	attachments, _ := c.store.Others(attachmentKey(c.args))
 	return slices.DeleteFunc(attachments, func(r record.Record) bool {
 		return r.Netns != c.args.Netns || !r.HasRules()
 	})

@@ -35,9 +35,9 @@ type call struct {
 	sandbox sandbox
 }
 
-// begin parses the input of the runtime and returns the call, which the caller must end. An invalid
-// configuration does not prevent the node agent's pod from starting, because the agent writes the
-// configuration.
+// begin parses the input of the runtime and returns the call, which ends with [call.run]. An
+// invalid configuration does not prevent the node agent's pod from starting, because the agent
+// writes the configuration.
 func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 	c := &call{Plugin: p, args: args}
 	var configErr error
@@ -47,8 +47,8 @@ func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 	pod, err := parseArgs(args.Args)
 	c.ref, c.store = pod.Ref, record.In(c.config.RunDir)
 	c.entry = newEntry(verb, pod.Ref, args, p.Now())
-	if keyErr := keyOf(args).Validate(); err == nil && keyErr != nil {
-		err = failure(types.ErrInvalidEnvironmentVariables,
+	if keyErr := attachmentKey(args).Validate(); err == nil && keyErr != nil {
+		err = cniError(types.ErrInvalidEnvironmentVariables,
 			"CNI_CONTAINERID or CNI_IFNAME is invalid", keyErr)
 	}
 	if err == nil && configErr != nil {
@@ -64,23 +64,23 @@ func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 // allowAgentPod returns the error of an invalid configuration, unless the pod is the node agent's.
 func (c *call) allowAgentPod(configErr error) error {
 	if decide.Early(c.attachment(), &c.config.Decide).Reason != decide.NodeAgent {
-		return configFailure(configErr)
+		return configError(configErr)
 	}
 	c.entry.level = zap.ErrorLevel
 	c.entry.put(zap.NamedError("configuration", configErr))
 	return nil
 }
 
-// do runs work and ends the call. A panic of work becomes its error, so that it is logged and
-// counted.
-func (c *call) do(work func() error) (err error) {
+// run executes the verb and ends the call. A panic of the verb becomes its error, so that it is
+// logged and counted.
+func (c *call) run(verb func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = c.panicError(v, debug.Stack())
 		}
 		c.end(err)
 	}()
-	return work()
+	return verb()
 }
 
 // end closes the sandbox, writes the log line of the call, and reports an ADD to the node agent.
@@ -99,7 +99,7 @@ func (c *call) end(err error) {
 	}
 }
 
-// attachment returns the runtime's information about the pod.
+// attachment returns what the runtime has passed about the pod.
 func (c *call) attachment() decide.Attachment {
 	return decide.Attachment{
 		Namespace: c.ref.Namespace, Name: c.ref.Name, Annotations: c.config.Annotations,
@@ -142,7 +142,7 @@ func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 func (c *call) handleUnreadable(err error) (decide.Decision, *decide.Pod, error) {
 	c.entry.setUnreadable()
 	if c.config.UnreadablePods == config.Fail {
-		return decide.Decision{}, nil, podFailure(c.ref, err)
+		return decide.Decision{}, nil, podError(c.ref, err)
 	}
 	c.entry.put(zap.NamedError("unreadable", err))
 	return decide.Decision{
@@ -170,7 +170,7 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 			count = len(faults)
 		}
 		message := countText(fmt.Sprintf("pod %s has", c.ref.Shown()), count, "invalid setting")
-		return rules.Redirect{}, failure(CodeParameters, message, err)
+		return rules.Redirect{}, cniError(CodeParameters, message, err)
 	}
 	return r, nil
 }
@@ -180,9 +180,9 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 // chain gets no result, and the result of a further attachment may contain only a link-local
 // address.
 func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {
-	addresses, err := addressesOf(result)
+	addresses, err := parseAddresses(result)
 	if err != nil {
-		return nil, failure(types.ErrInvalidNetworkConfig, "the previous plugin's result is wrong",
+		return nil, cniError(types.ErrInvalidNetworkConfig, "the previous plugin's result is wrong",
 			err)
 	}
 	if len(decide.GlobalAddresses(addresses)) > 0 {
@@ -190,7 +190,7 @@ func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {
 	}
 	if addresses, err = route.Addresses(ns); err != nil {
 		message := fmt.Sprintf("the addresses of pod %s cannot be read", c.ref.Shown())
-		return nil, failure(types.ErrInvalidNetNS, message, err)
+		return nil, cniError(types.ErrInvalidNetNS, message, err)
 	}
 	return addresses, nil
 }
@@ -198,7 +198,7 @@ func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {
 // newRecord returns a record of the attachment, without rules.
 func (c *call) newRecord(d decide.Decision) record.Record {
 	return record.Record{
-		Key: keyOf(c.args), Network: c.config.Network, Netns: c.args.Netns,
+		Key: attachmentKey(c.args), Network: c.config.Network, Netns: c.args.Netns,
 		Pod:     record.Pod{Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID},
 		Outcome: d.Outcome.String(), Reason: string(d.Reason),
 		Time: c.Now().Round(time.Millisecond).UTC(),

@@ -29,7 +29,7 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	return c.do(c.check)
+	return c.run(c.check)
 }
 
 // check performs CHECK after the input was parsed.
@@ -49,7 +49,7 @@ func (c *call) check() (err error) {
 	}
 	rs, err := expected.ruleset()
 	if err != nil {
-		return failure(CodeParameters, "the parameters are invalid", err)
+		return cniError(CodeParameters, "the parameters are invalid", err)
 	}
 	differences, err := c.differences(expected.backend, c.sandbox.ns, rs, compat.Snapshot{})
 	if err != nil || len(differences) == 0 {
@@ -82,9 +82,9 @@ func (c *call) expectation() (expectation, error) {
 		c.entry.put(zap.String("decision", r.Outcome), zap.String("reason", r.Reason))
 		return expectation{decide.Reason(r.Reason), r.Redirect, r.Ambient, r.Backend}, nil
 	}
-	result, err := resultFor(c.config.PrevResult, c.config.CNIVersion)
+	result, err := convertResult(c.config.PrevResult, c.config.CNIVersion)
 	if err != nil {
-		return expectation{}, failure(types.ErrInvalidNetworkConfig, "the result of ADD is invalid",
+		return expectation{}, cniError(types.ErrInvalidNetworkConfig, "the result of ADD is invalid",
 			err)
 	}
 	d, pod, err := c.decide()
@@ -102,7 +102,7 @@ func (c *call) expectation() (expectation, error) {
 		var a rules.Ambient
 		if a, _, err = decide.AmbientParameters(pod, &c.config.Decide); err != nil {
 			message := fmt.Sprintf("pod %s has invalid settings", c.ref.Shown())
-			err = failure(CodeParameters, message, err)
+			err = cniError(CodeParameters, message, err)
 		}
 		e.ambient = &a
 	}
@@ -112,7 +112,7 @@ func (c *call) expectation() (expectation, error) {
 // decidedRecord returns the record of the attachment, and whether it defines the desired state of
 // the pod.
 func (c *call) decidedRecord() (record.Record, bool) {
-	r, err := c.store.Get(keyOf(c.args))
+	r, err := c.store.Get(attachmentKey(c.args))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			c.entry.put(zap.NamedError("record_error", err))
@@ -128,19 +128,19 @@ func (c *call) differences(
 ) ([]rules.Difference, error) {
 	backend, err := c.Backend(name)
 	if err != nil {
-		return nil, c.readFailure(err)
+		return nil, c.rulesReadError(err)
 	}
 	found, err := backend.Check(ns, rs, since)
 	if err != nil {
-		return nil, c.readFailure(err)
+		return nil, c.rulesReadError(err)
 	}
 	return found.Differences, nil
 }
 
-// readFailure returns the error for rules that cannot be read.
-func (c *call) readFailure(err error) error {
+// rulesReadError returns the error for rules that cannot be read.
+func (c *call) rulesReadError(err error) error {
 	message := fmt.Sprintf("the rules of pod %s cannot be read", c.ref.Shown())
-	return failure(CodeVerify, message, err)
+	return cniError(CodeVerify, message, err)
 }
 
 // differencesError returns an error that lists differences.
@@ -151,5 +151,5 @@ func (c *call) differencesError(code uint, message string, differences []rules.D
 	}
 	err := errors.New(strings.Join(lines, "\n"))
 	c.entry.addFullError(err)
-	return failure(code, message, err)
+	return cniError(code, message, err)
 }

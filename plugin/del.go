@@ -25,11 +25,11 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	}()
 	store := record.In(c.RunDir)
 	if needsRemoval(args, store) {
-		if err := p.removeFrom(args); err != nil {
+		if err := p.removeRulesAt(args); err != nil {
 			logger.Warn("DEL leaves rules behind", zap.Error(err))
 		}
 	}
-	if err := store.Remove(keyOf(args)); err != nil {
+	if err := store.Remove(attachmentKey(args)); err != nil {
 		logger.Warn("DEL leaves a record behind", zap.Error(err))
 	}
 	logger.Debug("DEL", zap.Float64("duration_ms", milliseconds(p.Now().Sub(start))))
@@ -56,8 +56,8 @@ func needsRemoval(args *skel.CmdArgs, store record.Store) bool {
 	return true
 }
 
-// removeFrom removes Sluice's rules from the namespace, if it exists and is not the host's.
-func (p *Plugin) removeFrom(args *skel.CmdArgs) error {
+// removeRulesAt removes Sluice's rules from the namespace, if it exists and is not the host's.
+func (p *Plugin) removeRulesAt(args *skel.CmdArgs) error {
 	ns, err := netns.Open(args.Netns)
 	if err != nil {
 		return nil

@@ -17,9 +17,8 @@ const (
 	CodePod        uint = 100 // the pod cannot be read
 	CodeParameters uint = 101 // the pod has invalid settings
 	CodeApply      uint = 102 // the kernel refused the rules
-	// the kernel contains rules other than those sent, or they cannot be read
-	CodeVerify uint = 103
-	CodeDrift  uint = 104 // CHECK found differences
+	CodeVerify     uint = 103 // the rules in the kernel differ from the sent rules or are unreadable
+	CodeDrift      uint = 104 // CHECK found differences
 )
 
 const (
@@ -32,8 +31,8 @@ const (
 	maxDetails = 768
 )
 
-// failure returns an error for the runtime, whose details are the text of err.
-func failure(code uint, message string, err error) *types.Error {
+// cniError returns an error for the runtime. Its details are the text of err; err may be nil.
+func cniError(code uint, message string, err error) *types.Error {
 	e := types.NewError(code, shortLine(message), "")
 	if err != nil {
 		e.Details = details(err)
@@ -53,25 +52,25 @@ func details(err error) string {
 	return text.Truncate(strings.Join(lines, "; "), maxDetails)
 }
 
-// configFailure returns the error for an invalid configuration.
-func configFailure(err error) *types.Error {
+// configError returns the error for an invalid configuration.
+func configError(err error) *types.Error {
 	var faults rules.Faults
 	if errors.As(err, &faults) {
 		message := countText("the plugin's configuration has", len(faults), "invalid field")
-		return failure(types.ErrInvalidNetworkConfig, message, err)
+		return cniError(types.ErrInvalidNetworkConfig, message, err)
 	}
-	return failure(types.ErrDecodingFailure, "the plugin's configuration cannot be read", err)
+	return cniError(types.ErrDecodingFailure, "the plugin's configuration cannot be read", err)
 }
 
-// podFailure returns the error for a pod that could not be read. Its code tells the runtime whether
+// podError returns the error for a pod that could not be read. Its code tells the runtime whether
 // to try again.
-func podFailure(ref source.Ref, err error) *types.Error {
+func podError(ref source.Ref, err error) *types.Error {
 	code := CodePod
 	if source.IsUnavailable(err) || source.IsReplaced(err) {
 		code = types.ErrTryAgainLater
 	}
 	const format = "pod %s cannot be read, so it is not known whether it is in the mesh (%s)"
-	return failure(code, fmt.Sprintf(format, ref.Shown(), source.KindOf(err)), err)
+	return cniError(code, fmt.Sprintf(format, ref.Shown(), source.KindOf(err)), err)
 }
 
 // countText returns "has 1 invalid field" or "has 2 invalid fields".

@@ -16,11 +16,11 @@ import (
 func (p *Plugin) GC(args *skel.CmdArgs) error {
 	c, err := config.Parse(args.StdinData)
 	if err != nil {
-		return configFailure(err)
+		return configError(err)
 	}
 	if c.ValidAttachments == nil {
 		const problem = "GC without a list of valid attachments (cni.dev/valid-attachments)"
-		return failure(types.ErrInvalidNetworkConfig, problem, nil)
+		return cniError(types.ErrInvalidNetworkConfig, problem, nil)
 	}
 	logger, closeLog := p.openLog(c)
 	defer closeLog()
@@ -35,7 +35,7 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	if err != nil {
 		logger.Error("GC", zap.String("network", c.Network), zap.Error(err))
 		const format = "cannot remove all records of attachments to network %s that no longer exist"
-		return failure(types.ErrIOFailure, fmt.Sprintf(format, c.Network), err)
+		return cniError(types.ErrIOFailure, fmt.Sprintf(format, c.Network), err)
 	}
 	return nil
 }

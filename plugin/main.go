@@ -44,7 +44,7 @@ func (p *Plugin) completeDel(refusal *types.Error, input *stdinTee) *types.Error
 		Netns: os.Getenv("CNI_NETNS"),
 		Args:  os.Getenv("CNI_ARGS"), NetnsOverride: os.Getenv("CNI_NETNS_OVERRIDE"),
 	}
-	if keyOf(args).Validate() != nil {
+	if attachmentKey(args).Validate() != nil {
 		return refusal
 	}
 	fmt.Fprintf(p.Stderr, "DEL continues although it is rejected: %v\n", refusal)

@@ -57,17 +57,18 @@ func System() *Plugin {
 			api := source.NewAPIServer(source.Options{
 				Kubeconfig: c.Kubeconfig, Timeout: c.APIBudget, RequestTimeout: c.APITryTimeout,
 			})
-			return source.Fallback(agentOf(c), api)
+			return source.Fallback(newAgentClient(c), api)
 		},
-		Agent:   func(c *config.Config) Agent { return agentOf(c) },
+		Agent:   func(c *config.Config) Agent { return newAgentClient(c) },
 		Backend: compat.Choose,
 		Stdout:  os.Stdout, Stderr: os.Stderr,
 		Now: time.Now,
 	}
 }
 
-// agentOf returns the client of the node agent that uses the run directory of the configuration.
-func agentOf(c *config.Config) *client.Client {
+// newAgentClient returns the client of the node agent that uses the run directory of the
+// configuration.
+func newAgentClient(c *config.Config) *client.Client {
 	return client.New(client.Options{Socket: agent.SocketIn(c.RunDir)})
 }
 

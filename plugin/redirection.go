@@ -15,23 +15,25 @@ type redirection struct {
 	*call
 	pod    *decide.Pod
 	result []byte
-	// record gets the parameters of the rules and their backend from run.
+	// record is the record of the attachment. install stores the parameters of the rules and their
+	// backend in it.
 	record *record.Record
 }
 
-// run compiles the rules, applies them and reads them back. It runs in the sandbox.
-func (r *redirection) run() error {
+// install compiles the rules, applies them and reads them back. The calling thread must be in the
+// sandbox.
+func (r *redirection) install() error {
 	redirect, err := r.parameters(nil, r.pod, r.result)
 	if err != nil {
 		return err
 	}
 	rs, err := rules.Compile(redirect)
 	if err != nil {
-		return failure(CodeParameters, "the parameters are invalid", err)
+		return cniError(CodeParameters, "the parameters are invalid", err)
 	}
 	backend, err := r.Backend(r.config.Backend)
 	if err != nil {
-		return failure(CodeApply, "the backend is not available", err)
+		return cniError(CodeApply, "the backend is not available", err)
 	}
 	applied, err := backend.Apply(nil, rs, compat.Snapshot{})
 	isVerified := false

@@ -8,11 +8,10 @@ import (
 	"github.com/containernetworking/cni/pkg/types/create"
 )
 
-// resultFor returns the result of a plugin that changes nothing: the previous result, in the
-// version of the configuration. A result in that version is returned unchanged, even with fields
-// that the version does not define. Without a previous result, the result contains only the
-// version.
-func resultFor(previous json.RawMessage, version string) (json.RawMessage, error) {
+// convertResult converts the previous plugin's result to a version of the CNI specification. A
+// result in that version is returned unchanged, even with fields that the version does not define.
+// Without a previous result, the result contains only the version.
+func convertResult(previous json.RawMessage, version string) (json.RawMessage, error) {
 	fields := map[string]json.RawMessage{}
 	if previous != nil {
 		if err := json.Unmarshal(previous, &fields); err != nil {
@@ -28,7 +27,7 @@ func resultFor(previous json.RawMessage, version string) (json.RawMessage, error
 	switch current {
 	case version:
 		return previous, nil
-	case "": // optional before 1.0.0: it is the configuration's
+	case "": // before 1.0.0 a result may omit its version, which is then the configuration's
 		fields["cniVersion"], _ = json.Marshal(version)
 		return json.Marshal(fields)
 	}
@@ -42,8 +41,8 @@ func resultFor(previous json.RawMessage, version string) (json.RawMessage, error
 	return json.Marshal(result)
 }
 
-// addressesOf returns the addresses of a result of version 0.3.0 or later, in their order.
-func addressesOf(result json.RawMessage) ([]netip.Addr, error) {
+// parseAddresses returns the addresses of a result of version 0.3.0 or later, in their order.
+func parseAddresses(result json.RawMessage) ([]netip.Addr, error) {
 	var r struct {
 		IPs []struct {
 			Address string `json:"address"`

@@ -21,12 +21,12 @@ type sandbox struct {
 func openSandbox(args *skel.CmdArgs) (sandbox, error) {
 	ns, err := netns.Open(args.Netns)
 	if err != nil {
-		return sandbox{err: failure(types.ErrInvalidNetNS,
+		return sandbox{err: cniError(types.ErrInvalidNetNS,
 			"the network namespace of the pod cannot be opened", err)}, nil
 	}
 	if isHost(ns) && !allowsHostNamespace(args) {
 		_ = ns.Close()
-		return sandbox{}, failure(types.ErrInvalidNetNS,
+		return sandbox{}, cniError(types.ErrInvalidNetNS,
 			"CNI_NETNS is the network namespace of the host", nil)
 	}
 	return sandbox{ns: ns}, nil

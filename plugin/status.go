@@ -46,7 +46,7 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 	if configErr != nil {
 		logger.Error("STATUS", zap.NamedError("configuration", configErr))
 		if !hasAgent {
-			return failure(types.ErrPluginNotAvailable, configFailure(configErr).Msg, configErr)
+			return cniError(types.ErrPluginNotAvailable, configError(configErr).Msg, configErr)
 		}
 	}
 	var errs []error
@@ -68,7 +68,7 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return failure(types.ErrPluginNotAvailable, "pods of the mesh cannot be started",
+	return cniError(types.ErrPluginNotAvailable, "pods of the mesh cannot be started",
 		errors.Join(errs...))
 }
 

@@ -29,12 +29,11 @@ type statusCache struct {
 	boot, program string
 }
 
-// cachedStatus is the content of the file. Good contains the time of the last success of each
-// check.
+// cachedStatus is the content of the file.
 type cachedStatus struct {
 	Boot    string               `json:"boot"`
 	Program string               `json:"program"`
-	Good    map[string]time.Time `json:"good"`
+	Good    map[string]time.Time `json:"good"` // time of the last success of each check
 }
 
 const statusFile = "sluice-cni-status.json"

@@ -27,7 +27,7 @@ func (c *call) unredirect() (removed bool, err error) {
 	}
 	if err != nil {
 		message := fmt.Sprintf("the earlier rules of pod %s cannot be removed", c.ref.Shown())
-		return false, failure(CodeApply, message, err)
+		return false, cniError(CodeApply, message, err)
 	}
 	c.entry.put(zap.String("outcome", "removed"))
 	return true, nil
@@ -35,7 +35,7 @@ func (c *call) unredirect() (removed bool, err error) {
 
 // wasRedirected reports whether an earlier ADD of the attachment has redirected the pod.
 func (c *call) wasRedirected() bool {
-	earlier, err := c.store.Get(keyOf(c.args))
+	earlier, err := c.store.Get(attachmentKey(c.args))
 	return err == nil && earlier.HasRules() && earlier.Netns == c.args.Netns
 }
 
@@ -66,9 +66,9 @@ func (c *call) checkUnredirected(reason decide.Reason) error {
 	case len(found) > 0:
 		err = errors.Join(errors.New(strings.Join(found, "\n")), err)
 		message := fmt.Sprintf("pod %s contains rules but should not be redirected", c.ref.Shown())
-		return failure(CodeDrift, message, err)
+		return cniError(CodeDrift, message, err)
 	case err != nil:
-		return c.readFailure(err)
+		return c.rulesReadError(err)
 	}
 	return nil
 }

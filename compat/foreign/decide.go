@@ -103,9 +103,9 @@ const (
 // [compat.ReadLive].
 func OwnerOf(step *rules.Step) Owner {
 	switch t := step.Table; {
-	case compat.IsSluiceTable(t), compat.IsLegacy(t) && compat.IsSluiceChain(step.Chain.Name):
+	case compat.IsSluiceTable(t), compat.IsLegacyTable(t) && compat.IsSluiceChain(step.Chain.Name):
 		return OwnerSluice
-	case compat.IsLegacy(t):
+	case compat.IsLegacyTable(t):
 		return OwnerLegacy
 	case t.Comment == string(compat.OriginIPTablesNFT):
 		return OwnerIPTablesNFT
@@ -226,8 +226,8 @@ func hasOnlySluiceRules(live *compat.Live) bool {
 			continue
 		}
 		for j := range t.Chains {
-			if !compat.IsLegacy(t) && len(t.Chains[j].Rules) > 0 ||
-				compat.IsLegacy(t) && !jumpsOnlyToSluice(&t.Chains[j]) {
+			if !compat.IsLegacyTable(t) && len(t.Chains[j].Rules) > 0 ||
+				compat.IsLegacyTable(t) && !jumpsOnlyToSluice(&t.Chains[j]) {
 				return false
 			}
 		}

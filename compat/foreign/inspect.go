@@ -64,7 +64,7 @@ func hasSluiceRules(live *compat.Live) bool {
 	return slices.ContainsFunc(live.Ruleset.Tables, func(t rules.Table) bool {
 		isSluice := func(c rules.Chain) bool { return compat.IsSluiceChain(c.Name) }
 		return compat.IsSluiceTable(&t) ||
-			compat.IsLegacy(&t) && slices.ContainsFunc(t.Chains, isSluice)
+			compat.IsLegacyTable(&t) && slices.ContainsFunc(t.Chains, isSluice)
 	})
 }
 

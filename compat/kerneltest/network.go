@@ -393,3 +393,14 @@ func scopeOf(a netip.Addr) int {
 	}
 	return 0
 }
+
+func (n *Network) setListeners(open bool) error {
+	if open == (len(n.listeners) > 0) {
+		return nil
+	}
+	if open {
+		return n.Listen(TProxyListeners)
+	}
+	n.CloseListeners()
+	return nil
+}

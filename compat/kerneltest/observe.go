@@ -158,5 +158,5 @@ func (n *Network) sentinel(device string) error {
 		Protocol: rules.UDP, Source: netip.AddrPortFrom(peerAddr, 1),
 		Destination: netip.AddrPortFrom(netip.MustParseAddr("10.244.1.5"), sentinelPort),
 	}
-	return n.devices[device].writeFrame(encode(&p, n.token, nil), 0, ordinary)
+	return n.devices[device].writeFrame(encode(&p, n.token, nil), 0, ordinaryFrame)
 }

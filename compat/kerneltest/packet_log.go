@@ -30,7 +30,7 @@ const sentinelPort = 65534
 // packet, and drop it at its last position.
 //
 // The tables of the families ip and ip6 send a copy of each packet that arrives in a frame of the
-// kind withoutSocket. A copy traverses output without a socket, and conntrack does not track it
+// kind socketlessFrame. A copy traverses output without a socket, and conntrack does not track it
 // (nf_dup_ipv4 in net/ipv4/netfilter/nf_dup_ipv4.c).
 const observerTables = `
 table ip observer {

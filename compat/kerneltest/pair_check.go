@@ -88,7 +88,7 @@ func mayKeepDestination(f rules.Outcome, p rules.Packet) bool {
 func (a *pairTest) checkWitness(p rules.Packet, c diff.Class, left, right Observation) {
 	l, r, err := effects(&p, &left, &right)
 	if err != nil {
-		a.counts.Unsent[cause(err)]++
+		a.counts.Unsent[causeOf(err)]++
 		return
 	}
 	var openListeners []Listener

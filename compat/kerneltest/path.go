@@ -3,10 +3,8 @@ package kerneltest
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/nftables"
@@ -15,83 +13,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/trace"
 	"github.com/sluice-mesh/sluice/rules"
 )
-
-// A PathCounts counts traced packets by whether they matched the same rules in the kernel and in
-// the model.
-type PathCounts struct {
-	Rulesets, Refused int
-	// Equal counts packets with equal paths, and Rules the rules of these paths.
-	Equal, Rules int
-	// NotCompared counts traced packets whose path the model does not predict, by cause.
-	NotCompared map[string]int
-	// NotTraced counts packets that the kernel did not report, because they are not the first
-	// packet of their connection or were not sent as described.
-	NotTraced int
-	// Ambiguous counts packets with a different path if the order of chains of the ruleset is
-	// unknown.
-	Ambiguous int
-	Failures  []PathFailure
-}
-
-// Traced returns the number of packets that the kernel reported.
-func (t *PathCounts) Traced() int {
-	sum := t.Equal + t.Ambiguous + len(t.Failures)
-	for _, count := range t.NotCompared {
-		sum += count
-	}
-	return sum
-}
-
-// Add adds the counts of other.
-func (t *PathCounts) Add(other PathCounts) {
-	t.Rulesets += other.Rulesets
-	t.Refused += other.Refused
-	t.Equal += other.Equal
-	t.Rules += other.Rules
-	t.NotTraced += other.NotTraced
-	t.Ambiguous += other.Ambiguous
-	t.Failures = append(t.Failures, other.Failures...)
-	addCounts(&t.NotCompared, other.NotCompared)
-}
-
-// String returns the counts.
-func (t *PathCounts) String() string {
-	compared := t.Equal + len(t.Failures)
-	return fmt.Sprintf("%d rulesets (%d refused), %d packets traced, %d not; "+
-		"%d paths compared: %d equal with %d rules, %d differ; "+
-		"%d not compared (%d causes), %d of ambiguous order",
-		t.Rulesets, t.Refused, t.Traced(), t.NotTraced, compared, t.Equal, t.Rules, len(t.Failures),
-		t.Traced()-compared-t.Ambiguous, len(slices.Collect(maps.Keys(t.NotCompared))), t.Ambiguous)
-}
-
-// A PathFailure is a packet whose path differs from the prediction.
-type PathFailure struct {
-	Seed        uint64
-	Ruleset     Ruleset
-	Packet      rules.Packet
-	Listeners   bool // whether the listeners are open
-	Observation livetrace.Observation
-}
-
-// String returns the failure, with all data to reproduce it.
-func (f PathFailure) String() string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "seed %d, listeners %t\n%spacket %s status %s reply %t icmp %d/%d\n", f.Seed,
-		f.Listeners, f.Ruleset, f.Packet, f.Packet.Status, f.Packet.Reply, f.Packet.ICMPType,
-		f.Packet.ICMPCode)
-	for _, difference := range f.Observation.Differences {
-		fmt.Fprintln(&text, difference)
-	}
-	for _, pass := range f.Observation.Predicted.Passes {
-		for _, step := range pass.Steps {
-			fmt.Fprintf(&text, "    predicted %s\n", step)
-		}
-	}
-	for _, step := range f.Observation.Steps {
-		fmt.Fprintf(&text, "    traced    %s\n", step)
-	}
-	return text.String()
-}
 
 // PathTrial draws a ruleset and packets, traces the packets, and compares the rules that each of
 // them matched with the model.

@@ -26,10 +26,10 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 	}
 	packet := encode(p, token, inner)
 	if p.Hook == rules.Prerouting {
-		return n.devices[p.InInterface].writeFrame(packet, p.Mark, ordinary)
+		return n.devices[p.InInterface].writeFrame(packet, p.Mark, ordinaryFrame)
 	}
 	if p.Owner == nil {
-		return n.devices["eth0"].writeFrame(packet, p.Mark, withoutSocket)
+		return n.devices["eth0"].writeFrame(packet, p.Mark, socketlessFrame)
 	}
 	if err := n.writeRaw(p, packet); err != nil {
 		return fmt.Errorf("%w: %w", errUnsendable, err)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // maxShrinking is the maximum time for shrinking a failure.
@@ -99,4 +101,26 @@ func (rs Ruleset) smaller() []Ruleset {
 		}
 	}
 	return list
+}
+
+// Shrink removes rules, terms, chains and tables while the packet still fails.
+func (n *Network) Shrink(f Failure) (Failure, error) {
+	smallest := f
+	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {
+		comparisons, ambiguous, err := n.compare(rs, []rules.Packet{f.Packet}, f.Listeners)
+		switch {
+		case IsRefused(err):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		c := comparisons[0]
+		if c.err != nil || c.undecided != "" || c.agrees || ambiguous {
+			return false, nil
+		}
+		c.failure.Seed = f.Seed
+		smallest = c.failure
+		return true, nil
+	})
+	return smallest, err
 }

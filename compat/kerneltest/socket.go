@@ -16,9 +16,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// as runs fn in the namespace as the user and group, so that they own the sockets that fn creates.
-func as(ns *netns.NS, whose rules.Owner, fn func() error) error {
-	return ns.Do(func() error { return owner.As(int(whose.UID), int(whose.GID), fn) })
+// asOwner runs fn in the namespace as the user and group of the owner, so that the owner owns the
+// sockets that fn creates.
+func asOwner(ns *netns.NS, o rules.Owner, fn func() error) error {
+	return ns.Do(func() error { return owner.As(int(o.UID), int(o.GID), fn) })
 }
 
 // A rawKey identifies a raw socket.
@@ -38,7 +39,7 @@ func (n *Network) rawSocket(k rawKey) (int, error) {
 		domain = unix.AF_INET6
 	}
 	fd := -1
-	err := as(n.Pod, k.owner, func() (err error) {
+	err := asOwner(n.Pod, k.owner, func() (err error) {
 		fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 		if err != nil {
 			return os.NewSyscallError("socket", err)
@@ -81,13 +82,15 @@ func (n *Network) openPacketSockets() error {
 	})
 }
 
-// The first bytes of the source addresses of frames, which are locally administered.
+// The kinds of frames: the first two bytes of the source address of a frame, which is a locally
+// administered address.
 const (
-	ordinary      = 0x0200
-	withoutSocket = 0x0201 // the pod sends the packet itself
+	ordinaryFrame   = 0x0200
+	socketlessFrame = 0x0201 // the pod sends the packet itself
 )
 
-// writeFrame writes an IP packet to the other end of the interface.
+// writeFrame writes an IP packet to the other end of the interface. The source address of the frame
+// contains the kind and the mark.
 func (d *device) writeFrame(packet []byte, mark uint32, kind uint16) error {
 	frame := make([]byte, 14, 14+len(packet))
 	copy(frame, d.mac)
@@ -158,7 +161,7 @@ func (n *Network) Listen(listeners []Listener) error {
 
 func (n *Network) listenOnce(listeners []Listener) error {
 	for _, l := range listeners {
-		err := as(n.Pod, l.Owner, func() error {
+		err := asOwner(n.Pod, l.Owner, func() error {
 			for _, domain := range []int{unix.AF_INET, unix.AF_INET6} {
 				for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
 					if err := n.listen(domain, kind, l.Port); err != nil {

@@ -18,7 +18,7 @@ func legacyStep(rs *rules.Ruleset, e trace.Event) Step {
 	s.Index = -1
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
-		if t.Name != e.Table || t.Family != e.Family || !compat.IsLegacy(t) {
+		if t.Name != e.Table || t.Family != e.Family || !compat.IsLegacyTable(t) {
 			continue
 		}
 		for j := range t.Chains {
@@ -102,7 +102,7 @@ func isTraceMark(s *Step) bool {
 // hasTraceMarks reports whether rules of iptables-legacy mark packets for tracing.
 func hasTraceMarks(rs *rules.Ruleset) bool {
 	return slices.ContainsFunc(rs.Tables, func(t rules.Table) bool {
-		return compat.IsLegacy(&t) && t.Chain(trace.Chain) != nil
+		return compat.IsLegacyTable(&t) && t.Chain(trace.Chain) != nil
 	})
 }
 
@@ -115,7 +115,7 @@ func withoutTraceMarks(rs *rules.Ruleset) rules.Ruleset {
 	})
 	for i := range without.Tables {
 		t := &without.Tables[i]
-		if t.Chain(trace.Chain) == nil || !compat.IsLegacy(t) {
+		if t.Chain(trace.Chain) == nil || !compat.IsLegacyTable(t) {
 			continue
 		}
 		t.Chains = slices.Clone(t.Chains)

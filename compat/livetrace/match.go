@@ -166,7 +166,7 @@ func nftStep(rs *rules.Ruleset, e trace.Event) Step {
 	s.Index = -1
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
-		if t.Name != e.Table || t.Family != e.Family || compat.IsLegacy(t) {
+		if t.Name != e.Table || t.Family != e.Family || compat.IsLegacyTable(t) {
 			continue
 		}
 		if s.Table, s.Chain = t, t.Chain(e.Chain); s.Chain != nil {
@@ -304,7 +304,7 @@ func (o *Observation) mayLackEvents() bool {
 		if s.Table == nil {
 			return
 		}
-		if compat.IsLegacy(s.Table) {
+		if compat.IsLegacyTable(s.Table) {
 			hasLegacy = true
 		} else {
 			hasNFT = true
@@ -374,7 +374,7 @@ func (o *Observation) predictedPath() []string {
 		for _, s := range pass.Steps {
 			switch {
 			case !o.isComparable(s.Base) || compat.MarksTraces(s.Rule()) || isUnmatched(s):
-			case compat.IsLegacy(s.Table):
+			case compat.IsLegacyTable(s.Table):
 				path = append(path,
 					legacyPosition(s.Table.Family, s.Table.Name, s.Chain.Name, s.Index+1))
 			default:

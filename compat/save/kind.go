@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An extension is a kind of match or target with its options.
+// An extension is a match or target of xtables with the options that it accepts.
 type extension struct {
 	name    string
 	options []optionKind
@@ -21,7 +21,7 @@ type extension struct {
 	target func(*moduleReader) rules.Action
 }
 
-// An optionKind is an option of a match or target.
+// An optionKind is an option that a match or target accepts. An option in a rule is an [option].
 type optionKind struct {
 	name   string
 	other  string // another spelling of the name, or empty
@@ -43,7 +43,7 @@ func (k *extension) optionSpelled(name string) *optionKind {
 	return nil
 }
 
-// findExtension returns the kind with the name, or nil.
+// findExtension returns the extension with the name, or nil.
 func findExtension(list []extension, name string) *extension {
 	for i := range list {
 		if list[i].name == name {

@@ -16,15 +16,15 @@ func optionsOf(list string) []optionKind {
 	return options
 }
 
-// An openKind is a match or a target with its options in the format of optionsOf. Without a
-// function match or target it is unknown to the model.
+// An openKind is an extension that may have further options; see [extension.open]. Its options are
+// in the format of optionsOf. Without a function match or target it is unknown to the model.
 type openKind struct {
 	name, options string
 	match         func(*moduleReader) []rules.Match
 	target        func(*moduleReader) rules.Action
 }
 
-// findOpenExtension returns the kind with the name, or nil.
+// findOpenExtension returns the extension with the name, or nil.
 func findOpenExtension(list []openKind, name string) *extension {
 	for _, o := range list {
 		if o.name != name {
@@ -103,7 +103,7 @@ var openMatches = [...]openKind{
 	{name: "connlabel", match: (*moduleReader).label, options: "--label= --set"},
 }
 
-// openMatch is the kind of a match whose name is unknown.
+// openMatch is the extension for a match whose name is unknown.
 var openMatch = extension{open: true, match: (*moduleReader).unknownMatch}
 
 func (r *moduleReader) unknownMatch() []rules.Match {
@@ -173,7 +173,7 @@ var openTargets = [...]openKind{
 	{name: "DNPT", options: "--src-pfx= --dst-pfx="},
 }
 
-// openTarget is the kind of a target whose name is unknown.
+// openTarget is the extension for a target whose name is unknown.
 var openTarget = extension{open: true, target: (*moduleReader).unknownTarget}
 
 func (r *moduleReader) unknownTarget() rules.Action {

@@ -31,8 +31,7 @@ func matchName(name string) string {
 	return name
 }
 
-// matchNamed returns the kind of the match with the name, which is openMatch if the name is
-// unknown.
+// matchNamed returns the extension of the match with the name, or openMatch if the name is unknown.
 func matchNamed(name string) *extension {
 	if k := findExtension(matchExtensions, name); k != nil {
 		return k

@@ -33,7 +33,7 @@ func (r *ruleReader) readTarget(flag word, not bool) {
 	r.modules = append(r.modules, r.target)
 }
 
-// targetNamed returns the kind of the target with the name, or nil.
+// targetNamed returns the extension of the target with the name, or nil.
 func targetNamed(name string) *extension {
 	if k := findExtension(targetExtensions, name); k != nil {
 		return k

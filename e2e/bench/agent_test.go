@@ -134,9 +134,9 @@ func lastLines(text string) string { return text[max(len(text)-1000, 0):] }
 // primary is the CNI configuration of the cluster network.
 const primary = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge"}]}`
 
-// inPod mounts the service account, as the kubelet does, and the pods' network namespaces, as the
+// podTask mounts the service account, as the kubelet does, and the pods' network namespaces, as the
 // runtime does. Then it executes the agent.
-const inPod = `set -e
+const podTask = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
 account=/var/run/secrets/kubernetes.io/serviceaccount
@@ -178,7 +178,7 @@ func (a *nodeAgent) startSluice(tools bench.Tools) error {
 	for _, ns := range a.namespaces {
 		spaces = append(spaces, (&bench.Attachment{NS: ns}).Path())
 	}
-	err = a.run(inPod,
+	err = a.run(podTask,
 		"PROGRAM="+program, "NAMESPACES="+strings.Join(spaces, " "),
 		"NODE_NAME="+apiservertest.Node, "POD_NAME=sluice-node-x7k2p",
 		"POD_NAMESPACE="+apiservertest.Namespace,

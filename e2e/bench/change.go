@@ -19,11 +19,11 @@ func changeRows(t Tools) []Row {
 			Candidates: []Candidate{
 				changeInProcess(coldName, false, before, after),
 				changeInProcess(readName, true, before, after),
-				t.changing(rulesApply, rulesApply, before, after),
+				t.changeCandidate(rulesApply, rulesApply, before, after),
 			},
 		}
 		for _, p := range peers {
-			r.Candidates = append(r.Candidates, t.changing(p, p.reconciling(), before, after))
+			r.Candidates = append(r.Candidates, t.changeCandidate(p, p.reconciling(), before, after))
 		}
 		return r
 	}
@@ -48,12 +48,12 @@ func changeRows(t Tools) []Row {
 	}
 }
 
-// changing returns a candidate that changes a pod's rules with the second programmer's commands.
-// The first programmer has written the rules.
-func (t Tools) changing(first, second programmer, before, after Sidecar) Candidate {
+// changeCandidate returns a candidate that changes a pod's rules with the second programmer's
+// commands. The first programmer has written the rules.
+func (t Tools) changeCandidate(first, second programmer, before, after Sidecar) Candidate {
 	return Candidate{Name: second.name, Kind: second.kind, Prepare: func() (Task, error) {
 		prepare := func(ns *netns.NS) error { return first.run(t, ns, before) }
-		return inPod(prepare, func(ns *netns.NS) (Task, error) {
+		return podTask(prepare, func(ns *netns.NS) (Task, error) {
 			commands, err := second.commands(t, ns, after)
 			return underTraffic(ns, inSequence(commands)), err
 		})
@@ -76,13 +76,13 @@ func changeInProcess(name string, readsBefore bool, before, after Sidecar) Candi
 		Prepare: func() (Task, error) {
 			var snapshot nft.Snapshot
 			prepare := func(ns *netns.NS) error {
-				err := created(nft.Apply(ns, old))
+				err := requireCreated(nft.Apply(ns, old))
 				if err == nil && readsBefore {
 					snapshot, err = nft.ReadSince(ns, 0, old.Routing)
 				}
 				return err
 			}
-			return inPod(prepare, func(ns *netns.NS) (Task, error) {
+			return podTask(prepare, func(ns *netns.NS) (Task, error) {
 				return underTraffic(ns, timed(func() error {
 					p, err := nft.Prepare(desired)
 					if err != nil {

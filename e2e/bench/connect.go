@@ -23,7 +23,7 @@ func connectRows(t Tools) []Row {
 		Plotted: report.Rate,
 		Note: "The excluded prefixes are IPv4 prefixes that contain none of the destinations. " +
 			"Without rules, the client connects to the listener directly.",
-		Candidates: []Candidate{t.connecting("no rules", report.Floor, nil, Sidecar{}, nil)},
+		Candidates: []Candidate{t.connectCandidate("no rules", report.Floor, nil, Sidecar{}, nil)},
 	}
 	sizes := []int{0, 1000, 10_000}
 	entryName := func(p programmer, n int) string { return fmt.Sprintf("%s, %d prefixes", p.name, n) }
@@ -32,7 +32,7 @@ func connectRows(t Tools) []Row {
 	for _, p := range []programmer{sluice, istioLegacy, istioNative} {
 		for _, n := range sizes {
 			row.Candidates = append(row.Candidates,
-				t.connecting(entryName(p, n), p.kind, &p, Sidecar{IPv4Prefixes: n}, nil))
+				t.connectCandidate(entryName(p, n), p.kind, &p, Sidecar{IPv4Prefixes: n}, nil))
 		}
 	}
 	// Two measurements of the same rules differ by one or two percent.
@@ -51,9 +51,9 @@ func connectRows(t Tools) []Row {
 	return []Row{row}
 }
 
-// connecting returns a candidate that opens connections in the same pod in all rounds. If p is nil,
-// the pod has no rules.
-func (t Tools) connecting(
+// connectCandidate returns a candidate that opens connections in the same pod in all rounds. If p
+// is nil, the pod has no rules.
+func (t Tools) connectCandidate(
 	name string, kind report.Kind, p *programmer, s Sidecar, d backgroundProgram,
 ) Candidate {
 	const connections = 500

@@ -37,7 +37,7 @@ func inProcessRows() []Row {
 			})
 		}
 		rows = append(rows, Row{
-			ID: c.id, Topic: topic, Name: excluded(c.prefixes), RoundsFactor: c.roundsFactor, Goals: goals,
+			ID: c.id, Topic: topic, Name: excludedPrefixes(c.prefixes), RoundsFactor: c.roundsFactor, Goals: goals,
 			Plotted:    report.Wall,
 			Candidates: []Candidate{rawCandidate(s), coldCandidate(s), cachedCandidate(s)},
 		})
@@ -49,17 +49,17 @@ func inProcessRows() []Row {
 	return rows
 }
 
-// excluded describes the number of excluded prefixes.
-func excluded(n int) string {
+// excludedPrefixes describes the number of excluded prefixes.
+func excludedPrefixes(n int) string {
 	if n == 0 {
 		return "no excluded prefixes"
 	}
 	return fmt.Sprintf("%d excluded prefixes per family", n)
 }
 
-// inPod returns a task in a new pod, which must redirect connections after the task. prepare may be
-// nil; it runs in the pod before the task is created.
-func inPod(
+// podTask returns a task in a new pod, which must redirect connections after the task. prepare may
+// be nil; it runs in the pod before the task is created.
+func podTask(
 	prepare func(*netns.NS) error, newTask func(*netns.NS) (Task, error),
 ) (task Task, err error) {
 	ns, err := NewPod()
@@ -81,9 +81,9 @@ func inPod(
 	return task, nil
 }
 
-// timedInPod returns a task that runs do in a new pod.
-func timedInPod(do func(*netns.NS) error) (Task, error) {
-	return inPod(nil, func(ns *netns.NS) (Task, error) {
+// timedPodTask returns a task that runs do in a new pod.
+func timedPodTask(do func(*netns.NS) error) (Task, error) {
+	return podTask(nil, func(ns *netns.NS) (Task, error) {
 		return timed(func() error { return do(ns) }), nil
 	})
 }
@@ -100,7 +100,7 @@ func rawCandidate(s Sidecar) Candidate {
 			}
 			return func() { raw = rawNetlink{} }, err
 		},
-		Prepare: func() (Task, error) { return timedInPod(raw.apply) },
+		Prepare: func() (Task, error) { return timedPodTask(raw.apply) },
 	}
 }
 
@@ -114,8 +114,8 @@ func coldCandidate(s Sidecar) Candidate {
 			return func() {}, err
 		},
 		Prepare: func() (Task, error) {
-			return timedInPod(func(ns *netns.NS) error {
-				return created(nft.Apply(ns, rules.MustCompile(r)))
+			return timedPodTask(func(ns *netns.NS) error {
+				return requireCreated(nft.Apply(ns, rules.MustCompile(r)))
 			})
 		},
 	}
@@ -131,15 +131,15 @@ func cachedCandidate(s Sidecar) Candidate {
 			return func() { p = nil }, err
 		},
 		Prepare: func() (Task, error) {
-			return timedInPod(func(ns *netns.NS) error {
-				return created(p.Apply(ns, nft.ApplyOptions{}))
+			return timedPodTask(func(ns *netns.NS) error {
+				return requireCreated(p.Apply(ns, nft.ApplyOptions{}))
 			})
 		},
 	}
 }
 
-// created returns an error unless the rules were created.
-func created(r nft.Result, err error) error { return checkOutcome(nft.Created, r, err) }
+// requireCreated returns an error unless the rules were created.
+func requireCreated(r nft.Result, err error) error { return checkOutcome(nft.Created, r, err) }
 
 // checkOutcome returns err, or an error if the outcome is not the expected one.
 func checkOutcome(expected nft.Outcome, r nft.Result, err error) error {

@@ -36,7 +36,7 @@ func traceRows(t Tools) []Row {
 		Note: "As new connections above. The traces run in processes that share the cores with the " +
 			"connections, and print to /dev/null. rules trace traces at most 1000 packets per second " +
 			"at each hook; nft monitor trace traces the first packet of every connection.",
-		Candidates: []Candidate{t.connecting(name, report.Floor, &sluice, Sidecar{}, nil)},
+		Candidates: []Candidate{t.connectCandidate(name, report.Floor, &sluice, Sidecar{}, nil)},
 	}
 	packets := Row{
 		ID: "trace-packets", Topic: "Live trace", RoundsFactor: 5, Plotted: report.Rate,
@@ -48,7 +48,7 @@ func traceRows(t Tools) []Row {
 	}
 	for _, tracer := range tracers {
 		connect.Candidates = append(connect.Candidates,
-			t.connecting(tracer.name, tracer.kind, &sluice, Sidecar{},
+			t.connectCandidate(tracer.name, tracer.kind, &sluice, Sidecar{},
 				tracer.backgroundProgram))
 		packets.Candidates = append(packets.Candidates,
 			t.sending(tracer.name, tracer.kind, &sluice, Sidecar{WithoutDNS: true},

@@ -18,9 +18,9 @@ func Measure(row Row, rounds int) report.Row {
 		rounds = max(int(float64(rounds)*row.RoundsFactor), 1)
 		result.Rounds = rounds
 	}
-	runs := make([]*run, len(row.Candidates))
+	runs := make([]*candidateRun, len(row.Candidates))
 	for i := range row.Candidates {
-		runs[i] = start(&row.Candidates[i])
+		runs[i] = startCandidate(&row.Candidates[i])
 	}
 	for round := range rounds {
 		for i := range runs {
@@ -38,8 +38,8 @@ func Measure(row Row, rounds int) report.Row {
 	return result
 }
 
-// A run is a candidate of a row.
-type run struct {
+// A candidateRun is a candidate of a row.
+type candidateRun struct {
 	*Candidate
 	counted Sample
 	samples map[report.Quantity][]float64
@@ -48,9 +48,9 @@ type run struct {
 	err error
 }
 
-// start opens the candidate and runs the task once without measuring it.
-func start(c *Candidate) *run {
-	r := &run{Candidate: c, samples: map[report.Quantity][]float64{}, end: func() {}}
+// startCandidate opens the candidate and runs the task once without measuring it.
+func startCandidate(c *Candidate) *candidateRun {
+	r := &candidateRun{Candidate: c, samples: map[report.Quantity][]float64{}, end: func() {}}
 	if c.Open != nil {
 		end, err := c.Open()
 		if err != nil {
@@ -59,7 +59,7 @@ func start(c *Candidate) *run {
 		}
 		r.end = end
 	}
-	r.counted, r.err = c.once(func(t Task) (Sample, error) {
+	r.counted, r.err = c.runOnce(func(t Task) (Sample, error) {
 		if t.Count == nil {
 			_, err := t.Do()
 			return nil, err
@@ -70,11 +70,11 @@ func start(c *Candidate) *run {
 }
 
 // round runs the task once.
-func (r *run) round() {
+func (r *candidateRun) round() {
 	if r.err != nil {
 		return
 	}
-	s, err := r.once(func(t Task) (Sample, error) { return t.Do() })
+	s, err := r.runOnce(func(t Task) (Sample, error) { return t.Do() })
 	if err != nil {
 		r.err = fmt.Errorf("after %d rounds: %w", len(r.samples[report.Wall]), err)
 		return
@@ -85,7 +85,7 @@ func (r *run) round() {
 }
 
 // entry returns the result of all rounds.
-func (r *run) entry() report.Entry {
+func (r *candidateRun) entry() report.Entry {
 	e := report.Entry{Name: r.Name, Kind: r.Kind, Values: map[report.Quantity]report.Summary{}}
 	for q, value := range r.counted {
 		e.Values[q] = report.Summarize([]float64{value})
@@ -96,8 +96,8 @@ func (r *run) entry() report.Entry {
 	return e
 }
 
-// once prepares the task, runs and checks it, and undoes it.
-func (c *Candidate) once(do func(Task) (Sample, error)) (Sample, error) {
+// runOnce prepares the task, runs and checks it, and undoes it.
+func (c *Candidate) runOnce(do func(Task) (Sample, error)) (Sample, error) {
 	task, err := c.Prepare()
 	if err != nil {
 		return nil, err

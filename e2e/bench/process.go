@@ -30,18 +30,18 @@ func processRows(t Tools) []Row {
 		"`pilot-agent istio-iptables FLAGS`, which the istio-init container executes; `nft -f -` with "+
 		"the ruleset of Sluice as `nft -nn list ruleset` prints it; `iptables-legacy-restore` and then "+
 		"`ip6tables-legacy-restore` with the output of `-save` after istio-iptables. Excluded prefixes "+
-		"are the value of `-x`.", quoted(Sidecar{}.Flags()))
+		"are the value of `-x`.", shellQuote(Sidecar{}.Flags()))
 	return []Row{
 		first,
-		t.processRow("process-1000", topic, excluded(1000), Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000}, 0.5,
+		t.processRow("process-1000", topic, excludedPrefixes(1000), Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000}, 0.5,
 			goals, programmers),
 		t.processRow("process-10000", topic, "10000 excluded IPv4 prefixes",
 			Sidecar{IPv4Prefixes: 10_000}, 0.2, goals, fewProgrammers),
 	}
 }
 
-// quoted returns arguments in shell syntax.
-func quoted(args []string) string {
+// shellQuote returns arguments in shell syntax.
+func shellQuote(args []string) string {
 	words := make([]string, len(args))
 	for i, a := range args {
 		words[i] = a
@@ -58,17 +58,17 @@ func (t Tools) processRow(
 ) Row {
 	row := Row{
 		ID: id, Topic: topic, Name: name, RoundsFactor: roundsFactor, Goals: goals, Plotted: report.Wall,
-		Candidates: []Candidate{t.empty()},
+		Candidates: []Candidate{t.emptyCandidate()},
 	}
 	for _, p := range programmers {
-		row.Candidates = append(row.Candidates, t.fresh(p, s))
+		row.Candidates = append(row.Candidates, t.newPodCandidate(p, s))
 	}
-	row.Candidates = append(row.Candidates, t.nft(s), t.restore(s))
+	row.Candidates = append(row.Candidates, t.nftCandidate(s), t.restoreCandidate(s))
 	return row
 }
 
-// empty returns a candidate that executes a process that does nothing.
-func (t Tools) empty() Candidate {
+// emptyCandidate returns a candidate that executes a process that does nothing.
+func (t Tools) emptyCandidate() Candidate {
 	return Candidate{Name: emptyName, Kind: report.Floor, Prepare: func() (Task, error) {
 		c, err := t.Empty()
 		if err != nil {
@@ -78,8 +78,8 @@ func (t Tools) empty() Candidate {
 	}}
 }
 
-// fresh returns a candidate that programs a new pod.
-func (t Tools) fresh(p programmer, s Sidecar) Candidate {
+// newPodCandidate returns a candidate that programs a new pod.
+func (t Tools) newPodCandidate(p programmer, s Sidecar) Candidate {
 	return Candidate{Name: p.name, Kind: p.kind, Prepare: func() (Task, error) {
 		return t.commandsInPod(p, s, nil)
 	}}
@@ -90,16 +90,17 @@ func (t Tools) fresh(p programmer, s Sidecar) Candidate {
 func (t Tools) commandsInPod(
 	p programmer, s Sidecar, prepare func(*netns.NS) error,
 ) (Task, error) {
-	return inPod(prepare, func(ns *netns.NS) (Task, error) {
+	return podTask(prepare, func(ns *netns.NS) (Task, error) {
 		commands, err := p.commands(t, ns, s)
 		return inSequence(commands), err
 	})
 }
 
-// nft returns a candidate that loads Sluice's ruleset, as nft prints it, with the command nft.
-func (t Tools) nft(s Sidecar) Candidate {
+// nftCandidate returns a candidate that loads Sluice's ruleset, as nft prints it, with the command
+// nft.
+func (t Tools) nftCandidate(s Sidecar) Candidate {
 	var text []byte
-	return t.loading(nftName, func() error {
+	return t.loadCandidate(nftName, func() error {
 		return t.withConfiguredPod(rulesApply, s, func(ns *netns.NS) (err error) {
 			text, err = t.Output(ns, "nft", "-nn", "list", "ruleset")
 			return err
@@ -110,12 +111,12 @@ func (t Tools) nft(s Sidecar) Candidate {
 	})
 }
 
-// restore returns a candidate that loads the rules of istio-iptables with iptables-legacy-restore
-// and ip6tables-legacy-restore.
-func (t Tools) restore(s Sidecar) Candidate {
+// restoreCandidate returns a candidate that loads the rules of istio-iptables with
+// iptables-legacy-restore and ip6tables-legacy-restore.
+func (t Tools) restoreCandidate(s Sidecar) Candidate {
 	programs := []string{"iptables-legacy", "ip6tables-legacy"}
 	texts := make([][]byte, len(programs))
-	return t.loading(legacyName, func() error {
+	return t.loadCandidate(legacyName, func() error {
 		return t.withConfiguredPod(istioLegacy, s, func(ns *netns.NS) error {
 			for i, p := range programs {
 				var err error
@@ -138,8 +139,8 @@ func (t Tools) restore(s Sidecar) Candidate {
 	})
 }
 
-// loading returns a candidate whose commands load rules that write has written before.
-func (t Tools) loading(
+// loadCandidate returns a candidate whose commands load rules that write has written before.
+func (t Tools) loadCandidate(
 	name string, write func() error, commands func(*netns.NS) ([]*Command, error),
 ) Candidate {
 	p := programmer{name: name, commands: func(
@@ -147,7 +148,7 @@ func (t Tools) loading(
 	) ([]*Command, error) {
 		return commands(ns)
 	}}
-	c := t.fresh(p, Sidecar{})
+	c := t.newPodCandidate(p, Sidecar{})
 	c.Open = func() (func(), error) { return func() {}, write() }
 	return c
 }

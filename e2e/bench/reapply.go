@@ -21,7 +21,7 @@ func againRows(t Tools) []Row {
 			{Entry: coldName, Quantity: report.Wall, Factor: 1.0 / 50},
 			{Entry: rulesApply.name, Quantity: report.Wall, Others: []string{emptyName}, Factor: 2},
 		},
-		Candidates: []Candidate{t.empty(), againInProcess(Sidecar{})},
+		Candidates: []Candidate{t.emptyCandidate(), againInProcess(Sidecar{})},
 	}
 	for _, p := range []programmer{rulesApply, rulesLegacy, istioNative, istioLegacy, istioNFT} {
 		row.Candidates = append(row.Candidates, Candidate{
@@ -39,7 +39,7 @@ func againRows(t Tools) []Row {
 		first := coldCandidate(s)
 		first.Name = "Sluice in process, first application"
 		rows = append(rows, Row{
-			ID: fmt.Sprint("again-", n), Topic: topic, Name: excluded(n), RoundsFactor: 1,
+			ID: fmt.Sprint("again-", n), Topic: topic, Name: excludedPrefixes(n), RoundsFactor: 1,
 			Candidates: []Candidate{againInProcess(s), first},
 		})
 	}
@@ -56,8 +56,8 @@ func againInProcess(s Sidecar) Candidate {
 			return func() {}, err
 		},
 		Prepare: func() (Task, error) {
-			install := func(ns *netns.NS) error { return created(nft.Apply(ns, rs)) }
-			return inPod(install, func(ns *netns.NS) (Task, error) {
+			install := func(ns *netns.NS) error { return requireCreated(nft.Apply(ns, rs)) }
+			return podTask(install, func(ns *netns.NS) (Task, error) {
 				return timed(func() error {
 					result, err := nft.Apply(ns, rs)
 					return checkOutcome(nft.Unchanged, result, err)

@@ -23,11 +23,11 @@ func restartRows() []Row {
 	s := Sidecar{}
 	raw := rawCandidate(s)
 	cold := nodeCandidate(coldName, report.Sluice, s, func(r rules.Redirect) (applier, error) {
-		return func(ns *netns.NS) error { return created(nft.Apply(ns, rules.MustCompile(r))) }, nil
+		return func(ns *netns.NS) error { return requireCreated(nft.Apply(ns, rules.MustCompile(r))) }, nil
 	})
 	cached := nodeCandidate(cachedName, report.Sluice, s, func(r rules.Redirect) (applier, error) {
 		p, err := nft.Prepare(rules.MustCompile(r))
-		return func(ns *netns.NS) error { return created(p.Apply(ns, nft.ApplyOptions{})) }, err
+		return func(ns *netns.NS) error { return requireCreated(p.Apply(ns, nft.ApplyOptions{})) }, err
 	})
 	floor := nodeCandidate(raw.Name, raw.Kind, s, func(r rules.Redirect) (applier, error) {
 		raw, err := newRawNetlink(rules.MustCompile(r))

@@ -72,16 +72,16 @@ func (f *footprint) traceProcesses(root int) (status int, err error) {
 			}
 			continue
 		}
-		signal := f.stopped(pid, ws, known)
+		signal := f.handleStop(pid, ws, known)
 		if err := unix.PtraceCont(pid, signal); err != nil && !errors.Is(err, unix.ESRCH) {
 			return 0, fmt.Errorf("ptrace of process %d: %w", pid, err)
 		}
 	}
 }
 
-// stopped records an exec or exit of a thread that has stopped, and returns the signal with which
-// the thread continues.
-func (f *footprint) stopped(pid int, ws unix.WaitStatus, known map[int]bool) (signal int) {
+// handleStop records an exec or exit of a thread that has stopped, and returns the signal with
+// which the thread continues.
+func (f *footprint) handleStop(pid int, ws unix.WaitStatus, known map[int]bool) (signal int) {
 	first := !known[pid]
 	known[pid] = true
 	switch {

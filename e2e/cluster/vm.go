@@ -75,7 +75,7 @@ func bootVM(
 	spec.Hostname, spec.Addresses, spec.Routes = "control-plane", nil, nil
 	spec.Binds["/software/vm"] = software.VM
 	spec.Services = slices.DeleteFunc(o.services(gatewayIPv4), func(s machine.Service) bool {
-		return onNode(s.Name)
+		return runsOnVMNode(s.Name)
 	})
 	spec.Services = append(spec.Services, vmServices()...)
 	m, err := machine.Start(ctx, software.Node, dir, spec)
@@ -100,8 +100,8 @@ func bootVM(
 	return c, nil
 }
 
-// onNode reports whether a service runs on the node instead of the control plane's machine.
-func onNode(service string) bool {
+// runsOnVMNode reports whether a service runs on the node instead of the control plane's machine.
+func runsOnVMNode(service string) bool {
 	return slices.Contains([]string{Containerd, CRIO, Kubelet, Proxy}, service)
 }
 

@@ -90,7 +90,7 @@ func (n *vmNode) bootID(ctx context.Context) (string, error) {
 
 // StopService implements Node.
 func (n *vmNode) StopService(ctx context.Context, service string) error {
-	if !onNode(service) {
+	if !runsOnVMNode(service) {
 		return n.host.StopService(ctx, service)
 	}
 	_, err := n.run(ctx, "systemctl", "stop", service)
@@ -99,7 +99,7 @@ func (n *vmNode) StopService(ctx context.Context, service string) error {
 
 // StartService implements Node.
 func (n *vmNode) StartService(ctx context.Context, service string) error {
-	if !onNode(service) {
+	if !runsOnVMNode(service) {
 		return n.host.StartService(ctx, service)
 	}
 	_, err := n.run(ctx, "systemctl", "start", "--no-block", service)
@@ -108,7 +108,7 @@ func (n *vmNode) StartService(ctx context.Context, service string) error {
 
 // KillService implements Node.
 func (n *vmNode) KillService(ctx context.Context, service string) error {
-	if !onNode(service) {
+	if !runsOnVMNode(service) {
 		return n.host.KillService(ctx, service)
 	}
 	_, err := n.run(ctx, "systemctl", "kill", "--signal=KILL", "--kill-whom=main", service)

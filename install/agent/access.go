@@ -18,11 +18,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// checkEvery is the interval for checks of the plugin's kubeconfig if the plugin cannot read pods
-// through the socket: readiness then follows the API server within about a minute, and 10,000 nodes
-// make 330 connections per second. With the socket, which does not need the API server for the
-// node's pods, the default interval of package token applies.
-const checkEvery = 30 * time.Second
+// kubeconfigCheckInterval is the interval for checks of the plugin's kubeconfig if the plugin
+// cannot read pods through the socket: readiness then follows the API server within about a minute,
+// and 10,000 nodes make 330 connections per second. With the socket, which does not need the API
+// server for the node's pods, the default interval of package token applies.
+const kubeconfigCheckInterval = 30 * time.Second
 
 // tokenOptions returns the options for the plugin's kubeconfig.
 func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token.Options {
@@ -40,7 +40,7 @@ func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token
 		Changed: changed,
 	}
 	if !v.Bool("SLUICE_SERVE") {
-		t.CheckInterval = checkEvery
+		t.CheckInterval = kubeconfigCheckInterval
 	}
 	return t
 }
@@ -115,11 +115,11 @@ func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 	return part
 }
 
-// rightsPart reports whether the API server permits the plugin to read pods and the agent to watch
-// them. One of these permissions suffices to redirect pods, but the node is not ready without the
-// other, because only a person can grant it.
-func (a *Agent) rightsPart() observe.Part {
-	part := observe.Part{Name: observe.Rights, Reasons: a.missingRights()}
+// permissionsPart reports whether the API server permits the plugin to read pods and the agent to
+// watch them. One of these permissions suffices to redirect pods, but the node is not ready without
+// the other, because only a person can grant it.
+func (a *Agent) permissionsPart() observe.Part {
+	part := observe.Part{Name: observe.Rights, Reasons: a.missingPermissions()}
 	part.Ready = len(part.Reasons) == 0
 	// Before the first request it is unknown whether the agent may watch pods.
 	if a.server != nil && !a.podCache.Requested() {
@@ -140,9 +140,9 @@ func (a *Agent) rightsPart() observe.Part {
 	return part
 }
 
-// missingRights returns a sentence for each missing permission of the plugin and the agent. The API
-// server's message in it names the verb and the resource.
-func (a *Agent) missingRights() []string {
+// missingPermissions returns a sentence for each missing permission of the plugin and the agent.
+// The API server's message in it names the verb and the resource.
+func (a *Agent) missingPermissions() []string {
 	var missing []string
 	if err := a.publisher.Status().Forbidden; err != nil {
 		missing = append(missing, "the plugin lacks a permission: "+err.Error())

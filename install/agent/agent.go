@@ -50,32 +50,32 @@ type Options struct {
 
 // An Agent is the node agent. Use [New].
 type Agent struct {
-	options   Options
-	config    *config.Config // of the plugin
-	metrics   *observe.Metrics
-	cluster   *cluster.Client
-	identity  *credential.Monitor
-	decider   *retire.Decider
-	kernel    *kernel
-	publisher *token.Publisher
-	fetch     *source.APIServer
-	podCache  *podcache.Cache // nil if nothing needs the pods
-	auditor   *audit.Auditor  // nil if podCache is nil
-	bypass    *bypass.Detector
-	server    *serve.Server // nil if SLUICE_SERVE is false
-	caller    *caller       // nil if server is nil
-	ambient   *ambientMode  // nil if ambient mode is disabled
-	node      *node.Node
-	heartbeat *heartbeat.Monitor
-	events    *nodeEvents
-	reporter  *reporter
-	stopping  atomic.Bool // if set, interrupted requests are not reported as failures
-	ended     chan error  // buffered; receives the reason why the agent ends itself
+	options     Options
+	config      *config.Config // of the plugin
+	metrics     *observe.Metrics
+	cluster     *cluster.Client
+	identity    *credential.Monitor
+	decider     *retire.Decider
+	kernel      *kernel
+	publisher   *token.Publisher
+	podFetcher  *source.APIServer
+	podCache    *podcache.Cache // nil if nothing needs the pods
+	auditor     *audit.Auditor  // nil if podCache is nil
+	bypass      *bypass.Detector
+	server      *serve.Server // nil if SLUICE_SERVE is false
+	socketProbe *socketProbe  // nil if server is nil
+	ambient     *ambientMode  // nil if ambient mode is disabled
+	node        *node.Node
+	heartbeat   *heartbeat.Monitor
+	events      *nodeEvents
+	reporter    *reporter
+	stopping    atomic.Bool // if set, interrupted requests are not reported as failures
+	ended       chan error  // buffered; receives the reason why the agent ends itself
 }
 
-// fetchTime limits a request for a pod that the agent forwards from the plugin to the API server.
-// After this time the plugin sends the request itself.
-const fetchTime = 700 * time.Millisecond
+// fetchTimeout limits a request for a pod that the agent forwards from the plugin to the API
+// server. After this time the plugin sends the request itself.
+const fetchTimeout = 700 * time.Millisecond
 
 // New returns an agent that has not been started. The error lists all invalid settings.
 func New(o Options) (*Agent, error) {
@@ -112,8 +112,8 @@ func New(o Options) (*Agent, error) {
 	})
 	o.Log.OnSuppressed(func() { a.metrics.Count(metrics.LogLinesSuppressed(), 1) })
 	a.publisher = token.New(tokenOptions(o, parsed, a.tokenChanged))
-	a.fetch = source.NewAPIServer(source.Options{
-		Kubeconfig: parsed.Kubeconfig, Timeout: fetchTime, RequestTimeout: fetchTime,
+	a.podFetcher = source.NewAPIServer(source.Options{
+		Kubeconfig: parsed.Kubeconfig, Timeout: fetchTimeout, RequestTimeout: fetchTimeout,
 	})
 	if v.Bool("SLUICE_SERVE") || v.Bool("SLUICE_AUDIT") || v.Bool("REPAIR_ENABLED") {
 		if err := a.prepareAudit(api); err != nil {
@@ -164,5 +164,5 @@ func (a *Agent) prepareServing(element []byte) {
 		o.Enroll, o.Host = a.ambient.pods.Add, a.ambient.hostRules
 	}
 	a.server = serve.New(o)
-	a.caller = newCaller(agent.SocketIn(a.config.RunDir), a.server.Listening)
+	a.socketProbe = newSocketProbe(agent.SocketIn(a.config.RunDir), a.server.Listening)
 }

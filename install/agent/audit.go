@@ -23,7 +23,7 @@ func (a *Agent) prepareAudit(api *apiclient.Client) error {
 		return err
 	}
 	a.podCache, err = podcache.New(podcache.Options{
-		Client: api, NodeName: v.Text("NODE_NAME"), Fetch: a.fetch,
+		Client: api, NodeName: v.Text("NODE_NAME"), Fetch: a.podFetcher,
 		Broken: a.reportPodsUnwatched, Changed: a.podChanged, NamespaceChanged: a.namespaceChanged,
 	})
 	if err != nil {
@@ -41,7 +41,7 @@ func (a *Agent) prepareAudit(api *apiclient.Client) error {
 		Policy:   policy, Decide: &a.config.Decide, Backend: a.config.Backend,
 		Records: record.In(a.config.RunDir), Repairs: repair.StoreIn(a.config.RunDir), Bypass: a.bypass,
 		Pods: a.podCache, Cluster: a.cluster,
-		Find: sandbox.New(sandboxOptions(v)).Find, Open: audit.Open, Used: audit.Used,
+		FindSandboxes: sandbox.New(sandboxOptions(v)).Find, Open: audit.Open, ProcessorTime: audit.ProcessorTime,
 		Listen: func() (audit.Events, error) {
 			w, err := watch.Open()
 			if err != nil {

@@ -23,7 +23,7 @@ const (
 // server.
 func (a *Agent) loops() []heartbeat.Loop {
 	loops := []heartbeat.Loop{{
-		Name: "installer", Longest: a.maxSyncInterval(),
+		Name: "installer", Longest: a.maxReconcileInterval(),
 		Progress: func() (uint64, bool) {
 			s := a.node.Status()
 			return s.Totals.Reconciliations, !s.At.IsZero()
@@ -39,30 +39,30 @@ func (a *Agent) loops() []heartbeat.Loop {
 	}
 	if a.server != nil {
 		loops = append(loops, heartbeat.Loop{
-			Name: "socket of the plugin", Longest: maxSilence, Progress: a.caller.progress,
+			Name: "socket of the plugin", Longest: maxSilence, Progress: a.socketProbe.progress,
 		})
 	}
 	return loops
 }
 
-// A caller sends requests to the agent's socket as the plugin does, because a listening socket
-// alone does not show that requests are answered.
-type caller struct {
+// A socketProbe tests whether the agent answers requests on its socket: it sends requests as the
+// plugin does.
+type socketProbe struct {
 	listening func() bool
 	request   func(context.Context) error
 	replies   atomic.Uint64 // number of received replies
 }
 
-// newCaller returns a caller that is active while the socket is listening.
-func newCaller(socket string, listening func() bool) *caller {
-	return &caller{listening: listening, request: func(ctx context.Context) error {
+// newSocketProbe returns a probe that sends requests while listening returns true.
+func newSocketProbe(socket string, listening func() bool) *socketProbe {
+	return &socketProbe{listening: listening, request: func(ctx context.Context) error {
 		_, err := agent.Caller{Socket: socket}.Query(ctx, agent.Request{Verb: agent.GetPolicy})
 		return err
 	}}
 }
 
 // run sends requests until ctx is done.
-func (c *caller) run(ctx context.Context) {
+func (c *socketProbe) run(ctx context.Context) {
 	ticker := time.NewTicker(heartbeat.Pause)
 	defer ticker.Stop()
 	for {
@@ -82,4 +82,4 @@ func (c *caller) run(ctx context.Context) {
 	}
 }
 
-func (c *caller) progress() (uint64, bool) { return c.replies.Load(), c.listening() }
+func (c *socketProbe) progress() (uint64, bool) { return c.replies.Load(), c.listening() }

@@ -25,7 +25,7 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 		{"the socket listens and does not answer", true, false, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := &caller{listening: func() bool {
+			c := &socketProbe{listening: func() bool {
 				return row.listens
 			}, request: func(ctx context.Context) error {
 				if !row.replies {
@@ -56,7 +56,7 @@ func TestRequestToItself(t *testing.T) {
 	mute := agenttest.Listen(t, func(c *net.UnixConn) { _, _ = c.Read(make([]byte, 1<<10)) })
 	for socket, want := range map[string]string{alive: "", mute: "no answer"} {
 		ctx, cancel := context.WithTimeout(t.Context(), replyTimeout)
-		err := newCaller(socket, nil).request(ctx)
+		err := newSocketProbe(socket, nil).request(ctx)
 		cancel()
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -16,7 +16,7 @@ import (
 func (a *Agent) Readiness() observe.Readiness {
 	status := a.node.Status()
 	parts := []observe.Part{
-		a.kernel.get(), a.binaryPart(status), a.configurationPart(status), a.rightsPart(),
+		a.kernel.get(), a.binaryPart(status), a.configurationPart(status), a.permissionsPart(),
 		a.runtimePart(),
 		kubeconfigPart(a.config.Kubeconfig, a.publisher.Status(), time.Now()),
 	}
@@ -64,7 +64,7 @@ func (a *Agent) configurationPart(s node.Status) observe.Part {
 		part.Reasons = []string{"the node has not been checked yet"}
 		return part
 	}
-	if age := time.Since(s.At); age > a.maxSyncInterval() {
+	if age := time.Since(s.At); age > a.maxReconcileInterval() {
 		part.Ready = false
 		part.Reasons = append(part.Reasons,
 			fmt.Sprintf("the node has not been checked for %s", age.Round(time.Second)))

@@ -34,9 +34,9 @@ type Dependencies struct {
 	Ready func() observe.Readiness
 }
 
-// insertPoll is the interval for checking, at the start, whether the plugin can be inserted. It is
-// short, because this is usually possible within a second.
-const insertPoll = 20 * time.Millisecond
+// insertPollInterval is the interval for checking, at the start, whether the plugin can be
+// inserted. It is short, because this is usually possible within a second.
+const insertPollInterval = 20 * time.Millisecond
 
 // Run keeps the node in its desired state until ctx is done, and then removes the plugin from the
 // node if no agent will replace this one. It returns an error if a port cannot be opened or served,
@@ -45,7 +45,7 @@ const insertPoll = 20 * time.Millisecond
 // mounted in the agent.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.cluster.Close()
-	defer a.fetch.Close()
+	defer a.podFetcher.Close()
 	// The ports and the server for the plugin are closed last.
 	serverCtx, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopServing(nil)
@@ -115,7 +115,7 @@ func (a *Agent) startWorkers(ctx context.Context, group *sync.WaitGroup) {
 	group.Go(func() { a.events.run(ctx) })
 	group.Go(func() { a.heartbeat.Run(ctx) })
 	if a.server != nil {
-		group.Go(func() { a.caller.run(ctx) })
+		group.Go(func() { a.socketProbe.run(ctx) })
 	}
 	group.Go(func() {
 		if !a.kernel.await(ctx, a.reportKernel) {
@@ -139,7 +139,7 @@ func (a *Agent) startWorkers(ctx context.Context, group *sync.WaitGroup) {
 // wakeWhenInsertable polls until the plugin can be inserted, because there is no event for this,
 // and then triggers a reconciliation.
 func (a *Agent) wakeWhenInsertable(ctx context.Context) {
-	ticker := time.NewTicker(insertPoll)
+	ticker := time.NewTicker(insertPollInterval)
 	defer ticker.Stop()
 	for a.checkInsertable() != nil {
 		select {
@@ -154,7 +154,7 @@ func (a *Agent) wakeWhenInsertable(ctx context.Context) {
 // openPorts opens the ports for probes and Prometheus.
 func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed chan<- error) error {
 	health := observe.Health{
-		Ready: a.Readiness, Alive: a.heartbeat.Stuck, Level: a.options.Log.Level,
+		Ready: a.Readiness, Stuck: a.heartbeat.Stuck, Level: a.options.Log.Level,
 	}
 	library := a.options.Log.Standard("net/http")
 	fromNode := observe.FromNode(a.options.Settings.Text("SLUICE_NODE_IP"))
@@ -197,8 +197,9 @@ func metricsOnly(h http.Handler) http.Handler {
 	return mux
 }
 
-// maxSyncInterval is the maximum time without a reconciliation before the agent counts as stuck. A
-// reconciliation waits for the resync interval, and may wait some seconds for another process.
-func (a *Agent) maxSyncInterval() time.Duration {
+// maxReconcileInterval is the maximum time without a reconciliation before the agent counts as
+// stuck. A reconciliation waits for the resync interval, and may wait some seconds for another
+// process.
+func (a *Agent) maxReconcileInterval() time.Duration {
 	return time.Minute + 3*a.options.Settings.Duration("SLUICE_RESYNC_INTERVAL")
 }

@@ -17,8 +17,8 @@ const (
 	// maxTaintRetry is the maximum delay after an error. Delays are random, because all agents
 	// retry after an outage of the API server.
 	maxTaintRetry = 30 * time.Second
-	// taintTime is the time limit of the requests that remove the taint.
-	taintTime = 10 * time.Second
+	// taintTimeout is the time limit of the requests that remove the taint.
+	taintTimeout = 10 * time.Second
 )
 
 // removeTaint returns a runnable that removes the start-up taint with the key once an ADD would
@@ -53,7 +53,7 @@ func removeTaint(key string) Runnable {
 
 // untaint removes the taints with a key from a node, and reports whether there were any.
 func untaint(ctx context.Context, c *cluster.Client, nodeName, key string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, taintTime)
+	ctx, cancel := context.WithTimeout(ctx, taintTimeout)
 	defer cancel()
 	n, err := c.Node(ctx, nodeName)
 	if err != nil {

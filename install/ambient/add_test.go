@@ -98,7 +98,7 @@ func TestAddWaitsForZtunnel(t *testing.T) {
 // runtime removes the sandbox.
 func TestAddFailsWithoutZtunnel(t *testing.T) {
 	env := newTestEnv(t)
-	env.options.AddTime = 200 * time.Millisecond
+	env.options.AddTimeout = 200 * time.Millisecond
 	env.put("web")
 	env.start()
 	descriptors := 0
@@ -238,7 +238,7 @@ func TestTheNodeIsNoPod(t *testing.T) {
 // TestManyAdds starts as many pods at once as a large node has.
 func TestManyAdds(t *testing.T) {
 	env := newTestEnv(t)
-	env.options.AddTime = time.Minute // for the race detector
+	env.options.AddTimeout = time.Minute // for the race detector
 	const pods = 330
 	namespaces := make([]*netns.NS, pods)
 	for i := range pods {

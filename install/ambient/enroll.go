@@ -74,8 +74,8 @@ func (n *Node) desiredPod(ctx context.Context, ref source.Ref) (desiredPod, erro
 }
 
 // Add enrolls a starting pod with the network namespace and the addresses, and returns a
-// description of the installed rules. It waits for ztunnel until ctx is done or AddTime has passed.
-// Its errors have a kind ([source.KindOf]). The caller closes ns.
+// description of the installed rules. It waits for ztunnel until ctx is done or AddTimeout has
+// passed. Its errors have a kind ([source.KindOf]). The caller closes ns.
 func (n *Node) Add(
 	ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
 ) (agent.Enrollment, error) {
@@ -96,7 +96,7 @@ func (n *Node) add(
 		return agent.Enrollment{}, source.WithKind(agent.KindRules,
 			errors.New("the network namespace is the node's"))
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.AddTime)
+	ctx, cancel := context.WithTimeout(ctx, n.AddTimeout)
 	defer cancel()
 	select {
 	case <-n.restored:
@@ -129,7 +129,7 @@ func (n *Node) add(
 	}
 	applied, err := n.enroll(ctx, p, desired, addresses, true, false)
 	if err != nil {
-		n.abandon(p)
+		n.undoAdd(p)
 		return agent.Enrollment{}, err
 	}
 	e := agent.Enrollment{
@@ -142,9 +142,9 @@ func (n *Node) add(
 	return e, nil
 }
 
-// abandon closes the network namespace of a pod whose ADD failed: the runtime removes the
+// undoAdd closes the network namespace of a pod whose ADD failed: the runtime removes the
 // namespace, and calls ADD again with another one.
-func (n *Node) abandon(p *pod) {
+func (n *Node) undoAdd(p *pod) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // Remove sends the message, and does not wait for the acknowledgement
 	_ = n.Ztunnel.Remove(ctx, p.ref.UID)
@@ -156,9 +156,10 @@ func (n *Node) abandon(p *pod) {
 	p.addresses = nil
 }
 
-// enroll performs the first three steps for a pod with a known network namespace. The caller holds
-// the pod's lock. If isADD is set, enroll waits until a ztunnel connects. If expected is set, the
-// pod should have the rules already, and missing rules are differences for the audit.
+// enroll installs the rules of a pod with a known network namespace, sends the pod to ztunnel, and
+// adds its addresses to the node's rules. The caller holds the pod's lock. If isADD is set, enroll
+// waits until a ztunnel connects. If expected is set, the pod should have the rules already, and
+// missing rules are differences for the audit.
 func (n *Node) enroll(
 	ctx context.Context, p *pod, desired desiredPod, addresses []netip.Addr, isADD, expected bool,
 ) (applied compat.Result, err error) {

@@ -43,8 +43,8 @@ type Options struct {
 	// must not block.
 	Enrolled func(error)
 	Log      *zap.Logger
-	// AddTime is the time limit of an ADD that waits for ztunnel; 30 s if it is 0.
-	AddTime time.Duration
+	// AddTimeout is the time limit of an ADD that waits for ztunnel; 30 s if it is 0.
+	AddTimeout time.Duration
 	// ReportWait is the time after which an ADD that waits for ztunnel is reported in an event; 2 s
 	// if it is 0.
 	ReportWait time.Duration
@@ -88,11 +88,11 @@ type Host interface {
 }
 
 const (
-	defaultAddTime    = 30 * time.Second
+	defaultAddTimeout = 30 * time.Second
 	defaultReportWait = 2 * time.Second
 	defaultInterval   = 30 * time.Second
-	// reconcileTime is the time limit for the reconciliation of one pod.
-	reconcileTime = 10 * time.Second
+	// reconcileTimeout is the time limit for the reconciliation of one pod.
+	reconcileTimeout = 10 * time.Second
 	// workers is the number of pods that are reconciled in parallel. While ztunnel does not reply,
 	// each worker waits for it.
 	workers = 8
@@ -123,7 +123,7 @@ type Node struct {
 
 // New returns a node that does nothing until [Node.Run].
 func New(o Options) *Node {
-	o.AddTime = cmp.Or(o.AddTime, defaultAddTime)
+	o.AddTimeout = cmp.Or(o.AddTimeout, defaultAddTimeout)
 	o.ReportWait = cmp.Or(o.ReportWait, defaultReportWait)
 	o.Interval = cmp.Or(o.Interval, defaultInterval)
 	return &Node{
@@ -192,7 +192,7 @@ func (n *Node) runWorker(ctx context.Context) {
 // process reconciles a pod, and adds it to the queue again after an error or if reconcile requests
 // this.
 func (n *Node) process(ctx context.Context, name cluster.Name) {
-	ctx, cancel := context.WithTimeout(ctx, reconcileTime)
+	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
 	switch retryAfter, err := n.reconcile(ctx, name); {
 	case err != nil:

@@ -180,8 +180,8 @@ func (n *Node) Count() map[State]int {
 // eventReason is the reason of the event on a pod that cannot be enrolled.
 const eventReason = "AmbientNotEnrolled"
 
-// eventTime is the time limit of a request that sends an event.
-const eventTime = 5 * time.Second
+// eventTimeout is the time limit of a request that sends an event.
+const eventTimeout = 5 * time.Second
 
 // report logs an error of a running pod and sends an event, unless the last error had the same
 // kind. The texts are not compared, because they may contain durations.
@@ -199,7 +199,7 @@ func (n *Node) report(ctx context.Context, p *pod, err error) {
 
 // sendEvent sends an event about a pod.
 func (n *Node) sendEvent(ctx context.Context, ref source.Ref, message string) {
-	ctx, cancel := context.WithTimeout(ctx, eventTime)
+	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
 	defer cancel()
 	err := n.Cluster.SendEvent(ctx, cluster.Event{
 		About: cluster.Object{

@@ -45,7 +45,7 @@ func (n *Node) reconcile(
 		return 0, err
 	}
 	desired, err := n.desiredPod(ctx, item.Ref)
-	over := item.PodStatus.Over()
+	over := item.PodStatus.HasEnded()
 	switch {
 	case source.IsNotFound(err), source.IsReplaced(err):
 		return 0, nil // the pod was deleted, and the event of its deletion follows
@@ -165,8 +165,8 @@ func sameAddresses(a, b []netip.Addr) bool { return slices.Equal(normalize(a), n
 
 // normalize returns the addresses that decide about redirection, sorted and without duplicates.
 func normalize(addresses []netip.Addr) []netip.Addr {
-	deciding := slices.Values(decide.GlobalAddresses(addresses))
-	return slices.Compact(slices.SortedFunc(deciding, netip.Addr.Compare))
+	global := slices.Values(decide.GlobalAddresses(addresses))
+	return slices.Compact(slices.SortedFunc(global, netip.Addr.Compare))
 }
 
 // leaveUnwanted makes a pod leave ambient mode because it should not be in this mode or has ended.
@@ -209,8 +209,8 @@ func (n *Node) leaveUnwanted(
 	return 0, nil
 }
 
-// leave undoes the first three steps, and forgets the pod if this succeeds. It does not remove the
-// rules of a pod that has ended (over), because the pod's network namespace no longer exists.
+// leave undoes enroll, and forgets the pod if this succeeds. It does not remove the rules of a pod
+// that has ended (over), because the pod's network namespace no longer exists.
 func (n *Node) leave(ctx context.Context, p *pod, over bool) error {
 	if !over {
 		if err := n.uninstallRules(p); err != nil {

@@ -69,7 +69,7 @@ func (n *Node) restore(ctx context.Context) bool {
 // may be enrolled.
 func (n *Node) runningPods(ctx context.Context) (inAmbient, others []*decide.Pod) {
 	for _, item := range n.Pods.Pods() {
-		if item.PodStatus.Over() {
+		if item.PodStatus.HasEnded() {
 			continue
 		}
 		desired, err := n.desiredPod(ctx, item.Ref)

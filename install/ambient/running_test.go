@@ -231,7 +231,7 @@ func TestAgentRestarts(t *testing.T) {
 // are listed.
 func TestPodsAreNotListedYet(t *testing.T) {
 	env := newTestEnv(t)
-	env.options.AddTime = 50 * time.Millisecond
+	env.options.AddTimeout = 50 * time.Millisecond
 	env.synced = false
 	env.put("web")
 	env.start()

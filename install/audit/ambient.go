@@ -38,7 +38,7 @@ func (a *Auditor) RulesChanged(uid string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.queue != nil && a.pods[uid] != nil {
-		a.plan(uid, time.Now())
+		a.scheduleVisit(uid, time.Now())
 	}
 }
 

@@ -169,11 +169,11 @@ func (a *Auditor) updatePod(n cluster.Name, item podcache.Item, ok bool) {
 	if at.Equal(now) { // continual changes of a pod do not reset its search backoff
 		a.queue.Forget(item.UID)
 	}
-	a.plan(item.UID, at)
+	a.scheduleVisit(item.UID, at)
 }
 
-// plan plans a visit of a pod at a time, unless an earlier visit is planned.
-func (a *Auditor) plan(uid string, at time.Time) { a.queue.AddAfter(uid, time.Until(at)) }
+// scheduleVisit plans a visit of a pod at a time, unless an earlier visit is planned.
+func (a *Auditor) scheduleVisit(uid string, at time.Time) { a.queue.AddAfter(uid, time.Until(at)) }
 
 // forget removes a deleted pod.
 func (a *Auditor) forget(uid string) {

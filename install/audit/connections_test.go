@@ -19,7 +19,7 @@ func TestConnectionsOfAGapAreEnded(t *testing.T) {
 		network := newNetwork(t)
 		r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 		r.options.Connections = established.Options{ProcDir: "/proc", CountOnly: keep}
-		r.options.Used = func() time.Duration { return 0 }
+		r.options.ProcessorTime = func() time.Duration { return 0 }
 		_, b := r.add("web", network.Pod, compat.BackendNFT)
 		if _, err := b.Remove(network.Pod); err != nil {
 			t.Fatal(err)

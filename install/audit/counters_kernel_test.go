@@ -54,7 +54,7 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 	}
 	r := newKernelTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
 	r.options.Interval = 100 * time.Millisecond
-	r.options.Used = func() time.Duration { return 0 }
+	r.options.ProcessorTime = func() time.Duration { return 0 }
 	rs, b := r.add("web", network.Pod, e, withExclusions, func(r *rules.Redirect) { r.Mode = mode })
 	r.start()
 	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })

@@ -61,8 +61,8 @@ func (r redirection) hasCounters() bool {
 	return r.redirect.Counters
 }
 
-// getPod returns the pod from the API server.
-func (a *Auditor) getPod(ctx context.Context, item podcache.Item) (*decide.Pod, error) {
+// fetchPod returns the pod from the API server.
+func (a *Auditor) fetchPod(ctx context.Context, item podcache.Item) (*decide.Pod, error) {
 	data, _, err := a.Pods.Pod(ctx, item.Ref)
 	if err != nil {
 		return nil, err
@@ -219,7 +219,7 @@ func (a *Auditor) updateDesired(ctx context.Context, p *pod, item podcache.Item)
 	if p.version == item.ResourceVersion && slices.Equal(p.records, a.records.Of(uid)) {
 		return nil
 	}
-	object, err := a.getPod(ctx, item)
+	object, err := a.fetchPod(ctx, item)
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (a *Auditor) ensureParameters(
 	if p.desired.redirection != (redirection{}) {
 		return nil
 	}
-	object, err := a.getPod(ctx, item)
+	object, err := a.fetchPod(ctx, item)
 	if err != nil {
 		return err
 	}
@@ -274,6 +274,6 @@ func (a *Auditor) parameters(object *decide.Pod, ns Namespace) (*rules.Redirect,
 
 // policyPod returns the properties of the pod that the policy needs.
 func (a *Auditor) policyPod(ctx context.Context, item podcache.Item) (repair.Pod, error) {
-	object, err := a.getPod(ctx, item)
+	object, err := a.fetchPod(ctx, item)
 	return repair.Pod{Item: item, Pod: object, Node: a.NodeName}, err
 }

@@ -93,7 +93,7 @@ func startAudited(
 	t.Helper()
 	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 	// The processor time of the test's polling must not count as the audit's.
-	r.options.Used = func() time.Duration { return 0 }
+	r.options.ProcessorTime = func() time.Duration { return 0 }
 	rs, b := r.add("web", network.Pod, backend)
 	r.start()
 	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })

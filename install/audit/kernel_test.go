@@ -35,8 +35,8 @@ func newKernelTestEnv(t testing.TB, env map[string]string) *kernelTestEnv {
 	t.Helper()
 	netnstest.RequireRoot(t)
 	r := &kernelTestEnv{newTestEnv(t, env), map[string]sandbox.Sandbox{}}
-	r.options.Open, r.options.Used = audit.Open, audit.Used
-	r.options.Find = func(
+	r.options.Open, r.options.ProcessorTime = audit.Open, audit.ProcessorTime
+	r.options.FindSandboxes = func(
 		context.Context, []sandbox.Pod,
 	) (map[string]sandbox.Sandbox, []sandbox.Missing) {
 		return r.places, nil
@@ -152,7 +152,7 @@ func TestRunningPodIsRepaired(t *testing.T) {
 				r.options.Interval = time.Hour // only events trigger audits
 			}
 			// The processor time of the test's polling must not count as the audit's.
-			r.options.Used = func() time.Duration { return 0 }
+			r.options.ProcessorTime = func() time.Duration { return 0 }
 			rs, b := r.add("web", network.Pod, e)
 			r.start()
 			rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })

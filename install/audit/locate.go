@@ -25,7 +25,7 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 		return agent.Location{}, source.WithKind(source.Unavailable,
 			fmt.Errorf("read the records of ADD: %w", err))
 	}
-	pod, err := a.getPod(ctx, item)
+	pod, err := a.fetchPod(ctx, item)
 	if err != nil {
 		return agent.Location{}, err
 	}
@@ -102,7 +102,7 @@ func (a *Auditor) sandboxOf(
 		return known.sandbox, nil
 	}
 	a.mu.Unlock()
-	found, missing := a.Find(ctx, []sandbox.Pod{p})
+	found, missing := a.FindSandboxes(ctx, []sandbox.Pod{p})
 	if sb, ok := found[p.UID]; ok {
 		return &sb, nil
 	}

@@ -73,7 +73,7 @@ func (l *locator) search(ctx context.Context) {
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, searchTimeout)
 	defer cancel()
-	found, missing := l.auditor.Find(ctx, slices.Collect(maps.Values(pending)))
+	found, missing := l.auditor.FindSandboxes(ctx, slices.Collect(maps.Values(pending)))
 	reasons := make(map[string]error, len(missing))
 	for _, m := range missing {
 		reasons[m.Pod.UID] = m.Err

@@ -32,8 +32,8 @@ func Open(s sandbox.Sandbox) (Namespace, error) {
 // In returns a [Namespace] for an open network namespace. Its Close closes ns.
 func In(ns *netns.NS) Namespace { return namespace{ns} }
 
-// Used returns the processor time of this process.
-func Used() time.Duration {
+// ProcessorTime returns the processor time of this process.
+func ProcessorTime() time.Duration {
 	var r unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &r) // never fails
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())

@@ -56,12 +56,12 @@ type Options struct {
 
 	Pods    Pods
 	Cluster Cluster
-	// Find finds the sandboxes of pods; see [sandbox.Finder.Find].
-	Find func(context.Context, []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing)
+	// FindSandboxes finds the sandboxes of pods; see [sandbox.Finder.Find].
+	FindSandboxes func(context.Context, []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing)
 	// Open opens the network namespace of a sandbox; usually [Open].
 	Open func(sandbox.Sandbox) (Namespace, error)
-	// Used returns the processor time of the process; usually [Used].
-	Used func() time.Duration
+	// ProcessorTime returns the processor time of the process; usually [ProcessorTime].
+	ProcessorTime func() time.Duration
 	// Ambient returns a pod if the agent has installed rules of ambient mode in it, and otherwise
 	// nil. It is nil if ambient mode is disabled.
 	Ambient func(uid string) *AmbientPod

@@ -22,8 +22,8 @@ import (
 // errorBackoff is the time before the next visit of a pod after an error.
 const errorBackoff = 15 * time.Second
 
-// A reconciliation is one visit of a pod: it compares the pod with its desired state and acts on
-// the result.
+// A reconciliation compares a pod with its desired state and acts on the result. It is also called
+// a visit of the pod.
 type reconciliation struct {
 	*Auditor
 	*pod
@@ -36,7 +36,7 @@ type reconciliation struct {
 	state         State
 	effect        foreign.Verdict // of foreign rules; empty if it was not determined
 	hasCompared   bool
-	processorTime time.Duration // processor time
+	processorTime time.Duration // used by the visit, or more: see reconcile
 	revisitAt     time.Time     // time of the next visit without an event; zero for none
 }
 
@@ -53,16 +53,16 @@ func (a *Auditor) reconcile(ctx context.Context, uid string) {
 		now: time.Now(),
 	}
 	if until := p.visitPause.until; until.After(v.now) {
-		a.plan(uid, until)
+		a.scheduleVisit(uid, until)
 		a.mu.Unlock()
 		return
 	}
 	p.pending = pendingEvents{}
 	a.mu.Unlock()
 
-	before := a.Used()
+	before := a.ProcessorTime()
 	v.run(ctx)
-	v.processorTime = a.Used() - before // of the whole process: an upper bound for the visit
+	v.processorTime = a.ProcessorTime() - before // of the whole process: an upper bound for the visit
 
 	if deleted := a.storeResults(v); deleted {
 		a.forget(uid) // a second time, because the visit may have stored state
@@ -83,13 +83,13 @@ func (a *Auditor) storeResults(v *reconciliation) (deleted bool) {
 		p.audited = v.now
 	}
 	if !v.revisitAt.IsZero() {
-		a.plan(v.uid, v.revisitAt)
+		a.scheduleVisit(v.uid, v.revisitAt)
 	}
 	return false
 }
 
 func (v *reconciliation) run(ctx context.Context) {
-	if v.item.PodStatus.Deleted || v.item.PodStatus.Over() {
+	if v.item.PodStatus.Deleted || v.item.PodStatus.HasEnded() {
 		return
 	}
 	if p := v.ambientPod(v.uid); p != nil {
@@ -124,8 +124,8 @@ func (v *reconciliation) run(ctx context.Context) {
 	}
 }
 
-// onUnknownDesired handles a pod whose desired state cannot be determined now. The pod counts as a
-// mesh pod unless it is known not to be one.
+// onUnknownDesired handles a pod whose desired state cannot be determined now. It reports the pod
+// unless the last decision was not to redirect it.
 func (v *reconciliation) onUnknownDesired(ctx context.Context, err error) {
 	v.revisitAt = v.now.Add(errorBackoff)
 	// The pod was deleted, or the agent ends.
@@ -215,7 +215,7 @@ func (v *reconciliation) watchNamespace(ns Namespace) {
 // audit compares the actual and the desired state of the pod, and acts on the result.
 func (v *reconciliation) audit(ctx context.Context, ns Namespace) {
 	v.revisitAt = v.nextIntervalVisit()
-	if v.mayBeInADD() {
+	if v.mayADDBeRunning() {
 		return
 	}
 	switch err := v.ensureParameters(ctx, v.pod, v.item, ns); {
@@ -271,11 +271,11 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 	return found, err
 }
 
-// mayBeInADD reports whether the pod's ADD may be running, so that its addresses may not be
+// mayADDBeRunning reports whether the pod's ADD may be running, so that its addresses may not be
 // assigned yet and it does not count as unprotected. This is possible if the sandbox was found in
 // /proc, because processes of the pod may exist before ADD ends. Other sources contain a sandbox
 // only after its ADD.
-func (v *reconciliation) mayBeInADD() bool {
+func (v *reconciliation) mayADDBeRunning() bool {
 	return v.desired.origin == fromPod && v.sandbox.Source == sandbox.Proc && !v.hasStarted()
 }
 

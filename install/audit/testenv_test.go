@@ -133,9 +133,9 @@ func newTestEnv(t testing.TB, environ map[string]string) *testEnv {
 		TopPods:  values.Int("SLUICE_COUNTER_METRICS_PODS"),
 		Decide:   &decide.Settings{}, Backend: compat.BackendAuto,
 		Records: record.In(dir), Repairs: repair.StoreIn(dir), Bypass: detector, Pods: env, Cluster: env,
-		Find: env.find, Open: env.open,
-		Used:   func() time.Duration { env.mu.Lock(); defer env.mu.Unlock(); return env.used },
-		Listen: func() (audit.Events, error) { return ears{env}, nil }, Metrics: env, Log: zap.NewNop(),
+		FindSandboxes: env.find, Open: env.open,
+		ProcessorTime: func() time.Duration { env.mu.Lock(); defer env.mu.Unlock(); return env.used },
+		Listen:        func() (audit.Events, error) { return ears{env}, nil }, Metrics: env, Log: zap.NewNop(),
 	}
 	return env
 }

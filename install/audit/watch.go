@@ -85,7 +85,7 @@ func (a *Auditor) onEvent(e watch.Event) {
 	now := time.Now()
 	p := a.pods[uid]
 	p.pending.note(e, now)
-	a.plan(uid, p.eventLimit.next(now))
+	a.scheduleVisit(uid, p.eventLimit.next(now))
 }
 
 // visitAll plans visits of all pods with a network namespace. Calls in quick succession are
@@ -104,7 +104,7 @@ func (a *Auditor) visitAll() {
 	for uid, p := range a.pods {
 		if p.sandbox != nil || a.byNetNS[p.watched] == uid {
 			p.pending.rules = true
-			a.plan(uid, at)
+			a.scheduleVisit(uid, at)
 		}
 	}
 }

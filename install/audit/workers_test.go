@@ -61,7 +61,7 @@ func TestWorkers(t *testing.T) {
 						due[uid] = at
 					}
 					there[uid] = true
-					a.plan(uid, at)
+					a.scheduleVisit(uid, at)
 				}
 				mu.Unlock()
 				time.Sleep(time.Millisecond)
@@ -98,8 +98,8 @@ func TestLongReconciliationDoesNotDelayOtherPods(t *testing.T) {
 			})
 		}()
 		synctest.Wait()
-		a.plan("long", time.Now())
-		a.plan("next", time.Now().Add(time.Millisecond))
+		a.scheduleVisit("long", time.Now())
+		a.scheduleVisit("next", time.Now().Add(time.Millisecond))
 		if first := <-visited; first != "long" {
 			t.Errorf("%s is first", first)
 		}

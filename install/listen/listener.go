@@ -136,15 +136,15 @@ func (l *listener) leave() {
 		return
 	}
 	l.once.Do(func() {
-		l.deadline = time.Now().Add(leaveTime)
+		l.deadline = time.Now().Add(leaveTimeout)
 		close(l.left)
 		_ = l.SetDeadline(time.Now().Add(drainTime))
 	})
 }
 
 // next waits for the next connection. After leave, it returns a timeout error once no connection
-// has arrived for drainTime, and after leaveTime at the latest: if another process has the socket
-// open too, connections may never stop arriving.
+// has arrived for drainTime, and after leaveTimeout at the latest: if another process has the
+// socket open too, connections may never stop arriving.
 func (l *listener) next() (*net.UnixConn, error) {
 	select {
 	case <-l.left:

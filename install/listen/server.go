@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// leaveTime is the maximum time after leave in which connections are accepted.
-	leaveTime = time.Second
+	// leaveTimeout is the maximum time after leave in which connections are accepted.
+	leaveTimeout = time.Second
 	// drainTime is the time without a connection after which no more are expected from clients that
 	// connected before the socket was replaced.
 	drainTime = 50 * time.Millisecond

@@ -20,16 +20,16 @@ type Verb string
 
 // The verbs. GetPod to AskEnroll are queries; NotifyLog and NotifyAdd are not answered.
 const (
-	GetPod       Verb = "pod"       // the pod that Namespace, Name and UID name
+	GetPod       Verb = "pod"       // the pod with Namespace, Name and UID
 	GetNamespace Verb = "namespace" // the namespace Request.Namespace
 	GetPolicy    Verb = "policy"    // the agent's current configuration for the plugin
 	GetReady     Verb = "ready"     // whether pods are available now
-	// the [Location] of the pod that Namespace and Name name; Request.UID is ignored
+	// AskLocate requests the [Location] of the pod with Namespace and Name. Request.UID is ignored.
 	AskLocate Verb = "locate"
 	GetHost   Verb = "host"   // the [HostRules] of the node
 	GetStatus Verb = "status" // the [Status] of the node
-	// the [Enrollment] of the pod that Namespace, Name and UID name, whose network namespace comes
-	// with the request as a descriptor (SCM_RIGHTS)
+	// AskEnroll requests the [Enrollment] of the pod with Namespace, Name and UID. A descriptor of
+	// the pod's network namespace comes with the request (SCM_RIGHTS).
 	AskEnroll Verb = "enrol"
 	NotifyLog Verb = "log" // Request.Line is a line of the plugin's log
 	NotifyAdd Verb = "add" // Request.Add is the report of an ADD

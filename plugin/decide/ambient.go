@@ -56,8 +56,9 @@ func DefaultAmbientSettings() AmbientSettings {
 	}
 }
 
-// decideAmbient decides whether the pod is in ambient mode. As in istio-cni, this decision precedes
-// every decision about sidecars, and a pod with a sidecar is not in ambient mode.
+// decideAmbient decides whether the pod is in ambient mode, and returns podUnknown if it is not. As
+// in istio-cni, this decision precedes every decision about sidecars, and a pod with a sidecar is
+// not in ambient mode.
 func (s *Settings) decideAmbient(in *Input) Decision {
 	if s.Ambient == nil || in.Pod.Spec.HostNetwork {
 		return podUnknown

@@ -19,7 +19,7 @@ type Attachment struct {
 	Annotations map[string]string
 }
 
-// Input contains the known facts for a decision.
+// Input is the input of a decision.
 type Input struct {
 	Attachment
 	// Pod is nil if it is unknown.
@@ -28,16 +28,15 @@ type Input struct {
 	Namespace *Namespace
 }
 
-// Outcome is how to treat a pod.
+// An Outcome is the treatment of a pod.
 type Outcome uint8
 
 // The outcomes. The zero value means that more input is needed.
 const (
-	// the decision needs more input: the reason is PodUnknown or NamespaceUnknown
-	Undecided Outcome = iota
-	Skip              // do not redirect the pod
-	Redirect          // redirect the pod with the result of Parameters
-	Ambient           // redirect the pod to ztunnel with the result of AmbientParameters
+	Undecided Outcome = iota // more input is needed: see PodUnknown and NamespaceUnknown
+	Skip                     // do not redirect the pod
+	Redirect                 // redirect the pod with the result of Parameters
+	Ambient                  // redirect the pod to ztunnel with the result of AmbientParameters
 )
 
 // String returns the outcome as a word.
@@ -122,6 +121,8 @@ func Decide(in Input, s *Settings) Decision {
 	}
 }
 
+// The decisions without details. A function that decides by a part of the input returns podUnknown
+// if this part does not exclude the pod.
 var (
 	podUnknown       = Decision{Undecided, PodUnknown, "the pod has not been read yet"}
 	namespaceUnknown = Decision{

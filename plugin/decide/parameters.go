@@ -136,27 +136,27 @@ func (r *result) setDependentFields() {
 
 // setFamilies determines the captured address families from the pod's addresses.
 func (r *result) setFamilies(addresses []netip.Addr) {
-	deciding := GlobalAddresses(addresses)
-	if len(deciding) == 0 {
+	global := GlobalAddresses(addresses)
+	if len(global) == 0 {
 		r.addFault("addresses of the pod", fmt.Sprintf("a list of %d", len(addresses)),
 			"one that is neither loopback nor link-local")
 		return
 	}
-	r.Redirect.IPv6 = rules.CapturesIPv6(deciding, r.DualStack)
-	r.noteFamily(deciding)
+	r.Redirect.IPv6 = rules.CapturesIPv6(global, r.DualStack)
+	r.noteFamily(global)
 }
 
 // GlobalAddresses returns the addresses that determine the address families of a pod, in the given
 // order. It omits loopback, link-local and unspecified addresses. If no address remains,
 // [Parameters] fails.
 func GlobalAddresses(addresses []netip.Addr) []netip.Addr {
-	var deciding []netip.Addr
+	var global []netip.Addr
 	for _, a := range addresses {
 		if a = a.Unmap(); rules.DecidesFamily(a) && !a.IsUnspecified() {
-			deciding = append(deciding, a.WithZone(""))
+			global = append(global, a.WithZone(""))
 		}
 	}
-	return deciding
+	return global
 }
 
 // validate adds the faults of the complete redirection. Each fault names the source of the field.

@@ -21,9 +21,9 @@ const (
 	// a cluster do not watch again at the same time.
 	minWatchTime = 5 * time.Minute
 	maxWatchTime = 10 * time.Minute
-	// replyTime is the time limit of a request to list. If the API server does not end a watch, the
-	// client ends it after this additional time.
-	replyTime = 30 * time.Second
+	// replyTimeout is the time limit of a request to list. If the API server does not end a watch,
+	// the client ends it after this additional time.
+	replyTimeout = 30 * time.Second
 )
 
 // watchPause returns the delays before watching again, which grow from 1–5 s to 8–40 s. They are
@@ -64,7 +64,7 @@ func (c *Client) WatchDaemonSet(
 func (c *Client) listDaemonSet(
 	ctx context.Context, n Name, seen func(*DaemonSet),
 ) (version string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	var list struct {
 		Meta  Meta        `json:"metadata"`
@@ -92,7 +92,7 @@ func (c *Client) followDaemonSet(
 	ctx context.Context, n Name, version string, seen func(*DaemonSet),
 ) error {
 	duration := minWatchTime + rand.N(maxWatchTime-minWatchTime)
-	ctx, cancel := context.WithTimeout(ctx, duration+replyTime)
+	ctx, cancel := context.WithTimeout(ctx, duration+replyTimeout)
 	defer cancel()
 	query := selectName(n)
 	query.Set("watch", "true")

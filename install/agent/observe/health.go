@@ -19,8 +19,8 @@ import (
 type Health struct {
 	// Ready returns the current readiness.
 	Ready func() Readiness
-	// Alive returns nil unless the agent should be restarted.
-	Alive func() error
+	// Stuck returns an error if the agent should be restarted, and otherwise nil.
+	Stuck func() error
 	// Level is the log level that /log-level reads and sets.
 	Level zap.AtomicLevel
 }
@@ -63,7 +63,7 @@ func (h Health) readyz(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h Health) healthz(w http.ResponseWriter, _ *http.Request) {
-	if err := h.Alive(); err != nil {
+	if err := h.Stuck(); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}

@@ -148,7 +148,7 @@ func TestReadyz(t *testing.T) {
 
 func TestHealthz(t *testing.T) {
 	var trouble error
-	h := observe.Health{Alive: func() error { return trouble }}.Handler()
+	h := observe.Health{Stuck: func() error { return trouble }}.Handler()
 	if code, _ := ask(h, "GET", "/healthz", there, ""); code != 200 {
 		t.Error(code)
 	}

@@ -16,10 +16,10 @@ import (
 
 // Limits for a client. Replies are small and come from memory. Sizes are in bytes.
 const (
-	headerTime  = 2 * time.Second
-	requestTime = 5 * time.Second
-	idleTime    = 30 * time.Second
-	maxHeader   = 16 << 10
+	headerTimeout  = 2 * time.Second
+	requestTimeout = 5 * time.Second
+	idleTimeout    = 30 * time.Second
+	maxHeader      = 16 << 10
 	// receiveBuffer limits the data that the kernel stores for a connection before the agent reads
 	// it.
 	receiveBuffer = 16 << 10
@@ -64,8 +64,8 @@ func (p Port) Serve(ctx context.Context, l net.Listener) error {
 		Listener: l, isNode: p.FromNode, refused: p.Refused, report: p.Report, now: time.Now,
 	}
 	server := http.Server{
-		Handler: p.Handler, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime,
-		WriteTimeout: requestTime, IdleTimeout: idleTime,
+		Handler: p.Handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout,
+		WriteTimeout: requestTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, ErrorLog: p.Log,
 	}
 	done := make(chan error, 1)

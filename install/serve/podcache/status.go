@@ -19,8 +19,8 @@ type PodStatus struct {
 	Init []InitContainer
 }
 
-// Over reports whether the pod's containers have ended permanently.
-func (l *PodStatus) Over() bool { return l.Phase == "Succeeded" || l.Phase == "Failed" }
+// HasEnded reports whether the pod's containers have ended permanently.
+func (s *PodStatus) HasEnded() bool { return s.Phase == "Succeeded" || s.Phase == "Failed" }
 
 // An InitContainer contains the results of an init container that has ended at least once.
 type InitContainer struct {
@@ -35,7 +35,7 @@ type InitContainer struct {
 type Termination struct {
 	ExitCode int
 	Message  string
-	// Started is the begin of the run, with a resolution of a second; zero if unknown.
+	// Started is the time when the run began, with a resolution of a second; zero if unknown.
 	Started time.Time
 }
 

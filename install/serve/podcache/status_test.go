@@ -85,7 +85,7 @@ func TestAPodThatIsBeingDeleted(t *testing.T) {
 		env.server.Put(`{metadata: {name: new, uid: c, deletionTimestamp: "2026-11-20T12:00:00Z"}, spec: {nodeName: here}}`)
 		synctest.Wait()
 		if item, ok := env.Item("default", "new"); !ok || !item.PodStatus.Deleted ||
-			item.PodStatus.Over() {
+			item.PodStatus.HasEnded() {
 			t.Errorf("%+v", item)
 		}
 		if _, ok := env.Item("default", "gone"); ok {

@@ -93,7 +93,7 @@ func (t *liveTracer) warnOfLegacy() {
 	for i := range t.ruleset.Tables {
 		table := &t.ruleset.Tables[i]
 		for _, c := range table.Chains {
-			if compat.IsLegacy(table) && (len(c.Rules) > 0 || c.Base != nil && c.Base.Drop) {
+			if compat.IsLegacyTable(table) && (len(c.Rules) > 0 || c.Base != nil && c.Base.Drop) {
 				t.s.warn("the rules of iptables-legacy are not traced, but they may determine "+
 					"outcomes (table %s %s): %v", table.Family, table.Name, t.source.logErr)
 				return

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"slices"
-	"strings"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -25,15 +23,6 @@ type lastReported struct {
 	credentials  credential.Status // of the agent
 }
 
-// Reasons of events that are not about the node's files.
-const (
-	kernelReason      = "KernelUnsupported"
-	tokenReason       = "TokenNotPublished"
-	rightsReason      = "RightsMissing"
-	unavailableReason = "APIServerUnavailable"
-	bypassReason      = "PluginBypassed"
-)
-
 // reportKernel reports the result of testing the kernel.
 func (a *Agent) reportKernel(p observe.Part) {
 	if p.Ready {
@@ -53,69 +42,6 @@ func (a *Agent) reportFiles(s node.Status) {
 	a.noteChain(s)
 	a.updateEvents()
 	a.remount(s)
-}
-
-// updateEvents updates the node's events with the current problems.
-func (a *Agent) updateEvents() {
-	s := a.node.Status()
-	if s.At.IsZero() {
-		return
-	}
-	// If the plugin can be inserted now, the next reconciliation inserts it. The problem is not
-	// reported until then, because otherwise each start of an agent would send an event.
-	problems := slices.DeleteFunc(slices.Clone(s.Problems), func(p node.Problem) bool {
-		return p.Reason == node.NotReadyToInsert && a.checkInsertable() == nil
-	})
-	for i := range problems {
-		problems[i].Message = a.reporter.hostPaths.Replace(problems[i].Message)
-	}
-	events := problemEvents(problems, a.publisher.Status(), a.missingRights(), a.socketReady(),
-		time.Now())
-	for i := range events {
-		if events[i].reason == string(node.ConflictingWrites) {
-			for _, w := range s.ConflictingWriters {
-				events[i].count += w.Rewrites
-			}
-		}
-	}
-	if b, ok := a.bypass.Current(); ok {
-		events = append(events, problemEvent{bypassReason, b.String(), b.Pods})
-	}
-	a.events.set(events)
-}
-
-// problemEvents returns the events for problems with the node's files, the plugin's kubeconfig and
-// missing permissions.
-func problemEvents(
-	problems []node.Problem, t token.Status, missing []string, socketReady bool, now time.Time,
-) []problemEvent {
-	var events []problemEvent
-	// Before the first reply of the API server, waiting for it is normal.
-	starting := t.Origin == "" && t.Problem == nil
-	for _, p := range problems {
-		// the missing permission is reported below
-		if p.Reason != node.NotReadyToInsert || !starting && len(missing) == 0 {
-			events = append(events, problemEvent{reason: string(p.Reason), message: p.Message})
-		}
-	}
-	if len(missing) > 0 {
-		events = append(events, problemEvent{
-			reason: rightsReason, message: strings.Join(missing, "; "),
-		})
-	}
-	if t.Problem != nil {
-		events = append(events, problemEvent{
-			reason: tokenReason, message: "the plugin's kubeconfig: " + t.Problem.Error(),
-		})
-	}
-	if t.Unavailable != nil && !t.Usable(now) && !socketReady {
-		events = append(events, problemEvent{
-			reason: unavailableReason,
-			message: "the API server does not reply to requests with the plugin's kubeconfig: " +
-				t.Unavailable.Error(),
-		})
-	}
-	return events
 }
 
 // reportFiles reports the changes of a status: new and solved problems, and conflicting writers.
@@ -202,58 +128,4 @@ func (r *reporter) countFailedWrites(total map[string]uint64) {
 		r.metrics.Count(metrics.IstioInstalls(istio), added)
 	}
 	r.lastReported.failedWrites = total
-}
-
-// tokenChanged reports a change of the status of the plugin's token.
-func (a *Agent) tokenChanged(s token.Status) {
-	if a.stopping.Load() {
-		return
-	}
-	a.reporter.reportToken(s)
-	a.updateEvents()
-}
-
-func (r *reporter) reportToken(s token.Status) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	last := r.lastReported.token
-	r.lastReported.token = s
-	for _, c := range []struct {
-		result      metrics.TokenResult
-		total, last uint64
-	}{
-		{metrics.TokenPublished, s.Published, last.Published},
-		{metrics.TokenRefused, s.Rejected, last.Rejected},
-		{metrics.TokenFailed, s.Failed, last.Failed},
-	} {
-		if c.total > c.last {
-			r.metrics.Count(metrics.TokenPublications(c.result), float64(c.total-c.last))
-		}
-	}
-	if s.Published > last.Published {
-		r.log.Info("the plugin's kubeconfig was written", zap.String("token", string(s.Origin)),
-			zap.Time("expires", s.Expiry))
-		r.metrics.Count(metrics.InstallWrites(observe.Kubeconfig, metrics.Success), 1)
-	}
-	if s.Failed > last.Failed {
-		r.metrics.Count(metrics.InstallWrites(observe.Kubeconfig, metrics.Failure), 1)
-		r.metrics.Count(metrics.IstioInstalls(metrics.InstallationKubeconfig), 1)
-	}
-	r.logChange("the plugin's kubeconfig", s.Problem, last.Problem)
-	r.logChange("the plugin lacks a permission", s.Forbidden, last.Forbidden)
-	// During an outage only its start is logged: each error has another text, with the duration.
-	if s.Unavailable == nil || last.Unavailable == nil {
-		r.logChange("the API server does not reply to requests with the plugin's kubeconfig",
-			s.Unavailable, last.Unavailable)
-	}
-}
-
-// logChange logs the start, changes and the end of a problem.
-func (r *reporter) logChange(description string, now, last error) {
-	switch {
-	case now != nil && (last == nil || now.Error() != last.Error()):
-		r.log.Warn(description, zap.Error(now))
-	case now == nil && last != nil:
-		r.log.Info("resolved: " + description)
-	}
 }

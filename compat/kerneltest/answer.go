@@ -1,0 +1,69 @@
+package kerneltest
+
+import (
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// icmpCodes contains types and codes by the names that rules use.
+var icmpCodes = map[string]string{
+	"icmp net-unreachable":    "icmp 3/0",
+	"icmp host-unreachable":   "icmp 3/1",
+	"icmp prot-unreachable":   "icmp 3/2",
+	"icmp port-unreachable":   "icmp 3/3",
+	"icmp net-prohibited":     "icmp 3/9",
+	"icmp host-prohibited":    "icmp 3/10",
+	"icmp admin-prohibited":   "icmp 3/13",
+	"icmpv6 no-route":         "ipv6-icmp 1/0",
+	"icmpv6 admin-prohibited": "ipv6-icmp 1/1",
+	"icmpv6 addr-unreachable": "ipv6-icmp 1/3",
+	"icmpv6 port-unreachable": "ipv6-icmp 1/4",
+	"icmpv6 policy-fail":      "ipv6-icmp 1/5",
+	"icmpv6 reject-route":     "ipv6-icmp 1/6",
+}
+
+// icmpxCodes contains types and codes by the names that apply to both families.
+var icmpxCodes = map[string]map[rules.Family]string{
+	"no-route":         {rules.IPv4: "icmp 3/0", rules.IPv6: "ipv6-icmp 1/0"},
+	"port-unreachable": {rules.IPv4: "icmp 3/3", rules.IPv6: "ipv6-icmp 1/4"},
+	"host-unreachable": {rules.IPv4: "icmp 3/1", rules.IPv6: "ipv6-icmp 1/3"},
+	"admin-prohibited": {rules.IPv4: "icmp 3/13", rules.IPv6: "ipv6-icmp 1/1"},
+}
+
+// mayHaveAnswer reports whether the kernel may send this answer to a packet with the outcome. The
+// kernel answers only packets between single hosts, and no resets or ICMP errors (nf_send_reset and
+// nf_send_unreach in net/ipv4/netfilter/nf_reject_ipv4.c, icmp_send in net/ipv4/icmp.c).
+func mayHaveAnswer(p *rules.Packet, outcome rules.Outcome, answer string) bool {
+	rejected := outcome.Rejected
+	with := strings.TrimPrefix(rejected, "reject with ")
+	want := icmpCodes[with]
+	if both, ok := strings.CutPrefix(with, "icmpx "); ok {
+		want = icmpxCodes[both][p.Family()]
+	}
+	switch {
+	case with == "tcp reset":
+		want = with
+	case rejected == "reject":
+		want = icmpxCodes["port-unreachable"][p.Family()]
+	}
+	if answer == "" && want != "" {
+		// A translation or another mark may have routed the packet to lo, where the answer has no
+		// route.
+		return isTranslated(outcome) || outcome.Mark != p.Mark || !isAnswered(p, with)
+	}
+	return answer == want
+}
+
+// isAnswered reports whether the kernel always answers the packet if its destination is unchanged.
+func isAnswered(p *rules.Packet, with string) bool {
+	switch {
+	case p.Hook != rules.Output || p.OutInterface == "lo" || p.Bound ||
+		p.Source.Addr().IsLinkLocalUnicast() || p.DestinationType == rules.Multicast ||
+		p.DestinationType == rules.Broadcast:
+		return false
+	case with == "tcp reset":
+		return p.Flags&rules.RST == 0
+	}
+	return p.Protocol == rules.TCP || p.Protocol == rules.UDP
+}

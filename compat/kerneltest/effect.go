@@ -1,0 +1,96 @@
+package kerneltest
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An Effect contains the observable part of an outcome.
+type Effect struct {
+	Dropped bool
+	// Answer is the answer to the sender of a dropped packet; see [Observation].
+	Answer string
+	To     netip.AddrPort
+	Mark   uint32
+	// From is the source address of a packet that leaves the host, if postrouting may have
+	// translated it; otherwise it is invalid.
+	From netip.Addr
+	// TProxy is the owner of the transparent listener to which the packet is assigned.
+	TProxy    rules.Owner
+	TProxied  bool
+	Untracked bool
+	// Rerouted reports that the packet was routed to lo instead of leaving the host.
+	Rerouted bool
+	// HasConnection reports whether the following fields are valid.
+	HasConnection bool
+	ConntrackMark uint32
+	Zone          uint16
+	// Original is the original destination of the connection, known for packets in the direction of
+	// its first packet.
+	Original netip.AddrPort
+}
+
+// String returns the effect in one line.
+func (e Effect) String() string {
+	if e.Dropped && e.Answer != "" {
+		return "dropped, answered with " + e.Answer
+	}
+	if e.Dropped {
+		return "dropped"
+	}
+	text := fmt.Sprintf("to %s mark 0x%x", e.To, e.Mark)
+	if e.TProxied {
+		text += fmt.Sprintf(" with the listener of %d:%d", e.TProxy.UID, e.TProxy.GID)
+	}
+	if e.Rerouted {
+		text += " rerouted"
+	}
+	if e.Untracked {
+		text += " untracked"
+	}
+	if e.HasConnection {
+		text += fmt.Sprintf(" connection mark 0x%x zone %d", e.ConntrackMark, e.Zone)
+	}
+	return text
+}
+
+// Effect returns the observed effect. It returns an error if the packet disappeared between hooks.
+func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
+	last := o.lastEntry("prerouting end")
+	if p.Hook == rules.Output {
+		sent := o.lastEntry("output end")
+		out := o.lastEntry("postrouting")
+		switch {
+		case sent == nil:
+			return Effect{Dropped: true, Answer: o.Answer}, nil
+		case out == nil:
+			return Effect{}, fmt.Errorf("%w: it left output, but did not come to postrouting",
+				errUnsendable)
+		case out.Out != "lo":
+			last = o.lastEntry("postrouting end")
+		case o.lastEntry("prerouting begin") == nil:
+			return Effect{}, fmt.Errorf("%w: it left by lo, but did not arrive", errUnsendable)
+		}
+	}
+	if last == nil {
+		return Effect{Dropped: true, Answer: o.Answer}, nil
+	}
+	result := Effect{To: last.To, Mark: last.Mark, Untracked: last.State == rules.Untracked}
+	if last.Position == "postrouting end" {
+		result.From = last.From.Addr()
+	}
+	if last.Owner != nil && last.Position == "prerouting end" {
+		result.TProxied, result.TProxy = true, *last.Owner
+	}
+	result.Rerouted = p.Hook == rules.Output && p.OutInterface != "lo" &&
+		last.Position == "prerouting end"
+	if c := last.Connection; c != nil {
+		result.HasConnection, result.ConntrackMark, result.Zone = true, c.Mark, c.Zone
+		if isOriginal(p) {
+			result.Original = c.Original
+		}
+	}
+	return result, nil
+}

@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"errors"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Receiver reads from a connection, and receives the descriptors that come with the data.
+type Receiver struct {
+	conn *net.UnixConn
+	fds  []int
+}
+
+// NewReceiver returns a receiver that has read nothing. The caller closes the connection.
+func NewReceiver(c *net.UnixConn) *Receiver { return &Receiver{conn: c} }
+
+// maxDescriptors is the number of descriptors that one read can receive. The kernel closes further
+// descriptors.
+const maxDescriptors = 1
+
+// Read implements [io.Reader].
+func (r *Receiver) Read(p []byte) (int, error) {
+	var rights [unix.SizeofCmsghdr + 8*maxDescriptors]byte
+	n, size, _, _, err := r.conn.ReadMsgUnix(p, rights[:])
+	messages, parseErr := unix.ParseSocketControlMessage(rights[:size])
+	for i := range messages {
+		fds, rightsErr := unix.ParseUnixRights(&messages[i])
+		r.fds = append(r.fds, fds...)
+		parseErr = errors.Join(parseErr, rightsErr)
+	}
+	return n, errors.Join(err, parseErr)
+}
+
+// Descriptors returns the received descriptors, which the caller must close.
+func (r *Receiver) Descriptors() []int {
+	fds := r.fds
+	r.fds = nil
+	return fds
+}
+
+// Close closes the descriptors that were not taken.
+func (r *Receiver) Close() {
+	for _, fd := range r.Descriptors() {
+		_ = unix.Close(fd)
+	}
+}
