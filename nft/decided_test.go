@@ -133,3 +133,36 @@ func TestSetsThatRulesChange(t *testing.T) {
 	checkDecided(t, hold("u"), hold("u"), diff.Equivalent)
 	checkDecided(t, hold("u"), hold("v"), diff.Different)
 }
+
+// TestSetsThatMayBeFull compares rules that add elements to sets with other bounds or contents. A
+// rule ends where the set is full (nft_dynset_new in net/netfilter/nft_dynset.c).
+func TestSetsThatMayBeFull(t *testing.T) {
+	side := func(set, rule string) diff.Side {
+		ns := netnstest.New(t)
+		load(t, ns, "table ip t {\nset s { type ipv4_addr; flags dynamic,timeout; "+set+" }\n"+
+			"chain c {\ntype filter hook output priority 0;\n"+rule+"\n}\n}")
+		rs, err := ReadAll(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return diff.Side{Ruleset: rs}
+	}
+	const drop, read = "add @s { ip daddr } drop", "add @s { ip daddr }\nip saddr @s drop"
+	for _, tc := range []struct {
+		left, right, rule string
+		want              diff.Verdict
+	}{
+		{"size 1;", "size 1;", drop, diff.Equivalent},
+		{"size 1;", "size 100;", drop, diff.Undecidable},
+		{"size 1;", "size 100;", "add @s { ip daddr }", diff.Equivalent},
+		{"size 1;", "size 1; elements = { 10.0.0.1 };", drop, diff.Undecidable},
+		{"size 9; timeout 1h;", "size 9; timeout 1h;", read, diff.Equivalent},
+		{"size 9; timeout 1h;", "size 9; timeout 1s;", read, diff.Undecidable},
+		{"size 9;", "size 9; limit rate 1/second;", drop, diff.Undecidable},
+	} {
+		r := diff.Decide(side(tc.left, tc.rule), side(tc.right, tc.rule), diff.Options{})
+		if got := r.Verdict(true); got != tc.want {
+			t.Errorf("%s | %s: %s: %s, want %s", tc.left, tc.right, tc.rule, got, tc.want)
+		}
+	}
+}

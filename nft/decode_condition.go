@@ -67,9 +67,15 @@ func (d *ruleDecoder) decodeConnlimit(a attributes) error {
 func (d *ruleDecoder) decodeDynset(a attributes) error {
 	d.pending = nil // the expression also ends the rule if a loaded field is missing
 	name := a.Text(unix.NFTA_DYNSET_SET_NAME)
+	s := d.sets[name]
+	data, change := d.identityWith(a), s.changeIdentity()
+	if data == rules.NoData || change == rules.NoData {
+		data = rules.NoData
+	} else {
+		data += " " + change
+	}
 	d.addCondition(rules.Unknown{
-		Text: "dynset @" + name, Effect: rules.ReadsAndWrites, Data: d.identityWith(a),
-		State: d.sets[name].state(name),
+		Text: "dynset @" + name, Effect: rules.ReadsAndWrites, Data: data, State: s.state(name),
 	})
 	return nil
 }

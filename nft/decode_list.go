@@ -51,6 +51,18 @@ func (d *ruleDecoder) listMatch(
 	return m, true
 }
 
+// changeIdentity returns a text that is equal for sets in which a rule that adds an element has the
+// same effect: the rule ends where the set is full. It returns [rules.NoData] if that is unknown.
+func (s *decodedSet) changeIdentity() string {
+	if s == nil {
+		return rules.NoData
+	}
+	if s.load(); s.bounds == "" {
+		return rules.NoData
+	}
+	return s.bounds + " " + s.contents
+}
+
 // currentContents returns a hash of the elements when they were read, independent of their order.
 // It does not include when they time out.
 func currentContents(lists []attributes) string {

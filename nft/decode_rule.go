@@ -239,6 +239,11 @@ func (d *ruleDecoder) hashExpression(name string, a attributes) {
 		id := d.sets[a.Text(unix.NFTA_LOOKUP_SET)].identity()
 		d.isIncomplete = d.isIncomplete || id == rules.NoData
 		fmt.Fprintf(d.history, "\x00%s\x00", id)
+	case "dynset":
+		_, _ = d.history.Write(a)
+		id := d.sets[a.Text(unix.NFTA_DYNSET_SET_NAME)].changeIdentity()
+		d.isIncomplete = d.isIncomplete || id == rules.NoData
+		fmt.Fprintf(d.history, "\x00%s\x00", id)
 	default:
 		_, _ = d.history.Write(a)
 	}

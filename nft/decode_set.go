@@ -25,6 +25,9 @@ type decodedSet struct {
 	hasLimits         bool   // elements may have an expression that affects the match
 	table             string // the family and the name
 	contents          string // currentContents of a set that changes
+	// bounds contains the properties that decide whether and how long a rule can add an element.
+	// It is empty if they or the contents are unknown.
+	bounds string
 	// lists contains the dumped elements until load has decoded them, and listedCount is their
 	// number.
 	lists          []attributes
@@ -61,6 +64,8 @@ func decodeSet(a attributes) *decodedSet {
 		dataLength:       int(a.Number(unix.NFTA_SET_DATA_LEN)),
 		isDynamic:        flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0,
 	}
+	s.bounds = setBounds(attributes(a.Get(unix.NFTA_SET_DESC)).Number(unix.NFTA_SET_DESC_SIZE),
+		a.Number64(unix.NFTA_SET_TIMEOUT), a.Get(nftaSetExpr), a.Get(nftaSetExpressions))
 	s.hasLimits = affectsMatch(a.Get(nftaSetExpr)) || a.Get(nftaSetExpressions) != nil
 	known := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL |
 		nftSetConcat | nftSetExpr)
@@ -76,6 +81,16 @@ func decodeSet(a attributes) *decodedSet {
 		s.unsupportedReason = fmt.Sprintf("set %s with flags 0x%x", a.Text(unix.NFTA_SET_NAME), other)
 	}
 	return s
+}
+
+// setBounds returns the bounds of a set. The size is the maximum number of elements, 0 for no
+// maximum, and the timeout that of elements without their own, in milliseconds.
+func setBounds(size uint32, timeout uint64, expressions ...attributes) string {
+	text := fmt.Sprintf("size %d timeout %d", size, timeout)
+	for _, e := range expressions {
+		text += fmt.Sprintf(" %x", []byte(e))
+	}
+	return text
 }
 
 // affectsMatch reports whether an expression of an element decides whether the element matches,
@@ -138,7 +153,7 @@ func (s *decodedSet) load() {
 	}
 	if (s.verdicts != nil || s.data != nil || s.hasSeveralFields) && s.listedCount > maxMap {
 		s.unsupportedReason = fmt.Sprintf("%d elements", s.listedCount)
-		s.lists = nil
+		s.lists, s.bounds = nil, ""
 		return
 	}
 	if s.isDynamic {

@@ -49,6 +49,10 @@ type Set struct {
 	// IsMap reports that elements have values: verdicts if DataLength is 0.
 	IsMap                 bool
 	KeyLength, DataLength int // in bytes
+	// Size is the maximum number of elements, 0 for no maximum. Timeout is the time until an
+	// element without its own timeout expires, in milliseconds, 0 for never.
+	Size    uint32
+	Timeout uint64
 	// Unknown is the reason why the elements are not known, or why they may not match; empty if
 	// they are known.
 	Unknown  string
@@ -152,6 +156,9 @@ func (s *Set) decode() *decodedSet {
 		isDynamic: s.Changes,
 		keyLength: s.KeyLength, dataLength: s.DataLength, unsupportedReason: s.Unknown,
 		hasLimits: s.Unknown != "",
+	}
+	if s.Unknown == "" {
+		d.bounds = setBounds(s.Size, s.Timeout, nil, nil)
 	}
 	switch {
 	case s.IsMap && s.DataLength == 0:

@@ -10,6 +10,7 @@
 //
 //   - Names of users, services and interfaces other than lo.
 //   - Sets whose elements expire, in the output of nft -s, which does not show when they expire.
+//   - Sets without elements, if no named set has elements, as in the output of nft -t.
 //   - "fib ... oif 1", which is an interface or, in the output of nft -n, an existing route.
 //   - In an inet table, a rule with "reject with tcp reset", and the packets of the other family in
 //     a rule with "meta l4proto icmp" or "ipv6-icmp". Such a rule may have a condition "meta

@@ -51,7 +51,8 @@ type (
 		Table      string            `json:"table"`
 		Name       string            `json:"name"`
 		Flags      json.RawMessage   `json:"flags"`
-		Timeout    json.RawMessage   `json:"timeout"`
+		Size       uint32            `json:"size"`
+		Timeout    json.RawMessage   `json:"timeout"` // in seconds
 		Map        json.RawMessage   `json:"map"`
 		Elements   []json.RawMessage `json:"elem"`
 		Statements []json.RawMessage `json:"stmt"`
@@ -75,6 +76,17 @@ func newReader() *reader {
 		rules: map[objectID][]ruleObject{}, sets: map[objectID]setObject{},
 		changedSets: map[string]bool{},
 	}
+}
+
+// omitsElements reports whether no named set has elements, as in the output of nft -t, which omits
+// them.
+func (in *reader) omitsElements() bool {
+	for _, s := range in.sets {
+		if len(s.Elements) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // addRule stores a rule.

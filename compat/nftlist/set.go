@@ -3,6 +3,7 @@ package nftlist
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -77,13 +78,22 @@ func (b *setBuilder) getNamed(
 			slices.EqualFunc(built.datas, datas, datatype.encodesLike)
 	}
 	flags := flagsOf(object.Flags)
+	isWritten := slices.Contains(flags, "dynamic") || slices.Contains(flags, "eval")
 	s := nft.Set{
 		Name: name, Interval: slices.Contains(flags, "interval"), IsMap: object.Map != nil,
-		Changes: slices.Contains(flags, "timeout") || slices.Contains(flags, "dynamic") ||
-			slices.Contains(flags, "eval") || len(object.Timeout) > 0,
+		Changes: isWritten || slices.Contains(flags, "timeout") || len(object.Timeout) > 0,
 	}
 	setLengths(&s, keys, datas)
-	s.Unknown = unknownReason(object, flags)
+	s.Unknown, s.Size = unknownReason(object, flags), object.Size
+	if len(object.Timeout) > 0 {
+		if json.Unmarshal(object.Timeout, &s.Timeout) != nil || s.Timeout > math.MaxUint32 {
+			s.Unknown = "set with timeout " + string(object.Timeout)
+		}
+		s.Timeout *= 1000
+	}
+	if s.Unknown == "" && !isWritten && b.in.omitsElements() {
+		s.Unknown = "set whose elements may not be listed"
+	}
 	if s.Unknown == "" {
 		s.Unknown = encodeElements(&s, object.Elements, keys, datas)
 	}

@@ -108,11 +108,15 @@ func (t *textReader) readSet(id objectID, isMap bool) error {
 			return err
 		}
 		switch s.key() {
-		case "type", "typeof", "size", "gc-interval", "policy", "auto-merge", "comment":
+		case "type", "typeof", "gc-interval", "policy", "auto-merge", "comment":
 		case "flags":
 			object.Flags = flagList(s.tokens[1:])
 		case "timeout":
-			object.Timeout = json.RawMessage(`1`)
+			object.Timeout = encode(secondsOf(s.tokens[1:]))
+		case "size":
+			n, err := strconv.ParseUint(s.tokens[len(s.tokens)-1].text, 10, 32)
+			object.Size = uint32(n)
+			isKnown = isKnown && err == nil && len(s.tokens) == 2
 		case "counter":
 			object.Statements = []json.RawMessage{encode(map[string]any{"counter": nil})}
 		case "elements":
@@ -133,6 +137,16 @@ func (t *textReader) readSet(id objectID, isMap bool) error {
 			return nil
 		}
 	}
+}
+
+// secondsOf returns the time in a statement, in seconds, or an empty text if it is not supported.
+func secondsOf(tokens []token) any {
+	if len(tokens) == 1 {
+		if n, ok := parseSeconds(tokens[0].text); ok {
+			return n
+		}
+	}
+	return ""
 }
 
 // flagList returns the words of a list as JSON.

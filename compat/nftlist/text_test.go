@@ -139,6 +139,20 @@ func TestTextOfSets(t *testing.T) {
 			"ip daddr @s drop", "ip daddr @s drop",
 		},
 		{"type ipv4_addr", "ip daddr @other drop", "unknown(ip daddr @other) drop"},
+		// nft -t omits all elements.
+		{"type ipv4_addr", "ip daddr @s drop", "meta nfproto ipv4 unknown(ip daddr @s) drop"},
+		{
+			"type ipv4_addr\n\t\tflags timeout", "ip daddr @s drop",
+			"meta nfproto ipv4 unknown(ip daddr @s) drop",
+		},
+		{
+			"type ipv4_addr\n\t\tflags dynamic", "ip daddr @s drop",
+			"meta nfproto ipv4 ip daddr @s drop",
+		},
+		{
+			"type ipv4_addr\n\t}\n\tset other {\n\t\ttype mark\n\t\telements = { 1 }",
+			"ip daddr @s accept", "meta nfproto ipv4 { } accept",
+		},
 	} {
 		text := "table inet t {\n\tset s {\n\t\t" + tc.set + "\n\t}\n\n\tchain c {\n\t\t" +
 			tc.rule + "\n\t}\n}\n"
