@@ -44,13 +44,15 @@ type Live struct {
 	// their family is not ip, ip6 or inet, or because they are attached to a device. Their effect
 	// on packets is unknown.
 	UnmodeledChains []string
+	// UnmodeledRoutes describes the policy rules that are not in Ruleset ([route.Unmodeled]).
+	UnmodeledRoutes []string
 	// LoopbackName is the name of the loopback interface. Rules that match the interface lo do not
 	// match its packets if it has another name.
 	LoopbackName string
 }
 
 // UndecidedEffects returns, as sentences, what affects packets in a way that the model does not
-// know, except UnmodeledChains.
+// know, except UnmodeledChains and UnmodeledRoutes.
 func (l *Live) UndecidedEffects() []string {
 	var sentences []string
 	for _, f := range l.OtherFunctions {
@@ -107,6 +109,9 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 		if err == nil && before.equal(after) && after.listAllChains(rs) {
 			live := after.toLive(rs, origin)
 			if live.LoopbackName, err = route.LoopbackName(ns); err != nil {
+				return Live{}, err
+			}
+			if live.UnmodeledRoutes, err = route.Unmodeled(ns); err != nil {
 				return Live{}, err
 			}
 			if origin == OriginAll || origin == OriginNFT {

@@ -3,6 +3,7 @@ package route
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -61,6 +62,32 @@ func ReadAll(ns *netns.NS) (rules.Routing, error) {
 	})
 }
 
+// Unmodeled returns the policy rules that the routing from [ReadAll] does not contain, except the
+// rules of each namespace (fib_default_rules_init in net/ipv4/fib_rules.c, and the same in IPv6)
+// and rules without an effect. They may route packets elsewhere.
+func Unmodeled(ns *netns.NS) ([]string, error) {
+	h, err := open(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	policyRules, err := readRules(h)
+	if err != nil {
+		return nil, err
+	}
+	found, err := readRouting(h, policyRules, func(r foundRule) bool { return r.isPlain })
+	if err != nil {
+		return nil, err
+	}
+	var others []string
+	for _, r := range policyRules {
+		if !r.isDefault() && !slices.Contains(found.Policies, r.policy) {
+			others = append(others, ruleText(r))
+		}
+	}
+	return others, nil
+}
+
 // readRouting returns the policy routes of the selected rules, and ::6, if they exist.
 func readRouting(
 	h *netlink.Handle, policyRules []foundRule, isSelected func(foundRule) bool,
@@ -100,6 +127,21 @@ type foundRule struct {
 
 // isOwned reports whether this package owns the rule.
 func (r foundRule) isOwned() bool { return r.isPlain && r.policy.Priority == rules.PolicyPriority }
+
+// isDefault reports whether a new namespace has the rule.
+func (r foundRule) isDefault() bool {
+	for priority, table := range map[int]int{
+		0: unix.RT_TABLE_LOCAL, 32766: unix.RT_TABLE_MAIN, 32767: unix.RT_TABLE_DEFAULT,
+	} {
+		plain := netlink.NewRule()
+		plain.Family, plain.Priority, plain.Table = r.kernel.Family, priority, table
+		plain.Protocol = r.kernel.Protocol
+		if reflect.DeepEqual(r.kernel, *plain) {
+			return true
+		}
+	}
+	return false
+}
 
 func (r foundRule) route() localRoute { return localRoute{r.policy.Family, r.policy.Table} }
 

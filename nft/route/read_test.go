@@ -206,3 +206,27 @@ func TestReadAll(t *testing.T) {
 		})
 	}
 }
+
+func TestUnmodeled(t *testing.T) {
+	n := netnstest.New(t)
+	if got, err := route.Unmodeled(n); err != nil || len(got) > 0 {
+		t.Errorf("a new namespace: %q, %v", got, err)
+	}
+	ip(t, n, sluiceRule4, istioRoute4,
+		"-4 rule add pref 32765 fwmark 1337 lookup 133", // a duplicate has no effect
+		"-4 rule add pref 5 fwmark 5 lookup 100", "-4 route add blackhole default table 100",
+		"-4 rule add pref 6 to 192.0.2.9 lookup 133", "-6 rule add pref 7 iif lo lookup main",
+	)
+	want := []string{
+		"ip -4 rule priority 5 fwmark 0x5 lookup 100",
+		"ip -4 rule priority 6 to 192.0.2.9/32 lookup 133",
+		"ip -6 rule priority 7 iif lo lookup 254",
+	}
+	got, err := route.Unmodeled(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("policy rules (-want +got):\n%s", d)
+	}
+}

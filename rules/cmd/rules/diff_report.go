@@ -40,6 +40,10 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 			addNotCompared("policy routes and loopback addresses: %s does not contain them",
 				side.name)
 		}
+		if len(side.unmodeledRoutes) > 0 {
+			addNotCompared("where these policy rules of %s route packets: %s", side.name,
+				strings.Join(side.unmodeledRoutes, ", "))
+		}
 	}
 	for i, chains := range [][]rules.ChainRef{result.OtherHooks.Left, result.OtherHooks.Right} {
 		leaving, others := splitPostrouting(chains)

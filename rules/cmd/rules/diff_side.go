@@ -30,6 +30,8 @@ type diffSide struct {
 	// unmodeledChains contains chains at hooks that are not compared, such as the ingress hook of
 	// a device.
 	unmodeledChains []string
+	// unmodeledRoutes contains the policy rules that are not evaluated.
+	unmodeledRoutes []string
 	// unstated contains the parameters that a log does not contain.
 	unstated []string
 	// isGuess reports that the order of some chains is one of several possible orders.
@@ -237,6 +239,7 @@ func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 			side.undecided = append(side.undecided, a.String())
 		}
 		side.unmodeledChains = live.UnmodeledChains
+		side.unmodeledRoutes = live.UnmodeledRoutes
 		side.undecided = append(side.undecided, live.UndecidedEffects()...)
 		return systemError(err)
 	}

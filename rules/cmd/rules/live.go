@@ -50,6 +50,9 @@ func (s *system) readLive(ns *netns.NS, name compat.BackendName) (rules.Ruleset,
 	for _, text := range live.UnmodeledChains {
 		s.warn("left out: %s", text)
 	}
+	for _, text := range live.UnmodeledRoutes {
+		s.warn("left out: %s", text)
+	}
 	for _, text := range live.UndecidedEffects() {
 		s.warn("%s", text)
 	}
