@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -25,6 +26,8 @@ type conn struct {
 	lastGeneration uint16
 	// maxSize is the maximum number of bytes of rules that are read. 0 means maxReadSize.
 	maxSize int
+	// indexScope identifies the namespace in the identities of rules that are read.
+	indexScope netns.ID
 }
 
 // defaultSendBuffer is the maximum number of bytes that are sent without enlarging the send buffer.

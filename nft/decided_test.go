@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -163,6 +164,44 @@ func TestSetsThatMayBeFull(t *testing.T) {
 		r := diff.Decide(side(tc.left, tc.rule), side(tc.right, tc.rule), diff.Options{})
 		if got := r.Verdict(true); got != tc.want {
 			t.Errorf("%s | %s: %s: %s, want %s", tc.left, tc.right, tc.rule, got, tc.want)
+		}
+	}
+}
+
+// TestIndexesOfInterfacesAreNotComparedAcrossNamespaces compares rules with equal indexes, which are
+// of other interfaces in another namespace, except the index of lo.
+func TestIndexesOfInterfacesAreNotComparedAcrossNamespaces(t *testing.T) {
+	a, b := netnstest.New(t), netnstest.New(t)
+	side := func(ns *netns.NS, rule string) diff.Side {
+		load(t, ns, "flush ruleset\ntable inet t {\n"+
+			"chain c {\ntype filter hook prerouting priority 0;\n"+rule+"\n}\n}")
+		rs, err := ReadAll(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return diff.Side{Ruleset: rs}
+	}
+	for rule, want := range map[string]diff.Verdict{
+		"iif 5 drop":                           diff.Undecidable,
+		"iif . tcp dport { 5 . 80 } drop":      diff.Undecidable,
+		"fib saddr . iif oif 5 drop":           diff.Undecidable,
+		"fib daddr oif 5 drop":                 diff.Undecidable,
+		"iif 5 limit rate 1/second drop":       diff.Undecidable,
+		"iif lo drop":                          diff.Equivalent,
+		"iif lo limit rate 1/second drop":      diff.Equivalent,
+		"fib saddr . iif oif missing drop":     diff.Equivalent,
+		"fib daddr . iif oif exists drop":      diff.Equivalent,
+		"iif lo meta length 5 meta mark set 1": diff.Equivalent,
+	} {
+		in := side(a, rule)
+		for _, tc := range []struct {
+			other diff.Side
+			want  diff.Verdict
+		}{{side(a, rule), diff.Equivalent}, {side(b, rule), want}} {
+			r := diff.Decide(in, tc.other, diff.Options{})
+			if got := r.Verdict(true); got != tc.want {
+				t.Errorf("%s: %s, want %s", rule, got, tc.want)
+			}
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 func decodeRules(budget *int, family rules.Family, sets decodedSets, r rawRule) []rules.Rule {
 	d := ruleDecoder{
 		family: family, sets: sets, maySplit: true, budget: budget, unknowns: r.unknowns,
+		indexScope: r.indexScope,
 		// Conditions with a state are equal only in rules with equal expressions. Without all
 		// expressions of the rule, equality cannot be decided.
 		isIncomplete: r.incomplete,

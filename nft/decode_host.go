@@ -31,6 +31,7 @@ func (d *ruleDecoder) decodeFIB(a attributes) error {
 			op.field = fieldReversePath
 		}
 	}
+	op.data = d.indexData("fib", a)
 	return d.store(a, unix.NFTA_FIB_DREG, op)
 }
 

@@ -85,6 +85,7 @@ func (d *ruleDecoder) decodeMeta(a attributes) error {
 	key := a.Number(unix.NFTA_META_KEY)
 	if a.Get(unix.NFTA_META_SREG) == nil {
 		op, optional := metaField(key)
+		op.data = d.indexData("meta", a)
 		if optional {
 			return d.storePending(a, unix.NFTA_META_DREG, op)
 		}

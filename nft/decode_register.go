@@ -99,7 +99,7 @@ func (d *ruleDecoder) storePending(a attributes, attr uint16, op operand) error 
 func (d *ruleDecoder) loadUnknown(name string, kind expressionKind, a attributes) error {
 	op := operand{
 		field: fieldUnknown, length: loadLength(name, a), text: loadText(name, kind, a),
-		effect: rules.Reads,
+		effect: rules.Reads, data: d.indexData(name, a),
 	}
 	for _, attr := range kind.sources {
 		if attr == 0 || a.Get(attr) == nil {

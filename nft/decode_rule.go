@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -48,6 +49,11 @@ type ruleDecoder struct {
 	unhashedCount int
 	// isIncomplete reports that history does not cover all data that the expressions depend on.
 	isIncomplete bool
+	// indexScope identifies the namespace of the interface indexes in the rule. It is zero for rules
+	// that were not read from the kernel. loadsIndex reports that the last hashed expression loads
+	// an index.
+	indexScope netns.ID
+	loadsIndex bool
 	// unknowns contains the next expressions with the name unknownExpression.
 	unknowns     []rules.Unknown
 	varyingCount int // number of random or stateful conditions
@@ -223,6 +229,10 @@ func (d *ruleDecoder) clearPending(ops ...operand) {
 // packets.
 func (d *ruleDecoder) hashExpression(name string, a attributes) {
 	fmt.Fprintf(d.history, "\x00%s\x00", name)
+	if d.loadsIndex && !comparesKnownIndex(name, a) {
+		fmt.Fprint(d.history, d.indexScope)
+	}
+	d.loadsIndex = loadsIndex(name, a)
 	switch name {
 	case "counter", "last", "log":
 		// These have no effect on packets.

@@ -111,6 +111,7 @@ func read(
 			return err
 		}
 		defer c.close()
+		c.indexScope = ns.ID()
 		s, err := readTables(c)
 		if err != nil {
 			return err
@@ -371,7 +372,9 @@ func (r *tableReader) readRules(t *foundTable, sets decodedSets) {
 			}
 			t.recordUsedSets(a.Get(unix.NFTA_RULE_EXPRESSIONS))
 			if t.splitsRules {
-				raw = append(raw, rawRule{chain: chain, attrs: slices.Clone(a)})
+				raw = append(raw, rawRule{
+					chain: chain, attrs: slices.Clone(a), indexScope: r.conn.indexScope,
+				})
 				return
 			}
 			rule, isExpected := r.expected.recognize(t, chain, sets, a)
@@ -387,6 +390,8 @@ func (r *tableReader) readRules(t *foundTable, sets decodedSets) {
 type rawRule struct {
 	chain *rules.Chain
 	attrs attributes
+	// indexScope is the field of ruleDecoder.
+	indexScope netns.ID
 	// The other fields are for a rule that was not read from the kernel. unknowns contains the
 	// Unknowns for its expressions with the name unknownExpression, in the same order. line and
 	// incomplete are [Rule.Line] and [Rule.Incomplete].
