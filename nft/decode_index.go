@@ -40,3 +40,9 @@ func comparesKnownIndex(name string, a attributes) bool {
 	index, ok := hostNumber(constantValue(a, unix.NFTA_CMP_DATA))
 	return name == "cmp" && ok && (index == 0 || index == netns.LoopbackIndex)
 }
+
+// isIndex reports whether the operand is the index of an interface.
+func (o *operand) isIndex() bool {
+	return o.mask == nil && (o.field == fieldInIndex || o.field == fieldOutIndex ||
+		o.field == fieldReversePathIndex)
+}

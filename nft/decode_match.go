@@ -151,6 +151,9 @@ func (d *ruleDecoder) addUnknownCondition(ops []operand, negated bool, v values)
 		text += op.String()
 	}
 	data := combined.data
+	if len(ops) == 1 && ops[0].isIndex() && isLoopback(v.keys) {
+		data = "" // each namespace has the same index for lo
+	}
 	if v.set != nil {
 		id := v.set.identity()
 		combined.noData = combined.noData || id == rules.NoData

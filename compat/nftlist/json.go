@@ -101,6 +101,9 @@ func (in *reader) readObject(kind string, body json.RawMessage) error {
 		return err
 	case "rule":
 		r, err := decoded[ruleObject](body)
+		if err == nil && r.Statements == nil {
+			err = errors.New(`there is no list "expr"`)
+		}
 		in.addRule(r)
 		return err
 	case "set", "map":
@@ -109,6 +112,8 @@ func (in *reader) readObject(kind string, body json.RawMessage) error {
 		return err
 	case "element":
 		return errors.New("elements apart from their set: want the output of nft -j list ruleset")
+	case "add", "replace", "create", "insert", "delete", "destroy", "list", "reset", "flush", "rename":
+		return errors.New("a command: want the output of nft -j list ruleset")
 	}
 	return nil
 }

@@ -138,6 +138,12 @@ func (in *reader) listing() (*Listing, error) {
 			})
 		}
 	}
+	for id := range in.rules {
+		if !seen[id] {
+			return nil, fmt.Errorf("chain %s %s %s has rules, but it is not listed", id.family,
+				id.table, id.name)
+		}
+	}
 	for i := range tables {
 		tables[i].Sets = sets[i].complete()
 	}
@@ -168,6 +174,9 @@ func (in *reader) tableOf(
 		return 0, nil, errors.New("it is listed twice")
 	}
 	listed[key] = true
+	if !listed[objectID{c.Family, c.Table, ""}] {
+		return 0, nil, errors.New("its table is not listed")
+	}
 	i, ok := indexes[objectID{c.Family, c.Table, ""}]
 	if !ok {
 		in.addUnmodeledChain(l, c)

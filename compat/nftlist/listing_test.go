@@ -164,10 +164,14 @@ func TestTextThatIsNotAListing(t *testing.T) {
 		`{"nftables":[{"chain":{"prio":` + strings.Repeat("9", 1000) +
 			`}}]}`: `object 1, chain: field "prio" is number ` + strings.Repeat("9", 33) + "...",
 		"{}": `there is no list "nftables"`,
-		`{"nftables":[{"metainfo":{"json_schema_version":2}}]}`: "object 1, metainfo: version 2 of the format: want 1",
-		`{"nftables":[{"table":[]}]}`:                           "object 1, table: ",
-		`{"nftables":[{"element":{}}]}`:                         "elements apart from their set",
-		`{"nftables":[` + table + table[:len(table)-1] + `]}`:   "table ip t is listed twice",
+		`{"nftables":[{"metainfo":{"json_schema_version":2}}]}`:                                  "object 1, metainfo: version 2 of the format: want 1",
+		`{"nftables":[{"table":[]}]}`:                                                            "object 1, table: ",
+		`{"nftables":[{"element":{}}]}`:                                                          "elements apart from their set",
+		`{"nftables":[{"add":{"table":{}}}]}`:                                                    "object 1, add: a command",
+		`{"nftables":[{"rule":{}}]}`:                                                             `object 1, rule: there is no list "expr"`,
+		`{"nftables":[{"chain":{"family":"ip","table":"t","name":"c"}}]}`:                        "chain ip t c: its table is not listed",
+		`{"nftables":[` + table + `{"rule":{"family":"ip","table":"t","chain":"c","expr":[]}}]}`: "chain ip t c has rules, but it is not listed",
+		`{"nftables":[` + table + table[:len(table)-1] + `]}`:                                    "table ip t is listed twice",
 		`{"nftables":[` + table +
 			`{"chain":{"family":"ip","table":"t","name":"c","hook":"output"}}]}`: "no type or no priority",
 		`{"nftables":[` + table +
