@@ -14,7 +14,7 @@ type Action interface {
 	action()
 }
 
-// Verdict ends the rule. All verdicts except Return also end the evaluation of the hook's chain.
+// Verdict ends the rule. All verdicts except Return also end the evaluation of the base chain.
 type Verdict uint8
 
 // The verdicts without an argument.
@@ -33,37 +33,37 @@ type Jump struct {
 }
 
 // RedirectTo changes the destination to this host: at output to the loopback address, at prerouting
-// to the address of the interface on which the packet arrived. It ends the evaluation. Port 0 keeps
-// the port. If Last is not 0, the kernel selects a port of the range: the original port if it is in
-// the range and free.
+// to the address of the interface on which the packet arrived. It ends the evaluation of the base
+// chain. Port 0 keeps the port. If Last is not 0, the kernel selects a port from Port to Last: the
+// original port if it is in this range and free.
 type RedirectTo struct{ Port, Last uint16 }
 
-// DNATPort changes the destination port; it ends the evaluation. If Last is not 0, the kernel
-// selects a port of the range.
+// DNATPort changes the destination port; it ends the evaluation of the base chain. If Last is not
+// 0, the kernel selects a port from Port to Last.
 type DNATPort struct{ Port, Last uint16 }
 
-// DNATTo changes the destination address; it ends the evaluation. If LastAddr is valid, the kernel
-// selects an address of the range, and if Last is not 0, a port of the range. Port 0 keeps the
-// port.
+// DNATTo changes the destination address; it ends the evaluation of the base chain. If LastAddr is
+// valid, the kernel selects an address from Addr to LastAddr. If Last is not 0, it selects a port
+// from Port to Last. Port 0 keeps the port.
 type DNATTo struct {
 	Addr, LastAddr netip.Addr
 	Port, Last     uint16
 }
 
-// SNATTo changes the source address and keeps the source port if it is free; it ends the
-// evaluation. Only NAT chains at postrouting and input can do that.
+// SNATTo changes the source address and keeps the source port if it is free; it ends the evaluation
+// of the base chain. Only NAT chains at postrouting and input can contain it.
 type SNATTo struct{ Addr netip.Addr }
 
-// TProxy assigns the packet to the transparent socket that listens on the port, and on Addr if it
-// is valid. If no such socket exists, nftables continues with the next rule, otherwise with the
-// later actions of this rule. Port 0 means the destination port.
+// TProxy assigns the packet to the transparent socket that listens on Port, and on Addr if it is
+// valid. If such a socket exists, nftables continues with the later actions of this rule, otherwise
+// with the next rule. Port 0 means the destination port.
 type TProxy struct {
 	Port uint16
 	Addr netip.Addr
 }
 
-// TProxyDrop is the TPROXY target of xtables: it sets the mark and accepts the packet if a socket
-// listens, and otherwise drops it.
+// TProxyDrop is the TPROXY target of xtables: if a transparent socket listens, it assigns the
+// packet to the socket, sets the mark and accepts the packet; otherwise it drops the packet.
 type TProxyDrop struct {
 	Port        uint16
 	Value, Mask uint32 // the mark loses the bits of Mask and is then xored with Value
@@ -85,8 +85,8 @@ type SaveMark struct{}
 type RestoreMark struct{}
 
 // MixMark sets the mark of the packet, or with Conntrack the mark of its connection, to (packet
-// mark & Mark) ^ (connection mark & ConntrackMark) ^ Xor. If the packet has no connection and the
-// connection's mark is read or written, it has no effect.
+// mark & Mark) ^ (connection mark & ConntrackMark) ^ Xor. If MixMark reads or writes the connection
+// mark, it has no effect on a packet without a connection.
 type MixMark struct {
 	Conntrack           bool
 	Mark, ConntrackMark uint32

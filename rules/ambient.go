@@ -14,7 +14,8 @@ const (
 	// AmbientMark marks connections that ztunnel opens to the application with the address of the
 	// client as source, and the application's replies, which are routed to lo.
 	AmbientMark = 0x111
-	// AmbientMarkMask selects the bits of a mark in which both are compared and written.
+	// AmbientMarkMask selects the bits of a mark in which ZtunnelMark and AmbientMark are compared
+	// and written.
 	AmbientMarkMask = 0xfff
 	// AmbientRouteTable is the routing table that delivers the marked replies locally.
 	AmbientRouteTable = 100

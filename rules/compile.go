@@ -67,7 +67,8 @@ func (c *compiler) ruleset(chains []Chain, routing Routing) Ruleset {
 type compiler struct {
 	Redirect
 	families []Family // the captured families
-	// included and excluded are destinations, servers the DNS servers.
+	// included and excluded are the captured and the excluded destinations of outbound connections,
+	// servers are the captured DNS servers.
 	included, excluded, servers addressRanges
 	// proxyUser and proxyGroup match packets of the proxy.
 	proxyUser, proxyGroup Match
@@ -114,24 +115,26 @@ func newCompiler(r Redirect) *compiler {
 	return c
 }
 
-// destinations normalizes prefixes by family.
+// destinations returns the normalized ranges of the prefixes.
 func (c *compiler) destinations(prefixes []netip.Prefix) addressRanges {
 	if len(prefixes) == 0 {
 		return addressRanges{}
 	}
+	const mappedBits = 96 // the length of ::ffff:0:0/96, the prefix of IPv4-mapped addresses
 	unmapped := func(p netip.Prefix) netip.Prefix {
-		if p.Addr().Is4In6() && p.Bits() >= 96 && c.deviates(MappedCIDR) {
-			return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		if p.Addr().Is4In6() && p.Bits() >= mappedBits && c.deviates(MappedCIDR) {
+			return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mappedBits)
 		}
 		return p
 	}
-	count := 0
+	countIPv4 := 0
 	for _, p := range prefixes {
 		if unmapped(p).Addr().Is4() {
-			count++
+			countIPv4++
 		}
 	}
-	ipv4, ipv6 := make([]netipx.IPRange, 0, count), make([]netipx.IPRange, 0, len(prefixes)-count)
+	ipv4 := make([]netipx.IPRange, 0, countIPv4)
+	ipv6 := make([]netipx.IPRange, 0, len(prefixes)-countIPv4)
 	for _, p := range prefixes {
 		if p = unmapped(p); p.Addr().Is4() {
 			ipv4 = append(ipv4, netipx.RangeOfPrefix(p))
@@ -236,7 +239,7 @@ func (b *chainBuilder) build() Chain {
 func (b *chainBuilder) capture(role Role, comment string, actions []Action, matches ...Match) {
 	if b.KeepEstablished {
 		b.addAll(NoRole, "older than these rules: kept as it is", []Action{Count{}, Accept},
-			append(slices.Clone(matches), notBegun)...)
+			append(slices.Clone(matches), notOpening)...)
 	}
 	b.addAll(role, comment, actions, matches...)
 }
@@ -249,8 +252,8 @@ var (
 	fromLoopback Match = MatchInterface{Names: []InterfaceName{{Name: loopback}}}
 	toLoopback   Match = MatchInterface{Out: true, Names: []InterfaceName{{Name: loopback}}}
 
-	// notBegun matches packets that do not open a connection.
-	notBegun Match = MatchTCPFlags{Not: true, Mask: SYN | ACK, Value: SYN}
+	// notOpening matches TCP packets that do not open a connection.
+	notOpening Match = MatchTCPFlags{Not: true, Mask: SYN | ACK, Value: SYN}
 )
 
 func toPort(ports ...PortRange) MatchPort {

@@ -10,7 +10,9 @@ func (r *Rule) Counts() bool { return slices.Contains(r.Actions, Action(Count{})
 
 // KeepsEstablished reports whether the rule exempts connections that are older than the rules from
 // capture. Such a rule always has a counter: see [Redirect.KeepEstablished].
-func (r *Rule) KeepsEstablished() bool { return r.Counts() && slices.Contains(r.Matches, notBegun) }
+func (r *Rule) KeepsEstablished() bool {
+	return r.Counts() && slices.Contains(r.Matches, notOpening)
+}
 
 // Counters reports whether any rule has a counter of [Redirect.Counters].
 func (rs Ruleset) Counters() bool {

@@ -5,17 +5,16 @@ import (
 	"slices"
 )
 
-// DecidesFamily reports whether an address of a pod indicates its families: loopback and link-local
-// addresses do not, as in getLocalIP of Istio's tools/common/config. An IPv4-mapped IPv6 address
-// counts as IPv4.
+// DecidesFamily reports whether an address of a pod counts when Istio decides whether to capture
+// IPv6: loopback and link-local addresses do not (getLocalIP in tools/common/config).
 func DecidesFamily(a netip.Addr) bool {
 	a = a.Unmap()
 	return a.IsValid() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsLinkLocalMulticast()
 }
 
-// CapturesIPv6 reports whether Istio captures IPv6 of a pod with these addresses: if the first of
-// them is IPv6, or in a dual-stack pod any of them. Only addresses for which [DecidesFamily] is
-// true count; without any the result is false.
+// CapturesIPv6 reports whether Istio captures IPv6 of a pod with these addresses: whether the first
+// address is an IPv6 address, or with dualStack any address. The caller must omit addresses for
+// which [DecidesFamily] is false. An IPv4-mapped address counts as IPv4.
 func CapturesIPv6(addresses []netip.Addr, dualStack bool) bool {
 	is6 := func(a netip.Addr) bool { return a.Unmap().Is6() }
 	if dualStack {

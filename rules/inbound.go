@@ -15,22 +15,27 @@ func (c *compiler) natPrerouting() Chain {
 		return b.build()
 	}
 	b.add("tunnel port", Return, tcp, toPort(Single(c.TunnelPort)))
+	c.addExcludedInboundPorts(&b)
 	redirect := []Action{RedirectTo{Port: c.InboundCapturePort}}
-	b.capture(InboundCaptured, "inbound to the proxy", redirect, c.inboundPorts(&b)...)
+	b.capture(InboundCaptured, "inbound to the proxy", redirect, c.inboundPorts()...)
 	return b.build()
 }
 
-// inboundPorts matches connections to the captured ports. If all ports are captured, it adds a rule
-// that returns packets to the excluded ports.
-func (c *compiler) inboundPorts(b *chainBuilder) []Match {
-	if !c.InboundPorts.All {
-		return []Match{tcp, toPort(c.InboundPorts.Ports...)}
-	}
-	if len(c.InboundExcludePorts) > 0 {
+// addExcludedInboundPorts adds a rule that returns packets to the excluded ports, if all other
+// ports are captured.
+func (c *compiler) addExcludedInboundPorts(b *chainBuilder) {
+	if c.InboundPorts.All && len(c.InboundExcludePorts) > 0 {
 		b.addRole(InboundExcludedPort, "excluded inbound port", Return,
 			tcp, toPort(c.InboundExcludePorts...))
 	}
-	return []Match{tcp}
+}
+
+// inboundPorts matches connections to the captured ports.
+func (c *compiler) inboundPorts() []Match {
+	if c.InboundPorts.All {
+		return []Match{tcp}
+	}
+	return []Match{tcp, toPort(c.InboundPorts.Ports...)}
 }
 
 // manglePrerouting drops invalid packets, and in TPROXY mode assigns inbound connections to the

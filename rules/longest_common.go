@@ -28,7 +28,7 @@ func commonRules(want, got []int) commonSubsequence {
 		kept.add(len(want)-1-suffix, len(got)-1-suffix)
 	}
 	want, got = want[prefix:len(want)-suffix], got[prefix:len(got)-suffix]
-	algorithm := longCommon
+	algorithm := huntSzymanski
 	if len(want)*len(got) <= maxCells {
 		algorithm = longestCommon
 	}
@@ -38,7 +38,8 @@ func commonRules(want, got []int) commonSubsequence {
 	return kept
 }
 
-// longestCommon takes time and memory proportional to the product of the lengths.
+// longestCommon returns a longest common subsequence. It takes time and memory proportional to the
+// product of the lengths.
 func longestCommon(want, got []int) commonSubsequence {
 	width := len(got) + 1
 	// length[i*width+j] is the length of a longest common subsequence of want[i:] and got[j:].
@@ -68,7 +69,7 @@ func longestCommon(want, got []int) commonSubsequence {
 }
 
 // maxCandidates limits, for repeated rules, the number of candidate positions in the other list
-// that longCommon tries for each position.
+// that huntSzymanski tries for each position.
 const maxCandidates = 4
 
 // A pair is a rule at a position in each list, and the previous pair of the longest common
@@ -78,10 +79,11 @@ type pair struct {
 	before    *pair
 }
 
-// longCommon takes time n log n (Hunt and Szymanski, A Fast Algorithm for Computing Longest Common
-// Subsequences, 1977), because there are few pairs of positions with the same rule. If a rule is
-// repeated more than maxCandidates times, the result may be shorter than a longest one.
-func longCommon(want, got []int) commonSubsequence {
+// huntSzymanski returns a common subsequence. If a rule is repeated more than maxCandidates times,
+// it may be shorter than a longest one. huntSzymanski takes time n log n (Hunt and Szymanski, A
+// Fast Algorithm for Computing Longest Common Subsequences, 1977), because each position has at
+// most 2*maxCandidates+1 candidates.
+func huntSzymanski(want, got []int) commonSubsequence {
 	positions := map[int][]int{}
 	for j, number := range got {
 		positions[number] = append(positions[number], j)

@@ -35,7 +35,7 @@ func TestLongestCommonOfLongLists(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				numbers := rapid.SliceOfN(rapid.IntRange(1, row.alphabet), 0, row.longest)
 				want, got := numbers.Draw(t, "want"), numbers.Draw(t, "got")
-				best, found := longestCommon(want, got), longCommon(want, got)
+				best, found := longestCommon(want, got), huntSzymanski(want, got)
 				common := kept(want, found.want)
 				if !slices.Equal(common, kept(got, found.got)) {
 					t.Fatalf("%v of want is not %v of got", common, kept(got, found.got))

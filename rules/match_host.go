@@ -95,12 +95,13 @@ type MatchListed struct {
 	List string
 	// Parts are the fields to look up: "src", "dst,dst", "ip saddr".
 	Parts string
-	// Destination reports that a translation changes the fields, More that there are other fields
-	// than addresses and ports.
+	// Destination reports that a translation of the destination changes a field. More reports that
+	// a field is neither an address nor a port.
 	Destination, More bool
-	// State is the state of rules that write to the list. Contents represents its contents when it
-	// was read, as far as they are known.
-	State, Contents string
+	// State names the state that rules write when they change the list (see [Unknown.State]).
+	State string
+	// Contents represents the contents of the list when it was read, as far as they are known.
+	Contents string
 }
 
 func (m MatchAddrType) rank() int    { return 13 }

@@ -37,16 +37,16 @@ type Outcome struct {
 	Mark, ConntrackMark uint32
 	// Rerouted reports that a changed mark routed an outgoing packet back to this host.
 	Rerouted bool
-	// Zone is the conntrack zone assigned by the rules; 0 is the default zone. Untracked reports
-	// that they disabled conntrack for the packet.
-	Zone      uint16
+	// Zone is the conntrack zone assigned by the rules; 0 is the default zone.
+	Zone uint16
+	// Untracked reports that the rules disabled conntrack for the packet.
 	Untracked bool
 	// Helper is the conntrack helper assigned to the connection that the packet begins.
 	Helper string
-	// Undecided names the unknown on which the outcome depends. If it is set, the other fields are
-	// invalid.
+	// Undecided names the unknown condition or expression on which the outcome depends. If it is
+	// set, the other fields are invalid.
 	Undecided string
-	// UnknownMarks names the unknown on which only the marks depend.
+	// UnknownMarks names the unknown condition or expression on which only the marks depend.
 	UnknownMarks string
 }
 
@@ -100,7 +100,7 @@ func (o Outcome) String() string {
 	return text
 }
 
-// disposition returns a description of the destination.
+// disposition describes where the packet goes.
 func (o Outcome) disposition() string {
 	text := "goes to its destination, not captured"
 	switch {

@@ -180,8 +180,8 @@ func (f TCPFlags) String() string {
 	return strings.Join(namesOfBits(uint8(f), flagNames[:]), " | ")
 }
 
-// String returns the packet in the syntax of [ParsePacket], without defaults: an interface whose
-// address is the destination, and unicast addresses.
+// String returns the packet in the syntax of [ParsePacket]. It omits defaults, an in-address that
+// is equal to the destination, and the address type unicast.
 func (p Packet) String() string {
 	b := new(strings.Builder)
 	endpoint := func(a netip.AddrPort) string {
@@ -260,9 +260,11 @@ func (p Packet) String() string {
 
 func (p *Packet) isICMP() bool { return p.Protocol == ICMP || p.Protocol == ICMPv6 }
 
-// Types of ICMP messages that begin a connection, that answer these, and that report errors: echo,
-// timestamp, information and address mask for IPv4; echo and node information for IPv6.
+// Types of ICMP messages.
 var (
+	// ICMPRequests and ICMPv6Requests contain the types of messages that begin a connection, and
+	// ICMPAnswers and ICMPv6Answers the types of their answers: echo, timestamp, information and
+	// address mask for IPv4; echo and node information for IPv6.
 	ICMPRequests   = []uint8{8, 13, 15, 17}
 	ICMPAnswers    = []uint8{0, 14, 16, 18}
 	ICMPv6Requests = []uint8{128, 139}
@@ -273,20 +275,27 @@ var (
 	// net/netfilter/nf_conntrack_proto_icmpv6.c).
 	UntrackedICMPv6 = []uint8{130, 131, 132, 133, 134, 135, 136, 143}
 
+	// icmpErrors contains the types of IPv4 errors: destination unreachable, source quench,
+	// redirect, time exceeded and parameter problem.
 	icmpErrors = []uint8{3, 4, 5, 11, 12}
 )
 
+// firstInformationalICMPv6 is the first type of ICMPv6 that is not an error (RFC 4443, section
+// 2.1).
+const firstInformationalICMPv6 = 128
+
 // defaultState returns the state that the packet probably has in conntrack. ok is false for an
-// answer of ICMP, which is established or, if its request is not known, invalid.
+// ICMP answer, which is established or, if its request is not known, invalid.
 func (p *Packet) defaultState() (state State, ok bool) {
-	requests, answers, isError, isUntracked := ICMPRequests, ICMPAnswers,
-		slices.Contains(icmpErrors, p.ICMPType), false
-	switch {
-	case !p.isICMP():
+	if !p.isICMP() {
 		return New, true
-	case p.Protocol == ICMPv6:
+	}
+	requests, answers := ICMPRequests, ICMPAnswers
+	isError, isUntracked := slices.Contains(icmpErrors, p.ICMPType), false
+	if p.Protocol == ICMPv6 {
 		requests, answers = ICMPv6Requests, ICMPv6Answers
-		isError, isUntracked = p.ICMPType < 128, slices.Contains(UntrackedICMPv6, p.ICMPType)
+		isError = p.ICMPType < firstInformationalICMPv6
+		isUntracked = slices.Contains(UntrackedICMPv6, p.ICMPType)
 	}
 	switch {
 	case slices.Contains(requests, p.ICMPType):

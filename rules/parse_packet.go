@@ -23,10 +23,12 @@ const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev 
 //
 // The default device is lo for an outgoing packet to a loopback address or to its own source, and
 // otherwise eth0. The default user is 0, and the default group has the number of the user. The
-// default type of ICMP is an echo request. The default state is new. For an ICMP error it is
-// related, and for a type that does not begin a connection untracked or invalid, as in conntrack;
-// an ICMP answer has no default. The default TCP flags are syn for a new connection, and otherwise
-// ack. The arrow is > or ->. The error names every invalid word.
+// default ICMP type is an echo request. The default TCP flags are syn for a new connection, and
+// otherwise ack. The arrow is > or ->. The error names every invalid word.
+//
+// The default state is new. An ICMP error is related by default, and a message of an ICMP type that
+// conntrack does not track or does not know is untracked or invalid. An ICMP answer has no default
+// state.
 func ParsePacket(text string) (Packet, error) {
 	words := strings.Fields(text)
 	if len(words) > 3 && IsArrow(words[2]) {
@@ -91,7 +93,7 @@ type packetOptions struct {
 	uid, gid   *uint32
 	flags      *TCPFlags
 	socketless bool
-	// hasState and hasType report that the state and the type of ICMP are given.
+	// hasState and hasType report that the state and the ICMP type are given.
 	hasState, hasType bool
 }
 
@@ -113,7 +115,7 @@ func (p *Packet) parseOptions(words []string) error {
 			faults = append(faults, err)
 		}
 	}
-	p.setICMPDefaults(options)
+	p.setTypeAndState(options)
 	faults = append(faults, p.checkOptions(options)...)
 	if p.Hook == Output && !options.socketless {
 		p.Owner = &Owner{}
@@ -204,9 +206,9 @@ func (p *Packet) setOption(o *packetOptions, name, value string) (err error) {
 	return err
 }
 
-// setICMPDefaults sets the type of a message of ICMP to an echo request, and the state of a packet to
-// its default, unless they are given.
-func (p *Packet) setICMPDefaults(o packetOptions) {
+// setTypeAndState sets the ICMP type to an echo request, and the state of the packet to its
+// default, unless they are given.
+func (p *Packet) setTypeAndState(o packetOptions) {
 	if !o.hasType {
 		switch p.Protocol {
 		case ICMP:

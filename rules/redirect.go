@@ -86,9 +86,11 @@ type Mode string
 
 // The modes.
 const (
-	// by destination NAT: the proxy sees the pod's address and asks for the original port
+	// ModeRedirect translates the destination: the proxy sees the pod's address, and asks the
+	// kernel for the original port.
 	ModeRedirect Mode = "REDIRECT"
-	ModeTProxy   Mode = "TPROXY" // by a transparent socket: source and destination stay
+	// ModeTProxy assigns connections to a transparent socket: source and destination are unchanged.
+	ModeTProxy Mode = "TPROXY"
 )
 
 // PortSelection is all ports, the listed ports, or none.
@@ -113,9 +115,10 @@ type GroupSelection struct {
 
 // DNS selects the queries that are redirected to the sidecar's DNS proxy.
 type DNS struct {
+	// Capture enables the redirection of queries.
 	Capture bool
-	// All selects queries to any server, otherwise only queries to Servers. Without both, nothing
-	// is captured.
+	// All selects queries to all servers, otherwise only queries to Servers are captured: none if
+	// Servers is empty.
 	All     bool
 	Servers []netip.Addr
 }

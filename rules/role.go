@@ -60,7 +60,7 @@ func (r Role) Direction() string { return roleNames[r].direction }
 // Outcome returns the outcome, such as "excluded_port"; "" for NoRole.
 func (r Role) Outcome() string { return roleNames[r].outcome }
 
-// A RolePackets is the number of packets that a rule with a role has counted.
+// A RolePackets is the counter of a rule with a role.
 type RolePackets struct {
 	Role    Role
 	Packets uint64

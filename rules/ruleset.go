@@ -86,7 +86,8 @@ type Base struct {
 	Priority int // chains of a hook run in ascending priority; see [Base.Position] for those of NAT
 	// Order is the order of chains at equal positions, ascending. It is 0 unless it was read from
 	// the kernel, and is not compared. At [ConntrackPriority] a chain with a negative order runs
-	// before conntrack, one with a positive order after it; 0 is unknown.
+	// before conntrack, and a chain with a positive order runs after conntrack; for order 0 this is
+	// unknown.
 	Order int
 	// Drop is the policy: whether packets at the end of the chain are dropped.
 	Drop bool
@@ -137,8 +138,7 @@ type ChainType uint8
 const (
 	Filter ChainType = iota
 	NAT              // sees only the first packet of each connection
-	// a filter after which a changed mark makes the kernel route again; at output only
-	Route
+	Route            // a filter at output; if it changes the mark, the kernel routes again
 )
 
 // String returns nft's name of the type.

@@ -27,7 +27,8 @@ func (c *compiler) addTProxy(b *chainBuilder) {
 	if c.deviates(TunnelPortTProxy) {
 		b.add("tunnel port", Return, tcp, toPort(Single(c.TunnelPort)))
 	}
-	captured := c.inboundPorts(b)
+	c.addExcludedInboundPorts(b)
+	captured := c.inboundPorts()
 	capturedAnd := func(extra Match) []Match { return append([]Match{extra}, captured...) }
 
 	b.addAll(NoRole, "established: to its socket", []Action{mark, Accept},

@@ -140,9 +140,9 @@ func isLoopbackCIDR(p netip.Prefix) bool {
 const allowedInterface = "the name of an interface: 1 to 15 bytes without blank, slash or colon; " +
 	"a final + or * matches all names with this prefix"
 
-// validInterface reports whether a name is valid, as dev_valid_name (linux/net/core/dev.c) does;
-// IFNAMSIZ is 16 including the terminating zero. The "+" or "*" after a prefix of names is not part
-// of the name: "*" alone and "eth++" are invalid.
+// validInterface reports whether a name is valid, as dev_valid_name (net/core/dev.c) does: IFNAMSIZ
+// is 16, with the terminating zero. A name that ends in "+" or "*" is also invalid, because the
+// parser has removed this sign from a prefix: "*" alone and "eth++" are invalid.
 func validInterface(name string) bool {
 	if name == "" || len(name) > 15 || name == "." || name == ".." ||
 		strings.HasSuffix(name, "*") || strings.HasSuffix(name, "+") {

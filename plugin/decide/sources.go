@@ -96,7 +96,7 @@ func valueOf(name string, c *SecurityContext) *int64 {
 // injector adds the same variables to both.
 func (s *sources) variable(p *parameter.Parameter) statedValue {
 	// An empty variable is an empty list. For an id it counts as missing.
-	isList := p.List() && p.SecurityContext == ""
+	isList := p.IsList() && p.SecurityContext == ""
 	var unread string
 	for _, name := range slices.Backward(p.PodVariableNames()) {
 		for _, c := range []*Container{s.proxy, s.validation} {

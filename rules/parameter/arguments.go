@@ -12,11 +12,11 @@ type Arguments struct {
 	Values map[string]string
 	// Unknown are flags that istio-iptables does not have, without their values.
 	Unknown []string
-	// MissingValue is the last flag if its value is missing, or empty.
+	// MissingValue is the name of the last flag if its value is missing, otherwise empty.
 	MissingValue string
 }
 
-// A flag is a flag of istio-iptables.
+// A flag is a command-line flag of istio-iptables.
 type flag struct {
 	long, short string
 	isBool      bool // needs no value

@@ -81,7 +81,7 @@ func (in Invocation) find(p *Parameter, args Arguments) (text, source string) {
 	if in.Variable == nil {
 		return "", ""
 	}
-	return FromEnvironment(p.Variables, p.List(), in.Variable)
+	return FromEnvironment(p.Variables, p.IsList(), in.Variable)
 }
 
 // FromEnvironment returns the value of the last variable that is set, and the description of the

@@ -12,16 +12,16 @@ type Kind uint8
 
 // The kinds.
 const (
-	Port Kind = iota
-	OptionalPort
+	Port         Kind = iota
+	OptionalPort      // a port, or 0 for none
 	Ports
-	PortSelection
+	PortSelection // Ports, or "*" for all
 	Prefixes
-	PrefixSelection
+	PrefixSelection // Prefixes, or "*" for all
 	LoopbackPrefix
 	Interfaces
 	IDs
-	GroupSelection
+	GroupSelection // IDs, or "*" for all
 	Mode
 	Mark
 	Bool
@@ -31,7 +31,7 @@ const (
 	IPv4Address
 	IPv6Address
 	Backend
-	Deviation // with [Parameter.Repeat]: a list of them
+	Deviation // with [Parameter.Repeat]: a list of deviations
 )
 
 // Words returns all values of a kind with a fixed set of values, or nil.
@@ -98,7 +98,8 @@ func (k Kind) Allowed() string {
 	return `"*" for all, or ` + k.elements().Allowed()
 }
 
-// elements returns the kind of the list that "*" can replace, or the kind itself.
+// elements returns the kind of the list if the kind allows a list or "*", otherwise the kind
+// itself.
 func (k Kind) elements() Kind {
 	switch k {
 	case PortSelection:
@@ -177,7 +178,8 @@ func (k Kind) injectorAccepts(element string) bool {
 
 // isInterfaceName reports whether the injector accepts the name of an interface.
 func isInterfaceName(name string) bool {
-	if name == "" || len(name) > 15 {
+	const maxLength = 15 // IFNAMSIZ without the terminating zero
+	if name == "" || len(name) > maxLength {
 		return false
 	}
 	for i, c := range []byte(name) {
@@ -188,8 +190,4 @@ func isInterfaceName(name string) bool {
 		}
 	}
 	return true
-}
-
-func parseOptionalPort(text string) (uint16, error) {
-	return rules.ParseOptionalPort(strings.TrimSpace(text))
 }

@@ -10,7 +10,8 @@ import (
 // A Parameter is one property of a redirection, and the names under which it can be stated.
 type Parameter struct {
 	// Field is the field of [rules.Redirect] that the parameter sets, or for a parameter of
-	// [Ambient] the field of [rules.Ambient]. It is empty if every value of the field is valid.
+	// [Ambient] the field of [rules.Ambient]: a [rules.Fault] names it. It is empty if every value
+	// is valid.
 	Field string
 	// Kind is the type of the value.
 	Kind Kind
@@ -22,7 +23,7 @@ type Parameter struct {
 	// PodVariables replace Variables if the injector writes the value to another variable of the
 	// proxy container.
 	PodVariables []string
-	// Annotations are the annotations of a pod. The first that is present counts.
+	// Annotations are the annotations of a pod. The first one that is present takes precedence.
 	Annotations []string
 	// SecurityContext is the field of a container's or a pod's securityContext, or empty.
 	SecurityContext string
@@ -65,7 +66,8 @@ const (
 	SectionBackend
 )
 
-// Names find the numeric ids of user and group names. Without a lookup, names are invalid.
+// Names contains the lookups of numeric ids by the names of users and groups. Without a lookup,
+// names are invalid.
 type Names struct{ Users, Groups rules.Lookup }
 
 // All returns the parameters of istio-iptables and of pods. The caller must not change them.
@@ -73,8 +75,8 @@ type Names struct{ Users, Groups rules.Lookup }
 func All() []Parameter { return istioParameters() }
 
 // SluiceOnly returns the parameters that Istio does not have. The caller must not change them. The
-// command rules, the configuration of the CNI plugin and the node agent can set all of them, and a
-// pod those with [Parameter.Annotations].
+// flags of the command rules can set all of them, the configuration of the CNI plugin the
+// parameters with [Parameter.Config], and a pod the parameters with [Parameter.Annotations].
 func SluiceOnly() []Parameter { return sluiceParameters() }
 
 // OfPods returns the parameters that a pod can set: all parameters of [All], and the parameters of
@@ -109,9 +111,9 @@ func InterceptionMode() *Parameter {
 	return &all[slices.IndexFunc(all, func(p Parameter) bool { return p.Kind == Mode })]
 }
 
-// List reports whether the value is a list. An empty variable is an empty list; for other kinds an
-// empty variable counts as not set.
-func (p *Parameter) List() bool { return p.Kind.isList() }
+// IsList reports whether the value is a list. If it is, an empty variable means an empty list;
+// otherwise an empty variable counts as not set.
+func (p *Parameter) IsList() bool { return p.Kind.isList() }
 
 // PodVariableNames returns the variables of the proxy container that contain the value.
 func (p *Parameter) PodVariableNames() []string {

@@ -1,6 +1,8 @@
 package parameter
 
 import (
+	"strings"
+
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -123,4 +125,9 @@ func inboundParameters() []Parameter {
 			set:         setter(parseOptionalPort, func(v *Values) *uint16 { return &v.StatusPort }),
 		},
 	}
+}
+
+// parseOptionalPort parses a port, or 0 for none. It ignores blanks around the port.
+func parseOptionalPort(text string) (uint16, error) {
+	return rules.ParseOptionalPort(strings.TrimSpace(text))
 }

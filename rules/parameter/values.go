@@ -9,7 +9,7 @@ import (
 // Values are the values of all parameters.
 type Values struct {
 	Redirect rules.Redirect
-	// EnvoyUser is the name of the proxy's user. It counts only if no user id is given.
+	// EnvoyUser is the name of the proxy's user. It is ignored if user ids are given.
 	EnvoyUser string
 	// DualStack reports that IPv6 is captured if the pod has any IPv6 address. Otherwise its first
 	// address decides.
@@ -22,10 +22,10 @@ type Values struct {
 	Backend string
 	// StrictIstio reports that all deviations are disabled, in addition to Redirect.Without.
 	StrictIstio bool
-	// AmbientMode reports that the redirection is for ambient mode, to ztunnel. Ambient contains
-	// the parameters that only ambient mode has: see AmbientRedirect.
+	// AmbientMode reports that the redirection is for ambient mode, to ztunnel.
 	AmbientMode bool
-	Ambient     rules.Ambient
+	// Ambient contains the parameters that only ambient mode has: see AmbientRedirect.
+	Ambient rules.Ambient
 }
 
 // Defaults returns the values of istio-iptables without flags and variables. The ids of the proxy

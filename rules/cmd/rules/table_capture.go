@@ -48,7 +48,7 @@ func derive(catalog []params.Parameter) []parameter {
 			mode: mode,
 			flag: p.Flag, short: p.Short, variables: p.Variables,
 			value: p.Placeholder, words: p.Kind.Words(), fallback: p.Default, help: p.Help,
-			field: p.Field, section: sectionOf(p.Section), list: p.List(), repeat: p.Repeat,
+			field: p.Field, section: sectionOf(p.Section), list: p.IsList(), repeat: p.Repeat,
 			set: func(to *parameters, text string) error {
 				return p.Set(&to.Values, text, to.names)
 			},
