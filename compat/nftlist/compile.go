@@ -27,8 +27,8 @@ type compiler struct {
 	implied, added []any
 	// usedRegisters is the number of registers that the current statement uses.
 	usedRegisters int
-	// nesting is the number of computations in the statement.
-	nesting int
+	// computations is the number of computations, such as hashes, in the current statement.
+	computations int
 	// lacksRegisters reports that the statement needs more registers than there are.
 	lacksRegisters bool
 	// omittedFamily is the family, ip or ip6, to which the rule may be limited by a condition that
@@ -58,7 +58,7 @@ func (c *compiler) addImplied(expressions ...expr.Any) {
 // compileStatement translates a statement. An unsupported statement may have any effect, but an
 // unsupported comparison is an unknown condition.
 func (c *compiler) compileStatement(s statement) {
-	c.implied, c.added, c.usedRegisters, c.nesting, c.lacksRegisters = nil, nil, 0, 0, false
+	c.implied, c.added, c.usedRegisters, c.computations, c.lacksRegisters = nil, nil, 0, 0, false
 	network, transport := c.network, c.transport
 	if c.translate(s) && !c.lacksRegisters {
 		c.compiled = append(append(c.compiled, c.implied...), c.added...)
@@ -171,15 +171,18 @@ func (r register) number() uint32 {
 	return unix.NFT_REG32_00 + uint32(r)
 }
 
-// allocate returns the first of the registers for a value. Like nft it uses whole registers of 16
-// bytes.
+// allocate reserves registers for a value of size bytes, and returns the first.
 func (c *compiler) allocate(size int) register {
 	reg := register(c.usedRegisters)
-	c.usedRegisters += (size + 15) / 16 * 4
+	c.usedRegisters += registersFor(size)
 	return reg
 }
 
-// words returns the number of registers of 4 bytes for a value of size bytes.
+// registersFor returns the number of registers of 4 bytes that are reserved for a value of size
+// bytes. Like nft it reserves whole registers of 16 bytes.
+func registersFor(size int) int { return (size + 15) / 16 * 4 }
+
+// words returns the number of registers of 4 bytes that a value of size bytes occupies.
 func words(size int) int { return (size + 3) / 4 }
 
 // sizeOf returns the size in bytes of a concatenation. Each of its values begins at a register.

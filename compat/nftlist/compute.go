@@ -7,7 +7,8 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// maxNesting is the maximum depth of nested operations.
+// maxNesting is the maximum depth of nested operations, and the maximum number of computations in a
+// statement. It limits the recursion.
 const maxNesting = 32
 
 // bitwiseField translates a bitwise operation on a field and a constant. Like nft it combines
@@ -42,18 +43,18 @@ func (c *compiler) bitwiseField(operator string, body json.RawMessage) (field, b
 		mask[i] = 0xff
 	}
 	for _, o := range slices.Backward(operations) {
-		n, ok := f.flags(o.constant)
+		constant, ok := f.flags(o.constant)
 		if !ok {
 			return field{}, false
 		}
-		for j := range mask {
+		for j, b := range constant {
 			switch o.operator {
 			case "&":
-				mask[j], xor[j] = mask[j]&n[j], xor[j]&n[j]
+				mask[j], xor[j] = mask[j]&b, xor[j]&b
 			case "|":
-				mask[j], xor[j] = mask[j]&^n[j], xor[j]|n[j]
+				mask[j], xor[j] = mask[j]&^b, xor[j]|b
 			case "^":
-				xor[j] ^= n[j]
+				xor[j] ^= b
 			}
 		}
 	}
@@ -107,7 +108,7 @@ func (c *compiler) hashField(kind string, body json.RawMessage) (field, bool) {
 
 // nestedFields translates the operand of a computation, which may itself be a computation.
 func (c *compiler) nestedFields(e json.RawMessage) ([]field, bool) {
-	if c.nesting++; c.nesting > maxNesting {
+	if c.computations++; c.computations > maxNesting {
 		return nil, false
 	}
 	return c.fields(e)
@@ -131,7 +132,9 @@ func (c *compiler) mapField(body json.RawMessage, values []datatype) (field, boo
 	t := values[0]
 	t.size = m.DataLength
 	return field{t, func(c *compiler, reg register, _ int) {
-		c.usedRegisters = max(c.usedRegisters, int(reg)+(max(sizeOf(keys), m.DataLength)+15)/16*4)
+		// The value replaces the key in the same registers.
+		c.usedRegisters = max(c.usedRegisters,
+			int(reg)+registersFor(max(sizeOf(keys), m.DataLength)))
 		c.lacksRegisters = c.lacksRegisters || c.usedRegisters > maxFields
 		c.loadAt(reg, keys, m.Interval)
 		c.add(&expr.Lookup{
@@ -184,9 +187,10 @@ func (c *compiler) mangle(body json.RawMessage) bool {
 	}
 	reg := c.allocate(target.size)
 	value.load(c, reg, target.size)
-	store := len(c.added)
+	// Add the expression that would load the target, and make it store to the target instead.
+	storeIndex := len(c.added)
 	target.load(c, reg, target.size)
-	switch e := c.added[store].(type) {
+	switch e := c.added[storeIndex].(type) {
 	case *expr.Meta:
 		e.SourceRegister = true
 	case *expr.Ct:

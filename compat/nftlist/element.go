@@ -8,39 +8,39 @@ import (
 	"github.com/sluice-mesh/sluice/nft"
 )
 
-// An entry is an element of a set in JSON.
-type entry struct {
+// A setElement is an element of a set in JSON.
+type setElement struct {
 	key, data json.RawMessage
 	expires   bool
 }
 
-// elementOf decodes an element without the value of a map. It returns false if the element has
+// decodeKey decodes the key of an element, with its attributes. It returns false if the element has
 // statements that may affect whether it matches.
-func elementOf(e json.RawMessage) (entry, bool) {
+func decodeKey(e json.RawMessage) (setElement, bool) {
 	kind, body := onlyMember(e)
 	if kind != "elem" {
-		return entry{key: e}, true
+		return setElement{key: e}, true
 	}
 	var object struct {
 		Val                                json.RawMessage
 		Comment, Timeout, Expires, Counter json.RawMessage
 	}
 	if !exactly(body, &object) || object.Val == nil {
-		return entry{}, false
+		return setElement{}, false
 	}
-	return entry{key: object.Val, expires: object.Timeout != nil || object.Expires != nil}, true
+	return setElement{key: object.Val, expires: object.Timeout != nil || object.Expires != nil}, true
 }
 
-// entryOf decodes an element of a set or a map.
-func entryOf(e json.RawMessage, isMap bool) (entry, bool) {
+// decodeElement decodes an element of a set or a map.
+func decodeElement(e json.RawMessage, isMap bool) (setElement, bool) {
 	if !isMap {
-		return elementOf(e)
+		return decodeKey(e)
 	}
 	var pair []json.RawMessage
 	if json.Unmarshal(e, &pair) != nil || len(pair) != 2 {
-		return entry{}, false
+		return setElement{}, false
 	}
-	element, ok := elementOf(pair[0])
+	element, ok := decodeKey(pair[0])
 	element.data = pair[1]
 	return element, ok
 }
@@ -48,7 +48,7 @@ func entryOf(e json.RawMessage, isMap bool) (entry, bool) {
 // hasIntervals reports whether an anonymous set has an element that is an interval.
 func hasIntervals(elements []json.RawMessage, isMap bool) bool {
 	return slices.ContainsFunc(elements, func(e json.RawMessage) bool {
-		element, _ := entryOf(e, isMap)
+		element, _ := decodeElement(e, isMap)
 		var concat struct {
 			Concat []json.RawMessage `json:"concat"`
 		}
@@ -63,25 +63,25 @@ func hasIntervals(elements []json.RawMessage, isMap bool) bool {
 	})
 }
 
-// encodeElements adds the encoded elements to the set. If an element cannot be encoded, it returns
-// the reason.
+// encodeElements adds the encoded elements to the set. keys and datas are the types of their keys
+// and values. If an element cannot be encoded, it returns the reason.
 func encodeElements(s *nft.Set, elements []json.RawMessage, keys, datas []datatype) string {
 	var intervals []intervalElement
 	for _, e := range elements {
-		element, ok := entryOf(e, s.IsMap)
+		element, ok := decodeElement(e, s.IsMap)
 		if !ok {
 			return "set element with statements"
 		}
 		if s.IsMap != (element.data != nil) {
 			return "map element without value"
 		}
-		el := nft.SetElement{Expires: element.expires}
-		if !addData(&el, element.data, datas, s.IsMap) {
+		encoded := nft.SetElement{Expires: element.expires}
+		if !addData(&encoded, element.data, datas, s.IsMap) {
 			return "map element with value " + string(element.data)
 		}
 		if string(element.key) == `"*"` {
-			el.Catchall = true
-			s.Elements = append(s.Elements, el)
+			encoded.Catchall = true
+			s.Elements = append(s.Elements, encoded)
 			continue
 		}
 		key, ok := keyOf(element.key, keys, s.Interval)
@@ -89,15 +89,15 @@ func encodeElements(s *nft.Set, elements []json.RawMessage, keys, datas []dataty
 			bytes.Compare(key[0], key[1]) > 0 && !s.Concatenated {
 			return "set element " + string(element.key)
 		}
-		el.Key = key[0]
+		encoded.Key = key[0]
 		switch {
 		case s.Concatenated:
-			el.Last = key[1]
-			s.Elements = append(s.Elements, el)
+			encoded.Last = key[1]
+			s.Elements = append(s.Elements, encoded)
 		case s.Interval:
-			intervals = append(intervals, intervalElement{el, key[1]})
+			intervals = append(intervals, intervalElement{encoded, key[1]})
 		default:
-			s.Elements = append(s.Elements, el)
+			s.Elements = append(s.Elements, encoded)
 		}
 	}
 	return addIntervals(s, intervals)

@@ -72,14 +72,14 @@ func describeTypeError(err error) error {
 		return err
 	}
 	value := wrong.Value
-	if len(value) > maxValue {
-		value = value[:maxValue] + "..."
+	if len(value) > maxValueLength {
+		value = value[:maxValueLength] + "..."
 	}
 	return fmt.Errorf("field %q is %s", wrong.Field, value)
 }
 
-// maxValue is the maximum length of a value in an error, in bytes.
-const maxValue = 40
+// maxValueLength is the maximum length of a value in an error, in bytes.
+const maxValueLength = 40
 
 // readObject stores an object. It ignores other kinds of objects, such as named counters, because
 // the effect of the statements that use them does not depend on their values.

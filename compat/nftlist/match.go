@@ -182,7 +182,9 @@ func (c *compiler) recordProtocol(kind string, left, right json.RawMessage) {
 	switch key.Key + key.Protocol + " " + key.Field {
 	case "nfproto ":
 		if value, ok := nfprotoType.scalar(right, false); ok && c.network == "" {
-			c.network = map[byte]string{2: "ip", 10: "ip6"}[value[0]]
+			c.network = map[byte]string{
+				unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6",
+			}[value[0]]
 		}
 	case "l4proto ", "ip protocol", "ip6 nexthdr":
 		value, ok := protocolType.scalar(right, false)

@@ -28,8 +28,8 @@ func (f flagNames) areAmong(names ...string) bool {
 	return !slices.ContainsFunc(f, func(name string) bool { return !slices.Contains(names, name) })
 }
 
-// registers contains the registers of the first and the last value of a range. They are 0 if there
-// is no range.
+// registers contains the registers of the first and the last value of a range, or of a single value
+// twice. They are 0 if there is no value.
 type registers struct{ first, last uint32 }
 
 // A translationObject is the body of dnat, snat, masquerade or redirect.
@@ -191,7 +191,7 @@ func (c *compiler) formOfData(body json.RawMessage) string {
 	}
 	form := ""
 	for _, e := range anonymous.Set {
-		element, _ := entryOf(e, true)
+		element, _ := decodeElement(e, true)
 		switch kind, _ := onlyMember(element.data); {
 		case kind == "range" || kind == "prefix":
 			return "range"

@@ -129,7 +129,7 @@ func unknownReason(object setObject, flags []string) string {
 		// With -s, nft does not list when elements expire, so that such elements look like elements
 		// that do not expire.
 		for _, e := range object.Elements {
-			if element, ok := elementOf(e); !ok || !element.expires {
+			if element, ok := decodeKey(e); !ok || !element.expires {
 				return "set element without the time of its expiration"
 			}
 		}

@@ -63,7 +63,7 @@ func parseMapped(tokens []token) (int, json.RawMessage) {
 
 // parseExpression reads a property of packets or a computation.
 func parseExpression(tokens []token) (int, json.RawMessage) {
-	if len(tokens) > 0 && tokens[0].kind == word && isShort(tokens[0].text) {
+	if len(tokens) > 0 && tokens[0].kind == word && omitsMeta(tokens[0].text) {
 		return 1, keyExpression("meta", tokens[0].text)
 	}
 	if len(tokens) < 2 || tokens[0].kind != word || tokens[1].kind != word {
@@ -94,8 +94,8 @@ func keyExpression(kind, key string) json.RawMessage {
 	return encode(map[string]any{kind: map[string]string{"key": key}})
 }
 
-// isShort reports whether nft writes the key of meta without the word meta.
-func isShort(key string) bool {
+// omitsMeta reports whether nft writes the key of meta without the word meta.
+func omitsMeta(key string) bool {
 	switch key {
 	case "iif", "oif", "iifname", "oifname", "iiftype", "oiftype", "iifgroup", "oifgroup",
 		"pkttype", "cpu", "rtclassid", "nftrace", "cgroup":

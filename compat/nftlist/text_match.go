@@ -19,7 +19,7 @@ func parseMatch(tokens []token, size int, left json.RawMessage) (int, statement)
 	if count == 0 {
 		return 0, statement{}
 	}
-	isSet := tokens[size].isMark("{")
+	isEqual := tokens[size].isMark("{") // without an operator, a set means ==
 	size += count
 	if size+1 < len(tokens) && tokens[size].is("/") {
 		count, mask := parseRight(tokens[size+1:])
@@ -28,9 +28,9 @@ func parseMatch(tokens []token, size int, left json.RawMessage) (int, statement)
 		}
 		left = encode(map[string]any{"&": []any{left, mask}})
 		size += 1 + count
-		isSet = true // a comparison of the masked flags
+		isEqual = true // and so does a mask
 	}
-	if op == "in" && isSet {
+	if op == "in" && isEqual {
 		op = "=="
 	}
 	return size, statement{kind: "match", body: encode(map[string]any{

@@ -23,7 +23,7 @@ func (t *textReader) readRule(id objectID, s textStatement) ruleObject {
 				rest, r.Statements = previous, r.Statements[:len(r.Statements)-1]
 			}
 			r.Statements = append(r.Statements, statement{text: t.textOf(rest)})
-			t.noteSets(rest)
+			t.recordSets(rest)
 			break
 		}
 		parsed.text = t.textOf(rest[:size])
@@ -39,8 +39,8 @@ func (t *textReader) textOf(tokens []token) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// noteSets records the sets that unknown statements name, because the statements may change them.
-func (t *textReader) noteSets(tokens []token) {
+// recordSets records the sets that unknown statements name, because the statements may change them.
+func (t *textReader) recordSets(tokens []token) {
 	for _, token := range tokens {
 		if name, ok := strings.CutPrefix(token.text, "@"); ok {
 			t.in.changedSets[name] = true
