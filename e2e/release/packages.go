@@ -14,8 +14,8 @@ import (
 	"github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// A packaged file is a file with the path at which a package installs it.
-type packaged struct {
+// A packagedFile is a file with the path at which a package installs it.
+type packagedFile struct {
 	destination string
 	file
 }
@@ -27,7 +27,7 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	contents := []packaged{
+	contents := []packagedFile{
 		{"/usr/bin/rules", file{"rules", 0o755, program}},
 		{"/usr/share/doc/sluice-rules/copyright", file{"copyright", 0o644, license}},
 	}
@@ -37,7 +37,7 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 			if err != nil {
 				return err
 			}
-			contents = append(contents, packaged{
+			contents = append(contents, packagedFile{
 				"/usr/share/man/man1/" + m.name + ".gz", file{m.name + ".gz", 0o644, compressed},
 			})
 		}
@@ -48,7 +48,7 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 		"rules.fish": "/usr/share/fish/vendor_completions.d/rules.fish",
 	}
 	for _, c := range docs.completions {
-		contents = append(contents, packaged{completionPaths[c.name], c})
+		contents = append(contents, packagedFile{completionPaths[c.name], c})
 	}
 	info := &nfpm.Info{
 		Name: "sluice-rules", Arch: arch, Platform: "linux", Version: r.versionNumber(), Release: "1",

@@ -124,7 +124,7 @@ func TestSoak(t *testing.T) {
 	for _, q := range quantities {
 		second, last := q.Quarters()
 		t.Logf("%-34s %8.1f %8.1f %s", q.Name, second, last, q.Unit)
-		if !q.Flat() {
+		if !q.IsFlat() {
 			t.Errorf("%s: %.1f in the second quarter, %.1f in the last: may grow by %.1f", q.Name,
 				second, last, q.Growth)
 		}

@@ -107,8 +107,8 @@ func New(o Options) (*Agent, error) {
 		DaemonSet: cluster.Name{
 			Namespace: v.Text("POD_NAMESPACE"), Name: v.Text("SLUICE_DAEMONSET"),
 		},
-		NodeName: v.Text("NODE_NAME"),
-		Broken:   a.reporter.reportDaemonSetUnwatched,
+		NodeName:    v.Text("NODE_NAME"),
+		WatchFailed: a.reporter.reportDaemonSetUnwatched,
 	})
 	o.Log.OnSuppressed(func() { a.metrics.Count(metrics.LogLinesSuppressed(), 1) })
 	a.publisher = token.New(tokenOptions(o, parsed, a.tokenChanged))

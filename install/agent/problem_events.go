@@ -13,7 +13,7 @@ import (
 const (
 	kernelReason      = "KernelUnsupported"
 	tokenReason       = "TokenNotPublished"
-	rightsReason      = "RightsMissing"
+	permissionsReason = "RightsMissing"
 	unavailableReason = "APIServerUnavailable"
 	bypassReason      = "PluginBypassed"
 )
@@ -63,7 +63,7 @@ func problemEvents(
 	}
 	if len(missing) > 0 {
 		events = append(events, problemEvent{
-			reason: rightsReason, message: strings.Join(missing, "; "),
+			reason: permissionsReason, message: strings.Join(missing, "; "),
 		})
 	}
 	if t.Problem != nil {

@@ -55,7 +55,7 @@ func (in Invocation) Redirect() (rules.Redirect, error) {
 		}
 		sources[p.Field] = source
 		if err := p.Set(&v, text, in.Names); err != nil {
-			errs = append(errs, InEachLine(source, err))
+			errs = append(errs, PrefixEachLine(source, err))
 		}
 	}
 	in.complete(&v)
@@ -116,8 +116,9 @@ func (in Invocation) complete(v *Values) {
 	}
 }
 
-// InEachLine puts the source before each line of an error: a list may have several wrong elements.
-func InEachLine(source string, err error) error {
+// PrefixEachLine puts the source before each line of an error: a list may have several wrong
+// elements.
+func PrefixEachLine(source string, err error) error {
 	lines := strings.Split(err.Error(), "\n")
 	return errors.New(source + ": " + strings.Join(lines, "\n"+source+": "))
 }

@@ -42,8 +42,8 @@ func (s Series) Quarters() (second, last float64) {
 	return Summarize(s.Values[n/4 : n/2]).Median, Summarize(s.Values[n-n/4:]).Median
 }
 
-// Flat reports whether the median has grown by at most Growth.
-func (s Series) Flat() bool {
+// IsFlat reports whether the median has grown by at most Growth.
+func (s Series) IsFlat() bool {
 	second, last := s.Quarters()
 	return last-second <= s.Growth
 }
@@ -70,7 +70,7 @@ func soakSection(s *Soak) string {
 	for _, series := range s.Series {
 		second, last := series.Quarters()
 		verdict := "flat"
-		if !series.Flat() {
+		if !series.IsFlat() {
 			verdict = "**grows**"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", series.Name,

@@ -67,7 +67,7 @@ func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop
 		_ = down.CloseWrite()
 		received <- err
 	}()
-	if err := SendSigned(up, down, *hop); err != nil {
+	if err := CopyWithHop(up, down, *hop); err != nil {
 		return err
 	}
 	_ = up.CloseWrite()

@@ -95,7 +95,7 @@ func exchange(
 		_ = closeWrite()
 		received <- err
 	}()
-	if err := proxy.SendSigned(up, down, *hop); err != nil {
+	if err := proxy.CopyWithHop(up, down, *hop); err != nil {
 		return err
 	}
 	_ = up.(*net.TCPConn).CloseWrite()
@@ -144,7 +144,7 @@ func (p *pod) tunnel(ctx context.Context, down *net.TCPConn, hop path.Hop) error
 		_ = down.CloseWrite()
 		received <- err
 	}()
-	err = proxy.SendSigned(sent, down, hop)
+	err = proxy.CopyWithHop(sent, down, hop)
 	_ = sent.CloseWithError(err)
 	return errors.Join(err, <-received)
 }

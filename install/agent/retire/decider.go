@@ -27,8 +27,8 @@ type Options struct {
 	NodeName string
 	// Patience is the time limit for requests to the API server; 3 s if it is 0.
 	Patience time.Duration
-	// Broken, unless nil, is called if the DaemonSet cannot be watched.
-	Broken func(error)
+	// WatchFailed, unless nil, is called if the DaemonSet cannot be watched.
+	WatchFailed func(error)
 }
 
 const defaultPatience = 3 * time.Second
@@ -47,7 +47,7 @@ func (dec *Decider) Run(ctx context.Context) {
 		dec.mu.Lock()
 		defer dec.mu.Unlock()
 		dec.isKnown, dec.last = true, d
-	}, dec.options.Broken)
+	}, dec.options.WatchFailed)
 }
 
 // Decide decides with the current objects in the API server. It repeats failed requests within the

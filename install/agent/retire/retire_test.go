@@ -124,7 +124,7 @@ func TestObservedPodsCount(t *testing.T) {
 			broken := make(chan error, 10)
 			decider := retire.New(retire.Options{
 				Client: b.client, DaemonSet: name, NodeName: apiservertest.Node,
-				Broken: func(err error) { broken <- err },
+				WatchFailed: func(err error) { broken <- err },
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			var group sync.WaitGroup

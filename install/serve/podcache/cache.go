@@ -31,9 +31,9 @@ type Options struct {
 	// NamespaceChanged, unless nil, is called with the name of each namespace that was added,
 	// changed or removed, or with an empty name after a new list. It must not block.
 	NamespaceChanged func(name string)
-	// Broken, unless nil, is called with the error if a watch fails, and then every half minute
-	// until the watch is established again. Events may be lost meanwhile.
-	Broken func(error)
+	// WatchFailed, unless nil, is called with the error if a watch fails, and then every half
+	// minute until the watch is established again. Events may be lost meanwhile.
+	WatchFailed func(error)
 }
 
 // maxFetches is the maximum number of concurrent requests for single objects to the API server. It

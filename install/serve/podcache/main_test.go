@@ -78,7 +78,7 @@ func start(t *testing.T, prepare ...func(*apiservertest.Server)) *testEnv {
 	var err error
 	env.Cache, err = podcache.New(podcache.Options{
 		Client: client(t, optionsFor(env.server)), NodeName: "here", Fetch: api,
-		Broken: func(err error) {
+		WatchFailed: func(err error) {
 			env.mu.Lock()
 			defer env.mu.Unlock()
 			env.reported = append(env.reported, err)

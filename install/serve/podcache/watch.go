@@ -31,10 +31,10 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// listTime is the time limit for a list, and for the begin of a watch, which would otherwise wait
-// indefinitely for a slow response. A list of the namespaces of a large cluster takes seconds. If
-// the API server does not end a watch in time, the watch is ended after this additional time.
-const listTime = time.Minute
+// listTimeout is the time limit for a list, and for the start of a watch, which would otherwise
+// wait indefinitely for a slow response. A list of the namespaces of a large cluster takes seconds.
+// If the API server does not end a watch in time, the watch is ended after this additional time.
+const listTimeout = time.Minute
 
 // namespacePause is nil for client-go's default delays, which grow from about a second to a minute:
 // the list of all namespaces of the cluster is too large to be requested by every node every few
@@ -69,15 +69,15 @@ func (m *Cache) watch(
 		if err != nil {
 			err = fmt.Errorf("watch %s: %w", resource, err)
 		}
-		if s.note(err) && ctx.Err() == nil && m.options.Broken != nil {
-			m.options.Broken(err)
+		if s.note(err) && ctx.Err() == nil && m.options.WatchFailed != nil {
+			m.options.WatchFailed(err)
 		}
 	}
 	observed := &cache.ListWatch{
 		ListWithContextFunc: func(
 			ctx context.Context, o metav1.ListOptions,
 		) (runtime.Object, error) {
-			ctx, cancel := context.WithTimeout(ctx, listTime)
+			ctx, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
 			list, err := request(o).Do(ctx).Get()
 			if err != nil {
@@ -89,7 +89,7 @@ func (m *Cache) watch(
 			ctx context.Context, o metav1.ListOptions,
 		) (watch.Interface, error) {
 			ctx, cancel := context.WithCancel(ctx)
-			begin := time.AfterFunc(listTime, cancel)
+			begin := time.AfterFunc(listTimeout, cancel)
 			o.Watch = true
 			w, err := request(o).Watch(ctx)
 			note(err)
@@ -101,7 +101,7 @@ func (m *Cache) watch(
 			}
 			end := func() bool { return false }
 			if o.TimeoutSeconds != nil {
-				end = time.AfterFunc(time.Duration(*o.TimeoutSeconds)*time.Second+listTime,
+				end = time.AfterFunc(time.Duration(*o.TimeoutSeconds)*time.Second+listTimeout,
 					cancel).Stop
 			}
 			return boundedWatch{w, func() { end(); cancel() }}, nil

@@ -201,7 +201,7 @@ func namedSides(in *inputs, p *parameters, others int) (diff.Pair[spec], []error
 		}
 		found, err := parseSpec(p.names, side.text)
 		if err != nil {
-			faults = append(faults, params.InEachLine(side.flag, err))
+			faults = append(faults, params.PrefixEachLine(side.flag, err))
 		}
 		*side.to = found
 	}

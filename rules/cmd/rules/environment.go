@@ -52,11 +52,11 @@ func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 		sources[setting.parameter.field] = setting.source
 		texts, err := setting.parameter.expandLists(setting.texts)
 		if err != nil {
-			faults = append(faults, params.InEachLine(setting.source, err))
+			faults = append(faults, params.PrefixEachLine(setting.source, err))
 		}
 		for _, text := range texts {
 			if err := setting.parameter.set(p, text); err != nil {
-				faults = append(faults, params.InEachLine(setting.source, err))
+				faults = append(faults, params.PrefixEachLine(setting.source, err))
 			}
 		}
 	}

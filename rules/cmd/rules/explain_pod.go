@@ -90,7 +90,7 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	addresses, assumed := p.addressesOf(pod)
 	redirect, notes, err := decide.Parameters(pod, addresses, settings)
 	if err != nil {
-		return params.InEachLine(result.Pod, err)
+		return params.PrefixEachLine(result.Pod, err)
 	}
 	head += result.note(append(assumed, notes...)...)
 	ruleset, err := rules.Compile(redirect)
@@ -107,7 +107,7 @@ func (s *system) printAmbient(
 ) error {
 	a, notes, err := decide.AmbientParameters(pod, settings)
 	if err != nil {
-		return params.InEachLine(result.Pod, err)
+		return params.PrefixEachLine(result.Pod, err)
 	}
 	ruleset, err := rules.CompileAmbient(a)
 	if err != nil {
@@ -172,7 +172,7 @@ func (p *parameters) pluginSettings() (*decide.Settings, error) {
 		}
 		c, err := config.ParseList(text)
 		if err != nil {
-			return nil, params.InEachLine(p.config, err)
+			return nil, params.PrefixEachLine(p.config, err)
 		}
 		settings = c.Decide
 	}

@@ -203,7 +203,7 @@ func (p *parameter) synopsis() string {
 	return text
 }
 
-// names returns the flag's letter and name.
+// names returns the flag's letter, if it has one, and its name: "-p, --proxy-port".
 func (p *parameter) names() string {
 	if p.short == "" {
 		return "--" + p.flag

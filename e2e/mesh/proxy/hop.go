@@ -18,11 +18,11 @@ var methods = [][]byte{
 	[]byte(http.MethodGet + " "), []byte(http.MethodHead + " "), []byte(http.MethodPost + " "),
 }
 
-// SendSigned copies one direction of a connection. If the data begins with an HTTP request,
-// SendSigned adds the hop as the first header. It does not change later requests or other
+// CopyWithHop copies one direction of a connection. If the data begins with an HTTP request,
+// CopyWithHop adds the hop as the first header. It does not change later requests or other
 // protocols. It looks for the request only in the first data that it reads, so that it never waits
 // for more data.
-func SendSigned(to io.Writer, from io.Reader, hop path.Hop) error {
+func CopyWithHop(to io.Writer, from io.Reader, hop path.Hop) error {
 	first := make([]byte, 4096)
 	n, err := from.Read(first)
 	if errors.Is(err, io.EOF) {
@@ -31,19 +31,19 @@ func SendSigned(to io.Writer, from io.Reader, hop path.Hop) error {
 	if err != nil {
 		return err
 	}
-	signed, err := sign(first[:n], hop)
+	data, err := addHop(first[:n], hop)
 	if err != nil {
 		return err
 	}
-	if _, err := to.Write(signed); err != nil {
+	if _, err := to.Write(data); err != nil {
 		return err
 	}
 	_, err = io.Copy(to, from)
 	return err
 }
 
-// sign adds a hop as the first header of a request. It returns other data unchanged.
-func sign(data []byte, hop path.Hop) ([]byte, error) {
+// addHop adds a hop as the first header of a request. It returns other data unchanged.
+func addHop(data []byte, hop path.Hop) ([]byte, error) {
 	line, rest, found := bytes.Cut(data, []byte("\r\n"))
 	isRequest := slices.ContainsFunc(methods, func(m []byte) bool {
 		return bytes.HasPrefix(line, m)
