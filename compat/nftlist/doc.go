@@ -16,6 +16,9 @@
 //     a rule with "meta l4proto icmp" or "ipv6-icmp". Such a rule may have a condition "meta
 //     nfproto", which nft does not list.
 //
+// In a set, nft lists the interface name "a*" in the same way as all names that begin with "a". The
+// package reads the latter.
+//
 // The order of chains at the same position of a hook is unknown, and text may lack statements of
 // iptables-nft. In text, a comment or log prefix that contains a quote and a line break cannot be
 // distinguished from statements. In ip6 tables nft omits "ip6 nexthdr tcp" before "tcp dport". The
