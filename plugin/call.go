@@ -126,20 +126,20 @@ func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 	defer pods.Close()
 	var err error
 	if in.Pod, err = pods.Pod(ctx, c.ref); err != nil {
-		return c.handleUnreadable(err)
+		return c.decideUnreadable(err)
 	}
 	d := decide.Decide(in, &c.config.Decide)
 	if d.Reason == decide.NamespaceUnknown {
 		if in.Namespace, err = pods.Namespace(ctx, c.ref.Namespace); err != nil {
-			return c.handleUnreadable(err)
+			return c.decideUnreadable(err)
 		}
 		d = decide.Decide(in, &c.config.Decide)
 	}
 	return d, in.Pod, nil
 }
 
-// handleUnreadable applies the policy for pods that cannot be read.
-func (c *call) handleUnreadable(err error) (decide.Decision, *decide.Pod, error) {
+// decideUnreadable decides about a pod that cannot be read, by the setting unreadable_pods.
+func (c *call) decideUnreadable(err error) (decide.Decision, *decide.Pod, error) {
 	c.entry.setUnreadable()
 	if c.config.UnreadablePods == config.Fail {
 		return decide.Decision{}, nil, podError(c.ref, err)

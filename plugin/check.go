@@ -122,7 +122,8 @@ func (c *call) decidedRecord() (record.Record, bool) {
 	return r, r.Pod.UID == c.ref.UID && r.Decided()
 }
 
-// differences compares the rules in the namespace with the ruleset.
+// differences compares the rules in the namespace with the ruleset. since is an earlier snapshot of
+// the namespace, or the zero value.
 func (c *call) differences(
 	name compat.BackendName, ns *netns.NS, rs rules.Ruleset, since compat.Snapshot,
 ) ([]rules.Difference, error) {

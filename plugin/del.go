@@ -10,8 +10,9 @@ import (
 )
 
 // Del removes the record of the attachment, and the rules from a namespace that stays. It always
-// succeeds: a runtime would repeat it forever, and remaining rules and records are removed with the
-// namespace or by GC. It reads no pod, and uses the valid part of an invalid configuration.
+// succeeds, because a runtime would repeat a failed DEL forever. Remaining rules are removed with
+// the namespace, and remaining records by GC. Del reads no pod, and uses the valid part of an
+// invalid configuration.
 func (p *Plugin) Del(args *skel.CmdArgs) error {
 	start := p.Now()
 	c := config.ParseLenient(args.StdinData)

@@ -28,19 +28,19 @@ type stdinTee struct {
 func teeStdin() *stdinTee {
 	t := &stdinTee{done: make(chan struct{})}
 	from := os.Stdin
-	out, in, err := os.Pipe()
+	reader, writer, err := os.Pipe()
 	if err != nil {
 		t.err = err
 		close(t.done)
 		return t
 	}
-	os.Stdin = out
+	os.Stdin = reader
 	go func() {
 		t.data, t.err = readBounded(from)
 		close(t.done)
 		// Without a reader of the pipe, this blocks until the program ends.
-		_, _ = in.Write(t.data)
-		_ = in.Close()
+		_, _ = writer.Write(t.data)
+		_ = writer.Close()
 	}()
 	return t
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// This file handles pods that are not redirected but may have rules: when ADD is called again for a
-// redirected pod, it may skip the pod, because its annotations or the configuration have changed.
+// This file is about pods that are not redirected but may have rules. When ADD is called again for
+// a redirected pod, ADD may skip the pod, because its annotations or the configuration have
+// changed.
 
 // unredirect removes the rules that an earlier ADD of the attachment has installed in the sandbox,
 // unless another attachment needs them. Rules without a record stay, because a container of the pod
@@ -50,8 +51,8 @@ func (p *Plugin) removeRules(ns *netns.NS) error {
 }
 
 // checkUnredirected fails if the namespace of a pod that is not redirected contains Sluice rules.
-// Rules are allowed if another attachment is redirected, or if the decision does not exclude that
-// the pod has an istio-init container, which may have installed them.
+// Rules are allowed if another attachment is redirected, or if the decision leaves open whether the
+// pod has an istio-init container, which may have installed them.
 func (c *call) checkUnredirected(reason decide.Reason) error {
 	if !reason.RulesOutIstioInit() || len(c.otherAttachments()) > 0 {
 		return nil

@@ -48,7 +48,7 @@ func (s *Server) serve(conn *net.UnixConn) error {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return fmt.Errorf("request: %w", err)
 	}
-	if err := r.Supported(); err != nil {
+	if err := r.CheckSupported(); err != nil {
 		return errors.Join(err, s.reply(conn, nil, err))
 	}
 	if !r.Verb.IsQuery() {

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// An Add is the report of an ADD. Its fields with words are values of metric labels.
+// An Add is the report of an ADD. Result, Decision, Reason, Backend and Uncaptured contain values
+// of metric labels.
 type Add struct {
 	// Result is success or error.
 	Result string `json:"result"`

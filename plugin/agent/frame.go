@@ -16,6 +16,7 @@ const (
 	MaxBody    = 8 << 20
 )
 
+// headLength is the length of a frame's head, which is the length of its content.
 const headLength = 4
 
 // errTooLong is wrapped by the error of a frame that is longer than allowed.

@@ -107,7 +107,7 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, version int, verb string) {
 		r := agent.Request{Version: version, Verb: agent.Verb(verb)}
 		known := r.Verb.IsQuery() || r.Verb == agent.NotifyAdd || r.Verb == agent.NotifyLog
-		if err := r.Supported(); (err == nil) != (version == agent.Version && known) {
+		if err := r.CheckSupported(); (err == nil) != (version == agent.Version && known) {
 			t.Error(err)
 		}
 	})

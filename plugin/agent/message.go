@@ -60,8 +60,8 @@ type Request struct {
 	Add *Add `json:"add,omitempty"`
 }
 
-// Supported returns an error unless this version of the protocol supports the request.
-func (r *Request) Supported() error {
+// CheckSupported returns an error unless this version of the protocol supports the request.
+func (r *Request) CheckSupported() error {
 	if r.Version < 1 || r.Version > Version {
 		return fmt.Errorf("protocol version %d is not supported, only 1 to %d", r.Version, Version)
 	}

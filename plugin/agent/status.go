@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Status is the state of a node for a reader: the answer to [GetStatus].
+// A Status describes the state of a node for its operator. It is the answer to [GetStatus].
 type Status struct {
 	// Node is the node's name, Version the agent's version, and Time the time of the status.
 	Node    string    `json:"node"`

@@ -121,8 +121,8 @@ func (s *Server) deleteDaemonSet(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, s.object(r.URL.Path, nil))
 }
 
-// SetTaints sets the node's taints, given as a JSON list. The next patches of a node get a
-// conflict; conflicts is their number.
+// SetTaints sets the node's taints, given as a JSON list. conflicts is the number of following
+// patches of a node that get a conflict.
 func (s *Server) SetTaints(text string, conflicts int) {
 	s.tb.Helper()
 	var taints []any

@@ -44,8 +44,8 @@ func Slow(d time.Duration) Behavior {
 	})
 }
 
-// OtherUID replies with the object and another UID, like the pod that had the name before or has it
-// now.
+// OtherUID replies with the object under another UID and without annotations, as if another pod had
+// the name.
 func OtherUID(uid string) Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r, func(object map[string]any) {

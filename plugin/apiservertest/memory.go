@@ -22,7 +22,7 @@ func newMemory() *memory {
 
 // dial connects to the listener.
 func (m *memory) dial(ctx context.Context) (net.Conn, error) {
-	near, far := newWire()
+	near, far := newConnection()
 	var err error
 	select {
 	case m.connections <- far:

@@ -118,7 +118,7 @@ func (s *Server) answer(
 	case method != http.MethodGet:
 		refuse(w, http.StatusMethodNotAllowed, "the server does not allow this method")
 	case kindOf(r) != "":
-		s.collection(w, r)
+		s.answerCollection(w, r)
 	case text == nil:
 		notFound(w, resource, name)
 	default:

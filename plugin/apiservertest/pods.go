@@ -73,7 +73,8 @@ func podVerb(r *http.Request) string {
 	return "list"
 }
 
-// HoldPods makes requests to get, list or watch pods wait until the returned function is called.
+// HoldPods makes the requests about pods with the verb (get, list or watch) wait until the returned
+// function is called.
 func (s *Server) HoldPods(verb string) (release func()) {
 	hold := make(chan struct{})
 	s.mu.Lock()

@@ -38,9 +38,9 @@ type Server struct {
 	always    Behavior
 	http2     bool
 	requests  []Request
-	accepted  int
-	served    map[net.Conn]bool
-	held      []net.Conn
+	accepted  int               // number of connections
+	served    map[net.Conn]bool // open connections
+	held      []net.Conn        // connections that are open, but not served
 
 	daemonSets daemonSets
 	pods       pods

@@ -167,8 +167,8 @@ func isWatch(r *http.Request) bool {
 	return v == "true" || v == "1"
 }
 
-// collection answers a request for the list of a resource, or to watch it.
-func (s *Server) collection(w http.ResponseWriter, r *http.Request) {
+// answerCollection answers a request to list or to watch a collection.
+func (s *Server) answerCollection(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	objects := []map[string]any{}
 	for _, objectPath := range s.candidates(r) {

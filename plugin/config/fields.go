@@ -36,7 +36,7 @@ const (
 	runDirField  = "cni_agent_run_dir"
 	logFileField = "log_file"
 	ambientField = "ambient_enabled"
-	earlyObject  = "kubernetes"
+	earlyObject  = "kubernetes" // an object with fields of early versions of istio-cni
 )
 
 // Fields returns all fields. If two fields have the same meaning, the later field takes precedence.

@@ -37,7 +37,8 @@ const (
 )
 
 // A setter sets a field from its JSON value, and returns the invalid parts: the value, or elements
-// of it.
+// of it. Functions of this file such as path and duration return setters for values of one type;
+// their parameter field returns the address of the field.
 type setter = func(c *Config, raw json.RawMessage) (wrong []string)
 
 // decode decodes a JSON value. Unknown fields of objects are not allowed.

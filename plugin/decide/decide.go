@@ -66,8 +66,8 @@ func (d Decision) String() string {
 }
 
 // Early decides from the information of the runtime, without the pod. The outcome is [Skip] or
-// [Undecided]. If it is [Skip] because of an annotation, [Decide] would return it too, for the same
-// or an earlier reason.
+// [Undecided]. If it is [Skip] because of an annotation, [Decide] would return [Skip] too, for the
+// same reason or for a reason that is checked earlier.
 func Early(a Attachment, s *Settings) Decision {
 	if d := decideWithoutPod(a, s); d.Outcome != Undecided {
 		return d

@@ -34,8 +34,8 @@ const (
 	// InitContainersCaptured: init containers run before the proxy, but their traffic is redirected
 	// to it.
 	InitContainersCaptured NoteKind = "init-containers-captured"
-	// ApplicationUncaptured: a container other than the proxy runs as the proxy's user or group, whose
-	// outbound connections bypass the proxy.
+	// ApplicationUncaptured: a container other than the proxy runs as the proxy's user or group,
+	// whose outbound connections bypass the proxy.
 	ApplicationUncaptured NoteKind = "application-uncaptured"
 	// AnnotationIgnored: an annotation of ambient mode has a value that Istio ignores.
 	AnnotationIgnored NoteKind = "annotation-ignored"

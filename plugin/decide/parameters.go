@@ -19,7 +19,7 @@ const (
 	prometheusPort = 15090
 )
 
-// result contains the parameters of a redirection, and the errors.
+// result contains the parameters of a redirection, its notes, and the faults of invalid values.
 type result struct {
 	parameter.Values
 

@@ -29,6 +29,7 @@ const (
 	Untouched State = "the old file is untouched"
 	Missing   State = "there is still no such file"
 	Replaced  State = "the new file is in place, but a loss of power may undo it"
+	Removed   State = "the file is removed, but a loss of power may undo it"
 	Unknown   State = "the current content could not be determined"
 )
 

@@ -19,7 +19,7 @@ func Remove(path string) (existed bool, err error) {
 		return true, unchangedError("remove", path, err)
 	}
 	if err := syncDirectory(filepath.Dir(path)); err != nil {
-		return true, &Error{Op: "remove", Path: path, State: Replaced, Err: err}
+		return true, &Error{Op: "remove", Path: path, State: Removed, Err: err}
 	}
 	return true, nil
 }

@@ -99,11 +99,11 @@ func (t *temporary) exchange(target string, old, content []byte) error {
 	return errors.Join(ErrChanged, err, t.putBack(target, replaced, content))
 }
 
-// putBack exchanges the temporary file, whose content is held, and the file at target, whose
-// content is placed, to restore held. If another process writes the target meanwhile, its content
-// must stay: the exchange is repeated until the file that it replaces is the file that was placed
-// last.
-func (t *temporary) putBack(target string, held, placed []byte) error {
+// putBack exchanges the temporary file and the file at target again, to undo an exchange.
+// inTemporary and inTarget are their contents. If another process writes the target meanwhile, its
+// content must stay: the exchange is repeated until the content that it removes from the target is
+// the content that the previous exchange has placed there.
+func (t *temporary) putBack(target string, inTemporary, inTarget []byte) error {
 	const tries = 100 // no other process writes a hundred times in a row between two exchanges
 	for range tries {
 		if err := exchangeFiles(t.path, target); err != nil {
@@ -117,11 +117,11 @@ func (t *temporary) putBack(target string, held, placed []byte) error {
 		if err != nil {
 			return err
 		}
-		if bytes.Equal(replaced, placed) {
+		if bytes.Equal(replaced, inTarget) {
 			t.drop()
 			return nil
 		}
-		held, placed = replaced, held
+		inTemporary, inTarget = replaced, inTemporary
 	}
 	return errors.New("it is being written all the time")
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -157,6 +158,19 @@ func TestRemove(t *testing.T) {
 		}
 	}
 	checkNoTemporaryFile(t, dir)
+}
+
+func TestRemoveReportsARemovedFileIfTheDirectoryCannotBeSynced(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	path := createFile(t, filepath.Join(t.TempDir(), "f"), "content")
+	filetest.Deny(t, unix.SYS_FSYNC, unix.EIO)
+	_, err := file.Remove(path)
+	if _, statErr := os.Stat(path); !os.IsNotExist(statErr) || err == nil ||
+		!strings.Contains(err.Error(), "the file is removed, but a loss of power may undo it") {
+		t.Errorf("remove: %v; stat: %v", err, statErr)
+	}
 }
 
 func TestSweep(t *testing.T) {

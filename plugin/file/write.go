@@ -126,8 +126,8 @@ func setMode(op, path, target string, info fs.FileInfo, mode fs.FileMode) (bool,
 	return true, nil
 }
 
-// resolve follows symbolic links. The info is nil if the file does not exist; a dangling link is an
-// error.
+// resolve returns the file that path leads to through symbolic links. The info is nil if the file
+// does not exist; a dangling link is an error.
 func resolve(path string) (string, fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -86,6 +86,6 @@ var errDamaged = errors.New("is not a record")
 // errNewer is wrapped, with errDamaged, by the error for a record of a newer program.
 var errNewer = errors.New("was written by a newer program")
 
-// IsDamaged reports whether the error is about a file without a record that can be used, such as an
-// edited one, or one of a newer program.
+// IsDamaged reports whether the error is about a file without a usable record, for example because
+// the file was edited, or written by a newer program.
 func IsDamaged(err error) bool { return errors.Is(err, errDamaged) }

@@ -51,7 +51,7 @@ type object struct {
 	APIVersion string `json:"apiVersion"`
 }
 
-// decode decodes an answer, which embeds object, and checks its kind.
+// decode decodes an answer and checks its kind. answer is a pointer to the struct that embeds o.
 func (o *object) decode(body []byte, answer any, kind string) *requestError {
 	if err := json.Unmarshal(body, answer); err != nil {
 		return &requestError{

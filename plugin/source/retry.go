@@ -45,7 +45,7 @@ func (a *APIServer) getWithRetry(
 	}
 }
 
-// attempt sends one request.
+// attempt sends one request, and returns nil if accept accepts the answer.
 func (a *APIServer) attempt(
 	ctx context.Context, c *client, p path, accept func(body []byte) *requestError,
 ) *requestError {
@@ -95,7 +95,7 @@ func attemptsText(attempts int, duration time.Duration) string {
 // limit and the limit, so that the nodes of a cluster do not all send requests at the same time
 // when the API server is available again.
 func backoff(attempts int) time.Duration {
-	limit := min(maxBackoff, initialBackoff<<min(attempts-1, 10))
+	limit := min(maxBackoff, initialBackoff<<min(attempts-1, 10)) // 10: the shift must not overflow
 	return limit/2 + rand.N(limit/2+1)
 }
 

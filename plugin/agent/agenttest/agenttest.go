@@ -36,7 +36,7 @@ func Listen(t testing.TB, serve func(*net.UnixConn)) string {
 	return path
 }
 
-// Reply reads a request and sends the given reply.
+// Reply returns a function for [Listen] that reads a request and sends the answer.
 func Reply(t testing.TB, answer []byte) func(*net.UnixConn) {
 	return func(c *net.UnixConn) {
 		if _, err := agent.ReadFrame(c, agent.MaxRequest); err != nil {

@@ -18,7 +18,7 @@ import (
 // (etcd's --max-request-bytes).
 const maxSize = 4 << 20
 
-// object contains the kind and the name of a document.
+// An object is one object of a file, of which only these fields were decoded.
 type object struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -29,7 +29,7 @@ type object struct {
 	// Items are the objects of a List, in which kubectl writes several objects.
 	Items []json.RawMessage `json:"items"`
 
-	text []byte
+	text []byte // the YAML or JSON of the object
 }
 
 // Read reads a pod in YAML or JSON. A pod without a namespace is in the namespace default, as for

@@ -11,7 +11,8 @@ import (
 // names of the plugin's fields are long, and fields of other programs are less similar to them.
 const maxDistance = 2
 
-// resembledField returns the field of the table that an unknown name resembles.
+// resembledField returns the name of the field that an unknown name resembles most. It returns
+// false if the unknown name resembles no field.
 func resembledField(fields []Field, unknown string) (string, bool) {
 	unknown = normalize(unknown)
 	best, distance := "", maxDistance+1
