@@ -130,7 +130,8 @@ func (e *evaluator) addEvent(ev event) {
 	e.summary.events = append(e.summary.events, ev)
 }
 
-// A rulePart identifies a match of a rule, an action, or the value that an action writes.
+// A rulePart identifies a match of a rule, an action, or the value that an action writes. Numbers
+// from 0 are matches, odd negative numbers are actions, and even negative numbers are values.
 type rulePart int
 
 func matchPart(i int) rulePart      { return rulePart(i) }
@@ -219,4 +220,6 @@ func (e *evaluator) step() *rules.Step {
 	}
 }
 
+// hookHere returns the hook of the base chain that is evaluated. The field hook is the hook at
+// which the packets entered.
 func (e *evaluator) hookHere() rules.Hook { return e.position.chain.Chain.Base.Hook }

@@ -323,8 +323,8 @@ var factTexts = [...]factText{
 	ICMPStateFollowsType: {
 		"ICMPStateFollowsType",
 		"of the ICMP messages, only requests are in state new or in state established of the " +
-			"original direction, and only answers are in state established of the reply direction; " +
-			"an error is related, or it has no connection",
+			"original direction, and only answers are in state established of the reply " +
+			"direction; an error is related, or it has no connection",
 		"nf_conntrack_icmp_packet and nf_conntrack_icmpv4_error in " +
 			"net/netfilter/nf_conntrack_proto_icmp.c, nf_conntrack_icmpv6_packet and " +
 			"nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c",

@@ -145,8 +145,8 @@ func natChain(rs *rules.Ruleset, f rules.Family) rules.ChainRef {
 	return rules.ChainRef{}
 }
 
-// lazySet sets an element of a map, and creates the map if it is nil. Explain does not need most of
-// the maps.
+// lazySet sets an element of a map, and creates the map if it is nil. Maps are created lazily,
+// because Explain does not need most of them.
 func lazySet[K comparable, V any](to *map[K]V, key K, value V) {
 	if *to == nil {
 		*to = map[K]V{}

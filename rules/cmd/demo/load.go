@@ -28,7 +28,7 @@ type results struct {
 	ended chan struct{}
 
 	mu       sync.Mutex
-	uncaught string // the description of a connection that was not captured
+	uncaught string // the last connection that was not captured
 }
 
 // load contains the calls that are repeated under load.

@@ -38,12 +38,12 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
-	names, err := livetrace.OpenNamespace(network.Pod, "/proc")
+	namespace, err := livetrace.OpenNamespace(network.Pod, "/proc")
 	if err != nil {
 		return err
 	}
-	defer names.Close()
-	interfaces, err := names.Interfaces()
+	defer namespace.Close()
+	interfaces, err := namespace.Interfaces()
 	if err != nil {
 		return err
 	}

@@ -39,10 +39,10 @@ func (c caller) String() string {
 // to the last.
 type row struct {
 	caller  caller
-	network string
+	network string // "tcp" or "udp"
 	to      []netip.AddrPort
-	note    string
-	path    []testbed.Name
+	note    string         // printed with the results; may be empty
+	path    []testbed.Name // the servers
 }
 
 // outside returns the addresses of a host outside the pod, one of each family.

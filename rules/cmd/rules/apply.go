@@ -69,7 +69,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	}
 	var unprinted *applyResult
 	switch {
-	case p.skipApply && p.runValidation:
+	case p.skipApply && p.runValidation: // only validate
 	case p.skipApply:
 		return s.print("rules not applied (--skip-rule-apply)\n", applyResult{
 			Outcome: "skipped", Namespace: ns.String(),
@@ -108,7 +108,8 @@ type validation struct {
 	port      uint16 // of the probe
 	timeout   time.Duration
 	backend   compat.BackendName
-	// applyResult is the result of apply, if both are printed as one object.
+	// applied is the result of apply, if it is printed as one object with the result of the
+	// validation.
 	applied *applyResult
 }
 
@@ -130,15 +131,16 @@ func (p *parameters) validation(ns *netns.NS, redirect *rules.Redirect) validati
 
 // applyResult is what apply prints.
 type applyResult struct {
-	Outcome      string  `json:"outcome"`
-	Namespace    string  `json:"namespace"`
-	Backend      string  `json:"backend,omitempty"`
-	Moved        bool    `json:"moved,omitempty"`
-	Rules        int     `json:"rules"`
-	Sets         int     `json:"sets"`
-	Elements     int     `json:"elements"`
-	Routes       int     `json:"routes"`
-	Bytes        int     `json:"bytes"`
+	Outcome   string `json:"outcome"`
+	Namespace string `json:"namespace"`
+	Backend   string `json:"backend,omitempty"`
+	Moved     bool   `json:"moved,omitempty"`
+	Rules     int    `json:"rules"`
+	Sets      int    `json:"sets"`
+	Elements  int    `json:"elements"`
+	Routes    int    `json:"routes"`
+	Bytes     int    `json:"bytes"`
+	// Kept is the number of packets of connections older than the rules, with --keep-established.
 	Kept         *uint64 `json:"kept,omitempty"`
 	Milliseconds float64 `json:"milliseconds"`
 	// Validation is the result of --run-validation.
@@ -188,7 +190,7 @@ func (s *system) program(
 	if err != nil {
 		return nil, err
 	}
-	start := time.Now() // for applied.Milliseconds
+	start := time.Now()
 	result, err := backend.Apply(ns, rs, compat.Snapshot{})
 	if err != nil {
 		return nil, systemError(err)

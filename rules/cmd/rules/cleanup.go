@@ -82,7 +82,8 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	return errors.Join(s.print(c.text(), c), systemError(err))
 }
 
-// withoutRules returns the routing that remains without rules of Sluice: ::6 may be Istio's.
+// withoutRules returns the routing that is kept if the namespace contains no rules of Sluice: the
+// address ::6 may be Istio's.
 func withoutRules() rules.Routing {
 	return rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 }

@@ -53,7 +53,8 @@ func unknownShellError(name string) error {
 	return fmt.Errorf("%q has no completion script: want bash, zsh or fish", name)
 }
 
-// complete returns the possible next words of a command line, for the shell's completion.
+// complete returns the possible completions of the last word of a command line. words are the words
+// before it.
 func (in *inputs) complete(
 	cmd *cobra.Command, words []string, word string,
 ) ([]string, cobra.ShellCompDirective) {
@@ -83,20 +84,20 @@ func (in *inputs) complete(
 			flags = append(flags, "--"+p.flag+"\t"+p.help)
 		}
 	}
-	for _, name := range [][2]string{
+	for _, f := range []struct{ name, help string }{
 		{"--help", "describe the command"}, {"--help-all", "describe every flag"},
 	} {
-		if strings.HasPrefix(name[0], word) {
-			flags = append(flags, name[0]+"\t"+name[1])
+		if strings.HasPrefix(f.name, word) {
+			flags = append(flags, f.name+"\t"+f.help)
 		}
 	}
 	return flags, cobra.ShellCompDirectiveNoFileComp
 }
 
-// unknownFlag means that a word is not a flag with a value.
+// unknownFlag is the result of completeValue for a word that is not a flag with a value.
 const unknownFlag cobra.ShellCompDirective = -1
 
-// completeValue returns the values of a flag with a prefix.
+// completeValue returns the values of a flag that begin with a text.
 func (in *inputs) completeValue(flag, text string) ([]string, cobra.ShellCompDirective) {
 	i := slices.IndexFunc(in.parameters, func(p parameter) bool {
 		isFlag := p.flag != "" && flag == "--"+p.flag || p.short != "" && flag == "-"+p.short

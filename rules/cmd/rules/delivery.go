@@ -10,8 +10,8 @@ import (
 // routes of the namespace from which the rules were read.
 func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 	o := trace.Outcome
-	if !hasListener(*trace) || o.UnknownMarks != "" || o.DNATAddrLast.IsValid() ||
-		o.Redirect != 0 || o.ToHost { // a redirected packet has an address of the interface
+	isRedirected := o.Redirect != 0 || o.ToHost // then the destination is an address of this host
+	if !hasListener(*trace) || o.UnknownMarks != "" || o.DNATAddrLast.IsValid() || isRedirected {
 		return
 	}
 	arrives := trace.Passes[len(trace.Passes)-1].Packet
@@ -45,8 +45,8 @@ func hasListener(trace rules.Trace) bool {
 	return trace.Outcome.TProxy != 0 && !trace.Outcome.Dropped && trace.Outcome.Undecided == ""
 }
 
-// deliveryText returns a sentence whether the transparent listener receives the packet, or an empty
-// string if the packet is not assigned to a listener.
+// deliveryText returns a sentence that says whether the transparent listener receives the packet,
+// or an empty string if the packet is not assigned to a listener.
 func deliveryText(trace rules.Trace) string {
 	switch {
 	case !hasListener(trace):

@@ -117,7 +117,7 @@ func newDiffCommand(s *system) *cobra.Command {
 	in.check = func(p *parameters, args []string) []error {
 		var faults []error
 		sides, faults = sidesOf(s, in, p)
-		if sides.Left.readsStdin()+sides.Right.readsStdin() > 1 {
+		if sides.Left.countStdin()+sides.Right.countStdin() > 1 {
 			faults = append(faults,
 				errors.New("- stands for the standard input, which can be one file only"))
 		}
@@ -227,7 +227,8 @@ func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
 		return err
 	}
 	if specs.Right.kind == kindFlags && right.logRedirect == nil && left.logRedirect != nil {
-		// In the reverse order: flags on the right, and a log on the left.
+		// The flags on the right side are completed from the log on the left side, which was not
+		// loaded before.
 		if right, err = s.load(p, specs.Right, specs.Left, left); err != nil {
 			return err
 		}

@@ -25,66 +25,78 @@ type diffReport struct {
 
 func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffReport {
 	r := diffReport{left: left, right: right, Result: result, strict: strict}
-	sides := []*diffSide{left, right}
-	addNotCompared := func(format string, args ...any) {
-		r.notCompared = append(r.notCompared, fmt.Sprintf(format, args...))
-	}
+	r.addRulesNotCompared()
+	r.addPacketsNotCompared()
+	return r
+}
+
+func (r *diffReport) addNotCompared(format string, args ...any) {
+	r.notCompared = append(r.notCompared, fmt.Sprintf(format, args...))
+}
+
+// addRulesNotCompared adds the rules and routes of each side that were not compared.
+func (r *diffReport) addRulesNotCompared() {
+	sides := []*diffSide{r.left, r.right}
 	for _, side := range sides {
 		if side.family != rules.Inet {
 			other := map[rules.Family]string{rules.IPv4: "IPv6", rules.IPv6: "IPv4"}[side.family]
-			addNotCompared("%s: %s does not contain it", other, side.name)
+			r.addNotCompared("%s: %s does not contain it", other, side.name)
 		}
 	}
 	for _, side := range sides {
 		if !side.RoutingKnown {
-			addNotCompared("policy routes and loopback addresses: %s does not contain them",
+			r.addNotCompared("policy routes and loopback addresses: %s does not contain them",
 				side.name)
 		}
 		if len(side.unmodeledRoutes) > 0 {
-			addNotCompared("where these policy rules of %s route packets: %s", side.name,
+			r.addNotCompared("where these policy rules of %s route packets: %s", side.name,
 				strings.Join(side.unmodeledRoutes, ", "))
 		}
 	}
-	for i, chains := range [][]rules.ChainRef{result.OtherHooks.Left, result.OtherHooks.Right} {
+	for i, chains := range [][]rules.ChainRef{r.OtherHooks.Left, r.OtherHooks.Right} {
 		leaving, others := splitPostrouting(chains)
 		if len(leaving) > 0 {
-			addNotCompared("what %s does at postrouting to packets that it forwards: %s",
+			r.addNotCompared("what %s does at postrouting to packets that it forwards: %s",
 				sides[i].name, strings.Join(chainTexts(leaving), ", "))
 		}
 		if len(others) > 0 {
-			addNotCompared("what %s does at other hooks than prerouting, output and "+
+			r.addNotCompared("what %s does at other hooks than prerouting, output and "+
 				"postrouting: %s", sides[i].name, strings.Join(chainTexts(others), ", "))
 		}
 	}
-	if result.UntrackedOpen {
-		addNotCompared("packets that enter untracked (copies, and packets of a filter of tc) " +
+}
+
+// addPacketsNotCompared adds the packets that were not compared, and the chains that packets
+// traverse before and after the compared hooks.
+func (r *diffReport) addPacketsNotCompared() {
+	if r.UntrackedOpen {
+		r.addNotCompared("packets that enter untracked (copies, and packets of a filter of tc) " +
 			"and get a conntrack zone")
 	}
-	for _, side := range sides {
+	for _, side := range []*diffSide{r.left, r.right} {
 		if side.meetsFragments() {
-			addNotCompared("fragments of packets: rules of %s may meet them "+
+			r.addNotCompared("fragments of packets: rules of %s may meet them "+
 				"before the kernel reassembles them", side.name)
 		}
 		for _, text := range side.unmodeledChains {
-			addNotCompared("what %s does before and after these hooks: %s", side.name, text)
+			r.addNotCompared("what %s does before and after these hooks: %s", side.name, text)
 		}
 	}
 	for _, f := range []struct {
 		family, other rules.Family
 		name          string
 	}{{rules.IPv4, rules.IPv6, "IPv4"}, {rules.IPv6, rules.IPv4, "IPv6"}} {
-		if left.family != f.other && right.family != f.other &&
-			diff.NATDiffers(&left.Ruleset, &right.Ruleset, f.family) {
-			r.notCompared = append(r.notCompared, f.name+
-				" packets of connections that were translated earlier: only one side has chains of NAT, without which the kernel does not translate them")
+		if r.left.family != f.other && r.right.family != f.other &&
+			diff.NATDiffers(&r.left.Ruleset, &r.right.Ruleset, f.family) {
+			r.addNotCompared("%s packets of connections that were translated earlier: only one "+
+				"side has chains of NAT, without which the kernel does not translate them", f.name)
 		}
 	}
-	if left.family != rules.IPv4 && right.family != rules.IPv4 &&
-		diff.ComparesProtocolsTwice(&left.Ruleset, &right.Ruleset) {
-		addNotCompared("IPv6 packets with an authentication header: iptables-legacy compares " +
+	if r.left.family != rules.IPv4 && r.right.family != rules.IPv4 &&
+		diff.ComparesProtocolsTwice(&r.left.Ruleset, &r.right.Ruleset) {
+		r.addNotCompared("IPv6 packets with an authentication header: iptables-legacy compares " +
 			"the protocol after it, nftables and iptables-nft do not")
 	}
-	return r
 }
 
 // splitPostrouting divides chains into the chains at postrouting and the other chains.

@@ -18,7 +18,7 @@ type spec struct {
 	// paths contains the files of IPv4 and IPv6, or one file, or a namespace. An empty namespace
 	// means the namespace that the flags name.
 	paths      [2]string
-	part       compat.Origin // of a namespace
+	part       compat.Origin // of kindNamespace: the rules to read
 	parameters *parameters   // of kindFlags
 }
 
@@ -116,8 +116,8 @@ func (p *parameters) namesNamespace() bool {
 	return p.netnsPath != "" || p.networkNamespace != "" || p.pid != 0
 }
 
-// readsStdin returns the number of files that are standard input.
-func (s spec) readsStdin() int {
+// countStdin returns the number of files that are standard input.
+func (s spec) countStdin() int {
 	n := 0
 	for _, path := range s.paths {
 		if path == "-" && s.kind != kindNamespace {

@@ -42,7 +42,7 @@ func (s *system) dryRun(ns *netns.NS, p *parameters, ruleset rules.Ruleset) erro
 	}
 	object := dryRunResult{
 		Outcome: "dry-run", Would: string(plan.Outcome), Namespace: ns.String(),
-		Backend: string(plan.Backend), Ruleset: toJSON(ruleset),
+		Backend: string(plan.Backend), Ruleset: jsonRulesetOf(ruleset),
 		Transaction: []string{}, Bytes: plan.Bytes,
 	}
 	messages := strings.TrimRight(plan.Text, "\n")

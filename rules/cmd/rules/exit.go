@@ -9,9 +9,9 @@ import (
 // The exit codes, which scripts rely on.
 const (
 	exitDone      = 0 // done, or equal
-	exitDifferent = 1 // check or diff found a difference, or check found a bypass
-	// A flag, an argument or an environment variable is invalid, or names a namespace or a pod that
-	// does not exist.
+	exitDifferent = 1 // a difference, a bypass or a problem was found; see exitCodesHelp
+	// exitBadInput means that a flag, an argument or an environment variable is invalid, or names a
+	// namespace or a pod that does not exist.
 	exitBadInput    = 2
 	exitSystemError = 3   // the kernel or the system refused, or lacks a feature
 	exitInvalid     = 126 // validation failed; Istio's repair controller waits for this code
@@ -59,7 +59,8 @@ func systemError(err error) error {
 	return failure{exitSystemError, err}
 }
 
-// exitCode returns the exit code for an error. Errors without one come from the command line.
+// exitCode returns the exit code for an error. An error that is not a failure is an error of the
+// command line.
 func exitCode(err error) int {
 	var f failure
 	switch {

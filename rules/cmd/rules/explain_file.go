@@ -88,7 +88,8 @@ func misspelled(key string) (suggestion string, wrong bool) {
 				maxDistance)
 			// A short name, such as port, is similar to many others, and occurs with other
 			// prefixes.
-			if len(knownName) <= 6 && (distance > 1 || prefix != knownPrefix) {
+			const maxShortName = 6
+			if len(knownName) <= maxShortName && (distance > 1 || prefix != knownPrefix) {
 				continue
 			}
 			if distance < least {

@@ -40,8 +40,8 @@ type jsonNote struct {
 	Message string          `json:"sentence"`
 }
 
-// note adds notes, and returns their lines.
-func (e *podExplanation) note(notes ...decide.Note) string {
+// addNotes adds notes, and returns their text.
+func (e *podExplanation) addNotes(notes ...decide.Note) string {
 	text := ""
 	for _, n := range notes {
 		text += fmt.Sprintf("  note: %s\n", n.Message)
@@ -79,12 +79,12 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 		head += "  the namespace may be in the file too: " +
 			"kubectl get pod/NAME namespace/NAMESPACE -n NAMESPACE -o yaml\n"
 	}
-	head += result.note(notesOfFile(workload, decision)...)
+	head += result.addNotes(notesOfFile(workload, decision)...)
 	if decision.Outcome == decide.Ambient {
 		return s.printAmbient(head, result, pod, settings, packets)
 	}
 	if decision.Outcome != decide.Redirect {
-		head += result.note(earlyDecisionNotes(attachment, settings, decision)...)
+		head += result.addNotes(earlyDecisionNotes(attachment, settings, decision)...)
 		return s.printNotRedirected(head, result, packets)
 	}
 	addresses, assumed := p.addressesOf(pod)
@@ -92,7 +92,7 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	if err != nil {
 		return params.PrefixEachLine(result.Pod, err)
 	}
-	head += result.note(append(assumed, notes...)...)
+	head += result.addNotes(append(assumed, notes...)...)
 	ruleset, err := rules.Compile(redirect)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (s *system) printAmbient(
 	if err != nil {
 		return err
 	}
-	return s.printRedirected(head+result.note(notes...), result, ruleset, packets)
+	return s.printRedirected(head+result.addNotes(notes...), result, ruleset, packets)
 }
 
 // earlyDecisionNotes returns a note with the decision that the plugin makes from the runtime's
@@ -145,13 +145,13 @@ func (s *system) printNotRedirected(
 	case len(packets) == 0:
 		return s.print(head, result)
 	case result.Outcome != decide.Skip.String() || result.Reason == decide.IstioInit:
-		head += result.note(decide.Note{
+		head += result.addNotes(decide.Note{
 			Kind:    notePacketsUnexplained,
 			Message: "the packets are not explained, because the rules of the pod are not known",
 		})
 		return s.print(head, result)
 	}
-	head += result.note(decide.Note{
+	head += result.addNotes(decide.Note{
 		Kind:    noteNoRules,
 		Message: "the plugin writes no rules for the pod; foreign rules are not considered",
 	})
@@ -188,8 +188,8 @@ func (p *parameters) pluginSettings() (*decide.Settings, error) {
 func (s *system) printRedirected(
 	head string, result podExplanation, ruleset rules.Ruleset, packets []rules.Packet,
 ) error {
-	form := toJSON(ruleset)
-	result.Ruleset = &form
+	object := jsonRulesetOf(ruleset)
+	result.Ruleset = &object
 	traces, traced := s.explainPackets(ruleset, packets, diff.DefaultBudget.From(time.Now()), nil)
 	result.Packets = traced
 	return s.print(strings.TrimRight(head+"\n"+ruleset.String()+"\n"+traces, "\n")+"\n", result)
@@ -237,7 +237,7 @@ func (s *system) explainPackets(
 			deliver(&trace)
 		}
 		texts = append(texts, s.traceText(packet, trace))
-		traces = append(traces, toExplained(packet, trace))
+		traces = append(traces, packetExplanationOf(packet, trace))
 	}
 	return strings.Join(texts, "\n"), traces
 }

@@ -36,12 +36,13 @@ var actionSections = []section{sectionDryRun, sectionAction, sectionProbe, secti
 // ofCapture returns captureSections and others.
 func ofCapture(others ...section) []section { return slices.Concat(captureSections, others) }
 
-// load copies the parameters from the table. Only a command that runs does so, because it takes
-// time.
+// load copies the parameters from the table. Commands load them only when they run, because the
+// copy takes time.
 func (in *inputs) load() {
 	in.given = map[string][]string{}
 	in.parameters = slices.DeleteFunc(table(), func(p parameter) bool {
-		return !slices.Contains(in.sections, p.section) && !slices.Contains(in.ignoredSections, p.section)
+		return !slices.Contains(in.sections, p.section) &&
+			!slices.Contains(in.ignoredSections, p.section)
 	})
 }
 
@@ -144,7 +145,8 @@ func (in *inputs) addValue(p *parameter, text string) {
 	in.given[p.flag] = append(in.given[p.flag], text)
 }
 
-// joinLists joins the lists of repeated flags. It drops empty lists and repeated "*".
+// joinLists joins the lists of repeated flags. It omits empty lists, and a list that equals the
+// list before it, such as a repeated "*".
 func (in *inputs) joinLists() {
 	for _, p := range in.parameters {
 		if texts := in.given[p.flag]; p.list && len(texts) > 1 {
@@ -163,12 +165,12 @@ func (v flagValue) Type() string {
 	return v.p.value
 }
 
-// outputLetter means --output before its values, and Istio's --istio-local-outbound-ports-exclude
-// before ports.
 const (
+	outputFlag  = "output"
+	excludeFlag = "istio-local-outbound-ports-exclude"
+	// outputLetter is the short form of both: -o means --output if a value of --output follows, and
+	// otherwise Istio's --istio-local-outbound-ports-exclude.
 	outputLetter = "o"
-	outputFlag   = "output"
-	excludeFlag  = "istio-local-outbound-ports-exclude"
 )
 
 // letterValue stores the value of the flag -o.

@@ -63,7 +63,7 @@ func FuzzInputs(f *testing.F) {
 		}
 		ruleset := rules.MustCompile(redirect)
 		_ = ruleset.String()
-		_ = toJSON(ruleset)
+		_ = jsonRulesetOf(ruleset)
 	})
 }
 

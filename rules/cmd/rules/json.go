@@ -85,11 +85,13 @@ type (
 
 func (rulesetDocument) kind() string { return "Ruleset" }
 
-// toJSON returns the JSON form of a ruleset within a document.
-func toJSON(rs rules.Ruleset) jsonRuleset { return jsonRuleset{jsonVersion, toDocument(rs)} }
+// jsonRulesetOf returns the JSON form of a ruleset that is a field of another object.
+func jsonRulesetOf(rs rules.Ruleset) jsonRuleset {
+	return jsonRuleset{jsonVersion, rulesetDocumentOf(rs)}
+}
 
-// toDocument returns the document that is a ruleset.
-func toDocument(rs rules.Ruleset) rulesetDocument {
+// rulesetDocumentOf returns the object of a ruleset that is printed by itself.
+func rulesetDocumentOf(rs rules.Ruleset) rulesetDocument {
 	return rulesetDocument{
 		Tables: list(rs.Tables, jsonTableOf),
 		Routing: jsonRouting{

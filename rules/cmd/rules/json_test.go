@@ -109,7 +109,7 @@ func TestCompiledRulesAreKnown(t *testing.T) {
 	r := rules.DefaultRedirect()
 	r.Mode, r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6, r.DropInvalid, r.KeepEstablished = rules.ModeTProxy, true, true, true, true, true
 	r.DNS = rules.DNS{Capture: true, All: true}
-	text, err := json.Marshal(toJSON(rules.MustCompile(r)))
+	text, err := json.Marshal(jsonRulesetOf(rules.MustCompile(r)))
 	if err != nil || strings.Contains(string(text), `"unknown"`) {
 		t.Errorf("%v: %s", err, text)
 	}

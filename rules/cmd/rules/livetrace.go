@@ -112,22 +112,8 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 		s: s, p: p, ns: ns, namespace: namespace,
 		processes: map[livetrace.Endpoints]livetrace.Process{},
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	ctx, stop := s.traceContext(p)
 	defer stop()
-	if p.trace.duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, p.trace.duration)
-		defer cancel()
-	}
-	if p.trace.untilEOF {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		defer cancel()
-		go func() {
-			_, _ = io.Copy(io.Discard, s.stdin)
-			cancel()
-		}()
-	}
 	defer func() { _ = t.source.close() }()
 	t.openAnswers() // before the trace, so that no answer is missed
 	if t.answers != nil {
@@ -136,17 +122,51 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	if err := t.openTrace(); err != nil {
 		return err
 	}
-	if err := t.read(); err != nil {
+	if err := t.readRuleset(); err != nil {
 		return err
 	}
 	t.warnOfLegacy()
 	if !s.json {
 		fmt.Fprintf(s.stderr, "rules: tracing %s; Ctrl-C ends it\n", namespaceName(ns))
 	}
-	for ctx.Err() == nil && !t.full() {
-		if ended := p.describeEnd(); ended != "" {
-			s.warn("%s", ended)
-			break
+	if err := t.trace(ctx); err != nil {
+		return err
+	}
+	if err := t.lastAnswers(ctx); err != nil {
+		return err
+	}
+	return t.printSummary()
+}
+
+// traceContext returns a context that is done after a signal, after --for, or with --until-eof at
+// the end of standard input.
+func (s *system) traceContext(p *parameters) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	cancelTimeout := func() {}
+	if p.trace.duration > 0 {
+		ctx, cancelTimeout = context.WithTimeout(ctx, p.trace.duration)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	if p.trace.untilEOF {
+		go func() {
+			_, _ = io.Copy(io.Discard, s.stdin)
+			cancel()
+		}()
+	}
+	return ctx, func() {
+		cancel()
+		cancelTimeout()
+		stop()
+	}
+}
+
+// trace prints packets and answers until the context is done, --count packets have been printed, or
+// the namespace has ended.
+func (t *liveTracer) trace(ctx context.Context) error {
+	for ctx.Err() == nil && !t.isCountReached() {
+		if ended := t.p.describeEnd(); ended != "" {
+			t.s.warn("%s", ended)
+			return nil
 		}
 		batch, err := t.source.next(ctx)
 		if err != nil {
@@ -160,10 +180,7 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 			return err
 		}
 	}
-	if err := t.lastAnswers(ctx); err != nil {
-		return err
-	}
-	return t.printSummary()
+	return nil
 }
 
 // describeEnd returns a sentence if the pod or namespace no longer exists, otherwise "".
@@ -191,8 +208,8 @@ func namespaceName(ns *netns.NS) string {
 	return ns.String()
 }
 
-// read reads the live ruleset.
-func (t *liveTracer) read() error {
+// readRuleset reads the live ruleset.
+func (t *liveTracer) readRuleset() error {
 	live, err := t.s.readLive(t.ns, compat.BackendAuto)
 	if err == nil {
 		t.ruleset, t.stale = live, false
@@ -247,7 +264,7 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 		return err
 	}
 	for _, p := range packets {
-		if p.Header() == nil || t.full() {
+		if p.Header() == nil || t.isCountReached() {
 			continue
 		}
 		sender, known := t.processes[endpointsOf(p.Header())]
@@ -272,12 +289,12 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 	}
 	// Read the rules after the packets were compared, because most of them traversed the old rules.
 	if t.stale {
-		return t.read()
+		return t.readRuleset()
 	}
 	return nil
 }
 
-// full reports whether --count packets have been printed.
-func (t *liveTracer) full() bool {
+// isCountReached reports whether --count packets have been printed.
+func (t *liveTracer) isCountReached() bool {
 	return t.p.trace.count > 0 && t.summary.Packets >= t.p.trace.count
 }

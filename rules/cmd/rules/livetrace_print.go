@@ -98,8 +98,14 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 	if t.s.json {
 		return t.s.printLine(line)
 	}
+	_, err := io.WriteString(t.s.stdout, t.packetText(line, o, user))
+	return systemError(err)
+}
+
+// packetText returns the text of a traced packet.
+func (t *liveTracer) packetText(line tracedPacket, o livetrace.Observation, user string) string {
 	b := new(strings.Builder)
-	fmt.Fprintf(b, "%s %s %s %s > %s%s: %s\n", line.Time, direction, line.Protocol, line.From,
+	fmt.Fprintf(b, "%s %s %s %s > %s%s: %s\n", line.Time, line.Direction, line.Protocol, line.From,
 		line.To, user, o.Message)
 	if t.p.trace.verbose {
 		for _, step := range line.Path {
@@ -123,6 +129,5 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		fmt.Fprintf(b, "    %s: please report, with %s\n", d,
 			cmp.Or(line.Reproducer, "the ruleset"))
 	}
-	_, err := io.WriteString(t.s.stdout, b.String())
-	return systemError(err)
+	return b.String()
 }

@@ -22,7 +22,7 @@ type traceSource struct {
 	log     *trace.Log     // the rules of iptables-legacy; nil if logErr is not nil
 	logErr  error
 	marks   *compat.Marks // of iptables-legacy; nil if the kernel has nf_tables
-	poll    *time.Ticker  // reads log if session is nil
+	poll    *time.Ticker  // the times at which log is read if session is nil
 }
 
 // openTrace starts to trace. The trace of nf_tables marks the packets for both backends. In a

@@ -21,7 +21,7 @@ type traceSummary struct {
 	Sentences   map[string]int `json:"sentences"`
 	Talkers     []traceTalker  `json:"talkers"` // the most packets first
 
-	talkers map[endpointKey]int
+	talkers map[talkerKey]int // the number of packets of each talker
 }
 
 func (traceSummary) kind() string { return "TraceSummary" }
@@ -36,11 +36,11 @@ type traceTalker struct {
 	Packets  int     `json:"packets"`
 }
 
-// An endpointKey identifies a traceTalker.
-type endpointKey struct {
+// A talkerKey identifies a traceTalker.
+type talkerKey struct {
 	sentence, from string
 	uid            uint32
-	known          bool
+	known          bool // the uid is known
 	process, to    string
 }
 
@@ -66,7 +66,7 @@ const (
 func (s *traceSummary) add(o livetrace.Observation, sender livetrace.Process, known bool) {
 	s.Packets++
 	if s.Sentences == nil {
-		s.Sentences, s.talkers = map[string]int{}, map[endpointKey]int{}
+		s.Sentences, s.talkers = map[string]int{}, map[talkerKey]int{}
 	}
 	s.Sentences[o.Message]++
 	if len(o.Differences) > 0 {
@@ -75,7 +75,7 @@ func (s *traceSummary) add(o livetrace.Observation, sender livetrace.Process, kn
 	if o.Outcome != livetrace.NotCaptured {
 		return
 	}
-	k := endpointKey{sentence: o.Message, to: o.Packet.Destination.String()}
+	k := talkerKey{sentence: o.Message, to: o.Packet.Destination.String()}
 	if o.Packet.Hook == rules.Output {
 		k.known, k.uid, k.process = known, sender.Owner.UID, sender.Name
 	} else {

@@ -22,14 +22,14 @@ type parameters struct {
 	probePort                                     uint16
 	probeTimeout                                  time.Duration
 
-	output  string // "text" or "json"
-	format  string // of show: "nft", "iptables" or "json"
-	live    bool   // of explain and show
-	exact   bool   // of show
-	watch   time.Duration
-	podFile string // of explain
-	config  string // of explain: a file
-	packet  packetFlags
+	output  string        // "text" or "json"
+	format  string        // of show: "nft", "iptables" or "json"
+	live    bool          // of explain and show
+	exact   bool          // of show
+	watch   time.Duration // of show: the interval; 0 prints once
+	podFile string        // of explain
+	config  string        // of explain: a file
+	packet  packetFlags   // of explain
 
 	pod     podName         // of --pod; zero without the flag
 	runDir  string          // the directory that plugin and agent share

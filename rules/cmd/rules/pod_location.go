@@ -51,9 +51,10 @@ func (p *parameters) setPod(words string) error {
 		return errors.New("empty: want NAMESPACE/NAME")
 	}
 	named, err := parsePodName(words)
-	_, missing := os.Stat(words)
-	looksLikeFile := slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(words))
-	if err == nil && missing != nil && !looksLikeFile {
+	_, statErr := os.Stat(words)
+	isFile := statErr == nil ||
+		slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(words))
+	if err == nil && !isFile {
 		p.pod = named
 	} else {
 		p.podFile = words

@@ -128,7 +128,8 @@ func newRootCommand(s *system) *cobra.Command {
 	return root
 }
 
-// newHelpCommand replaces cobra's, which succeeds for an unknown topic.
+// newHelpCommand returns the command help. It replaces cobra's help command, which succeeds for an
+// unknown topic.
 func newHelpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:    "help [COMMAND|TOPIC]",
@@ -161,9 +162,9 @@ func subcommands(root *cobra.Command) []string {
 	return names
 }
 
-// command adds the parameters, the help, and the function of a subcommand.
+// command adds the parameters, the help, and the action of a subcommand.
 func (s *system) command(
-	cmd *cobra.Command, in *inputs, do func(p *parameters, args []string) error,
+	cmd *cobra.Command, in *inputs, action func(p *parameters, args []string) error,
 ) *cobra.Command {
 	cmd.DisableFlagParsing = true // parseFlags declares and parses the flags when the command runs
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -197,7 +198,7 @@ func (s *system) command(
 		if err != nil {
 			return err
 		}
-		return do(p, args)
+		return action(p, args)
 	}
 	return cmd
 }

@@ -101,7 +101,7 @@ func show(s *system, p *parameters) error {
 			return err
 		}
 	}
-	return s.print(text, toDocument(ruleset))
+	return s.print(text, rulesetDocumentOf(ruleset))
 }
 
 // compile returns the ruleset of the parameters. If they do not name a namespace, it assumes the

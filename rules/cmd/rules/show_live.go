@@ -70,7 +70,7 @@ func (v *liveView) print(now time.Time) error {
 		v.s.warnOfCounters(&live)
 	}
 	text := v.text(&live, now)
-	d := toDocument(live)
+	d := rulesetDocumentOf(live)
 	d.addCounters(&live)
 	if now.IsZero() {
 		return v.s.print(text, d)
@@ -114,7 +114,7 @@ func (v *liveView) text(live *rules.Ruleset, now time.Time) string {
 			name = "iptables-legacy " + name
 		}
 		for j := range t.Chains {
-			v.chain(b, name, &t.Chains[j], after, now)
+			v.writeChain(b, name, &t.Chains[j], after, now)
 		}
 	}
 	routing := rules.Ruleset{Routing: live.Routing}
@@ -123,8 +123,8 @@ func (v *liveView) text(live *rules.Ruleset, now time.Time) string {
 	return b.String()
 }
 
-// chain prints a chain and adds its counters to after.
-func (v *liveView) chain(
+// writeChain writes a chain and adds its counters to after.
+func (v *liveView) writeChain(
 	b *strings.Builder, table string, c *rules.Chain, after map[ruleKey]rules.Hits, now time.Time,
 ) {
 	if b.Len() > 0 {
@@ -134,8 +134,8 @@ func (v *liveView) chain(
 	if c.Base != nil {
 		fmt.Fprintf(b, " (%s)", strings.TrimSuffix(c.Base.String(), ";"))
 	}
-	rated := v.before != nil
-	fmt.Fprintf(b, "\n%s rule\n", v.columns("pkts", "bytes", "pkts/s", rated))
+	hasRates := v.before != nil
+	fmt.Fprintf(b, "\n%s rule\n", v.columns("pkts", "bytes", "pkts/s", hasRates))
 	for i := range c.Rules {
 		r := &c.Rules[i]
 		text := ruleText(r)
@@ -152,18 +152,18 @@ func (v *liveView) chain(
 					now.Sub(v.lastTime).Seconds(), 'f', 1, 64)
 			}
 		}
-		fmt.Fprintf(b, "%s %s\n", v.columns(packets, bytes, rate, rated), text)
+		fmt.Fprintf(b, "%s %s\n", v.columns(packets, bytes, rate, hasRates), text)
 	}
 }
 
 // columns aligns the numbers as iptables does, with wider columns for exact numbers.
-func (v *liveView) columns(packets, bytes, rate string, rated bool) string {
+func (v *liveView) columns(packets, bytes, rate string, hasRates bool) string {
 	width := 5
 	if v.exact {
 		width = 10
 	}
 	text := fmt.Sprintf("%*s %*s", width, packets, width, bytes)
-	if rated {
+	if hasRates {
 		text += fmt.Sprintf(" %8s", rate)
 	}
 	return text

@@ -15,7 +15,7 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 	fmt.Fprintln(b, s.color.Paint(color.Bold, packet.String()))
 	for _, pass := range trace.Passes {
 		fmt.Fprintf(b, "  %s\n", hookText(pass.Packet))
-		passText(b, pass)
+		writePass(b, pass)
 	}
 	if trace.Exhausted != "" {
 		fmt.Fprintln(b, "  "+s.color.Paint(color.Bold, "Cannot decide: "+trace.Exhausted+
@@ -39,8 +39,8 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 	return b.String()
 }
 
-// passText writes the rules that matched at a hook, and the effects without a rule.
-func passText(b *strings.Builder, pass rules.Pass) {
+// writePass writes the rules that matched at a hook, and the effects without a rule.
+func writePass(b *strings.Builder, pass rules.Pass) {
 	notes := pass.Notes // in the order of the steps
 	writeNotes := func(before int) {
 		for ; len(notes) > 0 && notes[0].Before <= before; notes = notes[1:] {
@@ -182,7 +182,7 @@ type (
 
 func (explanation) kind() string { return "Explanation" }
 
-func toExplained(packet rules.Packet, trace rules.Trace) packetExplanation {
+func packetExplanationOf(packet rules.Packet, trace rules.Trace) packetExplanation {
 	return packetExplanation{
 		Packet:  packet.String(),
 		Outcome: jsonOutcomeOf(trace.Outcome),
@@ -202,7 +202,7 @@ func toExplained(packet rules.Packet, trace rules.Trace) packetExplanation {
 	}
 }
 
-func jsonOutcomeOf(f rules.Outcome) jsonOutcome {
+func jsonOutcomeOf(o rules.Outcome) jsonOutcome {
 	address := func(a netip.Addr) string {
 		if !a.IsValid() {
 			return ""
@@ -210,14 +210,14 @@ func jsonOutcomeOf(f rules.Outcome) jsonOutcome {
 		return a.String()
 	}
 	return jsonOutcome{
-		Text: outcomeSentence(f), Captured: f.Captured(), Dropped: f.Dropped, Rejected: f.Rejected,
-		Redirect: f.Redirect, RedirectLast: f.RedirectLast, ToHost: f.ToHost,
-		DNAT: f.DNATPort, DNATLast: f.DNATPortLast, DNATAddr: address(f.DNATAddr),
-		DNATAddrLast: address(f.DNATAddrLast), SNATAddr: address(f.SNATAddr), SNAT: f.SNAT,
-		TProxy: f.TProxy, TProxyAddr: address(f.TProxyAddr), Untracked: f.Untracked,
-		UnknownMarks: f.UnknownMarks,
-		Rerouted:     f.Rerouted, Zone: f.Zone, Helper: f.Helper, Mark: hex(f.Mark),
-		ConnectionMark: hex(f.ConntrackMark), Undecided: f.Undecided,
+		Text: outcomeSentence(o), Captured: o.Captured(), Dropped: o.Dropped, Rejected: o.Rejected,
+		Redirect: o.Redirect, RedirectLast: o.RedirectLast, ToHost: o.ToHost,
+		DNAT: o.DNATPort, DNATLast: o.DNATPortLast, DNATAddr: address(o.DNATAddr),
+		DNATAddrLast: address(o.DNATAddrLast), SNATAddr: address(o.SNATAddr), SNAT: o.SNAT,
+		TProxy: o.TProxy, TProxyAddr: address(o.TProxyAddr), Untracked: o.Untracked,
+		UnknownMarks: o.UnknownMarks,
+		Rerouted:     o.Rerouted, Zone: o.Zone, Helper: o.Helper, Mark: hex(o.Mark),
+		ConnectionMark: hex(o.ConntrackMark), Undecided: o.Undecided,
 	}
 }
 

@@ -142,7 +142,8 @@ func (s *system) progressOf(v validation) func(validator.Result, time.Duration) 
 	}
 }
 
-// printApplied prints the result of apply before the validation, if it has not been printed yet.
+// printApplied prints the results of apply and of the validation as one object, unless apply has
+// already printed its result.
 func (s *system) printApplied(v validation, result *validationResult) error {
 	if v.applied == nil {
 		return nil
