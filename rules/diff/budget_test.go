@@ -239,3 +239,50 @@ func TestLongRulesCountAsSeveralSteps(t *testing.T) {
 		t.Errorf("%d steps, want %d", len(pass.Steps), want)
 	}
 }
+
+// The number of steps of an explanation is near-linear in the number of unknown and random
+// conditions, even if they have the same text.
+func TestExplainIsLinearInConditions(t *testing.T) {
+	p, err := rules.ParsePacket("out tcp 10.0.0.1:1 > 10.0.0.2:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := func(n int, rule func(i int) rules.Rule) int {
+		list := make([]rules.Rule, n)
+		for i := range list {
+			list[i] = rule(i)
+		}
+		rs := filterOut(list...)
+		m := newMeter(Budget{Time: time.Hour})
+		readings := 0
+		m.now = func() time.Time {
+			readings++
+			return m.lastReading
+		}
+		if limit := runLimited(func() {
+			explain(&rs, p, assumptions{shared: newSharedState(&rs), meter: m})
+		}); limit != "" {
+			t.Fatal(limit)
+		}
+		return readings * stepsPerReading
+	}
+	condition := func(text string, effect rules.Effect) rules.Match {
+		return rules.Unknown{Text: text, Effect: effect, Data: text}
+	}
+	for name, rule := range map[string]func(int) rules.Rule{
+		"unknown conditions": func(i int) rules.Rule {
+			return rules.Rule{
+				Matches: []rules.Match{condition(fmt.Sprintf("unknown %d", i), rules.Reads)},
+				Actions: []rules.Action{rules.SetMark{Value: uint32(i), Mask: ^uint32(0)}},
+			}
+		},
+		"random conditions of one text": func(int) rules.Rule {
+			return dropped(condition("random", rules.ReadsVarying))
+		},
+	} {
+		few, many := steps(1000, rule), steps(8000, rule)
+		if t.Logf("%s: %d steps, %d steps", name, few, many); many > 12*few {
+			t.Errorf("%s: %d steps for 1000 rules, %d for 8000", name, few, many)
+		}
+	}
+}

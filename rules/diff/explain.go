@@ -3,8 +3,10 @@ package diff
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -86,9 +88,11 @@ func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 type explanation struct {
 	*walk
 	stepCount int // number of steps of the current pass
-	// uncertain are the texts of Trace.Uncertain.
-	uncertain []string
-	unknownAt []rules.Step // Trace.UnknownAt
+	// uncertain are the texts of Trace.Uncertain. addedCases are the nodes whose conditions it
+	// contains.
+	uncertain  []string
+	addedCases map[set]bool
+	unknownAt  []rules.Step // Trace.UnknownAt
 }
 
 // holds reports whether the set contains the explained case.
@@ -102,10 +106,10 @@ func (x *explanation) holds(cases set) bool {
 
 // addUncertain adds the conditions on which the set depends.
 func (x *explanation) addUncertain(cases set) {
-	if cases <= all {
-		return
+	if x.addedCases == nil {
+		x.addedCases = map[set]bool{}
 	}
-	x.support(cases, func(bit uint32) {
+	x.visitNodes(cases, x.addedCases, func(bit uint32) {
 		text := ""
 		if i, ok := x.variableOf(bit); ok {
 			text = x.list[i].text
@@ -114,7 +118,6 @@ func (x *explanation) addUncertain(cases set) {
 		} else {
 			text = unknownField(f)
 		}
-		x.meter.charge(1 + len(x.uncertain))
 		if len(x.uncertain) < maxCauses && !slices.Contains(x.uncertain, text) {
 			x.uncertain = append(x.uncertain, text)
 		}
@@ -136,9 +139,12 @@ func (x *explanation) outcome() rules.Outcome {
 	explained, _ := x.explainedFlow(x.ended.list)
 	outcome := x.outcomeOf(explained)
 	var causes []string
+	isCause := map[string]bool{}
 	addCause := func(text string, step *rules.Step) {
-		x.meter.charge(len(causes))
-		if !slices.Contains(causes, text) {
+		x.meter.charge(textSteps)
+		if !isCause[text] {
+			isCause[text] = true
+			x.meter.alloc(causeSize)
 			causes = append(causes, text)
 		}
 		if step != nil && len(x.unknownAt) < maxCauses && !slices.Contains(x.unknownAt, *step) {
@@ -150,19 +156,24 @@ func (x *explanation) outcome() rules.Outcome {
 			addCause(v.text, v.step)
 		}
 	}
+	possible := make([]set, len(x.ended.list))
+	before := none // the possible cases of earlier flows
 	for i, f := range x.ended.list {
 		if f.undecided != 0 {
 			u := &x.unknown[f.undecided-1]
 			addCause(u.text, &u.step)
 		}
-		for _, g := range x.ended.list[:i] {
-			x.meter.step()
-			if f.outcome() != g.outcome() &&
-				x.and(x.possibly(f.packets), x.possibly(g.packets)) != none {
-				addUnknowns(f.packets)
-				addUnknowns(g.packets)
+		possible[i] = x.possibly(f.packets)
+		if x.intersects(possible[i], before) {
+			for j, g := range x.ended.list[:i] {
+				x.meter.step()
+				if f.outcome() != g.outcome() && x.intersects(possible[i], possible[j]) {
+					addUnknowns(f.packets)
+					addUnknowns(g.packets)
+				}
 			}
 		}
+		before = x.or(before, possible[i])
 	}
 	if len(causes) > 0 {
 		return rules.Outcome{Undecided: causesText(causes)}
@@ -195,6 +206,9 @@ func (x *explanation) outcome() rules.Outcome {
 // maxCauses is the maximum number of causes in a text.
 const maxCauses = 10
 
+// causeSize is the size of a cause in a list and in a map in bytes.
+const causeSize = 64
+
 func causesText(causes []string) string {
 	if n := len(causes) - maxCauses; n > 1 {
 		return fmt.Sprintf("%s; and %d more", strings.Join(causes[:maxCauses], "; "), n)
@@ -210,12 +224,14 @@ func (x *explanation) alternatives(actual rules.Outcome) []rules.Outcome {
 		return nil
 	}
 	var found []rules.Outcome
+	known := map[rules.Outcome]bool{actual: true}
 	for _, f := range x.ended.list {
 		for _, part := range x.byMarks(f) {
-			x.meter.charge(1 + len(found))
 			outcome := x.outcomeOf(part)
 			outcome.UnknownMarks = actual.UnknownMarks
-			if outcome != actual && !slices.Contains(found, outcome) {
+			if x.meter.charge(textSteps); !known[outcome] {
+				x.meter.alloc(2 * int64(unsafe.Sizeof(outcome)))
+				known[outcome] = true
 				found = append(found, outcome)
 			}
 		}
@@ -225,22 +241,25 @@ func (x *explanation) alternatives(actual rules.Outcome) []rules.Outcome {
 
 // randomMatches names the random matches on which the outcome depends.
 func (x *explanation) randomMatches() []string {
-	var found []string
-	add := func(bit uint32) {
-		i, ok := x.variableOf(bit)
-		if ok && x.list[i].kind == random && !slices.Contains(found, x.list[i].text) {
-			found = append(found, x.list[i].text)
-		}
+	found := map[string]bool{}
+	visited := map[set]bool{}
+	add := func(cases set) {
+		x.visitNodes(cases, visited, func(bit uint32) {
+			i, ok := x.variableOf(bit)
+			if ok && x.list[i].kind == random && !found[x.list[i].text] {
+				x.meter.alloc(causeSize)
+				found[x.list[i].text] = true
+			}
+		})
 	}
 	for _, f := range x.ended.list {
-		x.support(f.packets, add)
+		add(f.packets)
 		for i := range f.mark {
-			x.support(f.mark[i], add)
-			x.support(f.connection[i], add)
+			add(f.mark[i])
+			add(f.connection[i])
 		}
 	}
-	slices.Sort(found)
-	return found
+	return slices.Sorted(maps.Keys(found))
 }
 
 // maxAlternatives is the maximum number of outcomes that differ only in marks.

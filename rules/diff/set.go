@@ -130,13 +130,13 @@ func (d *diagrams) node(bit uint32, no, yes set) set {
 	return s
 }
 
-// grow doubles the tables. The old and the new tables are in memory at the same time.
+// grow doubles the tables. The old tables become garbage, for which liveShare leaves memory: their
+// size is at most half of the size of the new tables.
 func (d *diagrams) grow() {
 	size := 2 * len(d.numbers)
-	d.meter.alloc(int64(size) * (nodeSize/2 + numberSize))
+	d.meter.alloc(int64(size/2) * (nodeSize/2 + numberSize))
 	d.nodes = append(make([]node, 0, size/2+1), d.nodes...)
 	d.numbers = newTable[set](size)
-	d.meter.release(int64(size/2) * (nodeSize/2 + numberSize))
 	if len(d.results) < maxResults {
 		d.meter.alloc(int64(len(d.results)) * resultSize)
 		d.results = newTable[result](2 * len(d.results))
@@ -388,3 +388,20 @@ func (d *diagrams) support(s set, do func(bit uint32)) {
 	}
 	visit(s)
 }
+
+// visitNodes calls do for the bit of each node of a set that has not been visited, with the bits of
+// its lower nodes, and adds these nodes to visited.
+func (d *diagrams) visitNodes(s set, visited map[set]bool, do func(bit uint32)) {
+	for s > all && !visited[s] {
+		d.meter.charge(textSteps)
+		d.meter.alloc(visitSize)
+		visited[s] = true
+		n := d.nodes[s]
+		do(n.bit)
+		d.visitNodes(n.no, visited, do)
+		s = n.yes
+	}
+}
+
+// visitSize is the size of a visited node in a map in bytes.
+const visitSize = 16
