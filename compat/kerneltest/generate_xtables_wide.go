@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// otherWords contains other names of options that iptables treats alike.
+// otherWords contains other words that iptables treats alike.
 var otherWords = map[string][]string{
 	"-p": {"--protocol", "--proto"}, "-s": {"--source", "--src"}, "-d": {"--destination", "--dst"},
 	"-i": {"--in-interface"}, "-o": {"--out-interface"}, "-j": {"--jump"}, "-g": {"--goto"},
@@ -15,6 +15,10 @@ var otherWords = map[string][]string{
 	"--dports": {"--destination-ports"}, "--sports": {"--source-ports"},
 	"--on-port": {"--on-por"}, "--to-ports": {"--to-port"}, "--to-destination": {"--to-dest"},
 	"--uid-owner": {"--uid-own"}, "--set-xmark": {"--set-xmar"},
+	// addresses
+	"10.0.0.0/8": {"10/8", "10.1.2.3/010"}, "127.0.0.0/8": {"127/255.0x0.0.0"},
+	"192.0.2.0/25": {"192.0.2/25"}, "10.0.0.0/255.0.255.0": {"10/255.0.255.0"},
+	"10.1.2.3": {"0xa.01.02.3"},
 }
 
 // reword returns an equivalent rule with other names of options, another order, or more spaces.
@@ -93,6 +97,7 @@ var (
 		"-m comment --comment -j",
 	}
 	wideXTMatches4 = []string{
+		"-s 0/0", "! -d 0/0", "-d 10.1/16", "-d 0", "-m iprange --src-range 10-11",
 		"-f", "! -f", "-m conntrack --ctorigsrc 10.0.0.0/8",
 		"-m conntrack --ctorigdst 10.1.2.3 --ctstate NEW", "-m conntrack --ctreplsrc 10.1.2.3",
 	}

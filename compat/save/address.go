@@ -46,7 +46,7 @@ func (r *ruleReader) addressMatch(
 	if isName(address) { // the name of a host
 		return unknownHeaderMatch(flag, not, word{raw: text})
 	}
-	a, ok := r.address(address)
+	a, ok := r.shortAddress(address)
 	if !ok {
 		r.fail(w, "%s", r.expectedAddress())
 		return nil
@@ -77,14 +77,33 @@ func (r *ruleReader) address(text string) (netip.Addr, bool) {
 	return a.WithZone(""), err == nil && rules.FamilyOf(a) == r.family
 }
 
+// shortAddress parses an address of the family. An IPv4 address may lack its last bytes, which are
+// then 0, and its bytes may be octal or hexadecimal: 10 is 10.0.0.0, and 010.0.0.1 is 8.0.0.1
+// (__numeric_to_ipaddr in libxtables/xtables.c).
+func (r *ruleReader) shortAddress(text string) (netip.Addr, bool) {
+	parts := strings.SplitN(text, ".", 5)
+	if r.family != rules.IPv4 || len(parts) > 4 {
+		return r.address(text)
+	}
+	var bytes [4]byte
+	for i, part := range parts {
+		n, ok := number(part, 8)
+		if !ok {
+			return netip.Addr{}, false
+		}
+		bytes[i] = byte(n)
+	}
+	return netip.AddrFrom4(bytes), true
+}
+
 // maskBits parses the length of a prefix, of at most maxBits, or a mask. It returns -1 for a mask
 // that is not a prefix.
 func (r *ruleReader) maskBits(text string, maxBits int) (int, bool) {
 	if n, ok := number(text, 8); ok {
 		return int(n), int(n) <= maxBits
 	}
-	mask, ok := r.address(text)
-	if !ok {
+	mask, ok := r.shortAddress(text)
+	if !ok || r.family == rules.IPv4 && strings.Count(text, ".") != 3 {
 		return 0, false
 	}
 	ones, size := net.IPMask(mask.AsSlice()).Size()
@@ -100,8 +119,8 @@ func (r *moduleReader) addressRange(w word) []netipx.IPRange {
 	if !isRange {
 		to = from
 	}
-	a, okA := r.address(from)
-	b, okB := r.address(to)
+	a, okA := r.shortAddress(from)
+	b, okB := r.shortAddress(to)
 	if !okA || !okB || b.Less(a) {
 		r.fail(w, "a range of addresses, as 10.0.0.1-10.0.0.9, of the family")
 		return nil

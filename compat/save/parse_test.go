@@ -274,6 +274,11 @@ func TestParseErrors(t *testing.T) {
 		{rule("-s"), "f:2:13: the line ends: want an IPv4 address or prefix"},
 		{rule("-s fd00::1"), `f:2:14: "fd00::1": want an IPv4 address or prefix`},
 		{rule("-s 10.0.0.1/33"), `f:2:14: "10.0.0.1/33": want an IPv4 address or prefix`},
+		{rule("-s 10/255"), `f:2:14: "10/255": want an IPv4 address or prefix`},
+		{rule("-s 10/255.255"), `f:2:14: "10/255.255": want an IPv4 address or prefix`},
+		{rule("-s 10./8"), `f:2:14: "10./8": want an IPv4 address or prefix`},
+		{rule("-s 10.09"), `f:2:14: "10.09": want an IPv4 address or prefix`},
+		{rule("-s 10.0.0.0.0"), `f:2:14: "10.0.0.0.0": want an IPv4 address or prefix`},
 		{rule("-s 10.0.0.1/ten"), `f:2:14: "10.0.0.1/ten": want an IPv4 address or prefix`},
 		{
 			rule("-x"),

@@ -46,6 +46,12 @@ var ruleCases = []ruleCase{
 	{"filter", "--src 10.1.2.3/8", "ip saddr 10.0.0.0/8 counter"},
 	{"filter", "-s 10.1.2.3/255.255.0.0", "ip saddr 10.1.0.0/16 counter"},
 	{"filter", "-s 0.0.0.0/0", "counter"},
+	{"filter", "-s 0/0 -d 0/0.0.0.0", "counter"},
+	{"filter", "! -d 0/0", "ip daddr != 0.0.0.0/0 counter"},
+	{"filter", "-s 10/8 -d 172.16/12", "ip saddr 10.0.0.0/8 ip daddr 172.16.0.0/12 counter"},
+	{"filter", "-s 10.1 -d 10.1.2", "ip saddr 10.1.0.0 ip daddr 10.1.2.0 counter"},
+	{"filter", "-s 010.0x0a.0.1 -d 0", "ip saddr 8.10.0.1 ip daddr 0.0.0.0 counter"},
+	{"filter", "-s 10/010 -d 10/0xff.0.0.0", "ip saddr 10.0.0.0/8 ip daddr 10.0.0.0/8 counter"},
 	{"filter", "-s 10.0.0.1/255.0.0.255", "unknown(-s 10.0.0.1/255.0.0.255) counter"},
 	{
 		"filter", "-m iprange --src-range 10.0.0.5-10.0.0.9 ! --dst-range 10.0.0.1-10.0.0.1",
@@ -53,6 +59,7 @@ var ruleCases = []ruleCase{
 	},
 
 	{"filter", "-m iprange --src-range 10.0.0.5", "ip saddr 10.0.0.5 counter"},
+	{"filter", "-m iprange --src-range 10-10.1", "ip saddr 10.0.0.0-10.1.0.0 counter"},
 
 	{"filter", "-p tcp", "meta l4proto tcp counter"},
 	{"filter", "! -p UDP", "meta l4proto != udp counter"},
