@@ -115,10 +115,18 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 	if hasProtocol {
 		d.addProtocol(h.Protocol)
 	}
+	if family == rules.IPv4 && flags == xtables.FlagFragment4 &&
+		d.invert&^xtables.InvertFragment == 0 {
+		// Package save gives the match this text.
+		return append(d.matches, rules.Unknown{
+			Text:   map[bool]string{false: "-f", true: "! -f"}[d.invert != 0],
+			Effect: rules.Reads, Ignores: rules.AllInputs &^ rules.HeaderInput,
+		})
+	}
 	if flags != 0 || d.invert != 0 {
-		// These are fragments, the type of service of IPv6, or inversions without a match. The
-		// model does not support them. Current kernels have no other flags, but the flags of later
-		// kernels may have any effect.
+		// These are the type of service of IPv6, or inversions without a match. The model does not
+		// support them. Current kernels have no other flags, but the flags of later kernels may
+		// have any effect.
 		effect := rules.Reads
 		if flags&^known != 0 || d.invert&^knownInverts != 0 {
 			effect = rules.AnyEffect

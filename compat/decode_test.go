@@ -43,8 +43,8 @@ func TestDecodeRules(t *testing.T) {
 			rules.IPv4, "-s 10.0.0.1/255.0.0.255",
 			"unknown(source address 10.0.0.1, mask 255.0.0.255) counter",
 		},
-		{rules.IPv4, "-f", "unknown(header flags 0x1, inversion flags 0x0) counter"},
-		{rules.IPv4, "! -f", "unknown(header flags 0x1, inversion flags 0x20) counter"},
+		{rules.IPv4, "-f", "unknown(-f) counter"},
+		{rules.IPv4, "! -f", "unknown(! -f) counter"},
 		{
 			rules.IPv4, "-p tcp -m mark --mark 0x539 -j CONNMARK --save-mark",
 			"meta l4proto tcp meta mark 0x539 counter ct mark set meta mark",
@@ -111,7 +111,7 @@ func TestDecodeRules(t *testing.T) {
 		{rules.IPv4, "-m conntrack --ctstate DNAT", "ct state dnat counter"},
 		{
 			rules.IPv4, "-m conntrack --ctstate NEW --ctproto 6",
-			"unknown(match conntrack revision 3) counter",
+			"unknown(-m conntrack --ctstate NEW --ctproto 6) counter",
 		},
 		{rules.IPv4, "-m state --state NEW", "ct state new counter"},
 		{
@@ -204,7 +204,7 @@ func TestDecodeRules(t *testing.T) {
 // matches after them to conditions on the following actions.
 func TestDecodeUnknownHeaderFlags(t *testing.T) {
 	lo := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
-	length := rules.Unknown{Text: "match length revision 0", Effect: rules.Reads}
+	length := rules.Unknown{Text: "-m length --length 100", Effect: rules.Reads}
 	for name, h := range map[string]xtables.Header{
 		"header flags 0x80, inversion flags 0x0": {Flags: 0x80},
 		"header flags 0x0, inversion flags 0x80": {Invert: 0x80},

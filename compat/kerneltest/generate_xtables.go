@@ -264,7 +264,7 @@ func (d xtDraw) unusual() string {
 		"-m statistic --mode nth --every 2 --packet 0", "-m recent --name r --set",
 		"-m recent --name r --rcheck",
 		"-m string --algo bm --string zzz", "-m u32 --u32 0>>28=4", "-m length --length 1:100",
-		"-m length --length 100:200", "-m dscp --dscp 0", "-m comment --comment text",
+		"-m length --length 100:200", "-m dscp --dscp 0", "-m tos ! --tos 0x10/0x3f", "-m comment --comment text",
 		"-m pkttype --pkt-type unicast", "-m conntrack --ctproto tcp",
 		"-m conntrack --ctorigdstport 80",
 		"-m hashlimit --hashlimit-above 1/s --hashlimit-name h",

@@ -86,7 +86,8 @@ var (
 	wideXTMatches = []string{
 		"-m helper --helper ftp", "-m conntrack --ctexpire 0:100",
 		"-m conntrack ! --ctstate NEW,ESTABLISHED ! --ctstatus CONFIRMED",
-		"-m conntrack --ctproto 6 --ctdir ORIGINAL",
+		"-m conntrack --ctproto 6 --ctdir ORIGINAL", "-m conntrack ! --ctproto 47",
+		"-m conntrack --ctorigdstport 80:443 --ctstate NEW", "-m length ! --length 60",
 		"-m cluster --cluster-total-nodes 2 --cluster-local-node 1 --cluster-hash-seed 0x1",
 		`-m bpf --bytecode "4,48 0 0 9,21 0 1 6,6 0 0 1,6 0 0 0"`,
 		"-m mark --mark 0x5 -m mark ! --mark 0x7",

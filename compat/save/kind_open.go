@@ -69,13 +69,16 @@ var openMatches = [...]openKind{
 	{name: "connbytes", options: "--connbytes= --connbytes-dir= --connbytes-mode="},
 	{name: "connlimit", options: `--connlimit-upto= --connlimit-above= --connlimit-mask=
 		--connlimit-saddr --connlimit-daddr`},
-	{name: "length", options: "--length="},
+	{name: "length", match: (*moduleReader).length, options: "--length="},
 	{name: "mac", options: "--mac-source="},
 	{name: "pkttype", options: "--pkt-type="},
-	{name: "tos", options: "--tos="},
-	{name: "dscp", options: "--dscp= --dscp-class="},
-	{name: "ttl", options: "--ttl-eq= --ttl-lt= --ttl-gt= --ttl="},
-	{name: "hl", options: "--hl-eq= --hl-lt= --hl-gt="},
+	{name: "tos", match: (*moduleReader).tosMatch, options: "--tos="},
+	{name: "dscp", match: (*moduleReader).dscpMatch, options: "--dscp= --dscp-class="},
+	{
+		name: "ttl", match: (*moduleReader).hops,
+		options: "--ttl-eq= --ttl-lt= --ttl-gt= --ttl=",
+	},
+	{name: "hl", match: (*moduleReader).hops, options: "--hl-eq= --hl-lt= --hl-gt="},
 	{name: "ecn", options: "--ecn-ip-ect= --ecn-tcp-cwr --ecn-tcp-ece"}, //nolint:misspell // ECT
 	{name: "u32", options: "--u32="},
 	{name: "bpf", options: "--bytecode= --object-pinned="},

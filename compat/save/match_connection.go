@@ -1,8 +1,10 @@
 package save
 
 import (
+	"net/netip"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -36,8 +38,7 @@ func (r *moduleReader) connection() []rules.Match {
 	}
 	o := r.options[0]
 	if len(r.options) > 1 {
-		r.isUnknown = true
-		return nil
+		return r.unknownConnection()
 	}
 	switch w := o.values[0]; o.name {
 	case "--ctstate", "--state":
@@ -55,6 +56,78 @@ func (r *moduleReader) connection() []rules.Match {
 		}
 		return []rules.Match{rules.MatchDirection{Reply: reply != o.not}}
 	}
+	return r.unknownConnection()
+}
+
+// unknownConnection returns a match that the model does not represent. It has the text of the same
+// match in the kernel, if the options are complete numbers and addresses.
+func (r *moduleReader) unknownConnection() []rules.Match {
 	r.isUnknown = true
+	var c xt.Conntrack
+	for _, o := range r.options {
+		f := xt.ConntrackFieldOf(o.name)
+		if f == 0 || c.Fields&f != 0 || !r.setConnectionField(&c, f, o.values[0]) {
+			return nil
+		}
+		c.Fields |= f
+		if o.not {
+			c.Not ^= f
+		}
+	}
+	r.text = c.String()
 	return nil
+}
+
+// setConnectionField parses the value of a field, and reports whether it is valid.
+func (r *moduleReader) setConnectionField(c *xt.Conntrack, f xt.ConntrackField, w word) bool {
+	var first, last uint32
+	ok := true
+	switch f {
+	case xt.ConntrackState:
+		first = xt.StateBits(rules.StateSet(r.bitSet(w, stateBits, "states of connections")))
+		last = first
+	case xt.ConntrackStatus:
+		first = uint32(r.bitSet(w, statusBits, "status bits of connections"))
+		last = first
+	case xt.ConntrackProtocol:
+		p, isNamed := protocolNamed(strings.ToLower(w.text))
+		n, isNumber := number(w.text, 8)
+		first, ok = uint32(p)|uint32(n), isNamed || isNumber
+		last = first
+	case xt.ConntrackDirection:
+		if strings.EqualFold(w.text, "REPLY") {
+			c.Not |= f
+		}
+		ok = c.Not&f != 0 || strings.EqualFold(w.text, "ORIGINAL")
+	case xt.ConntrackExpires:
+		first, last, ok = numberRange(w.text, 32)
+	case xt.ConntrackOriginalSource, xt.ConntrackOriginalDestination, xt.ConntrackReplySource,
+		xt.ConntrackReplyDestination:
+		return r.setConnectionAddress(c, f, w.text)
+	default: // a port
+		first, last, ok = numberRange(w.text, 16)
+	}
+	c.SetNumbers(f, first, last)
+	return ok
+}
+
+// setConnectionAddress parses an address or prefix without the short forms, which iptables reads
+// here in another way than in -s and -d.
+func (r *moduleReader) setConnectionAddress(
+	c *xt.Conntrack, f xt.ConntrackField, text string,
+) bool {
+	address, mask, hasMask := strings.Cut(text, "/")
+	a, ok := r.address(address)
+	if !ok {
+		return false
+	}
+	bits := a.BitLen()
+	if hasMask {
+		bits, ok = r.maskBits(mask, bits)
+	}
+	if !ok || bits < 0 {
+		return false
+	}
+	c.SetPrefix(f, netip.PrefixFrom(a, bits))
+	return true
 }

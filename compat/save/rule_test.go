@@ -185,7 +185,7 @@ var ruleCases = []ruleCase{
 	},
 	{
 		"mangle", "-m conntrack --ctdir REPLY --ctstatus ASSURED",
-		"unknown(-m conntrack --ctdir REPLY --ctstatus ASSURED) counter",
+		"unknown(-m conntrack --ctstatus ASSURED --ctdir REPLY) counter",
 	},
 	{
 		"mangle", "-m conntrack --ctstate NEW --ctdir ORIGINAL",

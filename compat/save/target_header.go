@@ -60,22 +60,17 @@ func (r *moduleReader) dscp() rules.Action {
 
 // tos parses the target TOS. The name of a value is unknown.
 func (r *moduleReader) tos() rules.Action {
-	value, mask, hasMask := strings.Cut(r.valueOf("--set-tos", ""), "/")
-	v, ok := number(value, 8)
-	m, maskValid := number(mask, 8)
-	if !hasMask {
-		m, maskValid = 0xff, true
-	}
+	value, mask, ok := tosValue(r.valueOf("--set-tos", ""))
 	if n, isNumber := r.numberOf("--and-tos", 8); isNumber {
-		v, m, ok, maskValid = 0, ^n, true, true
+		value, mask, ok = 0, ^uint8(n), true
 	}
 	if n, isNumber := r.numberOf("--or-tos", 8); isNumber {
-		v, m, ok, maskValid = n, n, true, true
+		value, mask, ok = uint8(n), uint8(n), true
 	}
 	if n, isNumber := r.numberOf("--xor-tos", 8); isNumber {
-		v, m, ok, maskValid = n, 0, true, true
+		value, mask, ok = uint8(n), 0, true
 	}
-	return r.known(ok && maskValid, xt.TOS(uint8(v), uint8(m)))
+	return r.known(ok, xt.TOS(value, mask))
 }
 
 // classify parses the target CLASSIFY.

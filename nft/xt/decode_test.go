@@ -66,6 +66,11 @@ func decodeMatch(r *rules.Rule, family rules.Family, x xt.Extension) {
 	r.Matches = append(r.Matches, xt.DecodeMatch(r, family, x)...)
 }
 
+// reads returns a match that the model does not represent.
+func reads(text string) []rules.Match {
+	return []rules.Match{rules.Unknown{Text: text, Effect: rules.Reads}}
+}
+
 func TestDecodeMatch(t *testing.T) {
 	ids := func(first, last uint32) []rules.IDRange {
 		return []rules.IDRange{{First: first, Last: last}}
@@ -301,10 +306,31 @@ func TestDecodeMatch(t *testing.T) {
 			"--ctdir REPLY", nil, "conntrack", 1, state(1, 0x1000, 0x1000, 0),
 			[]rules.Match{rules.MatchDirection{Reply: true}},
 		},
-		{"--ctstate with --ctdir", nil, "conntrack", 3, state(3, 0x1001, 0, 6), nil},
-		{"--ctstatus with --ctdir", nil, "conntrack", 3, state(3, 0x1040, 0, 0), nil},
-		{"--ctproto", nil, "conntrack", 3, state(3, 3, 0, 6), nil},
-		{"--ctorigdst", nil, "conntrack", 3, state(3, 8, 0, 0), nil},
+		{
+			"--ctstate with --ctdir", nil, "conntrack", 3, state(3, 0x1001, 0, 6),
+			reads("-m conntrack --ctstate RELATED,ESTABLISHED --ctdir ORIGINAL"),
+		},
+		{
+			"--ctstatus with --ctdir", nil, "conntrack", 3, state(3, 0x1040, 0x1000, 0),
+			reads("-m conntrack --ctstatus NONE --ctdir REPLY"),
+		},
+		{
+			"--ctproto", nil, "conntrack", 2, state(2, 3, 3, 6),
+			reads("-m conntrack ! --ctstate RELATED,ESTABLISHED ! --ctproto 0"),
+		},
+		{
+			"--ctorigdst", nil, "conntrack", 3, state(3, 8, 0, 0),
+			reads("-m conntrack --ctorigdst 0.0.0.0/0"),
+		},
+		{"a state with an unknown bit", nil, "conntrack", 3, state(3, 3, 0, 1<<9), nil},
+		{"a field that is not known", nil, "conntrack", 3, state(3, 1<<14|2, 0, 0), nil},
+		{"--length", nil, "length", 0, pack(uint16(5), uint16(9), []byte{1}),
+			reads("-m length ! --length 5:9")},
+		{"--ttl-lt", nil, "ttl", 0, []byte{2, 9}, reads("-m ttl --ttl-lt 9")},
+		{"a ttl with an unknown mode", nil, "ttl", 0, []byte{4, 9}, nil},
+		{"--hl-eq", nil, "hl", 0, []byte{1, 9}, reads("-m hl ! --hl-eq 9")},
+		{"--dscp", nil, "dscp", 0, []byte{9, 0}, reads("-m dscp --dscp 0x09")},
+		{"--tos", nil, "tos", 1, []byte{0x3f, 0x10, 1}, reads("-m tos ! --tos 0x10/0x3f")},
 		{"conntrack without conditions", nil, "conntrack", 3, state(3, 0, 0, 0), nil},
 		{
 			"a negation of a state that is not compared", nil, "conntrack", 3,
@@ -417,7 +443,7 @@ func TestDecodeMatch(t *testing.T) {
 			pack(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32), []byte{5, 0, 0, 0}), nil,
 		},
 
-		{"another match", nil, "length", 0, zeros(5), nil},
+		{"another match", nil, "string", 0, zeros(5), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var r rules.Rule

@@ -8,13 +8,20 @@ import (
 )
 
 // unknownMatch returns a match that the model cannot represent.
-func unknownMatch(x Extension) rules.Unknown {
+func unknownMatch(family rules.Family, x Extension) rules.Unknown {
 	u := rules.Unknown{Effect: matchEffect(x), Ignores: MatchIgnores(x.Name)}
-	var ok bool
-	// The text of limit and statistic identifies the match; other matches need Data.
-	if u.Text, ok = statefulText(x); !ok {
-		u.Text, u.Data = fmt.Sprintf("match %s revision %d", x.Name, x.Revision), identity(x)
+	// These texts identify the match; other matches need Data.
+	for _, textOf := range [...]func(Extension) (string, bool){statefulText, headerMatchText} {
+		if text, ok := textOf(x); ok {
+			u.Text = text
+			return withState(u, x)
+		}
 	}
+	if text, ok := conntrackText(family, x); ok {
+		u.Text = text
+		return u
+	}
+	u.Text, u.Data = fmt.Sprintf("match %s revision %d", x.Name, x.Revision), identity(x)
 	return withState(u, x)
 }
 

@@ -24,10 +24,10 @@ func TestIdentity(t *testing.T) {
 		a, b     []byte
 		same     bool
 	}{
-		{"the same bytes", "length", 0, numbers(1, 0), numbers(1, 0), true},
-		{"other bytes", "length", 0, numbers(1, 0), numbers(2, 0), false},
-		{"padding", "length", 0, numbers(1), numbers(1, 0), true},
-		{"only zeros", "length", 0, nil, numbers(0, 0), true},
+		{"the same bytes", "string", 0, numbers(1, 0), numbers(1, 0), true},
+		{"other bytes", "string", 0, numbers(1, 0), numbers(2, 0), false},
+		{"padding", "string", 0, numbers(1), numbers(1, 0), true},
+		{"only zeros", "string", 0, nil, numbers(0, 0), true},
 		{"different state of the kernel", "limit", 0, limit(3, 0), limit(3, 17), true},
 		{"another limit", "limit", 0, limit(3, 0), limit(4, 0), false},
 		{

@@ -32,7 +32,7 @@ func DecodeMatch(r *rules.Rule, family rules.Family, x Extension) []rules.Match 
 	if matches, ok := decodeMatch(r, family, x); ok {
 		return matches
 	}
-	return []rules.Match{unknownMatch(x)}
+	return []rules.Match{unknownMatch(family, x)}
 }
 
 // decodeMatch decodes a match if the model can represent it.

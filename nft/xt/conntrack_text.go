@@ -1,0 +1,245 @@
+package xt
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A ConntrackField is a field that the match conntrack compares.
+type ConntrackField uint16
+
+// The fields (XT_CONNTRACK_STATE and others). The addresses and ports of the original direction
+// precede the ones of the reply.
+const (
+	ConntrackState ConntrackField = 1 << iota
+	ConntrackProtocol
+	ConntrackOriginalSource
+	ConntrackOriginalDestination
+	ConntrackReplySource
+	ConntrackReplyDestination
+	ConntrackStatus
+	ConntrackExpires
+	ConntrackOriginalSourcePort
+	ConntrackOriginalDestinationPort
+	ConntrackReplySourcePort
+	ConntrackReplyDestinationPort
+	ConntrackDirection
+)
+
+// conntrackOptions are the names of the options for the fields.
+var conntrackOptions = [...]string{
+	"ctstate", "ctproto", "ctorigsrc", "ctorigdst", "ctreplsrc", "ctrepldst", "ctstatus", "ctexpire",
+	"ctorigsrcport", "ctorigdstport", "ctreplsrcport", "ctrepldstport", "ctdir",
+}
+
+// ConntrackFieldOf returns the field of an option, such as "--ctproto", or 0.
+func ConntrackFieldOf(option string) ConntrackField {
+	for i, name := range conntrackOptions {
+		if option == "--"+name {
+			return 1 << i
+		}
+	}
+	return 0
+}
+
+// A Conntrack is a match conntrack that the model cannot represent (struct
+// xt_conntrack_mtinfo3).
+type Conntrack struct {
+	// Fields are the compared fields, and Not are the negated fields of them. A negated direction
+	// is the reply.
+	Fields, Not ConntrackField
+	// Numbers contains for each field, by the number of its bit, the first and the last value of a
+	// range, or a value twice. States and status bits are those of the kernel.
+	Numbers [len(conntrackOptions)][2]uint32
+	// Prefixes contains the prefixes of the four addresses.
+	Prefixes [4]netip.Prefix
+}
+
+// addressFields are the fields with an address, portFields the fields with a port. firstAddress is
+// the number of the bit of the first address.
+const (
+	addressFields = ConntrackOriginalSource | ConntrackOriginalDestination | ConntrackReplySource |
+		ConntrackReplyDestination
+	firstAddress = 2
+	firstPort    = 8
+)
+
+// SetPrefix sets the prefix of a field with an address.
+func (c *Conntrack) SetPrefix(f ConntrackField, p netip.Prefix) {
+	for i := range c.Prefixes {
+		if f == 1<<(firstAddress+i) {
+			c.Prefixes[i] = p.Masked()
+		}
+	}
+}
+
+// SetNumbers sets the range of a field.
+func (c *Conntrack) SetNumbers(f ConntrackField, first, last uint32) {
+	for i := range c.Numbers {
+		if f == 1<<i {
+			c.Numbers[i] = [2]uint32{first, last}
+		}
+	}
+}
+
+// stateNames contains the kernel's bits of states with their names, and statusNames contains the
+// status bits, in the order in which iptables-save prints them (libxt_conntrack.c).
+var (
+	stateNames = []bitName{
+		{1 << 0, "INVALID"}, {1 << 3, "NEW"}, {1 << 2, "RELATED"}, {1 << 1, "ESTABLISHED"},
+		{1 << 8, "UNTRACKED"}, {1 << 6, "SNAT"}, {1 << 7, "DNAT"},
+	}
+	statusNames = []bitName{
+		{uint32(rules.StatusExpected), "EXPECTED"}, {uint32(rules.StatusSeenReply), "SEEN_REPLY"},
+		{uint32(rules.StatusAssured), "ASSURED"}, {uint32(rules.StatusConfirmed), "CONFIRMED"},
+	}
+)
+
+type bitName struct {
+	bit  uint32
+	name string
+}
+
+// namesOf returns the names of bits, and the bits without a name.
+func namesOf(bits uint32, list []bitName) (names string, unnamed uint32) {
+	var found []string
+	for _, n := range list {
+		if bits&n.bit != 0 {
+			found = append(found, n.name)
+			bits &^= n.bit
+		}
+	}
+	if found == nil {
+		return "NONE", bits
+	}
+	return strings.Join(found, ","), bits
+}
+
+// String returns the text of iptables-save, which identifies the match.
+func (c *Conntrack) String() string {
+	var b strings.Builder
+	b.WriteString("-m conntrack")
+	for i, name := range conntrackOptions {
+		f := ConntrackField(1) << i
+		if c.Fields&f == 0 {
+			continue
+		}
+		numbers, not := c.Numbers[i], c.Not&f != 0
+		if f == ConntrackDirection {
+			b.WriteString(map[bool]string{false: " --ctdir ORIGINAL", true: " --ctdir REPLY"}[not])
+			continue
+		}
+		fmt.Fprintf(&b, " %s--%s ", negation(not), name)
+		switch {
+		case f&addressFields != 0:
+			b.WriteString(prefixText(c.Prefixes[i-firstAddress]))
+		case f == ConntrackState || f == ConntrackStatus:
+			list := stateNames
+			if f == ConntrackStatus {
+				list = statusNames
+			}
+			names, _ := namesOf(numbers[0], list)
+			b.WriteString(names)
+		case numbers[0] == numbers[1]:
+			fmt.Fprint(&b, numbers[0])
+		default:
+			fmt.Fprintf(&b, "%d:%d", numbers[0], numbers[1])
+		}
+	}
+	return b.String()
+}
+
+// prefixText returns a prefix, or only its address if it is the prefix of a single address.
+func prefixText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// StateBits returns the kernel's bits of states.
+func StateBits(states rules.StateSet) uint32 {
+	var mask uint16
+	for state, bit := range conntrackStates {
+		if states.Has(rules.State(state)) {
+			mask |= bit
+		}
+	}
+	return uint32(mask)
+}
+
+// Offsets in struct xt_conntrack_mtinfo3. The ports of revisions 1 and 2 have no upper bounds.
+const (
+	conntrackAddressSize    = 32 // of an address and its mask
+	conntrackExpiresOffset  = 128
+	conntrackProtocolOffset = 136
+	conntrackPortOffset     = 138
+	conntrackLastPortOffset = 154
+)
+
+// conntrackText returns the text of a match conntrack of revision 2 or 3 of a rule of the family.
+func conntrackText(family rules.Family, x Extension) (string, bool) {
+	const known = ConntrackDirection<<1 - 1
+	if x.Name != "conntrack" || x.Revision < 2 || int(x.Revision) >= len(conntrackSizes) ||
+		len(x.Data) < conntrackSizes[x.Revision] || family == rules.Inet {
+		return "", false
+	}
+	data := x.Data
+	fields := native.Uint16(data[conntrackFlagsOffset:]) &^ stateAliasFlag
+	negated := native.Uint16(data[conntrackInvertOffset:]) &^ stateAliasFlag
+	c := Conntrack{Fields: ConntrackField(fields), Not: ConntrackField(negated)}
+	if c.Fields == 0 || c.Fields&^known != 0 || c.Not&^c.Fields != 0 {
+		return "", false
+	}
+	for i := range c.Prefixes {
+		if c.Fields&(1<<(firstAddress+i)) == 0 {
+			continue
+		}
+		size := 16
+		if family == rules.IPv4 {
+			size = 4
+		}
+		at := data[i*conntrackAddressSize:]
+		bits, width := net.IPMask(at[16 : 16+size]).Size()
+		a, _ := netip.AddrFromSlice(at[:size])
+		if width == 0 { // not the mask of a prefix
+			return "", false
+		}
+		c.Prefixes[i] = netip.PrefixFrom(a, bits).Masked()
+	}
+	set := func(f ConntrackField, first, last uint32) {
+		if c.Fields&f != 0 {
+			c.SetNumbers(f, first, last)
+		}
+	}
+	state := uint32(native.Uint16(data[conntrackMaskOffset:]))
+	status := uint32(native.Uint16(data[conntrackMaskOffset+2:]))
+	_, otherStates := namesOf(state, stateNames)
+	_, otherStatus := namesOf(status, statusNames)
+	if c.Fields&ConntrackState != 0 && otherStates != 0 ||
+		c.Fields&ConntrackStatus != 0 && otherStatus != 0 {
+		return "", false
+	}
+	set(ConntrackState, state, state)
+	set(ConntrackStatus, status, status)
+	set(ConntrackExpires, native.Uint32(data[conntrackExpiresOffset:]),
+		native.Uint32(data[conntrackExpiresOffset+4:]))
+	protocol := uint32(native.Uint16(data[conntrackProtocolOffset:]))
+	set(ConntrackProtocol, protocol, protocol)
+	for i := range 4 {
+		first, last := data[conntrackPortOffset+2*i:], data[conntrackPortOffset+2*i:]
+		number := native.Uint16
+		if x.Revision == 2 {
+			number = binary.BigEndian.Uint16
+		} else {
+			last = data[conntrackLastPortOffset+2*i:]
+		}
+		set(1<<(firstPort+i), uint32(number(first)), uint32(number(last)))
+	}
+	return c.String(), true
+}
