@@ -68,7 +68,7 @@ func (d *ruleDecoder) decodeBitwise(a attributes) error {
 			mask[i] &= op.mask[i]
 		}
 	}
-	op.mask, op.xor = mask, xor
+	op.mask, op.xor, op.part = mask, xor, op.part.bitwise(a)
 	return d.store(a, unix.NFTA_BITWISE_DREG, op)
 }
 
@@ -88,6 +88,6 @@ func (d *ruleDecoder) decodeByteorder(a attributes) error {
 		!op.field.isOfPacket() && op.field != fieldNumber {
 		return errUnsupported
 	}
-	op.networkOrder = true
+	op.networkOrder, op.part = true, nil
 	return d.store(a, unix.NFTA_BYTEORDER_DREG, op)
 }

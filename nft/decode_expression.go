@@ -70,6 +70,7 @@ func kindOfExpression(name string) (kind expressionKind, known bool) {
 		}, true
 	case "exthdr": // also sets and removes TCP options
 		return expressionKind{
+			decode:      (*ruleDecoder).decodeHeaderOption,
 			destination: unix.NFTA_EXTHDR_DREG, written: unix.NFTA_EXTHDR_SREG,
 		}, true
 	case "rt":

@@ -9,16 +9,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// decodePayload decodes the load of a part of the packet.
+// decodePayload decodes the load or the write of a part of the packet.
 func (d *ruleDecoder) decodePayload(a attributes) error {
-	if a.Get(unix.NFTA_PAYLOAD_SREG) != nil {
-		return errUnsupported
-	}
 	p := payload{
 		a.Number(unix.NFTA_PAYLOAD_BASE), a.Number(unix.NFTA_PAYLOAD_OFFSET),
 		a.Number(unix.NFTA_PAYLOAD_LEN),
 	}
-	op := operand{field: fieldUnknown, length: int(p.length), effect: rules.Reads}
+	if a.Get(unix.NFTA_PAYLOAD_SREG) != nil {
+		return d.decodePayloadWrite(a, p)
+	}
+	op := operand{
+		field: fieldUnknown, length: int(p.length), effect: rules.Reads, part: newHeaderPart(p),
+	}
 	setField := func(f field, text string) { op.field, op.text = f, text }
 	ports := d.limitedToPorts()
 	// A packet of one family may have the control protocol of the other one.

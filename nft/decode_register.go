@@ -101,6 +101,9 @@ func (d *ruleDecoder) loadUnknown(name string, kind expressionKind, a attributes
 		field: fieldUnknown, length: loadLength(name, a), text: loadText(name, kind, a),
 		effect: rules.Reads, data: d.indexData(name, a),
 	}
+	if name == "bitwise" {
+		op.part = d.load(a, unix.NFTA_BITWISE_SREG).part.bitwise(a)
+	}
 	for _, attr := range kind.sources {
 		if attr == 0 || a.Get(attr) == nil {
 			continue
@@ -135,6 +138,8 @@ type operand struct {
 	noData bool
 	// data identifies the properties of the value that text does not include.
 	data string
+	// part is the part of the network header that the register contains, or nil.
+	part *headerPart
 	// For fieldNumber: the number is at least offset and less than offset+modulus.
 	modulus, offset uint32
 	// For fieldMapped: the map and the looked-up operands.

@@ -45,6 +45,26 @@ func routesFacts() (list factList) {
 			)
 		}
 	}
+	for statement, rerouted := range map[string]string{
+		"ip dscp set 1": " rerouted", "ip ecn set ce": " rerouted", "ip ttl set 5": "",
+		"tcp option maxseg size set 9": "",
+	} {
+		for mark, end := range map[string]string{
+			"0x539": "mark 0x539" + rerouted, "0x0": "mark 0x0",
+		} {
+			list.add(diff.HeaderChangeReroutes,
+				fmt.Sprintf("nftables: a packet with mark %s whose header is changed by %s", mark,
+					statement),
+				rulesetOf(
+					chains(rules.Inet,
+						[]string{base("filter", "output", "-300"), "meta mark set " + mark},
+						[]string{base("route", "output", "-150"), statement, "ct mark set 9"},
+					),
+				),
+				outward, "to 10.9.9.9:80 "+end+" connection mark 0x9 zone 0",
+			)
+		}
+	}
 	list.add(diff.OutputSeesFirstInterface,
 		"a packet that is redirected at output keeps its interface in later chains",
 		rulesetOf(

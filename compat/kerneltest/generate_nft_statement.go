@@ -39,6 +39,8 @@ func (d *nftDraw) statement() string {
 		if !g.Ordinary && g.oneIn(2) {
 			return draw(g, "tcp dport set 9090", "ip dscp set 1", "meta priority set 1",
 				"ct event set new", "ip daddr set 10.9.9.9",
+				"ip6 hoplimit set 5", "ip6 dscp set 3", "ip ecn set ce", "ip6 ecn set ect0",
+				"tcp option maxseg size set 1000", "ip dscp set 2", "ip ttl set 8",
 				"tcp sport set 53", "ip ttl set 7", "meta nftrace set 1",
 				"update @addrs6 { ip6 saddr }")
 		}

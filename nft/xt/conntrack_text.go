@@ -91,12 +91,19 @@ func (c *Conntrack) SetNumbers(f ConntrackField, first, last uint32) {
 // status bits, in the order in which iptables-save prints them (libxt_conntrack.c).
 var (
 	stateNames = []bitName{
-		{1 << 0, "INVALID"}, {1 << 3, "NEW"}, {1 << 2, "RELATED"}, {1 << 1, "ESTABLISHED"},
-		{1 << 8, "UNTRACKED"}, {1 << 6, "SNAT"}, {1 << 7, "DNAT"},
+		{1 << 0, "INVALID"},
+		{1 << 3, "NEW"},
+		{1 << 2, "RELATED"},
+		{1 << 1, "ESTABLISHED"},
+		{1 << 8, "UNTRACKED"},
+		{1 << 6, "SNAT"},
+		{1 << 7, "DNAT"},
 	}
 	statusNames = []bitName{
-		{uint32(rules.StatusExpected), "EXPECTED"}, {uint32(rules.StatusSeenReply), "SEEN_REPLY"},
-		{uint32(rules.StatusAssured), "ASSURED"}, {uint32(rules.StatusConfirmed), "CONFIRMED"},
+		{uint32(rules.StatusExpected), "EXPECTED"},
+		{uint32(rules.StatusSeenReply), "SEEN_REPLY"},
+		{uint32(rules.StatusAssured), "ASSURED"},
+		{uint32(rules.StatusConfirmed), "CONFIRMED"},
 	}
 )
 

@@ -324,8 +324,10 @@ func TestDecodeMatch(t *testing.T) {
 		},
 		{"a state with an unknown bit", nil, "conntrack", 3, state(3, 3, 0, 1<<9), nil},
 		{"a field that is not known", nil, "conntrack", 3, state(3, 1<<14|2, 0, 0), nil},
-		{"--length", nil, "length", 0, pack(uint16(5), uint16(9), []byte{1}),
-			reads("-m length ! --length 5:9")},
+		{
+			"--length", nil, "length", 0, pack(uint16(5), uint16(9), []byte{1}),
+			reads("-m length ! --length 5:9"),
+		},
 		{"--ttl-lt", nil, "ttl", 0, []byte{2, 9}, reads("-m ttl --ttl-lt 9")},
 		{"a ttl with an unknown mode", nil, "ttl", 0, []byte{4, 9}, nil},
 		{"--hl-eq", nil, "hl", 0, []byte{1, 9}, reads("-m hl ! --hl-eq 9")},
