@@ -284,8 +284,19 @@ var (
 // 2.1).
 const firstInformationalICMPv6 = 128
 
+// icmpv6Redirect is the type of a redirect of neighbor discovery. Since Linux 6.2 conntrack relates
+// it to the connection of the packet that it quotes, if any (nf_conntrack_icmpv6_redirect in
+// net/netfilter/nf_conntrack_proto_icmpv6.c). Otherwise it is invalid.
+const icmpv6Redirect = 137
+
+// isICMPv6Redirect reports whether the packet is a redirect of ICMPv6.
+func (p *Packet) isICMPv6Redirect() bool {
+	return p.Protocol == ICMPv6 && p.isICMP() && p.ICMPType == icmpv6Redirect
+}
+
 // defaultState returns the state that the packet probably has in conntrack. ok is false for an
-// ICMP answer, which is established or, if its request is not known, invalid.
+// ICMP answer, which is established or, if its request is not known, invalid, and for an ICMPv6
+// redirect.
 func (p *Packet) defaultState() (state State, ok bool) {
 	if !p.isICMP() {
 		return New, true
@@ -300,7 +311,7 @@ func (p *Packet) defaultState() (state State, ok bool) {
 	switch {
 	case slices.Contains(requests, p.ICMPType):
 		return New, true
-	case slices.Contains(answers, p.ICMPType):
+	case slices.Contains(answers, p.ICMPType), p.isICMPv6Redirect():
 		return New, false
 	case isError:
 		return Related, true

@@ -27,8 +27,8 @@ const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev 
 // otherwise ack. The arrow is > or ->. The error names every invalid word.
 //
 // The default state is new. An ICMP error is related by default, and a message of an ICMP type that
-// conntrack does not track or does not know is untracked or invalid. An ICMP answer has no default
-// state.
+// conntrack does not track or does not know is untracked or invalid. An ICMP answer and an ICMPv6
+// redirect have no default state.
 func ParsePacket(text string) (Packet, error) {
 	words := strings.Fields(text)
 	if len(words) > 3 && IsArrow(words[2]) {
@@ -240,8 +240,11 @@ func (p *Packet) checkOptions(o packetOptions) []error {
 	check(!p.Reply || p.State == Established || p.State == Related,
 		"reply applies only to the states established and related")
 	_, hasDefault := p.defaultState()
-	check(o.hasState || hasDefault, "the state of an answer of ICMP is needed: state established "+
-		"reply, or state invalid if its request is not known")
+	check(o.hasState || hasDefault || p.isICMPv6Redirect(), "the state of an answer of ICMP is "+
+		"needed: state established reply, or state invalid if its request is not known")
+	check(o.hasState || !p.isICMPv6Redirect(), "the state of a redirect of ICMPv6 is needed: "+
+		"state related if Linux 6.2 or later knows the connection of the packet that it quotes, "+
+		"or state invalid")
 	check(!p.Copy || !out, "copy applies only to incoming packets")
 	check(!p.Bound || out && !o.socketless, "bound applies only to outgoing packets of a socket")
 	return faults

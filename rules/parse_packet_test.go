@@ -84,6 +84,11 @@ func TestParsePacketDefaults(t *testing.T) {
 			"in ipv6-icmp fd00::1 > fd00::2 icmp 135/0 state untracked",
 		},
 		{
+			"a related redirect of ICMPv6",
+			"in ipv6-icmp fe80::1 > fd00::2 icmp 137/0 state related",
+			"in ipv6-icmp fe80::1 > fd00::2 icmp 137/0 state related",
+		},
+		{
 			"another type of ICMP is invalid", "in icmp 10.1.1.1 > 10.244.1.5 icmp 9",
 			"in icmp 10.1.1.1 > 10.244.1.5 icmp 9/0 state invalid",
 		},
@@ -162,6 +167,10 @@ func TestParsePacketRejects(t *testing.T) {
 		{
 			"a source without port", "in tcp 10.1.1.1 > 10.244.1.5:80",
 			`source "10.1.1.1" is not an address and port`,
+		},
+		{
+			"a redirect of ICMPv6 without a state", "in ipv6-icmp fe80::1 > fd00::2 icmp 137",
+			"the state of a redirect of ICMPv6 is needed",
 		},
 		{
 			"an answer of ICMP without a state", "in icmp 10.1.1.1 > 10.244.1.5 icmp 0",
