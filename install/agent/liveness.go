@@ -33,7 +33,7 @@ func (a *Agent) loops() []heartbeat.Loop {
 		loops = append(loops,
 			heartbeat.Loop{Name: "auditor", Longest: maxPodTime, Progress: a.auditor.Progress},
 			heartbeat.Loop{
-				Name: "auditor's list of pods", Longest: maxPodTime, Progress: a.auditor.Waiting,
+				Name: "auditor's list of pods", Longest: maxPodTime, Progress: a.auditor.ChangeProgress,
 			},
 		)
 	}

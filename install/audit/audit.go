@@ -150,7 +150,7 @@ func (a *Auditor) updatePod(n cluster.Name, item podcache.Item, ok bool) {
 		if a.byNetNS[p.watched] == old {
 			delete(a.byNetNS, p.watched)
 		}
-		defer a.forget(old)
+		defer a.forget(old) // after Unlock
 	}
 	defer a.mu.Unlock()
 	if !ok {
@@ -175,7 +175,7 @@ func (a *Auditor) updatePod(n cluster.Name, item podcache.Item, ok bool) {
 // scheduleVisit plans a visit of a pod at a time, unless an earlier visit is planned.
 func (a *Auditor) scheduleVisit(uid string, at time.Time) { a.queue.AddAfter(uid, time.Until(at)) }
 
-// forget removes a deleted pod.
+// forget removes the state of a deleted pod outside a.pods.
 func (a *Auditor) forget(uid string) {
 	a.queue.Forget(uid)
 	a.failures.delays.Forget(uid)
@@ -183,7 +183,7 @@ func (a *Auditor) forget(uid string) {
 	a.warn("stored repairs cannot be removed", a.repairs.remove(uid))
 }
 
-// warn logs an error, unless it is nil, that needs no other handling.
+// warn logs an error that needs no other handling. It ignores a nil error.
 func (a *Auditor) warn(text string, err error) {
 	if err != nil {
 		a.Log.Warn(text, zap.Error(err))

@@ -14,25 +14,25 @@ import (
 // such connections.
 func (v *reconciliation) endConnections(ns Namespace) string {
 	r, err := ns.EndConnections(v.rulesets.mustRuleset(v.desired.redirection), v.Connections)
-	var parts []string
-	count := func(n int, result metrics.ConnectionResult, text string) {
+	var outcomes []string
+	add := func(n int, result metrics.ConnectionResult, outcome string) {
 		if n > 0 {
 			v.Metrics.Count(metrics.BypassingConnections(result), float64(n))
-			parts = append(parts, fmt.Sprintf("%d %s", n, text))
+			outcomes = append(outcomes, fmt.Sprintf("%d %s", n, outcome))
 		}
 	}
-	count(r.Ended, metrics.ConnectionEnded, "were ended")
-	count(r.Kept, metrics.ConnectionKept, "were kept, because the agent is configured to keep them")
-	count(r.Failed, metrics.ConnectionFailed, "could not be ended")
-	count(r.Undecided, metrics.ConnectionUndecided,
+	add(r.Ended, metrics.ConnectionEnded, "were ended")
+	add(r.Kept, metrics.ConnectionKept, "were kept, because the agent is configured to keep them")
+	add(r.Failed, metrics.ConnectionFailed, "could not be ended")
+	add(r.Undecided, metrics.ConnectionUndecided,
 		"were kept, because the agent cannot determine whether they bypass it")
 	if err != nil {
 		v.Metrics.Count(metrics.BypassingConnections(metrics.ConnectionError), 1)
 		v.Log.Warn("connections that bypass the proxy may remain", zap.Stringer("pod", v.item.Ref),
 			zap.Error(err))
-		parts = append(parts, "not all could be checked: "+err.Error())
+		outcomes = append(outcomes, "not all could be checked: "+err.Error())
 	}
-	if len(parts) == 0 {
+	if len(outcomes) == 0 {
 		return ""
 	}
 	v.Log.Info("connections bypassed the proxy", zap.Stringer("pod", v.item.Ref),
@@ -42,7 +42,7 @@ func (v *reconciliation) endConnections(ns Namespace) string {
 		zap.Int("undecided", r.Undecided), zap.String("example", r.Example),
 		zap.String("undecided_example", r.UndecidedExample))
 	text := "; of the connections that were opened before and bypass the proxy, " +
-		strings.Join(parts, ", ")
+		strings.Join(outcomes, ", ")
 	if r.Example != "" {
 		text += fmt.Sprintf(" (for example %s)", r.Example)
 	}

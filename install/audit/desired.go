@@ -212,7 +212,7 @@ func (a *Auditor) updateDesired(ctx context.Context, p *pod, item podcache.Item)
 	if err := a.Bypass.NoteAdd(a.records.Newest()); err != nil {
 		a.warn("cannot store that the runtime uses the plugin again", err)
 	}
-	uid := item.UID
+	uid := item.UID // in the records; a static pod has another one there
 	if p.version != "" {
 		uid = p.desired.sandboxUID
 	}

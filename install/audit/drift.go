@@ -102,13 +102,13 @@ func (v *reconciliation) onFailedRepair() {
 
 // apply applies the desired state, and returns the remaining differences.
 func (v *reconciliation) apply(
-	ns Namespace, e compat.BackendName, found compat.Comparison,
+	ns Namespace, backend compat.BackendName, found compat.Comparison,
 ) ([]rules.Difference, error) {
 	rs, err := v.rulesets.ruleset(v.desired.redirection)
 	if err != nil {
 		return nil, err
 	}
-	applied, err := ns.Repair(e, rs, found)
+	applied, err := ns.Repair(backend, rs, found)
 	if err != nil {
 		return nil, err
 	}

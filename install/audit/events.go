@@ -19,7 +19,7 @@ const (
 	notRedirected    = "NotRedirected"
 	bypassed         = "RedirectBypassed"
 	effectUnknown    = "RedirectUnknown"
-	// auditFailed is used only in the log.
+	// auditFailed is not a reason of events. It limits the rate of a log message.
 	auditFailed = "AuditFailed"
 )
 
@@ -33,8 +33,8 @@ type lastEvent struct {
 	since int
 }
 
-// countOccurrence counts an occurrence of a reason. It reports whether an event may be sent, and
-// the number of occurrences since the last event.
+// countOccurrence counts an occurrence of a reason. It returns the number of occurrences since the
+// last event, and reports whether the next event may be sent.
 func (v *reconciliation) countOccurrence(reason string) (count int, due bool) {
 	last, known := v.lastEvents[reason]
 	last.since++

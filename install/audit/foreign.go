@@ -12,9 +12,9 @@ import (
 
 // foreignEffect is the effect of foreign rules on captured traffic of a pod.
 type foreignEffect struct {
-	reading foreign.Snapshot
-	// The reading is valid only for this network namespace, redirection and generation of nftables.
-	// The generation is 0 if it is unknown.
+	snapshot foreign.Snapshot
+	// The snapshot is valid only for this network namespace, redirection and generation of
+	// nftables. The generation is 0 if it is unknown.
 	netns       netns.ID
 	redirection redirection
 	generation  uint32
@@ -22,8 +22,8 @@ type foreignEffect struct {
 	exhausted bool
 }
 
-// retryFactor multiplies the time budget of a decision if the last decision exceeded the normal
-// one. [visitPause] limits the cost of pods whose rules cause this repeatedly.
+// retryFactor multiplies the time budget of a decision if the last decision exceeded its budget.
+// [visitPause] limits the cost of pods whose rules cause this repeatedly.
 const retryFactor = 10
 
 // inspectForeign determines the effect of foreign rules on captured traffic of a pod whose Sluice
@@ -53,17 +53,17 @@ func (v *reconciliation) inspect(ns Namespace, rs rules.Ruleset, situation, culp
 		v.foreignEffect.redirection == v.desired.redirection &&
 		v.foreignEffect.generation == generation
 	if sameInputs && !v.pending.rules && (v.subscribed || generation != 0) {
-		last = &v.foreignEffect.reading
+		last = &v.foreignEffect.snapshot
 	}
 	exhausted, budget := v.foreignEffect.exhausted, diff.AgentBudget
 	if exhausted {
 		budget.Time *= retryFactor
 	}
 	v.foreignEffect = foreignEffect{
-		reading: ns.Foreign(rs, last, budget),
-		netns:   v.sandbox.ID, redirection: v.desired.redirection, generation: generation,
+		snapshot: ns.Foreign(rs, last, budget),
+		netns:    v.sandbox.ID, redirection: v.desired.redirection, generation: generation,
 	}
-	found := &v.foreignEffect.reading
+	found := &v.foreignEffect.snapshot
 	switch v.effect = found.Verdict(); v.effect {
 	case foreign.None:
 		v.inspectAddresses(ns, situation)
@@ -73,7 +73,7 @@ func (v *reconciliation) inspect(ns Namespace, rs rules.Ruleset, situation, culp
 			strings.Join(found.Messages(), "; "))
 	case foreign.Unknown:
 		v.state = Unknown
-		// The node may have been busy: report this only if it happens again.
+		// The node may have been busy: report an exceeded budget only if it happens again.
 		v.foreignEffect.exhausted = found.Exhausted
 		if found.Exhausted && !exhausted {
 			v.revisitAt = earliest(v.revisitAt, v.now.Add(initialBackoff))

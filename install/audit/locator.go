@@ -22,8 +22,8 @@ const (
 	batchDelay = 5 * time.Millisecond
 )
 
-// A locator finds the sandboxes of pods. It batches requests because one scan of /proc can resolve
-// any number of pods.
+// A locator finds the sandboxes of pods. It batches requests, because one scan of /proc finds the
+// sandboxes of any number of pods.
 type locator struct {
 	auditor *Auditor
 	wake    chan struct{} // buffered; there are pending requests
@@ -50,6 +50,7 @@ func (l *locator) request(uid string, p sandbox.Pod) {
 	}
 }
 
+// run searches for the requested sandboxes until the context ends.
 func (l *locator) run(ctx context.Context) {
 	for {
 		select {
@@ -66,6 +67,7 @@ func (l *locator) run(ctx context.Context) {
 	}
 }
 
+// search searches once for all requested sandboxes.
 func (l *locator) search(ctx context.Context) {
 	l.mu.Lock()
 	pending := l.pending

@@ -46,8 +46,8 @@ func (n namespace) NS() *netns.NS                    { return n.ns }
 func (n namespace) Close() error                     { return n.ns.Close() }
 func (n namespace) Addresses() ([]netip.Addr, error) { return route.Addresses(n.ns) }
 
-func (n namespace) Check(e compat.BackendName, rs rules.Ruleset) (compat.Comparison, error) {
-	b, err := compat.Choose(e)
+func (n namespace) Check(backend compat.BackendName, rs rules.Ruleset) (compat.Comparison, error) {
+	b, err := compat.Choose(backend)
 	if err != nil {
 		return compat.Comparison{}, err
 	}
@@ -63,9 +63,9 @@ func (n namespace) CheckSince(last compat.Comparison, rs rules.Ruleset) (compat.
 }
 
 func (n namespace) Repair(
-	e compat.BackendName, rs rules.Ruleset, found compat.Comparison,
+	backend compat.BackendName, rs rules.Ruleset, found compat.Comparison,
 ) (compat.Result, error) {
-	b, err := compat.Choose(e)
+	b, err := compat.Choose(backend)
 	if err != nil {
 		return compat.Result{}, err
 	}

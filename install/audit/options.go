@@ -122,7 +122,7 @@ type Namespace interface {
 	// Check, CheckSince and Repair call the backend; see [compat.Backend].
 	Check(compat.BackendName, rules.Ruleset) (compat.Comparison, error)
 	CheckSince(compat.Comparison, rules.Ruleset) (compat.Comparison, error)
-	Repair(e compat.BackendName, rs rules.Ruleset, found compat.Comparison) (compat.Result, error)
+	Repair(compat.BackendName, rules.Ruleset, compat.Comparison) (compat.Result, error)
 	// HasNoRules reports whether no backend contains a Sluice rule.
 	HasNoRules() (bool, error)
 	// Foreign returns the effect of foreign rules on the traffic that the ruleset captures. If last
@@ -132,7 +132,7 @@ type Namespace interface {
 	// EndConnections ends connections that bypass the proxy although the ruleset captures their
 	// traffic; see [established.End].
 	EndConnections(rs rules.Ruleset, o established.Options) (established.Report, error)
-	// Istio lists rules of Istio, one line for each item.
+	// Istio lists the rules of Istio's programs, one line for each object.
 	Istio() ([]string, error)
 	Close() error
 }

@@ -114,7 +114,7 @@ func (u *unrepaired) nextRepair(text string, now time.Time) time.Time {
 		return at
 	}
 	r := u.repairs.ReserveN(now, 1)
-	defer r.CancelAt(now)
+	defer r.CancelAt(now) // only the repair itself counts
 	return now.Add(r.DelayFrom(now))
 }
 

@@ -53,7 +53,8 @@ func (a *Auditor) Progress() (visit uint64, busy bool) {
 	return a.visits.progress(queue != nil && queue.Len() > 0)
 }
 
-// Waiting returns the number of processed pod changes, and whether unprocessed changes exist.
-func (a *Auditor) Waiting() (processed uint64, busy bool) {
+// ChangeProgress returns the number of processed pod changes, and whether unprocessed changes
+// exist. While the processing is stuck, the result does not change.
+func (a *Auditor) ChangeProgress() (processed uint64, busy bool) {
 	return a.changesProcessed.Load(), a.changes.Len() > 0
 }

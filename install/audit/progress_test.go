@@ -40,15 +40,15 @@ func TestProgress(t *testing.T) {
 
 func TestWaiting(t *testing.T) {
 	a := &Auditor{changes: workqueue.NewTyped[cluster.Name]()}
-	if _, busy := a.Waiting(); busy {
+	if _, busy := a.ChangeProgress(); busy {
 		t.Error("busy without a change")
 	}
 	a.changes.Add(cluster.Name{Namespace: "default", Name: "web"})
-	if _, busy := a.Waiting(); !busy {
+	if _, busy := a.ChangeProgress(); !busy {
 		t.Error("not busy with a change")
 	}
 	a.changes.Get()
-	if _, busy := a.Waiting(); busy {
+	if _, busy := a.ChangeProgress(); busy {
 		t.Error("busy with a change that was received")
 	}
 }

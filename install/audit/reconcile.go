@@ -88,6 +88,7 @@ func (a *Auditor) storeResults(v *reconciliation) (deleted bool) {
 	return false
 }
 
+// run determines the desired state of the pod, and audits the pod if it should be redirected.
 func (v *reconciliation) run(ctx context.Context) {
 	if v.item.PodStatus.Deleted || v.item.PodStatus.HasEnded() {
 		return
@@ -258,7 +259,7 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 	}
 	if last.netns == v.sandbox.ID && last.redirection == v.desired.redirection {
 		if v.countsPackets() {
-			last.found.Snapshot.Generation = 0
+			last.found.Snapshot.Generation = 0 // makes CheckSince read the rules
 		}
 		found, err = ns.CheckSince(last.found, rs)
 	} else {

@@ -15,6 +15,7 @@ type repairs struct {
 	entries map[string]repair.Entry
 }
 
+// load reads the store. With an error it loads the entries that could be read.
 func (r *repairs) load() error {
 	entries, err := r.store.List()
 	r.mu.Lock()
@@ -23,6 +24,7 @@ func (r *repairs) load() error {
 	return err
 }
 
+// of returns the entry of the pod with the UID.
 func (r *repairs) of(uid string) (repair.Entry, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,6 +43,7 @@ func (r *repairs) put(e repair.Entry) error {
 	return r.store.Put(e)
 }
 
+// remove removes the entry of the pod with the UID, if there is one.
 func (r *repairs) remove(uid string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -203,14 +203,14 @@ func (v *reconciliation) repairCause() metrics.Cause {
 // metric of istio-cni.
 func (v *reconciliation) countUnprotected(action repair.Action, result metrics.Result) {
 	v.Metrics.Count(metrics.Repairs(v.repairCause(), metrics.Action(action), result), 1)
-	istio := metrics.PodSuccess
+	istioResult := metrics.PodSuccess
 	if result == metrics.Failure {
-		istio = metrics.PodFailed
+		istioResult = metrics.PodFailed
 	}
-	v.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), istio), 1)
+	v.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), istioResult), 1)
 }
 
-// earliest returns the earlier of two times; zero times are ignored.
+// earliest returns the earlier of two times, or b if a is zero.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b

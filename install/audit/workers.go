@@ -43,8 +43,9 @@ func newQueue(begin time.Time) workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue[string](newAlignedDelays(begin))
 }
 
-// alignedDelays shortens the delays of a rate limiter to multiples of the delay since begin, so
-// that items with the same delay are due at the same time. One search then serves all of them.
+// alignedDelays shortens each delay of a rate limiter so that it ends at a multiple of the delay
+// after begin. Items with the same delay are then due at the same time, and one search serves all
+// of them.
 type alignedDelays struct {
 	workqueue.TypedRateLimiter[string]
 	begin time.Time
