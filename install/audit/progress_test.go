@@ -38,7 +38,7 @@ func TestProgress(t *testing.T) {
 	check("the audit has ended", 4, false)
 }
 
-func TestWaiting(t *testing.T) {
+func TestChangeProgress(t *testing.T) {
 	a := &Auditor{changes: workqueue.NewTyped[cluster.Name]()}
 	if _, busy := a.ChangeProgress(); busy {
 		t.Error("busy without a change")
