@@ -16,6 +16,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
+// certificateType is the type of certificates in PEM.
+const certificateType = "CERTIFICATE"
+
 // An authority is the cluster's certificate authority. Its certificate and those that it issues are
 // valid for a day.
 type authority struct {
@@ -43,7 +46,7 @@ func newAuthority() (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the certificate authority: %w", err)
 	}
-	return &authority{certificate: own, key: key, pem: encodePEM("CERTIFICATE", der)}, nil
+	return &authority{certificate: own, key: key, pem: encodePEM(certificateType, der)}, nil
 }
 
 func newKey() (*ecdsa.PrivateKey, error) {
@@ -91,7 +94,7 @@ func (a *authority) issue(template *x509.Certificate) (keyPair, error) {
 		return keyPair{}, fmt.Errorf("certificate of %s: %w", template.Subject.CommonName, err)
 	}
 	encoded, err := encodeKey(key)
-	return keyPair{encodePEM("CERTIFICATE", der), encoded}, err
+	return keyPair{encodePEM(certificateType, der), encoded}, err
 }
 
 // kubeconfig returns a kubeconfig for the API server at the URL server, with the client
@@ -116,6 +119,6 @@ func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	return encodePEM("PRIVATE KEY", der), nil
 }
 
-func encodePEM(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+func encodePEM(blockType string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der})
 }

@@ -51,8 +51,9 @@ func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	return nil
 }
 
+// loadImage imports the images of an archive on a node.
 func loadImage(ctx context.Context, n Node, archive string) error {
-	if vm, is := n.(*vmNode); is && vm.runtime == CRIO {
+	if vm, isVM := n.(*vmNode); isVM && vm.runtime == CRIO {
 		return vm.loadImage(ctx, archive)
 	}
 	file, err := os.Open(archive)

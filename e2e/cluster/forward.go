@@ -29,6 +29,7 @@ func forward(ns func() string, target string) (*forwarder, error) {
 
 func (f *forwarder) address() string { return f.listener.Addr().String() }
 
+// serve accepts connections and forwards them until the listener is closed.
 func (f *forwarder) serve() {
 	for {
 		from, err := f.listener.Accept()
@@ -36,14 +37,14 @@ func (f *forwarder) serve() {
 			return
 		}
 		if err == nil {
-			go f.pass(from)
+			go f.forward(from)
 		}
 	}
 }
 
-// pass connects to the target, and copies in both directions until both have ended. If the target
-// does not accept, it closes the client's connection.
-func (f *forwarder) pass(from net.Conn) {
+// forward connects to the target, and copies in both directions until both have ended. If the
+// target does not accept, it closes the client's connection.
+func (f *forwarder) forward(from net.Conn) {
 	defer func() { _ = from.Close() }()
 	to, err := f.dial()
 	if err != nil {
@@ -65,6 +66,7 @@ func copyHalf(to, from net.Conn) {
 	_ = to.(*net.TCPConn).CloseWrite()
 }
 
+// dial connects to the target from the node's network namespace.
 func (f *forwarder) dial() (conn net.Conn, err error) {
 	ns, err := netns.Open(f.ns())
 	if err != nil {

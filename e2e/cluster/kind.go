@@ -39,16 +39,16 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 			"starting a cluster of kind requires root, to enter the nodes' namespaces")
 	}
 	o.setDefaults()
-	s := newProgress(o.Name, o.Log)
-	host := docker.Runs(ctx)
-	software, err := build.ForKind(ctx, s, !host, o.NodeImage == BuildNodeImage)
+	p := newProgress(o.Name, o.Log)
+	hostHasDocker := docker.Runs(ctx)
+	software, err := build.ForKind(ctx, p, !hostHasDocker, o.NodeImage == BuildNodeImage)
 	if err != nil {
 		return nil, err
 	}
 	k := &kindCluster{
 		options: o, software: software, name: fmt.Sprintf("%s-%d", o.Name, os.Getpid()),
 	}
-	if host {
+	if hostHasDocker {
 		k.engine, err = docker.UseHost(software.Kind, o.Dir, k.name)
 	} else {
 		k.engine, err = docker.StartNamespaced(ctx, software, o.Dir)
@@ -57,7 +57,7 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, fmt.Errorf("start docker: %w", err)
 	}
 	k.Cluster = &Cluster{
-		progress: s, kubeconfig: filepath.Join(k.engine.Dir(), "kubeconfig"),
+		progress: p, kubeconfig: filepath.Join(k.engine.Dir(), "kubeconfig"),
 		copyLogs: k.collectLogs, remove: k.engine.Close,
 	}
 	if err := k.create(ctx); err != nil {
@@ -108,7 +108,7 @@ func (k *kindCluster) createNodes(ctx context.Context, image string) error {
 	progress := &lineLog{log: func(line string) {
 		// kind prints a line with a bullet and an emoji when a step begins, and another line when
 		// it ends. Only the line at the beginning is logged, without the emoji.
-		if step, is := strings.CutPrefix(line, "• "); is {
+		if step, isStep := strings.CutPrefix(line, "• "); isStep {
 			words := strings.FieldsFunc(step, func(r rune) bool { return r > unicode.MaxASCII })
 			k.progress.logf("kind: %s", strings.TrimSpace(words[0]))
 		}

@@ -43,7 +43,7 @@ type lineLog struct {
 }
 
 func (l *lineLog) Write(p []byte) (int, error) {
-	const maxLines = 200
+	const maxLines = 200 // kept for lastLines
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.partial = append(l.partial, p...)
@@ -60,7 +60,7 @@ func (l *lineLog) Write(p []byte) (int, error) {
 	}
 }
 
-// lastLines returns the last lines.
+// lastLines returns the last lines, including an incomplete one.
 func (l *lineLog) lastLines() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

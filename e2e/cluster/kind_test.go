@@ -19,8 +19,8 @@ func requireKind(t *testing.T) {
 	}
 }
 
-// runsOnVMNode assigns a pod to a node.
-func runsOnVMNode(n cluster.Node) func(*corev1.Pod) {
+// onNode returns an option that assigns a pod to a node.
+func onNode(n cluster.Node) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.NodeName = n.Name() }
 }
 
@@ -37,8 +37,8 @@ func TestKind(t *testing.T) {
 		!strings.HasSuffix(nodes[1].Name(), "-worker") {
 		t.Fatalf("the nodes are %v", nodes)
 	}
-	s.run(t, "answer", runsOnVMNode(nodes[0]))
-	s.run(t, "other", runsOnVMNode(nodes[1]))
+	s.run(t, "answer", onNode(nodes[0]))
+	s.run(t, "other", onNode(nodes[1]))
 	t.Run("pods on different nodes reach each other with both families", s.mustReachEachOther)
 	t.Run("pods are reachable by the name of a service", func(t *testing.T) {
 		s.serve(t)

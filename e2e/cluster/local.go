@@ -24,12 +24,12 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, errors.New("starting a cluster requires root")
 	}
 	o.setDefaults()
-	s := newProgress(o.Name, o.Log)
-	software, err := build.Build(ctx, s)
+	p := newProgress(o.Name, o.Log)
+	software, err := build.Build(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	return o.start(ctx, s, software, boot)
+	return o.start(ctx, p, software, boot)
 }
 
 // setDefaults sets the name and the directory if they are empty.
@@ -40,10 +40,10 @@ func (o *Options) setDefaults() {
 // start boots a cluster, and returns when it is ready. After a failure, it collects the logs and
 // removes the cluster.
 func (o Options) start(
-	ctx context.Context, s *progress, software *build.Software,
+	ctx context.Context, p *progress, software *build.Software,
 	boot func(context.Context, Options, *progress, *build.Software) (*Cluster, error),
 ) (*Cluster, error) {
-	c, err := boot(ctx, o, s, software)
+	c, err := boot(ctx, o, p, software)
 	if err != nil {
 		return nil, fmt.Errorf("start cluster %s: %w", o.Name, err)
 	}
@@ -56,7 +56,7 @@ func (o Options) start(
 
 // boot starts the machine of the node and its services, and returns a cluster that is not ready.
 func boot(
-	ctx context.Context, o Options, s *progress, software *build.Software,
+	ctx context.Context, o Options, p *progress, software *build.Software,
 ) (c *Cluster, err error) {
 	dir, err := machine.NewDir(o.Dir)
 	if err != nil {
@@ -74,8 +74,8 @@ func boot(
 	if err != nil {
 		return nil, err
 	}
-	s.logf("the machine is booted: process %d, directory %s", m.PID(), m.Dir())
-	c, err = newCluster(s, m, ca)
+	p.logf("the machine is booted: process %d, directory %s", m.PID(), m.Dir())
+	c, err = newCluster(p, m, ca)
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
@@ -84,7 +84,7 @@ func boot(
 }
 
 // newCluster returns a cluster without nodes whose control plane runs on m.
-func newCluster(s *progress, m *machine.Machine, ca *authority) (*Cluster, error) {
+func newCluster(p *progress, m *machine.Machine, ca *authority) (*Cluster, error) {
 	f, err := forward(func() string {
 		return fmt.Sprintf("/proc/%d/ns/net", m.PID())
 	}, "127.0.0.1:"+apiPort)
@@ -92,7 +92,7 @@ func newCluster(s *progress, m *machine.Machine, ca *authority) (*Cluster, error
 		return nil, err
 	}
 	c := &Cluster{
-		kubeconfig: filepath.Join(m.Dir(), "kubeconfig"), progress: s,
+		kubeconfig: filepath.Join(m.Dir(), "kubeconfig"), progress: p,
 		copyLogs: func(to string) error {
 			return os.CopyFS(to, os.DirFS(filepath.Join(m.Dir(), machine.LogDir)))
 		},

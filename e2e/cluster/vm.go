@@ -34,8 +34,8 @@ const (
 // StartVM creates a cluster whose only node is a virtual machine with Debian, its kernel, systemd,
 // and its packages of containerd and the CNI plugins. qemu emulates the processor. The control
 // plane runs in namespaces of this machine, as with Start, and is the only host that the node can
-// reach. StartVM requires root, qemu and an ssh client. Options.DualStack and Conflist have no
-// effect.
+// reach. StartVM requires root, qemu and an ssh client. The node has only IPv4, so that
+// Options.DualStack must be false.
 func StartVM(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("starting a cluster with a virtual machine requires root")
@@ -46,19 +46,19 @@ func StartVM(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	o.setDefaults()
 	o.Runtime = cmp.Or(o.Runtime, Containerd)
-	s := newProgress(o.Name, o.Log)
-	s.limit = vmStepLimit
-	software, err := build.ForVM(ctx, s, o.Runtime == CRIO)
+	p := newProgress(o.Name, o.Log)
+	p.limit = vmStepLimit
+	software, err := build.ForVM(ctx, p, o.Runtime == CRIO)
 	if err != nil {
 		return nil, err
 	}
-	return o.start(ctx, s, software, bootVM)
+	return o.start(ctx, p, software, bootVM)
 }
 
 // bootVM starts the machine of the control plane, which also runs qemu, and waits until the virtual
 // machine has booted.
 func bootVM(
-	ctx context.Context, o Options, s *progress, software *build.Software,
+	ctx context.Context, o Options, p *progress, software *build.Software,
 ) (c *Cluster, err error) {
 	dir, err := machine.NewDir(o.Dir)
 	if err != nil {
@@ -74,23 +74,23 @@ func bootVM(
 	spec := o.machine(software)
 	spec.Hostname, spec.Addresses, spec.Routes = "control-plane", nil, nil
 	spec.Binds["/software/vm"] = software.VM
-	spec.Services = slices.DeleteFunc(o.services(gatewayIPv4), func(s machine.Service) bool {
-		return runsOnVMNode(s.Name)
+	spec.Services = slices.DeleteFunc(o.services(gatewayIPv4), func(service machine.Service) bool {
+		return runsOnVMNode(service.Name)
 	})
 	spec.Services = append(spec.Services, vmServices()...)
 	m, err := machine.Start(ctx, software.Node, dir, spec)
 	if err != nil {
 		return nil, err
 	}
-	s.logf("the control plane's machine is booted: process %d, directory %s", m.PID(), m.Dir())
-	if c, err = newCluster(s, m, ca); err != nil {
+	p.logf("the control plane's machine is booted: process %d, directory %s", m.PID(), m.Dir())
+	if c, err = newCluster(p, m, ca); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	n := &vmNode{host: m, cluster: c, name: o.Name, runtime: o.Runtime}
 	c.nodes = []Node{n}
 	copyLogs := c.copyLogs
 	c.copyLogs = func(to string) error { return errors.Join(copyLogs(to), n.copyJournal(to)) }
-	err = s.waitUntil(ctx, "systemd of "+o.Name+" responds", func(ctx context.Context) error {
+	err = p.waitUntil(ctx, "systemd of "+o.Name+" responds", func(ctx context.Context) error {
 		_, err := n.bootID(ctx)
 		return err
 	})

@@ -22,7 +22,7 @@ func FuzzAcceptedValues(f *testing.F) {
 			switch s.Kind.Want {
 			case settings.Bool.Want:
 				values.Bool(s.Env)
-			case settings.Number.Want, settings.Port.Want:
+			case settings.ExitCode.Want, settings.Port.Want:
 				if n := values.Int(s.Env); n < 0 || n > 65535 {
 					t.Errorf("%s: %q is %d", s.Env, value, n)
 				}

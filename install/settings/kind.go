@@ -42,8 +42,8 @@ var SelectableFields = []string{
 var (
 	Text       = Kind{"any text", nil, func(v string) bool { return v != "" }}
 	Bool       = Kind{"true or false", []string{"true", "false"}, isBool}
-	Number     = Kind{"a number from 0 to 255", nil, func(v string) bool { return isAtMost(v, 255) }}
-	Pods       = Kind{"a number from 1 to 1000", nil, isPods}
+	ExitCode   = Kind{"a number from 0 to 255", nil, func(v string) bool { return isAtMost(v, 255) }}
+	PodCount   = Kind{"a number from 1 to 1000", nil, isPodCount}
 	Port       = Kind{"a port, or 0 to disable it", nil, isPort}
 	Duration   = Kind{"a duration from 100ms to 24h, such as 90s or 5m", nil, isDuration}
 	PluginTime = ofField("api_budget", encodeString)
@@ -134,7 +134,7 @@ func isPort(v string) bool {
 	return err == nil
 }
 
-func isPods(v string) bool { return v != "0" && isAtMost(v, 1000) }
+func isPodCount(v string) bool { return v != "0" && isAtMost(v, 1000) }
 
 func isAtMost(v string, limit uint64) bool {
 	n, err := strconv.ParseUint(v, 10, 32)
@@ -148,7 +148,7 @@ func isDuration(v string) bool {
 	return err == nil && d >= 100*time.Millisecond && d <= 24*time.Hour
 }
 
-// isFileName reports whether the value is the name of a configuration without a directory.
+// isFileName reports whether the value is the name of a configuration file without a directory.
 func isFileName(v string) bool {
 	extension := filepath.Ext(v)
 	return filepath.Base(v) == v && v != extension &&
@@ -157,6 +157,8 @@ func isFileName(v string) bool {
 
 func isListName(v string) bool { return isFileName(v) && filepath.Ext(v) == ".conflist" }
 
+// isMode reports whether the value is an octal mode with which the owner may read. Permissions for
+// others, and the set-ID and sticky bits, are not allowed.
 func isMode(v string) bool {
 	mode, err := strconv.ParseUint(v, 8, 32)
 	return err == nil && mode&0o7007 == 0 && mode&0o400 != 0 && mode <= 0o770

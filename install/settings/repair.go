@@ -1,5 +1,6 @@
 package settings
 
+// repairSettings are the settings of repairs and of the audit, with the names of Istio's variables.
 var repairSettings = []Setting{
 	{
 		Env: "REPAIR_ENABLED", Helm: "repair.enabled", Kind: Bool, Default: "true",
@@ -43,7 +44,7 @@ var repairSettings = []Setting{
 		Help: "required termination message of that container; if empty, any",
 	},
 	{
-		Env: "REPAIR_INIT_CONTAINER_EXIT_CODE", Kind: Number, Default: "126", Example: "1",
+		Env: "REPAIR_INIT_CONTAINER_EXIT_CODE", Kind: ExitCode, Default: "126", Example: "1",
 		Help: "required exit code of that container; if 0, any",
 	},
 	{
@@ -86,7 +87,7 @@ var repairSettings = []Setting{
 			"of the pods with the most packets, or none",
 	},
 	{
-		Env: "SLUICE_COUNTER_METRICS_PODS", Helm: "counterMetrics.topPods", Kind: Pods,
+		Env: "SLUICE_COUNTER_METRICS_PODS", Helm: "counterMetrics.topPods", Kind: PodCount,
 		Default: "20", Example: "50",
 		Help: "number of pods of the node that have series if pods have series of their own",
 	},

@@ -225,7 +225,7 @@ func TestKinds(t *testing.T) {
 		{"a field selector", settings.FieldSelector, "metadata.namespace!=web,spec.hostNetwork=true", true},
 		{"a field selector without an operator", settings.FieldSelector, "metadata.name", false},
 		{"a field that is not supported", settings.FieldSelector, "status.nominatedNodeName=x", false},
-		{"an exit code above 255", settings.Number, "256", false},
+		{"an exit code above 255", settings.ExitCode, "256", false},
 		{"an empty text", settings.Text, "", false},
 	} {
 		if got := c.kind.Allows(c.value); got != c.want {

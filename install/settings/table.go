@@ -5,10 +5,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// ofRedirection returns the setting of a parameter of package rules/parameter, by its field in the
-// plugin's configuration. extraHelp is appended to the help.
-func ofRedirection(config, example, extraHelp string) Setting {
-	p := parameter.OfConfig(config)
+// ofRedirection returns the setting of a parameter of package rules/parameter. field is the
+// parameter's field in the plugin's configuration. extraHelp is appended to the help.
+func ofRedirection(field, example, extraHelp string) Setting {
+	p := parameter.OfConfig(field)
 	s := Setting{
 		Env: p.AgentVariable, Helm: p.Helm, Kind: ofParameter(p), Default: p.Default,
 		Example: example, Help: p.Help + extraHelp,
@@ -19,9 +19,9 @@ func ofRedirection(config, example, extraHelp string) Setting {
 	return s
 }
 
-// ofPlugin returns the setting of a field of the plugin's configuration that is not a parameter of
-// a redirection: s with the field's description as help, and with the field's default unless s has
-// one.
+// ofPlugin returns s with the description of a field of the plugin's configuration as help, and
+// with the field's default unless s has one. It is for fields that are not parameters of a
+// redirection.
 func ofPlugin(field string, s Setting) Setting {
 	f := config.FieldNamed(field)
 	s.Help = f.Meaning
@@ -31,6 +31,7 @@ func ofPlugin(field string, s Setting) Setting {
 	return s
 }
 
+// installSettings are the settings of the installation of the plugin on the node.
 var installSettings = []Setting{
 	{
 		Env: "CNI_CONF_NAME", Helm: "cniConfFileName", Kind: FileName,
@@ -91,6 +92,7 @@ var installSettings = []Setting{
 	},
 }
 
+// pluginSettings are the settings of the plugin outside ambient mode.
 var pluginSettings = []Setting{
 	ofPlugin("exclude_namespaces", Setting{
 		Env: "EXCLUDE_NAMESPACES", Helm: "excludeNamespaces", Kind: Names, Chart: "kube-system",

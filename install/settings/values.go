@@ -9,12 +9,12 @@ import (
 )
 
 // Values contains the text of each setting, including defaults. [Read] returns valid values only.
-// The methods panic if a setting is not in the table or has another kind.
+// The methods panic if [All] does not contain the setting, or if it has another kind.
 type Values map[string]string
 
-// Read reads the settings from an environment. lookup looks up a variable. The error names
-// each value that is not allowed, each missing required setting, and each variable of Istio that is
-// not supported.
+// Read reads the settings from an environment. lookup looks up a variable. The error names each
+// value that is not allowed, each missing required setting, and each variable of Istio that is not
+// supported.
 func Read(lookup func(name string) (string, bool)) (Values, error) {
 	values := Values{}
 	var errs []error
@@ -54,7 +54,7 @@ func (v Values) Text(env string) string {
 // Bool returns a setting of the kind [Bool].
 func (v Values) Bool(env string) bool { return must(strconv.ParseBool(v.Text(env))) }
 
-// Int returns a setting of the kinds [Number], [Pods] and [Port].
+// Int returns a setting of the kind [ExitCode], [PodCount] or [Port].
 func (v Values) Int(env string) int { return must(strconv.Atoi(v.Text(env))) }
 
 // Duration returns a setting of the kind [Duration] or [PluginTime].

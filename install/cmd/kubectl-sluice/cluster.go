@@ -21,6 +21,7 @@ import (
 // A cluster sends requests to the API server.
 type cluster struct{ config *rest.Config }
 
+// connect returns the cluster of the user's current context. It sends no request.
 func (o *options) connect() (cluster, error) {
 	config, err := o.config.ToRESTConfig()
 	if err != nil {

@@ -30,9 +30,10 @@ const (
 	noSpaces = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 )
 
-// A completion returns the possible values of an argument whose begin the user has typed.
+// A completion returns the possible values of an argument. typed is the beginning of the argument,
+// which the user has typed.
 type completion func(
-	cmd *cobra.Command, args []string, begin string,
+	cmd *cobra.Command, args []string, typed string,
 ) ([]string, cobra.ShellCompDirective)
 
 // flagCompletions returns the completions of the flags with a value, by the flags' names.
@@ -45,7 +46,7 @@ func (o *options) flagCompletions() map[string]completion {
 
 // completeVerb completes the arguments of a verb, whose flags cobra does not know.
 func (o *options) completeVerb(
-	cmd *cobra.Command, args []string, begin string,
+	cmd *cobra.Command, args []string, typed string,
 ) ([]string, cobra.ShellCompDirective) {
 	flags := cmd.Root().PersistentFlags()
 	if n := len(args) - 1; n >= 0 && strings.HasPrefix(args[n], "-") {
@@ -56,15 +57,15 @@ func (o *options) completeVerb(
 			}
 		}
 		if complete := o.flagCompletions()[name]; complete != nil {
-			return complete(cmd, args[:n], begin)
+			return complete(cmd, args[:n], typed)
 		}
 	}
-	return o.completePod(cmd, args, begin)
+	return o.completePod(cmd, args, typed)
 }
 
 // completePod completes an argument that names pods.
 func (o *options) completePod(
-	cmd *cobra.Command, args []string, begin string,
+	cmd *cobra.Command, args []string, typed string,
 ) ([]string, cobra.ShellCompDirective) {
 	c, current, rest, err := o.connectFor(cmd, args)
 	if err != nil || len(rest) > 0 || o.selector != "" {
@@ -79,7 +80,7 @@ func (o *options) completePod(
 		slices.Sort(words)
 		return words
 	}
-	switch parts := strings.Split(begin, "/"); {
+	switch parts := strings.Split(typed, "/"); {
 	case len(parts) == 1:
 		words := slices.Concat(c.names(ctx, podKind, current, ""), c.namespaces(ctx, "/"),
 			kinds(""))
@@ -109,13 +110,13 @@ func (o *options) completeNamespace(
 // completeSelector completes a label selector with the labels of the pods in the namespace. The
 // text before the last comma is kept.
 func (o *options) completeSelector(
-	cmd *cobra.Command, args []string, begin string,
+	cmd *cobra.Command, args []string, typed string,
 ) ([]string, cobra.ShellCompDirective) {
 	c, current, _, err := o.connectFor(cmd, args)
 	if err != nil {
 		return nil, noFiles
 	}
-	prefix := begin[:strings.LastIndex(begin, ",")+1]
+	prefix := typed[:strings.LastIndex(typed, ",")+1]
 	var words []string
 	for _, item := range c.items(cmd.Context(), podKind, current) {
 		for key, value := range item.Labels {

@@ -104,7 +104,7 @@ func (o *options) readInput(args []string) ([]string, []byte, error) {
 	inputFlag := ""
 	for i := range args {
 		value := &args[i]
-		flag, inline, isInline := strings.Cut(args[i], "=")
+		flag, file, isInline := strings.Cut(args[i], "=")
 		if !slices.Contains(fileFlags, flag) {
 			continue
 		}
@@ -112,17 +112,17 @@ func (o *options) readInput(args []string) ([]string, []byte, error) {
 			if i+1 == len(args) {
 				continue
 			}
-			value, inline = &args[i+1], args[i+1]
+			value, file = &args[i+1], args[i+1]
 		}
 		if inputFlag != "" {
 			return nil, nil, badInput("%s and %s: at most one file can be sent to a node agent",
 				inputFlag, flag)
 		}
 		var err error
-		if inline == "-" {
+		if file == "-" {
 			input, err = io.ReadAll(o.streams.In)
 		} else {
-			input, err = os.ReadFile(inline)
+			input, err = os.ReadFile(file)
 		}
 		if err != nil {
 			return nil, nil, badInput("%s: %w", flag, err)

@@ -36,6 +36,7 @@ func apiServer() (apiclient.Options, error) {
 	}, nil
 }
 
+// run runs the agent until the context ends.
 func run(ctx context.Context) error {
 	limitRuntime()
 	v, err := settings.Read(os.LookupEnv)
@@ -46,7 +47,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	noop, err := os.Executable()
+	executable, err := os.Executable()
 	if err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func run(ctx context.Context) error {
 	}
 	log.TakeOver()
 	a, err := agent.New(agent.Options{
-		Settings: v, Version: programVersion(), API: api, Noop: noop, Log: log,
+		Settings: v, Version: programVersion(), API: api, Noop: executable, Log: log,
 	})
 	if err != nil {
 		return err
@@ -92,12 +93,13 @@ func report(err error) {
 	fmt.Fprintln(os.Stderr, "sluice-node:", err)
 }
 
+// uninstall uninstalls the plugin from this node.
 func uninstall(ctx context.Context) error {
 	v, err := settings.Read(lookupLenient)
 	if err != nil {
 		return err
 	}
-	noop, err := os.Executable()
+	executable, err := os.Executable()
 	if err != nil {
 		return err
 	}
@@ -105,7 +107,7 @@ func uninstall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return agent.Uninstall(ctx, v, noop, log.Logger)
+	return agent.Uninstall(ctx, v, executable, log.Logger)
 }
 
 // lookupLenient looks up an environment variable. For a missing setting that only a running agent
