@@ -62,7 +62,7 @@ func (x *expressions) addAction(a rules.Action) error {
 		x.addSetCT(expr.CtKeyZONE)
 	case rules.Count:
 		x.add(&expr.Counter{Packets: x.hits.Packets, Bytes: x.hits.Bytes})
-		x.hits = rules.Hits{}
+		x.hits = rules.Hits{} // further counters of the rule start at 0
 	default:
 		return fmt.Errorf("the action %s is not supported in nf_tables", a)
 	}

@@ -116,7 +116,7 @@ func (a *applier) close() {
 // run applies the desired rules and routes to the namespace of the thread.
 func (a *applier) run() error {
 	planned, err := a.plan()
-	if err != nil && !isRace(err) {
+	if err != nil && !needsRetry(err) {
 		return err
 	}
 	// Without a change, no lock is needed.
@@ -168,7 +168,7 @@ func (a *applier) apply(planned step) error {
 			a.beforeCommit(planned)
 			err = a.afterCommit(planned, a.conn.commit(planned.transaction))
 		}
-		if !isRace(err) {
+		if !needsRetry(err) {
 			return a.removeGateAfter(err)
 		}
 		planned = step{}
@@ -266,9 +266,9 @@ func lock(wait time.Duration) (release func(), acquired bool) {
 	return release, acquired
 }
 
-// isRace reports whether the ruleset must be read again, because another process has changed it
-// after it was read or because the answer was lost.
-func isRace(err error) bool {
+// needsRetry reports whether a change must be planned again from a new read of the ruleset, because
+// another process has changed the ruleset, or because the kernel's answer was lost.
+func needsRetry(err error) bool {
 	var lost *nlmsg.LostError
 	var kernelErr *KernelError
 	switch {

@@ -162,7 +162,7 @@ func (a *applier) removeGateAfter(failure error) error {
 	t := e.transaction()
 	err := a.conn.commit(t)
 	for range maxAttempts {
-		if !isRace(err) {
+		if !needsRetry(err) {
 			break
 		}
 		err = a.conn.commit(t)

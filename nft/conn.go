@@ -91,25 +91,25 @@ func (c *conn) enlargeSendBuffer(size int) {
 // buffers contains receive buffers. A datagram of a dump has at most 32 KiB.
 var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
-// receive waits for one datagram and calls do for each of its messages until do returns true or an
-// error. It returns the results of the last call of do.
-func (c *conn) receive(do func(nlmsg.Message) (bool, error)) (bool, error) {
-	return c.receiveFlags(0, do)
+// receive waits for one datagram and calls visit for each of its messages until visit returns true
+// or an error. It returns the results of the last call of visit.
+func (c *conn) receive(visit func(nlmsg.Message) (bool, error)) (bool, error) {
+	return c.receiveFlags(0, visit)
 }
 
 // poll is like receive, but returns [unix.EAGAIN] instead of waiting.
-func (c *conn) poll(do func(nlmsg.Message) (bool, error)) (bool, error) {
-	return c.receiveFlags(unix.MSG_DONTWAIT, do)
+func (c *conn) poll(visit func(nlmsg.Message) (bool, error)) (bool, error) {
+	return c.receiveFlags(unix.MSG_DONTWAIT, visit)
 }
 
-func (c *conn) receiveFlags(flags int, do func(nlmsg.Message) (bool, error)) (bool, error) {
+func (c *conn) receiveFlags(flags int, visit func(nlmsg.Message) (bool, error)) (bool, error) {
 	buf := buffers.Get().(*[64 << 10]byte)
 	defer buffers.Put(buf)
 	datagram, err := nlmsg.Receive(c.fd, buf[:], flags)
 	if err != nil {
 		return false, err
 	}
-	return nlmsg.Each(datagram, do)
+	return nlmsg.Each(datagram, visit)
 }
 
 // drain discards all received datagrams, and the pending error if datagrams were lost.
@@ -179,20 +179,21 @@ func (t *Transaction) summary() string {
 		len(t.buf))
 }
 
-// request sends an nf_tables request, and calls do with the family and the attributes of each
+// request sends an nf_tables request, and calls visit with the family and the attributes of each
 // message of the answer. If the flags include NLM_F_DUMP, the answer is a list, and interrupted
 // reports that the listed objects changed during the dump. If attrs is nil, the request applies to
 // all families.
 func (c *conn) request(
 	msg int, flags uint16, family rules.Family,
-	attrs func(*messages), do func(family uint8, a attributes),
+	attrs func(*messages), visit func(family uint8, a attributes),
 ) (interrupted bool, err error) {
 	proto := nfproto(family)
 	if attrs == nil {
 		proto = unix.NFPROTO_UNSPEC
 	}
 	// The type of the answer to a GET request is the type of the NEW message, which precedes it.
-	return c.exchange(requestHeader{messageType(msg), messageType(msg - 1), flags, proto}, attrs, do)
+	h := requestHeader{messageType(msg), messageType(msg - 1), flags, proto}
+	return c.exchange(h, attrs, visit)
 }
 
 // A requestHeader is the header of an nfnetlink request, and the message type of its answer.
@@ -204,7 +205,7 @@ type requestHeader struct {
 
 // exchange is like request, but for any nfnetlink subsystem.
 func (c *conn) exchange(
-	h requestHeader, attrs func(*messages), do func(family uint8, a attributes),
+	h requestHeader, attrs func(*messages), visit func(family uint8, a attributes),
 ) (interrupted bool, err error) {
 	m := messages{buf: make([]byte, 0, 64)} // enough for most requests
 	seq := firstRequest + c.requests
@@ -221,7 +222,7 @@ func (c *conn) exchange(
 			return nlmsg.ErrMalformed
 		}
 		c.lastGeneration = binary.BigEndian.Uint16(m.Body[2:])
-		do(m.Body[0], attributes(m.Body[4:]))
+		visit(m.Body[0], attributes(m.Body[4:]))
 		return nil
 	})
 }

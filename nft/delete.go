@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// deleteTable deletes a table with its content. It makes the table the current table.
 func (e *encoder) deleteTable(t *rules.Table) {
 	e.table, e.deletes = t, true
 	e.beginMessage(unix.NFT_MSG_DELTABLE, 0, description{})
@@ -41,6 +42,7 @@ func (e *encoder) deleteRules() {
 	e.end()
 }
 
+// deleteSet deletes a named set with its elements.
 func (e *encoder) deleteSet(name string) {
 	e.beginMessage(unix.NFT_MSG_DELSET, 0, description{set: name})
 	e.addText(unix.NFTA_SET_TABLE, e.table.Name)

@@ -49,15 +49,15 @@
 //   - Byte equality. Expressions are encoded in the order and with the defaults of the kernel's
 //     dumps, so that an unchanged rule is recognized without decoding it.
 //
-// These defects of the library were found in v0.3.1-0.20251119083706-1db35da82052, and are avoided
-// here. For upstream:
+// This package avoids these defects of the library, which were found in
+// v0.3.1-0.20251119083706-1db35da82052. The list is for the maintainers of the library:
 //
 //   - It writes no comments of tables (table.go).
 //   - AddSet marks the keys of every anonymous, constant or interval set as big-endian, regardless
 //     of KeyByteOrder (set.go): nft list prints their user ids and interface names wrongly.
-//   - Bitwise without NFTA_BITWISE_OP, Lookup without NFTA_LOOKUP_FLAGS and Ct with its
-//     attributes in another order than the kernel's dumps prevent the comparison of bytes
-//     (expr/bitwise.go, lookup.go, ct.go).
+//   - Bitwise lacks NFTA_BITWISE_OP, Lookup lacks NFTA_LOOKUP_FLAGS, and Ct has its attributes in
+//     another order than in the kernel's dumps. Therefore encoded rules cannot be compared with
+//     dumps byte by byte (expr/bitwise.go, lookup.go, ct.go).
 //   - TProxy cannot unmarshal the result of its marshal (expr/tproxy.go), and Byteorder has no
 //     unmarshal (expr/byteorder.go).
 //   - userdata.Get panics on userdata that is shorter than its length byte specifies, such as

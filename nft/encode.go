@@ -306,7 +306,7 @@ func (e *encoder) writeExpressions(r *rules.Rule, refs []setRef) error {
 		return err
 	}
 	for _, x := range e.exprs.list {
-		if err := e.write(x); err != nil {
+		if err := e.marshal(x); err != nil {
 			return err
 		}
 	}

@@ -126,8 +126,8 @@ func lookedUpSets(r *rules.Rule, sets decodedSets, expressions attributes) ([]se
 	return refs, len(lookups) == 0
 }
 
-// equalsMatch reports whether the set has the values of a match, and for a named set the name. The
-// set may be nil.
+// equalsMatch reports whether the set has the values of a match and, if the match refers to a named
+// set, that name. The set may be nil.
 func (s *decodedSet) equalsMatch(m rules.Match, name string) bool {
 	if s == nil || s.unsupportedReason != "" {
 		return false

@@ -13,7 +13,7 @@ func (e *encoder) encode(add func(x *expressions)) {
 	e.exprs.reset()
 	add(&e.exprs)
 	for _, x := range e.exprs.list {
-		if err := e.write(x); err != nil {
+		if err := e.marshal(x); err != nil {
 			panic(err)
 		}
 	}

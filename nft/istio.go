@@ -77,7 +77,7 @@ func removeIstio() ([]string, error) {
 		if err = c.commit(found.encode()); err == nil {
 			return found.lines(), nil
 		}
-		if !isRace(err) {
+		if !needsRetry(err) {
 			return nil, fmt.Errorf("remove Istio's rules: %w", err)
 		}
 		unanswered = nil

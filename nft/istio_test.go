@@ -174,7 +174,7 @@ func TestRemoveIstioIsGuarded(t *testing.T) {
 		istiotest.Run(t, nil, "add rule ip nat ISTIO_OUTPUT counter", "nft", "-f", "-")
 		return c.commit(found.encode())
 	})
-	if !errors.Is(err, unix.ERESTART) || !isRace(err) {
+	if !errors.Is(err, unix.ERESTART) || !needsRetry(err) {
 		t.Errorf("error %v, want %v", err, unix.ERESTART)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// write encodes an expression of google/nftables. [expr.Marshal] is not used, because its
+// marshal encodes an expression of google/nftables. [expr.Marshal] is not used, because its
 // attributes differ in order and defaults from the kernel's dumps, with which an [expectation]
 // compares the bytes, and because it takes three times as long.
-func (e *encoder) write(x expr.Any) error {
+func (e *encoder) marshal(x expr.Any) error {
 	switch x := x.(type) {
 	case *expr.Meta:
 		register := attribute{unix.NFTA_META_DREG, x.Register}

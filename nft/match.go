@@ -174,8 +174,8 @@ func (x *expressions) addAddr(m rules.MatchAddr, set setRef) {
 	}
 }
 
-// addRanges compares the register with one value or one range, or looks it up in a set.
-// encodeSingle encodes single numbers, and encodeBound the bounds of ranges.
+// addRanges adds the comparison of the register with one value or one range, or its lookup in a
+// set. encodeSingle encodes single numbers, and encodeBound the bounds of ranges.
 func addRanges[T uint16 | uint32](
 	x *expressions, negated bool, values []rules.Range[T], set setRef,
 	encodeSingle, encodeBound func(T) []byte,

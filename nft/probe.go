@@ -257,7 +257,7 @@ func probes() []featureProbe {
 // can detect them.
 func diagnose(err error) error {
 	var kernelErr *KernelError
-	if !errors.As(err, &kernelErr) || isRace(err) || IsNotPermitted(err) {
+	if !errors.As(err, &kernelErr) || needsRetry(err) || IsNotPermitted(err) {
 		return err
 	}
 	features, probeErr := Probe()

@@ -236,11 +236,11 @@ func (c *conn) listTables(
 	return tables, interrupted, err
 }
 
-// dump requests a list and calls do with the family and attributes of each object.
+// dump requests a list and calls visit with the family and attributes of each object.
 func (c *conn) dump(
-	msg int, family rules.Family, attrs func(*messages), do func(family uint8, a attributes),
+	msg int, family rules.Family, attrs func(*messages), visit func(family uint8, a attributes),
 ) (interrupted bool, err error) {
-	interrupted, err = c.request(msg, unix.NLM_F_DUMP, family, attrs, do)
+	interrupted, err = c.request(msg, unix.NLM_F_DUMP, family, attrs, visit)
 	if err != nil {
 		err = explainRead("list "+dumpNames[msg], err)
 	}
@@ -280,17 +280,17 @@ type tableReader struct {
 	errs        []error
 }
 
-// dump calls do with the family and attributes of each object of a list, until the size of the
+// dump calls visit with the family and attributes of each object of a list, until the size of the
 // objects exceeds the limit.
 func (r *tableReader) dump(
-	msg int, family rules.Family, attrs func(*messages), do func(family uint8, a attributes),
+	msg int, family rules.Family, attrs func(*messages), visit func(family uint8, a attributes),
 ) {
 	if r.remaining < 0 {
 		return
 	}
 	interrupted, err := r.conn.dump(msg, family, attrs, func(family uint8, a attributes) {
 		if r.remaining -= len(a); r.remaining >= 0 {
-			do(family, a)
+			visit(family, a)
 		}
 	})
 	r.interrupted = r.interrupted || interrupted
@@ -390,7 +390,7 @@ func (r *tableReader) readRules(t *foundTable, sets decodedSets) {
 type rawRule struct {
 	chain *rules.Chain
 	attrs attributes
-	// indexScope is the field of ruleDecoder.
+	// indexScope is [ruleDecoder.indexScope].
 	indexScope netns.ID
 	// The other fields are for a rule that was not read from the kernel. unknowns contains the
 	// Unknowns for its expressions with the name unknownExpression, in the same order. line and

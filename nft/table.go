@@ -124,7 +124,7 @@ func (r *Rule) encode() (rawRule, error) {
 			raw.unknowns = append(raw.unknowns, x)
 			e.writeExpression(unknownExpression, func() {})
 		case expr.Any:
-			err = e.write(x)
+			err = e.marshal(x)
 		default:
 			err = fmt.Errorf("%T is not an expression", x)
 		}

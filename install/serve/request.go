@@ -55,7 +55,7 @@ func (s *Server) serve(conn *net.UnixConn) error {
 		return s.notify(&r)
 	}
 	if r.Verb == agent.AskEnroll {
-		body, err := s.enroll(&r, receiver.Descriptors())
+		body, err := s.enroll(&r, receiver.TakeDescriptors())
 		s.options.Answered(outcomeOf(false, err), time.Since(start))
 		return s.reply(conn, body, err)
 	}

@@ -21,14 +21,14 @@ type Bound struct {
 
 // Check runs a function, and fails the test if it exceeds the bound. Allocations of other
 // goroutines count too.
-func (b Bound) Check(t testing.TB, description string, do func()) {
+func (b Bound) Check(t testing.TB, description string, fn func()) {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	start := processorTime(t)
-	do()
+	fn()
 	used := processorTime(t) - start
 	runtime.ReadMemStats(&after)
 	if used > b.Processor {

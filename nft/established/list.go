@@ -110,14 +110,14 @@ func readTable(h *netlink.Handle) (*connectionTable, error) {
 			return nil, err
 		}
 		for _, s := range sockets {
-			t.add(s)
+			t.addSocket(s)
 		}
 	}
 	return t, nil
 }
 
-// add adds a TCP socket.
-func (t *connectionTable) add(s *netlink.Socket) {
+// addSocket adds a TCP socket.
+func (t *connectionTable) addSocket(s *netlink.Socket) {
 	switch s.State {
 	case tcpListen:
 		t.listeners[s.ID.SourcePort] = append(t.listeners[s.ID.SourcePort], s)

@@ -51,7 +51,8 @@ func (n *NS) Do(fn func() error) error {
 	runtime.UnlockOSThread()
 	done := thread.Start(thread.Work{
 		Enter: func() error {
-			// Usually the scheduler runs this on the thread that the caller has released.
+			// Usually this runs on the thread that the caller has released, whose namespace is
+			// already open.
 			if err == nil && original.thread != unix.Gettid() {
 				_ = original.handle.Close()
 				original, err = openOriginal()

@@ -89,6 +89,8 @@ func needsLocalRoute(a rules.Action) bool {
 	return false
 }
 
+// matchesIPv6Addr reports whether a match compares an IPv6 address. Rules that capture IPv6 contain
+// such a match, for example of ::6.
 func matchesIPv6Addr(m rules.Match) bool {
 	addr, ok := m.(rules.MatchAddr)
 	return ok && addr.Family() == rules.IPv6

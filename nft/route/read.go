@@ -62,9 +62,9 @@ func ReadAll(ns *netns.NS) (rules.Routing, error) {
 	})
 }
 
-// Unmodeled returns the policy rules that the routing from [ReadAll] does not contain, except the
-// rules of each namespace (fib_default_rules_init in net/ipv4/fib_rules.c, and the same in IPv6)
-// and rules without an effect. They may route packets elsewhere.
+// Unmodeled returns the policy rules that the routing from [ReadAll] does not contain, and that may
+// therefore route packets differently. It omits rules without an effect, and the rules that every
+// new namespace has (fib_default_rules_init in net/ipv4/fib_rules.c, and the same in IPv6).
 func Unmodeled(ns *netns.NS) ([]string, error) {
 	h, err := open(ns)
 	if err != nil {

@@ -88,7 +88,7 @@ func (b *Network) createNetwork() error {
 		)
 	}
 	for _, s := range steps {
-		if err := s.do(); err != nil {
+		if err := s.run(); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
@@ -98,7 +98,7 @@ func (b *Network) createNetwork() error {
 // A step is an action of createNetwork, with its description for errors.
 type step struct {
 	name string
-	do   func() error
+	run  func() error
 }
 
 func (b *Network) newNS() (*netns.NS, error) {

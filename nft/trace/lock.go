@@ -36,13 +36,17 @@ func Lock(ns *netns.NS) (release func(), err error) {
 	return func() { _ = unix.Close(fd) }, nil
 }
 
-// lockWait is longer than a removal holds the lock, which is some milliseconds.
-const lockWait = 2 * time.Second
+// lockWait is longer than a removal holds the lock, which is some milliseconds. retryInterval is
+// the time between two attempts to acquire the lock.
+const (
+	lockWait      = 2 * time.Second
+	retryInterval = 10 * time.Millisecond
+)
 
 // LockSession is like [Lock], but for a new session: it waits while another process, such as the
 // node agent, removes the rules of a killed session.
 func LockSession(ns *netns.NS) (release func(), err error) {
-	for end := time.Now().Add(lockWait); ; time.Sleep(lockWait / 200) {
+	for end := time.Now().Add(lockWait); ; time.Sleep(retryInterval) {
 		release, err = Lock(ns)
 		if !errors.Is(err, ErrBusy) || time.Now().After(end) {
 			return release, err

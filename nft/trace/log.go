@@ -23,8 +23,9 @@ type Log struct {
 	// loggers contains the previous loggers of the families whose logger the Log has replaced.
 	loggers map[uint8]string
 	ns      *netns.NS
-	closed  sync.Once
-	err     error
+
+	closeOnce sync.Once
+	closeErr  error
 }
 
 // Commands and attributes of linux/netfilter/nfnetlink_log.h.
@@ -37,12 +38,12 @@ const (
 	attrThreshold = 5 // NFULA_CFG_QTHRESH
 	attrFlags     = 6 // NFULA_CFG_FLAGS
 
-	commandBind       = 1 // NFULNL_CFG_CMD_BIND
-	commandPFBind     = 3 // NFULNL_CFG_CMD_PF_BIND
-	commandPFUnbind   = 4 // NFULNL_CFG_CMD_PF_UNBIND
-	modePacket        = 2 // NFULNL_COPY_PACKET
-	flagConntrack     = 4 // NFULNL_CFG_F_CONNTRACK
-	copiedBytes       = 128
+	commandBind       = 1   // NFULNL_CFG_CMD_BIND
+	commandPFBind     = 3   // NFULNL_CFG_CMD_PF_BIND
+	commandPFUnbind   = 4   // NFULNL_CFG_CMD_PF_UNBIND
+	modePacket        = 2   // NFULNL_COPY_PACKET
+	flagConntrack     = 4   // NFULNL_CFG_F_CONNTRACK
+	copiedBytes       = 128 // of each packet, for the headers
 	logger            = "nfnetlink_log"
 	loggerFile        = "/proc/sys/net/netfilter/nf_log/%d"
 	loggerMissing     = "the kernel lacks nfnetlink_log, which traces of iptables-legacy need"
@@ -76,7 +77,7 @@ func (l *Log) open(buffer int) (err error) {
 	mode := binary.BigEndian.AppendUint32(nil, copiedBytes)
 	if err := l.configure(unix.AF_UNSPEC,
 		netlink.Attribute{Type: attrMode, Data: append(mode, modePacket, 0)},
-		attribute(attrThreshold, 0, 0, 0, 1)); err != nil {
+		attribute(attrThreshold, 0, 0, 0, 1)); err != nil { // send each packet immediately
 		return fmt.Errorf("configure nfnetlink_log: %w", err)
 	}
 	// Kernels before 4.4, and without CONFIG_NETFILTER_NETLINK_GLUE_CT, do not report the
@@ -171,16 +172,16 @@ func (b *Batch) addLogged(data []byte) {
 
 // Close releases the group and restores the logger of the namespace.
 func (l *Log) Close() error {
-	l.closed.Do(func() {
+	l.closeOnce.Do(func() {
 		if l.events == nil {
 			return
 		}
 		for family, name := range l.loggers {
-			l.err = errors.Join(l.err, l.restoreLogger(family, name))
+			l.closeErr = errors.Join(l.closeErr, l.restoreLogger(family, name))
 		}
-		l.err = errors.Join(l.err, l.events.Close())
+		l.closeErr = errors.Join(l.closeErr, l.events.Close())
 	})
-	return l.err
+	return l.closeErr
 }
 
 // restoreLogger sets the logger of the family to the previous one.

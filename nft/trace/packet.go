@@ -98,6 +98,8 @@ func (c *Collector) packet(now time.Time, e Event) *Packet {
 		if e.Number == 0 && slices.Contains(p.ids, e.ID) {
 			return p
 		}
+		// Events of iptables-legacy have no id. If the event or all events of the packet are such
+		// events, compare the headers.
 		if (e.Number > 0 || e.Header != nil && len(p.ids) == 0) && p.contains(e) {
 			if e.Number == 0 {
 				p.ids = append(p.ids, e.ID)

@@ -45,8 +45,9 @@ type Session struct {
 	table  *nftables.Conn
 	events *Receiver
 	unlock func() // nil if the kernel removes the table
-	closed sync.Once
-	err    error
+
+	closeOnce sync.Once
+	closeErr  error
 }
 
 // ErrBusy is the error of [Open] if the namespace has another session.
@@ -214,20 +215,20 @@ func eachMessage(data []byte, add func(kind uint16, payload []byte)) {
 
 // Close ends the session and a waiting [Session.Next], and removes the table.
 func (s *Session) Close() error {
-	s.closed.Do(func() {
+	s.closeOnce.Do(func() {
 		if s.events != nil {
-			s.err = s.events.Close()
+			s.closeErr = s.events.Close()
 		}
 		if s.table != nil {
 			if s.unlock != nil {
 				_, err := removeTables(s.table)
-				s.err = errors.Join(s.err, err)
+				s.closeErr = errors.Join(s.closeErr, err)
 				s.unlock()
 			}
-			s.err = errors.Join(s.err, s.table.CloseLasting())
+			s.closeErr = errors.Join(s.closeErr, s.table.CloseLasting())
 		}
 	})
-	return s.err
+	return s.closeErr
 }
 
 // Remove removes the table that a killed session leaves on kernels without owner tables, and

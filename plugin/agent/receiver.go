@@ -33,8 +33,9 @@ func (r *Receiver) Read(p []byte) (int, error) {
 	return n, errors.Join(err, parseErr)
 }
 
-// Descriptors returns the received descriptors, which the caller must close.
-func (r *Receiver) Descriptors() []int {
+// TakeDescriptors removes the received descriptors from the receiver and returns them. The caller
+// must close them.
+func (r *Receiver) TakeDescriptors() []int {
 	fds := r.fds
 	r.fds = nil
 	return fds
@@ -42,7 +43,7 @@ func (r *Receiver) Descriptors() []int {
 
 // Close closes the descriptors that were not taken.
 func (r *Receiver) Close() {
-	for _, fd := range r.Descriptors() {
+	for _, fd := range r.TakeDescriptors() {
 		_ = unix.Close(fd)
 	}
 }

@@ -81,26 +81,30 @@ func Fields() []Field {
 			"ambient_enablement_selectors", selectorsWant, NoDefault,
 			"pods that match one of these selectors are in ambient mode; if missing, Istio's default: " +
 				"the label istio.io/dataplane-mode",
-			selectors(func(c *Config) *[]decide.Selector { return &ambientOf(c).Selectors }),
+			selectors(func(c *Config) *[]decide.Selector { return &ensureAmbient(c).Selectors }),
 		},
 		{
 			"ambient_dns_capture", "true or false", "true",
 			"capture the DNS queries of pods in ambient mode, unless their annotation says otherwise",
-			boolean(func(c *Config) *bool { return &ambientOf(c).DNS }),
+			boolean(func(c *Config) *bool { return &ensureAmbient(c).DNS }),
 		},
 		{
 			"ambient_ipv6", "true or false", "true", "capture the IPv6 traffic of pods in ambient mode",
-			boolean(func(c *Config) *bool { return &ambientOf(c).IPv6 }),
+			boolean(func(c *Config) *bool { return &ensureAmbient(c).IPv6 }),
 		},
 		{
 			"host_probe_snat_ip", ipv4Want, rules.DefaultProbeSourceIPv4().String(),
 			"IPv4 source address of probes, whose connections pods in ambient mode do not capture",
-			address(netip.Addr.Is4, func(c *Config) *netip.Addr { return &ambientOf(c).ProbeSourceIPv4 }),
+			address(netip.Addr.Is4, func(c *Config) *netip.Addr {
+				return &ensureAmbient(c).ProbeSourceIPv4
+			}),
 		},
 		{
 			"host_probe_snat_ipv6", ipv6Want, rules.DefaultProbeSourceIPv6().String(),
 			"IPv6 source address of probes, whose connections pods in ambient mode do not capture",
-			address(isIPv6, func(c *Config) *netip.Addr { return &ambientOf(c).ProbeSourceIPv6 }),
+			address(isIPv6, func(c *Config) *netip.Addr {
+				return &ensureAmbient(c).ProbeSourceIPv6
+			}),
 		},
 		{
 			"pod_namespace", nameWant, NoDefault,

@@ -153,13 +153,14 @@ func selectors(field func(*Config) *[]decide.Selector) setter {
 // setAmbient adds the settings of ambient mode, so that the fields for them can be set. Config.set
 // removes them unless the value is true.
 func setAmbient(c *Config, raw json.RawMessage) []string {
-	ambientOf(c)
+	ensureAmbient(c)
 	_, wrong := decode[bool](raw)
 	return wrong
 }
 
-// ambientOf returns the settings of ambient mode, which it adds if they are missing.
-func ambientOf(c *Config) *decide.AmbientSettings {
+// ensureAmbient returns the settings of ambient mode. It adds the default settings if there are
+// none.
+func ensureAmbient(c *Config) *decide.AmbientSettings {
 	if c.Decide.Ambient == nil {
 		ambient := decide.DefaultAmbientSettings()
 		c.Decide.Ambient = &ambient

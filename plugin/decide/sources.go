@@ -98,7 +98,7 @@ func (s *sources) variable(p *parameter.Parameter) statedValue {
 	// An empty variable is an empty list. For an id it counts as missing.
 	isList := p.IsList() && p.SecurityContext == ""
 	var unread string
-	for _, name := range slices.Backward(p.PodVariableNames()) {
+	for _, name := range slices.Backward(p.PodVariableNames()) { // the last one has precedence
 		for _, c := range []*Container{s.proxy, s.validation} {
 			v := c.variable(name)
 			if v == nil {

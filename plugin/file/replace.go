@@ -17,7 +17,7 @@ import (
 // differs. On file systems that cannot exchange two files, a change within some microseconds may be
 // lost.
 func Replace(path string, old, content []byte, mode fs.FileMode) error {
-	target, info, err := resolve(path)
+	target, info, err := followLinks(path)
 	if err != nil {
 		return unchangedError("write", path, err)
 	}
@@ -29,7 +29,7 @@ func Replace(path string, old, content []byte, mode fs.FileMode) error {
 			return unchangedError("write", path, err)
 		}
 	}
-	t, err := prepare(target, bytes.NewReader(content), int64(len(content)), mode)
+	t, err := createTemporary(target, bytes.NewReader(content), int64(len(content)), mode)
 	if err != nil {
 		return unchangedError("write", path, err)
 	}

@@ -17,9 +17,12 @@ type temporary struct {
 	info fs.FileInfo
 }
 
-// prepare writes size bytes of content to a temporary file next to the file at path. If the file at
-// path exists, the temporary file gets its owner, if the process may change owners.
-func prepare(path string, content io.ReadSeeker, size int64, mode fs.FileMode) (*temporary, error) {
+// createTemporary writes size bytes of content to a new temporary file next to the file at path. If
+// the file at path exists and the process may change owners, the temporary file gets the owner of
+// that file.
+func createTemporary(
+	path string, content io.ReadSeeker, size int64, mode fs.FileMode,
+) (*temporary, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), prefix+"*"+suffix)
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 // umask, and reports whether the file changed. If only the mode differs, the content is not
 // written.
 func Write(path string, content []byte, mode fs.FileMode) (changed bool, err error) {
-	target, info, err := resolve(path)
+	target, info, err := followLinks(path)
 	if err != nil {
 		return false, unchangedError("write", path, err)
 	}
@@ -27,7 +27,7 @@ func Write(path string, content []byte, mode fs.FileMode) (changed bool, err err
 			return setMode("write", path, target, info, mode)
 		}
 	}
-	return put("write", path, target, bytes.NewReader(content), int64(len(content)), mode)
+	return replaceTarget("write", path, target, bytes.NewReader(content), int64(len(content)), mode)
 }
 
 // Copy copies the regular file source to path, and reports whether the file at path changed. It
@@ -42,7 +42,7 @@ func Copy(path, source string, mode fs.FileMode) (changed bool, err error) {
 	if err != nil {
 		return false, unchangedError("copy", path, err)
 	}
-	target, info, err := resolve(path)
+	target, info, err := followLinks(path)
 	if err != nil {
 		return false, unchangedError("copy", path, err)
 	}
@@ -55,7 +55,7 @@ func Copy(path, source string, mode fs.FileMode) (changed bool, err error) {
 			return setMode("copy", path, target, info, mode)
 		}
 	}
-	return put("copy", path, target, from, size, mode)
+	return replaceTarget("copy", path, target, from, size, mode)
 }
 
 // regularSize returns the size of a file. It returns an error if the file is not regular.
@@ -85,11 +85,11 @@ func Same(path, other string) (bool, error) {
 	return sameStream(a, b)
 }
 
-// put replaces the target with new content, and reports whether it changed the target.
-func put(
+// replaceTarget replaces the target with new content, and reports whether it changed the target.
+func replaceTarget(
 	op, path, target string, content io.ReadSeeker, size int64, mode fs.FileMode,
 ) (bool, error) {
-	t, err := prepare(target, content, size, mode)
+	t, err := createTemporary(target, content, size, mode)
 	if err != nil {
 		return false, unchangedError(op, path, err)
 	}
@@ -126,9 +126,9 @@ func setMode(op, path, target string, info fs.FileInfo, mode fs.FileMode) (bool,
 	return true, nil
 }
 
-// resolve returns the file that path leads to through symbolic links. The info is nil if the file
-// does not exist; a dangling link is an error.
-func resolve(path string) (string, fs.FileInfo, error) {
+// followLinks returns the file that path leads to through symbolic links. The info is nil if the
+// file does not exist; a dangling link is an error.
+func followLinks(path string) (string, fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return path, nil, nil

@@ -27,14 +27,14 @@ func (a Attributes) next() (attrType uint16, value []byte, rest Attributes, ok b
 	return attrType, a[unix.NLA_HDRLEN:length:length], a[min(Align(length), len(a)):], true
 }
 
-// Each calls do for each attribute and reports whether all attributes are well-formed.
-func (a Attributes) Each(do func(attrType uint16, value []byte)) bool {
+// Each calls visit for each attribute and reports whether all attributes are well-formed.
+func (a Attributes) Each(visit func(attrType uint16, value []byte)) bool {
 	for len(a) > 0 {
 		attrType, value, rest, ok := a.next()
 		if !ok {
 			return false
 		}
-		do(attrType, value)
+		visit(attrType, value)
 		a = rest
 	}
 	return true

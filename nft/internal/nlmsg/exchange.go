@@ -53,15 +53,17 @@ func Receive(fd int, buf []byte, flags int) ([]byte, error) {
 	}
 }
 
-// Exchange sends one or more requests in one datagram, and calls do for each message of the answers
-// until the answer to the last request is complete. The sequence numbers of the requests must
-// ascend. If the last request has NLM_F_ACK, its answer ends with the acknowledgement; otherwise
-// with NLMSG_DONE for a dump and with the first message for other requests. interrupted reports
-// that the listed objects changed during the dump.
+// Exchange sends one or more requests in one datagram, and calls visit for each message of the
+// answers until the answer to the last request is complete. The sequence numbers of the requests
+// must ascend. If the last request has NLM_F_ACK, its answer ends with the acknowledgement.
+// Otherwise the answer to a dump ends with NLMSG_DONE, and any other answer with its first message.
+// interrupted reports that the listed objects changed during the dump.
 //
 // Exchange returns an error that answers the last request, and passes acknowledgements and errors
-// of earlier requests to do. It reads answers into buf, which may overlap requests.
-func Exchange(fd int, buf, requests []byte, do func(Message) error) (interrupted bool, err error) {
+// of earlier requests to visit. It reads answers into buf, which may overlap requests.
+func Exchange(
+	fd int, buf, requests []byte, visit func(Message) error,
+) (interrupted bool, err error) {
 	first, last, err := firstAndLast(requests)
 	if err != nil {
 		return false, err
@@ -76,7 +78,7 @@ func Exchange(fd int, buf, requests []byte, do func(Message) error) (interrupted
 		}
 		interrupted = interrupted || m.Flags&unix.NLM_F_DUMP_INTR != 0
 		if m.Sequence != last.Sequence {
-			return false, do(m)
+			return false, visit(m)
 		}
 		switch m.Type {
 		case unix.NLMSG_DONE:
@@ -93,7 +95,7 @@ func Exchange(fd int, buf, requests []byte, do func(Message) error) (interrupted
 			}
 			return true, nil
 		}
-		return m.Flags&unix.NLM_F_MULTI == 0 && !wantsAck, do(m)
+		return m.Flags&unix.NLM_F_MULTI == 0 && !wantsAck, visit(m)
 	}
 	for {
 		datagram, err := Receive(fd, buf, 0)

@@ -46,15 +46,15 @@ func Next(datagram []byte) (m Message, rest []byte, err error) {
 	return m, datagram[min(Align(int(length)), len(datagram)):], nil
 }
 
-// Each calls do for each message of a datagram until do returns true or an error, and returns the
-// results of the last call. An empty datagram is malformed.
-func Each(datagram []byte, do func(Message) (done bool, err error)) (done bool, err error) {
+// Each calls visit for each message of a datagram until visit returns true or an error, and returns
+// the results of the last call. An empty datagram is malformed.
+func Each(datagram []byte, visit func(Message) (done bool, err error)) (done bool, err error) {
 	for {
 		var m Message
 		if m, datagram, err = Next(datagram); err != nil {
 			return false, err
 		}
-		if done, err = do(m); done || err != nil || len(datagram) == 0 {
+		if done, err = visit(m); done || err != nil || len(datagram) == 0 {
 			return done, err
 		}
 	}

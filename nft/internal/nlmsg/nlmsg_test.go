@@ -36,7 +36,7 @@ func TestExchange(t *testing.T) {
 		name        string
 		requests    []byte
 		answers     [][]byte
-		want        []uint16 // types of the messages that do receives
+		want        []uint16 // types of the messages that visit receives
 		interrupted bool
 		err         error
 	}{

@@ -96,18 +96,18 @@ func (w Work) run(done chan<- Outcome, started chan<- struct{}) {
 		runtime.UnlockOSThread()
 		return
 	}
-	out, clean := Outcome{exited: true}, false
+	out, isRestored := Outcome{exited: true}, false
 	defer func() {
 		if v := recover(); v != nil {
 			out = Outcome{panicked: &Panic{Value: v, Stack: debug.Stack()}}
 		}
-		if clean {
+		if isRestored {
 			runtime.UnlockOSThread()
 		}
 		done <- out
 	}()
 	if w.Leave != nil {
-		defer func() { clean = w.Leave() }()
+		defer func() { isRestored = w.Leave() }()
 	}
 	err := w.Enter()
 	if err == nil {

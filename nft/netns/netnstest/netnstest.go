@@ -24,7 +24,7 @@ func New(t testing.TB) *netns.NS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return adopt(t, n)
+	return setUp(t, n)
 }
 
 // NewInUserNS returns a new namespace whose lo is up, owned by a child user namespace, as for a pod
@@ -57,11 +57,11 @@ func NewInUserNS(t testing.TB) *netns.NS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return adopt(t, n)
+	return setUp(t, n)
 }
 
-// adopt brings lo up in n and closes n when the test ends.
-func adopt(t testing.TB, n *netns.NS) *netns.NS {
+// setUp brings lo up in n and closes n when the test ends.
+func setUp(t testing.TB, n *netns.NS) *netns.NS {
 	t.Helper()
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
