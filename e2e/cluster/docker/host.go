@@ -19,7 +19,7 @@ type host struct {
 	env     []string
 	dir     string
 	remover *exec.Cmd
-	input   io.Closer
+	input   io.Closer // of the remover, which ends when it is closed
 
 	close  sync.Once
 	closed error

@@ -44,7 +44,7 @@ func spec(software *build.Software) machine.Spec {
 	s := machine.Spec{
 		Hostname: "docker", Addresses: []string{"10.88.0.2/24", "fd00:88::2/64"},
 		Services: []machine.Service{{
-			Name: service, Argv: []string{service, "--storage-driver=overlay2"},
+			Name: dockerd, Argv: []string{dockerd, "--storage-driver=overlay2"},
 		}},
 		Binds: map[string]string{
 			programs: software.Docker, "/software/kind": software.Kind,
@@ -59,7 +59,8 @@ func spec(software *build.Software) machine.Spec {
 	return s
 }
 
-const service = "dockerd"
+// dockerd is the program of the engine, and the name of its service.
+const dockerd = "dockerd"
 
 // install writes the machine's files before it boots.
 func install(root string) error {
@@ -104,8 +105,8 @@ func libraries(root string) error {
 	return errors.Join(errs...)
 }
 
-func (o namespaced) Proc() string { return o.Path("/proc") }
+func (n namespaced) Proc() string { return n.Path("/proc") }
 
-func (o namespaced) Logs(dir string) error {
-	return os.CopyFS(dir, os.DirFS(filepath.Join(o.Dir(), machine.LogDir)))
+func (n namespaced) Logs(dir string) error {
+	return os.CopyFS(dir, os.DirFS(filepath.Join(n.Dir(), machine.LogDir)))
 }

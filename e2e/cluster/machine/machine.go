@@ -21,7 +21,7 @@ type Machine struct {
 	dir     string
 	spec    Spec
 	monitor *exec.Cmd
-	input   interface{ Close() error }
+	input   interface{ Close() error } // of the monitor, which stops the machine when it is closed
 
 	calls sync.Mutex
 	conn  conn
@@ -168,10 +168,10 @@ func (m *Machine) Close() error {
 	log := filepath.Join(m.dir, LogDir, "monitor.log")
 	// The monitor stops when its pipe is closed.
 	err := m.input.Close()
-	if waited := m.monitor.Wait(); waited != nil {
+	if waitErr := m.monitor.Wait(); waitErr != nil {
 		output, _ := os.ReadFile(log)
 		err = errors.Join(err,
-			fmt.Errorf("monitor: %w: %s", waited, strings.TrimSpace(string(output))))
+			fmt.Errorf("monitor: %w: %s", waitErr, strings.TrimSpace(string(output))))
 	}
 	return err
 }

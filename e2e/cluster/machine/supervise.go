@@ -117,9 +117,9 @@ func (s *supervisor) start(service Service) error {
 // lookUp finds a program in the PATH of an environment.
 func lookUp(name string, env []string) (string, error) {
 	for _, variable := range env {
-		path, is := strings.CutPrefix(variable, "PATH=")
+		path, isPath := strings.CutPrefix(variable, "PATH=")
 		for _, dir := range filepath.SplitList(path) {
-			if _, err := os.Stat(filepath.Join(dir, name)); is && err == nil {
+			if _, err := os.Stat(filepath.Join(dir, name)); isPath && err == nil {
 				return filepath.Join(dir, name), nil
 			}
 		}
