@@ -128,12 +128,8 @@ func notEstablished() []rules.Match {
 	})
 }
 
-// gateHooks contains the hooks of the gate, which are the hooks of Sluice's rules in mangle.
-//
-// At output the gate must not drop answers to connection requests: TCP discards a request if it
-// cannot send the answer again (reqsk_timer_handler). For conntrack the client's next attempt would
-// belong to the established connection. It would not be captured, and would reach the application.
-var gateHooks = []struct {
+// captureHooks contains the hooks at which Sluice captures packets, with their built-in chains.
+var captureHooks = []struct {
 	chain string
 	hook  rules.Hook
 }{{"PREROUTING", rules.Prerouting}, {"OUTPUT", rules.Output}}
@@ -141,6 +137,10 @@ var gateHooks = []struct {
 // withGate returns a copy of a mangle table with the gate before its rules. At prerouting the gate
 // drops the packets that satisfy the given matches, and at output the packets of new TCP
 // connections. The table may be nil. If it already has the gate, withGate returns it unchanged.
+//
+// At output the gate must not drop answers to connection requests: TCP discards a request if it
+// cannot send the answer again (reqsk_timer_handler). For conntrack the client's next attempt would
+// belong to the established connection. It would not be captured, and would reach the application.
 func withGate(f rules.Family, t *rules.Table, prerouting []rules.Match) *rules.Table {
 	result := rules.Table{Family: f, Name: "mangle"}
 	if t != nil {
@@ -149,7 +149,7 @@ func withGate(f rules.Family, t *rules.Table, prerouting []rules.Match) *rules.T
 		}
 		result.Chains = slices.Clone(t.Chains)
 	}
-	for _, position := range gateHooks {
+	for _, position := range captureHooks {
 		jump := rules.Rule{
 			Matches: notEstablished(), Actions: []rules.Action{rules.Jump{Chain: gateChain}},
 		}

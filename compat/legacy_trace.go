@@ -118,7 +118,16 @@ func replaceMarks(f rules.Family, marks encodedRules) error {
 
 // traceMarks returns the chain that marks packets, and the jumps to it.
 func traceMarks(f rules.Family, o trace.Options) (encodedRules, error) {
-	var marks encodedRules
+	chain, err := traceChain(f, o)
+	if err != nil {
+		return encodedRules{}, err
+	}
+	jumps, err := traceJumps(f, o.Filter)
+	return encodedRules{chains: []encodedChain{chain}, jumps: jumps}, err
+}
+
+// traceChain returns the chain that marks the packets that the filter selects.
+func traceChain(f rules.Family, o trace.Options) (encodedChain, error) {
 	conditions := traceConditions(o.Filter)
 	tcp := []rules.Match{
 		rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
@@ -136,21 +145,26 @@ func traceMarks(f rules.Family, o trace.Options) (encodedRules, error) {
 	for _, protocol := range [][]rules.Match{tcp, others} {
 		r := rules.Rule{Matches: slices.Concat(protocol, conditions)}
 		rules.SortMatches(r.Matches)
-		plain, err := encodeRule(f, &r)
+		withoutTarget, err := encodeRule(f, &r)
 		if err != nil {
-			return marks, err
+			return chain, err
 		}
-		rule, err := xtables.NewRule(f, plain.Header(),
-			append(plain.Matches(), limitMatch(cmp.Or(o.Rate, trace.DefaultRate))),
+		rule, err := xtables.NewRule(f, withoutTarget.Header(),
+			append(withoutTarget.Matches(), limitMatch(cmp.Or(o.Rate, trace.DefaultRate))),
 			xtables.Target{Extension: xtables.Extension{Name: "TRACE"}})
 		if err != nil {
-			return marks, err
+			return chain, err
 		}
 		chain.rules = append(chain.rules, rule)
 	}
-	marks.chains = []encodedChain{chain}
-	for _, position := range gateHooks {
-		if !o.Filter.HasHook(position.hook) {
+	return chain, nil
+}
+
+// traceJumps returns the jumps to the chain that marks packets, at the hooks of the filter.
+func traceJumps(f rules.Family, filter trace.Filter) ([]jumpRule, error) {
+	var jumps []jumpRule
+	for _, position := range captureHooks {
+		if !filter.HasHook(position.hook) {
 			continue
 		}
 		jump := rules.Rule{Actions: []rules.Action{rules.Jump{Chain: trace.Chain}}}
@@ -162,11 +176,11 @@ func traceMarks(f rules.Family, o trace.Options) (encodedRules, error) {
 		}
 		rule, err := encodeRule(f, &jump)
 		if err != nil {
-			return marks, err
+			return nil, err
 		}
-		marks.jumps = append(marks.jumps, jumpRule{chain: position.chain, rule: rule})
+		jumps = append(jumps, jumpRule{chain: position.chain, rule: rule})
 	}
-	return marks, nil
+	return jumps, nil
 }
 
 // traceConditions returns the conditions of a filter.
