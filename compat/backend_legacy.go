@@ -98,7 +98,7 @@ func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Comparis
 		HasRules:    hasRules(found.Tables),
 		Snapshot:    Snapshot{backend: BackendLegacy},
 	}
-	if len(c.Differences) == 0 && rs.Counters() {
+	if len(c.Differences) == 0 && rs.HasCounters() {
 		c.Packets = rules.PacketsByRule(desired, found)
 	}
 	return c, err

@@ -180,7 +180,7 @@ func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparis
 		}, nil
 	}
 	diffs := rules.Compare(rs, found.Ruleset)
-	if len(diffs) > 0 && !rs.Counters() {
+	if len(diffs) > 0 && !rs.HasCounters() {
 		// Additional counters affect no packet.
 		if fewer := rules.Compare(rs, found.WithoutCounters()); len(fewer) < len(diffs) {
 			diffs = fewer
@@ -199,7 +199,7 @@ func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparis
 	switch {
 	case len(c.Differences) > 0:
 		c.Snapshot.lastRead = found
-	case rs.Counters():
+	case rs.HasCounters():
 		c.Packets = rules.PacketsByRule(rs, found.Ruleset)
 	}
 	return c, err

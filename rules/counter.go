@@ -14,8 +14,8 @@ func (r *Rule) KeepsEstablished() bool {
 	return r.Counts() && slices.Contains(r.Matches, notOpening)
 }
 
-// Counters reports whether any rule has a counter of [Redirect.Counters].
-func (rs Ruleset) Counters() bool {
+// HasCounters reports whether any rule has a counter of [Redirect.Counters].
+func (rs Ruleset) HasCounters() bool {
 	for i := range rs.Tables {
 		for _, c := range rs.Tables[i].Chains {
 			for j := range c.Rules {

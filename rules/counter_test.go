@@ -26,8 +26,8 @@ func TestCountersAreInEachRuleAndChangeNothingElse(t *testing.T) {
 		if !rules.Equal(with.WithoutCounters(), without) {
 			t.Fatalf("%s\nwithout its counters differs from\n%s", with, without)
 		}
-		if without.Counters() || with.Counters() != (len(with.Tables[0].Chains) > 0) {
-			t.Fatalf("Counters is %v without and %v with counters", without.Counters(), with.Counters())
+		if without.HasCounters() || with.HasCounters() != (len(with.Tables[0].Chains) > 0) {
+			t.Fatalf("HasCounters is %v without and %v with counters", without.HasCounters(), with.HasCounters())
 		}
 	})
 }

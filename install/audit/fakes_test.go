@@ -145,7 +145,7 @@ func (s *fakeNamespace) Check(e compat.BackendName, want rules.Ruleset) (compat.
 	c := compat.Comparison{
 		Backend: e, Differences: rules.Compare(want, got), HasRules: len(got.Tables) > 0,
 	}
-	if len(c.Differences) == 0 && want.Counters() {
+	if len(c.Differences) == 0 && want.HasCounters() {
 		c.Packets = rules.PacketsByRule(want, got)
 	}
 	return c, nil

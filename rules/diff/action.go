@@ -152,6 +152,9 @@ func (e *evaluator) unanswered(a rules.Reject, f flow) set {
 	if e.family != rules.IPv4 {
 		return e.unansweredLinkLocal(a, f, &view)
 	}
+	// Packets to a loopback address have no answer unless their source is a local address. Packets
+	// that are routed to this host (onHost) have no ICMP error unless their destination is a local
+	// address.
 	toLoopback := e.minus(e.matchSet(addresses(rules.Destination, loopbackIPv4), &view),
 		e.is(sourceType, number(rules.Local)))
 	onHost := none

@@ -78,20 +78,24 @@ func (s *space) compare(left, right *walk) comparison {
 				addDifference(l, r, packets, describable)
 			}
 		}
-		if i := rights.find(l.progress); i >= 0 && (l.target.isRange() || l.target.isAddrRange()) {
-			compareWith(&rights.list[i])
-		} else if i >= 0 {
-			r := &rights.list[i]
+		switch same := rights.find(l.progress); {
+		case same < 0:
+		case l.target.isRange() || l.target.isAddrRange():
+			// equalOutcome determines for which packets the kernel selects the same target.
+			compareWith(&rights.list[same])
+		default:
+			// Equal outcomes differ only in marks.
+			r := &rights.list[same]
 			if packets := s.and(s.and(rest, r.packets), left.marksDiffer(l, r)); packets != none {
 				addDifference(l, r, packets, packets)
 			}
 			rest = s.minus(rest, r.packets)
 		}
-		for i := range rights.list {
+		for j := range rights.list {
 			if rest == none {
 				break
 			}
-			compareWith(&rights.list[i])
+			compareWith(&rights.list[j])
 		}
 	}
 	s.divideByUnknowns(&c, s.unite(sets), s.or(unknownLeft, unknownRight))

@@ -298,27 +298,27 @@ func (x *explanation) outcomeOf(f flow) rules.Outcome {
 		Untracked: f.tracking == untracked, Rerouted: f.rerouted,
 		Mark: x.markOf(f, f.mark), ConntrackMark: x.markOf(f, f.connection),
 	}
-	own := x.single.Destination.Port()
+	originalPort := x.single.Destination.Port()
 	switch t := f.target; t.kind {
 	case redirectTarget:
-		outcome.Redirect, outcome.RedirectLast = cmp.Or(t.port, own), t.lastPort
+		outcome.Redirect, outcome.RedirectLast = cmp.Or(t.port, originalPort), t.lastPort
 		outcome.ToHost = outcome.Redirect == 0 && t.lastPort == 0
 	case portTarget:
-		outcome.DNATPort, outcome.DNATPortLast = cmp.Or(t.port, own), t.lastPort
+		outcome.DNATPort, outcome.DNATPortLast = cmp.Or(t.port, originalPort), t.lastPort
 	case addrTarget:
 		outcome.DNATAddr, outcome.DNATAddrLast = t.addr, t.lastAddr
-		outcome.DNATPort, outcome.DNATPortLast = cmp.Or(t.port, own), t.lastPort
+		outcome.DNATPort, outcome.DNATPortLast = cmp.Or(t.port, originalPort), t.lastPort
 	}
 	if outcome.SNATAddr = f.snat; !f.snat.IsValid() {
 		outcome.SNAT, _, _ = strings.Cut(f.source, keySeparator)
 	}
 	if f.tproxy.assigned {
-		outcome.TProxy, outcome.TProxyAddr = cmp.Or(f.tproxy.port, own), f.tproxy.addr
+		outcome.TProxy, outcome.TProxyAddr = cmp.Or(f.tproxy.port, originalPort), f.tproxy.addr
 	}
 	return outcome
 }
 
-// markOf returns the mark for one case of a flow.
+// markOf returns the mark for one case of a flow: the explained case, if the flow contains it.
 func (x *explanation) markOf(f flow, b *markBits) uint32 {
 	n := uint32(0)
 	cases := f.packets

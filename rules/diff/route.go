@@ -44,7 +44,7 @@ func (w *walk) lostOnLoopback(f flow) set {
 }
 
 // toUnspecified returns the packets to the unspecified address that are not routed as packets to a
-// loopback address.
+// loopback address: IPv6 packets of raw sockets.
 func (w *walk) toUnspecified() set {
 	if w.family != rules.IPv6 {
 		return none
@@ -80,6 +80,7 @@ func (w *walk) routeTranslated(in []flow) []flow {
 	for _, f := range in {
 		moved := w.toOtherAddress(f.target)
 		if !f.mapped && f.tracking != untracked {
+			// The packets may use an earlier mapping of their connection to another address.
 			toHost := w.and(w.retranslated(), w.localMark(f.mark))
 			if w.and(toHost, f.packets) != none {
 				moved = w.and(toHost, w.variable(variable{

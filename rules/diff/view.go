@@ -100,7 +100,7 @@ func (s *space) carriesConnection() set {
 // unconfirmed connection, whose source is not translated yet, come only from the kernel of this
 // host.
 func (s *space) natRedirects() set {
-	const redirect = 5
+	const redirect = 5 // the type of the ICMP message
 	redirects := s.and(s.and(s.isICMP, s.stateIs(rules.Related)), s.within(icmp, []span{{
 		number[uint32](redirect << 8), number[uint32](redirect<<8 | 0xff),
 	}}))

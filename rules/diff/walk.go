@@ -168,7 +168,7 @@ func (w *walk) evaluatePostrouting(in []flow, leavesHost bool) []flow {
 }
 
 // evaluateHook evaluates all base chains of a hook (HooksRunByPriority), and returns the packets
-// that are not dropped.
+// that are not dropped. loopbackArrival reports that the packets were sent over lo and arrive now.
 func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flow {
 	if w.single != nil {
 		w.traversals = append(w.traversals, hookTraversal{
@@ -388,11 +388,9 @@ func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow 
 		skip(without, NATNeedsConntrack)
 		enters, passes := w.split(f, undecided)
 		tracked, others := w.split(passes, w.connected)
-		errors, answers := w.split(tracked, w.isICMP)
-		related, established := w.split(errors, w.stateIs(rules.Related))
-		skip(related, ErrorsSkipNAT)
-		skip(established, NATDecidesOnce)
-		skip(answers, NATDecidesOnce)
+		errors, decided := w.split(tracked, w.and(w.isICMP, w.stateIs(rules.Related)))
+		skip(errors, ErrorsSkipNAT)
+		skip(decided, NATDecidesOnce)
 		skip(others, UntrackedSkipsNAT)
 		entering = append(entering, enters)
 	}

@@ -229,10 +229,10 @@ func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 	side := &diffSide{}
 	read := func(ns *netns.NS) error {
 		side.name = ns.String()
-		if from.part != compat.OriginAll {
-			side.name += ", " + string(from.part)
+		if from.origin != compat.OriginAll {
+			side.name += ", " + string(from.origin)
 		}
-		live, err := compat.ReadLive(ns, from.part)
+		live, err := compat.ReadLive(ns, from.origin)
 		side.Ruleset, side.RoutingKnown = live.Ruleset, true
 		side.isGuess = len(live.Ambiguous) > 0
 		for _, a := range live.Ambiguous {

@@ -18,7 +18,7 @@ type spec struct {
 	// paths contains the files of IPv4 and IPv6, or one file, or a namespace. An empty namespace
 	// means the namespace that the flags name.
 	paths      [2]string
-	part       compat.Origin // of kindNamespace: the rules to read
+	origin     compat.Origin // of kindNamespace: the rules to read
 	parameters *parameters   // of kindFlags
 }
 
@@ -62,12 +62,12 @@ func parseSpec(n params.Names, text string) (spec, error) {
 	return spec{}, fmt.Errorf("%q: there is no side %q: %s", text, kind, specForms)
 }
 
-// parseNamespaceSpec splits off the text after the last colon, unless it is part of the path.
+// parseNamespaceSpec parses PATH[:ORIGIN]. A colon that is followed by a slash is part of the path.
 func parseNamespaceSpec(text string) (spec, error) {
-	path, part := text, compat.OriginAll
+	path, origin := text, compat.OriginAll
 	if i := strings.LastIndexByte(text, ':'); i >= 0 && !strings.Contains(text[i:], "/") {
-		path, part = text[:i], compat.Origin(text[i+1:])
-		switch part {
+		path, origin = text[:i], compat.Origin(text[i+1:])
+		switch origin {
 		case compat.OriginNFT, compat.OriginLegacy, compat.OriginIPTablesNFT:
 		default:
 			return spec{}, fmt.Errorf(
@@ -78,7 +78,7 @@ func parseNamespaceSpec(text string) (spec, error) {
 	if path == "" {
 		return spec{}, errors.New("the path of the namespace is empty")
 	}
-	return spec{kind: kindNamespace, paths: [2]string{path}, part: part}, nil
+	return spec{kind: kindNamespace, paths: [2]string{path}, origin: origin}, nil
 }
 
 // parseFlagsSpec parses flags as a shell would split them. It ignores the environment, so that a

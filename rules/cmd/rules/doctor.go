@@ -112,7 +112,7 @@ func (s *system) diagnose(ns *netns.NS, p *parameters) (doctor.Facts, []doctor.F
 // completeForDoctor completes the parameters with the properties of the pod that are available.
 func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
 	p.IdentifyProxy(p.names.Users)
-	if err := s.findNameservers(p); err != nil {
+	if err := s.setNameservers(p); err != nil {
 		return err
 	}
 	if len(p.PodIPs) == 0 {

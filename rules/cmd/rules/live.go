@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// rulesetOf returns the ruleset of the parameters, or the live one.
+// rulesetOf returns the ruleset of the parameters, or with --live the kernel's rules.
 func (s *system) rulesetOf(p *parameters) (rules.Ruleset, error) {
 	if !p.live {
 		return s.compile(p)
@@ -25,14 +25,14 @@ func (s *system) rulesetOf(p *parameters) (rules.Ruleset, error) {
 // readLive reads the rules of all owners: of nf_tables, of iptables-legacy, or of both in the order
 // in which packets traverse them.
 func (s *system) readLive(ns *netns.NS, name compat.BackendName) (rules.Ruleset, error) {
-	part := compat.OriginAll
+	origin := compat.OriginAll
 	switch name {
 	case compat.BackendNFT:
 		return nft.ReadAll(ns)
 	case compat.BackendLegacy:
-		part = compat.OriginLegacy
+		origin = compat.OriginLegacy
 	}
-	live, err := compat.ReadLive(ns, part)
+	live, err := compat.ReadLive(ns, origin)
 	if err != nil && name == compat.BackendAuto {
 		if tables, nftErr := nft.ReadAll(ns); nftErr == nil {
 			s.warn("rules of iptables-legacy are left out, "+

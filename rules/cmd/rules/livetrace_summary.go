@@ -14,14 +14,15 @@ import (
 
 // A traceSummary is the last line of rules trace -o json.
 type traceSummary struct {
-	Packets     int            `json:"packets"`
-	Lost        uint32         `json:"lost"`
-	Differences int            `json:"differences"`
-	Unanswered  int            `json:"unanswered"` // connections without an answer at the end
-	Sentences   map[string]int `json:"sentences"`
-	Talkers     []traceTalker  `json:"talkers"` // the most packets first
+	Packets     int    `json:"packets"`
+	Lost        uint32 `json:"lost"`
+	Differences int    `json:"differences"`
+	Unanswered  int    `json:"unanswered"` // connections without an answer at the end
+	// Sentences contains the number of packets by the sentence that describes their outcome.
+	Sentences map[string]int `json:"sentences"`
+	Talkers   []traceTalker  `json:"talkers"` // the most packets first
 
-	talkers map[talkerKey]int // the number of packets of each talker
+	byTalker map[talkerKey]int // the number of packets by talker
 }
 
 func (traceSummary) kind() string { return "TraceSummary" }
@@ -66,7 +67,7 @@ const (
 func (s *traceSummary) add(o livetrace.Observation, sender livetrace.Process, known bool) {
 	s.Packets++
 	if s.Sentences == nil {
-		s.Sentences, s.talkers = map[string]int{}, map[talkerKey]int{}
+		s.Sentences, s.byTalker = map[string]int{}, map[talkerKey]int{}
 	}
 	s.Sentences[o.Message]++
 	if len(o.Differences) > 0 {
@@ -81,15 +82,15 @@ func (s *traceSummary) add(o livetrace.Observation, sender livetrace.Process, kn
 	} else {
 		k.from = o.Packet.Source.Addr().String()
 	}
-	if _, counted := s.talkers[k]; counted || len(s.talkers) < maxTalkers {
-		s.talkers[k]++
+	if _, counted := s.byTalker[k]; counted || len(s.byTalker) < maxTalkers {
+		s.byTalker[k]++
 	}
 }
 
 // withTalkers returns the summary with the list of talkers.
 func (s traceSummary) withTalkers() traceSummary {
 	s.Talkers = []traceTalker{}
-	for k, packets := range s.talkers {
+	for k, packets := range s.byTalker {
 		t := traceTalker{
 			Sentence: k.sentence, From: k.from, Process: k.process, To: k.to, Packets: packets,
 		}
@@ -118,13 +119,13 @@ func (s traceSummary) String() string {
 		fmt.Fprintf(b, "%s without an answer at the end\n", count(s.Unanswered, "connection"))
 	}
 	sentences := slices.SortedFunc(maps.Keys(s.Sentences), func(x, y string) int {
-		group := func(sentence string) int {
+		rank := func(sentence string) int {
 			if strings.HasPrefix(sentence, "not captured") {
 				return 0
 			}
 			return 1
 		}
-		return cmp.Or(group(x)-group(y), s.Sentences[y]-s.Sentences[x], cmp.Compare(x, y))
+		return cmp.Or(rank(x)-rank(y), s.Sentences[y]-s.Sentences[x], cmp.Compare(x, y))
 	})
 	for _, sentence := range sentences {
 		fmt.Fprintf(b, "  %5d  %s\n", s.Sentences[sentence], sentence)

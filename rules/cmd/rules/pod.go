@@ -12,14 +12,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// complete returns the redirection with the properties of the pod: its families, its nameservers,
-// and the proxy's ids.
+// complete sets the properties of the pod that the parameters lack, and returns the redirection:
+// the families, the nameservers, and the proxy's ids.
 func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	if p.located != nil {
 		return p.Redirect, p.notRedirected()
 	}
 	p.IdentifyProxy(p.names.Users)
-	if err := s.findNameservers(p); err != nil {
+	if err := s.setNameservers(p); err != nil {
 		return rules.Redirect{}, err
 	}
 	if len(p.PodIPs) == 0 {
@@ -49,7 +49,7 @@ func (p *parameters) assumePod() {
 	}
 }
 
-// podAddresses returns the addresses in the namespace that determine the pod's families.
+// podAddresses returns the addresses in the namespace that determine whether IPv6 is captured.
 func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 	addresses, err := s.addresses(ns)
 	if err != nil {
@@ -69,8 +69,9 @@ func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 	return found, nil
 }
 
-// findNameservers sets the servers whose queries are captured.
-func (s *system) findNameservers(p *parameters) error {
+// setNameservers sets the servers whose queries are captured, from resolv.conf unless the
+// parameters name them. If there are none, it disables the capture of DNS.
+func (s *system) setNameservers(p *parameters) error {
 	dns := &p.Redirect.DNS
 	if !dns.Capture || dns.All {
 		return nil

@@ -94,7 +94,7 @@ func (s *system) warnOfCounters(live *rules.Ruleset) {
 		if t.Name != rules.TableName || t.Family != rules.Inet {
 			continue
 		}
-		if own := (rules.Ruleset{Tables: []rules.Table{*t}}); !own.Counters() {
+		if own := (rules.Ruleset{Tables: []rules.Table{*t}}); !own.HasCounters() {
 			s.warn("the rules of table %s %s have no counters; rules apply --counters, "+
 				"the chart value counters or the annotation sluice-mesh.github.io/counters "+
 				"of the pod adds them", t.Family, t.Name)

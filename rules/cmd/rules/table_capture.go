@@ -57,7 +57,8 @@ func derive(catalog []params.Parameter) []parameter {
 	return table
 }
 
-// sectionOf returns the command's help section for a section of the catalog.
+// sectionOf returns the command's help section for a section of the catalog. Except for
+// SectionBackend, both have the same order.
 func sectionOf(s params.Section) section {
 	if s == params.SectionBackend {
 		return sectionBackend
