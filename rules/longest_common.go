@@ -15,8 +15,8 @@ func (c commonSubsequence) add(want, got int) { c.want[want], c.got[got] = true,
 // with a thousand others.
 const maxCells = 1 << 20
 
-// commonRules returns a common subsequence of two lists of numbers. It is a longest one, unless the
-// lists are long and have many repetitions.
+// commonRules returns a common subsequence of two lists of rules, which are given by their numbers
+// (see numbering). It is a longest one, unless the lists are long and have many repetitions.
 func commonRules(want, got []int) commonSubsequence {
 	kept := newCommonSubsequence(want, got)
 	prefix, suffix := 0, 0

@@ -54,6 +54,7 @@ const (
 	// NATInput is whether the ruleset has NAT chains. If it has, the kernel sets status bits of all
 	// connections.
 	NATInput
+	// AllInputs is the set of all inputs.
 	AllInputs Inputs = 1<<iota - 1
 )
 
@@ -102,7 +103,7 @@ const (
 	WritesConntrackMark
 	// WritesHeader changes a part of the header that the model does not represent, which State
 	// names. Evaluation continues with the next expression of the rule. The results of two changes
-	// are equal if Text, Data and the inputs are.
+	// are equal if their Text, their Data and their inputs are equal.
 	WritesHeader
 	// TranslatesSource, in a NAT chain at postrouting, ends the evaluation and changes the source
 	// address (SNAT, MASQUERADE). In other chains it is AnyEffect.

@@ -138,58 +138,88 @@ func (x *explanation) explainedFlow(list []flow) (flow, bool) {
 func (x *explanation) outcome() rules.Outcome {
 	explained, _ := x.explainedFlow(x.ended.list)
 	outcome := x.outcomeOf(explained)
-	var causes []string
-	isCause := map[string]bool{}
-	addCause := func(text string, step *rules.Step) {
-		x.meter.charge(textSteps)
-		if !isCause[text] {
-			isCause[text] = true
-			x.meter.alloc(causeSize)
-			causes = append(causes, text)
-		}
-		if step != nil && len(x.unknownAt) < maxCauses && !slices.Contains(x.unknownAt, *step) {
-			x.unknownAt = append(x.unknownAt, *step)
-		}
+	undecided := causes{explanation: x}
+	undecided.addOutcomes()
+	if len(undecided.texts) > 0 {
+		return rules.Outcome{Undecided: undecided.String()}
 	}
-	addUnknowns := func(cases set) {
-		for _, v := range x.unknownOf(cases) {
-			addCause(v.text, v.step)
-		}
+	unknownMarks := causes{explanation: x}
+	unknownMarks.addMarks()
+	outcome.UnknownMarks = unknownMarks.String()
+	return outcome
+}
+
+// causes are the unknown conditions on which an outcome depends. Their rules are in unknownAt.
+type causes struct {
+	*explanation
+	texts []string
+	known map[string]bool
+}
+
+// maxCauses is the maximum number of causes in a text.
+const maxCauses = 10
+
+// causeSize is the size of a cause in a list and in a map in bytes.
+const causeSize = 64
+
+// add adds a cause, and its rule if step is not nil.
+func (c *causes) add(text string, step *rules.Step) {
+	c.meter.charge(textSteps)
+	if !c.known[text] {
+		lazySet(&c.known, text, true)
+		c.meter.alloc(causeSize)
+		c.texts = append(c.texts, text)
 	}
-	possible := make([]set, len(x.ended.list))
+	if step != nil && len(c.unknownAt) < maxCauses && !slices.Contains(c.unknownAt, *step) {
+		c.unknownAt = append(c.unknownAt, *step)
+	}
+}
+
+// addUnknowns adds the unknown conditions on which a set depends.
+func (c *causes) addUnknowns(cases set) {
+	for _, v := range c.unknownOf(cases) {
+		c.add(v.text, v.step)
+	}
+}
+
+// addOutcomes adds the causes for which the outcome except the marks is unknown: unsupported
+// expressions, and the conditions that select one of several outcomes.
+func (c *causes) addOutcomes() {
+	possible := make([]set, len(c.ended.list))
 	before := none // the possible cases of earlier flows
-	for i, f := range x.ended.list {
+	for i, f := range c.ended.list {
 		if f.undecided != 0 {
-			u := &x.unknown[f.undecided-1]
-			addCause(u.text, &u.step)
+			u := &c.unknown[f.undecided-1]
+			c.add(u.text, &u.step)
 		}
-		possible[i] = x.possibly(f.packets)
-		if x.intersects(possible[i], before) {
-			for j, g := range x.ended.list[:i] {
-				x.meter.step()
-				if f.outcome() != g.outcome() && x.intersects(possible[i], possible[j]) {
-					addUnknowns(f.packets)
-					addUnknowns(g.packets)
+		possible[i] = c.possibly(f.packets)
+		if c.intersects(possible[i], before) {
+			for j, g := range c.ended.list[:i] {
+				c.meter.step()
+				if f.outcome() != g.outcome() && c.intersects(possible[i], possible[j]) {
+					c.addUnknowns(f.packets)
+					c.addUnknowns(g.packets)
 				}
 			}
 		}
-		before = x.or(before, possible[i])
+		before = c.or(before, possible[i])
 	}
-	if len(causes) > 0 {
-		return rules.Outcome{Undecided: causesText(causes)}
-	}
+}
+
+// addMarks adds the causes for which marks are unknown, if the rest of the outcome is known.
+func (c *causes) addMarks() {
 	// Flows that differ only in progress without further effect have one outcome with several
 	// marks.
 	var merged flows
-	for _, f := range x.ended.list {
+	for _, f := range c.ended.list {
 		f.progress = f.outcome()
-		x.add(&merged, f)
+		c.walk.add(&merged, f)
 	}
 	for _, f := range merged.list {
 		addIfUnknown := func(bit set) {
-			if bit > all && x.and(x.possibly(x.and(f.packets, bit)),
-				x.possibly(x.minus(f.packets, bit))) != none {
-				addUnknowns(bit)
+			if bit > all && c.and(c.possibly(c.and(f.packets, bit)),
+				c.possibly(c.minus(f.packets, bit))) != none {
+				c.addUnknowns(bit)
 			}
 		}
 		for i := range f.mark {
@@ -199,21 +229,14 @@ func (x *explanation) outcome() rules.Outcome {
 			addIfUnknown(f.connection[i])
 		}
 	}
-	outcome.UnknownMarks = causesText(causes)
-	return outcome
 }
 
-// maxCauses is the maximum number of causes in a text.
-const maxCauses = 10
-
-// causeSize is the size of a cause in a list and in a map in bytes.
-const causeSize = 64
-
-func causesText(causes []string) string {
-	if n := len(causes) - maxCauses; n > 1 {
-		return fmt.Sprintf("%s; and %d more", strings.Join(causes[:maxCauses], "; "), n)
+// String returns the causes as one text.
+func (c *causes) String() string {
+	if n := len(c.texts) - maxCauses; n > 1 {
+		return fmt.Sprintf("%s; and %d more", strings.Join(c.texts[:maxCauses], "; "), n)
 	}
-	return strings.Join(causes, "; ")
+	return strings.Join(c.texts, "; ")
 }
 
 // alternatives returns the other outcomes that random matches may produce.

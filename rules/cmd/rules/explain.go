@@ -80,7 +80,6 @@ func newExplainCommand(s *system) *cobra.Command {
 		var wrong []error
 		packets, wrong = parsePackets(texts)
 		errs = append(errs, wrong...)
-		args = texts
 		if p.config != "" && p.podFile == "" {
 			errs = append(errs, errors.New("--config requires --pod with a file"))
 		}
@@ -88,9 +87,9 @@ func newExplainCommand(s *system) *cobra.Command {
 			return append(errs, in.podConflicts(p)...)
 		}
 		if p.pod != (podName{}) {
-			return append(errs, liveWithoutPacket(p, args)...)
+			return append(errs, liveWithoutPacket(p, packets)...)
 		}
-		if len(args) == 0 {
+		if len(packets) == 0 {
 			errs = append(errs,
 				errors.New("no packet to explain, such as "+
 					"'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'"))
@@ -124,8 +123,8 @@ func (in *inputs) rejectedWithLive(p *parameters) []error {
 }
 
 // liveWithoutPacket returns an error for --live without a packet.
-func liveWithoutPacket(p *parameters, args []string) []error {
-	if p.live && len(args) == 0 {
+func liveWithoutPacket(p *parameters, packets []rules.Packet) []error {
+	if p.live && len(packets) == 0 {
 		return []error{errors.New("--live: no packet to explain")}
 	}
 	return nil
@@ -142,10 +141,11 @@ func (in *inputs) givenIn(sections []section) []string {
 	return flags
 }
 
-func parsePackets(args []string) ([]rules.Packet, []error) {
+// parsePackets parses packets. It returns a packet for each text, and the errors.
+func parsePackets(texts []string) ([]rules.Packet, []error) {
 	var errs []error
-	packets := make([]rules.Packet, len(args))
-	for i, text := range args {
+	packets := make([]rules.Packet, len(texts))
+	for i, text := range texts {
 		p, err := rules.ParsePacket(text)
 		if err != nil {
 			errs = append(errs, err)
