@@ -39,7 +39,7 @@ func addTable(c *nftables.Conn, t *rules.Table) error {
 	})
 	named := map[string]setRef{}
 	for _, m := range t.Sets() {
-		if s := setOf(m); s != nil {
+		if s := newSet(m); s != nil {
 			ref, err := addSet(c, table, s)
 			if err != nil {
 				return err

@@ -91,6 +91,8 @@ type applier struct {
 	deleted bool
 }
 
+// newApplier returns the applier of a call in the namespace of the thread. It ignores a snapshot of
+// another namespace.
 func newApplier(c *conn, p *Prepared, o ApplyOptions) *applier {
 	a := &applier{
 		conn: c, desired: p.ruleset, creation: p.creation, snapshot: o.Since,

@@ -30,13 +30,14 @@ import (
 // (TCP_TIMEOUT_INIT). If the process is killed in between, the namespace has the old rules, the new
 // rules, or rules with the gate, which the next Apply deletes.
 func gate() []rules.Chain {
-	return []rules.Chain{gateAt(rules.Prerouting), gateAt(rules.Output)}
+	return []rules.Chain{gateChain(rules.Prerouting), gateChain(rules.Output)}
 }
 
 // gatePriority is after conntrack (-200) and before the chains that capture (-160 and later).
 const gatePriority = -170
 
-func gateAt(hook rules.Hook) rules.Chain {
+// gateChain returns the chain of the gate at a hook.
+func gateChain(hook rules.Hook) rules.Chain {
 	return rules.Chain{
 		Name: "gate-" + hook.String(),
 		Base: &rules.Base{Type: rules.Filter, Hook: hook, Priority: gatePriority},

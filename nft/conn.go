@@ -102,6 +102,7 @@ func (c *conn) poll(visit func(nlmsg.Message) (bool, error)) (bool, error) {
 	return c.receiveFlags(unix.MSG_DONTWAIT, visit)
 }
 
+// receiveFlags is like receive, with flags of recvfrom(2).
 func (c *conn) receiveFlags(flags int, visit func(nlmsg.Message) (bool, error)) (bool, error) {
 	buf := buffers.Get().(*[64 << 10]byte)
 	defer buffers.Put(buf)

@@ -15,9 +15,9 @@ func decodeHits(a attributes) rules.Hits {
 	}
 }
 
-// hitsOf returns the values of the last counter in a list of expressions, or zero without a
+// counterHits returns the values of the last counter in a list of expressions, or zero without a
 // counter.
-func hitsOf(expressions attributes) rules.Hits {
+func counterHits(expressions attributes) rules.Hits {
 	var hits rules.Hits
 	expressions.Each(func(_ uint16, value []byte) {
 		if e := attributes(value); e.HasText(unix.NFTA_EXPR_NAME, "counter") {

@@ -94,6 +94,7 @@ type cacheKey struct {
 	text    string // identifies other results, if field is fieldNone
 }
 
+// A cacheEntry contains the results of the function that [cached] has called.
 type cacheEntry[T any] struct {
 	value T
 	ok    bool

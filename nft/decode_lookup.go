@@ -316,6 +316,7 @@ func mayOverlap(ops []operand, keys []keyInterval) bool {
 	return false
 }
 
+// keysOverlap reports whether two keys of a concatenation may have a common value.
 func keysOverlap(ops []operand, a, b keyInterval) bool {
 	from := 0
 	for _, op := range ops {

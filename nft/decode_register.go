@@ -72,6 +72,7 @@ func (d *ruleDecoder) store(a attributes, attr uint16, op operand) error {
 	return nil
 }
 
+// storeAt is like store, but for the index of the first register.
 func (d *ruleDecoder) storeAt(r int, op operand) {
 	for i, other := range d.registers {
 		if other != nil && i < r+max(words(op.length), 1) && r < i+max(words(other.length), 1) {

@@ -313,6 +313,7 @@ func constantValue(a attributes, attr uint16) []byte {
 	return attributes(a.Get(attr)).Get(unix.NFTA_DATA_VALUE)
 }
 
+// decodeImmediate decodes the load of a constant, or a verdict.
 func (d *ruleDecoder) decodeImmediate(a attributes) error {
 	if a.Number(unix.NFTA_IMMEDIATE_DREG) != unix.NFT_REG_VERDICT {
 		value := constantValue(a, unix.NFTA_IMMEDIATE_DATA)
@@ -341,6 +342,7 @@ type verdict struct {
 	endsRule bool
 }
 
+// decodeVerdict decodes the attribute NFTA_DATA_VERDICT.
 func decodeVerdict(a attributes) (verdict, error) {
 	if len(a.Get(unix.NFTA_VERDICT_CODE)) != 4 {
 		return verdict{}, fmt.Errorf("no verdict, %w", errUnsupported)

@@ -119,6 +119,7 @@ type plainFormat struct {
 	flags  uint32
 }
 
+// newPlainFormat returns the format of elements whose keys have the length.
 func newPlainFormat(keyLength int) plainFormat {
 	value := unix.NLA_HDRLEN + keyLength
 	header := appendHeader(nil, unix.NFTA_SET_ELEM_KEY, unix.NLA_HDRLEN+value)

@@ -186,7 +186,7 @@ func (e *encoder) writeTable(t *rules.Table) error {
 func (e *encoder) fillTable(t *rules.Table, chains []*rules.Chain) error {
 	refs := map[string]setRef{}
 	for _, m := range t.Sets() {
-		if s := setOf(m); s != nil {
+		if s := newSet(m); s != nil {
 			s.ref.id = e.nextSetID()
 			refs[m.Set] = s.ref
 			e.writeSet(s, description{})
@@ -290,7 +290,7 @@ func ruleSets(
 			continue
 		}
 		var err error
-		if refs[i], err = add(setOf(m)); err != nil {
+		if refs[i], err = add(newSet(m)); err != nil {
 			return nil, err
 		}
 	}

@@ -85,7 +85,7 @@ func (x *expectation) equals(r *rules.Rule, sets decodedSets, expressions attrib
 		return false
 	}
 	if x.hits = (rules.Hits{}); r.Counts() {
-		x.hits = hitsOf(expressions)
+		x.hits = counterHits(expressions)
 		counted := *r
 		counted.Hits = x.hits
 		r = &counted
@@ -136,7 +136,7 @@ func (s *decodedSet) equalsMatch(m rules.Match, name string) bool {
 		return s.anonymous == (addr.Set == "") && (s.anonymous || name == addr.Set) &&
 			slices.Equal(s.addrRanges(), addr.Ranges) && s.size() == addrElementCount(addr.Ranges)
 	}
-	want := setOf(m)
+	want := newSet(m)
 	if s.loadStatic() != nil || s.catchall != nil || s.hasSeveralFields ||
 		s.interval != want.interval ||
 		!s.anonymous || len(s.elements) != len(want.elements) {

@@ -123,7 +123,7 @@ func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 	some.Set = ""
 	like := func(m rules.Match, change func(*decodedSet)) *decodedSet {
 		s := &decodedSet{
-			anonymous: setOf(m).anonymous, interval: setOf(m).interval, elements: setOf(m).elements,
+			anonymous: newSet(m).anonymous, interval: newSet(m).interval, elements: newSet(m).elements,
 		}
 		change(s)
 		return s

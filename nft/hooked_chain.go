@@ -47,6 +47,7 @@ type unmodeledChains struct {
 	chains  []HookedChain
 }
 
+// A tableID identifies a table. The family is the kernel's number.
 type tableID struct {
 	family uint8
 	name   string

@@ -34,7 +34,7 @@ func decodeHook(family rules.Family, a attributes) HookFunction {
 		f.setChain(info.Get(nfnlaHookInfoDescription)) {
 		return f
 	}
-	f.Kind = kindOf(f.Name)
+	f.Kind = hookKind(f.Name)
 	if f.Kind == HookLegacy {
 		f.Family, f.Table = family, legacyTable(f)
 	}
@@ -56,8 +56,8 @@ func (f *HookFunction) setChain(a attributes) bool {
 	return ok
 }
 
-// kindOf returns the kind of a function, which it derives from the prefix of its symbol.
-func kindOf(function string) HookKind {
+// hookKind returns the kind of a function, which it derives from the prefix of its symbol.
+func hookKind(function string) HookKind {
 	for _, known := range []struct {
 		prefix string
 		kind   HookKind

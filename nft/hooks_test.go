@@ -107,7 +107,7 @@ func TestKindsOfFunctions(t *testing.T) {
 		"bpf_prog_7b27_drop": HookOther, "ip_vs_local_request4": HookOther,
 		"": HookOther,
 	} {
-		if got := kindOf(function); got != want {
+		if got := hookKind(function); got != want {
 			t.Errorf("%s has kind %d, want %d", function, got, want)
 		}
 	}

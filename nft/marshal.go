@@ -142,6 +142,7 @@ func (e *encoder) writeLookup(x *expr.Lookup) {
 	})
 }
 
+// writeVerdict encodes a verdict, which is an immediate expression for the verdict register.
 func (e *encoder) writeVerdict(x *expr.Verdict) {
 	e.writeExpression("immediate", func() {
 		e.addNumber(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
@@ -151,6 +152,7 @@ func (e *encoder) writeVerdict(x *expr.Verdict) {
 	})
 }
 
+// writeVerdictData encodes the attribute NFTA_DATA_VERDICT.
 func (e *encoder) writeVerdictData(x *expr.Verdict) {
 	v := e.beginNest(unix.NFTA_DATA_VERDICT)
 	e.addNumber(unix.NFTA_VERDICT_CODE, uint32(x.Kind))

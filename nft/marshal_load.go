@@ -36,6 +36,7 @@ func (e *encoder) writeLoad(x expr.Any) bool {
 	return true
 }
 
+// writeHash encodes a hash. Only a Jenkins hash has a source register.
 func (e *encoder) writeHash(x *expr.Hash) {
 	var attrs []attribute
 	if x.Type == expr.HashTypeJenkins {

@@ -146,6 +146,8 @@ func (x *expressions) addFamily(f rules.Family) {
 	x.addCmp(false, []byte{nfproto(f)})
 }
 
+// addAddr adds the comparison of an address with one range: as an address, as the leading bytes of
+// a prefix, as a masked address, or as an interval. It adds a lookup if the match needs a set.
 func (x *expressions) addAddr(m rules.MatchAddr, set setRef) {
 	field := addrField(m.Family(), m.Side)
 	if set.name != "" {

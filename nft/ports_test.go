@@ -24,7 +24,7 @@ func TestManyPortsAreASetOfIntervals(t *testing.T) {
 		2: false, rules.ManyPorts - 1: false, rules.ManyPorts: true, 5000: true,
 	} {
 		m := rules.MatchPort{Side: rules.Destination, Ports: everySecondPort(n)}
-		if s := setOf(m); s.interval != want {
+		if s := newSet(m); s.interval != want {
 			t.Errorf("%d ports: intervals %t, want %t", n, s.interval, want)
 		}
 		r := rules.DefaultRedirect()

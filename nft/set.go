@@ -55,8 +55,8 @@ func needsSet(m rules.Match) bool {
 	return false
 }
 
-// setOf returns the set that a match needs, or nil if it needs none.
-func setOf(m rules.Match) *set {
+// newSet returns the set that a match needs, or nil if it needs none.
+func newSet(m rules.Match) *set {
 	if !needsSet(m) {
 		return nil
 	}

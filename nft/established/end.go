@@ -211,7 +211,7 @@ func (e *ender) deleteEntries() error {
 
 // MatchConntrackFlow implements [netlink.CustomConntrackFilter]. It selects the entries to delete.
 func (e *ender) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	c := entryOf(f)
+	c := decodeEntry(f)
 	return e.delete[entryKey{c.original, c.zone}]
 }
 

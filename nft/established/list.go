@@ -89,7 +89,7 @@ func readTable(h *netlink.Handle) (*connectionTable, error) {
 		return nil, err
 	}
 	for _, a := range addrs {
-		t.addresses[addressOf(a.IP)] = true
+		t.addresses[decodeAddr(a.IP)] = true
 	}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		flows, err := list("conntrack entries", func() ([]*netlink.ConntrackFlow, error) {
@@ -100,7 +100,7 @@ func readTable(h *netlink.Handle) (*connectionTable, error) {
 		}
 		for _, f := range flows {
 			if f.Forward.Protocol == uint8(rules.TCP) || f.Forward.Protocol == uint8(rules.UDP) {
-				t.entries = append(t.entries, entryOf(f))
+				t.entries = append(t.entries, decodeEntry(f))
 			}
 		}
 		sockets, err := list("sockets", func() ([]*netlink.Socket, error) {
@@ -123,7 +123,7 @@ func (t *connectionTable) addSocket(s *netlink.Socket) {
 		t.listeners[s.ID.SourcePort] = append(t.listeners[s.ID.SourcePort], s)
 	case tcpTimeWait, tcpClose, tcpNewSynRecv: // these sockets transfer no data
 	default:
-		p := pairOf(s)
+		p := socketPair(s)
 		t.sockets[p], t.peers[p.to] = s, p.from
 	}
 }
@@ -131,7 +131,8 @@ func (t *connectionTable) addSocket(s *netlink.Socket) {
 // isLocal reports whether the namespace has the address.
 func (t *connectionTable) isLocal(a netip.Addr) bool { return a.IsLoopback() || t.addresses[a] }
 
-func entryOf(f *netlink.ConntrackFlow) conntrackEntry {
+// decodeEntry converts a conntrack entry of package netlink.
+func decodeEntry(f *netlink.ConntrackFlow) conntrackEntry {
 	forward := pair{
 		addrPort(f.Forward.SrcIP, f.Forward.SrcPort), addrPort(f.Forward.DstIP, f.Forward.DstPort),
 	}
@@ -144,17 +145,17 @@ func entryOf(f *netlink.ConntrackFlow) conntrackEntry {
 	}
 }
 
-func pairOf(s *netlink.Socket) pair {
+func socketPair(s *netlink.Socket) pair {
 	return pair{
 		addrPort(s.ID.Source, s.ID.SourcePort), addrPort(s.ID.Destination, s.ID.DestinationPort),
 	}
 }
 
 func addrPort(ip net.IP, port uint16) netip.AddrPort {
-	return netip.AddrPortFrom(addressOf(ip), port)
+	return netip.AddrPortFrom(decodeAddr(ip), port)
 }
 
-func addressOf(ip net.IP) netip.Addr {
+func decodeAddr(ip net.IP) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)
 	return a.Unmap()
 }

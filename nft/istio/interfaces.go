@@ -21,7 +21,7 @@ func (f *finder) runs(chain int, out bool) []run {
 	var current run
 	chainRules := f.table.Chains[chain].Rules
 	for j := range chainRules {
-		if name, ok := returnFor(&chainRules[j], out); ok {
+		if name, ok := returnRuleInterface(&chainRules[j], out); ok {
 			if current.names == nil {
 				current.start = j
 			}
@@ -40,17 +40,17 @@ func (f *finder) runs(chain int, out bool) []run {
 	return found
 }
 
-// returnFor returns the interface of a rule of the form "-o X -j RETURN" if out is true, otherwise
-// "-i X -j RETURN". It returns false for other rules.
-func returnFor(r *rules.Rule, out bool) (rules.InterfaceName, bool) {
+// returnRuleInterface returns the interface of a rule of the form "-o X -j RETURN" if out is true,
+// otherwise "-i X -j RETURN". It returns false for other rules.
+func returnRuleInterface(r *rules.Rule, out bool) (rules.InterfaceName, bool) {
 	isInterface := func(m rules.Match) bool {
-		_, ok := interfaceOf(m, out)
+		_, ok := matchedInterface(m, out)
 		return ok
 	}
 	if !hasShape(r, rules.Return, isInterface) {
 		return rules.InterfaceName{}, false
 	}
-	return interfaceOf(r.Matches[0], out)
+	return matchedInterface(r.Matches[0], out)
 }
 
 // reroutes reports whether a rule sends packets from an interface to ISTIO_REDIRECT, as for virtual
@@ -60,7 +60,7 @@ func reroutes(r *rules.Rule) bool {
 }
 
 func isInput(m rules.Match) bool {
-	_, ok := interfaceOf(m, false)
+	_, ok := matchedInterface(m, false)
 	return ok
 }
 
@@ -116,7 +116,7 @@ func (f *finder) findSequence(runs []run, chain int, names []rules.InterfaceName
 
 // isReturn reports whether the rule has the form "-i X -j RETURN".
 func isReturn(r *rules.Rule) bool {
-	_, ok := returnFor(r, false)
+	_, ok := returnRuleInterface(r, false)
 	return ok
 }
 
@@ -131,11 +131,11 @@ func (f *finder) addRerouted() {
 	chainRules := f.table.Chains[in].Rules
 	for j := range chainRules {
 		if reroutes(&chainRules[j]) {
-			name, _ := interfaceOf(chainRules[j].Matches[0], false)
+			name, _ := matchedInterface(chainRules[j].Matches[0], false)
 			names = append(names, name)
 			continue
 		}
-		name, ok := returnFor(&chainRules[j], false)
+		name, ok := returnRuleInterface(&chainRules[j], false)
 		if !ok || !slices.Contains(names, name) {
 			names = nil
 			continue

@@ -94,13 +94,13 @@ func isTCP(m rules.Match) bool {
 
 // isOverLoopback reports whether a match is "-o lo".
 func isOverLoopback(m rules.Match) bool {
-	name, ok := interfaceOf(m, true)
+	name, ok := matchedInterface(m, true)
 	return ok && name == rules.InterfaceName{Name: "lo"}
 }
 
-// interfaceOf returns the interface of a match "-o" if out is true, otherwise "-i". It returns
+// matchedInterface returns the interface of a match "-o" if out is true, otherwise "-i". It returns
 // false for other matches.
-func interfaceOf(m rules.Match, out bool) (rules.InterfaceName, bool) {
+func matchedInterface(m rules.Match, out bool) (rules.InterfaceName, bool) {
 	i, ok := m.(rules.MatchInterface)
 	if !ok || i.Out != out || i.Not || len(i.Names) != 1 {
 		return rules.InterfaceName{}, false

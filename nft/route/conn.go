@@ -45,8 +45,8 @@ func dump[T any](objects string, list func() ([]T, error)) ([]T, error) {
 		netlink.ErrDumpInterrupted)
 }
 
-// addressOf returns the local address of the interface, and whether it is an IP address.
-func addressOf(a netlink.Addr) (netip.Addr, bool) {
+// localAddr returns the local address of the interface, and whether it is an IP address.
+func localAddr(a netlink.Addr) (netip.Addr, bool) {
 	if a.IPNet == nil {
 		return netip.Addr{}, false
 	}

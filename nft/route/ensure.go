@@ -28,7 +28,7 @@ import (
 // the table of a policy route has another default route. It rejects a want whose
 // policy routes or addresses this package does not own.
 func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
-	objects, err := objectsOf(want)
+	objects, err := routingObjects(want)
 	if err != nil {
 		return Change{}, err
 	}
@@ -66,8 +66,8 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 	return change, nil
 }
 
-// objectsOf returns the objects of the routing, each rule before its route.
-func objectsOf(r rules.Routing) ([]object, error) {
+// routingObjects returns the objects of the routing, each rule before its route.
+func routingObjects(r rules.Routing) ([]object, error) {
 	var objects []object
 	var errs []error
 	for _, p := range r.Policies {
@@ -145,7 +145,7 @@ func (c Change) Undo() error {
 
 // Except returns the change without the objects of keep, so that Undo keeps them.
 func (c Change) Except(keep rules.Routing) Change {
-	keptObjects, _ := objectsOf(keep) // an error means an object that Ensure cannot have added
+	keptObjects, _ := routingObjects(keep) // an error means an object that Ensure cannot have added
 	c.added = slices.DeleteFunc(slices.Clone(c.added), func(o object) bool {
 		return slices.Contains(keptObjects, o)
 	})

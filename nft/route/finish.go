@@ -13,7 +13,7 @@ import (
 // must hold the lock of the namespace ([netns.NS.Lock]), because another process
 // may rely on the removed objects.
 func (c Change) Rollback(remaining []rules.Table) error {
-	return c.Except(routingUsedBy(remaining, c.want)).Undo()
+	return c.Except(usedRouting(remaining, c.want)).Undo()
 }
 
 // Finish completes a successful change of rules that need the routing given to [Ensure]. It removes
@@ -60,9 +60,9 @@ func withForeignAddrs(want rules.Routing, hadRules bool) rules.Routing {
 	return want
 }
 
-// routingUsedBy returns the part of added that rules of the tables may use. Another process may
+// usedRouting returns the part of added that rules of the tables may use. Another process may
 // have applied these rules and found the added routes, because [InSync] takes no lock.
-func routingUsedBy(tables []rules.Table, added rules.Routing) rules.Routing {
+func usedRouting(tables []rules.Table, added rules.Routing) rules.Routing {
 	var r rules.Routing
 	for _, t := range tables {
 		for _, c := range t.Chains {

@@ -108,6 +108,7 @@ func routeText(own localRoute, r netlink.Route) string {
 	return text
 }
 
+// destination formats the destination of a route.
 func destination(n *net.IPNet) string {
 	if n != nil {
 		if ones, _ := n.Mask.Size(); ones > 0 {

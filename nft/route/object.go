@@ -55,6 +55,7 @@ func (p policyRule) String() string {
 		p.Family, p.Priority, mark, p.Table)
 }
 
+// kernel returns the rule for package netlink.
 func (p policyRule) kernel() *netlink.Rule {
 	mask := rules.PolicyRoute(p).Marked().Mask
 	r := netlink.NewRule()
@@ -131,6 +132,7 @@ func (r localRoute) String() string {
 	return fmt.Sprintf("route \"ip -%d route local default dev lo table %d\"", r.ipFamily, r.table)
 }
 
+// kernel returns the route for package netlink.
 func (r localRoute) kernel() *netlink.Route {
 	route := &netlink.Route{
 		Dst:       &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)},
@@ -160,7 +162,7 @@ func (a loopbackAddr) exists(h *netlink.Handle) (bool, error) {
 		return h.AddrList(nil, addressFamily(a.family()))
 	})
 	return slices.ContainsFunc(list, func(found netlink.Addr) bool {
-		ip, _ := addressOf(found)
+		ip, _ := localAddr(found)
 		return ip == netip.Addr(a) && found.LinkIndex == netns.LoopbackIndex
 	}), err
 }
@@ -169,6 +171,7 @@ func (a loopbackAddr) String() string {
 	return fmt.Sprintf("address \"ip -%d address %s dev lo\"", a.family(), netip.Addr(a))
 }
 
+// kernel returns the address for package netlink.
 func (a loopbackAddr) kernel() *netlink.Addr {
 	ip := netip.Addr(a)
 	return &netlink.Addr{

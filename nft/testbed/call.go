@@ -66,6 +66,7 @@ func (c Call) String() string {
 // GoString returns String, for tests that print generated calls.
 func (c Call) GoString() string { return c.String() }
 
+// protocol returns the protocol of Network.
 func (c Call) protocol() (rules.Protocol, error) {
 	switch c.Network {
 	case "tcp":

@@ -101,6 +101,7 @@ type step struct {
 	run  func() error
 }
 
+// newNS creates a namespace that Close closes.
 func (b *Network) newNS() (*netns.NS, error) {
 	n, err := netns.New()
 	if err == nil {

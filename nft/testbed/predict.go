@@ -21,7 +21,7 @@ func (b *Network) Packet(rs *rules.Ruleset, c Call, source netip.AddrPort) rules
 		p.Protocol, p.Flags = rules.UDP, 0
 	}
 	if !source.IsValid() {
-		p.Source = b.sourceOf(c)
+		p.Source = b.predictSource(c)
 	}
 	switch c.From {
 	case FromNeighbor:
@@ -51,24 +51,24 @@ func (b *Network) Predict(
 		// if a rule redirects it too.
 		port = cmp.Or(outcome.TProxy, outcome.Redirect)
 	case b.isMachineAddr(c.To.Addr()) && !b.isLocal(rs, c):
-		return answerBy(Machine, c), trace
+		return serverAnswer(Machine, c), trace
 	case !b.isLocal(rs, c):
 		if c.From == FromMachine && repliesDiverted(rs, trace.Passes[0].Packet) {
 			return Answer{Outcome: Silent}, trace
 		}
-		return answerBy(Outside, c), trace
+		return serverAnswer(Outside, c), trace
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.proxy != nil {
 		if name, ok := b.proxy.listenerOn(c.Network, port); ok {
-			return answerBy(name, c), trace
+			return serverAnswer(name, c), trace
 		}
 	}
 	if b.application == nil || outcome.Captured() {
 		return Answer{Outcome: Refused}, trace
 	}
-	return answerBy(Application, c), trace
+	return serverAnswer(Application, c), trace
 }
 
 // repliesDiverted reports whether a rule marks the replies to a forwarded packet so that a policy
@@ -101,7 +101,9 @@ func (a Answer) Agrees(predicted Answer) bool {
 		a.To == predicted.To)
 }
 
-func answerBy(by Name, c Call) Answer {
+// serverAnswer returns the answer of a server to a call. The original destination of a datagram is
+// unknown.
+func serverAnswer(by Name, c Call) Answer {
 	a := Answer{Hop: Hop{By: by, To: c.To}}
 	if c.Network == "udp" {
 		a.To = netip.AddrPort{}
@@ -144,9 +146,9 @@ func (b *Network) isLocal(rs *rules.Ruleset, c Call) bool {
 	return c.From == FromPod && hasLocalRoute(rs, rules.FamilyOf(c.To.Addr()), c.Mark)
 }
 
-// sourceOf returns the source address that the call specifies, or the address that the kernel
+// predictSource returns the source address that the call specifies, or the address that the kernel
 // chooses. An unspecified port is replaced by an arbitrary port.
-func (b *Network) sourceOf(c Call) netip.AddrPort {
+func (b *Network) predictSource(c Call) netip.AddrPort {
 	const anyPort = 40000
 	port := cmp.Or(c.Local.Port(), anyPort)
 	if a := c.Local.Addr(); a.IsValid() && !a.IsUnspecified() {

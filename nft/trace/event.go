@@ -176,7 +176,7 @@ func Decode(payload []byte) (Event, error) {
 		case attrStatus:
 			e.Confirmed = d.Uint32()&(statusConfirmed|statusTemplate) == statusConfirmed
 		case attrState:
-			e.State, e.HasState = stateOf(d.Uint32())
+			e.State, e.HasState = decodeState(d.Uint32())
 		}
 	}
 	if err := d.Err(); err != nil {
@@ -192,6 +192,7 @@ func Decode(payload []byte) (Event, error) {
 // nfgenmsgLength is the size of struct nfgenmsg.
 const nfgenmsgLength = 4
 
+// decodeVerdict decodes the nested attribute NFTA_TRACE_VERDICT.
 func (e *Event) decodeVerdict(d *netlink.AttributeDecoder) error {
 	d.ByteOrder = binary.BigEndian
 	for d.Next() {
@@ -207,8 +208,8 @@ func (e *Event) decodeVerdict(d *netlink.AttributeDecoder) error {
 	return nil
 }
 
-// stateOf returns the conntrack state for the bits of NFTA_TRACE_CT_STATE.
-func stateOf(bits uint32) (rules.State, bool) {
+// decodeState returns the conntrack state for the bits of NFTA_TRACE_CT_STATE.
+func decodeState(bits uint32) (rules.State, bool) {
 	switch {
 	case bits&stateNew != 0:
 		return rules.New, true

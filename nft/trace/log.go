@@ -64,6 +64,7 @@ func OpenLog(ns *netns.NS, buffer int) (*Log, error) {
 	return l, nil
 }
 
+// open opens the log in the namespace of the thread.
 func (l *Log) open(buffer int) (err error) {
 	if l.events, err = NewReceiver(buffer); err != nil {
 		return err

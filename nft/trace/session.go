@@ -63,6 +63,7 @@ func Open(ns *netns.NS, o Options) (*Session, error) {
 	return s, nil
 }
 
+// open opens the session in the namespace of the thread.
 func (s *Session) open(o Options) error {
 	// Listen before adding the table, so that no event is missed.
 	if err := s.listen(o.Buffer); err != nil {

@@ -35,6 +35,7 @@ func listen(protocol int, filter []unix.SockFilter, groups ...group) (socket.Soc
 	return socket.FromFD(fd), nil
 }
 
+// subscribe prepares a socket to receive the messages of the groups from all namespaces.
 func subscribe(fd int, filter []unix.SockFilter, groups []group) error {
 	// Attach the filter before joining the groups, so that no unfiltered message arrives.
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: unsafe.SliceData(filter)}

@@ -46,6 +46,7 @@ func Open() (*Watcher, error) {
 	return w, nil
 }
 
+// open opens the sockets and starts their readers.
 func (w *Watcher) open() (err error) {
 	if w.ids, err = openIDClient(); err != nil {
 		return err
@@ -122,6 +123,8 @@ func (w *Watcher) Next(ctx context.Context) (Event, error) {
 	}
 }
 
+// pop removes and returns the oldest pending event. Without an event it returns the error of the
+// readers.
 func (w *Watcher) pop() (Event, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

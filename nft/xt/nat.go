@@ -112,6 +112,7 @@ func (r natRange) encode() []byte {
 	return data
 }
 
+// write writes the range to the fields of a structure.
 func (r natRange) write(flags, first, last, ports []byte) {
 	var bits uint32
 	if r.addr.IsValid() {

@@ -203,6 +203,8 @@ func (e *portEncoder) negation() *byte {
 	return &e.header[8]
 }
 
+// encodePort encodes ports in the structure of the header, which has one range for each side, or
+// else as a multiport match.
 func (e *portEncoder) encodePort(m rules.MatchPort) error {
 	if e.protocol != rules.TCP && e.protocol != rules.UDP {
 		return errors.New("a match of ports needs a match of the protocol, TCP or UDP")
@@ -225,6 +227,7 @@ func (e *portEncoder) encodePort(m rules.MatchPort) error {
 	return nil
 }
 
+// encodeFlags encodes TCP flags in the structure of the header.
 func (e *portEncoder) encodeFlags(m rules.MatchTCPFlags) error {
 	if e.protocol != rules.TCP || (m.Mask|m.Value)&^supportedFlags != 0 ||
 		m == (rules.MatchTCPFlags{}) {
@@ -266,6 +269,7 @@ func Slots(ports []rules.PortRange) int {
 // MaxSlots is the number of slots of a multiport match (XT_MULTI_PORTS).
 const MaxSlots = 15
 
+// encodeMultiport encodes struct xt_multiport_v1; see decodeMultiport.
 func encodeMultiport(m rules.MatchPort) (Extension, error) {
 	if len(m.Ports) == 0 || Slots(m.Ports) > MaxSlots {
 		return Extension{}, errors.New(

@@ -72,7 +72,7 @@ func ReplyWith(code int, header http.Header, body string) Behavior {
 
 // Status answers with a code and a message in the form of an API server.
 func Status(code int, message string) Behavior {
-	return Reply(code, "application/json", string(statusOf(code, message, "", "")))
+	return Reply(code, "application/json", string(newStatus(code, message, "", "")))
 }
 
 // Unauthorized answers 401.
@@ -95,7 +95,7 @@ func TooManyRequests(retryAfter string) Behavior {
 	const code = http.StatusTooManyRequests
 	header := http.Header{"Content-Type": {"application/json"}, "Retry-After": {retryAfter}}
 	return ReplyWith(code, header,
-		string(statusOf(code, "too many requests, please try again later", "", "")))
+		string(newStatus(code, "too many requests, please try again later", "", "")))
 }
 
 // NoHandshake accepts the connection and sends nothing.

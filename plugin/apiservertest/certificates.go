@@ -48,6 +48,7 @@ func (s *Server) ExpiredCertificate() (certificate, key []byte) {
 	return authority().expiredPEM, authority().expiredKey
 }
 
+// newCertificates creates an authority and its certificates.
 func newCertificates() *certificates {
 	// The virtual time of testing/synctest begins with the year 2000.
 	from, to := time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC),
@@ -97,6 +98,7 @@ func newKey() *ecdsa.PrivateKey {
 	return key
 }
 
+// sign returns a certificate, in DER, that the key of the parent has signed.
 func sign(template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) []byte {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, parentKey)
 	if err != nil {

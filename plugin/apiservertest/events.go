@@ -47,6 +47,7 @@ func (s *Server) RefuseEventUpdates(code int) {
 	s.events.code = code
 }
 
+// createEvent stores the event in the body of a request.
 func (s *Server) createEvent(w http.ResponseWriter, r *http.Request) {
 	var e Event
 	if err := json.NewDecoder(r.Body).Decode(&e); err != nil {

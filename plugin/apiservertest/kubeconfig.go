@@ -52,6 +52,7 @@ func (s *Server) WriteKubeconfig(path string, edit func(cluster, user map[string
 	}
 }
 
+// inBase64 replaces each []byte in the fields with its text in base64.
 func inBase64(fields map[string]any) map[string]any {
 	for name, value := range fields {
 		if data, ok := value.([]byte); ok {

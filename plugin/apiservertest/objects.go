@@ -117,7 +117,7 @@ func (s *Server) answer(
 		s.changePod(w, r)
 	case method != http.MethodGet:
 		refuse(w, http.StatusMethodNotAllowed, "the server does not allow this method")
-	case kindOf(r) != "":
+	case collectionKind(r) != "":
 		s.answerCollection(w, r)
 	case text == nil:
 		notFound(w, resource, name)
@@ -128,16 +128,16 @@ func (s *Server) answer(
 
 // refuse replies with a metav1.Status.
 func refuse(w http.ResponseWriter, code int, message string) {
-	write(w, code, statusOf(code, message, "", ""))
+	write(w, code, newStatus(code, message, "", ""))
 }
 
 func notFound(w http.ResponseWriter, resource, name string) {
 	const code = http.StatusNotFound
-	write(w, code, statusOf(code, resource+` "`+name+`" not found`, resource, name))
+	write(w, code, newStatus(code, resource+` "`+name+`" not found`, resource, name))
 }
 
-// statusOf returns a metav1.Status.
-func statusOf(code int, message, kind, name string) []byte {
+// newStatus returns a metav1.Status.
+func newStatus(code int, message, kind, name string) []byte {
 	return inJSON(map[string]any{
 		"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure",
 		"message": message, "reason": strings.ReplaceAll(http.StatusText(code), " ", ""),

@@ -32,6 +32,7 @@ func (s *Server) RefusePodChanges(code int) {
 	s.pods.code = code
 }
 
+// changePod records a request to delete or patch a pod.
 func (s *Server) changePod(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()

@@ -41,6 +41,7 @@ func (s *Server) TokenFile() string { return s.projectedFile("token") }
 // CAFile returns the path of the projected certificate authority, like TokenFile.
 func (s *Server) CAFile() string { return s.projectedFile("ca.crt") }
 
+// projectedFile returns the path of a projected file.
 func (s *Server) projectedFile(name string) string {
 	s.tb.Helper()
 	s.mu.Lock()

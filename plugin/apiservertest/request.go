@@ -30,6 +30,7 @@ func (r *Request) Kind() string {
 	return verb(r, object) + " " + resource
 }
 
+// verb returns the verb of a request for one object, or else for a collection.
 func verb(r *Request, object bool) string {
 	switch {
 	case r.Method == http.MethodPost:

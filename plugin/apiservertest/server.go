@@ -78,6 +78,7 @@ func StartForAgent(tb testing.TB) *Server {
 	return s
 }
 
+// start initializes the server and serves the listener until the test ends.
 func start(tb testing.TB, l net.Listener, s *Server) *Server {
 	s.tb, s.token, s.objects, s.always = tb, "sluice.test.token", map[string]map[string]any{},
 		Normal()

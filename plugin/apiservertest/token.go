@@ -50,7 +50,7 @@ func (s *Server) issueToken(w http.ResponseWriter, r *http.Request) {
 	issue := s.issue
 	s.mu.Unlock()
 	if issue == nil {
-		text := statusOf(http.StatusForbidden,
+		text := newStatus(http.StatusForbidden,
 			"serviceaccounts is forbidden: cannot create resource serviceaccounts/token", "", "")
 		write(w, http.StatusForbidden, text)
 		return
@@ -62,7 +62,7 @@ func (s *Server) issueToken(w http.ResponseWriter, r *http.Request) {
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil ||
 		request.Kind != "TokenRequest" ||
 		request.APIVersion != "authentication.k8s.io/v1" {
-		write(w, http.StatusBadRequest, statusOf(http.StatusBadRequest, "no TokenRequest", "", ""))
+		write(w, http.StatusBadRequest, newStatus(http.StatusBadRequest, "no TokenRequest", "", ""))
 		return
 	}
 	token, expiry := issue(request.Spec.ExpirationSeconds)

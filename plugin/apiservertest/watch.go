@@ -50,7 +50,7 @@ func (s *Server) replace(objectPath string, object map[string]any) {
 	kind := "ADDED"
 	before, known := s.objects[objectPath]
 	if known {
-		delete(s.onNode[nodeOf(before)], objectPath)
+		delete(s.onNode[nodeName(before)], objectPath)
 	}
 	switch {
 	case object == nil && !known:
@@ -68,7 +68,7 @@ func (s *Server) replace(objectPath string, object map[string]any) {
 	object["metadata"] = metadata
 	if kind != "DELETED" {
 		s.objects[objectPath] = object
-		if name := nodeOf(object); name != "" {
+		if name := nodeName(object); name != "" {
 			if s.onNode[name] == nil {
 				s.onNode[name] = map[string]bool{}
 			}
@@ -95,8 +95,8 @@ func (s *Server) wake() {
 	s.history.changed = make(chan struct{})
 }
 
-// nodeOf returns the node of a pod; empty if there is none.
-func nodeOf(object map[string]any) string {
+// nodeName returns the node of a pod; empty if there is none.
+func nodeName(object map[string]any) string {
 	spec, _ := object["spec"].(map[string]any)
 	name, _ := spec["nodeName"].(string)
 	return name
@@ -132,7 +132,7 @@ func isInCollection(r *http.Request, objectPath string, object map[string]any) b
 	query := r.URL.Query()
 	metadata := object["metadata"].(map[string]any)
 	switch key, value, _ := strings.Cut(query.Get("fieldSelector"), "="); {
-	case key == "spec.nodeName" && nodeOf(object) != value,
+	case key == "spec.nodeName" && nodeName(object) != value,
 		key == "metadata.name" && metadata["name"] != value:
 		return false
 	}
@@ -151,9 +151,9 @@ var collections = map[string]string{
 	"/api/v1/namespaces/*/pods": "Pod", "/apis/apps/v1/namespaces/*/daemonsets": "DaemonSet",
 }
 
-// kindOf returns the kind of the objects in the requested collection; empty if the request is for
-// another resource.
-func kindOf(r *http.Request) string {
+// collectionKind returns the kind of the objects in the requested collection; empty if the request
+// is for another resource.
+func collectionKind(r *http.Request) string {
 	for pattern, kind := range collections {
 		if ok, _ := path.Match(pattern, r.URL.Path); ok {
 			return kind
@@ -188,7 +188,7 @@ func (s *Server) answerCollection(w http.ResponseWriter, r *http.Request) {
 		delete(objects[i], "apiVersion")
 	}
 	write(w, http.StatusOK, inJSON(map[string]any{
-		"kind": kindOf(r) + "List", "apiVersion": "v1", "items": objects,
+		"kind": collectionKind(r) + "List", "apiVersion": "v1", "items": objects,
 		"metadata": map[string]any{"resourceVersion": strconv.Itoa(version)},
 	}))
 }
@@ -236,7 +236,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	_ = http.NewResponseController(w).Flush()
-	if kindOf(r) == "DaemonSet" {
+	if collectionKind(r) == "DaemonSet" {
 		select {
 		case s.Watching <- struct{}{}:
 		default:
@@ -248,7 +248,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 			send("ADDED", object)
 		}
 		since, err = now, nil
-		send("BOOKMARK", bookmark(kindOf(r), now,
+		send("BOOKMARK", bookmark(collectionKind(r), now,
 			map[string]any{"k8s.io/initial-events-end": "true"}))
 	}
 	if err != nil {
@@ -265,11 +265,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 	for {
 		s.mu.Lock()
 		events, oldest, changed := s.history.since(since), s.history.oldest, s.history.changed
-		isRefused := kindOf(r) == "DaemonSet" && s.daemonSets.code != 0
+		isRefused := collectionKind(r) == "DaemonSet" && s.daemonSets.code != 0
 		s.mu.Unlock()
 		if since < oldest {
 			expired := map[string]any{}
-			if err := json.Unmarshal(statusOf(http.StatusGone, "too old resource version", "", ""),
+			if err := json.Unmarshal(newStatus(http.StatusGone, "too old resource version", "", ""),
 				&expired); err != nil {
 				panic(err)
 			}
@@ -289,7 +289,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 		select {
 		case <-changed:
 		case <-bookmarks:
-			send("BOOKMARK", bookmark(kindOf(r), since, nil))
+			send("BOOKMARK", bookmark(collectionKind(r), since, nil))
 		case <-end:
 			return
 		case <-r.Context().Done():

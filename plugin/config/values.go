@@ -82,6 +82,7 @@ func setLogFile(c *Config, raw json.RawMessage) []string {
 // name returns a setter of a Kubernetes name.
 func name(field func(*Config) *string) setter { return allowedString(field, isName) }
 
+// names returns a setter of a list of Kubernetes names.
 func names(field func(*Config) *[]string) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		list, wrong := decode[[]string](raw)
@@ -114,6 +115,7 @@ func setPolicy(c *Config, raw json.RawMessage) []string {
 	})(c, raw)
 }
 
+// duration returns a setter of a duration from minDuration to maxDuration.
 func duration(field func(*Config) *time.Duration) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		value, wrong := decode[string](raw)
@@ -126,6 +128,7 @@ func duration(field func(*Config) *time.Duration) setter {
 	}
 }
 
+// number returns a setter of an integer from minimum to maximum.
 func number(field func(*Config) *int, minimum, maximum int) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		n, wrong := decode[int](raw)
@@ -137,6 +140,7 @@ func number(field func(*Config) *int, minimum, maximum int) setter {
 	}
 }
 
+// selectors returns a setter of a list of selectors.
 func selectors(field func(*Config) *[]decide.Selector) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		list, wrong := decode[[]decide.Selector](raw)
@@ -168,6 +172,7 @@ func ensureAmbient(c *Config) *decide.AmbientSettings {
 	return c.Decide.Ambient
 }
 
+// boolean returns a setter of true or false.
 func boolean(field func(*Config) *bool) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		value, wrong := decode[bool](raw)
@@ -233,6 +238,7 @@ func valueTexts(p *parameter.Parameter, raw json.RawMessage) (texts, wrong []str
 	return []string{value}, wrong
 }
 
+// setLevel sets the log level. An empty string counts as missing.
 func setLevel(c *Config, raw json.RawMessage) []string {
 	value, wrong := decode[string](raw)
 	if wrong != nil || value == "" {

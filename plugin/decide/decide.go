@@ -220,7 +220,7 @@ func decideInjection(pod *Pod, s *Settings) Decision {
 	if _, injected := pod.Metadata.Annotations[statusAnnotation]; !injected {
 		return notInjected
 	}
-	sources := sourcesOf(pod, s)
+	sources := newSources(pod, s)
 	if mode := sources.find(parameter.InterceptionMode()); mode.text == modeNone {
 		return skip(InterceptionNone, "%s is NONE", mode.source)
 	}

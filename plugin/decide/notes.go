@@ -95,7 +95,7 @@ func (r *result) noteApplication(s *sources) {
 	for i := range s.pod.Spec.Containers {
 		c := &s.pod.Spec.Containers[i]
 		if c != s.proxy && (r.isProxyUser(c, s.pod) ||
-			isOneOf(idOf("runAsGroup", c, s.pod), r.Redirect.ProxyGIDs)) {
+			inRanges(containerContextID("runAsGroup", c, s.pod), r.Redirect.ProxyGIDs)) {
 			names = append(names, c.Name)
 		}
 	}
@@ -109,16 +109,16 @@ func (r *result) noteApplication(s *sources) {
 
 // isProxyUser reports whether a container runs as the proxy's user, whose traffic is not captured.
 func (r *result) isProxyUser(c *Container, pod *Pod) bool {
-	return isOneOf(idOf("runAsUser", c, pod), r.Redirect.ProxyUIDs)
+	return inRanges(containerContextID("runAsUser", c, pod), r.Redirect.ProxyUIDs)
 }
 
-// idOf returns the field runAsUser or runAsGroup of a container, or else of its pod.
-func idOf(name string, c *Container, pod *Pod) *int64 {
-	return cmp.Or(valueOf(name, c.SecurityContext), valueOf(name, pod.Spec.SecurityContext))
+// containerContextID returns the field runAsUser or runAsGroup of a container, or else of its pod.
+func containerContextID(name string, c *Container, pod *Pod) *int64 {
+	return cmp.Or(contextID(name, c.SecurityContext), contextID(name, pod.Spec.SecurityContext))
 }
 
-// isOneOf reports whether an id is known and in one of the ranges.
-func isOneOf(id *int64, ranges []rules.IDRange) bool {
+// inRanges reports whether an id is known and in one of the ranges.
+func inRanges(id *int64, ranges []rules.IDRange) bool {
 	return id != nil && slices.ContainsFunc(ranges, func(ids rules.IDRange) bool {
 		return int64(ids.First) <= *id && *id <= int64(ids.Last)
 	})

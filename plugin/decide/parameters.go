@@ -40,7 +40,7 @@ type result struct {
 // that each fault is a short line. With an error, the redirection is the zero value; without an
 // error, it is valid.
 func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, []Note, error) {
-	sources := sourcesOf(pod, s)
+	sources := newSources(pod, s)
 	r := &result{
 		Values: parameter.Values{Redirect: defaults(s)}, origins: map[string]string{},
 		isAnnotated: map[string]bool{},

@@ -73,6 +73,7 @@ func (s *LabelSelector) Matches(labels map[string]string) bool {
 	})
 }
 
+// matches reports whether the labels satisfy the condition.
 func (r LabelRequirement) matches(labels map[string]string) bool {
 	value, ok := labels[r.Key]
 	switch r.Operator {
@@ -104,6 +105,7 @@ func (s *LabelSelector) Validate() error {
 	return errors.Join(errs...)
 }
 
+// validate returns an error if the key, the operator or the values are invalid.
 func (r LabelRequirement) validate() error {
 	if err := validateLabelKey(r.Key); err != nil {
 		return err

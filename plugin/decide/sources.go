@@ -16,8 +16,8 @@ type sources struct {
 	arguments         parameter.Arguments
 }
 
-// sourcesOf returns the parts of a pod that specify parameters.
-func sourcesOf(pod *Pod, s *Settings) sources {
+// newSources returns the parts of a pod that specify parameters.
+func newSources(pod *Pod, s *Settings) sources {
 	found := sources{pod: pod, proxy: pod.proxy(s), validation: pod.validation(s)}
 	if found.validation != nil {
 		found.arguments = parameter.ParseArguments(found.validation.Args)
@@ -65,9 +65,9 @@ func (s *sources) find(p *parameter.Parameter) statedValue {
 // ports or to use TPROXY, is identified by its group.
 func (s *sources) identity(name string) statedValue {
 	source := "securityContext." + name + " of the pod"
-	value := valueOf(name, s.pod.Spec.SecurityContext)
+	value := contextID(name, s.pod.Spec.SecurityContext)
 	if s.proxy != nil {
-		if own := valueOf(name, s.proxy.SecurityContext); own != nil {
+		if own := contextID(name, s.proxy.SecurityContext); own != nil {
 			value, source = own,
 				fmt.Sprintf("securityContext.%s of container %s", name, s.proxy.Name)
 		}
@@ -81,8 +81,8 @@ func (s *sources) identity(name string) statedValue {
 	return statedValue{text: strconv.FormatInt(*value, 10), source: source}
 }
 
-// valueOf returns the field runAsUser or runAsGroup of a security context, which may be nil.
-func valueOf(name string, c *SecurityContext) *int64 {
+// contextID returns the field runAsUser or runAsGroup of a security context, which may be nil.
+func contextID(name string, c *SecurityContext) *int64 {
 	switch {
 	case c == nil:
 		return nil

@@ -57,6 +57,7 @@ func (s Store) Get(k Key) (Record, error) {
 	return s.read(k.file())
 }
 
+// read returns the record in the file with the name.
 func (s Store) read(name string) (Record, error) {
 	file := filepath.Join(s.dir, name)
 	data, err := os.ReadFile(file)

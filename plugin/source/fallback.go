@@ -15,6 +15,7 @@ import (
 // source has its own timeout. The context limits all of them together.
 func Fallback(sources ...Source) Source { return fallback(sources) }
 
+// A fallback is the source that [Fallback] returns.
 type fallback []Source
 
 // Pod implements [Source].

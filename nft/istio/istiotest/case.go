@@ -100,6 +100,7 @@ func fileName(f rules.Family) string {
 	return map[rules.Family]string{rules.IPv4: "v4.save", rules.IPv6: "v6.save"}[f]
 }
 
+// read returns the content of a file of the test data.
 func read(t testing.TB, name string) string {
 	t.Helper()
 	text, err := testdata.ReadFile("testdata/" + name)

@@ -87,6 +87,7 @@ func LookBinary(name string) (string, error) {
 	return "", fmt.Errorf("needs the program %s: apt-get install %s", name, debianPackage(name))
 }
 
+// debianPackage returns the Debian package that contains a program.
 func debianPackage(program string) string {
 	switch {
 	case program == "nft":

@@ -119,13 +119,14 @@ func (c *Client) request(ctx context.Context, r agent.Request, target any) error
 		err = fmt.Errorf("its answer is not a %s", r.Verb)
 	}
 	if err != nil {
-		return source.WithKind(kindOf(err), err)
+		return source.WithKind(errorKind(err), err)
 	}
 	return nil
 }
 
-// kindOf returns the kind of the error of a query. An unknown kind counts as [source.Unavailable].
-func kindOf(err error) source.Kind {
+// errorKind returns the kind of the error of a query. An unknown kind counts as
+// [source.Unavailable].
+func errorKind(err error) source.Kind {
 	var refusal *agent.Refusal
 	if errors.As(err, &refusal) && slices.Contains(source.Kinds(), source.Kind(refusal.Kind)) {
 		return source.Kind(refusal.Kind)

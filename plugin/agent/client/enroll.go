@@ -33,7 +33,7 @@ func (c *Client) Enroll(
 	if agent.IsTimeout(ctx, err) {
 		err = fmt.Errorf("no answer within %v", time.Since(start).Round(time.Millisecond))
 	}
-	kind := kindOf(err)
+	kind := errorKind(err)
 	var refusal *agent.Refusal
 	if errors.As(err, &refusal) && slices.Contains(agent.EnrollKinds(), refusal.Kind) {
 		kind = source.Kind(refusal.Kind)
