@@ -38,8 +38,8 @@ func encodeForKernel(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 var targetSupport sync.Map
 
 // kernelHas reports whether the kernel is known to support a revision of a target. It probes the
-// kernel. The probe needs CAP_NET_ADMIN in the namespace of the thread, and loads the target's
-// module.
+// kernel, unless an earlier probe of the revision was conclusive. The probe needs CAP_NET_ADMIN in
+// the namespace of the thread, and loads the target's module.
 func kernelHas(family rules.Family, x xtables.Extension) bool {
 	f := xtables.Feature{
 		Family: family, Kind: xtables.KindTarget, Name: x.Name, Revision: x.Revision,

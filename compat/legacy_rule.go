@@ -61,16 +61,16 @@ func tproxyWithDrop(list []rules.Rule) (rules.TProxyDrop, bool) {
 		return rules.TProxyDrop{}, false
 	}
 	tproxy, isTProxy := actions[0].(rules.TProxy)
-	var mark rules.SetMark
-	isMark := len(actions) == 2
+	var mark rules.SetMark // between tproxy and accept, if there are three actions
+	isSupported := len(actions) == 2
 	if len(actions) == 3 {
-		mark, isMark = actions[1].(rules.SetMark)
+		mark, isSupported = actions[1].(rules.SetMark)
 	}
 	drops := slices.Equal(withoutCount(list[1].Actions), []rules.Action{rules.Drop})
 	return rules.TProxyDrop{
 			Port: tproxy.Port, Addr: tproxy.Addr, Value: mark.Value, Mask: mark.Mask,
 		},
-		isTProxy && isMark && drops && reflect.DeepEqual(list[0].Matches, list[1].Matches)
+		isTProxy && isSupported && drops && reflect.DeepEqual(list[0].Matches, list[1].Matches)
 }
 
 func withoutCount(actions []rules.Action) []rules.Action {

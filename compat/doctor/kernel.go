@@ -65,7 +65,7 @@ func (d *diagnosis) needsFeature(f nft.Feature) bool {
 // checkUnprobedKernel reports conclusions about the features from other facts, because the features
 // could not be probed.
 func (d *diagnosis) checkUnprobedKernel() {
-	needed := nft.FeatureNAT
+	needed := nft.FeatureNAT // every ruleset needs it, and no other feature needs a newer kernel
 	switch {
 	case d.Backend == compat.BackendLegacy:
 	case d.sluiceTable() != nil:

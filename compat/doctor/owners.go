@@ -18,7 +18,8 @@ func (d *diagnosis) foreignTables() []rules.Table {
 	})
 }
 
-// checkOwners reports the foreign rules at the hooks of capture, and their order.
+// checkOwners reports the backend that holds Sluice's rules, and the foreign rules at the hooks of
+// capture, with their order relative to Sluice's rules.
 func (d *diagnosis) checkOwners() {
 	if d.TablesErr == nil || nft.IsNotSupported(d.TablesErr) {
 		d.checkInstalled()

@@ -6,7 +6,8 @@ import (
 )
 
 // readRule reads a rule. If it cannot parse a statement, the rest of the rule becomes a single
-// unknown statement, together with the statement before, to which the text may belong.
+// unknown statement. If the rest may belong to the statement before, the unknown statement contains
+// that statement too.
 func (t *textReader) readRule(id objectID, s textStatement) ruleObject {
 	r := ruleObject{
 		Family: id.family, Table: id.table, Chain: id.name, Handle: s.handle, line: s.line(),
@@ -135,6 +136,7 @@ func parseMangle(tokens []token, size int, key json.RawMessage) (int, statement)
 		if count, value = parseRight(rest); count != 1 {
 			return 0, statement{}
 		}
+		// A constant is a number, or a handle of traffic control such as 1:10.
 		if _, isNumber := parseNumber(rest[0].text); !isNumber && !strings.Contains(rest[0].text, ":") {
 			return 0, statement{}
 		}

@@ -103,7 +103,7 @@ func (t *probe) advice(o observation, rulesMatch bool) string {
 		repair       = ": run 'rules check' to list the differences, and 'rules apply' to repair them"
 	)
 	switch {
-	case rulesMatch && errors.Is(o.err, unix.EADDRNOTAVAIL):
+	case rulesMatch && errors.Is(o.err, unix.EADDRNOTAVAIL): // see below
 	case rulesMatch && o.outcome == refused && t.trace.Outcome.Captured():
 		return rulesCorrect + "; or the proxy does not listen for " +
 			familyName(t.packet.Family())

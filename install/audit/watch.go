@@ -24,12 +24,13 @@ const (
 // watchBackoff contains delays from one second to maxWatchBackoff.
 var watchBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 30, Cap: maxWatchBackoff}
 
-// watchEvents subscribes to changes of rules until the context ends.
+// watchEvents handles changes of rules until the context ends, and subscribes again if the
+// subscription fails.
 func (a *Auditor) watchEvents(ctx context.Context) {
 	backoff := watchBackoff
 	for ctx.Err() == nil {
 		begin := time.Now()
-		err := a.watchRules(ctx)
+		err := a.handleEvents(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -46,8 +47,9 @@ func (a *Auditor) watchEvents(ctx context.Context) {
 	}
 }
 
-// watchRules handles events until the context ends, or the subscription fails.
-func (a *Auditor) watchRules(ctx context.Context) error {
+// handleEvents subscribes to events, and handles them until the context ends or the subscription
+// fails.
+func (a *Auditor) handleEvents(ctx context.Context) error {
 	events, err := a.Listen()
 	if err != nil {
 		return err
@@ -95,7 +97,7 @@ func (a *Auditor) visitAll() {
 	defer a.mu.Unlock()
 	at := time.Now()
 	switch next := a.fullPassAt.Add(time.Duration(len(a.pods)) * fullPassPerPod); {
-	case a.fullPassAt.After(at): // already planned, except for pods that were visited since
+	case a.fullPassAt.After(at): // already planned; plan again the pods that were visited since
 		at = a.fullPassAt
 	case next.After(at):
 		at = next
