@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Listing is the content of a listing.
+// A Listing contains the tables of a listing, and describes what the listing leaves open.
 type Listing struct {
 	Tables []rules.Table
 	// Undecided contains sentences about information that the listing lacks, and that may affect
@@ -101,13 +101,13 @@ func (in *reader) listing() (*Listing, error) {
 	var tables []nft.Table
 	var sets []*setBuilder
 	indexes := map[objectID]int{} // of tables
-	seen := map[objectID]bool{}
+	listed := map[objectID]bool{} // tables and chains
 	for _, t := range in.tables {
 		key := objectID{t.Family, t.Name, ""}
-		if seen[key] {
+		if listed[key] {
 			return nil, fmt.Errorf("table %s %s is listed twice", t.Family, t.Name)
 		}
-		seen[key] = true
+		listed[key] = true
 		family, ok := families()[t.Family]
 		if !ok {
 			continue // see UnmodeledChains
@@ -116,19 +116,13 @@ func (in *reader) listing() (*Listing, error) {
 		if slices.Contains(flags, "dormant") {
 			continue
 		}
-		for _, f := range flags {
-			if f != "owner" && f != "persist" {
-				l.Undecided = append(l.Undecided, fmt.Sprintf(
-					"whether table %s %s is dormant is not listed: the flag %q is unknown",
-					t.Family, t.Name, f))
-			}
-		}
+		l.Undecided = append(l.Undecided, undecidedFlags(t, flags)...)
 		indexes[key] = len(tables)
 		tables = append(tables, nft.Table{Family: family, Name: t.Name})
 		sets = append(sets, newSetBuilder(in, key))
 	}
 	for _, c := range in.chains {
-		i, base, err := in.tableOf(l, indexes, seen, c)
+		i, base, err := in.placeChain(l, indexes, listed, c)
 		if err != nil {
 			return nil, fmt.Errorf("chain %s %s %s: %w", c.Family, c.Table, c.Name, err)
 		}
@@ -139,7 +133,7 @@ func (in *reader) listing() (*Listing, error) {
 		}
 	}
 	for id := range in.rules {
-		if !seen[id] {
+		if !listed[id] {
 			return nil, fmt.Errorf("chain %s %s %s has rules, but it is not listed", id.family,
 				id.table, id.name)
 		}
@@ -147,13 +141,32 @@ func (in *reader) listing() (*Listing, error) {
 	for i := range tables {
 		tables[i].Sets = sets[i].complete()
 	}
+	return l, in.decodeTables(l, tables)
+}
+
+// undecidedFlags returns a sentence for each flag of a table that may mean that the table is
+// dormant.
+func undecidedFlags(t tableObject, flags []string) []string {
+	var sentences []string
+	for _, f := range flags {
+		if f != "owner" && f != "persist" {
+			sentences = append(sentences, fmt.Sprintf(
+				"whether table %s %s is dormant is not listed: the flag %q is unknown",
+				t.Family, t.Name, f))
+		}
+	}
+	return sentences
+}
+
+// decodeTables decodes and checks the tables, and adds what is undecided about them.
+func (in *reader) decodeTables(l *Listing, tables []nft.Table) error {
 	var err error
 	if l.Tables, err = nft.DecodeTables(tables); err != nil {
-		return nil, err
+		return err
 	}
 	for i := range l.Tables {
 		if err := checkJumps(&l.Tables[i]); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if in.isText {
@@ -161,12 +174,12 @@ func (in *reader) listing() (*Listing, error) {
 	}
 	order, err := undecidedOrder(l.Tables)
 	l.Undecided = append(l.Undecided, order...)
-	return l, err
+	return err
 }
 
-// tableOf returns the index of the table of a chain, and the base of the chain. It adds a chain
-// that is not part of the tables to UnmodeledChains, and returns a negative index.
-func (in *reader) tableOf(
+// placeChain returns the index of the table to which a chain belongs, and the base of the chain. It
+// adds a chain that is not part of the tables to UnmodeledChains, and returns a negative index.
+func (in *reader) placeChain(
 	l *Listing, indexes map[objectID]int, listed map[objectID]bool, c chainObject,
 ) (int, *rules.Base, error) {
 	key := objectID{c.Family, c.Table, c.Name}

@@ -24,11 +24,11 @@ const (
 
 func (t token) is(text string) bool { return t.kind == word && t.text == text }
 
-func (t token) isMark(mark string) bool { return t.kind == punctuation && t.text == mark }
+func (t token) isPunctuation(text string) bool { return t.kind == punctuation && t.text == text }
 
 // isEnd reports whether the token separates statements.
 func (t token) isEnd() bool {
-	return t.kind == newline || t.kind == endOfText || t.isMark(";")
+	return t.kind == newline || t.kind == endOfText || t.isPunctuation(";")
 }
 
 // A scanner splits a text into tokens.

@@ -89,7 +89,7 @@ func (b *setBuilder) getNamed(
 		if json.Unmarshal(object.Timeout, &s.Timeout) != nil || s.Timeout > math.MaxUint32 {
 			s.Unknown = "set with timeout " + string(object.Timeout)
 		}
-		s.Timeout *= 1000
+		s.Timeout *= 1000 // in milliseconds
 	}
 	if s.Unknown == "" && !isWritten && b.in.omitsElements() {
 		s.Unknown = "set whose elements may not be listed"
@@ -110,7 +110,7 @@ func (b *setBuilder) getNamed(
 func (b *setBuilder) complete() []nft.Set {
 	for i := range b.sets {
 		if s := &b.sets[i]; b.in.changedSets[s.Name] && !s.Anonymous {
-			s.Elements, s.Unknown = nil, "set that a statement changes which is not supported"
+			s.Elements, s.Unknown = nil, "set that an unsupported statement may change"
 		}
 	}
 	return b.sets

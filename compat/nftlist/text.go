@@ -52,7 +52,7 @@ type textStatement struct {
 // isHeader reports whether the statement begins a block, and consists of the words and a name. An
 // empty word stands for any word.
 func (s textStatement) isHeader(words ...string) bool {
-	if !s.end.isMark("{") || len(s.tokens) != len(words)+1 {
+	if !s.end.isPunctuation("{") || len(s.tokens) != len(words)+1 {
 		return false
 	}
 	for i, w := range words {
@@ -91,14 +91,14 @@ func (t *textReader) readStatement(blocks bool) (textStatement, error) {
 			}
 			// Older versions of nft write a match or target that they cannot translate as a
 			// comment.
-		case depth == 0 && (next.isEnd() || next.isMark("}") || blocks && next.isMark("{")):
+		case depth == 0 && (next.isEnd() || next.isPunctuation("}") || blocks && next.isPunctuation("{")):
 			s.end = next
 			return s, nil
 		case next.kind == newline:
 			continue
-		case next.isMark("{"):
+		case next.isPunctuation("{"):
 			depth++
-		case next.isMark("}"):
+		case next.isPunctuation("}"):
 			depth--
 		}
 		s.tokens = append(s.tokens, next)
@@ -121,9 +121,9 @@ func (t *textReader) skip() error {
 		switch next := t.scan.next(); {
 		case next.kind == endOfText:
 			return t.syntaxError(next, "} before the end of the text")
-		case next.isMark("{"):
+		case next.isPunctuation("{"):
 			depth++
-		case next.isMark("}"):
+		case next.isPunctuation("}"):
 			depth--
 		}
 	}
@@ -143,7 +143,7 @@ func (t *textReader) readTable(head textStatement) error {
 			return err
 		}
 		switch {
-		case s.end.isMark("{"):
+		case s.end.isPunctuation("{"):
 			err = t.readBlock(id, s)
 		case s.key() == "flags":
 			object.Flags = flagList(s.tokens[1:])
@@ -155,7 +155,7 @@ func (t *textReader) readTable(head textStatement) error {
 		if err != nil {
 			return err
 		}
-		if s.end.isMark("}") {
+		if s.end.isPunctuation("}") {
 			t.in.tables = append(t.in.tables, object)
 			return nil
 		}

@@ -29,7 +29,7 @@ func (t *textReader) readChain(id objectID) error {
 		if err != nil {
 			return err
 		}
-		if s.end.isMark("}") {
+		if s.end.isPunctuation("}") {
 			t.in.chains = append(t.in.chains, object)
 			return nil
 		}
@@ -99,7 +99,7 @@ func priorities(family string) map[string]int {
 func (t *textReader) readSet(id objectID, isMap bool) error {
 	object := setObject{Family: id.family, Table: id.table, Name: id.name}
 	if isMap {
-		object.Map = encode("map")
+		object.Map = encode("map") // only its presence matters
 	}
 	isKnown := true
 	for {
@@ -120,7 +120,7 @@ func (t *textReader) readSet(id objectID, isMap bool) error {
 		case "counter":
 			object.Statements = []json.RawMessage{encode(map[string]any{"counter": nil})}
 		case "elements":
-			if len(s.tokens) < 3 || !s.tokens[1].is("=") || !s.tokens[2].isMark("{") {
+			if len(s.tokens) < 3 || !s.tokens[1].is("=") || !s.tokens[2].isPunctuation("{") {
 				return t.syntaxError(s.tokens[0], "elements = { ELEMENT, ... }")
 			}
 			object.Elements = parseElements(s.tokens[2:])
@@ -130,7 +130,7 @@ func (t *textReader) readSet(id objectID, isMap bool) error {
 		if s.end.kind == endOfText {
 			return t.syntaxError(s.end, "} before the end of the text")
 		}
-		if s.end.isMark("}") {
+		if s.end.isPunctuation("}") {
 			if isKnown {
 				t.in.sets[id] = object
 			}

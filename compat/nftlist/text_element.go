@@ -12,12 +12,12 @@ func parseElements(tokens []token) []json.RawMessage {
 	first, depth := 1, 1
 	for i := 1; i < len(tokens); i++ {
 		switch {
-		case tokens[i].isMark("{"):
+		case tokens[i].isPunctuation("{"):
 			depth++
-		case tokens[i].isMark("}"):
+		case tokens[i].isPunctuation("}"):
 			depth--
 		}
-		if depth > 0 && (depth > 1 || !tokens[i].isMark(",")) {
+		if depth > 0 && (depth > 1 || !tokens[i].isPunctuation(",")) {
 			continue
 		}
 		if i > first {

@@ -19,7 +19,7 @@ func parseMatch(tokens []token, size int, left json.RawMessage) (int, statement)
 	if count == 0 {
 		return 0, statement{}
 	}
-	isEqual := tokens[size].isMark("{") // without an operator, a set means ==
+	isEqual := tokens[size].isPunctuation("{") // without an operator, a set means ==
 	size += count
 	if size+1 < len(tokens) && tokens[size].is("/") {
 		count, mask := parseRight(tokens[size+1:])
@@ -65,7 +65,7 @@ func parseRight(tokens []token) (int, json.RawMessage) {
 	if len(tokens) == 0 {
 		return 0, nil
 	}
-	if tokens[0].isMark("{") {
+	if tokens[0].isPunctuation("{") {
 		return parseSet(tokens)
 	}
 	if tokens[0].kind == word && strings.HasPrefix(tokens[0].text, "(") {
@@ -74,7 +74,7 @@ func parseRight(tokens []token) (int, json.RawMessage) {
 	if tokens[0].kind != word && tokens[0].kind != quoted || isOperator(tokens[0]) {
 		return 0, nil
 	}
-	isComma := func(t token) bool { return t.isMark(",") }
+	isComma := func(t token) bool { return t.isPunctuation(",") }
 	if size, list := parseList(tokens, isComma); size > 1 {
 		return size, encode(list)
 	}
@@ -101,9 +101,9 @@ func parseSet(tokens []token) (int, json.RawMessage) {
 	depth := 0
 	for i, t := range tokens {
 		switch {
-		case t.isMark("{"):
+		case t.isPunctuation("{"):
 			depth++
-		case t.isMark("}"):
+		case t.isPunctuation("}"):
 			if depth--; depth == 0 {
 				return i + 1, encode(map[string]any{"set": parseElements(tokens[:i+1])})
 			}

@@ -33,7 +33,7 @@ func parseLog(tokens []token) (int, statement) {
 				// flags tcp sequence,options and flags ip options
 				size++
 			}
-			for size+1 < len(tokens) && tokens[size].isMark(",") {
+			for size+1 < len(tokens) && tokens[size].isPunctuation(",") {
 				size += 2
 			}
 			continue
@@ -150,7 +150,7 @@ func parseConnectionObject(tokens []token) (int, statement) {
 
 // parseSetChange reads add|update|delete @SET { KEY [timeout TIME] }.
 func parseSetChange(tokens []token) (int, statement) {
-	if len(tokens) < 5 || !strings.HasPrefix(tokens[1].text, "@") || !tokens[2].isMark("{") {
+	if len(tokens) < 5 || !strings.HasPrefix(tokens[1].text, "@") || !tokens[2].isPunctuation("{") {
 		return 0, statement{}
 	}
 	size, key := parseOperand(tokens[3:])
@@ -166,7 +166,7 @@ func parseSetChange(tokens []token) (int, statement) {
 		key = encode(map[string]any{"elem": map[string]any{"val": key, "timeout": seconds}})
 		size += 2
 	}
-	if size >= len(tokens) || !tokens[size].isMark("}") {
+	if size >= len(tokens) || !tokens[size].isPunctuation("}") {
 		return 0, statement{}
 	}
 	return size + 1, statement{kind: "set", body: encode(map[string]any{

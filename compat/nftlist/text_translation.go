@@ -67,7 +67,7 @@ func parseNATFlags(tokens []token) (int, []string) {
 		default:
 			return size, flags
 		}
-		if size+1 >= len(tokens) || !tokens[size].isMark(",") {
+		if size+1 >= len(tokens) || !tokens[size].isPunctuation(",") {
 			return size, flags
 		}
 		size++
