@@ -18,7 +18,7 @@ type foreignEffect struct {
 	netns       netns.ID
 	redirection redirection
 	generation  uint32
-	// exhausted is set if the last decision exceeded its budget.
+	// exhausted is set if the last decision exceeded its budget, or could not read the rules.
 	exhausted bool
 }
 
@@ -73,7 +73,8 @@ func (v *reconciliation) inspect(ns Namespace, rs rules.Ruleset, situation, culp
 			strings.Join(found.Messages(), "; "))
 	case foreign.Unknown:
 		v.state = Unknown
-		// The node may have been busy: report an exceeded budget only if it happens again.
+		// The node may have been busy, or the rules may have changed while they were read: report
+		// Exhausted only if it happens again.
 		v.foreignEffect.exhausted = found.Exhausted
 		if found.Exhausted && !exhausted {
 			v.revisitAt = earliest(v.revisitAt, v.now.Add(initialBackoff))
