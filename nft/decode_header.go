@@ -119,7 +119,8 @@ func (d *ruleDecoder) addHeaderChange(text, state string) {
 }
 
 // decodeHeaderOption decodes a write of the segment size option of TCP with a constant. It ends the
-// rule for other protocols (nft_exthdr_tcp_set_eval in net/netfilter/nft_exthdr.c).
+// rule for other protocols, and for packets whose options are malformed, such as an option that is
+// longer than the header (nft_exthdr_tcp_set_eval in net/netfilter/nft_exthdr.c).
 func (d *ruleDecoder) decodeHeaderOption(a attributes) error {
 	const segmentSize, valueOffset = 2, 2 // TCPOPT_MSS
 	value := d.load(a, unix.NFTA_EXTHDR_SREG)
@@ -133,6 +134,7 @@ func (d *ruleDecoder) decodeHeaderOption(a attributes) error {
 	if !d.limitedTo(rules.TCP) {
 		d.addCondition(rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}})
 	}
+	d.addUnknown("the options of TCP are well-formed", rules.Reads, "")
 	d.addHeaderChange(fmt.Sprintf("tcp option maxseg set 0x%x", value.constant),
 		"tcp option maxseg")
 	return nil

@@ -58,7 +58,8 @@ var filterWords = [][]string{
 	{"@nh,8,8 set 0x45", "| anything(payload)"},
 	{
 		"tcp option maxseg size set 1400 accept",
-		"meta l4proto tcp | (tcp option maxseg set 0x0578) accept",
+		"meta l4proto tcp reads(the options of TCP are well-formed) | " +
+			"(tcp option maxseg set 0x0578) accept",
 	},
 	{"tcp option timestamp tsval set 3 accept", "| anything(exthdr) accept"},
 	{"meta priority set 1:2 accept", "| (meta priority set) accept"},

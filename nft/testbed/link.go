@@ -136,6 +136,10 @@ func (b *Network) Settle(routing rules.Routing) error {
 	return nil
 }
 
+// settleTimeout is the time in seconds without any change after which an interface counts as failed.
+// The kernel's work queues take long on a busy machine.
+const settleTimeout = 60
+
 // settle waits until an interface and its address are usable. The kernel completes both in work
 // queues: an interface drops outgoing packets until its queueing discipline is attached
 // (linkwatch_do_dev in net/core/link_watch.c), and packets to an IPv6 address are forwarded until
@@ -152,7 +156,7 @@ func settle(n *netns.NS, name string, a netip.Addr) error {
 		return err
 	}
 	defer changes.Close()
-	if err := changes.SetReceiveTimeout(&unix.Timeval{Sec: 10}); err != nil {
+	if err := changes.SetReceiveTimeout(&unix.Timeval{Sec: settleTimeout}); err != nil {
 		return err
 	}
 	return withHandle(n, func(h *netlink.Handle) error {
