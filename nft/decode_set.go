@@ -84,7 +84,7 @@ func decodeSet(a attributes) *decodedSet {
 }
 
 // setBounds returns the bounds of a set. The size is the maximum number of elements, 0 for no
-// maximum, and the timeout that of elements without their own, in milliseconds.
+// maximum, and the timeout applies to elements without their own, in milliseconds.
 func setBounds(size uint32, timeout uint64, expressions ...attributes) string {
 	text := fmt.Sprintf("size %d timeout %d", size, timeout)
 	for _, e := range expressions {

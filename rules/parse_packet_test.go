@@ -80,7 +80,7 @@ func TestParsePacketDefaults(t *testing.T) {
 			"in ipv6-icmp fd00::1 > fd00::2 icmp 1/0 state related",
 		},
 		{
-			"neighbour discovery is untracked", "in ipv6-icmp fd00::1 > fd00::2 icmp 135",
+			"neighbor discovery is untracked", "in ipv6-icmp fd00::1 > fd00::2 icmp 135",
 			"in ipv6-icmp fd00::1 > fd00::2 icmp 135/0 state untracked",
 		},
 		{

@@ -44,15 +44,7 @@ func (t *Counts) IPTables() Share {
 }
 
 // Pairs is the number of packets that were sent.
-func (t *Counts) Pairs() int { return t.Agree + t.sumUndecided() + t.Ambiguous + len(t.Failures) }
-
-func (t *Counts) sumUndecided() int {
-	sum := 0
-	for _, count := range t.Undecided {
-		sum += count
-	}
-	return sum
-}
+func (t *Counts) Pairs() int { return t.Agree + sumCounts(t.Undecided) + t.Ambiguous + len(t.Failures) }
 
 // Add adds the counts of other.
 func (t *Counts) Add(other Counts) {
@@ -83,14 +75,22 @@ func addCounts(to *map[string]int, from map[string]int) {
 	}
 }
 
+// sumCounts returns the sum of the counts by cause.
+func sumCounts(counts map[string]int) (sum int) {
+	for _, count := range counts {
+		sum += count
+	}
+	return sum
+}
+
 // String returns the counts, most frequent causes first.
 func (t *Counts) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text,
 		"%d rulesets (%d refused), %d pairs: %d agree (%d without their marks), "+
 			"%d undecided (%.1f %%), %d of ambiguous order, %d differ\n",
-		t.Rulesets, t.Refused, t.Pairs(), t.Agree, t.UnknownMarks, t.sumUndecided(),
-		100*float64(t.sumUndecided())/float64(max(t.Pairs(), 1)),
+		t.Rulesets, t.Refused, t.Pairs(), t.Agree, t.UnknownMarks, sumCounts(t.Undecided),
+		100*float64(sumCounts(t.Undecided))/float64(max(t.Pairs(), 1)),
 		t.Ambiguous, len(t.Failures))
 	for _, programs := range slices.Sorted(maps.Keys(t.ByProgram)) {
 		share := t.ByProgram[programs]

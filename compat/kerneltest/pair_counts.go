@@ -41,16 +41,12 @@ func (t *PairCounts) Add(o PairCounts) {
 
 // String returns the counts.
 func (t *PairCounts) String() string {
-	unsent := 0
-	for _, count := range t.Unsent {
-		unsent += count
-	}
 	return fmt.Sprintf(
 		"%d pairs of rulesets (%d more were refused): %d equivalent, %d different, %d cannot decide\n"+
 			"  witnesses: %d confirmed, %d differ in nothing observable, %d cannot be sent %v\n"+
 			"  packets: %d alike, %d different as decided, %d failures; %d were drawn at boundaries\n",
 		t.Pairs, t.Refused, t.Equivalent, t.Different, t.Undecidable, t.Confirmed, t.Unobservable,
-		unsent, t.Unsent, t.Alike, t.Explained, len(t.Failures), t.Boundary)
+		sumCounts(t.Unsent), t.Unsent, t.Alike, t.Explained, len(t.Failures), t.Boundary)
 }
 
 // A PairFailure is a packet for which a decision is wrong.

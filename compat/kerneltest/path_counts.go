@@ -2,8 +2,6 @@ package kerneltest
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat/livetrace"
@@ -29,11 +27,7 @@ type PathCounts struct {
 
 // Traced returns the number of packets that the kernel reported.
 func (t *PathCounts) Traced() int {
-	sum := t.Equal + t.Ambiguous + len(t.Failures)
-	for _, count := range t.NotCompared {
-		sum += count
-	}
-	return sum
+	return t.Equal + t.Ambiguous + len(t.Failures) + sumCounts(t.NotCompared)
 }
 
 // Add adds the counts of other.
@@ -55,7 +49,7 @@ func (t *PathCounts) String() string {
 		"%d paths compared: %d equal with %d rules, %d differ; "+
 		"%d not compared (%d causes), %d of ambiguous order",
 		t.Rulesets, t.Refused, t.Traced(), t.NotTraced, compared, t.Equal, t.Rules, len(t.Failures),
-		t.Traced()-compared-t.Ambiguous, len(slices.Collect(maps.Keys(t.NotCompared))), t.Ambiguous)
+		sumCounts(t.NotCompared), len(t.NotCompared), t.Ambiguous)
 }
 
 // A PathFailure is a packet whose path differs from the prediction.

@@ -144,7 +144,7 @@ func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
 		}
 		t.Rulesets++
 		defer func() {
-			t.ByProgram = map[string]Share{rs.programs(): {t.sumUndecided(), t.Pairs()}}
+			t.ByProgram = map[string]Share{rs.programs(): {sumCounts(t.Undecided), t.Pairs()}}
 		}()
 		for _, c := range comparisons {
 			switch {

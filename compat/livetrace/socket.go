@@ -61,7 +61,7 @@ type Process struct {
 	Container string
 }
 
-// Endpoints are the addresses of a packet before NAT, which are also those of its sender's socket.
+// Endpoints are the addresses of a packet before NAT, which its sender's socket has too.
 type Endpoints struct {
 	Protocol            rules.Protocol
 	Source, Destination netip.AddrPort

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// An Outcome is the outcome of a query. The values are those of the label result of the metric
+// An Outcome is the outcome of a query. The values are also values of the label result of the metric
 // sluice_serve_requests_total.
 type Outcome string
 

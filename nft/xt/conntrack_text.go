@@ -54,7 +54,7 @@ type Conntrack struct {
 	// is the reply.
 	Fields, Not ConntrackField
 	// Numbers contains for each field, by the number of its bit, the first and the last value of a
-	// range, or a value twice. States and status bits are those of the kernel.
+	// range, or a value twice. States and status bits are bits of the kernel.
 	Numbers [len(conntrackOptions)][2]uint32
 	// Prefixes contains the prefixes of the four addresses.
 	Prefixes [4]netip.Prefix
