@@ -129,7 +129,7 @@ func addNeighborRoutes(n *netns.NS) error {
 // pod's lo. The kernel activates IPv6 addresses asynchronously.
 func (b *Network) Settle(routing rules.Routing) error {
 	for _, a := range routing.LoopbackAddrs {
-		if err := settle(b.Pod, loName, a); err != nil {
+		if err := WaitUsable(b.Pod, loName, a); err != nil {
 			return err
 		}
 	}
@@ -140,12 +140,12 @@ func (b *Network) Settle(routing rules.Routing) error {
 // The kernel's work queues take long on a busy machine.
 const settleTimeout = 60
 
-// settle waits until an interface and its address are usable. The kernel completes both in work
+// WaitUsable waits until an interface and its address are usable. The kernel completes both in work
 // queues: an interface drops outgoing packets until its queueing discipline is attached
 // (linkwatch_do_dev in net/core/link_watch.c), and packets to an IPv6 address are forwarded until
 // duplicate address detection has completed, even if it is disabled (addrconf_dad_work in
 // net/ipv6/addrconf.c).
-func settle(n *netns.NS, name string, a netip.Addr) error {
+func WaitUsable(n *netns.NS, name string, a netip.Addr) error {
 	var changes *nl.NetlinkSocket
 	err := n.Do(func() (err error) {
 		changes, err = nl.Subscribe(unix.NETLINK_ROUTE,

@@ -74,16 +74,16 @@ func (b *Network) createNetwork() error {
 		)
 	}
 	steps = append(steps,
-		step{"wait for the pod's link", func() error { return settle(b.Pod, ethName, PodIP6) }},
+		step{"wait for the pod's link", func() error { return WaitUsable(b.Pod, ethName, PodIP6) }},
 		step{"wait for the neighbor's link", func() error {
-			return settle(b.Neighbor, ethName, NeighborIP6)
+			return WaitUsable(b.Neighbor, ethName, NeighborIP6)
 		}},
 	)
 	if name := b.options.Interface; name != "" {
 		steps = append(steps,
-			step{"wait for " + name, func() error { return settle(b.Pod, name, InterfaceIP6) }},
+			step{"wait for " + name, func() error { return WaitUsable(b.Pod, name, InterfaceIP6) }},
 			step{"wait for the machine's link", func() error {
-				return settle(b.Machine, ethName, MachineIP6)
+				return WaitUsable(b.Machine, ethName, MachineIP6)
 			}},
 		)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
 // floodEnv makes the test binary flood the port in its value.
@@ -88,6 +89,8 @@ func newNetwork(t *testing.T) *network {
 		})
 		n.address(n.agent, fmt.Sprint("eth", i), fmt.Sprintf("10.9.%d.2/24", i))
 		n.address(peer, "eth0", fmt.Sprintf("10.9.%d.1/24", i))
+		n.waitUsable(n.agent, fmt.Sprint("eth", i), fmt.Sprintf("10.9.%d.2", i))
+		n.waitUsable(peer, "eth0", fmt.Sprintf("10.9.%d.1", i))
 	}
 	return n
 }
@@ -120,6 +123,13 @@ func (n *network) address(ns *netns.NS, link, address string) {
 		}
 		return errors.Join(h.AddrAdd(l, a), h.LinkSetUp(l))
 	})
+}
+
+func (n *network) waitUsable(ns *netns.NS, link, address string) {
+	n.t.Helper()
+	if err := testbed.WaitUsable(ns, link, netip.MustParseAddr(address)); err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 // ask sends a request from a neighbor on a new connection, with the kubelet's timeout of the
