@@ -112,18 +112,3 @@ func (r *ruleReader) maskBits(text string, maxBits int) (int, bool) {
 	}
 	return ones, true
 }
-
-// addressRange parses "FIRST-LAST" or a single address.
-func (r *moduleReader) addressRange(w word) []netipx.IPRange {
-	from, to, isRange := strings.Cut(w.text, "-")
-	if !isRange {
-		to = from
-	}
-	a, okA := r.shortAddress(from)
-	b, okB := r.shortAddress(to)
-	if !okA || !okB || b.Less(a) {
-		r.fail(w, "a range of addresses, as 10.0.0.1-10.0.0.9, of the family")
-		return nil
-	}
-	return []netipx.IPRange{netipx.IPRangeFrom(a, b)}
-}

@@ -25,9 +25,9 @@ func priority(table string) int {
 // sourceNATPriority is the priority of chains for source NAT (NF_IP_PRI_NAT_SRC).
 const sourceNATPriority = 100
 
-// hooksOf returns the hooks of the table's built-in chains, in the order of the kernel's numbers.
-// It returns nil if iptables has no such table.
-func hooksOf(table string) []rules.Hook {
+// builtInHooks returns the hooks of the table's built-in chains, in the order of the kernel's
+// numbers. It returns nil if iptables has no such table.
+func builtInHooks(table string) []rules.Hook {
 	switch table {
 	case "raw":
 		return []rules.Hook{rules.Prerouting, rules.Output}
@@ -65,20 +65,6 @@ func Base(table string, hook rules.Hook, drop bool) *rules.Base {
 	return b
 }
 
-// newTable returns a table with its built-in chains, which are empty and have the policy ACCEPT. It
-// returns false if iptables has no such table.
-func newTable(family rules.Family, name string) (*table, bool) {
-	hooks := hooksOf(name)
-	t := &table{
-		Table:       rules.Table{Family: family, Name: name, XTables: true},
-		chainByName: map[string]*chain{},
-	}
-	for _, h := range hooks {
-		t.add(&chain{name: chainNames[h], base: Base(name, h, false)})
-	}
-	return t, hooks != nil
-}
-
 // HookOf returns the hook of a built-in chain of the table.
 func HookOf(table, chain string) (rules.Hook, bool) {
 	i := slices.Index(chainNames[:], chain)
@@ -86,5 +72,5 @@ func HookOf(table, chain string) (rules.Hook, bool) {
 		return 0, false
 	}
 	hook := rules.Hook(i)
-	return hook, slices.Contains(hooksOf(table), hook)
+	return hook, slices.Contains(builtInHooks(table), hook)
 }

@@ -14,6 +14,9 @@
 //
 // Text that iptables-restore would reject is a [SyntaxError].
 //
+// match_list.go lists the matches, and target_list.go lists the targets. The file of a match or
+// target, such as match_port.go or target_nat.go, both parses and prints it.
+//
 // # Logs of Istio
 //
 // [ParseIstioLog] reads the following formats. testdata has an example of each. The versions are

@@ -18,9 +18,9 @@ const maxCombinations = 4096
 // which need 100 MB.
 const maxExpansion = 1 << 20
 
-// headers returns the header matches of each resulting rule. others is the number of other matches
-// of the rule. merged reports that one rule represents several combinations.
-func (r *ruleReader) headers(others int) (matches [][]rules.Match, merged bool) {
+// expandHeader returns the header matches of each resulting rule. others is the number of other
+// matches of the rule. merged reports that one rule represents several combinations.
+func (r *ruleReader) expandHeader(others int) (matches [][]rules.Match, merged bool) {
 	h := &r.header
 	combinations := max(len(h.source), 1) * max(len(h.destination), 1)
 	if combinations > maxCombinations {

@@ -43,7 +43,7 @@ var headerOptions = [...]struct {
 	},
 	{[]string{"-p", "--protocol", "--proto"}, (*ruleReader).readProtocol},
 	{[]string{"-f", "--fragment"}, (*ruleReader).readFragment},
-	{[]string{"-m", "--match"}, (*ruleReader).readModule},
+	{[]string{"-m", "--match"}, (*ruleReader).readMatch},
 	{[]string{"-j", "--jump", "-g", "--goto"}, (*ruleReader).readTarget},
 	{[]string{"-c", "--set-counters"}, (*ruleReader).readCounters},
 	{[]string{"-4", "--ipv4", "-6", "--ipv6"}, (*ruleReader).readFamily},
@@ -137,6 +137,7 @@ func unknownHeaderMatch(flag word, not bool, values ...word) rules.Match {
 	return rules.Unknown{Text: rawText(words), Effect: rules.Reads, Ignores: headerIgnores}
 }
 
+// readInterface parses the option for the input or the output interface.
 func (r *ruleReader) readInterface(flag word, not bool) {
 	out := flag.raw == "-o" || flag.raw == "--out-interface"
 	match, bit := &r.header.in, uint(givenIn)
@@ -164,6 +165,8 @@ func (r *ruleReader) readInterface(flag word, not bool) {
 // the terminating zero).
 const maxInterface = 15
 
+// readProtocol parses the option for the protocol. A name that protocolNamed does not know becomes
+// an unknown match.
 func (r *ruleReader) readProtocol(flag word, not bool) {
 	r.recordOnce(flag, givenProtocol)
 	const want = "a protocol: a name or a number from 0 to 255"

@@ -397,7 +397,7 @@ func TestParseLogErrors(t *testing.T) {
 	applied, failed, native := fixture(t, "applied.log"), fixture(t, "failed.log"),
 		fixture(t, "native.log")
 	const anEntry = "an entry of the log of istio-init, as kubectl logs POD -c istio-init prints it"
-	const useNFT = "want a run with iptables; of one with native nftables the log shows no rules that can be read: read those in the namespace"
+	const useNFT = "want a run with iptables: the log of a run with native nftables contains no readable rules; read the rules of the namespace"
 	for _, tc := range []struct{ name, text, want string }{
 		{"an empty text", "", "f:1:1: the line ends: want " + anEntry +
 			"; this looks like an empty text, which iptables-save prints only where there are no tables"},
@@ -418,7 +418,7 @@ func TestParseLogErrors(t *testing.T) {
 		},
 		{
 			"a failure before any rules", "error\tinvalid FORCE_IPTABLES_BINARY value \"foo\"\n",
-			`f:1:7: "invalid FORCE_IPTABLES_BINARY value \"foo\"": want a run that came to the rules: this one failed before`,
+			`f:1:7: "invalid FORCE_IPTABLES_BINARY value \"foo\"": want a run that applied rules: this run failed before`,
 		},
 		{
 			"an end before any rules", upTo(applied, "2026-01-01T00:00:00.000005Z"),
@@ -431,7 +431,7 @@ func TestParseLogErrors(t *testing.T) {
 		{
 			"a failure without the final state",
 			upTo(failed, "info\tFinal") + "error\texit status 1\n",
-			`f:19:7: "exit status 1": want the final state before it: of a run that failed, nothing else says what it left`,
+			`f:19:7: "exit status 1": want the final state before it, because only this shows the rules after a failed run`,
 		},
 		{
 			"a state cut short", upTo(failed, "COMMIT\n# Comp"),

@@ -184,7 +184,7 @@ func TestParseOlderLogsOfOtherRuns(t *testing.T) {
 		{"no state at the end", restored, 8, true, "", ""},
 		{
 			"a failure without a state", restored + killed, 0, false, "",
-			"want the final state before it: of a run that failed, nothing else says what it left",
+			"want the final state before it, because only this shows the rules after a failed run",
 		},
 		{
 			"a state before the rules were added",

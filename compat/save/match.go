@@ -1,15 +1,12 @@
 package save
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// readModule parses "-m NAME".
-func (r *ruleReader) readModule(flag word, not bool) {
+// readMatch parses "-m NAME".
+func (r *ruleReader) readMatch(flag word, not bool) {
 	r.rejectNegation(flag, not)
 	name := r.next("the name of a match")
 	if !isName(name.text) {
@@ -22,7 +19,7 @@ func (r *ruleReader) readModule(flag word, not bool) {
 	})
 }
 
-// matchName returns the kernel's name of a match.
+// matchName returns the kernel's name of a match that iptables also accepts by another name.
 func matchName(name string) string {
 	switch name {
 	case "icmpv6", "ipv6-icmp":
@@ -33,19 +30,19 @@ func matchName(name string) string {
 
 // matchNamed returns the extension of the match with the name, or openMatch if the name is unknown.
 func matchNamed(name string) *extension {
-	if k := findExtension(matchExtensions, name); k != nil {
-		return k
+	if e := findExtension(matchExtensions, name); e != nil {
+		return e
 	}
-	if k := findOpenExtension(openMatches[:], name); k != nil {
-		if k.match == nil {
-			k.match = openMatch.match
+	if e := findOpenExtension(openMatches[:], name); e != nil {
+		if e.match == nil {
+			e.match = openMatch.match
 		}
-		return k
+		return e
 	}
 	return &openMatch
 }
 
-// protocolMatch returns the name of the match that iptables implies for a protocol.
+// protocolMatch returns the name of the match that "-p PROTOCOL" implies in iptables.
 func protocolMatch(p rules.Protocol) string {
 	switch {
 	case p == mobility:
@@ -56,15 +53,15 @@ func protocolMatch(p rules.Protocol) string {
 	return ""
 }
 
-// matchesOf returns the matches of a module. If the model does not represent one of its options,
-// the result is a single unknown match.
-func (r *ruleReader) matchesOf(m *module) []rules.Match {
+// moduleMatches returns the matches of the model for a match in the text. If the model does not
+// represent one of its options, the result is a single unknown match.
+func (r *ruleReader) moduleMatches(m *module) []rules.Match {
 	mr := moduleReader{ruleReader: r, module: m, effect: xt.MatchEffect(m.kernelName)}
 	found := m.match(&mr)
 	if mr.isUnknown {
 		text, complete := mr.unknownText()
 		if mr.effect == rules.ReadsVarying && !complete {
-			mr.effect = rules.ReadsHistory // it may match all packets or none
+			mr.effect = rules.ReadsHistory // the match may match all packets or none
 		}
 		return []rules.Match{rules.Unknown{
 			Text: text, Effect: mr.effect, State: mr.state,
@@ -72,52 +69,4 @@ func (r *ruleReader) matchesOf(m *module) []rules.Match {
 		}}
 	}
 	return found
-}
-
-// unknownText returns the text of an unknown match or target. complete reports that an equal match
-// or target in the kernel has the same text. Otherwise the text is the words of the rule, for
-// example because an option is unknown.
-func (r *moduleReader) unknownText() (text string, complete bool) {
-	words := 2 // -m or -j, and the name
-	for _, o := range r.options {
-		words += 1 + r.extension.optionSpelled(o.name).values
-		if o.not {
-			words++
-		}
-	}
-	if r.text == "" || words != len(r.module.words) {
-		return rawText(r.module.words), false
-	}
-	return r.text, true
-}
-
-// requireProtocol reports an error unless the rule matches one of the protocols.
-func (r *moduleReader) requireProtocol(protocols ...rules.Protocol) {
-	if p, _ := r.header.onlyProtocol(); slices.Contains(protocols, p) {
-		return
-	}
-	names := make([]string, len(protocols))
-	for i, protocol := range protocols {
-		names[i] = "-p " + protocol.String()
-	}
-	r.fail(r.flag, "%s beside it", strings.Join(names, " or "))
-}
-
-// requiredOption returns an option of the module. If it was not given, requiredOption reports an
-// error and returns nil.
-func (r *moduleReader) requiredOption(name string) *option {
-	o := r.option(name)
-	if o == nil {
-		r.fail(r.flag, "%s after it", name)
-	}
-	return o
-}
-
-// comments parses the match comment. It returns no match.
-func (r *moduleReader) comments() []rules.Match {
-	if o := r.requiredOption("--comment"); o != nil {
-		r.rejectNegation(o.flag, o.not)
-		r.comment = append(r.comment, o.values[0].text)
-	}
-	return nil
 }

@@ -7,10 +7,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file contains matches of parts of the header that the model does not represent.
+// This file parses matches of header fields that the model does not represent.
 
-// textIf sets the text of an unknown match with a single option, if the option is valid.
-func (r *moduleReader) textIf(ok bool, text string) []rules.Match {
+// unknownWithText records that the match is unknown. The text is used only if ok is true, that is,
+// the option is valid, and if there is no other option.
+func (r *moduleReader) unknownWithText(ok bool, text string) []rules.Match {
 	r.isUnknown = true
 	if ok && len(r.options) == 1 {
 		r.text = text
@@ -18,33 +19,16 @@ func (r *moduleReader) textIf(ok bool, text string) []rules.Match {
 	return nil
 }
 
-// isNegated reports whether the only option is negated.
-func (r *moduleReader) isNegated() bool { return len(r.options) == 1 && r.options[0].not }
-
-// length parses the match length.
-func (r *moduleReader) length() []rules.Match {
-	first, last, ok := numberRange(r.valueOf("--length", ""), 16)
-	return r.textIf(ok, xt.LengthText(r.isNegated(), uint16(first), uint16(last)))
+// matchLength parses the match length.
+func (r *moduleReader) matchLength() []rules.Match {
+	first, last, ok := numberRange(r.optionValue("--length", ""), 16)
+	return r.unknownWithText(ok, xt.LengthText(r.isNegated(), uint16(first), uint16(last)))
 }
 
-// numberRange parses a number, or a range "FIRST:LAST" in which either end may be missing.
-func numberRange(text string, bits int) (first, last uint32, ok bool) {
-	firstText, lastText, isRange := strings.Cut(text, ":")
-	a, ok := number(firstText, bits)
-	if !isRange {
-		return uint32(a), uint32(a), ok
-	}
-	b, lastValid := number(lastText, bits)
-	if lastText == "" {
-		b, lastValid = 1<<bits-1, true
-	}
-	return uint32(a), uint32(b), (ok || firstText == "") && lastValid && a <= b
-}
-
-// hops parses the matches ttl and hl. Only the test of equality can be negated.
-func (r *moduleReader) hops() []rules.Match {
+// matchHopLimit parses the matches ttl and hl. Only the test of equality can be negated.
+func (r *moduleReader) matchHopLimit() []rules.Match {
 	if len(r.options) != 1 {
-		return r.textIf(false, "")
+		return r.unknownWithText(false, "")
 	}
 	o := r.options[0]
 	comparison := xt.HopsEqual
@@ -62,19 +46,19 @@ func (r *moduleReader) hops() []rules.Match {
 	}
 	n, ok := number(o.values[0].text, 8)
 	text, _ := xt.HopMatchText(family, comparison, uint8(n))
-	return r.textIf(ok && (!o.not || comparison == xt.HopsDiffer), text)
+	return r.unknownWithText(ok && (!o.not || comparison == xt.HopsDiffer), text)
 }
 
-// dscpMatch parses the match dscp. The name of a class is unknown.
-func (r *moduleReader) dscpMatch() []rules.Match {
-	n, ok := number(r.valueOf("--dscp", ""), 6)
-	return r.textIf(ok, xt.DSCPMatchText(r.isNegated(), uint8(n)))
+// matchDSCP parses the match dscp. A class given by name is unknown.
+func (r *moduleReader) matchDSCP() []rules.Match {
+	n, ok := r.numberOption("--dscp", 6)
+	return r.unknownWithText(ok, xt.DSCPMatchText(r.isNegated(), uint8(n)))
 }
 
-// tosMatch parses the match tos. The name of a value is unknown.
-func (r *moduleReader) tosMatch() []rules.Match {
-	value, mask, ok := tosValue(r.valueOf("--tos", ""))
-	return r.textIf(ok, xt.TOSMatchText(r.isNegated(), value, mask))
+// matchTOS parses the match tos. A value given by name is unknown.
+func (r *moduleReader) matchTOS() []rules.Match {
+	value, mask, ok := tosValue(r.optionValue("--tos", ""))
+	return r.unknownWithText(ok, xt.TOSMatchText(r.isNegated(), value, mask))
 }
 
 // tosValue parses a value of TOS with an optional mask.

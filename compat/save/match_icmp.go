@@ -1,6 +1,8 @@
 package save
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -96,7 +98,7 @@ var icmpv6Names = []icmpName{
 	{"redirect", 137, 0, 0xff},
 }
 
-func (r *moduleReader) icmp() []rules.Match {
+func (r *moduleReader) matchICMP() []rules.Match {
 	r.requireProtocol(rules.ICMP)
 	if r.family != rules.IPv4 {
 		r.fail(r.flag, "a match of ip6tables, such as icmp6")
@@ -104,7 +106,7 @@ func (r *moduleReader) icmp() []rules.Match {
 	return r.icmpOption("--icmp-type", rules.MatchICMP{}, icmpNames)
 }
 
-func (r *moduleReader) icmpv6() []rules.Match {
+func (r *moduleReader) matchICMPv6() []rules.Match {
 	r.requireProtocol(rules.ICMPv6)
 	if r.family != rules.IPv6 {
 		r.fail(r.flag, "a match of iptables, such as icmp")
@@ -164,4 +166,42 @@ func icmpValues(text string, names []icmpName) (rules.Range[uint16], bool) {
 	}
 	code, okCode := number(second, 8)
 	return rules.Single(uint16(t)<<8 | uint16(code)), ok && okCode
+}
+
+// addICMP writes the match icmp or icmp6 for one type, with one code or all codes.
+func (p *rulePrinter) addICMP(m rules.MatchICMP) error {
+	protocol, module, option, family := rules.ICMP, "icmp", "--icmp-type", rules.IPv4
+	if m.V6 {
+		protocol, module, option, family = rules.ICMPv6, "icmp6", "--icmpv6-type", rules.IPv6
+	}
+	if p.protocol != protocol || p.table.Family != family {
+		return fmt.Errorf("%s: the rule must match %s in a table of %s", m, protocol, family)
+	}
+	var text string
+	if len(m.Values) == 1 {
+		text = icmpText(m.Values[0], m.V6)
+	}
+	if text == "" {
+		return fmt.Errorf("%s: iptables compares one type, with all of its codes or with one", m)
+	}
+	p.add("-m", module)
+	p.addOption(m.Not, option, text)
+	return nil
+}
+
+// icmpText returns the text of a type with one code or all codes. It returns an empty text for
+// other ranges.
+func icmpText(r rules.Range[uint16], v6 bool) string {
+	t := strconv.Itoa(int(r.First >> 8))
+	switch {
+	case !v6 && r == anyCode:
+		return "any"
+	case !v6 && r.First>>8 == anyICMP:
+		return ""
+	case r.IsSingle():
+		return t + "/" + strconv.Itoa(int(r.First&0xff))
+	case r.First&0xff == 0 && r.Last == r.First|0xff:
+		return t
+	}
+	return ""
 }

@@ -1,22 +1,31 @@
 package save
 
 import (
+	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func (r *moduleReader) tcp() []rules.Match {
-	matches := append(r.portsOf(rules.TCP), r.tcpFlags()...)
-	r.isUnknown = r.isUnknown || r.option("--tcp-option") != nil
-	return matches
+// matchUDP parses the match udp.
+func (r *moduleReader) matchUDP() []rules.Match { return r.portMatches(rules.UDP) }
+
+// matchSCTP parses the match sctp. The model represents only the ports.
+func (r *moduleReader) matchSCTP() []rules.Match {
+	r.isUnknown = r.option("--chunk-types") != nil
+	return r.portMatches(rules.SCTP)
 }
 
-func (r *moduleReader) udp() []rules.Match { return r.portsOf(rules.UDP) }
+// matchDCCP parses the match dccp. The model represents only the ports.
+func (r *moduleReader) matchDCCP() []rules.Match {
+	r.isUnknown = r.option("--dccp-types") != nil || r.option("--dccp-option") != nil
+	return r.portMatches(rules.DCCP)
+}
 
-// portsOf parses the ports of a protocol. It reports an error if the rule does not match the
+// portMatches parses the options for ports. It reports an error unless the rule matches the
 // protocol.
-func (r *moduleReader) portsOf(p rules.Protocol) []rules.Match {
+func (r *moduleReader) portMatches(p rules.Protocol) []rules.Match {
 	r.requireProtocol(p)
 	return append(r.portOption("--sport", rules.Source),
 		r.portOption("--dport", rules.Destination)...)
@@ -35,45 +44,12 @@ func (r *moduleReader) portOption(name string, side rules.Side) []rules.Match {
 	return []rules.Match{rules.MatchPort{Side: side, Not: o.not, Ports: []rules.PortRange{p}}}
 }
 
-// flagBits contains iptables' names of the TCP flags.
-var flagBits = []namedBits{
-	{"FIN", uint8(rules.FIN)},
-	{"SYN", uint8(rules.SYN)},
-	{"RST", uint8(rules.RST)},
-	{"PSH", uint8(rules.PSH)},
-	{"ACK", uint8(rules.ACK)},
-	{"URG", uint8(rules.URG)},
-	{"ALL", 1<<6 - 1},
-	{"NONE", 0},
-}
-
-// tcpFlags parses --tcp-flags, or --syn, which is an abbreviation of --tcp-flags with certain
-// values.
-func (r *moduleReader) tcpFlags() []rules.Match {
-	const want = "flags: a list of SYN, ACK, FIN, RST, URG and PSH, or ALL or NONE"
-	m := rules.MatchTCPFlags{Mask: rules.SYN | rules.RST | rules.ACK | rules.FIN, Value: rules.SYN}
-	o := r.option("--syn")
-	if flags := r.option("--tcp-flags"); flags != nil {
-		if o != nil {
-			r.fail(o.flag, "either --syn or --tcp-flags")
-		}
-		o = flags
-		m.Mask = rules.TCPFlags(r.bitSet(o.values[0], flagBits, want))
-		m.Value = rules.TCPFlags(r.bitSet(o.values[1], flagBits, want))
-	}
-	if o == nil || m == (rules.MatchTCPFlags{}) && !o.not {
-		return nil
-	}
-	m.Not = o.not
-	return []rules.Match{m}
-}
-
 // maxMultiport is the maximum number of ports in a multiport match; a range counts as two
 // (XT_MULTI_PORTS).
 const maxMultiport = 15
 
-// multiport parses a list of ports for one side or for either side.
-func (r *moduleReader) multiport() []rules.Match {
+// matchMultiport parses the match multiport: a list of ports for one side or for either side.
+func (r *moduleReader) matchMultiport() []rules.Match {
 	r.requireProtocol(rules.TCP, rules.UDP, rules.SCTP, rules.UDPLite, rules.DCCP)
 	if len(r.options) != 1 {
 		r.fail(r.flag, "one of --sports, --dports and --ports after it")
@@ -101,10 +77,68 @@ func (r *moduleReader) multiport() []rules.Match {
 	return []rules.Match{m}
 }
 
-// eitherPort returns a match for packets with one of the ports as source or destination.
+// eitherPort returns a match for packets whose source or destination port is one of the ports.
 func eitherPort(ports []rules.PortRange, not bool) rules.Match {
 	return rules.MatchTuple{Not: not, Alternatives: [][]rules.Match{
 		{rules.MatchPort{Side: rules.Source, Ports: ports}},
 		{rules.MatchPort{Side: rules.Destination, Ports: ports}},
 	}}
+}
+
+// addPorts writes a single port or range with the match of the protocol, and several of them with
+// the match multiport.
+func (p *rulePrinter) addPorts(m rules.MatchPort) error {
+	texts, err := p.portTexts(m, m.Ports)
+	switch {
+	case err != nil:
+		return err
+	case len(texts) == 1 && p.protocol != rules.UDPLite:
+		p.add("-m", p.protocol.String())
+		p.addOption(m.Not, "--"+sideLetter(m.Side)+"port", texts[0])
+	default:
+		p.add("-m", "multiport")
+		p.addOption(m.Not, "--"+sideLetter(m.Side)+"ports", strings.Join(texts, ","))
+	}
+	return nil
+}
+
+// addEitherPort writes a match that eitherPort returns. iptables supports no other tuple.
+func (p *rulePrinter) addEitherPort(m rules.MatchTuple) error {
+	var source rules.MatchPort
+	if len(m.Alternatives) > 0 && len(m.Alternatives[0]) > 0 {
+		source, _ = m.Alternatives[0][0].(rules.MatchPort)
+	}
+	if !reflect.DeepEqual(rules.Match(m), eitherPort(source.Ports, m.Not)) {
+		return fmt.Errorf("%s: iptables has no such match", m)
+	}
+	texts, err := p.portTexts(m, source.Ports)
+	if err != nil {
+		return err
+	}
+	p.add("-m", "multiport")
+	p.addOption(m.Not, "--ports", strings.Join(texts, ","))
+	return nil
+}
+
+// portTexts returns the texts of the ports or ranges of a match. It returns an error if they do not
+// fit into a match multiport.
+func (p *rulePrinter) portTexts(m rules.Match, ports []rules.PortRange) ([]string, error) {
+	if !p.protocol.HasPorts() {
+		return nil, fmt.Errorf(
+			"%s: the rule must match a protocol with ports, such as tcp or udp", m)
+	}
+	slots := 0
+	texts := make([]string, len(ports))
+	for i, p := range ports {
+		texts[i] = portText(p.First)
+		if slots++; !p.IsSingle() {
+			texts[i] += ":" + portText(p.Last)
+			slots++
+		}
+	}
+	if slots > maxMultiport || len(texts) == 0 {
+		return nil, fmt.Errorf(
+			"%s: iptables compares 1 to %d ports, of which a range counts as two", m, maxMultiport)
+	}
+	return texts, nil
 }

@@ -236,6 +236,7 @@ func (p *parser) declareChain(words []word) *SyntaxError {
 	return p.addChain(name)
 }
 
+// setPolicy sets the policy of a built-in chain.
 func (p *parser) setPolicy(c *chain, policy word) *SyntaxError {
 	switch policy.raw {
 	case "ACCEPT":
@@ -252,6 +253,7 @@ func (p *parser) setPolicy(c *chain, policy word) *SyntaxError {
 // linux/netfilter/x_tables.h without the terminating zero).
 const maxChainName = 28
 
+// addChain adds an empty user-defined chain.
 func (p *parser) addChain(name word) *SyntaxError {
 	if p.table().chainByName[name.text] != nil {
 		return p.errorAt(name, "the name of a new chain: the table has this one")
@@ -265,6 +267,7 @@ func (p *parser) addChain(name word) *SyntaxError {
 	return nil
 }
 
+// isChainName reports whether iptables accepts the name for a user-defined chain.
 func isChainName(name string) bool {
 	return name != "" && len(name) <= maxChainName && name[0] != '-' && name[0] != '!' &&
 		!strings.ContainsFunc(name, func(c rune) bool {

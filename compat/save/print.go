@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -68,7 +67,7 @@ func (p *tablePrinter) addError(rule int, err error) {
 
 // print writes the table.
 func (p *tablePrinter) print() {
-	if hooksOf(p.table.Name) == nil || p.table.Family == rules.Inet {
+	if builtInHooks(p.table.Name) == nil || p.table.Family == rules.Inet {
 		p.addError(0, errors.New("iptables has no such table"))
 		return
 	}
@@ -174,35 +173,4 @@ func (p *rulePrinter) addOption(not bool, words ...string) {
 		p.add("!")
 	}
 	p.add(words...)
-}
-
-// maxComment is the maximum length of a comment in bytes (XT_MAX_COMMENT_LEN of
-// linux/netfilter/xt_comment.h without the terminating zero).
-const maxComment = 255
-
-// addComment writes the match comment.
-func (p *rulePrinter) addComment(text string) error {
-	if text == "" {
-		return nil
-	}
-	if len(text) > maxComment || slices.ContainsFunc([]byte(text), func(c byte) bool {
-		return c < ' ' || c == 0x7f
-	}) {
-		return fmt.Errorf("comment %q: iptables has at most %d bytes, and no line breaks in them",
-			text, maxComment)
-	}
-	p.add("-m", "comment", "--comment", quote(text))
-	return nil
-}
-
-// quote quotes a text so that iptables-restore parses it as one word.
-func quote(text string) string {
-	b := []byte{'"'}
-	for _, c := range []byte(text) {
-		if c == '"' || c == '\\' {
-			b = append(b, '\\')
-		}
-		b = append(b, c)
-	}
-	return string(append(b, '"'))
 }

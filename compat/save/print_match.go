@@ -35,7 +35,7 @@ func (p *rulePrinter) addMatches(matches []rules.Match) error {
 		p.add(header[option]...)
 	}
 	for _, m := range moduleMatches {
-		if err := p.addModule(m); err != nil {
+		if err := p.addModuleMatch(m); err != nil {
 			return err
 		}
 	}
@@ -129,17 +129,11 @@ func (p *rulePrinter) prefixText(m rules.MatchAddr) (string, error) {
 	return prefix.String(), nil
 }
 
-// addModule writes a match that needs a match module.
-func (p *rulePrinter) addModule(m rules.Match) error {
+// addModuleMatch writes a match that needs a match module.
+func (p *rulePrinter) addModuleMatch(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchAddr:
-		p.add("-m", "iprange")
-		p.addOption(m.Not,
-			map[rules.Side]string{
-				rules.Source: "--src-range", rules.Destination: "--dst-range",
-			}[m.Side],
-			m.Ranges[0].From().String()+"-"+m.Ranges[0].To().String())
-		return nil
+		return p.addIPRange(m)
 	case rules.MatchPort:
 		return p.addPorts(m)
 	case rules.MatchTCPFlags:
@@ -147,25 +141,15 @@ func (p *rulePrinter) addModule(m rules.Match) error {
 	case rules.MatchOwner:
 		return p.addOwner(m)
 	case rules.MatchCgroup:
-		if m.Path == "" {
-			return fmt.Errorf("%s: iptables compares the path", m)
-		}
-		p.add("-m", "cgroup", "--path", m.Path)
-		return nil
+		return p.addCgroup(m)
 	case rules.MatchMark:
-		p.add("-m", map[bool]string{false: "mark", true: "connmark"}[m.Conntrack])
-		text := fmt.Sprintf("0x%x", m.Value)
-		if m.Mask != allBits {
-			text = fullMark(m.Value, m.Mask)
-		}
-		p.addOption(m.Not, "--mark", text)
-		return nil
+		return p.addMark(m)
 	case rules.MatchState, rules.MatchStatus, rules.MatchDirection:
-		return p.addConnection(m)
+		return p.addConntrack(m)
 	case rules.MatchAddrType:
 		return p.addAddrType(m)
 	case rules.MatchReversePath:
-		return p.addReversePath(m)
+		return p.addRPFilter(m)
 	case rules.MatchSocket:
 		return p.addSocket(m)
 	case rules.MatchICMP:
@@ -176,47 +160,4 @@ func (p *rulePrinter) addModule(m rules.Match) error {
 		return fmt.Errorf("%s: iptables compares this once in a rule", m)
 	}
 	return fmt.Errorf("%s: iptables has no such match", m)
-}
-
-// addTCPFlags writes the option --tcp-flags of the match tcp.
-func (p *rulePrinter) addTCPFlags(m rules.MatchTCPFlags) error {
-	if p.protocol != rules.TCP {
-		return fmt.Errorf("%s: the rule must match tcp", m)
-	}
-	if (m.Mask|m.Value)&(rules.ECN|rules.CWR) != 0 {
-		return fmt.Errorf("%s: iptables has no names for ecn and cwr", m)
-	}
-	text := func(f rules.TCPFlags) string {
-		if f == 0 {
-			return "NONE"
-		}
-		return strings.ToUpper(strings.ReplaceAll(f.String(), " | ", ","))
-	}
-	p.add("-m", "tcp")
-	p.addOption(m.Not, "--tcp-flags", text(m.Mask), text(m.Value))
-	return nil
-}
-
-// addOwner writes the match owner. The range of all user IDs means any socket, for which iptables
-// has an option. For groups it has none.
-func (p *rulePrinter) addOwner(m rules.MatchOwner) error {
-	if len(m.IDs) != 1 || m.Socketless && !m.Not {
-		return fmt.Errorf("%s: iptables compares one range of ids", m)
-	}
-	ids, needsSocket := m.IDs[0], m.Not && !m.Socketless
-	switch {
-	case slices.Equal(m.IDs, allIDs()) && !m.Group && !needsSocket:
-		p.add("-m", "owner")
-		p.addOption(m.Not, "--socket-exists")
-		return nil
-	case ids.Last > maxID || ids.First > ids.Last:
-		return fmt.Errorf("%s: iptables compares ids from 0 to %d", m, uint32(maxID))
-	}
-	p.add("-m", "owner")
-	p.addOption(m.Not, map[bool]string{false: "--uid-owner", true: "--gid-owner"}[m.Group],
-		ids.String())
-	if needsSocket {
-		p.add("--socket-exists")
-	}
-	return nil
 }

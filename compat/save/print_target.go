@@ -39,9 +39,9 @@ func (p *rulePrinter) addAction(action rules.Action) error {
 		if a == (rules.RedirectTo{}) {
 			return p.addTarget(a, "nat", "REDIRECT")
 		}
-		return p.addToPort(a, a.Port, "nat", "REDIRECT", "--to-ports", portsText(a.Port, a.Last))
+		return p.addPortTarget(a, a.Port, "nat", "REDIRECT", "--to-ports", portsText(a.Port, a.Last))
 	case rules.DNATPort:
-		return p.addToPort(a, a.Port, "nat", "DNAT", "--to-destination",
+		return p.addPortTarget(a, a.Port, "nat", "DNAT", "--to-destination",
 			":"+portsText(a.Port, a.Last))
 	case rules.DNATTo:
 		return p.addDNAT(a)
@@ -55,7 +55,7 @@ func (p *rulePrinter) addAction(action rules.Action) error {
 	case rules.Reject:
 		return p.addReject(a)
 	case rules.SetMark:
-		return p.addTarget(a, "", "MARK", "--set-xmark", fullMark(a.Value, a.Mask))
+		return p.addTarget(a, "", "MARK", "--set-xmark", maskedMark(a.Value, a.Mask))
 	case rules.SaveMark:
 		return p.addTarget(a, "", "CONNMARK", "--save-mark", "--nfmask", "0xffffffff", "--ctmask",
 			"0xffffffff")
@@ -86,8 +86,10 @@ func (p *rulePrinter) addTarget(a rules.Action, table string, words ...string) e
 	return nil
 }
 
-// addToPort writes a target with a port, which needs a protocol with ports.
-func (p *rulePrinter) addToPort(a rules.Action, port uint16, table string, words ...string) error {
+// addPortTarget writes a target with a port, which needs a protocol with ports.
+func (p *rulePrinter) addPortTarget(
+	a rules.Action, port uint16, table string, words ...string,
+) error {
 	if p.protocol != rules.TCP && p.protocol != rules.UDP {
 		return fmt.Errorf("%s: the rule must match tcp or udp", a)
 	}
@@ -97,75 +99,9 @@ func (p *rulePrinter) addToPort(a rules.Action, port uint16, table string, words
 	return p.addTarget(a, table, words...)
 }
 
-// addDNAT writes the target DNAT with an address of the table's family.
-func (p *rulePrinter) addDNAT(a rules.DNATTo) error {
-	text := a.Addr.String()
-	if a.LastAddr.IsValid() {
-		text += "-" + a.LastAddr.String()
-	}
-	switch {
-	case !p.isOfFamily(a.Addr), a.LastAddr.IsValid() && !p.isOfFamily(a.LastAddr):
-		return fmt.Errorf("%s: the address is not of the table's family", a)
-	case a.Port == 0 && a.Last == 0:
-		return p.addTarget(a, "nat", "DNAT", "--to-destination", text)
-	case a.Addr.Is6():
-		text = "[" + text + "]"
-	}
-	text += ":" + portsText(a.Port, a.Last)
-	return p.addToPort(a, a.Port, "nat", "DNAT", "--to-destination", text)
-}
-
 // isOfFamily reports whether the address is valid in a table of this family.
 func (p *rulePrinter) isOfFamily(a netip.Addr) bool {
 	return a.IsValid() && rules.FamilyOf(a) == p.table.Family && a.Zone() == ""
-}
-
-// addTProxy writes the target TPROXY.
-func (p *rulePrinter) addTProxy(a rules.TProxyDrop) error {
-	address := netip.IPv4Unspecified()
-	if p.table.Family == rules.IPv6 {
-		address = netip.IPv6Unspecified()
-	}
-	if a.Addr.IsValid() {
-		address = a.Addr
-	}
-	if !p.isOfFamily(address) {
-		return fmt.Errorf("%s: the address is not of the table's family", a)
-	}
-	return p.addToPort(a, a.Port, "mangle", "TPROXY", "--on-port", portText(a.Port),
-		"--on-ip", address.String(), "--tproxy-mark", fullMark(a.Value, a.Mask))
-}
-
-// addReject writes the target REJECT.
-func (p *rulePrinter) addReject(a rules.Reject) error {
-	for _, rejection := range rejections(p.table.Family) {
-		switch {
-		case rejection.with != a.With:
-		case rejection.name == "tcp-reset" && p.protocol != rules.TCP:
-			return fmt.Errorf("%s: the rule must match tcp", a)
-		default:
-			return p.addTarget(a, "filter", "REJECT", "--reject-with", rejection.name)
-		}
-	}
-	return fmt.Errorf("%s: iptables has no such REJECT type in this family", a)
-}
-
-// addMixMark writes one of the three operations of the target CONNMARK, which sets the connection's
-// mark, saves the packet's mark to it, or restores the packet's mark from it.
-func (p *rulePrinter) addMixMark(a rules.MixMark) error {
-	addMasked := func(option string, packet, connection uint32) error {
-		return p.addTarget(a, "", "CONNMARK", option, "--nfmask", fmt.Sprintf("0x%x", packet),
-			"--ctmask", fmt.Sprintf("0x%x", connection))
-	}
-	switch {
-	case a.Conntrack && a.Mark == 0:
-		return p.addTarget(a, "", "CONNMARK", "--set-xmark", fullMark(a.Xor, ^a.ConntrackMark))
-	case a.Conntrack && a.Xor == 0:
-		return addMasked("--save-mark", a.Mark, ^a.ConntrackMark)
-	case !a.Conntrack && a.Xor == 0 && a.ConntrackMark != 0:
-		return addMasked("--restore-mark", ^a.Mark, a.ConntrackMark)
-	}
-	return fmt.Errorf("%s: iptables has no such target", a)
 }
 
 func portText(p uint16) string { return strconv.Itoa(int(p)) }
@@ -177,6 +113,3 @@ func portsText(first, last uint16) string {
 	}
 	return portText(first) + "-" + portText(last)
 }
-
-// fullMark returns the text of a mark with its mask.
-func fullMark(value, mask uint32) string { return fmt.Sprintf("0x%x/0x%x", value, mask) }

@@ -20,26 +20,6 @@ type ruleReader struct {
 	hits    rules.Hits
 }
 
-// A module is a match or target of a rule, with its options.
-type module struct {
-	*extension
-	kernelName string // of a match; set even if its kind is unknown
-	// flag is the word with the name. For a match that the protocol implies, it is the first option
-	// of the match.
-	flag    word
-	words   []word // all words of the match or target
-	options []option
-	implied bool // whether the protocol implies the match, which -m does not name
-}
-
-// An option is a given option of a match or target.
-type option struct {
-	name   string // the first of its spellings
-	flag   word   // the word with the name, as given
-	not    bool
-	values [2]word // as many as the option has
-}
-
 // readRule parses the words of a rule after the name of its chain. A rule with a list of addresses
 // results in several rules, and a rule for the other family in none. merged reports that one rule
 // represents several combinations of addresses. hits is the counter before the command, or nil.
@@ -69,7 +49,7 @@ func (p *parser) readRule(
 		return nil, false, nil
 	}
 	comment := strings.Join(r.comment, " ")
-	headers, merged := r.headers(len(matches))
+	headers, merged := r.expandHeader(len(matches))
 	for _, header := range headers {
 		rule := rules.Rule{
 			Matches: append(header, matches...), Actions: actions, Comment: comment,
@@ -85,15 +65,15 @@ func (p *parser) readRule(
 // iptables-save may print more for a rule that the command iptables has added.
 const maxRuleWords = 1024
 
-// conditions returns the matches of the rule. The kernel evaluates them in order, and ends the rule
-// at the first match that fails. A match with a possible side effect therefore becomes an action,
-// and the matches after it become [rules.Require] actions.
+// conditions returns the matches of the rule, and the matches that must be actions. The kernel
+// evaluates them in order, and ends the rule at the first match that fails. A match with a possible
+// side effect therefore becomes an action, and the matches after it become [rules.Require] actions.
 func (r *ruleReader) conditions() (matches []rules.Match, actions []rules.Action) {
 	for _, m := range r.modules {
 		if m.match == nil {
 			continue
 		}
-		for _, match := range r.matchesOf(m) {
+		for _, match := range r.moduleMatches(m) {
 			u, isUnknown := match.(rules.Unknown)
 			switch {
 			case isUnknown && !u.Effect.IsCondition():

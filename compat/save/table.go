@@ -87,13 +87,13 @@ func (t *table) deleteSame(c *chain, r *rules.Rule) bool {
 
 // countJump adds n to the number of jumps to the chain to which the rule jumps, if any.
 func (t *table) countJump(r *rules.Rule, n int) {
-	if to := jumpOf(r); to != "" {
+	if to := jumpTarget(r); to != "" {
 		t.chainByName[to].jumps += n
 	}
 }
 
-// jumpOf returns the chain that the rule jumps to, or "".
-func jumpOf(r *rules.Rule) string {
+// jumpTarget returns the chain that the rule jumps to, or "".
+func jumpTarget(r *rules.Rule) string {
 	jump, _ := r.Actions[len(r.Actions)-1].(rules.Jump)
 	return jump.Chain
 }
@@ -119,10 +119,24 @@ func (t *table) flushAll() {
 func (t *table) callerOf(to *chain) *chain {
 	for c := range t.eachChain {
 		for e := range c.rules.each {
-			if jumpOf(&e.rule) == to.name {
+			if jumpTarget(&e.rule) == to.name {
 				return c
 			}
 		}
 	}
 	return nil
+}
+
+// newTable returns a table with its built-in chains, which are empty and have the policy ACCEPT. It
+// returns false if iptables has no such table.
+func newTable(family rules.Family, name string) (*table, bool) {
+	hooks := builtInHooks(name)
+	t := &table{
+		Table:       rules.Table{Family: family, Name: name, XTables: true},
+		chainByName: map[string]*chain{},
+	}
+	for _, h := range hooks {
+		t.add(&chain{name: chainNames[h], base: Base(name, h, false)})
+	}
+	return t, hooks != nil
 }

@@ -1,13 +1,14 @@
 package save
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// setMark parses the target MARK.
-func (r *moduleReader) setMark() rules.Action {
+// targetMark parses the target MARK.
+func (r *moduleReader) targetMark() rules.Action {
 	o := r.exactlyOne("--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark")
 	if o == nil {
 		return nil
@@ -16,29 +17,8 @@ func (r *moduleReader) setMark() rules.Action {
 	return rules.SetMark{Value: value, Mask: mask}
 }
 
-// xmark parses one of the five options that change a mark. Each is equivalent to --set-xmark, which
-// clears the bits of a mask and then XORs the result with a value.
-func (r *moduleReader) xmark(o *option) (value, mask uint32) {
-	value, mask = r.mark(o.values[0])
-	isMasked := o.name == "--set-xmark" || o.name == "--set-mark"
-	if strings.Contains(o.values[0].text, "/") && !isMasked {
-		r.fail(o.values[0], "bits without a mask")
-	}
-	switch o.name {
-	case "--set-mark":
-		mask |= value
-	case "--and-mark":
-		value, mask = 0, ^value
-	case "--or-mark":
-		mask = value
-	case "--xor-mark":
-		mask = 0
-	}
-	return value, mask
-}
-
-// connmark parses the target CONNMARK (connmark_tg in net/netfilter/xt_connmark.c).
-func (r *moduleReader) connmark() rules.Action {
+// targetConnmark parses the target CONNMARK (connmark_tg in net/netfilter/xt_connmark.c).
+func (r *moduleReader) targetConnmark() rules.Action {
 	o := r.exactlyOne("--save-mark", "--restore-mark",
 		"--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark")
 	if o == nil {
@@ -88,6 +68,27 @@ func (r *moduleReader) restoreMark(packet, connection uint32) rules.Action {
 	return rules.MixMark{Mark: ^packet, ConntrackMark: connection}
 }
 
+// xmark parses one of the five options that change a mark. Each is equivalent to --set-xmark, which
+// clears the bits of a mask and then XORs the result with a value.
+func (r *moduleReader) xmark(o *option) (value, mask uint32) {
+	value, mask = r.mark(o.values[0])
+	isMasked := o.name == "--set-xmark" || o.name == "--set-mark"
+	if strings.Contains(o.values[0].text, "/") && !isMasked {
+		r.fail(o.values[0], "bits without a mask")
+	}
+	switch o.name {
+	case "--set-mark":
+		mask |= value
+	case "--and-mark":
+		value, mask = 0, ^value
+	case "--or-mark":
+		mask = value
+	case "--xor-mark":
+		mask = 0
+	}
+	return value, mask
+}
+
 // mask parses a mask of 32 bits.
 func (r *moduleReader) mask(o *option) uint32 {
 	n, ok := number(o.values[0].text, 32)
@@ -98,3 +99,24 @@ func (r *moduleReader) mask(o *option) uint32 {
 }
 
 const allBits = ^uint32(0)
+
+// addMixMark writes one of the three operations of the target CONNMARK, which sets the connection's
+// mark, saves the packet's mark to it, or restores the packet's mark from it.
+func (p *rulePrinter) addMixMark(a rules.MixMark) error {
+	addMasked := func(option string, packet, connection uint32) error {
+		return p.addTarget(a, "", "CONNMARK", option, "--nfmask", fmt.Sprintf("0x%x", packet),
+			"--ctmask", fmt.Sprintf("0x%x", connection))
+	}
+	switch {
+	case a.Conntrack && a.Mark == 0:
+		return p.addTarget(a, "", "CONNMARK", "--set-xmark", maskedMark(a.Xor, ^a.ConntrackMark))
+	case a.Conntrack && a.Xor == 0:
+		return addMasked("--save-mark", a.Mark, ^a.ConntrackMark)
+	case !a.Conntrack && a.Xor == 0 && a.ConntrackMark != 0:
+		return addMasked("--restore-mark", ^a.Mark, a.ConntrackMark)
+	}
+	return fmt.Errorf("%s: iptables has no such target", a)
+}
+
+// maskedMark returns the text "VALUE/MASK".
+func maskedMark(value, mask uint32) string { return fmt.Sprintf("0x%x/0x%x", value, mask) }

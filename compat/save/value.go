@@ -32,28 +32,6 @@ func number(text string, bits int) (uint64, bool) {
 	return n, err == nil
 }
 
-// A moduleReader parses the options of a match or target.
-type moduleReader struct {
-	*ruleReader
-	*module
-	// isUnknown reports that the model does not represent the match or target with its options. The
-	// other fields apply only then.
-	isUnknown bool
-	effect    rules.Effect // the possible effect
-	state     string       // the state that the match or target reads or changes
-	text      string       // the text of the match; if empty, the words of the rule
-}
-
-// option returns an option, or nil if it was not given.
-func (r *moduleReader) option(name string) *option {
-	for i := range r.options {
-		if r.options[i].name == name {
-			return &r.options[i]
-		}
-	}
-	return nil
-}
-
 // port parses a port. The name of a service is unknown.
 func (r *moduleReader) port(w word, text string) uint16 {
 	if isName(text) {
@@ -100,26 +78,6 @@ func (r *moduleReader) mark(w word) (value, mask uint32) {
 	return uint32(v), uint32(m)
 }
 
-// ids parses a numeric ID or a range of IDs. The name of a user or a group is unknown.
-func (r *moduleReader) ids(w word) []rules.IDRange {
-	from, to, isRange := strings.Cut(w.text, "-")
-	if !isRange {
-		to = from
-	}
-	first, firstValid := number(from, 32)
-	last, lastValid := number(to, 32)
-	switch {
-	case isName(w.text):
-		r.isUnknown = true
-	case !firstValid || !lastValid || first > last || last > maxID:
-		r.fail(w, "a numeric id (0-4294967294) or an ascending range of ids")
-	}
-	return []rules.IDRange{{First: uint32(first), Last: uint32(last)}}
-}
-
-// maxID is the largest ID. The next number is -1, which the kernel uses for "no ID".
-const maxID = 1<<32 - 2
-
 // namedBits is an element of a set with its name in upper case and its bits.
 type namedBits struct {
 	name string
@@ -140,4 +98,18 @@ func (r *moduleReader) bitSet(w word, names []namedBits, want string) uint8 {
 		set |= names[i].bits
 	}
 	return set
+}
+
+// numberRange parses a number, or a range "FIRST:LAST" in which either end may be missing.
+func numberRange(text string, bits int) (first, last uint32, ok bool) {
+	firstText, lastText, isRange := strings.Cut(text, ":")
+	a, ok := number(firstText, bits)
+	if !isRange {
+		return uint32(a), uint32(a), ok
+	}
+	b, lastValid := number(lastText, bits)
+	if lastText == "" {
+		b, lastValid = 1<<bits-1, true
+	}
+	return uint32(a), uint32(b), (ok || firstText == "") && lastValid && a <= b
 }

@@ -1,6 +1,7 @@
 package save
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 
@@ -28,10 +29,10 @@ var statusBits = []namedBits{
 	{"CONFIRMED", uint8(rules.StatusConfirmed)},
 }
 
-// connection parses the matches conntrack and state. A match with several options is unknown. It is
-// not the conjunction of the options, because for a packet without a connection the kernel compares
-// only the state (conntrack_mt in net/netfilter/xt_conntrack.c).
-func (r *moduleReader) connection() []rules.Match {
+// matchConntrack parses the matches conntrack and state. A match with several options is unknown.
+// It is not the conjunction of the options, because for a packet without a connection the kernel
+// compares only the state (conntrack_mt in net/netfilter/xt_conntrack.c).
+func (r *moduleReader) matchConntrack() []rules.Match {
 	if len(r.options) == 0 {
 		r.fail(r.flag, "an option after it")
 		return nil
@@ -111,8 +112,9 @@ func (r *moduleReader) setConnectionField(c *xt.Conntrack, f xt.ConntrackField, 
 	return ok
 }
 
-// setConnectionAddress parses an address or prefix without the short forms, which iptables reads
-// here in another way than in -s and -d.
+// setConnectionAddress parses an address or prefix, and reports whether it is valid. It does not
+// accept addresses that shortAddress completes, because here iptables does not read them as in -s
+// and -d.
 func (r *moduleReader) setConnectionAddress(
 	c *xt.Conntrack, f xt.ConntrackField, text string,
 ) bool {
@@ -130,4 +132,36 @@ func (r *moduleReader) setConnectionAddress(
 	}
 	c.SetPrefix(f, netip.PrefixFrom(a, bits))
 	return true
+}
+
+// addConntrack writes a match of the packet's connection with the match conntrack.
+func (p *rulePrinter) addConntrack(m rules.Match) error {
+	switch m := m.(type) {
+	case rules.MatchState:
+		if m.States == 0 {
+			return fmt.Errorf("%s: iptables compares one state or more", m)
+		}
+		p.add("-m", "conntrack")
+		p.addOption(m.Not, "--ctstate", strings.ToUpper(m.States.String()))
+	case rules.MatchStatus:
+		var names []string
+		rest := m.Status
+		for _, n := range statusBits {
+			if bits := rules.Status(n.bits); bits != 0 && rest&bits != 0 {
+				names, rest = append(names, n.name), rest&^bits
+			}
+		}
+		if rest != 0 {
+			return fmt.Errorf("%s: iptables matches snat and dnat as states, not as status bits", m)
+		}
+		if m.Status == 0 {
+			names = []string{"NONE"}
+		}
+		p.add("-m", "conntrack")
+		p.addOption(m.Not, "--ctstatus", strings.Join(names, ","))
+	case rules.MatchDirection:
+		direction := map[bool]string{false: "ORIGINAL", true: "REPLY"}[m.Reply]
+		p.add("-m", "conntrack", "--ctdir", direction)
+	}
+	return nil
 }

@@ -1,0 +1,50 @@
+package save
+
+import (
+	"strings"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// matchIPRange parses the match iprange.
+func (r *moduleReader) matchIPRange() []rules.Match {
+	var list []rules.Match
+	for _, o := range r.options {
+		m := rules.MatchAddr{Not: o.not, Ranges: r.addressRange(o.values[0])}
+		if o.name == "--dst-range" {
+			m.Side = rules.Destination
+		}
+		list = append(list, m)
+	}
+	if len(list) == 0 {
+		r.fail(r.flag, "--src-range or --dst-range after it")
+	}
+	return list
+}
+
+// addIPRange writes the match iprange.
+func (p *rulePrinter) addIPRange(m rules.MatchAddr) error {
+	p.add("-m", "iprange")
+	option := map[rules.Side]string{
+		rules.Source: "--src-range", rules.Destination: "--dst-range",
+	}[m.Side]
+	p.addOption(m.Not, option, m.Ranges[0].From().String()+"-"+m.Ranges[0].To().String())
+	return nil
+}
+
+// addressRange parses "FIRST-LAST" or a single address.
+func (r *moduleReader) addressRange(w word) []netipx.IPRange {
+	from, to, isRange := strings.Cut(w.text, "-")
+	if !isRange {
+		to = from
+	}
+	a, okA := r.shortAddress(from)
+	b, okB := r.shortAddress(to)
+	if !okA || !okB || b.Less(a) {
+		r.fail(w, "a range of addresses, as 10.0.0.1-10.0.0.9, of the family")
+		return nil
+	}
+	return []netipx.IPRange{netipx.IPRangeFrom(a, b)}
+}

@@ -1,0 +1,116 @@
+package save
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// matchAddrType parses the match addrtype. With an option for interfaces the match is unknown,
+// because the type of an address then depends on the interface.
+func (r *moduleReader) matchAddrType() []rules.Match {
+	var list []rules.Match
+	for _, o := range r.options {
+		switch o.name {
+		case "--src-type", "--dst-type":
+			m := rules.MatchAddrType{Not: o.not, Types: r.addrTypes(o.values[0])}
+			if o.name == "--dst-type" {
+				m.Side = rules.Destination
+			}
+			list = append(list, m)
+		default:
+			r.isUnknown = true
+		}
+	}
+	if len(list) == 0 {
+		r.fail(r.flag, "--src-type or --dst-type after it")
+	}
+	return list
+}
+
+// addrTypes parses a list of types, which is unknown unless the model represents it.
+func (r *moduleReader) addrTypes(w word) rules.AddrTypeSet {
+	var set rules.AddrTypeSet
+	for text := range strings.SplitSeq(w.text, ",") {
+		t, err := rules.ParseAddrType(text)
+		if err != nil {
+			r.fail(w, "types of addresses: a list of UNSPEC, UNICAST, LOCAL, BROADCAST, ANYCAST, "+
+				"MULTICAST, BLACKHOLE, UNREACHABLE, PROHIBIT, THROW, NAT and XRESOLVE")
+			return 0
+		}
+		set |= rules.AddrTypes(t)
+	}
+	r.isUnknown = r.isUnknown || !isModeled(r.family, set)
+	return set
+}
+
+// isModeled reports whether a list of types has the same meaning in the match addrtype and in the
+// model. For IPv6 this is true only of LOCAL alone and MULTICAST alone: the other types overlap and
+// differ from the types of routes, and an address must have all types of the list (match_type6 in
+// net/netfilter/xt_addrtype.c).
+func isModeled(f rules.Family, set rules.AddrTypeSet) bool {
+	return f != rules.IPv6 || set == rules.AddrTypes(rules.Local) ||
+		set == rules.AddrTypes(rules.Multicast)
+}
+
+// addAddrType writes the match addrtype.
+func (p *rulePrinter) addAddrType(m rules.MatchAddrType) error {
+	var names []string
+	for t := range rules.ResolvedType + 1 {
+		if m.Types.Has(t) {
+			names = append(names, strings.ToUpper(t.String()))
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return fmt.Errorf("%s: iptables compares one type or more", m)
+	case !isModeled(p.table.Family, m.Types):
+		return fmt.Errorf(
+			"%s: ip6tables has other types, and only local and multicast are the same", m)
+	}
+	p.add("-m", "addrtype")
+	side := map[rules.Side]string{
+		rules.Source: "--src-type", rules.Destination: "--dst-type",
+	}[m.Side]
+	p.addOption(m.Not, side, strings.Join(names, ","))
+	return nil
+}
+
+// lookupOptions contains the options of the match rpfilter that change the route lookup.
+var lookupOptions = []string{"--loose", "--validmark", "--accept-local"}
+
+// matchRPFilter parses the match rpfilter. In the kernel, packets received from lo always match,
+// with any options except --invert.
+func (r *moduleReader) matchRPFilter() []rules.Match {
+	var kind []string
+	for _, flag := range lookupOptions {
+		if r.option(flag) != nil {
+			kind = append(kind, strings.TrimPrefix(flag, "--"))
+		}
+	}
+	r.rejectNegations()
+	m := rules.MatchReversePath{Not: r.option("--invert") != nil, Kind: strings.Join(kind, " ")}
+	return []rules.Match{m}
+}
+
+// addRPFilter writes the match rpfilter. Its Kind contains the options without their dashes.
+func (p *rulePrinter) addRPFilter(m rules.MatchReversePath) error {
+	options := []string{"-m", "rpfilter"}
+	kinds := strings.Fields(m.Kind)
+	var known []string
+	for _, flag := range lookupOptions {
+		if name := strings.TrimPrefix(flag, "--"); slices.Contains(kinds, name) {
+			options, known = append(options, flag), append(known, name)
+		}
+	}
+	if strings.Join(known, " ") != m.Kind {
+		return fmt.Errorf("%s: iptables has no such match", m)
+	}
+	p.add(options...)
+	if m.Not {
+		p.add("--invert")
+	}
+	return nil
+}

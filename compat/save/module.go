@@ -1,0 +1,131 @@
+package save
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A module is a match or target of a rule, with its options.
+type module struct {
+	*extension
+	kernelName string // of a match; set even if the extension is openMatch
+	// flag is the word with the name. For a match that the protocol implies, it is the first option
+	// of the match.
+	flag    word
+	words   []word // all words of the match or target
+	options []option
+	implied bool // whether the protocol implies the match, which -m does not name
+}
+
+// An option is an option as given in a rule. The accepted options are [optionKind] values.
+type option struct {
+	name   string // the first of its spellings
+	flag   word   // the word with the name, as given
+	not    bool
+	values [2]word // as many as the option has
+}
+
+// A moduleReader translates a match or target with its options to the model. Its methods match* and
+// target* each translate one or two of those in match_list.go and target_list.go.
+type moduleReader struct {
+	*ruleReader
+	*module
+	// isUnknown reports that the model does not represent the match or target with its options. The
+	// other fields apply only then.
+	isUnknown bool
+	effect    rules.Effect // the possible effect
+	state     string       // the name of the state that the match or target reads or changes
+	text      string       // the text of the match or target; if empty, the words of the rule
+}
+
+// option returns the option with the name, or nil if it was not given.
+func (r *moduleReader) option(name string) *option {
+	for i := range r.options {
+		if r.options[i].name == name {
+			return &r.options[i]
+		}
+	}
+	return nil
+}
+
+// requiredOption returns the option with the name. If it was not given, requiredOption reports an
+// error and returns nil.
+func (r *moduleReader) requiredOption(name string) *option {
+	o := r.option(name)
+	if o == nil {
+		r.fail(r.flag, "%s after it", name)
+	}
+	return o
+}
+
+// exactlyOne returns the only given option of those with the names. It reports an error if none or
+// several of them were given.
+func (r *moduleReader) exactlyOne(names ...string) *option {
+	var found *option
+	for _, name := range names {
+		if o := r.option(name); o != nil && found == nil {
+			found = o
+		} else if o != nil {
+			r.fail(o.flag, "no second option beside %s", found.name)
+		}
+	}
+	if found == nil {
+		r.fail(r.flag, "one of %s after it", strings.Join(names, ", "))
+	}
+	return found
+}
+
+// optionValue returns the value of an option, or the default value if the option was not given.
+func (r *moduleReader) optionValue(name, defaultValue string) string {
+	if o := r.option(name); o != nil {
+		return o.values[0].text
+	}
+	return defaultValue
+}
+
+// numberOption returns the value of an option as a number. It returns false if the option was not
+// given or is no number of at most the given bits.
+func (r *moduleReader) numberOption(name string, bits int) (n uint64, ok bool) {
+	return number(r.optionValue(name, ""), bits)
+}
+
+// isNegated reports whether the only option is negated.
+func (r *moduleReader) isNegated() bool { return len(r.options) == 1 && r.options[0].not }
+
+// rejectNegations reports an error if an option is negated.
+func (r *moduleReader) rejectNegations() {
+	if i := slices.IndexFunc(r.options, func(o option) bool { return o.not }); i >= 0 {
+		r.rejectNegation(r.options[i].flag, true)
+	}
+}
+
+// requireProtocol reports an error unless the rule matches one of the protocols.
+func (r *moduleReader) requireProtocol(protocols ...rules.Protocol) {
+	if p, _ := r.header.onlyProtocol(); slices.Contains(protocols, p) {
+		return
+	}
+	names := make([]string, len(protocols))
+	for i, protocol := range protocols {
+		names[i] = "-p " + protocol.String()
+	}
+	r.fail(r.flag, "%s beside it", strings.Join(names, " or "))
+}
+
+// unknownText returns the text of an unknown match or target. complete reports that the decoders of
+// packages nft and compat give the same text to the same match or target. Otherwise the text is the
+// words of the rule, for example because an option is unknown.
+func (r *moduleReader) unknownText() (text string, complete bool) {
+	words := 2 // -m or -j, and the name
+	for _, o := range r.options {
+		words += 1 + r.extension.optionSpelled(o.name).values
+		if o.not {
+			words++
+		}
+	}
+	if r.text == "" || words != len(r.module.words) {
+		return rawText(r.module.words), false
+	}
+	return r.text, true
+}
