@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -128,21 +127,27 @@ func TestWaitingEnrollments(t *testing.T) {
 		<-ctx.Done()
 		return agent.Enrollment{}, source.WithKind(agent.KindZtunnel, errors.New("the agent ends"))
 	}})
-	var group sync.WaitGroup
+	ended := make(chan error, waiting)
 	for range waiting {
-		group.Go(func() {
-			if _, err := env.client().Enroll(context.Background(), web, address, ns.FD()); err == nil ||
-				!strings.Contains(err.Error(), "the agent ends") {
-				t.Error(err)
-			}
-		})
+		go func() {
+			_, err := env.client().Enroll(context.Background(), web, address, ns.FD())
+			ended <- err
+		}()
 	}
 	for range waiting {
-		<-began
+		select {
+		case <-began:
+		case err := <-ended:
+			t.Fatalf("an enrollment ended while the agent runs: %v", err)
+		}
 	}
 	if _, err := env.client().Pod(t.Context(), web); err != nil {
 		t.Error(err)
 	}
 	env.stop()
-	group.Wait()
+	for range waiting {
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "the agent ends") {
+			t.Error(err)
+		}
+	}
 }

@@ -66,9 +66,10 @@ type Options struct {
 // Limits for clients.
 const (
 	maxConnections = 64
-	// ioTimeout is the time limit for receiving a request, and for sending a reply. It is short,
-	// because the client is on the same node.
-	ioTimeout = time.Second
+	// ioTimeout is the time limit for receiving a request, and for sending a reply. It is longer
+	// than the plugin's timeout, because the agent may get no processor time for seconds after it
+	// has accepted a connection, and a request that has arrived meanwhile must not be rejected.
+	ioTimeout = 5 * time.Second
 	// queryTimeout is the time limit for answering the plugin. It is less than the plugin's
 	// timeout, so that the plugin receives an error.
 	queryTimeout = 800 * time.Millisecond
