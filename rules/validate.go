@@ -32,7 +32,7 @@ func (f Fault) String() string {
 }
 
 // Validate returns nil if [Compile] accepts the parameters, and otherwise [Faults] with all invalid
-// ones.
+// parameters.
 func (r *Redirect) Validate() error {
 	var faults Faults
 	check := faults.check
@@ -96,8 +96,8 @@ func (f Faults) orNil() error {
 	return f
 }
 
-// checker records a fault unless ok. Callers pass elements of long lists only if they are invalid,
-// because each is converted to an interface value.
+// checker records a fault unless ok. The conversion of value to an interface allocates memory: for
+// long lists, the callers therefore call it only for invalid elements.
 type checker func(ok bool, field string, value any, allowed string)
 
 func checkRanges[T uint16 | uint32](check checker, field string, ranges []Range[T]) {
@@ -140,11 +140,12 @@ func isLoopbackCIDR(p netip.Prefix) bool {
 const allowedInterface = "the name of an interface: 1 to 15 bytes without blank, slash or colon; " +
 	"a final + or * matches all names with this prefix"
 
-// validInterface reports whether a name is valid, as dev_valid_name (net/core/dev.c) does: IFNAMSIZ
-// is 16, with the terminating zero. A name that ends in "+" or "*" is also invalid, because the
-// parser has removed this sign from a prefix: "*" alone and "eth++" are invalid.
+// validInterface reports whether name is the name of an interface, or a prefix without its final "+"
+// or "*". The kernel's conditions are those of dev_valid_name (net/core/dev.c). In addition, a name
+// must not end in another "+" or "*", or contain DEL or a quotation mark.
 func validInterface(name string) bool {
-	if name == "" || len(name) > 15 || name == "." || name == ".." ||
+	const maxLength = 15 // IFNAMSIZ without the terminating zero
+	if name == "" || len(name) > maxLength || name == "." || name == ".." ||
 		strings.HasSuffix(name, "*") || strings.HasSuffix(name, "+") {
 		return false
 	}

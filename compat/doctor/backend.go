@@ -77,7 +77,7 @@ func (d *diagnosis) checkLegacyKernel() {
 	case len(d.LegacyFeatures) == 0: // neither probed nor requested
 	case len(missing) > 0 && isRequired:
 		for _, f := range missing {
-			d.addPrevented("kernel",
+			d.addUncorrectable("kernel",
 				fmt.Sprintf("Linux %s lacks %s, which these parameters need", d.Kernel, f.Name),
 				kernelWith(f))
 		}

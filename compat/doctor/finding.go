@@ -153,16 +153,16 @@ func (d *diagnosis) compile(without []rules.DeviationID) rules.Ruleset {
 	return rs
 }
 
-func (d *diagnosis) add(topic string, severity Severity, verdict, next string) {
+func (d *diagnosis) add(topic string, severity Severity, summary, next string) {
 	d.findings = append(d.findings, Finding{
-		Topic: topic, Severity: severity, Summary: verdict, Next: next,
+		Topic: topic, Severity: severity, Summary: summary, Next: next,
 	})
 }
 
-// addPrevented adds a problem that cannot be corrected in the namespace.
-func (d *diagnosis) addPrevented(topic, verdict, next string) {
+// addUncorrectable adds a problem that cannot be corrected in the namespace: see Prevented.
+func (d *diagnosis) addUncorrectable(topic, summary, next string) {
 	d.findings = append(d.findings, Finding{
-		Topic: topic, Severity: Problem, Summary: verdict, Next: next, Prevented: true,
+		Topic: topic, Severity: Problem, Summary: summary, Next: next, Prevented: true,
 	})
 }
 

@@ -17,17 +17,19 @@ func (d *diagnosis) checkKernel() {
 	}
 	isMissing := false
 	for _, s := range d.Features {
-		verdict := fmt.Sprintf("Linux %s lacks %s", d.Kernel, s.Feature.Name)
+		summary := fmt.Sprintf("Linux %s lacks %s", d.Kernel, s.Feature.Name)
 		switch {
 		case s.Err == nil:
 		case !d.needsFeature(s.Feature):
-			d.add("kernel", Note, verdict+"; these parameters do not need it", "")
+			d.add("kernel", Note, summary+"; these parameters do not need it", "")
 		case d.usesLegacy():
 			isMissing = true
-			d.add("kernel", Note, verdict+", which these parameters need of nf_tables", "")
+			d.add("kernel", Note,
+				summary+", which these parameters would need with nf_tables: iptables-legacy"+
+					" captures without it", "")
 		default:
 			isMissing = true
-			d.addPrevented("kernel", verdict+", which these parameters need", kernelWith(s.Feature))
+			d.addUncorrectable("kernel", summary+", which these parameters need", kernelWith(s.Feature))
 		}
 	}
 	if !isMissing {
@@ -53,6 +55,7 @@ func (d *diagnosis) needsFeature(f nft.Feature) bool {
 	case nft.FeatureRoute:
 		return d.markedRoute().used
 	case nft.FeatureZone:
+		// TPROXY and DropInvalid match conntrack states, DNS capture sets zones.
 		return d.usesTProxy() || r.DropInvalid || r.DNS.Capture
 	case nft.FeatureInterval:
 		return slices.ContainsFunc(d.compiled.Tables, func(t rules.Table) bool {
@@ -62,26 +65,26 @@ func (d *diagnosis) needsFeature(f nft.Feature) bool {
 	return true
 }
 
-// checkUnprobedKernel reports conclusions about the features from other facts, because the features
-// could not be probed.
+// checkUnprobedKernel reports what the installed rules and the kernel's version show about the
+// features. It is called if the features could not be probed.
 func (d *diagnosis) checkUnprobedKernel() {
-	needed := nft.FeatureNAT // every ruleset needs it, and no other feature needs a newer kernel
+	newest := nft.FeatureNAT // every ruleset needs it, and no other feature is more recent
 	switch {
-	case d.Backend == compat.BackendLegacy:
+	case d.Backend == compat.BackendLegacy: // needs no feature of nf_tables
 	case d.sluiceTable() != nil:
 		d.add("kernel", OK, fmt.Sprintf("Linux %s already holds rules of Sluice", d.Kernel), "")
 	case !nft.IsNotPermitted(d.FeaturesErr):
 		d.add("kernel", Warning,
 			"cannot probe the kernel's features: "+d.FeaturesErr.Error(), "")
-	case isOlder(d.Kernel, needed.Since):
+	case isOlder(d.Kernel, newest.Since):
 		d.add("kernel", Warning,
 			fmt.Sprintf("Linux %s is older than %s, the first version with %s; the kernel could not"+
-				" be probed, which needs CAP_SYS_ADMIN", d.Kernel, needed.Since, needed.Name),
+				" be probed, which needs CAP_SYS_ADMIN", d.Kernel, newest.Since, newest.Name),
 			runAsRoot)
 	default:
 		d.add("kernel", Note,
-			fmt.Sprintf("the features of Linux %s could not be determined, which needs"+
-				" CAP_SYS_ADMIN; its version is recent enough", d.Kernel), runAsRoot)
+			fmt.Sprintf("the kernel could not be probed, which needs CAP_SYS_ADMIN; the version of"+
+				" Linux %s is recent enough", d.Kernel), runAsRoot)
 	}
 }
 
@@ -106,17 +109,19 @@ func (d *diagnosis) checkPermission() {
 	case d.TablesErr == nil:
 		d.add("permission", OK, "this process may read and write the namespace's rules", "")
 	case nft.IsNotPermitted(d.TablesErr):
-		d.addPrevented("permission", "this process may neither read nor write the namespace's rules",
+		d.addUncorrectable("permission", "this process may neither read nor write the namespace's rules",
 			"run it with CAP_NET_ADMIN, in the user namespace that owns the network namespace")
 	case nft.IsNotSupported(d.TablesErr) && d.usesLegacy():
 		d.add("kernel", Note, "the kernel has no nf_tables: "+d.TablesErr.Error(), "")
 	case nft.IsNotSupported(d.TablesErr):
-		d.addPrevented("kernel", "the kernel has no nf_tables: "+d.TablesErr.Error(),
+		d.addUncorrectable("kernel", "the kernel has no nf_tables: "+d.TablesErr.Error(),
 			kernelWith(nft.FeatureTables))
 	default:
 		d.add("rules", Warning, "cannot read the namespace's rules: "+d.TablesErr.Error(), "")
 	}
 }
+
+const lo = "lo"
 
 // checkInterfaces reports a loopback interface that is down, and a namespace without addresses.
 func (d *diagnosis) checkInterfaces() {
@@ -142,15 +147,14 @@ func (d *diagnosis) checkInterfaces() {
 	}
 }
 
-const lo = "lo"
-
-// checkIPv6 reports whether the state of IPv6 agrees with the parameters.
+// checkIPv6 reports IPv6 that is missing or disabled although the parameters capture it, and an IPv6
+// address of the pod if they do not.
 func (d *diagnosis) checkIPv6() {
 	disabled, exists := d.Settings["net.ipv6.conf.lo.disable_ipv6"]
 	switch {
 	case d.SettingsErr != nil:
 	case d.redirect.IPv6 && !exists:
-		d.addPrevented("kernel", "the kernel has no IPv6, which these parameters capture",
+		d.addUncorrectable("kernel", "the kernel has no IPv6, which these parameters capture",
 			"omit --dual-stack, or specify only the pod's IPv4 address")
 	case d.redirect.IPv6 && disabled != "0":
 		d.add("settings", Problem,

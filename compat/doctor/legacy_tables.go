@@ -34,9 +34,10 @@ func (d *diagnosis) checkLegacy() {
 			d.add("rules", Note,
 				name+" is empty; listing rules with iptables-legacy creates the tables", "")
 		case hasIstioChains:
-			verdict := fmt.Sprintf("%s has %s, including rules of istio-iptables", name,
+			summary := fmt.Sprintf("%s has %s, including rules of istio-iptables", name,
 				countText(t.Rules, "rule"))
-			d.checkIstioRules(verdict, slices.Contains(t.Chains, istio.ChainPrefix+"TPROXY"))
+			savesMarks := slices.Contains(t.Chains, istio.ChainPrefix+"TPROXY")
+			d.checkIstioRules(summary, savesMarks)
 		case t.hasSluiceChains():
 			d.add("rules", Note, fmt.Sprintf("%s has %s; Sluice's rules run first", name,
 				countText(t.Rules, "rule")), "")
@@ -51,16 +52,16 @@ func (d *diagnosis) checkLegacy() {
 // checkLegacyNAT reports the nat table of iptables-legacy, which runs at the kernel's dstnat
 // priority (NF_IP_PRI_NAT_DST). name is the display name of the table.
 func (d *diagnosis) checkLegacyNAT(name string, t LegacyTable) {
-	verdict := fmt.Sprintf("%s has %s at priority %d", name, countText(t.Rules, "NAT rule"),
+	summary := fmt.Sprintf("%s has %s at priority %d", name, countText(t.Rules, "NAT rule"),
 		rules.IstioNATPriority)
 	if priority := d.natPriority(); priority < rules.IstioNATPriority {
 		d.add("rules", Note,
 			fmt.Sprintf("%s: they run after Sluice's rules (priority %d) and are skipped for"+
-				" connections that Sluice redirects", verdict, priority), "")
+				" connections that Sluice redirects", summary, priority), "")
 		return
 	}
 	d.add("rules", Warning,
-		verdict+", the same priority as Sluice's NAT chains: the chain registered last runs first,"+
+		summary+", the same priority as Sluice's NAT chains: the chain registered last runs first,"+
 			" and a connection that it translates skips the other chain",
 		d.orderAdvice())
 }

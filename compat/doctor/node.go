@@ -82,8 +82,8 @@ func (d *diagnosis) checkProbes(f *NodeFacts, h *rules.AmbientHost) {
 			desired = h.ProbeSourceIPv6
 		}
 		trace := diff.ExplainWithin(&f.Live.Ruleset, probePacket(h, pod), budget)
-		severity, verdict, next := probeFinding(trace, pod, desired)
-		d.add("rules", severity, verdict, next)
+		severity, summary, next := probeFinding(trace, pod, desired)
+		d.add("rules", severity, summary, next)
 	}
 }
 
@@ -91,7 +91,7 @@ func (d *diagnosis) checkProbes(f *NodeFacts, h *rules.AmbientHost) {
 // Sluice's rules assign.
 func probeFinding(
 	trace rules.Trace, pod, desired netip.Addr,
-) (severity Severity, verdict, next string) {
+) (severity Severity, summary, next string) {
 	outcome := trace.Outcome
 	by := "" // the responsible rule
 	if step := lastStep(trace); step != nil {

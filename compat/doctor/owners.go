@@ -42,14 +42,14 @@ func (d *diagnosis) checkOwners() {
 
 // checkNATChain reports a foreign NAT chain.
 func (d *diagnosis) checkNATChain(t *rules.Table, c *rules.Chain) {
-	verdict, first := d.describeOrder(t, c, "rule of NAT", d.natPriority())
+	summary, first := d.describeOrder(t, c, "rule of NAT", d.natPriority())
 	if !first {
 		d.add("rules", Note,
-			verdict+": they are not evaluated for connections that Sluice's rules redirect", "")
+			summary+": they are not evaluated for connections that Sluice's rules redirect", "")
 		return
 	}
 	d.add("rules", Warning,
-		verdict+": Sluice's rules are not evaluated for connections that they translate",
+		summary+": Sluice's rules are not evaluated for connections that they translate",
 		d.orderAdvice())
 }
 
@@ -64,15 +64,15 @@ func (d *diagnosis) checkMangleChain(t *rules.Table, c *rules.Chain) {
 		d.add("rules", Note, rulePosition(t, c, "rule")+", where Sluice has no rules", "")
 		return
 	}
-	verdict, first := d.describeOrder(t, c, "rule", sluicePriority)
+	summary, first := d.describeOrder(t, c, "rule", sluicePriority)
 	if isRaw && first && d.redirect.DNS.Capture && slices.ContainsFunc(c.Rules, setsZone) {
 		d.add("rules", Warning,
-			verdict+" and assign conntrack zones: the first assignment takes effect, and answers to"+
+			summary+" and assign conntrack zones: the first assignment takes effect, and answers to"+
 				" captured DNS queries may be lost",
 			d.orderAdvice())
 		return
 	}
-	d.add("rules", Note, verdict, "")
+	d.add("rules", Note, summary, "")
 }
 
 func setsZone(r rules.Rule) bool {
@@ -86,7 +86,7 @@ func setsZone(r rules.Rule) bool {
 // reports whether the chain runs before Sluice's.
 func (d *diagnosis) describeOrder(
 	t *rules.Table, c *rules.Chain, noun string, sluicePriority int,
-) (verdict string, first bool) {
+) (summary string, first bool) {
 	first = d.runsFirst(t, c, sluicePriority)
 	when := "after"
 	if first {
@@ -167,20 +167,20 @@ func (d *diagnosis) checkIstio() {
 // removeIstio is the remedy for rules of Istio's programs.
 const removeIstio = "run rules cleanup --istio to remove them"
 
-// checkIstioRules reports rules of Istio's programs. verdict is the beginning of the finding's
-// verdict. savesMarks reports that the rules save marks to connections. Such rules conflict with
+// checkIstioRules reports rules of Istio's programs. summary is the beginning of the finding's
+// summary. savesMarks reports that the rules save marks to connections. Such rules conflict with
 // TPROXY.
-func (d *diagnosis) checkIstioRules(verdict string, savesMarks bool) {
+func (d *diagnosis) checkIstioRules(summary string, savesMarks bool) {
 	switch {
 	case !d.usesTProxy():
-		verdict += ": two programs capture here"
+		summary += ": two programs capture here"
 	case savesMarks:
-		verdict += fmt.Sprintf(" that set TPROXY's mark %#x on connections: replies to inbound"+
+		summary += fmt.Sprintf(" that set TPROXY's mark %#x on connections: replies to inbound"+
 			" connections are routed to lo and lost", d.redirect.TProxyMark)
 	default:
-		verdict += ": two programs capture, and rules apply refuses TPROXY with them"
+		summary += ": two programs capture, and rules apply refuses TPROXY with them"
 	}
-	d.add("rules", d.istioSeverity(), verdict, removeIstio)
+	d.add("rules", d.istioSeverity(), summary, removeIstio)
 }
 
 // istioSeverity returns the severity of rules of Istio's programs.

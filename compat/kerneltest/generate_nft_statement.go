@@ -2,7 +2,8 @@ package kerneltest
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// statement draws a statement, which usually does not end the rule.
+// statement draws a statement, which usually does not end the rule. A text that is repeated in a list
+// is drawn more often.
 func (d *nftDraw) statement() string {
 	g := d.Generator
 	if g.Wide && g.oneIn(3) {
@@ -11,7 +12,7 @@ func (d *nftDraw) statement() string {
 	mark := draw(g, someMarks...)
 	kind := g.below(12)
 	if g.conntrack && g.oneIn(2) {
-		kind = draw(g, 1, 3, 4, 5, 6)
+		kind = draw(g, 1, 3, 4, 5, 6) // the cases that change marks, zones or tracking
 	}
 	switch kind {
 	case 0:
@@ -27,11 +28,12 @@ func (d *nftDraw) statement() string {
 		return "ct mark set " + draw(g, mark, mark, "meta mark", "meta mark", "ct mark & 0xf",
 			"ct mark | "+mark, "meta mark & 0xff", "ct mark ^ 0x1")
 	case 5, 6:
-		if d.priority < -200 && !d.isNAT() {
+		// notrack and zones take effect only before conntrack.
+		if d.priority < rules.ConntrackPriority && !d.isNAT() {
 			return draw(g, "notrack", "ct zone set 5", "ct zone set 1", "ct zone set 0", "notrack",
 				"ct original zone set 5")
 		}
-		if d.priority == -200 && !d.isNAT() {
+		if d.priority == rules.ConntrackPriority && !d.isNAT() {
 			return draw(g, "notrack", "ct zone set 5", "counter")
 		}
 		return "counter"
@@ -59,16 +61,23 @@ func (d *nftDraw) statement() string {
 	return "counter"
 }
 
-// sourceNAT draws the end of a rule of a NAT chain at postrouting.
-func (d *nftDraw) sourceNAT() string {
-	family, ip := d.addrFamily()
-	to := map[rules.Family]string{rules.IPv4: "169.254.7.127", rules.IPv6: "fd16:9254::1"}[family]
+// natFamily draws one of the table's address families. It returns the family, and its keyword and a
+// blank for a NAT statement, which names the family only in inet tables.
+func (d *nftDraw) natFamily() (rules.Family, string) {
+	family, keyword := d.addrFamily()
 	if d.family != rules.Inet {
-		ip = ""
+		return family, ""
 	}
+	return family, keyword + " "
+}
+
+// sourceNAT draws the end of a rule of a NAT chain at postrouting: SNAT, accept or nothing.
+func (d *nftDraw) sourceNAT() string {
+	family, keyword := d.natFamily()
+	to := map[rules.Family]string{rules.IPv4: "169.254.7.127", rules.IPv6: "fd16:9254::1"}[family]
 	last := map[rules.Family]string{rules.IPv4: "169.254.7.129", rules.IPv6: "fd16:9254::3"}[family]
-	return draw(d.Generator, "", "accept", "masquerade", "snat "+ip+" to "+to, "snat "+ip+" to "+to,
-		"snat "+ip+" to "+to+"-"+last)
+	return draw(d.Generator, "", "accept", "masquerade", "snat "+keyword+"to "+to,
+		"snat "+keyword+"to "+to, "snat "+keyword+"to "+to+"-"+last)
 }
 
 // verdict draws the end of a rule.
@@ -108,19 +117,14 @@ func (d *nftDraw) verdict() string {
 		"tcp dport 80 ", "tcp dport 80 ")
 	switch g.below(6) {
 	case 0:
-		family, ip := d.addrFamily()
+		family, keyword := d.natFamily()
 		address := draw(g, someAddrs[family][:4]...)
 		bracketed := address
 		if family == rules.IPv6 {
 			bracketed = "[" + address + "]"
 		}
-		if d.family == rules.Inet {
-			ip = " " + ip
-		} else {
-			ip = ""
-		}
-		return draw(g, "meta l4proto tcp dnat"+ip+" to "+bracketed+":"+g.port(),
-			"dnat"+ip+" to "+address)
+		return draw(g, "meta l4proto tcp dnat "+keyword+"to "+bracketed+":"+g.port(),
+			"dnat "+keyword+"to "+address)
 	case 1:
 		return protocol + "dnat to :" + draw(g, g.port(), g.portRange("-"))
 	case 2:

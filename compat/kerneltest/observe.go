@@ -39,22 +39,15 @@ func (o *Observation) lastEntry(position string) *LogEntry {
 // Observe sends the packets one after the other and returns an observation of each packet. Before a
 // packet in a state other than new, it creates the connection.
 func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var all unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		return nil, err
-	}
 	// The kernel does not reorder packets that are sent from one processor.
-	var cpus unix.CPUSet
-	cpus.Set(someCPU(&all))
-	if err := unix.SchedSetaffinity(0, &cpus); err != nil {
+	unpin, err := pinToProcessor()
+	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = unix.SchedSetaffinity(0, &all) }()
+	defer unpin()
 
 	observations := make([]Observation, len(packets))
-	first := n.token + 1
+	firstToken := n.token + 1 // each packet contains its own token
 	for i := range packets {
 		n.token++
 		err := n.send(&packets[i], n.token)
@@ -69,34 +62,58 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		if e.answer == "tcp reset" {
-			e.token = first + uint32(slices.IndexFunc(packets, func(p rules.Packet) bool {
+		i := int(e.token) - int(firstToken)
+		if e.answer == "tcp reset" { // the only answer without the token of its packet
+			i = slices.IndexFunc(packets, func(p rules.Packet) bool {
 				return p.Protocol == rules.TCP && p.Source == e.To
-			}))
+			})
 		}
-		i := int(e.token - first)
-		if i < 0 || i >= len(packets) {
-			continue
-		}
-		if e.answer != "" {
-			if e.Position == "output begin" {
-				observations[i].Answer = e.answer
-			}
-			continue
-		}
-		// Ignore packets that only return the token, such as an echo reply. The source of the
-		// packet may be translated at the end of postrouting.
-		isTranslated := e.Position == "postrouting end" && e.To.Addr() != packets[i].Source.Addr()
-		if p := &packets[i]; e.Protocol == p.Protocol && (e.From == p.Source || isTranslated) {
-			observations[i].Entries = append(observations[i].Entries, e)
+		if i >= 0 && i < len(packets) {
+			observations[i].add(&packets[i], e)
 		}
 	}
 	for i := range packets {
 		if observations[i].Err == nil {
-			observations[i].Err = observations[i].check(&packets[i])
+			observations[i].Err = observations[i].compareEntry(&packets[i])
 		}
 	}
 	return observations, nil
+}
+
+// add adds a log entry to the observation of p.
+func (o *Observation) add(p *rules.Packet, e LogEntry) {
+	if e.answer != "" {
+		if e.Position == "output begin" { // the other positions log the same answer again
+			o.Answer = e.answer
+		}
+		return
+	}
+	// Ignore packets that only return the token, such as an echo reply. The source of p may be
+	// translated at the end of postrouting.
+	isTranslated := e.Position == "postrouting end" && e.To.Addr() != p.Source.Addr()
+	if e.Protocol == p.Protocol && (e.From == p.Source || isTranslated) {
+		o.Entries = append(o.Entries, e)
+	}
+}
+
+// pinToProcessor restricts the goroutine's thread to a random one of its processors, until unpin is
+// called.
+func pinToProcessor() (unpin func(), err error) {
+	runtime.LockOSThread()
+	var all, one unix.CPUSet
+	err = unix.SchedGetaffinity(0, &all)
+	if err == nil {
+		one.Set(someCPU(&all))
+		err = unix.SchedSetaffinity(0, &one)
+	}
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	return func() {
+		_ = unix.SchedSetaffinity(0, &all)
+		runtime.UnlockOSThread()
+	}, nil
 }
 
 // someCPU returns a random processor of the set.
@@ -113,31 +130,40 @@ func someCPU(set *unix.CPUSet) int {
 	}
 }
 
-// check returns an error if the packet differed from its description.
-func (o *Observation) check(p *rules.Packet) error {
+// compareEntry returns an error if the packet, when it entered its first hook, differed from its
+// description p.
+func (o *Observation) compareEntry(p *rules.Packet) error {
 	if len(o.Entries) == 0 {
 		return fmt.Errorf("%w: it did not enter a hook", errUnsendable)
 	}
-	s := o.Entries[0]
+	e := o.Entries[0]
 	want := LogEntry{
 		Position: p.Hook.String() + " begin", In: p.InInterface, Out: p.OutInterface,
 		Protocol: p.Protocol,
 		From:     p.Source, To: p.Destination, Mark: p.Mark,
 	}
-	if s.Position != want.Position || s.In != want.In || s.Out != want.Out ||
-		s.Protocol != want.Protocol ||
-		s.From != want.From || s.To != want.To || s.Mark != want.Mark {
-		return fmt.Errorf("%w: it entered as %v", errUnsendable, s)
+	if e.Position != want.Position || e.In != want.In || e.Out != want.Out ||
+		e.Protocol != want.Protocol ||
+		e.From != want.From || e.To != want.To || e.Mark != want.Mark {
+		return fmt.Errorf("%w: it entered as %v", errUnsendable, e)
 	}
-	if p.Hook == rules.Output && ((s.Owner == nil) != (p.Owner == nil) || s.Owner != nil &&
-		*s.Owner != *p.Owner) {
-		return fmt.Errorf("%w: it has another socket: %v", errUnsendable, s)
+	// Packets of other hooks have no owner in their description.
+	if p.Hook == rules.Output && !equalOwners(e.Owner, p.Owner) {
+		return fmt.Errorf("%w: it has another socket: %v", errUnsendable, e)
 	}
 	return nil
 }
 
-// logEntries returns the log entries of the packets that were sent. It repeats the sentinel,
-// because a busy machine may lose or delay it.
+func equalOwners(a, b *rules.Owner) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
+
+// logEntries returns the log entries of the packets that were sent. It sends a last packet, the
+// sentinel, and reads the log up to the sentinel's entry. It repeats the sentinel, because a busy
+// machine may lose or delay it.
 func (n *Network) logEntries() (entries []LogEntry, err error) {
 	n.token++
 	for begin := time.Now(); ; {
@@ -152,7 +178,8 @@ func (n *Network) logEntries() (entries []LogEntry, err error) {
 	}
 }
 
-// sentinel sends the packet that ends an observation. It contains the current token.
+// sentinel sends the packet that ends an observation from the peer to the pod's address. The packet
+// contains the current token.
 func (n *Network) sentinel(device string) error {
 	p := rules.Packet{
 		Protocol: rules.UDP, Source: netip.AddrPortFrom(peerAddr, 1),

@@ -31,7 +31,8 @@ var loggedHooks = [...]rules.Hook{
 	rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting,
 }
 
-// decodeLogged decodes a logged packet. It returns false for packets that other rules log.
+// decodeLogged decodes a logged packet. It returns false for a packet whose prefix is not that of a
+// trace, for example of a rule with the target NFLOG.
 func decodeLogged(payload []byte) (Event, bool) {
 	var e Event
 	if len(payload) < nfgenmsgLength {
@@ -45,12 +46,13 @@ func decodeLogged(payload []byte) (Event, bool) {
 	d.ByteOrder = binary.BigEndian
 	var packet []byte
 	var owner rules.Owner
-	ownerAttrs, hook := 0, len(loggedHooks)
+	ownerAttrs := 0          // of attrUID and attrGID
+	hook := len(loggedHooks) // until the packet header is read
 	for d.Next() {
 		switch d.Type() {
 		case attrPacketHeader:
 			if b := d.Bytes(); len(b) > 2 {
-				hook = int(b[2])
+				hook = int(b[2]) // struct nfulnl_msg_packet_hdr
 			}
 		case attrLoggedMark:
 			e.Mark = d.Uint32()
@@ -101,15 +103,16 @@ func (e *Event) setPosition(prefix string) bool {
 		return false
 	}
 	e.Table, e.Chain, e.Number = strings.TrimSpace(words[1]), words[2], n
-	// Ignore words[3]: the kernel writes "policy" or "return" for every rule without conditions,
-	// not only for the end of the chain.
+	// The kernel writes "policy" or "return" instead of "rule" (words[3]) for every rule without
+	// conditions, not only for the end of the chain.
 	e.Kind = Rule
 	return true
 }
 
-// splitPacket returns the headers of a packet without options and extension headers.
+// splitPacket returns the network header of a packet and the bytes after it. The network header
+// contains IPv4 options, but no IPv6 extension headers.
 func splitPacket(family uint8, packet []byte) (network, transport []byte) {
-	length := 40
+	length := 40 // of the IPv6 header
 	if family == unix.AF_INET {
 		if len(packet) == 0 {
 			return nil, nil
@@ -122,17 +125,17 @@ func splitPacket(family uint8, packet []byte) (network, transport []byte) {
 	return packet[:length], packet[length:]
 }
 
-// setConnectionState sets the state by the number of enum ip_conntrack_info: established 0, related
-// 1, new 2, untracked 7. In the reply direction established is 3 and related 4.
-func (e *Event) setConnectionState(n uint32) {
-	const replies, untracked = 3, 7
-	e.HasState, e.Reply = true, n >= replies && n < untracked
-	switch {
-	case n == untracked:
+// setConnectionState sets the state and the direction. info is a number of enum ip_conntrack_info
+// (linux/netfilter/nf_conntrack_common.h).
+func (e *Event) setConnectionState(info uint32) {
+	const related, isNew, establishedReply, relatedReply, untracked = 1, 2, 3, 4, 7
+	e.HasState, e.Reply = true, info >= establishedReply && info < untracked
+	switch info {
+	case untracked:
 		e.State = rules.Untracked
-	case n == 2:
+	case isNew:
 		e.State = rules.New
-	case n%replies == 1:
+	case related, relatedReply:
 		e.State = rules.Related
 	default:
 		e.State = rules.Established
@@ -160,14 +163,14 @@ func (e *Event) decodeTuple(d *netlink.AttributeDecoder) error {
 	var to netip.Addr
 	port := uint16(0)
 	for d.Next() {
-		kind := d.Type()
+		group := d.Type()
 		d.Nested(func(d *netlink.AttributeDecoder) error {
 			d.ByteOrder = binary.BigEndian
 			for d.Next() {
 				switch {
-				case kind == address && (d.Type() == 2 || d.Type() == 4): // CTA_IP_V4_DST, V6_DST
+				case group == address && (d.Type() == 2 || d.Type() == 4): // CTA_IP_V4_DST, V6_DST
 					to, _ = netip.AddrFromSlice(d.Bytes())
-				case kind == protocol && d.Type() == 3: // CTA_PROTO_DST_PORT
+				case group == protocol && d.Type() == 3: // CTA_PROTO_DST_PORT
 					port = d.Uint16()
 				}
 			}

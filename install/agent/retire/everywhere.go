@@ -9,15 +9,17 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// everywherePoll is the interval for counting the remaining agents; the job may list pods but not
-// watch them.
+// everywherePoll is the interval for counting the remaining agents. They are counted because the
+// service account of the chart's uninstall Job may list pods but not watch them.
 const everywherePoll = time.Second
 
-// Everywhere deletes the agent's DaemonSet, and returns when all agents have ended. While an agent
-// runs, the API server returns the DaemonSet with a deletion timestamp, from which the agent knows
-// that it must uninstall. Everywhere calls waiting, unless it is nil, with errors and the names of
-// the remaining agents. It repeats failed requests until ctx is done, except if the API server
-// rejects the credentials or permissions. A missing DaemonSet is not an error.
+// Everywhere deletes the agent's DaemonSet, and returns when all agents have ended. A missing
+// DaemonSet is not an error.
+//
+// The agents uninstall because the API server returns the DaemonSet with a deletion timestamp until
+// all of them have ended. Everywhere passes to waiting, unless it is nil, the names of the remaining
+// agents or the error of a request. It repeats failed requests until ctx is done, except if the API
+// server rejects the credentials or permissions.
 func Everywhere(
 	ctx context.Context, c *cluster.Client, d cluster.Name, waiting func(string),
 ) error {
@@ -53,8 +55,8 @@ func Everywhere(
 	}
 }
 
-// deleteOnce deletes the DaemonSet unless *deleted is set, which it then sets, and returns the
-// names of the remaining agents' pods.
+// deleteOnce returns the names of the remaining agents' pods. Unless *deleted is set, it first
+// deletes the DaemonSet and sets *deleted.
 func deleteOnce(
 	ctx context.Context, c *cluster.Client, d cluster.Name, deleted *bool,
 ) ([]string, error) {

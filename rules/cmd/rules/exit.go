@@ -9,12 +9,12 @@ import (
 // The exit codes, which scripts rely on.
 const (
 	exitDone      = 0 // done, or equal
-	exitDifferent = 1 // a difference, a bypass or a problem was found; see exitCodesHelp
+	exitDifferent = 1 // a difference, a bypass of the proxy or a problem; see exitCodesHelp
 	// exitBadInput means that a flag, an argument or an environment variable is invalid, or names a
 	// namespace or a pod that does not exist.
 	exitBadInput    = 2
 	exitSystemError = 3   // the kernel or the system refused, or lacks a feature
-	exitInvalid     = 126 // validation failed; Istio's repair controller waits for this code
+	exitInvalid     = 126 // validation failed; Istio's repair controller looks for this code
 )
 
 const exitCodesHelp = `Exit codes:
@@ -59,8 +59,7 @@ func systemError(err error) error {
 	return failure{exitSystemError, err}
 }
 
-// exitCode returns the exit code for an error. An error that is not a failure is an error of the
-// command line.
+// exitCode returns the exit code for an error. An error that is not a failure is bad input.
 func exitCode(err error) int {
 	var f failure
 	switch {
@@ -106,7 +105,7 @@ func (errorDocument) kind() string    { return "Error" }
 func (warningDocument) kind() string  { return "Warning" }
 func (progressDocument) kind() string { return "Progress" }
 
-// notice prints an object to stderr, or without JSON the text.
+// notice prints one line to stderr: the object with --output json, and the text otherwise.
 func (s *system) notice(d document, text string) {
 	if s.json {
 		line, _ := encode(d) // no error is possible: the object contains only a string
