@@ -83,8 +83,8 @@ func (d *diagnosis) checkUnprobedKernel() {
 			runAsRoot)
 	default:
 		d.add("kernel", Note,
-			fmt.Sprintf("the kernel could not be probed, which needs CAP_SYS_ADMIN; the version of"+
-				" Linux %s is recent enough", d.Kernel), runAsRoot)
+			fmt.Sprintf("the features of Linux %s could not be probed, which needs CAP_SYS_ADMIN;"+
+				" its version is recent enough", d.Kernel), runAsRoot)
 	}
 }
 

@@ -18,10 +18,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// kubeconfigCheckInterval is the interval for checks of the plugin's kubeconfig if the plugin
-// cannot read pods through the socket: readiness then follows the API server within about a minute,
-// and 10,000 nodes make 330 connections per second. With the socket, which does not need the API
-// server for the node's pods, the default interval of package token applies.
+// kubeconfigCheckInterval is the interval for checks of the plugin's kubeconfig if the agent does not
+// serve the socket. Readiness then follows the API server within about a minute, and 10,000 nodes
+// make 330 connections per second. If the agent serves the socket, the plugin can read pods without
+// the API server, and the longer default interval of package token applies.
 const kubeconfigCheckInterval = 30 * time.Second
 
 // tokenOptions returns the options for the plugin's kubeconfig.
@@ -45,9 +45,10 @@ func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token
 	return t
 }
 
-// checkInsertable returns an error while pods would fail if the plugin were in the chain.
+// checkInsertable returns an error if the plugin must not be inserted into the node's CNI chain yet,
+// because its ADD would fail.
 func (a *Agent) checkInsertable() error {
-	if k := a.kernel.get(); !k.Ready {
+	if k := a.kernel.result(); !k.Ready {
 		return fmt.Errorf("the kernel does not support the rules: %s", k.Reasons[0])
 	}
 	s := a.publisher.Status()
@@ -70,6 +71,7 @@ func (a *Agent) socketReady() bool {
 		a.podCache.Refused() == nil
 }
 
+// socketPart reports whether the plugin can read pods through the socket.
 func (a *Agent) socketPart() observe.Part {
 	part := observe.Part{Name: observe.Socket, Ready: a.socketReady()}
 	if !a.server.Listening() {
@@ -140,8 +142,8 @@ func (a *Agent) permissionsPart() observe.Part {
 	return part
 }
 
-// missingPermissions returns a sentence for each missing permission of the plugin and the agent.
-// The API server's message in it names the verb and the resource.
+// missingPermissions returns a sentence for each missing permission of the plugin and the agent. It
+// contains the API server's message, which names the verb and the resource.
 func (a *Agent) missingPermissions() []string {
 	var missing []string
 	if err := a.publisher.Status().Forbidden; err != nil {

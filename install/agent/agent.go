@@ -56,7 +56,7 @@ type Agent struct {
 	cluster     *cluster.Client
 	identity    *credential.Monitor
 	decider     *retire.Decider
-	kernel      *kernel
+	kernel      *kernelTester
 	publisher   *token.Publisher
 	podFetcher  *source.APIServer
 	podCache    *podcache.Cache // nil if nothing needs the pods
@@ -86,7 +86,7 @@ func New(o Options) (*Agent, error) {
 	v := o.Settings
 	a := &Agent{
 		options: o, config: parsed, metrics: observe.NewMetrics(o.Version),
-		kernel: newKernel(parsed.Backend), ended: make(chan error, 1),
+		kernel: newKernelTester(parsed.Backend), ended: make(chan error, 1),
 	}
 	a.identity = credential.New(credential.Options{
 		TokenFile: o.API.TokenFile, CAFile: o.API.CAFile,

@@ -23,7 +23,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ambientMode contains the parts of ambient mode.
+// ambientMode contains the objects of ambient mode.
 type ambientMode struct {
 	hostNode *hostrules.Node
 	guard    *hostrules.Guard
@@ -31,7 +31,7 @@ type ambientMode struct {
 	pods     *ambient.Node
 }
 
-// prepareAmbient creates the parts of ambient mode, if it is enabled.
+// prepareAmbient creates the objects of ambient mode, if it is enabled.
 func (a *Agent) prepareAmbient() error {
 	if a.config.Decide.Ambient == nil {
 		return nil
@@ -129,7 +129,7 @@ func (a *Agent) reportHostRules(r hostrules.Report) {
 	a.events.notePast(problemEvent{reason: hostRulesReason, message: r.String()})
 }
 
-// serveZtunnels serves ztunnel until the context ends.
+// serveZtunnels serves the connections of ztunnels to the socket until ctx is done.
 func (m *ambientMode) serveZtunnels(ctx context.Context, socket string, log *zap.Logger) {
 	if err := m.ztunnels.Serve(ctx, socket); err != nil {
 		log.Error("ztunnel is not served", zap.Error(err))

@@ -82,8 +82,8 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-// notePast reports a problem once that is not a current problem: it has already ended, or it ends
-// this process.
+// notePast reports a problem once. It is for problems that have already ended, and for a problem
+// that ends this process.
 func (ne *nodeEvents) notePast(p problemEvent) {
 	ne.mu.Lock()
 	ne.past = append(ne.past, p)

@@ -13,27 +13,28 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernelRetry is the interval for testing a kernel that lacks features, because modules may be
-// installed later.
+// kernelRetry is the time between two tests of a kernel that lacks features. The test is repeated,
+// because the missing modules may be installed later.
 const kernelRetry = 30 * time.Second
 
-// A kernel tests whether the kernel supports the rules.
-type kernel struct {
+// A kernelTester tests whether the kernel supports the rules.
+type kernelTester struct {
 	backend compat.BackendName
-	choose  func(compat.BackendName) (compat.Backend, error)
+	choose  func(compat.BackendName) (compat.Backend, error) // compat.Choose, except in tests
 
 	mu   sync.Mutex
-	part observe.Part
+	part observe.Part // the result of the last test
 }
 
-func newKernel(backend compat.BackendName) *kernel {
-	return &kernel{
+func newKernelTester(backend compat.BackendName) *kernelTester {
+	return &kernelTester{
 		backend: backend, choose: compat.Choose,
 		part: observe.Part{Name: observe.Kernel, Reasons: []string{"not tested yet"}},
 	}
 }
 
-func (k *kernel) get() observe.Part {
+// result returns the result of the last test.
+func (k *kernelTester) result() observe.Part {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.part
@@ -41,7 +42,7 @@ func (k *kernel) get() observe.Part {
 
 // await repeats the test until it succeeds, and passes each result to report. It returns false if
 // ctx ends before the test succeeds.
-func (k *kernel) await(ctx context.Context, report func(observe.Part)) bool {
+func (k *kernelTester) await(ctx context.Context, report func(observe.Part)) bool {
 	for {
 		part := k.test()
 		k.mu.Lock()
@@ -59,8 +60,8 @@ func (k *kernel) await(ctx context.Context, report func(observe.Part)) bool {
 	}
 }
 
-// test applies the rules of a typical pod in a temporary network namespace.
-func (k *kernel) test() observe.Part {
+// test tests whether the rules of a typical pod can be applied.
+func (k *kernelTester) test() observe.Part {
 	part := observe.Part{Name: observe.Kernel}
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
@@ -71,7 +72,7 @@ func (k *kernel) test() observe.Part {
 		part.Ready = true
 		part.Reasons = []string{fmt.Sprintf("it supports the rules with backend %s", backend)}
 	case compat.IsNotPermitted(err):
-		// The runtime gives the plugin privileges that the agent may lack.
+		// The plugin may succeed: the runtime gives it privileges that the agent may lack.
 		part.Ready, part.Unknown = true, true
 		part.Reasons = []string{fmt.Sprintf("whether it supports the rules is unknown before "+
 			"the first pod, because the agent lacks the permission to test it (%v)", err)}
@@ -82,7 +83,8 @@ func (k *kernel) test() observe.Part {
 	return part
 }
 
-func (k *kernel) apply(rs rules.Ruleset) (compat.BackendName, error) {
+// apply applies the rules in a temporary network namespace, and returns the backend that was used.
+func (k *kernelTester) apply(rs rules.Ruleset) (compat.BackendName, error) {
 	ns, err := netns.New()
 	if err != nil {
 		return "", err
@@ -96,8 +98,9 @@ func (k *kernel) apply(rs rules.Ruleset) (compat.BackendName, error) {
 	return result.Backend, err
 }
 
-// missingFeatures returns the features that the kernel lacks according to the backends' probes.
-func (k *kernel) missingFeatures(rs rules.Ruleset) []string {
+// missingFeatures returns a sentence for each feature that the kernel lacks according to the probes
+// of the allowed backends, and for each failed probe.
+func (k *kernelTester) missingFeatures(rs rules.Ruleset) []string {
 	var reasons []string
 	add := func(features []nft.Support, err error) {
 		if err != nil {

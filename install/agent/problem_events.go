@@ -56,10 +56,10 @@ func problemEvents(
 	// Before the first reply of the API server, waiting for it is normal.
 	starting := t.Origin == "" && t.Problem == nil
 	for _, p := range problems {
-		// the missing permission is reported below
-		if p.Reason != node.NotReadyToInsert || !starting && len(missing) == 0 {
-			events = append(events, problemEvent{reason: string(p.Reason), message: p.Message})
+		if p.Reason == node.NotReadyToInsert && (starting || len(missing) > 0) {
+			continue // not a problem yet, or caused by the permissions that are reported below
 		}
+		events = append(events, problemEvent{reason: string(p.Reason), message: p.Message})
 	}
 	if len(missing) > 0 {
 		events = append(events, problemEvent{

@@ -16,7 +16,7 @@ import (
 func (a *Agent) Readiness() observe.Readiness {
 	status := a.node.Status()
 	parts := []observe.Part{
-		a.kernel.get(), a.binaryPart(status), a.configurationPart(status), a.permissionsPart(),
+		a.kernel.result(), a.binaryPart(status), a.configurationPart(status), a.permissionsPart(),
 		a.runtimePart(),
 		kubeconfigPart(a.config.Kubeconfig, a.publisher.Status(), time.Now()),
 	}
@@ -58,6 +58,8 @@ func (a *Agent) binaryPart(s node.Status) observe.Part {
 	return part
 }
 
+// configurationPart reports whether the plugin was in the configuration that the runtime uses at the
+// last reconciliation.
 func (a *Agent) configurationPart(s node.Status) observe.Part {
 	part := observe.Part{Name: observe.Configuration, Ready: s.Installed()}
 	if s.At.IsZero() {

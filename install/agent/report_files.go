@@ -18,7 +18,7 @@ type lastReported struct {
 	rewrites     map[string]uint64 // by conflicting writer
 	failedWrites map[string]uint64 // by part of the installation
 	directories  node.Directories
-	bypassed     bool              // see reporter.bypassed
+	bypassed     bool              // see reporter.isBypassed
 	token        token.Status      // of the plugin
 	credentials  credential.Status // of the agent
 }

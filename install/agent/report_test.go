@@ -206,13 +206,13 @@ func TestKernelThatMayNotBeChecked(t *testing.T) {
 		{"not permitted", unix.EPERM, true, true},
 		{"not supported", unix.EOPNOTSUPP, false, false},
 	} {
-		k := newKernel(compat.BackendAuto)
+		k := newKernelTester(compat.BackendAuto)
 		k.choose = func(compat.BackendName) (compat.Backend, error) { return nil, tc.err }
 		if p := k.test(); p.Ready != tc.ready || p.Unknown != tc.unknown || len(p.Reasons) == 0 {
 			t.Errorf("%s: %+v", tc.name, p)
 		}
 	}
-	if p := newKernel(compat.BackendNFT).test(); !p.Ready || p.Unknown ||
+	if p := newKernelTester(compat.BackendNFT).test(); !p.Ready || p.Unknown ||
 		!strings.Contains(p.Reasons[0], "nft") {
 		t.Errorf("this kernel: %+v", p)
 	}

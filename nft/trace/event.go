@@ -72,10 +72,10 @@ type Event struct {
 	// all hooks, or this packet has passed the hooks before lo. Kernels before 6.16 do not send it.
 	Confirmed bool
 
-	// Number is the number of the rule of iptables-legacy, from 1 on, or 0 for events of nf_tables.
-	// The policy of a chain, and the return at the end of a user-defined chain, have the number
-	// after the last rule. Events of iptables-legacy have Hook instead of Handle and Verdict. All
-	// of them have a Header.
+	// Number is 0 for events of nf_tables. For events of iptables-legacy, it is the number of the
+	// rule in its chain, from 1 on. The policy of a chain, and the return at the end of a
+	// user-defined chain, have the number after the last rule. Events of iptables-legacy have Hook
+	// instead of Handle and Verdict, and always a Header.
 	Number int
 	Hook   rules.Hook
 	// Owner is the owner of the sending socket, if the event has it.
@@ -84,8 +84,12 @@ type Event struct {
 	Original netip.AddrPort
 }
 
-// isSelection reports whether the event is of the table of a session.
-func (e *Event) isSelection() bool { return e.Table == Table && e.Number == 0 }
+// isLegacy reports whether the event is of iptables-legacy.
+func (e *Event) isLegacy() bool { return e.Number > 0 }
+
+// isSelection reports whether the event is of a session's own table, whose rules select the packets
+// to trace.
+func (e *Event) isSelection() bool { return e.Table == Table && !e.isLegacy() }
 
 // A Header contains the headers of a packet. Ports are 0 if the protocol has none or the header is
 // incomplete.
@@ -208,8 +212,9 @@ func (e *Event) decodeVerdict(d *netlink.AttributeDecoder) error {
 	return nil
 }
 
-// decodeState returns the conntrack state for the bits of NFTA_TRACE_CT_STATE.
-func decodeState(bits uint32) (rules.State, bool) {
+// decodeState returns the conntrack state for the bits of NFTA_TRACE_CT_STATE. ok is false if they
+// contain no known state.
+func decodeState(bits uint32) (state rules.State, ok bool) {
 	switch {
 	case bits&stateNew != 0:
 		return rules.New, true

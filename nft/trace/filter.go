@@ -26,7 +26,7 @@ type Filter struct {
 
 // HasHook reports whether the filter selects packets at the hook.
 func (f Filter) HasHook(h rules.Hook) bool {
-	if f.In == f.Out {
+	if f.In == f.Out { // both kinds of packets; of them, only packets of local sockets have a user
 		return h == rules.Output || f.UID == nil
 	}
 	return f.Out == (h == rules.Output)

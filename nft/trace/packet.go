@@ -34,7 +34,7 @@ func (p *Packet) HasState() bool {
 }
 
 // continues reports whether the event is the first event of the packet after lo, where the kernel
-// assigns another id.
+// assigns a second id. Until then the packet has one id, and no interface at its first event.
 func (p *Packet) continues(e Event, loopback uint32) bool {
 	h := p.Header()
 	return e.In == loopback && h != nil && p.Events[0].In == 0 && len(p.ids) == 1 &&
@@ -42,7 +42,7 @@ func (p *Packet) continues(e Event, loopback uint32) bool {
 }
 
 // contains reports whether the header of the event is the header of the packet. It is used for
-// events of iptables-legacy, which have no id. Before postrouting, NAT may change the destination,
+// events of iptables-legacy, which have no id. Until postrouting, NAT may change the destination,
 // but not the source.
 func (p *Packet) contains(e Event) bool {
 	h := p.Header()
@@ -50,11 +50,17 @@ func (p *Packet) contains(e Event) bool {
 		h.Sequence != e.Header.Sequence || slices.ContainsFunc(p.Events, e.repeats) {
 		return false
 	}
-	return h.Protocol == rules.TCP || e.Original == h.Destination ||
-		p.Events[len(p.Events)-1].Table == "nat" ||
-		slices.ContainsFunc(p.Events, func(earlier Event) bool {
-			return earlier.Header != nil && earlier.Header.Destination == e.Header.Destination
-		})
+	switch {
+	case h.Protocol == rules.TCP: // the sequence numbers are equal
+		return true
+	case e.Original == h.Destination: // the destination before NAT
+		return true
+	case p.Events[len(p.Events)-1].Table == "nat": // this rule may have changed the destination
+		return true
+	}
+	return slices.ContainsFunc(p.Events, func(earlier Event) bool {
+		return earlier.Header != nil && earlier.Header.Destination == e.Header.Destination
+	})
 }
 
 // builtInChains contains the names of the chains of iptables that a packet traverses once in each
@@ -64,7 +70,7 @@ var builtInChains = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTRO
 // repeats reports whether the event repeats an earlier event at the same rule of a built-in chain.
 // Then the earlier event is of another packet with the same header.
 func (e *Event) repeats(earlier Event) bool {
-	return e.Number > 0 && e.Number == earlier.Number && e.Table == earlier.Table &&
+	return e.isLegacy() && e.Number == earlier.Number && e.Table == earlier.Table &&
 		e.Chain == earlier.Chain && e.Hook == earlier.Hook && e.In == earlier.In &&
 		slices.Contains(builtInChains, e.Chain)
 }
@@ -80,7 +86,7 @@ type Collector struct {
 // Add adds events that were read at the time now.
 func (c *Collector) Add(now time.Time, events ...Event) {
 	for _, e := range events {
-		p := c.packet(now, e)
+		p := c.findOrAdd(now, e)
 		p.last = now
 		if e.isSelection() && len(p.Events) > 0 && !p.Events[0].isSelection() {
 			// An event of iptables-legacy was read first.
@@ -91,23 +97,25 @@ func (c *Collector) Add(now time.Time, events ...Event) {
 	}
 }
 
-// packet returns the packet of the event, which may be new.
-func (c *Collector) packet(now time.Time, e Event) *Packet {
+// findOrAdd returns the packet of the event. It adds the packet if it is new, and the event's id to
+// the ids of the packet.
+func (c *Collector) findOrAdd(now time.Time, e Event) *Packet {
 	// Search backward: the kernel may reuse an id.
 	for _, p := range slices.Backward(c.packets) {
-		if e.Number == 0 && slices.Contains(p.ids, e.ID) {
+		if !e.isLegacy() && slices.Contains(p.ids, e.ID) {
 			return p
 		}
 		// Events of iptables-legacy have no id. If the event or all events of the packet are such
 		// events, compare the headers.
-		if (e.Number > 0 || e.Header != nil && len(p.ids) == 0) && p.contains(e) {
-			if e.Number == 0 {
+		mayCompare := e.isLegacy() || e.Header != nil && len(p.ids) == 0
+		if mayCompare && p.contains(e) {
+			if !e.isLegacy() {
 				p.ids = append(p.ids, e.ID)
 			}
 			return p
 		}
 	}
-	if e.Header != nil && e.Number == 0 {
+	if e.Header != nil && !e.isLegacy() {
 		for _, p := range slices.Backward(c.packets) {
 			if p.continues(e, max(c.Loopback, 1)) {
 				p.ids = append(p.ids, e.ID)
@@ -116,7 +124,7 @@ func (c *Collector) packet(now time.Time, e Event) *Packet {
 		}
 	}
 	p := &Packet{Time: now}
-	if e.Number == 0 {
+	if !e.isLegacy() {
 		p.ids = []uint32{e.ID}
 	}
 	c.packets = append(c.packets, p)

@@ -25,7 +25,7 @@ const (
 	maxUpdateTime = 10 * time.Second
 )
 
-// series contains the events that the client has written, one for each subject. A repetition
+// series contains the events that the client has written, one for each key. A repetition
 // increases the count of the written event, and replaces its message and last time, as in the
 // kubelet's events. A worker, which the first event starts, combines the repetitions between two
 // updates.
@@ -37,14 +37,14 @@ type series struct {
 	stop context.CancelFunc
 
 	mu     sync.Mutex
-	events map[subject]*writtenEvent
+	events map[eventKey]*writtenEvent
 	closed bool
-	// queue contains the subjects of the events to update; nil before the first event.
-	queue workqueue.TypedRateLimitingInterface[subject]
+	// queue contains the keys of the events to update; nil before the first event.
+	queue workqueue.TypedRateLimitingInterface[eventKey]
 }
 
-// A subject is the part that all repetitions of an event have in common.
-type subject struct {
+// An eventKey contains the fields that all repetitions of an event have in common.
+type eventKey struct {
 	kind, namespace, name, uid string
 	warning                    bool
 	reason                     string
@@ -64,12 +64,12 @@ type writtenEvent struct {
 func newSeries() *series {
 	return &series{
 		minInterval: minUpdateInterval, maxInterval: maxUpdateInterval, updateTime: maxUpdateTime,
-		events: map[subject]*writtenEvent{},
+		events: map[eventKey]*writtenEvent{},
 	}
 }
 
-func subjectOf(e Event) subject {
-	return subject{e.About.Kind, e.About.Namespace, e.About.Name, e.About.UID, e.Warning, e.Reason}
+func keyOf(e Event) eventKey {
+	return eventKey{e.About.Kind, e.About.Namespace, e.About.Name, e.About.UID, e.Warning, e.Reason}
 }
 
 // close cancels pending updates and waits for running ones.
@@ -90,7 +90,7 @@ func (s *series) close() {
 // count of the written one, as soon as its next update is due.
 func (c *Client) SendEvent(ctx context.Context, e Event) error {
 	e.Count = max(1, e.Count)
-	key, s := subjectOf(e), c.series
+	key, s := keyOf(e), c.series
 	s.mu.Lock()
 	c.startWorker()
 	s.expire(time.Now())
@@ -116,7 +116,7 @@ func (c *Client) startWorker() {
 	if s.queue != nil || s.closed {
 		return
 	}
-	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[subject](s.minInterval,
+	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[eventKey](s.minInterval,
 		s.maxInterval)
 	queue := workqueue.NewTypedRateLimitingQueue(delays)
 	ctx, stop := context.WithCancel(context.Background())
@@ -143,8 +143,8 @@ func (s *series) expire(now time.Time) {
 	}
 }
 
-// writeFirst writes the first event about a subject.
-func (c *Client) writeFirst(ctx context.Context, key subject, w *writtenEvent, e Event) error {
+// writeFirst writes the first event with a key.
+func (c *Client) writeFirst(ctx context.Context, key eventKey, w *writtenEvent, e Event) error {
 	err := c.create(ctx, w, e, e.Count)
 	s := c.series
 	s.mu.Lock()
@@ -162,7 +162,7 @@ func (c *Client) writeFirst(ctx context.Context, key subject, w *writtenEvent, e
 }
 
 // update writes the pending repetitions of an event. If this fails, the next update writes them.
-func (c *Client) update(ctx context.Context, key subject) {
+func (c *Client) update(ctx context.Context, key eventKey) {
 	s := c.series
 	s.mu.Lock()
 	w := s.events[key]

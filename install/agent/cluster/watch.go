@@ -116,15 +116,15 @@ func (c *Client) followDaemonSet(
 		if err != nil {
 			return err
 		}
-		if err := handleEvent(e.Type, e.Object, n, seen); err != nil {
+		if err := reportChange(e.Type, e.Object, n, seen); err != nil {
 			return err
 		}
 	}
 }
 
-// handleEvent calls seen with the DaemonSet of an event of a watch, or nil if it was deleted.
+// reportChange calls seen with the DaemonSet of an event of a watch, or nil if it was deleted.
 // Events about other DaemonSets are ignored.
-func handleEvent(
+func reportChange(
 	eventType string, object json.RawMessage, n Name, seen func(*DaemonSet),
 ) error {
 	switch eventType {

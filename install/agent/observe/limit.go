@@ -117,7 +117,8 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 }
 
 // withinRate counts a new connection of an address, and reports whether it is within the limits.
-// The first connection of an address in each second is always within them.
+// The first connection of an address in each second is within them, unless maxAddresses addresses
+// have connected in this second.
 func (l *limiter) withinRate(address netip.Addr, isNode bool) bool {
 	now := l.now()
 	if l.rates == nil || now.Sub(l.windowStart) >= time.Second {

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// A Part is one requirement for the success of an ADD.
+// A Part is a part of the installation that must be ready for an ADD to succeed.
 type Part struct {
 	// Name is kernel, binary, configuration, rights, runtime, kubeconfig, socket or ambient.
 	Name string `json:"name"`
-	// Ready reports whether the requirement is met.
+	// Ready reports whether an ADD would not fail because of this part.
 	Ready bool `json:"ready"`
 	// Unknown reports whether Ready is only assumed, because it cannot be determined before the
 	// first ADD.
@@ -77,6 +77,7 @@ func (r Readiness) String() string {
 	return b.String()
 }
 
+// sign returns the character in brackets for [Readiness.String].
 func (p Part) sign() string {
 	switch {
 	case !p.Ready:

@@ -52,14 +52,14 @@ func (dec *Decider) Run(ctx context.Context) {
 
 // Decide decides with the current objects in the API server. It repeats failed requests within the
 // time limit, and then decides with the DaemonSet that was seen last.
-func (dec *Decider) Decide(ctx context.Context) Verdict {
+func (dec *Decider) Decide(ctx context.Context) Decision {
 	ctx, cancel := context.WithTimeout(ctx, dec.options.Patience)
 	defer cancel()
 	var last error
 	for {
-		verdict, err := dec.query(ctx)
+		decision, err := dec.query(ctx)
 		if err == nil {
-			return verdict
+			return decision
 		}
 		// If the time limit interrupted the request, the error before it is more specific.
 		if last == nil || ctx.Err() == nil {
@@ -77,32 +77,32 @@ func (dec *Decider) Decide(ctx context.Context) Verdict {
 }
 
 // query decides with the current objects in the API server.
-func (dec *Decider) query(ctx context.Context) (Verdict, error) {
+func (dec *Decider) query(ctx context.Context) (Decision, error) {
 	name := dec.options.DaemonSet
 	d, err := dec.options.Client.DaemonSet(ctx, name)
 	if cluster.IsNotFound(err) {
 		d, err = nil, nil
 	}
 	if err != nil {
-		return Verdict{}, err
+		return Decision{}, err
 	}
 	if v := decideByDeletion(name, d); v.Remove {
 		return v, nil
 	}
 	n, err := dec.options.Client.Node(ctx, dec.options.NodeName)
 	if cluster.IsNotFound(err) {
-		return Verdict{Reason: fmt.Sprintf("node %s is no longer part of the cluster",
+		return Decision{Reason: fmt.Sprintf("node %s is no longer part of the cluster",
 			dec.options.NodeName)}, nil
 	}
 	if err != nil {
-		return Verdict{}, err
+		return Decision{}, err
 	}
 	return decide(name, d, n), nil
 }
 
 // decideFromCache decides with the DaemonSet that was seen last. lastErr is the reason why the API
 // server could not be asked.
-func (dec *Decider) decideFromCache(lastErr error) Verdict {
+func (dec *Decider) decideFromCache(lastErr error) Decision {
 	dec.mu.Lock()
 	defer dec.mu.Unlock()
 	if dec.isKnown {
@@ -111,6 +111,6 @@ func (dec *Decider) decideFromCache(lastErr error) Verdict {
 			return v
 		}
 	}
-	return Verdict{Reason: fmt.Sprintf(
+	return Decision{Reason: fmt.Sprintf(
 		"the API server does not confirm that no agent will run on this node: %v", lastErr)}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// A Verdict is a decision about the plugin.
-type Verdict struct {
+// A Decision is the decision whether to remove the plugin.
+type Decision struct {
 	// Remove means to remove the plugin from the node.
 	Remove bool
 	// Reason is a sentence for the log.
@@ -15,30 +15,30 @@ type Verdict struct {
 }
 
 // decide decides with the agent's DaemonSet and node. d is nil if the DaemonSet does not exist.
-func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Verdict {
+func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Decision {
 	if v := decideByDeletion(name, d); v.Remove {
 		return v
 	}
 	switch selects, err := d.Spec.Template.Spec.Selects(n); {
 	case err != nil:
-		return Verdict{Reason: fmt.Sprintf("whether DaemonSet %s selects the node is not known: %v",
+		return Decision{Reason: fmt.Sprintf("whether DaemonSet %s selects the node is not known: %v",
 			name, err)}
 	case !selects:
-		return Verdict{true, fmt.Sprintf("DaemonSet %s no longer selects node %s", name,
+		return Decision{true, fmt.Sprintf("DaemonSet %s no longer selects node %s", name,
 			n.Meta.Name)}
 	}
-	return Verdict{
+	return Decision{
 		Reason: fmt.Sprintf("DaemonSet %s selects the node, so another agent follows", name),
 	}
 }
 
 // decideByDeletion decides to remove the plugin if the DaemonSet is deleted or being deleted.
-func decideByDeletion(name cluster.Name, d *cluster.DaemonSet) Verdict {
+func decideByDeletion(name cluster.Name, d *cluster.DaemonSet) Decision {
 	switch {
 	case d == nil:
-		return Verdict{true, fmt.Sprintf("DaemonSet %s is deleted", name)}
+		return Decision{true, fmt.Sprintf("DaemonSet %s is deleted", name)}
 	case d.Deleted():
-		return Verdict{true, fmt.Sprintf("DaemonSet %s is being deleted", name)}
+		return Decision{true, fmt.Sprintf("DaemonSet %s is being deleted", name)}
 	}
-	return Verdict{Reason: fmt.Sprintf("DaemonSet %s is not being deleted", name)}
+	return Decision{Reason: fmt.Sprintf("DaemonSet %s is not being deleted", name)}
 }
