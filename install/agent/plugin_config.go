@@ -67,7 +67,7 @@ func Element(v settings.Values) (json.RawMessage, *config.Config, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("plugin configuration: %w", err)
 	}
-	// The runtime adds these fields to the element, and config.Parse requires them.
+	// The runtime adds these fields when it calls the plugin.
 	withHeader := struct {
 		element
 		CNIVersion string `json:"cniVersion"`

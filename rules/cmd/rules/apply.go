@@ -80,7 +80,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		}
 		return s.dryRun(ns, p, rs)
 	default:
-		s.removeLeftTrace(ns)
+		s.removeStaleTrace(ns)
 		if err := s.checkIstioRules(ns, redirect); err != nil {
 			return systemError(err)
 		}

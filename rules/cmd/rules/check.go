@@ -99,7 +99,7 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 
 // reportCheck prints the result. The effect of foreign rules is nil if there are differences.
 func (s *system) reportCheck(ns *netns.NS, found compat.Comparison, effect *foreign.Effect) error {
-	equal := effect != nil
+	equal := len(found.Differences) == 0
 	text := fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Backend)
 	if !equal {
 		text = s.differencesText(found.Differences) + fmt.Sprintf("%s in %s, by %s\n",

@@ -61,7 +61,7 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	if p.dryRun {
 		removeOwn, removeIstio = s.findOwn, compat.FindIstioObjects
 	} else {
-		s.removeLeftTrace(ns)
+		s.removeStaleTrace(ns)
 	}
 	backends, err := p.backends()
 	if err != nil {
@@ -82,9 +82,9 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	return errors.Join(s.print(c.text(), c), systemError(err))
 }
 
-// withoutRules returns the routing that is kept if the namespace contains no rules of Sluice: the
-// address ::6 may be Istio's.
-func withoutRules() rules.Routing {
+// routingWithoutRules returns the routing to keep in a namespace without rules of Sluice: the
+// address ::6, which may be Istio's.
+func routingWithoutRules() rules.Routing {
 	return rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 }
 
@@ -92,7 +92,7 @@ func withoutRules() rules.Routing {
 func (s *system) findOwn(ns *netns.NS, backends []compat.Backend) ([]string, error) {
 	var lines []string
 	var faults []error
-	keep, routesNeeded := withoutRules(), false
+	keep, routesNeeded := routingWithoutRules(), false
 	for _, b := range compat.Backends() {
 		selected := slices.Contains(backends, b)
 		found, err := b.Read(ns)
@@ -123,7 +123,8 @@ func (s *system) removeOwn(ns *netns.NS, backends []compat.Backend) ([]string, e
 	lines, unread := s.findOwn(ns, backends)
 	var faults []error
 	removed := false
-	// In reverse order, so that nft, which usually has the rules, also removes the routes.
+	// Removing the last rules also removes the routes. In reverse order this is done by nft, which
+	// usually has the rules.
 	for _, b := range slices.Backward(backends) {
 		done, err := b.Remove(ns)
 		removed = removed || done
@@ -134,7 +135,7 @@ func (s *system) removeOwn(ns *netns.NS, backends []compat.Backend) ([]string, e
 	case !removed:
 		return nil, err
 	case unread != nil:
-		return []string{"rules of Sluice"}, err
+		return []string{"rules of Sluice"}, err // it is not known which
 	case err != nil:
 		remaining, unread := s.findOwn(ns, backends)
 		if unread != nil {

@@ -63,9 +63,9 @@ func (r diffReport) json() jsonDiff {
 		Right: jsonSide{
 			r.right.name, r.right.notes, r.right.undecided, chainTexts(r.Unreachable.Right),
 		},
-		Classes: list(r.Classes, func(c *diff.Class) jsonClass {
+		Classes: convertEach(r.Classes, func(c *diff.Class) jsonClass {
 			return jsonClass{
-				Packets: list(c.Packets, func(c *diff.Condition) jsonCondition {
+				Packets: convertEach(c.Packets, func(c *diff.Condition) jsonCondition {
 					return jsonCondition{c.Field, c.Values}
 				}),
 				Witness:    c.Witness.String(),
@@ -75,7 +75,7 @@ func (r diffReport) json() jsonDiff {
 			}
 		}),
 		More: r.More,
-		Undecided: list(r.Undecided, func(u *diff.Undecided) jsonUndecided {
+		Undecided: convertEach(r.Undecided, func(u *diff.Undecided) jsonUndecided {
 			name, side := "left", r.left
 			if u.Right {
 				name, side = "right", r.right

@@ -336,13 +336,13 @@ func (r diffReport) writeRemarks(b *strings.Builder) {
 }
 
 func chainTexts(chains []rules.ChainRef) []string {
-	return list(chains, func(c *rules.ChainRef) string {
+	return convertEach(chains, func(c *rules.ChainRef) string {
 		return chainName(rules.Step{Table: c.Table, Chain: c.Chain})
 	})
 }
 
 func deviationsText(ids []rules.DeviationID) string {
-	return strings.Join(list(ids, func(id *rules.DeviationID) string {
+	return strings.Join(convertEach(ids, func(id *rules.DeviationID) string {
 		return string(*id)
 	}), " with ")
 }

@@ -77,6 +77,7 @@ func (s *system) load(
 	case kindLogged:
 		return loggedSide(other)
 	}
+	// Flags describe the pod of the other side's namespace.
 	if otherSource.kind == kindNamespace && otherSource.paths[0] != "" {
 		p = &parameters{netnsPath: otherSource.paths[0]}
 	}
@@ -87,7 +88,7 @@ func (s *system) load(
 // side, or else from the namespace that location names. If location names no namespace, the
 // defaults of rules show apply.
 func (s *system) loadFlags(location, p *parameters, other *diffSide) (*diffSide, error) {
-	name := cmp.Or(p.text, "command-line flags")
+	name := cmp.Or(p.sideName, "command-line flags")
 	if p.located != nil {
 		name = fmt.Sprintf("what pod %s should have", p.pod)
 	}

@@ -107,7 +107,7 @@ func parseFlagsSpec(n params.Names, text string) (*parameters, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.text = "command-line flags " + text
+	p.sideName = "command-line flags " + text
 	return p, nil
 }
 

@@ -60,7 +60,7 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 		}
 		short := p.short
 		if short == outputLetter {
-			short = ""
+			short = "" // two parameters have this letter: letterValue is its flag
 		}
 		// Declaring a flag takes longer than parsing one.
 		if p.flag == "" || !named[p.flag] && (short == "" || !strings.Contains(letters, short)) {

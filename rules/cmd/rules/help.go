@@ -191,7 +191,8 @@ func (in *inputs) inSections() []parameter {
 	}, func(a, b parameter) int { return cmp.Compare(a.section, b.section) })
 }
 
-// synopsis returns the notation of the parameter.
+// synopsis returns the parameter as it is written on the command line, with a placeholder: "-p,
+// --proxy-port PORT".
 func (p *parameter) synopsis() string {
 	if p.flag == "" {
 		return p.variables[0] + "=" + p.value

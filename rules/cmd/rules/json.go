@@ -93,9 +93,9 @@ func jsonRulesetOf(rs rules.Ruleset) jsonRuleset {
 // rulesetDocumentOf returns the object of a ruleset that is printed by itself.
 func rulesetDocumentOf(rs rules.Ruleset) rulesetDocument {
 	return rulesetDocument{
-		Tables: list(rs.Tables, jsonTableOf),
+		Tables: convertEach(rs.Tables, jsonTableOf),
 		Routing: jsonRouting{
-			Policies: list(rs.Routing.Policies, func(p *rules.PolicyRoute) jsonPolicy {
+			Policies: convertEach(rs.Routing.Policies, func(p *rules.PolicyRoute) jsonPolicy {
 				policy := jsonPolicy{
 					Family: p.Family.String(), Mark: hex(p.Mark), Table: p.Table,
 					Priority: p.Priority,
@@ -105,7 +105,7 @@ func rulesetDocumentOf(rs rules.Ruleset) rulesetDocument {
 				}
 				return policy
 			}),
-			LoopbackAddresses: list(rs.Routing.LoopbackAddrs, func(a *netip.Addr) netip.Addr {
+			LoopbackAddresses: convertEach(rs.Routing.LoopbackAddrs, func(a *netip.Addr) netip.Addr {
 				return *a
 			}),
 		},
@@ -116,15 +116,15 @@ func jsonTableOf(t *rules.Table) jsonTable {
 	return jsonTable{
 		Family: t.Family.String(),
 		Name:   t.Name,
-		Sets: list(t.Sets(), func(m *rules.MatchAddr) jsonSet {
+		Sets: convertEach(t.Sets(), func(m *rules.MatchAddr) jsonSet {
 			return jsonSet{m.Set, m.Family().String(), addressTexts(*m)}
 		}),
-		Chains: list(t.Chains, jsonChainOf),
+		Chains: convertEach(t.Chains, jsonChainOf),
 	}
 }
 
 func jsonChainOf(c *rules.Chain) jsonChain {
-	chain := jsonChain{Name: c.Name, Rules: list(c.Rules, jsonRuleOf)}
+	chain := jsonChain{Name: c.Name, Rules: convertEach(c.Rules, jsonRuleOf)}
 	if b := c.Base; b != nil {
 		chain.Type, chain.Hook, chain.Priority, chain.Policy = b.Type.String(), b.Hook.String(),
 			&b.Priority, rules.Accept.String()
@@ -139,13 +139,13 @@ func jsonRuleOf(r *rules.Rule) jsonRule {
 	return jsonRule{
 		Text:    r.String(),
 		Comment: r.Comment,
-		Matches: list(r.Matches, func(m *rules.Match) jsonMatch { return jsonMatchOf(*m) }),
-		Actions: list(r.Actions, func(a *rules.Action) jsonAction { return jsonActionOf(*a) }),
+		Matches: convertEach(r.Matches, func(m *rules.Match) jsonMatch { return jsonMatchOf(*m) }),
+		Actions: convertEach(r.Actions, func(a *rules.Action) jsonAction { return jsonActionOf(*a) }),
 	}
 }
 
-// list converts each element. It never returns nil, so that JSON contains an empty array.
-func list[T, U any](from []T, convert func(*T) U) []U {
+// convertEach converts each element. It never returns nil, so that JSON contains an empty array.
+func convertEach[T, U any](from []T, convert func(*T) U) []U {
 	to := make([]U, len(from))
 	for i := range from {
 		to[i] = convert(&from[i])

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// jsonMatchOf returns the form of a match: field, side and values.
+// jsonMatchOf returns the JSON form of a match.
 func jsonMatchOf(match rules.Match) jsonMatch {
 	j := jsonMatch{Match: "unknown", Text: match.String()}
 	switch m := match.(type) {
@@ -43,7 +43,7 @@ func jsonMatchOf(match rules.Match) jsonMatch {
 	return j
 }
 
-// jsonActionOf returns the form of an action.
+// jsonActionOf returns the JSON form of an action.
 func jsonActionOf(action rules.Action) jsonAction {
 	j := jsonAction{Action: "unknown", Text: action.String()}
 	switch a := action.(type) {
@@ -76,11 +76,11 @@ func jsonActionOf(action rules.Action) jsonAction {
 }
 
 func texts[T fmt.Stringer](values []T) []string {
-	return list(values, func(v *T) string { return (*v).String() })
+	return convertEach(values, func(v *T) string { return (*v).String() })
 }
 
 func addressTexts(m rules.MatchAddr) []string {
-	return list(m.Ranges, func(r *netipx.IPRange) string { return rules.FormatAddrRange(*r) })
+	return convertEach(m.Ranges, func(r *netipx.IPRange) string { return rules.FormatAddrRange(*r) })
 }
 
 func side(s rules.Side) string { return pick(s == rules.Destination, "destination", "source") }

@@ -272,8 +272,8 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 		if t.source.session != nil && !p.Selected() {
 			continue // traced for another program
 		}
-		if !p.HasState() && t.flows.isRepeated(p) {
-			continue
+		if !p.HasState() && t.flows.record(p) {
+			continue // not the first packet of its connection
 		}
 		packet := livetrace.PacketOf(p, interfaces)
 		if known {

@@ -28,7 +28,7 @@ type traceSource struct {
 // openTrace starts to trace. The trace of nf_tables marks the packets for both backends. In a
 // kernel without nf_tables iptables-legacy marks them.
 func (t *liveTracer) openTrace() (err error) {
-	t.s.removeLeftTrace(t.ns)
+	t.s.removeStaleTrace(t.ns)
 	// Receive events before packets are marked, so that none is missed.
 	t.source.log, t.source.logErr = trace.OpenLog(t.ns, 0)
 	o := trace.Options{Filter: t.p.trace.filter}
@@ -120,8 +120,8 @@ const flowTimeout = 30 * time.Second
 // forgotten. It is larger than the number of packets that are traced in this time.
 const maxFlows = 1 << 17
 
-// isRepeated reports whether an earlier packet had the same connection, and records the packet.
-func (f *flows) isRepeated(p trace.Packet) bool {
+// record records the packet, and reports whether an earlier packet had the same connection.
+func (f *flows) record(p trace.Packet) (isRepeated bool) {
 	if *f == nil {
 		*f = flows{}
 	}
@@ -143,8 +143,8 @@ func (f *flows) isRepeated(p trace.Packet) bool {
 	return false
 }
 
-// removeLeftTrace removes the rules of a killed trace.
-func (s *system) removeLeftTrace(ns *netns.NS) {
+// removeStaleTrace removes the rules of a killed trace.
+func (s *system) removeStaleTrace(ns *netns.NS) {
 	if _, err := livetrace.RemoveStale(ns); err != nil && !compat.IsNotPermitted(err) {
 		s.warn("the rules of an earlier rules trace, which change no packet, may be left: %v", err)
 	}

@@ -19,7 +19,7 @@ import (
 func (p *parameters) inNamespace(do func(*netns.NS) error) error {
 	ns, err := p.openNamespace()
 	if err != nil {
-		return wrongNamespace(err)
+		return namespaceError(err)
 	}
 	defer func() { _ = ns.Close() }()
 	return do(ns)
@@ -71,10 +71,10 @@ var noNamespace = []unix.Errno{
 	unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, unix.ENXIO, unix.ENODEV, unix.EINVAL,
 }
 
-// wrongNamespace classifies an error of opening a namespace: it is bad input if there is no such
+// namespaceError classifies an error of opening a namespace: it is bad input if there is no such
 // file or process, or the file is not a network namespace, and otherwise an error of the system. An
 // error without an errno comes from the inspection of the opened file.
-func wrongNamespace(err error) error {
+func namespaceError(err error) error {
 	var number unix.Errno
 	if errors.As(err, &number) && !slices.Contains(noNamespace, number) {
 		return systemError(err)

@@ -42,8 +42,8 @@ type parameters struct {
 	diff  diffParameters
 	trace liveTraceParameters
 	// budget bounds the work of diff and explain.
-	budget diff.Budget
-	text   string // the name of the side of diff that the parameters describe
+	budget   diff.Budget
+	sideName string // of diff: the name of the side that the parameters describe
 }
 
 // defaultParameters returns the values without flags and variables.

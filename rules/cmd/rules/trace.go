@@ -186,17 +186,17 @@ func packetExplanationOf(packet rules.Packet, trace rules.Trace) packetExplanati
 	return packetExplanation{
 		Packet:  packet.String(),
 		Outcome: jsonOutcomeOf(trace.Outcome),
-		Alternatives: list(trace.Alternatives, func(o *rules.Outcome) jsonOutcome {
+		Alternatives: convertEach(trace.Alternatives, func(o *rules.Outcome) jsonOutcome {
 			return jsonOutcomeOf(*o)
 		}),
 		DependsOn: trace.DependsOn,
-		UnknownAt: list(trace.UnknownAt, jsonStepOf),
+		UnknownAt: convertEach(trace.UnknownAt, jsonStepOf),
 		Delivery:  deliveryName(trace),
-		Passes: list(trace.Passes, func(pass *rules.Pass) jsonPass {
+		Passes: convertEach(trace.Passes, func(pass *rules.Pass) jsonPass {
 			return jsonPass{
-				pass.Packet.Hook.String(), pass.Packet.String(), list(pass.Steps, jsonStepOf),
+				pass.Packet.Hook.String(), pass.Packet.String(), convertEach(pass.Steps, jsonStepOf),
 				pass.MoreSteps,
-				list(pass.Notes, func(n *rules.Note) string { return n.String() }),
+				convertEach(pass.Notes, func(n *rules.Note) string { return n.String() }),
 			}
 		}),
 	}
