@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -82,6 +83,7 @@ func NewNetwork() (*Network, error) {
 		{"open conntrack", n.openConntrack},
 		{"open nftables", n.openTables},
 		{"load the observer", n.loadObserver},
+		{"wait for the addresses", n.waitForAddresses},
 		{"wait for the links", n.waitForLinks},
 	} {
 		if err := step.do(); err != nil {
@@ -245,6 +247,20 @@ func (n *Network) addRoutes() error {
 		}
 		return n.readAddresses(h)
 	})
+}
+
+// waitForAddresses waits until the kernel delivers packets to the IPv6 addresses.
+func (n *Network) waitForAddresses() error {
+	for _, a := range addresses {
+		addr := netip.MustParsePrefix(a.prefix).Addr()
+		if addr.Is4() {
+			continue
+		}
+		if err := testbed.WaitUsable(n.Pod, a.device, addr); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // addLocalMark routes packets with [LocalMark] to the pod itself.

@@ -47,7 +47,7 @@ func TestSentPacketsEqualTheirDescription(t *testing.T) {
 			p := packets[i]
 			effect, err := o.Effect(&p)
 			if o.Err != nil || err != nil {
-				t.Fatal(p, o.Err, err)
+				t.Fatalf("%s: %v, %v: %v", p, o.Err, err, o.Entries)
 			}
 			want := kerneltest.Effect{
 				To: p.Destination, Mark: p.Mark,
