@@ -183,11 +183,16 @@ func TestIndexesOfInterfacesAreNotComparedAcrossNamespaces(t *testing.T) {
 	}
 	for rule, want := range map[string]diff.Verdict{
 		"iif 5 drop":                           diff.Undecidable,
+		"iif { lo, 5 } drop":                   diff.Undecidable,
+		"iif != { 5, 6 } drop":                 diff.Undecidable,
+		"iif { 1-5 } drop":                     diff.Undecidable,
+		"oif vmap { lo : accept, 5 : drop }":   diff.Undecidable,
 		"iif . tcp dport { 5 . 80 } drop":      diff.Undecidable,
 		"fib saddr . iif oif 5 drop":           diff.Undecidable,
 		"fib daddr oif 5 drop":                 diff.Undecidable,
 		"iif 5 limit rate 1/second drop":       diff.Undecidable,
 		"iif lo drop":                          diff.Equivalent,
+		"iif { lo } drop":                      diff.Equivalent,
 		"iif lo limit rate 1/second drop":      diff.Equivalent,
 		"fib saddr . iif oif missing drop":     diff.Equivalent,
 		"fib daddr . iif oif exists drop":      diff.Equivalent,
@@ -202,6 +207,53 @@ func TestIndexesOfInterfacesAreNotComparedAcrossNamespaces(t *testing.T) {
 			if got := r.Verdict(true); got != tc.want {
 				t.Errorf("%s: %s, want %s", rule, got, tc.want)
 			}
+		}
+	}
+}
+
+// TestMapsOfStatesThatAChainChanges compares verdict maps with equal rules. The kernel evaluates
+// the key of a map once, but a rule after a jump reads the state that the chain has changed.
+func TestMapsOfStatesThatAChainChanges(t *testing.T) {
+	ns := netnstest.New(t)
+	side := func(list string) diff.Side {
+		load(t, ns, "flush ruleset\ntable ip t {\nchain c {\nmeta priority set 1:2\n}\n"+
+			"chain o {\ntype filter hook output priority 0;\n"+list+"\n}\n}")
+		rs, err := ReadAll(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return diff.Side{Ruleset: rs}
+	}
+	for _, tc := range []struct {
+		name, mapped, list string
+		want               diff.Verdict
+	}{
+		{
+			"a jump before another verdict",
+			"meta priority . tcp dport vmap { 1:1 . 80 : jump c, 1:2 . 80 : drop }",
+			"tcp dport 80 meta priority 1:1 jump c\ntcp dport 80 meta priority 1:2 drop",
+			diff.Undecidable,
+		},
+		{
+			"a jump before another verdict, one field",
+			"meta priority vmap { 1:1 : jump c, 1:2 : drop }",
+			"meta priority 1:1 jump c\nmeta priority 1:2 drop",
+			diff.Undecidable,
+		},
+		{
+			"a jump before another verdict, a field that no chain changes",
+			"iif vmap { 5 : jump c, 6 : drop }", "iif 5 jump c\niif 6 drop", diff.Equivalent,
+		},
+		{
+			"verdicts from which no packet returns",
+			"meta priority vmap { 1:1 : goto c, 1:2 : drop }",
+			"meta priority 1:1 goto c\nmeta priority 1:2 drop",
+			diff.Equivalent,
+		},
+	} {
+		r := diff.Decide(side(tc.mapped), side(tc.list), diff.Options{})
+		if got := r.Verdict(true); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
 }

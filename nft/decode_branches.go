@@ -222,10 +222,9 @@ type brancher struct {
 func (b *brancher) addBranch(keys []keyInterval, do func(*ruleDecoder) error) error {
 	if len(b.ops) == 1 {
 		matches, err := b.d.matchesOf(b.ops[0], false, values{keys: keys})
-		if err != nil {
-			return err
+		if err == nil {
+			return b.addRule(matches, len(keys), do)
 		}
-		return b.addRule(matches, len(keys), do)
 	}
 	var alternatives [][]rules.Match
 	for _, key := range keys {

@@ -74,8 +74,11 @@ func interfaceNames(keys []keyInterval) ([]rules.InterfaceName, bool) {
 // isLoopback reports whether the keys are exactly the index of lo. The interface names of other
 // indexes are unknown, because rules contain only the index.
 func isLoopback(keys []keyInterval) bool {
+	if len(keys) != 1 {
+		return false
+	}
 	index, ok := hostNumber(keys[0].first)
-	return ok && len(keys) == 1 && index == netns.LoopbackIndex && isSingle(keys[0])
+	return ok && index == netns.LoopbackIndex && isSingle(keys[0])
 }
 
 // familyKey decodes a family. If negated, it returns IPv6 for IPv4 and IPv4 for IPv6.

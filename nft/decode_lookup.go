@@ -289,10 +289,11 @@ func (d *ruleDecoder) loadMapValue(
 }
 
 // isMutable reports whether another chain may change the value of the operand before the packet
-// returns.
+// returns. A value that the model does not represent may be a state that rules write, such as the
+// priority or a label.
 func (o operand) isMutable() bool {
 	switch o.field {
-	case fieldMark, fieldConntrackMark:
+	case fieldMark, fieldConntrackMark, fieldUnknown, fieldMapped:
 		return true
 	case fieldReversePath, fieldReversePathIndex:
 		return len(o.constant) > 0
