@@ -140,9 +140,9 @@ func isLoopbackCIDR(p netip.Prefix) bool {
 const allowedInterface = "the name of an interface: 1 to 15 bytes without blank, slash or colon; " +
 	"a final + or * matches all names with this prefix"
 
-// validInterface reports whether name is the name of an interface, or a prefix without its final "+"
-// or "*". The kernel's conditions are those of dev_valid_name (net/core/dev.c). In addition, a name
-// must not end in another "+" or "*", or contain DEL or a quotation mark.
+// validInterface reports whether name is the name of an interface, or a prefix without its final
+// "+" or "*". The kernel's conditions are those of dev_valid_name (net/core/dev.c). In addition, a
+// name must not end in another "+" or "*", or contain DEL or a quotation mark.
 func validInterface(name string) bool {
 	const maxLength = 15 // IFNAMSIZ without the terminating zero
 	if name == "" || len(name) > maxLength || name == "." || name == ".." ||

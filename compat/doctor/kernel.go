@@ -147,8 +147,8 @@ func (d *diagnosis) checkInterfaces() {
 	}
 }
 
-// checkIPv6 reports IPv6 that is missing or disabled although the parameters capture it, and an IPv6
-// address of the pod if they do not.
+// checkIPv6 reports IPv6 that is missing or disabled although the parameters capture it, and an
+// IPv6 address of the pod if they do not.
 func (d *diagnosis) checkIPv6() {
 	disabled, exists := d.Settings["net.ipv6.conf.lo.disable_ipv6"]
 	switch {

@@ -2,8 +2,8 @@ package kerneltest
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// statement draws a statement, which usually does not end the rule. A text that is repeated in a list
-// is drawn more often.
+// statement draws a statement, which usually does not end the rule. A text that is repeated in a
+// list is drawn more often.
 func (d *nftDraw) statement() string {
 	g := d.Generator
 	if g.Wide && g.oneIn(3) {

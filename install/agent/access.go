@@ -18,10 +18,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// kubeconfigCheckInterval is the interval for checks of the plugin's kubeconfig if the agent does not
-// serve the socket. Readiness then follows the API server within about a minute, and 10,000 nodes
-// make 330 connections per second. If the agent serves the socket, the plugin can read pods without
-// the API server, and the longer default interval of package token applies.
+// kubeconfigCheckInterval is the interval for checks of the plugin's kubeconfig if the agent does
+// not serve the socket. Readiness then follows the API server within about a minute, and 10,000
+// nodes make 330 connections per second. If the agent serves the socket, the plugin can read pods
+// without the API server, and the longer default interval of package token applies.
 const kubeconfigCheckInterval = 30 * time.Second
 
 // tokenOptions returns the options for the plugin's kubeconfig.
@@ -45,8 +45,8 @@ func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token
 	return t
 }
 
-// checkInsertable returns an error if the plugin must not be inserted into the node's CNI chain yet,
-// because its ADD would fail.
+// checkInsertable returns an error if the plugin must not be inserted into the node's CNI chain
+// yet, because its ADD would fail.
 func (a *Agent) checkInsertable() error {
 	if k := a.kernel.result(); !k.Ready {
 		return fmt.Errorf("the kernel does not support the rules: %s", k.Reasons[0])

@@ -58,8 +58,8 @@ func (a *Agent) binaryPart(s node.Status) observe.Part {
 	return part
 }
 
-// configurationPart reports whether the plugin was in the configuration that the runtime uses at the
-// last reconciliation.
+// configurationPart reports whether the plugin was in the configuration that the runtime uses at
+// the last reconciliation.
 func (a *Agent) configurationPart(s node.Status) observe.Part {
 	part := observe.Part{Name: observe.Configuration, Ready: s.Installed()}
 	if s.At.IsZero() {

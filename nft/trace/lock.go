@@ -36,8 +36,8 @@ func Lock(ns *netns.NS) (release func(), err error) {
 	return func() { _ = unix.Close(fd) }, nil
 }
 
-// lockWait is the time limit for acquiring the lock. A removal holds the lock for some milliseconds.
-// retryInterval is the time between two attempts.
+// lockWait is the time limit for acquiring the lock. A removal holds the lock for some
+// milliseconds. retryInterval is the time between two attempts.
 const (
 	lockWait      = 2 * time.Second
 	retryInterval = 10 * time.Millisecond

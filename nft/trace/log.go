@@ -55,7 +55,8 @@ var ErrLogBusy = errors.New(
 	"another process in this network namespace receives group 0 of nfnetlink_log")
 
 // OpenLog starts to receive the traces of the namespace, or of the current namespace if ns is nil.
-// buffer is as in [Options]. OpenLog needs CAP_NET_ADMIN in the user namespace that owns the network namespace.
+// buffer is as in [Options]. OpenLog needs CAP_NET_ADMIN in the user namespace that owns the
+// network namespace.
 func OpenLog(ns *netns.NS, buffer int) (*Log, error) {
 	l := &Log{loggers: map[uint8]string{}, ns: ns}
 	if err := ns.Do(func() error { return l.open(buffer) }); err != nil {

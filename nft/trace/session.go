@@ -53,8 +53,8 @@ type Session struct {
 // ErrBusy is the error of [Open] if the namespace has another session.
 var ErrBusy = errors.New("another trace runs in this network namespace")
 
-// Open starts to trace in the namespace, or in the current namespace if ns is nil. It needs CAP_NET_ADMIN in
-// the user namespace that owns the network namespace.
+// Open starts to trace in the namespace, or in the current namespace if ns is nil. It needs
+// CAP_NET_ADMIN in the user namespace that owns the network namespace.
 func Open(ns *netns.NS, o Options) (*Session, error) {
 	s := &Session{}
 	if err := ns.Do(func() error { return s.open(o) }); err != nil {
