@@ -52,9 +52,9 @@ func connectRows(t Tools) []Row {
 }
 
 // connectCandidate returns a candidate that opens connections in the same pod in all rounds. If p
-// is nil, the pod has no rules.
+// is nil, the pod has no rules. background runs in the pod meanwhile; it may be nil.
 func (t Tools) connectCandidate(
-	name string, kind report.Kind, p *programmer, s Sidecar, d backgroundProgram,
+	name string, kind report.Kind, p *programmer, s Sidecar, background backgroundProgram,
 ) Candidate {
 	const connections = 500
 	var l *proxyListener
@@ -73,7 +73,7 @@ func (t Tools) connectCandidate(
 					return nil, errors.Join(err, l.close())
 				}
 			}
-			stop, err := d.start(l.ns)
+			stop, err := background.start(l.ns)
 			if err != nil {
 				return nil, errors.Join(err, l.close())
 			}

@@ -76,7 +76,7 @@ func podTask(
 		_ = ns.Close()
 		return Task{}, err
 	}
-	task.Check = func() error { return redirects(ns, true) }
+	task.Check = func() error { return checkRedirected(ns, true) }
 	task.Undo = func() { _ = ns.Close() }
 	return task, nil
 }

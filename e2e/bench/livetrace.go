@@ -43,7 +43,7 @@ func traceRows(t Tools) []Row {
 		Name: "packets of established flows of a pod with our rules while connections are traced",
 		Note: "As packets of established flows above, per second of CPU time of the sender.",
 		Candidates: []Candidate{
-			t.sending(name, report.Floor, &sluice, Sidecar{WithoutDNS: true}, nil),
+			t.sendCandidate(name, report.Floor, &sluice, Sidecar{WithoutDNS: true}, nil),
 		},
 	}
 	for _, tracer := range tracers {
@@ -51,7 +51,7 @@ func traceRows(t Tools) []Row {
 			t.connectCandidate(tracer.name, tracer.kind, &sluice, Sidecar{},
 				tracer.backgroundProgram))
 		packets.Candidates = append(packets.Candidates,
-			t.sending(tracer.name, tracer.kind, &sluice, Sidecar{WithoutDNS: true},
+			t.sendCandidate(tracer.name, tracer.kind, &sluice, Sidecar{WithoutDNS: true},
 				tracer.backgroundProgram))
 	}
 	return []Row{connect, packets}

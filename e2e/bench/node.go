@@ -85,9 +85,9 @@ func (a *Attachment) PrevResult() map[string]any {
 	}
 }
 
-// redirects returns an error if the namespace's rules do not redirect outbound connections of an
-// application although want is true, or redirect them although want is false.
-func redirects(ns *netns.NS, want bool) error {
+// checkRedirected returns an error if the namespace's rules do not redirect outbound connections of
+// an application although want is true, or redirect them although want is false.
+func checkRedirected(ns *netns.NS, want bool) error {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
 		return err

@@ -51,25 +51,26 @@ func packetRows(t Tools) []Row {
 			},
 		},
 		Candidates: []Candidate{
-			t.sending("no rules", report.Floor, nil, Sidecar{}, nil),
-			t.sending(untracked.name, untracked.kind, &untracked, Sidecar{}, nil),
-			t.sending(tracked.name, tracked.kind, &tracked, Sidecar{}, nil),
+			t.sendCandidate("no rules", report.Floor, nil, Sidecar{}, nil),
+			t.sendCandidate(untracked.name, untracked.kind, &untracked, Sidecar{}, nil),
+			t.sendCandidate(tracked.name, tracked.kind, &tracked, Sidecar{}, nil),
 		},
 	}
 	sluice := rulesApply
 	sluice.name = plain
 	for _, p := range []programmer{sluice, istioLegacy, istioNative} {
 		row.Candidates = append(row.Candidates,
-			t.sending(p.name, p.kind, &p, Sidecar{WithoutDNS: true}, nil),
-			t.sending(p.name+", DNS captured", p.kind, &p, Sidecar{}, nil))
+			t.sendCandidate(p.name, p.kind, &p, Sidecar{WithoutDNS: true}, nil),
+			t.sendCandidate(p.name+", DNS captured", p.kind, &p, Sidecar{}, nil))
 	}
 	return []Row{row}
 }
 
-// sending returns a candidate that sends datagrams in the same pod in all rounds. Each round uses
-// new sockets, because the memory addresses of sockets affect the result.
-func (t Tools) sending(
-	name string, kind report.Kind, p *programmer, s Sidecar, d backgroundProgram,
+// sendCandidate returns a candidate that sends datagrams in the same pod in all rounds. Each round
+// uses new sockets, because the memory addresses of sockets affect the result. background runs in
+// the pod meanwhile; it may be nil.
+func (t Tools) sendCandidate(
+	name string, kind report.Kind, p *programmer, s Sidecar, background backgroundProgram,
 ) Candidate {
 	const datagrams = 5000
 	var pod *netns.NS
@@ -85,7 +86,7 @@ func (t Tools) sending(
 					return nil, errors.Join(err, ns.Close())
 				}
 			}
-			stop, err := d.start(ns)
+			stop, err := background.start(ns)
 			if err != nil {
 				return nil, errors.Join(err, ns.Close())
 			}

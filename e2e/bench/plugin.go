@@ -53,7 +53,7 @@ func (p *Plugin) Add(pod Pod, redirected bool) Candidate {
 			_ = a.NS.Close()
 		}
 		task := p.command("ADD", pod, a).Task()
-		task.Check, task.Undo = func() error { return redirects(a.NS, redirected) }, undo
+		task.Check, task.Undo = func() error { return checkRedirected(a.NS, redirected) }, undo
 		return task, nil
 	}}
 }

@@ -78,7 +78,7 @@ func nodeCandidate(
 			}
 			return Task{
 				Do:    func() (Sample, error) { return programAll(pods, apply) },
-				Check: func() error { return redirects(pods[restartPods-1], true) },
+				Check: func() error { return checkRedirected(pods[restartPods-1], true) },
 				Undo:  undo,
 			}, nil
 		},

@@ -72,16 +72,16 @@ func (f *footprint) traceProcesses(root int) (status int, err error) {
 			}
 			continue
 		}
-		signal := f.handleStop(pid, ws, known)
+		signal := f.recordStop(pid, ws, known)
 		if err := unix.PtraceCont(pid, signal); err != nil && !errors.Is(err, unix.ESRCH) {
 			return 0, fmt.Errorf("ptrace of process %d: %w", pid, err)
 		}
 	}
 }
 
-// handleStop records an exec or exit of a thread that has stopped, and returns the signal with
+// recordStop records an exec or exit of a thread that has stopped, and returns the signal with
 // which the thread continues.
-func (f *footprint) handleStop(pid int, ws unix.WaitStatus, known map[int]bool) (signal int) {
+func (f *footprint) recordStop(pid int, ws unix.WaitStatus, known map[int]bool) (signal int) {
 	first := !known[pid]
 	known[pid] = true
 	switch {

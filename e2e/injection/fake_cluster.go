@@ -36,8 +36,8 @@ func (i *Istiod) createObjects(p controlPlane, namespaces []corev1.Namespace) er
 	return errors.Join(errs...)
 }
 
-// listen creates istiod's network namespace, and starts the fake API server in it.
-func (i *Istiod) listen() error {
+// startAPIServer creates istiod's network namespace, and starts the fake API server in it.
+func (i *Istiod) startAPIServer() error {
 	var err error
 	if i.ns, err = netns.New(); err != nil {
 		return err

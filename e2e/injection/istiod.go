@@ -73,7 +73,7 @@ func (i *Istiod) start(
 	if err := i.createObjects(p, namespaces); err != nil {
 		return err
 	}
-	if err := i.listen(); err != nil {
+	if err := i.startAPIServer(); err != nil {
 		return err
 	}
 	if err := i.run(tools.Discovery, p.discovery); err != nil {

@@ -20,12 +20,12 @@ const (
 	StatusAnnotation     = "sidecar.istio.io/status"
 	InjectKey            = "sidecar.istio.io/inject" // also a label
 	ModeAnnotation       = "sidecar.istio.io/interceptionMode"
-	traffic              = "traffic.sidecar.istio.io/"
-	IncludeRanges        = traffic + "includeOutboundIPRanges"
-	ExcludeRanges        = traffic + "excludeOutboundIPRanges"
-	IncludeInboundPorts  = traffic + "includeInboundPorts"
-	ExcludeInboundPorts  = traffic + "excludeInboundPorts"
-	ExcludeOutboundPorts = traffic + "excludeOutboundPorts"
+	trafficPrefix        = "traffic.sidecar.istio.io/"
+	IncludeRanges        = trafficPrefix + "includeOutboundIPRanges"
+	ExcludeRanges        = trafficPrefix + "excludeOutboundIPRanges"
+	IncludeInboundPorts  = trafficPrefix + "includeInboundPorts"
+	ExcludeInboundPorts  = trafficPrefix + "excludeInboundPorts"
+	ExcludeOutboundPorts = trafficPrefix + "excludeOutboundPorts"
 )
 
 // ProxyID is the UID and GID of the proxy.
@@ -61,7 +61,7 @@ func Inject(pod *corev1.Pod, s Sidecar) *corev1.Pod {
 	if s.TProxy {
 		pod.Annotations[ModeAnnotation] = "TPROXY"
 		args = append(args, "-transparent")
-		security = transparent()
+		security = transparentSecurity()
 	}
 	proxy := Container(ProxyContainer, args...)
 	proxy.SecurityContext = security
@@ -83,8 +83,8 @@ func Inject(pod *corev1.Pod, s Sidecar) *corev1.Pod {
 	return pod
 }
 
-// transparent returns Istio's security context of the proxy for TPROXY.
-func transparent() *corev1.SecurityContext {
+// transparentSecurity returns Istio's security context of the proxy for TPROXY.
+func transparentSecurity() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		RunAsUser: new(int64(0)), RunAsGroup: new(int64(ProxyID)), RunAsNonRoot: new(bool),
 		ReadOnlyRootFilesystem: new(true),

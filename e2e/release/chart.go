@@ -37,7 +37,7 @@ func (r *Release) chart(digest string) error {
 		return err
 	}
 	const indent = "\n    "
-	for _, change := range []struct{ name, from, to string }{
+	for _, edit := range []struct{ name, from, to string }{
 		{"sluice/Chart.yaml", "\nversion: 0.1.0\n", "\nversion: " + r.versionNumber() + "\n"},
 		{"sluice/Chart.yaml", "\nappVersion: 0.1.0\n", "\nappVersion: " + r.versionNumber() + "\n"},
 		{"sluice/Chart.yaml", "image: ghcr.io/sluice-mesh/sluice:0.1.0\n", "image: " + r.ref() +
@@ -49,11 +49,11 @@ func (r *Release) chart(digest string) error {
 		{"sluice/values.yaml", "\n  hub: ghcr.io/sluice-mesh\n", "\n  hub: " + r.Hub + "\n"},
 		{"sluice/values.yaml", "\ndigest: \"\"\n", "\ndigest: " + digest + "\n"},
 	} {
-		i := slices.IndexFunc(files, func(f file) bool { return f.name == change.name })
-		if i < 0 || strings.Count(string(files[i].content), change.from) != 1 {
-			return fmt.Errorf("chart: %s: must contain %q once", change.name, change.from)
+		i := slices.IndexFunc(files, func(f file) bool { return f.name == edit.name })
+		if i < 0 || strings.Count(string(files[i].content), edit.from) != 1 {
+			return fmt.Errorf("chart: %s: must contain %q once", edit.name, edit.from)
 		}
-		files[i].content = []byte(strings.Replace(string(files[i].content), change.from, change.to, 1))
+		files[i].content = []byte(strings.Replace(string(files[i].content), edit.from, edit.to, 1))
 	}
 	// Helm requires Chart.yaml before the files of subdirectories.
 	slices.SortStableFunc(files, func(a, b file) int {

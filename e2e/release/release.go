@@ -147,7 +147,7 @@ func (r *Release) step(name string) {
 	}
 }
 
-// add writes a file to Out.
+// add writes a file to Out, and records it as an artifact.
 func (r *Release) add(name string, content []byte) error {
 	sum := sha256.Sum256(content)
 	r.artifacts = append(r.artifacts, artifact{name, hex.EncodeToString(sum[:])})

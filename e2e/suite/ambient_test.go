@@ -81,8 +81,8 @@ func (tc *testCluster) mustBeAmbient(t *testing.T) {
 	tc.ambient = true
 }
 
-// ambientArgs returns Helm's arguments that enable ambient mode. The short timeout prevents that
-// uninstallation waits long for the removal of pods from the mesh.
+// ambientArgs returns Helm's arguments that enable ambient mode. Because of the short timeout, an
+// uninstallation does not wait long for pods to leave the mesh.
 func ambientArgs() []string { return []string{"--set", "profile=ambient,uninstallTimeout=2s"} }
 
 // mustUpgrade upgrades the release with additional arguments of Helm.

@@ -21,7 +21,7 @@ var nodes = testGroup{name: "nodes", nodes: 2, tests: []groupTest{
 	{"the agent of each node serves only the node's pods", checkOwnNode},
 }}
 
-// onNode assigns a pod to a node.
+// onNode assigns a pod to a node, and returns the pod.
 func onNode(n cluster.Node, pod *corev1.Pod) *corev1.Pod {
 	pod.Spec.NodeName = n.Name()
 	return pod

@@ -23,8 +23,8 @@ type testCluster struct {
 	client kubernetes.Interface
 	// image is the name of Sluice's image, if it is loaded on the nodes.
 	image string
-	// initialFiles are the nodes' files before the installation. chains contains their CNI
-	// configurations by node name.
+	// initialFiles are the nodes' files before the installation. chains contains the CNI
+	// configuration of each node before the installation, by node name.
 	initialFiles files
 	chains       map[string][]byte
 

@@ -29,17 +29,19 @@ func (o Options) serveDNS(ctx context.Context, serve func(func() error)) {
 	}
 }
 
-// forward sends a query to the pod's resolver, and adds the name of the proxy to the response.
+// forward sends a query to the pod's resolver, and adds the name of the proxy to the response. It
+// logs an error.
 func (o Options) forward(network string, query []byte, peer netip.AddrPort) ([]byte, error) {
-	answer, err := o.ask(network, query)
+	answer, err := o.askResolver(network, query)
 	if err != nil {
 		log.Printf("query of %s: %v", peer, err)
 	}
 	return answer, err
 }
 
-// ask is forward without logging.
-func (o Options) ask(network string, query []byte) ([]byte, error) {
+// askResolver sends a query to the pod's resolver, and returns the response with the name of
+// the proxy.
+func (o Options) askResolver(network string, query []byte) ([]byte, error) {
 	conn, err := net.DialTimeout(network, o.Resolver, responseTimeout)
 	if err != nil {
 		return nil, err

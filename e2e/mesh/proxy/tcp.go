@@ -74,7 +74,8 @@ func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop
 	return <-received
 }
 
-// dial connects to the original destination from the same source address as Envoy.
+// dial connects to the original destination. As with Envoy, the source address of an inbound
+// connection is 127.0.0.6 or ::6, or with TPROXY the address of the caller.
 func (c tcpProxy) dial(
 	ctx context.Context, peer netip.Addr, to netip.AddrPort,
 ) (*net.TCPConn, error) {

@@ -36,7 +36,7 @@ type pod struct {
 
 	mu          sync.Mutex
 	connections map[net.Conn]struct{}
-	done        bool // no further connections are accepted
+	closed      bool // no further connections are accepted
 	forwarders  sync.WaitGroup
 }
 
@@ -146,7 +146,7 @@ func (p *pod) accept(
 func (p *pod) track(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.done {
+	if p.closed {
 		return false
 	}
 	p.connections[conn] = struct{}{}
@@ -167,7 +167,7 @@ func (p *pod) close() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.done = true
+	p.closed = true
 }
 
 // drain waits for the end of open connections, up to the time limit, and then closes them and the
