@@ -31,11 +31,32 @@ func (e *encoder) marshal(x expr.Any) error {
 			}
 		})
 	case *expr.Payload:
+		if x.OperationType == expr.PayloadWrite {
+			e.writeAttributes("payload", []attribute{
+				{unix.NFTA_PAYLOAD_SREG, x.SourceRegister},
+				{unix.NFTA_PAYLOAD_BASE, uint32(x.Base)},
+				{unix.NFTA_PAYLOAD_OFFSET, x.Offset},
+				{unix.NFTA_PAYLOAD_LEN, x.Len},
+				{unix.NFTA_PAYLOAD_CSUM_TYPE, uint32(x.CsumType)},
+				{unix.NFTA_PAYLOAD_CSUM_OFFSET, x.CsumOffset},
+				{unix.NFTA_PAYLOAD_CSUM_FLAGS, x.CsumFlags},
+			})
+			return nil
+		}
 		e.writeAttributes("payload", []attribute{
 			{unix.NFTA_PAYLOAD_DREG, x.DestRegister},
 			{unix.NFTA_PAYLOAD_BASE, uint32(x.Base)},
 			{unix.NFTA_PAYLOAD_OFFSET, x.Offset},
 			{unix.NFTA_PAYLOAD_LEN, x.Len},
+		})
+	case *expr.Exthdr: // that writes an option
+		e.writeExpression("exthdr", func() {
+			e.addNumber(unix.NFTA_EXTHDR_SREG, x.SourceRegister)
+			e.addAttr(unix.NFTA_EXTHDR_TYPE, []byte{x.Type})
+			e.addNumber(unix.NFTA_EXTHDR_OFFSET, x.Offset)
+			e.addNumber(unix.NFTA_EXTHDR_LEN, x.Len)
+			e.addNumber(unix.NFTA_EXTHDR_FLAGS, x.Flags)
+			e.addNumber(unix.NFTA_EXTHDR_OP, uint32(x.Op))
 		})
 	case *expr.Immediate:
 		e.writeAttributes("immediate", []attribute{{unix.NFTA_IMMEDIATE_DREG, x.Register}},

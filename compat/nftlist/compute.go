@@ -177,6 +177,10 @@ func (c *compiler) mangle(body json.RawMessage) bool {
 		target, ok = metaField(key)
 	case "ct":
 		target, ok = c.ctField(key)
+	case "payload":
+		return c.writeHeader(key, object.Value)
+	case "tcp option":
+		return c.writeOption(key, object.Value)
 	}
 	if !ok {
 		return false

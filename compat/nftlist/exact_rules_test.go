@@ -35,6 +35,8 @@ var exactRules = []string{
 	"meta l4proto . th dport vmap { tcp . 80 : drop, udp . 53 : jump below }",
 	"meta l4proto . th dport vmap @services",
 	"tcp dport . meta mark @pairs drop",
+	// Changes of the header.
+	"tcp option maxseg size set 1200",
 	// The connection.
 	"ct status dnat drop",
 	"ct status != dnat drop",

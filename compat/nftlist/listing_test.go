@@ -16,6 +16,15 @@ import (
 
 // knownRules are rules that the listing states completely.
 var knownRules = []string{
+	"ip dscp set cs1",
+	"ip dscp set af23 ip ttl set 5 meta mark set 1",
+	"ip ecn set ce",
+	"ip6 dscp set ef",
+	"ip6 dscp set 1",
+	"ip6 ecn set ect0",
+	"ip6 hoplimit set 255",
+	"tcp option maxseg size set 1200",
+	"tcp flags syn tcp option maxseg size set 1000 accept",
 	"meta nfproto ipv6 drop",
 	"meta nfproto != ipv6 drop",
 	"meta l4proto tcp drop",
@@ -100,7 +109,8 @@ var unknownRules = []string{
 	"ct helper \"ftp\" drop",
 	"ct label 5 drop",
 	"ct packets > 5 drop",
-	"ip ttl set 5",
+	"ip saddr set 10.0.0.1",
+	"tcp option maxseg size set rt mtu",
 	"ct event set new",
 	"tcp option maxseg exists drop",
 	"update @changing { ip daddr limit rate 1/second } drop",
