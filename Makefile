@@ -46,7 +46,9 @@ BENCH ?= .
 COUNT ?= 6
 BENCHTIME ?= 300ms
 
-stripped = -trimpath -buildvcs=false -ldflags '-s -w'
+# Programs that only tests run are built without -trimpath, so that packages that they share with the
+# tests and with each other are compiled once.
+stripped = -buildvcs=false -ldflags '-s -w'
 # The user builds, and only the test binary runs as root.
 e2e-test = go test -C e2e -exec "'$(CURDIR)/.ci/as-root'"
 # Prints the results and the output of go test -v, without a line for each start of a test.
@@ -200,7 +202,6 @@ manifests: ## Render install/manifests from the chart.
 chart-test: ## Test chart, manifests and alerts with the libraries of Helm and Prometheus.
 chart-test: bin/tools/golangci-lint
 	go mod tidy -C e2e/deploy -diff
-	go vet -C e2e/deploy ./...
 	cd e2e/deploy && ../../bin/tools/golangci-lint run
 	go test -C e2e/deploy $(TESTFLAGS) ./...
 
@@ -228,7 +229,6 @@ release-test: $(RELEASE_PREREQUISITES) bin/tools/golangci-lint
 release-test: ## Build a release twice and compare, verify signatures, and run the commands in README.md on a cluster with a local registry (root or sudo).
 	go mod tidy -C e2e/release -diff
 	go mod tidy -C e2e/release/krew -diff
-	go vet -C e2e/release ./...
 	cd e2e/release && ../../bin/tools/golangci-lint run
 	@SLUICE_LONG=1 go test -C e2e/release -count=1 -v $(TESTFLAGS) ./... | $(progress)
 	@.ci/packages
@@ -236,15 +236,13 @@ release-test: ## Build a release twice and compare, verify signatures, and run t
 	@$(e2e-test) -count=1 -v -timeout 30m -run '^TestRelease$$' $(TESTFLAGS) ./suite | \
 		$(progress)
 
-lint: ## Check formatting, and run go vet and linters.
+lint: ## Check formatting, and run linters, which include go vet.
 lint: bin/tools/golangci-lint
 	@unformatted=$$(bin/tools/gofumpt -l .); \
 	if [ -n "$$unformatted" ]; then printf 'run bin/tools/gofumpt -w on:\n%s\n' "$$unformatted"; exit 1; fi
 	go mod tidy -diff
-	go vet ./...
 	bin/tools/golangci-lint run
 	go mod tidy -C e2e -diff
-	go vet -C e2e ./...
 	cd e2e && ../bin/tools/golangci-lint run
 
 # The step kind builds the node image of kind if docker does not run, because a registry is then often
@@ -313,11 +311,10 @@ bin/e2e/install-cni: e2e/bench/istio/go.mod e2e/bench/istio/go.sum
 		istio.io/istio/cni/cmd/install-cni
 	@touch $@
 
-# The CNI plugins that tests chain with Sluice's; the rule of bridge builds all of them. They are built
-# without -trimpath, like the tests, so that the standard library is built once, and are named here,
-# because go list tool would download the modules of all tools.
+# The CNI plugins that tests chain with Sluice's; the rule of bridge builds all of them. They are named
+# here, because go list tool would download the modules of all tools.
 bin/cni/bridge: .ci/tools/go.mod .ci/tools/go.sum
-	CGO_ENABLED=0 go build -C .ci/tools -buildvcs=false -o ../../bin/cni/ \
+	CGO_ENABLED=0 go build -C .ci/tools $(stripped) -o ../../bin/cni/ \
 		github.com/containernetworking/plugins/plugins/{main/bridge,main/ptp,meta/portmap,ipam/host-local}
 	@touch $@
 

@@ -107,7 +107,7 @@ func buildEmpty(path string) error {
 	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
 		return err
 	}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, source)
+	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, source)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w: %s", source, err, out)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
@@ -36,9 +37,11 @@ func build(ctx context.Context, root, arch, dir string) error {
 		if err != nil {
 			return err
 		}
-		args := append([]string{
-			b.args[0], "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", output,
-		}, b.args[1:]...)
+		args := []string{b.args[0], "-buildvcs=false", "-ldflags", "-s -w", "-o", output}
+		if arch != runtime.GOARCH {
+			args = append(args, "-trimpath") // to compile the packages of the image's programs once
+		}
+		args = append(args, b.args[1:]...)
 		cmd := exec.CommandContext(ctx, "go", args...)
 		cmd.Dir = filepath.Join(root, b.module)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)

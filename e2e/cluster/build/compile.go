@@ -28,7 +28,8 @@ const progressInterval = 3 * time.Second
 // compile runs a compilation and reports its progress.
 func (b *builder) compile(ctx context.Context, c compilation) error {
 	begin, name := time.Now(), filepath.Base(c.out)
-	flags := append([]string{"-trimpath", "-buildvcs=false"}, c.flags...)
+	// Without -trimpath, packages that tests use too are compiled once.
+	flags := append([]string{"-buildvcs=false"}, c.flags...)
 	stale, err := b.run(ctx, c,
 		append([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, flags...)...)
 	if err != nil {
