@@ -221,7 +221,7 @@ type brancher struct {
 // their fields.
 func (b *brancher) addBranch(keys []keyInterval, do func(*ruleDecoder) error) error {
 	if len(b.ops) == 1 {
-		matches, err := b.d.matchesOf(b.ops[0], false, values{keys: keys})
+		matches, err := b.d.comparisonMatches(b.ops[0], false, values{keys: keys})
 		if err == nil {
 			return b.addRule(matches, len(keys), do)
 		}
@@ -265,7 +265,7 @@ func (b *brancher) addOtherKeys(keys []keyInterval, do func(*ruleDecoder) error)
 		}
 	case len(b.ops) == 1:
 		var err error
-		if matches, err = b.d.matchesOf(b.ops[0], true, values{keys: keys}); err != nil ||
+		if matches, err = b.d.comparisonMatches(b.ops[0], true, values{keys: keys}); err != nil ||
 			len(matches) != 1 {
 			return errUnsupported
 		}

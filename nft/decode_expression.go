@@ -154,7 +154,7 @@ func (d *ruleDecoder) decodeExpression(name string, a attributes) {
 		d.addUnknownExpression()
 		return
 	}
-	d.inputs |= d.inputsOf(name, a)
+	d.inputs |= d.expressionInputs(name, a)
 	switch name {
 	case "ct", "notrack", "socket", "fib":
 		d.isNative = true

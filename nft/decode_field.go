@@ -86,7 +86,7 @@ func familyKey(keys []keyInterval, negated bool) (rules.Family, bool) {
 	if len(keys) != 1 || len(keys[0].first) != 1 || !isSingle(keys[0]) {
 		return rules.Inet, false
 	}
-	f, ok := familyOf(keys[0].first[0])
+	f, ok := decodeFamily(keys[0].first[0])
 	if !ok || f == rules.Inet {
 		return rules.Inet, false
 	}
@@ -114,9 +114,9 @@ func protocolKeys(keys []keyInterval) ([]rules.Protocol, bool) {
 // addrMatch decodes an address match. family is the family to which the rule is limited.
 func addrMatch(family rules.Family, f field, negated bool, v values) (rules.Match, bool) {
 	op := operand{field: f, icmpv6: family == rules.IPv6}
-	size := int(addrField(family, sideOf(f)).length)
+	size := int(addrField(family, fieldSide(f)).length)
 	ranges, ok := cached(v, op, func() ([]netipx.IPRange, bool) { return addrKeys(v.keys, size) })
-	return rules.MatchAddr{Side: sideOf(f), Not: negated, Ranges: ranges, Set: v.name}, ok
+	return rules.MatchAddr{Side: fieldSide(f), Not: negated, Ranges: ranges, Set: v.name}, ok
 }
 
 // addrKeys decodes keys as ranges of addresses with size bytes.

@@ -11,8 +11,8 @@ import (
 // registers. Expressions and keys that are not listed may depend on all inputs. The comments name
 // functions and files of Linux 6.18.
 
-// inputsOf returns the inputs on which an expression may depend, other than its registers.
-func (d *ruleDecoder) inputsOf(name string, a attributes) rules.Inputs {
+// expressionInputs returns the inputs on which an expression may depend, other than its registers.
+func (d *ruleDecoder) expressionInputs(name string, a attributes) rules.Inputs {
 	switch name {
 	case "immediate", "bitwise", "byteorder", "cmp", "range", "lookup", "dynset":
 		return 0 // registers, constants and sets

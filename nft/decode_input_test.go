@@ -30,7 +30,7 @@ func TestEveryKeyIsClassified(t *testing.T) {
 			want = everything
 		}
 		d := ruleDecoder{family: rules.IPv4}
-		if got := d.inputsOf(name, a); got != want {
+		if got := d.expressionInputs(name, a); got != want {
 			t.Errorf("%s %d: inputs %b, want %b", name, key, got, want)
 		}
 	}

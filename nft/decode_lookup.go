@@ -107,7 +107,7 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 		if ranges := v.set.addrRanges(); len(ranges) > 0 &&
 			ranges[0].From().BitLen() == 8*ops[0].length {
 			return []rules.Match{rules.MatchAddr{
-				Side: sideOf(ops[0].field), Not: negated, Ranges: ranges, Set: v.name,
+				Side: fieldSide(ops[0].field), Not: negated, Ranges: ranges, Set: v.name,
 			}}, true
 		}
 	}
@@ -120,7 +120,7 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 	}
 	v.keys = keys
 	if len(ops) == 1 && !v.set.hasSeveralFields {
-		matches, err := d.matchesOf(ops[0], negated, v)
+		matches, err := d.comparisonMatches(ops[0], negated, v)
 		return matches, err == nil
 	}
 	alternatives, ok := d.tupleAlternatives(ops, v)
@@ -133,8 +133,8 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 	return []rules.Match{rules.MatchTuple{Not: negated, Alternatives: alternatives}}, true
 }
 
-// isNegatable reports whether the model supports a negated comparison of several operands. matchOf
-// has the same restrictions for one operand.
+// isNegatable reports whether the model supports a negated comparison of several operands.
+// unmaskedMatch has the same restrictions for one operand.
 func isNegatable(ops []operand) bool {
 	return !comparesOtherThanPorts(ops) &&
 		!slices.ContainsFunc(ops, func(op operand) bool { return op.field == fieldCgroup })
@@ -151,7 +151,7 @@ func comparesOtherThanPorts(ops []operand) bool {
 
 // tupleAlternatives returns the conditions of each key of a concatenation.
 func (d *ruleDecoder) tupleAlternatives(ops []operand, v values) ([][]rules.Match, bool) {
-	cacheOp := operand{field: fieldNone, icmpv6: d.family == rules.IPv6, text: d.cacheKeyOf(ops)}
+	cacheOp := operand{field: fieldNone, icmpv6: d.family == rules.IPv6, text: d.operandsCacheKey(ops)}
 	return cached(v, cacheOp, func() ([][]rules.Match, bool) {
 		if !d.spend(len(v.keys) * (len(ops) + 1)) {
 			return nil, false
@@ -171,8 +171,8 @@ func (d *ruleDecoder) tupleAlternatives(ops []operand, v values) ([][]rules.Matc
 	})
 }
 
-// cacheKeyOf returns a cache key for the decoding of keys as the operands.
-func (d *ruleDecoder) cacheKeyOf(ops []operand) string {
+// operandsCacheKey returns a cache key for the decoding of keys as the operands.
+func (d *ruleDecoder) operandsCacheKey(ops []operand) string {
 	text := ""
 	for _, op := range ops {
 		text += fmt.Sprintf("%d %d %t %t %t %x %x %s;",
@@ -221,8 +221,8 @@ func (d *ruleDecoder) tupleMatches(
 			continue // the condition of the type includes the code
 		}
 		op.hasPorts = op.hasPorts || ports
-		fieldMatches, err := d.matchesOf(op, false,
-			intervalOf(fieldKeys[i].first, fieldKeys[i].last))
+		fieldMatches, err := d.comparisonMatches(op, false,
+			singleInterval(fieldKeys[i].first, fieldKeys[i].last))
 		if err != nil {
 			supported = false
 			data := op.data

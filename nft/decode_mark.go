@@ -23,8 +23,8 @@ func (d *ruleDecoder) requireConnection() {
 	}
 }
 
-// maskOf returns the mask and the xor value of an operand that is a mark.
-func maskOf(op operand) (mask, xor uint32, ok bool) {
+// maskAndXor returns the mask and the xor value of an operand that is a mark.
+func maskAndXor(op operand) (mask, xor uint32, ok bool) {
 	if op.mask == nil {
 		return ^uint32(0), 0, op.length == 4 && !op.networkOrder
 	}
@@ -35,7 +35,7 @@ func maskOf(op operand) (mask, xor uint32, ok bool) {
 
 // setMark adds the action that sets the packet's mark to an operand.
 func (d *ruleDecoder) setMark(op operand) {
-	mask, xor, ok := maskOf(op)
+	mask, xor, ok := maskAndXor(op)
 	value, isNumber := hostNumber(op.constant)
 	switch {
 	case op.field == fieldConstant && isNumber:
@@ -55,7 +55,7 @@ func (d *ruleDecoder) setMark(op operand) {
 // setConntrackMark adds the action that sets the connection's mark to an operand. The action has no
 // effect on packets without a connection.
 func (d *ruleDecoder) setConntrackMark(op operand) {
-	mask, xor, ok := maskOf(op)
+	mask, xor, ok := maskAndXor(op)
 	value, isNumber := hostNumber(op.constant)
 	switch {
 	case op.field == fieldConstant && isNumber:

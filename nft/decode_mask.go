@@ -29,12 +29,12 @@ func (d *ruleDecoder) maskedMatches(
 		first, ok := netip.AddrFromSlice(value)
 		ones, maskBits := net.IPMask(op.mask).Size() // 0 bits if the ones are not contiguous
 		p := netip.PrefixFrom(first, ones)
-		length := int(addrField(d.family, sideOf(op.field)).length)
+		length := int(addrField(d.family, fieldSide(op.field)).length)
 		if !ok || maskBits == 0 || len(value) != length || p.Masked().Addr() != first {
 			return nil, errUnsupported
 		}
 		ranges := rules.AddrRanges([]netip.Prefix{p})
-		return oneMatch(rules.MatchAddr{Side: sideOf(op.field), Not: negated, Ranges: ranges})
+		return oneMatch(rules.MatchAddr{Side: fieldSide(op.field), Not: negated, Ranges: ranges})
 	case fieldTCPFlags:
 		return oneMatch(rules.MatchTCPFlags{
 			Not: negated, Mask: rules.TCPFlags(op.mask[0]), Value: rules.TCPFlags(value[0]),
@@ -47,7 +47,7 @@ func (d *ruleDecoder) maskedMatches(
 			Conntrack: op.field == fieldConntrackMark, Not: negated, Value: number, Mask: mask,
 		})
 	case fieldState:
-		states, ok := statesOf(mask)
+		states, ok := decodeStates(mask)
 		if !ok || !isNumber || number != 0 || states == 0 {
 			return nil, errUnsupported
 		}
@@ -87,8 +87,9 @@ func statusMatches(mask, value uint32, negated bool) ([]rules.Match, error) {
 	return matches, nil
 }
 
-// statesOf decodes the state bits of nf_tables, and reports whether the model supports all of them.
-func statesOf(mask uint32) (rules.StateSet, bool) {
+// decodeStates decodes the state bits of nf_tables, and reports whether the model supports all of
+// them.
+func decodeStates(mask uint32) (rules.StateSet, bool) {
 	var states rules.StateSet
 	for state, bit := range stateBits {
 		if mask&bit != 0 {
@@ -105,7 +106,7 @@ func singleStates(keys []keyInterval) (rules.StateSet, bool) {
 	var states rules.StateSet
 	for _, key := range keys {
 		bit, ok := hostNumber(key.first)
-		state, known := statesOf(bit)
+		state, known := decodeStates(bit)
 		if !ok || !known || bits.OnesCount32(bit) != 1 || !isSingle(key) {
 			return 0, false
 		}

@@ -18,7 +18,7 @@ type values struct {
 	name string // of the set, empty if the set is anonymous
 }
 
-func intervalOf(first, last []byte) values { return values{keys: []keyInterval{{first, last}}} }
+func singleInterval(first, last []byte) values { return values{keys: []keyInterval{{first, last}}} }
 
 // String returns the values in nft's syntax.
 func (v values) String() string {
@@ -43,7 +43,7 @@ func (d *ruleDecoder) decodeCompare(a attributes) error {
 	lowest, highest := make([]byte, len(value)), bytes.Repeat([]byte{0xff}, len(value))
 	switch kind := a.Number(unix.NFTA_CMP_OP); kind {
 	case unix.NFT_CMP_EQ, unix.NFT_CMP_NEQ:
-		d.addComparison(op, kind == unix.NFT_CMP_NEQ, intervalOf(value, value))
+		d.addComparison(op, kind == unix.NFT_CMP_NEQ, singleInterval(value, value))
 		return nil
 	case unix.NFT_CMP_GTE:
 		operand := op
@@ -55,18 +55,18 @@ func (d *ruleDecoder) decodeCompare(a attributes) error {
 			lowest = d.lowerBound.value
 			d.lowerBound = lowerBound{}
 		}
-		d.addComparison(op, false, intervalOf(lowest, value))
+		d.addComparison(op, false, singleInterval(lowest, value))
 		return nil
 	case unix.NFT_CMP_GT:
 		lower := slices.Clone(value)
 		if increment(lower); bytes.Compare(lower, value) > 0 {
-			d.addComparison(op, false, intervalOf(lower, highest))
+			d.addComparison(op, false, singleInterval(lower, highest))
 			return nil
 		}
 	case unix.NFT_CMP_LT:
 		upper := slices.Clone(value)
 		if decrement(upper); bytes.Compare(upper, value) < 0 {
-			d.addComparison(op, false, intervalOf(lowest, upper))
+			d.addComparison(op, false, singleInterval(lowest, upper))
 			return nil
 		}
 	}
@@ -82,7 +82,7 @@ func (d *ruleDecoder) decodeCompareRange(a attributes) error {
 	}
 	d.addComparison(d.load(a, unix.NFTA_RANGE_SREG),
 		a.Number(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ,
-		intervalOf(first, last))
+		singleInterval(first, last))
 	return nil
 }
 
@@ -109,13 +109,13 @@ func (d *ruleDecoder) closeLowerBound() {
 		return
 	}
 	d.lowerBound = lowerBound{}
-	d.addComparison(*b.op, false, intervalOf(b.value, bytes.Repeat([]byte{0xff}, len(b.value))))
+	d.addComparison(*b.op, false, singleInterval(b.value, bytes.Repeat([]byte{0xff}, len(b.value))))
 }
 
 // addComparison adds a match that compares an operand with values, or an unknown condition if the
 // model cannot represent it.
 func (d *ruleDecoder) addComparison(op operand, negated bool, v values) {
-	matches, err := d.matchesOf(op, negated, v)
+	matches, err := d.comparisonMatches(op, negated, v)
 	if err != nil {
 		d.addUnknownCondition([]operand{op}, negated, v)
 		return
@@ -184,9 +184,9 @@ func varies(ops []operand, v values) bool {
 	return ok && 0 < n && n < uint64(ops[0].modulus)
 }
 
-// matchesOf returns the conditions that an operand equals one of the values or, if negated, none of
-// the values. There are several conditions if the operand consists of several fields.
-func (d *ruleDecoder) matchesOf(op operand, negated bool, v values) ([]rules.Match, error) {
+// comparisonMatches returns the conditions that an operand equals one of the values or, if negated,
+// none of the values. There are several conditions if the operand consists of several fields.
+func (d *ruleDecoder) comparisonMatches(op operand, negated bool, v values) ([]rules.Match, error) {
 	length, ok := cached(v, operand{text: "length"}, func() (int, bool) {
 		return keyLength(v.keys)
 	})
@@ -196,7 +196,7 @@ func (d *ruleDecoder) matchesOf(op operand, negated bool, v values) ([]rules.Mat
 	if op.mask != nil {
 		return d.maskedMatches(op, negated, v.keys)
 	}
-	m, ok := d.matchOf(op, negated, v)
+	m, ok := d.unmaskedMatch(op, negated, v)
 	switch {
 	case ok:
 		return []rules.Match{m}, nil
@@ -227,9 +227,9 @@ func keyLength(keys []keyInterval) (int, bool) {
 
 func isSingle(key keyInterval) bool { return bytes.Equal(key.first, key.last) }
 
-// matchOf returns the condition that an operand without a mask equals one of the values, if the
-// model supports such a condition.
-func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, bool) {
+// unmaskedMatch returns the condition that an operand without a mask equals one of the values, if
+// the model supports such a condition.
+func (d *ruleDecoder) unmaskedMatch(op operand, negated bool, v values) (rules.Match, bool) {
 	switch op.field {
 	case fieldIn, fieldOut:
 		names, ok := cached(v, op, func() ([]rules.InterfaceName, bool) {
@@ -258,7 +258,7 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 		ports, ok := cached(v, op, func() ([]rules.PortRange, bool) {
 			return numberRanges(v.keys, networkNumber[uint16])
 		})
-		return rules.MatchPort{Side: sideOf(op.field), Not: negated, Ports: ports}, ok
+		return rules.MatchPort{Side: fieldSide(op.field), Not: negated, Ports: ports}, ok
 	case fieldTCPFlags:
 		value := v.keys[0].first[0]
 		return rules.MatchTCPFlags{
@@ -296,7 +296,7 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 		return rules.MatchDirection{Reply: reply != negated}, ok
 	case fieldSourceType, fieldDestinationType:
 		types, ok := addrTypes(v.keys)
-		return rules.MatchAddrType{Side: sideOf(op.field), Not: negated, Types: types}, ok
+		return rules.MatchAddrType{Side: fieldSide(op.field), Not: negated, Types: types}, ok
 	case fieldReversePath, fieldReversePathIndex:
 		missing, ok := missingPath(op.field, v.keys)
 		return rules.MatchReversePath{Not: missing != negated, Kind: string(op.constant)}, ok
@@ -332,8 +332,8 @@ func (d *ruleDecoder) addPort(m rules.MatchPort) {
 	d.addCondition(m)
 }
 
-// sideOf returns the side of the packet, source or destination, that the field is about.
-func sideOf(f field) rules.Side {
+// fieldSide returns the side of the packet, source or destination, that the field is about.
+func fieldSide(f field) rules.Side {
 	switch f {
 	case fieldDestination, fieldDestinationPort, fieldDestinationType:
 		return rules.Destination

@@ -246,7 +246,7 @@ func (d *ruleDecoder) decodeTProxy(a attributes) error {
 
 // limitFamily limits the rule to packets of the family with the kernel's number.
 func (d *ruleDecoder) limitFamily(nfproto uint32) error {
-	f, ok := familyOf(uint8(nfproto))
+	f, ok := decodeFamily(uint8(nfproto))
 	switch {
 	case nfproto == unix.NFPROTO_UNSPEC:
 		return nil

@@ -181,5 +181,5 @@ func isZero(b []byte) bool { return !slices.ContainsFunc(b, func(b byte) bool { 
 // isAddr reports whether an operand is a complete address.
 func (d *ruleDecoder) isAddr(o operand) bool {
 	hasAddr := o.field == fieldSource || o.field == fieldDestination
-	return hasAddr && o.mask == nil && o.length == int(addrField(d.family, sideOf(o.field)).length)
+	return hasAddr && o.mask == nil && o.length == int(addrField(d.family, fieldSide(o.field)).length)
 }

@@ -71,7 +71,7 @@ func (u *unmodeledChains) addChain(family uint8, a attributes) {
 	hook := attributes(a.Get(unix.NFTA_CHAIN_HOOK))
 	table := a.Text(unix.NFTA_CHAIN_TABLE)
 	number := hook.Number(unix.NFTA_HOOK_HOOKNUM)
-	_, known := familyOf(family)
+	_, known := decodeFamily(family)
 	if hook == nil || known && number != hookNumbers[rules.Ingress] ||
 		u.dormant[tableID{family, table}] {
 		return
@@ -107,7 +107,7 @@ func devices(hook attributes) []string {
 
 // familyName returns nft's name of a family.
 func familyName(family uint8) string {
-	if f, ok := familyOf(family); ok {
+	if f, ok := decodeFamily(family); ok {
 		return f.String()
 	}
 	switch family {

@@ -48,7 +48,7 @@ func (f *HookFunction) setChain(a attributes) bool {
 	if len(number) != 1 {
 		return false
 	}
-	family, ok := familyOf(number[0])
+	family, ok := decodeFamily(number[0])
 	if ok {
 		f.Kind, f.Family, f.Table, f.Chain = HookChain, family, a.Text(nfnlaChainTable),
 			a.Text(nfnlaChainName)

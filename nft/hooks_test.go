@@ -199,7 +199,7 @@ func TestHooksOfOtherKernels(t *testing.T) {
 
 // placeOf returns the place that a request queries, such as "ip output".
 func placeOf(request []byte) string {
-	family, _ := familyOf(request[unix.NLMSG_HDRLEN])
+	family, _ := decodeFamily(request[unix.NLMSG_HDRLEN])
 	number := attributes(request[unix.NLMSG_HDRLEN+4:]).Number(nfnlaHookNumber)
 	for h, n := range hookNumbers {
 		if hook := rules.Hook(h); n == number && hook != rules.Ingress {

@@ -228,7 +228,7 @@ func (c *conn) listTables(
 		if others != nil {
 			others.addTable(family, a)
 		}
-		if f, ok := familyOf(family); ok {
+		if f, ok := decodeFamily(family); ok {
 			tables = append(tables, decodeTable(f, a))
 		}
 	}
@@ -302,7 +302,7 @@ func (r *tableReader) dump(
 
 // find returns the table with the kernel's number of the family and the name, or nil.
 func (r *tableReader) find(family uint8, name string) *foundTable {
-	f, known := familyOf(family)
+	f, known := decodeFamily(family)
 	i := slices.IndexFunc(r.tables, func(t foundTable) bool {
 		return known && t.Family == f && t.Name == name
 	})
@@ -420,8 +420,8 @@ func decodeRaw(family rules.Family, sets decodedSets, raw []rawRule, budget *int
 	}
 }
 
-// familyOf returns the family with the kernel's number, and whether the model supports it.
-func familyOf(nfproto uint8) (rules.Family, bool) {
+// decodeFamily returns the family with the kernel's number, and whether the model supports it.
+func decodeFamily(nfproto uint8) (rules.Family, bool) {
 	switch nfproto {
 	case unix.NFPROTO_INET:
 		return rules.Inet, true
