@@ -117,5 +117,9 @@ func parseDSCP(name string) (uint64, bool) {
 
 // parseECN parses a code point of explicit congestion notification (RFC 3168).
 func parseECN(name string) (uint64, bool) {
-	return nameTable{{"not-ect", 0}, {"ect1", 1}, {"ect0", 2}, {"ce", 3}}.number(name)
+	table := nameTable{
+		{"not-ect", 0}, //nolint:misspell // the name in nft
+		{"ect1", 1}, {"ect0", 2}, {"ce", 3},
+	}
+	return table.number(name)
 }
