@@ -55,7 +55,7 @@ func (e *Effect) Messages() []string {
 		messages = append(messages, b.String())
 	}
 	if e.More {
-		messages = append(messages, "and more")
+		messages = append(messages, "more classes of packets bypass the proxy than are listed")
 	}
 	return messages
 }

@@ -23,7 +23,8 @@ type Budget struct {
 var DefaultBudget = Budget{Time: 10 * time.Second, Memory: 512 << 20}
 
 // AgentBudget is for requests of an agent about many pods, whose owners may create expensive rules.
-var AgentBudget = Budget{Time: 50 * time.Millisecond, Memory: 16 << 20}
+// With the race detector its time is longer.
+var AgentBudget = Budget{Time: slowdown * 50 * time.Millisecond, Memory: 16 << 20}
 
 // From returns a budget that several requests share, for work that began at a time. The time before
 // the first request counts in full; the time between the requests does not count.
