@@ -78,7 +78,7 @@ test: ## Run the short tests, without the race detector (some tests run only wit
 	@.ci/test $(PARALLEL) -timeout 10m $(TESTFLAGS) $(SLOWEST) ./...
 
 test-race: export CGO_ENABLED = 1
-test-race: export SLUICE_CHECKS ?= 100
+test-race: export SLUICE_CHECKS ?= 20
 test-race: bin/cni/bridge
 test-race: ## Run the tests of packages with concurrency under the race detector.
 	@.ci/test -race -p $$((2 * $$(nproc))) -timeout 20m $(TESTFLAGS) $(RACE)
@@ -122,11 +122,17 @@ scale: ## Simulate the load of the agents of NODES (5000) nodes on the API serve
 test-fresh: ## Run each of TARGETS (all) in a clean clone with empty module and build caches; some take an hour.
 	@.ci/fresh $(TARGETS)
 
+# Each package is linked once, and not for each of its targets as by go test -fuzz.
 fuzz: ## Run every fuzz target for FUZZTIME (30s; 50000x sets a number of runs).
-	@while IFS=: read -r file target; do \
-		echo "$$file: $${target#func }"; \
-		case "$$target" in *WithinBudget) time=$(BUDGETTIME);; *) time=$(FUZZTIME);; esac; \
-		go test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime "$$time" "$$(dirname "$$file")"; \
+	@rm -rf bin/fuzz
+	@cache=$$(go env GOCACHE)/fuzz/$$(go list -m); \
+	while IFS=: read -r file target; do \
+		folder=$$(dirname "$$file"); name=$${target#func }; binary=$(CURDIR)/bin/fuzz/$$folder.test; \
+		echo "$$file: $$name"; \
+		case "$$name" in *WithinBudget) time=$(BUDGETTIME);; *) time=$(FUZZTIME);; esac; \
+		[ -e "$$binary" ] || go test -vet=off -c -fuzz . -o "$$binary" "$$folder"; \
+		(cd "$$folder"; "$$binary" -test.run '^$$' -test.fuzz "^$$name\$$" -test.fuzztime "$$time" \
+			-test.fuzzcachedir "$$cache/$$folder"); \
 	done < <(grep -roE --include='*_test.go' --exclude-dir=e2e '^func Fuzz\w+' .)
 
 bench: export SLUICE_ROUNDS ?= 10
@@ -249,18 +255,18 @@ lint: bin/tools/golangci-lint
 # The step kind builds the node image of kind if docker does not run, because a registry is then often
 # missing too. The step fuzz limits the number of runs and not the time, because go test sometimes
 # fails with "context deadline exceeded" at the end of a time limit. `make test` runs 15 random inputs
-# per property. The steps race and checks run 100: race in packages with concurrency, checks in others.
+# per property, test-race runs 20, and the step checks runs 100 without the race detector.
 # Istio is built in the background of steps that mostly wait for virtual machines and clusters.
 ci: export SLUICE_REQUIRE = 1
 ci: ## Run all checks of a change: lint, test, test-race, test-kernel, a short test-peers and fuzz, chart-test, e2e-kernels, e2e, a short e2e-kind, release-test and e2e-istio.
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: race'; $(MAKE) --no-print-directory test-race TESTFLAGS='-count=1 $(TESTFLAGS)'
-	@echo 'ci: checks'; SLUICE_CHECKS=100 .ci/test -count=1 $(TESTFLAGS) ./rules ./rules/diff ./compat ./compat/save
+	@echo 'ci: checks'; SLUICE_CHECKS=100 .ci/test -count=1 $(TESTFLAGS) ./nft ./rules ./rules/diff ./compat ./compat/save
 	@echo 'ci: kernel'; $(MAKE) --no-print-directory test-kernel
 	@echo 'ci: peers'; $(MAKE) --no-print-directory test-peers SLUICE_LONG= TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: chart'; $(MAKE) --no-print-directory chart-test TESTFLAGS='-count=1 $(TESTFLAGS)'
-	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=20000x BUDGETTIME=20x
+	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=5000x BUDGETTIME=20x
 	@mkdir -p bin; nice -n 19 $(MAKE) --no-print-directory $(ISTIO_PROGRAMS) >bin/istio-build.log 2>&1 & \
 	trap 'kill $$! 2>/dev/null || true' EXIT; \
 	echo 'ci: kernels'; $(MAKE) --no-print-directory e2e-kernels LIMIT=20m; \
