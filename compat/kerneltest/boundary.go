@@ -71,9 +71,9 @@ func (g *Generator) directTo(p *rules.Packet, r ruleRef) {
 	}
 }
 
-// setHook makes the packet a packet of the hook, unless the network could then not send it. A
-// packet of the hook output sometimes remains, because it traverses prerouting too if it leaves by
-// lo.
+// setHook makes the packet a packet of the hook, unless the network could then not send it. For
+// prerouting it leaves a quarter of the packets of the hook output unchanged: they traverse
+// prerouting too if they leave by lo.
 func (g *Generator) setHook(p *rules.Packet, h rules.Hook) {
 	switch {
 	case h == rules.Output && p.Hook != rules.Output:
@@ -177,7 +177,7 @@ func neighbor[T uint16 | uint32](g *Generator, r rules.Range[T]) T {
 func (g *Generator) approachInterface(p *rules.Packet, m rules.MatchInterface) {
 	name := draw(g, m.Names...)
 	for _, known := range interfaces {
-		if name.Contains(known) != g.oneIn(4) {
+		if differsFromMatch := g.oneIn(4); name.Contains(known) != differsFromMatch {
 			if p.Hook == rules.Prerouting && !m.Out {
 				p.InInterface = known
 			} else if p.Hook == rules.Output && m.Out && p.Owner != nil &&

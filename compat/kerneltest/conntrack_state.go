@@ -7,7 +7,7 @@ import (
 )
 
 // InitialState returns the state that conntrack assigns to a packet without an existing connection.
-// It returns Untracked also for packets that the network does not send.
+// For other kinds of packets, which [Network] does not send, it returns Untracked.
 func InitialState(p *rules.Packet) rules.State {
 	switch p.Protocol {
 	case rules.TCP:
@@ -36,14 +36,14 @@ func InitialState(p *rules.Packet) rules.State {
 		}
 		return rules.Untracked
 	}
-	if slices.Contains(transports, p.Protocol) {
+	if slices.Contains(unknownProtocols, p.Protocol) {
 		return rules.New
 	}
 	return rules.Untracked
 }
 
-// transports contains numbers of protocols that the kernel does not implement.
-var transports = []rules.Protocol{253, 254}
+// unknownProtocols contains numbers of protocols that the kernel does not implement.
+var unknownProtocols = []rules.Protocol{253, 254}
 
 // isUntrackedICMPv6 reports whether conntrack does not track the packet
 // (nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c).

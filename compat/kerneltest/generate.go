@@ -234,7 +234,7 @@ func (g *Generator) packet() rules.Packet {
 	family := draw(g, rules.IPv4, rules.IPv4, rules.IPv6)
 	p := rules.Packet{Hook: draw(g, rules.Output, rules.Prerouting)}
 	p.Protocol = draw(g, rules.TCP, rules.TCP, rules.TCP, rules.UDP, rules.UDP, rules.ICMP,
-		draw(g, transports...))
+		draw(g, unknownProtocols...))
 	if p.Protocol == rules.ICMP && family == rules.IPv6 {
 		p.Protocol = rules.ICMPv6
 	}

@@ -103,7 +103,8 @@ func (n *Network) checkPair(
 		counts.Undecidable++
 	}
 	// In the model, either all ports have a listener or no port has one. With --on-port 0, TPROXY
-	// looks for a listener on the packet's port, where the network has none.
+	// looks for a listener on the packet's own port. The network has none there, so that such rulesets
+	// are tested without any listeners.
 	listeners = listeners && !left.Has("--on-port 0") && !right.Has("--on-port 0")
 	if err := n.setListeners(listeners); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 )
 
 // A Node gives access to the namespaces of the node that the agent's container runs on. It opens
-// the namespaces once. It is safe for concurrent use.
+// each namespace at the first use and keeps it open. It is safe for concurrent use.
 type Node struct {
 	// ProcDir is the node's /proc in the agent's mount namespace.
 	ProcDir string
@@ -67,7 +67,7 @@ func (n *Node) Close() {
 // IsHost reports whether a network namespace is the node's or the calling thread's. If the node's
 // namespace cannot be opened, only the calling thread's is recognized.
 func (n *Node) IsHost(id netns.ID) bool {
-	if id == (*netns.NS)(nil).ID() {
+	if id == (*netns.NS)(nil).ID() { // nil is the namespace of the calling thread
 		return true
 	}
 	net, _, err := n.namespaces()

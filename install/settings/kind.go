@@ -107,9 +107,9 @@ func rawJSON(v string) json.RawMessage { return json.RawMessage(v) }
 
 func marshal(value any) json.RawMessage { return must(json.Marshal(value)) }
 
-// ofParameter returns the kind of a parameter of package rules/parameter. Commas separate the
+// kindOf returns the kind of a parameter of package rules/parameter. Commas separate the
 // elements of a list.
-func ofParameter(p *parameter.Parameter) Kind {
+func kindOf(p *parameter.Parameter) Kind {
 	return Kind{p.Kind.Allowed(), p.Kind.Words(), func(v string) bool {
 		elements := []string{v}
 		if p.Repeat {

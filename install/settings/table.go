@@ -10,7 +10,7 @@ import (
 func ofRedirection(field, example, extraHelp string) Setting {
 	p := parameter.OfConfig(field)
 	s := Setting{
-		Env: p.AgentVariable, Helm: p.Helm, Kind: ofParameter(p), Default: p.Default,
+		Env: p.AgentVariable, Helm: p.Helm, Kind: kindOf(p), Default: p.Default,
 		Example: example, Help: p.Help + extraHelp,
 	}
 	if p.Kind == parameter.Bool {
@@ -47,13 +47,13 @@ var installSettings = []Setting{
 	{
 		Env: "ISTIO_OWNED_CNI_CONFIG", Helm: "istioOwnedCNIConfig", Kind: Bool, Default: "false",
 		Example: "true",
-		Help: "do not change the primary configuration; maintain a copy with the plugin that " +
-			"sorts before it",
+		Help: "do not change the primary configuration; instead keep a copy of it with the plugin " +
+			"added, under a file name that sorts before that of the primary",
 	},
 	{
 		Env: "ISTIO_OWNED_CNI_CONFIG_FILENAME", Helm: "istioOwnedCNIConfigFileName", Kind: ListName,
 		Default: "02-istio-cni.conflist", Example: "01-mesh.conflist",
-		Help: "file name of that copy",
+		Help: "file name of the copy that ISTIO_OWNED_CNI_CONFIG=true creates",
 	},
 	{
 		Env: "CNI_CONF_GROUP_READ", Kind: Bool, Default: "false", Example: "true",

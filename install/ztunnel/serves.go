@@ -16,7 +16,8 @@ import (
 // the agent: the agent may have been restarted, or ztunnel may still be connected to istio-cni.
 //
 // Before the containers of a pod start, only ztunnel opens listeners in its network namespace.
-// Later a process of the pod can open them too, and then captures the traffic of its own pod.
+// Later a process of the pod can open them too. The result is then true although no ztunnel serves
+// the pod; that process then captures only the traffic of its own pod.
 func Serves(ns *netns.NS) (bool, error) {
 	var h *netlink.Handle
 	err := ns.Do(func() (err error) {

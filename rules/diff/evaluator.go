@@ -197,10 +197,10 @@ func (e *evaluator) connectionMark(f flow) *markBits {
 	switch {
 	case !view.hasTemplate():
 		return f.connection
-	case e.savesEarly, view.tracking == cpuTemplate:
+	case e.savesToTemplate, view.tracking == cpuTemplate:
 		// A mark that was saved in a template is kept for other packets (TemplateIsShared).
 		side := ""
-		if e.savesEarly {
+		if e.savesToTemplate {
 			side = e.side
 		}
 		return e.marks.unknown(variable{

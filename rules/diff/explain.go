@@ -74,7 +74,7 @@ func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 	switch {
 	case o.TProxy == 0 || o.Dropped || o.Undecided != "":
 		return rules.DeliveryUnknown
-	case o.UnknownMarks == "" && slices.ContainsFunc(localMarks(x.rs.Routing, x.family), local),
+	case o.UnknownMarks == "" && slices.ContainsFunc(policyRuleMarks(x.rs.Routing, x.family), local),
 		o.Redirect != 0 || o.RedirectLast != 0 || o.ToHost, // an address of the interface
 		!o.DNATAddr.IsValid() && x.single.DestinationType == rules.Local:
 		return rules.Delivered

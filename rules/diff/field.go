@@ -47,13 +47,13 @@ const (
 	mark
 	connectionMark
 	unknownMark // the first of several unknown marks
-	fieldCount  = unknownMark + unknownMarks
+	fieldCount  = unknownMark + maxUnknownMarks
 )
 
-// unknownMarks is the number of unknown marks that have a field. The bits of further unknown marks
-// are variables after all fields. Comparing such a mark with another mark may exhaust the budget,
-// because their bits are far from each other in the diagram.
-const unknownMarks = 4
+// maxUnknownMarks is the number of unknown marks that have a field. The bits of further unknown
+// marks are variables after all fields. Comparing such a mark with another mark may exhaust the
+// budget, because their bits are far from each other in the diagram.
+const maxUnknownMarks = 4
 
 // isUnknownMark reports whether the field is one of the unknown marks.
 func isUnknownMark(f field) bool { return f >= unknownMark }

@@ -7,7 +7,7 @@ import (
 )
 
 // A markBits is the value of a mark for all packets of a flow: for each bit, from the least
-// significant, the packets in which it is 1. It is not valid for other packets.
+// significant, the packets in which the bit is 1. It says nothing about packets outside the flow.
 type markBits [32]set
 
 // marks contains one copy of each markBits, so that equal marks are equal pointers.
@@ -87,14 +87,14 @@ func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
 	return m.intern(merged)
 }
 
-// unknown returns an unknown mark. Unknown marks with equal keys are equal. While there are unused
-// fields for unknown marks (see unknownMarks), the mark gets one of them, otherwise 32 variables.
+// unknown returns an unknown mark. Unknown marks with equal keys are equal. The first
+// maxUnknownMarks of them get a field, and others 32 variables.
 func (m *marks) unknown(v variable) *markBits {
 	var b markBits
 	index := slices.IndexFunc(m.unknownMarks, func(other variable) bool {
 		return other.key == v.key
 	})
-	if index < 0 && len(m.unknownMarks) < unknownMarks {
+	if index < 0 && len(m.unknownMarks) < maxUnknownMarks {
 		index = len(m.unknownMarks)
 		m.unknownMarks = append(m.unknownMarks, v)
 	}
@@ -137,8 +137,8 @@ func (m *marks) within(b *markBits, ranges []rules.Range[uint32]) set {
 }
 
 // valueIn returns the packets for which a value is in one of the spans. Each element of bits
-// contains the packets in which one bit of the value is 1, from the least significant bit; base
-// contains the bits of the value above these.
+// contains the packets in which one bit of the value is 1, from the least significant bit. base
+// contains the higher bits, which are the same in all packets.
 func (s *space) valueIn(bits []set, base value, spans []span) set {
 	width := len(bits)
 	if len(spans) == 0 {
@@ -167,8 +167,8 @@ func (m *marks) differs(a, b *markBits) set {
 	return packets
 }
 
-// localMarks returns the marks that the policy rules of a family select.
-func localMarks(r rules.Routing, f rules.Family) []rules.MatchMark {
+// policyRuleMarks returns the marks that the policy rules of a family select.
+func policyRuleMarks(r rules.Routing, f rules.Family) []rules.MatchMark {
 	var found []rules.MatchMark
 	for _, p := range r.Policies {
 		if p.Family == f {

@@ -73,7 +73,7 @@ func (w *walk) mayBeLost(f flow) set {
 // routed to lo because of their current mark (DNATAtOutputReroutes). The method route handles
 // packets that are routed to lo because of their address.
 func (w *walk) routeTranslated(in []flow) []flow {
-	if len(localMarks(w.rs.Routing, w.family)) == 0 {
+	if len(policyRuleMarks(w.rs.Routing, w.family)) == 0 {
 		return in
 	}
 	var out flows
@@ -100,7 +100,7 @@ func (w *walk) routeTranslated(in []flow) []flow {
 // localMark returns the packets whose mark the policy routes make local.
 func (w *walk) localMark(mark *markBits) set {
 	local := none
-	for _, m := range localMarks(w.rs.Routing, w.family) {
+	for _, m := range policyRuleMarks(w.rs.Routing, w.family) {
 		local = w.or(local, w.marks.equals(mark, m))
 	}
 	return local

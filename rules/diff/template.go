@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// savesEarly reports whether a chain that may run before conntrack saves a mark, directly or in a
-// called chain.
-func savesEarly(rs *rules.Ruleset) bool {
+// savesToTemplate reports whether a chain that may run before conntrack saves a mark, directly or
+// in a called chain. Such a mark goes into a conntrack template and not into a connection.
+func savesToTemplate(rs *rules.Ruleset) bool {
 	early := func(t *rules.Table) bool {
 		return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
 			return c.Base != nil && c.Base.Type != rules.NAT &&

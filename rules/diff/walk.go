@@ -26,11 +26,11 @@ type walk struct {
 	// which the calls were completed.
 	summaries map[call]*summary
 	completed []*summary
-	// leavesHost reports that packets at postrouting leave the host.
+	// leavesHost reports that the packets that are now evaluated at postrouting leave the host.
+	// evaluatePostrouting sets it for evaluateHook.
 	leavesHost bool
-	// savesEarly is the result of the function savesEarly: a rule may save a mark in a conntrack
-	// template.
-	savesEarly bool
+	// savesToTemplate is the result of the function savesToTemplate for the ruleset.
+	savesToTemplate bool
 	// hasNATChain reports that the ruleset has NAT chains for the family (NATSetsStatus).
 	hasNATChain bool
 	// usesConntrack and maybeConntrack are the results of conntrackUse; they are computed only if
@@ -88,8 +88,8 @@ type baseTraversal struct {
 func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	w := &walk{
 		space: s, rs: rs, side: side, matches: matcher{space: s}, marks: newMarks(s),
-		runs: map[*rules.Chain][]run{}, summaries: map[call]*summary{}, savesEarly: savesEarly(rs),
-		hasNATChain: hasNATChain(rs, s.family),
+		runs: map[*rules.Chain][]run{}, summaries: map[call]*summary{},
+		savesToTemplate: savesToTemplate(rs), hasNATChain: hasNATChain(rs, s.family),
 	}
 	if w.hasNATChain {
 		w.usesConntrack, w.maybeConntrack = conntrackUse(rs, s.family)
@@ -107,7 +107,7 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	if s.hook == rules.Output {
 		arriving, leaving := w.route(out)
 		var received []flow
-		// LoopbackPassesPostrouting
+		// Packets for lo traverse postrouting before prerouting (LoopbackPassesPostrouting).
 		if arriving = w.evaluatePostrouting(arriving, false); len(arriving) > 0 {
 			w.arriving = arriving
 			received = w.evaluateHook(rules.Prerouting, true, arriving)
@@ -177,7 +177,7 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 	}
 	// Between the chains before and after NAT, the kernel drops ICMP redirects and routes
 	// translated packets.
-	redirectsDropped := h == rules.Postrouting || loopbackArrival
+	redirectsHandled := h == rules.Postrouting || loopbackArrival
 	routed := h != rules.Output
 	for _, c := range w.rs.BaseChains(h) {
 		w.meter.step()
@@ -185,8 +185,8 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 			continue
 		}
 		afterNAT := c.Chain.Base.Position() > translation
-		if afterNAT && !redirectsDropped {
-			in, redirectsDropped = w.dropRedirects(in), true
+		if afterNAT && !redirectsHandled {
+			in, redirectsHandled = w.dropRedirects(in), true
 		}
 		if afterNAT && !routed {
 			in, routed = w.routeTranslated(in), true
@@ -199,7 +199,7 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 		in = w.evaluateBase(p, in)
 		w.recordDropped(p)
 	}
-	if !redirectsDropped {
+	if !redirectsHandled {
 		in = w.dropRedirects(in)
 	}
 	if !routed {
@@ -375,7 +375,7 @@ func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow 
 		case f.tracking == untracked:
 			skip(f, UntrackedSkipsNAT)
 			continue
-		case f.mapped && !traversal.position.atPostrouting, f.source != "":
+		case f.mapped && !traversal.position.atPostrouting, f.source != "": // already translated
 			skip(f, NATDecidesOnce)
 			continue
 		}
