@@ -51,6 +51,12 @@ func start(t testing.TB, path string) *testEnv {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		// An agent ends here, which closes the descriptors of the pods.
+		for _, p := range env.State().Pods {
+			if err := env.Remove(context.Background(), p.UID); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 	t.Cleanup(env.stop)
 	rulestest.Eventually(t, "it listens", func() bool { return env.State().Listening })

@@ -100,8 +100,9 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 	z.done.Go(func() { z.run(path) })
 	ns := []*netns.NS{pod(t, "0").Netns, pod(t, "1").Netns}
 
-	const perServer = 100 // the namespaces of all servers stay open until the process ends
-	var mu sync.Mutex     // guards added, which the next server restores, and limit
+	// A server holds a descriptor for each pod, and a replacement takes long on a busy machine.
+	const maxAdded = 400
+	var mu sync.Mutex // guards added, which the next server restores, and limit
 	var added []ztunnel.Pod
 	limit := 0
 	ctx, cancel := context.WithCancel(t.Context())
@@ -132,11 +133,14 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 			}
 		})
 	}
-	waitForPods := func() {
+	allow := func() int { // maxAdded more pods
 		mu.Lock()
-		before := len(added)
-		limit = before + perServer
-		mu.Unlock()
+		defer mu.Unlock()
+		limit = len(added) + maxAdded
+		return len(added)
+	}
+	waitForPods := func() {
+		before := allow()
 		rulestest.Eventually(t, "pods are added", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
@@ -145,6 +149,7 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 	}
 	for range 5 {
 		waitForPods()
+		allow() // so that pods are added during the replacement
 		next := start(t, path)
 		mu.Lock()
 		next.Restore(added)
