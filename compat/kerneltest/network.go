@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/testbed"
-	"github.com/sluice-mesh/sluice/rules"
 )
 
 // The interfaces of the pod besides lo. eth2 has no address but is up.
@@ -303,111 +301,6 @@ func (n *Network) readAddresses(h *netlink.Handle) error {
 		}
 	}
 	return nil
-}
-
-// isLocal reports whether the address is an address of the pod.
-func isLocal(a netip.Addr) bool {
-	if a.IsLoopback() {
-		return true
-	}
-	return slices.ContainsFunc(addresses, func(known struct{ device, prefix string }) bool {
-		return netip.MustParsePrefix(known.prefix).Addr() == a
-	})
-}
-
-// outInterface returns the interface by which the pod sends packets.
-func outInterface(to netip.Addr, mark uint32) string {
-	if mark == LocalMark || isLocal(to) {
-		return "lo"
-	}
-	for _, a := range addresses {
-		if netip.MustParsePrefix(a.prefix).Contains(to) {
-			return a.device
-		}
-	}
-	return "eth0"
-}
-
-// outInterfaceOf returns the interface by which the pod sends the packet if its socket is not bound
-// to an interface.
-func outInterfaceOf(p *rules.Packet) string {
-	if p.Owner == nil {
-		return outInterface(p.Destination.Addr(), 0)
-	}
-	return outInterface(p.Destination.Addr(), p.Mark)
-}
-
-// addrType returns the routing type of the address.
-func addrType(a netip.Addr) rules.AddrType {
-	switch {
-	case isLocal(a):
-		return rules.Local
-	case a.IsLinkLocalUnicast() && a.Is6():
-		return rules.AddrTypeUnknown // it depends on the interface
-	case a == netip.IPv6Unspecified():
-		return rules.AddrTypeUnknown // its type in nf_tables is unspec, which the model lacks
-	case a.IsMulticast():
-		return rules.Multicast
-	case a == netip.MustParseAddr("255.255.255.255"), a == netip.MustParseAddr("10.244.1.255"),
-		a == netip.MustParseAddr("10.0.2.255"), a == netip.IPv4Unspecified():
-		return rules.Broadcast
-	}
-	return rules.Unicast
-}
-
-// Complete sets the fields of a packet that depend on the network: the outgoing interface, the
-// destination after a redirection, the types of its addresses, and the reverse path.
-func (n *Network) Complete(p *rules.Packet) {
-	from, to := p.Source.Addr(), p.Destination.Addr()
-	p.SourceType, p.DestinationType = addrType(from), addrType(to)
-	if p.Hook == rules.Output {
-		if p.Bound = p.Bound && p.Owner != nil && !isLocal(to); !p.Bound {
-			p.OutInterface = outInterfaceOf(p)
-		}
-		return
-	}
-	p.NoReversePath = isLocal(from) || outInterface(from, 0) != p.InInterface
-	d := n.devices[p.InInterface]
-	if d == nil {
-		return
-	}
-	p.InAddress = d.redirectAddress(to)
-}
-
-// redirectAddress returns the destination after a redirection, like nf_nat_redirect_ipv4 and
-// nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c. It is the first address of the interface
-// or, for an IPv6 destination with a scope, the first address with this scope. If the interface has
-// no such address, it is the unspecified address.
-func (d *device) redirectAddress(to netip.Addr) netip.Addr {
-	for _, a := range d.addrs {
-		if a.Is4() == to.Is4() && (to.Is4() || scopeOf(to) == 0 || scopeOf(to)&scopeOf(a) != 0) {
-			return a
-		}
-	}
-	if to.Is4() {
-		return netip.IPv4Unspecified()
-	}
-	return netip.IPv6Unspecified()
-}
-
-// scopeOf returns the scope of an IPv6 address like ipv6_addr_scope in include/net/ipv6.h. It is 0
-// for global addresses, but not for IPv4-compatible addresses such as ::6.
-func scopeOf(a netip.Addr) int {
-	const loopback, linkLocal, siteLocal, compatible = 0x10, 0x20, 0x40, 0x80
-	bytes := a.As16()
-	switch {
-	case bytes[0] == 0xff:
-		return map[byte]int{1: loopback, 2: linkLocal, 5: siteLocal}[bytes[1]&0xf]
-	case a.IsLoopback():
-		return loopback
-	case a.IsLinkLocalUnicast():
-		return linkLocal
-	case bytes[0] == 0xfe && bytes[1]&0xc0 == 0xc0:
-		return siteLocal
-	case !a.IsUnspecified() && netip.MustParsePrefix("::/96").Contains(a):
-		return compatible
-	}
-	return 0
 }
 
 func (n *Network) setListeners(open bool) error {

@@ -1,0 +1,226 @@
+package nft
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// listTables returns all tables of the families that the model supports, without their chains. It
+// adds the tables of all families to others, which may be nil.
+func (c *conn) listTables(
+	others *unmodeledChains,
+) (tables []foundTable, interrupted bool, err error) {
+	addTable := func(family uint8, a attributes) {
+		if others != nil {
+			others.addTable(family, a)
+		}
+		if f, ok := decodeFamily(family); ok {
+			tables = append(tables, decodeTable(f, a))
+		}
+	}
+	interrupted, err = c.dump(unix.NFT_MSG_GETTABLE, rules.Inet, nil, addTable)
+	return tables, interrupted, err
+}
+
+// dump requests a list and calls visit with the family and attributes of each object.
+func (c *conn) dump(
+	msg int, family rules.Family, attrs func(*messages), visit func(family uint8, a attributes),
+) (interrupted bool, err error) {
+	interrupted, err = c.request(msg, unix.NLM_F_DUMP, family, attrs, visit)
+	if err != nil {
+		err = explainRead("list "+dumpNames[msg], err)
+	}
+	return interrupted, err
+}
+
+var dumpNames = [...]string{
+	unix.NFT_MSG_GETTABLE: "tables", unix.NFT_MSG_GETCHAIN: "chains", unix.NFT_MSG_GETRULE: "rules",
+	unix.NFT_MSG_GETSET: "sets", unix.NFT_MSG_GETSETELEM: "elements",
+}
+
+// readTables reads the chains and rules of the tables. It adds the chains of all tables to others,
+// which may be nil.
+func (c *conn) readTables(
+	tables []foundTable, expected *expectation, others *unmodeledChains,
+) (_ []foundTable, interrupted bool, err error) {
+	expected.reset()
+	r := tableReader{
+		conn: c, tables: tables, expected: expected, remaining: cmp.Or(c.maxSize, maxReadSize),
+		budget: maxExpansion,
+	}
+	r.readChains(others)
+	for i := range tables {
+		r.readRules(&tables[i], r.readSets(&tables[i]))
+	}
+	return tables, r.interrupted, errors.Join(r.errs...)
+}
+
+// A tableReader reads the chains, sets and rules of tables.
+type tableReader struct {
+	conn        *conn
+	tables      []foundTable
+	expected    *expectation
+	remaining   int // bytes that may still be read; see maxReadSize
+	budget      int // see maxExpansion
+	interrupted bool
+	errs        []error
+}
+
+// dump calls visit with the family and attributes of each object of a list, until the size of the
+// objects exceeds the limit.
+func (r *tableReader) dump(
+	msg int, family rules.Family, attrs func(*messages), visit func(family uint8, a attributes),
+) {
+	if r.remaining < 0 {
+		return
+	}
+	interrupted, err := r.conn.dump(msg, family, attrs, func(family uint8, a attributes) {
+		if r.remaining -= len(a); r.remaining >= 0 {
+			visit(family, a)
+		}
+	})
+	r.interrupted = r.interrupted || interrupted
+	r.errs = append(r.errs, err)
+	if r.remaining < 0 {
+		r.errs = append(r.errs, errTooLong)
+	}
+}
+
+// find returns the table with the kernel's number of the family and the name, or nil.
+func (r *tableReader) find(family uint8, name string) *foundTable {
+	f, known := decodeFamily(family)
+	i := slices.IndexFunc(r.tables, func(t foundTable) bool {
+		return known && t.Family == f && t.Name == name
+	})
+	if i < 0 {
+		return nil
+	}
+	return &r.tables[i]
+}
+
+// readChains adds the chains of all tables, without their rules.
+func (r *tableReader) readChains(others *unmodeledChains) {
+	r.dump(unix.NFT_MSG_GETCHAIN, rules.Inet, nil, func(family uint8, a attributes) {
+		if others != nil {
+			others.addChain(family, a)
+		}
+		if t := r.find(family, a.Text(unix.NFTA_CHAIN_TABLE)); t != nil {
+			t.addChain(a)
+		}
+	})
+}
+
+// addTableName returns a function that adds an attribute with the name of the table.
+func (t *foundTable) addTableName(attr uint16) func(*messages) {
+	return func(m *messages) { m.addText(attr, t.Name) }
+}
+
+// readSets returns the sets of a table. It records their names and numbers of elements in the
+// table.
+func (r *tableReader) readSets(t *foundTable) decodedSets {
+	sets := decodedSets{}
+	t.elements = map[string]int{}
+	var names []string
+	r.dump(unix.NFT_MSG_GETSET, t.Family, t.addTableName(unix.NFTA_SET_TABLE),
+		func(_ uint8, a attributes) {
+			name := a.Text(unix.NFTA_SET_NAME)
+			sets[name] = decodeSet(a)
+			sets[name].table = t.Family.String() + " " + t.Name
+			names = append(names, name)
+			if !sets[name].anonymous {
+				t.namedSets = append(t.namedSets, name)
+			}
+		})
+	for _, name := range names {
+		r.dump(unix.NFT_MSG_GETSETELEM, t.Family, func(m *messages) {
+			m.addText(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+			m.addText(unix.NFTA_SET_ELEM_LIST_SET, name)
+		}, func(_ uint8, a attributes) {
+			sets[name].addElements(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS))
+		})
+		t.elements[name] = sets[name].size()
+	}
+	return sets
+}
+
+// readRules adds the rules to the chains of a table.
+func (r *tableReader) readRules(t *foundTable, sets decodedSets) {
+	t.UnusedSets = slices.Clone(t.namedSets) // recordUsedSets removes the used sets
+	var chain *rules.Chain                   // of the previous rule
+	var raw []rawRule
+	r.dump(unix.NFT_MSG_GETRULE, t.Family, t.addTableName(unix.NFTA_RULE_TABLE),
+		func(_ uint8, a attributes) {
+			if chain == nil || !a.HasText(unix.NFTA_RULE_CHAIN, chain.Name) {
+				chain = t.Chain(a.Text(unix.NFTA_RULE_CHAIN))
+			}
+			if chain == nil || !a.HasText(unix.NFTA_RULE_TABLE, t.Name) {
+				return
+			}
+			t.recordUsedSets(a.Get(unix.NFTA_RULE_EXPRESSIONS))
+			if t.splitsRules {
+				raw = append(raw, rawRule{
+					chain: chain, attrs: slices.Clone(a), indexScope: r.conn.indexScope,
+				})
+				return
+			}
+			rule, isExpected := r.expected.recognize(t, chain, sets, a)
+			if !isExpected {
+				rule = decodeRule(t.Family, sets, a)
+			}
+			chain.Rules = append(chain.Rules, rule)
+		})
+	decodeRaw(t.Family, sets, raw, &r.budget)
+}
+
+// A rawRule is a rule before it is decoded.
+type rawRule struct {
+	chain *rules.Chain
+	attrs attributes
+	// indexScope is [ruleDecoder.indexScope].
+	indexScope netns.ID
+	// The other fields are for a rule that was not read from the kernel. unknowns contains the
+	// Unknowns for its expressions with the name unknownExpression, in the same order. line and
+	// incomplete are [Rule.Line] and [Rule.Incomplete].
+	unknowns   []rules.Unknown
+	line       rules.Line
+	incomplete bool
+}
+
+// decodeRaw decodes rules and adds them to their chains. It first marks the sets that the rules
+// change, because earlier rules may look up values in them. budget is as in decodeRules.
+func decodeRaw(family rules.Family, sets decodedSets, raw []rawRule, budget *int) {
+	for _, r := range raw {
+		attributes(r.attrs.Get(unix.NFTA_RULE_EXPRESSIONS)).Each(func(_ uint16, value []byte) {
+			e := attributes(value)
+			if !e.HasText(unix.NFTA_EXPR_NAME, "dynset") {
+				return
+			}
+			name := attributes(e.Get(unix.NFTA_EXPR_DATA)).Text(unix.NFTA_DYNSET_SET_NAME)
+			if s := sets[name]; s != nil {
+				s.isDynamic = true
+			}
+		})
+	}
+	for _, r := range raw {
+		r.chain.Rules = append(r.chain.Rules, decodeRules(budget, family, sets, r)...)
+	}
+}
+
+// decodeFamily returns the family with the kernel's number, and whether the model supports it.
+func decodeFamily(nfproto uint8) (rules.Family, bool) {
+	switch nfproto {
+	case unix.NFPROTO_INET:
+		return rules.Inet, true
+	case unix.NFPROTO_IPV4:
+		return rules.IPv4, true
+	case unix.NFPROTO_IPV6:
+		return rules.IPv6, true
+	}
+	return rules.Inet, false
+}
