@@ -24,7 +24,7 @@ ARCHITECTURES ?= amd64 arm64
 # Prerequisites of release-test, and of the tests on a cluster.
 RELEASE_PREREQUISITES = build bin/istio-cni bin/istio-iptables $(addprefix bin/e2e/,helm install-cni mesh)
 CLUSTER_PREREQUISITES = image $(RELEASE_PREREQUISITES)
-# Tests that use istiod, and the module that builds istiod.
+# Tests that use istiod, the module that builds istiod, and programs of Istio that these tests run.
 ISTIO_TESTS = ^Test(Istio|InjectedPods|InvalidAnnotations|SampleInjection|Command)$$
 ISTIOD_MODULE = e2e/injection/build
 ISTIO_PROGRAMS = bin/e2e/istio/pilot-discovery bin/e2e/pilot-agent
@@ -243,7 +243,7 @@ release-test: ## Build a release twice and compare, verify signatures, and run t
 	@$(e2e-test) -count=1 -v -timeout 30m -run '^TestRelease$$' $(TESTFLAGS) ./suite | \
 		$(progress)
 
-lint: ## Check formatting, and run linters, which include go vet.
+lint: ## Check formatting, and run linters, which include the analyzers of go vet.
 lint: bin/tools/golangci-lint
 	@unformatted=$$(bin/tools/gofumpt -l .); \
 	if [ -n "$$unformatted" ]; then printf 'run bin/tools/gofumpt -w on:\n%s\n' "$$unformatted"; exit 1; fi
