@@ -47,7 +47,7 @@ func (c *call) enrollError(err error) error {
 }
 
 // setEnrolled records what the agent has done.
-func (e *entry) setEnrolled(done *agent.Enrollment) {
+func (e *logEntry) setEnrolled(done *agent.Enrollment) {
 	e.add.Backend, e.add.Bytes = done.Backend, done.Bytes
 	e.put(zap.String("backend", done.Backend), zap.String("outcome", done.Outcome),
 		zap.Int("rules", done.Rules), zap.Int("routes", done.Routes),

@@ -30,7 +30,7 @@ type call struct {
 	ref    source.Ref
 	config *config.Config
 	store  record.Store
-	entry  entry
+	entry  logEntry
 	// sandbox is opened by ADD and CHECK.
 	sandbox sandbox
 }
@@ -46,7 +46,7 @@ func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 	}
 	pod, err := parseArgs(args.Args)
 	c.ref, c.store = pod.Ref, record.In(c.config.RunDir)
-	c.entry = newEntry(verb, pod.Ref, args, p.Now())
+	c.entry = newLogEntry(verb, pod.Ref, args, p.Now())
 	if keyErr := attachmentKey(args).Validate(); err == nil && keyErr != nil {
 		err = cniError(types.ErrInvalidEnvironmentVariables,
 			"CNI_CONTAINERID or CNI_IFNAME is invalid", keyErr)
@@ -99,7 +99,7 @@ func (c *call) end(err error) {
 	}
 }
 
-// attachment returns what the runtime has passed about the pod.
+// attachment returns the properties of the pod that the runtime has passed.
 func (c *call) attachment() decide.Attachment {
 	return decide.Attachment{
 		Namespace: c.ref.Namespace, Name: c.ref.Name, Annotations: c.config.Annotations,

@@ -19,9 +19,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// An entry is the log line of a call. It contains names, reasons and numbers. Of the settings of a
-// pod, it contains only the invalid ones.
-type entry struct {
+// A logEntry is the log line of a call. It contains names, reasons and numbers. Of the settings of
+// a pod, it contains only the invalid ones.
+type logEntry struct {
 	verb   string
 	start  time.Time
 	level  zapcore.Level // of the line if the call succeeds
@@ -34,9 +34,9 @@ type entry struct {
 // verbAdd is the verb whose calls are reported to the node agent.
 const verbAdd = "ADD"
 
-// newEntry returns the entry of a call that starts at the time now.
-func newEntry(verb string, ref source.Ref, args *skel.CmdArgs, now time.Time) entry {
-	return entry{
+// newLogEntry returns the entry of a call that starts at the time now.
+func newLogEntry(verb string, ref source.Ref, args *skel.CmdArgs, now time.Time) logEntry {
+	return logEntry{
 		verb: verb, start: now, level: zap.InfoLevel,
 		add: agent.Add{
 			Decision: agent.Undecided, Reason: agent.Undecided, Backend: "none",
@@ -50,10 +50,10 @@ func newEntry(verb string, ref source.Ref, args *skel.CmdArgs, now time.Time) en
 	}
 }
 
-func (e *entry) put(fields ...zap.Field) { e.fields = append(e.fields, fields...) }
+func (e *logEntry) put(fields ...zap.Field) { e.fields = append(e.fields, fields...) }
 
 // setDecision records the decision in the line and in the report.
-func (e *entry) setDecision(d decide.Decision) {
+func (e *logEntry) setDecision(d decide.Decision) {
 	e.put(zap.Stringer("decision", d.Outcome), zap.String("reason", string(d.Reason)),
 		zap.String("why", d.Message))
 	e.hasDecision = true
@@ -65,11 +65,13 @@ func (e *entry) setDecision(d decide.Decision) {
 }
 
 // setUnreadable records that the pod cannot be read.
-func (e *entry) setUnreadable() { e.add.Decision, e.add.Reason = "unreadable", agent.PodUnreadable }
+func (e *logEntry) setUnreadable() {
+	e.add.Decision, e.add.Reason = "unreadable", agent.PodUnreadable
+}
 
 // addNotes adds the notes, one field per kind, because most readers of a JSON object keep only one
 // of several equal keys.
-func (e *entry) addNotes(notes []decide.Note) {
+func (e *logEntry) addNotes(notes []decide.Note) {
 	messages := map[decide.NoteKind][]string{}
 	for _, n := range notes {
 		messages[n.Kind] = append(messages[n.Kind], n.Message)
@@ -83,7 +85,7 @@ func (e *entry) addNotes(notes []decide.Note) {
 }
 
 // setApplied records the rules that the backend has installed.
-func (e *entry) setApplied(r compat.Result) {
+func (e *logEntry) setApplied(r compat.Result) {
 	e.add.Backend, e.add.Bytes = string(r.Backend), r.Bytes
 	e.put(zap.String("backend", string(r.Backend)), zap.String("outcome", string(r.Outcome)),
 		zap.Int("rules", r.Rules), zap.Int("routes", r.Routes),
@@ -95,7 +97,7 @@ func (e *entry) setApplied(r compat.Result) {
 const maxFullError = agent.MaxRequest / 5
 
 // addFullError adds the full text of an error that is truncated for the runtime.
-func (e *entry) addFullError(err error) {
+func (e *logEntry) addFullError(err error) {
 	if message := err.Error(); len(message) > maxDetails {
 		e.put(zap.String("error_full", text.Truncate(message, maxFullError)))
 	}
@@ -103,7 +105,7 @@ func (e *entry) addFullError(err error) {
 
 // write writes the line. The line of an ADD always contains a decision: if the call failed before
 // its decision, the decision of the report, such as undecided.
-func (e *entry) write(logger *zap.Logger, end time.Time, err error) {
+func (e *logEntry) write(logger *zap.Logger, end time.Time, err error) {
 	if e.verb == verbAdd && !e.hasDecision {
 		e.put(zap.String("decision", e.add.Decision), zap.String("reason", e.add.Reason))
 	}
@@ -117,7 +119,7 @@ func (e *entry) write(logger *zap.Logger, end time.Time, err error) {
 }
 
 // report returns the report to the node agent about an ADD that ends.
-func (e *entry) report(end time.Time, err error) agent.Add {
+func (e *logEntry) report(end time.Time, err error) agent.Add {
 	a := e.add
 	a.Result, a.Duration = "success", max(0, end.Sub(e.start)) // the clock may be set back
 	if err != nil {

@@ -64,14 +64,14 @@ func (a *Agent) checkInsertable() error {
 }
 
 // socketReady reports whether the plugin can read pods through the socket. During an outage of the
-// API server the cached pods suffice, because no pod is scheduled to the node meanwhile. Without
-// the permission to watch pods they do not, because new pods would be missing.
+// API server the cached pods suffice, because no pod is scheduled to the node meanwhile. They do
+// not suffice if the agent may not watch pods, because new pods would be missing.
 func (a *Agent) socketReady() bool {
 	return a.server != nil && a.server.Listening() && a.podCache.Synced() &&
 		a.podCache.Refused() == nil
 }
 
-// socketPart reports whether the plugin can read pods through the socket.
+// socketPart returns the part of readiness that socketReady determines, with the reasons.
 func (a *Agent) socketPart() observe.Part {
 	part := observe.Part{Name: observe.Socket, Ready: a.socketReady()}
 	if !a.server.Listening() {
@@ -86,7 +86,8 @@ func (a *Agent) socketPart() observe.Part {
 	return part
 }
 
-// kubeconfigPart reports whether the plugin can read pods with the kubeconfig at path.
+// kubeconfigPart returns the part of readiness that reports whether the plugin can read pods with
+// the kubeconfig at path.
 func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 	part := observe.Part{Name: observe.Kubeconfig, Ready: s.Usable(now)}
 	switch {
@@ -117,9 +118,9 @@ func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 	return part
 }
 
-// permissionsPart reports whether the API server permits the plugin to read pods and the agent to
-// watch them. One of these permissions suffices to redirect pods, but the node is not ready without
-// the other, because only a person can grant it.
+// permissionsPart returns the part of readiness that reports whether the API server permits the
+// plugin to read pods and the agent to watch them. One of these permissions suffices to redirect
+// pods, but the node is not ready without the other, because only a person can grant it.
 func (a *Agent) permissionsPart() observe.Part {
 	part := observe.Part{Name: observe.Rights, Reasons: a.missingPermissions()}
 	part.Ready = len(part.Reasons) == 0

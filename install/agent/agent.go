@@ -44,7 +44,8 @@ type Options struct {
 	// Patience is the time within which the kubelet must replace a token that the API server
 	// rejects; see [credential.Options].
 	Patience time.Duration
-	// Runnables run in parallel with the installation until the agent is stopped.
+	// Runnables run in parallel with the installation until the agent is stopped, in addition to
+	// those of the enabled features.
 	Runnables []Runnable
 }
 
@@ -54,10 +55,10 @@ type Agent struct {
 	config      *config.Config // of the plugin
 	metrics     *observe.Metrics
 	cluster     *cluster.Client
-	identity    *credential.Monitor
+	identity    *credential.Monitor // of the agent's own credentials
 	decider     *retire.Decider
 	kernel      *kernelTester
-	publisher   *token.Publisher
+	publisher   *token.Publisher // of the plugin's kubeconfig
 	podFetcher  *source.APIServer
 	podCache    *podcache.Cache // nil if nothing needs the pods
 	auditor     *audit.Auditor  // nil if podCache is nil
@@ -126,18 +127,7 @@ func New(o Options) (*Agent, error) {
 	if v.Bool("SLUICE_SERVE") {
 		a.prepareServing(element)
 	}
-	a.options.Runnables = slices.Clone(o.Runnables)
-	if a.auditor != nil {
-		a.options.Runnables = append(a.options.Runnables, a.auditPods)
-	}
-	if m := a.ambient; m != nil {
-		a.options.Runnables = append(a.options.Runnables,
-			func(ctx context.Context, _ Dependencies) { m.guard.Run(ctx) },
-			func(ctx context.Context, _ Dependencies) { m.pods.Run(ctx) })
-	}
-	if key := v.Text("SLUICE_STARTUP_TAINT"); key != "" {
-		a.options.Runnables = append(a.options.Runnables, removeTaint(key))
-	}
+	a.options.Runnables = slices.Concat(o.Runnables, a.ownRunnables())
 	s := NodeSettings(v, element, o.Noop)
 	s.ReadyToInsert = a.checkInsertable
 	if a.node, err = node.New(s, node.Options{}); err != nil {
@@ -145,6 +135,23 @@ func New(o Options) (*Agent, error) {
 	}
 	a.heartbeat = heartbeat.New(a.loops()...)
 	return a, nil
+}
+
+// ownRunnables returns the runnables of the enabled features.
+func (a *Agent) ownRunnables() []Runnable {
+	var runnables []Runnable
+	if a.auditor != nil {
+		runnables = append(runnables, a.auditPods)
+	}
+	if m := a.ambient; m != nil {
+		runnables = append(runnables,
+			func(ctx context.Context, _ Dependencies) { m.guard.Run(ctx) },
+			func(ctx context.Context, _ Dependencies) { m.pods.Run(ctx) })
+	}
+	if key := a.options.Settings.Text("SLUICE_STARTUP_TAINT"); key != "" {
+		runnables = append(runnables, removeTaint(key))
+	}
+	return runnables
 }
 
 // prepareServing creates the server for the plugin.

@@ -49,7 +49,7 @@ func (a *Agent) noteChain(s node.Status) {
 			reasons = append(reasons, a.reporter.hostPaths.Replace(p.String()))
 		}
 	}
-	a.bypass.Note(s.At, s.Installed(), len(s.Changes) > 0, strings.Join(reasons, "; "))
+	a.bypass.NoteChain(s.At, s.Installed(), len(s.Changes) > 0, strings.Join(reasons, "; "))
 }
 
 // runtimePart reports whether the runtime called the plugin for the pods that it started last.

@@ -42,14 +42,14 @@ type nodeEvents struct {
 	mu       sync.Mutex
 	current  []problemEvent
 	reported map[string]int // number of reported occurrences of the current problems, by reason
-	warned   bool           // a warning was reported, and its end was not
+	warned   bool           // a warning was reported, but not yet the end of the problems
 	past     []problemEvent // reported once each; see notePast
 }
 
-// A nodeEvent is an event with the total number of occurrences of its problem; 0 if unknown.
+// A nodeEvent is an event about the node.
 type nodeEvent struct {
 	cluster.Event
-	total int
+	total int // number of occurrences of the problem; 0 if it is not counted
 }
 
 func newNodeEvents(

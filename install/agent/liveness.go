@@ -23,7 +23,7 @@ const (
 // server.
 func (a *Agent) loops() []heartbeat.Loop {
 	loops := []heartbeat.Loop{{
-		Name: "installer", Longest: a.maxReconcileInterval(),
+		Name: "installer", MaxStep: a.maxReconcileInterval(),
 		Progress: func() (uint64, bool) {
 			s := a.node.Status()
 			return s.Totals.Reconciliations, !s.At.IsZero()
@@ -32,15 +32,15 @@ func (a *Agent) loops() []heartbeat.Loop {
 	if a.auditor != nil {
 		// A list of the pods takes far less time than maxPodTime, which is used for both loops.
 		loops = append(loops,
-			heartbeat.Loop{Name: "auditor", Longest: maxPodTime, Progress: a.auditor.Progress},
+			heartbeat.Loop{Name: "auditor", MaxStep: maxPodTime, Progress: a.auditor.Progress},
 			heartbeat.Loop{
-				Name: "auditor's list of pods", Longest: maxPodTime, Progress: a.auditor.ChangeProgress,
+				Name: "auditor's list of pods", MaxStep: maxPodTime, Progress: a.auditor.ChangeProgress,
 			},
 		)
 	}
 	if a.server != nil {
 		loops = append(loops, heartbeat.Loop{
-			Name: "socket of the plugin", Longest: maxSilence, Progress: a.socketProbe.progress,
+			Name: "socket of the plugin", MaxStep: maxSilence, Progress: a.socketProbe.progress,
 		})
 	}
 	return loops
@@ -63,8 +63,8 @@ func newSocketProbe(socket string, listening func() bool) *socketProbe {
 }
 
 // run sends requests until ctx is done.
-func (c *socketProbe) run(ctx context.Context) {
-	ticker := time.NewTicker(heartbeat.Pause)
+func (p *socketProbe) run(ctx context.Context) {
+	ticker := time.NewTicker(heartbeat.Interval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -72,15 +72,15 @@ func (c *socketProbe) run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if !c.listening() {
+		if !p.listening() {
 			continue
 		}
 		requestCtx, cancel := context.WithTimeout(ctx, replyTimeout)
-		if c.request(requestCtx) == nil {
-			c.replies.Add(1)
+		if p.request(requestCtx) == nil {
+			p.replies.Add(1)
 		}
 		cancel()
 	}
 }
 
-func (c *socketProbe) progress() (uint64, bool) { return c.replies.Load(), c.listening() }
+func (p *socketProbe) progress() (uint64, bool) { return p.replies.Load(), p.listening() }

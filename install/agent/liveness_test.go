@@ -34,7 +34,7 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 				return ctx.Err()
 			}}
 			m := heartbeat.New(heartbeat.Loop{
-				Name: "socket", Longest: maxSilence, Progress: c.progress,
+				Name: "socket", MaxStep: maxSilence, Progress: c.progress,
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			go c.run(ctx)

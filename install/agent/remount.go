@@ -18,11 +18,11 @@ var errMounts = errors.New("the runtime reads other directories than the agent's
 // exitReportTimeout is the time limit for delivering the last events before an exit.
 const exitReportTimeout = 5 * time.Second
 
-// remount ends the agent if the runtime reads directories that are not mounted in the agent. The
-// kubelet then restarts the container, with increasing delays, and the runtime mounts the
+// exitToRemount ends the agent if the runtime reads directories that are not mounted in the agent.
+// The kubelet then restarts the container, with increasing delays, and the runtime mounts the
 // directories that it reads, because it creates mounts in its own mount namespace. Meanwhile the
-// plugin uses its kubeconfig. No state is lost, because it is on disk.
-func (a *Agent) remount(s node.Status) {
+// plugin uses its kubeconfig. The agent's state is on disk and is kept.
+func (a *Agent) exitToRemount(s node.Status) {
 	if !s.Remount {
 		return
 	}

@@ -41,7 +41,7 @@ func (a *Agent) reportFiles(s node.Status) {
 	a.reporter.reportFiles(s)
 	a.noteChain(s)
 	a.updateEvents()
-	a.remount(s)
+	a.exitToRemount(s)
 }
 
 // reportFiles reports the changes of a status: new and solved problems, and conflicting writers.

@@ -71,6 +71,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	} else {
 		servers.Go(a.removeEarlierHostRules)
 	}
+
+	// The workers are stopped first.
 	workerCtx, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorking()
 	var workers sync.WaitGroup
@@ -156,7 +158,7 @@ func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed cha
 	health := observe.Health{
 		Ready: a.Readiness, Stuck: a.heartbeat.Stuck, Level: a.options.Log.Level,
 	}
-	library := a.options.Log.Standard("net/http")
+	httpLog := a.options.Log.Standard("net/http")
 	fromNode := observe.FromNode(a.options.Settings.Text("SLUICE_NODE_IP"))
 	for _, port := range []struct {
 		name, setting string
@@ -174,7 +176,7 @@ func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed cha
 			return fmt.Errorf("%s: %w", port.setting, err)
 		}
 		portServer := observe.Port{
-			Handler: port.handler, FromNode: fromNode, Log: library,
+			Handler: port.handler, FromNode: fromNode, Log: httpLog,
 			Refused: func() { a.metrics.Count(metrics.ConnectionsRefused(port.name), 1) },
 			Report: func(r observe.Refusals) {
 				a.options.Log.Warn("connections to a port are refused, because there are too many",
@@ -191,6 +193,7 @@ func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed cha
 	return nil
 }
 
+// metricsOnly returns a handler that passes only GET /metrics to h.
 func metricsOnly(h http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h)

@@ -158,10 +158,11 @@ func (n *Node) undoAdd(p *pod) {
 
 // enroll installs the rules of a pod with a known network namespace, sends the pod to ztunnel, and
 // adds its addresses to the node's rules. The caller holds the pod's lock. If isADD is set, enroll
-// waits until a ztunnel connects. If expected is set, the pod should have the rules already, and
-// missing rules are differences for the audit.
+// waits until a ztunnel connects. If rulesExpected is set, the pod should have the rules already,
+// and missing rules are differences for the audit.
 func (n *Node) enroll(
-	ctx context.Context, p *pod, desired desiredPod, addresses []netip.Addr, isADD, expected bool,
+	ctx context.Context, p *pod, desired desiredPod, addresses []netip.Addr,
+	isADD, rulesExpected bool,
 ) (applied compat.Result, err error) {
 	p.enrolled, p.setsAnnotation = false, true
 	p.annotation = annotationPending
@@ -170,7 +171,7 @@ func (n *Node) enroll(
 			p.enrolled, p.annotation = true, annotationEnabled
 		}
 	}()
-	if applied, err = n.install(p, desired.ambient, expected); err != nil {
+	if applied, err = n.install(p, desired.ambient, rulesExpected); err != nil {
 		p.setsAnnotation = false // a pod without rules is not pending, as in Istio
 		return applied, source.WithKind(agent.KindRules, err)
 	}

@@ -45,12 +45,12 @@ func (n *Node) reconcile(
 		return 0, err
 	}
 	desired, err := n.desiredPod(ctx, item.Ref)
-	over := item.PodStatus.HasEnded()
+	ended := item.PodStatus.HasEnded()
 	switch {
 	case source.IsNotFound(err), source.IsReplaced(err):
 		return 0, nil // the pod was deleted, and the event of its deletion follows
-	case errors.Is(err, errNotAmbient), err == nil && over:
-		return n.leaveUnwanted(ctx, item, desired.object, over)
+	case errors.Is(err, errNotAmbient), err == nil && ended:
+		return n.leaveUnwanted(ctx, item, desired.object, ended)
 	}
 	if err != nil && source.KindOf(err) != agent.KindParameters {
 		return 0, err // it is unknown whether the pod should be in ambient mode
@@ -104,9 +104,9 @@ func (n *Node) enrollRunning(
 		return 0, nil
 	}
 	wasEnrolled := p.enrolled
-	expected := p.backend == "" &&
+	rulesExpected := p.backend == "" &&
 		desired.object.Metadata.Annotations[annotationName] == annotationEnabled
-	_, err = n.enroll(ctx, p, desired, addresses, false, expected)
+	_, err = n.enroll(ctx, p, desired, addresses, false, rulesExpected)
 	if !wasEnrolled {
 		n.Enrolled(err)
 	}
@@ -171,10 +171,10 @@ func normalize(addresses []netip.Addr) []netip.Addr {
 
 // leaveUnwanted makes a pod leave ambient mode because it should not be in this mode or has ended.
 func (n *Node) leaveUnwanted(
-	ctx context.Context, item podcache.Item, object *decide.Pod, over bool,
+	ctx context.Context, item podcache.Item, object *decide.Pod, ended bool,
 ) (retryAfter time.Duration, err error) {
 	_, annotated := object.Metadata.Annotations[annotationName]
-	if !annotated && !over && n.isUnsearched(item.Ref) {
+	if !annotated && !ended && n.isUnsearched(item.Ref) {
 		n.findLeftovers(ctx, []*decide.Pod{object})
 	}
 	p := n.pod(item.Ref, annotated)
@@ -185,7 +185,7 @@ func (n *Node) leaveUnwanted(
 		return busyDelay, nil
 	}
 	defer p.lock.Release(1)
-	if p.ns == nil && !over { // an earlier agent has enrolled the pod
+	if p.ns == nil && !ended { // an earlier agent has enrolled the pod
 		if sb, _ := n.sandboxOf(ctx, object); sb != nil {
 			ns, err := sb.Open()
 			if err != nil {
@@ -194,7 +194,7 @@ func (n *Node) leaveUnwanted(
 			p.setNS(ns)
 		}
 	}
-	if err := n.leave(ctx, p, over); err != nil {
+	if err := n.leave(ctx, p, ended); err != nil {
 		n.Log.Warn("a pod cannot leave ambient mode yet", podField(item.Ref), zap.Error(err))
 		return 0, err
 	}
@@ -210,9 +210,9 @@ func (n *Node) leaveUnwanted(
 }
 
 // leave undoes enroll, and forgets the pod if this succeeds. It does not remove the rules of a pod
-// that has ended (over), because the pod's network namespace no longer exists.
-func (n *Node) leave(ctx context.Context, p *pod, over bool) error {
-	if !over {
+// that has ended, because the pod's network namespace no longer exists.
+func (n *Node) leave(ctx context.Context, p *pod, ended bool) error {
+	if !ended {
 		if err := n.uninstallRules(p); err != nil {
 			return err
 		}

@@ -25,9 +25,10 @@ type Rules struct {
 	// Backend is the backend in which the rules are installed.
 	Backend compat.BackendName
 	// Repaired contains the differences that the node found and repaired when it enrolled a pod
-	// that should have had the rules already; nil for none. A difference is returned once.
+	// that should have had the rules already; nil for none. Each difference is returned only once.
 	Repaired *compat.Comparison
-	Release  func()
+	// Release permits the node to change the rules again, and closes NS.
+	Release func()
 }
 
 // Rules returns the rules of a pod, or nil if the node has installed none. The caller must call
@@ -58,9 +59,11 @@ func (n *Node) Rules(uid string) *Rules {
 }
 
 // install installs the rules in the pod and reads them back. If this fails, it removes rules that
-// it has created. If the pod should have had the rules already, the differences are stored for the
-// audit.
-func (n *Node) install(p *pod, a rules.Ambient, expected bool) (applied compat.Result, err error) {
+// it has created. If rulesExpected is set, the pod should have had the rules already, and the
+// differences are stored for the audit.
+func (n *Node) install(
+	p *pod, a rules.Ambient, rulesExpected bool,
+) (applied compat.Result, err error) {
 	rs, err := rules.CompileAmbient(a)
 	if err != nil {
 		return applied, err
@@ -69,7 +72,7 @@ func (n *Node) install(p *pod, a rules.Ambient, expected bool) (applied compat.R
 	p.rules.Lock()
 	defer p.rules.Unlock()
 	var found compat.Comparison
-	if expected || p.backend != "" && sameAmbient(p.ambient, a) {
+	if rulesExpected || p.backend != "" && sameAmbient(p.ambient, a) {
 		if found, err = n.Backend.Check(p.ns, rs, compat.Snapshot{}); err != nil {
 			return applied, err
 		}

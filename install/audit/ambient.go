@@ -27,18 +27,20 @@ type AmbientPod struct {
 	// Backend is the backend in which the rules are installed.
 	Backend compat.BackendName
 	// Repaired contains the differences that the agent found and repaired when it enrolled a pod
-	// that should have had the rules already. A difference is returned once.
+	// that should have had the rules already; nil if there are none. Each difference is returned
+	// only once.
 	Repaired *compat.Comparison
-	Release  func()
+	// Release permits the agent to change the rules again. The caller must call it.
+	Release func()
 }
 
-// RulesChanged plans a visit of a pod in ambient mode, because the agent has installed or removed
+// RulesChanged plans an audit of a pod in ambient mode, because the agent has installed or removed
 // its rules. It does not block.
 func (a *Auditor) RulesChanged(uid string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.queue != nil && a.pods[uid] != nil {
-		a.scheduleVisit(uid, time.Now())
+		a.scheduleAudit(uid, time.Now())
 	}
 }
 
@@ -53,49 +55,51 @@ func (a *Auditor) ambientPod(uid string) *AmbientPod {
 // auditAmbient audits a pod in ambient mode. The desired state of the pod is the rules that the
 // agent has installed, not the record of its ADD, because the pod's annotations may have changed
 // since ADD.
-func (v *reconciliation) auditAmbient(ctx context.Context, p *AmbientPod) {
-	last := v.desired.redirection
-	v.desired = desiredState{
+func (r *auditRun) auditAmbient(ctx context.Context, p *AmbientPod) {
+	last := r.desired.redirection
+	r.desired = desiredState{
 		decision: decide.Decision{
 			Outcome: decide.Ambient, Message: "the agent has enrolled the pod in ambient mode",
 		},
 		origin: fromAmbient, redirection: redirection{ambient: &p.Parameters}, backend: p.Backend,
 	}
-	if reflect.DeepEqual(last, v.desired.redirection) {
-		v.desired.redirection = last
+	if reflect.DeepEqual(last, r.desired.redirection) {
+		r.desired.redirection = last // with the pointers that the last audit used: see redirection
 	}
-	v.version, v.pod.records = "", nil // the desired state is determined again when the pod leaves
-	if !v.Compare {
+	// When the pod leaves ambient mode, its desired state is determined again.
+	r.version, r.pod.records = "", nil
+	if !r.Compare {
 		return
 	}
-	v.sandbox = &sandbox.Sandbox{ID: p.NetNS}
-	v.watchNamespace(p.Namespace)
+	r.sandbox = &sandbox.Sandbox{ID: p.NetNS}
+	r.watchNamespace(p.Namespace)
 	if p.Repaired != nil {
-		v.onRepaired(p.Namespace, p.Repaired)
+		r.reportRepaired(p.Namespace, p.Repaired)
 	}
-	v.audit(ctx, p.Namespace)
+	r.auditNamespace(ctx, p.Namespace)
 }
 
-// onRepaired reports differences that the agent has repaired when it enrolled the pod. If the pod
-// had Istio's rules and none of Sluice, istio-cni had enrolled it, and there is nothing to report.
-func (v *reconciliation) onRepaired(ns Namespace, found *compat.Comparison) {
+// reportRepaired reports differences that the agent has repaired when it enrolled the pod. If the
+// pod had Istio's rules and none of Sluice's, istio-cni had enrolled it, and there is nothing to
+// report.
+func (r *auditRun) reportRepaired(ns Namespace, found *compat.Comparison) {
 	if !found.HasRules {
 		if istioRules, err := ns.Istio(); err != nil || len(istioRules) > 0 {
 			return
 		}
 	}
-	v.count(found.Differences, !found.HasRules)
-	v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
-	description := v.describe(found.Differences, !found.HasRules)
-	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("reason", description),
-		v.modeField())
-	v.recordEvent(redirectRepaired,
-		description+"; the redirection is restored"+v.endConnections(ns))
+	r.count(found.Differences, !found.HasRules)
+	r.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
+	description := r.describe(found.Differences, !found.HasRules)
+	r.Log.Info("pod repaired", zap.Stringer("pod", r.item.Ref), zap.String("reason", description),
+		r.modeField())
+	r.recordEvent(redirectRepaired,
+		description+"; the redirection is restored"+r.endConnections(ns))
 }
 
 // modeField returns the log field with the mode of the pod.
-func (v *reconciliation) modeField() zap.Field {
-	if v.desired.ambient != nil {
+func (r *auditRun) modeField() zap.Field {
+	if r.desired.ambient != nil {
 		return zap.String("mode", "ambient")
 	}
 	return zap.String("mode", "sidecar")

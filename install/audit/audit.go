@@ -23,9 +23,9 @@ type Auditor struct {
 	rulesets         rulesetCache
 	changes          workqueue.TypedInterface[cluster.Name]
 	changesProcessed atomic.Uint64 // number of processed changes
-	visits           visits
-	failures         backoff // of repairs
-	actions          backoff // deletions and labels
+	running          runningAudits // numbers of the running audits
+	repairBackoff    backoff       // of failed repairs
+	actionBackoff    backoff       // of deletions and labels
 	locator          *locator
 	eventQueue       *eventQueue
 	begin            time.Time // reference of all intervals, with a reading of the monotonic clock
@@ -41,8 +41,8 @@ type Auditor struct {
 	listed bool
 	// events provides events of network namespaces; nil while they are not available.
 	events Events
-	// fullPassAt is the time of the last or planned visit of all pods after lost events.
-	fullPassAt time.Time
+	// auditAllAt is the time of the last or planned audit of all pods; see scheduleAll.
+	auditAllAt time.Time
 	// noRequestsUntil is the time until which no requests to delete or label a pod are sent,
 	// because the API server did not reply to the last one.
 	noRequestsUntil time.Time
@@ -52,7 +52,8 @@ type Auditor struct {
 func New(o Options) *Auditor {
 	a := &Auditor{
 		Options: o, records: o.Records.Index(), repairs: &repairs{store: o.Repairs},
-		changes: workqueue.NewTyped[cluster.Name](), failures: newBackoff(), actions: newBackoff(),
+		changes:       workqueue.NewTyped[cluster.Name](),
+		repairBackoff: newBackoff(), actionBackoff: newBackoff(),
 		eventQueue: newEventQueue(o.Cluster.SendEvent, o.Log), begin: time.Now(),
 		pods: map[string]*pod{}, byName: map[cluster.Name]string{}, byNetNS: map[netns.ID]string{},
 		byNamespace: map[string]*packets{},
@@ -63,7 +64,7 @@ func New(o Options) *Auditor {
 
 // Run audits the pods until the context ends.
 func (a *Auditor) Run(ctx context.Context) {
-	if !a.audits() {
+	if !a.needsAudits() {
 		return
 	}
 	if err := a.repairs.load(); err != nil {
@@ -81,14 +82,14 @@ func (a *Auditor) Run(ctx context.Context) {
 	if a.Compare {
 		group.Go(func() { a.watchEvents(ctx) })
 	}
-	a.runWorkers(ctx, a.reconcile)
+	a.runWorkers(ctx, a.audit)
 	group.Wait()
 }
 
 // Changed tells the auditor that a pod was added, changed or deleted. Empty names mean that any pod
 // may have changed. It does not block.
 func (a *Auditor) Changed(namespace, name string) {
-	if a.audits() { // otherwise Run does not process changes
+	if a.needsAudits() { // otherwise Run does not process changes
 		a.changes.Add(cluster.Name{Namespace: namespace, Name: name})
 	}
 }
@@ -169,17 +170,17 @@ func (a *Auditor) updatePod(n cluster.Name, item podcache.Item, ok bool) {
 	if at.Equal(now) { // continual changes of a pod do not reset its search backoff
 		a.queue.Forget(item.UID)
 	}
-	a.scheduleVisit(item.UID, at)
+	a.scheduleAudit(item.UID, at)
 }
 
-// scheduleVisit plans a visit of a pod at a time, unless an earlier visit is planned.
-func (a *Auditor) scheduleVisit(uid string, at time.Time) { a.queue.AddAfter(uid, time.Until(at)) }
+// scheduleAudit plans an audit of a pod at a time, unless an earlier audit is planned.
+func (a *Auditor) scheduleAudit(uid string, at time.Time) { a.queue.AddAfter(uid, time.Until(at)) }
 
 // forget removes the state of a deleted pod outside a.pods.
 func (a *Auditor) forget(uid string) {
 	a.queue.Forget(uid)
-	a.failures.delays.Forget(uid)
-	a.actions.delays.Forget(uid)
+	a.repairBackoff.delays.Forget(uid)
+	a.actionBackoff.delays.Forget(uid)
 	a.warn("stored repairs cannot be removed", a.repairs.remove(uid))
 }
 

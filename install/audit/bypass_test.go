@@ -34,8 +34,8 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				web := meshPod("web")
 				var s *fakeNamespace
 				env := startTestEnv(t, nil, func(env *testEnv) {
-					env.options.Bypass.Note(ready, true, true, "")
-					env.options.Bypass.Note(ready.Add(10*time.Minute), true, false, "")
+					env.options.Bypass.NoteChain(ready, true, true, "")
+					env.options.Bypass.NoteChain(ready.Add(10*time.Minute), true, false, "")
 					env.created = ready.Add(row.created)
 					s = env.addSandbox(web)
 					env.put(web, running)

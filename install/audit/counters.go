@@ -40,7 +40,7 @@ func (p *packets) sum() (total uint64) {
 // a rule begins at 0 when a repair creates the rule again.
 type podCounters struct {
 	total packets
-	// last contains the counters of the rules at the last visit; nil before the first visit, and
+	// last contains the counters of the rules at the last audit; nil before the first audit, and
 	// for a pod without counters.
 	last []rules.RolePackets
 	// netns and redirection are the network namespace and the parameters of these rules.
@@ -48,7 +48,7 @@ type podCounters struct {
 	redirection redirection
 }
 
-// update adds the packets since the last visit to the total, and returns their number.
+// update adds the packets since the last audit to the total, and returns their number.
 func (c *podCounters) update(
 	now []rules.RolePackets, ns netns.ID, r redirection,
 ) (increase packets) {
@@ -59,11 +59,11 @@ func (c *podCounters) update(
 	case r != c.redirection && !reflect.DeepEqual(r, c.redirection),
 		len(last) != len(now): // the rules have moved to the other backend
 		// Unchanged rules have kept their counts, but it is unknown which rules these are: the
-		// packets since the last visit are not counted.
+		// packets since the last audit are not counted.
 		last = now
 	}
 	for i, n := range now {
-		var before uint64
+		var before uint64 // remains 0 for a rule that a repair has created again
 		if last != nil && last[i].Packets <= n.Packets {
 			before = last[i].Packets
 		}
@@ -75,33 +75,33 @@ func (c *podCounters) update(
 }
 
 // countsPackets reports whether the counters of the pod's rules are read.
-func (v *reconciliation) countsPackets() bool {
-	return v.Counters != NoCounters && v.desired.hasCounters()
+func (r *auditRun) countsPackets() bool {
+	return r.Counters != NoCounters && r.desired.hasCounters()
 }
 
 // readCounters updates the counters of a pod that has its desired rules.
-func (v *reconciliation) readCounters(now []rules.RolePackets) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.pods[v.uid] != v.pod {
+func (r *auditRun) readCounters(now []rules.RolePackets) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pods[r.uid] != r.pod {
 		return
 	}
-	c := &v.counters
-	if !v.countsPackets() {
+	c := &r.counters
+	if !r.countsPackets() {
 		*c = podCounters{}
 		return
 	}
 	isFirst := c.last == nil
-	increase := c.update(now, v.sandbox.ID, v.desired.redirection)
-	total := v.byNamespace[v.item.Namespace]
+	increase := c.update(now, r.sandbox.ID, r.desired.redirection)
+	total := r.byNamespace[r.item.Namespace]
 	if total == nil {
 		total = &packets{}
-		v.byNamespace[v.item.Namespace] = total
+		r.byNamespace[r.item.Namespace] = total
 	}
 	// The packets from before the agent's start are in the series of the earlier agent. Prometheus
 	// treats the lower value after the restart as a reset of the counter, and would count them
 	// twice.
-	if !isFirst || !v.existed {
+	if !isFirst || !r.existed {
 		total.add(increase)
 	}
 }

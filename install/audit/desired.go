@@ -38,8 +38,8 @@ type desiredState struct {
 	hasSandbox bool      // the pod has or had a sandbox: its status contains an address
 }
 
-// A redirection contains the parameters of the rules in a pod. At most one field is not nil. The
-// structs are not changed afterwards, so that redirections are compared with ==.
+// A redirection contains the parameters of the rules in a pod. At most one field is not nil. What
+// the pointers refer to never changes. Redirections that are equal with == are therefore the same.
 type redirection struct {
 	redirect *rules.Redirect // to the sidecar
 	ambient  *rules.Ambient  // to ztunnel
@@ -53,7 +53,7 @@ func (r redirection) compile() (rules.Ruleset, error) {
 	return rules.Compile(*r.redirect)
 }
 
-// hasCounters reports whether the rules have counters.
+// hasCounters reports whether the rules of a redirection that is not empty have counters.
 func (r redirection) hasCounters() bool {
 	if r.ambient != nil {
 		return r.ambient.Counters
@@ -212,7 +212,7 @@ func (a *Auditor) updateDesired(ctx context.Context, p *pod, item podcache.Item)
 	if err := a.Bypass.NoteAdd(a.records.Newest()); err != nil {
 		a.warn("cannot store that the runtime uses the plugin again", err)
 	}
-	uid := item.UID // in the records; a static pod has another one there
+	uid := item.UID // the UID in the records; see desiredState.sandboxUID
 	if p.version != "" {
 		uid = p.desired.sandboxUID
 	}

@@ -8,28 +8,29 @@
 // equal at the last comparison, the generation ID of nftables and a check of the routing suffice,
 // which takes 0.1 ms.
 //
-// # Visits
+// # Audits
 //
-// One reconciliation of a pod is called a visit. A pod is visited when it appears or changes, after
-// an event of its network namespace (package nft/watch), and when the audit interval has elapsed,
-// because iptables-legacy has no events and events may be lost. Visits without an event take place
-// at a few common times, because waking a thread costs more than a visit. After lost events all
-// pods are visited, limited to 2 % of a core.
+// An audit of a pod compares its actual with its desired state, and starts a repair if they differ.
+// A pod is audited when it appears or changes, after an event of its network namespace (package
+// nft/watch), and when the audit interval has elapsed, because iptables-legacy has no events and
+// events may be lost. Audits without an event take place at a few common times, because waking a
+// thread costs more than an audit. After lost events all pods are audited, limited to 2 % of a
+// core.
 //
 // # Repair
 //
 // A pod that differs from its desired state is repaired by one transaction of the backend, and the
 // result is read back. A pod that changes its rules repeatedly is repaired three times immediately,
 // and then once per second; between a change and the next repair its traffic bypasses the proxy. A
-// pod whose object changes repeatedly is visited every two seconds. If a visit takes long because
-// of many rules, visits of the pod are limited to 5 % of a core.
+// pod whose object changes repeatedly is audited every two seconds. If an audit takes long because
+// of many rules, audits of the pod are limited to 5 % of a core.
 //
 // A failed repair is repeated with exponential backoff of up to a minute. Differences that a repair
 // cannot remove, such as a foreign rule among Sluice's policy routes, are reported and repaired
 // again with the same backoff, which does not delay the repair of other differences.
 //
 // The pods are in a rate-limiting work queue of client-go with two workers. A deleted pod remains
-// in the queue until its next visit. This visit has no effect.
+// in the queue until its next audit. This audit has no effect.
 //
 // Connections that were opened before a repair and bypass the proxy are ended (package
 // established), unless the agent is configured to keep them.
@@ -37,8 +38,8 @@
 // Foreign rules, of any backend and table, are evaluated by their effect on the traffic that the
 // pod's rules capture (package foreign). If they let some traffic bypass the proxy, or if this
 // cannot be decided, the pod does not count as redirected, and an event names the rule. The
-// decision is made at the first visit of a network namespace and when its rules have changed. The
-// tables of iptables-legacy, which has no events, are read at each visit and compared by a digest.
+// decision is made at the first audit of a network namespace and when its rules have changed. The
+// tables of iptables-legacy, which has no events, are read at each audit and compared by a digest.
 //
 // A pod whose network namespace has no address does not count as redirected either: a process of
 // the pod may have moved its interface to another namespace, in which there are no rules.
@@ -61,7 +62,7 @@
 //
 // # Counters
 //
-// The rules of a pod with counters are read at each visit, because packets do not change the
+// The rules of a pod with counters are read at each audit, because packets do not change the
 // generation ID; their counters become a metric for the pod or for its namespace. Without counters
 // the pod has no series.
 //

@@ -15,96 +15,96 @@ import (
 )
 
 // onDifferences handles differences between the actual and the desired state.
-func (v *reconciliation) onDifferences(ctx context.Context, ns Namespace, found compat.Comparison) {
+func (r *auditRun) onDifferences(ctx context.Context, ns Namespace, found compat.Comparison) {
 	noRules := false
 	if !found.HasRules { // the other backend may have rules
 		var err error
 		if noRules, err = ns.HasNoRules(); err != nil {
-			v.onUnreadable(err)
+			r.onUnreadable(err)
 			return
 		}
 	}
-	v.state = Drifted
+	r.state = Drifted
 	if noRules {
-		v.state = Unprotected
+		r.state = Unprotected
 	}
-	if noRules && v.desired.origin == fromPod {
-		v.onUnprotected(ctx, ns)
+	if noRules && r.desired.origin == fromPod {
+		r.onUnprotected(ctx, ns)
 		return
 	}
 	text := identify(found.Differences)
-	if text != v.unrepaired.text {
-		v.count(found.Differences, noRules)
-		v.unrepaired.text = text
+	if text != r.unrepaired.text {
+		r.count(found.Differences, noRules)
+		r.unrepaired.text = text
 	}
-	if v.unrepaired.since.IsZero() {
-		v.unrepaired.since = v.now
-		if !v.pending.at.IsZero() {
-			v.unrepaired.since = v.pending.at
+	if r.unrepaired.since.IsZero() {
+		r.unrepaired.since = r.now
+		if !r.pending.at.IsZero() {
+			r.unrepaired.since = r.pending.at
 		}
 	}
-	description := v.describe(found.Differences, noRules)
-	if !v.Compare || !v.Repair {
-		v.recordEvent(drifted, description+"; it is not repaired, because repairs are disabled")
+	description := r.describe(found.Differences, noRules)
+	if !r.Compare || !r.Repair {
+		r.recordEvent(drifted, description+"; it is not repaired, because repairs are disabled")
 		return
 	}
-	if at := v.unrepaired.nextRepair(text, v.now); at.After(v.now) {
-		v.revisitAt = at
-		if v.unrepaired.unrepairable != text {
-			v.recordEvent(drifted, fmt.Sprintf("%s; another program changes the rules repeatedly; "+
+	if at := r.unrepaired.nextRepair(text, r.now); at.After(r.now) {
+		r.nextAuditAt = at
+		if r.unrepaired.unrepairable != text {
+			r.recordEvent(drifted, fmt.Sprintf("%s; another program changes the rules repeatedly; "+
 				"the next repair is in %s: find the program that changes them",
-				description, at.Sub(v.now).Round(time.Millisecond)))
+				description, at.Sub(r.now).Round(time.Millisecond)))
 		}
 		return
 	}
-	v.repair(ns, found, description)
+	r.repair(ns, found, description)
 }
 
 // repair repairs the differences and checks the result.
-func (v *reconciliation) repair(ns Namespace, found compat.Comparison, description string) {
-	v.unrepaired.repairs.ReserveN(v.now, 1)
-	unrepairable, err := v.apply(ns, v.backendOf(found), found)
+func (r *auditRun) repair(ns Namespace, found compat.Comparison, description string) {
+	r.unrepaired.repairs.ReserveN(r.now, 1)
+	unrepairable, err := r.apply(ns, r.repairBackend(found), found)
 	failure := metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure)
 	if err != nil {
-		v.Metrics.Count(failure, 1)
-		v.onFailedRepair()
-		v.recordEvent(repairFailed, description+"; the repair failed: "+err.Error())
+		r.Metrics.Count(failure, 1)
+		r.onFailedRepair()
+		r.recordEvent(repairFailed, description+"; the repair failed: "+err.Error())
 		return
 	}
 	if text := identify(unrepairable); text != "" {
-		v.Metrics.Count(failure, 1)
-		v.state = Drifted
-		v.onFailedRepair()
-		v.unrepaired.text = text
-		if v.unrepaired.unrepairable != text {
-			v.unrepaired.unrepairable = text
-			v.recordEvent(drifted,
+		r.Metrics.Count(failure, 1)
+		r.state = Drifted
+		r.onFailedRepair()
+		r.unrepaired.text = text
+		if r.unrepaired.unrepairable != text {
+			r.unrepaired.unrepairable = text
+			r.recordEvent(drifted,
 				"the agent cannot repair these differences: "+joinDifferences(unrepairable))
 		}
 		return
 	}
-	v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
-	v.Metrics.Observe(metrics.RepairDuration(metrics.CauseDrift),
-		time.Since(v.unrepaired.since).Seconds())
-	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("reason", description),
-		zap.Duration("after", time.Since(v.unrepaired.since)), v.modeField())
-	v.recordEvent(redirectRepaired,
-		description+"; the redirection is restored"+v.endConnections(ns))
-	v.unrepaired.reset()
-	v.inspectForeign(ns)
+	r.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
+	r.Metrics.Observe(metrics.RepairDuration(metrics.CauseDrift),
+		time.Since(r.unrepaired.since).Seconds())
+	r.Log.Info("pod repaired", zap.Stringer("pod", r.item.Ref), zap.String("reason", description),
+		zap.Duration("after", time.Since(r.unrepaired.since)), r.modeField())
+	r.recordEvent(redirectRepaired,
+		description+"; the redirection is restored"+r.endConnections(ns))
+	r.unrepaired.reset()
+	r.inspectForeign(ns)
 }
 
-// onFailedRepair plans the next visit for the time when another repair is allowed.
-func (v *reconciliation) onFailedRepair() {
-	v.failures.note(v.uid, &v.unrepaired.failed, v.now)
-	v.revisitAt = v.unrepaired.failed.next
+// onFailedRepair plans the next audit for the time when another repair is allowed.
+func (r *auditRun) onFailedRepair() {
+	r.repairBackoff.recordAttempt(r.uid, &r.unrepaired.failed, r.now)
+	r.nextAuditAt = r.unrepaired.failed.next
 }
 
 // apply applies the desired state, and returns the remaining differences.
-func (v *reconciliation) apply(
+func (r *auditRun) apply(
 	ns Namespace, backend compat.BackendName, found compat.Comparison,
 ) ([]rules.Difference, error) {
-	rs, err := v.rulesets.ruleset(v.desired.redirection)
+	rs, err := r.rulesets.ruleset(r.desired.redirection)
 	if err != nil {
 		return nil, err
 	}
@@ -112,23 +112,23 @@ func (v *reconciliation) apply(
 	if err != nil {
 		return nil, err
 	}
-	v.desired.backend = applied.Backend
+	r.desired.backend = applied.Backend
 	found, err = ns.Check(applied.Backend, rs)
 	if err != nil {
 		return nil, fmt.Errorf("check the result of the repair: %w", err)
 	}
 	if len(found.Differences) == 0 {
-		// The counters of recreated rules begin at 0. This is detected only before they exceed the
-		// values of the last visit.
-		v.readCounters(found.Packets)
+		// The counters of recreated rules begin at 0. Read them now: later they may exceed the
+		// values of the last audit, and the restart would not be detected.
+		r.readCounters(found.Packets)
 	}
 	return found.Differences, nil
 }
 
 // count counts the differences by their kinds.
-func (v *reconciliation) count(differences []rules.Difference, noRules bool) {
+func (r *auditRun) count(differences []rules.Difference, noRules bool) {
 	if noRules {
-		v.Metrics.Count(metrics.Drifts(metrics.DriftAbsent), 1)
+		r.Metrics.Count(metrics.Drifts(metrics.DriftAbsent), 1)
 		return
 	}
 	for _, d := range differences {
@@ -136,19 +136,19 @@ func (v *reconciliation) count(differences []rules.Difference, noRules bool) {
 		if d.Where == "routing" {
 			kind = metrics.DriftRoutes
 		}
-		v.Metrics.Count(metrics.Drifts(kind), 1)
+		r.Metrics.Count(metrics.Drifts(kind), 1)
 	}
 }
 
 // describe describes the differences, and the process that last changed rules.
-func (v *reconciliation) describe(differences []rules.Difference, noRules bool) string {
+func (r *auditRun) describe(differences []rules.Difference, noRules bool) string {
 	text := "the pod's redirection was changed: " + joinDifferences(differences)
 	if noRules {
 		text = "the pod's redirection was removed: no rule is left"
 	}
-	if v.pending.pid != 0 {
+	if r.pending.pid != 0 {
 		text += fmt.Sprintf(" (the last change of rules is by process %q, pid %d of the node)",
-			v.pending.process, v.pending.pid)
+			r.pending.process, r.pending.pid)
 	}
 	return text
 }

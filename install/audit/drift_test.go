@@ -390,9 +390,9 @@ func TestEqualRulesAreCheckedAgain(t *testing.T) {
 	})
 }
 
-// TestReconciliationsAreCombined checks that audits of the timer happen at a few times of the
+// TestAuditsAreCombined checks that audits of the timer happen at a few times of the
 // interval: each pod's at one of them, in each interval.
-func TestReconciliationsAreCombined(t *testing.T) {
+func TestAuditsAreCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var spaces []*fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
@@ -416,9 +416,9 @@ func TestReconciliationsAreCombined(t *testing.T) {
 				moments, most, last = moments+1, max(most, now-last), now
 			}
 		}
-		if visited := count() - begin; visited != len(spaces) || moments > 6 ||
+		if audited := count() - begin; audited != len(spaces) || moments > 6 ||
 			most > len(spaces)/2 {
-			t.Errorf("%d audits of %d pods at %d times, at most %d at one", visited, len(spaces),
+			t.Errorf("%d audits of %d pods at %d times, at most %d at one", audited, len(spaces),
 				moments, most)
 		}
 		for i, s := range spaces {

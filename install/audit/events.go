@@ -27,44 +27,44 @@ const (
 // changes its rules repeatedly does not flood the API server.
 const eventInterval = 5 * time.Minute
 
-// lastEvent is the time of the last event of a reason, with the number of occurrences since then.
+// lastEvent is the last event of a reason.
 type lastEvent struct {
-	at    time.Time
-	since int
+	at          time.Time
+	occurrences int // of the reason since then
 }
 
 // countOccurrence counts an occurrence of a reason. It returns the number of occurrences since the
 // last event, and reports whether the next event may be sent.
-func (v *reconciliation) countOccurrence(reason string) (count int, due bool) {
-	last, known := v.lastEvents[reason]
-	last.since++
-	if known && v.now.Sub(last.at) < eventInterval {
-		v.lastEvents[reason] = last
-		return last.since, false
+func (r *auditRun) countOccurrence(reason string) (count int, due bool) {
+	last, known := r.lastEvents[reason]
+	last.occurrences++
+	if known && r.now.Sub(last.at) < eventInterval {
+		r.lastEvents[reason] = last
+		return last.occurrences, false
 	}
-	v.lastEvents[reason] = lastEvent{at: v.now}
-	return last.since, true
+	r.lastEvents[reason] = lastEvent{at: r.now}
+	return last.occurrences, true
 }
 
 // recordEvent queues an event on the pod and logs it, unless the last event with the same reason
 // was less than eventInterval ago.
-func (v *reconciliation) recordEvent(reason, message string) {
-	count, due := v.countOccurrence(reason)
+func (r *auditRun) recordEvent(reason, message string) {
+	count, due := r.countOccurrence(reason)
 	if !due {
 		return
 	}
 	message = text.Printable(message) // table names are untrusted
 	if reason != redirectRepaired {
-		v.Log.Warn(message, zap.Stringer("pod", v.item.Ref), zap.String("reason", reason),
-			v.modeField())
+		r.Log.Warn(message, zap.Stringer("pod", r.item.Ref), zap.String("reason", reason),
+			r.modeField())
 	}
-	v.eventQueue.add(cluster.Event{
+	r.eventQueue.add(cluster.Event{
 		About: cluster.Object{
-			Kind: "Pod", APIVersion: "v1", Namespace: v.item.Namespace, Name: v.item.Name,
-			UID:             v.item.UID,
-			ResourceVersion: v.item.ResourceVersion,
+			Kind: "Pod", APIVersion: "v1", Namespace: r.item.Namespace, Name: r.item.Name,
+			UID:             r.item.UID,
+			ResourceVersion: r.item.ResourceVersion,
 		},
-		Warning: true, Reason: reason, Message: message, Node: v.NodeName, Time: v.now,
+		Warning: true, Reason: reason, Message: message, Node: r.NodeName, Time: r.now,
 		Count: count,
 	})
 }
@@ -84,8 +84,8 @@ const (
 	maxEventAge = time.Hour
 )
 
-// An eventQueue delivers events in sequence, so that callers do not wait for the API server. Failed
-// events are moved to the end.
+// An eventQueue delivers events in sequence, so that callers do not wait for the API server. Events
+// that could not be delivered are moved to the end.
 type eventQueue struct {
 	send  func(context.Context, cluster.Event) error
 	log   *zap.Logger

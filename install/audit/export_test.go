@@ -19,9 +19,9 @@ func (a *Auditor) Held() int {
 // Retries returns the number of attempts that the rate limiters keep for a pod. A deleted pod has
 // none.
 func (a *Auditor) Retries(uid string) int {
-	return a.queue.NumRequeues(uid) + a.failures.delays.NumRequeues(uid) +
-		a.actions.delays.NumRequeues(uid)
+	return a.queue.NumRequeues(uid) + a.repairBackoff.delays.NumRequeues(uid) +
+		a.actionBackoff.delays.NumRequeues(uid)
 }
 
-// Visit schedules an immediate audit of a pod.
-func (a *Auditor) Visit(uid string) { a.queue.Add(uid) }
+// QueueAudit schedules an immediate audit of a pod.
+func (a *Auditor) QueueAudit(uid string) { a.queue.Add(uid) }

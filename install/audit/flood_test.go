@@ -41,9 +41,9 @@ func TestPodThatKeepsChanging(t *testing.T) {
 	})
 }
 
-// TestPodThatSlowsReconciliation checks that a pod whose audits take long because of ten thousands
+// TestPodThatSlowsAudits checks that a pod whose audits take long because of ten thousands
 // of rules is audited less often, and does not delay others.
-func TestPodThatSlowsReconciliation(t *testing.T) {
+func TestPodThatSlowsAudits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s, other *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {

@@ -9,16 +9,16 @@ import (
 
 // Limits for the cost of a pod.
 const (
-	// After events or changes, a pod is visited without delay visitBurst times, and then once per
+	// After events or changes, a pod is audited without delay auditBurst times, and then once per
 	// eventPeriod or changePeriod. A comparison takes less than a millisecond.
-	visitBurst   = 10
+	auditBurst   = 10
 	eventPeriod  = time.Second
 	changePeriod = 2 * time.Second
-	// After a visit that uses expensiveVisit or more processor time, for example because of tens of
-	// thousands of rules, the pod is not visited for visitPauseFactor times as long. The pod then
-	// costs at most 5 % of a core.
-	expensiveVisit   = 100 * time.Millisecond
-	visitPauseFactor = 20
+	// After an audit that uses expensiveAudit or more processor time, for example because of tens
+	// of thousands of rules, the pod is not audited for auditPauseFactor times as long. The pod
+	// then costs at most 5 % of a core.
+	expensiveAudit   = 100 * time.Millisecond
+	auditPauseFactor = 20
 	// A pod is repaired without delay repairBurst times, and then once per repairPeriod. If the pod
 	// removes its rules repeatedly, they are missing for about a second each time.
 	repairBurst  = 3
@@ -30,33 +30,33 @@ const (
 	backoffReset   = 10 * time.Minute
 )
 
-// newLimiter returns a limiter for visits or repairs of a pod.
+// newLimiter returns a limiter for audits or repairs of a pod.
 func newLimiter(period time.Duration, burst int) *rate.Limiter {
 	return rate.NewLimiter(rate.Every(period), burst)
 }
 
-// visitLimit limits the visits of a pod for one reason.
-type visitLimit struct {
+// auditLimit limits the audits of a pod for one reason.
+type auditLimit struct {
 	limiter *rate.Limiter
-	at      time.Time // of the last reserved visit
+	at      time.Time // of the last reserved audit
 }
 
-// next returns the time when the pod may be visited. It reserves a visit, unless one is already
+// next returns the time when the pod may be audited. It reserves an audit, unless one is already
 // reserved.
-func (l *visitLimit) next(now time.Time) time.Time {
+func (l *auditLimit) next(now time.Time) time.Time {
 	if !l.at.After(now) {
 		l.at = now.Add(l.limiter.ReserveN(now, 1).DelayFrom(now))
 	}
 	return l.at
 }
 
-// visitPause is a period without visits after an expensive visit.
-type visitPause struct{ until time.Time }
+// auditPause is a period without audits after an expensive audit.
+type auditPause struct{ until time.Time }
 
-// note records the processor time of a visit.
-func (p *visitPause) note(used time.Duration, now time.Time) {
-	if used >= expensiveVisit {
-		p.until = now.Add(visitPauseFactor * used)
+// beginAfter begins a pause if an audit that ended now was expensive. used is its processor time.
+func (p *auditPause) beginAfter(used time.Duration, now time.Time) {
+	if used >= expensiveAudit {
+		p.until = now.Add(auditPauseFactor * used)
 	}
 }
 
@@ -77,8 +77,8 @@ type attempt struct {
 	next time.Time // time from which another attempt is allowed
 }
 
-// note records an attempt for a pod.
-func (b backoff) note(uid string, a *attempt, now time.Time) {
+// recordAttempt records an attempt for a pod, and determines when the next one is allowed.
+func (b backoff) recordAttempt(uid string, a *attempt, now time.Time) {
 	if now.Sub(a.last) > backoffReset {
 		b.delays.Forget(uid)
 	}

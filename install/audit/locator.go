@@ -38,7 +38,7 @@ func newLocator(a *Auditor) *locator {
 	return &locator{auditor: a, wake: make(chan struct{}, 1), pending: map[string]sandbox.Pod{}}
 }
 
-// request queues a sandbox lookup for the pod with this API UID. The pod is reconciled once its
+// request queues a sandbox lookup for the pod with this API UID. The pod is audited once its
 // sandbox is found.
 func (l *locator) request(uid string, p sandbox.Pod) {
 	l.mu.Lock()
@@ -89,7 +89,7 @@ func (l *locator) search(ctx context.Context) {
 	}
 }
 
-// onFound records the sandbox of a pod and schedules an immediate reconciliation.
+// onFound records the sandbox of a pod and schedules an immediate audit.
 func (a *Auditor) onFound(uid string, sb sandbox.Sandbox) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 
 // Measure updates the metrics of the current state of the pods.
 func (a *Auditor) Measure() {
-	if !a.audits() {
+	if !a.needsAudits() {
 		return
 	}
 	counts, effects := map[State]int{}, map[foreign.Verdict]int{}

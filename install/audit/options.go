@@ -32,7 +32,7 @@ type Options struct {
 	Compare bool
 	// Repair enables the repair of differences.
 	Repair bool
-	// Interval is the time between visits of a pod without events.
+	// Interval is the time between audits of a pod without events.
 	Interval time.Duration
 	// Connections selects the handling of connections that bypass the proxy because they were
 	// opened before a repair.
@@ -72,8 +72,8 @@ type Options struct {
 	Log     *zap.Logger
 }
 
-// audits reports whether an enabled feature needs visits of pods.
-func (o *Options) audits() bool { return o.Compare || o.Policy.IsEnabled() }
+// needsAudits reports whether an enabled feature needs audits of pods.
+func (o *Options) needsAudits() bool { return o.Compare || o.Policy.IsEnabled() }
 
 // entersNamespaces reports whether an enabled feature enters network namespaces. Otherwise the
 // chart does not give the agent the permission.

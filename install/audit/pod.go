@@ -44,43 +44,43 @@ type pod struct {
 	audited   time.Time
 	sandbox   *sandbox.Sandbox // nil if unknown
 	lookupErr error            // of the last search for the sandbox
-	// eventLimit limits the visits after events, and changeLimit the visits after changes of the
+	// eventLimit limits the audits after events, and changeLimit the audits after changes of the
 	// pod.
-	eventLimit, changeLimit visitLimit
-	visitPause              visitPause
+	eventLimit, changeLimit auditLimit
+	auditPause              auditPause
 	pending                 pendingEvents
 
-	// Only the worker that visits the pod uses these fields:
+	// Only the worker that audits the pod uses these fields:
 
 	// version and records are the object's version and the records of ADD from which desired was
 	// determined. version is empty if desired must be determined again.
 	version       string
 	records       []*record.Record
 	desired       desiredState
-	watched       netns.ID // network namespace whose events cause visits
+	watched       netns.ID // network namespace whose events cause audits
 	subscribed    bool     // the auditor receives events of this network namespace
 	lastEqual     lastEqual
 	foreignEffect foreignEffect
-	// withoutAddress is set if the network namespace had no address at the last visit.
+	// withoutAddress is set if the network namespace had no address at the last audit.
 	withoutAddress bool
 	lastEvents     map[string]lastEvent // by reason
 	unrepaired     unrepaired
 	action         attempt // last deletion or label
-	// actedVersion is the version of the object for which no action is needed any more: it was
-	// deleted or labeled, or has changed.
+	// actedVersion is the version of the object for which no action is needed any more, because the
+	// pod was deleted or labeled, or has changed since.
 	actedVersion string
 }
 
 func newPod() *pod {
 	return &pod{
 		lastEvents:  map[string]lastEvent{},
-		eventLimit:  visitLimit{limiter: newLimiter(eventPeriod, visitBurst)},
-		changeLimit: visitLimit{limiter: newLimiter(changePeriod, visitBurst)},
+		eventLimit:  auditLimit{limiter: newLimiter(eventPeriod, auditBurst)},
+		changeLimit: auditLimit{limiter: newLimiter(changePeriod, auditBurst)},
 		unrepaired:  unrepaired{repairs: newLimiter(repairPeriod, repairBurst)},
 	}
 }
 
-// pendingEvents contains the events since the last visit.
+// pendingEvents contains the events since the last audit.
 type pendingEvents struct {
 	at      time.Time // time of the first event; zero if there was none
 	rules   bool      // set if rules may have changed
@@ -88,7 +88,7 @@ type pendingEvents struct {
 	pid     uint32
 }
 
-func (p *pendingEvents) note(e watch.Event, now time.Time) {
+func (p *pendingEvents) add(e watch.Event, now time.Time) {
 	if p.at.IsZero() {
 		p.at = now
 	}
@@ -98,11 +98,12 @@ func (p *pendingEvents) note(e watch.Event, now time.Time) {
 	}
 }
 
-// unrepaired contains the differences that have not been repaired, and the limits of repairs.
+// unrepaired contains the differences that have not been repaired, and the limits of repairs. The
+// texts identify sets of differences; see identify.
 type unrepaired struct {
 	since        time.Time // zero if there are no differences
-	text         string    // identifies the differences
-	unrepairable string    // identifies the differences that a repair did not remove
+	text         string    // the differences that the last audit found
+	unrepairable string    // the differences that the last repair did not remove
 
 	repairs *rate.Limiter
 	failed  attempt // last repair that failed or left differences

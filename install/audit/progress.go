@@ -6,51 +6,51 @@ import (
 	"sync"
 )
 
-// visits numbers the visits, and contains the running ones. The methods are safe for concurrent
-// use.
-type visits struct {
+// runningAudits numbers the audits, and contains the running ones. The methods are safe for
+// concurrent use.
+type runningAudits struct {
 	mu      sync.Mutex
-	begun   uint64 // number of the last visit
+	begun   uint64 // number of the last audit
 	running map[uint64]bool
 }
 
-// begin returns the number of a new visit.
-func (v *visits) begin() uint64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.running == nil {
-		v.running = map[uint64]bool{}
+// begin returns the number of a new audit.
+func (r *runningAudits) begin() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running == nil {
+		r.running = map[uint64]bool{}
 	}
-	v.begun++
-	v.running[v.begun] = true
-	return v.begun
+	r.begun++
+	r.running[r.begun] = true
+	return r.begun
 }
 
-func (v *visits) end(number uint64) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	delete(v.running, number)
+func (r *runningAudits) end(number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.running, number)
 }
 
-// progress returns the number of the oldest running visit and true, or, if no visit is running, the
-// number of the last visit and waiting.
-func (v *visits) progress(waiting bool) (visit uint64, busy bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.running) > 0 {
-		return slices.Min(slices.Collect(maps.Keys(v.running))), true
+// progress returns the number of the oldest running audit and true. If no audit is running, it
+// returns the number of the last audit and waiting.
+func (r *runningAudits) progress(waiting bool) (audit uint64, busy bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.running) > 0 {
+		return slices.Min(slices.Collect(maps.Keys(r.running))), true
 	}
-	return v.begun, waiting
+	return r.begun, waiting
 }
 
-// Progress returns the number of the oldest running visit and true, or, if no visit is running, the
-// number of the last visit and whether a visit is due. While a worker is stuck, the result does not
-// change.
-func (a *Auditor) Progress() (visit uint64, busy bool) {
+// Progress returns the number of the oldest running audit and true. If no audit is running, it
+// returns the number of the last audit and whether an audit is due. While a worker is stuck, the
+// result does not change.
+func (a *Auditor) Progress() (audit uint64, busy bool) {
 	a.mu.Lock()
 	queue := a.queue
 	a.mu.Unlock()
-	return a.visits.progress(queue != nil && queue.Len() > 0)
+	return a.running.progress(queue != nil && queue.Len() > 0)
 }
 
 // ChangeProgress returns the number of processed pod changes, and whether unprocessed changes

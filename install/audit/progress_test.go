@@ -13,28 +13,28 @@ import (
 // one that is due and never starts.
 func TestProgress(t *testing.T) {
 	a := &Auditor{}
-	check := func(name string, wantVisit uint64, wantBusy bool) {
+	check := func(name string, wantAudit uint64, wantBusy bool) {
 		t.Helper()
-		if visit, busy := a.Progress(); visit != wantVisit || busy != wantBusy {
-			t.Errorf("%s: audit %d, busy %v; want %d, %v", name, visit, busy, wantVisit, wantBusy)
+		if audit, busy := a.Progress(); audit != wantAudit || busy != wantBusy {
+			t.Errorf("%s: audit %d, busy %v; want %d, %v", name, audit, busy, wantAudit, wantBusy)
 		}
 	}
 	check("not begun", 0, false)
 	a.queue = newQueue(time.Now())
 	defer a.queue.ShutDown()
 	check("no audit is scheduled", 0, false)
-	a.scheduleVisit("later", time.Now().Add(time.Hour))
+	a.scheduleAudit("later", time.Now().Add(time.Hour))
 	check("no audit is due", 0, false)
-	a.scheduleVisit("stuck", time.Now())
+	a.scheduleAudit("stuck", time.Now())
 	check("an audit is due", 0, true)
 	a.queue.Get()
-	stuck := a.visits.begin()
+	stuck := a.running.begin()
 	check("the audit has started", 1, true)
 	for range 3 {
-		a.visits.end(a.visits.begin())
+		a.running.end(a.running.begin())
 	}
 	check("other audits end", 1, true)
-	a.visits.end(stuck)
+	a.running.end(stuck)
 	check("the audit has ended", 4, false)
 }
 

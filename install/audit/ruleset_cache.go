@@ -12,7 +12,7 @@ import (
 const cachedRulesets = 4
 
 // rulesetCache contains the rulesets of the redirections that were used last. Without it, compiling
-// at each visit would cause three quarters of the allocations of an idle agent. It is safe for
+// at each audit would cause three quarters of the allocations of an idle agent. It is safe for
 // concurrent use. The zero value is ready to use.
 type rulesetCache struct {
 	mu sync.Mutex

@@ -16,136 +16,136 @@ import (
 // onUnprotected handles a pod that has no rules and no record of a successful ADD: the pod started
 // before the plugin was installed, or the runtime did not call the plugin, or neither the agent nor
 // the API server replied to the plugin.
-func (v *reconciliation) onUnprotected(ctx context.Context, ns Namespace) {
+func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 	istioRules, err := ns.Istio()
 	if err != nil {
-		v.onUnreadable(err)
+		r.onUnreadable(err)
 		return
 	}
 	if len(istioRules) > 0 {
-		v.Log.Debug("a pod is not repaired, because it contains Istio's rules",
-			zap.Stringer("pod", v.item.Ref), zap.Int("rules", len(istioRules)))
-		v.inspectIstio(ns)
+		r.Log.Debug("a pod is not repaired, because it contains Istio's rules",
+			zap.Stringer("pod", r.item.Ref), zap.Int("rules", len(istioRules)))
+		r.inspectIstio(ns)
 		return
 	}
-	v.noteBypass()
-	pod, err := v.policyPod(ctx, v.item)
+	r.noteBypass()
+	pod, err := r.policyPod(ctx, r.item)
 	if err != nil {
-		v.revisitAt = v.now.Add(errorBackoff)
+		r.nextAuditAt = r.now.Add(errorBackoff)
 		return
 	}
-	if !v.Policy.InPlace || !v.Policy.Selects(pod) {
-		v.recordEvent(notRedirected, v.cause()+", and it has no redirection: "+
+	if !r.Policy.InPlace || !r.Policy.Selects(pod) {
+		r.recordEvent(notRedirected, r.cause()+", and it has no redirection: "+
 			"delete it so that it is created again, or let the agent repair it (repair.repairPods)")
-		v.applyPolicy(ctx, time.Time{})
+		r.applyPolicy(ctx, time.Time{})
 		return
 	}
-	if at := v.unrepaired.nextRepair("", v.now); at.After(v.now) {
-		v.revisitAt = at
+	if at := r.unrepaired.nextRepair("", r.now); at.After(r.now) {
+		r.nextAuditAt = at
 		return
 	}
-	v.repairInPlace(ctx, ns)
+	r.repairInPlace(ctx, ns)
 }
 
 // cause returns the reason why the pod has no redirection. If there is a record of ADD, it contains
 // no decision, because ADD could not read the pod.
-func (v *reconciliation) cause() string {
-	if len(v.pod.records) > 0 {
+func (r *auditRun) cause() string {
+	if len(r.pod.records) > 0 {
 		return "the plugin could not read the pod when it started"
 	}
-	return v.missingRecordCause().Message
+	return r.missingRecordCause().Message
 }
 
 // missingRecordCause returns the reason why the plugin was not called for the pod, according to the
 // creation time of its sandbox.
-func (v *reconciliation) missingRecordCause() bypass.Cause {
+func (r *auditRun) missingRecordCause() bypass.Cause {
 	var created time.Time
-	if v.sandbox != nil {
-		created = v.sandbox.Created
+	if r.sandbox != nil {
+		created = r.sandbox.Created
 	}
-	return v.Bypass.Explain(created)
+	return r.Bypass.Explain(created)
 }
 
 // noteBypass reports a pod that started without the plugin although the chain was complete.
-func (v *reconciliation) noteBypass() {
-	if len(v.pod.records) > 0 || v.missingRecordCause().Kind != bypass.Bypassed {
+func (r *auditRun) noteBypass() {
+	if len(r.pod.records) > 0 || r.missingRecordCause().Kind != bypass.Bypassed {
 		return
 	}
-	isNew, err := v.Bypass.NoteBypass(v.item.Namespace+"/"+v.item.Name, v.uid, v.sandbox.Created)
-	v.warn("the state \"bypassed\" of the runtime cannot be stored", err)
+	isNew, err := r.Bypass.NoteBypass(r.item.Namespace+"/"+r.item.Name, r.uid, r.sandbox.Created)
+	r.warn("the state \"bypassed\" of the runtime cannot be stored", err)
 	if isNew {
-		v.Metrics.Count(metrics.BypassedPods(), 1)
+		r.Metrics.Count(metrics.BypassedPods(), 1)
 	}
 }
 
 // repairInPlace redirects a pod that started without the plugin.
-func (v *reconciliation) repairInPlace(ctx context.Context, ns Namespace) {
-	v.unrepaired.repairs.ReserveN(v.now, 1)
-	unrepairable, err := v.apply(ns, v.Backend, compat.Comparison{})
+func (r *auditRun) repairInPlace(ctx context.Context, ns Namespace) {
+	r.unrepaired.repairs.ReserveN(r.now, 1)
+	unrepairable, err := r.apply(ns, r.Backend, compat.Comparison{})
 	if err != nil || len(unrepairable) > 0 {
-		v.countUnprotected(repair.InPlace, metrics.Failure)
-		v.onFailedRepair()
+		r.countUnprotected(repair.InPlace, metrics.Failure)
+		r.onFailedRepair()
 		reason := "the agent cannot repair these differences: " + joinDifferences(unrepairable)
 		if err != nil {
 			reason = err.Error()
 		}
-		v.recordEvent(repairFailed, v.cause()+
+		r.recordEvent(repairFailed, r.cause()+
 			", and its rules cannot be applied; delete it so that it is created again: "+reason)
-		v.applyPolicy(ctx, time.Time{})
+		r.applyPolicy(ctx, time.Time{})
 		return
 	}
-	v.countUnprotected(repair.InPlace, metrics.Success)
-	v.Metrics.Observe(metrics.RepairDuration(v.repairCause()), time.Since(v.now).Seconds())
-	v.recordEvent(redirectRepaired, v.cause()+"; it is redirected now"+v.endConnections(ns))
-	v.Log.Info("a pod that started without the plugin is redirected",
-		zap.Stringer("pod", v.item.Ref), zap.String("reason", v.cause()))
+	r.countUnprotected(repair.InPlace, metrics.Success)
+	r.Metrics.Observe(metrics.RepairDuration(r.repairCause()), time.Since(r.now).Seconds())
+	r.recordEvent(redirectRepaired, r.cause()+"; it is redirected now"+r.endConnections(ns))
+	r.Log.Info("a pod that started without the plugin is redirected",
+		zap.Stringer("pod", r.item.Ref), zap.String("reason", r.cause()))
 	entry := repair.Entry{
-		UID: v.uid, Namespace: v.item.Namespace, Name: v.item.Name,
-		Redirect: *v.desired.redirect, Backend: v.desired.backend, Time: time.Now(),
+		UID: r.uid, Namespace: r.item.Namespace, Name: r.item.Name,
+		Redirect: *r.desired.redirect, Backend: r.desired.backend, Time: time.Now(),
 	}
-	v.warn("the repair cannot be stored", v.repairs.put(entry))
-	v.desired.origin, v.desired.repairedAt = fromRepair, entry.Time
-	v.inspectForeign(ns)
+	r.warn("the repair cannot be stored", r.repairs.put(entry))
+	r.desired.origin, r.desired.repairedAt = fromRepair, entry.Time
+	r.inspectForeign(ns)
 }
 
 // checkAfterRepair applies the policy to a pod that failed after it was repaired in place. The time
 // of the repair is rounded up, because the times of containers have a resolution of a second.
-func (v *reconciliation) checkAfterRepair(ctx context.Context) {
-	if v.desired.origin == fromRepair {
-		v.applyPolicy(ctx, v.desired.repairedAt.Truncate(time.Second).Add(time.Second))
+func (r *auditRun) checkAfterRepair(ctx context.Context) {
+	if r.desired.origin == fromRepair {
+		r.applyPolicy(ctx, r.desired.repairedAt.Truncate(time.Second).Add(time.Second))
 	}
 }
 
-// applyPolicy applies the policy to a pod that is not repaired in place, if the pod has failed
-// since a time.
-func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
-	if v.actedVersion == v.item.ResourceVersion || !v.Policy.IsEnabled() ||
-		!v.Policy.IsBroken(v.item.PodStatus, since) {
+// applyPolicy deletes or labels a pod that is not repaired in place, as the policy says, if the pod
+// has failed since the time since. The zero time includes all failures.
+func (r *auditRun) applyPolicy(ctx context.Context, since time.Time) {
+	if r.actedVersion == r.item.ResourceVersion || !r.Policy.IsEnabled() ||
+		!r.Policy.IsBroken(r.item.PodStatus, since) {
 		return
 	}
-	pod, err := v.policyPod(ctx, v.item)
-	if err != nil || !v.Policy.Selects(pod) {
+	pod, err := r.policyPod(ctx, r.item)
+	if err != nil || !r.Policy.Selects(pod) {
 		return
 	}
-	action := v.Policy.Fallback(pod)
+	action := r.Policy.Fallback(pod)
 	if action == "" {
-		if v.desired.origin == fromRepair {
-			v.recordEvent(repairFailed,
+		if r.desired.origin == fromRepair {
+			r.recordEvent(repairFailed,
 				"the pod was redirected and still fails: check its validation container")
 		}
 		return
 	}
-	v.mu.Lock()
-	noRequestsUntil := v.noRequestsUntil
-	v.mu.Unlock()
-	for _, at := range []time.Time{noRequestsUntil, v.action.next} {
+	r.mu.Lock()
+	noRequestsUntil := r.noRequestsUntil
+	r.mu.Unlock()
+	for _, at := range []time.Time{noRequestsUntil, r.action.next} {
 		if at.After(time.Now()) {
-			v.revisitAt = earliest(v.revisitAt, at)
+			r.nextAuditAt = earliest(r.nextAuditAt, at)
 			return
 		}
 	}
-	v.actions.note(v.uid, &v.action, v.now)
-	v.deleteOrLabel(ctx, action)
+	r.actionBackoff.recordAttempt(r.uid, &r.action, r.now)
+	r.deleteOrLabel(ctx, action)
 }
 
 const (
@@ -157,43 +157,43 @@ const (
 )
 
 // deleteOrLabel deletes or labels a pod.
-func (v *reconciliation) deleteOrLabel(ctx context.Context, action repair.Action) {
+func (r *auditRun) deleteOrLabel(ctx context.Context, action repair.Action) {
 	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
 	defer cancel()
-	name := cluster.Name{Namespace: v.item.Namespace, Name: v.item.Name}
-	reason, text := "DeleteBrokenPod", v.cause()+"; it is deleted so that it is created again"
+	name := cluster.Name{Namespace: r.item.Namespace, Name: r.item.Name}
+	reason, text := "DeleteBrokenPod", r.cause()+"; it is deleted so that it is created again"
 	var err error
 	if action == repair.Delete {
-		err = v.Cluster.DeletePod(ctx, name, v.item.UID, v.item.ResourceVersion)
+		err = r.Cluster.DeletePod(ctx, name, r.item.UID, r.item.ResourceVersion)
 	} else {
-		reason, text = "LabelBrokenPod", v.cause()+", and it has no redirection; it is labeled"
-		err = v.Cluster.LabelPod(ctx, name, v.item.UID, v.Policy.LabelKey, v.Policy.LabelValue)
+		reason, text = "LabelBrokenPod", r.cause()+", and it has no redirection; it is labeled"
+		err = r.Cluster.LabelPod(ctx, name, r.item.UID, r.Policy.LabelKey, r.Policy.LabelValue)
 	}
 	switch {
 	case err == nil:
-		v.actedVersion = v.item.ResourceVersion
-		v.countUnprotected(action, metrics.Success)
-		v.recordEvent(reason, text)
+		r.actedVersion = r.item.ResourceVersion
+		r.countUnprotected(action, metrics.Success)
+		r.recordEvent(reason, text)
 	case cluster.IsNotFound(err), cluster.IsConflict(err):
-		// The pod was deleted or has changed, which triggers another visit.
-		v.actedVersion = v.item.ResourceVersion
-		v.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), metrics.PodSkipped), 1)
+		// The pod was deleted or has changed, which triggers another audit.
+		r.actedVersion = r.item.ResourceVersion
+		r.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), metrics.PodSkipped), 1)
 	default:
-		v.countUnprotected(action, metrics.Failure)
-		v.revisitAt = earliest(v.revisitAt, v.action.next)
+		r.countUnprotected(action, metrics.Failure)
+		r.nextAuditAt = earliest(r.nextAuditAt, r.action.next)
 		if !cluster.HasReply(err) {
-			v.mu.Lock()
-			v.noRequestsUntil = time.Now().Add(actionPause)
-			v.mu.Unlock()
+			r.mu.Lock()
+			r.noRequestsUntil = time.Now().Add(actionPause)
+			r.mu.Unlock()
 		}
-		v.Log.Warn("cannot delete or label a broken pod", zap.Stringer("pod", v.item.Ref),
+		r.Log.Warn("cannot delete or label a broken pod", zap.Stringer("pod", r.item.Ref),
 			zap.String("action", string(action)), zap.Error(err))
 	}
 }
 
-// repairCause returns the label value for repairs of pods without redirection.
-func (v *reconciliation) repairCause() metrics.Cause {
-	if v.missingRecordCause().Kind == bypass.Bypassed {
+// repairCause returns the value of the metric label "cause" for a pod without redirection.
+func (r *auditRun) repairCause() metrics.Cause {
+	if r.missingRecordCause().Kind == bypass.Bypassed {
 		return metrics.CauseBypass
 	}
 	return metrics.CauseRace
@@ -201,13 +201,13 @@ func (v *reconciliation) repairCause() metrics.Cause {
 
 // countUnprotected counts an action on a pod without redirection, in Sluice's metric and in the
 // metric of istio-cni.
-func (v *reconciliation) countUnprotected(action repair.Action, result metrics.Result) {
-	v.Metrics.Count(metrics.Repairs(v.repairCause(), metrics.Action(action), result), 1)
+func (r *auditRun) countUnprotected(action repair.Action, result metrics.Result) {
+	r.Metrics.Count(metrics.Repairs(r.repairCause(), metrics.Action(action), result), 1)
 	istioResult := metrics.PodSuccess
 	if result == metrics.Failure {
 		istioResult = metrics.PodFailed
 	}
-	v.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), istioResult), 1)
+	r.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), istioResult), 1)
 }
 
 // earliest returns the earlier of two times, or b if a is zero.

@@ -15,10 +15,10 @@ import (
 const (
 	// maxWatchBackoff is the maximum delay between attempts to subscribe to events.
 	maxWatchBackoff = 5 * time.Minute
-	// fullPassPerPod is multiplied by the number of pods to get the minimum time between two visits
-	// of all pods after lost events. A visit takes 2 ms including foreign rules, so that lost
-	// events cost at most 2 % of a core.
-	fullPassPerPod = 100 * time.Millisecond
+	// auditAllPeriodPerPod is multiplied by the number of pods to get the minimum time between two
+	// audits of all pods after lost events. An audit takes 2 ms including foreign rules, so that
+	// lost events cost at most 2 % of a core.
+	auditAllPeriodPerPod = 100 * time.Millisecond
 )
 
 // watchBackoff contains delays from one second to maxWatchBackoff.
@@ -35,7 +35,7 @@ func (a *Auditor) watchEvents(ctx context.Context) {
 			return
 		}
 		a.Metrics.Count(metrics.EventsLost(metrics.SourceNFTables), 1)
-		a.Log.Warn("cannot watch rule changes; pods are visited only at the audit interval",
+		a.Log.Warn("cannot watch rule changes; pods are audited only at the audit interval",
 			zap.Error(err))
 		if time.Since(begin) > maxWatchBackoff {
 			backoff = watchBackoff
@@ -57,7 +57,7 @@ func (a *Auditor) handleEvents(ctx context.Context) error {
 	a.mu.Lock()
 	a.events = events
 	a.mu.Unlock()
-	a.visitAll() // pods that were visited before have no subscription
+	a.scheduleAll() // pods that were audited before have no subscription
 	for {
 		var e watch.Event
 		if e, err = events.Next(ctx); err != nil {
@@ -65,7 +65,7 @@ func (a *Auditor) handleEvents(ctx context.Context) error {
 		}
 		if e.Lost {
 			a.Metrics.Count(metrics.EventsLost(metrics.SourceNFTables), 1)
-			a.visitAll()
+			a.scheduleAll()
 		} else {
 			a.onEvent(e)
 		}
@@ -76,7 +76,7 @@ func (a *Auditor) handleEvents(ctx context.Context) error {
 	return errors.Join(err, events.Close())
 }
 
-// onEvent plans a visit of the pod in whose network namespace the event occurred.
+// onEvent plans an audit of the pod in whose network namespace the event occurred.
 func (a *Auditor) onEvent(e watch.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,27 +86,27 @@ func (a *Auditor) onEvent(e watch.Event) {
 	}
 	now := time.Now()
 	p := a.pods[uid]
-	p.pending.note(e, now)
-	a.scheduleVisit(uid, p.eventLimit.next(now))
+	p.pending.add(e, now)
+	a.scheduleAudit(uid, p.eventLimit.next(now))
 }
 
-// visitAll plans visits of all pods with a network namespace. Calls in quick succession are
-// delayed; see fullPassPerPod.
-func (a *Auditor) visitAll() {
+// scheduleAll plans audits of all pods with a network namespace. Calls in quick succession are
+// delayed; see auditAllPeriodPerPod.
+func (a *Auditor) scheduleAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at := time.Now()
-	switch next := a.fullPassAt.Add(time.Duration(len(a.pods)) * fullPassPerPod); {
-	case a.fullPassAt.After(at): // already planned; plan again the pods that were visited since
-		at = a.fullPassAt
+	switch next := a.auditAllAt.Add(time.Duration(len(a.pods)) * auditAllPeriodPerPod); {
+	case a.auditAllAt.After(at): // already planned; plan again the pods that were audited since
+		at = a.auditAllAt
 	case next.After(at):
 		at = next
 	}
-	a.fullPassAt = at
+	a.auditAllAt = at
 	for uid, p := range a.pods {
 		if p.sandbox != nil || a.byNetNS[p.watched] == uid {
 			p.pending.rules = true
-			a.scheduleVisit(uid, at)
+			a.scheduleAudit(uid, at)
 		}
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// workers is the number of pods that are reconciled concurrently.
+// workers is the number of pods that are audited concurrently.
 const workers = 2
 
-// runWorkers reconciles the pods in the queue until the context ends, and waits for running
-// reconciliations. The queue gives a pod to one worker at a time. Items cannot be removed from the
-// queue: it may contain deleted pods, whose reconciliation has no effect.
-func (a *Auditor) runWorkers(ctx context.Context, reconcile func(ctx context.Context, uid string)) {
+// runWorkers audits the pods in the queue until the context ends, and waits for running audits. The
+// queue gives a pod to one worker at a time. A pod cannot be removed from the queue: it may contain
+// deleted pods, whose audit has no effect.
+func (a *Auditor) runWorkers(ctx context.Context, audit func(ctx context.Context, uid string)) {
 	queue := a.queue
 	defer context.AfterFunc(ctx, queue.ShutDown)()
 	var group sync.WaitGroup
@@ -26,9 +26,9 @@ func (a *Auditor) runWorkers(ctx context.Context, reconcile func(ctx context.Con
 					return
 				}
 				if ctx.Err() == nil { // a queue that shuts down still returns its items
-					number := a.visits.begin()
-					reconcile(ctx, uid)
-					a.visits.end(number)
+					number := a.running.begin()
+					audit(ctx, uid)
+					a.running.end(number)
 				}
 				queue.Done(uid)
 			}

@@ -61,7 +61,7 @@ func TestWorkers(t *testing.T) {
 						due[uid] = at
 					}
 					there[uid] = true
-					a.scheduleVisit(uid, at)
+					a.scheduleAudit(uid, at)
 				}
 				mu.Unlock()
 				time.Sleep(time.Millisecond)
@@ -70,7 +70,7 @@ func TestWorkers(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if len(due) > 0 {
-				t.Errorf("never visited: %v", due)
+				t.Errorf("never audited: %v", due)
 			}
 			if _, running := a.Progress(); running || a.queue.Len() > 0 {
 				t.Error("entries are kept")
@@ -81,30 +81,30 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
-// TestLongReconciliationDoesNotDelayOtherPods checks that one worker audits pods that are due while
+// TestLongAuditDoesNotDelayOtherPods checks that one worker audits pods that are due while
 // another is busy.
-func TestLongReconciliationDoesNotDelayOtherPods(t *testing.T) {
+func TestLongAuditDoesNotDelayOtherPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Auditor{begin: time.Now()}
 		a.queue = newQueue(a.begin)
 		ctx, cancel := context.WithCancel(t.Context())
-		visited := make(chan string, 2)
+		audited := make(chan string, 2)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			a.runWorkers(ctx, func(ctx context.Context, uid string) {
-				visited <- uid
+				audited <- uid
 				<-ctx.Done()
 			})
 		}()
 		synctest.Wait()
-		a.scheduleVisit("long", time.Now())
-		a.scheduleVisit("next", time.Now().Add(time.Millisecond))
-		if first := <-visited; first != "long" {
+		a.scheduleAudit("long", time.Now())
+		a.scheduleAudit("next", time.Now().Add(time.Millisecond))
+		if first := <-audited; first != "long" {
 			t.Errorf("%s is first", first)
 		}
 		begin := time.Now()
-		<-visited
+		<-audited
 		if waited := time.Since(begin); waited > time.Millisecond {
 			t.Errorf("the other pod is audited after %v", waited)
 		}
@@ -150,14 +150,14 @@ func TestBackoffDoubles(t *testing.T) {
 	var a attempt
 	var pauses []string
 	for range 9 {
-		b.note("web", &a, now)
+		b.recordAttempt("web", &a, now)
 		pauses = append(pauses, a.next.Sub(now).String())
 	}
 	if got := fmt.Sprint(pauses); got != "[1s 2s 4s 8s 16s 32s 1m0s 1m0s 1m0s]" {
 		t.Error(got)
 	}
 	now = now.Add(backoffReset + time.Second)
-	b.note("web", &a, now)
+	b.recordAttempt("web", &a, now)
 	if pause := a.next.Sub(now); pause != time.Second {
 		t.Errorf("after a calm: %v", pause)
 	}
@@ -169,7 +169,7 @@ func TestTurnsKeepToTheMonotonicClock(t *testing.T) {
 	a := &Auditor{begin: time.Now(), pods: map[string]*pod{"web": {}}}
 	a.Compare, a.Interval = true, time.Minute
 	now := time.Now()
-	turn := (&reconciliation{Auditor: a, uid: "web", now: now}).nextIntervalVisit()
+	turn := (&auditRun{Auditor: a, uid: "web", now: now}).nextPeriodicAudit()
 	if wait := turn.Sub(now); !strings.Contains(turn.String(), " m=") || wait <= 0 ||
 		wait > time.Minute {
 		t.Errorf("the next pass is at %v, %v from now", turn, wait)

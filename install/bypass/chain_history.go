@@ -10,7 +10,7 @@ type span struct {
 	from, to time.Time
 }
 
-// chainHistory contains the spans, the oldest first.
+// chainHistory contains the spans of the CNI chain, the oldest first.
 type chainHistory struct {
 	spans   []span
 	open    bool   // the last span has not ended

@@ -36,7 +36,7 @@ func TestSetClock(t *testing.T) {
 				if run > hour {
 					shown += row.step
 				}
-				d.Note(at(shown), true, run == 0, "")
+				d.NoteChain(at(shown), true, run == 0, "")
 			}
 			if c := d.Explain(at(row.created)); c.Kind != row.kind {
 				t.Errorf("%s, want %s: %s", c.Kind, row.kind, c.Message)
@@ -50,14 +50,14 @@ func TestSetClock(t *testing.T) {
 func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 	var run time.Duration
 	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return run }})
-	d.Note(at(0), true, true, "")
+	d.NoteChain(at(0), true, true, "")
 	run = 100 * time.Second
-	d.Note(at(100), true, false, "")
+	d.NoteChain(at(100), true, false, "")
 	if _, err := d.NoteBypass("shop/a", "a", at(90)); err != nil {
 		t.Fatal(err)
 	}
 	run = 110 * time.Second
-	d.Note(at(110-7200), true, false, "")
+	d.NoteChain(at(110-7200), true, false, "")
 	if err := d.NoteAdd(at(120 - 7200)); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 func TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bypass.json")
 	earlier := newDetector(t, bypass.Options{File: file})
-	earlier.Note(at(7000), true, true, "")
+	earlier.NoteChain(at(7000), true, true, "")
 	if _, err := earlier.NoteBypass("shop/a", "a", at(7200)); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture(t *testing.T) {
 	if _, bypassed := d.Current(); !bypassed {
 		t.Fatal("the bypass was not read")
 	}
-	d.Note(at(100), true, false, "")
+	d.NoteChain(at(100), true, false, "")
 	if err := d.NoteAdd(at(110)); err != nil {
 		t.Fatal(err)
 	}

@@ -26,18 +26,18 @@ type Options struct {
 	// File is the path of the file that stores a current bypass for the next agent. It should not
 	// persist across a reboot.
 	File string
-	// Check checks the chain now, and reports the result with [Detector.Note]. It is called before
-	// a bypass is reported.
+	// Check checks the chain now, and reports the result with [Detector.NoteChain]. It is called
+	// before a bypass is reported.
 	Check func()
 	// Changed is called, without a lock held, when a bypass begins, is repeated or ends.
 	Changed func()
 	// Elapsed returns the time since a fixed moment, by a clock that is never set. If it is nil,
-	// the monotonic readings of the times that are passed to [Detector.Note] are used.
+	// the monotonic readings of the times that are passed to [Detector.NoteChain] are used.
 	Elapsed func() time.Duration
 }
 
-// A Detector records the times in which the chain is complete, and detects a runtime that does not
-// use it. Use [New]. Its methods are safe for concurrent use.
+// A Detector records when the chain is complete, that is, contains the plugin, and detects a
+// runtime that does not use the chain. Use [New]. Its methods are safe for concurrent use.
 type Detector struct {
 	options Options
 
@@ -55,7 +55,7 @@ type Bypass struct {
 	UID string `json:"uid"`
 	// Created is the creation time of the pod's sandbox.
 	Created time.Time `json:"created"`
-	// Since is the begin of the period in which the chain was complete.
+	// Since is the beginning of the period in which the chain was complete.
 	Since time.Time `json:"since"`
 	// Pods is the number of such pods since the plugin was last called for a pod.
 	Pods int `json:"pods"`
@@ -96,13 +96,13 @@ func New(o Options) (*Detector, error) {
 	return d, nil
 }
 
-// Note records whether the chain was complete at a time. If repaired is set, it was incomplete
+// NoteChain records whether the chain was complete at a time. If repaired is set, it was incomplete
 // until a repair at this time. reason is the problem of an incomplete chain.
 //
 // If the node's clock was set since the last call, earlier times are not compared with later ones:
 // a new period begins, and the creation time of a current bypass is corrected, so that a later ADD
 // ends the bypass.
-func (d *Detector) Note(at time.Time, complete, repaired bool, reason string) {
+func (d *Detector) NoteChain(at time.Time, complete, repaired bool, reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.clock.at.IsZero() && d.current != nil && d.current.Created.After(at) {

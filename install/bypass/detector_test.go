@@ -28,13 +28,13 @@ func newDetector(t *testing.T, o bypass.Options) *bypass.Detector {
 func TestCauseIsDecidedByTimes(t *testing.T) {
 	d := newDetector(t, bypass.Options{})
 	for s := 100; s <= 200; s += 10 {
-		d.Note(at(s), true, s == 100, "")
+		d.NoteChain(at(s), true, s == 100, "")
 	}
 	for s := 210; s < 300; s += 10 {
-		d.Note(at(s), false, false, "ReadOnlyFileSystem: conf")
+		d.NoteChain(at(s), false, false, "ReadOnlyFileSystem: conf")
 	}
 	for s := 300; s <= 500; s += 10 {
-		d.Note(at(s), true, s == 300 || s == 400, "")
+		d.NoteChain(at(s), true, s == 300 || s == 400, "")
 	}
 	for _, row := range []struct {
 		created time.Time
@@ -84,7 +84,7 @@ func TestBeforeTheChainWasSeenNothingIsABypass(t *testing.T) {
 	if c := d.Explain(at(0)); c.Kind != bypass.Early {
 		t.Errorf("%v", c)
 	}
-	d.Note(at(1), false, false, "NoNetworkConfiguration")
+	d.NoteChain(at(1), false, false, "NoNetworkConfiguration")
 	if c := d.Explain(at(2)); c.Kind != bypass.Early {
 		t.Errorf("%v", c)
 	}
@@ -94,8 +94,8 @@ func TestBeforeTheChainWasSeenNothingIsABypass(t *testing.T) {
 // chained.
 func TestWithoutAChainNothingIsABypass(t *testing.T) {
 	d := newDetector(t, bypass.Options{Optional: true})
-	d.Note(at(0), true, true, "")
-	d.Note(at(100), true, false, "")
+	d.NoteChain(at(0), true, true, "")
+	d.NoteChain(at(100), true, false, "")
 	if c := d.Explain(at(50)); c.Kind != bypass.Optional ||
 		!strings.Contains(c.Message, "chained is false") {
 		t.Errorf("%v", c)
@@ -110,12 +110,12 @@ func TestChainIsReadBeforeABypassIsReported(t *testing.T) {
 		looks := 0
 		d = newDetector(t, bypass.Options{Check: func() {
 			looks++
-			d.Note(at(20), ok, false, "removed")
+			d.NoteChain(at(20), ok, false, "removed")
 		}})
 		if d.Explain(at(5)); looks != 0 {
 			t.Error("the chain was read before the agent's own reading")
 		}
-		d.Note(at(0), true, true, "")
+		d.NoteChain(at(0), true, true, "")
 		want := bypass.Gap
 		if ok {
 			want = bypass.Bypassed
@@ -133,8 +133,8 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	changes := 0
 	o := bypass.Options{File: path, Changed: func() { changes++ }}
 	d := newDetector(t, o)
-	d.Note(at(0), true, true, "")
-	d.Note(at(100), true, false, "")
+	d.NoteChain(at(0), true, true, "")
+	d.NoteChain(at(100), true, false, "")
 	passed := func(d *bypass.Detector, uid string, created time.Time, want bool) {
 		t.Helper()
 		if isNew, err := d.NoteBypass("shop/"+uid, uid, created); err != nil || isNew != want {

@@ -23,7 +23,7 @@ const (
 // Lock takes the lock that the node's iptables programs hold while they replace a table of
 // iptables-legacy, and returns a function that releases the lock. It needs CAP_SYS_PTRACE.
 func (n *Node) Lock() (unlock func(), err error) {
-	path := n.process(lockFile)
+	path := n.procFile(lockFile)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock file of the iptables programs: %s: %w", path, err)

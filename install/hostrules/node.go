@@ -21,11 +21,11 @@ type Node struct {
 	cgroup int       // descriptor of the cgroup namespace if net is not nil
 }
 
-// process returns the path of a file in the /proc directory of the node's first process.
-func (n *Node) process(file string) string { return filepath.Join(n.ProcDir, "1", file) }
+// procFile returns the path of a file in the /proc directory of the node's first process.
+func (n *Node) procFile(file string) string { return filepath.Join(n.ProcDir, "1", file) }
 
 // NetNS returns the path of the node's network namespace in the agent's mount namespace.
-func (n *Node) NetNS() string { return n.process("ns/net") }
+func (n *Node) NetNS() string { return n.procFile("ns/net") }
 
 // Open opens the node's network namespace. This needs CAP_SYS_PTRACE.
 func (n *Node) Open() (*netns.NS, error) {
@@ -46,11 +46,11 @@ func (n *Node) namespaces() (net *netns.NS, cgroup int, err error) {
 	if net, err = netns.Open(n.NetNS()); err != nil {
 		return nil, -1, fmt.Errorf("open the network namespace of the node: %w", err)
 	}
-	cgroup, err = unix.Open(n.process("ns/cgroup"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	cgroup, err = unix.Open(n.procFile("ns/cgroup"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		_ = net.Close()
 		return nil, -1, fmt.Errorf("open the cgroup namespace of the node: %s: %w",
-			n.process("ns/cgroup"), err)
+			n.procFile("ns/cgroup"), err)
 	}
 	n.net, n.cgroup = net, cgroup
 	return net, cgroup, nil

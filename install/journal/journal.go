@@ -89,10 +89,10 @@ func (j *Journal) Paths() []string { return slices.Sorted(maps.Keys(j.entries)) 
 // Record stores the entry of the file at path, and replaces an earlier one. When it returns without
 // an error, the entry is on disk.
 func (j *Journal) Record(path string, e Entry) error {
-	before, had := j.entries[path]
+	before, existed := j.entries[path]
 	j.entries[path] = e
 	if err := j.save(); err != nil {
-		if had {
+		if existed {
 			j.entries[path] = before
 		} else {
 			delete(j.entries, path)

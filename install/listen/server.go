@@ -45,7 +45,7 @@ type Options struct {
 // A Server listens on a socket. Use [New].
 type Server struct {
 	options   Options
-	slots     chan struct{}
+	slots     chan struct{} // semaphore for MaxConnections
 	handlers  sync.WaitGroup
 	listening atomic.Bool
 	replaced  atomic.Bool

@@ -67,11 +67,11 @@ func (n *Node) countFailed(s Settings, err error) {
 	if !errors.As(err, &failed) || errors.Is(err, file.ErrChanged) {
 		return
 	}
-	kind := "configuration"
+	part := "configuration"
 	if filepath.Dir(failed.Path) == filepath.Clean(s.CNIBinDir) {
-		kind = "binary"
+		part = "binary"
 	}
-	n.totals.FailedWrites[kind]++
+	n.totals.FailedWrites[part]++
 }
 
 // maxVersions is the maximum number of recorded versions of the plugin.

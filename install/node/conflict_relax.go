@@ -28,8 +28,8 @@ func (n *Node) noteConflicts(s Settings, f Actual, state State, now time.Time) {
 		}
 		n.conflicts.noteRewrite(now, t.Name, likelyWriter(s, f, t.Name, state.Plugins))
 	}
-	for _, r := range n.conflicts.active(now) {
-		n.conflicts.relaxViolated(now, s, f.Files[r.File])
+	for _, w := range n.conflicts.active(now) {
+		n.conflicts.relaxViolated(now, s, f.Files[w.File])
 	}
 }
 
@@ -38,9 +38,9 @@ func (n *Node) noteConflicts(s Settings, f Actual, state State, now time.Time) {
 func (n *Node) addConflicts(status *Status) {
 	status.ConflictingWriters = n.conflicts.active(status.At)
 	relaxed := n.conflicts.relaxedAt(status.At)
-	for _, r := range status.ConflictingWriters {
-		blocking := r.isFast() && (r.Plugin == "" || relaxed == Relaxed{})
-		status.add(newProblem(ConflictingWrites, blocking, "%v", r))
+	for _, w := range status.ConflictingWriters {
+		blocking := w.isFast() && (w.Plugin == "" || relaxed == Relaxed{})
+		status.add(newProblem(ConflictingWrites, blocking, "%v", w))
 	}
 }
 

@@ -167,6 +167,7 @@ func compareFile(path, root, onNode string) (found DirectoryState, err error) {
 	return found, err
 }
 
+// compareOnce compares the file at path with the file at onNode under root once.
 func compareOnce(path, root, onNode string) (DirectoryState, error) {
 	here, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

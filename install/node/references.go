@@ -25,7 +25,9 @@ type ReferenceCount struct {
 // if the configuration has changed. isAgent reports whether a pod is the agent's; a sandbox whose
 // pod is unknown does not count as the agent's. Directories that do not exist and files that are
 // not cached results are ignored.
-func References(dirs []string, isAgent func(namespace, pod string) bool) (map[string]ReferenceCount, error) {
+func References(
+	dirs []string, isAgent func(namespace, pod string) bool,
+) (map[string]ReferenceCount, error) {
 	counts := map[string]ReferenceCount{}
 	var errs []error
 	for _, dir := range dirs {
@@ -44,12 +46,12 @@ func References(dirs []string, isAgent func(namespace, pod string) bool) (map[st
 			}
 			agentPod := isAgent(result.pod())
 			for plugin := range result.types() {
-				use := counts[plugin]
-				use.Sandboxes++
+				count := counts[plugin]
+				count.Sandboxes++
 				if agentPod {
-					use.AgentPods++
+					count.AgentPods++
 				}
-				counts[plugin] = use
+				counts[plugin] = count
 			}
 		}
 	}

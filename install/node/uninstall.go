@@ -95,7 +95,7 @@ func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, e
 	}
 	// With a damaged journal the element is removed from the current content.
 	if err := n.withLock(ctx, s, func(j *journal.Journal, _, _ error) error {
-		return n.restore(s, j, &report)
+		return n.restoreConfigurations(s, j, &report)
 	}); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
@@ -112,8 +112,8 @@ func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, e
 	return report, nil
 }
 
-// restore removes the plugin from the configuration directory.
-func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
+// restoreConfigurations removes the plugin from the configuration directory; see [Released].
+func (n *Node) restoreConfigurations(s Settings, j *journal.Journal, report *Report) error {
 	for _, dir := range []string{s.CNIConfDir, s.CNIBinDir, s.StateDir} {
 		if _, err := file.Sweep(dir); err != nil {
 			return err
@@ -165,8 +165,8 @@ func waitForReferences(
 				references[plugin] = ReferenceCount{Sandboxes: 1}
 			}
 		}
-		use := references[s.Type]
-		if use.Sandboxes == use.AgentPods && !time.Now().Before(settled) {
+		count := references[s.Type]
+		if count.Sandboxes == count.AgentPods && !time.Now().Before(settled) {
 			return references
 		}
 		select {
@@ -190,8 +190,8 @@ func (n *Node) removeExecutables(
 	})
 	for _, name := range append(slices.Sorted(maps.Keys(s.Binaries)), noops...) {
 		path := filepath.Join(s.CNIBinDir, name)
-		use := references[name]
-		isNamed := use.Sandboxes > 0 || named[name] != ""
+		count := references[name]
+		isNamed := count.Sandboxes > 0 || named[name] != ""
 		if isNamed && n.executables.exists(name) {
 			isNoop := slices.Contains(noops, name)
 			if !isNoop && s.Noop != "" {
@@ -203,7 +203,7 @@ func (n *Node) removeExecutables(
 				isNoop = true
 			}
 			report.Left = append(report.Left, Leftover{
-				path, use.Sandboxes, use.AgentPods, named[name], isNoop,
+				path, count.Sandboxes, count.AgentPods, named[name], isNoop,
 			})
 			continue
 		}

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An Entry is the record of a pod that was repaired in place. It replaces the record of ADD.
+// An Entry is the record of a pod that was repaired in place. It takes the place of the pod's
+// record of ADD, which does not exist.
 type Entry struct {
 	// UID is the pod's UID.
 	UID string `json:"uid"`
@@ -45,7 +46,7 @@ const suffix = ".json"
 func (s Store) file(uid string) (string, error) {
 	if uid == "" || strings.HasPrefix(uid, ".") || strings.ContainsAny(uid, "/\x00") ||
 		len(uid) > 200 {
-		return "", fmt.Errorf("pod uid %q is not a file name", uid)
+		return "", fmt.Errorf("pod uid %q cannot be part of a file name", uid)
 	}
 	return filepath.Join(s.dir, uid+suffix), nil
 }

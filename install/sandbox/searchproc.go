@@ -18,7 +18,8 @@ type processNetns struct {
 	pid       int
 }
 
-// precedes reports whether c takes precedence over d; see the package documentation.
+// precedes reports whether c takes precedence over d as the pod's sandbox; see the package
+// documentation.
 func (c processNetns) precedes(d processNetns) bool {
 	switch {
 	case c.mounted != d.mounted:

@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// An Outcome is the outcome of a query. The values are also values of the label result of the metric
-// sluice_serve_requests_total.
+// An Outcome is the outcome of a query. The values are also values of the label result of the
+// metric sluice_serve_requests_total.
 type Outcome string
 
 // The outcomes.
@@ -112,7 +112,7 @@ func (s *Server) query(r *agent.Request) ([]byte, Outcome, error) {
 		body, err = s.locate(ctx, r)
 	case agent.GetHost:
 		body, err = s.host()
-	default:
+	default: // agent.GetReady
 		err = s.options.Objects.Ready(ctx)
 	}
 	if err == nil && len(body) > agent.MaxBody {

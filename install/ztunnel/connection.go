@@ -232,7 +232,7 @@ func (c *connection) write(ctx context.Context) error {
 }
 
 func (c *connection) send(r *request) error {
-	var rights []byte
+	var rights []byte // ancillary data with a descriptor (SCM_RIGHTS)
 	if r.isAdd() {
 		rights = unix.UnixRights(r.entry.Netns.FD())
 		defer func() {

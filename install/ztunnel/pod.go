@@ -30,7 +30,7 @@ func (p Pod) String() string {
 	return p.Namespace + "/" + p.Name
 }
 
-// An entry is a pod of the state. Only removed and users change.
+// An entry is a pod in the state of the server. Only its fields removed and users change.
 type entry struct {
 	Pod          // Netns is a duplicate
 	removed bool // the entry was removed or replaced

@@ -18,8 +18,9 @@ type Status struct {
 	// Topics is in display order.
 	Topics []Topic `json:"topics"`
 	// Pods counts the mesh pods of the node by the state of their redirection. Drifts counts the
-	// differences that were found since the agent started, by kind. ConflictingWriters counts the
-	// rewrites of rules, by the program that made them. Each is empty if no audit has counted any.
+	// differences that audits have found since the agent started, by kind. ConflictingWriters
+	// counts the removals of the plugin from the node's CNI chain, by the program that removed it.
+	// Each is empty if nothing has been counted.
 	Pods               map[string]int `json:"pods,omitempty"`
 	Drifts             map[string]int `json:"drifts,omitempty"`
 	ConflictingWriters map[string]int `json:"conflictingWriters,omitempty"`

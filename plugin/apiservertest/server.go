@@ -31,9 +31,9 @@ type Server struct {
 	onNode    map[string]map[string]bool // paths of pods by node
 	history   history
 	token     string
-	extra     []string // other accepted tokens
-	issue     func(seconds int64) (token string, expiry time.Time)
-	projected string // the directory of the projected token and CA; empty if there is none
+	extra     []string                                             // other accepted tokens
+	issue     func(seconds int64) (token string, expiry time.Time) // see Issue
+	projected string                                               // the directory of the projected token and CA; empty if there is none
 	next      []Behavior
 	always    Behavior
 	http2     bool

@@ -56,15 +56,15 @@ func DefaultAmbientSettings() AmbientSettings {
 	}
 }
 
-// decideAmbient decides whether the pod is in ambient mode, and returns podUnknown if it is not. As
-// in istio-cni, this decision precedes every decision about sidecars, and a pod with a sidecar is
-// not in ambient mode.
+// decideAmbient decides whether the pod is in ambient mode, and returns noDecision if it is not. As
+// in istio-cni, this decision is made before the decisions about sidecars, and a pod with a sidecar
+// is not in ambient mode.
 func (s *Settings) decideAmbient(in *Input) Decision {
 	if s.Ambient == nil || in.Pod.Spec.HostNetwork {
-		return podUnknown
+		return noDecision
 	}
 	if _, injected := in.Pod.Metadata.Annotations[statusAnnotation]; injected {
-		return podUnknown
+		return noDecision
 	}
 	switch matchSelectors(s.Ambient.Selectors, in.Pod, in.Namespace) {
 	case selected:
@@ -75,7 +75,7 @@ func (s *Settings) decideAmbient(in *Input) Decision {
 	case selectionNeedsNamespace:
 		return namespaceUnknown
 	}
-	return podUnknown
+	return noDecision
 }
 
 // AmbientParameters returns the redirection of a pod that [Decide] puts into ambient mode. Without

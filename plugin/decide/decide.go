@@ -19,7 +19,7 @@ type Attachment struct {
 	Annotations map[string]string
 }
 
-// Input is the input of a decision.
+// Input contains the information on which a decision is based.
 type Input struct {
 	Attachment
 	// Pod is nil if it is unknown.
@@ -76,7 +76,7 @@ func Early(a Attachment, s *Settings) Decision {
 		_, injected := a.Annotations[statusAnnotation]
 		switch {
 		case !injected && s.Ambient != nil:
-			return podUnknown // labels decide
+			return noDecision // labels decide
 		case !injected:
 			return notInjected
 		}
@@ -84,7 +84,7 @@ func Early(a Attachment, s *Settings) Decision {
 			return skip(InterceptionNone, "annotation %s is NONE", modeAnnotation)
 		}
 	}
-	return podUnknown
+	return noDecision
 }
 
 // Decide decides from the input. It returns [Undecided] only if more input can change the outcome.
@@ -96,9 +96,9 @@ func Decide(in Input, s *Settings) Decision {
 		return d
 	}
 	if in.Pod == nil {
-		return podUnknown
+		return noDecision
 	}
-	if d := s.decideAmbient(&in); d != podUnknown {
+	if d := s.decideAmbient(&in); d != noDecision {
 		return d
 	}
 	for _, decideStage := range []func(*Pod, *Settings) Decision{
@@ -121,10 +121,10 @@ func Decide(in Input, s *Settings) Decision {
 	}
 }
 
-// The decisions without details. A function that decides by a part of the input returns podUnknown
-// if this part does not exclude the pod.
+// The decisions without details. A function that decides by a part of the input returns noDecision
+// if this part does not decide.
 var (
-	podUnknown       = Decision{Undecided, PodUnknown, "the pod has not been read yet"}
+	noDecision       = Decision{Undecided, PodUnknown, "the pod has not been read yet"}
 	namespaceUnknown = Decision{
 		Undecided, NamespaceUnknown,
 		"a selector needs the labels of the pod's namespace, which are unknown",
@@ -150,7 +150,7 @@ func decideWithoutPod(a Attachment, s *Settings) Decision {
 	case slices.Contains(s.ExcludeNamespaces, a.Namespace):
 		return skip(NamespaceExcluded, "the configuration excludes namespace %s", a.Namespace)
 	}
-	return podUnknown
+	return noDecision
 }
 
 // isAgent reports whether the pod belongs to the node agent. The name of such a pod is the name of
@@ -172,7 +172,7 @@ func decideNetwork(pod *Pod, _ *Settings) Decision {
 	case pod.container(initContainer) != nil:
 		return skip(IstioInit, "container %s installs the rules", initContainer)
 	}
-	return podUnknown
+	return noDecision
 }
 
 // decideProxy decides by the container of the proxy.
@@ -188,7 +188,7 @@ func decideProxy(pod *Pod, s *Settings) Decision {
 		return skip(ProxyType, "container %s is a proxy of type %s, not a sidecar", proxy.Name,
 			quote(role))
 	}
-	return podUnknown
+	return noDecision
 }
 
 // proxyRole returns the first argument of pilot-agent's command proxy. It returns an empty string,
@@ -207,12 +207,12 @@ func decideOptOut(pod *Pod, _ *Settings) Decision {
 		if isFalse(value) {
 			return skip(OptOutLabel, "label %s is %s", injectName, value)
 		}
-		return podUnknown
+		return noDecision
 	}
 	if value := pod.Metadata.Annotations[injectName]; isFalse(value) {
 		return skip(OptOutAnnotation, "annotation %s is %s", injectName, value)
 	}
-	return podUnknown
+	return noDecision
 }
 
 // decideInjection decides by what the injector has added to the pod.
@@ -224,7 +224,7 @@ func decideInjection(pod *Pod, s *Settings) Decision {
 	if mode := sources.find(parameter.InterceptionMode()); mode.text == modeNone {
 		return skip(InterceptionNone, "%s is NONE", mode.source)
 	}
-	return podUnknown
+	return noDecision
 }
 
 func isTrue(text string) bool {

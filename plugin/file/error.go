@@ -16,7 +16,7 @@ var ErrChanged = errors.New("another process wrote it meanwhile")
 // An Error names the file that could not be changed, and its state.
 type Error struct {
 	Op    string // the attempted operation: "write", "copy" or "remove"
-	Path  string // as the caller gave it
+	Path  string // the path that the caller passed
 	State State  // state of the file after the failure
 	Err   error
 }

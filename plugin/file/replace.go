@@ -104,8 +104,8 @@ func (t *temporary) exchange(target string, old, content []byte) error {
 // content must stay: the exchange is repeated until the content that it removes from the target is
 // the content that the previous exchange has placed there.
 func (t *temporary) putBack(target string, inTemporary, inTarget []byte) error {
-	const tries = 100 // no other process writes a hundred times in a row between two exchanges
-	for range tries {
+	const maxExchanges = 100 // no other process writes so often in a row between two exchanges
+	for range maxExchanges {
 		if err := exchangeFiles(t.path, target); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
 				t.drop() // another process has removed the file after the exchange

@@ -16,12 +16,12 @@ import (
 // A Client sends requests to the API server. It is safe for concurrent use.
 type Client struct {
 	api    *apiclient.Client
-	series *series
+	series *eventSeries
 }
 
 // New returns a client that sends its requests with api.
 func New(api *apiclient.Client) *Client {
-	return &Client{api: api, series: newSeries()}
+	return &Client{api: api, series: newEventSeries()}
 }
 
 // Close closes idle connections, including those of api. Pending repetitions of events are

@@ -17,9 +17,13 @@ import (
 const (
 	// defaultPatience is more than the 60 to 90 s in which the kubelet syncs each pod once.
 	defaultPatience = 2 * time.Minute
-	// unknownLife is the assumed lifetime of a token without one. The kubelet requests an hour by
-	// default.
-	unknownLife = time.Hour
+	// defaultLife is the assumed lifetime of a token that contains none. The kubelet requests an
+	// hour by default.
+	defaultLife = time.Hour
+	// extendedLife is the lifetime beyond which a token counts as extended: the API server extends
+	// a requested lifetime of an hour to a year, but the kubelet replaces the token after the
+	// requested one (--service-account-extend-token-expiration).
+	extendedLife = 25 * time.Hour
 	// pollInterval is the interval for comparing the token file with the rejected token.
 	pollInterval = 10 * time.Second
 )
@@ -182,8 +186,8 @@ func (m *Monitor) check(now time.Time) (time.Duration, error) {
 	return 0, err
 }
 
-// forgetExits removes the record of exits once the credentials have been accepted for maxPause, and
-// returns the time to wait until the next check.
+// forgetExits removes the record of exits if the credentials are accepted and the last exit was at
+// least maxPause ago. It returns the time to wait until the next check.
 func (m *Monitor) forgetExits(now time.Time, status Status) time.Duration {
 	e := loadExits(m.options.Record)
 	if e.Count == 0 || !status.Accepted || status.Problem != nil {
@@ -196,18 +200,16 @@ func (m *Monitor) forgetExits(now time.Time, status Status) time.Duration {
 	return idleInterval
 }
 
-// renewal returns the time by which the kubelet should have replaced a token: after 80 % of its
-// lifetime, but not before the API server rejected it.
+// renewal returns the time by which the kubelet should have replaced a rejected token: after 80 %
+// of its lifetime, but not before the API server rejected it, which was at since.
 func renewal(rejected string, since time.Time) time.Time {
 	issued, expiry := token.Validity(rejected)
 	if issued.IsZero() || expiry.IsZero() {
-		return since.Add(unknownLife * 8 / 10)
+		return since.Add(defaultLife * 8 / 10)
 	}
 	lifetime := expiry.Sub(issued)
-	if lifetime > 25*time.Hour {
-		// The API server extends a requested lifetime of an hour to a year, but the kubelet
-		// replaces the token after the requested one (--service-account-extend-token-expiration).
-		lifetime = unknownLife
+	if lifetime > extendedLife {
+		lifetime = defaultLife
 	}
 	return latest(issued.Add(lifetime*8/10), since)
 }

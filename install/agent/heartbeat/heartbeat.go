@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Pause is the time between two checks.
-const Pause = 10 * time.Second
+// Interval is the time between two checks.
+const Interval = 10 * time.Second
 
 // A Loop is a loop that must make progress.
 type Loop struct {
@@ -21,8 +21,8 @@ type Loop struct {
 	// Progress returns a number that changes with each step, and whether the loop has work. It must
 	// not block.
 	Progress func() (step uint64, busy bool)
-	// Longest is the maximum time of a step.
-	Longest time.Duration
+	// MaxStep is the maximum duration of a step.
+	MaxStep time.Duration
 
 	last       uint64 // step at the last check
 	idleChecks int    // number of consecutive checks without progress
@@ -39,7 +39,7 @@ func New(loops ...Loop) *Monitor { return &Monitor{loops: loops} }
 
 // Run checks the loops until ctx is done.
 func (m *Monitor) Run(ctx context.Context) {
-	ticker := time.NewTicker(Pause)
+	ticker := time.NewTicker(Interval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -66,17 +66,17 @@ func (m *Monitor) check() {
 	}
 }
 
-// Stuck returns an error that names the loops without progress for longer than [Loop.Longest], or
+// Stuck returns an error that names the loops without progress for longer than [Loop.MaxStep], or
 // nil.
 func (m *Monitor) Stuck() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var errs []error
 	for _, l := range m.loops {
-		if idle := time.Duration(l.idleChecks) * Pause; idle > l.Longest {
+		if idle := time.Duration(l.idleChecks) * Interval; idle > l.MaxStep {
 			errs = append(errs,
 				fmt.Errorf("the %s has made no progress for %s; it may take %s for a step", l.Name,
-					idle, l.Longest))
+					idle, l.MaxStep))
 		}
 	}
 	return errors.Join(errs...)

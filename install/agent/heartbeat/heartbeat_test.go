@@ -21,10 +21,10 @@ func TestStuck(t *testing.T) {
 		m := heartbeat.New(
 			heartbeat.Loop{Name: "auditor", Progress: func() (uint64, bool) {
 				return step.Load(), !idle.Load()
-			}, Longest: time.Minute},
+			}, MaxStep: time.Minute},
 			heartbeat.Loop{Name: "server", Progress: func() (uint64, bool) {
 				return uint64(time.Now().UnixNano()), true
-			}, Longest: time.Minute},
+			}, MaxStep: time.Minute},
 		)
 		ctx, cancel := context.WithCancel(t.Context())
 		go m.Run(ctx)
@@ -62,11 +62,11 @@ func TestTimeWithoutRunning(t *testing.T) {
 		m := heartbeat.New(heartbeat.Loop{
 			Name: "auditor", Progress: func() (uint64, bool) {
 				return 1, true
-			}, Longest: time.Minute,
+			}, MaxStep: time.Minute,
 		})
 		looks := 0
 		for ; m.Stuck() == nil; looks++ {
-			ctx, cancel := context.WithTimeout(t.Context(), heartbeat.Pause+time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), heartbeat.Interval+time.Second)
 			m.Run(ctx)
 			cancel()
 			time.Sleep(time.Hour)

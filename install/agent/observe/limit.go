@@ -12,7 +12,7 @@ import (
 const (
 	// maxOpen limits the open connections of all addresses other than the node's, and
 	// maxOpenPerAddress the open connections of one address. The kubelet opens two connections at a
-	// time, and each Prometheus one.
+	// time, and a Prometheus server opens one.
 	maxOpen           = 64
 	maxOpenPerAddress = 8
 	// maxRate and maxRatePerAddress limit the new connections per second in the same way.
@@ -107,11 +107,11 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 		}
 		return nil
 	}
-	victim := l.connectionToClose(c)
+	replaced := l.connectionToClose(c)
 	l.add(c)
 	l.mu.Unlock()
-	if victim != nil {
-		reset(victim)
+	if replaced != nil {
+		reset(replaced)
 	}
 	return c
 }

@@ -20,7 +20,7 @@ type Metrics struct {
 	counters   map[string]*prometheus.CounterVec
 	gauges     map[string]*prometheus.GaugeVec
 	histograms map[string]*prometheus.HistogramVec
-	replaced   map[string]*replaced
+	replaced   map[string]*replacedCounter
 }
 
 // NewMetrics returns the collectors of an agent with a version. Counters with a fixed set of label
@@ -31,7 +31,7 @@ func NewMetrics(version string) *Metrics {
 		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{},
 		gauges:     map[string]*prometheus.GaugeVec{},
 		histograms: map[string]*prometheus.HistogramVec{},
-		replaced:   map[string]*replaced{},
+		replaced:   map[string]*replacedCounter{},
 	}
 	m.registry.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -47,7 +47,7 @@ func NewMetrics(version string) *Metrics {
 func (m *Metrics) collector(f metrics.Metric) prometheus.Collector {
 	switch {
 	case f.Replaced:
-		r := newReplaced(f)
+		r := newReplacedCounter(f)
 		m.replaced[f.Name] = r
 		return r
 	case f.Type == metrics.Counter:

@@ -87,72 +87,73 @@ func (o *Options) notifyPod(n name) {
 // Run keeps the cache up to date until the context ends. A failed watch of the pods is repeated
 // after at most five seconds, a failed watch of the namespaces with delays that grow to a minute.
 // The last state remains in the cache meanwhile.
-func (m *Cache) Run(ctx context.Context) {
+func (c *Cache) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() {
-		m.watch(ctx, "pods", fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName),
-			&podPause, &m.pods)
+		c.watch(ctx, "pods", fields.OneTermEqualSelector("spec.nodeName", c.options.NodeName),
+			&podPause, &c.pods)
 	})
 	group.Go(func() {
 		select {
 		case <-ctx.Done():
-		case <-m.wantsNamespaces:
-			m.watch(ctx, "namespaces", fields.Everything(), namespacePause, &m.namespaces)
+		case <-c.wantsNamespaces:
+			c.watch(ctx, "namespaces", fields.Everything(), namespacePause, &c.namespaces)
 		}
 	})
 	group.Wait()
-	m.options.Client.Close()
+	c.options.Client.Close()
 }
 
 // Synced reports whether the node's pods have been listed.
-func (m *Cache) Synced() bool { return m.pods.isSynced() }
+func (c *Cache) Synced() bool { return c.pods.isSynced() }
 
 // Requested reports whether the first request for the node's pods has succeeded or failed.
-func (m *Cache) Requested() bool { return m.Synced() || m.pods.watchError() != nil }
+func (c *Cache) Requested() bool { return c.Synced() || c.pods.watchError() != nil }
 
 // Refused returns the error of the last request for the node's pods if the API server rejected the
 // credentials or permissions, and otherwise nil. While it is not nil, the cache is not updated.
-func (m *Cache) Refused() error { return m.pods.refusedError() }
+func (c *Cache) Refused() error { return c.pods.refusedError() }
 
 // Ready returns nil if pods can be read now: the watch is established, or the API server replies.
-func (m *Cache) Ready(ctx context.Context) error {
-	if m.Synced() && m.pods.watchError() == nil {
+func (c *Cache) Ready(ctx context.Context) error {
+	if c.Synced() && c.pods.watchError() == nil {
 		return nil
 	}
-	return m.options.Fetch.Ready(ctx)
+	return c.options.Fetch.Ready(ctx)
 }
 
 // Pod returns the JSON of a pod, which the caller must not change, and whether it was requested
 // from the API server. The errors are classified as for [source.Source].
-func (m *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error) {
-	if k := m.pods.get(name{ref.Namespace, ref.Name}); k != nil && k.hasUID(ref.UID) {
-		return k.json, false, nil
+func (c *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error) {
+	cached := c.pods.get(name{ref.Namespace, ref.Name})
+	if cached != nil && cached.hasUID(ref.UID) {
+		return cached.json, false, nil
 	}
-	pod, err = fetch(ctx, m, func() (*decide.Pod, error) { return m.options.Fetch.Pod(ctx, ref) })
+	pod, err = fetch(ctx, c, func() (*decide.Pod, error) { return c.options.Fetch.Pod(ctx, ref) })
 	return pod, true, err
 }
 
 // Namespace returns the JSON of a namespace with its labels, and otherwise is as Pod. The first
 // call starts the watch of namespaces.
-func (m *Cache) Namespace(
+func (c *Cache) Namespace(
 	ctx context.Context, namespaceName string,
 ) (namespace []byte, fetched bool, err error) {
-	m.once.Do(func() { close(m.wantsNamespaces) })
-	if k := m.namespaces.get(name{"", namespaceName}); k != nil {
-		return k.json, false, nil
+	c.once.Do(func() { close(c.wantsNamespaces) })
+	if cached := c.namespaces.get(name{"", namespaceName}); cached != nil {
+		return cached.json, false, nil
 	}
-	namespace, err = fetch(ctx, m, func() (*decide.Namespace, error) {
-		return m.options.Fetch.Namespace(ctx, namespaceName)
+	namespace, err = fetch(ctx, c, func() (*decide.Namespace, error) {
+		return c.options.Fetch.Namespace(ctx, namespaceName)
 	})
 	return namespace, true, err
 }
 
 // fetch calls request, which requests an object from the API server, and returns the object's JSON.
 // At most maxFetches calls run at a time.
-func fetch[T any](ctx context.Context, m *Cache, request func() (*T, error)) ([]byte, error) {
+func fetch[T any](ctx context.Context, c *Cache, request func() (*T, error)) ([]byte, error) {
 	select {
-	case m.fetches <- struct{}{}:
-		defer func() { <-m.fetches }()
+	case c.fetches <- struct{}{}:
+		defer func() { <-c.fetches }()
 	case <-ctx.Done():
 		return nil, source.WithKind(source.Unavailable,
 			errors.New("too many concurrent requests to the API server"))
@@ -174,13 +175,13 @@ type Item struct {
 
 // Pods returns the pods of the node sorted by name, or no pods before they have been listed.
 // [Cache.Pod] returns the object.
-func (m *Cache) Pods() []Item {
-	items := m.pods.all()
+func (c *Cache) Pods() []Item {
+	items := c.pods.all()
 	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.String(), b.String()) })
 	return items
 }
 
 // Item returns a pod of the node, if it is cached.
-func (m *Cache) Item(namespace, podName string) (Item, bool) {
-	return m.pods.item(name{namespace, podName})
+func (c *Cache) Item(namespace, podName string) (Item, bool) {
+	return c.pods.item(name{namespace, podName})
 }

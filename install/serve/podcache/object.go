@@ -55,16 +55,16 @@ func trim(obj any) (any, error) {
 	if o.cached != nil {
 		return o, nil
 	}
-	k := &cachedObject{
+	cached := &cachedObject{
 		uid: string(o.UID), hash: short(o.Annotations[configHash]), version: o.ResourceVersion,
 	}
 	if text, err := o.encode(); err == nil && len(text) <= maxCachedBytes {
-		k.json = bytes.Clone(text) // without the unused capacity of the encoder's buffer
+		cached.json = bytes.Clone(text) // without the unused capacity of the encoder's buffer
 	}
 	if o.Namespace != "" {
-		k.status = statusOf(o)
+		cached.status = statusOf(o)
 	}
-	t := &object{TypeMeta: o.TypeMeta, cached: k}
+	t := &object{TypeMeta: o.TypeMeta, cached: cached}
 	t.Namespace, t.Name, t.ResourceVersion = o.Namespace, o.Name, o.ResourceVersion
 	return t, nil
 }

@@ -52,7 +52,7 @@ func statusOf(o *object) PodStatus {
 		InitContainerStatuses []initStatus
 	}
 	_ = unmarshal(o.Status, &status)
-	l := PodStatus{
+	result := PodStatus{
 		Deleted: o.DeletionTimestamp != nil, Phase: short(status.Phase),
 		RestartPolicy: short(spec.RestartPolicy),
 		SchedulerName: short(spec.SchedulerName), ServiceAccount: short(spec.ServiceAccountName),
@@ -70,11 +70,11 @@ func statusOf(o *object) PodStatus {
 			}
 		}
 		if c.Succeeded || c.Last != nil {
-			l.Init = append(l.Init, c)
+			result.Init = append(result.Init, c)
 		}
 	}
-	l.Init = slices.Clip(l.Init)
-	return l
+	result.Init = slices.Clip(result.Init)
+	return result
 }
 
 // initStatus is the required part of a ContainerStatus.

@@ -15,8 +15,8 @@ type store struct {
 	mu       sync.RWMutex
 	objects  map[name]*cachedObject
 	synced   bool
-	broken   error     // error of the current watch; nil if it is established
-	reported time.Time // time of the last report of broken
+	watchErr error     // error of the current watch; nil if it is established
+	reported time.Time // time of the last report of watchErr
 	// changed, unless nil, is called after each change, with the zero name if any object may have
 	// changed.
 	changed func(name)
@@ -36,14 +36,14 @@ type cachedObject struct {
 }
 
 // hasUID reports whether the object has the UID in the kubelet. The empty UID matches every object.
-func (k *cachedObject) hasUID(uid string) bool { return uid == "" || k.uid == uid || k.hash == uid }
+func (o *cachedObject) hasUID(uid string) bool { return uid == "" || o.uid == uid || o.hash == uid }
 
 // get returns an object with its JSON, or nil if it is not in the store.
 func (s *store) get(n name) *cachedObject {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if k := s.objects[n]; k != nil && k.json != nil {
-		return k
+	if o := s.objects[n]; o != nil && o.json != nil {
+		return o
 	}
 	return nil
 }
@@ -53,8 +53,8 @@ func (s *store) all() []Item {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	items := make([]Item, 0, len(s.objects))
-	for n, k := range s.objects {
-		items = append(items, k.item(n))
+	for n, o := range s.objects {
+		items = append(items, o.item(n))
 	}
 	return items
 }
@@ -63,16 +63,16 @@ func (s *store) all() []Item {
 func (s *store) item(n name) (Item, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	k := s.objects[n]
-	if k == nil {
+	o := s.objects[n]
+	if o == nil {
 		return Item{}, false
 	}
-	return k.item(n), true
+	return o.item(n), true
 }
 
-func (k *cachedObject) item(n name) Item {
-	ref := source.Ref{Namespace: n.namespace, Name: n.name, UID: k.uid}
-	return Item{Ref: ref, ResourceVersion: k.version, PodStatus: k.status}
+func (o *cachedObject) item(n name) Item {
+	ref := source.Ref{Namespace: n.namespace, Name: n.name, UID: o.uid}
+	return Item{Ref: ref, ResourceVersion: o.version, PodStatus: o.status}
 }
 
 // isSynced reports whether the first list has been received.
@@ -86,7 +86,7 @@ func (s *store) isSynced() bool {
 func (s *store) watchError() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.broken
+	return s.watchErr
 }
 
 // refusedError returns the reason why the watch is interrupted if the API server rejected the
@@ -102,16 +102,17 @@ func (s *store) refusedError() error {
 // more often.
 const reportInterval = 30 * time.Second
 
-// note records the result of the last request, and returns whether the error must be reported.
-func (s *store) note(err error) (report bool) {
+// setWatchError records the result of the last request, and returns whether the error must be
+// reported.
+func (s *store) setWatchError(err error) (report bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	report = err != nil && (s.broken == nil || now.Sub(s.reported) >= reportInterval)
+	report = err != nil && (s.watchErr == nil || now.Sub(s.reported) >= reportInterval)
 	if report {
 		s.reported = now
 	}
-	s.broken = err
+	s.watchErr = err
 	return report
 }
 

@@ -54,7 +54,7 @@ func (w boundedWatch) Stop() {
 }
 
 // watch keeps a store up to date until the context ends.
-func (m *Cache) watch(
+func (c *Cache) watch(
 	ctx context.Context, resource string, selector fields.Selector, pause *wait.Backoff, s *store,
 ) {
 	// Retries of client-go are disabled: it would retry a request whose connection is reset ten
@@ -62,15 +62,16 @@ func (m *Cache) watch(
 	// time, without the random delay of pause.
 	request := func(o metav1.ListOptions) *rest.Request {
 		o.FieldSelector = selector.String()
-		return m.client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).
+		return c.client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).
 			MaxRetries(0)
 	}
-	note := func(err error) {
+	// record records the result of a request, and reports an error if this is due.
+	record := func(err error) {
 		if err != nil {
 			err = fmt.Errorf("watch %s: %w", resource, err)
 		}
-		if s.note(err) && ctx.Err() == nil && m.options.WatchFailed != nil {
-			m.options.WatchFailed(err)
+		if s.setWatchError(err) && ctx.Err() == nil && c.options.WatchFailed != nil {
+			c.options.WatchFailed(err)
 		}
 	}
 	observed := &cache.ListWatch{
@@ -81,7 +82,7 @@ func (m *Cache) watch(
 			defer cancel()
 			list, err := request(o).Do(ctx).Get()
 			if err != nil {
-				note(err) // a success is recorded only when the following watch is established
+				record(err) // a success is recorded only when the following watch is established
 			}
 			return list, err
 		},
@@ -89,22 +90,22 @@ func (m *Cache) watch(
 			ctx context.Context, o metav1.ListOptions,
 		) (watch.Interface, error) {
 			ctx, cancel := context.WithCancel(ctx)
-			begin := time.AfterFunc(listTimeout, cancel)
+			startTimer := time.AfterFunc(listTimeout, cancel)
 			o.Watch = true
 			w, err := request(o).Watch(ctx)
-			note(err)
-			if !begin.Stop() || err != nil {
+			record(err)
+			if !startTimer.Stop() || err != nil {
 				cancel()
 			}
 			if err != nil {
 				return nil, err
 			}
-			end := func() bool { return false }
+			stopEndTimer := func() bool { return false }
 			if o.TimeoutSeconds != nil {
-				end = time.AfterFunc(time.Duration(*o.TimeoutSeconds)*time.Second+listTimeout,
-					cancel).Stop
+				watchTime := time.Duration(*o.TimeoutSeconds) * time.Second
+				stopEndTimer = time.AfterFunc(watchTime+listTimeout, cancel).Stop
 			}
-			return boundedWatch{w, func() { end(); cancel() }}, nil
+			return boundedWatch{w, func() { stopEndTimer(); cancel() }}, nil
 		},
 	}
 	options := cache.ReflectorOptions{Name: "podcache", TypeDescription: resource, Backoff: pause}

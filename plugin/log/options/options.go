@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Log has the settings of the log. The zero value logs to standard error only, from [Info] on.
+// Log contains the settings of the log. The zero value logs to standard error only, from [Info] on.
 type Log struct {
 	// Level is the lowest level that is logged. [None] logs nothing.
 	Level Level

@@ -25,11 +25,11 @@ const (
 	maxUpdateTime = 10 * time.Second
 )
 
-// series contains the events that the client has written, one for each key. A repetition
+// eventSeries contains the events that the client has written, one for each key. A repetition
 // increases the count of the written event, and replaces its message and last time, as in the
 // kubelet's events. A worker, which the first event starts, combines the repetitions between two
 // updates.
-type series struct {
+type eventSeries struct {
 	minInterval, maxInterval time.Duration // between two updates of an event
 	updateTime               time.Duration // maxUpdateTime, except in tests
 	workers                  sync.WaitGroup
@@ -61,8 +61,8 @@ type writtenEvent struct {
 	last    Event     // last repetition
 }
 
-func newSeries() *series {
-	return &series{
+func newEventSeries() *eventSeries {
+	return &eventSeries{
 		minInterval: minUpdateInterval, maxInterval: maxUpdateInterval, updateTime: maxUpdateTime,
 		events: map[eventKey]*writtenEvent{},
 	}
@@ -73,7 +73,7 @@ func keyOf(e Event) eventKey {
 }
 
 // close cancels pending updates and waits for running ones.
-func (s *series) close() {
+func (s *eventSeries) close() {
 	s.mu.Lock()
 	s.closed = true
 	queue, stop := s.queue, s.stop
@@ -134,7 +134,7 @@ func (c *Client) startWorker() {
 }
 
 // expire removes events that the API server has deleted.
-func (s *series) expire(now time.Time) {
+func (s *eventSeries) expire(now time.Time) {
 	for key, w := range s.events {
 		if !w.queued && now.Sub(w.at) > eventLife {
 			delete(s.events, key)

@@ -1,0 +1,265 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/install/metrics"
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// errorBackoff is the time before the next audit of a pod after an error.
+const errorBackoff = 15 * time.Second
+
+// An auditRun is one audit of a pod: it compares the pod with its desired state and acts on the
+// result.
+type auditRun struct {
+	*Auditor
+	*pod
+	uid string
+	// item, sandbox and pending are the values of the pod's fields when the audit began.
+	item    podcache.Item
+	sandbox *sandbox.Sandbox
+	pending pendingEvents
+	now     time.Time // when the audit began
+
+	// These fields are the result; see storeResults.
+
+	state         State
+	effect        foreign.Verdict // of foreign rules; empty if it was not determined
+	hasCompared   bool            // the states were compared
+	processorTime time.Duration   // an upper bound of the time that the audit used
+	nextAuditAt   time.Time       // time of the next audit without an event; zero for none
+}
+
+// audit audits a pod. It must not be called for one pod by two goroutines at the same time.
+func (a *Auditor) audit(ctx context.Context, uid string) {
+	a.mu.Lock()
+	p := a.pods[uid]
+	if p == nil {
+		a.mu.Unlock()
+		return
+	}
+	r := &auditRun{
+		Auditor: a, pod: p, uid: uid, item: p.item, sandbox: p.sandbox, pending: p.pending,
+		now: time.Now(),
+	}
+	if until := p.auditPause.until; until.After(r.now) {
+		a.scheduleAudit(uid, until)
+		a.mu.Unlock()
+		return
+	}
+	p.pending = pendingEvents{}
+	a.mu.Unlock()
+
+	before := a.ProcessorTime()
+	r.run(ctx)
+	r.processorTime = a.ProcessorTime() - before // includes the other work of the process
+
+	if deleted := a.storeResults(r); deleted {
+		a.forget(uid) // a second time, because the audit may have stored state
+	}
+}
+
+// storeResults stores the results of an audit, and reports whether the pod was deleted meanwhile.
+func (a *Auditor) storeResults(r *auditRun) (deleted bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.pods[r.uid]
+	if p != r.pod {
+		return p == nil
+	}
+	p.state, p.foreign = r.state, r.effect
+	p.auditPause.beginAfter(r.processorTime, time.Now())
+	if r.hasCompared {
+		p.audited = r.now
+	}
+	if !r.nextAuditAt.IsZero() {
+		a.scheduleAudit(r.uid, r.nextAuditAt)
+	}
+	return false
+}
+
+// run determines the desired state of the pod, and audits the pod if it should be redirected.
+func (r *auditRun) run(ctx context.Context) {
+	if r.item.PodStatus.Deleted || r.item.PodStatus.HasEnded() {
+		return
+	}
+	if p := r.ambientPod(r.uid); p != nil {
+		defer p.Release()
+		r.auditAmbient(ctx, p)
+		return
+	}
+	before := r.pod.records
+	if err := r.updateDesired(ctx, r.pod, r.item); err != nil {
+		r.onUnknownDesired(ctx, err)
+		return
+	}
+	if r.desired.decision.Outcome != decide.Redirect {
+		return
+	}
+	if !slices.Equal(before, r.pod.records) {
+		r.discardSandbox() // the pod may have a new sandbox
+	}
+	if !r.entersNamespaces() {
+		if r.desired.origin == fromPod {
+			r.applyPolicy(ctx, time.Time{})
+		}
+		return
+	}
+	if !r.Compare && r.desired.origin != fromPod {
+		r.checkAfterRepair(ctx)
+		return
+	}
+	if ns := r.enter(ctx); ns != nil {
+		defer func() { _ = ns.Close() }()
+		r.auditNamespace(ctx, ns)
+	}
+}
+
+// onUnknownDesired handles a pod whose desired state cannot be determined now. It reports the pod
+// unless the last decision was not to redirect it.
+func (r *auditRun) onUnknownDesired(ctx context.Context, err error) {
+	r.nextAuditAt = r.now.Add(errorBackoff)
+	// The pod was deleted, or the agent ends.
+	if ctx.Err() != nil || source.IsNotFound(err) || source.IsReplaced(err) {
+		return
+	}
+	if r.version == "" || r.desired.decision.Outcome == decide.Redirect {
+		r.onUnreadable(err)
+	}
+}
+
+// auditNamespace compares the pod's network namespace with the desired state, and acts on the
+// result.
+func (r *auditRun) auditNamespace(ctx context.Context, ns Namespace) {
+	r.nextAuditAt = r.nextPeriodicAudit()
+	if r.mayADDBeRunning() {
+		return
+	}
+	switch err := r.ensureParameters(ctx, r.pod, r.item, ns); {
+	case errors.Is(err, errNoAddress):
+		r.state, r.nextAuditAt = Unknown, r.now.Add(errorBackoff)
+		return
+	case err != nil:
+		r.onInvalidPod(err)
+		return
+	}
+	start := time.Now()
+	found, err := r.compare(ns)
+	r.Metrics.Observe(metrics.AuditDuration(), time.Since(start).Seconds())
+	switch {
+	case err != nil:
+		r.onUnreadable(err)
+	case len(found.Differences) == 0:
+		r.Metrics.Count(metrics.Audits(metrics.AuditEqual), 1)
+		r.hasCompared = true
+		r.desired.backend = found.Backend
+		r.unrepaired.reset()
+		r.inspectForeign(ns)
+		r.checkAfterRepair(ctx)
+	default:
+		r.Metrics.Count(metrics.Audits(metrics.AuditDrift), 1)
+		r.hasCompared = true
+		r.onDifferences(ctx, ns, found)
+	}
+}
+
+// compare compares the network namespace with the desired state. If they were equal at the last
+// audit and the kernel's generation ID has not changed, the rules are not read, except for a pod
+// with counters.
+func (r *auditRun) compare(ns Namespace) (found compat.Comparison, err error) {
+	last := r.lastEqual
+	r.lastEqual = lastEqual{}
+	rs, err := r.rulesets.ruleset(r.desired.redirection)
+	if err != nil {
+		return found, err
+	}
+	if last.netns == r.sandbox.ID && last.redirection == r.desired.redirection {
+		if r.countsPackets() {
+			last.found.Snapshot.Generation = 0 // makes CheckSince read the rules
+		}
+		found, err = ns.CheckSince(last.found, rs)
+	} else {
+		found, err = ns.Check(r.desired.backend, rs)
+	}
+	if err == nil && len(found.Differences) == 0 {
+		r.lastEqual = lastEqual{r.sandbox.ID, r.desired.redirection, found}
+		r.readCounters(found.Packets)
+	}
+	return found, err
+}
+
+// mayADDBeRunning reports whether the pod's ADD may be running. The pod's addresses may then not be
+// assigned yet, and the pod does not count as unprotected. ADD may be running only if the sandbox
+// was found in /proc, because processes of the pod may exist before ADD ends. Other sources contain
+// a sandbox only after its ADD.
+func (r *auditRun) mayADDBeRunning() bool {
+	return r.desired.origin == fromPod && r.sandbox.Source == sandbox.Proc && !r.hasStarted()
+}
+
+// hasStarted reports whether the pod's status shows a sandbox with a network.
+func (r *auditRun) hasStarted() bool {
+	return r.desired.hasSandbox || r.item.PodStatus.Phase == "Running"
+}
+
+// onUnreadable sets the state of a pod whose actual or desired state cannot be read.
+func (r *auditRun) onUnreadable(err error) {
+	r.Metrics.Count(metrics.Audits(metrics.AuditError), 1)
+	r.logUnknownState(err)
+	r.state, r.nextAuditAt = Unknown, r.now.Add(errorBackoff)
+}
+
+// logUnknownState logs the reason why the state of a pod is unknown.
+func (r *auditRun) logUnknownState(cause error) {
+	if _, due := r.countOccurrence(auditFailed); due {
+		r.Log.Warn("a pod cannot be audited", zap.Stringer("pod", r.item.Ref), zap.Error(cause))
+	}
+}
+
+// onInvalidPod reports a pod that cannot be redirected because its parameters are invalid.
+func (r *auditRun) onInvalidPod(err error) {
+	r.Metrics.Count(metrics.Audits(metrics.AuditError), 1)
+	r.state, r.hasCompared, r.nextAuditAt = Unprotected, true, r.now.Add(errorBackoff)
+	r.recordEvent(notRedirected, "the pod cannot be redirected: "+err.Error())
+}
+
+// auditTimes is the number of times in an interval at which pods are audited without an event.
+// Audits at the same time share the cost of waking a thread and filling caches, which is several
+// times the cost of one audit.
+const auditTimes = 6
+
+// nextPeriodicAudit returns the time of the next audit without an event. A hash of the pod's UID
+// selects one of auditTimes times in the interval. The times are relative to the start of the
+// auditor on the monotonic clock, which is never set back.
+func (r *auditRun) nextPeriodicAudit() time.Time {
+	if !r.Compare {
+		return time.Time{}
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(r.uid))
+	offset := r.Interval / auditTimes * time.Duration(h.Sum64()%auditTimes)
+	at := r.begin.Add(r.now.Sub(r.begin).Truncate(r.Interval) + offset)
+	if !at.After(r.now) {
+		at = at.Add(r.Interval)
+	}
+	return at
+}
+
+// repairBackend returns the backend for a repair: the backend that contains the rules, if known.
+func (r *auditRun) repairBackend(found compat.Comparison) compat.BackendName {
+	if r.desired.origin == fromPod {
+		return r.Backend
+	}
+	return found.Backend
+}

@@ -1,0 +1,87 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/install/sandbox"
+)
+
+// enter opens the pod's namespace and subscribes to its events. It returns nil if the pod has no
+// known sandbox.
+func (r *auditRun) enter(ctx context.Context) Namespace {
+	if r.sandbox == nil {
+		r.requestSandbox(ctx)
+		return nil
+	}
+	ns, err := r.Open(*r.sandbox)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			r.Log.Debug("a sandbox is searched for again", zap.Stringer("pod", r.item.Ref),
+				zap.Error(err))
+		}
+		r.discardSandbox()
+		r.requestSandbox(ctx)
+		return nil
+	}
+	r.watchNamespace(ns)
+	return ns
+}
+
+// discardSandbox discards the location of the sandbox.
+func (r *auditRun) discardSandbox() {
+	r.lastEqual = lastEqual{} // the kernel may reuse the namespace's inode number
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pod.sandbox == r.sandbox {
+		r.pod.sandbox = nil
+	}
+	r.sandbox = nil
+}
+
+// requestSandbox requests a search for the sandbox, and performs actions that do not need it.
+func (r *auditRun) requestSandbox(ctx context.Context) {
+	r.mu.Lock()
+	isRetried, lookupErr := r.queue.NumRequeues(r.uid) > 0, r.lookupErr
+	r.mu.Unlock()
+	if isRetried && r.hasStarted() {
+		r.state = Unknown
+		r.logUnknownState(lookupErr)
+		if r.desired.origin == fromPod {
+			r.applyPolicy(ctx, time.Time{})
+		}
+	}
+	r.locator.request(r.uid, sandbox.Pod{
+		Namespace: r.item.Namespace, Name: r.item.Name, UID: r.desired.sandboxUID,
+	})
+}
+
+// watchNamespace subscribes to changes of rules in the network namespace. It must be called before
+// the comparison, so that no change is missed.
+func (r *auditRun) watchNamespace(ns Namespace) {
+	r.mu.Lock()
+	events := r.events
+	if r.pods[r.uid] == r.pod {
+		// The kernel may have given the inode number of the last namespace to another pod.
+		if r.watched != r.sandbox.ID && r.byNetNS[r.watched] == r.uid {
+			delete(r.byNetNS, r.watched)
+		}
+		r.watched = r.sandbox.ID
+		r.byNetNS[r.watched] = r.uid
+	}
+	r.mu.Unlock()
+	r.subscribed = false
+	if events == nil {
+		return
+	}
+	if err := events.Add(ns.NS()); err == nil {
+		r.subscribed = true
+	} else {
+		r.Log.Debug("cannot watch a pod's rules; it is audited only at the audit interval",
+			zap.Stringer("pod", r.item.Ref), zap.Error(err))
+	}
+}
