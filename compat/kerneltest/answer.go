@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// icmpCodes contains types and codes by the names that rules use.
+// icmpCodes contains the ICMP errors in the format of [Observation.Answer], by the protocol and
+// name that a rule uses for them.
 var icmpCodes = map[string]string{
 	"icmp net-unreachable":    "icmp 3/0",
 	"icmp host-unreachable":   "icmp 3/1",
@@ -23,7 +24,8 @@ var icmpCodes = map[string]string{
 	"icmpv6 reject-route":     "ipv6-icmp 1/6",
 }
 
-// icmpxCodes contains types and codes by the names that apply to both families.
+// icmpxCodes contains the ICMP errors of each family, by the name that nft's "reject with icmpx"
+// uses for both families.
 var icmpxCodes = map[string]map[rules.Family]string{
 	"no-route":         {rules.IPv4: "icmp 3/0", rules.IPv6: "ipv6-icmp 1/0"},
 	"port-unreachable": {rules.IPv4: "icmp 3/3", rules.IPv6: "ipv6-icmp 1/4"},
@@ -31,32 +33,35 @@ var icmpxCodes = map[string]map[rules.Family]string{
 	"admin-prohibited": {rules.IPv4: "icmp 3/13", rules.IPv6: "ipv6-icmp 1/1"},
 }
 
-// mayHaveAnswer reports whether the kernel may send this answer to a packet with the outcome. The
-// kernel answers only packets between single hosts, and no resets or ICMP errors (nf_send_reset and
-// nf_send_unreach in net/ipv4/netfilter/nf_reject_ipv4.c, icmp_send in net/ipv4/icmp.c).
+// mayHaveAnswer reports whether the kernel may send the answer, or no answer if it is empty, to a
+// packet with the outcome.
 func mayHaveAnswer(p *rules.Packet, outcome rules.Outcome, answer string) bool {
-	rejected := outcome.Rejected
-	with := strings.TrimPrefix(rejected, "reject with ")
-	want := icmpCodes[with]
-	if both, ok := strings.CutPrefix(with, "icmpx "); ok {
-		want = icmpxCodes[both][p.Family()]
-	}
+	with := strings.TrimPrefix(outcome.Rejected, "reject with ")
+	icmpxName, isICMPX := strings.CutPrefix(with, "icmpx ")
+	var expected string
 	switch {
+	case outcome.Rejected == "reject":
+		expected = icmpxCodes["port-unreachable"][p.Family()]
 	case with == "tcp reset":
-		want = with
-	case rejected == "reject":
-		want = icmpxCodes["port-unreachable"][p.Family()]
+		expected = with
+	case isICMPX:
+		expected = icmpxCodes[icmpxName][p.Family()]
+	default:
+		expected = icmpCodes[with]
 	}
-	if answer == "" && want != "" {
+	if answer == "" && expected != "" {
 		// A translation or another mark may have routed the packet to lo, where the answer has no
 		// route.
-		return isTranslated(outcome) || outcome.Mark != p.Mark || !isAnswered(p, with)
+		return isTranslated(outcome) || outcome.Mark != p.Mark || !isAlwaysAnswered(p, with)
 	}
-	return answer == want
+	return answer == expected
 }
 
-// isAnswered reports whether the kernel always answers the packet if its destination is unchanged.
-func isAnswered(p *rules.Packet, with string) bool {
+// isAlwaysAnswered reports whether a rule that rejects the packet with the answer always sends the
+// answer, provided that no rule has changed the destination. The kernel answers only packets
+// between single hosts, and neither resets nor ICMP errors (nf_send_reset and nf_send_unreach in
+// net/ipv4/netfilter/nf_reject_ipv4.c, icmp_send in net/ipv4/icmp.c).
+func isAlwaysAnswered(p *rules.Packet, with string) bool {
 	switch {
 	case p.Hook != rules.Output || p.OutInterface == "lo" || p.Bound ||
 		p.Source.Addr().IsLinkLocalUnicast() || p.DestinationType == rules.Multicast ||

@@ -10,7 +10,7 @@ import (
 // BoundaryPackets returns packets at the boundaries of the classes into which the rulesets divide
 // packets. For each rule of each ruleset it returns a packet whose fields are at or next to an end
 // of the ranges that the rule matches. The packet usually also matches the jumps that lead to the
-// rule's chain. The packets can be sent one after the other.
+// rule's chain. No packet affects the connection of another one.
 func (g *Generator) BoundaryPackets(
 	n *Network, count int, rulesets ...*rules.Ruleset,
 ) []rules.Packet {
@@ -33,7 +33,9 @@ func (g *Generator) BoundaryPackets(
 	})
 	var packets []rules.Packet
 	used := usedPorts{}
-	for try := 0; len(packets) < count && try < 20*count; try++ {
+	// The network cannot send many of the packets, or not after the others.
+	const attemptsPerPacket = 20
+	for try := 0; len(packets) < count && try < attemptsPerPacket*count; try++ {
 		p := g.packet()
 		g.directTo(&p, targets[try%len(targets)])
 		if n.Complete(&p); n.Sendable(&p) == nil && used.add(&p) {
@@ -51,12 +53,14 @@ type ruleRef struct {
 }
 
 // directTo changes the packet so that it may reach the rule, and has values at the boundaries of
-// the rule's matches. It ignores one in six matches of the rule and of the jumps that lead to it.
+// the rule's matches. It follows the jumps that lead to the rule back to a base chain. It ignores
+// one in six matches of these rules, so that some packets fail a match.
 func (g *Generator) directTo(p *rules.Packet, r ruleRef) {
-	for range 8 {
+	const maxJumps = 8
+	for range maxJumps {
 		for _, m := range matchesOf(r.rule) {
 			if !g.oneIn(6) {
-				g.approach(p, m)
+				g.setField(p, m)
 			}
 		}
 		if r.chain.Base != nil {
@@ -71,9 +75,9 @@ func (g *Generator) directTo(p *rules.Packet, r ruleRef) {
 	}
 }
 
-// setHook makes the packet a packet of the hook, unless the network could then not send it. For
-// prerouting it leaves a quarter of the packets of the hook output unchanged: they traverse
-// prerouting too if they leave by lo.
+// setHook makes the packet enter the pod's rules at the hook, if the network can send such a
+// packet. If the hook is prerouting, a quarter of the packets that enter at output are unchanged,
+// because packets that leave by lo traverse prerouting too.
 func (g *Generator) setHook(p *rules.Packet, h rules.Hook) {
 	switch {
 	case h == rules.Output && p.Hook != rules.Output:
@@ -86,7 +90,7 @@ func (g *Generator) setHook(p *rules.Packet, h rules.Hook) {
 	}
 }
 
-// caller returns a rule that jumps to the chain of the given rule.
+// caller draws a rule that jumps to the chain of the given rule. It returns false if there is none.
 func (g *Generator) caller(r ruleRef) (ruleRef, bool) {
 	var callers []ruleRef
 	for i := range r.table.Chains {
@@ -116,27 +120,28 @@ func matchesOf(r *rules.Rule) []rules.Match {
 	return matches
 }
 
-// approach sets the field that the match compares to a value at a boundary of the match.
-func (g *Generator) approach(p *rules.Packet, match rules.Match) {
+// setField sets the field that the match compares to a value at a boundary of the match, if the
+// network can send such a packet.
+func (g *Generator) setField(p *rules.Packet, match rules.Match) {
 	switch m := match.(type) {
 	case rules.MatchTuple:
 		if len(m.Alternatives) > 0 {
-			for _, part := range draw(g, m.Alternatives...) {
-				g.approach(p, part)
+			for _, fieldMatch := range draw(g, m.Alternatives...) {
+				g.setField(p, fieldMatch)
 			}
 		}
 	case rules.MatchInterface:
-		g.approachInterface(p, m)
+		g.setInterface(p, m)
 	case rules.MatchAddr:
-		g.approachAddr(p, m)
+		g.setAddr(p, m)
 	case rules.MatchProtocol:
-		g.approachProtocol(p, draw(g, m.Protocols...))
+		g.setProtocol(p, draw(g, m.Protocols...))
 	case rules.MatchPort:
-		g.approachPort(p, m)
+		g.setPort(p, m)
 	case rules.MatchTCPFlags:
-		g.approachProtocol(p, rules.TCP)
-		if p.Protocol == rules.TCP && !p.State.HasConnection() ||
-			p.State == rules.New && p.Status == 0 {
+		g.setProtocol(p, rules.TCP)
+		// The state of other packets of TCP restricts their flags.
+		if p.Protocol == rules.TCP && (beginsConnection(p) || !p.State.HasConnection()) {
 			p.Flags = draw(g, m.Value&m.Mask|p.Flags&^m.Mask, rules.SYN, rules.ACK,
 				rules.SYN|rules.ACK, rules.RST)
 			p.State = InitialState(p)
@@ -151,60 +156,74 @@ func (g *Generator) approach(p *rules.Packet, match rules.Match) {
 			}
 		}
 	case rules.MatchMark:
-		other := uint32(1) << g.below(32)
-		g.approachMark(p, m.Conntrack, draw(g, m.Value, m.Value, m.Value|^m.Mask, m.Value^other))
+		bit := uint32(1) << g.below(32)
+		g.setMark(p, m.Conntrack, draw(g, m.Value, m.Value, m.Value|^m.Mask, m.Value^bit))
 	case rules.MatchMarkRange:
-		g.approachMark(p, m.Conntrack, neighbor(g, draw(g, m.Values...)))
+		g.setMark(p, m.Conntrack, neighbor(g, draw(g, m.Values...)))
 	case rules.MatchICMP:
-		if code := neighbor(g, draw(g, m.Values...)); p.ICMPType != 0 && p.State == rules.New {
-			p.ICMPType, p.ICMPCode = uint8(code>>8), uint8(code)
+		// A match contains the type and the code in one number.
+		typeAndCode := neighbor(g, draw(g, m.Values...))
+		if isRequest := p.ICMPType != 0 && p.State == rules.New; isRequest {
+			p.ICMPType, p.ICMPCode = uint8(typeAndCode>>8), uint8(typeAndCode)
 			p.State = InitialState(p)
 		}
 	case rules.MatchState, rules.MatchStatus, rules.MatchDirection:
-		if p.Owner != nil || p.Hook == rules.Prerouting {
+		// A packet that the pod sends without a socket is always untracked.
+		if sentWithoutSocket := p.Hook == rules.Output && p.Owner == nil; !sentWithoutSocket {
 			p.Flags, p.Status, p.ConntrackMark, p.Reply, p.State = 0, 0, 0, false, rules.New
 			g.drawState(p)
 		}
 	}
 }
 
-// neighbor returns an end of a range, or a value next to an end.
+// beginsConnection reports whether the packet is the first packet of its connection.
+func beginsConnection(p *rules.Packet) bool { return p.State == rules.New && p.Status == 0 }
+
+// neighbor draws an end of a range, or a value next to an end.
 func neighbor[T uint16 | uint32](g *Generator, r rules.Range[T]) T {
 	return draw(g, r.First, r.Last, r.First, r.Last, r.First-1, r.Last+1)
 }
 
-// approachInterface sets the interface of the packet.
-func (g *Generator) approachInterface(p *rules.Packet, m rules.MatchInterface) {
-	name := draw(g, m.Names...)
-	for _, known := range interfaces {
-		if differsFromMatch := g.oneIn(4); name.Contains(known) != differsFromMatch {
-			if p.Hook == rules.Prerouting && !m.Out {
-				p.InInterface = known
-			} else if p.Hook == rules.Output && m.Out && p.Owner != nil &&
-				p.Destination.Addr().Is4() && g.oneIn(3) {
-				p.Bound, p.OutInterface = true, known
-			}
-			return
+// setInterface sets the interface of the packet to one that satisfies the match or, less often, to
+// another one.
+func (g *Generator) setInterface(p *rules.Packet, m rules.MatchInterface) {
+	pattern := draw(g, m.Names...)
+	for _, device := range interfaces {
+		satisfiesMatch := !g.oneIn(4)
+		if pattern.Contains(device) != satisfiesMatch {
+			continue
 		}
+		switch {
+		case p.Hook == rules.Prerouting && !m.Out:
+			p.InInterface = device
+		case p.Hook == rules.Output && m.Out && p.Owner != nil && p.Destination.Addr().Is4() &&
+			g.oneIn(3):
+			p.Bound, p.OutInterface = true, device
+		}
+		return
 	}
 }
 
-// approachAddr sets an address of the packet. It does nothing if the match is for the other family,
-// or if the packet cannot have the address.
-func (g *Generator) approachAddr(p *rules.Packet, m rules.MatchAddr) {
+// setAddr sets the source or the destination of the packet. It does nothing if the match is for the
+// other family, or if the network cannot send such a packet.
+func (g *Generator) setAddr(p *rules.Packet, m rules.MatchAddr) {
 	r := draw(g, m.Ranges...)
 	a := draw(g, r.From(), r.To(), r.From(), r.To(), r.From().Prev(), r.To().Next())
 	if !a.IsValid() || a.Is4() != p.Destination.Addr().Is4() || a.IsUnspecified() {
 		return
 	}
-	other := p.Source.Addr()
+	peer := p.Source.Addr()
 	if m.Side == rules.Source {
-		other = p.Destination.Addr()
+		peer = p.Destination.Addr()
 	}
-	if a == other || a.IsMulticast() || addrType(a) == rules.Broadcast ||
-		addrType(a) == rules.AddrTypeUnknown ||
-		p.Hook == rules.Prerouting && a.IsLoopback() {
+	addressType := addrType(a)
+	switch {
+	case a == peer:
 		return
+	case addressType != rules.Unicast && addressType != rules.Local:
+		return
+	case p.Hook == rules.Prerouting && a.IsLoopback():
+		return // a packet from another host cannot have a loopback address
 	}
 	if m.Side == rules.Source {
 		p.Source = netip.AddrPortFrom(a, p.Source.Port())
@@ -213,14 +232,16 @@ func (g *Generator) approachAddr(p *rules.Packet, m rules.MatchAddr) {
 	}
 }
 
-// approachProtocol makes the packet a TCP or UDP packet. It does nothing unless the packet begins a
-// connection.
-func (g *Generator) approachProtocol(p *rules.Packet, protocol rules.Protocol) {
-	if protocol != rules.TCP && protocol != rules.UDP || p.Protocol == protocol ||
-		p.State != rules.New || p.Status != 0 {
+// setProtocol makes a packet that begins a connection a TCP or UDP packet. It does nothing for
+// other packets and protocols.
+func (g *Generator) setProtocol(p *rules.Packet, protocol rules.Protocol) {
+	if p.Protocol == protocol || !beginsConnection(p) {
 		return
 	}
-	if p.Source.Port() == 0 {
+	if protocol != rules.TCP && protocol != rules.UDP {
+		return
+	}
+	if hadNoPorts := p.Source.Port() == 0; hadNoPorts {
 		p.Source = netip.AddrPortFrom(p.Source.Addr(), uint16(20000+g.below(10000)))
 		p.Destination = netip.AddrPortFrom(p.Destination.Addr(), draw(g, packetPorts...))
 	}
@@ -230,14 +251,14 @@ func (g *Generator) approachProtocol(p *rules.Packet, protocol rules.Protocol) {
 	}
 }
 
-// approachPort sets a port of the packet.
-func (g *Generator) approachPort(p *rules.Packet, m rules.MatchPort) {
+// setPort sets a port of the packet.
+func (g *Generator) setPort(p *rules.Packet, m rules.MatchPort) {
 	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
-		g.approachProtocol(p, draw(g, rules.TCP, rules.UDP))
+		g.setProtocol(p, draw(g, rules.TCP, rules.UDP))
 	}
 	port := neighbor(g, draw(g, m.Ports...))
 	switch {
-	case port == 0 || p.Source.Port() == 0:
+	case port == 0 || p.Source.Port() == 0: // the packet has no ports, or cannot have this one
 	case m.Side == rules.Source:
 		p.Source = netip.AddrPortFrom(p.Source.Addr(), port)
 	default:
@@ -245,13 +266,14 @@ func (g *Generator) approachPort(p *rules.Packet, m rules.MatchPort) {
 	}
 }
 
-// approachMark sets the mark of the packet or, if conntrack is set, the mark of a connection that
-// exists before the packet.
-func (g *Generator) approachMark(p *rules.Packet, conntrack bool, mark uint32) {
+// setMark sets the mark of the packet or, if conntrack is set, the mark of its connection if the
+// connection exists before the packet.
+func (g *Generator) setMark(p *rules.Packet, conntrack bool, mark uint32) {
+	connectionExists := p.Status != 0
 	switch {
 	case !conntrack:
 		p.Mark = mark
-	case p.Status != 0:
+	case connectionExists:
 		p.ConntrackMark = mark
 	}
 }

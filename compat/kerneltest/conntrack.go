@@ -30,7 +30,7 @@ const (
 	ctaTupleProto = 2
 )
 
-// conntrack creates and deletes conntrack entries.
+// A conntrack is a netlink socket of the pod, which creates and deletes conntrack entries.
 type conntrack struct{ conn *netlink.Conn }
 
 func (n *Network) openConntrack() error {
@@ -43,18 +43,19 @@ func (n *Network) openConntrack() error {
 	})
 }
 
-// execute sends a message to a subsystem of nfnetlink.
+// execute sends a message to a subsystem of nfnetlink, and waits for its acknowledgment.
 func execute(
-	conn *netlink.Conn, kind uint16, flags netlink.HeaderFlags, family uint8, resource uint16,
-	attributes []byte,
+	conn *netlink.Conn, messageType uint16, flags netlink.HeaderFlags, family uint8,
+	resource uint16, attributes []byte,
 ) error {
-	head := binary.BigEndian.AppendUint16([]byte{family, 0}, resource)
+	const version = 0
+	nfnetlinkHeader := binary.BigEndian.AppendUint16([]byte{family, version}, resource)
 	_, err := conn.Execute(netlink.Message{
 		Header: netlink.Header{
-			Type:  netlink.HeaderType(kind),
+			Type:  netlink.HeaderType(messageType),
 			Flags: netlink.Request | netlink.Acknowledge | flags,
 		},
-		Data: append(head, attributes...),
+		Data: append(nfnetlinkHeader, attributes...),
 	})
 	return err
 }
@@ -82,32 +83,33 @@ type entry struct {
 	mark            uint32
 }
 
-// Zones contains the conntrack zones in which the network creates connections, so that a packet has
-// its state in each zone to which a rule may assign it.
+// Zones contains the conntrack zones in which the network creates each connection, so that the
+// packets of the connection have the same state in each zone to which a rule may assign them.
 var Zones = []uint16{0, 1, 5, 65535}
 
 // create creates the connection in all zones.
 func (c *conntrack) create(e entry) error {
 	for _, zone := range Zones {
-		if err := c.createIn(zone, e); err != nil {
+		if err := c.createInZone(zone, e); err != nil {
 			return fmt.Errorf("create connection %v in zone %d: %w", e, zone, err)
 		}
 	}
 	return nil
 }
 
-func (c *conntrack) createIn(zone uint16, e entry) error {
+func (c *conntrack) createInZone(zone uint16, e entry) error {
+	const timeoutSeconds = 600 // longer than a trial
 	encoder := netlink.NewAttributeEncoder()
 	encoder.ByteOrder = binary.BigEndian
 	encoder.Nested(ctaTupleOrig, e.original.encode)
 	encoder.Nested(ctaTupleReply, e.reply.encode)
 	encoder.Uint32(ctaStatus, uint32(e.status|rules.StatusConfirmed))
-	encoder.Uint32(ctaTimeout, 600)
+	encoder.Uint32(ctaTimeout, timeoutSeconds)
 	encoder.Uint32(ctaMark, e.mark)
 	// Translate the destination to the same address, so that packets of the connection do not
 	// traverse NAT chains.
 	encoder.Nested(ctaNATDst, func(nat *netlink.AttributeEncoder) error {
-		const address4, address6 = 1, 4
+		const address4, address6 = 1, 4 // attributes
 		if to := e.original.to.Addr(); to.Is4() {
 			nat.Bytes(address4, to.AsSlice())
 		} else {
@@ -125,12 +127,13 @@ func (c *conntrack) createIn(zone uint16, e entry) error {
 				synSent, established                  = 1, 3       // states
 				liberal                               = 8          // IP_CT_TCP_FLAG_BE_LIBERAL
 			)
-			current := uint8(established)
+			tcpState := uint8(established)
 			if e.status&rules.StatusSeenReply == 0 {
-				current = synSent
+				tcpState = synSent
 			}
 			info.Nested(tcp, func(a *netlink.AttributeEncoder) error {
-				a.Uint8(state, current)
+				a.Uint8(state, tcpState)
+				// With this flag (value and mask), conntrack accepts any sequence number.
 				a.Bytes(flagsOriginal, []byte{liberal, liberal})
 				a.Bytes(flagsReply, []byte{liberal, liberal})
 				return nil
@@ -146,13 +149,13 @@ func (c *conntrack) createIn(zone uint16, e entry) error {
 	if e.original.from.Addr().Is6() {
 		family = unix.AF_INET6
 	}
-	kind := uint16(subsysConntrack<<8 | ctNew)
-	return execute(c.conn, kind, netlink.Create|netlink.Excl, family, 0, attributes)
+	messageType := uint16(subsysConntrack<<8 | ctNew)
+	return execute(c.conn, messageType, netlink.Create|netlink.Excl, family, 0, attributes)
 }
 
 func (t tuple) encode(a *netlink.AttributeEncoder) error {
 	a.Nested(ctaTupleIP, func(ip *netlink.AttributeEncoder) error {
-		const source4, destination4, source6, destination6 = 1, 2, 3, 4
+		const source4, destination4, source6, destination6 = 1, 2, 3, 4 // attributes
 		from, to := uint16(source4), uint16(destination4)
 		if t.from.Addr().Is6() {
 			from, to = source6, destination6
@@ -162,7 +165,7 @@ func (t tuple) encode(a *netlink.AttributeEncoder) error {
 		return nil
 	})
 	a.Nested(ctaTupleProto, func(proto *netlink.AttributeEncoder) error {
-		const number, source, destination = 1, 2, 3
+		const number, source, destination = 1, 2, 3 // attributes
 		proto.ByteOrder = binary.BigEndian
 		proto.Uint8(number, uint8(t.protocol))
 		proto.Uint16(source, t.from.Port())

@@ -6,8 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// InitialState returns the state that conntrack assigns to a packet without an existing connection.
-// For other kinds of packets, which [Network] does not send, it returns Untracked.
+// InitialState returns the state that conntrack assigns to a packet without an existing connection:
+// New, Invalid, or Untracked for some ICMPv6 messages. For packets whose state it does not know,
+// such as ICMP errors, it also returns Untracked.
 func InitialState(p *rules.Packet) rules.State {
 	switch p.Protocol {
 	case rules.TCP:
@@ -29,9 +30,9 @@ func InitialState(p *rules.Packet) rules.State {
 		return rules.Untracked
 	case rules.ICMPv6:
 		switch p.ICMPType {
-		case 128:
+		case 128: // echo request
 			return rules.New
-		case 129:
+		case 129: // echo reply
 			return rules.Invalid
 		}
 		return rules.Untracked
@@ -45,9 +46,7 @@ func InitialState(p *rules.Packet) rules.State {
 // unknownProtocols contains numbers of protocols that the kernel does not implement.
 var unknownProtocols = []rules.Protocol{253, 254}
 
-// isUntrackedICMPv6 reports whether conntrack does not track the packet
-// (nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c).
+// isUntrackedICMPv6 reports whether the packet is an ICMPv6 message that conntrack does not track.
 func isUntrackedICMPv6(p *rules.Packet) bool {
-	return p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 137 ||
-		p.ICMPType == 143)
+	return p.Protocol == rules.ICMPv6 && slices.Contains(rules.UntrackedICMPv6, p.ICMPType)
 }

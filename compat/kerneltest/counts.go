@@ -10,17 +10,21 @@ import (
 // Counts counts pairs of a ruleset and a packet by the result of comparing the model with the
 // kernel.
 type Counts struct {
+	// Refused counts the additional rulesets that a program rejected.
 	Rulesets, Refused int
-	Agree             int
+	// Agree counts the pairs for which the prediction is right.
+	Agree int
 	// UnknownMarks counts the pairs in Agree whose marks the model does not know.
 	UnknownMarks int
-	Undecided    map[string]int // by cause
-	Unsendable   map[string]int // by cause
-	// Ambiguous counts pairs for which the prediction is wrong, but the order of chains of the
+	// Undecided counts the pairs for which the model has no prediction, by cause.
+	Undecided map[string]int
+	// Unsendable counts the packets that could not be sent, by cause. They are not in Pairs.
+	Unsendable map[string]int
+	// Ambiguous counts the pairs for which the prediction is wrong, but the order of chains of the
 	// ruleset is unknown.
 	Ambiguous int
-	// ByProgram contains the numbers of pairs and of undecided pairs, by the programs of the
-	// ruleset.
+	// ByProgram contains the share of undecided pairs, by the programs of the ruleset: "nft",
+	// "legacy+nft" and so on.
 	ByProgram map[string]Share
 	Failures  []Failure
 }
@@ -31,7 +35,8 @@ type Share struct{ Undecided, Pairs int }
 // Percent returns the share in percent.
 func (s Share) Percent() float64 { return 100 * float64(s.Undecided) / float64(max(s.Pairs, 1)) }
 
-// IPTables returns the share for rulesets of iptables only, of either variant.
+// IPTables returns the share for the rulesets that consist only of tables of iptables-legacy and
+// iptables-nft.
 func (t *Counts) IPTables() Share {
 	var sum Share
 	for programs, share := range t.ByProgram {
@@ -43,8 +48,10 @@ func (t *Counts) IPTables() Share {
 	return sum
 }
 
-// Pairs is the number of packets that were sent.
-func (t *Counts) Pairs() int { return t.Agree + sumCounts(t.Undecided) + t.Ambiguous + len(t.Failures) }
+// Pairs returns the number of pairs whose packet was sent.
+func (t *Counts) Pairs() int {
+	return t.Agree + sumCounts(t.Undecided) + t.Ambiguous + len(t.Failures)
+}
 
 // Add adds the counts of other.
 func (t *Counts) Add(other Counts) {
@@ -65,7 +72,7 @@ func (t *Counts) Add(other Counts) {
 	addCounts(&t.Unsendable, other.Unsendable)
 }
 
-// addCounts adds the counts by cause. It creates the map if it is nil.
+// addCounts adds the counts by cause. It creates the map *to if it is nil.
 func addCounts(to *map[string]int, from map[string]int) {
 	if *to == nil {
 		*to = map[string]int{}
@@ -85,19 +92,20 @@ func sumCounts(counts map[string]int) (sum int) {
 
 // String returns the counts, most frequent causes first.
 func (t *Counts) String() string {
+	const maxCauses = 25
+	undecided := Share{sumCounts(t.Undecided), t.Pairs()}
 	var text strings.Builder
 	fmt.Fprintf(&text,
 		"%d rulesets (%d refused), %d pairs: %d agree (%d without their marks), "+
 			"%d undecided (%.1f %%), %d of ambiguous order, %d differ\n",
-		t.Rulesets, t.Refused, t.Pairs(), t.Agree, t.UnknownMarks, sumCounts(t.Undecided),
-		100*float64(sumCounts(t.Undecided))/float64(max(t.Pairs(), 1)),
-		t.Ambiguous, len(t.Failures))
+		t.Rulesets, t.Refused, t.Pairs(), t.Agree, t.UnknownMarks, undecided.Undecided,
+		undecided.Percent(), t.Ambiguous, len(t.Failures))
 	for _, programs := range slices.Sorted(maps.Keys(t.ByProgram)) {
 		share := t.ByProgram[programs]
 		fmt.Fprintf(&text, "  of %s: %d pairs, %.1f %% undecided\n", programs, share.Pairs,
 			share.Percent())
 	}
-	list := func(title string, counts map[string]int) {
+	listCauses := func(title string, counts map[string]int) {
 		causes := slices.Collect(maps.Keys(counts))
 		slices.SortFunc(causes, func(a, b string) int {
 			if counts[a] != counts[b] {
@@ -106,14 +114,14 @@ func (t *Counts) String() string {
 			return strings.Compare(a, b)
 		})
 		for i, cause := range causes {
-			if i == 25 {
+			if i == maxCauses {
 				fmt.Fprintf(&text, "  and %d more causes\n", len(causes)-i)
 				break
 			}
 			fmt.Fprintf(&text, "  %s: %5d %s\n", title, counts[cause], cause)
 		}
 	}
-	list("undecided", t.Undecided)
-	list("not sent", t.Unsendable)
+	listCauses("undecided", t.Undecided)
+	listCauses("not sent", t.Unsendable)
 	return text.String()
 }

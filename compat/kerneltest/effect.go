@@ -7,15 +7,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An Effect contains the observable part of an outcome.
+// An Effect is what can be observed of the outcome of a packet.
 type Effect struct {
 	Dropped bool
-	// Answer is the answer to the sender of a dropped packet; see [Observation].
+	// Answer is the answer to the sender of a dropped packet; see [Observation]. If the packet was
+	// dropped, the other fields are not set.
 	Answer string
-	To     netip.AddrPort
-	Mark   uint32
-	// From is the source address of a packet that leaves the host, if postrouting may have
-	// translated it; otherwise it is invalid.
+	// To and Mark are the destination and the mark after all rules.
+	To   netip.AddrPort
+	Mark uint32
+	// From is the source address of a packet that leaves the host, after a possible translation at
+	// postrouting. It is invalid for other packets.
 	From netip.Addr
 	// TProxy is the owner of the transparent listener to which the packet is assigned.
 	TProxy    rules.Owner
@@ -27,8 +29,8 @@ type Effect struct {
 	HasConnection bool
 	ConntrackMark uint32
 	Zone          uint16
-	// Original is the original destination of the connection, known for packets in the direction of
-	// its first packet.
+	// Original is the original destination of the connection. It is set only for packets of TCP and
+	// UDP in the direction of the connection's first packet.
 	Original netip.AddrPort
 }
 
@@ -56,19 +58,22 @@ func (e Effect) String() string {
 	return text
 }
 
-// Effect returns the observed effect. It returns an error if the packet disappeared between hooks.
+// Effect returns the observed effect on the packet p. It returns an error if the packet disappeared
+// between hooks.
 func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
+	// The last hook is prerouting, also for packets that leave by lo. For packets that leave the
+	// host, it is postrouting.
 	last := o.lastEntry("prerouting end")
 	if p.Hook == rules.Output {
-		sent := o.lastEntry("output end")
-		out := o.lastEntry("postrouting")
+		afterOutput := o.lastEntry("output end")
+		atPostrouting := o.lastEntry("postrouting")
 		switch {
-		case sent == nil:
+		case afterOutput == nil:
 			return Effect{Dropped: true, Answer: o.Answer}, nil
-		case out == nil:
+		case atPostrouting == nil:
 			return Effect{}, fmt.Errorf("%w: it left output, but did not come to postrouting",
 				errUnsendable)
-		case out.Out != "lo":
+		case atPostrouting.Out != "lo":
 			last = o.lastEntry("postrouting end")
 		case o.lastEntry("prerouting begin") == nil:
 			return Effect{}, fmt.Errorf("%w: it left by lo, but did not arrive", errUnsendable)

@@ -30,8 +30,8 @@ type note struct {
 	at, size uint32
 }
 
-// notes contains the fields and their positions. The last two are the original destination of the
-// connection: the destination of its first packet when conntrack saw it.
+// notes contains the fields, and their positions and sizes in bytes. The last two are the original
+// destination of the connection: the destination of its first packet when conntrack saw it.
 var notes = []note{
 	{expr.CtKeyMARK, 0, 4},
 	{expr.CtKeySTATUS, 4, 4},
@@ -42,8 +42,8 @@ var notes = []note{
 	{expr.CtKeyPROTODST, 32, 2},
 }
 
-// newNotes returns the bytes of the notes before the observer writes to them.
-func newNotes() []byte {
+// initialNotes returns the bytes of the notes before the observer writes to them.
+func initialNotes() []byte {
 	b := make([]byte, notesSize)
 	binary.NativeEndian.PutUint32(b[4:], noStatus)
 	return b
@@ -69,7 +69,12 @@ const (
 	bitUntracked   = 64
 )
 
-// readNotes returns the state of a packet and its connection, which is nil if the packet has none.
+// statusBits contains the conntrack status bits that package rules names: expected, seen reply,
+// assured, confirmed, SNAT and DNAT.
+const statusBits = 0x3f
+
+// readNotes returns the state and the connection that the notes of a packet contain. The connection
+// is nil if the packet has none.
 func readNotes(b []byte, ipv4 bool) (rules.State, *Connection) {
 	state := rules.Invalid
 	switch binary.NativeEndian.Uint32(b[8:]) {
@@ -94,7 +99,7 @@ func readNotes(b []byte, ipv4 bool) (rules.State, *Connection) {
 		Original: netip.AddrPortFrom(original, binary.BigEndian.Uint16(b[32:])),
 		Mark:     binary.NativeEndian.Uint32(b),
 		Zone:     binary.NativeEndian.Uint16(b[12:]),
-		Status:   rules.Status(status & 0x3f),
+		Status:   rules.Status(status & statusBits),
 		State:    state,
 		Reply:    b[14] != 0,
 	}
@@ -137,23 +142,24 @@ func encode(p *rules.Packet, token uint32, inner []byte) []byte {
 		binary.BigEndian.PutUint16(segment[2:], p.Destination.Port())
 	}
 	segment = append(segment, make([]byte, notesAt-len(segment))...)
-	segment = append(segment, newNotes()...)
+	segment = append(segment, initialNotes()...)
 	segment = binary.BigEndian.AppendUint32(segment, magic)
 	segment = binary.BigEndian.AppendUint32(segment, token)
 	if checksumAt >= 0 {
 		sum := sum16(0, segment)
-		if p.Protocol != rules.ICMP {
+		if hasPseudoHeader := p.Protocol != rules.ICMP; hasPseudoHeader {
 			sum = sum16(sum, from.AsSlice())
 			sum = sum16(sum, to.AsSlice())
 			sum += uint32(p.Protocol) + uint32(len(segment))
 		}
-		checksum := fold(sum)
+		checksum := checksumOf(sum)
 		if checksum == 0 && p.Protocol == rules.UDP {
-			checksum = 0xffff
+			checksum = 0xffff // 0 means no checksum
 		}
 		binary.BigEndian.PutUint16(segment[checksumAt:], checksum)
 	}
 	protocol := p.Protocol
+	// Every second IPv6 packet has an extension header.
 	if to.Is6() && token%2 == 1 {
 		segment = append([]byte{byte(protocol), extensionSize - 1: 0}, segment...)
 		protocol = extensions[token/2%uint32(len(extensions))]
@@ -168,7 +174,7 @@ var extensions = []rules.Protocol{unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, un
 
 const extensionSize = 8
 
-// header returns the IP header.
+// header returns the IP header of a packet with length bytes after it.
 func header(from, to netip.Addr, protocol rules.Protocol, length int, id uint16) []byte {
 	var h []byte
 	if from.Is4() {
@@ -178,7 +184,7 @@ func header(from, to netip.Addr, protocol rules.Protocol, length int, id uint16)
 		binary.BigEndian.PutUint16(h[4:], id|1) // the kernel replaces 0
 		h[8], h[9] = 64, byte(protocol)
 		h = append(append(h, from.AsSlice()...), to.AsSlice()...)
-		binary.BigEndian.PutUint16(h[10:], fold(sum16(0, h)))
+		binary.BigEndian.PutUint16(h[10:], checksumOf(sum16(0, h)))
 		return h
 	}
 	h = make([]byte, 8, 40)
@@ -199,8 +205,8 @@ func sum16(sum uint32, data []byte) uint32 {
 	return sum
 }
 
-// fold returns the Internet checksum for a sum of 16-bit words (RFC 1071).
-func fold(sum uint32) uint16 {
+// checksumOf returns the Internet checksum for a sum of 16-bit words (RFC 1071).
+func checksumOf(sum uint32) uint16 {
 	for sum>>16 != 0 {
 		sum = sum&0xffff + sum>>16
 	}
@@ -209,15 +215,16 @@ func fold(sum uint32) uint16 {
 
 // decodedPacket contains the fields of a logged packet.
 type decodedPacket struct {
+	// token is the token of the packet or, for an ICMP error, of the packet that it answers.
 	token    uint32
 	protocol rules.Protocol
 	from, to netip.AddrPort
-	hasToken bool
+	hasToken bool // the packet itself has a token
 	state    rules.State
-	conn     *Connection
+	conn     *Connection // nil if the packet has none
 	// answer describes the packet if it is the kernel's answer to another packet, and is otherwise
-	// empty. An ICMP error answers the packet with the token. A reset answers the packet that
-	// came from the reset's destination.
+	// empty. A reset contains no token. It answers the packet whose source is the reset's
+	// destination.
 	answer string
 }
 

@@ -102,7 +102,16 @@ func (g *Generator) maskedMark() string {
 	return draw(g, someMarks...) + "/" + draw(g, someMasks...)
 }
 
-// Ruleset returns a ruleset of one or several programs.
+// newTrialGenerator returns the generator of a trial. One in four seeds also generates constructs
+// that the model cannot express, and another one in four generates rarely used options.
+func newTrialGenerator(seed uint64) *Generator {
+	g := NewGenerator(seed)
+	g.Ordinary = seed%4 != 0
+	g.Wide = seed%4 == 2
+	return g
+}
+
+// Ruleset returns a ruleset of one or two programs.
 func (g *Generator) Ruleset() Ruleset {
 	var rs Ruleset
 	g.conntrack = g.oneIn(4)
@@ -129,23 +138,25 @@ func (g *Generator) RulesetOf(p Program) Ruleset {
 	return g.xtables(p)
 }
 
-// Mutate returns the ruleset with a small change.
+// Mutate returns the ruleset with a small change to one chain: a new rule, two rules in the other
+// order, or without a rule or a term of a rule. It returns an equal ruleset if the chain has no
+// rules and gets no new rule.
 func (g *Generator) Mutate(rs Ruleset) Ruleset {
 	rs = rs.clone()
 	t := &rs[g.below(len(rs))]
 	c := &t.Chains[g.below(len(t.Chains))]
 	other := g.RulesetOf(t.Program)
-	var donors []Rule
+	var newRules []Rule
 	for _, table := range other {
 		for _, chain := range table.Chains {
 			if table.Family == t.Family && table.Name == t.Name {
-				donors = append(donors, chain.Rules...)
+				newRules = append(newRules, chain.Rules...)
 			}
 		}
 	}
 	switch {
-	case len(donors) > 0 && g.oneIn(3):
-		c.Rules = slices.Insert(c.Rules, g.below(len(c.Rules)+1), draw(g, donors...))
+	case len(newRules) > 0 && g.oneIn(3):
+		c.Rules = slices.Insert(c.Rules, g.below(len(c.Rules)+1), draw(g, newRules...))
 	case len(c.Rules) > 1 && g.oneIn(3):
 		i := g.below(len(c.Rules) - 1)
 		c.Rules[i], c.Rules[i+1] = c.Rules[i+1], c.Rules[i]
@@ -273,8 +284,8 @@ func (g *Generator) packet() rules.Packet {
 	if p.Hook == rules.Output && from.Is4() && g.oneIn(12) {
 		p.Bound, p.OutInterface = true, draw(g, "eth0", "eth1")
 	}
-	if p.Hook == rules.Output && g.oneIn(6) && !from.IsLoopback() && (to.Is4() ||
-		!to.IsLoopback()) {
+	if p.Hook == rules.Output && g.oneIn(6) && !from.IsLoopback() && to != netip.IPv6Loopback() {
+		// Send the packet without a socket, as an untracked copy (see [observerTables]).
 		p.Owner, p.State, p.Status, p.ConntrackMark, p.Reply = nil, rules.Untracked, 0, 0, false
 		p.Bound = false
 	}
@@ -293,28 +304,31 @@ var (
 	packetMarks = []uint32{0, 1, 5, 7, 0x100, 0x539, 0x10000, 0xffffffff}
 )
 
-// drawState selects the state of the packet's connection, and the fields that depend on it.
+// drawState draws the state of the packet, and the fields that depend on the state. Packets of an
+// existing connection are TCP, UDP or ICMP errors.
 func (g *Generator) drawState(p *rules.Packet) {
 	hasPorts := p.Protocol == rules.TCP || p.Protocol == rules.UDP
-	switch kind := g.below(10); {
-	case kind == 0 && hasPorts, kind == 1 && hasPorts:
+	switch n := g.below(10); {
+	case n < 2 && hasPorts:
 		p.State, p.Status, p.Reply = rules.Established, EstablishedStatus, g.oneIn(2)
 		p.ConntrackMark = draw(g, packetMarks...)
 		if p.Protocol == rules.TCP {
 			p.Flags = draw(g, rules.ACK, rules.ACK|rules.PSH)
 		}
 		return
-	case kind == 2 && hasPorts:
+	case n == 2 && hasPorts:
+		// The first packet of its connection again.
 		if p.Protocol == rules.TCP {
 			p.Flags = rules.SYN
 		}
-		p.Status, p.ConntrackMark = rules.StatusConfirmed, draw(g, packetMarks...)
+		p.State, p.Status = rules.New, rules.StatusConfirmed
+		p.ConntrackMark = draw(g, packetMarks...)
 		return
-	case kind < 6 && p.Protocol == rules.ICMP:
+	case n < 6 && p.Protocol == rules.ICMP:
 		p.ICMPType, p.ICMPCode = draw[uint8](g, 3, 3, 11), draw[uint8](g, 0, 1)
 		g.drawRelated(p)
 		return
-	case kind < 6 && p.Protocol == rules.ICMPv6:
+	case n < 6 && p.Protocol == rules.ICMPv6:
 		p.ICMPType, p.ICMPCode = draw[uint8](g, 1, 3), draw[uint8](g, 0, 1)
 		g.drawRelated(p)
 		return

@@ -14,29 +14,30 @@ func (g *Generator) nft() Ruleset {
 	for _, name := range []string{"a", "b"}[:1+g.below(2)] {
 		family := draw(g, rules.Inet, rules.Inet, rules.IPv4, rules.IPv6)
 		t := Table{Program: NFT, Family: family, Name: name}
-		n := nftDraw{Generator: g, family: family}
-		t.Sets = n.declare()
+		inTable := nftDraw{Generator: g, family: family}
+		t.Sets = inTable.sets()
 		if g.Wide {
-			t.Sets = append(t.Sets, n.declareWide()...)
+			t.Sets = append(t.Sets, inTable.wideObjects()...)
 		}
-		kinds := []string{
+		hooks := []string{
 			"filter hook prerouting", "filter hook output", "nat hook prerouting",
 			"nat hook output", "route hook output",
 		}
 		if g.Wide && g.oneIn(4) {
-			kinds = append(kinds, "filter hook postrouting", "nat hook postrouting")
+			hooks = append(hooks, "filter hook postrouting", "nat hook postrouting")
 		}
 		for i := range 1 + g.below(3) {
-			d := n
-			d.kind = draw(g, kinds...)
+			d := inTable
+			d.typeAndHook = draw(g, hooks...)
+			// The priorities of iptables' tables and of conntrack (-200), and others near them.
 			d.priority = draw(g, -300, -200, -150, -100, 0, 5, -199, -201)
 			if g.Wide {
 				d.priority = draw(g, d.priority, -310, -290, -140, -101, -99, -95, 110)
 			}
 			if g.conntrack && g.oneIn(2) {
-				d.priority = draw(g, -300, -290)
+				d.priority = draw(g, -300, -290) // where rules may assign zones
 			}
-			if d.kind[:3] == "nat" {
+			if d.isNAT() {
 				d.priority = draw(g, -100, -110, -90, 0)
 			}
 			regularChains := g.below(3)
@@ -47,15 +48,18 @@ func (g *Generator) nft() Ruleset {
 			if g.oneIn(12) {
 				policy = "drop"
 			}
-			base := fmt.Sprintf("type %s priority %d; policy %s;", d.kind, d.priority, policy)
+			base := fmt.Sprintf("type %s priority %d; policy %s;", d.typeAndHook, d.priority,
+				policy)
 			t.Chains = append(t.Chains, Chain{
 				Name: fmt.Sprint("base", i), Base: base,
 				Rules: append(d.probe(), d.rules(5)...),
 			})
 			for j := range regularChains {
-				inner := d
-				inner.jumps = d.jumps[j+1:]
-				t.Chains = append(t.Chains, Chain{Name: d.jumps[j], Rules: inner.rules(3)})
+				inRegularChain := d
+				inRegularChain.jumps = d.jumps[j+1:]
+				t.Chains = append(t.Chains, Chain{
+					Name: d.jumps[j], Rules: inRegularChain.rules(3),
+				})
 			}
 		}
 		rs = append(rs, t)
@@ -66,20 +70,23 @@ func (g *Generator) nft() Ruleset {
 // An nftDraw draws rules for a chain of an nft table.
 type nftDraw struct {
 	*Generator
-	family   rules.Family
-	kind     string
-	priority int
-	jumps    []string
+	family      rules.Family
+	typeAndHook string // of the base chain, such as "nat hook output"
+	priority    int
+	jumps       []string // the chains to which rules may jump
 }
 
-func (d *nftDraw) isNAT() bool         { return d.kind[:3] == "nat" }
-func (d *nftDraw) isPrerouting() bool  { return strings.HasSuffix(d.kind, " prerouting") }
-func (d *nftDraw) isPostrouting() bool { return strings.HasSuffix(d.kind, " postrouting") }
+func (d *nftDraw) isNAT() bool        { return strings.HasPrefix(d.typeAndHook, "nat ") }
+func (d *nftDraw) isPrerouting() bool { return strings.HasSuffix(d.typeAndHook, " prerouting") }
+func (d *nftDraw) isPostrouting() bool {
+	return strings.HasSuffix(d.typeAndHook, " postrouting")
+}
 
-// declare declares the sets that rules may use.
-func (d *nftDraw) declare() []string {
+// sets returns the declarations of the sets that rules may use.
+func (d *nftDraw) sets() []string {
 	return []string{
-		"set addrs4 { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 192.0.2.9, 127.0.0.1-127.0.0.6 }; }",
+		"set addrs4 { type ipv4_addr; flags interval; " +
+			"elements = { 10.0.0.0/8, 192.0.2.9, 127.0.0.1-127.0.0.6 }; }",
 		"set addrs6 { type ipv6_addr; elements = { 2001:db8::9, fd00:1::2 }; }",
 		"set ports { type inet_service; flags interval; elements = { 53, 80-443, 15006 }; }",
 		"set ids { type uid; elements = { 1000, 1337 }; }",
@@ -87,8 +94,9 @@ func (d *nftDraw) declare() []string {
 	}
 }
 
-func (d *nftDraw) rules(most int) []Rule {
-	list := make([]Rule, d.below(most)+1)
+// rules draws at least one and at most limit rules.
+func (d *nftDraw) rules(limit int) []Rule {
+	list := make([]Rule, d.below(limit)+1)
 	for i := range list {
 		list[i] = d.rule()
 	}
@@ -102,39 +110,40 @@ func (d *nftDraw) probe() []Rule {
 	if d.oneIn(2) {
 		return nil
 	}
-	check := Rule{
+	observing := Rule{
 		d.match(),
 		draw(d.Generator, "meta mark set meta mark ^ 0x10", "meta mark set meta mark ^ 0x10",
 			"drop"),
 	}
-	return []Rule{{d.statement()}, check}
+	return []Rule{{d.statement()}, observing}
 }
 
 // rule draws rules until one is not contradictory, because nft rejects contradictory rules.
 func (d *nftDraw) rule() Rule {
 	for {
-		if r := d.anyRule(); !contradicts(r) {
+		if r := d.anyRule(); !isContradictory(r) {
 			return r
 		}
 	}
 }
 
-// contradicts reports whether the rule names two transport protocols or two families.
-func contradicts(r Rule) bool {
+// isContradictory reports whether the rule names two transport protocols or two families.
+func isContradictory(r Rule) bool {
 	text := " " + strings.Join(r, " ")
-	count := func(words ...string) int {
-		sum := 0
+	namesTwo := func(words ...string) bool {
+		count := 0
 		for _, word := range words {
 			if strings.Contains(text, " "+word+" ") {
-				sum++
+				count++
 			}
 		}
-		return sum
+		return count > 1
 	}
-	return count("tcp", "udp", "icmp", "icmpv6", "ipv6-icmp", "{ tcp, udp }", "253") > 1 ||
-		count("ip", "ip6", "icmp", "icmpv6", "ipv4", "ipv6") > 1
+	return namesTwo("tcp", "udp", "icmp", "icmpv6", "ipv6-icmp", "{ tcp, udp }", "253") ||
+		namesTwo("ip", "ip6", "icmp", "icmpv6", "ipv4", "ipv6")
 }
 
+// anyRule draws a rule, which may be contradictory.
 func (d *nftDraw) anyRule() Rule {
 	var r Rule
 	for range draw(d.Generator, 0, 1, 1, 1, 2, 2, 3) {
@@ -167,19 +176,20 @@ func (d *nftDraw) addrFamily() (rules.Family, string) {
 	return family, map[rules.Family]string{rules.IPv4: "ip", rules.IPv6: "ip6"}[family]
 }
 
-// values draws the right side of a comparison.
-func (d *nftDraw) values(word, span func() string) string {
+// values draws the right side of a comparison: a value, a range, or a set of both.
+func (d *nftDraw) values(drawValue, drawRange func() string) string {
 	switch d.below(6) {
 	case 0, 1:
-		return d.maybe("!= ") + "{ " + word() + ", " + span() + " }"
+		return d.maybe("!= ") + "{ " + drawValue() + ", " + drawRange() + " }"
 	case 2:
-		return d.maybe("!= ") + span()
+		return d.maybe("!= ") + drawRange()
 	}
-	return d.maybe("!= ") + word()
+	return d.maybe("!= ") + drawValue()
 }
 
+// addrs draws the right side of a comparison with an address.
 func (d *nftDraw) addrs(family rules.Family) string {
-	word := func() string { return draw(d.Generator, someAddrs[family]...) }
+	address := func() string { return draw(d.Generator, someAddrs[family]...) }
 	if d.oneIn(8) {
 		return d.maybe("!= ") + map[rules.Family]string{
 			rules.IPv4: "@addrs4",
@@ -193,29 +203,30 @@ func (d *nftDraw) addrs(family rules.Family) string {
 		return d.maybe("!= ") + draw(d.Generator, somePrefixes[family]...)
 	}
 	if d.oneIn(3) {
-		return d.maybe("!= ") + "{ " + word() + ", " + draw(d.Generator,
+		return d.maybe("!= ") + "{ " + address() + ", " + draw(d.Generator,
 			somePrefixes[family]...) + " }"
 	}
-	return d.maybe("!= ") + word()
+	return d.maybe("!= ") + address()
 }
 
+// match draws a match. A text that is repeated in a list is drawn more often.
 func (d *nftDraw) match() string {
 	g := d.Generator
 	if g.Wide && g.oneIn(3) {
 		return d.drawUntilAllowed(d.wideMatch)
 	}
 	if !g.Ordinary && g.oneIn(20) || g.oneIn(150) {
-		return d.unusual()
+		return d.unusualMatch()
 	}
 	family, ip := d.addrFamily()
-	port := func() string { return g.port() }
-	ports := func() string { return g.portRange("-") }
+	portRange := func() string { return g.portRange("-") }
 	mark := func() string { return draw(g, someMarks...) }
-	kind := g.below(20)
+	markRange := func() string { return "0x1-0x100" }
+	field := g.below(20)
 	if g.conntrack && g.oneIn(2) {
-		kind = draw(g, 10, 11, 12, 13, 14, 15)
+		field = draw(g, 10, 11, 12, 13, 14, 15) // the cases of marks and connections
 	}
-	switch kind {
+	switch field {
 	case 0, 1:
 		device := draw(g, `"lo"`, `"eth0"`, `"eth1"`, `"eth*"`, `{ "lo", "eth0" }`)
 		if d.isPrerouting() {
@@ -227,14 +238,14 @@ func (d *nftDraw) match() string {
 	case 3, 4:
 		return ip + " daddr " + d.addrs(family)
 	case 5, 6:
-		return draw(g, "tcp", "udp") + draw(g, " dport ", " dport ", " sport ") + d.values(port,
-			ports)
+		return draw(g, "tcp", "udp") + draw(g, " dport ", " dport ", " sport ") +
+			d.values(g.port, portRange)
 	case 7:
 		if g.oneIn(3) {
 			return "tcp dport " + d.maybe("!= ") + "@ports"
 		}
 		return "meta l4proto " + d.maybe("!= ") + draw(g, "{ tcp, udp }", "tcp", "icmp", "253",
-			"udp") + draw(g, "", " th dport "+port())
+			"udp") + draw(g, "", " th dport "+g.port())
 	case 8:
 		return "tcp flags " + draw(g, "syn", "& (syn|ack) == syn", "& (syn|ack) != syn", "!= syn",
 			"& (fin|syn|rst|ack) == syn", "syn / syn,ack")
@@ -246,10 +257,10 @@ func (d *nftDraw) match() string {
 		return key + d.values(func() string { return draw(g, "0", "1000", "1337") },
 			func() string { return draw(g, "0-1000", "1000-1337") })
 	case 10:
-		return "meta mark " + draw(g, d.values(mark, func() string { return "0x1-0x100" }),
+		return "meta mark " + draw(g, d.values(mark, markRange),
 			"& "+draw(g, someMasks...)+draw(g, " == ", " != ")+mark(), "@marks")
 	case 11:
-		return "ct mark " + draw(g, d.values(mark, func() string { return "0x1-0x100" }),
+		return "ct mark " + draw(g, d.values(mark, markRange),
 			"& "+draw(g, someMasks...)+draw(g, " == ", " != ")+mark())
 	case 12, 13:
 		return "ct state " + d.maybe("!= ") + draw(g, "new", "established", "related,established",
@@ -270,11 +281,11 @@ func (d *nftDraw) match() string {
 		return draw(g, "icmpv6 type "+draw(g, "echo-request", "destination-unreachable", "!= 128"),
 			"meta l4proto ipv6-icmp")
 	case 18:
-		address := draw(g, someAddrs[family]...)
-		other := draw(g, someAddrs[family]...)
+		first := draw(g, someAddrs[family]...)
+		second := draw(g, someAddrs[family]...)
 		return fmt.Sprintf("%s %s . %s dport %s{ %s . %s, %s . %s }", ip, draw(g, "daddr",
 			"saddr"), draw(g, "tcp", "udp", "th"),
-			d.maybe("!= "), address, g.port(), other, "53")
+			d.maybe("!= "), first, g.port(), second, "53")
 	}
 	if d.family == rules.Inet {
 		return draw(g, "meta nfproto ipv4", "meta nfproto ipv6", "meta nfproto != ipv4",
@@ -283,8 +294,8 @@ func (d *nftDraw) match() string {
 	return "meta l4proto != udp"
 }
 
-// unusual draws a match that depends on chance or that the model cannot express.
-func (d *nftDraw) unusual() string {
+// unusualMatch draws a match that depends on chance or that the model cannot express.
+func (d *nftDraw) unusualMatch() string {
 	list := []string{
 		"limit rate 1/second burst 3 packets", "numgen random mod 2 0", "numgen inc mod 2 0",
 		"meta length 100-200", "ip dscp 0",

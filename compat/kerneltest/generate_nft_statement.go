@@ -10,11 +10,11 @@ func (d *nftDraw) statement() string {
 		return d.drawUntilAllowed(d.wideStatement)
 	}
 	mark := draw(g, someMarks...)
-	kind := g.below(12)
+	choice := g.below(12)
 	if g.conntrack && g.oneIn(2) {
-		kind = draw(g, 1, 3, 4, 5, 6) // the cases that change marks, zones or tracking
+		choice = draw(g, 1, 3, 4, 5, 6) // the cases that change marks, zones or tracking
 	}
-	switch kind {
+	switch choice {
 	case 0:
 		return "counter"
 	case 1, 2:
@@ -61,9 +61,9 @@ func (d *nftDraw) statement() string {
 	return "counter"
 }
 
-// natFamily draws one of the table's address families. It returns the family, and its keyword and a
-// blank for a NAT statement, which names the family only in inet tables.
-func (d *nftDraw) natFamily() (rules.Family, string) {
+// natFamily draws one of the table's address families. It also returns the prefix of "to" in a NAT
+// statement: in tables of the family inet the keyword of the family, and otherwise nothing.
+func (d *nftDraw) natFamily() (family rules.Family, prefix string) {
 	family, keyword := d.addrFamily()
 	if d.family != rules.Inet {
 		return family, ""
@@ -73,14 +73,18 @@ func (d *nftDraw) natFamily() (rules.Family, string) {
 
 // sourceNAT draws the end of a rule of a NAT chain at postrouting: SNAT, accept or nothing.
 func (d *nftDraw) sourceNAT() string {
-	family, keyword := d.natFamily()
-	to := map[rules.Family]string{rules.IPv4: "169.254.7.127", rules.IPv6: "fd16:9254::1"}[family]
-	last := map[rules.Family]string{rules.IPv4: "169.254.7.129", rules.IPv6: "fd16:9254::3"}[family]
-	return draw(d.Generator, "", "accept", "masquerade", "snat "+keyword+"to "+to,
-		"snat "+keyword+"to "+to, "snat "+keyword+"to "+to+"-"+last)
+	family, prefix := d.natFamily()
+	first := map[rules.Family]string{
+		rules.IPv4: "169.254.7.127", rules.IPv6: "fd16:9254::1",
+	}[family]
+	last := map[rules.Family]string{
+		rules.IPv4: "169.254.7.129", rules.IPv6: "fd16:9254::3",
+	}[family]
+	return draw(d.Generator, "", "accept", "masquerade", "snat "+prefix+"to "+first,
+		"snat "+prefix+"to "+first, "snat "+prefix+"to "+first+"-"+last)
 }
 
-// verdict draws the end of a rule.
+// verdict draws the end of a rule: a verdict, a NAT or reject statement, or nothing.
 func (d *nftDraw) verdict() string {
 	g := d.Generator
 	if g.Wide && g.oneIn(3) {
@@ -117,14 +121,14 @@ func (d *nftDraw) verdict() string {
 		"tcp dport 80 ", "tcp dport 80 ")
 	switch g.below(6) {
 	case 0:
-		family, keyword := d.natFamily()
+		family, prefix := d.natFamily()
 		address := draw(g, someAddrs[family][:4]...)
 		bracketed := address
 		if family == rules.IPv6 {
 			bracketed = "[" + address + "]"
 		}
-		return draw(g, "meta l4proto tcp dnat "+keyword+"to "+bracketed+":"+g.port(),
-			"dnat "+keyword+"to "+address)
+		return draw(g, "meta l4proto tcp dnat "+prefix+"to "+bracketed+":"+g.port(),
+			"dnat "+prefix+"to "+address)
 	case 1:
 		return protocol + "dnat to :" + draw(g, g.port(), g.portRange("-"))
 	case 2:

@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// declareWide declares the named objects that wide rules use, with addresses of the family.
-func (d *nftDraw) declareWide() []string {
+// wideObjects returns the declarations of the named objects that wide rules use. In inet tables,
+// their addresses are of IPv4.
+func (d *nftDraw) wideObjects() []string {
 	addrType, family := "ipv4_addr", rules.IPv4
 	if d.family == rules.IPv6 {
 		addrType, family = "ipv6_addr", rules.IPv6
@@ -21,11 +22,12 @@ func (d *nftDraw) declareWide() []string {
 		"set seenports { type inet_service; size 128; flags dynamic; }",
 		"map marks4 { type " + addrType + " : mark; elements = { " + a[2] + " : 0x5, " + a[1] +
 			" : 0x539 }; }",
-		"map verdicts { type inet_service : verdict; flags interval; elements = { 53 : accept, 80-443 : drop, 9090 : return }; }",
+		"map verdicts { type inet_service : verdict; flags interval; " +
+			"elements = { 53 : accept, 80-443 : drop, 9090 : return }; }",
 		"map to { type inet_service : " + addrType + " . inet_service; elements = { 80 : " +
 			a[6%len(a)] + dot + "9090, 443 : " + a[1] + dot + "15001 }; }",
-		"set pairs { type " + addrType + " . inet_service; flags interval; elements = { " + p[0] + dot +
-			"80-443, " + p[3] + dot + "53 }; }",
+		"set pairs { type " + addrType + " . inet_service; flags interval; elements = { " +
+			p[0] + dot + "80-443, " + p[3] + dot + "53 }; }",
 		"quota q { over 1 mbytes }",
 		"limit l { rate 1/second burst 3 packets }",
 		"counter c { }",
@@ -40,40 +42,39 @@ func (d *nftDraw) declareWide() []string {
 func (d *nftDraw) fill(text string) string {
 	g := d.Generator
 	family, ip := d.addrFamily()
-	if d.family == rules.Inet && (strings.Contains(text, "@marks4") ||
-		strings.Contains(text, "@pairs") ||
-		strings.Contains(text, "@seen {") || strings.Contains(text, "map @to")) {
-		family, ip = rules.IPv4, "ip"
+	usesNamedObject := containsAny(text, "@marks4", "@pairs", "@seen {", "map @to")
+	if d.family == rules.Inet && usesNamedObject {
+		family, ip = rules.IPv4, "ip" // see wideObjects
 	}
 	target := "drop"
 	if len(d.jumps) > 0 {
 		target = draw(g, "jump ", "goto ") + draw(g, d.jumps...)
 	}
-	first := draw(g, someAddrs[family]...)
-	second := draw(g, someAddrs[family]...)
-	for second == first {
-		second = draw(g, someAddrs[family]...)
-	}
-	p := g.port()
-	q := g.port()
-	for q == p {
-		q = g.port()
-	}
-	m := draw(g, someMarks...)
-	n := draw(g, someMarks...)
-	for n == m {
-		n = draw(g, someMarks...)
-	}
+	address1, address2 := drawTwo(g, someAddrs[family])
+	port1, port2 := drawTwo(g, somePorts)
+	mark1, mark2 := drawTwo(g, someMarks)
 	return strings.NewReplacer(
-		"$A", first, "$B", second, "$C", draw(g, somePrefixes[family]...),
-		"$R", draw(g, someRanges[family]...), "$P", p, "$Q", q, "$S", g.portRange("-"),
-		"$M", m, "$N", n, "$K", draw(g, someMasks...), "$T",
+		"$A", address1, "$B", address2, "$C", draw(g, somePrefixes[family]...),
+		"$R", draw(g, someRanges[family]...), "$P", port1, "$Q", port2, "$S", g.portRange("-"),
+		"$M", mark1, "$N", mark2, "$K", draw(g, someMasks...), "$T",
 		draw(g, target, "drop", "accept", "return", "continue"),
 		"$ip", ip, "$not", draw(g, "", "", "!= "),
 	).Replace(text)
 }
 
-// Matches of all hooks, beyond what nftDraw.match draws.
+// drawTwo draws two different values.
+func drawTwo(g *Generator, from []string) (first, second string) {
+	first, second = draw(g, from...), draw(g, from...)
+	for second == first {
+		second = draw(g, from...)
+	}
+	return first, second
+}
+
+// The lists of this file contain texts with the placeholders of nftDraw.fill. Their constructs are
+// rarer than those of nftDraw.match, nftDraw.statement and nftDraw.verdict.
+
+// Matches of all hooks.
 var wideMatches = []string{
 	"$ip saddr . tcp dport $not@pairs", "$ip daddr . udp dport @pairs",
 	"$ip saddr . tcp dport $not{ $C . $S, $A . $P }",
@@ -153,7 +154,8 @@ var (
 	}
 )
 
-// Statements that usually do not end a rule.
+// Statements that usually do not end a rule: statements of all chains, statements that the model
+// cannot express, and statements for chains before conntrack and for prerouting.
 var (
 	wideStatements = []string{
 		"meta mark set $ip daddr map @marks4", "meta mark set $ip saddr map { $C : $M, $A : $N }",
@@ -182,7 +184,7 @@ var (
 		`counter name "c"`,
 		`log prefix "x" level debug flags all`, "meta nftrace set 1",
 	}
-	wideEffects = []string{
+	wideUnmodeled = []string{
 		"tcp dport set $P", "udp dport set $P", "ip daddr set 10.9.9.9", "ip6 daddr set ::1",
 		"th dport set $P",
 		"tcp urgptr set 1", "ip ttl set 7", "ip dscp set 1", "@th,16,16 set $P",
@@ -191,12 +193,26 @@ var (
 		`ct timeout set "t"`,
 		"udp checksum set 0", "ip6 hoplimit set 3",
 	}
-	wideEarly = []string{
+	wideBeforeConntrack = []string{
 		"ct zone set meta mark map { $M : 5, $N : 1 }", "ct zone set jhash $ip saddr mod 5",
 		`ct zone set iif map { "lo" : 5 }`,
 		"ct reply zone set 5", "notrack ct zone set 5", "ct zone set 5 ct zone set 1",
 		"ct zone set 5 notrack", "ct zone set 5 ct mark set $M",
 	}
+	wideTProxy = []string{
+		"meta l4proto tcp tproxy ip to 127.0.0.1:15001",
+		"meta l4proto tcp tproxy to :tcp dport map { $P : 15001, $Q : 15006 }",
+		"meta l4proto tcp tproxy to :meta mark map { $M : 15001 }",
+		"meta l4proto udp tproxy ip6 to [::1]:15001",
+		"meta mark set socket mark", "meta l4proto { tcp, udp } tproxy to :9090 meta mark set $M",
+		"meta l4proto tcp tproxy ip to 10.1.2.3",
+		"meta l4proto tcp tproxy to :15006 drop",
+		"meta l4proto tcp tproxy to :15006 tproxy to :15001",
+	}
+)
+
+// Ends of rules: for all chains, for NAT chains, and for other chains.
+var (
 	wideVerdicts = []string{
 		"tcp dport vmap @verdicts",
 		"meta l4proto . th dport vmap { tcp . $S : accept, udp . $P : $T }",
@@ -219,7 +235,8 @@ var (
 	wideNAT = []string{
 		"meta l4proto tcp dnat ip to 10.0.2.1-10.0.2.9:80-90", "dnat ip to 10.0.2.1-10.0.2.9",
 		"dnat ip to tcp dport map @to",
-		"meta l4proto tcp dnat ip addr . port to ip daddr . tcp dport map { 10.9.9.9 . $P : 10.0.2.2 . 9090 }",
+		"meta l4proto tcp dnat ip addr . port to ip daddr . tcp dport map " +
+			"{ 10.9.9.9 . $P : 10.0.2.2 . 9090 }",
 		"dnat ip to ip daddr map { 10.9.9.9 : 10.0.2.2, 10.1.2.3 : 10.244.1.5 }",
 		"dnat ip to numgen random mod 2 map { 0 : 10.0.2.2, 1 : 10.1.2.3 }",
 		"dnat ip to jhash ip saddr mod 2 map { 0 : 10.0.2.2, 1 : 10.1.2.3 }",
@@ -235,16 +252,6 @@ var (
 		"meta l4proto tcp redirect to :meta mark map { $M : 80, $N : 15001 }",
 		"meta l4proto tcp redirect to :numgen inc mod 2 map { 0 : 80, 1 : 443 }",
 	}
-	wideTProxy = []string{
-		"meta l4proto tcp tproxy ip to 127.0.0.1:15001",
-		"meta l4proto tcp tproxy to :tcp dport map { $P : 15001, $Q : 15006 }",
-		"meta l4proto tcp tproxy to :meta mark map { $M : 15001 }",
-		"meta l4proto udp tproxy ip6 to [::1]:15001",
-		"meta mark set socket mark", "meta l4proto { tcp, udp } tproxy to :9090 meta mark set $M",
-		"meta l4proto tcp tproxy ip to 10.1.2.3",
-		"meta l4proto tcp tproxy to :15006 drop",
-		"meta l4proto tcp tproxy to :15006 tproxy to :15001",
-	}
 	wideRejects = []string{
 		"reject with icmpx type admin-prohibited", "reject with tcp reset",
 		"meta l4proto tcp reject with tcp reset",
@@ -252,7 +259,7 @@ var (
 	}
 )
 
-// wideMatch draws a match that nftDraw.match does not.
+// wideMatch draws a match that nftDraw.match does not draw.
 func (d *nftDraw) wideMatch() string {
 	list := wideMatches
 	if d.oneIn(4) {
@@ -264,27 +271,27 @@ func (d *nftDraw) wideMatch() string {
 	return d.fill(draw(d.Generator, list...))
 }
 
-// wideStatement draws a statement that nftDraw.statement does not.
+// wideStatement draws a statement that nftDraw.statement does not draw.
 func (d *nftDraw) wideStatement() string {
 	g := d.Generator
 	list := wideStatements
 	switch {
 	case d.oneIn(12):
-		list = wideEffects
-	case d.priority < -200 && !d.isNAT() && g.oneIn(3):
-		list = wideEarly
+		list = wideUnmodeled
+	case d.priority < rules.ConntrackPriority && !d.isNAT() && g.oneIn(3):
+		list = wideBeforeConntrack
 	case d.isPrerouting() && !d.isNAT() && g.oneIn(3):
 		list = wideTProxy
 	}
 	return d.fill(draw(g, list...))
 }
 
-// wideVerdict draws an end of a rule that nftDraw.verdict does not.
+// wideVerdict draws an end of a rule, usually one that nftDraw.verdict does not draw.
 func (d *nftDraw) wideVerdict() string {
-	list := wideVerdicts
 	if d.isNAT() && d.isPostrouting() {
 		return d.sourceNAT()
 	}
+	list := wideVerdicts
 	switch {
 	case d.isNAT() && d.oneIn(2):
 		list = wideNAT
@@ -294,41 +301,50 @@ func (d *nftDraw) wideVerdict() string {
 	return d.fill(draw(d.Generator, list...))
 }
 
-// ofFamily reports whether the text can be in a table of the family.
-func ofFamily(family rules.Family, text string) bool {
-	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,{}:", r) })
-	has := func(list ...string) bool {
-		return slices.ContainsFunc(list, func(w string) bool { return slices.Contains(words, w) })
-	}
-	switch family {
-	case rules.IPv4:
-		return !has("ip6", "nfproto", "exthdr") && !strings.Contains(text, "icmpx")
-	case rules.IPv6:
-		return !has("ip", "nfproto") && !strings.Contains(text, "icmpx") &&
-			!strings.Contains(text, "icmp ")
-	}
-	return true
-}
-
 // drawUntilAllowed calls next until the table allows the drawn text. After 20 attempts it returns a
 // match on the mark, which every table allows.
 func (d *nftDraw) drawUntilAllowed(next func() string) string {
 	for range 20 {
 		text := next()
 		if d.family != rules.Inet {
+			// Only inet tables name the family of the new destination.
 			text = strings.NewReplacer("dnat ip to", "dnat to", "tproxy ip to", "tproxy to",
 				"dnat ip6 to", "dnat to", "tproxy ip6 to", "tproxy to").Replace(text)
-			v6 := strings.Contains(text, "fd00:") || strings.Contains(text, "[::1]") ||
-				strings.Contains(text, "2001:")
-			if (strings.Contains(text, "dnat") || strings.Contains(text, "tproxy")) &&
-				(strings.Contains(text, "10.") || strings.Contains(text, "127.") ||
-					v6) && v6 != (d.family == rules.IPv6) {
-				continue
-			}
 		}
-		if ofFamily(d.family, text) {
+		if isAllowedIn(d.family, text) {
 			return text
 		}
 	}
 	return fmt.Sprint("meta mark ", draw(d.Generator, someMarks...))
+}
+
+// isAllowedIn reports whether the text may be in a rule of a table of the family.
+func isAllowedIn(family rules.Family, text string) bool {
+	if family == rules.Inet {
+		return true
+	}
+	if containsAny(text, "dnat", "tproxy") {
+		// Its addresses are the new destination.
+		hasIPv4 := containsAny(text, "10.", "127.")
+		hasIPv6 := containsAny(text, "fd00:", "[::1]", "2001:")
+		if family == rules.IPv4 && hasIPv6 || family == rules.IPv6 && hasIPv4 {
+			return false
+		}
+	}
+	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,{}:", r) })
+	hasWord := func(list ...string) bool {
+		return slices.ContainsFunc(list, func(w string) bool { return slices.Contains(words, w) })
+	}
+	if hasWord("nfproto") || containsAny(text, "icmpx") {
+		return false
+	}
+	if family == rules.IPv4 {
+		return !hasWord("ip6", "exthdr")
+	}
+	return !hasWord("ip") && !containsAny(text, "icmp ")
+}
+
+// containsAny reports whether the text contains one of the parts.
+func containsAny(text string, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// xtables draws tables of one or both families of iptables.
+// xtables draws at least one table of iptables, for one or both families.
 func (g *Generator) xtables(p Program) Ruleset {
 	var rs Ruleset
 	families := draw(g, []rules.Family{rules.IPv4}, []rules.Family{rules.IPv4},
@@ -32,7 +32,7 @@ type xtDraw struct {
 	*Generator
 	family rules.Family
 	table  string
-	hooks  []string // PREROUTING or OUTPUT, from which packets reach the chain
+	hook   string   // PREROUTING or OUTPUT, from which packets reach the chain
 	jumps  []string // the chains to which rules may jump
 }
 
@@ -40,13 +40,13 @@ type xtDraw struct {
 // with P.
 func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 	t := Table{Program: p, Family: family, Name: name}
-	own := map[string][]string{}
+	userChains := map[string][]string{}
 	for _, hook := range []string{"PREROUTING", "OUTPUT"} {
 		if !slices.Contains(builtin[name], hook) {
 			continue
 		}
 		for i := range g.below(3) {
-			own[hook] = append(own[hook], fmt.Sprintf("%c%d", hook[0], i))
+			userChains[hook] = append(userChains[hook], fmt.Sprintf("%c%d", hook[0], i))
 		}
 	}
 	for _, hook := range builtin[name] {
@@ -56,29 +56,30 @@ func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 		}
 		c := Chain{Name: hook, Base: policy}
 		if hook == "PREROUTING" || hook == "OUTPUT" {
-			d := xtDraw{g, family, name, []string{hook}, own[hook]}
+			d := xtDraw{g, family, name, hook, userChains[hook]}
 			c.Rules = append(d.probe(), d.rules(5)...)
 		}
 		if hook == "POSTROUTING" && name == "mangle" && g.Wide && g.oneIn(3) {
 			// Packets that leave by lo traverse POSTROUTING before PREROUTING. Its rules are drawn
 			// like those of OUTPUT.
-			d := xtDraw{g, family, name, []string{"OUTPUT"}, nil}
+			d := xtDraw{g, family, name, "OUTPUT", nil}
 			c.Rules = append(d.probe(), d.rules(3)...)
 		}
 		t.Chains = append(t.Chains, c)
 	}
 	for _, hook := range []string{"OUTPUT", "PREROUTING"} {
-		names := own[hook]
+		names := userChains[hook]
 		for i, name := range names {
-			d := xtDraw{g, family, t.Name, []string{hook}, names[i+1:]}
+			d := xtDraw{g, family, t.Name, hook, names[i+1:]}
 			t.Chains = append(t.Chains, Chain{Name: name, Rules: d.rules(3)})
 		}
 	}
 	return t
 }
 
-func (d xtDraw) rules(most int) []Rule {
-	list := make([]Rule, d.below(most)+1)
+// rules draws at least one and at most limit rules.
+func (d xtDraw) rules(limit int) []Rule {
+	list := make([]Rule, d.below(limit)+1)
 	for i := range list {
 		list[i] = d.rule()
 	}
@@ -86,7 +87,8 @@ func (d xtDraw) rules(most int) []Rule {
 }
 
 // probe draws, with probability 1/2, a rule whose target may change packets, and a rule that marks
-// or drops the packets that match afterwards. They show how a match sees the effect of a target.
+// or drops the packets that it matches. The second rule shows whether a match sees the effect of
+// the first rule.
 func (d xtDraw) probe() []Rule {
 	if d.oneIn(2) {
 		return nil
@@ -100,13 +102,15 @@ func (d xtDraw) probe() []Rule {
 	if d.table != "nat" && d.oneIn(3) {
 		visibleTarget = "-j DROP"
 	}
-	check := Rule{"-p tcp", d.match("tcp"), visibleTarget}
+	observing := Rule{"-p tcp", d.match("tcp"), visibleTarget}
 	if d.oneIn(2) {
-		check = Rule{d.match("other"), visibleTarget}
+		observing = Rule{d.match("other"), visibleTarget}
 	}
-	return []Rule{changing, check}
+	return []Rule{changing, observing}
 }
 
+// rule draws a rule. The protocol "other" means a condition that includes other protocols than TCP
+// and UDP.
 func (d xtDraw) rule() Rule {
 	var r Rule
 	target, protocol := d.target()
@@ -125,9 +129,11 @@ func (d xtDraw) rule() Rule {
 			"! -p "+icmp))
 	}
 	for range draw(d.Generator, 0, 0, 1, 1, 1, 2, 2, 3) {
-		if m := d.match(protocol); m != "" &&
-			!slices.ContainsFunc(r,
-				func(other string) bool { return option(other) == option(m) }) {
+		m := d.match(protocol)
+		if m == "" {
+			continue
+		}
+		if !slices.ContainsFunc(r, func(term string) bool { return option(term) == option(m) }) {
 			r = append(r, m)
 		}
 	}
@@ -140,8 +146,8 @@ func (d xtDraw) rule() Rule {
 	return r
 }
 
-// option returns the part of a term that a rule may contain only once: the name of the match, or
-// the option.
+// option returns the part of a term that a rule may contain only once: the name of the match after
+// -m, or the option of the term.
 func option(term string) string {
 	words := strings.Fields(strings.TrimPrefix(term, "! "))
 	switch words[0] {
@@ -162,6 +168,7 @@ func option(term string) string {
 // negation returns "! " with probability 1/3.
 func (d xtDraw) negation() string { return d.maybe("! ") }
 
+// addrs draws an address or a prefix, sometimes with a mask that is not a prefix.
 func (d xtDraw) addrs() string {
 	switch d.below(4) {
 	case 0:
@@ -174,23 +181,25 @@ func (d xtDraw) addrs() string {
 	return draw(d.Generator, someAddrs[d.family]...)
 }
 
+// match draws a match that a rule for the protocol may contain, or rarely nothing. A text that is
+// repeated in a list is drawn more often.
 func (d xtDraw) match(protocol string) string {
 	g := d.Generator
 	if g.Wide && g.oneIn(24) {
 		return d.wideMatch(protocol)
 	}
 	if !g.Ordinary && g.oneIn(20) || g.oneIn(150) {
-		return d.unusual()
+		return d.unusualMatch()
 	}
-	output := d.hooks[0] == "OUTPUT"
-	kind := g.below(16)
+	isOutput := d.hook == "OUTPUT"
+	choice := g.below(16)
 	if g.conntrack && g.oneIn(2) {
-		kind = draw(g, 11, 12, 13, 14)
+		choice = draw(g, 11, 12, 13, 14) // the cases of marks and connections
 	}
-	switch kind {
+	switch choice {
 	case 0, 1:
 		device := draw(g, "lo", "eth0", "eth1", "eth+", "+", "eth2", "tun0")
-		if output {
+		if isOutput {
 			return d.negation() + "-o " + device
 		}
 		return d.negation() + "-i " + device
@@ -223,17 +232,19 @@ func (d xtDraw) match(protocol string) string {
 			return ""
 		}
 	case 10:
-		if output {
+		if isOutput {
 			return "-m owner " + draw(g, d.negation()+"--uid-owner "+draw(g, someIDs...),
 				d.negation()+"--gid-owner "+draw(g, someIDs...),
-				d.negation()+"--socket-exists", "--uid-owner 1337 ! --gid-owner "+draw(g, someIDs...))
+				d.negation()+"--socket-exists",
+				"--uid-owner 1337 ! --gid-owner "+draw(g, someIDs...))
 		}
 		if d.table == "raw" || d.table == "mangle" {
 			return "-m rpfilter" + draw(g, "", " --invert")
 		}
 		return ""
 	case 11:
-		return "-m mark " + d.negation() + "--mark " + draw(g, draw(g, someMarks...), g.maskedMark())
+		return "-m mark " + d.negation() + "--mark " +
+			draw(g, draw(g, someMarks...), g.maskedMark())
 	case 12:
 		return "-m connmark " + d.negation() + "--mark " +
 			draw(g, draw(g, someMarks...), g.maskedMark())
@@ -256,15 +267,16 @@ func (d xtDraw) match(protocol string) string {
 		"--dst-type ") + draw(g, types...)
 }
 
-// unusual draws a match that depends on chance or that the model cannot express.
-func (d xtDraw) unusual() string {
+// unusualMatch draws a match that depends on chance or that the model cannot express.
+func (d xtDraw) unusualMatch() string {
 	g := d.Generator
 	list := []string{
 		"-m limit --limit 1/s --limit-burst 3", "-m statistic --mode random --probability 0.5",
 		"-m statistic --mode nth --every 2 --packet 0", "-m recent --name r --set",
 		"-m recent --name r --rcheck",
 		"-m string --algo bm --string zzz", "-m u32 --u32 0>>28=4", "-m length --length 1:100",
-		"-m length --length 100:200", "-m dscp --dscp 0", "-m tos ! --tos 0x10/0x3f", "-m comment --comment text",
+		"-m length --length 100:200", "-m dscp --dscp 0", "-m tos ! --tos 0x10/0x3f",
+		"-m comment --comment text",
 		"-m pkttype --pkt-type unicast", "-m conntrack --ctproto tcp",
 		"-m conntrack --ctorigdstport 80",
 		"-m hashlimit --hashlimit-above 1/s --hashlimit-name h",
@@ -278,7 +290,7 @@ func (d xtDraw) unusual() string {
 	} else {
 		list = append(list, "-m hl --hl-gt 10")
 	}
-	if d.hooks[0] == "PREROUTING" {
+	if d.hook == "PREROUTING" {
 		list = append(list, "-m socket --transparent", "-m socket --nowildcard --restore-skmark",
 			"-m socket", "-m mac --mac-source 00:00:00:00:00:01", "-m pkttype --pkt-type broadcast")
 		if d.table == "raw" || d.table == "mangle" {
@@ -290,7 +302,7 @@ func (d xtDraw) unusual() string {
 	return draw(g, list...)
 }
 
-// target draws a target, and the protocol that it needs.
+// target draws a target or nothing, and the protocol that the target needs.
 func (d xtDraw) target() (target, protocol string) {
 	g := d.Generator
 	if g.Wide && g.oneIn(20) {
@@ -354,7 +366,7 @@ func (d xtDraw) target() (target, protocol string) {
 			"-j CT --zone 5", "-j CT --zone 0",
 			"-j NOTRACK", "-j CT", "-j CT --zone 5"), ""
 	case "mangle":
-		if d.hooks[0] == "PREROUTING" {
+		if d.hook == "PREROUTING" {
 			text := "-j TPROXY --on-port " + g.tproxyPort()
 			if g.oneIn(4) {
 				ip := "127.0.0.1"
@@ -372,8 +384,8 @@ func (d xtDraw) target() (target, protocol string) {
 	return draw(g, "-j ACCEPT", "-j DROP", "-j RETURN", ""), ""
 }
 
-// conntrackTarget draws a target that changes conntrack state, or that marks the packets that a
-// rule has matched.
+// conntrackTarget draws a target that changes the tracking, the zone or the mark of a connection,
+// or the mark of a packet.
 func (d xtDraw) conntrackTarget() string {
 	g := d.Generator
 	if d.table == "raw" && g.oneIn(2) {

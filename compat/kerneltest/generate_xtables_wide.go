@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// otherWords contains other words that iptables treats alike.
-var otherWords = map[string][]string{
+// synonyms contains the words that iptables treats like a word.
+var synonyms = map[string][]string{
 	"-p": {"--protocol", "--proto"}, "-s": {"--source", "--src"}, "-d": {"--destination", "--dst"},
 	"-i": {"--in-interface"}, "-o": {"--out-interface"}, "-j": {"--jump"}, "-g": {"--goto"},
 	"--dport": {"--destination-port", "--destination-por"}, "--sport": {"--source-port"},
@@ -21,7 +21,8 @@ var otherWords = map[string][]string{
 	"10.1.2.3": {"0xa.01.02.3"},
 }
 
-// reword returns an equivalent rule with other names of options, another order, or more spaces.
+// reword returns the rule with other names of options, in another order, or with more spaces. It
+// may also add counters, a comment or a list of sources.
 func (d xtDraw) reword(r Rule) Rule {
 	g := d.Generator
 	r = slices.Clone(r)
@@ -31,8 +32,8 @@ func (d xtDraw) reword(r Rule) Rule {
 		}
 		words := strings.Fields(term)
 		for j, word := range words {
-			if others := otherWords[word]; others != nil && g.oneIn(3) {
-				words[j] = draw(g, others...)
+			if known := synonyms[word]; known != nil && g.oneIn(3) {
+				words[j] = draw(g, known...)
 			}
 			if word == "tcp" && j > 0 && g.oneIn(4) && (words[j-1] == "-p" ||
 				strings.HasPrefix(words[j-1], "--proto")) {
@@ -46,9 +47,10 @@ func (d xtDraw) reword(r Rule) Rule {
 	for from < len(r) && (strings.Contains(r[from], "-p") || strings.Contains(r[from], "--proto")) {
 		from++
 	}
-	if behind := r[from:]; g.oneIn(2) && !slices.ContainsFunc(behind, implicit) {
-		g.random.Shuffle(len(behind), func(i, j int) {
-			behind[i], behind[j] = behind[j], behind[i]
+	movable := r[from:]
+	if g.oneIn(2) && !slices.ContainsFunc(movable, needsEarlierOption) {
+		g.random.Shuffle(len(movable), func(i, j int) {
+			movable[i], movable[j] = movable[j], movable[i]
 		})
 	}
 	switch g.below(8) {
@@ -67,20 +69,18 @@ func (d xtDraw) reword(r Rule) Rule {
 	return r
 }
 
-// implicit reports whether the option belongs to a match that an earlier option loads.
-func implicit(term string) bool {
-	for _, word := range strings.Fields(term) {
-		if strings.HasPrefix(word, "--") && !strings.HasPrefix(word, "--in-") &&
-			!strings.HasPrefix(word, "--out-") {
-			words := strings.Fields(strings.TrimPrefix(term, "! "))
-			return words[0] == word
-		}
-	}
-	return false
+// needsEarlierOption reports whether the term may belong to a match that an earlier option loads,
+// such as --dport after -p tcp. It is true for all terms that begin with a long option, except
+// interfaces.
+func needsEarlierOption(term string) bool {
+	first := strings.Fields(strings.TrimPrefix(term, "! "))[0]
+	return strings.HasPrefix(first, "--") && !strings.HasPrefix(first, "--in-") &&
+		!strings.HasPrefix(first, "--out-")
 }
 
+// Matches and targets with rarely used options, by the protocol, family or table that they need.
 var (
-	// devgroup is not among them: in a chain of iptables-nft that output jumps to, the kernel
+	// The match devgroup is omitted: in a chain of iptables-nft to which output jumps, the kernel
 	// (6.18) does not refuse --src-group, and devgroup_mt in net/netfilter/xt_devgroup.c then reads
 	// the group of an interface that does not exist. The kernel kills the sender.
 	wideXTMatches = []string{
@@ -131,7 +131,7 @@ var (
 	}
 )
 
-// wideMatch draws a match that xtDraw.match does not.
+// wideMatch draws a match that xtDraw.match does not draw.
 func (d xtDraw) wideMatch(protocol string) string {
 	list := wideXTMatches
 	switch {
@@ -145,7 +145,8 @@ func (d xtDraw) wideMatch(protocol string) string {
 	return draw(d.Generator, list...)
 }
 
-// wideTarget draws a target that xtDraw.target does not, and the protocol that it needs.
+// wideTarget draws a target that xtDraw.target does not draw, and the protocol that the target
+// needs.
 func (d xtDraw) wideTarget() (target, protocol string) {
 	g := d.Generator
 	switch {

@@ -38,35 +38,34 @@ var addresses = []struct{ device, prefix string }{
 type Network struct {
 	Pod *netns.NS
 
-	peer        *netns.NS
+	peer        *netns.NS // contains the peers of all interfaces
 	devices     map[string]*device
-	byIndex     map[uint32]string
-	raw         map[rawKey]int
-	listeners   []int
+	nameOfIndex map[uint32]string // the interfaces of the pod
+	rawSockets  map[rawKey]int    // file descriptors
+	listeners   []int             // file descriptors of the open listeners
 	log         *log
 	conntrack   *conntrack
 	tables      *nftables.Conn
 	legacy      map[legacyTable]bool // loaded since Reset
 	token       uint32               // of the last packet
-	connections uint32               // reported so far, for unique ports
+	reported    uint32               // number of connections that ICMP errors have reported
 }
 
-// device is an interface of the pod and a packet socket that writes frames to it.
+// A device is an interface of the pod, with a packet socket that writes frames to it.
 type device struct {
-	name  string
-	index int
-	mac   net.HardwareAddr
-	peer  int          // index of the other end
-	fd    int          // packet socket of the other end; -1 for lo
-	addrs []netip.Addr // in the kernel's order
+	index     int
+	mac       net.HardwareAddr
+	peerIndex int          // index of the other end in the peer's namespace
+	fd        int          // packet socket of the other end; -1 for lo
+	addrs     []netip.Addr // in the kernel's order
 }
 
 // NewNetwork creates the namespaces. The error wraps [unix.EPERM] without CAP_SYS_ADMIN and
 // CAP_NET_ADMIN.
 func NewNetwork() (*Network, error) {
 	n := &Network{
-		devices: map[string]*device{}, byIndex: map[uint32]string{},
-		raw: map[rawKey]int{},
+		devices: map[string]*device{}, nameOfIndex: map[uint32]string{},
+		rawSockets: map[rawKey]int{},
 	}
 	for _, step := range []struct {
 		title string
@@ -75,7 +74,7 @@ func NewNetwork() (*Network, error) {
 		{"make the namespaces", n.makeNamespaces},
 		{"set the sysctls", n.setSysctls},
 		{"make the interfaces", n.makeInterfaces},
-		{"add addresses and routes", n.addRoutes},
+		{"add addresses and routes", n.addAddressesAndRoutes},
 		{"open packet sockets", n.openPacketSockets},
 		{"open the log", n.openLog},
 		{"open conntrack", n.openConntrack},
@@ -85,7 +84,8 @@ func NewNetwork() (*Network, error) {
 		{"wait for the links", n.waitForLinks},
 	} {
 		if err := step.do(); err != nil {
-			return nil, errors.Join(fmt.Errorf("make a network: %s: %w", step.title, err), n.Close())
+			err = fmt.Errorf("make a network: %s: %w", step.title, err)
+			return nil, errors.Join(err, n.Close())
 		}
 	}
 	return n, nil
@@ -93,32 +93,32 @@ func NewNetwork() (*Network, error) {
 
 // Close closes the sockets and the namespaces.
 func (n *Network) Close() error {
-	var faults []error
+	var errs []error
 	n.CloseListeners()
-	for _, fd := range n.raw {
-		faults = append(faults, unix.Close(fd))
+	for _, fd := range n.rawSockets {
+		errs = append(errs, unix.Close(fd))
 	}
 	for _, d := range n.devices {
 		if d.fd >= 0 {
-			faults = append(faults, unix.Close(d.fd))
+			errs = append(errs, unix.Close(d.fd))
 		}
 	}
 	if n.log != nil {
-		faults = append(faults, n.log.conn.Close())
+		errs = append(errs, n.log.conn.Close())
 	}
 	if n.conntrack != nil {
-		faults = append(faults, n.conntrack.conn.Close())
+		errs = append(errs, n.conntrack.conn.Close())
 	}
 	if n.tables != nil {
-		faults = append(faults, n.tables.CloseLasting())
+		errs = append(errs, n.tables.CloseLasting())
 	}
 	for _, ns := range []*netns.NS{n.Pod, n.peer} {
 		if ns != nil {
-			faults = append(faults, ns.Close())
+			errs = append(errs, ns.Close())
 		}
 	}
 	*n = Network{}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
 func (n *Network) makeNamespaces() (err error) {
@@ -138,22 +138,24 @@ func (n *Network) setSysctls() error {
 		}
 		return nil
 	}
-	pod := func() error {
+	setInPod := func() error {
 		return set(map[string]string{
-			"ipv4/conf/all/rp_filter": "0",
+			"ipv4/conf/all/rp_filter":     "0",
+			"ipv4/conf/default/rp_filter": "0",
 			// Do not limit the rate of answers to rejected packets.
-			"ipv4/icmp_ratelimit":          "0",
-			"ipv4/icmp_ratemask":           "0",
-			"ipv6/icmp/ratelimit":          "0",
-			"ipv4/conf/default/rp_filter":  "0",
-			"ipv6/conf/default/accept_dad": "0",
-			// Do not create link-local addresses.
-			"ipv6/conf/default/addr_gen_mode": "1",
+			"ipv4/icmp_ratelimit": "0",
+			"ipv4/icmp_ratemask":  "0",
+			"ipv6/icmp/ratelimit": "0",
+			// Use the added IPv6 addresses at once, and create no others.
+			"ipv6/conf/default/accept_dad":    "0",
+			"ipv6/conf/default/addr_gen_mode": "1", // IN6_ADDR_GEN_MODE_NONE
 			"ipv6/conf/default/accept_ra":     "0",
 		})
 	}
-	peer := func() error { return set(map[string]string{"ipv6/conf/default/disable_ipv6": "1"}) }
-	return errors.Join(n.Pod.Do(pod), n.peer.Do(peer))
+	setInPeer := func() error {
+		return set(map[string]string{"ipv6/conf/default/disable_ipv6": "1"})
+	}
+	return errors.Join(n.Pod.Do(setInPod), n.peer.Do(setInPeer))
 }
 
 // withRouteSocket runs fn with a route netlink socket of the namespace.
@@ -192,13 +194,14 @@ func (n *Network) makeInterfaces() error {
 				return err
 			}
 			index := l.Attrs().Index
-			n.devices[name] = &device{name: name, index: index, mac: l.Attrs().HardwareAddr, fd: -1}
-			n.byIndex[uint32(index)] = name
+			n.devices[name] = &device{index: index, mac: l.Attrs().HardwareAddr, fd: -1}
+			n.nameOfIndex[uint32(index)] = name
 		}
 		return n.setUpPeers()
 	})
 }
 
+// setUpPeers sets the other ends of the interfaces up, and stores their indexes.
 func (n *Network) setUpPeers() error {
 	return withRouteSocket(n.peer, func(h *netlink.Handle) error {
 		for _, name := range interfaces {
@@ -209,13 +212,13 @@ func (n *Network) setUpPeers() error {
 			if err := h.LinkSetUp(l); err != nil {
 				return err
 			}
-			n.devices[name].peer = l.Attrs().Index
+			n.devices[name].peerIndex = l.Attrs().Index
 		}
 		return nil
 	})
 }
 
-func (n *Network) addRoutes() error {
+func (n *Network) addAddressesAndRoutes() error {
 	return withRouteSocket(n.Pod, func(h *netlink.Handle) error {
 		for _, a := range addresses {
 			l, err := h.LinkByName(a.device)
@@ -239,7 +242,7 @@ func (n *Network) addRoutes() error {
 			}
 		}
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-			if err := n.addLocalMark(h, family); err != nil {
+			if err := n.routeLocalMark(h, family); err != nil {
 				return err
 			}
 		}
@@ -261,8 +264,8 @@ func (n *Network) waitForAddresses() error {
 	return nil
 }
 
-// addLocalMark routes packets with [LocalMark] to the pod itself.
-func (n *Network) addLocalMark(h *netlink.Handle, family int) error {
+// routeLocalMark adds a rule and a route that deliver packets with [LocalMark] to the pod itself.
+func (n *Network) routeLocalMark(h *netlink.Handle, family int) error {
 	const table, priority = 133, 133
 	rule := netlink.NewRule()
 	rule.Family, rule.Mark, rule.Table, rule.Priority = family, LocalMark, table, priority
@@ -283,7 +286,7 @@ func (n *Network) addLocalMark(h *netlink.Handle, family int) error {
 	return nil
 }
 
-// readAddresses stores the first addresses of each interface, in the kernel's order.
+// readAddresses stores the addresses of each interface, in the kernel's order.
 func (n *Network) readAddresses(h *netlink.Handle) error {
 	for name, d := range n.devices {
 		l, err := h.LinkByName(name)
@@ -303,13 +306,14 @@ func (n *Network) readAddresses(h *netlink.Handle) error {
 	return nil
 }
 
+// setListeners opens the [TProxyListeners], or closes all listeners.
 func (n *Network) setListeners(open bool) error {
-	if open == (len(n.listeners) > 0) {
-		return nil
-	}
-	if open {
+	areOpen := len(n.listeners) > 0
+	switch {
+	case open && !areOpen:
 		return n.Listen(TProxyListeners)
+	case !open:
+		n.CloseListeners()
 	}
-	n.CloseListeners()
 	return nil
 }

@@ -17,7 +17,8 @@ func isLocal(a netip.Addr) bool {
 	})
 }
 
-// outInterface returns the interface by which the pod sends packets.
+// outInterface returns the interface by which the pod sends a packet with the destination and the
+// mark.
 func outInterface(to netip.Addr, mark uint32) string {
 	if mark == LocalMark || isLocal(to) {
 		return "lo"
@@ -33,7 +34,7 @@ func outInterface(to netip.Addr, mark uint32) string {
 // outInterfaceOf returns the interface by which the pod sends the packet if its socket is not bound
 // to an interface.
 func outInterfaceOf(p *rules.Packet) string {
-	if p.Owner == nil {
+	if p.Owner == nil { // the copy of a packet is routed without its mark
 		return outInterface(p.Destination.Addr(), 0)
 	}
 	return outInterface(p.Destination.Addr(), p.Mark)
@@ -63,17 +64,16 @@ func (n *Network) Complete(p *rules.Packet) {
 	from, to := p.Source.Addr(), p.Destination.Addr()
 	p.SourceType, p.DestinationType = addrType(from), addrType(to)
 	if p.Hook == rules.Output {
-		if p.Bound = p.Bound && p.Owner != nil && !isLocal(to); !p.Bound {
+		p.Bound = p.Bound && p.Owner != nil && !isLocal(to)
+		if !p.Bound {
 			p.OutInterface = outInterfaceOf(p)
 		}
 		return
 	}
 	p.NoReversePath = isLocal(from) || outInterface(from, 0) != p.InInterface
-	d := n.devices[p.InInterface]
-	if d == nil {
-		return
+	if d := n.devices[p.InInterface]; d != nil {
+		p.InAddress = d.redirectAddress(to)
 	}
-	p.InAddress = d.redirectAddress(to)
 }
 
 // redirectAddress returns the destination after a redirection, like nf_nat_redirect_ipv4 and

@@ -69,29 +69,30 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 			})
 		}
 		if i >= 0 && i < len(packets) {
-			observations[i].add(&packets[i], e)
+			observations[i].addEntry(&packets[i], e)
 		}
 	}
 	for i := range packets {
 		if observations[i].Err == nil {
-			observations[i].Err = observations[i].compareEntry(&packets[i])
+			observations[i].Err = observations[i].compareFirst(&packets[i])
 		}
 	}
 	return observations, nil
 }
 
-// add adds a log entry to the observation of p.
-func (o *Observation) add(p *rules.Packet, e LogEntry) {
+// addEntry adds a log entry to the observation of p.
+func (o *Observation) addEntry(p *rules.Packet, e LogEntry) {
 	if e.answer != "" {
 		if e.Position == "output begin" { // the other positions log the same answer again
 			o.Answer = e.answer
 		}
 		return
 	}
-	// Ignore packets that only return the token, such as an echo reply. The source of p may be
-	// translated at the end of postrouting.
-	isTranslated := e.Position == "postrouting end" && e.To.Addr() != p.Source.Addr()
-	if e.Protocol == p.Protocol && (e.From == p.Source || isTranslated) {
+	// Other packets return the token too, such as an echo reply. Their source is not the source of
+	// p. The source of p changes only by SNAT, which the end of postrouting logs.
+	isReturned := e.To.Addr() == p.Source.Addr()
+	hasSource := e.From == p.Source || e.Position == "postrouting end" && !isReturned
+	if e.Protocol == p.Protocol && hasSource {
 		o.Entries = append(o.Entries, e)
 	}
 }
@@ -103,7 +104,7 @@ func pinToProcessor() (unpin func(), err error) {
 	var all, one unix.CPUSet
 	err = unix.SchedGetaffinity(0, &all)
 	if err == nil {
-		one.Set(someCPU(&all))
+		one.Set(randomProcessor(&all))
 		err = unix.SchedSetaffinity(0, &one)
 	}
 	if err != nil {
@@ -116,8 +117,8 @@ func pinToProcessor() (unpin func(), err error) {
 	}, nil
 }
 
-// someCPU returns a random processor of the set.
-func someCPU(set *unix.CPUSet) int {
+// randomProcessor returns a random processor of the set.
+func randomProcessor(set *unix.CPUSet) int {
 	skip := rand.IntN(set.Count())
 	for i := 0; ; i++ {
 		if !set.IsSet(i) {
@@ -130,24 +131,23 @@ func someCPU(set *unix.CPUSet) int {
 	}
 }
 
-// compareEntry returns an error if the packet, when it entered its first hook, differed from its
+// compareFirst returns an error if the packet, when it entered its first hook, differed from its
 // description p.
-func (o *Observation) compareEntry(p *rules.Packet) error {
+func (o *Observation) compareFirst(p *rules.Packet) error {
 	if len(o.Entries) == 0 {
 		return fmt.Errorf("%w: it did not enter a hook", errUnsendable)
 	}
 	e := o.Entries[0]
 	want := LogEntry{
 		Position: p.Hook.String() + " begin", In: p.InInterface, Out: p.OutInterface,
-		Protocol: p.Protocol,
-		From:     p.Source, To: p.Destination, Mark: p.Mark,
+		Protocol: p.Protocol, From: p.Source, To: p.Destination, Mark: p.Mark,
 	}
 	if e.Position != want.Position || e.In != want.In || e.Out != want.Out ||
-		e.Protocol != want.Protocol ||
-		e.From != want.From || e.To != want.To || e.Mark != want.Mark {
+		e.Protocol != want.Protocol || e.From != want.From || e.To != want.To ||
+		e.Mark != want.Mark {
 		return fmt.Errorf("%w: it entered as %v", errUnsendable, e)
 	}
-	// Packets of other hooks have no owner in their description.
+	// The descriptions of arriving packets have no owner.
 	if p.Hook == rules.Output && !equalOwners(e.Owner, p.Owner) {
 		return fmt.Errorf("%w: it has another socket: %v", errUnsendable, e)
 	}
@@ -162,12 +162,12 @@ func equalOwners(a, b *rules.Owner) bool {
 }
 
 // logEntries returns the log entries of the packets that were sent. It sends a last packet, the
-// sentinel, and reads the log up to the sentinel's entry. It repeats the sentinel, because a busy
-// machine may lose or delay it.
+// sentinel, and reads the log up to the sentinel's entry. For a minute, it sends another sentinel
+// after each second without an entry, because a busy machine may lose or delay packets.
 func (n *Network) logEntries() (entries []LogEntry, err error) {
 	n.token++
 	for begin := time.Now(); ; {
-		if err := n.sentinel("eth0"); err != nil {
+		if err := n.sendSentinel("eth0"); err != nil {
 			return nil, err
 		}
 		more, err := n.readUntil(n.token, time.Second)
@@ -178,9 +178,9 @@ func (n *Network) logEntries() (entries []LogEntry, err error) {
 	}
 }
 
-// sentinel sends the packet that ends an observation from the peer to the pod's address. The packet
-// contains the current token.
-func (n *Network) sentinel(device string) error {
+// sendSentinel sends a packet that ends an observation, with the current token. The packet arrives
+// by the interface.
+func (n *Network) sendSentinel(device string) error {
 	p := rules.Packet{
 		Protocol: rules.UDP, Source: netip.AddrPortFrom(peerAddr, 1),
 		Destination: netip.AddrPortFrom(netip.MustParseAddr("10.244.1.5"), sentinelPort),

@@ -92,7 +92,11 @@ func (n *Network) loadObserver() error {
 	text := observerTables + "table netdev observer {\n"
 	for _, name := range interfaces {
 		// Bytes 2 to 5 of the frame's source address are the mark.
-		text += fmt.Sprintf("chain %s {\ntype filter hook ingress device %s priority 0;\nmeta mark set @ll,64,32\n}\n", name, name)
+		text += fmt.Sprintf(`chain %s {
+			type filter hook ingress device %[1]s priority 0;
+			meta mark set @ll,64,32
+		}
+		`, name)
 	}
 	if err := run(n.Pod, text+"}\n", "nft", "-f", "-"); err != nil {
 		return err
@@ -162,9 +166,10 @@ const (
 	copyPacket  = 2
 )
 
-// log reads the log of the observer tables.
+// A log is a netlink socket of the pod that receives the log of the observer tables.
 type log struct{ conn *netlink.Conn }
 
+// openLog opens the log, and requests complete packets in a message each.
 func (n *Network) openLog() error {
 	err := n.Pod.Do(func() error {
 		conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
@@ -186,19 +191,20 @@ func (n *Network) openLog() error {
 	if err != nil {
 		return err
 	}
-	kind := uint16(subsysLog<<8 | logConfig)
-	if err := execute(n.log.conn, kind, 0, unix.AF_UNSPEC, logGroup, bind); err != nil {
+	messageType := uint16(subsysLog<<8 | logConfig)
+	if err := execute(n.log.conn, messageType, 0, unix.AF_UNSPEC, logGroup, bind); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
 	encoder = netlink.NewAttributeEncoder()
 	encoder.ByteOrder = binary.BigEndian
-	encoder.Bytes(cfgMode, []byte{0, 0, 0xff, 0xff, copyPacket, 0})
-	encoder.Uint32(cfgCount, 1)
+	const maxSize, padding = 0xffff, 0
+	encoder.Bytes(cfgMode, append(binary.BigEndian.AppendUint32(nil, maxSize), copyPacket, padding))
+	encoder.Uint32(cfgCount, 1) // packets in a message
 	config, err := encoder.Encode()
 	if err != nil {
 		return err
 	}
-	if err := execute(n.log.conn, kind, 0, unix.AF_UNSPEC, logGroup, config); err != nil {
+	if err := execute(n.log.conn, messageType, 0, unix.AF_UNSPEC, logGroup, config); err != nil {
 		return fmt.Errorf("configure: %w", err)
 	}
 	return nil
@@ -218,33 +224,30 @@ type LogEntry struct {
 
 	token    uint32
 	hasToken bool
-	answer   string // see [decoded]
+	answer   string // see [decodedPacket]
 }
 
 // String returns the entry in one line.
-func (s LogEntry) String() string {
-	text := fmt.Sprintf("%s: in %q out %q %s %s > %s mark 0x%x", s.Position, s.In, s.Out, s.Protocol,
-		s.From, s.To, s.Mark)
-	if s.Owner != nil {
-		text += fmt.Sprintf(" socket of %d:%d", s.Owner.UID, s.Owner.GID)
+func (e LogEntry) String() string {
+	text := fmt.Sprintf("%s: in %q out %q %s %s > %s mark 0x%x", e.Position, e.In, e.Out,
+		e.Protocol, e.From, e.To, e.Mark)
+	if e.Owner != nil {
+		text += fmt.Sprintf(" socket of %d:%d", e.Owner.UID, e.Owner.GID)
 	}
-	switch {
-	case s.Connection != nil:
-		c := s.Connection
-		text += fmt.Sprintf(" connection mark 0x%x zone %d status %s state %s reply %t",
-			c.Mark, c.Zone, c.Status, c.State, c.Reply)
-	default:
-		text += " " + s.State.String()
+	c := e.Connection
+	if c == nil {
+		return text + " " + e.State.String()
 	}
-	return text
+	return text + fmt.Sprintf(" connection mark 0x%x zone %d status %s state %s reply %t",
+		c.Mark, c.Zone, c.Status, c.State, c.Reply)
 }
 
-// errLost reports that the log ended before the sentinel.
-var errLost = errors.New("the log is incomplete")
+// errIncomplete reports that the log ended before the sentinel.
+var errIncomplete = errors.New("the log is incomplete")
 
-// readUntil reads the log up to the sentinel with the token. It also returns the entries before an
-// error.
-func (n *Network) readUntil(sentinel uint32, wait time.Duration) ([]LogEntry, error) {
+// readUntil reads the log up to the sentinel with the token, and returns the entries of the other
+// packets. If it cannot receive the sentinel, it returns an error and the entries before it.
+func (n *Network) readUntil(sentinelToken uint32, wait time.Duration) ([]LogEntry, error) {
 	var entries []LogEntry
 	if err := n.log.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return nil, err
@@ -252,50 +255,51 @@ func (n *Network) readUntil(sentinel uint32, wait time.Duration) ([]LogEntry, er
 	for {
 		messages, err := n.log.conn.Receive()
 		if err != nil {
-			return entries, fmt.Errorf("%w: %w", errLost, err)
+			return entries, fmt.Errorf("%w: %w", errIncomplete, err)
 		}
 		for _, m := range messages {
-			if m.Header.Type != subsysLog<<8 || len(m.Data) < 4 {
+			const packetMessage, headerSize = subsysLog << 8, 4 // NFULNL_MSG_PACKET, nfgenmsg
+			if m.Header.Type != packetMessage || len(m.Data) < headerSize {
 				continue
 			}
-			s, err := n.readEntry(m.Data[4:])
+			e, err := n.decodeEntry(m.Data[headerSize:])
 			if err != nil {
 				return nil, err
 			}
 			switch {
-			case s.Position == "sentinel" && s.token == sentinel:
+			case e.Position == "sentinel" && e.token == sentinelToken:
 				return entries, nil
-			case s.Position != "sentinel" && (s.hasToken || s.answer != ""):
-				entries = append(entries, s)
+			case e.Position != "sentinel" && (e.hasToken || e.answer != ""):
+				entries = append(entries, e)
 			}
 		}
 	}
 }
 
-func (n *Network) readEntry(attributes []byte) (LogEntry, error) {
-	var s LogEntry
+func (n *Network) decodeEntry(attributes []byte) (LogEntry, error) {
+	var e LogEntry
 	var owner rules.Owner
 	hasOwner := false
 	a, err := netlink.NewAttributeDecoder(attributes)
 	if err != nil {
-		return s, err
+		return e, err
 	}
 	a.ByteOrder = binary.BigEndian
 	for a.Next() {
 		switch a.Type() {
 		case logMark:
-			s.Mark = a.Uint32()
+			e.Mark = a.Uint32()
 		case logIndev:
-			s.In = n.byIndex[a.Uint32()]
+			e.In = n.nameOfIndex[a.Uint32()]
 		case logOutdev:
-			s.Out = n.byIndex[a.Uint32()]
+			e.Out = n.nameOfIndex[a.Uint32()]
 		case logPayload:
 			d := decode(a.Bytes())
-			s.Protocol, s.From, s.To, s.token, s.hasToken = d.protocol, d.from, d.to, d.token,
+			e.Protocol, e.From, e.To, e.token, e.hasToken = d.protocol, d.from, d.to, d.token,
 				d.hasToken
-			s.State, s.Connection, s.answer = d.state, d.conn, d.answer
+			e.State, e.Connection, e.answer = d.state, d.conn, d.answer
 		case logPrefix:
-			s.Position = a.String()
+			e.Position = a.String()
 		case logUID:
 			owner.UID, hasOwner = a.Uint32(), true
 		case logGID:
@@ -303,9 +307,9 @@ func (n *Network) readEntry(attributes []byte) (LogEntry, error) {
 		}
 	}
 	if hasOwner {
-		s.Owner = &owner
+		e.Owner = &owner
 	}
-	return s, a.Err()
+	return e, a.Err()
 }
 
 // waitForLinks waits until a packet arrives by each interface. Before that an interface drops
@@ -315,7 +319,7 @@ func (n *Network) waitForLinks() error {
 	for _, name := range interfaces {
 		for {
 			n.token++
-			err := n.sentinel(name)
+			err := n.sendSentinel(name)
 			if err == nil {
 				_, err = n.readUntil(n.token, 20*time.Millisecond)
 			}

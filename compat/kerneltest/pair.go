@@ -11,43 +11,42 @@ import (
 
 // A loadedSide is one of the two rulesets: its text, and its model as read from the kernel.
 type loadedSide struct {
-	text      Ruleset
-	model     rules.Ruleset
-	ambiguous bool // the order of some chains is unknown
+	text  Ruleset
+	model rules.Ruleset
 }
 
-// loadSide loads a ruleset into the network, and reads its model from the kernel.
+// errAmbiguousOrder reports that the order of some chains of a ruleset is unknown.
+var errAmbiguousOrder = errors.New("the order of some chains is unknown")
+
+// loadSide loads a ruleset into the network, and reads its model from the kernel. It returns
+// errAmbiguousOrder if the model does not know the order of the chains.
 func (n *Network) loadSide(rs Ruleset) (loadedSide, error) {
 	if err := n.Load(rs); err != nil {
 		return loadedSide{}, err
 	}
 	live, err := n.Read()
-	return loadedSide{rs, live.Ruleset, len(live.Ambiguous) > 0}, err
+	if err == nil && len(live.Ambiguous) > 0 {
+		err = errAmbiguousOrder
+	}
+	return loadedSide{text: rs, model: live.Ruleset}, err
+}
+
+// cannotCompare reports whether the error means that a pair of rulesets cannot be compared.
+func cannotCompare(err error) bool {
+	return IsRefused(err) || errors.Is(err, errAmbiguousOrder)
 }
 
 // PairTrial draws two rulesets, decides whether they are equivalent, and tests the decision with
 // packets.
 func (n *Network) PairTrial(seed uint64, packets int) (PairCounts, error) {
 	counts := PairCounts{Unsent: map[string]int{}}
-	g := NewGenerator(seed)
-	g.Ordinary, g.Wide = seed%4 != 0, seed%4 == 2
+	g := newTrialGenerator(seed)
 	for {
-		left := g.Ruleset()
-		var right Ruleset
-		switch g.below(8) {
-		case 0:
-			right = g.Ruleset()
-		case 1:
-			right = left.clone()
-		case 2:
-			right = g.translate(left)
-		default:
-			right = g.Mutate(left)
-		}
-		listeners := !g.oneIn(4)
-		sent := g.Packets(n, packets)
-		err := n.checkPair(&counts, left, right, sent, listeners, g)
-		if IsRefused(err) {
+		left, right := g.pair()
+		withListeners := !g.oneIn(4)
+		drawn := g.Packets(n, packets)
+		err := n.checkPair(&counts, left, right, drawn, withListeners, g)
+		if cannotCompare(err) {
 			counts.Refused++
 			continue
 		}
@@ -61,8 +60,23 @@ func (n *Network) PairTrial(seed uint64, packets int) (PairCounts, error) {
 	}
 }
 
-// translate returns the same rules for the other variant of iptables.
-func (g *Generator) translate(rs Ruleset) Ruleset {
+// pair draws two rulesets. Most pairs differ in little, because a comparison of such rulesets has
+// few classes.
+func (g *Generator) pair() (left, right Ruleset) {
+	left = g.Ruleset()
+	switch g.below(8) {
+	case 0:
+		return left, g.Ruleset()
+	case 1:
+		return left, left.clone()
+	case 2:
+		return left, translated(left)
+	}
+	return left, g.Mutate(left)
+}
+
+// translated returns the ruleset with the other variant of iptables.
+func translated(rs Ruleset) Ruleset {
 	rs = rs.clone()
 	for i := range rs {
 		switch rs[i].Program {
@@ -75,10 +89,12 @@ func (g *Generator) translate(rs Ruleset) Ruleset {
 	return rs
 }
 
-// checkPair decides whether two rulesets are equivalent, and tests the decision with the packets.
-// If g is not nil, it also tests packets at the boundaries of the classes.
+// checkPair decides whether two rulesets are equivalent, and tests the decision with the packets
+// and with the witnesses of the decision. If boundaries is not nil, it generates further packets,
+// at the boundaries of the classes.
 func (n *Network) checkPair(
-	counts *PairCounts, left, right Ruleset, packets []rules.Packet, listeners bool, g *Generator,
+	counts *PairCounts, left, right Ruleset, packets []rules.Packet, withListeners bool,
+	boundaries *Generator,
 ) error {
 	l, err := n.loadSide(left)
 	if err != nil {
@@ -88,55 +104,46 @@ func (n *Network) checkPair(
 	if err != nil {
 		return err
 	}
-	if l.ambiguous || r.ambiguous {
-		return fmt.Errorf("%w: ambiguous order", errRefused)
-	}
 	result := diff.Decide(diff.Side{Ruleset: l.model, RoutingKnown: true},
 		diff.Side{Ruleset: r.model, RoutingKnown: true}, diff.Options{})
-	counts.Pairs++
-	switch result.Verdict(true) {
-	case diff.Equivalent:
-		counts.Equivalent++
-	case diff.Different:
-		counts.Different++
-	default:
-		counts.Undecidable++
-	}
-	// In the model, either all ports have a listener or no port has one. With --on-port 0, TPROXY
-	// looks for a listener on the packet's own port. The network has none there, so that such rulesets
-	// are tested without any listeners.
-	listeners = listeners && !left.Has("--on-port 0") && !right.Has("--on-port 0")
-	if err := n.setListeners(listeners); err != nil {
-		return err
+	test := pairTest{counts: counts, left: &l, right: &r, result: result}
+	// Strictly: deviations from Istio's rules are differences like others.
+	test.verdict = result.Verdict(true)
+	counts.addVerdict(test.verdict)
+
+	if left.Has("--on-port 0") || right.Has("--on-port 0") {
+		// Such a rule looks for a listener on the packet's own port. In the model either all ports
+		// have a listener or none has, and the network can only provide the latter.
+		withListeners = false
 	}
 	batches := [][]rules.Packet{slices.Clone(packets)}
-	if g != nil {
-		boundary := g.BoundaryPackets(n, 2*len(packets), &l.model, &r.model)
-		counts.Boundary += len(boundary)
-		batches = append(batches, boundary)
+	if boundaries != nil {
+		drawn := boundaries.BoundaryPackets(n, 2*len(packets), &l.model, &r.model)
+		counts.Boundary += len(drawn)
+		batches = append(batches, drawn)
 	}
 	for _, batch := range batches {
 		for i := range batch {
-			batch[i].NoListener = !listeners
+			batch[i].NoListener = !withListeners
 		}
 	}
 	var witnesses []rules.Packet
 	for _, c := range result.Classes {
-		witnesses = append(witnesses, n.sendableOf(c))
+		witnesses = append(witnesses, n.sendableWitness(c))
 	}
+
 	// The right ruleset is still loaded.
-	onRight, err := n.observeSide(batches, witnesses, listeners)
+	onRight, err := n.observeSide(batches, witnesses, withListeners)
 	if err != nil {
 		return err
 	}
 	if err := n.Load(left); err != nil {
 		return err
 	}
-	onLeft, err := n.observeSide(batches, witnesses, listeners)
+	onLeft, err := n.observeSide(batches, witnesses, withListeners)
 	if err != nil {
 		return err
 	}
-	test := pairTest{counts, &l, &r, result}
 	for i, p := range slices.Concat(batches...) {
 		test.checkDrawn(p, onLeft.batches[i], onRight.batches[i])
 	}
@@ -150,10 +157,14 @@ func (n *Network) checkPair(
 type sideObservations struct{ batches, witnesses []Observation }
 
 // observeSide sends the packets through the loaded ruleset. It deletes all connections before each
-// batch and before each witness.
+// batch and before each witness. The batches are sent with or without listeners, and each witness
+// with or without them as its field NoListener says.
 func (n *Network) observeSide(
-	batches [][]rules.Packet, witnesses []rules.Packet, listeners bool,
+	batches [][]rules.Packet, witnesses []rules.Packet, withListeners bool,
 ) (observed sideObservations, err error) {
+	if err := n.setListeners(withListeners); err != nil {
+		return observed, err
+	}
 	for _, batch := range batches {
 		if err := n.Flush(); err != nil {
 			return observed, err
@@ -174,5 +185,5 @@ func (n *Network) observeSide(
 		}
 		observed.witnesses = append(observed.witnesses, o...)
 	}
-	return observed, n.setListeners(listeners)
+	return observed, nil
 }

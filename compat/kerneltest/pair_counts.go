@@ -9,7 +9,11 @@ import (
 
 // A PairCounts counts the results of testing decisions about pairs of rulesets.
 type PairCounts struct {
-	Pairs, Refused, Equivalent, Different, Undecidable int
+	// Refused counts the additional pairs that were not compared, because a program rejected a
+	// ruleset or the order of its chains is unknown.
+	Pairs, Refused int
+	// The pairs by the verdict of the decision.
+	Equivalent, Different, Undecidable int
 	// Confirmed counts the witnesses that had the two outcomes of the decision. Unobservable counts
 	// the witnesses whose two outcomes have the same observable effect. Unsent counts, by cause,
 	// the witnesses that could not be sent or judged.
@@ -24,27 +28,42 @@ type PairCounts struct {
 }
 
 // Add adds the counts of other.
-func (t *PairCounts) Add(o PairCounts) {
-	t.Pairs += o.Pairs
-	t.Refused += o.Refused
-	t.Equivalent += o.Equivalent
-	t.Different += o.Different
-	t.Undecidable += o.Undecidable
-	t.Confirmed += o.Confirmed
-	t.Unobservable += o.Unobservable
-	t.Boundary += o.Boundary
-	t.Alike += o.Alike
-	t.Explained += o.Explained
-	t.Failures = append(t.Failures, o.Failures...)
-	addCounts(&t.Unsent, o.Unsent)
+func (t *PairCounts) Add(other PairCounts) {
+	t.Pairs += other.Pairs
+	t.Refused += other.Refused
+	t.Equivalent += other.Equivalent
+	t.Different += other.Different
+	t.Undecidable += other.Undecidable
+	t.Confirmed += other.Confirmed
+	t.Unobservable += other.Unobservable
+	t.Boundary += other.Boundary
+	t.Alike += other.Alike
+	t.Explained += other.Explained
+	t.Failures = append(t.Failures, other.Failures...)
+	addCounts(&t.Unsent, other.Unsent)
+}
+
+// addVerdict counts a pair with the verdict.
+func (t *PairCounts) addVerdict(v diff.Verdict) {
+	t.Pairs++
+	switch v {
+	case diff.Equivalent:
+		t.Equivalent++
+	case diff.Different:
+		t.Different++
+	default:
+		t.Undecidable++
+	}
 }
 
 // String returns the counts.
 func (t *PairCounts) String() string {
 	return fmt.Sprintf(
-		"%d pairs of rulesets (%d more were refused): %d equivalent, %d different, %d cannot decide\n"+
+		"%d pairs of rulesets (%d more were refused): "+
+			"%d equivalent, %d different, %d cannot decide\n"+
 			"  witnesses: %d confirmed, %d differ in nothing observable, %d cannot be sent %v\n"+
-			"  packets: %d alike, %d different as decided, %d failures; %d were drawn at boundaries\n",
+			"  packets: %d alike, %d different as decided, %d failures; "+
+			"%d were drawn at boundaries\n",
 		t.Pairs, t.Refused, t.Equivalent, t.Different, t.Undecidable, t.Confirmed, t.Unobservable,
 		sumCounts(t.Unsent), t.Unsent, t.Alike, t.Explained, len(t.Failures), t.Boundary)
 }
@@ -54,9 +73,9 @@ type PairFailure struct {
 	Seed        uint64
 	Left, Right Ruleset
 	Packet      rules.Packet
-	Listeners   bool
-	Claim       string
-	Effects     diff.Pair[Effect]
+	Listeners   bool              // whether the listeners are open
+	Claim       string            // what the decision says about the packet
+	Effects     diff.Pair[Effect] // the observed effects
 }
 
 // String returns everything that is needed to reproduce the failure.

@@ -12,10 +12,11 @@ import (
 // contradicts the result of diff for the packet. It stops after 20 seconds.
 func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
 	smallest, begin := f, time.Now()
-	try := func(left, right Ruleset) (bool, error) {
+	// try reports whether the packet fails with the rulesets, and then stores them as the smallest.
+	try := func(left, right Ruleset) (fails bool, err error) {
 		counts := PairCounts{Unsent: map[string]int{}}
-		err := n.checkPair(&counts, left, right, []rules.Packet{f.Packet}, f.Listeners, nil)
-		if IsRefused(err) {
+		err = n.checkPair(&counts, left, right, []rules.Packet{f.Packet}, f.Listeners, nil)
+		if cannotCompare(err) {
 			return false, nil
 		}
 		if err != nil || len(counts.Failures) == 0 {
@@ -25,14 +26,15 @@ func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
 		smallest.Seed = f.Seed
 		return true, nil
 	}
-	again, err := try(f.Left, f.Right)
-	if err != nil || !again {
-		return f, errors.Join(err, errors.New("the failure does not repeat for the packet alone"))
+	repeats, err := try(f.Left, f.Right)
+	if err != nil || !repeats {
+		return f, errors.Join(err, ErrNotRepeated)
 	}
 	for changed := true; changed; {
 		changed = false
 		left, right := smallest.Left.smaller(), smallest.Right.smaller()
 		var candidates []diff.Pair[Ruleset]
+		// Rulesets with equally many parts usually have the same parts: remove a part of both.
 		if len(left) == len(right) {
 			for i := range left {
 				candidates = append(candidates, diff.Pair[Ruleset]{Left: left[i], Right: right[i]})

@@ -18,8 +18,7 @@ import (
 // them matched with the model.
 func (n *Network) PathTrial(seed uint64, packets int) (PathCounts, error) {
 	t := PathCounts{NotCompared: map[string]int{}}
-	g := NewGenerator(seed)
-	g.Ordinary, g.Wide = seed%4 != 0, seed%4 == 2
+	g := newTrialGenerator(seed)
 	for {
 		rs := g.Ruleset()
 		err := n.tracePaths(&t, rs, g.Packets(n, packets), !g.oneIn(4))
@@ -38,27 +37,30 @@ func (n *Network) PathTrial(seed uint64, packets int) (PathCounts, error) {
 	}
 }
 
-// ShrinkPath removes rules, terms, chains and tables while the path still differs.
+// ShrinkPath removes rules, terms, chains and tables from the ruleset of a failure while the path
+// still differs from the prediction.
 func (n *Network) ShrinkPath(f PathFailure) (PathFailure, error) {
 	smallest := f
 	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {
 		t := PathCounts{NotCompared: map[string]int{}}
 		err := n.tracePaths(&t, rs, []rules.Packet{f.Packet}, f.Listeners)
-		if IsRefused(err) || err == nil && len(t.Failures) == 0 {
+		switch {
+		case IsRefused(err):
 			return false, nil
+		case err != nil || len(t.Failures) == 0:
+			return false, err
 		}
-		if err == nil {
-			smallest = t.Failures[0]
-			smallest.Seed = f.Seed
-		}
-		return err == nil, err
+		smallest = t.Failures[0]
+		smallest.Seed = f.Seed
+		return true, nil
 	})
 	return smallest, err
 }
 
-// tracePaths loads the ruleset, sends the packets, and counts the results.
+// tracePaths loads the ruleset, sends the packets, compares their paths with the model, and adds
+// the results to the counts.
 func (n *Network) tracePaths(
-	t *PathCounts, rs Ruleset, packets []rules.Packet, listeners bool,
+	t *PathCounts, rs Ruleset, packets []rules.Packet, withListeners bool,
 ) error {
 	if err := n.Load(rs); err != nil {
 		return err
@@ -67,11 +69,11 @@ func (n *Network) tracePaths(
 	if err != nil {
 		return err
 	}
-	if err := n.setListeners(listeners); err != nil {
+	if err := n.setListeners(withListeners); err != nil {
 		return err
 	}
 	for i := range packets {
-		packets[i].NoListener = !listeners
+		packets[i].NoListener = !withListeners
 	}
 	traced, observations, err := n.sendTraced(packets)
 	if err != nil {
@@ -79,18 +81,20 @@ func (n *Network) tracePaths(
 	}
 	for i := range packets {
 		p := &packets[i]
-		switch {
-		case traced[i] == nil || observations[i].Err != nil:
+		if traced[i] == nil || observations[i].Err != nil {
 			t.NotTraced++
 			continue
-		case rs.uses(Legacy) && sharesHeader(packets, i):
-			t.NotCompared["the log of iptables-legacy has no id, and another packet has this header"]++
-			continue
-		case modelLacksSockets(rs, p, listeners) != "":
-			t.NotCompared[modelLacksSockets(rs, p, listeners)]++
+		}
+		cause := modelLacksSockets(rs, p, withListeners)
+		if rs.uses(Legacy) && sharesHeader(packets, i) {
+			cause = "the log of iptables-legacy has no id, and another packet has this header"
+		}
+		if cause != "" {
+			t.NotCompared[cause]++
 			continue
 		}
-		o, ok := livetrace.Match(&live.Ruleset, *traced[i], *p, true)
+		const ownerKnown = true
+		o, ok := livetrace.Match(&live.Ruleset, *traced[i], *p, ownerKnown)
 		switch {
 		case !ok:
 			t.NotTraced++
@@ -103,16 +107,16 @@ func (n *Network) tracePaths(
 			t.Ambiguous++
 		default:
 			t.Failures = append(t.Failures, PathFailure{
-				Ruleset: rs, Packet: *p, Listeners: listeners, Observation: o,
+				Ruleset: rs, Packet: *p, Listeners: withListeners, Observation: o,
 			})
 		}
 	}
 	return nil
 }
 
-// sharesHeader reports whether another packet has the same header in the log of iptables-legacy.
-// This is the case if a packet is a copy of the frame, or if it is from the same source and its
-// protocol has no sequence numbers.
+// sharesHeader reports whether another packet has the same header in the log of iptables-legacy as
+// packet i. This is the case if packet i is sent as the copy of an arriving packet, or if its
+// protocol has no sequence numbers and another packet has the same source.
 func sharesHeader(packets []rules.Packet, i int) bool {
 	p := &packets[i]
 	if p.Hook == rules.Output && p.Owner == nil {
@@ -134,7 +138,7 @@ const traceRate = 1_000_000
 // sendTraced sends the packets while they are traced. It returns the trace of each packet, without
 // the events of the observer tables, or nil for a packet without a trace.
 func (n *Network) sendTraced(packets []rules.Packet) (
-	found []*trace.Packet, observations []Observation, err error,
+	traces []*trace.Packet, observations []Observation, err error,
 ) {
 	log, err := trace.OpenLog(n.Pod, 0)
 	if err != nil {
@@ -172,17 +176,18 @@ func (n *Network) sendTraced(packets []rules.Packet) (
 	if err := collect(&collector, fromLog); err != nil {
 		return nil, nil, err
 	}
-	found = make([]*trace.Packet, len(packets))
+	traces = make([]*trace.Packet, len(packets))
+	// Take all packets: their last event was read before a time in the future.
 	for _, p := range collector.Take(time.Now().Add(time.Hour)) {
 		i := indexOfHeader(packets, &p)
 		p.Events = slices.DeleteFunc(p.Events, func(e trace.Event) bool {
 			return e.Table == observerTable
 		})
 		if i >= 0 && p.Selected() && len(p.Events) > 0 && p.Header() != nil {
-			found[i] = &p
+			traces[i] = &p
 		}
 	}
-	return found, observations, nil
+	return traces, observations, nil
 }
 
 // collect adds the events of all batches until next returns [os.ErrDeadlineExceeded].
@@ -201,8 +206,8 @@ func collect(to *trace.Collector, next func() (trace.Batch, error)) error {
 	}
 }
 
-// waitUntilUntraced waits until the kernel has removed the table of a closed session. A program
-// that another goroutine starts may keep the socket open for a moment.
+// waitUntilUntraced waits until the kernel has removed the table of a closed trace session. A
+// program that another goroutine starts may keep the session's socket open for a moment.
 func (n *Network) waitUntilUntraced() error {
 	for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(time.Millisecond) {
 		tables, err := n.tables.ListTablesOfFamily(nftables.TableFamilyINet)
@@ -215,10 +220,10 @@ func (n *Network) waitUntilUntraced() error {
 	return errors.New("the table of a closed session remains")
 }
 
-// indexOfHeader returns the index of the packet with the traced header. It returns -1 unless
-// exactly one packet has the header.
+// indexOfHeader returns the index of the packet with the traced header. It returns -1 if no packet
+// or more than one has the header.
 func indexOfHeader(packets []rules.Packet, traced *trace.Packet) int {
-	h, arrived := traced.Header(), traced.Events[0].In != 0
+	h, arrived := traced.Header(), traced.Events[0].In != 0 // In is the index of an interface
 	if h == nil {
 		return -1
 	}

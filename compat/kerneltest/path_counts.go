@@ -11,6 +11,7 @@ import (
 // A PathCounts counts traced packets by whether they matched the same rules in the kernel and in
 // the model.
 type PathCounts struct {
+	// Refused counts the additional rulesets that a program rejected.
 	Rulesets, Refused int
 	// Equal counts packets with equal paths, and Rules the rules of these paths.
 	Equal, Rules int

@@ -12,31 +12,32 @@ import (
 // report a disagreement.
 const ModelIsComplete = true
 
-// Explain returns the model's outcome of the packet, and the alternatives that depend on chance.
+// Explain returns the model's outcome of the packet, and the other outcomes that the packet has if
+// a match that depends on chance has another result.
 func Explain(
 	rs *rules.Ruleset, p rules.Packet,
 ) (outcome rules.Outcome, alternatives []rules.Outcome) {
-	t := diff.Explain(rs, p)
-	if t.Outcome.Rejected != "" && len(t.DependsOn) > 0 {
+	explanation := diff.Explain(rs, p)
+	alternatives = explanation.Alternatives
+	if explanation.Outcome.Rejected != "" && len(explanation.DependsOn) > 0 {
 		// If the packet was translated before, its answer may have no route.
-		t.Alternatives = append(t.Alternatives, rules.Outcome{Dropped: true})
+		alternatives = append(alternatives, rules.Outcome{Dropped: true})
 	}
-	return t.Outcome, t.Alternatives
+	return explanation.Outcome, alternatives
 }
 
-// predictsAny reports whether one of the possible outcomes predicts the effect.
+// predictsAny reports whether one of the possible outcomes predicts the observed effect.
 func predictsAny(
-	p *rules.Packet, outcomes []rules.Outcome, observed Effect, listeners []Listener,
+	p *rules.Packet, outcomes []rules.Outcome, observed Effect, openListeners []Listener,
 ) bool {
 	return slices.ContainsFunc(outcomes, func(predicted rules.Outcome) bool {
-		return Predicts(p, predicted, observed, listeners)
+		return Predicts(p, predicted, observed, openListeners)
 	})
 }
 
-// Predicts reports whether the outcome predicts the effect of the packet. listeners contains the
-// open listeners.
+// Predicts reports whether the outcome predicts the observed effect on the packet.
 func Predicts(
-	p *rules.Packet, predicted rules.Outcome, observed Effect, listeners []Listener,
+	p *rules.Packet, predicted rules.Outcome, observed Effect, openListeners []Listener,
 ) bool {
 	if predicted.Dropped || observed.Dropped {
 		return predicted.Dropped == observed.Dropped && mayHaveAnswer(p, predicted, observed.Answer)
@@ -44,28 +45,30 @@ func Predicts(
 	if isOriginal(p) && observed.HasConnection && observed.Original != p.Destination {
 		return false
 	}
-	expected := Effect{}
-	for _, l := range listeners {
+	var predictedListener Listener
+	for _, l := range openListeners {
 		if l.Port == predicted.TProxy {
-			expected.TProxied, expected.TProxy = true, l.Owner
+			predictedListener = l
 		}
 	}
+	isTProxied := predicted.TProxy != 0
+	marksAreKnown := predicted.UnknownMarks == ""
 	switch {
-	case predicted.UnknownMarks == "" && predicted.Mark != observed.Mark,
-		predicted.Untracked != observed.Untracked && p.State != rules.Untracked:
+	case marksAreKnown && predicted.Mark != observed.Mark,
+		p.State != rules.Untracked && predicted.Untracked != observed.Untracked:
 		return false
 	case observed.HasConnection && predicted.Zone != observed.Zone,
-		observed.HasConnection && predicted.UnknownMarks == "" &&
+		observed.HasConnection && marksAreKnown &&
 			predicted.ConntrackMark != observed.ConntrackMark:
 		return false
-	case expected.TProxied != observed.TProxied, expected.TProxy != observed.TProxy:
+	case isTProxied != observed.TProxied, predictedListener.Owner != observed.TProxy:
 		return false
-	case predicted.TProxy != 0 && !expected.TProxied:
+	case isTProxied && predictedListener.Port == 0: // no such listener is open
 		return false
 	case !mayHaveSource(p, predicted, observed.From):
 		return false
 	case p.Status&rules.StatusDNAT != 0 && !isTranslated(predicted):
-		return true // the outcome does not contain the destination of earlier packets
+		return true // the outcome does not contain the new destination of earlier packets
 	case !mayHaveDestination(p, predicted, observed.To):
 		return false
 	}
@@ -85,9 +88,9 @@ func isTranslated(outcome rules.Outcome) bool {
 		outcome.DNATAddr.IsValid()
 }
 
-// mayHaveSource reports whether a packet with the outcome may leave with the source. The outcome
-// contains neither the source of a connection that was translated before nor a source that the
-// kernel selects.
+// mayHaveSource reports whether a packet with the outcome may leave with the source. Any source is
+// possible if it is not observed, if the kernel selects it, or if the connection was translated
+// before: the outcome does not contain such sources.
 func mayHaveSource(p *rules.Packet, outcome rules.Outcome, from netip.Addr) bool {
 	switch {
 	case !from.IsValid(), outcome.SNAT != "", p.Status&(rules.StatusSNAT|rules.StatusDNAT) != 0:
@@ -100,34 +103,35 @@ func mayHaveSource(p *rules.Packet, outcome rules.Outcome, from netip.Addr) bool
 
 // mayHaveDestination reports whether a packet with the outcome may leave with the destination.
 func mayHaveDestination(p *rules.Packet, outcome rules.Outcome, to netip.AddrPort) bool {
-	wantAddr, last := p.Destination.Addr(), netip.Addr{}
-	wantPort, lastPort := p.Destination.Port(), uint16(0)
+	// The allowed destinations are ranges. A last value that is not set equals the first one.
+	firstAddr, lastAddr := p.Destination.Addr(), netip.Addr{}
+	firstPort, lastPort := p.Destination.Port(), uint16(0)
 	switch {
 	case outcome.Redirect != 0 || outcome.ToHost:
-		wantAddr = p.InAddress
+		firstAddr = p.InAddress
 		if p.Hook == rules.Output {
-			wantAddr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+			firstAddr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 			if to.Addr().Is6() {
-				wantAddr = netip.IPv6Loopback()
+				firstAddr = netip.IPv6Loopback()
 			}
 		}
 		if outcome.Redirect != 0 {
-			wantPort, lastPort = outcome.Redirect, outcome.RedirectLast
+			firstPort, lastPort = outcome.Redirect, outcome.RedirectLast
 		}
 	case outcome.DNATAddr.IsValid() || outcome.DNATPort != 0:
 		if outcome.DNATAddr.IsValid() {
-			wantAddr, last = outcome.DNATAddr, outcome.DNATAddrLast
+			firstAddr, lastAddr = outcome.DNATAddr, outcome.DNATAddrLast
 		}
 		if outcome.DNATPort != 0 {
-			wantPort, lastPort = outcome.DNATPort, outcome.DNATPortLast
+			firstPort, lastPort = outcome.DNATPort, outcome.DNATPortLast
 		}
 	}
-	if !last.IsValid() {
-		last = wantAddr
+	if !lastAddr.IsValid() {
+		lastAddr = firstAddr
 	}
 	if lastPort == 0 {
-		lastPort = wantPort
+		lastPort = firstPort
 	}
-	return wantAddr.Compare(to.Addr()) <= 0 && to.Addr().Compare(last) <= 0 &&
-		wantPort <= to.Port() && to.Port() <= lastPort
+	return firstAddr.Compare(to.Addr()) <= 0 && to.Addr().Compare(lastAddr) <= 0 &&
+		firstPort <= to.Port() && to.Port() <= lastPort
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Program loads tables.
+// A Program loads tables. One value represents iptables and ip6tables of a variant.
 type Program string
 
-// The programs, without the family of iptables.
+// The programs.
 const (
-	Legacy      Program = "legacy"
-	IPTablesNFT Program = "nft-variant"
+	Legacy      Program = "legacy"      // iptables-legacy-restore
+	IPTablesNFT Program = "nft-variant" // iptables-nft-restore
 	NFT         Program = "nft"
 )
 
@@ -29,7 +29,7 @@ type Table struct {
 	Program Program
 	Family  rules.Family // IPv4 or IPv6 for iptables
 	Name    string
-	Sets    []string // of nft: declarations
+	Sets    []string // the declarations of sets, maps and other objects of nft
 	Chains  []Chain
 }
 
@@ -42,7 +42,8 @@ type Chain struct {
 	Rules []Rule
 }
 
-// A Rule is a list of terms, which can be removed one by one.
+// A Rule is a list of terms: matches, statements and targets with their options. The rule without
+// one of its terms is usually valid too.
 type Rule []string
 
 // String returns the input of the programs, each after a comment with its name.
@@ -74,6 +75,7 @@ func (rs Ruleset) runs() []programRun {
 	return runs
 }
 
+// command returns the program that loads the table, with its arguments.
 func (t *Table) command() []string {
 	name := map[rules.Family]string{rules.IPv4: "iptables", rules.IPv6: "ip6tables"}[t.Family]
 	switch t.Program {
@@ -85,6 +87,7 @@ func (t *Table) command() []string {
 	return []string{"nft", "-f", "-"}
 }
 
+// text returns the table in the syntax of its program.
 func (t *Table) text() string {
 	var text strings.Builder
 	if t.Program == NFT {
@@ -180,6 +183,7 @@ func (n *Network) Reset() error {
 		}
 	}
 	for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
+		// The kernel keeps the tables of iptables-legacy. Restore them without rules.
 		input, command := "", ""
 		for t := range n.legacy {
 			if t.family != family {
@@ -210,7 +214,8 @@ func (n *Network) openTables() (err error) {
 	return err
 }
 
-// Read returns the model of the pod's rules without the observer tables.
+// Read returns the model of the pod's rules, without the observer tables and the ambiguities that
+// concern at most one other chain.
 func (n *Network) Read() (compat.Live, error) {
 	live, err := compat.ReadLive(n.Pod, compat.OriginAll)
 	live.Ruleset.Tables = slices.DeleteFunc(live.Ruleset.Tables, func(t rules.Table) bool {

@@ -12,19 +12,19 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 	if err := n.Sendable(p); err != nil {
 		return err
 	}
-	var inner []byte
-	e, ok := connectionOf(p)
+	connection, mustExist := connectionOf(p)
+	var reportedPacket []byte
 	if p.State == rules.Related {
-		// The error refers to a packet of a connection of the receiver.
-		n.connections++
-		e, inner = reportedConnection(p, n.connections)
+		// An ICMP error reports a packet of a connection of the error's receiver.
+		n.reported++
+		connection, reportedPacket = reportedConnection(p, n.reported)
 	}
-	if ok {
-		if err := n.conntrack.create(e); err != nil {
+	if mustExist {
+		if err := n.conntrack.create(connection); err != nil {
 			return err
 		}
 	}
-	packet := encode(p, token, inner)
+	packet := encode(p, token, reportedPacket)
 	if p.Hook == rules.Prerouting {
 		return n.devices[p.InInterface].writeFrame(packet, p.Mark, ordinaryFrame)
 	}
@@ -37,21 +37,22 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 	return nil
 }
 
-// connectionOf returns the connection of the packet, and reports whether it must exist before the
-// packet.
-func connectionOf(p *rules.Packet) (entry, bool) {
-	own := tuple{p.Protocol, p.Source, p.Destination}
+// connectionOf returns the connection of the packet, and reports whether the connection must exist
+// before the packet.
+func connectionOf(p *rules.Packet) (connection entry, mustExist bool) {
+	original := tuple{p.Protocol, p.Source, p.Destination}
 	if p.Reply {
-		own = own.reverse()
+		original = original.reverse()
 	}
-	return entry{own, own.reverse(), p.Status, p.ConntrackMark},
-		p.State == rules.Established || p.State == rules.Related || p.State == rules.New &&
-			p.Status != 0
+	isNewOfKnown := p.State == rules.New && p.Status != 0
+	return entry{original, original.reverse(), p.Status, p.ConntrackMark},
+		p.State == rules.Established || p.State == rules.Related || isNewOfKnown
 }
 
-// reportedConnection returns the connection that an ICMP error reports, and a packet of the
-// connection from the receiver of the error to another host: a request if the error belongs to the
-// reply direction, and otherwise a reply.
+// reportedConnection returns the connection that the ICMP error p reports, and a packet of the
+// connection from the receiver of the error to another host. The error has the opposite direction:
+// if it is a reply, the packet is a request, and otherwise a reply. The number selects the port of
+// the receiver, so that different errors report different connections.
 func reportedConnection(p *rules.Packet, number uint32) (entry, []byte) {
 	to := netip.MustParseAddr("203.0.113.7")
 	if p.Destination.Addr().Is6() {

@@ -10,7 +10,7 @@ import (
 // errUnsendable is wrapped by the error for a packet that the network cannot send.
 var errUnsendable = errors.New("cannot be sent")
 
-// Sendable returns an error with the reason why the network cannot send the packet, or nil.
+// Sendable returns nil if the network can send the packet, and otherwise an error with the reason.
 func (n *Network) Sendable(p *rules.Packet) error {
 	unsendable := func(reason string) error { return fmt.Errorf("%w: %s", errUnsendable, reason) }
 	switch {
@@ -20,11 +20,12 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		return unsendable("arriving with a socket")
 	case p.Hook == rules.Output && p.Owner == nil && (p.State != rules.Untracked ||
 		p.OutInterface != outInterface(p.Destination.Addr(), 0)):
-		return unsendable("without a socket, but tracked or not by the interface of packets without a mark")
+		return unsendable(
+			"without a socket, but tracked or not by the interface of packets without a mark")
 	case p.Hook == rules.Output && p.Owner == nil && p.Protocol == rules.ICMPv6 &&
 		InitialState(p) == rules.Untracked:
-		// Such packets are sent as copies, by a dup statement. The copy would be untracked even
-		// before conntrack.
+		// Packets without a socket are copies that a dup statement sends. This copy would be
+		// untracked even before conntrack.
 		return unsendable("without a socket, and of a kind that conntrack does not track")
 	case p.Hook == rules.Output && n.devices[p.OutInterface] == nil:
 		return unsendable("no interface " + p.OutInterface)
@@ -54,7 +55,7 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		switch {
 		case !hasPorts || p.Protocol == rules.TCP && p.Flags&^(rules.PSH|rules.URG) != rules.ACK:
 			return unsendable("established, but not UDP or TCP's ACK")
-		case p.Status != EstablishedStatus: // the packet makes the connection assured
+		case p.Status != EstablishedStatus: // the packet itself makes the connection assured
 			return unsendable("established with status " + p.Status.String())
 		}
 	case rules.Related:
@@ -63,7 +64,8 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		}
 	case rules.Invalid:
 		if InitialState(p) != rules.Invalid || p.ConntrackMark != 0 || p.Status != 0 || p.Reply {
-			return unsendable("invalid, but conntrack classifies it otherwise or it has a connection")
+			return unsendable(
+				"invalid, but conntrack classifies it otherwise or it has a connection")
 		}
 	case rules.Untracked:
 		if !isUntrackedICMPv6(p) && (p.Hook != rules.Output || p.Owner != nil) ||
@@ -82,11 +84,12 @@ const RelatedStatus = rules.StatusConfirmed | rules.StatusSeenReply
 // EstablishedStatus is the status of the established connections that the network can create.
 const EstablishedStatus = rules.StatusConfirmed | rules.StatusSeenReply | rules.StatusAssured
 
+// isICMPError reports whether the packet is an ICMP error of a kind that the network sends.
 func isICMPError(p *rules.Packet) bool {
 	switch p.Protocol {
-	case rules.ICMP:
+	case rules.ICMP: // destination unreachable, time exceeded
 		return p.ICMPType == 3 || p.ICMPType == 11
-	case rules.ICMPv6:
+	case rules.ICMPv6: // the same, packet too big, parameter problem
 		return p.ICMPType >= 1 && p.ICMPType <= 4
 	}
 	return false

@@ -16,10 +16,11 @@ const maxShrinking = 20 * time.Second
 var ErrNotRepeated = errors.New("the failure does not repeat for the packet alone")
 
 // shrink repeatedly removes one part of the ruleset and calls fails with the rest. It continues
-// from the rest if fails returns true, and stops if no part can be removed, or after 20 seconds.
+// from the rest if fails returns true, and stops if no part can be removed, or after 20 seconds. It
+// returns [ErrNotRepeated] if fails returns false for the whole ruleset.
 func shrink(rs Ruleset, fails func(Ruleset) (bool, error)) error {
-	again, err := fails(rs)
-	if err != nil || !again {
+	repeats, err := fails(rs)
+	if err != nil || !repeats {
 		return errors.Join(err, ErrNotRepeated)
 	}
 	begin := time.Now()
@@ -103,7 +104,8 @@ func (rs Ruleset) smaller() []Ruleset {
 	return list
 }
 
-// Shrink removes rules, terms, chains and tables while the packet still fails.
+// Shrink removes rules, terms, chains and tables from the ruleset of a failure while the prediction
+// for the packet is still wrong.
 func (n *Network) Shrink(f Failure) (Failure, error) {
 	smallest := f
 	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {

@@ -26,12 +26,13 @@ func asOwner(ns *netns.NS, o rules.Owner, fn func() error) error {
 type rawKey struct {
 	owner  rules.Owner
 	ipv6   bool
-	device string // bound to it, if not empty
+	device string // if not empty, the interface to which the socket is bound
 }
 
-// rawSocket returns a socket of the pod that sends packets with their headers.
+// rawSocket returns a socket of the pod that sends packets with their headers. It creates the
+// socket if necessary.
 func (n *Network) rawSocket(k rawKey) (int, error) {
-	if fd, ok := n.raw[k]; ok {
+	if fd, ok := n.rawSockets[k]; ok {
 		return fd, nil
 	}
 	domain := unix.AF_INET
@@ -44,7 +45,8 @@ func (n *Network) rawSocket(k rawKey) (int, error) {
 		if err != nil {
 			return os.NewSyscallError("socket", err)
 		}
-		// Without a timeout, a packet that the kernel keeps would block the test.
+		// Without a timeout, the test would wait forever if the kernel kept earlier packets in the
+		// send buffer.
 		timeout := unix.Timeval{Sec: 10}
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO,
 			&timeout); err != nil {
@@ -58,7 +60,7 @@ func (n *Network) rawSocket(k rawKey) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("raw socket of user %d: %w", k.owner.UID, err)
 	}
-	n.raw[k] = fd
+	n.rawSockets[k] = fd
 	return fd, nil
 }
 
@@ -101,7 +103,7 @@ func (d *device) writeFrame(packet []byte, mark uint32, kind uint16) error {
 		protocol = unix.ETH_P_IPV6
 	}
 	binary.BigEndian.PutUint16(frame[12:], protocol)
-	to := &unix.SockaddrLinklayer{Protocol: htons(protocol), Ifindex: d.peer}
+	to := &unix.SockaddrLinklayer{Protocol: htons(protocol), Ifindex: d.peerIndex}
 	return os.NewSyscallError("sendto", unix.Sendto(d.fd, append(frame, packet...), 0, to))
 }
 
@@ -126,8 +128,9 @@ func (n *Network) writeRaw(p *rules.Packet, packet []byte) error {
 		addr = &unix.SockaddrInet6{Addr: to.As16()}
 	}
 	err = unix.Sendto(fd, packet, 0, addr)
-	// EPERM means that a rule has dropped the packet. The other errors occur if the kernel cannot
-	// route the packet after a rule has changed it.
+	// These errors mean that the packet was not sent. Ignore other errors: EPERM means that a rule
+	// has dropped the packet, and others occur if the kernel cannot route the packet after a rule
+	// has changed it.
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAGAIN) {
 		return os.NewSyscallError("sendto", err)
 	}
@@ -212,7 +215,7 @@ func (n *Network) listen(domain, kind int, port uint16) error {
 func (n *Network) CloseListeners() {
 	for _, fd := range n.listeners {
 		// A process that is just being started has a copy of the socket until it executes its
-		// program.
+		// program. Make sure that no rule finds this copy.
 		_ = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 0)
 		_ = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 0)
 		_ = unix.Close(fd)
@@ -220,5 +223,5 @@ func (n *Network) CloseListeners() {
 	n.listeners = nil
 }
 
-// peerAddr is the source of the network's own packets.
+// peerAddr is the source of the sentinels.
 var peerAddr = netip.MustParseAddr("198.18.0.1")

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// programs names the programs of the ruleset.
+// programs returns the names of the ruleset's programs, such as "legacy+nft".
 func (rs Ruleset) programs() string {
 	var names []string
 	for _, t := range rs {
@@ -49,17 +49,17 @@ func (f Failure) String() string {
 
 // A comparison is the result of comparing the model with the kernel for a packet.
 type comparison struct {
-	err          error // the reason why the packet was not sent
-	undecided    string
-	marksUnknown bool // whether the model does not know the marks
+	err          error  // the reason why the packet was not sent as described
+	undecided    string // the reason why the model has no prediction
+	marksUnknown bool   // whether the model does not know the marks
 	agrees       bool
-	failure      Failure
+	failure      Failure // valid unless agrees is set
 }
 
 // compare loads the ruleset, sends the packets, and compares the model with the kernel for each
 // packet. ambiguous reports that the order of the ruleset's chains is unknown.
 func (n *Network) compare(
-	rs Ruleset, packets []rules.Packet, listeners bool,
+	rs Ruleset, packets []rules.Packet, withListeners bool,
 ) (comparisons []comparison, ambiguous bool, err error) {
 	if err := n.Load(rs); err != nil {
 		return nil, false, err
@@ -68,18 +68,21 @@ func (n *Network) compare(
 	if err != nil {
 		return nil, false, err
 	}
-	if err := n.setListeners(listeners); err != nil {
+	if err := n.setListeners(withListeners); err != nil {
 		return nil, false, err
 	}
 	packets = slices.Clone(packets)
 	for i := range packets {
-		packets[i].NoListener = !listeners
+		packets[i].NoListener = !withListeners
 	}
 	observations, err := n.Observe(packets)
 	if err != nil {
 		return nil, false, err
 	}
-	openListeners := map[bool][]Listener{true: TProxyListeners}[listeners]
+	var openListeners []Listener
+	if withListeners {
+		openListeners = TProxyListeners
+	}
 	comparisons = make([]comparison, len(packets))
 	for i, o := range observations {
 		p := &packets[i]
@@ -87,7 +90,7 @@ func (n *Network) compare(
 		if c.err = o.Err; c.err != nil {
 			continue
 		}
-		if reason := modelLacksSockets(rs, p, listeners); reason != "" {
+		if reason := modelLacksSockets(rs, p, withListeners); reason != "" {
 			c.err = fmt.Errorf("%w: %s", errUnsendable, reason)
 			continue
 		}
@@ -104,23 +107,23 @@ func (n *Network) compare(
 		outcomes := append([]rules.Outcome{outcome}, alternatives...)
 		c.agrees = predictsAny(p, outcomes, effect, openListeners)
 		c.failure = Failure{
-			Ruleset: rs, Packet: *p, Listeners: listeners, Predicted: outcomes,
+			Ruleset: rs, Packet: *p, Listeners: withListeners, Predicted: outcomes,
 			Observed: effect, Entries: o.Entries,
 		}
 	}
 	return comparisons, len(live.Ambiguous) > 0, nil
 }
 
-// modelLacksSockets returns the reason why the model cannot represent the listening sockets that
-// the packet may reach, or an empty string.
-func modelLacksSockets(rs Ruleset, p *rules.Packet, listeners bool) string {
-	isOpen := listeners && slices.ContainsFunc(TProxyListeners, func(l Listener) bool {
+// modelLacksSockets returns the reason why the model cannot represent the listeners that rules may
+// find for the packet, or an empty string.
+func modelLacksSockets(rs Ruleset, p *rules.Packet, withListeners bool) string {
+	isPortOpen := withListeners && slices.ContainsFunc(TProxyListeners, func(l Listener) bool {
 		return l.Port == p.Destination.Port()
 	})
 	switch {
-	case isOpen && rs.Has("socket"):
+	case isPortOpen && rs.Has("socket"):
 		return "the model does not know the sockets for it"
-	case !isOpen && listeners && rs.Has("--on-port 0"):
+	case !isPortOpen && withListeners && rs.Has("--on-port 0"):
 		return "in the model all ports have a listener or none has"
 	}
 	return ""
@@ -129,8 +132,7 @@ func modelLacksSockets(rs Ruleset, p *rules.Packet, listeners bool) string {
 // Trial draws a ruleset and packets and compares the model with the kernel for each packet.
 func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
 	t = Counts{Undecided: map[string]int{}, Unsendable: map[string]int{}}
-	g := NewGenerator(seed)
-	g.Ordinary, g.Wide = seed%4 != 0, seed%4 == 2
+	g := newTrialGenerator(seed)
 	for {
 		rs := g.Ruleset()
 		drawn := g.Packets(n, packets)
@@ -143,9 +145,6 @@ func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
 			return t, fmt.Errorf("seed %d: %w\n%s", seed, err, rs)
 		}
 		t.Rulesets++
-		defer func() {
-			t.ByProgram = map[string]Share{rs.programs(): {sumCounts(t.Undecided), t.Pairs()}}
-		}()
 		for _, c := range comparisons {
 			switch {
 			case c.err != nil:
@@ -164,11 +163,12 @@ func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
 				t.Failures = append(t.Failures, c.failure)
 			}
 		}
+		t.ByProgram = map[string]Share{rs.programs(): {sumCounts(t.Undecided), t.Pairs()}}
 		return t, nil
 	}
 }
 
-// causeOf returns the part of an error message that is equal for equal causes.
+// causeOf returns the error message without the description of the packet.
 func causeOf(err error) string {
 	text := err.Error()
 	if before, _, ok := strings.Cut(text, " entered as"); ok {

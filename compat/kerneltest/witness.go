@@ -9,10 +9,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// sendableOf returns a packet of the class that the network can send. It is the witness, or a
-// packet that differs from it only in the fields that prevent sending the witness. If there is no
-// such packet, sendableOf returns the witness.
-func (n *Network) sendableOf(c diff.Class) rules.Packet {
+// sendableWitness returns a packet of the class that the network can send: the witness, or a packet
+// that differs from it in as few respects as possible. If there is no such packet, sendableWitness
+// returns the witness.
+func (n *Network) sendableWitness(c diff.Class) rules.Packet {
+	// complete is like Network.Complete, but keeps the interface by which a packet leaves.
 	complete := func(p *rules.Packet) {
 		out := p.OutInterface
 		n.Complete(p)
@@ -22,6 +23,7 @@ func (n *Network) sendableOf(c diff.Class) rules.Packet {
 		}
 	}
 	changes := []func(p *rules.Packet){
+		// The status that belongs to the state.
 		func(p *rules.Packet) {
 			switch p.State {
 			case rules.Established:
@@ -35,6 +37,7 @@ func (n *Network) sendableOf(c diff.Class) rules.Packet {
 				}
 			}
 		},
+		// Another protocol.
 		func(p *rules.Packet) { p.Protocol, p.Flags = rules.TCP, flagsOf(p.State) },
 		func(p *rules.Packet) { p.Protocol, p.Flags = rules.UDP, 0 },
 		func(p *rules.Packet) {
@@ -44,7 +47,8 @@ func (n *Network) sendableOf(c diff.Class) rules.Packet {
 			p.Source = netip.AddrPortFrom(p.Source.Addr(), 0)
 			p.Destination = netip.AddrPortFrom(p.Destination.Addr(), 0)
 		},
-		func(p *rules.Packet) { p.Protocol, p.Flags = 253, 0 },
+		func(p *rules.Packet) { p.Protocol, p.Flags = unknownProtocols[0], 0 },
+		// An interface that exists, and to which the pod routes the packet.
 		func(p *rules.Packet) {
 			if p.Hook == rules.Prerouting {
 				p.InInterface = "eth0"
@@ -52,6 +56,7 @@ func (n *Network) sendableOf(c diff.Class) rules.Packet {
 				p.OutInterface = outInterfaceOf(p)
 			}
 		},
+		// A packet without a socket is untracked. Otherwise it needs a socket.
 		func(p *rules.Packet) {
 			if p.Hook == rules.Output && p.Owner == nil {
 				p.State, p.Status, p.ConntrackMark, p.Reply = rules.Untracked, 0, 0, false
@@ -91,6 +96,7 @@ func (n *Network) sendableOf(c diff.Class) rules.Packet {
 	return witness
 }
 
+// flagsOf returns flags with which a packet of TCP has the state.
 func flagsOf(s rules.State) rules.TCPFlags {
 	switch s {
 	case rules.New:
@@ -101,7 +107,7 @@ func flagsOf(s rules.State) rules.TCPFlags {
 	return rules.ACK
 }
 
-// icmpOf returns the protocol and type of an ICMP packet in the state of the packet.
+// icmpOf returns the protocol and the type with which an ICMP packet has the state of the packet.
 func icmpOf(p *rules.Packet) (rules.Protocol, uint8) {
 	types := map[rules.State]uint8{rules.New: 8, rules.Related: 3, rules.Invalid: 0}
 	if p.Family() == rules.IPv6 {
