@@ -43,8 +43,8 @@ func (d *diagnosis) ambientSamples(pod, other netip.AddrPort) []sample {
 	out := func(protocol rules.Protocol, mark uint32, port uint16) rules.Packet {
 		return rules.Packet{
 			Hook: rules.Output, OutInterface: "eth0", Protocol: protocol, Mark: mark,
-			Owner:       &rules.Owner{UID: 65533, GID: 65533},
-			Source:      netip.AddrPortFrom(pod.Addr(), 40000),
+			Owner:       &rules.Owner{UID: sampleID, GID: sampleID},
+			Source:      netip.AddrPortFrom(pod.Addr(), ephemeralPort),
 			Destination: netip.AddrPortFrom(other.Addr(), port),
 			Flags:       map[rules.Protocol]rules.TCPFlags{rules.TCP: rules.SYN}[protocol],
 		}

@@ -11,6 +11,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
+const (
+	// sampleID is a user and group ID of the application in samples.
+	sampleID = 65533
+	// ephemeralPort is the source port of connections in samples.
+	ephemeralPort = 40000
+)
+
 // A sample is the first packet of a typical connection.
 type sample struct {
 	description string
@@ -20,7 +27,7 @@ type sample struct {
 // samples returns typical packets of a mesh in the captured families.
 func (d *diagnosis) samples() []sample {
 	proxy := rules.Owner{UID: d.redirect.ProxyUIDs[0].First, GID: d.redirect.ProxyGIDs[0].First}
-	application := rules.Owner{UID: 65533, GID: 65533}
+	application := rules.Owner{UID: sampleID, GID: sampleID}
 	if !d.redirect.OwnerGroups.All && len(d.redirect.OwnerGroups.IDs) > 0 {
 		application.GID = d.redirect.OwnerGroups.IDs[0].First
 	}
@@ -32,14 +39,14 @@ func (d *diagnosis) samples() []sample {
 		pod := d.podIP(f)
 		if d.ambient != nil {
 			samples = append(samples, d.ambientSamples(netip.AddrPortFrom(pod, 8080),
-				netip.AddrPortFrom(documentationAddr(f), 40000))...)
+				netip.AddrPortFrom(documentationAddr(f), ephemeralPort))...)
 			continue
 		}
 		endpoint := netip.AddrPortFrom
 		out := func(protocol rules.Protocol, owner rules.Owner, to netip.AddrPort) rules.Packet {
 			return rules.Packet{
 				Hook: rules.Output, OutInterface: "eth0", Protocol: protocol, Owner: &owner,
-				Source: endpoint(pod, 40000), Destination: to,
+				Source: endpoint(pod, ephemeralPort), Destination: to,
 				Flags: map[rules.Protocol]rules.TCPFlags{rules.TCP: rules.SYN}[protocol],
 			}
 		}
@@ -59,7 +66,7 @@ func (d *diagnosis) samples() []sample {
 			sample{"the proxy's calls to its own pod", toOwnPod},
 			sample{"inbound connections", rules.Packet{
 				Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN,
-				Source: endpoint(other, 40000), Destination: endpoint(pod, 8080),
+				Source: endpoint(other, ephemeralPort), Destination: endpoint(pod, 8080),
 			}},
 		)
 	}

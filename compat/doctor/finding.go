@@ -109,7 +109,7 @@ func (d *diagnosis) run() []Finding {
 	d.checkMarkRules()
 	d.checkMarkRoutes()
 	d.checkPassthrough()
-	d.checkOwners()
+	d.checkNFTables()
 	d.checkIstio()
 	d.checkLegacy()
 	d.checkConflicts()
@@ -131,9 +131,9 @@ func (d *diagnosis) sortFindings() []Finding {
 // A diagnosis collects findings about a redirection. Each check method adds its findings.
 type diagnosis struct {
 	Facts
-	redirect rules.Redirect
+	redirect rules.Redirect // in ambient mode the equivalent parameters
 	ambient  *rules.Ambient // nil unless the pod is in ambient mode
-	compiled rules.Ruleset
+	compiled rules.Ruleset  // the ruleset of the parameters
 	findings []Finding
 }
 
@@ -153,6 +153,7 @@ func (d *diagnosis) compile(without []rules.DeviationID) rules.Ruleset {
 	return rs
 }
 
+// add adds a finding.
 func (d *diagnosis) add(topic string, severity Severity, summary, next string) {
 	d.findings = append(d.findings, Finding{
 		Topic: topic, Severity: severity, Summary: summary, Next: next,

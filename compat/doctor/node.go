@@ -136,7 +136,7 @@ func probePacket(h *rules.AmbientHost, pod netip.Addr) rules.Packet {
 	return rules.Packet{
 		Hook: rules.Postrouting, OutInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN,
 		Mark: h.ProbeMark, Owner: &rules.Owner{UID: h.KubeletUID, GID: h.KubeletUID},
-		Source:      netip.AddrPortFrom(documentationAddr(rules.FamilyOf(pod)), 40000),
+		Source:      netip.AddrPortFrom(documentationAddr(rules.FamilyOf(pod)), ephemeralPort),
 		Destination: netip.AddrPortFrom(pod, 8080),
 	}
 }

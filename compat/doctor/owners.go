@@ -18,9 +18,9 @@ func (d *diagnosis) foreignTables() []rules.Table {
 	})
 }
 
-// checkOwners reports the backend that holds Sluice's rules, and the foreign rules at the hooks of
-// capture, with their order relative to Sluice's rules.
-func (d *diagnosis) checkOwners() {
+// checkNFTables reports the backend that holds Sluice's rules, and the foreign rules of nf_tables
+// at the hooks of capture, with their order relative to Sluice's rules.
+func (d *diagnosis) checkNFTables() {
 	if d.TablesErr == nil || nft.IsNotSupported(d.TablesErr) {
 		d.checkInstalled()
 	}

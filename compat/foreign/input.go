@@ -18,8 +18,9 @@ func unknownAtInput(live *compat.Live) []string {
 		t := &live.Ruleset.Tables[i]
 		for _, step := range unknownStepsAtInput(t) {
 			if len(reasons) < maxClasses {
-				reasons = append(reasons, fmt.Sprintf(
-					"the effect of this rule at input on packets is unknown: %s: %s", OwnerOf(&step), step))
+				reasons = append(reasons,
+					fmt.Sprintf("the effect of this rule at input on packets is unknown: %s: %s",
+						OwnerOf(&step), step))
 			}
 		}
 	}
@@ -43,7 +44,7 @@ func unknownStepsAtInput(t *rules.Table) []rules.Step {
 		}
 	}
 	var steps []rules.Step
-	for i := 0; i < len(reached); i++ { // grows
+	for i := 0; i < len(reached); i++ { // reach appends chains
 		c := reached[i]
 		for j := range c.Rules {
 			for _, action := range c.Rules[j].Actions {

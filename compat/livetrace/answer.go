@@ -161,11 +161,11 @@ func (a *Answers) Unanswered() int {
 // Read reads events and returns the answers to watched connections. lost is the number of events
 // that the kernel dropped because the buffer was full.
 //
-// The caller can watch a connection only after it has read all trace events of the first packet.
-// Read therefore keeps the events of connections that are not watched. At each time now, the caller
-// must first read the trace events, and then call Read. This order ensures that the caller has read
-// the trace events of a packet at the latest before the Read that follows the Read of its conntrack
-// event. Read discards the conntrack event if that following Read was before the time forget.
+// At each time now, the caller must first read the trace events, and then call Read. Read may
+// nevertheless read the conntrack event of a packet before the caller has read the packet's trace
+// events and can watch the connection. Read therefore keeps the events of connections that are not
+// watched. The trace events are read at the latest before the following Read. An event is discarded
+// if that following Read was before the time forget.
 func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, err error) {
 	for i := range a.queue {
 		if e := &a.queue[i]; e.nextRead.IsZero() {

@@ -37,7 +37,8 @@ func (s *Step) selectBranch(current *rules.Packet) {
 		s.Index = sameVerdict[0]
 	default:
 		i, ok := matchingBranch(s.Table, list, sameVerdict, current)
-		if s.Ambiguous = !ok; ok {
+		s.Ambiguous = !ok
+		if ok {
 			s.Index = i
 		}
 	}
@@ -76,6 +77,7 @@ func matchingBranch(
 	}
 	shared := sharedMatches(list, branches)
 	// Each branch sets its number as the mark, so that the outcome shows which branch matched.
+	const wholeMark = ^uint32(0)
 	for n, i := range branches {
 		matches := slices.DeleteFunc(slices.Clone(list[i].Matches), func(m rules.Match) bool {
 			return contains(shared, m)
@@ -85,7 +87,9 @@ func matchingBranch(
 		}
 		chain.Rules = append(chain.Rules, rules.Rule{
 			Matches: matches,
-			Actions: []rules.Action{rules.SetMark{Value: uint32(n + 1), Mask: ^uint32(0)}, rules.Accept},
+			Actions: []rules.Action{
+				rules.SetMark{Value: uint32(n + 1), Mask: wholeMark}, rules.Accept,
+			},
 		})
 	}
 	o := diff.Explain(&rules.Ruleset{Tables: []rules.Table{{

@@ -29,11 +29,14 @@ func legacyStep(rs *rules.Ruleset, e trace.Event) Step {
 		if s.Table, s.Chain = t, t.Chain(e.Chain); s.Chain == nil {
 			break
 		}
-		if e.Number <= len(s.Chain.Rules) {
+		switch { // the event of a chain's end has the number after the last rule
+		case e.Number <= len(s.Chain.Rules):
 			s.Index = e.Number - 1
 			s.Event.Verdict = legacyVerdict(s.Rule())
-		} else if s.Event.Verdict = trace.Accept; s.Chain.Base != nil && s.Chain.Base.Drop {
+		case s.Chain.Base != nil && s.Chain.Base.Drop:
 			s.Event.Verdict = trace.Drop
+		default:
+			s.Event.Verdict = trace.Accept
 		}
 		s.Owner = foreign.OwnerOf(&s.Step)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Outcome is the class of the outcome of a packet.
+// Outcome is what the rules do with a packet.
 type Outcome string
 
 // The outcomes.
@@ -52,20 +52,20 @@ type Observation struct {
 	markedBeforeConntrack bool
 }
 
-// Match returns the observation of a packet. rs is the live ruleset, p contains the events of the
-// packet, and packet contains facts that the events lack, such as the names of interfaces and, if
-// ownerKnown is set, the owner. Match returns false if the first event of the packet was lost.
+// Match returns the observation of a packet. rs is the live ruleset, traced contains the events of
+// the packet, and packet contains facts that the events lack, such as the names of interfaces and,
+// if ownerKnown is set, the owner. Match returns false if the first event of the packet was lost.
 func Match(
-	rs *rules.Ruleset, p trace.Packet, packet rules.Packet, ownerKnown bool,
+	rs *rules.Ruleset, traced trace.Packet, packet rules.Packet, ownerKnown bool,
 ) (Observation, bool) {
-	if p.Header() == nil {
+	if traced.Header() == nil {
 		return Observation{}, false
 	}
 	o := Observation{
-		Time: p.Time, Packet: packet, Steps: stepsOf(rs, p),
+		Time: traced.Time, Packet: packet, Steps: stepsOf(rs, traced),
 		markedBeforeConntrack: hasTraceMarks(rs),
 	}
-	if o.Repeated = isRepeated(p); o.Repeated {
+	if o.Repeated = isRepeated(traced); o.Repeated {
 		o.Packet.Status = rules.StatusConfirmed
 	}
 	o.setOutcome()
@@ -74,7 +74,7 @@ func Match(
 		o.Message = "not captured: sent by ztunnel"
 	}
 	o.compare(rs, ownerKnown)
-	if len(o.Differences) > 0 && !o.Repeated && !p.HasState() {
+	if len(o.Differences) > 0 && !o.Repeated && !traced.HasState() {
 		// The connection may have existed before, which these events do not show.
 		repeated := o
 		repeated.Packet.Status, repeated.Differences = rules.StatusConfirmed, nil

@@ -157,9 +157,9 @@ func (n *Namespace) Listener(protocol rules.Protocol, port uint16) (netip.AddrPo
 	return netip.AddrPort{}, false
 }
 
-// containerID matches the container ID in the name of a cgroup, which the runtime chooses. It is
-// compiled when needed, not at program start.
-const containerID = `\b[0-9a-f]{64}\b`
+// containerIDPattern matches the container ID in the name of a cgroup, which the runtime chooses.
+// It is compiled when needed, not at program start.
+const containerIDPattern = `\b[0-9a-f]{64}\b`
 
 // processesWithSockets returns, by inode of the socket, the first visible process that has the
 // socket open. It does not set the UID of the owner.
@@ -189,7 +189,7 @@ func (n *Namespace) processesWithSockets(inodes map[uint32]bool) map[uint32]Proc
 func readProcess(dir string) (p Process) {
 	p.PID, _ = strconv.Atoi(filepath.Base(dir))
 	if cgroup, err := os.ReadFile(filepath.Join(dir, "cgroup")); err == nil {
-		p.Container = regexp.MustCompile(containerID).FindString(string(cgroup))
+		p.Container = regexp.MustCompile(containerIDPattern).FindString(string(cgroup))
 	}
 	status, _ := os.ReadFile(filepath.Join(dir, "status"))
 	for line := range strings.Lines(string(status)) {

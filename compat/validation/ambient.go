@@ -12,7 +12,7 @@ import (
 // and the policy route leads the replies back.
 func (p *planner) planZtunnelCalls(f rules.Family) {
 	for _, a := range p.podIPs(f) {
-		t := newTCP(ZtunnelCalls, fmt.Sprintf("ztunnel calls the application as a client, %s", a))
+		t := newTCPProbe(ZtunnelCalls, fmt.Sprintf("ztunnel calls the application as a client, %s", a))
 		t.transparent = true
 		t.Expected = fmt.Sprintf("arrives at %s itself, and the replies come back to ztunnel",
 			netip.AddrPortFrom(a, p.options.Port))

@@ -166,7 +166,7 @@ func (v *validator) send(
 // connection. On a busy machine this may take seconds.
 const acceptTime = 5 * time.Second
 
-// connect waits for the connection and its arrival.
+// connect waits until the connection is established, and determines where it arrived.
 func (o *sentProbe) connect(
 	v *validator, l *listeners, t *probe, s socket.Socket, deadline time.Time,
 ) {

@@ -168,7 +168,8 @@ func dnsQuery() []byte {
 func dnsAnswer(query []byte) []byte {
 	answer := slices.Clone(query)
 	if len(answer) > 3 {
-		answer[2], answer[3] = answer[2]|0x80, 3
+		answer[2] |= 0x80 // QR: this is a response
+		answer[3] = 3     // RCODE: NXDOMAIN
 	}
 	return answer
 }

@@ -32,16 +32,16 @@ func passthroughOf(f rules.Family) netip.Addr {
 // validation, and to the pod's addresses. The rules treat these connections as inbound.
 func (p *planner) planSelfCalls(f rules.Family) {
 	to := passthroughOf(f)
-	passthrough := newTCP(SelfCalls, fmt.Sprintf("the proxy calls %s", to))
+	passthrough := newTCPProbe(SelfCalls, fmt.Sprintf("the proxy calls %s", to))
 	if _, device, err := p.route(to); err != nil || device != lo {
 		passthrough.hint = fmt.Sprintf("lo has no address %s: rules apply adds it", to)
 	}
 	p.planSelfCall(passthrough, p.proxyOwner(), loopbackOf(f), to)
 	for _, a := range p.podIPs(f) {
-		call := newTCP(SelfCalls, fmt.Sprintf("the proxy calls its pod, %s", a))
+		call := newTCPProbe(SelfCalls, fmt.Sprintf("the proxy calls its pod, %s", a))
 		p.planSelfCall(call, p.proxyOwner(), a, a)
 		if p.options.Redirect.Mode == rules.ModeTProxy {
-			call := newTCP(SelfCalls, fmt.Sprintf("the proxy's group calls its pod, %s", a))
+			call := newTCPProbe(SelfCalls, fmt.Sprintf("the proxy's group calls its pod, %s", a))
 			p.planSelfCall(call, p.tproxyOwner(), a, a)
 		}
 	}
@@ -62,11 +62,11 @@ func (p *planner) planInbound(f rules.Family) {
 	hasNoAddress := len(p.podIPs(rules.IPv4)) == 0 && len(p.podIPs(rules.IPv6)) == 0
 	switch {
 	case f == rules.IPv4 && hasNoAddress:
-		podIPs = testNets(f)[2:] // to show a skipped probe
+		podIPs = testNets(f)[2:] // in the result, for the address that the pod lacks
 	case len(podIPs) == 0:
 		return
 	}
-	t := newTCP(Inbound, "inbound, "+familyName(f))
+	t := newTCPProbe(Inbound, "inbound, "+familyName(f))
 	t.outside, t.packet.Hook, t.packet.InInterface = true, rules.Prerouting, p.device(podIPs[0])
 	from := p.outsideSource(podIPs[0])
 	const outside = "only a connection from outside of the namespace passes these rules, and "
@@ -141,7 +141,7 @@ func (p *planner) planOutbound(f rules.Family) {
 	for _, included := range r.OutboundPorts {
 		ports = append(ports, included.First)
 	}
-	p.planFromApplication(newTCP(Outbound, "outbound, "+familyName(f)), addrs, ports)
+	p.planFromApplication(newTCPProbe(Outbound, "outbound, "+familyName(f)), addrs, ports)
 }
 
 // maxBoundaryPrefixes is the maximum number of included and of excluded prefixes whose boundaries
@@ -204,11 +204,12 @@ func (p *planner) planDNS(f rules.Family) {
 	}
 	udp.packet.Protocol = rules.UDP
 	p.planFromApplication(udp, servers, []uint16{domainPort})
-	p.planFromApplication(newTCP(DNS, "DNS over TCP, "+familyName(f)), servers, []uint16{domainPort})
+	tcp := newTCPProbe(DNS, "DNS over TCP, "+familyName(f))
+	p.planFromApplication(tcp, servers, []uint16{domainPort})
 }
 
-// newTCP returns a probe for a TCP connection.
-func newTCP(kind Kind, name string) probe {
+// newTCPProbe returns a probe for a TCP connection.
+func newTCPProbe(kind Kind, name string) probe {
 	return probe{Check: Check{Name: name, Kind: kind}, packet: rules.Packet{Protocol: rules.TCP}}
 }
 

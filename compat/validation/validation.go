@@ -104,7 +104,7 @@ func (o *Options) compile() (rules.Ruleset, error) {
 
 // A validator is the state of a call of Run.
 type validator struct {
-	ns           *netns.NS
+	ns           *netns.NS // the namespace to validate
 	here         *netns.NS // the namespace of the caller
 	options      Options
 	backend      compat.Backend

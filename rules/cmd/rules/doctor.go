@@ -20,7 +20,7 @@ other owners and their order relative to Sluice's, captured traffic that bypasse
 of them, and packet processing outside netfilter: eBPF programs attached to the cgroups of the
 namespace's processes, to the namespace and to its interfaces, and packet and raw sockets. Each
 finding explains its effect with these parameters, and the remedy. With --node, the kernel and the
-source address that probes of pods in ambient mode get from all rules of the node are examined.
+source address that probes of pods in ambient mode get from all rules of the node are checked.
 Nothing is changed, and no iptables-legacy table is created by the check.
 
 A finding is "ok", a "note" (harmless), a "warning" (may interfere) or a "problem". The exit code is
@@ -49,7 +49,7 @@ func newDoctorCommand(s *system) *cobra.Command {
 		if err := p.notRedirected(); err != nil {
 			return err
 		}
-		return p.inNamespace(func(ns *netns.NS) error { return examine(s, ns, p) })
+		return p.inNamespace(func(ns *netns.NS) error { return s.runDoctor(ns, p) })
 	})
 }
 
@@ -64,19 +64,20 @@ type doctorResult struct {
 
 func (doctorResult) kind() string { return "Doctor" }
 
-func examine(s *system, ns *netns.NS, p *parameters) error {
+// runDoctor diagnoses a namespace and prints the findings.
+func (s *system) runDoctor(ns *netns.NS, p *parameters) error {
 	facts, findings, err := s.diagnose(ns, p)
 	if err != nil {
 		return err
 	}
-	e := doctorResult{
+	result := doctorResult{
 		Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings),
 		Findings: findings, Node: p.host != nil,
 	}
-	if err := s.print(s.examinationText(e), e); err != nil {
+	if err := s.print(s.doctorText(result), result); err != nil {
 		return err
 	}
-	switch e.Verdict {
+	switch result.Verdict {
 	case doctor.Degraded:
 		return failure{code: exitDifferent}
 	case doctor.Prevented:
@@ -137,10 +138,11 @@ func severityColor(s doctor.Severity) color.Code {
 	}
 }
 
-func (s *system) examinationText(e doctorResult) string {
+// doctorText returns the verdict and the findings as text.
+func (s *system) doctorText(result doctorResult) string {
 	counts := map[doctor.Severity]int{}
 	b := new(strings.Builder)
-	for _, f := range e.Findings {
+	for _, f := range result.Findings {
 		counts[f.Severity]++
 		fmt.Fprintf(b, "  %s  %-10s  %s\n",
 			s.color.Paint(severityColor(f.Severity), fmt.Sprintf("%-7s", f.Severity)), f.Topic,
@@ -149,11 +151,11 @@ func (s *system) examinationText(e doctorResult) string {
 			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", f.Next)
 		}
 	}
-	message := e.Verdict.Message()
-	if e.Node {
-		message = e.Verdict.NodeMessage()
+	message := result.Verdict.Message()
+	if result.Node {
+		message = result.Verdict.NodeMessage()
 	}
-	return fmt.Sprintf("%s (%s): %s, %s\n", s.color.Paint(color.Bold, message), e.Namespace,
+	return fmt.Sprintf("%s (%s): %s, %s\n", s.color.Paint(color.Bold, message), result.Namespace,
 		count(counts[doctor.Problem], "problem"),
 		count(counts[doctor.Warning], "warning")) + b.String()
 }
