@@ -94,12 +94,13 @@ func routes(t testing.TB, ns *netns.NS) string {
 }
 
 // The last Apply determines all rules, whichever backend it uses. No rules of other backends
-// remain.
+// remain, unless an Apply waited for the lock until the timeout and continued without it.
 func TestConcurrentApplies(t *testing.T) {
 	ns := netnstest.New(t)
 	rulesets := []rules.Ruleset{compiled(t, tproxy, dual), compiled(t, dual, allDNS)}
 	for range times(6, 100) {
 		var appliers sync.WaitGroup
+		start := time.Now()
 		for i := range 4 {
 			appliers.Go(func() {
 				b, err := compat.Choose(backends[i/2])
@@ -112,6 +113,9 @@ func TestConcurrentApplies(t *testing.T) {
 			})
 		}
 		appliers.Wait()
+		if time.Since(start) > netns.LockTimeout {
+			continue // on a busy machine
+		}
 		installed, err := compat.InstalledBackends(ns)
 		if err != nil || len(installed) != 1 {
 			t.Fatalf("installed backends %v, error %v", installed, err)

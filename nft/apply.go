@@ -118,7 +118,8 @@ func (a *applier) close() {
 // run applies the desired rules and routes to the namespace of the thread.
 func (a *applier) run() error {
 	planned, err := a.plan()
-	if err != nil && !needsRetry(err) {
+	// While this call holds the lock, other calls of Apply do not change the ruleset.
+	if err != nil && !needsRetry(err) && !errors.Is(err, errBusy) {
 		return err
 	}
 	// Without a change, no lock is needed.
@@ -129,7 +130,7 @@ func (a *applier) run() error {
 	release, exclusive := lock(0)
 	if !exclusive {
 		release()
-		release, exclusive = lock(lockTimeout)
+		release, exclusive = lock(netns.LockTimeout)
 		planned = step{} // the ruleset may have changed while waiting
 	}
 	defer release()
@@ -253,10 +254,6 @@ func growStack(touch bool) byte {
 	return space[os.Getpid()%depth]
 }
 
-// lockTimeout bounds the wait for the lock, which another process usually holds for about a
-// millisecond.
-const lockTimeout = 2 * time.Second
-
 // lock prevents other processes that call Apply from removing routes that this call has added.
 // Rules need no lock, because transactions are atomic. Therefore Apply continues without the lock
 // after a timeout, and on systems without this lock; acquired is false then.
@@ -324,7 +321,7 @@ func Remove(ns *netns.NS) (bool, error) {
 
 // remove is Remove in the namespace of the thread.
 func remove() (bool, error) {
-	release, _ := lock(lockTimeout)
+	release, _ := lock(netns.LockTimeout)
 	defer release()
 	c, err := dial()
 	if err != nil {

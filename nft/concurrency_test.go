@@ -166,7 +166,8 @@ func TestContinuousForeignChanges(t *testing.T) {
 		mustApply(t, ns, manyPrefixes(1, 3), Updated, Replaced)
 		mustApply(t, ns, example("tproxy-dual"), Replaced)
 		checkRuleset(t, ns, example("tproxy-dual"))
-		if removed, err := Remove(ns); err != nil || !removed {
+		removed, err := whileBusy(func() (bool, error) { return Remove(ns) })
+		if err != nil || !removed {
 			t.Fatal(removed, err)
 		}
 	}

@@ -208,6 +208,43 @@ func TestDumpThatIsAlwaysInterruptedFails(t *testing.T) {
 	}
 }
 
+// TestApplyReadsAgainWithTheLock covers other calls of Apply that change the ruleset during every
+// attempt to read it, until this call holds the lock.
+func TestApplyReadsAgainWithTheLock(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	load(t, ns, "table inet sluice { chain c { }; }")
+	locked := func() bool {
+		release, acquired, err := ns.Lock(0)
+		if err != nil {
+			t.Error(err)
+			return true
+		}
+		release()
+		return !acquired
+	}
+	interrupted := false
+	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+		datagrams := kernel(request)
+		if locked() {
+			return datagrams
+		}
+		for _, datagram := range datagrams {
+			interrupted = true
+			native.PutUint16(datagram[6:], native.Uint16(datagram[6:])|unix.NLM_F_DUMP_INTR)
+		}
+		return datagrams
+	})
+	want := example("sidecar-ipv4")
+	err := ns.Do(func() error {
+		return newApplier(c, mustPrepare(t, want), ApplyOptions{}).run()
+	})
+	if err != nil || !interrupted {
+		t.Fatalf("interrupted %t, error %v", interrupted, err)
+	}
+	checkRuleset(t, ns, want)
+}
+
 // TestUnresponsiveKernelIsAnError covers missing answers from the first request on, and
 // from the transaction on.
 func TestUnresponsiveKernelIsAnError(t *testing.T) {

@@ -77,7 +77,7 @@ func applyAlternately(ns *netns.NS, _ *bufio.Reader, _ []string) error {
 // regardless of routes. It fails the test if the ruleset is incomplete.
 func completeAlternative(t *testing.T, ns *netns.NS) string {
 	t.Helper()
-	got, err := Read(ns)
+	got, err := whileBusy(func() (rules.Ruleset, error) { return Read(ns) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -34,7 +35,7 @@ func repetitions(short, inLong int) int {
 // mustApply applies the ruleset, checks the outcome, and returns the result.
 func mustApply(t tester, ns *netns.NS, rs rules.Ruleset, want ...Outcome) Result {
 	t.Helper()
-	result, err := Apply(ns, rs)
+	result, err := whileBusy(func() (Result, error) { return Apply(ns, rs) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,12 +51,22 @@ func mustApply(t tester, ns *netns.NS, rs rules.Ruleset, want ...Outcome) Result
 // checkRuleset checks that the namespace has exactly the ruleset.
 func checkRuleset(t tester, ns *netns.NS, want rules.Ruleset) {
 	t.Helper()
-	got, err := Read(ns)
+	got, err := whileBusy(func() (rules.Ruleset, error) { return Read(ns) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diffs := rules.Compare(want, got); len(diffs) > 0 {
 		t.Fatalf("the namespace does not have the ruleset:\n%s", listing(diffs))
+	}
+}
+
+// whileBusy repeats an operation as long as other processes change the ruleset during every attempt
+// to read it, which happens to processes that get little processor time.
+func whileBusy[T any](operation func() (T, error)) (T, error) {
+	for {
+		if result, err := operation(); !errors.Is(err, errBusy) {
+			return result, err
+		}
 	}
 }
 

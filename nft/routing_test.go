@@ -93,7 +93,7 @@ func TestNoChangeNeedsNoLock(t *testing.T) {
 	for range 10 {
 		start := time.Now()
 		mustApply(t, ns, want, Unchanged)
-		if shortest = min(shortest, time.Since(start)); shortest < lockTimeout {
+		if shortest = min(shortest, time.Since(start)); shortest < netns.LockTimeout {
 			return
 		}
 	}
