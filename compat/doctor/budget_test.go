@@ -58,9 +58,11 @@ func TestDiagnoseIsBoundedForCostlyTables(t *testing.T) {
 	}
 }
 
-// All tested packets share one budget. Only one finding reports that it is exhausted.
+// All tested packets share one budget. Only one finding reports that it is exhausted, and names the
+// limit.
 func TestDiagnoseReportsAnExhaustedBudget(t *testing.T) {
 	f := healthy()
+	f.Budget = diff.Budget{Time: 20 * time.Millisecond, Memory: 3 << 20}
 	f.Tables = []rules.Table{costlyTables()["random marks"]}
 	var reported []string
 	for _, finding := range Diagnose(f, typical(rules.ModeRedirect)) {
@@ -69,8 +71,8 @@ func TestDiagnoseReportsAnExhaustedBudget(t *testing.T) {
 		}
 	}
 	limits := []string{
-		diff.AgentBudget.Time.String() + " of work",
-		fmt.Sprintf("%d MB of memory", diff.AgentBudget.Memory>>20),
+		f.Budget.Time.String() + " of work",
+		fmt.Sprintf("%d MB of memory", f.Budget.Memory>>20),
 	}
 	if len(reported) != 1 || !strings.HasSuffix(reported[0], limits[0]) &&
 		!strings.HasSuffix(reported[0], limits[1]) {

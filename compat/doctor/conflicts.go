@@ -125,7 +125,7 @@ func (d *diagnosis) checkConflicts() {
 	}
 	together := rules.Ruleset{Tables: d.withCompiled(foreign), Routing: d.compiled.Routing}
 	foundConflict := false
-	budget := diff.AgentBudget.From(time.Now()) // for all samples together
+	budget := d.Budget.From(time.Now()) // for all samples together
 	for _, s := range d.samples() {
 		alone := diff.ExplainWithin(&d.compiled, s.packet, budget).Outcome
 		trace := diff.ExplainWithin(&together, s.packet, budget)
@@ -133,7 +133,7 @@ func (d *diagnosis) checkConflicts() {
 			d.add("rules", Warning,
 				fmt.Sprintf("whether foreign rules change the outcome of %s cannot be decided: %s",
 					s.description, trace.Exhausted),
-				"run rules explain --live to follow one connection with a larger budget")
+				"run rules explain --live to follow one connection, or set a larger --max-time or --max-memory")
 			return
 		}
 		if d.sameCapture(alone, trace.Outcome) ||

@@ -14,12 +14,14 @@ import (
 	"github.com/sluice-mesh/sluice/compat/bpf"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // healthy returns the facts of a dual-stack pod without problems.
 func healthy() Facts {
 	return Facts{
 		Kernel: "6.1.0-test",
+		Budget: diff.AgentBudget,
 		Features: []nft.Support{
 			{Feature: nft.FeatureTables},
 			{Feature: nft.FeatureNAT},

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/bpf"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // Facts describe a namespace and its kernel. If a fact could not be read, the field with its name
@@ -23,6 +24,8 @@ type Facts struct {
 	// Backend is the desired backend. Any value other than compat.BackendNFT and
 	// compat.BackendLegacy means the first backend that the kernel supports.
 	Backend compat.BackendName
+	// Budget limits each decision of the diagnosis.
+	Budget diff.Budget
 	// Settings are the namespace's sysctls under net by name, such as net.ipv4.conf.all.rp_filter.
 	// Sysctls that the kernel lacks are missing.
 	Settings    map[string]string

@@ -23,11 +23,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Gather reads the facts about the namespace (nil: the current one) for the desired ruleset. It
-// does not change the namespace, and creates no table of iptables-legacy. Without privileges it
+// Gather reads the facts about the namespace (nil: the current one) for the desired ruleset. The
+// budget limits each decision of Gather and of the diagnosis. It does not change the namespace, and creates no table of iptables-legacy. Without privileges it
 // returns the facts that any process may read.
-func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
-	var f Facts
+func Gather(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) Facts {
+	f := Facts{Budget: budget}
 	f.Kernel = kernelRelease()
 	f.Features, f.FeaturesErr = nft.Probe()
 	ruleset, err := nft.ReadAll(ns)
@@ -46,13 +46,13 @@ func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
 	f.Programs = bpf.List(ns, procDir)
 	// Ignore the error: a missing permission is already reported for nf_tables.
 	f.LegacyFeatures, _ = compat.ProbeLegacy(desired)
-	f.Foreign = foreignEffect(ns, desired)
+	f.Foreign = foreignEffect(ns, desired, budget)
 	return f
 }
 
 // foreignEffect returns the effect of foreign rules on the traffic that a ruleset captures.
-func foreignEffect(ns *netns.NS, desired rules.Ruleset) *ForeignEffect {
-	effect := foreign.InspectAsInstalled(ns, desired, diff.AgentBudget)
+func foreignEffect(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) *ForeignEffect {
+	effect := foreign.InspectAsInstalled(ns, desired, budget)
 	found := &ForeignEffect{Unknown: effect.Unknown}
 	if effect.Verdict() == foreign.Bypassed {
 		found.Bypasses = effect.Messages()

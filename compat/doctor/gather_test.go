@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // shell runs a script in the namespace.
@@ -54,7 +55,7 @@ func legacyNames(t *testing.T, ns *netns.NS) string {
 
 func TestGatherHealthyPod(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	f := Gather(pair.Pod, rules.Ruleset{})
+	f := Gather(pair.Pod, rules.Ruleset{}, diff.AgentBudget)
 	if f.FeaturesErr != nil || f.SettingsErr != nil || f.InterfacesErr != nil ||
 		f.TablesErr != nil || f.LegacyErr != nil {
 		t.Errorf("%+v", f)
@@ -79,8 +80,8 @@ func TestGatherHealthyPod(t *testing.T) {
 	if _, err := nft.Apply(pair.Pod, rules.MustCompile(typical(rules.ModeTProxy))); err != nil {
 		t.Fatal(err)
 	}
-	findings := Diagnose(Gather(pair.Pod, rules.MustCompile(typical(rules.ModeTProxy))),
-		typical(rules.ModeTProxy))
+	facts := Gather(pair.Pod, rules.MustCompile(typical(rules.ModeTProxy)), diff.AgentBudget)
+	findings := Diagnose(facts, typical(rules.ModeTProxy))
 	// Programs at the cgroup root belong to the test machine.
 	findings = slices.DeleteFunc(findings, func(f Finding) bool { return f.Topic == "programs" })
 	if findings[0].Severity != OK {
@@ -100,7 +101,7 @@ func TestGatherLegacyTables(t *testing.T) {
 		iptables6 -t mangle -L >/dev/null
 		iptables6 -t nat -A PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 8080`))
 	before := legacyNames(t, pair.Pod)
-	f := Gather(pair.Pod, rules.Ruleset{})
+	f := Gather(pair.Pod, rules.Ruleset{}, diff.AgentBudget)
 	slices.SortFunc(f.Legacy, func(a, b LegacyTable) int {
 		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Name, b.Name))
 	})
@@ -127,7 +128,7 @@ func TestGatherRouting(t *testing.T) {
 		IP route add local default dev lo table 133
 		IP -6 route add fd01::/16 dev eth0 table 500
 		IP -6 addr add ::6 dev lo`, "IP", ip))
-	f := Gather(pair.Pod, rules.Ruleset{})
+	f := Gather(pair.Pod, rules.Ruleset{}, diff.AgentBudget)
 	if f.InterfacesErr != nil {
 		t.Fatal(f.InterfacesErr)
 	}
@@ -222,7 +223,8 @@ END`)
 			if captured := answer.By == testbed.Outbound; err != nil || captured != row.captured {
 				t.Errorf("%s, %v", answer, err)
 			}
-			findings := Diagnose(Gather(network.Pod, rules.MustCompile(row.params)), row.params)
+			facts := Gather(network.Pod, rules.MustCompile(row.params), diff.AgentBudget)
+			findings := Diagnose(facts, row.params)
 			if (Sum(findings) == Works) != row.captured {
 				t.Errorf("captured is %t, but the verdict is %q:\n%s", row.captured, Sum(findings),
 					list(findings))
@@ -259,7 +261,7 @@ func TestPacketAndRawSocketsAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := Gather(ns, rules.MustCompile(rules.DefaultRedirect()))
+	f := Gather(ns, rules.MustCompile(rules.DefaultRedirect()), diff.AgentBudget)
 	if f.SocketsErr != nil || len(f.Sockets) != 3 || !f.Sockets[0].Packet || f.Sockets[1].Packet {
 		t.Fatalf("%+v, %v", f.Sockets, f.SocketsErr)
 	}

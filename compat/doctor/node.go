@@ -21,8 +21,8 @@ type NodeFacts struct {
 }
 
 // GatherNode is [Gather] for the network namespace of a node.
-func GatherNode(ns *netns.NS, desired rules.Ruleset) NodeFacts {
-	f := NodeFacts{Facts: Gather(ns, desired)}
+func GatherNode(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) NodeFacts {
+	f := NodeFacts{Facts: Gather(ns, desired, budget)}
 	f.Live, f.LiveErr = compat.ReadLive(ns, compat.OriginAll)
 	return f
 }
@@ -75,7 +75,7 @@ func (d *diagnosis) checkProbes(f *NodeFacts, h *rules.AmbientHost) {
 				a.String()+": the source of probes may differ from the one reported here", "")
 		}
 	}
-	budget := diff.AgentBudget.From(time.Now()) // for all samples together
+	budget := f.Budget.From(time.Now()) // for all samples together
 	for _, pod := range samplePods(h) {
 		desired := h.ProbeSourceIPv4
 		if pod.Is6() {

@@ -2,33 +2,45 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// budgetTable lists the parameters that limit the work of diff and explain.
+// budgetTable lists the parameters that limit the work of diff and explain, and of doctor.
 func budgetTable() []parameter {
+	return slices.Concat(
+		budgetParameters(sectionBudget, diff.DefaultBudget, "reading and deciding",
+			func(p *parameters) *diff.Budget { return &p.budget }),
+		budgetParameters(sectionDoctorBudget, diff.AgentBudget, "a decision about the live rules",
+			func(p *parameters) *diff.Budget { return &p.doctorBudget }))
+}
+
+// budgetParameters returns the parameters for the fields of a budget in a section, which limit the
+// described work.
+func budgetParameters(
+	s section, fallback diff.Budget, work string, budget func(*parameters) *diff.Budget,
+) []parameter {
 	return []parameter{
 		{
-			flag: "max-time", value: "DURATION", fallback: diff.DefaultBudget.Time.String(),
-			section: sectionBudget,
-			help: "time limit of reading and deciding, such as 500ms or 1m; beyond it the answer " +
-				`is "cannot decide"`,
+			flag: "max-time", value: "DURATION", fallback: fallback.Time.String(), section: s,
+			help: "time limit of " + work + ", such as 500ms or 1m; beyond it the answer is " +
+				`"cannot decide"`,
 			set: func(p *parameters, text string) error {
 				d, err := time.ParseDuration(text)
 				if err != nil || d <= 0 {
 					return fmt.Errorf("%q is not a duration above 0, such as 500ms, 10s or 1m",
 						text)
 				}
-				p.budget.Time = d
+				budget(p).Time = d
 				return nil
 			},
 		},
 		{
 			flag: "max-memory", value: "MB",
-			fallback: strconv.FormatInt(diff.DefaultBudget.Memory>>20, 10), section: sectionBudget,
+			fallback: strconv.FormatInt(fallback.Memory>>20, 10), section: s,
 			help: "memory limit of the decision, in megabytes; beyond it the answer is " +
 				`"cannot decide"`,
 			set: func(p *parameters, text string) error {
@@ -36,7 +48,7 @@ func budgetTable() []parameter {
 				if err != nil || n <= 0 {
 					return fmt.Errorf("%q is not a number of megabytes from 1 to 2147483647", text)
 				}
-				p.budget.Memory = n << 20
+				budget(p).Memory = n << 20
 				return nil
 			},
 		},

@@ -36,7 +36,7 @@ const doctorExamples = `  rules doctor --pid 4711
 func newDoctorCommand(s *system) *cobra.Command {
 	in := &inputs{
 		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
-			sectionBackend, sectionOutput),
+			sectionBackend, sectionDoctorBudget, sectionOutput),
 		ignoredSections: actionSections,
 	}
 	cmd := &cobra.Command{
@@ -98,11 +98,11 @@ func (s *system) diagnose(ns *netns.NS, p *parameters) (doctor.Facts, []doctor.F
 		return doctor.Facts{}, nil, err
 	}
 	if p.host != nil {
-		facts := doctor.GatherNode(ns, rs)
+		facts := doctor.GatherNode(ns, rs, p.doctorBudget)
 		facts.Backend = compat.BackendName(p.Backend)
 		return facts.Facts, doctor.DiagnoseNode(facts, p.host.Parameters), nil
 	}
-	facts := doctor.Gather(ns, rs)
+	facts := doctor.Gather(ns, rs, p.doctorBudget)
 	facts.Backend = compat.BackendName(p.Backend)
 	if p.AmbientMode {
 		return facts, doctor.DiagnoseAmbient(facts, p.AmbientRedirect()), nil

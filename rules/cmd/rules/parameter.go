@@ -55,6 +55,7 @@ const (
 	sectionDiff
 	sectionTrace
 	sectionBudget
+	sectionDoctorBudget
 	sectionCleanup
 	sectionDryRun
 	sectionAction

@@ -99,14 +99,19 @@ func TestDefaultsInHelpAreTrue(t *testing.T) {
 	}
 }
 
+// sharedNames are pairs of sections that may use the same names, because no command has both: the
+// packets of explain and the filters of trace, and the budgets of diff and doctor, whose defaults
+// differ.
+var sharedNames = map[section]section{
+	sectionExplain: sectionTrace, sectionBudget: sectionDoctorBudget,
+}
+
 func TestEveryParameterIsDescribed(t *testing.T) {
 	seen := map[string]section{}
 	for _, p := range table() {
 		for _, name := range append(slices.Clone(p.variables), "--"+p.flag) {
-			// The packets of explain and the filters of trace use the same words. No command has
-			// both.
 			other, found := seen[name]
-			if found && name != "--" && (other != sectionExplain || p.section != sectionTrace) {
+			if found && name != "--" && sharedNames[other] != p.section {
 				t.Errorf("%s: twice in the table", name)
 			}
 			seen[name] = p.section

@@ -41,8 +41,9 @@ type parameters struct {
 	istio bool // of cleanup
 	diff  diffParameters
 	trace liveTraceParameters
-	// budget bounds the work of diff and explain.
-	budget   diff.Budget
+	// budget bounds the work of diff and explain, doctorBudget each decision of doctor.
+	budget, doctorBudget diff.Budget
+
 	sideName string // of diff: the name of the side that the parameters describe
 }
 
@@ -56,6 +57,7 @@ func defaultParameters(n params.Names) *parameters {
 		output:       outputText,
 		format:       formatNFT,
 		budget:       diff.DefaultBudget,
+		doctorBudget: diff.AgentBudget,
 		runDir:       config.DefaultRunDir,
 	}
 }
