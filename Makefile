@@ -95,7 +95,7 @@ test-kernel: export SLUICE_SEED = $(SEED)
 test-kernel: ## Send PAIRS (20000) packets through generated rulesets in the kernel, and compare with the model (root or sudo); SEED=7 sets the seed.
 	@.ci/packages
 	@go test -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 3h $(TESTFLAGS) \
-		-run '^Test(ModelPredictsKernel|DecisionsHoldInKernel|TracedPathsAreThoseOfTheModel)$$' ./compat/kerneltest
+		-run '^Test(ModelPredictsKernel|DecisionsHoldInKernel|ModelPredictsTracedPaths)$$' ./compat/kerneltest
 
 # With -p 1 (one package at a time) and -v, go test prints results immediately.
 test-peers: export SLUICE_LONG ?= 1
