@@ -26,17 +26,17 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 			}
 		case rules.RedirectTo:
 			e.translate(packets,
-				target{kind: redirectTarget, hook: e.hookHere(), port: a.Port, lastPort: a.Last},
+				target{kind: redirectTarget, hook: e.currentHook(), port: a.Port, lastPort: a.Last},
 				action)
 			return
 		case rules.DNATPort:
 			e.translate(packets,
-				target{kind: portTarget, hook: e.hookHere(), port: a.Port, lastPort: a.Last},
+				target{kind: portTarget, hook: e.currentHook(), port: a.Port, lastPort: a.Last},
 				action)
 			return
 		case rules.DNATTo:
 			e.translate(packets, target{
-				kind: addrTarget, hook: e.hookHere(), addr: a.Addr, lastAddr: a.LastAddr,
+				kind: addrTarget, hook: e.currentHook(), addr: a.Addr, lastAddr: a.LastAddr,
 				port: a.Port, lastPort: a.Last,
 			}, action)
 			return
@@ -47,12 +47,12 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 			e.evaluateReject(a, packets)
 			return
 		case rules.TProxyDrop: // NoListenerDrops
-			with, without := e.divide(packets, e.listens(a.Port))
+			with, without := e.divide(packets, e.hasListener(a.Port))
 			e.recordStop(eventIndex, without, action)
 			e.applyVerdict(rules.Drop, without)
 			e.accept(with, func(f *flow) {
 				f.tproxy = tproxyTarget{true, a.Addr, a.Port}
-				f.mark = e.marks.set(f.mark, a.Value, a.Mask)
+				f.mark = e.marks.setBits(f.mark, a.Value, a.Mask)
 			})
 			return
 		case rules.Unknown:
@@ -67,10 +67,11 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 	e.add(e.next, packets...)
 }
 
-// listens returns the packets for which a tproxy action finds a transparent socket on the port
-// (TProxyNeedsTCPOrUDP, TProxyIgnoresState). For port 0 this is the destination port of the packet
-// (TProxyPortZeroIsDestinationPort), whose listener rules.Packet.NoListener does not describe.
-func (e *evaluator) listens(port uint16) set {
+// hasListener returns the packets for which a tproxy action finds a transparent socket on the port
+// (TProxyNeedsTCPOrUDP, TProxyIgnoresState). Port 0 is the destination port of the packet
+// (TProxyPortZeroIsDestinationPort): for a single packet, rules.Packet.NoListener does not say
+// whether there is a listener on this port.
+func (e *evaluator) hasListener(port uint16) set {
 	if port != 0 || e.single == nil {
 		return e.and(e.tcpOrUDP, e.not(e.bit(listener, 0)))
 	}
@@ -80,7 +81,8 @@ func (e *evaluator) listens(port uint16) set {
 	}))
 }
 
-// recordStop records the action at which the rule ended for some packets.
+// recordStop records the action at which the rule ended for some packets: in the rule's event, or
+// in an event of its own if the rule continued for other packets.
 func (e *evaluator) recordStop(eventIndex int, packets []flow, action rules.Action) {
 	if eventIndex < 0 {
 		return
@@ -115,6 +117,7 @@ func (e *evaluator) evaluateJump(a rules.Jump, packets []flow) []flow {
 	return returned.list
 }
 
+// applyVerdict adds the packets to the packets that a verdict accepts, returns or drops.
 func (e *evaluator) applyVerdict(v rules.Verdict, packets []flow) {
 	switch v {
 	case rules.Accept:
@@ -137,20 +140,20 @@ func (e *evaluator) evaluateReject(a rules.Reject, packets []flow) {
 		e.applyVerdict(rules.Drop, others)
 	}
 	for _, f := range packets {
-		unanswered, answered := e.split(f, e.unanswered(a, f))
+		unanswered, answered := e.split(f, e.hasNoAnswer(a, f))
 		e.applyVerdict(rules.Drop, []flow{unanswered})
 		answered.dropped, answered.rejected = true, a.String()
 		e.add(&e.summary.ended, answered)
 	}
 }
 
-// unanswered returns the packets for which the kernel has no route for a reply
+// hasNoAnswer returns the packets for which the kernel has no route for a reply
 // (RejectFromLoopbackNeedsLocalSource, ICMPErrorNeedsLocalSource,
 // LinkLocalErrorUsesRouteInterface).
-func (e *evaluator) unanswered(a rules.Reject, f flow) set {
+func (e *evaluator) hasNoAnswer(a rules.Reject, f flow) set {
 	view := e.view(&f.progress)
 	if e.family != rules.IPv4 {
-		return e.unansweredLinkLocal(a, f, &view)
+		return e.hasNoLinkLocalAnswer(a, f, &view)
 	}
 	// Packets to a loopback address have no answer unless their source is a local address. Packets
 	// that are routed to this host (onHost) have no ICMP error unless their destination is a local
@@ -163,12 +166,12 @@ func (e *evaluator) unanswered(a rules.Reject, f flow) set {
 		return toLoopback
 	case e.position.loopbackArrival, f.toLoopback:
 		onHost = all
-	case e.hookHere() != rules.Output:
+	case e.currentHook() != rules.Output:
 		return none // an ICMP error about an arriving packet has a source address of this host
 	case !f.leavesLoopback:
 		onHost = e.overLoopback
 	}
-	if e.hookHere() == rules.Output {
+	if e.currentHook() == rules.Output {
 		// At output the kernel also replies to packets of sockets that are bound to an interface.
 		toLoopback = e.minus(toLoopback, e.bound())
 	}
@@ -182,13 +185,13 @@ func (e *evaluator) unanswered(a rules.Reject, f flow) set {
 	return e.or(toLoopback, e.minus(onHost, local))
 }
 
-// unansweredLinkLocal returns the packets on lo, from link-local addresses, to which the kernel
-// does not reply. It replies if the route names another interface, as do routes to addresses of
-// this host.
-func (e *evaluator) unansweredLinkLocal(a rules.Reject, f flow, view *view) set {
+// hasNoLinkLocalAnswer returns the packets on lo, from link-local addresses, to which the kernel
+// does not reply. The kernel replies if the route of the packet names another interface, as the
+// routes to addresses of this host do.
+func (e *evaluator) hasNoLinkLocalAnswer(a rules.Reject, f flow, view *view) set {
 	onLoopback := e.overLoopback
 	switch {
-	case a.With == "tcp reset", e.hookHere() != rules.Output && !e.position.loopbackArrival:
+	case a.With == "tcp reset", e.currentHook() != rules.Output && !e.position.loopbackArrival:
 		return none
 	case e.position.loopbackArrival || f.toLoopback:
 		onLoopback = all
@@ -232,7 +235,7 @@ func (e *evaluator) translate(packets []flow, to target, action rules.Action) {
 			}
 		}
 		if to.kind == redirectTarget && to.hook == rules.Prerouting {
-			var lost flow
+			var lost flow // RedirectWithoutAddressDrops
 			if lost, f = e.split(f, e.withoutAddress); lost.packets != none {
 				lost.dropped = true
 				e.add(&e.summary.ended, lost)
@@ -243,18 +246,18 @@ func (e *evaluator) translate(packets []flow, to target, action rules.Action) {
 	}
 }
 
-// translateSource accepts packets and changes their source (FirstNATMapping). The address to is
-// invalid if the new source is unknown. The parameter by names the action. At other hooks than
-// postrouting the result is unknown.
-func (e *evaluator) translateSource(packets []flow, by string, to netip.Addr) {
+// translateSource accepts packets and changes their source to an address, which is invalid if it is
+// unknown (FirstNATMapping). action is the name of the action. At other hooks than postrouting the
+// result is unknown.
+func (e *evaluator) translateSource(packets []flow, action string, to netip.Addr) {
 	base := e.position.chain.Chain.Base
 	if base.Type != rules.NAT || base.Hook != rules.Postrouting {
-		e.endUndecided(by, packets...)
+		e.endUndecided(action, packets...)
 		return
 	}
 	resets, packets := e.divide(packets, e.resets)
 	e.add(&e.summary.accepted, resets...) // ResetHasConnection
-	e.accept(packets, func(f *flow) { f.source, f.snat = by, to })
+	e.accept(packets, func(f *flow) { f.snatAction, f.snat = action, to })
 }
 
 // require divides packets into the packets that meet a match, and others. It adds the others to

@@ -40,13 +40,14 @@ func evaluatedRules(rs *rules.Ruleset, families []rules.Family) iter.Seq[*rules.
 // yieldEvaluated calls yield for the evaluated rules of a table. It stops, and returns false, when
 // yield returns false.
 func yieldEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
-	index := make(map[string]*rules.Chain, len(t.Chains))
+	// The queue contains the chains to evaluate, and notQueued the other user-defined chains.
+	notQueued := make(map[string]*rules.Chain, len(t.Chains))
 	var queue []*rules.Chain
 	for i := range t.Chains {
 		c := &t.Chains[i]
 		switch {
 		case c.Base == nil:
-			index[c.Name] = c
+			notQueued[c.Name] = c
 		case isCompared(c.Base.Hook) || c.Base.Hook == rules.Postrouting:
 			queue = append(queue, c)
 		}
@@ -59,9 +60,9 @@ func yieldEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
 				return false
 			}
 			for _, a := range list[i].Actions {
-				if jump, ok := a.(rules.Jump); ok && index[jump.Chain] != nil {
-					queue = append(queue, index[jump.Chain])
-					delete(index, jump.Chain)
+				if jump, ok := a.(rules.Jump); ok && notQueued[jump.Chain] != nil {
+					queue = append(queue, notQueued[jump.Chain])
+					delete(notQueued, jump.Chain)
 				}
 			}
 		}
@@ -71,9 +72,9 @@ func yieldEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
 
 // hasMatch reports whether a rule of the ruleset has a match for which the condition is true, among
 // its matches or in a [rules.Require] action.
-func hasMatch(rs *rules.Ruleset, is func(rules.Match) bool) bool {
+func hasMatch(rs *rules.Ruleset, condition func(rules.Match) bool) bool {
 	for r := range allRules(rs) {
-		if ruleHasMatch(r, is) {
+		if ruleHasMatch(r, condition) {
 			return true
 		}
 	}
@@ -82,18 +83,18 @@ func hasMatch(rs *rules.Ruleset, is func(rules.Match) bool) bool {
 
 // ruleHasMatch reports whether a rule has a match for which the condition is true, among its
 // matches or in a [rules.Require] action.
-func ruleHasMatch(r *rules.Rule, is func(rules.Match) bool) bool {
-	return slices.ContainsFunc(r.Matches, is) ||
+func ruleHasMatch(r *rules.Rule, condition func(rules.Match) bool) bool {
+	return slices.ContainsFunc(r.Matches, condition) ||
 		slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
 			q, ok := a.(rules.Require)
-			return ok && is(q.Match)
+			return ok && condition(q.Match)
 		})
 }
 
 // hasAction reports whether a rule of the ruleset has an action for which the condition is true.
-func hasAction(rs *rules.Ruleset, is func(rules.Action) bool) bool {
+func hasAction(rs *rules.Ruleset, condition func(rules.Action) bool) bool {
 	for r := range allRules(rs) {
-		if slices.ContainsFunc(r.Actions, is) {
+		if slices.ContainsFunc(r.Actions, condition) {
 			return true
 		}
 	}
@@ -101,8 +102,8 @@ func hasAction(rs *rules.Ruleset, is func(rules.Action) bool) bool {
 }
 
 // tupleHas reports whether an alternative of a tuple has a match for which the condition is true.
-func tupleHas(m rules.MatchTuple, is func(rules.Match) bool) bool {
+func tupleHas(m rules.MatchTuple, condition func(rules.Match) bool) bool {
 	return slices.ContainsFunc(m.Alternatives, func(alternative []rules.Match) bool {
-		return slices.ContainsFunc(alternative, is)
+		return slices.ContainsFunc(alternative, condition)
 	})
 }

@@ -63,6 +63,14 @@ const textSteps = 16
 // garbage: the garbage collector runs when there is as much garbage as memory in use.
 const liveShare = 2
 
+// The approximate sizes of an entry of a map in bytes: entrySize if the key is small, and
+// textEntrySize if the key is a text or a list contains the key too.
+const (
+	entrySize     = 64
+	textEntrySize = 128
+)
+
+// newMeter returns the meter of a request.
 func newMeter(b Budget) *meter {
 	if b == (Budget{}) {
 		b = DefaultBudget
@@ -72,6 +80,7 @@ func newMeter(b Budget) *meter {
 		m.budget.spent = new(atomic.Int64)
 	}
 	if !b.begin.IsZero() {
+		// Only the first request with the budget counts the time before it.
 		m.budget.spent.CompareAndSwap(0, int64(m.lastReading.Sub(b.begin)))
 	}
 	return m

@@ -29,7 +29,7 @@ func (s *space) compareBypass(left, right *walk) comparison {
 	lefts, unknownLeft := left.outcomes()
 	rights, unknownRight := right.outcomes()
 	var c comparison
-	var sets, captured []set
+	var differing, captured []set
 	for _, l := range lefts.list {
 		if !l.isCaptured() {
 			continue
@@ -44,12 +44,12 @@ func (s *space) compareBypass(left, right *walk) comparison {
 				c.differences = append(c.differences, difference{
 					packets: packets, describable: packets, left: l, right: r,
 				})
-				sets = append(sets, packets)
+				differing = append(differing, packets)
 			}
 		}
 	}
 	unknown := s.or(unknownLeft, s.and(unknownRight, s.unite(captured)))
-	s.divideByUnknowns(&c, s.unite(sets), unknown)
+	s.divideByUnknowns(&c, s.unite(differing), unknown)
 	return c
 }
 

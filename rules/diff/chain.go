@@ -49,7 +49,7 @@ type summary struct {
 	// returned contains the packets that reach the end of the chain, accepted contains the packets
 	// that leave the base chain, and ended contains the packets whose evaluation has ended.
 	returned, accepted, ended flows
-	// evaluated contains the packets that evaluated a variable, by its key.
+	// evaluated contains the packets that evaluated a variable, by the key of the variable.
 	evaluated map[string]set
 	// updates are the writes of the rules to states.
 	updates updates
@@ -73,7 +73,8 @@ type event struct {
 	call    *summary     // nil for a rule without a jump
 }
 
-// summarize returns the summary of a call. In a cycle of jumps the summary is incomplete.
+// summarize returns the summary of a call of the chain c. If the call is being evaluated, because
+// jumps form a cycle, the summary is incomplete.
 func (w *walk) summarize(key call, c rules.ChainRef) *summary {
 	if known, ok := w.summaries[key]; ok {
 		return known
@@ -91,7 +92,7 @@ func (w *walk) summarize(key call, c rules.ChainRef) *summary {
 		var next flows
 		e := evaluator{
 			walk: w, summary: s, chain: c, position: key.position, run: r, callNumber: key.number,
-			source: key.source, next: &next,
+			snatAction: key.snatAction, next: &next,
 		}
 		for _, f := range current.list {
 			e.evaluateFlow(f)
@@ -116,8 +117,8 @@ const (
 // base chain. Each call adds variables for its random matches.
 const maxCalls = 8
 
-// evaluateCall evaluates another chain, and returns the packets that reach its end. The text
-// describes the call if the result is unknown.
+// evaluateCall evaluates another chain, and returns the packets that reach its end. If the result
+// is unknown, the text describes the call.
 func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 	key := call{c.Chain, e.position, f.progress, f.mark, f.connection, e.callNumber}
 	called := e.summarize(key, c)
@@ -136,7 +137,7 @@ func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 	}
 	for key, packets := range called.evaluated {
 		e.meter.step()
-		e.recordEvaluation(key, e.or(e.summary.evaluated[key], e.and(packets, f.packets)))
+		e.recordEvaluation(key, e.and(packets, f.packets))
 	}
 	e.addUpdates(&e.summary.updates, &called.updates, f.packets)
 	e.addEvent(event{packets: f.packets, index: e.run.first, call: called})
@@ -157,16 +158,17 @@ func (e *evaluator) evaluatedBefore(called *summary, packets set) bool {
 	return false
 }
 
-// recordEvaluation records the packets that evaluated a variable.
+// recordEvaluation adds packets that evaluated a variable.
 func (e *evaluator) recordEvaluation(key string, packets set) {
 	s := e.summary
 	if s.evaluated == nil {
 		s.evaluated = map[string]set{}
 	}
-	if _, known := s.evaluated[key]; !known {
-		e.meter.alloc(64)
+	before, known := s.evaluated[key]
+	if !known {
+		e.meter.alloc(entrySize)
 	}
-	s.evaluated[key] = packets
+	s.evaluated[key] = e.or(before, packets)
 }
 
 // restrict returns the flows of a summary restricted to some packets.

@@ -19,19 +19,19 @@ func (e *evaluator) evaluateChange(
 		view := e.view(&f.progress)
 		switch a := action.(type) {
 		case rules.TProxy: // NoListenerEndsRule, TProxyAssignsSocket, LastTProxyWins
-			with, without := e.split(f, e.listens(a.Port))
+			with, without := e.split(f, e.hasListener(a.Port))
 			e.add(e.next, without)
 			e.recordStop(eventIndex, []flow{without}, action)
 			f = with
 			f.tproxy = tproxyTarget{true, a.Addr, a.Port}
 		case rules.SetMark:
-			f.mark = e.marks.set(f.mark, a.Value, a.Mask)
+			f.mark = e.marks.setBits(f.mark, a.Value, a.Mask)
 		case rules.SaveMark:
 			f.connection = e.saveMark(f, view, f.mark)
 		case rules.RestoreMark:
 			with, without := e.split(f, e.hasConnection(&view))
 			e.add(e.next, without)
-			if !view.xtables {
+			if !view.xtables { // with xtables the target is the end of the rule in any case
 				e.recordStop(eventIndex, []flow{without}, action)
 			}
 			f = with
@@ -59,8 +59,9 @@ func (e *evaluator) evaluateChange(
 	return continuing.list
 }
 
-// saveMark returns the connection mark of a flow after a rule saved a mark. The model does not
-// store the mark of a template (see connectionMark).
+// saveMark returns the connection mark of a flow after a rule saved a mark. If the packets have a
+// template, the rule changes the mark of the template, which the model does not store (see
+// connectionMark).
 func (e *evaluator) saveMark(f flow, view view, saved *markBits) *markBits {
 	if view.hasTemplate() {
 		return f.connection
@@ -68,11 +69,11 @@ func (e *evaluator) saveMark(f flow, view view, saved *markBits) *markBits {
 	return e.mergeByConnection(f, &view, saved, f.connection)
 }
 
-// mergeByConnection returns the new mark for packets with a connection, and the old mark for
-// others.
-func (e *evaluator) mergeByConnection(f flow, view *view, mark, old *markBits) *markBits {
+// mergeByConnection returns the mark that is equal to changed for packets with a connection, and
+// equal to unchanged for others.
+func (e *evaluator) mergeByConnection(f flow, view *view, changed, unchanged *markBits) *markBits {
 	with, without := e.split(f, e.hasConnection(view))
-	return e.marks.merge(with.packets, mark, without.packets, old)
+	return e.marks.merge(with.packets, changed, without.packets, unchanged)
 }
 
 // mixMark returns the flow with the mark, or the connection mark, that the action computes.
@@ -96,6 +97,7 @@ func (e *evaluator) setZone(a rules.SetZone, f flow, view view, continuing *flow
 	if view.hasTemplate() {
 		return f
 	}
+	arrivesUntracked := view.loopbackArrival && f.tracking == untracked
 	// The action has no effect on packets with a connection (ZoneAfterConntrackHasNoEffect).
 	connected, others := e.split(f, e.hasConnection(&view))
 	attach := func(f flow) {
@@ -114,8 +116,7 @@ func (e *evaluator) setZone(a rules.SetZone, f flow, view view, continuing *flow
 	case view.beforeConntrack && f.tracking == untracked && view.xtables:
 		e.add(continuing, others) // xtables does not change untracked packets (NFTZoneOfUntracked)
 		return connected
-	case view.beforeConntrack && !f.tracking.isTemplate() &&
-		(!view.loopbackArrival || f.tracking != untracked):
+	case view.beforeConntrack && !f.tracking.isTemplate() && !arrivesUntracked:
 		// It is unknown how conntrack treats a packet that entered untracked. Packets of neighbor
 		// discovery on lo are an exception: xtables does not change them, and conntrack ignores
 		// them regardless of the zone that nftables assigns.
@@ -125,7 +126,8 @@ func (e *evaluator) setZone(a rules.SetZone, f flow, view view, continuing *flow
 		}
 		unattached, attached := e.split(others, noTemplate)
 		attach(attached)
-		if others = unattached; view.xtables {
+		others = unattached
+		if view.xtables {
 			e.add(continuing, others)
 			return connected
 		}

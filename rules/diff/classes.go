@@ -26,13 +26,13 @@ func (d *decision) describeClasses() {
 // takes a class from each difference in turn, so that a difference with many classes does not hide
 // another one.
 func (d *decision) addClasses() {
-	for _, deviation := range []bool{false, true} {
+	for _, isKnown := range []bool{false, true} {
 		for more := true; more; {
 			more = false
 			for _, p := range d.spaces {
 				for i := range p.differences {
 					from := &p.differences[i]
-					if (len(from.deviations) > 0) != deviation || !p.exist(from.packets) {
+					if (len(from.deviations) > 0) != isKnown || !p.exist(from.packets) {
 						continue
 					}
 					if len(d.result.Classes) == d.options.MaxClasses {
@@ -50,8 +50,14 @@ func (d *decision) addClasses() {
 // sortClasses sorts classes by the lengths of their descriptions, known deviations last.
 func sortClasses(classes []Class) {
 	slices.SortStableFunc(classes, func(a, b Class) int {
-		return cmp.Or(cmp.Compare(min(1, len(a.Deviations)), min(1, len(b.Deviations))),
-			cmp.Compare(a.size(), b.size()))
+		aIsKnown, bIsKnown := len(a.Deviations) > 0, len(b.Deviations) > 0
+		switch {
+		case aIsKnown && !bIsKnown:
+			return 1
+		case bIsKnown && !aIsKnown:
+			return -1
+		}
+		return cmp.Compare(a.size(), b.size())
 	})
 }
 
@@ -79,7 +85,7 @@ func (d *decision) takeClass(s *space, from *difference) Class {
 	}
 	class.redirects = from.left.target.kind == redirectTarget ||
 		from.right.target.kind == redirectTarget
-	class.Outcome = d.outcomes(s, box, class.Witness)
+	class.Outcome = d.explainSides(s, box, class.Witness)
 	return class
 }
 
@@ -216,11 +222,13 @@ func (s *space) projectToField(packets set, f field) set {
 	})
 }
 
-// isBits reports whether a value of the field is a set of bits, and not a number.
+// isBits reports whether the bits of the field have separate meanings, so that a description lists
+// bits and not ranges of numbers.
 func isBits(f field) bool { return f == mark || f == connectionMark || f == flags || f == status }
 
 // shortCondition returns the set of values if its description is short. Otherwise it returns a
-// subset with a short description: the values that have some bits in common with v.
+// subset with a short description: the values that have some bits in common with v, a value of the
+// set.
 func (s *space) shortCondition(f field, v uint32, values set) set {
 	for _, described := range []set{values, s.not(values)} {
 		if _, _, ok := s.pattern(f, described); ok || s.isFew(f, described) {
@@ -280,16 +288,21 @@ func (s *space) pattern(f field, values set) (v, mask uint32, ok bool) {
 	return v, mask, true
 }
 
-// outcomes returns the effect of each side on a packet of a box, and its cause.
-func (d *decision) outcomes(s *space, b box, p rules.Packet) Pair[SideOutcome] {
+// explainSides returns the outcome of each side for a packet of a box, with the rule or the reason
+// that determined the outcome.
+func (d *decision) explainSides(s *space, b box, p rules.Packet) Pair[SideOutcome] {
 	given := map[string]bool{}
 	for _, l := range b.literals {
 		given[s.list[l.variable].key] = l.value
 	}
-	left := explain(d.sides.Left, p, assumptions{"left ", given, d.shared, d.meter})
-	right := explain(d.sides.Right, p, assumptions{"right ", given, d.shared, d.meter})
+	known := assumptions{given: given, shared: d.shared, meter: d.meter}
+	known.side = leftSide
+	left := explain(d.sides.Left, p, known)
+	known.side = rightSide
+	right := explain(d.sides.Right, p, known)
 	part := differingPart(left.Outcome, right.Outcome)
 	return Pair[SideOutcome]{
-		sideOutcome(d.sides.Left, left, part), sideOutcome(d.sides.Right, right, part),
+		Left:  sideOutcome(d.sides.Left, left, part),
+		Right: sideOutcome(d.sides.Right, right, part),
 	}
 }

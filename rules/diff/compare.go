@@ -22,10 +22,10 @@ type difference struct {
 // differenceSize is the size of a difference in a growing list in bytes.
 const differenceSize = 1 << 10
 
-// outcomes returns the packets of each outcome, and all undecided packets.
+// outcomes returns the packets with each outcome, and all undecided packets.
 func (w *walk) outcomes() (decided flows, undecided set) {
 	for _, f := range w.ended.list {
-		f.progress = f.outcome()
+		f.progress = f.final()
 		if f.undecided != 0 {
 			undecided = w.or(undecided, f.packets)
 			continue
@@ -52,17 +52,17 @@ func (s *space) compare(left, right *walk) comparison {
 	lefts, unknownLeft := left.outcomes()
 	rights, unknownRight := right.outcomes()
 	var c comparison
-	var sets []set
+	var differing []set
 	addDifference := func(l, r *flow, packets, describable set) {
 		s.meter.alloc(differenceSize)
 		c.differences = append(c.differences, difference{
 			packets: packets, describable: describable, left: *l, right: *r,
 		})
-		sets = append(sets, packets)
+		differing = append(differing, packets)
 	}
 	for i := range lefts.list {
 		l := &lefts.list[i]
-		rest := l.packets
+		rest := l.packets // not compared yet
 		compareWith := func(r *flow) {
 			s.meter.step()
 			packets := s.and(rest, r.packets)
@@ -84,7 +84,7 @@ func (s *space) compare(left, right *walk) comparison {
 			// equalOutcome determines for which packets the kernel selects the same target.
 			compareWith(&rights.list[same])
 		default:
-			// Equal outcomes differ only in marks.
+			// These packets have equal progress on both sides. Only their marks may differ.
 			r := &rights.list[same]
 			if packets := s.and(s.and(rest, r.packets), left.marksDiffer(l, r)); packets != none {
 				addDifference(l, r, packets, packets)
@@ -98,7 +98,7 @@ func (s *space) compare(left, right *walk) comparison {
 			compareWith(&rights.list[j])
 		}
 	}
-	s.divideByUnknowns(&c, s.unite(sets), s.or(unknownLeft, unknownRight))
+	s.divideByUnknowns(&c, s.unite(differing), s.or(unknownLeft, unknownRight))
 	return c
 }
 
@@ -106,7 +106,7 @@ func (s *space) compare(left, right *walk) comparison {
 // unknowns (differences) and those that differ for some values (undecided).
 func (s *space) divideByUnknowns(c *comparison, differing, unknown set) {
 	certain := s.minus(s.certainly(s.or(differing, unknown)), s.possibly(unknown))
-	if !s.unknowns {
+	if !s.hasUnknowns {
 		certain = differing
 	}
 	c.differsIf = s.minus(s.or(differing, unknown), certain)
@@ -137,7 +137,7 @@ func (s *space) possibleDifferences(differences []difference) []difference {
 func (s *space) equalOutcome(w *walk, l, r *flow) set {
 	p, q := l.progress, r.progress
 	p.target, q.target = target{}, target{}
-	p.source, q.source, p.snat, q.snat = "", "", netip.Addr{}, netip.Addr{}
+	p.snatAction, q.snatAction, p.snat, q.snat = "", "", netip.Addr{}, netip.Addr{}
 	p.tproxy.port, q.tproxy.port = 0, 0
 	p.headers, q.headers = "", ""
 	packets := all
@@ -174,16 +174,16 @@ func (s *space) sameHeaders(l, r string) set {
 // unknown whether the addresses are equal if the kernel selects one of them.
 func (s *space) sameSource(l, r *progress) set {
 	switch {
-	case l.source == r.source:
+	case l.snatAction == r.snatAction:
 		return all
-	case l.source != "" && !l.snat.IsValid(), r.source != "" && !r.snat.IsValid():
+	case l.snatAction != "" && !l.snat.IsValid(), r.snatAction != "" && !r.snat.IsValid():
 		return s.variable(variable{
-			key: "source after " + l.source + keySeparator + r.source, kind: unknownBit,
+			key: "source after " + l.snatAction + keySeparator + r.snatAction, kind: unknownBit,
 			text: "whether the source address that the kernel selects is the same on both sides",
 		})
-	case l.source != "" && r.source != "":
+	case l.snatAction != "" && r.snatAction != "":
 		return none // other addresses
-	case l.source != "":
+	case l.snatAction != "":
 		return s.is(source, address(l.snat))
 	}
 	return s.is(source, address(r.snat))

@@ -22,18 +22,20 @@ func (c *Class) Contains(p rules.Packet) bool {
 	}
 	// The classes contain no packets outside the scope of the comparison.
 	sentByKernel := c.space.or(c.space.resets, c.space.hasKernelSocket)
-	if !c.space.untracked && c.space.contains(c.space.entersUntracked(), &values) ||
-		!c.space.kernelPackets && c.space.contains(sentByKernel, &values) {
+	if !c.space.untracked && c.space.contains(c.space.entersUntracked(), &values) {
+		return false
+	}
+	if !c.space.kernelPackets && c.space.contains(sentByKernel, &values) {
 		return false
 	}
 	for f, condition := range c.box.fields {
-		if !c.space.hasCondition(condition, field(f), values[f]) {
+		if !c.space.meetsCondition(condition, field(f), values[f]) {
 			return false
 		}
 	}
 	packet := onePacket{Packet: p}
-	for key, want := range c.space.given {
-		if value, ok := packet.hostFactValue(key); ok && value != want {
+	for key, given := range c.space.given {
+		if value, ok := packet.hostFactValue(key); ok && value != given {
 			return false
 		}
 	}
@@ -57,8 +59,8 @@ func (s *space) contains(packets set, values *[fieldCount]value) bool {
 	return packets == all
 }
 
-// hasCondition reports whether the value meets a condition on its field.
-func (s *space) hasCondition(condition set, f field, v value) bool {
+// meetsCondition reports whether the value meets a condition on its field.
+func (s *space) meetsCondition(condition set, f field, v value) bool {
 	for i, bit := range s.bits[f] {
 		n := s.nodes[condition]
 		switch {

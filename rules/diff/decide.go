@@ -34,17 +34,23 @@ func Decide(left, right Side, o Options) Result {
 		d.result.RoutingCompared = true
 		d.result.Routing = compareRouting(left.Ruleset.Routing, right.Ruleset.Routing)
 	}
-	d.result.Unreachable = Pair[[]rules.ChainRef]{
-		d.unreachableChains(false), d.unreachableChains(true),
-	}
 	families := d.options.Families
+	// Where packets are undecided, their further path is unknown.
+	if !slices.ContainsFunc(d.result.Undecided, isOfLeft) {
+		d.result.Unreachable.Left = findUnreachable(d.sides.Left, d.reached.Left, families)
+	}
+	if !slices.ContainsFunc(d.result.Undecided, isOfRight) {
+		d.result.Unreachable.Right = findUnreachable(d.sides.Right, d.reached.Right, families)
+	}
 	d.result.OtherHooks = Pair[[]rules.ChainRef]{
-		chainsAtOtherHooks(d.sides.Left, families), chainsAtOtherHooks(d.sides.Right, families),
+		Left:  chainsAtOtherHooks(d.sides.Left, families),
+		Right: chainsAtOtherHooks(d.sides.Right, families),
 	}
 	return d.result
 }
 
-// compareScopes compares the packets of all families and hooks.
+// compareScopes compares the packets of all families and hooks, and stores the spaces with
+// differences and the reasons why packets are undecided.
 func (d *decision) compareScopes() {
 	d.stateCause = nil
 	largest := packetScope{
@@ -102,7 +108,7 @@ type scopeResult struct {
 
 func (r scopeResult) differs() bool { return len(r.spaces) > 0 || len(r.undecided) > 0 }
 
-// decideScope compares the packets of a scope at some hooks.
+// decideScope compares the packets of a scope that enter at some hooks.
 func (d *decision) decideScope(scope packetScope, hooks ...rules.Hook) scopeResult {
 	d.spaces, d.result.Undecided, d.result.MoreUndecided = nil, nil, false
 	for _, f := range d.options.Families {
@@ -113,7 +119,7 @@ func (d *decision) decideScope(scope packetScope, hooks ...rules.Hook) scopeResu
 	return scopeResult{d.spaces, d.result.Undecided, d.result.MoreUndecided}
 }
 
-// A decision is the state of one call of Decide.
+// A decision contains the inputs and the intermediate results of one call of Decide or Bypass.
 type decision struct {
 	left, right Side
 	options     Options
@@ -133,7 +139,7 @@ type decision struct {
 	cgroups map[uint64]string
 	// variants contains the rulesets without some deviations; nil until there is a difference.
 	variants []variant
-	// spaces are the spaces with differences.
+	// spaces are the spaces with differences that decideScope has found.
 	spaces []spaceDifferences
 	// reached contains the chains that packets reach.
 	reached Pair[map[*rules.Chain]bool]
@@ -152,6 +158,8 @@ type spaceDifferences struct {
 	differences []difference
 }
 
+// newDecision returns the decision about two sides, before any packets are compared. A side without
+// known routing gets the routing of the other side.
 func newDecision(left, right Side, o Options) *decision {
 	if o.MaxClasses <= 0 {
 		o.MaxClasses = DefaultMaxClasses
@@ -183,7 +191,9 @@ func newDecision(left, right Side, o Options) *decision {
 		options: o, meter: newMeter(o.Budget), compare: (*space).compare, maxShared: maxShared,
 		left: left, right: right, sides: Pair[*rules.Ruleset]{&l, &r},
 		names: names, cgroups: cgroups, shared: newSharedState(&l, &r),
-		reached: Pair[map[*rules.Chain]bool]{map[*rules.Chain]bool{}, map[*rules.Chain]bool{}},
+		reached: Pair[map[*rules.Chain]bool]{
+			Left: map[*rules.Chain]bool{}, Right: map[*rules.Chain]bool{},
+		},
 	}
 }
 
@@ -213,7 +223,7 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 	if !scope.kernelPackets {
 		s.given[copyKey] = false
 	}
-	left, right := walkAll(s, d.sides.Left, "left "), walkAll(s, d.sides.Right, "right ")
+	left, right := walkAll(s, d.sides.Left, leftSide), walkAll(s, d.sides.Right, rightSide)
 	left.addReached(d.reached.Left)
 	right.addReached(d.reached.Right)
 	d.shared.compareUpdates(s, &left.updates, &right.updates)
@@ -244,14 +254,14 @@ func (d *decision) diagramsOf(f rules.Family) *diagrams {
 	shared := d.diagrams[f]
 	if shared == nil || len(shared.nodes) > d.maxShared {
 		shared = newDiagrams(initialSize, d.meter)
-		lazySet(&d.diagrams, f, shared)
+		storeIn(&d.diagrams, f, shared)
 	}
 	return shared
 }
 
 // addReached adds the user-defined chains that packets reach.
 func (w *walk) addReached(reached map[*rules.Chain]bool) {
-	// In reverse order, because callers were completed after the chains that they call.
+	// Visit callers before the chains that they call. They were completed after them.
 	for _, s := range slices.Backward(w.completed) {
 		w.meter.charge(1 + len(s.events))
 		if s.entered == none {
@@ -273,6 +283,7 @@ func (d *decision) addUndecided(s *space, c comparison, sides ...*walk) {
 	if !s.exist(c.undecided) {
 		return
 	}
+	// add adds a reason with one of the packets as its witness.
 	add := func(u Undecided, packets set) {
 		if slices.ContainsFunc(d.result.Undecided, u.sameRule) {
 			return
@@ -288,14 +299,14 @@ func (d *decision) addUndecided(s *space, c comparison, sides ...*walk) {
 		d.result.Undecided = append(d.result.Undecided, u)
 	}
 	for i, w := range sides {
-		reached := make([]set, len(w.unknown))
+		reached := make([]set, len(w.unsupported))
 		for _, f := range w.ended.list {
 			if f.undecided != 0 {
 				reached[f.undecided-1] = w.or(reached[f.undecided-1],
 					s.and(s.possibly(f.packets), c.undecided))
 			}
 		}
-		for j, u := range w.unknown {
+		for j, u := range w.unsupported {
 			if d.meter.charge(MostUndecided); d.result.MoreUndecided {
 				return
 			}
@@ -304,7 +315,7 @@ func (d *decision) addUndecided(s *space, c comparison, sides ...*walk) {
 			}
 		}
 	}
-	for _, v := range s.unknownOf(c.differsIf) {
+	for _, v := range s.unknownsOf(c.differsIf) {
 		if d.meter.charge(MostUndecided); d.result.MoreUndecided {
 			return
 		}
@@ -329,17 +340,8 @@ func hasChain(rs *rules.Ruleset, c *rules.Chain) bool {
 	return false
 }
 
-// unreachableChains returns the chains of a side that no packet reaches. It returns nil if packets
-// of the side are undecided, because their further path is unknown.
-func (d *decision) unreachableChains(right bool) []rules.ChainRef {
-	if slices.ContainsFunc(d.result.Undecided, func(u Undecided) bool { return u.Right == right }) {
-		return nil
-	}
-	if right {
-		return findUnreachable(d.sides.Right, d.reached.Right, d.options.Families)
-	}
-	return findUnreachable(d.sides.Left, d.reached.Left, d.options.Families)
-}
+func isOfLeft(u Undecided) bool  { return !u.Right }
+func isOfRight(u Undecided) bool { return u.Right }
 
 // sameRule reports whether two reasons have the same text and belong to the same rule.
 func (u Undecided) sameRule(other Undecided) bool {

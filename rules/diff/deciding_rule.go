@@ -119,6 +119,7 @@ var outcomeParts = []outcomePart{
 	},
 }
 
+// translates reports whether the action changes the destination of packets.
 func translates(a rules.Action) bool {
 	return isAction[rules.RedirectTo](a) || isAction[rules.DNATPort](a) || isAction[rules.DNATTo](a)
 }
@@ -144,7 +145,8 @@ func isNotNAT(b *rules.Base) bool  { return b.Type != rules.NAT }
 func isRaw(b *rules.Base) bool     { return b.Position() <= rules.ConntrackPriority }
 func atAnyHook(b *rules.Base) bool { return b != nil }
 
-// differingPart returns the first part in which two outcomes differ.
+// differingPart returns the first part in which two outcomes differ, or the first part of all if
+// the outcomes are equal.
 func differingPart(a, b rules.Outcome) outcomePart {
 	i := slices.IndexFunc(outcomeParts, func(p outcomePart) bool { return p.differs(a, b) })
 	return outcomeParts[max(i, 0)]
@@ -221,13 +223,13 @@ func reasonWithoutRule(t rules.Trace, p outcomePart) string {
 			text = RedirectWithoutAddressDrops.String() + ": " + steps[len(steps)-1].String()
 		}
 	}
-	if text == "" && t.Outcome.Dropped && p.name != outcomeParts[0].name {
+	if isDrop := p.name == outcomeParts[0].name; text == "" && t.Outcome.Dropped && !isDrop {
 		text = "the packet is dropped before"
 	}
 	return text
 }
 
-// policyReason returns a text which says that no rule determined the part, and lists the chains
+// policyReason returns a text that says that no rule determined the part, and that lists the chains
 // that accepted the packet.
 func policyReason(rs *rules.Ruleset, t rules.Trace, p outcomePart) string {
 	var passed []string

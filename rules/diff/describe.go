@@ -109,6 +109,7 @@ func joinList(texts []string) string {
 	return strings.Join(texts, ", ")
 }
 
+// spanTexts returns the text of the values of a field in the spans.
 func (s *space) spanTexts(f field, spans []span) string {
 	var texts []string
 	for _, v := range spans {
@@ -122,6 +123,8 @@ func (s *space) spanTexts(f field, spans []span) string {
 	return joinList(texts)
 }
 
+// spanText returns the texts of the values of a field in the span: one text for the range, or one
+// for each value if the values have names.
 func (s *space) spanText(f field, v span) []string {
 	first, last := v.first.low, v.last.low
 	switch f {
@@ -159,6 +162,7 @@ func (s *space) spanText(f field, v span) []string {
 	return []string{rules.IDRange{First: uint32(first), Last: uint32(last)}.String()}
 }
 
+// valueName returns the name of a value of a field whose values have names.
 func valueName(f field, n uint64) string {
 	switch f {
 	case state:
@@ -211,6 +215,8 @@ func bitsText(f field, v uint32) string {
 	return fmt.Sprintf("0x%x", v)
 }
 
+// patternText returns the text of the condition that the bits of the mask are equal, or not equal,
+// to v.
 func (s *space) patternText(f field, v, mask uint32, negated bool) string {
 	if mask == ^uint32(0)>>(32-len(s.bits[f])) {
 		if negated {

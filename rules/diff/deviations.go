@@ -92,6 +92,7 @@ func isChanged(variant, current *rules.Ruleset) bool {
 	return variant != current && !rules.Equal(*variant, *current)
 }
 
+// variant returns the variant of the rulesets in which the deviations are disabled.
 func (d *decision) variant(ids []rules.DeviationID) variant {
 	return variant{
 		ids,
@@ -108,29 +109,31 @@ func (d *decision) splitByDeviation(s *space, found []difference) []difference {
 		d.variants = d.buildVariants()
 	}
 	for _, v := range d.variants {
-		isUnexplained := func(d difference) bool { return d.deviations == nil }
+		isUnexplained := func(f difference) bool { return f.deviations == nil }
 		if !slices.ContainsFunc(found, isUnexplained) {
 			break
 		}
-		without := s.compare(walkAll(s, v.sides.Left, "left "), walkAll(s, v.sides.Right, "right "))
+		without := s.compare(walkAll(s, v.sides.Left, leftSide),
+			walkAll(s, v.sides.Right, rightSide))
+		// The packets that still differ, or may differ, without the deviations.
 		remaining, describable := without.undecided, without.undecided
-		for _, d := range without.differences {
-			remaining = s.or(remaining, d.packets)
-			describable = s.or(describable, d.describable)
+		for _, other := range without.differences {
+			remaining = s.or(remaining, other.packets)
+			describable = s.or(describable, other.describable)
 		}
 		var divided []difference
-		for _, f := range found {
-			if f.deviations != nil {
-				divided = append(divided, f)
+		for _, whole := range found {
+			if whole.deviations != nil {
+				divided = append(divided, whole)
 				continue
 			}
-			explained := f
+			explained, unexplained := whole, whole
 			explained.deviations = v.disabled
-			explained.packets = s.minus(f.packets, remaining)
-			explained.describable = s.minus(f.describable, describable)
-			f.packets = s.and(f.packets, remaining)
-			f.describable = s.and(f.describable, describable)
-			for _, split := range []difference{explained, f} {
+			explained.packets = s.minus(whole.packets, remaining)
+			explained.describable = s.minus(whole.describable, describable)
+			unexplained.packets = s.and(whole.packets, remaining)
+			unexplained.describable = s.and(whole.describable, describable)
+			for _, split := range []difference{explained, unexplained} {
 				if s.exist(split.packets) {
 					divided = append(divided, split)
 				}

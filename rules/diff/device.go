@@ -46,7 +46,7 @@ func interfaceClasses(names []rules.InterfaceName, m *meter) *devices {
 			known = d.prefixed
 		}
 		if !known[n.Name] {
-			m.alloc(128)
+			m.alloc(textEntrySize)
 			known[n.Name] = true
 		}
 	}
@@ -94,6 +94,7 @@ func beginsInterfaceName(text string) bool {
 	return true
 }
 
+// add adds a class of interfaces with the name or prefix.
 func (d *devices) add(example string, name rules.InterfaceName) {
 	d.classes = append(d.classes, interfaceClass{example, name})
 }

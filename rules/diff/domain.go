@@ -87,6 +87,7 @@ func constraints() []constraint {
 	}
 }
 
+// addresses returns the match of packets whose source or destination is in the prefix.
 func addresses(side rules.Side, prefix string) rules.MatchAddr {
 	return rules.MatchAddr{
 		Side: side, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(netip.MustParsePrefix(prefix))},
@@ -150,6 +151,7 @@ func (s *space) intersection(conditions []set) set {
 // IPv4-compatible and site-local addresses.
 var formerScopes = [...]string{"::/96", "fec0::/10"}
 
+// hasFormerScope reports whether the address is in one of the formerScopes.
 func hasFormerScope(a netip.Addr) bool {
 	for _, prefix := range formerScopes {
 		if netip.MustParsePrefix(prefix).Contains(a) {
@@ -159,7 +161,8 @@ func hasFormerScope(a netip.Addr) bool {
 	return false
 }
 
-// excludesFormerScopes reports whether packets to addresses of former scopes are excluded.
+// excludesFormerScopes reports whether the space excludes packets to addresses of former scopes,
+// because it has only packets whose interface has an address (see possible).
 func (s *space) excludesFormerScopes() bool {
 	return s.single == nil && s.family == rules.IPv6 && s.hook == rules.Prerouting &&
 		s.withoutAddress == none
@@ -172,7 +175,7 @@ func (s *space) exist(packets set) bool {
 
 // wellFormedConditions returns sets whose intersection contains the well-formed packets. Fields
 // that do not exist for the packet's protocol or state are 0, and values are in the range of the
-// field.
+// field. A condition "if a, then b" is the set s.or(s.not(a), b).
 func (s *space) wellFormedConditions() []set {
 	isZero := func(fields ...field) set {
 		packets := all
@@ -181,7 +184,9 @@ func (s *space) wellFormedConditions() []set {
 		}
 		return packets
 	}
-	has := func(bits rules.Status) set { return s.maskedEquals(status, uint32(bits), uint32(bits)) }
+	hasAll := func(bits rules.Status) set {
+		return s.maskedEquals(status, uint32(bits), uint32(bits))
+	}
 	first, later := s.is(state, number(rules.New)), s.is(state, number(laterNew))
 	// notNew contains the bits that new connections do not have, notFirst the bits that connections
 	// do not have when their first packet enters.
@@ -208,7 +213,8 @@ func (s *space) wellFormedConditions() []set {
 			s.and(isZero(reply),
 				s.maskedEquals(status, uint32(rules.StatusConfirmed),
 					uint32(notNew|rules.StatusConfirmed)))),
-		s.or(s.not(s.stateIs(rules.Established)), has(rules.StatusSeenReply|rules.StatusConfirmed)),
+		s.or(s.not(s.stateIs(rules.Established)),
+			hasAll(rules.StatusSeenReply|rules.StatusConfirmed)),
 		s.or(s.retranslated(), isZero(newDestination, newPort)),
 		s.or(allIf(s.translations),
 			s.maskedEquals(status, 0, uint32(rules.StatusSNAT|rules.StatusDNAT))),

@@ -77,7 +77,7 @@ func (w *walk) conntrackEffects(dropped []flow) []conntrackEffect {
 	for i := range w.arriving {
 		unconfirmed = w.minus(unconfirmed, w.arriving[i].packets)
 	}
-	unseen := w.or(w.droppedEarly, unconfirmed)
+	unseen := w.or(w.droppedEarly, unconfirmed) // conntrack forgets dropped unconfirmed connections
 	var effects []conntrackEffect
 	for i := range dropped {
 		f := &dropped[i]
@@ -113,6 +113,7 @@ func dependsOnStates(rs *rules.Ruleset, families []rules.Family) bool {
 	return false
 }
 
+// readsStates reports whether a match depends on the state of a connection.
 func readsStates(m rules.Match) bool {
 	switch m := m.(type) {
 	case rules.Unknown:
@@ -123,6 +124,7 @@ func readsStates(m rules.Match) bool {
 	return readsConntrack(m) || findsSocket(m)
 }
 
+// usesStates reports whether an action translates packets or depends on the state of a connection.
 func usesStates(a rules.Action) bool {
 	switch a := a.(type) {
 	case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo:

@@ -17,8 +17,8 @@ type evaluator struct {
 	position   *chainPosition
 	run        run
 	callNumber int // see call.number
-	// source names the action that changed the source of the packets, see progress.source.
-	source string
+	// snatAction names the action that changed the source of the packets; see progress.
+	snatAction string
 	// next contains the packets after the run.
 	next *flows
 }
@@ -78,13 +78,13 @@ func (e *evaluator) staticGuard(view *view) set {
 	}
 	packets = e.unite(e.runGuards(view))
 	e.meter.alloc(guardSize)
-	lazySet(&e.guards, key, packets)
+	storeIn(&e.guards, key, packets)
 	return packets
 }
 
-// runGuards returns sets whose union is the packets that match the run. Rules that match only
-// addresses, as iptables creates for a list of prefixes, are combined to one list, because
-// converting a list is faster than uniting many sets.
+// runGuards returns sets whose union contains the packets that match a rule of the run. Rules that
+// match only addresses, as iptables creates for a list of prefixes, are combined to one list,
+// because converting a list is faster than uniting many sets.
 func (e *evaluator) runGuards(view *view) []set {
 	sets := make([]set, 0, e.run.end-e.run.first)
 	var lists [rules.Destination + 1]netipx.IPSetBuilder
@@ -149,8 +149,9 @@ func (e *evaluator) staticRuleSet(r *rules.Rule, view *view) set {
 	return packets
 }
 
-// evaluateMatch returns the packets of a flow that meet a match. Random matches are evaluated only
-// for packets, and part distinguishes the match from the other matches of the rule.
+// evaluateMatch returns the packets of a flow that meet a match. The parameter packets contains the
+// packets that reach the match, for which a random match is evaluated; part distinguishes the match
+// from the other matches of the rule.
 func (e *evaluator) evaluateMatch(match rules.Match, f flow, packets set, part rulePart) set {
 	view := e.view(&f.progress)
 	switch m := match.(type) {
@@ -197,13 +198,13 @@ func (e *evaluator) connectionMark(f flow) *markBits {
 	switch {
 	case !view.hasTemplate():
 		return f.connection
-	case e.savesToTemplate, view.tracking == cpuTemplate:
+	case e.marksTemplates, view.tracking == cpuTemplate:
 		// A mark that was saved in a template is kept for other packets (TemplateIsShared).
 		side := ""
-		if e.savesToTemplate {
+		if e.marksTemplates {
 			side = e.side
 		}
-		return e.marks.unknown(variable{
+		return e.marks.unknownMark(variable{
 			key: "mark of template " + side + e.position.key(), kind: unknownBit,
 			text: "the mark of a conntrack template, which is shared by many packets",
 			step: e.step(),
@@ -220,6 +221,6 @@ func (e *evaluator) step() *rules.Step {
 	}
 }
 
-// hookHere returns the hook of the base chain that is evaluated. The field hook is the hook at
-// which the packets entered.
-func (e *evaluator) hookHere() rules.Hook { return e.position.chain.Chain.Base.Hook }
+// currentHook returns the hook of the base chain that is evaluated. The field hook of the space is
+// the hook at which the packets entered.
+func (e *evaluator) currentHook() rules.Hook { return e.position.chain.Chain.Base.Hook }

@@ -70,11 +70,13 @@ func explain(rs *rules.Ruleset, p rules.Packet, a assumptions) rules.Trace {
 // delivery returns what routing does to the packet if it has a transparent listener
 // (TProxyNeedsLocalRoute). The routes of other packets are not known.
 func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
-	local := func(m rules.MatchMark) bool { return o.Mark&m.Mask == m.Value&m.Mask }
+	selectsMark := func(m rules.MatchMark) bool { return o.Mark&m.Mask == m.Value&m.Mask }
+	isRoutedToHost := o.UnknownMarks == "" &&
+		slices.ContainsFunc(policyRuleMarks(x.rs.Routing, x.family), selectsMark)
 	switch {
 	case o.TProxy == 0 || o.Dropped || o.Undecided != "":
 		return rules.DeliveryUnknown
-	case o.UnknownMarks == "" && slices.ContainsFunc(policyRuleMarks(x.rs.Routing, x.family), local),
+	case isRoutedToHost,
 		o.Redirect != 0 || o.RedirectLast != 0 || o.ToHost, // an address of the interface
 		!o.DNATAddr.IsValid() && x.single.DestinationType == rules.Local:
 		return rules.Delivered
@@ -114,7 +116,7 @@ func (x *explanation) addUncertain(cases set) {
 		if i, ok := x.variableOf(bit); ok {
 			text = x.list[i].text
 		} else if f := x.field[bit]; isUnknownMark(f) {
-			text = x.unknownMarks[f-unknownMark].text
+			text = x.markVariables[f-firstUnknownMark].text
 		} else {
 			text = unknownField(f)
 		}
@@ -166,7 +168,7 @@ const causeSize = 64
 func (c *causes) add(text string, step *rules.Step) {
 	c.meter.charge(textSteps)
 	if !c.known[text] {
-		lazySet(&c.known, text, true)
+		storeIn(&c.known, text, true)
 		c.meter.alloc(causeSize)
 		c.texts = append(c.texts, text)
 	}
@@ -177,7 +179,7 @@ func (c *causes) add(text string, step *rules.Step) {
 
 // addUnknowns adds the unknown conditions on which a set depends.
 func (c *causes) addUnknowns(cases set) {
-	for _, v := range c.unknownOf(cases) {
+	for _, v := range c.unknownsOf(cases) {
 		c.add(v.text, v.step)
 	}
 }
@@ -189,14 +191,14 @@ func (c *causes) addOutcomes() {
 	before := none // the possible cases of earlier flows
 	for i, f := range c.ended.list {
 		if f.undecided != 0 {
-			u := &c.unknown[f.undecided-1]
+			u := &c.unsupported[f.undecided-1]
 			c.add(u.text, &u.step)
 		}
 		possible[i] = c.possibly(f.packets)
 		if c.intersects(possible[i], before) {
 			for j, g := range c.ended.list[:i] {
 				c.meter.step()
-				if f.outcome() != g.outcome() && c.intersects(possible[i], possible[j]) {
+				if f.final() != g.final() && c.intersects(possible[i], possible[j]) {
 					c.addUnknowns(f.packets)
 					c.addUnknowns(g.packets)
 				}
@@ -212,7 +214,7 @@ func (c *causes) addMarks() {
 	// marks.
 	var merged flows
 	for _, f := range c.ended.list {
-		f.progress = f.outcome()
+		f.progress = f.final()
 		c.walk.add(&merged, f)
 	}
 	for _, f := range merged.list {
@@ -314,7 +316,7 @@ func (x *explanation) byMarks(f flow) []flow {
 // outcomeOf returns the outcome of the packet for one case of a flow.
 func (x *explanation) outcomeOf(f flow) rules.Outcome {
 	if f.undecided != 0 {
-		return rules.Outcome{Undecided: x.walk.unknown[f.undecided-1].text}
+		return rules.Outcome{Undecided: x.walk.unsupported[f.undecided-1].text}
 	}
 	outcome := rules.Outcome{
 		Dropped: f.dropped, Rejected: f.rejected, Zone: f.zone, Helper: f.helper,
@@ -333,7 +335,7 @@ func (x *explanation) outcomeOf(f flow) rules.Outcome {
 		outcome.DNATPort, outcome.DNATPortLast = cmp.Or(t.port, originalPort), t.lastPort
 	}
 	if outcome.SNATAddr = f.snat; !f.snat.IsValid() {
-		outcome.SNAT, _, _ = strings.Cut(f.source, keySeparator)
+		outcome.SNAT, _, _ = strings.Cut(f.snatAction, keySeparator)
 	}
 	if f.tproxy.assigned {
 		outcome.TProxy, outcome.TProxyAddr = cmp.Or(f.tproxy.port, originalPort), f.tproxy.addr

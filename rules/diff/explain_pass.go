@@ -14,7 +14,7 @@ func (x *explanation) pass(i int) rules.Pass {
 	for _, b := range traversed.bases {
 		x.addBase(&p, b)
 	}
-	if x.holds(traversed.redirects) {
+	if x.holds(traversed.droppedRedirects) {
 		x.addDroppedRedirect(&p)
 	}
 	if f, ok := x.explainedFlow(traversed.ended); ok {
@@ -82,7 +82,7 @@ func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
 			x.addSteps(p, c.call, b.position.chain.Chain.Base)
 		}
 	}
-	if x.holds(b.policy) {
+	if x.holds(b.droppedByPolicy) {
 		addNote(policyDrops)
 	}
 }

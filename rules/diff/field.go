@@ -46,8 +46,8 @@ const (
 	newPort        // the port of a translated connection
 	mark
 	connectionMark
-	unknownMark // the first of several unknown marks
-	fieldCount  = unknownMark + maxUnknownMarks
+	firstUnknownMark // the first of several unknown marks
+	fieldCount       = firstUnknownMark + maxUnknownMarks
 )
 
 // maxUnknownMarks is the number of unknown marks that have a field. The bits of further unknown
@@ -56,7 +56,7 @@ const (
 const maxUnknownMarks = 4
 
 // isUnknownMark reports whether the field is one of the unknown marks.
-func isUnknownMark(f field) bool { return f >= unknownMark }
+func isUnknownMark(f field) bool { return f >= firstUnknownMark }
 
 // fieldWidth contains the widths of the fields in bits. The width of addresses depends on the
 // family (see newLayout).
@@ -64,7 +64,8 @@ var fieldWidth = [fieldCount]int{
 	protocol: 8, destinationPort: 16, newPort: 16, sourcePort: 16, icmp: 16, device: 16, user: 33,
 	group: 32, state: 3, reply: 1, status: 6,
 	flags: 8, listener: 1, destinationType: 4, sourceType: 4, mark: 32, connectionMark: 32,
-	unknownMark: 32, unknownMark + 1: 32, unknownMark + 2: 32, unknownMark + 3: 32,
+	firstUnknownMark: 32, firstUnknownMark + 1: 32, firstUnknownMark + 2: 32,
+	firstUnknownMark + 3: 32,
 }
 
 // A layout numbers the bits of all fields, in the order of the diagrams.
@@ -122,8 +123,10 @@ const (
 // A value of a field is a number of up to 128 bits.
 type value struct{ high, low uint64 }
 
+// number converts a number to a value.
 func number[T ~uint8 | ~uint16 | ~uint32 | ~uint64](n T) value { return value{low: uint64(n)} }
 
+// address converts an address to a value.
 func address(a netip.Addr) value {
 	b := a.As16()
 	v := value{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
@@ -170,6 +173,7 @@ func (v value) withLowBits(bit int) value {
 	return v
 }
 
+// hasBit reports whether the bit, counted from the least significant, is set.
 func (v value) hasBit(bit int) bool {
 	if bit >= 64 {
 		return v.high>>(bit-64)&1 == 1
@@ -187,6 +191,16 @@ func (v value) next() value {
 
 // A span is a range of values, inclusive.
 type span struct{ first, last value }
+
+// contains reports whether all values of the other span are in the span.
+func (s span) contains(other span) bool {
+	return !other.first.less(s.first) && !s.last.less(other.last)
+}
+
+// intersects reports whether a value is in both spans.
+func (s span) intersects(other span) bool {
+	return !s.last.less(other.first) && !other.last.less(s.first)
+}
 
 // mergeSpans sorts spans and merges spans that overlap.
 func mergeSpans(spans []span) []span {
@@ -212,7 +226,7 @@ func (s *space) within(f field, spans []span) set {
 	if s.single != nil && s.single.known[f] {
 		v := s.single.values[f]
 		i := sort.Search(len(spans), func(i int) bool { return !spans[i].last.less(v) })
-		return allIf(i < len(spans) && !v.less(spans[i].first))
+		return allIf(i < len(spans) && spans[i].contains(span{v, v}))
 	}
 	return s.spansSet(s.bits[f], value{}, spans)
 }
@@ -232,7 +246,7 @@ func (s *space) addressIn(f field, ranges []netipx.IPRange) set {
 		if s.ranges == nil {
 			s.ranges = map[rangesKey]set{}
 		}
-		s.meter.alloc(64)
+		s.meter.alloc(entrySize)
 		s.ranges[key] = packets
 	}
 	return packets
@@ -269,14 +283,15 @@ func (s *space) bit(f field, i int) set {
 	return s.node(s.bits[f][len(s.bits[f])-1-i], none, all)
 }
 
-// spansSet returns the packets for which a value is in one of the spans. The upper bits of the
-// value are the bits of base; bits are the numbers of its remaining bits.
+// spansSet returns the packets for which a value is in one of the spans. Callers pass the numbers
+// of all bits of the value, and base 0. In the recursion, base contains the upper bits of the value
+// that are already chosen, and bits are the numbers of the lower bits.
 func (s *space) spansSet(bits []uint32, base value, spans []span) set {
 	if len(spans) == 0 {
 		return none
 	}
 	width := len(bits)
-	if last := base.withLowBits(width); !base.less(spans[0].first) && !spans[0].last.less(last) {
+	if possible := (span{base, base.withLowBits(width)}); spans[0].contains(possible) {
 		return all
 	}
 	middle := base.withBit(width - 1)
@@ -296,8 +311,8 @@ func splitSpans(spans []span, middle value) (lower, upper []span) {
 // spans returns the values of a set that depends only on the field. It is the inverse of within.
 func (s *space) spans(f field, packets set) []span { return s.firstSpans(f, packets, math.MaxInt) }
 
-// firstSpans returns the first spans, at most limit of them: a condition on the lowest bit of a
-// mark has two billion spans.
+// firstSpans returns the first spans of such a set, at most limit of them: a condition on the
+// lowest bit of a mark has two billion spans.
 func (s *space) firstSpans(f field, packets set, limit int) []span {
 	var found []span
 	var visit func(bits []uint32, base value, packets set)

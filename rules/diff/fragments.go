@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// reassembly is the priority at which the kernel reassembles fragments at prerouting and output, if
-// enabled: NF_IP_PRI_CONNTRACK_DEFRAG in linux/netfilter_ipv4.h.
-const reassembly = -400
+// reassemblyPriority is the priority at which the kernel reassembles fragments at prerouting and
+// output, if reassembly is enabled: NF_IP_PRI_CONNTRACK_DEFRAG in linux/netfilter_ipv4.h.
+const reassemblyPriority = -400
 
 // MeetsFragments reports whether rules of the family that read ports, flags or ICMP types may be
 // evaluated for fragments, which lack these fields. Decide compares whole packets: with conntrack
@@ -16,7 +16,7 @@ const reassembly = -400
 // (ConntrackReassembles). There are two exceptions: rules of a chain that runs before the
 // reassembly, and untracked fragments that are sent over lo (UntrackedNotReassembled).
 func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
-	reads, reassembles, early, untracks := false, false, false, false
+	readsFields, reassembles, runsEarly, untracks := false, false, false, false
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
 		if !appliesTo(t, family) {
@@ -27,19 +27,20 @@ func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
 		})
 		for j := range t.Chains {
 			c := &t.Chains[j]
-			if c.Base != nil && c.Base.Position() <= reassembly && len(c.Rules) > 0 {
-				early = true
+			if c.Base != nil && c.Base.Position() <= reassemblyPriority && len(c.Rules) > 0 {
+				runsEarly = true
 			}
 			for k := range c.Rules {
 				untracks = untracks || atOutput &&
 					slices.Contains(c.Rules[k].Actions, rules.Action(rules.Notrack{}))
-				reads = reads || slices.ContainsFunc(c.Rules[k].Matches, readsTransport) ||
+				readsFields = readsFields ||
+					slices.ContainsFunc(c.Rules[k].Matches, readsTransport) ||
 					slices.ContainsFunc(c.Rules[k].Actions, requiresTransport)
 				reassembles = reassembles || enablesReassembly(&c.Rules[k], family)
 			}
 		}
 	}
-	return reads && (early || untracks || !reassembles)
+	return readsFields && (runsEarly || untracks || !reassembles)
 }
 
 // requiresTransport reports whether an action may end the rule because of a field that only the

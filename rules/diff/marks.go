@@ -2,12 +2,14 @@ package diff
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A markBits is the value of a mark for all packets of a flow: for each bit, from the least
-// significant, the packets in which the bit is 1. It says nothing about packets outside the flow.
+// A markBits is the value of a mark for the packets of a flow: for each bit, from the least
+// significant, a set of packets. A packet of the flow is in the set if the bit is 1 in its mark.
+// Whether other packets are in the set has no meaning.
 type markBits [32]set
 
 // marks contains one copy of each markBits, so that equal marks are equal pointers.
@@ -18,6 +20,7 @@ type marks struct {
 	packet, connection, zero *markBits
 }
 
+// newMarks returns the marks of the packets that enter the space.
 func newMarks(s *space) *marks {
 	m := &marks{space: s, interned: make(map[markBits]*markBits, 4)}
 	var p, c, z markBits
@@ -41,8 +44,8 @@ func (m *marks) intern(b markBits) *markBits {
 // internedSize is the size of the two copies of the bits, and of their entry in the map, in bytes.
 const internedSize = 320
 
-// set returns the mark (b &^ mask) ^ v.
-func (m *marks) set(b *markBits, v, mask uint32) *markBits {
+// setBits returns the mark (b &^ mask) ^ v.
+func (m *marks) setBits(b *markBits, v, mask uint32) *markBits {
 	return m.mix(b, nil, ^mask, 0, v)
 }
 
@@ -87,26 +90,29 @@ func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
 	return m.intern(merged)
 }
 
-// unknown returns an unknown mark. Unknown marks with equal keys are equal. The first
-// maxUnknownMarks of them get a field, and others 32 variables.
-func (m *marks) unknown(v variable) *markBits {
+// unknownMark returns a mark whose value is unknown. Marks of variables with equal keys are equal.
+// The bits of the first maxUnknownMarks marks are the bits of a field; the bits of other marks are
+// variables.
+func (m *marks) unknownMark(v variable) *markBits {
 	var b markBits
-	index := slices.IndexFunc(m.unknownMarks, func(other variable) bool {
+	index := slices.IndexFunc(m.markVariables, func(other variable) bool {
 		return other.key == v.key
 	})
-	if index < 0 && len(m.unknownMarks) < maxUnknownMarks {
-		index = len(m.unknownMarks)
-		m.unknownMarks = append(m.unknownMarks, v)
+	if index < 0 && len(m.markVariables) < maxUnknownMarks {
+		index = len(m.markVariables)
+		m.markVariables = append(m.markVariables, v)
 	}
-	m.unknowns = true
-	key := v.key
+	m.hasUnknowns = true
 	for i := range b {
 		if index >= 0 {
-			b[i] = m.node(m.bits[unknownMark+field(index)][31-i], none, all)
+			// A field lists its bits from the most significant.
+			bits := m.bits[firstUnknownMark+field(index)]
+			b[i] = m.node(bits[len(bits)-1-i], none, all)
 			continue
 		}
-		v.key = key + string(rune('A'+i))
-		b[i] = m.variable(v)
+		bit := v
+		bit.key += keySeparator + strconv.Itoa(i)
+		b[i] = m.variable(bit)
 	}
 	return m.intern(b)
 }
@@ -137,14 +143,15 @@ func (m *marks) within(b *markBits, ranges []rules.Range[uint32]) set {
 }
 
 // valueIn returns the packets for which a value is in one of the spans. Each element of bits
-// contains the packets in which one bit of the value is 1, from the least significant bit. base
-// contains the higher bits, which are the same in all packets.
+// contains the packets in which one bit of the value is 1, from the least significant bit. Callers
+// pass all bits of the value, and base 0. In the recursion, base contains the upper bits of the
+// value that are already chosen, and bits the lower bits.
 func (s *space) valueIn(bits []set, base value, spans []span) set {
 	width := len(bits)
 	if len(spans) == 0 {
 		return none
 	}
-	if last := base.withLowBits(width); !base.less(spans[0].first) && !spans[0].last.less(last) {
+	if possible := (span{base, base.withLowBits(width)}); spans[0].contains(possible) {
 		return all
 	}
 	s.meter.step()
@@ -167,7 +174,7 @@ func (m *marks) differs(a, b *markBits) set {
 	return packets
 }
 
-// policyRuleMarks returns the marks that the policy rules of a family select.
+// policyRuleMarks returns the matches of the policy rules of a family on marks.
 func policyRuleMarks(r rules.Routing, f rules.Family) []rules.MatchMark {
 	var found []rules.MatchMark
 	for _, p := range r.Policies {

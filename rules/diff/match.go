@@ -36,7 +36,7 @@ func (m *matcher) staticMatchSet(match *rules.Match, v *view) set {
 	if !ok {
 		packets = m.matchSet(*match, v)
 		m.meter.alloc(guardSize)
-		lazySet(&m.staticSets, key, packets)
+		storeIn(&m.staticSets, key, packets)
 	}
 	return packets
 }
@@ -68,7 +68,7 @@ func (m *matcher) tupleSet(tuple rules.MatchTuple, v *view) set {
 	if !ok {
 		packets = m.matchSet(tuple, v)
 		m.meter.alloc(guardSize)
-		lazySet(&m.tuples, key, packets)
+		storeIn(&m.tuples, key, packets)
 	}
 	return packets
 }
@@ -81,14 +81,15 @@ func relevantView(match rules.Match, v view) view {
 	case rules.MatchAddr:
 		if m.Side == rules.Source {
 			return view{
-				source: v.source, snat: v.snat, sourceTranslated: v.sourceTranslated,
+				snatAction: v.snatAction, snat: v.snat, sourceTranslated: v.sourceTranslated,
 				tracking: v.tracking,
 			}
 		}
 	case rules.MatchPort:
 		if m.Side == rules.Source {
 			return view{
-				source: v.source, sourceTranslated: v.sourceTranslated, tracking: v.tracking,
+				snatAction: v.snatAction, sourceTranslated: v.sourceTranslated,
+				tracking: v.tracking,
 			}
 		}
 	case rules.MatchInterface:
@@ -114,7 +115,7 @@ func (m *matcher) isStatic(match rules.Match) bool {
 		static, known := m.staticTuples[key]
 		if !known {
 			static = m.allStatic(match.Alternatives)
-			lazySet(&m.staticTuples, key, static)
+			storeIn(&m.staticTuples, key, static)
 		}
 		return static
 	}
@@ -203,11 +204,14 @@ func (s *space) matchSet(match rules.Match, v *view) set {
 	case rules.MatchSocket:
 		return s.negateIf(m.Not, s.socketFound(m, v))
 	case rules.MatchTuple:
-		return s.tupleMatches(m, func(part rules.Match) set { return s.matchSet(part, v) })
+		return s.tupleMatches(m, func(fieldMatch rules.Match) set {
+			return s.matchSet(fieldMatch, v)
+		})
 	}
 	panic(fmt.Sprintf("no set of packets for a match of type %T", match))
 }
 
+// addressMatches returns the packets that meet a match on their source or destination.
 func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 	if m.Family() != s.family {
 		return none
@@ -218,7 +222,7 @@ func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 	switch {
 	case v.snat.IsValid():
 		return allIf(isIn(v.snat, m.Ranges) != m.Not)
-	case v.source != "":
+	case v.snatAction != "":
 		s.meter.charge(textSteps * len(m.Ranges))
 		return s.sourceCondition(m.String(), v)
 	}
@@ -229,13 +233,14 @@ func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 	return s.negateIf(m.Not, original)
 }
 
+// portMatches returns the packets that meet a match on their source or destination port.
 func (s *space) portMatches(m rules.MatchPort, v *view) set {
 	s.meter.charge(len(m.Ports))
 	var packets set
 	switch {
 	case m.Side == rules.Destination:
 		packets = s.portIn(v, spansOf(m.Ports, 0))
-	case v.source != "":
+	case v.snatAction != "":
 		s.meter.charge(textSteps * len(m.Ports))
 		return s.and(s.withPorts, s.sourceCondition(m.String(), v))
 	default:
@@ -254,6 +259,8 @@ func spansOf[T uint16 | uint32](ranges []rules.Range[T], base uint64) []span {
 	return spans
 }
 
+// stateMatches returns the packets that meet a match on the state of their connection, or on its
+// translation.
 func (s *space) stateMatches(m rules.MatchState, v *view) set {
 	packets := s.readsState(v, func(state rules.State) bool { return m.States.Has(state) })
 	if m.States.Has(rules.SNAT) {
@@ -265,6 +272,8 @@ func (s *space) stateMatches(m rules.MatchState, v *view) set {
 	return s.negateIf(m.Not, packets)
 }
 
+// addrTypeMatches returns the packets whose source or destination has one of the types of the
+// match. It ignores the negation of the match.
 func (s *space) addrTypeMatches(m rules.MatchAddrType, v *view) set {
 	f := sourceType
 	if m.Side == rules.Destination {
@@ -291,7 +300,7 @@ func (s *space) addrTypeMatches(m rules.MatchAddrType, v *view) set {
 			})
 		}
 	}
-	if m.Side == rules.Source && v.source != "" {
+	if m.Side == rules.Source && v.snatAction != "" {
 		return s.sourceCondition(m.String(), v)
 	}
 	if m.Side == rules.Source {
@@ -316,30 +325,30 @@ func typeSpans(types rules.AddrTypeSet) []span {
 	return spans
 }
 
-// tupleMatches returns the packets that meet an alternative; with Not, the packets that have all
-// compared fields and meet no alternative. setOf returns the packets that meet one match of an
-// alternative.
+// tupleMatches returns the packets that meet an alternative or, if the tuple is negated, the
+// packets that have all compared fields and meet no alternative. setOf returns the packets that
+// meet one match of an alternative, which compares one field.
 func (s *space) tupleMatches(m rules.MatchTuple, setOf func(rules.Match) set) set {
 	sets := make([]set, len(m.Alternatives))
 	for i, matches := range m.Alternatives {
 		s.meter.step()
 		sets[i] = all
-		for _, part := range matches {
-			sets[i] = s.and(sets[i], setOf(part))
+		for _, fieldMatch := range matches {
+			sets[i] = s.and(sets[i], setOf(fieldMatch))
 		}
 	}
 	packets := s.unite(sets)
 	if !m.Not || len(m.Alternatives) == 0 {
 		return packets
 	}
-	compared := all
-	for _, part := range m.Alternatives[0] {
-		if _, ok := part.(rules.MatchFamily); ok {
+	hasFields := all
+	for _, fieldMatch := range m.Alternatives[0] {
+		if _, ok := fieldMatch.(rules.MatchFamily); ok {
 			continue // every packet has a family
 		}
-		compared = s.and(compared, s.or(setOf(part), setOf(negatedMatch(part))))
+		hasFields = s.and(hasFields, s.or(setOf(fieldMatch), setOf(negatedMatch(fieldMatch))))
 	}
-	return s.minus(compared, packets)
+	return s.minus(hasFields, packets)
 }
 
 // negatedMatch returns the match of the packets that have the compared field with another value.

@@ -34,6 +34,7 @@ func nameListKeyOf(list []rules.InterfaceName) nameListKey {
 	return nameListKey{unsafe.SliceData(list), len(list)}
 }
 
+// addRule adds the names in the matches of the rule.
 func (n *nameCollector) addRule(r *rules.Rule) {
 	for _, m := range r.Matches {
 		n.addMatch(m)
@@ -49,7 +50,7 @@ func (n *nameCollector) addMatch(match rules.Match) {
 	switch m := match.(type) {
 	case rules.MatchInterface:
 		if list := nameListKeyOf(m.Names); !n.lists[list] {
-			lazySet(&n.lists, list, true)
+			storeIn(&n.lists, list, true)
 			n.list = append(n.list, m.Names...)
 		}
 	case rules.MatchTuple:
@@ -57,7 +58,7 @@ func (n *nameCollector) addMatch(match rules.Match) {
 		if n.tuples[list] {
 			return
 		}
-		lazySet(&n.tuples, list, true)
+		storeIn(&n.tuples, list, true)
 		for _, matches := range m.Alternatives {
 			for _, m := range matches {
 				n.addMatch(m)

@@ -8,17 +8,17 @@ import (
 
 // A packetScope selects the rare packets to include in a comparison.
 type packetScope struct {
-	// withoutAddress: the interface has no address, so that a redirection at prerouting drops the
-	// packet.
+	// withoutAddress selects only packets whose interface has no address, so that a redirection at
+	// prerouting drops them.
 	withoutAddress bool
-	// translations: earlier packets of the connection were translated.
+	// translations includes packets of connections that were translated earlier.
 	translations bool
-	// boundSockets: the socket may be bound to an interface.
+	// boundSockets includes packets whose socket is bound to an interface.
 	boundSockets bool
-	// kernelPackets: the packet may be a TCP reset in state related, a copy of a packet that the
-	// host has sent, or have a socket of the kernel.
+	// kernelPackets includes TCP resets in state related, copies of packets that the host has sent,
+	// and packets with a socket of the kernel.
 	kernelPackets bool
-	// untracked: the packet may enter without conntrack.
+	// untracked includes packets that enter untracked (EntersUntracked).
 	untracked bool
 }
 
@@ -33,9 +33,12 @@ func seesTranslations(rs *rules.Ruleset) bool {
 	}
 	for _, t := range rs.Tables {
 		for _, c := range t.Chains {
-			if b := c.Base; b != nil && b.Type != rules.NAT && !idle(&c) &&
-				(b.Hook == rules.Prerouting || b.Hook == rules.Postrouting ||
-					b.Hook == rules.Output && b.Position() > translation) {
+			b := c.Base
+			if b == nil || b.Type == rules.NAT || idle(&c) {
+				continue
+			}
+			if b.Hook == rules.Prerouting || b.Hook == rules.Postrouting ||
+				b.Hook == rules.Output && b.Position() > destinationNATPosition {
 				return true
 			}
 		}

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"math/bits"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -63,6 +64,7 @@ func randomForms(rs *rules.Ruleset) randomForm {
 func compareRandomForms(left, right *rules.Ruleset) (mixed, byText bool) {
 	l, r := randomForms(left), randomForms(right)
 	forms := l | r
-	mixed = l != 0 && r != 0 && forms&(forms-1) != 0
+	hasSeveral := bits.OnesCount8(uint8(forms)) > 1
+	mixed = l != 0 && r != 0 && hasSeveral
 	return mixed, mixed && forms&textForm != 0
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // reroute determines, at the end of a chain of type route, which packets with a changed mark are
-// routed to lo (MarkChangeReroutes). before is the mark at the start of the chain.
+// routed to lo (MarkChangeReroutes). before is the mark at the start of the chain. reroute adds the
+// packets to out, except packets that the host has no route for.
 func (w *walk) reroute(f flow, before *markBits, out *flows) {
 	changed, unchanged := w.split(f, w.marks.differs(f.mark, before))
 	lost, changed := w.split(changed, w.lostOnLoopback(changed))

@@ -145,7 +145,7 @@ func (w *walk) isPure(t *rules.Table, c *rules.Chain) bool {
 	if known, ok := w.pureChains[c]; ok {
 		return known
 	}
-	lazySet(&w.pureChains, c, false) // ends the recursion if jumps form a cycle
+	storeIn(&w.pureChains, c, false) // ends the recursion if jumps form a cycle
 	for i := range c.Rules {
 		w.meter.step()
 		if !w.hasStaticMatches(&c.Rules[i]) {
@@ -170,8 +170,8 @@ func (w *walk) chainOf(t *rules.Table, name string) *rules.Chain {
 			w.meter.step()
 			index[t.Chains[i].Name] = &t.Chains[i]
 		}
-		w.meter.alloc(int64(len(index)) * 64)
-		lazySet(&w.chains, t, index)
+		w.meter.alloc(int64(len(index)) * entrySize)
+		storeIn(&w.chains, t, index)
 	}
 	return index[name]
 }

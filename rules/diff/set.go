@@ -102,6 +102,7 @@ func (d *diagrams) memory() int64 {
 		int64(len(d.projected))*projectionSize
 }
 
+// hash returns a hash of three numbers.
 func hash(a, b, c uint32) uint32 {
 	h := (uint64(a)*0x9e3779b97f4a7c15 ^ uint64(b)) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>29 ^ uint64(c)) * 0x94d049bb133111eb
@@ -367,7 +368,7 @@ func (d *diagrams) newRound() {
 	d.round++
 }
 
-// support calls do for each bit on which the set depends.
+// support calls do once for each bit on which the set depends.
 func (d *diagrams) support(s set, do func(bit uint32)) {
 	d.newRound()
 	bits := map[uint32]bool{}

@@ -19,8 +19,9 @@ import (
 type sharedState struct {
 	// written contains the states that a rule of either side writes.
 	written map[string]bool
-	// differing contains the states that the sides write differently; found contains further such
-	// states, found by the comparison under the assumption that only differing ones differ.
+	// differing contains the states that are known to be written differently by the sides. found
+	// contains further such states, which the current comparison has found. The comparison assumes
+	// that they are equal.
 	differing, found map[string]bool
 	// hasNAT contains the families for which the ruleset of either side has a NAT chain
 	// (NATDropsRedirects).
@@ -31,28 +32,29 @@ type sharedState struct {
 
 // newSharedState returns the states that rules write.
 func newSharedState(sides ...*rules.Ruleset) sharedState {
-	h := sharedState{
+	shared := sharedState{
 		written: map[string]bool{}, differing: map[string]bool{}, found: map[string]bool{},
 	}
 	for _, rs := range sides {
 		for _, f := range [...]rules.Family{rules.IPv4, rules.IPv6} {
 			if hasNATChain(rs, f) {
-				lazySet(&h.hasNAT, f, true)
+				storeIn(&shared.hasNAT, f, true)
 			}
 		}
 		for i := range rs.Tables {
 			for j := range rs.Tables[i].Chains {
 				c := &rs.Tables[i].Chains[j]
 				for state := range writtenIn(c) {
-					h.written[state] = true
+					shared.written[state] = true
 				}
-				h.hasHelper = h.hasHelper || slices.ContainsFunc(c.Rules, assignsHelper)
+				shared.hasHelper = shared.hasHelper || slices.ContainsFunc(c.Rules, assignsHelper)
 			}
 		}
 	}
-	return h
+	return shared
 }
 
+// assignsHelper reports whether the rule assigns a conntrack helper.
 func assignsHelper(r rules.Rule) bool {
 	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
 		zone, ok := a.(rules.SetZone)
@@ -75,34 +77,34 @@ func writtenIn(c *rules.Chain) map[string]bool {
 }
 
 // differs reports whether a condition depends on a state that differs between the sides.
-func (h sharedState) differs(u rules.Unknown) bool {
-	return h.differing[u.State] || u.Ignores&rules.StateInput == 0 && len(h.differing) > 0
+func (shared sharedState) differs(u rules.Unknown) bool {
+	return shared.differing[u.State] || u.Ignores&rules.StateInput == 0 && len(shared.differing) > 0
 }
 
 // statesOf returns the states on which a condition depends and that rules write.
-func (h sharedState) statesOf(u rules.Unknown) []string {
+func (shared sharedState) statesOf(u rules.Unknown) []string {
 	if u.Ignores&rules.StateInput == 0 {
-		return slices.Sorted(maps.Keys(h.written))
+		return slices.Sorted(maps.Keys(shared.written))
 	}
-	if h.written[u.State] {
+	if shared.written[u.State] {
 		return []string{u.State}
 	}
 	return nil
 }
 
 // addFound adds the found states to differing, and reports whether there are any.
-func (h sharedState) addFound() bool {
-	for state := range h.found {
-		h.differing[state] = true
+func (shared sharedState) addFound() bool {
+	for state := range shared.found {
+		shared.differing[state] = true
 	}
-	found := len(h.found) > 0
-	clear(h.found)
+	found := len(shared.found) > 0
+	clear(shared.found)
 	return found
 }
 
 // compareOtherHooks adds, to found, the states that chains at other hooks than prerouting and
 // output write, unless both sides have the same chains there.
-func (h sharedState) compareOtherHooks(left, right *rules.Ruleset) {
+func (shared sharedState) compareOtherHooks(left, right *rules.Ruleset) {
 	l, statesLeft := otherHooksText(left)
 	r, statesRight := otherHooksText(right)
 	if l == r {
@@ -111,7 +113,7 @@ func (h sharedState) compareOtherHooks(left, right *rules.Ruleset) {
 	for _, states := range []map[string]bool{statesLeft, statesRight} {
 		for state := range states {
 			if state != connectionMarks || readsConnectionMark(left) || readsConnectionMark(right) {
-				h.found[state] = true
+				shared.found[state] = true
 			}
 		}
 	}
@@ -134,6 +136,7 @@ func readsConnectionMark(rs *rules.Ruleset) bool {
 	return found
 }
 
+// comparesConnectionMark reports whether a match depends on the mark of a connection.
 func comparesConnectionMark(m rules.Match) bool {
 	switch m := m.(type) {
 	case rules.MatchMark:
@@ -146,6 +149,7 @@ func comparesConnectionMark(m rules.Match) bool {
 	return false
 }
 
+// usesConnectionMark reports whether an action depends on the mark of a connection.
 func usesConnectionMark(a rules.Action) bool {
 	switch a := a.(type) {
 	case rules.RestoreMark:

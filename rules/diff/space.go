@@ -78,7 +78,7 @@ func newSpace(f rules.Family, h rules.Hook, devices *devices, d *diagrams) *spac
 	return s
 }
 
-// newPacketSpace returns the space of one packet.
+// newPacketSpace returns the space of one packet, which may be any rare packet.
 func newPacketSpace(p rules.Packet, m *meter) *space {
 	s := &space{
 		diagrams: newDiagrams(initialSizeOfSingle, m), layout: layoutOf(p.Family()),
@@ -90,6 +90,7 @@ func newPacketSpace(p rules.Packet, m *meter) *space {
 	return s
 }
 
+// initFrequentSets sets the fields that contain frequently used sets.
 func (s *space) initFrequentSets() {
 	s.tcp = s.is(protocol, number(rules.TCP))
 	s.tcpOrUDP = s.or(s.tcp, s.is(protocol, number(rules.UDP)))
@@ -231,10 +232,10 @@ func (s *space) deviceNamed(names []rules.InterfaceName) set {
 	list := nameListKeyOf(names)
 	packets, ok := s.byNames[list]
 	if !ok {
-		s.meter.charge(16 * len(names))
+		s.meter.charge(textSteps * len(names))
 		packets = s.within(device, s.devices.classSpans(names))
-		s.meter.alloc(64)
-		lazySet(&s.byNames, list, packets)
+		s.meter.alloc(entrySize)
+		storeIn(&s.byNames, list, packets)
 	}
 	return packets
 }

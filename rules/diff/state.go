@@ -16,8 +16,8 @@ type progress struct {
 	tracking tracking
 	// helper is the conntrack helper of a connection that the packet begins.
 	helper string
-	// source names the action that changed the source of the packets; empty if no action did.
-	source string
+	// snatAction names the action that changed the source of the packets; empty if no action did.
+	snatAction string
 	// snat is the new source of the packets; it is invalid if the new source is unknown.
 	snat netip.Addr
 	// headers names the changes of header fields that the model does not represent, in order.
@@ -32,7 +32,8 @@ type progress struct {
 	dropped        bool
 	// rejected is the reply to the sender of dropped packets; empty if there is none.
 	rejected string
-	// undecided is the position, counted from 1, of the unsupported expression in the walk's list.
+	// undecided is not 0 if the packets reached an unsupported expression: the position of the
+	// expression in walk.unsupported, counted from 1.
 	undecided int
 }
 
@@ -40,7 +41,7 @@ type progress struct {
 // destination.
 type target struct {
 	kind targetKind
-	// hook is the hook of the rule.
+	// hook is the hook of the rule that translates.
 	hook rules.Hook
 	// addr to lastAddr is the range from which the kernel selects an address; lastAddr is invalid
 	// for a single address.
@@ -171,8 +172,8 @@ func (s *space) divide(packets []flow, by set) (in, out []flow) {
 	return in, out
 }
 
-// outcome returns the part of the progress that matters at the end (see [rules.Outcome.Same]).
-func (p progress) outcome() progress {
+// final returns the part of the progress that matters at the end (see [rules.Outcome.Same]).
+func (p progress) final() progress {
 	switch {
 	case p.undecided != 0:
 		return progress{undecided: p.undecided}

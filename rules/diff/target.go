@@ -118,7 +118,7 @@ func (s *space) sameAddress(t, u target) set {
 		case originalB:
 			possible = s.within(destination, []span{r})
 		case b.IsValid():
-			possible = allIf(!address(b).less(r.first) && !r.last.less(address(b)))
+			possible = allIf(r.contains(span{address(b), address(b)}))
 		default:
 			possible = s.within(inAddress, []span{r})
 		}
@@ -142,7 +142,7 @@ func (s *space) sameAddress(t, u target) set {
 	return s.is(inAddress, address(validOf(a, b)))
 }
 
-// validOf returns the valid one of two addresses.
+// validOf returns the valid one of two addresses, of which the other one is invalid.
 func validOf(a, b netip.Addr) netip.Addr {
 	if a.IsValid() {
 		return a
@@ -196,8 +196,8 @@ func (s *space) selectedIn(r span, spans []span, text string) set {
 	s.meter.charge(len(spans))
 	for _, other := range spans {
 		switch {
-		case r.last.less(other.first) || other.last.less(r.first):
-		case !r.first.less(other.first) && !other.last.less(r.last):
+		case !r.intersects(other):
+		case other.contains(r):
 			return all
 		default:
 			s.meter.charge(textSteps * len(spans))

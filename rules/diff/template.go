@@ -6,10 +6,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// savesToTemplate reports whether a chain that may run before conntrack saves a mark, directly or
-// in a called chain. Such a mark goes into a conntrack template and not into a connection.
-func savesToTemplate(rs *rules.Ruleset) bool {
-	early := func(t *rules.Table) bool {
+// marksTemplates reports whether a chain that may run before conntrack saves a mark, directly or in
+// a called chain. The mark becomes the mark of the packet's conntrack template, if an earlier rule
+// assigned a zone: the entry that represents the connection until conntrack runs.
+func marksTemplates(rs *rules.Ruleset) bool {
+	mayRunEarly := func(t *rules.Table) bool {
 		return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
 			return c.Base != nil && c.Base.Type != rules.NAT &&
 				c.Base.Position() <= rules.ConntrackPriority
@@ -37,7 +38,7 @@ func savesToTemplate(rs *rules.Ruleset) bool {
 		return false
 	}
 	for i := range rs.Tables {
-		if t := &rs.Tables[i]; early(t) && saves(t) {
+		if t := &rs.Tables[i]; mayRunEarly(t) && saves(t) {
 			return true
 		}
 	}

@@ -25,7 +25,7 @@ func sideEffectText(r *rules.Rule) string {
 // which it is evaluated.
 func (e *evaluator) evaluateUnknown(u rules.Unknown, f flow, packets set, part rulePart) set {
 	condition := e.unknownVariable(u, f, part)
-	e.recordEvaluation(condition.key, e.or(e.summary.evaluated[condition.key], packets))
+	e.recordEvaluation(condition.key, packets)
 	e.recordCondition(u, condition.key, packets)
 	return e.variable(condition)
 }
@@ -44,7 +44,7 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 	found := variable{
 		key: strings.Join([]string{
 			e.position.key(), e.ruleKey(), strconv.Itoa(int(part)), u.Text, data, side,
-			strconv.Itoa(e.callNumber), e.source, e.inputs(u, f),
+			strconv.Itoa(e.callNumber), e.snatAction, e.inputs(u, f),
 		}, keySeparator),
 		text: u.Text, step: e.step(), kind: unknownBit,
 	}
@@ -70,22 +70,24 @@ func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 		(view.beforeConntrack || f.tracking != tracked || f.zone != 0 || f.helper != "") {
 		parts = append(parts, "connection", view.beforeConntrack, f.tracking, f.zone, f.helper)
 	}
-	translated := f.target != (target{}) || f.source != "" || f.tproxy.assigned
+	translated := f.target != (target{}) || f.snatAction != "" || f.tproxy.assigned
 	if reads(rules.ConnectionInput | rules.HeaderInput | rules.InterfaceInput) {
-		if view.translated != (e.hookHere() == rules.Postrouting || view.loopbackArrival) {
+		// At postrouting, and for packets that arrive on lo, all chains run after the translation.
+		enteredTranslated := e.currentHook() == rules.Postrouting || view.loopbackArrival
+		if view.translated && !enteredTranslated {
 			parts = append(parts, "translated")
 		}
 		if view.sourceTranslated && view.atPostrouting {
 			parts = append(parts, "source translated")
 		}
 		if translated {
-			parts = append(parts, "header", f.target, f.source, f.snat, f.tproxy)
+			parts = append(parts, "header", f.target, f.snatAction, f.snat, f.tproxy)
 		}
 	}
 	// Conntrack helpers run at the end of postrouting, before packets arrive on lo.
 	if reads(rules.ContentsInput) && (view.loopbackArrival || view.atPostrouting) &&
 		(translated || f.tracking != tracked || f.helper != "") {
-		parts = append(parts, "contents", f.target, f.source, f.snat, f.tracking, f.helper)
+		parts = append(parts, "contents", f.target, f.snatAction, f.snat, f.tracking, f.helper)
 	}
 	if f.headers != "" {
 		parts = append(parts, "headers", f.headers)
@@ -123,7 +125,7 @@ func (e *evaluator) ruleKey() string {
 				keys[i] = e.textKey(r, count)
 			}
 		}
-		lazySet(&e.ruleKeys, e.chain.Chain, keys)
+		storeIn(&e.ruleKeys, e.chain.Chain, keys)
 	}
 	return keys[e.run.first]
 }
@@ -140,19 +142,19 @@ func (e *evaluator) textKey(r *rules.Rule, count map[string]int) string {
 	key := fmt.Sprint(e.chain.Table.Family, " ", e.chain.Table.Name, " ", e.chain.Chain.Name, " ",
 		text, " ", count[text])
 	count[text]++
-	e.meter.alloc(int64(len(key)+len(text)) + 64)
+	e.meter.alloc(int64(len(key)+len(text)) + entrySize)
 	return key
 }
 
 // endUndecided ends the evaluation of packets as undecided.
 func (e *evaluator) endUndecided(text string, packets ...flow) {
-	u := unknown{text, *e.step()}
-	i, ok := e.unknownIndex[u]
+	u := unsupported{text, *e.step()}
+	i, ok := e.unsupportedIndex[u]
 	if !ok {
-		e.meter.alloc(256)
-		e.unknown = append(e.unknown, u)
-		i = len(e.unknown)
-		lazySet(&e.unknownIndex, u, i)
+		e.meter.alloc(unsupportedSize)
+		e.unsupported = append(e.unsupported, u)
+		i = len(e.unsupported)
+		storeIn(&e.unsupportedIndex, u, i)
 	}
 	if e.single != nil && len(packets) > 0 {
 		// The explanation lists the rule as a step, unless evaluateFlow has added its event.
@@ -169,6 +171,9 @@ func (e *evaluator) endUndecided(text string, packets ...flow) {
 		e.add(&e.summary.ended, f)
 	}
 }
+
+// unsupportedSize is the size of an unsupported expression in a list and in a map in bytes.
+const unsupportedSize = 256
 
 // translationName returns the name of an unsupported source translation. The names of two
 // translations are equal only if the new source is the same. A name begins with the text of the
@@ -212,7 +217,7 @@ func (e *evaluator) evaluateUnknownAction(
 			f := &continuing[i]
 			value := e.unknownVariable(a, *f, valuePart(part))
 			e.recordCondition(a, value.key, f.packets)
-			written := e.marks.unknown(value)
+			written := e.marks.unknownMark(value)
 			if a.Effect == rules.WritesMark {
 				f.mark = written
 			} else {

@@ -47,20 +47,24 @@ func addSet[K comparable](s *space, to *keyedSets[K], key K, packets set) {
 	}
 	known, ok := to.sets[key]
 	if !ok {
-		lazySet(&to.sets, key, none)
+		storeIn(&to.sets, key, none)
 		to.keys = append(to.keys, key)
-		s.meter.alloc(128)
+		s.meter.alloc(textEntrySize)
 	}
 	to.sets[key] = s.or(known, packets)
 }
 
+// stateUpdatesSize is the size of empty updates of a state in bytes.
+const stateUpdatesSize = 256
+
+// forState returns the updates of a state. It creates them if necessary.
 func (u *updates) forState(s *space, state string) *stateUpdates {
 	found := u.byState[state]
 	if found == nil {
 		found = &stateUpdates{}
-		lazySet(&u.byState, state, found)
+		storeIn(&u.byState, state, found)
 		u.states = append(u.states, state)
-		s.meter.alloc(256)
+		s.meter.alloc(stateUpdatesSize)
 	}
 	return found
 }
@@ -136,11 +140,11 @@ func (e *evaluator) recordCondition(u rules.Unknown, key string, packets set) {
 
 // compareUpdates adds states to found: the states that two walks write differently, and the states
 // that a condition reads after different writes.
-func (h sharedState) compareUpdates(s *space, left, right *updates) {
-	for state := range h.written {
+func (shared sharedState) compareUpdates(s *space, left, right *updates) {
+	for state := range shared.written {
 		l, r := left.forState(s, state), right.forState(s, state)
-		if !h.differing[state] && !s.sameUpdates(l, r) {
-			h.found[state] = true
+		if !shared.differing[state] && !s.sameUpdates(l, r) {
+			shared.found[state] = true
 		}
 	}
 }

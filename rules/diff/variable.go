@@ -38,10 +38,11 @@ const (
 type variables struct {
 	list  []variable
 	index map[string]int
-	// unknowns reports that there is a variable of kind unknownBit or an unknown mark.
-	unknowns bool
-	// unknownMarks are the variables of the fields of unknown marks.
-	unknownMarks []variable
+	// hasUnknowns reports that there is a variable of kind unknownBit or an unknown mark.
+	hasUnknowns bool
+	// markVariables describe the unknown marks that have fields, in the order of these fields. They
+	// have no bits in addition to the fields.
+	markVariables []variable
 	// given contains the known values of some variables by key; they have no bits.
 	given map[string]bool
 }
@@ -65,9 +66,9 @@ func (s *space) variable(v variable) set {
 		i = len(s.list)
 		s.index[v.key] = i
 		s.list = append(s.list, v)
-		s.meter.alloc(int64(len(v.key)) + 128)
+		s.meter.alloc(int64(len(v.key)) + textEntrySize)
 	}
-	s.unknowns = s.unknowns || v.kind == unknownBit
+	s.hasUnknowns = s.hasUnknowns || v.kind == unknownBit
 	return s.node(variableBit(i), none, all)
 }
 
@@ -116,7 +117,7 @@ func (p *onePacket) hostFactValue(key string) (value, ok bool) {
 	return false, false
 }
 
-// isUnknown reports whether a bit is unknown.
+// isUnknown reports whether the value of a bit is unknown.
 func (s *space) isUnknown(bit uint32) bool {
 	if i, ok := s.variableOf(bit); ok {
 		return s.list[i].kind == unknownBit
@@ -130,7 +131,7 @@ func (s *space) isUnknown(bit uint32) bool {
 
 // possibly returns the packets that are in the set for at least one value of the unknowns.
 func (s *space) possibly(packets set) set {
-	if !s.unknowns && s.single == nil {
+	if !s.hasUnknowns && s.single == nil {
 		return packets
 	}
 	return s.project(packets, func(bit uint32) bool { return !s.isUnknown(bit) })
@@ -139,8 +140,8 @@ func (s *space) possibly(packets set) set {
 // certainly returns the packets that are in the set for all values of the unknowns.
 func (s *space) certainly(packets set) set { return s.not(s.possibly(s.not(packets))) }
 
-// unknownOf returns the unknowns on which a set depends.
-func (s *space) unknownOf(packets set) (found []variable) {
+// unknownsOf returns the unknowns on which a set depends.
+func (s *space) unknownsOf(packets set) (found []variable) {
 	var indices []int
 	s.support(packets, func(bit uint32) {
 		i, ok := s.variableOf(bit)
@@ -151,7 +152,7 @@ func (s *space) unknownOf(packets set) (found []variable) {
 		default:
 			v := variable{key: fmt.Sprint("field ", s.field[bit]), text: unknownField(s.field[bit])}
 			if isUnknownMark(s.field[bit]) {
-				v = s.unknownMarks[s.field[bit]-unknownMark]
+				v = s.markVariables[s.field[bit]-firstUnknownMark]
 			}
 			for _, other := range found {
 				if other.key == v.key {

@@ -28,11 +28,11 @@ type view struct {
 	skipsAuthentication bool
 
 	// The other fields are copies of the fields of progress.
-	tracking tracking
-	target   target
-	tproxy   tproxyTarget
-	source   string
-	snat     netip.Addr
+	tracking   tracking
+	target     target
+	tproxy     tproxyTarget
+	snatAction string
+	snat       netip.Addr
 }
 
 // view returns the view of the packets of a flow.
@@ -45,7 +45,7 @@ func (e *evaluator) view(p *progress) view {
 		xtables:             e.isXTables(),
 		skipsAuthentication: e.family == rules.IPv6 && e.chain.Table.XTables,
 		tracking:            p.tracking, target: p.target, tproxy: p.tproxy,
-		source: p.source, snat: p.snat,
+		snatAction: p.snatAction, snat: p.snat,
 	}
 }
 
@@ -165,7 +165,7 @@ func (s *space) readsStatus(v *view, bits rules.Status) set {
 	if bits&rules.StatusDNAT != 0 {
 		packets = s.or(packets, s.isTranslated(v.target))
 	}
-	if bits&rules.StatusSNAT != 0 && v.source != "" {
+	if bits&rules.StatusSNAT != 0 && v.snatAction != "" {
 		packets = s.or(packets, s.sourceCondition("translates", v))
 	}
 	return s.and(packets, s.hasConnection(v))
@@ -174,9 +174,9 @@ func (s *space) readsStatus(v *view, bits rules.Status) set {
 // sourceCondition returns the packets whose new source meets a condition, for packets to which a
 // rule gave an unknown source.
 func (s *space) sourceCondition(condition string, v *view) set {
-	by, _, _ := strings.Cut(v.source, keySeparator)
+	by, _, _ := strings.Cut(v.snatAction, keySeparator)
 	return s.variable(variable{
-		key: "source after " + v.source + keySeparator + condition, kind: unknownBit,
+		key: "source after " + v.snatAction + keySeparator + condition, kind: unknownBit,
 		text: "the source of the packet after " + by,
 	})
 }
@@ -227,7 +227,7 @@ func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 	current := variable{
 		key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet",
 	}
-	if v.target != (target{}) || v.tproxy.assigned || v.source != "" {
+	if v.target != (target{}) || v.tproxy.assigned || v.snatAction != "" {
 		current.key, current.kind = fmt.Sprint("socket ", m.Kind, *v), unknownBit
 	}
 	// For replies to a translated source, the kernel looks up the socket by the address before the

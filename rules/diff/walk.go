@@ -8,11 +8,13 @@ import (
 )
 
 // A walk evaluates a ruleset for packets of a space in the order of the kernel: for one packet
-// ([Explain]) or for all ([Decide]).
+// ([Explain]) or for all ([Decide]). A name in parentheses in a comment, such as
+// (HooksRunByPriority), is a [Fact].
 type walk struct {
 	*space
 	rs *rules.Ruleset
-	// side is part of the keys of variables whose values may differ between the sides.
+	// side is leftSide or rightSide, or empty if there is only one ruleset. It is part of the keys
+	// of variables whose values may differ between the sides.
 	side    string
 	matches matcher
 	marks   *marks
@@ -26,11 +28,8 @@ type walk struct {
 	// which the calls were completed.
 	summaries map[call]*summary
 	completed []*summary
-	// leavesHost reports that the packets that are now evaluated at postrouting leave the host.
-	// evaluatePostrouting sets it for evaluateHook.
-	leavesHost bool
-	// savesToTemplate is the result of the function savesToTemplate for the ruleset.
-	savesToTemplate bool
+	// marksTemplates reports that rules may change the marks of conntrack templates.
+	marksTemplates bool
 	// hasNATChain reports that the ruleset has NAT chains for the family (NATSetsStatus).
 	hasNATChain bool
 	// usesConntrack and maybeConntrack are the results of conntrackUse; they are computed only if
@@ -46,62 +45,75 @@ type walk struct {
 	droppedEarly set
 	// arriving are the packets that were sent over lo. Conntrack has confirmed their connections.
 	arriving []flow
-	// unknown lists the expressions that undecided packets reached.
-	unknown      []unknown
-	unknownIndex map[unknown]int
+	// unsupported lists the expressions that undecided packets reached. unsupportedIndex contains
+	// their positions in the list, counted from 1.
+	unsupported      []unsupported
+	unsupportedIndex map[unsupported]int
 	// traversals are the traversed hooks, in the space of one packet.
 	traversals []hookTraversal
 }
 
-// An unknown is an expression of a rule that the model does not support.
-type unknown struct {
+// The values of walk.side.
+const (
+	leftSide  = "left "
+	rightSide = "right "
+)
+
+// An unsupported is an expression of a rule that the model does not support.
+type unsupported struct {
 	text string
 	step rules.Step
 }
 
-// A hookTraversal is the traversal of a hook.
-type hookTraversal struct {
+// A hookPosition is a hook in the evaluation.
+type hookPosition struct {
 	hook rules.Hook
+	// loopbackArrival reports that the hook is prerouting and the packets were sent over lo.
+	loopbackArrival bool
 	// leavesHost reports that the hook is postrouting and the packets leave the host.
 	leavesHost bool
-	bases      []baseTraversal
-	// redirects contains the packets that NAT drops (NATDropsRedirects).
-	redirects set
+}
+
+// A hookTraversal records the traversal of a hook.
+type hookTraversal struct {
+	hookPosition
+	bases []baseTraversal
+	// droppedRedirects contains the ICMP redirects that NAT drops (NATDropsRedirects).
+	droppedRedirects set
 	// remaining contains the packets after the hook. ended contains all packets whose evaluation
 	// ended at this hook or an earlier hook.
 	remaining, ended []flow
 }
 
-// A baseTraversal is the traversal of a base chain.
+// A baseTraversal records the traversal of a base chain.
 type baseTraversal struct {
 	position chainPosition
 	// skipped contains the packets that do not traverse the NAT chain, by the fact that is the
 	// reason.
 	skipped map[Fact]set
 	calls   []event
-	// policy contains the packets that the policy drops.
-	policy set
+	// droppedByPolicy contains the packets that the policy drops.
+	droppedByPolicy set
 }
 
-// walkAll evaluates a ruleset for all packets of the space. side is part of the keys of variables
-// whose values may differ between the sides.
+// walkAll evaluates a ruleset for all packets of the space (side: see walk).
 func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	w := &walk{
 		space: s, rs: rs, side: side, matches: matcher{space: s}, marks: newMarks(s),
 		runs: map[*rules.Chain][]run{}, summaries: map[call]*summary{},
-		savesToTemplate: savesToTemplate(rs), hasNATChain: hasNATChain(rs, s.family),
+		marksTemplates: marksTemplates(rs), hasNATChain: hasNATChain(rs, s.family),
 	}
 	if w.hasNATChain {
 		w.usesConntrack, w.maybeConntrack = conntrackUse(rs, s.family)
 	}
 	connection := w.marks.connection
 	if s.shared.differing[connectionMarks] {
-		connection = w.marks.unknown(variable{
+		connection = w.marks.unknownMark(variable{
 			key: "connection mark " + side, kind: unknownBit,
 			text: "the mark that chains at other hooks give the connection",
 		})
 	}
-	out := w.evaluateHook(s.hook, false, []flow{{
+	out := w.evaluateHook(hookPosition{hook: s.hook}, []flow{{
 		packets: all, mark: w.marks.packet, connection: connection,
 	}})
 	if s.hook == rules.Output {
@@ -110,7 +122,8 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 		// Packets for lo traverse postrouting before prerouting (LoopbackPassesPostrouting).
 		if arriving = w.evaluatePostrouting(arriving, false); len(arriving) > 0 {
 			w.arriving = arriving
-			received = w.evaluateHook(rules.Prerouting, true, arriving)
+			received = w.evaluateHook(
+				hookPosition{hook: rules.Prerouting, loopbackArrival: true}, arriving)
 		}
 		out = append(received, w.evaluatePostrouting(leaving, true)...)
 	}
@@ -145,9 +158,9 @@ func natChain(rs *rules.Ruleset, f rules.Family) rules.ChainRef {
 	return rules.ChainRef{}
 }
 
-// lazySet sets an element of a map, and creates the map if it is nil. Maps are created lazily,
+// storeIn sets an element of a map, and creates the map if it is nil. Maps are created lazily,
 // because Explain does not need most of them.
-func lazySet[K comparable, V any](to *map[K]V, key K, value V) {
+func storeIn[K comparable, V any](to *map[K]V, key K, value V) {
 	if *to == nil {
 		*to = map[K]V{}
 	}
@@ -160,49 +173,47 @@ func (w *walk) evaluatePostrouting(in []flow, leavesHost bool) []flow {
 	for _, c := range w.rs.BaseChains(rules.Postrouting) {
 		w.meter.step()
 		if appliesTo(c.Table, w.family) && !idle(c.Chain) && len(in) > 0 {
-			w.leavesHost = leavesHost
-			return w.evaluateHook(rules.Postrouting, false, in)
+			return w.evaluateHook(
+				hookPosition{hook: rules.Postrouting, leavesHost: leavesHost}, in)
 		}
 	}
 	return in
 }
 
 // evaluateHook evaluates all base chains of a hook (HooksRunByPriority), and returns the packets
-// that are not dropped. loopbackArrival reports that the packets were sent over lo and arrive now.
-func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flow {
+// that are not dropped.
+func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 	if w.single != nil {
-		w.traversals = append(w.traversals, hookTraversal{
-			hook: h, leavesHost: h == rules.Postrouting && w.leavesHost,
-		})
+		w.traversals = append(w.traversals, hookTraversal{hookPosition: at})
 	}
 	// Between the chains before and after NAT, the kernel drops ICMP redirects and routes
 	// translated packets.
-	redirectsHandled := h == rules.Postrouting || loopbackArrival
-	routed := h != rules.Output
-	for _, c := range w.rs.BaseChains(h) {
+	mustDropRedirects := at.hook != rules.Postrouting && !at.loopbackArrival
+	mustRoute := at.hook == rules.Output
+	for _, c := range w.rs.BaseChains(at.hook) {
 		w.meter.step()
 		if !appliesTo(c.Table, w.family) {
 			continue
 		}
-		afterNAT := c.Chain.Base.Position() > translation
-		if afterNAT && !redirectsHandled {
-			in, redirectsHandled = w.dropRedirects(in), true
+		afterNAT := c.Chain.Base.Position() > destinationNATPosition
+		if afterNAT && mustDropRedirects {
+			in, mustDropRedirects = w.dropRedirects(in), false
 		}
-		if afterNAT && !routed {
-			in, routed = w.routeTranslated(in), true
+		if afterNAT && mustRoute {
+			in, mustRoute = w.routeTranslated(in), false
 		}
-		p := w.positionOf(c, loopbackArrival)
-		if h != rules.Postrouting && mayPrecedeConntrack(c) {
+		p := at.chainPosition(c)
+		if at.hook != rules.Postrouting && mayPrecedeConntrack(c) {
 			in = w.evaluateTied(p, in)
 			continue
 		}
 		in = w.evaluateBase(p, in)
 		w.recordDropped(p)
 	}
-	if !redirectsHandled {
+	if mustDropRedirects {
 		in = w.dropRedirects(in)
 	}
-	if !routed {
+	if mustRoute {
 		in = w.routeTranslated(in)
 	}
 	if w.single != nil {
@@ -212,23 +223,24 @@ func (w *walk) evaluateHook(h rules.Hook, loopbackArrival bool, in []flow) []flo
 	return in
 }
 
-// positionOf returns the position of a base chain. A chain that may precede conntrack is assumed to
-// run after conntrack.
-func (w *walk) positionOf(c rules.ChainRef, loopbackArrival bool) *chainPosition {
+// chainPosition returns the position of a base chain of the hook. If it is unknown whether the
+// chain runs before or after conntrack (see mayPrecedeConntrack), this is the position after
+// conntrack.
+func (h hookPosition) chainPosition(c rules.ChainRef) *chainPosition {
 	base, position := c.Chain.Base, c.Chain.Base.Position()
-	if base.Hook == rules.Postrouting {
+	if h.hook == rules.Postrouting {
 		return &chainPosition{
-			chain: c, loopbackArrival: loopbackArrival,
-			atPostrouting: true, leavesHost: w.leavesHost,
-			translated: true, sourceTranslated: position > sourceTranslation,
+			chain: c, atPostrouting: true, leavesHost: h.leavesHost,
+			translated: true, sourceTranslated: position > sourceNATPosition,
 		}
 	}
+	// A chain of conntrack's priority with a negative order precedes conntrack.
+	precedesConntrack := position < rules.ConntrackPriority ||
+		position == rules.ConntrackPriority && base.Order < 0
 	return &chainPosition{
-		chain: c, loopbackArrival: loopbackArrival,
-		beforeConntrack: position < rules.ConntrackPriority ||
-			position == rules.ConntrackPriority && base.Order < 0,
-		translated:       loopbackArrival || position > translation,
-		sourceTranslated: loopbackArrival,
+		chain: c, loopbackArrival: h.loopbackArrival, beforeConntrack: precedesConntrack,
+		translated:       h.loopbackArrival || position > destinationNATPosition,
+		sourceTranslated: h.loopbackArrival,
 	}
 }
 
@@ -241,20 +253,21 @@ func mayPrecedeConntrack(c rules.ChainRef) bool {
 }
 
 // evaluateTied evaluates a chain that may precede conntrack, once before conntrack and once after
-// it, and returns the packets that continue with the next chain.
-func (w *walk) evaluateTied(late *chainPosition, in []flow) []flow {
-	first := w.variable(variable{
-		key: "before conntrack " + w.side + late.key(), kind: unknownBit,
+// it, and returns the packets that continue with the next chain. An unknown variable selects the
+// packets of each evaluation.
+func (w *walk) evaluateTied(afterConntrack *chainPosition, in []flow) []flow {
+	precedes := w.variable(variable{
+		key: "before conntrack " + w.side + afterConntrack.key(), kind: unknownBit,
 		text: fmt.Sprintf("whether chain %s runs before conntrack, which has the same priority",
-			chainName(late.chain)),
+			chainName(afterConntrack.chain)),
 	})
-	before, after := w.divide(in, first)
-	early := *late
-	early.beforeConntrack, early.equalPriority = true, true
+	before, after := w.divide(in, precedes)
+	beforeConntrack := *afterConntrack
+	beforeConntrack.beforeConntrack, beforeConntrack.equalPriority = true, true
 	var out flows
-	w.add(&out, w.evaluateBase(&early, before)...)
-	w.recordDropped(&early)
-	w.add(&out, w.evaluateBase(late, after)...)
+	w.add(&out, w.evaluateBase(&beforeConntrack, before)...)
+	w.recordDropped(&beforeConntrack)
+	w.add(&out, w.evaluateBase(afterConntrack, after)...)
 	return out.list
 }
 
@@ -281,24 +294,25 @@ func (w *walk) dropRedirects(in []flow) []flow {
 			w.add(&w.ended, dropped)
 			if w.single != nil {
 				hook := &w.traversals[len(w.traversals)-1]
-				hook.redirects = w.or(hook.redirects, dropped.packets)
+				hook.droppedRedirects = w.or(hook.droppedRedirects, dropped.packets)
 			}
 		}
 	}
 	return out.list
 }
 
-// translation is the priority of NAT at prerouting and output: NF_IP_PRI_NAT_DST in
-// linux/netfilter_ipv4.h (NATRunsTogether).
-const translation = -100
-
-// sourceTranslation is the priority of NAT at postrouting: NF_IP_PRI_NAT_SRC in
-// linux/netfilter_ipv4.h.
-const sourceTranslation = 100
+// The positions of all NAT chains (NATRunsTogether): destinationNATPosition at prerouting and
+// output, sourceNATPosition at postrouting (NF_IP_PRI_NAT_DST and NF_IP_PRI_NAT_SRC in
+// linux/netfilter_ipv4.h).
+const (
+	destinationNATPosition = -100
+	sourceNATPosition      = 100
+)
 
 // idle reports whether a base chain has no effect.
 func idle(c *rules.Chain) bool { return len(c.Rules) == 0 && !c.Base.Drop }
 
+// chainName returns the name of a chain with its table.
 func chainName(c rules.ChainRef) string {
 	return fmt.Sprintf("%s %s %s", c.Table.Family, c.Table.Name, c.Chain.Name)
 }
@@ -324,7 +338,7 @@ func (w *walk) evaluateBase(p *chainPosition, in []flow) []flow {
 		accepted := w.restrict(&s.accepted, f.packets)
 		for _, r := range w.restrict(&s.returned, f.packets) {
 			if base.Drop {
-				traversal.policy = w.or(traversal.policy, r.packets)
+				traversal.droppedByPolicy = w.or(traversal.droppedByPolicy, r.packets)
 				r.dropped = true
 				w.add(&w.ended, r)
 				continue
@@ -375,7 +389,10 @@ func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow 
 		case f.tracking == untracked:
 			skip(f, UntrackedSkipsNAT)
 			continue
-		case f.mapped && !traversal.position.atPostrouting, f.source != "": // already translated
+		case f.mapped && !traversal.position.atPostrouting: // the destination is determined
+			skip(f, NATDecidesOnce)
+			continue
+		case f.snatAction != "": // the source is determined
 			skip(f, NATDecidesOnce)
 			continue
 		}
@@ -386,12 +403,12 @@ func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow 
 		}
 		f, without := w.split(f, w.withConntrack(traversal.position.chain.Chain))
 		skip(without, NATNeedsConntrack)
-		enters, passes := w.split(f, undecided)
-		tracked, others := w.split(passes, w.connected)
-		errors, decided := w.split(tracked, w.and(w.isICMP, w.stateIs(rules.Related)))
-		skip(errors, ErrorsSkipNAT)
+		enters, skips := w.split(f, undecided)
+		connected, invalid := w.split(skips, w.connected)
+		icmpErrors, decided := w.split(connected, w.and(w.isICMP, w.stateIs(rules.Related)))
+		skip(icmpErrors, ErrorsSkipNAT)
 		skip(decided, NATDecidesOnce)
-		skip(others, UntrackedSkipsNAT)
+		skip(invalid, UntrackedSkipsNAT)
 		entering = append(entering, enters)
 	}
 	return entering
